@@ -1,0 +1,194 @@
+/**
+ * The element types, their sizes, the typed arrays that hold them, and reading and writing one element.
+ *
+ * f16 and bf16 live in a `Uint16Array` as raw bits, on every runtime: one form, whether or not the runtime has `Float16Array`.
+ *
+ * @module
+ */
+import { refuse } from './errors.js';
+import { bf16FromNumber, f16FromNumber, numberFromBf16, numberFromF16 } from './float16.js';
+
+/** The typed array that holds each dtype. */
+export interface ArrayOf {
+  f64: Float64Array;
+  f32: Float32Array;
+  f16: Uint16Array;
+  bf16: Uint16Array;
+  i8: Int8Array;
+  i16: Int16Array;
+  i32: Int32Array;
+  i64: BigInt64Array;
+  u8: Uint8Array;
+  u16: Uint16Array;
+  u32: Uint32Array;
+  u64: BigUint64Array;
+}
+
+/** An element type. */
+export type Dtype = keyof ArrayOf;
+/** A floating element type: what the arithmetic operators take. */
+export type FloatDtype = 'f64' | 'f32' | 'f16' | 'bf16';
+/** An integer element type: positions and indices. */
+export type IntDtype = Exclude<Dtype, FloatDtype>;
+/** Any typed array that can back a tensor. */
+export type HostArray = ArrayOf[Dtype];
+
+interface DtypeInfo {
+  readonly sizeBytes: number;
+  readonly array: new (length: number) => HostArray;
+  readonly float: boolean;
+}
+
+const INFO: { readonly [D in Dtype]: DtypeInfo } = {
+  f64: { sizeBytes: 8, array: Float64Array, float: true },
+  f32: { sizeBytes: 4, array: Float32Array, float: true },
+  f16: { sizeBytes: 2, array: Uint16Array, float: true },
+  bf16: { sizeBytes: 2, array: Uint16Array, float: true },
+  i8: { sizeBytes: 1, array: Int8Array, float: false },
+  i16: { sizeBytes: 2, array: Int16Array, float: false },
+  i32: { sizeBytes: 4, array: Int32Array, float: false },
+  i64: { sizeBytes: 8, array: BigInt64Array, float: false },
+  u8: { sizeBytes: 1, array: Uint8Array, float: false },
+  u16: { sizeBytes: 2, array: Uint16Array, float: false },
+  u32: { sizeBytes: 4, array: Uint32Array, float: false },
+  u64: { sizeBytes: 8, array: BigUint64Array, float: false },
+};
+
+/** Every dtype, floats first. */
+export const DTYPES: readonly Dtype[] = /* @__PURE__ */ Object.freeze(Object.keys(INFO) as Dtype[]);
+
+/**
+ * Says whether a value names a dtype.
+ *
+ * @param name - anything
+ */
+export function isDtype(name: unknown): name is Dtype {
+  return typeof name === 'string' && Object.hasOwn(INFO, name);
+}
+
+/**
+ * Says whether a dtype is one of f64, f32, f16, bf16.
+ *
+ * @param dtype - any dtype
+ */
+export function isFloat(dtype: Dtype): dtype is FloatDtype {
+  return INFO[dtype].float;
+}
+
+/**
+ * The size of one element.
+ *
+ * @param dtype - any dtype
+ * @returns bytes: 1, 2, 4 or 8
+ */
+export function sizeBytes(dtype: Dtype): number {
+  return INFO[dtype].sizeBytes;
+}
+
+/**
+ * Makes a zeroed typed array for a dtype.
+ *
+ * @param dtype - any dtype
+ * @param length - elements
+ * @throws {RopewalkError} DEVICE when the runtime cannot allocate that much
+ */
+export function newArray<D extends Dtype>(dtype: D, length: number): ArrayOf[D] {
+  try {
+    return new INFO[dtype].array(length) as ArrayOf[D];
+  } catch (cause) {
+    return refuse('DEVICE', 'tensor: allocation', 'room in memory', `a request for ${length * sizeBytes(dtype)} bytes`, String(cause));
+  }
+}
+
+/**
+ * Takes a user's typed array as storage for a dtype, without a copy.
+ *
+ * @param data - the array of {@link ArrayOf} for `dtype`; a `Float16Array` is accepted for f16 and read as its bits
+ * @param dtype - the dtype meant
+ * @param where - operator and argument, for the message
+ * @returns the same memory
+ * @throws {RopewalkError} DTYPE when the array cannot hold the dtype
+ */
+export function asHostArray<D extends Dtype>(data: unknown, dtype: D, where: string): ArrayOf[D] {
+  if (data instanceof INFO[dtype].array) return data as ArrayOf[D];
+  if (dtype === 'f16' && isFloat16Array(data)) return new Uint16Array(data.buffer, data.byteOffset, data.byteLength / 2) as ArrayOf[D];
+  const also = dtype === 'f16' ? ' or Float16Array' : '';
+  return refuse('DTYPE', where, `a ${INFO[dtype].array.name}${also} for dtype ${dtype}`, data);
+}
+
+/**
+ * Names the dtype that a typed array holds by itself.
+ *
+ * @param data - a typed array
+ * @returns the dtype, or undefined for a `Uint16Array` (u16, f16 and bf16 all live there) and for anything else
+ */
+export function dtypeOfArray(data: unknown): Dtype | undefined {
+  if (isFloat16Array(data)) return 'f16';
+  if (data instanceof Uint16Array) return undefined;
+  return DTYPES.find((dtype) => data instanceof INFO[dtype].array);
+}
+
+// Float16Array arrived in ES2025 (Node 24); Node 20 has none, so the name is looked up, never used directly.
+function isFloat16Array(data: unknown): data is ArrayBufferView {
+  return ArrayBuffer.isView(data) && Object.prototype.toString.call(data) === '[object Float16Array]';
+}
+
+/**
+ * Reads one element as a float64: exact for every dtype but 64-bit integers past 2^53.
+ *
+ * @param data - storage of that dtype
+ * @param dtype - how to read it
+ * @param at - index in elements; the caller has checked it
+ */
+export function loadNumber(data: HostArray, dtype: Dtype, at: number): number {
+  const raw = data[at]!;
+  if (dtype === 'f16') return numberFromF16(raw as number);
+  if (dtype === 'bf16') return numberFromBf16(raw as number);
+  return Number(raw);
+}
+
+/**
+ * Writes one floating element, rounded once to nearest even.
+ *
+ * @param data - storage of that dtype
+ * @param dtype - a floating dtype
+ * @param at - index in elements; the caller has checked it
+ * @param value - the unrounded value
+ */
+export function storeNumber(data: HostArray, dtype: FloatDtype, at: number, value: number): void {
+  if (dtype === 'f16') data[at] = f16FromNumber(value);
+  else if (dtype === 'bf16') data[at] = bf16FromNumber(value);
+  else data[at] = value; // Float32Array and Float64Array round to nearest even themselves
+}
+
+/**
+ * Rounds a number to a floating dtype and gives the value back as a float64.
+ *
+ * @param dtype - a floating dtype
+ * @param value - the unrounded value
+ */
+export function roundTo(dtype: FloatDtype, value: number): number {
+  if (dtype === 'f64') return value;
+  if (dtype === 'f32') return Math.fround(value);
+  return dtype === 'f16' ? numberFromF16(f16FromNumber(value)) : numberFromBf16(bf16FromNumber(value));
+}
+
+/**
+ * Views the memory of a typed array as unsigned integers of the same width, so that copying moves bits (NaN payloads too).
+ *
+ * @param data - any storage
+ * @returns an unsigned view of the same memory and length
+ */
+export function bitsOf(data: HostArray): Uint8Array | Uint16Array | Uint32Array | BigUint64Array {
+  const { buffer, byteOffset, length } = data;
+  switch (data.BYTES_PER_ELEMENT) {
+    case 1:
+      return new Uint8Array(buffer, byteOffset, length);
+    case 2:
+      return new Uint16Array(buffer, byteOffset, length);
+    case 4:
+      return new Uint32Array(buffer, byteOffset, length);
+    default:
+      return new BigUint64Array(buffer, byteOffset, length);
+  }
+}

@@ -1,0 +1,86 @@
+/**
+ * The one error type that crosses Ropewalk's boundaries.
+ *
+ * Every refusal names the operator, the argument, what was expected, what came, and the next step.
+ * This file imports nothing.
+ *
+ * @module
+ */
+
+/**
+ * What kind of mistake a {@link RopewalkError} reports.
+ *
+ * - `SHAPE`: a dimension, rank or stride does not fit
+ * - `DTYPE`: an element type does not fit
+ * - `RANGE`: a value lies outside what is allowed
+ * - `ALIAS`: two tensors share memory in a way the operator cannot honour
+ * - `UNSUPPORTED`: a valid request that this build or backend does not do
+ * - `FORMAT`: bytes from outside (a file, a manifest, a command line) are malformed
+ * - `DEVICE`: a device, its memory or its process is missing, lost or full
+ */
+export type ErrorCode = 'SHAPE' | 'DTYPE' | 'RANGE' | 'ALIAS' | 'UNSUPPORTED' | 'FORMAT' | 'DEVICE';
+
+/**
+ * An error that a caller can act on.
+ *
+ * @example
+ * try { planRope(options) } catch (e) { if (e instanceof RopewalkError && e.code === 'RANGE') … }
+ */
+export class RopewalkError extends Error {
+  /** Which kind of mistake this is; stable across releases. */
+  readonly code: ErrorCode;
+
+  /**
+   * @param code - the kind of mistake
+   * @param message - `<op>: <argument>: expected <what>, got <value>[. <next step>]`
+   * @param options - `cause`, when another error led here
+   */
+  constructor(code: ErrorCode, message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.name = 'RopewalkError';
+    this.code = code;
+  }
+}
+
+/**
+ * Throws a {@link RopewalkError} in the house form. Call it on the failing path only, so that the text is built only then.
+ *
+ * @param code - the kind of mistake
+ * @param where - the operator and argument in the caller's words, `"rope: rotary_dim"`
+ * @param expected - what would have been accepted, with the numbers that set the limit
+ * @param got - the value that came; it is printed by {@link show}
+ * @param next - the next step, a full sentence
+ * @throws {RopewalkError} always
+ */
+export function refuse(code: ErrorCode, where: string, expected: string, got: unknown, next?: string): never {
+  throw new RopewalkError(code, `${where}: expected ${expected}, got ${show(got)}${next === undefined ? '' : `. ${next}`}`);
+}
+
+/**
+ * Prints a value for an error message: short, on one line, never throwing.
+ *
+ * @param value - anything
+ * @returns a text of at most about 80 characters
+ */
+export function show(value: unknown): string {
+  if (value === undefined || value === null) return 'none';
+  if (typeof value === 'string') return clip(JSON.stringify(value));
+  if (typeof value === 'bigint') return clip(`${value}n`);
+  if (Array.isArray(value)) return clip(`[${value.map((v) => show(v)).join(', ')}]`);
+  if (ArrayBuffer.isView(value)) return `${value.constructor.name}(${(value as Uint8Array).length ?? value.byteLength})`;
+  if (typeof value === 'function') return `function ${value.name}`;
+  if (typeof value === 'object') {
+    const name = value.constructor?.name ?? 'object';
+    if (name !== 'Object') return clip(String(name));
+    try {
+      return clip(JSON.stringify(value));
+    } catch {
+      return 'an object';
+    }
+  }
+  return clip(Object.is(value, -0) ? '-0' : String(value));
+}
+
+function clip(text: string): string {
+  return text.length > 80 ? `${text.slice(0, 77)}...` : text;
+}

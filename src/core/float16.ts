@@ -1,0 +1,86 @@
+/**
+ * Conversion between numbers and the two 16-bit floating formats, f16 (IEEE binary16) and bf16 (the top half of binary32).
+ *
+ * Each rounds once, to nearest even, straight from float64: going through float32 first would round twice and
+ * be off by one unit where the first rounding lands on a tie. Bits travel as integers in [0, 65535].
+ *
+ * @module
+ */
+
+const scratch = new DataView(new ArrayBuffer(8));
+
+/**
+ * Rounds a float64 to the nearest f16, ties to even.
+ *
+ * @param value - any number; |value| >= 65520 becomes an infinity, NaN becomes the quiet NaN 0x7e00 with the sign kept
+ * @returns the bits of the f16, an integer in [0, 65535]
+ * @see IEEE 754-2019 §4.3.1 roundTiesToEven, §3.6 binary16
+ */
+export function f16FromNumber(value: number): number {
+  return roundToBits(value, 5, 10);
+}
+
+/**
+ * Rounds a float64 to the nearest bf16, ties to even.
+ *
+ * @param value - any number; NaN becomes the quiet NaN 0x7fc0 with the sign kept
+ * @returns the bits of the bf16, an integer in [0, 65535]
+ */
+export function bf16FromNumber(value: number): number {
+  return roundToBits(value, 8, 7);
+}
+
+/**
+ * Reads an f16 exactly.
+ *
+ * @param bits - the f16 as an integer in [0, 65535]
+ * @returns the same value as a float64; a NaN payload is not kept
+ */
+export function numberFromF16(bits: number): number {
+  const exponent = (bits >>> 10) & 0x1f;
+  const fraction = bits & 0x3ff;
+  const magnitude =
+    exponent === 0 ? fraction * 2 ** -24 : exponent === 31 ? (fraction ? NaN : Infinity) : (1 + fraction / 1024) * 2 ** (exponent - 15);
+  return bits & 0x8000 ? -magnitude : magnitude;
+}
+
+/**
+ * Reads a bf16 exactly.
+ *
+ * @param bits - the bf16 as an integer in [0, 65535]
+ * @returns the same value as a float64; a NaN payload is not kept
+ */
+export function numberFromBf16(bits: number): number {
+  scratch.setUint32(0, bits << 16);
+  return scratch.getFloat32(0);
+}
+
+/** Rounds to a sign bit, `exponentBits` and `fractionBits` (16 in all), ties to even. */
+function roundToBits(value: number, exponentBits: number, fractionBits: number): number {
+  scratch.setFloat64(0, value);
+  const high = scratch.getUint32(0);
+  const sign = (high >>> 16) & 0x8000;
+  const maxExponent = (1 << exponentBits) - 1;
+  const infinity = maxExponent << fractionBits;
+  if (value !== value) return sign | infinity | (1 << (fractionBits - 1));
+  const magnitude = Math.abs(value);
+  if (magnitude === Infinity) return sign | infinity;
+  if (magnitude === 0) return sign;
+  const bias = maxExponent >> 1;
+  const exponent = ((high >>> 20) & 0x7ff) - 1023; // float64 subnormals are far below half of the smallest result
+  // One unit in the last place at this exponent; subnormal results share the smallest normal's unit.
+  const unitExponent = Math.max(exponent, 1 - bias) - fractionBits;
+  // Scaling by a power of two is exact here, so the only rounding is the one below.
+  const units = roundHalfEven(magnitude * 2 ** -unitExponent);
+  // A carry out of the fraction runs into the exponent field by plain addition, up to and into infinity.
+  const normal = unitExponent + fractionBits + bias - 1;
+  const bits = units + normal * 2 ** fractionBits;
+  return sign | Math.min(bits, infinity);
+}
+
+function roundHalfEven(x: number): number {
+  const floor = Math.floor(x);
+  const rest = x - floor;
+  if (rest > 0.5 || (rest === 0.5 && floor % 2 === 1)) return floor + 1;
+  return floor;
+}

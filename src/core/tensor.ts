@@ -1,0 +1,424 @@
+/**
+ * The tensor: storage that somebody owns, and a layout over it.
+ *
+ * @module
+ */
+import {
+  type ArrayOf,
+  asHostArray,
+  bitsOf,
+  type Dtype,
+  dtypeOfArray,
+  type HostArray,
+  isDtype,
+  loadNumber,
+  newArray,
+  sizeBytes,
+} from './dtypes.js';
+import { RopewalkError, refuse } from './errors.js';
+import { checkShape, countElements, extentOf, isRowMajor, type Layout, rowMajorStrides, stridesForView, walk, walkPair } from './shape.js';
+
+/**
+ * A run of elements of one dtype, wherever it lives. Host memory has `host`; a device's memory can only be `read`.
+ */
+export interface TensorStorage<D extends Dtype = Dtype> {
+  readonly dtype: D;
+  /** Elements. */
+  readonly length: number;
+  /** Who owns the memory, `host` or a backend's name: a backend refuses storage that is not its own. */
+  readonly owner: string;
+  /** The elements in host memory, or undefined on a device. Fetch it anew before each use: memory may move when it grows. */
+  readonly host: ArrayOf[D] | undefined;
+  /** Copies all elements to a fresh host array. */
+  read(): ArrayOf[D] | Promise<ArrayOf[D]>;
+}
+
+class HostStorage<D extends Dtype> implements TensorStorage<D> {
+  readonly owner = 'host';
+  constructor(
+    readonly dtype: D,
+    readonly host: ArrayOf[D],
+  ) {}
+  get length(): number {
+    return this.host.length;
+  }
+  read(): ArrayOf[D] {
+    return this.host.slice() as ArrayOf[D];
+  }
+}
+
+/** How to lay a tensor over storage; strides and offset are in elements. */
+export interface TensorOptions {
+  /** Dimensions; the default is one dimension with all elements. */
+  readonly shape?: readonly number[];
+  /** Elements between neighbours of each dimension, any sign; the default is dense and row-major. */
+  readonly strides?: readonly number[];
+  /** Index of element 0 in the storage; the default is 0. */
+  readonly offset?: number;
+}
+
+/**
+ * An n-dimensional view of typed storage.
+ *
+ * Views (`view`, `permute`, `slice`) share storage with their source; nothing here changes an element.
+ */
+export class Tensor<D extends Dtype = Dtype> implements Layout {
+  readonly dtype: D;
+  readonly shape: readonly number[];
+  /** Elements between neighbours of each dimension. */
+  readonly strides: readonly number[];
+  /** Index in the storage of element `[0, 0, …]`. */
+  readonly offset: number;
+  readonly storage: TensorStorage<D>;
+
+  /**
+   * Lays a tensor over storage.
+   *
+   * @param storage - the elements; shared, not copied
+   * @param options - shape, strides and offset in elements
+   * @throws {RopewalkError} SHAPE when shape and strides do not match; RANGE when an element would lie outside the storage
+   */
+  constructor(storage: TensorStorage<D>, options: TensorOptions = {}) {
+    this.storage = storage;
+    this.dtype = storage.dtype;
+    this.offset = options.offset ?? 0;
+    if (!Number.isSafeInteger(this.offset) || this.offset < 0)
+      refuse('RANGE', 'tensor: offset', 'an integer >= 0, in elements', this.offset);
+    this.shape = checkShape(options.shape ?? [Math.max(0, storage.length - this.offset)], 'tensor: shape');
+    this.strides = Object.freeze([...(options.strides ?? rowMajorStrides(this.shape))]);
+    if (this.strides.length !== this.shape.length || !this.strides.every(Number.isSafeInteger)) {
+      refuse('SHAPE', 'tensor: strides', `${this.shape.length} integers, one for each dimension of [${this.shape}]`, options.strides);
+    }
+    const extent = extentOf(this);
+    if (extent && (extent[0] < 0 || extent[1] >= storage.length || !Number.isSafeInteger(extent[1]))) {
+      throw new RopewalkError(
+        'RANGE',
+        `tensor: storage: expected ${extent[1] + 1} elements for shape [${this.shape}], strides [${this.strides}], offset ${this.offset}` +
+          `${extent[0] < 0 ? ` (which also reaches index ${extent[0]})` : ''}, got ${storage.length}`,
+      );
+    }
+  }
+
+  /** Number of elements. */
+  get size(): number {
+    return countElements(this.shape);
+  }
+
+  /** Number of dimensions. */
+  get rank(): number {
+    return this.shape.length;
+  }
+
+  /** Says whether the elements are dense and row-major (the offset may be anything). */
+  isContiguous(): boolean {
+    return isRowMajor(this);
+  }
+
+  /**
+   * Gives the same elements another shape, sharing storage.
+   *
+   * @param shape - as many elements; one dimension may be -1 and is worked out
+   * @throws {RopewalkError} SHAPE when the count differs, or when no strides can express it (then use {@link reshape})
+   */
+  view(shape: readonly number[]): Tensor<D> {
+    const wanted = resolveShape(shape, this.size, 'tensor.view: shape');
+    const strides = stridesForView(this, wanted);
+    if (!strides) {
+      throw new RopewalkError(
+        'SHAPE',
+        `tensor.view: shape: expected a shape that strides [${this.strides}] over [${this.shape}] can express, got ${`[${wanted}]`}. Use reshape() or contiguous() to copy.`,
+      );
+    }
+    return new Tensor(this.storage, { shape: wanted, strides, offset: this.offset });
+  }
+
+  /**
+   * Gives the same elements another shape: a view where strides allow, otherwise a dense copy on the host.
+   *
+   * @param shape - as many elements; one dimension may be -1
+   * @throws {RopewalkError} SHAPE when the count differs; DEVICE when a copy is needed of memory that is not on the host
+   */
+  reshape(shape: readonly number[]): Tensor<D> {
+    const wanted = resolveShape(shape, this.size, 'tensor.reshape: shape');
+    return stridesForView(this, wanted) ? this.view(wanted) : this.contiguous().view(wanted);
+  }
+
+  /**
+   * Reorders dimensions, sharing storage: dimension d of the result is dimension `order[d]` of this.
+   *
+   * @param order - each dimension once
+   * @throws {RopewalkError} SHAPE when `order` is not a permutation
+   */
+  permute(order: readonly number[]): Tensor<D> {
+    const sorted = [...order].sort((a, b) => a - b);
+    if (order.length !== this.rank || sorted.some((d, i) => d !== i)) {
+      refuse('SHAPE', 'tensor.permute: order', `each of 0 … ${this.rank - 1} once`, order);
+    }
+    return new Tensor(this.storage, {
+      shape: order.map((d) => this.shape[d]!),
+      strides: order.map((d) => this.strides[d]!),
+      offset: this.offset,
+    });
+  }
+
+  /**
+   * Takes indices `start … end - 1` of one dimension, sharing storage.
+   *
+   * @param dim - which dimension
+   * @param start - first index
+   * @param end - one past the last index
+   * @throws {RopewalkError} RANGE when the dimension or the indices do not exist
+   */
+  slice(dim: number, start: number, end: number): Tensor<D> {
+    if (!Number.isInteger(dim) || dim < 0 || dim >= this.rank)
+      refuse('RANGE', 'tensor.slice: dim', `an integer in [0, ${this.rank - 1}]`, dim);
+    const length = this.shape[dim]!;
+    if (!Number.isInteger(start) || start < 0 || start > length)
+      refuse('RANGE', 'tensor.slice: start', `an integer in [0, ${length}]`, start);
+    if (!Number.isInteger(end) || end < start || end > length)
+      refuse('RANGE', 'tensor.slice: end', `an integer in [${start}, ${length}]`, end);
+    const shape = this.shape.with(dim, end - start);
+    // A slice without elements points at its source's start: start * stride may lie one past the storage.
+    const offset = end > start ? this.offset + start * this.strides[dim]! : this.offset;
+    return new Tensor(this.storage, { shape, strides: this.strides, offset });
+  }
+
+  /**
+   * Gives a dense row-major tensor of the same elements: itself when it is dense, otherwise a copy in host memory.
+   *
+   * @throws {RopewalkError} DEVICE when a copy is needed of memory that is not on the host (use the backend's rearrange)
+   */
+  contiguous(): Tensor<D> {
+    if (this.isContiguous()) return this;
+    const copy = zeros(this.dtype, this.shape);
+    copyElements(this, copy);
+    return copy;
+  }
+
+  /**
+   * Reads the elements in row-major order. Immediate when the memory is on the host, a promise on a device.
+   *
+   * @returns a fresh typed array of `size` elements ({@link ArrayOf}; f16 and bf16 as raw bits in a Uint16Array)
+   */
+  read(): ArrayOf[D] | Promise<ArrayOf[D]> {
+    const whole = this.storage.host;
+    if (whole) return this.gather(whole);
+    const pending = this.storage.read();
+    return pending instanceof Promise ? pending.then((all) => this.gather(all)) : this.gather(pending);
+  }
+
+  /**
+   * Reads the elements as float64 numbers in row-major order; 64-bit integers past 2^53 lose precision.
+   *
+   * @returns a fresh array of `size` numbers
+   */
+  readNumbers(): Float64Array | Promise<Float64Array> {
+    const elements = this.read();
+    const convert = (array: ArrayOf[D]): Float64Array =>
+      Float64Array.from({ length: array.length }, (_, i) => loadNumber(array, this.dtype, i));
+    return elements instanceof Promise ? elements.then(convert) : convert(elements);
+  }
+
+  private gather(whole: ArrayOf[D]): ArrayOf[D] {
+    if (this.isContiguous()) return whole.slice(this.offset, this.offset + this.size) as ArrayOf[D];
+    const dense = newArray(this.dtype, this.size);
+    const from = bitsOf(whole);
+    const to = bitsOf(dense);
+    walk(this, (at, n) => {
+      to[n] = from[at]!;
+    });
+    return dense;
+  }
+}
+
+/** What {@link tensorFrom} needs to know beside the array. */
+export interface TensorFromOptions<D extends Dtype = Dtype> extends TensorOptions {
+  /** Needed for a `Uint16Array`, which may hold u16, f16 or bf16; otherwise the array's own. */
+  readonly dtype?: D;
+}
+
+/**
+ * Lays a tensor over a typed array, sharing its memory.
+ *
+ * @param data - the elements; kept, not copied. A `Float16Array` is read as f16.
+ * @param options - dtype, shape, strides and offset in elements
+ * @throws {RopewalkError} DTYPE when the array cannot hold the dtype, or a Uint16Array comes without one; SHAPE or RANGE as {@link Tensor}
+ */
+export function tensorFrom<D extends Dtype>(data: HostArray | ArrayBufferView, options: TensorFromOptions<D> = {}): Tensor<D> {
+  const dtype = options.dtype ?? dtypeOfArray(data);
+  if (!isDtype(dtype)) {
+    const next = data instanceof Uint16Array ? 'A Uint16Array can hold u16, f16 or bf16: say which.' : undefined;
+    refuse('DTYPE', 'tensor: dtype', 'f64, f32, f16, bf16, i8 … i64 or u8 … u64', options.dtype ?? data, next);
+  }
+  return new Tensor(new HostStorage(dtype as D, asHostArray(data, dtype as D, 'tensor: data')), options);
+}
+
+/**
+ * Makes a dense tensor of zeros in host memory.
+ *
+ * @param dtype - element type
+ * @param shape - dimensions
+ */
+export function zeros<D extends Dtype>(dtype: D, shape: readonly number[]): Tensor<D> {
+  return tensorFrom(newArray(dtype, countElements(checkShape(shape, 'tensor: shape'))), { dtype, shape });
+}
+
+/**
+ * Copies elements bit for bit between two host tensors of one shape and dtype; elements of `to` outside its layout keep their bits.
+ *
+ * @param from - source
+ * @param to - destination; must not overlap `from` unless it is the same view
+ * @throws {RopewalkError} DEVICE when either is not in host memory
+ */
+export function copyElements<D extends Dtype>(from: Tensor<D>, to: Tensor<D>): void {
+  const source = bitsOf(hostOf(from, 'copy: from'));
+  const target = bitsOf(hostOf(to, 'copy: to'));
+  walkPair(from.shape, from, to, (a, b) => {
+    target[b] = source[a]!;
+  });
+}
+
+/**
+ * The host memory of a tensor.
+ *
+ * @param tensor - any tensor
+ * @param where - operator and argument, for the message
+ * @throws {RopewalkError} DEVICE when its memory is on a device
+ */
+export function hostOf<D extends Dtype>(tensor: Tensor<D>, where: string): ArrayOf[D] {
+  return (
+    tensor.storage.host ??
+    refuse('DEVICE', where, 'a tensor in host memory', `one owned by ${tensor.storage.owner}`, 'Read it first: await tensor.read().')
+  );
+}
+
+/**
+ * Reads a tensor of integers as numbers.
+ *
+ * @param tensor - any integer dtype, in host memory
+ * @param where - operator and argument, for the message
+ * @returns the elements in row-major order
+ * @throws {RopewalkError} DTYPE for a floating tensor; RANGE for a value past ±(2^53 − 1), which a number cannot hold
+ */
+export function readIntegers(tensor: Tensor, where: string): Float64Array {
+  const host = hostOf(tensor, where);
+  if (host instanceof Float64Array || host instanceof Float32Array || tensor.dtype === 'f16' || tensor.dtype === 'bf16') {
+    refuse('DTYPE', where, 'an integer dtype', tensor.dtype);
+  }
+  const values = new Float64Array(tensor.size);
+  walk(tensor, (at, n) => {
+    const value = Number(host[at]!);
+    if (!Number.isSafeInteger(value)) refuse('RANGE', where, 'integers within ±(2^53 - 1)', host[at]);
+    values[n] = value;
+  });
+  return values;
+}
+
+/** How two tensors share memory: not at all, as exactly the same view, or in part. */
+export type Overlap = 'none' | 'same' | 'partial';
+
+/**
+ * Says how two tensors share memory.
+ *
+ * Exact: where the ranges meet and the layouts differ, the elements themselves are compared,
+ * so the q part and the k part of one packed row do not count as overlapping.
+ *
+ * @param a - any tensor
+ * @param b - any tensor
+ */
+export function overlapOf(a: Tensor, b: Tensor): Overlap {
+  const rangeA = byteRange(a);
+  const rangeB = byteRange(b);
+  if (!rangeA || !rangeB || rangeA.memory !== rangeB.memory) return 'none';
+  if (rangeA.end <= rangeB.start || rangeB.end <= rangeA.start) return 'none';
+  const unit = sizeBytes(a.dtype);
+  if (unit === sizeBytes(b.dtype) && rangeA.origin === rangeB.origin && sameDims(a, b)) return 'same';
+  if (a.isContiguous() && b.isContiguous()) return 'partial';
+  const from = Math.max(rangeA.start, rangeB.start);
+  const touched = new Uint8Array(Math.min(rangeA.end, rangeB.end) - from);
+  walk(a, (at) => {
+    const byte = rangeA.base + at * unit - from;
+    for (let k = Math.max(0, byte); k < Math.min(touched.length, byte + unit); k++) touched[k] = 1;
+  });
+  let hit = false;
+  const unitB = sizeBytes(b.dtype);
+  walk(b, (at) => {
+    const byte = rangeB.base + at * unitB - from;
+    for (let k = Math.max(0, byte); k < Math.min(touched.length, byte + unitB); k++) if (touched[k]) hit = true;
+  });
+  return hit ? 'partial' : 'none';
+}
+
+/**
+ * Says whether two indices of a tensor name the same element, as in a broadcast view. Such a tensor cannot be written.
+ *
+ * @param tensor - any tensor
+ */
+export function selfOverlaps(tensor: Tensor): boolean {
+  const dims = tensor.shape.map((size, d) => ({ size, stride: Math.abs(tensor.strides[d]!) })).filter((dim) => dim.size > 1);
+  if (tensor.size <= 1) return false;
+  if (dims.some((dim) => dim.stride === 0)) return true;
+  dims.sort((p, q) => p.stride - q.stride);
+  let reach = 0;
+  let nested = true;
+  for (const { size, stride } of dims) {
+    if (stride <= reach) nested = false;
+    reach += (size - 1) * stride;
+  }
+  if (nested) return false;
+  const [low] = extentOf(tensor)!;
+  const seen = new Uint8Array(reach + 1);
+  let twice = false;
+  walk(tensor, (at) => {
+    if (seen[at - low]) twice = true;
+    seen[at - low] = 1;
+  });
+  return twice;
+}
+
+interface ByteRange {
+  readonly memory: unknown;
+  /** Byte of storage element 0 in `memory`. */
+  readonly base: number;
+  /** Byte of element [0, 0, …]. */
+  readonly origin: number;
+  readonly start: number;
+  readonly end: number;
+}
+
+function byteRange(tensor: Tensor): ByteRange | undefined {
+  const extent = extentOf(tensor);
+  if (!extent) return undefined;
+  const host = tensor.storage.host;
+  const unit = sizeBytes(tensor.dtype);
+  const base = host ? host.byteOffset : 0;
+  return {
+    memory: host ? host.buffer : tensor.storage,
+    base,
+    origin: base + tensor.offset * unit,
+    start: base + extent[0] * unit,
+    end: base + (extent[1] + 1) * unit,
+  };
+}
+
+function sameDims(a: Tensor, b: Tensor): boolean {
+  const dims = (t: Tensor): string =>
+    t.shape
+      .map((size, d) => (size === 1 ? '' : `${size}:${t.strides[d]}`))
+      .filter(Boolean)
+      .join();
+  return dims(a) === dims(b);
+}
+
+function resolveShape(shape: readonly number[], size: number, where: string): readonly number[] {
+  const unknown = shape.indexOf(-1);
+  let wanted = shape;
+  if (unknown >= 0) {
+    const rest = countElements(shape.filter((_, d) => d !== unknown));
+    if (rest === 0 || size % rest !== 0) refuse('SHAPE', where, `dimensions that divide ${size} elements`, shape);
+    wanted = shape.with(unknown, size / rest);
+  }
+  const checked = checkShape(wanted, where);
+  if (countElements(checked) !== size) refuse('SHAPE', where, `${size} elements`, shape);
+  return checked;
+}
