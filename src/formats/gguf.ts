@@ -1,0 +1,270 @@
+/**
+ * GGUF's header: metadata and the list of tensors. Weights are located, not read.
+ *
+ * Every count and length comes from the file and is checked against the bytes that are there before anything is allocated.
+ *
+ * @module
+ * @see https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+ */
+import { refuse } from '../core/errors.js';
+import { decodeUtf8 } from './json.js';
+
+/** A metadata value. 64-bit integers are bigint, all other numbers are numbers; arrays hold one type. */
+export type GgufValue = number | bigint | boolean | string | readonly GgufValue[];
+
+/** Where a tensor lies. */
+export interface GgufTensor {
+  readonly name: string;
+  /** In ggml's order, fastest dimension first. */
+  readonly shape: readonly number[];
+  /** Name of the type, such as F32 or Q8_0; `TYPE_n` for a number this build does not know. */
+  readonly type: string;
+  /** Bytes from the start of the data section. */
+  readonly offset: number;
+  /** Size of the data, or undefined for a type this build does not know. */
+  readonly sizeBytes: number | undefined;
+}
+
+/** A header. */
+export interface GgufFile {
+  readonly version: number;
+  readonly bigEndian: boolean;
+  readonly metadata: ReadonlyMap<string, GgufValue>;
+  readonly tensors: readonly GgufTensor[];
+  readonly alignment: number;
+  /** Where the data section starts, in bytes from the start of the file. */
+  readonly dataOffset: number;
+}
+
+/** Raised as the cause of a FORMAT error when the header goes on past the bytes given: give more and try again. */
+export class HeaderCut extends Error {
+  /** @param bytesNeeded - at least this many bytes of the file are needed */
+  constructor(readonly bytesNeeded: number) {
+    super(`at least ${bytesNeeded} bytes are needed`);
+  }
+}
+
+/** ggml's types: elements a block, bytes a block. */
+const TYPES: Readonly<Record<number, readonly [name: string, elements: number, bytes: number]>> = {
+  0: ['F32', 1, 4],
+  1: ['F16', 1, 2],
+  2: ['Q4_0', 32, 18],
+  3: ['Q4_1', 32, 20],
+  6: ['Q5_0', 32, 22],
+  7: ['Q5_1', 32, 24],
+  8: ['Q8_0', 32, 34],
+  9: ['Q8_1', 32, 36],
+  10: ['Q2_K', 256, 84],
+  11: ['Q3_K', 256, 110],
+  12: ['Q4_K', 256, 144],
+  13: ['Q5_K', 256, 176],
+  14: ['Q6_K', 256, 210],
+  15: ['Q8_K', 256, 292],
+  24: ['I8', 1, 1],
+  25: ['I16', 1, 2],
+  26: ['I32', 1, 4],
+  27: ['I64', 1, 8],
+  28: ['F64', 1, 8],
+  30: ['BF16', 1, 2],
+};
+
+/** ggml has four dimensions. */
+const MAX_DIMS = 4;
+/** Real metadata nests arrays one deep. */
+const MAX_ARRAY_DEPTH = 4;
+/** Keys are short ASCII paths; the format allows 65,535 bytes. */
+const MAX_KEY_BYTES = 65535;
+/** 2^53 is where byte offsets stop being exact numbers. */
+const MAX_OFFSET = Number.MAX_SAFE_INTEGER;
+
+/**
+ * Reads a header.
+ *
+ * @param bytes - the file, or as much of its beginning as holds the header
+ * @param where - names it in messages
+ * @param fileSizeBytes - the whole file's size, where it is known: tensors must then lie inside it
+ * @throws {RopewalkError} FORMAT when the header is malformed; with cause {@link HeaderCut} when `bytes` ends inside it
+ */
+export function parseGguf(bytes: Uint8Array, where = 'gguf', fileSizeBytes?: number): GgufFile {
+  const reader = new Reader(bytes, where);
+  const magic = reader.take(4);
+  if (String.fromCharCode(...magic) !== 'GGUF') refuse('FORMAT', where, 'a GGUF file, which starts with GGUF', [...magic]);
+  let version = reader.u32();
+  // A big-endian file reads as a version with its low half empty.
+  if ((version & 0xffff) === 0 && version !== 0) {
+    reader.littleEndian = false;
+    version >>>= 24;
+  }
+  if (version < 1 || version > 3) refuse('FORMAT', `${where}: version`, '1, 2 or 3', version);
+  reader.wide = version > 1;
+  const tensorCount = reader.length();
+  const valueCount = reader.length();
+
+  const metadata = new Map<string, GgufValue>();
+  for (let n = 0; n < valueCount; n++) {
+    const key = reader.text(MAX_KEY_BYTES);
+    if (metadata.has(key)) refuse('FORMAT', `${where}: key`, 'each key once', key);
+    metadata.set(key, reader.value(reader.u32(), 0));
+  }
+  const alignment = Number(metadata.get('general.alignment') ?? 32);
+  if (!Number.isInteger(alignment) || alignment < 1 || alignment > 2 ** 20 || (alignment & (alignment - 1)) !== 0) {
+    refuse('FORMAT', `${where}: general.alignment`, 'a power of two up to 2^20', alignment);
+  }
+
+  const tensors: GgufTensor[] = [];
+  const names = new Set<string>();
+  for (let n = 0; n < tensorCount; n++) tensors.push(readTensor(reader, names, alignment));
+  const dataOffset = Math.ceil(reader.at / alignment) * alignment;
+  for (const { name, offset, sizeBytes } of tensors) {
+    if (fileSizeBytes !== undefined && dataOffset + offset + (sizeBytes ?? 0) > fileSizeBytes) {
+      refuse(
+        'FORMAT',
+        `${where}: tensor ${name}`,
+        `its end <= file size ${fileSizeBytes}`,
+        `offset ${dataOffset + offset} + ${sizeBytes ?? '?'} bytes`,
+        'The file is truncated or forged.',
+      );
+    }
+  }
+  return { version, bigEndian: !reader.littleEndian, metadata, tensors, alignment, dataOffset };
+}
+
+function readTensor(reader: Reader, names: Set<string>, alignment: number): GgufTensor {
+  const { where } = reader;
+  const name = reader.text(MAX_KEY_BYTES);
+  if (names.has(name)) refuse('FORMAT', `${where}: tensor`, 'each name once', name);
+  names.add(name);
+  const rank = reader.u32();
+  if (rank > MAX_DIMS) refuse('FORMAT', `${where}: tensor ${name}`, `at most ${MAX_DIMS} dimensions`, rank);
+  const shape: number[] = [];
+  let count = 1;
+  for (let d = 0; d < rank; d++) {
+    const dim = reader.wide ? reader.u64() : BigInt(reader.u32());
+    count *= Number(dim);
+    if (dim > BigInt(MAX_OFFSET) || count > MAX_OFFSET)
+      refuse('FORMAT', `${where}: tensor ${name}`, 'fewer than 2^53 elements', [...shape.map(String), String(dim)]);
+    shape.push(Number(dim));
+  }
+  const code = reader.u32();
+  const offset = Number(reader.u64());
+  if (offset > MAX_OFFSET || offset % alignment !== 0)
+    refuse('FORMAT', `${where}: tensor ${name}`, `an offset that is a multiple of ${alignment}`, offset);
+  const known = TYPES[code];
+  if (known && shape.length > 0 && shape[0]! % known[1] !== 0) {
+    refuse('FORMAT', `${where}: tensor ${name}`, `rows of a multiple of ${known[1]} elements for ${known[0]}`, shape);
+  }
+  return { name, shape, type: known?.[0] ?? `TYPE_${code}`, offset, sizeBytes: known ? (count / known[1]) * known[2] : undefined };
+}
+
+/** Reads forward; refuses to go past the end. */
+class Reader {
+  at = 0;
+  littleEndian = true;
+  /** Versions 2 and 3 count in 64 bits, version 1 in 32. */
+  wide = true;
+  private readonly view: DataView;
+
+  constructor(
+    private readonly bytes: Uint8Array,
+    readonly where: string,
+  ) {
+    this.view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  }
+
+  take(count: number): Uint8Array {
+    this.need(count);
+    this.at += count;
+    return this.bytes.subarray(this.at - count, this.at);
+  }
+
+  private need(count: number): void {
+    if (this.at + count <= this.bytes.length) return;
+    try {
+      refuse(
+        'FORMAT',
+        this.where,
+        `a header of at least ${this.at + count} bytes`,
+        `${this.bytes.length} bytes`,
+        'The file is truncated or forged.',
+      );
+    } catch (error) {
+      (error as Error).cause = new HeaderCut(this.at + count);
+      throw error;
+    }
+  }
+
+  u32(): number {
+    this.need(4);
+    this.at += 4;
+    return this.view.getUint32(this.at - 4, this.littleEndian);
+  }
+
+  u64(): bigint {
+    this.need(8);
+    this.at += 8;
+    return this.view.getBigUint64(this.at - 8, this.littleEndian);
+  }
+
+  /** A count or length: it cannot exceed the bytes that a file can have. */
+  length(): number {
+    const count = this.wide ? this.u64() : BigInt(this.u32());
+    if (count > BigInt(MAX_OFFSET)) refuse('FORMAT', this.where, 'a count below 2^53', count);
+    return Number(count);
+  }
+
+  text(limit = MAX_OFFSET): string {
+    const length = this.length();
+    if (length > limit) refuse('FORMAT', this.where, `a name of at most ${limit} bytes`, length);
+    return decodeUtf8(this.take(length), `${this.where}: text at byte ${this.at - length}`);
+  }
+
+  value(type: number, depth: number): GgufValue {
+    const size = [1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8][type];
+    if (size === undefined) refuse('FORMAT', `${this.where}: value type`, '0 … 12', type);
+    if (type === 8) return this.text();
+    if (type === 9) return this.array(depth);
+    this.need(size);
+    const at = this.at;
+    this.at += size;
+    const { view, littleEndian: le } = this;
+    switch (type) {
+      case 0:
+        return view.getUint8(at);
+      case 1:
+        return view.getInt8(at);
+      case 2:
+        return view.getUint16(at, le);
+      case 3:
+        return view.getInt16(at, le);
+      case 4:
+        return view.getUint32(at, le);
+      case 5:
+        return view.getInt32(at, le);
+      case 6:
+        return view.getFloat32(at, le);
+      case 7: {
+        const flag = view.getUint8(at);
+        if (flag > 1) refuse('FORMAT', `${this.where}: bool at byte ${at}`, '0 or 1', flag);
+        return flag === 1;
+      }
+      case 10:
+        return view.getBigUint64(at, le);
+      case 11:
+        return view.getBigInt64(at, le);
+      default:
+        return view.getFloat64(at, le);
+    }
+  }
+
+  private array(depth: number): GgufValue[] {
+    if (depth >= MAX_ARRAY_DEPTH) refuse('FORMAT', this.where, `arrays nested at most ${MAX_ARRAY_DEPTH} deep`, 'deeper');
+    const type = this.u32();
+    const count = this.length();
+    // Each element takes at least one byte (a text its length field), so a forged count stops here, before anything is built.
+    const smallest = [1, 1, 2, 2, 4, 4, 4, 1, this.wide ? 8 : 4, this.wide ? 12 : 8, 8, 8, 8][type] ?? 1;
+    this.need(count * smallest);
+    const list: GgufValue[] = [];
+    for (let n = 0; n < count; n++) list.push(this.value(type, depth + 1));
+    return list;
+  }
+}

@@ -1,0 +1,5 @@
+/** File formats: untrusted bytes → checked views. @module */
+export * from './gguf.js';
+export * from './json.js';
+export * from './npy.js';
+export * from './safetensors.js';
