@@ -1,0 +1,37 @@
+/**
+ * The contract of a backend: a {@link Runner} that says what it can do and gives its memory back.
+ *
+ * Backends know plans and memory; they know no dialect, no file format and not the reference.
+ *
+ * @module
+ */
+import type { FloatDtype } from '../core/dtypes.js';
+import type { Runner } from '../ops/runner.js';
+
+/** What a backend found when it opened: which path runs, and why not a faster one. */
+export interface Capabilities {
+  /** The backend's name. */
+  readonly backend: string;
+  /** One line for a person: what computes, and where. */
+  readonly description: string;
+  readonly dtypes: readonly FloatDtype[];
+  /** Threads that compute. */
+  readonly threads: number;
+  /** Each faster path that is not taken, and the reason. */
+  readonly notTaken: readonly string[];
+}
+
+/** An open backend. */
+export interface Backend extends Runner {
+  capabilities(): Capabilities;
+  /** Gives memory, workers and devices back; the backend and its tensors are unusable afterwards. */
+  dispose(): void;
+}
+
+/** A backend that could be opened here, or the reason why it cannot. */
+export interface BackendEntry {
+  readonly name: string;
+  /** Says why this backend cannot open on this machine, or undefined when it can. */
+  whyNot(): Promise<string | undefined>;
+  open(): Promise<Backend>;
+}

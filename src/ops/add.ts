@@ -1,0 +1,34 @@
+/** Addition, element by element. @module */
+import type { FloatDtype } from '../core/dtypes.js';
+import type { Tensor } from '../core/tensor.js';
+import { checkDims, checkFloat, checkOutput } from './runner.js';
+
+/** A checked addition. Frozen. */
+export interface AddPlan {
+  readonly op: 'add';
+  readonly a: Tensor<FloatDtype>;
+  readonly b: Tensor<FloatDtype>;
+  readonly out: Tensor<FloatDtype>;
+}
+
+/**
+ * Checks `out = a + b`.
+ *
+ * @param a - any shape and strides, any float dtype; only read
+ * @param b - same shape and dtype: nothing is broadcast
+ * @param out - same shape and dtype; written; may be exactly `a` or `b`
+ * @throws {RopewalkError} SHAPE, then DTYPE, then ALIAS
+ * @see seed document 001, add
+ */
+export function planAdd(a: Tensor, b: Tensor, out: Tensor): AddPlan {
+  checkDims(b, 'add: b', a.shape);
+  checkDims(out, 'add: out', a.shape);
+  checkFloat(a, 'add: a');
+  checkFloat(b, 'add: b', a.dtype);
+  checkFloat(out, 'add: out', a.dtype);
+  checkOutput(out, 'add: out', [
+    { tensor: a, name: 'a', inPlace: true },
+    { tensor: b, name: 'b', inPlace: true },
+  ]);
+  return Object.freeze({ op: 'add', a, b, out });
+}

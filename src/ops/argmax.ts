@@ -1,0 +1,43 @@
+/** The largest element and where it is. @module */
+import type { FloatDtype } from '../core/dtypes.js';
+import { refuse } from '../core/errors.js';
+import type { Tensor } from '../core/tensor.js';
+import { checkDims, checkFloat, checkOutput } from './runner.js';
+
+/** A checked argmax over the last dimension. Frozen. */
+export interface ArgmaxPlan {
+  readonly op: 'argmax';
+  /** `[…, n]` */
+  readonly values: Tensor<FloatDtype>;
+  /** `[…, 1]` */
+  readonly outIndex: Tensor<'i64' | 'i32'>;
+  /** `[…, 1]` */
+  readonly outValue: Tensor<FloatDtype>;
+}
+
+/**
+ * Checks an argmax. The first maximum wins ties (−0 and +0 tie); the first NaN wins over everything, +∞ too; all −∞ gives index 0.
+ *
+ * @param values - `[…, n]`, n >= 1, any strides, any float dtype; only read
+ * @param outIndex - `[…, 1]`, i64 or i32; written
+ * @param outValue - `[…, 1]`, the dtype of values; the element is copied bit for bit
+ * @throws {RopewalkError} SHAPE, DTYPE or ALIAS
+ * @see seed document 001, argmax; torch.max on ties and NaN
+ */
+export function planArgmax(values: Tensor, outIndex: Tensor, outValue: Tensor): ArgmaxPlan {
+  if (values.rank === 0 || values.shape.at(-1) === 0) {
+    refuse('SHAPE', 'argmax: vals', 'at least one element in the last dimension', [...values.shape]);
+  }
+  const shape = values.shape.with(-1, 1);
+  checkDims(outIndex, 'argmax: max_idx', shape);
+  checkDims(outValue, 'argmax: max_val', shape);
+  checkFloat(values, 'argmax: vals');
+  if (outIndex.dtype !== 'i64' && outIndex.dtype !== 'i32') refuse('DTYPE', 'argmax: max_idx', 'dtype i64 or i32', outIndex.dtype);
+  checkFloat(outValue, 'argmax: max_val', values.dtype);
+  checkOutput(outIndex, 'argmax: max_idx', [{ tensor: values, name: 'vals', inPlace: false }]);
+  checkOutput(outValue, 'argmax: max_val', [
+    { tensor: values, name: 'vals', inPlace: false },
+    { tensor: outIndex, name: 'max_idx', inPlace: false },
+  ]);
+  return Object.freeze({ op: 'argmax', values, outIndex: outIndex as Tensor<'i64' | 'i32'>, outValue });
+}

@@ -1,0 +1,42 @@
+/** Looking up rows of a table. @module */
+import { refuse } from '../core/errors.js';
+import { readIntegers, type Tensor } from '../core/tensor.js';
+import { checkDims, checkDtype, checkOutput } from './runner.js';
+
+/** A checked look-up. Frozen. */
+export interface EmbeddingPlan {
+  readonly op: 'embedding';
+  /** The rows to copy, each within the table. */
+  readonly rows: Float64Array;
+  /** `[rows, width]` */
+  readonly weight: Tensor;
+  /** `[index, width]` */
+  readonly out: Tensor;
+}
+
+/**
+ * Checks a look-up: row `index[n]` of the table becomes row n of out, bit for bit.
+ *
+ * @param index - `[n]`, any integer dtype, in host memory; read now
+ * @param weight - `[rows, width]`, any dtype and strides; only read
+ * @param out - `[n, width]`, the dtype of weight; written
+ * @throws {RopewalkError} RANGE naming the index and the number of rows; SHAPE, DTYPE or ALIAS
+ * @see seed document 001, embedding
+ */
+export function planEmbedding(index: Tensor, weight: Tensor, out: Tensor): EmbeddingPlan {
+  if (index.rank !== 1) refuse('SHAPE', 'embedding: index', 'one dimension', [...index.shape]);
+  if (weight.rank !== 2) refuse('SHAPE', 'embedding: weight', 'two dimensions [rows, width]', [...weight.shape]);
+  const [count, width] = weight.shape as [number, number];
+  checkDims(out, 'embedding: out', [index.size, width]);
+  checkDtype(out, 'embedding: out', weight.dtype);
+  const rows = readIntegers(index, 'embedding: index');
+  for (const [n, row] of rows.entries()) {
+    // torch wraps −1 to the last row; here a negative index is a mistake.
+    if (row < 0 || row >= count) refuse('RANGE', `embedding: index[${n}]`, `a row of the table, in [0, ${count - 1}] (${count} rows)`, row);
+  }
+  checkOutput(out, 'embedding: out', [
+    { tensor: weight, name: 'weight', inPlace: false },
+    { tensor: index, name: 'index', inPlace: false },
+  ]);
+  return Object.freeze({ op: 'embedding', rows, weight, out });
+}

@@ -1,0 +1,53 @@
+/** Multiplication by a weight matrix. @module */
+import type { FloatDtype } from '../core/dtypes.js';
+import { refuse } from '../core/errors.js';
+import type { Tensor } from '../core/tensor.js';
+import { checkDims, checkFloat, checkOutput } from './runner.js';
+
+/** A checked linear layer. Frozen. */
+export interface LinearPlan {
+  readonly op: 'linear';
+  /** `[…, k]` */
+  readonly x: Tensor<FloatDtype>;
+  /** `[n, k]` */
+  readonly weight: Tensor<FloatDtype>;
+  /** `[n]` */
+  readonly bias: Tensor<FloatDtype> | undefined;
+  /** `[…, n]` */
+  readonly out: Tensor<FloatDtype>;
+  /** Rows of x, all dimensions but the last together. */
+  readonly m: number;
+  readonly n: number;
+  readonly k: number;
+}
+
+/**
+ * Checks `out = x·Wᵀ + bias`.
+ *
+ * @param x - `[…, k]`, any strides, any float dtype; only read
+ * @param weight - `[n, k]`, same dtype, as torch and GGUF lay it out
+ * @param bias - `[n]`, same dtype, or undefined
+ * @param out - `[…, n]`, same dtype; written; shares no memory with the inputs
+ * @throws {RopewalkError} SHAPE, DTYPE or ALIAS
+ * @see seed document 001, linear
+ */
+export function planLinear(x: Tensor, weight: Tensor, bias: Tensor | undefined, out: Tensor): LinearPlan {
+  if (x.rank === 0) refuse('SHAPE', 'linear: x', 'at least one dimension', [...x.shape]);
+  if (weight.rank !== 2) refuse('SHAPE', 'linear: weight', 'two dimensions [n, k]', [...weight.shape]);
+  const k = x.shape.at(-1)!;
+  const n = weight.shape[0]!;
+  checkDims(weight, 'linear: weight', [n, k]);
+  if (bias) checkDims(bias, 'linear: bias', [n]);
+  checkDims(out, 'linear: out', x.shape.with(-1, n));
+  checkFloat(x, 'linear: x');
+  checkFloat(weight, 'linear: weight', x.dtype);
+  if (bias) checkFloat(bias, 'linear: bias', x.dtype);
+  checkFloat(out, 'linear: out', x.dtype);
+  checkOutput(out, 'linear: out', [
+    { tensor: x, name: 'x', inPlace: false },
+    { tensor: weight, name: 'weight', inPlace: false },
+    ...(bias ? [{ tensor: bias, name: 'bias', inPlace: false }] : []),
+  ]);
+  const m = x.shape.slice(0, -1).reduce((rows, dim) => rows * dim, 1);
+  return Object.freeze({ op: 'linear', x, weight, bias: bias as Tensor<FloatDtype> | undefined, out, m, n, k });
+}

@@ -1,0 +1,42 @@
+/** Normalisation by the root mean square. @module */
+import type { FloatDtype } from '../core/dtypes.js';
+import { refuse } from '../core/errors.js';
+import type { Tensor } from '../core/tensor.js';
+import { checkDims, checkFloat, checkOutput } from './runner.js';
+
+/** A checked RMS norm over the last dimension. Frozen. */
+export interface RmsNormPlan {
+  readonly op: 'rms_norm';
+  /** `[…, d]` */
+  readonly x: Tensor<FloatDtype>;
+  /** `[d]` */
+  readonly weight: Tensor<FloatDtype>;
+  readonly eps: number;
+  /** `[…, d]` */
+  readonly out: Tensor<FloatDtype>;
+}
+
+/**
+ * Checks `out = weight · x / √(mean(x²) + eps)`, row by row.
+ *
+ * @param x - `[…, d]`, any strides, any float dtype; only read
+ * @param weight - `[d]`, same dtype
+ * @param eps - finite, >= 0
+ * @param out - same shape and dtype as x; written; may be exactly `x`
+ * @throws {RopewalkError} SHAPE, DTYPE, RANGE or ALIAS
+ * @see seed document 001, rms_norm; arXiv:1910.07467
+ */
+export function planRmsNorm(x: Tensor, weight: Tensor, eps: number, out: Tensor): RmsNormPlan {
+  if (x.rank === 0) refuse('SHAPE', 'rms_norm: x', 'at least one dimension', [...x.shape]);
+  checkDims(weight, 'rms_norm: weight', [x.shape.at(-1)!]);
+  checkDims(out, 'rms_norm: out', x.shape);
+  checkFloat(x, 'rms_norm: x');
+  checkFloat(weight, 'rms_norm: weight', x.dtype);
+  checkFloat(out, 'rms_norm: out', x.dtype);
+  if (!Number.isFinite(eps) || eps < 0) refuse('RANGE', 'rms_norm: eps', 'a finite number >= 0', eps);
+  checkOutput(out, 'rms_norm: out', [
+    { tensor: x, name: 'x', inPlace: true },
+    { tensor: weight, name: 'weight', inPlace: false },
+  ]);
+  return Object.freeze({ op: 'rms_norm', x, weight, eps, out });
+}

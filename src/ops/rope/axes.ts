@@ -1,0 +1,109 @@
+/**
+ * Step 2a of RoPE: which position axis turns each pair, and with which exponent.
+ *
+ * Text models have one axis. M-RoPE gives each token a position on three or four axes (time, height, width, extra)
+ * and shares the pairs out among them; the peers do that in four ways, and two of those differ only at a few pairs.
+ *
+ * @module
+ */
+import { refuse } from '../../core/errors.js';
+
+/**
+ * How pairs are shared out among the axes t, h, w, e.
+ *
+ * - `sections`: contiguous runs, `tttt hhhh wwww`, repeated if they do not fill all pairs (Qwen2-VL; ggml mode 8)
+ * - `interleaved`: `thwthw…`, and what h and w leave goes to t (HuggingFace Qwen3-VL, InfiniOp)
+ * - `interleaved-ggml`: the same, but what t, h and w leave goes to e (ggml mode 40)
+ * - `vision`: contiguous runs, the exponent starting again from 0 in each (ggml mode 24)
+ */
+export type AxisRule = 'sections' | 'interleaved' | 'interleaved-ggml' | 'vision';
+
+/** Axes of a multi-axis RoPE. */
+export interface RopeAxes {
+  readonly rule: AxisRule;
+  /** Pairs of each axis in one round, in the order t, h, w, e; three or four integers >= 0. */
+  readonly sections: readonly number[];
+}
+
+/** The result: one axis and one exponent for each pair. */
+export interface PairAxes {
+  /** Number of position axes: 1, 3 or 4. */
+  readonly numAxes: number;
+  /** The axis that turns pair j, an index into the positions' first dimension. */
+  readonly axisOfPair: Uint8Array;
+  /** The exponent of pair j: j itself, but for `vision`. */
+  readonly exponents: Uint32Array;
+}
+
+const T = 0;
+const H = 1;
+const W = 2;
+const E = 3;
+
+/**
+ * Shares the pairs out among the axes.
+ *
+ * @param axes - the rule and sections, or undefined for one axis
+ * @param pairs - rotaryDim / 2
+ * @param op - the operator's name in messages
+ * @returns fresh arrays of `pairs` entries
+ * @throws {RopewalkError} SHAPE or RANGE when the sections do not fit
+ * @see ggml-org/ggml@d99724f ggml_mrope_cache_init; transformers Qwen3VLTextRotaryEmbedding.apply_interleaved_mrope
+ */
+export function sharePairs(axes: RopeAxes | undefined, pairs: number, op = 'rope'): PairAxes {
+  const axisOfPair = new Uint8Array(pairs);
+  const exponents = Uint32Array.from({ length: pairs }, (_, j) => j);
+  if (!axes) return { numAxes: 1, axisOfPair, exponents };
+
+  const { rule, sections } = axes;
+  if (
+    !Array.isArray(sections) ||
+    (sections.length !== 3 && sections.length !== 4) ||
+    !sections.every((n) => Number.isSafeInteger(n) && n >= 0)
+  ) {
+    refuse('SHAPE', `${op}: sections`, 'three or four integers >= 0, pairs of t, h, w and e', sections);
+  }
+  const [t, h, w, e] = [sections[0]!, sections[1]!, sections[2]!, sections[3] ?? 0];
+  const round = t + h + w + e;
+  if (round === 0 || t + h + w === 0) refuse('RANGE', `${op}: sections`, 'at least one pair for t, h or w', sections);
+  if (round > 2 * pairs)
+    refuse('RANGE', `${op}: sections`, `a sum of at most ${2 * pairs}`, sections, 'Sections count pairs, not dimensions.');
+
+  const ownerOf = (sector: number): number => {
+    switch (rule) {
+      case 'sections':
+      case 'vision':
+        return sector < t ? T : sector < t + h ? H : sector < t + h + w ? W : E;
+      case 'interleaved':
+        return sector % 3 === 1 && sector < 3 * h ? H : sector % 3 === 2 && sector < 3 * w ? W : T;
+      case 'interleaved-ggml':
+        if (sector % 3 === 1 && sector < 3 * h) return H;
+        if (sector % 3 === 2 && sector < 3 * w) return W;
+        return sector % 3 === 0 && sector < 3 * t ? T : E;
+      default:
+        return refuse('UNSUPPORTED', `${op}: axes.rule`, 'sections, interleaved, interleaved-ggml or vision', rule);
+    }
+  };
+  // HuggingFace never repeats the interleaved round: past it everything is t.
+  const sectorOf = (j: number): number => (rule === 'interleaved' ? j : j % round);
+  for (let j = 0; j < pairs; j++) axisOfPair[j] = ownerOf(sectorOf(j));
+  if (rule === 'vision') restartExponents(exponents, axisOfPair, [t, h, w, e]);
+  const numAxes = Math.max(sections.length, ...axisOfPair.map((a) => a + 1));
+  return { numAxes, axisOfPair, exponents };
+}
+
+/**
+ * Vision: each axis counts its exponent on at every pair, and starts again at the first pair of its own section.
+ * An axis whose section shares its start with an earlier one (an empty section before it) is never restarted: ggml tests the starts in turn.
+ */
+function restartExponents(exponents: Uint32Array, axisOfPair: Uint8Array, sections: readonly number[]): void {
+  const round = sections.reduce((sum, n) => sum + n, 0);
+  const starts = [0, sections[0]!, sections[0]! + sections[1]!, sections[0]! + sections[1]! + sections[2]!];
+  const counters = [0, 0, 0, 0];
+  for (let j = 0; j < exponents.length; j++) {
+    const restarted = starts.indexOf(j % round);
+    if (restarted >= 0) counters[restarted] = 0;
+    exponents[j] = counters[axisOfPair[j]!]!;
+    for (let a = 0; a < 4; a++) counters[a]!++;
+  }
+}

@@ -1,0 +1,284 @@
+/**
+ * Step 1 of RoPE: one frequency for each pair, and one magnitude, from a base and a scaling rule. All in float64.
+ *
+ * The angle of pair j at position p is `p · invFreq[j]`; the rotated pair is multiplied by `attentionFactor`.
+ *
+ * @module
+ */
+import { refuse } from '../../core/errors.js';
+
+/** YaRN's parameters. */
+export interface YarnScaling {
+  readonly kind: 'yarn';
+  /** Context extension: new context / original context. ggml's freq_scale is 1 / factor. */
+  readonly factor: number;
+  /** Context length the model was trained with, in tokens. */
+  readonly originalContext: number;
+  /** Rotations within the original context above which a pair keeps its frequency; 32 unless given. */
+  readonly betaFast?: number;
+  /** Rotations below which a pair is fully interpolated; 1 unless given. */
+  readonly betaSlow?: number;
+  /** Share of extrapolation mixed in; 1 unless given, 0 leaves plain interpolation with no magnitude. */
+  readonly extFactor?: number;
+  /** Round the ramp's edges outwards to whole pairs; true unless given. gpt-oss says false. */
+  readonly truncate?: boolean;
+  /** Multiplies the magnitude that follows from `factor`; 1 unless given. ggml's attn_factor. */
+  readonly attnFactor?: number;
+  /** DeepSeek's numerator: magnitude m(factor, mscale) / m(factor, mscaleAllDim), with m(f, k) = 0.1·k·ln f + 1. */
+  readonly mscale?: number;
+  /** DeepSeek's denominator; used when both are given and not 0. */
+  readonly mscaleAllDim?: number;
+}
+
+/** LongRoPE's parameters. */
+export interface LongRopeScaling {
+  readonly kind: 'longrope';
+  /** Divides each pair's frequency while the context is at most `originalContext`; rotaryDim / 2 values. */
+  readonly shortFactor: ArrayLike<number>;
+  /** Divides each pair's frequency beyond `originalContext`; rotaryDim / 2 values. */
+  readonly longFactor: ArrayLike<number>;
+  readonly originalContext: number;
+  /** The context in use, in tokens: chooses the short or the long factors. */
+  readonly context: number;
+  /** Context extension for the magnitude √(1 + ln factor / ln originalContext); 1, and so no magnitude, unless given. */
+  readonly factor?: number;
+}
+
+/** How a model stretches its rotation to contexts longer than it was trained with. */
+export type RopeScaling =
+  | { readonly kind: 'none' }
+  /** Every frequency divided by `factor` (position interpolation). */
+  | { readonly kind: 'linear'; readonly factor: number }
+  /** The base raised with the context (NTK-aware); nothing changes up to `originalContext`. */
+  | { readonly kind: 'dynamicNtk'; readonly factor: number; readonly originalContext: number; readonly context: number }
+  | YarnScaling
+  | LongRopeScaling
+  /** Llama 3.1: slow pairs divided by `factor`, fast pairs kept, a smooth step between. */
+  | {
+      readonly kind: 'llama3';
+      readonly factor: number;
+      readonly lowFreqFactor: number;
+      readonly highFreqFactor: number;
+      readonly originalContext: number;
+    }
+  /** Gemma 4: only the first `rotatedPairs` pairs turn, the others have frequency 0; every frequency divided by `factor`. */
+  | { readonly kind: 'proportional'; readonly rotatedPairs: number; readonly factor?: number };
+
+/** What determines frequencies and magnitude. */
+export interface FrequencyOptions {
+  /** Dimensions that rotate, even; pairs = rotaryDim / 2. */
+  readonly rotaryDim: number;
+  /** θ of the model, such as 10000 or 500000: `invFreq[j] = base^(−2j / frequencyDim)`. */
+  readonly base: number;
+  /** Denominator of the exponent; rotaryDim unless given. */
+  readonly frequencyDim?: number;
+  /** The rule for long contexts; none unless given. */
+  readonly scaling?: RopeScaling;
+  /** Divides each pair's frequency before the scaling rule (ggml's freq_factors); at least rotaryDim / 2 values. */
+  readonly freqFactors?: ArrayLike<number>;
+  /** Multiplies cos and sin. Unless given, what the scaling rule says; when given, it replaces that. */
+  readonly attentionFactor?: number;
+  /** The exponent of each pair, where it is not the pair's own number (vision); rotaryDim / 2 integers. */
+  readonly exponents?: ArrayLike<number>;
+}
+
+/** The result of step 1. */
+export interface RopeFrequencies {
+  /** Radians a position, one for each pair. */
+  readonly invFreq: Float64Array;
+  /** Multiplies cos and sin. */
+  readonly attentionFactor: number;
+}
+
+/**
+ * Computes the frequency of each pair and the magnitude.
+ *
+ * @param options - base, sizes and the scaling rule
+ * @param op - the operator's name in messages
+ * @returns `invFreq [rotaryDim / 2]`, radians a position, and the factor for cos and sin; fresh arrays
+ * @throws {RopewalkError} RANGE or SHAPE for a value that no model can mean
+ * @see RoFormer arXiv:2104.09864 eq. 15; YaRN arXiv:2309.00071 §3; LongRoPE arXiv:2402.13753
+ */
+export function ropeFrequencies(options: FrequencyOptions, op = 'rope'): RopeFrequencies {
+  const { rotaryDim, scaling = { kind: 'none' }, exponents, freqFactors } = options;
+  const pairs = rotaryDim / 2;
+  const frequencyDim = positive(options.frequencyDim ?? rotaryDim, `${op}: frequency_dim`);
+  checkScaling(scaling, pairs, op);
+  let base = positive(options.base, `${op}: base`);
+  if (scaling.kind === 'dynamicNtk') base = dynamicNtkBase(base, frequencyDim, scaling);
+  if (freqFactors) checkFactors(freqFactors, pairs, `${op}: freq_factors`);
+
+  const invFreq = new Float64Array(pairs);
+  for (let j = 0; j < pairs; j++) {
+    const exponent = exponents ? exponents[j]! : j;
+    invFreq[j] = base ** ((-2 * exponent) / frequencyDim) / (freqFactors ? freqFactors[j]! : 1);
+  }
+  const magnitude = applyScaling(invFreq, scaling, base, frequencyDim);
+  const attentionFactor = options.attentionFactor ?? magnitude;
+  if (!Number.isFinite(attentionFactor)) refuse('RANGE', `${op}: attention_factor`, 'a finite number', attentionFactor);
+  return { invFreq, attentionFactor };
+}
+
+/** Changes `invFreq` in place by the rule; returns the magnitude that follows from it. */
+function applyScaling(invFreq: Float64Array, scaling: RopeScaling, base: number, frequencyDim: number): number {
+  switch (scaling.kind) {
+    case 'none':
+    case 'dynamicNtk':
+      return 1;
+    case 'linear':
+      for (let j = 0; j < invFreq.length; j++) invFreq[j]! /= scaling.factor;
+      return 1;
+    case 'proportional':
+      for (let j = 0; j < invFreq.length; j++) invFreq[j] = j < scaling.rotatedPairs ? invFreq[j]! / (scaling.factor ?? 1) : 0;
+      return 1;
+    case 'llama3':
+      for (let j = 0; j < invFreq.length; j++) invFreq[j] = llama3Frequency(invFreq[j]!, scaling);
+      return 1;
+    case 'longrope': {
+      const factors = scaling.context > scaling.originalContext ? scaling.longFactor : scaling.shortFactor;
+      for (let j = 0; j < invFreq.length; j++) invFreq[j]! /= factors[j]!;
+      const factor = scaling.factor ?? 1;
+      return factor <= 1 ? 1 : Math.sqrt(1 + Math.log(factor) / Math.log(scaling.originalContext));
+    }
+    case 'yarn': {
+      const extFactor = scaling.extFactor ?? 1;
+      const [low, high] = yarnRampEdges(scaling, base, frequencyDim);
+      for (let j = 0; j < invFreq.length; j++) {
+        const mix = extFactor === 0 ? 0 : (1 - clamp01((j - low) / Math.max(0.001, high - low))) * extFactor;
+        invFreq[j] = (invFreq[j]! / scaling.factor) * (1 - mix) + invFreq[j]! * mix;
+      }
+      return yarnMagnitude(scaling);
+    }
+  }
+}
+
+/**
+ * The pairs between which YaRN's ramp falls: below `low` frequencies are kept, above `high` they are interpolated.
+ *
+ * @param scaling - YaRN's parameters
+ * @param base - θ
+ * @param dim - the exponent's denominator
+ * @returns `[low, high]` in pairs; `high` is −∞ when the original context is 0, as in ggml's own tests
+ * @see ggml-org/ggml@d99724f ggml_rope_yarn_corr_dims; transformers modeling_rope_utils find_correction_range
+ */
+export function yarnRampEdges(scaling: YarnScaling, base: number, dim: number): [low: number, high: number] {
+  const edge = (rotations: number): number => (dim * Math.log(scaling.originalContext / (rotations * 2 * Math.PI))) / (2 * Math.log(base));
+  const low = edge(scaling.betaFast ?? 32);
+  const high = edge(scaling.betaSlow ?? 1);
+  return scaling.truncate === false
+    ? [Math.max(0, low), Math.min(dim - 1, high)]
+    : [Math.max(0, Math.floor(low)), Math.min(dim - 1, Math.ceil(high))];
+}
+
+/**
+ * YaRN's magnitude: how much longer rotated vectors become, to keep attention's temperature.
+ *
+ * @param scaling - YaRN's parameters
+ * @returns m(mscale) / m(mscaleAllDim) when both are given and not 0, else 0.1·ln factor + 1; times attnFactor. 1 where extFactor is 0.
+ */
+export function yarnMagnitude(scaling: YarnScaling): number {
+  const { factor, mscale, mscaleAllDim, attnFactor = 1 } = scaling;
+  if ((scaling.extFactor ?? 1) === 0) return attnFactor;
+  const m = (k: number): number => 0.1 * k * Math.log(factor) + 1;
+  // HuggingFace takes m = 1 for factor <= 1; ggml does not, and that case is only ever met there.
+  return (mscale && mscaleAllDim ? (factor <= 1 ? 1 : m(mscale) / m(mscaleAllDim)) : m(1)) * attnFactor;
+}
+
+/**
+ * Llama 3.1's step for one frequency.
+ *
+ * @param frequency - radians a position before scaling
+ * @param s - the rule
+ * @returns the frequency kept (wavelength short), divided by factor (long), or mixed (between)
+ * @see transformers modeling_rope_utils _compute_llama3_parameters
+ */
+export function llama3Frequency(frequency: number, s: Extract<RopeScaling, { kind: 'llama3' }>): number {
+  const wavelength = (2 * Math.PI) / frequency;
+  if (wavelength < s.originalContext / s.highFreqFactor) return frequency;
+  if (wavelength > s.originalContext / s.lowFreqFactor) return frequency / s.factor;
+  const smooth = (s.originalContext / wavelength - s.lowFreqFactor) / (s.highFreqFactor - s.lowFreqFactor);
+  return ((1 - smooth) * frequency) / s.factor + smooth * frequency;
+}
+
+/**
+ * The base that dynamic NTK scaling uses at a context.
+ *
+ * @param base - θ
+ * @param dim - the exponent's denominator
+ * @param s - the rule
+ */
+export function dynamicNtkBase(base: number, dim: number, s: Extract<RopeScaling, { kind: 'dynamicNtk' }>): number {
+  const context = Math.max(s.context, s.originalContext);
+  return base * ((s.factor * context) / s.originalContext - (s.factor - 1)) ** (dim / (dim - 2));
+}
+
+function checkScaling(scaling: RopeScaling, pairs: number, op: string): void {
+  const at = `${op}: scaling`;
+  switch (scaling.kind) {
+    case 'none':
+      return;
+    case 'linear':
+      positive(scaling.factor, `${at}.factor`);
+      return;
+    case 'dynamicNtk':
+      positive(scaling.factor, `${at}.factor`);
+      positive(scaling.originalContext, `${at}.original_context`);
+      positive(scaling.context, `${at}.context`);
+      if (pairs < 2)
+        refuse('RANGE', `${op}: rotary_dim`, 'at least 4 for dynamic NTK, whose exponent divides by rotary_dim - 2', 2 * pairs);
+      return;
+    case 'yarn':
+      positive(scaling.factor, `${at}.factor`);
+      if (!(scaling.originalContext >= 0)) refuse('RANGE', `${at}.original_context`, 'a number >= 0', scaling.originalContext);
+      for (const name of ['betaFast', 'betaSlow', 'extFactor', 'attnFactor', 'mscale', 'mscaleAllDim'] as const) {
+        const value = scaling[name];
+        if (value !== undefined && !Number.isFinite(value)) refuse('RANGE', `${at}.${name}`, 'a finite number', value);
+      }
+      return;
+    case 'longrope':
+      positive(scaling.originalContext, `${at}.original_context`);
+      positive(scaling.context, `${at}.context`);
+      if (scaling.factor !== undefined) positive(scaling.factor, `${at}.factor`);
+      checkFactors(scaling.shortFactor, pairs, `${at}.short_factor`);
+      checkFactors(scaling.longFactor, pairs, `${at}.long_factor`);
+      return;
+    case 'llama3':
+      positive(scaling.factor, `${at}.factor`);
+      positive(scaling.originalContext, `${at}.original_context`);
+      positive(scaling.lowFreqFactor, `${at}.low_freq_factor`);
+      if (!(scaling.highFreqFactor > scaling.lowFreqFactor)) {
+        refuse('RANGE', `${at}.high_freq_factor`, `a number above low_freq_factor=${scaling.lowFreqFactor}`, scaling.highFreqFactor);
+      }
+      return;
+    case 'proportional':
+      if (!Number.isInteger(scaling.rotatedPairs) || scaling.rotatedPairs < 0 || scaling.rotatedPairs > pairs) {
+        refuse('RANGE', `${at}.rotated_pairs`, `an integer in [0, rotary_dim / 2 = ${pairs}]`, scaling.rotatedPairs);
+      }
+      if (scaling.factor !== undefined) positive(scaling.factor, `${at}.factor`);
+      return;
+    default:
+      refuse(
+        'UNSUPPORTED',
+        `${at}.kind`,
+        'none, linear, dynamicNtk, yarn, longrope, llama3 or proportional',
+        (scaling as { kind?: unknown }).kind,
+      );
+  }
+}
+
+function checkFactors(factors: ArrayLike<number>, pairs: number, where: string): void {
+  if (typeof factors !== 'object' || !(factors.length >= pairs))
+    refuse('SHAPE', where, `at least rotary_dim / 2 = ${pairs} values`, factors);
+  for (let j = 0; j < pairs; j++) {
+    if (!Number.isFinite(factors[j]) || factors[j] === 0) refuse('RANGE', `${where}[${j}]`, 'a finite number other than 0', factors[j]);
+  }
+}
+
+function positive(value: unknown, where: string): number {
+  if (typeof value !== 'number' || !(value > 0) || !Number.isFinite(value)) refuse('RANGE', where, 'a finite number > 0', value);
+  return value;
+}
+
+function clamp01(x: number): number {
+  return Math.min(1, Math.max(0, x));
+}

@@ -1,0 +1,241 @@
+/**
+ * RoPE's plan: everything that does not depend on the tensors, checked once and reused over layers, heads, q and k.
+ *
+ * @module
+ */
+import type { HostArray } from '../../core/dtypes.js';
+import { refuse } from '../../core/errors.js';
+import { readIntegers, Tensor, tensorFrom } from '../../core/tensor.js';
+import { type RopeAxes, sharePairs } from './axes.js';
+import type { FrequencyOptions } from './frequencies.js';
+import { buildTable, type RopeTable, type TableDtype, type TableRecipe } from './table.js';
+
+/**
+ * Which two dimensions form pair j of the rotated window, R = rotaryDim.
+ *
+ * ```
+ * interleaved          (2j, 2j+1)        R = 4 of 6 → [c s c s . .]   ggml NORMAL, GPT-J
+ * half                 (j, j + R/2)      R = 4 of 6 → [c c s s . .]   ggml NEOX, Llama in HuggingFace
+ * vision               (j, j + R/2)      as half, with exponents that restart in each section (ggml VISION: n_dims = R/2)
+ * interleaved-to-half  reads (2j, 2j+1), writes (j, j + R/2)          DeepSeek-V3 in HuggingFace
+ * ```
+ */
+export type Pairing = 'interleaved' | 'half' | 'vision' | 'interleaved-to-half';
+
+/** Element k of pair j lies at `step · j + gap · k` of the rotated window. */
+export interface PairGeometry {
+  readonly step: number;
+  readonly gap: number;
+}
+
+/** Token positions: a scalar start, or integers `[seq]`, `[batch, seq]`, or with axes `[axes, seq]`, `[axes, batch, seq]`. */
+export type Positions = number | bigint | readonly number[] | HostArray | Tensor;
+
+/** RoPE of a model: everything but the positions. */
+export interface RopeSpec extends Omit<FrequencyOptions, 'rotaryDim' | 'exponents'> {
+  /** Size of one head. */
+  readonly headDim: number;
+  /** Dimensions that rotate, even; all of headDim unless given. The others are copied. */
+  readonly rotaryDim?: number;
+  /** Where the rotated window starts in a head; 0 unless given. */
+  readonly rotaryOffset?: number;
+  /** No default: this is what models disagree on. */
+  readonly pairing: Pairing;
+  /** Position axes of M-RoPE and vision; one axis unless given. */
+  readonly axes?: RopeAxes;
+}
+
+/** What {@link planRope} takes. */
+export interface PlanRopeOptions extends RopeSpec {
+  readonly positions: Positions;
+  /** Tokens; needed when `positions` is a scalar, otherwise taken from it. */
+  readonly seqLen?: number;
+  /** backward multiplies by the transpose, for gradients; forward unless given. */
+  readonly direction?: 'forward' | 'backward';
+  readonly recipe?: TableRecipe;
+  /** f32 unless given; f64 for float64 data and for oracles. */
+  readonly tableDtype?: TableDtype;
+}
+
+/** A checked RoPE, ready to be bound to tensors. Frozen. */
+export interface RopePlan {
+  readonly headDim: number;
+  readonly rotaryDim: number;
+  readonly rotaryOffset: number;
+  readonly pairing: Pairing;
+  readonly direction: 'forward' | 'backward';
+  /** Where pair members are read, and where they are written. */
+  readonly read: PairGeometry;
+  readonly write: PairGeometry;
+  readonly table: RopeTable;
+  readonly seqLen: number;
+  /** Batches that have their own positions; undefined when all batches share one row of positions. */
+  readonly batch: number | undefined;
+  /** Table row of each token, `[batch ?? 1, seqLen]`. */
+  readonly tableRows: Int32Array;
+}
+
+/** What {@link planRopeWithTable} takes: cos and sin as somebody else made them. */
+export interface TablePlanOptions {
+  readonly headDim: number;
+  readonly rotaryDim?: number;
+  readonly rotaryOffset?: number;
+  readonly pairing: Pairing;
+  readonly direction?: 'forward' | 'backward';
+  /** Used as given: the values need not lie on a unit circle. */
+  readonly table: RopeTable;
+  readonly seqLen: number;
+  readonly batch?: number;
+  /** Table row of each token, `[batch ?? 1, seqLen]`, within the table (checked). */
+  readonly tableRows: ArrayLike<number>;
+}
+
+/**
+ * Checks a RoPE and builds its table.
+ *
+ * @param options - the model's RoPE, the positions, direction and recipe
+ * @returns a frozen plan for {@link bindRope}; reuse it over layers, and for q and k alike
+ * @throws {RopewalkError} RANGE, SHAPE, DTYPE or UNSUPPORTED, naming the option
+ * @see RoFormer, arXiv:2104.09864, eq. 34
+ */
+export function planRope(options: PlanRopeOptions): RopePlan {
+  const window = checkWindow(options);
+  const pairs = window.rotaryDim / 2;
+  const vision = options.pairing === 'vision';
+  if (vision && options.axes?.rule !== 'vision') {
+    refuse('UNSUPPORTED', 'rope: axes', 'rule vision with sections for pairing vision', options.axes);
+  }
+  const axes = sharePairs(options.axes, pairs);
+  const positions = readPositions(options.positions, axes.numAxes, options.seqLen);
+  const direction = checkDirection(options.direction);
+  const table = buildTable(positions.values, axes, {
+    ...options,
+    rotaryDim: window.rotaryDim,
+    frequencyDim: options.frequencyDim ?? (vision ? pairs : window.rotaryDim),
+    sign: direction === 'forward' ? 1 : -1,
+  });
+  const tableRows = Int32Array.from({ length: table.rows }, (_, r) => r);
+  return freezePlan(options.pairing, direction, window, { table, seqLen: positions.seqLen, batch: positions.batch, tableRows });
+}
+
+/**
+ * Makes a plan around a table that is already there (ONNX, InfiniOp).
+ *
+ * @param options - geometry, the table, and the table row of each token
+ * @returns a frozen plan; the direction's sign is applied to a copy of sin when backward
+ * @throws {RopewalkError} RANGE when a row lies outside the table; SHAPE when the table's width does not fit
+ */
+export function planRopeWithTable(options: TablePlanOptions): RopePlan {
+  const window = checkWindow(options);
+  const { table, seqLen, batch } = options;
+  if (table.pairs !== window.rotaryDim / 2 || table.cos.length !== table.rows * table.pairs || table.sin.length !== table.cos.length) {
+    refuse('SHAPE', 'rope: table', `cos and sin of shape [rows, rotary_dim / 2 = ${window.rotaryDim / 2}]`, [table.rows, table.pairs]);
+  }
+  const count = (batch ?? 1) * seqLen;
+  if (options.tableRows.length !== count) refuse('SHAPE', 'rope: table_rows', `${count} rows, one a token`, options.tableRows.length);
+  for (let n = 0; n < count; n++) {
+    const row = options.tableRows[n]!;
+    if (!Number.isInteger(row) || row < 0 || row >= table.rows) {
+      refuse(
+        'RANGE',
+        `rope: position ${n}`,
+        `a row of the table, in [0, ${table.rows - 1}]`,
+        row,
+        'Build a longer table, or check the positions.',
+      );
+    }
+  }
+  const direction = checkDirection(options.direction);
+  const signed = direction === 'forward' ? table : { ...table, sin: table.sin.map((s) => -s) };
+  return freezePlan(options.pairing, direction, window, { table: signed, seqLen, batch, tableRows: Int32Array.from(options.tableRows) });
+}
+
+interface Window {
+  readonly headDim: number;
+  readonly rotaryDim: number;
+  readonly rotaryOffset: number;
+}
+
+function checkWindow(options: { headDim: number; rotaryDim?: number; rotaryOffset?: number }): Window {
+  const { headDim, rotaryDim = headDim, rotaryOffset = 0 } = options;
+  if (!Number.isSafeInteger(headDim) || headDim < 1) refuse('RANGE', 'rope: head_dim', 'an integer >= 1', headDim);
+  if (!Number.isInteger(rotaryDim) || rotaryDim < 2 || rotaryDim > headDim || rotaryDim % 2 !== 0) {
+    refuse('RANGE', 'rope: rotary_dim', `an even integer in [2, head_dim=${headDim}]`, rotaryDim);
+  }
+  if (!Number.isInteger(rotaryOffset) || rotaryOffset < 0 || rotaryOffset > headDim - rotaryDim) {
+    refuse('RANGE', 'rope: rotary_offset', `an integer in [0, head_dim - rotary_dim = ${headDim - rotaryDim}]`, rotaryOffset);
+  }
+  return { headDim, rotaryDim, rotaryOffset };
+}
+
+function checkDirection(direction: 'forward' | 'backward' = 'forward'): 'forward' | 'backward' {
+  if (direction !== 'forward' && direction !== 'backward') refuse('UNSUPPORTED', 'rope: direction', 'forward or backward', direction);
+  return direction;
+}
+
+function freezePlan(
+  pairing: Pairing,
+  direction: 'forward' | 'backward',
+  window: Window,
+  rest: Pick<RopePlan, 'table' | 'seqLen' | 'batch' | 'tableRows'>,
+): RopePlan {
+  const interleaved: PairGeometry = { step: 2, gap: 1 };
+  const half: PairGeometry = { step: 1, gap: window.rotaryDim / 2 };
+  const geometry = {
+    interleaved: [interleaved, interleaved],
+    half: [half, half],
+    vision: [half, half],
+    'interleaved-to-half': [interleaved, half],
+  }[pairing] as [PairGeometry, PairGeometry] | undefined;
+  if (!geometry) refuse('UNSUPPORTED', 'rope: pairing', 'interleaved, half, vision or interleaved-to-half', pairing);
+  // The transpose reads where the forward direction wrote.
+  const [read, write] = direction === 'forward' ? geometry : [geometry[1], geometry[0]];
+  return Object.freeze({ ...window, pairing, direction, read, write, ...rest });
+}
+
+/** Positions as `[numAxes, rows]` numbers. */
+function readPositions(
+  positions: Positions,
+  numAxes: number,
+  seqLen: number | undefined,
+): { values: Float64Array; seqLen: number; batch: number | undefined } {
+  if (typeof positions === 'number' || typeof positions === 'bigint') {
+    const start = Number(positions);
+    if (!Number.isSafeInteger(start)) refuse('RANGE', 'rope: positions', 'an integer', positions);
+    if (seqLen === undefined || !Number.isInteger(seqLen) || seqLen < 0) {
+      refuse('RANGE', 'rope: seq_len', 'an integer >= 0 beside a scalar position', seqLen);
+    }
+    // Every axis gets the same position, which makes a text token of any M-RoPE.
+    const values = Float64Array.from({ length: numAxes * seqLen }, (_, n) => start + (n % seqLen));
+    return { values: checkPositions(values), seqLen, batch: undefined };
+  }
+  const tensor = positions instanceof Tensor ? positions : positionsTensor(positions as readonly number[] | HostArray);
+  // A flat list for several axes is axis-major, [axes, seq], as ggml has it.
+  const flat = tensor.rank === 1 && numAxes > 1;
+  if (flat && tensor.size % numAxes !== 0)
+    refuse('SHAPE', 'rope: positions', `a multiple of ${numAxes} integers, axis by axis`, tensor.size);
+  const shaped = flat ? tensor.reshape([numAxes, tensor.size / numAxes]) : tensor;
+  const dims = numAxes > 1 ? shaped.shape.slice(1) : shaped.shape;
+  if ((numAxes > 1 && shaped.shape[0] !== numAxes) || dims.length < 1 || dims.length > 2) {
+    const forms = numAxes > 1 ? `[${numAxes}, seq] or [${numAxes}, batch, seq]` : '[seq] or [batch, seq]';
+    refuse('SHAPE', 'rope: positions', `shape ${forms}`, [...tensor.shape]);
+  }
+  const tokens = dims.at(-1)!;
+  if (seqLen !== undefined && seqLen !== tokens) refuse('SHAPE', 'rope: positions', `${seqLen} tokens (seq_len)`, [...tensor.shape]);
+  const values = checkPositions(readIntegers(shaped, 'rope: positions'));
+  return { values, seqLen: tokens, batch: dims.length === 2 ? dims[0]! : undefined };
+}
+
+function positionsTensor(positions: readonly number[] | HostArray): Tensor {
+  if (Array.isArray(positions)) return tensorFrom(Int32Array.from(checkPositions(Float64Array.from(positions))));
+  return tensorFrom(positions as HostArray, positions instanceof Uint16Array ? { dtype: 'u16' } : {});
+}
+
+function checkPositions(values: Float64Array): Float64Array {
+  for (const [n, p] of values.entries()) {
+    if (!Number.isInteger(p) || p < -(2 ** 31) || p > 2 ** 31 - 1) {
+      refuse('RANGE', `rope: positions[${n}]`, 'an integer in [-2^31, 2^31 - 1]', p);
+    }
+  }
+  return values;
+}

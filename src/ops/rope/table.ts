@@ -1,0 +1,122 @@
+/**
+ * Step 2b of RoPE: cos and sin of every angle, with the magnitude and the direction's sign in them.
+ *
+ * The default recipe computes angles in float64 and rounds cos and sin once, so that accuracy does not fall with
+ * position. The named recipes repeat a peer's own arithmetic, rounding where it rounds, so that its bits can be
+ * reproduced and its drift reported; they are never more accurate.
+ *
+ * @module
+ */
+import { refuse } from '../../core/errors.js';
+import { hostOf, type Tensor } from '../../core/tensor.js';
+import type { PairAxes } from './axes.js';
+import { type FrequencyOptions, ropeFrequencies } from './frequencies.js';
+import { type AngleRecipe, ggmlRecipe, hfRecipe } from './recipes.js';
+
+/**
+ * How angles are computed.
+ *
+ * - `float64`: position × invFreq in float64 (the default)
+ * - `ggml-f32`: ggml's CPU backend: θ multiplied on from pair to pair in f32
+ * - `hf-f32`: HuggingFace transformers: inv_freq and the product in f32
+ */
+export type TableRecipe = 'float64' | 'ggml-f32' | 'hf-f32';
+
+/** The dtype of the finished table. */
+export type TableDtype = 'f32' | 'f64';
+
+/** Cosines and sines, one row for each distinct token position, one column for each pair. */
+export interface RopeTable {
+  /** Number of rows. */
+  readonly rows: number;
+  /** Number of columns, rotaryDim / 2. */
+  readonly pairs: number;
+  /** `[rows, pairs]`, dense. */
+  readonly cos: Float32Array | Float64Array;
+  /** `[rows, pairs]`, dense; negated for the backward direction. */
+  readonly sin: Float32Array | Float64Array;
+}
+
+/** What a table is built from. */
+export interface TableOptions extends FrequencyOptions {
+  readonly recipe?: TableRecipe;
+  /** f32 unless given. */
+  readonly tableDtype?: TableDtype;
+  /** −1 turns the other way: the transpose, for gradients. */
+  readonly sign?: 1 | -1;
+}
+
+/**
+ * Builds the table for a list of token positions.
+ *
+ * @param positions - `[numAxes, rows]`, integers, dense; row r has position `positions[a · rows + r]` on axis a
+ * @param axes - from {@link sharePairs}
+ * @param options - frequencies, recipe, dtype and direction
+ * @returns a fresh table of as many rows as `positions` has
+ * @throws {RopewalkError} UNSUPPORTED when a recipe's peer has no such scaling; else as {@link ropeFrequencies}
+ */
+export function buildTable(positions: Float64Array, axes: PairAxes, options: TableOptions): RopeTable {
+  const pairs = axes.axisOfPair.length;
+  const rows = positions.length / axes.numAxes;
+  const Array_ = options.tableDtype === 'f64' ? Float64Array : Float32Array;
+  const cos = new Array_(rows * pairs);
+  const sin = new Array_(rows * pairs);
+  const angles = new Float64Array(pairs);
+  const { fillAngles, magnitude } = recipeFor(axes, options);
+  const signed = magnitude * (options.sign ?? 1);
+  // The recipes round the bare cosine to f32 before the magnitude multiplies it, as their peers do.
+  const round = options.recipe === undefined || options.recipe === 'float64' ? (x: number) => x : Math.fround;
+  const rowPositions = new Float64Array(axes.numAxes);
+  for (let r = 0; r < rows; r++) {
+    for (let a = 0; a < axes.numAxes; a++) rowPositions[a] = positions[a * rows + r]!;
+    fillAngles(rowPositions, angles);
+    for (let j = 0; j < pairs; j++) {
+      cos[r * pairs + j] = round(Math.cos(angles[j]!)) * magnitude;
+      sin[r * pairs + j] = round(Math.sin(angles[j]!)) * signed;
+    }
+  }
+  return { rows, pairs, cos, sin };
+}
+
+function recipeFor(axes: PairAxes, options: TableOptions): AngleRecipe {
+  const recipe = options.recipe ?? 'float64';
+  switch (recipe) {
+    case 'float64':
+      return productRecipe(axes, ropeFrequencies({ ...options, exponents: axes.exponents }));
+    case 'hf-f32':
+      return hfRecipe(axes, options);
+    case 'ggml-f32':
+      return ggmlRecipe(axes, options);
+    default:
+      return refuse('UNSUPPORTED', 'rope: recipe', 'float64, ggml-f32 or hf-f32', recipe);
+  }
+}
+
+function productRecipe(axes: PairAxes, { invFreq, attentionFactor }: { invFreq: Float64Array; attentionFactor: number }): AngleRecipe {
+  return {
+    magnitude: attentionFactor,
+    fillAngles(position, angles) {
+      for (let j = 0; j < angles.length; j++) angles[j] = position[axes.axisOfPair[j]!]! * invFreq[j]!;
+    },
+  };
+}
+
+/**
+ * Takes tables that somebody else made, as they are.
+ *
+ * @param cos - `[…, pairs]`, any float dtype and strides, in host memory; all dimensions but the last are rows
+ * @param sin - same shape and dtype
+ * @param op - the operator's name in messages
+ * @returns a table; f64 for f64 tensors, else f32, which holds f16 and bf16 exactly. A copy
+ * @throws {RopewalkError} DEVICE when they are not in host memory
+ */
+export function tableFromTensors(cos: Tensor, sin: Tensor, op = 'rope'): RopeTable {
+  hostOf(cos, `${op}: cos`);
+  hostOf(sin, `${op}: sin`);
+  const pairs = cos.shape.at(-1)!;
+  const take = (tensor: Tensor): Float32Array | Float64Array => {
+    const values = tensor.readNumbers() as Float64Array;
+    return tensor.dtype === 'f64' ? values : Float32Array.from(values);
+  };
+  return { rows: pairs === 0 ? 0 : cos.size / pairs, pairs, cos: take(cos), sin: take(sin) };
+}

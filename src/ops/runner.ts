@@ -1,0 +1,112 @@
+/**
+ * What an operator needs from whoever runs it, and the checks that every plan shares.
+ *
+ * A plan names the tensors it reads and writes and has been checked in full; a runner trusts it.
+ *
+ * @module
+ */
+import { type Dtype, type FloatDtype, isFloat } from '../core/dtypes.js';
+import { refuse } from '../core/errors.js';
+import { overlapOf, selfOverlaps, type Tensor } from '../core/tensor.js';
+import type { AddPlan } from './add.js';
+import type { ArgmaxPlan } from './argmax.js';
+import type { EmbeddingPlan } from './embedding.js';
+import type { LinearPlan } from './linear.js';
+import type { RearrangePlan } from './rearrange.js';
+import type { RmsNormPlan } from './rms-norm.js';
+import type { RopeCall } from './rope/call.js';
+import type { SelfAttentionPlan } from './self-attention.js';
+import type { SwigluPlan } from './swiglu.js';
+
+/** A validated operator call, one kind for each operator. */
+export type OpPlan =
+  | AddPlan
+  | ArgmaxPlan
+  | EmbeddingPlan
+  | LinearPlan
+  | RearrangePlan
+  | RmsNormPlan
+  | RopeCall
+  | SelfAttentionPlan
+  | SwigluPlan;
+
+/** The name of an operator. */
+export type OpName = OpPlan['op'];
+
+/** Whoever can hold tensors and run plans: the reference, or a backend. */
+export interface Runner {
+  /** `reference`, `cpu`, `webgpu`, …: what `--backend` and reports call it. */
+  readonly name: string;
+  /**
+   * Makes a dense tensor of zeros in this runner's memory.
+   *
+   * @param dtype - element type
+   * @param shape - dimensions
+   */
+  allocate<D extends Dtype>(dtype: D, shape: readonly number[]): Tensor<D>;
+  /**
+   * Says why a plan cannot run here.
+   *
+   * @param plan - a validated plan
+   * @returns the reason, or undefined when it can
+   */
+  whyNot(plan: OpPlan): string | undefined;
+  /**
+   * Runs a plan, or queues it: the outputs are ready when they are read.
+   *
+   * @param plan - a validated plan
+   */
+  run(plan: OpPlan): void;
+}
+
+/**
+ * Checks that a tensor has a floating dtype, and the same one as another where that is asked.
+ *
+ * @param tensor - what came
+ * @param where - operator and argument
+ * @param same - the dtype it must have
+ * @throws {RopewalkError} DTYPE
+ */
+export function checkFloat(tensor: Tensor, where: string, same?: Dtype): asserts tensor is Tensor<FloatDtype> {
+  if (!isFloat(tensor.dtype)) refuse('DTYPE', where, 'f64, f32, f16 or bf16', tensor.dtype);
+  if (same !== undefined) checkDtype(tensor, where, same);
+}
+
+/**
+ * Checks a tensor's dtype.
+ *
+ * @throws {RopewalkError} DTYPE
+ */
+export function checkDtype(tensor: Tensor, where: string, wanted: Dtype): void {
+  if (tensor.dtype !== wanted) refuse('DTYPE', where, `dtype ${wanted}`, tensor.dtype);
+}
+
+/**
+ * Checks a tensor's shape.
+ *
+ * @throws {RopewalkError} SHAPE
+ */
+export function checkDims(tensor: Tensor, where: string, wanted: readonly number[]): void {
+  if (tensor.rank !== wanted.length || tensor.shape.some((dim, d) => dim !== wanted[d])) {
+    refuse('SHAPE', where, `shape [${wanted}]`, [...tensor.shape]);
+  }
+}
+
+/**
+ * Checks that an output can be written: no two of its elements are one, and it shares no memory with an input,
+ * except as exactly the same view where the operator can work in place.
+ *
+ * @param out - the output
+ * @param where - operator and argument of the output
+ * @param inputs - each input, its name, and whether `out` may be that same view
+ * @throws {RopewalkError} ALIAS
+ */
+export function checkOutput(out: Tensor, where: string, inputs: readonly { tensor: Tensor; name: string; inPlace: boolean }[]): void {
+  if (selfOverlaps(out)) refuse('ALIAS', where, 'a tensor whose elements are distinct', `strides [${out.strides}] over [${out.shape}]`);
+  for (const { tensor, name, inPlace } of inputs) {
+    const overlap = overlapOf(out, tensor);
+    if (overlap === 'none' || (overlap === 'same' && inPlace)) continue;
+    const allowed = inPlace ? `memory apart from ${name}, or exactly ${name} itself` : `memory apart from ${name}`;
+    refuse('ALIAS', where, allowed, overlap === 'same' ? `${name} itself` : `a view that overlaps it in part`, 'Give out its own memory.');
+  }
+}

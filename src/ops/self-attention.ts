@@ -1,0 +1,88 @@
+/** Causal attention with a past and grouped KV heads. @module */
+import type { FloatDtype } from '../core/dtypes.js';
+import { refuse } from '../core/errors.js';
+import type { Tensor } from '../core/tensor.js';
+import { checkDims, checkFloat, checkOutput } from './runner.js';
+
+/** What attention can be told beside its tensors. */
+export interface SelfAttentionOptions {
+  /** Multiplies the scores; 1/√d unless given. */
+  readonly scale?: number;
+  /** Query i sees keys 0 … total − seq + i; true unless given. */
+  readonly causal?: boolean;
+  /** Sliding window: a query at position p sees keys p − window + 1 … p, itself included, as HuggingFace's sliding_window; off unless given. */
+  readonly window?: number;
+  /** Scores become softcap · tanh(score / softcap), after the scale and before the mask; off unless given. */
+  readonly softcap?: number;
+}
+
+/** A checked attention. Frozen. */
+export interface SelfAttentionPlan {
+  readonly op: 'self_attention';
+  /** `[batch, seq, num_heads, d]` */
+  readonly q: Tensor<FloatDtype>;
+  /** `[batch, total, num_kv_heads, d]` */
+  readonly k: Tensor<FloatDtype>;
+  /** `[batch, total, num_kv_heads, dv]` */
+  readonly v: Tensor<FloatDtype>;
+  /** `[batch, seq, num_heads, dv]` */
+  readonly out: Tensor<FloatDtype>;
+  readonly scale: number;
+  readonly causal: boolean;
+  readonly window: number | undefined;
+  readonly softcap: number | undefined;
+}
+
+/**
+ * Checks `out = softmax(q·kᵀ·scale + mask)·v` for each head; query head h uses KV head ⌊h / (num_heads / num_kv_heads)⌋.
+ *
+ * @param q - `[seq, num_heads, d]`, any strides, any float dtype; or with a batch in front, then on all four
+ * @param k - `[total, num_kv_heads, d]`; total − seq keys are the past
+ * @param v - `[total, num_kv_heads, dv]`; dv may differ from d
+ * @param out - `[seq, num_heads, dv]`; written; shares no memory with the inputs
+ * @param options - scale, causal, window, softcap
+ * @throws {RopewalkError} SHAPE, DTYPE, RANGE or ALIAS
+ * @see seed document 001, self_attention
+ */
+export function planSelfAttention(q: Tensor, k: Tensor, v: Tensor, out: Tensor, options: SelfAttentionOptions = {}): SelfAttentionPlan {
+  const op = 'self_attention';
+  if (q.rank !== 3 && q.rank !== 4)
+    refuse('SHAPE', `${op}: q`, 'three dimensions [seq, num_heads, d], or four with batch in front', [...q.shape]);
+  for (const [name, t] of [
+    ['k', k],
+    ['v', v],
+  ] as const) {
+    if (t.rank !== q.rank) refuse('SHAPE', `${op}: ${name}`, `${q.rank} dimensions, as q has`, [...t.shape]);
+  }
+  const [seq, numHeads, d] = q.shape.slice(-3) as [number, number, number];
+  const [total, numKvHeads] = k.shape.slice(-3) as [number, number, number];
+  const lead = q.shape.slice(0, -3);
+  const dv = v.shape.at(-1)!;
+  checkDims(k, `${op}: k`, [...lead, total, numKvHeads, d]);
+  checkDims(v, `${op}: v`, [...lead, total, numKvHeads, dv]);
+  checkDims(out, `${op}: attn_val`, [...lead, seq, numHeads, dv]);
+  if (numKvHeads === 0 ? numHeads > 0 : numHeads % numKvHeads !== 0) {
+    refuse('SHAPE', `${op}: q`, `num_heads to be a multiple of num_kv_heads=${numKvHeads}`, numHeads);
+  }
+  const causal = options.causal ?? true;
+  if (causal && total < seq) refuse('SHAPE', `${op}: k`, `total_len >= seqlen=${seq}: each query sees at least its own key`, total);
+  if (!causal && total === 0 && seq > 0) refuse('SHAPE', `${op}: k`, 'at least one key', total);
+  checkFloat(q, `${op}: q`);
+  checkFloat(k, `${op}: k`, q.dtype);
+  checkFloat(v, `${op}: v`, q.dtype);
+  checkFloat(out, `${op}: attn_val`, q.dtype);
+  const scale = options.scale ?? 1 / Math.sqrt(d);
+  if (!Number.isFinite(scale) && d > 0) refuse('RANGE', `${op}: scale`, 'a finite number', scale);
+  const { window, softcap } = options;
+  if (window !== undefined && (!Number.isInteger(window) || window < 1)) refuse('RANGE', `${op}: window`, 'an integer >= 1', window);
+  if (window !== undefined && !causal) refuse('UNSUPPORTED', `${op}: window`, 'causal attention beside a window', 'causal=false');
+  if (softcap !== undefined && !(softcap > 0 && Number.isFinite(softcap)))
+    refuse('RANGE', `${op}: softcap`, 'a finite number > 0', softcap);
+  checkOutput(out, `${op}: attn_val`, [
+    { tensor: q, name: 'q', inPlace: false },
+    { tensor: k, name: 'k', inPlace: false },
+    { tensor: v, name: 'v', inPlace: false },
+  ]);
+  const four = (t: Tensor): Tensor<FloatDtype> => (t.rank === 4 ? t : t.view([1, ...t.shape])) as Tensor<FloatDtype>;
+  return Object.freeze({ op, q: four(q), k: four(k), v: four(v), out: four(out), scale, causal, window, softcap });
+}

@@ -1,0 +1,34 @@
+/** The gated activation of Llama's feed-forward layer. @module */
+import type { FloatDtype } from '../core/dtypes.js';
+import type { Tensor } from '../core/tensor.js';
+import { checkDims, checkFloat, checkOutput } from './runner.js';
+
+/** A checked SwiGLU. Frozen. */
+export interface SwigluPlan {
+  readonly op: 'swiglu';
+  readonly gate: Tensor<FloatDtype>;
+  readonly up: Tensor<FloatDtype>;
+  readonly out: Tensor<FloatDtype>;
+}
+
+/**
+ * Checks `out = up · gate / (1 + exp(−gate))`.
+ *
+ * @param gate - any shape and strides, any float dtype; only read
+ * @param up - same shape and dtype; only read
+ * @param out - same shape and dtype; written; may be exactly `gate` or `up`
+ * @throws {RopewalkError} SHAPE, DTYPE or ALIAS
+ * @see seed document 001, swiglu; arXiv:2002.05202
+ */
+export function planSwiglu(gate: Tensor, up: Tensor, out: Tensor): SwigluPlan {
+  checkDims(up, 'swiglu: up', gate.shape);
+  checkDims(out, 'swiglu: out', gate.shape);
+  checkFloat(gate, 'swiglu: gate');
+  checkFloat(up, 'swiglu: up', gate.dtype);
+  checkFloat(out, 'swiglu: out', gate.dtype);
+  checkOutput(out, 'swiglu: out', [
+    { tensor: gate, name: 'gate', inPlace: true },
+    { tensor: up, name: 'up', inPlace: true },
+  ]);
+  return Object.freeze({ op: 'swiglu', gate, up, out });
+}

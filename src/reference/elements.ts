@@ -1,0 +1,38 @@
+/**
+ * Moving elements between tensors and dense float64, for the oracle alone.
+ *
+ * @module
+ */
+import { type FloatDtype, loadNumber, storeNumber } from '../core/dtypes.js';
+import { walk } from '../core/shape.js';
+import { hostOf, type Tensor } from '../core/tensor.js';
+
+/**
+ * Reads every element, in row-major order: after this the inputs may be overwritten.
+ *
+ * @param tensor - host memory, any strides
+ * @param where - operator and argument, for the message
+ * @returns a fresh dense array
+ * @throws {RopewalkError} DEVICE when the memory is not on the host
+ */
+export function readAll(tensor: Tensor, where: string): Float64Array {
+  const host = hostOf(tensor, where);
+  const values = new Float64Array(tensor.size);
+  walk(tensor, (at, n) => {
+    values[n] = loadNumber(host, tensor.dtype, at);
+  });
+  return values;
+}
+
+/**
+ * Writes every element, in row-major order, each rounded once; what lies between them stays as it is.
+ *
+ * @param tensor - host memory, any strides
+ * @param values - dense
+ * @param where - operator and argument, for the message
+ * @throws {RopewalkError} DEVICE when the memory is not on the host
+ */
+export function writeAll(tensor: Tensor<FloatDtype>, values: Float64Array, where: string): void {
+  const host = hostOf(tensor, where);
+  walk(tensor, (at, n) => storeNumber(host, tensor.dtype, at, values[n]!));
+}

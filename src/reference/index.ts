@@ -1,0 +1,62 @@
+/**
+ * The float64 oracle as a runner: every operator, written to be read, in host memory.
+ *
+ * It shares no code with any backend, so that it can bear witness against all of them.
+ *
+ * @module
+ */
+import { zeros } from '../core/tensor.js';
+import type { OpPlan, Runner } from '../ops/runner.js';
+import { addReference } from './add.js';
+import { argmaxReference } from './argmax.js';
+import { embeddingReference } from './embedding.js';
+import { linearReference } from './linear.js';
+import { rearrangeReference } from './rearrange.js';
+import { rmsNormReference } from './rms-norm.js';
+import { ropeReference } from './rope.js';
+import { selfAttentionReference } from './self-attention.js';
+import { swigluReference } from './swiglu.js';
+
+/**
+ * Runs a plan in float64 and rounds once.
+ *
+ * @param plan - any validated plan over host tensors
+ * @throws {RopewalkError} DEVICE when a tensor is not in host memory
+ */
+export function runReference(plan: OpPlan): void {
+  switch (plan.op) {
+    case 'add':
+      addReference(plan);
+      break;
+    case 'argmax':
+      argmaxReference(plan);
+      break;
+    case 'embedding':
+      embeddingReference(plan);
+      break;
+    case 'linear':
+      linearReference(plan);
+      break;
+    case 'rearrange':
+      rearrangeReference(plan);
+      break;
+    case 'rms_norm':
+      rmsNormReference(plan);
+      break;
+    case 'rope':
+      ropeReference(plan);
+      break;
+    case 'self_attention':
+      selfAttentionReference(plan);
+      break;
+    case 'swiglu':
+      swigluReference(plan);
+  }
+}
+
+/**
+ * The reference as a {@link Runner}: exact and slow, with no state of its own.
+ */
+export function referenceRunner(): Runner {
+  return { name: 'reference', allocate: zeros, whyNot: () => undefined, run: runReference };
+}

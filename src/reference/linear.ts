@@ -1,0 +1,23 @@
+/** A linear layer in float64. @module */
+import type { LinearPlan } from '../ops/linear.js';
+import { readAll, writeAll } from './elements.js';
+
+/**
+ * Computes `out = x·Wᵀ + bias`: sums in float64, in order of k, rounded once.
+ *
+ * @param plan - from planLinear
+ */
+export function linearReference({ x, weight, bias, out, m, n, k }: LinearPlan): void {
+  const xs = readAll(x, 'linear: x'); // [m, k]
+  const ws = readAll(weight, 'linear: weight'); // [n, k]
+  const bs = bias ? readAll(bias, 'linear: bias') : new Float64Array(n); // [n]
+  const y = new Float64Array(m * n); // [m, n]
+  for (let row = 0; row < m; row++) {
+    for (let column = 0; column < n; column++) {
+      let sum = 0;
+      for (let i = 0; i < k; i++) sum += xs[row * k + i]! * ws[column * k + i]!;
+      y[row * n + column] = sum + bs[column]!;
+    }
+  }
+  writeAll(out, y, 'linear: out');
+}

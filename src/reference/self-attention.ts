@@ -1,0 +1,51 @@
+/** Attention in float64, with the whole row of scores in view. @module */
+import type { SelfAttentionPlan } from '../ops/self-attention.js';
+import { readAll, writeAll } from './elements.js';
+
+/**
+ * Computes `softmax(q·kᵀ·scale + mask)·v` for each query and head, rounded once.
+ *
+ * @param plan - from planSelfAttention
+ */
+export function selfAttentionReference({ q, k, v, out, scale, causal, window, softcap }: SelfAttentionPlan): void {
+  const [batch, seq, numHeads, d] = q.shape as [number, number, number, number];
+  const [, total, numKvHeads] = k.shape as [number, number, number, number];
+  const dv = v.shape[3]!;
+  const group = numHeads / numKvHeads; // query heads that share a KV head
+  const qs = readAll(q, 'self_attention: q'); // [batch, seq, num_heads, d]
+  const ks = readAll(k, 'self_attention: k'); // [batch, total, num_kv_heads, d]
+  const vs = readAll(v, 'self_attention: v'); // [batch, total, num_kv_heads, dv]
+  const y = new Float64Array(batch * seq * numHeads * dv); // [batch, seq, num_heads, dv]
+  const weights = new Float64Array(total);
+  for (let b = 0; b < batch; b++) {
+    for (let s = 0; s < seq; s++) {
+      const position = total - seq + s; // of this query among the keys
+      const last = causal ? position : total - 1;
+      const first = window === undefined ? 0 : Math.max(0, position - window + 1);
+      for (let h = 0; h < numHeads; h++) {
+        const kvHead = Math.floor(h / group);
+        const query = ((b * seq + s) * numHeads + h) * d;
+        let max = Number.NEGATIVE_INFINITY;
+        for (let t = first; t <= last; t++) {
+          const key = ((b * total + t) * numKvHeads + kvHead) * d;
+          let score = 0;
+          for (let i = 0; i < d; i++) score += qs[query + i]! * ks[key + i]!;
+          score *= scale;
+          if (softcap !== undefined) score = softcap * Math.tanh(score / softcap);
+          weights[t] = score;
+          max = Math.max(max, score);
+        }
+        // Subtracting the largest score leaves the quotient as it is and keeps exp from overflowing.
+        let sum = 0;
+        for (let t = first; t <= last; t++) sum += weights[t] = Math.exp(weights[t]! - max);
+        const target = ((b * seq + s) * numHeads + h) * dv;
+        for (let t = first; t <= last; t++) {
+          const value = ((b * total + t) * numKvHeads + kvHead) * dv;
+          for (let i = 0; i < dv; i++) y[target + i]! += weights[t]! * vs[value + i]!;
+        }
+        for (let i = 0; i < dv; i++) y[target + i]! /= sum;
+      }
+    }
+  }
+  writeAll(out, y, 'self_attention: attn_val');
+}

@@ -1,0 +1,287 @@
+/**
+ * The library as a user meets it: one object with the operators, the same on every backend.
+ *
+ * @module
+ */
+import type { Backend, Capabilities } from './backends/backend.js';
+import type { ArrayOf, Dtype, FloatDtype, IntDtype } from './core/dtypes.js';
+import { type Tensor, type TensorFromOptions, tensorFrom } from './core/tensor.js';
+import { planAdd } from './ops/add.js';
+import { planArgmax } from './ops/argmax.js';
+import { planEmbedding } from './ops/embedding.js';
+import { planLinear } from './ops/linear.js';
+import { planRearrange } from './ops/rearrange.js';
+import { planRmsNorm } from './ops/rms-norm.js';
+import { bindRope, type RopeLayout } from './ops/rope/call.js';
+import { type PlanRopeOptions, type Positions, planRope, type RopePlan } from './ops/rope/plan.js';
+import type { OpPlan, Runner } from './ops/runner.js';
+import { planSelfAttention, type SelfAttentionOptions } from './ops/self-attention.js';
+import { planSwiglu } from './ops/swiglu.js';
+import { openBackend } from './registry.js';
+
+/** What {@link ropewalk} takes. */
+export interface RopewalkOptions {
+  /** `auto` (the default) opens the fastest backend that works here; `capabilities()` says which it was. */
+  readonly backend?: 'auto' | 'reference';
+}
+
+/** A `Float16Array`, on runtimes that have it. */
+export type Float16ArrayLike = ArrayBufferView & { readonly [Symbol.toStringTag]: 'Float16Array' };
+
+/** Where the result goes: a fresh dense tensor, unless `out` is given. */
+export interface OutOption<D extends Dtype> {
+  /** Written instead of a fresh tensor; any strides. May be the input itself where the operator says so. */
+  readonly out?: Tensor<D>;
+}
+
+/** Options of a RoPE call that computes its own table. */
+export type RopeOptions<D extends FloatDtype> = Omit<PlanRopeOptions, 'positions' | 'headDim' | 'seqLen' | 'direction'> & RopeRunOptions<D>;
+
+/** Options of a RoPE call whatever its plan. */
+export interface RopeRunOptions<D extends FloatDtype> extends OutOption<D> {
+  /** Order of dimensions; bsnh (batch, token, head, dim) unless given. */
+  readonly layout?: RopeLayout;
+}
+
+type NaturalDtype = Exclude<Dtype, 'f16' | 'bf16' | 'u16'>;
+
+/**
+ * The operators over one backend. Every operator checks its arguments, then runs, and returns a tensor; read it with `await y.read()`.
+ */
+export class Ropewalk implements Runner {
+  readonly name: string;
+
+  /** @param backend - an open backend; {@link ropewalk} opens one */
+  constructor(private readonly backend: Backend) {
+    this.name = backend.name;
+  }
+
+  /** Says what computes here, and why not something faster. */
+  capabilities(): Capabilities {
+    return this.backend.capabilities();
+  }
+
+  /** Gives the backend's memory back. */
+  dispose(): void {
+    this.backend.dispose();
+  }
+
+  /** Makes a dense tensor of zeros. See {@link Runner}. */
+  allocate<D extends Dtype>(dtype: D, shape: readonly number[]): Tensor<D> {
+    return this.backend.allocate(dtype, shape);
+  }
+
+  /** Says why a plan cannot run here. See {@link Runner}. */
+  whyNot(plan: OpPlan): string | undefined {
+    return this.backend.whyNot(plan);
+  }
+
+  /** Runs a plan made by one of the `plan…` functions or a dialect. See {@link Runner}. */
+  run(plan: OpPlan): void {
+    this.backend.run(plan);
+  }
+
+  /**
+   * Lays a tensor over a typed array, sharing its memory.
+   *
+   * @param data - the elements: Float64Array → f64, Float32Array → f32, Float16Array → f16, integers by their width;
+   *   a Uint16Array needs `dtype` f16, bf16 or u16
+   * @param options - shape, strides and offset, in elements
+   * @throws {RopewalkError} DTYPE, SHAPE or RANGE, naming the option
+   */
+  tensor<D extends 'f16' | 'bf16' | 'u16'>(data: Uint16Array, options: TensorFromOptions<D> & { readonly dtype: D }): Tensor<D>;
+  tensor(data: Float16ArrayLike, options?: TensorFromOptions<'f16'>): Tensor<'f16'>;
+  tensor<D extends NaturalDtype>(data: ArrayOf[D], options?: TensorFromOptions<NoInfer<D>>): Tensor<D>;
+  tensor(data: ArrayBufferView, options: TensorFromOptions = {}): Tensor {
+    return tensorFrom(data, options);
+  }
+
+  /**
+   * Checks a RoPE and builds its table, once for all layers, for q and k alike.
+   *
+   * @param options - the model's RoPE and the positions; `pairing` and `base` have no default
+   * @returns a frozen plan for {@link rope}
+   * @throws {RopewalkError} see planRope
+   */
+  planRope(options: PlanRopeOptions): RopePlan {
+    return planRope(options);
+  }
+
+  /**
+   * Rotates heads by their positions.
+   *
+   * @param x - `[batch, seq, head, head_dim]` or `[seq, head, head_dim]`, any float dtype, any strides; only read
+   * @param positions - integers `[seq]` or `[batch, seq]`, with an axis in front for M-RoPE; or a scalar, the first token's position
+   * @param options - pairing and base at least; `out` may be `x` (in place)
+   * @returns `out`, or a fresh dense tensor of x's shape and dtype
+   * @throws {RopewalkError} naming the argument; nothing is written then
+   */
+  rope<D extends FloatDtype>(x: Tensor<D>, positions: Positions, options: RopeOptions<D>): Tensor<D>;
+  /**
+   * Rotates heads by a plan made before.
+   *
+   * @param x - as above
+   * @param plan - from {@link planRope}
+   * @param options - `out`, `layout`
+   */
+  rope<D extends FloatDtype>(x: Tensor<D>, plan: RopePlan, options?: RopeRunOptions<D>): Tensor<D>;
+  rope<D extends FloatDtype>(x: Tensor<D>, how: Positions | RopePlan, options: RopeRunOptions<D> = {}): Tensor<D> {
+    return this.rotate(x, how, options, 'forward');
+  }
+
+  /**
+   * Rotates gradients back: the transpose of {@link rope}, so that gradients of y become gradients of x.
+   *
+   * @param dy - as `x` of {@link rope}
+   * @param positions - those of the forward call
+   * @param options - those of the forward call
+   */
+  ropeBackward<D extends FloatDtype>(dy: Tensor<D>, positions: Positions, options: RopeOptions<D>): Tensor<D> {
+    return this.rotate(dy, positions, options, 'backward');
+  }
+
+  private rotate<D extends FloatDtype>(
+    x: Tensor<D>,
+    how: Positions | RopePlan,
+    options: RopeRunOptions<D>,
+    direction: 'forward' | 'backward',
+  ): Tensor<D> {
+    const layout = options.layout ?? 'bsnh';
+    const plan = isRopePlan(how)
+      ? how
+      : planRope({
+          tableDtype: x.dtype === 'f64' ? 'f64' : 'f32',
+          ...(options as RopeOptions<D>),
+          positions: how,
+          direction,
+          headDim: x.shape.at(-1)!,
+          seqLen: x.shape.at(layout === 'bnsh' ? -2 : -3)!,
+        });
+    return this.into(options.out ?? this.backend.allocate(x.dtype, x.shape), (out) => bindRope(plan, x, out, layout));
+  }
+
+  /**
+   * Adds element by element.
+   *
+   * @param a - any shape, any float dtype
+   * @param b - same shape and dtype: nothing is broadcast
+   * @param options - `out` may be `a` or `b`
+   */
+  add<D extends FloatDtype>(a: Tensor<D>, b: Tensor<D>, options: OutOption<D> = {}): Tensor<D> {
+    return this.into(options.out ?? this.backend.allocate(a.dtype, a.shape), (out) => planAdd(a, b, out));
+  }
+
+  /**
+   * Finds the largest element along the last dimension: the first on ties; the first NaN wins over everything.
+   *
+   * @param values - `[…, n]`, any float dtype, n >= 1
+   * @param options - `index` (i64 or i32) and `value` to write to, `[…, 1]`
+   * @returns index (i64 unless given) and value, `[…, 1]`
+   */
+  argmax<D extends FloatDtype>(
+    values: Tensor<D>,
+    options: { readonly index?: Tensor<'i64' | 'i32'>; readonly value?: Tensor<D> } = {},
+  ): { index: Tensor<'i64' | 'i32'>; value: Tensor<D> } {
+    const shape = values.shape.length === 0 ? [] : values.shape.with(-1, 1);
+    const index = options.index ?? this.backend.allocate('i64', shape);
+    const value = options.value ?? this.backend.allocate(values.dtype, shape);
+    this.run(planArgmax(values, index, value));
+    return { index, value };
+  }
+
+  /**
+   * Copies rows of a table, bit for bit.
+   *
+   * @param index - `[n]`, integers in [0, rows); an index outside is an error
+   * @param weight - `[rows, width]`, any dtype
+   * @param options - `out` `[n, width]`
+   */
+  embedding<D extends Dtype>(index: Tensor<IntDtype>, weight: Tensor<D>, options: OutOption<D> = {}): Tensor<D> {
+    return this.into(options.out ?? this.backend.allocate(weight.dtype, [index.size, weight.shape.at(-1) ?? 0]), (out) =>
+      planEmbedding(index, weight, out),
+    );
+  }
+
+  /**
+   * Multiplies by a weight matrix: `y = x·Wᵀ + bias`.
+   *
+   * @param x - `[…, k]`, any float dtype
+   * @param weight - `[n, k]`, row-major as torch and GGUF have it
+   * @param options - `bias` `[n]`; `out` `[…, n]`
+   */
+  linear<D extends FloatDtype>(x: Tensor<D>, weight: Tensor<D>, options: OutOption<D> & { readonly bias?: Tensor<D> } = {}): Tensor<D> {
+    const shape = x.shape.length === 0 ? [] : x.shape.with(-1, weight.shape[0] ?? 0);
+    return this.into(options.out ?? this.backend.allocate(x.dtype, shape), (out) => planLinear(x, weight, options.bias, out));
+  }
+
+  /**
+   * Normalises rows by their root mean square: `y = w · x / √(mean(x²) + eps)`.
+   *
+   * @param x - `[…, d]`, any float dtype
+   * @param weight - `[d]`
+   * @param options - `eps` has no default (models use 1e-5 and 1e-6); `out` may be `x`
+   */
+  rmsNorm<D extends FloatDtype>(x: Tensor<D>, weight: Tensor<D>, options: OutOption<D> & { readonly eps: number }): Tensor<D> {
+    return this.into(options.out ?? this.backend.allocate(x.dtype, x.shape), (out) => planRmsNorm(x, weight, options.eps, out));
+  }
+
+  /**
+   * Attends: `softmax(q·kᵀ·scale)·v` for each head, causally, with grouped KV heads.
+   *
+   * @param q - `[seq, num_heads, d]`, or with a batch in front of all four
+   * @param k - `[total, num_kv_heads, d]`; the last `seq` keys belong to the queries, those before are the past
+   * @param v - `[total, num_kv_heads, dv]`
+   * @param options - scale (1/√d unless given), causal, window, softcap; `out` `[seq, num_heads, dv]`
+   */
+  selfAttention<D extends FloatDtype>(
+    q: Tensor<D>,
+    k: Tensor<D>,
+    v: Tensor<D>,
+    options: OutOption<D> & SelfAttentionOptions = {},
+  ): Tensor<D> {
+    const shape = q.shape.length === 0 ? [] : q.shape.with(-1, v.shape.at(-1) ?? 0);
+    return this.into(options.out ?? this.backend.allocate(q.dtype, shape), (out) => planSelfAttention(q, k, v, out, options));
+  }
+
+  /**
+   * Gates: `y = up · gate / (1 + exp(−gate))`.
+   *
+   * @param gate - any shape, any float dtype; the gate comes first
+   * @param up - same shape and dtype
+   * @param options - `out` may be `gate` or `up`
+   */
+  swiglu<D extends FloatDtype>(gate: Tensor<D>, up: Tensor<D>, options: OutOption<D> = {}): Tensor<D> {
+    return this.into(options.out ?? this.backend.allocate(gate.dtype, gate.shape), (out) => planSwiglu(gate, up, out));
+  }
+
+  /**
+   * Copies elements between layouts, bit for bit.
+   *
+   * @param x - any dtype, any strides
+   * @param options - `out`, same shape and dtype, any strides; a fresh dense tensor unless given
+   */
+  rearrange<D extends Dtype>(x: Tensor<D>, options: OutOption<D> = {}): Tensor<D> {
+    return this.into(options.out ?? this.backend.allocate(x.dtype, x.shape), (out) => planRearrange(x, out));
+  }
+
+  private into<D extends Dtype>(out: Tensor<D>, plan: (out: Tensor<D>) => OpPlan): Tensor<D> {
+    this.run(plan(out));
+    return out;
+  }
+}
+
+function isRopePlan(how: Positions | RopePlan): how is RopePlan {
+  return typeof how === 'object' && 'tableRows' in how;
+}
+
+/**
+ * Opens Ropewalk on a backend.
+ *
+ * @param options - which backend; `auto` unless given
+ * @returns the operators
+ * @throws {RopewalkError} UNSUPPORTED for an unknown backend; DEVICE when it cannot open here, with the reason
+ * @example const rw = await ropewalk({ backend: 'auto' });
+ */
+export async function ropewalk(options: RopewalkOptions = {}): Promise<Ropewalk> {
+  return new Ropewalk(await openBackend(options.backend ?? 'auto'));
+}

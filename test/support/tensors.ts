@@ -1,0 +1,18 @@
+/** Small helpers that tests share. */
+import { type FloatDtype, newArray, storeNumber } from '../../src/core/dtypes.js';
+import { type Tensor, tensorFrom } from '../../src/core/tensor.js';
+
+/** fast-check settings: one seed, so that a failure is the same everywhere. */
+export const seeded = { seed: 20261121, numRuns: 200 };
+
+/** A dense tensor of numbers, float64 unless another dtype is given. */
+export function f64Tensor(values: ArrayLike<number>, shape: readonly number[], dtype: FloatDtype = 'f64'): Tensor<FloatDtype> {
+  const data = newArray(dtype, values.length);
+  for (let n = 0; n < values.length; n++) storeNumber(data, dtype, n, values[n]!);
+  return tensorFrom(data, { dtype, shape }) as Tensor<FloatDtype>;
+}
+
+/** The elements of a host tensor as numbers. */
+export function floats(tensor: Tensor): Float64Array {
+  return tensor.readNumbers() as Float64Array;
+}
