@@ -1,0 +1,406 @@
+/**
+ * ggml's RoPE: its calls, names and order of arguments, translated into plans.
+ *
+ * ```
+ * NORMAL (0)  n_dims = 4 of 8 → [c s c s . . . .]   pairs (2j, 2j+1)
+ * NEOX   (2)  n_dims = 4 of 8 → [c c s s . . . .]   pairs (j, j + n_dims/2); MROPE (8) and IMROPE (40) too
+ * VISION (24) n_dims = 4 of 8 → [c c c c s s s s]   pairs (j, j + n_dims)
+ * ```
+ *
+ * @module
+ * @see ggml-org/ggml@d99724f include/ggml.h, src/ggml.c, src/ggml-cpu/ops.cpp
+ */
+import { type ArrayOf, newArray, sizeBytes } from '../core/dtypes.js';
+import { refuse } from '../core/errors.js';
+import { countElements, rowMajorStrides } from '../core/shape.js';
+import { hostOf, readIntegers, Tensor, tensorFrom } from '../core/tensor.js';
+import type { RopeAxes } from '../ops/rope/axes.js';
+import { bindRope } from '../ops/rope/call.js';
+import type { RopeScaling } from '../ops/rope/frequencies.js';
+import { planRope, type RopePlan } from '../ops/rope/plan.js';
+import type { TableDtype, TableRecipe } from '../ops/rope/table.js';
+import type { Runner } from '../ops/runner.js';
+
+export const GGML_ROPE_TYPE_NORMAL = 0;
+export const GGML_ROPE_TYPE_NEOX = 2;
+export const GGML_ROPE_TYPE_MROPE = 8;
+export const GGML_ROPE_TYPE_VISION = 24;
+export const GGML_ROPE_TYPE_IMROPE = 40;
+
+/** Four numbers in ggml's order: head_dim, heads, tokens, batch. */
+export type GgmlDims = readonly [number, number, number, number];
+
+/** ggml's names of the types that its RoPE meets. */
+export type GgmlType = 'f32' | 'f16' | 'i32';
+
+/**
+ * A tensor as ggml describes it: `ne` counts elements, fastest dimension first; `nb` are strides in BYTES.
+ */
+export interface GgmlTensor<T extends GgmlType = GgmlType> {
+  readonly type: T;
+  readonly ne: GgmlDims;
+  readonly nb: GgmlDims;
+  /** The same elements as a tensor of ours, `[ne3, ne2, ne1, ne0]`; read it with `await t.tensor.read()`. */
+  readonly tensor: Tensor<T>;
+}
+
+/** How a ggml view lies over its data. */
+export interface GgmlTensorOptions {
+  /** One to four dimensions, fastest first; missing ones are 1. */
+  readonly ne: readonly number[];
+  /** Strides in bytes; dense unless given. */
+  readonly nb?: readonly number[];
+  /** Bytes from the start of data to element 0; 0 unless given. */
+  readonly view_offs?: number;
+}
+
+/**
+ * Describes a typed array as a ggml tensor, sharing its memory.
+ *
+ * @param type - `f32` (Float32Array), `f16` (Uint16Array of bits, or Float16Array) or `i32` (Int32Array)
+ * @param data - the elements
+ * @param options - ne, nb in bytes, view_offs in bytes
+ * @throws {RopewalkError} SHAPE, RANGE or DTYPE, in ggml's words
+ */
+export function ggmlTensor<T extends GgmlType>(type: T, data: ArrayOf[T] | ArrayBufferView, options: GgmlTensorOptions): GgmlTensor<T> {
+  if (type !== 'f32' && type !== 'f16' && type !== 'i32')
+    refuse('DTYPE', 'ggml: type', 'f32, f16 or i32', type, 'ggml rotates no other type; bf16 goes through ropewalk itself.');
+  const unit = sizeBytes(type);
+  const { ne } = options;
+  if (!Array.isArray(ne) || ne.length < 1 || ne.length > 4 || !ne.every((n) => Number.isSafeInteger(n) && n >= 0)) {
+    refuse('SHAPE', 'ggml: ne', 'one to four integers >= 0, fastest dimension first', ne);
+  }
+  const four = [...ne, 1, 1, 1].slice(0, 4) as unknown as GgmlDims;
+  const dense = rowMajorStrides([...four].reverse()).reverse();
+  const nb = options.nb ?? dense.map((stride) => stride * unit);
+  if (nb.length !== 4 || nb.some((bytes) => !Number.isSafeInteger(bytes) || bytes < 0 || bytes % unit !== 0)) {
+    refuse('SHAPE', 'ggml: nb', `four multiples of ${unit} bytes, the size of ${type}`, nb);
+  }
+  const offset = options.view_offs ?? 0;
+  if (!Number.isSafeInteger(offset) || offset < 0 || offset % unit !== 0)
+    refuse('RANGE', 'ggml: view_offs', `a multiple of ${unit} bytes`, offset);
+  const whole = tensorFrom(data, { dtype: type });
+  const tensor = new Tensor(whole.storage, {
+    shape: [...four].reverse(),
+    strides: [...nb].map((bytes) => bytes / unit).reverse(),
+    offset: offset / unit,
+  });
+  return ggmlFromTensor(tensor);
+}
+
+/** Parameters of one ggml RoPE, under ggml's names. Float parameters are rounded to f32, as ggml stores them. */
+export interface GgmlRopeParams {
+  readonly ne: GgmlDims;
+  readonly n_dims: number;
+  readonly mode: number;
+  /** Pairs of t, h, w, e; for the multi modes. */
+  readonly sections?: readonly number[];
+  readonly n_ctx_orig?: number;
+  readonly freq_base?: number;
+  readonly freq_scale?: number;
+  readonly ext_factor?: number;
+  readonly attn_factor?: number;
+  readonly beta_fast?: number;
+  readonly beta_slow?: number;
+  /** Where the rotated window starts (ggml_rope_set_offset). */
+  readonly n_offs?: number;
+  /** f32, one a pair at least. */
+  readonly freq_factors?: Float32Array | undefined;
+  /** i32 `[ne2]`, or `[4 · ne2]` axis by axis for the multi modes. */
+  readonly positions: Int32Array;
+  readonly direction?: 'forward' | 'backward';
+  readonly recipe?: TableRecipe;
+  readonly tableDtype?: TableDtype;
+}
+
+/**
+ * Translates a ggml RoPE into a plan. Reads shapes and positions, never elements.
+ *
+ * @param p - the call
+ * @returns a plan for tensors `[ne3, ne2, ne1, ne0]`; positions are shared over the batch
+ * @throws {RopewalkError} RANGE, SHAPE or UNSUPPORTED where ggml itself would assert, in its words
+ */
+export function ropePlanFromGgml(p: GgmlRopeParams): RopePlan {
+  const f32 = Math.fround;
+  const { n_dims, mode, n_offs = 0 } = p;
+  const [ne0, , ne2] = p.ne;
+  const multi = checkMode(mode);
+  const vision = mode === GGML_ROPE_TYPE_VISION;
+  if (!Number.isInteger(n_dims) || n_dims < 2 || n_dims % 2 !== 0 || n_dims > ne0) {
+    refuse('RANGE', 'ggml_rope: n_dims', `an even integer in [2, ne0=${ne0}]`, n_dims);
+  }
+  if (vision && n_dims * 2 !== ne0) refuse('RANGE', 'ggml_rope: n_dims', `ne0 / 2 = ${ne0 / 2} in VISION mode`, n_dims);
+  if (!Number.isInteger(n_offs) || n_offs < 0 || n_offs + n_dims > ne0) {
+    refuse('RANGE', 'ggml_rope: n_offs', `an integer in [0, ne0 - n_dims = ${ne0 - n_dims}]`, n_offs);
+  }
+  if (vision && n_offs !== 0) refuse('UNSUPPORTED', 'ggml_rope: n_offs', '0 in VISION mode', n_offs);
+  if (p.positions.length !== ne2 * (multi ? 4 : 1)) {
+    refuse('SHAPE', 'ggml_rope: b', multi ? `4 · ne2 = ${4 * ne2} positions, axis by axis` : `ne2 = ${ne2} positions`, p.positions.length);
+  }
+  const pairs = vision ? n_dims : n_dims / 2;
+  // ggml asserts only n_dims / 2 factors; its loop reads one for each pair, which in VISION mode is n_dims.
+  if (p.freq_factors && p.freq_factors.length < pairs) {
+    refuse('SHAPE', 'ggml_rope: c', `at least ${pairs} freq_factors, one for each pair`, p.freq_factors.length);
+  }
+  const finite = (
+    name: 'freq_base' | 'freq_scale' | 'ext_factor' | 'attn_factor' | 'beta_fast' | 'beta_slow',
+    fallback: number,
+  ): number => {
+    const value = f32(p[name] ?? fallback);
+    if (!Number.isFinite(value)) refuse('RANGE', `ggml_rope: ${name}`, 'a finite number', p[name]);
+    return value;
+  };
+  const freqScale = finite('freq_scale', 1);
+  if (!(freqScale > 0)) refuse('RANGE', 'ggml_rope: freq_scale', 'a number > 0', p.freq_scale);
+  const base = finite('freq_base', 10000);
+  if (!(base > 0)) refuse('RANGE', 'ggml_rope: freq_base', 'a number > 0', p.freq_base);
+  const extFactor = finite('ext_factor', 0);
+  const attnFactor = finite('attn_factor', 1);
+  const betaFast = finite('beta_fast', 32);
+  const betaSlow = finite('beta_slow', 1);
+  const originalContext = p.n_ctx_orig ?? 0;
+  if (!Number.isInteger(originalContext) || originalContext < 0)
+    refuse('RANGE', 'ggml_rope: n_ctx_orig', 'an integer >= 0', originalContext);
+
+  const factor = 1 / freqScale;
+  const yarn: RopeScaling = { kind: 'yarn', factor, originalContext, betaFast, betaSlow, extFactor, attnFactor };
+  const plain: RopeScaling = freqScale === 1 ? { kind: 'none' } : { kind: 'linear', factor };
+  return planRope({
+    headDim: ne0,
+    rotaryDim: vision ? ne0 : n_dims,
+    rotaryOffset: n_offs,
+    frequencyDim: n_dims,
+    pairing: vision ? 'vision' : mode === GGML_ROPE_TYPE_NORMAL ? 'interleaved' : 'half',
+    ...(multi ? { axes: axesOf(mode, p.sections) } : {}),
+    base,
+    ...(extFactor === 0 ? { scaling: plain, attentionFactor: attnFactor } : { scaling: yarn }),
+    ...(p.freq_factors ? { freqFactors: p.freq_factors } : {}),
+    positions: p.positions,
+    direction: p.direction ?? 'forward',
+    recipe: p.recipe ?? 'float64',
+    tableDtype: p.tableDtype ?? 'f32',
+  });
+}
+
+function checkMode(mode: number): boolean {
+  switch (mode) {
+    case GGML_ROPE_TYPE_NORMAL:
+    case GGML_ROPE_TYPE_NEOX:
+      return false;
+    case GGML_ROPE_TYPE_MROPE:
+    case GGML_ROPE_TYPE_VISION:
+    case GGML_ROPE_TYPE_IMROPE:
+      return true;
+    default:
+      return refuse('UNSUPPORTED', 'ggml_rope: mode', '0 (NORMAL), 2 (NEOX), 8 (MROPE), 24 (VISION) or 40 (IMROPE)', mode);
+  }
+}
+
+function axesOf(mode: number, sections: readonly number[] | undefined): RopeAxes {
+  if (!Array.isArray(sections) || sections.length !== 4)
+    refuse('SHAPE', 'ggml_rope: sections', 'four integers: pairs of t, h, w, e', sections);
+  if (!(sections[0]! > 0 || sections[1]! > 0 || sections[2]! > 0)) {
+    refuse('RANGE', 'ggml_rope: sections', 'at least one pair for t, h or w', sections);
+  }
+  const rule = mode === GGML_ROPE_TYPE_VISION ? 'vision' : mode === GGML_ROPE_TYPE_IMROPE ? 'interleaved-ggml' : 'sections';
+  return { rule, sections };
+}
+
+/** What ggml keeps outside the argument list, and what it has no name for. */
+export interface GgmlRopeExtras {
+  /** Start of the rotated window, ggml_rope_set_offset. */
+  readonly n_offs?: number;
+  /** `ggml-f32` repeats ggml's own angle arithmetic; float64 unless given. */
+  readonly recipe?: TableRecipe;
+}
+
+/** `ggml_rope(ctx, a, b, n_dims, mode)`: base 10000, nothing scaled. See {@link ropeExt}. */
+export function rope<T extends 'f32' | 'f16'>(
+  rw: Runner,
+  a: GgmlTensor<T>,
+  b: GgmlTensor<'i32'>,
+  n_dims: number,
+  mode: number,
+  extras?: GgmlRopeExtras,
+): GgmlTensor<T> {
+  return run(rw, a, b, undefined, { n_dims, mode }, 'forward', false, extras);
+}
+
+/** `ggml_rope_inplace`: as {@link rope}, written over `a`. */
+export function ropeInplace<T extends 'f32' | 'f16'>(
+  rw: Runner,
+  a: GgmlTensor<T>,
+  b: GgmlTensor<'i32'>,
+  n_dims: number,
+  mode: number,
+  extras?: GgmlRopeExtras,
+): GgmlTensor<T> {
+  return run(rw, a, b, undefined, { n_dims, mode }, 'forward', true, extras);
+}
+
+/** The arguments of `ggml_rope_ext` after the runner, in its order. */
+export type RopeExtArguments<T extends 'f32' | 'f16'> = [
+  a: GgmlTensor<T>,
+  b: GgmlTensor<'i32'>,
+  c: GgmlTensor<'f32'> | null,
+  n_dims: number,
+  mode: number,
+  n_ctx_orig: number,
+  freq_base: number,
+  freq_scale: number,
+  ext_factor: number,
+  attn_factor: number,
+  beta_fast: number,
+  beta_slow: number,
+  extras?: GgmlRopeExtras,
+];
+
+/** The arguments of `ggml_rope_multi` after the runner, in its order. */
+export type RopeMultiArguments<T extends 'f32' | 'f16'> = [
+  a: GgmlTensor<T>,
+  b: GgmlTensor<'i32'>,
+  c: GgmlTensor<'f32'> | null,
+  n_dims: number,
+  sections: readonly number[],
+  mode: number,
+  n_ctx_orig: number,
+  freq_base: number,
+  freq_scale: number,
+  ext_factor: number,
+  attn_factor: number,
+  beta_fast: number,
+  beta_slow: number,
+  extras?: GgmlRopeExtras,
+];
+
+/**
+ * `ggml_rope_ext`: rotates `a` by the positions in `b`.
+ *
+ * @param rw - who computes
+ * @param args - a `[head_dim, heads, tokens, batch]` f32 or f16, any nb but dense in dimension 0; b i32 `[tokens]`; c f32 freq_factors or null;
+ *   then n_dims, mode and the rest in ggml's order; last, n_offs and the recipe
+ * @returns a fresh dense tensor of a's ne
+ * @throws {RopewalkError} where ggml would assert, in its words
+ */
+export function ropeExt<T extends 'f32' | 'f16'>(rw: Runner, ...args: RopeExtArguments<T>): GgmlTensor<T> {
+  return runExt(rw, args, 'forward', false);
+}
+
+/** `ggml_rope_ext_inplace`: as {@link ropeExt}, written over `a`. */
+export function ropeExtInplace<T extends 'f32' | 'f16'>(rw: Runner, ...args: RopeExtArguments<T>): GgmlTensor<T> {
+  return runExt(rw, args, 'forward', true);
+}
+
+/** `ggml_rope_ext_back`: gradients of the result → gradients of `a`: sin with the other sign. */
+export function ropeExtBack<T extends 'f32' | 'f16'>(rw: Runner, ...args: RopeExtArguments<T>): GgmlTensor<T> {
+  return runExt(rw, args, 'backward', false);
+}
+
+/** `ggml_rope_multi`: M-RoPE, IMROPE and VISION; `b` holds 4 · tokens positions, axis by axis. See {@link ropeExt}. */
+export function ropeMulti<T extends 'f32' | 'f16'>(rw: Runner, ...args: RopeMultiArguments<T>): GgmlTensor<T> {
+  return runMulti(rw, args, 'forward', false);
+}
+
+/** `ggml_rope_multi_inplace`: as {@link ropeMulti}, written over `a`. */
+export function ropeMultiInplace<T extends 'f32' | 'f16'>(rw: Runner, ...args: RopeMultiArguments<T>): GgmlTensor<T> {
+  return runMulti(rw, args, 'forward', true);
+}
+
+/** `ggml_rope_multi_back`: gradients of {@link ropeMulti}. */
+export function ropeMultiBack<T extends 'f32' | 'f16'>(rw: Runner, ...args: RopeMultiArguments<T>): GgmlTensor<T> {
+  return runMulti(rw, args, 'backward', false);
+}
+
+type CallParams = Omit<GgmlRopeParams, 'ne' | 'positions' | 'freq_factors' | 'direction' | 'n_offs' | 'recipe'>;
+
+function runExt<T extends 'f32' | 'f16'>(
+  rw: Runner,
+  args: RopeExtArguments<T>,
+  direction: 'forward' | 'backward',
+  inplace: boolean,
+): GgmlTensor<T> {
+  const [a, b, c, n_dims, mode, n_ctx_orig, freq_base, freq_scale, ext_factor, attn_factor, beta_fast, beta_slow, extras] = args;
+  return run(
+    rw,
+    a,
+    b,
+    c,
+    { n_dims, mode, n_ctx_orig, freq_base, freq_scale, ext_factor, attn_factor, beta_fast, beta_slow },
+    direction,
+    inplace,
+    extras,
+  );
+}
+
+function runMulti<T extends 'f32' | 'f16'>(
+  rw: Runner,
+  args: RopeMultiArguments<T>,
+  direction: 'forward' | 'backward',
+  inplace: boolean,
+): GgmlTensor<T> {
+  const [a, b, c, n_dims, sections, mode, n_ctx_orig, freq_base, freq_scale, ext_factor, attn_factor, beta_fast, beta_slow, extras] = args;
+  if (!checkMode(mode))
+    refuse('UNSUPPORTED', 'ggml_rope_multi: mode', '8 (MROPE), 24 (VISION) or 40 (IMROPE)', mode, 'Use ropeExt for modes 0 and 2.');
+  const params = { n_dims, sections, mode, n_ctx_orig, freq_base, freq_scale, ext_factor, attn_factor, beta_fast, beta_slow };
+  return run(rw, a, b, c, params, direction, inplace, extras);
+}
+
+function run<T extends 'f32' | 'f16'>(
+  rw: Runner,
+  a: GgmlTensor<T>,
+  b: GgmlTensor<'i32'>,
+  c: GgmlTensor<'f32'> | null | undefined,
+  params: CallParams,
+  direction: 'forward' | 'backward',
+  inplace: boolean,
+  extras: GgmlRopeExtras = {},
+): GgmlTensor<T> {
+  if (a.type !== 'f32' && a.type !== 'f16') refuse('DTYPE', 'ggml_rope: a', 'type f32 or f16', a.type);
+  if (b.type !== 'i32') refuse('DTYPE', 'ggml_rope: b', 'type i32', b.type);
+  if (b.ne[1] !== 1 || b.ne[2] !== 1 || b.ne[3] !== 1) refuse('SHAPE', 'ggml_rope: b', 'a vector', [...b.ne]);
+  if (c && c.type !== 'f32') refuse('DTYPE', 'ggml_rope: c', 'type f32', c.type);
+  if (a.ne[0] > 1 && a.nb[0] !== sizeBytes(a.type))
+    refuse('SHAPE', 'ggml_rope: a', `nb0 = ${sizeBytes(a.type)}: elements of a head side by side`, [...a.nb]);
+  const plan = ropePlanFromGgml({
+    ...params,
+    ne: a.ne,
+    positions: Int32Array.from(readIntegers(b.tensor, 'ggml_rope: b')),
+    freq_factors: c ? readFactors(c) : undefined,
+    direction,
+    ...extras,
+  });
+  const out = inplace ? a.tensor : rw.allocate(a.type, a.tensor.shape);
+  rw.run(bindRope(plan, a.tensor, out));
+  return inplace ? a : ggmlFromTensor(out);
+}
+
+function readFactors(c: GgmlTensor<'f32'>): Float32Array {
+  hostOf(c.tensor, 'ggml_rope: c');
+  return c.tensor.read() as Float32Array;
+}
+
+/**
+ * Describes a tensor of ours in ggml's terms.
+ *
+ * @param tensor - one to four dimensions
+ */
+export function ggmlFromTensor<T extends GgmlType>(tensor: Tensor<T>): GgmlTensor<T> {
+  const unit = sizeBytes(tensor.dtype);
+  const ne = [...tensor.shape].reverse();
+  const nb = [...tensor.strides].reverse().map((stride) => stride * unit);
+  while (ne.length < 4) {
+    ne.push(1);
+    nb.push(nb.at(-1) === undefined ? unit : nb.at(-1)! * Math.max(1, ne.at(-2)!));
+  }
+  return Object.freeze({ type: tensor.dtype, ne: ne as unknown as GgmlDims, nb: nb as unknown as GgmlDims, tensor });
+}
+
+/**
+ * Makes a dense ggml tensor of zeros (ggml_new_tensor_4d).
+ *
+ * @param type - element type
+ * @param ne - one to four dimensions, fastest first
+ */
+export function ggmlZeros<T extends GgmlType>(type: T, ne: readonly number[]): GgmlTensor<T> {
+  return ggmlTensor(type, newArray(type, countElements(ne)), { ne });
+}

@@ -1,0 +1,517 @@
+/**
+ * InfiniOp's RoPE as a C program meets it: descriptors, status codes, workspace, calculate, destroy.
+ *
+ * The checks come in upstream's order, so that the same mistake gives the same status. What upstream leaves open is
+ * checked too, and said: x may not be null, positions must lie in the tables, y and x may not overlap in part.
+ * Nothing is written when a status other than SUCCESS is returned; `error` says why in words.
+ *
+ * @module
+ * @see InfiniTensor/InfiniCore@2cec6ce6 include/infiniop/ops/rope.h, src/infiniop/ops/rope/rope.h
+ */
+import { type Dtype, type FloatDtype, type HostArray, newArray } from '../core/dtypes.js';
+import { RopewalkError, refuse } from '../core/errors.js';
+import { readIntegers, Tensor, tensorFrom } from '../core/tensor.js';
+import { sharePairs } from '../ops/rope/axes.js';
+import { bindRope } from '../ops/rope/call.js';
+import { planRopeWithTable } from '../ops/rope/plan.js';
+import { type RopeTable, tableFromTensors } from '../ops/rope/table.js';
+import type { Runner } from '../ops/runner.js';
+
+export const INFINI_STATUS_SUCCESS = 0;
+export const INFINI_STATUS_INTERNAL_ERROR = 1;
+export const INFINI_STATUS_NOT_IMPLEMENTED = 2;
+export const INFINI_STATUS_BAD_PARAM = 3;
+export const INFINI_STATUS_NULL_POINTER = 4;
+export const INFINI_STATUS_DEVICE_TYPE_NOT_SUPPORTED = 5;
+export const INFINI_STATUS_BAD_TENSOR_DTYPE = 10;
+export const INFINI_STATUS_BAD_TENSOR_SHAPE = 11;
+export const INFINI_STATUS_BAD_TENSOR_STRIDES = 12;
+export const INFINI_STATUS_INSUFFICIENT_WORKSPACE = 13;
+
+/** GPT-J pairs (2j, 2j+1). */
+export const INFINIOP_ROPE_ALGO_GPT_J = 0;
+/** GPT-NeoX pairs (j, j + table_dim). */
+export const INFINIOP_ROPE_ALGO_GPT_NEOX = 1;
+
+/** The dtype enumeration of infinicore.h. */
+export const INFINI_DTYPE = /* @__PURE__ */ Object.freeze({
+  INVALID: 0,
+  BYTE: 1,
+  BOOL: 2,
+  I8: 3,
+  I16: 4,
+  I32: 5,
+  I64: 6,
+  U8: 7,
+  U16: 8,
+  U32: 9,
+  U64: 10,
+  F8: 11,
+  F16: 12,
+  F32: 13,
+  F64: 14,
+  C16: 15,
+  C32: 16,
+  C64: 17,
+  C128: 18,
+  BF16: 19,
+} as const);
+
+/** Our dtype for each of InfiniOp's that an operator here can take. */
+const DTYPE_OF: ReadonlyMap<number, Dtype> = /* @__PURE__ */ new Map<number, Dtype>([
+  [INFINI_DTYPE.I8, 'i8'],
+  [INFINI_DTYPE.I16, 'i16'],
+  [INFINI_DTYPE.I32, 'i32'],
+  [INFINI_DTYPE.I64, 'i64'],
+  [INFINI_DTYPE.U8, 'u8'],
+  [INFINI_DTYPE.U16, 'u16'],
+  [INFINI_DTYPE.U32, 'u32'],
+  [INFINI_DTYPE.U64, 'u64'],
+  [INFINI_DTYPE.F16, 'f16'],
+  [INFINI_DTYPE.BF16, 'bf16'],
+  [INFINI_DTYPE.F32, 'f32'],
+  [INFINI_DTYPE.F64, 'f64'],
+]);
+const FLOATS: readonly number[] = [INFINI_DTYPE.F16, INFINI_DTYPE.BF16, INFINI_DTYPE.F32, INFINI_DTYPE.F64];
+const INTEGERS: readonly number[] = [3, 4, 5, 6, 7, 8, 9, 10];
+
+/** Shape, strides in elements, and dtype of a tensor; no memory. */
+export interface InfiniTensorDescriptor {
+  readonly ndim: number;
+  readonly shape: readonly number[];
+  readonly strides: readonly number[];
+  /** One of {@link INFINI_DTYPE}. */
+  readonly dtype: number;
+}
+
+/** A status, and beside it what C cannot say: the reason in words. */
+export interface InfiniResult {
+  readonly status: number;
+  readonly error?: RopewalkError;
+}
+
+/** The memory of a tensor: a typed array, or a tensor whose storage is meant. */
+export type InfiniMemory = HostArray | Tensor;
+
+/**
+ * `infiniopCreateTensorDescriptor(&desc, ndim, shape, strides, dtype)`.
+ *
+ * @param ndim - number of dimensions
+ * @param shape - that many integers >= 0
+ * @param strides - that many integers, in elements; null for dense row-major
+ * @param dtype - one of {@link INFINI_DTYPE}
+ * @throws {RopewalkError} SHAPE when shape or strides are not ndim integers: in C that would read past an array
+ */
+export function infiniopCreateTensorDescriptor(
+  ndim: number,
+  shape: readonly number[],
+  strides: readonly number[] | null,
+  dtype: number,
+): InfiniTensorDescriptor {
+  const integers = (list: readonly number[], low: number): boolean =>
+    list.length === ndim && list.every((n) => Number.isSafeInteger(n) && n >= low);
+  if (!integers(shape, 0)) refuse('SHAPE', 'infiniop: shape', `${ndim} integers >= 0`, shape);
+  if (strides !== null && !integers(strides, Number.MIN_SAFE_INTEGER))
+    refuse('SHAPE', 'infiniop: strides', `${ndim} integers, or null`, strides);
+  return Object.freeze({ ndim, shape: Object.freeze([...shape]), strides: Object.freeze([...(strides ?? defaultStrides(shape))]), dtype });
+}
+
+/** Upstream multiplies dimensions as they are, so a dimension of 0 gives strides of 0. */
+function defaultStrides(shape: readonly number[]): number[] {
+  return shape.map((_, d) => shape.slice(d + 1).reduce((product, dim) => product * dim, 1));
+}
+
+/** Upstream's rule: size-1 dimensions do not matter, a stride of 0 is never contiguous. */
+function isContiguous({ shape, strides, ndim }: InfiniTensorDescriptor): boolean {
+  let expected = 1;
+  for (let d = ndim - 1; d >= 0; d--) {
+    if (shape[d] === 1) continue;
+    if (strides[d] === 0 || strides[d] !== expected) return false;
+    expected *= shape[d]!;
+  }
+  return true;
+}
+
+/** What a RoPE descriptor remembers. Opaque to the caller. */
+export interface InfiniRoPEDescriptor {
+  readonly y: InfiniTensorDescriptor;
+  readonly x: InfiniTensorDescriptor;
+  readonly pos: InfiniTensorDescriptor;
+  readonly sin: InfiniTensorDescriptor;
+  readonly cos: InfiniTensorDescriptor;
+  readonly algo: number;
+  readonly handle: Runner;
+  /** Set by destroy. */
+  destroyed: boolean;
+}
+
+class Status extends RopewalkError {
+  constructor(
+    readonly status: number,
+    error: RopewalkError,
+  ) {
+    super(error.code, error.message);
+  }
+}
+
+/** Raises the status unless a condition holds; the first argument that is false decides, as in upstream's chain of checks. */
+function demand(condition: boolean, status: number, argument: string, expected: string, got: unknown): asserts condition {
+  if (condition) return;
+  const code =
+    status === INFINI_STATUS_BAD_TENSOR_DTYPE
+      ? 'DTYPE'
+      : status === INFINI_STATUS_NULL_POINTER || status === INFINI_STATUS_BAD_PARAM
+        ? 'RANGE'
+        : 'SHAPE';
+  try {
+    refuse(code, `infiniop: ${argument}`, expected, got);
+  } catch (error) {
+    throw new Status(status, error as RopewalkError);
+  }
+}
+
+function resultOf(work: () => void): InfiniResult {
+  try {
+    work();
+    return { status: INFINI_STATUS_SUCCESS };
+  } catch (error) {
+    if (error instanceof Status) return { status: error.status, error };
+    if (!(error instanceof RopewalkError)) throw error;
+    const status = {
+      DTYPE: INFINI_STATUS_BAD_TENSOR_DTYPE,
+      SHAPE: INFINI_STATUS_BAD_TENSOR_SHAPE,
+      RANGE: INFINI_STATUS_BAD_PARAM,
+      ALIAS: INFINI_STATUS_BAD_PARAM,
+    }[error.code as string];
+    return { status: status ?? INFINI_STATUS_INTERNAL_ERROR, error };
+  }
+}
+
+/**
+ * `infiniopCreateRoPEDescriptor(handle, &desc, y, x, pos_ids, sin_table, cos_table, algo)`.
+ *
+ * @param handle - who computes
+ * @param y - `[seqlen, nhead, dhead]` or `[batch, seqlen, nhead, dhead]`, F16, BF16, F32 or F64, last stride 1
+ * @param x - same shape and dtype, its own strides
+ * @param pos - `[seqlen]` or `[batch, seqlen]`, any of the eight integer types
+ * @param sin - `[table_len, dhead / 2]`, contiguous, y's dtype; sin comes before cos
+ * @param cos - as sin
+ * @param algo - {@link INFINIOP_ROPE_ALGO_GPT_J} or {@link INFINIOP_ROPE_ALGO_GPT_NEOX}
+ * @returns the status of the first check that fails, and the descriptor when none does
+ */
+export function infiniopCreateRoPEDescriptor(
+  handle: Runner,
+  y: InfiniTensorDescriptor | null,
+  x: InfiniTensorDescriptor | null,
+  pos: InfiniTensorDescriptor | null,
+  sin: InfiniTensorDescriptor | null,
+  cos: InfiniTensorDescriptor | null,
+  algo: number,
+): InfiniResult & { readonly descriptor?: InfiniRoPEDescriptor } {
+  let descriptor: InfiniRoPEDescriptor | undefined;
+  const result = resultOf(() => {
+    const missing = y === null ? 'y' : pos === null ? 'pos' : sin === null ? 'sin' : cos === null ? 'cos' : x === null ? 'x' : undefined;
+    demand(
+      y !== null && x !== null && pos !== null && sin !== null && cos !== null,
+      INFINI_STATUS_NULL_POINTER,
+      `${missing}_desc`,
+      'a descriptor',
+      null,
+    );
+    // Compiled C lets −1 through and runs NEOX; an unknown algorithm is refused here whatever its sign.
+    demand(
+      algo === INFINIOP_ROPE_ALGO_GPT_J || algo === INFINIOP_ROPE_ALGO_GPT_NEOX,
+      INFINI_STATUS_NULL_POINTER,
+      'algo',
+      'GPT_J (0) or GPT_NEOX (1)',
+      algo,
+    );
+    for (const [name, desc] of [
+      ['x', x],
+      ['sin', sin],
+      ['cos', cos],
+    ] as const) {
+      demand(desc.dtype === y.dtype, INFINI_STATUS_BAD_TENSOR_DTYPE, `${name}_desc`, `y's dtype ${y.dtype}`, desc.dtype);
+    }
+    demand(FLOATS.includes(y.dtype), INFINI_STATUS_BAD_TENSOR_DTYPE, 'y_desc', 'F16, BF16, F32 or F64', y.dtype);
+    demand(INTEGERS.includes(pos.dtype), INFINI_STATUS_BAD_TENSOR_DTYPE, 'pos_desc', 'one of I8 … I64, U8 … U64', pos.dtype);
+    const shapeStatus = INFINI_STATUS_BAD_TENSOR_SHAPE;
+    demand((y.ndim === 4) === (x.ndim === 4), shapeStatus, 'x_desc', `${y.ndim} dimensions, as y`, x.ndim);
+    demand((y.ndim === 3 && x.ndim === 3) || (y.ndim === 4 && x.ndim === 4), shapeStatus, 'y_desc', '3 or 4 dimensions', y.ndim);
+    demand(pos.ndim === 1 || pos.ndim === 2, shapeStatus, 'pos_desc', '1 or 2 dimensions', pos.ndim);
+    demand(sin.ndim === 2 && cos.ndim === 2, shapeStatus, 'sin_desc, cos_desc', '2 dimensions [table_len, table_dim]', [
+      sin.ndim,
+      cos.ndim,
+    ]);
+    demand(sameShape(x.shape, y.shape), shapeStatus, 'x_desc', `shape [${y.shape}]`, x.shape);
+    const [batch, seqlen, , dhead] = [...(y.ndim === 3 ? [1] : []), ...y.shape] as [number, number, number, number];
+    const posShape = pos.ndim === 2 ? [batch, seqlen] : [seqlen];
+    demand(sameShape(pos.shape, posShape), shapeStatus, 'pos_desc', `shape [${posShape}]`, pos.shape);
+    demand(sameShape(cos.shape, sin.shape), shapeStatus, 'cos_desc', `sin's shape [${sin.shape}]`, cos.shape);
+    demand(dhead === 2 * sin.shape[1]!, shapeStatus, 'sin_desc', `table_dim = dhead / 2 = ${dhead / 2}`, sin.shape[1]);
+    demand(y.strides.at(-1) === 1 && x.strides.at(-1) === 1, INFINI_STATUS_BAD_TENSOR_STRIDES, 'y_desc, x_desc', 'last stride 1', [
+      y.strides.at(-1),
+      x.strides.at(-1),
+    ]);
+    demand(isContiguous(sin) && isContiguous(cos), INFINI_STATUS_BAD_TENSOR_STRIDES, 'sin_desc, cos_desc', 'contiguous tables', [
+      sin.strides,
+      cos.strides,
+    ]);
+    descriptor = { y, x, pos, sin, cos, algo, handle, destroyed: false };
+  });
+  return descriptor ? { ...result, descriptor } : result;
+}
+
+function sameShape(a: readonly number[], b: readonly number[]): boolean {
+  return a.length === b.length && a.every((dim, d) => dim === b[d]);
+}
+
+/**
+ * `infiniopGetRoPEWorkspaceSize(desc, &size)`: this implementation needs none.
+ *
+ * @param desc - a live descriptor
+ */
+export function infiniopGetRoPEWorkspaceSize(desc: { readonly destroyed: boolean }): InfiniResult & { readonly size: number } {
+  return { ...resultOf(() => checkAlive(desc)), size: 0 };
+}
+
+/**
+ * `infiniopRoPE(desc, workspace, workspace_size, y, x, pos_ids, sin_table, cos_table, stream)`.
+ *
+ * @param desc - from {@link infiniopCreateRoPEDescriptor}
+ * @param _workspace - unused: the needed size is 0
+ * @param _workspace_size - unused
+ * @param y - written through y's strides; may be x's memory when the strides agree
+ * @param x - read through x's strides
+ * @param pos_ids - read through pos' strides; each must be a row of the tables (upstream reads out of bounds instead)
+ * @param sin_table - the table as it is; sin before cos
+ * @param cos_table - the table as it is
+ * @param _stream - unused
+ * @returns SUCCESS, or a status with nothing written: NULL_POINTER, BAD_PARAM (a position outside the tables, memory too short, partial overlap)
+ */
+export function infiniopRoPE(
+  desc: InfiniRoPEDescriptor,
+  _workspace: unknown,
+  _workspace_size: number,
+  y: InfiniMemory | null,
+  x: InfiniMemory | null,
+  pos_ids: InfiniMemory | null,
+  sin_table: InfiniMemory | null,
+  cos_table: InfiniMemory | null,
+  _stream?: unknown,
+): InfiniResult {
+  return resultOf(() => {
+    checkAlive(desc);
+    const memory = { y, x, pos_ids, sin_table, cos_table };
+    for (const [name, pointer] of Object.entries(memory))
+      demand(pointer !== null && pointer !== undefined, INFINI_STATUS_NULL_POINTER, name, 'memory', pointer);
+    const pos = over(desc.pos, pos_ids!, 'pos_ids');
+    const table = tableFromTensors(over(desc.cos, cos_table!, 'cos_table'), over(desc.sin, sin_table!, 'sin_table'), 'infiniop');
+    const shape = [...(desc.y.ndim === 3 ? [1] : []), ...desc.y.shape];
+    const plan = planRopeWithTable({
+      headDim: shape[3]!,
+      pairing: desc.algo === INFINIOP_ROPE_ALGO_GPT_J ? 'interleaved' : 'half',
+      table,
+      seqLen: shape[1]!,
+      ...(desc.pos.ndim === 2 ? { batch: shape[0]! } : {}),
+      tableRows: readIntegers(pos, 'infiniop: pos_ids'),
+    });
+    desc.handle.run(bindRope(plan, over(desc.x, x!, 'x'), over(desc.y, y!, 'y')));
+  });
+}
+
+/**
+ * `infiniopDestroyRoPEDescriptor(desc)`: the descriptor answers BAD_PARAM from now on.
+ *
+ * @param desc - a live descriptor
+ */
+export function infiniopDestroyRoPEDescriptor(desc: { destroyed: boolean }): InfiniResult {
+  return resultOf(() => {
+    checkAlive(desc);
+    desc.destroyed = true;
+  });
+}
+
+function checkAlive(desc: { readonly destroyed: boolean }): void {
+  demand(!desc.destroyed, INFINI_STATUS_BAD_PARAM, 'desc', 'a descriptor that has not been destroyed', 'a destroyed one');
+}
+
+/** Lays a descriptor over memory. */
+function over(desc: InfiniTensorDescriptor, memory: InfiniMemory, name: string): Tensor {
+  const dtype = DTYPE_OF.get(desc.dtype)!;
+  const whole = memory instanceof Tensor ? memory : tensorFrom(memory, { dtype });
+  demand(whole.dtype === dtype, INFINI_STATUS_BAD_TENSOR_DTYPE, name, `memory of ${dtype}`, whole.dtype);
+  try {
+    return new Tensor(whole.storage, { shape: desc.shape, strides: desc.strides });
+  } catch (error) {
+    throw new Status(INFINI_STATUS_BAD_PARAM, error as RopewalkError);
+  }
+}
+
+/** Sizes of an M-RoPE. */
+export interface InfiniMRoPESizes {
+  readonly num_q_heads: number;
+  readonly num_kv_heads: number;
+  readonly head_size: number;
+  /** Leading dimensions that rotate, half pairing; the tail is copied. */
+  readonly rotary_dim: number;
+  /** Pairs of t, h, w; their sum is rotary_dim / 2. */
+  readonly mrope_section: readonly [number, number, number];
+  /** false: contiguous sections; true: pair j by j mod 3. */
+  readonly mrope_interleaved: boolean;
+}
+
+/** What an M-RoPE descriptor remembers. Opaque to the caller. */
+export interface InfiniMRoPEDescriptor extends InfiniMRoPESizes {
+  readonly tensors: Readonly<Record<'q_out' | 'k_out' | 'q' | 'k' | 'cos' | 'sin' | 'positions', InfiniTensorDescriptor>>;
+  readonly handle: Runner;
+  destroyed: boolean;
+}
+
+/** The tensors of an M-RoPE: rows of q and k `[tokens, heads · head_size]`, tables `[table_len, rotary_dim / 2]`, positions `[tokens]` or `[3, tokens]`. */
+export type InfiniMRoPETensors<T> = Readonly<Record<'q_out' | 'k_out' | 'q' | 'k' | 'cos' | 'sin' | 'positions', T>>;
+
+/**
+ * `infiniopCreateMRoPEDescriptor`: RoPE of q and k with three position axes.
+ *
+ * @param handle - who computes
+ * @param tensors - a descriptor each
+ * @param sizes - heads, sizes, sections
+ * @returns the status of the first check that fails, and the descriptor when none does
+ */
+export function infiniopCreateMRoPEDescriptor(
+  handle: Runner,
+  tensors: InfiniMRoPETensors<InfiniTensorDescriptor | null>,
+  sizes: InfiniMRoPESizes,
+): InfiniResult & { readonly descriptor?: InfiniMRoPEDescriptor } {
+  let descriptor: InfiniMRoPEDescriptor | undefined;
+  const result = resultOf(() => {
+    for (const [name, desc] of Object.entries(tensors))
+      demand(desc !== null && desc !== undefined, INFINI_STATUS_NULL_POINTER, `${name}_desc`, 'a descriptor', desc);
+    const t = tensors as InfiniMRoPETensors<InfiniTensorDescriptor>;
+    const { num_q_heads, num_kv_heads, head_size, rotary_dim, mrope_section } = sizes;
+    for (const [name, size] of Object.entries({ num_q_heads, num_kv_heads, head_size, rotary_dim })) {
+      demand(Number.isInteger(size) && size > 0, INFINI_STATUS_BAD_PARAM, name, 'an integer > 0', size);
+    }
+    demand(
+      rotary_dim % 2 === 0 && rotary_dim <= head_size,
+      INFINI_STATUS_BAD_PARAM,
+      'rotary_dim',
+      `an even integer <= head_size=${head_size}`,
+      rotary_dim,
+    );
+    const sum = mrope_section.reduce((total, pairs) => total + pairs, 0);
+    demand(
+      mrope_section.length === 3 && sum === rotary_dim / 2,
+      INFINI_STATUS_BAD_PARAM,
+      'mrope_section',
+      `three numbers of sum rotary_dim / 2 = ${rotary_dim / 2}`,
+      mrope_section,
+    );
+    for (const name of ['k_out', 'q', 'k', 'cos', 'sin'] as const) {
+      demand(
+        t[name].dtype === t.q_out.dtype,
+        INFINI_STATUS_BAD_TENSOR_DTYPE,
+        `${name}_desc`,
+        `q_out's dtype ${t.q_out.dtype}`,
+        t[name].dtype,
+      );
+    }
+    demand(FLOATS.includes(t.q_out.dtype), INFINI_STATUS_BAD_TENSOR_DTYPE, 'q_out_desc', 'F16, BF16, F32 or F64', t.q_out.dtype);
+    demand(
+      t.positions.dtype === INFINI_DTYPE.I32 || t.positions.dtype === INFINI_DTYPE.I64,
+      INFINI_STATUS_BAD_TENSOR_DTYPE,
+      'positions_desc',
+      'I32 or I64',
+      t.positions.dtype,
+    );
+    const tokens = t.q.shape[0] ?? 0;
+    const shapes = {
+      q: [tokens, num_q_heads * head_size],
+      q_out: [tokens, num_q_heads * head_size],
+      k: [tokens, num_kv_heads * head_size],
+      k_out: [tokens, num_kv_heads * head_size],
+      cos: [t.cos.shape[0] ?? 0, rotary_dim / 2],
+      sin: [t.cos.shape[0] ?? 0, rotary_dim / 2],
+      positions: t.positions.ndim === 1 ? [tokens] : [3, tokens],
+    };
+    for (const [name, shape] of Object.entries(shapes)) {
+      const got = t[name as keyof typeof shapes].shape;
+      demand(sameShape(got, shape), INFINI_STATUS_BAD_TENSOR_SHAPE, `${name}_desc`, `shape [${shape}]`, got);
+    }
+    for (const name of ['q_out', 'k_out', 'q', 'k', 'cos', 'sin', 'positions'] as const) {
+      demand(t[name].strides.at(-1) === 1, INFINI_STATUS_BAD_TENSOR_STRIDES, `${name}_desc`, 'last stride 1', t[name].strides);
+    }
+    descriptor = { ...sizes, tensors: t, handle, destroyed: false };
+  });
+  return descriptor ? { ...result, descriptor } : result;
+}
+
+/**
+ * `infiniopMRoPE`: rotates q and k.
+ *
+ * @param desc - from {@link infiniopCreateMRoPEDescriptor}
+ * @param memory - the memory of each tensor; q_out may be q's, k_out k's
+ * @returns SUCCESS, or a status with nothing written
+ */
+export function infiniopMRoPE(desc: InfiniMRoPEDescriptor, memory: InfiniMRoPETensors<InfiniMemory | null>): InfiniResult {
+  return resultOf(() => {
+    checkAlive(desc);
+    for (const [name, pointer] of Object.entries(memory))
+      demand(pointer !== null && pointer !== undefined, INFINI_STATUS_NULL_POINTER, name, 'memory', pointer);
+    const lay = (name: keyof InfiniMRoPETensors<unknown>): Tensor => over(desc.tensors[name], memory[name]!, name);
+    const table = gatherRows(desc, lay('cos'), lay('sin'), readIntegers(lay('positions'), 'infiniop: positions'));
+    const plan = planRopeWithTable({
+      headDim: desc.head_size,
+      rotaryDim: desc.rotary_dim,
+      pairing: 'half',
+      table,
+      seqLen: table.rows,
+      tableRows: Int32Array.from({ length: table.rows }, (_, token) => token),
+    });
+    const heads = (name: 'q' | 'q_out' | 'k' | 'k_out', count: number): Tensor => lay(name).view([table.rows, count, desc.head_size]);
+    // Both calls are checked before the first one runs: nothing is half written.
+    const calls = [
+      bindRope(plan, heads('q', desc.num_q_heads), heads('q_out', desc.num_q_heads)),
+      bindRope(plan, heads('k', desc.num_kv_heads), heads('k_out', desc.num_kv_heads)),
+    ];
+    for (const call of calls) desc.handle.run(call);
+  });
+}
+
+/** One table row for each token, every pair taken from the row of its own axis' position. */
+function gatherRows(desc: InfiniMRoPEDescriptor, cos: Tensor, sin: Tensor, positions: Float64Array): RopeTable {
+  const pairs = desc.rotary_dim / 2;
+  const { axisOfPair } = sharePairs(
+    { rule: desc.mrope_interleaved ? 'interleaved' : 'sections', sections: desc.mrope_section },
+    pairs,
+    'infiniop',
+  );
+  const given = tableFromTensors(cos, sin, 'infiniop');
+  const tokens = desc.tensors.q.shape[0]!;
+  const oneAxis = desc.tensors.positions.ndim === 1;
+  for (const [n, position] of positions.entries()) {
+    demand(
+      position >= 0 && position < given.rows,
+      INFINI_STATUS_BAD_PARAM,
+      `positions[${n}]`,
+      `a row of the tables, in [0, ${given.rows - 1}]`,
+      position,
+    );
+  }
+  const dtype: FloatDtype = given.cos instanceof Float64Array ? 'f64' : 'f32';
+  const rows = { rows: tokens, pairs, cos: newArray(dtype, tokens * pairs), sin: newArray(dtype, tokens * pairs) };
+  for (let token = 0; token < tokens; token++) {
+    for (let j = 0; j < pairs; j++) {
+      const row = positions[oneAxis ? token : axisOfPair[j]! * tokens + token]!;
+      rows.cos[token * pairs + j] = given.cos[row * pairs + j]!;
+      rows.sin[token * pairs + j] = given.sin[row * pairs + j]!;
+    }
+  }
+  return rows;
+}
+
+/** `infiniopDestroyMRoPEDescriptor(desc)`. See {@link infiniopDestroyRoPEDescriptor}. */
+export function infiniopDestroyMRoPEDescriptor(desc: InfiniMRoPEDescriptor): InfiniResult {
+  return infiniopDestroyRoPEDescriptor(desc);
+}

@@ -1,0 +1,37 @@
+/**
+ * What a model file says about RoPE, layer by layer: the record that HuggingFace configs and GGUF headers both become.
+ *
+ * @module
+ */
+import type { RopeSpec } from '../ops/rope/plan.js';
+
+/** The effective RoPE of one layer. */
+export interface LayerRope {
+  /** Counted from 0. */
+  readonly layer: number;
+  /** The model's own name for this kind of layer, such as `sliding_attention`. */
+  readonly layerType?: string;
+  /** Ready for planRope once positions are added; undefined for a layer without position encoding (NoPE). */
+  readonly rope: RopeSpec | undefined;
+}
+
+/** The effective RoPE of a model. */
+export interface ModelRope {
+  readonly source: 'huggingface' | 'gguf';
+  /** The model's own name of its architecture: model_type or general.architecture. */
+  readonly architecture: string;
+  readonly numLayers: number;
+  readonly layers: readonly LayerRope[];
+  /** Tokens the model says it can take. */
+  readonly maxContext: number | undefined;
+  /** What was assumed, and what a reader should know; full sentences. */
+  readonly notes: readonly string[];
+}
+
+/** What the reader may know beside the file. */
+export interface ModelRopeOptions {
+  /** Tokens in use: chooses LongRoPE's factors and dynamic NTK's base. Within the original context unless given. */
+  readonly context?: number;
+  /** Names the file in messages. */
+  readonly where?: string;
+}

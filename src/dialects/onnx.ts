@@ -1,0 +1,141 @@
+/**
+ * ONNX RotaryEmbedding, opset 23: X, cos_cache, sin_cache, position_ids in, Y out.
+ *
+ * The caches are used as given; they need not lie on a unit circle (the standard's own node tests do not).
+ *
+ * @module
+ * @see https://onnx.ai/onnx/operators/onnx__RotaryEmbedding.html; onnx/onnx@f754691 onnx/reference/ops/op_rotary_embedding.py
+ */
+import type { FloatDtype } from '../core/dtypes.js';
+import { refuse } from '../core/errors.js';
+import { readIntegers, type Tensor } from '../core/tensor.js';
+import { bindRope, type RopeCall } from '../ops/rope/call.js';
+import { planRopeWithTable } from '../ops/rope/plan.js';
+import { tableFromTensors } from '../ops/rope/table.js';
+import { checkDims, checkDtype, checkFloat, type Runner } from '../ops/runner.js';
+
+/** The inputs of the node, under their ONNX names. */
+export interface RotaryEmbeddingInputs<D extends 'f32' | 'f16' | 'bf16'> {
+  /** `[batch, num_heads, seq, head_size]`, or `[batch, seq, hidden]` together with num_heads. */
+  readonly X: Tensor<D>;
+  /** `[max_position, rotary_dim / 2]` with position_ids, `[batch, seq, rotary_dim / 2]` without; X's dtype. */
+  readonly cos_cache: Tensor<D>;
+  /** As cos_cache. */
+  readonly sin_cache: Tensor<D>;
+  /** i64 `[batch, seq]`: rows of the caches. */
+  readonly position_ids?: Tensor<'i64'>;
+}
+
+/** The attributes of the node, under their ONNX names. */
+export interface RotaryEmbeddingAttributes {
+  /** 1 pairs (2j, 2j+1), 0 pairs (j, j + rotary_dim / 2); 0 unless given. */
+  readonly interleaved?: 0 | 1;
+  /** Dimensions that rotate; 0, the default, means all of head_size. */
+  readonly rotary_embedding_dim?: number;
+  /** Needed with a 3-D X. */
+  readonly num_heads?: number;
+}
+
+/**
+ * Runs one RotaryEmbedding node.
+ *
+ * @param rw - who computes
+ * @param inputs - X, cos_cache, sin_cache and perhaps position_ids
+ * @param attributes - interleaved, rotary_embedding_dim, num_heads
+ * @returns Y, a fresh dense tensor of X's shape and dtype
+ * @throws {RopewalkError} SHAPE, DTYPE or RANGE, in ONNX's words
+ */
+export function rotaryEmbedding<D extends 'f32' | 'f16' | 'bf16'>(
+  rw: Runner,
+  inputs: RotaryEmbeddingInputs<D>,
+  attributes: RotaryEmbeddingAttributes = {},
+): Tensor<D> {
+  const Y = rw.allocate(inputs.X.dtype, inputs.X.shape);
+  rw.run(planRotaryEmbedding(inputs, attributes, Y));
+  return Y;
+}
+
+/**
+ * Translates one RotaryEmbedding node into a call. Reads shapes, positions and caches, never X.
+ *
+ * @param inputs - as {@link rotaryEmbedding}
+ * @param attributes - as {@link rotaryEmbedding}
+ * @param Y - the output, X's shape and dtype; may be X itself
+ * @throws {RopewalkError} SHAPE, DTYPE or RANGE, in ONNX's words
+ */
+export function planRotaryEmbedding<D extends 'f32' | 'f16' | 'bf16'>(
+  inputs: RotaryEmbeddingInputs<D>,
+  attributes: RotaryEmbeddingAttributes,
+  Y: Tensor<D>,
+): RopeCall {
+  const op = 'onnx.RotaryEmbedding';
+  const { X, cos_cache, sin_cache, position_ids } = inputs;
+  const { interleaved = 0, rotary_embedding_dim = 0, num_heads = 0 } = attributes;
+  if ((X.dtype as FloatDtype) === 'f64') refuse('DTYPE', `${op}: X`, 'f32, f16 or bf16', X.dtype);
+  checkFloat(X, `${op}: X`);
+  checkFloat(cos_cache, `${op}: cos_cache`, X.dtype);
+  checkFloat(sin_cache, `${op}: sin_cache`, X.dtype);
+  if (interleaved !== 0 && interleaved !== 1) refuse('RANGE', `${op}: interleaved`, '0 or 1', interleaved);
+
+  const heads = splitHeads(X, num_heads);
+  const [batch, , seqLen, headSize] = heads.shape as [number, number, number, number];
+  const rotaryDim = rotary_embedding_dim === 0 ? headSize : rotary_embedding_dim;
+  if (!Number.isInteger(rotaryDim) || rotaryDim < 2 || rotaryDim % 2 !== 0 || rotaryDim > headSize) {
+    const which = rotary_embedding_dim === 0 ? 'head_size' : 'rotary_embedding_dim';
+    refuse('RANGE', `${op}: ${which}`, `an even integer in [2, head_size=${headSize}]`, rotaryDim);
+  }
+
+  const lead = position_ids ? [checkRank(cos_cache, 'cos_cache', 2, 'with position_ids').shape[0]!] : [batch, seqLen];
+  if (!position_ids) checkRank(cos_cache, 'cos_cache', 3, 'without position_ids');
+  // The standard's function body takes the first rotary_dim / 2 columns, so wider caches are accepted.
+  const width = cos_cache.shape.at(-1)!;
+  if (width < rotaryDim / 2) refuse('SHAPE', `${op}: cos_cache`, `last dim ${rotaryDim / 2}`, [...cos_cache.shape]);
+  checkDims(cos_cache, `${op}: cos_cache`, [...lead, width]);
+  checkDims(sin_cache, `${op}: sin_cache`, cos_cache.shape);
+  const columns = (cache: Tensor<D>): Tensor<D> => cache.slice(cache.rank - 1, 0, rotaryDim / 2);
+
+  let tableRows: ArrayLike<number> = Int32Array.from({ length: batch * seqLen }, (_, token) => token);
+  if (position_ids) {
+    checkDtype(position_ids, `${op}: position_ids`, 'i64');
+    checkDims(position_ids, `${op}: position_ids`, [batch, seqLen]);
+    tableRows = readIntegers(position_ids, `${op}: position_ids`);
+    for (let n = 0; n < tableRows.length; n++) {
+      if (tableRows[n]! < 0 || tableRows[n]! >= lead[0]!) {
+        refuse(
+          'RANGE',
+          `${op}: position_ids[${Math.floor(n / seqLen)}, ${n % seqLen}]`,
+          `a row of the caches, in [0, ${lead[0]! - 1}]`,
+          tableRows[n],
+        );
+      }
+    }
+  }
+  const plan = planRopeWithTable({
+    headDim: headSize,
+    rotaryDim,
+    pairing: interleaved ? 'interleaved' : 'half',
+    table: tableFromTensors(columns(cos_cache), columns(sin_cache), op),
+    seqLen,
+    batch,
+    tableRows,
+  });
+  return bindRope(plan, heads, splitHeads(Y, num_heads), 'bnsh');
+}
+
+/** X as `[batch, num_heads, seq, head_size]`: 4-D as it is, 3-D with its hidden dimension taken apart. */
+function splitHeads<D extends FloatDtype>(X: Tensor<D>, numHeads: number): Tensor<D> {
+  const op = 'onnx.RotaryEmbedding';
+  if (X.rank === 4) return X;
+  if (X.rank !== 3) refuse('SHAPE', `${op}: X`, '[batch, num_heads, seq, head_size] or [batch, seq, hidden]', [...X.shape]);
+  if (!Number.isInteger(numHeads) || numHeads < 1) {
+    refuse('SHAPE', `${op}: num_heads`, 'an integer >= 1 with a 3-D X', numHeads === 0 ? undefined : numHeads);
+  }
+  const [batch, seqLen, hidden] = X.shape as [number, number, number];
+  if (hidden % numHeads !== 0) refuse('SHAPE', `${op}: num_heads`, `a divisor of hidden=${hidden}`, numHeads);
+  return X.view([batch, seqLen, numHeads, hidden / numHeads]).permute([0, 2, 1, 3]);
+}
+
+function checkRank<T extends Tensor>(tensor: T, name: string, rank: number, when: string): T {
+  if (tensor.rank !== rank) refuse('SHAPE', `onnx.RotaryEmbedding: ${name}`, `${rank} dimensions ${when}`, [...tensor.shape]);
+  return tensor;
+}
