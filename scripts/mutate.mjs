@@ -1,0 +1,102 @@
+/**
+ * Proves that the suites can fail: breaks the library in one place at a time, in a copy, and requires `ropewalk check` to go red.
+ *
+ * Usage: node scripts/mutate.mjs [NAME]. Prints a line a mutation; exits 1 when one survives or no longer applies.
+ */
+import { spawnSync } from 'node:child_process';
+import { cpSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+/** Each replaces one text, which must occur exactly once in its file. */
+const MUTATIONS = [
+  ['sin with the other sign', 'src/ops/rope/table.ts', 'const signed = magnitude * (', 'const signed = -magnitude * ('],
+  [
+    'interleaved and half swapped',
+    'src/ops/rope/plan.ts',
+    'interleaved: [interleaved, interleaved],\n    half: [half, half],',
+    'interleaved: [half, half],\n    half: [interleaved, interleaved],',
+  ],
+  [
+    'cos and sin swapped',
+    'src/reference/rope.ts',
+    'const cos = table.cos[row + j]!;\n          const sin = table.sin[row + j]!;',
+    'const cos = table.sin[row + j]!;\n          const sin = table.cos[row + j]!;',
+  ],
+  ['frequencies over head_dim', 'src/ops/rope/plan.ts', '(vision ? pairs : window.rotaryDim)', '(vision ? pairs : window.headDim)'],
+  ['pair distance head_dim / 2', 'src/ops/rope/plan.ts', 'gap: window.rotaryDim / 2 }', 'gap: window.headDim / 2 }'],
+  [
+    'position off by one',
+    'src/ops/rope/table.ts',
+    'rowPositions[a] = positions[a * rows + r]!;',
+    'rowPositions[a] = positions[a * rows + r]! + 1;',
+  ],
+  ['batch ignored', 'src/reference/rope.ts', 'x.offset + b * x.strides[0]!', 'x.offset + 0 * x.strides[0]!'],
+  ['positions of batch 0 for every batch', 'src/reference/rope.ts', 's : b * seqLen + s]', 's : s]'],
+  ['window offset ignored', 'src/reference/rope.ts', 'x.strides[2]! + rotaryOffset * xDim', 'x.strides[2]! + 0 * xDim'],
+  ['tail not copied', 'src/reference/rope.ts', 'if (end > start && out !== x)', 'if (end < start && out !== x)'],
+  [
+    'freq_factors multiply',
+    'src/ops/rope/frequencies.ts',
+    '/ (freqFactors ? freqFactors[j]! : 1)',
+    '* (freqFactors ? freqFactors[j]! : 1)',
+  ],
+  ['magnitude dropped', 'src/ops/rope/frequencies.ts', 'options.attentionFactor ?? magnitude', 'options.attentionFactor ?? 1'],
+  ['YaRN ramp turned round', 'src/ops/rope/frequencies.ts', '(1 - clamp01((j - low)', '(clamp01((j - low)'],
+  ['YaRN betas swapped', 'src/ops/rope/frequencies.ts', 'edge(scaling.betaFast ?? 32)', 'edge(scaling.betaSlow ?? 1)'],
+  [
+    'axes h and w swapped',
+    'src/ops/rope/axes.ts',
+    'sector < t + h ? H : sector < t + h + w ? W : E',
+    'sector < t + h ? W : sector < t + h + w ? H : E',
+  ],
+  [
+    'imrope rest to t instead of e',
+    'src/ops/rope/axes.ts',
+    'sector % 3 === 0 && sector < 3 * t ? T : E',
+    'sector % 3 === 0 && sector < 3 * t ? T : T',
+  ],
+  [
+    'vision exponent not restarted',
+    'src/ops/rope/axes.ts',
+    "if (rule === 'vision') restartExponents(",
+    "if (rule === ('never' as string)) restartExponents(",
+  ],
+  [
+    'f16 truncated instead of rounded',
+    'src/core/float16.ts',
+    'if (rest > 0.5 || (rest === 0.5 && floor % 2 === 1)) return floor + 1;',
+    'if (rest > 2) return floor + 1;',
+  ],
+];
+
+const root = join(dirname(fileURLToPath(import.meta.url)), '..');
+const copy = join(root, 'node_modules', '.mutants');
+const only = process.argv[2];
+let survived = 0;
+for (const [name, file, from, to] of MUTATIONS) {
+  if (only !== undefined && name !== only) continue;
+  rmSync(copy, { recursive: true, force: true });
+  mkdirSync(copy, { recursive: true });
+  cpSync(join(root, 'src'), join(copy, 'src'), { recursive: true });
+  for (const shared of ['package.json', 'tsconfig.json']) cpSync(join(root, shared), join(copy, shared));
+  symlinkSync(join(root, 'vectors'), join(copy, 'vectors'));
+  let text = readFileSync(join(copy, file), 'utf8');
+  const times = text.split(from).length - 1;
+  if (times !== 1) throw new Error(`${name}: "${from}" occurs ${times} times in ${file}, expected once`);
+  text = text.replace(from, () => to);
+  writeFileSync(join(copy, file), text);
+  const ran = spawnSync(process.execPath, ['--import', 'tsx', join(copy, 'src/cli/main.ts'), 'check', '--json'], {
+    cwd: root,
+    encoding: 'utf8',
+    maxBuffer: 2 ** 28,
+  });
+  const last = ran.stdout.trim().split('\n').at(-1) ?? '';
+  const failed = last.startsWith('{"summary"') ? JSON.parse(last).summary.fail : 0;
+  const red = ran.status === 1 && failed > 0;
+  if (!red) survived++;
+  console.log(`${red ? 'red' : 'SURVIVED'}: ${name}: ${red ? `${failed} cases fail` : `exit ${ran.status} ${ran.stderr.slice(0, 300)}`}`);
+}
+rmSync(copy, { recursive: true, force: true });
+console.log(survived === 0 ? 'every mutation turns the suites red' : `${survived} mutations survived`);
+process.exitCode = survived === 0 ? 0 : 1;

@@ -1,0 +1,125 @@
+/**
+ * `ropewalk check`: runs the conformance suites on backends and reports case by case.
+ *
+ * @module
+ */
+import { existsSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import type { Backend } from '../backends/backend.js';
+import { type ConformanceCase, formatLabel, parseLabel } from '../conformance/case.js';
+import { openFolder } from '../conformance/folder.node.js';
+import { extendedCases, publishedCases } from '../conformance/published.js';
+import { formatResult, formatSummary, resultToJson } from '../conformance/report.js';
+import { parseRopeLabel, ropeCase } from '../conformance/rope-case.js';
+import { type CaseResult, countResults, runCases } from '../conformance/runner.js';
+import { vectorCases } from '../conformance/vectors.js';
+import { refuse } from '../core/errors.js';
+import { BACKENDS, openBackend } from '../registry.js';
+import { EXIT, openPrinter } from './output.js';
+
+/** Options of the command, as the command line gives them. */
+export interface CheckOptions {
+  readonly backend?: string;
+  readonly filter?: string;
+  readonly case?: string;
+  readonly vectors?: string;
+  readonly json?: boolean;
+}
+
+/**
+ * Runs the suites.
+ *
+ * @param options - what to run, on what, and how to print it
+ * @returns the exit code: 0 when every case passed, 1 when one failed
+ * @throws {RopewalkError} for options and files that make no sense: the caller exits with 2
+ */
+export async function check(options: CheckOptions): Promise<number> {
+  const cases = chooseCases(options);
+  const backends = await openBackends(options.backend);
+  const printer = openPrinter(cases.length * backends.length, 'cases', options.json);
+  const results: CaseResult[] = [];
+  try {
+    for (const backend of backends) {
+      if (!options.json) printer.line(`Backend ${backend.name}: ${backend.capabilities().description}`);
+      for await (const result of runCases(cases, backend)) {
+        results.push(result);
+        printer.line(options.json ? resultToJson(result) : formatResult(result));
+        printer.step();
+      }
+      backend.dispose();
+    }
+  } finally {
+    printer.stop();
+  }
+  const counts = countResults(results);
+  const failed = results.filter(({ verdict }) => verdict.status === 'fail');
+  if (options.json) {
+    const total = { ok: 0, fail: 0, notSupported: 0 };
+    for (const { ok, fail, notSupported } of counts.values()) {
+      total.ok += ok;
+      total.fail += fail;
+      total.notSupported += notSupported;
+    }
+    process.stdout.write(`${JSON.stringify({ summary: { ...total, suites: Object.fromEntries(counts) } })}\n`);
+  } else {
+    process.stdout.write(`\nSummary\n${formatSummary(counts).join('\n')}\n`);
+    if (failed.length > 0)
+      process.stdout.write(`\nFailed; rerun one with: ropewalk check --case "LINE"\n${failed.map((r) => formatResult(r)).join('\n')}\n`);
+  }
+  return failed.length > 0 ? EXIT.failed : EXIT.ok;
+}
+
+function chooseCases(options: CheckOptions): ConformanceCase[] {
+  const all = options.vectors !== undefined ? vectorCases(openFolder(options.vectors)) : builtInCases();
+  if (options.case !== undefined) return [findCase(options.case, all)];
+  if (options.filter === undefined) return all;
+  const pattern = compile(options.filter);
+  const chosen = all.filter((one) => pattern.test(one.label) || pattern.test(one.suite));
+  if (chosen.length === 0)
+    refuse('FORMAT', 'check: --filter', `a pattern that matches one of ${all.length} cases or a suite's name`, options.filter);
+  return chosen;
+}
+
+/** The published and extended cases, and the vectors that travel with the package. */
+function builtInCases(): ConformanceCase[] {
+  const folder = fileURLToPath(new URL('../../vectors', import.meta.url));
+  if (!existsSync(folder))
+    refuse('FORMAT', 'check', "the package's vectors/ folder beside src/ or dist/", 'none', 'Reinstall ropewalk, or give --vectors DIR.');
+  return [...publishedCases(), ...extendedCases(), ...vectorCases(openFolder(folder))];
+}
+
+/** A line of any suite by its text; a ROPE line that no suite has is run as a new case. */
+function findCase(line: string, all: readonly ConformanceCase[]): ConformanceCase {
+  const { name, values } = parseLabel(line);
+  const label = formatLabel(name, Object.fromEntries(values));
+  const known = all.find((one) => one.label === label);
+  if (known) return known;
+  if (name === 'ROPE' && !values.has('vector')) return ropeCase('pasted', parseRopeLabel({ name, values }));
+  return refuse(
+    'FORMAT',
+    'check: --case',
+    'a line that ropewalk check prints, or any ROPE(…) line',
+    line,
+    'List lines with: ropewalk check --filter NAME.',
+  );
+}
+
+function compile(pattern: string): RegExp {
+  try {
+    return new RegExp(pattern);
+  } catch (cause) {
+    return refuse('FORMAT', 'check: --filter', 'a regular expression', pattern, (cause as Error).message);
+  }
+}
+
+/** Every backend that opens here, or the one that was asked for. One that cannot open is named with its reason. */
+async function openBackends(name: string | undefined): Promise<Backend[]> {
+  if (name !== undefined) return [await openBackend(name)];
+  const open: Backend[] = [];
+  for (const entry of BACKENDS) {
+    const why = await entry.whyNot();
+    if (why === undefined) open.push(await entry.open());
+    else process.stderr.write(`Backend ${entry.name}: skipped, ${why}\n`);
+  }
+  return open;
+}

@@ -1,0 +1,53 @@
+#!/usr/bin/env node
+/**
+ * The command line: argv → calls into the library → text and an exit code.
+ *
+ * Exit codes: 0 all well, 1 a case failed, 2 usage or unreadable input.
+ *
+ * @module
+ */
+import { Command, CommanderError } from 'commander';
+import { RopewalkError } from '../core/errors.js';
+import { check } from './check.js';
+import { inspect } from './inspect.js';
+import { EXIT, endOnClosedPipe } from './output.js';
+import { VERSION } from './version.js';
+
+const program = new Command('ropewalk')
+  .description('The operators of a decoder-only transformer, RoPE first: check them, inspect models.')
+  .version(VERSION)
+  .exitOverride()
+  .showHelpAfterError('Run ropewalk --help for what there is.');
+
+program
+  .command('check')
+  .description('run the conformance suites on every backend that works here')
+  .option('-b, --backend <name>', 'only this backend')
+  .option('-f, --filter <regex>', 'only cases or suites that match')
+  .option('-c, --case <line>', 'rerun one line of the output, or any ROPE(…) line')
+  .option('--vectors <dir>', 'run the golden vectors in a folder instead of the built-in suites')
+  .option('--json', 'print JSON lines')
+  .action(async (options) => {
+    process.exitCode = await check(options);
+  });
+
+program
+  .command('inspect')
+  .description('print the effective RoPE of each layer of a model')
+  .argument('<file>', 'a config.json or a .gguf')
+  .option('--context <tokens>', 'the context in use, for scaling that depends on it')
+  .option('--json', 'print JSON')
+  .action(async (file, options) => {
+    process.exitCode = await inspect(file, options);
+  });
+
+endOnClosedPipe();
+try {
+  await program.parseAsync();
+} catch (error) {
+  if (error instanceof CommanderError) process.exitCode = error.exitCode === 0 ? EXIT.ok : EXIT.usage;
+  else if (error instanceof RopewalkError) {
+    process.stderr.write(`ropewalk: ${error.message}\n`);
+    process.exitCode = EXIT.usage;
+  } else throw error;
+}

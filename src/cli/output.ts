@@ -1,0 +1,49 @@
+/**
+ * Where the command line writes: lines to stdout, progress to a terminal, nothing else anywhere.
+ *
+ * @module
+ */
+import { MultiBar, Presets } from 'cli-progress';
+
+/** Exit codes of every command. */
+export const EXIT = { ok: 0, failed: 1, usage: 2 } as const;
+
+/** Prints lines, with a progress bar below them while work goes on. */
+export interface LinePrinter {
+  line(text: string): void;
+  /** Moves the bar on by one. */
+  step(): void;
+  /** Takes the bar away. */
+  stop(): void;
+}
+
+/**
+ * Opens a printer: with a bar on a terminal, plain lines in a pipe.
+ *
+ * @param total - steps to come
+ * @param what - names the steps
+ * @param quiet - no bar, whatever stdout is
+ */
+export function openPrinter(total: number, what: string, quiet = false): LinePrinter {
+  if (quiet || !process.stdout.isTTY) {
+    return { line: (text) => void process.stdout.write(`${text}\n`), step() {}, stop() {} };
+  }
+  const bars = new MultiBar(
+    { stream: process.stdout, clearOnComplete: true, hideCursor: true, format: `{bar} {value}/{total} ${what} | {eta_formatted} left` },
+    Presets.shades_classic,
+  );
+  const bar = bars.create(total, 0);
+  return {
+    line: (text) => bars.log(`${text}\n`),
+    step: () => bar.increment(),
+    stop: () => bars.stop(),
+  };
+}
+
+/** Lets `ropewalk … | head` end quietly: a closed pipe is no error of ours. */
+export function endOnClosedPipe(): void {
+  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+    if (error.code === 'EPIPE') process.exit(EXIT.ok);
+    throw error;
+  });
+}

@@ -1,0 +1,86 @@
+/**
+ * Moving test data in and out of a runner.
+ *
+ * @module
+ */
+import { type ArrayOf, type Dtype, type FloatDtype, newArray, sizeBytes, storeNumber } from '../core/dtypes.js';
+import { refuse } from '../core/errors.js';
+import { countElements } from '../core/shape.js';
+import { type Tensor, tensorFrom } from '../core/tensor.js';
+import { parseNpy, tensorFromNpy } from '../formats/npy.js';
+import type { VectorFolder } from './folder.js';
+
+/**
+ * Makes a dense floating tensor for a runner, element by element.
+ *
+ * @param dtype - element type; values are rounded once
+ * @param shape - dimensions
+ * @param value - gives the next element, row-major
+ */
+export function hostTensor<D extends FloatDtype>(dtype: D, shape: readonly number[], value: (n: number) => number): Tensor<D> {
+  const data = newArray(dtype, countElements(shape));
+  for (let n = 0; n < data.length; n++) storeNumber(data, dtype, n, value(n));
+  return tensorFrom<D>(data, { dtype, shape });
+}
+
+/**
+ * Reads a tensor as float64 numbers.
+ *
+ * @param tensor - any tensor
+ */
+export async function readFloats(tensor: Tensor<Dtype>): Promise<Float64Array> {
+  return tensor.readNumbers();
+}
+
+/**
+ * Takes raw little-endian bytes as elements.
+ *
+ * @param bytes - a whole file
+ * @param dtype - what it holds
+ * @param where - names the file in messages
+ * @returns a fresh array: the caller may write into it
+ * @throws {RopewalkError} FORMAT when the size is no multiple of the element size
+ */
+export function bytesToArray<D extends Dtype>(bytes: Uint8Array, dtype: D, where: string): ArrayOf[D] {
+  const unit = sizeBytes(dtype);
+  if (bytes.length % unit !== 0) refuse('FORMAT', where, `a multiple of ${unit} bytes for ${dtype}`, bytes.length);
+  const data = newArray(dtype, bytes.length / unit);
+  new Uint8Array(data.buffer).set(bytes); // every platform that JavaScript runs on today is little-endian
+  return data;
+}
+
+/**
+ * Takes raw little-endian bytes as a dense tensor.
+ *
+ * @param bytes - a whole file
+ * @param dtype - what it holds
+ * @param shape - dimensions
+ * @param where - names the file in messages
+ * @throws {RopewalkError} FORMAT when the size does not fit
+ */
+export function bytesToTensor<D extends Dtype>(bytes: Uint8Array, dtype: D, shape: readonly number[], where: string): Tensor<D> {
+  const data = bytesToArray(bytes, dtype, where);
+  if (data.length !== countElements(shape)) refuse('FORMAT', where, `${countElements(shape)} elements for shape [${shape}]`, data.length);
+  return tensorFrom<D>(data, { dtype, shape });
+}
+
+/**
+ * Reads a .npy file of a vector folder.
+ *
+ * @param folder - where it lies
+ * @param file - its path in the folder
+ * @param dtype - what it holds: the manifest knows bf16 and f16 where npy says u2
+ * @returns a tensor over a copy: the caller may write into it
+ * @throws {RopewalkError} FORMAT when it is malformed or holds elements of another size
+ */
+export function readNpy<D extends Dtype>(folder: VectorFolder, file: string, dtype: D): Tensor<D> {
+  const where = `vectors/${folder.name}/${file}`;
+  const npy = parseNpy(folder.read(file), where);
+  const raw = sizeBytes(npy.dtype) === sizeBytes(dtype) && (npy.dtype === dtype || npy.dtype.startsWith('u'));
+  if (!raw) refuse('FORMAT', where, `elements of ${dtype}`, npy.descr);
+  return tensorFromNpy({ ...npy, data: reinterpret(npy.data, dtype) }, dtype);
+}
+
+function reinterpret<D extends Dtype>(data: ArrayBufferView, dtype: D): ArrayOf[D] {
+  return bytesToArray(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), dtype, 'npy');
+}
