@@ -62,6 +62,30 @@ const MUTATIONS = [
     "if (rule === 'vision') restartExponents(",
     "if (rule === ('never' as string)) restartExponents(",
   ],
+  ['attention sees one key more', 'src/reference/self-attention.ts', 'causal ? position :', 'causal ? Math.min(position + 1, total - 1) :'],
+  ['query heads dealt out in turn', 'src/reference/self-attention.ts', 'Math.floor(h / group)', 'h % numKvHeads'],
+  ['rms_norm without eps', 'src/reference/rms-norm.ts', 'squares / d + eps', 'squares / d'],
+  ['argmax takes the last of a tie', 'src/reference/argmax.ts', 'value > all[', 'value >= all['],
+  [
+    'swiglu gates the wrong side',
+    'src/reference/swiglu.ts',
+    'ups[i]! * (g / (1 + Math.exp(-g)))',
+    'g * (ups[i]! / (1 + Math.exp(-ups[i]!)))',
+  ],
+  ['linear without bias', 'src/reference/linear.ts', 'sum + bs[column]!', 'sum'],
+  [
+    'embedding takes the row before',
+    'src/reference/embedding.ts',
+    'weight.slice(0, row, row + 1)',
+    'weight.slice(0, Math.max(0, row - 1), Math.max(1, row))',
+  ],
+  ['add subtracts', 'src/reference/add.ts', 'value + right', 'value - right'],
+  [
+    'copies ignore the offset',
+    'src/core/tensor.ts',
+    'walkPair(from.shape, from, to,',
+    'walkPair(from.shape, { strides: from.strides, offset: 0 }, to,',
+  ],
   [
     'f16 truncated instead of rounded',
     'src/core/float16.ts',
@@ -71,7 +95,7 @@ const MUTATIONS = [
 ];
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '..');
-const copy = join(root, 'node_modules', '.mutants');
+const copy = join(root, '.scratch', 'mutants');
 const only = process.argv[2];
 let survived = 0;
 for (const [name, file, from, to] of MUTATIONS) {

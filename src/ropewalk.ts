@@ -44,6 +44,8 @@ export interface RopeRunOptions<D extends FloatDtype> extends OutOption<D> {
 }
 
 type NaturalDtype = Exclude<Dtype, 'f16' | 'bf16' | 'u16'>;
+/** The dtype that a typed array holds by itself: the one whose array it is. */
+type NaturalDtypeOf<A extends ArrayOf[NaturalDtype]> = { [D in NaturalDtype]: A extends ArrayOf[D] ? D : never }[NaturalDtype];
 
 /**
  * The operators over one backend. Every operator checks its arguments, then runs, and returns a tensor; read it with `await y.read()`.
@@ -91,7 +93,7 @@ export class Ropewalk implements Runner {
    */
   tensor<D extends 'f16' | 'bf16' | 'u16'>(data: Uint16Array, options: TensorFromOptions<D> & { readonly dtype: D }): Tensor<D>;
   tensor(data: Float16ArrayLike, options?: TensorFromOptions<'f16'>): Tensor<'f16'>;
-  tensor<D extends NaturalDtype>(data: ArrayOf[D], options?: TensorFromOptions<NoInfer<D>>): Tensor<D>;
+  tensor<A extends ArrayOf[NaturalDtype]>(data: A, options?: TensorFromOptions<NaturalDtypeOf<A>>): Tensor<NaturalDtypeOf<A>>;
   tensor(data: ArrayBufferView, options: TensorFromOptions = {}): Tensor {
     return tensorFrom(data, options);
   }
@@ -108,6 +110,14 @@ export class Ropewalk implements Runner {
   }
 
   /**
+   * Rotates heads by a plan made before.
+   *
+   * @param x - `[batch, seq, head, head_dim]` or `[seq, head, head_dim]`, any float dtype, any strides; only read
+   * @param plan - from {@link planRope}
+   * @param options - `out`, `layout`
+   */
+  rope<D extends FloatDtype>(x: Tensor<D>, plan: RopePlan, options?: RopeRunOptions<NoInfer<D>>): Tensor<D>;
+  /**
    * Rotates heads by their positions.
    *
    * @param x - `[batch, seq, head, head_dim]` or `[seq, head, head_dim]`, any float dtype, any strides; only read
@@ -116,15 +126,7 @@ export class Ropewalk implements Runner {
    * @returns `out`, or a fresh dense tensor of x's shape and dtype
    * @throws {RopewalkError} naming the argument; nothing is written then
    */
-  rope<D extends FloatDtype>(x: Tensor<D>, positions: Positions, options: RopeOptions<D>): Tensor<D>;
-  /**
-   * Rotates heads by a plan made before.
-   *
-   * @param x - as above
-   * @param plan - from {@link planRope}
-   * @param options - `out`, `layout`
-   */
-  rope<D extends FloatDtype>(x: Tensor<D>, plan: RopePlan, options?: RopeRunOptions<D>): Tensor<D>;
+  rope<D extends FloatDtype>(x: Tensor<D>, positions: Positions, options: RopeOptions<NoInfer<D>>): Tensor<D>;
   rope<D extends FloatDtype>(x: Tensor<D>, how: Positions | RopePlan, options: RopeRunOptions<D> = {}): Tensor<D> {
     return this.rotate(x, how, options, 'forward');
   }
@@ -136,7 +138,7 @@ export class Ropewalk implements Runner {
    * @param positions - those of the forward call
    * @param options - those of the forward call
    */
-  ropeBackward<D extends FloatDtype>(dy: Tensor<D>, positions: Positions, options: RopeOptions<D>): Tensor<D> {
+  ropeBackward<D extends FloatDtype>(dy: Tensor<D>, positions: Positions, options: RopeOptions<NoInfer<D>>): Tensor<D> {
     return this.rotate(dy, positions, options, 'backward');
   }
 
@@ -167,7 +169,7 @@ export class Ropewalk implements Runner {
    * @param b - same shape and dtype: nothing is broadcast
    * @param options - `out` may be `a` or `b`
    */
-  add<D extends FloatDtype>(a: Tensor<D>, b: Tensor<D>, options: OutOption<D> = {}): Tensor<D> {
+  add<D extends FloatDtype>(a: Tensor<D>, b: Tensor<NoInfer<D>>, options: OutOption<NoInfer<D>> = {}): Tensor<D> {
     return this.into(options.out ?? this.backend.allocate(a.dtype, a.shape), (out) => planAdd(a, b, out));
   }
 
@@ -209,7 +211,11 @@ export class Ropewalk implements Runner {
    * @param weight - `[n, k]`, row-major as torch and GGUF have it
    * @param options - `bias` `[n]`; `out` `[…, n]`
    */
-  linear<D extends FloatDtype>(x: Tensor<D>, weight: Tensor<D>, options: OutOption<D> & { readonly bias?: Tensor<D> } = {}): Tensor<D> {
+  linear<D extends FloatDtype>(
+    x: Tensor<D>,
+    weight: Tensor<NoInfer<D>>,
+    options: OutOption<NoInfer<D>> & { readonly bias?: Tensor<NoInfer<D>> } = {},
+  ): Tensor<D> {
     const shape = x.shape.length === 0 ? [] : x.shape.with(-1, weight.shape[0] ?? 0);
     return this.into(options.out ?? this.backend.allocate(x.dtype, shape), (out) => planLinear(x, weight, options.bias, out));
   }
@@ -221,7 +227,11 @@ export class Ropewalk implements Runner {
    * @param weight - `[d]`
    * @param options - `eps` has no default (models use 1e-5 and 1e-6); `out` may be `x`
    */
-  rmsNorm<D extends FloatDtype>(x: Tensor<D>, weight: Tensor<D>, options: OutOption<D> & { readonly eps: number }): Tensor<D> {
+  rmsNorm<D extends FloatDtype>(
+    x: Tensor<D>,
+    weight: Tensor<NoInfer<D>>,
+    options: OutOption<NoInfer<D>> & { readonly eps: number },
+  ): Tensor<D> {
     return this.into(options.out ?? this.backend.allocate(x.dtype, x.shape), (out) => planRmsNorm(x, weight, options.eps, out));
   }
 
@@ -235,9 +245,9 @@ export class Ropewalk implements Runner {
    */
   selfAttention<D extends FloatDtype>(
     q: Tensor<D>,
-    k: Tensor<D>,
-    v: Tensor<D>,
-    options: OutOption<D> & SelfAttentionOptions = {},
+    k: Tensor<NoInfer<D>>,
+    v: Tensor<NoInfer<D>>,
+    options: OutOption<NoInfer<D>> & SelfAttentionOptions = {},
   ): Tensor<D> {
     const shape = q.shape.length === 0 ? [] : q.shape.with(-1, v.shape.at(-1) ?? 0);
     return this.into(options.out ?? this.backend.allocate(q.dtype, shape), (out) => planSelfAttention(q, k, v, out, options));
@@ -250,7 +260,7 @@ export class Ropewalk implements Runner {
    * @param up - same shape and dtype
    * @param options - `out` may be `gate` or `up`
    */
-  swiglu<D extends FloatDtype>(gate: Tensor<D>, up: Tensor<D>, options: OutOption<D> = {}): Tensor<D> {
+  swiglu<D extends FloatDtype>(gate: Tensor<D>, up: Tensor<NoInfer<D>>, options: OutOption<NoInfer<D>> = {}): Tensor<D> {
     return this.into(options.out ?? this.backend.allocate(gate.dtype, gate.shape), (out) => planSwiglu(gate, up, out));
   }
 

@@ -1,4 +1,20 @@
 // Every test file; written by scripts/test-index.mjs.
+import './api.test.js';
+import './cli/cli.test.js';
+import './conformance/suites.test.js';
 import './core/float16.test.js';
 import './core/tensor.test.js';
+import './dialects/ggml.test.js';
+import './dialects/gguf.test.js';
+import './dialects/huggingface.test.js';
+import './dialects/infiniop.test.js';
+import './dialects/llaisys.test.js';
+import './dialects/onnx.test.js';
+import './docs.test.js';
+import './formats/gguf.test.js';
+import './formats/json.test.js';
+import './formats/npy.test.js';
+import './formats/safetensors.test.js';
+import './ops/operators.test.js';
 import './ops/rope.test.js';
+import './package.test.js';

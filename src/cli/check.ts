@@ -84,7 +84,13 @@ function chooseCases(options: CheckOptions): ConformanceCase[] {
 function builtInCases(): ConformanceCase[] {
   const folder = fileURLToPath(new URL('../../vectors', import.meta.url));
   if (!existsSync(folder))
-    refuse('FORMAT', 'check', "the package's vectors/ folder beside src/ or dist/", 'none', 'Reinstall ropewalk, or give --vectors DIR.');
+    refuse(
+      'FORMAT',
+      'check',
+      "the package's vectors/ folder beside src/ or dist/",
+      undefined,
+      'Reinstall ropewalk, or give --vectors DIR.',
+    );
   return [...publishedCases(), ...extendedCases(), ...vectorCases(openFolder(folder))];
 }
 

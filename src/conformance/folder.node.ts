@@ -29,8 +29,9 @@ export function openFolder(path: string): VectorFolder {
     name: basename(root),
     has: (file) => existsSync(inside(file)),
     read(file) {
+      const full = inside(file);
       try {
-        return new Uint8Array(readFileSync(inside(file)));
+        return new Uint8Array(readFileSync(full));
       } catch (cause) {
         return refuse(
           'FORMAT',

@@ -4,9 +4,9 @@
  * @module
  */
 import { type ArrayOf, type Dtype, type FloatDtype, newArray, sizeBytes, storeNumber } from '../core/dtypes.js';
-import { refuse } from '../core/errors.js';
+import { RopewalkError, refuse } from '../core/errors.js';
 import { countElements } from '../core/shape.js';
-import { type Tensor, tensorFrom } from '../core/tensor.js';
+import { Tensor, type TensorOptions, tensorFrom } from '../core/tensor.js';
 import { parseNpy, tensorFromNpy } from '../formats/npy.js';
 import type { VectorFolder } from './folder.js';
 
@@ -83,4 +83,21 @@ export function readNpy<D extends Dtype>(folder: VectorFolder, file: string, dty
 
 function reinterpret<D extends Dtype>(data: ArrayBufferView, dtype: D): ArrayOf[D] {
   return bytesToArray(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), dtype, 'npy');
+}
+
+/**
+ * Lays a view over a tensor as a manifest describes it.
+ *
+ * @param whole - the buffer that the manifest's file holds
+ * @param options - shape, strides and offset in elements, from the manifest
+ * @param where - the case, for the message
+ * @throws {RopewalkError} FORMAT when the view reaches outside the buffer: the manifest is malformed, no backend is at fault
+ */
+export function viewOf<D extends Dtype>(whole: Tensor<D>, options: TensorOptions, where: string): Tensor<D> {
+  try {
+    return new Tensor(whole.storage, options);
+  } catch (error) {
+    if (!(error instanceof RopewalkError)) throw error;
+    throw new RopewalkError('FORMAT', `${where}: ${error.message}`, { cause: error });
+  }
 }

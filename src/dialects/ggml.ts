@@ -169,9 +169,8 @@ export function ropePlanFromGgml(p: GgmlRopeParams): RopePlan {
     headDim: ne0,
     rotaryDim: vision ? ne0 : n_dims,
     rotaryOffset: n_offs,
-    frequencyDim: n_dims,
     pairing: vision ? 'vision' : mode === GGML_ROPE_TYPE_NORMAL ? 'interleaved' : 'half',
-    ...(multi ? { axes: axesOf(mode, p.sections) } : {}),
+    ...(multi ? { axes: axesOf(mode, p.sections, ne0) } : {}),
     base,
     ...(extFactor === 0 ? { scaling: plain, attentionFactor: attnFactor } : { scaling: yarn }),
     ...(p.freq_factors ? { freqFactors: p.freq_factors } : {}),
@@ -196,12 +195,14 @@ function checkMode(mode: number): boolean {
   }
 }
 
-function axesOf(mode: number, sections: readonly number[] | undefined): RopeAxes {
+function axesOf(mode: number, sections: readonly number[] | undefined, ne0: number): RopeAxes {
   if (!Array.isArray(sections) || sections.length !== 4)
     refuse('SHAPE', 'ggml_rope: sections', 'four integers: pairs of t, h, w, e', sections);
   if (!(sections[0]! > 0 || sections[1]! > 0 || sections[2]! > 0)) {
     refuse('RANGE', 'ggml_rope: sections', 'at least one pair for t, h or w', sections);
   }
+  const total = sections.reduce((sum, n) => sum + n, 0);
+  if (total > ne0) refuse('RANGE', 'ggml_rope: sections', `a sum of at most ne0=${ne0}`, sections);
   const rule = mode === GGML_ROPE_TYPE_VISION ? 'vision' : mode === GGML_ROPE_TYPE_IMROPE ? 'interleaved-ggml' : 'sections';
   return { rule, sections };
 }

@@ -6,7 +6,7 @@
 import { type HostArray, sizeBytes } from '../../core/dtypes.js';
 import { refuse } from '../../core/errors.js';
 import { countElements, walk } from '../../core/shape.js';
-import { Tensor, tensorFrom } from '../../core/tensor.js';
+import { type Tensor, tensorFrom } from '../../core/tensor.js';
 import { ropePlanFromGgml } from '../../dialects/ggml.js';
 import { bindRope } from '../../ops/rope/call.js';
 import type { TableRecipe } from '../../ops/rope/table.js';
@@ -14,7 +14,7 @@ import type { Runner } from '../../ops/runner.js';
 import { type ConformanceCase, formatLabel, type Verdict } from '../case.js';
 import { allOf, judgeBits, judgeNmse } from '../compare.js';
 import type { VectorFolder } from '../folder.js';
-import { bytesToArray, bytesToTensor, readFloats } from '../host.js';
+import { bytesToArray, bytesToTensor, readFloats, viewOf } from '../host.js';
 import type { Fields } from '../manifest.js';
 import { RECIPE_NMSE_LIMIT, ropeNmseLimit } from '../tolerance.js';
 
@@ -74,11 +74,15 @@ async function runCase(folder: VectorFolder, f: Fields, recipe: TableRecipe, run
   const nb = view.integers('nb');
   if (nb.length !== 4 || nb.some((bytes) => bytes % unit !== 0)) refuse('FORMAT', `${f.where}.view.nb`, `four multiples of ${unit}`, nb);
   const base = bytesToTensor(folder.read(files.text('x')), type, view.integers('base_ne').reverse(), `${f.where}: x`);
-  const x = new Tensor(base.storage, {
-    shape,
-    strides: nb.map((bytes) => bytes / unit).reverse(),
-    offset: view.integer('offset_bytes') / unit,
-  });
+  const x = viewOf(
+    base,
+    {
+      shape,
+      strides: nb.map((bytes) => bytes / unit).reverse(),
+      offset: view.integer('offset_bytes') / unit,
+    },
+    f.where,
+  );
 
   const factors = files.optionalText('freq_factors');
   const plan = ropePlanFromGgml({

@@ -6,13 +6,13 @@
 import { type Dtype, isDtype, newArray } from '../../core/dtypes.js';
 import { RopewalkError, refuse } from '../../core/errors.js';
 import { countElements } from '../../core/shape.js';
-import { Tensor, tensorFrom, zeros } from '../../core/tensor.js';
+import { type Tensor, tensorFrom, zeros } from '../../core/tensor.js';
 import * as llaisys from '../../dialects/llaisys.js';
 import type { Runner } from '../../ops/runner.js';
 import { type ConformanceCase, formatLabel, type Verdict } from '../case.js';
 import { allOf, judgeBits, judgeClose } from '../compare.js';
 import type { VectorFolder } from '../folder.js';
-import { readFloats, readNpy } from '../host.js';
+import { readFloats, readNpy, viewOf } from '../host.js';
 import { type Fields, readManifest } from '../manifest.js';
 
 const OPS = ['add', 'argmax', 'embedding', 'linear', 'rms_norm', 'rope', 'self_attention', 'swiglu', 'rearrange'] as const;
@@ -155,7 +155,7 @@ function dtypeOf(f: Fields): Dtype {
 /** Rearrange cases store whole buffers and say how a view lies in them. */
 function layOver(whole: Tensor, f: Fields, shape: readonly number[] | undefined): Tensor {
   if (!f.has('strides') || !shape) return whole;
-  return new Tensor(whole.storage, { shape, strides: f.integers('strides', -(2 ** 31)), offset: f.integer('offset') });
+  return viewOf(whole, { shape, strides: f.integers('strides', -(2 ** 31)), offset: f.integer('offset') }, f.where);
 }
 
 /** The call must be refused with the code of its category, before anything is written. */

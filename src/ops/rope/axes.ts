@@ -66,8 +66,6 @@ export function sharePairs(axes: RopeAxes | undefined, pairs: number, op = 'rope
   const [t, h, w, e] = [sections[0]!, sections[1]!, sections[2]!, sections[3] ?? 0];
   const round = t + h + w + e;
   if (round === 0 || t + h + w === 0) refuse('RANGE', `${op}: sections`, 'at least one pair for t, h or w', sections);
-  if (round > 2 * pairs)
-    refuse('RANGE', `${op}: sections`, `a sum of at most ${2 * pairs}`, sections, 'Sections count pairs, not dimensions.');
 
   const ownerOf = (sector: number): number => {
     switch (rule) {

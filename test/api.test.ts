@@ -1,0 +1,120 @@
+/** The library as a user meets it. Lines under @ts-expect-error are checked by tsc: what is wrong there must not compile. */
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { BACKENDS, openBackend, ropewalk, type Tensor, tensorFrom } from '../src/index.js';
+
+const rw = await ropewalk({ backend: 'auto' });
+
+describe('the nine operators return tensors', () => {
+  const x = rw.tensor(Float32Array.of(1, 2, 3, 4), { shape: [1, 1, 4] });
+  const row = rw.tensor(Float32Array.of(3, 4), { shape: [1, 2] });
+  const read = (t: Tensor<'f32'>): number[] => [...(t.read() as Float32Array)];
+
+  test('rope: one call, a plan, layouts, in place, back', async () => {
+    const options = { pairing: 'half', base: 10000 } as const;
+    const y = rw.rope(x, [5], options);
+    assert.deepEqual(y.shape, [1, 1, 4]);
+    const plan = rw.planRope({ ...options, headDim: 4, positions: [5] });
+    assert.deepEqual(read(rw.rope(x, plan)), read(y));
+    assert.deepEqual(read(rw.rope(x, 5, options)), read(y), 'a scalar is the first position');
+    const heads = rw.tensor(
+      Float32Array.from({ length: 24 }, (_, i) => i),
+      { shape: [2, 3, 4] },
+    );
+    const bnsh = rw.rope(heads.permute([1, 0, 2]), [5, 6], { ...options, layout: 'bnsh' });
+    assert.deepEqual(bnsh.permute([1, 0, 2]).read(), rw.rope(heads, [5, 6], options).read());
+    const back = rw.ropeBackward(y, [5], options);
+    for (const [i, v] of read(back).entries()) assert.ok(Math.abs(v - read(x)[i]!) < 1e-6);
+    const copy = rw.tensor(Float32Array.from(read(x)), { shape: [1, 1, 4] });
+    assert.equal(rw.rope(copy, [5], { ...options, out: copy }), copy);
+    assert.deepEqual(read(copy), read(y));
+    // f64 data gets float64 tables unless asked otherwise.
+    const wide = rw.rope(rw.tensor(Float64Array.of(1, 0), { shape: [1, 1, 2] }), [1], { pairing: 'half', base: 10000 });
+    assert.deepEqual([...((await wide.read()) as Float64Array)], [Math.cos(1), Math.sin(1)]);
+  });
+
+  test('add, swiglu, rms_norm, linear, argmax, embedding, self_attention, rearrange', () => {
+    assert.deepEqual(read(rw.add(row, row)), [6, 8]);
+    assert.deepEqual(
+      read(rw.swiglu(rw.tensor(Float32Array.of(0), { shape: [1, 1] }), rw.tensor(Float32Array.of(5), { shape: [1, 1] }))),
+      [0],
+    );
+    assert.deepEqual(
+      read(rw.rmsNorm(row, rw.tensor(Float32Array.of(1, 2)), { eps: 0 })),
+      [3, 8].map((v) => Math.fround(v / Math.sqrt(12.5))),
+    );
+    const w = rw.tensor(Float32Array.of(1, 0, 0, 1, 1, 1), { shape: [3, 2] });
+    assert.deepEqual(read(rw.linear(row, w)), [3, 4, 7]);
+    assert.deepEqual(read(rw.linear(row, w, { bias: rw.tensor(Float32Array.of(1, 1, 1)) })), [4, 5, 8]);
+    const { index, value } = rw.argmax(rw.tensor(Float32Array.of(1, 9, 2)));
+    assert.deepEqual([index.read(), read(value)], [BigInt64Array.of(1n), [9]]);
+    assert.deepEqual(read(rw.embedding(rw.tensor(Int32Array.of(2, 0)), w)), [1, 1, 1, 0]);
+    const kv = rw.tensor(Float32Array.of(1, 2, 3, 4), { shape: [2, 1, 2] });
+    assert.deepEqual(read(rw.selfAttention(rw.tensor(Float32Array.of(0, 0), { shape: [1, 1, 2] }), kv, kv)), [2, 3]);
+    assert.deepEqual(read(rw.rearrange(w.permute([1, 0]))), [1, 0, 1, 0, 1, 1]);
+  });
+
+  test('16-bit floats come and go as bits; Float16Array where the runtime has it', () => {
+    const bf16 = rw.tensor(Uint16Array.of(0x3f80, 0x4000), { dtype: 'bf16' });
+    assert.deepEqual(rw.add(bf16, bf16).read(), Uint16Array.of(0x4000, 0x4080));
+    const Half = (globalThis as { Float16Array?: new (values: number[]) => never }).Float16Array;
+    if (Half) assert.deepEqual((rw.tensor(new Half([1, 2]) as never) as Tensor<'f16'>).read(), Uint16Array.of(0x3c00, 0x4000));
+  });
+
+  test('memory is the user’s own, and reads are copies', () => {
+    const data = Float32Array.of(1, 2);
+    const t = rw.tensor(data);
+    assert.equal(t.storage.host, data);
+    (t.read() as Float32Array)[0] = 9;
+    assert.equal(data[0], 1);
+  });
+});
+
+test('what is wrong does not compile, and is refused when it comes anyway', () => {
+  const f32 = rw.allocate('f32', [1, 1, 4]);
+  const f16 = rw.allocate('f16', [1, 1, 4]);
+  const i32 = rw.allocate('i32', [1, 1, 4]);
+  const options = { pairing: 'half', base: 10000 } as const;
+  // @ts-expect-error pairing has no default
+  assert.throws(() => rw.rope(f32, [0], { base: 10000 }), { code: 'UNSUPPORTED' });
+  // @ts-expect-error base has no default
+  assert.throws(() => rw.rope(f32, [0], { pairing: 'half' }), { code: 'RANGE' });
+  // @ts-expect-error no such pairing
+  assert.throws(() => rw.rope(f32, [0], { pairing: 'neox', base: 10000 }), { code: 'UNSUPPORTED' });
+  // @ts-expect-error integers do not rotate
+  assert.throws(() => rw.rope(i32, [0], options), { code: 'DTYPE' });
+  // @ts-expect-error out has another dtype
+  assert.throws(() => rw.rope(f32, [0], { ...options, out: f16 }), { code: 'DTYPE' });
+  // @ts-expect-error operands differ in dtype
+  assert.throws(() => rw.add(f32, f16), { code: 'DTYPE' });
+  // @ts-expect-error eps has no default
+  assert.throws(() => rw.rmsNorm(f32, rw.allocate('f32', [4]), {}), { code: 'RANGE' });
+  // @ts-expect-error a Uint16Array needs a dtype
+  assert.throws(() => rw.tensor(Uint16Array.of(1)), { code: 'DTYPE' });
+  // @ts-expect-error a Float32Array holds no f16
+  assert.throws(() => rw.tensor(Float32Array.of(1), { dtype: 'f16' }), { code: 'DTYPE' });
+  // @ts-expect-error an index is an integer
+  assert.throws(() => rw.embedding(f32, rw.allocate('f32', [2, 2])), { code: 'SHAPE' });
+});
+
+describe('backends', () => {
+  test('auto opens the fastest; capabilities say what runs and why nothing faster does', async () => {
+    assert.equal(rw.name, 'reference');
+    assert.deepEqual(rw.capabilities(), {
+      backend: 'reference',
+      description: 'float64 on one thread of plain TypeScript: the oracle, exact and slow',
+      dtypes: ['f64', 'f32', 'f16', 'bf16'],
+      threads: 1,
+      notTaken: ['this build has no faster backend'],
+    });
+    for (const entry of BACKENDS) assert.equal((await entry.open()).name, entry.name);
+  });
+  test('an unknown one is refused', async () => {
+    await assert.rejects(openBackend('tpu'), { code: 'UNSUPPORTED', message: 'ropewalk: backend: expected auto or reference, got "tpu"' });
+  });
+  test('a failed call writes nothing', () => {
+    const out = tensorFrom<'f32'>(new Float32Array(8).fill(7), { shape: [2, 1, 4] });
+    assert.throws(() => rw.rope(rw.allocate('f32', [2, 1, 4]), [0, 2 ** 40], { pairing: 'half', base: 10000, out }), { code: 'RANGE' });
+    assert.ok((out.read() as Float32Array).every((v) => v === 7));
+  });
+});

@@ -1,0 +1,169 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, describe, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { VERSION } from '../../src/cli/version.js';
+
+const root = fileURLToPath(new URL('../..', import.meta.url));
+const folder = mkdtempSync(join(tmpdir(), 'cli-'));
+after(() => rmSync(folder, { recursive: true }));
+function ropewalk(...args: string[]) {
+  const { status, stdout, stderr } = spawnSync(process.execPath, ['--import', 'tsx', join(root, 'src/cli/main.ts'), ...args], {
+    cwd: root,
+    encoding: 'utf8',
+    maxBuffer: 2 ** 26,
+  });
+  return { status, stdout, stderr };
+}
+const file = (name: string, content: string | Uint8Array): string => {
+  writeFileSync(join(folder, name), content);
+  return join(folder, name);
+};
+
+describe('check', () => {
+  test('all of it: exit 0, a line a case, the summary that the README shows, plain lines in a pipe', () => {
+    const { status, stdout, stderr } = ropewalk('check');
+    assert.equal(status, 0, stderr);
+    const summary = stdout.slice(stdout.indexOf('Summary'));
+    assert.ok(readFileSync(join(root, 'README.md'), 'utf8').includes(summary), `README.md does not show\n${summary}`);
+    assert.match(
+      stdout,
+      /^ {2}ROPE\(type=f32,ne_a=\[128,32,2,1\],n_dims=128,mode=0,n_ctx=512,fs=1\.000000,ef=0\.000000,af=1\.000000,ff=0,v=0\): OK$/m,
+    );
+    assert.doesNotMatch(stdout, /FAIL/);
+    assert.ok(!stdout.includes('\u001b'), 'no terminal codes in a pipe');
+  });
+
+  test('--filter by case and by suite, --json', () => {
+    assert.match(ropewalk('check', '--filter', 'ne_a=\\[64,1,2,1\\].*ff=1').stdout, /2\/2 cases passed|4\/4 cases passed/);
+    const { status, stdout } = ropewalk('check', '--filter', '^onnx$', '--json');
+    const lines = stdout
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line));
+    assert.equal(status, 0);
+    assert.deepEqual(lines.at(-1), {
+      summary: { ok: 14, fail: 0, notSupported: 0, suites: { 'reference/onnx': { ok: 14, fail: 0, notSupported: 0 } } },
+    });
+    assert.deepEqual([lines[0].backend, lines[0].suite, lines[0].status], ['reference', 'onnx', 'ok']);
+  });
+
+  test('--case reruns a line that was printed, a vector’s too, and one of one’s own', () => {
+    const vector = ropewalk('check', '--filter', 'test_rotary_embedding_3d_input')
+      .stdout.split('\n')
+      .find((line) => line.includes('RotaryEmbedding'))!;
+    assert.match(ropewalk('check', '--case', vector).stdout, /1\/1 cases passed/);
+    const own = 'ROPE(type=bf16,ne_a=[96,2,3,1],n_dims=48,mode=2,n_ctx=512,fs=1.000000,ef=0.000000,af=1.000000,ff=0,v=0,fb=3000000)';
+    assert.match(ropewalk('check', '--case', own).stdout, new RegExp(`${own.replace(/[()[\]]/g, '\\$&')}: OK`));
+  });
+
+  test('a failing case: exit 1 and how to rerun it', () => {
+    const { status, stdout } = ropewalk(
+      'check',
+      '--case',
+      'ROPE(type=f32,ne_a=[8,1,1,1],n_dims=7,mode=2,n_ctx=512,fs=1,ef=0,af=1,ff=0,v=0)',
+    );
+    assert.equal(status, 1);
+    assert.match(stdout, /Failed; rerun one with: ropewalk check --case "LINE"/);
+  });
+
+  const refusals: [string, string[], RegExp][] = [
+    ['an unknown flag', ['check', '--frobnicate'], /unknown option '--frobnicate'/],
+    ['an unknown command', ['chekc'], /unknown command 'chekc'/],
+    ['an unknown backend', ['check', '--backend', 'tpu'], /ropewalk: backend: expected auto or reference, got "tpu"/],
+    ['a bad pattern', ['check', '--filter', '('], /check: --filter: expected a regular expression, got "\("/],
+    ['a pattern that matches nothing', ['check', '--filter', 'zzz'], /check: --filter: expected a pattern that matches one of \d+ cases/],
+    ['a line that is none', ['check', '--case', 'hello'], /case: expected a line such as ROPE\(/],
+    [
+      'a line that no suite has',
+      ['check', '--case', 'ADD(vector=x/y)'],
+      /check: --case: expected a line that ropewalk check prints, or any ROPE\(…\) line/,
+    ],
+    ['a folder that is not there', ['check', '--vectors', join(folder, 'nowhere')], /vectors: expected a folder with a manifest\.json/],
+    ['a folder without a manifest', ['check', '--vectors', folder], /expected a manifest\.json here or one folder below, got none/],
+    ['inspect without a file', ['inspect'], /missing required argument 'file'/],
+    ['inspect of a missing file', ['inspect', join(folder, 'none.json')], /expected a readable file .*none\.json, got "ENOENT"/],
+    ['inspect of a missing gguf', ['inspect', join(folder, 'none.gguf')], /none\.gguf: expected a readable file, got "ENOENT"/],
+    ['inspect of another kind', ['inspect', file('model.bin', 'x')], /inspect: expected a config\.json or a \.gguf file/],
+    ['inspect of no JSON', ['inspect', file('bad.json', '{"a": ')], /bad\.json: expected JSON/],
+    [
+      'inspect of no GGUF',
+      ['inspect', file('bad.gguf', 'GGU')],
+      /bad\.gguf: expected a header of at least 4 bytes, got "3 bytes"\. The file is truncated or forged\./,
+    ],
+    [
+      'inspect of an unknown scaling',
+      ['inspect', file('odd.json', '{"model_type":"llama","num_hidden_layers":1,"head_dim":64,"rope_scaling":{"type":"odd"}}')],
+      /odd\.json: rope_scaling\.rope_type: expected default, linear/,
+    ],
+    [
+      'a context that is none',
+      ['inspect', file('ok.json', '{}'), '--context', 'long'],
+      /inspect: --context: expected tokens, an integer in \[1, 2\^31 - 1\], got "long"/,
+    ],
+  ];
+  for (const [name, args, message] of refusals) {
+    test(`exit 2: ${name}`, () => {
+      const { status, stderr } = ropewalk(...args);
+      assert.equal(status, 2, stderr);
+      assert.match(stderr, message);
+      assert.doesNotMatch(stderr, /^\s+at /m, 'no stack trace');
+    });
+  }
+});
+
+test('a closed pipe ends quietly', () => {
+  const { status, stderr } = spawnSync(
+    'bash',
+    ['-c', `set -o pipefail; "${process.execPath}" --import tsx src/cli/main.ts check | head -1 >/dev/null; exit "\${PIPESTATUS[0]}"`],
+    { cwd: root, encoding: 'utf8' },
+  );
+  assert.deepEqual([status, stderr], [0, '']);
+});
+
+describe('inspect', () => {
+  test('layers by kind, a plot, notes; and JSON that another program can use', () => {
+    const path = file(
+      'gemma.json',
+      JSON.stringify({
+        model_type: 'gemma3_text',
+        num_hidden_layers: 7,
+        head_dim: 256,
+        max_position_embeddings: 131072,
+        rope_theta: 1e6,
+        rope_local_base_freq: 1e4,
+        rope_scaling: { rope_type: 'linear', factor: 8 },
+      }),
+    );
+    const { status, stdout } = ropewalk('inspect', path);
+    assert.equal(status, 0);
+    assert.match(stdout, /gemma3_text, 7 layers, context 131072 \(huggingface\)/);
+    assert.match(stdout, /^layers 0-4, 6 \(sliding_attention\)$/m);
+    assert.match(
+      stdout,
+      /^layers 5 \(full_attention\)\n {2}base {12}1000000\n {2}head_dim {8}256\n {2}rotary_dim {6}256\n {2}pairing {9}half\n {2}scaling {9}linear factor=8$/m,
+    );
+    assert.match(stdout, /log10 frequency, radians a position/);
+    const json = JSON.parse(ropewalk('inspect', path, '--json').stdout);
+    assert.deepEqual(
+      [json.layers.length, json.layers[5].rope.base, json.layers[5].invFreq[0], json.layers[0].invFreq[0]],
+      [7, 1e6, 1 / 8, 1],
+    );
+  });
+
+  const model = join(root, '../shared/models/stories260K/model-q8_0.gguf');
+  test('a real GGUF', { skip: existsSync(model) ? false : '../shared/models is not here' }, () => {
+    assert.match(
+      ropewalk('inspect', model).stdout,
+      /llama, 5 layers, context 512 \(gguf\)\n\nlayers 0-4\n {2}base {12}10000\n {2}head_dim {8}8\n {2}rotary_dim {6}8\n {2}pairing {9}interleaved/,
+    );
+  });
+});
+
+test('--version is the package’s', () => {
+  assert.equal(VERSION, JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')).version);
+  assert.equal(ropewalk('--version').stdout.trim(), VERSION);
+});

@@ -1,0 +1,169 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { newArray } from '../../src/core/dtypes.js';
+import * as io from '../../src/dialects/infiniop.js';
+import { referenceRunner } from '../../src/reference/index.js';
+import { suitePasses } from '../support/suites.js';
+
+const rw = referenceRunner();
+const { INFINI_DTYPE: T } = io;
+const desc = (shape: number[], dtype: number = T.F32, strides: number[] | null = null) =>
+  io.infiniopCreateTensorDescriptor(shape.length, shape, strides, dtype);
+
+describe('golden', () => suitePasses('infiniop'));
+
+describe('life of a descriptor', () => {
+  const sin = Float32Array.of(0, 1);
+  const cos = Float32Array.of(1, 0);
+  const create = (pos = desc([2], T.I32), data = desc([2, 1, 2])) =>
+    io.infiniopCreateRoPEDescriptor(rw, data, data, pos, desc([2, 1]), desc([2, 1]), 1).descriptor!;
+  const run = (d: io.InfiniRoPEDescriptor, y: Float32Array, pos: Int32Array | BigInt64Array, x = Float32Array.of(1, 2, 3, 4)) =>
+    io.infiniopRoPE(d, null, 0, y, x, pos, sin, cos);
+
+  test('create, workspace, calculate, destroy; then it answers BAD_PARAM', () => {
+    const d = create();
+    assert.deepEqual(io.infiniopGetRoPEWorkspaceSize(d), { status: 0, size: 0 });
+    const y = new Float32Array(4);
+    assert.deepEqual(run(d, y, Int32Array.of(1, 0)), { status: io.INFINI_STATUS_SUCCESS });
+    assert.deepEqual([...y], [-2, 1, 3, 4]);
+    assert.equal(io.infiniopDestroyRoPEDescriptor(d).status, 0);
+    assert.equal(run(d, y, Int32Array.of(1, 0)).status, io.INFINI_STATUS_BAD_PARAM);
+    assert.equal(io.infiniopDestroyRoPEDescriptor(d).status, io.INFINI_STATUS_BAD_PARAM);
+  });
+
+  test('a position outside the tables: BAD_PARAM, the position named, nothing written', () => {
+    for (const bad of [2, -1]) {
+      const y = new Float32Array(4).fill(7);
+      const result = run(create(), y, Int32Array.of(0, bad));
+      assert.equal(result.status, io.INFINI_STATUS_BAD_PARAM);
+      assert.match(result.error!.message, new RegExp(`position 1: expected a row of the table, in \\[0, 1\\], got ${bad}`));
+      assert.deepEqual([...y], [7, 7, 7, 7]);
+    }
+  });
+
+  test('null memory, memory too short, memory of another type, partial overlap', () => {
+    const d = create();
+    assert.equal(
+      io.infiniopRoPE(d, null, 0, new Float32Array(4), null, Int32Array.of(0, 0), sin, cos).status,
+      io.INFINI_STATUS_NULL_POINTER,
+    );
+    assert.equal(run(d, new Float32Array(3), Int32Array.of(0, 0)).status, io.INFINI_STATUS_BAD_PARAM);
+    assert.equal(run(d, new Float32Array(4), BigInt64Array.of(0n, 0n)).status, io.INFINI_STATUS_BAD_TENSOR_DTYPE);
+    const room = new Float32Array(5);
+    assert.equal(run(d, room.subarray(1), Int32Array.of(0, 0), room.subarray(0, 4)).status, io.INFINI_STATUS_BAD_PARAM);
+  });
+
+  test('all eight integer types, and strides of the positions', () => {
+    for (const [code, dtype] of [
+      [T.I8, 'i8'],
+      [T.I16, 'i16'],
+      [T.I32, 'i32'],
+      [T.I64, 'i64'],
+      [T.U8, 'u8'],
+      [T.U16, 'u16'],
+      [T.U32, 'u32'],
+      [T.U64, 'u64'],
+    ] as const) {
+      const pos = newArray(dtype, 3);
+      pos[0] = (dtype.endsWith('64') ? 1n : 1) as never;
+      const y = new Float32Array(4);
+      assert.equal(io.infiniopRoPE(create(desc([2], code, [2])), null, 0, y, Float32Array.of(1, 2, 3, 4), pos, sin, cos).status, 0);
+      assert.deepEqual([...y], [-2, 1, 3, 4]);
+    }
+  });
+
+  test('each batch has its own positions when they are 2-D', () => {
+    const d = create(desc([2, 1], T.I32), desc([2, 1, 1, 2]));
+    const y = new Float32Array(4);
+    assert.equal(run(d, y, Int32Array.of(1, 0)).status, 0);
+    assert.deepEqual([...y], [-2, 1, 3, 4]);
+  });
+});
+
+describe('refusals in upstream’s order', () => {
+  const good = { y: desc([4, 2, 8]), x: desc([4, 2, 8]), pos: desc([4], T.I32), sin: desc([16, 4]), cos: desc([16, 4]), algo: 0 };
+  const status = (change: Partial<{ [K in keyof typeof good]: unknown }>) => {
+    const c = { ...good, ...change } as typeof good;
+    const { status: code, error } = io.infiniopCreateRoPEDescriptor(rw, c.y, c.x, c.pos, c.sin, c.cos, c.algo);
+    return `${code} ${error?.message ?? ''}`;
+  };
+  const cases: [string, Parameters<typeof status>[0], RegExp][] = [
+    ['all is well', {}, /^0 $/],
+    ['null x, which upstream forgets', { x: null }, /^4 infiniop: x_desc: expected a descriptor, got none/],
+    ['algo 2', { algo: 2 }, /^4 infiniop: algo: expected GPT_J \(0\) or GPT_NEOX \(1\), got 2/],
+    ['null before dtype', { sin: null, cos: desc([1], T.F16) }, /^4 /],
+    ['x of another dtype', { x: desc([4, 2, 8], T.F16) }, /^10 infiniop: x_desc/],
+    ['positions BOOL', { pos: desc([4], T.BOOL) }, /^10 infiniop: pos_desc/],
+    ['dtype before shape', { x: desc([4, 2], T.F16) }, /^10 /],
+    ['3-D y, 4-D x', { x: desc([1, 4, 2, 8]) }, /^11 /],
+    ['2-D both', { x: desc([4, 8]), y: desc([4, 8]) }, /^11 infiniop: y_desc: expected 3 or 4 dimensions, got 2/],
+    ['3-D positions', { pos: desc([1, 1, 4], T.I32) }, /^11 infiniop: pos_desc: expected 1 or 2 dimensions/],
+    ['odd dhead', { x: desc([4, 2, 7]), y: desc([4, 2, 7]) }, /^11 infiniop: sin_desc: expected table_dim = dhead \/ 2 = 3\.5, got 4/],
+    ['last stride 2', { x: desc([4, 2, 8], T.F32, [32, 16, 2]) }, /^12 infiniop: y_desc, x_desc: expected last stride 1/],
+    ['a broadcast table', { sin: desc([16, 4], T.F32, [0, 1]) }, /^12 /],
+  ];
+  for (const [name, change, expected] of cases) test(name, () => void assert.match(status(change), expected));
+
+  test('a descriptor of the wrong length is no descriptor', () => {
+    assert.throws(() => io.infiniopCreateTensorDescriptor(3, [1, 2], null, T.F32), {
+      code: 'SHAPE',
+      message: 'infiniop: shape: expected 3 integers >= 0, got [1, 2]',
+    });
+  });
+});
+
+describe('mrope', () => {
+  const sizes = {
+    num_q_heads: 1,
+    num_kv_heads: 1,
+    head_size: 6,
+    rotary_dim: 4,
+    mrope_section: [1, 1, 0] as [number, number, number],
+    mrope_interleaved: false,
+  };
+  const tensors = {
+    q_out: desc([1, 6]),
+    k_out: desc([1, 6]),
+    q: desc([1, 6]),
+    k: desc([1, 6]),
+    cos: desc([3, 2]),
+    sin: desc([3, 2]),
+    positions: desc([3, 1], T.I64),
+  };
+  const cos = Float32Array.of(1, 1, 0, 0, 1, 1);
+  const sin = Float32Array.of(0, 0, 1, 1, 0, 0);
+
+  test('pair 0 by t, pair 1 by h; the tail is copied', () => {
+    const { descriptor } = io.infiniopCreateMRoPEDescriptor(rw, tensors, sizes);
+    const [qOut, kOut] = [new Float32Array(6), new Float32Array(6)];
+    const q = Float32Array.of(1, 2, 3, 4, 5, 6);
+    const ran = io.infiniopMRoPE(descriptor!, { q_out: qOut, k_out: kOut, q, k: q, cos, sin, positions: BigInt64Array.of(1n, 0n, 2n) });
+    assert.equal(ran.status, 0);
+    assert.deepEqual([...qOut], [-3, 2, 1, 4, 5, 6]);
+    assert.deepEqual(kOut, qOut);
+    assert.equal(io.infiniopDestroyMRoPEDescriptor(descriptor!).status, 0);
+  });
+
+  test('a position outside: BAD_PARAM and neither q nor k written', () => {
+    const { descriptor } = io.infiniopCreateMRoPEDescriptor(rw, tensors, sizes);
+    const [qOut, kOut] = [new Float32Array(6), new Float32Array(6)];
+    const q = Float32Array.of(1, 2, 3, 4, 5, 6);
+    const ran = io.infiniopMRoPE(descriptor!, { q_out: qOut, k_out: kOut, q, k: q, cos, sin, positions: BigInt64Array.of(0n, 3n, 0n) });
+    assert.equal(ran.status, io.INFINI_STATUS_BAD_PARAM);
+    assert.ok([...qOut, ...kOut].every((v) => v === 0));
+  });
+
+  test('statuses in their order', () => {
+    const status = (t: object, s: object = {}) =>
+      io.infiniopCreateMRoPEDescriptor(rw, { ...tensors, ...t } as never, { ...sizes, ...s }).status;
+    assert.equal(status({ q: null }, { head_size: 0 }), 4);
+    assert.equal(status({}, { num_q_heads: 0 }), 3);
+    assert.equal(status({}, { rotary_dim: 8 }), 3);
+    assert.equal(status({ k: desc([1, 6], T.F16) }, { mrope_section: [1, 0, 0] }), 3);
+    assert.equal(status({ k: desc([9], T.F16) }), 10);
+    assert.equal(status({ positions: desc([3, 1], T.I16) }), 10);
+    assert.equal(status({ k: desc([1, 5]) }), 11);
+    assert.equal(status({ q: desc([1, 6], T.F32, [12, 2]) }), 12);
+    assert.equal(status({}), 0);
+  });
+});

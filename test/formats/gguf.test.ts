@@ -1,0 +1,266 @@
+import assert from 'node:assert/strict';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, test } from 'node:test';
+import fc from 'fast-check';
+import { parseGguf } from '../../src/formats/gguf.js';
+import { readGgufFloats, readGgufHeader } from '../../src/formats/read-header.node.js';
+import { damage, damaged, mustRefuseOrReturn } from '../support/fuzz.js';
+import { seeded } from '../support/tensors.js';
+
+/** Builds GGUF bytes by hand, independently of the reader. */
+class Builder {
+  private readonly bytes: number[] = [];
+  constructor(
+    readonly bigEndian = false,
+    readonly version = 3,
+  ) {}
+  raw(...values: number[]): this {
+    this.bytes.push(...values);
+    return this;
+  }
+  private int(value: bigint, size: number): this {
+    const list = Array.from({ length: size }, (_, i) => Number((value >> BigInt(8 * i)) & 255n));
+    return this.raw(...(this.bigEndian ? list.reverse() : list));
+  }
+  u32(value: number): this {
+    return this.int(BigInt(value), 4);
+  }
+  u64(value: number | bigint): this {
+    return this.int(BigInt.asUintN(64, BigInt(value)), 8);
+  }
+  count(value: number | bigint): this {
+    return this.version === 1 ? this.u32(Number(value)) : this.u64(value);
+  }
+  text(value: string): this {
+    const encoded = new TextEncoder().encode(value);
+    return this.count(encoded.length).raw(...encoded);
+  }
+  f32(value: number): this {
+    const view = new DataView(new ArrayBuffer(4));
+    view.setFloat32(0, value, !this.bigEndian);
+    return this.raw(...new Uint8Array(view.buffer));
+  }
+  pad(to: number): this {
+    while (this.bytes.length % to) this.raw(0);
+    return this;
+  }
+  start(tensors: number | bigint, values: number | bigint): this {
+    return this.raw(71, 71, 85, 70).u32(this.version).count(tensors).count(values);
+  }
+  build(): Uint8Array {
+    return Uint8Array.from(this.bytes);
+  }
+}
+
+function sample(bigEndian = false, version = 3): Builder {
+  const b = new Builder(bigEndian, version).start(2, 5);
+  b.text('general.architecture').u32(8).text('llama');
+  b.text('llama.block_count').u32(4).u32(7);
+  b.text('llama.rope.freq_base').u32(6).f32(500000);
+  b.text('big')
+    .u32(10)
+    .u64(2n ** 63n);
+  b.text('list').u32(9).u32(8).count(2).text('a').text('bc');
+  for (const [name, type, offset] of [
+    ['rope_freqs.weight', 0, 0],
+    ['w', 8, 32],
+  ] as const) {
+    b.text(name).u32(2);
+    for (const dim of [type === 8 ? 64 : 4, 1]) b.count(dim);
+    b.u32(type).u64(offset);
+  }
+  return b.pad(32);
+}
+
+describe('golden', () => {
+  const models = new URL('../../../shared/models/stories260K/', import.meta.url);
+  test('a real file', { skip: existsSync(models) ? false : '../shared/models is not here' }, async () => {
+    for (const [name, type] of [
+      ['model-f32', 'F32'],
+      ['model-f16', 'F16'],
+      ['model-q8_0', 'Q8_0'],
+    ] as const) {
+      const path = new URL(`${name}.gguf`, models).pathname;
+      const file = await readGgufHeader(path);
+      assert.deepEqual(file, parseGguf(new Uint8Array(readFileSync(path)), path, readFileSync(path).length));
+      assert.equal(file.metadata.get('general.architecture'), 'llama');
+      assert.ok(
+        file.tensors.some((t) => t.name === 'blk.0.attn_q.weight' && t.type === type),
+        `${name} has ${type} weights`,
+      );
+      const last = file.tensors.toSorted((a, b) => a.offset - b.offset).at(-1)!;
+      assert.ok(file.dataOffset + last.offset + last.sizeBytes! <= readFileSync(path).length);
+    }
+  });
+
+  for (const [label, bigEndian, version] of [
+    ['version 3', false, 3],
+    ['version 2', false, 2],
+    ['version 1', false, 1],
+    ['big-endian', true, 3],
+  ] as const) {
+    test(label, () => {
+      const file = parseGguf(sample(bigEndian, version).build());
+      assert.deepEqual([file.version, file.bigEndian, file.alignment], [version, bigEndian, 32]);
+      assert.deepEqual(
+        [...file.metadata],
+        [
+          ['general.architecture', 'llama'],
+          ['llama.block_count', 7],
+          ['llama.rope.freq_base', 500000],
+          ['big', 2n ** 63n],
+          ['list', ['a', 'bc']],
+        ],
+      );
+      assert.deepEqual(file.tensors, [
+        { name: 'rope_freqs.weight', shape: [4, 1], type: 'F32', offset: 0, sizeBytes: 16 },
+        { name: 'w', shape: [64, 1], type: 'Q8_0', offset: 32, sizeBytes: 68 },
+      ]);
+      assert.equal(file.dataOffset, sample(bigEndian, version).build().length);
+    });
+  }
+
+  test('all value types', () => {
+    const b = new Builder().start(0, 7);
+    b.text('u8').u32(0).raw(200).text('i8').u32(1).raw(200).text('u16').u32(2).raw(1, 2).text('i16').u32(3).raw(255, 255);
+    b.text('i32').u32(5).u32(0xffffffff).text('bool').u32(7).raw(1).text('i64').u32(11).u64(-5n);
+    assert.deepEqual([...parseGguf(b.build()).metadata.values()], [200, -56, 513, -1, -1, true, -5n]);
+  });
+
+  test('on disk: a header longer than the first read, factors, and files that are none', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'gguf-'));
+    try {
+      const path = join(folder, 'm.gguf');
+      const long = 'x'.repeat(5 * 2 ** 20);
+      const head = new Builder().start(1, 1).text('long').u32(8).count(long.length);
+      const tail = new Builder().text('rope_freqs.weight').u32(1).count(2).u32(0).u64(0).build();
+      const start = Buffer.concat([head.build(), Buffer.from(long), tail]);
+      const data = new Builder().f32(1).f32(8).build();
+      writeFileSync(path, Buffer.concat([start, Buffer.alloc((32 - (start.length % 32)) % 32), data]));
+      const file = await readGgufHeader(path);
+      assert.equal((file.metadata.get('long') as string).length, long.length);
+      assert.deepEqual([...(await readGgufFloats(path, file, file.tensors[0]!))], [1, 8]);
+      await assert.rejects(readGgufHeader(join(folder, 'none.gguf')), {
+        code: 'FORMAT',
+        message: /none\.gguf: expected a readable file, got "ENOENT"/,
+      });
+      await assert.rejects(readGgufHeader(folder), { code: 'FORMAT', message: /expected a file, got "a folder"/ });
+      writeFileSync(path, Buffer.concat([start, Buffer.alloc(1)]));
+      await assert.rejects(readGgufHeader(path), { code: 'FORMAT', message: /tensor rope_freqs\.weight: expected its end <= file size/ });
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
+  });
+});
+
+test('fuzz: damaged headers are read or refused', () => {
+  const good = sample().build();
+  fc.assert(
+    fc.property(damage, (steps) => mustRefuseOrReturn(() => parseGguf(damaged(good, steps), 'gguf', 1000))),
+    { ...seeded, numRuns: 4000 },
+  );
+  fc.assert(
+    fc.property(fc.uint8Array({ maxLength: 100 }), (tail) =>
+      mustRefuseOrReturn(() => parseGguf(Uint8Array.from([71, 71, 85, 70, 3, 0, 0, 0, ...tail]))),
+    ),
+    { ...seeded, numRuns: 2000 },
+  );
+  for (let cut = 0; cut < good.length; cut++) mustRefuseOrReturn(() => parseGguf(good.slice(0, cut)));
+});
+
+describe('refusals', () => {
+  const cases: [string, Uint8Array, RegExp][] = [
+    ['another magic', Uint8Array.from([1, 2, 3, 4, 5, 6, 7, 8]), /gguf: expected a GGUF file, which starts with GGUF/],
+    ['version 4', new Builder(false, 4).start(0, 0).build(), /gguf: version: expected 1, 2 or 3, got 4/],
+    ['cut', sample().build().slice(0, 50), /expected a header of at least \d+ bytes, got "50 bytes"\. The file is truncated or forged\./],
+    ['a count of 2^63', new Builder().start(2n ** 63n, 0).build(), /expected a count below 2\^53, got 9223372036854775808n/],
+    [
+      'an array of 2^40',
+      new Builder()
+        .start(0, 1)
+        .text('k')
+        .u32(9)
+        .u32(4)
+        .u64(2n ** 40n)
+        .build(),
+      /expected a header of at least 4398046511153 bytes/,
+    ],
+    [
+      'a text of 2^40 bytes',
+      new Builder()
+        .start(0, 1)
+        .text('k')
+        .u32(8)
+        .u64(2n ** 40n)
+        .build(),
+      /expected a header of at least/,
+    ],
+    [
+      'the same key twice',
+      new Builder().start(0, 2).text('k').u32(0).raw(1).text('k').u32(0).raw(1).build(),
+      /gguf: key: expected each key once, got "k"/,
+    ],
+    ['value type 13', new Builder().start(0, 1).text('k').u32(13).build(), /value type: expected 0 … 12, got 13/],
+    ['a bool of 2', new Builder().start(0, 1).text('k').u32(7).raw(2).build(), /expected 0 or 1, got 2/],
+    [
+      'arrays in arrays in arrays',
+      new Builder()
+        .start(0, 1)
+        .text('k')
+        .u32(9)
+        .u32(9)
+        .u64(1)
+        .u32(9)
+        .u64(1)
+        .u32(9)
+        .u64(1)
+        .u32(9)
+        .u64(1)
+        .u32(0)
+        .u64(0)
+        .raw(...new Array(99).fill(0))
+        .build(),
+      /nested at most 4 deep/,
+    ],
+    [
+      'alignment 3',
+      new Builder().start(0, 1).text('general.alignment').u32(4).u32(3).build(),
+      /general\.alignment: expected a power of two up to 2\^20, got 3/,
+    ],
+    ['five dimensions', new Builder().start(1, 0).text('t').u32(5).build(), /tensor t: expected at most 4 dimensions, got 5/],
+    [
+      'dimensions past 2^53',
+      new Builder()
+        .start(1, 0)
+        .text('t')
+        .u32(2)
+        .u64(2n ** 40n)
+        .u64(2n ** 40n)
+        .u32(0)
+        .u64(0)
+        .build(),
+      /tensor t: expected fewer than 2\^53 elements/,
+    ],
+    [
+      'an odd offset',
+      new Builder().start(1, 0).text('t').u32(1).u64(1).u32(0).u64(5).build(),
+      /tensor t: expected an offset that is a multiple of 32, got 5/,
+    ],
+    [
+      'a row that is no whole number of blocks',
+      new Builder().start(1, 0).text('t').u32(1).u64(33).u32(8).u64(0).build(),
+      /rows of a multiple of 32 elements for Q8_0/,
+    ],
+    ['bytes that are no UTF-8', new Builder().start(0, 1).count(1).raw(255).build(), /expected UTF-8 text/],
+  ];
+  for (const [name, bytes, message] of cases) test(name, () => void assert.throws(() => parseGguf(bytes), { code: 'FORMAT', message }));
+  test('a tensor past the end of the file', () => {
+    const bytes = sample().build();
+    assert.throws(() => parseGguf(bytes, 'm.gguf', bytes.length + 50), {
+      code: 'FORMAT',
+      message: /m\.gguf: tensor w: expected its end <= file size \d+, got "offset \d+ \+ 68 bytes"\. The file is truncated or forged\./,
+    });
+  });
+});

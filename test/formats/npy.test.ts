@@ -1,0 +1,129 @@
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { describe, test } from 'node:test';
+import fc from 'fast-check';
+import { bitsOf, DTYPES, newArray } from '../../src/core/dtypes.js';
+import { countElements } from '../../src/core/shape.js';
+import { parseNpy, tensorFromNpy, writeNpy } from '../../src/formats/npy.js';
+import { damage, damaged, mustRefuseOrReturn } from '../support/fuzz.js';
+import { seeded } from '../support/tensors.js';
+
+/** A file as numpy would write it, from its parts. */
+function file(header: string, data: ArrayLike<number> = [], version = 1): Uint8Array {
+  const text = [...header].map((c) => c.charCodeAt(0));
+  const length =
+    version === 1 ? [text.length & 255, text.length >> 8] : [text.length & 255, (text.length >> 8) & 255, text.length >> 16, 0];
+  return Uint8Array.from([0x93, ...[...'NUMPY'].map((c) => c.charCodeAt(0)), version, 0, ...length, ...text, ...Array.from(data)]);
+}
+const header = (descr: string, shape: string, fortran = 'False'): string =>
+  `{'descr': '${descr}', 'fortran_order': ${fortran}, 'shape': ${shape}, }\n`;
+
+describe('golden', () => {
+  test('files that numpy wrote', () => {
+    const read = (name: string) => parseNpy(new Uint8Array(readFileSync(new URL(`../../vectors/${name}`, import.meta.url))));
+    const x = read('onnx/test_rotary_embedding/x.npy');
+    assert.deepEqual([x.dtype, x.shape, x.fortranOrder, x.data.length], ['f32', [2, 4, 3, 8], false, 192]);
+    assert.equal(read('onnx/test_rotary_embedding/pos.npy').dtype, 'i64');
+    assert.equal(read('onnx/own_bf16_3d_pos_inter_partial/x.npy').dtype, 'u16');
+    assert.equal(read('infiniop/rope/u3_f16_n.x.npy').dtype, 'f16');
+    assert.equal(read('onnx/test_rotary_embedding/y64.npy').dtype, 'f64');
+  });
+
+  test('versions, byte orders, key orders, quotes, tuples, bf16 as ml_dtypes writes it', () => {
+    for (const version of [1, 2, 3])
+      assert.deepEqual([...(parseNpy(file(header('<i2', '(2,)'), [1, 0, 255, 255], version)).data as Int16Array)], [1, -1]);
+    assert.deepEqual([...(parseNpy(file(header('>i4', '(1,)'), [0, 0, 1, 2])).data as Int32Array)], [258]);
+    assert.deepEqual(parseNpy(file(`{"shape": (), "fortran_order": False, "descr": "|u1"}`, [7])).shape, []);
+    assert.deepEqual(parseNpy(file(header('<V2', '(1, 2)'), [0, 0, 128, 63])).dtype, 'bf16');
+    assert.equal(parseNpy(file(header('bfloat16', '(1,)'), [0, 0])).dtype, 'bf16');
+    assert.equal(parseNpy(file(header('|b1', '(3,)'), [1, 0, 1])).dtype, 'u8');
+    assert.deepEqual(parseNpy(file(header('<f4', '(0, 5)'))).shape, [0, 5]);
+    assert.deepEqual(parseNpy(file(header('<f8', '(2L,)'), new Uint8Array(16))).shape, [2]);
+  });
+
+  test('Fortran order gives the strides that read the same elements', () => {
+    const npy = parseNpy(file(header('|u1', '(2, 3)', 'True'), [1, 4, 2, 5, 3, 6]));
+    assert.deepEqual([...(tensorFromNpy(npy).read() as Uint8Array)], [1, 2, 3, 4, 5, 6]);
+  });
+});
+
+describe('properties', () => {
+  test('what is written is read, for every dtype and shape', () => {
+    fc.assert(
+      fc.property(
+        fc.constantFrom(...DTYPES),
+        fc.array(fc.integer({ min: 0, max: 5 }), { maxLength: 4 }),
+        fc.infiniteStream(fc.nat(255)),
+        (dtype, shape, noise) => {
+          const data = newArray(dtype, countElements(shape));
+          const bytes = new Uint8Array(data.buffer);
+          for (let i = 0; i < bytes.length; i++) bytes[i] = noise.next().value!;
+          const written = writeNpy(data, { dtype, shape });
+          assert.equal((written.length - data.byteLength) % 64, 0, 'data is aligned to 64 bytes, as numpy does');
+          const back = parseNpy(written);
+          assert.deepEqual([back.dtype, back.shape], [dtype === 'bf16' ? 'u16' : dtype, shape]);
+          assert.deepEqual(bitsOf(back.data), bitsOf(data));
+          // Read from an odd address the elements are copied, and are the same.
+          const shifted = new Uint8Array(written.length + 1);
+          shifted.set(written, 1);
+          assert.deepEqual(bitsOf(parseNpy(shifted.subarray(1)).data), bitsOf(data));
+        },
+      ),
+      seeded,
+    );
+  });
+
+  test('fuzz: damaged files are read or refused', () => {
+    const good = writeNpy(Float32Array.of(1, 2, 3, 4, 5, 6), { dtype: 'f32', shape: [2, 3] });
+    fc.assert(
+      fc.property(damage, (steps) => mustRefuseOrReturn(() => parseNpy(damaged(good, steps)))),
+      { ...seeded, numRuns: 3000 },
+    );
+    fc.assert(
+      fc.property(fc.uint8Array({ maxLength: 200 }), (bytes) => mustRefuseOrReturn(() => parseNpy(bytes))),
+      { ...seeded, numRuns: 1000 },
+    );
+    fc.assert(
+      fc.property(fc.string({ maxLength: 120 }), (text) => mustRefuseOrReturn(() => parseNpy(file(text)))),
+      { ...seeded, numRuns: 2000 },
+    );
+  });
+});
+
+describe('refusals', () => {
+  const cases: [string, Uint8Array, RegExp][] = [
+    ['not npy', Uint8Array.from([1, 2, 3]), /x\.npy: expected a \.npy file, which starts with \\x93NUMPY, got "other bytes"/],
+    ['version 9', file(header('<f4', '(1,)'), [0, 0, 0, 0], 9), /expected npy version 1, 2 or 3, got 9/],
+    [
+      'too few bytes',
+      file(header('<f4', '(2,)'), [0, 0, 0, 0]),
+      /expected 8 bytes of data for shape \[2\] of <f4, got 4\. The file is truncated or forged\./,
+    ],
+    ['too many bytes', file(header('<f4', '(1,)'), [0, 0, 0, 0, 0]), /expected 4 bytes of data/],
+    [
+      'objects',
+      file(header('|O', '(1,)'), [0]),
+      /x\.npy: descr: .* got "\|O"\. Arrays of Python objects are pickles, which are never read\./,
+    ],
+    ['complex', file(header('<c8', '(1,)'), [0]), /descr: expected one of f8, f4/],
+    ['a structured type', file("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}"), /A list here is a structured type/],
+    ['a negative dimension', file(header('<f4', '(-1,)')), /header\.shape: expected dimensions >= 0, got "-1"/],
+    ['a product past 2^53', file(header('<f4', '(9007199254740991, 9007199254740991)')), /fewer than 2\^50 elements/],
+    ['an unknown key', file("{'descr': '<f4', 'evil': __import__('os')}"), /expected descr, fortran_order and shape, got "evil"/],
+    ['a missing key', file("{'descr': '<f4', 'fortran_order': False}"), /expected descr, fortran_order and shape/],
+    ['text after the dict', file("{'descr': '|u1', 'fortran_order': False, 'shape': (1,)} + 1", [0]), /nothing after the dict/],
+    [
+      'a header longer than the file',
+      Uint8Array.from([0x93, 78, 85, 77, 80, 89, 1, 0, 255, 255]),
+      /a header of 65535 bytes, got "a file cut at 10 bytes"/,
+    ],
+  ];
+  for (const [name, bytes, message] of cases)
+    test(name, () => void assert.throws(() => parseNpy(bytes, 'x.npy'), { code: 'FORMAT', message }));
+  test('writing another number of elements', () => {
+    assert.throws(() => writeNpy(new Float32Array(5), { dtype: 'f32', shape: [2, 3] }), {
+      code: 'SHAPE',
+      message: 'npy: shape: expected 5 elements, got [2, 3]',
+    });
+  });
+});

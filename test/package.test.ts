@@ -1,0 +1,125 @@
+/** The package as it is published: built, packed, installed in a folder of its own, imported by its entries. */
+import assert from 'node:assert/strict';
+import { execFileSync, spawnSync } from 'node:child_process';
+import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { after, describe, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+
+const root = fileURLToPath(new URL('..', import.meta.url));
+const manifest = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
+const folder = mkdtempSync(join(tmpdir(), 'package-'));
+after(() => rmSync(folder, { recursive: true }));
+
+describe('the built package', () => {
+  const home = join(folder, 'node_modules/ropewalk');
+  test('builds and holds what it needs, no sources and no tests', () => {
+    mkdirSync(home, { recursive: true });
+    execFileSync(
+      process.execPath,
+      [join(root, 'node_modules/typescript/bin/tsc'), '-p', join(root, 'tsconfig.build.json'), '--outDir', join(home, 'dist')],
+      { cwd: root },
+    );
+    for (const file of ['package.json', 'vectors', 'README.md', 'LICENSE']) cpSync(join(root, file), join(home, file), { recursive: true });
+    for (const name of Object.keys(manifest.dependencies))
+      symlinkSync(join(root, 'node_modules', name), join(folder, 'node_modules', name));
+    const files = readdirSync(join(home, 'dist'), { recursive: true, encoding: 'utf8' });
+    assert.ok(files.includes('index.js') && files.includes('index.d.ts') && files.includes(join('cli', 'main.js')));
+    assert.deepEqual(manifest.files.toSorted(), ['CHANGELOG.md', 'LICENSE', 'README.md', 'dist', 'vectors']);
+  });
+
+  test('every entry imports, and has types', () => {
+    const entries = Object.keys(manifest.exports).filter((name) => name !== './package.json');
+    const code = entries
+      .map(
+        (name) => `console.log(${JSON.stringify(name)}, Object.keys(await import(${JSON.stringify(join('ropewalk', name))})).length > 0);`,
+      )
+      .join('\n');
+    writeFileSync(join(folder, 'all.mjs'), code);
+    const ran = spawnSync(process.execPath, ['all.mjs'], { cwd: folder, encoding: 'utf8' });
+    assert.equal(ran.stdout, entries.map((name) => `${name} true\n`).join(''), ran.stderr);
+    for (const name of entries) assert.ok(readFileSync(join(home, manifest.exports[name].types), 'utf8').length > 0, name);
+  });
+
+  test('its command runs every suite', () => {
+    const ran = spawnSync(process.execPath, [join(home, manifest.bin.ropewalk), 'check'], {
+      cwd: folder,
+      encoding: 'utf8',
+      maxBuffer: 2 ** 26,
+    });
+    assert.equal(ran.status, 0, ran.stderr);
+    assert.match(ran.stdout, /cases passed, 0 failed\n$/);
+  });
+
+  test('types are checked where it is used', () => {
+    const use = (body: string): string => {
+      writeFileSync(
+        join(folder, 'use.mts'),
+        `import { ropewalk } from 'ropewalk';\nimport { rotaryEmbedding } from 'ropewalk/onnx';\nconst rw = await ropewalk();\nvoid rotaryEmbedding;\n${body}`,
+      );
+      return spawnSync(
+        process.execPath,
+        [
+          join(root, 'node_modules/typescript/bin/tsc'),
+          '--noEmit',
+          '--strict',
+          '--module',
+          'nodenext',
+          '--target',
+          'es2022',
+          '--skipLibCheck',
+          '--types',
+          '',
+          'use.mts',
+        ],
+        { cwd: folder, encoding: 'utf8' },
+      ).stdout;
+    };
+    assert.equal(use(`rw.rope(rw.allocate('f32', [1, 1, 4]), [0], { pairing: 'half', base: 10000 });`), '');
+    assert.match(use(`rw.rope(rw.allocate('f32', [1, 1, 4]), [0], { base: 10000 });`), /Property 'pairing' is missing/);
+  });
+
+  test('the library entry has no runtime dependency and no side effect', () => {
+    const seen = new Set<string>();
+    const visit = (path: string): void => {
+      if (seen.has(path)) return;
+      seen.add(path);
+      for (const [, from, dynamic] of readFileSync(path, 'utf8').matchAll(
+        /^(?:import|export)[^;]*?from '([^']+)';|\bimport\('([^']+)'\)/gm,
+      )) {
+        const target = from ?? dynamic!;
+        assert.ok(target.startsWith('.'), `${path} imports ${target}`);
+        visit(join(dirname(path), target));
+      }
+    };
+    visit(join(home, 'dist/index.js'));
+    assert.ok(seen.size > 20);
+    assert.equal(manifest.sideEffects, false);
+  });
+});
+
+test('check-imports finds what it is there for', () => {
+  const bad = join(folder, 'bad');
+  const write = (name: string, text: string): void => {
+    mkdirSync(dirname(join(bad, 'src', name)), { recursive: true });
+    writeFileSync(join(bad, 'src', name), text);
+  };
+  write('core/a.ts', `import { b } from './b.js';\nimport '../ops/c.js';\nexport const a = b;`);
+  write('core/b.ts', `import { a } from './a.js';\nexport const b = () => a;`);
+  write('ops/c.ts', `import 'node:fs';\nimport 'lodash';\nimport './gone.js';\nexport {};`);
+  write('reference/d.ts', `import type { x } from '../backends/e.js';\nexport type y = x;`);
+  write('backends/e.ts', `export type x = 1;`);
+  const { status, stderr } = spawnSync(process.execPath, [join(root, 'scripts/check-imports.mjs'), bad], { encoding: 'utf8' });
+  assert.equal(status, 1);
+  for (const message of [
+    /core may not import ops/,
+    /cycle: src\/core\/a\.ts → src\/core\/b\.ts → src\/core\/a\.ts/,
+    /imports node:fs; only cli\/ and \*\.node\.ts may/,
+    /imports package lodash; ops may import none/,
+    /imports \.\/gone\.js, which does not exist/,
+    /reference may not import backends/,
+  ]) {
+    assert.match(stderr, message);
+  }
+});

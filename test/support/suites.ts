@@ -1,0 +1,26 @@
+/** Running conformance suites as tests: one test a suite, which names every case that fails. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { openFolder } from '../../src/conformance/folder.node.js';
+import { formatResult } from '../../src/conformance/report.js';
+import { runCases } from '../../src/conformance/runner.js';
+import { vectorCases } from '../../src/conformance/vectors.js';
+import { referenceRunner } from '../../src/reference/index.js';
+
+/** The repository's own vectors. */
+export const VECTORS = fileURLToPath(new URL('../../vectors', import.meta.url));
+
+/** Declares a test that every vector of a folder passes on the reference. */
+export function suitePasses(name: string): void {
+  test(`every vector of ${name} passes`, async () => {
+    const failed: string[] = [];
+    let count = 0;
+    for await (const result of runCases(vectorCases(openFolder(`${VECTORS}/${name}`)), referenceRunner())) {
+      count++;
+      if (result.verdict.status !== 'ok') failed.push(formatResult(result));
+    }
+    assert.ok(count >= 14, `${count} cases`);
+    assert.deepEqual(failed, []);
+  });
+}
