@@ -1,6 +1,7 @@
 // Every test file; written by scripts/test-index.mjs.
 import './api.test.js';
 import './cli/cli.test.js';
+import './cli/output.test.js';
 import './conformance/suites.test.js';
 import './core/float16.test.js';
 import './core/tensor.test.js';

@@ -8,6 +8,9 @@ import { MultiBar, Presets } from 'cli-progress';
 /** Exit codes of every command. */
 export const EXIT = { ok: 0, failed: 1, usage: 2 } as const;
 
+/** How often a bar is drawn anew, in milliseconds: often enough to look alive, seldom enough to cost nothing. */
+const REDRAW_MS = 50;
+
 /** Prints lines, with a progress bar below them while work goes on. */
 export interface LinePrinter {
   line(text: string): void;
@@ -22,21 +25,34 @@ export interface LinePrinter {
  *
  * @param total - steps to come
  * @param what - names the steps
- * @param quiet - no bar, whatever stdout is
+ * @param quiet - no bar, whatever the stream is
+ * @param stream - where to write; stdout unless given
  */
-export function openPrinter(total: number, what: string, quiet = false): LinePrinter {
-  if (quiet || !process.stdout.isTTY) {
-    return { line: (text) => void process.stdout.write(`${text}\n`), step() {}, stop() {} };
+export function openPrinter(total: number, what: string, quiet = false, stream: NodeJS.WriteStream = process.stdout): LinePrinter {
+  if (quiet || !stream.isTTY) {
+    return { line: (text) => void stream.write(`${text}\n`), step() {}, stop() {} };
   }
   const bars = new MultiBar(
-    { stream: process.stdout, clearOnComplete: true, hideCursor: true, format: `{bar} {value}/{total} ${what} | {eta_formatted} left` },
+    { stream, clearOnComplete: true, hideCursor: true, format: `{bar} {value}/{total} ${what} | {eta_formatted} left` },
     Presets.shades_classic,
   );
   const bar = bars.create(total, 0);
+  // Cases run without giving way to timers, so the bar is drawn, and the lines above it written, by hand.
+  let drawn = 0;
+  const draw = (): void => {
+    drawn = Date.now();
+    bars.update();
+  };
   return {
     line: (text) => bars.log(`${text}\n`),
-    step: () => bar.increment(),
-    stop: () => bars.stop(),
+    step() {
+      bar.increment();
+      if (Date.now() - drawn >= REDRAW_MS) draw();
+    },
+    stop() {
+      draw();
+      bars.stop();
+    },
   };
 }
 

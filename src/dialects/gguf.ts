@@ -7,6 +7,7 @@
  * @see ggml-org/llama.cpp@a5410f0 src/llama-model.cpp llama_model_rope_type; ggml docs/gguf.md
  */
 import { refuse } from '../core/errors.js';
+import { Fields } from '../core/fields.js';
 import type { RopeScaling } from '../ops/rope/frequencies.js';
 import type { RopeSpec } from '../ops/rope/plan.js';
 import type { LayerRope, ModelRope, ModelRopeOptions } from './model-rope.js';
@@ -47,21 +48,17 @@ const MAX_LAYERS = 10000;
  * @throws {RopewalkError} FORMAT for missing or malformed keys; UNSUPPORTED for an architecture or scaling that is not known, or has no RoPE
  */
 export function ropeFromGguf(file: GgufHeader, options: ModelRopeOptions = {}): ModelRope {
-  const keys = new Keys(file.metadata, options.where ?? 'gguf');
-  const architecture = keys.text('general.architecture') ?? refuse('FORMAT', `${keys.where}: general.architecture`, 'a text', undefined);
+  const keys = new Fields(file.metadata, options.where ?? 'gguf');
+  const architecture =
+    keys.optionalText('general.architecture') ?? refuse('FORMAT', keys.path('general.architecture'), 'a text', undefined);
   const kind =
     KIND_OF.get(architecture) ??
-    refuse(
-      'UNSUPPORTED',
-      `${keys.where}: general.architecture`,
-      `one of ${KIND_OF.size} architectures whose pairing is known`,
-      architecture,
-    );
-  if (kind === 'none') refuse('UNSUPPORTED', `${keys.where}: general.architecture`, 'a model with rotary position embedding', architecture);
+    refuse('UNSUPPORTED', keys.path('general.architecture'), `one of ${KIND_OF.size} architectures whose pairing is known`, architecture);
+  if (kind === 'none') refuse('UNSUPPORTED', keys.path('general.architecture'), 'a model with rotary position embedding', architecture);
   const arch: Arch = { file, keys, options, architecture, kind, notes: [] };
   const numLayers =
-    keys.integer(`${architecture}.block_count`, MAX_LAYERS) ??
-    refuse('FORMAT', `${keys.where}: ${architecture}.block_count`, 'an integer', undefined);
+    keys.optionalInteger(`${architecture}.block_count`, 1, MAX_LAYERS) ??
+    refuse('FORMAT', keys.path(`${architecture}.block_count`), 'an integer', undefined);
   const full = ropeOf(arch);
   const sliding = slidingRope(arch, full);
   const layers = Array.from({ length: numLayers }, (_, layer): LayerRope => {
@@ -71,63 +68,32 @@ export function ropeFromGguf(file: GgufHeader, options: ModelRopeOptions = {}): 
       ? { layer, layerType: 'sliding_attention', rope: sliding.rope }
       : { layer, layerType: 'full_attention', rope: full };
   });
-  return { source: 'gguf', architecture, numLayers, layers, maxContext: keys.integer(`${architecture}.context_length`), notes: arch.notes };
+  return {
+    source: 'gguf',
+    architecture,
+    numLayers,
+    layers,
+    maxContext: keys.optionalInteger(`${architecture}.context_length`),
+    notes: arch.notes,
+  };
 }
 
 interface Arch {
   readonly file: GgufHeader;
-  readonly keys: Keys;
+  readonly keys: Fields;
   readonly options: ModelRopeOptions;
   readonly architecture: string;
   readonly kind: Kind;
   readonly notes: string[];
 }
 
-class Keys {
-  constructor(
-    private readonly metadata: ReadonlyMap<string, unknown>,
-    readonly where: string,
-  ) {}
-
-  get(key: string): unknown {
-    return this.metadata.get(key);
-  }
-
-  number(key: string): number | undefined {
-    const value = this.metadata.get(key);
-    if (value === undefined) return undefined;
-    const number = typeof value === 'bigint' ? Number(value) : value;
-    if (typeof number !== 'number' || !Number.isFinite(number)) refuse('FORMAT', `${this.where}: ${key}`, 'a finite number', value);
-    return number;
-  }
-
-  positive(key: string): number | undefined {
-    const value = this.number(key);
-    if (value !== undefined && !(value > 0)) refuse('FORMAT', `${this.where}: ${key}`, 'a number > 0', value);
-    return value;
-  }
-
-  integer(key: string, high = 2 ** 31): number | undefined {
-    const value = this.number(key);
-    if (value !== undefined && (!Number.isInteger(value) || value < 1 || value > high))
-      refuse('FORMAT', `${this.where}: ${key}`, `an integer in [1, ${high}]`, value);
-    return value;
-  }
-
-  text(key: string): string | undefined {
-    const value = this.metadata.get(key);
-    if (value !== undefined && typeof value !== 'string') refuse('FORMAT', `${this.where}: ${key}`, 'a text', value);
-    return value;
-  }
-}
-
 function ropeOf(arch: Arch): RopeSpec {
   const { keys, architecture: a, kind, notes } = arch;
   const headDim = headDimOf(arch);
-  const rotaryDim = keys.integer(`${a}.rope.dimension_count`) ?? headDim;
+  const rotaryDim = keys.optionalInteger(`${a}.rope.dimension_count`) ?? headDim;
   if (rotaryDim % 2 !== 0 || rotaryDim > headDim)
-    refuse('FORMAT', `${keys.where}: ${a}.rope.dimension_count`, `an even integer in [2, head_dim=${headDim}]`, rotaryDim);
-  const base = keys.positive(`${a}.rope.freq_base`);
+    refuse('FORMAT', keys.path(`${a}.rope.dimension_count`), `an even integer in [2, head_dim=${headDim}]`, rotaryDim);
+  const base = keys.optionalPositive(`${a}.rope.freq_base`);
   if (base === undefined) notes.push(`${a}.rope.freq_base is missing: llama.cpp takes 10000.`);
   const sections = kind === 'mrope' || kind === 'imrope' ? sectionsOf(arch) : undefined;
   return {
@@ -141,26 +107,26 @@ function ropeOf(arch: Arch): RopeSpec {
 }
 
 function headDimOf({ keys, architecture: a }: Arch): number {
-  const given = keys.integer(`${a}.attention.key_length`);
-  const rope = keys.integer(`${a}.rope.dimension_count`);
+  const given = keys.optionalInteger(`${a}.attention.key_length`);
+  const rope = keys.optionalInteger(`${a}.rope.dimension_count`);
   // DeepSeek's MLA keys are a part without position and a part with; only the latter turns.
   if (a === 'deepseek2' && rope !== undefined) return rope;
   if (given !== undefined) return given;
-  const width = keys.integer(`${a}.embedding_length`);
-  const counts = keys.get(`${a}.attention.head_count`);
+  const width = keys.optionalInteger(`${a}.embedding_length`);
+  const counts = keys.raw(`${a}.attention.head_count`);
   // Some architectures list heads by layer; head_dim is the same for all.
-  const heads = Array.isArray(counts) ? Number(counts.find((n) => Number(n) > 0)) : keys.integer(`${a}.attention.head_count`);
+  const heads = Array.isArray(counts) ? Number(counts.find((n) => Number(n) > 0)) : keys.optionalInteger(`${a}.attention.head_count`);
   if (width === undefined || heads === undefined || !(heads > 0) || width % heads !== 0) {
-    refuse('FORMAT', `${keys.where}: ${a}.attention.key_length`, 'an integer, or embedding_length and head_count that give one', undefined);
+    refuse('FORMAT', keys.path(`${a}.attention.key_length`), 'an integer, or embedding_length and head_count that give one', undefined);
   }
   return width / heads;
 }
 
 function sectionsOf({ keys, architecture: a }: Arch): number[] {
-  const list = keys.get(`${a}.rope.dimension_sections`);
+  const list = keys.raw(`${a}.rope.dimension_sections`);
   const sections = Array.isArray(list) ? list.map(Number) : [];
   if (sections.length < 3 || sections.length > 4 || !sections.every((n) => Number.isInteger(n) && n >= 0)) {
-    refuse('FORMAT', `${keys.where}: ${a}.rope.dimension_sections`, 'three or four integers', list);
+    refuse('FORMAT', keys.path(`${a}.rope.dimension_sections`), 'three or four integers', list);
   }
   return [...sections, 0].slice(0, 4);
 }
@@ -177,13 +143,13 @@ function scalingOf(arch: Arch, rotaryDim: number): Pick<RopeSpec, 'scaling' | 'a
     }
     return values.length >= rotaryDim / 2
       ? values
-      : refuse('FORMAT', `${keys.where}: ${name}`, `${rotaryDim / 2} values, one a pair`, values.length);
+      : refuse('FORMAT', keys.path(`${name}`), `${rotaryDim / 2} values, one a pair`, values.length);
   };
-  const type = keys.text(`${a}.rope.scaling.type`);
+  const type = keys.optionalText(`${a}.rope.scaling.type`);
   // scale_linear is the key of old files.
-  const factor = keys.positive(`${a}.rope.scaling.factor`) ?? keys.positive(`${a}.rope.scale_linear`) ?? 1;
-  const attnFactor = keys.positive(`${a}.rope.scaling.attn_factor`) ?? 1;
-  const original = keys.integer(`${a}.rope.scaling.original_context_length`) ?? keys.integer(`${a}.context_length`);
+  const factor = keys.optionalPositive(`${a}.rope.scaling.factor`) ?? keys.optionalPositive(`${a}.rope.scale_linear`) ?? 1;
+  const attnFactor = keys.optionalPositive(`${a}.rope.scaling.attn_factor`) ?? 1;
+  const original = keys.optionalInteger(`${a}.rope.scaling.original_context_length`) ?? keys.optionalInteger(`${a}.context_length`);
   const magnitude = attnFactor === 1 ? {} : { attentionFactor: attnFactor };
   const freqs = read('rope_freqs.weight');
   const factors = freqs ? { freqFactors: freqs } : {};
@@ -197,21 +163,20 @@ function scalingOf(arch: Arch, rotaryDim: number): Pick<RopeSpec, 'scaling' | 'a
       const scaling: RopeScaling = {
         kind: 'yarn',
         factor,
-        originalContext: original ?? refuse('FORMAT', `${keys.where}: ${a}.rope.scaling.original_context_length`, 'an integer', undefined),
-        extFactor: keys.number(`${a}.rope.scaling.yarn_ext_factor`) ?? 1,
-        attnFactor: attnFactor * (keys.positive(`${a}.rope.scaling.yarn_attn_factor`) ?? 1),
-        betaFast: keys.positive(`${a}.rope.scaling.yarn_beta_fast`) ?? 32,
-        betaSlow: keys.positive(`${a}.rope.scaling.yarn_beta_slow`) ?? 1,
+        originalContext: original ?? refuse('FORMAT', keys.path(`${a}.rope.scaling.original_context_length`), 'an integer', undefined),
+        extFactor: keys.optionalNumber(`${a}.rope.scaling.yarn_ext_factor`) ?? 1,
+        attnFactor: attnFactor * (keys.optionalPositive(`${a}.rope.scaling.yarn_attn_factor`) ?? 1),
+        betaFast: keys.optionalPositive(`${a}.rope.scaling.yarn_beta_fast`) ?? 32,
+        betaSlow: keys.optionalPositive(`${a}.rope.scaling.yarn_beta_slow`) ?? 1,
       };
-      if (keys.number(`${a}.rope.scaling.yarn_log_multiplier`))
+      if (keys.optionalNumber(`${a}.rope.scaling.yarn_log_multiplier`))
         notes.push(
           'yarn_log_multiplier changes the magnitude and the attention scale in some versions of llama.cpp; it is not applied here.',
         );
       return { scaling, ...factors };
     }
     case 'longrope': {
-      const originalContext =
-        original ?? refuse('FORMAT', `${keys.where}: ${a}.rope.scaling.original_context_length`, 'an integer', undefined);
+      const originalContext = original ?? refuse('FORMAT', keys.path(`${a}.rope.scaling.original_context_length`), 'an integer', undefined);
       // llama.cpp chooses by the size of the context it was opened with, not by the sequence.
       const context = options.context ?? originalContext;
       if (options.context === undefined)
@@ -220,7 +185,7 @@ function scalingOf(arch: Arch, rotaryDim: number): Pick<RopeSpec, 'scaling' | 'a
       return { ...magnitude, ...(chosen ? { freqFactors: chosen } : {}) };
     }
     default:
-      return refuse('UNSUPPORTED', `${keys.where}: ${a}.rope.scaling.type`, 'none, linear, yarn or longrope', type);
+      return refuse('UNSUPPORTED', keys.path(`${a}.rope.scaling.type`), 'none, linear, yarn or longrope', type);
   }
 }
 
@@ -230,13 +195,13 @@ function slidingRope(
   full: RopeSpec,
 ): { rope: RopeSpec; isSliding: (layer: number) => boolean } | undefined {
   const gemma3 = a === 'gemma3' || a === 'gemma3n';
-  const base = keys.positive(`${a}.rope.freq_base_swa`) ?? (gemma3 ? 10000 : undefined);
+  const base = keys.optionalPositive(`${a}.rope.freq_base_swa`) ?? (gemma3 ? 10000 : undefined);
   if (base === undefined) return undefined;
-  const pattern = keys.get(`${a}.attention.sliding_window_pattern`);
+  const pattern = keys.raw(`${a}.attention.sliding_window_pattern`);
   const { scaling: _, attentionFactor: __, freqFactors: ___, ...plain } = full;
   const rope = { ...plain, base };
   if (Array.isArray(pattern)) return { rope, isSliding: (layer) => pattern[layer] === true };
-  const period = keys.integer(`${a}.attention.sliding_window_pattern`) ?? (a === 'gemma3' ? 6 : a === 'gemma3n' ? 5 : undefined);
+  const period = keys.optionalInteger(`${a}.attention.sliding_window_pattern`) ?? (a === 'gemma3' ? 6 : a === 'gemma3n' ? 5 : undefined);
   if (period === undefined) {
     notes.push(`${a}.rope.freq_base_swa = ${base} is for sliding layers, but which layers slide is not in the file.`);
     return undefined;

@@ -8,6 +8,7 @@
  * @see huggingface/transformers@ef46806 src/transformers/modeling_rope_utils.py
  */
 import { refuse } from '../core/errors.js';
+import { Fields } from '../core/fields.js';
 import type { RopeAxes } from '../ops/rope/axes.js';
 import type { RopeScaling } from '../ops/rope/frequencies.js';
 import type { Pairing, RopeSpec } from '../ops/rope/plan.js';
@@ -137,87 +138,13 @@ const KNOWN_TYPES = 'default, linear, dynamic, yarn, longrope (su), llama3, mrop
 /** No model comes near; a forged count stops here. */
 const MAX_LAYERS = 10000;
 
-type Json = Readonly<Record<string, unknown>>;
-
-/** A config whose fields are read with checks and with their path in messages. */
-class Config {
-  constructor(
-    readonly json: Json,
-    readonly where: string,
-  ) {}
-
-  has(key: string): boolean {
-    return Object.hasOwn(this.json, key) && this.json[key] !== null && this.json[key] !== undefined;
+/** The first of several fields that is there: models name one thing differently. */
+function firstInteger(config: Fields, keys: readonly string[], high?: number): number | undefined {
+  for (const key of keys) {
+    const value = config.optionalInteger(key, 1, high);
+    if (value !== undefined) return value;
   }
-
-  number(key: string): number | undefined {
-    if (!this.has(key)) return undefined;
-    const value = this.json[key];
-    if (typeof value !== 'number' || !Number.isFinite(value)) refuse('FORMAT', `${this.where}: ${key}`, 'a finite number', value);
-    return value;
-  }
-
-  positive(key: string): number | undefined {
-    const value = this.number(key);
-    if (value !== undefined && !(value > 0)) refuse('FORMAT', `${this.where}: ${key}`, 'a number > 0', value);
-    return value;
-  }
-
-  integer(key: string, high = 2 ** 31): number | undefined {
-    const value = this.number(key);
-    if (value !== undefined && (!Number.isInteger(value) || value < 1 || value > high))
-      refuse('FORMAT', `${this.where}: ${key}`, `an integer in [1, ${high}]`, value);
-    return value;
-  }
-
-  /** The first of several keys that is there: models name one thing differently. */
-  firstInteger(keys: readonly string[], high?: number): number | undefined {
-    for (const key of keys) {
-      const value = this.integer(key, high);
-      if (value !== undefined) return value;
-    }
-    return undefined;
-  }
-
-  need<T>(value: T | undefined, keys: string): T {
-    return value ?? refuse('FORMAT', `${this.where}: ${keys}`, 'a value', undefined);
-  }
-
-  flag(key: string): boolean | undefined {
-    if (!this.has(key)) return undefined;
-    const value = this.json[key];
-    return typeof value === 'boolean' ? value : refuse('FORMAT', `${this.where}: ${key}`, 'true or false', value);
-  }
-
-  text(key: string): string | undefined {
-    if (!this.has(key)) return undefined;
-    const value = this.json[key];
-    return typeof value === 'string' ? value : refuse('FORMAT', `${this.where}: ${key}`, 'a text', value);
-  }
-
-  list(key: string): readonly unknown[] | undefined {
-    if (!this.has(key)) return undefined;
-    const value = this.json[key];
-    return Array.isArray(value) ? value : refuse('FORMAT', `${this.where}: ${key}`, 'a list', value);
-  }
-
-  numbers(key: string): number[] | undefined {
-    const list = this.list(key);
-    if (list && !list.every((v) => typeof v === 'number' && Number.isFinite(v)))
-      refuse('FORMAT', `${this.where}: ${key}`, 'a list of numbers', list);
-    return list as number[] | undefined;
-  }
-
-  object(key: string): Config | undefined {
-    if (!this.has(key)) return undefined;
-    return asConfig(this.json[key], this.where, key);
-  }
-}
-
-function asConfig(value: unknown, where: string, key?: string): Config {
-  const path = key === undefined ? where : `${where}: ${key}`;
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) refuse('FORMAT', path, 'an object', value);
-  return new Config(value as Json, key === undefined ? where : where.includes(': ') ? `${where}.${key}` : path);
+  return undefined;
 }
 
 /**
@@ -229,13 +156,15 @@ function asConfig(value: unknown, where: string, key?: string): Config {
  * @throws {RopewalkError} FORMAT for missing or malformed fields; UNSUPPORTED for an unknown rope_type or a model without RoPE
  */
 export function ropeFromConfig(json: unknown, options: ModelRopeOptions = {}): ModelRope {
-  const outer = asConfig(json, options.where ?? 'config.json');
+  const outer = new Fields(json, options.where ?? 'config.json');
   // Multimodal configs keep the language model's in text_config.
-  const config = !outer.has('hidden_size') && outer.has('text_config') ? outer.object('text_config')! : outer;
+  const config = !outer.has('hidden_size') && outer.has('text_config') ? outer.optionalObject('text_config')! : outer;
   const modelType =
-    config.text('model_type') ?? outer.text('model_type') ?? refuse('FORMAT', `${config.where}: model_type`, 'a text', undefined);
+    config.optionalText('model_type') ??
+    outer.optionalText('model_type') ??
+    refuse('FORMAT', config.path('model_type'), 'a text', undefined);
   if (WITHOUT_ROPE.includes(modelType))
-    refuse('UNSUPPORTED', `${config.where}: model_type`, 'a model with rotary position embedding', modelType);
+    refuse('UNSUPPORTED', config.path('model_type'), 'a model with rotary position embedding', modelType);
   const model: Model = { config, modelType, notes: [], ...sizesOf(config), options };
 
   const layers: LayerRope[] = [];
@@ -264,7 +193,7 @@ export function ropeFromConfig(json: unknown, options: ModelRopeOptions = {}): M
 }
 
 interface Model {
-  readonly config: Config;
+  readonly config: Fields;
   readonly modelType: string;
   readonly notes: string[];
   readonly options: ModelRopeOptions;
@@ -273,95 +202,101 @@ interface Model {
   readonly maxContext: number | undefined;
 }
 
-function sizesOf(config: Config): Pick<Model, 'numLayers' | 'headDim' | 'maxContext'> {
-  const numLayers = config.need(config.firstInteger(['num_hidden_layers', 'n_layer', 'num_layers'], MAX_LAYERS), 'num_hidden_layers');
-  const maxContext = config.firstInteger(['max_position_embeddings', 'n_positions', 'seq_length']);
+function sizesOf(config: Fields): Pick<Model, 'numLayers' | 'headDim' | 'maxContext'> {
+  const numLayers = config.need(firstInteger(config, ['num_hidden_layers', 'n_layer', 'num_layers'], MAX_LAYERS), 'num_hidden_layers');
+  const maxContext = firstInteger(config, ['max_position_embeddings', 'n_positions', 'seq_length']);
   // head_dim need not be hidden_size / num_attention_heads; where it is given, it counts.
-  const given = config.firstInteger(['qk_rope_head_dim', 'head_dim', 'kv_channels']);
+  const given = firstInteger(config, ['qk_rope_head_dim', 'head_dim', 'kv_channels']);
   if (given !== undefined) return { numLayers, headDim: given, maxContext };
-  const hidden = config.need(config.firstInteger(['hidden_size', 'n_embd']), 'head_dim, or hidden_size');
-  const heads = config.need(config.firstInteger(['num_attention_heads', 'n_head']), 'head_dim, or num_attention_heads');
+  const hidden = config.need(firstInteger(config, ['hidden_size', 'n_embd']), 'head_dim, or hidden_size');
+  const heads = config.need(firstInteger(config, ['num_attention_heads', 'n_head']), 'head_dim, or num_attention_heads');
   if (hidden % heads !== 0)
-    refuse('FORMAT', `${config.where}: hidden_size`, `a multiple of num_attention_heads=${heads}, or head_dim beside it`, hidden);
+    refuse('FORMAT', config.path('hidden_size'), `a multiple of num_attention_heads=${heads}, or head_dim beside it`, hidden);
   return { numLayers, headDim: hidden / heads, maxContext };
 }
 
 /** The kind of each layer, where a model has more than one. */
 function layerTypes({ config, modelType, numLayers }: Model): readonly (string | undefined)[] {
-  const given = config.list('layer_types');
+  const given = config.optionalList('layer_types');
   if (given) {
     if (given.length !== numLayers || !given.every((t) => typeof t === 'string')) {
-      refuse('FORMAT', `${config.where}: layer_types`, `${numLayers} texts, one a layer`, given.length);
+      refuse('FORMAT', config.path('layer_types'), `${numLayers} texts, one a layer`, given.length);
     }
     return given as string[];
   }
   const every = (period: number, first: number): string[] =>
     Array.from({ length: numLayers }, (_, layer) => ((layer + first) % period === 0 ? 'full_attention' : 'sliding_attention'));
   if (['gemma3', 'gemma3_text', 'cohere2'].includes(modelType))
-    return every(config.integer('sliding_window_pattern') ?? (modelType === 'cohere2' ? 4 : 6), 1);
-  if (modelType === 'modernbert') return every(config.integer('global_attn_every_n_layers') ?? 3, 0);
+    return every(config.optionalInteger('sliding_window_pattern') ?? (modelType === 'cohere2' ? 4 : 6), 1);
+  if (modelType === 'modernbert') return every(config.optionalInteger('global_attn_every_n_layers') ?? 3, 0);
   return new Array<undefined>(numLayers).fill(undefined);
 }
 
 function isNoPe({ config, modelType, numLayers }: Model, layer: number, layerType: string | undefined): boolean {
   // Cohere2 turns only its sliding layers.
   if (modelType === 'cohere2') return layerType === 'full_attention';
-  const list = config.list('no_rope_layers');
+  const list = config.optionalList('no_rope_layers');
   if (list && list.length > 0) {
-    if (list.length !== numLayers) refuse('FORMAT', `${config.where}: no_rope_layers`, `${numLayers} entries, one a layer`, list.length);
+    if (list.length !== numLayers) refuse('FORMAT', config.path('no_rope_layers'), `${numLayers} entries, one a layer`, list.length);
     return list[layer] === 0; // 1 means that the layer does rotate, whatever the key's name suggests
   }
-  const interval = ['smollm3', 'llama4', 'llama4_text'].includes(modelType) ? (config.integer('no_rope_layer_interval') ?? 4) : undefined;
+  const interval = ['smollm3', 'llama4', 'llama4_text'].includes(modelType)
+    ? (config.optionalInteger('no_rope_layer_interval') ?? 4)
+    : undefined;
   return interval !== undefined && (layer + 1) % interval === 0;
 }
 
 /** The parameters of one kind of layer: rope_parameters (flat or nested), else rope_scaling beside rope_theta. */
-function parametersOf({ config, modelType }: Model, layerType: string | undefined): Config {
-  const parameters = config.object('rope_parameters');
-  const scaling = config.object('rope_scaling');
+function parametersOf({ config, modelType }: Model, layerType: string | undefined): Fields {
+  const parameters = config.optionalObject('rope_parameters');
+  const scaling = config.optionalObject('rope_scaling');
   if (parameters && scaling) {
     for (const key of ['rope_type', 'type', 'factor']) {
-      if (parameters.has(key) && scaling.has(key) && parameters.json[key] !== scaling.json[key]) {
+      if (parameters.has(key) && scaling.has(key) && parameters.raw(key) !== scaling.raw(key)) {
         refuse(
           'FORMAT',
-          `${config.where}: rope_scaling.${key}`,
-          `what rope_parameters says, ${JSON.stringify(parameters.json[key])}`,
-          scaling.json[key],
+          config.path(`rope_scaling.${key}`),
+          `what rope_parameters says, ${JSON.stringify(parameters.raw(key))}`,
+          scaling.raw(key),
           'Delete one of the two.',
         );
       }
     }
   }
   if (parameters) {
-    const nested = Object.values(parameters.json).some((value) => typeof value === 'object' && value !== null && !Array.isArray(value));
+    const nested = parameters
+      .keys()
+      .map((key) => parameters.raw(key))
+      .some((value) => typeof value === 'object' && value !== null && !Array.isArray(value));
     if (!nested) return parameters;
-    const key = layerType ?? Object.keys(parameters.json)[0]!;
-    return parameters.object(key) ?? refuse('FORMAT', `${parameters.where}.${key}`, 'an object for this type of layer', undefined);
+    const key = layerType ?? parameters.keys()[0]!;
+    return parameters.optionalObject(key) ?? refuse('FORMAT', parameters.path(key), 'an object for this type of layer', undefined);
   }
   // Gemma 3 stretches its global layers only.
   if (scaling && !(modelType.startsWith('gemma3') && layerType === 'sliding_attention')) return scaling;
-  return new Config({}, `${config.where}: rope_scaling`);
+  return new Fields({}, config.path('rope_scaling'));
 }
 
-function thetaOf(model: Model, parameters: Config, layerType: string | undefined): number {
+function thetaOf(model: Model, parameters: Fields, layerType: string | undefined): number {
   const { config, modelType } = model;
-  const own = parameters.positive('rope_theta');
+  const own = parameters.optionalPositive('rope_theta');
   if (own !== undefined) return own;
   const local = layerType === 'sliding_attention';
   if (modelType.startsWith('gemma3')) {
-    const theta = local ? config.positive('rope_local_base_freq') : config.positive('rope_theta');
+    const theta = local ? config.optionalPositive('rope_local_base_freq') : config.optionalPositive('rope_theta');
     if (theta !== undefined) return theta;
     model.notes.push(`rope_theta is missing for ${local ? 'sliding' : 'full'} layers: the default of ${modelType} is used.`);
     return local ? 10000 : 1e6;
   }
-  if (modelType === 'modernbert') return config.positive(local ? 'local_rope_theta' : 'global_rope_theta') ?? (local ? 10000 : 160000);
-  const theta = config.positive('rope_theta') ?? config.positive('rotary_emb_base') ?? config.positive('rope_base');
+  if (modelType === 'modernbert')
+    return config.optionalPositive(local ? 'local_rope_theta' : 'global_rope_theta') ?? (local ? 10000 : 160000);
+  const theta = config.optionalPositive('rope_theta') ?? config.optionalPositive('rotary_emb_base') ?? config.optionalPositive('rope_base');
   if (theta !== undefined) return theta;
   const known = DEFAULT_THETA[modelType];
   if (known === undefined)
     refuse(
       'FORMAT',
-      `${config.where}: rope_theta`,
+      config.path('rope_theta'),
       'a number',
       undefined,
       `The default of ${modelType} is not known here; write it into the config.`,
@@ -375,14 +310,17 @@ function ropeOf(model: Model, layerType: string | undefined): RopeSpec {
   const parameters = parametersOf(model, layerType);
   const type = normaliseType(parameters, layerType);
   const partial =
-    parameters.positive('partial_rotary_factor') ?? config.positive('partial_rotary_factor') ?? config.positive('rotary_pct') ?? 1;
-  if (partial > 1) refuse('FORMAT', `${config.where}: partial_rotary_factor`, 'a number in (0, 1]', partial);
+    parameters.optionalPositive('partial_rotary_factor') ??
+    config.optionalPositive('partial_rotary_factor') ??
+    config.optionalPositive('rotary_pct') ??
+    1;
+  if (partial > 1) refuse('FORMAT', config.path('partial_rotary_factor'), 'a number in (0, 1]', partial);
   const proportional = type === 'proportional';
-  const rotaryDim = proportional ? headDim : (config.integer('rotary_dim') ?? Math.trunc(headDim * partial));
+  const rotaryDim = proportional ? headDim : (config.optionalInteger('rotary_dim') ?? Math.trunc(headDim * partial));
   if (rotaryDim % 2 !== 0 || rotaryDim < 2 || rotaryDim > headDim) {
     refuse(
       'FORMAT',
-      `${config.where}: rotary_dim`,
+      config.path('rotary_dim'),
       `an even number of dimensions in [2, head_dim=${headDim}]`,
       rotaryDim,
       'It is head_dim × partial_rotary_factor.',
@@ -400,8 +338,8 @@ function ropeOf(model: Model, layerType: string | undefined): RopeSpec {
   };
 }
 
-function normaliseType(parameters: Config, layerType: string | undefined): string {
-  const type = parameters.text('rope_type') ?? parameters.text('type') ?? 'default';
+function normaliseType(parameters: Fields, layerType: string | undefined): string {
+  const type = parameters.optionalText('rope_type') ?? parameters.optionalText('type') ?? 'default';
   const known: Record<string, string> = {
     default: 'default',
     mrope: 'default',
@@ -413,37 +351,38 @@ function normaliseType(parameters: Config, layerType: string | undefined): strin
     llama3: 'llama3',
     proportional: 'proportional',
   };
-  return known[type] ?? refuse('UNSUPPORTED', `${parameters.where}.rope_type${layerType ? ` (${layerType})` : ''}`, KNOWN_TYPES, type);
+  return known[type] ?? refuse('UNSUPPORTED', `${parameters.path('rope_type')}${layerType ? ` (${layerType})` : ''}`, KNOWN_TYPES, type);
 }
 
 function pairingOf({ config, modelType, notes }: Model): Pairing {
   if (config.has('qk_rope_head_dim'))
     notes.push('RoPE turns the qk_rope_head_dim part of each head; the other part (qk_nope_head_dim) is not among these dimensions.');
-  if (INTERLEAVED_TO_HALF.includes(modelType)) return config.flag('rope_interleave') === false ? 'half' : 'interleaved-to-half';
+  if (INTERLEAVED_TO_HALF.includes(modelType)) return config.optionalFlag('rope_interleave') === false ? 'half' : 'interleaved-to-half';
   if (INTERLEAVED.includes(modelType)) return 'interleaved';
   if (!HALF.includes(modelType))
     notes.push(`The pairing of ${modelType} is not known here; half is assumed, as most models in transformers have it.`);
   return 'half';
 }
 
-function axesOf({ modelType }: Model, parameters: Config): RopeAxes | undefined {
-  const sections = parameters.numbers('mrope_section');
+function axesOf({ modelType }: Model, parameters: Fields): RopeAxes | undefined {
+  const sections = parameters.optionalNumbers('mrope_section');
   if (!sections) return undefined;
   if (sections.length < 3 || sections.length > 4 || !sections.every((n) => Number.isInteger(n) && n >= 0)) {
-    refuse('FORMAT', `${parameters.where}.mrope_section`, 'three or four integers', sections);
+    refuse('FORMAT', parameters.path('mrope_section'), 'three or four integers', sections);
   }
-  const interleaved = parameters.flag('mrope_interleaved') ?? modelType.startsWith('qwen3_vl');
+  const interleaved = parameters.optionalFlag('mrope_interleaved') ?? modelType.startsWith('qwen3_vl');
   return { rule: interleaved ? 'interleaved' : 'sections', sections };
 }
 
 /** The scaling rule, and the attention factor where transformers computes it otherwise than the rule itself. */
-function scalingOf(model: Model, parameters: Config, type: string, partial: number): { scaling?: RopeScaling; attentionFactor?: number } {
+function scalingOf(model: Model, parameters: Fields, type: string, partial: number): { scaling?: RopeScaling; attentionFactor?: number } {
   const { config, headDim, notes } = model;
   const maxContext = (): number => config.need(model.maxContext, 'max_position_embeddings');
-  const original = parameters.integer('original_max_position_embeddings') ?? config.integer('original_max_position_embeddings');
-  const given = parameters.positive('attention_factor');
+  const original =
+    parameters.optionalInteger('original_max_position_embeddings') ?? config.optionalInteger('original_max_position_embeddings');
+  const given = parameters.optionalPositive('attention_factor');
   const override = given === undefined ? {} : { attentionFactor: given };
-  const needFactor = (): number => parameters.need(parameters.positive('factor'), 'factor');
+  const needFactor = (): number => parameters.need(parameters.optionalPositive('factor'), 'factor');
   switch (type) {
     case 'linear':
       return { scaling: { kind: 'linear', factor: needFactor() } };
@@ -454,27 +393,27 @@ function scalingOf(model: Model, parameters: Config, type: string, partial: numb
     }
     case 'proportional': {
       const rotatedPairs = Math.floor((partial * headDim) / 2);
-      return { scaling: { kind: 'proportional', rotatedPairs, factor: parameters.positive('factor') ?? 1 } };
+      return { scaling: { kind: 'proportional', rotatedPairs, factor: parameters.optionalPositive('factor') ?? 1 } };
     }
     case 'llama3':
       return {
         scaling: {
           kind: 'llama3',
           factor: needFactor(),
-          lowFreqFactor: parameters.need(parameters.positive('low_freq_factor'), 'low_freq_factor'),
-          highFreqFactor: parameters.need(parameters.positive('high_freq_factor'), 'high_freq_factor'),
+          lowFreqFactor: parameters.need(parameters.optionalPositive('low_freq_factor'), 'low_freq_factor'),
+          highFreqFactor: parameters.need(parameters.optionalPositive('high_freq_factor'), 'high_freq_factor'),
           originalContext: parameters.need(original, 'original_max_position_embeddings'),
         },
       };
     case 'longrope': {
       const pairs = Math.trunc(headDim * partial) / 2;
       const factors = (key: string): number[] => {
-        const list = parameters.need(parameters.numbers(key), key);
-        return list.length === pairs ? list : refuse('FORMAT', `${parameters.where}.${key}`, `${pairs} numbers, one a pair`, list.length);
+        const list = parameters.need(parameters.optionalNumbers(key), key);
+        return list.length === pairs ? list : refuse('FORMAT', parameters.path(key), `${pairs} numbers, one a pair`, list.length);
       };
       const originalContext = original ?? maxContext();
       // Phi-3 and others give the original context and let the factor follow from it.
-      const factor = original === undefined ? parameters.positive('factor') : maxContext() / original;
+      const factor = original === undefined ? parameters.optionalPositive('factor') : maxContext() / original;
       const scaling: RopeScaling = {
         kind: 'longrope',
         shortFactor: factors('short_factor'),
@@ -487,12 +426,12 @@ function scalingOf(model: Model, parameters: Config, type: string, partial: numb
     }
     case 'yarn': {
       const originalContext = original ?? maxContext();
-      const factor = parameters.positive('factor') ?? maxContext() / originalContext;
+      const factor = parameters.optionalPositive('factor') ?? maxContext() / originalContext;
       const optional = (key: string, name: string): Record<string, number> => {
-        const value = parameters.number(key);
+        const value = parameters.optionalNumber(key);
         return value === undefined || value === 0 ? {} : { [name]: value };
       };
-      const truncate = parameters.flag('truncate');
+      const truncate = parameters.optionalFlag('truncate');
       const scaling: RopeScaling = {
         kind: 'yarn',
         factor,

@@ -388,9 +388,9 @@ describe('refusals', () => {
       'a factor that is a text',
       { ...llama31, rope_scaling: { ...llama31.rope_scaling, factor: '8' } },
       'FORMAT',
-      /config\.json: rope_scaling: factor: expected a finite number, got "8"/,
+      /config\.json: rope_scaling\.factor: expected a finite number, got "8"/,
     ],
-    ['a missing factor', { ...llama2, rope_scaling: { type: 'linear' } }, 'FORMAT', /rope_scaling: factor: expected a value, got none/],
+    ['a missing factor', { ...llama2, rope_scaling: { type: 'linear' } }, 'FORMAT', /rope_scaling\.factor: expected a value, got none/],
     [
       'no θ, and none known',
       { model_type: 'brandnew', num_hidden_layers: 1, head_dim: 64 },

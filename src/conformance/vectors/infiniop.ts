@@ -5,13 +5,14 @@
  */
 import { type Dtype, type HostArray, isDtype, loadNumber, newArray } from '../../core/dtypes.js';
 import { refuse } from '../../core/errors.js';
+import type { Fields } from '../../core/fields.js';
 import * as infiniop from '../../dialects/infiniop.js';
 import type { Runner } from '../../ops/runner.js';
 import { type ConformanceCase, formatLabel, type Verdict } from '../case.js';
 import { allOf, judgeBits, judgeClose, type Tolerance } from '../compare.js';
 import type { VectorFolder } from '../folder.js';
 import { readNpy } from '../host.js';
-import { type Fields, readManifest } from '../manifest.js';
+import { readManifest } from '../manifest.js';
 
 /**
  * Makes the cases of a folder of InfiniOp vectors, invalid_descriptors.json included where it is present.

@@ -5,6 +5,7 @@
  */
 import { type Dtype, isDtype, newArray } from '../../core/dtypes.js';
 import { RopewalkError, refuse } from '../../core/errors.js';
+import type { Fields } from '../../core/fields.js';
 import { countElements } from '../../core/shape.js';
 import { type Tensor, tensorFrom, zeros } from '../../core/tensor.js';
 import * as llaisys from '../../dialects/llaisys.js';
@@ -13,7 +14,7 @@ import { type ConformanceCase, formatLabel, type Verdict } from '../case.js';
 import { allOf, judgeBits, judgeClose } from '../compare.js';
 import type { VectorFolder } from '../folder.js';
 import { readFloats, readNpy, viewOf } from '../host.js';
-import { type Fields, readManifest } from '../manifest.js';
+import { readManifest } from '../manifest.js';
 
 const OPS = ['add', 'argmax', 'embedding', 'linear', 'rms_norm', 'rope', 'self_attention', 'swiglu', 'rearrange'] as const;
 type Op = (typeof OPS)[number];

@@ -4,6 +4,7 @@
  * @module
  */
 import { refuse } from '../../core/errors.js';
+import type { Fields } from '../../core/fields.js';
 import type { Tensor } from '../../core/tensor.js';
 import { rotaryEmbedding } from '../../dialects/onnx.js';
 import type { Runner } from '../../ops/runner.js';
@@ -11,7 +12,6 @@ import { type ConformanceCase, formatLabel, type Verdict } from '../case.js';
 import { allOf, judgeClose, type Tolerance } from '../compare.js';
 import type { VectorFolder } from '../folder.js';
 import { readFloats, readNpy } from '../host.js';
-import type { Fields } from '../manifest.js';
 import { rotationErrorBound, UNIT_ROUNDOFF } from '../tolerance.js';
 
 const DTYPES = { float32: 'f32', float16: 'f16', bfloat16: 'bf16' } as const;
@@ -71,17 +71,22 @@ async function runCase(folder: VectorFolder, f: Fields, official: Tolerance, run
   );
 
   const got = await readFloats(Y);
-  const exact = await readFloats(readNpy(folder, f.object('output_f64').text('file'), 'f64'));
+  const exact = await readFloats(readNpy(folder, fileOf(f, 'output_f64'), 'f64'));
   const largest = (values: Float64Array): number => values.reduce((max, v) => Math.max(max, Math.abs(v)), 0);
   // |x0·cos| + |x1·sin| is at most this for every element of the case.
   const magnitude = largest(await readFloats(X)) * (largest(await readFloats(cos_cache)) + largest(await readFloats(sin_cache)));
   const verdict = judgeClose('RotaryEmbedding', got, exact, (i) => rotationErrorBound(dtype, exact[i]!, magnitude));
   // The reference rounds each f16 step, two products and a sum; where it also gives one rounding of f32 arithmetic, that is compared.
   const rounded = dtype === 'f16' && f.has('output_f32_then_round');
-  const peer = await readFloats(readNpy(folder, f.object(rounded ? 'output_f32_then_round' : 'output').text('file'), dtype));
+  const peer = await readFloats(readNpy(folder, fileOf(f, rounded ? 'output_f32_then_round' : 'output'), dtype));
   const steps = dtype === 'f16' && !rounded ? 3 * UNIT_ROUNDOFF.f16 * magnitude : 0;
   // Two results that are each rounded once may fall on neighbouring values: 2 units of roundoff.
   const rtol = Math.max(official.rtol, 2 * UNIT_ROUNDOFF[dtype]);
   const peerVerdict = judgeClose('RotaryEmbedding', got, peer, (i) => official.atol + rtol * Math.abs(peer[i]!) + steps);
   return allOf(verdict, peerVerdict);
+}
+
+/** An array's file: named by itself, or in an object beside its shape. */
+function fileOf(f: Fields, key: string): string {
+  return typeof f.raw(key) === 'string' ? f.text(key) : f.object(key).text('file');
 }

@@ -1,0 +1,160 @@
+/**
+ * Reading records from outside (JSON objects, GGUF metadata) field by field: each value is checked before use,
+ * and each message carries the field's path.
+ *
+ * @module
+ */
+import { refuse } from './errors.js';
+
+/** A record whose fields are read with checks. Missing and null are the same. */
+export class Fields {
+  private readonly get: (key: string) => unknown;
+  private readonly names: () => string[];
+
+  /**
+   * @param record - a parsed JSON value that should be an object, or a map
+   * @param where - what messages call it: a file, or a path such as `config.json: rope_scaling`
+   * @throws {RopewalkError} FORMAT when it is neither
+   */
+  constructor(
+    record: unknown,
+    readonly where: string,
+  ) {
+    if (record instanceof Map) {
+      this.get = (key) => record.get(key);
+      this.names = () => [...record.keys()];
+    } else {
+      if (typeof record !== 'object' || record === null || Array.isArray(record)) refuse('FORMAT', where, 'an object', record);
+      const own = record as Record<string, unknown>;
+      // Own fields only: a file that says "constructor" means its own.
+      this.get = (key) => (Object.hasOwn(own, key) ? own[key] : undefined);
+      this.names = () => Object.keys(own);
+    }
+  }
+
+  /** The path of a field: `config.json: rope_scaling.factor`. */
+  path(key: string): string {
+    return this.where.includes(': ') ? `${this.where}.${key}` : `${this.where}: ${key}`;
+  }
+
+  /** The names of all fields. */
+  keys(): string[] {
+    return this.names();
+  }
+
+  /** Says whether a field is there and not null. */
+  has(key: string): boolean {
+    return this.raw(key) !== undefined;
+  }
+
+  /** A field as it is; undefined for null. */
+  raw(key: string): unknown {
+    return this.get(key) ?? undefined;
+  }
+
+  /** A finite number; a 64-bit integer comes as the nearest number. @throws {RopewalkError} FORMAT */
+  optionalNumber(key: string): number | undefined {
+    const value = this.raw(key);
+    if (value === undefined) return undefined;
+    const number = typeof value === 'bigint' ? Number(value) : value;
+    return typeof number === 'number' && Number.isFinite(number) ? number : refuse('FORMAT', this.path(key), 'a finite number', value);
+  }
+
+  /** A number > 0. @throws {RopewalkError} FORMAT */
+  optionalPositive(key: string): number | undefined {
+    const value = this.optionalNumber(key);
+    if (value !== undefined && !(value > 0)) refuse('FORMAT', this.path(key), 'a number > 0', value);
+    return value;
+  }
+
+  /** An integer in a range. @throws {RopewalkError} FORMAT */
+  optionalInteger(key: string, low = 1, high = 2 ** 31): number | undefined {
+    const value = this.optionalNumber(key);
+    if (value !== undefined && (!Number.isSafeInteger(value) || value < low || value > high)) {
+      refuse('FORMAT', this.path(key), `an integer in [${low}, ${high}]`, value);
+    }
+    return value;
+  }
+
+  /** A text. @throws {RopewalkError} FORMAT */
+  optionalText(key: string): string | undefined {
+    const value = this.raw(key);
+    return value === undefined || typeof value === 'string' ? value : refuse('FORMAT', this.path(key), 'a text', value);
+  }
+
+  /** true or false. @throws {RopewalkError} FORMAT */
+  optionalFlag(key: string): boolean | undefined {
+    const value = this.raw(key);
+    return value === undefined || typeof value === 'boolean' ? value : refuse('FORMAT', this.path(key), 'true or false', value);
+  }
+
+  /** A list. @throws {RopewalkError} FORMAT */
+  optionalList(key: string): readonly unknown[] | undefined {
+    const value = this.raw(key);
+    return value === undefined || Array.isArray(value) ? value : refuse('FORMAT', this.path(key), 'a list', value);
+  }
+
+  /** A list of finite numbers. @throws {RopewalkError} FORMAT */
+  optionalNumbers(key: string): number[] | undefined {
+    const list = this.optionalList(key);
+    if (list && !list.every((value) => typeof value === 'number' && Number.isFinite(value)))
+      refuse('FORMAT', this.path(key), 'a list of numbers', list);
+    return list as number[] | undefined;
+  }
+
+  /** An object. @throws {RopewalkError} FORMAT */
+  optionalObject(key: string): Fields | undefined {
+    return this.has(key) ? new Fields(this.raw(key), this.path(key)) : undefined;
+  }
+
+  /** A field that must be there. @throws {RopewalkError} FORMAT */
+  need<T>(value: T | undefined, key: string, expected = 'a value'): T {
+    return value ?? refuse('FORMAT', this.path(key), expected, undefined);
+  }
+
+  /** A finite number that must be there. @throws {RopewalkError} FORMAT */
+  number(key: string): number {
+    return this.need(this.optionalNumber(key), key, 'a finite number');
+  }
+
+  /** An integer in a range that must be there. @throws {RopewalkError} FORMAT */
+  integer(key: string, low = 0, high = Number.MAX_SAFE_INTEGER): number {
+    return this.need(this.optionalInteger(key, low, high), key, `an integer in [${low}, ${high}]`);
+  }
+
+  /** A text that must be there. @throws {RopewalkError} FORMAT */
+  text(key: string): string {
+    return this.need(this.optionalText(key), key, 'a text');
+  }
+
+  /** true or false; missing is false. @throws {RopewalkError} FORMAT */
+  flag(key: string): boolean {
+    return this.optionalFlag(key) ?? false;
+  }
+
+  /** A list of integers that must be there. @throws {RopewalkError} FORMAT */
+  integers(key: string, low = 0, high = Number.MAX_SAFE_INTEGER): number[] {
+    const value = this.raw(key);
+    if (!Array.isArray(value) || !value.every((n) => Number.isSafeInteger(n) && n >= low && n <= high)) {
+      refuse('FORMAT', this.path(key), `a list of integers in [${low}, ${high}]`, value);
+    }
+    return value;
+  }
+
+  /** An object that must be there. @throws {RopewalkError} FORMAT */
+  object(key: string): Fields {
+    return new Fields(this.raw(key), this.path(key));
+  }
+
+  /** A list of objects that must be there. @throws {RopewalkError} FORMAT */
+  objects(key: string): Fields[] {
+    const list = this.need(this.optionalList(key), key, 'a list');
+    return list.map((item, n) => new Fields(item, `${this.path(key)}[${n}]`));
+  }
+
+  /** One of a few texts, which must be there. @throws {RopewalkError} FORMAT */
+  oneOf<const T extends string>(key: string, allowed: readonly T[]): T {
+    const value = this.raw(key);
+    return allowed.find((item) => item === value) ?? refuse('FORMAT', this.path(key), allowed.join(', '), value);
+  }
+}
