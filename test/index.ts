@@ -1,5 +1,6 @@
 // Every test file; written by scripts/test-index.mjs.
 import './api.test.js';
+import './browser/browser.test.js';
 import './cli/cli.test.js';
 import './cli/output.test.js';
 import './conformance/suites.test.js';

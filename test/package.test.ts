@@ -1,13 +1,13 @@
 /** The package as it is published: built, packed, installed in a folder of its own, imported by its entries. */
 import assert from 'node:assert/strict';
-import { execFileSync, spawnSync } from 'node:child_process';
+import { spawnSync } from 'node:child_process';
 import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { after, describe, test } from 'node:test';
-import { fileURLToPath } from 'node:url';
+import { buildInto, ROOT } from './support/build.js';
 
-const root = fileURLToPath(new URL('..', import.meta.url));
+const root = ROOT;
 const manifest = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
 const folder = mkdtempSync(join(tmpdir(), 'package-'));
 after(() => rmSync(folder, { recursive: true }));
@@ -16,11 +16,7 @@ describe('the built package', () => {
   const home = join(folder, 'node_modules/ropewalk');
   test('builds and holds what it needs, no sources and no tests', () => {
     mkdirSync(home, { recursive: true });
-    execFileSync(
-      process.execPath,
-      [join(root, 'node_modules/typescript/bin/tsc'), '-p', join(root, 'tsconfig.build.json'), '--outDir', join(home, 'dist')],
-      { cwd: root },
-    );
+    buildInto(join(home, 'dist'));
     for (const file of ['package.json', 'vectors', 'README.md', 'LICENSE']) cpSync(join(root, file), join(home, file), { recursive: true });
     for (const name of Object.keys(manifest.dependencies))
       symlinkSync(join(root, 'node_modules', name), join(folder, 'node_modules', name));

@@ -14,121 +14,31 @@ import type { RopeScaling } from '../ops/rope/frequencies.js';
 import type { Pairing, RopeSpec } from '../ops/rope/plan.js';
 import type { LayerRope, ModelRope, ModelRopeOptions } from './model-rope.js';
 
+/** Splits a list of model_type names. */
+function names(list: string): string[] {
+  return list.split(' ');
+}
+
 /** Models whose code turns neighbours (2j, 2j+1); all others turn halves. */
-const INTERLEAVED = [
-  'gptj',
-  'codegen',
-  'cohere',
-  'cohere2',
-  'glm',
-  'glm4',
-  'ernie4_5',
-  'ernie4_5_moe',
-  'helium',
-  'moonshine',
-  'deepseek_v2',
-  'llama4',
-  'llama4_text',
-];
+const INTERLEAVED = names('gptj codegen cohere cohere2 glm glm4 ernie4_5 ernie4_5_moe helium moonshine deepseek_v2 llama4 llama4_text');
 /** Models that read neighbours and write halves, unless rope_interleave is false. */
-const INTERLEAVED_TO_HALF = ['deepseek_v3', 'deepseek_v32', 'glm_moe_dsa', 'longcat_flash', 'mistral4', 'youtu'];
+const INTERLEAVED_TO_HALF = names('deepseek_v3 deepseek_v32 glm_moe_dsa longcat_flash mistral4 youtu');
 /** Models whose code is known to turn halves; for others the pairing is assumed and said to be. */
-const HALF = [
-  'llama',
-  'mistral',
-  'mixtral',
-  'qwen2',
-  'qwen2_moe',
-  'qwen2_vl',
-  'qwen2_vl_text',
-  'qwen2_5_vl',
-  'qwen2_5_vl_text',
-  'qwen3',
-  'qwen3_moe',
-  'qwen3_vl',
-  'qwen3_vl_text',
-  'qwen3_vl_moe',
-  'qwen3_vl_moe_text',
-  'qwen3_next',
-  'phi',
-  'phi3',
-  'phimoe',
-  'gemma',
-  'gemma2',
-  'gemma3',
-  'gemma3_text',
-  'gemma3n',
-  'gemma3n_text',
-  'gemma4',
-  'gemma4_text',
-  'gpt_neox',
-  'gpt_oss',
-  'falcon',
-  'stablelm',
-  'persimmon',
-  'olmo',
-  'olmo2',
-  'olmo3',
-  'olmoe',
-  'starcoder2',
-  'granite',
-  'granitemoe',
-  'smollm3',
-  'modernbert',
-  'nemotron',
-  'exaone4',
-  'seed_oss',
-  'ministral',
-  'ministral3',
-  'minimax',
-  'bitnet',
-];
+const HALF = names(
+  'llama mistral mixtral qwen2 qwen2_moe qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text qwen3 qwen3_moe qwen3_vl ' +
+    'qwen3_vl_text qwen3_vl_moe qwen3_vl_moe_text qwen3_next phi phi3 phimoe gemma gemma2 gemma3 gemma3_text gemma3n ' +
+    'gemma3n_text gemma4 gemma4_text gpt_neox gpt_oss falcon stablelm persimmon olmo olmo2 olmo3 olmoe starcoder2 ' +
+    'granite granitemoe smollm3 modernbert nemotron exaone4 seed_oss ministral ministral3 minimax bitnet',
+);
 /** Models without rotary embedding: naming them beats a guess. */
-const WITHOUT_ROPE = [
-  'gpt2',
-  'bert',
-  'roberta',
-  'opt',
-  'bloom',
-  'mpt',
-  't5',
-  'gpt_bigcode',
-  'gpt_neo',
-  'mamba',
-  'mamba2',
-  'distilbert',
-  'bart',
-  'xlnet',
-];
+const WITHOUT_ROPE = names('gpt2 bert roberta opt bloom mpt t5 gpt_bigcode gpt_neo mamba mamba2 distilbert bart xlnet');
 /** rope_theta where the config leaves it out, from the configuration classes. */
 const DEFAULT_THETA: Readonly<Record<string, number>> = {
   ...Object.fromEntries(
-    [
-      'llama',
-      'mistral',
-      'qwen2',
-      'qwen2_moe',
-      'qwen3',
-      'qwen3_moe',
-      'phi',
-      'phi3',
-      'gemma',
-      'gemma2',
-      'gpt_neox',
-      'gptj',
-      'codegen',
-      'falcon',
-      'stablelm',
-      'cohere',
-      'cohere2',
-      'olmo',
-      'olmo2',
-      'starcoder2',
-      'deepseek_v2',
-      'deepseek_v3',
-      'glm',
-      'glm4',
-    ].map((name) => [name, 10000]),
+    names(
+      'llama mistral qwen2 qwen2_moe qwen3 qwen3_moe phi phi3 gemma gemma2 gpt_neox gptj codegen falcon stablelm ' +
+        'cohere cohere2 olmo olmo2 starcoder2 deepseek_v2 deepseek_v3 glm glm4',
+    ).map((name) => [name, 10000]),
   ),
   mixtral: 1e6,
   gpt_oss: 150000,
