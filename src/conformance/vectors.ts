@@ -8,6 +8,7 @@ import type { ConformanceCase } from './case.js';
 import type { VectorFolder } from './folder.js';
 import { readManifest } from './manifest.js';
 import { ggmlVectorCases } from './vectors/ggml.js';
+import { huggingfaceVectorCases } from './vectors/huggingface.js';
 import { infiniopVectorCases } from './vectors/infiniop.js';
 import { llaisysVectorCases } from './vectors/llaisys.js';
 import { onnxVectorCases } from './vectors/onnx.js';
@@ -30,13 +31,14 @@ function casesOf(folder: VectorFolder): ConformanceCase[] {
   const manifest = readManifest(folder, 'manifest.json');
   const suite = manifest.optionalText('suite') ?? '';
   if (manifest.has('opset')) return onnxVectorCases(folder, manifest);
+  if (suite.startsWith('huggingface')) return huggingfaceVectorCases(folder, manifest);
   if (suite.startsWith('llaisys')) return llaisysVectorCases(folder, manifest);
   if (suite.startsWith('infiniop')) return infiniopVectorCases(folder, manifest);
   if (manifest.has('meta') && manifest.has('cases')) return ggmlVectorCases(folder, manifest);
   return refuse(
     'FORMAT',
     `vectors/${folder.name}/manifest.json`,
-    'the form of the ggml, onnx, llaisys or infiniop vectors',
+    'the form of the ggml, onnx, llaisys, infiniop or huggingface vectors',
     manifest.keys(),
   );
 }

@@ -41,7 +41,7 @@ async function open(name) {
 }
 try {
   const cases = [...publishedCases(), ...extendedCases()];
-  for (const name of ['ggml', 'infiniop', 'llaisys', 'onnx']) cases.push(...vectorCases(await open(name)));
+  for (const name of ['ggml', 'huggingface', 'infiniop', 'llaisys', 'onnx']) cases.push(...vectorCases(await open(name)));
   const results = [];
   for await (const result of runCases(cases, await ropewalk())) results.push(result);
   const failed = results.filter((result) => result.verdict.status !== 'ok').map(formatResult);

@@ -236,14 +236,14 @@ describe('folders of vectors', () => {
     assert.throws(() => at('[]'), { code: 'FORMAT', message: /manifest\.json: expected an object/ });
     assert.throws(() => at('{"hello": 1}'), {
       code: 'FORMAT',
-      message: /expected the form of the ggml, onnx, llaisys or infiniop vectors, got \["hello"\]/,
+      message: /expected the form of the ggml, onnx, llaisys, infiniop or huggingface vectors, got \["hello"\]/,
     });
     assert.throws(() => openFolder(join(folder, 'nowhere')), { code: 'FORMAT', message: /expected a folder with a manifest\.json/ });
   });
 
   test('fuzz: damaged manifests and arrays end in a verdict or a RopewalkError', async () => {
     const rounds: [string, Uint8Array][] = [];
-    for (const name of ['ggml', 'onnx', 'llaisys', 'infiniop']) {
+    for (const name of ['ggml', 'onnx', 'llaisys', 'infiniop', 'huggingface']) {
       const text = readFileSync(join(VECTORS, name, 'manifest.json'), 'utf8');
       // A few cases are enough to be damaged, and quick to run.
       const json = JSON.parse(text) as Record<string, unknown[]>;

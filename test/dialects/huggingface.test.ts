@@ -10,7 +10,10 @@ import { sharePairs } from '../../src/ops/rope/axes.js';
 import { ropeFrequencies } from '../../src/ops/rope/frequencies.js';
 import { planRope, type RopeSpec } from '../../src/ops/rope/plan.js';
 import { mustRefuseOrReturn } from '../support/fuzz.js';
+import { suitePasses } from '../support/suites.js';
 import { seeded } from '../support/tensors.js';
+
+describe('golden', () => suitePasses('huggingface'));
 
 /** Real configs, cut down to what concerns RoPE; the values are the models' own. */
 const llama2 = { model_type: 'llama', num_hidden_layers: 32, hidden_size: 4096, num_attention_heads: 32, max_position_embeddings: 4096 };
