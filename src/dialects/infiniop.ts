@@ -15,17 +15,27 @@ import { sharePairs } from '../ops/rope/axes.js';
 import { bindRope } from '../ops/rope/call.js';
 import { planRopeWithTable } from '../ops/rope/plan.js';
 import { type RopeTable, tableFromTensors } from '../ops/rope/table.js';
-import type { Runner } from '../ops/runner.js';
+import { checkOutput, type Runner } from '../ops/runner.js';
 
+/** Done. */
 export const INFINI_STATUS_SUCCESS = 0;
+/** A fault here or in the runner, not in the arguments. */
 export const INFINI_STATUS_INTERNAL_ERROR = 1;
+/** The runner does not do this. */
 export const INFINI_STATUS_NOT_IMPLEMENTED = 2;
+/** A value that cannot be: a size, a position outside the tables, memory that is too short or overlaps, a destroyed descriptor. */
 export const INFINI_STATUS_BAD_PARAM = 3;
+/** An argument is missing, or the algorithm is unknown. */
 export const INFINI_STATUS_NULL_POINTER = 4;
+/** Never returned here. */
 export const INFINI_STATUS_DEVICE_TYPE_NOT_SUPPORTED = 5;
+/** An element type does not fit. */
 export const INFINI_STATUS_BAD_TENSOR_DTYPE = 10;
+/** A shape does not fit. */
 export const INFINI_STATUS_BAD_TENSOR_SHAPE = 11;
+/** Strides do not fit. */
 export const INFINI_STATUS_BAD_TENSOR_STRIDES = 12;
+/** Never returned here, as no workspace is needed. 13 is the value in upstream's infinicore.h; descriptions that say 21 are mistaken. */
 export const INFINI_STATUS_INSUFFICIENT_WORKSPACE = 13;
 
 /** GPT-J pairs (2j, 2j+1). */
@@ -90,7 +100,7 @@ export interface InfiniResult {
   readonly error?: RopewalkError;
 }
 
-/** The memory of a tensor: a typed array, or a tensor whose storage is meant. */
+/** The memory of a tensor, a pointer in C: a typed array, or a tensor, whose element `[0, 0, …]` is pointed at and whose own shape and strides do not count. */
 export type InfiniMemory = HostArray | Tensor;
 
 /**
@@ -170,6 +180,11 @@ function demand(condition: boolean, status: number, argument: string, expected: 
   }
 }
 
+/** Raises NULL_POINTER for null, and for what JavaScript leaves out. */
+function demandPointer<T>(pointer: T, argument: string, expected: string): asserts pointer is NonNullable<T> {
+  demand(pointer !== null && pointer !== undefined, INFINI_STATUS_NULL_POINTER, argument, expected, pointer);
+}
+
 function resultOf(work: () => void): InfiniResult {
   try {
     work();
@@ -182,6 +197,7 @@ function resultOf(work: () => void): InfiniResult {
       SHAPE: INFINI_STATUS_BAD_TENSOR_SHAPE,
       RANGE: INFINI_STATUS_BAD_PARAM,
       ALIAS: INFINI_STATUS_BAD_PARAM,
+      UNSUPPORTED: INFINI_STATUS_NOT_IMPLEMENTED,
     }[error.code as string];
     return { status: status ?? INFINI_STATUS_INTERNAL_ERROR, error };
   }
@@ -210,14 +226,11 @@ export function infiniopCreateRoPEDescriptor(
 ): InfiniResult & { readonly descriptor?: InfiniRoPEDescriptor } {
   let descriptor: InfiniRoPEDescriptor | undefined;
   const result = resultOf(() => {
-    const missing = y === null ? 'y' : pos === null ? 'pos' : sin === null ? 'sin' : cos === null ? 'cos' : x === null ? 'x' : undefined;
-    demand(
-      y !== null && x !== null && pos !== null && sin !== null && cos !== null,
-      INFINI_STATUS_NULL_POINTER,
-      `${missing}_desc`,
-      'a descriptor',
-      null,
-    );
+    demandPointer(y, 'y_desc', 'a descriptor');
+    demandPointer(pos, 'pos_desc', 'a descriptor');
+    demandPointer(sin, 'sin_desc', 'a descriptor');
+    demandPointer(cos, 'cos_desc', 'a descriptor');
+    demandPointer(x, 'x_desc', 'a descriptor');
     // Compiled C lets −1 through and runs NEOX; an unknown algorithm is refused here whatever its sign.
     demand(
       algo === INFINIOP_ROPE_ALGO_GPT_J || algo === INFINIOP_ROPE_ALGO_GPT_NEOX,
@@ -302,11 +315,19 @@ export function infiniopRoPE(
 ): InfiniResult {
   return resultOf(() => {
     checkAlive(desc);
-    const memory = { y, x, pos_ids, sin_table, cos_table };
-    for (const [name, pointer] of Object.entries(memory))
-      demand(pointer !== null && pointer !== undefined, INFINI_STATUS_NULL_POINTER, name, 'memory', pointer);
-    const pos = over(desc.pos, pos_ids!, 'pos_ids');
-    const table = tableFromTensors(over(desc.cos, cos_table!, 'cos_table'), over(desc.sin, sin_table!, 'sin_table'), 'infiniop');
+    demandPointer(y, 'y', 'memory');
+    demandPointer(x, 'x', 'memory');
+    demandPointer(pos_ids, 'pos_ids', 'memory');
+    demandPointer(sin_table, 'sin_table', 'memory');
+    demandPointer(cos_table, 'cos_table', 'memory');
+    const [out, input] = [over(desc.y, y, 'y'), over(desc.x, x, 'x')];
+    const { positions, table, first } = readTables(
+      over(desc.pos, pos_ids, 'pos_ids'),
+      'pos_ids',
+      over(desc.cos, cos_table, 'cos_table'),
+      over(desc.sin, sin_table, 'sin_table'),
+    );
+    checkOutput(out, 'infiniop: y', [{ tensor: input, name: 'x', inPlace: true }]);
     const shape = [...(desc.y.ndim === 3 ? [1] : []), ...desc.y.shape];
     const plan = planRopeWithTable({
       headDim: shape[3]!,
@@ -314,10 +335,31 @@ export function infiniopRoPE(
       table,
       seqLen: shape[1]!,
       ...(desc.pos.ndim === 2 ? { batch: shape[0]! } : {}),
-      tableRows: readIntegers(pos, 'infiniop: pos_ids'),
+      tableRows: positions.map((position) => position - first),
     });
-    desc.handle.run(bindRope(plan, over(desc.x, x!, 'x'), over(desc.y, y!, 'y')));
+    desc.handle.run(bindRope(plan, input, out));
   });
+}
+
+/**
+ * Reads the positions, checks each against the tables, and takes the rows that they span, from `first` on:
+ * decoding one token against tables of 131072 rows converts one of them.
+ */
+function readTables(pos: Tensor, name: string, cos: Tensor, sin: Tensor): { positions: Float64Array; table: RopeTable; first: number } {
+  const positions = readIntegers(pos, `infiniop: ${name}`);
+  const rows = cos.shape[0]!;
+  let first = positions.length > 0 ? rows : 0;
+  let end = 0;
+  for (const [n, position] of positions.entries()) {
+    if (position < 0 || position >= rows) {
+      const at = pos.rank === 2 ? `${Math.floor(n / pos.shape[1]!)}, ${n % pos.shape[1]!}` : n;
+      const expected = rows === 0 ? 'no position, as the tables have no rows' : `a row of the tables, in [0, ${rows - 1}]`;
+      refuse('RANGE', `infiniop: ${name}[${at}]`, expected, position, 'Build longer tables, or check the positions.');
+    }
+    first = Math.min(first, position);
+    end = Math.max(end, position + 1);
+  }
+  return { positions, table: tableFromTensors(cos.slice(0, first, end), sin.slice(0, first, end), 'infiniop'), first };
 }
 
 /**
@@ -333,6 +375,7 @@ export function infiniopDestroyRoPEDescriptor(desc: { destroyed: boolean }): Inf
 }
 
 function checkAlive(desc: { readonly destroyed: boolean }): void {
+  demandPointer(desc, 'desc', 'a descriptor');
   demand(!desc.destroyed, INFINI_STATUS_BAD_PARAM, 'desc', 'a descriptor that has not been destroyed', 'a destroyed one');
 }
 
@@ -342,7 +385,7 @@ function over(desc: InfiniTensorDescriptor, memory: InfiniMemory, name: string):
   const whole = memory instanceof Tensor ? memory : tensorFrom(memory, { dtype });
   demand(whole.dtype === dtype, INFINI_STATUS_BAD_TENSOR_DTYPE, name, `memory of ${dtype}`, whole.dtype);
   try {
-    return new Tensor(whole.storage, { shape: desc.shape, strides: desc.strides });
+    return new Tensor(whole.storage, { shape: desc.shape, strides: desc.strides, offset: whole.offset });
   } catch (error) {
     throw new Status(INFINI_STATUS_BAD_PARAM, error as RopewalkError);
   }
@@ -361,15 +404,17 @@ export interface InfiniMRoPESizes {
   readonly mrope_interleaved: boolean;
 }
 
+const MROPE_TENSORS = ['q_out', 'k_out', 'q', 'k', 'cos', 'sin', 'positions'] as const;
+
 /** What an M-RoPE descriptor remembers. Opaque to the caller. */
 export interface InfiniMRoPEDescriptor extends InfiniMRoPESizes {
-  readonly tensors: Readonly<Record<'q_out' | 'k_out' | 'q' | 'k' | 'cos' | 'sin' | 'positions', InfiniTensorDescriptor>>;
+  readonly tensors: InfiniMRoPETensors<InfiniTensorDescriptor>;
   readonly handle: Runner;
   destroyed: boolean;
 }
 
 /** The tensors of an M-RoPE: rows of q and k `[tokens, heads · head_size]`, tables `[table_len, rotary_dim / 2]`, positions `[tokens]` or `[3, tokens]`. */
-export type InfiniMRoPETensors<T> = Readonly<Record<'q_out' | 'k_out' | 'q' | 'k' | 'cos' | 'sin' | 'positions', T>>;
+export type InfiniMRoPETensors<T> = Readonly<Record<(typeof MROPE_TENSORS)[number], T>>;
 
 /**
  * `infiniopCreateMRoPEDescriptor`: RoPE of q and k with three position axes.
@@ -386,8 +431,7 @@ export function infiniopCreateMRoPEDescriptor(
 ): InfiniResult & { readonly descriptor?: InfiniMRoPEDescriptor } {
   let descriptor: InfiniMRoPEDescriptor | undefined;
   const result = resultOf(() => {
-    for (const [name, desc] of Object.entries(tensors))
-      demand(desc !== null && desc !== undefined, INFINI_STATUS_NULL_POINTER, `${name}_desc`, 'a descriptor', desc);
+    for (const name of MROPE_TENSORS) demandPointer(tensors[name], `${name}_desc`, 'a descriptor');
     const t = tensors as InfiniMRoPETensors<InfiniTensorDescriptor>;
     const { num_q_heads, num_kv_heads, head_size, rotary_dim, mrope_section } = sizes;
     for (const [name, size] of Object.entries({ num_q_heads, num_kv_heads, head_size, rotary_dim })) {
@@ -400,12 +444,13 @@ export function infiniopCreateMRoPEDescriptor(
       `an even integer <= head_size=${head_size}`,
       rotary_dim,
     );
-    const sum = mrope_section.reduce((total, pairs) => total + pairs, 0);
     demand(
-      mrope_section.length === 3 && sum === rotary_dim / 2,
+      mrope_section.length === 3 &&
+        mrope_section.every((pairs) => Number.isInteger(pairs) && pairs >= 0) &&
+        mrope_section.reduce((sum, pairs) => sum + pairs, 0) === rotary_dim / 2,
       INFINI_STATUS_BAD_PARAM,
       'mrope_section',
-      `three numbers of sum rotary_dim / 2 = ${rotary_dim / 2}`,
+      `three integers >= 0 of sum rotary_dim / 2 = ${rotary_dim / 2}`,
       mrope_section,
     );
     for (const name of ['k_out', 'q', 'k', 'cos', 'sin'] as const) {
@@ -439,10 +484,10 @@ export function infiniopCreateMRoPEDescriptor(
       const got = t[name as keyof typeof shapes].shape;
       demand(sameShape(got, shape), INFINI_STATUS_BAD_TENSOR_SHAPE, `${name}_desc`, `shape [${shape}]`, got);
     }
-    for (const name of ['q_out', 'k_out', 'q', 'k', 'cos', 'sin', 'positions'] as const) {
+    for (const name of MROPE_TENSORS) {
       demand(t[name].strides.at(-1) === 1, INFINI_STATUS_BAD_TENSOR_STRIDES, `${name}_desc`, 'last stride 1', t[name].strides);
     }
-    descriptor = { ...sizes, tensors: t, handle, destroyed: false };
+    descriptor = { ...sizes, mrope_section: [...mrope_section], tensors: { ...t }, handle, destroyed: false };
   });
   return descriptor ? { ...result, descriptor } : result;
 }
@@ -451,16 +496,20 @@ export function infiniopCreateMRoPEDescriptor(
  * `infiniopMRoPE`: rotates q and k.
  *
  * @param desc - from {@link infiniopCreateMRoPEDescriptor}
- * @param memory - the memory of each tensor; q_out may be q's, k_out k's
+ * @param memory - the memory of each tensor; q_out may be q's, k_out k's; they may share nothing else
  * @returns SUCCESS, or a status with nothing written
  */
 export function infiniopMRoPE(desc: InfiniMRoPEDescriptor, memory: InfiniMRoPETensors<InfiniMemory | null>): InfiniResult {
   return resultOf(() => {
     checkAlive(desc);
-    for (const [name, pointer] of Object.entries(memory))
-      demand(pointer !== null && pointer !== undefined, INFINI_STATUS_NULL_POINTER, name, 'memory', pointer);
-    const lay = (name: keyof InfiniMRoPETensors<unknown>): Tensor => over(desc.tensors[name], memory[name]!, name);
-    const table = gatherRows(desc, lay('cos'), lay('sin'), readIntegers(lay('positions'), 'infiniop: positions'));
+    for (const name of MROPE_TENSORS) demandPointer(memory[name], name, 'memory');
+    const lay = (name: (typeof MROPE_TENSORS)[number]): Tensor => over(desc.tensors[name], memory[name]!, name);
+    const [q, k, qOut, kOut] = [lay('q'), lay('k'), lay('q_out'), lay('k_out')];
+    const table = gatherRows(desc, lay('cos'), lay('sin'), lay('positions'));
+    // q is turned before k is read, so q_out may not touch k, nor k_out q's side.
+    const apart = (tensor: Tensor, name: string) => ({ tensor, name, inPlace: false });
+    checkOutput(qOut, 'infiniop: q_out', [{ ...apart(q, 'q'), inPlace: true }, apart(k, 'k'), apart(kOut, 'k_out')]);
+    checkOutput(kOut, 'infiniop: k_out', [{ ...apart(k, 'k'), inPlace: true }, apart(q, 'q')]);
     const plan = planRopeWithTable({
       headDim: desc.head_size,
       rotaryDim: desc.rotary_dim,
@@ -469,41 +518,31 @@ export function infiniopMRoPE(desc: InfiniMRoPEDescriptor, memory: InfiniMRoPETe
       seqLen: table.rows,
       tableRows: Int32Array.from({ length: table.rows }, (_, token) => token),
     });
-    const heads = (name: 'q' | 'q_out' | 'k' | 'k_out', count: number): Tensor => lay(name).view([table.rows, count, desc.head_size]);
+    const heads = (tensor: Tensor, count: number): Tensor => tensor.view([table.rows, count, desc.head_size]);
     // Both calls are checked before the first one runs: nothing is half written.
     const calls = [
-      bindRope(plan, heads('q', desc.num_q_heads), heads('q_out', desc.num_q_heads)),
-      bindRope(plan, heads('k', desc.num_kv_heads), heads('k_out', desc.num_kv_heads)),
+      bindRope(plan, heads(q, desc.num_q_heads), heads(qOut, desc.num_q_heads)),
+      bindRope(plan, heads(k, desc.num_kv_heads), heads(kOut, desc.num_kv_heads)),
     ];
     for (const call of calls) desc.handle.run(call);
   });
 }
 
 /** One table row for each token, every pair taken from the row of its own axis' position. */
-function gatherRows(desc: InfiniMRoPEDescriptor, cos: Tensor, sin: Tensor, positions: Float64Array): RopeTable {
+function gatherRows(desc: InfiniMRoPEDescriptor, cos: Tensor, sin: Tensor, pos: Tensor): RopeTable {
   const pairs = desc.rotary_dim / 2;
   const { axisOfPair } = sharePairs(
     { rule: desc.mrope_interleaved ? 'interleaved' : 'sections', sections: desc.mrope_section },
     pairs,
     'infiniop',
   );
-  const given = tableFromTensors(cos, sin, 'infiniop');
+  const { positions, table: given, first } = readTables(pos, 'positions', cos, sin);
   const tokens = desc.tensors.q.shape[0]!;
-  const oneAxis = desc.tensors.positions.ndim === 1;
-  for (const [n, position] of positions.entries()) {
-    demand(
-      position >= 0 && position < given.rows,
-      INFINI_STATUS_BAD_PARAM,
-      `positions[${n}]`,
-      `a row of the tables, in [0, ${given.rows - 1}]`,
-      position,
-    );
-  }
   const dtype: FloatDtype = given.cos instanceof Float64Array ? 'f64' : 'f32';
   const rows = { rows: tokens, pairs, cos: newArray(dtype, tokens * pairs), sin: newArray(dtype, tokens * pairs) };
   for (let token = 0; token < tokens; token++) {
     for (let j = 0; j < pairs; j++) {
-      const row = positions[oneAxis ? token : axisOfPair[j]! * tokens + token]!;
+      const row = positions[pos.rank === 1 ? token : axisOfPair[j]! * tokens + token]! - first;
       rows.cos[token * pairs + j] = given.cos[row * pairs + j]!;
       rows.sin[token * pairs + j] = given.sin[row * pairs + j]!;
     }

@@ -6,7 +6,7 @@
  * @module
  * @see InfiniTensor/llaisys@7740d46f; seed document 001
  */
-import { refuse } from '../core/errors.js';
+import { RopewalkError, refuse } from '../core/errors.js';
 import type { Tensor } from '../core/tensor.js';
 import { planAdd } from '../ops/add.js';
 import { planArgmax } from '../ops/argmax.js';
@@ -24,7 +24,7 @@ type Named = readonly (readonly [name: string, tensor: Tensor])[];
 
 /** `add(c, a, b)`: c = a + b; same shape, same dtype, contiguous; checked in that order. */
 export function add(rw: Runner, c: Tensor, a: Tensor, b: Tensor): void {
-  const plan = planAdd(a, b, c);
+  const plan = inItsWords({ out: 'c' }, () => planAdd(a, b, c));
   checkCommon(
     'add',
     [
@@ -84,7 +84,7 @@ export function linear(rw: Runner, out: Tensor, input: Tensor, weight: Tensor, b
   ];
   for (const [name, tensor] of matrices) checkRank('linear', name, tensor, 2);
   checkCommon('linear', bias ? [...matrices, ['bias', bias]] : matrices, matrices);
-  rw.run(planLinear(input, weight, bias ?? undefined, out));
+  rw.run(inItsWords({ x: 'in' }, () => planLinear(input, weight, bias ?? undefined, out)));
 }
 
 /** `rms_norm(out, in, weight, eps)`: rows of a 2-D contiguous tensor. */
@@ -95,7 +95,7 @@ export function rmsNorm(rw: Runner, out: Tensor, input: Tensor, weight: Tensor, 
   ];
   for (const [name, tensor] of matrices) checkRank('rms_norm', name, tensor, 2);
   checkCommon('rms_norm', [...matrices, ['weight', weight]], matrices);
-  rw.run(planRmsNorm(input, weight, eps, out));
+  rw.run(inItsWords({ x: 'in' }, () => planRmsNorm(input, weight, eps, out)));
 }
 
 /**
@@ -118,8 +118,12 @@ export function rope(rw: Runner, out: Tensor, input: Tensor, pos_ids: Tensor, th
     ['in', input],
   ];
   checkCommon('rope', both, both);
-  const plan = planRope({ headDim: input.shape[2]!, pairing: 'half', base: theta, positions: pos_ids });
-  rw.run(bindRope(plan, input, out));
+  const words = { x: 'in', base: 'theta', positions: 'pos_ids', head_dim: 'd', rotary_dim: 'd' };
+  const call = inItsWords(words, () => {
+    const plan = planRope({ headDim: input.shape[2]!, pairing: 'half', base: theta, positions: pos_ids });
+    return bindRope(plan, input, out);
+  });
+  rw.run(call);
 }
 
 /**
@@ -142,6 +146,8 @@ export function selfAttention(rw: Runner, attn_val: Tensor, q: Tensor, k: Tensor
   ];
   for (const [name, tensor] of all) checkRank('self_attention', name, tensor, 3);
   const plan = planSelfAttention(q, k, v, attn_val, { scale });
+  // 1/√d is a default of ours; LLAISYS has none.
+  if (scale === undefined) refuse('RANGE', 'self_attention: scale', 'a finite number', scale);
   checkCommon('self_attention', all, all);
   rw.run(plan);
 }
@@ -169,7 +175,21 @@ export function rearrange(rw: Runner, out: Tensor, input: Tensor): void {
     ],
     [],
   );
-  rw.run(planRearrange(input, out));
+  rw.run(inItsWords({ x: 'in' }, () => planRearrange(input, out)));
+}
+
+/** Says the refusals of our own checks in LLAISYS' names, so that the checks are written once. */
+function inItsWords<T>(names: Readonly<Record<string, string>>, check: () => T): T {
+  try {
+    return check();
+  } catch (error) {
+    if (!(error instanceof RopewalkError)) throw error;
+    throw new RopewalkError(
+      error.code,
+      error.message.replace(/\w+/g, (word) => (Object.hasOwn(names, word) ? names[word]! : word)),
+      { cause: error },
+    );
+  }
 }
 
 function checkRank(op: string, name: string, tensor: Tensor, rank: number): void {

@@ -6,16 +6,18 @@
  * @module
  * @see https://onnx.ai/onnx/operators/onnx__RotaryEmbedding.html; onnx/onnx@f754691 onnx/reference/ops/op_rotary_embedding.py
  */
-import type { FloatDtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import { readIntegers, type Tensor } from '../core/tensor.js';
 import { bindRope, type RopeCall } from '../ops/rope/call.js';
 import { planRopeWithTable } from '../ops/rope/plan.js';
 import { tableFromTensors } from '../ops/rope/table.js';
-import { checkDims, checkDtype, checkFloat, type Runner } from '../ops/runner.js';
+import { checkDims, checkDtype, checkOutput, type Runner } from '../ops/runner.js';
+
+/** The standard's T. */
+type OnnxFloat = 'f32' | 'f16' | 'bf16';
 
 /** The inputs of the node, under their ONNX names. */
-export interface RotaryEmbeddingInputs<D extends 'f32' | 'f16' | 'bf16'> {
+export interface RotaryEmbeddingInputs<D extends OnnxFloat> {
   /** `[batch, num_heads, seq, head_size]`, or `[batch, seq, hidden]` together with num_heads. */
   readonly X: Tensor<D>;
   /** `[max_position, rotary_dim / 2]` with position_ids, `[batch, seq, rotary_dim / 2]` without; X's dtype. */
@@ -45,7 +47,7 @@ export interface RotaryEmbeddingAttributes {
  * @returns Y, a fresh dense tensor of X's shape and dtype
  * @throws {RopewalkError} SHAPE, DTYPE or RANGE, in ONNX's words
  */
-export function rotaryEmbedding<D extends 'f32' | 'f16' | 'bf16'>(
+export function rotaryEmbedding<D extends OnnxFloat>(
   rw: Runner,
   inputs: RotaryEmbeddingInputs<D>,
   attributes: RotaryEmbeddingAttributes = {},
@@ -60,10 +62,10 @@ export function rotaryEmbedding<D extends 'f32' | 'f16' | 'bf16'>(
  *
  * @param inputs - as {@link rotaryEmbedding}
  * @param attributes - as {@link rotaryEmbedding}
- * @param Y - the output, X's shape and dtype; may be X itself
- * @throws {RopewalkError} SHAPE, DTYPE or RANGE, in ONNX's words
+ * @param Y - the output, X's shape and dtype, any strides; may be X itself
+ * @throws {RopewalkError} SHAPE, DTYPE, RANGE or ALIAS, in ONNX's words
  */
-export function planRotaryEmbedding<D extends 'f32' | 'f16' | 'bf16'>(
+export function planRotaryEmbedding<D extends OnnxFloat>(
   inputs: RotaryEmbeddingInputs<D>,
   attributes: RotaryEmbeddingAttributes,
   Y: Tensor<D>,
@@ -71,10 +73,12 @@ export function planRotaryEmbedding<D extends 'f32' | 'f16' | 'bf16'>(
   const op = 'onnx.RotaryEmbedding';
   const { X, cos_cache, sin_cache, position_ids } = inputs;
   const { interleaved = 0, rotary_embedding_dim = 0, num_heads = 0 } = attributes;
-  if ((X.dtype as FloatDtype) === 'f64') refuse('DTYPE', `${op}: X`, 'f32, f16 or bf16', X.dtype);
-  checkFloat(X, `${op}: X`);
-  checkFloat(cos_cache, `${op}: cos_cache`, X.dtype);
-  checkFloat(sin_cache, `${op}: sin_cache`, X.dtype);
+  for (const [name, tensor] of Object.entries({ X, cos_cache, sin_cache })) {
+    if (tensor === undefined) refuse('SHAPE', `${op}: ${name}`, 'a tensor', undefined);
+  }
+  if (X.dtype !== 'f32' && X.dtype !== 'f16' && X.dtype !== 'bf16') refuse('DTYPE', `${op}: X`, 'f32, f16 or bf16', X.dtype);
+  checkDtype(cos_cache, `${op}: cos_cache`, X.dtype);
+  checkDtype(sin_cache, `${op}: sin_cache`, X.dtype);
   if (interleaved !== 0 && interleaved !== 1) refuse('RANGE', `${op}: interleaved`, '0 or 1', interleaved);
 
   const heads = splitHeads(X, num_heads);
@@ -92,29 +96,19 @@ export function planRotaryEmbedding<D extends 'f32' | 'f16' | 'bf16'>(
   if (width < rotaryDim / 2) refuse('SHAPE', `${op}: cos_cache`, `last dim ${rotaryDim / 2}`, [...cos_cache.shape]);
   checkDims(cos_cache, `${op}: cos_cache`, [...lead, width]);
   checkDims(sin_cache, `${op}: sin_cache`, cos_cache.shape);
-  const columns = (cache: Tensor<D>): Tensor<D> => cache.slice(cache.rank - 1, 0, rotaryDim / 2);
 
-  let tableRows: ArrayLike<number> = Int32Array.from({ length: batch * seqLen }, (_, token) => token);
-  if (position_ids) {
-    checkDtype(position_ids, `${op}: position_ids`, 'i64');
-    checkDims(position_ids, `${op}: position_ids`, [batch, seqLen]);
-    tableRows = readIntegers(position_ids, `${op}: position_ids`);
-    for (let n = 0; n < tableRows.length; n++) {
-      if (tableRows[n]! < 0 || tableRows[n]! >= lead[0]!) {
-        refuse(
-          'RANGE',
-          `${op}: position_ids[${Math.floor(n / seqLen)}, ${n % seqLen}]`,
-          `a row of the caches, in [0, ${lead[0]! - 1}]`,
-          tableRows[n],
-        );
-      }
-    }
-  }
+  const { first, end, tableRows } = position_ids
+    ? rowsInUse(position_ids, batch, seqLen, lead[0]!)
+    : { first: 0, end: batch, tableRows: Int32Array.from({ length: batch * seqLen }, (_, token) => token) };
+  const used = (cache: Tensor<D>): Tensor<D> => cache.slice(0, first, end).slice(cache.rank - 1, 0, rotaryDim / 2);
+  checkDtype(Y, `${op}: Y`, X.dtype);
+  checkDims(Y, `${op}: Y`, X.shape);
+  checkOutput(Y, `${op}: Y`, [{ tensor: X, name: 'X', inPlace: true }]);
   const plan = planRopeWithTable({
     headDim: headSize,
     rotaryDim,
     pairing: interleaved ? 'interleaved' : 'half',
-    table: tableFromTensors(columns(cos_cache), columns(sin_cache), op),
+    table: tableFromTensors(used(cos_cache), used(sin_cache), op),
     seqLen,
     batch,
     tableRows,
@@ -122,8 +116,35 @@ export function planRotaryEmbedding<D extends 'f32' | 'f16' | 'bf16'>(
   return bindRope(plan, heads, splitHeads(Y, num_heads), 'bnsh');
 }
 
+/**
+ * The rows of the caches that the ids span, and each token's row among them.
+ * Only these are converted: decoding one token against caches of 131072 rows takes one of them.
+ */
+function rowsInUse(
+  position_ids: Tensor<'i64'>,
+  batch: number,
+  seqLen: number,
+  maxPosition: number,
+): { first: number; end: number; tableRows: Float64Array } {
+  const where = 'onnx.RotaryEmbedding: position_ids';
+  checkDtype(position_ids, where, 'i64');
+  checkDims(position_ids, where, [batch, seqLen]);
+  const ids = readIntegers(position_ids, where);
+  let first = ids.length > 0 ? maxPosition : 0;
+  let end = 0;
+  for (const [n, id] of ids.entries()) {
+    if (id < 0 || id >= maxPosition) {
+      const rows = maxPosition === 0 ? 'no position, as the caches have no rows' : `a row of the caches, in [0, ${maxPosition - 1}]`;
+      refuse('RANGE', `${where}[${Math.floor(n / seqLen)}, ${n % seqLen}]`, rows, id);
+    }
+    first = Math.min(first, id);
+    end = Math.max(end, id + 1);
+  }
+  return { first, end, tableRows: ids.map((id) => id - first) };
+}
+
 /** X as `[batch, num_heads, seq, head_size]`: 4-D as it is, 3-D with its hidden dimension taken apart. */
-function splitHeads<D extends FloatDtype>(X: Tensor<D>, numHeads: number): Tensor<D> {
+function splitHeads<D extends OnnxFloat>(X: Tensor<D>, numHeads: number): Tensor<D> {
   const op = 'onnx.RotaryEmbedding';
   if (X.rank === 4) return X;
   if (X.rank !== 3) refuse('SHAPE', `${op}: X`, '[batch, num_heads, seq, head_size] or [batch, seq, hidden]', [...X.shape]);

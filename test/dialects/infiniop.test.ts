@@ -1,16 +1,126 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { newArray } from '../../src/core/dtypes.js';
+import fc from 'fast-check';
+import { openFolder } from '../../src/conformance/folder.node.js';
+import { readNpy } from '../../src/conformance/host.js';
+import { readManifest } from '../../src/conformance/manifest.js';
+import { type Dtype, newArray } from '../../src/core/dtypes.js';
+import { tensorFrom } from '../../src/core/tensor.js';
 import * as io from '../../src/dialects/infiniop.js';
 import { referenceRunner } from '../../src/reference/index.js';
-import { suitePasses } from '../support/suites.js';
+import { suitePasses, VECTORS } from '../support/suites.js';
+import { seeded } from '../support/tensors.js';
 
 const rw = referenceRunner();
 const { INFINI_DTYPE: T } = io;
 const desc = (shape: number[], dtype: number = T.F32, strides: number[] | null = null) =>
   io.infiniopCreateTensorDescriptor(shape.length, shape, strides, dtype);
 
-describe('golden', () => suitePasses('infiniop'));
+describe('golden', () => {
+  suitePasses('infiniop');
+
+  test('mrope equals its vectors to the bit: the tables are given, so nothing but one rounding is left', () => {
+    const folder = openFolder(`${VECTORS}/infiniop`);
+    const cases = readManifest(folder, 'manifest.json').objects('mrope');
+    assert.equal(cases.length, 3);
+    for (const c of cases) {
+      const dtype = c.text('dtype') as Dtype;
+      const load = (file: string, as: Dtype = dtype) => readNpy(folder, file, as).storage.host!;
+      const code = T[dtype.toUpperCase() as keyof typeof T];
+      const [q, k, positions] = [c.object('q'), c.object('k'), c.object('positions')];
+      const posDtype = positions.text('dtype') as 'i32' | 'i64';
+      const table = desc([c.integer('table_len'), c.integer('rotary_dim') / 2], code);
+      const { descriptor } = io.infiniopCreateMRoPEDescriptor(
+        rw,
+        {
+          q_out: desc(q.integers('shape'), code),
+          k_out: desc(k.integers('shape'), code),
+          q: desc(q.integers('shape'), code, q.integers('strides')),
+          k: desc(k.integers('shape'), code, k.integers('strides')),
+          cos: table,
+          sin: table,
+          positions: desc(positions.integers('shape'), posDtype === 'i32' ? T.I32 : T.I64),
+        },
+        {
+          num_q_heads: c.integer('num_q_heads'),
+          num_kv_heads: c.integer('num_kv_heads'),
+          head_size: c.integer('head_size'),
+          rotary_dim: c.integer('rotary_dim'),
+          mrope_section: c.integers('sections') as [number, number, number],
+          mrope_interleaved: c.flag('interleaved'),
+        },
+      );
+      const [wantQ, wantK] = [load(q.text('expected')), load(k.text('expected'))];
+      const memory = {
+        q_out: newArray(dtype, wantQ.length),
+        k_out: newArray(dtype, wantK.length),
+        q: load(q.text('file')),
+        k: load(k.text('file')),
+        cos: load(c.text('cos')),
+        sin: load(c.text('sin')),
+        positions: load(positions.text('file'), posDtype),
+      };
+      assert.equal(io.infiniopMRoPE(descriptor!, memory).status, io.INFINI_STATUS_SUCCESS);
+      assert.deepEqual([memory.q_out, memory.k_out], [wantQ, wantK], c.text('id'));
+    }
+  });
+});
+
+describe('properties', () => {
+  const numbers = (count: number, of: () => number) => Float32Array.from({ length: count }, of);
+
+  test('one token of any row = that row rotated by hand; strides of x and y do not matter; holes are untouched', () => {
+    const anyCase = fc.record({
+      seqlen: fc.integer({ min: 1, max: 4 }),
+      nhead: fc.integer({ min: 1, max: 3 }),
+      pairs: fc.integer({ min: 1, max: 5 }),
+      tableLen: fc.integer({ min: 1, max: 40 }),
+      algo: fc.constantFrom(io.INFINIOP_ROPE_ALGO_GPT_J, io.INFINIOP_ROPE_ALGO_GPT_NEOX),
+      gap: fc.nat(3),
+      random: fc.infiniteStream(fc.double({ min: -2, max: 2, noNaN: true })),
+    });
+    fc.assert(
+      fc.property(anyCase, ({ seqlen, nhead, pairs, tableLen, algo, gap, random }) => {
+        const next = (): number => random.next().value as number;
+        const dhead = 2 * pairs;
+        const head = dhead + gap;
+        const strides = [nhead * head, head, 1];
+        const shape = [seqlen, nhead, dhead];
+        const [sin, cos] = [numbers(tableLen * pairs, next), numbers(tableLen * pairs, next)];
+        const x = numbers(seqlen * nhead * head, next);
+        const y = new Float32Array(x.length).fill(7);
+        const pos = Uint16Array.from({ length: seqlen }, () => Math.floor(((next() + 2) / 4.001) * tableLen));
+        const created = io.infiniopCreateRoPEDescriptor(
+          rw,
+          desc(shape, T.F32, strides),
+          desc(shape, T.F32, strides),
+          desc([seqlen], T.U16),
+          desc([tableLen, pairs]),
+          desc([tableLen, pairs]),
+          algo,
+        );
+        assert.equal(io.infiniopRoPE(created.descriptor!, null, 0, y, x, pos, sin, cos).status, io.INFINI_STATUS_SUCCESS);
+
+        const want = new Float32Array(x.length).fill(7);
+        for (let s = 0; s < seqlen; s++) {
+          for (let h = 0; h < nhead; h++) {
+            for (let j = 0; j < pairs; j++) {
+              const at = s * strides[0]! + h * strides[1]!;
+              const [i0, i1] = algo === io.INFINIOP_ROPE_ALGO_GPT_J ? [at + 2 * j, at + 2 * j + 1] : [at + j, at + j + pairs];
+              const [c, sn] = [cos[pos[s]! * pairs + j]!, sin[pos[s]! * pairs + j]!];
+              want[i0] = x[i0]! * c - x[i1]! * sn;
+              want[i1] = x[i0]! * sn + x[i1]! * c;
+            }
+          }
+        }
+        assert.deepEqual(y, want);
+        assert.equal(io.infiniopRoPE(created.descriptor!, null, 0, x, x, pos, sin, cos).status, io.INFINI_STATUS_SUCCESS);
+        for (let at = 0; at < x.length; at++) if (at % head < dhead) assert.ok(Object.is(x[at], y[at]), 'in place = out of place');
+      }),
+      { ...seeded, numRuns: 80 },
+    );
+  });
+});
 
 describe('life of a descriptor', () => {
   const sin = Float32Array.of(0, 1);
@@ -36,7 +146,7 @@ describe('life of a descriptor', () => {
       const y = new Float32Array(4).fill(7);
       const result = run(create(), y, Int32Array.of(0, bad));
       assert.equal(result.status, io.INFINI_STATUS_BAD_PARAM);
-      assert.match(result.error!.message, new RegExp(`position 1: expected a row of the table, in \\[0, 1\\], got ${bad}`));
+      assert.match(result.error!.message, new RegExp(`infiniop: pos_ids\\[1\\]: expected a row of the tables, in \\[0, 1\\], got ${bad}`));
       assert.deepEqual([...y], [7, 7, 7, 7]);
     }
   });
@@ -50,7 +160,33 @@ describe('life of a descriptor', () => {
     assert.equal(run(d, new Float32Array(3), Int32Array.of(0, 0)).status, io.INFINI_STATUS_BAD_PARAM);
     assert.equal(run(d, new Float32Array(4), BigInt64Array.of(0n, 0n)).status, io.INFINI_STATUS_BAD_TENSOR_DTYPE);
     const room = new Float32Array(5);
-    assert.equal(run(d, room.subarray(1), Int32Array.of(0, 0), room.subarray(0, 4)).status, io.INFINI_STATUS_BAD_PARAM);
+    const overlapping = run(d, room.subarray(1), Int32Array.of(0, 0), room.subarray(0, 4));
+    assert.equal(overlapping.status, io.INFINI_STATUS_BAD_PARAM);
+    assert.match(overlapping.error!.message, /infiniop: y: expected memory apart from x, or exactly x itself/);
+    for (const lost of [null, undefined] as never[]) {
+      assert.equal(io.infiniopRoPE(lost, null, 0, null, null, null, null, null).status, io.INFINI_STATUS_NULL_POINTER);
+      assert.equal(io.infiniopGetRoPEWorkspaceSize(lost).status, io.INFINI_STATUS_NULL_POINTER);
+      assert.equal(io.infiniopDestroyRoPEDescriptor(lost).status, io.INFINI_STATUS_NULL_POINTER);
+    }
+  });
+
+  test('a tensor as memory points at its own first element', () => {
+    const x = tensorFrom(Float32Array.of(9, 9, 1, 2, 3, 4)).slice(0, 2, 6);
+    const room = new Float32Array(5);
+    const ran = io.infiniopRoPE(create(), null, 0, tensorFrom(room, { offset: 1 }), x, Int32Array.of(1, 0), sin, cos);
+    assert.equal(ran.status, io.INFINI_STATUS_SUCCESS);
+    assert.deepEqual([...room], [0, -2, 1, 3, 4]);
+  });
+
+  test('0 tokens and 0 heads: SUCCESS, nothing written', () => {
+    for (const shape of [
+      [0, 1, 2],
+      [2, 0, 2],
+    ]) {
+      const y = new Float32Array(4).fill(7);
+      assert.equal(run(create(desc([shape[0]!], T.I32), desc(shape, T.F32, [2, 2, 1])), y, Int32Array.of(0, 0)).status, 0);
+      assert.deepEqual([...y], [7, 7, 7, 7]);
+    }
   });
 
   test('all eight integer types, and strides of the positions', () => {
@@ -90,6 +226,7 @@ describe('refusals in upstream’s order', () => {
   const cases: [string, Parameters<typeof status>[0], RegExp][] = [
     ['all is well', {}, /^0 $/],
     ['null x, which upstream forgets', { x: null }, /^4 infiniop: x_desc: expected a descriptor, got none/],
+    ['a pointer left out', { y: undefined }, /^4 infiniop: y_desc: expected a descriptor, got none/],
     ['algo 2', { algo: 2 }, /^4 infiniop: algo: expected GPT_J \(0\) or GPT_NEOX \(1\), got 2/],
     ['null before dtype', { sin: null, cos: desc([1], T.F16) }, /^4 /],
     ['x of another dtype', { x: desc([4, 2, 8], T.F16) }, /^10 infiniop: x_desc/],
@@ -144,6 +281,14 @@ describe('mrope', () => {
     assert.equal(io.infiniopDestroyMRoPEDescriptor(descriptor!).status, 0);
   });
 
+  test('positions that all lie past row 0', () => {
+    const { descriptor } = io.infiniopCreateMRoPEDescriptor(rw, tensors, sizes);
+    const [q_out, k_out, q] = [new Float32Array(6), new Float32Array(6), Float32Array.of(1, 2, 3, 4, 5, 6)];
+    const positions = BigInt64Array.of(1n, 2n, 2n);
+    assert.equal(io.infiniopMRoPE(descriptor!, { q_out, k_out, q, k: q, cos, sin, positions }).status, io.INFINI_STATUS_SUCCESS);
+    assert.deepEqual([...q_out], [-3, 2, 1, 4, 5, 6]);
+  });
+
   test('a position outside: BAD_PARAM and neither q nor k written', () => {
     const { descriptor } = io.infiniopCreateMRoPEDescriptor(rw, tensors, sizes);
     const [qOut, kOut] = [new Float32Array(6), new Float32Array(6)];
@@ -153,10 +298,46 @@ describe('mrope', () => {
     assert.ok([...qOut, ...kOut].every((v) => v === 0));
   });
 
+  test('outputs that touch the other input or each other: BAD_PARAM, nothing written; in place is fine', () => {
+    const { descriptor } = io.infiniopCreateMRoPEDescriptor(rw, tensors, sizes);
+    const memory = () => ({
+      q_out: new Float32Array(6),
+      k_out: new Float32Array(6),
+      q: Float32Array.of(1, 2, 3, 4, 5, 6),
+      k: Float32Array.of(1, 2, 3, 4, 5, 6),
+      cos,
+      sin,
+      positions: BigInt64Array.of(1n, 0n, 2n),
+    });
+    type Memory = ReturnType<typeof memory>;
+    const cases: [(m: Memory) => Partial<Memory>, RegExp][] = [
+      [(m) => ({ q_out: m.k }), /q_out: expected memory apart from k, got "k itself"/],
+      [(m) => ({ k_out: m.q }), /k_out: expected memory apart from q, got "q itself"/],
+      [(m) => ({ q_out: m.k_out }), /q_out: expected memory apart from k_out/],
+    ];
+    for (const [change, message] of cases) {
+      const m = memory();
+      const all = { ...m, ...change(m) };
+      const before = structuredClone(all);
+      const ran = io.infiniopMRoPE(descriptor!, all);
+      assert.equal(ran.status, io.INFINI_STATUS_BAD_PARAM);
+      assert.match(ran.error!.message, message);
+      assert.deepEqual(all, before);
+    }
+    const m = memory();
+    assert.equal(io.infiniopMRoPE(descriptor!, { ...m, q_out: m.q, k_out: m.k }).status, 0);
+    assert.deepEqual([...m.q], [-3, 2, 1, 4, 5, 6]);
+    assert.deepEqual(m.k, m.q);
+    assert.equal(io.infiniopMRoPE(descriptor!, { q_out: m.q } as never).status, io.INFINI_STATUS_NULL_POINTER);
+  });
+
   test('statuses in their order', () => {
     const status = (t: object, s: object = {}) =>
       io.infiniopCreateMRoPEDescriptor(rw, { ...tensors, ...t } as never, { ...sizes, ...s }).status;
     assert.equal(status({ q: null }, { head_size: 0 }), 4);
+    assert.equal(status({ q: undefined }, { head_size: 0 }), 4);
+    assert.equal(status({}, { mrope_section: [3, -1, 0] }), 3);
+    assert.equal(status({}, { mrope_section: [0.5, 1.5, 0] }), 3);
     assert.equal(status({}, { num_q_heads: 0 }), 3);
     assert.equal(status({}, { rotary_dim: 8 }), 3);
     assert.equal(status({ k: desc([1, 6], T.F16) }, { mrope_section: [1, 0, 0] }), 3);

@@ -54,7 +54,55 @@ describe('refusals beyond errors.json', () => {
       'rope with theta 0',
       () => llaisys.rope(rw, f32(2, 1, 4), f32(2, 1, 4), i64(2), 0),
       'RANGE',
-      /base: expected a finite number > 0, got 0/,
+      /rope: theta: expected a finite number > 0, got 0/,
+    ],
+    [
+      'rope of an odd d',
+      () => llaisys.rope(rw, f32(2, 1, 3), f32(2, 1, 3), i64(2), 1e4),
+      'RANGE',
+      /rope: d: expected an even integer in \[2, d=3\], got 3/,
+    ],
+    [
+      'rope past 2^31 - 1',
+      () => llaisys.rope(rw, f32(1, 1, 4), f32(1, 1, 4), tensorFrom(BigInt64Array.of(2n ** 31n)), 1e4),
+      'RANGE',
+      /rope: pos_ids\[0\]: expected an integer in .*, got 2147483648/,
+    ],
+    [
+      'add into another dtype',
+      () => llaisys.add(rw, zeros('f16', [2, 3]), f32(2, 3), f32(2, 3)),
+      'DTYPE',
+      /add: c: expected dtype f32, got "f16"/,
+    ],
+    [
+      'add into another shape',
+      () => llaisys.add(rw, f32(3, 2), f32(2, 3), f32(2, 3)),
+      'SHAPE',
+      /add: c: expected shape \[2,3\], got \[3, 2\]/,
+    ],
+    [
+      'linear in place',
+      () => {
+        const x = f32(2, 2);
+        llaisys.linear(rw, x, x, f32(2, 2));
+      },
+      'ALIAS',
+      /linear: out: expected memory apart from in, got "in itself"/,
+    ],
+    [
+      'rearrange over a part of itself',
+      () => {
+        const room = new Float32Array(5);
+        llaisys.rearrange(rw, tensorFrom(room, { shape: [4], offset: 1 }), tensorFrom(room, { shape: [4] }));
+      },
+      'ALIAS',
+      /rearrange: out: expected memory apart from in, or exactly in itself/,
+    ],
+    [
+      'attention without a scale',
+      () => llaisys.selfAttention(rw, f32(1, 1, 4), f32(1, 1, 4), f32(1, 1, 4), f32(1, 1, 4), undefined as never),
+      'RANGE',
+      /self_attention: scale: expected a finite number, got none/,
     ],
     [
       'attention in 4-D',
