@@ -101,3 +101,18 @@ export function viewOf<D extends Dtype>(whole: Tensor<D>, options: TensorOptions
     throw new RopewalkError('FORMAT', `${where}: ${error.message}`, { cause: error });
   }
 }
+
+/** The largest tensor that a manifest may ask for: a gigabyte of f64, a hundred times the largest real vector. */
+const MAX_MANIFEST_ELEMENTS = 2 ** 27;
+
+/**
+ * Checks a shape that a manifest asks to be allocated or walked.
+ *
+ * @param shape - dimensions
+ * @param where - the case, for the message
+ * @throws {RopewalkError} FORMAT past 2^27 elements: a forged manifest must not exhaust memory or time
+ */
+export function boundedShape(shape: readonly number[], where: string): readonly number[] {
+  if (!(countElements(shape) <= MAX_MANIFEST_ELEMENTS)) refuse('FORMAT', where, `at most ${MAX_MANIFEST_ELEMENTS} elements`, shape);
+  return shape;
+}

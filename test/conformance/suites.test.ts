@@ -220,6 +220,18 @@ describe('folders of vectors', () => {
     });
   });
 
+  test('a manifest cannot ask for more memory or time than a vector needs', async () => {
+    const to = copy('ggml');
+    const manifest = JSON.parse(readFileSync(join(to, 'manifest.json'), 'utf8'));
+    manifest.cases[0].ne[1] = 2 ** 31;
+    manifest.cases[0].view.nb = [4, 0, 0, 0];
+    writeFileSync(join(to, 'manifest.json'), JSON.stringify(manifest));
+    await assert.rejects(failures(vectorCases(openFolder(to)).slice(0, 1)), {
+      code: 'FORMAT',
+      message: /cases\[0\]\.ne: expected at most 134217728 elements/,
+    });
+  });
+
   test('no manifest, an empty one, one in another form', () => {
     const at = (text: string | undefined): void => {
       const to = join(folder, 'odd');

@@ -15,7 +15,7 @@ import type { Runner } from '../../ops/runner.js';
 import { type ConformanceCase, formatLabel, type Verdict } from '../case.js';
 import { allOf, judgeBits, judgeNmse } from '../compare.js';
 import type { VectorFolder } from '../folder.js';
-import { bytesToArray, bytesToTensor, readFloats, viewOf } from '../host.js';
+import { boundedShape, bytesToArray, bytesToTensor, readFloats, viewOf } from '../host.js';
 import { RECIPE_NMSE_LIMIT, ropeNmseLimit } from '../tolerance.js';
 
 /**
@@ -73,7 +73,7 @@ async function runCase(folder: VectorFolder, f: Fields, recipe: TableRecipe, run
   const ne = f.integers('ne', 0, 2 ** 31);
   if (ne.length !== 4) refuse('FORMAT', `${f.where}.ne`, 'four integers', ne);
   const files = f.object('files');
-  const shape = [...ne].reverse();
+  const shape = boundedShape([...ne].reverse(), f.path('ne'));
 
   const view = f.object('view');
   const nb = view.integers('nb');

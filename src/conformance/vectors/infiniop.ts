@@ -11,7 +11,7 @@ import type { Runner } from '../../ops/runner.js';
 import { type ConformanceCase, formatLabel, type Verdict } from '../case.js';
 import { allOf, judgeBits, judgeClose, type Tolerance } from '../compare.js';
 import type { VectorFolder } from '../folder.js';
-import { readNpy } from '../host.js';
+import { boundedShape, readNpy } from '../host.js';
 import { readManifest } from '../manifest.js';
 
 /**
@@ -76,7 +76,7 @@ function runRope(folder: VectorFolder, f: Fields, runner: Runner): Verdict {
   const pos = f.object('pos');
   const posDtype = dtypeOf(pos.text('dtype'), `${pos.where}.dtype`);
   const table = f.object('table');
-  const shape = f.integers('shape');
+  const shape = boundedShape(f.integers('shape'), f.path('shape'));
   const y = f.object('y');
   const x = load(f.object('x').text('file'), dtype);
   const out = f.flag('inplace') ? x : initialBuffer(folder, y, dtype);
@@ -118,7 +118,7 @@ function tolerance(f: Fields): Tolerance {
 function initialBuffer(folder: VectorFolder, y: Fields, dtype: Dtype): HostArray {
   const initial = y.object('initial');
   if (initial.has('file')) return readNpy(folder, initial.text('file'), dtype).storage.host!;
-  const data = newArray(dtype, y.integer('buffer_len', 0, 2 ** 28));
+  const data = newArray(dtype, boundedShape([y.integer('buffer_len')], y.path('buffer_len'))[0]!);
   const hex = initial.text('fill_bits');
   if (!/^0x[0-9a-f]{1,16}$/i.test(hex)) refuse('FORMAT', `${initial.where}.fill_bits`, 'bits in hexadecimal', hex);
   const bytes = new Uint8Array(data.buffer);

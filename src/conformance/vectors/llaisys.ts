@@ -13,7 +13,7 @@ import type { Runner } from '../../ops/runner.js';
 import { type ConformanceCase, formatLabel, type Verdict } from '../case.js';
 import { allOf, judgeBits, judgeClose } from '../compare.js';
 import type { VectorFolder } from '../folder.js';
-import { readFloats, readNpy, viewOf } from '../host.js';
+import { boundedShape, readFloats, readNpy, viewOf } from '../host.js';
 import { readManifest } from '../manifest.js';
 
 const OPS = ['add', 'argmax', 'embedding', 'linear', 'rms_norm', 'rope', 'self_attention', 'swiglu', 'rearrange'] as const;
@@ -105,7 +105,7 @@ async function runCase(folder: VectorFolder, f: Fields, op: Op, runner: Runner):
     // A whole buffer starts from the vector's own bytes, so that holes can be seen untouched.
     tensors[name] = g.has('initial')
       ? layOver(readNpy(folder, g.text('initial'), dtype), g, shape)
-      : runner.allocate(dtype, g.integers('shape'));
+      : runner.allocate(dtype, boundedShape(g.integers('shape'), g.path('shape')));
   }
   call(op, runner, tensors, f.object('attrs'));
 
@@ -168,7 +168,7 @@ async function runRefusal(f: Fields, op: Op, runner: Runner): Promise<Verdict> {
     if (typeof value !== 'object' || value === null) continue;
     const g = args.object(name);
     const dtype = dtypeOf(g);
-    const shape = g.integers('shape');
+    const shape = boundedShape(g.integers('shape'), g.path('shape'));
     const strides = g.has('strides') ? g.integers('strides', -(2 ** 31)) : undefined;
     const values = g.raw('values') ?? g.raw('data') ?? g.raw('value');
     if (Array.isArray(values)) {
