@@ -32,7 +32,10 @@ export function planEmbedding(index: Tensor, weight: Tensor, out: Tensor): Embed
   const rows = readIntegers(index, 'embedding: index');
   for (const [n, row] of rows.entries()) {
     // torch wraps −1 to the last row; here a negative index is a mistake.
-    if (row < 0 || row >= count) refuse('RANGE', `embedding: index[${n}]`, `a row of the table, in [0, ${count - 1}] (${count} rows)`, row);
+    if (row < 0 || row >= count) {
+      const allowed = count === 0 ? 'no index, as the table has 0 rows' : `a row of the table, in [0, ${count - 1}] (${count} rows)`;
+      refuse('RANGE', `embedding: index[${n}]`, allowed, row);
+    }
   }
   checkOutput(out, 'embedding: out', [
     { tensor: weight, name: 'weight', inPlace: false },

@@ -66,13 +66,14 @@ export function planSelfAttention(q: Tensor, k: Tensor, v: Tensor, out: Tensor, 
   }
   const causal = options.causal ?? true;
   if (causal && total < seq) refuse('SHAPE', `${op}: k`, `total_len >= seqlen=${seq}: each query sees at least its own key`, total);
-  if (!causal && total === 0 && seq > 0) refuse('SHAPE', `${op}: k`, 'at least one key', total);
+  if (!causal && total === 0 && out.size > 0) refuse('SHAPE', `${op}: k`, 'at least one key', total);
   checkFloat(q, `${op}: q`);
   checkFloat(k, `${op}: k`, q.dtype);
   checkFloat(v, `${op}: v`, q.dtype);
   checkFloat(out, `${op}: attn_val`, q.dtype);
-  const scale = options.scale ?? 1 / Math.sqrt(d);
-  if (!Number.isFinite(scale) && d > 0) refuse('RANGE', `${op}: scale`, 'a finite number', scale);
+  // With d = 0 every score is an empty sum; 1/√0 would turn it into 0·∞ = NaN.
+  const scale = options.scale ?? (d === 0 ? 1 : 1 / Math.sqrt(d));
+  if (!Number.isFinite(scale)) refuse('RANGE', `${op}: scale`, 'a finite number', scale);
   const { window, softcap } = options;
   if (window !== undefined && (!Number.isInteger(window) || window < 1)) refuse('RANGE', `${op}: window`, 'an integer >= 1', window);
   if (window !== undefined && !causal) refuse('UNSUPPORTED', `${op}: window`, 'causal attention beside a window', 'causal=false');
