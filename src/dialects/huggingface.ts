@@ -179,8 +179,9 @@ function parametersOf({ config, modelType }: Model, layerType: string | undefine
       .map((key) => parameters.raw(key))
       .some((value) => typeof value === 'object' && value !== null && !Array.isArray(value));
     if (!nested) return parameters;
-    const key = layerType ?? parameters.keys()[0]!;
-    return parameters.optionalObject(key) ?? refuse('FORMAT', parameters.path(key), 'an object for this type of layer', undefined);
+    // Which layer is of which type must be known; the first entry for all would be a guess.
+    const key = config.need(layerType, 'layer_types', 'a list, one text a layer, as rope_parameters is given by layer type');
+    return config.need(parameters.optionalObject(key), `rope_parameters.${key}`, 'an object for this type of layer');
   }
   // Gemma 3 stretches its global layers only.
   if (scaling && !(modelType.startsWith('gemma3') && layerType === 'sliding_attention')) return scaling;

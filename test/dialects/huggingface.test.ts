@@ -442,6 +442,29 @@ describe('refusals', () => {
       'FORMAT',
       /rotary_dim: expected an even number of dimensions in \[2, head_dim=128\], got 45\. It is head_dim × partial_rotary_factor\./,
     ],
+    [
+      'parameters by layer type without layer types',
+      {
+        model_type: 'llama',
+        num_hidden_layers: 2,
+        head_dim: 64,
+        rope_parameters: { full_attention: { rope_theta: 1e6 }, sliding_attention: { rope_theta: 1e4 } },
+      },
+      'FORMAT',
+      /config\.json: layer_types: expected a list, one text a layer, as rope_parameters is given by layer type, got none/,
+    ],
+    [
+      'a layer type without parameters',
+      {
+        model_type: 'llama',
+        num_hidden_layers: 1,
+        head_dim: 64,
+        layer_types: ['chunked'],
+        rope_parameters: { full_attention: { rope_theta: 1e6 } },
+      },
+      'FORMAT',
+      /config\.json: rope_parameters\.chunked: expected an object for this type of layer, got none/,
+    ],
     ['a list', [] as unknown as object, 'FORMAT', /config\.json: expected an object/],
   ];
   for (const [name, config, code, message] of cases) test(name, () => void assert.throws(() => ropeFromConfig(config), { code, message }));
