@@ -7,7 +7,7 @@
  * @see https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
  */
 import { refuse } from '../core/errors.js';
-import { decodeUtf8 } from './json.js';
+import { countClaimed, decodeUtf8, nameForMessage } from './bytes.js';
 
 /** A metadata value. 64-bit integers are bigint, all other numbers are numbers; arrays hold one type. */
 export type GgufValue = number | bigint | boolean | string | readonly GgufValue[];
@@ -44,7 +44,12 @@ export class HeaderCut extends Error {
   }
 }
 
-/** ggml's types: elements a block, bytes a block. */
+/**
+ * ggml's types: elements a block, bytes a block. Numbers left out were withdrawn from files.
+ * Q8_1 is never stored; its size is that of ggml's struct, two f16 and 32 bytes, where gguf-py says 40.
+ *
+ * @see ggml-org/llama.cpp@0024aa7 gguf-py/gguf/constants.py
+ */
 const TYPES: Readonly<Record<number, readonly [name: string, elements: number, bytes: number]>> = {
   0: ['F32', 1, 4],
   1: ['F16', 1, 2],
@@ -60,12 +65,26 @@ const TYPES: Readonly<Record<number, readonly [name: string, elements: number, b
   13: ['Q5_K', 256, 176],
   14: ['Q6_K', 256, 210],
   15: ['Q8_K', 256, 292],
+  16: ['IQ2_XXS', 256, 66],
+  17: ['IQ2_XS', 256, 74],
+  18: ['IQ3_XXS', 256, 98],
+  19: ['IQ1_S', 256, 50],
+  20: ['IQ4_NL', 32, 18],
+  21: ['IQ3_S', 256, 110],
+  22: ['IQ2_S', 256, 82],
+  23: ['IQ4_XS', 256, 136],
   24: ['I8', 1, 1],
   25: ['I16', 1, 2],
   26: ['I32', 1, 4],
   27: ['I64', 1, 8],
   28: ['F64', 1, 8],
+  29: ['IQ1_M', 256, 56],
   30: ['BF16', 1, 2],
+  34: ['TQ1_0', 256, 54],
+  35: ['TQ2_0', 256, 66],
+  39: ['MXFP4', 32, 17],
+  40: ['NVFP4', 64, 36],
+  41: ['Q1_0', 128, 18],
 };
 
 /** ggml has four dimensions. */
@@ -74,6 +93,12 @@ const MAX_DIMS = 4;
 const MAX_ARRAY_DEPTH = 4;
 /** Keys are short ASCII paths; the format allows 65,535 bytes. */
 const MAX_KEY_BYTES = 65535;
+/** The largest real text is a tokenizer in JSON, tens of megabytes. */
+const MAX_TEXT_BYTES = 2 ** 28;
+/** Models have some thousands of tensors, and fewer keys; a JavaScript map breaks at 2^24. */
+const MAX_ENTRIES = 2 ** 20;
+/** All arrays together: the largest vocabularies and merge lists stay below two million; memory for more is not to be had. */
+const MAX_ARRAY_ELEMENTS = 2 ** 24;
 /** 2^53 is where byte offsets stop being exact numbers. */
 const MAX_OFFSET = Number.MAX_SAFE_INTEGER;
 
@@ -91,14 +116,18 @@ export function parseGguf(bytes: Uint8Array, where = 'gguf', fileSizeBytes?: num
   if (String.fromCharCode(...magic) !== 'GGUF') refuse('FORMAT', where, 'a GGUF file, which starts with GGUF', [...magic]);
   let version = reader.u32();
   // A big-endian file reads as a version with its low half empty.
-  if ((version & 0xffff) === 0 && version !== 0) {
+  if ((version & 0xffff) === 0) {
     reader.littleEndian = false;
-    version >>>= 24;
+    reader.at = 4;
+    version = reader.u32();
   }
   if (version < 1 || version > 3) refuse('FORMAT', `${where}: version`, '1, 2 or 3', version);
+  if (!reader.littleEndian && version < 3) refuse('FORMAT', `${where}: version`, '3 in a big-endian file', version);
   reader.wide = version > 1;
   const tensorCount = reader.length();
   const valueCount = reader.length();
+  if (tensorCount > MAX_ENTRIES) refuse('FORMAT', `${where}: tensor count`, `at most ${MAX_ENTRIES}`, tensorCount);
+  if (valueCount > MAX_ENTRIES) refuse('FORMAT', `${where}: metadata count`, `at most ${MAX_ENTRIES}`, valueCount);
 
   const metadata = new Map<string, GgufValue>();
   for (let n = 0; n < valueCount; n++) {
@@ -106,8 +135,14 @@ export function parseGguf(bytes: Uint8Array, where = 'gguf', fileSizeBytes?: num
     if (metadata.has(key)) refuse('FORMAT', `${where}: key`, 'each key once', key);
     metadata.set(key, reader.value(reader.u32(), 0));
   }
-  const alignment = Number(metadata.get('general.alignment') ?? 32);
-  if (!Number.isInteger(alignment) || alignment < 1 || alignment > 2 ** 20 || (alignment & (alignment - 1)) !== 0) {
+  const alignment = metadata.get('general.alignment') ?? 32;
+  // 32-bit bitwise operators are safe below 2^20.
+  if (
+    typeof alignment !== 'number' ||
+    !(alignment >= 1 && alignment <= 2 ** 20) ||
+    !Number.isInteger(alignment) ||
+    alignment & (alignment - 1)
+  ) {
     refuse('FORMAT', `${where}: general.alignment`, 'a power of two up to 2^20', alignment);
   }
 
@@ -116,11 +151,11 @@ export function parseGguf(bytes: Uint8Array, where = 'gguf', fileSizeBytes?: num
   for (let n = 0; n < tensorCount; n++) tensors.push(readTensor(reader, names, alignment));
   const dataOffset = Math.ceil(reader.at / alignment) * alignment;
   for (const { name, offset, sizeBytes } of tensors) {
-    if (fileSizeBytes !== undefined && dataOffset + offset + (sizeBytes ?? 0) > fileSizeBytes) {
+    if (dataOffset + offset + (sizeBytes ?? 0) > (fileSizeBytes ?? MAX_OFFSET)) {
       refuse(
         'FORMAT',
-        `${where}: tensor ${name}`,
-        `its end <= file size ${fileSizeBytes}`,
+        `${where}: tensor ${nameForMessage(name)}`,
+        fileSizeBytes === undefined ? 'its end < 2^53' : `its end <= file size ${fileSizeBytes}`,
         `offset ${dataOffset + offset} + ${sizeBytes ?? '?'} bytes`,
         'The file is truncated or forged.',
       );
@@ -130,28 +165,20 @@ export function parseGguf(bytes: Uint8Array, where = 'gguf', fileSizeBytes?: num
 }
 
 function readTensor(reader: Reader, names: Set<string>, alignment: number): GgufTensor {
-  const { where } = reader;
   const name = reader.text(MAX_KEY_BYTES);
-  if (names.has(name)) refuse('FORMAT', `${where}: tensor`, 'each name once', name);
+  if (names.has(name)) refuse('FORMAT', `${reader.where}: tensor`, 'each name once', name);
   names.add(name);
+  const where = `${reader.where}: tensor ${nameForMessage(name)}`;
   const rank = reader.u32();
-  if (rank > MAX_DIMS) refuse('FORMAT', `${where}: tensor ${name}`, `at most ${MAX_DIMS} dimensions`, rank);
-  const shape: number[] = [];
-  let count = 1;
-  for (let d = 0; d < rank; d++) {
-    const dim = reader.wide ? reader.u64() : BigInt(reader.u32());
-    count *= Number(dim);
-    if (dim > BigInt(MAX_OFFSET) || count > MAX_OFFSET)
-      refuse('FORMAT', `${where}: tensor ${name}`, 'fewer than 2^53 elements', [...shape.map(String), String(dim)]);
-    shape.push(Number(dim));
-  }
+  if (rank > MAX_DIMS) refuse('FORMAT', where, `at most ${MAX_DIMS} dimensions`, rank);
+  const shape = Array.from({ length: rank }, () => reader.length());
+  const count = countClaimed(shape) ?? refuse('FORMAT', where, 'fewer than 2^50 elements', shape);
   const code = reader.u32();
   const offset = Number(reader.u64());
-  if (offset > MAX_OFFSET || offset % alignment !== 0)
-    refuse('FORMAT', `${where}: tensor ${name}`, `an offset that is a multiple of ${alignment}`, offset);
+  if (offset > MAX_OFFSET || offset % alignment !== 0) refuse('FORMAT', where, `an offset that is a multiple of ${alignment}`, offset);
   const known = TYPES[code];
-  if (known && shape.length > 0 && shape[0]! % known[1] !== 0) {
-    refuse('FORMAT', `${where}: tensor ${name}`, `rows of a multiple of ${known[1]} elements for ${known[0]}`, shape);
+  if (known && (shape[0] ?? 1) % known[1] !== 0) {
+    refuse('FORMAT', where, `rows of a multiple of ${known[1]} elements for ${known[0]}`, shape);
   }
   return { name, shape, type: known?.[0] ?? `TYPE_${code}`, offset, sizeBytes: known ? (count / known[1]) * known[2] : undefined };
 }
@@ -162,6 +189,7 @@ class Reader {
   littleEndian = true;
   /** Versions 2 and 3 count in 64 bits, version 1 in 32. */
   wide = true;
+  private elements = 0;
   private readonly view: DataView;
 
   constructor(
@@ -212,15 +240,20 @@ class Reader {
     return Number(count);
   }
 
-  text(limit = MAX_OFFSET): string {
+  text(limit = MAX_TEXT_BYTES): string {
     const length = this.length();
-    if (length > limit) refuse('FORMAT', this.where, `a name of at most ${limit} bytes`, length);
+    if (length > limit) refuse('FORMAT', this.where, `a text of at most ${limit} bytes`, length);
     return decodeUtf8(this.take(length), `${this.where}: text at byte ${this.at - length}`);
   }
 
+  /** The least bytes that a value of a type takes: a text has its length, an array its type and length. */
+  private smallest(type: number): number {
+    const count = this.wide ? 8 : 4;
+    return [1, 1, 2, 2, 4, 4, 4, 1, count, 4 + count, 8, 8, 8][type] ?? refuse('FORMAT', `${this.where}: value type`, '0 … 12', type);
+  }
+
   value(type: number, depth: number): GgufValue {
-    const size = [1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8][type];
-    if (size === undefined) refuse('FORMAT', `${this.where}: value type`, '0 … 12', type);
+    const size = this.smallest(type);
     if (type === 8) return this.text();
     if (type === 9) return this.array(depth);
     this.need(size);
@@ -260,9 +293,10 @@ class Reader {
     if (depth >= MAX_ARRAY_DEPTH) refuse('FORMAT', this.where, `arrays nested at most ${MAX_ARRAY_DEPTH} deep`, 'deeper');
     const type = this.u32();
     const count = this.length();
-    // Each element takes at least one byte (a text its length field), so a forged count stops here, before anything is built.
-    const smallest = [1, 1, 2, 2, 4, 4, 4, 1, this.wide ? 8 : 4, this.wide ? 12 : 8, 8, 8, 8][type] ?? 1;
-    this.need(count * smallest);
+    if ((this.elements += count) > MAX_ARRAY_ELEMENTS)
+      refuse('FORMAT', this.where, `at most ${MAX_ARRAY_ELEMENTS} elements in all arrays`, this.elements);
+    // A forged count stops here, before anything is built.
+    this.need(count * this.smallest(type));
     const list: GgufValue[] = [];
     for (let n = 0; n < count; n++) list.push(this.value(type, depth + 1));
     return list;

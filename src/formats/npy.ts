@@ -7,11 +7,11 @@
  * @module
  * @see https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
  */
-import { type ArrayOf, type Dtype, type HostArray, newArray, sizeBytes } from '../core/dtypes.js';
+import { type ArrayOf, asHostArray, type Dtype, type HostArray, sizeBytes } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
-import { countElements, rowMajorStrides } from '../core/shape.js';
+import { checkShape, countElements, rowMajorStrides } from '../core/shape.js';
 import { type Tensor, tensorFrom } from '../core/tensor.js';
-import { decodeUtf8 } from './json.js';
+import { countClaimed, decodeUtf8, elementsAt } from './bytes.js';
 
 /** An array read from a file. */
 export interface NpyArray {
@@ -31,21 +31,22 @@ const MAX_HEADER_BYTES = 65536;
 /** numpy has at most 64 dimensions. */
 const MAX_RANK = 64;
 
-const TYPES: Readonly<Record<string, Dtype>> = {
-  f8: 'f64',
-  f4: 'f32',
-  f2: 'f16',
-  i1: 'i8',
-  i2: 'i16',
-  i4: 'i32',
-  i8: 'i64',
-  u1: 'u8',
-  u2: 'u16',
-  u4: 'u32',
-  u8: 'u64',
-  b1: 'u8',
-  V2: 'bf16',
-};
+/** A map, not a record: a file that names the type `constructor` must not find one. */
+const TYPES: ReadonlyMap<string, Dtype> = /* @__PURE__ */ new Map<string, Dtype>([
+  ['f8', 'f64'],
+  ['f4', 'f32'],
+  ['f2', 'f16'],
+  ['i1', 'i8'],
+  ['i2', 'i16'],
+  ['i4', 'i32'],
+  ['i8', 'i64'],
+  ['u1', 'u8'],
+  ['u2', 'u16'],
+  ['u4', 'u32'],
+  ['u8', 'u64'],
+  ['b1', 'u8'],
+  ['V2', 'bf16'],
+]);
 
 /**
  * Reads a .npy file.
@@ -72,7 +73,7 @@ export function parseNpy(bytes: Uint8Array, where = 'npy'): NpyArray {
   const count = countElements(header.shape);
   const unit = sizeBytes(dtype);
   const rest = bytes.length - start - length;
-  if (!Number.isSafeInteger(count * unit) || count * unit !== rest) {
+  if (count * unit !== rest) {
     refuse(
       'FORMAT',
       where,
@@ -86,7 +87,7 @@ export function parseNpy(bytes: Uint8Array, where = 'npy'): NpyArray {
     shape: header.shape,
     fortranOrder: header.fortranOrder,
     descr: header.descr,
-    data: elements(bytes, start + length, dtype, count, swap),
+    data: elementsAt(bytes, start + length, dtype, count, swap),
   };
 }
 
@@ -108,10 +109,13 @@ export function tensorFromNpy<D extends Dtype = Dtype>(npy: NpyArray, dtype: D =
  * @param data - the elements, row-major
  * @param options - dtype and shape
  * @returns the file
- * @throws {RopewalkError} SHAPE when the sizes differ
+ * @throws {RopewalkError} DTYPE when the array is not that of the dtype; SHAPE when the sizes differ or there are over 64 dimensions
  */
 export function writeNpy<D extends Dtype>(data: ArrayOf[D], options: { readonly dtype: D; readonly shape: readonly number[] }): Uint8Array {
-  const { dtype, shape } = options;
+  const { dtype } = options;
+  data = asHostArray(data, dtype, 'npy: data');
+  const shape = checkShape(options.shape, 'npy: shape');
+  if (shape.length > MAX_RANK) refuse('SHAPE', 'npy: shape', `at most ${MAX_RANK} dimensions`, shape.length);
   if (countElements(shape) !== data.length) refuse('SHAPE', 'npy: shape', `${data.length} elements`, shape);
   const code = {
     f64: '<f8',
@@ -141,23 +145,10 @@ export function writeNpy<D extends Dtype>(data: ArrayOf[D], options: { readonly 
 
 function dtypeOf(descr: string, where: string): { dtype: Dtype; swap: boolean } {
   if (descr === 'bfloat16') return { dtype: 'bf16', swap: false };
-  const order = descr[0]!;
-  const dtype = '<>|='.includes(order) ? TYPES[descr.slice(1)] : undefined;
+  const dtype = /^[<>|=]/.test(descr) ? TYPES.get(descr.slice(1)) : undefined;
   const next = descr.includes('O') ? 'Arrays of Python objects are pickles, which are never read.' : undefined;
-  if (dtype === undefined) refuse('FORMAT', `${where}: descr`, `one of ${Object.keys(TYPES).join(', ')} after <, > or |`, descr, next);
-  return { dtype, swap: order === '>' && sizeBytes(dtype) > 1 };
-}
-
-function elements(bytes: Uint8Array, start: number, dtype: Dtype, count: number, swap: boolean): HostArray {
-  const unit = sizeBytes(dtype);
-  const at = bytes.byteOffset + start;
-  const probe = newArray(dtype, 0).constructor as new (buffer: ArrayBufferLike, byteOffset: number, length: number) => HostArray;
-  if (!swap && at % unit === 0) return new probe(bytes.buffer, at, count);
-  const copy = newArray(dtype, count);
-  const raw = new Uint8Array(copy.buffer);
-  raw.set(bytes.subarray(start, start + raw.length));
-  if (swap) for (let i = 0; i < raw.length; i += unit) raw.subarray(i, i + unit).reverse();
-  return copy;
+  if (dtype === undefined) refuse('FORMAT', `${where}: descr`, `one of ${[...TYPES.keys()].join(', ')} after <, > or |`, descr, next);
+  return { dtype, swap: descr.startsWith('>') && sizeBytes(dtype) > 1 };
 }
 
 interface Header {
@@ -183,9 +174,12 @@ function parseHeader(text: string, where: string): Header {
     return token.slice(1, -1);
   };
   const found: { descr?: string; fortranOrder?: boolean; shape?: number[] } = {};
+  const seen = new Set<string>();
   take('{');
   while (tokens[next] !== '}') {
     const key = quoted();
+    if (seen.has(key)) refuse('FORMAT', at, 'each key once', key);
+    seen.add(key);
     take(':');
     if (key === 'descr') found.descr = quoted();
     else if (key === 'fortran_order') {
@@ -198,8 +192,8 @@ function parseHeader(text: string, where: string): Header {
   }
   take('}');
   if (next !== tokens.length) refuse('FORMAT', at, 'nothing after the dict', tokens[next]);
-  if (!found.descr || found.fortranOrder === undefined || !found.shape)
-    refuse('FORMAT', at, 'descr, fortran_order and shape', Object.keys(found));
+  if (found.descr === undefined || found.fortranOrder === undefined || !found.shape)
+    refuse('FORMAT', at, 'descr, fortran_order and shape', [...seen]);
   return found as Header;
 
   function tuple(): number[] {
@@ -213,7 +207,7 @@ function parseHeader(text: string, where: string): Header {
       if (tokens[next] !== ')') take(',');
     }
     take(')');
-    if (!Number.isSafeInteger(countElements(dims) * 8)) refuse('FORMAT', `${at}.shape`, 'fewer than 2^50 elements', dims);
+    if (countClaimed(dims) === undefined) refuse('FORMAT', `${at}.shape`, 'fewer than 2^50 elements', dims);
     return dims;
   }
 }

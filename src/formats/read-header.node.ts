@@ -3,15 +3,16 @@
  *
  * @module
  */
-import { type FileHandle, open } from 'node:fs/promises';
+import { type FileHandle, open, stat } from 'node:fs/promises';
 import { RopewalkError, refuse } from '../core/errors.js';
+import { nameForMessage } from './bytes.js';
 import { type GgufFile, type GgufTensor, HeaderCut, parseGguf } from './gguf.js';
 import { parseSafetensors, type SafetensorsFile, safetensorsHeaderBytes } from './safetensors.js';
 
 /** Vocabularies make GGUF headers some megabytes long; one read fetches most of them whole. */
 const FIRST_READ_BYTES = 4 * 2 ** 20;
-/** No real header comes near; a forged one stops here. */
-const MAX_READ_BYTES = 2 ** 30;
+/** No real header comes near; a forged length stops here, before the memory for it is asked for. */
+const MAX_READ_BYTES = 2 ** 28;
 
 /**
  * Reads the header of a GGUF file.
@@ -21,14 +22,15 @@ const MAX_READ_BYTES = 2 ** 30;
  */
 export async function readGgufHeader(path: string): Promise<GgufFile> {
   return withFile(path, async (file, size) => {
-    for (let want = FIRST_READ_BYTES; ; want *= 2) {
-      const bytes = await readStart(file, Math.min(want, size), path);
+    for (let want = FIRST_READ_BYTES; ; ) {
+      const bytes = await readAt(file, 0, Math.min(want, size), path);
       try {
         return parseGguf(bytes, path, size);
       } catch (error) {
-        const more = error instanceof RopewalkError && error.cause instanceof HeaderCut && bytes.length < size;
-        if (!more || want >= MAX_READ_BYTES) throw error;
-        want = Math.max(want, (error.cause as HeaderCut).bytesNeeded / 2);
+        const cut = error instanceof RopewalkError && error.cause instanceof HeaderCut ? error.cause : undefined;
+        if (!cut || cut.bytesNeeded > size) throw error;
+        if (cut.bytesNeeded > MAX_READ_BYTES) refuse('FORMAT', path, `a header of at most ${MAX_READ_BYTES} bytes`, cut.bytesNeeded);
+        want = Math.min(Math.max(2 * want, cut.bytesNeeded), MAX_READ_BYTES);
       }
     }
   });
@@ -48,7 +50,12 @@ const MAX_SMALL_TENSOR_BYTES = 2 ** 20;
 export async function readGgufFloats(path: string, header: GgufFile, tensor: GgufTensor): Promise<Float32Array> {
   const { name, type, sizeBytes, offset } = tensor;
   if (type !== 'F32' || sizeBytes === undefined || sizeBytes > MAX_SMALL_TENSOR_BYTES) {
-    refuse('FORMAT', `${path}: tensor ${name}`, `F32 of at most ${MAX_SMALL_TENSOR_BYTES} bytes`, `${type}, ${sizeBytes} bytes`);
+    refuse(
+      'FORMAT',
+      `${path}: tensor ${nameForMessage(name)}`,
+      `F32 of at most ${MAX_SMALL_TENSOR_BYTES} bytes`,
+      `${type}, ${sizeBytes} bytes`,
+    );
   }
   return withFile(path, async (file) => {
     const bytes = await readAt(file, header.dataOffset + offset, sizeBytes, path);
@@ -65,37 +72,33 @@ export async function readGgufFloats(path: string, header: GgufFile, tensor: Ggu
  */
 export async function readSafetensorsHeader(path: string): Promise<SafetensorsFile> {
   return withFile(path, async (file, size) => {
-    const start = await readStart(file, Math.min(8, size), path);
-    const bytes = await readStart(file, Math.min(safetensorsHeaderBytes(start, path), size), path);
+    const start = await readAt(file, 0, Math.min(8, size), path);
+    const bytes = await readAt(file, 0, Math.min(safetensorsHeaderBytes(start, path), size), path);
     return parseSafetensors(bytes, path, size);
   });
 }
 
 async function withFile<T>(path: string, work: (file: FileHandle, size: number) => Promise<T>): Promise<T> {
-  let file: FileHandle;
+  // Asked before it is opened: opening a pipe waits for its writer, perhaps forever.
+  const info = await stat(path).catch((cause) => unreadable(path, cause));
+  if (!info.isFile()) refuse('FORMAT', path, 'a file', info.isDirectory() ? 'a folder' : 'something else');
+  const file = await open(path).catch((cause) => unreadable(path, cause));
   try {
-    file = await open(path);
-  } catch (cause) {
-    return refuse('FORMAT', path, 'a readable file', (cause as NodeJS.ErrnoException).code ?? String(cause));
-  }
-  try {
-    const stat = await file.stat();
-    if (!stat.isFile()) refuse('FORMAT', path, 'a file', stat.isDirectory() ? 'a folder' : 'something else');
-    return await work(file, stat.size);
+    return await work(file, info.size);
   } finally {
     await file.close();
   }
 }
 
-function readStart(file: FileHandle, length: number, path: string): Promise<Uint8Array<ArrayBuffer>> {
-  return readAt(file, 0, length, path);
+function unreadable(path: string, cause: unknown): never {
+  return refuse('FORMAT', path, 'a readable file', (cause as NodeJS.ErrnoException).code ?? String(cause));
 }
 
 async function readAt(file: FileHandle, start: number, length: number, path: string): Promise<Uint8Array<ArrayBuffer>> {
   const bytes = new Uint8Array(length);
   let at = 0;
   while (at < length) {
-    const { bytesRead } = await file.read(bytes, at, length - at, start + at);
+    const { bytesRead } = await file.read(bytes, at, length - at, start + at).catch((cause) => unreadable(path, cause));
     if (bytesRead === 0) refuse('FORMAT', path, `${length} bytes from ${start}`, at, 'The file was cut while it was read.');
     at += bytesRead;
   }

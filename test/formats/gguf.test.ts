@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { spawnSync } from 'node:child_process';
+import { existsSync, mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
@@ -129,6 +130,82 @@ describe('golden', () => {
     assert.deepEqual([...parseGguf(b.build()).metadata.values()], [200, -56, 513, -1, -1, true, -5n]);
   });
 
+  test('block types by their bits a weight, and a number that nobody has', () => {
+    // ggml-org/llama.cpp@0024aa7 gguf-py/gguf/constants.py: GGML_QUANT_SIZES
+    for (const [code, type, elements, bytes] of [
+      [12, 'Q4_K', 256, 144],
+      [14, 'Q6_K', 256, 210],
+      [16, 'IQ2_XXS', 256, 66],
+      [20, 'IQ4_NL', 32, 18],
+      [23, 'IQ4_XS', 256, 136],
+      [29, 'IQ1_M', 256, 56],
+      [30, 'BF16', 1, 2],
+      [35, 'TQ2_0', 256, 66],
+      [39, 'MXFP4', 32, 17],
+      [40, 'NVFP4', 64, 36],
+      [41, 'Q1_0', 128, 18],
+      [31, 'TYPE_31', 7, undefined],
+    ] as const) {
+      const bytesOfFile = new Builder().start(1, 0).text('t').u32(2).u64(elements).u64(3).u32(code).u64(0).build();
+      const sizeBytes = bytes === undefined ? undefined : 3 * bytes;
+      assert.deepEqual(parseGguf(bytesOfFile).tensors, [{ name: 't', shape: [elements, 3], type, offset: 0, sizeBytes }]);
+    }
+  });
+
+  test('texts are kept whole: a byte order mark is a token of some vocabularies', () => {
+    const b = new Builder().start(0, 1).text('k').u32(9).u32(8).count(3).text('\ufeff').text('').text('\ufeffé');
+    assert.deepEqual(parseGguf(b.build()).metadata.get('k'), ['\ufeff', '', '\ufeffé']);
+  });
+
+  test('on disk: lengths that point far beyond are refused without reading or allocating that much', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'gguf-'));
+    try {
+      const path = join(folder, 'forged.gguf');
+      const refused = (head: Builder, size: number, message: RegExp): Promise<void> => {
+        writeFileSync(path, head.build());
+        truncateSync(path, size); // sparse: it takes no room on disk
+        return assert.rejects(readGgufHeader(path), { code: 'FORMAT', message });
+      };
+      const start = (): Builder => new Builder().start(0, 1).text('k');
+      await refused(
+        start()
+          .u32(8)
+          .u64(2 ** 36),
+        2 ** 37,
+        /expected a text of at most 268435456 bytes, got 68719476736/,
+      );
+      await refused(
+        start()
+          .u32(8)
+          .u64(2 ** 28),
+        2 ** 37,
+        /expected a header of at most 268435456 bytes, got 2684\d+/,
+      );
+      await refused(
+        start()
+          .u32(9)
+          .u32(0)
+          .u64(2 ** 36),
+        2 ** 37,
+        /expected at most 16777216 elements in all arrays, got 68719476736/,
+      );
+      await refused(
+        start()
+          .u32(8)
+          .u64(2 ** 27),
+        2 ** 20,
+        /expected a header of at least \d+ bytes, got "1048576 bytes"\. The file is trunc/,
+      );
+      if (spawnSync('mkfifo', [join(folder, 'pipe.gguf')]).status === 0)
+        await assert.rejects(readGgufHeader(join(folder, 'pipe.gguf')), {
+          code: 'FORMAT',
+          message: /expected a file, got "something else"/,
+        });
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
+  });
+
   test('on disk: a header longer than the first read, factors, and files that are none', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'gguf-'));
     try {
@@ -185,7 +262,7 @@ describe('refusals', () => {
         .u32(4)
         .u64(2n ** 40n)
         .build(),
-      /expected a header of at least 4398046511153 bytes/,
+      /expected at most 16777216 elements in all arrays, got 1099511627776/,
     ],
     [
       'a text of 2^40 bytes',
@@ -195,7 +272,102 @@ describe('refusals', () => {
         .u32(8)
         .u64(2n ** 40n)
         .build(),
-      /expected a header of at least/,
+      /expected a text of at most 268435456 bytes, got 1099511627776/,
+    ],
+    [
+      'an array past the end',
+      new Builder()
+        .start(0, 1)
+        .text('k')
+        .u32(9)
+        .u32(4)
+        .u64(2 ** 20)
+        .build(),
+      /expected a header of at least 4194353 bytes/,
+    ],
+    [
+      'a text past the end',
+      new Builder()
+        .start(0, 1)
+        .text('k')
+        .u32(8)
+        .u64(2 ** 20)
+        .build(),
+      /expected a header of at least 1048621 bytes/,
+    ],
+    [
+      'arrays that are together too long',
+      new Builder()
+        .start(0, 2)
+        .text('k')
+        .u32(9)
+        .u32(0)
+        .u64(2)
+        .raw(1, 2)
+        .text('l')
+        .u32(9)
+        .u32(0)
+        .u64(2 ** 24 - 1)
+        .build(),
+      /at most 16777216 elements in all arrays, got 16777217/,
+    ],
+    [
+      'a million and more tensors',
+      new Builder().start(2 ** 20 + 1, 0).build(),
+      /gguf: tensor count: expected at most 1048576, got 1048577/,
+    ],
+    ['a million and more keys', new Builder().start(0, 2 ** 20 + 1).build(), /gguf: metadata count: expected at most 1048576, got 1048577/],
+    ['a big-endian file of version 2', new Builder(true, 2).start(0, 0).build(), /gguf: version: expected 3 in a big-endian file, got 2/],
+    [
+      'a version with its bytes in disorder',
+      Uint8Array.of(71, 71, 85, 70, 0, 0, 127, 3, ...new Array(16).fill(0)),
+      /gguf: version: expected 1, 2 or 3, got 32515/,
+    ],
+    ['an empty array of type 99', new Builder().start(0, 1).text('k').u32(9).u32(99).u64(0).build(), /value type: expected 0 … 12, got 99/],
+    [
+      'an alignment that is a text',
+      new Builder().start(0, 1).text('general.alignment').u32(8).text('64').build(),
+      /general\.alignment: expected a power of two up to 2\^20, got "64"/,
+    ],
+    [
+      'the same tensor twice',
+      new Builder().start(2, 0).text('t').u32(1).u64(1).u32(0).u64(0).text('t').build(),
+      /gguf: tensor: expected each name once, got "t"/,
+    ],
+    [
+      'a scalar of a block type',
+      new Builder().start(1, 0).text('t').u32(0).u32(8).u64(0).build(),
+      /rows of a multiple of 32 elements for Q8_0/,
+    ],
+    [
+      'absurd dimensions beside a 0',
+      new Builder()
+        .start(1, 0)
+        .text('t')
+        .u32(2)
+        .u64(0)
+        .u64(2 ** 52)
+        .u32(0)
+        .u64(0)
+        .build(),
+      /tensor t: expected fewer than 2\^50 elements, got \[0, 4503599627370496\]/,
+    ],
+    [
+      'an end past 2^53',
+      new Builder()
+        .start(1, 0)
+        .text('t')
+        .u32(1)
+        .u64(32)
+        .u32(0)
+        .u64(2n ** 53n - 32n)
+        .build(),
+      /tensor t: expected its end < 2\^53/,
+    ],
+    [
+      'a name with control characters',
+      new Builder().start(1, 0).text('\u001b[2J').u32(9).build(),
+      /tensor "\\u001b\[2J": expected at most 4/,
     ],
     [
       'the same key twice',
@@ -241,7 +413,7 @@ describe('refusals', () => {
         .u32(0)
         .u64(0)
         .build(),
-      /tensor t: expected fewer than 2\^53 elements/,
+      /tensor t: expected fewer than 2\^50 elements/,
     ],
     [
       'an odd offset',

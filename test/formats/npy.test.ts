@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
-import { bitsOf, DTYPES, newArray } from '../../src/core/dtypes.js';
+import { bitsOf, DTYPES, newArray, sizeBytes } from '../../src/core/dtypes.js';
 import { countElements } from '../../src/core/shape.js';
 import { parseNpy, tensorFromNpy, writeNpy } from '../../src/formats/npy.js';
 import { damage, damaged, mustRefuseOrReturn } from '../support/fuzz.js';
@@ -73,6 +73,39 @@ describe('properties', () => {
     );
   });
 
+  test('a big-endian file holds the same elements', () => {
+    fc.assert(
+      fc.property(fc.constantFrom(...DTYPES), fc.uint8Array({ minLength: 8, maxLength: 8 }), (dtype, raw) => {
+        const unit = sizeBytes(dtype);
+        const [code] = /[a-z]\d/.exec(
+          String.fromCharCode(...writeNpy(newArray(dtype, 0), { dtype, shape: [0] }).subarray(10, 40)).slice(11),
+        )!;
+        const swapped = Uint8Array.from(raw, (_, i) => raw[i - (i % unit) + unit - 1 - (i % unit)]!);
+        const little = parseNpy(file(header(`<${code}`, `(${8 / unit},)`), raw));
+        const big = parseNpy(file(header(`>${code}`, `(${8 / unit},)`), swapped));
+        assert.equal(big.dtype, little.dtype);
+        assert.deepEqual(bitsOf(big.data), bitsOf(little.data));
+      }),
+      seeded,
+    );
+  });
+
+  test('Fortran order is the row-major file of the reversed shape, its dimensions reversed', () => {
+    fc.assert(
+      fc.property(fc.array(fc.integer({ min: 0, max: 4 }), { maxLength: 4 }), (shape) => {
+        const data = Uint16Array.from({ length: countElements(shape) }, (_, i) => i);
+        const dims = (list: readonly number[]): string => `(${list.map((d) => `${d},`).join('')})`;
+        const read = (list: readonly number[], fortran: string) =>
+          tensorFromNpy(parseNpy(file(header('<u2', dims(list), fortran), new Uint8Array(data.buffer))));
+        const reversed = read(shape.toReversed(), 'False');
+        const expected = reversed.permute(shape.map((_, d) => shape.length - 1 - d));
+        const got = read(shape, 'True');
+        assert.deepEqual([got.shape, got.read()], [expected.shape, expected.read()]);
+      }),
+      seeded,
+    );
+  });
+
   test('fuzz: damaged files are read or refused', () => {
     const good = writeNpy(Float32Array.of(1, 2, 3, 4, 5, 6), { dtype: 'f32', shape: [2, 3] });
     fc.assert(
@@ -87,6 +120,45 @@ describe('properties', () => {
       fc.property(fc.string({ maxLength: 120 }), (text) => mustRefuseOrReturn(() => parseNpy(file(text)))),
       { ...seeded, numRuns: 2000 },
     );
+    // Headers that parse, of types and shapes that mean nothing.
+    const names = fc.constantFrom('f4', 'V2', 'O', 'constructor', 'toString', '__proto__', 'hasOwnProperty', 'f16', '', 'U5', 'M8[ns]');
+    const dim = fc.constantFrom('0', '1', '2', '-1', '4294967296', '9007199254740991', '9007199254740993', '1e3', '0x10', '1L', 'True');
+    fc.assert(
+      fc.property(fc.constantFrom('<', '>', '|', '=', '', '!'), names, fc.array(dim, { maxLength: 5 }), (order, name, dims) =>
+        mustRefuseOrReturn(() => tensorFromNpy(parseNpy(file(header(order + name, `(${dims.join(', ')})`), new Uint8Array(8))))),
+      ),
+      { ...seeded, numRuns: 3000 },
+    );
+    const word = fc.constantFrom(
+      '{',
+      '}',
+      '(',
+      ')',
+      ',',
+      ':',
+      "'descr'",
+      '"shape"',
+      "'fortran_order'",
+      'True',
+      '<f4',
+      "'|u1'",
+      '1',
+      "'",
+      '"',
+      ' ',
+    );
+    fc.assert(
+      fc.property(fc.array(word, { maxLength: 30 }), (words) => mustRefuseOrReturn(() => parseNpy(file(words.join(''))))),
+      { ...seeded, numRuns: 3000 },
+    );
+    for (const text of [
+      "'".repeat(60000),
+      '"\''.repeat(30000),
+      '('.repeat(60000),
+      "'\n".repeat(30000),
+      `{'shape': (${'1,'.repeat(30000)})}`,
+    ])
+      mustRefuseOrReturn(() => parseNpy(file(text)));
   });
 });
 
@@ -108,6 +180,11 @@ describe('refusals', () => {
     ['complex', file(header('<c8', '(1,)'), [0]), /descr: expected one of f8, f4/],
     ['a structured type', file("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}"), /A list here is a structured type/],
     ['a negative dimension', file(header('<f4', '(-1,)')), /header\.shape: expected dimensions >= 0, got "-1"/],
+    ['a type named as an object is', file(header('<constructor', '(1,)'), [0]), /descr: expected one of f8, .* got "<constructor"/],
+    ['a type without a name', file(header('', '(1,)'), [0]), /descr: expected one of f8, .* got ""/],
+    ['the same key twice', file("{'descr': '<f4', 'descr': '|u1'}"), /header: expected each key once, got "descr"/],
+    ['absurd dimensions beside a 0', file(header('<f4', '(9007199254740991, 9007199254740991, 0)')), /fewer than 2\^50 elements/],
+    ['65 dimensions', file(header('|u1', `(${'1,'.repeat(65)})`), [0]), /header\.shape: expected at most 64 dimensions, got "more"/],
     ['a product past 2^53', file(header('<f4', '(9007199254740991, 9007199254740991)')), /fewer than 2\^50 elements/],
     ['an unknown key', file("{'descr': '<f4', 'evil': __import__('os')}"), /expected descr, fortran_order and shape, got "evil"/],
     ['a missing key', file("{'descr': '<f4', 'fortran_order': False}"), /expected descr, fortran_order and shape/],
@@ -124,6 +201,19 @@ describe('refusals', () => {
     assert.throws(() => writeNpy(new Float32Array(5), { dtype: 'f32', shape: [2, 3] }), {
       code: 'SHAPE',
       message: 'npy: shape: expected 5 elements, got [2, 3]',
+    });
+    assert.throws(() => writeNpy(new Float32Array(6), { dtype: 'f32', shape: [-2, -3] }), {
+      code: 'SHAPE',
+      message: 'npy: shape: expected every dimension to be an integer >= 0, got [-2, -3]',
+    });
+    assert.throws(() => writeNpy(new Float32Array(1), { dtype: 'f32', shape: new Array(65).fill(1) }), {
+      code: 'SHAPE',
+      message: 'npy: shape: expected at most 64 dimensions, got 65',
+    });
+    const wrong = new Float32Array(1) as unknown as Float64Array;
+    assert.throws(() => writeNpy(wrong, { dtype: 'f64', shape: [1] }), {
+      code: 'DTYPE',
+      message: 'npy: data: expected a Float64Array for dtype f64, got Float32Array(1)',
     });
   });
 });

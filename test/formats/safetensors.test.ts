@@ -51,6 +51,19 @@ test('fuzz: damaged files are read or refused', () => {
     fc.property(damage, (steps) => mustRefuseOrReturn(() => read(damaged(good, steps)), ['FORMAT', 'UNSUPPORTED'])),
     { ...seeded, numRuns: 4000 },
   );
+  // Headers that are JSON objects of the right form, of values that mean nothing.
+  const number = fc.constantFrom(0, 1, 2, 4, 8, -1, 0.5, 2 ** 31, 2 ** 32 - 1, 2 ** 53 - 1, 2 ** 63, null, '1');
+  const odd = fc.record({
+    dtype: fc.constantFrom('F32', 'U8', 'BOOL', 'F8_E4M3', 'constructor', 'toString', '__proto__', 'valueOf', '', null, 3),
+    shape: fc.oneof(fc.array(number, { maxLength: 4 }), fc.constant('x')),
+    data_offsets: fc.array(number, { minLength: 1, maxLength: 3 }),
+  });
+  fc.assert(
+    fc.property(fc.dictionary(fc.constantFrom('a', 'b', '__proto__', '__metadata__', 'constructor'), odd), fc.nat(16), (header, size) =>
+      mustRefuseOrReturn(() => read(file(header, new Uint8Array(size))), ['FORMAT', 'UNSUPPORTED']),
+    ),
+    { ...seeded, numRuns: 4000 },
+  );
   fc.assert(
     fc.property(fc.json(), (json) => mustRefuseOrReturn(() => read(file(json)), ['FORMAT', 'UNSUPPORTED'])),
     { ...seeded, numRuns: 1000 },
@@ -62,6 +75,22 @@ describe('refusals', () => {
     ['seven bytes', new Uint8Array(7), /safetensors: expected at least 8 bytes, got 7/],
     ['a header of 2^63', Uint8Array.of(0, 0, 0, 0, 0, 0, 0, 128), /header length: expected at most 100000000 bytes/],
     ['cut in the header', file({ a: entry('F32', [1], 0, 4) }).slice(0, 20), /expected a header of \d+ bytes, got "20 bytes"/],
+    [
+      'the same tensor twice',
+      file(`{"a":${JSON.stringify(entry('U8', [1], 0, 1))},"a":${JSON.stringify(entry('I8', [1], 0, 1))}}`, [0]),
+      /safetensors: expected JSON with each key once at line 1, column 54/,
+    ],
+    ['a header that starts with a space', file(' {}'), /a header that is a JSON object, which starts with \{, got 32/],
+    ['no header', file(''), /a header that is a JSON object, which starts with \{, got none/],
+    ['metadata that is a text', file('{"__metadata__":"abc"}'), /safetensors: __metadata__: expected an object, got "abc"/],
+    ['metadata that is a number', file('{"__metadata__":{"a":1}}'), /safetensors: __metadata__\.a: expected a text, got 1/],
+    ['an entry that is a list', file('{"a":[]}'), /safetensors: a: expected an object with dtype, shape and data_offsets, got \[\]/],
+    [
+      'absurd dimensions beside a 0',
+      file({ a: entry('U8', [2 ** 53 - 1, 2 ** 53 - 1, 0], 0, 0) }),
+      /a\.shape: expected fewer than 2\^50 elements, got \[9007199254740991, 9007199254740991, 0\]/,
+    ],
+    ['a name with control characters', file('{"\\u001b[31m\\n":1}'), /safetensors: "\\u001b\[31m\\n": expected an object/],
     ['no JSON', file('{'), /safetensors: expected JSON/],
     ['a list', file('[]'), /a header that is a JSON object/],
     [
@@ -93,6 +122,24 @@ describe('refusals', () => {
   ];
   for (const [name, bytes, message] of cases)
     test(name, () => void assert.throws(() => parseSafetensors(bytes), { code: 'FORMAT', message }));
+  test('a type named as an object is', () => {
+    const bytes = file({ a: entry('constructor', [1], 0, 4) }, new Uint8Array(4));
+    assert.throws(() => tensorFromSafetensors(bytes, parseSafetensors(bytes), 'a'), { code: 'UNSUPPORTED', message: /got "constructor"$/ });
+  });
+  test('bytes that end before the tensor does, whatever lies behind them in memory', () => {
+    for (const [type, shape] of [
+      ['U8', [4]],
+      ['F32', [1]],
+    ] as const) {
+      const whole = file({ a: entry(type, [...shape], 0, 4) }, [1, 2, 3, 4]);
+      const parsed = parseSafetensors(whole);
+      for (const cut of [whole.subarray(0, whole.length - 1), whole.slice(0, parsed.dataOffset)])
+        assert.throws(() => tensorFromSafetensors(cut, parsed, 'a'), {
+          code: 'FORMAT',
+          message: `safetensors: a: expected the whole file, at least ${whole.length} bytes, got ${cut.length}. Pass the file, not only its header.`,
+        });
+    }
+  });
   test('a type that is no dtype of ours is located, and refused when read', () => {
     const bytes = file({ a: entry('F8_E4M3', [4], 0, 4) }, new Uint8Array(4));
     const parsed = parseSafetensors(bytes);
