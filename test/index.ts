@@ -6,6 +6,7 @@ import './cli/output.test.js';
 import './conformance/suites.test.js';
 import './core/float16.test.js';
 import './core/tensor.test.js';
+import './dialects/cann.test.js';
 import './dialects/ggml.test.js';
 import './dialects/gguf.test.js';
 import './dialects/huggingface.test.js';

@@ -3,16 +3,24 @@
  *
  * The parameters are ggml's; only the order of dimensions and the form of the call differ, so the translation is ggml's too.
  *
+ * ```
+ * mode 0   n_dims = 4 of 8 → [c s c s . . . .]   pairs (2j, 2j+1)
+ * mode 2   n_dims = 4 of 8 → [c c s s . . . .]   pairs (j, j + n_dims/2)
+ * ```
+ *
  * @module
  * @see seed document 003; CANN aclnnRotaryPositionEmbedding
  */
+import type { Dtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
-import { readIntegers, type Tensor } from '../core/tensor.js';
-import { bindRope } from '../ops/rope/call.js';
+import { hostOf, readIntegers, type Tensor } from '../core/tensor.js';
+import { bindRope, type RopeCall } from '../ops/rope/call.js';
 import { type Pairing, planRopeWithTable } from '../ops/rope/plan.js';
 import { tableFromTensors } from '../ops/rope/table.js';
-import { checkDims, checkDtype, checkFloat, type Runner } from '../ops/runner.js';
-import { ropePlanFromGgml } from './ggml.js';
+import { checkDims, checkDtype, checkFloat, checkOutput, type Runner } from '../ops/runner.js';
+import { type GgmlRopeWords, ropePlanFromGgml } from './ggml.js';
+
+const WORDS: GgmlRopeWords = { op: 'cann_rope', positions: 'pos', freq_factors: 'freq_factors', ne0: 'D', ne2: 'S' };
 
 /** The arguments of the operator, under the names of seed 003. */
 export interface CannRopeArguments<D extends 'f32' | 'f16'> {
@@ -52,6 +60,9 @@ export interface CannRopeArguments<D extends 'f32' | 'f16'> {
  */
 export function rope<D extends 'f32' | 'f16'>(rw: Runner, args: CannRopeArguments<D>): Tensor<D> {
   const { src0, pos, freq_factors, forward } = args;
+  for (const [name, tensor] of Object.entries({ src0, pos })) {
+    if (!tensor) refuse('SHAPE', `cann_rope: ${name}`, 'a tensor', tensor);
+  }
   if (src0.rank !== 4) refuse('SHAPE', 'cann_rope: src0', '[B, S, N, D]', [...src0.shape]);
   if (src0.dtype !== 'f32' && src0.dtype !== 'f16') refuse('DTYPE', 'cann_rope: src0', 'F32 or F16', src0.dtype);
   checkDtype(pos, 'cann_rope: pos', 'i32');
@@ -60,25 +71,35 @@ export function rope<D extends 'f32' | 'f16'>(rw: Runner, args: CannRopeArgument
   if (freq_factors) {
     checkDtype(freq_factors, 'cann_rope: freq_factors', 'f32');
     if (freq_factors.rank !== 1) refuse('SHAPE', 'cann_rope: freq_factors', 'one dimension', [...freq_factors.shape]);
+    hostOf(freq_factors, 'cann_rope: freq_factors');
   }
   const [B, S, N, D] = src0.shape as [number, number, number, number];
   const { sections, n_dims, mode, n_ctx_orig, freq_base, freq_scale, ext_factor, attn_factor, beta_fast, beta_slow } = args;
-  const plan = ropePlanFromGgml({
-    ne: [D, N, S, B],
-    n_dims,
-    mode,
-    n_ctx_orig,
-    freq_base,
-    freq_scale,
-    ext_factor,
-    attn_factor,
-    beta_fast,
-    beta_slow,
-    ...(sections ? { sections } : {}),
-    positions: Int32Array.from(readIntegers(pos, 'cann_rope: pos')),
-    freq_factors: freq_factors ? (freq_factors.read() as Float32Array) : undefined,
-    direction: forward ? 'forward' : 'backward',
-  });
+  const numbers = { n_dims, mode, n_ctx_orig, freq_base, freq_scale, ext_factor, attn_factor, beta_fast, beta_slow };
+  // ggml's translation has defaults; this operator has none, and a name misspelt in plain JavaScript must not find one.
+  for (const [name, value] of Object.entries(numbers)) {
+    if (typeof value !== 'number') refuse('RANGE', `cann_rope: ${name}`, 'a number', value);
+  }
+  const plan = ropePlanFromGgml(
+    {
+      ne: [D, N, S, B],
+      ...numbers,
+      ...(sections ? { sections } : {}), // only the multi modes read them
+      positions: Int32Array.from(readIntegers(pos, 'cann_rope: pos')),
+      freq_factors: freq_factors ? (freq_factors.read() as Float32Array) : undefined,
+      direction: forward ? 'forward' : 'backward',
+    },
+    WORDS,
+  );
+  if (args.dst) {
+    checkDtype(args.dst, 'cann_rope: dst', src0.dtype);
+    checkDims(args.dst, 'cann_rope: dst', src0.shape);
+    checkOutput(args.dst, 'cann_rope: dst', [
+      { tensor: src0, name: 'src0', inPlace: true },
+      { tensor: pos, name: 'pos', inPlace: false },
+      ...(freq_factors ? [{ tensor: freq_factors, name: 'freq_factors', inPlace: false }] : []),
+    ]);
+  }
   const dst = args.dst ?? rw.allocate(src0.dtype, src0.shape);
   rw.run(bindRope(plan, src0, dst));
   return dst;
@@ -99,9 +120,12 @@ export const ACLNN_ROTARY_MODE = /* @__PURE__ */ Object.freeze({
 /**
  * `aclnnRotaryPositionEmbedding(x, cos, sin, mode, out)`: rotation by given tables.
  *
+ * The layout is told, as in aclnn, by the dimensions in which the tables are 1: BSND has `[1, S, 1, D]` or `[B, S, 1, D]`,
+ * BNSD `[1, 1, S, D]` or `[B, 1, S, D]`, SBND `[S, 1, 1, D]` or `[S, B, 1, D]`; a full table has x's shape.
+ *
  * @param rw - who computes
- * @param x - `[B, S, N, D]` (BSND), any float dtype
- * @param cos - `[1, S, 1, D]` or `[B, S, 1, D]`, x's dtype: full width, each pair's cosine at both its places
+ * @param x - four dimensions, the last one D; f32, f16 or bf16, any strides
+ * @param cos - each dimension 1 or x's, the last one D; x's dtype, host memory: full width, each pair's cosine at both its places
  * @param sin - as cos
  * @param mode - one of {@link ACLNN_ROTARY_MODE}
  * @returns a fresh dense tensor of x's shape
@@ -115,32 +139,56 @@ export function aclnnRotaryPositionEmbedding<D extends 'f32' | 'f16' | 'bf16'>(
   mode: number,
 ): Tensor<D> {
   const op = 'aclnnRotaryPositionEmbedding';
+  for (const [name, tensor] of Object.entries({ x, cos, sin })) {
+    if (!tensor) refuse('SHAPE', `${op}: ${name}`, 'a tensor', tensor);
+  }
+  const pairing = pairingOf(mode, op);
   checkFloat(x, `${op}: x`);
-  if (x.rank !== 4) refuse('SHAPE', `${op}: x`, '[B, S, N, D]', [...x.shape]);
-  const [B, S, , D] = x.shape as [number, number, number, number];
+  if (x.rank !== 4) refuse('SHAPE', `${op}: x`, 'four dimensions: BSND, BNSD or SBND', [...x.shape]);
+  const D = x.shape[3]!;
   const divisor = mode === ACLNN_ROTARY_MODE.quarter ? 4 : 2;
   if (D === 0 || D % divisor !== 0) refuse('SHAPE', `${op}: x`, `D to be a multiple of ${divisor} in mode ${mode}`, D);
   checkFloat(cos, `${op}: cos`, x.dtype);
   checkFloat(sin, `${op}: sin`, x.dtype);
-  if (cos.rank !== 4 || (cos.shape[0] !== 1 && cos.shape[0] !== B))
-    refuse('SHAPE', `${op}: cos`, `[1, ${S}, 1, ${D}] or [${B}, ${S}, 1, ${D}]`, [...cos.shape]);
-  checkDims(cos, `${op}: cos`, [cos.shape[0]!, S, 1, D]);
+  if (cos.rank !== 4 || cos.shape.some((size, d) => size !== x.shape[d] && (d === 3 || size !== 1))) {
+    refuse('SHAPE', `${op}: cos`, `each dimension 1 or x's, of [${x.shape}], and the last one D=${D}`, [...cos.shape]);
+  }
   checkDims(sin, `${op}: sin`, cos.shape);
-  const pairing = pairingOf(mode, op);
-  const width = mode === ACLNN_ROTARY_MODE.quarter ? D / 2 : D;
   const out = rw.allocate(x.dtype, x.shape);
-  // quarter is two rotations side by side; each is checked before the first one runs.
-  const calls = Array.from({ length: D / width }, (_, part) => {
-    const [start, end] = [part * width, (part + 1) * width];
-    const window = (t: Tensor<D>): Tensor<D> => t.slice(3, start, end);
-    const table = tableFromTensors(firstOfPairs(window(cos), mode, `${op}: cos`), firstOfPairs(window(sin), mode, `${op}: sin`), op);
-    const perBatch = cos.shape[0] !== 1;
-    const tableRows = Int32Array.from({ length: (perBatch ? B : 1) * S }, (_, row) => row);
-    const plan = planRopeWithTable({ headDim: width, pairing, table, seqLen: S, ...(perBatch ? { batch: B } : {}), tableRows });
-    return bindRope(plan, window(x), window(out));
-  });
+  // Quarter is two rotations side by side; every call is checked before the first one runs.
+  const width = mode === ACLNN_ROTARY_MODE.quarter ? D / 2 : D;
+  const calls: RopeCall[] = [];
+  for (let start = 0; start < D; start += width) {
+    const part = (tensor: Tensor<D>): Tensor<D> => tensor.slice(3, start, start + width);
+    const [cosTable, sinTable] = [firstOfPairs(part(cos), mode, `${op}: cos`), firstOfPairs(part(sin), mode, `${op}: sin`)];
+    for (const [xs, outs, cosines, sines] of tokenMajor(part(x), part(out), cosTable, sinTable)) {
+      const [batch, seqLen] = xs.shape as [number, number];
+      const [tableBatch, tableSeq] = cosines.shape as [number, number];
+      const tableRows = Int32Array.from({ length: batch * seqLen }, (_, token) => {
+        const [b, s] = [Math.floor(token / seqLen), token % seqLen];
+        return (tableBatch === 1 ? 0 : b) * tableSeq + (tableSeq === 1 ? 0 : s);
+      });
+      const table = tableFromTensors(cosines, sines, op);
+      calls.push(bindRope(planRopeWithTable({ headDim: width, pairing, table, seqLen, batch, tableRows }), xs, outs));
+    }
+  }
   for (const call of calls) rw.run(call);
   return out;
+}
+
+/**
+ * Views everything as `[batch, seq, head, last]`, where the dimension that all rows of a table share comes to stand at head:
+ * heads, in each of aclnn's layouts. A full table shares none; then each slice of the first dimension is a call with one head.
+ */
+function tokenMajor<D extends Dtype>(...tensors: [x: Tensor<D>, out: Tensor<D>, cos: Tensor<D>, sin: Tensor<D>]): (typeof tensors)[] {
+  const [x, , cos] = tensors;
+  const move = (parts: typeof tensors, head: number): typeof tensors => {
+    const order = [...[0, 1, 2].filter((d) => d !== head), head, 3];
+    return parts.map((tensor) => tensor.permute(order)) as typeof tensors;
+  };
+  const shared = [2, 1, 0].find((d) => cos.shape[d] === 1);
+  if (shared !== undefined) return [move(tensors, shared)];
+  return Array.from({ length: x.shape[0]! }, (_, b) => move(tensors.map((tensor) => tensor.slice(0, b, b + 1)) as typeof tensors, 0));
 }
 
 function pairingOf(mode: number, op: string): Pairing {
@@ -161,15 +209,15 @@ function pairingOf(mode: number, op: string): Pairing {
  * One column a pair of a full-width table. The operator multiplies element by element, so a table whose two places differ is no rotation.
  * Interleave-half multiplies after the dimensions have moved to halves, so there the table lies in halves too.
  */
-function firstOfPairs(table: Tensor, mode: number, where: string): Tensor {
-  const [batch, seq, , width] = table.shape as [number, number, number, number];
-  const [shape, dim] = mode === ACLNN_ROTARY_MODE.interleave ? [[batch * seq, width / 2, 2], 2] : [[batch * seq, 2, width / 2], 1];
-  const pairs = table.reshape(shape);
-  const [first, second] = [pairs.slice(dim, 0, 1), pairs.slice(dim, 1, 2)].map((half) => half.readNumbers() as Float64Array) as [
-    Float64Array,
-    Float64Array,
-  ];
-  const differs = first.findIndex((value, i) => !Object.is(value, second[i]));
+function firstOfPairs<D extends Dtype>(table: Tensor<D>, mode: number, where: string): Tensor<D> {
+  hostOf(table, where);
+  const [d0, d1, d2, width] = table.shape as [number, number, number, number];
+  const interleave = mode === ACLNN_ROTARY_MODE.interleave;
+  const pairs = table.reshape([d0 * d1 * d2, ...(interleave ? [width / 2, 2] : [2, width / 2])]);
+  const place = (k: number): Tensor<D> => pairs.slice(interleave ? 2 : 1, k, k + 1);
+  const [first, second] = [place(0).readNumbers() as Float64Array, place(1).readNumbers() as Float64Array];
+  // Zeros of either sign turn alike.
+  const differs = first.findIndex((value, i) => value !== second[i] && !(Number.isNaN(value) && Number.isNaN(second[i])));
   if (differs >= 0)
     refuse(
       'UNSUPPORTED',
@@ -178,5 +226,5 @@ function firstOfPairs(table: Tensor, mode: number, where: string): Tensor {
       [first[differs], second[differs]],
       'A table like that scales and shears; it is no rotation.',
     );
-  return pairs.slice(dim, 0, 1).reshape([batch * seq, width / 2]);
+  return place(0).reshape([d0, d1, d2, width / 2]);
 }

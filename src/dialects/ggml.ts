@@ -19,7 +19,7 @@ import { bindRope } from '../ops/rope/call.js';
 import type { RopeScaling } from '../ops/rope/frequencies.js';
 import { planRope, type RopePlan } from '../ops/rope/plan.js';
 import type { TableDtype, TableRecipe } from '../ops/rope/table.js';
-import type { Runner } from '../ops/runner.js';
+import { checkOutput, type Runner } from '../ops/runner.js';
 
 export const GGML_ROPE_TYPE_NORMAL = 0;
 export const GGML_ROPE_TYPE_NEOX = 2;
@@ -63,14 +63,8 @@ export interface GgmlTensorOptions {
  * @throws {RopewalkError} SHAPE, RANGE or DTYPE, in ggml's words
  */
 export function ggmlTensor<T extends GgmlType>(type: T, data: ArrayOf[T] | ArrayBufferView, options: GgmlTensorOptions): GgmlTensor<T> {
-  if (type !== 'f32' && type !== 'f16' && type !== 'i32')
-    refuse('DTYPE', 'ggml: type', 'f32, f16 or i32', type, 'ggml rotates no other type; bf16 goes through ropewalk itself.');
-  const unit = sizeBytes(type);
-  const { ne } = options;
-  if (!Array.isArray(ne) || ne.length < 1 || ne.length > 4 || !ne.every((n) => Number.isSafeInteger(n) && n >= 0)) {
-    refuse('SHAPE', 'ggml: ne', 'one to four integers >= 0, fastest dimension first', ne);
-  }
-  const four = [...ne, 1, 1, 1].slice(0, 4) as unknown as GgmlDims;
+  const unit = sizeBytes(checkType(type));
+  const four = fourDims(options?.ne);
   const dense = rowMajorStrides([...four].reverse()).reverse();
   const nb = options.nb ?? dense.map((stride) => stride * unit);
   if (nb.length !== 4 || nb.some((bytes) => !Number.isSafeInteger(bytes) || bytes < 0 || bytes % unit !== 0)) {
@@ -86,6 +80,19 @@ export function ggmlTensor<T extends GgmlType>(type: T, data: ArrayOf[T] | Array
     offset: offset / unit,
   });
   return ggmlFromTensor(tensor);
+}
+
+function checkType<T extends GgmlType>(type: T): T {
+  if (type !== 'f32' && type !== 'f16' && type !== 'i32')
+    refuse('DTYPE', 'ggml: type', 'f32, f16 or i32', type, 'ggml rotates no other type; bf16 goes through ropewalk itself.');
+  return type;
+}
+
+function fourDims(ne: readonly number[]): GgmlDims {
+  if (!Array.isArray(ne) || ne.length < 1 || ne.length > 4 || !ne.every((n) => Number.isSafeInteger(n) && n >= 0)) {
+    refuse('SHAPE', 'ggml: ne', 'one to four integers >= 0, fastest dimension first', ne);
+  }
+  return [...ne, 1, 1, 1].slice(0, 4) as unknown as GgmlDims;
 }
 
 /** Parameters of one ggml RoPE, under ggml's names. Float parameters are rounded to f32, as ggml stores them. */
@@ -113,54 +120,68 @@ export interface GgmlRopeParams {
   readonly tableDtype?: TableDtype;
 }
 
+/** What a dialect with ggml's parameters calls the operator and what differs in name. */
+export interface GgmlRopeWords {
+  readonly op: string;
+  readonly positions: string;
+  readonly freq_factors: string;
+  readonly ne0: string;
+  readonly ne2: string;
+}
+
+const GGML_WORDS: GgmlRopeWords = { op: 'ggml_rope', positions: 'b', freq_factors: 'c', ne0: 'ne0', ne2: 'ne2' };
+
 /**
  * Translates a ggml RoPE into a plan. Reads shapes and positions, never elements.
  *
  * @param p - the call
+ * @param words - for the messages of another dialect with these parameters (CANN); ggml's own unless given
  * @returns a plan for tensors `[ne3, ne2, ne1, ne0]`; positions are shared over the batch
- * @throws {RopewalkError} RANGE, SHAPE or UNSUPPORTED where ggml itself would assert, in its words
+ * @throws {RopewalkError} RANGE, SHAPE or UNSUPPORTED where ggml itself would assert, or would go on with NaN, in its words
  */
-export function ropePlanFromGgml(p: GgmlRopeParams): RopePlan {
+export function ropePlanFromGgml(p: GgmlRopeParams, words: GgmlRopeWords = GGML_WORDS): RopePlan {
   const f32 = Math.fround;
+  const { op } = words;
   const { n_dims, mode, n_offs = 0 } = p;
   const [ne0, , ne2] = p.ne;
-  const multi = checkMode(mode);
+  const multi = checkMode(mode, op);
   const vision = mode === GGML_ROPE_TYPE_VISION;
   if (!Number.isInteger(n_dims) || n_dims < 2 || n_dims % 2 !== 0 || n_dims > ne0) {
-    refuse('RANGE', 'ggml_rope: n_dims', `an even integer in [2, ne0=${ne0}]`, n_dims);
+    refuse('RANGE', `${op}: n_dims`, `an even integer in [2, ${words.ne0}=${ne0}]`, n_dims);
   }
-  if (vision && n_dims * 2 !== ne0) refuse('RANGE', 'ggml_rope: n_dims', `ne0 / 2 = ${ne0 / 2} in VISION mode`, n_dims);
+  if (vision && n_dims * 2 !== ne0) refuse('RANGE', `${op}: n_dims`, `${words.ne0} / 2 = ${ne0 / 2} in VISION mode`, n_dims);
   if (!Number.isInteger(n_offs) || n_offs < 0 || n_offs + n_dims > ne0) {
-    refuse('RANGE', 'ggml_rope: n_offs', `an integer in [0, ne0 - n_dims = ${ne0 - n_dims}]`, n_offs);
+    refuse('RANGE', `${op}: n_offs`, `an integer in [0, ${words.ne0} - n_dims = ${ne0 - n_dims}]`, n_offs);
   }
-  if (vision && n_offs !== 0) refuse('UNSUPPORTED', 'ggml_rope: n_offs', '0 in VISION mode', n_offs);
+  if (vision && n_offs !== 0) refuse('UNSUPPORTED', `${op}: n_offs`, '0 in VISION mode', n_offs);
   if (p.positions.length !== ne2 * (multi ? 4 : 1)) {
-    refuse('SHAPE', 'ggml_rope: b', multi ? `4 · ne2 = ${4 * ne2} positions, axis by axis` : `ne2 = ${ne2} positions`, p.positions.length);
+    const wanted = multi ? `4 · ${words.ne2} = ${4 * ne2} positions, axis by axis` : `${words.ne2} = ${ne2} positions`;
+    refuse('SHAPE', `${op}: ${words.positions}`, wanted, p.positions.length);
   }
-  const pairs = vision ? n_dims : n_dims / 2;
-  // ggml asserts only n_dims / 2 factors; its loop reads one for each pair, which in VISION mode is n_dims.
-  if (p.freq_factors && p.freq_factors.length < pairs) {
-    refuse('SHAPE', 'ggml_rope: c', `at least ${pairs} freq_factors, one for each pair`, p.freq_factors.length);
-  }
+  if (p.freq_factors) checkFactors(p.freq_factors, vision ? n_dims : n_dims / 2, `${op}: ${words.freq_factors}`);
   const finite = (
     name: 'freq_base' | 'freq_scale' | 'ext_factor' | 'attn_factor' | 'beta_fast' | 'beta_slow',
     fallback: number,
   ): number => {
     const value = f32(p[name] ?? fallback);
-    if (!Number.isFinite(value)) refuse('RANGE', `ggml_rope: ${name}`, 'a finite number', p[name]);
+    if (!Number.isFinite(value)) refuse('RANGE', `${op}: ${name}`, 'a finite number', p[name]);
     return value;
   };
   const freqScale = finite('freq_scale', 1);
-  if (!(freqScale > 0)) refuse('RANGE', 'ggml_rope: freq_scale', 'a number > 0', p.freq_scale);
+  if (!(freqScale > 0)) refuse('RANGE', `${op}: freq_scale`, 'a number > 0', p.freq_scale);
   const base = finite('freq_base', 10000);
-  if (!(base > 0)) refuse('RANGE', 'ggml_rope: freq_base', 'a number > 0', p.freq_base);
+  if (!(base > 0)) refuse('RANGE', `${op}: freq_base`, 'a number > 0', p.freq_base);
   const extFactor = finite('ext_factor', 0);
   const attnFactor = finite('attn_factor', 1);
   const betaFast = finite('beta_fast', 32);
   const betaSlow = finite('beta_slow', 1);
   const originalContext = p.n_ctx_orig ?? 0;
-  if (!Number.isInteger(originalContext) || originalContext < 0)
-    refuse('RANGE', 'ggml_rope: n_ctx_orig', 'an integer >= 0', originalContext);
+  if (!Number.isInteger(originalContext) || originalContext < 0) refuse('RANGE', `${op}: n_ctx_orig`, 'an integer >= 0', originalContext);
+  for (const [name, beta] of Object.entries({ beta_fast: betaFast, beta_slow: betaSlow })) {
+    // The ramp's edge is log(n_ctx_orig / beta): ggml would go on with NaN.
+    if (extFactor === 0 || beta > 0 || (beta === 0 && originalContext > 0)) continue;
+    refuse('RANGE', `${op}: ${name}`, 'a number > 0 where ext_factor is not 0', beta);
+  }
 
   const factor = 1 / freqScale;
   const yarn: RopeScaling = { kind: 'yarn', factor, originalContext, betaFast, betaSlow, extFactor, attnFactor };
@@ -170,7 +191,7 @@ export function ropePlanFromGgml(p: GgmlRopeParams): RopePlan {
     rotaryDim: vision ? ne0 : n_dims,
     rotaryOffset: n_offs,
     pairing: vision ? 'vision' : mode === GGML_ROPE_TYPE_NORMAL ? 'interleaved' : 'half',
-    ...(multi ? { axes: axesOf(mode, p.sections, ne0) } : {}),
+    ...(multi ? { axes: axesOf(p, words) } : {}),
     base,
     ...(extFactor === 0 ? { scaling: plain, attentionFactor: attnFactor } : { scaling: yarn }),
     ...(p.freq_factors ? { freqFactors: p.freq_factors } : {}),
@@ -181,7 +202,8 @@ export function ropePlanFromGgml(p: GgmlRopeParams): RopePlan {
   });
 }
 
-function checkMode(mode: number): boolean {
+/** Says whether a mode has four positions a token. */
+function checkMode(mode: number, op: string): boolean {
   switch (mode) {
     case GGML_ROPE_TYPE_NORMAL:
     case GGML_ROPE_TYPE_NEOX:
@@ -191,18 +213,28 @@ function checkMode(mode: number): boolean {
     case GGML_ROPE_TYPE_IMROPE:
       return true;
     default:
-      return refuse('UNSUPPORTED', 'ggml_rope: mode', '0 (NORMAL), 2 (NEOX), 8 (MROPE), 24 (VISION) or 40 (IMROPE)', mode);
+      return refuse('UNSUPPORTED', `${op}: mode`, '0 (NORMAL), 2 (NEOX), 8 (MROPE), 24 (VISION) or 40 (IMROPE)', mode);
   }
 }
 
-function axesOf(mode: number, sections: readonly number[] | undefined, ne0: number): RopeAxes {
-  if (!Array.isArray(sections) || sections.length !== 4)
-    refuse('SHAPE', 'ggml_rope: sections', 'four integers: pairs of t, h, w, e', sections);
+/** ggml asserts only n_dims / 2 factors; its loop reads one for each pair, which in VISION mode is n_dims. */
+function checkFactors(factors: Float32Array, pairs: number, where: string): void {
+  if (factors.length < pairs) refuse('SHAPE', where, `at least ${pairs} freq_factors, one for each pair`, factors.length);
+  for (let j = 0; j < pairs; j++) {
+    if (!Number.isFinite(factors[j]) || factors[j] === 0) refuse('RANGE', `${where}[${j}]`, 'a finite number other than 0', factors[j]);
+  }
+}
+
+function axesOf({ mode, sections, ne: [ne0] }: GgmlRopeParams, words: GgmlRopeWords): RopeAxes {
+  const where = `${words.op}: sections`;
+  if (!Array.isArray(sections) || sections.length !== 4 || !sections.every((n) => Number.isSafeInteger(n) && n >= 0)) {
+    refuse('SHAPE', where, 'four integers >= 0: pairs of t, h, w, e', sections);
+  }
   if (!(sections[0]! > 0 || sections[1]! > 0 || sections[2]! > 0)) {
-    refuse('RANGE', 'ggml_rope: sections', 'at least one pair for t, h or w', sections);
+    refuse('RANGE', where, 'at least one pair for t, h or w', sections);
   }
   const total = sections.reduce((sum, n) => sum + n, 0);
-  if (total > ne0) refuse('RANGE', 'ggml_rope: sections', `a sum of at most ne0=${ne0}`, sections);
+  if (total > ne0) refuse('RANGE', where, `a sum of at most ${words.ne0}=${ne0}`, sections);
   const rule = mode === GGML_ROPE_TYPE_VISION ? 'vision' : mode === GGML_ROPE_TYPE_IMROPE ? 'interleaved-ggml' : 'sections';
   return { rule, sections };
 }
@@ -213,6 +245,8 @@ export interface GgmlRopeExtras {
   readonly n_offs?: number;
   /** `ggml-f32` repeats ggml's own angle arithmetic; float64 unless given. */
   readonly recipe?: TableRecipe;
+  /** dtype of cos and sin; f32 unless given. */
+  readonly tableDtype?: TableDtype;
 }
 
 /** `ggml_rope(ctx, a, b, n_dims, mode)`: base 10000, nothing scaled. See {@link ropeExt}. */
@@ -312,7 +346,7 @@ export function ropeMultiBack<T extends 'f32' | 'f16'>(rw: Runner, ...args: Rope
   return runMulti(rw, args, 'backward', false);
 }
 
-type CallParams = Omit<GgmlRopeParams, 'ne' | 'positions' | 'freq_factors' | 'direction' | 'n_offs' | 'recipe'>;
+type CallParams = Omit<GgmlRopeParams, 'ne' | 'positions' | 'freq_factors' | 'direction' | 'n_offs' | 'recipe' | 'tableDtype'>;
 
 function runExt<T extends 'f32' | 'f16'>(
   rw: Runner,
@@ -340,7 +374,7 @@ function runMulti<T extends 'f32' | 'f16'>(
   inplace: boolean,
 ): GgmlTensor<T> {
   const [a, b, c, n_dims, sections, mode, n_ctx_orig, freq_base, freq_scale, ext_factor, attn_factor, beta_fast, beta_slow, extras] = args;
-  if (!checkMode(mode))
+  if (!checkMode(mode, 'ggml_rope_multi'))
     refuse('UNSUPPORTED', 'ggml_rope_multi: mode', '8 (MROPE), 24 (VISION) or 40 (IMROPE)', mode, 'Use ropeExt for modes 0 and 2.');
   const params = { n_dims, sections, mode, n_ctx_orig, freq_base, freq_scale, ext_factor, attn_factor, beta_fast, beta_slow };
   return run(rw, a, b, c, params, direction, inplace, extras);
@@ -356,44 +390,62 @@ function run<T extends 'f32' | 'f16'>(
   inplace: boolean,
   extras: GgmlRopeExtras = {},
 ): GgmlTensor<T> {
-  if (a.type !== 'f32' && a.type !== 'f16') refuse('DTYPE', 'ggml_rope: a', 'type f32 or f16', a.type);
-  if (b.type !== 'i32') refuse('DTYPE', 'ggml_rope: b', 'type i32', b.type);
-  if (b.ne[1] !== 1 || b.ne[2] !== 1 || b.ne[3] !== 1) refuse('SHAPE', 'ggml_rope: b', 'a vector', [...b.ne]);
-  if (c && c.type !== 'f32') refuse('DTYPE', 'ggml_rope: c', 'type f32', c.type);
+  const op = 'ggml_rope';
+  if (!a?.tensor) refuse('SHAPE', `${op}: a`, 'a ggml tensor, as ggmlTensor makes it', a);
+  if (!b?.tensor) refuse('SHAPE', `${op}: b`, 'a ggml tensor of positions, as ggmlTensor makes it', b);
+  if (a.type !== 'f32' && a.type !== 'f16') refuse('DTYPE', `${op}: a`, 'type f32 or f16', a.type);
+  if (b.type !== 'i32') refuse('DTYPE', `${op}: b`, 'type i32', b.type);
+  if (b.ne[1] !== 1 || b.ne[2] !== 1 || b.ne[3] !== 1) refuse('SHAPE', `${op}: b`, 'a vector', [...b.ne]);
+  if (c && c.type !== 'f32') refuse('DTYPE', `${op}: c`, 'type f32', c.type);
   if (a.ne[0] > 1 && a.nb[0] !== sizeBytes(a.type))
-    refuse('SHAPE', 'ggml_rope: a', `nb0 = ${sizeBytes(a.type)}: elements of a head side by side`, [...a.nb]);
+    refuse('SHAPE', `${op}: a`, `nb0 = ${sizeBytes(a.type)}: elements of a head side by side`, [...a.nb]);
+  const { n_offs = 0, recipe = 'float64', tableDtype = 'f32' } = extras;
   const plan = ropePlanFromGgml({
     ...params,
     ne: a.ne,
-    positions: Int32Array.from(readIntegers(b.tensor, 'ggml_rope: b')),
+    positions: Int32Array.from(readIntegers(b.tensor, `${op}: b`)),
     freq_factors: c ? readFactors(c) : undefined,
     direction,
-    ...extras,
+    n_offs,
+    recipe,
+    tableDtype,
   });
+  if (inplace) {
+    const others = [{ tensor: b.tensor, name: 'b', inPlace: false }, ...(c ? [{ tensor: c.tensor, name: 'c', inPlace: false }] : [])];
+    checkOutput(a.tensor, `${op}: a`, others);
+  }
   const out = inplace ? a.tensor : rw.allocate(a.type, a.tensor.shape);
   rw.run(bindRope(plan, a.tensor, out));
   return inplace ? a : ggmlFromTensor(out);
 }
 
+/** ggml asserts on c's ne0 and reads its first row: a matrix has no more factors than that. */
 function readFactors(c: GgmlTensor<'f32'>): Float32Array {
   hostOf(c.tensor, 'ggml_rope: c');
-  return c.tensor.read() as Float32Array;
+  const row = [0, 1, 2].reduce((tensor, d) => tensor.slice(d, 0, Math.min(1, tensor.shape[d]!)), c.tensor);
+  return row.read() as Float32Array;
 }
 
 /**
- * Describes a tensor of ours in ggml's terms.
+ * Describes a tensor of ours in ggml's terms, sharing its memory.
  *
- * @param tensor - one to four dimensions
+ * @param tensor - f32, f16 or i32, at most four dimensions, no negative strides; missing dimensions are put in front as 1
+ * @throws {RopewalkError} DTYPE or SHAPE, in ggml's words
  */
 export function ggmlFromTensor<T extends GgmlType>(tensor: Tensor<T>): GgmlTensor<T> {
-  const unit = sizeBytes(tensor.dtype);
+  const type = checkType(tensor.dtype);
+  const unit = sizeBytes(type);
+  if (tensor.rank > 4) refuse('SHAPE', 'ggml: ne', 'at most four dimensions', [...tensor.shape]);
   const ne = [...tensor.shape].reverse();
   const nb = [...tensor.strides].reverse().map((stride) => stride * unit);
+  if (nb.some((bytes) => bytes < 0)) refuse('SHAPE', 'ggml: nb', 'strides >= 0', nb);
   while (ne.length < 4) {
+    nb.push(ne.length === 0 ? unit : nb.at(-1)! * Math.max(1, ne.at(-1)!));
     ne.push(1);
-    nb.push(nb.at(-1) === undefined ? unit : nb.at(-1)! * Math.max(1, ne.at(-2)!));
   }
-  return Object.freeze({ type: tensor.dtype, ne: ne as unknown as GgmlDims, nb: nb as unknown as GgmlDims, tensor });
+  const strides = nb.map((bytes) => bytes / unit).reverse();
+  const four = tensor.rank === 4 ? tensor : new Tensor(tensor.storage, { shape: [...ne].reverse(), strides, offset: tensor.offset });
+  return Object.freeze({ type, ne: ne as unknown as GgmlDims, nb: nb as unknown as GgmlDims, tensor: four });
 }
 
 /**
@@ -403,5 +455,5 @@ export function ggmlFromTensor<T extends GgmlType>(tensor: Tensor<T>): GgmlTenso
  * @param ne - one to four dimensions, fastest first
  */
 export function ggmlZeros<T extends GgmlType>(type: T, ne: readonly number[]): GgmlTensor<T> {
-  return ggmlTensor(type, newArray(type, countElements(ne)), { ne });
+  return ggmlTensor(type, newArray(checkType(type), countElements(fourDims(ne))), { ne });
 }

@@ -1,17 +1,111 @@
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
 import { nmse } from '../../src/conformance/compare.js';
 import { type GgmlRopeParams, ropeByFormula } from '../../src/conformance/ggml-formula.js';
-import * as cann from '../../src/dialects/cann.js';
+import { walk } from '../../src/core/shape.js';
+import type { Tensor } from '../../src/core/tensor.js';
 import * as ggml from '../../src/dialects/ggml.js';
 import { referenceRunner } from '../../src/reference/index.js';
-import { suitePasses } from '../support/suites.js';
+import { suitePasses, VECTORS } from '../support/suites.js';
 import { f64Tensor, floats, seeded } from '../support/tensors.js';
 
 const rw = referenceRunner();
 
-describe('golden', () => suitePasses('ggml'));
+/** What these tests read of a case in vectors/ggml/manifest.json. */
+interface GoldenCase extends Omit<GgmlRopeParams, 'forward'> {
+  readonly name: string;
+  readonly type: 'f32' | 'f16';
+  readonly direction: 'forward' | 'backward';
+  readonly inplace: boolean;
+  readonly view: { readonly offset_bytes: number; readonly nb: number[]; readonly base_ne: number[] };
+  readonly files: Record<'x' | 'pos' | 'freq_factors' | 'out' | 'base_after', string | null>;
+  readonly check: { readonly nmse_vs_f64: number; readonly nmse_vs_f32_recurrence: number };
+}
+
+function golden(): GoldenCase[] {
+  return JSON.parse(readFileSync(join(VECTORS, 'ggml/manifest.json'), 'utf8')).cases;
+}
+
+/** Whether ggml's bits are a yardstick for its recipe, by whichever words the manifest uses. */
+function isForScoring(c: GoldenCase): boolean {
+  const { scored, for_scoring, not_for_scoring, note, notes } = c as unknown as Record<string, unknown>;
+  const words = JSON.stringify([note, notes]);
+  return scored !== false && for_scoring !== false && not_for_scoring !== true && !/not for scoring/i.test(words);
+}
+
+function bytesOf(file: string): ArrayBuffer {
+  return Uint8Array.from(readFileSync(join(VECTORS, 'ggml', file))).buffer;
+}
+
+function arrayOf(type: 'f32' | 'f16', file: string): Float32Array | Uint16Array {
+  return type === 'f32' ? new Float32Array(bytesOf(file)) : new Uint16Array(bytesOf(file));
+}
+
+/** The dialect's own function for a case, by ggml's name; ggml has no backward call that works in place. */
+function callGolden(c: GoldenCase, a: ggml.GgmlTensor<'f32' | 'f16'>, extras: ggml.GgmlRopeExtras): ggml.GgmlTensor {
+  const pos = new Int32Array(bytesOf(c.files.pos!));
+  const b = ggml.ggmlTensor('i32', pos, { ne: [pos.length] });
+  const factors = c.files.freq_factors && new Float32Array(bytesOf(c.files.freq_factors));
+  const f = factors ? ggml.ggmlTensor('f32', factors, { ne: [factors.length] }) : null;
+  const { n_ctx_orig, freq_base, freq_scale, ext_factor, attn_factor, beta_fast, beta_slow } = c;
+  const tail = [n_ctx_orig, freq_base, freq_scale, ext_factor, attn_factor, beta_fast, beta_slow, { n_offs: c.n_offs, ...extras }] as const;
+  const which = c.direction === 'backward' ? 2 : c.inplace ? 1 : 0;
+  if (c.mode >= 8) {
+    const multi = [ggml.ropeMulti, ggml.ropeMultiInplace, ggml.ropeMultiBack][which]!;
+    return multi(rw, a, b, f, c.n_dims, c.sections, c.mode, ...tail);
+  }
+  const ext = [ggml.ropeExt, ggml.ropeExtInplace, ggml.ropeExtBack][which]!;
+  return ext(rw, a, b, f, c.n_dims, c.mode, ...tail);
+}
+
+/** Runs a case through {@link callGolden}, and checks in place that it is `a` that comes back. */
+function runGolden(c: GoldenCase, extras: ggml.GgmlRopeExtras): { y: ggml.GgmlTensor; base: Float32Array | Uint16Array } {
+  const base = arrayOf(c.type, c.files.x!);
+  const a = ggml.ggmlTensor<'f32' | 'f16'>(c.type, base as never, { ne: c.ne, nb: c.view.nb, view_offs: c.view.offset_bytes });
+  const y = callGolden(c, a, extras);
+  assert.equal(y === a, c.inplace, c.name);
+  assert.deepEqual(y.ne, c.ne, c.name);
+  return { y, base };
+}
+
+describe('golden', () => {
+  suitePasses('ggml');
+
+  for (const recipe of ['float64', 'ggml-f32'] as const) {
+    test(`ggml's vectors through the dialect's own calls, ne and nb as in the manifest, recipe=${recipe}`, () => {
+      let count = 0;
+      for (const c of golden()) {
+        if (recipe === 'ggml-f32' && !isForScoring(c)) continue;
+        count++;
+        const want = ggml.ggmlTensor<'f32' | 'f16'>(c.type, arrayOf(c.type, c.files.out!) as never, { ne: c.ne });
+        const limit = recipe === 'ggml-f32' ? 1e-8 : 1e-7 + c.check.nmse_vs_f64;
+        const error = nmse(floats(runGolden(c, { recipe }).y.tensor), floats(want.tensor));
+        assert.ok(error <= limit, `${c.name}: NMSE ${error} > ${limit}`);
+      }
+      assert.ok(count >= 100, `${count} cases`);
+    });
+  }
+
+  test('in place on a view: every byte outside the view is as ggml left it', () => {
+    const cases = golden().filter((c) => c.files.base_after);
+    assert.ok(cases.length >= 3, `${cases.length} cases`);
+    for (const c of cases) {
+      const { y, base } = runGolden(c, { recipe: 'ggml-f32' });
+      const after = arrayOf(c.type, c.files.base_after!);
+      const inside = new Uint8Array(base.length);
+      walk(y.tensor, (at) => {
+        inside[at] = 1;
+      });
+      const bits = (array: Float32Array | Uint16Array) => (array instanceof Uint16Array ? array : new Uint32Array(array.buffer));
+      const [got, want] = [bits(base), bits(after)];
+      assert.ok(inside.includes(0), `${c.name} has room outside its view`);
+      for (const [at, value] of got.entries()) if (!inside[at]) assert.equal(value, want[at], `${c.name}: element ${at}`);
+    }
+  });
+});
 
 /** A random call: parameters, data and positions. */
 const call = fc
@@ -95,24 +189,6 @@ describe('properties', () => {
     );
   });
 
-  test('cann: the same call in [B, S, N, D] gives the same bits', () => {
-    fc.assert(
-      fc.property(call, (one) => {
-        const { params: p, pos, x, factors } = one;
-        if (p.n_offs !== 0) return;
-        const src0 = f64Tensor(x, [p.ne[3], p.ne[2], p.ne[1], p.ne[0]], 'f32') as ReturnType<typeof f64Tensor> & { dtype: 'f32' };
-        const dst = cann.rope(rw, {
-          ...p,
-          src0: src0 as never,
-          pos: ggml.ggmlTensor('i32', pos, { ne: [pos.length] }).tensor.view([pos.length]),
-          ...(factors ? { freq_factors: f64Tensor(factors, [factors.length], 'f32') as never } : {}),
-        });
-        assert.deepEqual(floats(dst), runGgml(one));
-      }),
-      seeded,
-    );
-  });
-
   test('views by nb in bytes: rows apart, heads and tokens exchanged', () => {
     const room = Float32Array.from({ length: 200 }, (_, i) => i);
     const view = ggml.ggmlTensor('f32', room, { ne: [4, 2, 3], nb: [4, 96, 32, 4], view_offs: 16 });
@@ -132,6 +208,47 @@ describe('properties', () => {
     );
   });
 
+  test('tensors of ours with fewer dimensions are ggml tensors too, over the same memory', () => {
+    const b = ggml.ggmlTensor('i32', Int32Array.of(3), { ne: [1] });
+    const want = floats(ggml.rope(rw, ggml.ggmlTensor('f32', Float32Array.of(1, 2, 3, 4), { ne: [4] }), b, 4, 2).tensor);
+    for (const shape of [[4], [1, 4], [1, 1, 4], [1, 1, 1, 4]]) {
+      const ours = f64Tensor([1, 2, 3, 4], shape, 'f32') as Tensor<'f32'>;
+      const a = ggml.ggmlFromTensor(ours);
+      assert.deepEqual(
+        [a.ne, a.nb, a.tensor.shape],
+        [
+          [4, 1, 1, 1],
+          [4, 16, 16, 16],
+          [1, 1, 1, 4],
+        ],
+      );
+      assert.deepEqual(floats(ggml.rope(rw, a, b, 4, 2).tensor), want);
+      ggml.ropeInplace(rw, a, b, 4, 2);
+      assert.deepEqual(floats(ours), want);
+    }
+  });
+
+  test('extras carry n_offs, recipe and tableDtype and nothing else', () => {
+    const a = ggml.ggmlTensor('f32', Float32Array.of(1, 2, 3, 4), { ne: [4] });
+    const b = ggml.ggmlTensor('i32', Int32Array.of(3), { ne: [1] });
+    const plain = floats(ggml.rope(rw, a, b, 4, 2).tensor);
+    const spoilt = { positions: Int32Array.of(0), direction: 'backward', ne: [2, 2, 1, 1] } as ggml.GgmlRopeExtras;
+    assert.deepEqual(floats(ggml.rope(rw, a, b, 4, 2, spoilt).tensor), plain);
+    const params = { ne: a.ne, n_dims: 4, mode: 2, positions: Int32Array.of(3) };
+    assert.ok(ggml.ropePlanFromGgml(params).table.cos instanceof Float32Array);
+    assert.ok(ggml.ropePlanFromGgml({ ...params, tableDtype: 'f64' }).table.cos instanceof Float64Array);
+    // With f64 tables the one rounding left is the store's; f32 tables must differ somewhere, or this would prove nothing.
+    let differ = 0;
+    for (let position = 1; position <= 40; position++) {
+      const at = ggml.ggmlTensor('i32', Int32Array.of(position), { ne: [1] });
+      const [c, s] = [Math.cos(position), Math.sin(position)];
+      const exact = floats(ggml.rope(rw, a, at, 2, 2, { tableDtype: 'f64' }).tensor);
+      assert.deepEqual([...exact], [Math.fround(c - 2 * s), Math.fround(s + 2 * c), 3, 4], `position ${position}`);
+      if (floats(ggml.rope(rw, a, at, 2, 2).tensor).some((value, i) => value !== exact[i])) differ++;
+    }
+    assert.ok(differ > 0);
+  });
+
   test('f16 is rotated wide and rounded once', () => {
     const a = ggml.ggmlTensor('f16', Uint16Array.of(0x3c00, 0x4000), { ne: [2] });
     const y = ggml.rope(rw, a, ggml.ggmlTensor('i32', Int32Array.of(1), { ne: [1] }), 2, 0);
@@ -141,33 +258,9 @@ describe('properties', () => {
   });
 });
 
-describe('aclnnRotaryPositionEmbedding', () => {
-  const x = f64Tensor([1, 2, 3, 4], [1, 1, 1, 4], 'f32') as never;
-  const table = (...values: number[]) => f64Tensor(values, [1, 1, 1, 4], 'f32') as never;
-  const run = (mode: number, cos: number[], sin: number[]) => [
-    ...floats(cann.aclnnRotaryPositionEmbedding(rw, x, table(...cos), table(...sin), mode)),
-  ];
-  test('four modes, by hand', () => {
-    // A quarter turn of pair 0 and none of pair 1: (x0, x1) → (−x1, x0).
-    assert.deepEqual(run(0, [0, 1, 0, 1], [1, 0, 1, 0]), [-3, 2, 1, 4]);
-    assert.deepEqual(run(1, [0, 0, 1, 1], [1, 1, 0, 0]), [-2, 1, 3, 4]);
-    assert.deepEqual(run(2, [0, 0, 1, 1], [1, 1, 0, 0]), [-2, 1, 3, 4]);
-    assert.deepEqual(run(3, [0, 1, 0, 1], [1, 0, 1, 0]), [-2, 3, 1, 4]);
-  });
-  test('refusals', () => {
-    assert.throws(() => run(0, [0, 1, 0.5, 1], [1, 0, 1, 0]), {
-      code: 'UNSUPPORTED',
-      message: /cos: expected the same value at both places of a pair, got \[0, 0\.5\]\. A table like that scales and shears/,
-    });
-    assert.throws(() => run(4, [0, 1, 0, 1], [1, 0, 1, 0]), {
-      code: 'UNSUPPORTED',
-      message: /mode: expected 0 \(half\), 1 \(interleave\)/,
-    });
-  });
-});
-
 describe('refusals', () => {
   const b = ggml.ggmlTensor('i32', Int32Array.of(0, 1), { ne: [2] });
+  const one = ggml.ggmlTensor('i32', Int32Array.of(1), { ne: [1] });
   const a = ggml.ggmlZeros('f32', [80, 1, 2]);
   const ext = (n_dims: number, mode: number, freq_scale = 1, extras = {}) =>
     ggml.ropeExt(rw, a, b, null, n_dims, mode, 0, 10000, freq_scale, 0, 1, 32, 1, extras);
@@ -217,6 +310,65 @@ describe('refusals', () => {
       'SHAPE',
       /c: expected at least 40 freq_factors, one for each pair, got 39/,
     ],
+    [
+      'a matrix of factors has its first row only',
+      () => ggml.ropeExt(rw, a, b, ggml.ggmlZeros('f32', [10, 4]), 80, 2, 0, 10000, 1, 0, 1, 32, 1),
+      'SHAPE',
+      /c: expected at least 40 freq_factors, one for each pair, got 10/,
+    ],
+    [
+      'factor 0',
+      () => ggml.ropeExt(rw, a, b, ggml.ggmlZeros('f32', [40]), 80, 2, 0, 10000, 1, 0, 1, 32, 1),
+      'RANGE',
+      /ggml_rope: c\[0\]: expected a finite number other than 0, got 0/,
+    ],
+    [
+      'no positions',
+      () => ggml.rope(rw, a, null as never, 80, 2),
+      'SHAPE',
+      /b: expected a ggml tensor of positions, as ggmlTensor makes it/,
+    ],
+    [
+      'a negative section',
+      () => ggml.ropeMulti(rw, a, ggml.ggmlZeros('i32', [8]), null, 80, [-1, 20, 20, 1], 8, 0, 10000, 1, 0, 1, 32, 1),
+      'SHAPE',
+      /ggml_rope: sections: expected four integers >= 0: pairs of t, h, w, e, got \[-1, 20, 20, 1\]/,
+    ],
+    [
+      'YaRN with a negative beta would be NaN',
+      () => ggml.ropeExt(rw, a, b, null, 80, 2, 4096, 10000, 0.25, 1, 1, -32, 1),
+      'RANGE',
+      /beta_fast: expected a number > 0 where ext_factor is not 0, got -32/,
+    ],
+    [
+      'YaRN with beta 0 and no context would be NaN',
+      () => ggml.ropeExt(rw, a, b, null, 80, 2, 0, 10000, 0.25, 1, 1, 32, 0),
+      'RANGE',
+      /beta_slow: expected a number > 0 where ext_factor is not 0, got 0/,
+    ],
+    [
+      'in place over its own positions',
+      () => {
+        const memory = new ArrayBuffer(16);
+        const x = ggml.ggmlTensor('f32', new Float32Array(memory), { ne: [4] });
+        ggml.ropeInplace(rw, x, ggml.ggmlTensor('i32', new Int32Array(memory, 0, 1), { ne: [1] }), 4, 2);
+      },
+      'ALIAS',
+      /ggml_rope: a: expected memory apart from b/,
+    ],
+    [
+      'in place where heads share elements',
+      () => ggml.ropeInplace(rw, ggml.ggmlTensor('f32', new Float32Array(8), { ne: [4, 2, 1], nb: [4, 8, 32, 32] }), one, 4, 2),
+      'ALIAS',
+      /ggml_rope: a: expected a tensor whose elements are distinct/,
+    ],
+    [
+      'five dimensions',
+      () => ggml.ggmlFromTensor(f64Tensor([1, 2], [1, 1, 1, 1, 2], 'f32') as Tensor<'f32'>),
+      'SHAPE',
+      /ggml: ne: expected at most four dimensions/,
+    ],
+    ['zeros of a negative dimension', () => ggml.ggmlZeros('f32', [-1]), 'SHAPE', /ggml: ne: expected one to four integers >= 0/],
     ['a matrix of positions', () => ggml.rope(rw, a, ggml.ggmlZeros('i32', [1, 2]), 80, 2), 'SHAPE', /b: expected a vector/],
     [
       'nb that is no multiple',
@@ -236,18 +388,22 @@ describe('refusals', () => {
       'DTYPE',
       /ggml rotates no other type; bf16 goes through ropewalk itself\./,
     ],
-    [
-      'cann: three dimensions',
-      () => cann.rope(rw, { src0: f64Tensor([1, 2], [1, 1, 2], 'f32') } as never),
-      'SHAPE',
-      /cann_rope: src0: expected \[B, S, N, D\]/,
-    ],
   ];
   for (const [name, run, code, message] of cases) test(name, () => void assert.throws(run, { code, message }));
+
+  test('a beta that is not used is not refused', () => {
+    for (const beta of [0, -1]) assert.doesNotThrow(() => ggml.ropeExt(rw, a, b, null, 80, 2, 0, 10000, 0.25, 0, 1, beta, beta));
+    assert.doesNotThrow(() => ggml.ropeExt(rw, a, b, null, 80, 2, 4096, 10000, 0.25, 1, 1, 32, 0));
+  });
+
+  test('nothing is written before a call is refused', () => {
+    const x = ggml.ggmlTensor('f32', Float32Array.of(1, 2, 3, 4), { ne: [4] });
+    assert.throws(() => ggml.ropeExtInplace(rw, x, one, ggml.ggmlZeros('f32', [2]), 4, 2, 0, 10000, 1, 0, 1, 32, 1), { code: 'RANGE' });
+    assert.deepEqual([...floats(x.tensor)], [1, 2, 3, 4]);
+  });
 });
 
 // The formula itself is a witness only while it shares nothing with the engine.
-test('the second witness imports nothing', async () => {
-  const { readFileSync } = await import('node:fs');
+test('the second witness imports nothing', () => {
   assert.doesNotMatch(readFileSync(new URL('../../src/conformance/ggml-formula.ts', import.meta.url), 'utf8'), /^import/m);
 });

@@ -234,6 +234,11 @@ function checkScaling(scaling: RopeScaling, pairs: number, op: string): void {
         const value = scaling[name];
         if (value !== undefined && !Number.isFinite(value)) refuse('RANGE', `${at}.${name}`, 'a finite number', value);
       }
+      for (const name of ['betaFast', 'betaSlow'] as const) {
+        // log(originalContext / beta) would be NaN.
+        if (scaling[name]! < 0 || (scaling[name] === 0 && scaling.originalContext === 0))
+          refuse('RANGE', `${at}.${name}`, 'a number > 0', scaling[name]);
+      }
       return;
     case 'longrope':
       positive(scaling.originalContext, `${at}.original_context`);
