@@ -38,14 +38,11 @@ export function ggmlVectorCases(folder: VectorFolder, manifest: Fields): Conform
 
 /**
  * Some cases show where ggml itself is arbitrary, and then its bits are no yardstick for the recipe. The manifest says so by a
- * field about scoring, in words, or by its own emulation of the recurrence being further off than ours may be.
+ * field about scoring, or in words.
  */
 function isForScoring(fields: Fields): boolean {
   for (const key of fields.keys()) if (/scor/i.test(key) && fields.raw(key) === /not|un|skip|exclud/i.test(key)) return false;
-  if (/not (for )?scor/i.test(JSON.stringify([fields.raw('note'), fields.raw('notes'), fields.raw('scoring'), fields.raw('check')])))
-    return false;
-  const check = fields.object('check');
-  return !check.has('nmse_vs_f32_recurrence') || check.number('nmse_vs_f32_recurrence') <= RECIPE_NMSE_LIMIT;
+  return !/not (for )?scor/i.test(JSON.stringify([fields.raw('note'), fields.raw('notes'), fields.raw('scoring'), fields.raw('check')]));
 }
 
 function labelOf(f: Fields, recipe: TableRecipe): string {
