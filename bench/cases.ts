@@ -1,0 +1,613 @@
+/**
+ * What is measured: each case says how to prepare it, how to check it, what it moves and computes, and what peers are asked.
+ *
+ * @module
+ */
+import { type ArrayOf, type FloatDtype, sizeBytes, storeNumber, Tensor } from '../src/core/index.js';
+import type { Ropewalk } from '../src/ropewalk.js';
+import { type Agreement, agreement, quantisedWeight, randomArray } from './data.js';
+import { place, placeQuantised, release } from './library.js';
+import type { Contender } from './measure.js';
+import type { GraphTensor, PeerGraph } from './peers/graph.js';
+import { plainRope } from './plain-rope.js';
+
+/** What a case is judged by. */
+export type Rate = 'GB/s' | 'GFLOP/s' | 'ns/entry';
+
+/** A case before anything is allocated. */
+export interface BenchCase {
+  /** Reproduces the case: it seeds the data too. */
+  readonly label: string;
+  /** Short name for the picture; cases without one are not drawn. */
+  readonly point?: string;
+  readonly group: 'operators' | 'scaling';
+  readonly rate: Rate;
+  readonly dtype: FloatDtype;
+  prepare(libraries: Libraries): PreparedCase;
+}
+
+/** Where a case runs, and who judges it. */
+export interface Libraries {
+  readonly rw: Ropewalk;
+  /** float64, on host memory. */
+  readonly oracle: Ropewalk;
+}
+
+/** A case that is ready to run. */
+export interface PreparedCase {
+  readonly ours: Contender;
+  /** Bytes that must be read and written at least, each once. */
+  readonly bytes: number;
+  /** Additions, multiplications, divisions, roots and exponentials, each counted as one. */
+  readonly flops: number;
+  /** Results: elements of the output, entries of a table. */
+  readonly elements: number;
+  /** The output; undefined where no peer computes the same. */
+  readonly output?: Tensor<FloatDtype>;
+  /** Runs once and compares with float64. @throws Error when the result is wrong */
+  check(): Agreement;
+  /** The same in plain TypeScript. */
+  readonly plain?: Contender;
+  /** Ways for ONNX Runtime to compute the same; built only when a peer is there. */
+  graphs?(): readonly PeerGraph[];
+  dispose(): void;
+}
+
+/**
+ * Lists all cases.
+ *
+ * @param quick - small shapes, which the float64 reference runs in milliseconds
+ */
+export function allCases(quick: boolean): readonly BenchCase[] {
+  const pick = <T>(full: T, small: T): T => (quick ? small : full);
+  const rows = pick(512, 4);
+  const width = pick(4096, 64);
+  return [
+    ...pick([1, 512, 4096], [1, 5]).flatMap((tokens) =>
+      (['f32', 'f16', 'bf16'] as const).flatMap((dtype) =>
+        (['half', 'interleaved'] as const).map((pairing) =>
+          ropeCase({ tokens, heads: pick(32, 2), headDim: pick(128, 16), dtype, pairing, group: 'operators' }),
+        ),
+      ),
+    ),
+    ropeTableCase(pick(4096, 8), pick(128, 16)),
+    rmsNormCase(rows, width),
+    addCase(rows, width),
+    swigluCase(rows, width),
+    linearCase(pick(512, 3), pick(2048, 32), pick(2048, 32), 'f32'),
+    linearCase(1, pick(4096, 32), pick(4096, 64), 'f32'),
+    linearCase(1, pick(4096, 32), pick(4096, 64), 'bf16'),
+    quantisedLinearCase('q8_0', pick(4096, 32), pick(4096, 64)),
+    quantisedLinearCase('q4_0', pick(4096, 32), pick(4096, 64)),
+    attentionCase({ queries: 1, keys: pick(512, 7), heads: pick(32, 4), kvHeads: pick(8, 2), headDim: pick(128, 16) }),
+    attentionCase({ queries: pick(512, 7), keys: pick(512, 7), heads: pick(32, 4), kvHeads: pick(8, 2), headDim: pick(128, 16) }),
+    ...pick([1, 8, 64, 512, 4096, 32_768, 131_072], [1, 8]).map((tokens) => scaled({ tokens, heads: 4, headDim: 64 })),
+    ...pick([1, 2, 4, 8, 16, 32, 64], [1, 2]).map((heads) => scaled({ tokens: pick(512, 2), heads, headDim: 128 })),
+    ...pick([32, 64, 128, 256], [32]).map((headDim) => scaled({ tokens: pick(512, 2), heads: 8, headDim })),
+  ];
+}
+
+interface RopeShape {
+  readonly tokens: number;
+  readonly heads: number;
+  readonly headDim: number;
+}
+
+function scaled(shape: RopeShape): BenchCase {
+  return ropeCase({ ...shape, dtype: 'f32', pairing: 'half', group: 'scaling' });
+}
+
+const ROPE_BASE = 10_000;
+
+function ropeCase(
+  options: RopeShape & { dtype: 'f32' | 'f16' | 'bf16'; pairing: 'half' | 'interleaved'; group: 'operators' | 'scaling' },
+): BenchCase {
+  const { tokens, heads, headDim, dtype, pairing, group } = options;
+  const label =
+    group === 'scaling'
+      ? `rope scaling tokens=${tokens} heads=${heads} head_dim=${headDim}`
+      : `rope ${dtype} ${pairing} ${tokens}x${heads}x${headDim}`;
+  const shape = [tokens, heads, headDim];
+  return {
+    label,
+    ...(group === 'operators' && pairing === 'half' && tokens > 1 && { point: `rope ${dtype} ${tokens}` }),
+    group,
+    rate: 'GB/s',
+    dtype,
+    prepare({ rw, oracle }) {
+      const data = randomArray(label, dtype, tokens * heads * headDim);
+      const x = place(rw, data, dtype, shape);
+      const out = rw.allocate(dtype, shape);
+      const plan = rw.planRope({ headDim, pairing, base: ROPE_BASE, positions: 0, seqLen: tokens });
+      const { cos, sin } = plan.table as { cos: Float32Array; sin: Float32Array };
+      const elements = data.length;
+      return {
+        ours: { name: 'ropewalk', call: () => rw.rope(x, plan, { out }), sink: () => out.storage.host?.[out.offset] ?? 0 },
+        bytes: 2 * elements * sizeBytes(dtype) + 2 * cos.byteLength,
+        flops: 3 * elements, // a pair: four multiplications, an addition, a subtraction
+        elements,
+        output: out,
+        check() {
+          rw.rope(x, plan, { out });
+          const some = Array.from({ length: tokens }, (_, token) => token).filter((token) => token < 4 || token >= tokens - 4);
+          const got = some.map((token) => numbersOf(out.slice(0, token, token + 1)));
+          const want = some.map((token) =>
+            numbersOf(oracle.rope(copyFor(oracle, x.slice(0, token, token + 1)), [token], { pairing, base: ROPE_BASE })),
+          );
+          return agreement(joined(got), joined(want), dtype, label);
+        },
+        ...(dtype === 'f32' && { plain: plainContender(data as Float32Array, cos, sin, heads, headDim, pairing) }),
+        ...(group === 'operators' && { graphs: () => ropeGraphs(options, data, cos, sin) }),
+        dispose: () => release(x, out),
+      };
+    },
+  };
+}
+
+function plainContender(
+  x: Float32Array,
+  cos: Float32Array,
+  sin: Float32Array,
+  heads: number,
+  headDim: number,
+  pairing: 'half' | 'interleaved',
+): Contender {
+  const y = new Float32Array(x.length);
+  return { name: 'plain', call: () => plainRope(y, x, cos, sin, heads, headDim, pairing), sink: () => y[0]! };
+}
+
+function ropeGraphs(
+  { tokens, heads, headDim, dtype, pairing }: RopeShape & { dtype: FloatDtype; pairing: 'half' | 'interleaved' },
+  data: ArrayOf['f32'] | ArrayOf['f16'],
+  cos: Float32Array,
+  sin: Float32Array,
+): readonly PeerGraph[] {
+  const dims = [1, tokens, heads * headDim];
+  const x: GraphTensor = { name: 'x', dtype, dims, data };
+  const positions: GraphTensor = {
+    name: 'positions',
+    dtype: 'i64',
+    dims: [1, tokens],
+    data: BigInt64Array.from(data.subarray(0, tokens), () => 0n),
+  };
+  for (let token = 0; token < tokens; token++) (positions.data as BigInt64Array)[token] = BigInt(token);
+  const constants = (['cos', 'sin'] as const).map((name): GraphTensor => {
+    const table = name === 'cos' ? cos : sin;
+    return { name, dtype, dims: [tokens, headDim / 2], data: rounded(table, dtype) };
+  });
+  const common = {
+    inputs: [x, positions],
+    constants,
+    output: { name: 'y', dtype, dims },
+  };
+  const attributes = { interleaved: pairing === 'interleaved' ? 1 : 0, num_heads: heads };
+  return [
+    {
+      ...common,
+      name: 'RotaryEmbedding',
+      nodes: [{ op: 'RotaryEmbedding', inputs: ['x', 'cos', 'sin', 'positions'], outputs: ['y'], attributes }],
+    },
+    {
+      ...common,
+      name: 'com.microsoft.RotaryEmbedding',
+      nodes: [{ op: 'RotaryEmbedding', domain: 'com.microsoft', inputs: ['x', 'positions', 'cos', 'sin'], outputs: ['y'], attributes }],
+    },
+  ];
+}
+
+function ropeTableCase(tokens: number, headDim: number): BenchCase {
+  const label = `rope table ${tokens}x${headDim / 2}`;
+  return {
+    label,
+    group: 'operators',
+    rate: 'ns/entry',
+    dtype: 'f32',
+    prepare({ rw }) {
+      const build = () => rw.planRope({ headDim, pairing: 'half', base: ROPE_BASE, positions: 0, seqLen: tokens });
+      const pairs = headDim / 2;
+      let last = build();
+      return {
+        ours: {
+          name: 'ropewalk',
+          call: () => {
+            last = build();
+          },
+          sink: () => last.table.cos[0]!,
+        },
+        bytes: tokens * pairs * 8,
+        flops: 3 * tokens * pairs,
+        elements: tokens * pairs,
+        check() {
+          const { cos, sin } = build().table;
+          const want = new Float64Array(2 * tokens * pairs);
+          for (let token = 0; token < tokens; token++) {
+            for (let j = 0; j < pairs; j++) {
+              const angle = token * ROPE_BASE ** ((-2 * j) / headDim);
+              want[token * pairs + j] = Math.cos(angle);
+              want[tokens * pairs + token * pairs + j] = Math.sin(angle);
+            }
+          }
+          return agreement(joined([cos, sin]), want, 'f32', label);
+        },
+        dispose() {},
+      };
+    },
+  };
+}
+
+const EPSILON = 1e-5;
+
+function rmsNormCase(rows: number, width: number): BenchCase {
+  const label = `rms_norm f32 ${rows}x${width}`;
+  return {
+    label,
+    point: 'rms_norm',
+    group: 'operators',
+    rate: 'GB/s',
+    dtype: 'f32',
+    prepare({ rw, oracle }) {
+      const data = randomArray(label, 'f32', rows * width);
+      const scales = randomArray(`${label} weight`, 'f32', width);
+      const x = place(rw, data, 'f32', [rows, width]);
+      const weight = place(rw, scales, 'f32', [width]);
+      const out = rw.allocate('f32', [rows, width]);
+      const common = {
+        inputs: [{ name: 'x', dtype: 'f32', dims: [rows, width], data }],
+        constants: [{ name: 'weight', dtype: 'f32', dims: [width], data: scales }],
+        output: { name: 'y', dtype: 'f32', dims: [rows, width] },
+      } as const;
+      const node = { inputs: ['x', 'weight'], outputs: ['y'], attributes: { epsilon: EPSILON } };
+      return {
+        ours: { name: 'ropewalk', call: () => rw.rmsNorm(x, weight, { eps: EPSILON, out }), sink: () => firstOf(out) },
+        bytes: 2 * data.byteLength + scales.byteLength,
+        flops: 4 * rows * width, // square, sum, scale, weight
+        elements: rows * width,
+        output: out,
+        check() {
+          rw.rmsNorm(x, weight, { eps: EPSILON, out });
+          const want = oracle.rmsNorm(copyFor(oracle, outerRows(x)), copyFor(oracle, weight), { eps: EPSILON });
+          return agreement(numbersOf(outerRows(out)), numbersOf(want), 'f32', label);
+        },
+        graphs: () => [
+          { ...common, name: 'RMSNormalization', nodes: [{ ...node, op: 'RMSNormalization' }] },
+          { ...common, name: 'SimplifiedLayerNormalization', nodes: [{ ...node, op: 'SimplifiedLayerNormalization' }] },
+        ],
+        dispose: () => release(x, weight, out),
+      };
+    },
+  };
+}
+
+/** Cases with two inputs and an output of one shape. */
+function pairwiseCase(options: {
+  readonly operator: 'add' | 'swiglu';
+  readonly rows: number;
+  readonly width: number;
+  readonly flopsAnElement: number;
+  readonly graph: Pick<PeerGraph, 'name' | 'nodes'>;
+}): BenchCase {
+  const { operator, rows, width } = options;
+  const label = `${operator} f32 ${rows}x${width}`;
+  const shape = [rows, width];
+  return {
+    label,
+    point: operator,
+    group: 'operators',
+    rate: 'GB/s',
+    dtype: 'f32',
+    prepare({ rw, oracle }) {
+      const first = randomArray(`${label} a`, 'f32', rows * width);
+      const second = randomArray(`${label} b`, 'f32', rows * width);
+      const a = place(rw, first, 'f32', shape);
+      const b = place(rw, second, 'f32', shape);
+      const out = rw.allocate('f32', shape);
+      const call = operator === 'add' ? () => rw.add(a, b, { out }) : () => rw.swiglu(a, b, { out });
+      return {
+        ours: { name: 'ropewalk', call, sink: () => firstOf(out) },
+        bytes: 3 * first.byteLength,
+        flops: options.flopsAnElement * rows * width,
+        elements: rows * width,
+        output: out,
+        check() {
+          call();
+          const [p, q] = [copyFor(oracle, outerRows(a)), copyFor(oracle, outerRows(b))];
+          const want = operator === 'add' ? oracle.add(p, q) : oracle.swiglu(p, q);
+          return agreement(numbersOf(outerRows(out)), numbersOf(want), 'f32', label);
+        },
+        graphs: () => [
+          {
+            ...options.graph,
+            inputs: [
+              { name: 'a', dtype: 'f32', dims: shape, data: first },
+              { name: 'b', dtype: 'f32', dims: shape, data: second },
+            ],
+            output: { name: 'y', dtype: 'f32', dims: shape },
+          },
+        ],
+        dispose: () => release(a, b, out),
+      };
+    },
+  };
+}
+
+function addCase(rows: number, width: number): BenchCase {
+  const graph = { name: 'Add', nodes: [{ op: 'Add', inputs: ['a', 'b'], outputs: ['y'] }] };
+  return pairwiseCase({ operator: 'add', rows, width, flopsAnElement: 1, graph });
+}
+
+function swigluCase(rows: number, width: number): BenchCase {
+  const graph = {
+    name: 'Sigmoid, Mul, Mul',
+    nodes: [
+      { op: 'Sigmoid', inputs: ['a'], outputs: ['sigmoid'] },
+      { op: 'Mul', inputs: ['a', 'sigmoid'], outputs: ['silu'] },
+      { op: 'Mul', inputs: ['silu', 'b'], outputs: ['y'] },
+    ],
+  };
+  return pairwiseCase({ operator: 'swiglu', rows, width, flopsAnElement: 4, graph }); // exp, 1 +, /, ·
+}
+
+function linearCase(m: number, n: number, k: number, dtype: 'f32' | 'bf16'): BenchCase {
+  const label = `linear ${dtype} ${m}x${n}x${k}`;
+  return {
+    label,
+    point: `linear ${dtype} m=${m}`,
+    group: 'operators',
+    rate: m === 1 ? 'GB/s' : 'GFLOP/s',
+    dtype,
+    prepare({ rw, oracle }) {
+      const data = randomArray(`${label} x`, dtype, m * k);
+      const weights = randomArray(`${label} weight`, dtype, n * k);
+      const x = place(rw, data, dtype, [m, k]);
+      const weight = place(rw, weights, dtype, [n, k]);
+      const out = rw.allocate(dtype, [m, n]);
+      return {
+        ours: { name: 'ropewalk', call: () => rw.linear(x, weight, { out }), sink: () => firstOf(out) },
+        bytes: (m * k + n * k + m * n) * sizeBytes(dtype),
+        flops: 2 * m * n * k,
+        elements: m * n,
+        output: out,
+        check() {
+          rw.linear(x, weight, { out });
+          const columns = [0, Math.floor(n / 2), n - 1];
+          const got = columns.map((c) => numbersOf(outerRows(out).slice(1, c, c + 1)));
+          const want = columns.map((c) =>
+            numbersOf(oracle.linear(copyFor(oracle, outerRows(x)), copyFor(oracle, weight.slice(0, c, c + 1)))),
+          );
+          return agreement(joined(got), joined(want), dtype, label);
+        },
+        graphs: () => [
+          {
+            name: 'MatMul',
+            nodes: [{ op: 'MatMul', inputs: ['x', 'weight'], outputs: ['y'] }],
+            inputs: [{ name: 'x', dtype, dims: [m, k], data }],
+            constants: [{ name: 'weight', dtype, dims: [k, n], data: transposed(weights, n, k) }],
+            output: { name: 'y', dtype, dims: [m, n] },
+          },
+        ],
+        dispose: () => release(x, weight, out),
+      };
+    },
+  };
+}
+
+function quantisedLinearCase(kind: 'q8_0' | 'q4_0', n: number, k: number): BenchCase {
+  const label = `linear ${kind} 1x${n}x${k}`;
+  return {
+    label,
+    point: `linear ${kind} m=1`,
+    group: 'operators',
+    rate: 'GB/s',
+    dtype: 'f32',
+    prepare({ rw, oracle }) {
+      const data = randomArray(`${label} x`, 'f32', k);
+      const quantised = quantisedWeight(kind, n, k);
+      const weight = placeQuantised(rw, kind, quantised.bytes, [n, k]);
+      const x = place(rw, data, 'f32', [1, k]);
+      const out = rw.allocate('f32', [1, n]);
+      const graph = (accuracyLevel: number): PeerGraph => ({
+        name: `com.microsoft.MatMulNBits accuracy_level=${accuracyLevel}`,
+        nodes: [
+          {
+            op: 'MatMulNBits',
+            domain: 'com.microsoft',
+            inputs: ['x', 'quants', 'scales'],
+            outputs: ['y'],
+            attributes: { K: k, N: n, bits: kind === 'q8_0' ? 8 : 4, block_size: 32, accuracy_level: accuracyLevel },
+          },
+        ],
+        inputs: [{ name: 'x', dtype: 'f32', dims: [1, k], data }],
+        constants: [
+          { name: 'quants', dtype: 'u8', dims: [n, k / 32, kind === 'q8_0' ? 32 : 16], data: quantised.onnxQuants() },
+          { name: 'scales', dtype: 'f32', dims: [(n * k) / 32], data: quantised.onnxScales() },
+        ],
+        output: { name: 'y', dtype: 'f32', dims: [1, n] },
+      });
+      return {
+        ours: { name: 'ropewalk', call: () => rw.linear(x, weight, { out }), sink: () => firstOf(out) },
+        bytes: quantised.bytes.length + (k + n) * 4,
+        flops: 2 * n * k,
+        elements: n,
+        output: out,
+        check() {
+          rw.linear(x, weight, { out });
+          const columns = Array.from({ length: 16 }, (_, c) => Math.floor((c * (n - 1)) / 15));
+          const all = numbersOf(out);
+          const got = Float64Array.from(columns, (c) => all[c]!);
+          const rows = oracle.tensor(joined(columns.map((c) => quantised.row(c))), { shape: [columns.length, k] });
+          const want = oracle.linear(oracle.tensor(Float64Array.from(data), { shape: [1, k] }), rows);
+          return agreement(got, numbersOf(want), 'f32', label);
+        },
+        // Level 0 computes with x in f32, level 4 rounds x to 8 bits first.
+        graphs: () => [graph(0), graph(4)],
+        dispose: () => release(x, weight, out),
+      };
+    },
+  };
+}
+
+function attentionCase(options: { queries: number; keys: number; heads: number; kvHeads: number; headDim: number }): BenchCase {
+  const { queries, keys, heads, kvHeads, headDim } = options;
+  const past = keys - queries;
+  const label = `attention f32 ${queries}x${keys} heads=${heads}/${kvHeads} d=${headDim}`;
+  return {
+    label,
+    point: `attention ${queries}x${keys}`,
+    group: 'operators',
+    rate: 'GFLOP/s',
+    dtype: 'f32',
+    prepare({ rw, oracle }) {
+      const queryData = randomArray(`${label} q`, 'f32', queries * heads * headDim);
+      const keyData = randomArray(`${label} k`, 'f32', keys * kvHeads * headDim);
+      const valueData = randomArray(`${label} v`, 'f32', keys * kvHeads * headDim);
+      const q = place(rw, queryData, 'f32', [queries, heads, headDim]);
+      const k = place(rw, keyData, 'f32', [keys, kvHeads, headDim]);
+      const v = place(rw, valueData, 'f32', [keys, kvHeads, headDim]);
+      const out = rw.allocate('f32', [queries, heads, headDim]);
+      const seen = queries * past + (queries * (queries + 1)) / 2;
+      return {
+        ours: { name: 'ropewalk', call: () => rw.selfAttention(q, k, v, { out }), sink: () => firstOf(out) },
+        bytes: 2 * queryData.byteLength + 2 * keyData.byteLength,
+        flops: 4 * heads * headDim * seen, // q·k and weight·v of the pairs that causality leaves
+        elements: queries * heads * headDim,
+        output: out,
+        check() {
+          rw.selfAttention(q, k, v, { out });
+          const some = [...new Set([0, Math.floor(queries / 2), queries - 1])];
+          const got = some.map((s) => numbersOf(out.slice(0, s, s + 1)));
+          const want = some.map((s) =>
+            numbersOf(
+              oracle.selfAttention(
+                copyFor(oracle, q.slice(0, s, s + 1)),
+                copyFor(oracle, k.slice(0, 0, past + s + 1)),
+                copyFor(oracle, v.slice(0, 0, past + s + 1)),
+              ),
+            ),
+          );
+          return agreement(joined(got), joined(want), 'f32', label);
+        },
+        graphs: () => attentionGraphs(options, queryData, keyData, valueData),
+        dispose: () => release(q, k, v, out),
+      };
+    },
+  };
+}
+
+function attentionGraphs(
+  { queries, keys, heads, kvHeads, headDim }: { queries: number; keys: number; heads: number; kvHeads: number; headDim: number },
+  queryData: Float32Array,
+  keyData: Float32Array,
+  valueData: Float32Array,
+): readonly PeerGraph[] {
+  const past = keys - queries;
+  const tokenWidth = kvHeads * headDim;
+  const query: GraphTensor = { name: 'q', dtype: 'f32', dims: [1, queries, heads * headDim], data: queryData };
+  const output = { name: 'y', dtype: 'f32', dims: [1, queries, heads * headDim] } as const;
+  const whole = (name: string, data: Float32Array): GraphTensor => ({ name, dtype: 'f32', dims: [1, keys, tokenWidth], data });
+  const fresh = (name: string, data: Float32Array): GraphTensor => ({
+    name,
+    dtype: 'f32',
+    dims: [1, queries, tokenWidth],
+    data: data.subarray(past * tokenWidth),
+  });
+  /** The past as GroupQueryAttention wants it: heads before tokens. */
+  const before = (name: string, data: Float32Array): GraphTensor => {
+    const turned = new Float32Array(past * tokenWidth);
+    for (let token = 0; token < past; token++) {
+      for (let head = 0; head < kvHeads; head++) {
+        const row = data.subarray((token * kvHeads + head) * headDim, (token * kvHeads + head + 1) * headDim);
+        turned.set(row, (head * past + token) * headDim);
+      }
+    }
+    return { name, dtype: 'f32', dims: [1, kvHeads, past, headDim], data: turned };
+  };
+  return [
+    {
+      name: 'Attention',
+      nodes: [
+        {
+          op: 'Attention',
+          inputs: ['q', 'k', 'v'],
+          outputs: ['y'],
+          // One query after a past sees every key, so there is nothing to mask.
+          attributes: { is_causal: queries > 1 ? 1 : 0, q_num_heads: heads, kv_num_heads: kvHeads },
+        },
+      ],
+      inputs: [query, whole('k', keyData), whole('v', valueData)],
+      output,
+    },
+    {
+      name: 'com.microsoft.GroupQueryAttention',
+      nodes: [
+        {
+          op: 'GroupQueryAttention',
+          domain: 'com.microsoft',
+          inputs: ['q', 'k', 'v', ...(past > 0 ? ['past_k', 'past_v'] : ['', '']), 'last', 'total'],
+          outputs: ['y', 'present_k', 'present_v'],
+          attributes: { num_heads: heads, kv_num_heads: kvHeads },
+        },
+      ],
+      inputs: [
+        query,
+        fresh('k', keyData),
+        fresh('v', valueData),
+        ...(past > 0 ? [before('past_k', keyData), before('past_v', valueData)] : []),
+        { name: 'last', dtype: 'i32', dims: [1], data: Int32Array.of(keys - 1) },
+        { name: 'total', dtype: 'i32', dims: [], data: Int32Array.of(keys) },
+      ],
+      output,
+      extraOutputs: [
+        { name: 'present_k', dtype: 'f32' },
+        { name: 'present_v', dtype: 'f32' },
+      ],
+    },
+  ];
+}
+
+/** The numbers of a tensor in host memory, in row-major order. */
+function numbersOf(tensor: Tensor): Float64Array {
+  const numbers = tensor.readNumbers();
+  if (numbers instanceof Promise) throw new Error('bench: expected a backend whose tensors are in host memory');
+  return numbers;
+}
+
+/** Copies a tensor to where the reference computes. */
+function copyFor<D extends FloatDtype>(oracle: Ropewalk, tensor: Tensor<D>): Tensor<D> {
+  return place(oracle, tensor.read() as ArrayOf[D], tensor.dtype, tensor.shape);
+}
+
+/** The first and the last row of a matrix, which the reference has done in a moment. */
+function outerRows<D extends FloatDtype>(tensor: Tensor<D>): Tensor<D> {
+  const [rows, width] = tensor.shape as [number, number];
+  if (rows < 2) return tensor;
+  const [rowStride, step] = tensor.strides as [number, number];
+  return new Tensor(tensor.storage, { shape: [2, width], strides: [rowStride * (rows - 1), step], offset: tensor.offset });
+}
+
+function joined(parts: readonly ArrayLike<number>[]): Float64Array {
+  const whole = new Float64Array(parts.reduce((length, part) => length + part.length, 0));
+  let at = 0;
+  for (const part of parts) {
+    whole.set(part, at);
+    at += part.length;
+  }
+  return whole;
+}
+
+function firstOf(tensor: Tensor<FloatDtype>): number {
+  return tensor.storage.host?.[tensor.offset] ?? 0;
+}
+
+function rounded(data: Float32Array, dtype: FloatDtype): Float32Array | Uint16Array {
+  if (dtype === 'f32') return data;
+  const bits = new Uint16Array(data.length);
+  for (let at = 0; at < data.length; at++) storeNumber(bits, dtype, at, data[at]!);
+  return bits;
+}
+
+/** `[n, k]` to `[k, n]`. */
+function transposed<A extends Float32Array | Uint16Array>(data: A, n: number, k: number): A {
+  const turned = data.slice() as A;
+  for (let row = 0; row < n; row++) for (let column = 0; column < k; column++) turned[column * n + row] = data[row * k + column]!;
+  return turned;
+}

@@ -1,0 +1,127 @@
+/**
+ * Times calls on a shared, noisy machine: all contenders of a case take turns, sample by sample, so that a disturbance meets them alike.
+ *
+ * @module
+ */
+
+/** Something that can be called again and again. */
+export interface Contender {
+  readonly name: string;
+  /** One call. A promise is awaited; anything else is not. */
+  call(): unknown;
+  /** Makes `times` calls without leaving its own loop; used instead of `call` where given. */
+  repeat?(times: number): void;
+  /** A number that depends on the result, so that no compiler may drop the work. */
+  sink?(): number;
+}
+
+/** How long to measure. */
+export interface Effort {
+  /** Timed samples of each contender. */
+  readonly samples: number;
+  /** A sample repeats the call until it lasts this long. */
+  readonly sampleMs: number;
+  /** Calls of each contender before anything is timed last at least this long. */
+  readonly warmUpMs: number;
+  /** Pause before each sample, in which the threads of the contender before stop spinning. */
+  readonly pauseMs: number;
+}
+
+/** The effort of a full run: 11 samples, so that the median and the quartiles are samples themselves. */
+export const FULL_EFFORT: Effort = { samples: 11, sampleMs: 20, warmUpMs: 60, pauseMs: 0 };
+/** The effort of `--quick`: each contender runs, nothing is learned about speed. */
+export const QUICK_EFFORT: Effort = { samples: 1, sampleMs: 0, warmUpMs: 0, pauseMs: 0 };
+
+/** The samples of one contender. All times are for one call. */
+export interface Timing {
+  readonly medianNs: number;
+  readonly minNs: number;
+  /** First and third quartile; their distance is the spread. */
+  readonly q1Ns: number;
+  readonly q3Ns: number;
+  readonly samples: number;
+  readonly callsPerSample: number;
+}
+
+let sunk = 0;
+
+/** The sum of everything the contenders produced: printed at the end, so that their work has a reader. */
+export function sinkTotal(): number {
+  return sunk;
+}
+
+/**
+ * Times contenders in turns.
+ *
+ * @param contenders - each called alone, one after the other
+ * @param effort - how long
+ * @returns the timing of each, by name
+ */
+export async function measureTogether(contenders: readonly Contender[], effort: Effort): Promise<Map<string, Timing>> {
+  const calls = new Map<string, number>();
+  const taken = new Map<string, number[]>();
+  for (const contender of contenders) {
+    const callMs = await warmUp(contender, effort);
+    calls.set(contender.name, Math.max(1, Math.ceil(effort.sampleMs / Math.max(callMs, 1e-6))));
+    taken.set(contender.name, []);
+  }
+  for (let sample = 0; sample < effort.samples; sample++) {
+    for (const contender of contenders) {
+      const times = calls.get(contender.name)!;
+      if (effort.pauseMs > 0) await new Promise((resume) => setTimeout(resume, effort.pauseMs));
+      // One call untimed: nobody pays for caches that the contender before has filled with its own data.
+      if (effort.sampleMs > 0) await timeCalls(contender, 1);
+      taken.get(contender.name)!.push((await timeCalls(contender, times)) / times);
+      sunk += contender.sink?.() ?? 0;
+    }
+  }
+  return new Map(contenders.map(({ name }) => [name, summarise(taken.get(name)!, calls.get(name)!)]));
+}
+
+/** Calls until compilers and caches have settled. Returns the milliseconds of one call, as far as known. */
+async function warmUp(contender: Contender, effort: Effort): Promise<number> {
+  let spentMs = (await timeCalls(contender, 1)) / 1e6;
+  let callMs = spentMs;
+  for (let times = 1; spentMs < effort.warmUpMs; times *= 2) {
+    const batchMs = (await timeCalls(contender, times)) / 1e6;
+    spentMs += batchMs;
+    callMs = batchMs / times;
+  }
+  return callMs;
+}
+
+/** Nanoseconds of `times` calls together. */
+async function timeCalls(contender: Contender, times: number): Promise<number> {
+  const first = performance.now();
+  if (contender.repeat) {
+    contender.repeat(times);
+    return (performance.now() - first) * 1e6;
+  }
+  const pending = contender.call();
+  if (pending instanceof Promise) {
+    await pending;
+    for (let n = 1; n < times; n++) await contender.call();
+  } else {
+    for (let n = 1; n < times; n++) contender.call();
+  }
+  return (performance.now() - first) * 1e6;
+}
+
+function summarise(samplesNs: readonly number[], callsPerSample: number): Timing {
+  const sorted = [...samplesNs].sort((a, b) => a - b);
+  return {
+    medianNs: quantile(sorted, 0.5),
+    minNs: sorted[0]!,
+    q1Ns: quantile(sorted, 0.25),
+    q3Ns: quantile(sorted, 0.75),
+    samples: sorted.length,
+    callsPerSample,
+  };
+}
+
+/** The quantile of sorted numbers, linear between neighbours. */
+function quantile(sorted: readonly number[], share: number): number {
+  const at = (sorted.length - 1) * share;
+  const low = Math.floor(at);
+  return sorted[low]! + (at - low) * ((sorted[low + 1] ?? sorted[low]!) - sorted[low]!);
+}

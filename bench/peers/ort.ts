@@ -1,0 +1,143 @@
+/**
+ * ONNX Runtime as a peer: its native build for Node, and its WebAssembly build for browsers, which also runs in Node.
+ *
+ * Neither is a dependency of Ropewalk; what is not installed in bench/ is reported as left out.
+ *
+ * @module
+ */
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { dirname, join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { type ArrayOf, type FloatDtype, newArray } from '../../src/core/index.js';
+import { encodeModel, type GraphDtype, type GraphTensor, type PeerGraph } from './graph.js';
+
+/** The peers' names on the command line. */
+export const PEER_NAMES = ['ort-node', 'ort-web'] as const;
+/** A peer's name on the command line. */
+export type PeerName = (typeof PEER_NAMES)[number];
+
+/** A peer that is ready to open sessions. */
+export interface Peer {
+  readonly name: PeerName;
+  /** Package and version. */
+  readonly version: string;
+  /**
+   * Loads a graph.
+   *
+   * @throws whatever the peer throws, such as an operator that it lacks
+   */
+  open(graph: PeerGraph): Promise<PeerSession>;
+}
+
+/** A loaded graph with its inputs; one run is one call of the peer. */
+export interface PeerSession {
+  run(): Promise<unknown>;
+  /** The compared output of the last run; f16 and bf16 as bits. */
+  output(): ArrayOf[FloatDtype];
+  close(): Promise<void>;
+}
+
+/** As much of the peer's interface as is used here, so that types need no installed peer. */
+interface OrtModule {
+  readonly env: { logLevel?: string; wasm: { numThreads?: number; wasmBinary?: Uint8Array } };
+  readonly Tensor: new (type: string, data: ArrayBufferView, dims: readonly number[]) => OrtTensor;
+  readonly InferenceSession: { create(model: Uint8Array, options: object): Promise<OrtSession> };
+}
+interface OrtTensor {
+  readonly data: ArrayOf[FloatDtype];
+}
+type OrtTensors = Record<string, OrtTensor>;
+interface OrtSession {
+  run(feeds: OrtTensors, fetches?: OrtTensors): Promise<OrtTensors>;
+  release(): Promise<void>;
+}
+
+const ORT_TYPE: Readonly<Record<GraphDtype, string | undefined>> = {
+  f64: 'float64',
+  f32: 'float32',
+  f16: 'float16',
+  bf16: undefined, // the runtime knows bfloat16, its JavaScript interface has no such tensor
+  i64: 'int64',
+  i32: 'int32',
+  u8: 'uint8',
+};
+
+/**
+ * Loads a peer.
+ *
+ * @param name - which
+ * @param threads - that may compute; ort-web takes it once in the life of a process
+ * @returns the peer, or the reason why it is left out
+ */
+export async function openPeer(name: PeerName, threads: number): Promise<Peer | string> {
+  const require = createRequire(import.meta.url);
+  const packageName = name === 'ort-node' ? 'onnxruntime-node' : 'onnxruntime-web';
+  let entry: string;
+  try {
+    require.resolve('onnx-proto');
+    entry = require.resolve(packageName);
+  } catch {
+    return `${packageName} is not installed. Install it with: npm ci --prefix bench`;
+  }
+  let ort: OrtModule;
+  try {
+    ort = await (name === 'ort-node' ? importNode(entry) : importWeb(entry, threads));
+  } catch (reason) {
+    return `${packageName} does not load here: ${firstLine(reason)}`;
+  }
+  const folder = join(entry.slice(0, entry.lastIndexOf(packageName)), packageName);
+  const { version } = JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8'));
+  return { name, version: `${packageName} ${version}`, open: (graph) => openSession(ort, name, graph, threads) };
+}
+
+async function importNode(entry: string): Promise<OrtModule> {
+  const loaded = await import(pathToFileURL(entry).href);
+  return loaded.default ?? loaded;
+}
+
+async function importWeb(entry: string, threads: number): Promise<OrtModule> {
+  const folder = dirname(entry);
+  const loaded = await import(pathToFileURL(join(folder, 'ort.node.min.mjs')).href);
+  const ort: OrtModule = loaded.default ?? loaded;
+  ort.env.logLevel = 'error';
+  ort.env.wasm.numThreads = threads;
+  // Node's fetch does not read file: addresses, so the runtime is handed its own binary.
+  ort.env.wasm.wasmBinary = readFileSync(join(folder, 'ort-wasm-simd-threaded.wasm'));
+  return ort;
+}
+
+async function openSession(ort: OrtModule, name: PeerName, graph: PeerGraph, threads: number): Promise<PeerSession> {
+  const session = await ort.InferenceSession.create(encodeModel(graph), {
+    executionProviders: [name === 'ort-node' ? 'cpu' : 'wasm'],
+    executionMode: 'sequential',
+    graphOptimizationLevel: 'all',
+    intraOpNumThreads: threads,
+    interOpNumThreads: 1,
+    logSeverityLevel: 3,
+  });
+  const tensor = ({ dtype, dims, data }: Omit<GraphTensor, 'name'>): OrtTensor => {
+    const type = ORT_TYPE[dtype];
+    if (type === undefined) throw new Error(`no ${dtype} tensors in its JavaScript interface`);
+    return new ort.Tensor(type, data, dims);
+  };
+  const feeds = Object.fromEntries(graph.inputs.map((input) => [input.name, tensor(input)]));
+  const { name: output, dtype, dims } = graph.output;
+  const length = dims.reduce((product, dim) => product * dim, 1);
+  // ort-node writes into an output that it is handed, so no run pays for an allocation. ort-web 1.30 takes such an output and leaves
+  // it as it was, so it is left to make its own.
+  const fetches = name === 'ort-node' && { [output]: tensor({ dtype, dims, data: newArray(dtype, length) }) };
+  let last: OrtTensors = {};
+  return {
+    async run() {
+      last = await (fetches ? session.run(feeds, fetches) : session.run(feeds));
+    },
+    output: () => last[output]!.data,
+    close: () => session.release(),
+  };
+}
+
+/** The first line of an error: ONNX Runtime's go on with a stack of its own. */
+export function firstLine(reason: unknown): string {
+  return String(reason instanceof Error ? reason.message : reason).split('\n')[0]!;
+}

@@ -1,0 +1,186 @@
+/**
+ * The machine in words, the table on the console, and the JSON file.
+ *
+ * @module
+ */
+import { execFileSync } from 'node:child_process';
+import { cpus } from 'node:os';
+import type { PeerName } from './peers/ort.js';
+import type { CaseResult, PeerResult, SessionResult } from './session.js';
+
+/** What numbers without it would be worth nothing. */
+export interface Machine {
+  readonly cpu: string;
+  readonly cores: number;
+  readonly node: string;
+  readonly platform: string;
+  /** Short commit, with "+ changes" when the tree differs from it. */
+  readonly commit: string;
+  readonly date: string;
+}
+
+/** The content of a results file. */
+export interface Report {
+  readonly machine: Machine;
+  readonly quick: boolean;
+  readonly sessions: readonly SessionResult[];
+}
+
+/** Describes this machine and this tree. */
+export function describeMachine(): Machine {
+  const cores = cpus();
+  return {
+    cpu: cores[0]?.model.trim() ?? 'unknown',
+    cores: cores.length,
+    node: process.version,
+    platform: `${process.platform} ${process.arch}`,
+    commit: commit(),
+    date: new Date().toISOString(),
+  };
+}
+
+function commit(): string {
+  const git = (...words: string[]): string =>
+    execFileSync('git', words, { cwd: new URL('..', import.meta.url), encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }).trim();
+  try {
+    return `${git('rev-parse', '--short', 'HEAD')}${git('status', '--porcelain', '--', 'src', 'bench') ? ' + changes' : ''}`;
+  } catch {
+    return 'not a git checkout';
+  }
+}
+
+/**
+ * The way of a peer that is quoted: the fastest of those that agree with us.
+ *
+ * @param result - a case
+ * @param peer - whose ways
+ */
+export function quotedPeer(
+  result: CaseResult,
+  peer: PeerName,
+): (PeerResult & { readonly timing: NonNullable<PeerResult['timing']> }) | undefined {
+  const ways = result.peers.flatMap((way) => (way.peer === peer && way.agrees && way.timing ? [{ ...way, timing: way.timing }] : []));
+  return ways.sort((a, b) => a.timing.medianNs - b.timing.medianNs)[0];
+}
+
+/** Billions of bytes in a second. */
+export function gigabytesPerSecond(result: CaseResult): number {
+  return result.bytes / result.ours.medianNs;
+}
+
+/** Billions of operations in a second. */
+export function gigaflopsPerSecond(result: CaseResult): number {
+  return result.flops / result.ours.medianNs;
+}
+
+/**
+ * Writes the whole report as text.
+ *
+ * @param report - of all numbers of threads
+ */
+export function printReport(report: Report): string {
+  const { machine } = report;
+  const lines = [
+    `${machine.cpu}, ${machine.cores} cores, ${machine.platform}, Node ${machine.node}, commit ${machine.commit}, ${machine.date}`,
+    ...new Set(report.sessions.flatMap(({ peerNotes }) => peerNotes)),
+  ];
+  if (report.quick) lines.push('--quick: one call of small shapes each. These times say nothing about speed.');
+  for (const session of report.sessions) {
+    lines.push(
+      '',
+      `threads ${session.threads}: ${session.capabilities.backend}, ${session.capabilities.description}`,
+      ...session.capabilities.notTaken.map((reason) => `  not taken: ${reason}`),
+      `  multiply-add peak of 128-bit WebAssembly: ${significant(session.peakGflops)} GFLOP/s`,
+      '',
+      ...table(session.results),
+      ...footnotes(session.results),
+      ...session.leftOut.map(({ label, reason, wrong }) => `${wrong ? 'FAILED' : 'left out'} ${label}: ${reason}`),
+    );
+    lines.push(...growth(session.results));
+  }
+  lines.push('', `sink ${report.sessions.reduce((sum, { sink }) => sum + sink, 0)}`);
+  return lines.join('\n');
+}
+
+const HEADINGS = ['case', 'ns a call', 'spread', 'rate', '', 'ns/element', 'of copy', 'plain', 'ort-node', 'ort-web', 'error'];
+
+function table(results: readonly CaseResult[]): string[] {
+  const cells = results.map((result) => {
+    const { ours, copy, plain } = result;
+    const perElement = ours.medianNs / result.elements;
+    const rate = { 'GB/s': gigabytesPerSecond(result), 'GFLOP/s': gigaflopsPerSecond(result), 'ns/entry': perElement }[result.rate];
+    return [
+      result.label,
+      grouped(ours.medianNs),
+      `±${Math.round((50 * (ours.q3Ns - ours.q1Ns)) / ours.medianNs)}%`,
+      significant(rate),
+      result.rate,
+      significant(perElement),
+      significant(copy.medianNs / ours.medianNs),
+      plain ? times(plain.medianNs, ours.medianNs) : '',
+      ...(['ort-node', 'ort-web'] as const).map((peer) => {
+        const way = quotedPeer(result, peer);
+        return way ? times(way.timing.medianNs, ours.medianNs) : result.peers.some((other) => other.peer === peer) ? '–' : '';
+      }),
+      result.agreement.error.toExponential(0),
+    ];
+  });
+  const widths = HEADINGS.map((heading, column) => Math.max(heading.length, ...cells.map((row) => row[column]!.length)));
+  const left = new Set([0, 4]);
+  const line = (row: readonly string[]): string =>
+    row
+      .map((cell, column) => (left.has(column) ? cell.padEnd(widths[column]!) : cell.padStart(widths[column]!)))
+      .join('  ')
+      .trimEnd();
+  return results.length === 0 ? ['no case'] : [line(HEADINGS), ...cells.map(line)];
+}
+
+/** What the table cannot say: ways of a peer that do not run or do not agree, and for which cases. */
+function footnotes(results: readonly CaseResult[]): string[] {
+  const labelsOf = new Map<string, string[]>();
+  for (const result of results) {
+    for (const way of result.peers) {
+      const reason = way.leftOut ?? (way.agrees ? undefined : disagreement(way, result));
+      if (reason === undefined) continue;
+      const note = `${way.peer} ${way.graph}: ${reason}`;
+      labelsOf.set(note, [...(labelsOf.get(note) ?? []), result.label]);
+    }
+  }
+  return labelsOf.size === 0 ? [] : ['', ...[...labelsOf].map(([note, labels]) => `  ${labels.join('; ')}\n    ${note}`)];
+}
+
+function disagreement(way: PeerResult, result: CaseResult): string {
+  const ratio = way.timing ? `; ${times(way.timing.medianNs, result.ours.medianNs)}` : '';
+  return `not quoted, differs by ${way.error?.toExponential(0)}${ratio}`;
+}
+
+/** Says for each scaling series how the time of an element grows. */
+function growth(results: readonly CaseResult[]): string[] {
+  const scaling = results.filter(({ group }) => group === 'scaling');
+  if (scaling.length === 0) return [];
+  const lines = [
+    '',
+    'Growth of rope: nanoseconds an element, and of the copy of as many bytes (which leaves the caches at the same sizes)',
+  ];
+  const longest = Math.max(...scaling.map(({ label }) => label.length));
+  for (const { label, ours, copy, elements } of scaling) {
+    lines.push(
+      `  ${label.padEnd(longest)}  ${significant(ours.medianNs / elements).padStart(6)}  ${significant(copy.medianNs / elements).padStart(6)}`,
+    );
+  }
+  return lines;
+}
+
+function times(theirs: number, ours: number): string {
+  return `${significant(theirs / ours)}×`;
+}
+
+function grouped(value: number): string {
+  return Math.round(value).toLocaleString('en-US');
+}
+
+/** Three significant digits, without an exponent. */
+function significant(value: number): string {
+  if (!Number.isFinite(value)) return String(value);
+  return value >= 1000 ? grouped(value) : value.toPrecision(3).includes('e') ? value.toFixed(4) : value.toPrecision(3);
+}
