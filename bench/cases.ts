@@ -164,13 +164,8 @@ function ropeGraphs(
 ): readonly PeerGraph[] {
   const dims = [1, tokens, heads * headDim];
   const x: GraphTensor = { name: 'x', dtype, dims, data };
-  const positions: GraphTensor = {
-    name: 'positions',
-    dtype: 'i64',
-    dims: [1, tokens],
-    data: BigInt64Array.from(data.subarray(0, tokens), () => 0n),
-  };
-  for (let token = 0; token < tokens; token++) (positions.data as BigInt64Array)[token] = BigInt(token);
+  const ids = BigInt64Array.from({ length: tokens }, (_, token) => BigInt(token));
+  const positions: GraphTensor = { name: 'positions', dtype: 'i64', dims: [1, tokens], data: ids };
   const constants = (['cos', 'sin'] as const).map((name): GraphTensor => {
     const table = name === 'cos' ? cos : sin;
     return { name, dtype, dims: [tokens, headDim / 2], data: rounded(table, dtype) };

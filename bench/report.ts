@@ -116,11 +116,15 @@ function table(results: readonly CaseResult[]): string[] {
       significant(rate),
       result.rate,
       significant(perElement),
-      significant(copy.medianNs / ours.medianNs),
+      result.rate === 'ns/entry' ? '' : significant(copy.medianNs / ours.medianNs), // a table is computed, not moved
       plain ? times(plain.medianNs, ours.medianNs) : '',
       ...(['ort-node', 'ort-web'] as const).map((peer) => {
         const way = quotedPeer(result, peer);
-        return way ? times(way.timing.medianNs, ours.medianNs) : result.peers.some((other) => other.peer === peer) ? '–' : '';
+        if (!way) return result.peers.some((other) => other.peer === peer) ? '–' : '';
+        const coarser = result.peers.some(
+          (other) => other.peer === peer && other.timing && other.timing.medianNs < way.timing.medianNs && !other.agrees,
+        );
+        return `${times(way.timing.medianNs, ours.medianNs)}${coarser ? '*' : ''}`;
       }),
       result.agreement.error.toExponential(0),
     ];

@@ -123,4 +123,9 @@ function writeText(file: string, text: string): void {
 }
 
 if (process.env[CHILD]) serveAsChild();
-else await main();
+else {
+  await main().catch((reason) => {
+    console.error(reason instanceof Error ? reason.message : reason);
+    process.exitCode = 2;
+  });
+}
