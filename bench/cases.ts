@@ -136,7 +136,7 @@ function ropeCase(
           );
           return agreement(joined(got), joined(want), dtype, label);
         },
-        ...(dtype === 'f32' && { plain: plainContender(data as Float32Array, cos, sin, heads, headDim, pairing) }),
+        ...(dtype === 'f32' && group === 'operators' && { plain: plainContender(data as Float32Array, cos, sin, heads, headDim, pairing) }),
         ...(group === 'operators' && { graphs: () => ropeGraphs(options, data, cos, sin) }),
         dispose: () => release(x, out),
       };

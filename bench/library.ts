@@ -31,7 +31,7 @@ export function openLibrary(backend: string, threads: number): Promise<Ropewalk>
  * @param shape - of the tensor
  */
 export function place<D extends FloatDtype>(rw: Ropewalk, data: ArrayOf[D], dtype: D, shape: readonly number[]): Tensor<D> {
-  const { upload } = rw as Uploading;
+  const { upload } = rw as unknown as Uploading;
   if (upload) return upload.call(rw, data, { dtype, shape }) as Tensor<D>;
   return rw.tensor(data as Uint16Array, { dtype: dtype as 'f16', shape }) as unknown as Tensor<D>;
 }
@@ -47,7 +47,7 @@ export function place<D extends FloatDtype>(rw: Ropewalk, data: ArrayOf[D], dtyp
  * @throws Error on a build or a backend without quantised weights
  */
 export function placeQuantised(rw: Ropewalk, kind: 'q8_0' | 'q4_0', bytes: Uint8Array, shape: readonly number[]): Tensor<'f32'> {
-  const { uploadQuantised } = rw as Uploading;
+  const { uploadQuantised } = rw as unknown as Uploading;
   if (!uploadQuantised) throw new Error(`this build has no uploadQuantised, which ${kind} needs`);
   return uploadQuantised.call(rw, kind, bytes, shape);
 }

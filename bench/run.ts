@@ -11,7 +11,7 @@ import { Command, InvalidArgumentError } from 'commander';
 import { PEER_NAMES, type PeerName } from './peers/ort.js';
 import { describeMachine, printReport, type Report } from './report.js';
 import { rooflinePicture } from './roofline.js';
-import { runSession, type SessionOptions, type SessionResult } from './session.js';
+import type { SessionOptions, SessionResult } from './session.js';
 
 interface Options extends SessionOptions {
   readonly threads: readonly number[];
@@ -91,6 +91,7 @@ function serveAsChild(): void {
   process.once('message', async ({ threads, options }: Task) => {
     const showProgress = process.stderr.isTTY;
     try {
+      const { runSession } = await import('./session.js'); // the parent never needs it
       const result = await runSession(threads, options, (label) => {
         if (showProgress) process.stderr.write(`\r\x1b[K${threads} threads: ${label}`);
       });
