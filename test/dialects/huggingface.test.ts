@@ -272,8 +272,8 @@ describe('models', () => {
       ropeFromConfig({
         model_type: 'gemma4_text',
         num_hidden_layers: 2,
-        head_dim: 512,
-        rope_parameters: { rope_type: 'proportional', rope_theta: 1e6, partial_rotary_factor: 0.25 },
+        layer_types: ['full_attention', 'full_attention'],
+        rope_parameters: { full_attention: { rope_type: 'proportional', rope_theta: 1e6, partial_rotary_factor: 0.25 } },
       }),
     );
     assert.deepEqual([rope.rotaryDim, rope.pairing], [512, 'half']);
@@ -329,7 +329,7 @@ describe('models', () => {
   test('an unknown model is taken for half, and a note says so', () => {
     assert.match(
       ropeFromConfig({ model_type: 'brandnew', num_hidden_layers: 1, head_dim: 64, rope_theta: 1e4 }).notes.join(),
-      /The pairing of brandnew is not known here; half is assumed/,
+      /brandnew is not known here: as most models in transformers have it, RoPE is assumed to turn halves, in every attention layer/,
     );
   });
 
@@ -341,6 +341,329 @@ describe('models', () => {
     const gguf = only(ropeFromGguf(await readGgufHeader(new URL('model-f32.gguf', files).pathname)));
     assert.deepEqual([config.pairing, gguf.pairing], ['half', 'interleaved']);
     assert.deepEqual({ ...config, pairing: '' }, { ...gguf, pairing: '' });
+  });
+});
+
+describe('what a file leaves out, and what a model does not read', () => {
+  /** Sizes that all rows share; head_dim 64 by division. */
+  const sizes = { num_hidden_layers: 4, max_position_embeddings: 8192, hidden_size: 1024, num_attention_heads: 16 };
+  const counting = pairs(32, (j) => 1 + j);
+  const yarn = { rope_type: 'yarn', factor: 4, original_max_position_embeddings: 2048 };
+  const longrope = { rope_type: 'longrope', short_factor: counting, long_factor: counting.map((n) => 2 * n) };
+  const gemma4 = {
+    full_attention: { rope_type: 'proportional', rope_theta: 1e6, partial_rotary_factor: 0.25 },
+    sliding_attention: { rope_type: 'default', rope_theta: 1e4 },
+  };
+  /**
+   * Name, config, layer; head_dim, rotary_dim, pairing; middle and last frequency that is not 0, attention factor; context.
+   *
+   * The numbers are what transformers 5.18.0's own config and RotaryEmbedding classes gave for the same config, in float32 with
+   * torch 1.13; the pairing was checked by its apply_rotary_pos_emb on random vectors.
+   */
+  const rows: [string, object, number, [number, number, string], [number, number, number], number?][] = [
+    ['Cohere: θ', { model_type: 'cohere' }, 0, [64, 64, 'interleaved'], [0.001414213, 3.013858e-6, 1]],
+    ['ERNIE 4.5: θ and head_dim', { model_type: 'ernie4_5' }, 0, [128, 128, 'interleaved'], [0.001414213, 2.455141e-6, 1]],
+    ['Helium: θ and head_dim', { model_type: 'helium' }, 0, [128, 128, 'interleaved'], [0.003162278, 1.197085e-5, 1]],
+    ['Mixtral: θ', { model_type: 'mixtral' }, 0, [64, 64, 'half'], [0.001, 1.539927e-6, 1]],
+    ['BitNet: θ', { model_type: 'bitnet' }, 0, [64, 64, 'half'], [0.001414213, 3.013858e-6, 1]],
+    ['Gemma: head_dim', { model_type: 'gemma' }, 0, [256, 256, 'half'], [0.01, 0.0001074608, 1]],
+    ['Qwen3: head_dim', { model_type: 'qwen3' }, 0, [128, 128, 'half'], [0.01, 0.0001154782, 1]],
+    [
+      'Seed-OSS: head_dim null is no omission',
+      { model_type: 'seed_oss', head_dim: null, rope_theta: 10000 },
+      0,
+      [64, 64, 'half'],
+      [0.01, 0.0001333522, 1],
+    ],
+    [
+      'DeepSeek-V3: qk_rope_head_dim',
+      { model_type: 'deepseek_v3', hidden_size: 7168, num_attention_heads: 128 },
+      0,
+      [64, 64, 'interleaved-to-half'],
+      [0.01, 0.0001333522, 1],
+    ],
+    ['MiniCPM3: qk_rope_head_dim', { model_type: 'minicpm3' }, 0, [32, 32, 'half'], [0.01, 0.0001778279, 1]],
+    ['LongCat: θ', { model_type: 'longcat_flash' }, 0, [64, 64, 'interleaved-to-half'], [0.0003162278, 1.654817e-7, 1]],
+    [
+      'GPT-NeoX: rotary_pct',
+      { model_type: 'gpt_neox', rope_theta: 777, partial_rotary_factor: 0.5 },
+      0,
+      [64, 16, 'half'],
+      [0.01, 0.0003162278, 1],
+    ],
+    ['StableLM: partial', { model_type: 'stablelm' }, 0, [64, 16, 'half'], [0.01, 0.0003162278, 1]],
+    ['Phi: partial', { model_type: 'phi' }, 0, [64, 32, 'half'], [0.01, 0.0001778279, 1]],
+    ['Persimmon: partial', { model_type: 'persimmon', rope_theta: 25000 }, 0, [64, 32, 'half'], [0.006324556, 7.532363e-5, 1]],
+    ['Nemotron: partial', { model_type: 'nemotron' }, 0, [64, 32, 'half'], [0.01, 0.0001778279, 1]],
+    ['GLM-4: head_dim and partial', { model_type: 'glm4' }, 0, [128, 64, 'interleaved'], [0.01, 0.0001333522, 1]],
+    ['GLM-4.5: partial', { model_type: 'glm4_moe' }, 0, [64, 32, 'half'], [0.01, 0.0001778279, 1]],
+    ['Qwen3-Next: head_dim and partial', { model_type: 'qwen3_next' }, 3, [256, 64, 'half'], [0.01, 0.0001333522, 1]],
+    [
+      'MiniMax-M2: rotary_dim',
+      { model_type: 'minimax_m2', rotary_dim: 64, rope_theta: 5000000 },
+      0,
+      [128, 64, 'half'],
+      [0.0004472136, 3.238715e-7, 1],
+    ],
+    [
+      'MiniMax-01 does not read rotary_dim',
+      { model_type: 'minimax', head_dim: 128, rotary_dim: 64, rope_theta: 10000000 },
+      0,
+      [128, 128, 'half'],
+      [0.0003162278, 1.286397e-7, 1],
+    ],
+    [
+      'GLM-4 beside rope_parameters',
+      { model_type: 'glm4', rope_parameters: { rope_type: 'default', rope_theta: 10000 } },
+      0,
+      [128, 64, 'interleaved'],
+      [0.01, 0.0001333522, 1],
+    ],
+    [
+      'Llama does not read partial_rotary_factor',
+      { model_type: 'llama', partial_rotary_factor: 0.5, rope_theta: 10000 },
+      0,
+      [64, 64, 'half'],
+      [0.01, 0.0001333522, 1],
+    ],
+    [
+      'Llama does not read kv_channels',
+      { model_type: 'llama', kv_channels: 32, rope_theta: 10000 },
+      0,
+      [64, 64, 'half'],
+      [0.01, 0.0001333522, 1],
+    ],
+    [
+      'the outer original context wins',
+      {
+        model_type: 'llama',
+        rope_theta: 500000,
+        original_max_position_embeddings: 1024,
+        rope_scaling: { rope_type: 'llama3', factor: 8, low_freq_factor: 1, high_freq_factor: 4, original_max_position_embeddings: 32768 },
+      },
+      0,
+      [64, 64, 'half'],
+      [0.0001767767, 3.767323e-7, 1],
+    ],
+    [
+      'rope_scaling comes before an equal rope_parameters',
+      {
+        model_type: 'llama',
+        rope_theta: 500000,
+        rope_scaling: { rope_type: 'linear', factor: 2 },
+        rope_parameters: { rope_type: 'linear', rope_theta: 500000, factor: 2 },
+      },
+      0,
+      [64, 64, 'half'],
+      [0.0007071067, 1.506929e-6, 1],
+    ],
+    [
+      'LongRoPE: a given factor counts',
+      { model_type: 'llama', rope_theta: 10000, original_max_position_embeddings: 1024, rope_scaling: { ...longrope, factor: 3 } },
+      0,
+      [64, 64, 'half'],
+      [0.0005882353, 4.167255e-6, 1.076335],
+    ],
+    [
+      'Phi-3: original context 4096 where left out',
+      { model_type: 'phi3', rope_theta: 10000, rope_scaling: { ...longrope, original_max_position_embeddings: 2048 } },
+      0,
+      [64, 64, 'half'],
+      [0.0002941177, 2.083627e-6, 1.040833],
+      4097,
+    ],
+    [
+      'PhiMoE: short factors at any length',
+      {
+        model_type: 'phimoe',
+        rope_theta: 10000,
+        rope_scaling: { ...longrope, short_mscale: 1.2, long_mscale: 1.3, original_max_position_embeddings: 2048 },
+      },
+      0,
+      [64, 64, 'half'],
+      [0.0005882353, 4.167255e-6, 1.3],
+      5000,
+    ],
+    [
+      'PhiMoE: short magnitude',
+      {
+        model_type: 'phimoe',
+        rope_theta: 10000,
+        rope_scaling: { ...longrope, short_mscale: 1.2, long_mscale: 1.3, original_max_position_embeddings: 2048 },
+      },
+      0,
+      [64, 64, 'half'],
+      [0.0005882352, 4.167255e-6, 1.2],
+      100,
+    ],
+    [
+      'dynamic NTK: max_position_embeddings counts',
+      { model_type: 'llama', rope_theta: 10000, rope_scaling: { rope_type: 'dynamic', factor: 2, original_max_position_embeddings: 2048 } },
+      0,
+      [64, 64, 'half'],
+      [0.01, 0.0001333521, 1],
+      5000,
+    ],
+    [
+      'HunYuan: alpha',
+      { model_type: 'hunyuan_v1_dense', head_dim: 64, rope_theta: 10000, rope_scaling: { type: 'dynamic', factor: 1, alpha: 1000 } },
+      0,
+      [64, 64, 'half'],
+      [0.000282887, 1.333521e-7, 1],
+    ],
+    [
+      'HunYuan: alpha is forgotten past the context',
+      { model_type: 'hunyuan_v1_dense', head_dim: 64, rope_theta: 10000, rope_scaling: { type: 'dynamic', factor: 2, alpha: 1000 } },
+      0,
+      [64, 64, 'half'],
+      [0.0056721, 4.445071e-5, 1],
+      16384,
+    ],
+    [
+      'Mistral 4: qk_rope_head_dim beside its share',
+      {
+        model_type: 'mistral4',
+        rope_parameters: {
+          rope_type: 'yarn',
+          rope_theta: 10000,
+          factor: 128,
+          original_max_position_embeddings: 8192,
+          beta_fast: 32,
+          beta_slow: 1,
+          mscale: 1,
+          mscale_all_dim: 1,
+          partial_rotary_factor: 0.5,
+        },
+      },
+      0,
+      [64, 64, 'interleaved-to-half'],
+      [0.006947116, 1.041814e-6, 1],
+    ],
+    [
+      'by layer type truncate is not read, nor the outer context',
+      {
+        model_type: 'olmo3',
+        original_max_position_embeddings: 1024,
+        rope_parameters: {
+          full_attention: { ...yarn, rope_theta: 1000000, truncate: false },
+          sliding_attention: { rope_type: 'default', rope_theta: 10000 },
+        },
+      },
+      3,
+      [64, 64, 'half'],
+      [0.00025, 3.849816e-7, 1.138629],
+    ],
+    [
+      'OLMo 3: sliding layers do not read rope_theta',
+      { model_type: 'olmo3', rope_theta: 10000 },
+      0,
+      [64, 64, 'half'],
+      [0.001414213, 3.013858e-6, 1],
+    ],
+    [
+      'OLMo 3: full layers do',
+      { model_type: 'olmo3', rope_theta: 10000, rope_scaling: yarn },
+      3,
+      [64, 64, 'half'],
+      [0.005384615, 3.333804e-5, 1.138629],
+    ],
+    [
+      'Gemma 3n: local θ',
+      { model_type: 'gemma3n_text', head_dim: 64, rope_theta: 1000000, rope_local_base_freq: 20000 },
+      0,
+      [64, 64, 'half'],
+      [0.007071068, 6.813608e-5, 1],
+    ],
+    [
+      'ModernBERT: both kinds are scaled',
+      { model_type: 'modernbert', global_rope_theta: 160000, local_rope_theta: 10000, rope_scaling: { rope_type: 'linear', factor: 2 } },
+      1,
+      [64, 64, 'half'],
+      [0.005, 6.667608e-5, 1],
+    ],
+    ['Gemma 4: sliding layers', { model_type: 'gemma4_text', rope_parameters: gemma4 }, 0, [256, 256, 'half'], [0.01, 0.0001074608, 1]],
+    [
+      'Gemma 4: global_head_dim, last layer full',
+      { model_type: 'gemma4_text', global_head_dim: 128, head_dim: 64, rope_parameters: gemma4 },
+      3,
+      [128, 128, 'half'],
+      [0.1778279, 0.0392419, 1],
+    ],
+    [
+      'Gemma 4: per_layer_config',
+      { model_type: 'gemma4_text', head_dim: 64, per_layer_config: { '03': { head_dim: 256 } }, rope_parameters: gemma4 },
+      3,
+      [256, 256, 'half'],
+      [0.1778279, 0.03522694, 1],
+    ],
+  ];
+  for (const [name, config, layer, shape, [middle, last, attention], context] of rows)
+    test(name, () => {
+      const rope = ropeFromConfig({ ...sizes, ...config }, context === undefined ? {} : { context }).layers[layer]!.rope!;
+      assert.deepEqual([rope.headDim, rope.rotaryDim, rope.pairing], shape);
+      const { invFreq, attentionFactor } = freq(rope);
+      const turning = invFreq.filter((f) => f > 0);
+      near([turning[turning.length >> 1]!, turning.at(-1)!, attentionFactor], [middle, last, attention], 2e-6); // pow in float32
+    });
+
+  test('layers that do not turn, as the attention classes of transformers 5.18.0 choose them', () => {
+    const turned = (model_type: string, config: object) =>
+      ropeFromConfig({ ...sizes, num_hidden_layers: 8, rope_theta: 1e4, model_type, ...config })
+        .layers.map((l) => (l.rope ? 1 : 0))
+        .join('');
+    assert.equal(turned('exaone4', {}), '11101110');
+    assert.equal(turned('exaone4', { sliding_window: null, layer_types: new Array(8).fill('full_attention') }), '11111111');
+    assert.equal(turned('afmoe', { global_attn_every_n_layers: 2 }), '10101010');
+    assert.equal(turned('llama4_text', {}), '11101110');
+    assert.equal(turned('llama', { no_rope_layers: new Array(8).fill(0) }), '11111111');
+    assert.equal(turned('qwen3_next', {}), '00010001');
+    assert.equal(turned('minimax', {}), '10101010');
+    assert.equal(turned('lfm2', { full_attn_idxs: [2, 5] }), '00100100');
+    assert.equal(turned('mllama_text_model', {}), '11101111');
+    const layer_types = ['mamba', 'attention', 'mamba', 'mamba', 'mamba', 'mamba', 'mamba', 'attention'];
+    assert.equal(turned('granitemoehybrid', { layer_types, position_embedding_type: 'rope' }), '01000001');
+    assert.equal(turned('granitemoehybrid', { layer_types, position_embedding_type: 'nope' }), '00000000');
+    assert.equal(turned('falcon_h1', {}), '11111111');
+  });
+
+  test('axes: the model’s own sections and rule, whatever mrope_interleaved says', () => {
+    const axes = (model_type: string, rope_parameters: object) =>
+      ropeFromConfig({ ...sizes, num_hidden_layers: 1, model_type, layer_types: ['full_attention'], rope_parameters }).layers[0]!.rope!
+        .axes;
+    const plain = { rope_type: 'default', rope_theta: 1e6 };
+    assert.deepEqual(axes('qwen2_5_vl_text', plain), { rule: 'sections', sections: [16, 24, 24] });
+    assert.deepEqual(axes('qwen3_vl_text', plain), { rule: 'interleaved', sections: [24, 20, 20] });
+    assert.deepEqual(axes('qwen3_5_text', plain), { rule: 'interleaved', sections: [11, 11, 10] });
+    assert.deepEqual(axes('glm4v_text', { ...plain, mrope_interleaved: true }), { rule: 'sections', sections: [8, 12, 12] });
+    assert.deepEqual(axes('qwen3_vl_text', { ...plain, mrope_section: [8, 12, 12] }), { rule: 'interleaved', sections: [8, 12, 12] });
+    assert.equal(axes('qwen2', { ...plain, mrope_section: [8, 12, 12] }), undefined);
+  });
+
+  test('text_config counts, and not the copies beside it', () => {
+    const text_config = { ...sizes, model_type: 'qwen2_5_vl_text', rope_theta: 5e5 };
+    assert.equal(only(ropeFromConfig({ ...qwen25, model_type: 'qwen2_5_vl', text_config })).base, 5e5);
+  });
+
+  test('rope_interleave: false is read by some', () => {
+    const pairing = (model_type: string) => only(ropeFromConfig({ ...sizes, model_type, rope_interleave: false })).pairing;
+    assert.deepEqual(['deepseek_v3', 'deepseek_v32', 'glm_moe_dsa'].map(pairing), ['half', 'interleaved-to-half', 'interleaved-to-half']);
+  });
+
+  test('notes say what is not read', () => {
+    const notes = (config: object) => ropeFromConfig({ ...sizes, rope_theta: 1e4, ...config }).notes.join();
+    assert.match(
+      notes({ model_type: 'llama', partial_rotary_factor: 0.5 }),
+      /llama does not read partial_rotary_factor: the whole head turns\./,
+    );
+    assert.match(
+      notes({ model_type: 'qwen2', rope_scaling: { rope_type: 'default', mrope_section: [8, 12, 12] } }),
+      /qwen2 does not read mrope_section/,
+    );
+    assert.match(
+      notes({ model_type: 'olmo3' }),
+      /rope_parameters\.sliding_attention\.rope_theta is missing: transformers' default for olmo3, 500000, is used/,
+    );
+    assert.doesNotMatch(notes({ model_type: 'llama' }), /assumed|missing|not read/);
   });
 });
 
@@ -438,7 +761,7 @@ describe('refusals', () => {
     ],
     [
       'an odd number of dimensions',
-      { ...llama2, rope_theta: 1e4, partial_rotary_factor: 45 / 128 },
+      { ...llama2, model_type: 'phi', rope_theta: 1e4, partial_rotary_factor: 45 / 128 },
       'FORMAT',
       /rotary_dim: expected an even number of dimensions in \[2, head_dim=128\], got 45\. It is head_dim × partial_rotary_factor\./,
     ],
@@ -464,6 +787,60 @@ describe('refusals', () => {
       },
       'FORMAT',
       /config\.json: rope_parameters\.chunked: expected an object for this type of layer, got none/,
+    ],
+    [
+      'a model that turns the other way round',
+      { model_type: 'nanochat', num_hidden_layers: 1, head_dim: 64, rope_theta: 1e4 },
+      'UNSUPPORTED',
+      /model_type: expected a model whose rotation a plan can say, got "nanochat"\. It turns the other way round/,
+    ],
+    [
+      'Falcon with ALiBi',
+      { ...llama2, model_type: 'falcon', alibi: true },
+      'UNSUPPORTED',
+      /model_type: expected a model with rotary position embedding, got "falcon"/,
+    ],
+    [
+      'a scaling rule that only transformers knows',
+      { model_type: 'gpt_oss', num_hidden_layers: 1, rope_theta: 150000 },
+      'FORMAT',
+      /rope_parameters: expected an object, got none\. transformers has defaults of one gpt_oss checkpoint; write yours\./,
+    ],
+    [
+      'a part of the head, scaled, where the model turns all of it',
+      { ...llama2, partial_rotary_factor: 0.5, rope_scaling: { rope_type: 'linear', factor: 2 } },
+      'UNSUPPORTED',
+      /partial_rotary_factor: expected 1 beside rope_type linear, got 0\.5\. llama fails on it in transformers\./,
+    ],
+    [
+      'Gemma 3 with flat rope_parameters',
+      { model_type: 'gemma3_text', num_hidden_layers: 2, rope_parameters: { rope_type: 'default', rope_theta: 1e6 } },
+      'FORMAT',
+      /rope_parameters\.sliding_attention: expected an object for this type of layer, got none/,
+    ],
+    [
+      'OLMo 3 with the old name of rope_type',
+      { ...llama2, model_type: 'olmo3', rope_scaling: { type: 'linear', factor: 2 } },
+      'FORMAT',
+      /rope_scaling\.rope_type: expected a text, as olmo3 does not read "type", got none/,
+    ],
+    [
+      'rope_parameters that rope_scaling would hide',
+      { ...llama2, rope_scaling: { rope_type: 'linear', factor: 2 }, rope_parameters: { rope_type: 'linear', factor: 2, rope_theta: 5e5 } },
+      'FORMAT',
+      /rope_scaling\.rope_theta: expected what rope_parameters says, 500000, got none\. Delete one of the two\./,
+    ],
+    [
+      'a rule that PhiMoE has not',
+      { ...llama2, model_type: 'phimoe', rope_scaling: { rope_type: 'linear', factor: 2 } },
+      'UNSUPPORTED',
+      /rope_scaling\.rope_type: expected default or longrope, for phimoe, got "linear"/,
+    ],
+    [
+      'GPT-J with a θ',
+      { model_type: 'gptj', n_layer: 1, n_embd: 64, n_head: 1, rope_theta: 5e5 },
+      'UNSUPPORTED',
+      /rope_theta: expected nothing, as gptj does not read it, got 500000/,
     ],
     ['a list', [] as unknown as object, 'FORMAT', /config\.json: expected an object/],
   ];
