@@ -3,14 +3,8 @@
  *
  * @module
  */
-import type { ArrayOf, Dtype, FloatDtype, Tensor } from '../src/core/index.js';
+import { type ArrayOf, type BlockTensor, blocksFrom, type FloatDtype, type Tensor, tensorFrom } from '../src/core/index.js';
 import { type Ropewalk, type RopewalkOptions, ropewalk } from '../src/ropewalk.js';
-
-/** Opening and upload, as far as this build has them: the reference keeps everything in host memory and needs neither. */
-interface Uploading {
-  upload?<D extends Dtype>(data: ArrayOf[D], options: { dtype: D; shape: readonly number[] }): Tensor<D>;
-  uploadQuantised?(kind: 'q8_0' | 'q4_0', bytes: Uint8Array, shape: readonly number[]): Tensor<'f32'>;
-}
 
 /**
  * Opens a backend with a number of threads.
@@ -19,7 +13,7 @@ interface Uploading {
  * @param threads - that may compute
  */
 export function openLibrary(backend: string, threads: number): Promise<Ropewalk> {
-  return ropewalk((backend === 'reference' ? { backend } : { backend, threads }) as RopewalkOptions);
+  return ropewalk({ backend, threads } as RopewalkOptions);
 }
 
 /**
@@ -31,9 +25,7 @@ export function openLibrary(backend: string, threads: number): Promise<Ropewalk>
  * @param shape - of the tensor
  */
 export function place<D extends FloatDtype>(rw: Ropewalk, data: ArrayOf[D], dtype: D, shape: readonly number[]): Tensor<D> {
-  const { upload } = rw as unknown as Uploading;
-  if (upload) return upload.call(rw, data, { dtype, shape }) as Tensor<D>;
-  return rw.tensor(data as Uint16Array, { dtype: dtype as 'f16', shape }) as unknown as Tensor<D>;
+  return rw.upload(tensorFrom<D>(data, { dtype, shape }));
 }
 
 /**
@@ -44,19 +36,16 @@ export function place<D extends FloatDtype>(rw: Ropewalk, data: ArrayOf[D], dtyp
  * @param bytes - blocks as GGUF has them
  * @param shape - `[n, k]`
  * @returns a weight for `rw.linear`
- * @throws Error on a build or a backend without quantised weights
  */
-export function placeQuantised(rw: Ropewalk, kind: 'q8_0' | 'q4_0', bytes: Uint8Array, shape: readonly number[]): Tensor<'f32'> {
-  const { uploadQuantised } = rw as unknown as Uploading;
-  if (!uploadQuantised) throw new Error(`this build has no uploadQuantised, which ${kind} needs`);
-  return uploadQuantised.call(rw, kind, bytes, shape);
+export function placeQuantised(rw: Ropewalk, kind: 'q8_0' | 'q4_0', bytes: Uint8Array, shape: readonly [number, number]): BlockTensor {
+  return rw.name === 'reference' ? blocksFrom(kind, bytes, shape) : rw.uploadBlocks(kind, bytes, shape);
 }
 
 /**
  * Gives tensors back.
  *
- * @param tensors - of any backend; host tensors have nothing to give back
+ * @param tensors - of any backend
  */
-export function release(...tensors: readonly object[]): void {
-  for (const tensor of tensors) (tensor as { dispose?(): void }).dispose?.();
+export function release(...tensors: readonly { dispose(): void }[]): void {
+  for (const tensor of tensors) tensor.dispose();
 }

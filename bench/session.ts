@@ -10,7 +10,7 @@ import { type Agreement, errorLimit, sampleNumbers, worstError } from './data.js
 import { openLibrary } from './library.js';
 import { type Contender, type Effort, FULL_EFFORT, measureTogether, QUICK_EFFORT, type Timing } from './measure.js';
 import { firstLine, openPeer, type Peer, type PeerName, type PeerSession } from './peers/ort.js';
-import { peakGflops, Roofs } from './roofs.js';
+import { Roofs } from './roofs.js';
 
 /** What the command line asks for. */
 export interface SessionOptions {
@@ -109,7 +109,7 @@ export async function runSession(threads: number, options: SessionOptions, progr
       prepared.dispose();
     }
   }
-  const peak = peakGflops(libraries.rw) ?? (await measuredPeak(roofs, effort));
+  const peak = await measuredPeak(roofs, effort);
   const capabilities = libraries.rw.capabilities();
   await roofs.dispose();
   libraries.rw.dispose();

@@ -8,6 +8,7 @@ import { cpSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } f
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
+const ASSEMBLY = 'src/backends/wasm/assembly/';
 /** Each replaces one text, which must occur exactly once in its file. */
 const MUTATIONS = [
   ['sin with the other sign', 'src/ops/rope/table.ts', 'const signed = magnitude * (', 'const signed = -magnitude * ('],
@@ -20,8 +21,8 @@ const MUTATIONS = [
   [
     'cos and sin swapped',
     'src/reference/rope.ts',
-    'const cos = table.cos[row + j]!;\n          const sin = table.sin[row + j]!;',
-    'const cos = table.sin[row + j]!;\n          const sin = table.cos[row + j]!;',
+    'const cos = table.cos[tableRow + j]!;\n          const sin = table.sin[tableRow + j]!;',
+    'const cos = table.sin[tableRow + j]!;\n          const sin = table.cos[tableRow + j]!;',
   ],
   ['frequencies over head_dim', 'src/ops/rope/plan.ts', '(vision ? pairs : window.rotaryDim)', '(vision ? pairs : window.headDim)'],
   ['pair distance head_dim / 2', 'src/ops/rope/plan.ts', 'gap: window.rotaryDim / 2 }', 'gap: window.headDim / 2 }'],
@@ -33,8 +34,8 @@ const MUTATIONS = [
   ],
   ['batch ignored', 'src/reference/rope.ts', 'x.offset + b * x.strides[0]!', 'x.offset + 0 * x.strides[0]!'],
   ['positions of batch 0 for every batch', 'src/reference/rope.ts', 's : b * seqLen + s]', 's : s]'],
-  ['window offset ignored', 'src/reference/rope.ts', 'x.strides[2]! + rotaryOffset * xDim', 'x.strides[2]! + 0 * xDim'],
-  ['tail not copied', 'src/reference/rope.ts', 'if (end > start && out !== x)', 'if (end < start && out !== x)'],
+  ['window offset ignored', 'src/reference/rope.ts', 'const i0 = rotaryOffset + j', 'const i0 = j'],
+  ['tail not copied', 'src/reference/rope.ts', '= sourceBits[xAt + i * xDim]!', '= targetBits[outAt + i * outDim]!'],
   [
     'freq_factors multiply',
     'src/ops/rope/frequencies.ts',
@@ -92,6 +93,34 @@ const MUTATIONS = [
     'if (rest > 0.5 || (rest === 0.5 && floor % 2 === 1)) return floor + 1;',
     'if (rest > 2) return floor + 1;',
   ],
+  // The kernels of the cpu backend, compiled anew.
+  [
+    'cpu: sin with the other sign',
+    ASSEMBLY + 'rope.ts',
+    'store<f32>(sin2 + to, -s);\n    store<f32>(sin2 + to + 4, s);',
+    'store<f32>(sin2 + to, s);\n    store<f32>(sin2 + to + 4, -s);',
+  ],
+  [
+    'cpu: cos and sin swapped',
+    ASSEMBLY + 'rope.ts',
+    'const c = v128.load(cos + table), s = v128.load(sin + table);',
+    'const s = v128.load(cos + table), c = v128.load(sin + table);',
+  ],
+  ['cpu: batch ignored', ASSEMBLY + 'rope.ts', 'b * word(part, 5) + s', '0 * word(part, 5) + s'],
+  ['cpu: positions of batch 0 for every batch', ASSEMBLY + 'rope.ts', 'word(args, 3) ? t : s', 'word(args, 3) ? s : s'],
+  [
+    'cpu: f16 truncated instead of rounded',
+    ASSEMBLY + 'lanes.ts',
+    'i32x4.sub(f32x4.add(finite, addend), addend)',
+    'i32x4.sub(f32x4.add(f32x4.mul(finite, f32x4.splat(0.9996)), addend), addend)',
+  ],
+  [
+    'cpu: attention sees one key more',
+    ASSEMBLY + 'attention.ts',
+    'causal ? position : total - 1);',
+    'causal ? min(position + 1, total - 1) : total - 1);',
+  ],
+  ['cpu: linear without bias', ASSEMBLY + 'linear.ts', 'x + (<usize>(r * k) << 2), k) + add);', 'x + (<usize>(r * k) << 2), k));'],
 ];
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '..');
@@ -103,13 +132,17 @@ for (const [name, file, from, to] of MUTATIONS) {
   rmSync(copy, { recursive: true, force: true });
   mkdirSync(copy, { recursive: true });
   cpSync(join(root, 'src'), join(copy, 'src'), { recursive: true });
-  for (const shared of ['package.json', 'tsconfig.json']) cpSync(join(root, shared), join(copy, shared));
+  for (const shared of ['package.json', 'tsconfig.json', 'scripts']) cpSync(join(root, shared), join(copy, shared), { recursive: true });
   symlinkSync(join(root, 'vectors'), join(copy, 'vectors'));
   let text = readFileSync(join(copy, file), 'utf8');
   const times = text.split(from).length - 1;
   if (times !== 1) throw new Error(`${name}: "${from}" occurs ${times} times in ${file}, expected once`);
   text = text.replace(from, () => to);
   writeFileSync(join(copy, file), text);
+  if (file.startsWith(ASSEMBLY)) {
+    const built = spawnSync(process.execPath, [join(copy, 'scripts/build-wasm.mjs')], { encoding: 'utf8' });
+    if (built.status !== 0) throw new Error(`${name}: does not compile\n${built.stderr}`);
+  }
   const ran = spawnSync(process.execPath, ['--import', 'tsx', join(copy, 'src/cli/main.ts'), 'check', '--json'], {
     cwd: root,
     encoding: 'utf8',

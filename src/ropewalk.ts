@@ -3,16 +3,17 @@
  *
  * @module
  */
-import type { Backend, Capabilities } from './backends/backend.js';
+import type { Backend, BackendOptions, Capabilities } from './backends/backend.js';
+import { type BlockFormat, type BlockTensor, blocksFrom } from './core/blocks.js';
 import type { ArrayOf, Dtype, FloatDtype, IntDtype } from './core/dtypes.js';
-import { type Tensor, type TensorFromOptions, tensorFrom } from './core/tensor.js';
+import { copyElements, Tensor, type TensorFromOptions, tensorFrom } from './core/tensor.js';
 import { planAdd } from './ops/add.js';
 import { planArgmax } from './ops/argmax.js';
 import { planEmbedding } from './ops/embedding.js';
 import { planLinear } from './ops/linear.js';
 import { planRearrange } from './ops/rearrange.js';
 import { planRmsNorm } from './ops/rms-norm.js';
-import { bindRope, type RopeLayout } from './ops/rope/call.js';
+import { bindRope, bindRopeParts, type RopeLayout, type RopePartOptions } from './ops/rope/call.js';
 import { type PlanRopeOptions, type Positions, planRope, type RopePlan } from './ops/rope/plan.js';
 import type { OpPlan, Runner } from './ops/runner.js';
 import { planSelfAttention, type SelfAttentionOptions } from './ops/self-attention.js';
@@ -20,9 +21,9 @@ import { planSwiglu } from './ops/swiglu.js';
 import { openBackend } from './registry.js';
 
 /** What {@link ropewalk} takes. */
-export interface RopewalkOptions {
+export interface RopewalkOptions extends BackendOptions {
   /** `auto` (the default) opens the fastest backend that works here; `capabilities()` says which it was. */
-  readonly backend?: 'auto' | 'reference';
+  readonly backend?: 'auto' | 'cpu' | 'reference';
 }
 
 /** A `Float16Array`, on runtimes that have it. */
@@ -63,7 +64,7 @@ export class Ropewalk implements Runner {
     return this.backend.capabilities();
   }
 
-  /** Gives the backend's memory back. */
+  /** Gives the backend's memory and threads back; its tensors are unusable afterwards. */
   dispose(): void {
     this.backend.dispose();
   }
@@ -96,6 +97,39 @@ export class Ropewalk implements Runner {
   tensor<A extends ArrayOf[NaturalDtype]>(data: A, options?: TensorFromOptions<NaturalDtypeOf<A>>): Tensor<NaturalDtypeOf<A>>;
   tensor(data: ArrayBufferView, options: TensorFromOptions = {}): Tensor {
     return tensorFrom(data, options);
+  }
+
+  /**
+   * Copies elements into the backend's memory, where its operators find them without another copy.
+   *
+   * @param data - as for {@link tensor}; or a tensor in host memory, whose layout becomes dense
+   * @param options - shape, strides and offset of what is copied, in elements
+   * @returns a dense tensor that the caller owns: `dispose()` it
+   * @throws {RopewalkError} as {@link tensor}; DEVICE when it does not fit
+   */
+  upload<D extends 'f16' | 'bf16' | 'u16'>(data: Uint16Array, options: TensorFromOptions<D> & { readonly dtype: D }): Tensor<D>;
+  upload(data: Float16ArrayLike, options?: TensorFromOptions<'f16'>): Tensor<'f16'>;
+  upload<A extends ArrayOf[NaturalDtype]>(data: A, options?: TensorFromOptions<NaturalDtypeOf<A>>): Tensor<NaturalDtypeOf<A>>;
+  upload<D extends Dtype>(data: Tensor<D>): Tensor<D>;
+  upload(data: ArrayBufferView | Tensor, options: TensorFromOptions = {}): Tensor {
+    const source = data instanceof Tensor ? data : tensorFrom(data, options);
+    const copy = this.backend.allocate(source.dtype, source.shape);
+    copyElements(source, copy);
+    return copy;
+  }
+
+  /**
+   * Copies quantised weights, as they lie in a GGUF file, into the backend's memory.
+   *
+   * @param format - q8_0 or q4_0
+   * @param bytes - the tensor's bytes: n · k / 32 blocks
+   * @param shape - `[n, k]`; GGUF lists it backwards
+   * @returns a weight for {@link linear}; `dispose()` it
+   * @throws {RopewalkError} UNSUPPORTED, SHAPE or DEVICE
+   */
+  uploadBlocks(format: BlockFormat, bytes: Uint8Array, shape: readonly [n: number, k: number]): BlockTensor {
+    const checked = blocksFrom(format, bytes, shape); // before memory is taken
+    return blocksFrom(format, this.upload(checked.bytes), shape);
   }
 
   /**
@@ -140,6 +174,20 @@ export class Ropewalk implements Runner {
    */
   ropeBackward<D extends FloatDtype>(dy: Tensor<D>, positions: Positions, options: RopeOptions<NoInfer<D>>): Tensor<D> {
     return this.rotate(dy, positions, options, 'backward');
+  }
+
+  /**
+   * Rotates several tensors in one pass over the tokens: q and k together, each normalised first where a model has q and k norms,
+   * and each into its own place: k straight into the rows of a KV cache, in the cache's dtype.
+   *
+   * @param plan - from {@link planRope}
+   * @param parts - `{ x, out, rows?, norm? }` each
+   * @param layout - of all of them; bsnh unless given
+   * @throws {RopewalkError} SHAPE, DTYPE, RANGE or ALIAS, naming the part; nothing is written then
+   * @example rw.ropeParts(plan, [{ x: q, out: q }, { x: k, out: kCache, rows: past }]);
+   */
+  ropeParts(plan: RopePlan, parts: readonly RopePartOptions[], layout: RopeLayout = 'bsnh'): void {
+    this.run(bindRopeParts(plan, parts, layout));
   }
 
   private rotate<D extends FloatDtype>(
@@ -208,12 +256,12 @@ export class Ropewalk implements Runner {
    * Multiplies by a weight matrix: `y = x·Wᵀ + bias`.
    *
    * @param x - `[…, k]`, any float dtype
-   * @param weight - `[n, k]`, row-major as torch and GGUF have it
+   * @param weight - `[n, k]`, row-major as torch and GGUF have it; or blocks from {@link uploadBlocks}
    * @param options - `bias` `[n]`; `out` `[…, n]`
    */
   linear<D extends FloatDtype>(
     x: Tensor<D>,
-    weight: Tensor<NoInfer<D>>,
+    weight: Tensor<NoInfer<D>> | BlockTensor,
     options: OutOption<NoInfer<D>> & { readonly bias?: Tensor<NoInfer<D>> } = {},
   ): Tensor<D> {
     const shape = x.shape.length === 0 ? [] : x.shape.with(-1, weight.shape[0] ?? 0);
@@ -293,5 +341,5 @@ function isRopePlan(how: Positions | RopePlan): how is RopePlan {
  * @example const rw = await ropewalk({ backend: 'auto' });
  */
 export async function ropewalk(options: RopewalkOptions = {}): Promise<Ropewalk> {
-  return new Ropewalk(await openBackend(options.backend ?? 'auto'));
+  return new Ropewalk(await openBackend(options.backend ?? 'auto', options));
 }

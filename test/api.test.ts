@@ -99,18 +99,28 @@ test('what is wrong does not compile, and is refused when it comes anyway', () =
 
 describe('backends', () => {
   test('auto opens the fastest; capabilities say what runs and why nothing faster does', async () => {
-    assert.equal(rw.name, 'reference');
-    assert.deepEqual(rw.capabilities(), {
-      backend: 'reference',
-      description: 'float64 on one thread of plain TypeScript: the oracle, exact and slow',
-      dtypes: ['f64', 'f32', 'f16', 'bf16'],
-      threads: 1,
-      notTaken: ['this build has no faster backend'],
-    });
+    const auto = await ropewalk();
+    assert.equal(auto.name, 'cpu');
+    const { description, dtypes, threads, notTaken } = auto.capabilities();
+    assert.match(description, /^WebAssembly (relaxed SIMD|simd128), (one thread|\d+ threads over shared memory); f64 on the reference$/);
+    assert.deepEqual(dtypes, ['f64', 'f32', 'f16', 'bf16']);
+    assert.equal(threads, description.includes('one thread') ? 1 : Number(/(\d+) threads/.exec(description)![1]));
+    // What is not the fastest says why.
+    assert.equal(
+      notTaken.some((reason) => reason.startsWith('relaxed SIMD: ')),
+      description.includes('simd128'),
+    );
+    assert.equal(
+      notTaken.some((reason) => reason.startsWith('threads: ')),
+      threads === 1,
+    );
     for (const entry of BACKENDS) assert.equal((await entry.open()).name, entry.name);
   });
   test('an unknown one is refused', async () => {
-    await assert.rejects(openBackend('tpu'), { code: 'UNSUPPORTED', message: 'ropewalk: backend: expected auto or reference, got "tpu"' });
+    await assert.rejects(openBackend('tpu'), {
+      code: 'UNSUPPORTED',
+      message: 'ropewalk: backend: expected auto, cpu or reference, got "tpu"',
+    });
   });
   test('a failed call writes nothing', () => {
     const out = tensorFrom<'f32'>(new Float32Array(8).fill(7), { shape: [2, 1, 4] });

@@ -1,9 +1,12 @@
 // Every test file; written by scripts/test-index.mjs.
 import './api.test.js';
+import './backends/cpu.test.js';
 import './browser/browser.test.js';
+import './browser/cpu.test.js';
 import './cli/cli.test.js';
 import './cli/output.test.js';
 import './conformance/suites.test.js';
+import './core/blocks.test.js';
 import './core/float16.test.js';
 import './core/tensor.test.js';
 import './dialects/cann.test.js';
@@ -19,5 +22,6 @@ import './formats/json.test.js';
 import './formats/npy.test.js';
 import './formats/safetensors.test.js';
 import './ops/operators.test.js';
+import './ops/rope-parts.test.js';
 import './ops/rope.test.js';
 import './package.test.js';

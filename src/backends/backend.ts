@@ -28,10 +28,25 @@ export interface Backend extends Runner {
   dispose(): void;
 }
 
+/** How a backend may be opened; each takes what concerns it. */
+export interface BackendOptions {
+  /** cpu: threads that compute, at most 16; as many as there are cores unless given. */
+  readonly threads?: number;
+  /** cpu: the most bytes that tensors may take, at most 4 GiB, which is also the default. */
+  readonly memoryLimit?: number;
+  /** cpu: `simd128` forbids the relaxed SIMD module, whose multiply-adds round once instead of twice; auto unless given. */
+  readonly simd?: 'auto' | 'simd128';
+}
+
 /** A backend that could be opened here, or the reason why it cannot. */
 export interface BackendEntry {
   readonly name: string;
   /** Says why this backend cannot open on this machine, or undefined when it can. */
   whyNot(): Promise<string | undefined>;
-  open(): Promise<Backend>;
+  /**
+   * @param options - what concerns another backend is ignored
+   * @param passedOver - faster backends that did not open, and why: `capabilities()` repeats it
+   * @throws {RopewalkError} RANGE or UNSUPPORTED for a bad option
+   */
+  open(options?: BackendOptions, passedOver?: readonly string[]): Promise<Backend>;
 }

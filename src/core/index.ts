@@ -1,4 +1,5 @@
 /** Core words: dtypes, shapes, tensors, errors. No operator arithmetic. @module */
+export * from './blocks.js';
 export * from './dtypes.js';
 export * from './errors.js';
 export * from './fields.js';

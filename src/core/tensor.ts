@@ -31,7 +31,12 @@ export interface TensorStorage<D extends Dtype = Dtype> {
   readonly host: ArrayOf[D] | undefined;
   /** Copies all elements to a fresh host array. */
   read(): ArrayOf[D] | Promise<ArrayOf[D]>;
+  /** Gives the memory back to its owner, if the owner counts it; after that every other use is refused. */
+  dispose?(): void;
 }
+
+// The symbol that `using` looks for, on runtimes that do not name it yet.
+const DISPOSE: typeof Symbol.dispose = /* @__PURE__ */ (Symbol.dispose ?? Symbol.for('Symbol.dispose')) as typeof Symbol.dispose;
 
 class HostStorage<D extends Dtype> implements TensorStorage<D> {
   readonly owner = 'host';
@@ -46,6 +51,9 @@ class HostStorage<D extends Dtype> implements TensorStorage<D> {
     return this.host.slice() as ArrayOf[D];
   }
 }
+
+/** Marks a layout that was derived from a checked one. */
+const DERIVED: unique symbol = /* @__PURE__ */ Symbol('derived');
 
 /** How to lay a tensor over storage; strides and offset are in elements. */
 export interface TensorOptions {
@@ -76,12 +84,18 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
    *
    * @param storage - the elements; shared, not copied
    * @param options - shape, strides and offset in elements
+   * @param derived - for this class alone
    * @throws {RopewalkError} SHAPE when shape and strides do not match; RANGE when an element would lie outside the storage
    */
-  constructor(storage: TensorStorage<D>, options: TensorOptions = {}) {
+  constructor(storage: TensorStorage<D>, options: TensorOptions = {}, derived?: typeof DERIVED) {
     this.storage = storage;
     this.dtype = storage.dtype;
     this.offset = options.offset ?? 0;
+    if (derived === DERIVED) {
+      this.shape = options.shape!;
+      this.strides = options.strides!;
+      return;
+    }
     if (!Number.isSafeInteger(this.offset) || this.offset < 0)
       refuse('RANGE', 'tensor: offset', 'an integer >= 0, in elements', this.offset);
     this.shape = checkShape(options.shape ?? [Math.max(0, storage.length - this.offset)], 'tensor: shape');
@@ -99,6 +113,11 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
     }
   }
 
+  /** A view whose elements are among this tensor's, so that nothing need be checked again: in a decoding step checks are half the time. */
+  private derive(shape: readonly number[], strides: readonly number[], offset = this.offset): Tensor<D> {
+    return new Tensor(this.storage, { shape: Object.freeze(shape), strides: Object.freeze(strides), offset }, DERIVED);
+  }
+
   /** Number of elements. */
   get size(): number {
     return countElements(this.shape);
@@ -107,6 +126,21 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
   /** Number of dimensions. */
   get rank(): number {
     return this.shape.length;
+  }
+
+  /**
+   * Gives the memory back to the backend that owns it, for this tensor and every view of it. Host memory is the garbage collector's:
+   * there it does nothing. Doing it twice is harmless; any other use afterwards is a RopewalkError DEVICE.
+   *
+   * @example using y = rw.rope(x, positions, { pairing: 'half', base: 10000 }); // disposed at the end of the block
+   */
+  dispose(): void {
+    this.storage.dispose?.();
+  }
+
+  /** {@link dispose}, for `using`. */
+  [DISPOSE](): void {
+    this.dispose();
   }
 
   /** Says whether the elements are dense and row-major (the offset may be anything). */
@@ -129,7 +163,7 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
         `tensor.view: shape: expected a shape that strides [${this.strides}] over [${this.shape}] can express, got ${`[${wanted}]`}. Use reshape() or contiguous() to copy.`,
       );
     }
-    return new Tensor(this.storage, { shape: wanted, strides, offset: this.offset });
+    return this.derive(wanted, strides);
   }
 
   /**
@@ -143,6 +177,11 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
     return stridesForView(this, wanted) ? this.view(wanted) : this.contiguous().view(wanted);
   }
 
+  /** The same elements with a dimension of size 1 in front, sharing storage. */
+  unsqueeze(): Tensor<D> {
+    return this.derive([1, ...this.shape], [this.size, ...this.strides]);
+  }
+
   /**
    * Reorders dimensions, sharing storage: dimension d of the result is dimension `order[d]` of this.
    *
@@ -154,11 +193,10 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
     if (order.length !== this.rank || sorted.some((d, i) => d !== i)) {
       refuse('SHAPE', 'tensor.permute: order', `each of 0 … ${this.rank - 1} once`, order);
     }
-    return new Tensor(this.storage, {
-      shape: order.map((d) => this.shape[d]!),
-      strides: order.map((d) => this.strides[d]!),
-      offset: this.offset,
-    });
+    return this.derive(
+      order.map((d) => this.shape[d]!),
+      order.map((d) => this.strides[d]!),
+    );
   }
 
   /**
@@ -180,7 +218,7 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
     const shape = this.shape.with(dim, end - start);
     // A slice without elements points at its source's start: start * stride may lie one past the storage.
     const offset = end > start ? this.offset + start * this.strides[dim]! : this.offset;
-    return new Tensor(this.storage, { shape, strides: this.strides, offset });
+    return this.derive(shape, this.strides, offset);
   }
 
   /**
@@ -327,6 +365,9 @@ export type Overlap = 'none' | 'same' | 'partial';
  * @param b - any tensor
  */
 export function overlapOf(a: Tensor, b: Tensor): Overlap {
+  if (a === b) return a.size > 0 ? 'same' : 'none';
+  // A backend gives each storage memory of its own; only host arrays can be laid over one another.
+  if (a.storage !== b.storage && a.storage.owner !== 'host' && b.storage.owner !== 'host') return 'none';
   const rangeA = byteRange(a);
   const rangeB = byteRange(b);
   if (!rangeA || !rangeB || rangeA.memory !== rangeB.memory) return 'none';
@@ -355,6 +396,7 @@ export function overlapOf(a: Tensor, b: Tensor): Overlap {
  * @param tensor - any tensor
  */
 export function selfOverlaps(tensor: Tensor): boolean {
+  if (tensor.isContiguous()) return false;
   const dims = tensor.shape.map((size, d) => ({ size, stride: Math.abs(tensor.strides[d]!) })).filter((dim) => dim.size > 1);
   if (tensor.size <= 1) return false;
   if (dims.some((dim) => dim.stride === 0)) return true;

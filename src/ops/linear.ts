@@ -1,4 +1,5 @@
 /** Multiplication by a weight matrix. @module */
+import { type BlockTensor, isBlocks } from '../core/blocks.js';
 import type { FloatDtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import type { Tensor } from '../core/tensor.js';
@@ -10,7 +11,7 @@ export interface LinearPlan {
   /** `[…, k]` */
   readonly x: Tensor<FloatDtype>;
   /** `[n, k]` */
-  readonly weight: Tensor<FloatDtype>;
+  readonly weight: Tensor<FloatDtype> | BlockTensor;
   /** `[n]` */
   readonly bias: Tensor<FloatDtype> | undefined;
   /** `[…, n]` */
@@ -25,27 +26,27 @@ export interface LinearPlan {
  * Checks `out = x·Wᵀ + bias`.
  *
  * @param x - `[…, k]`, any strides, any float dtype; only read
- * @param weight - `[n, k]`, same dtype, as torch and GGUF lay it out
+ * @param weight - `[n, k]`, same dtype, as torch and GGUF lay it out; or q8_0 or q4_0 blocks, whatever the dtype of x
  * @param bias - `[n]`, same dtype, or undefined
  * @param out - `[…, n]`, same dtype; written; shares no memory with the inputs
  * @throws {RopewalkError} SHAPE, DTYPE or ALIAS
  * @see seed document 001, linear
  */
-export function planLinear(x: Tensor, weight: Tensor, bias: Tensor | undefined, out: Tensor): LinearPlan {
+export function planLinear(x: Tensor, weight: Tensor | BlockTensor, bias: Tensor | undefined, out: Tensor): LinearPlan {
   if (x.rank === 0) refuse('SHAPE', 'linear: x', 'at least one dimension', [...x.shape]);
-  if (weight.rank !== 2) refuse('SHAPE', 'linear: weight', 'two dimensions [n, k]', [...weight.shape]);
+  if (weight.shape.length !== 2) refuse('SHAPE', 'linear: weight', 'two dimensions [n, k]', [...weight.shape]);
   const k = x.shape.at(-1)!;
   const n = weight.shape[0]!;
-  checkDims(weight, 'linear: weight', [n, k]);
+  if (weight.shape[1] !== k) refuse('SHAPE', 'linear: weight', `shape [${n},${k}]`, [...weight.shape]);
   if (bias) checkDims(bias, 'linear: bias', [n]);
   checkDims(out, 'linear: out', x.shape.with(-1, n));
   checkFloat(x, 'linear: x');
-  checkFloat(weight, 'linear: weight', x.dtype);
+  if (!isBlocks(weight)) checkFloat(weight, 'linear: weight', x.dtype);
   if (bias) checkFloat(bias, 'linear: bias', x.dtype);
   checkFloat(out, 'linear: out', x.dtype);
   checkOutput(out, 'linear: out', [
     { tensor: x, name: 'x', inPlace: false },
-    { tensor: weight, name: 'weight', inPlace: false },
+    { tensor: isBlocks(weight) ? weight.bytes : weight, name: 'weight', inPlace: false },
     ...(bias ? [{ tensor: bias, name: 'bias', inPlace: false }] : []),
   ]);
   const m = x.shape.slice(0, -1).reduce((rows, dim) => rows * dim, 1);

@@ -87,9 +87,10 @@ export function checkDtype(tensor: Tensor, where: string, wanted: Dtype): void {
  * @throws {RopewalkError} SHAPE
  */
 export function checkDims(tensor: Tensor, where: string, wanted: readonly number[]): void {
-  if (tensor.rank !== wanted.length || tensor.shape.some((dim, d) => dim !== wanted[d])) {
-    refuse('SHAPE', where, `shape [${wanted}]`, [...tensor.shape]);
-  }
+  const { shape } = tensor;
+  let same = shape.length === wanted.length;
+  for (let d = 0; same && d < shape.length; d++) same = shape[d] === wanted[d];
+  if (!same) refuse('SHAPE', where, `shape [${wanted}]`, [...shape]);
 }
 
 /**

@@ -84,6 +84,6 @@ export function planSelfAttention(q: Tensor, k: Tensor, v: Tensor, out: Tensor, 
     { tensor: k, name: 'k', inPlace: false },
     { tensor: v, name: 'v', inPlace: false },
   ]);
-  const four = (t: Tensor): Tensor<FloatDtype> => (t.rank === 4 ? t : t.view([1, ...t.shape])) as Tensor<FloatDtype>;
+  const four = (t: Tensor): Tensor<FloatDtype> => (t.rank === 4 ? t : t.unsqueeze()) as Tensor<FloatDtype>;
   return Object.freeze({ op, q: four(q), k: four(k), v: four(v), out: four(out), scale, causal, window, softcap });
 }

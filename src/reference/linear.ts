@@ -1,4 +1,5 @@
 /** A linear layer in float64. @module */
+import { isBlocks, readBlocks } from '../core/blocks.js';
 import type { LinearPlan } from '../ops/linear.js';
 import { readAll, writeAll } from './elements.js';
 
@@ -9,7 +10,7 @@ import { readAll, writeAll } from './elements.js';
  */
 export function linearReference({ x, weight, bias, out, m, n, k }: LinearPlan): void {
   const xs = readAll(x, 'linear: x'); // [m, k]
-  const ws = readAll(weight, 'linear: weight'); // [n, k]
+  const ws = isBlocks(weight) ? readBlocks(weight, 'linear: weight') : readAll(weight, 'linear: weight'); // [n, k]
   const bs = bias ? readAll(bias, 'linear: bias') : new Float64Array(n); // [n]
   const y = new Float64Array(m * n); // [m, n]
   for (let row = 0; row < m; row++) {

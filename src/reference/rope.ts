@@ -3,54 +3,70 @@
  *
  * @module
  */
-
-import { loadNumber, storeNumber } from '../core/dtypes.js';
-import { copyElements, hostOf } from '../core/tensor.js';
-import type { RopeCall } from '../ops/rope/call.js';
+import { bitsOf, loadNumber, storeNumber } from '../core/dtypes.js';
+import { hostOf } from '../core/tensor.js';
+import type { RopeCall, RopePart } from '../ops/rope/call.js';
+import type { RopePlan } from '../ops/rope/plan.js';
+import { readAll } from './elements.js';
 
 /**
- * Rotates every head row of `x` into `out`: computes in float64, rounds once at the store.
+ * Rotates every head row of each part's `x` into its `out`: computes in float64, rounds once at the store.
  *
- * `y0 = x0·cos − x1·sin`, `y1 = x0·sin + x1·cos` for each pair of the rotated window; the other dimensions are copied bit for bit.
+ * `y0 = x0·cos − x1·sin`, `y1 = x0·sin + x1·cos` for each pair of the rotated window; the other dimensions are copied bit for bit,
+ * unless a norm or another dtype changes them. A norm comes first: `x · weight / √(mean(x²) + eps)`.
  *
  * @param call - from bindRope, which has already refused every bad shape and overlap
  * @see RoFormer, arXiv:2104.09864, eq. 34
  */
 export function ropeReference(call: RopeCall): void {
-  const { plan, x, out } = call; // x, out: [batch, seq, head, head_dim]
+  for (const part of call.parts) rotatePart(call.plan, part);
+}
+
+function rotatePart(plan: RopePlan, { x, out, rows, norm }: RopePart): void {
   const { rotaryDim, rotaryOffset, headDim, read, write, table } = plan;
   const [batch, seqLen, numHeads] = x.shape as [number, number, number, number];
   const source = hostOf(x, 'rope: x');
   const target = hostOf(out, 'rope: out');
-
-  for (const [start, end] of [
-    [0, rotaryOffset],
-    [rotaryOffset + rotaryDim, headDim],
-  ] as const) {
-    if (end > start && out !== x) copyElements(x.slice(3, start, end), out.slice(3, start, end));
-  }
+  const sourceBits = bitsOf(source);
+  const targetBits = bitsOf(target);
+  const weight = norm && readAll(norm.weight, 'rope: norm.weight');
+  const copies = !norm && x.dtype === out.dtype;
 
   const xDim = x.strides[3]!;
   const outDim = out.strides[3]!;
-  const y = new Float64Array(rotaryDim);
+  const head = new Float64Array(headDim);
+  const y = new Float64Array(headDim);
   for (let b = 0; b < batch; b++) {
     for (let s = 0; s < seqLen; s++) {
-      const row = plan.tableRows[plan.batch === undefined ? s : b * seqLen + s]! * table.pairs;
+      const tableRow = plan.tableRows[plan.batch === undefined ? s : b * seqLen + s]! * table.pairs;
+      const outRow = rows ? rows[b * seqLen + s]! : s;
       for (let h = 0; h < numHeads; h++) {
-        const xAt = x.offset + b * x.strides[0]! + s * x.strides[1]! + h * x.strides[2]! + rotaryOffset * xDim;
-        const outAt = out.offset + b * out.strides[0]! + s * out.strides[1]! + h * out.strides[2]! + rotaryOffset * outDim;
-        // The whole window is read before any of it is written, so out may be x.
+        const xAt = x.offset + b * x.strides[0]! + s * x.strides[1]! + h * x.strides[2]!;
+        const outAt = out.offset + b * out.strides[0]! + outRow * out.strides[1]! + h * out.strides[2]!;
+        // The whole head is read before any of it is written, so out may be x.
+        for (let i = 0; i < headDim; i++) head[i] = loadNumber(source, x.dtype, xAt + i * xDim);
+        if (norm && weight) {
+          let squares = 0;
+          for (let i = 0; i < headDim; i++) squares += head[i]! * head[i]!;
+          const rms = Math.sqrt(squares / headDim + norm.eps);
+          for (let i = 0; i < headDim; i++) head[i] = (weight[i]! * head[i]!) / rms;
+        }
+        y.set(head);
         for (let j = 0; j < table.pairs; j++) {
-          const i0 = j * read.step;
-          const x0 = loadNumber(source, x.dtype, xAt + i0 * xDim);
-          const x1 = loadNumber(source, x.dtype, xAt + (i0 + read.gap) * xDim);
-          const cos = table.cos[row + j]!;
-          const sin = table.sin[row + j]!;
-          const o0 = j * write.step;
+          const i0 = rotaryOffset + j * read.step;
+          const x0 = head[i0]!;
+          const x1 = head[i0 + read.gap]!;
+          const cos = table.cos[tableRow + j]!;
+          const sin = table.sin[tableRow + j]!;
+          const o0 = rotaryOffset + j * write.step;
           y[o0] = x0 * cos - x1 * sin;
           y[o0 + write.gap] = x0 * sin + x1 * cos;
         }
-        for (let i = 0; i < rotaryDim; i++) storeNumber(target, out.dtype, outAt + i * outDim, y[i]!);
+        for (let i = 0; i < headDim; i++) {
+          const rotated = i >= rotaryOffset && i < rotaryOffset + rotaryDim;
+          if (copies && !rotated) targetBits[outAt + i * outDim] = sourceBits[xAt + i * xDim]!;
+          else storeNumber(target, out.dtype, outAt + i * outDim, y[i]!);
+        }
       }
     }
   }

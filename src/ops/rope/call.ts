@@ -1,11 +1,11 @@
 /**
- * A RoPE plan bound to the tensors of one call.
+ * A RoPE plan bound to the tensors of one call: one tensor, or q and k together.
  *
  * @module
  */
 import type { FloatDtype } from '../../core/dtypes.js';
 import { refuse } from '../../core/errors.js';
-import type { Tensor } from '../../core/tensor.js';
+import { overlapOf, type Tensor } from '../../core/tensor.js';
 import { checkDims, checkFloat, checkOutput } from '../runner.js';
 import type { RopePlan } from './plan.js';
 
@@ -14,18 +14,48 @@ import type { RopePlan } from './plan.js';
  */
 export type RopeLayout = 'bsnh' | 'bnsh';
 
+/** RMS norm over head_dim, before the rotation: the q and k norm of Qwen3, Gemma 3, OLMo 2. */
+export interface HeadNorm {
+  /** `[head_dim]`, any float dtype; shared by all heads. Gemma's is 1 + its stored weight. */
+  readonly weight: Tensor<FloatDtype>;
+  /** Added to the mean of squares; finite, >= 0. */
+  readonly eps: number;
+}
+
+/** One tensor of a call, as the caller gives it. */
+export interface RopePartOptions {
+  /** `[batch, seq, head, head_dim]` or `[seq, head, head_dim]` in the call's layout, any strides; only read. */
+  readonly x: Tensor<FloatDtype>;
+  /**
+   * Where the rotated heads go, any strides. Without `rows` the shape of x, and it may be exactly `x`. With `rows` a KV cache:
+   * as x, with any number of rows where x has tokens. Its dtype may differ from x's: each value is rounded to it once.
+   */
+  readonly out: Tensor<FloatDtype>;
+  /** The row of `out` that each token goes to: the first one's (others follow), `[seq]`, or `[batch, seq]` flat. */
+  readonly rows?: number | ArrayLike<number>;
+  /** Normalises each head first. */
+  readonly norm?: HeadNorm;
+}
+
+/** One tensor of a call, checked; x and out as `[batch, seq, head, head_dim]` by strides, whatever the caller's layout was. */
+export interface RopePart {
+  readonly x: Tensor<FloatDtype>;
+  readonly out: Tensor<FloatDtype>;
+  /** Row of `out` of each token, `[batch, seq]`; undefined when token s goes to row s. */
+  readonly rows: Int32Array | undefined;
+  readonly norm: HeadNorm | undefined;
+}
+
 /** A plan and the tensors it turns, checked. Frozen. */
 export interface RopeCall {
   readonly op: 'rope';
   readonly plan: RopePlan;
-  /** `[batch, seq, head, head_dim]` by strides, whatever the caller's layout was. */
-  readonly x: Tensor<FloatDtype>;
-  /** Same shape and dtype; may be `x` itself. */
-  readonly out: Tensor<FloatDtype>;
+  /** At least one; all have the same batch and seq, and no output shares memory with another part. */
+  readonly parts: readonly RopePart[];
 }
 
 /**
- * Checks tensors against a plan.
+ * Checks one tensor against a plan.
  *
  * @param plan - from {@link planRope}
  * @param x - `[batch, seq, head, head_dim]` or `[seq, head, head_dim]` (in `layout`'s order), any float dtype, any strides; only read
@@ -37,25 +67,113 @@ export interface RopeCall {
 export function bindRope(plan: RopePlan, x: Tensor, out: Tensor, layout: RopeLayout = 'bsnh'): RopeCall {
   checkFloat(x, 'rope: x');
   checkFloat(out, 'rope: out', x.dtype);
-  checkDims(out, 'rope: out', x.shape);
-  const xb = asBatchSeqHead(x, layout);
-  const [batch, seqLen, , headDim] = xb.shape as [number, number, number, number];
-  if (headDim !== plan.headDim) refuse('SHAPE', 'rope: x', `head_dim ${plan.headDim} in the last dimension`, [...x.shape]);
-  if (seqLen !== plan.seqLen) refuse('SHAPE', 'rope: x', `${plan.seqLen} tokens, as the plan's positions have`, [...x.shape]);
-  if (plan.batch !== undefined && batch !== plan.batch) {
-    refuse('SHAPE', 'rope: x', `batch ${plan.batch}, as the plan's positions have`, [...x.shape]);
-  }
-  // A pair is read whole before it is written, so in place is safe, unless it is written where another pair is still to be read.
-  const inPlace = plan.read.step === plan.write.step;
-  checkOutput(out, 'rope: out', [{ tensor: x, name: 'x', inPlace }]);
-  return Object.freeze({ op: 'rope', plan, x: xb, out: asBatchSeqHead(out, layout) });
+  return Object.freeze({ op: 'rope', plan, parts: Object.freeze([bindPart(plan, { x, out }, layout, 'rope')]) });
 }
 
-function asBatchSeqHead(tensor: Tensor<FloatDtype>, layout: RopeLayout): Tensor<FloatDtype> {
+/**
+ * Checks several tensors that one pass over the tokens turns: q and k, into place, into other tensors, or into a KV cache.
+ *
+ * @param plan - from {@link planRope}; every part has its tokens and batch
+ * @param parts - at least one; see {@link RopePartOptions}
+ * @param layout - of all parts; bsnh unless given
+ * @returns a frozen call
+ * @throws {RopewalkError} SHAPE, DTYPE, RANGE or ALIAS, naming part and argument; nothing is written then
+ */
+export function bindRopeParts(plan: RopePlan, parts: readonly RopePartOptions[], layout: RopeLayout = 'bsnh'): RopeCall {
+  if (parts.length === 0) refuse('SHAPE', 'rope: parts', 'at least one tensor', parts);
+  const bound = parts.map((part, p) => {
+    const where = `rope: parts[${p}]`;
+    checkFloat(part.x, `${where}.x`);
+    checkFloat(part.out, `${where}.out`);
+    return bindPart(plan, part, layout, where, '.');
+  });
+  for (const [p, part] of bound.entries()) {
+    if (part.x.shape[0] !== bound[0]!.x.shape[0])
+      refuse('SHAPE', `rope: parts[${p}].x`, `batch ${bound[0]!.x.shape[0]}, as parts[0] has`, [...part.x.shape]);
+    for (const [other, against] of bound.entries()) {
+      if (other === p) continue;
+      for (const [name, tensor] of tensorsOf(against)) {
+        if (overlapOf(part.out, tensor) === 'none') continue;
+        refuse(
+          'ALIAS',
+          `rope: parts[${p}].out`,
+          `memory apart from parts[${other}].${name}`,
+          'a view that overlaps it',
+          'Give out its own memory.',
+        );
+      }
+    }
+  }
+  return Object.freeze({ op: 'rope', plan, parts: Object.freeze(bound) });
+}
+
+function tensorsOf(part: RopePart): [string, Tensor][] {
+  const list: [string, Tensor][] = [
+    ['x', part.x],
+    ['out', part.out],
+  ];
+  if (part.norm) list.push(['norm.weight', part.norm.weight]);
+  return list;
+}
+
+/** @param dot - what stands between `where` and an argument's name */
+function bindPart(plan: RopePlan, part: RopePartOptions, layout: RopeLayout, where: string, dot = ': '): RopePart {
+  const { x, out, norm } = part;
+  const name = (argument: string): string => `${where}${dot}${argument}`;
+  const xb = asBatchSeqHead(x, layout, name('x'));
+  const ob = part.rows === undefined ? undefined : asBatchSeqHead(out, layout, name('out'));
+  if (ob) {
+    const [batch, , heads, headDim] = xb.shape as [number, number, number, number];
+    checkDims(ob, name('out'), [batch, ob.shape[1]!, heads, headDim]);
+  } else checkDims(out, name('out'), x.shape);
+  const [batch, seqLen, , headDim] = xb.shape as [number, number, number, number];
+  if (headDim !== plan.headDim) refuse('SHAPE', name('x'), `head_dim ${plan.headDim} in the last dimension`, [...x.shape]);
+  if (seqLen !== plan.seqLen) refuse('SHAPE', name('x'), `${plan.seqLen} tokens, as the plan's positions have`, [...x.shape]);
+  if (plan.batch !== undefined && batch !== plan.batch) {
+    refuse('SHAPE', name('x'), `batch ${plan.batch}, as the plan's positions have`, [...x.shape]);
+  }
+  if (norm) {
+    checkFloat(norm.weight, name('norm.weight'));
+    checkDims(norm.weight, name('norm.weight'), [headDim]);
+    if (!Number.isFinite(norm.eps) || norm.eps < 0) refuse('RANGE', name('norm.eps'), 'a finite number >= 0', norm.eps);
+  }
+  const rows = ob && readRows(part.rows!, batch, seqLen, ob.shape[1]!, name('rows'));
+  // A pair is read whole before it is written, so in place is safe, unless it is written where another pair is still to be read.
+  const inPlace = plan.read.step === plan.write.step && rows === undefined;
+  checkOutput(out, name('out'), [
+    { tensor: x, name: 'x', inPlace },
+    ...(norm ? [{ tensor: norm.weight, name: 'norm.weight', inPlace: false }] : []),
+  ]);
+  return Object.freeze({ x: xb, out: ob ?? asBatchSeqHead(out, layout, name('out')), rows, norm });
+}
+
+/** Rows as `[batch, seq]`, each within the cache and, within a batch, each once. */
+function readRows(rows: number | ArrayLike<number>, batch: number, seqLen: number, count: number, where: string): Int32Array {
+  const given = typeof rows === 'number' ? Array.from({ length: seqLen }, (_, s) => rows + s) : rows;
+  if (given.length !== seqLen && given.length !== batch * seqLen) {
+    refuse('SHAPE', where, `the first row, ${seqLen} rows, or ${batch} × ${seqLen}`, given.length);
+  }
+  const all = new Int32Array(batch * seqLen);
+  for (let b = 0; b < batch; b++) {
+    const seen = new Set<number>();
+    for (let s = 0; s < seqLen; s++) {
+      const row = given[given.length === seqLen ? s : b * seqLen + s]!;
+      if (!Number.isInteger(row) || row < 0 || row >= count) {
+        refuse('RANGE', `${where}[${s}]`, `a row of out, in [0, ${count - 1}]`, row, 'Make the cache longer, or start again at row 0.');
+      }
+      if (seen.has(row)) refuse('RANGE', `${where}[${s}]`, 'each row once', row);
+      seen.add(row);
+      all[b * seqLen + s] = row;
+    }
+  }
+  return all;
+}
+
+function asBatchSeqHead(tensor: Tensor<FloatDtype>, layout: RopeLayout, where: string): Tensor<FloatDtype> {
   if (layout !== 'bsnh' && layout !== 'bnsh') refuse('UNSUPPORTED', 'rope: layout', 'bsnh or bnsh', layout);
   if (tensor.rank !== 3 && tensor.rank !== 4) {
-    refuse('SHAPE', 'rope: x', 'three dimensions [seq, head, head_dim], or four with batch in front', [...tensor.shape]);
+    refuse('SHAPE', where, 'three dimensions [seq, head, head_dim], or four with batch in front', [...tensor.shape]);
   }
-  const four = tensor.rank === 4 ? tensor : tensor.view([1, ...tensor.shape]);
+  const four = tensor.rank === 4 ? tensor : tensor.unsqueeze();
   return layout === 'bsnh' ? four : four.permute([0, 2, 1, 3]);
 }

@@ -64,8 +64,14 @@ export function buildTable(positions: Float64Array, axes: PairAxes, options: Tab
   const angles = new Float64Array(pairs);
   const { fillAngles, magnitude } = recipeFor(axes, options);
   const signed = magnitude * (options.sign ?? 1);
+  const exact = options.recipe === undefined || options.recipe === 'float64';
+  if (exact && cos instanceof Float32Array && rows >= 2 * RUN && isRun(positions, axes.numAxes)) {
+    const first = Float64Array.from({ length: axes.numAxes }, (_, a) => positions[a * rows]!);
+    fillRun(first, { cos, sin: sin as Float32Array, rows, pairs, fillAngles, magnitude, signed });
+    return { rows, pairs, cos, sin };
+  }
   // The recipes round the bare cosine to f32 before the magnitude multiplies it, as their peers do.
-  const round = options.recipe === undefined || options.recipe === 'float64' ? (x: number) => x : Math.fround;
+  const round = exact ? (x: number) => x : Math.fround;
   const rowPositions = new Float64Array(axes.numAxes);
   for (let r = 0; r < rows; r++) {
     for (let a = 0; a < axes.numAxes; a++) rowPositions[a] = positions[a * rows + r]!;
@@ -76,6 +82,73 @@ export function buildTable(positions: Float64Array, axes: PairAxes, options: Tab
     }
   }
   return { rows, pairs, cos, sin };
+}
+
+/** Rows that share one evaluation of cos and sin in {@link fillRun}. */
+const RUN = 64;
+
+/** Says whether each axis counts up by one from row to row. */
+function isRun(positions: Float64Array, numAxes: number): boolean {
+  const rows = positions.length / numAxes;
+  for (let a = 0; a < numAxes; a++) {
+    for (let r = 1; r < rows; r++) if (positions[a * rows + r] !== positions[a * rows]! + r) return false;
+  }
+  return true;
+}
+
+interface Run {
+  readonly cos: Float32Array;
+  readonly sin: Float32Array;
+  readonly rows: number;
+  readonly pairs: number;
+  readonly fillAngles: AngleRecipe['fillAngles'];
+  readonly magnitude: number;
+  readonly signed: number;
+}
+
+/**
+ * Fills a table of consecutive positions by adding angles: row 64·a + b is the angle of row 64·a plus that of b steps.
+ *
+ * Both are evaluated, so nothing accumulates. The sum formulas cost three roundings, 4e-16, which an f32 does not see; the product of
+ * position and frequency costs 1.1e-16 of the angle in any case. 5 ns an entry where cos and sin of each take 24 (4096 × 64, AMD EPYC).
+ *
+ * @param first - the first row's position on each axis
+ */
+function fillRun(first: Float64Array, { cos, sin, rows, pairs, fillAngles, magnitude, signed }: Run): void {
+  const angles = new Float64Array(pairs);
+  const evaluate = (position: Float64Array, c: Float64Array, s: Float64Array, at: number): void => {
+    fillAngles(position, angles);
+    for (let j = 0; j < pairs; j++) {
+      c[at + j] = Math.cos(angles[j]!);
+      s[at + j] = Math.sin(angles[j]!);
+    }
+  };
+  const stepCos = new Float64Array(RUN * pairs);
+  const stepSin = new Float64Array(RUN * pairs);
+  for (let b = 0; b < RUN; b++) evaluate(new Float64Array(first.length).fill(b), stepCos, stepSin, b * pairs);
+  const baseCos = new Float64Array(pairs);
+  const baseSin = new Float64Array(pairs);
+  for (let start = 0; start < rows; start += RUN) {
+    evaluate(
+      first.map((position) => position + start),
+      baseCos,
+      baseSin,
+      0,
+    );
+    const end = Math.min(RUN, rows - start);
+    for (let b = 0; b < end; b++) {
+      const step = b * pairs;
+      const at = (start + b) * pairs;
+      for (let j = 0; j < pairs; j++) {
+        const c0 = baseCos[j]!;
+        const s0 = baseSin[j]!;
+        const c1 = stepCos[step + j]!;
+        const s1 = stepSin[step + j]!;
+        cos[at + j] = (c0 * c1 - s0 * s1) * magnitude;
+        sin[at + j] = (s0 * c1 + c0 * s1) * signed;
+      }
+    }
+  }
 }
 
 function recipeFor(axes: PairAxes, options: TableOptions): AngleRecipe {

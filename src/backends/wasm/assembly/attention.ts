@@ -1,0 +1,318 @@
+/**
+ * Attention with an online softmax: keys come by in blocks, and for each query only the largest score, the sum of weights and the weighted
+ * values so far are kept. The score matrix never exists.
+ *
+ * A unit is a KV head and a block of its queries (all query heads that share it, and some tokens); the order of sums depends on the
+ * shapes alone. In both paths lanes are queries, so maxima, exponentials and sums need no shuffling.
+ */
+import { address, real, word } from './args';
+import { bytes, bytesOf, expNonPositive4, load1, load4, madd, readRowOf, store1, store4, writeRowOf } from './lanes';
+import { MR, NR, multiplyTile, packPanelOf, packRowsOf } from './tile';
+
+/** Keys of a block: a multiple of a tile's rows. */
+const KEYS = 96;
+/** Below every score and yet finite, so that differences with it are never NaN. */
+const LOWEST: f32 = -3.4028234663852886e38;
+
+/** softcap · tanh(score / softcap) in four lanes; near 0 by its series, where the quotient of exponentials would lose digits. */
+function cap4(score: v128, softcap: f32): v128 {
+  const y = f32x4.div(score, f32x4.splat(softcap));
+  const size = f32x4.abs(y);
+  const z = expNonPositive4(f32x4.neg(f32x4.add(size, size)));
+  const far = f32x4.div(f32x4.sub(f32x4.splat(1), z), f32x4.add(f32x4.splat(1), z));
+  const square = f32x4.mul(y, y);
+  let p = f32x4.splat(-17.0 / 315.0);
+  p = f32x4.add(f32x4.mul(p, square), f32x4.splat(2.0 / 15.0));
+  p = f32x4.add(f32x4.mul(p, square), f32x4.splat(-1.0 / 3.0));
+  const near = f32x4.add(size, f32x4.mul(f32x4.mul(size, square), p));
+  const tanh = v128.bitselect(near, far, f32x4.lt(size, f32x4.splat(0.125)));
+  return f32x4.mul(v128.or(tanh, v128.xor(y, size)), f32x4.splat(softcap));
+}
+
+/**
+ * Turns a block of scores into weights, four queries at a time.
+ *
+ * @param scores - f32, `step` bytes from key to key, four queries dense; weights take their place
+ * @param first - the block's first key
+ * @param state - this group's: f32 `[4]` largest score, `[4]` sum of weights, i32 `[4]` last key seen, `[4]` first key seen
+ * @returns what earlier sums must be multiplied with
+ */
+function softmaxBlock(scores: usize, step: usize, keys: i32, first: i32, state: usize, masked: bool, softcap: f32): v128 {
+  const last = v128.load(state, 32), start = v128.load(state, 48);
+  let max = v128.load(state);
+  const old = max;
+  for (let t = 0; t < keys; t++) {
+    const at = scores + <usize>t * step;
+    let score = v128.load(at);
+    if (softcap > 0) score = cap4(score, softcap);
+    if (masked) {
+      const key = i32x4.splat(first + t);
+      const hidden = v128.or(i32x4.gt_s(key, last), i32x4.lt_s(key, start));
+      score = v128.bitselect(f32x4.splat(-Infinity), score, hidden);
+    }
+    if (masked || softcap > 0) v128.store(at, score);
+    max = f32x4.pmax(score, max); // keeps a NaN score; the maximum before is never one
+  }
+  const scale = expNonPositive4(f32x4.sub(old, max));
+  let sum = f32x4.mul(v128.load(state, 16), scale);
+  for (let t = 0; t < keys; t++) {
+    const at = scores + <usize>t * step;
+    const weight = expNonPositive4(f32x4.sub(v128.load(at), max));
+    v128.store(at, weight);
+    sum = f32x4.add(sum, weight);
+  }
+  v128.store(state, max);
+  v128.store(state, sum, 16);
+  return scale;
+}
+
+/** Sets the state of a group of four queries: rows `row … row + 3` of the unit, token = row / group. */
+function startState(state: usize, row: i32, rows: i32, group: i32, firstToken: i32, past: i32, total: i32, causal: i32, window: i32): void {
+  v128.store(state, f32x4.splat(LOWEST));
+  v128.store(state, f32x4.splat(0), 16);
+  for (let lane = 0; lane < 4; lane++) {
+    // Lanes past the last row repeat it; nobody reads them.
+    const r = min(row + lane, rows - 1);
+    const position = past + firstToken + r / group;
+    store<i32>(state + 32 + ((<usize>lane) << 2), causal ? position : total - 1);
+    store<i32>(state + 48 + ((<usize>lane) << 2), window > 0 ? max(0, position - window + 1) : 0);
+  }
+}
+
+/**
+ * Words of both paths: 0 q, 1 k, 2 v, 3 y, 4 type, 5 seq, 6 total, 7 KV heads, 8 group (query heads of a KV head), 9 d, 10 dv,
+ * 11 scale (f32), 12 causal, 13 window or 0, 14 softcap (f32) or 0, 15 tokens of a unit, 16 token blocks,
+ * 17–20 q's strides (batch, seq, head, dim), 21–24 k's, 25–28 v's, 29–32 y's.
+ */
+
+/**
+ * Many queries: tiles of 6 keys × 8 queries, then of 6 values × 8 queries.
+ *
+ * @param scratch - this thread's; laid out by the host with the same sums (../kernels.ts, attentionScratch)
+ */
+export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): void {
+  const type = word(args, 4), seq = word(args, 5), total = word(args, 6), kvHeads = word(args, 7), group = word(args, 8);
+  const d = word(args, 9), dv = word(args, 10), causal = word(args, 12), window = word(args, 13), tokens = word(args, 15), blocks = word(args, 16);
+  const softcap = real(args, 14), unit = bytesOf(type), past = total - seq;
+  const panels = (tokens * group + NR - 1) / NR, valuePanels = (dv + MR - 1) / MR;
+  const qs = scratch; // [panels][d][8]
+  const ks = qs + (<usize>(panels * d * NR) << 2); // [16][d][6]
+  const vs = ks + (<usize>(KEYS * d) << 2); // [valuePanels][96][6]
+  const scores = vs + (<usize>(valuePanels * KEYS * MR) << 2); // [96][8]
+  const sums = scores + KEYS * NR * 4; // [panels][valuePanels · 6][8]
+  const states = sums + (<usize>(panels * valuePanels * MR * NR) << 2); // [panels][2] of 64 bytes
+  for (let u = from; u < to; u++) {
+    const block = u % blocks, head = (u / blocks) % kvHeads, b = u / (blocks * kvHeads);
+    const firstToken = block * tokens, count = min(tokens, seq - firstToken), rows = count * group;
+    const used = (rows + NR - 1) / NR;
+    for (let p = 0; p < used; p++) {
+      const panel = qs + (<usize>(p * d * NR) << 2);
+      for (let lane = 0; lane < NR; lane++) {
+        const r = min(p * NR + lane, rows - 1);
+        const q = b * word(args, 17) + (firstToken + r / group) * word(args, 18) + (head * group + r % group) * word(args, 19);
+        const from = address(args, 0) + <usize>q * unit;
+        for (let i = 0; i < d; i++) {
+          const at = from + <usize>(i * word(args, 20)) * unit;
+          const value = type == 0 ? load1<f32>(at) : type == 1 ? load1<u16>(at) : load1<i16>(at);
+          store<f32>(panel + (<usize>(i * NR + lane) << 2), value * real(args, 11));
+        }
+      }
+      startState(states + ((<usize>p) << 7), p * NR, rows, group, firstToken, past, total, causal, window);
+      startState(states + ((<usize>p) << 7) + 64, p * NR + 4, rows, group, firstToken, past, total, causal, window);
+    }
+    memory.fill(sums, 0, <usize>(used * valuePanels * MR * NR) << 2);
+    const end = causal ? past + firstToken + count : total;
+    const allSee = causal ? past + firstToken : total - 1; // the last key that every query of the unit sees
+    const begin = window > 0 ? max(0, past + firstToken - window + 1) : 0;
+    const hiddenBefore = window > 0 ? past + firstToken + count - window : 0; // keys before this are hidden from some query
+    for (let key = begin; key < end; key += KEYS) {
+      const keys = min(KEYS, end - key), keyPanels = (keys + MR - 1) / MR;
+      for (let p = 0; p < keyPanels; p++) {
+        const k = b * word(args, 21) + (key + p * MR) * word(args, 22) + head * word(args, 23);
+        const panel = ks + (<usize>(p * d * MR) << 2);
+        packPanelOf(type, panel, address(args, 1) + <usize>k * unit, min(MR, keys - p * MR), MR, d, word(args, 22), word(args, 24), 1);
+      }
+      for (let p = 0; p < valuePanels; p++) {
+        const v = b * word(args, 25) + key * word(args, 26) + head * word(args, 27) + p * MR * word(args, 28);
+        const panel = vs + (<usize>(p * KEYS * MR) << 2);
+        packRowsOf(type, panel, address(args, 2) + <usize>v * unit, min(MR, dv - p * MR), MR, keys, word(args, 26), word(args, 28));
+      }
+      const masked = key + keys - 1 > allSee || key < hiddenBefore;
+      for (let p = 0; p < used; p++) {
+        const state = states + ((<usize>p) << 7);
+        memory.fill(scores, 0, <usize>(keyPanels * MR * NR) << 2);
+        for (let q = 0; q < keyPanels; q++) {
+          multiplyTile(scores + (<usize>(q * MR * NR) << 2), NR * 4, ks + (<usize>(q * d * MR) << 2), qs + (<usize>(p * d * NR) << 2), d);
+        }
+        const low = softmaxBlock(scores, NR * 4, keys, key, state, masked, softcap);
+        const high = softmaxBlock(scores + 16, NR * 4, keys, key, state + 64, masked, softcap);
+        const sum = sums + (<usize>(p * valuePanels * MR * NR) << 2);
+        for (let i = 0; i < valuePanels * MR; i++) {
+          const at = sum + ((<usize>i) << 5);
+          v128.store(at, f32x4.mul(v128.load(at), low));
+          v128.store(at, f32x4.mul(v128.load(at, 16), high), 16);
+        }
+        for (let q = 0; q < valuePanels; q++) {
+          multiplyTile(sum + (<usize>(q * MR * NR) << 2), NR * 4, vs + (<usize>(q * KEYS * MR) << 2), scores, keys);
+        }
+      }
+    }
+    for (let r = 0; r < rows; r++) {
+      const p = r / NR, lane = r % NR;
+      const state = states + ((<usize>p) << 7) + (lane >= 4 ? 64 : 0);
+      const sum = load<f32>(state + 16 + ((<usize>(lane & 3)) << 2));
+      const from = sums + (<usize>(p * valuePanels * MR * NR + lane) << 2);
+      const y = b * word(args, 29) + (firstToken + r / group) * word(args, 30) + (head * group + r % group) * word(args, 31);
+      for (let i = 0; i < dv; i++) {
+        const at = address(args, 3) + <usize>(y + i * word(args, 32)) * unit;
+        const value = load<f32>(from + (<usize>(i * NR) << 2)) / sum;
+        if (type == 0) store1<f32>(at, value);
+        else if (type == 1) store1<u16>(at, value);
+        else store1<i16>(at, value);
+      }
+    }
+  }
+}
+
+/** The sum of a vector's four lanes, for four vectors at once. */
+// @ts-ignore: decorator
+@inline function sumEach(a: v128, b: v128, c: v128, d: v128): v128 {
+  const ab = f32x4.add(v128.shuffle<f32>(a, b, 0, 4, 1, 5), v128.shuffle<f32>(a, b, 2, 6, 3, 7));
+  const cd = f32x4.add(v128.shuffle<f32>(c, d, 0, 4, 1, 5), v128.shuffle<f32>(c, d, 2, 6, 3, 7));
+  return f32x4.add(v128.shuffle<f64>(ab, cd, 0, 2), v128.shuffle<f64>(ab, cd, 1, 3));
+}
+
+/** Four scalar products: queries `[4][depth]` (dense f32) with one dense key. */
+// @ts-ignore: decorator
+@inline function scoreFour<T>(q: usize, depth: i32, d: i32, k: usize): v128 {
+  const step = (<usize>depth) << 2;
+  let a = f32x4.splat(0), b = f32x4.splat(0), c = f32x4.splat(0), e = f32x4.splat(0);
+  let i = 0;
+  for (; i + 4 <= d; i += 4) {
+    const key = load4<T>(k + <usize>i * bytes<T>()), at = q + ((<usize>i) << 2);
+    a = madd(v128.load(at), key, a);
+    b = madd(v128.load(at + step), key, b);
+    c = madd(v128.load(at + 2 * step), key, c);
+    e = madd(v128.load(at + 3 * step), key, e);
+  }
+  let sum = sumEach(a, b, c, e);
+  for (; i < d; i++) {
+    const key = f32x4.splat(load1<T>(k + <usize>i * bytes<T>())), at = q + ((<usize>i) << 2);
+    const four = f32x4(load<f32>(at), load<f32>(at + step), load<f32>(at + 2 * step), load<f32>(at + 3 * step));
+    sum = madd(four, key, sum);
+  }
+  return sum;
+}
+
+/** Adds weighted values of a block: sums `[4][dv]` += weights `[keys][4]` · values. Eight values of four queries at a time. */
+// @ts-ignore: decorator
+@inline function addValues<T>(sums: usize, dv: i32, weights: usize, v: usize, keys: i32, row: usize): void {
+  const step = (<usize>dv) << 2;
+  let i = 0;
+  for (; i + 8 <= dv; i += 8) {
+    const at = sums + ((<usize>i) << 2);
+    let a0 = v128.load(at), a1 = v128.load(at, 16), b0 = v128.load(at + step), b1 = v128.load(at + step, 16);
+    let c0 = v128.load(at + 2 * step), c1 = v128.load(at + 2 * step, 16), e0 = v128.load(at + 3 * step), e1 = v128.load(at + 3 * step, 16);
+    let p = v + <usize>i * bytes<T>();
+    for (let t = 0; t < keys; t++) {
+      const v0 = load4<T>(p), v1 = load4<T>(p + 4 * bytes<T>()), w = weights + ((<usize>t) << 4);
+      let x = v128.load_splat<f32>(w);
+      a0 = madd(x, v0, a0);
+      a1 = madd(x, v1, a1);
+      x = v128.load_splat<f32>(w, 4);
+      b0 = madd(x, v0, b0);
+      b1 = madd(x, v1, b1);
+      x = v128.load_splat<f32>(w, 8);
+      c0 = madd(x, v0, c0);
+      c1 = madd(x, v1, c1);
+      x = v128.load_splat<f32>(w, 12);
+      e0 = madd(x, v0, e0);
+      e1 = madd(x, v1, e1);
+      p += row;
+    }
+    v128.store(at, a0);
+    v128.store(at, a1, 16);
+    v128.store(at + step, b0);
+    v128.store(at + step, b1, 16);
+    v128.store(at + 2 * step, c0);
+    v128.store(at + 2 * step, c1, 16);
+    v128.store(at + 3 * step, e0);
+    v128.store(at + 3 * step, e1, 16);
+  }
+  for (; i < dv; i++) {
+    for (let lane = 0; lane < 4; lane++) {
+      const at = sums + <usize>lane * step + ((<usize>i) << 2);
+      let sum = load<f32>(at);
+      for (let t = 0; t < keys; t++) {
+        sum += load<f32>(weights + ((<usize>(t * 4 + lane)) << 2)) * load1<T>(v + <usize>t * row + <usize>i * bytes<T>());
+      }
+      store<f32>(at, sum);
+    }
+  }
+}
+
+// @ts-ignore: decorator
+@inline function fewOf<T>(args: usize, from: i32, to: i32, scratch: usize): void {
+  const type = word(args, 4), seq = word(args, 5), total = word(args, 6), kvHeads = word(args, 7), group = word(args, 8);
+  const d = word(args, 9), dv = word(args, 10), causal = word(args, 12), window = word(args, 13), past = total - seq;
+  const softcap = real(args, 14);
+  const rows = seq * group, groups = (rows + 3) / 4;
+  const qs = scratch; // [groups · 4][d]
+  const weights = qs + (<usize>(groups * 4 * d) << 2); // [96][4]
+  const sums = weights + KEYS * 16; // [groups · 4][dv]
+  const states = sums + (<usize>(groups * 4 * dv) << 2); // [groups] of 64 bytes
+  const keyRow = <usize>(word(args, 22) * <i32>bytes<T>()), valueRow = <usize>(word(args, 26) * <i32>bytes<T>());
+  for (let u = from; u < to; u++) {
+    const head = u % kvHeads, b = u / kvHeads;
+    for (let r = 0; r < groups * 4; r++) {
+      const row = min(r, rows - 1);
+      const q = b * word(args, 17) + (row / group) * word(args, 18) + (head * group + row % group) * word(args, 19);
+      const at = qs + (<usize>(r * d) << 2);
+      readRowOf(type, at, address(args, 0) + <usize>q * bytes<T>(), d, word(args, 20));
+      for (let i = 0; i < d; i++) store<f32>(at + ((<usize>i) << 2), load<f32>(at + ((<usize>i) << 2)) * real(args, 11));
+    }
+    for (let g = 0; g < groups; g++) startState(states + ((<usize>g) << 6), g * 4, rows, group, 0, past, total, causal, window);
+    memory.fill(sums, 0, <usize>(groups * 4 * dv) << 2);
+    const begin = window > 0 ? max(0, past - window + 1) : 0;
+    const allSee = causal ? past : total - 1, hiddenBefore = window > 0 ? total - window : 0;
+    const keyBase = address(args, 1) + <usize>(b * word(args, 21) + head * word(args, 23)) * bytes<T>();
+    const valueBase = address(args, 2) + <usize>(b * word(args, 25) + head * word(args, 27)) * bytes<T>();
+    for (let key = begin; key < total; key += KEYS) {
+      const keys = min(KEYS, total - key);
+      const masked = key + keys - 1 > allSee || key < hiddenBefore;
+      for (let g = 0; g < groups; g++) {
+        for (let t = 0; t < keys; t++) {
+          v128.store(weights + ((<usize>t) << 4), scoreFour<T>(qs + (<usize>(g * 4 * d) << 2), d, d, keyBase + <usize>(key + t) * keyRow));
+        }
+        const scale = softmaxBlock(weights, 16, keys, key, states + ((<usize>g) << 6), masked, softcap);
+        for (let lane = 0; lane < 4; lane++) {
+          const factor = lane == 0 ? f32x4.extract_lane(scale, 0) : lane == 1 ? f32x4.extract_lane(scale, 1)
+            : lane == 2 ? f32x4.extract_lane(scale, 2) : f32x4.extract_lane(scale, 3);
+          if (factor == 1) continue;
+          const sum = sums + (<usize>((g * 4 + lane) * dv) << 2);
+          for (let i = 0; i < dv; i++) store<f32>(sum + ((<usize>i) << 2), load<f32>(sum + ((<usize>i) << 2)) * factor);
+        }
+        addValues<T>(sums + (<usize>(g * 4 * dv) << 2), dv, weights, valueBase + <usize>key * valueRow, keys, valueRow);
+      }
+    }
+    for (let r = 0; r < rows; r++) {
+      const sum = load<f32>(states + ((<usize>(r / 4)) << 6) + 16 + ((<usize>(r & 3)) << 2));
+      const row = sums + (<usize>(r * dv) << 2);
+      for (let i = 0; i < dv; i++) store<f32>(row + ((<usize>i) << 2), load<f32>(row + ((<usize>i) << 2)) / sum);
+      const y = b * word(args, 29) + (r / group) * word(args, 30) + (head * group + r % group) * word(args, 31);
+      writeRowOf(type, address(args, 3) + <usize>y * bytes<T>(), row, dv, word(args, 32));
+    }
+  }
+}
+
+/**
+ * A few queries, as in decoding: keys and values are used where they lie, four queries at a time. k and v are dense in their last dimension.
+ *
+ * Units are batches × KV heads; words as for {@link attentionMany}.
+ */
+export function attentionFew(args: usize, from: i32, to: i32, scratch: usize): void {
+  const type = word(args, 4);
+  if (type == 0) fewOf<f32>(args, from, to, scratch);
+  else if (type == 1) fewOf<u16>(args, from, to, scratch);
+  else fewOf<i16>(args, from, to, scratch);
+}

@@ -1,0 +1,76 @@
+/** add and swiglu: two tensors in, one out, element by element. */
+import { address, offsetOf, word } from './args';
+import { bytes, bytesOf, expNonPositive4, load1, load4, minusAbs4, one4, store1, store4, store8 } from './lanes';
+
+const ADD = 0;
+
+/**
+ * The function itself. SwiGLU is b · a / (1 + e^−a), with z = e^−|a|, which cannot overflow: 1 / (1 + z) for a >= 0, z / (1 + z) below.
+ */
+// @ts-ignore: decorator
+@inline function apply(op: i32, a: v128, b: v128): v128 {
+  if (op == ADD) return f32x4.add(a, b);
+  const one = one4();
+  const z = expNonPositive4(minusAbs4(a));
+  const above = v128.bitselect(z, one, i32x4.shr_s(a, 31));
+  return f32x4.mul(b, f32x4.mul(a, f32x4.div(above, f32x4.add(one, z))));
+}
+
+// @ts-ignore: decorator
+@inline function dense<T>(op: i32, y: usize, a: usize, b: usize, n: i32): void {
+  let i = 0;
+  for (; i + 8 <= n; i += 8) {
+    const at = <usize>i * bytes<T>(), next = at + 4 * bytes<T>();
+    store8<T>(y + at, apply(op, load4<T>(a + at), load4<T>(b + at)), apply(op, load4<T>(a + next), load4<T>(b + next)));
+  }
+  for (; i < n; i++) {
+    const at = <usize>i * bytes<T>();
+    store1<T>(y + at, f32x4.extract_lane(apply(op, f32x4.splat(load1<T>(a + at)), f32x4.splat(load1<T>(b + at))), 0));
+  }
+}
+
+// @ts-ignore: decorator
+@inline function strided<T>(op: i32, y: usize, a: usize, b: usize, n: i32, yStride: i32, aStride: i32, bStride: i32): void {
+  for (let i = 0; i < n; i++) {
+    const left = load1<T>(a + <usize>(i * aStride) * bytes<T>()), right = load1<T>(b + <usize>(i * bStride) * bytes<T>());
+    store1<T>(y + <usize>(i * yStride) * bytes<T>(), f32x4.extract_lane(apply(op, f32x4.splat(left), f32x4.splat(right)), 0));
+  }
+}
+
+// @ts-ignore: decorator
+@inline function block<T>(op: i32, args: usize, y: usize, a: usize, b: usize, n: i32): void {
+  const aStride = word(args, 6), bStride = word(args, 7), yStride = word(args, 8);
+  if (aStride == 1 && bStride == 1 && yStride == 1) dense<T>(op, y, a, b, n);
+  else strided<T>(op, y, a, b, n, yStride, aStride, bStride);
+}
+
+/**
+ * Computes blocks `from … to - 1`; each row is cut into blocks.
+ *
+ * Words: 0 a, 1 b, 2 y, 3 type, 4 elements of a row, 5 elements of a block, 6 a's stride, 7 b's stride, 8 y's stride,
+ * 9 rank of the rows, then sizes, a's strides, b's strides, y's strides (rank words each).
+ */
+// @ts-ignore: decorator
+@inline function elementwise(op: i32, args: usize, from: i32, to: i32): void {
+  const type = word(args, 3), n = word(args, 4), size = word(args, 5), rank = word(args, 9);
+  const step = (<usize>rank) << 2;
+  const dims = args + 40, blocks = (n + size - 1) / size;
+  for (let u = from; u < to; u++) {
+    const row = u / blocks, start = (u - row * blocks) * size;
+    const count = min(size, n - start), unit = bytesOf(type);
+    const a = address(args, 0) + <usize>(offsetOf(row, rank, dims, dims + step) + start * word(args, 6)) * unit;
+    const b = address(args, 1) + <usize>(offsetOf(row, rank, dims, dims + 2 * step) + start * word(args, 7)) * unit;
+    const y = address(args, 2) + <usize>(offsetOf(row, rank, dims, dims + 3 * step) + start * word(args, 8)) * unit;
+    if (type == 0) block<f32>(op, args, y, a, b, count);
+    else if (type == 1) block<u16>(op, args, y, a, b, count);
+    else block<i16>(op, args, y, a, b, count);
+  }
+}
+
+export function add(args: usize, from: i32, to: i32): void {
+  elementwise(ADD, args, from, to);
+}
+
+export function swiglu(args: usize, from: i32, to: i32): void {
+  elementwise(1, args, from, to);
+}

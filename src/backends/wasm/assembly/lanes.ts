@@ -1,0 +1,285 @@
+/**
+ * Four f32 lanes in and out of the storage types, and the exponential.
+ *
+ * Kernels are generic over the storage type T: f32 is f32, u16 holds f16, i16 holds bf16. Everything computes in f32; a value is
+ * rounded to nearest even once, when it is stored. Pointers are byte addresses; no alignment is assumed.
+ */
+
+/** Bytes of one element of T. */
+// @ts-ignore: decorator
+@inline export function bytes<T>(): usize {
+  return isFloat<T>() ? 4 : 2;
+}
+
+/**
+ * Constants of the inner loops, read from memory: V8 builds a vector constant anew at every use, with three instructions, and never
+ * keeps it in a register; a broadcast from memory is one. Measured: f16 → f16 by way of f32 takes 0.7 ns an element with splats.
+ */
+const TABLE: usize = memory.data<u32>([
+  0x7fff7fff, 0x7bff7bff, 0x7f807f80, 0x77800000, 0x7fffffff, 0x47800000,
+  0x7f800000, 0x38800000, 0x06800000, 0x0001c400, 0x00000001, 0x00007fff,
+  0xc2d20000, 0x3fb8aa3b, 0x4b400000, 0xbf318000, 0x395e8083, 0x39506967,
+  0x3ab743ce, 0x3c088908, 0x3d2aa9c1, 0x3e2aaaaa, 0x3f000000, 0x3f800000,
+  0x0000009f, 0x2f800000, 0x80000000,
+]);
+// Their places in the table, in bytes.
+const ABS16: usize = 0; // f16: all but the sign, twice
+const MAX16: usize = 4; // f16: the largest finite, twice
+const EXPONENT16: usize = 8; // the upper half of f32's infinity, twice
+const SCALE: usize = 12; // 2^112
+const ABS: usize = 16; // f32: all but the sign
+const TOP: usize = 20; // 2^16
+const EXPONENT: usize = 24; // f32's exponent bits
+const LEAST: usize = 28; // 2^-14, the least normal f16
+const RAISE: usize = 32; // 13 more in the exponent
+const REBASE: usize = 36; // (127 - 14) in f16’s exponent
+const ONE_BIT: usize = 40;
+const HALF_BF16: usize = 44; // just under half of the last place of a bf16
+const FLOOR: usize = 48; // -105: e^x rounds to 0 there
+const LOG2E: usize = 52;
+const ROUNDER: usize = 56; // 1.5 · 2^23
+const MINUS_LN2_HIGH: usize = 60;
+const MINUS_LN2_LOW: usize = 64;
+const P0: usize = 68;
+const P1: usize = 72;
+const P2: usize = 76;
+const P3: usize = 80;
+const P4: usize = 84;
+const P5: usize = 88;
+const ONE: usize = 92;
+const BIAS: usize = 96; // 127 + 32
+const UNBIAS: usize = 100;
+const SIGN: usize = 104; // 2^-32
+
+/** A constant in all lanes. */
+// @ts-ignore: decorator
+@inline function constant(offset: usize): v128 {
+  return v128.load_splat<u32>(TABLE + offset);
+}
+
+/** a·b + c: fused where the module has relaxed SIMD, two roundings elsewhere. Never used for the rotation, whose bits are promised. */
+// @ts-ignore: decorator
+@inline export function madd(a: v128, b: v128, c: v128): v128 {
+  if (ASC_FEATURE_RELAXED_SIMD) return f32x4.relaxed_madd(a, b, c);
+  return f32x4.add(f32x4.mul(a, b), c);
+}
+
+// f16 → f32, exactly. Shifted into place, magnitude bits read as an f32 are 2^112 times too small, subnormals too; the product is exact.
+// Infinities and NaN get their exponent by `high`, which also carries the sign: both are found for eight lanes at once.
+
+/** Sign, and f32's largest exponent where f16's is largest, as the upper halves of eight f32. */
+// @ts-ignore: decorator
+@inline function highF16(raw: v128, magnitude: v128): v128 {
+  return v128.or(v128.xor(raw, magnitude), v128.and(i16x8.gt_s(magnitude, constant(MAX16)), constant(EXPONENT16)));
+}
+
+/** Lanes 0–3 of eight 16-bit lanes, below zeros, as 32-bit lanes. */
+// @ts-ignore: decorator
+@inline function lowToUpper(x: v128): v128 {
+  return v128.shuffle<u16>(i16x8.splat(0), x, 0, 8, 1, 9, 2, 10, 3, 11);
+}
+
+/** Lanes 4–7 likewise. */
+// @ts-ignore: decorator
+@inline function highToUpper(x: v128): v128 {
+  return v128.shuffle<u16>(i16x8.splat(0), x, 4, 12, 5, 13, 6, 14, 7, 15);
+}
+
+/** The first four of eight 16-bit elements as f32. */
+// @ts-ignore: decorator
+@inline export function widenLow<T>(raw: v128): v128 {
+  if (isSigned<T>()) return lowToUpper(raw);
+  const magnitude = v128.and(raw, constant(ABS16));
+  return v128.or(f32x4.mul(i32x4.shr_u(lowToUpper(magnitude), 3), constant(SCALE)), lowToUpper(highF16(raw, magnitude)));
+}
+
+/** The last four of eight 16-bit elements as f32. */
+// @ts-ignore: decorator
+@inline export function widenHigh<T>(raw: v128): v128 {
+  if (isSigned<T>()) return highToUpper(raw);
+  const magnitude = v128.and(raw, constant(ABS16));
+  return v128.or(f32x4.mul(i32x4.shr_u(highToUpper(magnitude), 3), constant(SCALE)), highToUpper(highF16(raw, magnitude)));
+}
+
+/**
+ * f32 that are numbers → f16 bits in the low half of each lane, to nearest even.
+ *
+ * Adding a power of two 2^13 times the value's own lets the f32 adder round at f16's last place; below 2^-14 the addend stays,
+ * which gives subnormals. What is 2^16 and more is infinity, whose bits come out of 2^16 itself.
+ */
+// @ts-ignore: decorator
+@inline function narrowF16(x: v128): v128 {
+  const magnitude = v128.and(x, constant(ABS));
+  const finite = i32x4.min_s(magnitude, constant(TOP));
+  const power = i32x4.max_s(v128.and(finite, constant(EXPONENT)), constant(LEAST));
+  const addend = i32x4.add(power, constant(RAISE));
+  const significand = i32x4.sub(f32x4.add(finite, addend), addend); // with its leading bit, so that it adds one to the exponent
+  const bits = i32x4.sub(i32x4.add(significand, i32x4.shr_u(power, 13)), constant(REBASE));
+  return v128.or(bits, i32x4.shr_u(v128.xor(x, magnitude), 16));
+}
+
+/** f32 that are numbers → bf16 bits in the low half of each lane, to nearest even. */
+// @ts-ignore: decorator
+@inline function narrowBf16(x: v128): v128 {
+  const odd = v128.and(i32x4.shr_u(x, 16), constant(ONE_BIT));
+  return i32x4.shr_u(i32x4.add(i32x4.add(x, constant(HALF_BF16)), odd), 16);
+}
+
+/** f32, NaN among them, → bits of T in the low half of each lane: a NaN becomes the quiet one, its sign kept. */
+// @ts-ignore: decorator
+@inline function narrow<T>(x: v128): v128 {
+  const nan = v128.or(v128.and(i32x4.shr_u(x, 16), i32x4.splat(0x8000)), i32x4.splat(isSigned<T>() ? 0x7fc0 : 0x7e00));
+  return v128.bitselect(isSigned<T>() ? narrowBf16(x) : narrowF16(x), nan, f32x4.eq(x, x));
+}
+
+/** Loads four neighbours as f32. */
+// @ts-ignore: decorator
+@inline export function load4<T>(p: usize): v128 {
+  if (isFloat<T>()) return v128.load(p);
+  return widenLow<T>(v128.load_zero<u64>(p));
+}
+
+/** Stores four f32 lanes, each rounded once. */
+// @ts-ignore: decorator
+@inline export function store4<T>(p: usize, x: v128): void {
+  if (isFloat<T>()) {
+    v128.store(p, x);
+    return;
+  }
+  const bits = narrow<T>(x);
+  v128.store_lane<u64>(p, i16x8.narrow_i32x4_u(bits, bits), 0);
+}
+
+/** Eight f32 lanes that are numbers as eight elements of a 16-bit T. */
+// @ts-ignore: decorator
+@inline function pack<T>(low: v128, high: v128): v128 {
+  if (isSigned<T>()) return i16x8.narrow_i32x4_u(narrowBf16(low), narrowBf16(high));
+  return i16x8.narrow_i32x4_u(narrowF16(low), narrowF16(high));
+}
+
+/** Stores eight f32 lanes, each rounded once. NaN costs only where there is one: a sum that is a number has no NaN in it. */
+// @ts-ignore: decorator
+@inline export function store8<T>(p: usize, low: v128, high: v128): void {
+  if (isFloat<T>()) {
+    v128.store(p, low);
+    v128.store(p, high, 16);
+    return;
+  }
+  const sum = f32x4.add(low, high);
+  if (v128.any_true(f32x4.ne(sum, sum))) v128.store(p, i16x8.narrow_i32x4_u(narrow<T>(low), narrow<T>(high)));
+  else v128.store(p, pack<T>(low, high));
+}
+
+/** {@link store8} at two places, of a 16-bit T, with one look for NaN. */
+// @ts-ignore: decorator
+@inline export function storeTwo8<T>(p: usize, low: v128, high: v128, q: usize, low2: v128, high2: v128): void {
+  const sum = f32x4.add(f32x4.add(low, high), f32x4.add(low2, high2));
+  if (v128.any_true(f32x4.ne(sum, sum))) {
+    v128.store(p, i16x8.narrow_i32x4_u(narrow<T>(low), narrow<T>(high)));
+    v128.store(q, i16x8.narrow_i32x4_u(narrow<T>(low2), narrow<T>(high2)));
+  } else {
+    v128.store(p, pack<T>(low, high));
+    v128.store(q, pack<T>(low2, high2));
+  }
+}
+
+/** Loads one element as f32, by the same arithmetic as four. */
+// @ts-ignore: decorator
+@inline export function load1<T>(p: usize): f32 {
+  if (isFloat<T>()) return load<f32>(p);
+  if (isSigned<T>()) return reinterpret<f32>(<i32>load<u16>(p) << 16);
+  return f32x4.extract_lane(widenLow<T>(i16x8.splat(load<u16>(p))), 0);
+}
+
+/** Stores one f32, rounded once, by the same arithmetic as four. */
+// @ts-ignore: decorator
+@inline export function store1<T>(p: usize, x: f32): void {
+  if (isFloat<T>()) {
+    store<f32>(p, x);
+    return;
+  }
+  store<u16>(p, <u16>i32x4.extract_lane(narrow<T>(f32x4.splat(x)), 0));
+}
+
+/**
+ * Reads n elements, `stride` elements apart, as dense f32.
+ *
+ * @param to - f32 `[n]`; no overlap with `from`
+ */
+export function readRow<T>(to: usize, from: usize, n: i32, stride: i32): void {
+  let i = 0;
+  if (stride == 1) {
+    for (; i + 4 <= n; i += 4) v128.store(to + ((<usize>i) << 2), load4<T>(from + <usize>i * bytes<T>()));
+  }
+  for (; i < n; i++) store<f32>(to + ((<usize>i) << 2), load1<T>(from + <usize>(i * stride) * bytes<T>()));
+}
+
+/** Writes n dense f32 values as T, `stride` elements apart. */
+export function writeRow<T>(to: usize, from: usize, n: i32, stride: i32): void {
+  let i = 0;
+  if (stride == 1) {
+    for (; i + 4 <= n; i += 4) store4<T>(to + <usize>i * bytes<T>(), v128.load(from + ((<usize>i) << 2)));
+  }
+  for (; i < n; i++) store1<T>(to + <usize>(i * stride) * bytes<T>(), load<f32>(from + ((<usize>i) << 2)));
+}
+
+/** The storage types as the host numbers them. */
+export const F32 = 0;
+export const F16 = 1;
+export const BF16 = 2;
+
+/** {@link readRow} of a type known only at run time. */
+export function readRowOf(type: i32, to: usize, from: usize, n: i32, stride: i32): void {
+  if (type == F32) readRow<f32>(to, from, n, stride);
+  else if (type == F16) readRow<u16>(to, from, n, stride);
+  else readRow<i16>(to, from, n, stride);
+}
+
+/** {@link writeRow} of a type known only at run time. */
+export function writeRowOf(type: i32, to: usize, from: usize, n: i32, stride: i32): void {
+  if (type == F32) writeRow<f32>(to, from, n, stride);
+  else if (type == F16) writeRow<u16>(to, from, n, stride);
+  else writeRow<i16>(to, from, n, stride);
+}
+
+/** Bytes of one element of a type known only at run time. */
+// @ts-ignore: decorator
+@inline export function bytesOf(type: i32): usize {
+  return type == F32 ? 4 : 2;
+}
+
+/**
+ * e^x of x <= 0 in four lanes, within 2 ulp down to the subnormals (test/backends/cpu.test.ts).
+ *
+ * x = n·ln 2 + r with |r| <= ln 2 / 2; ln 2 is cut in two so that n·high is exact. The polynomial is a minimax fit of (e^r - 1 - r) / r²
+ * (Cephes expf). Adding 1.5·2^23 rounds to an integer and leaves it in the low bits: WebAssembly's own nearest and trunc_sat cost
+ * a dozen instructions on x86. 2^n comes as 2^(n + 32)·2^-32, so that subnormal results round once.
+ */
+// @ts-ignore: decorator
+@inline export function expNonPositive4(value: v128): v128 {
+  const x = f32x4.pmax(value, constant(FLOOR)); // pmax keeps a NaN in its first place
+  const shifted = madd(x, constant(LOG2E), constant(ROUNDER));
+  const n = f32x4.sub(shifted, constant(ROUNDER));
+  const r = madd(n, constant(MINUS_LN2_LOW), madd(n, constant(MINUS_LN2_HIGH), x));
+  let p = madd(constant(P0), r, constant(P1));
+  p = madd(p, r, constant(P2));
+  p = madd(p, r, constant(P3));
+  p = madd(p, r, constant(P4));
+  p = madd(p, r, constant(P5));
+  const y = f32x4.add(madd(f32x4.mul(r, r), p, r), constant(ONE));
+  // The shift drops all but the low bits, which hold n.
+  const power = i32x4.shl(i32x4.add(shifted, constant(BIAS)), 23);
+  return f32x4.mul(f32x4.mul(y, power), constant(UNBIAS));
+}
+
+/** −|x| in four lanes. */
+// @ts-ignore: decorator
+@inline export function minusAbs4(x: v128): v128 {
+  return v128.or(x, constant(SIGN));
+}
+
+/** 1.0 in all lanes. */
+// @ts-ignore: decorator
+@inline export function one4(): v128 {
+  return constant(ONE);
+}

@@ -1,0 +1,203 @@
+/**
+ * RoPE: rotates the heads of a token, of one tensor or of several (q and k) in one pass over the tokens.
+ *
+ * Plain mul, add and sub in f32: vector bodies and scalar tails round alike, so the bits depend neither on the module, nor on where
+ * tokens are cut between threads; test/backends/cpu-rope.test.ts compares them with a Math.fround emulation.
+ */
+import { address, real, word } from './args';
+import { bytes, bytesOf, load1, load4, readRowOf, store1, store4, storeTwo8, widenHigh, widenLow, writeRowOf } from './lanes';
+import { normaliseRow } from './rms-norm';
+
+/** Words before the first part, and words of a part. */
+const HEAD = 14;
+const PART = 18;
+
+/**
+ * Rotates one dense row with `half` pairing: pair j is (x[j], x[j + half]). `y == x` is allowed.
+ *
+ * @param cos - f32 `[half]`, as is `sin`
+ */
+// @ts-ignore: decorator
+@inline function rotateHalf<T>(y: usize, x: usize, cos: usize, sin: usize, half: i32): void {
+  const span = <usize>half * bytes<T>();
+  let j = 0;
+  if (!isFloat<T>()) {
+    for (; j + 8 <= half; j += 8) {
+      const at = <usize>j * bytes<T>(), table = (<usize>j) << 2;
+      const c0 = v128.load(cos + table), s0 = v128.load(sin + table);
+      const c1 = v128.load(cos + table, 16), s1 = v128.load(sin + table, 16);
+      const a = v128.load(x + at), b = v128.load(x + at + span);
+      const a0 = widenLow<T>(a), a1 = widenHigh<T>(a), b0 = widenLow<T>(b), b1 = widenHigh<T>(b);
+      storeTwo8<T>(
+        y + at, f32x4.sub(f32x4.mul(a0, c0), f32x4.mul(b0, s0)), f32x4.sub(f32x4.mul(a1, c1), f32x4.mul(b1, s1)),
+        y + at + span, f32x4.add(f32x4.mul(a0, s0), f32x4.mul(b0, c0)), f32x4.add(f32x4.mul(a1, s1), f32x4.mul(b1, c1)),
+      );
+    }
+  }
+  for (; j + 4 <= half; j += 4) {
+    const at = <usize>j * bytes<T>(), table = (<usize>j) << 2;
+    const c = v128.load(cos + table), s = v128.load(sin + table);
+    const x0 = load4<T>(x + at), x1 = load4<T>(x + at + span);
+    store4<T>(y + at, f32x4.sub(f32x4.mul(x0, c), f32x4.mul(x1, s)));
+    store4<T>(y + at + span, f32x4.add(f32x4.mul(x0, s), f32x4.mul(x1, c)));
+  }
+  for (; j < half; j++) {
+    const at = <usize>j * bytes<T>(), table = (<usize>j) << 2;
+    const c = load<f32>(cos + table), s = load<f32>(sin + table);
+    const x0 = load1<T>(x + at), x1 = load1<T>(x + at + span);
+    store1<T>(y + at, x0 * c - x1 * s);
+    store1<T>(y + at + span, x0 * s + x1 * c);
+  }
+}
+
+/** One vector of two interleaved pairs: x·c + swapped(x)·s with s = (−sin, sin, …); the same bits as the two products and their sum. */
+// @ts-ignore: decorator
+@inline function turnPairs(x: v128, c: v128, s: v128): v128 {
+  return f32x4.add(f32x4.mul(x, c), f32x4.mul(v128.shuffle<f32>(x, x, 1, 0, 3, 2), s));
+}
+
+/**
+ * Rotates one dense row with `interleaved` pairing: pair j is (x[2j], x[2j + 1]). `y == x` is allowed.
+ *
+ * @param cos - f32 `[2 half]`, each cosine twice; from {@link spread}
+ * @param sin - f32 `[2 half]`, −sin and sin of each pair
+ */
+// @ts-ignore: decorator
+@inline function rotateInterleaved<T>(y: usize, x: usize, cos: usize, sin: usize, half: i32): void {
+  const n = half << 1;
+  let i = 0;
+  if (isFloat<T>()) {
+    for (; i + 8 <= n; i += 8) {
+      const at = (<usize>i) << 2;
+      const low = turnPairs(v128.load(x + at), v128.load(cos + at), v128.load(sin + at));
+      const high = turnPairs(v128.load(x + at, 16), v128.load(cos + at, 16), v128.load(sin + at, 16));
+      v128.store(y + at, low);
+      v128.store(y + at, high, 16);
+    }
+  } else {
+    for (; i + 16 <= n; i += 16) {
+      const at = (<usize>i) << 1, table = (<usize>i) << 2;
+      const raw = v128.load(x + at), next = v128.load(x + at, 16);
+      storeTwo8<T>(
+        y + at,
+        turnPairs(widenLow<T>(raw), v128.load(cos + table), v128.load(sin + table)),
+        turnPairs(widenHigh<T>(raw), v128.load(cos + table, 16), v128.load(sin + table, 16)),
+        y + at + 16,
+        turnPairs(widenLow<T>(next), v128.load(cos + table, 32), v128.load(sin + table, 32)),
+        turnPairs(widenHigh<T>(next), v128.load(cos + table, 48), v128.load(sin + table, 48)),
+      );
+    }
+  }
+  for (; i + 4 <= n; i += 4) {
+    const at = <usize>i * bytes<T>(), table = (<usize>i) << 2;
+    store4<T>(y + at, turnPairs(load4<T>(x + at), v128.load(cos + table), v128.load(sin + table)));
+  }
+  for (; i < n; i += 2) {
+    const at = <usize>i * bytes<T>(), table = (<usize>i) << 2;
+    const c = load<f32>(cos + table), s = load<f32>(sin + table + 4);
+    const x0 = load1<T>(x + at), x1 = load1<T>(x + at + bytes<T>());
+    store1<T>(y + at, x0 * c - x1 * s);
+    store1<T>(y + at + bytes<T>(), x0 * s + x1 * c);
+  }
+}
+
+/** Lays a table row out for {@link rotateInterleaved}: c c, and −s s, for each pair. */
+function spread(cos2: usize, sin2: usize, cos: usize, sin: usize, half: i32): void {
+  for (let j = 0; j < half; j++) {
+    const from = (<usize>j) << 2, to = (<usize>j) << 3;
+    const c = load<f32>(cos + from), s = load<f32>(sin + from);
+    store<f32>(cos2 + to, c);
+    store<f32>(cos2 + to + 4, c);
+    store<f32>(sin2 + to, -s);
+    store<f32>(sin2 + to + 4, s);
+  }
+}
+
+/** Rotates a dense f32 row of any geometry: pair j is read at readStep·j + readGap·k, written at writeStep·j + writeGap·k. `y != x`. */
+function rotateAny(y: usize, x: usize, cos: usize, sin: usize, half: i32, readStep: i32, readGap: i32, writeStep: i32, writeGap: i32): void {
+  for (let j = 0; j < half; j++) {
+    const from = x + ((<usize>(j * readStep)) << 2), to = y + ((<usize>(j * writeStep)) << 2), table = (<usize>j) << 2;
+    const c = load<f32>(cos + table), s = load<f32>(sin + table);
+    const x0 = load<f32>(from), x1 = load<f32>(from + ((<usize>readGap) << 2));
+    store<f32>(to, x0 * c - x1 * s);
+    store<f32>(to + ((<usize>writeGap) << 2), x0 * s + x1 * c);
+  }
+}
+
+/** Rotates and copies the heads of one token where rows are dense and of one type. */
+// @ts-ignore: decorator
+@inline function rotateHeads<T>(
+  x: usize, y: usize, heads: i32, xHead: i32, yHead: i32, headDim: i32, offset: i32, half: i32, interleaved: bool, cos: usize, sin: usize,
+): void {
+  const before = <usize>offset * bytes<T>(), window = <usize>(half << 1) * bytes<T>();
+  const after = <usize>(headDim - offset) * bytes<T>() - window;
+  const xStep = <usize>(xHead * <i32>bytes<T>()), yStep = <usize>(yHead * <i32>bytes<T>());
+  const copies = y != x && before + after > 0;
+  for (let h = 0; h < heads; h++) {
+    if (interleaved) rotateInterleaved<T>(y + before, x + before, cos, sin, half);
+    else rotateHalf<T>(y + before, x + before, cos, sin, half);
+    if (copies) {
+      memory.copy(y, x, before);
+      memory.copy(y + before + window, x + before + window, after);
+    }
+    x += xStep;
+    y += yStep;
+  }
+}
+
+/**
+ * Rotates tokens `from … to - 1`.
+ *
+ * Words: 0 cos, 1 sin (f32 `[rows, pairs]`), 2 tableRows (i32 `[batch or 1, seq]`), 3 ownRows (1: a row of tableRows for each batch),
+ * 4 seq, 5 headDim, 6 rotaryOffset, 7 pairs, 8 readStep, 9 readGap, 10 writeStep, 11 writeGap, 12 parts, 13 tokens;
+ * then for each part: 0 x, 1 y, 2 x's type, 3 y's type, 4 heads, 5–8 x's strides (batch, seq, head, dim), 9–12 y's,
+ * 13 rows of y (i32 `[batch, seq]`, or 0: token s goes to row s), 14 norm weight (f32 `[headDim]`, or 0), 15 eps, 16 dense, 17 unused.
+ * @param scratch - this thread's: f32 `[4 headDim]`
+ */
+export function rope(args: usize, from: i32, to: i32, scratch: usize): void {
+  const seq = word(args, 4), headDim = word(args, 5), offset = word(args, 6), pairs = word(args, 7);
+  const readStep = word(args, 8), readGap = word(args, 9), writeStep = word(args, 10), writeGap = word(args, 11);
+  const parts = word(args, 12);
+  const plain = readStep == writeStep;
+  const interleaved = readStep == 2;
+  const row = <usize>headDim << 2;
+  const spreadCos = scratch, spreadSin = scratch + row, rowIn = scratch + 2 * row, rowOut = scratch + 3 * row;
+  for (let t = from; t < to; t++) {
+    const b = t / seq, s = t - b * seq;
+    const tableAt = (<usize>(load<i32>(address(args, 2) + ((<usize>(word(args, 3) ? t : s)) << 2)) * pairs)) << 2;
+    let cos = address(args, 0) + tableAt, sin = address(args, 1) + tableAt;
+    if (plain && interleaved) {
+      spread(spreadCos, spreadSin, cos, sin, pairs);
+      cos = spreadCos;
+      sin = spreadSin;
+    }
+    for (let p = 0; p < parts; p++) {
+      const part = args + ((<usize>(HEAD + PART * p)) << 2);
+      const xType = word(part, 2), yType = word(part, 3), heads = word(part, 4);
+      const rows = address(part, 13);
+      const yRow = rows ? load<i32>(rows + ((<usize>t) << 2)) : s;
+      let x = address(part, 0) + <usize>(b * word(part, 5) + s * word(part, 6)) * bytesOf(xType);
+      let y = address(part, 1) + <usize>(b * word(part, 9) + yRow * word(part, 10)) * bytesOf(yType);
+      const xHead = word(part, 7), yHead = word(part, 11);
+      if (plain && word(part, 16)) {
+        if (xType == 0) rotateHeads<f32>(x, y, heads, xHead, yHead, headDim, offset, pairs, interleaved, cos, sin);
+        else if (xType == 1) rotateHeads<u16>(x, y, heads, xHead, yHead, headDim, offset, pairs, interleaved, cos, sin);
+        else rotateHeads<i16>(x, y, heads, xHead, yHead, headDim, offset, pairs, interleaved, cos, sin);
+        continue;
+      }
+      // Everything else goes through two dense f32 rows: other strides, a norm before, another type after, or two geometries.
+      const window = (<usize>offset) << 2;
+      for (let h = 0; h < heads; h++) {
+        readRowOf(xType, rowIn, x, headDim, word(part, 8));
+        if (address(part, 14)) normaliseRow<f32, f32>(rowIn, rowIn, address(part, 14), headDim, real(part, 15));
+        memory.copy(rowOut, rowIn, row);
+        if (!plain) rotateAny(rowOut + window, rowIn + window, cos, sin, pairs, readStep, readGap, writeStep, writeGap);
+        else if (interleaved) rotateInterleaved<f32>(rowOut + window, rowIn + window, cos, sin, pairs);
+        else rotateHalf<f32>(rowOut + window, rowIn + window, cos, sin, pairs);
+        writeRowOf(yType, y, rowOut, headDim, word(part, 12));
+        x += <usize>(xHead * <i32>bytesOf(xType));
+        y += <usize>(yHead * <i32>bytesOf(yType));
+      }
+    }
+  }
+}

@@ -1,0 +1,141 @@
+/**
+ * The innermost loop of linear and of attention: a tile of 6 × 8 sums of products, and the packing that feeds it.
+ *
+ * A is packed `[k][6]`, B `[k][8]`; 12 accumulators, 2 vectors of B and one of A fill the 15 registers that x86 leaves.
+ */
+import { bytes, bytesOf, load1, load4, madd } from './lanes';
+
+/** Rows of a tile, and columns. */
+export const MR = 6;
+export const NR = 8;
+
+/**
+ * Adds A·B to a tile of C.
+ *
+ * @param c - f32, `step` bytes from row to row, 8 columns dense
+ * @param a - f32 `[k][6]`
+ * @param b - f32 `[k][8]`
+ */
+export function multiplyTile(c: usize, step: usize, a: usize, b: usize, k: i32): void {
+  let c00 = f32x4.splat(0), c01 = f32x4.splat(0), c10 = f32x4.splat(0), c11 = f32x4.splat(0);
+  let c20 = f32x4.splat(0), c21 = f32x4.splat(0), c30 = f32x4.splat(0), c31 = f32x4.splat(0);
+  let c40 = f32x4.splat(0), c41 = f32x4.splat(0), c50 = f32x4.splat(0), c51 = f32x4.splat(0);
+  for (; k > 0; k--) {
+    const b0 = v128.load(b), b1 = v128.load(b, 16);
+    let x = v128.load_splat<f32>(a);
+    c00 = madd(x, b0, c00);
+    c01 = madd(x, b1, c01);
+    x = v128.load_splat<f32>(a, 4);
+    c10 = madd(x, b0, c10);
+    c11 = madd(x, b1, c11);
+    x = v128.load_splat<f32>(a, 8);
+    c20 = madd(x, b0, c20);
+    c21 = madd(x, b1, c21);
+    x = v128.load_splat<f32>(a, 12);
+    c30 = madd(x, b0, c30);
+    c31 = madd(x, b1, c31);
+    x = v128.load_splat<f32>(a, 16);
+    c40 = madd(x, b0, c40);
+    c41 = madd(x, b1, c41);
+    x = v128.load_splat<f32>(a, 20);
+    c50 = madd(x, b0, c50);
+    c51 = madd(x, b1, c51);
+    a += 24;
+    b += 32;
+  }
+  addTo(c, c00, c01);
+  addTo(c + step, c10, c11);
+  addTo(c + 2 * step, c20, c21);
+  addTo(c + 3 * step, c30, c31);
+  addTo(c + 4 * step, c40, c41);
+  addTo(c + 5 * step, c50, c51);
+}
+
+// @ts-ignore: decorator
+@inline function addTo(c: usize, low: v128, high: v128): void {
+  v128.store(c, f32x4.add(v128.load(c), low));
+  v128.store(c, f32x4.add(v128.load(c, 16), high), 16);
+}
+
+/** Four f32 rows turned into four columns, stored `step` bytes apart. */
+// @ts-ignore: decorator
+@inline function storeTransposed(to: usize, step: usize, r0: v128, r1: v128, r2: v128, r3: v128): void {
+  const a = v128.shuffle<f32>(r0, r1, 0, 4, 1, 5), b = v128.shuffle<f32>(r2, r3, 0, 4, 1, 5);
+  const c = v128.shuffle<f32>(r0, r1, 2, 6, 3, 7), d = v128.shuffle<f32>(r2, r3, 2, 6, 3, 7);
+  v128.store(to, v128.shuffle<f64>(a, b, 0, 2));
+  v128.store(to + step, v128.shuffle<f64>(a, b, 1, 3));
+  v128.store(to + 2 * step, v128.shuffle<f64>(c, d, 0, 2));
+  v128.store(to + 3 * step, v128.shuffle<f64>(c, d, 1, 3));
+}
+
+/**
+ * Packs `count` rows of `x` into one panel `[k][width]`; rows that are missing become zeros.
+ *
+ * @param x - first element; rows `rowStride` elements apart, elements `stride` apart
+ * @param count - rows there are, at most `width`
+ * @param scale - multiplies every element
+ */
+function packPanel<T>(to: usize, x: usize, count: i32, width: i32, k: i32, rowStride: i32, stride: i32, scale: f32): void {
+  const step = (<usize>width) << 2, row = <usize>(rowStride * <i32>bytes<T>()), unit = <usize>(stride * <i32>bytes<T>());
+  let r = 0;
+  if (stride == 1) {
+    const factor = f32x4.splat(scale);
+    for (; r + 4 <= count; r += 4) {
+      const from = x + <usize>r * row;
+      const at = to + ((<usize>r) << 2);
+      let i = 0;
+      for (; i + 4 <= k; i += 4) {
+        const p = from + <usize>i * bytes<T>();
+        storeTransposed(
+          at + <usize>i * step,
+          step,
+          f32x4.mul(load4<T>(p), factor),
+          f32x4.mul(load4<T>(p + row), factor),
+          f32x4.mul(load4<T>(p + 2 * row), factor),
+          f32x4.mul(load4<T>(p + 3 * row), factor),
+        );
+      }
+      for (; i < k; i++) {
+        for (let q = 0; q < 4; q++) {
+          store<f32>(at + <usize>i * step + ((<usize>q) << 2), load1<T>(from + <usize>q * row + <usize>i * bytes<T>()) * scale);
+        }
+      }
+    }
+  }
+  for (; r < count; r++) {
+    const from = x + <usize>r * row, at = to + ((<usize>r) << 2);
+    for (let i = 0; i < k; i++) store<f32>(at + <usize>i * step, load1<T>(from + <usize>i * unit) * scale);
+  }
+  for (; r < width; r++) {
+    const at = to + ((<usize>r) << 2);
+    for (let i = 0; i < k; i++) store<f32>(at + <usize>i * step, 0);
+  }
+}
+
+/** {@link packPanel} of a type known only at run time. */
+export function packPanelOf(
+  type: i32, to: usize, x: usize, count: i32, width: i32, k: i32, rowStride: i32, stride: i32, scale: f32,
+): void {
+  if (type == 0) packPanel<f32>(to, x, count, width, k, rowStride, stride, scale);
+  else if (type == 1) packPanel<u16>(to, x, count, width, k, rowStride, stride, scale);
+  else packPanel<i16>(to, x, count, width, k, rowStride, stride, scale);
+}
+
+/** Packs k rows of `width` neighbours, `[k][width]`, `count` of them there and zeros after: for V, whose columns are a tile's rows. */
+export function packRowsOf(type: i32, to: usize, x: usize, count: i32, width: i32, k: i32, rowStride: i32, stride: i32): void {
+  const unit = bytesOf(type), step = (<usize>width) << 2;
+  for (let i = 0; i < k; i++) {
+    const from = x + <usize>(i * rowStride) * unit, at = to + <usize>i * step;
+    let c = 0;
+    if (stride == 1 && width == 6 && count == 6) {
+      const low = type == 0 ? load4<f32>(from) : type == 1 ? load4<u16>(from) : load4<i16>(from);
+      v128.store(at, low);
+      c = 4;
+    }
+    for (; c < count; c++) {
+      const p = from + <usize>(c * stride) * unit;
+      store<f32>(at + ((<usize>c) << 2), type == 0 ? load1<f32>(p) : type == 1 ? load1<u16>(p) : load1<i16>(p));
+    }
+    for (; c < width; c++) store<f32>(at + ((<usize>c) << 2), 0);
+  }
+}

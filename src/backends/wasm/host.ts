@@ -1,0 +1,556 @@
+/**
+ * The CPU backend's host side: each plan becomes one job or a few, written as words for the kernels.
+ *
+ * Orders of words are the kernels' own: see each one's docstring in assembly/.
+ *
+ * @module
+ */
+import { BLOCK_BYTES, BLOCK_WEIGHTS, isBlocks } from '../../core/blocks.js';
+import type { Dtype } from '../../core/dtypes.js';
+import { sizeBytes } from '../../core/dtypes.js';
+import { refuse } from '../../core/errors.js';
+import { countElements, isRowMajor } from '../../core/shape.js';
+import { Tensor } from '../../core/tensor.js';
+import type { AddPlan } from '../../ops/add.js';
+import type { ArgmaxPlan } from '../../ops/argmax.js';
+import type { EmbeddingPlan } from '../../ops/embedding.js';
+import type { LinearPlan } from '../../ops/linear.js';
+import type { RearrangePlan } from '../../ops/rearrange.js';
+import type { RmsNormPlan } from '../../ops/rms-norm.js';
+import type { RopeCall } from '../../ops/rope/call.js';
+import type { OpPlan } from '../../ops/runner.js';
+import type { SelfAttentionPlan } from '../../ops/self-attention.js';
+import type { SwigluPlan } from '../../ops/swiglu.js';
+import type { Backend, BackendOptions, Capabilities } from '../backend.js';
+import { type Block, takeStorage, WasmMemory } from './memory.js';
+import { compileKernels, type Kernels } from './module.js';
+import { joinDims, Operands, rowsOf, TYPE } from './operands.js';
+import { BOARD_WORDS, Pool, threadsHere } from './pool.js';
+
+/** The kernels, numbered as assembly/index.ts switches on them. */
+const KERNEL = {
+  rope: 0,
+  rmsNorm: 1,
+  add: 2,
+  swiglu: 3,
+  rearrange: 4,
+  embedding: 5,
+  argmax: 6,
+  widenRows: 7,
+  linearFew: 8,
+  packRows: 9,
+  linearMany: 10,
+  attentionFew: 11,
+  attentionMany: 12,
+  exponential: 13,
+  trapElsewhere: 14,
+} as const;
+
+/** The bottom of memory: below 2048 the kernels' own constants, then the job board, then the words of a job, then tensors. */
+const BOARD = 2048;
+const ARGS = 4096;
+const ARGS_WORDS = 15360;
+const HEAP = ARGS + ARGS_WORDS * 4;
+
+/** Less work than this, in bytes moved, is done before a sleeping thread has woken. */
+const WORTH_THREADS = 1 << 18;
+/** Work of one claim, in bytes moved: enough to make claiming cheap, little enough to share out evenly. */
+const CHUNK_BYTES = 1 << 16;
+/** The board counts chunks in 20 bits. */
+const MAX_CHUNKS = 1 << 19;
+/** A multiply-add counts as half a byte moved: 12 of them keep an f32 row of 4 bytes company. */
+const BYTES_PER_MADD = 0.5;
+
+/** Tile rows and columns, and the sizes of linearMany's and attentionMany's working sets; as in assembly/. */
+const MR = 6;
+const NR = 8;
+const KC = 256;
+const NC = 64;
+const KEYS = 96;
+/** Rows of x that linearMany packs at a time: with 64 columns of sums they fill half of a second-level cache. */
+const BLOCK_ROWS = 768;
+/** Up to so many rows of x, each row of W is multiplied as it streams by; above, packing pays. */
+const FEW_ROWS = 6;
+const FEW_ROWS_OF_BLOCKS = 8;
+/** Up to so many queries of one KV head, keys and values are used where they lie. */
+const FEW_QUERIES = 16;
+/** Queries of one KV head that share a packed block of keys. */
+const QUERY_ROWS = 120;
+
+/** Tables of plans that stay uploaded. */
+const MAX_TABLE_BYTES = 1 << 26;
+const MAX_TABLES = 512;
+
+interface Upload {
+  readonly block: Block;
+  used: number;
+}
+
+/** The backend. Open it with {@link openCpu}. */
+export class CpuBackend implements Backend {
+  readonly name = 'cpu';
+  private readonly tables = new Map<Float32Array | Float64Array | Int32Array, Upload>();
+  private tableBytes = 0;
+  private clock = 0;
+  private scratch: Block | undefined;
+  /** Of each thread. */
+  private scratchBytes = 0;
+  private wordsView: Int32Array<ArrayBufferLike> | undefined;
+  private realsView: Float32Array<ArrayBufferLike> | undefined;
+  private closed = false;
+
+  constructor(
+    readonly memory: WasmMemory,
+    readonly kernels: Kernels,
+    /** Visible for tests. */
+    readonly pool: Pool,
+    /** Which module runs, and why not a faster one or more threads. */
+    private readonly found: { readonly simd: string; readonly notTaken: readonly string[] },
+  ) {
+    memory.reclaim = () => this.dropTables(0);
+  }
+
+  capabilities(): Capabilities {
+    const { threads } = this.pool;
+    return {
+      backend: 'cpu',
+      description: `WebAssembly ${this.found.simd}, ${threads > 1 ? `${threads} threads over shared memory` : 'one thread'}`,
+      dtypes: ['f32', 'f16', 'bf16'],
+      threads,
+      notTaken: [...this.found.notTaken, ...(this.pool.whyNot ? [this.pool.whyNot] : [])],
+    };
+  }
+
+  allocate<D extends Dtype>(dtype: D, shape: readonly number[]): Tensor<D> {
+    this.checkOpen();
+    const storage = takeStorage(this.memory, dtype, countElements(shape));
+    // A block may have held something before.
+    new Uint8Array(this.memory.buffer, storage.address, storage.length * sizeBytes(dtype)).fill(0);
+    return new Tensor(storage, { shape });
+  }
+
+  whyNot(plan: OpPlan): string | undefined {
+    return usesFloat64(plan) ? 'the kernels compute in f32; f64 runs on the reference backend' : undefined;
+  }
+
+  /**
+   * Runs a plan; it is done on return.
+   *
+   * @throws {RopewalkError} DEVICE when memory is full or a thread died; UNSUPPORTED for f64
+   */
+  run(plan: OpPlan): void {
+    this.checkOpen();
+    const why = this.whyNot(plan);
+    if (why) refuse('UNSUPPORTED', `cpu: ${plan.op}`, 'f32, f16 or bf16', 'f64', `${why[0]!.toUpperCase()}${why.slice(1)}.`);
+    const operands = new Operands(this.memory);
+    try {
+      switch (plan.op) {
+        case 'add':
+          this.elementwise(KERNEL.add, plan.a, plan.b, plan, operands);
+          break;
+        case 'swiglu':
+          this.elementwise(KERNEL.swiglu, plan.gate, plan.up, plan, operands);
+          break;
+        case 'rearrange':
+          this.rearrange(plan, operands);
+          break;
+        case 'embedding':
+          this.embedding(plan, operands);
+          break;
+        case 'argmax':
+          this.argmax(plan, operands);
+          break;
+        case 'rms_norm':
+          this.rmsNorm(plan, operands);
+          break;
+        case 'rope':
+          this.rope(plan, operands);
+          break;
+        case 'linear':
+          this.linear(plan, operands);
+          break;
+        case 'self_attention':
+          this.selfAttention(plan, operands);
+      }
+      operands.takeHome();
+    } finally {
+      operands.release();
+    }
+  }
+
+  dispose(): void {
+    if (this.closed) return;
+    this.closed = true;
+    this.pool.dispose();
+    this.tables.clear();
+  }
+
+  /**
+   * Runs a kernel over units, on all threads where that is worth it.
+   *
+   * @param units - independent pieces of work
+   * @param unitBytes - bytes that one moves, or what its arithmetic is worth
+   * @param words - the kernel's; all i32, see {@link setReal} for others
+   * @param scratchBytes - of each thread
+   */
+  private launch(kernel: number, units: number, unitBytes: number, words: readonly number[], scratchBytes = 0): void {
+    if (units === 0) return;
+    const scratch = this.scratchFor(scratchBytes);
+    this.write(words);
+    this.start(kernel, units, unitBytes, scratch);
+  }
+
+  /** Starts a kernel whose words are written. */
+  private start(kernel: number, units: number, unitBytes: number, scratch: number): void {
+    if (this.pool.threads === 1 || units === 1 || units * unitBytes < WORTH_THREADS) {
+      this.kernels.run(kernel, ARGS, 0, units, scratch);
+      return;
+    }
+    const even = Math.ceil(units / (4 * this.pool.threads));
+    const chunk = Math.max(1, Math.min(even, Math.ceil(CHUNK_BYTES / unitBytes)), Math.ceil(units / MAX_CHUNKS));
+    this.pool.run(kernel, ARGS, units, chunk);
+  }
+
+  private write(words: readonly number[]): void {
+    const view = this.words();
+    for (let i = 0; i < words.length; i++) view[i] = words[i]!; // set() of a list costs ten times as much
+  }
+
+  private words(): Int32Array<ArrayBufferLike> {
+    const buffer = this.memory.buffer as ArrayBuffer;
+    if (this.wordsView?.buffer !== buffer) {
+      this.wordsView = new Int32Array(buffer, ARGS, ARGS_WORDS);
+      this.realsView = new Float32Array(buffer, ARGS, ARGS_WORDS);
+    }
+    return this.wordsView;
+  }
+
+  /** Scratch memory of at least `bytes` for each thread; the host's address. It grows to what the largest job needs and stays. */
+  private scratchFor(bytes: number): number {
+    if (bytes > this.scratchBytes) {
+      const each = Math.ceil(bytes / 4096) * 4096;
+      if (this.scratch) this.memory.free(this.scratch);
+      this.scratch = undefined;
+      this.scratchBytes = 0;
+      this.scratch = this.memory.take(each * this.pool.threads);
+      this.scratchBytes = each;
+      this.pool.setScratch(this.scratch.address, each);
+    }
+    return this.scratch?.address ?? 0;
+  }
+
+  /** The address of a plan's table, uploaded at its first use and kept while it is used. */
+  private table(values: Float32Array | Float64Array | Int32Array): number {
+    let upload = this.tables.get(values);
+    if (!upload) {
+      const bytes = values.length * 4;
+      if (this.tableBytes + bytes > MAX_TABLE_BYTES || this.tables.size >= MAX_TABLES) this.dropTables(MAX_TABLE_BYTES / 2 - bytes);
+      upload = { block: this.memory.take(bytes), used: 0 };
+      this.tables.set(values, upload);
+      this.tableBytes += bytes;
+      const Array_ = values instanceof Int32Array ? Int32Array : Float32Array;
+      new Array_(this.memory.buffer as ArrayBuffer, upload.block.address, values.length).set(values);
+    }
+    upload.used = ++this.clock;
+    return upload.block.address;
+  }
+
+  /** Drops the tables least lately used until `keep` bytes and half of the places are left; not those of the running call. */
+  private dropTables(keep: number): boolean {
+    const since = this.clock - 8;
+    let dropped = false;
+    for (const [values, { block, used }] of [...this.tables].sort((a, b) => a[1].used - b[1].used)) {
+      if (used > since || (this.tableBytes <= keep && this.tables.size <= MAX_TABLES / 2)) break;
+      this.tables.delete(values);
+      this.tableBytes -= values.length * 4;
+      this.memory.free(block);
+      dropped = true;
+    }
+    return dropped;
+  }
+
+  /** A vector as dense f32: where it lies, or widened for this call. */
+  private denseF32(vector: Tensor, operands: Operands): number {
+    const address = operands.address(vector);
+    if (vector.dtype === 'f32' && isRowMajor(vector)) return address;
+    const n = vector.size;
+    const to = operands.temporary(n * 4);
+    this.launch(KERNEL.widenRows, n === 0 ? 0 : 1, n * 4, [
+      address,
+      to,
+      TYPE[vector.dtype]!,
+      n,
+      vector.strides[0]!,
+      ...[0, 0, 0, 0],
+      1,
+      ...[1, 0],
+    ]);
+    return to;
+  }
+
+  private elementwise(kernel: number, a: Tensor, b: Tensor, { out }: AddPlan | SwigluPlan, operands: Operands): void {
+    operands.bring([a, b], [out]);
+    if (out.size === 0) return;
+    const { dims, strides } = joinDims([out, a, b]);
+    const [outs, as, bs] = strides as [number[], number[], number[]];
+    const n = dims.pop()!;
+    const inner = [as.pop()!, bs.pop()!, outs.pop()!];
+    const unit = sizeBytes(out.dtype);
+    const block = Math.min(n, CHUNK_BYTES / 4);
+    const units = countElements(dims) * Math.ceil(n / block);
+    const head = [operands.address(a), operands.address(b), operands.address(out), TYPE[out.dtype]!, n, block, ...inner];
+    // An exponential is worth about twenty bytes moved.
+    const cost = block * (3 * unit + (kernel === KERNEL.swiglu ? 20 : 0));
+    this.launch(kernel, units, cost, [...head, dims.length, ...dims, ...as, ...bs, ...outs]);
+  }
+
+  private rearrange({ x, out }: RearrangePlan, operands: Operands): void {
+    operands.bring([x], [out]);
+    if (out.size === 0) return;
+    const { dims, strides } = joinDims([out, x]);
+    const [outs, xs] = strides as [number[], number[]];
+    const n = dims.pop()!;
+    const outStride = outs.pop()!;
+    const xStride = xs.pop()!;
+    // The rows of a plane: the dimension along which x is densest, so that a tile reads whole cache lines.
+    let rows = 1;
+    let xRow = 0;
+    let outRow = 0;
+    if (dims.length > 0) {
+      let row = 0;
+      for (let d = 1; d < dims.length; d++) if (Math.abs(xs[d]!) < Math.abs(xs[row]!)) row = d;
+      [rows, xRow, outRow] = [dims[row]!, xs[row]!, outs[row]!];
+      for (const list of [dims, xs, outs]) list.splice(row, 1);
+    }
+    const unit = sizeBytes(out.dtype);
+    // A plane too large for one unit is cut into bands of rows.
+    const band = Math.max(1, Math.min(rows, Math.ceil(CHUNK_BYTES / (n * unit))));
+    const whole = Math.floor(rows / band);
+    const planes = (firstRow: number, count: number, rowsEach: number): void => {
+      const words = [n, xStride, outStride, rowsEach, xRow, outRow, dims.length + 1];
+      const from = operands.address(x) + firstRow * xRow * unit;
+      const to = operands.address(out) + firstRow * outRow * unit;
+      const units = countElements(dims) * count;
+      const sizes = [...dims, count];
+      this.launch(KERNEL.rearrange, units, 2 * rowsEach * n * unit, [
+        ...[from, to, unit],
+        ...words,
+        ...sizes,
+        ...[...xs, xRow * rowsEach],
+        ...[...outs, outRow * rowsEach],
+      ]);
+    };
+    planes(0, whole, band);
+    if (whole * band < rows) planes(whole * band, 1, rows - whole * band);
+  }
+
+  private embedding({ rows, weight, out }: EmbeddingPlan, operands: Operands): void {
+    operands.bring([weight], [out]);
+    if (out.size === 0) return;
+    const index = operands.temporary(rows.length * 4);
+    new Int32Array(this.memory.buffer, index, rows.length).set(rows);
+    const unit = sizeBytes(weight.dtype);
+    const width = weight.shape[1]!;
+    const layout = [weight.strides[0]!, weight.strides[1]!, out.strides[0]!, out.strides[1]!];
+    const head = [operands.address(weight), operands.address(out), index, unit, width];
+    this.launch(KERNEL.embedding, rows.length, 2 * width * unit, [...head, ...layout]);
+  }
+
+  private argmax({ values, outIndex, outValue }: ArgmaxPlan, operands: Operands): void {
+    operands.bring([values], [outIndex, outValue]);
+    if (outIndex.size === 0) return;
+    const { dims, strides } = rowsOf([values, outIndex, outValue]);
+    const n = values.shape.at(-1)!;
+    const head = [operands.address(values), operands.address(outIndex), operands.address(outValue), TYPE[values.dtype]!, n];
+    const words = [...head, values.strides.at(-1)!, sizeBytes(outIndex.dtype), 0, 0, dims.length, ...dims, ...strides.flat()];
+    this.launch(KERNEL.argmax, countElements(dims), n * sizeBytes(values.dtype), words);
+  }
+
+  private rmsNorm({ x, weight, eps, out }: RmsNormPlan, operands: Operands): void {
+    operands.bring([x, weight], [out]);
+    if (out.size === 0) return;
+    const n = x.shape.at(-1)!;
+    const gain = this.denseF32(weight, operands);
+    const { dims, strides } = rowsOf([x, out]);
+    const [low, high] = new Int32Array(new Float64Array([eps]).buffer) as unknown as [number, number];
+    const head = [operands.address(x), operands.address(out), gain, TYPE[x.dtype]!, n, low, high, x.strides.at(-1)!, out.strides.at(-1)!];
+    this.launch(KERNEL.rmsNorm, countElements(dims), 3 * n * 4, [...head, dims.length, ...dims, ...strides.flat()], n * 4);
+  }
+
+  private rope({ plan, parts }: RopeCall, operands: Operands): void {
+    const inputs: Tensor[] = [];
+    const outputs: Tensor[] = [];
+    for (const { x, out, norm } of parts) {
+      inputs.push(x);
+      outputs.push(out);
+      if (norm) inputs.push(norm.weight);
+    }
+    operands.bring(inputs, outputs);
+    const [batch, seq] = parts[0]!.x.shape as [number, number];
+    if (batch * seq === 0) return;
+    if (14 + 18 * parts.length > ARGS_WORDS) refuse('UNSUPPORTED', 'cpu: rope: parts', 'at most 852', parts.length);
+    const { table, read, write } = plan;
+    let bytes = 0;
+    // What launches a job of its own comes first: the words are all written together, at the end.
+    const gains = parts.map(({ norm }) => (norm ? this.denseF32(norm.weight, operands) : 0));
+    const scratch = this.scratchFor(4 * plan.headDim * 4);
+    const rowsAt = parts.map(({ rows }) => {
+      if (!rows) return 0;
+      const address = operands.temporary(rows.length * 4);
+      new Int32Array(this.memory.buffer, address, rows.length).set(rows);
+      return address;
+    });
+    const [cos, sin, tableRows] = [this.table(table.cos), this.table(table.sin), this.table(plan.tableRows)];
+    const words = this.words();
+    let at = 0;
+    const put = (value: number): void => {
+      words[at++] = value;
+    };
+    put(cos);
+    put(sin);
+    put(tableRows);
+    put(plan.batch === undefined ? 0 : 1);
+    put(seq);
+    put(plan.headDim);
+    put(plan.rotaryOffset);
+    put(table.pairs);
+    put(read.step);
+    put(read.gap);
+    put(write.step);
+    put(write.gap);
+    put(parts.length);
+    put(batch * seq);
+    for (const [p, { x, out, norm }] of parts.entries()) {
+      put(operands.address(x));
+      put(operands.address(out));
+      put(TYPE[x.dtype]!);
+      put(TYPE[out.dtype]!);
+      put(x.shape[2]!);
+      for (const stride of x.strides) put(stride);
+      for (const stride of out.strides) put(stride);
+      put(rowsAt[p]!);
+      put(gains[p]!);
+      this.realsView![at++] = norm?.eps ?? 0;
+      put(x.strides[3] === 1 && out.strides[3] === 1 && x.dtype === out.dtype && !norm ? 1 : 0);
+      put(0);
+      bytes += x.shape[2]! * plan.headDim * (sizeBytes(x.dtype) + sizeBytes(out.dtype));
+    }
+    this.start(KERNEL.rope, batch * seq, bytes, scratch);
+  }
+
+  private linear({ x, weight, bias, out, m, n, k }: LinearPlan, operands: Operands): void {
+    const blocks = isBlocks(weight);
+    const matrix = blocks ? weight.bytes : weight;
+    operands.bring([x, matrix, ...(bias ? [bias] : [])], [out]);
+    if (out.size === 0) return;
+    const type = TYPE[blocks ? weight.format : weight.dtype]!;
+    const { dims, strides } = rowsOf([x, out]);
+    const [xRows, outRows] = strides as [number[], number[]];
+    const xStride = x.strides.at(-1)!;
+    const biasAt = bias ? operands.address(bias) : 0;
+    const few = blocks ? FEW_ROWS_OF_BLOCKS : FEW_ROWS;
+    if (m <= few && (blocks || weight.strides[1] === 1 || k <= 1)) {
+      const rowBytes = blocks ? (k / BLOCK_WEIGHTS) * BLOCK_BYTES[weight.format] : weight.strides[0]! * sizeBytes(weight.dtype);
+      let from = operands.address(x);
+      if (x.dtype !== 'f32' || !isRowMajor(x)) {
+        const to = operands.temporary(m * k * 4);
+        const head = [from, to, TYPE[x.dtype]!, k, xStride, 0, 0, 0, 0, dims.length];
+        this.launch(KERNEL.widenRows, m, 2 * k * 4, [...head, ...dims, ...xRows]);
+        from = to;
+      }
+      const head = [from, operands.address(matrix), biasAt, operands.address(out), type, TYPE[out.dtype]!, m, k, rowBytes];
+      const tail = [dims.length, out.strides.at(-1)!, bias?.strides[0] ?? 0, ...dims, ...outRows];
+      this.launch(KERNEL.linearFew, n, Math.max(Math.abs(rowBytes), m * k * BYTES_PER_MADD), [...head, ...tail]);
+      return;
+    }
+    // Rows of x in even blocks, each packed once and multiplied with all of W.
+    const count = Math.ceil(m / BLOCK_ROWS);
+    const rows = Math.ceil(m / count / MR) * MR;
+    const packed = operands.temporary(rows * k * 4);
+    const scratch = (KC * NC + rows * NC) * 4;
+    const rowStride = blocks ? (k / BLOCK_WEIGHTS) * BLOCK_BYTES[weight.format] : weight.strides[0]!;
+    for (let row = 0; row < m; row += rows) {
+      const here = Math.min(rows, m - row);
+      const head = [operands.address(x), packed, TYPE[x.dtype]!, k, xStride, row, here, 0, 0, dims.length];
+      this.launch(KERNEL.packRows, Math.ceil(here / MR), MR * k * 8, [...head, ...dims, ...xRows]);
+      const words = [packed, operands.address(matrix), biasAt, operands.address(out), type, TYPE[out.dtype]!, here, k, n];
+      const layout = [rowStride, blocks ? 0 : weight.strides[1]!, out.strides.at(-1)!, bias?.strides[0] ?? 0, row, dims.length];
+      const cost = here * NC * k * BYTES_PER_MADD;
+      this.launch(KERNEL.linearMany, Math.ceil(n / NC), cost, [...words, ...layout, ...dims, ...outRows], scratch);
+    }
+  }
+
+  private selfAttention(plan: SelfAttentionPlan, operands: Operands): void {
+    const { q, k, v, out } = plan;
+    operands.bring([q, k, v], [out]);
+    if (out.size === 0) return;
+    const [batch, seq, heads, d] = q.shape as [number, number, number, number];
+    const [, total, kvHeads] = k.shape as [number, number, number];
+    const dv = v.shape[3]!;
+    const group = heads / kvHeads;
+    const few = seq * group <= FEW_QUERIES && k.strides[3] === 1 && v.strides[3] === 1;
+    const tokens = Math.max(1, Math.min(seq, Math.floor(QUERY_ROWS / group)));
+    const blocks = Math.ceil(seq / tokens);
+    const words = [
+      ...[operands.address(q), operands.address(k), operands.address(v), operands.address(out), TYPE[q.dtype]!, seq, total, kvHeads, group],
+      ...[d, dv, 0, plan.causal ? 1 : 0, plan.window ?? 0, 0, tokens, blocks],
+      ...q.strides,
+      ...k.strides,
+      ...v.strides,
+      ...out.strides,
+    ];
+    const rows = (few ? seq : tokens) * group;
+    const fours = Math.ceil(rows / 4);
+    const panels = Math.ceil(rows / NR);
+    const values = Math.ceil(dv / MR) * MR;
+    const scratch = few
+      ? 4 * fours * 4 * (d + dv) + KEYS * 16 + fours * 64
+      : 4 * (panels * d * NR + KEYS * d + values * KEYS + KEYS * NR + panels * values * NR) + panels * 128;
+    const at = this.scratchFor(scratch);
+    this.write(words);
+    this.realsView![11] = plan.scale;
+    this.realsView![14] = plan.softcap ?? 0;
+    const cost = few ? total * (d + dv) * sizeBytes(k.dtype) : (rows * total * (d + dv) * BYTES_PER_MADD) / 2;
+    this.start(few ? KERNEL.attentionFew : KERNEL.attentionMany, batch * kvHeads * (few ? 1 : blocks), cost, at);
+  }
+
+  private checkOpen(): void {
+    if (this.closed)
+      refuse('DEVICE', 'cpu', 'an open backend', 'one that was disposed', 'Open another: await ropewalk({ backend: "cpu" }).');
+  }
+}
+
+function usesFloat64(plan: OpPlan): boolean {
+  switch (plan.op) {
+    case 'rope':
+      return plan.parts.some(({ x, out, norm }) => x.dtype === 'f64' || out.dtype === 'f64' || norm?.weight.dtype === 'f64');
+    case 'argmax':
+      return plan.values.dtype === 'f64';
+    case 'rearrange':
+    case 'embedding':
+      return false; // bits are moved, whatever they mean
+    default:
+      return plan.out.dtype === 'f64';
+  }
+}
+
+/**
+ * Opens the CPU backend.
+ *
+ * @param options - threads, memory and module
+ * @throws {RopewalkError} RANGE for a bad option; DEVICE when no memory can be had
+ */
+export async function openCpu(options: BackendOptions = {}): Promise<CpuBackend> {
+  const { threads: wanted, memoryLimit, simd = 'auto' } = options;
+  if (wanted !== undefined && (!Number.isInteger(wanted) || wanted < 1)) refuse('RANGE', 'cpu: threads', 'an integer >= 1', wanted);
+  if (simd !== 'auto' && simd !== 'simd128') refuse('UNSUPPORTED', 'cpu: simd', 'auto or simd128', simd);
+  const { threads, whyNot } = threadsHere(wanted);
+  const shared = threads > 1;
+  const { module, simd: chosen, whyNotRelaxed } = await compileKernels(shared, simd);
+  const home = new WasmMemory(shared, HEAP, memoryLimit);
+  const kernels = (await WebAssembly.instantiate(module, { env: { memory: home.memory } })).exports as unknown as Kernels;
+  new Int32Array(home.buffer, BOARD, BOARD_WORDS).fill(0);
+  const pool = new Pool({ kernels, module, memory: home.memory, board: BOARD, threads });
+  const notTaken = [whyNotRelaxed, whyNot].filter((reason) => reason !== undefined);
+  return new CpuBackend(home, kernels, pool, { simd: chosen, notTaken });
+}

@@ -1,0 +1,248 @@
+/**
+ * The backend's WebAssembly memory: who holds which bytes.
+ *
+ * @module
+ */
+import { type ArrayOf, bitsOf, type Dtype, newArray, sizeBytes } from '../../core/dtypes.js';
+import { RopewalkError, refuse } from '../../core/errors.js';
+import type { TensorStorage } from '../../core/tensor.js';
+
+const PAGE = 65536;
+/** WebAssembly's 32-bit addresses end here. */
+const MAX_PAGES = 65536;
+/** A cache line: tensors that different threads write do not share one. */
+const ALIGNMENT = 64;
+
+const VIEWS = {
+  f64: Float64Array,
+  f32: Float32Array,
+  f16: Uint16Array,
+  bf16: Uint16Array,
+  i8: Int8Array,
+  i16: Int16Array,
+  i32: Int32Array,
+  i64: BigInt64Array,
+  u8: Uint8Array,
+  u16: Uint16Array,
+  u32: Uint32Array,
+  u64: BigUint64Array,
+} as const;
+
+/** Bytes of a memory that somebody holds. */
+export interface Block {
+  readonly address: number;
+  readonly sizeBytes: number;
+}
+
+/** A growing memory and the blocks of it that are free. */
+export class WasmMemory {
+  readonly memory: WebAssembly.Memory;
+  /** The most bytes that tensors may take. */
+  readonly limitBytes: number;
+  /** Bytes that are held now. */
+  heldBytes = 0;
+  /** Called when nothing is left: gives back what can be made again, and says whether that was anything. */
+  reclaim: () => boolean = () => false;
+  /** Blocks given back, by size: the same size is taken again first, so that a steady program never searches. */
+  private readonly bins = new Map<number, number[]>();
+  private freeBytes = 0;
+  private top: number;
+  private readonly forgotten: FinalizationRegistry<Block>;
+
+  /**
+   * @param shared - whether workers share it
+   * @param start - bytes at the bottom that are not tensors'
+   * @param limitBytes - the most it may grow to, at most 4 GiB
+   */
+  constructor(
+    shared: boolean,
+    private readonly start: number,
+    limitBytes = MAX_PAGES * PAGE,
+  ) {
+    this.top = start;
+    let maximum = Math.min(MAX_PAGES, Math.ceil(limitBytes / PAGE));
+    const initial = Math.ceil(start / PAGE) + 1;
+    if (!(maximum >= initial)) refuse('RANGE', 'cpu: memoryLimit', `at least ${initial * PAGE} bytes`, limitBytes);
+    // A shared memory reserves its maximum at once; a phone may not have 4 GiB of addresses in one piece.
+    for (;;) {
+      try {
+        this.memory = new WebAssembly.Memory({ initial, maximum, shared });
+        break;
+      } catch (cause) {
+        if (maximum / 2 < initial)
+          throw new RopewalkError('DEVICE', `cpu: memory: expected ${initial * PAGE} bytes, got ${cause}`, { cause });
+        maximum = Math.floor(maximum / 2);
+      }
+    }
+    this.limitBytes = maximum * PAGE;
+    // A net for tensors that were dropped without dispose(): their memory comes back when the collector finds them.
+    this.forgotten = new FinalizationRegistry((block) => this.free(block));
+  }
+
+  /** All of it, as it is now. */
+  get buffer(): ArrayBufferLike {
+    return this.memory.buffer;
+  }
+
+  /**
+   * Takes bytes; their contents are whatever was there.
+   *
+   * @throws {RopewalkError} DEVICE when they do not fit, with needed and available bytes
+   */
+  take(bytes: number): Block {
+    const size = Math.max(ALIGNMENT, Math.ceil(bytes / ALIGNMENT) * ALIGNMENT);
+    const address = this.fromBin(size) ?? this.fromFree(size, false) ?? this.fromTop(size) ?? this.fromFree(size, true);
+    if (address === undefined) {
+      if (this.reclaim()) return this.take(bytes);
+      const available = this.limitBytes - this.start - this.heldBytes;
+      throw new RopewalkError(
+        'DEVICE',
+        `cpu: memory: expected room for ${bytes} bytes, got ${Math.max(0, available)} available of ${this.limitBytes - this.start}` +
+          `${available >= size ? ' (in smaller pieces, or the machine has no more)' : ''}. Dispose tensors that are no longer needed.`,
+      );
+    }
+    this.heldBytes += size;
+    return { address, sizeBytes: size };
+  }
+
+  /** Gives a block back. */
+  free(block: Block): void {
+    this.heldBytes -= block.sizeBytes;
+    this.freeBytes += block.sizeBytes;
+    const bin = this.bins.get(block.sizeBytes);
+    if (bin) bin.push(block.address);
+    else this.bins.set(block.sizeBytes, [block.address]);
+  }
+
+  /** Watches over storage that the collector may find. */
+  watch(storage: WasmStorage, block: Block): void {
+    this.forgotten.register(storage, block, storage);
+  }
+
+  /** Ends the watch of {@link watch}. */
+  unwatch(storage: WasmStorage): void {
+    this.forgotten.unregister(storage);
+  }
+
+  private fromBin(size: number): number | undefined {
+    const address = this.bins.get(size)?.pop();
+    if (address !== undefined) this.freeBytes -= size;
+    return address;
+  }
+
+  private fromTop(size: number): number | undefined {
+    const end = this.top + size;
+    const have = this.memory.buffer.byteLength;
+    if (end > have) {
+      if (end > this.limitBytes) return undefined;
+      // An eighth more than there is saves growing again for each tensor.
+      const wanted = Math.min(this.limitBytes, Math.max(end, have + Math.floor(have / 8)));
+      if (!this.grow(wanted - have) && !this.grow(end - have)) return undefined;
+    }
+    const address = this.top;
+    this.top = end;
+    return address;
+  }
+
+  private grow(bytes: number): boolean {
+    try {
+      this.memory.grow(Math.ceil(bytes / PAGE));
+      return true;
+    } catch {
+      return false; // the machine has no more, though the limit is not reached
+    }
+  }
+
+  /** Joins neighbours among the free blocks and takes the smallest that is large enough. */
+  private fromFree(size: number, always: boolean): number | undefined {
+    // Joining costs a sort; it is worth it when much is free, or when nothing else is left.
+    if (this.freeBytes === 0 || (!always && (this.freeBytes < size || this.freeBytes < this.top / 4))) return undefined;
+    const blocks: { address: number; size: number }[] = [];
+    for (const [binSize, addresses] of this.bins) for (const address of addresses) blocks.push({ address, size: binSize });
+    blocks.sort((a, b) => a.address - b.address);
+    const joined: { address: number; size: number }[] = [];
+    for (const block of blocks) {
+      const last = joined.at(-1);
+      if (last && last.address + last.size === block.address) last.size += block.size;
+      else joined.push(block);
+    }
+    this.bins.clear();
+    this.freeBytes = 0;
+    const last = joined.at(-1);
+    if (last && last.address + last.size === this.top) this.top = joined.pop()!.address;
+    let best: { address: number; size: number } | undefined;
+    for (const block of joined) if (block.size >= size && block.size < (best?.size ?? Infinity)) best = block;
+    for (const block of joined) {
+      const rest = block === best ? { address: block.address + size, size: block.size - size } : block;
+      if (rest.size === 0) continue;
+      this.freeBytes += rest.size;
+      const bin = this.bins.get(rest.size);
+      if (bin) bin.push(rest.address);
+      else this.bins.set(rest.size, [rest.address]);
+    }
+    return best?.address ?? this.fromTopIfShrunk(size);
+  }
+
+  /** Joining may have lowered the top far enough. */
+  private fromTopIfShrunk(size: number): number | undefined {
+    return this.top + size <= this.limitBytes ? this.fromTop(size) : undefined;
+  }
+}
+
+/** A tensor's elements in the backend's memory. */
+export class WasmStorage<D extends Dtype = Dtype> implements TensorStorage<D> {
+  readonly owner = 'cpu';
+  private view: ArrayOf[D] | undefined;
+
+  /**
+   * @param home - the memory
+   * @param block - taken from it; this storage gives it back
+   */
+  constructor(
+    readonly home: WasmMemory,
+    readonly dtype: D,
+    readonly length: number,
+    private block: Block | undefined,
+  ) {
+    if (block) home.watch(this as WasmStorage, block);
+  }
+
+  /** Byte address of element 0. */
+  get address(): number {
+    return this.block?.address ?? refuse('DEVICE', 'tensor', 'one that is still in memory', 'a disposed tensor');
+  }
+
+  /** The elements; laid anew when the memory has grown. */
+  get host(): ArrayOf[D] {
+    const buffer = this.home.buffer;
+    if (!this.block || this.view?.buffer !== buffer)
+      this.view = new VIEWS[this.dtype](buffer as ArrayBuffer, this.address, this.length) as ArrayOf[D];
+    return this.view!;
+  }
+
+  read(): ArrayOf[D] {
+    // slice() of a shared array is shared no more.
+    const copy = newArray(this.dtype, this.length);
+    (bitsOf(copy) as Uint8Array).set(bitsOf(this.host) as Uint8Array);
+    return copy;
+  }
+
+  dispose(): void {
+    if (!this.block) return;
+    this.home.unwatch(this as WasmStorage);
+    this.home.free(this.block);
+    this.block = undefined;
+    this.view = undefined;
+  }
+}
+
+/**
+ * Takes memory for elements.
+ *
+ * @param home - where
+ * @param dtype - element type
+ * @param length - elements; their contents are whatever was there
+ */
+export function takeStorage<D extends Dtype>(home: WasmMemory, dtype: D, length: number): WasmStorage<D> {
+  return new WasmStorage(home, dtype, length, home.take(length * sizeBytes(dtype)));
+}

@@ -1,0 +1,97 @@
+/**
+ * The kernels' WebAssembly modules: unpacked, chosen for this runtime, and fitted to its memory.
+ *
+ * @module
+ */
+import { RELAXED_SIMD, SIMD128 } from './kernels.generated.js';
+
+/** What the kernels' module exports; addresses are in bytes, see assembly/index.ts. */
+export interface Kernels {
+  run(kernel: number, args: number, from: number, to: number, scratch: number): void;
+  work(board: number, job: number, kernel: number, args: number, units: number, chunk: number, patience: number): number;
+  finish(board: number, patience: number): number;
+  serve(board: number, slot: number, looks: number): void;
+}
+
+/** A compiled module and which of the two it is. */
+export interface KernelModule {
+  readonly module: WebAssembly.Module;
+  readonly simd: 'relaxed SIMD' | 'simd128';
+  /** Why it is not the faster one. */
+  readonly whyNotRelaxed: string | undefined;
+}
+
+async function unpack(text: string): Promise<Uint8Array<ArrayBuffer>> {
+  const packed = Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream('deflate-raw'));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
+/**
+ * Says why this runtime cannot run the kernels at all.
+ *
+ * @returns the reason, or undefined when it can
+ */
+export async function whyNotWasm(): Promise<string | undefined> {
+  if (typeof WebAssembly === 'undefined') return 'this runtime has no WebAssembly';
+  try {
+    new WebAssembly.Module(new Uint8Array([0, 0x61, 0x73, 0x6d, 1, 0, 0, 0])); // validate() does not ask the page's policy, compiling does
+  } catch {
+    return "WebAssembly is forbidden: script-src of the CSP lacks 'wasm-unsafe-eval'";
+  }
+  return WebAssembly.validate(await unpack(SIMD128)) ? undefined : 'this runtime has no WebAssembly SIMD (simd128) with atomics';
+}
+
+/**
+ * Compiles the fastest module that this runtime takes.
+ *
+ * @param shared - whether memory will be shared with workers
+ * @param simd - `simd128` forbids the relaxed module
+ */
+export async function compileKernels(shared: boolean, simd: 'auto' | 'simd128'): Promise<KernelModule> {
+  let bytes = simd === 'auto' ? await unpack(RELAXED_SIMD) : undefined;
+  let whyNotRelaxed = bytes ? undefined : 'relaxed SIMD: not wanted (simd: simd128)';
+  if (bytes && !WebAssembly.validate(bytes)) {
+    bytes = undefined;
+    whyNotRelaxed = 'relaxed SIMD: this runtime does not have it (Node 22, Chrome 114 and later do)';
+  }
+  const chosen = bytes ?? (await unpack(SIMD128));
+  if (!shared) importUnshared(chosen);
+  return { module: await WebAssembly.compile(chosen), simd: bytes ? 'relaxed SIMD' : 'simd128', whyNotRelaxed };
+}
+
+/**
+ * Makes the module import a memory that is not shared: where no worker may share it, browsers hand out no other.
+ *
+ * It is one flag of the memory's limits (bit 1 of the byte after its import kind); atomic instructions are valid on either memory.
+ *
+ * @param bytes - a module that imports a shared memory; changed in place
+ * @see https://webassembly.github.io/threads/core/binary/types.html#limits
+ */
+function importUnshared(bytes: Uint8Array): void {
+  let at = 8; // after magic and version
+  const leb = (): number => {
+    let value = 0;
+    for (let shift = 0; ; shift += 7) {
+      const byte = bytes[at++]!;
+      value |= (byte & 0x7f) << shift;
+      if (byte < 0x80) return value;
+    }
+  };
+  const IMPORTS = 2;
+  const MEMORY = 2;
+  while (at < bytes.length) {
+    const section = bytes[at++];
+    const end = leb() + at;
+    if (section === IMPORTS) {
+      leb(); // the memory is the only import
+      for (const _name of ['module', 'field']) {
+        const length = leb();
+        at += length;
+      }
+      if (bytes[at++] === MEMORY) bytes[at]! &= ~2;
+      return;
+    }
+    at = end;
+  }
+}

@@ -1,0 +1,159 @@
+/**
+ * Tensors as kernels see them: addresses and strides, whoever owns the memory.
+ *
+ * Tensors of this backend are used where they lie. Host tensors are copied in before a call and, if written, copied out after it.
+ *
+ * @module
+ */
+import { bitsOf, type Dtype, type HostArray, sizeBytes } from '../../core/dtypes.js';
+import { refuse } from '../../core/errors.js';
+import { extentOf, type Layout } from '../../core/shape.js';
+import type { Tensor } from '../../core/tensor.js';
+import { type Block, type WasmMemory, WasmStorage } from './memory.js';
+
+interface Staged {
+  readonly source: HostArray;
+  /** First and one past the last byte staged, counted in the source's buffer. */
+  start: number;
+  end: number;
+  written: boolean;
+  block: Block | undefined;
+}
+
+/** The memory of one call: staged host tensors and temporary blocks, all given back at its end. */
+export class Operands {
+  /** By the buffer that a host tensor lies in; none in most calls. */
+  private staged: Map<ArrayBufferLike, Staged> | undefined;
+  private blocks: Block[] | undefined;
+
+  constructor(private readonly home: WasmMemory) {}
+
+  /**
+   * Announces the call's tensors: those in host memory are copied in, each buffer once, so that views that share memory go on sharing it.
+   *
+   * @throws {RopewalkError} DEVICE when one belongs to another backend, or memory is full; nothing is written then
+   */
+  bring(inputs: readonly Tensor[], outputs: readonly Tensor[]): void {
+    for (const tensor of inputs) this.announce(tensor, false);
+    for (const tensor of outputs) this.announce(tensor, true);
+    if (!this.staged) return;
+    for (const staged of this.staged.values()) {
+      staged.block = this.take(staged.end - staged.start);
+      new Uint8Array(this.home.buffer, staged.block.address).set(
+        new Uint8Array(staged.source.buffer, staged.start, staged.end - staged.start),
+      );
+    }
+  }
+
+  /**
+   * The byte address of a tensor's element `[0, 0, …]`.
+   *
+   * @param tensor - announced before
+   */
+  address(tensor: Tensor): number {
+    const { storage } = tensor;
+    const offset = tensor.offset * sizeBytes(tensor.dtype);
+    if (storage instanceof WasmStorage && storage.home === this.home) return storage.address + offset;
+    const host = storage.host!;
+    const staged = this.staged?.get(host.buffer);
+    return staged ? staged.block!.address + host.byteOffset + offset - staged.start : 0; // a tensor without elements is not staged
+  }
+
+  /** Memory until the end of the call. */
+  temporary(bytes: number): number {
+    return this.take(bytes).address;
+  }
+
+  /** Copies what was written in host tensors back to them. */
+  takeHome(): void {
+    if (!this.staged) return;
+    for (const { source, start, end, written, block } of this.staged.values()) {
+      if (written) new Uint8Array(source.buffer, start, end - start).set(new Uint8Array(this.home.buffer, block!.address, end - start));
+    }
+  }
+
+  /** Gives all memory of the call back. */
+  release(): void {
+    if (this.blocks) for (const block of this.blocks) this.home.free(block);
+  }
+
+  private take(bytes: number): Block {
+    const block = this.home.take(bytes);
+    this.blocks ??= [];
+    this.blocks.push(block);
+    return block;
+  }
+
+  private announce(tensor: Tensor, written: boolean): void {
+    const { storage } = tensor;
+    if (storage instanceof WasmStorage && storage.home === this.home) return;
+    const source =
+      storage.host ??
+      refuse('DEVICE', 'cpu: tensor', 'one in host memory or of this backend', `one owned by ${storage.owner}`, 'Read it first.');
+    const extent = extentOf(tensor);
+    if (!extent) return;
+    const unit = sizeBytes(tensor.dtype);
+    const start = source.byteOffset + extent[0] * unit;
+    const end = source.byteOffset + (extent[1] + 1) * unit;
+    this.staged ??= new Map();
+    const staged = this.staged.get(source.buffer);
+    if (!staged) this.staged.set(source.buffer, { source: bitsOf(source), start, end, written, block: undefined });
+    else {
+      staged.start = Math.min(staged.start, start);
+      staged.end = Math.max(staged.end, end);
+      staged.written ||= written;
+    }
+  }
+}
+
+/** Dimensions that several tensors walk together, and each one's strides. */
+export interface Walk {
+  readonly dims: number[];
+  /** For each tensor, as many as dims. */
+  readonly strides: number[][];
+}
+
+/**
+ * Joins dimensions that all tensors walk as one, slowest first; there is at least one left.
+ *
+ * @param layouts - of one shape; the first decides the order, its smallest stride comes last
+ */
+export function joinDims(layouts: readonly Layout[]): Walk {
+  const order = layouts[0]!.shape
+    .map((_, d) => d)
+    .filter((d) => layouts[0]!.shape[d] !== 1)
+    .sort((p, q) => Math.abs(layouts[0]!.strides[q]!) - Math.abs(layouts[0]!.strides[p]!));
+  const dims: number[] = [];
+  const strides: number[][] = layouts.map(() => []);
+  for (const d of order) {
+    const size = layouts[0]!.shape[d]!;
+    const last = dims.length - 1;
+    if (last >= 0 && layouts.every((layout, t) => strides[t]![last] === layout.strides[d]! * size)) {
+      dims[last]! *= size;
+      for (const [t, layout] of layouts.entries()) strides[t]![last] = layout.strides[d]!;
+    } else {
+      dims.push(size);
+      for (const [t, layout] of layouts.entries()) strides[t]!.push(layout.strides[d]!);
+    }
+  }
+  if (dims.length === 0) {
+    dims.push(1);
+    for (const list of strides) list.push(1);
+  }
+  return { dims, strides };
+}
+
+/**
+ * The dimensions before the last, as rows.
+ *
+ * @param layouts - all but their last dimensions are of one shape
+ */
+export function rowsOf(layouts: readonly Layout[]): Walk {
+  const rows = layouts.map(({ shape, strides, offset }) => ({ shape: shape.slice(0, -1), strides: strides.slice(0, -1), offset }));
+  // Rows keep their order: kernels number them.
+  const dims = rows[0]!.shape.length === 0 ? [1] : [...rows[0]!.shape];
+  return { dims, strides: rows.map((row) => (row.strides.length === 0 ? [0] : [...row.strides])) };
+}
+
+/** The storage types as kernels number them; f64 is not among them. */
+export const TYPE: Readonly<Partial<Record<Dtype | 'q8_0' | 'q4_0', number>>> = { f32: 0, f16: 1, bf16: 2, q8_0: 3, q4_0: 4 };

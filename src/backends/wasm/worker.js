@@ -1,0 +1,26 @@
+/**
+ * A thread of the CPU backend: it waits in WebAssembly for chunks of jobs (assembly/index.ts, `serve`) until the host stops it.
+ *
+ * Plain JavaScript, so that Node and browsers load the same file from src/ and from dist/, with no loader. One file for both:
+ * Node hands the start over as workerData, a page posts it.
+ */
+
+/** Word 13 of the board counts workers that failed: the host looks there while it waits. */
+const FAILED = 13;
+
+/** @param {{ module: WebAssembly.Module, memory: WebAssembly.Memory, board: number, slot: number, looks: number }} start */
+function serve({ module, memory, board, slot, looks }) {
+  // Outside: a worker that cannot begin has claimed nothing, and no job waits for it.
+  const { exports } = new WebAssembly.Instance(module, { env: { memory } });
+  try {
+    /** @type {(board: number, slot: number, looks: number) => void} */ (exports.serve)(board, slot, looks);
+  } catch (error) {
+    Atomics.add(new Int32Array(memory.buffer, board, 64), FAILED, 1);
+    throw error;
+  }
+}
+
+// getBuiltinModule, not an import: a bundler for browsers would stumble over node:worker_threads.
+const node = globalThis.process?.getBuiltinModule?.('node:worker_threads');
+if (node?.parentPort) serve(node.workerData);
+else globalThis.onmessage = (event) => serve(event.data);

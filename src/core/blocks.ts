@@ -1,0 +1,87 @@
+/**
+ * Weights in ggml's quantised blocks, as they lie in a GGUF file.
+ *
+ * A block is 32 weights of one row with one f16 scale d. q8_0: d, then 32 signed bytes q; weight = d·q. q4_0: d, then 16 bytes;
+ * weight j is the low half of byte j, weight j + 16 its high half, each less 8, times d.
+ *
+ * @module
+ * @see ggml-org/ggml@d99724f src/ggml-quants.c, dequantize_row_q8_0 and dequantize_row_q4_0
+ */
+import { RopewalkError, refuse } from './errors.js';
+import { numberFromF16 } from './float16.js';
+import { checkShape } from './shape.js';
+import { hostOf, type Tensor, tensorFrom } from './tensor.js';
+
+/** A block format. */
+export type BlockFormat = 'q8_0' | 'q4_0';
+
+/** Weights of a block, of either format. */
+export const BLOCK_WEIGHTS = 32;
+
+/** Bytes of a block. */
+export const BLOCK_BYTES: Readonly<Record<BlockFormat, number>> = /* @__PURE__ */ Object.freeze({ q8_0: 34, q4_0: 18 });
+
+/** A weight matrix in blocks: `[n, k]`, rows one after the other, k a multiple of 32. */
+export interface BlockTensor {
+  readonly format: BlockFormat;
+  readonly shape: readonly [n: number, k: number];
+  /** The blocks, dense. */
+  readonly bytes: Tensor<'u8'>;
+  /** Gives the memory back; see {@link Tensor.dispose}. */
+  dispose(): void;
+}
+
+/**
+ * Says whether a weight is in blocks.
+ *
+ * @param weight - a tensor or blocks
+ */
+export function isBlocks(weight: Tensor | BlockTensor): weight is BlockTensor {
+  return 'format' in weight;
+}
+
+/**
+ * Takes bytes as quantised blocks, sharing their memory.
+ *
+ * @param format - how they are packed
+ * @param bytes - exactly n · k / 32 blocks, dense: a typed array, or a u8 tensor of one dimension
+ * @param shape - `[n, k]`: rows of the matrix, and weights of a row, a multiple of 32
+ * @throws {RopewalkError} UNSUPPORTED for another format; SHAPE when the bytes are not as many as the shape needs
+ */
+export function blocksFrom(format: BlockFormat, bytes: Uint8Array | Tensor<'u8'>, shape: readonly number[]): BlockTensor {
+  if (!Object.hasOwn(BLOCK_BYTES, format)) refuse('UNSUPPORTED', 'blocks: format', 'q8_0 or q4_0', format);
+  const [n, k] = checkShape(shape, 'blocks: shape') as [number, number];
+  if (shape.length !== 2 || k % BLOCK_WEIGHTS !== 0)
+    refuse('SHAPE', 'blocks: shape', `two dimensions [n, k] with k a multiple of ${BLOCK_WEIGHTS}`, shape);
+  const tensor = bytes instanceof Uint8Array ? (tensorFrom(bytes) as Tensor<'u8'>) : bytes;
+  const needed = ((n * k) / BLOCK_WEIGHTS) * BLOCK_BYTES[format];
+  if (tensor.size !== needed || !tensor.isContiguous()) {
+    throw new RopewalkError('SHAPE', `blocks: bytes: expected ${needed} dense bytes for ${format} [${n}, ${k}], got ${tensor.size}`);
+  }
+  return Object.freeze({ format, shape: Object.freeze([n, k] as const), bytes: tensor, dispose: () => tensor.dispose() });
+}
+
+/**
+ * Widens blocks to numbers, exactly: an f16 times an integer below 2^8 fits a float64 (and an f32).
+ *
+ * @param blocks - in host memory
+ * @param where - operator and argument, for the message
+ * @returns `[n · k]`, row-major
+ * @throws {RopewalkError} DEVICE when they are not in host memory
+ */
+export function readBlocks(blocks: BlockTensor, where: string): Float64Array {
+  const host = hostOf(blocks.bytes, where);
+  const unit = BLOCK_BYTES[blocks.format];
+  const [n, k] = blocks.shape;
+  const values = new Float64Array(n * k);
+  for (let block = 0; block < values.length / BLOCK_WEIGHTS; block++) {
+    const at = blocks.bytes.offset + block * unit;
+    const scale = numberFromF16(host[at]! | (host[at + 1]! << 8));
+    for (let j = 0; j < BLOCK_WEIGHTS; j++) {
+      const byte = host[at + 2 + (blocks.format === 'q8_0' ? j : j % 16)]!;
+      const q = blocks.format === 'q8_0' ? (byte << 24) >> 24 : (j < 16 ? byte & 15 : byte >> 4) - 8;
+      values[block * BLOCK_WEIGHTS + j] = scale * q;
+    }
+  }
+  return values;
+}

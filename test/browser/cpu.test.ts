@@ -1,0 +1,217 @@
+/**
+ * The cpu backend in a real browser, from the built package: on a plain page, on an isolated one with workers, under a strict
+ * Content-Security-Policy, bundled, and where workers or WebAssembly cannot be had.
+ */
+import assert from 'node:assert/strict';
+import { cpSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import type { Browser } from 'playwright-core';
+import type { Capabilities } from '../../src/backends/backend.js';
+import { noBrowser, openChromium, reportOf, type Site, type SiteOptions, serve } from '../support/browser.js';
+import { buildInto, ROOT } from '../support/build.js';
+
+const ISOLATED = { 'cross-origin-opener-policy': 'same-origin', 'cross-origin-embedder-policy': 'require-corp' };
+const STRICT = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'";
+const OPERATORS = ['rope', 'linear, many rows', 'linear, one row'];
+
+/** What pages/suites.js logs. */
+interface Suites {
+  readonly capabilities: Capabilities;
+  readonly failed: readonly string[];
+  readonly summary: readonly string[];
+}
+
+/** What pages/compute.js logs. */
+interface Computed {
+  /** Of two threads: as opened, and after all jobs. */
+  readonly before: Capabilities;
+  readonly after: Capabilities;
+  readonly one: Capabilities;
+  readonly operators: readonly { name: string; rounds: number; withWorker: boolean; different: number }[];
+  /** Calls of Atomics.wait by the page's own thread, once the backends were open. */
+  readonly sleeps: number;
+}
+
+describe('the cpu backend in Chromium', { skip: noBrowser, timeout: 600_000 }, () => {
+  const folder = mkdtempSync(join(tmpdir(), 'cpu-'));
+  const home = join(folder, 'node_modules/ropewalk');
+  const dist = join(home, 'dist');
+  const sites: Site[] = [];
+  let browser: Browser;
+  before(async () => {
+    mkdirSync(home, { recursive: true });
+    buildInto(dist);
+    cpSync(join(ROOT, 'package.json'), join(home, 'package.json'));
+    cpSync(join(ROOT, 'test/browser/pages/compute.js'), join(folder, 'compute.js'));
+    browser = await openChromium();
+  });
+  after(async () => {
+    await browser?.close();
+    for (const site of sites) site.close();
+    rmSync(folder, { recursive: true });
+  });
+
+  async function siteWith(headers: SiteOptions['headers'], folders: SiteOptions['folders'] = {}): Promise<Site> {
+    const site = await serve({ headers: headers ?? {}, folders: { '/dist/': dist, ...folders } });
+    sites.push(site);
+    return site;
+  }
+
+  /** Computes on two threads in a page; asserts that every bit is right. */
+  async function compute(site: Site, path = '/?script=/pages/compute.js'): Promise<Computed & { workers: number }> {
+    const { report, page } = await reportOf<Computed>(browser, site.origin + path);
+    const workers = page.workers().length;
+    await page.close();
+    assert.deepEqual(
+      report.operators.map(({ name, different }) => ({ name, different })),
+      OPERATORS.map((name) => ({ name, different: 0 })),
+    );
+    return { ...report, workers };
+  }
+
+  /** Asserts that a worker had a part in each operator, and that nothing says otherwise. */
+  function assertThreads({ before, after, one, operators }: Computed): void {
+    assert.deepEqual(
+      operators.map(({ name, withWorker }) => ({ name, withWorker })),
+      OPERATORS.map((name) => ({ name, withWorker: true })),
+    );
+    assert.deepEqual([before.threads, after.threads, one.threads], [2, 2, 1]);
+    assert.match(after.description, /^WebAssembly relaxed SIMD, 2 threads over shared memory/);
+    assert.deepEqual(after.notTaken, []);
+    assert.deepEqual(one.notTaken, ['threads: not wanted (threads: 1)']);
+  }
+
+  /** Asserts that one thread did all, and that the reason is told. */
+  function assertAlone({ after, operators, workers }: Computed & { workers: number }, why: RegExp): void {
+    assert.ok(operators.every(({ withWorker }) => !withWorker));
+    assert.equal(after.threads, 1);
+    assert.match(after.notTaken.join('; '), why);
+    assert.equal(workers, 0);
+  }
+
+  async function suitesPass(site: Site, threads: number): Promise<Capabilities> {
+    const { report, page } = await reportOf<Suites>(browser, `${site.origin}/?script=/pages/suites.js&backend=cpu&threads=${threads}`);
+    await page.close();
+    assert.deepEqual(report.failed, []);
+    const suites = report.summary.slice(0, -1).map((line) => line.trim().split(/\s/)[0]);
+    assert.deepEqual(
+      suites,
+      ['published', 'extended', 'ggml', 'huggingface', 'infiniop', 'llaisys', 'onnx'].map((name) => `cpu/${name}`),
+    );
+    assert.match(report.summary.at(-1)!, /^ {2}(\d+)\/\1 cases passed, 0 failed$/);
+    return report.capabilities;
+  }
+
+  test('a page that is not isolated: one thread, and why; every suite passes', async () => {
+    const found = await suitesPass(await siteWith({}), 2);
+    assert.equal(found.backend, 'cpu');
+    assert.equal(found.threads, 1);
+    assert.match(found.description, /^WebAssembly relaxed SIMD, one thread/);
+    assert.equal(found.notTaken.length, 1);
+    assert.match(found.notTaken[0]!, /^threads: the page is not cross-origin isolated, .*COOP: same-origin and COEP: require-corp/);
+  });
+
+  test('an isolated page: every suite passes on two threads', async () => {
+    const found = await suitesPass(await siteWith(ISOLATED), 2);
+    assert.equal(found.threads, 2);
+    assert.deepEqual(found.notTaken, []);
+  });
+
+  test('an isolated page: workers compute too, to the same bits; the page never sleeps; dispose() ends them', async () => {
+    const site = await siteWith(ISOLATED);
+    const { report, page } = await reportOf<Computed>(browser, `${site.origin}/?script=/pages/compute.js&threads=2`);
+    assertThreads(report);
+    assert.equal(report.sleeps, 0);
+    assert.deepEqual(
+      page.workers().map((worker) => worker.url()),
+      [`${site.origin}/dist/backends/wasm/worker.js`],
+    );
+    const gone = page.workers()[0]!.waitForEvent('close');
+    await page.evaluate('disposeAll()');
+    await gone;
+    await page.close();
+  });
+
+  test('an isolated page whose own work is in a worker: that worker has workers', async () => {
+    assertThreads(await compute(await siteWith(ISOLATED), '/?script=/pages/in-worker.js'));
+  });
+
+  test('a strict Content-Security-Policy: workers compute, and nothing but scripts is asked for', async () => {
+    const site = await siteWith({ ...ISOLATED, 'content-security-policy': STRICT });
+    assertThreads(await compute(site));
+    assert.deepEqual(
+      site.asked.filter((path) => !path.startsWith('/dist/')),
+      ['/', '/pages/compute.js'],
+    );
+    assert.ok(site.asked.includes('/dist/backends/wasm/worker.js'));
+    assert.deepEqual(
+      site.asked.filter((path) => path.startsWith('/dist/') && !path.endsWith('.js')),
+      [],
+    );
+  });
+
+  test("without 'wasm-unsafe-eval' the reference opens, and cpu says what it needs", async () => {
+    const site = await siteWith({ 'content-security-policy': "default-src 'none'; script-src 'self'" });
+    const { report, page } = await reportOf<{ auto: Capabilities; cpu: string }>(browser, `${site.origin}/?script=/pages/open.js`);
+    await page.close();
+    assert.equal(report.auto.backend, 'reference');
+    assert.match(
+      report.cpu,
+      /^DEVICE ropewalk: backend: expected cpu to open, got "cpu: WebAssembly is forbidden: script-src of the CSP lacks 'wasm-unsafe-eval'"$/,
+    );
+  });
+
+  const withoutWorkers = [
+    { name: 'worker.js is not there', headers: ISOLATED, folders: { '/dist/backends/wasm/worker.js': join(ROOT, 'no-such-folder') } },
+    { name: 'worker.js lacks the header', headers: (path: string) => (path.endsWith('/worker.js') ? {} : ISOLATED) },
+    {
+      name: 'workers are forbidden',
+      headers: { ...ISOLATED, 'content-security-policy': STRICT.replace("worker-src 'self'", "worker-src 'none'") },
+    },
+  ];
+  for (const { name, headers, folders } of withoutWorkers) {
+    test(`an isolated page where ${name}: one thread computes, and capabilities() says so`, async () => {
+      const found = await compute(await siteWith(headers, folders));
+      assert.equal(found.before.threads, 2);
+      assertAlone(found, /^threads: a worker did not start \(/);
+    });
+  }
+
+  test('bundled by esbuild, without worker.js beside the bundle: one thread computes, and capabilities() says so', async () => {
+    const { build } = await import('esbuild');
+    const out = join(folder, 'esbuild');
+    await build({
+      absWorkingDir: folder,
+      entryPoints: ['compute.js'],
+      bundle: true,
+      format: 'esm',
+      platform: 'browser',
+      outdir: out,
+      logLevel: 'error',
+    });
+    assert.deepEqual(readdirSync(out), ['compute.js']);
+    const site = await siteWith(ISOLATED, { '/bundle/': out });
+    assertAlone(await compute(site, '/?script=/bundle/compute.js'), /^threads: a worker did not start \(worker\.js did not load: /);
+    assert.deepEqual(new Set(site.asked), new Set(['/', '/bundle/compute.js', '/bundle/worker.js']));
+    // The way out that the message names.
+    cpSync(join(dist, 'backends/wasm/worker.js'), join(out, 'worker.js'));
+    assertThreads(await compute(site, '/?script=/bundle/compute.js'));
+  });
+
+  test('bundled by Vite: workers compute', async () => {
+    const { build } = await import('vite');
+    writeFileSync(
+      join(folder, 'index.html'),
+      '<!doctype html><meta charset="utf-8"><title>ropewalk</title><script type="module" src="/compute.js"></script>',
+    );
+    await build({ root: folder, configFile: false, logLevel: 'error' });
+    const site = await siteWith(ISOLATED, { '/': join(folder, 'dist') });
+    const found = await compute(site, '/');
+    assertThreads(found);
+    assert.equal(found.workers, 1);
+    assert.ok(site.asked.some((path) => /^\/assets\/worker-[^/]*\.js$/.test(path)));
+    assert.ok(!site.asked.some((path) => path.startsWith('/dist/')));
+  });
+});

@@ -1,0 +1,81 @@
+/**
+ * Runs in a page, or in a worker of one: a large RoPE and large linears on two threads, each again and again until a worker has
+ * certainly taken part or the pool has given up; every result is compared with one thread's, bit for bit. Logs
+ * `{ before, after, one, operators: [{ name, rounds, withWorker, different }], sleeps }`.
+ */
+import { ropewalk } from 'ropewalk';
+
+/** Jobs that were still held by another thread when this one had nothing left to claim. */
+let held = 0;
+const instantiate = WebAssembly.instantiate;
+const watched = /** @type {any} */ (WebAssembly);
+/** @type {(module: WebAssembly.Module, imports: WebAssembly.Imports) => Promise<unknown>} */
+watched.instantiate = async (module, imports) => {
+  const exports = /** @type {any} */ ((await instantiate(module, imports)).exports);
+  // The last argument is how often to look for the end of the job: after no look, 1 says that a worker has a chunk in hand.
+  const work = (/** @type {number[]} */ ...words) => {
+    const left = exports.work(...words.slice(0, -1), 0);
+    held += left;
+    return left;
+  };
+  return { exports: { ...exports, work } };
+};
+
+let state = 1;
+/** @param {number[]} shape */
+const random = (...shape) => {
+  const data = new Float32Array(shape.reduce((a, b) => a * b));
+  for (let i = 0; i < data.length; i++) {
+    state = (Math.imul(state, 1664525) + 1013904223) | 0;
+    data[i] = state / 2 ** 31;
+  }
+  return { data, shape };
+};
+
+const LIMIT_MS = 60_000;
+const asked = new URLSearchParams(location.search);
+const many = await ropewalk({ backend: 'cpu', threads: Number(asked.get('threads') ?? 2) });
+const before = many.capabilities();
+const single = await ropewalk({ backend: 'cpu', threads: 1 });
+
+let sleeps = 0;
+const wait = Atomics.wait;
+/** @type {any} */ (Atomics).wait = (/** @type {Parameters<typeof wait>} */ ...words) => {
+  sleeps++;
+  return wait(...words);
+};
+
+const heads = random(512, 32, 128);
+const positions = Array.from({ length: 512 }, (_, s) => s);
+const [rows, row, weight] = [random(96, 512), random(1, 512), random(8192, 512)];
+/** @type {Record<string, (rw: typeof many) => import('ropewalk').Tensor>} */
+const operators = {
+  rope: (rw) => rw.rope(rw.tensor(heads.data, heads), positions, { pairing: 'half', base: 10000 }),
+  'linear, many rows': (rw) => rw.linear(rw.tensor(rows.data, rows), rw.tensor(weight.data, weight)),
+  'linear, one row': (rw) => rw.linear(rw.tensor(row.data, row), rw.tensor(weight.data, weight)),
+};
+const found = [];
+for (const [name, run] of Object.entries(operators)) {
+  const bits = async (/** @type {typeof many} */ rw) => {
+    const y = run(rw);
+    const copy = /** @type {Float32Array} */ (await y.read());
+    y.dispose();
+    return new Uint32Array(copy.buffer);
+  };
+  const want = await bits(single);
+  const seen = { name, rounds: 0, withWorker: false, different: 0 };
+  const end = performance.now() + LIMIT_MS;
+  while (!seen.withWorker && many.capabilities().threads > 1 && performance.now() < end) {
+    held = 0;
+    const got = await bits(many);
+    seen.rounds++;
+    seen.withWorker = held > 0;
+    if (got.length !== want.length || got.some((word, i) => word !== want[i])) seen.different++;
+    await new Promise((resolve) => setTimeout(resolve)); // workers start, and fail to, between tasks
+  }
+  // Whatever became of the pool, the next result is right too.
+  if ((await bits(many)).some((word, i) => word !== want[i])) seen.different++;
+  found.push(seen);
+}
+/** @type {any} */ (globalThis).disposeAll = () => many.dispose();
+console.log(JSON.stringify({ before, after: many.capabilities(), one: single.capabilities(), operators: found, sleeps }));

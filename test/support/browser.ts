@@ -1,0 +1,93 @@
+/** A real browser for tests, and a server whose answers carry the headers that a test wants. */
+import { existsSync, readFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { extname, join } from 'node:path';
+import { type Browser, chromium, type Page } from 'playwright-core';
+import { ROOT } from './build.js';
+
+const executablePath = [process.env.CHROMIUM, '/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(
+  (path) => path && existsSync(path),
+);
+
+/** Why browser tests are skipped here, or false. */
+export const noBrowser: string | false = executablePath ? false : 'no Chromium here: install it, or set CHROMIUM to its path';
+
+/** Starts Chromium; the caller closes it. */
+export function openChromium(): Promise<Browser> {
+  return chromium.launch({
+    executablePath: executablePath!,
+    args: ['--no-sandbox', '--disable-quic', '--disable-background-networking', '--disable-component-update', '--disable-sync'],
+  });
+}
+
+const TYPES: Readonly<Record<string, string>> = { '.js': 'text/javascript', '.html': 'text/html', '.css': 'text/css' };
+
+/** What a site serves. */
+export interface SiteOptions {
+  /** Folders by the start of the path; the longest fits first. `/vectors/` and `/pages/` are always there. */
+  readonly folders: Readonly<Record<string, string>>;
+  /** Headers of every answer, or of the answer to a path. */
+  readonly headers?: Readonly<Record<string, string>> | ((path: string) => Readonly<Record<string, string>>);
+}
+
+/** A site that is being served. */
+export interface Site {
+  readonly origin: string;
+  /** Every path that was asked for, in order. */
+  readonly asked: readonly string[];
+  close(): void;
+}
+
+/**
+ * Serves folders over http. `/?script=URL` is a page that runs that module; the modules in test/browser/pages import the package by
+ * its name, which becomes `/dist/` here, so that bundlers take the same files.
+ */
+export async function serve({ folders, headers = {} }: SiteOptions): Promise<Site> {
+  const asked: string[] = [];
+  const all = Object.entries({ '/vectors/': join(ROOT, 'vectors'), '/pages/': join(ROOT, 'test/browser/pages'), ...folders });
+  all.sort(([a], [b]) => b.length - a.length);
+  const server = createServer((request, response) => {
+    const { pathname: path, searchParams } = new URL(request.url!, 'http://localhost');
+    if (path !== '/favicon.ico') asked.push(path); // the browser asks for that one by itself, now and then
+    for (const [name, value] of Object.entries(typeof headers === 'function' ? headers(path) : headers)) response.setHeader(name, value);
+    const script = searchParams.get('script');
+    if (path === '/' && script) {
+      const page = `<!doctype html><meta charset="utf-8"><title>ropewalk</title><script type="module" src="${script}"></script>`;
+      response.setHeader('content-type', 'text/html').end(page);
+      return;
+    }
+    const [start, folder] = all.find(([prefix]) => path.startsWith(prefix)) ?? [];
+    const file = folder === undefined ? '' : join(folder, path.slice(start!.length) || 'index.html');
+    if (!existsSync(file)) {
+      response.writeHead(404).end();
+      return;
+    }
+    response.setHeader('content-type', TYPES[extname(file)] ?? 'application/octet-stream');
+    const body = readFileSync(file);
+    if (start !== '/pages/') response.end(body);
+    else
+      response.end(
+        body.toString().replace("'ropewalk'", "'/dist/index.js'").replace("'ropewalk/conformance'", "'/dist/conformance/index.js'"),
+      );
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  return { origin: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, asked, close: () => void server.close() };
+}
+
+/**
+ * Opens a page and waits for what it logs first, as JSON: that needs no leave of the page's Content-Security-Policy.
+ *
+ * @throws what the page throws
+ */
+export async function reportOf<T>(browser: Browser, url: string): Promise<{ report: T; page: Page }> {
+  const page = await browser.newPage();
+  const report = new Promise<T>((resolve, reject) => {
+    page.on('console', (message) => {
+      if (message.type() === 'log') resolve(JSON.parse(message.text()));
+    });
+    page.on('pageerror', reject);
+  });
+  await Promise.all([page.goto(url), report]);
+  return { report: await report, page };
+}
