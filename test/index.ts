@@ -1,5 +1,6 @@
 // Every test file; written by scripts/test-index.mjs.
 import './api.test.js';
+import './backends/cpu-operators.test.js';
 import './backends/cpu.test.js';
 import './browser/browser.test.js';
 import './browser/cpu.test.js';

@@ -8,7 +8,7 @@
 import { BLOCK_BYTES, BLOCK_WEIGHTS, isBlocks } from '../../core/blocks.js';
 import type { Dtype } from '../../core/dtypes.js';
 import { sizeBytes } from '../../core/dtypes.js';
-import { refuse } from '../../core/errors.js';
+import { RopewalkError, refuse } from '../../core/errors.js';
 import { countElements, isRowMajor } from '../../core/shape.js';
 import { Tensor } from '../../core/tensor.js';
 import type { AddPlan } from '../../ops/add.js';
@@ -130,7 +130,10 @@ export class CpuBackend implements Backend {
   }
 
   whyNot(plan: OpPlan): string | undefined {
-    return usesFloat64(plan) ? 'the kernels compute in f32; f64 runs on the reference backend' : undefined;
+    if (usesFloat64(plan)) return 'the kernels compute in f32; f64 runs on the reference backend';
+    if (plan.op === 'self_attention' && !(fitsF32(plan.scale) && (plan.softcap === undefined || fitsF32(plan.softcap))))
+      return 'the kernels compute in f32, whose range the scale or the softcap leaves';
+    return undefined;
   }
 
   /**
@@ -141,7 +144,7 @@ export class CpuBackend implements Backend {
   run(plan: OpPlan): void {
     this.checkOpen();
     const why = this.whyNot(plan);
-    if (why) refuse('UNSUPPORTED', `cpu: ${plan.op}`, 'f32, f16 or bf16', 'f64', `${why[0]!.toUpperCase()}${why.slice(1)}.`);
+    if (why) throw new RopewalkError('UNSUPPORTED', `cpu: ${plan.op}: expected a plan for f32 kernels, got another: ${why}.`);
     const operands = new Operands(this.memory);
     try {
       switch (plan.op) {
@@ -372,7 +375,7 @@ export class CpuBackend implements Backend {
     const n = x.shape.at(-1)!;
     const gain = this.denseF32(weight, operands);
     const { dims, strides } = rowsOf([x, out]);
-    const [low, high] = new Int32Array(new Float64Array([eps]).buffer) as unknown as [number, number];
+    const [low, high] = float64Words(eps);
     const head = [operands.address(x), operands.address(out), gain, TYPE[x.dtype]!, n, low, high, x.strides.at(-1)!, out.strides.at(-1)!];
     this.launch(KERNEL.rmsNorm, countElements(dims), 3 * n * 4, [...head, dims.length, ...dims, ...strides.flat()], n * 4);
   }
@@ -430,9 +433,10 @@ export class CpuBackend implements Backend {
       for (const stride of out.strides) put(stride);
       put(rowsAt[p]!);
       put(gains[p]!);
-      this.realsView![at++] = norm?.eps ?? 0;
       put(x.strides[3] === 1 && out.strides[3] === 1 && x.dtype === out.dtype && !norm ? 1 : 0);
-      put(0);
+      const [low, high] = float64Words(norm?.eps ?? 0);
+      put(low);
+      put(high);
       bytes += x.shape[2]! * plan.headDim * (sizeBytes(x.dtype) + sizeBytes(out.dtype));
     }
     this.start(KERNEL.rope, batch * seq, bytes, scratch);
@@ -504,7 +508,7 @@ export class CpuBackend implements Backend {
     const panels = Math.ceil(rows / NR);
     const values = Math.ceil(dv / MR) * MR;
     const scratch = few
-      ? 4 * fours * 4 * (d + dv) + KEYS * 16 + fours * 64
+      ? 4 * (fours * 4 * (d + dv) + values * KEYS) + KEYS * 16 + fours * 64
       : 4 * (panels * d * NR + KEYS * d + values * KEYS + KEYS * NR + panels * values * NR) + panels * 128;
     const at = this.scratchFor(scratch);
     this.write(words);
@@ -518,6 +522,20 @@ export class CpuBackend implements Backend {
     if (this.closed)
       refuse('DEVICE', 'cpu', 'an open backend', 'one that was disposed', 'Open another: await ropewalk({ backend: "cpu" }).');
   }
+}
+
+const float64 = new Float64Array(1);
+const halves = new Int32Array(float64.buffer);
+
+/** The bits of a float64 as two words, low first. */
+function float64Words(value: number): [low: number, high: number] {
+  float64[0] = value;
+  return [halves[0]!, halves[1]!];
+}
+
+/** Says whether a factor keeps its meaning in f32, with room for the products it goes into. */
+function fitsF32(factor: number): boolean {
+  return factor === 0 || (Math.abs(factor) >= 2 ** -64 && Math.abs(factor) <= 2 ** 64);
 }
 
 function usesFloat64(plan: OpPlan): boolean {

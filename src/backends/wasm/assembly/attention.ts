@@ -66,6 +66,41 @@ function softmaxBlock(scores: usize, step: usize, keys: i32, first: i32, state: 
   return scale;
 }
 
+/**
+ * Says whether values are all finite. Only a block with hidden keys asks: the weight 0 of a hidden key would make a NaN of what the
+ * query must not see.
+ *
+ * @param n - f32 elements, dense
+ */
+function allFinite(values: usize, n: i32): bool {
+  let zero: f32 = 0;
+  for (let i = 0; i < n; i++) zero += load<f32>(values + ((<usize>i) << 2)) * 0;
+  return zero == 0;
+}
+
+/**
+ * Adds weighted values one by one, visible keys only.
+ *
+ * @param sums - f32, `sumStep` bytes from value to value
+ * @param weights - f32, `weightStep` bytes from key to key
+ * @param values - f32 `[panels of six values][96][6]`, as packed for tiles
+ * @param lane - address of this query's lane in its state
+ */
+function addVisible(
+  sums: usize, sumStep: usize, weights: usize, weightStep: usize, values: usize, dv: i32, keys: i32, first: i32, lane: usize,
+): void {
+  const last = load<i32>(lane + 32), start = load<i32>(lane + 48);
+  for (let i = 0; i < dv; i++) {
+    const value = values + ((<usize>((i / MR) * KEYS * MR + i % MR)) << 2);
+    const at = sums + <usize>i * sumStep;
+    let sum = load<f32>(at);
+    for (let t = max(0, start - first); t < keys && first + t <= last; t++) {
+      sum += load<f32>(weights + <usize>t * weightStep) * load<f32>(value + <usize>(t * MR * 4));
+    }
+    store<f32>(at, sum);
+  }
+}
+
 /** Sets the state of a group of four queries: rows `row … row + 3` of the unit, token = row / group. */
 function startState(state: usize, row: i32, rows: i32, group: i32, firstToken: i32, past: i32, total: i32, causal: i32, window: i32): void {
   v128.store(state, f32x4.splat(LOWEST));
@@ -138,6 +173,8 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
         packRowsOf(type, panel, address(args, 2) + <usize>v * unit, min(MR, dv - p * MR), MR, keys, word(args, 26), word(args, 28));
       }
       const masked = key + keys - 1 > allSee || key < hiddenBefore;
+      let finite = true;
+      if (masked) for (let p = 0; p < valuePanels; p++) finite = finite && allFinite(vs + (<usize>(p * KEYS * MR) << 2), keys * MR);
       for (let p = 0; p < used; p++) {
         const state = states + ((<usize>p) << 7);
         memory.fill(scores, 0, <usize>(keyPanels * MR * NR) << 2);
@@ -151,6 +188,13 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
           const at = sum + ((<usize>i) << 5);
           v128.store(at, f32x4.mul(v128.load(at), low));
           v128.store(at, f32x4.mul(v128.load(at, 16), high), 16);
+        }
+        if (!finite) {
+          for (let lane = 0; lane < NR; lane++) {
+            const lanes = state + (lane >= 4 ? 64 : 0) + ((<usize>(lane & 3)) << 2);
+            addVisible(sum + ((<usize>lane) << 2), NR * 4, scores + ((<usize>lane) << 2), NR * 4, vs, dv, keys, key, lanes);
+          }
+          continue;
         }
         for (let q = 0; q < valuePanels; q++) {
           multiplyTile(sum + (<usize>(q * MR * NR) << 2), NR * 4, vs + (<usize>(q * KEYS * MR) << 2), scores, keys);
@@ -261,6 +305,7 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
   const weights = qs + (<usize>(groups * 4 * d) << 2); // [96][4]
   const sums = weights + KEYS * 16; // [groups · 4][dv]
   const states = sums + (<usize>(groups * 4 * dv) << 2); // [groups] of 64 bytes
+  const packed = states + ((<usize>groups) << 6); // [values / 6][96][6], only for values that are not finite behind a mask
   const keyRow = <usize>(word(args, 22) * <i32>bytes<T>()), valueRow = <usize>(word(args, 26) * <i32>bytes<T>());
   for (let u = from; u < to; u++) {
     const head = u % kvHeads, b = u / kvHeads;
@@ -280,6 +325,14 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
     for (let key = begin; key < total; key += KEYS) {
       const keys = min(KEYS, total - key);
       const masked = key + keys - 1 > allSee || key < hiddenBefore;
+      let finite = true;
+      if (masked) {
+        for (let p = 0; p * MR < dv; p++) {
+          const panel = packed + (<usize>(p * KEYS * MR) << 2), from = valueBase + <usize>key * valueRow + <usize>(p * MR) * bytes<T>();
+          packRowsOf(type, panel, from, min(MR, dv - p * MR), MR, keys, word(args, 26), 1);
+          finite = finite && allFinite(panel, keys * MR);
+        }
+      }
       for (let g = 0; g < groups; g++) {
         for (let t = 0; t < keys; t++) {
           v128.store(weights + ((<usize>t) << 4), scoreFour<T>(qs + (<usize>(g * 4 * d) << 2), d, d, keyBase + <usize>(key + t) * keyRow));
@@ -292,7 +345,14 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
           const sum = sums + (<usize>((g * 4 + lane) * dv) << 2);
           for (let i = 0; i < dv; i++) store<f32>(sum + ((<usize>i) << 2), load<f32>(sum + ((<usize>i) << 2)) * factor);
         }
-        addValues<T>(sums + (<usize>(g * 4 * dv) << 2), dv, weights, valueBase + <usize>key * valueRow, keys, valueRow);
+        const sum = sums + (<usize>(g * 4 * dv) << 2);
+        if (finite) addValues<T>(sum, dv, weights, valueBase + <usize>key * valueRow, keys, valueRow);
+        else {
+          for (let lane = 0; lane < 4; lane++) {
+            const state = states + ((<usize>g) << 6) + ((<usize>lane) << 2);
+            addVisible(sum + (<usize>(lane * dv) << 2), 4, weights + ((<usize>lane) << 2), 16, packed, dv, keys, key, state);
+          }
+        }
       }
     }
     for (let r = 0; r < rows; r++) {

@@ -16,7 +16,7 @@ const TILE = 16;
 
 /** Copies n elements of `size` bytes, strides in elements. */
 // @ts-ignore: decorator
-@inline function copyRun(size: i32, y: usize, x: usize, n: i32, yStride: i32, xStride: i32): void {
+@inline export function copyRun(size: i32, y: usize, x: usize, n: i32, yStride: i32, xStride: i32): void {
   if (yStride == 1 && xStride == 1) memory.copy(y, x, <usize>(n * size));
   else if (size == 4) copyElements<u32>(y, x, n, yStride, xStride);
   else if (size == 2) copyElements<u16>(y, x, n, yStride, xStride);

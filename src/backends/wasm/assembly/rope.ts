@@ -4,7 +4,8 @@
  * Plain mul, add and sub in f32: vector bodies and scalar tails round alike, so the bits depend neither on the module, nor on where
  * tokens are cut between threads; test/backends/cpu-rope.test.ts compares them with a Math.fround emulation.
  */
-import { address, real, word } from './args';
+import { address, word } from './args';
+import { copyRun } from './copy';
 import { bytes, bytesOf, load1, load4, readRowOf, store1, store4, storeTwo8, widenHigh, widenLow, writeRowOf } from './lanes';
 import { normaliseRow } from './rms-norm';
 
@@ -151,7 +152,7 @@ function rotateAny(y: usize, x: usize, cos: usize, sin: usize, half: i32, readSt
  * Words: 0 cos, 1 sin (f32 `[rows, pairs]`), 2 tableRows (i32 `[batch or 1, seq]`), 3 ownRows (1: a row of tableRows for each batch),
  * 4 seq, 5 headDim, 6 rotaryOffset, 7 pairs, 8 readStep, 9 readGap, 10 writeStep, 11 writeGap, 12 parts, 13 tokens;
  * then for each part: 0 x, 1 y, 2 x's type, 3 y's type, 4 heads, 5–8 x's strides (batch, seq, head, dim), 9–12 y's,
- * 13 rows of y (i32 `[batch, seq]`, or 0: token s goes to row s), 14 norm weight (f32 `[headDim]`, or 0), 15 eps, 16 dense, 17 unused.
+ * 13 rows of y (i32 `[batch, seq]`, or 0: token s goes to row s), 14 norm weight (f32 `[headDim]`, or 0), 15 dense, 16 and 17 the bits of eps (an f64).
  * @param scratch - this thread's: f32 `[4 headDim]`
  */
 export function rope(args: usize, from: i32, to: i32, scratch: usize): void {
@@ -179,7 +180,7 @@ export function rope(args: usize, from: i32, to: i32, scratch: usize): void {
       let x = address(part, 0) + <usize>(b * word(part, 5) + s * word(part, 6)) * bytesOf(xType);
       let y = address(part, 1) + <usize>(b * word(part, 9) + yRow * word(part, 10)) * bytesOf(yType);
       const xHead = word(part, 7), yHead = word(part, 11);
-      if (plain && word(part, 16)) {
+      if (plain && word(part, 15)) {
         if (xType == 0) rotateHeads<f32>(x, y, heads, xHead, yHead, headDim, offset, pairs, interleaved, cos, sin);
         else if (xType == 1) rotateHeads<u16>(x, y, heads, xHead, yHead, headDim, offset, pairs, interleaved, cos, sin);
         else rotateHeads<i16>(x, y, heads, xHead, yHead, headDim, offset, pairs, interleaved, cos, sin);
@@ -189,12 +190,19 @@ export function rope(args: usize, from: i32, to: i32, scratch: usize): void {
       const window = (<usize>offset) << 2;
       for (let h = 0; h < heads; h++) {
         readRowOf(xType, rowIn, x, headDim, word(part, 8));
-        if (address(part, 14)) normaliseRow<f32, f32>(rowIn, rowIn, address(part, 14), headDim, real(part, 15));
+        if (address(part, 14)) normaliseRow<f32, f32>(rowIn, rowIn, address(part, 14), headDim, load<f64>(part + 64));
         memory.copy(rowOut, rowIn, row);
         if (!plain) rotateAny(rowOut + window, rowIn + window, cos, sin, pairs, readStep, readGap, writeStep, writeGap);
         else if (interleaved) rotateInterleaved<f32>(rowOut + window, rowIn + window, cos, sin, pairs);
         else rotateHalf<f32>(rowOut + window, rowIn + window, cos, sin, pairs);
-        writeRowOf(yType, y, rowOut, headDim, word(part, 12));
+        const xStride = word(part, 8), yStride = word(part, 12);
+        if (xType == yType && !address(part, 14)) {
+          // What does not rotate keeps its bits, NaN payloads too.
+          const size = <i32>bytesOf(xType), end = offset + (pairs << 1);
+          copyRun(size, y, x, offset, yStride, xStride);
+          copyRun(size, y + <usize>(end * yStride * size), x + <usize>(end * xStride * size), headDim - end, yStride, xStride);
+          writeRowOf(yType, y + <usize>(offset * yStride * size), rowOut + window, pairs << 1, yStride);
+        } else writeRowOf(yType, y, rowOut, headDim, yStride);
         x += <usize>(xHead * <i32>bytesOf(xType));
         y += <usize>(yHead * <i32>bytesOf(yType));
       }

@@ -1,0 +1,1212 @@
+/**
+ * The backend `cpu` against the float64 reference: every operator, f32, f16 and bf16, over layouts, sizes and special values.
+ *
+ * Each trial runs on one thread and on two, which must agree to the bit, with the module that `auto` takes and with simd128; its tensors
+ * lie in host memory, in the backend's, or in both. Gaps between elements are NaN: one that is read spoils the result, one that is written shows.
+ */
+import assert from 'node:assert/strict';
+import { after, describe, test } from 'node:test';
+import fc from 'fast-check';
+import { openCpu } from '../../src/backends/wasm/host.js';
+import { rotationErrorBound, UNIT_ROUNDOFF } from '../../src/conformance/tolerance.js';
+import { BLOCK_BYTES, type BlockFormat, type BlockTensor, blocksFrom, isBlocks, readBlocks } from '../../src/core/blocks.js';
+import { bitsOf, DTYPES, type Dtype, type FloatDtype, isFloat, loadNumber, newArray, roundTo, storeNumber } from '../../src/core/dtypes.js';
+import { bf16FromNumber, f16FromNumber, numberFromBf16, numberFromF16 } from '../../src/core/float16.js';
+import { walk } from '../../src/core/shape.js';
+import { Tensor, type TensorStorage, tensorFrom, zeros } from '../../src/core/tensor.js';
+import { planAdd } from '../../src/ops/add.js';
+import { planArgmax } from '../../src/ops/argmax.js';
+import { planEmbedding } from '../../src/ops/embedding.js';
+import { planLinear } from '../../src/ops/linear.js';
+import { planRearrange } from '../../src/ops/rearrange.js';
+import { planRmsNorm } from '../../src/ops/rms-norm.js';
+import { bindRope, bindRopeParts, type RopePartOptions } from '../../src/ops/rope/call.js';
+import { type Pairing, planRope, planRopeWithTable, type RopePlan } from '../../src/ops/rope/plan.js';
+import type { OpPlan } from '../../src/ops/runner.js';
+import { planSelfAttention, type SelfAttentionOptions } from '../../src/ops/self-attention.js';
+import { planSwiglu } from '../../src/ops/swiglu.js';
+import { runReference } from '../../src/reference/index.js';
+import { Ropewalk, ropewalk } from '../../src/ropewalk.js';
+import { f64Tensor, floats, seeded } from '../support/tensors.js';
+
+type Float = Tensor<FloatDtype>;
+const FLOATS = ['f32', 'f16', 'bf16'] as const;
+const dtypes = fc.constantFrom<FloatDtype>(...FLOATS);
+const U = UNIT_ROUNDOFF.f32;
+const size = (min: number, max: number) => fc.integer({ min, max });
+const seeds = size(0, 2 ** 31 - 1);
+const maybe = <T>(value: fc.Arbitrary<T>) => fc.option(value, { nil: undefined });
+
+const backends = {
+  one: await openCpu({ threads: 1 }),
+  two: await openCpu({ threads: 2 }),
+  plain: await openCpu({ threads: 1, simd: 'simd128' }),
+  plainTwo: await openCpu({ threads: 2, simd: 'simd128' }),
+};
+const [one, two, plain, plainTwo] = Object.values(backends).map((backend) => new Ropewalk(backend)) as [
+  Ropewalk,
+  Ropewalk,
+  Ropewalk,
+  Ropewalk,
+];
+after(() => {
+  for (const rw of [one, two, plain, plainTwo]) rw.dispose();
+});
+
+/** Where the job board lies, and its count of workers that are in (assembly/index.ts). */
+const [BOARD, WORKERS] = [2048, 12];
+// Workers start with the first large job; until they are in, the host computes alone and there is nothing to compare.
+for (const { memory } of [backends.two, backends.plainTwo]) {
+  const large = tensorFrom<'f32'>(new Float32Array(1 << 17));
+  for (const rw of [two, plainTwo]) rw.add(large, large);
+  for (let tries = 0; Atomics.load(new Int32Array(memory.buffer, BOARD), WORKERS) === 0; tries++) {
+    assert.ok(tries < 1000, 'a worker starts within 10 s');
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+}
+
+/** A generator of numbers in [0, 1), the same for the same seed (mulberry32). */
+function randomness(seed: number): () => number {
+  let state = seed;
+  return () => {
+    state = (state + 0x6d2b79f5) | 0;
+    let t = Math.imul(state ^ (state >>> 15), 1 | state);
+    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
+    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+/** What tensors are filled with: numbers around 1, of very different sizes, or with special values among them. */
+type Fill = 'even' | 'wide' | 'special';
+const fills = fc.constantFrom<Fill>('even', 'wide', 'special');
+const SPECIALS = [NaN, Infinity, -Infinity, -0, 0, 2 ** -149, -(2 ** -130), 2 ** -24, -(2 ** -15)];
+
+function oneOf(fill: Fill, random: () => number): number {
+  const value = random() * 4 - 2;
+  if (fill === 'wide') return value * 2 ** Math.floor(random() * 24 - 12);
+  if (fill === 'special' && random() < 0.1) return SPECIALS[Math.floor(random() * SPECIALS.length)]!;
+  return value;
+}
+
+/** One way to lay elements out. */
+interface Placement {
+  /** Row-major without gaps, as most tensors are; the rest is then ignored. */
+  readonly dense: boolean;
+  /** How far the order of dimensions is turned; 0 leaves the last one innermost. */
+  readonly turn: number;
+  /** Bit d: dimension d has a negative stride. */
+  readonly backwards: number;
+  /** Stride of the innermost dimension. */
+  readonly step: number;
+  /** Elements left free after each run of the innermost dimension. */
+  readonly pad: number;
+  /** Elements before the first. */
+  readonly lead: number;
+  /** Bit d: dimension d of an input has stride 0. */
+  readonly repeat: number;
+}
+const placement: fc.Arbitrary<Placement> = fc.record({
+  dense: fc.boolean(),
+  turn: fc.constantFrom(0, 0, 1, 2, 3),
+  backwards: fc.constantFrom(0, 0, 1, 2, 4, 8, 15),
+  step: fc.constantFrom(1, 1, 1, 2, 3),
+  pad: fc.nat(3),
+  lead: fc.nat(5),
+  repeat: fc.constantFrom(0, 0, 0, 0, 1, 2, 4, 8),
+});
+const placements = fc.array(placement, { minLength: 6, maxLength: 6 });
+const DENSE: Placement = { dense: true, turn: 0, backwards: 0, step: 1, pad: 0, lead: 0, repeat: 0 };
+
+/** Room for a shape in host memory; all of it, gaps too, has every bit set: NaN in any float. */
+function roomFor<D extends Dtype>(dtype: D, shape: readonly number[], how: Placement, output = true): Tensor<D> {
+  const strides = shape.map(() => 0);
+  let offset = how.dense ? 0 : how.lead;
+  let reach = how.dense ? 1 : how.step;
+  let first = true;
+  for (let i = shape.length - 1; i >= 0; i--) {
+    const d = how.dense ? i : (i + how.turn) % shape.length;
+    if (!how.dense && !output && how.repeat & (1 << d)) continue;
+    strides[d] = !how.dense && how.backwards & (1 << d) ? -reach : reach;
+    if (strides[d]! < 0) offset += Math.max(0, shape[d]! - 1) * reach;
+    reach *= Math.max(1, shape[d]!);
+    if (first && !how.dense) reach += how.pad;
+    first = false;
+  }
+  const data = newArray(dtype, (how.dense ? 0 : how.lead + 2) + reach);
+  new Uint8Array(data.buffer).fill(0xff);
+  return tensorFrom<D>(data, { dtype, shape, strides, offset });
+}
+
+/** A tensor of numbers in some layout. */
+function laid(dtype: FloatDtype, shape: readonly number[], how: Placement, seed: number, fill: Fill = 'even'): Float {
+  const tensor = roomFor(dtype, shape, how, false);
+  const random = randomness(seed);
+  walk(tensor, (at) => storeNumber(tensor.storage.host!, dtype, at, oneOf(fill, random)));
+  return tensor;
+}
+
+/** A tensor whose elements are any bits at all. */
+function laidBits(dtype: Dtype, shape: readonly number[], how: Placement, seed: number): Tensor {
+  const tensor = roomFor(dtype, shape, how, false);
+  const bits = bitsOf(tensor.storage.host!);
+  const random = randomness(seed);
+  const bytes = () => Math.floor(random() * 2 ** 32);
+  walk(tensor, (at) => {
+    bits[at] = (bits instanceof BigUint64Array ? (BigInt(bytes()) << 32n) | BigInt(bytes()) : bytes()) as never;
+  });
+  return tensor;
+}
+
+/** The tensors that a plan is made of: inputs first, then those it writes. */
+type Given = readonly (Tensor | BlockTensor)[];
+
+/** One operator call, to be made on several runners. */
+interface Trial {
+  readonly given: Given;
+  /** Which of `given` are written. */
+  readonly outs: readonly number[];
+  readonly plan: (given: Given) => OpPlan;
+  /** Bit n: given n lies in the backend's memory. */
+  readonly owned: number;
+  /**
+   * How far an element may be off before its last rounding: given the float64 result; then what comes out must lie between the two ends
+   * rounded to the dtype. Without it the bits of the reference are wanted.
+   */
+  readonly error?: (exact: number, n: number, out: number) => number;
+  /** The numbers wanted, instead of the reference's; to the bit, except that any NaN will do. */
+  readonly wanted?: (out: number) => ArrayLike<number>;
+  /** Elements of which nothing is wanted. */
+  readonly free?: (n: number) => boolean;
+  /** Any NaN will do where the reference has one: NaN that came out of arithmetic. */
+  readonly anyNan?: boolean;
+  /** Which modules; both unless given. */
+  readonly runners?: readonly Ropewalk[];
+}
+
+/** The same tensors over storage of their own, in some backend's memory where `owned` says so. */
+function copyOf(given: Given, owned: number, rw: Ropewalk | undefined): Given {
+  const copies = new Map<TensorStorage, TensorStorage>();
+  const copyTensor = (tensor: Tensor, n: number): Tensor => {
+    let storage = copies.get(tensor.storage);
+    if (!storage) {
+      const { dtype, length } = tensor.storage;
+      storage = (rw && owned & (1 << n) ? rw.allocate(dtype, [length]) : zeros(dtype, [length])).storage;
+      (bitsOf(storage.host!) as Uint8Array).set(bitsOf(tensor.storage.host!) as Uint8Array);
+      copies.set(tensor.storage, storage);
+    }
+    return new Tensor(storage, { shape: tensor.shape, strides: tensor.strides, offset: tensor.offset });
+  };
+  return given.map((one, n) =>
+    isBlocks(one) ? blocksFrom(one.format, copyTensor(one.bytes, n) as Tensor<'u8'>, one.shape) : copyTensor(one, n),
+  );
+}
+
+/** The same tensors in float64 and dense; what is written is fresh. */
+function exactOf(given: Given): Given {
+  return given.map((one) => (isBlocks(one) || !isFloat(one.dtype) ? one : f64Tensor(floats(one), one.shape)));
+}
+
+const tensorAt = (given: Given, n: number): Tensor => given[n] as Tensor;
+const storageBits = (tensor: Tensor) => bitsOf(tensor.storage.read() as never);
+
+/** The largest error seen, in units of what was allowed: printed at the end when WORST is set, to keep tolerances honest. */
+const worst = new Map<string, number>();
+
+/** Runs a trial everywhere and compares. */
+function agree(trial: Trial): void {
+  const { given, outs, plan } = trial;
+  const want = trial.error || trial.wanted ? exactOf(given) : copyOf(given, 0, undefined);
+  if (!trial.wanted) runReference(plan(want));
+  for (const runners of trial.runners
+    ? [trial.runners]
+    : [
+        [one, two],
+        [plain, plainTwo],
+      ]) {
+    let first: Given | undefined;
+    for (const rw of runners) {
+      const got = copyOf(given, trial.owned, rw);
+      rw.run(plan(got));
+      for (const n of outs) {
+        if (first) {
+          assert.deepEqual(storageBits(tensorAt(got, n)), storageBits(tensorAt(first, n)), `threads 1 and 2 differ in given[${n}]`);
+        } else compare(trial, n, tensorAt(got, n), tensorAt(want, n));
+      }
+      const kept = first;
+      if (!kept) first = got.map((t) => (isBlocks(t) ? t : tensorFrom(t.storage.read() as never, { ...t, dtype: t.dtype })));
+      for (const t of got) t.dispose();
+    }
+  }
+}
+
+function compare(trial: Trial, n: number, got: Tensor, want: Tensor): void {
+  const before = bitsOf(tensorAt(trial.given, n).storage.host!);
+  const host = got.storage.read() as never as ReturnType<typeof newArray>;
+  const bits = bitsOf(host);
+  const inside = new Uint8Array(bits.length);
+  const { dtype } = got;
+  const numbers = trial.wanted ? trial.wanted(n) : trial.error ? floats(want) : undefined;
+  const wantBits = numbers ? undefined : bitsOf(want.contiguous().read() as never);
+  walk(got, (at, i) => {
+    inside[at] = 1;
+    if (trial.free?.(i)) return;
+    if (wantBits) {
+      const nan = trial.anyNan && Number.isNaN(loadNumber(host, dtype, at)) && Number.isNaN(floats(want)[i]);
+      if (bits[at] !== wantBits[i] && !nan) assert.fail(`[${i}]: got bits ${bits[at]!.toString(16)}, want ${wantBits[i]!.toString(16)}`);
+      return;
+    }
+    const value = loadNumber(host, dtype, at);
+    const exact = numbers![i]!;
+    const error = trial.error?.(exact, i, n) ?? 0;
+    if (Number.isFinite(exact) && error > 0) {
+      // The distance to the nearest number that rounds to the same, so that the dtype's own rounding does not count.
+      const low = roundTo(dtype as FloatDtype, exact - error);
+      const high = roundTo(dtype as FloatDtype, exact + error);
+      if (process.env.WORST && dtype === 'f32' && Number.isFinite(value)) {
+        const off = Math.max(0, Math.abs(value - exact) - U * Math.abs(exact)) / error;
+        worst.set(label, Math.max(worst.get(label) ?? 0, off));
+      }
+      if (!(value >= low && value <= high)) assert.fail(`[${i}]: got ${value}, want ${exact} ± ${error}, in [${low}, ${high}]`);
+    } else if (!Object.is(value, roundTo(dtype as FloatDtype, exact))) {
+      assert.fail(`[${i}]: got ${value}, want ${roundTo(dtype as FloatDtype, exact)}`);
+    }
+  });
+  for (const [at, was] of before.entries()) {
+    if (!inside[at] && bits[at] !== was)
+      assert.fail(`storage[${at}], outside the tensor: was ${was.toString(16)}, is ${bits[at]!.toString(16)}`);
+  }
+}
+let label = '';
+after(() => {
+  if (process.env.WORST) for (const [name, off] of worst) console.log(`${name}: ${off.toPrecision(3)} of the bound`);
+});
+
+/** A property, named for {@link worst}. */
+function holds<T extends [unknown, ...unknown[]]>(
+  name: string,
+  runs: number,
+  arbitraries: { [K in keyof T]: fc.Arbitrary<T[K]> },
+  check: (...values: T) => void,
+): void {
+  test(name, () => {
+    label = `${name} (${runs} runs)`;
+    const property = fc.property(fc.tuple<T>(...arbitraries), (values) => check(...values));
+    fc.assert(property, { ...seeded, numRuns: runs, includeErrorInReport: true });
+  });
+}
+
+/** Shapes of up to four dimensions whose last is around SIMD widths. */
+const shapes = fc
+  .tuple(fc.array(size(0, 5), { maxLength: 3 }), fc.oneof(size(0, 20), size(60, 70)))
+  .map(([lead, last]) => [...lead.map((n) => (n === 0 ? 1 : n)), last]);
+
+describe('add', () => {
+  holds(
+    'any layout, any values, in place: the reference to the bit',
+    150,
+    [dtypes, shapes, fills, placements, seeds, size(0, 7), size(0, 2)],
+    (dtype, shape, fill, how, seed, owned, place) => {
+      // f32 has 24 bits >= 2·11 + 2: a sum of two f16 or bf16 rounded to f32 and then once more is the sum rounded once (Figueroa 1995).
+      const out = roomFor(dtype, shape, how[2]!);
+      const a = place === 1 ? out : laid(dtype, shape, how[0]!, seed, fill);
+      const b = place === 2 ? out : laid(dtype, shape, how[1]!, seed + 1, fill);
+      if (place) walk(out, (at, n) => storeNumber(out.storage.host!, dtype, at, n * 0.37 - 3));
+      const alias = place === 1 ? [2, 1] : place === 2 ? [0, 2] : [0, 1];
+      agree({
+        given: [a, b, out],
+        outs: [2],
+        owned: place ? (owned & 4 ? 7 : 0) : owned,
+        anyNan: true,
+        plan: (t) => planAdd(tensorAt(t, alias[0]!), tensorAt(t, alias[1]!), tensorAt(t, 2)),
+      });
+    },
+  );
+
+  for (const dtype of FLOATS) {
+    test(`${dtype}: many chunks, dense and strided`, () => {
+      for (const [shape, how] of [
+        [[70001], DENSE],
+        [[7, 20011], { ...DENSE, dense: false, pad: 3, lead: 1 }],
+        [[20011, 7], { ...DENSE, dense: false, turn: 1 }],
+      ] as const) {
+        const [a, b] = [laid(dtype, shape, how, 1), laid(dtype, shape, DENSE, 2)];
+        agree({
+          given: [a, b, roomFor(dtype, shape, how)],
+          outs: [2],
+          owned: 6,
+          plan: (t) => planAdd(tensorAt(t, 0), tensorAt(t, 1), tensorAt(t, 2)),
+        });
+      }
+    });
+  }
+
+  test('f16 sums overflow to infinity from 65520 on, and bf16 beside the largest f32', () => {
+    const sums: [FloatDtype, number, number][] = [
+      ['f16', 65504, 15],
+      ['f16', 65504, 16],
+      ['f16', -65504, -16],
+      ['f16', 65504, 65504],
+      ['bf16', 2 ** 127 * 1.9921875, 2 ** 119],
+      ['bf16', 2 ** 127 * 1.9921875, 2 ** 118],
+      ['f32', 2 ** 127 * (2 - 2 ** -23), 2 ** 103],
+    ];
+    for (const [dtype, x, y] of sums) {
+      for (const n of [1, 8]) {
+        const [a, b] = [x, y].map((v) => f64Tensor(new Array(n).fill(v), [n], dtype)) as [Float, Float];
+        assert.deepEqual([...floats(one.add(a, b))], new Array(n).fill(roundTo(dtype, x + y)), `${dtype} ${x} + ${y}`);
+      }
+    }
+  });
+});
+
+describe('conversions', () => {
+  const table = { f16: [numberFromF16, f16FromNumber], bf16: [numberFromBf16, bf16FromNumber] } as const;
+  const raw32 = new Float32Array(1);
+  const rawBits = new Uint32Array(raw32.buffer);
+  const fromBits = (bits: number): number => {
+    rawBits[0] = bits;
+    return raw32[0]!;
+  };
+
+  for (const dtype of ['f16', 'bf16'] as const) {
+    const [widen, narrow] = table[dtype];
+
+    test(`${dtype}: all 65536 patterns, there and back, in vectors and one by one`, () => {
+      const all = Uint16Array.from({ length: 65536 }, (_, bits) => bits);
+      const want = all.map((bits) => narrow(widen(bits)));
+      const minusZero = tensorFrom(new Uint16Array(65536).fill(0x8000), { dtype });
+      for (const rw of [one, plain]) {
+        const same = (got: Tensor, what: string) => assert.deepEqual(got.read(), want, what);
+        same(rw.add(tensorFrom(all, { dtype }), minusZero), 'vectors');
+        const room = tensorFrom(new Uint16Array(131072), { dtype, shape: [65536], strides: [2] });
+        same(rw.add(tensorFrom(all, { dtype }), minusZero, { out: room }), 'one by one');
+        // Times 1, and out through eight lanes at a time.
+        const table = { rows: 1, pairs: 65536, cos: new Float32Array(65536).fill(1), sin: new Float32Array(65536) };
+        const plan = planRopeWithTable({ headDim: 131072, pairing: 'half', table, seqLen: 1, tableRows: [0] });
+        const x = new Uint16Array(131072);
+        x.set(all);
+        assert.deepEqual((rw.rope(tensorFrom(x, { dtype, shape: [1, 1, 131072] }), plan).read() as Uint16Array).subarray(0, 65536), want);
+      }
+    });
+
+    test(`${dtype} → f32: all 65536 patterns; f32 → ${dtype}: all numbers, all ties and both neighbours of each`, () => {
+      // The part of a head that does not rotate is converted, no more.
+      const convert = (rw: Ropewalk, x: Float, to: FloatDtype, stride = 1): number[] => {
+        const n = x.size;
+        const plan = planRopeWithTable({
+          headDim: n,
+          rotaryDim: 2,
+          pairing: 'half',
+          table: { rows: 1, pairs: 1, cos: Float32Array.of(1), sin: Float32Array.of(0) },
+          seqLen: 1,
+          tableRows: [0],
+        });
+        const out = tensorFrom(newArray(to, n * stride), {
+          dtype: to,
+          shape: [1, 1, n],
+          strides: [n * stride, n * stride, stride],
+        }) as Float;
+        rw.ropeParts(plan, [{ x: x.view([1, 1, n]), out }]);
+        return [...floats(out)];
+      };
+      const all = tensorFrom(
+        Uint16Array.from({ length: 65536 + 2 }, (_, n) => Math.max(0, n - 2)),
+        { dtype },
+      ) as Float;
+      const values: number[] = [1, 0];
+      if (dtype === 'bf16')
+        for (let high = 0; high < 65536; high++)
+          for (const low of [0, 0x7fff, 0x8000, 0x8001, 0xffff]) values.push(fromBits(high * 65536 + low));
+      else {
+        for (let bits = 0; bits < 0x7c00; bits++) {
+          // The next number up; past the largest it is 65536, where f16 would go on.
+          const [value, next] = [widen(bits), bits === 0x7bff ? 65536 : widen(bits + 1)];
+          const tie = (value + next) / 2;
+          raw32[0] = tie;
+          const at = rawBits[0]!;
+          for (const v of [value, fromBits(at - 1), tie, fromBits(at + 1)]) values.push(v, -v);
+        }
+        values.push(NaN, Infinity, -Infinity, 2 ** -149, 65536, 1e38, -1e38, fromBits(0xffc00000));
+      }
+      const singles = tensorFrom(Float32Array.from(values)) as Float;
+      for (const rw of [one, plain]) {
+        for (const stride of [1, 3]) {
+          assert.deepEqual(convert(rw, all, 'f32', stride).slice(2), [...floats(all)].slice(2));
+          assert.deepEqual(
+            convert(rw, singles, dtype, stride),
+            values.map((v) => roundTo(dtype, v)),
+          );
+        }
+      }
+    });
+
+    test(`f32 → ${dtype}, eight lanes at a time: products that lie on ties`, () => {
+      // 1 · cos − 0 · sin: the table holds the numbers to be rounded, any f32.
+      const cos: number[] = [];
+      const random = randomness(5);
+      for (let bits = 0; bits < (dtype === 'f16' ? 0x7c00 : 0x7f80); bits++) {
+        const value = Math.fround(widen(bits));
+        raw32[0] = value + (widen(bits + 1) - value) / 2;
+        if (Number.isNaN(raw32[0]) || raw32[0] === Infinity) raw32[0] = dtype === 'f16' ? 65520 : fromBits(0x7f7f8000);
+        cos.push(random() < 0.5 ? raw32[0] : -raw32[0], fromBits(rawBits[0]! + (random() < 0.5 ? 1 : -1)));
+      }
+      const pairs = cos.length;
+      const plan = planRopeWithTable({
+        headDim: 2 * pairs,
+        pairing: 'half',
+        table: { rows: 1, pairs, cos: Float32Array.from(cos), sin: new Float32Array(pairs) },
+        seqLen: 1,
+        tableRows: [0],
+      });
+      const x = f64Tensor(
+        Array.from({ length: 2 * pairs }, (_, i) => (i < pairs ? 1 : 0)),
+        [1, 1, 2 * pairs],
+        dtype,
+      );
+      for (const rw of [one, plain]) {
+        assert.deepEqual(
+          [...floats(rw.rope(x, plan)).subarray(0, pairs)],
+          cos.map((c) => roundTo(dtype, c)),
+        );
+      }
+    });
+  }
+});
+
+/** Roundings to f32 before the last; in f32 that one is the output's own. */
+const roundings = (all: number, dtype: FloatDtype): number => (dtype === 'f32' ? all - 1 : all) * U;
+
+/**
+ * SwiGLU: e^x within 2 ulp (4 u), one sum, one quotient, two products: 8 u in all; seen: 3.4 before the last. e^−|gate| below 2^-126 is a subnormal,
+ * whole to 2^-149, within 2 of its units; so is gate · e^−|gate|, before up multiplies it.
+ */
+const swigluError = (dtype: FloatDtype, gate: number, up: number, exact: number): number =>
+  roundings(8, dtype) * Math.abs(exact) + Math.abs(up) * (Math.abs(gate) * 2 ** -148 + 2 ** -149) + 2 ** -149;
+
+describe('swiglu', () => {
+  const trial = (gate: Float, up: Float, out: Float, owned: number, place = 0): Trial => {
+    const [gates, ups] = [floats(place === 1 ? out : gate), floats(place === 2 ? out : up)];
+    const alias = place === 1 ? [2, 1] : place === 2 ? [0, 2] : [0, 1];
+    return {
+      given: [gate, up, out],
+      outs: [2],
+      owned: place ? (owned & 4 ? 7 : 0) : owned,
+      plan: (t) => planSwiglu(tensorAt(t, alias[0]!), tensorAt(t, alias[1]!), tensorAt(t, 2)),
+      error: (exact, n) => swigluError(gate.dtype, gates[n]!, ups[n]!, exact),
+      // gate / (1 + e^−gate) may be less than any f32, and 0 · ∞ is no number.
+      free: (n) => !Number.isFinite(ups[n]!) && Math.abs(gates[n]! / (1 + Math.exp(-gates[n]!))) < 2 ** -148,
+    };
+  };
+  holds(
+    'gate times up: any layout, any values, in place',
+    150,
+    [dtypes, shapes, fills, placements, seeds, size(0, 7), size(0, 2)],
+    (dtype, shape, fill, how, seed, owned, place) => {
+      const out = roomFor(dtype, shape, how[2]!);
+      if (place) walk(out, (at, n) => storeNumber(out.storage.host!, dtype, at, n * 0.37 - 3));
+      agree(trial(laid(dtype, shape, how[0]!, seed, fill), laid(dtype, shape, how[1]!, seed + 1, fill), out, owned, place));
+    },
+  );
+
+  for (const dtype of FLOATS) {
+    test(`${dtype}: gates from −110 to 110 and at infinity, many chunks`, () => {
+      label = 'swiglu ±110';
+      const n = 50003;
+      const gates = Float64Array.from({ length: n }, (_, i) => (i / (n - 1)) * 220 - 110);
+      gates.set([-Infinity, Infinity, NaN, -0, 0, 100, -100, -88, -87.5, -103.5, -104]);
+      agree(trial(f64Tensor(gates, [n], dtype), laid(dtype, [n], DENSE, 3), roomFor(dtype, [n], DENSE), 0));
+    });
+  }
+});
+
+/**
+ * RMS norm: the factor is exact to float64 and rounded to f32 once, then two products: 3 u; seen: 1.8 before the last. A factor or a product below 2^-126
+ * is a subnormal, whole to 2^-149: half of that, times what it is multiplied with.
+ */
+const normError = (dtype: FloatDtype, exact: number, x: number, w: number): number =>
+  1.001 * roundings(3, dtype) * Math.abs(exact) + Math.abs(w) * (Math.abs(x) + 1) * 2 ** -150 + 2 ** -150;
+
+describe('rms_norm', () => {
+  const trial = (x: Float, w: Float, out: Float, eps: number, owned: number): Trial => {
+    const [xs, ws] = [floats(x), floats(w)];
+    return {
+      given: x === out ? [w, x] : [w, out, x],
+      outs: [1],
+      owned: x === out ? owned & 3 : owned,
+      plan: (t) => planRmsNorm(tensorAt(t, x === out ? 1 : 2), tensorAt(t, 0), eps, tensorAt(t, 1)),
+      error: (exact, n) => normError(x.dtype, exact, xs[n]!, ws[n % ws.length]!),
+    };
+  };
+  const epsilons = fc.constantFrom(0, 1e-12, 1e-6, 1e-5, 1);
+  holds(
+    'rows: any layout, any values, in place',
+    150,
+    [dtypes, shapes, fills, placements, seeds, epsilons, size(0, 7), fc.boolean()],
+    (dtype, shape, fill, how, seed, eps, owned, inPlace) => {
+      const x = laid(dtype, shape, inPlace ? { ...how[0]!, repeat: 0 } : how[0]!, seed, fill);
+      const w = laid(dtype, shape.slice(-1), how[1]!, seed + 1, fill === 'special' ? 'wide' : fill);
+      agree(trial(x, w, inPlace ? x : roomFor(dtype, shape, how[2]!), eps, owned));
+    },
+  );
+  test('squares past the largest f32, rows of tiny numbers, rows of zeros', () => {
+    for (const [dtype, scale, eps] of [
+      ['f32', 2 ** 127, 1e-5],
+      ['f32', 1e-30, 0],
+      ['f32', 2 ** -148, 0],
+      ['f32', 2 ** -140, 1e-300],
+      ['f32', 0, 1e-300],
+      ['f32', 0, 0],
+      ['f16', 30000, 1e-5],
+      ['f16', 2 ** -23, 0],
+      ['bf16', 2 ** 127, 1e-5],
+      ['bf16', 2 ** -132, 0],
+    ] as const) {
+      for (const n of [1, 3, 9, 64]) {
+        const random = randomness(n);
+        const x = f64Tensor(
+          Float64Array.from({ length: 2 * n }, () => (random() - 0.5) * 2 * scale),
+          [2, n],
+          dtype,
+        );
+        label = 'rms_norm extremes';
+        agree(trial(x, laid(dtype, [n], DENSE, n), roomFor(dtype, [2, n], DENSE), eps, 0));
+      }
+    }
+  });
+  for (const dtype of FLOATS) {
+    test(`${dtype}: many chunks`, () => {
+      label = 'rms_norm many';
+      agree(trial(laid(dtype, [401, 259], DENSE, 1), laid(dtype, [259], DENSE, 2), roomFor(dtype, [401, 259], DENSE), 1e-6, 4));
+    });
+  }
+});
+
+describe('argmax', () => {
+  const indices = fc.constantFrom('i64' as const, 'i32' as const);
+  const check = (values: Float, index: 'i64' | 'i32', how: readonly Placement[], owned: number) => {
+    const shape = values.shape.with(-1, 1);
+    const given = [values, roomFor(index, shape, how[1]!), roomFor(values.dtype, shape, how[2]!)];
+    agree({ given, outs: [1, 2], owned, plan: (t) => planArgmax(tensorAt(t, 0), tensorAt(t, 1), tensorAt(t, 2)) });
+  };
+  holds(
+    'any layout; ties, NaN and infinities everywhere',
+    250,
+    [dtypes, shapes, placements, seeds, size(0, 7), indices, size(1, 9)],
+    (dtype, shape, how, seed, owned, index, kinds) => {
+      if (shape.at(-1) === 0) shape = shape.with(-1, 1);
+      const values = roomFor(dtype, shape, how[0]!, false);
+      const random = randomness(seed);
+      const choices = [-1, 0, -0, 2, 2, -Infinity, Infinity, NaN, 1].slice(0, kinds);
+      walk(values, (at) => storeNumber(values.storage.host!, dtype, at, choices[Math.floor(random() ** 2 * choices.length)]!));
+      check(values, index, how, owned);
+    },
+  );
+  test('the payload of a NaN is kept; 0 rows; the largest at every place of a row', () => {
+    check(tensorFrom(Uint16Array.of(0, 0xfe55, 0x7e01), { dtype: 'f16' }) as Float, 'i64', [DENSE, DENSE, DENSE], 0);
+    check(zeros('f32', [0, 5]), 'i64', [DENSE, DENSE, DENSE], 0);
+    for (const dtype of FLOATS) {
+      for (const n of [1, 2, 3, 4, 5, 7, 8, 9, 12, 17, 33]) {
+        for (const top of [1, NaN]) {
+          const rows = Float64Array.from({ length: n * n }, (_, i) => (Math.floor(i / n) === i % n ? top : -1 - (i % 3)));
+          check(f64Tensor(rows, [n, n], dtype), 'i32', [DENSE, DENSE, DENSE], 0);
+        }
+      }
+    }
+  });
+  test('many chunks', () => {
+    for (const dtype of FLOATS) check(laid(dtype, [301, 1003], DENSE, 4), 'i64', [DENSE, DENSE, DENSE], 1);
+  });
+});
+
+describe('embedding and rearrange', () => {
+  const all = fc.constantFrom<Dtype>(...DTYPES);
+  holds(
+    'embedding: every dtype and layout, bit for bit',
+    200,
+    [all, size(0, 9), size(0, 20), size(1, 7), placements, seeds, size(0, 7)],
+    (dtype, count, width, rows, how, seed, owned) => {
+      const random = randomness(seed);
+      const index = tensorFrom(Int32Array.from({ length: count }, () => Math.floor(random() * rows)));
+      const given = [index, laidBits(dtype, [rows, width], how[0]!, seed), roomFor(dtype, [count, width], how[1]!)];
+      agree({ given, outs: [2], owned, plan: (t) => planEmbedding(tensorAt(t, 0), tensorAt(t, 1), tensorAt(t, 2)) });
+    },
+  );
+  holds(
+    'rearrange: every dtype, up to four dimensions turned any way, bit for bit',
+    300,
+    [all, shapes, placements, seeds, size(0, 3)],
+    (dtype, shape, how, seed, owned) => {
+      const given = [laidBits(dtype, shape, how[0]!, seed), roomFor(dtype, shape, how[1]!)];
+      agree({ given, outs: [1], owned, plan: (t) => planRearrange(tensorAt(t, 0), tensorAt(t, 1)) });
+    },
+  );
+  test('many chunks: transposes in 2, 3 and 4 dimensions, and a table', () => {
+    for (const dtype of ['u8', 'bf16', 'f32', 'i64'] as const) {
+      for (const [shape, order] of [
+        [
+          [701, 309],
+          [1, 0],
+        ],
+        [
+          [5, 301, 103],
+          [0, 2, 1],
+        ],
+        [
+          [61, 37, 67],
+          [2, 1, 0],
+        ],
+        [
+          [13, 67, 8, 17],
+          [0, 2, 1, 3],
+        ],
+        [
+          [11, 23, 31, 19],
+          [3, 1, 0, 2],
+        ],
+      ] as const) {
+        const x = laidBits(dtype, shape, DENSE, 9).permute([...order]);
+        agree({
+          given: [x, roomFor(dtype, x.shape, DENSE)],
+          outs: [1],
+          owned: 1,
+          plan: (t) => planRearrange(tensorAt(t, 0), tensorAt(t, 1)),
+        });
+      }
+      const index = tensorFrom(Int32Array.from({ length: 999 }, (_, n) => (n * 7919) % 257));
+      const given = [index, laidBits(dtype, [257, 301], DENSE, 3), roomFor(dtype, [999, 301], DENSE)];
+      agree({ given, outs: [2], owned: 2, plan: (t) => planEmbedding(tensorAt(t, 0), tensorAt(t, 1), tensorAt(t, 2)) });
+    }
+  });
+});
+
+/** Geometry of a pairing, written down again: where pair j is read and written, as [step, gap], forward. */
+const GEOMETRY: Record<Pairing, (half: number) => [[number, number], [number, number]]> = {
+  interleaved: () => [
+    [2, 1],
+    [2, 1],
+  ],
+  half: (half) => [
+    [1, half],
+    [1, half],
+  ],
+  vision: (half) => [
+    [1, half],
+    [1, half],
+  ],
+  'interleaved-to-half': (half) => [
+    [2, 1],
+    [1, half],
+  ],
+};
+
+interface Rotated {
+  /** Each f32 operation rounded as it happens, then the dtype. */
+  readonly wanted: Float64Array;
+  /** |x0·cos| + |x1·sin| of each element, 0 where nothing rotates. */
+  readonly magnitude: Float64Array;
+}
+
+/** RoPE in f32, operation by operation, over dense numbers `[batch, seq, head, head_dim]`. */
+function emulate(plan: RopePlan, x: Float64Array, [batch, seq, heads, d]: readonly number[], dtype: FloatDtype): Rotated {
+  const half = plan.rotaryDim / 2;
+  const forward = GEOMETRY[plan.pairing](half);
+  const [[readStep, readGap], [writeStep, writeGap]] = plan.direction === 'forward' ? forward : [forward[1], forward[0]];
+  const wanted = x.map((v) => roundTo(dtype, v));
+  const magnitude = new Float64Array(x.length);
+  const { fround } = Math;
+  for (let row = 0; row < batch! * seq! * heads!; row++) {
+    const token = Math.floor(row / heads!);
+    const at = plan.tableRows[plan.batch === undefined ? token % seq! : token]! * half;
+    const start = row * d! + plan.rotaryOffset;
+    for (let j = 0; j < half; j++) {
+      const [x0, x1] = [x[start + j * readStep]!, x[start + j * readStep + readGap]!];
+      const [c, s] = [fround(plan.table.cos[at + j]!), fround(plan.table.sin[at + j]!)];
+      const to = start + j * writeStep;
+      wanted[to] = roundTo(dtype, fround(fround(x0 * c) - fround(x1 * s)));
+      wanted[to + writeGap] = roundTo(dtype, fround(fround(x0 * s) + fround(x1 * c)));
+      magnitude[to] = Math.abs(x0 * c) + Math.abs(x1 * s);
+      magnitude[to + writeGap] = Math.abs(x0 * s) + Math.abs(x1 * c);
+    }
+  }
+  return { wanted, magnitude };
+}
+
+describe('rope', () => {
+  const pairings = fc.constantFrom<Pairing>('interleaved', 'half', 'vision', 'interleaved-to-half');
+  const windows = fc
+    .tuple(size(1, 20), size(0, 5), size(0, 5))
+    .map(([pairs, before, behind]) => ({ rotaryDim: 2 * pairs, rotaryOffset: before, headDim: 2 * pairs + before + behind }));
+  const calls = fc.record({
+    batch: size(0, 3),
+    seq: size(0, 5),
+    heads: size(0, 4),
+    window: windows,
+    pairing: pairings,
+    backward: fc.boolean(),
+    ownRows: fc.boolean(),
+    seed: seeds,
+  });
+
+  /** A table of any numbers, on no unit circle. */
+  const anyPlan = (call: {
+    batch: number;
+    seq: number;
+    window: { rotaryDim: number; rotaryOffset: number; headDim: number };
+    pairing: Pairing;
+    backward: boolean;
+    ownRows: boolean;
+    seed: number;
+  }): RopePlan => {
+    const pairs = call.window.rotaryDim / 2;
+    const random = randomness(call.seed);
+    const rows = 4;
+    const [cos, sin] = [0, 1].map(() => Float32Array.from({ length: rows * pairs }, () => random() * 3 - 1.5)) as [
+      Float32Array,
+      Float32Array,
+    ];
+    return planRopeWithTable({
+      ...call.window,
+      pairing: call.pairing,
+      direction: call.backward ? 'backward' : 'forward',
+      table: { rows, pairs, cos, sin },
+      seqLen: call.seq,
+      ...(call.ownRows && { batch: call.batch }),
+      tableRows: Array.from({ length: (call.ownRows ? call.batch : 1) * call.seq }, () => Math.floor(random() * rows)),
+    });
+  };
+
+  holds(
+    'any geometry, table, layout and values: f32 operation by operation, to the bit, and near float64',
+    300,
+    [dtypes, calls, fills, placements, size(0, 3), fc.boolean()],
+    (dtype, call, fill, how, owned, inPlace) => {
+      const plan = anyPlan(call);
+      const shape = [call.batch, call.seq, call.heads, plan.headDim];
+      const same = inPlace && plan.read.step === plan.write.step;
+      const x = laid(dtype, shape, same ? { ...how[0]!, repeat: 0 } : how[0]!, call.seed, fill);
+      const given = same ? [x] : [x, roomFor(dtype, shape, how[1]!)];
+      const out = given.length - 1;
+      const { wanted, magnitude } = emulate(plan, floats(x), shape, dtype);
+      const trial = { given, outs: [out], owned, plan: (t: Given) => bindRope(plan, tensorAt(t, 0), tensorAt(t, out)) };
+      agree({ ...trial, wanted: () => wanted });
+      const exact = (() => {
+        const copy = exactOf([x, zeros(dtype, shape)]);
+        runReference(bindRope(plan, tensorAt(copy, 0), tensorAt(copy, 1)));
+        return floats(tensorAt(copy, 1));
+      })();
+      for (const [n, value] of wanted.entries()) {
+        const near = Math.abs(value - exact[n]!) <= rotationErrorBound(dtype, exact[n]!, magnitude[n]!);
+        assert.ok(Object.is(value, exact[n]) || near || !Number.isFinite(value), `[${n}] ${value} ${exact[n]}`);
+      }
+    },
+  );
+
+  holds(
+    'dimensions that do not rotate keep their bits, NaN payloads too',
+    120,
+    [dtypes, calls, placements, size(0, 3)],
+    (dtype, call, how, owned) => {
+      const plan = anyPlan(call);
+      const shape = [call.batch, call.seq, call.heads, plan.headDim];
+      const x = laidBits(dtype, shape, how[0]!, call.seed) as Float;
+      // Numbers where it rotates: of a NaN that comes out of arithmetic only that it is one is promised.
+      const window = x.slice(3, plan.rotaryOffset, plan.rotaryOffset + plan.rotaryDim);
+      walk(window, (at, n) => storeNumber(x.storage.host!, dtype, at, (n % 7) - 3));
+      const one4 = roomFor(dtype, shape, how[1]!);
+      for (const rw of [one, plain]) {
+        const [from, to] = copyOf([x, one4], owned, rw) as [Float, Float];
+        rw.run(bindRope(plan, from, to));
+        for (const [start, end] of [
+          [0, plan.rotaryOffset],
+          [plan.rotaryOffset + plan.rotaryDim, plan.headDim],
+        ] as const) {
+          assert.deepEqual(to.slice(3, start, end).read(), x.slice(3, start, end).read());
+        }
+        from.dispose();
+        to.dispose();
+      }
+    },
+  );
+
+  for (const dtype of FLOATS) {
+    test(`${dtype}: many chunks; positions [batch, seq]; layouts bsnh and bnsh`, () => {
+      for (const pairing of ['half', 'interleaved'] as const) {
+        const positions = tensorFrom(
+          Int32Array.from({ length: 2 * 97 }, (_, n) => (n * 37) % 4001),
+          { shape: [2, 97] },
+        );
+        const plan = planRope({ headDim: 80, rotaryDim: 52, rotaryOffset: 3, pairing, base: 1e4, positions });
+        const shape = [2, 97, 6, 80];
+        const x = laid(dtype, shape, DENSE, 5);
+        const { wanted } = emulate(plan, floats(x), shape, dtype);
+        agree({
+          given: [x, roomFor(dtype, shape, DENSE)],
+          outs: [1],
+          owned: 2,
+          plan: (t) => bindRope(plan, tensorAt(t, 0), tensorAt(t, 1)),
+          wanted: () => wanted,
+        });
+        const turned = (t: Given, n: number) => tensorAt(t, n).permute([0, 2, 1, 3]);
+        agree({
+          given: [x, roomFor(dtype, shape, { ...DENSE, dense: false, turn: 1 })],
+          outs: [1],
+          owned: 1,
+          plan: (t) => bindRope(plan, turned(t, 0), turned(t, 1), 'bnsh'),
+          wanted: () => wanted,
+        });
+      }
+    });
+  }
+
+  holds('backward undoes forward', 60, [dtypes, calls.filter(({ batch, seq, heads }) => batch * seq * heads > 0)], (dtype, call) => {
+    const shape = [call.batch, call.seq, call.heads, call.window.headDim];
+    const pairing = call.pairing === 'vision' ? 'half' : call.pairing;
+    const options = { ...call.window, pairing, base: 10000 };
+    const { headDim: _, ...rest } = options;
+    const x = laid(dtype, shape, DENSE, call.seed);
+    const back = one.ropeBackward(one.rope(x, 1000, rest), 1000, rest);
+    const gone = floats(x);
+    // Two rotations, each rounded to the dtype: of vectors no longer than 2·√2.
+    for (const [n, value] of floats(back).entries())
+      assert.ok(Math.abs(value - gone[n]!) <= 4 * Math.SQRT2 * UNIT_ROUNDOFF[dtype] + 16 * U, `[${n}] ${value} ${gone[n]}`);
+  });
+
+  const mixes = fc.record({
+    x: dtypes,
+    k: dtypes,
+    cache: dtypes,
+    rows: fc.boolean(),
+    norm: maybe(fc.constantFrom(0, 1e-6, 1e-5)),
+    weight: dtypes,
+  });
+  holds(
+    'q and k together: a KV cache of another dtype, its rows in any order, with and without norms',
+    200,
+    [mixes, calls, placements, size(0, 31)],
+    (mix, call, how, owned) => {
+      const plan = anyPlan(call);
+      const { batch, seq, heads, window } = call;
+      const random = randomness(call.seed + 9);
+      const length = seq + 3;
+      const free = Array.from({ length }, (_, n) => n).sort(() => random() - 0.5);
+      const rows = mix.rows ? Array.from({ length: batch * seq }, (_, n) => free[n % seq]!) : 2;
+      const shape = [batch, seq, heads, window.headDim];
+      const kShape = [batch, seq, 2, window.headDim];
+      const q = laid(mix.x, shape, { ...how[0]!, repeat: 0 }, call.seed);
+      const inPlace = plan.read.step === plan.write.step;
+      const given: Float[] = [
+        q,
+        inPlace ? q : roomFor(mix.x, shape, how[1]!),
+        laid(mix.k, kShape, how[2]!, call.seed + 1),
+        laid(mix.cache, [batch, length, 2, window.headDim], { ...how[3]!, repeat: 0 }, call.seed + 3),
+        laid(mix.weight, [window.headDim], how[4]!, call.seed + 2),
+      ];
+      const bound = (given: Given): OpPlan => {
+        const t = given as Float[];
+        const norm = mix.norm === undefined ? undefined : { norm: { weight: t[4]!, eps: mix.norm } };
+        const parts: RopePartOptions[] = [
+          { x: t[0]!, out: inPlace ? t[0]! : t[1]!, ...norm },
+          { x: t[2]!, out: t[3]!, rows, ...norm },
+        ];
+        return bindRopeParts(plan, parts);
+      };
+      // By hand: what is rotated, in float64, and how large the products of each element are.
+      const factor = (head: Float64Array): number => Math.sqrt(head.reduce((sum, v) => sum + v * v, 0) / head.length + mix.norm!);
+      const weights = floats(given[4]!);
+      const sizes = [given[0]!, given[2]!].map((x) => {
+        const values = floats(x);
+        const { headDim: d } = window;
+        const normed = values.map((v, i) => (v * weights[i % d]!) / factor(values.subarray(i - (i % d), i - (i % d) + d)));
+        return emulate(plan, mix.norm === undefined ? values : normed, x.shape, 'f64').magnitude;
+      });
+      const rowOf = (token: number): number => (typeof rows === 'number' ? rows + (token % seq) : rows[token]!);
+      const width = 2 * window.headDim;
+      const cached = new Map<number, number>();
+      for (let token = 0; token < batch * seq; token++) {
+        const to = Math.floor(token / seq) * length + rowOf(token);
+        for (let i = 0; i < width; i++) cached.set(to * width + i, token * width + i);
+      }
+      const error = (exact: number, n: number, out: number): number => {
+        const from = out === 3 ? cached.get(n) : n;
+        if (from === undefined) return 0; // a row that no token goes to
+        const magnitude = sizes[out === 3 ? 1 : 0]![from]!;
+        if (mix.norm === undefined) return 3 * U * magnitude;
+        return 3.5 * U * Math.abs(exact) + (magnitude && 6.5 * U * magnitude);
+      };
+      agree({ given, outs: [inPlace ? 0 : 1, 3], owned, plan: bound, error });
+    },
+  );
+});
+
+/**
+ * A sum of k products in f32, each product rounded or fused into the sum: k roundings, and by the theorem an error of at most
+ * k·u·Σ|products| and one more for the bias. Roundings go both ways and nearly cancel, so that for large k far less is seen: 3.7·u·Σ at
+ * most (770 rows of 70 products). What is allowed is the smaller of the theorem and 6·u·Σ|products|; x or W rounded to f16 or bf16 on
+ * the way would not pass.
+ */
+const dotError = (k: number, products: number): number => Math.min(6, k + 1) * U * products + (k + 1) * 2 ** -149;
+
+/** Without stride 0 along a sum: products that are all alike round the same way each time, and nothing cancels. */
+const unlike = (how: Placement, d: number): Placement => ({ ...how, repeat: how.repeat & ~(1 << d) });
+
+describe('linear', () => {
+  const trial = (x: Float, weight: Float | BlockTensor, bias: Float | undefined, out: Float, owned: number): Trial => {
+    const k = x.shape.at(-1)!;
+    const n = weight.shape[0]!;
+    const size = (t: Float) => f64Tensor(floats(t).map(Math.abs), t.shape);
+    const dense = isBlocks(weight) ? f64Tensor(readBlocks(weight, 'weight').map(Math.abs), weight.shape) : size(weight);
+    const sums = zeros('f64', out.shape);
+    runReference(planLinear(size(x), dense, bias && size(bias), sums));
+    const products = floats(sums);
+    void n;
+    return {
+      given: bias ? [x, weight, out, bias] : [x, weight, out],
+      outs: [2],
+      owned,
+      plan: (t) => planLinear(tensorAt(t, 0), t[1] as Float, t[3] as Tensor | undefined, tensorAt(t, 2)),
+      error: (_, i) => dotError(k, products[i]!),
+    };
+  };
+  const around = fc.constantFrom(0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 63, 64, 65, 255, 256, 257);
+  const columns = fc.constantFrom(0, 1, 2, 5, 7, 8, 9, 63, 64, 65, 72, 129);
+  const fill = fc.constantFrom<Fill>('even', 'even', 'wide', 'special');
+  holds(
+    'any sizes, layouts and values',
+    250,
+    [dtypes, size(0, 14), columns, around, fill, placements, seeds, size(0, 15), fc.boolean()],
+    (dtype, m, n, k, fill, how, seed, owned, withBias) => {
+      const lead = m % 2 === 0 && m > 0 ? [2, m / 2] : [m];
+      const weight = laid(dtype, [n, k], how[1]!, seed + 1, fill === 'special' ? 'even' : fill);
+      const bias = withBias ? laid(dtype, [n], how[2]!, seed + 2, fill) : undefined;
+      agree(
+        trial(
+          laid(dtype, [...lead, k], unlike(how[0]!, lead.length), seed, fill),
+          weight,
+          bias,
+          roomFor(dtype, [...lead, n], how[3]!),
+          owned,
+        ),
+      );
+    },
+  );
+
+  const bytesOf = (format: BlockFormat, n: number, k: number, seed: number): Uint8Array => {
+    const bytes = new Uint8Array(((n * k) / 32) * BLOCK_BYTES[format]);
+    const random = randomness(seed);
+    for (let i = 0; i < bytes.length; i++) bytes[i] = Math.floor(random() * 256);
+    for (let at = 0; at < bytes.length; at += BLOCK_BYTES[format]) {
+      const scale = f16FromNumber((random() - 0.5) / 64);
+      bytes[at] = scale & 255;
+      bytes[at + 1] = scale >> 8;
+    }
+    return bytes;
+  };
+  const formats = fc.constantFrom<BlockFormat>('q8_0', 'q4_0');
+  holds(
+    'quantised weights: each side of every path',
+    100,
+    [dtypes, formats, fc.constantFrom(1, 2, 8, 9, 20), columns, fc.constantFrom(0, 32, 64, 256, 288, 544), placements, seeds, size(0, 15)],
+    (dtype, format, m, n, k, how, seed, owned) => {
+      const weight = blocksFrom(format, bytesOf(format, n, k, seed), [n, k]);
+      agree(trial(laid(dtype, [m, k], how[0]!, seed), weight, laid(dtype, [n], how[2]!, seed + 2), roomFor(dtype, [m, n], how[3]!), owned));
+    },
+  );
+
+  for (const dtype of FLOATS) {
+    test(`${dtype}: many chunks: 1, 6 and 7 rows, and more than one block of rows`, () => {
+      for (const [m, n, k] of [
+        [1, 601, 700],
+        [6, 300, 517],
+        [7, 700, 401],
+        [770, 130, 70],
+      ] as const) {
+        label = `linear ${m}`;
+        agree(
+          trial(laid(dtype, [m, k], DENSE, m), laid(dtype, [n, k], DENSE, n), laid(dtype, [n], DENSE, k), roomFor(dtype, [m, n], DENSE), 2),
+        );
+      }
+      const turned = laid(dtype, [401, 300], DENSE, 8).permute([1, 0]);
+      agree(
+        trial(
+          laid(dtype, [5, 401], DENSE, 9),
+          turned as Float,
+          undefined,
+          roomFor(dtype, [5, 300], { ...DENSE, dense: false, step: 2 }),
+          0,
+        ),
+      );
+    });
+  }
+  test('quantised weights, many chunks', () => {
+    for (const format of ['q8_0', 'q4_0'] as const) {
+      for (const m of [1, 20]) {
+        const weight = blocksFrom(format, bytesOf(format, 515, 544, m), [515, 544]);
+        label = `linear ${format} ${m}`;
+        agree(trial(laid('f32', [m, 544], DENSE, m), weight, undefined, roomFor('f32', [m, 515], DENSE), 2));
+      }
+    }
+  });
+});
+
+/**
+ * Attention: a score is a sum of d products whose roundings nearly cancel: within e = u·Σ|q·k·scale| (see {@link dotError}; there the
+ * worst of 100,000 sums counts, here an average over keys). A weight is off by e and by 4 u of the exponential, relative to itself; the
+ * weighted average of v by twice that at most, and by a few u of its own sums. A softcap is a quotient of exponentials: e again. Seen: 0.3 of it.
+ */
+const attentionError = (scores: number, capped: boolean, largest: number): number =>
+  ((capped ? 4 : 2) * scores + 8) * U * largest + 2 ** -149;
+
+describe('self_attention', () => {
+  interface Sizes {
+    readonly batch: number;
+    readonly seq: number;
+    readonly past: number;
+    readonly kvHeads: number;
+    readonly group: number;
+    readonly d: number;
+    readonly dv: number;
+  }
+  const trial = (
+    dtype: FloatDtype,
+    s: Sizes,
+    options: SelfAttentionOptions,
+    how: readonly Placement[],
+    seed: number,
+    owned: number,
+    fill: readonly Fill[] = [],
+  ): Trial => {
+    const total = s.past + s.seq;
+    const heads = s.kvHeads * s.group;
+    const q = laid(dtype, [s.batch, s.seq, heads, s.d], unlike(how[0]!, 3), seed, fill[0]);
+    const k = laid(dtype, [s.batch, total, s.kvHeads, s.d], how[1]!, seed + 1, fill[1]);
+    const v = laid(dtype, [s.batch, total, s.kvHeads, s.dv], how[2]!, seed + 2, fill[2]);
+    const [qs, ks, vs] = [q, k, v].map(floats) as [Float64Array, Float64Array, Float64Array];
+    const finite = (values: Float64Array) => values.reduce((max, x) => (Number.isFinite(x) ? Math.max(max, Math.abs(x)) : max), 0);
+    const largest = finite(vs);
+    // The largest sum of |q·k| of each query: taken over all keys, seen or not.
+    const scale = Math.abs(options.scale ?? 1 / Math.sqrt(s.d || 1));
+    const sums = new Map<number, number>();
+    const sumOf = (row: number): number => {
+      let most = sums.get(row);
+      if (most !== undefined) return most;
+      most = 0;
+      const head = Math.floor((row % heads) / s.group);
+      const b = Math.floor(row / heads / s.seq);
+      for (let t = 0; t < total; t++) {
+        let sum = 0;
+        for (let i = 0; i < s.d; i++) sum += Math.abs(qs[row * s.d + i]! * ks[((b * total + t) * s.kvHeads + head) * s.d + i]!);
+        if (Number.isFinite(sum)) most = Math.max(most, sum * scale);
+      }
+      sums.set(row, most);
+      return most;
+    };
+    return {
+      given: [q, k, v, roomFor(dtype, [s.batch, s.seq, heads, s.dv], how[3]!)],
+      outs: [3],
+      owned,
+      plan: (t) => planSelfAttention(tensorAt(t, 0), tensorAt(t, 1), tensorAt(t, 2), tensorAt(t, 3), options),
+      error: (_, n) => attentionError(sumOf(Math.floor(n / s.dv)), options.softcap !== undefined, largest),
+    };
+  };
+  const some = fc.record({
+    batch: size(0, 2),
+    seq: fc.oneof(size(0, 6), size(7, 40)),
+    past: fc.oneof(size(0, 6), size(90, 100)),
+    kvHeads: size(1, 2),
+    group: fc.constantFrom(1, 3, 8),
+    d: fc.oneof(size(0, 9), fc.constantFrom(16, 31, 64)),
+    dv: fc.oneof(size(0, 9), fc.constantFrom(12, 16, 31)),
+  });
+  // Wider than a block of 96 keys: then the first block hides nothing from the first query, but something from the last.
+  const spans = maybe(fc.oneof(size(1, 50), size(97, 120)));
+  const options = fc.oneof(
+    fc.record({ causal: fc.constant(true), window: spans, softcap: maybe(size(1, 50)), scale: maybe(size(-2, 2)) }),
+    fc.record({ causal: fc.constant(false), softcap: maybe(size(1, 50)), scale: maybe(size(-2, 2)) }),
+  );
+  const chosen = (all: Record<string, unknown>): SelfAttentionOptions =>
+    Object.fromEntries(Object.entries(all).filter(([, v]) => v !== undefined));
+
+  holds(
+    'any sizes, options and layouts',
+    150,
+    [dtypes, some, options, placements, seeds, size(0, 15)],
+    (dtype, sizes, all, how, seed, owned) => {
+      agree(trial(dtype, sizes, chosen(all), how, seed, owned));
+    },
+  );
+  holds(
+    'NaN, infinities and zeros among queries and keys',
+    80,
+    [dtypes, some, options, placements, seeds],
+    (dtype, sizes, all, how, seed) => {
+      agree(
+        trial(dtype, sizes, chosen({ ...all, softcap: undefined }), how, seed, 0, [seed % 3 === 0 ? 'special' : 'even', 'special', 'even']),
+      );
+    },
+  );
+  holds(
+    'what the mask hides is not read: NaN and infinity in values that a query does not see',
+    60,
+    [dtypes, some, size(1, 50), placements, seeds],
+    (dtype, sizes, window, how, seed) => {
+      agree(trial(dtype, sizes, seed % 2 ? { window } : {}, how, seed, 0, ['even', 'special', 'special']));
+    },
+  );
+  holds('more queries than keys, each seeing all', 40, [dtypes, some, size(1, 5), placements, seeds], (dtype, sizes, total, how, seed) => {
+    agree(trial(dtype, { ...sizes, past: total - sizes.seq }, { causal: false }, how, seed, 0));
+  });
+
+  for (const dtype of FLOATS) {
+    test(`${dtype}: many chunks: prefill, decoding after a long past, a group larger than a unit`, () => {
+      for (const [s, o] of [
+        [{ batch: 1, seq: 130, past: 0, kvHeads: 2, group: 3, d: 40, dv: 50 }, {}],
+        [{ batch: 2, seq: 130, past: 31, kvHeads: 1, group: 1, d: 64, dv: 64 }, { window: 70 }],
+        [{ batch: 1, seq: 1, past: 1000, kvHeads: 8, group: 2, d: 64, dv: 64 }, { softcap: 30 }],
+        [{ batch: 3, seq: 2, past: 400, kvHeads: 4, group: 8, d: 67, dv: 33 }, {}],
+        [{ batch: 1, seq: 2, past: 130, kvHeads: 2, group: 121, d: 8, dv: 8 }, {}],
+        [{ batch: 1, seq: 40, past: 300, kvHeads: 2, group: 1, d: 8, dv: 8 }, { window: 150 }],
+        [{ batch: 1, seq: 3, past: 300, kvHeads: 2, group: 2, d: 8, dv: 8 }, { window: 150 }],
+      ] as const) {
+        label = `attention ${JSON.stringify(s)}`;
+        agree(trial(dtype, s, o, [DENSE, DENSE, DENSE, DENSE], 3, 6));
+      }
+    });
+  }
+
+  test('large scores: the largest is subtracted first; softcap bends them', () => {
+    const given = (seq: number): [Float, Float, Float] => [
+      f64Tensor(new Array(seq).fill(3000), [seq, 1, 1], 'f32'),
+      f64Tensor([...new Array(seq - 1).fill(900), 1000], [seq, 1, 1], 'f32'),
+      f64Tensor([...new Array(seq - 1).fill(7), 3], [seq, 1, 1], 'f32'),
+    ];
+    for (const rw of [one, two, plain]) {
+      for (const seq of [2, 40]) {
+        assert.equal(floats(rw.selfAttention(...given(seq))).at(-1), 3);
+        // Both scores are at the cap: all keys weigh alike.
+        const alike = (3 + 7 * (seq - 1)) / seq;
+        assert.ok(Math.abs(floats(rw.selfAttention(...given(seq), { softcap: 5 })).at(-1)! - alike) <= 16 * U * alike);
+      }
+    }
+  });
+
+  test('a scale or softcap past the range of f32 is still a number', async () => {
+    // As a user opens it: what the kernels cannot compute runs on the reference.
+    const rw = await ropewalk({ backend: 'cpu', threads: 1 });
+    const [q, k, v] = [f64Tensor([1, 1], [2, 1, 1], 'f32'), f64Tensor([9, 1], [2, 1, 1], 'f32'), f64Tensor([3, 4], [2, 1, 1], 'f32')];
+    for (const options of [{ softcap: 1e39 }, { softcap: 1e-46 }, { scale: 1e39 }, { scale: 1e-50 }]) {
+      const want = zeros('f32', [2, 1, 1]);
+      runReference(planSelfAttention(q, k, v, want, options));
+      const got = floats(rw.selfAttention(q, k, v, options));
+      for (const [n, value] of floats(want).entries())
+        assert.ok(Math.abs(got[n]! - value) <= 64 * U * 4, `${JSON.stringify(options)} [${n}] ${got[n]} ${value}`);
+    }
+    rw.dispose();
+  });
+});
+
+test('the norm of a RoPE call takes its eps in float64: a row of zeros with the smallest eps stays zeros', () => {
+  const plan = planRope({ headDim: 4, positions: [7], pairing: 'half', base: 1e4 });
+  const out = zeros('f32', [1, 1, 4]);
+  one.ropeParts(plan, [{ x: zeros('f32', [1, 1, 4]), out, norm: { weight: f64Tensor([1, 1, 1, 1], [4], 'f32'), eps: 1e-50 } }]);
+  assert.deepEqual([...floats(out)], [0, 0, 0, 0]);
+});
