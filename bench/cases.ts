@@ -3,13 +3,13 @@
  *
  * @module
  */
-import { type ArrayOf, type FloatDtype, sizeBytes, storeNumber, Tensor } from '../src/core/index.js';
-import type { Ropewalk } from '../src/ropewalk.js';
+
 import { type Agreement, agreement, quantisedWeight, randomArray } from './data.js';
 import { place, placeQuantised, release } from './library.js';
 import type { Contender } from './measure.js';
 import type { GraphTensor, PeerGraph } from './peers/graph.js';
 import { plainRope } from './plain-rope.js';
+import { type ArrayOf, type FloatDtype, layOver, type Ropewalk, sizeBytes, storeNumber, type Tensor } from './ropewalk.js';
 
 /** What a case is judged by. */
 export type Rate = 'GB/s' | 'GFLOP/s' | 'ns/entry';
@@ -576,7 +576,7 @@ function outerRows<D extends FloatDtype>(tensor: Tensor<D>): Tensor<D> {
   const [rows, width] = tensor.shape as [number, number];
   if (rows < 2) return tensor;
   const [rowStride, step] = tensor.strides as [number, number];
-  return new Tensor(tensor.storage, { shape: [2, width], strides: [rowStride * (rows - 1), step], offset: tensor.offset });
+  return layOver(tensor.storage, { shape: [2, width], strides: [rowStride * (rows - 1), step], offset: tensor.offset });
 }
 
 function joined(parts: readonly ArrayLike<number>[]): Float64Array {

@@ -3,9 +3,10 @@
  *
  * @module
  */
+
 import { randomFrom } from '../src/conformance/random.js';
 import { UNIT_ROUNDOFF } from '../src/conformance/tolerance.js';
-import { type ArrayOf, type FloatDtype, f16FromNumber, loadNumber, newArray, numberFromF16, storeNumber } from '../src/core/index.js';
+import { type ArrayOf, type FloatDtype, f16FromNumber, loadNumber, newArray, numberFromF16, storeNumber } from './ropewalk.js';
 
 /** Elements of random data before it repeats. A prime, so that rows of two matrices do not repeat in step. */
 const PERIOD = 65_521;

@@ -3,8 +3,17 @@
  *
  * @module
  */
-import { type ArrayOf, type BlockTensor, blocksFrom, type FloatDtype, type Tensor, tensorFrom } from '../src/core/index.js';
-import { type Ropewalk, type RopewalkOptions, ropewalk } from '../src/ropewalk.js';
+import {
+  type ArrayOf,
+  type BlockTensor,
+  blocksFrom,
+  type FloatDtype,
+  type Ropewalk,
+  type RopewalkOptions,
+  ropewalk,
+  type Tensor,
+  tensorFrom,
+} from './ropewalk.js';
 
 /**
  * Opens a backend with a number of threads.

@@ -7,6 +7,6 @@ for (let turn = 0; ; turn++) {
   Atomics.wait(control, 0, turn);
   const [, , what, to, from, share, times] = control;
   if (what === 0) copy(to + index * share, from + index * share, share, times);
-  else multiplyAdd(times);
+  else multiplyAdd(times, 0.999, 0.001);
   Atomics.add(control, 1, 1);
 }

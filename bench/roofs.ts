@@ -23,7 +23,7 @@ const ROUNDS_A_CALL = 10_000;
 
 interface RoofExports {
   copy(to: number, from: number, bytes: number, times: number): void;
-  multiplyAdd(rounds: number): number;
+  multiplyAdd(rounds: number, factor: number, step: number): number;
 }
 
 /** Kernels that reach the roofs, on some threads. */
@@ -104,7 +104,7 @@ export class Roofs {
       Atomics.notify(control, 0);
     }
     if (what === 0) this.kernels.copy(to, from, share, times);
-    else this.kernels.multiplyAdd(times);
+    else this.kernels.multiplyAdd(times, 0.999, 0.001);
     // Spins: the threads finish within microseconds of each other, and sleeping costs more than that.
     while (Atomics.load(control, 1) < this.workers.length) {}
     Atomics.store(control, 1, 0);

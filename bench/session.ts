@@ -3,14 +3,14 @@
  *
  * @module
  */
-import type { Capabilities } from '../src/backends/backend.js';
-import type { FloatDtype } from '../src/core/index.js';
+
 import { allCases, type BenchCase, type Libraries, type PreparedCase, type Rate } from './cases.js';
 import { type Agreement, errorLimit, sampleNumbers, worstError } from './data.js';
 import { openLibrary } from './library.js';
 import { type Contender, type Effort, FULL_EFFORT, measureTogether, QUICK_EFFORT, type Timing } from './measure.js';
 import { firstLine, openPeer, type Peer, type PeerName, type PeerSession } from './peers/ort.js';
 import { Roofs } from './roofs.js';
+import type { Capabilities, FloatDtype } from './ropewalk.js';
 
 /** What the command line asks for. */
 export interface SessionOptions {

@@ -3,11 +3,8 @@
  *
  * @module
  */
-import type { Backend, BackendEntry, BackendOptions, Capabilities } from './backends/backend.js';
-import type { Dtype } from './core/dtypes.js';
+import type { Backend, BackendEntry, BackendOptions } from './backends/backend.js';
 import { refuse } from './core/errors.js';
-import type { Tensor } from './core/tensor.js';
-import type { OpPlan } from './ops/runner.js';
 
 const cpu: BackendEntry = {
   name: 'cpu',
@@ -15,7 +12,8 @@ const cpu: BackendEntry = {
   async open(options): Promise<Backend> {
     const { openCpu } = await import('./backends/wasm/host.js');
     const { runReference } = await import('./reference/index.js');
-    return new WithFloat64(await openCpu(options), runReference);
+    // Its kernels compute in f32: what needs float64 goes to the reference, and capabilities() says so.
+    return openCpu(options, runReference);
   },
 };
 
@@ -37,40 +35,6 @@ const reference: BackendEntry = {
     };
   },
 };
-
-/** The cpu backend, with f64 plans handed to the reference: its kernels compute in f32. `capabilities()` says so. */
-class WithFloat64 implements Backend {
-  readonly name: string;
-
-  constructor(
-    private readonly backend: Backend,
-    private readonly runReference: (plan: OpPlan) => void,
-  ) {
-    this.name = backend.name;
-  }
-
-  capabilities(): Capabilities {
-    const found = this.backend.capabilities();
-    return { ...found, description: `${found.description}; f64 on the reference`, dtypes: ['f64', ...found.dtypes] };
-  }
-
-  allocate<D extends Dtype>(dtype: D, shape: readonly number[]): Tensor<D> {
-    return this.backend.allocate(dtype, shape);
-  }
-
-  whyNot(): undefined {
-    return undefined;
-  }
-
-  run(plan: OpPlan): void {
-    if (this.backend.whyNot(plan) === undefined) this.backend.run(plan);
-    else this.runReference(plan);
-  }
-
-  dispose(): void {
-    this.backend.dispose();
-  }
-}
 
 /** Every backend of this build, fastest first. */
 export const BACKENDS: readonly BackendEntry[] = /* @__PURE__ */ Object.freeze([cpu, reference]);

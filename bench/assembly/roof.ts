@@ -22,11 +22,12 @@ export function copy(to: usize, from: usize, bytes: usize, times: i32): void {
  *
  * Ten hide the latency on the machines measured. The two are one instruction where the runtime has relaxed SIMD.
  *
+ * @param factor - with `step` from outside: V8 would build a constant vector anew at each use
  * @returns a number that depends on all of them
  */
-export function multiplyAdd(rounds: i32): f32 {
-  const m = f32x4.splat(0.999);
-  const c = f32x4.splat(0.001);
+export function multiplyAdd(rounds: i32, factor: f32, step: f32): f32 {
+  const m = f32x4.splat(factor);
+  const c = f32x4.splat(step);
   let a0 = f32x4.splat(1);
   let a1 = a0;
   let a2 = a0;

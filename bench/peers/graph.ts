@@ -4,7 +4,7 @@
  * @module
  */
 import { createRequire } from 'node:module';
-import type { FloatDtype } from '../../src/core/index.js';
+import type { FloatDtype } from '../ropewalk.js';
 
 /** Element types that these graphs use. */
 export type GraphDtype = FloatDtype | 'i64' | 'i32' | 'u8';

@@ -9,7 +9,7 @@ import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { type ArrayOf, type FloatDtype, newArray } from '../../src/core/index.js';
+import { type ArrayOf, type FloatDtype, newArray } from '../ropewalk.js';
 import { encodeModel, type GraphDtype, type GraphTensor, type PeerGraph } from './graph.js';
 
 /** The peers' names on the command line. */

@@ -52,6 +52,10 @@ const ARGS = 4096;
 const ARGS_WORDS = 15360;
 const HEAP = ARGS + ARGS_WORDS * 4;
 
+/** Words of a rope job before its parts, and of each part; as in assembly/rope.ts. */
+const ROPE_HEAD = 14;
+const ROPE_PART = 18;
+
 /** Less work than this, in bytes moved, is done before a sleeping thread has woken. */
 const WORTH_THREADS = 1 << 18;
 /** Work of one claim, in bytes moved: enough to make claiming cheap, little enough to share out evenly. */
@@ -106,6 +110,8 @@ export class CpuBackend implements Backend {
     readonly pool: Pool,
     /** Which module runs, and why not a faster one or more threads. */
     private readonly found: { readonly simd: string; readonly notTaken: readonly string[] },
+    /** Takes the plans that need float64, if anybody does. */
+    private readonly float64: ((plan: OpPlan) => void) | undefined,
   ) {
     memory.reclaim = () => this.dropTables(0);
   }
@@ -114,8 +120,10 @@ export class CpuBackend implements Backend {
     const { threads } = this.pool;
     return {
       backend: 'cpu',
-      description: `WebAssembly ${this.found.simd}, ${threads > 1 ? `${threads} threads over shared memory` : 'one thread'}`,
-      dtypes: ['f32', 'f16', 'bf16'],
+      description:
+        `WebAssembly ${this.found.simd}, ${threads > 1 ? `${threads} threads over shared memory` : 'one thread'}` +
+        (this.float64 ? '; f64 on the reference' : ''),
+      dtypes: [...(this.float64 ? (['f64'] as const) : []), 'f32', 'f16', 'bf16'],
       threads,
       notTaken: [...this.found.notTaken, ...(this.pool.whyNot ? [this.pool.whyNot] : [])],
     };
@@ -130,21 +138,22 @@ export class CpuBackend implements Backend {
   }
 
   whyNot(plan: OpPlan): string | undefined {
-    if (usesFloat64(plan)) return 'the kernels compute in f32; f64 runs on the reference backend';
-    if (plan.op === 'self_attention' && !(fitsF32(plan.scale) && (plan.softcap === undefined || fitsF32(plan.softcap))))
-      return 'the kernels compute in f32, whose range the scale or the softcap leaves';
-    return undefined;
+    return this.float64 ? undefined : whyFloat64(plan);
   }
 
   /**
    * Runs a plan; it is done on return.
    *
-   * @throws {RopewalkError} DEVICE when memory is full or a thread died; UNSUPPORTED for f64
+   * @throws {RopewalkError} DEVICE when memory is full or a thread died; UNSUPPORTED for what f32 cannot do, where nobody else takes it
    */
   run(plan: OpPlan): void {
     this.checkOpen();
-    const why = this.whyNot(plan);
-    if (why) throw new RopewalkError('UNSUPPORTED', `cpu: ${plan.op}: expected a plan for f32 kernels, got another: ${why}.`);
+    const why = whyFloat64(plan);
+    if (why) {
+      if (!this.float64) throw new RopewalkError('UNSUPPORTED', `cpu: ${plan.op}: expected a plan for f32 kernels, got another: ${why}.`);
+      this.float64(plan);
+      return;
+    }
     const operands = new Operands(this.memory);
     try {
       switch (plan.op) {
@@ -291,6 +300,13 @@ export class CpuBackend implements Backend {
     return to;
   }
 
+  /** Indices in the backend's memory until the end of the call. */
+  private copyIn(indices: Int32Array | Float64Array, operands: Operands): number {
+    const address = operands.temporary(indices.length * 4);
+    new Int32Array(this.memory.buffer, address, indices.length).set(indices);
+    return address;
+  }
+
   private elementwise(kernel: number, a: Tensor, b: Tensor, { out }: AddPlan | SwigluPlan, operands: Operands): void {
     operands.bring([a, b], [out]);
     if (out.size === 0) return;
@@ -350,8 +366,7 @@ export class CpuBackend implements Backend {
   private embedding({ rows, weight, out }: EmbeddingPlan, operands: Operands): void {
     operands.bring([weight], [out]);
     if (out.size === 0) return;
-    const index = operands.temporary(rows.length * 4);
-    new Int32Array(this.memory.buffer, index, rows.length).set(rows);
+    const index = this.copyIn(rows, operands);
     const unit = sizeBytes(weight.dtype);
     const width = weight.shape[1]!;
     const layout = [weight.strides[0]!, weight.strides[1]!, out.strides[0]!, out.strides[1]!];
@@ -391,52 +406,47 @@ export class CpuBackend implements Backend {
     operands.bring(inputs, outputs);
     const [batch, seq] = parts[0]!.x.shape as [number, number];
     if (batch * seq === 0) return;
-    if (14 + 18 * parts.length > ARGS_WORDS) refuse('UNSUPPORTED', 'cpu: rope: parts', 'at most 852', parts.length);
+    if (ROPE_HEAD + ROPE_PART * parts.length > ARGS_WORDS) refuse('UNSUPPORTED', 'cpu: rope: parts', 'at most 852', parts.length);
     const { table, read, write } = plan;
-    let bytes = 0;
-    // What launches a job of its own comes first: the words are all written together, at the end.
+    // What launches a job of its own or takes memory comes first: the words are all written together, at the end.
     const gains = parts.map(({ norm }) => (norm ? this.denseF32(norm.weight, operands) : 0));
-    const scratch = this.scratchFor(4 * plan.headDim * 4);
-    const rowsAt = parts.map(({ rows }) => {
-      if (!rows) return 0;
-      const address = operands.temporary(rows.length * 4);
-      new Int32Array(this.memory.buffer, address, rows.length).set(rows);
-      return address;
-    });
+    const rowsAt = parts.map(({ rows }) => (rows ? this.copyIn(rows, operands) : 0));
     const [cos, sin, tableRows] = [this.table(table.cos), this.table(table.sin), this.table(plan.tableRows)];
+    const scratch = this.scratchFor(4 * plan.headDim * 4);
     const words = this.words();
-    let at = 0;
-    const put = (value: number): void => {
-      words[at++] = value;
-    };
-    put(cos);
-    put(sin);
-    put(tableRows);
-    put(plan.batch === undefined ? 0 : 1);
-    put(seq);
-    put(plan.headDim);
-    put(plan.rotaryOffset);
-    put(table.pairs);
-    put(read.step);
-    put(read.gap);
-    put(write.step);
-    put(write.gap);
-    put(parts.length);
-    put(batch * seq);
-    for (const [p, { x, out, norm }] of parts.entries()) {
-      put(operands.address(x));
-      put(operands.address(out));
-      put(TYPE[x.dtype]!);
-      put(TYPE[out.dtype]!);
-      put(x.shape[2]!);
-      for (const stride of x.strides) put(stride);
-      for (const stride of out.strides) put(stride);
-      put(rowsAt[p]!);
-      put(gains[p]!);
-      put(x.strides[3] === 1 && out.strides[3] === 1 && x.dtype === out.dtype && !norm ? 1 : 0);
+    words[0] = cos;
+    words[1] = sin;
+    words[2] = tableRows;
+    words[3] = plan.batch === undefined ? 0 : 1;
+    words[4] = seq;
+    words[5] = plan.headDim;
+    words[6] = plan.rotaryOffset;
+    words[7] = table.pairs;
+    words[8] = read.step;
+    words[9] = read.gap;
+    words[10] = write.step;
+    words[11] = write.gap;
+    words[12] = parts.length;
+    words[13] = batch * seq;
+    let bytes = 0;
+    for (let p = 0; p < parts.length; p++) {
+      const { x, out, norm } = parts[p]!;
+      const at = ROPE_HEAD + ROPE_PART * p;
+      words[at] = operands.address(x);
+      words[at + 1] = operands.address(out);
+      words[at + 2] = TYPE[x.dtype]!;
+      words[at + 3] = TYPE[out.dtype]!;
+      words[at + 4] = x.shape[2]!;
+      for (let d = 0; d < 4; d++) {
+        words[at + 5 + d] = x.strides[d]!;
+        words[at + 9 + d] = out.strides[d]!;
+      }
+      words[at + 13] = rowsAt[p]!;
+      words[at + 14] = gains[p]!;
+      words[at + 15] = x.strides[3] === 1 && out.strides[3] === 1 && x.dtype === out.dtype && !norm ? 1 : 0;
       const [low, high] = float64Words(norm?.eps ?? 0);
-      put(low);
-      put(high);
+      words[at + 16] = low;
+      words[at + 17] = high;
       bytes += x.shape[2]! * plan.headDim * (sizeBytes(x.dtype) + sizeBytes(out.dtype));
     }
     this.start(KERNEL.rope, batch * seq, bytes, scratch);
@@ -538,10 +548,19 @@ function fitsF32(factor: number): boolean {
   return factor === 0 || (Math.abs(factor) >= 2 ** -64 && Math.abs(factor) <= 2 ** 64);
 }
 
+/** Why a plan needs float64 arithmetic, or undefined where f32 does. */
+function whyFloat64(plan: OpPlan): string | undefined {
+  if (usesFloat64(plan)) return 'the kernels compute in f32; f64 runs on the reference backend';
+  if (plan.op === 'self_attention' && !(fitsF32(plan.scale) && (plan.softcap === undefined || fitsF32(plan.softcap))))
+    return 'the kernels compute in f32, whose range the scale or the softcap leaves';
+  return undefined;
+}
+
 function usesFloat64(plan: OpPlan): boolean {
   switch (plan.op) {
     case 'rope':
-      return plan.parts.some(({ x, out, norm }) => x.dtype === 'f64' || out.dtype === 'f64' || norm?.weight.dtype === 'f64');
+      for (const { x, out, norm } of plan.parts) if (x.dtype === 'f64' || out.dtype === 'f64' || norm?.weight.dtype === 'f64') return true;
+      return false;
     case 'argmax':
       return plan.values.dtype === 'f64';
     case 'rearrange':
@@ -556,9 +575,10 @@ function usesFloat64(plan: OpPlan): boolean {
  * Opens the CPU backend.
  *
  * @param options - threads, memory and module
+ * @param float64 - runs plans that f32 cannot do; without it they are refused
  * @throws {RopewalkError} RANGE for a bad option; DEVICE when no memory can be had
  */
-export async function openCpu(options: BackendOptions = {}): Promise<CpuBackend> {
+export async function openCpu(options: BackendOptions = {}, float64?: (plan: OpPlan) => void): Promise<CpuBackend> {
   const { threads: wanted, memoryLimit, simd = 'auto' } = options;
   if (wanted !== undefined && (!Number.isInteger(wanted) || wanted < 1)) refuse('RANGE', 'cpu: threads', 'an integer >= 1', wanted);
   if (simd !== 'auto' && simd !== 'simd128') refuse('UNSUPPORTED', 'cpu: simd', 'auto or simd128', simd);
@@ -570,5 +590,5 @@ export async function openCpu(options: BackendOptions = {}): Promise<CpuBackend>
   new Int32Array(home.buffer, BOARD, BOARD_WORDS).fill(0);
   const pool = new Pool({ kernels, module, memory: home.memory, board: BOARD, threads });
   const notTaken = [whyNotRelaxed, whyNot].filter((reason) => reason !== undefined);
-  return new CpuBackend(home, kernels, pool, { simd: chosen, notTaken });
+  return new CpuBackend(home, kernels, pool, { simd: chosen, notTaken }, float64);
 }
