@@ -60,7 +60,6 @@ export interface PreparedCase {
  */
 export function allCases(quick: boolean): readonly BenchCase[] {
   const pick = <T>(full: T, small: T): T => (quick ? small : full);
-  const rows = pick(512, 4);
   const width = pick(4096, 64);
   return [
     ...pick([1, 512, 4096], [1, 5]).flatMap((tokens) =>
@@ -71,9 +70,8 @@ export function allCases(quick: boolean): readonly BenchCase[] {
       ),
     ),
     ropeTableCase(pick(4096, 8), pick(128, 16)),
-    rmsNormCase(rows, width),
-    addCase(rows, width),
-    swigluCase(rows, width),
+    // 512 rows fit a large third-level cache, 4096 do not.
+    ...pick([512, 4096], [4]).flatMap((rows) => [rmsNormCase(rows, width), addCase(rows, width), swigluCase(rows, width)]),
     linearCase(pick(512, 3), pick(2048, 32), pick(2048, 32), 'f32'),
     linearCase(1, pick(4096, 32), pick(4096, 64), 'f32'),
     linearCase(1, pick(4096, 32), pick(4096, 64), 'bf16'),

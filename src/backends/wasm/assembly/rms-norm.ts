@@ -50,6 +50,16 @@ import { bytes, bytesOf, load1, load4, readRowOf, store1, store4, writeRowOf } f
   }
   const scale = f32x4.splat(<f32>wide);
   let i = 0;
+  if (isFloat<T>() && isFloat<W>()) {
+    for (; i + 16 <= n; i += 16) {
+      const at = (<usize>i) << 2;
+      const p = x + at, q = weight + at, to = y + at;
+      v128.store(to, f32x4.mul(f32x4.mul(v128.load(p), scale), v128.load(q)));
+      v128.store(to, f32x4.mul(f32x4.mul(v128.load(p, 16), scale), v128.load(q, 16)), 16);
+      v128.store(to, f32x4.mul(f32x4.mul(v128.load(p, 32), scale), v128.load(q, 32)), 32);
+      v128.store(to, f32x4.mul(f32x4.mul(v128.load(p, 48), scale), v128.load(q, 48)), 48);
+    }
+  }
   for (; i + 4 <= n; i += 4) {
     const at = <usize>i * bytes<T>();
     store4<T>(y + at, f32x4.mul(f32x4.mul(load4<T>(x + at), scale), load4<W>(weight + <usize>i * bytes<W>())));
