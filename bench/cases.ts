@@ -234,7 +234,7 @@ function rmsNormCase(rows: number, width: number): BenchCase {
   const label = `rms_norm f32 ${rows}x${width}`;
   return {
     label,
-    point: 'rms_norm',
+    point: `rms_norm ${rows}`,
     group: 'operators',
     rate: 'GB/s',
     dtype: 'f32',
@@ -284,7 +284,7 @@ function pairwiseCase(options: {
   const shape = [rows, width];
   return {
     label,
-    point: operator,
+    point: `${operator} ${rows}`,
     group: 'operators',
     rate: 'GB/s',
     dtype: 'f32',

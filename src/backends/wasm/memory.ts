@@ -189,6 +189,9 @@ export class WasmMemory {
   }
 }
 
+/** Whose memory a view shows: who holds only the view holds the storage too, so that the collector does not give its memory away. */
+const OWNER = /* @__PURE__ */ new WeakMap<object, unknown>();
+
 /** A tensor's elements in the backend's memory. */
 export class WasmStorage<D extends Dtype = Dtype> implements TensorStorage<D> {
   readonly owner = 'cpu';
@@ -215,8 +218,10 @@ export class WasmStorage<D extends Dtype = Dtype> implements TensorStorage<D> {
   /** The elements; laid anew when the memory has grown. */
   get host(): ArrayOf[D] {
     const buffer = this.home.buffer;
-    if (!this.block || this.view?.buffer !== buffer)
+    if (!this.block || this.view?.buffer !== buffer) {
       this.view = new VIEWS[this.dtype](buffer as ArrayBuffer, this.address, this.length) as ArrayOf[D];
+      OWNER.set(this.view, this);
+    }
     return this.view!;
   }
 

@@ -164,8 +164,7 @@ export class Pool {
   private start(): void {
     if (this.threads === 1) return;
     this.whyNot = undefined;
-    const words = this.words;
-    words.fill(0, WORD.stop);
+    this.clear();
     for (let slot = 1; slot < this.options.threads; slot++) {
       try {
         this.workers.push({ slot, worker: this.spawn(slot) });
@@ -176,6 +175,12 @@ export class Pool {
         return;
       }
     }
+  }
+
+  /** A fresh board for fresh workers: what dead ones claimed can never be done, and where they slept nobody sleeps. Scratch stays. */
+  private clear(): void {
+    this.words.fill(0, 0, WORD.scratch);
+    this.words.fill(0, WORD.stop);
   }
 
   private spawn(slot: number): WorkerLike {
@@ -213,9 +218,7 @@ export class Pool {
     this.failures++;
     for (const { worker } of this.workers) void worker.terminate();
     this.workers = [];
-    // A claim of a dead worker can never be done: the board starts afresh.
-    this.words.fill(0, 0, WORD.scratch);
-    this.words.fill(0, WORD.stop);
+    this.clear();
     const next = this.failures >= MAX_FAILURES ? 'From now on one thread computes.' : 'The next call starts new threads.';
     this.whyNot = `threads: ${what}`;
     throw new RopewalkError(
