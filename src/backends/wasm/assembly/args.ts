@@ -1,7 +1,7 @@
 /**
  * How kernels are told what to do: a block of 32-bit words that the host writes, read by position.
  *
- * The order of words is given at each kernel here and repeated, by name, where the host writes them (../kernels.ts).
+ * The order of words is given at each kernel here and repeated, by name, where the host writes them (../host.ts).
  */
 
 /** Word i of the block, an integer, an address or a stride in elements. */

@@ -115,15 +115,12 @@ function startState(state: usize, row: i32, rows: i32, group: i32, firstToken: i
 }
 
 /**
- * Words of both paths: 0 q, 1 k, 2 v, 3 y, 4 type, 5 seq, 6 total, 7 KV heads, 8 group (query heads of a KV head), 9 d, 10 dv,
+ * Many queries: tiles of 6 keys × 8 queries, then of 6 values × 8 queries. Units are batches × KV heads × blocks of tokens.
+ *
+ * Words, of both paths: 0 q, 1 k, 2 v, 3 y, 4 type, 5 seq, 6 total, 7 KV heads, 8 group (query heads of a KV head), 9 d, 10 dv,
  * 11 scale (f32), 12 causal, 13 window or 0, 14 softcap (f32) or 0, 15 tokens of a unit, 16 token blocks,
  * 17–20 q's strides (batch, seq, head, dim), 21–24 k's, 25–28 v's, 29–32 y's.
- */
-
-/**
- * Many queries: tiles of 6 keys × 8 queries, then of 6 values × 8 queries.
- *
- * @param scratch - this thread's; laid out by the host with the same sums (../kernels.ts, attentionScratch)
+ * @param scratch - this thread's; the host (../host.ts, selfAttention) reckons its size from the same parts
  */
 export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): void {
   const type = word(args, 4), seq = word(args, 5), total = word(args, 6), kvHeads = word(args, 7), group = word(args, 8);

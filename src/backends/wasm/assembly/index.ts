@@ -17,7 +17,7 @@ import { expNonPositive4 } from './lanes';
 /**
  * Runs units `from … to - 1` of a kernel on this thread.
  *
- * @param kernel - its number; ../kernels.ts has the names in this order
+ * @param kernel - its number; ../host.ts has the names in this order
  * @param args - address of its words
  * @param scratch - address of this thread's scratch memory
  */
