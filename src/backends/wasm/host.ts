@@ -65,8 +65,7 @@ const MAX_CHUNKS = 1 << 19;
 /** A multiply-add takes about as long as moving half a byte: 25 against 13 thousand million a second, measured. */
 const BYTES_PER_MADD = 0.5;
 
-/** Tile rows and columns, and the sizes of linearMany's and attentionMany's working sets; as in assembly/. */
-const MR = 6;
+/** Tile columns, and the sizes of linearMany's and attentionMany's working sets; as in assembly/. */
 const NR = 8;
 const KC = 256;
 const NC = 64;
@@ -102,6 +101,8 @@ export class CpuBackend implements Backend {
   private wordsView: Int32Array<ArrayBufferLike> | undefined;
   private realsView: Float32Array<ArrayBufferLike> | undefined;
   private closed = false;
+  /** Tile rows: the two modules differ in it. */
+  private readonly tileRows: number;
 
   constructor(
     readonly memory: WasmMemory,
@@ -114,6 +115,7 @@ export class CpuBackend implements Backend {
     private readonly float64: ((plan: OpPlan) => void) | undefined,
   ) {
     memory.reclaim = () => this.dropTables(0);
+    this.tileRows = kernels.tileRows();
   }
 
   capabilities(): Capabilities {
@@ -479,14 +481,14 @@ export class CpuBackend implements Backend {
     }
     // Rows of x in even blocks, each packed once and multiplied with all of W.
     const count = Math.ceil(m / BLOCK_ROWS);
-    const rows = Math.ceil(m / count / MR) * MR;
+    const rows = Math.ceil(m / count / this.tileRows) * this.tileRows;
     const packed = operands.temporary(rows * k * 4);
     const scratch = (KC * NC + rows * NC) * 4;
     const rowStride = blocks ? (k / BLOCK_WEIGHTS) * BLOCK_BYTES[weight.format] : weight.strides[0]!;
     for (let row = 0; row < m; row += rows) {
       const here = Math.min(rows, m - row);
       const head = [operands.address(x), packed, TYPE[x.dtype]!, k, xStride, row, here, 0, 0, dims.length];
-      this.launch(KERNEL.packRows, Math.ceil(here / MR), MR * k * 8, [...head, ...dims, ...xRows]);
+      this.launch(KERNEL.packRows, Math.ceil(here / this.tileRows), this.tileRows * k * 8, [...head, ...dims, ...xRows]);
       const words = [packed, operands.address(matrix), biasAt, operands.address(out), type, TYPE[out.dtype]!, here, k, n];
       const layout = [rowStride, blocks ? 0 : weight.strides[1]!, out.strides.at(-1)!, bias?.strides[0] ?? 0, row, dims.length];
       const cost = here * NC * k * BYTES_PER_MADD;
@@ -516,7 +518,7 @@ export class CpuBackend implements Backend {
     const rows = (few ? seq : tokens) * group;
     const fours = Math.ceil(rows / 4);
     const panels = Math.ceil(rows / NR);
-    const values = Math.ceil(dv / MR) * MR;
+    const values = Math.ceil(dv / this.tileRows) * this.tileRows;
     const scratch = few
       ? 4 * (fours * 4 * (d + dv) + values * KEYS) + KEYS * 16 + fours * 64
       : 4 * (panels * d * NR + KEYS * d + values * KEYS + KEYS * NR + panels * values * NR) + panels * 128;

@@ -10,6 +10,7 @@ export interface Kernels {
   run(kernel: number, args: number, from: number, to: number, scratch: number): void;
   work(board: number, job: number, kernel: number, args: number, units: number, chunk: number, patience: number): number;
   finish(board: number, patience: number): number;
+  tileRows(): number;
   serve(board: number, slot: number, looks: number): void;
 }
 

@@ -83,7 +83,7 @@ function allFinite(values: usize, n: i32): bool {
  *
  * @param sums - f32, `sumStep` bytes from value to value
  * @param weights - f32, `weightStep` bytes from key to key
- * @param values - f32 `[panels of six values][96][6]`, as packed for tiles
+ * @param values - f32 `[panels][96][MR]`, as packed for tiles
  * @param lane - address of this query's lane in its state
  */
 function addVisible(
@@ -115,7 +115,7 @@ function startState(state: usize, row: i32, rows: i32, group: i32, firstToken: i
 }
 
 /**
- * Many queries: tiles of 6 keys × 8 queries, then of 6 values × 8 queries. Units are batches × KV heads × blocks of tokens.
+ * Many queries: tiles of MR keys × 8 queries, then of MR values × 8 queries. Units are batches × KV heads × blocks of tokens.
  *
  * Words, of both paths: 0 q, 1 k, 2 v, 3 y, 4 type, 5 seq, 6 total, 7 KV heads, 8 group (query heads of a KV head), 9 d, 10 dv,
  * 11 scale (f32), 12 causal, 13 window or 0, 14 softcap (f32) or 0, 15 tokens of a unit, 16 token blocks,
@@ -128,10 +128,10 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
   const softcap = real(args, 14), unit = bytesOf(type), past = total - seq;
   const panels = (tokens * group + NR - 1) / NR, valuePanels = (dv + MR - 1) / MR;
   const qs = scratch; // [panels][d][8]
-  const ks = qs + (<usize>(panels * d * NR) << 2); // [16][d][6]
-  const vs = ks + (<usize>(KEYS * d) << 2); // [valuePanels][96][6]
+  const ks = qs + (<usize>(panels * d * NR) << 2); // [96 / MR][d][MR]
+  const vs = ks + (<usize>(KEYS * d) << 2); // [valuePanels][96][MR]
   const scores = vs + (<usize>(valuePanels * KEYS * MR) << 2); // [96][8]
-  const sums = scores + KEYS * NR * 4; // [panels][valuePanels · 6][8]
+  const sums = scores + KEYS * NR * 4; // [panels][valuePanels · MR][8]
   const states = sums + (<usize>(panels * valuePanels * MR * NR) << 2); // [panels][2] of 64 bytes
   for (let u = from; u < to; u++) {
     const block = u % blocks, head = (u / blocks) % kvHeads, b = u / (blocks * kvHeads);
@@ -302,7 +302,7 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
   const weights = qs + (<usize>(groups * 4 * d) << 2); // [96][4]
   const sums = weights + KEYS * 16; // [groups · 4][dv]
   const states = sums + (<usize>(groups * 4 * dv) << 2); // [groups] of 64 bytes
-  const packed = states + ((<usize>groups) << 6); // [values / 6][96][6], only for values that are not finite behind a mask
+  const packed = states + ((<usize>groups) << 6); // [values / MR][96][MR], only for values that are not finite behind a mask
   const keyRow = <usize>(word(args, 22) * <i32>bytes<T>()), valueRow = <usize>(word(args, 26) * <i32>bytes<T>());
   for (let u = from; u < to; u++) {
     const head = u % kvHeads, b = u / kvHeads;

@@ -12,6 +12,7 @@ import { embedding, rearrange } from './copy';
 import { linearFew, linearMany, packRows, widenRows } from './linear';
 import { rmsNorm } from './rms-norm';
 import { rope } from './rope';
+import { MR } from './tile';
 import { expNonPositive4 } from './lanes';
 
 /**
@@ -47,6 +48,11 @@ function exponential(args: usize, from: i32, to: i32): void {
     const at = (<usize>i) << 4;
     v128.store(address(args, 1) + at, expNonPositive4(v128.load(address(args, 0) + at)));
   }
+}
+
+/** Rows of a tile, which the host reckons sizes with. */
+export function tileRows(): i32 {
+  return MR;
 }
 
 /**

@@ -92,9 +92,9 @@ export function linearFew(args: usize, from: i32, to: i32): void {
 }
 
 /**
- * Packs panels `from … to - 1` of six rows of x.
+ * Packs panels `from … to - 1` of MR rows of x.
  *
- * Words: 0 x, 1 to (f32 `[panels][k][6]`), 2 type, 3 k, 4 x's stride, 5 first row, 6 rows in all of this block, 7–8 unused,
+ * Words: 0 x, 1 to (f32 `[panels][k][MR]`), 2 type, 3 k, 4 x's stride, 5 first row, 6 rows in all of this block, 7–8 unused,
  * 9 rank of the rows, then sizes and x's strides.
  */
 export function packRows(args: usize, from: i32, to: i32): void {

@@ -1,19 +1,20 @@
 /**
- * The innermost loop of linear and of attention: a tile of 6 × 8 sums of products, and the packing that feeds it.
+ * The innermost loop of linear and of attention: a tile of MR × 8 sums of products, and the packing that feeds it.
  *
- * A is packed `[k][6]`, B `[k][8]`; 12 accumulators, 2 vectors of B and one of A fill the 15 registers that x86 leaves.
+ * A is packed `[k][MR]`, B `[k][8]`. With relaxed SIMD MR is 6: 12 accumulators, 2 vectors of B and one of A fill the 15 registers that
+ * V8 leaves on x86. Without it each product takes a register of its own on its way to the sum, so MR is 4.
  */
 import { bytes, bytesOf, load1, load4, madd } from './lanes';
 
 /** Rows of a tile, and columns. */
-export const MR = 6;
+export const MR: i32 = ASC_FEATURE_RELAXED_SIMD ? 6 : 4;
 export const NR = 8;
 
 /**
  * Adds A·B to a tile of C.
  *
  * @param c - f32, `step` bytes from row to row, 8 columns dense
- * @param a - f32 `[k][6]`
+ * @param a - f32 `[k][MR]`
  * @param b - f32 `[k][8]`
  */
 export function multiplyTile(c: usize, step: usize, a: usize, b: usize, k: i32): void {
@@ -34,21 +35,25 @@ export function multiplyTile(c: usize, step: usize, a: usize, b: usize, k: i32):
     x = v128.load_splat<f32>(a, 12);
     c30 = madd(x, b0, c30);
     c31 = madd(x, b1, c31);
-    x = v128.load_splat<f32>(a, 16);
-    c40 = madd(x, b0, c40);
-    c41 = madd(x, b1, c41);
-    x = v128.load_splat<f32>(a, 20);
-    c50 = madd(x, b0, c50);
-    c51 = madd(x, b1, c51);
-    a += 24;
+    if (MR == 6) {
+      x = v128.load_splat<f32>(a, 16);
+      c40 = madd(x, b0, c40);
+      c41 = madd(x, b1, c41);
+      x = v128.load_splat<f32>(a, 20);
+      c50 = madd(x, b0, c50);
+      c51 = madd(x, b1, c51);
+    }
+    a += MR * 4;
     b += 32;
   }
   addTo(c, c00, c01);
   addTo(c + step, c10, c11);
   addTo(c + 2 * step, c20, c21);
   addTo(c + 3 * step, c30, c31);
-  addTo(c + 4 * step, c40, c41);
-  addTo(c + 5 * step, c50, c51);
+  if (MR == 6) {
+    addTo(c + 4 * step, c40, c41);
+    addTo(c + 5 * step, c50, c51);
+  }
 }
 
 // @ts-ignore: decorator
@@ -127,7 +132,7 @@ export function packRowsOf(type: i32, to: usize, x: usize, count: i32, width: i3
   for (let i = 0; i < k; i++) {
     const from = x + <usize>(i * rowStride) * unit, at = to + <usize>i * step;
     let c = 0;
-    if (stride == 1 && width == 6 && count == 6) {
+    if (stride == 1 && count == width) {
       const low = type == 0 ? load4<f32>(from) : type == 1 ? load4<u16>(from) : load4<i16>(from);
       v128.store(at, low);
       c = 4;
