@@ -4,7 +4,7 @@
  * @module
  */
 
-import { type Agreement, agreement, quantisedWeight, randomArray } from './data.js';
+import { type Agreement, agreement, quantisedWeight, randomArray, transposed } from './data.js';
 import { place, placeQuantised, release } from './library.js';
 import type { Contender } from './measure.js';
 import type { GraphTensor, PeerGraph } from './peers/graph.js';
@@ -48,7 +48,7 @@ export interface PreparedCase {
   check(): Agreement;
   /** The same in plain TypeScript. */
   readonly plain?: Contender;
-  /** Ways for ONNX Runtime to compute the same; built only when a peer is there. */
+  /** Ways for peers to compute the same; built only when a peer is there. */
   graphs?(): readonly PeerGraph[];
   dispose(): void;
 }
@@ -161,7 +161,7 @@ function ropeGraphs(
   sin: Float32Array,
 ): readonly PeerGraph[] {
   const dims = [1, tokens, heads * headDim];
-  const x: GraphTensor = { name: 'x', dtype, dims, data };
+  const x = { name: 'x', dtype, dims, data };
   const ids = BigInt64Array.from({ length: tokens }, (_, token) => BigInt(token));
   const positions: GraphTensor = { name: 'positions', dtype: 'i64', dims: [1, tokens], data: ids };
   const constants = (['cos', 'sin'] as const).map((name): GraphTensor => {
@@ -185,7 +185,31 @@ function ropeGraphs(
       name: 'com.microsoft.RotaryEmbedding',
       nodes: [{ op: 'RotaryEmbedding', domain: 'com.microsoft', inputs: ['x', 'positions', 'cos', 'sin'], outputs: ['y'], attributes }],
     },
+    // Neighbours as pairs would take a gather and a scatter.
+    ...(pairing === 'half' ? [halvesGraph({ ...x, dims: [tokens, heads, headDim] }, constants)] : []),
   ];
+}
+
+/** RoPE for peers without it: the halves of each head, and tables that all heads share. */
+function halvesGraph(x: GraphTensor & { readonly dtype: FloatDtype }, tables: readonly GraphTensor[]): PeerGraph {
+  const attributes = { axis: -1, num_outputs: 2 };
+  return {
+    name: 'Split, Mul, Sub, Add, Concat',
+    substitute: true,
+    nodes: [
+      { op: 'Split', inputs: ['x'], outputs: ['a', 'b'], attributes },
+      { op: 'Mul', inputs: ['a', 'cos'], outputs: ['a_cos'] },
+      { op: 'Mul', inputs: ['b', 'sin'], outputs: ['b_sin'] },
+      { op: 'Sub', inputs: ['a_cos', 'b_sin'], outputs: ['first'] },
+      { op: 'Mul', inputs: ['a', 'sin'], outputs: ['a_sin'] },
+      { op: 'Mul', inputs: ['b', 'cos'], outputs: ['b_cos'] },
+      { op: 'Add', inputs: ['a_sin', 'b_cos'], outputs: ['second'] },
+      { op: 'Concat', inputs: ['first', 'second'], outputs: ['y'], attributes: { axis: -1 } },
+    ],
+    inputs: [x],
+    constants: tables.map(({ dims: [rows, pairs], ...table }) => ({ ...table, dims: [rows!, 1, pairs!] })),
+    output: { name: 'y', dtype: x.dtype, dims: x.dims },
+  };
 }
 
 function ropeTableCase(tokens: number, headDim: number): BenchCase {
@@ -596,11 +620,4 @@ function rounded(data: Float32Array, dtype: FloatDtype): Float32Array | Uint16Ar
   const bits = new Uint16Array(data.length);
   for (let at = 0; at < data.length; at++) storeNumber(bits, dtype, at, data[at]!);
   return bits;
-}
-
-/** `[n, k]` to `[k, n]`. */
-function transposed<A extends Float32Array | Uint16Array>(data: A, n: number, k: number): A {
-  const turned = data.slice() as A;
-  for (let row = 0; row < n; row++) for (let column = 0; column < k; column++) turned[column * n + row] = data[row * k + column]!;
-  return turned;
 }

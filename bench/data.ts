@@ -162,3 +162,16 @@ export function sampleNumbers(data: ArrayOf[FloatDtype], dtype: FloatDtype): Flo
   const step = Math.floor(data.length / PERIOD) | 1; // odd, so that even and odd elements both occur
   return Float64Array.from({ length: Math.ceil(data.length / step) }, (_, n) => loadNumber(data, dtype, n * step));
 }
+
+/**
+ * Turns `[n, k]` to `[k, n]`.
+ *
+ * @param data - dense
+ * @param n - rows
+ * @param k - columns
+ */
+export function transposed<A extends Float32Array | Uint16Array>(data: A, n: number, k: number): A {
+  const turned = data.slice() as A;
+  for (let row = 0; row < n; row++) for (let column = 0; column < k; column++) turned[column * n + row] = data[row * k + column]!;
+  return turned;
+}

@@ -5,7 +5,7 @@
  */
 import { execFileSync } from 'node:child_process';
 import { cpus } from 'node:os';
-import type { PeerName } from './peers/ort.js';
+import { PEER_NAMES, type PeerName } from './peers/peer.js';
 import type { CaseResult, PeerResult, SessionResult } from './session.js';
 
 /** What numbers without it would be worth nothing. */
@@ -102,9 +102,9 @@ export function printReport(report: Report): string {
   return lines.join('\n');
 }
 
-const HEADINGS = ['case', 'ns a call', 'spread', 'rate', '', 'ns/element', 'of copy', 'plain', 'ort-node', 'ort-web', 'error'];
-
 function table(results: readonly CaseResult[]): string[] {
+  const peers = PEER_NAMES.filter((name) => results.some((result) => result.peers.some(({ peer }) => peer === name)));
+  const headings = ['case', 'ns a call', 'spread', 'rate', '', 'ns/element', 'of copy', 'plain', ...peers, 'error'];
   const cells = results.map((result) => {
     const { ours, copy, plain } = result;
     const perElement = ours.medianNs / result.elements;
@@ -118,7 +118,7 @@ function table(results: readonly CaseResult[]): string[] {
       significant(perElement),
       result.rate === 'ns/entry' ? '' : significant(copy.medianNs / ours.medianNs), // a table is computed, not moved
       plain ? times(plain.medianNs, ours.medianNs) : '',
-      ...(['ort-node', 'ort-web'] as const).map((peer) => {
+      ...peers.map((peer) => {
         const way = quotedPeer(result, peer);
         if (!way) return result.peers.some((other) => other.peer === peer) ? '–' : '';
         const coarser = result.peers.some(
@@ -129,14 +129,14 @@ function table(results: readonly CaseResult[]): string[] {
       result.agreement.error.toExponential(0),
     ];
   });
-  const widths = HEADINGS.map((heading, column) => Math.max(heading.length, ...cells.map((row) => row[column]!.length)));
+  const widths = headings.map((heading, column) => Math.max(heading.length, ...cells.map((row) => row[column]!.length)));
   const left = new Set([0, 4]);
   const line = (row: readonly string[]): string =>
     row
       .map((cell, column) => (left.has(column) ? cell.padEnd(widths[column]!) : cell.padStart(widths[column]!)))
       .join('  ')
       .trimEnd();
-  return results.length === 0 ? ['no case'] : [line(HEADINGS), ...cells.map(line)];
+  return results.length === 0 ? ['no case'] : [line(headings), ...cells.map(line)];
 }
 
 /** What the table cannot say: ways of a peer that do not run or do not agree, and for which cases. */

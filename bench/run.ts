@@ -8,7 +8,7 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Command, InvalidArgumentError } from 'commander';
-import { PEER_NAMES, type PeerName } from './peers/ort.js';
+import { PEER_NAMES, type PeerName } from './peers/peer.js';
 import { describeMachine, printReport, type Report } from './report.js';
 import { rooflinePicture } from './roofline.js';
 import type { SessionOptions, SessionResult } from './session.js';
@@ -58,7 +58,7 @@ function parseOnly(text: string): string {
 
 function readOptions(): Options {
   return new Command('bench')
-    .description('Measures Ropewalk beside a copy of the same bytes, plain TypeScript and ONNX Runtime.')
+    .description('Measures Ropewalk beside a copy of the same bytes, plain TypeScript and other libraries.')
     .option('--quick', 'one call of each case on small shapes: shows that everything runs, not how fast', false)
     .option('--only <regex>', 'cases whose label matches', parseOnly)
     .option('--threads <list>', 'numbers of threads', parseThreads, [1, 2])

@@ -8,7 +8,8 @@ import { allCases, type BenchCase, type Libraries, type PreparedCase, type Rate 
 import { type Agreement, errorLimit, sampleNumbers, worstError } from './data.js';
 import { openLibrary } from './library.js';
 import { type Contender, type Effort, FULL_EFFORT, measureTogether, QUICK_EFFORT, type Timing } from './measure.js';
-import { firstLine, openPeer, type Peer, type PeerName, type PeerSession } from './peers/ort.js';
+import { openPeer } from './peers/open.js';
+import { firstLine, type Peer, type PeerName, type PeerSession } from './peers/peer.js';
 import { Roofs } from './roofs.js';
 import type { Capabilities, FloatDtype } from './ropewalk.js';
 
@@ -24,7 +25,7 @@ export interface SessionOptions {
 /** A peer's way to compute a case, and how it did. */
 export interface PeerResult {
   readonly peer: PeerName;
-  /** The operator as the peer names it. */
+  /** The operators as ONNX names them. */
   readonly graph: string;
   /** Largest difference from our output over its root mean square. */
   readonly error?: number;
@@ -144,7 +145,7 @@ async function runCase(
   const graphs = peers.length > 0 ? (prepared.graphs?.() ?? []) : [];
   try {
     for (const peer of peers) {
-      for (const graph of graphs) {
+      for (const graph of graphs.filter((way) => peer.takes(way))) {
         const known = { peer: peer.name, graph: graph.name };
         try {
           const session = await peer.open(graph);
@@ -154,7 +155,8 @@ async function runCase(
           await session.run();
           const trialMs = performance.now() - first;
           const error = differenceFromOurs(session, prepared, entry.dtype);
-          const contender = { name: `${peer.name} ${graph.name}`, call: () => session.run(), sink: () => session.output()[0]! as number };
+          const sink = session.sink && { sink: () => session.sink!() };
+          const contender = { name: `${peer.name} ${graph.name}`, call: () => session.run(), ...sink };
           asked.push({ ...known, error, agrees: error <= errorLimit(entry.dtype), contender, trialMs });
         } catch (reason) {
           asked.push({ ...known, leftOut: firstLine(reason) });

@@ -30,7 +30,7 @@ export interface GraphNode {
 
 /** One way for a peer to compute a case. */
 export interface PeerGraph {
-  /** The operator as the peer names it, for the report. */
+  /** The operators as ONNX names them, for the report. */
   readonly name: string;
   readonly nodes: readonly GraphNode[];
   readonly inputs: readonly GraphTensor[];
@@ -39,6 +39,39 @@ export interface PeerGraph {
   readonly output: { readonly name: string; readonly dtype: FloatDtype; readonly dims: readonly number[] };
   /** Outputs beside the one that is compared, such as a KV cache. */
   readonly extraOutputs?: readonly { readonly name: string; readonly dtype: FloatDtype }[];
+  /** Written for peers that lack the operator; ONNX Runtime, which has it, is not asked. */
+  readonly substitute?: true;
+}
+
+const PRIMITIVES = ['Add', 'Sub', 'Mul', 'Sigmoid', 'MatMul', 'Split', 'Concat'] as const;
+
+/**
+ * A library's functions for ONNX operators, for peers that read no models. Split and Concat are those of two parts along the last
+ * axis, MatMul's second factor is a weight.
+ */
+export type Primitives<T> = Readonly<Record<(typeof PRIMITIVES)[number], (inputs: readonly T[]) => readonly T[]>>;
+
+/** Whether {@link evaluate} can compute a graph. */
+export function isPrimitive({ nodes, output }: PeerGraph): boolean {
+  return output.dtype === 'f32' && nodes.every(({ op }) => (PRIMITIVES as readonly string[]).includes(op));
+}
+
+/**
+ * Computes a graph node by node.
+ *
+ * @param graph - {@link isPrimitive}
+ * @param values - inputs and constants by name; gets what the nodes compute
+ * @param primitives - of a library
+ * @returns the output
+ */
+export function evaluate<T>(graph: PeerGraph, values: Map<string, T>, primitives: Primitives<T>): T {
+  for (const { op, inputs, outputs } of graph.nodes) {
+    const results = primitives[op as keyof Primitives<T>](inputs.map((name) => values.get(name)!));
+    outputs.forEach((name, at) => {
+      values.set(name, results[at]!);
+    });
+  }
+  return values.get(graph.output.name)!;
 }
 
 /** ONNX TensorProto.DataType. */

@@ -1,42 +1,16 @@
 /**
  * ONNX Runtime as a peer: its native build for Node, and its WebAssembly build for browsers, which also runs in Node.
  *
- * Neither is a dependency of Ropewalk; what is not installed in bench/ is reported as left out.
- *
  * @module
  */
 import { readFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { type ArrayOf, type FloatDtype, newArray } from '../ropewalk.js';
 import { encodeModel, type GraphDtype, type GraphTensor, type PeerGraph } from './graph.js';
+import { findInstalled, type Peer, type PeerName, type PeerSession } from './peer.js';
 
-/** The peers' names on the command line. */
-export const PEER_NAMES = ['ort-node', 'ort-web'] as const;
-/** A peer's name on the command line. */
-export type PeerName = (typeof PEER_NAMES)[number];
-
-/** A peer that is ready to open sessions. */
-export interface Peer {
-  readonly name: PeerName;
-  /** Package and version. */
-  readonly version: string;
-  /**
-   * Loads a graph.
-   *
-   * @throws whatever the peer throws, such as an operator that it lacks
-   */
-  open(graph: PeerGraph): Promise<PeerSession>;
-}
-
-/** A loaded graph with its inputs; one run is one call of the peer. */
-export interface PeerSession {
-  run(): Promise<unknown>;
-  /** The compared output of the last run; f16 and bf16 as bits. */
-  output(): ArrayOf[FloatDtype];
-  close(): Promise<void>;
-}
+type OrtName = Extract<PeerName, 'ort-node' | 'ort-web'>;
 
 /** As much of the peer's interface as is used here, so that types need no installed peer. */
 interface OrtModule {
@@ -64,31 +38,22 @@ const ORT_TYPE: Readonly<Record<GraphDtype, string | undefined>> = {
 };
 
 /**
- * Loads a peer.
+ * Loads ONNX Runtime.
  *
- * @param name - which
+ * @param name - which build
  * @param threads - that may compute; ort-web takes it once in the life of a process
  * @returns the peer, or the reason why it is left out
  */
-export async function openPeer(name: PeerName, threads: number): Promise<Peer | string> {
-  const require = createRequire(import.meta.url);
-  const packageName = name === 'ort-node' ? 'onnxruntime-node' : 'onnxruntime-web';
-  let entry: string;
-  try {
-    require.resolve('onnx-proto');
-    entry = require.resolve(packageName);
-  } catch {
-    return `${packageName} is not installed. Install it with: npm ci --prefix bench`;
-  }
-  let ort: OrtModule;
-  try {
-    ort = await (name === 'ort-node' ? importNode(entry) : importWeb(entry, threads));
-  } catch (reason) {
-    return `${packageName} does not load here: ${firstLine(reason)}`;
-  }
-  const folder = join(entry.slice(0, entry.lastIndexOf(packageName)), packageName);
-  const { version } = JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8'));
-  return { name, version: `${packageName} ${version}`, open: (graph) => openSession(ort, name, graph, threads) };
+export async function openOrt(name: OrtName, threads: number): Promise<Peer | string> {
+  const installed = findInstalled(name === 'ort-node' ? 'onnxruntime-node' : 'onnxruntime-web', 'onnx-proto');
+  if (typeof installed === 'string') return installed;
+  const ort = await (name === 'ort-node' ? importNode(installed.entry) : importWeb(installed.entry, threads));
+  return {
+    name,
+    version: installed.version,
+    takes: ({ substitute }) => !substitute,
+    open: (graph) => openSession(ort, name, graph, threads),
+  };
 }
 
 async function importNode(entry: string): Promise<OrtModule> {
@@ -107,7 +72,7 @@ async function importWeb(entry: string, threads: number): Promise<OrtModule> {
   return ort;
 }
 
-async function openSession(ort: OrtModule, name: PeerName, graph: PeerGraph, threads: number): Promise<PeerSession> {
+async function openSession(ort: OrtModule, name: OrtName, graph: PeerGraph, threads: number): Promise<PeerSession> {
   const session = await ort.InferenceSession.create(encodeModel(graph), {
     executionProviders: [name === 'ort-node' ? 'cpu' : 'wasm'],
     executionMode: 'sequential',
@@ -133,11 +98,7 @@ async function openSession(ort: OrtModule, name: PeerName, graph: PeerGraph, thr
       last = await (fetches ? session.run(feeds, fetches) : session.run(feeds));
     },
     output: () => last[output]!.data,
+    sink: () => last[output]!.data[0]! as number,
     close: () => session.release(),
   };
-}
-
-/** The first line of an error: ONNX Runtime's go on with a stack of its own. */
-export function firstLine(reason: unknown): string {
-  return String(reason instanceof Error ? reason.message : reason).split('\n')[0]!;
 }
