@@ -35,7 +35,10 @@ export type HostArray = ArrayOf[Dtype];
 
 interface DtypeInfo {
   readonly sizeBytes: number;
-  readonly array: new (length: number) => HostArray;
+  readonly array: {
+    new (length: number): HostArray;
+    new (buffer: ArrayBufferLike, byteOffset: number, length: number): HostArray;
+  };
   readonly float: boolean;
 }
 
@@ -98,6 +101,18 @@ export function newArray<D extends Dtype>(dtype: D, length: number): ArrayOf[D] 
   } catch (cause) {
     return refuse('DEVICE', 'tensor: allocation', 'room in memory', `a request for ${length * sizeBytes(dtype)} bytes`, String(cause));
   }
+}
+
+/**
+ * Lays a typed array of a dtype over memory.
+ *
+ * @param dtype - any dtype
+ * @param buffer - the memory, shared or not
+ * @param byteOffset - of the first element, a multiple of its size
+ * @param length - elements
+ */
+export function arrayOver<D extends Dtype>(dtype: D, buffer: ArrayBufferLike, byteOffset: number, length: number): ArrayOf[D] {
+  return new INFO[dtype].array(buffer, byteOffset, length) as ArrayOf[D];
 }
 
 /**

@@ -204,7 +204,7 @@ export class CpuBackend implements Backend {
    *
    * @param units - independent pieces of work
    * @param unitBytes - bytes that one moves, or what its arithmetic is worth
-   * @param words - the kernel's; all i32, see {@link setReal} for others
+   * @param words - the kernel's; what is no i32 is written by who calls {@link start}
    * @param scratchBytes - of each thread
    */
   private launch(kernel: number, units: number, unitBytes: number, words: readonly number[], scratchBytes = 0): void {

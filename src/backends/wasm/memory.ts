@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { type ArrayOf, bitsOf, type Dtype, newArray, sizeBytes } from '../../core/dtypes.js';
+import { type ArrayOf, arrayOver, bitsOf, type Dtype, newArray, sizeBytes } from '../../core/dtypes.js';
 import { RopewalkError, refuse } from '../../core/errors.js';
 import type { TensorStorage } from '../../core/tensor.js';
 
@@ -12,21 +12,6 @@ const PAGE = 65536;
 const MAX_PAGES = 65536;
 /** A cache line: tensors that different threads write do not share one. */
 const ALIGNMENT = 64;
-
-const VIEWS = {
-  f64: Float64Array,
-  f32: Float32Array,
-  f16: Uint16Array,
-  bf16: Uint16Array,
-  i8: Int8Array,
-  i16: Int16Array,
-  i32: Int32Array,
-  i64: BigInt64Array,
-  u8: Uint8Array,
-  u16: Uint16Array,
-  u32: Uint32Array,
-  u64: BigUint64Array,
-} as const;
 
 /** Bytes of a memory that somebody holds. */
 export interface Block {
@@ -219,7 +204,7 @@ export class WasmStorage<D extends Dtype = Dtype> implements TensorStorage<D> {
   get host(): ArrayOf[D] {
     const buffer = this.home.buffer;
     if (!this.block || this.view?.buffer !== buffer) {
-      this.view = new VIEWS[this.dtype](buffer as ArrayBuffer, this.address, this.length) as ArrayOf[D];
+      this.view = arrayOver(this.dtype, buffer, this.address, this.length);
       OWNER.set(this.view, this);
     }
     return this.view!;

@@ -6,7 +6,7 @@
  * shapes alone. In both paths lanes are queries, so maxima, exponentials and sums need no shuffling.
  */
 import { address, real, word } from './args';
-import { bytes, bytesOf, expNonPositive4, load1, load4, madd, readRowOf, store1, store4, writeRowOf } from './lanes';
+import { bytes, bytesOf, expNonPositive4, load1, load4, madd, readRowOf, store1, writeRowOf } from './lanes';
 import { MR, NR, multiplyTile, packPanelOf, packRowsOf } from './tile';
 
 /** Keys of a block: a multiple of a tile's rows. */

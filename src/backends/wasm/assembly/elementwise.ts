@@ -1,6 +1,6 @@
 /** add and swiglu: two tensors in, one out, element by element. */
 import { address, offsetOf, word } from './args';
-import { bytes, bytesOf, expNonPositive4, load1, load4, minusAbs4, one4, store1, store4, store8 } from './lanes';
+import { bytes, bytesOf, expNonPositive4, load1, load4, minusAbs4, one4, store1, store8 } from './lanes';
 
 const ADD = 0;
 

@@ -5,7 +5,7 @@
  * depends on shapes alone, so any number of threads gives the same bits. Memory is the host's: nothing is allocated here.
  */
 import { add, swiglu } from './elementwise';
-import { address, word } from './args';
+import { address } from './args';
 import { argmax } from './argmax';
 import { attentionFew, attentionMany } from './attention';
 import { embedding, rearrange } from './copy';

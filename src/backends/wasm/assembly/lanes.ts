@@ -48,8 +48,8 @@ const P4: usize = 84;
 const P5: usize = 88;
 const ONE: usize = 92;
 const BIAS: usize = 96; // 127 + 32
-const UNBIAS: usize = 100;
-const SIGN: usize = 104; // 2^-32
+const UNBIAS: usize = 100; // 2^-32
+const SIGN: usize = 104;
 
 /** A constant in all lanes. */
 // @ts-ignore: decorator

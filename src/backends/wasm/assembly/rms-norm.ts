@@ -1,5 +1,5 @@
 /** RMS norm: rows scaled to a root mean square of one, times a weight. */
-import { address, offsetOf, real, word } from './args';
+import { address, offsetOf, word } from './args';
 import { bytes, bytesOf, load1, load4, readRowOf, store1, store4, writeRowOf } from './lanes';
 
 /** Elements i and i + 1 as f64. */
