@@ -5,6 +5,7 @@
  */
 import type { Backend, BackendEntry, BackendOptions } from './backends/backend.js';
 import { refuse } from './core/errors.js';
+import { copyElements, zeros } from './core/tensor.js';
 
 const cpu: BackendEntry = {
   name: 'cpu',
@@ -31,6 +32,11 @@ const reference: BackendEntry = {
         threads: 1,
         notTaken: passedOver,
       }),
+      upload(source) {
+        const copy = zeros(source.dtype, source.shape);
+        copyElements(source, copy);
+        return copy;
+      },
       dispose() {},
     };
   },

@@ -6,7 +6,7 @@
 import type { Backend, BackendOptions, Capabilities } from './backends/backend.js';
 import { type BlockFormat, type BlockTensor, blocksFrom } from './core/blocks.js';
 import type { ArrayOf, Dtype, FloatDtype, IntDtype } from './core/dtypes.js';
-import { copyElements, Tensor, type TensorFromOptions, tensorFrom } from './core/tensor.js';
+import { Tensor, type TensorFromOptions, tensorFrom } from './core/tensor.js';
 import { planAdd } from './ops/add.js';
 import { planArgmax } from './ops/argmax.js';
 import { planEmbedding } from './ops/embedding.js';
@@ -84,6 +84,11 @@ export class Ropewalk implements Runner {
     this.backend.run(plan);
   }
 
+  /** Waits until everything queued is done and outputs in host memory are written. See {@link Runner}. */
+  finish(): Promise<void> {
+    return this.backend.finish();
+  }
+
   /**
    * Lays a tensor over a typed array, sharing its memory.
    *
@@ -112,10 +117,7 @@ export class Ropewalk implements Runner {
   upload<A extends ArrayOf[NaturalDtype]>(data: A, options?: TensorFromOptions<NaturalDtypeOf<A>>): Tensor<NaturalDtypeOf<A>>;
   upload<D extends Dtype>(data: Tensor<D>): Tensor<D>;
   upload(data: ArrayBufferView | Tensor, options: TensorFromOptions = {}): Tensor {
-    const source = data instanceof Tensor ? data : tensorFrom(data, options);
-    const copy = this.backend.allocate(source.dtype, source.shape);
-    copyElements(source, copy);
-    return copy;
+    return this.backend.upload(data instanceof Tensor ? data : tensorFrom(data, options));
   }
 
   /**

@@ -5,7 +5,8 @@
  *
  * @module
  */
-import type { FloatDtype } from '../core/dtypes.js';
+import type { Dtype, FloatDtype } from '../core/dtypes.js';
+import type { Tensor } from '../core/tensor.js';
 import type { Runner } from '../ops/runner.js';
 
 /** What a backend found when it opened: which path runs, and why not a faster one. */
@@ -15,7 +16,7 @@ export interface Capabilities {
   /** One line for a person: what computes, and where. */
   readonly description: string;
   readonly dtypes: readonly FloatDtype[];
-  /** Threads that compute. */
+  /** Threads that compute; 0 where a GPU does. */
   readonly threads: number;
   /** Each faster path that is not taken, and the reason. */
   readonly notTaken: readonly string[];
@@ -24,6 +25,14 @@ export interface Capabilities {
 /** An open backend. */
 export interface Backend extends Runner {
   capabilities(): Capabilities;
+  /**
+   * Copies a tensor into this backend's memory.
+   *
+   * @param source - in host memory, any layout
+   * @returns a dense tensor
+   * @throws {RopewalkError} DEVICE when it does not fit, or the source is not in host memory
+   */
+  upload<D extends Dtype>(source: Tensor<D>): Tensor<D>;
   /** Gives memory, workers and devices back; the backend and its tensors are unusable afterwards. */
   dispose(): void;
 }

@@ -29,8 +29,13 @@ export interface TensorStorage<D extends Dtype = Dtype> {
   readonly owner: string;
   /** The elements in host memory, or undefined on a device. Fetch it anew before each use: memory may move when it grows. */
   readonly host: ArrayOf[D] | undefined;
-  /** Copies all elements to a fresh host array. */
-  read(): ArrayOf[D] | Promise<ArrayOf[D]>;
+  /**
+   * Copies elements to a fresh host array.
+   *
+   * @param start - first element; 0 unless given
+   * @param end - one past the last; all of them unless given
+   */
+  read(start?: number, end?: number): ArrayOf[D] | Promise<ArrayOf[D]>;
   /** Gives the memory back to its owner, if the owner counts it; after that every other use is refused. */
   dispose?(): void;
 }
@@ -47,9 +52,35 @@ class HostStorage<D extends Dtype> implements TensorStorage<D> {
   get length(): number {
     return this.host.length;
   }
-  read(): ArrayOf[D] {
-    return this.host.slice() as ArrayOf[D];
+  read(start?: number, end?: number): ArrayOf[D] {
+    return this.host.slice(start, end) as ArrayOf[D];
   }
+}
+
+/** Host memory that a device has yet to write, and when it will have. */
+const LATE = /* @__PURE__ */ new WeakMap<ArrayBufferLike, Promise<unknown>>();
+/** How many there are: while there are none, nobody looks. */
+let late = 0;
+
+/**
+ * Announces that host memory is about to be written: until then, reading a tensor over it waits, and no operator takes it.
+ *
+ * @param memory - the buffer that the tensors lie in
+ * @param done - settles when it is written; a rejection reaches who reads
+ */
+export function writtenLater(memory: ArrayBufferLike, done: Promise<void>): void {
+  const all = Promise.all([LATE.get(memory), done]);
+  const end = (): void => {
+    late--;
+    if (LATE.get(memory) === all) LATE.delete(memory);
+  };
+  late++;
+  LATE.set(memory, all);
+  all.then(end, end);
+}
+
+function lateWrite(tensor: Tensor): Promise<unknown> | undefined {
+  return late > 0 && tensor.storage.host ? LATE.get(tensor.storage.host.buffer) : undefined;
 }
 
 /** Marks a layout that was derived from a checked one. */
@@ -234,15 +265,20 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
   }
 
   /**
-   * Reads the elements in row-major order. Immediate when the memory is on the host, a promise on a device.
+   * Reads the elements in row-major order. Immediate when the memory is on the host, a promise on a device, or while one is writing it.
    *
    * @returns a fresh typed array of `size` elements ({@link ArrayOf}; f16 and bf16 as raw bits in a Uint16Array)
    */
   read(): ArrayOf[D] | Promise<ArrayOf[D]> {
-    const whole = this.storage.host;
-    if (whole) return this.gather(whole);
-    const pending = this.storage.read();
-    return pending instanceof Promise ? pending.then((all) => this.gather(all)) : this.gather(pending);
+    const host = this.storage.host;
+    if (host) {
+      const done = lateWrite(this);
+      return done ? done.then(() => this.gather(host, 0)) : this.gather(host, 0);
+    }
+    const extent = extentOf(this);
+    if (!extent) return newArray(this.dtype, 0);
+    const pending = this.storage.read(extent[0], extent[1] + 1);
+    return pending instanceof Promise ? pending.then((part) => this.gather(part, extent[0])) : this.gather(pending, extent[0]);
   }
 
   /**
@@ -257,13 +293,15 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
     return elements instanceof Promise ? elements.then(convert) : convert(elements);
   }
 
-  private gather(whole: ArrayOf[D]): ArrayOf[D] {
-    if (this.isContiguous()) return whole.slice(this.offset, this.offset + this.size) as ArrayOf[D];
+  /** @param part - the storage's elements from index `first` on */
+  private gather(part: ArrayOf[D], first: number): ArrayOf[D] {
+    const start = this.offset - first;
+    if (this.isContiguous()) return part.slice(start, start + this.size) as ArrayOf[D];
     const dense = newArray(this.dtype, this.size);
-    const from = bitsOf(whole);
+    const from = bitsOf(part);
     const to = bitsOf(dense);
     walk(this, (at, n) => {
-      to[n] = from[at]!;
+      to[n] = from[at - first]!;
     });
     return dense;
   }
@@ -325,9 +363,11 @@ export function copyElements<D extends Dtype>(from: Tensor<D>, to: Tensor<D>): v
  *
  * @param tensor - any tensor
  * @param where - operator and argument, for the message
- * @throws {RopewalkError} DEVICE when its memory is on a device
+ * @throws {RopewalkError} DEVICE when its memory is on a device, or a device has yet to write it
  */
 export function hostOf<D extends Dtype>(tensor: Tensor<D>, where: string): ArrayOf[D] {
+  if (lateWrite(tensor))
+    refuse('DEVICE', where, 'a tensor that is written', 'one that a device is still to write', 'Wait first: await backend.finish().');
   return (
     tensor.storage.host ??
     refuse('DEVICE', where, 'a tensor in host memory', `one owned by ${tensor.storage.owner}`, 'Read it first: await tensor.read().')

@@ -52,11 +52,18 @@ export interface Runner {
    */
   whyNot(plan: OpPlan): string | undefined;
   /**
-   * Runs a plan, or queues it: the outputs are ready when they are read.
+   * Runs a plan, or queues it. An output is ready when it is read: `await y.read()`; its typed array, where it has one in host memory,
+   * after {@link finish}.
    *
    * @param plan - a validated plan
    */
   run(plan: OpPlan): void;
+  /**
+   * Waits until everything queued is done and every output in host memory is written. At once where nothing is ever queued.
+   *
+   * @throws {RopewalkError} DEVICE when something queued failed
+   */
+  finish(): Promise<void>;
 }
 
 /**

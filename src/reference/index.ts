@@ -58,5 +58,5 @@ export function runReference(plan: OpPlan): void {
  * The reference as a {@link Runner}: exact and slow, with no state of its own.
  */
 export function referenceRunner(): Runner {
-  return { name: 'reference', allocate: zeros, whyNot: () => undefined, run: runReference };
+  return { name: 'reference', allocate: zeros, whyNot: () => undefined, run: runReference, async finish() {} };
 }

@@ -3,7 +3,17 @@ import { describe, test } from 'node:test';
 import fc from 'fast-check';
 import { DTYPES, isFloat, loadNumber, newArray, roundTo, storeNumber } from '../../src/core/dtypes.js';
 import { countElements, walk } from '../../src/core/shape.js';
-import { copyElements, overlapOf, readIntegers, selfOverlaps, type Tensor, tensorFrom, zeros } from '../../src/core/tensor.js';
+import {
+  copyElements,
+  hostOf,
+  overlapOf,
+  readIntegers,
+  selfOverlaps,
+  type Tensor,
+  tensorFrom,
+  writtenLater,
+  zeros,
+} from '../../src/core/tensor.js';
 
 const seeded = { seed: 20261121, numRuns: 300 };
 const iota = (n: number): Float32Array => Float32Array.from({ length: n }, (_, i) => i);
@@ -185,4 +195,27 @@ describe('refusals', () => {
     ['a plain array', () => tensorFrom([1, 2] as never), 'DTYPE', /tensor: dtype: expected f64, f32/],
   ];
   for (const [name, call, code, message] of cases) test(name, () => void assert.throws(call, { name: 'RopewalkError', code, message }));
+});
+
+test('memory that a device is still to write: reading waits, operators refuse it', async () => {
+  const data = new Float32Array(4);
+  const tensor = tensorFrom(data, { shape: [2, 2] });
+  let write = (): void => {};
+  const done = new Promise<void>((resolve) => {
+    write = () => {
+      data.fill(7);
+      resolve();
+    };
+  });
+  writtenLater(data.buffer, done);
+  const read = tensor.read();
+  assert.ok(read instanceof Promise);
+  assert.throws(() => hostOf(tensor, 'add: a'), { code: 'DEVICE', message: /add: a: .*finish/ });
+  write();
+  assert.deepEqual(await read, new Float32Array(4).fill(7));
+  assert.deepEqual(tensor.read(), new Float32Array(4).fill(7), 'and at once from then on');
+
+  const other = tensorFrom(new Float32Array(1));
+  writtenLater(other.storage.host!.buffer, Promise.reject(new Error('lost')));
+  await assert.rejects(async () => other.read(), /lost/);
 });

@@ -10,7 +10,7 @@ import type { Dtype } from '../../core/dtypes.js';
 import { sizeBytes } from '../../core/dtypes.js';
 import { RopewalkError, refuse } from '../../core/errors.js';
 import { countElements, isRowMajor } from '../../core/shape.js';
-import { Tensor } from '../../core/tensor.js';
+import { copyElements, hostOf, Tensor } from '../../core/tensor.js';
 import type { AddPlan } from '../../ops/add.js';
 import type { ArgmaxPlan } from '../../ops/argmax.js';
 import type { EmbeddingPlan } from '../../ops/embedding.js';
@@ -139,6 +139,14 @@ export class CpuBackend implements Backend {
     return new Tensor(storage, { shape });
   }
 
+  upload<D extends Dtype>(source: Tensor<D>): Tensor<D> {
+    this.checkOpen();
+    hostOf(source, 'cpu: upload'); // before memory is taken
+    const copy = new Tensor(takeStorage(this.memory, source.dtype, source.size), { shape: source.shape });
+    copyElements(source, copy);
+    return copy;
+  }
+
   whyNot(plan: OpPlan): string | undefined {
     return this.float64 ? undefined : whyFloat64(plan);
   }
@@ -191,6 +199,8 @@ export class CpuBackend implements Backend {
       operands.release();
     }
   }
+
+  async finish(): Promise<void> {}
 
   dispose(): void {
     if (this.closed) return;

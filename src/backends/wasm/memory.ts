@@ -210,10 +210,10 @@ export class WasmStorage<D extends Dtype = Dtype> implements TensorStorage<D> {
     return this.view!;
   }
 
-  read(): ArrayOf[D] {
+  read(start = 0, end = this.length): ArrayOf[D] {
     // slice() of a shared array is shared no more.
-    const copy = newArray(this.dtype, this.length);
-    (bitsOf(copy) as Uint8Array).set(bitsOf(this.host) as Uint8Array);
+    const copy = newArray(this.dtype, end - start);
+    (bitsOf(copy) as Uint8Array).set(bitsOf(this.host).subarray(start, end) as Uint8Array);
     return copy;
   }
 

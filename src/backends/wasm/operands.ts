@@ -6,9 +6,8 @@
  * @module
  */
 import { bitsOf, type Dtype, type HostArray, sizeBytes } from '../../core/dtypes.js';
-import { refuse } from '../../core/errors.js';
 import { extentOf, type Layout } from '../../core/shape.js';
-import type { Tensor } from '../../core/tensor.js';
+import { hostOf, type Tensor } from '../../core/tensor.js';
 import { type Block, type WasmMemory, WasmStorage } from './memory.js';
 
 interface Staged {
@@ -87,9 +86,7 @@ export class Operands {
   private announce(tensor: Tensor, written: boolean): void {
     const { storage } = tensor;
     if (storage instanceof WasmStorage && storage.home === this.home) return;
-    const source =
-      storage.host ??
-      refuse('DEVICE', 'cpu: tensor', 'one in host memory or of this backend', `one owned by ${storage.owner}`, 'Read it first.');
+    const source = hostOf(tensor, 'cpu: tensor');
     const extent = extentOf(tensor);
     if (!extent) return;
     const unit = sizeBytes(tensor.dtype);

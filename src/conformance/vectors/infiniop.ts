@@ -70,7 +70,7 @@ function describe(shape: readonly number[], strides: readonly number[] | null, d
   return infiniop.infiniopCreateTensorDescriptor(shape.length, shape, strides, codeOf(dtype));
 }
 
-function runRope(folder: VectorFolder, f: Fields, runner: Runner): Verdict {
+async function runRope(folder: VectorFolder, f: Fields, runner: Runner): Promise<Verdict> {
   const dtype = dtypeOf(f.text('dtype'), `${f.where}.dtype`);
   const load = (file: string, as: Dtype): HostArray => readNpy(folder, file, as).storage.host!;
   const pos = f.object('pos');
@@ -97,6 +97,7 @@ function runRope(folder: VectorFolder, f: Fields, runner: Runner): Verdict {
   infiniop.infiniopDestroyRoPEDescriptor(created.descriptor);
   if (ran.status !== infiniop.INFINI_STATUS_SUCCESS)
     return { status: 'fail', detail: `calculate returned ${ran.status}: ${ran.error?.message}` };
+  await runner.finish();
 
   // The whole buffer is compared: what lies between the rows of y must keep its bits.
   const expected = load(y.text('expected'), dtype);
@@ -127,7 +128,7 @@ function initialBuffer(folder: VectorFolder, y: Fields, dtype: Dtype): HostArray
   return data;
 }
 
-function runMrope(folder: VectorFolder, f: Fields, runner: Runner): Verdict {
+async function runMrope(folder: VectorFolder, f: Fields, runner: Runner): Promise<Verdict> {
   const dtype = dtypeOf(f.text('dtype'), `${f.where}.dtype`);
   const positions = f.object('positions');
   const posDtype = dtypeOf(positions.text('dtype'), `${positions.where}.dtype`);
@@ -179,6 +180,7 @@ function runMrope(folder: VectorFolder, f: Fields, runner: Runner): Verdict {
   });
   if (ran.status !== infiniop.INFINI_STATUS_SUCCESS)
     return { status: 'fail', detail: `calculate returned ${ran.status}: ${ran.error?.message}` };
+  await runner.finish();
   return allOf(
     judgeBuffer('MRoPE', dtype, qOut, q.expected, tolerance(f), runner.name === 'reference'),
     judgeBuffer('MRoPE', dtype, kOut, k.expected, tolerance(f), runner.name === 'reference'),

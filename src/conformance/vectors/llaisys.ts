@@ -108,6 +108,7 @@ async function runCase(folder: VectorFolder, f: Fields, op: Op, runner: Runner):
       : runner.allocate(dtype, boundedShape(g.integers('shape'), g.path('shape')));
   }
   call(op, runner, tensors, f.object('attrs'));
+  await runner.finish();
 
   const verdicts: Verdict[] = [];
   for (const name of outputs.keys()) verdicts.push(await judge(folder, f, op, outputs.object(name), tensors[name]!, tensors));
