@@ -22,9 +22,12 @@ import type { OpPlan } from '../../ops/runner.js';
 import type { SelfAttentionPlan } from '../../ops/self-attention.js';
 import type { SwigluPlan } from '../../ops/swiglu.js';
 import type { Backend, BackendOptions, Capabilities } from '../backend.js';
+import { whyFloat64 } from '../float64.js';
+import { Uploads } from '../uploads.js';
+import { joinDims, rowsOf } from '../walks.js';
 import { type Block, takeStorage, WasmMemory } from './memory.js';
 import { compileKernels, type Kernels } from './module.js';
-import { joinDims, Operands, rowsOf, TYPE } from './operands.js';
+import { Operands, TYPE } from './operands.js';
 import { BOARD_WORDS, Pool, threadsHere } from './pool.js';
 
 /** The kernels, numbered as assembly/index.ts switches on them. */
@@ -80,21 +83,10 @@ const FEW_QUERIES = 16;
 /** Queries of one KV head that share a packed block of keys. */
 const QUERY_ROWS = 120;
 
-/** Tables of plans that stay uploaded. */
-const MAX_TABLE_BYTES = 1 << 26;
-const MAX_TABLES = 512;
-
-interface Upload {
-  readonly block: Block;
-  used: number;
-}
-
 /** The backend. Open it with {@link openCpu}. */
 export class CpuBackend implements Backend {
   readonly name = 'cpu';
-  private readonly tables = new Map<Float32Array | Float64Array | Int32Array, Upload>();
-  private tableBytes = 0;
-  private clock = 0;
+  private readonly tables: Uploads<Block>;
   private scratch: Block | undefined;
   /** Of each thread. */
   private scratchBytes = 0;
@@ -114,7 +106,8 @@ export class CpuBackend implements Backend {
     /** Takes the plans that need float64, if anybody does. */
     private readonly float64: ((plan: OpPlan) => void) | undefined,
   ) {
-    memory.reclaim = () => this.dropTables(0);
+    this.tables = new Uploads((block) => memory.free(block));
+    memory.reclaim = () => this.tables.drop(0);
     this.tileRows = kernels.tileRows();
   }
 
@@ -265,32 +258,14 @@ export class CpuBackend implements Backend {
 
   /** The address of a plan's table, uploaded at its first use and kept while it is used. */
   private table(values: Float32Array | Float64Array | Int32Array): number {
-    let upload = this.tables.get(values);
-    if (!upload) {
-      const bytes = values.length * 4;
-      if (this.tableBytes + bytes > MAX_TABLE_BYTES || this.tables.size >= MAX_TABLES) this.dropTables(MAX_TABLE_BYTES / 2 - bytes);
-      upload = { block: this.memory.take(bytes), used: 0 };
-      this.tables.set(values, upload);
-      this.tableBytes += bytes;
+    const bytes = values.length * 4;
+    const block = this.tables.get(values, bytes, () => {
+      const taken = this.memory.take(bytes);
       const Array_ = values instanceof Int32Array ? Int32Array : Float32Array;
-      new Array_(this.memory.buffer as ArrayBuffer, upload.block.address, values.length).set(values);
-    }
-    upload.used = ++this.clock;
-    return upload.block.address;
-  }
-
-  /** Drops the tables least lately used until `keep` bytes and half of the places are left; not those of the running call. */
-  private dropTables(keep: number): boolean {
-    const since = this.clock - 8;
-    let dropped = false;
-    for (const [values, { block, used }] of [...this.tables].sort((a, b) => a[1].used - b[1].used)) {
-      if (used > since || (this.tableBytes <= keep && this.tables.size <= MAX_TABLES / 2)) break;
-      this.tables.delete(values);
-      this.tableBytes -= values.length * 4;
-      this.memory.free(block);
-      dropped = true;
-    }
-    return dropped;
+      new Array_(this.memory.buffer as ArrayBuffer, taken.address, values.length).set(values);
+      return taken;
+    });
+    return block.address;
   }
 
   /** A vector as dense f32: where it lies, or widened for this call. */
@@ -553,34 +528,6 @@ const halves = new Int32Array(float64.buffer);
 function float64Words(value: number): [low: number, high: number] {
   float64[0] = value;
   return [halves[0]!, halves[1]!];
-}
-
-/** Says whether a factor keeps its meaning in f32, with room for the products it goes into. */
-function fitsF32(factor: number): boolean {
-  return factor === 0 || (Math.abs(factor) >= 2 ** -64 && Math.abs(factor) <= 2 ** 64);
-}
-
-/** Why a plan needs float64 arithmetic, or undefined where f32 does. */
-function whyFloat64(plan: OpPlan): string | undefined {
-  if (usesFloat64(plan)) return 'the kernels compute in f32; f64 runs on the reference backend';
-  if (plan.op === 'self_attention' && !(fitsF32(plan.scale) && (plan.softcap === undefined || fitsF32(plan.softcap))))
-    return 'the kernels compute in f32, whose range the scale or the softcap leaves';
-  return undefined;
-}
-
-function usesFloat64(plan: OpPlan): boolean {
-  switch (plan.op) {
-    case 'rope':
-      for (const { x, out, norm } of plan.parts) if (x.dtype === 'f64' || out.dtype === 'f64' || norm?.weight.dtype === 'f64') return true;
-      return false;
-    case 'argmax':
-      return plan.values.dtype === 'f64';
-    case 'rearrange':
-    case 'embedding':
-      return false; // bits are moved, whatever they mean
-    default:
-      return plan.out.dtype === 'f64';
-  }
 }
 
 /**

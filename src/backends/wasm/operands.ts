@@ -6,7 +6,7 @@
  * @module
  */
 import { bitsOf, type Dtype, type HostArray, sizeBytes } from '../../core/dtypes.js';
-import { extentOf, type Layout } from '../../core/shape.js';
+import { extentOf } from '../../core/shape.js';
 import { hostOf, type Tensor } from '../../core/tensor.js';
 import { type Block, type WasmMemory, WasmStorage } from './memory.js';
 
@@ -101,55 +101,6 @@ export class Operands {
       staged.written ||= written;
     }
   }
-}
-
-/** Dimensions that several tensors walk together, and each one's strides. */
-export interface Walk {
-  readonly dims: number[];
-  /** For each tensor, as many as dims. */
-  readonly strides: number[][];
-}
-
-/**
- * Joins dimensions that all tensors walk as one, slowest first; there is at least one left.
- *
- * @param layouts - of one shape; the first decides the order, its smallest stride comes last
- */
-export function joinDims(layouts: readonly Layout[]): Walk {
-  const order = layouts[0]!.shape
-    .map((_, d) => d)
-    .filter((d) => layouts[0]!.shape[d] !== 1)
-    .sort((p, q) => Math.abs(layouts[0]!.strides[q]!) - Math.abs(layouts[0]!.strides[p]!));
-  const dims: number[] = [];
-  const strides: number[][] = layouts.map(() => []);
-  for (const d of order) {
-    const size = layouts[0]!.shape[d]!;
-    const last = dims.length - 1;
-    if (last >= 0 && layouts.every((layout, t) => strides[t]![last] === layout.strides[d]! * size)) {
-      dims[last]! *= size;
-      for (const [t, layout] of layouts.entries()) strides[t]![last] = layout.strides[d]!;
-    } else {
-      dims.push(size);
-      for (const [t, layout] of layouts.entries()) strides[t]!.push(layout.strides[d]!);
-    }
-  }
-  if (dims.length === 0) {
-    dims.push(1);
-    for (const list of strides) list.push(1);
-  }
-  return { dims, strides };
-}
-
-/**
- * The dimensions before the last, as rows.
- *
- * @param layouts - all but their last dimensions are of one shape
- */
-export function rowsOf(layouts: readonly Layout[]): Walk {
-  const rows = layouts.map(({ shape, strides, offset }) => ({ shape: shape.slice(0, -1), strides: strides.slice(0, -1), offset }));
-  // Rows keep their order: kernels number them.
-  const dims = rows[0]!.shape.length === 0 ? [1] : [...rows[0]!.shape];
-  return { dims, strides: rows.map((row) => (row.strides.length === 0 ? [0] : [...row.strides])) };
 }
 
 /** The storage types as kernels number them; f64 is not among them. */

@@ -1,0 +1,70 @@
+/**
+ * Plans that kernels in f32 cannot do: they go to somebody who computes in float64.
+ *
+ * @module
+ */
+import { isBlocks } from '../core/blocks.js';
+import type { Tensor } from '../core/tensor.js';
+import type { OpPlan } from '../ops/runner.js';
+
+/** Says whether a factor keeps its meaning in f32, with room for the products it goes into. */
+function fitsF32(factor: number): boolean {
+  return factor === 0 || (Math.abs(factor) >= 2 ** -64 && Math.abs(factor) <= 2 ** 64);
+}
+
+/**
+ * Why a plan needs float64 arithmetic, or undefined where f32 does.
+ *
+ * @param plan - a validated plan
+ */
+export function whyFloat64(plan: OpPlan): string | undefined {
+  if (usesFloat64(plan)) return 'the kernels compute in f32; f64 runs on the reference backend';
+  if (plan.op === 'self_attention' && !(fitsF32(plan.scale) && (plan.softcap === undefined || fitsF32(plan.softcap))))
+    return 'the kernels compute in f32, whose range the scale or the softcap leaves';
+  return undefined;
+}
+
+function usesFloat64(plan: OpPlan): boolean {
+  switch (plan.op) {
+    case 'rope':
+      for (const { x, out, norm } of plan.parts) if (x.dtype === 'f64' || out.dtype === 'f64' || norm?.weight.dtype === 'f64') return true;
+      return false;
+    case 'argmax':
+      return plan.values.dtype === 'f64';
+    case 'rearrange':
+    case 'embedding':
+      return false; // bits are moved, whatever they mean
+    default:
+      return plan.out.dtype === 'f64';
+  }
+}
+
+/**
+ * Every tensor of a plan.
+ *
+ * @param plan - a validated plan
+ */
+export function tensorsOf(plan: OpPlan): Tensor[] {
+  switch (plan.op) {
+    case 'rope':
+      return plan.parts.flatMap(({ x, out, norm }) => (norm ? [x, out, norm.weight] : [x, out]));
+    case 'add':
+      return [plan.a, plan.b, plan.out];
+    case 'swiglu':
+      return [plan.gate, plan.up, plan.out];
+    case 'argmax':
+      return [plan.values, plan.outIndex, plan.outValue];
+    case 'embedding':
+      return [plan.weight, plan.out];
+    case 'linear': {
+      const weight = isBlocks(plan.weight) ? plan.weight.bytes : plan.weight;
+      return [plan.x, weight, plan.out, ...(plan.bias ? [plan.bias] : [])];
+    }
+    case 'rearrange':
+      return [plan.x, plan.out];
+    case 'rms_norm':
+      return [plan.x, plan.weight, plan.out];
+    case 'self_attention':
+      return [plan.q, plan.k, plan.v, plan.out];
+  }
+}
