@@ -1,7 +1,8 @@
 /**
  * Proves that the suites can fail: breaks the library in one place at a time, in a copy, and requires `ropewalk check` to go red.
  *
- * Usage: node scripts/mutate.mjs [NAME]. Prints a line a mutation; exits 1 when one survives or no longer applies.
+ * Usage: node scripts/mutate.mjs [NAME]. Prints a line a mutation; exits 1 when one survives or no longer applies. Those of the webgpu
+ * kernels need an adapter (VK_ICD_FILENAMES may name a software driver).
  */
 import { spawnSync } from 'node:child_process';
 import { cpSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
@@ -9,6 +10,7 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 const ASSEMBLY = 'src/backends/wasm/assembly/';
+const WEBGPU = 'src/backends/webgpu/';
 /** Each replaces one text, which must occur exactly once in its file. */
 const MUTATIONS = [
   ['sin with the other sign', 'src/ops/rope/table.ts', 'const signed = magnitude * (', 'const signed = -magnitude * ('],
@@ -121,6 +123,29 @@ const MUTATIONS = [
     'causal ? min(position + 1, total - 1) : total - 1);',
   ],
   ['cpu: linear without bias', `${ASSEMBLY}linear.ts`, 'x + (<usize>(r * k) << 2), k) + add);', 'x + (<usize>(r * k) << 2), k));'],
+  // The kernels of the webgpu backend.
+  ['webgpu: sin with the other sign', `${WEBGPU}shaders/rope.ts`, 'let y0 = x0 * c - x1 * sn;', 'let y0 = x0 * c + x1 * sn;'],
+  [
+    'webgpu: table row of the first token',
+    `${WEBGPU}shaders/rope.ts`,
+    "const rows = 'params.perBatch * b * params.seq + s';",
+    "const rows = '0u * b * s';",
+  ],
+  ['webgpu: window offset ignored', `${WEBGPU}shaders/rope.ts`, 'let d = params.offset + j;', 'let d = j;'],
+  [
+    'webgpu: f16 truncated instead of rounded',
+    `${WEBGPU}shader.ts`,
+    'magnitude + 0xfffu + ((magnitude >> 13u) & 1u) - 0x38000000u',
+    'magnitude - 0x38000000u',
+  ],
+  ['webgpu: the second half of a word goes to the first', `${WEBGPU}shader.ts`, '], v << s);', '], v);'],
+  ['webgpu: argmax takes the last of a tie', `${WEBGPU}shaders/argmax.ts`, 'b.y < a.y', 'b.y > a.y && b.y != 0xffffffffu'],
+  [
+    'webgpu: host tensors do not come back',
+    `${WEBGPU}call.ts`,
+    'for (const tensor of written) copyBack(',
+    'for (const tensor of written.slice(1)) copyBack(',
+  ],
 ];
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '..');
@@ -143,7 +168,9 @@ for (const [name, file, from, to] of MUTATIONS) {
     const built = spawnSync(process.execPath, [join(copy, 'scripts/build-wasm.mjs')], { encoding: 'utf8' });
     if (built.status !== 0) throw new Error(`${name}: does not compile\n${built.stderr}`);
   }
-  const ran = spawnSync(process.execPath, ['--import', 'tsx', join(copy, 'src/cli/main.ts'), 'check', '--json'], {
+  // What everybody shares is seen on the reference.
+  const backend = file.startsWith('src/backends/wasm/') ? 'cpu' : file.startsWith(WEBGPU) ? 'webgpu' : 'reference';
+  const ran = spawnSync(process.execPath, ['--import', 'tsx', join(copy, 'src/cli/main.ts'), 'check', '--json', '--backend', backend], {
     cwd: root,
     encoding: 'utf8',
     maxBuffer: 2 ** 28,

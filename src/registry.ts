@@ -1,5 +1,5 @@
 /**
- * The backends of this build, fastest first. The reference comes last: it always works.
+ * The backends of this build. The reference comes last: it always works.
  *
  * @module
  */
@@ -15,6 +15,16 @@ const cpu: BackendEntry = {
     const { runReference } = await import('./reference/index.js');
     // Its kernels compute in f32: what needs float64 goes to the reference, and capabilities() says so.
     return openCpu(options, runReference);
+  },
+};
+
+const webgpu: BackendEntry = {
+  name: 'webgpu',
+  whyNot: async () => (await import('./backends/webgpu/device.js')).whyNotWebgpu(),
+  async open(options): Promise<Backend> {
+    const { openWebgpu } = await import('./backends/webgpu/host.js');
+    const { runReference } = await import('./reference/index.js');
+    return openWebgpu(options, runReference);
   },
 };
 
@@ -42,8 +52,11 @@ const reference: BackendEntry = {
   },
 };
 
-/** Every backend of this build, fastest first. */
-export const BACKENDS: readonly BackendEntry[] = /* @__PURE__ */ Object.freeze([cpu, reference]);
+/**
+ * Every backend of this build. `auto` takes the first that opens. webgpu comes after cpu, though it may be faster: its results must be
+ * waited for, so a program chooses it by name.
+ */
+export const BACKENDS: readonly BackendEntry[] = /* @__PURE__ */ Object.freeze([cpu, webgpu, reference]);
 
 /**
  * Opens a backend by name.

@@ -8,6 +8,7 @@ import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'nod
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { noGpu } from './support/gpu.js';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
 // Inside the repository but not in node_modules, so that `import … from 'ropewalk'` resolves to this package by its own exports.
@@ -45,7 +46,7 @@ describe('examples in the documentation', () => {
     );
   });
   for (const [n, { title, code, output }] of examples.entries()) {
-    test(title, () => {
+    test(title, { skip: code.includes("backend: 'webgpu'") && noGpu }, () => {
       const file = join(scratch, `example-${n}.mts`);
       writeFileSync(file, code);
       const ran = spawnSync(process.execPath, ['--conditions=ropewalk-source', '--import', 'tsx', file], { cwd: root, encoding: 'utf8' });

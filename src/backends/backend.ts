@@ -45,6 +45,8 @@ export interface BackendOptions {
   readonly memoryLimit?: number;
   /** cpu: `simd128` forbids the relaxed SIMD module, whose multiply-adds round once instead of twice; auto unless given. */
   readonly simd?: 'auto' | 'simd128';
+  /** webgpu: which adapter, where there are several; high-performance unless given. */
+  readonly powerPreference?: 'high-performance' | 'low-power';
 }
 
 /** A backend that could be opened here, or the reason why it cannot. */

@@ -67,16 +67,18 @@ let late = 0;
  *
  * @param memory - the buffer that the tensors lie in
  * @param done - settles when it is written; a rejection reaches who reads
+ * @returns the same, once tensors over it are read at once again
  */
-export function writtenLater(memory: ArrayBufferLike, done: Promise<void>): void {
+export function writtenLater(memory: ArrayBufferLike, done: Promise<void>): Promise<unknown> {
   const all = Promise.all([LATE.get(memory), done]);
-  const end = (): void => {
-    late--;
-    if (LATE.get(memory) === all) LATE.delete(memory);
-  };
   late++;
   LATE.set(memory, all);
-  all.then(end, end);
+  const settled = all.finally(() => {
+    late--;
+    if (LATE.get(memory) === all) LATE.delete(memory);
+  });
+  settled.catch(() => {}); // who reads or waits hears of it; nobody has to
+  return settled;
 }
 
 function lateWrite(tensor: Tensor): Promise<unknown> | undefined {
@@ -347,14 +349,24 @@ export function zeros<D extends Dtype>(dtype: D, shape: readonly number[]): Tens
  * @throws {RopewalkError} DEVICE when either is not in host memory
  */
 export function copyElements<D extends Dtype>(from: Tensor<D>, to: Tensor<D>): void {
-  const source = bitsOf(hostOf(from, 'copy: from'));
-  const target = bitsOf(hostOf(to, 'copy: to'));
-  if (from.isContiguous() && to.isContiguous()) {
-    (target as Uint8Array).set((source as Uint8Array).subarray(from.offset, from.offset + from.size), to.offset);
+  copyBits(hostOf(from, 'copy: from'), from, hostOf(to, 'copy: to'), to);
+}
+
+/**
+ * {@link copyElements} between arrays that the caller knows to be there.
+ *
+ * @param source - the elements that `from` lays out
+ * @param target - the elements that `to` lays out; same element size
+ */
+export function copyBits(source: HostArray, from: Layout, target: HostArray, to: Layout): void {
+  const read = bitsOf(source);
+  const write = bitsOf(target);
+  if (isRowMajor(from) && isRowMajor(to)) {
+    (write as Uint8Array).set((read as Uint8Array).subarray(from.offset, from.offset + countElements(from.shape)), to.offset);
     return;
   }
   walkPair(from.shape, from, to, (a, b) => {
-    target[b] = source[a]!;
+    write[b] = read[a]!;
   });
 }
 

@@ -213,5 +213,10 @@ describe('the cpu backend in Chromium', { skip: noBrowser, timeout: 600_000 }, (
     assert.equal(found.workers, 1);
     assert.ok(site.asked.some((path) => /^\/assets\/worker-[^/]*\.js$/.test(path)));
     assert.ok(!site.asked.some((path) => path.startsWith('/dist/')));
+    const plain = await siteWith({}, { '/': join(folder, 'dist') });
+    const { report, page } = await reportOf<Computed>(browser, `${plain.origin}/`);
+    await page.close();
+    assert.equal(report.after.threads, 1, 'the same bundle where the page is not isolated');
+    assert.ok(report.operators.every(({ different }) => different === 0));
   });
 });

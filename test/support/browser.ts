@@ -13,11 +13,18 @@ const executablePath = [process.env.CHROMIUM, '/usr/bin/chromium', '/usr/bin/chr
 /** Why browser tests are skipped here, or false. */
 export const noBrowser: string | false = executablePath ? false : 'no Chromium here: install it, or set CHROMIUM to its path';
 
-/** Starts Chromium; the caller closes it. */
-export function openChromium(): Promise<Browser> {
+/** WebGPU without a GPU: on the software driver that Chromium brings. */
+export const SOFTWARE_GPU: readonly string[] = ['--enable-unsafe-webgpu', '--use-webgpu-adapter=swiftshader'];
+
+/**
+ * Starts Chromium; the caller closes it.
+ *
+ * @param flags - beside those that keep it quiet
+ */
+export function openChromium(flags: readonly string[] = []): Promise<Browser> {
   return chromium.launch({
     executablePath: executablePath!,
-    args: ['--no-sandbox', '--disable-quic', '--disable-background-networking', '--disable-component-update', '--disable-sync'],
+    args: ['--no-sandbox', '--disable-quic', '--disable-background-networking', '--disable-component-update', '--disable-sync', ...flags],
   });
 }
 

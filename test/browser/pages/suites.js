@@ -29,7 +29,7 @@ async function open(name) {
 const asked = new URLSearchParams(location.search);
 const cases = [...publishedCases(), ...extendedCases()];
 for (const name of ['ggml', 'huggingface', 'infiniop', 'llaisys', 'onnx']) cases.push(...vectorCases(await open(name)));
-const backend = asked.get('backend') === 'cpu' ? 'cpu' : 'reference';
+const backend = /** @type {'cpu' | 'webgpu' | 'reference'} */ (asked.get('backend') ?? 'reference');
 const rw = await ropewalk({ backend, threads: Number(asked.get('threads') ?? 1) });
 const results = [];
 for await (const result of runCases(cases, rw)) results.push(result);

@@ -1,0 +1,264 @@
+/**
+ * One call of an operator: where its tensors lie on the device, and the kernels it queues.
+ *
+ * Tensors of this backend are used where they lie. Host tensors are copied to the device before the call and, if written, copied back
+ * after it.
+ *
+ * @module
+ */
+import { arrayOver, type Dtype, sizeBytes } from '../../core/dtypes.js';
+import { refuse } from '../../core/errors.js';
+import { extentOf, type Layout } from '../../core/shape.js';
+import { copyBits, hostOf, type Tensor, writtenLater } from '../../core/tensor.js';
+import type { Uploads } from '../uploads.js';
+import type { Commands } from './commands.js';
+import { type Block, type BlockPool, GpuStorage } from './memory.js';
+import { bindingsOf, type Element, type Kernel, type Operand, packParams, walkLength, writeShader } from './shader.js';
+
+/** What all calls of a backend share. */
+export interface Home {
+  readonly device: GPUDevice;
+  readonly pool: BlockPool;
+  readonly commands: Commands;
+  readonly uploads: Uploads<Block>;
+  /** Whether halves are widened by the hardware. */
+  readonly f16: boolean;
+  /** Copies to host memory that are under way, and of what. */
+  readonly pending: Map<Promise<unknown>, HostRange>;
+}
+
+/** Bytes of host memory, on the device until they are back. */
+export interface HostRange {
+  readonly memory: ArrayBufferLike;
+  /** A multiple of 16, so that what is aligned on the host is so on the device. */
+  start: number;
+  end: number;
+  block: Block | undefined;
+  /** What the running call writes in it. */
+  written: Tensor[];
+  /** Copies that are on their way back. */
+  underWay: number;
+}
+
+/** Where an operand lies. */
+export interface Place {
+  readonly block: Block;
+  /** Element `[0, 0, …]`, counted in its own elements from the start of the block. */
+  readonly offset: number;
+}
+
+/** An operand of a kernel: what {@link Operand} says, but for the buffer. */
+export interface Use extends Omit<Operand, 'buffer'> {
+  readonly block: Block;
+}
+
+/** One run of a kernel. */
+export interface Launch<P extends string, V> {
+  readonly kernel: Kernel<P, V>;
+  readonly variant: V;
+  readonly uses: readonly Use[];
+  readonly params: Readonly<Record<P, number>>;
+  /** Dimensions, fastest first: size and up to three operands' strides. */
+  readonly walk?: readonly (readonly number[])[];
+  /** Workgroups. */
+  readonly groups: number;
+}
+
+/** One call. */
+export class Call {
+  private ranges: HostRange[] = [];
+  private readonly blocks: Block[] = [];
+
+  constructor(readonly home: Home) {}
+
+  /**
+   * Announces the call's tensors: those in host memory are copied in; views that share memory go on sharing it.
+   *
+   * @throws {RopewalkError} DEVICE when one belongs to another backend, or is too large for the device; nothing is written then
+   */
+  bring(inputs: readonly Tensor[], outputs: readonly Tensor[]): void {
+    for (const tensor of inputs) this.announce(tensor, false);
+    for (const tensor of outputs) this.announce(tensor, true);
+    for (const range of this.ranges) {
+      if (range.block) continue; // on the device since an earlier call
+      range.block = this.home.pool.take(range.end - range.start);
+      this.home.commands.write(range.block, wholeWords(range));
+    }
+  }
+
+  /**
+   * Where a tensor lies; one without elements, somewhere.
+   *
+   * @param tensor - announced before
+   */
+  place(tensor: Tensor): Place {
+    const { storage, offset } = tensor;
+    if (tensor.size === 0) return { block: this.scratch(0), offset: 0 };
+    if (storage instanceof GpuStorage && storage.home === this.home.pool) return { block: storage.block, offset };
+    const host = storage.host!;
+    const unit = sizeBytes(tensor.dtype);
+    const at = host.byteOffset + offset * unit;
+    const range = this.ranges.find(({ memory, start, end }) => memory === host.buffer && start <= at && at < end)!;
+    return { block: range.block!, offset: (at - range.start) / unit };
+  }
+
+  /** Memory until the end of the call, with these bytes in it. */
+  temporary(data: Uint32Array | Int32Array | Float32Array): Block {
+    const block = this.home.pool.take(data.byteLength);
+    this.blocks.push(block);
+    this.home.commands.write(block, new Uint8Array(data.buffer as ArrayBuffer, data.byteOffset, data.byteLength));
+    return block;
+  }
+
+  /** Memory until the end of the call; its contents are whatever was there. */
+  scratch(bytes: number): Block {
+    const block = this.home.pool.take(bytes);
+    this.blocks.push(block);
+    return block;
+  }
+
+  /** Queues a kernel. */
+  launch<P extends string, V>({ kernel, variant, uses, params, walk = [], groups }: Launch<P, V>): void {
+    if (groups === 0) return;
+    if (walk.length > walkLength(kernel))
+      refuse('UNSUPPORTED', `webgpu: ${kernel.name}`, `at most ${walkLength(kernel)} dimensions that do not join`, walk.length);
+    const blocks = [...new Set(uses.map(({ block }) => block))];
+    const limit = this.home.device.limits.maxStorageBuffersPerShaderStage;
+    if (blocks.length > limit) refuse('UNSUPPORTED', `webgpu: ${kernel.name}`, `at most ${limit} tensors on this device`, blocks.length);
+    const operands = uses.map(({ block, ...rest }): Operand => ({ ...rest, buffer: blocks.indexOf(block) }));
+    const bindings = bindingsOf(operands, blocks.length);
+    const parts = operands.map(({ name, element, lanes, written, buffer }) => `${name}:${element}x${lanes}${written ? 'w' : 'r'}${buffer}`);
+    this.home.commands.dispatch({
+      key: `${kernel.name} ${JSON.stringify(variant)} ${parts.join(' ')}`,
+      text: () => writeShader(kernel, variant, operands, bindings, this.home.f16),
+      bindings,
+      blocks,
+      params: packParams(kernel, params, walk),
+      groups,
+    });
+  }
+
+  /** Queues the way back of what was written in host memory. */
+  takeHome(): void {
+    for (const range of this.ranges) {
+      const { memory, start, end, written } = range;
+      if (written.length === 0) continue;
+      range.written = [];
+      range.underWay++;
+      const bytes = this.home.commands.readBack(range.block!, 0, end - start);
+      const back = writtenLater(memory, this.bringBack(range, written, bytes));
+      const { pending } = this.home;
+      pending.set(back, range);
+      back.finally(() => pending.delete(back)).catch(() => {});
+    }
+  }
+
+  private async bringBack(range: HostRange, written: readonly Tensor[], bytes: Promise<ArrayBuffer>): Promise<void> {
+    try {
+      const all = await bytes;
+      for (const tensor of written) copyBack(tensor, all, range.start);
+    } finally {
+      range.underWay--;
+      if (range.underWay === 0) this.home.pool.free(range.block!);
+    }
+  }
+
+  /** Gives the memory of the call back. What is on its way home stays. */
+  release(): void {
+    const { pool } = this.home;
+    for (const block of this.blocks) pool.free(block);
+    for (const { block, underWay } of this.ranges) if (block && underWay === 0) pool.free(block);
+  }
+
+  private announce(tensor: Tensor, written: boolean): void {
+    const { storage } = tensor;
+    if (storage instanceof GpuStorage && storage.home === this.home.pool) return;
+    const extent = extentOf(tensor);
+    if (!extent) return;
+    const unit = sizeBytes(tensor.dtype);
+    const host = storage.host ?? hostOf(tensor, 'webgpu: tensor'); // which refuses
+    const memory = host.buffer;
+    const start = Math.floor((host.byteOffset + extent[0] * unit) / 16) * 16;
+    const end = Math.min(memory.byteLength, Math.ceil((host.byteOffset + (extent[1] + 1) * unit) / 16) * 16);
+    let range = this.ranges.find((other) => other.memory === memory && other.start <= start && end <= other.end);
+    range ??= this.onItsWay(memory, start, end);
+    if (!range) {
+      range = { memory, start, end, block: undefined, written: [], underWay: 0 };
+      // Ranges that touch become one, so that the elements they share stay shared.
+      for (const other of this.ranges.filter((one) => one.memory === memory && one.start < end && start < one.end)) {
+        if (other.block) stillWritten();
+        range.start = Math.min(range.start, other.start);
+        range.end = Math.max(range.end, other.end);
+        range.written.push(...other.written);
+        this.ranges.splice(this.ranges.indexOf(other), 1);
+      }
+      this.ranges.push(range);
+    }
+    if (written) range.written.push(tensor);
+  }
+
+  /** A range that an earlier call is still to bring home, if this one lies in it: it goes on from there. */
+  private onItsWay(memory: ArrayBufferLike, start: number, end: number): HostRange | undefined {
+    for (const range of this.home.pending.values()) {
+      if (range.underWay === 0 || range.memory !== memory || range.end <= start || end <= range.start) continue;
+      if (range.start > start || end > range.end) stillWritten();
+      this.ranges.push(range);
+      return range;
+    }
+    return undefined;
+  }
+}
+
+function stillWritten(): never {
+  const got = 'host memory of which the device is still to write a part';
+  return refuse('DEVICE', 'webgpu: tensor', 'one that is written', got, 'Wait first: await backend.finish().');
+}
+
+/** The bytes of a range: whole words, in memory that is not shared, as WebGPU wants them. */
+function wholeWords({ memory, start, end }: HostRange): Uint8Array<ArrayBuffer> {
+  const bytes = new Uint8Array(memory, start, end - start);
+  if (memory instanceof ArrayBuffer && bytes.length % 4 === 0) return bytes as Uint8Array<ArrayBuffer>;
+  const copy = new Uint8Array(Math.ceil(bytes.length / 4) * 4);
+  copy.set(bytes);
+  return copy;
+}
+
+/** Copies a tensor's own elements, and nothing between them, from the bytes that came back. */
+function copyBack(tensor: Tensor, bytes: ArrayBuffer, start: number): void {
+  const host = tensor.storage.host!;
+  const unit = sizeBytes(tensor.dtype);
+  const elements = arrayOver(tensor.dtype, bytes, 0, Math.floor(bytes.byteLength / unit));
+  const offset = (host.byteOffset - start) / unit + tensor.offset;
+  copyBits(elements, { ...tensor, offset }, host, tensor);
+}
+
+/** The storage types that kernels compute with; f64 is not among them. */
+export function elementOf(dtype: Dtype): 'f32' | 'f16' | 'bf16' {
+  if (dtype === 'f32' || dtype === 'f16' || dtype === 'bf16') return dtype;
+  return refuse('DTYPE', 'webgpu: dtype', 'f32, f16 or bf16', dtype);
+}
+
+/** A tensor's elements as bits to be moved, and its layout in those: 64-bit elements are two words each. */
+export function asBits(layout: Layout & { readonly dtype: Dtype }): { element: Element; layout: Layout } {
+  const bytes = sizeBytes(layout.dtype);
+  if (bytes < 8) return { element: ({ 1: 'u8', 2: 'u16', 4: 'u32' } as const)[bytes as 1 | 2 | 4], layout };
+  const strides = [...layout.strides.map((stride) => stride * 2), 1];
+  return { element: 'u32', layout: { shape: [...layout.shape, 2], strides, offset: layout.offset * 2 } };
+}
+
+/**
+ * Says whether loads of four may be used: all strides but the last and all offsets are multiples of four, the last stride is 1.
+ *
+ * @param sizes - of the last dimension, and whatever else must be a multiple of four
+ * @param strides - of each operand, the last one last
+ * @param offsets - of each operand
+ */
+export function inFours(sizes: readonly number[], strides: readonly (readonly number[])[], offsets: readonly number[]): boolean {
+  const fours = (n: number): boolean => n % 4 === 0;
+  return sizes.every(fours) && offsets.every(fours) && strides.every((list) => list.at(-1) === 1 && list.slice(0, -1).every(fours));
+}
+
+/** Strides of a dimension of size 1 never move anything: as 0 they spoil no alignment. */
+export function usefulStrides({ shape, strides }: Pick<Layout, 'shape' | 'strides'>): number[] {
+  return strides.map((stride, d) => (shape[d] === 1 ? 0 : stride));
+}

@@ -1,0 +1,101 @@
+/**
+ * Finding a GPU: the browser's `navigator.gpu`, or the `webgpu` package in Node.
+ *
+ * @module
+ */
+import { RopewalkError } from '../../core/errors.js';
+
+/** What the optional peer dependency `webgpu` exports, as far as it is used here. */
+interface WebgpuPackage {
+  create(options: readonly string[]): GPU;
+}
+
+/** An open device and what it may do. */
+export interface OpenDevice {
+  readonly device: GPUDevice;
+  /** Vendor and model, for people. */
+  readonly description: string;
+}
+
+/** Which adapter to ask for. */
+export type PowerPreference = 'high-performance' | 'low-power';
+
+/** Limits that are asked for as high as the adapter has them: how large one tensor may be, and how many one kernel may take. */
+const WANTED_LIMITS = ['maxBufferSize', 'maxStorageBufferBindingSize', 'maxStorageBuffersPerShaderStage'] as const;
+
+let instance: Promise<GPU | string> | undefined;
+
+/** The entry to WebGPU here, or why there is none. One for the process: the package keeps adapters by it. */
+function entry(): Promise<GPU | string> {
+  instance ??= findEntry();
+  return instance;
+}
+
+async function findEntry(): Promise<GPU | string> {
+  const { navigator, process, isSecureContext } = globalThis as {
+    navigator?: { gpu?: GPU };
+    process?: { versions?: { node?: string } };
+    isSecureContext?: boolean;
+  };
+  if (navigator?.gpu) return navigator.gpu;
+  if (process?.versions?.node === undefined) {
+    if (isSecureContext === false) return 'this page is not a secure context: WebGPU needs https or localhost';
+    return 'this browser has no WebGPU (navigator.gpu)';
+  }
+  const name = 'webgpu'; // not a literal: bundlers for browsers would look for the package
+  try {
+    const { create } = (await import(/* @vite-ignore */ name)) as WebgpuPackage;
+    return create([]);
+  } catch (cause) {
+    const missing = (cause as { code?: string }).code === 'ERR_MODULE_NOT_FOUND';
+    return missing ? 'the package webgpu is not installed: npm install webgpu' : `the package webgpu does not load: ${cause}`;
+  }
+}
+
+/** An adapter, or why there is none. */
+async function findAdapter(powerPreference: PowerPreference): Promise<GPUAdapter | string> {
+  const gpu = await entry();
+  if (typeof gpu === 'string') return gpu;
+  try {
+    return (
+      (await gpu.requestAdapter({ powerPreference })) ??
+      'WebGPU finds no adapter: it needs a GPU with a Vulkan, Metal or Direct3D 12 driver (a software one: VK_ICD_FILENAMES=…/vk_swiftshader_icd.json)'
+    );
+  } catch (cause) {
+    return `WebGPU finds no adapter: ${cause}`;
+  }
+}
+
+/** Says why no GPU can be opened here, or undefined when one can. */
+export async function whyNotWebgpu(): Promise<string | undefined> {
+  const adapter = await findAdapter('high-performance');
+  return typeof adapter === 'string' ? adapter : undefined;
+}
+
+/**
+ * Opens a device.
+ *
+ * @param powerPreference - which adapter, where there are several
+ * @throws {RopewalkError} DEVICE when there is none, with the reason
+ */
+export async function openDevice(powerPreference: PowerPreference): Promise<OpenDevice> {
+  const adapter = await findAdapter(powerPreference);
+  if (typeof adapter === 'string') throw new RopewalkError('DEVICE', `webgpu: adapter: expected one, got none: ${adapter}.`);
+  const requiredLimits: Record<string, number> = {};
+  for (const limit of WANTED_LIMITS) requiredLimits[limit] = adapter.limits[limit];
+  const requiredFeatures = (['shader-f16', 'timestamp-query'] as const).filter((feature) => adapter.features.has(feature));
+  try {
+    const device = await adapter.requestDevice({ requiredLimits, requiredFeatures });
+    const { vendor, architecture, device: model, description } = adapter.info;
+    const words = [vendor, model || architecture, description].filter((word) => word !== '');
+    return { device, description: words.length > 0 ? words.join(' ') : 'a GPU that does not say its name' };
+  } catch (cause) {
+    throw new RopewalkError(
+      'DEVICE',
+      `webgpu: device: expected one to open, got ${cause}. Close other pages that use the GPU, or try again.`,
+      {
+        cause,
+      },
+    );
+  }
+}

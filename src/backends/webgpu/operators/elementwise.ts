@@ -1,0 +1,91 @@
+/** Addition, the gated activation, and copies: what goes through tensors of one shape together. @module */
+import type { AddPlan } from '../../../ops/add.js';
+import type { RearrangePlan } from '../../../ops/rearrange.js';
+import type { SwigluPlan } from '../../../ops/swiglu.js';
+import { joinDims, type Walk } from '../../walks.js';
+import { asBits, type Call, elementOf, inFours } from '../call.js';
+import { COPY } from '../shaders/copy.js';
+import { ELEMENTWISE } from '../shaders/elementwise.js';
+
+/** Part of a walk that loads of one width can do. */
+interface Piece {
+  readonly lanes: 1 | 4;
+  /** Loads of one operand. */
+  readonly n: number;
+  readonly offsets: number[];
+  readonly walk: number[][];
+}
+
+/** A walk in loads of four where strides allow, and what is left of the innermost dimension one by one. */
+function pieces({ dims, strides }: Walk, offsets: readonly number[]): Piece[] {
+  const inner = dims.at(-1)!;
+  const four = Math.floor(inner / 4) * 4;
+  const aligned =
+    inFours([four], dims.length === 1 ? strides.map(() => [1]) : strides, offsets) && strides.every((list) => list.at(-1) === 1);
+  const piece = (lanes: 1 | 4, from: number, to: number): Piece => {
+    const sizes = dims.with(-1, (to - from) / lanes);
+    return {
+      lanes,
+      n: sizes.reduce((n, size) => n * size, 1),
+      offsets: offsets.map((offset, t) => offset + from * strides[t]!.at(-1)!),
+      walk: sizes.map((size, d) => [size, ...strides.map((list) => list[d]! * (d === sizes.length - 1 ? lanes : 1))]).reverse(),
+    };
+  };
+  if (!aligned) return [piece(1, 0, inner)];
+  return [piece(4, 0, four), piece(1, four, inner)].filter(({ n }) => n > 0);
+}
+
+/** Queues `out = a + b`, or the gated activation. */
+export function runElementwise(plan: AddPlan | SwigluPlan, call: Call): void {
+  const { out } = plan;
+  const [a, b] = plan.op === 'add' ? [plan.a, plan.b] : [plan.gate, plan.up];
+  call.bring([a, b], [out]);
+  if (out.size === 0) return;
+  const [outs, as, bs] = [call.place(out), call.place(a), call.place(b)];
+  const { dims, strides } = joinDims([out, a, b]);
+  const order = [strides[1]!, strides[2]!, strides[0]!];
+  const element = elementOf(out.dtype);
+  for (const { lanes, n, offsets, walk } of pieces({ dims, strides: order }, [as.offset, bs.offset, outs.offset])) {
+    call.launch({
+      kernel: ELEMENTWISE,
+      variant: { op: plan.op, lanes },
+      uses: [
+        { name: 'a', element, lanes, written: false, block: as.block },
+        { name: 'b', element, lanes, written: false, block: bs.block },
+        { name: 'out', element, lanes, written: true, block: outs.block },
+      ],
+      params: { n, rank: walk.length, a: offsets[0]!, b: offsets[1]!, out: offsets[2]! },
+      walk,
+      groups: Math.ceil(n / ELEMENTWISE.threads),
+    });
+  }
+}
+
+/** Queues a copy. */
+export function runRearrange({ x, out }: RearrangePlan, call: Call): void {
+  call.bring([x], [out]);
+  if (out.size === 0) return;
+  const { element, layout: to } = asBits({ ...layoutOf(out), dtype: out.dtype, offset: call.place(out).offset });
+  const { layout: from } = asBits({ ...layoutOf(x), dtype: x.dtype, offset: call.place(x).offset });
+  const { dims, strides } = joinDims([to, from]);
+  for (const { lanes, n, offsets, walk } of pieces({ dims, strides: [strides[1]!, strides[0]!] }, [from.offset, to.offset])) {
+    call.launch({
+      kernel: COPY,
+      variant: undefined,
+      uses: [
+        { name: 'x', element, lanes, written: false, block: call.place(x).block },
+        { name: 'out', element, lanes, written: true, block: call.place(out).block },
+      ],
+      params: { n, rank: walk.length, x: offsets[0]!, out: offsets[1]! },
+      walk,
+      groups: Math.ceil(n / COPY.threads),
+    });
+  }
+}
+
+function layoutOf({ shape, strides }: { readonly shape: readonly number[]; readonly strides: readonly number[] }): {
+  shape: readonly number[];
+  strides: readonly number[];
+} {
+  return { shape, strides };
+}

@@ -1,0 +1,109 @@
+/** Multiplication by a weight matrix. @module */
+import { BLOCK_WEIGHTS, type BlockFormat, isBlocks } from '../../../core/blocks.js';
+import type { Tensor } from '../../../core/tensor.js';
+import type { LinearPlan } from '../../../ops/linear.js';
+import { rowsOf } from '../../walks.js';
+import { type Call, elementOf, inFours, type Place, type Use, usefulStrides } from '../call.js';
+import { COPY } from '../shaders/copy.js';
+import { BLOCK_HALVES, FEW_COLUMNS, LINEAR_FEW, LINEAR_MANY, type LinearVariant, TILE_PER_FOUR } from '../shaders/linear.js';
+
+/** Up to 8 rows of x are multiplied while W streams by, once: a tile would compute 24 more for nothing. */
+const FEW_ROWS = [1, 2, 4, 8] as const;
+
+/** Up to so many rows a tile of 64 would be half empty. */
+const HALF_TILE = 32;
+
+/** With fewer tiles of 64 × 64 than this some cores of a large GPU have nothing to do: it has up to 150, each wants two or more. */
+const ENOUGH_TILES = 256;
+
+/** W: where it lies, how it is loaded, and its strides, counted in what the kernel counts. */
+interface Weight {
+  readonly load: LinearVariant['weight'];
+  readonly uses: readonly Use[];
+  readonly offset: number;
+  readonly row: number;
+  readonly step: number;
+}
+
+/** Queues a linear layer. */
+export function runLinear({ x, weight, bias, out, m, n, k }: LinearPlan, call: Call): void {
+  const matrix = isBlocks(weight) ? weight.bytes : weight;
+  call.bring([x, matrix, ...(bias ? [bias] : [])], [out]);
+  if (out.size === 0) return;
+  const [xs, outs, matrixAt] = [call.place(x), call.place(out), call.place(matrix)];
+  const w = isBlocks(weight) ? blocksAt(matrixAt, weight.format, matrix.size, k, call) : denseAt(matrixAt, weight);
+  const element = elementOf(out.dtype);
+  const xLanes = inFours([k], [usefulStrides(x)], [xs.offset]) ? 4 : 1;
+  const outLanes = inFours([n], [usefulStrides(out)], [outs.offset]) ? 4 : 1;
+  const uses: Use[] = [
+    { name: 'x', element, lanes: xLanes, written: false, block: xs.block },
+    ...w.uses,
+    { name: 'out', element, lanes: outLanes, written: true, block: outs.block },
+  ];
+  const biasAt = bias && call.place(bias);
+  if (biasAt) uses.push({ name: 'bias', element, lanes: 1, written: false, block: biasAt.block });
+  const { dims, strides } = rowsOf([x, out]);
+  const variant: LinearVariant = { x: xLanes, weight: w.load, out: outLanes, bias: bias !== undefined };
+  const params = {
+    m,
+    n,
+    k,
+    rank: dims.length,
+    x: xs.offset,
+    xStep: x.strides.at(-1)!,
+    weight: w.offset,
+    weightRow: w.row,
+    weightStep: w.step,
+    bias: biasAt?.offset ?? 0,
+    biasStep: bias?.strides[0] ?? 0,
+    out: outs.offset,
+    outStep: out.strides.at(-1)!,
+  };
+  const walk = dims.map((size, d) => [size, strides[0]![d]!, strides[1]![d]!, 0]).reverse();
+  const rows = FEW_ROWS.find((most) => m <= most);
+  if (rows) {
+    const groups = Math.ceil(n / FEW_COLUMNS);
+    call.launch({ kernel: LINEAR_FEW, variant: { ...variant, rows }, uses, params: { ...params, groups }, walk, groups });
+    return;
+  }
+  const tiles = (fours: 1 | 2): number => Math.ceil(m / (TILE_PER_FOUR * fours)) * Math.ceil(n / (TILE_PER_FOUR * fours));
+  const fours = m <= HALF_TILE || tiles(2) < ENOUGH_TILES ? 1 : 2;
+  const groups = tiles(fours);
+  call.launch({ kernel: LINEAR_MANY, variant: { ...variant, fours }, uses, params: { ...params, groups }, walk, groups });
+}
+
+function denseAt({ block, offset }: Place, weight: Tensor): Weight {
+  const lanes = inFours([weight.shape[1]!], [usefulStrides(weight)], [offset]) ? 4 : 1;
+  const [row, step] = weight.strides as [number, number];
+  return { load: lanes, uses: [{ name: 'weight', element: elementOf(weight.dtype), lanes, written: false, block }], offset, row, step };
+}
+
+/** The kernels count bytes of blocks by twos; what starts at an odd one is copied first. */
+function blocksAt({ block, offset }: Place, format: BlockFormat, bytes: number, k: number, call: Call): Weight {
+  if (offset % 2 !== 0) {
+    const even = call.scratch(bytes);
+    call.launch({
+      kernel: COPY,
+      variant: undefined,
+      uses: [
+        { name: 'x', element: 'u8', lanes: 1, written: false, block },
+        { name: 'out', element: 'u8', lanes: 1, written: true, block: even },
+      ],
+      params: { n: bytes, rank: 1, x: offset, out: 0 },
+      walk: [[bytes, 1, 1, 0]],
+      groups: Math.ceil(bytes / COPY.threads),
+    });
+    block = even;
+    offset = 0;
+  }
+  return {
+    load: format,
+    uses: [
+      { name: 'weight', element: 'u32', lanes: 1, written: false, block },
+      { name: 'scale', element: 'f16', lanes: 1, written: false, block },
+    ],
+    offset: offset / 2,
+    row: (k / BLOCK_WEIGHTS) * BLOCK_HALVES[format],
+    step: 0,
+  };
+}

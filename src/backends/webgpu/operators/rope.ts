@@ -1,0 +1,172 @@
+/** Rotation of heads: q and k, norms and the way into a KV cache in one dispatch. @module */
+import type { RopeCall, RopePart } from '../../../ops/rope/call.js';
+import type { PairGeometry, RopePlan } from '../../../ops/rope/plan.js';
+import { type Call, elementOf, inFours, type Place, type Use, usefulStrides } from '../call.js';
+import type { Block } from '../memory.js';
+import { epsParams } from '../shaders/common.js';
+import { MAX_PARTS, type PairOrder, type RopeParam, type RopePartVariant, type RopeVariant, ropeKernel } from '../shaders/rope.js';
+
+/** A part and where its tensors lie. */
+interface Placed extends RopePart {
+  readonly xAt: Place;
+  readonly outAt: Place;
+  readonly weightAt: Place | undefined;
+  /** Whether out is x itself: what lies beside the window stays as it is. */
+  readonly stays: boolean;
+}
+
+/** Queues a rotation. */
+export function runRope({ plan, parts }: RopeCall, call: Call): void {
+  call.bring(
+    parts.flatMap(({ x, norm }) => (norm ? [x, norm.weight] : [x])),
+    parts.map(({ out }) => out),
+  );
+  const placed = parts
+    .filter(({ x }) => x.size > 0)
+    .map((part): Placed => {
+      const { x, out, norm, rows } = part;
+      const [xAt, outAt] = [call.place(x), call.place(out)];
+      // Checked before: if they share memory at all, they are the same view.
+      const stays = !norm && !rows && x.dtype === out.dtype && xAt.block === outAt.block && xAt.offset === outAt.offset;
+      return { ...part, xAt, outAt, weightAt: norm && call.place(norm.weight), stays };
+    });
+  // As many parts at a time as the device takes buffers: the table and its rows, and of each part x, out, rows and weight.
+  const limit = call.home.device.limits.maxStorageBuffersPerShaderStage - 2;
+  let group: Placed[] = [];
+  const blocks = (list: readonly Placed[]): number =>
+    new Set(list.flatMap(({ xAt, outAt, weightAt }) => [xAt.block, outAt.block, weightAt?.block]).filter(Boolean)).size +
+    list.filter(({ rows }) => rows && countedFrom(rows, plan.seqLen) === undefined).length;
+  for (const part of placed) {
+    if (group.length > 0 && (group.length === MAX_PARTS || blocks([...group, part]) > limit)) {
+      rotate(plan, group, call);
+      group = [];
+    }
+    group.push(part);
+  }
+  if (group.length > 0) rotate(plan, group, call);
+}
+
+function rotate(plan: RopePlan, parts: readonly Placed[], call: Call): void {
+  const { rotaryDim, rotaryOffset, headDim, table, tableRows } = plan;
+  const { block: tableBlock, sin } = uploadTable(plan, call);
+  const [batch, seq] = parts[0]!.x.shape as [number, number];
+  const rest = parts.every(({ stays }) => stays) ? 0 : headDim - rotaryDim;
+  const fours = parts.every(({ x, out, xAt, outAt, norm, weightAt }) =>
+    inFours(
+      [table.pairs, rotaryOffset, rest],
+      [usefulStrides(x), usefulStrides(out), ...(norm ? [norm.weight.strides] : [])],
+      [xAt.offset, outAt.offset, weightAt?.offset ?? 0],
+    ),
+  );
+  // A head of one dimension that is not 4-aligned would never get here: pairs are a multiple of four.
+  const lanes = fours && (!parts.some(({ norm }) => norm) || headDim % 4 === 0) ? 4 : 1;
+  const normed = parts.some(({ norm }) => norm);
+  const countedTable = countedFrom(tableRows, tableRows.length) === 0;
+  const uses: Use[] = [
+    { name: 'cos', element: 'f32', lanes, written: false, block: tableBlock },
+    { name: 'sin', element: 'f32', lanes, written: false, block: tableBlock },
+  ];
+  if (!countedTable) uses.push({ name: 'table_rows', element: 'u32', lanes: 1, written: false, block: uploadList(tableRows, call) });
+  const params: Partial<Record<RopeParam, number>> = {
+    tokens: batch * seq,
+    seq,
+    total: 0,
+    pairs: table.pairs,
+    offset: rotaryOffset,
+    rotaryDim,
+    headDim,
+    gap: rotaryDim / 2,
+    cos: 0,
+    sin,
+    perBatch: plan.batch === undefined ? 0 : 1,
+    tableRows: 0,
+  };
+  const variants = parts.map((part, p): RopePartVariant => {
+    const { x, out, xAt, outAt, rows, norm, weightAt, stays } = part;
+    const units = (table.pairs + (stays ? 0 : headDim - rotaryDim)) / lanes;
+    const first = rows ? countedFrom(rows, seq) : 0;
+    uses.push(
+      { name: `x${p}`, element: elementOf(x.dtype), lanes, written: false, block: xAt.block },
+      { name: `out${p}`, element: elementOf(out.dtype), lanes, written: true, block: outAt.block },
+    );
+    if (norm) uses.push({ name: `weight${p}`, element: elementOf(norm.weight.dtype), lanes, written: false, block: weightAt!.block });
+    if (rows && first === undefined) uses.push({ name: `rows${p}`, element: 'u32', lanes: 1, written: false, block: call.temporary(rows) });
+    const strides = (names: readonly ['xb', 'xs', 'xh', 'xd'] | readonly ['ob', 'os', 'oh', 'od'], list: readonly number[]): void => {
+      for (const [d, name] of names.entries()) params[`${name}${p}`] = list[d]!;
+    };
+    strides(['xb', 'xs', 'xh', 'xd'], x.strides);
+    strides(['ob', 'os', 'oh', 'od'], out.strides);
+    const heads = x.shape[2]!;
+    const { eps, smallEps } = epsParams(norm?.eps ?? 0);
+    Object.assign(params, {
+      [`x${p}`]: xAt.offset,
+      [`out${p}`]: outAt.offset,
+      [`heads${p}`]: heads,
+      [`units${p}`]: units,
+      [`rows${p}`]: first ?? 0,
+      [`weight${p}`]: weightAt?.offset ?? 0,
+      [`weightStep${p}`]: norm?.weight.strides[0] ?? 0,
+      [`eps${p}`]: eps,
+      [`smallEps${p}`]: smallEps,
+    });
+    params.total! += normed ? heads : heads * units;
+    return {
+      rest: stays ? 'stays' : norm || x.dtype !== out.dtype ? 'values' : 'bits',
+      rows: first === undefined ? 'listed' : 'counted',
+      norm: norm !== undefined,
+    };
+  });
+  const variant: RopeVariant = {
+    lanes,
+    read: orderOf(plan.read),
+    write: orderOf(plan.write),
+    tableRows: countedTable ? 'counted' : 'listed',
+    parts: variants,
+  };
+  const kernel = ropeKernel(parts.length);
+  const work = params.tokens! * params.total!;
+  call.launch({
+    kernel,
+    variant,
+    uses,
+    params: params as Record<RopeParam, number>,
+    groups: normed ? work : Math.ceil(work / kernel.threads),
+  });
+}
+
+function orderOf({ step }: PairGeometry): PairOrder {
+  return step === 2 ? 'woven' : 'split';
+}
+
+/** The first of a list that counts up by one, in each run of `length`, from the same number; undefined for another list. */
+function countedFrom(list: Int32Array, length: number): number | undefined {
+  const first = list[0] ?? 0;
+  for (let n = 0; n < list.length; n++) if (list[n] !== first + (n % length)) return undefined;
+  return first;
+}
+
+/** cos, then sin from a multiple of four on. */
+function uploadTable({ table }: RopePlan, call: Call): { block: Block; sin: number } {
+  const { pool, commands, uploads } = call.home;
+  const sin = Math.ceil(table.cos.length / 4) * 4;
+  const bytes = (sin + table.sin.length) * 4;
+  const block = uploads.get(table, bytes, () => {
+    const values = new Float32Array(sin + table.sin.length);
+    values.set(table.cos);
+    values.set(table.sin, sin);
+    const taken = pool.take(bytes);
+    commands.write(taken, new Uint8Array(values.buffer));
+    return taken;
+  });
+  return { block, sin };
+}
+
+/** Indices that a plan keeps. */
+function uploadList(list: Int32Array, call: Call): Block {
+  const { pool, commands, uploads } = call.home;
+  return uploads.get(list, list.byteLength, () => {
+    const taken = pool.take(list.byteLength);
+    commands.write(taken, new Uint8Array(list.buffer as ArrayBuffer, list.byteOffset, list.byteLength));
+    return taken;
+  });
+}

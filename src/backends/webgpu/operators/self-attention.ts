@@ -1,0 +1,120 @@
+/** Attention: which kernel takes a call, and over how many workgroups it goes. @module */
+import type { Tensor } from '../../../core/tensor.js';
+import type { SelfAttentionPlan } from '../../../ops/self-attention.js';
+import { type Call, elementOf, inFours, type Place, type Use, usefulStrides } from '../call.js';
+import type { Block } from '../memory.js';
+import { type AttentionParam, FEW, JOIN, MANY, MANY_ROWS } from '../shaders/self-attention.js';
+
+/** Up to so many rows of a KV head are few: a tile of 64 would be mostly empty. */
+const FEW_ROWS = 16;
+/** Dimensions of all queries of a workgroup that the kernel for few has room for. */
+const FEW_DIMS = 1536;
+/** Quads of values that a workgroup has side by side; more are another workgroup's, which computes the same scores again. */
+const FEW_COLUMNS = FEW.threads;
+const MANY_COLUMNS = 32;
+/** Workgroups that fill a large GPU, and keys that are worth one. WebGPU does not tell how large a device is. */
+const FEW_SHARING = { groups: 512, keys: 128 };
+const MANY_SHARING = { groups: 256, keys: 256 };
+
+/** How a call is cut. */
+interface Cut {
+  /** Rows of a workgroup. */
+  readonly rows: number;
+  /** Quads of values that it has room for. */
+  readonly columns: number;
+  /** Workgroups that share a block's values, and the quads of each. */
+  readonly slices: number;
+  readonly width: number;
+}
+
+/** Queues an attention. */
+export function runSelfAttention(plan: SelfAttentionPlan, call: Call): void {
+  const { q, k, v, out, scale, causal, window, softcap } = plan;
+  call.bring([q, k, v], [out]);
+  if (out.size === 0) return;
+  const [batch, seq, heads, d] = q.shape as [number, number, number, number];
+  const [, total, kvHeads] = k.shape as [number, number, number];
+  const dv = v.shape[3]!;
+  const group = heads / kvHeads;
+  const rows = seq * group;
+  const quads = Math.ceil(dv / 4);
+  const depth = Math.ceil(d / 4) * 4;
+  const few = rows <= FEW_ROWS && depth <= FEW_DIMS;
+  const { columns, slices, width, ...cut } = few ? cutFew(rows, depth, quads) : cutMany(quads);
+  const blocks = Math.ceil(rows / cut.rows);
+  const alone = batch * kvHeads * blocks * slices;
+  const sharing = few ? FEW_SHARING : MANY_SHARING;
+  const keys = window === undefined ? total : Math.min(total, window + Math.ceil(cut.rows / group));
+  const splits = Math.max(1, Math.min(Math.floor(sharing.groups / alone), Math.ceil(keys / sharing.keys)));
+  const [qs, ks, vs, outs] = [call.place(q), call.place(k), call.place(v), call.place(out)] as const;
+  const fours = inFours(
+    [d, dv],
+    [q, k, v, out].map((tensor) => usefulStrides(tensor)),
+    [qs, ks, vs, outs].map(({ offset }) => offset),
+  );
+  const lanes = fours ? 4 : 1;
+  const element = elementOf(out.dtype);
+  const use = (name: string, { block }: Place, written = false): Use => ({ name, element, lanes, written, block });
+  const all = batch * kvHeads * rows;
+  const parts = splits === 1 ? undefined : partsOf(all * splits, quads, call);
+  const launch = {
+    params: {
+      units: alone * splits,
+      ...{ slices, splits, batch, kvHeads, blocks, width, rows, group, total, d, dv, scale },
+      past: total - seq,
+      window: window ?? 0,
+      causal: causal ? 1 : 0,
+      softcap: softcap ?? 0,
+      ...layout('q', 'q', qs, q),
+      ...layout('k', 'k', ks, k),
+      ...layout('v', 'v', vs, v),
+      ...layout('out', 'o', outs, out),
+    } as Record<AttentionParam, number>,
+    uses: [use('q', qs), use('k', ks), use('v', vs), ...(parts ?? [use('out', outs, true)])],
+    groups: alone * splits,
+  };
+  const variant = { lanes, parts: parts !== undefined, softcap: softcap !== undefined, columns } as const;
+  if (few) {
+    const fewRows = cut.rows as 1 | 2 | 4 | 8;
+    const room = Math.ceil(Math.max(1, (fewRows * depth) / 4 / FEW.threads)) * FEW.threads;
+    call.launch({ kernel: FEW, variant: { ...variant, rows: fewRows, room }, ...launch });
+  } else call.launch({ kernel: MANY, variant, ...launch });
+  if (!parts) return;
+  const across = Math.ceil(quads / 8);
+  call.launch({
+    kernel: JOIN,
+    variant: { lanes },
+    uses: [...parts.map((one) => ({ ...one, written: false })), use('out', outs, true)],
+    params: { ...launch.params, units: all * across, columns: across },
+    groups: all * across,
+  });
+}
+
+/** Rows are a power of two, as few as there are, and no more than there is room for; columns are a power of two. */
+function cutFew(rows: number, depth: number, quads: number): Cut {
+  let most = 8;
+  while (most > 1 && (most / 2 >= rows || most * depth > FEW_DIMS)) most /= 2;
+  const slices = Math.ceil(quads / FEW_COLUMNS);
+  const width = Math.ceil(quads / slices);
+  let columns = 8;
+  while (columns < width) columns *= 2;
+  return { rows: most, columns, slices, width };
+}
+
+function cutMany(quads: number): Cut {
+  const slices = Math.ceil(quads / MANY_COLUMNS);
+  const width = Math.ceil(quads / slices);
+  return { rows: MANY_ROWS, columns: Math.ceil(width / 8) * 8, slices, width };
+}
+
+/** Memory for what each split found: sums of weighted values, and for each row the largest score and the sum of weights. */
+function partsOf(count: number, quads: number, call: Call): Use[] {
+  const part = (name: string, lanes: 1 | 4, block: Block): Use => ({ name, element: 'f32', lanes, written: true, block });
+  return [part('sums', 4, call.scratch(count * quads * 16)), part('states', 1, call.scratch(count * 8))];
+}
+
+/** A tensor's first element and its strides, as parameters. */
+function layout(name: string, letter: string, { offset }: Place, { strides }: Tensor): Record<string, number> {
+  const [b, s, h, d] = strides as [number, number, number, number];
+  return { [name]: offset, [`${letter}b`]: b, [`${letter}s`]: s, [`${letter}h`]: h, [`${letter}d`]: d };
+}

@@ -1,0 +1,250 @@
+/**
+ * Filling a kernel's WGSL: what its operands' elements are, and how its buffers are bound.
+ *
+ * A kernel is written against functions that this file writes for each operand, `x` for example:
+ *
+ * - `load_x(at) -> V`: one element, or four from a multiple of four on, as f32
+ * - `store_x(at, v)`: the same back, rounded once to nearest even
+ * - `bits_x(at)`, `put_x(at, bits)`: raw bits, for copies
+ *
+ * `at` counts elements of the operand from the start of its buffer. Operands whose tensors lie in one buffer share one binding: WebGPU lets
+ * no buffer be bound twice if it is written, and that is what working in place needs.
+ *
+ * @module
+ */
+
+/** How an operand's elements are stored: floats, or bits that are only moved. */
+export type Element = 'f32' | 'f16' | 'bf16' | 'u32' | 'u16' | 'u8';
+
+/** Bits of an element. */
+const BITS: Readonly<Record<Element, number>> = { f32: 32, f16: 16, bf16: 16, u32: 32, u16: 16, u8: 8 };
+
+/** Bytes of a uniform block: {@link Kernel.params}, then the walk. */
+export const PARAMS_BYTES = 1024;
+
+/** An operand of one run. */
+export interface Operand {
+  readonly name: string;
+  readonly element: Element;
+  /** Elements that a load or store moves; four only where every address is a multiple of four elements. */
+  readonly lanes: 1 | 4;
+  readonly written: boolean;
+  /** Which of the run's buffers it lies in. */
+  readonly buffer: number;
+}
+
+/** How a buffer is declared: words, vectors of words, or words that two elements may share and two threads may write. */
+export interface Binding {
+  readonly type: 'u32' | 'vec2<u32>' | 'vec4<u32>' | 'atomic<u32>';
+  readonly written: boolean;
+}
+
+/** A kernel: its parameters and its text. */
+export interface Kernel<P extends string = string, V = unknown> {
+  readonly name: string;
+  /** Scalars of `params`, in order: u32, or f32 where the name is in {@link floats}. */
+  readonly params: readonly P[];
+  readonly floats?: readonly P[];
+  /** Threads of a workgroup. */
+  readonly threads: number;
+  /** The WGSL, with `main` in it. */
+  readonly code: (variant: V) => string;
+}
+
+/** A module's text. */
+export interface ShaderText {
+  readonly code: string;
+}
+
+/**
+ * Decides how each buffer of a run is bound.
+ *
+ * @param operands - of the run
+ * @param count - buffers
+ */
+export function bindingsOf(operands: readonly Operand[], count: number): Binding[] {
+  return Array.from({ length: count }, (_, buffer) => {
+    const inside = operands.filter((operand) => operand.buffer === buffer);
+    const shared = inside.some(({ written, lanes, element }) => written && lanes === 1 && BITS[element] < 32);
+    if (shared) return { type: 'atomic<u32>', written: true };
+    const written = inside.some((operand) => operand.written);
+    const words = inside.map(({ lanes, element }) => (lanes * BITS[element]) / 32);
+    const type = words.every((n) => n === 4) ? 'vec4<u32>' : words.every((n) => n === 2) ? 'vec2<u32>' : 'u32';
+    return { type, written };
+  });
+}
+
+/**
+ * Writes a kernel's module.
+ *
+ * @param kernel - which
+ * @param variant - what its own text depends on
+ * @param operands - what its operands are
+ * @param bindings - from {@link bindingsOf}
+ * @param f16 - whether the device has `shader-f16`: halves are then widened by the hardware
+ */
+export function writeShader<V>(
+  kernel: Kernel<string, V>,
+  variant: V,
+  operands: readonly Operand[],
+  bindings: readonly Binding[],
+  f16: boolean,
+): ShaderText {
+  const fields = kernel.params.map((name) => `  ${name}: ${kernel.floats?.includes(name) ? 'f32' : 'u32'},\n`).join('');
+  const declared = bindings.map(
+    ({ type, written }, i) => `@group(0) @binding(${i + 1}) var<storage, ${written ? 'read_write' : 'read'}> b${i}: array<${type}>;\n`,
+  );
+  const elements = new Set(operands.map(({ element }) => element));
+  const usesHardware = f16 && elements.has('f16');
+  return {
+    code: [
+      usesHardware ? 'enable f16;\n\n' : '',
+      `struct Params {\n${fields}  @align(16) walk: array<vec4<u32>, ${walkLength(kernel)}>,\n}\n`,
+      '@group(0) @binding(0) var<uniform> params: Params;\n',
+      ...declared,
+      `const THREADS = ${kernel.threads}u;\n\n`,
+      elements.has('f16') ? (usesHardware ? WIDEN_F16_BY_HARDWARE : WIDEN_F16) + ROUND_F16 : '',
+      elements.has('bf16') ? BF16 : '',
+      ...operands.map((operand) => accessorsOf(operand, bindings[operand.buffer]!)),
+      kernel.code(variant).trim(),
+      '\n',
+    ]
+      .join('')
+      .replace(/\n{3,}/g, '\n\n'), // what a variant leaves out leaves its lines
+  };
+}
+
+/** Entries of a kernel's walk: what its scalars leave of the uniform block. */
+export function walkLength(kernel: Pick<Kernel, 'params'>): number {
+  return PARAMS_BYTES / 16 - Math.ceil(kernel.params.length / 4);
+}
+
+const floats = new Float32Array(1);
+const floatBits = new Uint32Array(floats.buffer);
+
+/**
+ * Lays parameters out as `Params`.
+ *
+ * @param kernel - whose
+ * @param values - of every parameter; negative ones wrap, as strides do
+ * @param walk - dimensions, fastest first: their size, and up to three operands' strides
+ */
+export function packParams<P extends string>(
+  kernel: Pick<Kernel<P>, 'params' | 'floats'>,
+  values: Readonly<Record<P, number>>,
+  walk: readonly (readonly number[])[] = [],
+): Uint32Array {
+  const head = Math.ceil(kernel.params.length / 4) * 4;
+  const words = new Uint32Array(head + walk.length * 4);
+  for (const [i, name] of kernel.params.entries()) {
+    if (kernel.floats?.includes(name)) {
+      floats[0] = values[name];
+      words[i] = floatBits[0]!;
+    } else words[i] = values[name];
+  }
+  for (const [d, entry] of walk.entries()) words.set(entry, head + d * 4);
+  return words;
+}
+
+/** The four functions of an operand. */
+function accessorsOf({ name, element, lanes, written, buffer }: Operand, binding: Binding): string {
+  const b = `b${buffer}`;
+  const atomic = binding.type === 'atomic<u32>';
+  const wide = binding.type.startsWith('vec');
+  const get = (at: string): string => (atomic ? `atomicLoad(&${b}[${at}])` : `${b}[${at}]`);
+  const set = (at: string, value: string): string => (atomic ? `atomicStore(&${b}[${at}], ${value});` : `${b}[${at}] = ${value};`);
+  const bits = BITS[element];
+  // The type of raw bits, how they are read and written, and how they become floats.
+  let raw = 'u32';
+  let read: string;
+  let write: string;
+  if (lanes === 4 && bits === 32) {
+    raw = 'vec4<u32>';
+    read = wide ? `return ${b}[at >> 2u];` : `return vec4<u32>(${['at', 'at + 1u', 'at + 2u', 'at + 3u'].map(get).join(', ')});`;
+    write = wide ? `${b}[at >> 2u] = v;` : ['x', 'y', 'z', 'w'].map((c, i) => set(`at + ${i}u`, `v.${c}`)).join(' ');
+  } else if (lanes === 4 && bits === 16) {
+    raw = 'vec2<u32>';
+    read = wide ? `return ${b}[at >> 2u];` : `return vec2<u32>(${get('at >> 1u')}, ${get('(at >> 1u) + 1u')});`;
+    write = wide ? `${b}[at >> 2u] = v;` : `${set('at >> 1u', 'v.x')} ${set('(at >> 1u) + 1u', 'v.y')}`;
+  } else if (lanes === 4 || bits === 32) {
+    const at = lanes === 4 ? 'at >> 2u' : 'at';
+    read = `return ${get(at)};`;
+    write = set(at, 'v');
+  } else {
+    const [shift, low, log, mask] = bits === 16 ? ['1u', '1u', '4u', '0xffffu'] : ['2u', '3u', '3u', '0xffu'];
+    read = `return (${get(`at >> ${shift}`)} >> ((at & ${low}) << ${log})) & ${mask};`;
+    // Two elements share a word: each thread clears and sets its own bits only, so that neither loses the other's.
+    write =
+      `let s = (at & ${low}) << ${log}; atomicAnd(&${b}[at >> ${shift}], ~(${mask} << s)); ` + `atomicOr(&${b}[at >> ${shift}], v << s);`;
+  }
+  const lines = [`fn bits_${name}(at: u32) -> ${raw} { ${read} }`];
+  if (written) lines.push(`fn put_${name}(at: u32, v: ${raw}) { ${write} }`);
+  const floating = element === 'f32' || element === 'f16' || element === 'bf16';
+  if (floating) {
+    const value = lanes === 4 ? 'vec4<f32>' : 'f32';
+    const form = { f32: `bitcast<${value}>`, f16: `widen${lanes}_f16`, bf16: `widen${lanes}_bf16` }[element];
+    lines.push(`fn load_${name}(at: u32) -> ${value} { return ${form}(bits_${name}(at)); }`);
+    const back = { f32: `bitcast<${raw}>`, f16: `round${lanes}_f16`, bf16: `round${lanes}_bf16` }[element];
+    if (written) lines.push(`fn store_${name}(at: u32, v: ${value}) { put_${name}(at, ${back}(v)); }`);
+  }
+  return `${lines.join('\n')}\n\n`;
+}
+
+/** f16 to f32 in integers: WGSL's own unpack2x16float may flush subnormals. */
+const WIDEN_F16 = /* wgsl */ `
+fn widen1_f16(h: u32) -> f32 {
+  let magnitude = h & 0x7fffu;
+  let sign = (h & 0x8000u) << 16u;
+  if (magnitude < 0x400u) { return bitcast<f32>(sign | bitcast<u32>(f32(magnitude) * 0x1p-24f)); }
+  // The exponent's bias goes from 15 to 127; infinities and NaN go from 31 to 255.
+  return bitcast<f32>(sign | ((magnitude << 13u) + select(0x38000000u, 0x70000000u, magnitude >= 0x7c00u)));
+}
+fn widen4_f16(w: vec2<u32>) -> vec4<f32> {
+  return vec4<f32>(widen1_f16(w.x & 0xffffu), widen1_f16(w.x >> 16u), widen1_f16(w.y & 0xffffu), widen1_f16(w.y >> 16u));
+}
+`;
+
+const WIDEN_F16_BY_HARDWARE = /* wgsl */ `
+fn widen1_f16(h: u32) -> f32 { return f32(bitcast<vec2<f16>>(h).x); }
+fn widen4_f16(w: vec2<u32>) -> vec4<f32> { return vec4<f32>(bitcast<vec4<f16>>(w)); }
+`;
+
+/** f32 to f16 in integers, to nearest even: WGSL leaves the rounding of its own conversion open. */
+const ROUND_F16 = /* wgsl */ `
+fn round1_f16(v: f32) -> u32 {
+  let bits = bitcast<u32>(v);
+  let sign = (bits >> 16u) & 0x8000u;
+  let magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) { return sign | 0x7e00u; }
+  if (magnitude >= 0x477ff000u) { return sign | 0x7c00u; } // 65520 and more round to infinity
+  if (magnitude < 0x38800000u) { // below 2^-14: a multiple of 2^-24
+    if (magnitude < 0x33000000u) { return sign; }
+    let shift = 126u - (magnitude >> 23u);
+    let significand = (magnitude & 0x7fffffu) | 0x800000u;
+    let units = significand >> shift;
+    let rest = significand & ((1u << shift) - 1u);
+    let half = 1u << (shift - 1u);
+    return sign | (units + select(0u, 1u, rest > half || (rest == half && (units & 1u) == 1u)));
+  }
+  return sign | ((magnitude + 0xfffu + ((magnitude >> 13u) & 1u) - 0x38000000u) >> 13u);
+}
+fn round4_f16(v: vec4<f32>) -> vec2<u32> {
+  return vec2<u32>(round1_f16(v.x) | (round1_f16(v.y) << 16u), round1_f16(v.z) | (round1_f16(v.w) << 16u));
+}
+`;
+
+/** bf16 is the upper half of an f32. */
+const BF16 = /* wgsl */ `
+fn widen1_bf16(h: u32) -> f32 { return bitcast<f32>(h << 16u); }
+fn widen4_bf16(w: vec2<u32>) -> vec4<f32> {
+  return bitcast<vec4<f32>>(vec4<u32>(w.x << 16u, w.x & 0xffff0000u, w.y << 16u, w.y & 0xffff0000u));
+}
+fn round1_bf16(v: f32) -> u32 {
+  let bits = bitcast<u32>(v);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) { return (bits >> 16u) | 0x40u; }
+  return (bits + 0x7fffu + ((bits >> 16u) & 1u)) >> 16u;
+}
+fn round4_bf16(v: vec4<f32>) -> vec2<u32> {
+  return vec2<u32>(round1_bf16(v.x) | (round1_bf16(v.y) << 16u), round1_bf16(v.z) | (round1_bf16(v.w) << 16u));
+}
+`;

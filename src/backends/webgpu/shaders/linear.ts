@@ -1,0 +1,321 @@
+/**
+ * Multiplication by a weight matrix: one kernel for few rows of x, one for many.
+ *
+ * Operands x, weight, out, bias where there is one; of weights in blocks `weight` is their words and `scale` the same bytes as halves.
+ * The walk has the strides of x's and out's rows.
+ *
+ * @module
+ */
+import type { BlockFormat } from '../../../core/blocks.js';
+import type { Kernel } from '../shader.js';
+import { GROUP, MAIN, WALK } from './common.js';
+
+/** What both kernels' texts depend on. */
+export interface LinearVariant {
+  /** Elements of a load of x. */
+  readonly x: 1 | 4;
+  /** Elements of a load of W, or the blocks it lies in. */
+  readonly weight: 1 | 4 | BlockFormat;
+  /** Elements of a store. */
+  readonly out: 1 | 4;
+  readonly bias: boolean;
+}
+
+/** Few rows: at most how many; few values, so that few texts are compiled. */
+export interface LinearFewVariant extends LinearVariant {
+  readonly rows: 1 | 2 | 4 | 8;
+}
+
+/** Many rows: how many rows and columns of a thread's sums, in fours. */
+export interface LinearManyVariant extends LinearVariant {
+  readonly fours: 1 | 2;
+}
+
+/**
+ * m, n, k: sizes; groups: workgroups; rank: of the walk; x, weight, bias, out: first elements (of blocks, in halves); …Step: elements from
+ * one to the next of a row; weightRow: from one row to the next.
+ */
+const PARAMS = [
+  'm',
+  'n',
+  'k',
+  'groups',
+  'rank',
+  'x',
+  'xStep',
+  'weight',
+  'weightRow',
+  'weightStep',
+  'bias',
+  'biasStep',
+  'out',
+  'outStep',
+] as const;
+
+/** A parameter of both kernels. */
+export type LinearParam = (typeof PARAMS)[number];
+
+/** Halves (two bytes) of a block: they are not whole words, so every other block starts in the middle of one. */
+export const BLOCK_HALVES: Readonly<Record<BlockFormat, number>> = { q8_0: 17, q4_0: 9 };
+
+/** Columns of a workgroup of {@link LINEAR_FEW}: each load of x serves four rows of W, and four loads of W are under way at a time. */
+export const FEW_COLUMNS = 4;
+
+/**
+ * Rows and columns of a tile of {@link LINEAR_MANY}, for each four of a thread: 8 × 8 threads. With 8 × 8 sums a thread needs 4 loads
+ * from shared memory for 64 multiplications, with 4 × 4 it needs 2 for 16, but there are four times as many tiles to share out.
+ */
+export const TILE_PER_FOUR = 32;
+
+/**
+ * Few rows of x: a workgroup has four columns of out and all rows, so that each weight is read once. Its threads go along k side by side,
+ * then add what each of them has: for 8 rows that fills 16 KiB, the shared memory that every device has.
+ */
+export const LINEAR_FEW: Kernel<LinearParam, LinearFewVariant> = {
+  name: 'linear_few',
+  params: PARAMS,
+  threads: 128,
+  code: fewText,
+};
+
+/**
+ * Many rows of x: a workgroup has a tile of out and goes along k; what it needs of x and W lies in shared memory, widened to f32, four rows
+ * of one k in a vector. Tiles of the same columns follow each other: W comes from memory once, x from the cache.
+ */
+export const LINEAR_MANY: Kernel<LinearParam, LinearManyVariant> = {
+  name: 'linear_many',
+  params: PARAMS,
+  threads: 64,
+  code: manyText,
+};
+
+/** Lines for each number below `count`. */
+function each(count: number, text: (n: number) => string): string {
+  return Array.from({ length: count }, (_, n) => text(n)).join('\n');
+}
+
+function fewText(variant: LinearFewVariant): string {
+  const { rows, weight } = variant;
+  const blocks = typeof weight === 'string';
+  // Of a block a thread has a quarter: eight weights, in fours that lie `far` apart.
+  const [weights, first, far] = blocks
+    ? { q8_0: ['8u', 'u * 8u', '4u'], q4_0: ['8u', 'u / 4u * 32u + u % 4u * 4u', '16u'] }[weight]
+    : ['4u', 'u * 4u', ''];
+  const dots = (w: string, x: string): string => `vec4<f32>(${[0, 1, 2, 3].map((c) => `dot(w${c}${w}, ${x})`).join(', ')})`;
+  return /* wgsl */ `
+const COLUMNS = ${FEW_COLUMNS}u;
+const ROWS = ${rows}u;
+${readText(variant, true)}
+${blocks ? quarterText(weight) : ''}
+${writeText(variant)}
+var<workgroup> sums: array<vec4<f32>, ROWS * THREADS>;
+
+${MAIN} {
+  let group = ${GROUP};
+  if (group >= params.groups) { return; }
+  let column = group * COLUMNS;
+  // Past the last row or column the last one is read again, and nothing is stored.
+${each(FEW_COLUMNS, (c) => `  let column${c} = weight_row(min(column + ${c}u, params.n - 1u));`)}
+  var starts: array<u32, ROWS>;
+  for (var r = 0u; r < ROWS; r++) { starts[r] = x_row(min(r, params.m - 1u)); }
+  var mine: array<vec4<f32>, ROWS>;
+  for (var u = lane; u * ${weights} < params.k; u += THREADS) {
+    let i = ${first};
+${each(FEW_COLUMNS, (c) => `    let w${c} = ${blocks ? `quarter(column${c}, u)` : `weight_four(column${c}, i)`};`)}
+${blocks ? '    let scales = vec4<f32>(w0.scale, w1.scale, w2.scale, w3.scale);' : ''}
+    for (var r = 0u; r < ROWS; r++) {
+      let x = x_four(starts[r], i);
+${
+  blocks
+    ? /* wgsl */ `      let y = x_four(starts[r], i + ${far});
+      let low = ${dots('.low', 'x')};
+      let high = ${dots('.high', 'y')};
+      mine[r] += scales * (low + high);`
+    : `      mine[r] += ${dots('', 'x')};`
+}
+    }
+  }
+  for (var r = 0u; r < ROWS; r++) { sums[r * THREADS + lane] = mine[r]; }
+  // In a fixed order: the same bits in every run.
+  for (var half = THREADS / 2u; half > 0u; half /= 2u) {
+    workgroupBarrier();
+    for (var j = lane; j < ROWS * half; j += THREADS) {
+      let at = j / half * THREADS + j % half;
+      sums[at] += sums[at + half];
+    }
+  }
+  workgroupBarrier();
+  if (lane < min(ROWS, params.m)) { put_four(out_row(lane), column, sums[lane * THREADS]); }
+}`;
+}
+
+function manyText(variant: LinearManyVariant): string {
+  const { fours } = variant;
+  const components = ['x', 'y', 'z', 'w'] as const;
+  // sum_r_f: row r of the thread's rows, its columns f·4 … f·4 + 3.
+  const sums = (text: (r: number, f: number) => string): string => each(4 * fours, (r) => each(fours, (f) => text(r, f)));
+  const row = (r: number): string => `row + ${Math.floor(r / 4) * TILE_PER_FOUR + (r % 4)}u`;
+  return /* wgsl */ `
+const TILE = ${TILE_PER_FOUR * fours}u;
+/// Fours of rows of a tile.
+const FOURS = TILE / 4u;
+/// Of k in shared memory at a time: as much as 64 threads fetch with four loads of four for x, and four for W.
+const DEPTH = 1024u / TILE;
+${readText(variant, false)}
+${fourText(variant)}
+${writeText(variant)}
+var<workgroup> xs: array<vec4<f32>, DEPTH * FOURS>;
+var<workgroup> weights: array<vec4<f32>, DEPTH * FOURS>;
+
+${MAIN} {
+  let group = ${GROUP};
+  if (group >= params.groups) { return; }
+  let tiles = (params.m + TILE - 1u) / TILE;
+  let first_row = group % tiles * TILE;
+  let first_column = group / tiles * TILE;
+
+  // What this thread fetches: four rows by four of k. Eight threads side by side write eight vectors side by side, and four of 32 threads
+  // read 16 neighbours of a row.
+  let part = (lane >> 3u) % (DEPTH / 4u) * 4u;
+  let four = (lane & 7u) + (lane >> 3u) / (DEPTH / 4u) * 8u;
+  // Past the last row or column the last one is read again, and nothing is stored.
+${each(4, (r) => `  let x${r} = x_row(min(first_row + four * 4u + ${r}u, params.m - 1u));`)}
+${each(4, (c) => `  let w${c} = weight_row(min(first_column + four * 4u + ${c}u, params.n - 1u));`)}
+  // What it computes: 4 × 4 sums of each 32 × 32 of the tile.
+  let across = lane & 7u;
+  let down = lane >> 3u;
+${sums((r, f) => `  var sum_${r}_${f} = vec4<f32>();`)}
+  for (var start = 0u; start < params.k; start += DEPTH) {
+    let i = start + part;
+    let x = transpose(mat4x4<f32>(x_four(x0, i), x_four(x1, i), x_four(x2, i), x_four(x3, i)));
+    let w = transpose(mat4x4<f32>(weight_four(w0, i), weight_four(w1, i), weight_four(w2, i), weight_four(w3, i)));
+    workgroupBarrier(); // who still reads the last part of k
+${each(4, (j) => `    xs[(part + ${j}u) * FOURS + four] = x[${j}];\n    weights[(part + ${j}u) * FOURS + four] = w[${j}];`)}
+    workgroupBarrier();
+    for (var at = 0u; at < DEPTH * FOURS; at += FOURS) {
+${each(fours, (f) => `      let a${f} = xs[at + ${f * 8}u + down];\n      let b${f} = weights[at + ${f * 8}u + across];`)}
+${sums((r, f) => `      sum_${r}_${f} = fma(vec4<f32>(a${Math.floor(r / 4)}.${components[r % 4]}), b${f}, sum_${r}_${f});`)}
+    }
+  }
+  let row = first_row + down * 4u;
+  let column = first_column + across * 4u;
+${each(
+  4 * fours,
+  (r) => /* wgsl */ `  if (${row(r)} < params.m) {
+    let at = out_row(${row(r)});
+${each(fours, (f) => `    put_four(at, column + ${f * TILE_PER_FOUR}u, sum_${r}_${f});`)}
+  }`,
+)}
+}`;
+}
+
+/**
+ * Where rows start, and four neighbours of a row of x or of a dense W; zeros past its end.
+ *
+ * @param inside - whether the first of four is never past the end
+ */
+function readText({ x, weight }: LinearVariant, inside: boolean): string {
+  const four = (name: 'x' | 'weight', lanes: 1 | 4): string =>
+    lanes === 4
+      ? /* wgsl */ `
+fn ${name}_four(row: u32, i: u32) -> vec4<f32> {
+${inside ? '' : '  if (i >= params.k) { return vec4<f32>(); }\n'}  return load_${name}(row + i);
+}`
+      : /* wgsl */ `
+fn ${name}_one(row: u32, i: u32) -> f32 {
+  if (i >= params.k) { return 0.0; }
+  return load_${name}(row + i * params.${name}Step);
+}
+fn ${name}_four(row: u32, i: u32) -> vec4<f32> {
+  return vec4<f32>(${name}_one(row, i), ${name}_one(row, i + 1u), ${name}_one(row, i + 2u), ${name}_one(row, i + 3u));
+}`;
+  return /* wgsl */ `
+${WALK}
+fn x_row(row: u32) -> u32 { return params.x + walk(row, 0u, params.rank).x; }
+fn out_row(row: u32) -> u32 { return params.out + walk(row, 0u, params.rank).y; }
+fn weight_row(column: u32) -> u32 { return params.weight + column * params.weightRow; }
+${four('x', x)}
+${typeof weight === 'string' ? BLOCKS : four('weight', weight)}
+`;
+}
+
+/** Stores four sums of a row of out, with the bias. */
+function writeText({ out, bias }: LinearVariant): string {
+  return /* wgsl */ `
+fn biased(sum: f32, column: u32) -> f32 {
+  return ${bias ? 'sum + load_bias(params.bias + column * params.biasStep)' : 'sum'};
+}
+${
+  out === 4
+    ? /* wgsl */ `fn put_four(row: u32, column: u32, v: vec4<f32>) {
+  if (column >= params.n) { return; }
+  store_out(row + column, vec4<f32>(biased(v.x, column), biased(v.y, column + 1u), biased(v.z, column + 2u), biased(v.w, column + 3u)));
+}`
+    : /* wgsl */ `fn put_one(row: u32, column: u32, v: f32) {
+  if (column < params.n) { store_out(row + column * params.outStep, biased(v, column)); }
+}
+fn put_four(row: u32, column: u32, v: vec4<f32>) {
+  put_one(row, column, v.x);
+  put_one(row, column + 1u, v.y);
+  put_one(row, column + 2u, v.z);
+  put_one(row, column + 3u, v.w);
+}`
+}
+`;
+}
+
+/** Words of blocks, and integers as f32. */
+const BLOCKS = /* wgsl */ `
+/// The word that starts at a half, of the two words that it may lie in.
+fn align(low: u32, high: u32, half: u32) -> u32 {
+  return select(low, (low >> 16u) | (high << 16u), (half & 1u) == 1u);
+}
+fn word_at(half: u32) -> u32 {
+  return align(bits_weight(half >> 1u), bits_weight((half >> 1u) + 1u), half);
+}
+/// Integers below 2^23 less one of them: below the exponent of 2^23 an integer is its own significand. Exact, and no conversion.
+fn numbers(v: vec4<u32>, less: f32) -> vec4<f32> {
+  return bitcast<vec4<f32>>(v | vec4<u32>(0x4b000000u)) - (8388608.0 + less);
+}
+/// Four signed bytes.
+fn bytes(word: u32) -> vec4<f32> {
+  let raised = word ^ 0x80808080u; // each by 128
+  return numbers(vec4<u32>(raised & 0xffu, (raised >> 8u) & 0xffu, (raised >> 16u) & 0xffu, raised >> 24u), 128.0);
+}
+/// The low halves of four bytes, less 8.
+fn nibbles(word: u32) -> vec4<f32> {
+  return numbers(vec4<u32>(word, word >> 8u, word >> 16u, word >> 24u) & vec4<u32>(15u), 8.0);
+}
+`;
+
+/** Quarter u of a row of blocks. */
+function quarterText(format: BlockFormat): string {
+  return /* wgsl */ `
+struct Quarter { low: vec4<f32>, high: vec4<f32>, scale: f32 }
+fn quarter(row: u32, u: u32) -> Quarter {
+  let block = row + u / 4u * ${BLOCK_HALVES[format]}u;
+${
+  format === 'q8_0'
+    ? /* wgsl */ `  let half = block + 1u + u % 4u * 4u;
+  let middle = bits_weight((half >> 1u) + 1u);
+  let low = bytes(align(bits_weight(half >> 1u), middle, half));
+  let high = bytes(align(middle, bits_weight((half >> 1u) + 2u), half));`
+    : /* wgsl */ `  let word = word_at(block + 1u + u % 4u * 2u);
+  let low = nibbles(word);
+  let high = nibbles(word >> 4u);`
+}
+  return Quarter(low, high, load_scale(block));
+}`;
+}
+
+/** Four neighbours of a row of blocks. */
+function fourText({ weight }: LinearVariant): string {
+  if (typeof weight === 'number') return '';
+  return /* wgsl */ `
+fn weight_four(row: u32, i: u32) -> vec4<f32> {
+  if (i >= params.k) { return vec4<f32>(); }
+  let block = row + i / 32u * ${BLOCK_HALVES[weight]}u;
+  let word = word_at(block + 1u + ${weight === 'q8_0' ? 'i % 32u / 2u' : 'i % 16u / 2u'});
+  return load_scale(block) * ${weight === 'q8_0' ? 'bytes(word)' : 'nibbles(word >> ((i & 16u) >> 2u))'};
+}`;
+}

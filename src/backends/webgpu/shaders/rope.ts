@@ -1,0 +1,213 @@
+/** Rotation of heads by a table: all parts of a call (q and k) in one dispatch. @module */
+import type { Kernel } from '../shader.js';
+import { GROUP, MAIN, RMS, SUM, UNIT } from './common.js';
+
+/** Which pairs a window has: `woven` (2j, 2j+1) or `split` (j, j + R/2). */
+export type PairOrder = 'woven' | 'split';
+
+/** One tensor of the call. */
+export interface RopePartVariant {
+  /** What becomes of the dimensions beside the window: nothing (in place), a copy of bits, or of values. */
+  readonly rest: 'stays' | 'bits' | 'values';
+  /** Row of out: the token's, counted on from a first one, or listed. */
+  readonly rows: 'counted' | 'listed';
+  readonly norm: boolean;
+}
+
+/** What the text depends on. */
+export interface RopeVariant {
+  readonly lanes: 1 | 4;
+  readonly read: PairOrder;
+  readonly write: PairOrder;
+  /** Whether token n has table row n, or a listed one. */
+  readonly tableRows: 'counted' | 'listed';
+  readonly parts: readonly RopePartVariant[];
+}
+
+const HEAD = ['tokens', 'seq', 'total', 'pairs', 'offset', 'rotaryDim', 'headDim', 'gap', 'cos', 'sin', 'perBatch', 'tableRows'] as const;
+const PART = [
+  'x',
+  'xb',
+  'xs',
+  'xh',
+  'xd',
+  'out',
+  'ob',
+  'os',
+  'oh',
+  'od',
+  'heads',
+  'units',
+  'rows',
+  'weight',
+  'weightStep',
+  'eps',
+  'smallEps',
+] as const;
+
+/** A parameter of all parts, or of one: `xh1` is part 1's `xh`. */
+export type RopeParam = (typeof HEAD)[number] | `${(typeof PART)[number]}${number}`;
+
+/** Parts that one dispatch can take: what its parameters leave room for. */
+export const MAX_PARTS = 8;
+
+/**
+ * The kernel for a number of parts. Operands cos, sin (f32), table_rows (u32) where listed; for part p x·p, out·p, rows·p where listed,
+ * weight·p where normed.
+ *
+ * A unit is four pairs of one head (or one pair where lanes is 1), or as many dimensions of the rest. Without a norm each thread has
+ * a unit; with one a workgroup has a head, whose squares it adds first.
+ *
+ * Parameters: tokens of all batches; total: units (or heads, with a norm) of a token, all parts together; offset of the window; gap
+ * between members of a split pair; perBatch: 1 when each batch has its own positions. Of a part: strides of batch, token, head and
+ * dimension; units of a head; rows: the first row, or where the list starts.
+ *
+ * @param parts - how many
+ */
+export function ropeKernel(parts: number): Kernel<RopeParam, RopeVariant> {
+  const each = Array.from({ length: parts }, (_, p) => PART.map((name) => `${name}${p}` as const)).flat();
+  return {
+    name: `rope${parts}`,
+    params: [...HEAD, ...each],
+    floats: each.filter((name) => /^(eps|smallEps)/.test(name)),
+    threads: 64,
+    code: ropeText,
+  };
+}
+
+function ropeText(variant: RopeVariant): string {
+  const { lanes, parts } = variant;
+  const normed = parts.some(({ norm }) => norm);
+  const rows = 'params.perBatch * b * params.seq + s';
+  return /* wgsl */ `
+const LANES = ${lanes}u;
+alias V = ${lanes === 4 ? 'vec4<f32>' : 'f32'};
+${normed ? SUM + RMS : ''}
+fn table_row(b: u32, s: u32) -> u32 {
+  return ${variant.tableRows === 'counted' ? rows : `bits_table_rows(params.tableRows + ${rows})`};
+}
+${parts.map((part, p) => partText(variant, part, p)).join('')}
+${MAIN} {
+${normed ? byHead(parts) : byUnit(parts)}
+}`;
+}
+
+/** Each thread has a unit. */
+function byUnit(parts: readonly RopePartVariant[]): string {
+  return /* wgsl */ `  let t = ${UNIT};
+  if (t >= params.tokens * params.total) { return; }
+  let token = t / params.total;
+  var i = t % params.total;
+  let b = token / params.seq;
+  let s = token % params.seq;
+${parts
+  .map(
+    (_, p) => /* wgsl */ `  if (i < params.heads${p} * params.units${p}) {
+    turn${p}(b, s, i / params.units${p}, i % params.units${p}, vec2<f32>(1.0));
+    return;
+  }
+  i -= params.heads${p} * params.units${p};
+`,
+  )
+  .join('')}`;
+}
+
+/** Each workgroup has a head. */
+function byHead(parts: readonly RopePartVariant[]): string {
+  return /* wgsl */ `  let g = ${GROUP};
+  if (g >= params.tokens * params.total) { return; }
+  let token = g / params.total;
+  var head = g % params.total;
+  let b = token / params.seq;
+  let s = token % params.seq;
+${parts
+  .map(
+    ({ norm }, p) => /* wgsl */ `  if (head < params.heads${p}) {
+    ${norm ? `let root = root${p}(b, s, head, lane);` : 'let root = vec2<f32>(1.0);'}
+    for (var u = lane; u < params.units${p}; u += THREADS) { turn${p}(b, s, head, u, root); }
+    return;
+  }
+  head -= params.heads${p};
+`,
+  )
+  .join('')}`;
+}
+
+function partText({ lanes, read, write }: RopeVariant, { rest, rows, norm }: RopePartVariant, p: number): string {
+  const at = (dim: string): string => `source + (${dim}) * params.xd${p}`;
+  const to = (dim: string): string => `place + (${dim}) * params.od${p}`;
+  const load = (dim: string): string => {
+    const value = `load_x${p}(${at(dim)})`;
+    return norm ? `load_weight${p}(params.weight${p} + (${dim}) * params.weightStep${p}) * (${value} * root.y / root.x)` : value;
+  };
+  const row = rows === 'counted' ? `params.rows${p} + s` : `bits_rows${p}(params.rows${p} + b * params.seq + s)`;
+  const reading = {
+    split: `let x0 = ${load('d')};
+    let x1 = ${load('d + params.gap')};`,
+    woven:
+      lanes === 4
+        ? `let first = ${load('w')};
+    let second = ${load('w + 4u')};
+    let x0 = V(first.xz, second.xz);
+    let x1 = V(first.yw, second.yw);`
+        : `let x0 = ${load('w')};
+    let x1 = ${load('w + 1u')};`,
+  }[read];
+  const writing = {
+    split: `store_out${p}(${to('d')}, y0);
+    store_out${p}(${to('d + params.gap')}, y1);`,
+    woven:
+      lanes === 4
+        ? `store_out${p}(${to('w')}, V(y0.x, y1.x, y0.y, y1.y));
+    store_out${p}(${to('w + 4u')}, V(y0.z, y1.z, y0.w, y1.w));`
+        : `store_out${p}(${to('w')}, y0);
+    store_out${p}(${to('w + 1u')}, y1);`,
+  }[write];
+  const copying = {
+    stays: '',
+    bits: `put_out${p}(${to('d')}, bits_x${p}(${at('d')}));`,
+    values: `store_out${p}(${to('d')}, ${load('d')});`,
+  }[rest];
+  return /* wgsl */ `
+fn turn${p}(b: u32, s: u32, head: u32, u: u32, root: vec2<f32>) {
+  let source = params.x${p} + b * params.xb${p} + s * params.xs${p} + head * params.xh${p};
+  let place = params.out${p} + b * params.ob${p} + (${row}) * params.os${p} + head * params.oh${p};
+  let j = u * LANES;
+  if (j < params.pairs) {
+    let angle = table_row(b, s) * params.pairs + j;
+    let c = load_cos(params.cos + angle);
+    let sn = load_sin(params.sin + angle);
+    let d = params.offset + j;
+    let w = params.offset + 2u * j;
+    ${reading}
+    let y0 = x0 * c - x1 * sn;
+    let y1 = x0 * sn + x1 * c;
+    ${writing}
+    return;
+  }
+  let r = j - params.pairs;
+  let d = select(r + params.rotaryDim, r, r < params.offset);
+  ${copying}
+}
+${
+  norm
+    ? /* wgsl */ `
+fn squares${p}(source: u32, lane: u32, scale: f32) -> f32 {
+  var squares = 0.0;
+  for (var i = lane * LANES; i < params.headDim; i += THREADS * LANES) {
+    let v = load_x${p}(${at('i')}) * scale;
+    squares += ${lanes === 4 ? 'dot(v, v)' : 'v * v'};
+  }
+  return sum(squares, lane);
+}
+fn root${p}(b: u32, s: u32, head: u32, lane: u32) -> vec2<f32> {
+  let source = params.x${p} + b * params.xb${p} + s * params.xs${p} + head * params.xh${p};
+  let d = f32(params.headDim);
+  var mean = squares${p}(source, lane, 1.0) / d;
+  let scale = rescale(mean + params.eps${p});
+  if (scale != 1.0) { mean = squares${p}(source, lane, scale) / d; }
+  return root_of(mean, scale, params.eps${p}, params.smallEps${p});
+}`
+    : ''
+}`;
+}

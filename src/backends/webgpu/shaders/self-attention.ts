@@ -1,0 +1,568 @@
+/**
+ * Attention with an online softmax: for each query only the largest score, the sum of weights and the weighted values so far are kept.
+ *
+ * Two kernels do the same: one for a few queries before many keys, as in decoding, and one for many queries. Where one workgroup for each
+ * block of queries would leave a device idle, several share its keys, and a third kernel joins what they found.
+ *
+ * A row is a query of one KV head: all query heads that share it, token by token, so row = token · group + query head. A quad is four
+ * dimensions. The order of all sums depends on the shapes alone: the same bits in every run.
+ *
+ * @module
+ */
+import type { Kernel } from '../shader.js';
+import { expText, GROUP, MAIN } from './common.js';
+
+/** How an operand's quads are read or written: at once, or element by element with any stride. */
+type Lanes = 1 | 4;
+
+/** What the text of both kernels depends on. */
+export interface AttentionVariant {
+  /** Of q, k, v and out. */
+  readonly lanes: Lanes;
+  /** Whether {@link JOIN} writes out. */
+  readonly parts: boolean;
+  readonly softcap: boolean;
+}
+
+/** Of the kernel for few queries. */
+export interface FewVariant extends AttentionVariant {
+  /** Rows of a workgroup. */
+  readonly rows: 1 | 2 | 4 | 8;
+  /** Quads of values side by side, a power of two from 8 to {@link FEW}'s threads. */
+  readonly columns: number;
+  /** Quads of all its queries that there is room for; at least its threads. */
+  readonly room: number;
+}
+
+/** Of the kernel for many. */
+export interface ManyVariant extends AttentionVariant {
+  /** Quads of values side by side: 8, 16, 24 or 32. */
+  readonly columns: number;
+}
+
+const SIZES = [
+  'units',
+  'slices',
+  'splits',
+  'batch',
+  'kvHeads',
+  'blocks',
+  'width',
+  'rows',
+  'group',
+  'total',
+  'past',
+  'window',
+  'causal',
+] as const;
+const DIMS = ['d', 'dv', 'scale', 'softcap'] as const;
+const OUT = ['out', 'ob', 'os', 'oh', 'od'] as const;
+const LAYOUTS = ['q', 'qb', 'qs', 'qh', 'qd', 'k', 'kb', 'ks', 'kh', 'kd', 'v', 'vb', 'vs', 'vh', 'vd', ...OUT] as const;
+const PARAMS = [...SIZES, ...DIMS, ...LAYOUTS] as const;
+
+/**
+ * A parameter of both kernels. units: workgroups; slices of values, width quads each; splits of the keys; blocks of rows; rows of a KV
+ * head; group: query heads of one; past: total − seq; window or 0; causal 0 or 1; softcap or 0; then first elements and strides of batch,
+ * token, head and dimension.
+ */
+export type AttentionParam = (typeof PARAMS)[number];
+
+/** Rows and keys of a tile of the kernel for many queries. */
+export const MANY_ROWS = 64;
+const MANY_KEYS = 32;
+
+/** Keys of a step of the kernel for few queries: as many as its partial scores have room for. */
+const FEW_KEYS = { 1: 128, 2: 128, 4: 64, 8: 32 } as const;
+
+/** Four elements of a row from dimension i on, zeros past its end. */
+function quadText(name: 'q' | 'k' | 'v', lanes: Lanes): string {
+  const size = name === 'v' ? 'params.dv' : 'params.d';
+  if (lanes === 4)
+    return /* wgsl */ `
+fn quad_${name}(at: u32, i: u32) -> vec4<f32> {
+  if (i >= ${size}) { return vec4<f32>(); }
+  return load_${name}(at + i);
+}`;
+  return /* wgsl */ `
+fn quad_${name}(at: u32, i: u32) -> vec4<f32> {
+  var quad = vec4<f32>();
+  for (var e = 0u; e < 4u && i + e < ${size}; e++) { quad[e] = load_${name}(at + (i + e) * params.${name}d); }
+  return quad;
+}`;
+}
+
+/** Where a row of q or out lies, b being a batch and head a KV head. */
+function rowText(name: 'q' | 'out', letter: 'q' | 'o'): string {
+  return /* wgsl */ `
+fn ${name}_at(b: u32, head: u32, row: u32) -> u32 {
+  let query_head = head * params.group + row % params.group;
+  return params.${name} + b * params.${letter}b + row / params.group * params.${letter}s + query_head * params.${letter}h;
+}`;
+}
+
+/** Writes a quad of a row of out, what lies past its end excepted. */
+function putText(lanes: Lanes): string {
+  return /* wgsl */ `
+fn put_quad(at: u32, i: u32, quad: vec4<f32>) {
+  ${
+    lanes === 4
+      ? 'if (i < params.dv) { store_out(at + i, quad); }'
+      : 'for (var e = 0u; e < 4u && i + e < params.dv; e++) { store_out(at + (i + e) * params.od, quad[e]); }'
+  }
+}`;
+}
+
+/** Keeps a row's quad: sums of weighted values, the largest score, the sum of weights. */
+function keepText(parts: boolean, lanes: Lanes): string {
+  if (!parts)
+    return /* wgsl */ `${rowText('out', 'o')}
+${putText(lanes)}
+fn keep(work: Work, row: u32, column: u32, sums: vec4<f32>, top: f32, sum: f32) {
+  put_quad(out_at(work.b, work.head, row), 4u * column, sums / sum);
+}`;
+  return /* wgsl */ `
+fn keep(work: Work, row: u32, column: u32, sums: vec4<f32>, top: f32, sum: f32) {
+  let quads = (params.dv + 3u) / 4u;
+  let at = ((work.b * params.kvHeads + work.head) * params.rows + row) * params.splits + work.split;
+  if (column >= quads) { return; }
+  store_sums((at * quads + column) * 4u, sums);
+  if (column == 0u) {
+    store_states(2u * at, top);
+    store_states(2u * at + 1u, sum);
+  }
+}`;
+}
+
+/**
+ * softcap · tanh(score / softcap): WGSL's own tanh may be off by far more. Near 0 by its series, where the quotient of exponentials would
+ * lose digits.
+ */
+function capText(lanes: 1 | 4): string {
+  const [V, one] = lanes === 4 ? ['vec4<f32>', 'vec4<f32>(1.0)'] : ['f32', '1.0'];
+  return /* wgsl */ `
+fn cap(score: ${V}) -> ${V} {
+  let y = score / params.softcap;
+  let size = abs(y);
+  let z = exp_below_zero(-2.0 * size);
+  let square = min(size * size, ${one}); // where it is not taken it must not overflow
+  var p = fma(square, ${V}(-17.0 / 315.0), ${V}(2.0 / 15.0));
+  p = fma(p, square, ${V}(-1.0 / 3.0));
+  let near = fma(size * square, p, size);
+  return params.softcap * sign(y) * select((1.0 - z) / (1.0 + z), near, size < ${V}(0.125));
+}`;
+}
+
+/**
+ * What both kernels need: their share of the work, which keys a row sees, and the operands.
+ *
+ * @param width - of the vectors that scores are computed in
+ */
+function commonText({ lanes, parts, softcap }: AttentionVariant, width: 1 | 4): string {
+  return /* wgsl */ `
+/// Below every score and yet finite, as is its difference to any: WGSL need not keep infinities.
+const LOWEST = -1e38;
+
+${expText(width)}
+${softcap ? capText(width) : ''}
+/// The first and the last key that a row sees.
+fn first_key(row: u32) -> u32 {
+  let end = params.past + row / params.group + 1u;
+  return select(max(end, params.window) - params.window, 0u, params.window == 0u);
+}
+fn last_key(row: u32) -> u32 {
+  return select(params.total - 1u, params.past + row / params.group, params.causal != 0u);
+}
+
+/// What a workgroup has to do: rows of a KV head, quads of their values, and keys from begin on, end excluded.
+struct Work {
+  b: u32,
+  head: u32,
+  split: u32,
+  first_row: u32,
+  last_row: u32,
+  column: u32,
+  begin: u32,
+  end: u32,
+  /// All rows see keys from..to.
+  all_from: u32,
+  all_to: u32,
+}
+fn work_of(group: u32) -> Work {
+  var work: Work;
+  var rest = group;
+  work.column = rest % params.slices * params.width;
+  rest /= params.slices;
+  work.split = rest % params.splits;
+  rest /= params.splits;
+  work.head = rest % params.kvHeads;
+  rest /= params.kvHeads;
+  work.b = rest % params.batch;
+  // Later rows see more keys: those first, so that the last to start are the first to end.
+  work.first_row = (params.blocks - 1u - rest / params.batch) * ROWS;
+  work.last_row = min(work.first_row + ROWS, params.rows) - 1u;
+  let first = first_key(work.first_row);
+  let end = last_key(work.last_row) + 1u;
+  // Whole steps for all splits but the last: past its end no row sees anything.
+  let step = KEYS * params.splits;
+  let share = (end - first + step - 1u) / step * KEYS;
+  work.begin = first + work.split * share;
+  work.end = min(work.begin + share, end);
+  work.all_from = first_key(work.last_row);
+  work.all_to = last_key(work.first_row);
+  return work;
+}
+${rowText('q', 'q')}
+${quadText('q', lanes)}
+${quadText('k', lanes)}
+${quadText('v', lanes)}
+${keepText(parts, lanes)}
+`;
+}
+
+/**
+ * Few rows before many keys. Operands q, k, v; out, or sums and states where splits are joined.
+ *
+ * A step is KEYS keys. For the scores eight threads have a key, each every eighth quad of it, for all rows at once; for the values a
+ * thread has a column of quads and every TEAMS-th key.
+ */
+export const FEW: Kernel<AttentionParam, FewVariant> = {
+  name: 'attention_few',
+  params: PARAMS,
+  floats: ['scale', 'softcap'],
+  threads: 128,
+  code: (variant) => /* wgsl */ `
+const ROWS = ${variant.rows}u;
+const KEYS = ${FEW_KEYS[variant.rows]}u;
+const COLUMNS = ${variant.columns}u;
+const TEAMS = THREADS / COLUMNS;
+const AHEAD = min(4u, KEYS / TEAMS); // loads of values that wait together
+const KEYS_AT_ONCE = THREADS / 8u;
+const KEYS_EACH = KEYS / KEYS_AT_ONCE;
+const SCORES = ROWS * KEYS;
+const SCORES_EACH = SCORES / THREADS;
+${commonText(variant, 1)}
+var<workgroup> queries: array<vec4<f32>, ${variant.room}>; // at the end: sums
+var<workgroup> partial: array<f32, 8u * (SCORES + 4u)>; // of eight threads; shifted, so that they write to different banks
+var<workgroup> weights: array<f32, SCORES>;
+var<workgroup> eighths: array<f32, ROWS * 8u>;
+var<workgroup> tops: array<f32, ROWS>;
+var<workgroup> factors: array<f32, ROWS>;
+
+${MAIN} {
+  let group = ${GROUP};
+  if (group >= params.units) { return; }
+  let work = work_of(group);
+  let depth = (params.d + 3u) / 4u;
+  for (var i = lane; i < ROWS * depth; i += THREADS) {
+    let row = min(work.first_row + i / depth, work.last_row); // past the last one: that again, for nobody
+    queries[i] = quad_q(q_at(work.b, work.head, row), i % depth * 4u);
+  }
+  let part = lane % 8u;
+  let k = params.k + work.b * params.kb + work.head * params.kh;
+  let v = params.v + work.b * params.vb + work.head * params.vh;
+  let column = work.column + lane % COLUMNS;
+  let team = lane / COLUMNS;
+  var sums: array<vec4<f32>, ROWS>;
+  var sum: array<f32, SCORES_EACH>; // of this thread's weights: always those of one row
+  var top = LOWEST; // of row lane
+  workgroupBarrier();
+  for (var key = work.begin; key < work.end; key += KEYS) {
+    var from_key: array<u32, KEYS_EACH>;
+    for (var n = 0u; n < KEYS_EACH; n++) {
+      from_key[n] = k + min(key + lane / 8u + n * KEYS_AT_ONCE, work.end - 1u) * params.ks;
+    }
+    // Said in so many words: in a loop, SwiftShader keeps what was in an array that is declared without a value.
+    var dots = array<array<f32, ROWS>, KEYS_EACH>();
+    for (var c = part; c < depth; c += 8u) {
+      var q: array<vec4<f32>, ROWS>;
+      for (var r = 0u; r < ROWS; r++) { q[r] = queries[r * depth + c]; }
+      for (var n = 0u; n < KEYS_EACH; n++) {
+        let quad = quad_k(from_key[n], 4u * c);
+        for (var r = 0u; r < ROWS; r++) { dots[n][r] += dot(q[r], quad); }
+      }
+    }
+    for (var n = 0u; n < KEYS_EACH; n++) {
+      for (var r = 0u; r < ROWS; r++) { partial[part * (SCORES + 4u) + r * KEYS + lane / 8u + n * KEYS_AT_ONCE] = dots[n][r]; }
+    }
+    workgroupBarrier();
+
+    var scores: array<f32, SCORES_EACH>;
+    for (var m = 0u; m < SCORES_EACH; m++) {
+      let i = lane + m * THREADS;
+      var score = 0.0;
+      for (var p = 0u; p < 8u; p++) { score += partial[p * (SCORES + 4u) + i]; }
+      score *= params.scale;
+      ${variant.softcap ? 'score = cap(score);' : ''}
+      let row = min(work.first_row + i / KEYS, work.last_row);
+      let at = key + i % KEYS;
+      scores[m] = select(score, LOWEST, at < first_key(row) || at > last_key(row));
+      weights[i] = scores[m];
+    }
+    workgroupBarrier();
+    if (lane < ROWS * 8u) {
+      var most = LOWEST;
+      for (var n = lane % 8u; n < KEYS; n += 8u) { most = max(most, weights[lane / 8u * KEYS + n]); }
+      eighths[lane] = most;
+    }
+    workgroupBarrier();
+    if (lane < ROWS) {
+      let before = top;
+      for (var n = 0u; n < 8u; n++) { top = max(top, eighths[lane * 8u + n]); }
+      tops[lane] = top;
+      factors[lane] = exp_below_zero(before - top);
+    }
+    workgroupBarrier();
+    for (var m = 0u; m < SCORES_EACH; m++) {
+      let i = lane + m * THREADS;
+      // A row that sees none of these keys has no top yet: the difference would be 0.
+      let weight = select(exp_below_zero(scores[m] - tops[i / KEYS]), 0.0, scores[m] == LOWEST);
+      weights[i] = weight;
+      sum[m] = fma(sum[m], factors[i / KEYS], weight);
+    }
+    workgroupBarrier();
+
+    for (var r = 0u; r < ROWS; r++) { sums[r] *= factors[r]; }
+    let count = min(KEYS, work.end - key);
+    if (key < work.all_from || key + KEYS - 1u > work.all_to) {
+      ${fewValues('add_seen')}
+    } else {
+      ${fewValues('add')}
+    }
+  }
+
+  workgroupBarrier();
+  for (var m = 0u; m < SCORES_EACH; m++) { weights[lane + m * THREADS] = sum[m]; }
+  workgroupBarrier();
+  if (lane < ROWS * 8u) {
+    var some = 0.0;
+    for (var n = lane % 8u; n < KEYS; n += 8u) { some += weights[lane / 8u * KEYS + n]; }
+    eighths[lane] = some;
+  }
+  if (lane < ROWS) { tops[lane] = top; } // where there were no keys
+  for (var r = 0u; r < ROWS; r++) {
+    workgroupBarrier();
+    queries[lane] = sums[r];
+    workgroupBarrier();
+    if (team == 0u && lane < params.width && work.first_row + r <= work.last_row) {
+      var all = queries[lane];
+      for (var t = 1u; t < TEAMS; t++) { all += queries[lane + t * COLUMNS]; }
+      var weight = 0.0;
+      for (var n = 0u; n < 8u; n++) { weight += eighths[r * 8u + n]; }
+      keep(work, work.first_row + r, column, all, tops[r], weight);
+    }
+  }
+}
+${ADD}`,
+};
+
+/** Adds weighted values of a step of {@link FEW}. */
+function fewValues(add: 'add' | 'add_seen'): string {
+  return /* wgsl */ `for (var n = team; n < count; n += AHEAD * TEAMS) {
+        var values: array<vec4<f32>, AHEAD>;
+        for (var e = 0u; e < AHEAD; e++) { values[e] = quad_v(v + min(key + n + e * TEAMS, work.end - 1u) * params.vs, 4u * column); }
+        for (var e = 0u; e < AHEAD; e++) {
+          for (var r = 0u; r < ROWS; r++) { sums[r] = ${add}(sums[r], weights[r * KEYS + n + e * TEAMS], values[e]); }
+        }
+      }`;
+}
+
+/** Adds a weighted value; `add_seen` where some rows do not see it, and 0 · infinity would be NaN. */
+const ADD = /* wgsl */ `
+fn add(sums: vec4<f32>, weight: f32, value: vec4<f32>) -> vec4<f32> {
+  return fma(vec4<f32>(weight), value, sums);
+}
+fn add_seen(sums: vec4<f32>, weight: f32, value: vec4<f32>) -> vec4<f32> {
+  return fma(vec4<f32>(weight), select(value, vec4<f32>(), weight == 0.0), sums);
+}`;
+
+/**
+ * Many rows: tiles of 64 rows × 32 keys. Operands as of {@link FEW}.
+ *
+ * A thread has rows `down + 16 i` of a tile, i = 0 … 3, as the four lanes of its vectors, and of their scores keys `across + 8 j`; of their
+ * values quads `across + 8 j`. Queries and keys come by 32 dimensions at a time, so that there may be any number of those; weights and
+ * values then take the same place:
+ *
+ *     [64 queries][9 quads] [32 keys][9 quads]
+ *     [32 keys][17: weights of four rows] [some keys][COLUMNS quads of values]
+ *
+ * The odd rows let threads side by side read from different banks.
+ */
+export const MANY: Kernel<AttentionParam, ManyVariant> = {
+  name: 'attention_many',
+  params: PARAMS,
+  floats: ['scale', 'softcap'],
+  threads: 128,
+  code: (variant) => /* wgsl */ `
+const ROWS = ${MANY_ROWS}u;
+const KEYS = ${MANY_KEYS}u;
+const COLUMNS = ${variant.columns}u;
+const COLUMNS_EACH = COLUMNS / 8u;
+const VALUES = KEYS * 17u; // where values start
+const VALUE_KEYS = ${variant.columns <= 8 ? 32 : variant.columns <= 16 ? 16 : 8}u;
+${commonText(variant, 4)}
+var<workgroup> tile: array<vec4<f32>, (ROWS + KEYS) * 9u>;
+var<workgroup> eighths: array<vec4<f32>, THREADS>; // largest scores of each thread
+
+${MAIN} {
+  let group = ${GROUP};
+  if (group >= params.units) { return; }
+  let work = work_of(group);
+  let across = lane % 8u;
+  let down = lane / 8u;
+  var q: array<u32, 4>;
+  var first = vec4<u32>();
+  var last = vec4<u32>();
+  for (var i = 0u; i < 4u; i++) {
+    let row = min(work.first_row + down + 16u * i, work.last_row); // past the last one: that again, for nobody
+    q[i] = q_at(work.b, work.head, row);
+    first[i] = first_key(row);
+    last[i] = last_key(row);
+  }
+  let k = params.k + work.b * params.kb + work.head * params.kh;
+  let v = params.v + work.b * params.vb + work.head * params.vh;
+  var sums: array<array<vec4<f32>, 4>, COLUMNS_EACH>;
+  var sum = vec4<f32>(); // of this thread's weights
+  var top = vec4<f32>(LOWEST);
+  for (var key = work.begin; key < work.end; key += KEYS) {
+    var scores = array<vec4<f32>, 4>();
+    for (var dim = 0u; dim < params.d; dim += 32u) {
+      let i = dim + 4u * across;
+      workgroupBarrier();
+      for (var n = 0u; n < 4u; n++) { tile[(down + 16u * n) * 9u + across] = quad_q(q[n], i); }
+      for (var n = 0u; n < 2u; n++) {
+        let at = k + min(key + down + 16u * n, work.end - 1u) * params.ks;
+        tile[(ROWS + down + 16u * n) * 9u + across] = quad_k(at, i);
+      }
+      workgroupBarrier();
+      for (var c = 0u; c < 8u; c++) {
+        let at = down * 9u + c;
+        let rows = transpose(mat4x4<f32>(tile[at], tile[at + 144u], tile[at + 288u], tile[at + 432u]));
+        for (var j = 0u; j < 4u; j++) {
+          let quad = tile[(ROWS + across + 8u * j) * 9u + c];
+          for (var e = 0u; e < 4u; e++) { scores[j] = fma(rows[e], vec4<f32>(quad[e]), scores[j]); }
+        }
+      }
+    }
+
+    let hides = key < work.all_from || key + KEYS - 1u > work.all_to;
+    var most = vec4<f32>(LOWEST);
+    for (var j = 0u; j < 4u; j++) {
+      scores[j] *= params.scale;
+      ${variant.softcap ? 'scores[j] = cap(scores[j]);' : ''}
+      let at = vec4<u32>(key + across + 8u * j);
+      if (hides) { scores[j] = select(scores[j], vec4<f32>(LOWEST), (at < first) | (at > last)); }
+      most = max(most, scores[j]);
+    }
+    eighths[lane] = most;
+    workgroupBarrier();
+    let before = top;
+    for (var n = 0u; n < 8u; n++) { top = max(top, eighths[down * 8u + n]); }
+    let factor = exp_below_zero(before - top);
+    sum *= factor;
+    for (var j = 0u; j < 4u; j++) {
+      // A row that sees none of these keys has no top yet: the difference would be 0.
+      let weight = select(exp_below_zero(scores[j] - top), vec4<f32>(), scores[j] == vec4<f32>(LOWEST));
+      sum += weight;
+      tile[(across + 8u * j) * 17u + down] = weight;
+    }
+    for (var j = 0u; j < COLUMNS_EACH; j++) {
+      for (var i = 0u; i < 4u; i++) { sums[j][i] *= factor[i]; }
+    }
+
+    let count = min(KEYS, work.end - key);
+    for (var from_key = 0u; from_key < count; from_key += VALUE_KEYS) {
+      if (from_key > 0u) { workgroupBarrier(); }
+      for (var i = lane; i < VALUE_KEYS * COLUMNS; i += THREADS) {
+        let at = v + min(key + from_key + i / COLUMNS, work.end - 1u) * params.vs;
+        tile[VALUES + i] = quad_v(at, 4u * (work.column + i % COLUMNS));
+      }
+      workgroupBarrier();
+      if (hides) {
+        ${manyValues('add_seen')}
+      } else {
+        ${manyValues('add')}
+      }
+    }
+  }
+
+  workgroupBarrier();
+  eighths[lane] = sum;
+  workgroupBarrier();
+  sum = vec4<f32>();
+  for (var n = 0u; n < 8u; n++) { sum += eighths[down * 8u + n]; }
+  for (var i = 0u; i < 4u; i++) {
+    let row = work.first_row + down + 16u * i;
+    for (var j = 0u; j < COLUMNS_EACH; j++) {
+      let column = across + 8u * j;
+      if (row <= work.last_row && column < params.width) { keep(work, row, work.column + column, sums[j][i], top[i], sum[i]); }
+    }
+  }
+}
+${ADD}`,
+};
+
+/** Adds weighted values of a part of a tile of {@link MANY}. */
+function manyValues(add: 'add' | 'add_seen'): string {
+  return /* wgsl */ `for (var n = 0u; n < VALUE_KEYS; n++) {
+          let weight = tile[(from_key + n) * 17u + down];
+          for (var j = 0u; j < COLUMNS_EACH; j++) {
+            let value = tile[VALUES + n * COLUMNS + across + 8u * j];
+            for (var i = 0u; i < 4u; i++) { sums[j][i] = ${add}(sums[j][i], weight[i], value); }
+          }
+        }`;
+}
+
+/** Joins the splits: a workgroup has a row and eight of its quads. Operands sums, states and out. */
+export const JOIN: Kernel<JoinParam, { readonly lanes: Lanes }> = {
+  name: 'attention_join',
+  /** units: workgroups; columns: of them for a row; rows of a KV head, of which there are kvHeads; group: query heads of one. */
+  params: ['units', 'columns', 'splits', 'kvHeads', 'rows', 'group', 'dv', ...OUT],
+  threads: 64,
+  code: ({ lanes }) => /* wgsl */ `
+const LOWEST = -1e38; // as the kernels before
+${expText(1)}
+${rowText('out', 'o')}
+${putText(lanes)}
+var<workgroup> found: array<vec4<f32>, THREADS>;
+var<workgroup> tops: array<f32, THREADS>;
+var<workgroup> weights: array<f32, THREADS>;
+
+${MAIN} {
+  let group = ${GROUP};
+  if (group >= params.units) { return; }
+  let row = group / params.columns;
+  let quads = (params.dv + 3u) / 4u;
+  let column = group % params.columns * 8u + lane % 8u;
+  var top = LOWEST;
+  var weight = 0.0;
+  var sums = vec4<f32>();
+  for (var split = lane / 8u; split < params.splits; split += 8u) {
+    let at = row * params.splits + split;
+    let other = load_states(2u * at);
+    let before = top;
+    top = max(before, other);
+    let old = exp_below_zero(before - top);
+    let new_ = exp_below_zero(other - top);
+    weight = weight * old + load_states(2u * at + 1u) * new_;
+    sums = sums * old + load_sums((at * quads + min(column, quads - 1u)) * 4u) * new_;
+  }
+  found[lane] = sums;
+  tops[lane] = top;
+  weights[lane] = weight;
+  workgroupBarrier();
+  if (lane >= 8u) { return; }
+  for (var n = lane; n < THREADS; n += 8u) { top = max(top, tops[n]); }
+  weight = 0.0;
+  sums = vec4<f32>();
+  for (var n = lane; n < THREADS; n += 8u) {
+    let factor = exp_below_zero(tops[n] - top);
+    weight += weights[n] * factor;
+    sums += found[n] * factor;
+  }
+  let of_head = params.rows * params.kvHeads;
+  put_quad(out_at(row / of_head, row / params.rows % params.kvHeads, row % params.rows), 4u * column, sums / weight);
+}`,
+};
+
+/** A parameter of {@link JOIN}. */
+export type JoinParam = 'units' | 'columns' | 'splits' | 'kvHeads' | 'rows' | 'group' | 'dv' | (typeof OUT)[number];
