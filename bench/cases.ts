@@ -44,8 +44,8 @@ export interface PreparedCase {
   readonly elements: number;
   /** The output; undefined where no peer computes the same. */
   readonly output?: Tensor<FloatDtype>;
-  /** Runs once and compares with float64. @throws Error when the result is wrong */
-  check(): Agreement;
+  /** Runs once, before anything is timed, and compares with float64. @throws Error when the result is wrong */
+  check(): Promise<Agreement>;
   /** The same in plain TypeScript. */
   readonly plain?: Contender;
   /** Ways for peers to compute the same; built only when a peer is there. */
@@ -85,6 +85,49 @@ export function allCases(quick: boolean): readonly BenchCase[] {
   ];
 }
 
+/**
+ * Lists the cases of a GPU.
+ *
+ * @param small - small shapes, which a driver in software runs in milliseconds
+ */
+export function gpuCases(small: boolean): readonly BenchCase[] {
+  const pick = <T>(full: T, few: T): T => (small ? few : full);
+  const [heads, kvHeads, headDim] = pick([32, 8, 128] as const, [4, 2, 16] as const);
+  const width = pick(4096, 64);
+  const long = pick(14_336, 96);
+  const dtypes = ['f32', 'f16', 'bf16'] as const;
+  // With a batch x and out take 512 MiB together, whatever the dtype: several times the second-level cache of any GPU.
+  const shapes = (dtype: FloatDtype): { batch?: number; tokens: number }[] => [
+    ...pick([1, 512, 4096], [1, 5]).map((tokens) => ({ tokens })),
+    { batch: pick(16 / sizeBytes(dtype), 2), tokens: pick(4096, 5) },
+  ];
+  const attention = (queries: number, keys: number): BenchCase => attentionCase({ queries, keys, heads, kvHeads, headDim });
+  return [
+    ...dtypes.flatMap((dtype) =>
+      shapes(dtype).flatMap((shape) =>
+        (['half', 'interleaved'] as const).flatMap((pairing) =>
+          [false, true].map((inPlace) => ropeCase({ ...shape, heads, headDim, dtype, pairing, inPlace, group: 'operators' })),
+        ),
+      ),
+    ),
+    ...dtypes.flatMap((dtype) => pick([1, 512, 4096], [1, 5]).map((tokens) => ropePartsCase({ tokens, heads, kvHeads, headDim, dtype }))),
+    ...pick([512, 16_384], [4]).flatMap((rows) => [
+      addCase(rows, width),
+      swigluCase(rows, width),
+      rmsNormCase(rows, width),
+      rearrangeCase(rows, heads, headDim, false),
+      rearrangeCase(rows, heads, headDim, true),
+    ]),
+    ...(['f32', 'f16'] as const).map((dtype) => linearCase(pick(512, 3), width, width, dtype)),
+    ...[width, long].flatMap((k) => [
+      ...dtypes.map((dtype) => linearCase(1, width, k, dtype)),
+      ...(['q8_0', 'q4_0'] as const).map((kind) => quantisedLinearCase(kind, width, k)),
+    ]),
+    ...pick([512, 2048], [7]).map((tokens) => attention(tokens, tokens)),
+    ...pick([512, 4096], [7]).map((keys) => attention(1, keys)),
+  ];
+}
+
 interface RopeShape {
   readonly tokens: number;
   readonly heads: number;
@@ -97,15 +140,23 @@ function scaled(shape: RopeShape): BenchCase {
 
 const ROPE_BASE = 10_000;
 
-function ropeCase(
-  options: RopeShape & { dtype: 'f32' | 'f16' | 'bf16'; pairing: 'half' | 'interleaved'; group: 'operators' | 'scaling' },
-): BenchCase {
-  const { tokens, heads, headDim, dtype, pairing, group } = options;
+interface RopeCase extends RopeShape {
+  /** Batches that share their positions; a tensor without a batch dimension unless given. */
+  readonly batch?: number;
+  readonly dtype: 'f32' | 'f16' | 'bf16';
+  readonly pairing: 'half' | 'interleaved';
+  /** The output is the input itself. */
+  readonly inPlace?: boolean;
+  readonly group: 'operators' | 'scaling';
+}
+
+function ropeCase(options: RopeCase): BenchCase {
+  const { batch, tokens, heads, headDim, dtype, pairing, inPlace = false, group } = options;
+  const shape = [...(batch === undefined ? [] : [batch]), tokens, heads, headDim];
   const label =
     group === 'scaling'
       ? `rope scaling tokens=${tokens} heads=${heads} head_dim=${headDim}`
-      : `rope ${dtype} ${pairing} ${tokens}x${heads}x${headDim}`;
-  const shape = [tokens, heads, headDim];
+      : `rope ${dtype} ${pairing} ${shape.join('x')}${inPlace ? ' in place' : ''}`;
   return {
     label,
     ...(group === 'operators' && pairing === 'half' && tokens > 1 && { point: `rope ${dtype} ${tokens}` }),
@@ -113,33 +164,85 @@ function ropeCase(
     rate: 'GB/s',
     dtype,
     prepare({ rw, oracle }) {
-      const data = randomArray(label, dtype, tokens * heads * headDim);
+      const data = randomArray(label, dtype, (batch ?? 1) * tokens * heads * headDim);
       const x = place(rw, data, dtype, shape);
-      const out = rw.allocate(dtype, shape);
+      const out = inPlace ? x : rw.allocate(dtype, shape);
       const plan = rw.planRope({ headDim, pairing, base: ROPE_BASE, positions: 0, seqLen: tokens });
       const { cos, sin } = plan.table as { cos: Float32Array; sin: Float32Array };
       const elements = data.length;
+      const asked = group === 'operators' && batch === undefined && !inPlace;
       return {
-        ours: { name: 'ropewalk', call: () => rw.rope(x, plan, { out }), sink: () => out.storage.host?.[out.offset] ?? 0 },
+        ours: { name: 'ropewalk', call: () => rw.rope(x, plan, { out }), sink: () => firstOf(out) },
         bytes: 2 * elements * sizeBytes(dtype) + 2 * cos.byteLength,
         flops: 3 * elements, // a pair: four multiplications, an addition, a subtraction
         elements,
         output: out,
-        check() {
-          rw.rope(x, plan, { out });
-          const some = Array.from({ length: tokens }, (_, token) => token).filter((token) => token < 4 || token >= tokens - 4);
-          const got = some.map((token) => numbersOf(out.slice(0, token, token + 1)));
-          const want = some.map((token) =>
-            numbersOf(oracle.rope(copyFor(oracle, x.slice(0, token, token + 1)), [token], { pairing, base: ROPE_BASE })),
-          );
-          return agreement(joined(got), joined(want), dtype, label);
-        },
-        ...(dtype === 'f32' && group === 'operators' && { plain: plainContender(data as Float32Array, cos, sin, heads, headDim, pairing) }),
-        ...(group === 'operators' && { graphs: () => ropeGraphs(options, data, cos, sin) }),
+        check: () => checkRope({ oracle, pairing, label, parts: [{ x, out }], run: () => rw.rope(x, plan, { out }) }),
+        ...(dtype === 'f32' && asked && { plain: plainContender(data as Float32Array, cos, sin, heads, headDim, pairing) }),
+        ...(asked && { graphs: () => ropeGraphs(options, data, cos, sin) }),
         dispose: () => release(x, out),
       };
     },
   };
+}
+
+/** q and the k of fewer heads, in place and in one call, as a decoder layer rotates them. */
+function ropePartsCase({ tokens, heads, kvHeads, headDim, dtype }: Omit<RopeCase, 'pairing' | 'group'> & { kvHeads: number }): BenchCase {
+  const label = `rope q+k ${dtype} half ${tokens}x${heads}+${kvHeads}x${headDim} in place`;
+  return {
+    label,
+    group: 'operators',
+    rate: 'GB/s',
+    dtype,
+    prepare({ rw, oracle }) {
+      const parts = [heads, kvHeads].map((count) => {
+        const shape = [tokens, count, headDim];
+        const x = place(rw, randomArray(`${label} ${count}`, dtype, tokens * count * headDim), dtype, shape);
+        return { x, out: x };
+      });
+      const plan = rw.planRope({ headDim, pairing: 'half', base: ROPE_BASE, positions: 0, seqLen: tokens });
+      const elements = tokens * (heads + kvHeads) * headDim;
+      return {
+        ours: { name: 'ropewalk', call: () => rw.ropeParts(plan, parts), sink: () => firstOf(parts[0]!.out) },
+        bytes: 2 * elements * sizeBytes(dtype) + 2 * plan.table.cos.byteLength,
+        flops: 3 * elements,
+        elements,
+        check: () => checkRope({ oracle, pairing: 'half', label, parts, run: () => rw.ropeParts(plan, parts) }),
+        dispose: () => release(...parts.map(({ x }) => x)),
+      };
+    },
+  };
+}
+
+/** Compares the outer tokens of the first and the last batch. They are read before the run, which may overwrite them. */
+async function checkRope(options: {
+  readonly oracle: Ropewalk;
+  readonly pairing: 'half' | 'interleaved';
+  readonly label: string;
+  readonly parts: readonly { readonly x: Tensor<FloatDtype>; readonly out: Tensor<FloatDtype> }[];
+  run(): void;
+}): Promise<Agreement> {
+  const { oracle, pairing, label, parts } = options;
+  const want: Float64Array[] = [];
+  for (const { x } of parts) {
+    for (const { token, rows } of outerTokens(x)) {
+      want.push(await numbersOf(oracle.rope(await copyFor(oracle, rows), [token], { pairing, base: ROPE_BASE })));
+    }
+  }
+  options.run();
+  const got: Float64Array[] = [];
+  for (const { out } of parts) for (const { rows } of outerTokens(out)) got.push(await numbersOf(rows));
+  return agreement(joined(got), joined(want), parts[0]!.x.dtype, label);
+}
+
+/** The first and the last four tokens of the first and the last batch. */
+function outerTokens(x: Tensor<FloatDtype>): { token: number; rows: Tensor<FloatDtype> }[] {
+  const all = x.rank === 3 ? x.unsqueeze() : x;
+  const [batches, tokens] = all.shape as [number, number];
+  const some = Array.from({ length: tokens }, (_, token) => token).filter((token) => token < 4 || token >= tokens - 4);
+  return [...new Set([0, batches - 1])].flatMap((batch) =>
+    some.map((token) => ({ token, rows: all.slice(0, batch, batch + 1).slice(1, token, token + 1) })),
+  );
 }
 
 function plainContender(
@@ -234,7 +337,7 @@ function ropeTableCase(tokens: number, headDim: number): BenchCase {
         bytes: tokens * pairs * 8,
         flops: 3 * tokens * pairs,
         elements: tokens * pairs,
-        check() {
+        async check() {
           const { cos, sin } = build().table;
           const want = new Float64Array(2 * tokens * pairs);
           for (let token = 0; token < tokens; token++) {
@@ -280,10 +383,10 @@ function rmsNormCase(rows: number, width: number): BenchCase {
         flops: 4 * rows * width, // square, sum, scale, weight
         elements: rows * width,
         output: out,
-        check() {
+        async check() {
           rw.rmsNorm(x, weight, { eps: EPSILON, out });
-          const want = oracle.rmsNorm(copyFor(oracle, outerRows(x)), copyFor(oracle, weight), { eps: EPSILON });
-          return agreement(numbersOf(outerRows(out)), numbersOf(want), 'f32', label);
+          const want = oracle.rmsNorm(await copyFor(oracle, outerRows(x)), await copyFor(oracle, weight), { eps: EPSILON });
+          return agreement(await numbersOf(outerRows(out)), await numbersOf(want), 'f32', label);
         },
         graphs: () => [
           { ...common, name: 'RMSNormalization', nodes: [{ ...node, op: 'RMSNormalization' }] },
@@ -325,11 +428,11 @@ function pairwiseCase(options: {
         flops: options.flopsAnElement * rows * width,
         elements: rows * width,
         output: out,
-        check() {
+        async check() {
           call();
-          const [p, q] = [copyFor(oracle, outerRows(a)), copyFor(oracle, outerRows(b))];
+          const [p, q] = [await copyFor(oracle, outerRows(a)), await copyFor(oracle, outerRows(b))];
           const want = operator === 'add' ? oracle.add(p, q) : oracle.swiglu(p, q);
-          return agreement(numbersOf(outerRows(out)), numbersOf(want), 'f32', label);
+          return agreement(await numbersOf(outerRows(out)), await numbersOf(want), 'f32', label);
         },
         graphs: () => [
           {
@@ -364,7 +467,47 @@ function swigluCase(rows: number, width: number): BenchCase {
   return pairwiseCase({ operator: 'swiglu', rows, width, flopsAnElement: 4, graph }); // exp, 1 +, /, ·
 }
 
-function linearCase(m: number, n: number, k: number, dtype: 'f32' | 'bf16'): BenchCase {
+/** A copy by a kernel: of dense rows, or from tokens first to heads first. */
+function rearrangeCase(tokens: number, heads: number, headDim: number, turned: boolean): BenchCase {
+  const label = `rearrange f32 ${tokens}x${heads}x${headDim} ${turned ? 'to heads first' : 'dense'}`;
+  return {
+    label,
+    group: 'operators',
+    rate: 'GB/s',
+    dtype: 'f32',
+    prepare({ rw }) {
+      const data = randomArray(label, 'f32', tokens * heads * headDim);
+      const whole = place(rw, data, 'f32', [tokens, heads, headDim]);
+      const x = turned ? whole.permute([1, 0, 2]) : whole;
+      const out = rw.allocate('f32', x.shape);
+      return {
+        ours: { name: 'ropewalk', call: () => rw.rearrange(x, { out }), sink: () => firstOf(out) },
+        bytes: 2 * data.byteLength,
+        flops: 0,
+        elements: data.length,
+        output: out,
+        async check() {
+          rw.rearrange(x, { out });
+          const last = x.shape[0]! - 1;
+          return agreement(await numbersOf(out.slice(0, last, last + 1)), await numbersOf(x.slice(0, last, last + 1)), 'f32', label);
+        },
+        ...(turned && {
+          graphs: () => [
+            {
+              name: 'Transpose',
+              nodes: [{ op: 'Transpose', inputs: ['x'], outputs: ['y'], attributes: { perm: [1, 0, 2] } }],
+              inputs: [{ name: 'x', dtype: 'f32', dims: whole.shape, data }],
+              output: { name: 'y', dtype: 'f32', dims: x.shape },
+            },
+          ],
+        }),
+        dispose: () => release(whole, out),
+      };
+    },
+  };
+}
+
+function linearCase(m: number, n: number, k: number, dtype: 'f32' | 'f16' | 'bf16'): BenchCase {
   const label = `linear ${dtype} ${m}x${n}x${k}`;
   return {
     label,
@@ -384,13 +527,16 @@ function linearCase(m: number, n: number, k: number, dtype: 'f32' | 'bf16'): Ben
         flops: 2 * m * n * k,
         elements: m * n,
         output: out,
-        check() {
+        async check() {
           rw.linear(x, weight, { out });
           const columns = [0, Math.floor(n / 2), n - 1];
-          const got = columns.map((c) => numbersOf(outerRows(out).slice(1, c, c + 1)));
-          const want = columns.map((c) =>
-            numbersOf(oracle.linear(copyFor(oracle, outerRows(x)), copyFor(oracle, weight.slice(0, c, c + 1)))),
-          );
+          const rows = await copyFor(oracle, outerRows(x));
+          const got: Float64Array[] = [];
+          const want: Float64Array[] = [];
+          for (const c of columns) {
+            got.push(await numbersOf(outerRows(out).slice(1, c, c + 1)));
+            want.push(await numbersOf(oracle.linear(rows, await copyFor(oracle, weight.slice(0, c, c + 1)))));
+          }
           return agreement(joined(got), joined(want), dtype, label);
         },
         graphs: () => [
@@ -446,14 +592,14 @@ function quantisedLinearCase(kind: 'q8_0' | 'q4_0', n: number, k: number): Bench
         flops: 2 * n * k,
         elements: n,
         output: out,
-        check() {
+        async check() {
           rw.linear(x, weight, { out });
           const columns = Array.from({ length: 16 }, (_, c) => Math.floor((c * (n - 1)) / 15));
-          const all = numbersOf(out);
+          const all = await numbersOf(out);
           const got = Float64Array.from(columns, (c) => all[c]!);
           const rows = oracle.tensor(joined(columns.map((c) => quantised.row(c))), { shape: [columns.length, k] });
           const want = oracle.linear(oracle.tensor(Float64Array.from(data), { shape: [1, k] }), rows);
-          return agreement(got, numbersOf(want), 'f32', label);
+          return agreement(got, await numbersOf(want), 'f32', label);
         },
         // Level 0 computes with x in f32, level 4 rounds x to 8 bits first.
         graphs: () => [graph(0), graph(4)],
@@ -488,19 +634,17 @@ function attentionCase(options: { queries: number; keys: number; heads: number; 
         flops: 4 * heads * headDim * seen, // q·k and weight·v of the pairs that causality leaves
         elements: queries * heads * headDim,
         output: out,
-        check() {
+        async check() {
           rw.selfAttention(q, k, v, { out });
           const some = [...new Set([0, Math.floor(queries / 2), queries - 1])];
-          const got = some.map((s) => numbersOf(out.slice(0, s, s + 1)));
-          const want = some.map((s) =>
-            numbersOf(
-              oracle.selfAttention(
-                copyFor(oracle, q.slice(0, s, s + 1)),
-                copyFor(oracle, k.slice(0, 0, past + s + 1)),
-                copyFor(oracle, v.slice(0, 0, past + s + 1)),
-              ),
-            ),
-          );
+          const got: Float64Array[] = [];
+          const want: Float64Array[] = [];
+          for (const s of some) {
+            got.push(await numbersOf(out.slice(0, s, s + 1)));
+            const query = await copyFor(oracle, q.slice(0, s, s + 1));
+            const [keys, values] = [await copyFor(oracle, k.slice(0, 0, past + s + 1)), await copyFor(oracle, v.slice(0, 0, past + s + 1))];
+            want.push(await numbersOf(oracle.selfAttention(query, keys, values)));
+          }
           return agreement(joined(got), joined(want), 'f32', label);
         },
         graphs: () => attentionGraphs(options, queryData, keyData, valueData),
@@ -581,16 +725,14 @@ function attentionGraphs(
   ];
 }
 
-/** The numbers of a tensor in host memory, in row-major order. */
-function numbersOf(tensor: Tensor): Float64Array {
-  const numbers = tensor.readNumbers();
-  if (numbers instanceof Promise) throw new Error('bench: expected a backend whose tensors are in host memory');
-  return numbers;
+/** The numbers of a tensor, in row-major order. */
+function numbersOf(tensor: Tensor): Float64Array | Promise<Float64Array> {
+  return tensor.readNumbers();
 }
 
 /** Copies a tensor to where the reference computes. */
-function copyFor<D extends FloatDtype>(oracle: Ropewalk, tensor: Tensor<D>): Tensor<D> {
-  return place(oracle, tensor.read() as ArrayOf[D], tensor.dtype, tensor.shape);
+async function copyFor<D extends FloatDtype>(oracle: Ropewalk, tensor: Tensor<D>): Promise<Tensor<D>> {
+  return place(oracle, await tensor.read(), tensor.dtype, tensor.shape);
 }
 
 /** The first and the last row of a matrix, which the reference has done in a moment. */

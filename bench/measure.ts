@@ -11,8 +11,20 @@ export interface Contender {
   call(): unknown;
   /** Makes `times` calls without leaving its own loop; used instead of `call` where given. */
   repeat?(times: number): void;
+  /** Makes `times` calls and waits for all of them together, where calls are only queued; it may bring times of its own. */
+  queue?(times: number): Promise<Clocks | undefined>;
   /** A number that depends on the result, so that no compiler may drop the work. */
   sink?(): number;
+}
+
+/** What it took to make calls of which most is done by a device: all calls together, in nanoseconds. */
+export interface Clocks {
+  /** From the first call until the device was done. */
+  readonly wallNs: number;
+  /** From the first call until the last one returned: the host's own work. */
+  readonly hostNs: number;
+  /** What the device's own clock says it took. */
+  readonly deviceNs?: number;
 }
 
 /** How long to measure. */
@@ -32,7 +44,7 @@ export const FULL_EFFORT: Effort = { samples: 11, sampleMs: 20, warmUpMs: 60, pa
 /** The effort of `--quick`: each contender runs, nothing is learned about speed. */
 export const QUICK_EFFORT: Effort = { samples: 1, sampleMs: 0, warmUpMs: 0, pauseMs: 0 };
 
-/** The samples of one contender. All times are for one call. */
+/** The samples of one contender. All times are for one call, and a device's own where it has a clock. */
 export interface Timing {
   readonly medianNs: number;
   readonly minNs: number;
@@ -41,6 +53,9 @@ export interface Timing {
   readonly q3Ns: number;
   readonly samples: number;
   readonly callsPerSample: number;
+  /** Where a device computes: the medians of {@link Clocks}. */
+  readonly wallNs?: number;
+  readonly hostNs?: number;
 }
 
 let sunk = 0;
@@ -59,7 +74,7 @@ export function sinkTotal(): number {
  */
 export async function measureTogether(contenders: readonly Contender[], effort: Effort): Promise<Map<string, Timing>> {
   const calls = new Map<string, number>();
-  const taken = new Map<string, number[]>();
+  const taken = new Map<string, Sample[]>();
   for (const contender of contenders) {
     const callMs = await warmUp(contender, effort);
     calls.set(contender.name, Math.max(1, Math.ceil(effort.sampleMs / Math.max(callMs, 1e-6))));
@@ -71,7 +86,7 @@ export async function measureTogether(contenders: readonly Contender[], effort: 
       if (effort.pauseMs > 0) await new Promise((resume) => setTimeout(resume, effort.pauseMs));
       // One call untimed: nobody pays for caches that the contender before has filled with its own data.
       if (effort.sampleMs > 0) await timeCalls(contender, 1);
-      taken.get(contender.name)!.push((await timeCalls(contender, times)) / times);
+      taken.get(contender.name)!.push(await timeCalls(contender, times));
       sunk += contender.sink?.() ?? 0;
     }
   }
@@ -80,22 +95,26 @@ export async function measureTogether(contenders: readonly Contender[], effort: 
 
 /** Calls until compilers and caches have settled. Returns the milliseconds of one call, as far as known. */
 async function warmUp(contender: Contender, effort: Effort): Promise<number> {
-  let spentMs = (await timeCalls(contender, 1)) / 1e6;
+  let spentMs = (await timeCalls(contender, 1)).wallNs / 1e6;
   let callMs = spentMs;
   for (let times = 1; spentMs < effort.warmUpMs; times *= 2) {
-    const batchMs = (await timeCalls(contender, times)) / 1e6;
+    const batchMs = (await timeCalls(contender, times)).wallNs / 1e6;
     spentMs += batchMs;
     callMs = batchMs / times;
   }
   return callMs;
 }
 
-/** Nanoseconds of `times` calls together. */
-async function timeCalls(contender: Contender, times: number): Promise<number> {
+/** One sample: all its calls together. */
+type Sample = Pick<Clocks, 'wallNs'> & Partial<Clocks>;
+
+async function timeCalls(contender: Contender, times: number): Promise<Sample> {
   const first = performance.now();
+  const sample = (): Sample => ({ wallNs: (performance.now() - first) * 1e6 });
+  if (contender.queue) return (await contender.queue(times)) ?? sample();
   if (contender.repeat) {
     contender.repeat(times);
-    return (performance.now() - first) * 1e6;
+    return sample();
   }
   const pending = contender.call();
   if (pending instanceof Promise) {
@@ -104,18 +123,23 @@ async function timeCalls(contender: Contender, times: number): Promise<number> {
   } else {
     for (let n = 1; n < times; n++) contender.call();
   }
-  return (performance.now() - first) * 1e6;
+  return sample();
 }
 
-function summarise(samplesNs: readonly number[], callsPerSample: number): Timing {
-  const sorted = [...samplesNs].sort((a, b) => a - b);
+function summarise(samples: readonly Sample[], callsPerSample: number): Timing {
+  const sorted = (numbers: readonly number[]): number[] => numbers.map((ns) => ns / callsPerSample).sort((a, b) => a - b);
+  const wall = sorted(samples.map(({ wallNs }) => wallNs));
+  const host = samples.flatMap(({ hostNs }) => hostNs ?? []);
+  const device = samples.flatMap(({ deviceNs }) => deviceNs ?? []);
+  const times = device.length === samples.length ? sorted(device) : wall;
   return {
-    medianNs: quantile(sorted, 0.5),
-    minNs: sorted[0]!,
-    q1Ns: quantile(sorted, 0.25),
-    q3Ns: quantile(sorted, 0.75),
-    samples: sorted.length,
+    medianNs: quantile(times, 0.5),
+    minNs: times[0]!,
+    q1Ns: quantile(times, 0.25),
+    q3Ns: quantile(times, 0.75),
+    samples: times.length,
     callsPerSample,
+    ...(host.length > 0 && { wallNs: quantile(wall, 0.5), hostNs: quantile(sorted(host), 0.5) }),
   };
 }
 

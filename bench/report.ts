@@ -88,9 +88,12 @@ export function printReport(report: Report): string {
   for (const session of report.sessions) {
     lines.push(
       '',
-      `threads ${session.threads}: ${session.capabilities.backend}, ${session.capabilities.description}`,
+      `${session.gpu?.where ?? `threads ${session.threads}`}: ${session.capabilities.backend}, ${session.capabilities.description}`,
       ...session.capabilities.notTaken.map((reason) => `  not taken: ${reason}`),
-      `  multiply-add peak of 128-bit WebAssembly: ${significant(session.peakGflops)} GFLOP/s`,
+      ...(session.peakGflops === undefined
+        ? []
+        : [`  multiply-add peak of 128-bit WebAssembly: ${significant(session.peakGflops)} GFLOP/s`]),
+      ...gpuLines(session),
       '',
       ...table(session.results),
       ...footnotes(session.results),
@@ -102,9 +105,17 @@ export function printReport(report: Report): string {
   return lines.join('\n');
 }
 
+function gpuLines({ gpu }: SessionResult): string[] {
+  if (!gpu) return [];
+  const clock = `  clock: ${gpu.clock}; wall and ratios to peers by the wall clock`;
+  return gpu.software ? ['  A SOFTWARE ADAPTER: the CPU plays the GPU, on small shapes. These times mean nothing.', clock] : [clock];
+}
+
 function table(results: readonly CaseResult[]): string[] {
   const peers = PEER_NAMES.filter((name) => results.some((result) => result.peers.some(({ peer }) => peer === name)));
-  const headings = ['case', 'ns a call', 'spread', 'rate', '', 'ns/element', 'of copy', 'plain', ...peers, 'error'];
+  const gpu = results[0]?.threads === 0;
+  const own = gpu ? ['wall ns', 'host ns'] : ['plain'];
+  const headings = ['case', 'ns a call', 'spread', 'rate', '', 'ns/element', 'of copy', ...own, ...peers, 'error'];
   const cells = results.map((result) => {
     const { ours, copy, plain } = result;
     const perElement = ours.medianNs / result.elements;
@@ -117,14 +128,14 @@ function table(results: readonly CaseResult[]): string[] {
       result.rate,
       significant(perElement),
       result.rate === 'ns/entry' ? '' : significant(copy.medianNs / ours.medianNs), // a table is computed, not moved
-      plain ? times(plain.medianNs, ours.medianNs) : '',
+      ...(gpu ? [grouped(ours.wallNs!), grouped(ours.hostNs!)] : [plain ? times(plain.medianNs, ours.medianNs) : '']),
       ...peers.map((peer) => {
         const way = quotedPeer(result, peer);
         if (!way) return result.peers.some((other) => other.peer === peer) ? '–' : '';
         const coarser = result.peers.some(
           (other) => other.peer === peer && other.timing && other.timing.medianNs < way.timing.medianNs && !other.agrees,
         );
-        return `${times(way.timing.medianNs, ours.medianNs)}${coarser ? '*' : ''}`;
+        return `${times(way.timing.medianNs, ours.wallNs ?? ours.medianNs)}${coarser ? '*' : ''}`;
       }),
       result.agreement.error.toExponential(0),
     ];
@@ -154,7 +165,7 @@ function footnotes(results: readonly CaseResult[]): string[] {
 }
 
 function disagreement(way: PeerResult, result: CaseResult): string {
-  const ratio = way.timing ? `; ${times(way.timing.medianNs, result.ours.medianNs)}` : '';
+  const ratio = way.timing ? `; ${times(way.timing.medianNs, result.ours.wallNs ?? result.ours.medianNs)}` : '';
   return `not quoted, differs by ${way.error?.toExponential(0)}${ratio}`;
 }
 

@@ -34,7 +34,7 @@ interface Box {
  * @param machine - for the caption
  * @returns an SVG document that follows the reader's light or dark theme
  */
-export function rooflinePicture(session: SessionResult, machine: Machine): string {
+export function rooflinePicture(session: SessionResult & { readonly peakGflops: number }, machine: Machine): string {
   const drawn = session.results.flatMap((result) => (result.point ? [{ ...result, point: result.point }] : []));
   const copies = session.results.map(({ label, bytes, copy }) => ({ label, bytes, rate: bytes / copy.medianNs }));
   const largest = copies.reduce((most, copy) => (copy.bytes > most.bytes ? copy : most), { label: '', bytes: 0, rate: 1 });

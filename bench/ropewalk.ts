@@ -4,7 +4,8 @@
  *
  * @module
  */
-import type { Dtype, Tensor, TensorOptions, TensorStorage } from '../src/index.js';
+import type { WebgpuBackend } from '../src/backends/webgpu/host.js';
+import type { Dtype, Ropewalk, Tensor, TensorOptions, TensorStorage } from '../src/index.js';
 
 export type { ArrayOf, BlockTensor, Capabilities, FloatDtype, Ropewalk, RopewalkOptions, Tensor } from '../src/index.js';
 
@@ -14,4 +15,10 @@ export const { blocksFrom, f16FromNumber, loadNumber, newArray, numberFromF16, r
 /** A tensor over storage that exists. */
 export function layOver<D extends Dtype>(storage: TensorStorage<D>, options: TensorOptions): Tensor<D> {
   return new built.Tensor(storage, options);
+}
+
+/** The webgpu backend, and its device, which the library keeps to itself. */
+export async function openGpu(): Promise<{ rw: Ropewalk; device: GPUDevice }> {
+  const backend = (await built.openBackend('webgpu')) as WebgpuBackend;
+  return { rw: new built.Ropewalk(backend), device: backend.device };
 }

@@ -7,20 +7,25 @@ import { fork } from 'node:child_process';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { Command, InvalidArgumentError } from 'commander';
-import { PEER_NAMES, type PeerName } from './peers/peer.js';
+import { Command, InvalidArgumentError, Option } from 'commander';
+import type { AdapterName } from './chromium.js';
+import { CPU_PEERS, GPU_PEERS, PEER_NAMES, type PeerName } from './peers/peer.js';
 import { describeMachine, printReport, type Report } from './report.js';
 import { rooflinePicture } from './roofline.js';
 import type { SessionOptions, SessionResult } from './session.js';
 
-interface Options extends SessionOptions {
+interface Options extends Omit<SessionOptions, 'peers'> {
   readonly threads: readonly number[];
+  readonly peers?: readonly PeerName[];
+  readonly where: 'node' | 'chromium';
+  readonly adapter?: AdapterName;
   readonly json?: string;
   readonly svg?: string;
 }
 
 /** What a child process is sent. */
 interface Task {
+  /** 0 where a GPU computes. */
   readonly threads: number;
   readonly options: SessionOptions;
 }
@@ -57,17 +62,33 @@ function parseOnly(text: string): string {
 }
 
 function readOptions(): Options {
-  return new Command('bench')
+  const command = new Command('bench')
     .description('Measures Ropewalk beside a copy of the same bytes, plain TypeScript and other libraries.')
     .option('--quick', 'one call of each case on small shapes: shows that everything runs, not how fast', false)
     .option('--only <regex>', 'cases whose label matches', parseOnly)
     .option('--threads <list>', 'numbers of threads', parseThreads, [1, 2])
-    .option('--peers <list>', `none, or of ${PEER_NAMES.join(',')}`, parsePeers, [...PEER_NAMES])
-    .option('--backend <name>', 'cpu or reference', 'cpu')
+    .option('--peers <list>', `none, or of ${CPU_PEERS.join(',')}; ${GPU_PEERS} for webgpu`, parsePeers)
+    .addOption(new Option('--backend <name>', 'what computes').choices(['cpu', 'webgpu', 'reference']).default('cpu'))
+    .addOption(new Option('--where <place>', 'of webgpu').choices(['node', 'chromium']).default('node'))
+    .addOption(
+      new Option('--adapter <name>', 'of webgpu in Chromium; the default, else swiftshader, unless given').choices([
+        'default',
+        'swiftshader',
+      ]),
+    )
     .option('--json <file>', 'write all numbers, as bench/results/DATE-LABEL.json')
-    .option('--svg <file>', 'draw the roofline of the first number of threads')
-    .parse()
-    .opts<Options>();
+    .option('--svg <file>', 'draw the roofline of the first number of threads; not of webgpu')
+    .parse();
+  const options = command.opts<Options>();
+  const webgpu = options.backend === 'webgpu';
+  const known: readonly string[] = webgpu ? GPU_PEERS : CPU_PEERS;
+  const stranger = options.peers?.find((name) => !known.includes(name));
+  if (stranger) command.error(`--peers: expected of ${known.join(',')} for --backend ${options.backend}, got ${stranger}`);
+  if (webgpu && options.svg) command.error('--svg: expected --backend cpu: no peak is measured of a GPU');
+  if (options.adapter && !(webgpu && options.where === 'chromium'))
+    command.error('--adapter: expected --backend webgpu --where chromium; in Node the driver decides (VK_ICD_FILENAMES)');
+  if (options.where === 'chromium' && !webgpu) command.error('--where: expected --backend webgpu');
+  return options;
 }
 
 /** Runs each number of threads in its own process: ort-web takes its number once, and no heap is warm from the run before. */
@@ -81,21 +102,34 @@ function runInChild(task: Task): Promise<SessionResult> {
     });
     child.on('error', reject);
     child.on('exit', (code) =>
-      result ? resolve(result) : reject(new Error(`bench: the process for ${task.threads} threads ended with ${code}`)),
+      result
+        ? resolve(result)
+        : reject(new Error(`bench: the process for ${task.options.backend}, ${task.threads} threads, ended with ${code}`)),
     );
     child.send(task);
   });
 }
 
+/** Loads what the task needs: the parent needs none of it. */
+async function runTask({ threads, options }: Task): Promise<SessionResult> {
+  if (threads > 0) {
+    const { runCpuSession } = await import('./cpu.js');
+    return runCpuSession(threads, options, (label) => showProgress(`${threads} threads: ${label}`));
+  }
+  const { runGpuSession } = await import('./gpu.js');
+  const { openPeers } = await import('./peers/open.js');
+  return runGpuSession(options, `Node ${process.version}`, await openPeers(options.peers, 1), showProgress);
+}
+
+function showProgress(text = ''): void {
+  if (process.stderr.isTTY) process.stderr.write(`\r\x1b[K${text}`);
+}
+
 function serveAsChild(): void {
   process.once('message', async ({ threads, options }: Task) => {
-    const showProgress = process.stderr.isTTY;
     try {
-      const { runSession } = await import('./session.js'); // the parent never needs it
-      const result = await runSession(threads, options, (label) => {
-        if (showProgress) process.stderr.write(`\r\x1b[K${threads} threads: ${label}`);
-      });
-      if (showProgress) process.stderr.write('\r\x1b[K');
+      const result = await runTask({ threads, options });
+      showProgress();
       // The peers keep threads of their own alive, so this process has to end itself, once its result has arrived.
       process.once('message', () => process.exit(0));
       process.send!(result);
@@ -107,14 +141,23 @@ function serveAsChild(): void {
 }
 
 async function main(): Promise<void> {
-  const { threads, json, svg, ...options } = readOptions();
+  const { threads, json, svg, where, adapter, ...asked } = readOptions();
+  const webgpu = asked.backend === 'webgpu';
+  const options: SessionOptions = { ...asked, peers: asked.peers ?? (webgpu ? GPU_PEERS : CPU_PEERS) };
   const machine = describeMachine();
   const sessions: SessionResult[] = [];
-  for (const count of threads) sessions.push(await runInChild({ threads: count, options }));
+  if (webgpu && where === 'chromium') {
+    const { runInChromium } = await import('./chromium.js');
+    sessions.push(await runInChromium(options, adapter, showProgress));
+    showProgress();
+  } else {
+    for (const count of webgpu ? [0] : threads) sessions.push(await runInChild({ threads: count, options }));
+  }
   const report: Report = { machine, quick: options.quick, sessions };
   console.log(printReport(report));
   if (json) writeText(json, `${JSON.stringify(report, null, 1)}\n`);
-  if (svg) writeText(svg, rooflinePicture(sessions[0]!, machine));
+  const [{ peakGflops, ...first }] = sessions as [SessionResult];
+  if (svg && peakGflops !== undefined) writeText(svg, rooflinePicture({ ...first, peakGflops }, machine));
   if (sessions.some(({ leftOut }) => leftOut.some(({ wrong }) => wrong))) process.exitCode = 1;
 }
 

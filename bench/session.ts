@@ -1,16 +1,13 @@
 /**
- * Runs the cases with one number of threads: check, then time, with the copy and the peers taking turns.
+ * Runs cases: check, then time, with the copy and the peers taking turns. Knows neither Node nor a browser, and runs in both.
  *
  * @module
  */
 
-import { allCases, type BenchCase, type Libraries, type PreparedCase, type Rate } from './cases.js';
+import type { BenchCase, Libraries, PreparedCase, Rate } from './cases.js';
 import { type Agreement, errorLimit, sampleNumbers, worstError } from './data.js';
-import { openLibrary } from './library.js';
-import { type Contender, type Effort, FULL_EFFORT, measureTogether, QUICK_EFFORT, type Timing } from './measure.js';
-import { openPeer } from './peers/open.js';
+import { type Contender, type Effort, measureTogether, type Timing } from './measure.js';
 import { firstLine, type Peer, type PeerName, type PeerSession } from './peers/peer.js';
-import { Roofs } from './roofs.js';
 import type { Capabilities, FloatDtype } from './ropewalk.js';
 
 /** What the command line asks for. */
@@ -55,14 +52,18 @@ export interface CaseResult {
   readonly peers: readonly PeerResult[];
 }
 
-/** Everything one number of threads gave. */
-export interface SessionResult {
-  readonly threads: number;
-  readonly capabilities: Capabilities;
-  /** Multiplications and additions a second, in GFLOP/s. */
-  readonly peakGflops: number;
-  /** Versions of the peers, and reasons why some are left out. */
-  readonly peerNotes: readonly string[];
+/** What is worth knowing of the place where a GPU was measured. */
+export interface GpuPlace {
+  /** Node or browser, with its version. */
+  readonly where: string;
+  /** Whether the adapter is a program on the CPU, whose times say nothing about a GPU. */
+  readonly software: boolean;
+  /** Which clock took the times. */
+  readonly clock: string;
+}
+
+/** What the cases gave. */
+export interface CaseResults {
   readonly results: readonly CaseResult[];
   /** Cases that could not be run, and why. */
   readonly leftOut: readonly { readonly label: string; readonly reason: string; readonly wrong: boolean }[];
@@ -70,39 +71,58 @@ export interface SessionResult {
   readonly sink: number;
 }
 
+/** Everything one number of threads, or the GPU, gave. */
+export interface SessionResult extends CaseResults {
+  /** 0 where a GPU computes. */
+  readonly threads: number;
+  readonly capabilities: Capabilities;
+  /** Multiplications and additions a second, in GFLOP/s; of the CPU. */
+  readonly peakGflops?: number;
+  readonly gpu?: GpuPlace;
+  /** Versions of the peers, and reasons why some are left out. */
+  readonly peerNotes: readonly string[];
+}
+
+/** Where cases run, beside whom, and for how long. */
+export interface Setting {
+  readonly threads: number;
+  readonly libraries: Libraries;
+  readonly effort: Effort;
+  readonly peers: readonly Peer[];
+  /** Ours as it is timed: itself unless given. */
+  timed?(ours: Contender): Contender;
+  /** The copy that moves as many bytes. */
+  copy(bytes: number): Contender | Promise<Contender>;
+}
+
 /** A way of a peer this many times slower than its best is not timed: it would only take time. */
 const HOPELESS = 4;
-/** ONNX Runtime's threads spin for a while after a run; no contender shall share the cores with another's. */
-const PAUSE_MS = 20;
 
 /**
- * Runs the cases.
+ * Runs cases.
  *
- * @param threads - that may compute, for us and for the peers
- * @param options - which cases and peers
+ * @param setting - open libraries and peers; they stay open
+ * @param cases - in this order
  * @param progress - told the label of each case before it runs
  */
-export async function runSession(threads: number, options: SessionOptions, progress: (label: string) => void): Promise<SessionResult> {
-  const effort = options.quick ? QUICK_EFFORT : { ...FULL_EFFORT, pauseMs: threads > 1 ? PAUSE_MS : 0 };
-  const libraries: Libraries = { rw: await openLibrary(options.backend, threads), oracle: await openLibrary('reference', 1) };
-  const roofs = await Roofs.open(threads);
-  const opened = await Promise.all(options.peers.map(async (name) => ({ name, peer: await openPeer(name, threads) })));
-  const peers = opened.flatMap(({ peer }) => (typeof peer === 'string' ? [] : [peer]));
-  const only = new RegExp(options.only ?? '');
+export async function runCases(setting: Setting, cases: readonly BenchCase[], progress: (label: string) => void): Promise<CaseResults> {
+  const { rw } = setting.libraries;
   const results: CaseResult[] = [];
   const leftOut: { label: string; reason: string; wrong: boolean }[] = [];
   let sink = 0;
-  for (const entry of allCases(options.quick).filter(({ label }) => only.test(label))) {
+  for (const entry of cases) {
     progress(entry.label);
-    let prepared: PreparedCase;
+    let prepared: PreparedCase | undefined;
     try {
-      prepared = entry.prepare(libraries);
+      prepared = entry.prepare(setting.libraries);
+      await rw.finish(); // a device without room says so now
     } catch (reason) {
+      prepared?.dispose();
       leftOut.push({ label: entry.label, reason: firstLine(reason), wrong: false });
       continue;
     }
     try {
-      results.push(await runCase(entry, prepared, threads, effort, roofs, peers));
+      results.push(await runCase(entry, prepared, setting));
     } catch (reason) {
       leftOut.push({ label: entry.label, reason: firstLine(reason), wrong: true });
     } finally {
@@ -110,18 +130,7 @@ export async function runSession(threads: number, options: SessionOptions, progr
       prepared.dispose();
     }
   }
-  const peak = await measuredPeak(roofs, effort);
-  const capabilities = libraries.rw.capabilities();
-  await roofs.dispose();
-  libraries.rw.dispose();
-  const peerNotes = opened.map(({ name, peer }) => (typeof peer === 'string' ? `${name} left out: ${peer}` : `${name}: ${peer.version}`));
-  return { threads, capabilities, peakGflops: peak, peerNotes, results, leftOut, sink };
-}
-
-async function measuredPeak(roofs: Roofs, effort: Effort): Promise<number> {
-  const contender = roofs.multiplyAdd();
-  const timing = (await measureTogether([contender], effort)).get(contender.name)!;
-  return contender.operations / timing.minNs;
+  return { results, leftOut, sink };
 }
 
 /** A peer's way while it waits for its turns. */
@@ -131,15 +140,9 @@ interface Asked extends PeerResult {
   readonly trialMs?: number;
 }
 
-async function runCase(
-  entry: BenchCase,
-  prepared: PreparedCase,
-  threads: number,
-  effort: Effort,
-  roofs: Roofs,
-  peers: readonly Peer[],
-): Promise<CaseResult> {
-  const agreement = prepared.check();
+async function runCase(entry: BenchCase, prepared: PreparedCase, setting: Setting): Promise<CaseResult> {
+  const { threads, effort, peers } = setting;
+  const agreement = await prepared.check();
   const sessions: PeerSession[] = [];
   let asked: Asked[] = [];
   const graphs = peers.length > 0 ? (prepared.graphs?.() ?? []) : [];
@@ -150,13 +153,18 @@ async function runCase(
         try {
           const session = await peer.open(graph);
           sessions.push(session);
-          await session.run();
+          const run = async (times: number): Promise<undefined> => {
+            for (let n = 0; n < times; n++) await session.run();
+            await session.finish?.();
+          };
+          await run(1);
           const first = performance.now();
-          await session.run();
+          await run(1);
           const trialMs = performance.now() - first;
-          const error = differenceFromOurs(session, prepared, entry.dtype);
+          const error = await differenceFromOurs(session, prepared, entry.dtype);
           const sink = session.sink && { sink: () => session.sink!() };
-          const contender = { name: `${peer.name} ${graph.name}`, call: () => session.run(), ...sink };
+          const queue = session.finish && { queue: run };
+          const contender = { name: `${peer.name} ${graph.name}`, call: () => session.run(), ...queue, ...sink };
           asked.push({ ...known, error, agrees: error <= errorLimit(entry.dtype), contender, trialMs });
         } catch (reason) {
           asked.push({ ...known, leftOut: firstLine(reason) });
@@ -166,14 +174,15 @@ async function runCase(
     asked = withoutHopeless(asked);
     // Plain TypeScript has one thread, so it stands beside ours with one.
     const plain = threads === 1 ? prepared.plain : undefined;
-    const copy = roofs.copy(prepared.bytes);
-    const contenders = [prepared.ours, copy, ...(plain ? [plain] : []), ...asked.flatMap(({ contender }) => contender ?? [])];
+    const copy = await setting.copy(prepared.bytes);
+    const ours = setting.timed?.(prepared.ours) ?? prepared.ours;
+    const contenders = [ours, copy, ...(plain ? [plain] : []), ...asked.flatMap(({ contender }) => contender ?? [])];
     const timings = await measureTogether(contenders, effort);
     const { label, point, group, rate } = entry;
     const { bytes, flops, elements } = prepared;
     return {
       ...{ label, ...(point && { point }), group, rate, threads, bytes, flops, elements, agreement },
-      ours: timings.get(prepared.ours.name)!,
+      ours: timings.get(ours.name)!,
       copy: timings.get(copy.name)!,
       ...(plain && { plain: timings.get(plain.name)! }),
       peers: asked.map(({ contender, trialMs: _, ...result }) => ({
@@ -197,8 +206,8 @@ function withoutHopeless(asked: readonly Asked[]): Asked[] {
   });
 }
 
-function differenceFromOurs(session: PeerSession, prepared: PreparedCase, dtype: FloatDtype): number {
-  const ours = prepared.output?.read();
-  if (!ours || ours instanceof Promise) throw new Error('expected an output of ours in host memory');
-  return worstError(sampleNumbers(session.output(), dtype), sampleNumbers(ours, dtype)).error;
+async function differenceFromOurs(session: PeerSession, prepared: PreparedCase, dtype: FloatDtype): Promise<number> {
+  const ours = await prepared.output?.read();
+  if (!ours) throw new Error('expected a case whose output is compared');
+  return worstError(sampleNumbers(await session.output(), dtype), sampleNumbers(ours, dtype)).error;
 }

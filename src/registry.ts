@@ -4,7 +4,7 @@
  * @module
  */
 import type { Backend, BackendEntry, BackendOptions } from './backends/backend.js';
-import { refuse } from './core/errors.js';
+import { RopewalkError, refuse } from './core/errors.js';
 import { copyElements, zeros } from './core/tensor.js';
 
 const cpu: BackendEntry = {
@@ -75,5 +75,5 @@ export async function openBackend(name: string, options: BackendOptions = {}): P
     if (why === undefined) return entry.open(options, reasons.length > 0 ? reasons : undefined);
     reasons.push(`${entry.name}: ${why}`);
   }
-  return refuse('DEVICE', 'ropewalk: backend', `${name} to open`, reasons.join('; '));
+  throw new RopewalkError('DEVICE', `ropewalk: backend: expected ${name} to open, got "${reasons.join('; ')}"`); // in full, as it says the way out
 }

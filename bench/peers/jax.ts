@@ -7,7 +7,8 @@ import { createRequire } from 'node:module';
 import { transposed } from '../data.js';
 import type { ArrayOf, FloatDtype } from '../ropewalk.js';
 import { evaluate, type GraphTensor, isPrimitive, type PeerGraph, type Primitives } from './graph.js';
-import { findInstalled, type Peer, type PeerSession } from './peer.js';
+import { findInstalled } from './installed.js';
+import type { Peer, PeerSession } from './peer.js';
 
 /** As much of the peer's interface as is used here, so that types need no installed peer. */
 interface Jax {

@@ -4,7 +4,7 @@
  * @module
  */
 import { openJax } from './jax.js';
-import { openOrt } from './ort.js';
+import { openOrt, openOrtNodeWebgpu } from './ort.js';
 import { firstLine, type Peer, type PeerName } from './peer.js';
 import { openTfjs } from './tfjs.js';
 
@@ -13,16 +13,25 @@ const OPENERS: Readonly<Record<PeerName, (threads: number) => Promise<Peer | str
   'ort-web': (threads) => openOrt('ort-web', threads),
   tfjs: openTfjs,
   'jax-js': openJax,
+  'ort-webgpu': openOrtNodeWebgpu,
 };
 
 /**
- * Loads a peer.
+ * Loads peers.
  *
- * @param name - which
+ * @param names - which
  * @param threads - that may compute; ort-web takes it once in the life of a process
- * @returns the peer, or the reason why it is left out
+ * @returns those that load, and of each its version or the reason why it is left out
  */
-export async function openPeer(name: PeerName, threads: number): Promise<Peer | string> {
+export async function openPeers(names: readonly PeerName[], threads: number): Promise<{ peers: Peer[]; notes: string[] }> {
+  const opened = await Promise.all(names.map(async (name) => ({ name, peer: await openPeer(name, threads) })));
+  return {
+    peers: opened.flatMap(({ peer }) => (typeof peer === 'string' ? [] : [peer])),
+    notes: opened.map(({ name, peer }) => (typeof peer === 'string' ? `${name} left out: ${peer}` : `${name}: ${peer.version}`)),
+  };
+}
+
+async function openPeer(name: PeerName, threads: number): Promise<Peer | string> {
   try {
     return await OPENERS[name](threads);
   } catch (reason) {

@@ -6,36 +6,14 @@
 import { readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { type ArrayOf, type FloatDtype, newArray } from '../ropewalk.js';
-import { encodeModel, type GraphDtype, type GraphTensor, type PeerGraph } from './graph.js';
-import { findInstalled, type Peer, type PeerName, type PeerSession } from './peer.js';
+import { newArray } from '../ropewalk.js';
+import { encodeModel, type PeerGraph } from './graph.js';
+import { findInstalled } from './installed.js';
+import { type OrtModule, type OrtTensors, ortTensor } from './ort-module.js';
+import { openOrtWebgpu } from './ort-webgpu.js';
+import type { Peer, PeerName, PeerSession } from './peer.js';
 
 type OrtName = Extract<PeerName, 'ort-node' | 'ort-web'>;
-
-/** As much of the peer's interface as is used here, so that types need no installed peer. */
-interface OrtModule {
-  readonly env: { logLevel?: string; wasm: { numThreads?: number; wasmBinary?: Uint8Array } };
-  readonly Tensor: new (type: string, data: ArrayBufferView, dims: readonly number[]) => OrtTensor;
-  readonly InferenceSession: { create(model: Uint8Array, options: object): Promise<OrtSession> };
-}
-interface OrtTensor {
-  readonly data: ArrayOf[FloatDtype];
-}
-type OrtTensors = Record<string, OrtTensor>;
-interface OrtSession {
-  run(feeds: OrtTensors, fetches?: OrtTensors): Promise<OrtTensors>;
-  release(): Promise<void>;
-}
-
-const ORT_TYPE: Readonly<Record<GraphDtype, string | undefined>> = {
-  f64: 'float64',
-  f32: 'float32',
-  f16: 'float16',
-  bf16: undefined, // the runtime knows bfloat16, its JavaScript interface has no such tensor
-  i64: 'int64',
-  i32: 'int32',
-  u8: 'uint8',
-};
 
 /**
  * Loads ONNX Runtime.
@@ -45,7 +23,7 @@ const ORT_TYPE: Readonly<Record<GraphDtype, string | undefined>> = {
  * @returns the peer, or the reason why it is left out
  */
 export async function openOrt(name: OrtName, threads: number): Promise<Peer | string> {
-  const installed = findInstalled(name === 'ort-node' ? 'onnxruntime-node' : 'onnxruntime-web', 'onnx-proto');
+  const installed = findInstalled(name === 'ort-node' ? 'onnxruntime-node' : 'onnxruntime-web');
   if (typeof installed === 'string') return installed;
   const ort = await (name === 'ort-node' ? importNode(installed.entry) : importWeb(installed.entry, threads));
   return {
@@ -54,6 +32,16 @@ export async function openOrt(name: OrtName, threads: number): Promise<Peer | st
     takes: ({ substitute }) => !substitute,
     open: (graph) => openSession(ort, name, graph, threads),
   };
+}
+
+/**
+ * Loads ONNX Runtime's native build for the GPU.
+ *
+ * @returns the peer, or the reason why it is left out
+ */
+export async function openOrtNodeWebgpu(): Promise<Peer | string> {
+  const installed = findInstalled('onnxruntime-node');
+  return typeof installed === 'string' ? installed : openOrtWebgpu(await importNode(installed.entry), installed.version);
 }
 
 async function importNode(entry: string): Promise<OrtModule> {
@@ -81,17 +69,12 @@ async function openSession(ort: OrtModule, name: OrtName, graph: PeerGraph, thre
     interOpNumThreads: 1,
     logSeverityLevel: 3,
   });
-  const tensor = ({ dtype, dims, data }: Omit<GraphTensor, 'name'>): OrtTensor => {
-    const type = ORT_TYPE[dtype];
-    if (type === undefined) throw new Error(`no ${dtype} tensors in its JavaScript interface`);
-    return new ort.Tensor(type, data, dims);
-  };
-  const feeds = Object.fromEntries(graph.inputs.map((input) => [input.name, tensor(input)]));
+  const feeds = Object.fromEntries(graph.inputs.map((input) => [input.name, ortTensor(ort, input)]));
   const { name: output, dtype, dims } = graph.output;
   const length = dims.reduce((product, dim) => product * dim, 1);
   // ort-node writes into an output that it is handed, so no run pays for an allocation. ort-web 1.30 takes such an output and leaves
   // it as it was, so it is left to make its own.
-  const fetches = name === 'ort-node' && { [output]: tensor({ dtype, dims, data: newArray(dtype, length) }) };
+  const fetches = name === 'ort-node' && { [output]: ortTensor(ort, { dtype, dims, data: newArray(dtype, length) }) };
   let last: OrtTensors = {};
   return {
     async run() {

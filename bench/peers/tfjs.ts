@@ -6,7 +6,8 @@
 import { createRequire } from 'node:module';
 import type { ArrayOf, FloatDtype } from '../ropewalk.js';
 import { evaluate, type GraphTensor, isPrimitive, type Primitives } from './graph.js';
-import { findInstalled, type Peer } from './peer.js';
+import { findInstalled } from './installed.js';
+import type { Peer } from './peer.js';
 
 /** As much of the peer's interface as is used here, so that types need no installed peer. */
 interface Tfjs {

@@ -45,7 +45,7 @@ async function findEntry(): Promise<GPU | string> {
   const name = 'webgpu'; // not a literal: bundlers for browsers would look for the package
   try {
     const { create } = (await import(/* @vite-ignore */ name)) as WebgpuPackage;
-    return create([]);
+    return create(['disable-dawn-features=timestamp_quantization']); // ticks of 65 µs are for browsers, which fear strangers
   } catch (cause) {
     const missing = (cause as { code?: string }).code === 'ERR_MODULE_NOT_FOUND';
     return missing ? 'the package webgpu is not installed: npm install webgpu' : `the package webgpu does not load: ${cause}`;

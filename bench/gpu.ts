@@ -1,0 +1,136 @@
+/**
+ * Measures the webgpu backend. Knows neither Node nor a browser, and runs in both.
+ *
+ * @module
+ */
+import { gpuCases } from './cases.js';
+import { randomArray } from './data.js';
+import { DeviceClock, spanOf, sumOf } from './device-clock.js';
+import { openLibrary } from './library.js';
+import { type Clocks, type Contender, type Effort, FULL_EFFORT, QUICK_EFFORT } from './measure.js';
+import type { Peer } from './peers/peer.js';
+import { openGpu, type Ropewalk } from './ropewalk.js';
+import { runCases, type SessionOptions, type SessionResult } from './session.js';
+
+/** An idle GPU takes its time to raise its clocks. */
+const GPU_EFFORT: Effort = { ...FULL_EFFORT, warmUpMs: 200 };
+/** What a driver in software calls itself. */
+const SOFTWARE = /swiftshader|llvmpipe|lavapipe|basic render|software/i;
+
+/**
+ * Runs the cases of a GPU.
+ *
+ * @param options - which cases
+ * @param where - Node or browser, with its version
+ * @param opened - peers, and what there is to say about them
+ * @param progress - told the label of each case before it runs
+ */
+export async function runGpuSession(
+  options: SessionOptions,
+  where: string,
+  opened: { readonly peers: readonly Peer[]; readonly notes: readonly string[] },
+  progress: (label: string) => void,
+): Promise<SessionResult> {
+  const { rw, device } = await openGpu();
+  const capabilities = rw.capabilities();
+  const software = SOFTWARE.test(capabilities.description);
+  const clock = device.features.has('timestamp-query') ? new DeviceClock(device) : undefined;
+  const copies = new GpuCopies(device, clock);
+  const only = new RegExp(options.only ?? '');
+  const results = await runCases(
+    {
+      threads: 0,
+      libraries: { rw, oracle: await openLibrary('reference', 1) },
+      effort: options.quick ? QUICK_EFFORT : GPU_EFFORT,
+      peers: opened.peers,
+      timed: (ours) => queued(ours, rw, clock),
+      copy: (bytes) => copies.copy(bytes),
+    },
+    gpuCases(options.quick || software).filter(({ label }) => only.test(label)),
+    progress,
+  );
+  rw.dispose();
+  const clocks = clock
+    ? "the device's timestamps around its compute passes"
+    : 'the wall clock, from the first call until the device is done';
+  return { threads: 0, capabilities, gpu: { where, software, clock: clocks }, peerNotes: opened.notes, ...results };
+}
+
+/** Calls are queued one after the other, and waited for together. */
+function queued(ours: Contender, rw: Ropewalk, clock: DeviceClock | undefined): Contender {
+  return {
+    ...ours,
+    async queue(times): Promise<Clocks> {
+      clock?.start();
+      const first = performance.now();
+      for (let n = 0; n < times; n++) ours.call();
+      const hostNs = (performance.now() - first) * 1e6;
+      await rw.finish();
+      const wallNs = (performance.now() - first) * 1e6;
+      return { wallNs, hostNs, ...withDevice(sumOf(await clock?.stop())) };
+    },
+  };
+}
+
+/** The roof: `copyBufferToBuffer` on the same device. */
+class GpuCopies {
+  private from: GPUBuffer | undefined;
+  private to: GPUBuffer | undefined;
+
+  constructor(
+    private readonly device: GPUDevice,
+    private readonly clock: DeviceClock | undefined,
+  ) {}
+
+  /**
+   * The copy that moves as many bytes as a case: it reads half of them and writes the other half. Repeated, it is one command buffer.
+   *
+   * @param bytes - that the case reads and writes together
+   * @throws Error when the device has no room
+   */
+  async copy(bytes: number): Promise<Contender> {
+    const half = Math.ceil(bytes / 8) * 4;
+    const size = Math.min(half, this.device.limits.maxBufferSize);
+    await this.reserve(size);
+    const queue = (times: number): Promise<Clocks> => this.run(times, half, size);
+    return { name: 'copy', call: () => queue(1), queue };
+  }
+
+  private async run(times: number, half: number, size: number): Promise<Clocks> {
+    const { device, clock, from, to } = this;
+    clock?.start();
+    const first = performance.now();
+    const encoder = device.createCommandEncoder();
+    encoder.beginComputePass().end(); // empty: for its timestamps
+    for (let n = 0; n < times; n++) {
+      for (let at = 0; at < half; at += size) encoder.copyBufferToBuffer(from!, 0, to!, 0, Math.min(size, half - at));
+    }
+    encoder.beginComputePass().end();
+    device.queue.submit([encoder.finish()]);
+    const hostNs = (performance.now() - first) * 1e6;
+    await device.queue.onSubmittedWorkDone();
+    const wallNs = (performance.now() - first) * 1e6;
+    return { wallNs, hostNs, ...withDevice(spanOf(await clock?.stop())) };
+  }
+
+  private async reserve(size: number): Promise<void> {
+    if (this.from && this.from.size >= size) return;
+    const { device } = this;
+    this.from?.destroy();
+    this.to?.destroy();
+    device.pushErrorScope('out-of-memory');
+    const usage = 4 | 8; // GPUBufferUsage.COPY_SRC | COPY_DST, which Node does not name
+    const [from, to] = [device.createBuffer({ size, usage }), device.createBuffer({ size, usage })];
+    const error = await device.popErrorScope();
+    if (error) throw new Error(`copy: expected room for ${2 * size} bytes, got: ${error.message}`);
+    const some = randomArray('copy', 'f32', 1 << 18) as Float32Array<ArrayBuffer>; // zeros may be stored as nothing
+    for (let at = 0; at < size; at += some.byteLength) device.queue.writeBuffer(from, at, some, 0, Math.min(some.length, (size - at) / 4));
+    this.from = from;
+    this.to = to;
+  }
+}
+
+/** Browsers round timestamps to 0.1 ms: nothing is no time. */
+function withDevice(deviceNs: number | undefined): Pick<Clocks, 'deviceNs'> {
+  return deviceNs ? { deviceNs } : {};
+}

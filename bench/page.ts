@@ -1,0 +1,44 @@
+/**
+ * What runs in Chromium: the session of a GPU, beside ONNX Runtime's build for browsers.
+ *
+ * @module
+ */
+import { runGpuSession } from './gpu.js';
+import type { OrtModule } from './peers/ort-module.js';
+import { openOrtWebgpu } from './peers/ort-webgpu.js';
+import { firstLine, type Peer } from './peers/peer.js';
+import type { SessionOptions, SessionResult } from './session.js';
+
+/** What the page is told. */
+export interface PageTask {
+  readonly options: SessionOptions;
+  /** The browser, with its version. */
+  readonly where: string;
+  /** ONNX Runtime's version, or the reason why it is left out; undefined when it is not asked. */
+  readonly ort?: { readonly version: string } | { readonly leftOut: string };
+}
+
+/**
+ * Runs the cases.
+ *
+ * @param task - from Node
+ */
+export async function runInPage({ options, where, ort }: PageTask): Promise<SessionResult> {
+  const peer = ort && ('version' in ort ? await loadOrt(ort.version) : ort.leftOut);
+  const note = typeof peer === 'string' ? `ort-webgpu left out: ${peer}` : peer && `ort-webgpu: ${peer.version}`;
+  const opened = { peers: peer && typeof peer !== 'string' ? [peer] : [], notes: note ? [note] : [] };
+  return runGpuSession(options, where, opened, (label) => console.log(label));
+}
+
+async function loadOrt(version: string): Promise<Peer | string> {
+  try {
+    const address = '/ort/ort.webgpu.bundle.min.mjs'; // not a literal below: this file is bundled, that one is not
+    const ort: OrtModule = await import(address);
+    ort.env.logLevel = 'error';
+    ort.env.wasm.wasmPaths = '/ort/';
+    ort.env.wasm.numThreads = 1;
+    return await openOrtWebgpu(ort, version);
+  } catch (reason) {
+    return `it does not load here: ${firstLine(reason)}`;
+  }
+}
