@@ -9,6 +9,7 @@ import { copyElements, zeros } from './core/tensor.js';
 
 const cpu: BackendEntry = {
   name: 'cpu',
+  auto: true,
   whyNot: async () => (await import('./backends/wasm/module.js')).whyNotWasm(),
   async open(options): Promise<Backend> {
     const { openCpu } = await import('./backends/wasm/host.js');
@@ -20,6 +21,7 @@ const cpu: BackendEntry = {
 
 const webgpu: BackendEntry = {
   name: 'webgpu',
+  auto: false, // though it may be the fastest: its results must be waited for, so a program chooses it by name
   whyNot: async () => (await import('./backends/webgpu/device.js')).whyNotWebgpu(),
   async open(options): Promise<Backend> {
     const { openWebgpu } = await import('./backends/webgpu/host.js');
@@ -30,6 +32,7 @@ const webgpu: BackendEntry = {
 
 const reference: BackendEntry = {
   name: 'reference',
+  auto: true,
   whyNot: async () => undefined,
   async open(_options, passedOver = ['cpu: not asked for']): Promise<Backend> {
     const { referenceRunner } = await import('./reference/index.js');
@@ -52,10 +55,7 @@ const reference: BackendEntry = {
   },
 };
 
-/**
- * Every backend of this build. `auto` takes the first that opens. webgpu comes after cpu, though it may be faster: its results must be
- * waited for, so a program chooses it by name.
- */
+/** Every backend of this build. */
 export const BACKENDS: readonly BackendEntry[] = /* @__PURE__ */ Object.freeze([cpu, webgpu, reference]);
 
 /**
@@ -67,8 +67,9 @@ export const BACKENDS: readonly BackendEntry[] = /* @__PURE__ */ Object.freeze([
  *   RANGE or UNSUPPORTED for a bad option
  */
 export async function openBackend(name: string, options: BackendOptions = {}): Promise<Backend> {
-  const wanted = name === 'auto' ? BACKENDS : BACKENDS.filter((entry) => entry.name === name);
-  if (wanted.length === 0) refuse('UNSUPPORTED', 'ropewalk: backend', `auto, ${BACKENDS.map((entry) => entry.name).join(' or ')}`, name);
+  const wanted = BACKENDS.filter((entry) => (name === 'auto' ? entry.auto : entry.name === name));
+  if (wanted.length === 0)
+    refuse('UNSUPPORTED', 'ropewalk: backend', `auto or one of ${BACKENDS.map((entry) => entry.name).join(', ')}`, name);
   const reasons: string[] = [];
   for (const entry of wanted) {
     const why = await entry.whyNot();

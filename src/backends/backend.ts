@@ -52,6 +52,8 @@ export interface BackendOptions {
 /** A backend that could be opened here, or the reason why it cannot. */
 export interface BackendEntry {
   readonly name: string;
+  /** Whether `auto` may open it; of those, the first that can be. */
+  readonly auto: boolean;
   /** Says why this backend cannot open on this machine, or undefined when it can. */
   whyNot(): Promise<string | undefined>;
   /**

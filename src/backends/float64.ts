@@ -21,7 +21,18 @@ export function whyFloat64(plan: OpPlan): string | undefined {
   if (usesFloat64(plan)) return 'the kernels compute in f32; f64 runs on the reference backend';
   if (plan.op === 'self_attention' && !(fitsF32(plan.scale) && (plan.softcap === undefined || fitsF32(plan.softcap))))
     return 'the kernels compute in f32, whose range the scale or the softcap leaves';
+  if (largestEps(plan) > LARGEST_EPS) return 'the kernels compute in f32, whose range eps leaves';
   return undefined;
+}
+
+/** Above this, eps and a mean of squares no longer add up in f32. */
+const LARGEST_EPS = 2 ** 100;
+
+/** Makes no lists: in a decoding step the checks are half the time. */
+function largestEps(plan: OpPlan): number {
+  let largest = plan.op === 'rms_norm' ? plan.eps : 0;
+  if (plan.op === 'rope') for (const { norm } of plan.parts) if (norm && norm.eps > largest) largest = norm.eps;
+  return largest;
 }
 
 function usesFloat64(plan: OpPlan): boolean {

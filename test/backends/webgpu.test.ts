@@ -212,6 +212,43 @@ describe('the webgpu backend', { skip: noGpu }, () => {
       assert.equal(data[16], 4 * counted(8)[0]!);
     });
 
+    test('packed q and k in one array: two calls before finish()', async () => {
+      const data = counted(3 * 4 * 64);
+      const packed = host(data.slice(), { shape: [3, 4, 64] });
+      const [q, k] = [packed.slice(1, 0, 3), packed.slice(1, 3, 4)];
+      rw.rope(q, [1, 2, 3], { ...ROPE, out: q });
+      rw.rope(k, [1, 2, 3], { ...ROPE, out: k });
+      await rw.finish();
+      const whole = await rw.rope(host(data, { shape: [3, 4, 64] }), [1, 2, 3], ROPE).read();
+      assert.deepEqual(packed.read(), whole);
+    });
+
+    test('what the host writes beside elements that are on their way is seen', async () => {
+      const data = new Float32Array(4);
+      const one = rw.upload(new Float32Array(2).fill(1));
+      rw.add(one, one, { out: host(data, { shape: [2] }) });
+      data.fill(5, 2);
+      const tail = host(data, { shape: [2], offset: 2 });
+      assert.deepEqual(await rw.add(tail, tail).read(), Float32Array.of(10, 10));
+      await rw.finish();
+      assert.deepEqual(data, Float32Array.of(2, 2, 5, 5));
+      one.dispose();
+    });
+
+    test('a refused call writes nothing, whatever comes after it', async () => {
+      const data = new Float32Array(32);
+      const one = host(new Float32Array(16).fill(1));
+      rw.add(one, one, { out: host(data, { shape: [16] }) });
+      const across = host(data, { shape: [16], offset: 8 });
+      assert.throws(() => rw.add(one, one, { out: across }), { code: 'DEVICE' });
+      data[24] = 77;
+      const head = host(data, { shape: [4] });
+      rw.add(head, head, { out: head });
+      await rw.finish();
+      assert.deepEqual(data.slice(0, 5), Float32Array.of(4, 4, 4, 4, 2));
+      assert.deepEqual([data[16], data[24]], [0, 77]);
+    });
+
     test('shared memory comes in and goes out', async () => {
       const data = new Float32Array(new SharedArrayBuffer(32)).fill(2);
       const x = host(data);

@@ -73,7 +73,7 @@ describe('check', () => {
   const refusals: [string, string[], RegExp][] = [
     ['an unknown flag', ['check', '--frobnicate'], /unknown option '--frobnicate'/],
     ['an unknown command', ['chekc'], /unknown command 'chekc'/],
-    ['an unknown backend', ['check', '--backend', 'tpu'], /ropewalk: backend: expected auto, cpu or reference, got "tpu"/],
+    ['an unknown backend', ['check', '--backend', 'tpu'], /ropewalk: backend: expected auto or one of cpu, webgpu, reference, got "tpu"/],
     ['a bad pattern', ['check', '--filter', '('], /check: --filter: expected a regular expression, got "\("/],
     ['a pattern that matches nothing', ['check', '--filter', 'zzz'], /check: --filter: expected a pattern that matches one of \d+ cases/],
     ['a line that is none', ['check', '--case', 'hello'], /case: expected a line such as ROPE\(/],
@@ -118,7 +118,10 @@ describe('check', () => {
 test('a closed pipe ends quietly', () => {
   const { status, stderr } = spawnSync(
     'bash',
-    ['-c', `set -o pipefail; "${process.execPath}" --import tsx src/cli/main.ts check | head -1 >/dev/null; exit "\${PIPESTATUS[0]}"`],
+    [
+      '-c',
+      `set -o pipefail; "${process.execPath}" --import tsx src/cli/main.ts check --backend reference | head -1 >/dev/null; exit "\${PIPESTATUS[0]}"`,
+    ],
     { cwd: root, encoding: 'utf8' },
   );
   assert.deepEqual([status, stderr], [0, '']);

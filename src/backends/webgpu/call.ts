@@ -8,8 +8,8 @@
  */
 import { arrayOver, type Dtype, sizeBytes } from '../../core/dtypes.js';
 import { refuse } from '../../core/errors.js';
-import { extentOf, type Layout } from '../../core/shape.js';
-import { copyBits, hostOf, type Tensor, writtenLater } from '../../core/tensor.js';
+import { extentOf, type Layout, walk } from '../../core/shape.js';
+import { copyBits, hostOf, overlapOf, type Tensor, writtenLater } from '../../core/tensor.js';
 import type { Uploads } from '../uploads.js';
 import type { Commands } from './commands.js';
 import { type Block, type BlockPool, GpuStorage } from './memory.js';
@@ -24,20 +24,26 @@ export interface Home {
   /** Whether halves are widened by the hardware. */
   readonly f16: boolean;
   /** Copies to host memory that are under way, and of what. */
-  readonly pending: Map<Promise<unknown>, HostRange>;
+  readonly pending: Map<Promise<unknown>, Pending>;
 }
 
 /** Bytes of host memory, on the device until they are back. */
 export interface HostRange {
   readonly memory: ArrayBufferLike;
   /** A multiple of 16, so that what is aligned on the host is so on the device. */
-  start: number;
+  readonly start: number;
   end: number;
   block: Block | undefined;
-  /** What the running call writes in it. */
-  written: Tensor[];
   /** Copies that are on their way back. */
   underWay: number;
+  /** Settles when the last of them is there: they are written in the order in which they were queued. */
+  last: Promise<unknown>;
+}
+
+/** What is on its way back. */
+export interface Pending {
+  readonly range: HostRange;
+  readonly written: readonly Tensor[];
 }
 
 /** Where an operand lies. */
@@ -66,8 +72,12 @@ export interface Launch<P extends string, V> {
 
 /** One call. */
 export class Call {
-  private ranges: HostRange[] = [];
+  /** Ranges that this call brought. */
+  private readonly ranges: HostRange[] = [];
+  /** Where each host tensor lies. */
+  private readonly rangeOf = new Map<Tensor, HostRange>();
   private readonly blocks: Block[] = [];
+  private outputs: readonly Tensor[] = [];
 
   constructor(readonly home: Home) {}
 
@@ -77,13 +87,39 @@ export class Call {
    * @throws {RopewalkError} DEVICE when one belongs to another backend, or is too large for the device; nothing is written then
    */
   bring(inputs: readonly Tensor[], outputs: readonly Tensor[]): void {
-    for (const tensor of inputs) this.announce(tensor, false);
-    for (const tensor of outputs) this.announce(tensor, true);
+    const spans: (Omit<HostRange, 'block' | 'underWay' | 'last'> & { readonly tensor: Tensor })[] = [];
+    for (const tensor of [...inputs, ...outputs]) {
+      const { storage } = tensor;
+      if (storage instanceof GpuStorage && storage.home === this.home.pool) continue;
+      const extent = extentOf(tensor);
+      if (!extent) continue;
+      const range = this.onItsWay(tensor);
+      if (range) {
+        this.rangeOf.set(tensor, range);
+        continue;
+      }
+      const host = storage.host!;
+      const unit = sizeBytes(tensor.dtype);
+      const start = Math.floor((host.byteOffset + extent[0] * unit) / 16) * 16;
+      const end = Math.min(host.buffer.byteLength, Math.ceil((host.byteOffset + (extent[1] + 1) * unit) / 16) * 16);
+      spans.push({ tensor, memory: host.buffer, start, end });
+    }
+    // Spans that touch become one range, so that the elements they share stay shared.
+    spans.sort((a, b) => a.start - b.start);
+    for (const { tensor, memory, start, end } of spans) {
+      let range = this.ranges.find((one) => one.memory === memory && start < one.end);
+      if (!range) {
+        range = { memory, start, end, block: undefined, underWay: 0, last: Promise.resolve() };
+        this.ranges.push(range);
+      }
+      range.end = Math.max(range.end, end);
+      this.rangeOf.set(tensor, range);
+    }
     for (const range of this.ranges) {
-      if (range.block) continue; // on the device since an earlier call
       range.block = this.home.pool.take(range.end - range.start);
       this.home.commands.write(range.block, wholeWords(range));
     }
+    this.outputs = outputs;
   }
 
   /**
@@ -95,11 +131,8 @@ export class Call {
     const { storage, offset } = tensor;
     if (tensor.size === 0) return { block: this.scratch(0), offset: 0 };
     if (storage instanceof GpuStorage && storage.home === this.home.pool) return { block: storage.block, offset };
-    const host = storage.host!;
-    const unit = sizeBytes(tensor.dtype);
-    const at = host.byteOffset + offset * unit;
-    const range = this.ranges.find(({ memory, start, end }) => memory === host.buffer && start <= at && at < end)!;
-    return { block: range.block!, offset: (at - range.start) / unit };
+    const { block, start } = this.rangeOf.get(tensor)!;
+    return { block: block!, offset: (storage.host!.byteOffset - start) / sizeBytes(tensor.dtype) + offset };
   }
 
   /** Memory until the end of the call, with these bytes in it. */
@@ -140,22 +173,27 @@ export class Call {
 
   /** Queues the way back of what was written in host memory. */
   takeHome(): void {
-    for (const range of this.ranges) {
-      const { memory, start, end, written } = range;
-      if (written.length === 0) continue;
-      range.written = [];
+    const written = new Map<HostRange, Tensor[]>();
+    for (const tensor of this.outputs) {
+      const range = this.rangeOf.get(tensor);
+      if (range) written.set(range, [...(written.get(range) ?? []), tensor]);
+    }
+    for (const [range, tensors] of written) {
+      const { pending, commands } = this.home;
+      const bytes = commands.readBack(range.block!, 0, range.end - range.start);
       range.underWay++;
-      const bytes = this.home.commands.readBack(range.block!, 0, end - start);
-      const back = writtenLater(memory, this.bringBack(range, written, bytes));
-      const { pending } = this.home;
-      pending.set(back, range);
+      const back = writtenLater(range.memory, this.bringBack(range, tensors, bytes));
+      range.last = back;
+      pending.set(back, { range, written: tensors });
       back.finally(() => pending.delete(back)).catch(() => {});
     }
   }
 
   private async bringBack(range: HostRange, written: readonly Tensor[], bytes: Promise<ArrayBuffer>): Promise<void> {
+    const before = range.last;
     try {
       const all = await bytes;
+      await before;
       for (const tensor of written) copyBack(tensor, all, range.start);
     } finally {
       range.underWay--;
@@ -170,48 +208,48 @@ export class Call {
     for (const { block, underWay } of this.ranges) if (block && underWay === 0) pool.free(block);
   }
 
-  private announce(tensor: Tensor, written: boolean): void {
-    const { storage } = tensor;
-    if (storage instanceof GpuStorage && storage.home === this.home.pool) return;
-    const extent = extentOf(tensor);
-    if (!extent) return;
-    const unit = sizeBytes(tensor.dtype);
-    const host = storage.host ?? hostOf(tensor, 'webgpu: tensor'); // which refuses
-    const memory = host.buffer;
-    const start = Math.floor((host.byteOffset + extent[0] * unit) / 16) * 16;
-    const end = Math.min(memory.byteLength, Math.ceil((host.byteOffset + (extent[1] + 1) * unit) / 16) * 16);
-    let range = this.ranges.find((other) => other.memory === memory && other.start <= start && end <= other.end);
-    range ??= this.onItsWay(memory, start, end);
-    if (!range) {
-      range = { memory, start, end, block: undefined, written: [], underWay: 0 };
-      // Ranges that touch become one, so that the elements they share stay shared.
-      for (const other of this.ranges.filter((one) => one.memory === memory && one.start < end && start < one.end)) {
-        if (other.block) stillWritten();
-        range.start = Math.min(range.start, other.start);
-        range.end = Math.max(range.end, other.end);
-        range.written.push(...other.written);
-        this.ranges.splice(this.ranges.indexOf(other), 1);
+  /**
+   * The range of an earlier call in which a host tensor's elements still are, all of them; undefined when none of them is.
+   *
+   * @throws {RopewalkError} DEVICE when some are, or the tensor is not in host memory, or another backend is still to write it
+   */
+  private onItsWay(tensor: Tensor): HostRange | undefined {
+    const memory = tensor.storage.host?.buffer;
+    const here = [...this.home.pending.values()].filter(({ range }) => range.memory === memory);
+    if (here.length === 0) hostOf(tensor, 'webgpu: tensor');
+    for (const { range, written } of here.reverse()) {
+      for (const other of written) {
+        if (overlapOf(tensor, other) === 'none') continue;
+        if (covers(other, tensor)) return range;
+        const got = 'host memory of which the device is still to write a part';
+        refuse('DEVICE', 'webgpu: tensor', 'one that is written', got, 'Wait first: await backend.finish().');
       }
-      this.ranges.push(range);
-    }
-    if (written) range.written.push(tensor);
-  }
-
-  /** A range that an earlier call is still to bring home, if this one lies in it: it goes on from there. */
-  private onItsWay(memory: ArrayBufferLike, start: number, end: number): HostRange | undefined {
-    for (const range of this.home.pending.values()) {
-      if (range.underWay === 0 || range.memory !== memory || range.end <= start || end <= range.start) continue;
-      if (range.start > start || end > range.end) stillWritten();
-      this.ranges.push(range);
-      return range;
     }
     return undefined;
   }
 }
 
-function stillWritten(): never {
-  const got = 'host memory of which the device is still to write a part';
-  return refuse('DEVICE', 'webgpu: tensor', 'one that is written', got, 'Wait first: await backend.finish().');
+/** Says whether every byte of `inner` is one of `outer`'s; both lie in one buffer. */
+function covers(outer: Tensor, inner: Tensor): boolean {
+  const bytesOf = (tensor: Tensor, visit: (byte: number) => void): void => {
+    const unit = sizeBytes(tensor.dtype);
+    const base = tensor.storage.host!.byteOffset;
+    walk(tensor, (at) => {
+      for (let k = 0; k < unit; k++) visit(base + at * unit + k);
+    });
+  };
+  const [low, high] = extentOf(outer)!;
+  const unit = sizeBytes(outer.dtype);
+  const start = outer.storage.host!.byteOffset + low * unit;
+  const has = new Uint8Array((high - low + 1) * unit);
+  bytesOf(outer, (byte) => {
+    has[byte - start] = 1;
+  });
+  let all = true;
+  bytesOf(inner, (byte) => {
+    if (!has[byte - start]) all = false;
+  });
+  return all;
 }
 
 /** The bytes of a range: whole words, in memory that is not shared, as WebGPU wants them. */

@@ -11,7 +11,7 @@ import type { OpPlan } from '../../ops/runner.js';
 import type { Backend, BackendOptions, Capabilities } from '../backend.js';
 import { tensorsOf, whyFloat64 } from '../float64.js';
 import { Uploads } from '../uploads.js';
-import { Call, type Home, type HostRange } from './call.js';
+import { Call, type Home, type Pending } from './call.js';
 import { Commands, NEXT } from './commands.js';
 import { type OpenDevice, openDevice } from './device.js';
 import { BlockPool, GpuStorage, USAGE } from './memory.js';
@@ -32,7 +32,7 @@ export class WebgpuBackend implements Backend {
   readonly pool: BlockPool;
   readonly device: GPUDevice;
   private readonly home: Home;
-  private readonly pending = new Map<Promise<unknown>, HostRange>();
+  private readonly pending = new Map<Promise<unknown>, Pending>();
   private closed = false;
   private lost: string | undefined;
 

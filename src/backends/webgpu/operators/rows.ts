@@ -6,10 +6,10 @@ import type { EmbeddingPlan } from '../../../ops/embedding.js';
 import type { RmsNormPlan } from '../../../ops/rms-norm.js';
 import { rowsOf } from '../../walks.js';
 import { asBits, type Call, elementOf, inFours, usefulStrides } from '../call.js';
-import { ARGMAX } from '../shaders/argmax.js';
+import { argmaxKernel } from '../shaders/argmax.js';
 import { epsParams } from '../shaders/common.js';
 import { GATHER } from '../shaders/copy.js';
-import { RMS_NORM } from '../shaders/rms-norm.js';
+import { rmsNormKernel } from '../shaders/rms-norm.js';
 
 /** Queues a look-up. */
 export function runEmbedding({ rows, weight, out }: EmbeddingPlan, call: Call): void {
@@ -71,7 +71,7 @@ export function runRmsNorm({ x, weight, eps, out }: RmsNormPlan, call: Call): vo
   const lanes = inFours([d], [usefulStrides(x), usefulStrides(out), weight.strides], [xs.offset, outs.offset, ws.offset]) ? 4 : 1;
   const rows = countElements(dims);
   call.launch({
-    kernel: RMS_NORM,
+    kernel: rmsNormKernel(d / lanes),
     variant: { lanes },
     uses: [
       { name: 'x', element, lanes, written: false, block: xs.block },
@@ -106,7 +106,7 @@ export function runArgmax({ values, outIndex, outValue }: ArgmaxPlan, call: Call
   const words = outIndex.dtype === 'i64' ? 2 : 1;
   const rows = countElements(dims);
   call.launch({
-    kernel: ARGMAX,
+    kernel: argmaxKernel(values.shape.at(-1)!),
     variant: { dtype, words },
     uses: [
       { name: 'values', element: dtype, lanes: 1, written: false, block: from.block },

@@ -1,6 +1,6 @@
 /** The largest element of a row and where it is: a workgroup for each row. @module */
 import type { Kernel } from '../shader.js';
-import { GROUP, MAIN, WALK } from './common.js';
+import { GROUP, MAIN, threadsFor, WALK } from './common.js';
 
 /** How an element's bits are ordered, and how wide the index is. */
 export interface ArgmaxVariant {
@@ -13,17 +13,30 @@ export interface ArgmaxVariant {
 const INFINITY = { f32: '0x7f800000u', f16: '0x7c00u', bf16: '0x7f80u' } as const;
 const SIGN = { f32: '0x80000000u', f16: '0x8000u', bf16: '0x8000u' } as const;
 
+/** A parameter of the kernel. */
+type ArgmaxParam = 'rows' | 'rank' | 'n' | 'values' | 'step' | 'index' | 'value';
+
 /**
  * Operands values, index (u32 words) and value; the walk has the strides of their rows.
  *
  * Elements are compared as integers: WGSL promises nothing of NaN, and −0 and +0 must tie.
+ *
+ * Parameters: n: elements of a row; step: from one to the next; values, index, value: first elements (index in words).
+ *
+ * @param n - elements of a row
  */
-export const ARGMAX: Kernel<'rows' | 'rank' | 'n' | 'values' | 'step' | 'index' | 'value', ArgmaxVariant> = {
-  name: 'argmax',
-  /** n: elements of a row; step: from one to the next; values, index, value: first elements (index in words). */
-  params: ['rows', 'rank', 'n', 'values', 'step', 'index', 'value'],
-  threads: 256,
-  code: ({ dtype, words }) => /* wgsl */ `
+export function argmaxKernel(n: number): Kernel<ArgmaxParam, ArgmaxVariant> {
+  const threads = threadsFor(n, 256);
+  return {
+    name: `argmax_by_${threads}`,
+    params: ['rows', 'rank', 'n', 'values', 'step', 'index', 'value'],
+    threads,
+    code: argmaxText,
+  };
+}
+
+function argmaxText({ dtype, words }: ArgmaxVariant): string {
+  return /* wgsl */ `
 ${WALK}
 /// Grows as the element does; NaN above all, both zeros alike.
 fn rank_of(bits: u32) -> u32 {
@@ -58,5 +71,5 @@ ${MAIN} {
     ${words === 2 ? 'put_index(params.index + at.y + 1u, 0u);' : ''}
     put_value(params.value + at.z, bits_values(values + found * params.step));
   }
-}`,
-};
+}`;
+}

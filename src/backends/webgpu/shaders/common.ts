@@ -34,6 +34,18 @@ fn walk(t: u32, first: u32, count: u32) -> vec3<u32> {
 }
 `;
 
+/**
+ * Threads for a row: a power of two, no more than it has loads, so that few of them idle, and no fewer than the hardware runs together.
+ *
+ * @param loads - of a row
+ * @param most - threads of a long row, a power of two
+ */
+export function threadsFor(loads: number, most: number): number {
+  let threads = 32;
+  while (threads < loads && threads < most) threads *= 2;
+  return threads;
+}
+
 /** Adds a value of every thread of the workgroup. Every thread gets the sum. Fixed order: the same bits in every run. */
 export const SUM = /* wgsl */ `
 var<workgroup> partial: array<f32, THREADS>;

@@ -1,18 +1,31 @@
 /** Normalisation by the root mean square: a workgroup for each row. @module */
 import type { Kernel } from '../shader.js';
-import { GROUP, MAIN, RMS, SUM, WALK } from './common.js';
+import { GROUP, MAIN, RMS, SUM, threadsFor, WALK } from './common.js';
 
-/** Operands x, weight and out; the walk has the strides of x's and out's rows. */
-export const RMS_NORM: Kernel<
-  'rows' | 'rank' | 'width' | 'd' | 'eps' | 'smallEps' | 'x' | 'xStep' | 'weight' | 'weightStep' | 'out' | 'outStep',
-  { readonly lanes: 1 | 4 }
-> = {
-  name: 'rms_norm',
-  /** width: loads of a row; d: its elements; eps, smallEps: see epsParams; x, weight, out: first elements; …Step: elements from one load to the next. */
-  params: ['rows', 'rank', 'width', 'd', 'eps', 'smallEps', 'x', 'xStep', 'weight', 'weightStep', 'out', 'outStep'],
-  floats: ['eps', 'smallEps'],
-  threads: 128,
-  code: ({ lanes }) => /* wgsl */ `
+/** A parameter of the kernel. */
+type RmsNormParam = 'rows' | 'rank' | 'width' | 'd' | 'eps' | 'smallEps' | 'x' | 'xStep' | 'weight' | 'weightStep' | 'out' | 'outStep';
+
+/**
+ * Operands x, weight and out; the walk has the strides of x's and out's rows.
+ *
+ * Parameters: width: loads of a row; d: its elements; eps, smallEps: see epsParams; x, weight, out: first elements; …Step: elements from one
+ * load to the next.
+ *
+ * @param width - loads of a row
+ */
+export function rmsNormKernel(width: number): Kernel<RmsNormParam, { readonly lanes: 1 | 4 }> {
+  const threads = threadsFor(width, 128);
+  return {
+    name: `rms_norm_by_${threads}`,
+    params: ['rows', 'rank', 'width', 'd', 'eps', 'smallEps', 'x', 'xStep', 'weight', 'weightStep', 'out', 'outStep'],
+    floats: ['eps', 'smallEps'],
+    threads,
+    code: rmsNormText,
+  };
+}
+
+function rmsNormText({ lanes }: { readonly lanes: 1 | 4 }): string {
+  return /* wgsl */ `
 ${WALK}
 ${SUM}
 ${RMS}
@@ -39,5 +52,5 @@ ${MAIN} {
     let v = load_x(x + i * params.xStep) * root.y / root.x;
     store_out(out + i * params.outStep, load_weight(params.weight + i * params.weightStep) * v);
   }
-}`,
-};
+}`;
+}
