@@ -2,8 +2,13 @@
 import './api.test.js';
 import './backends/cpu-operators.test.js';
 import './backends/cpu.test.js';
+import './backends/webgpu-attention.test.js';
+import './backends/webgpu-linear.test.js';
+import './backends/webgpu-operators.test.js';
+import './backends/webgpu.test.js';
 import './browser/browser.test.js';
 import './browser/cpu.test.js';
+import './browser/webgpu.test.js';
 import './cli/cli.test.js';
 import './cli/output.test.js';
 import './conformance/suites.test.js';

@@ -13,7 +13,7 @@ import { BLOCK_BYTES, type BlockFormat, type BlockTensor, blocksFrom, isBlocks, 
 import { bitsOf, DTYPES, type Dtype, type FloatDtype, isFloat, loadNumber, newArray, roundTo, storeNumber } from '../../src/core/dtypes.js';
 import { bf16FromNumber, f16FromNumber, numberFromBf16, numberFromF16 } from '../../src/core/float16.js';
 import { walk } from '../../src/core/shape.js';
-import { Tensor, type TensorStorage, tensorFrom, zeros } from '../../src/core/tensor.js';
+import { type Tensor, tensorFrom, zeros } from '../../src/core/tensor.js';
 import { planAdd } from '../../src/ops/add.js';
 import { planArgmax } from '../../src/ops/argmax.js';
 import { planEmbedding } from '../../src/ops/embedding.js';
@@ -21,21 +21,47 @@ import { planLinear } from '../../src/ops/linear.js';
 import { planRearrange } from '../../src/ops/rearrange.js';
 import { planRmsNorm } from '../../src/ops/rms-norm.js';
 import { bindRope, bindRopeParts, type RopePartOptions } from '../../src/ops/rope/call.js';
-import { type Pairing, planRope, planRopeWithTable, type RopePlan } from '../../src/ops/rope/plan.js';
+import { planRope, planRopeWithTable } from '../../src/ops/rope/plan.js';
 import type { OpPlan } from '../../src/ops/runner.js';
 import { planSelfAttention, type SelfAttentionOptions } from '../../src/ops/self-attention.js';
 import { planSwiglu } from '../../src/ops/swiglu.js';
 import { runReference } from '../../src/reference/index.js';
 import { Ropewalk, ropewalk } from '../../src/ropewalk.js';
-import { f64Tensor, floats, seeded } from '../support/tensors.js';
-
-type Float = Tensor<FloatDtype>;
-const FLOATS = ['f32', 'f16', 'bf16'] as const;
-const dtypes = fc.constantFrom<FloatDtype>(...FLOATS);
-const U = UNIT_ROUNDOFF.f32;
-const size = (min: number, max: number) => fc.integer({ min, max });
-const seeds = size(0, 2 ** 31 - 1);
-const maybe = <T>(value: fc.Arbitrary<T>) => fc.option(value, { nil: undefined });
+import {
+  anyPlan,
+  calls,
+  compare,
+  copyWith,
+  DENSE,
+  dtypes,
+  emulate,
+  exactOf,
+  type Fill,
+  FLOATS,
+  type Float,
+  fills,
+  fromBits,
+  type Given,
+  holds,
+  hostCopy,
+  laid,
+  laidBits,
+  maybe,
+  measure,
+  type Placement,
+  placements,
+  randomness,
+  roomFor,
+  seeds,
+  shapes,
+  size,
+  type Trial,
+  tensorAt,
+  tiesOf,
+  toBits,
+  U,
+} from '../support/operators.js';
+import { f64Tensor, floats } from '../support/tensors.js';
 
 const backends = {
   one: await openCpu({ threads: 1 }),
@@ -65,148 +91,23 @@ for (const { memory } of [backends.two, backends.plainTwo]) {
   }
 }
 
-/** A generator of numbers in [0, 1), the same for the same seed (mulberry32). */
-function randomness(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let t = Math.imul(state ^ (state >>> 15), 1 | state);
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
-    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
-  };
-}
-
-/** What tensors are filled with: numbers around 1, of very different sizes, or with special values among them. */
-type Fill = 'even' | 'wide' | 'special';
-const fills = fc.constantFrom<Fill>('even', 'wide', 'special');
-const SPECIALS = [NaN, Infinity, -Infinity, -0, 0, 2 ** -149, -(2 ** -130), 2 ** -24, -(2 ** -15)];
-
-function oneOf(fill: Fill, random: () => number): number {
-  const value = random() * 4 - 2;
-  if (fill === 'wide') return value * 2 ** Math.floor(random() * 24 - 12);
-  if (fill === 'special' && random() < 0.1) return SPECIALS[Math.floor(random() * SPECIALS.length)]!;
-  return value;
-}
-
-/** One way to lay elements out. */
-interface Placement {
-  /** Row-major without gaps, as most tensors are; the rest is then ignored. */
-  readonly dense: boolean;
-  /** How far the order of dimensions is turned; 0 leaves the last one innermost. */
-  readonly turn: number;
-  /** Bit d: dimension d has a negative stride. */
-  readonly backwards: number;
-  /** Stride of the innermost dimension. */
-  readonly step: number;
-  /** Elements left free after each run of the innermost dimension. */
-  readonly pad: number;
-  /** Elements before the first. */
-  readonly lead: number;
-  /** Bit d: dimension d of an input has stride 0. */
-  readonly repeat: number;
-}
-const placement: fc.Arbitrary<Placement> = fc.record({
-  dense: fc.boolean(),
-  turn: fc.constantFrom(0, 0, 1, 2, 3),
-  backwards: fc.constantFrom(0, 0, 1, 2, 4, 8, 15),
-  step: fc.constantFrom(1, 1, 1, 2, 3),
-  pad: fc.nat(3),
-  lead: fc.nat(5),
-  repeat: fc.constantFrom(0, 0, 0, 0, 1, 2, 4, 8),
-});
-const placements = fc.array(placement, { minLength: 6, maxLength: 6 });
-const DENSE: Placement = { dense: true, turn: 0, backwards: 0, step: 1, pad: 0, lead: 0, repeat: 0 };
-
-/** Room for a shape in host memory; all of it, gaps too, has every bit set: NaN in any float. */
-function roomFor<D extends Dtype>(dtype: D, shape: readonly number[], how: Placement, output = true): Tensor<D> {
-  const strides = shape.map(() => 0);
-  let offset = how.dense ? 0 : how.lead;
-  let reach = how.dense ? 1 : how.step;
-  let first = true;
-  for (let i = shape.length - 1; i >= 0; i--) {
-    const d = how.dense ? i : (i + how.turn) % shape.length;
-    if (!how.dense && !output && how.repeat & (1 << d)) continue;
-    strides[d] = !how.dense && how.backwards & (1 << d) ? -reach : reach;
-    if (strides[d]! < 0) offset += Math.max(0, shape[d]! - 1) * reach;
-    reach *= Math.max(1, shape[d]!);
-    if (first && !how.dense) reach += how.pad;
-    first = false;
-  }
-  const data = newArray(dtype, (how.dense ? 0 : how.lead + 2) + reach);
-  new Uint8Array(data.buffer).fill(0xff);
-  return tensorFrom<D>(data, { dtype, shape, strides, offset });
-}
-
-/** A tensor of numbers in some layout. */
-function laid(dtype: FloatDtype, shape: readonly number[], how: Placement, seed: number, fill: Fill = 'even'): Float {
-  const tensor = roomFor(dtype, shape, how, false);
-  const random = randomness(seed);
-  walk(tensor, (at) => storeNumber(tensor.storage.host!, dtype, at, oneOf(fill, random)));
-  return tensor;
-}
-
-/** A tensor whose elements are any bits at all. */
-function laidBits(dtype: Dtype, shape: readonly number[], how: Placement, seed: number): Tensor {
-  const tensor = roomFor(dtype, shape, how, false);
-  const bits = bitsOf(tensor.storage.host!);
-  const random = randomness(seed);
-  const bytes = () => Math.floor(random() * 2 ** 32);
-  walk(tensor, (at) => {
-    bits[at] = (bits instanceof BigUint64Array ? (BigInt(bytes()) << 32n) | BigInt(bytes()) : bytes()) as never;
-  });
-  return tensor;
-}
-
-/** The tensors that a plan is made of: inputs first, then those it writes. */
-type Given = readonly (Tensor | BlockTensor)[];
-
 /** One operator call, to be made on several runners. */
-interface Trial {
-  readonly given: Given;
-  /** Which of `given` are written. */
-  readonly outs: readonly number[];
-  readonly plan: (given: Given) => OpPlan;
-  /** Bit n: given n lies in the backend's memory. */
-  readonly owned: number;
-  /**
-   * How far an element may be off before its last rounding: given the float64 result; then what comes out must lie between the two ends
-   * rounded to the dtype. Without it the bits of the reference are wanted.
-   */
-  readonly error?: (exact: number, n: number, out: number) => number;
-  /** The numbers wanted, instead of the reference's; to the bit, except that any NaN will do. */
-  readonly wanted?: (out: number) => ArrayLike<number>;
-  /** Elements of which nothing is wanted. */
-  readonly free?: (n: number) => boolean;
-  /** Any NaN will do where the reference has one: NaN that came out of arithmetic. */
-  readonly anyNan?: boolean;
+interface CpuTrial extends Trial {
   /** Which modules; both unless given. */
   readonly runners?: readonly Ropewalk[];
 }
 
 /** The same tensors over storage of their own, in some backend's memory where `owned` says so. */
-function copyOf(given: Given, owned: number, rw: Ropewalk | undefined): Given {
-  const copies = new Map<TensorStorage, TensorStorage>();
-  const copyTensor = (tensor: Tensor, n: number): Tensor => {
-    let storage = copies.get(tensor.storage);
-    if (!storage) {
-      const { dtype, length } = tensor.storage;
-      storage = (rw && owned & (1 << n) ? rw.allocate(dtype, [length]) : zeros(dtype, [length])).storage;
-      (bitsOf(storage.host!) as Uint8Array).set(bitsOf(tensor.storage.host!) as Uint8Array);
-      copies.set(tensor.storage, storage);
-    }
-    return new Tensor(storage, { shape: tensor.shape, strides: tensor.strides, offset: tensor.offset });
-  };
-  return given.map((one, n) =>
-    isBlocks(one) ? blocksFrom(one.format, copyTensor(one.bytes, n) as Tensor<'u8'>, one.shape) : copyTensor(one, n),
-  );
+function copyOf(given: Given, owned: number, rw: Ropewalk): Given {
+  return copyWith(given, ({ dtype, length, host }, n) => {
+    const { storage } = owned & (1 << n) ? rw.allocate(dtype, [length]) : zeros(dtype, [length]);
+    (bitsOf(storage.host!) as Uint8Array).set(bitsOf(host!) as Uint8Array);
+    return storage;
+  });
 }
 
-/** The same tensors in float64 and dense; what is written is fresh. */
-function exactOf(given: Given): Given {
-  return given.map((one) => (isBlocks(one) || !isFloat(one.dtype) ? one : f64Tensor(floats(one), one.shape)));
-}
-
-const tensorAt = (given: Given, n: number): Tensor => given[n] as Tensor;
+/** A tensor over a copy of its storage: what the backend holds may move. */
+const inHost = (tensor: Tensor): Tensor => tensorFrom(tensor.storage.read() as never, { ...tensor, dtype: tensor.dtype });
 const storageBits = (tensor: Tensor) => bitsOf(tensor.storage.read() as never);
 
 /** The bits of a storage with every NaN the same: WebAssembly leaves open which sign and payload arithmetic gives it. */
@@ -220,13 +121,10 @@ function oneNaN(tensor: Tensor) {
   return bits;
 }
 
-/** The largest error seen, in units of what was allowed: printed at the end when WORST is set, to keep tolerances honest. */
-const worst = new Map<string, number>();
-
 /** Runs a trial everywhere and compares. */
-function agree(trial: Trial): void {
+function agree(trial: CpuTrial): void {
   const { given, outs, plan } = trial;
-  const want = trial.error || trial.wanted ? exactOf(given) : copyOf(given, 0, undefined);
+  const want = trial.error || trial.wanted ? exactOf(given) : hostCopy(given);
   if (!trial.wanted) runReference(plan(want));
   for (const runners of trial.runners
     ? [trial.runners]
@@ -241,7 +139,7 @@ function agree(trial: Trial): void {
       for (const n of outs) {
         if (first) {
           assert.deepEqual(oneNaN(tensorAt(got, n)), oneNaN(tensorAt(first, n)), `threads 1 and 2 differ in given[${n}]`);
-        } else compare(trial, n, tensorAt(got, n), tensorAt(want, n));
+        } else compare(trial, n, inHost(tensorAt(got, n)), tensorAt(want, n));
       }
       const kept = first;
       if (!kept) first = got.map((t) => (isBlocks(t) ? t : tensorFrom(t.storage.read() as never, { ...t, dtype: t.dtype })));
@@ -249,67 +147,6 @@ function agree(trial: Trial): void {
     }
   }
 }
-
-function compare(trial: Trial, n: number, got: Tensor, want: Tensor): void {
-  const before = bitsOf(tensorAt(trial.given, n).storage.host!);
-  const host = got.storage.read() as never as ReturnType<typeof newArray>;
-  const bits = bitsOf(host);
-  const inside = new Uint8Array(bits.length);
-  const { dtype } = got;
-  const numbers = trial.wanted ? trial.wanted(n) : trial.error ? floats(want) : undefined;
-  const wantBits = numbers ? undefined : bitsOf(want.contiguous().read() as never);
-  walk(got, (at, i) => {
-    inside[at] = 1;
-    if (trial.free?.(i)) return;
-    if (wantBits) {
-      const nan = trial.anyNan && Number.isNaN(loadNumber(host, dtype, at)) && Number.isNaN(floats(want)[i]);
-      if (bits[at] !== wantBits[i] && !nan) assert.fail(`[${i}]: got bits ${bits[at]!.toString(16)}, want ${wantBits[i]!.toString(16)}`);
-      return;
-    }
-    const value = loadNumber(host, dtype, at);
-    const exact = numbers![i]!;
-    const error = trial.error?.(exact, i, n) ?? 0;
-    if (Number.isFinite(exact) && error > 0) {
-      // The distance to the nearest number that rounds to the same, so that the dtype's own rounding does not count.
-      const low = roundTo(dtype as FloatDtype, exact - error);
-      const high = roundTo(dtype as FloatDtype, exact + error);
-      if (process.env.WORST && dtype === 'f32' && Number.isFinite(value)) {
-        const off = Math.max(0, Math.abs(value - exact) - U * Math.abs(exact)) / error;
-        worst.set(label, Math.max(worst.get(label) ?? 0, off));
-      }
-      if (!(value >= low && value <= high)) assert.fail(`[${i}]: got ${value}, want ${exact} ± ${error}, in [${low}, ${high}]`);
-    } else if (!Object.is(value, roundTo(dtype as FloatDtype, exact))) {
-      assert.fail(`[${i}]: got ${value}, want ${roundTo(dtype as FloatDtype, exact)}`);
-    }
-  });
-  for (const [at, was] of before.entries()) {
-    if (!inside[at] && bits[at] !== was)
-      assert.fail(`storage[${at}], outside the tensor: was ${was.toString(16)}, is ${bits[at]!.toString(16)}`);
-  }
-}
-let label = '';
-after(() => {
-  if (process.env.WORST) for (const [name, off] of worst) console.log(`${name}: ${off.toPrecision(3)} of the bound`);
-});
-
-/** A property, named for {@link worst}. */
-function holds<T extends [unknown, ...unknown[]]>(
-  name: string,
-  runs: number,
-  arbitraries: { [K in keyof T]: fc.Arbitrary<T[K]> },
-  check: (...values: T) => void,
-): void {
-  test(name, () => {
-    label = `${name} (${runs} runs)`;
-    const property = fc.property(fc.tuple<T>(...arbitraries), (values) => check(...values));
-    fc.assert(property, { ...seeded, numRuns: runs, includeErrorInReport: true });
-  });
-}
-
-/** Shapes of up to four dimensions whose last is around SIMD widths. */
-const shapes = fc
-  .tuple(fc.array(size(0, 5), { maxLength: 3 }), fc.oneof(size(0, 20), size(60, 70)))
-  .map(([lead, last]) => [...lead.map((n) => (n === 0 ? 1 : n)), last]);
 
 describe('add', () => {
   holds(
@@ -372,12 +209,6 @@ describe('add', () => {
 
 describe('conversions', () => {
   const table = { f16: [numberFromF16, f16FromNumber], bf16: [numberFromBf16, bf16FromNumber] } as const;
-  const raw32 = new Float32Array(1);
-  const rawBits = new Uint32Array(raw32.buffer);
-  const fromBits = (bits: number): number => {
-    rawBits[0] = bits;
-    return raw32[0]!;
-  };
 
   for (const dtype of ['f16', 'bf16'] as const) {
     const [widen, narrow] = table[dtype];
@@ -424,21 +255,7 @@ describe('conversions', () => {
         Uint16Array.from({ length: 65536 + 2 }, (_, n) => Math.max(0, n - 2)),
         { dtype },
       ) as Float;
-      const values: number[] = [1, 0];
-      if (dtype === 'bf16')
-        for (let high = 0; high < 65536; high++)
-          for (const low of [0, 0x7fff, 0x8000, 0x8001, 0xffff]) values.push(fromBits(high * 65536 + low));
-      else {
-        for (let bits = 0; bits < 0x7c00; bits++) {
-          // The next number up; past the largest it is 65536, where f16 would go on.
-          const [value, next] = [widen(bits), bits === 0x7bff ? 65536 : widen(bits + 1)];
-          const tie = (value + next) / 2;
-          raw32[0] = tie;
-          const at = rawBits[0]!;
-          for (const v of [value, fromBits(at - 1), tie, fromBits(at + 1)]) values.push(v, -v);
-        }
-        values.push(NaN, Infinity, -Infinity, 2 ** -149, 65536, 1e38, -1e38, fromBits(0xffc00000));
-      }
+      const values = [1, 0, ...tiesOf(dtype)];
       const singles = tensorFrom(Float32Array.from(values)) as Float;
       for (const rw of [one, plain]) {
         for (const stride of [1, 3]) {
@@ -457,9 +274,9 @@ describe('conversions', () => {
       const random = randomness(5);
       for (let bits = 0; bits < (dtype === 'f16' ? 0x7c00 : 0x7f80); bits++) {
         const value = Math.fround(widen(bits));
-        raw32[0] = value + (widen(bits + 1) - value) / 2;
-        if (Number.isNaN(raw32[0]) || raw32[0] === Infinity) raw32[0] = dtype === 'f16' ? 65520 : fromBits(0x7f7f8000);
-        cos.push(random() < 0.5 ? raw32[0] : -raw32[0], fromBits(rawBits[0]! + (random() < 0.5 ? 1 : -1)));
+        let tie = Math.fround(value + (widen(bits + 1) - value) / 2);
+        if (Number.isNaN(tie) || tie === Infinity) tie = dtype === 'f16' ? 65520 : fromBits(0x7f7f8000);
+        cos.push(random() < 0.5 ? tie : -tie, fromBits(toBits(tie) + (random() < 0.5 ? 1 : -1)));
       }
       const pairs = cos.length;
       const plan = planRopeWithTable({
@@ -521,7 +338,7 @@ describe('swiglu', () => {
 
   for (const dtype of FLOATS) {
     test(`${dtype}: gates from −110 to 110 and at infinity, many chunks`, () => {
-      label = 'swiglu ±110';
+      measure('swiglu ±110');
       const n = 50003;
       const gates = Float64Array.from({ length: n }, (_, i) => (i / (n - 1)) * 220 - 110);
       gates.set([-Infinity, Infinity, NaN, -0, 0, 100, -100, -88, -87.5, -103.5, -104]);
@@ -579,14 +396,14 @@ describe('rms_norm', () => {
           [2, n],
           dtype,
         );
-        label = 'rms_norm extremes';
+        measure('rms_norm extremes');
         agree(trial(x, laid(dtype, [n], DENSE, n), roomFor(dtype, [2, n], DENSE), eps, 0));
       }
     }
   });
   for (const dtype of FLOATS) {
     test(`${dtype}: many chunks`, () => {
-      label = 'rms_norm many';
+      measure('rms_norm many');
       agree(trial(laid(dtype, [401, 259], DENSE, 1), laid(dtype, [259], DENSE, 2), roomFor(dtype, [401, 259], DENSE), 1e-6, 4));
     });
   }
@@ -690,102 +507,7 @@ describe('embedding and rearrange', () => {
   });
 });
 
-/** Geometry of a pairing, written down again: where pair j is read and written, as [step, gap], forward. */
-const GEOMETRY: Record<Pairing, (half: number) => [[number, number], [number, number]]> = {
-  interleaved: () => [
-    [2, 1],
-    [2, 1],
-  ],
-  half: (half) => [
-    [1, half],
-    [1, half],
-  ],
-  vision: (half) => [
-    [1, half],
-    [1, half],
-  ],
-  'interleaved-to-half': (half) => [
-    [2, 1],
-    [1, half],
-  ],
-};
-
-interface Rotated {
-  /** Each f32 operation rounded as it happens, then the dtype. */
-  readonly wanted: Float64Array;
-  /** |x0·cos| + |x1·sin| of each element, 0 where nothing rotates. */
-  readonly magnitude: Float64Array;
-}
-
-/** RoPE in f32, operation by operation, over dense numbers `[batch, seq, head, head_dim]`. */
-function emulate(plan: RopePlan, x: Float64Array, [batch, seq, heads, d]: readonly number[], dtype: FloatDtype): Rotated {
-  const half = plan.rotaryDim / 2;
-  const forward = GEOMETRY[plan.pairing](half);
-  const [[readStep, readGap], [writeStep, writeGap]] = plan.direction === 'forward' ? forward : [forward[1], forward[0]];
-  const wanted = x.map((v) => roundTo(dtype, v));
-  const magnitude = new Float64Array(x.length);
-  const { fround } = Math;
-  for (let row = 0; row < batch! * seq! * heads!; row++) {
-    const token = Math.floor(row / heads!);
-    const at = plan.tableRows[plan.batch === undefined ? token % seq! : token]! * half;
-    const start = row * d! + plan.rotaryOffset;
-    for (let j = 0; j < half; j++) {
-      const [x0, x1] = [x[start + j * readStep]!, x[start + j * readStep + readGap]!];
-      const [c, s] = [fround(plan.table.cos[at + j]!), fround(plan.table.sin[at + j]!)];
-      const to = start + j * writeStep;
-      wanted[to] = roundTo(dtype, fround(fround(x0 * c) - fround(x1 * s)));
-      wanted[to + writeGap] = roundTo(dtype, fround(fround(x0 * s) + fround(x1 * c)));
-      magnitude[to] = Math.abs(x0 * c) + Math.abs(x1 * s);
-      magnitude[to + writeGap] = Math.abs(x0 * s) + Math.abs(x1 * c);
-    }
-  }
-  return { wanted, magnitude };
-}
-
 describe('rope', () => {
-  const pairings = fc.constantFrom<Pairing>('interleaved', 'half', 'vision', 'interleaved-to-half');
-  const windows = fc
-    .tuple(size(1, 20), size(0, 5), size(0, 5))
-    .map(([pairs, before, behind]) => ({ rotaryDim: 2 * pairs, rotaryOffset: before, headDim: 2 * pairs + before + behind }));
-  const calls = fc.record({
-    batch: size(0, 3),
-    seq: size(0, 5),
-    heads: size(0, 4),
-    window: windows,
-    pairing: pairings,
-    backward: fc.boolean(),
-    ownRows: fc.boolean(),
-    seed: seeds,
-  });
-
-  /** A table of any numbers, on no unit circle. */
-  const anyPlan = (call: {
-    batch: number;
-    seq: number;
-    window: { rotaryDim: number; rotaryOffset: number; headDim: number };
-    pairing: Pairing;
-    backward: boolean;
-    ownRows: boolean;
-    seed: number;
-  }): RopePlan => {
-    const pairs = call.window.rotaryDim / 2;
-    const random = randomness(call.seed);
-    const rows = 4;
-    const [cos, sin] = [0, 1].map(() => Float32Array.from({ length: rows * pairs }, () => random() * 3 - 1.5)) as [
-      Float32Array,
-      Float32Array,
-    ];
-    return planRopeWithTable({
-      ...call.window,
-      pairing: call.pairing,
-      direction: call.backward ? 'backward' : 'forward',
-      table: { rows, pairs, cos, sin },
-      seqLen: call.seq,
-      ...(call.ownRows && { batch: call.batch }),
-      tableRows: Array.from({ length: (call.ownRows ? call.batch : 1) * call.seq }, () => Math.floor(random() * rows)),
-    });
-  };
-
   holds(
     'any geometry, table, layout and values: f32 operation by operation, to the bit, and near float64',
     300,
@@ -1031,7 +753,7 @@ describe('linear', () => {
         [7, 700, 401],
         [770, 130, 70],
       ] as const) {
-        label = `linear ${m}`;
+        measure(`linear ${m}`);
         agree(
           trial(laid(dtype, [m, k], DENSE, m), laid(dtype, [n, k], DENSE, n), laid(dtype, [n], DENSE, k), roomFor(dtype, [m, n], DENSE), 2),
         );
@@ -1052,7 +774,7 @@ describe('linear', () => {
     for (const format of ['q8_0', 'q4_0'] as const) {
       for (const m of [1, 20]) {
         const weight = blocksFrom(format, bytesOf(format, 515, 544, m), [515, 544]);
-        label = `linear ${format} ${m}`;
+        measure(`linear ${format} ${m}`);
         agree(trial(laid('f32', [m, 544], DENSE, m), weight, undefined, roomFor('f32', [m, 515], DENSE), 2));
       }
     }
@@ -1178,7 +900,7 @@ describe('self_attention', () => {
         [{ batch: 1, seq: 40, past: 300, kvHeads: 2, group: 1, d: 8, dv: 8 }, { window: 150 }],
         [{ batch: 1, seq: 3, past: 300, kvHeads: 2, group: 2, d: 8, dv: 8 }, { window: 150 }],
       ] as const) {
-        label = `attention ${JSON.stringify(s)}`;
+        measure(`attention ${JSON.stringify(s)}`);
         agree(trial(dtype, s, o, [DENSE, DENSE, DENSE, DENSE], 3, 6));
       }
     });

@@ -1,0 +1,398 @@
+/**
+ * What tests of operators share, whatever backend runs them: tensors in every layout, values of every kind, and the comparison with the
+ * float64 reference.
+ *
+ * Gaps between elements are NaN: one that is read spoils the result, one that is written shows.
+ */
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import fc from 'fast-check';
+import { UNIT_ROUNDOFF } from '../../src/conformance/tolerance.js';
+import { type BlockTensor, blocksFrom, isBlocks } from '../../src/core/blocks.js';
+import { bitsOf, type Dtype, type FloatDtype, isFloat, loadNumber, newArray, roundTo, storeNumber } from '../../src/core/dtypes.js';
+import { numberFromF16 } from '../../src/core/float16.js';
+import { walk } from '../../src/core/shape.js';
+import { Tensor, type TensorStorage, tensorFrom, zeros } from '../../src/core/tensor.js';
+import { type Pairing, planRopeWithTable, type RopePlan } from '../../src/ops/rope/plan.js';
+import type { OpPlan } from '../../src/ops/runner.js';
+import { f64Tensor, floats, seeded } from './tensors.js';
+
+export type Float = Tensor<FloatDtype>;
+export const FLOATS = ['f32', 'f16', 'bf16'] as const;
+export const dtypes = fc.constantFrom<FloatDtype>(...FLOATS);
+export const U = UNIT_ROUNDOFF.f32;
+export const size = (min: number, max: number) => fc.integer({ min, max });
+export const seeds = size(0, 2 ** 31 - 1);
+export const maybe = <T>(value: fc.Arbitrary<T>) => fc.option(value, { nil: undefined });
+
+/** A generator of numbers in [0, 1), the same for the same seed (mulberry32). */
+export function randomness(seed: number): () => number {
+  let state = seed;
+  return () => {
+    state = (state + 0x6d2b79f5) | 0;
+    let t = Math.imul(state ^ (state >>> 15), 1 | state);
+    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
+    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+/** What tensors are filled with: numbers around 1, of very different sizes, or with special values among them. */
+export type Fill = 'even' | 'wide' | 'special';
+export const fills = fc.constantFrom<Fill>('even', 'wide', 'special');
+const SPECIALS = [NaN, Infinity, -Infinity, -0, 0, 2 ** -149, -(2 ** -130), 2 ** -24, -(2 ** -15)];
+
+function oneOf(fill: Fill, random: () => number): number {
+  const value = random() * 4 - 2;
+  if (fill === 'wide') return value * 2 ** Math.floor(random() * 24 - 12);
+  if (fill === 'special' && random() < 0.1) return SPECIALS[Math.floor(random() * SPECIALS.length)]!;
+  return value;
+}
+
+/** One way to lay elements out. */
+export interface Placement {
+  /** Row-major without gaps, as most tensors are; the rest is then ignored. */
+  readonly dense: boolean;
+  /** How far the order of dimensions is turned; 0 leaves the last one innermost. */
+  readonly turn: number;
+  /** Bit d: dimension d has a negative stride. */
+  readonly backwards: number;
+  /** Stride of the innermost dimension. */
+  readonly step: number;
+  /** Elements left free after each run of the innermost dimension. */
+  readonly pad: number;
+  /** Elements before the first. */
+  readonly lead: number;
+  /** Bit d: dimension d of an input has stride 0. */
+  readonly repeat: number;
+}
+export const placement: fc.Arbitrary<Placement> = fc.record({
+  dense: fc.boolean(),
+  turn: fc.constantFrom(0, 0, 1, 2, 3),
+  backwards: fc.constantFrom(0, 0, 1, 2, 4, 8, 15),
+  step: fc.constantFrom(1, 1, 1, 2, 3),
+  pad: fc.nat(3),
+  lead: fc.nat(5),
+  repeat: fc.constantFrom(0, 0, 0, 0, 1, 2, 4, 8),
+});
+export const placements = fc.array(placement, { minLength: 6, maxLength: 6 });
+export const DENSE: Placement = { dense: true, turn: 0, backwards: 0, step: 1, pad: 0, lead: 0, repeat: 0 };
+
+/** Room for a shape in host memory; all of it, gaps too, has every bit set: NaN in any float. */
+export function roomFor<D extends Dtype>(dtype: D, shape: readonly number[], how: Placement, output = true): Tensor<D> {
+  const strides = shape.map(() => 0);
+  let offset = how.dense ? 0 : how.lead;
+  let reach = how.dense ? 1 : how.step;
+  let first = true;
+  for (let i = shape.length - 1; i >= 0; i--) {
+    const d = how.dense ? i : (i + how.turn) % shape.length;
+    if (!how.dense && !output && how.repeat & (1 << d)) continue;
+    strides[d] = !how.dense && how.backwards & (1 << d) ? -reach : reach;
+    if (strides[d]! < 0) offset += Math.max(0, shape[d]! - 1) * reach;
+    reach *= Math.max(1, shape[d]!);
+    if (first && !how.dense) reach += how.pad;
+    first = false;
+  }
+  const data = newArray(dtype, (how.dense ? 0 : how.lead + 2) + reach);
+  new Uint8Array(data.buffer).fill(0xff);
+  return tensorFrom<D>(data, { dtype, shape, strides, offset });
+}
+
+/** A tensor of numbers in some layout. */
+export function laid(dtype: FloatDtype, shape: readonly number[], how: Placement, seed: number, fill: Fill = 'even'): Float {
+  const tensor = roomFor(dtype, shape, how, false);
+  const random = randomness(seed);
+  walk(tensor, (at) => storeNumber(tensor.storage.host!, dtype, at, oneOf(fill, random)));
+  return tensor;
+}
+
+/** A tensor whose elements are any bits at all. */
+export function laidBits(dtype: Dtype, shape: readonly number[], how: Placement, seed: number): Tensor {
+  const tensor = roomFor(dtype, shape, how, false);
+  const bits = bitsOf(tensor.storage.host!);
+  const random = randomness(seed);
+  const bytes = () => Math.floor(random() * 2 ** 32);
+  walk(tensor, (at) => {
+    bits[at] = (bits instanceof BigUint64Array ? (BigInt(bytes()) << 32n) | BigInt(bytes()) : bytes()) as never;
+  });
+  return tensor;
+}
+
+/** The tensors that a plan is made of: inputs first, then those it writes. */
+export type Given = readonly (Tensor | BlockTensor)[];
+
+/** One operator call, to be made on several runners. */
+export interface Trial {
+  readonly given: Given;
+  /** Which of `given` are written. */
+  readonly outs: readonly number[];
+  readonly plan: (given: Given) => OpPlan;
+  /** Bit n: given n lies in the backend's memory. */
+  readonly owned: number;
+  /**
+   * How far an element may be off before its last rounding: given the float64 result; then what comes out must lie between the two ends
+   * rounded to the dtype. Without it the bits of the reference are wanted.
+   */
+  readonly error?: (exact: number, n: number, out: number) => number;
+  /** The numbers wanted, instead of the reference's; to the bit, except that any NaN will do. */
+  readonly wanted?: (out: number) => ArrayLike<number>;
+  /** Elements of which nothing is wanted. */
+  readonly free?: (n: number) => boolean;
+  /** Any NaN will do where the reference has one: NaN that came out of arithmetic. */
+  readonly anyNan?: boolean;
+  /** How far anything may be off because the device takes numbers below 2^-126 for zero; nothing unless given. */
+  readonly tiny?: number;
+}
+
+/**
+ * The same tensors over storage of their own.
+ *
+ * @param copyStorage - makes it, once for tensors that share one; n is the first of `given` that does
+ */
+export function copyWith(given: Given, copyStorage: (storage: TensorStorage, n: number) => TensorStorage): Given {
+  const copies = new Map<TensorStorage, TensorStorage>();
+  const copyTensor = (tensor: Tensor, n: number): Tensor => {
+    const storage = copies.get(tensor.storage) ?? copyStorage(tensor.storage, n);
+    copies.set(tensor.storage, storage);
+    return new Tensor(storage, { shape: tensor.shape, strides: tensor.strides, offset: tensor.offset });
+  };
+  return given.map((one, n) =>
+    isBlocks(one) ? blocksFrom(one.format, copyTensor(one.bytes, n) as Tensor<'u8'>, one.shape) : copyTensor(one, n),
+  );
+}
+
+/** The same tensors over host memory of their own. */
+export function hostCopy(given: Given): Given {
+  return copyWith(given, ({ dtype, length, host }) => {
+    const storage = zeros(dtype, [length]).storage;
+    (bitsOf(storage.host!) as Uint8Array).set(bitsOf(host!) as Uint8Array);
+    return storage;
+  });
+}
+
+/** The same tensors in float64 and dense; what is written is fresh. */
+export function exactOf(given: Given): Given {
+  return given.map((one) => (isBlocks(one) || !isFloat(one.dtype) ? one : f64Tensor(floats(one), one.shape)));
+}
+
+export const tensorAt = (given: Given, n: number): Tensor => given[n] as Tensor;
+
+/** The largest error seen, in units of what was allowed: printed at the end when WORST is set, to keep tolerances honest. */
+const worst = new Map<string, number>();
+let label = '';
+
+/** Says what is tried next, for {@link worst}. */
+export function measure(name: string): void {
+  label = name;
+}
+after(() => {
+  if (process.env.WORST) for (const [name, off] of worst) console.log(`${name}: ${off.toPrecision(3)} of the bound`);
+});
+
+/**
+ * Compares an output with what is wanted, and what lies around it with what was there.
+ *
+ * @param n - which of `given`
+ * @param got - in host memory
+ * @param want - in host memory, of any layout
+ */
+export function compare(trial: Trial, n: number, got: Tensor, want: Tensor): void {
+  const { storage } = tensorAt(trial.given, n);
+  const before = bitsOf(storage.host!);
+  const host = got.storage.host!;
+  const bits = bitsOf(host);
+  const inside = new Uint8Array(bits.length);
+  for (const out of trial.outs) {
+    const other = tensorAt(trial.given, out);
+    if (other.storage === storage)
+      walk(other, (at) => {
+        inside[at] = 1;
+      });
+  }
+  const { dtype } = got;
+  const numbers = trial.wanted ? trial.wanted(n) : trial.error ? floats(want) : undefined;
+  const tiny = trial.tiny ?? 0;
+  const wantNumbers = numbers ?? (isFloat(dtype) ? floats(want) : undefined);
+  const wantBits = numbers ? undefined : bitsOf(want.contiguous().read() as never);
+  walk(got, (at, i) => {
+    if (trial.free?.(i)) return;
+    if (wantBits) {
+      if (bits[at] === wantBits[i]) return;
+      const [value, exact] = [loadNumber(host, dtype, at), wantNumbers?.[i]];
+      const nan = trial.anyNan && Number.isNaN(value) && Number.isNaN(exact);
+      if (!nan && !(exact !== 0 && Math.abs(value - exact!) <= tiny))
+        assert.fail(`[${i}]: got bits ${bits[at]!.toString(16)}, want ${wantBits[i]!.toString(16)}`);
+      return;
+    }
+    const value = loadNumber(host, dtype, at);
+    const exact = numbers![i]!;
+    const error = (trial.error?.(exact, i, n) ?? 0) + tiny;
+    if (Number.isFinite(exact) && error > 0) {
+      // The distance to the nearest number that rounds to the same, so that the dtype's own rounding does not count.
+      const low = roundTo(dtype as FloatDtype, exact - error);
+      const high = roundTo(dtype as FloatDtype, exact + error);
+      if (process.env.WORST && dtype === 'f32' && Number.isFinite(value)) {
+        const off = Math.max(0, Math.abs(value - exact) - U * Math.abs(exact)) / error;
+        worst.set(label, Math.max(worst.get(label) ?? 0, off));
+      }
+      if (!(value >= low && value <= high)) assert.fail(`[${i}]: got ${value}, want ${exact} ± ${error}, in [${low}, ${high}]`);
+    } else if (!Object.is(value, roundTo(dtype as FloatDtype, exact))) {
+      assert.fail(`[${i}]: got ${value}, want ${roundTo(dtype as FloatDtype, exact)}`);
+    }
+  });
+  for (const [at, was] of before.entries()) {
+    if (!inside[at] && bits[at] !== was)
+      assert.fail(`storage[${at}], outside the tensor: was ${was.toString(16)}, is ${bits[at]!.toString(16)}`);
+  }
+}
+
+/** A property, named for {@link worst}. */
+export function holds<T extends [unknown, ...unknown[]]>(
+  name: string,
+  runs: number,
+  arbitraries: { [K in keyof T]: fc.Arbitrary<T[K]> },
+  check: (...values: T) => void | Promise<void>,
+): void {
+  test(name, async () => {
+    measure(`${name} (${runs} runs)`);
+    const property = fc.asyncProperty(fc.tuple<T>(...arbitraries), async (values) => check(...values));
+    await fc.assert(property, { ...seeded, numRuns: runs, includeErrorInReport: true });
+  });
+}
+
+/** Shapes of up to four dimensions whose last is around SIMD widths. */
+export const shapes = fc
+  .tuple(fc.array(size(0, 5), { maxLength: 3 }), fc.oneof(size(0, 20), size(60, 70)))
+  .map(([lead, last]) => [...lead.map((n) => (n === 0 ? 1 : n)), last]);
+
+/** Geometry of a pairing, written down again: where pair j is read and written, as [step, gap], forward. */
+const GEOMETRY: Record<Pairing, (half: number) => [[number, number], [number, number]]> = {
+  interleaved: () => [
+    [2, 1],
+    [2, 1],
+  ],
+  half: (half) => [
+    [1, half],
+    [1, half],
+  ],
+  vision: (half) => [
+    [1, half],
+    [1, half],
+  ],
+  'interleaved-to-half': (half) => [
+    [2, 1],
+    [1, half],
+  ],
+};
+
+interface Rotated {
+  /** Each f32 operation rounded as it happens, then the dtype. */
+  readonly wanted: Float64Array;
+  /** |x0·cos| + |x1·sin| of each element, 0 where nothing rotates. */
+  readonly magnitude: Float64Array;
+}
+
+/** RoPE in f32, operation by operation, over dense numbers `[batch, seq, head, head_dim]`. */
+export function emulate(plan: RopePlan, x: Float64Array, [batch, seq, heads, d]: readonly number[], dtype: FloatDtype): Rotated {
+  const half = plan.rotaryDim / 2;
+  const forward = GEOMETRY[plan.pairing](half);
+  const [[readStep, readGap], [writeStep, writeGap]] = plan.direction === 'forward' ? forward : [forward[1], forward[0]];
+  const wanted = x.map((v) => roundTo(dtype, v));
+  const magnitude = new Float64Array(x.length);
+  const { fround } = Math;
+  for (let row = 0; row < batch! * seq! * heads!; row++) {
+    const token = Math.floor(row / heads!);
+    const at = plan.tableRows[plan.batch === undefined ? token % seq! : token]! * half;
+    const start = row * d! + plan.rotaryOffset;
+    for (let j = 0; j < half; j++) {
+      const [x0, x1] = [x[start + j * readStep]!, x[start + j * readStep + readGap]!];
+      const [c, s] = [fround(plan.table.cos[at + j]!), fround(plan.table.sin[at + j]!)];
+      const to = start + j * writeStep;
+      wanted[to] = roundTo(dtype, fround(fround(x0 * c) - fround(x1 * s)));
+      wanted[to + writeGap] = roundTo(dtype, fround(fround(x0 * s) + fround(x1 * c)));
+      magnitude[to] = Math.abs(x0 * c) + Math.abs(x1 * s);
+      magnitude[to + writeGap] = Math.abs(x0 * s) + Math.abs(x1 * c);
+    }
+  }
+  return { wanted, magnitude };
+}
+
+const pairings = fc.constantFrom<Pairing>('interleaved', 'half', 'vision', 'interleaved-to-half');
+const windows = fc
+  .tuple(size(1, 20), size(0, 5), size(0, 5))
+  .map(([pairs, before, behind]) => ({ rotaryDim: 2 * pairs, rotaryOffset: before, headDim: 2 * pairs + before + behind }));
+export const calls: fc.Arbitrary<RopeShape> = fc.record({
+  batch: size(0, 3),
+  seq: size(0, 5),
+  heads: size(0, 4),
+  window: windows,
+  pairing: pairings,
+  backward: fc.boolean(),
+  ownRows: fc.boolean(),
+  seed: seeds,
+});
+
+/** What {@link calls} makes. */
+export interface RopeShape {
+  readonly batch: number;
+  readonly seq: number;
+  readonly heads: number;
+  readonly window: { readonly rotaryDim: number; readonly rotaryOffset: number; readonly headDim: number };
+  readonly pairing: Pairing;
+  readonly backward: boolean;
+  readonly ownRows: boolean;
+  readonly seed: number;
+}
+
+/** A plan whose table has any numbers, on no unit circle. */
+export function anyPlan(call: RopeShape): RopePlan {
+  const pairs = call.window.rotaryDim / 2;
+  const random = randomness(call.seed);
+  const rows = 4;
+  const [cos, sin] = [0, 1].map(() => Float32Array.from({ length: rows * pairs }, () => random() * 3 - 1.5)) as [
+    Float32Array,
+    Float32Array,
+  ];
+  return planRopeWithTable({
+    ...call.window,
+    pairing: call.pairing,
+    direction: call.backward ? 'backward' : 'forward',
+    table: { rows, pairs, cos, sin },
+    seqLen: call.seq,
+    ...(call.ownRows && { batch: call.batch }),
+    tableRows: Array.from({ length: (call.ownRows ? call.batch : 1) * call.seq }, () => Math.floor(random() * rows)),
+  });
+}
+
+const single = new Float32Array(1);
+const singleBits = new Uint32Array(single.buffer);
+
+/** The f32 of some bits. */
+export function fromBits(bits: number): number {
+  singleBits[0] = bits;
+  return single[0]!;
+}
+
+/** The bits of an f32. */
+export function toBits(value: number): number {
+  single[0] = value;
+  return singleBits[0]!;
+}
+
+/** All numbers of a 16-bit dtype, all ties between them and both neighbours of each tie, as f32; and what is no number. */
+export function tiesOf(dtype: 'f16' | 'bf16'): number[] {
+  const values: number[] = [];
+  if (dtype === 'bf16') {
+    for (let high = 0; high < 65536; high++)
+      for (const low of [0, 0x7fff, 0x8000, 0x8001, 0xffff]) values.push(fromBits(high * 65536 + low));
+    return values;
+  }
+  for (let bits = 0; bits < 0x7c00; bits++) {
+    // The next number up; past the largest it is 65536, where f16 would go on.
+    const [value, next] = [numberFromF16(bits), bits === 0x7bff ? 65536 : numberFromF16(bits + 1)];
+    const tie = (value + next) / 2;
+    const at = toBits(tie);
+    for (const v of [value, fromBits(at - 1), tie, fromBits(at + 1)]) values.push(v, -v);
+  }
+  values.push(NaN, Infinity, -Infinity, 2 ** -149, 65536, 1e38, -1e38, fromBits(0xffc00000));
+  return values;
+}
