@@ -26,7 +26,12 @@ const MUTATIONS = [
     'const cos = table.cos[tableRow + j]!;\n          const sin = table.sin[tableRow + j]!;',
     'const cos = table.sin[tableRow + j]!;\n          const sin = table.cos[tableRow + j]!;',
   ],
-  ['frequencies over head_dim', 'src/ops/rope/plan.ts', '(vision ? pairs : window.rotaryDim)', '(vision ? pairs : window.headDim)'],
+  [
+    'frequencies over head_dim',
+    'src/ops/rope/plan.ts',
+    "(spec.pairing === 'vision' ? rotaryDim / 2 : rotaryDim)",
+    "(spec.pairing === 'vision' ? rotaryDim / 2 : spec.headDim)",
+  ],
   ['pair distance head_dim / 2', 'src/ops/rope/plan.ts', 'gap: window.rotaryDim / 2 }', 'gap: window.headDim / 2 }'],
   [
     'position off by one',

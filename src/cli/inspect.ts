@@ -3,16 +3,10 @@
  *
  * @module
  */
-import { readFileSync } from 'node:fs';
-import { refuse } from '../core/errors.js';
-import { type GgufHeader, ropeFromGguf } from '../dialects/gguf.js';
-import { ropeFromConfig } from '../dialects/huggingface.js';
 import type { LayerRope, ModelRope } from '../dialects/model-rope.js';
-import { parseJson } from '../formats/json.js';
-import { readGgufFloats, readGgufHeader } from '../formats/read-header.node.js';
-import { sharePairs } from '../ops/rope/axes.js';
 import { ropeFrequencies } from '../ops/rope/frequencies.js';
-import type { RopeSpec } from '../ops/rope/plan.js';
+import { frequenciesOf, type RopeSpec } from '../ops/rope/plan.js';
+import { readContext, readModel } from './model-file.js';
 import { EXIT } from './output.js';
 import { plotFrequencies } from './plot.js';
 
@@ -21,9 +15,6 @@ export interface InspectOptions {
   readonly context?: string;
   readonly json?: boolean;
 }
-
-/** A config.json is a few kilobytes; vocabularies and weights live elsewhere. */
-const MAX_CONFIG_BYTES = 64 * 2 ** 20;
 
 /**
  * Prints the effective RoPE of each layer.
@@ -34,42 +25,9 @@ const MAX_CONFIG_BYTES = 64 * 2 ** 20;
  * @throws {RopewalkError} for a file that cannot be read or means nothing: the caller exits with 2
  */
 export async function inspect(file: string, options: InspectOptions): Promise<number> {
-  const context = readContext(options.context);
-  const model = await readModel(file, context === undefined ? {} : { context });
+  const model = await readModel(file, 'inspect', readContext(options.context, 'inspect'));
   process.stdout.write(options.json ? `${JSON.stringify(toJson(model), null, 2)}\n` : `${describe(file, model).join('\n')}\n`);
   return EXIT.ok;
-}
-
-function readContext(text: string | undefined): number | undefined {
-  if (text === undefined) return undefined;
-  const context = Number(text);
-  if (!Number.isInteger(context) || context < 1 || context > 2 ** 31 - 1)
-    refuse('RANGE', 'inspect: --context', 'tokens, an integer in [1, 2^31 - 1]', text);
-  return context;
-}
-
-async function readModel(file: string, options: { context?: number }): Promise<ModelRope> {
-  if (/\.gguf$/i.test(file)) return ropeFromGguf(await readModelHeader(file), { ...options, where: file });
-  if (!/\.json$/i.test(file)) refuse('FORMAT', 'inspect', 'a config.json or a .gguf file', file);
-  let bytes: Uint8Array;
-  try {
-    bytes = readFileSync(file);
-  } catch (cause) {
-    return refuse('FORMAT', 'inspect', `a readable file ${file}`, (cause as NodeJS.ErrnoException).code ?? String(cause));
-  }
-  if (bytes.length > MAX_CONFIG_BYTES) refuse('FORMAT', `inspect: ${file}`, `at most ${MAX_CONFIG_BYTES} bytes`, bytes.length);
-  return ropeFromConfig(parseJson(bytes, file), { ...options, where: file });
-}
-
-/** The header, and the few small tensors that hold frequency factors. */
-async function readModelHeader(file: string): Promise<GgufHeader> {
-  const header = await readGgufHeader(file);
-  const factors = new Map<string, Float32Array>();
-  for (const tensor of header.tensors) {
-    if (/^rope_(freqs|factors_long|factors_short)\.weight$/.test(tensor.name))
-      factors.set(tensor.name, await readGgufFloats(file, header, tensor));
-  }
-  return { metadata: header.metadata, tensors: header.tensors, readTensor: (name) => factors.get(name) };
 }
 
 /** Layers with the same RoPE are told once. */
@@ -132,17 +90,6 @@ function describeScaling(rope: RopeSpec): string {
     .map(([key, value]) => `${key}=${typeof value === 'object' ? `${(value as ArrayLike<number>).length} values` : value}`);
   const factors = rope.freqFactors ? `; freq_factors ${rope.freqFactors.length} values` : '';
   return `${[kind, ...items].join(' ')}${factors}`;
-}
-
-function frequenciesOf(rope: RopeSpec): ReturnType<typeof ropeFrequencies> {
-  const rotaryDim = rope.rotaryDim ?? rope.headDim;
-  const { exponents } = sharePairs(rope.axes, rotaryDim / 2);
-  return ropeFrequencies({
-    ...rope,
-    rotaryDim,
-    frequencyDim: rope.frequencyDim ?? (rope.pairing === 'vision' ? rotaryDim / 2 : rotaryDim),
-    exponents,
-  });
 }
 
 function toJson(model: ModelRope): unknown {

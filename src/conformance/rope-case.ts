@@ -10,6 +10,7 @@ import { extentOf } from '../core/shape.js';
 import { Tensor } from '../core/tensor.js';
 import { ropePlanFromGgml } from '../dialects/ggml.js';
 import { bindRope } from '../ops/rope/call.js';
+import type { RopePlan } from '../ops/rope/plan.js';
 import type { Runner } from '../ops/runner.js';
 import { type ConformanceCase, formatLabel, type ParsedLabel, parseLabel, type Verdict } from './case.js';
 import { judgeNmse } from './compare.js';
@@ -146,16 +147,24 @@ export function parseRopeLabel(line: string | ParsedLabel): RopeCaseParams {
  * @param params - the case
  */
 export function ropeCase(suite: string, params: RopeCaseParams): ConformanceCase {
-  const label = ropeLabel(params);
-  return { suite, label, run: (runner) => runRopeCase(label, params, runner) };
+  return { suite, label: ropeLabel(params), run: (runner) => runRopeCase(params, runner) };
 }
 
-async function runRopeCase(label: string, params: RopeCaseParams, runner: Runner): Promise<Verdict> {
+/**
+ * The plan of a case, with the positions and factors that its label draws.
+ *
+ * @param params - the case
+ */
+export function ropePlanOfCase(params: RopeCaseParams): RopePlan {
+  return drawCase(params).plan;
+}
+
+/** Everything that follows from the label. */
+function drawCase(params: RopeCaseParams) {
   const p = { ...DEFAULTS, ...params };
-  const [ne0, ne1, ne2, ne3] = p.ne_a;
-  const random = randomFrom(label);
+  const [ne0, , ne2] = p.ne_a;
+  const random = randomFrom(ropeLabel(params));
   const x = drawX(p.type, p.ne_a, p.v === 1, random);
-  const values = await readFloats(x);
   const pos = p.pos ?? Array.from({ length: ne2 * (p.mode >= 8 ? 4 : 1) }, () => random.integer(p.n_ctx));
   const pairs = p.mode === 24 ? ne0 / 2 : p.n_dims / 2;
   const factors =
@@ -184,12 +193,18 @@ async function runRopeCase(label: string, params: RopeCaseParams, runner: Runner
     direction: formula.forward ? 'forward' : 'backward',
     tableDtype: p.type === 'f64' ? 'f64' : 'f32',
   });
-  const out = p.inplace ? x : runner.allocate(p.type, [ne3, ne2, ne1, ne0]);
+  return { x, pos, factors, formula, plan };
+}
+
+async function runRopeCase(params: RopeCaseParams, runner: Runner): Promise<Verdict> {
+  const { x, pos, factors, formula, plan } = drawCase(params);
+  const values = await readFloats(x);
+  const out = params.inplace ? x : runner.allocate(params.type, x.shape);
   const call = bindRope(plan, x, out);
   const reason = runner.whyNot(call);
   if (reason !== undefined) return { status: 'not_supported', reason };
   runner.run(call);
-  return judgeNmse('ROPE', await readFloats(out), ropeByFormula(formula, values, pos, factors), ropeNmseLimit(p.type));
+  return judgeNmse('ROPE', await readFloats(out), ropeByFormula(formula, values, pos, factors), ropeNmseLimit(params.type));
 }
 
 /** Upstream's inputs: uniform in [−1, 1), rounded to the type; as a view they are the corner of a tensor 2 × 4 × 3 times as large. */

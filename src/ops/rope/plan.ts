@@ -7,7 +7,7 @@ import type { HostArray } from '../../core/dtypes.js';
 import { refuse } from '../../core/errors.js';
 import { readIntegers, Tensor, tensorFrom } from '../../core/tensor.js';
 import { type RopeAxes, sharePairs } from './axes.js';
-import type { FrequencyOptions } from './frequencies.js';
+import { type FrequencyOptions, type RopeFrequencies, ropeFrequencies } from './frequencies.js';
 import { buildTable, type RopeTable, type TableDtype, type TableRecipe } from './table.js';
 
 /**
@@ -57,6 +57,14 @@ export interface PlanRopeOptions extends RopeSpec {
   readonly tableDtype?: TableDtype;
 }
 
+/** What a plan's table was computed from. */
+export interface RopeSource {
+  readonly spec: RopeSpec;
+  readonly recipe: TableRecipe;
+  /** `[axes, rows]`, of each table row on each axis. */
+  readonly positions: Float64Array;
+}
+
 /** A checked RoPE, ready to be bound to tensors. Frozen. */
 export interface RopePlan {
   readonly headDim: number;
@@ -73,6 +81,8 @@ export interface RopePlan {
   readonly batch: number | undefined;
   /** Table row of each token, `[batch ?? 1, seqLen]`. */
   readonly tableRows: Int32Array;
+  /** What the table was computed from; undefined where it was given. */
+  readonly source: RopeSource | undefined;
 }
 
 /** What {@link planRopeWithTable} takes: cos and sin as somebody else made them. */
@@ -111,11 +121,12 @@ export function planRope(options: PlanRopeOptions): RopePlan {
   const table = buildTable(positions.values, axes, {
     ...options,
     rotaryDim: window.rotaryDim,
-    frequencyDim: options.frequencyDim ?? (vision ? pairs : window.rotaryDim),
+    frequencyDim: frequencyDimOf(options, window.rotaryDim),
     sign: direction === 'forward' ? 1 : -1,
   });
   const tableRows = Int32Array.from({ length: table.rows }, (_, r) => r);
-  return freezePlan(options.pairing, direction, window, { table, seqLen: positions.seqLen, batch: positions.batch, tableRows });
+  const source = Object.freeze({ spec: options, recipe: options.recipe ?? 'float64', positions: positions.values });
+  return freezePlan(options.pairing, direction, window, { table, seqLen: positions.seqLen, batch: positions.batch, tableRows, source });
 }
 
 /**
@@ -147,7 +158,25 @@ export function planRopeWithTable(options: TablePlanOptions): RopePlan {
   }
   const direction = checkDirection(options.direction);
   const signed = direction === 'forward' ? table : { ...table, sin: table.sin.map((s) => -s) };
-  return freezePlan(options.pairing, direction, window, { table: signed, seqLen, batch, tableRows: Int32Array.from(options.tableRows) });
+  const tableRows = Int32Array.from(options.tableRows);
+  return freezePlan(options.pairing, direction, window, { table: signed, seqLen, batch, tableRows, source: undefined });
+}
+
+/**
+ * The frequency of each pair and the magnitude, as {@link planRope} takes them.
+ *
+ * @param spec - a model's RoPE
+ * @throws {RopewalkError} RANGE, SHAPE or UNSUPPORTED, naming the option
+ */
+export function frequenciesOf(spec: RopeSpec): RopeFrequencies {
+  const { rotaryDim } = checkWindow(spec);
+  const { exponents } = sharePairs(spec.axes, rotaryDim / 2);
+  return ropeFrequencies({ ...spec, rotaryDim, frequencyDim: frequencyDimOf(spec, rotaryDim), exponents });
+}
+
+/** The exponent's denominator: each axis of a vision tower has half of the window. */
+function frequencyDimOf(spec: RopeSpec, rotaryDim: number): number {
+  return spec.frequencyDim ?? (spec.pairing === 'vision' ? rotaryDim / 2 : rotaryDim);
 }
 
 interface Window {
@@ -177,7 +206,7 @@ function freezePlan(
   pairing: Pairing,
   direction: 'forward' | 'backward',
   window: Window,
-  rest: Pick<RopePlan, 'table' | 'seqLen' | 'batch' | 'tableRows'>,
+  rest: Pick<RopePlan, 'table' | 'seqLen' | 'batch' | 'tableRows' | 'source'>,
 ): RopePlan {
   const interleaved: PairGeometry = { step: 2, gap: 1 };
   const half: PairGeometry = { step: 1, gap: window.rotaryDim / 2 };
