@@ -46,6 +46,7 @@ describe('the built package', () => {
     });
     assert.equal(ran.status, 0, ran.stderr);
     assert.match(ran.stdout, /cases passed, 0 failed\n$/);
+    assert.match(ran.stderr, /^Backend webgpu: skipped, the package webgpu is not installed: npm install webgpu$/m);
   });
 
   test('types are checked where it is used', () => {
