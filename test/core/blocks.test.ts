@@ -3,6 +3,7 @@ import { test } from 'node:test';
 import { type BlockFormat, blocksFrom, readBlocks } from '../../src/core/blocks.js';
 import { BACKENDS } from '../../src/registry.js';
 import { Ropewalk } from '../../src/ropewalk.js';
+import { noBackend } from '../support/gpu.js';
 import { f64Tensor } from '../support/tensors.js';
 
 /** 0.5 as f16, low byte first. */
@@ -20,8 +21,8 @@ test('q4_0: scale, then weight j in the low half of byte j and weight j + 16 in 
   assert.deepEqual(readBlocks(blocksFrom('q4_0', bytes, [1, 32]), 'w'), want);
 });
 
-test('linear takes blocks on every backend: one row of x, and many', async () => {
-  for (const entry of BACKENDS) {
+for (const entry of BACKENDS) {
+  test(`linear takes blocks on ${entry.name}: one row of x, and many`, { skip: noBackend(entry.name) }, async () => {
     const rw = new Ropewalk(await entry.open());
     for (const format of ['q8_0', 'q4_0'] as const) {
       const [n, k, unit] = [10, 64, format === 'q8_0' ? 34 : 18];
@@ -46,8 +47,8 @@ test('linear takes blocks on every backend: one row of x, and many', async () =>
       weight.dispose();
     }
     rw.dispose();
-  }
-});
+  });
+}
 
 test('refusals', () => {
   const message = (format: BlockFormat, length: number, shape: number[]): string => {

@@ -8,3 +8,12 @@ if (process.env.VK_ICD_FILENAMES === undefined && existsSync(SOFTWARE_DRIVER)) p
 
 /** Why tests on the GPU are skipped here, or false. */
 export const noGpu: string | false = (await whyNotWebgpu()) ?? false;
+
+/**
+ * Why a backend's tests are skipped here, or false.
+ *
+ * @param name - the backend's
+ */
+export function noBackend(name: string): string | false {
+  return name === 'webgpu' && noGpu;
+}
