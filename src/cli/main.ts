@@ -11,6 +11,7 @@ import { RopewalkError } from '../core/errors.js';
 import { check } from './check.js';
 import { inspect } from './inspect.js';
 import { EXIT, endOnClosedPipe } from './output.js';
+import { permute } from './permute.js';
 import { VERSION } from './version.js';
 
 const program = new Command('ropewalk')
@@ -39,6 +40,27 @@ program
   .option('--json', 'print JSON')
   .action(async (file, options) => {
     process.exitCode = await inspect(file, options);
+  });
+
+program
+  .command('permute')
+  .description("put a model's q and k weights from one pairing into the other")
+  .argument('<in>', 'a .safetensors or .gguf file, or a folder of .safetensors')
+  .argument('[out]', 'the file or folder to write; it must not exist')
+  .requiredOption('--to <pairing>', 'interleaved or half')
+  .option('--from <pairing>', 'how the weights are laid out, where the model does not say')
+  .option('--config <file>', "the model's config.json, if it does not lie beside IN")
+  .option('--heads <n>', 'q heads, where nothing says how many')
+  .option('--kv-heads <n>', 'k heads')
+  .option('--head-dim <n>', 'rows of a head')
+  .option('--rotary-dim <n>', 'rows of a head that turn')
+  .option('--tensors <regex>', 'only tensors that match; groups (?<q>…) and (?<k>…) name those that are not known here')
+  .option('--dry-run', 'only say what would be done')
+  .option('--check', 'compare the scores of all layers and heads, not of a sample')
+  .option('--force', 'permute although the model says that it is done; replace OUT if it is a file')
+  .option('--json', 'print JSON')
+  .action(async (input, output, options) => {
+    process.exitCode = await permute(input, output, options);
   });
 
 endOnClosedPipe();

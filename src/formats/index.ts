@@ -2,4 +2,5 @@
 export * from './gguf.js';
 export * from './json.js';
 export * from './npy.js';
+export * from './permute-plan.js';
 export * from './safetensors.js';
