@@ -15,6 +15,7 @@ const ARROWS = {
   reference: ['core', 'ops'],
   dialects: ['core', 'ops'],
   backends: ['core', 'ops'],
+  convert: ['core', 'ops', 'dialects'],
   formats: ['core'],
   conformance: ['core', 'ops', 'reference', 'dialects', 'backends', 'formats'],
   diagnose: ['core', 'ops', 'reference', 'dialects', 'backends', 'formats', 'conformance'],
@@ -22,10 +23,10 @@ const ARROWS = {
   model: ['core', 'ops', 'backends', 'formats'],
   // The package's front door: src/index.ts and the files beside it.
   entry: ['core', 'ops', 'reference', 'backends'],
-  cli: ['core', 'ops', 'reference', 'dialects', 'backends', 'formats', 'conformance', 'diagnose', 'aicore', 'model', 'entry'],
+  cli: ['core', 'ops', 'reference', 'dialects', 'backends', 'formats', 'conformance', 'convert', 'diagnose', 'aicore', 'model', 'entry'],
 };
 /** Packages a room may import. The library itself has no runtime dependency. */
-const PACKAGES = { cli: ['commander', 'cli-progress'] };
+const PACKAGES = { cli: ['commander', 'cli-progress'], formats: ['fflate', 'protobufjs/light.js'] };
 
 const root = resolve(process.argv[2] ?? join(dirname(fileURLToPath(import.meta.url)), '..'));
 const src = join(root, 'src');

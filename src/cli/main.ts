@@ -9,6 +9,8 @@
 import { Command, CommanderError } from 'commander';
 import { RopewalkError } from '../core/errors.js';
 import { check } from './check.js';
+import { convert } from './convert.js';
+import { diff } from './diff.js';
 import { inspect } from './inspect.js';
 import { EXIT, endOnClosedPipe } from './output.js';
 import { permute } from './permute.js';
@@ -61,6 +63,36 @@ program
   .option('--json', 'print JSON')
   .action(async (input, output, options) => {
     process.exitCode = await permute(input, output, options);
+  });
+
+program
+  .command('convert')
+  .description("say one layer's RoPE in another peer's words, and prove it by reading it back")
+  .argument('<from>', 'a config.json, a .gguf, a record, arguments as .json, or a ROPE(…) line')
+  .requiredOption('-t, --to <target>', 'huggingface, gguf, ggml, cann, onnx, onnxruntime, infiniop, aclnn, vllm, flashinfer, mlx or spec')
+  .option('--layer <n>', 'the layer of a model; 0 unless given')
+  .option('--context <tokens>', 'the context in use, for scaling that depends on it')
+  .option('--positions <n>', 'rows of the tables, for positions 0 to n - 1')
+  .option('--heads <n>', 'heads, where a call wants to know')
+  .option('--arch <name>', 'for gguf: general.architecture')
+  .option('--model-type <name>', 'for huggingface: the model whose code reads the fields')
+  .option('--out <dir>', 'write the arguments and the tables (.npy) into a folder')
+  .option('--json', 'print JSON')
+  .action(async (from, options) => {
+    process.exitCode = await convert(from, options);
+  });
+
+program
+  .command('diff')
+  .description('compare the effective RoPE of two models, or of two readings of one, layer by layer')
+  .argument('<a>', 'a config.json, a .gguf or a record; FILE@ggml-f32 and FILE@hf-f32 compute angles as that peer does')
+  .argument('<b>', 'the same')
+  .option('--context <tokens>', 'the context in use, for scaling that depends on it')
+  .option('--positions <list>', 'positions at which a vector is turned by both', '1,40,8192,131072')
+  .option('--recipe <name>', 'angles of both sides, where no @ says otherwise: float64, ggml-f32 or hf-f32')
+  .option('--json', 'print JSON')
+  .action(async (a, b, options) => {
+    process.exitCode = await diff(a, b, options);
   });
 
 endOnClosedPipe();

@@ -5,6 +5,7 @@
  */
 import { readFileSync } from 'node:fs';
 import { parseRopeLabel, ropePlanOfCase } from '../conformance/rope-case.js';
+import { specFromJson } from '../convert/record.js';
 import { refuse } from '../core/errors.js';
 import { type GgufHeader, ropeFromGguf } from '../dialects/gguf.js';
 import { ropeFromConfig } from '../dialects/huggingface.js';
@@ -74,7 +75,7 @@ export async function readExpectedRope(
   if (/\.json$/i.test(text)) {
     const json = readJson(text, command);
     if (typeof json === 'object' && json !== null && 'pairing' in json && 'headDim' in json) {
-      return { spec: json as RopeSpec, direction: 'forward', from: text }; // planRope checks every field
+      return { spec: specFromJson(json, text), direction: 'forward', from: text };
     }
   }
   const { layer = 0, ...rest } = options;

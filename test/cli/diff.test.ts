@@ -1,0 +1,133 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, describe, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { type DiffOptions, diff } from '../../src/cli/diff.js';
+
+const root = fileURLToPath(new URL('../..', import.meta.url));
+const folder = mkdtempSync(join(tmpdir(), 'diff-'));
+after(() => rmSync(folder, { recursive: true }));
+function ropewalk(...args: string[]) {
+  const { status, stdout, stderr } = spawnSync(
+    process.execPath,
+    ['--import', import.meta.resolve('tsx'), join(root, 'src/cli/main.ts'), 'diff', ...args],
+    {
+      cwd: folder,
+      encoding: 'utf8',
+      maxBuffer: 2 ** 26,
+    },
+  );
+  return { status, stdout, stderr };
+}
+const file = (name: string, json: unknown): string => {
+  writeFileSync(join(folder, name), JSON.stringify(json));
+  return name;
+};
+const stories = join(root, '../shared/models/stories260K');
+const absent = !existsSync(stories) && 'no ../shared/models/stories260K beside the repository';
+
+const llama = { model_type: 'llama', num_hidden_layers: 4, hidden_size: 512, num_attention_heads: 4, rope_theta: 500000 };
+const plain = file('plain.json', llama);
+const scaled = file('scaled.json', {
+  ...llama,
+  rope_scaling: { rope_type: 'llama3', factor: 8, low_freq_factor: 1, high_freq_factor: 4, original_max_position_embeddings: 8192 },
+});
+const gemma3 = {
+  model_type: 'gemma3_text',
+  num_hidden_layers: 6,
+  head_dim: 256,
+  rope_theta: 1e6,
+  rope_local_base_freq: 1e4,
+  sliding_window_pattern: 6,
+};
+
+describe('diff', () => {
+  test('the HuggingFace and the GGUF file of the same weights: the same, in another layout, exit 0', { skip: absent }, () => {
+    const { status, stdout, stderr } = ropewalk(join(stories, 'config.json'), join(stories, 'model-f32.gguf'));
+    assert.equal(status, 0, stderr);
+    assert.match(stdout, /^layers 0-4: same, in another layout$/m);
+    assert.match(stdout, /Same frequencies; pairing half and interleaved: as expected, q and k weights are permuted in GGUF\./);
+    assert.match(stdout, /NMSE +0 at 1, 0 at 40, 0 at 8192, 0 at 131072/);
+  });
+
+  test('a scaling that is missing: exit 1, from which position on, and what would happen', () => {
+    const { status, stdout, stderr } = ropewalk(scaled, plain);
+    assert.equal(status, 1, stderr);
+    assert.match(stdout, /^layers 0-3: different$/m);
+    assert.match(stdout, /≠ scaling +llama3 factor=8 .* none/);
+    assert.match(stdout, /angles +more than 0\.01 rad from \d+ \(pair \d+\), 0\.1 rad from \d+ \(pair \d+\), 1 rad from \d+/);
+    assert.match(stdout, /prompts shorter than about \d+ tokens look right, longer ones lose their thread/);
+  });
+
+  test('layers are grouped by their difference', () => {
+    const a = file('gemma.json', gemma3);
+    const b = file('gemma-local.json', { ...gemma3, rope_local_base_freq: 2e4 });
+    const { status, stdout } = ropewalk(a, b, '--json');
+    assert.equal(status, 1);
+    const { groups, same } = JSON.parse(stdout);
+    assert.equal(same, false);
+    assert.deepEqual(
+      groups.map((group: { layers: number[]; same: boolean }) => [group.layers, group.same]),
+      [
+        [[0, 1, 2, 3, 4], false],
+        [[5], true],
+      ],
+    );
+    assert.equal(groups[0].b.base, 2e4);
+  });
+
+  test('two recipes on one model, and --positions', () => {
+    const near = ropewalk(scaled, `${scaled}@ggml-f32`, '--positions', '1,40');
+    assert.equal(near.status, 0, near.stderr);
+    assert.match(near.stdout, /≠ recipe +float64 .*ggml-f32/);
+    assert.match(near.stdout, /differ in rounding only/);
+    const far = ropewalk(scaled, `${scaled}@hf-f32`, '--recipe', 'ggml-f32', '--positions', '1000000');
+    assert.equal(far.status, 1, far.stderr);
+    assert.match(far.stdout, /ggml-f32 and hf-f32 differ in rounding: at position 1000000 NMSE is above/);
+  });
+
+  test('a record is compared with every layer; a layer without RoPE is a difference', () => {
+    file('record.json', { headDim: 128, pairing: 'half', base: 500000 });
+    const same = ropewalk('record.json', plain);
+    assert.equal(same.status, 0, same.stderr);
+    assert.match(same.stdout, /A {2}record\.json: one record for every layer[\s\S]*^layers 0-3: same$/m);
+    const nope = file('nope.json', { ...llama, model_type: 'smollm3', no_rope_layers: [0, 1, 1, 1] });
+    const differs = ropewalk('record.json', nope);
+    assert.equal(differs.status, 1, differs.stderr);
+    assert.match(differs.stdout, /^layers 0: different\n {2}Only A turns these layers/m);
+    assert.match(differs.stdout, /^layers 1-3: same$/m);
+  });
+
+  test('another number of layers is a difference', () => {
+    const longer = file('longer.json', { ...llama, num_hidden_layers: 5 });
+    const { status, stdout } = ropewalk(plain, longer);
+    assert.equal(status, 1);
+    assert.match(stdout, /note: A has 4 layers and B 5: only the first 4 are compared/);
+  });
+
+  writeFileSync(join(folder, 'empty.gguf'), '');
+  const at = (name: string): string => join(folder, name);
+  const refusals: readonly (readonly [string, string, DiffOptions, RegExp])[] = [
+    ['a missing file', 'nowhere.json', {}, /diff: expected a readable file .*nowhere\.json/],
+    ['an empty GGUF', 'empty.gguf', {}, /empty\.gguf: expected/],
+    ['an unknown recipe behind @', `${plain}@bf16`, {}, /plain\.json@bf16: expected float64, ggml-f32, hf-f32, got "bf16"/],
+    ['an unknown recipe', plain, { recipe: 'f16' }, /diff: --recipe: expected float64, ggml-f32, hf-f32, got "f16"/],
+    ['positions that are none', plain, { positions: '1,,2' }, /diff: --positions: expected up to 64 integers/],
+    ['a negative position', plain, { positions: '-1' }, /diff: --positions/],
+    ['a context of 0', plain, { context: '0' }, /diff: --context: expected tokens/],
+  ];
+  for (const [what, b, options, message] of refusals) {
+    test(`refuses ${what}`, async () => {
+      await assert.rejects(diff(at(plain), at(b), options), { name: 'RopewalkError', message });
+    });
+  }
+
+  test('a refusal on the command line: exit 2, nothing on stdout', () => {
+    const { status, stdout, stderr } = ropewalk(plain);
+    assert.deepEqual([status, stdout], [2, '']);
+    assert.match(stderr, /missing required argument 'b'/);
+  });
+});
