@@ -8,6 +8,8 @@ import { fileURLToPath } from 'node:url';
 import type { Backend } from '../backends/backend.js';
 import { type ConformanceCase, formatLabel, parseLabel } from '../conformance/case.js';
 import { openFolder } from '../conformance/folder.node.js';
+import { goldenOperatorSuite } from '../conformance/golden/operators.js';
+import { goldenRopeSuite } from '../conformance/golden/rope.js';
 import { extendedCases, publishedCases } from '../conformance/published.js';
 import { formatResult, formatSummary, resultToJson } from '../conformance/report.js';
 import { parseRopeLabel, ropeCase } from '../conformance/rope-case.js';
@@ -80,8 +82,8 @@ function chooseCases(options: CheckOptions): ConformanceCase[] {
   return chosen;
 }
 
-/** The published and extended cases, and the vectors that travel with the package. */
-function builtInCases(): ConformanceCase[] {
+/** The published, extended and golden cases, and the vectors that travel with the package. */
+export function builtInCases(): ConformanceCase[] {
   const folder = fileURLToPath(new URL('../../vectors', import.meta.url));
   if (!existsSync(folder))
     refuse(
@@ -91,7 +93,7 @@ function builtInCases(): ConformanceCase[] {
       undefined,
       'Reinstall ropewalk, or give --vectors DIR.',
     );
-  return [...publishedCases(), ...extendedCases(), ...vectorCases(openFolder(folder))];
+  return [...publishedCases(), ...extendedCases(), ...goldenRopeSuite(), ...goldenOperatorSuite(), ...vectorCases(openFolder(folder))];
 }
 
 /** A line of any suite by its text; a ROPE line that no suite has is run as a new case. */

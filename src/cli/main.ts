@@ -14,6 +14,8 @@ import { diff } from './diff.js';
 import { inspect } from './inspect.js';
 import { EXIT, endOnClosedPipe } from './output.js';
 import { permute } from './permute.js';
+import { collect, vectors } from './vectors.js';
+import { verify } from './verify.js';
 import { VERSION } from './version.js';
 
 const program = new Command('ropewalk')
@@ -93,6 +95,48 @@ program
   .option('--json', 'print JSON')
   .action(async (a, b, options) => {
     process.exitCode = await diff(a, b, options);
+  });
+
+program
+  .command('verify')
+  .description("compare a kernel's outputs, or those of a program, with the cases of ropewalk vectors")
+  .argument('<vectors>', 'a folder that ropewalk vectors wrote')
+  .option('--outputs <dir>', 'the outputs: <case>/<output>.npy or .bin, <case>.npz or <case>.safetensors')
+  .option('--program <command>', 'a program that computes them; words and quotes, no shell')
+  .option('--protocol <name>', 'how the program is spoken to: stdio (default) or files')
+  .option('--timeout <seconds>', 'for each case of the program; 60 unless given')
+  .option('--keep <dir>', 'write what came there as .npy, and what was meant, for ropewalk diagnose')
+  .option('--case <id...>', 'only these cases')
+  .option('--table <precision>', 'what RoPE angles may be computed in: float64, f32 (default), f32-recurrence')
+  .option('--arithmetic <kind>', 'f32 (default), or native: 16-bit data is computed in its own dtype')
+  .option('--tolerance-scale <factor>', 'multiplies every bound')
+  .option('--report <form>', 'console (default), jsonl, csv, junit or html')
+  .option('--out <file>', 'write the report there, and lines to the terminal')
+  .action(async (vectors, options) => {
+    process.exitCode = await verify(vectors, options);
+  });
+
+program
+  .command('vectors')
+  .description('write golden cases that tell dialects apart: inputs, expected outputs, tolerances')
+  .argument('<out>', 'the folder to write; it must not exist, or be empty')
+  .option('--model <file>', 'a case for each RoPE in a config.json or a .gguf')
+  .option('--layer <n>', "only this layer's")
+  .option('--context <tokens>', 'the context in use, for scaling that depends on it')
+  .option('--case <line>', 'a ROPE(…) line of ropewalk check')
+  .option('--spec <file>', 'a RopeSpec as .json')
+  .option('--dialect <name>', 'what ggml, onnx, infiniop, llaisys, huggingface or cann can express, in its layout')
+  .option('--op <name>', 'only this operator: rope, add, argmax, …; several with commas, or given several times', collect)
+  .option('--format <form>', 'npy (default), npz, safetensors, onnx, bin, c; several likewise', collect)
+  .option('--dtype <dtype>', 'RoPE in f32, f16, bf16 or f64; of other operators, what is in it; several likewise', collect)
+  .option('--seed <n>', 'the same seed gives the same bytes; 1 unless given')
+  .option('--tokens <n>', 'tokens of RoPE; six unless given')
+  .option('--positions <list>', 'positions of the tokens, with commas, instead')
+  .option('--heads <n>', 'heads of RoPE; two unless given')
+  .option('--force', 'replace a folder that this command wrote')
+  .option('--json', 'print what was written as JSON')
+  .action(async (out, options) => {
+    process.exitCode = await vectors(out, options);
   });
 
 endOnClosedPipe();

@@ -8,6 +8,7 @@ import type { ConformanceCase } from './case.js';
 import type { VectorFolder } from './folder.js';
 import { readManifest } from './manifest.js';
 import { ggmlVectorCases } from './vectors/ggml.js';
+import { goldenVectorCases } from './vectors/golden.js';
 import { huggingfaceVectorCases } from './vectors/huggingface.js';
 import { infiniopVectorCases } from './vectors/infiniop.js';
 import { llaisysVectorCases } from './vectors/llaisys.js';
@@ -29,6 +30,7 @@ export function vectorCases(folder: VectorFolder): ConformanceCase[] {
 
 function casesOf(folder: VectorFolder): ConformanceCase[] {
   const manifest = readManifest(folder, 'manifest.json');
+  if (typeof manifest.raw('format') === 'string') return goldenVectorCases(folder);
   const suite = manifest.optionalText('suite') ?? '';
   if (manifest.has('opset')) return onnxVectorCases(folder, manifest);
   if (suite.startsWith('huggingface')) return huggingfaceVectorCases(folder, manifest);
@@ -40,5 +42,6 @@ function casesOf(folder: VectorFolder): ConformanceCase[] {
     `vectors/${folder.name}/manifest.json`,
     'the form of the ggml, onnx, llaisys, infiniop or huggingface vectors',
     manifest.keys(),
+    'A folder that `ropewalk vectors` wrote says so in its field format.',
   );
 }

@@ -155,3 +155,58 @@ export function tensorFromSafetensors(bytes: Uint8Array, file: SafetensorsFile, 
     refuse('FORMAT', where, `the whole file, at least ${byteOffset + size} bytes`, bytes.length, 'Pass the file, not only its header.');
   return tensorFrom(elementsAt(bytes, byteOffset, dtype, countElements(shape)), { dtype, shape });
 }
+
+/** The type that the format names for each dtype. */
+const TYPE_OF: Readonly<Record<Dtype, string>> = {
+  f64: 'F64',
+  f32: 'F32',
+  f16: 'F16',
+  bf16: 'BF16',
+  i64: 'I64',
+  i32: 'I32',
+  i16: 'I16',
+  i8: 'I8',
+  u64: 'U64',
+  u32: 'U32',
+  u16: 'U16',
+  u8: 'U8',
+};
+
+/**
+ * Writes a file: header padded so that data starts at a multiple of 8, tensors in the order given. The same tensors give the same bytes.
+ *
+ * Readers want elements aligned: give tensors of wider dtypes first, as the reference implementation does.
+ *
+ * @param tensors - by name, in host memory
+ * @param metadata - texts by name
+ * @returns the file
+ * @throws {RopewalkError} FORMAT for a tensor named `__metadata__`; DEVICE when a tensor is not in host memory
+ */
+export function writeSafetensors(tensors: ReadonlyMap<string, Tensor>, metadata: Readonly<Record<string, string>> = {}): Uint8Array {
+  const entries: [string, unknown][] = Object.keys(metadata).length > 0 ? [['__metadata__', metadata]] : [];
+  const parts: Uint8Array[] = [];
+  let at = 0;
+  for (const [name, tensor] of tensors) {
+    if (name === '__metadata__') refuse('FORMAT', 'safetensors: name', 'another name', name);
+    const data = tensor.read();
+    if (data instanceof Promise)
+      refuse('DEVICE', `safetensors: ${name}`, 'a tensor in host memory', tensor.storage.owner, 'Read it first.');
+    const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+    entries.push([name, { dtype: TYPE_OF[tensor.dtype], shape: tensor.shape, data_offsets: [at, at + bytes.length] }]);
+    parts.push(bytes);
+    at += bytes.length;
+  }
+  // Not Object.fromEntries and JSON.stringify of the whole: integer-like names would come first there, and __proto__ not at all.
+  const text = `{${entries.map(([name, value]) => `${JSON.stringify(name)}:${JSON.stringify(value)}`).join(',')}}`;
+  const utf8 = new TextEncoder().encode(text);
+  const start = 8 + Math.ceil(utf8.length / 8) * 8;
+  const file = new Uint8Array(start + at).fill(0x20, 8, start);
+  new DataView(file.buffer).setBigUint64(0, BigInt(start - 8), true);
+  file.set(utf8, 8);
+  let offset = start;
+  for (const part of parts) {
+    file.set(part, offset);
+    offset += part.length;
+  }
+  return file;
+}

@@ -5,6 +5,8 @@ import { openWebgpu, WebgpuBackend } from '../../src/backends/webgpu/host.js';
 import { bindingsOf, type Operand, writeShader } from '../../src/backends/webgpu/shader.js';
 import { ELEMENTWISE } from '../../src/backends/webgpu/shaders/elementwise.js';
 import { openFolder } from '../../src/conformance/folder.node.js';
+import { goldenOperatorSuite } from '../../src/conformance/golden/operators.js';
+import { goldenRopeSuite } from '../../src/conformance/golden/rope.js';
 import { extendedCases, publishedCases } from '../../src/conformance/published.js';
 import { formatResult } from '../../src/conformance/report.js';
 import { runCases } from '../../src/conformance/runner.js';
@@ -34,7 +36,13 @@ describe('the webgpu backend', { skip: noGpu }, () => {
   after(() => backend?.dispose());
 
   test('every suite passes', async () => {
-    const cases = [...publishedCases(), ...extendedCases(), ...vectorCases(openFolder(VECTORS))];
+    const cases = [
+      ...publishedCases(),
+      ...extendedCases(),
+      ...goldenRopeSuite(),
+      ...goldenOperatorSuite(),
+      ...vectorCases(openFolder(VECTORS)),
+    ];
     const failed: string[] = [];
     for await (const result of runCases(cases, rw)) if (result.verdict.status !== 'ok') failed.push(formatResult(result));
     assert.deepEqual(failed, []);

@@ -5,6 +5,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { openFolder } from '../../src/conformance/folder.node.js';
+import { goldenOperatorSuite } from '../../src/conformance/golden/operators.js';
+import { goldenRopeSuite } from '../../src/conformance/golden/rope.js';
 import { extendedCases, publishedCases } from '../../src/conformance/published.js';
 import { formatSummary } from '../../src/conformance/report.js';
 import { countResults, runCases } from '../../src/conformance/runner.js';
@@ -27,7 +29,10 @@ test('every suite in Chromium gives the summary that it gives in Node', { skip: 
       `${site.origin}/?script=/pages/suites.js&backend=reference`,
     );
     const results = [];
-    for await (const result of runCases([...publishedCases(), ...extendedCases(), ...vectorCases(openFolder(VECTORS))], referenceRunner()))
+    for await (const result of runCases(
+      [...publishedCases(), ...extendedCases(), ...goldenRopeSuite(), ...goldenOperatorSuite(), ...vectorCases(openFolder(VECTORS))],
+      referenceRunner(),
+    ))
       results.push(result);
     assert.deepEqual(report.failed, []);
     assert.deepEqual(report.summary, formatSummary(countResults(results)));

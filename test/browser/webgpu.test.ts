@@ -49,7 +49,7 @@ describe('the webgpu backend in Chromium', { skip: noBrowser, timeout: 600_000 }
     await page.close();
     assert.deepEqual(report.failed, []);
     assert.match(report.summary.at(-1)!, /^ {2}(\d+)\/\1 cases passed, 0 failed$/);
-    assert.equal(report.summary.length, 8, 'seven suites and a total');
+    assert.equal(report.summary.length, 9, 'eight suites and a total');
     assert.match(report.capabilities.description, /^WebGPU on google swiftshader/i);
   });
 

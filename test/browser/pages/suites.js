@@ -3,7 +3,17 @@
  * `{ capabilities, failed, summary }`.
  */
 import { ropewalk } from 'ropewalk';
-import { countResults, extendedCases, formatResult, formatSummary, publishedCases, runCases, vectorCases } from 'ropewalk/conformance';
+import {
+  countResults,
+  extendedCases,
+  formatResult,
+  formatSummary,
+  goldenOperatorSuite,
+  goldenRopeSuite,
+  publishedCases,
+  runCases,
+  vectorCases,
+} from 'ropewalk/conformance';
 
 /** @param {string} name */
 async function open(name) {
@@ -27,7 +37,7 @@ async function open(name) {
 }
 
 const asked = new URLSearchParams(location.search);
-const cases = [...publishedCases(), ...extendedCases()];
+const cases = [...publishedCases(), ...extendedCases(), ...goldenRopeSuite(), ...goldenOperatorSuite()];
 for (const name of ['ggml', 'huggingface', 'infiniop', 'llaisys', 'onnx']) cases.push(...vectorCases(await open(name)));
 const backend = /** @type {'cpu' | 'webgpu' | 'reference'} */ (asked.get('backend') ?? 'reference');
 const rw = await ropewalk({ backend, threads: Number(asked.get('threads') ?? 1) });

@@ -1,0 +1,334 @@
+/**
+ * `ropewalk vectors`: writes golden cases into a folder, for a kernel that is somewhere else.
+ *
+ * @module
+ */
+import { existsSync, mkdirSync, readdirSync, renameSync, rmdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { basename, dirname, join, resolve } from 'node:path';
+import { openFolder } from '../conformance/folder.node.js';
+import {
+  type Chosen,
+  chooseBuiltIn,
+  chooseDialect,
+  chooseRope,
+  GOLDEN_DIALECTS,
+  GOLDEN_OPS,
+  type GoldenChoice,
+  type GoldenDialect,
+  positionsFor,
+} from '../conformance/golden/choose.js';
+import { openGolden } from '../conformance/golden/folder.js';
+import { formatManifest, GOLDEN_FORMS, type GoldenEntry, type GoldenForm, type GoldenManifest } from '../conformance/golden/manifest.js';
+import { GOLDEN_SEED } from '../conformance/golden/rope.js';
+import { answer, writeCase } from '../conformance/golden/write.js';
+import { parseRopeLabel } from '../conformance/rope-case.js';
+import type { FloatDtype } from '../core/dtypes.js';
+import { RopewalkError, refuse } from '../core/errors.js';
+import type { LayerRope } from '../dialects/model-rope.js';
+import { writeWhole } from '../formats/permute-file.node.js';
+import type { OpName } from '../ops/runner.js';
+import { readContext, readExpectedRope, readModel } from './model-file.js';
+import { EXIT, openPrinter } from './output.js';
+import { VERSION } from './version.js';
+
+/** Options of the command, as the command line gives them. */
+export interface VectorsOptions {
+  readonly model?: string;
+  readonly layer?: string;
+  readonly context?: string;
+  readonly case?: string;
+  readonly spec?: string;
+  readonly dialect?: string;
+  readonly op?: readonly string[];
+  readonly format?: readonly string[];
+  readonly dtype?: readonly string[];
+  readonly seed?: string;
+  readonly tokens?: string;
+  readonly positions?: string;
+  readonly heads?: string;
+  readonly force?: boolean;
+  readonly json?: boolean;
+}
+
+/** The most that a choice may ask for: a case is to be read by people, too. */
+const MAX_TOKENS = 4096;
+const MAX_HEADS = 1024;
+const MAX_SEED = 2 ** 32 - 1;
+
+/**
+ * Writes a folder of golden cases.
+ *
+ * @param out - the folder; it must not exist, or be empty, or with `force` be one that this command wrote
+ * @param options - which cases, in which forms
+ * @returns the exit code
+ * @throws {RopewalkError} for options and files that make no sense: the caller exits with 2 and nothing is written
+ */
+export async function vectors(out: string, options: VectorsOptions): Promise<number> {
+  const seed = integer(options.seed, '--seed', 0, MAX_SEED) ?? GOLDEN_SEED;
+  const forms = words(options.format, '--format', GOLDEN_FORMS) ?? ['npy'];
+  const chosen = await choose(options, seed);
+  if (chosen.cases.length === 0) refuse('RANGE', 'vectors', 'a choice that some case fits', 'none', chosen.left[0]?.reason);
+  const put = makeRoom(out, options.force ?? false);
+  const interruption: Interruption = {};
+  const manifest = await put(() =>
+    untilInterrupted(interruption, (stopped) =>
+      writeWhole(out, { sizeBytes: 0, inputs: [], kind: 'folder' }, (temporary) =>
+        writeAll(temporary, { chosen, forms, seed, stopped, json: options.json ?? false }),
+      ),
+    ),
+  );
+  if (!manifest) {
+    process.stderr.write('ropewalk: vectors: interrupted; nothing was written\n');
+    process.kill(process.pid, interruption.signal); // the process ends as one that was stopped
+    return EXIT.failed;
+  }
+  report(out, manifest, chosen, forms, options.json ?? false);
+  return EXIT.ok;
+}
+
+async function choose(options: VectorsOptions, seed: number): Promise<Chosen> {
+  const named = (['model', 'case', 'spec', 'dialect'] as const).filter((key) => options[key] !== undefined);
+  if (named.length > 1) refuse('FORMAT', 'vectors', `one of --${named.join(' and --')}`, 'both');
+  const ops = words(options.op, '--op', ['all', ...GOLDEN_OPS]);
+  if (named.length > 0 && ops && ops.some((op) => op !== 'rope'))
+    refuse('FORMAT', 'vectors: --op', `rope beside --${named[0]}`, ops.join(','), 'Write the other operators into another folder.');
+  for (const key of ['layer', 'context'] as const) {
+    if (options[key] !== undefined && options.model === undefined)
+      refuse('FORMAT', `vectors: --${key}`, '--model FILE beside it', undefined);
+  }
+  if (options.positions !== undefined && options.tokens !== undefined)
+    refuse('FORMAT', 'vectors: --tokens', 'either --tokens or --positions', 'both');
+  const tokens = integer(options.tokens, '--tokens', 1, MAX_TOKENS);
+  const positions =
+    options.positions !== undefined ? integers(options.positions) : tokens === undefined ? undefined : positionsFor(tokens, seed);
+  const heads = integer(options.heads, '--heads', 1, MAX_HEADS);
+  const dtypes = words(options.dtype, '--dtype', ['f32', 'f16', 'bf16', 'f64'] as const) as FloatDtype[] | undefined;
+  const choice: GoldenChoice = {
+    seed,
+    ...(dtypes ? { dtypes } : {}),
+    ...(positions ? { positions } : {}),
+    ...(heads === undefined ? {} : { heads }),
+  };
+  if (options.model !== undefined) return chooseModel(options.model, options, choice);
+  if (options.case !== undefined) return chooseExpected(options.case, 'case', choice);
+  if (options.spec !== undefined) return chooseExpected(options.spec, 'spec', choice);
+  if (options.dialect !== undefined)
+    return chooseDialect(words([options.dialect], '--dialect', GOLDEN_DIALECTS)![0] as GoldenDialect, choice);
+  const all = !ops || ops.includes('all');
+  return chooseBuiltIn(all ? GOLDEN_OPS : (ops as OpName[]), choice);
+}
+
+/** A case for each RoPE that the model's layers have, or for one layer's. */
+async function chooseModel(file: string, options: VectorsOptions, choice: GoldenChoice): Promise<Chosen> {
+  const model = await readModel(file, 'vectors', readContext(options.context, 'vectors'));
+  const layer = integer(options.layer, '--layer', 0, model.numLayers - 1);
+  const groups = new Map<string, LayerRope>();
+  for (const one of model.layers) {
+    if (!one.rope || (layer !== undefined && one.layer !== layer)) continue;
+    const key = JSON.stringify(one.rope, (_, value) => (ArrayBuffer.isView(value) ? Array.from(value as Float32Array) : value));
+    if (!groups.has(key)) groups.set(key, one);
+  }
+  if (groups.size === 0)
+    refuse(
+      'RANGE',
+      'vectors: --model',
+      layer === undefined ? 'a model with RoPE' : `a layer with RoPE`,
+      layer === undefined ? file : `layer ${layer}`,
+    );
+  const name = model.architecture.replace(/[^A-Za-z0-9._-]/g, '-').slice(0, 60) || 'model';
+  const chosen = [...groups.values()].map((one) =>
+    chooseRope(
+      {
+        id: `${name}-layer-${one.layer}`,
+        about: `${model.architecture}, layer ${one.layer}${one.layerType ? ` (${one.layerType})` : ''}, as its ${model.source} file says.`,
+        spec: one.rope!,
+      },
+      choice,
+    ),
+  );
+  return { cases: chosen.flatMap(({ cases }) => cases), left: [] };
+}
+
+async function chooseExpected(text: string, kind: 'case' | 'spec', choice: GoldenChoice): Promise<Chosen> {
+  const line = /^\s*ROPE\s*\(/.test(text);
+  if (kind === 'case' && !line) refuse('FORMAT', 'vectors: --case', 'a ROPE(…) line', text, 'A file goes to --spec or --model.');
+  if (kind === 'spec' && !/\.json$/i.test(text)) refuse('FORMAT', 'vectors: --spec', 'a .json file', text);
+  const { spec, direction } = await readExpectedRope(text, 'vectors');
+  // A line says its type; another one may be asked for.
+  const drawn = kind === 'case' ? { dtypes: [parseRopeLabel(text).type], ...choice } : choice;
+  const about = kind === 'case' ? text.trim() : `The record ${basename(text)}.`;
+  return chooseRope({ id: `rope-${kind}`, about, spec, direction }, drawn);
+}
+
+/** What writing a folder needs. */
+interface Job {
+  readonly chosen: Chosen;
+  readonly forms: readonly GoldenForm[];
+  readonly seed: number;
+  /** Throws once a signal came. */
+  readonly stopped: () => void;
+  readonly json: boolean;
+}
+
+async function writeAll(folder: string, { chosen, forms, seed, stopped, json }: Job): Promise<GoldenManifest> {
+  const generator = `ropewalk ${VERSION}`;
+  const cases: GoldenEntry[] = [];
+  const skipped: GoldenManifest['skipped'][number][] = [];
+  const printer = openPrinter(chosen.cases.length, 'cases', json, process.stderr);
+  try {
+    for (const one of chosen.cases) {
+      stopped();
+      const written = await writeCase(answer(one.make()), forms, generator, seed);
+      for (const { path, bytes } of written.files) {
+        const full = join(folder, path);
+        mkdirSync(dirname(full), { recursive: true });
+        writeFileSync(full, bytes);
+      }
+      skipped.push(...written.skipped);
+      if (written.files.length > 0) cases.push(written.entry);
+      printer.step();
+      // A turn of the event loop: without it no signal would be heard.
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+  } finally {
+    printer.stop();
+  }
+  if (cases.length === 0) refuse('UNSUPPORTED', 'vectors: --format', 'a form that can express a case', forms.join(','), skipped[0]?.reason);
+  const manifest = { generator, seed, cases, skipped };
+  writeFileSync(join(folder, 'manifest.json'), formatManifest(manifest));
+  return manifest;
+}
+
+function report(
+  out: string,
+  { cases, skipped, seed }: GoldenManifest,
+  { left }: Chosen,
+  forms: readonly GoldenForm[],
+  json: boolean,
+): void {
+  if (json) {
+    process.stdout.write(`${JSON.stringify({ out, seed, forms, cases: cases.map(({ id, op }) => ({ id, op })), skipped, left })}\n`);
+    return;
+  }
+  const byOp = new Map<string, number>();
+  for (const { op } of cases) byOp.set(op, (byOp.get(op) ?? 0) + 1);
+  const counts = [...byOp].map(([op, count]) => `${op} ${count}`).join(', ');
+  const lines = [`${out}: ${cases.length} ${cases.length === 1 ? 'case' : 'cases'} (${counts}), seed ${seed}, as ${forms.join(', ')}`];
+  for (const { id, form, reason } of skipped) lines.push(`  not as ${form}: ${id}: ${reason}`);
+  for (const { id, reason } of left) lines.push(`  left out: ${id}: ${reason}`);
+  process.stdout.write(`${lines.join('\n')}\n`);
+}
+
+/**
+ * Clears the way for a folder: an empty one goes, and with `force` one that this command wrote, which comes back when the work fails.
+ *
+ * @returns what runs the work
+ */
+function makeRoom(out: string, force: boolean): <T>(work: () => Promise<T | undefined>) => Promise<T | undefined> {
+  if (!existsSync(out)) {
+    return (work) => {
+      mkdirSync(dirname(resolve(out)), { recursive: true });
+      return work();
+    };
+  }
+  if (!statSync(out).isDirectory()) refuse('FORMAT', `vectors: ${out}`, 'a folder that is new, or empty', 'a file');
+  if (readdirSync(out).length === 0) {
+    return async (work) => {
+      rmdirSync(out);
+      try {
+        return await work();
+      } finally {
+        if (!existsSync(out)) mkdirSync(out);
+      }
+    };
+  }
+  if (!force)
+    refuse(
+      'FORMAT',
+      `vectors: ${out}`,
+      'a folder that is new, or empty',
+      'one with files in it',
+      'Give another, or --force to replace it.',
+    );
+  try {
+    openGolden(openFolder(out));
+  } catch (error) {
+    if (!(error instanceof RopewalkError)) throw error;
+    refuse('FORMAT', `vectors: ${out}`, 'a folder that ropewalk vectors wrote, to replace', 'another one', 'Nothing else is ever removed.');
+  }
+  const aside = `${out.replace(/[\\/]+$/, '')}.${process.pid}.old`;
+  return async (work) => {
+    renameSync(out, aside);
+    let done: Awaited<ReturnType<typeof work>>;
+    try {
+      done = await work();
+    } catch (error) {
+      renameSync(aside, out);
+      throw error;
+    }
+    if (done === undefined) renameSync(aside, out);
+    else rmSync(aside, { recursive: true });
+    return done;
+  };
+}
+
+/** The signal that came, if one did. */
+interface Interruption {
+  signal?: NodeJS.Signals;
+}
+
+/** Runs work that a signal stops: undefined then, after the work has cleaned up. */
+async function untilInterrupted<T>(interruption: Interruption, work: (stopped: () => void) => Promise<T>): Promise<T | undefined> {
+  class Interrupted extends Error {}
+  const stop = (signal: NodeJS.Signals): void => {
+    interruption.signal = signal;
+  };
+  const signals: NodeJS.Signals[] = ['SIGINT', 'SIGTERM', 'SIGHUP'];
+  for (const signal of signals) process.on(signal, stop);
+  try {
+    return await work(() => {
+      if (interruption.signal) throw new Interrupted();
+    });
+  } catch (error) {
+    if (error instanceof Interrupted) return undefined;
+    throw error;
+  } finally {
+    for (const signal of signals) process.removeListener(signal, stop);
+  }
+}
+
+/**
+ * Gathers an option that may be given several times. Not a variadic one: that would take OUT for another value.
+ *
+ * @param value - this time's
+ * @param before - the others
+ */
+export function collect(value: string, before: readonly string[] = []): string[] {
+  return [...before, value];
+}
+
+/** Words of a list option: given several times, or with commas. */
+function words<const T extends string>(given: readonly string[] | undefined, option: string, allowed: readonly T[]): T[] | undefined {
+  if (given === undefined) return undefined;
+  const list = given.flatMap((text) => text.split(',')).map((word) => word.trim());
+  for (const word of list)
+    if (!(allowed as readonly string[]).includes(word)) refuse('FORMAT', `vectors: ${option}`, allowed.join(', '), word);
+  return [...new Set(list)] as T[];
+}
+
+function integer(text: string | undefined, option: string, low: number, high: number): number | undefined {
+  if (text === undefined) return undefined;
+  const value = Number(text);
+  if (!/^\d+$/.test(text) || value < low || value > high) refuse('RANGE', `vectors: ${option}`, `an integer in [${low}, ${high}]`, text);
+  return value;
+}
+
+function integers(text: string): number[] {
+  const list = text.split(',').map((word) => word.trim());
+  for (const word of list) {
+    if (!/^-?\d{1,10}$/.test(word) || Math.abs(Number(word)) > 2 ** 31 - 1)
+      refuse('RANGE', 'vectors: --positions', 'integers in [-2^31 + 1, 2^31 - 1], with commas between', word);
+  }
+  if (list.length > MAX_TOKENS) refuse('RANGE', 'vectors: --positions', `at most ${MAX_TOKENS}`, list.length);
+  return list.map(Number);
+}

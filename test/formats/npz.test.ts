@@ -1,0 +1,176 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, describe, test } from 'node:test';
+import fc from 'fast-check';
+import { zipSync } from 'fflate';
+import { bitsOf, DTYPES, newArray } from '../../src/core/dtypes.js';
+import { countElements } from '../../src/core/shape.js';
+import { tensorFrom } from '../../src/core/tensor.js';
+import { writeNpy } from '../../src/formats/npy.js';
+import { parseNpz, writeNpz } from '../../src/formats/npz.js';
+import { damage, damaged, mustRefuseOrReturn } from '../support/fuzz.js';
+import { seeded } from '../support/tensors.js';
+
+const folder = mkdtempSync(join(tmpdir(), 'npz-'));
+after(() => rmSync(folder, { recursive: true }));
+const x = tensorFrom(Float32Array.of(1, 2, 3, 4, 5, 6), { shape: [2, 3] });
+const ids = tensorFrom(BigInt64Array.of(0n, -1n, 1048575n));
+const half = tensorFrom(Uint16Array.of(0x3c00, 0x7e00), { dtype: 'f16' });
+const good = writeNpz(
+  new Map<string, typeof x>([
+    ['x', x],
+    ['ids', ids as never],
+    ['half', half as never],
+  ]),
+);
+const npy = (values: number[]): Uint8Array => writeNpy(Float32Array.from(values), { dtype: 'f32', shape: [values.length] });
+
+/** numpy, where it is installed. */
+function numpy(code: string): { stdout: string } | { why: string } {
+  const ran = spawnSync('python3', ['-c', `import numpy as np\n${code}`], { encoding: 'utf8', cwd: folder });
+  if (ran.error) return { why: `no python3: ${ran.error.message}` };
+  if (/ModuleNotFoundError/.test(ran.stderr)) return { why: 'no numpy' };
+  assert.equal(ran.status, 0, ran.stderr);
+  return { stdout: ran.stdout };
+}
+
+describe('golden', () => {
+  test('numpy reads what is written', (t) => {
+    writeFileSync(join(folder, 'ours.npz'), good);
+    const got = numpy(
+      "z = np.load('ours.npz'); print(sorted(z.files), z['x'].tolist(), z['ids'].tolist(), z['ids'].dtype, z['half'].dtype)",
+    );
+    // A fresh machine has no numpy; the recorded files below are read everywhere.
+    if ('why' in got) return t.diagnostic(got.why);
+    assert.equal(got.stdout.trim(), "['half', 'ids', 'x'] [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]] [0, -1, 1048575] int64 float16");
+  });
+
+  // numpy 2.4.6: savez and savez_compressed of a=np.arange(6, dtype=np.int32).reshape(2, 3), b=np.float64(2.5).
+  const theirs = {
+    savez: [
+      'UEsDBC0AAAAAAAAAIQBQtE2E//////////8FABQAYS5ucHkBABAAmAAAAAAAAACYAAAAAAAAAJNOVU1QWQEAdgB7J2Rlc2NyJzogJzxpNCcsICdmb3J0cmFu',
+      'X29yZGVyJzogRmFsc2UsICdzaGFwZSc6ICgyLCAzKSwgfSAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAg',
+      'ICAKAAAAAAEAAAACAAAAAwAAAAQAAAAFAAAAUEsDBC0AAAAAAAAAIQA1tDqT//////////8FABQAYi5ucHkBABAAiAAAAAAAAACIAAAAAAAAAJNOVU1QWQEA',
+      'dgB7J2Rlc2NyJzogJzxmOCcsICdmb3J0cmFuX29yZGVyJzogRmFsc2UsICdzaGFwZSc6ICgpLCB9ICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAg',
+      'ICAgICAgICAgICAgICAgICAgICAgICAgICAgICAKAAAAAAAABEBQSwECLQMtAAAAAAAAACEAULRNhJgAAACYAAAABQAAAAAAAAAAAAAAgAEAAAAAYS5ucHlQ',
+      'SwECLQMtAAAAAAAAACEANbQ6k4gAAACIAAAABQAAAAAAAAAAAAAAgAHPAAAAYi5ucHlQSwUGAAAAAAIAAgBmAAAAjgEAAAAA',
+    ].join(''),
+    savez_compressed: [
+      'UEsDBC0AAAAIAAAAIQBQtE2E//////////8FABQAYS5ucHkBABAAmAAAAAAAAABVAAAAAAAAAJvsF+obEMnIUMZQrZ6SWpxcpG6loG6TaaKuo6Cell9UUpSY',
+      'F59flJIKEndLzClOBYoXZyQWpAL5GkY6CsaaOgq1CmQDLgYgYARiJiBmBmIWIGYFYgBQSwMELQAAAAgAAAAhADW0OpP//////////wUAFABiLm5weQEAEACI',
+      'AAAAAAAAAEcAAAAAAAAAm+wX6hsQychQxlCtnpJanFykbqWgbpNmoa6joJ6WX1RSlJgXn1+UkgoSd0vMKU4FihdnJBakAvkamjoKtQoUAS4GMGBxAABQSwEC',
+      'LQMtAAAACAAAACEAULRNhFUAAACYAAAABQAAAAAAAAAAAAAAgAEAAAAAYS5ucHlQSwECLQMtAAAACAAAACEANbQ6k0cAAACIAAAABQAAAAAAAAAAAAAAgAGM',
+      'AAAAYi5ucHlQSwUGAAAAAAIAAgBmAAAACgEAAAAA',
+    ].join(''),
+  };
+  for (const [name, base64] of Object.entries(theirs)) {
+    test(`what numpy's ${name} wrote is read`, () => {
+      const read = parseNpz(new Uint8Array(Buffer.from(base64, 'base64')));
+      assert.deepEqual([...read.keys()], ['a', 'b']);
+      const [a, b] = [read.get('a')!, read.get('b')!];
+      assert.deepEqual([a.shape, a.dtype, [...(a.data as Int32Array)]], [[2, 3], 'i32', [0, 1, 2, 3, 4, 5]]);
+      assert.deepEqual([b.shape, b.dtype, b.data[0]], [[], 'f64', 2.5]);
+    });
+  }
+});
+
+describe('properties', () => {
+  test('what is written is read, names in order, and the bytes do not depend on the clock or its zone', () => {
+    fc.assert(
+      fc.property(
+        fc.uniqueArray(fc.stringMatching(/^[A-Za-z_][\w.-]{0,8}$/), { maxLength: 4 }),
+        fc.constantFrom(...DTYPES),
+        fc.array(fc.integer({ min: 0, max: 4 }), { maxLength: 3 }),
+        fc.infiniteStream(fc.nat(255)),
+        (names, dtype, shape, noise) => {
+          const tensors = new Map(
+            names.map((name) => {
+              const data = newArray(dtype, countElements(shape));
+              const bytes = new Uint8Array(data.buffer);
+              for (let i = 0; i < bytes.length; i++) bytes[i] = noise.next().value!;
+              return [name, tensorFrom(data, { dtype, shape })];
+            }),
+          );
+          const written = writeNpz(tensors);
+          const back = parseNpz(written);
+          assert.deepEqual([...back.keys()], names);
+          for (const [name, tensor] of tensors) assert.deepEqual(bitsOf(back.get(name)!.data), bitsOf(tensor.read() as never));
+          assert.deepEqual(writeNpz(tensors), written);
+        },
+      ),
+      seeded,
+    );
+  });
+
+  test('the same bytes in every time zone', () => {
+    const code = `import { writeNpz } from ${JSON.stringify(new URL('../../src/formats/npz.ts', import.meta.url).href)};
+      import { tensorFrom } from ${JSON.stringify(new URL('../../src/core/tensor.ts', import.meta.url).href)};
+      process.stdout.write(Buffer.from(writeNpz(new Map([['x', tensorFrom(Float32Array.of(1, 2))]]))).toString('hex'));`;
+    const run = (TZ: string): string => {
+      const ran = spawnSync(process.execPath, ['--import', 'tsx', '--input-type=module', '-e', code], {
+        encoding: 'utf8',
+        env: { ...process.env, TZ },
+      });
+      assert.equal(ran.status, 0, ran.stderr);
+      return ran.stdout;
+    };
+    assert.equal(run('Pacific/Kiritimati'), run('America/Los_Angeles'));
+  });
+
+  test('fuzz: damaged files are read or refused', () => {
+    const packed = zipSync({ 'a.npy': npy([1, 2, 3, 4, 5, 6, 7, 8]), 'b.npy': npy([]) });
+    for (const file of [good, packed]) {
+      fc.assert(
+        fc.property(damage, (steps) => mustRefuseOrReturn(() => parseNpz(damaged(file, steps)))),
+        { ...seeded, numRuns: 1500 },
+      );
+    }
+    fc.assert(
+      fc.property(fc.uint8Array({ maxLength: 200 }), (bytes) => mustRefuseOrReturn(() => parseNpz(bytes))),
+      { ...seeded, numRuns: 1000 },
+    );
+  });
+});
+
+describe('refusals', () => {
+  /** A zip whose directory claims another uncompressed size for its only file. */
+  const claiming = (size: number, options: { level: 0 | 6 }): Uint8Array => {
+    const file = zipSync({ 'a.npy': npy([1, 2]) }, options);
+    const view = new DataView(file.buffer);
+    for (let at = 0; at + 46 < file.length; at++) if (view.getUint32(at, true) === 0x02014b50) view.setUint32(at + 24, size, true);
+    return file;
+  };
+  const cases: [string, () => unknown, RegExp][] = [
+    ['no zip', () => parseNpz(Uint8Array.of(1, 2, 3), 'x.npz'), /^x\.npz: expected a zip file of \.npy files, got/],
+    ['an empty file', () => parseNpz(new Uint8Array(0), 'x.npz'), /expected a zip file of \.npy files/],
+    ['another file in it', () => parseNpz(zipSync({ 'a.txt': npy([1]) }), 'x.npz'), /expected files that end in \.npy, got "a\.txt"/],
+    ['an array that is none', () => parseNpz(zipSync({ 'a.npy': Uint8Array.of(1) }), 'x.npz'), /^x\.npz: a\.npy: expected a \.npy file/],
+    [
+      'a bomb',
+      () => parseNpz(claiming(0x7fffff00, { level: 6 }), 'x.npz'),
+      /a\.npy: expected a size that \d+ bytes can hold, got 2147483392\. The file is forged\./,
+    ],
+    [
+      'a stored file larger than itself',
+      () => parseNpz(claiming(100000, { level: 0 }), 'x.npz'),
+      /expected a size that \d+ bytes can hold, got 100000/,
+    ],
+    ['more than 2 GiB', () => parseNpz(claiming(0xfffffff0, { level: 6 }), 'x.npz'), /arrays of at most 2147483648 bytes together/],
+    [
+      'a name with a slash',
+      () => writeNpz(new Map([['a/b', x]])),
+      /npz: name: expected a letter, then letters, digits, _, - or \., got "a\/b"/,
+    ],
+  ];
+  for (const [name, run, message] of cases) test(name, () => void assert.throws(run, { name: 'RopewalkError', code: 'FORMAT', message }));
+
+  test('a name that comes twice', () => {
+    const file = zipSync({ 'a.npy': npy([1]), 'b.npy': npy([2]) }, { level: 0 });
+    // Both spellings of b become a: in the local header and in the directory.
+    for (let at = 0; at < file.length; at++) if (file[at] === 0x62 && file[at + 1] === 0x2e && file[at + 2] === 0x6e) file[at] = 0x61;
+    assert.throws(() => parseNpz(file, 'x.npz'), { code: 'FORMAT', message: 'x.npz: expected each name once, got "a.npy"' });
+  });
+});
