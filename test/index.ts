@@ -24,6 +24,7 @@ import './convert/convert.test.js';
 import './core/blocks.test.js';
 import './core/float16.test.js';
 import './core/tensor.test.js';
+import './diagnose/mutants.test.js';
 import './dialects/cann.test.js';
 import './dialects/ggml.test.js';
 import './dialects/gguf.test.js';

@@ -12,6 +12,7 @@ import { check } from './check.js';
 import { convert } from './convert.js';
 import { diff } from './diff.js';
 import { inspect } from './inspect.js';
+import { mutants } from './mutants.js';
 import { EXIT, endOnClosedPipe } from './output.js';
 import { permute } from './permute.js';
 import { collect, vectors } from './vectors.js';
@@ -44,6 +45,17 @@ program
   .option('--json', 'print JSON')
   .action(async (file, options) => {
     process.exitCode = await inspect(file, options);
+  });
+
+program
+  .command('mutants')
+  .description('say how many of the known wrong kernels a set of test vectors notices')
+  .option('--vectors <dir>', 'the vectors to score; the built-in suites unless given')
+  .option('-f, --filter <regex>', 'only cases or suites that match')
+  .option('--list', 'print the catalogue of wrong kernels')
+  .option('--json', 'print JSON lines')
+  .action(async (options) => {
+    process.exitCode = await mutants(options);
   });
 
 program

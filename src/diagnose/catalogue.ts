@@ -1,0 +1,36 @@
+/**
+ * The catalogue of wrong kernels: the known ways to get RoPE wrong, each a small change to the right steps.
+ *
+ * It serves three ends: to score a set of test vectors by how many of them it notices, to test the diagnosis, and to test our own suites.
+ *
+ * @module
+ */
+import type { Mutant } from './mutant.js';
+import { POSITION_AXES } from './mutants/axes.js';
+import { LAYER_PARAMETERS, LLAMA3_FACTORS, LONG_CONTEXT } from './mutants/frequencies.js';
+import { ARGUMENTS, LAYOUT } from './mutants/layout.js';
+import { NORM_ORDER } from './mutants/norm.js';
+import { PAIRING } from './mutants/pairing.js';
+import { PARTIAL_ROTARY, PROPORTIONAL_FREQUENCIES } from './mutants/partial.js';
+import { CACHE_SHIFTS, POSITIONS } from './mutants/positions.js';
+import { PRECISION } from './mutants/precision.js';
+import { YARN_FREQUENCIES, YARN_MAGNITUDE } from './mutants/yarn.js';
+
+/** Every mutant, cause by cause. */
+export const MUTANTS: readonly Mutant[] = /* @__PURE__ */ Object.freeze([
+  ...PAIRING,
+  ...PARTIAL_ROTARY,
+  ...PROPORTIONAL_FREQUENCIES,
+  ...YARN_MAGNITUDE,
+  ...YARN_FREQUENCIES,
+  ...LLAMA3_FACTORS,
+  ...LONG_CONTEXT,
+  ...LAYER_PARAMETERS,
+  ...PRECISION,
+  ...POSITIONS,
+  ...LAYOUT,
+  ...POSITION_AXES,
+  ...NORM_ORDER,
+  ...CACHE_SHIFTS,
+  ...ARGUMENTS,
+]);
