@@ -6,6 +6,7 @@
 import { compareRope, type ReadingSource, type RopeComparison } from '../convert/compare.js';
 import { specToJson } from '../convert/index.js';
 import { refuse } from '../core/errors.js';
+import { ranges } from '../core/text.js';
 import type { LayerRope } from '../dialects/model-rope.js';
 import type { RopeSpec } from '../ops/rope/plan.js';
 import type { TableRecipe } from '../ops/rope/table.js';
@@ -214,16 +215,4 @@ function toJson(a: DiffSide, b: DiffSide, groups: readonly DiffGroup[], rest: { 
       ...(comparison ? { comparison } : {}),
     })),
   };
-}
-
-/** `0-4, 6` */
-function ranges(numbers: readonly number[]): string {
-  const parts: string[] = [];
-  for (let at = 0; at < numbers.length; ) {
-    let end = at;
-    while (numbers[end + 1] === numbers[end]! + 1) end++;
-    parts.push(end > at ? `${numbers[at]}-${numbers[end]}` : `${numbers[at]}`);
-    at = end + 1;
-  }
-  return parts.join(', ');
 }

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { ranges } from '../core/text.js';
 import type { LayerRope, ModelRope } from '../dialects/model-rope.js';
 import { ropeFrequencies } from '../ops/rope/frequencies.js';
 import { frequenciesOf, type RopeSpec } from '../ops/rope/plan.js';
@@ -106,18 +107,6 @@ function toJson(model: ModelRope): unknown {
       };
     }),
   };
-}
-
-/** `0-4, 6` */
-function ranges(numbers: readonly number[]): string {
-  const parts: string[] = [];
-  for (let at = 0; at < numbers.length; ) {
-    let end = at;
-    while (numbers[end + 1] === numbers[end]! + 1) end++;
-    parts.push(end > at ? `${numbers[at]}-${numbers[end]}` : `${numbers[at]}`);
-    at = end + 1;
-  }
-  return parts.join(', ');
 }
 
 function round(x: number): string {

@@ -10,6 +10,7 @@ import { Command, CommanderError } from 'commander';
 import { RopewalkError } from '../core/errors.js';
 import { check } from './check.js';
 import { convert } from './convert.js';
+import { diagnose } from './diagnose.js';
 import { diff } from './diff.js';
 import { inspect } from './inspect.js';
 import { mutants } from './mutants.js';
@@ -45,6 +46,28 @@ program
   .option('--json', 'print JSON')
   .action(async (file, options) => {
     process.exitCode = await inspect(file, options);
+  });
+
+program
+  .command('diagnose')
+  .description('say what a kernel did, from its input, output and positions, and which known bug that is')
+  .option('--x <file>', 'what the kernel read: .npy, or file.safetensors:name; [batch, seq, head, head_dim] or without batch')
+  .option('--y <file>', 'what it wrote, same shape')
+  .option('--positions <file>', 'the positions it was given: [seq], [batch, seq], or with axes in front')
+  .option('--expect <rope>', 'what it was meant to do: a config.json, a .gguf, a ROPE(…) line, or a .json record')
+  .option('--layer <n>', 'the layer of the model; 0 unless given')
+  .option('--context <tokens>', 'the context in use, for scaling that depends on it')
+  .option('--layout <letters>', 'bsnh (default) or bnsh: batch, sequence, number of heads, head_dim')
+  .option('--direction <way>', 'forward (default) or backward')
+  .option('--dtype <dtype>', 'what the kernel stores, where the file cannot say: bf16 over u16, or a wider dump')
+  .option('--norm-weight <file>', 'the weight of the RMS norm that the kernel does before the rotation, [head_dim]')
+  .option('--norm-eps <number>', 'its epsilon; 1e-6 unless given')
+  .option('--svg <file>', 'draw frequency by pair, expected and found')
+  .option('--next-input <dir>', 'write x.npy and positions.npy that tell apart what this input cannot')
+  .option('--demo', 'diagnose a wrong kernel that comes with this program')
+  .option('--json', 'print JSON')
+  .action(async (options) => {
+    process.exitCode = await diagnose(options);
   });
 
 program

@@ -1,0 +1,104 @@
+/**
+ * The frequency of every pair, and the axis whose position turns it: the slope of angle over position.
+ *
+ * @module
+ */
+import { type AngleAt, refineSlope, solveSlope, wrap } from './slope.js';
+import type { Turns, TurnUnit } from './turns.js';
+
+/** What one pair does with the position. */
+export interface PairFit {
+  /** Axes that explain the angles equally well; more than one where the positions do not differ between them, or nothing turns. */
+  readonly axes: readonly number[];
+  /** Radians a position; negative where the pair turns backwards. */
+  readonly slope: number;
+  /** The interval that the slope lies in. */
+  readonly low: number;
+  readonly high: number;
+  /** Other intervals that fit too: too few positions, or too much noise, to know the number of turns. */
+  readonly others: readonly (readonly [number, number])[];
+  /** Units whose angle no such slope explains. */
+  readonly against: readonly number[];
+}
+
+/** The position of a unit on an axis. */
+export type PositionOf = (unit: TurnUnit, axis: number) => number;
+
+/** More than a radian a position is no RoPE's frequency; beyond π nothing could tell it from a slower one. */
+const FASTEST = Math.PI;
+const USUAL = 1.6;
+
+/**
+ * Fits a line through the angles of every pair.
+ *
+ * @param turns - angles
+ * @param numAxes - position axes
+ * @param positionOf - the position that a unit is taken to have
+ * @param slack - relative error of an angle that was computed in f32; 0 for exact angles
+ * @param fromZero - whether the line goes through angle 0 at position 0; otherwise positions may all be shifted
+ */
+export function fitPairs(turns: Turns, numAxes: number, positionOf: PositionOf, slack: number, fromZero = false): PairFit[] {
+  return Array.from({ length: turns.pairs }, (_, j) => fitPair(turns, j, numAxes, { positionOf, slack, fromZero }));
+}
+
+interface LineOptions {
+  readonly positionOf: PositionOf;
+  readonly slack: number;
+  readonly fromZero: boolean;
+}
+
+function fitPair(turns: Turns, j: number, numAxes: number, options: LineOptions): PairFit {
+  const fits = Array.from({ length: numAxes }, (_, axis) => fitOnAxis(turns, j, axis, options));
+  const fewest = Math.min(...fits.map(({ against }) => against.length));
+  const axes = fits.flatMap(({ against }, axis) => (against.length === fewest ? [axis] : []));
+  return { ...fits[axes[0]!]!, axes };
+}
+
+function fitOnAxis(turns: Turns, j: number, axis: number, { positionOf, slack, fromZero }: LineOptions): Omit<PairFit, 'axes'> {
+  const { units, pairs } = turns;
+  const known = units.flatMap((_, u) => (turns.tolerance[u * pairs + j]! < 1 ? [u] : []));
+  const position = (u: number): number => positionOf(units[u]!, axis);
+  const sampleAt = (u: number): AngleAt => ({
+    at: position(u),
+    angle: turns.angle[u * pairs + j]!,
+    tolerance: turns.tolerance[u * pairs + j]!,
+  });
+  // Relative to one unit, an offset of all positions falls out.
+  const origin = known.reduce<number | undefined>(
+    (best, u) => (best === undefined || Math.abs(position(u)) < Math.abs(position(best)) ? u : best),
+    undefined,
+  );
+  if (origin === undefined) return { slope: 0, low: -FASTEST, high: FASTEST, others: [], against: [] };
+  const start = fromZero ? { at: 0, angle: 0, tolerance: 0 } : sampleAt(origin);
+  const samples = known
+    .filter((u) => fromZero || u !== origin)
+    .map((u): AngleAt & { u: number } => {
+      const { at, angle, tolerance } = sampleAt(u);
+      return { u, at: at - start.at, angle: angle - start.angle, tolerance: tolerance + start.tolerance };
+    });
+  if (!samples.some(({ at }) => at !== 0)) {
+    const against = samples.filter((s) => Math.abs(wrap(s.angle)) > s.tolerance).map(({ u }) => u);
+    return { slope: 0, low: -FASTEST, high: FASTEST, others: [], against };
+  }
+  const step = Math.min(...samples.filter(({ at }) => at !== 0).map(({ at }) => Math.abs(at)));
+  const fastest = step <= 1 ? FASTEST : USUAL;
+  const { intervals, against } = solveSlope(samples, -fastest, fastest, slack);
+  const rated = intervals.map((interval) => rate(samples, interval, slack)).sort((p, q) => p.chi - q.chi);
+  const best = rated[0]!;
+  return {
+    slope: best.slope,
+    low: best.interval[0],
+    high: best.interval[1],
+    others: rated.slice(1, 64).map(({ interval }) => interval),
+    against: against.map((n) => samples[n]!.u),
+  };
+}
+
+/** The best slope of an interval, and how well it fits. */
+function rate(samples: readonly AngleAt[], interval: readonly [number, number], slack: number) {
+  const steepest = Math.max(Math.abs(interval[0]), Math.abs(interval[1]));
+  const loose = samples.map((s) => ({ ...s, tolerance: s.tolerance + slack * Math.abs(s.at) * steepest + 1e-15 }));
+  const slope = refineSlope(loose, interval);
+  const chi = loose.reduce((sum, s) => (s.tolerance < 1.5 ? sum + (wrap(s.angle - slope * s.at) / s.tolerance) ** 2 : sum), 0);
+  return { interval, slope, chi };
+}

@@ -1,0 +1,189 @@
+/**
+ * Which dimensions turned, and with which partner: a turned pair keeps its length up to one factor, and no other pair does.
+ *
+ * @module
+ */
+import type { Sample } from './sample.js';
+
+/** One pair: the dimensions it is read from, and those it is written to. */
+export interface PairAt {
+  readonly read: readonly [number, number];
+  readonly write: readonly [number, number];
+}
+
+/** How pairs lie in a head. */
+export interface PairLayout {
+  /** `half` is (j, j + distance); `quarter` is half inside each half of the window; `free` is none of the known ones. */
+  readonly name: 'interleaved' | 'half' | 'interleaved-to-half' | 'half-to-interleaved' | 'quarter' | 'free';
+  /** First dimension of the first pair. */
+  readonly first: number;
+  /** Between the members of a pair as read. */
+  readonly distance: number;
+  readonly pairs: readonly PairAt[];
+}
+
+/** What each dimension did. */
+export type DimKind = 'still' | 'scaled' | 'turned';
+
+/** What happened to the dimensions of a head. */
+export interface Geometry {
+  readonly dims: readonly DimKind[];
+  /** Layouts whose pairs all keep their lengths; the first is the likeliest, more than one when the data cannot tell. */
+  readonly layouts: readonly PairLayout[];
+  /** Dimensions whose x is 0 in every row: nothing can be said of them. */
+  readonly dark: readonly number[];
+}
+
+/**
+ * Finds the pairs.
+ *
+ * @param sample - some tokens and heads
+ * @returns no layout when nothing turned, or when no pairs keep their lengths
+ */
+export function findGeometry(sample: Sample): Geometry {
+  const { headDim } = sample;
+  const dims = Array.from({ length: headDim }, (_, i) => kindOfDim(sample, i));
+  const dark = dims.flatMap((_, i) => (isDark(sample, i) ? [i] : []));
+  const turned = dims.flatMap((kind, i) => (kind === 'turned' ? [i] : []));
+  if (turned.length === 0) return { dims, layouts: [], dark };
+  const layouts = candidates(headDim, turned).filter((layout) => layout.pairs.every((pair) => keepsLength(sample, pair)));
+  if (layouts.length > 0) return { dims, layouts: simplest(layouts, turned), dark };
+  const free = freePairs(sample, turned);
+  return { dims, layouts: free ? [free] : [], dark };
+}
+
+function isDark({ x, headDim }: Sample, i: number): boolean {
+  for (let at = i; at < x.length; at += headDim) if (x[at] !== 0) return false;
+  return true;
+}
+
+function kindOfDim(sample: Sample, i: number): DimKind {
+  const { x, y, noise, headDim } = sample;
+  let still = true;
+  let [low, high] = [-Infinity, Infinity];
+  for (let at = i; at < x.length; at += headDim) {
+    if (Math.abs(y[at]! - x[at]!) > 2 * noise[at]!) still = false;
+    if (x[at] === 0) {
+      if (Math.abs(y[at]!) > 2 * noise[at]!) low = Infinity; // something came from elsewhere
+      continue;
+    }
+    const width = (2 * noise[at]!) / Math.abs(x[at]!);
+    low = Math.max(low, y[at]! / x[at]! - width);
+    high = Math.min(high, y[at]! / x[at]! + width);
+  }
+  if (still) return 'still';
+  return low <= high ? 'scaled' : 'turned';
+}
+
+/** Says whether |y|² / |x|² of a pair is one number over all tokens and heads. */
+export function keepsLength({ x, y, noise, headDim }: Sample, { read, write }: PairAt): boolean {
+  let [low, high] = [-Infinity, Infinity];
+  for (let at = 0; at < x.length; at += headDim) {
+    const input = x[at + read[0]]! ** 2 + x[at + read[1]]! ** 2;
+    const [y0, y1] = [y[at + write[0]]!, y[at + write[1]]!];
+    const [e0, e1] = [noise[at + write[0]]!, noise[at + write[1]]!];
+    const output = y0 * y0 + y1 * y1;
+    const width = 2 * (Math.abs(y0) * e0 + Math.abs(y1) * e1) + e0 * e0 + e1 * e1;
+    if (input === 0) {
+      if (output > width) return false;
+      continue;
+    }
+    low = Math.max(low, (output - width) / input);
+    high = Math.min(high, (output + width) / input);
+    if (!(low <= high)) return false;
+  }
+  return true;
+}
+
+/** Every layout that could have turned these dimensions. */
+function candidates(headDim: number, turned: readonly number[]): PairLayout[] {
+  const low = turned[0]!;
+  const high = turned.at(-1)! + 1;
+  const list: PairLayout[] = [];
+  const add = (layout: PairLayout): void => {
+    const covered = new Set(layout.pairs.flatMap((pair) => [...pair.read, ...pair.write]));
+    if (layout.pairs.length > 0 && turned.every((i) => covered.has(i))) list.push(layout);
+  };
+  for (const first of low > 0 ? [low, low - 1] : [low]) add(interleaved(first, headDim, high));
+  for (let distance = Math.ceil((high - low) / 2); distance < headDim; distance++) {
+    // Slow pairs may not be seen to turn, so the window may start before the first that is; the likeliest start is nearest.
+    for (let first = low; first >= 0 && first > low - distance; first--) add(half(first, distance, headDim));
+  }
+  for (let pairs = Math.ceil((high - low) / 2); 2 * pairs <= headDim; pairs++) {
+    for (const first of new Set([low, 0])) {
+      if (first + 2 * pairs > headDim) continue;
+      add(crossed(first, pairs));
+      add(mirrored(crossed(first, pairs)));
+      if (pairs % 2 === 0) add(quarter(first, pairs));
+    }
+  }
+  return list;
+}
+
+function interleaved(first: number, headDim: number, end: number): PairLayout {
+  const pairs: PairAt[] = [];
+  for (let i = first; i < end && i + 1 < headDim; i += 2) pairs.push(same(i, i + 1));
+  return { name: 'interleaved', first, distance: 1, pairs };
+}
+
+function half(first: number, distance: number, headDim: number): PairLayout {
+  const pairs: PairAt[] = [];
+  for (let i = first; i < first + distance && i + distance < headDim; i++) pairs.push(same(i, i + distance));
+  return { name: 'half', first, distance, pairs };
+}
+
+function quarter(first: number, count: number): PairLayout {
+  const q = count / 2;
+  const pairs = [first, first + count].flatMap((from) => Array.from({ length: q }, (_, j) => same(from + j, from + j + q)));
+  return { name: 'quarter', first, distance: q, pairs };
+}
+
+function crossed(first: number, count: number): PairLayout {
+  const pairs = Array.from(
+    { length: count },
+    (_, j): PairAt => ({ read: [first + 2 * j, first + 2 * j + 1], write: [first + j, first + j + count] }),
+  );
+  return { name: 'interleaved-to-half', first, distance: 1, pairs };
+}
+
+function mirrored({ first, pairs }: PairLayout): PairLayout {
+  return {
+    name: 'half-to-interleaved',
+    first,
+    distance: pairs.length,
+    pairs: pairs.map(({ read, write }) => ({ read: write, write: read })),
+  };
+}
+
+function same(a: number, b: number): PairAt {
+  return { read: [a, b], write: [a, b] };
+}
+
+/** Of layouts that pair the turned dimensions alike, the one with the fewest pairs beside them. */
+function simplest(layouts: readonly PairLayout[], turned: readonly number[]): PairLayout[] {
+  const groups = new Map<string, PairLayout>();
+  for (const layout of layouts) {
+    const key = turned
+      .map((i) => layout.pairs.filter((pair) => pair.write.includes(i)).map(({ read, write }) => `${read}>${write}`))
+      .join(';');
+    const known = groups.get(key);
+    if (!known || layout.first > known.first) groups.set(key, layout);
+  }
+  // A layout that starts where the first turned dimension is comes first, then the smaller distance.
+  return [...groups.values()].sort((a, b) => b.first - a.first || a.distance - b.distance);
+}
+
+/** Pairs of no known layout: each turned dimension has exactly one partner that keeps the length. */
+function freePairs(sample: Sample, turned: readonly number[]): PairLayout | undefined {
+  const pairs: PairAt[] = [];
+  const done = new Set<number>();
+  for (const i of turned) {
+    if (done.has(i)) continue;
+    const partners = turned.filter((p) => p !== i && !done.has(p) && keepsLength(sample, same(i, p)));
+    if (partners.length !== 1) return undefined;
+    pairs.push(same(i, partners[0]!));
+    done.add(i).add(partners[0]!);
+  }
+  const [a, b] = pairs[0]!.read;
+  return { name: 'free', first: a, distance: b - a, pairs };
+}

@@ -1,0 +1,14 @@
+/** Diagnosis: from x, y and positions to what a kernel did, and which known bug that is. @module */
+export { MUTANTS } from './catalogue.js';
+export { type DiagnoseOptions, type Diagnosis, diagnose, type Named, type Verdict, type WorstElement } from './diagnose.js';
+export type { Difference } from './differences.js';
+export type { FoundScaling, FrequencyLaw } from './frequency-law.js';
+export type { DimKind, Geometry, PairAt, PairLayout } from './geometry.js';
+export type { Expected } from './hypotheses.js';
+export { type FoundPair, type Identification, identify, type Outcome } from './identify.js';
+export { CAUSES, type Cause, type Mutant, mutantRunner, runMutant } from './mutant.js';
+export type { NextInput } from './next-input.js';
+export type { Tier } from './noise.js';
+export { type Heads, type Observation, type RowAt, readObservation } from './observation.js';
+export type { FoundPosition, PositionRule } from './position-fit.js';
+export type { FoundBase } from './spec-fit.js';

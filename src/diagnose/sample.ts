@@ -1,0 +1,102 @@
+/**
+ * The part of an observation that the diagnosis looks at: tokens whose positions tell most, a few heads of each.
+ *
+ * @module
+ */
+import { storedNoise } from './noise.js';
+import type { Heads } from './observation.js';
+
+/** A token of a sample. */
+export interface SampleToken {
+  readonly batch: number;
+  readonly seq: number;
+  /** On each axis. */
+  readonly positions: readonly number[];
+}
+
+/** Some tokens, some heads. */
+export interface Sample {
+  readonly tokens: readonly SampleToken[];
+  /** Head indices. */
+  readonly heads: readonly number[];
+  readonly headDim: number;
+  /** `[token, head, head_dim]` */
+  readonly x: Float64Array;
+  readonly y: Float64Array;
+  /** What rounding may have done to each y. */
+  readonly noise: Float64Array;
+}
+
+const MAX_TOKENS = 48;
+const MAX_HEADS = 8;
+
+/**
+ * Picks tokens and heads and copies them.
+ *
+ * @param of - an observation
+ * @param slack - further noise, relative to a head's largest element: tables in a 16-bit dtype
+ */
+export function takeSample(of: Heads, slack = 0): Sample {
+  const tokens = pickTokens(of, MAX_TOKENS);
+  const heads = spread(of.heads, MAX_HEADS);
+  const { headDim } = of;
+  const size = tokens.length * heads.length * headDim;
+  const x = new Float64Array(size);
+  const y = new Float64Array(size);
+  const noise = new Float64Array(size);
+  let to = 0;
+  for (const { batch, seq } of tokens) {
+    for (const head of heads) {
+      const from = ((batch * of.seq + seq) * of.heads + head) * headDim;
+      const row = of.x.subarray(from, from + headDim);
+      x.set(row, to);
+      y.set(of.y.subarray(from, from + headDim), to);
+      const largest = row.reduce((a, b) => Math.max(a, Math.abs(b)), 0);
+      for (let i = 0; i < headDim; i++) noise[to + i] = storedNoise(of.dtype, y[to + i]!, largest) + slack * largest;
+      to += headDim;
+    }
+  }
+  return { tokens, heads, headDim, x, y, noise };
+}
+
+/**
+ * Chooses tokens: the smallest positions, the largest, and some between, by their logarithm; of each batch.
+ *
+ * @param of - an observation
+ * @param most - at most so many
+ * @returns in the order of batch and seq
+ */
+export function pickTokens(of: Heads, most: number): SampleToken[] {
+  const all: SampleToken[] = [];
+  for (let b = 0; b < of.batch; b++) {
+    for (let s = 0; s < of.seq; s++) {
+      all.push({
+        batch: b,
+        seq: s,
+        positions: Array.from({ length: of.numAxes }, (_, a) => of.positions[(a * of.batch + b) * of.seq + s]!),
+      });
+    }
+  }
+  if (all.length <= most) return all;
+  const reach = (token: SampleToken): number => Math.max(...token.positions.map(Math.abs));
+  const sorted = [...all].sort((p, q) => reach(p) - reach(q));
+  const chosen = new Set<SampleToken>();
+  for (const token of sorted.slice(0, most / 4)) chosen.add(token);
+  for (const token of sorted.slice(-most / 8)) chosen.add(token);
+  // By logarithm, so that positions of every size are there.
+  const top = Math.log1p(reach(sorted.at(-1)!));
+  let next = 0;
+  for (let step = 0; step < most / 4; step++) {
+    const wanted = Math.expm1((top * step) / (most / 4));
+    while (next < sorted.length - 1 && reach(sorted[next]!) < wanted) next++;
+    chosen.add(sorted[next]!);
+  }
+  for (let n = 0; chosen.size < most; n++) chosen.add(all[Math.floor((n * all.length) / most)]!);
+  return all.filter((token) => chosen.has(token));
+}
+
+/** Up to `most` of 0 … count − 1, the first and the last among them. */
+function spread(count: number, most: number): number[] {
+  if (count <= most) return Array.from({ length: count }, (_, n) => n);
+  return Array.from({ length: most }, (_, n) => Math.round((n * (count - 1)) / (most - 1)));
+}

@@ -1,0 +1,209 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, describe, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { diagnose } from '../../src/cli/diagnose.js';
+import { hostTensor } from '../../src/conformance/host.js';
+import { randomFrom } from '../../src/conformance/random.js';
+import type { FloatDtype } from '../../src/core/dtypes.js';
+import type { Tensor } from '../../src/core/tensor.js';
+import { parseNpy, writeNpy } from '../../src/formats/npy.js';
+import { planRope } from '../../src/ops/rope/plan.js';
+import { floats } from '../support/tensors.js';
+
+const root = fileURLToPath(new URL('../..', import.meta.url));
+const folder = mkdtempSync(join(tmpdir(), 'diagnose-'));
+after(() => rmSync(folder, { recursive: true }));
+
+function ropewalk(...args: string[]) {
+  const { status, stdout, stderr } = spawnSync(process.execPath, ['--import', 'tsx', join(root, 'src/cli/main.ts'), 'diagnose', ...args], {
+    cwd: root,
+    encoding: 'utf8',
+  });
+  return { status, stdout, stderr };
+}
+
+/** Runs the command in this process, as most tests need no new one. */
+async function run(options: Parameters<typeof diagnose>[0]): Promise<{ status: number; stdout: string }> {
+  const write = process.stdout.write;
+  let stdout = '';
+  process.stdout.write = ((text: string) => {
+    stdout += text;
+    return true;
+  }) as typeof write;
+  try {
+    return { status: await diagnose(options), stdout };
+  } finally {
+    process.stdout.write = write;
+  }
+}
+
+const HEAD_DIM = 64;
+const POSITIONS = [0, 1, 40, 511, 8191, 131071];
+const SHAPE = [POSITIONS.length, 3, HEAD_DIM];
+const LABEL = 'ROPE(type=f32,ne_a=[64,3,6,1],n_dims=64,mode=2,n_ctx=512,fs=1,ef=0,af=1,ff=0,v=0)';
+
+/** A kernel of the tests' own, with one thing to get wrong. */
+function kernel(x: Float64Array, interleaved: boolean): Float64Array {
+  const y = new Float64Array(x.length);
+  for (let row = 0; row < x.length / HEAD_DIM; row++) {
+    const position = POSITIONS[Math.floor(row / 3)]!;
+    for (let j = 0; j < HEAD_DIM / 2; j++) {
+      const angle = position * 10000 ** ((-2 * j) / HEAD_DIM);
+      const i0 = row * HEAD_DIM + (interleaved ? 2 * j : j);
+      const i1 = i0 + (interleaved ? 1 : HEAD_DIM / 2);
+      y[i0] = x[i0]! * Math.cos(angle) - x[i1]! * Math.sin(angle);
+      y[i1] = x[i0]! * Math.sin(angle) + x[i1]! * Math.cos(angle);
+    }
+  }
+  return y;
+}
+
+const random = randomFrom('cli diagnose');
+const x = hostTensor('f32', SHAPE, () => random.uniform(-1, 1));
+const save = (name: string, tensor: Tensor): string => {
+  writeFileSync(join(folder, name), writeNpy(tensor.read() as never, { dtype: tensor.dtype, shape: tensor.shape }));
+  return join(folder, name);
+};
+const output = (interleaved: boolean, dtype: FloatDtype): Tensor => {
+  const values = kernel(floats(x), interleaved);
+  return hostTensor(dtype, SHAPE, (n) => values[n]!);
+};
+const files = {
+  x: save('x.npy', x),
+  right: save('right.npy', output(false, 'f32')),
+  wrong: save('wrong.npy', output(true, 'f32')),
+  bf16: save('bf16.npy', output(true, 'bf16')),
+  positions: join(folder, 'positions.npy'),
+};
+writeFileSync(files.positions, writeNpy(BigInt64Array.from(POSITIONS, BigInt), { dtype: 'i64', shape: [POSITIONS.length] }));
+const given = { x: files.x, y: files.right, positions: files.positions };
+
+describe('diagnose', () => {
+  test('as a program: a wrong kernel is named, exit 1, no terminal codes', () => {
+    const { status, stdout, stderr } = ropewalk('--x', files.x, '--y', files.wrong, '--positions', files.positions, '--expect', LABEL);
+    assert.equal(status, 1, stderr);
+    assert.match(stdout, /^KNOWN BUG: pairs-interleaved-for-half$/m);
+    assert.match(stdout, /Pairs are interleaved, such as \(0, 1\), where half is expected, such as \(0, 32\)/);
+    assert.match(stdout, /cause A, pairing.*huggingface\/transformers#25199/);
+    assert.ok(!stdout.includes('\u001b'));
+  });
+
+  test('as a program: --demo, and the flags that are missing', () => {
+    const { status, stdout } = ropewalk('--demo');
+    assert.equal(status, 1);
+    assert.match(stdout, /^KNOWN BUG: frequencies-over-head-dim$/m);
+    const none = ropewalk();
+    assert.equal(none.status, 2);
+    assert.match(none.stderr, /ropewalk: diagnose: expected --x, --y and --positions, got "no --x, --y, --positions"\. See a run first/);
+  });
+
+  test('the right kernel: exit 0, with and without an expectation', async () => {
+    const right = await run({ ...given, expect: LABEL });
+    assert.equal(right.status, 0);
+    assert.match(right.stdout, /^AS EXPECTED \(the ROPE\(…\) line\)/);
+    const alone = await run(given);
+    assert.equal(alone.status, 0);
+    assert.match(alone.stdout, /^A ROTATION: half, base 10000\./);
+    const wrong = await run({ ...given, y: files.wrong });
+    assert.match(wrong.stdout, /^A ROTATION: interleaved, base 10000\./, 'alone, it is only another convention');
+  });
+
+  test('a config.json, a record, safetensors and bf16', async () => {
+    const config = join(folder, 'config.json');
+    writeFileSync(
+      config,
+      JSON.stringify({
+        model_type: 'llama',
+        hidden_size: 192,
+        num_attention_heads: 3,
+        num_hidden_layers: 2,
+        head_dim: 64,
+        rope_theta: 10000,
+      }),
+    );
+    assert.equal((await run({ ...given, expect: config, layer: '1' })).status, 0);
+    const record = join(folder, 'spec.json');
+    writeFileSync(record, JSON.stringify({ headDim: 64, pairing: 'interleaved', base: 10000 }));
+    const bits = await run({ x: files.x, y: files.bf16, positions: files.positions, dtype: 'bf16', expect: record });
+    assert.equal(bits.status, 0);
+    assert.match(bits.stdout, /rounded once to bf16/);
+    const data = [new Uint8Array((x.read() as Float32Array).buffer), new Uint8Array((output(false, 'f32').read() as Float32Array).buffer)];
+    const size = data[0]!.length;
+    const entry = (n: number) => ({ dtype: 'F32', shape: SHAPE, data_offsets: [n * size, (n + 1) * size] });
+    const header = Buffer.from(JSON.stringify({ q: entry(0), 'q:out': entry(1) }));
+    const length = Buffer.alloc(8);
+    length.writeBigUInt64LE(BigInt(header.length));
+    const dump = join(folder, 'dump.safetensors');
+    writeFileSync(dump, Buffer.concat([length, header, ...data]));
+    assert.equal((await run({ x: `${dump}:q`, y: `${dump}:q:out`, positions: files.positions, expect: LABEL })).status, 0);
+  });
+
+  test('--json holds the verdict, what was found, and no functions', async () => {
+    const { stdout } = await run({ ...given, y: files.wrong, expect: LABEL, json: true });
+    const json = JSON.parse(stdout);
+    assert.equal(json.verdict, 'known bug');
+    assert.deepEqual(
+      json.named.map((one: { id: string }) => one.id),
+      ['pairs-interleaved-for-half'],
+    );
+    assert.equal(json.named[0].mutants[0].cause, 'A');
+    assert.deepEqual([json.found.pairing, json.found.direction, json.found.magnitude], ['interleaved', 'forward', 1]);
+    assert.equal(json.found.pairs.length, 32);
+    assert.equal(planRope({ ...json.found.rope.spec, positions: [0] }).headDim, 64, 'the record that was found is one that can be run');
+  });
+
+  test('--svg and --next-input write whole files and leave nothing else', async () => {
+    const small = { positions: join(folder, 'small.npy') };
+    writeFileSync(small.positions, writeNpy(Int32Array.from([0, 0, 0, 0, 0, 0]), { dtype: 'i32', shape: [6] }));
+    const svg = join(folder, 'picture.svg');
+    const next = join(folder, 'next');
+    const { status, stdout } = await run({ ...given, ...small, y: files.x, expect: LABEL, svg, nextInput: next });
+    assert.equal(status, 0);
+    assert.match(stdout, /It would not have shown: /);
+    assert.match(readFileSync(svg, 'utf8'), /^<svg[\s\S]*<\/svg>\n$/);
+    assert.deepEqual(readdirSync(next).sort(), ['positions.npy', 'x.npy']);
+    const [a, b] = ['x.npy', 'positions.npy'].map((name) => parseNpy(readFileSync(join(next, name))));
+    assert.deepEqual([a!.dtype, b!.dtype, a!.shape.slice(0, 2)], ['f32', 'i64', b!.shape]);
+    assert.ok(!readdirSync(folder).some((name) => name.endsWith('.tmp')));
+    const none = join(folder, 'none');
+    const good = await run({ ...given, y: files.wrong, expect: LABEL, nextInput: none });
+    assert.match(good.stdout, /Next input: none needed/);
+    assert.ok(!existsSync(none));
+  });
+
+  const junk = join(folder, 'junk.npy');
+  writeFileSync(junk, 'hello');
+  const empty = join(folder, 'empty.npy');
+  writeFileSync(empty, '');
+  const refusals: [string, Parameters<typeof diagnose>[0], RegExp][] = [
+    ['no x', { y: files.right, positions: files.positions }, /expected --x, --y and --positions, got "no --x"/],
+    ['a file that is not there', { ...given, x: join(folder, 'no.npy') }, /diagnose: --x: expected a readable file .*ENOENT/],
+    ['a folder', { ...given, x: `${folder}.npy` }, /ENOENT/],
+    ['another format', { ...given, y: 'y.bin' }, /diagnose: --y: expected a \.npy file, or file\.safetensors:name, got "y\.bin"/],
+    ['junk', { ...given, y: junk }, /junk\.npy: expected a \.npy file, which starts with/],
+    ['an empty file', { ...given, positions: empty }, /empty\.npy/],
+    ['bf16 bits without --dtype', { ...given, y: files.bf16 }, /--dtype bf16/],
+    ['a dtype that the values do not have', { ...given, dtype: 'bf16' }, /expected a y of bf16 values, got ".* in a f32 file"/],
+    ['an unknown dtype', { ...given, dtype: 'f8' }, /diagnose: --dtype: expected f64 or f32 or f16 or bf16, got "f8"/],
+    ['an unknown layout', { ...given, layout: 'snhb' }, /diagnose: --layout: expected bsnh or bnsh/],
+    ['a direction without an expectation', { ...given, direction: 'backward' }, /diagnose: --direction: expected --expect beside it/],
+    ['a bad layer', { ...given, expect: LABEL, layer: '-1' }, /diagnose: --layer: expected an integer >= 0/],
+    ['a bad epsilon', { ...given, normWeight: files.x, normEps: 'x' }, /diagnose: --norm-eps/],
+    ['an expectation of another size', { ...given, expect: LABEL.replaceAll('64', '128') }, /head_dim 128/],
+    ['a demo with data', { ...given, demo: true }, /no --x beside it/],
+    [
+      'a picture that cannot be written',
+      { ...given, svg: join(folder, 'no', 'p.svg') },
+      /expected a place that can be written, got "ENOENT"/,
+    ],
+  ];
+  for (const [name, options, message] of refusals) {
+    test(`refusal: ${name}`, async () => {
+      await assert.rejects(run(options), { name: 'RopewalkError', message });
+    });
+  }
+});
