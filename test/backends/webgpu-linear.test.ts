@@ -6,7 +6,6 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { openWebgpu, type WebgpuBackend } from '../../src/backends/webgpu/host.js';
-import { UNIT_ROUNDOFF } from '../../src/conformance/tolerance.js';
 import { BLOCK_BYTES, type BlockFormat, type BlockTensor, blocksFrom, isBlocks, readBlocks } from '../../src/core/blocks.js';
 import { type ArrayOf, bitsOf, type FloatDtype, loadNumber, newArray, roundTo, storeNumber } from '../../src/core/dtypes.js';
 import { f16FromNumber } from '../../src/core/float16.js';
@@ -15,22 +14,11 @@ import { Tensor, tensorFrom, zeros } from '../../src/core/tensor.js';
 import { planLinear } from '../../src/ops/linear.js';
 import { runReference } from '../../src/reference/index.js';
 import { noGpu } from '../support/gpu.js';
+import { randomness, U } from '../support/operators.js';
 import { f64Tensor, floats } from '../support/tensors.js';
 
 type Float = Tensor<FloatDtype>;
 const FORMATS = ['q8_0', 'q4_0'] as const;
-const U = UNIT_ROUNDOFF.f32;
-
-/** A generator of numbers in [0, 1), the same for the same seed (mulberry32). */
-function randomness(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let t = Math.imul(state ^ (state >>> 15), 1 | state);
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
-    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
-  };
-}
 
 /** One way to lay elements out: what is left out is as in a dense tensor. */
 interface Placement {
