@@ -14,19 +14,39 @@ const ARROWS = {
   ops: ['core'],
   reference: ['core', 'ops'],
   dialects: ['core', 'ops'],
-  backends: ['core', 'ops'],
+  backends: ['core', 'ops', 'formats', 'graph'],
   convert: ['core', 'ops', 'dialects'],
   formats: ['core'],
-  conformance: ['core', 'ops', 'reference', 'dialects', 'backends', 'formats'],
+  // Plans as ONNX graphs.
+  graph: ['core', 'ops', 'formats'],
+  conformance: ['core', 'ops', 'reference', 'dialects', 'backends', 'formats', 'graph'],
   diagnose: ['core', 'ops', 'reference', 'dialects', 'backends', 'formats', 'conformance'],
   aicore: ['core', 'ops'],
-  model: ['core', 'ops', 'backends', 'formats'],
+  model: ['core', 'ops', 'dialects', 'backends', 'formats', 'entry'],
   // The package's front door: src/index.ts and the files beside it.
   entry: ['core', 'ops', 'reference', 'backends'],
-  cli: ['core', 'ops', 'reference', 'dialects', 'backends', 'formats', 'conformance', 'convert', 'diagnose', 'aicore', 'model', 'entry'],
+  cli: [
+    'core',
+    'ops',
+    'reference',
+    'dialects',
+    'backends',
+    'formats',
+    'graph',
+    'conformance',
+    'convert',
+    'diagnose',
+    'aicore',
+    'model',
+    'entry',
+  ],
 };
 /** Packages a room may import. The library itself has no runtime dependency. */
-const PACKAGES = { cli: ['commander', 'cli-progress'], formats: ['fflate', 'protobufjs/light.js'] };
+const PACKAGES = {
+  cli: ['commander', 'cli-progress'],
+  formats: ['fflate', 'protobufjs/light.js'],
+  model: ['@huggingface/tokenizers', '@huggingface/jinja'],
+};
 
 const root = resolve(process.argv[2] ?? join(dirname(fileURLToPath(import.meta.url)), '..'));
 const src = join(root, 'src');
