@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, statSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { modelTypeOf } from '../convert/gguf.js';
 import { type Conversion, convertRope, type GivenTable, peerOf, readForm, specFromJson, specToJson } from '../convert/index.js';
@@ -15,6 +15,7 @@ import type { RopeSpec } from '../ops/rope/plan.js';
 import { readContext, readExpectedRope, readModel } from './model-file.js';
 import { EXIT } from './output.js';
 import { VERSION } from './version.js';
+import { replaceFile } from './write-file.js';
 
 /** Options of the command, as the command line gives them. */
 export interface ConvertCommandOptions {
@@ -250,13 +251,7 @@ function writeAll(folder: string, conversion: Conversion, text: string): string[
     mkdirSync(folder, { recursive: true });
     for (const [name, bytes] of files) {
       const path = join(folder, name);
-      const temporary = `${path}.${process.pid}.part`;
-      try {
-        writeFileSync(temporary, bytes);
-        renameSync(temporary, path);
-      } finally {
-        rmSync(temporary, { force: true });
-      }
+      replaceFile(path, bytes);
       paths.push(path);
     }
   } catch (cause) {

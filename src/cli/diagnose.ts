@@ -3,8 +3,8 @@
  *
  * @module
  */
-import { mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
-import { basename, dirname, join } from 'node:path';
+import { mkdirSync, readFileSync, statSync } from 'node:fs';
+import { join } from 'node:path';
 import { type Dtype, type FloatDtype, roundTo } from '../core/dtypes.js';
 import { RopewalkError, refuse } from '../core/errors.js';
 import { type Tensor, tensorFrom } from '../core/tensor.js';
@@ -25,6 +25,7 @@ import type { RopeLayout } from '../ops/rope/call.js';
 import { readContext, readExpectedRope } from './model-file.js';
 import { EXIT, openPrinter } from './output.js';
 import { plotFrequencies } from './plot.js';
+import { writeWhole } from './write-file.js';
 
 /** Options of the command, as the command line gives them. */
 export interface DiagnoseOptions {
@@ -202,7 +203,7 @@ function writeFiles(result: Diagnosis, { svg, nextInput }: DiagnoseOptions): str
   const lines: string[] = [];
   if (svg !== undefined) {
     const [found, expected] = frequenciesOf(result.found.pairs, result.expectedFrequencies);
-    writeWhole(svg, frequencySvg(found, expected));
+    writeWhole(svg, frequencySvg(found, expected), `diagnose: ${svg}`);
     lines.push(`Picture: ${svg}`);
   }
   if (nextInput !== undefined)
@@ -223,22 +224,10 @@ function writeNext(folder: string, next: NextInput): string[] {
   }
   const [x, positions] = [join(folder, 'x.npy'), join(folder, 'positions.npy')];
   const [batch, seq] = next.shape;
-  writeWhole(x, writeNpy(Float32Array.from(next.x), { dtype: 'f32', shape: next.shape }));
+  writeWhole(x, writeNpy(Float32Array.from(next.x), { dtype: 'f32', shape: next.shape }), `diagnose: ${x}`);
   const shape = next.numAxes > 1 ? [next.numAxes, batch, seq] : [batch, seq];
-  writeWhole(positions, writeNpy(BigInt64Array.from(next.positions, BigInt), { dtype: 'i64', shape }));
+  writeWhole(positions, writeNpy(BigInt64Array.from(next.positions, BigInt), { dtype: 'i64', shape }), `diagnose: ${positions}`);
   return [`Next input: ${x}, ${positions}`];
-}
-
-/** Under a temporary name first: an interrupted run leaves no half of a file. */
-function writeWhole(file: string, content: string | Uint8Array): void {
-  const temporary = join(dirname(file), `.${basename(file).slice(0, 50)}.${process.pid}.tmp`);
-  try {
-    writeFileSync(temporary, content);
-    renameSync(temporary, file);
-  } catch (cause) {
-    rmSync(temporary, { force: true });
-    refuse('DEVICE', `diagnose: ${file}`, 'a place that can be written', (cause as NodeJS.ErrnoException).code ?? String(cause));
-  }
 }
 
 function toJson(result: Diagnosis, from: string | undefined): unknown {

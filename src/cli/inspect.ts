@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { specToJson } from '../convert/record.js';
 import { ranges } from '../core/text.js';
 import type { LayerRope, ModelRope } from '../dialects/model-rope.js';
 import { ropeFrequencies } from '../ops/rope/frequencies.js';
@@ -35,9 +36,7 @@ export async function inspect(file: string, options: InspectOptions): Promise<nu
 function groupLayers(layers: readonly LayerRope[]): { rope: RopeSpec | undefined; layers: LayerRope[] }[] {
   const groups = new Map<string, { rope: RopeSpec | undefined; layers: LayerRope[] }>();
   for (const layer of layers) {
-    const key = JSON.stringify([layer.rope ?? null, layer.layerType], (_, value) =>
-      ArrayBuffer.isView(value) ? Array.from(value as Float32Array) : value,
-    );
+    const key = JSON.stringify([layer.rope ? specToJson(layer.rope) : null, layer.layerType]);
     const group = groups.get(key) ?? { rope: layer.rope, layers: [] };
     group.layers.push(layer);
     groups.set(key, group);

@@ -291,8 +291,8 @@ function huggingfaceFacts(json: unknown, where: string, given: GivenGeometry): O
     return { where, architecture: name, notes: [`What ${where} says is not used: ${error.message}`] };
   }
   const family = model.architecture.replace(/_text(_model)?$/, '');
-  // The dialect notes that it guesses; a guess is no ground to rewrite weights on.
-  const known = !model.notes.some((note) => note.includes('is not known here'));
+  // A guess is no ground to rewrite weights on.
+  const { known } = model;
   const spec = specAt(model);
   const native = known ? pairingOf(model.layers.find(({ rope }) => rope)?.rope) : undefined;
   if (config.optionalFlag('attention_k_eq_v'))

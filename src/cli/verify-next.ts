@@ -3,13 +3,14 @@
  *
  * @module
  */
-import { existsSync, mkdirSync, renameSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import type { GoldenCase, GoldenEntry } from '../conformance/golden/folder.js';
 import type { VerifyResult } from '../conformance/verify/judge.js';
 import { refuse, show } from '../core/errors.js';
 import type { Tensor } from '../core/tensor.js';
 import { writeNpy } from '../formats/npy.js';
+import { replaceFile } from './write-file.js';
 
 /** Where a case and its outputs lie. */
 export interface CasePlaces {
@@ -38,11 +39,7 @@ const EXPECT = 'expect.json';
  */
 export function keepCase(keep: string, golden: GoldenCase, entry: GoldenEntry, outputs: ReadonlyMap<string, Tensor>): void {
   const own = join(keep, golden.id);
-  const write = (name: string, content: string | Uint8Array): void => {
-    const temporary = join(own, `.${name}.${process.pid}.tmp`);
-    writeFileSync(temporary, content);
-    renameSync(temporary, join(own, name));
-  };
+  const write = (name: string, content: string | Uint8Array): void => replaceFile(join(own, name), content);
   const npy = (name: string, tensor: Tensor): void => write(`${name}.npy`, writeNpy(tensor.read() as never, tensor));
   try {
     mkdirSync(own, { recursive: true });

@@ -71,6 +71,7 @@ export function ropeFromGguf(file: GgufHeader, options: ModelRopeOptions = {}): 
   return {
     source: 'gguf',
     architecture,
+    known: true, // any other was refused
     numLayers,
     layers,
     maxContext: keys.optionalInteger(`${architecture}.context_length`),

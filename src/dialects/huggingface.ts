@@ -228,6 +228,7 @@ export function ropeFromConfig(json: unknown, options: ModelRopeOptions = {}): M
   return {
     source: 'huggingface',
     architecture: modelType,
+    known: rules !== undefined,
     numLayers: model.numLayers,
     layers,
     maxContext: model.maxContext,

@@ -20,6 +20,8 @@ export interface ModelRope {
   readonly source: 'huggingface' | 'gguf';
   /** The model's own name of its architecture: model_type or general.architecture. */
   readonly architecture: string;
+  /** Whether the architecture is known here; RoPE of one that is not is read as most models have it, and a note says so. */
+  readonly known: boolean;
   readonly numLayers: number;
   readonly layers: readonly LayerRope[];
   /** Tokens the model says it can take. */

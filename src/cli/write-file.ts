@@ -1,0 +1,42 @@
+/**
+ * Writing small files whole.
+ *
+ * @module
+ */
+import { renameSync, rmSync, writeFileSync } from 'node:fs';
+import { basename, dirname, join } from 'node:path';
+import { refuse } from '../core/errors.js';
+
+/**
+ * Writes under a temporary name in the same folder, then renames: an interrupted run leaves no half of a file.
+ *
+ * @param file - replaced if it exists
+ * @param content - all of it
+ * @throws whatever the file system says; the temporary file is gone then
+ */
+export function replaceFile(file: string, content: string | Uint8Array): void {
+  const temporary = join(dirname(file), `.${basename(file).slice(0, 50)}.${process.pid}.tmp`);
+  try {
+    writeFileSync(temporary, content);
+    renameSync(temporary, file);
+  } catch (cause) {
+    rmSync(temporary, { force: true });
+    throw cause;
+  }
+}
+
+/**
+ * Writes a file that an option names: {@link replaceFile}, and what the file system says in our words.
+ *
+ * @param file - replaced if it exists
+ * @param content - all of it
+ * @param where - command and option, for messages
+ * @throws {RopewalkError} DEVICE
+ */
+export function writeWhole(file: string, content: string | Uint8Array, where: string): void {
+  try {
+    replaceFile(file, content);
+  } catch (cause) {
+    refuse('DEVICE', where, 'a place that can be written', (cause as NodeJS.ErrnoException).code ?? String(cause));
+  }
+}
