@@ -75,9 +75,17 @@ export function allCases(quick: boolean): readonly BenchCase[] {
     linearCase(pick(512, 3), pick(2048, 32), pick(2048, 32), 'f32'),
     linearCase(1, pick(4096, 32), pick(4096, 64), 'f32'),
     linearCase(1, pick(4096, 32), pick(4096, 64), 'bf16'),
+    // As a decoder meets them: f32 activations, weights and cache as stored.
+    ...(['f16', 'bf16'] as const).flatMap((stored) => [
+      linearCase(1, pick(2048, 32), pick(2048, 64), 'f32', stored),
+      linearCase(pick(512, 3), pick(2048, 32), pick(2048, 32), 'f32', stored),
+    ]),
+    ...(['f16', 'q8_0'] as const).map((stored) => embeddingCase(pick(512, 3), pick(8192, 8), pick(2048, 64), stored)),
+    convertCase(pick(512, 3), pick(8, 2), pick(128, 16), 'f16'),
     quantisedLinearCase('q8_0', pick(4096, 32), pick(4096, 64)),
     quantisedLinearCase('q4_0', pick(4096, 32), pick(4096, 64)),
     attentionCase({ queries: 1, keys: pick(512, 7), heads: pick(32, 4), kvHeads: pick(8, 2), headDim: pick(128, 16) }),
+    attentionCase({ queries: 1, keys: pick(512, 7), heads: pick(32, 4), kvHeads: pick(8, 2), headDim: pick(128, 16), stored: 'f16' }),
     attentionCase({ queries: pick(512, 7), keys: pick(512, 7), heads: pick(32, 4), kvHeads: pick(8, 2), headDim: pick(128, 16) }),
     ...pick([1, 8, 64, 512, 4096, 32_768, 131_072], [1, 8]).map((tokens) => scaled({ tokens, heads: 4, headDim: 64 })),
     ...pick([1, 2, 4, 8, 16, 32, 64], [1, 2]).map((heads) => scaled({ tokens: pick(512, 2), heads, headDim: 128 })),
@@ -121,9 +129,14 @@ export function gpuCases(small: boolean): readonly BenchCase[] {
     ...(['f32', 'f16'] as const).map((dtype) => linearCase(pick(512, 3), width, width, dtype)),
     ...[width, long].flatMap((k) => [
       ...dtypes.map((dtype) => linearCase(1, width, k, dtype)),
+      linearCase(1, width, k, 'f32', 'f16'),
       ...(['q8_0', 'q4_0'] as const).map((kind) => quantisedLinearCase(kind, width, k)),
     ]),
+    linearCase(pick(512, 3), width, width, 'f32', 'f16'),
+    ...(['f16', 'q8_0'] as const).map((stored) => embeddingCase(pick(512, 3), pick(32_768, 8), width, stored)),
+    convertCase(pick(512, 4), kvHeads, headDim, 'f16'),
     ...pick([512, 2048], [7]).map((tokens) => attention(tokens, tokens)),
+    attentionCase({ queries: 1, keys: pick(4096, 7), heads, kvHeads, headDim, stored: 'f16' }),
     ...pick([512, 4096], [7]).map((keys) => attention(1, keys)),
   ];
 }
@@ -507,23 +520,91 @@ function rearrangeCase(tokens: number, heads: number, headDim: number, turned: b
   };
 }
 
-function linearCase(m: number, n: number, k: number, dtype: 'f32' | 'f16' | 'bf16'): BenchCase {
-  const label = `linear ${dtype} ${m}x${n}x${k}`;
+/** Rows of a table that are widened to f32. */
+function embeddingCase(tokens: number, rows: number, width: number, stored: 'f16' | 'q8_0'): BenchCase {
+  const label = `embedding f32 ${tokens}x${width} of ${stored}`;
   return {
     label,
-    point: `linear ${dtype} m=${m}`,
+    group: 'operators',
+    rate: 'GB/s',
+    dtype: 'f32',
+    prepare({ rw, oracle }) {
+      const index = rw.tensor(Int32Array.from({ length: tokens }, (_, n) => (n * 7919) % rows));
+      const quantised = stored === 'q8_0' ? quantisedWeight(stored, rows, width) : undefined;
+      const table = quantised
+        ? placeQuantised(rw, 'q8_0', quantised.bytes, [rows, width])
+        : place(rw, randomArray(label, 'f16', rows * width), 'f16', [rows, width]);
+      const out = rw.allocate('f32', [tokens, width]);
+      const call = (): unknown => rw.embedding(index, table, { out });
+      return {
+        ours: { name: 'ropewalk', call, sink: () => firstOf(out) },
+        bytes: tokens * (quantised ? quantised.bytes.length / rows : 2 * width) + 4 * out.size,
+        flops: 0,
+        elements: out.size,
+        output: out,
+        async check() {
+          call();
+          const last = ((tokens - 1) * 7919) % rows;
+          const want = quantised
+            ? Float64Array.from(quantised.row(last))
+            : await numbersOf(await copyFor(oracle, (table as Tensor<'f16'>).slice(0, last, last + 1)));
+          return agreement(await numbersOf(out.slice(0, tokens - 1, tokens)), want, 'f32', label);
+        },
+        dispose: () => release(table, out),
+      };
+    },
+  };
+}
+
+/** Values of a prompt into their rows of a cache of halves. */
+function convertCase(tokens: number, heads: number, headDim: number, stored: 'f16' | 'bf16'): BenchCase {
+  const label = `rearrange f32 to ${stored} ${tokens}x${heads}x${headDim}`;
+  return {
+    label,
+    group: 'operators',
+    rate: 'GB/s',
+    dtype: stored,
+    prepare({ rw, oracle }) {
+      const data = randomArray(label, 'f32', tokens * heads * headDim);
+      const x = place(rw, data, 'f32', [tokens, heads, headDim]);
+      const cache = rw.allocate(stored, [2 * tokens, heads, headDim]);
+      const out = cache.slice(0, tokens, 2 * tokens);
+      return {
+        ours: { name: 'ropewalk', call: () => rw.rearrange(x, { out }), sink: () => firstOf(out) },
+        bytes: 6 * data.length,
+        flops: 0,
+        elements: data.length,
+        output: out,
+        async check() {
+          rw.rearrange(x, { out });
+          const [got, from] = [out, x].map((t) => t.slice(0, tokens - 1, tokens)) as [typeof out, typeof x];
+          const want = oracle.rearrange(await copyFor(oracle, from), { out: oracle.allocate('f64', from.shape) });
+          return agreement(await numbersOf(got), await numbersOf(want), stored, label);
+        },
+        dispose: () => release(x, cache),
+      };
+    },
+  };
+}
+
+/** @param stored - of the weights; the dtype of x and out unless given */
+function linearCase(m: number, n: number, k: number, dtype: 'f32' | 'f16' | 'bf16', stored = dtype): BenchCase {
+  const label = `linear ${dtype} ${m}x${n}x${k}${stored === dtype ? '' : ` weight=${stored}`}`;
+  return {
+    label,
+    point: `linear ${stored === dtype ? dtype : `${dtype}·${stored}`} m=${m}`,
     group: 'operators',
     rate: m === 1 ? 'GB/s' : 'GFLOP/s',
     dtype,
     prepare({ rw, oracle }) {
       const data = randomArray(`${label} x`, dtype, m * k);
-      const weights = randomArray(`${label} weight`, dtype, n * k);
+      const weights = randomArray(`${label} weight`, stored, n * k);
       const x = place(rw, data, dtype, [m, k]);
-      const weight = place(rw, weights, dtype, [n, k]);
+      const weight = place(rw, weights, stored, [n, k]);
       const out = rw.allocate(dtype, [m, n]);
       return {
         ours: { name: 'ropewalk', call: () => rw.linear(x, weight, { out }), sink: () => firstOf(out) },
-        bytes: (m * k + n * k + m * n) * sizeBytes(dtype),
+        bytes: (m * k + m * n) * sizeBytes(dtype) + n * k * sizeBytes(stored),
         flops: 2 * m * n * k,
         elements: m * n,
         output: out,
@@ -535,19 +616,23 @@ function linearCase(m: number, n: number, k: number, dtype: 'f32' | 'f16' | 'bf1
           const want: Float64Array[] = [];
           for (const c of columns) {
             got.push(await numbersOf(outerRows(out).slice(1, c, c + 1)));
-            want.push(await numbersOf(oracle.linear(rows, await copyFor(oracle, weight.slice(0, c, c + 1)))));
+            const column = await copyFor(oracle, weight.slice(0, c, c + 1));
+            want.push(await numbersOf(oracle.linear(rows, column)));
           }
           return agreement(joined(got), joined(want), dtype, label);
         },
-        graphs: () => [
-          {
-            name: 'MatMul',
-            nodes: [{ op: 'MatMul', inputs: ['x', 'weight'], outputs: ['y'] }],
-            inputs: [{ name: 'x', dtype, dims: [m, k], data }],
-            constants: [{ name: 'weight', dtype, dims: [k, n], data: transposed(weights, n, k) }],
-            output: { name: 'y', dtype, dims: [m, n] },
-          },
-        ],
+        // ONNX's MatMul has one dtype.
+        ...(stored === dtype && {
+          graphs: () => [
+            {
+              name: 'MatMul',
+              nodes: [{ op: 'MatMul', inputs: ['x', 'weight'], outputs: ['y'] }],
+              inputs: [{ name: 'x', dtype, dims: [m, k], data }],
+              constants: [{ name: 'weight', dtype, dims: [k, n], data: transposed(weights, n, k) }],
+              output: { name: 'y', dtype, dims: [m, n] },
+            },
+          ],
+        }),
         dispose: () => release(x, weight, out),
       };
     },
@@ -609,23 +694,34 @@ function quantisedLinearCase(kind: 'q8_0' | 'q4_0', n: number, k: number): Bench
   };
 }
 
-function attentionCase(options: { queries: number; keys: number; heads: number; kvHeads: number; headDim: number }): BenchCase {
-  const { queries, keys, heads, kvHeads, headDim } = options;
+interface AttentionSizes {
+  readonly queries: number;
+  readonly keys: number;
+  readonly heads: number;
+  readonly kvHeads: number;
+  readonly headDim: number;
+  /** Of keys and values; f32 unless given. */
+  readonly stored?: 'f32' | 'f16' | 'bf16';
+}
+
+function attentionCase(options: AttentionSizes): BenchCase {
+  const { queries, keys, heads, kvHeads, headDim, stored = 'f32' } = options;
   const past = keys - queries;
-  const label = `attention f32 ${queries}x${keys} heads=${heads}/${kvHeads} d=${headDim}`;
+  const cached = stored === 'f32' ? '' : ` cache=${stored}`;
+  const label = `attention f32 ${queries}x${keys} heads=${heads}/${kvHeads} d=${headDim}${cached}`;
   return {
     label,
-    point: `attention ${queries}x${keys}`,
+    point: `attention ${queries}x${keys}${cached}`,
     group: 'operators',
     rate: 'GFLOP/s',
     dtype: 'f32',
     prepare({ rw, oracle }) {
       const queryData = randomArray(`${label} q`, 'f32', queries * heads * headDim);
-      const keyData = randomArray(`${label} k`, 'f32', keys * kvHeads * headDim);
-      const valueData = randomArray(`${label} v`, 'f32', keys * kvHeads * headDim);
+      const keyData = randomArray(`${label} k`, stored, keys * kvHeads * headDim);
+      const valueData = randomArray(`${label} v`, stored, keys * kvHeads * headDim);
       const q = place(rw, queryData, 'f32', [queries, heads, headDim]);
-      const k = place(rw, keyData, 'f32', [keys, kvHeads, headDim]);
-      const v = place(rw, valueData, 'f32', [keys, kvHeads, headDim]);
+      const k = place(rw, keyData, stored, [keys, kvHeads, headDim]);
+      const v = place(rw, valueData, stored, [keys, kvHeads, headDim]);
       const out = rw.allocate('f32', [queries, heads, headDim]);
       const seen = queries * past + (queries * (queries + 1)) / 2;
       return {
@@ -647,7 +743,10 @@ function attentionCase(options: { queries: number; keys: number; heads: number; 
           }
           return agreement(joined(got), joined(want), 'f32', label);
         },
-        graphs: () => attentionGraphs(options, queryData, keyData, valueData),
+        // Their operators have one dtype.
+        ...(stored === 'f32' && {
+          graphs: () => attentionGraphs(options, queryData, keyData as Float32Array, valueData as Float32Array),
+        }),
         dispose: () => release(q, k, v, out),
       };
     },
@@ -655,7 +754,7 @@ function attentionCase(options: { queries: number; keys: number; heads: number; 
 }
 
 function attentionGraphs(
-  { queries, keys, heads, kvHeads, headDim }: { queries: number; keys: number; heads: number; kvHeads: number; headDim: number },
+  { queries, keys, heads, kvHeads, headDim }: AttentionSizes,
   queryData: Float32Array,
   keyData: Float32Array,
   valueData: Float32Array,

@@ -4,7 +4,7 @@
  * @module
  */
 import type { Backend, BackendOptions, Capabilities } from './backends/backend.js';
-import { type BlockFormat, type BlockTensor, blocksFrom } from './core/blocks.js';
+import { type BlockFormat, type BlockTensor, blocksFrom, isBlocks } from './core/blocks.js';
 import type { ArrayOf, Dtype, FloatDtype, IntDtype } from './core/dtypes.js';
 import { Tensor, type TensorFromOptions, tensorFrom } from './core/tensor.js';
 import { planAdd } from './ops/add.js';
@@ -15,7 +15,7 @@ import { planRearrange } from './ops/rearrange.js';
 import { planRmsNorm } from './ops/rms-norm.js';
 import { bindRope, bindRopeParts, type RopeLayout, type RopePartOptions } from './ops/rope/call.js';
 import { type PlanRopeOptions, type Positions, planRope, type RopePlan } from './ops/rope/plan.js';
-import type { OpPlan, Runner } from './ops/runner.js';
+import type { OpPlan, Runner, StoredDtype } from './ops/runner.js';
 import { planSelfAttention, type SelfAttentionOptions } from './ops/self-attention.js';
 import { planSwiglu } from './ops/swiglu.js';
 import { openBackend } from './registry.js';
@@ -126,7 +126,7 @@ export class Ropewalk implements Runner {
    * @param format - q8_0 or q4_0
    * @param bytes - the tensor's bytes: n · k / 32 blocks
    * @param shape - `[n, k]`; GGUF lists it backwards
-   * @returns a weight for {@link linear}; `dispose()` it
+   * @returns a weight for {@link linear} and {@link embedding}; `dispose()` it
    * @throws {RopewalkError} UNSUPPORTED, SHAPE or DEVICE
    */
   uploadBlocks(format: BlockFormat, bytes: Uint8Array, shape: readonly [n: number, k: number]): BlockTensor {
@@ -248,8 +248,19 @@ export class Ropewalk implements Runner {
    * @param weight - `[rows, width]`, any dtype
    * @param options - `out` `[n, width]`
    */
-  embedding<D extends Dtype>(index: Tensor<IntDtype>, weight: Tensor<D>, options: OutOption<D> = {}): Tensor<D> {
-    return this.into(options.out ?? this.backend.allocate(weight.dtype, [index.size, weight.shape.at(-1) ?? 0]), (out) =>
+  embedding<D extends Dtype>(index: Tensor<IntDtype>, weight: Tensor<D>, options?: OutOption<NoInfer<D>>): Tensor<D>;
+  /**
+   * Copies rows of a table, widened to f32, exactly. {@link linear} takes the same weight, where a model's head is tied to its table.
+   *
+   * @param index - `[n]`, integers in [0, rows); an index outside is an error
+   * @param weight - `[rows, width]`, f16 or bf16; or blocks from {@link uploadBlocks}
+   * @param options - `out` `[n, width]`, f32; a fresh one may be had for blocks
+   */
+  embedding(index: Tensor<IntDtype>, weight: Tensor<StoredDtype<'f32'>> | BlockTensor, options: Required<OutOption<'f32'>>): Tensor<'f32'>;
+  embedding(index: Tensor<IntDtype>, weight: BlockTensor, options?: OutOption<'f32'>): Tensor<'f32'>;
+  embedding(index: Tensor<IntDtype>, weight: Tensor | BlockTensor, options: OutOption<Dtype> = {}): Tensor {
+    const dtype = isBlocks(weight) ? 'f32' : weight.dtype;
+    return this.into(options.out ?? this.backend.allocate(dtype, [index.size, weight.shape.at(-1) ?? 0]), (out) =>
       planEmbedding(index, weight, out),
     );
   }
@@ -258,13 +269,13 @@ export class Ropewalk implements Runner {
    * Multiplies by a weight matrix: `y = x·Wᵀ + bias`.
    *
    * @param x - `[…, k]`, any float dtype
-   * @param weight - `[n, k]`, row-major as torch and GGUF have it; or blocks from {@link uploadBlocks}
-   * @param options - `bias` `[n]`; `out` `[…, n]`
+   * @param weight - `[n, k]`, row-major as torch and GGUF have it, in x's dtype, or f16 or bf16 where x is f32; or blocks from {@link uploadBlocks}
+   * @param options - `bias` `[n]`, in x's dtype, or f16 or bf16 where x is f32; `out` `[…, n]`
    */
   linear<D extends FloatDtype>(
     x: Tensor<D>,
-    weight: Tensor<NoInfer<D>> | BlockTensor,
-    options: OutOption<NoInfer<D>> & { readonly bias?: Tensor<NoInfer<D>> } = {},
+    weight: Tensor<NoInfer<StoredDtype<D>>> | BlockTensor,
+    options: OutOption<NoInfer<D>> & { readonly bias?: Tensor<NoInfer<StoredDtype<D>>> } = {},
   ): Tensor<D> {
     const shape = x.shape.length === 0 ? [] : x.shape.with(-1, weight.shape[0] ?? 0);
     return this.into(options.out ?? this.backend.allocate(x.dtype, shape), (out) => planLinear(x, weight, options.bias, out));
@@ -274,12 +285,12 @@ export class Ropewalk implements Runner {
    * Normalises rows by their root mean square: `y = w · x / √(mean(x²) + eps)`.
    *
    * @param x - `[…, d]`, any float dtype
-   * @param weight - `[d]`
+   * @param weight - `[d]`, in x's dtype, or f16 or bf16 where x is f32
    * @param options - `eps` has no default (models use 1e-5 and 1e-6); `out` may be `x`
    */
   rmsNorm<D extends FloatDtype>(
     x: Tensor<D>,
-    weight: Tensor<NoInfer<D>>,
+    weight: Tensor<NoInfer<StoredDtype<D>>>,
     options: OutOption<NoInfer<D>> & { readonly eps: number },
   ): Tensor<D> {
     return this.into(options.out ?? this.backend.allocate(x.dtype, x.shape), (out) => planRmsNorm(x, weight, options.eps, out));
@@ -289,14 +300,15 @@ export class Ropewalk implements Runner {
    * Attends: `softmax(q·kᵀ·scale)·v` for each head, causally, with grouped KV heads.
    *
    * @param q - `[seq, num_heads, d]`, or with a batch in front of all four
-   * @param k - `[total, num_kv_heads, d]`; the last `seq` keys belong to the queries, those before are the past
-   * @param v - `[total, num_kv_heads, dv]`
+   * @param k - `[total, num_kv_heads, d]`; the last `seq` keys belong to the queries, those before are the past; in q's dtype, or f16 or bf16 where q
+   *   is f32
+   * @param v - `[total, num_kv_heads, dv]`, the dtype of k
    * @param options - scale (1/√d unless given), causal, window, softcap; `out` `[seq, num_heads, dv]`
    */
   selfAttention<D extends FloatDtype>(
     q: Tensor<D>,
-    k: Tensor<NoInfer<D>>,
-    v: Tensor<NoInfer<D>>,
+    k: Tensor<NoInfer<StoredDtype<D>>>,
+    v: Tensor<NoInfer<StoredDtype<D>>>,
     options: OutOption<NoInfer<D>> & SelfAttentionOptions = {},
   ): Tensor<D> {
     const shape = q.shape.length === 0 ? [] : q.shape.with(-1, v.shape.at(-1) ?? 0);
@@ -320,7 +332,15 @@ export class Ropewalk implements Runner {
    * @param x - any dtype, any strides
    * @param options - `out`, same shape and dtype, any strides; a fresh dense tensor unless given
    */
-  rearrange<D extends Dtype>(x: Tensor<D>, options: OutOption<D> = {}): Tensor<D> {
+  rearrange<D extends Dtype>(x: Tensor<D>, options?: OutOption<NoInfer<D>>): Tensor<D>;
+  /**
+   * Copies floats into another float dtype, each rounded once, to nearest even: values into their rows of a KV cache of halves, for example.
+   *
+   * @param x - any float dtype, any strides
+   * @param options - `out`, same shape, any float dtype, any strides
+   */
+  rearrange<D extends FloatDtype>(x: Tensor<FloatDtype>, options: Required<OutOption<D>>): Tensor<D>;
+  rearrange(x: Tensor, options: OutOption<Dtype> = {}): Tensor {
     return this.into(options.out ?? this.backend.allocate(x.dtype, x.shape), (out) => planRearrange(x, out));
   }
 

@@ -87,6 +87,12 @@ test('what is wrong does not compile, and is refused when it comes anyway', () =
   assert.throws(() => rw.rope(f32, [0], { ...options, out: f16 }), { code: 'DTYPE' });
   // @ts-expect-error operands differ in dtype
   assert.throws(() => rw.add(f32, f16), { code: 'DTYPE' });
+  // @ts-expect-error a weight may be narrower than x, not wider
+  assert.throws(() => rw.linear(rw.allocate('f16', [1, 4]), rw.allocate('f32', [2, 4])), { code: 'DTYPE' });
+  // @ts-expect-error a table of integers is not widened
+  assert.throws(() => rw.embedding(rw.allocate('i32', [1]), i32, { out: f32 }), { code: 'SHAPE' });
+  // @ts-expect-error an integer does not become a float
+  assert.throws(() => rw.rearrange(i32, { out: f32 }), { code: 'DTYPE' });
   // @ts-expect-error eps has no default
   assert.throws(() => rw.rmsNorm(f32, rw.allocate('f32', [4]), {}), { code: 'RANGE' });
   // @ts-expect-error a Uint16Array needs a dtype
@@ -95,6 +101,38 @@ test('what is wrong does not compile, and is refused when it comes anyway', () =
   assert.throws(() => rw.tensor(Float32Array.of(1), { dtype: 'f16' }), { code: 'DTYPE' });
   // @ts-expect-error an index is an integer
   assert.throws(() => rw.embedding(f32, rw.allocate('f32', [2, 2])), { code: 'SHAPE' });
+});
+
+test('a layer in f32 over weights and a cache as they are stored', async () => {
+  const rw = await ropewalk({ backend: 'cpu', threads: 1 });
+  const half = (values: number[], shape: number[]): Tensor<'f16'> => {
+    const x = rw.tensor(Float32Array.from(values), { shape });
+    return rw.rearrange(x, { out: rw.allocate('f16', shape) });
+  };
+  const table = half([1, 2, 3, 4], [2, 2]);
+  const x: Tensor<'f32'> = rw.embedding(rw.tensor(Int32Array.of(1)), table, { out: rw.allocate('f32', [1, 2]) });
+  assert.deepEqual([...(x.read() as Float32Array)], [3, 4]);
+  const normed: Tensor<'f32'> = rw.rmsNorm(x, half([2, 2], [2]), { eps: 0 });
+  const y: Tensor<'f32'> = rw.linear(x, table, { bias: half([1, -1], [2]) });
+  assert.deepEqual([...(y.read() as Float32Array)], [12, 24]);
+  assert.deepEqual(
+    [...(normed.read() as Float32Array)],
+    [6, 8].map((v) => Math.fround(v * Math.fround(1 / Math.sqrt(12.5)))),
+  );
+  const [k, v] = [half([0, 0, 0, 0], [2, 1, 2]), half([1, 2, 3, 6], [2, 1, 2])];
+  const attended: Tensor<'f32'> = rw.selfAttention(x.view([1, 1, 2]), k, v);
+  assert.deepEqual([...(attended.read() as Float32Array)], [2, 4]);
+  const blocks = rw.uploadBlocks(
+    'q8_0',
+    Uint8Array.from({ length: 34 }, (_, i) => [0, 0x3c][i] ?? i - 2),
+    [1, 32],
+  );
+  const row: Tensor<'f32'> = rw.embedding(rw.tensor(Int32Array.of(0)), blocks);
+  assert.deepEqual(
+    [...(row.read() as Float32Array)],
+    Array.from({ length: 32 }, (_, i) => i),
+  );
+  rw.dispose();
 });
 
 describe('backends', () => {
@@ -124,7 +162,7 @@ describe('backends', () => {
   test('an unknown one is refused', async () => {
     await assert.rejects(openBackend('tpu'), {
       code: 'UNSUPPORTED',
-      message: 'ropewalk: backend: expected auto or one of cpu, webgpu, reference, got "tpu"',
+      message: 'ropewalk: backend: expected auto or one of cpu, webgpu, onnxruntime, reference, got "tpu"',
     });
   });
   test('a failed call writes nothing', () => {

@@ -18,6 +18,8 @@ export interface Capabilities {
   readonly dtypes: readonly FloatDtype[];
   /** Threads that compute; 0 where a GPU does. */
   readonly threads: number;
+  /** Bytes that tensors may take, where the backend knows: all together from now on, and one by itself. */
+  readonly memory?: { readonly availableBytes?: number; readonly tensorBytes?: number };
   /** Each faster path that is not taken, and the reason. */
   readonly notTaken: readonly string[];
 }
@@ -39,7 +41,7 @@ export interface Backend extends Runner {
 
 /** How a backend may be opened; each takes what concerns it. */
 export interface BackendOptions {
-  /** cpu: threads that compute, at most 16; as many as there are cores unless given. */
+  /** cpu: threads that compute, at most 16; as many as there are cores unless given. onnxruntime: threads of each node; 1 unless given. */
   readonly threads?: number;
   /** cpu: the most bytes that tensors may take, at most 4 GiB, which is also the default. */
   readonly memoryLimit?: number;
@@ -47,6 +49,12 @@ export interface BackendOptions {
   readonly simd?: 'auto' | 'simd128';
   /** webgpu: which adapter, where there are several; high-performance unless given. */
   readonly powerPreference?: 'high-performance' | 'low-power';
+  /** onnxruntime: execution providers by ONNX Runtime's names, first choice first; `['cpu']` unless given. */
+  readonly providers?: readonly string[];
+  /** onnxruntime: graphs of standard operators where there are such, or of primitives only; standard unless given. */
+  readonly form?: 'standard' | 'primitives';
+  /** onnxruntime, primitives: what RoPE's angles are computed in, in the graph; f64 unless given. */
+  readonly angles?: 'f64' | 'f32' | 'f32-reduced';
 }
 
 /** A backend that could be opened here, or the reason why it cannot. */
@@ -54,6 +62,8 @@ export interface BackendEntry {
   readonly name: string;
   /** Whether `auto` may open it; of those, the first that can be. */
   readonly auto: boolean;
+  /** Opened only when asked for by name: no command that takes every backend takes it. */
+  readonly byName?: boolean;
   /** Says why this backend cannot open on this machine, or undefined when it can. */
   whyNot(): Promise<string | undefined>;
   /**

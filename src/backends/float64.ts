@@ -42,9 +42,12 @@ function usesFloat64(plan: OpPlan): boolean {
       return false;
     case 'argmax':
       return plan.values.dtype === 'f64';
-    case 'rearrange':
+    case 'rearrange': {
+      const { x, out } = plan;
+      return x.dtype !== out.dtype && (x.dtype === 'f64' || out.dtype === 'f64');
+    }
     case 'embedding':
-      return false; // bits are moved, whatever they mean
+      return false; // bits are moved, whatever they mean, or widened to f32
     default:
       return plan.out.dtype === 'f64';
   }
@@ -66,7 +69,7 @@ export function tensorsOf(plan: OpPlan): Tensor[] {
     case 'argmax':
       return [plan.values, plan.outIndex, plan.outValue];
     case 'embedding':
-      return [plan.weight, plan.out];
+      return [isBlocks(plan.weight) ? plan.weight.bytes : plan.weight, plan.out];
     case 'linear': {
       const weight = isBlocks(plan.weight) ? plan.weight.bytes : plan.weight;
       return [plan.x, weight, plan.out, ...(plan.bias ? [plan.bias] : [])];

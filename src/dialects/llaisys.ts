@@ -72,7 +72,9 @@ export function embedding(rw: Runner, out: Tensor, index: Tensor, weight: Tensor
     ],
     [['weight', weight]],
   );
-  rw.run(planEmbedding(index, weight, out));
+  const plan = planEmbedding(index, weight, out);
+  checkOneDtype('embedding', weight, [['out', out]]);
+  rw.run(plan);
 }
 
 /** `linear(out, in, weight, bias)`: out = in·weightᵀ + bias; 2-D and contiguous; bias 1-D or absent. */
@@ -84,7 +86,9 @@ export function linear(rw: Runner, out: Tensor, input: Tensor, weight: Tensor, b
   ];
   for (const [name, tensor] of matrices) checkRank('linear', name, tensor, 2);
   checkCommon('linear', bias ? [...matrices, ['bias', bias]] : matrices, matrices);
-  rw.run(inItsWords({ x: 'in' }, () => planLinear(input, weight, bias ?? undefined, out)));
+  const plan = inItsWords({ x: 'in' }, () => planLinear(input, weight, bias ?? undefined, out));
+  checkOneDtype('linear', input, bias ? [...matrices, ['bias', bias]] : matrices);
+  rw.run(plan);
 }
 
 /** `rms_norm(out, in, weight, eps)`: rows of a 2-D contiguous tensor. */
@@ -95,7 +99,9 @@ export function rmsNorm(rw: Runner, out: Tensor, input: Tensor, weight: Tensor, 
   ];
   for (const [name, tensor] of matrices) checkRank('rms_norm', name, tensor, 2);
   checkCommon('rms_norm', [...matrices, ['weight', weight]], matrices);
-  rw.run(inItsWords({ x: 'in' }, () => planRmsNorm(input, weight, eps, out)));
+  const plan = inItsWords({ x: 'in' }, () => planRmsNorm(input, weight, eps, out));
+  checkOneDtype('rms_norm', input, [['weight', weight]]);
+  rw.run(plan);
 }
 
 /**
@@ -149,6 +155,7 @@ export function selfAttention(rw: Runner, attn_val: Tensor, q: Tensor, k: Tensor
   // 1/√d is a default of ours; LLAISYS has none.
   if (scale === undefined) refuse('RANGE', 'self_attention: scale', 'a finite number', scale);
   checkCommon('self_attention', all, all);
+  checkOneDtype('self_attention', q, all);
   rw.run(plan);
 }
 
@@ -175,7 +182,9 @@ export function rearrange(rw: Runner, out: Tensor, input: Tensor): void {
     ],
     [],
   );
-  rw.run(inItsWords({ x: 'in' }, () => planRearrange(input, out)));
+  const plan = inItsWords({ x: 'in' }, () => planRearrange(input, out));
+  checkOneDtype('rearrange', input, [['out', out]]);
+  rw.run(plan);
 }
 
 /** Says the refusals of our own checks in LLAISYS' names, so that the checks are written once. */
@@ -194,6 +203,11 @@ function inItsWords<T>(names: Readonly<Record<string, string>>, check: () => T):
 
 function checkRank(op: string, name: string, tensor: Tensor, rank: number): void {
   if (tensor.rank !== rank) refuse('SHAPE', `${op}: ${name}`, `${rank} dimensions`, [...tensor.shape]);
+}
+
+/** Our own operators take weights and caches of halves beside f32, and copy from one float to another; LLAISYS has one dtype for all. */
+function checkOneDtype(op: string, first: Tensor, others: Named): void {
+  for (const [name, tensor] of others) checkDtype(tensor, `${op}: ${name}`, first.dtype);
 }
 
 /** LLAISYS knows three dtypes, and dense memory but for rearrange. */

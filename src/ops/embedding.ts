@@ -1,34 +1,39 @@
 /** Looking up rows of a table. @module */
+import { type BlockTensor, isBlocks } from '../core/blocks.js';
 import { refuse } from '../core/errors.js';
 import { readIntegers, type Tensor } from '../core/tensor.js';
-import { checkDims, checkDtype, checkOutput } from './runner.js';
+import { checkDims, checkDtype, checkOutput, isHalf } from './runner.js';
 
 /** A checked look-up. Frozen. */
 export interface EmbeddingPlan {
   readonly op: 'embedding';
   /** The rows to copy, each within the table. */
   readonly rows: Float64Array;
-  /** `[rows, width]` */
-  readonly weight: Tensor;
+  /** `[rows, width]`; where its dtype is not out's, out is f32 and every value of the table has an f32 of its own. */
+  readonly weight: Tensor | BlockTensor;
   /** `[index, width]` */
   readonly out: Tensor;
 }
 
 /**
- * Checks a look-up: row `index[n]` of the table becomes row n of out, bit for bit.
+ * Checks a look-up: row `index[n]` of the table becomes row n of out, bit for bit; f16, bf16 and blocks may be widened to f32, exactly.
+ *
+ * A model with a tied head gives this operator and linear the same weight.
  *
  * @param index - `[n]`, any integer dtype, in host memory; read now
- * @param weight - `[rows, width]`, any dtype and strides; only read
- * @param out - `[n, width]`, the dtype of weight; written
+ * @param weight - `[rows, width]`, any dtype and strides, or q8_0 or q4_0 blocks; only read
+ * @param out - `[n, width]`, the dtype of weight, or f32 where weight is f16, bf16 or blocks; written
  * @throws {RopewalkError} RANGE naming the index and the number of rows; SHAPE, DTYPE or ALIAS
  * @see seed document 001, embedding
  */
-export function planEmbedding(index: Tensor, weight: Tensor, out: Tensor): EmbeddingPlan {
+export function planEmbedding(index: Tensor, weight: Tensor | BlockTensor, out: Tensor): EmbeddingPlan {
   if (index.rank !== 1) refuse('SHAPE', 'embedding: index', 'one dimension', [...index.shape]);
-  if (weight.rank !== 2) refuse('SHAPE', 'embedding: weight', 'two dimensions [rows, width]', [...weight.shape]);
+  if (weight.shape.length !== 2) refuse('SHAPE', 'embedding: weight', 'two dimensions [rows, width]', [...weight.shape]);
   const [count, width] = weight.shape as [number, number];
   checkDims(out, 'embedding: out', [index.size, width]);
-  checkDtype(out, 'embedding: out', weight.dtype);
+  if (isBlocks(weight)) checkDtype(out, 'embedding: out', 'f32');
+  else if (!isHalf(weight.dtype)) checkDtype(out, 'embedding: out', weight.dtype);
+  else if (out.dtype !== weight.dtype && out.dtype !== 'f32') refuse('DTYPE', 'embedding: out', `dtype ${weight.dtype} or f32`, out.dtype);
   const rows = readIntegers(index, 'embedding: index');
   for (const [n, row] of rows.entries()) {
     // torch wraps −1 to the last row; here a negative index is a mistake.
@@ -38,7 +43,7 @@ export function planEmbedding(index: Tensor, weight: Tensor, out: Tensor): Embed
     }
   }
   checkOutput(out, 'embedding: out', [
-    { tensor: weight, name: 'weight', inPlace: false },
+    { tensor: isBlocks(weight) ? weight.bytes : weight, name: 'weight', inPlace: false },
     { tensor: index, name: 'index', inPlace: false },
   ]);
   return Object.freeze({ op: 'embedding', rows, weight, out });

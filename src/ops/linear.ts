@@ -3,7 +3,7 @@ import { type BlockTensor, isBlocks } from '../core/blocks.js';
 import type { FloatDtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import type { Tensor } from '../core/tensor.js';
-import { checkDims, checkFloat, checkOutput } from './runner.js';
+import { checkDims, checkFloat, checkOutput, checkStored } from './runner.js';
 
 /** A checked linear layer. Frozen. */
 export interface LinearPlan {
@@ -26,9 +26,10 @@ export interface LinearPlan {
  * Checks `out = x·Wᵀ + bias`.
  *
  * @param x - `[…, k]`, any strides, any float dtype; only read
- * @param weight - `[n, k]`, same dtype, as torch and GGUF lay it out; or q8_0 or q4_0 blocks, whatever the dtype of x
- * @param bias - `[n]`, same dtype, or undefined
- * @param out - `[…, n]`, same dtype; written; shares no memory with the inputs
+ * @param weight - `[n, k]`, as torch and GGUF lay it out, in x's dtype, or in f16 or bf16 where x is f32; or q8_0 or q4_0 blocks, whatever the
+ *   dtype of x
+ * @param bias - `[n]`, in x's dtype, or in f16 or bf16 where x is f32, whatever the weight's; or undefined
+ * @param out - `[…, n]`, the dtype of x; written; shares no memory with the inputs
  * @throws {RopewalkError} SHAPE, DTYPE or ALIAS
  * @see seed document 001, linear
  */
@@ -41,8 +42,8 @@ export function planLinear(x: Tensor, weight: Tensor | BlockTensor, bias: Tensor
   if (bias) checkDims(bias, 'linear: bias', [n]);
   checkDims(out, 'linear: out', x.shape.with(-1, n));
   checkFloat(x, 'linear: x');
-  if (!isBlocks(weight)) checkFloat(weight, 'linear: weight', x.dtype);
-  if (bias) checkFloat(bias, 'linear: bias', x.dtype);
+  if (!isBlocks(weight)) checkStored(weight, 'linear: weight', x.dtype);
+  if (bias) checkStored(bias, 'linear: bias', x.dtype);
   checkFloat(out, 'linear: out', x.dtype);
   checkOutput(out, 'linear: out', [
     { tensor: x, name: 'x', inPlace: false },

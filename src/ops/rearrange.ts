@@ -1,4 +1,6 @@
-/** Copying between layouts. @module */
+/** Copying between layouts and float dtypes. @module */
+import { isFloat } from '../core/dtypes.js';
+import { refuse } from '../core/errors.js';
 import type { Tensor } from '../core/tensor.js';
 import { checkDims, checkDtype, checkOutput } from './runner.js';
 
@@ -6,20 +8,26 @@ import { checkDims, checkDtype, checkOutput } from './runner.js';
 export interface RearrangePlan {
   readonly op: 'rearrange';
   readonly x: Tensor;
+  /** x's dtype, or both are floats. */
   readonly out: Tensor;
 }
 
 /**
- * Checks a bit-for-bit copy of elements from one layout to another; what lies between out's elements stays as it is.
+ * Checks a copy of elements from one layout to another; what lies between out's elements stays as it is.
+ *
+ * Of one dtype the copy is bit for bit. Between two floats each value is rounded once, to nearest even: so the values of a token go into their
+ * rows of a KV cache of halves, as `rows` of a rope part takes its keys there.
  *
  * @param x - any shape, strides and dtype; only read
- * @param out - same shape and dtype, any strides; written; exactly `x` itself is allowed and changes nothing
+ * @param out - same shape, any strides; x's dtype, or any float where x is a float; written; may be exactly `x`, or elements of another float
+ *   dtype of the same size in exactly x's place
  * @throws {RopewalkError} SHAPE, DTYPE or ALIAS
  * @see seed document 001, rearrange
  */
 export function planRearrange(x: Tensor, out: Tensor): RearrangePlan {
   checkDims(out, 'rearrange: out', x.shape);
-  checkDtype(out, 'rearrange: out', x.dtype);
+  if (!isFloat(x.dtype)) checkDtype(out, 'rearrange: out', x.dtype);
+  else if (!isFloat(out.dtype)) refuse('DTYPE', 'rearrange: out', `dtype ${x.dtype} or another float`, out.dtype);
   checkOutput(out, 'rearrange: out', [{ tensor: x, name: 'x', inPlace: true }]);
   return Object.freeze({ op: 'rearrange', x, out });
 }

@@ -2,7 +2,7 @@
 import type { FloatDtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import type { Tensor } from '../core/tensor.js';
-import { checkDims, checkFloat, checkOutput } from './runner.js';
+import { checkDims, checkFloat, checkOutput, checkStored } from './runner.js';
 
 /** A checked RMS norm over the last dimension. Frozen. */
 export interface RmsNormPlan {
@@ -20,7 +20,7 @@ export interface RmsNormPlan {
  * Checks `out = weight · x / √(mean(x²) + eps)`, row by row.
  *
  * @param x - `[…, d]`, any strides, any float dtype; only read
- * @param weight - `[d]`, same dtype
+ * @param weight - `[d]`, in x's dtype, or in f16 or bf16 where x is f32
  * @param eps - finite, >= 0
  * @param out - same shape and dtype as x; written; may be exactly `x`
  * @throws {RopewalkError} SHAPE, DTYPE, RANGE or ALIAS
@@ -31,7 +31,7 @@ export function planRmsNorm(x: Tensor, weight: Tensor, eps: number, out: Tensor)
   checkDims(weight, 'rms_norm: weight', [x.shape.at(-1)!]);
   checkDims(out, 'rms_norm: out', x.shape);
   checkFloat(x, 'rms_norm: x');
-  checkFloat(weight, 'rms_norm: weight', x.dtype);
+  checkStored(weight, 'rms_norm: weight', x.dtype);
   checkFloat(out, 'rms_norm: out', x.dtype);
   if (!Number.isFinite(eps) || eps < 0) refuse('RANGE', 'rms_norm: eps', 'a finite number >= 0', eps);
   checkOutput(out, 'rms_norm: out', [

@@ -79,6 +79,30 @@ export function checkFloat(tensor: Tensor, where: string, same?: Dtype): asserts
   if (same !== undefined) checkDtype(tensor, where, same);
 }
 
+/** The dtypes that weights, or keys and values in a cache, may be stored in beside activations of dtype D: see {@link checkStored}. */
+export type StoredDtype<D extends FloatDtype> = D extends 'f32' ? 'f32' | 'f16' | 'bf16' : D;
+
+/**
+ * Checks the dtype of a tensor that is kept in memory in its stored type: that of the activations, or f16 or bf16 beside f32. Those two widen to
+ * f32 exactly, so a kernel widens them as they stream by; no other mix is taken.
+ *
+ * @param tensor - what came
+ * @param where - operator and argument
+ * @param beside - the dtype of the activations
+ * @throws {RopewalkError} DTYPE
+ */
+export function checkStored(tensor: Tensor, where: string, beside: FloatDtype): asserts tensor is Tensor<FloatDtype> {
+  checkFloat(tensor, where);
+  if (tensor.dtype === beside) return;
+  if (beside !== 'f32') checkDtype(tensor, where, beside);
+  if (!isHalf(tensor.dtype)) refuse('DTYPE', where, 'dtype f32, f16 or bf16 beside f32', tensor.dtype);
+}
+
+/** Says whether a dtype is one of the two 16-bit floats. */
+export function isHalf(dtype: Dtype): dtype is 'f16' | 'bf16' {
+  return dtype === 'f16' || dtype === 'bf16';
+}
+
 /**
  * Checks a tensor's dtype.
  *

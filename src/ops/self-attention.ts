@@ -2,7 +2,7 @@
 import type { FloatDtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import type { Tensor } from '../core/tensor.js';
-import { checkDims, checkFloat, checkOutput } from './runner.js';
+import { checkDims, checkFloat, checkOutput, checkStored } from './runner.js';
 
 /** What attention can be told beside its tensors. */
 export interface SelfAttentionOptions {
@@ -37,9 +37,9 @@ export interface SelfAttentionPlan {
  * Checks `out = softmax(q·kᵀ·scale + mask)·v` for each head; query head h uses KV head ⌊h / (num_heads / num_kv_heads)⌋.
  *
  * @param q - `[seq, num_heads, d]`, any strides, any float dtype; or with a batch in front, then on all four
- * @param k - `[total, num_kv_heads, d]`; total − seq keys are the past
- * @param v - `[total, num_kv_heads, dv]`; dv may differ from d
- * @param out - `[seq, num_heads, dv]`; written; shares no memory with the inputs
+ * @param k - `[total, num_kv_heads, d]`; total − seq keys are the past; in q's dtype, or in f16 or bf16 where q is f32: a KV cache of halves
+ * @param v - `[total, num_kv_heads, dv]`, the dtype of k; dv may differ from d
+ * @param out - `[seq, num_heads, dv]`, the dtype of q; written; shares no memory with the inputs
  * @param options - scale, causal, window, softcap
  * @throws {RopewalkError} SHAPE, DTYPE, RANGE or ALIAS
  * @see seed document 001, self_attention
@@ -68,8 +68,8 @@ export function planSelfAttention(q: Tensor, k: Tensor, v: Tensor, out: Tensor, 
   if (causal && total < seq) refuse('SHAPE', `${op}: k`, `total_len >= seqlen=${seq}: each query sees at least its own key`, total);
   if (!causal && total === 0 && out.size > 0) refuse('SHAPE', `${op}: k`, 'at least one key', total);
   checkFloat(q, `${op}: q`);
-  checkFloat(k, `${op}: k`, q.dtype);
-  checkFloat(v, `${op}: v`, q.dtype);
+  checkStored(k, `${op}: k`, q.dtype);
+  checkFloat(v, `${op}: v`, k.dtype);
   checkFloat(out, `${op}: attn_val`, q.dtype);
   // With d = 0 every score is an empty sum; 1/√0 would turn it into 0·∞ = NaN.
   const scale = options.scale ?? (d === 0 ? 1 : 1 / Math.sqrt(d));

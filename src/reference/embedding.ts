@@ -1,6 +1,9 @@
-/** Looking up rows, bit for bit. @module */
-import { copyElements } from '../core/tensor.js';
+/** Looking up rows: bit for bit, or widened to f32, which is exact. @module */
+import { BLOCK_BYTES, BLOCK_WEIGHTS, type BlockTensor, blocksFrom, isBlocks, readBlocks } from '../core/blocks.js';
+import type { FloatDtype } from '../core/dtypes.js';
+import { copyElements, type Tensor } from '../core/tensor.js';
 import type { EmbeddingPlan } from '../ops/embedding.js';
+import { readAll, writeAll } from './elements.js';
 
 /**
  * Copies row `rows[n]` of the table to row n of out.
@@ -8,5 +11,19 @@ import type { EmbeddingPlan } from '../ops/embedding.js';
  * @param plan - from planEmbedding
  */
 export function embeddingReference({ rows, weight, out }: EmbeddingPlan): void {
-  for (const [n, row] of rows.entries()) copyElements(weight.slice(0, row, row + 1), out.slice(0, n, n + 1));
+  for (const [n, row] of rows.entries()) {
+    const to = out.slice(0, n, n + 1);
+    if (isBlocks(weight)) writeAll(to as Tensor<FloatDtype>, readBlocks(rowOf(weight, row), 'embedding: weight'), 'embedding: out');
+    else {
+      const from = weight.slice(0, row, row + 1);
+      if (from.dtype === to.dtype) copyElements(from, to);
+      else writeAll(to as Tensor<FloatDtype>, readAll(from, 'embedding: weight'), 'embedding: out');
+    }
+  }
+}
+
+/** One row of a table in blocks: the whole of a vocabulary in float64 would fill the memory. */
+function rowOf({ format, shape, bytes }: BlockTensor, row: number): BlockTensor {
+  const rowBytes = (shape[1] / BLOCK_WEIGHTS) * BLOCK_BYTES[format];
+  return blocksFrom(format, bytes.slice(0, row * rowBytes, (row + 1) * rowBytes), [1, shape[1]]);
 }

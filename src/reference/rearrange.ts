@@ -1,12 +1,15 @@
-/** Copying between layouts, bit for bit. @module */
-import { copyElements } from '../core/tensor.js';
+/** Copying between layouts, bit for bit, and between float dtypes. @module */
+import type { FloatDtype } from '../core/dtypes.js';
+import { copyElements, type Tensor } from '../core/tensor.js';
 import type { RearrangePlan } from '../ops/rearrange.js';
+import { readAll, writeAll } from './elements.js';
 
 /**
- * Copies elements; what lies between out's elements stays as it is.
+ * Copies elements, rounded once where the dtype changes; what lies between out's elements stays as it is.
  *
  * @param plan - from planRearrange
  */
 export function rearrangeReference({ x, out }: RearrangePlan): void {
-  copyElements(x, out);
+  if (x.dtype === out.dtype) copyElements(x, out);
+  else writeAll(out as Tensor<FloatDtype>, readAll(x, 'rearrange: x'), 'rearrange: out');
 }

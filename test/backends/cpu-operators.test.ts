@@ -13,7 +13,7 @@ import { BLOCK_BYTES, type BlockFormat, type BlockTensor, blocksFrom, isBlocks, 
 import { bitsOf, DTYPES, type Dtype, type FloatDtype, isFloat, loadNumber, newArray, roundTo, storeNumber } from '../../src/core/dtypes.js';
 import { bf16FromNumber, f16FromNumber, numberFromBf16, numberFromF16 } from '../../src/core/float16.js';
 import { walk } from '../../src/core/shape.js';
-import { type Tensor, tensorFrom, zeros } from '../../src/core/tensor.js';
+import { Tensor, tensorFrom, zeros } from '../../src/core/tensor.js';
 import { planAdd } from '../../src/ops/add.js';
 import { planArgmax } from '../../src/ops/argmax.js';
 import { planEmbedding } from '../../src/ops/embedding.js';
@@ -46,8 +46,10 @@ import {
   hostCopy,
   laid,
   laidBits,
+  MIXES,
   maybe,
   measure,
+  mixes,
   type Placement,
   placements,
   randomness,
@@ -369,10 +371,10 @@ describe('rms_norm', () => {
   holds(
     'rows: any layout, any values, in place',
     150,
-    [dtypes, shapes, fills, placements, seeds, epsilons, size(0, 7), fc.boolean()],
-    (dtype, shape, fill, how, seed, eps, owned, inPlace) => {
+    [mixes, shapes, fills, placements, seeds, epsilons, size(0, 7), fc.boolean()],
+    ([dtype, stored], shape, fill, how, seed, eps, owned, inPlace) => {
       const x = laid(dtype, shape, inPlace ? { ...how[0]!, repeat: 0 } : how[0]!, seed, fill);
-      const w = laid(dtype, shape.slice(-1), how[1]!, seed + 1, fill === 'special' ? 'wide' : fill);
+      const w = laid(stored, shape.slice(-1), how[1]!, seed + 1, fill === 'special' ? 'wide' : fill);
       agree(trial(x, w, inPlace ? x : roomFor(dtype, shape, how[2]!), eps, owned));
     },
   );
@@ -446,6 +448,19 @@ describe('argmax', () => {
   });
 });
 
+/** Blocks of any bytes, but for small scales. */
+function blockBytes(format: BlockFormat, n: number, k: number, seed: number): Uint8Array {
+  const bytes = new Uint8Array(((n * k) / 32) * BLOCK_BYTES[format]);
+  const random = randomness(seed);
+  for (let i = 0; i < bytes.length; i++) bytes[i] = Math.floor(random() * 256);
+  for (let at = 0; at < bytes.length; at += BLOCK_BYTES[format]) {
+    const scale = f16FromNumber((random() - 0.5) / 64);
+    bytes[at] = scale & 255;
+    bytes[at + 1] = scale >> 8;
+  }
+  return bytes;
+}
+
 describe('embedding and rearrange', () => {
   const all = fc.constantFrom<Dtype>(...DTYPES);
   holds(
@@ -459,6 +474,67 @@ describe('embedding and rearrange', () => {
       agree({ given, outs: [2], owned, plan: (t) => planEmbedding(tensorAt(t, 0), tensorAt(t, 1), tensorAt(t, 2)) });
     },
   );
+  holds(
+    'embedding: halves and blocks widened to f32',
+    200,
+    [
+      fc.constantFrom<Dtype | BlockFormat>('f16', 'bf16', 'q8_0', 'q4_0'),
+      size(0, 9),
+      size(0, 20),
+      size(1, 7),
+      placements,
+      seeds,
+      size(0, 7),
+    ],
+    (kind, count, width, rows, how, seed, owned) => {
+      const random = randomness(seed);
+      const index = tensorFrom(Int32Array.from({ length: count }, () => Math.floor(random() * rows)));
+      const blocks = kind === 'q8_0' || kind === 'q4_0';
+      const across = blocks ? (width % 4) * 32 : width;
+      const table = blocks
+        ? blocksFrom(kind, blockBytes(kind, rows, across, seed), [rows, across])
+        : laidBits(kind, [rows, width], how[0]!, seed);
+      const given = [index, table, roomFor('f32', [count, across], how[1]!)];
+      agree({ given, outs: [2], owned, anyNan: true, plan: (t) => planEmbedding(tensorAt(t, 0), t[1]!, tensorAt(t, 2)) });
+    },
+  );
+  holds(
+    'rearrange: from each float dtype to each other, up to four dimensions turned any way, rounded once',
+    300,
+    [dtypes, dtypes, shapes, fills, placements, seeds, size(0, 3)],
+    (from, to, shape, fill, how, seed, owned) => {
+      const x = seed % 2 ? laid(from, shape, how[0]!, seed, fill) : (laidBits(from, shape, how[0]!, seed) as Float);
+      agree({
+        given: [x, roomFor(to, shape, how[1]!)],
+        outs: [1],
+        owned,
+        anyNan: true,
+        plan: (t) => planRearrange(tensorAt(t, 0), tensorAt(t, 1)),
+      });
+    },
+  );
+  test('f16 becomes bf16 in its own memory, and back', () => {
+    for (const rw of [one, plain]) {
+      const x = laid('f16', [3, 41, 7], { ...DENSE, dense: false, turn: 1, pad: 1, step: 2 }, 1);
+      const over = new Tensor(tensorFrom(x.storage.host!, { dtype: 'bf16' }).storage, x);
+      const wide = floats(x).map((v) => roundTo('bf16', v));
+      rw.rearrange(x, { out: over });
+      assert.deepEqual(floats(over), wide);
+      rw.rearrange(over, { out: x });
+      assert.deepEqual(
+        floats(x),
+        wide.map((v) => roundTo('f16', v)),
+      );
+    }
+  });
+  test('f64 goes to the reference: f64 → f16 rounds once', async () => {
+    const rw = await ropewalk({ backend: 'cpu', threads: 1 });
+    // By way of f32 this would be the tie, and then 1.
+    const x = f64Tensor([1 + 2 ** -11 + 2 ** -40, 0.1], [2]);
+    assert.deepEqual([...floats(rw.rearrange(x, { out: rw.allocate('f16', [2]) }))], [1 + 2 ** -10, roundTo('f16', 0.1)]);
+    assert.deepEqual([...floats(rw.rearrange(tensorFrom(Float32Array.of(0.1)), { out: zeros('f64', [1]) }))], [Math.fround(0.1)]);
+    rw.dispose();
+  });
   holds(
     'rearrange: every dtype, up to four dimensions turned any way, bit for bit',
     300,
@@ -503,6 +579,21 @@ describe('embedding and rearrange', () => {
       const index = tensorFrom(Int32Array.from({ length: 999 }, (_, n) => (n * 7919) % 257));
       const given = [index, laidBits(dtype, [257, 301], DENSE, 3), roomFor(dtype, [999, 301], DENSE)];
       agree({ given, outs: [2], owned: 2, plan: (t) => planEmbedding(tensorAt(t, 0), tensorAt(t, 1), tensorAt(t, 2)) });
+    }
+  });
+  test('many chunks: conversions, dense and turned, and tables that are widened', () => {
+    const index = tensorFrom(Int32Array.from({ length: 999 }, (_, n) => (n * 7919) % 257));
+    for (const [from, to] of FLOATS.flatMap((a) => FLOATS.filter((b) => b !== a).map((b) => [a, b] as const))) {
+      for (const x of [laid(from, [90001], DENSE, 9, 'wide'), laid(from, [61, 37, 67], DENSE, 9).permute([2, 1, 0])])
+        agree({ given: [x, roomFor(to, x.shape, DENSE)], outs: [1], owned: 1, plan: (t) => planRearrange(tensorAt(t, 0), tensorAt(t, 1)) });
+    }
+    const tables = [
+      ...(['f16', 'bf16'] as const).map((dtype) => laid(dtype, [257, 352], DENSE, 3)),
+      ...(['q8_0', 'q4_0'] as const).map((format) => blocksFrom(format, blockBytes(format, 257, 352, 3), [257, 352])),
+    ];
+    for (const table of tables) {
+      const given = [index, table, roomFor('f32', [999, 352], DENSE)];
+      agree({ given, outs: [2], owned: 2, plan: (t) => planEmbedding(tensorAt(t, 0), t[1]!, tensorAt(t, 2)) });
     }
   });
 });
@@ -703,6 +794,7 @@ describe('linear', () => {
   const around = fc.constantFrom(0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 63, 64, 65, 255, 256, 257);
   const columns = fc.constantFrom(0, 1, 2, 5, 7, 8, 9, 63, 64, 65, 72, 129);
   const fill = fc.constantFrom<Fill>('even', 'even', 'wide', 'special');
+  const stored = fc.constantFrom<FloatDtype>('f16', 'f16', 'bf16', 'bf16', 'f32');
   holds(
     'any sizes, layouts and values',
     250,
@@ -722,31 +814,68 @@ describe('linear', () => {
       );
     },
   );
+  holds(
+    'weights and bias in halves beside f32, each in its own dtype',
+    250,
+    [stored, stored, size(0, 14), columns, around, fc.constantFrom<Fill>('even', 'special'), placements, seeds, size(0, 15), fc.boolean()],
+    (ofWeight, ofBias, m, n, k, fill, how, seed, owned, withBias) => {
+      const lead = m % 2 === 0 && m > 0 ? [2, m / 2] : [m];
+      const weight = laid(ofWeight, [n, k], how[1]!, seed + 1, fill === 'special' ? 'even' : fill);
+      const bias = withBias ? laid(ofBias, [n], how[2]!, seed + 2, fill) : undefined;
+      agree(
+        trial(
+          laid('f32', [...lead, k], unlike(how[0]!, lead.length), seed, fill),
+          weight,
+          bias,
+          roomFor('f32', [...lead, n], how[3]!),
+          owned,
+        ),
+      );
+    },
+  );
 
-  const bytesOf = (format: BlockFormat, n: number, k: number, seed: number): Uint8Array => {
-    const bytes = new Uint8Array(((n * k) / 32) * BLOCK_BYTES[format]);
-    const random = randomness(seed);
-    for (let i = 0; i < bytes.length; i++) bytes[i] = Math.floor(random() * 256);
-    for (let at = 0; at < bytes.length; at += BLOCK_BYTES[format]) {
-      const scale = f16FromNumber((random() - 0.5) / 64);
-      bytes[at] = scale & 255;
-      bytes[at + 1] = scale >> 8;
+  test('f16 weights: infinities and NaN at every place of a row, subnormals and both zeros', () => {
+    const values = [NaN, Infinity, -Infinity, 2 ** -24, -(2 ** -15), 65504, 0, -0];
+    for (const k of [16, 32, 37]) {
+      for (const value of values) {
+        // Row n has the value at place n; x has no zero, so that what infinity times it is does not hang on the order of sums.
+        const weight = f64Tensor(
+          Array.from({ length: k * k }, (_, i) => (i % (k + 1) === 0 ? value : (i % 13) / 8)),
+          [k, k],
+          'f16',
+        );
+        agree(
+          trial(
+            f64Tensor(
+              Array.from({ length: k }, (_, i) => 1 + i / 8),
+              [1, k],
+              'f32',
+            ),
+            weight,
+            undefined,
+            roomFor('f32', [1, k], DENSE),
+            0,
+          ),
+        );
+      }
     }
-    return bytes;
-  };
+  });
+
   const formats = fc.constantFrom<BlockFormat>('q8_0', 'q4_0');
   holds(
     'quantised weights: each side of every path',
     100,
-    [dtypes, formats, fc.constantFrom(1, 2, 8, 9, 20), columns, fc.constantFrom(0, 32, 64, 256, 288, 544), placements, seeds, size(0, 15)],
-    (dtype, format, m, n, k, how, seed, owned) => {
-      const weight = blocksFrom(format, bytesOf(format, n, k, seed), [n, k]);
-      agree(trial(laid(dtype, [m, k], how[0]!, seed), weight, laid(dtype, [n], how[2]!, seed + 2), roomFor(dtype, [m, n], how[3]!), owned));
+    [mixes, formats, fc.constantFrom(1, 2, 8, 9, 20), columns, fc.constantFrom(0, 32, 64, 256, 288, 544), placements, seeds, size(0, 15)],
+    ([dtype, stored], format, m, n, k, how, seed, owned) => {
+      const weight = blocksFrom(format, blockBytes(format, n, k, seed), [n, k]);
+      agree(
+        trial(laid(dtype, [m, k], how[0]!, seed), weight, laid(stored, [n], how[2]!, seed + 2), roomFor(dtype, [m, n], how[3]!), owned),
+      );
     },
   );
 
-  for (const dtype of FLOATS) {
-    test(`${dtype}: many chunks: 1, 6 and 7 rows, and more than one block of rows`, () => {
+  for (const [dtype, stored] of MIXES) {
+    test(`${dtype}, weights in ${stored}: many chunks: 1, 6 and 7 rows, and more than one block of rows`, () => {
       for (const [m, n, k] of [
         [1, 601, 700],
         [6, 300, 517],
@@ -755,10 +884,16 @@ describe('linear', () => {
       ] as const) {
         measure(`linear ${m}`);
         agree(
-          trial(laid(dtype, [m, k], DENSE, m), laid(dtype, [n, k], DENSE, n), laid(dtype, [n], DENSE, k), roomFor(dtype, [m, n], DENSE), 2),
+          trial(
+            laid(dtype, [m, k], DENSE, m),
+            laid(stored, [n, k], DENSE, n),
+            laid(dtype, [n], DENSE, k),
+            roomFor(dtype, [m, n], DENSE),
+            2,
+          ),
         );
       }
-      const turned = laid(dtype, [401, 300], DENSE, 8).permute([1, 0]);
+      const turned = laid(stored, [401, 300], DENSE, 8).permute([1, 0]);
       agree(
         trial(
           laid(dtype, [5, 401], DENSE, 9),
@@ -773,7 +908,7 @@ describe('linear', () => {
   test('quantised weights, many chunks', () => {
     for (const format of ['q8_0', 'q4_0'] as const) {
       for (const m of [1, 20]) {
-        const weight = blocksFrom(format, bytesOf(format, 515, 544, m), [515, 544]);
+        const weight = blocksFrom(format, blockBytes(format, 515, 544, m), [515, 544]);
         measure(`linear ${format} ${m}`);
         agree(trial(laid('f32', [m, 544], DENSE, m), weight, undefined, roomFor('f32', [m, 515], DENSE), 2));
       }
@@ -800,7 +935,7 @@ describe('self_attention', () => {
     readonly dv: number;
   }
   const trial = (
-    dtype: FloatDtype,
+    [dtype, stored]: readonly [FloatDtype, FloatDtype],
     s: Sizes,
     options: SelfAttentionOptions,
     how: readonly Placement[],
@@ -811,8 +946,8 @@ describe('self_attention', () => {
     const total = s.past + s.seq;
     const heads = s.kvHeads * s.group;
     const q = laid(dtype, [s.batch, s.seq, heads, s.d], unlike(how[0]!, 3), seed, fill[0]);
-    const k = laid(dtype, [s.batch, total, s.kvHeads, s.d], how[1]!, seed + 1, fill[1]);
-    const v = laid(dtype, [s.batch, total, s.kvHeads, s.dv], how[2]!, seed + 2, fill[2]);
+    const k = laid(stored, [s.batch, total, s.kvHeads, s.d], how[1]!, seed + 1, fill[1]);
+    const v = laid(stored, [s.batch, total, s.kvHeads, s.dv], how[2]!, seed + 2, fill[2]);
     const [qs, ks, vs] = [q, k, v].map(floats) as [Float64Array, Float64Array, Float64Array];
     const finite = (values: Float64Array) => values.reduce((max, x) => (Number.isFinite(x) ? Math.max(max, Math.abs(x)) : max), 0);
     const largest = finite(vs);
@@ -862,35 +997,30 @@ describe('self_attention', () => {
   holds(
     'any sizes, options and layouts',
     150,
-    [dtypes, some, options, placements, seeds, size(0, 15)],
-    (dtype, sizes, all, how, seed, owned) => {
-      agree(trial(dtype, sizes, chosen(all), how, seed, owned));
+    [mixes, some, options, placements, seeds, size(0, 15)],
+    (mix, sizes, all, how, seed, owned) => {
+      agree(trial(mix, sizes, chosen(all), how, seed, owned));
     },
   );
-  holds(
-    'NaN, infinities and zeros among queries and keys',
-    80,
-    [dtypes, some, options, placements, seeds],
-    (dtype, sizes, all, how, seed) => {
-      agree(
-        trial(dtype, sizes, chosen({ ...all, softcap: undefined }), how, seed, 0, [seed % 3 === 0 ? 'special' : 'even', 'special', 'even']),
-      );
-    },
-  );
+  holds('NaN, infinities and zeros among queries and keys', 80, [mixes, some, options, placements, seeds], (mix, sizes, all, how, seed) => {
+    agree(
+      trial(mix, sizes, chosen({ ...all, softcap: undefined }), how, seed, 0, [seed % 3 === 0 ? 'special' : 'even', 'special', 'even']),
+    );
+  });
   holds(
     'what the mask hides is not read: NaN and infinity in values that a query does not see',
     60,
-    [dtypes, some, size(1, 50), placements, seeds],
-    (dtype, sizes, window, how, seed) => {
-      agree(trial(dtype, sizes, seed % 2 ? { window } : {}, how, seed, 0, ['even', 'special', 'special']));
+    [mixes, some, size(1, 50), placements, seeds],
+    (mix, sizes, window, how, seed) => {
+      agree(trial(mix, sizes, seed % 2 ? { window } : {}, how, seed, 0, ['even', 'special', 'special']));
     },
   );
-  holds('more queries than keys, each seeing all', 40, [dtypes, some, size(1, 5), placements, seeds], (dtype, sizes, total, how, seed) => {
-    agree(trial(dtype, { ...sizes, past: total - sizes.seq }, { causal: false }, how, seed, 0));
+  holds('more queries than keys, each seeing all', 40, [mixes, some, size(1, 5), placements, seeds], (mix, sizes, total, how, seed) => {
+    agree(trial(mix, { ...sizes, past: total - sizes.seq }, { causal: false }, how, seed, 0));
   });
 
-  for (const dtype of FLOATS) {
-    test(`${dtype}: many chunks: prefill, decoding after a long past, a group larger than a unit`, () => {
+  for (const mix of MIXES) {
+    test(`${mix[0]}, a cache of ${mix[1]}: many chunks: prefill, decoding after a long past, a group larger than a unit`, () => {
       for (const [s, o] of [
         [{ batch: 1, seq: 130, past: 0, kvHeads: 2, group: 3, d: 40, dv: 50 }, {}],
         [{ batch: 2, seq: 130, past: 31, kvHeads: 1, group: 1, d: 64, dv: 64 }, { window: 70 }],
@@ -901,7 +1031,7 @@ describe('self_attention', () => {
         [{ batch: 1, seq: 3, past: 300, kvHeads: 2, group: 2, d: 8, dv: 8 }, { window: 150 }],
       ] as const) {
         measure(`attention ${JSON.stringify(s)}`);
-        agree(trial(dtype, s, o, [DENSE, DENSE, DENSE, DENSE], 3, 6));
+        agree(trial(mix, s, o, [DENSE, DENSE, DENSE, DENSE], 3, 6));
       }
     });
   }

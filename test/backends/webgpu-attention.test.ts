@@ -56,19 +56,21 @@ const attentionError = (scores: number, capped: boolean, largest: number): numbe
 
 /** Four tensors of a call, and what is allowed. */
 function trialOf(
-  dtype: FloatDtype,
+  /** Of q and out, and of k and v where that is another. */
+  of: FloatDtype | readonly [FloatDtype, FloatDtype],
   { batch = 1, seq, past = 0, kvHeads = 1, group = 1, d, dv = d }: Sizes,
   options: SelfAttentionOptions = {},
   how: readonly Placement[] = [DENSE, DENSE, DENSE, DENSE],
   seed = 1,
   owned = 15,
 ): Trial {
+  const [dtype, stored] = typeof of === 'string' ? [of, of] : of;
   const total = past + seq;
   const heads = kvHeads * group;
   // Without stride 0 along a sum: products that are all alike round the same way each time, and nothing cancels.
   const q = laid(dtype, [batch, seq, heads, d], { ...how[0]!, repeat: how[0]!.repeat & 7 }, seed);
-  const k = laid(dtype, [batch, total, kvHeads, d], how[1]!, seed + 1);
-  const v = laid(dtype, [batch, total, kvHeads, dv], how[2]!, seed + 2);
+  const k = laid(stored, [batch, total, kvHeads, d], how[1]!, seed + 1);
+  const v = laid(stored, [batch, total, kvHeads, dv], how[2]!, seed + 2);
   return trialWith(q, k, v, roomFor(dtype, [batch, seq, heads, dv], how[3]!), options, owned);
 }
 
@@ -289,6 +291,30 @@ describe('self_attention on webgpu', { skip: noGpu }, () => {
         const [q, k] = [laid(dtype, [1, seq, heads, d], DENSE, 4), laid(dtype, [1, 77, kvHeads, d], DENSE, 5)];
         const out = roomFor(dtype, [1, seq, heads, 20], { ...DENSE, dense: false, step: 3, backwards: 5, lead: 1 });
         await agree(trialWith(q, k, v, out, {}, 15));
+      }
+    });
+  });
+
+  describe('f32 queries before a cache of halves', () => {
+    // Few shapes: a software driver compiles each kernel anew for each dtype.
+    for (const [stored, sizes, options] of [
+      ['f16', { seq: 1, past: 700, kvHeads: 2, group: 3, d: 16, dv: 12 }, { window: 600 }],
+      ['bf16', { seq: 3, past: 20, kvHeads: 1, group: 1, d: 7, dv: 5 }, { softcap: 3 }],
+      ['bf16', { batch: 2, seq: 40, past: 20, kvHeads: 2, group: 2, d: 16, dv: 12 }, { window: 25 }],
+      ['f16', { seq: 40, past: 3, d: 7, dv: 5 }, {}],
+    ] as const) {
+      test(`${stored} ${JSON.stringify({ ...sizes, ...options })}`, async () => {
+        measure(`f32 before ${stored} ${JSON.stringify(sizes)}`);
+        await agree(trialOf(['f32', stored], sizes, options));
+      });
+    }
+    test('a cache that has room for more, heads before tokens; in host memory and on the device', async () => {
+      for (const seq of [1, 30]) {
+        const cache = laid('f16', [2, 2, 90, 32], DENSE, 5);
+        const tokens = cache.permute([0, 2, 1, 3]).slice(1, 10, 60 + seq) as Float;
+        const [k, v] = [tokens.slice(3, 0, 16), tokens.slice(3, 16, 32)] as [Float, Float];
+        const shape = [2, seq, 4, 16];
+        await agree(trialWith(laid('f32', shape, DENSE, 6), k, v, roomFor('f32', shape, DENSE), {}, seq === 1 ? 15 : 9));
       }
     });
   });

@@ -170,17 +170,23 @@ describe('linear on webgpu', { skip: noGpu }, () => {
     readonly bias?: Placement | false;
   }
 
-  function trial(dtype: FloatDtype, kind: 'dense' | BlockFormat, [m, n, k]: readonly number[], how: Layouts = {}): Trial {
+  /** What a call is made of: W in x's dtype unless given, and the bias likewise. */
+  interface Stored extends Layouts {
+    readonly ofWeight?: FloatDtype;
+    readonly ofBias?: FloatDtype;
+  }
+
+  function trial(dtype: FloatDtype, kind: 'dense' | BlockFormat, [m, n, k]: readonly number[], how: Stored = {}): Trial {
     const seed = m! * 31 + n! * 7 + k!;
     const lead = m! % 2 === 0 && m! > 0 ? [2, m! / 2] : [m!];
     const weight =
       kind === 'dense'
-        ? laid(dtype, [n!, k!], how.weight ?? DENSE, seed + 1)
+        ? laid(how.ofWeight ?? dtype, [n!, k!], how.weight ?? DENSE, seed + 1)
         : blocksFrom(kind, blockBytes(kind, n!, k!, seed + 1), [n!, k!]);
     return {
       x: laid(dtype, [...lead, k!], how.x ?? DENSE, seed),
       weight,
-      bias: how.bias === false ? undefined : laid(dtype, [n!], how.bias ?? DENSE, seed + 2),
+      bias: how.bias === false ? undefined : laid(how.ofBias ?? dtype, [n!], how.bias ?? DENSE, seed + 2),
       out: roomFor(dtype, [...lead, n!], how.out ?? DENSE),
       label: `linear ${dtype} ${kind} m=${m} n=${n} k=${k} ${JSON.stringify(how)}`,
     };
@@ -212,6 +218,18 @@ describe('linear on webgpu', { skip: noGpu }, () => {
         await agree(cross(odd, [7, 31, 65], ODD).map((sizes) => trial(dtype, 'dense', sizes, { bias: false })));
       });
     }
+    test('f32 beside weights and bias in halves: both kernels, with and without loads of four', async () => {
+      const [even, odd] = [
+        { ofWeight: 'f16', ofBias: 'bf16' },
+        { ofWeight: 'bf16', ofBias: 'f16' },
+      ] as const;
+      await agree(cross([1, 33], [4, 65], [36, 1024]).map((sizes) => trial('f32', 'dense', sizes, even)));
+      const how = { ...odd, x: UNEVEN, weight: BACKWARDS, out: SPARSE };
+      await agree(
+        cross([1, 0, 9], [7, 0], [33, 0, 513]).map((sizes) => trial('f32', 'dense', sizes, how)),
+        (t) => (t % 2 ? 15 : 0),
+      );
+    });
     test('more tiles than cores: tiles of 64 × 64, the lower ones with one row', async () => {
       await agree([
         trial('f32', 'dense', [65, 8130, 21], { x: TURNED, out: BACKWARDS, weight: UNEVEN, bias: false }),
@@ -312,6 +330,9 @@ describe('linear on webgpu', { skip: noGpu }, () => {
         }
       });
     }
+    test('a bias in halves beside f32', async () => {
+      await agree([trial('f32', 'q8_0', [1, 9, 160], { ofBias: 'f16' }), trial('f32', 'q4_0', [20, 9, 160], { ofBias: 'bf16' })]);
+    });
     test('7 and 8 rows', async () => {
       await agree([trial('f32', 'q4_0', [7, 9, 160]), trial('f32', 'q4_0', [8, 9, 1056])]);
     });

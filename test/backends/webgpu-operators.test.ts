@@ -8,6 +8,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import fc from 'fast-check';
 import { openWebgpu, type WebgpuBackend } from '../../src/backends/webgpu/host.js';
+import { BLOCK_BYTES, type BlockFormat, type BlockTensor, blocksFrom, isBlocks } from '../../src/core/blocks.js';
 import {
   arrayOver,
   bitsOf,
@@ -19,7 +20,7 @@ import {
   sizeBytes,
   storeNumber,
 } from '../../src/core/dtypes.js';
-import { numberFromBf16, numberFromF16 } from '../../src/core/float16.js';
+import { f16FromNumber, numberFromBf16, numberFromF16 } from '../../src/core/float16.js';
 import { walk } from '../../src/core/shape.js';
 import { Tensor, type TensorStorage, tensorFrom, zeros } from '../../src/core/tensor.js';
 import { planAdd } from '../../src/ops/add.js';
@@ -52,6 +53,7 @@ import {
   laidBits,
   maybe,
   measure,
+  mixes,
   type Placement,
   placement,
   randomness,
@@ -111,7 +113,7 @@ function settle(given: Given, { owned, host }: Homes): { got: Given; bytes: Uint
   const starts = new Map<TensorStorage, number>();
   let end = 1; // so that the first does not start where the buffer does
   for (const [n, one] of given.entries()) {
-    const { storage, dtype } = one as Tensor;
+    const { storage, dtype } = isBlocks(one) ? one.bytes : one;
     if (owned & (1 << n) || starts.has(storage)) continue;
     const unit = sizeBytes(dtype);
     starts.set(storage, Math.ceil(end / unit) * unit);
@@ -144,9 +146,11 @@ async function agree(trial: Omit<Trial, 'owned'>, where: Homes = HOST): Promise<
   rw.run(plan(got));
   await rw.finish();
   const written = new Set(outs.map((n) => tensorAt(given, n).storage));
-  for (const [n, tensor] of (got as Tensor[]).entries()) {
+  for (const [n, one] of got.entries()) {
+    const tensor = isBlocks(one) ? one.bytes : one;
     const back = await inHost(tensor);
-    const { storage } = tensorAt(given, n);
+    const from = given[n]!;
+    const { storage } = isBlocks(from) ? from.bytes : from;
     if (outs.includes(n)) compare({ tiny, ...trial, owned: 0 }, n, back, tensorAt(want, n));
     else if (!written.has(storage)) assert.deepEqual(bitsOf(back.storage.host!), bitsOf(storage.host!), `given[${n}], which is only read`);
     const { host } = tensor.storage;
@@ -320,15 +324,15 @@ describe('rms_norm', { skip: noGpu }, () => {
     'rows: any layout, any values, in place',
     200,
     // A row of numbers that the device takes for zero is one of zeros.
-    [dtypes, shapes, fills, placements, seeds, epsilons, homes, fc.boolean()],
-    (dtype, shape, fill, how, seed, eps, where, inPlace) => {
+    [mixes, shapes, fills, placements, seeds, epsilons, homes, fc.boolean()],
+    ([dtype, stored], shape, fill, how, seed, eps, where, inPlace) => {
       const x = laid(dtype, shape, inPlace ? { ...how[0]!, repeat: 0 } : how[0]!, seed, fill);
       if (tiny > 0)
         walk(x, (at) => {
           const value = Math.abs(floats(tensorFrom(x.storage.host!, { dtype, shape: [1], offset: at }))[0]!);
           if (value > 0 && value < 2 ** -126) storeNumber(x.storage.host!, dtype, at, 1);
         });
-      const w = laid(dtype, shape.slice(-1), how[1]!, seed + 1, fill === 'special' ? 'wide' : fill);
+      const w = laid(stored, shape.slice(-1), how[1]!, seed + 1, fill === 'special' ? 'wide' : fill);
       return agree(trial(x, w, inPlace ? x : roomFor(dtype, shape, how[2]!), eps), where);
     },
   );
@@ -438,6 +442,19 @@ describe('argmax', { skip: noGpu }, () => {
   });
 });
 
+/** Blocks of any bytes, but for small scales; the first starts at byte `lead` of its memory. */
+function blocksOf(format: BlockFormat, n: number, k: number, seed: number, lead = 0): BlockTensor {
+  const random = randomness(seed);
+  const length = ((n * k) / 32) * BLOCK_BYTES[format];
+  const bytes = Uint8Array.from({ length: lead + length }, () => random() * 256);
+  for (let at = lead; at < bytes.length; at += BLOCK_BYTES[format]) {
+    const scale = f16FromNumber((random() - 0.5) / 64);
+    bytes[at] = scale & 255;
+    bytes[at + 1] = scale >> 8;
+  }
+  return blocksFrom(format, tensorFrom(bytes, { offset: lead, shape: [length] }) as Tensor<'u8'>, [n, k]);
+}
+
 describe('embedding and rearrange', { skip: noGpu }, () => {
   const all = fc.constantFrom<Dtype>(...DTYPES);
   const copy = (given: Given): Omit<Trial, 'owned'> => ({
@@ -449,7 +466,7 @@ describe('embedding and rearrange', { skip: noGpu }, () => {
   const lookUp = (given: Given): Omit<Trial, 'owned'> => ({
     given,
     outs: [2],
-    plan: (t) => planEmbedding(tensorAt(t, 0), tensorAt(t, 1), tensorAt(t, 2)),
+    plan: (t) => planEmbedding(tensorAt(t, 0), t[1]!, tensorAt(t, 2)),
     tiny: 0,
   });
   const indexOf = (count: number, rows: number, seed: number): Tensor => {
@@ -472,6 +489,54 @@ describe('embedding and rearrange', { skip: noGpu }, () => {
     [all, shapes, placements, seeds, homes],
     (dtype, shape, how, seed, where) => agree(copy([laidBits(dtype, shape, how[0]!, seed), roomFor(dtype, shape, how[1]!)]), where),
   );
+
+  holds(
+    'rearrange: from each float dtype to each other, up to six dimensions turned any way, rounded once',
+    150,
+    [dtypes, dtypes, shapes, fills, placements, seeds, homes],
+    (from, to, shape, fill, how, seed, where) => {
+      const given = [laid(from, shape, how[0]!, seed, fill), roomFor(to, shape, how[1]!)];
+      return agree({ ...copy(given), anyNan: true, tiny }, where);
+    },
+  );
+  holds(
+    'embedding: halves and blocks widened to f32',
+    150,
+    [
+      fc.constantFrom<'f16' | 'bf16' | BlockFormat>('f16', 'bf16', 'q8_0', 'q4_0'),
+      size(0, 9),
+      fc.oneof(size(0, 20), fc.constantFrom(64, 65)),
+      size(1, 7),
+      placements,
+      seeds,
+      homes,
+    ],
+    (kind, count, width, rows, how, seed, where) => {
+      const blocks = kind === 'q8_0' || kind === 'q4_0';
+      const across = blocks ? (width % 4) * 32 : width;
+      const index = indexOf(count, rows, seed);
+      const table = blocks ? blocksOf(kind, rows, across, seed) : laid(kind, [rows, width], how[0]!, seed, 'wide');
+      const given = [index, table, roomFor('f32', [count, across], how[1]!)];
+      return agree(lookUp(given), { ...where, owned: where.owned & ~1 });
+    },
+  );
+  test('many rows of each table, four at a time and one by one; blocks that start at an odd byte', async () => {
+    for (const kind of ['f16', 'bf16', 'q8_0', 'q4_0'] as const) {
+      const table = kind === 'f16' || kind === 'bf16' ? laid(kind, [257, 96], DENSE, 3) : blocksOf(kind, 257, 96, 3, 1);
+      for (const out of [DENSE, { ...DENSE, dense: false, step: 2 }])
+        await agree(lookUp([indexOf(499, 257, 1), table, roomFor('f32', [499, 96], out)]), { owned: 2, host: 'apart' });
+    }
+  });
+  test('f16 becomes bf16 in its own memory', async () => {
+    for (const lead of [0, 1]) {
+      const x = laid('f16', [3, 8], { ...DENSE, dense: false, lead }, 1);
+      const want = floats(x).map((v) => roundTo('bf16', v));
+      const over = new Tensor(tensorFrom(x.storage.host!, { dtype: 'bf16' }).storage, x) as Float;
+      rw.rearrange(x, { out: over });
+      await rw.finish();
+      assert.deepEqual(floats(over), want);
+    }
+  });
 
   test('rearrange onto itself, and of one element', async () => {
     for (const dtype of ['u8', 'f16', 'f32', 'i64'] as const) {

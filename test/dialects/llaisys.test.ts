@@ -10,6 +10,7 @@ describe('golden', () => suitePasses('llaisys'));
 
 describe('refusals beyond errors.json', () => {
   const f32 = (...shape: number[]) => zeros('f32', shape);
+  const f16 = (...shape: number[]) => zeros('f16', shape);
   const i64 = (...shape: number[]) => zeros('i64', shape);
   const apart = tensorFrom(new Float32Array(12), { shape: [2, 3], strides: [6, 1] });
   const cases: [string, () => void, string, RegExp][] = [
@@ -97,6 +98,31 @@ describe('refusals beyond errors.json', () => {
       },
       'ALIAS',
       /rearrange: out: expected memory apart from in, or exactly in itself/,
+    ],
+    ...(
+      [
+        ['linear', 'weight', () => llaisys.linear(rw, f32(1, 3), f32(1, 4), f16(3, 4))],
+        ['linear', 'bias', () => llaisys.linear(rw, f32(1, 3), f32(1, 4), f32(3, 4), f16(3))],
+        ['rms_norm', 'weight', () => llaisys.rmsNorm(rw, f32(1, 4), f32(1, 4), f16(4), 0)],
+        ['self_attention', 'k', () => llaisys.selfAttention(rw, f32(1, 1, 4), f32(1, 1, 4), f16(1, 1, 4), f16(1, 1, 4), 1)],
+      ] as const
+    ).map(([op, name, call]): [string, () => void, string, RegExp] => [
+      `${op} with ${name} in halves beside float32, which ours takes and LLAISYS does not`,
+      call,
+      'DTYPE',
+      new RegExp(`^${op}: ${name}: expected dtype f32, got "f16"`),
+    ]),
+    [
+      'embedding into another dtype',
+      () => llaisys.embedding(rw, f32(1, 3), i64(1), f16(2, 3)),
+      'DTYPE',
+      /^embedding: out: expected dtype f16, got "f32"/,
+    ],
+    [
+      'rearrange into another dtype',
+      () => llaisys.rearrange(rw, f16(2, 3), f32(2, 3)),
+      'DTYPE',
+      /^rearrange: out: expected dtype f32, got "f16"/,
     ],
     [
       'attention without a scale',

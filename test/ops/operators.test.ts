@@ -3,6 +3,7 @@ import { describe, test } from 'node:test';
 import fc from 'fast-check';
 import { openFolder } from '../../src/conformance/folder.node.js';
 import { readNpy, viewOf } from '../../src/conformance/host.js';
+import { BLOCK_BYTES, blocksFrom, readBlocks } from '../../src/core/blocks.js';
 import { bitsOf, DTYPES, type Dtype, type FloatDtype, type HostArray, isFloat, newArray, roundTo } from '../../src/core/dtypes.js';
 import type { ErrorCode } from '../../src/core/errors.js';
 import { countElements } from '../../src/core/shape.js';
@@ -538,6 +539,18 @@ describe('self_attention, its options', () => {
         'SHAPE',
         /k: expected shape \[1,5,2,6\], got \[2, 5, 2, 6\]/,
       ],
+      ...(
+        [
+          ['f16', 'f32', 'f32', 'k: expected dtype f16, got "f32"'],
+          ['f32', 'f64', 'f64', 'k: expected dtype f32, f16 or bf16 beside f32, got "f64"'],
+          ['f32', 'f16', 'bf16', 'v: expected dtype f16, got "bf16"'],
+          ['f32', 'bf16', 'f32', 'v: expected dtype bf16, got "f32"'],
+          ['f32', 'f32', 'f16', 'v: expected dtype f32, got "f16"'],
+        ] as const
+      ).map(([q, k, v, text]): [() => unknown, string, RegExp] => {
+        const [kv, out] = [[5, 2, 6], zeros(q, [3, 4, 6])];
+        return [() => planSelfAttention(zeros(q, [3, 4, 6]), zeros(k, kv), zeros(v, kv), out), 'DTYPE', new RegExp(text)];
+      }),
       // Of one shape, so that out could be the input itself: a later head would read what an earlier one wrote.
       ...[0, 1, 2].map((n): [() => unknown, string, RegExp] => {
         const [q, k, v] = [t(3, 2, 6), t(3, 2, 6), t(3, 2, 6)];
@@ -666,7 +679,29 @@ describe('embedding', () => {
     // f16 and bf16 share their typed array: only the name tells them apart.
     assert.throws(() => planEmbedding(zeros('i32', [1]), zeros('f16', [3, 2]), zeros('bf16', [1, 2])), {
       code: 'DTYPE',
-      message: 'embedding: out: expected dtype f16, got "bf16"',
+      message: 'embedding: out: expected dtype f16 or f32, got "bf16"',
+    });
+    for (const [table, out, message] of [
+      [zeros('f32', [3, 32]), zeros('f16', [1, 32]), 'embedding: out: expected dtype f32, got "f16"'],
+      [zeros('f16', [3, 32]), zeros('f64', [1, 32]), 'embedding: out: expected dtype f16 or f32, got "f64"'],
+      [zeros('i32', [3, 32]), zeros('f32', [1, 32]), 'embedding: out: expected dtype i32, got "f32"'],
+      [blocksFrom('q4_0', new Uint8Array(54), [3, 32]), zeros('f16', [1, 32]), 'embedding: out: expected dtype f32, got "f16"'],
+    ] as const)
+      assert.throws(() => planEmbedding(zeros('i32', [1]), table, out), { code: 'DTYPE', message });
+    const bytes = new Uint8Array(2 * 34 + 128);
+    const blocks = blocksFrom('q8_0', bytes.subarray(0, 68), [2, 32]);
+    const over = tensorFrom(new Float32Array(bytes.buffer, 64, 32), { shape: [1, 32] });
+    assert.throws(() => planEmbedding(zeros('i32', [1]), blocks, over), {
+      code: 'ALIAS',
+      message: /^embedding: out: expected memory apart from weight, got/,
+    });
+    assert.throws(() => planEmbedding(tensorFrom(Int32Array.of(2)), blocks, zeros('f32', [1, 32])), {
+      code: 'RANGE',
+      message: 'embedding: index[0]: expected a row of the table, in [0, 1] (2 rows), got 2',
+    });
+    assert.throws(() => planEmbedding(zeros('i32', [1]), blocks, zeros('f32', [1, 64])), {
+      code: 'SHAPE',
+      message: 'embedding: out: expected shape [1,32], got [1, 64]',
     });
   });
 });
@@ -702,21 +737,138 @@ describe('rearrange', () => {
         'ALIAS',
         /^rearrange: out: expected a tensor whose elements are distinct, got "strides \[0\] over \[2\]"/,
       ],
-      [() => planRearrange(zeros('f16', [2]), zeros('bf16', [2])), 'DTYPE', /^rearrange: out: expected dtype f16, got "bf16"/],
+      [
+        () => planRearrange(zeros('f16', [2]), zeros('u16', [2])),
+        'DTYPE',
+        /^rearrange: out: expected dtype f16 or another float, got "u16"/,
+      ],
+      [() => planRearrange(zeros('i32', [2]), zeros('f32', [2])), 'DTYPE', /^rearrange: out: expected dtype i32, got "f32"/],
+      [
+        () => planRearrange(room, tensorFrom(new Uint16Array(room.storage.host!.buffer), { dtype: 'f16', shape: [3, 3] })),
+        'ALIAS',
+        /^rearrange: out: expected memory apart from x/,
+      ],
       [() => planRearrange(zeros('f32', [2, 3]), zeros('f32', [3, 2])), 'SHAPE', /^rearrange: out: expected shape \[2,3\], got \[3, 2\]/],
     ];
     for (const [call, code, message] of cases) assert.throws(call, { code, message });
   });
 });
 
+describe('f32 activations beside what is stored narrower', () => {
+  const HALVES = ['f16', 'bf16'] as const;
+  /** The same numbers in f32: what they widen to. */
+  const widened = (t: Tensor<FloatDtype>) => f64Tensor(floats(t), t.shape, 'f32');
+  const bitsAfter = (plan: OpPlan & { out: Tensor }) => {
+    runReference(plan);
+    return bitsOf(plan.out.storage.host!);
+  };
+  for (const half of HALVES) {
+    test(`${half}: the same bits as of the weights, keys and values widened first`, () => {
+      const x = random([2, 7], 'f32');
+      const [weight, bias] = [random([5, 7], half), random([5], half)];
+      const linear = (w: typeof weight, b: typeof bias) => bitsAfter(planLinear(x, w, b, zeros('f32', [2, 5])));
+      const want = linear(widened(weight), widened(bias));
+      assert.deepEqual(linear(weight, bias), want);
+      assert.deepEqual(linear(weight, widened(bias)), want);
+      assert.deepEqual(linear(widened(weight), bias), want);
+
+      const gain = random([7], half);
+      const norm = (w: typeof gain) => bitsAfter(planRmsNorm(x, w, 1e-6, zeros('f32', [2, 7])));
+      assert.deepEqual(norm(gain), norm(widened(gain)));
+
+      const [q, k, v] = [random([3, 4, 6], 'f32'), random([5, 2, 6], half), random([5, 2, 3], half)];
+      const attention = (keys: typeof k, values: typeof v) => bitsAfter(planSelfAttention(q, keys, values, zeros('f32', [3, 4, 3])));
+      assert.deepEqual(attention(k, v), attention(widened(k), widened(v)));
+
+      const index = tensorFrom(Int32Array.of(4, 0, 4));
+      const table = weight.permute([1, 0]);
+      const lookUp = (t: typeof table) => bitsAfter(planEmbedding(index, t, zeros('f32', [3, 5])));
+      assert.deepEqual(lookUp(table), lookUp(widened(table)));
+    });
+  }
+
+  test('q8_0 and q4_0 tables: the rows that readBlocks gives, and what linear makes of the same weight', () => {
+    for (const format of ['q8_0', 'q4_0'] as const) {
+      const [n, k] = [5, 64];
+      const bytes = Uint8Array.from({ length: ((n * k) / 32) * BLOCK_BYTES[format] }, (_, i) => (i * 37) % 120);
+      const weight = blocksFrom(format, bytes, [n, k]);
+      const all = readBlocks(weight, 'test');
+      const out = zeros('f32', [3, k]);
+      runReference(planEmbedding(tensorFrom(Int32Array.of(4, 0, 2)), weight, out));
+      assert.deepEqual(floats(out), Float64Array.from([4, 0, 2].flatMap((row) => [...all.subarray(row * k, (row + 1) * k)])));
+      // One-hot rows of x take the columns of the same matrix: a tied head.
+      const head = zeros('f32', [1, n]);
+      runReference(planLinear(f64Tensor([1, ...new Array(k - 1).fill(0)], [1, k], 'f32'), weight, undefined, head));
+      assert.deepEqual(
+        [...floats(head)],
+        [0, 1, 2, 3, 4].map((row) => all[row * k]!),
+      );
+    }
+  });
+
+  test('rearrange: each float dtype into each other, rounded once, in any layout; f16 into bf16 in its own place', () => {
+    fc.assert(
+      fc.property(dtypes, dtypes, placements, (from, to, how) => {
+        const x = placed(random([3, 4, 5], from), how[0]!);
+        const out = roomFor(to, [3, 4, 5], how[1]!);
+        const want = roomFor(to, [3, 4, 5], how[1]!);
+        runReference(
+          planRearrange(
+            f64Tensor(
+              floats(x).map((v) => roundTo(to, v)),
+              x.shape,
+              to,
+            ),
+            want,
+          ),
+        );
+        runReference(planRearrange(x, out));
+        assert.deepEqual(out.storage.host, want.storage.host);
+      }),
+      seeded,
+    );
+    const x = random([9], 'f16');
+    const values = floats(x);
+    const over = tensorFrom(x.storage.host!, { dtype: 'bf16' });
+    runReference(planRearrange(x, over));
+    assert.deepEqual(
+      floats(over as Tensor<'bf16'>),
+      values.map((v) => roundTo('bf16', v)),
+    );
+    // One rounding: f32 halfway between two f16 less a little is not first rounded to bf16 or up.
+    const near = tensorFrom(Float32Array.of(1 + 2 ** -11, 1 + 2 ** -11 - 2 ** -23, 65520, -65519, NaN, -Infinity, 2 ** -25));
+    const halves = zeros('f16', [7]);
+    runReference(planRearrange(near, halves));
+    assert.deepEqual([...floats(halves)], [1, 1, Infinity, -65504, NaN, -Infinity, 0]);
+  });
+});
+
 test('linear refuses a weight or bias that does not fit', () => {
   const t = (...shape: number[]) => zeros('f32', shape);
+  const half = (...shape: number[]) => zeros('f16', shape);
   const cases: [() => unknown, string, string][] = [
     [() => planLinear(t(2, 4), t(3, 5), undefined, t(2, 3)), 'SHAPE', 'linear: weight: expected shape [3,4], got [3, 5]'],
     [() => planLinear(t(2, 4), t(4), undefined, t(2, 3)), 'SHAPE', 'linear: weight: expected two dimensions [n, k], got [4]'],
     [() => planLinear(t(2, 4), t(3, 4), t(1), t(2, 3)), 'SHAPE', 'linear: bias: expected shape [3], got [1]'],
     [() => planLinear(t(), t(3, 4), undefined, t(2, 3)), 'SHAPE', 'linear: x: expected at least one dimension, got []'],
-    [() => planLinear(t(2, 4), t(3, 4), zeros('f16', [3]), t(2, 3)), 'DTYPE', 'linear: bias: expected dtype f32, got "f16"'],
+    [
+      () => planLinear(t(2, 4), t(3, 4), zeros('f64', [3]), t(2, 3)),
+      'DTYPE',
+      'linear: bias: expected dtype f32, f16 or bf16 beside f32, got "f64"',
+    ],
+    [
+      () => planLinear(t(2, 4), zeros('f64', [3, 4]), undefined, t(2, 3)),
+      'DTYPE',
+      'linear: weight: expected dtype f32, f16 or bf16 beside f32, got "f64"',
+    ],
+    [() => planLinear(half(2, 4), t(3, 4), undefined, half(2, 3)), 'DTYPE', 'linear: weight: expected dtype f16, got "f32"'],
+    [() => planLinear(half(2, 4), half(3, 4), t(3), half(2, 3)), 'DTYPE', 'linear: bias: expected dtype f16, got "f32"'],
+    [() => planLinear(t(2, 4), half(3, 4), undefined, half(2, 3)), 'DTYPE', 'linear: out: expected dtype f32, got "f16"'],
+    [
+      () => planLinear(t(2, 4), zeros('i8', [3, 4]), undefined, t(2, 3)),
+      'DTYPE',
+      'linear: weight: expected f64, f32, f16 or bf16, got "i8"',
+    ],
   ];
   for (const [call, code, message] of cases) assert.throws(call, { code, message });
 });
@@ -732,6 +884,10 @@ test('rms_norm refuses a negative eps and the wrong weight; f16 rows do not over
       message: `rms_norm: eps: expected a finite number >= 0, got ${eps}`,
     });
   }
+  assert.throws(() => planRmsNorm(zeros('bf16', [2, 3]), zeros('f32', [3]), 0, zeros('bf16', [2, 3])), {
+    code: 'DTYPE',
+    message: 'rms_norm: weight: expected dtype bf16, got "f32"',
+  });
   assert.throws(() => planRmsNorm(zeros('f32', [2, 3]), zeros('f32', [2]), 0, zeros('f32', [2, 3])), {
     code: 'SHAPE',
     message: 'rms_norm: weight: expected shape [3], got [2]',

@@ -20,6 +20,15 @@ import { f64Tensor, floats, seeded } from './tensors.js';
 export type Float = Tensor<FloatDtype>;
 export const FLOATS = ['f32', 'f16', 'bf16'] as const;
 export const dtypes = fc.constantFrom<FloatDtype>(...FLOATS);
+/** The dtype of activations, and what weights or a KV cache beside them may be stored in: f32 takes halves too. */
+export const MIXES: readonly (readonly [FloatDtype, FloatDtype])[] = [
+  ['f32', 'f32'],
+  ['f32', 'f16'],
+  ['f32', 'bf16'],
+  ['f16', 'f16'],
+  ['bf16', 'bf16'],
+];
+export const mixes = fc.constantFrom(...MIXES);
 export const U = UNIT_ROUNDOFF.f32;
 export const size = (min: number, max: number) => fc.integer({ min, max });
 export const seeds = size(0, 2 ** 31 - 1);

@@ -5,7 +5,7 @@
  *
  * @module
  */
-import { BLOCK_BYTES, BLOCK_WEIGHTS, isBlocks } from '../../core/blocks.js';
+import { BLOCK_BYTES, BLOCK_WEIGHTS, type BlockTensor, isBlocks } from '../../core/blocks.js';
 import type { Dtype } from '../../core/dtypes.js';
 import { sizeBytes } from '../../core/dtypes.js';
 import { RopewalkError, refuse } from '../../core/errors.js';
@@ -47,6 +47,8 @@ const KERNEL = {
   attentionMany: 12,
   exponential: 13,
   trapElsewhere: 14,
+  convert: 15,
+  embeddingWide: 16,
 } as const;
 
 /** The bottom of memory: below 2048 the kernels' own constants, then the job board, then the words of a job, then tensors. */
@@ -73,6 +75,8 @@ const NR = 8;
 const KC = 256;
 const NC = 64;
 const KEYS = 96;
+/** Elements that are converted at a time: as f32 they stay in the first-level cache between reading and writing. */
+const CONVERT_BLOCK = 4096;
 /** Rows of x that linearMany packs at a time: with 64 columns of sums they fill half of a second-level cache. */
 const BLOCK_ROWS = 768;
 /** Up to so many rows of x, each row of W is multiplied as it streams by; above, packing pays. */
@@ -120,6 +124,7 @@ export class CpuBackend implements Backend {
         (this.float64 ? '; f64 on the reference' : ''),
       dtypes: [...(this.float64 ? (['f64'] as const) : []), 'f32', 'f16', 'bf16'],
       threads,
+      memory: { availableBytes: this.memory.limitBytes - HEAP - this.memory.heldBytes },
       notTaken: [...this.found.notTaken, ...(this.pool.whyNot ? [this.pool.whyNot] : [])],
     };
   }
@@ -318,6 +323,14 @@ export class CpuBackend implements Backend {
     const n = dims.pop()!;
     const outStride = outs.pop()!;
     const xStride = xs.pop()!;
+    if (x.dtype !== out.dtype) {
+      const block = Math.min(n, CONVERT_BLOCK);
+      const head = [operands.address(x), operands.address(out), TYPE[x.dtype]!, TYPE[out.dtype]!, n, block, xStride, outStride, 0];
+      const units = countElements(dims) * Math.ceil(n / block);
+      const cost = block * (sizeBytes(x.dtype) + sizeBytes(out.dtype));
+      this.launch(KERNEL.convert, units, cost, [...head, dims.length, ...dims, ...xs, ...outs], block * 4);
+      return;
+    }
     // The rows of a plane: the dimension along which x is densest, so that a tile reads whole cache lines.
     let rows = 1;
     let xRow = 0;
@@ -351,14 +364,19 @@ export class CpuBackend implements Backend {
   }
 
   private embedding({ rows, weight, out }: EmbeddingPlan, operands: Operands): void {
-    operands.bring([weight], [out]);
+    const table = isBlocks(weight) ? weight.bytes : weight;
+    operands.bring([table], [out]);
     if (out.size === 0) return;
     const index = this.copyIn(rows, operands);
-    const unit = sizeBytes(weight.dtype);
     const width = weight.shape[1]!;
-    const layout = [weight.strides[0]!, weight.strides[1]!, out.strides[0]!, out.strides[1]!];
-    const head = [operands.address(weight), operands.address(out), index, unit, width];
-    this.launch(KERNEL.embedding, rows.length, 2 * width * unit, [...head, ...layout]);
+    const from = isBlocks(weight) ? [rowBytesOf(weight), 0] : weight.strides;
+    const words = (how: number) => [operands.address(table), operands.address(out), index, how, width, ...from, ...out.strides];
+    const unit = sizeBytes(out.dtype);
+    if (!isBlocks(weight) && weight.dtype === out.dtype) this.launch(KERNEL.embedding, rows.length, 2 * width * unit, words(unit));
+    else {
+      const type = TYPE[isBlocks(weight) ? weight.format : weight.dtype]!;
+      this.launch(KERNEL.embeddingWide, rows.length, 2 * width * unit, words(type), width * 4);
+    }
   }
 
   private argmax({ values, outIndex, outValue }: ArgmaxPlan, operands: Operands): void {
@@ -449,9 +467,10 @@ export class CpuBackend implements Backend {
     const [xRows, outRows] = strides as [number[], number[]];
     const xStride = x.strides.at(-1)!;
     const biasAt = bias ? operands.address(bias) : 0;
+    const biasType = bias ? TYPE[bias.dtype]! : 0;
     const few = blocks ? FEW_ROWS_OF_BLOCKS : FEW_ROWS;
     if (m <= few && (blocks || weight.strides[1] === 1 || k <= 1)) {
-      const rowBytes = blocks ? (k / BLOCK_WEIGHTS) * BLOCK_BYTES[weight.format] : weight.strides[0]! * sizeBytes(weight.dtype);
+      const rowBytes = blocks ? rowBytesOf(weight) : weight.strides[0]! * sizeBytes(weight.dtype);
       let from = operands.address(x);
       if (x.dtype !== 'f32' || !isRowMajor(x)) {
         const to = operands.temporary(m * k * 4);
@@ -460,7 +479,7 @@ export class CpuBackend implements Backend {
         from = to;
       }
       const head = [from, operands.address(matrix), biasAt, operands.address(out), type, TYPE[out.dtype]!, m, k, rowBytes];
-      const tail = [dims.length, out.strides.at(-1)!, bias?.strides[0] ?? 0, ...dims, ...outRows];
+      const tail = [dims.length, out.strides.at(-1)!, bias?.strides[0] ?? 0, biasType, ...dims, ...outRows];
       this.launch(KERNEL.linearFew, n, Math.max(Math.abs(rowBytes), m * k * BYTES_PER_MADD), [...head, ...tail]);
       return;
     }
@@ -469,13 +488,13 @@ export class CpuBackend implements Backend {
     const rows = Math.ceil(m / count / this.tileRows) * this.tileRows;
     const packed = operands.temporary(rows * k * 4);
     const scratch = (KC * NC + rows * NC) * 4;
-    const rowStride = blocks ? (k / BLOCK_WEIGHTS) * BLOCK_BYTES[weight.format] : weight.strides[0]!;
+    const rowStride = blocks ? rowBytesOf(weight) : weight.strides[0]!;
     for (let row = 0; row < m; row += rows) {
       const here = Math.min(rows, m - row);
       const head = [operands.address(x), packed, TYPE[x.dtype]!, k, xStride, row, here, 0, 0, dims.length];
       this.launch(KERNEL.packRows, Math.ceil(here / this.tileRows), this.tileRows * k * 8, [...head, ...dims, ...xRows]);
       const words = [packed, operands.address(matrix), biasAt, operands.address(out), type, TYPE[out.dtype]!, here, k, n];
-      const layout = [rowStride, blocks ? 0 : weight.strides[1]!, out.strides.at(-1)!, bias?.strides[0] ?? 0, row, dims.length];
+      const layout = [rowStride, blocks ? 0 : weight.strides[1]!, out.strides.at(-1)!, bias?.strides[0] ?? 0, row, dims.length, biasType];
       const cost = here * NC * k * BYTES_PER_MADD;
       this.launch(KERNEL.linearMany, Math.ceil(n / NC), cost, [...words, ...layout, ...dims, ...outRows], scratch);
     }
@@ -499,6 +518,7 @@ export class CpuBackend implements Backend {
       ...k.strides,
       ...v.strides,
       ...out.strides,
+      TYPE[k.dtype]!,
     ];
     const rows = (few ? seq : tokens) * group;
     const fours = Math.ceil(rows / 4);
@@ -519,6 +539,11 @@ export class CpuBackend implements Backend {
     if (this.closed)
       refuse('DEVICE', 'cpu', 'an open backend', 'one that was disposed', 'Open another: await ropewalk({ backend: "cpu" }).');
   }
+}
+
+/** Bytes of a row of blocks. */
+function rowBytesOf({ format, shape }: BlockTensor): number {
+  return (shape[1] / BLOCK_WEIGHTS) * BLOCK_BYTES[format];
 }
 
 const float64 = new Float64Array(1);

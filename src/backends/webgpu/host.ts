@@ -68,6 +68,7 @@ export class WebgpuBackend implements Backend {
       description: `WebGPU on ${this.open.description}${f16 ? ', shader-f16' : ''}${this.float64 ? '; f64 on the reference' : ''}`,
       dtypes: [...(this.float64 ? (['f64'] as const) : []), 'f32', 'f16', 'bf16'],
       threads: 0,
+      memory: { tensorBytes: this.pool.limitBytes },
       notTaken: f16 ? [] : ['shader-f16: this adapter has it not; halves are widened in integers'],
     };
   }

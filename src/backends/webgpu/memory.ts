@@ -41,7 +41,7 @@ export class BlockPool {
     private readonly device: GPUDevice,
     private readonly usage: number,
     /** The largest buffer. */
-    private readonly limitBytes: number,
+    readonly limitBytes: number,
   ) {
     this.forgotten = new FinalizationRegistry((block) => this.free(block));
   }

@@ -6,7 +6,7 @@
  * shapes alone. In both paths lanes are queries, so maxima, exponentials and sums need no shuffling.
  */
 import { address, real, word } from './args';
-import { bytes, bytesOf, expNonPositive4, load1, load4, madd, readRowOf, store1, writeRowOf } from './lanes';
+import { bytes, bytesOf, expNonPositive4, load1, load4, madd, readRowOf, store1, widenHigh, widenLow, writeRowOf } from './lanes';
 import { MR, NR, multiplyTile, packPanelOf, packRowsOf } from './tile';
 
 /** Keys of a block: a multiple of a tile's rows. */
@@ -117,15 +117,16 @@ function startState(state: usize, row: i32, rows: i32, group: i32, firstToken: i
 /**
  * Many queries: tiles of MR keys × 8 queries, then of MR values × 8 queries. Units are batches × KV heads × blocks of tokens.
  *
- * Words, of both paths: 0 q, 1 k, 2 v, 3 y, 4 type, 5 seq, 6 total, 7 KV heads, 8 group (query heads of a KV head), 9 d, 10 dv,
+ * Words, of both paths: 0 q, 1 k, 2 v, 3 y, 4 type of q and y, 5 seq, 6 total, 7 KV heads, 8 group (query heads of a KV head), 9 d, 10 dv,
  * 11 scale (f32), 12 causal, 13 window or 0, 14 softcap (f32) or 0, 15 tokens of a unit, 16 token blocks,
- * 17–20 q's strides (batch, seq, head, dim), 21–24 k's, 25–28 v's, 29–32 y's.
+ * 17–20 q's strides (batch, seq, head, dim), 21–24 k's, 25–28 v's, 29–32 y's, 33 type of k and v.
  * @param scratch - this thread's; the host (../host.ts, selfAttention) reckons its size from the same parts
  */
 export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): void {
   const type = word(args, 4), seq = word(args, 5), total = word(args, 6), kvHeads = word(args, 7), group = word(args, 8);
   const d = word(args, 9), dv = word(args, 10), causal = word(args, 12), window = word(args, 13), tokens = word(args, 15), blocks = word(args, 16);
   const softcap = real(args, 14), unit = bytesOf(type), past = total - seq;
+  const cacheType = word(args, 33), cacheUnit = bytesOf(cacheType);
   const panels = (tokens * group + NR - 1) / NR, valuePanels = (dv + MR - 1) / MR;
   const qs = scratch; // [panels][d][8]
   const ks = qs + (<usize>(panels * d * NR) << 2); // [96 / MR][d][MR]
@@ -162,12 +163,14 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
       for (let p = 0; p < keyPanels; p++) {
         const k = b * word(args, 21) + (key + p * MR) * word(args, 22) + head * word(args, 23);
         const panel = ks + (<usize>(p * d * MR) << 2);
-        packPanelOf(type, panel, address(args, 1) + <usize>k * unit, min(MR, keys - p * MR), MR, d, word(args, 22), word(args, 24), 1);
+        const from = address(args, 1) + <usize>k * cacheUnit;
+        packPanelOf(cacheType, panel, from, min(MR, keys - p * MR), MR, d, word(args, 22), word(args, 24), 1);
       }
       for (let p = 0; p < valuePanels; p++) {
         const v = b * word(args, 25) + key * word(args, 26) + head * word(args, 27) + p * MR * word(args, 28);
         const panel = vs + (<usize>(p * KEYS * MR) << 2);
-        packRowsOf(type, panel, address(args, 2) + <usize>v * unit, min(MR, dv - p * MR), MR, keys, word(args, 26), word(args, 28));
+        const from = address(args, 2) + <usize>v * cacheUnit;
+        packRowsOf(cacheType, panel, from, min(MR, dv - p * MR), MR, keys, word(args, 26), word(args, 28));
       }
       const masked = key + keys - 1 > allSee || key < hiddenBefore;
       let finite = true;
@@ -229,6 +232,17 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
   const step = (<usize>depth) << 2;
   let a = f32x4.splat(0), b = f32x4.splat(0), c = f32x4.splat(0), e = f32x4.splat(0);
   let i = 0;
+  if (!isFloat<T>()) {
+    // Eight halves are loaded together and share a part of their widening; the order of sums is that of fours.
+    for (; i + 8 <= d; i += 8) {
+      const raw = v128.load(k + ((<usize>i) << 1)), at = q + ((<usize>i) << 2);
+      const low = widenLow<T>(raw), high = widenHigh<T>(raw);
+      a = madd(v128.load(at, 16), high, madd(v128.load(at), low, a));
+      b = madd(v128.load(at + step, 16), high, madd(v128.load(at + step), low, b));
+      c = madd(v128.load(at + 2 * step, 16), high, madd(v128.load(at + 2 * step), low, c));
+      e = madd(v128.load(at + 3 * step, 16), high, madd(v128.load(at + 3 * step), low, e));
+    }
+  }
   for (; i + 4 <= d; i += 4) {
     const key = load4<T>(k + <usize>i * bytes<T>()), at = q + ((<usize>i) << 2);
     a = madd(v128.load(at), key, a);
@@ -256,7 +270,8 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
     let c0 = v128.load(at + 2 * step), c1 = v128.load(at + 2 * step, 16), e0 = v128.load(at + 3 * step), e1 = v128.load(at + 3 * step, 16);
     let p = v + <usize>i * bytes<T>();
     for (let t = 0; t < keys; t++) {
-      const v0 = load4<T>(p), v1 = load4<T>(p + 4 * bytes<T>()), w = weights + ((<usize>t) << 4);
+      const w = weights + ((<usize>t) << 4), raw = v128.load(p);
+      const v0 = isFloat<T>() ? raw : widenLow<T>(raw), v1 = isFloat<T>() ? v128.load(p, 16) : widenHigh<T>(raw);
       let x = v128.load_splat<f32>(w);
       a0 = madd(x, v0, a0);
       a1 = madd(x, v1, a1);
@@ -292,9 +307,11 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
   }
 }
 
+/** {@link attentionFew} of keys and values of type T. */
 // @ts-ignore: decorator
 @inline function fewOf<T>(args: usize, from: i32, to: i32, scratch: usize): void {
-  const type = word(args, 4), seq = word(args, 5), total = word(args, 6), kvHeads = word(args, 7), group = word(args, 8);
+  const type = word(args, 4), unit = bytesOf(type), cacheType = word(args, 33);
+  const seq = word(args, 5), total = word(args, 6), kvHeads = word(args, 7), group = word(args, 8);
   const d = word(args, 9), dv = word(args, 10), causal = word(args, 12), window = word(args, 13), past = total - seq;
   const softcap = real(args, 14);
   const rows = seq * group, groups = (rows + 3) / 4;
@@ -310,7 +327,7 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
       const row = min(r, rows - 1);
       const q = b * word(args, 17) + (row / group) * word(args, 18) + (head * group + row % group) * word(args, 19);
       const at = qs + (<usize>(r * d) << 2);
-      readRowOf(type, at, address(args, 0) + <usize>q * bytes<T>(), d, word(args, 20));
+      readRowOf(type, at, address(args, 0) + <usize>q * unit, d, word(args, 20));
       for (let i = 0; i < d; i++) store<f32>(at + ((<usize>i) << 2), load<f32>(at + ((<usize>i) << 2)) * real(args, 11));
     }
     for (let g = 0; g < groups; g++) startState(states + ((<usize>g) << 6), g * 4, rows, group, 0, past, total, causal, window);
@@ -326,7 +343,7 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
       if (masked) {
         for (let p = 0; p * MR < dv; p++) {
           const panel = packed + (<usize>(p * KEYS * MR) << 2), from = valueBase + <usize>key * valueRow + <usize>(p * MR) * bytes<T>();
-          packRowsOf(type, panel, from, min(MR, dv - p * MR), MR, keys, word(args, 26), 1);
+          packRowsOf(cacheType, panel, from, min(MR, dv - p * MR), MR, keys, word(args, 26), 1);
           finite = finite && allFinite(panel, keys * MR);
         }
       }
@@ -357,7 +374,7 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
       const row = sums + (<usize>(r * dv) << 2);
       for (let i = 0; i < dv; i++) store<f32>(row + ((<usize>i) << 2), load<f32>(row + ((<usize>i) << 2)) / sum);
       const y = b * word(args, 29) + (r / group) * word(args, 30) + (head * group + r % group) * word(args, 31);
-      writeRowOf(type, address(args, 3) + <usize>y * bytes<T>(), row, dv, word(args, 32));
+      writeRowOf(type, address(args, 3) + <usize>y * unit, row, dv, word(args, 32));
     }
   }
 }
@@ -368,7 +385,7 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
  * Units are batches × KV heads; words as for {@link attentionMany}.
  */
 export function attentionFew(args: usize, from: i32, to: i32, scratch: usize): void {
-  const type = word(args, 4);
+  const type = word(args, 33);
   if (type == 0) fewOf<f32>(args, from, to, scratch);
   else if (type == 1) fewOf<u16>(args, from, to, scratch);
   else fewOf<i16>(args, from, to, scratch);

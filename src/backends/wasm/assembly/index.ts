@@ -8,7 +8,7 @@ import { add, swiglu } from './elementwise';
 import { address } from './args';
 import { argmax } from './argmax';
 import { attentionFew, attentionMany } from './attention';
-import { embedding, rearrange } from './copy';
+import { convert, embedding, embeddingWide, rearrange } from './copy';
 import { linearFew, linearMany, packRows, widenRows } from './linear';
 import { rmsNorm } from './rms-norm';
 import { rope } from './rope';
@@ -39,6 +39,8 @@ export function run(kernel: i32, args: usize, from: i32, to: i32, scratch: usize
     case 12: attentionMany(args, from, to, scratch); break;
     case 13: exponential(args, from, to); break;
     case 14: if (scratch != address(args, 0)) unreachable(); break; // for the test of a worker's death: word 0 is the host's scratch
+    case 15: convert(args, from, to, scratch); break;
+    case 16: embeddingWide(args, from, to, scratch); break;
   }
 }
 

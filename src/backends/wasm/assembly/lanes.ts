@@ -20,7 +20,7 @@ const TABLE: usize = memory.data<u32>([
   0x7f800000, 0x38800000, 0x06800000, 0x0001c400, 0x00000001, 0x00007fff,
   0xc2d20000, 0x3fb8aa3b, 0x4b400000, 0xbf318000, 0x395e8083, 0x39506967,
   0x3ab743ce, 0x3c088908, 0x3d2aa9c1, 0x3e2aaaaa, 0x3f000000, 0x3f800000,
-  0x0000009f, 0x2f800000, 0x80000000,
+  0x0000009f, 0x2f800000, 0x80000000, 0x8fff8fff,
 ]);
 // Their places in the table, in bytes.
 const ABS16: usize = 0; // f16: all but the sign, twice
@@ -50,6 +50,7 @@ const ONE: usize = 92;
 const BIAS: usize = 96; // 127 + 32
 const UNBIAS: usize = 100; // 2^-32
 const SIGN: usize = 104;
+const PLACES16: usize = 108; // f16, shifted right by 3: the sign, and all but its copies, twice
 
 /** A constant in all lanes. */
 // @ts-ignore: decorator
@@ -99,6 +100,57 @@ const SIGN: usize = 104;
   if (isSigned<T>()) return highToUpper(raw);
   const magnitude = v128.and(raw, constant(ABS16));
   return v128.or(f32x4.mul(i32x4.shr_u(highToUpper(magnitude), 3), constant(SCALE)), highToUpper(highF16(raw, magnitude)));
+}
+
+// f16 → f32 again, of eight that are numbers: the upper and the lower halves of their f32 come from 16-bit lanes, two shifts and a mask for all
+// eight. A loop loads the three constants first, so that they stay in registers.
+
+/** All but the sign. */
+// @ts-ignore: decorator
+@inline export function absF16(): v128 {
+  return constant(ABS16);
+}
+
+/** The sign, and where the rest lies when it is shifted by 3. */
+// @ts-ignore: decorator
+@inline export function placesF16(): v128 {
+  return constant(PLACES16);
+}
+
+/** 2^112, by which what is shifted into place is too small. */
+// @ts-ignore: decorator
+@inline export function scaleF16(): v128 {
+  return constant(SCALE);
+}
+
+/** Says whether there is neither an infinity nor a NaN among f16 whose largest magnitudes, as integers, are these. */
+// @ts-ignore: decorator
+@inline export function allNumbersF16(largest: v128): bool {
+  return !v128.any_true(i16x8.gt_s(largest, constant(MAX16)));
+}
+
+/** The upper halves of eight f32, before {@link scaleF16}. */
+// @ts-ignore: decorator
+@inline export function upperF16(raw: v128, places: v128): v128 {
+  return v128.and(i16x8.shr_s(raw, 3), places);
+}
+
+/** The lower halves. */
+// @ts-ignore: decorator
+@inline export function lowerF16(raw: v128): v128 {
+  return i16x8.shl(raw, 13);
+}
+
+/** The first four f32 of eight halves each. */
+// @ts-ignore: decorator
+@inline export function firstFour(lower: v128, upper: v128): v128 {
+  return v128.shuffle<u16>(lower, upper, 0, 8, 1, 9, 2, 10, 3, 11);
+}
+
+/** The last four. */
+// @ts-ignore: decorator
+@inline export function lastFour(lower: v128, upper: v128): v128 {
+  return v128.shuffle<u16>(lower, upper, 4, 12, 5, 13, 6, 14, 7, 15);
 }
 
 /**

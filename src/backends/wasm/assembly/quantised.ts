@@ -60,8 +60,27 @@ export const Q4_0 = 4;
   );
 }
 
+/** 16 signed bytes times a scale, as dense f32. */
+// @ts-ignore: decorator
+@inline function store16(to: usize, bytes: v128, scale: v128): void {
+  v128.store(to, f32x4.mul(quarter(bytes, 0), scale));
+  v128.store(to, f32x4.mul(quarter(bytes, 1), scale), 16);
+  v128.store(to, f32x4.mul(quarter(bytes, 2), scale), 32);
+  v128.store(to, f32x4.mul(quarter(bytes, 3), scale), 48);
+}
+
 /** Widens `blocks` blocks to f32, `step` bytes from weight to weight. */
 export function widenBlocks(type: i32, to: usize, step: usize, row: usize, blocks: i32): void {
+  if (step == 4) {
+    for (let i = 0; i < blocks; i++) {
+      const scale = f32x4.splat(load1<u16>(row));
+      store16(to, weights(type, row, true), scale);
+      store16(to + 64, weights(type, row, false), scale);
+      to += 128;
+      row += blockBytes(type);
+    }
+    return;
+  }
   for (let i = 0; i < blocks; i++) {
     const scale = load1<u16>(row);
     for (let j = 0; j < 32; j++) {

@@ -1,9 +1,12 @@
 /** Addition, the gated activation, and copies: what goes through tensors of one shape together. @module */
+import type { Layout } from '../../../core/shape.js';
+import type { Tensor } from '../../../core/tensor.js';
 import type { AddPlan } from '../../../ops/add.js';
 import type { RearrangePlan } from '../../../ops/rearrange.js';
 import type { SwigluPlan } from '../../../ops/swiglu.js';
 import { joinDims, type Walk } from '../../walks.js';
 import { asBits, type Call, elementOf, inFours } from '../call.js';
+import type { Element } from '../shader.js';
 import { COPY } from '../shaders/copy.js';
 import { ELEMENTWISE } from '../shaders/elementwise.js';
 
@@ -61,20 +64,25 @@ export function runElementwise(plan: AddPlan | SwigluPlan, call: Call): void {
   }
 }
 
-/** Queues a copy. */
+/** Queues a copy: of bits, or of floats that become floats of another dtype. */
 export function runRearrange({ x, out }: RearrangePlan, call: Call): void {
   call.bring([x], [out]);
   if (out.size === 0) return;
-  const { element, layout: to } = asBits({ ...layoutOf(out), dtype: out.dtype, offset: call.place(out).offset });
-  const { layout: from } = asBits({ ...layoutOf(x), dtype: x.dtype, offset: call.place(x).offset });
+  const converts = x.dtype !== out.dtype;
+  const elements = (tensor: Tensor): { element: Element; layout: Layout } => {
+    const layout = { ...layoutOf(tensor), dtype: tensor.dtype, offset: call.place(tensor).offset };
+    return converts ? { element: elementOf(tensor.dtype), layout } : asBits(layout);
+  };
+  const { element: outElement, layout: to } = elements(out);
+  const { element: xElement, layout: from } = elements(x);
   const { dims, strides } = joinDims([to, from]);
   for (const { lanes, n, offsets, walk } of pieces({ dims, strides: [strides[1]!, strides[0]!] }, [from.offset, to.offset])) {
     call.launch({
       kernel: COPY,
-      variant: undefined,
+      variant: { converts },
       uses: [
-        { name: 'x', element, lanes, written: false, block: call.place(x).block },
-        { name: 'out', element, lanes, written: true, block: call.place(out).block },
+        { name: 'x', element: xElement, lanes, written: false, block: call.place(x).block },
+        { name: 'out', element: outElement, lanes, written: true, block: call.place(out).block },
       ],
       params: { n, rank: walk.length, x: offsets[0]!, out: offsets[1]! },
       walk,

@@ -41,7 +41,7 @@ export function runLinear({ x, weight, bias, out, m, n, k }: LinearPlan, call: C
     { name: 'out', element, lanes: outLanes, written: true, block: outs.block },
   ];
   const biasAt = bias && call.place(bias);
-  if (biasAt) uses.push({ name: 'bias', element, lanes: 1, written: false, block: biasAt.block });
+  if (biasAt) uses.push({ name: 'bias', element: elementOf(bias.dtype), lanes: 1, written: false, block: biasAt.block });
   const { dims, strides } = rowsOf([x, out]);
   const variant: LinearVariant = { x: xLanes, weight: w.load, out: outLanes, bias: bias !== undefined };
   const params = {
@@ -72,19 +72,27 @@ export function runLinear({ x, weight, bias, out, m, n, k }: LinearPlan, call: C
   call.launch({ kernel: LINEAR_MANY, variant: { ...variant, fours }, uses, params: { ...params, groups }, walk, groups });
 }
 
-function denseAt({ block, offset }: Place, weight: Tensor): Weight {
+/** Where a dense matrix lies, as operand `weight`. */
+export function denseAt({ block, offset }: Place, weight: Tensor): Weight {
   const lanes = inFours([weight.shape[1]!], [usefulStrides(weight)], [offset]) ? 4 : 1;
   const [row, step] = weight.strides as [number, number];
   return { load: lanes, uses: [{ name: 'weight', element: elementOf(weight.dtype), lanes, written: false, block }], offset, row, step };
 }
 
-/** The kernels count bytes of blocks by twos; what starts at an odd one is copied first. */
-function blocksAt({ block, offset }: Place, format: BlockFormat, bytes: number, k: number, call: Call): Weight {
+/**
+ * Where a matrix in blocks lies, as operands `weight` and `scale`.
+ *
+ * The kernels count bytes of blocks by twos; what starts at an odd one is copied first.
+ *
+ * @param bytes - of all blocks
+ * @param k - weights of a row
+ */
+export function blocksAt({ block, offset }: Place, format: BlockFormat, bytes: number, k: number, call: Call): Weight {
   if (offset % 2 !== 0) {
     const even = call.scratch(bytes);
     call.launch({
       kernel: COPY,
-      variant: undefined,
+      variant: { converts: false },
       uses: [
         { name: 'x', element: 'u8', lanes: 1, written: false, block },
         { name: 'out', element: 'u8', lanes: 1, written: true, block: even },

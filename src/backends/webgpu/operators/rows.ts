@@ -1,5 +1,6 @@
 /** Operators that go row by row: look-up, normalisation, the largest element. @module */
 
+import { isBlocks } from '../../../core/blocks.js';
 import { countElements } from '../../../core/shape.js';
 import type { ArgmaxPlan } from '../../../ops/argmax.js';
 import type { EmbeddingPlan } from '../../../ops/embedding.js';
@@ -8,11 +9,17 @@ import { rowsOf } from '../../walks.js';
 import { asBits, type Call, elementOf, inFours, usefulStrides } from '../call.js';
 import { argmaxKernel } from '../shaders/argmax.js';
 import { epsParams } from '../shaders/common.js';
-import { GATHER } from '../shaders/copy.js';
+import { GATHER, GATHER_WIDE } from '../shaders/copy.js';
 import { rmsNormKernel } from '../shaders/rms-norm.js';
+import { blocksAt, denseAt } from './linear.js';
 
 /** Queues a look-up. */
-export function runEmbedding({ rows, weight, out }: EmbeddingPlan, call: Call): void {
+export function runEmbedding(plan: EmbeddingPlan, call: Call): void {
+  const { rows, weight, out } = plan;
+  if (isBlocks(weight) || weight.dtype !== out.dtype) {
+    runWideEmbedding(plan, call);
+    return;
+  }
   call.bring([weight], [out]);
   if (out.size === 0) return;
   const [from, to] = [call.place(weight), call.place(out)];
@@ -59,6 +66,40 @@ export function runEmbedding({ rows, weight, out }: EmbeddingPlan, call: Call): 
   });
 }
 
+/** A look-up that widens to f32. */
+function runWideEmbedding({ rows, weight, out }: EmbeddingPlan, call: Call): void {
+  const matrix = isBlocks(weight) ? weight.bytes : weight;
+  call.bring([matrix], [out]);
+  if (out.size === 0) return;
+  const [from, to] = [call.place(matrix), call.place(out)];
+  const width = out.shape[1]!;
+  const table = isBlocks(weight) ? blocksAt(from, weight.format, matrix.size, width, call) : denseAt(from, weight);
+  const lanes = inFours([width], [usefulStrides(out)], [to.offset]) ? 4 : 1;
+  const fours = Math.ceil(width / 4);
+  const n = rows.length * fours;
+  call.launch({
+    kernel: GATHER_WIDE,
+    variant: { weight: table.load, out: lanes },
+    uses: [
+      { name: 'rows', element: 'u32', lanes: 1, written: false, block: call.temporary(Uint32Array.from(rows)) },
+      ...table.uses,
+      { name: 'out', element: 'f32', lanes, written: true, block: to.block },
+    ],
+    params: {
+      units: n,
+      fours,
+      k: width,
+      weight: table.offset,
+      weightRow: table.row,
+      weightStep: table.step,
+      out: to.offset,
+      outRow: out.strides[0]!,
+      outStep: out.strides[1]!,
+    },
+    groups: Math.ceil(n / GATHER_WIDE.threads),
+  });
+}
+
 /** Queues an RMS norm. */
 export function runRmsNorm({ x, weight, eps, out }: RmsNormPlan, call: Call): void {
   call.bring([x, weight], [out]);
@@ -75,7 +116,7 @@ export function runRmsNorm({ x, weight, eps, out }: RmsNormPlan, call: Call): vo
     variant: { lanes },
     uses: [
       { name: 'x', element, lanes, written: false, block: xs.block },
-      { name: 'weight', element, lanes, written: false, block: ws.block },
+      { name: 'weight', element: elementOf(weight.dtype), lanes, written: false, block: ws.block },
       { name: 'out', element, lanes, written: true, block: outs.block },
     ],
     params: {

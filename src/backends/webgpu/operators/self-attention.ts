@@ -53,8 +53,9 @@ export function runSelfAttention(plan: SelfAttentionPlan, call: Call): void {
     [qs, ks, vs, outs].map(({ offset }) => offset),
   );
   const lanes = fours ? 4 : 1;
-  const element = elementOf(out.dtype);
-  const use = (name: string, { block }: Place, written = false): Use => ({ name, element, lanes, written, block });
+  const use = (name: string, { block }: Place, { dtype }: Tensor, written = false): Use => {
+    return { name, element: elementOf(dtype), lanes, written, block };
+  };
   const all = batch * kvHeads * rows;
   const parts = splits === 1 ? undefined : partsOf(all * splits, quads, call);
   const launch = {
@@ -70,7 +71,7 @@ export function runSelfAttention(plan: SelfAttentionPlan, call: Call): void {
       ...layout('v', 'v', vs, v),
       ...layout('out', 'o', outs, out),
     } as Record<AttentionParam, number>,
-    uses: [use('q', qs), use('k', ks), use('v', vs), ...(parts ?? [use('out', outs, true)])],
+    uses: [use('q', qs, q), use('k', ks, k), use('v', vs, v), ...(parts ?? [use('out', outs, out, true)])],
     groups: alone * splits,
   };
   const variant = { lanes, parts: parts !== undefined, softcap: softcap !== undefined, columns } as const;
@@ -84,7 +85,7 @@ export function runSelfAttention(plan: SelfAttentionPlan, call: Call): void {
   call.launch({
     kernel: JOIN,
     variant: { lanes },
-    uses: [...parts.map((one) => ({ ...one, written: false })), use('out', outs, true)],
+    uses: [...parts.map((one) => ({ ...one, written: false })), use('out', outs, out, true)],
     params: { ...launch.params, units: all * across, columns: across },
     groups: all * across,
   });

@@ -10,12 +10,14 @@ import type { BlockFormat } from '../../../core/blocks.js';
 import type { Kernel } from '../shader.js';
 import { GROUP, MAIN, WALK } from './common.js';
 
+/** Elements of a load of W, or the blocks it lies in. */
+export type WeightLoad = 1 | 4 | BlockFormat;
+
 /** What both kernels' texts depend on. */
 export interface LinearVariant {
   /** Elements of a load of x. */
   readonly x: 1 | 4;
-  /** Elements of a load of W, or the blocks it lies in. */
-  readonly weight: 1 | 4 | BlockFormat;
+  readonly weight: WeightLoad;
   /** Elements of a store. */
   readonly out: 1 | 4;
   readonly bias: boolean;
@@ -162,7 +164,7 @@ const FOURS = TILE / 4u;
 /// Of k in shared memory at a time: as much as 64 threads fetch with four loads of four for x, and four for W.
 const DEPTH = 1024u / TILE;
 ${readText(variant, false)}
-${fourText(variant)}
+${fourText(variant.weight)}
 ${writeText(variant)}
 var<workgroup> xs: array<vec4<f32>, DEPTH * FOURS>;
 var<workgroup> weights: array<vec4<f32>, DEPTH * FOURS>;
@@ -215,13 +217,24 @@ ${each(fours, (f) => `    put_four(at, column + ${f * TILE_PER_FOUR}u, sum_${r}_
  * @param inside - whether the first of four is never past the end
  */
 function readText({ x, weight }: LinearVariant, inside: boolean): string {
-  const four = (name: 'x' | 'weight', lanes: 1 | 4): string =>
-    lanes === 4
-      ? /* wgsl */ `
+  return /* wgsl */ `
+${WALK}
+fn x_row(row: u32) -> u32 { return params.x + walk(row, 0u, params.rank).x; }
+fn out_row(row: u32) -> u32 { return params.out + walk(row, 0u, params.rank).y; }
+${WEIGHT_ROW}
+${fourDenseText('x', x, inside)}
+${typeof weight === 'string' ? BLOCKS : fourDenseText('weight', weight, inside)}
+`;
+}
+
+/** Four neighbours of a row of a dense operand. */
+function fourDenseText(name: 'x' | 'weight', lanes: 1 | 4, inside: boolean): string {
+  return lanes === 4
+    ? /* wgsl */ `
 fn ${name}_four(row: u32, i: u32) -> vec4<f32> {
 ${inside ? '' : '  if (i >= params.k) { return vec4<f32>(); }\n'}  return load_${name}(row + i);
 }`
-      : /* wgsl */ `
+    : /* wgsl */ `
 fn ${name}_one(row: u32, i: u32) -> f32 {
   if (i >= params.k) { return 0.0; }
   return load_${name}(row + i * params.${name}Step);
@@ -229,14 +242,20 @@ fn ${name}_one(row: u32, i: u32) -> f32 {
 fn ${name}_four(row: u32, i: u32) -> vec4<f32> {
   return vec4<f32>(${name}_one(row, i), ${name}_one(row, i + 1u), ${name}_one(row, i + 2u), ${name}_one(row, i + 3u));
 }`;
-  return /* wgsl */ `
-${WALK}
-fn x_row(row: u32) -> u32 { return params.x + walk(row, 0u, params.rank).x; }
-fn out_row(row: u32) -> u32 { return params.out + walk(row, 0u, params.rank).y; }
-fn weight_row(column: u32) -> u32 { return params.weight + column * params.weightRow; }
-${four('x', x)}
-${typeof weight === 'string' ? BLOCKS : four('weight', weight)}
-`;
+}
+
+const WEIGHT_ROW = /* wgsl */ `fn weight_row(row: u32) -> u32 { return params.weight + row * params.weightRow; }`;
+
+/**
+ * `weight_row(row)`, where a row of a weight starts, and `weight_four(start, i)`, four neighbours of it as f32, zeros past its end. Needs the
+ * parameters k, weight, weightRow and weightStep, and the operands weight and, of blocks, scale.
+ *
+ * @param weight - how it is loaded
+ */
+export function weightText(weight: WeightLoad): string {
+  return typeof weight === 'string'
+    ? `${WEIGHT_ROW}\n${BLOCKS}\n${fourText(weight)}`
+    : `${WEIGHT_ROW}\n${fourDenseText('weight', weight, false)}`;
 }
 
 /** Stores four sums of a row of out, with the bias. */
@@ -309,7 +328,7 @@ ${
 }
 
 /** Four neighbours of a row of blocks. */
-function fourText({ weight }: LinearVariant): string {
+function fourText(weight: WeightLoad): string {
   if (typeof weight === 'number') return '';
   return /* wgsl */ `
 fn weight_four(row: u32, i: u32) -> vec4<f32> {
