@@ -17,6 +17,8 @@ const ARROWS = {
   backends: ['core', 'ops', 'formats', 'graph'],
   convert: ['core', 'ops', 'dialects'],
   formats: ['core'],
+  // An .onnx file → its RoPE.
+  import: ['core', 'ops', 'dialects', 'formats'],
   // Plans as ONNX graphs.
   graph: ['core', 'ops', 'formats'],
   conformance: ['core', 'ops', 'reference', 'dialects', 'backends', 'formats', 'graph'],
@@ -24,7 +26,7 @@ const ARROWS = {
   aicore: ['core', 'ops'],
   model: ['core', 'ops', 'dialects', 'backends', 'formats', 'entry'],
   // The package's front door: src/index.ts and the files beside it.
-  entry: ['core', 'ops', 'reference', 'backends'],
+  entry: ['core', 'ops', 'reference', 'backends', 'aicore'],
   cli: [
     'core',
     'ops',
@@ -33,6 +35,7 @@ const ARROWS = {
     'backends',
     'formats',
     'graph',
+    'import',
     'conformance',
     'convert',
     'diagnose',

@@ -30,6 +30,40 @@ const webgpu: BackendEntry = {
   },
 };
 
+const onnxruntime: BackendEntry = {
+  name: 'onnxruntime',
+  auto: false,
+  byName: true, // it runs the graphs that are exported for others; as a backend of its own it is slow
+  whyNot: async () => (await import('./backends/onnxruntime/package.js')).whyNotOnnxruntime(),
+  async open(options): Promise<Backend> {
+    // Not a literal: bundlers for browsers, where it cannot run, would follow it to the library that writes protobuf.
+    const host = './backends/onnxruntime/host.js';
+    const { openOnnxruntime } = (await import(/* @vite-ignore */ host)) as typeof import('./backends/onnxruntime/host.js');
+    return openOnnxruntime(options);
+  },
+};
+
+const ascendModel: BackendEntry = {
+  name: 'ascend-model',
+  auto: false,
+  byName: true, // a model of a device, thousands of times slower than the machine it runs on
+  whyNot: async () => undefined,
+  async open(): Promise<Backend> {
+    const { ascendModelRunner } = await import('./aicore/runner.js');
+    return {
+      ...hostMemory(),
+      ...ascendModelRunner(),
+      capabilities: () => ({
+        backend: 'ascend-model',
+        description: "RoPE by the fast kernel on a model of an Ascend 910B3's vector cores, in the device's arithmetic",
+        dtypes: ['f32', 'f16', 'bf16'],
+        threads: 1,
+        notTaken: [],
+      }),
+    };
+  },
+};
+
 const reference: BackendEntry = {
   name: 'reference',
   auto: true,
@@ -45,18 +79,25 @@ const reference: BackendEntry = {
         threads: 1,
         notTaken: passedOver,
       }),
-      upload(source) {
-        const copy = zeros(source.dtype, source.shape);
-        copyElements(source, copy);
-        return copy;
-      },
-      dispose() {},
+      ...hostMemory(),
     };
   },
 };
 
+/** What a backend has that keeps nothing of its own. */
+function hostMemory(): Pick<Backend, 'upload' | 'dispose'> {
+  return {
+    upload(source) {
+      const copy = zeros(source.dtype, source.shape);
+      copyElements(source, copy);
+      return copy;
+    },
+    dispose() {},
+  };
+}
+
 /** Every backend of this build. */
-export const BACKENDS: readonly BackendEntry[] = /* @__PURE__ */ Object.freeze([cpu, webgpu, reference]);
+export const BACKENDS: readonly BackendEntry[] = /* @__PURE__ */ Object.freeze([cpu, webgpu, onnxruntime, ascendModel, reference]);
 
 /**
  * Opens a backend by name.

@@ -23,7 +23,7 @@ import { openBackend } from './registry.js';
 /** What {@link ropewalk} takes. */
 export interface RopewalkOptions extends BackendOptions {
   /** `auto` (the default) opens the fastest backend that works here; `capabilities()` says which it was. */
-  readonly backend?: 'auto' | 'cpu' | 'webgpu' | 'reference';
+  readonly backend?: 'auto' | 'cpu' | 'webgpu' | 'onnxruntime' | 'ascend-model' | 'reference';
 }
 
 /** A `Float16Array`, on runtimes that have it. */

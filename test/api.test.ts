@@ -162,7 +162,7 @@ describe('backends', () => {
   test('an unknown one is refused', async () => {
     await assert.rejects(openBackend('tpu'), {
       code: 'UNSUPPORTED',
-      message: 'ropewalk: backend: expected auto or one of cpu, webgpu, onnxruntime, reference, got "tpu"',
+      message: 'ropewalk: backend: expected auto or one of cpu, webgpu, onnxruntime, ascend-model, reference, got "tpu"',
     });
   });
   test('a failed call writes nothing', () => {

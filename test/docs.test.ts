@@ -9,6 +9,7 @@ import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { noGpu } from './support/gpu.js';
+import { noOnnxruntime } from './support/onnxruntime.js';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
 // Inside the repository but not in node_modules, so that `import … from 'ropewalk'` resolves to this package by its own exports.
@@ -46,7 +47,8 @@ describe('examples in the documentation', () => {
     );
   });
   for (const [n, { title, code, output }] of examples.entries()) {
-    test(title, { skip: code.includes("backend: 'webgpu'") && noGpu }, () => {
+    const missing = (code.includes("backend: 'webgpu'") && noGpu) || (code.includes("backend: 'onnxruntime'") && noOnnxruntime);
+    test(title, { skip: missing }, () => {
       const file = join(scratch, `example-${n}.mts`);
       writeFileSync(file, code);
       const ran = spawnSync(process.execPath, ['--conditions=ropewalk-source', '--import', 'tsx', file], { cwd: root, encoding: 'utf8' });

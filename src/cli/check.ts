@@ -5,7 +5,7 @@
  */
 import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import type { Backend } from '../backends/backend.js';
+import type { Backend, BackendOptions } from '../backends/backend.js';
 import { type ConformanceCase, formatLabel, parseLabel } from '../conformance/case.js';
 import { openFolder } from '../conformance/folder.node.js';
 import { goldenOperatorSuite } from '../conformance/golden/operators.js';
@@ -22,6 +22,9 @@ import { EXIT, openPrinter } from './output.js';
 /** Options of the command, as the command line gives them. */
 export interface CheckOptions {
   readonly backend?: string;
+  readonly provider?: string;
+  readonly form?: string;
+  readonly angles?: string;
   readonly filter?: string;
   readonly case?: string;
   readonly vectors?: string;
@@ -37,7 +40,7 @@ export interface CheckOptions {
  */
 export async function check(options: CheckOptions): Promise<number> {
   const cases = chooseCases(options);
-  const backends = await openBackends(options.backend);
+  const backends = await openBackends(options);
   const printer = openPrinter(cases.length * backends.length, 'cases', options.json);
   const results: CaseResult[] = [];
   try {
@@ -121,10 +124,18 @@ function compile(pattern: string): RegExp {
 }
 
 /** Every backend that opens here, or the one that was asked for. One that cannot open is named with its reason. */
-async function openBackends(name: string | undefined): Promise<Backend[]> {
-  if (name !== undefined) return [await openBackend(name)];
+async function openBackends({ backend, provider, form, angles }: CheckOptions): Promise<Backend[]> {
+  for (const [name, given] of Object.entries({ provider, form, angles })) {
+    if (given !== undefined && backend !== 'onnxruntime')
+      refuse('UNSUPPORTED', `check: --${name}`, 'it beside --backend onnxruntime', backend ?? 'all backends');
+  }
+  if (backend !== undefined) {
+    const given = Object.entries({ providers: provider?.split(','), form, angles }).filter(([, value]) => value !== undefined);
+    return [await openBackend(backend, Object.fromEntries(given) as BackendOptions)]; // the backend refuses words that it does not know
+  }
   const open: Backend[] = [];
   for (const entry of BACKENDS) {
+    if (entry.byName) continue;
     const why = await entry.whyNot();
     if (why === undefined) open.push(await entry.open());
     else process.stderr.write(`Backend ${entry.name}: skipped, ${why}\n`);

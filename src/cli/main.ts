@@ -8,10 +8,13 @@
  */
 import { Command, CommanderError } from 'commander';
 import { RopewalkError } from '../core/errors.js';
+import { aicore } from './aicore.js';
 import { check } from './check.js';
 import { convert } from './convert.js';
 import { diagnose } from './diagnose.js';
 import { diff } from './diff.js';
+import { exportModel } from './export.js';
+import { importModel } from './import.js';
 import { inspect } from './inspect.js';
 import { mutants } from './mutants.js';
 import { EXIT, endOnClosedPipe } from './output.js';
@@ -30,6 +33,12 @@ program
   .command('check')
   .description('run the conformance suites on every backend that works here')
   .option('-b, --backend <name>', 'only this backend')
+  .option(
+    '--provider <names>',
+    "onnxruntime: execution providers, with commas: cpu (default), cuda, webgpu, … as ONNX Runtime's build has them",
+  )
+  .option('--form <form>', 'onnxruntime: graphs of standard operators (standard, the default), or of primitives')
+  .option('--angles <dtype>', 'onnxruntime, primitives: what angles are computed in: f64 (default), f32 or f32-reduced')
   .option('-f, --filter <regex>', 'only cases or suites that match')
   .option('-c, --case <line>', 'rerun one line of the output, or any ROPE(…) line')
   .option('--vectors <dir>', 'run the golden vectors in a folder instead of the built-in suites')
@@ -120,6 +129,25 @@ program
   });
 
 program
+  .command('import')
+  .description('find the RoPE of an ONNX model, describe it, and run it')
+  .argument('<model>', 'an .onnx file')
+  .option('--run <node>', 'run this one: the name of its node, or of the value it writes')
+  .option('--x <file>', 'what it turns, .npy in the shape of the graph; bf16 as u16')
+  .option('--position-ids <file>', 'the positions, .npy of integers')
+  .option(
+    '--input <name=file>',
+    'another input of the graph that the angles need, .npy; may be given several times',
+    (one: string, all: string[] = []) => [...all, one],
+  )
+  .option('--out <file>', 'where the result goes, .npy')
+  .option('-b, --backend <name>', 'who computes; the fastest that works here unless given')
+  .option('--json', 'print JSON')
+  .action(async (model, options) => {
+    process.exitCode = await importModel(model, options);
+  });
+
+program
   .command('diff')
   .description('compare the effective RoPE of two models, or of two readings of one, layer by layer')
   .argument('<a>', 'a config.json, a .gguf or a record; FILE@ggml-f32 and FILE@hf-f32 compute angles as that peer does')
@@ -130,6 +158,42 @@ program
   .option('--json', 'print JSON')
   .action(async (a, b, options) => {
     process.exitCode = await diff(a, b, options);
+  });
+
+program
+  .command('export')
+  .description('write RoPE, or another operator, as an ONNX model')
+  .argument('[model]', 'whose RoPE: a config.json, a .gguf, a record or a ROPE(…) line')
+  .option('--layer <n>', 'the layer of a model; 0 unless given')
+  .option('--rope <line>', 'a ROPE(…) line instead')
+  .option('--spec <file>', 'a RopeSpec as .json instead')
+  .option('--op <name>', 'another operator: add, argmax, embedding, linear, rearrange, rms_norm, self_attention, swiglu')
+  .option(
+    '--shape <list>',
+    'its dimensions, with commas; linear M,N,K, embedding COUNT,ROWS,WIDTH, self_attention BATCH,SEQ,TOTAL,HEADS,KV_HEADS,HEAD_DIM',
+  )
+  .option('--form <form>', 'of standard operators (default), or of primitives with the angles computed in the graph')
+  .option('--angles <mode>', 'f32-reduced, f64, f32, f32-table or f16-table')
+  .option('--dtype <dtype>', 'of the data: f32 (default), f16, bf16 or f64')
+  .option('--layout <letters>', 'bsnh (default) or bnsh: batch, sequence, number of heads, head_dim')
+  .option('--direction <way>', 'forward (default) or backward')
+  .option('--heads <n>', 'heads of x, or of q')
+  .option('--kv-heads <n>', 'heads of k: q and k in one model')
+  .option('--context <tokens>', 'positions are below this; 4096 unless given; also what scaling depends on')
+  .option('--norm-eps <number>', 'an RMS norm of each head first, with this epsilon')
+  .option('--kv-cache', 'k goes into rows of a cache')
+  .option('--weights <kind>', 'linear, embedding: f32, f16, bf16, f64, q8_0 or q4_0')
+  .option('--bias', 'linear: with a bias')
+  .option('--eps <number>', 'rms_norm: its epsilon; 1e-6 unless given')
+  .option('--window <n>', 'self_attention: keys that a query sees')
+  .option('--softcap <number>', 'self_attention: caps the scores')
+  .option('--perm <list>', 'rearrange: the order of dimensions; reversed unless given')
+  .option('--opset <n>', '23 (default); from 18 on with primitives')
+  .option('--count [batch,seq]', "count operators and bytes moved, beside the twelve steps of an NPU's RoPE; 1,512 unless given")
+  .option('-o, --out <file>', 'the .onnx to write; replaced if it exists')
+  .option('--json', 'print JSON')
+  .action(async (model, options) => {
+    process.exitCode = await exportModel(model, options);
   });
 
 program
@@ -172,6 +236,27 @@ program
   .option('--json', 'print what was written as JSON')
   .action(async (out, options) => {
     process.exitCode = await vectors(out, options);
+  });
+
+program
+  .command('aicore')
+  .description('run RoPE kernels on a model of the Ascend AI Core: cycles by queue, bytes, buffers, faults')
+  .option('--shape <dims>', 'batch,seq,heads,head_dim; 8,128,32,128 unless given')
+  .option('--dtype <dtype>', 'f16 (default), bf16 or f32')
+  .option('--pairing <name>', 'interleaved (GPT-J, the default) or half (GPT-NeoX)')
+  .option('--kernel <name>', 'seed, correct, fast, or all (default)')
+  .option('--chip <name>', '910B3 (default) or 910B4')
+  .option('--rotary-dim <n>', 'leading dimensions of a head that turn; all unless given')
+  .option('--base <number>', 'of the frequencies; 10000 unless given')
+  .option('--table-len <n>', 'rows of the tables; as many as positions need unless given')
+  .option('--batch-positions', 'each batch has positions of its own: batch b starts at b')
+  .option('--svg <file>', 'draw the first instructions of block 0, a lane for each queue')
+  .option('--from <cycle>', 'where the drawing starts')
+  .option('--to <cycle>', 'where it ends')
+  .option('--trace <file>', 'write all of block 0 for Perfetto or chrome://tracing')
+  .option('--json', 'print JSON')
+  .action(async (options) => {
+    process.exitCode = await aicore(options);
   });
 
 endOnClosedPipe();

@@ -18,7 +18,7 @@ import { countClaimed, elementsAt } from './bytes.js';
 const MAX_RANK = 64;
 
 /** TensorProto.DataType. A map, not a record: numbers come from files. */
-const DTYPE_OF: ReadonlyMap<number, Dtype> = /* @__PURE__ */ new Map<number, Dtype>([
+export const DTYPE_OF: ReadonlyMap<number, Dtype> = /* @__PURE__ */ new Map<number, Dtype>([
   [1, 'f32'],
   [2, 'u8'],
   [3, 'i8'],
@@ -59,7 +59,8 @@ export interface OnnxNode {
 export interface OnnxValue {
   readonly name: string;
   readonly dtype: Dtype;
-  readonly shape: readonly number[];
+  /** A name stands for a size that each call chooses; equal names are equal sizes. */
+  readonly shape: readonly (number | string)[];
 }
 
 /** A model of one graph. */
@@ -84,22 +85,32 @@ const TYPES: Readonly<Record<string, protobuf.IType>> = {
       dataType: { type: 'int32', id: 2 },
       floatData: { rule: 'repeated', type: 'float', id: 4, options: { packed: true } },
       int32Data: { rule: 'repeated', type: 'int32', id: 5, options: { packed: true } },
+      stringData: { rule: 'repeated', type: 'bytes', id: 6 },
       int64Data: { rule: 'repeated', type: 'int64', id: 7, options: { packed: true } },
       name: { type: 'string', id: 8 },
       rawData: { type: 'bytes', id: 9 },
       doubleData: { rule: 'repeated', type: 'double', id: 10, options: { packed: true } },
       uint64Data: { rule: 'repeated', type: 'uint64', id: 11, options: { packed: true } },
+      externalData: { rule: 'repeated', type: 'StringStringEntryProto', id: 13 },
       dataLocation: { type: 'int32', id: 14 },
     },
   },
+  StringStringEntryProto: { fields: { key: { type: 'string', id: 1 }, value: { type: 'string', id: 2 } } },
   AttributeProto: {
     fields: {
       name: { type: 'string', id: 1 },
       f: { type: 'float', id: 2 },
       i: { type: 'int64', id: 3 },
       s: { type: 'bytes', id: 4 },
+      t: { type: 'TensorProto', id: 5 },
+      g: { type: 'GraphProto', id: 6 },
+      floats: { rule: 'repeated', type: 'float', id: 7 },
       ints: { rule: 'repeated', type: 'int64', id: 8 },
+      strings: { rule: 'repeated', type: 'bytes', id: 9 },
+      tensors: { rule: 'repeated', type: 'TensorProto', id: 10 },
+      graphs: { rule: 'repeated', type: 'GraphProto', id: 11 },
       type: { type: 'int32', id: 20 },
+      refAttrName: { type: 'string', id: 21 },
     },
   },
   NodeProto: {
@@ -109,9 +120,10 @@ const TYPES: Readonly<Record<string, protobuf.IType>> = {
       name: { type: 'string', id: 3 },
       opType: { type: 'string', id: 4 },
       attribute: { rule: 'repeated', type: 'AttributeProto', id: 5 },
+      domain: { type: 'string', id: 7 },
     },
   },
-  Dimension: { fields: { dimValue: { type: 'int64', id: 1 } } },
+  Dimension: { fields: { dimValue: { type: 'int64', id: 1 }, dimParam: { type: 'string', id: 2 } } },
   TensorShapeProto: { fields: { dim: { rule: 'repeated', type: 'Dimension', id: 1 } } },
   TensorType: { fields: { elemType: { type: 'int32', id: 1 }, shape: { type: 'TensorShapeProto', id: 2 } } },
   TypeProto: { fields: { tensorType: { type: 'TensorType', id: 1 } } },
@@ -124,6 +136,19 @@ const TYPES: Readonly<Record<string, protobuf.IType>> = {
       docString: { type: 'string', id: 10 },
       input: { rule: 'repeated', type: 'ValueInfoProto', id: 11 },
       output: { rule: 'repeated', type: 'ValueInfoProto', id: 12 },
+      valueInfo: { rule: 'repeated', type: 'ValueInfoProto', id: 13 },
+    },
+  },
+  FunctionProto: {
+    fields: {
+      name: { type: 'string', id: 1 },
+      input: { rule: 'repeated', type: 'string', id: 4 },
+      output: { rule: 'repeated', type: 'string', id: 5 },
+      attribute: { rule: 'repeated', type: 'string', id: 6 },
+      node: { rule: 'repeated', type: 'NodeProto', id: 7 },
+      opsetImport: { rule: 'repeated', type: 'OperatorSetIdProto', id: 9 },
+      domain: { type: 'string', id: 10 },
+      valueInfo: { rule: 'repeated', type: 'ValueInfoProto', id: 12 },
     },
   },
   OperatorSetIdProto: { fields: { domain: { type: 'string', id: 1 }, version: { type: 'int64', id: 2 } } },
@@ -133,19 +158,21 @@ const TYPES: Readonly<Record<string, protobuf.IType>> = {
       producerName: { type: 'string', id: 2 },
       graph: { type: 'GraphProto', id: 7 },
       opsetImport: { rule: 'repeated', type: 'OperatorSetIdProto', id: 8 },
+      functions: { rule: 'repeated', type: 'FunctionProto', id: 25 },
     },
   },
 };
 
-interface Messages {
+/** The two messages that files hold. */
+export interface Messages {
   readonly tensor: protobuf.Type;
   readonly model: protobuf.Type;
 }
 
 let messages: Messages | undefined;
 
-/** Built on the first use: loading this file does nothing. */
-function messagesOf(): Messages {
+/** The messages, for the reader of models beside this file. Built on the first use: loading this file does nothing. */
+export function messagesOf(): Messages {
   if (messages) return messages;
   // onnx.proto is proto2: an attribute whose value is 0 is written, or ONNX's checker takes it for missing.
   const nested = Object.fromEntries(Object.entries(TYPES).map(([name, type]) => [name, { edition: 'proto2', ...type }]));
@@ -203,7 +230,7 @@ export function parseOnnxTensor(bytes: Uint8Array, where = 'onnx'): { readonly n
 }
 
 /** A decoded message by its fields; those of value default are absent. */
-type Fields = Readonly<Record<string, unknown>>;
+export type Fields = Readonly<Record<string, unknown>>;
 
 function decode(bytes: Uint8Array, where: string): Fields {
   const { tensor: type } = messagesOf();
@@ -216,7 +243,12 @@ function decode(bytes: Uint8Array, where: string): Fields {
   }
 }
 
-function elementsOf(message: Fields, dtype: Dtype, count: number, where: string): HostArray {
+/**
+ * The elements of a decoded TensorProto: raw_data, or the typed field of its dtype.
+ *
+ * @throws {RopewalkError} FORMAT when there are not `count` of them
+ */
+export function elementsOf(message: Fields, dtype: Dtype, count: number, where: string): HostArray {
   const raw = message.rawData as Uint8Array | undefined;
   if (raw !== undefined && raw.length > 0) {
     if (raw.length !== count * sizeBytes(dtype))
@@ -246,7 +278,7 @@ export function writeOnnxModel(model: OnnxModel): Uint8Array {
   const { model: type } = messagesOf();
   const value = ({ name, dtype, shape }: OnnxValue): unknown => ({
     name,
-    type: { tensorType: { elemType: onnxDataType(dtype), shape: { dim: shape.map((dimValue) => ({ dimValue })) } } },
+    type: { tensorType: { elemType: onnxDataType(dtype), shape: { dim: shape.map(dimension) } } },
   });
   const message = type.fromObject({
     irVersion: model.irVersion,
@@ -268,6 +300,10 @@ export function writeOnnxModel(model: OnnxModel): Uint8Array {
     },
   });
   return type.encode(message).finish();
+}
+
+function dimension(size: number | string): unknown {
+  return typeof size === 'number' ? { dimValue: size } : { dimParam: size };
 }
 
 /** AttributeProto.type: FLOAT 1, INT 2, STRING 3, INTS 7. */

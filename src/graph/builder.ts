@@ -6,13 +6,27 @@
  * @module
  */
 import type { Dtype } from '../core/dtypes.js';
+import { refuse } from '../core/errors.js';
+import { f16FromNumber } from '../core/float16.js';
 import { type Tensor, tensorFrom } from '../core/tensor.js';
 import { type OnnxAttribute, type OnnxModel, type OnnxNode, type OnnxValue, onnxDataType } from '../formats/onnx.js';
 
 /** RotaryEmbedding, RMSNormalization and Attention as they came with opset 23. */
 export const OPSET = 23;
-/** The IR version that goes with opset 23. */
-const IR_VERSION = 11;
+/** TensorProto.DataType BOOL: conditions inside of a graph; no dtype of ours. */
+export const ONNX_BOOL = 9;
+/** The oldest opset with everything that primitives need: Split with num_outputs, ReduceMean with axes as an input. */
+export const OLDEST_OPSET = 18;
+
+/** The IR version that came with each opset. */
+const IR_VERSION: ReadonlyMap<number, number> = /* @__PURE__ */ new Map([
+  [18, 8],
+  [19, 9],
+  [20, 9],
+  [21, 10],
+  [22, 10],
+  [23, 11],
+]);
 
 /** A graph under construction. Values are passed around by name. */
 export class GraphBuilder {
@@ -23,7 +37,7 @@ export class GraphBuilder {
   private count = 0;
 
   /** Declares an input of the graph. */
-  input(name: string, dtype: Dtype, shape: readonly number[]): string {
+  input(name: string, dtype: Dtype, shape: readonly (number | string)[]): string {
     this.inputs.push({ name, dtype, shape });
     return name;
   }
@@ -40,7 +54,8 @@ export class GraphBuilder {
   }
 
   /** A constant without dimensions. */
-  scalar(name: string, dtype: 'f32' | 'f64', value: number): string {
+  scalar(name: string, dtype: 'f32' | 'f64' | 'f16', value: number): string {
+    if (dtype === 'f16') return this.constant(name, tensorFrom(Uint16Array.of(f16FromNumber(value)), { dtype: 'f16', shape: [] }));
     return this.constant(name, tensorFrom(dtype === 'f64' ? Float64Array.of(value) : Float32Array.of(value), { shape: [] }));
   }
 
@@ -62,8 +77,17 @@ export class GraphBuilder {
     return names;
   }
 
-  cast(value: string, to: Dtype): string {
-    return this.add('Cast', [value], { to: { i: onnxDataType(to) } });
+  /** A name for a constant that no constant or input has. */
+  fresh(name: string): string {
+    const taken = (wanted: string): boolean => this.initializers.has(wanted) || this.inputs.some((input) => input.name === wanted);
+    if (!taken(name)) return name;
+    let n = 1;
+    while (taken(`${name}_${n}`)) n++;
+    return `${name}_${n}`;
+  }
+
+  cast(value: string, to: Dtype | 'bool'): string {
+    return this.add('Cast', [value], { to: { i: to === 'bool' ? ONNX_BOOL : onnxDataType(to) } });
   }
 
   /** 16-bit floats as f32, so that what follows rounds once at the end. */
@@ -77,7 +101,7 @@ export class GraphBuilder {
   }
 
   /** Hands a value out of the graph. The last node writes it under its name; any other value goes through Identity. */
-  output(value: string, name: string, dtype: Dtype, shape: readonly number[]): void {
+  output(value: string, name: string, dtype: Dtype, shape: readonly (number | string)[]): void {
     const node = this.nodes.at(-1);
     if (node?.outputs.includes(value))
       this.nodes[this.nodes.length - 1] = { ...node, outputs: node.outputs.map((o) => (o === value ? name : o)) };
@@ -91,14 +115,15 @@ export class GraphBuilder {
    * @param name - the graph's name
    * @param producer - the program that wrote it
    * @param doc - a line for people
+   * @param opset - in [{@link OLDEST_OPSET}, {@link OPSET}]; below OPSET for graphs of primitives only
    */
-  model(name: string, producer: string, doc?: string): OnnxModel {
+  model(name: string, producer: string, doc?: string, opset = OPSET): OnnxModel {
     const { inputs, outputs, initializers, nodes } = this;
     return {
       name,
       ...(doc === undefined ? {} : { doc }),
-      opset: OPSET,
-      irVersion: IR_VERSION,
+      opset,
+      irVersion: IR_VERSION.get(opset) ?? refuse('RANGE', 'graph: opset', `an integer in [${OLDEST_OPSET}, ${OPSET}]`, opset),
       producer,
       inputs,
       outputs,

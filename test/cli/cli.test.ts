@@ -87,7 +87,11 @@ describe('check', () => {
   const refusals: [string, string[], RegExp][] = [
     ['an unknown flag', ['check', '--frobnicate'], /unknown option '--frobnicate'/],
     ['an unknown command', ['chekc'], /unknown command 'chekc'/],
-    ['an unknown backend', ['check', '--backend', 'tpu'], /ropewalk: backend: expected auto or one of cpu, webgpu, reference, got "tpu"/],
+    [
+      'an unknown backend',
+      ['check', '--backend', 'tpu'],
+      /ropewalk: backend: expected auto or one of cpu, webgpu, onnxruntime, ascend-model, reference, got "tpu"/,
+    ],
     ['a bad pattern', ['check', '--filter', '('], /check: --filter: expected a regular expression, got "\("/],
     ['a pattern that matches nothing', ['check', '--filter', 'zzz'], /check: --filter: expected a pattern that matches one of \d+ cases/],
     ['a line that is none', ['check', '--case', 'hello'], /case: expected a line such as ROPE\(/],

@@ -7,7 +7,6 @@ import { answer } from '../../src/conformance/golden/write.js';
 import {
   countVerified,
   defaultTable,
-  escapeMarkup,
   judgeCase,
   type ReportTitle,
   type TablePrecision,
@@ -23,6 +22,7 @@ import {
 } from '../../src/conformance/verify/index.js';
 import { type FloatDtype, isFloat, loadNumber, newArray, roundTo, storeNumber } from '../../src/core/dtypes.js';
 import { type Tensor, tensorFrom } from '../../src/core/tensor.js';
+import { escapeMarkup } from '../../src/core/text.js';
 import { MUTANTS } from '../../src/diagnose/catalogue.js';
 import { runMutant } from '../../src/diagnose/mutant.js';
 import type { RopeCall } from '../../src/ops/rope/call.js';

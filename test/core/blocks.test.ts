@@ -1,9 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { type BlockFormat, blocksFrom, readBlocks } from '../../src/core/blocks.js';
-import { BACKENDS } from '../../src/registry.js';
 import { Ropewalk } from '../../src/ropewalk.js';
-import { noBackend } from '../support/gpu.js';
+import { GENERAL_BACKENDS, noBackend } from '../support/gpu.js';
 import { f64Tensor } from '../support/tensors.js';
 
 /** 0.5 as f16, low byte first. */
@@ -21,7 +20,7 @@ test('q4_0: scale, then weight j in the low half of byte j and weight j + 16 in 
   assert.deepEqual(readBlocks(blocksFrom('q4_0', bytes, [1, 32]), 'w'), want);
 });
 
-for (const entry of BACKENDS) {
+for (const entry of GENERAL_BACKENDS) {
   test(`linear takes blocks on ${entry.name}: one row of x, and many`, { skip: noBackend(entry.name) }, async () => {
     const rw = new Ropewalk(await entry.open());
     for (const format of ['q8_0', 'q4_0'] as const) {

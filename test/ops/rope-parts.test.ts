@@ -5,9 +5,8 @@ import { loadNumber, storeNumber } from '../../src/core/dtypes.js';
 import { type Tensor, tensorFrom, zeros } from '../../src/core/tensor.js';
 import { bindRopeParts } from '../../src/ops/rope/call.js';
 import { planRope } from '../../src/ops/rope/plan.js';
-import { BACKENDS } from '../../src/registry.js';
 import { Ropewalk, ropewalk } from '../../src/ropewalk.js';
-import { noBackend } from '../support/gpu.js';
+import { GENERAL_BACKENDS, noBackend } from '../support/gpu.js';
 import { f64Tensor, floats } from '../support/tensors.js';
 
 const SEQ = 3;
@@ -27,7 +26,7 @@ function near(got: Tensor, want: Tensor, unit: number): void {
   }
 }
 
-for (const entry of BACKENDS) {
+for (const entry of GENERAL_BACKENDS) {
   describe(`ropeParts on ${entry.name}`, { skip: noBackend(entry.name) }, () => {
     test('q and k together are q and k apart, to the bit, in place', async () => {
       const rw = new Ropewalk(await entry.open());

@@ -1,6 +1,11 @@
 /** Whether tests can have a GPU here. */
 import { existsSync } from 'node:fs';
 import { whyNotWebgpu } from '../../src/backends/webgpu/device.js';
+import { BACKENDS } from '../../src/registry.js';
+import { noOnnxruntime } from './onnxruntime.js';
+
+/** The backends that do every operator: the AI Core's model does one. */
+export const GENERAL_BACKENDS = BACKENDS.filter(({ name }) => name !== 'ascend-model');
 
 // Debian's Chromium brings a software Vulkan driver: with it the kernels really run where there is no GPU.
 const SOFTWARE_DRIVER = '/usr/lib/chromium/vk_swiftshader_icd.json';
@@ -15,5 +20,5 @@ export const noGpu: string | false = (await whyNotWebgpu()) ?? false;
  * @param name - the backend's
  */
 export function noBackend(name: string): string | false {
-  return name === 'webgpu' && noGpu;
+  return (name === 'webgpu' && noGpu) || (name === 'onnxruntime' && noOnnxruntime);
 }

@@ -49,7 +49,13 @@ const KERNEL = {
   trapElsewhere: 14,
   convert: 15,
   embeddingWide: 16,
+  splitRows: 17,
+  linearBlocks: 18,
 } as const;
+
+/** Bytes of a row of x of `k` elements once it is split for integer products: splitRowBytes of assembly/quantised.ts. */
+const splitRowBytes = (k: number): number => 16 + (k / 32) * 144;
+
 
 /** The bottom of memory: below 2048 the kernels' own constants, then the job board, then the words of a job, then tensors. */
 const BOARD = 2048;
@@ -479,8 +485,15 @@ export class CpuBackend implements Backend {
         from = to;
       }
       const head = [from, operands.address(matrix), biasAt, operands.address(out), type, TYPE[out.dtype]!, m, k, rowBytes];
-      const tail = [dims.length, out.strides.at(-1)!, bias?.strides[0] ?? 0, biasType, ...dims, ...outRows];
-      this.launch(KERNEL.linearFew, n, Math.max(Math.abs(rowBytes), m * k * BYTES_PER_MADD), [...head, ...tail]);
+      const layout = [dims.length, out.strides.at(-1)!, bias?.strides[0] ?? 0, biasType];
+      if (blocks && !process.env.OLD) {
+        const split = operands.temporary(m * splitRowBytes(k));
+        this.launch(KERNEL.splitRows, m, k * 8, [from, split, k]);
+        const cost = Math.max(rowBytes, m * k * BYTES_PER_MADD);
+        this.launch(KERNEL.linearBlocks, Math.ceil(n / 2), 2 * cost, [...head, ...layout, n, split, ...dims, ...outRows]);
+        return;
+      }
+      this.launch(KERNEL.linearFew, n, Math.max(Math.abs(rowBytes), m * k * BYTES_PER_MADD), [...head, ...layout, ...dims, ...outRows]);
       return;
     }
     // Rows of x in even blocks, each packed once and multiplied with all of W.

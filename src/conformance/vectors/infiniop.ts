@@ -95,8 +95,7 @@ async function runRope(folder: VectorFolder, f: Fields, runner: Runner): Promise
   const [sin, cos] = [load(table.text('sin'), dtype), load(table.text('cos'), dtype)];
   const ran = infiniop.infiniopRoPE(created.descriptor, new Uint8Array(size), size, out, x, load(pos.text('file'), posDtype), sin, cos);
   infiniop.infiniopDestroyRoPEDescriptor(created.descriptor);
-  if (ran.status !== infiniop.INFINI_STATUS_SUCCESS)
-    return { status: 'fail', detail: `calculate returned ${ran.status}: ${ran.error?.message}` };
+  if (ran.status !== infiniop.INFINI_STATUS_SUCCESS) return notDone(ran);
   await runner.finish();
 
   // The whole buffer is compared: what lies between the rows of y must keep its bits.
@@ -126,6 +125,12 @@ function initialBuffer(folder: VectorFolder, y: Fields, dtype: Dtype): HostArray
   const unit = data.BYTES_PER_ELEMENT;
   for (let at = 0; at < bytes.length; at++) bytes[at] = Number((BigInt(hex) >> BigInt(8 * (at % unit))) & 0xffn);
   return data;
+}
+
+/** The status says it, as there is no other way to ask: a runner that does not do this, or a failure. */
+function notDone({ status, error }: infiniop.InfiniResult): Verdict {
+  if (status === infiniop.INFINI_STATUS_NOT_IMPLEMENTED) return { status: 'not_supported', reason: error?.message ?? 'NOT_IMPLEMENTED' };
+  return { status: 'fail', detail: `calculate returned ${status}: ${error?.message}` };
 }
 
 async function runMrope(folder: VectorFolder, f: Fields, runner: Runner): Promise<Verdict> {
@@ -178,8 +183,7 @@ async function runMrope(folder: VectorFolder, f: Fields, runner: Runner): Promis
     sin: load(f.text('sin'), dtype),
     positions: load(positions.text('file'), posDtype),
   });
-  if (ran.status !== infiniop.INFINI_STATUS_SUCCESS)
-    return { status: 'fail', detail: `calculate returned ${ran.status}: ${ran.error?.message}` };
+  if (ran.status !== infiniop.INFINI_STATUS_SUCCESS) return notDone(ran);
   await runner.finish();
   return allOf(
     judgeBuffer('MRoPE', dtype, qOut, q.expected, tolerance(f), runner.name === 'reference'),

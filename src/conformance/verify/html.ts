@@ -3,18 +3,9 @@
  *
  * @module
  */
+import { escapeMarkup } from '../../core/text.js';
 import { type ErrorMap, FIRST_WRONG, type TensorReport, type VerifyResult } from './judge.js';
-import {
-  countVerified,
-  elementValue,
-  escapeMarkup,
-  gainText,
-  type ReportTitle,
-  ratioText,
-  shortNumber,
-  verifySummary,
-  wrongTable,
-} from './report.js';
+import { countVerified, elementValue, gainText, type ReportTitle, ratioText, shortNumber, verifySummary, wrongTable } from './report.js';
 
 /** Up to which |error| / bound each shade reaches: blue is within the bound, orange and red outside. */
 const SHADES: readonly { readonly upTo: number; readonly label: string }[] = [

@@ -5,6 +5,7 @@
  *
  * @module
  */
+import { escapeMarkup } from '../../core/text.js';
 import type { TensorReport, VerifyResult, WrongElement } from './judge.js';
 
 /** What a report says above its cases. */
@@ -278,24 +279,6 @@ export function verifyToCsv(results: readonly VerifyResult[]): string {
     }
   }
   return lines.map((line) => `${line.map(cell).join(',')}\r\n`).join('');
-}
-
-/**
- * Escapes a text for XML and HTML, in content and in attributes. Characters that XML 1.0 cannot hold become U+FFFD.
- *
- * @param text - anything
- * @see https://www.w3.org/TR/xml/#charsets
- */
-export function escapeMarkup(text: string): string {
-  const names: Record<string, string> = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;', "'": '&#39;' };
-  return (
-    text
-      .replace(/\p{Cs}/gu, '\ufffd') // halves of a surrogate pair, alone
-      .replace(/(?![\t\n\r\x7f-\x9f])\p{Cc}|[\ufffe\uffff]/gu, '\ufffd')
-      .replace(/[&<>"']/g, (c) => names[c]!)
-      // In an attribute a parser would turn these into spaces.
-      .replace(/[\t\n\r]/g, (c) => `&#${c.charCodeAt(0)};`)
-  );
 }
 
 /**

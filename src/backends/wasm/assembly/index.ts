@@ -9,7 +9,7 @@ import { address } from './args';
 import { argmax } from './argmax';
 import { attentionFew, attentionMany } from './attention';
 import { convert, embedding, embeddingWide, rearrange } from './copy';
-import { linearFew, linearMany, packRows, widenRows } from './linear';
+import { linearBlocks, linearFew, linearMany, packRows, splitRows, widenRows } from './linear';
 import { rmsNorm } from './rms-norm';
 import { rope } from './rope';
 import { MR } from './tile';
@@ -41,6 +41,8 @@ export function run(kernel: i32, args: usize, from: i32, to: i32, scratch: usize
     case 14: if (scratch != address(args, 0)) unreachable(); break; // for the test of a worker's death: word 0 is the host's scratch
     case 15: convert(args, from, to, scratch); break;
     case 16: embeddingWide(args, from, to, scratch); break;
+    case 17: splitRows(args, from, to); break;
+    case 18: linearBlocks(args, from, to); break;
   }
 }
 

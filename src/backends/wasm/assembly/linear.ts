@@ -8,7 +8,7 @@ import {
   absF16, allNumbersF16, bytes, bytesOf, firstFour, lastFour, load1, lowerF16, madd, placesF16, readRowOf, scaleF16, store1, upperF16,
   widenHigh, widenLow,
 } from './lanes';
-import { Q4_0, Q8_0, blockBytes, dotBlocks, widenBlocks } from './quantised';
+import { Q4_0, Q8_0, blockBytes, dotBlocks, dotSplit, splitRow, splitRowBytes, widenBlocks } from './quantised';
 import { MR, NR, multiplyTile, packPanelOf } from './tile';
 
 /** Elements of k that a packed slice spans: a panel of B then takes 8 KiB of the first-level cache. */
@@ -125,6 +125,43 @@ export function linearFew(args: usize, from: i32, to: i32): void {
     for (let r = 0; r < m; r++) {
       const y = offsetOf(r, rank, dims, dims + ((<usize>rank) << 2)) + column * yStride;
       storeOf(outType, address(args, 3) + <usize>y * bytesOf(outType), dotOf(type, w, x + (<usize>(r * k) << 2), k) + add);
+    }
+  }
+}
+
+/** Splits rows `from … to - 1` of x for {@link linearBlocks}. Words: 0 x (f32, dense `[m, k]`), 1 to, 2 k. */
+export function splitRows(args: usize, from: i32, to: i32): void {
+  const k = word(args, 2), blocks = k >> 5;
+  for (let r = from; r < to; r++) {
+    splitRow(address(args, 1) + <usize>r * splitRowBytes(blocks), address(args, 0) + (<usize>(r * k) << 2), blocks);
+  }
+}
+
+/**
+ * {@link linearFew} of blocks: units are pairs of columns, the last perhaps of one.
+ *
+ * Words: those of linearFew, with y's columns n at 13, split x at 14, and sizes and strides from 15 on.
+ */
+export function linearBlocks(args: usize, from: i32, to: i32): void {
+  const bias = address(args, 2), type = word(args, 4), outType = word(args, 5), m = word(args, 6), k = word(args, 7);
+  const rank = word(args, 9), yStride = word(args, 10), biasStride = word(args, 11), biasType = word(args, 12), n = word(args, 13);
+  const dims = args + 60, blocks = k >> 5, half = (n + 1) >> 1, rowBytes = <usize>word(args, 8);
+  for (let u = from; u < to; u++) {
+    const column = u, other = min(column + half, n - 1);
+    const w0 = address(args, 1) + <usize>column * rowBytes, w1 = address(args, 1) + <usize>other * rowBytes;
+    for (let r = 0; r < m; r++) {
+      const split = address(args, 14) + <usize>r * splitRowBytes(blocks);
+      let sums: v128;
+      if (load<i32>(split)) {
+        const x = address(args, 0) + (<usize>(r * k) << 2);
+        sums = f32x4.replace_lane(f32x4.splat(dotOf(type, w0, x, k)), 1, dotOf(type, w1, x, k));
+      } else sums = type == Q8_0 ? dotSplit(Q8_0, w0, w1, split, blocks) : dotSplit(Q4_0, w0, w1, split, blocks);
+      const y = address(args, 3) + <usize>(offsetOf(r, rank, dims, dims + ((<usize>rank) << 2)) + column * yStride) * bytesOf(outType);
+      storeOf(outType, y, f32x4.extract_lane(sums, 0) + biasOf(biasType, bias, biasStride, column));
+      if (column + half < n) {
+        const next = y + <usize>(half * yStride) * bytesOf(outType);
+        storeOf(outType, next, f32x4.extract_lane(sums, 1) + biasOf(biasType, bias, biasStride, other));
+      }
     }
   }
 }

@@ -1,0 +1,72 @@
+/**
+ * Bank conflicts of the unified buffer: 16 groups of 3 banks of 4 KB, neighbouring datablocks in neighbouring groups.
+ *
+ * AscendC's guide on bank conflicts gives the layout by example: 0x10000 lies in bank 16, 0x10020 in bank 17, 0x20020 in bank 33; so
+ * the group is the datablock's number modulo 16 and the bank is that plus 16 for every 64 KB.
+ *
+ * @module
+ */
+import { BLOCK, CONFLICT_CYCLES } from './costs.js';
+
+/** The group of an address. */
+function groupOf(at: number): number {
+  return Math.floor(at / BLOCK) % 16;
+}
+
+/** Which of the three banks of its group an address lies in. */
+function layerOf(at: number): number {
+  return Math.floor(at / 65536);
+}
+
+/** The groups that a run of bytes lies in, as a set of bits. */
+function groupsOf(at: number, bytes: number): number {
+  const blocks = Math.min(16, Math.ceil(bytes / BLOCK));
+  const first = groupOf(at);
+  const bits = (1 << blocks) - 1;
+  return ((bits << first) | (bits >>> (16 - first))) & 0xffff;
+}
+
+/** The bank of an address: 0 to 47. */
+export function bankOf(at: number): number {
+  return groupOf(at) + 16 * layerOf(at);
+}
+
+/** Conflicts of a vector instruction. */
+export interface Conflicts {
+  readonly readRead: number;
+  readonly readWrite: number;
+  readonly cycles: number;
+}
+
+/** One operand of a vector instruction: where it starts, and how far apart its repeats are. */
+export interface Operand {
+  readonly at: number;
+  /** Bytes from repeat to repeat. */
+  readonly step: number;
+}
+
+/**
+ * Counts the repeats whose operands meet: two reads in one group, or a read and the write in one bank.
+ *
+ * @param dst - written
+ * @param sources - read
+ * @param repeats - of 256 bytes
+ * @param bytes - of a repeat that are used
+ */
+export function conflictsOf(dst: Operand, sources: readonly Operand[], repeats: number, bytes: number): Conflicts {
+  let readRead = 0;
+  let readWrite = 0;
+  const [a, b] = sources;
+  for (let r = 0; r < repeats; r++) {
+    const groupsA = a ? groupsOf(a.at + r * a.step, bytes) : 0;
+    const groupsB = b ? groupsOf(b.at + r * b.step, bytes) : 0;
+    const same = a && b && a.at + r * a.step === b.at + r * b.step;
+    if (!same && (groupsA & groupsB) !== 0) readRead++;
+    const at = dst.at + r * dst.step;
+    const groups = groupsOf(at, bytes);
+    const meets = (o: Operand | undefined, g: number) =>
+      o !== undefined && (groups & g) !== 0 && layerOf(o.at + r * o.step) === layerOf(at);
+    if (meets(a, groupsA) || meets(b, groupsB)) readWrite++;
+  }
+  return { readRead, readWrite, cycles: readRead * CONFLICT_CYCLES.readRead + readWrite * CONFLICT_CYCLES.readWrite };
+}

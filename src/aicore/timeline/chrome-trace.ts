@@ -1,0 +1,42 @@
+/**
+ * A run's recorded instructions in the Trace Event Format, which Perfetto and chrome://tracing open.
+ *
+ * @module
+ * @see https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU (Trace Event Format)
+ */
+import { type KernelRun, QUEUES } from '../trace.js';
+
+/**
+ * Writes the recorded blocks: a process for each block, a thread for each queue, times in microseconds at the chip's clock.
+ *
+ * @param run - recorded; blocks without a record are left out
+ * @returns JSON
+ */
+export function chromeTrace(run: KernelRun): string {
+  const microseconds = (cycles: number): number => cycles / (run.clockGHz * 1000);
+  const events: unknown[] = [];
+  for (const block of run.blocks) {
+    if (!block.instructions) continue;
+    const pid = block.block;
+    events.push({ ph: 'M', name: 'process_name', pid, tid: 0, args: { name: `block ${pid}` } });
+    for (const [tid, queue] of QUEUES.entries()) {
+      events.push({ ph: 'M', name: 'thread_name', pid, tid, args: { name: queue } });
+      events.push({ ph: 'M', name: 'thread_sort_index', pid, tid, args: { sort_index: tid } });
+    }
+    for (const { queue, name, line, start, end, issue, bytes, elements, count, waitsFor, conflictCycles } of block.instructions) {
+      const args = { line, bytes, elements, count, issueCycle: issue, startCycle: start, endCycle: end, conflictCycles };
+      events.push({
+        ph: 'X',
+        name,
+        cat: queue,
+        pid,
+        tid: QUEUES.indexOf(queue),
+        ts: microseconds(start),
+        dur: microseconds(end - start),
+        args: waitsFor ? { ...args, waitsFor: waitsFor.why } : args,
+      });
+    }
+  }
+  const { kernel, dtype, chip, clockGHz, cycles } = run;
+  return JSON.stringify({ displayTimeUnit: 'ns', otherData: { kernel, dtype, chip, clockGHz, cycles }, traceEvents: events });
+}

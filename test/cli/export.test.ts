@@ -1,0 +1,212 @@
+/** `ropewalk export` as a user meets it. */
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, describe, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { type ExportOptions, exportModel } from '../../src/cli/export.js';
+import { ortOrReason } from '../support/ort.js';
+
+const root = fileURLToPath(new URL('../..', import.meta.url));
+const folder = mkdtempSync(join(tmpdir(), 'export-'));
+after(() => rmSync(folder, { recursive: true }));
+function ropewalk(...args: string[]) {
+  const { status, stdout, stderr } = spawnSync(
+    process.execPath,
+    ['--import', import.meta.resolve('tsx'), join(root, 'src/cli/main.ts'), ...args],
+    { cwd: folder, encoding: 'utf8', maxBuffer: 2 ** 26 },
+  );
+  return { status, stdout, stderr };
+}
+const file = (name: string, content: string): string => {
+  writeFileSync(join(folder, name), content);
+  return join(folder, name);
+};
+const llama = file(
+  'llama.json',
+  JSON.stringify({
+    model_type: 'llama',
+    num_hidden_layers: 2,
+    hidden_size: 512,
+    num_attention_heads: 8,
+    rope_theta: 500000,
+    rope_scaling: { rope_type: 'llama3', factor: 8, low_freq_factor: 1, high_freq_factor: 4, original_max_position_embeddings: 8192 },
+  }),
+);
+
+/** The JSON, as far as it is looked at here. */
+interface Written {
+  readonly file: string | null;
+  readonly form: string;
+  readonly opset: number;
+  readonly angles?: string;
+  readonly inputs: readonly { readonly name: string }[];
+  readonly nodes: { readonly calls: number; readonly views: number };
+  readonly precision: readonly { readonly position: number }[];
+  readonly count: { readonly bytesRead: number };
+  readonly baseline: readonly unknown[];
+}
+
+/** What the command prints as JSON, without a process of its own. */
+async function exported(source: string | undefined, options: ExportOptions): Promise<Written> {
+  const { write } = process.stdout;
+  let text = '';
+  process.stdout.write = ((chunk: string) => {
+    text += chunk;
+    return true;
+  }) as typeof write;
+  try {
+    assert.equal(await exportModel(source, { ...options, json: true }), 0);
+  } finally {
+    process.stdout.write = write;
+  }
+  return JSON.parse(text);
+}
+
+describe('ropewalk export', () => {
+  test('writes a model that serves any batch and sequence', async (t) => {
+    const out = join(folder, 'rope.onnx');
+    const { status, stdout, stderr } = ropewalk(
+      'export',
+      llama,
+      '--layer',
+      '1',
+      '--heads',
+      '8',
+      '--kv-heads',
+      '2',
+      '--context',
+      '64',
+      '-o',
+      out,
+    );
+    assert.equal(status, 0, stderr);
+    for (const line of [
+      `RoPE of ${llama}, layer 1: ONNX opset 23, form standard, angles f32-table`,
+      '  inputs    q f32 [batch, seq, 8, 64]',
+      '            position_ids i64 [batch, seq]',
+      '            k_out f32 [batch, seq, 2, 64]',
+      '  nodes     6: RotaryEmbedding ×2; 4 that only reshape',
+      '  63           2.9e-8',
+    ])
+      assert.ok(stdout.includes(`${line}\n`), `${line} in\n${stdout}`);
+    const bytes = readFileSync(out);
+    assert.match(stdout, new RegExp(`Wrote .*rope.onnx, ${String(bytes.length).replace(/\B(?=(\d{3})+$)/, ',')} bytes`));
+    assert.deepEqual(
+      readdirSync(folder).filter((name) => name.includes('tmp')),
+      [],
+    );
+    const ort = await ortOrReason();
+    if (typeof ort === 'string') return t.skip(ort);
+    const session = await ort.InferenceSession.create(bytes, { logSeverityLevel: 4 });
+    for (const [batch, seq] of [
+      [1, 1],
+      [3, 5],
+    ] as const) {
+      const x = (heads: number) => new ort.Tensor('float32', new Float32Array(batch * seq * heads * 64).fill(1), [batch, seq, heads, 64]);
+      const ids = new ort.Tensor('int64', new BigInt64Array(batch * seq), [batch, seq]);
+      const { q_out } = await session.run({ q: x(8), k: x(2), position_ids: ids });
+      assert.deepEqual([q_out!.dims, (q_out!.data as Float32Array).every((value) => value === 1)], [[batch, seq, 8, 64], true]); // position 0 turns nothing
+    }
+  });
+
+  test('counts operators and bytes beside the twelve steps', () => {
+    const line = 'ROPE(type=f32,ne_a=[128,32,2,1],n_dims=128,mode=2,n_ctx=512,fs=1.424500,ef=0.746500,af=1.424500,ff=1,v=0)';
+    const { status, stdout, stderr } = ropewalk(
+      'export',
+      '--rope',
+      line,
+      '--heads',
+      '32',
+      '--form',
+      'primitives',
+      '--angles',
+      'f32',
+      '--count',
+      '1,2',
+    );
+    assert.equal(status, 0, stderr);
+    assert.match(stdout, /batch 1, seq 2 +calls +bytes read +written +in buffers\n {2}this graph +14 /);
+    assert.match(stdout, /twelve steps, rotation +17 /);
+    const percent = Number(/14 calls for 17, ([\d.]+) % of the bytes/.exec(stdout)?.[1]);
+    assert.ok(percent > 50 && percent < 100, stdout);
+    assert.match(stdout, /Not written: no --out/);
+  });
+
+  test('every operator, in both forms', async () => {
+    const shapes: Record<string, [string, ExportOptions?]> = {
+      add: ['2,3'],
+      argmax: ['4,7'],
+      embedding: ['3,10,64', { weights: 'q8_0' }],
+      linear: ['2,8,64', { weights: 'q4_0', bias: true }],
+      rearrange: ['2,3,4', { perm: '1,2,0' }],
+      rms_norm: ['2,8', { eps: '1e-5' }],
+      self_attention: ['1,2,4,4,2,8', { window: '3' }],
+      swiglu: ['5'],
+    };
+    for (const [op, [shape, more]] of Object.entries(shapes)) {
+      for (const form of ['standard', 'primitives']) {
+        const json = await exported(undefined, { op, shape, form, out: join(folder, `${op}-${form}.onnx`), ...more });
+        assert.ok(existsSync(join(folder, `${op}-${form}.onnx`)));
+        assert.ok(json.nodes.calls + json.nodes.views > 0);
+      }
+    }
+  });
+
+  test('JSON has what the lines have', async () => {
+    const json = await exported(llama, { heads: '8', form: 'primitives', count: '2,16', opset: '18' });
+    assert.deepEqual([json.file, json.form, json.opset, json.angles], [null, 'primitives', 18, 'f32-reduced']);
+    assert.deepEqual(
+      json.inputs.map(({ name }) => name),
+      ['x', 'position_ids'],
+    );
+    assert.deepEqual(
+      json.precision.map(({ position }) => position),
+      [1, 1000, 4096, 32768, 131072, 1000000, 2 ** 24, 2 ** 31 - 1],
+    );
+    assert.ok(json.count.bytesRead > 0);
+    assert.equal(json.baseline.length, 13);
+  });
+
+  test('refusals', async () => {
+    const spec = file('spec.json', JSON.stringify({ headDim: 64, pairing: 'half', base: 10000 }));
+    const empty = file('empty.json', '');
+    const refused: [string | undefined, ExportOptions, RegExp][] = [
+      [undefined, { heads: '1' }, /export: expected one of a model, --rope and --spec, got none\. Or give --op/],
+      [llama, { spec, heads: '1' }, /export: expected one of a model, --rope and --spec/],
+      [llama, {}, /export: --heads: expected how many heads x, or q, has, got none\. Give --heads/],
+      [llama, { heads: '0' }, /export: --heads: expected an integer in \[1, 65536\]/],
+      [llama, { heads: '' }, /export: --heads/],
+      [llama, { heads: '8', layer: '2' }, /export: --layer: expected a layer in \[0, 1\]/],
+      [undefined, { spec, heads: '8', layer: '0' }, /export: --layer: expected it beside a model/],
+      [empty, { heads: '8' }, /empty\.json/],
+      [join(folder, 'absent.json'), { heads: '8' }, /a readable file/],
+      [undefined, { rope: 'ROPEWALK', heads: '8' }, /export: --rope: expected a ROPE\(…\) line/],
+      [llama, { heads: '8', form: 'fused' }, /export: --form: expected standard, primitives/],
+      [llama, { heads: '8', angles: 'f8' }, /export: --angles: expected f64, f32/],
+      [llama, { heads: '8', dtype: 'i8' }, /export: --dtype: expected f32, f16, bf16, f64/],
+      [llama, { heads: '8', context: '0' }, /export: --context/],
+      [llama, { heads: '8', opset: '22' }, /export: --opset: expected 23 in form standard/],
+      [llama, { heads: '8', opset: '17' }, /export: --opset: expected an integer in \[18, 23\]/],
+      [llama, { heads: '8', count: '1' }, /export: --count: expected BATCH,SEQ/],
+      [llama, { heads: '8', count: '1,2,3' }, /export: --count/],
+      [llama, { heads: '8', normEps: 'NaN' }, /export: --norm-eps: expected a number/],
+      [llama, { heads: '8', shape: '1,2' }, /export: --shape: expected it beside another --op/],
+      [llama, { op: 'add', shape: '1,2' }, /export: model: expected it for rope alone/],
+      [undefined, { op: 'conv', shape: '1,2' }, /export: --op: expected rope, add, /],
+      [undefined, { op: 'add' }, /export: --shape: expected any dimensions, got none/],
+      [undefined, { op: 'add', shape: '2,x' }, /export: --shape: expected an integer/],
+      [undefined, { op: 'linear', shape: '2,3' }, /export: --shape: expected M,N,K/],
+      [undefined, { op: 'linear', shape: '2,3,5', weights: 'q8_0' }, /blocks: shape: expected .* a multiple of 32/],
+      [undefined, { op: 'linear', shape: '2,3,5', weights: 'q2_K' }, /export: --weights/],
+      [undefined, { op: 'self_attention', shape: '1,2,4,4,3,8' }, /self_attention: q: expected num_heads to be a multiple/],
+      [llama, { heads: '8', out: join(folder, 'no', 'such.onnx') }, /export: --out: expected a place that can be written/],
+    ];
+    for (const [source, options, message] of refused)
+      await assert.rejects(exportModel(source, options), { name: 'RopewalkError', message });
+    const { status, stderr } = ropewalk('export', llama, '--heads', 'many');
+    assert.deepEqual([status, stderr], [2, 'ropewalk: export: --heads: expected an integer in [1, 65536], got "many"\n']);
+  });
+});

@@ -1,0 +1,247 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, describe, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { type ImportOptions, importModel } from '../../src/cli/import.js';
+import { parseNpy, writeNpy } from '../../src/formats/npy.js';
+import { Graph } from '../import/build.js';
+import { FORMS, f32 } from '../import/forms.js';
+
+const root = fileURLToPath(new URL('../..', import.meta.url));
+const folder = mkdtempSync(join(tmpdir(), 'import-'));
+after(() => rmSync(folder, { recursive: true }));
+function ropewalk(...args: string[]) {
+  const { status, stdout, stderr } = spawnSync(
+    process.execPath,
+    ['--import', import.meta.resolve('tsx'), join(root, 'src/cli/main.ts'), 'import', ...args],
+    { cwd: folder, encoding: 'utf8', maxBuffer: 2 ** 26 },
+  );
+  return { status, stdout, stderr };
+}
+const file = (name: string, content: Uint8Array): string => {
+  writeFileSync(join(folder, name), content);
+  return name;
+};
+const at = (name: string): string => join(folder, name);
+
+const cached = file('cached.onnx', FORMS[1]!.bytes);
+const xs = Float32Array.from({ length: 2 * 3 * 4 * 8 }, (_, n) => Math.sin(n));
+file('x.npy', writeNpy(xs, { dtype: 'f32', shape: [2, 3, 4, 8] }));
+file('p.npy', writeNpy(BigInt64Array.from([0, 1, 5, 40, 3, 2, 1, 17], BigInt), { dtype: 'i64', shape: [2, 4] }));
+const empty = (() => {
+  const g = new Graph();
+  g.output(g.node('Relu', [g.input('x', 'f32', [1])]), 'f32');
+  return file('none.onnx', g.model());
+})();
+
+describe('import', () => {
+  test('what is found is described, exit 0', () => {
+    const { status, stdout, stderr } = ropewalk(cached);
+    assert.equal(status, 0, stderr);
+    assert.match(stdout, /^cached\.onnx: 1 RoPE \(23 nodes, opset 23, from "ropewalk-test"\)$/m);
+    for (const line of [
+      /^Add_22$/m,
+      /^ {2}pairing +half$/m,
+      /^ {2}layout +bnsh, 3 heads$/m,
+      /^ {2}cos, sin +a cache of 64 positions$/m,
+      /^ {2}positions +position_ids \[batch, seq\]$/m,
+      /^ {2}base +10000$/m,
+    ])
+      assert.match(stdout, line);
+  });
+
+  test('--json holds all of it', () => {
+    const { status, stdout } = ropewalk(cached, '--json');
+    assert.equal(status, 0);
+    const { opsets, ropes, nearly } = JSON.parse(stdout);
+    assert.deepEqual([opsets['ai.onnx'], ropes.length, nearly], [23, 1, []]);
+    assert.deepEqual([ropes[0].pairing, ropes[0].frequencies.invFreq.length, ropes[0].spec.base], ['half', 4, 10000]);
+  });
+
+  test('layers that are alike are told once', () => {
+    const g = new Graph();
+    const caches = [0, 1].map((n) => g.constant(f32([1 - n, 1 - n, 0.5, 0.5], [2, 2])));
+    let x = g.input('x', 'f32', [1, 2, 's', 4]);
+    const ids = g.input('position_ids', 'i64', [1, 's']);
+    for (let layer = 0; layer < 4; layer++)
+      x = g.node('Relu', [g.node('RotaryEmbedding', [x, ...caches, ids], {}, { name: `rope.${layer}` })]);
+    g.output(x, 'f32');
+    const { stdout } = ropewalk(file('layers.onnx', g.model()));
+    assert.match(stdout, /^rope\.0 … rope\.3: 4 nodes, all alike$/m);
+    assert.match(stdout, /note: frequencies are not known: cos and sin lie on no circle/);
+  });
+
+  test('names that would steer a terminal are told as codes', () => {
+    const g = new Graph();
+    const caches = [0, 1].map((n) => g.constant(f32([1 - n, 1 - n], [1, 2])));
+    const x = g.input('x\u001b[2J', 'f32', [1, 2, 's', 4]);
+    g.output(g.node('RotaryEmbedding', [x, ...caches, g.input('p\r\n', 'i64', [1, 's'])], {}, { name: '\u009bmany\u0007' }), 'f32');
+    const { stdout } = ropewalk(file('names.onnx', g.model()));
+    assert.match(stdout, /^\\u009bmany\\u0007$/m);
+    assert.match(stdout, /^ {2}x → y +x\\u001b\[2J → /m);
+    assert.match(stdout, /^ {2}positions +p\\u000d\\u000a \[1, s\]$/m);
+    assert.doesNotMatch(stdout.replaceAll('\n', ''), /\p{Cc}/u);
+  });
+
+  test('no RoPE: exit 1, and what was looked for', () => {
+    const { status, stdout } = ropewalk(empty);
+    assert.equal(status, 1);
+    assert.match(stdout, /none\.onnx: 0 RoPE .*\n {2}looked for RotaryEmbedding \(ai\.onnx, com\.microsoft\)/);
+  });
+
+  test('nearly RoPE: exit 1, and why not', () => {
+    const g = new Graph();
+    const x = g.input('x', 'f32', [1, 2, 4, 4]);
+    const [cos, sin] = ['Cos', 'Sin'].map((op) => g.node(op, [g.constant(f32([0, 0, 1, 1, 2, 2, 3, 3], [4, 2]))]));
+    const [a, b] = g.nodeOf('Split', [x], { axis: -1, num_outputs: 2 }, { outputs: 2 });
+    const y0 = g.node('Add', [g.node('Mul', [a!, cos!]), g.node('Mul', [b!, sin!])]);
+    const y1 = g.node('Add', [g.node('Mul', [a!, sin!]), g.node('Mul', [b!, cos!])]);
+    g.output(g.node('Concat', [y0, y1], { axis: -1 }, { name: 'join' }), 'f32');
+    const { status, stdout } = ropewalk(file('wrong.onnx', g.model()));
+    assert.equal(status, 1);
+    assert.match(stdout, /^join: not RoPE, because its signs are wrong: y0 = x0·c \+ x1·s/m);
+  });
+
+  test('--run: by node or by value, on each backend; no temporary files', () => {
+    for (const [backend, name] of [
+      ['cpu', 'Add_22'],
+      ['reference', 'y'],
+    ] as const) {
+      const { status, stdout, stderr } = ropewalk(
+        cached,
+        '--run',
+        name,
+        '--x',
+        'x.npy',
+        '--position-ids',
+        'p.npy',
+        '--out',
+        'y.npy',
+        '--backend',
+        backend,
+      );
+      assert.equal(status, 0, stderr);
+      assert.equal(stdout, `Add_22: f32 [2, 3, 4, 8] on ${backend}, wrote y.npy\n`);
+      const y = parseNpy(readFileSync(at('y.npy')));
+      assert.deepEqual(y.shape, [2, 3, 4, 8]);
+      // Position 0 is not turned; position 1 turns pair 0 by one radian.
+      assert.deepEqual([...(y.data as Float32Array).subarray(0, 8)], [...xs.subarray(0, 8)]);
+      const want = xs[8]! * Math.cos(1) - xs[12]! * Math.sin(1);
+      assert.ok(Math.abs((y.data as Float32Array)[8]! - want) < 1e-6);
+    }
+    assert.deepEqual(
+      readdirSync(folder).filter((name) => name.includes('.tmp')),
+      [],
+    );
+  });
+
+  test('--input gives cos and sin where they are inputs of the graph, as JSON tells', async () => {
+    const form = FORMS.find((one) => one.tables === 'input')!;
+    const model = file('inputs.onnx', form.bytes);
+    file('x4.npy', writeNpy(xs.subarray(0, 96), { dtype: 'f32', shape: [1, 3, 4, 8] }));
+    for (const [name, tensor] of Object.entries(form.inputs!))
+      file(`${name}.npy`, writeNpy(tensor.read() as Float32Array, { dtype: 'f32', shape: tensor.shape }));
+    const args = [
+      '--run',
+      'y',
+      '--x',
+      'x4.npy',
+      '--input',
+      'cos=cos.npy',
+      '--input',
+      'sin=sin.npy',
+      '--out',
+      'y4.npy',
+      '--backend',
+      'reference',
+      '--json',
+    ];
+    const { status, stdout, stderr } = ropewalk(model, ...args);
+    assert.equal(status, 0, stderr);
+    assert.deepEqual(JSON.parse(stdout), {
+      rope: 'Add_6',
+      backend: 'reference',
+      x: 'x4.npy',
+      out: 'y4.npy',
+      dtype: 'f32',
+      shape: [1, 3, 4, 8],
+    });
+    const y = parseNpy(readFileSync(at('y4.npy'))).data as Float32Array;
+    assert.ok(Math.abs(y[8]! - (xs[8]! * Math.cos(1) - xs[12]! * Math.sin(1))) < 1e-6);
+  });
+
+  test('caches in another file are read, from the own folder alone', async () => {
+    const write = (location: string): Uint8Array => {
+      const g = new Graph();
+      const x = g.input('x', 'f32', [1, 1, 's', 4]);
+      const caches = ['cos', 'sin'].map((name, n) => g.external(name, 'f32', [3, 2], { location, offset: String(24 * n), length: '24' }));
+      g.output(g.node('RotaryEmbedding', [x, ...caches, g.input('p', 'i64', [1, 's'])]), 'f32');
+      return g.model();
+    };
+    const angles = [0, 0, 1, 0.1, 2, 0.2];
+    mkdirSync(at('sub'), { recursive: true });
+    writeFileSync(at('sub/w.bin'), new Uint8Array(Float32Array.from([...angles.map(Math.cos), ...angles.map(Math.sin)]).buffer));
+    const good = ropewalk(file('sub/external.onnx', write('w.bin')));
+    assert.equal(good.status, 0, good.stderr);
+    assert.match(good.stdout, /^ {2}base +100$/m);
+    for (const [location, message] of [
+      ['../x.npy', /expected a file in the model's folder, got "\.\.\/x\.npy"/],
+      ['/etc/hostname', /expected a file in the model's folder/],
+      ['gone.bin', /expected a readable file gone\.bin, got "ENOENT"/],
+    ] as const) {
+      const { stdout } = ropewalk(file('sub/bad.onnx', write(location)));
+      assert.match(stdout, message);
+    }
+  });
+});
+
+describe('refusals', () => {
+  file('empty.onnx', new Uint8Array(0));
+  file('text.onnx', new TextEncoder().encode('{"no": "model"}'));
+  file('ints.npy', writeNpy(Int32Array.from(xs), { dtype: 'i32', shape: [2, 3, 4, 8] }));
+  const good: ImportOptions = { run: 'y', x: at('x.npy'), positionIds: at('p.npy'), out: at('out.npy'), backend: 'reference' };
+  const cases: [string, string, ImportOptions, RegExp][] = [
+    ['a missing file', 'gone.onnx', {}, /^import: expected a readable file .*gone\.onnx, got "ENOENT"/],
+    ['a folder', '.', {}, /^import: expected a file, got/],
+    ['an empty file', 'empty.onnx', {}, /empty\.onnx: expected a ModelProto, got "an empty file"/],
+    ['no model', 'text.onnx', {}, /text\.onnx: expected a ModelProto/],
+    ['--x without --run', cached, { x: 'x.npy' }, /^import: --x: expected --run NODE beside it/],
+    ['--run without --x', cached, { run: 'y', out: 'y.npy' }, /^import: --run: expected --x FILE\.npy beside it, got none/],
+    ['--run without --out', cached, { run: 'y', x: 'x.npy' }, /^import: --run: expected --out FILE\.npy beside it/],
+    ['--out of another kind', cached, { ...good, out: 'y.bin' }, /^import: --out: expected a \.npy file, got "y\.bin"/],
+    [
+      'a node that is not there',
+      cached,
+      { ...good, run: 'rope' },
+      /^import: --run: expected one of "Add_22", got "rope"\. ropewalk import .* lists them\./,
+    ],
+    ['a model without RoPE', empty, good, /expected the name of a RoPE, of which there is none, got "y"/],
+    ['a backend that is not there', cached, { ...good, backend: 'npu' }, /backend: expected auto or one of/],
+    ['integers for x', cached, { ...good, x: at('ints.npy') }, /rope: x: expected f64, f32, f16 or bf16/],
+    ['no positions', cached, { ...good, positionIds: undefined } as never, /position_ids: expected the positions of the tokens/],
+    ['a model for x', cached, { ...good, x: at(cached) }, /expected a \.npy file/],
+    ['--input that is none', cached, { ...good, input: ['past'] }, /^import: --input: expected NAME=FILE\.npy, got "past"/],
+    [
+      'an input that the graph has not',
+      cached,
+      { ...good, input: [`nothing=${at('x.npy')}`] },
+      /inputs: expected names of values of the graph, got "nothing"/,
+    ],
+    ['a place that cannot be written', cached, { ...good, out: at('gone/y.npy') }, /^import: --out: expected a place that can be written/],
+  ];
+  for (const [name, model, options, message] of cases) {
+    test(name, async () => {
+      await assert.rejects(importModel(at(model), options), { name: 'RopewalkError', message });
+      assert.ok(!existsSync(at('out.npy')));
+    });
+  }
+  test('the exit code is 2, and the message one line', () => {
+    const { status, stdout, stderr } = ropewalk('text.onnx');
+    assert.deepEqual([status, stdout], [2, '']);
+    assert.match(stderr, /^ropewalk: text\.onnx: expected a ModelProto.*\n$/);
+    assert.equal(ropewalk(cached, '--nonsense').status, 2);
+  });
+});

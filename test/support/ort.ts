@@ -1,0 +1,79 @@
+/**
+ * Running graphs in ONNX Runtime, where the package is there.
+ */
+import { loadOnnxruntime, type Ort, whyNotOnnxruntime } from '../../src/backends/onnxruntime/package.js';
+import { crossingType } from '../../src/backends/onnxruntime/shell.js';
+import { type HostArray, newArray, storeNumber } from '../../src/core/dtypes.js';
+import { type Tensor, tensorFrom } from '../../src/core/tensor.js';
+import { type OnnxModel, type OnnxNode, onnxDataType, writeOnnxModel } from '../../src/formats/onnx.js';
+import { isHalf } from '../../src/ops/runner.js';
+
+/** What tests ask of the package beside what the backend does. */
+interface Package extends Omit<Ort, 'InferenceSession'> {
+  readonly InferenceSession: {
+    create(
+      model: Uint8Array,
+      options: object,
+    ): Promise<{
+      run(feeds: Record<string, unknown>): Promise<Record<string, { data: never; dims: readonly number[] }>>;
+      release(): Promise<void>;
+    }>;
+  };
+}
+
+/** The package, or why tests that need it skip. */
+export async function ortOrReason(): Promise<Package | string> {
+  return (await whyNotOnnxruntime()) ?? ((await loadOnnxruntime()) as unknown as Package);
+}
+
+/** A graph whose 16-bit inputs and outputs are f32 outside: the package's JavaScript has no bf16, and no f16 from Node 24 on. */
+export function shelled(model: OnnxModel): OnnxModel {
+  const inside = new Map<string, string>();
+  const before: OnnxNode[] = [];
+  const after: OnnxNode[] = [];
+  for (const { name, dtype } of model.inputs.filter(({ dtype }) => isHalf(dtype))) {
+    inside.set(name, `${name}/16`);
+    before.push({ opType: 'Cast', inputs: [name], outputs: [`${name}/16`], attributes: { to: { i: onnxDataType(dtype) } } });
+  }
+  for (const { name } of model.outputs.filter(({ dtype }) => isHalf(dtype))) {
+    inside.set(name, `${name}/16`);
+    after.push({ opType: 'Cast', inputs: [`${name}/16`], outputs: [name], attributes: { to: { i: 1 } } });
+  }
+  const renamed = (names: readonly string[]): string[] => names.map((name) => inside.get(name) ?? name);
+  const wide = <T extends { dtype: string }>(value: T): T => ({ ...value, dtype: isHalf(value.dtype as 'f16') ? 'f32' : value.dtype });
+  const nodes = model.nodes.map((node) => ({ ...node, inputs: renamed(node.inputs), outputs: renamed(node.outputs) }));
+  return { ...model, inputs: model.inputs.map(wide), outputs: model.outputs.map(wide), nodes: [...before, ...nodes, ...after] };
+}
+
+/**
+ * Runs a graph once.
+ *
+ * @param model - any of ours
+ * @param inputs - by name, of the graph's dtypes
+ * @returns by name, of the graph's dtypes, dense
+ */
+export async function runOnnx(model: OnnxModel, inputs: ReadonlyMap<string, Tensor>): Promise<Map<string, Tensor>> {
+  const ort = await ortOrReason();
+  if (typeof ort === 'string') throw new Error(ort);
+  const session = await ort.InferenceSession.create(writeOnnxModel(shelled(model)), { logSeverityLevel: 4, intraOpNumThreads: 1 });
+  const feeds = Object.fromEntries(
+    [...inputs].map(([name, tensor]) => {
+      const half = isHalf(tensor.dtype);
+      const data = half ? Float32Array.from(tensor.readNumbers() as Float64Array) : tensor.contiguous().read();
+      return [name, new ort.Tensor(crossingType(tensor.dtype), data as HostArray, [...tensor.shape])];
+    }),
+  );
+  const results = await session.run(feeds);
+  const outputs = new Map<string, Tensor>();
+  for (const { name, dtype } of model.outputs) {
+    const { data, dims } = results[name]!;
+    if (isHalf(dtype)) {
+      const wide = data as Float32Array;
+      const narrow = newArray(dtype, wide.length);
+      for (const [n, value] of wide.entries()) storeNumber(narrow, dtype, n, value);
+      outputs.set(name, tensorFrom(narrow, { dtype, shape: dims }));
+    } else outputs.set(name, tensorFrom(data, { dtype, shape: dims }));
+  }
+  await session.release();
+  return outputs;
+}
