@@ -22,14 +22,15 @@ const SHAPES: readonly (readonly [Four, Four?, Four?])[] = [
   ],
   [[8, 1, 32, 128]],
   [[8, 10, 32, 64]],
+  // Upstream's batch is 8 in both; three take the same paths in less time, and [8, 10, 32, 64] above has all eight.
   [
-    [8, 20, 32, 64],
+    [3, 20, 32, 64],
     [40960, 64, 1280, 1],
     [40960, 64, 1280, 1],
   ],
   // Upstream's batch stride is 1048576: sixteen of these make the same holes with a sixteenth of the memory.
   [
-    [8, 20, 4, 64],
+    [3, 20, 4, 64],
     [65536, 64, 16384, 1],
     [65536, 64, 16384, 1],
   ],
