@@ -17,7 +17,7 @@ describe('the built package', () => {
   test('builds and holds what it needs, no sources and no tests', () => {
     mkdirSync(home, { recursive: true });
     buildInto(join(home, 'dist'));
-    for (const file of ['package.json', 'vectors', 'README.md', 'LICENSE'])
+    for (const file of ['package.json', 'models', 'vectors', 'README.md', 'LICENSE'])
       cpSync(join(root, file), join(home, file), { recursive: true });
     for (const name of Object.keys(manifest.dependencies)) {
       const link = join(folder, 'node_modules', name);
@@ -26,7 +26,7 @@ describe('the built package', () => {
     }
     const files = readdirSync(join(home, 'dist'), { recursive: true, encoding: 'utf8' });
     assert.ok(files.includes('index.js') && files.includes('index.d.ts') && files.includes(join('cli', 'main.js')));
-    assert.deepEqual(manifest.files.toSorted(), ['CHANGELOG.md', 'LICENSE', 'README.md', 'dist', 'vectors']);
+    assert.deepEqual(manifest.files.toSorted(), ['CHANGELOG.md', 'LICENSE', 'README.md', 'dist', 'models', 'vectors']);
   });
 
   test('every entry imports, and has types', () => {

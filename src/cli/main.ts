@@ -14,6 +14,7 @@ import { convert } from './convert.js';
 import { diagnose } from './diagnose.js';
 import { diff } from './diff.js';
 import { exportModel } from './export.js';
+import { generate, perplexity } from './generate.js';
 import { importModel } from './import.js';
 import { inspect } from './inspect.js';
 import { mutants } from './mutants.js';
@@ -257,6 +258,45 @@ program
   .option('--json', 'print JSON')
   .action(async (options) => {
     process.exitCode = await aicore(options);
+  });
+
+const withModel = (command: Command): Command =>
+  command
+    .option(
+      '-m, --model <path>',
+      'a folder with config.json, tokenizer.json and *.safetensors, or a .gguf; the model in the box unless given',
+    )
+    .option('-b, --backend <name>', 'cpu (what auto takes), webgpu or reference')
+    .option('--threads <n>', 'cpu: threads that compute')
+    .option('--context <tokens>', "room for prompt and text, at most the model's own context")
+    .option('--cache-dtype <dtype>', 'of the KV cache: f32 (default), f16 or bf16')
+    .option('--json', 'print JSON');
+
+withModel(program.command('generate'))
+  .description('continue a text, or answer a message')
+  .argument('[prompt]', "the text; the model's start token alone unless given")
+  .option('-n, --max-tokens <n>', 'end after this many; 256 unless given')
+  .option('-t, --temperature <number>', '0 (default) takes the likeliest token each time')
+  .option('--top-k <n>', 'only the n likeliest tokens')
+  .option('--top-p <p>', 'only the likeliest tokens that make up this probability')
+  .option('--min-p <p>', 'only tokens this times as likely as the likeliest')
+  .option('--repetition-penalty <number>', '> 1 makes the last 64 tokens less likely')
+  .option('--seed <n>', 'the same seed gives the same text')
+  .option('--stop <text>', 'end before this text; may be given several times', collect)
+  .option('--chat', "the prompt is a message: use the model's chat template")
+  .option('--system <text>', 'the system message, with --chat')
+  .option('--on-full <way>', 'when the context is full: stop (default) or shift')
+  .option('--ignore-eos', 'go on past the end of the text')
+  .action(async (prompt, options) => {
+    process.exitCode = await generate(prompt, options);
+  });
+
+withModel(program.command('perplexity'))
+  .description('say how well a model predicts a text')
+  .argument('<file>', 'the text, UTF-8')
+  .option('--stride <n>', 'tokens that each window moves on; half of a window unless given')
+  .action(async (file, options) => {
+    process.exitCode = await perplexity(file, options);
   });
 
 endOnClosedPipe();

@@ -29,7 +29,7 @@ export function safetensorsOf(tensors: readonly MadeTensor[], metadata: Record<s
   return file;
 }
 
-/** A GGUF file, version 3, little-endian. Numbers become u32, lists of numbers i32 arrays. */
+/** A GGUF file, version 3, little-endian. Whole numbers become u32, others f32, lists of numbers i32 arrays. */
 export function ggufOf(
   tensors: readonly MadeTensor[],
   metadata: Readonly<Record<string, string | number | readonly number[]>>,
@@ -56,8 +56,9 @@ export function ggufOf(
       u32(8);
       text(value);
     } else if (typeof value === 'number') {
-      u32(4);
-      u32(value);
+      const whole = Number.isInteger(value);
+      u32(whole ? 4 : 6);
+      u32(whole ? value : new Uint32Array(Float32Array.of(value).buffer)[0]!);
     } else {
       u32(9);
       u32(5);

@@ -1,0 +1,88 @@
+/**
+ * Bytes that are read piece by piece: memory, blobs, files on a server. Files on disk: load.node.ts.
+ *
+ * @module
+ */
+import { refuse } from '../core/errors.js';
+import { nameForMessage } from '../formats/bytes.js';
+
+/** Bytes that can be read piece by piece. */
+export interface ByteSource {
+  /** Bytes in all. */
+  readonly size: number;
+  /**
+   * Reads a piece; the caller keeps to what there is.
+   *
+   * @param start - first byte
+   * @param length - how many
+   * @returns exactly that many
+   */
+  read(start: number, length: number): Promise<Uint8Array>;
+}
+
+/**
+ * Takes bytes of any kind as a source.
+ *
+ * @param data - bytes in memory, a blob or file of a browser, or a source already
+ * @param name - for messages
+ * @throws {RopewalkError} FORMAT for anything else
+ */
+export function byteSource(data: ByteSource | Blob | ArrayBuffer | Uint8Array, name = 'file'): ByteSource {
+  if (data instanceof Uint8Array) return { size: data.length, read: async (start, length) => data.subarray(start, start + length) };
+  if (data instanceof ArrayBuffer) return byteSource(new Uint8Array(data), name);
+  if (typeof Blob !== 'undefined' && data instanceof Blob) {
+    const read = async (start: number, length: number): Promise<Uint8Array> =>
+      new Uint8Array(await data.slice(start, start + length).arrayBuffer());
+    return { size: data.size, read };
+  }
+  const source = data as Partial<ByteSource> | null;
+  if (typeof source === 'object' && source !== null && typeof source.read === 'function' && Number.isSafeInteger(source.size))
+    return source as ByteSource;
+  return refuse('FORMAT', `loadModel: ${nameForMessage(name)}`, 'bytes, a Blob, or { size, read }', data);
+}
+
+/**
+ * A file on a server: piece by piece where it answers ranges, else fetched whole, once.
+ *
+ * @param url - its address
+ * @param init - of fetch: headers, credentials
+ * @throws {RopewalkError} FORMAT when it cannot be fetched
+ */
+export async function fetchSource(url: string | URL, init: RequestInit = {}): Promise<ByteSource> {
+  const where = String(url);
+  const get = async (range?: string): Promise<Response> => {
+    const headers = new Headers(init.headers);
+    if (range !== undefined) headers.set('range', range);
+    const response = await fetch(url, { ...init, headers }).catch((cause) => refuse('FORMAT', where, 'an answer', String(cause)));
+    return response.ok ? response : refuse('FORMAT', where, 'an answer of 200 or 206', response.status);
+  };
+  const probe = await get('bytes=0-0');
+  const size = Number(/\/(\d+)$/.exec(probe.headers.get('content-range') ?? '')?.[1]);
+  // A compressed answer is of other bytes than those that ranges count.
+  if (probe.status !== 206 || !Number.isSafeInteger(size)) {
+    const whole = probe.status === 206 ? await get() : probe;
+    return byteSource(await whole.blob(), where);
+  }
+  await probe.body?.cancel();
+  return {
+    size,
+    async read(start, length) {
+      const response = await get(`bytes=${start}-${start + length - 1}`);
+      if (response.status !== 206) refuse('FORMAT', where, 'a range (206)', response.status, 'The server answered ranges before.');
+      return new Uint8Array(await response.arrayBuffer());
+    },
+  };
+}
+
+/**
+ * Reads a piece, whole.
+ *
+ * @param file - names the source in messages
+ * @throws {RopewalkError} FORMAT when fewer bytes come
+ */
+export async function readExactly(source: ByteSource, start: number, length: number, file: string): Promise<Uint8Array> {
+  if (length === 0) return new Uint8Array(0);
+  const bytes = await source.read(start, length);
+  if (bytes.length !== length) refuse('FORMAT', file, `${length} bytes from ${start}`, bytes.length, 'The file was cut while it was read.');
+  return bytes;
+}

@@ -1,0 +1,92 @@
+/**
+ * Chat templates: messages → the text that a model was trained to answer.
+ *
+ * A template is a program in Jinja that came with the model; @huggingface/jinja runs it. It sees the messages and a few texts,
+ * and has no way to files, network or this library; it can take long, as any program can.
+ *
+ * @module
+ */
+import { Template } from '@huggingface/jinja';
+import { RopewalkError, refuse, show } from '../core/errors.js';
+import type { Tokenizer } from './types.js';
+
+/** One message. Templates may read further fields, such as `name` or `tool_calls`. */
+export interface ChatMessage {
+  /** `system`, `user`, `assistant`, or what else the template knows. */
+  readonly role: string;
+  readonly content: string;
+  readonly [field: string]: unknown;
+}
+
+/** How {@link renderChat} renders. */
+export interface ChatOptions {
+  /** Ends with the start of the assistant's turn, the default; false for a conversation as it stands. */
+  readonly addGenerationPrompt?: boolean;
+  /** One of the model's templates by name, where it has several; `default` unless given. */
+  readonly template?: string;
+  /** A template's text, instead of the model's own. */
+  readonly templateText?: string;
+  /** Further variables for the template, such as `tools`, `documents` or `enable_thinking`. */
+  readonly variables?: Readonly<Record<string, unknown>>;
+}
+
+/** A conversation of this many messages fits no context; a list by mistake is refused before it is rendered. */
+const MAX_MESSAGES = 2 ** 16;
+
+/**
+ * Renders messages with the model's chat template. Encode the text with `{ parseSpecial: true, addBos: false }`: templates
+ * write BOS themselves where the model wants it, as in transformers.
+ *
+ * @param tokenizer - has the templates, and the texts of BOS and EOS
+ * @param messages - oldest first
+ * @throws {RopewalkError} UNSUPPORTED for a model without a template; RANGE for messages that are none, or that the template
+ *   refuses; FORMAT for a template that is no Jinja
+ * @see https://huggingface.co/docs/transformers/main/en/chat_templating
+ */
+export function renderChat(tokenizer: Tokenizer, messages: readonly ChatMessage[], options: ChatOptions = {}): string {
+  const { addGenerationPrompt = true, templateText, variables = {} } = options;
+  const name = options.template ?? 'default';
+  if (!Array.isArray(messages) || messages.length === 0) refuse('RANGE', 'chat: messages', 'a list of at least one message', messages);
+  if (messages.length > MAX_MESSAGES) refuse('RANGE', 'chat: messages', `at most ${MAX_MESSAGES} messages`, messages.length);
+  for (const [n, message] of messages.entries()) {
+    const { role, content } = (message ?? {}) as Partial<ChatMessage>;
+    if (typeof role !== 'string' || role === '') refuse('RANGE', `chat: messages[${n}].role`, 'a text such as user or assistant', role);
+    if (typeof content !== 'string') refuse('RANGE', `chat: messages[${n}].content`, 'a text', content);
+  }
+  const source = templateText ?? tokenizer.chatTemplates.get(name);
+  if (source === undefined) {
+    const names = [...tokenizer.chatTemplates.keys()];
+    const next =
+      names.length > 0
+        ? `Name one of its templates: ${names.map(show).join(', ')}.`
+        : 'It may be no chat model: give it a text to continue, or pass templateText.';
+    refuse('UNSUPPORTED', 'chat: template', `a model with a chat template ${show(name)}`, names.length > 0 ? names : 'none', next);
+  }
+  let template: Template;
+  try {
+    template = new Template(source);
+  } catch (error) {
+    throw wrapped('FORMAT', 'chat: template: expected a Jinja template', error);
+  }
+  const special = (id: number | undefined): string => (id === undefined ? '' : (tokenizer.tokenText(id) ?? ''));
+  try {
+    return template.render({
+      bos_token: special(tokenizer.bosToken),
+      eos_token: special(tokenizer.eosTokens[0]),
+      // Templates test for these; an undefined name is false to some and an error to others.
+      tools: null,
+      documents: null,
+      ...variables,
+      messages: messages.map((message) => ({ ...message })),
+      add_generation_prompt: addGenerationPrompt,
+    });
+  } catch (error) {
+    throw wrapped('RANGE', "chat: messages: expected what the model's chat template takes", error);
+  }
+}
+
+/** raise_exception in a template, and its mistakes, arrive as plain errors. */
+function wrapped(code: 'FORMAT' | 'RANGE', expected: string, error: unknown): RopewalkError {
+  const said = error instanceof Error ? error.message : String(error);
+  return new RopewalkError(code, `${expected}, got ${JSON.stringify(said.slice(0, 300))}`, { cause: error });
+}

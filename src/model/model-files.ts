@@ -1,0 +1,201 @@
+/**
+ * A model's files, and what their headers say: config, tensors, vocabulary. No weight is read here.
+ *
+ * @module
+ */
+import { RopewalkError, refuse } from '../core/errors.js';
+import { Fields } from '../core/fields.js';
+import { decodeUtf8, nameForMessage } from '../formats/bytes.js';
+import { type GgufFile, HeaderCut, parseGguf } from '../formats/gguf.js';
+import { parseJson } from '../formats/json.js';
+import { parseSafetensors, safetensorsHeaderBytes } from '../formats/safetensors.js';
+import { type ByteSource, byteSource, readExactly } from './byte-source.js';
+import { configFromGguf, configFromJson } from './config.js';
+import { tokenizerFromGguf } from './gguf-vocabulary.js';
+import { tokenizerFromJson } from './tokenizer.js';
+import type { DecoderConfig, Tokenizer } from './types.js';
+import type { StoredTensor } from './weights.js';
+
+/** A model's files by name, without folders: config.json, tokenizer.json and *.safetensors; or one *.gguf. */
+export type ModelFiles =
+  | ReadonlyMap<string, ByteSource | Blob | ArrayBuffer | Uint8Array>
+  | Readonly<Record<string, ByteSource | Blob | ArrayBuffer | Uint8Array>>;
+
+/** Vocabularies make GGUF headers some megabytes long; one read fetches most of them whole. */
+const FIRST_READ_BYTES = 4 * 2 ** 20;
+/** No real header or tokenizer comes near; a forged length stops here, before memory is asked for. */
+const MAX_READ_BYTES = 2 ** 28;
+/** Frequency factors are a few hundred numbers. */
+const MAX_FACTOR_BYTES = 2 ** 20;
+const INDEX = 'model.safetensors.index.json';
+
+/** Files by name, and what to call them. */
+export interface Folder {
+  readonly where: string;
+  readonly files: ReadonlyMap<string, ByteSource>;
+  /** A file in messages. */
+  path(name: string): string;
+}
+
+/**
+ * Takes files of any kind as a folder.
+ *
+ * @param files - by name
+ * @param where - names the folder, or its only file, in messages
+ * @throws {RopewalkError} FORMAT for what are no files
+ */
+export function folderOf(files: ModelFiles, where: string | undefined): Folder {
+  if (typeof files !== 'object' || files === null) refuse('FORMAT', 'loadModel: files', 'a map from names to bytes', files);
+  const entries: [string, ByteSource | Blob | ArrayBuffer | Uint8Array][] =
+    files instanceof Map ? [...files] : Object.entries(files as Readonly<Record<string, ByteSource>>);
+  const sources = new Map(entries.map(([name, data]) => [name, byteSource(data, name)]));
+  return {
+    where: where ?? 'model',
+    files: sources,
+    // A model of one file is called by that file's own path.
+    path: (name) => (where === undefined ? name : where.endsWith(name) ? where : `${where}/${name}`),
+  };
+}
+
+/** What the headers of a model's files say. */
+export interface Found {
+  readonly config: DecoderConfig;
+  /** Of all files. */
+  readonly stored: readonly StoredTensor[];
+  /** Reads the files' own vocabulary. @throws {RopewalkError} FORMAT or UNSUPPORTED, also when there is none */
+  readTokenizer(): Promise<Tokenizer>;
+}
+
+/**
+ * Reads everything but weights.
+ *
+ * @param folder - with config.json and *.safetensors; else with exactly one *.gguf
+ * @throws {RopewalkError} FORMAT for files that are missing, cut or forged; UNSUPPORTED for a model that is not computed here
+ */
+export async function readHeaders(folder: Folder): Promise<Found> {
+  const names = [...folder.files.keys()];
+  const hasShards = names.some((name) => /\.safetensors$/i.test(name));
+  if (folder.files.has('config.json') && hasShards) return readHuggingFace(folder);
+  const ggufs = names.filter((name) => /\.gguf$/i.test(name));
+  if (ggufs.length === 1) return readGguf(folder, ggufs[0]!);
+  const expected = 'config.json and *.safetensors, or one *.gguf';
+  const next =
+    ggufs.length > 1
+      ? 'Give one of the .gguf files itself.'
+      : 'Weights in other formats (.bin, .pth) are not read: convert them to safetensors.';
+  return refuse('FORMAT', folder.where, expected, names, next);
+}
+
+async function readHuggingFace(folder: Folder): Promise<Found> {
+  const config = await jsonOf(folder, 'config.json');
+  const generation = folder.files.has('generation_config.json') ? await jsonOf(folder, 'generation_config.json') : undefined;
+  const decoder = configFromJson(config, generation, folder.path('config.json'));
+  const stored: StoredTensor[] = [];
+  for (const [name, claimed] of await shardsOf(folder)) {
+    const file = folder.path(name);
+    const source = folder.files.get(name)!;
+    const start = await readExactly(source, 0, Math.min(8, source.size), file);
+    const header = await readExactly(source, 0, Math.min(safetensorsHeaderBytes(start, file), source.size), file);
+    const { tensors } = parseSafetensors(header, file, source.size);
+    for (const tensor of claimed ?? [])
+      if (!tensors.has(tensor)) refuse('FORMAT', file, `${nameForMessage(tensor)}, which the index says is here`, 'none');
+    for (const [tensor, { type, shape, byteOffset, sizeBytes }] of tensors)
+      stored.push({ name: tensor, file: name, type, shape, byteOffset, sizeBytes });
+  }
+  return {
+    config: decoder,
+    stored,
+    async readTokenizer() {
+      if (!folder.files.has('tokenizer.json')) {
+        const next = 'Copy it from where the model came from, or give options.tokenizer.';
+        refuse('FORMAT', folder.where, 'tokenizer.json beside config.json', [...folder.files.keys()], next);
+      }
+      const optional = async (name: string): Promise<unknown> => (folder.files.has(name) ? jsonOf(folder, name) : undefined);
+      const template = folder.files.get('chat_template.jinja');
+      return tokenizerFromJson(
+        {
+          tokenizerJson: await jsonOf(folder, 'tokenizer.json'),
+          tokenizerConfig: await optional('tokenizer_config.json'),
+          chatTemplate: template && decodeUtf8(await smallFile(folder, 'chat_template.jinja'), folder.path('chat_template.jinja')),
+        },
+        folder.path('tokenizer.json'),
+      );
+    },
+  };
+}
+
+/** The files that hold the weights, and the tensors that the index says are in each. */
+async function shardsOf(folder: Folder): Promise<Map<string, string[] | undefined>> {
+  const names = [...folder.files.keys()].filter((name) => /\.safetensors$/i.test(name));
+  if (!folder.files.has(INDEX)) {
+    if (names.length !== 1) refuse('FORMAT', folder.where, `${INDEX} beside several .safetensors`, names);
+    return new Map([[names[0]!, undefined]]);
+  }
+  const map = new Fields(await jsonOf(folder, INDEX), folder.path(INDEX)).object('weight_map');
+  const shards = new Map<string, string[]>();
+  for (const tensor of map.keys()) {
+    const name = map.text(tensor);
+    // The index names files; it must not name others than those beside it.
+    if (!names.includes(name)) refuse('FORMAT', `${folder.path(INDEX)}: ${nameForMessage(tensor)}`, 'a .safetensors beside it', name);
+    const claimed = shards.get(name);
+    if (claimed) claimed.push(tensor);
+    else shards.set(name, [tensor]);
+  }
+  if (shards.size === 0) refuse('FORMAT', `${folder.path(INDEX)}: weight_map`, 'tensors', 'none');
+  return shards;
+}
+
+async function readGguf(folder: Folder, name: string): Promise<Found> {
+  const source = folder.files.get(name)!;
+  const file = folder.path(name);
+  const header = await ggufHeader(source, file);
+  const factors = new Map<string, Float32Array>();
+  for (const tensor of header.tensors) {
+    if (!/^(rope_freqs|rope_factors_long|rope_factors_short)\.weight$/.test(tensor.name)) continue;
+    const { type, sizeBytes = Number.POSITIVE_INFINITY } = tensor;
+    if (type !== 'F32' || sizeBytes > MAX_FACTOR_BYTES)
+      refuse('FORMAT', `${file}: tensor ${tensor.name}`, `F32 of at most ${MAX_FACTOR_BYTES} bytes`, `${type}, ${sizeBytes} bytes`);
+    const bytes = await readExactly(source, header.dataOffset + tensor.offset, sizeBytes, file);
+    const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+    factors.set(
+      tensor.name,
+      Float32Array.from({ length: sizeBytes / 4 }, (_, i) => view.getFloat32(4 * i, !header.bigEndian)),
+    );
+  }
+  return {
+    config: configFromGguf(header, (tensor) => factors.get(tensor), file),
+    stored: header.tensors.map((tensor) => ({
+      name: tensor.name,
+      file: name,
+      type: tensor.type,
+      shape: [...tensor.shape].reverse(),
+      byteOffset: header.dataOffset + tensor.offset,
+      sizeBytes: tensor.sizeBytes,
+    })),
+    readTokenizer: async () => tokenizerFromGguf(header.metadata, file),
+  };
+}
+
+async function ggufHeader(source: ByteSource, file: string): Promise<GgufFile> {
+  for (let want = FIRST_READ_BYTES; ; ) {
+    const bytes = await readExactly(source, 0, Math.min(want, source.size), file);
+    try {
+      return parseGguf(bytes, file, source.size);
+    } catch (error) {
+      const cut = error instanceof RopewalkError && error.cause instanceof HeaderCut ? error.cause : undefined;
+      if (!cut || cut.bytesNeeded > source.size) throw error;
+      if (cut.bytesNeeded > MAX_READ_BYTES) refuse('FORMAT', file, `a header of at most ${MAX_READ_BYTES} bytes`, cut.bytesNeeded);
+      want = Math.min(Math.max(2 * want, cut.bytesNeeded), MAX_READ_BYTES);
+    }
+  }
+}
+
+async function jsonOf(folder: Folder, name: string): Promise<unknown> {
+  return parseJson(await smallFile(folder, name), folder.path(name));
+}
+
+async function smallFile(folder: Folder, name: string): Promise<Uint8Array> {
+  const source = folder.files.get(name)!;
+  if (source.size > MAX_READ_BYTES) refuse('FORMAT', folder.path(name), `at most ${MAX_READ_BYTES} bytes`, source.size);
+  return readExactly(source, 0, source.size, folder.path(name));
+}

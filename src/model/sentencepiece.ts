@@ -1,0 +1,110 @@
+/**
+ * SentencePiece's BPE by scores, as GGUF files of the "llama" vocabulary carry it: tokens and scores, no merges.
+ *
+ * Neighbours whose joined text is a token are joined, the highest score first, the leftmost of equals first. A character
+ * that is no token becomes its bytes.
+ *
+ * @module
+ * @see ggml-org/llama.cpp@00ad355 src/llama-vocab.cpp, llm_tokenizer_spm_session
+ */
+
+/** What segmentation needs to know of the vocabulary. */
+export interface ScoredVocabulary {
+  idOf(text: string): number | undefined;
+  scoreOf(id: number): number;
+  /** The token of a byte, or of what is unknown. */
+  byteToken(byte: number): number;
+}
+
+interface Symbol {
+  text: string;
+  previous: number;
+  next: number;
+}
+
+interface Join {
+  readonly left: number;
+  readonly right: number;
+  readonly score: number;
+  /** UTF-16 units of both sides when the join was found; other lengths mean that one side has changed since. */
+  readonly units: number;
+}
+
+const utf8 = /* @__PURE__ */ new TextEncoder();
+
+/**
+ * Segments a text in which spaces are already U+2581.
+ *
+ * @returns ids; time grows as n log n
+ */
+export function segmentByScores(text: string, vocabulary: ScoredVocabulary): number[] {
+  const symbols: Symbol[] = Array.from(text, (character, n) => ({ text: character, previous: n - 1, next: n + 1 }));
+  if (symbols.length === 0) return [];
+  symbols.at(-1)!.next = -1;
+  const queue = new JoinQueue();
+  const offer = (left: number, right: number): void => {
+    if (left < 0 || right < 0) return;
+    const joined = symbols[left]!.text + symbols[right]!.text;
+    const id = vocabulary.idOf(joined);
+    if (id === undefined) return;
+    queue.push({ left, right, score: vocabulary.scoreOf(id), units: joined.length });
+  };
+  for (let n = 1; n < symbols.length; n++) offer(n - 1, n);
+  for (let join = queue.pop(); join; join = queue.pop()) {
+    const left = symbols[join.left]!;
+    const right = symbols[join.right]!;
+    if (left.text === '' || right.text === '' || left.text.length + right.text.length !== join.units) continue;
+    left.text += right.text;
+    right.text = '';
+    left.next = right.next;
+    if (right.next >= 0) symbols[right.next]!.previous = join.left;
+    offer(left.previous, join.left);
+    offer(join.left, left.next);
+  }
+  const ids: number[] = [];
+  for (let n = 0; n >= 0; n = symbols[n]!.next) {
+    const id = vocabulary.idOf(symbols[n]!.text);
+    if (id !== undefined) ids.push(id);
+    else for (const byte of utf8.encode(symbols[n]!.text)) ids.push(vocabulary.byteToken(byte));
+  }
+  return ids;
+}
+
+/** A binary heap: the highest score on top, the leftmost of equals. */
+class JoinQueue {
+  private readonly heap: Join[] = [];
+
+  push(join: Join): void {
+    const { heap } = this;
+    let at = heap.push(join) - 1;
+    while (at > 0) {
+      const parent = (at - 1) >> 1;
+      if (!before(join, heap[parent]!)) break;
+      heap[at] = heap[parent]!;
+      at = parent;
+    }
+    heap[at] = join;
+  }
+
+  pop(): Join | undefined {
+    const { heap } = this;
+    const top = heap[0];
+    const last = heap.pop();
+    if (top === undefined || last === undefined || heap.length === 0) return top;
+    let at = 0;
+    for (;;) {
+      let child = 2 * at + 1;
+      if (child >= heap.length) break;
+      if (child + 1 < heap.length && before(heap[child + 1]!, heap[child]!)) child++;
+      if (!before(heap[child]!, last)) break;
+      heap[at] = heap[child]!;
+      at = child;
+    }
+    heap[at] = last;
+    return top;
+  }
+}
+
+function before(a: Join, b: Join): boolean {
+  return a.score > b.score || (a.score === b.score && a.left < b.left);
+}

@@ -1,0 +1,298 @@
+/** What a model's files say of it, and what is refused. */
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { parseGguf } from '../../src/formats/gguf.js';
+import { configFromGguf, configFromJson } from '../../src/model/config.js';
+import type { DecoderConfig } from '../../src/model/types.js';
+import { ggufOf, type MadeTensor } from '../support/model-files.js';
+
+/** As published; only what the reader looks at. */
+const LLAMA_3_2_1B = {
+  architectures: ['LlamaForCausalLM'],
+  attention_bias: false,
+  bos_token_id: 128000,
+  eos_token_id: [128001, 128008, 128009],
+  head_dim: 64,
+  hidden_act: 'silu',
+  hidden_size: 2048,
+  intermediate_size: 8192,
+  max_position_embeddings: 131072,
+  mlp_bias: false,
+  model_type: 'llama',
+  num_attention_heads: 32,
+  num_hidden_layers: 16,
+  num_key_value_heads: 8,
+  pretraining_tp: 1,
+  rms_norm_eps: 1e-5,
+  rope_scaling: { factor: 32, high_freq_factor: 4, low_freq_factor: 1, original_max_position_embeddings: 8192, rope_type: 'llama3' },
+  rope_theta: 500000,
+  tie_word_embeddings: true,
+  vocab_size: 128256,
+};
+const QWEN2_5_0_5B = {
+  attention_dropout: 0,
+  bos_token_id: 151643,
+  eos_token_id: 151645,
+  hidden_act: 'silu',
+  hidden_size: 896,
+  intermediate_size: 4864,
+  max_position_embeddings: 32768,
+  max_window_layers: 21,
+  model_type: 'qwen2',
+  num_attention_heads: 14,
+  num_hidden_layers: 24,
+  num_key_value_heads: 2,
+  rms_norm_eps: 1e-6,
+  rope_theta: 1000000,
+  sliding_window: 32768,
+  tie_word_embeddings: true,
+  use_sliding_window: false,
+  vocab_size: 151936,
+};
+const QWEN3_0_6B = {
+  ...QWEN2_5_0_5B,
+  attention_bias: false,
+  head_dim: 128,
+  hidden_size: 1024,
+  intermediate_size: 3072,
+  max_position_embeddings: 40960,
+  model_type: 'qwen3',
+  num_attention_heads: 16,
+  num_hidden_layers: 28,
+  num_key_value_heads: 8,
+  rope_scaling: null,
+  sliding_window: null,
+};
+const MISTRAL_7B = {
+  bos_token_id: 1,
+  eos_token_id: 2,
+  hidden_act: 'silu',
+  hidden_size: 4096,
+  intermediate_size: 14336,
+  max_position_embeddings: 32768,
+  model_type: 'mistral',
+  num_attention_heads: 32,
+  num_hidden_layers: 32,
+  num_key_value_heads: 8,
+  rms_norm_eps: 1e-5,
+  rope_theta: 10000,
+  sliding_window: 4096,
+  tie_word_embeddings: false,
+  vocab_size: 32000,
+};
+
+const windowsOf = (config: DecoderConfig): (number | undefined)[] => config.layers(config.maxContext).map(({ window }) => window);
+
+describe('config.json', () => {
+  test('Llama-3.2-1B', () => {
+    const { layers, notes, ...rest } = configFromJson(LLAMA_3_2_1B);
+    assert.deepEqual(rest, {
+      architecture: 'llama',
+      source: 'huggingface',
+      vocabSize: 128256,
+      numLayers: 16,
+      hiddenSize: 2048,
+      numHeads: 32,
+      numKvHeads: 8,
+      headDim: 64,
+      intermediateSize: 8192,
+      normEps: 1e-5,
+      maxContext: 131072,
+      tiedHead: true,
+      qkvBias: false,
+      outputBias: false,
+      mlpBias: false,
+      qkNorm: false,
+      bosToken: 128000,
+      eosTokens: [128001, 128008, 128009],
+    });
+    assert.deepEqual(notes, []);
+    const all = layers(4096);
+    assert.equal(all.length, 16);
+    assert.equal(all[0]!.rope?.pairing, 'half');
+    assert.equal(all[0]!.rope?.scaling?.kind, 'llama3');
+    assert.ok(all.every(({ rope, window }) => rope === all[0]!.rope && window === undefined));
+  });
+
+  test('Qwen2.5-0.5B: biases of q, k and v, no window though a number stands there', () => {
+    const config = configFromJson(QWEN2_5_0_5B);
+    assert.equal(config.headDim, 64);
+    assert.deepEqual([config.qkvBias, config.outputBias, config.mlpBias, config.qkNorm], [true, false, false, false]);
+    assert.deepEqual(config.eosTokens, [151645]);
+    assert.ok(windowsOf(config).every((window) => window === undefined));
+  });
+
+  test('Qwen3-0.6B: head norms, heads wider than the stream', () => {
+    const config = configFromJson(QWEN3_0_6B);
+    assert.deepEqual([config.qkNorm, config.qkvBias, config.headDim, config.numHeads * config.headDim], [true, false, 128, 2048]);
+    assert.equal(configFromJson({ ...QWEN3_0_6B, attention_bias: true }).outputBias, true);
+  });
+
+  test('end tokens of generation_config.json go first', () => {
+    assert.deepEqual(configFromJson(QWEN2_5_0_5B, { eos_token_id: [151645, 151643] }).eosTokens, [151645, 151643]);
+    assert.deepEqual(configFromJson(QWEN2_5_0_5B, {}).eosTokens, [151645]);
+    assert.deepEqual(configFromJson({ ...QWEN2_5_0_5B, eos_token_id: null }, undefined).eosTokens, []);
+  });
+
+  test('sliding windows: all layers of Mistral, the late ones or the listed ones of Qwen', () => {
+    assert.ok(windowsOf(configFromJson(MISTRAL_7B)).every((window) => window === 4096));
+    assert.ok(windowsOf(configFromJson({ ...MISTRAL_7B, sliding_window: null })).every((window) => window === undefined));
+    const { sliding_window: _, ...silent } = MISTRAL_7B;
+    assert.equal(windowsOf(configFromJson(silent))[0], 4096);
+    const late = configFromJson({ ...QWEN2_5_0_5B, use_sliding_window: true, sliding_window: 100 });
+    assert.deepEqual(windowsOf(late).slice(19, 23), [undefined, undefined, 100, 100]);
+    const layer_types = Array.from({ length: 24 }, (_, n) => (n === 3 ? 'sliding_attention' : 'full_attention'));
+    assert.deepEqual(windowsOf(configFromJson({ ...QWEN2_5_0_5B, use_sliding_window: true, sliding_window: 9, layer_types })).slice(2, 5), [
+      undefined,
+      9,
+      undefined,
+    ]);
+  });
+
+  test('scalings that depend on the context follow it', () => {
+    const short_factor = new Array(32).fill(1);
+    const long_factor = new Array(32).fill(2);
+    const config = configFromJson({
+      ...LLAMA_3_2_1B,
+      original_max_position_embeddings: 4096,
+      rope_scaling: { rope_type: 'longrope', short_factor, long_factor, factor: 32 },
+    });
+    const context = (tokens: number): unknown => (config.layers(tokens)[0]!.rope!.scaling as { context: number }).context;
+    assert.equal(context(4096), 4096);
+    assert.equal(context(5000), 5000);
+    assert.equal(config.layers(300)[0]!.rope, config.layers(300)[5]!.rope, 'layers that turn alike share one table');
+  });
+
+  const refusals: Record<string, [change: Record<string, unknown>, code: string, message: RegExp]> = {
+    'another model': [
+      { model_type: 'gemma2' },
+      'UNSUPPORTED',
+      /^config\.json: model_type: expected llama, mistral, qwen2, qwen3, got "gemma2"/,
+    ],
+    'a mixture of experts': [{ model_type: 'qwen3_moe' }, 'UNSUPPORTED', /model_type/],
+    'no model': [{ model_type: undefined }, 'FORMAT', /model_type: expected a text, got none/],
+    'a name that every object has': [{ model_type: 'constructor' }, 'UNSUPPORTED', /got "constructor"/],
+    'another activation': [{ hidden_act: 'gelu' }, 'UNSUPPORTED', /hidden_act: expected silu, got "gelu"/],
+    softcap: [{ attn_logit_softcapping: 50 }, 'UNSUPPORTED', /attn_logit_softcapping: expected none, got 50/],
+    'softcap of logits': [{ final_logit_softcapping: 30 }, 'UNSUPPORTED', /final_logit_softcapping/],
+    'experts in llama': [{ num_local_experts: 8 }, 'UNSUPPORTED', /num_local_experts: expected none, got 8/],
+    'weights of GPTQ': [{ quantization_config: { quant_method: 'gptq' } }, 'UNSUPPORTED', /quantization_config: expected none/],
+    'no sizes': [{ hidden_size: undefined }, 'FORMAT', /hidden_size: expected an integer in \[1, 4194304\], got none/],
+    'a size of zero': [{ vocab_size: 0 }, 'FORMAT', /vocab_size: expected an integer/],
+    'a forged size': [{ intermediate_size: 1e15 }, 'FORMAT', /intermediate_size/],
+    'a forged count of layers': [{ num_hidden_layers: 1e9 }, 'FORMAT', /num_hidden_layers: expected an integer in \[1, 10000\]/],
+    'a text for a number': [{ num_attention_heads: '32' }, 'FORMAT', /num_attention_heads/],
+    'heads that do not group': [{ num_key_value_heads: 7 }, 'FORMAT', /heads: expected a multiple of the 7 key\/value heads, got 32/],
+    'an odd head': [{ head_dim: 63 }, 'FORMAT', /rotary_dim/],
+    'heads that do not divide': [
+      { head_dim: null, num_attention_heads: 24 },
+      'FORMAT',
+      /hidden_size: expected a multiple of num_attention_heads=24/,
+    ],
+    'an eps of nothing sensible': [{ rms_norm_eps: 100 }, 'FORMAT', /rms_norm_eps: expected a number in \[0, 1\], got 100/],
+    'another kind of layer': [
+      { layer_types: new Array(16).fill('linear_attention') },
+      'UNSUPPORTED',
+      /layer_types\[0\]: expected full_attention/,
+    ],
+    'an unknown scaling': [{ rope_scaling: { rope_type: 'magic' } }, 'UNSUPPORTED', /rope_type/],
+  };
+  for (const [label, [change, code, message]] of Object.entries(refusals)) {
+    test(`refusal: ${label}`, () => {
+      const json = Object.fromEntries(Object.entries({ ...LLAMA_3_2_1B, ...change }).filter(([, value]) => value !== undefined));
+      assert.throws(() => configFromJson(json), { name: 'RopewalkError', code, message });
+    });
+  }
+
+  test('refusal: no object at all, sliding layers without a window', () => {
+    for (const json of [null, [], 3, 'x'])
+      assert.throws(() => configFromJson(json, undefined, 'a/config.json'), { code: 'FORMAT', message: /^a\/config\.json/ });
+    const layer_types = new Array(24).fill('sliding_attention');
+    assert.throws(() => configFromJson({ ...QWEN2_5_0_5B, layer_types }), { code: 'FORMAT', message: /use_sliding_window: expected true/ });
+    assert.throws(() => configFromJson({ ...QWEN2_5_0_5B, use_sliding_window: true, sliding_window: null }), {
+      code: 'FORMAT',
+      message: /sliding_window/,
+    });
+  });
+
+  test('any value in any field gives a config or one of our errors', () => {
+    const odd = [null, -1, 0, 0.5, 1e30, Number.NaN, true, 'x', [], [1], {}, { a: 1 }, 2 ** 31];
+    for (const json of [LLAMA_3_2_1B, QWEN3_0_6B, MISTRAL_7B]) {
+      for (const key of [...Object.keys(json), 'layer_types', 'use_sliding_window', 'mlp_bias', 'rope_parameters']) {
+        for (const value of odd) {
+          try {
+            const config = configFromJson({ ...json, [key]: value });
+            assert.ok(config.layers(10).length === config.numLayers);
+          } catch (error) {
+            assert.equal((error as Error).name, 'RopewalkError', `${key}: ${JSON.stringify(value)}: ${error}`);
+          }
+        }
+      }
+    }
+  });
+
+  test('steps that are switched off are no steps', () => {
+    assert.equal(configFromJson({ ...LLAMA_3_2_1B, num_experts: 0, attn_logit_softcapping: null, logits_scaling: 1 }).numLayers, 16);
+  });
+});
+
+describe('GGUF', () => {
+  const keys = (
+    a: string,
+    changes: Record<string, string | number | readonly number[] | undefined> = {},
+  ): Record<string, string | number | readonly number[]> => {
+    const own = {
+      context_length: 2048,
+      embedding_length: 64,
+      feed_forward_length: 128,
+      block_count: 3,
+      'attention.head_count': 4,
+      'attention.head_count_kv': 2,
+      'attention.layer_norm_rms_epsilon': 0.00001,
+      'rope.freq_base': 10000,
+      vocab_size: 32,
+      ...changes,
+    };
+    const named = Object.entries(own).flatMap(([key, value]) => (value === undefined ? [] : [[`${a}.${key}`, value] as const]));
+    return { 'general.architecture': a, ...Object.fromEntries(named) };
+  };
+  const vector = (name: string): MadeTensor => ({ name, shape: [4], type: 0, bytes: new Uint8Array(16) });
+  const read = (metadata: Record<string, string | number | readonly number[]>, tensors: readonly MadeTensor[] = []): DecoderConfig =>
+    configFromGguf(parseGguf(ggufOf(tensors, metadata)), undefined, 'm.gguf');
+
+  test('llama turns neighbours, qwen2 and qwen3 halves; biases and the head are in the list of tensors', () => {
+    const llama = read(keys('llama'));
+    assert.equal(llama.layers(100)[0]!.rope!.pairing, 'interleaved');
+    assert.deepEqual([llama.headDim, llama.tiedHead, llama.qkvBias, llama.qkNorm], [16, true, false, false]);
+    const qwen2 = read(keys('qwen2'), [vector('blk.0.attn_q.bias'), vector('output.weight')]);
+    assert.deepEqual([qwen2.layers(9)[2]!.rope!.pairing, qwen2.tiedHead, qwen2.qkvBias], ['half', false, true]);
+    const qwen3 = read(keys('qwen3', { 'attention.key_length': 32, 'attention.value_length': 32 }));
+    assert.deepEqual([qwen3.headDim, qwen3.qkNorm], [32, true]);
+  });
+
+  test('lists with the same number for each layer; a window is noted', () => {
+    const config = read(keys('llama', { 'attention.head_count_kv': [2, 2, 2], 'attention.sliding_window': 100 }));
+    assert.equal(config.numKvHeads, 2);
+    assert.equal(windowsOf(config)[0], undefined);
+    assert.match(config.notes.join(' '), /llama\.attention\.sliding_window = 100 is not read/);
+  });
+
+  const refusals: Record<string, [metadata: Record<string, string | number | readonly number[]>, code: string, message: RegExp]> = {
+    'another architecture': [keys('gemma3'), 'UNSUPPORTED', /^m\.gguf: general\.architecture: expected llama, qwen2, qwen3, got "gemma3"/],
+    experts: [keys('llama', { expert_count: 8 }), 'UNSUPPORTED', /llama\.expert_count: expected none, got 8/],
+    'a part of a model': [{ ...keys('llama'), 'split.count': 3 }, 'UNSUPPORTED', /split\.count: expected a whole GGUF, got 3\. Merge it/],
+    'heads that differ by layer': [keys('llama', { 'attention.head_count_kv': [2, 1, 2] }), 'UNSUPPORTED', /the same number in all layers/],
+    'a list of the wrong length': [keys('llama', { 'attention.head_count_kv': [2, 2] }), 'FORMAT', /expected 3 integers, one a layer/],
+    'values of another width': [
+      keys('llama', { 'attention.value_length': 8 }),
+      'UNSUPPORTED',
+      /value_length: expected key_length=16, got 8/,
+    ],
+    'no eps': [keys('llama', { 'attention.layer_norm_rms_epsilon': undefined }), 'FORMAT', /rms_epsilon: expected a number, got none/],
+    'no layers': [keys('llama', { block_count: 0 }), 'FORMAT', /block_count/],
+    'no context': [keys('llama', { context_length: undefined }), 'FORMAT', /context_length/],
+  };
+  for (const [label, [metadata, code, message]] of Object.entries(refusals)) {
+    test(`refusal: ${label}`, () => assert.throws(() => read(metadata), { name: 'RopewalkError', code, message }));
+  }
+});

@@ -1,0 +1,296 @@
+/** Small decoders with random weights, as HuggingFace and GGUF files, and what they compute: written a second time, in float64 loops. */
+import { type FloatDtype, newArray, roundTo, storeNumber } from '../../src/core/dtypes.js';
+import { randomFrom } from '../../src/core/random.js';
+import type { Tokenizer } from '../../src/model/types.js';
+import { ggufOf, type MadeTensor, safetensorsOf } from './model-files.js';
+
+/** What a small model is. */
+export interface TinyShape {
+  readonly family: 'llama' | 'mistral' | 'qwen2' | 'qwen3';
+  readonly layers: number;
+  readonly hidden: number;
+  readonly heads: number;
+  readonly kvHeads: number;
+  readonly headDim: number;
+  readonly inter: number;
+  readonly vocab: number;
+  readonly tied?: boolean;
+  readonly context?: number;
+  /** Fields of config.json beside the sizes. */
+  readonly extra?: Readonly<Record<string, unknown>>;
+  /** Keys of GGUF metadata beside the sizes, without the architecture in front. */
+  readonly ggufExtra?: Readonly<Record<string, string | number>>;
+  /** Biases of q, k, v; of the output too; of the feed-forward. */
+  readonly qkvBias?: boolean;
+  readonly outputBias?: boolean;
+  readonly mlpBias?: boolean;
+  /** Radians a position of pair j, and what multiplies cos and sin: 10000^(−2j/headDim) and 1 unless given. */
+  readonly frequency?: (j: number) => number;
+  readonly magnitude?: number;
+  /** Divide the frequencies in a GGUF: its tensor rope_freqs.weight. */
+  readonly freqFactors?: readonly number[];
+  /** How far a token sees. */
+  readonly window?: number;
+  /** How weights are stored; f32 unless given. */
+  readonly dtype?: FloatDtype & ('f32' | 'f16' | 'bf16');
+}
+
+interface Values {
+  readonly shape: readonly number[];
+  readonly values: Float64Array;
+}
+
+/** A model made up. */
+export interface TinyModel {
+  readonly shape: TinyShape;
+  /** By HuggingFace's names; values as stored. */
+  readonly weights: ReadonlyMap<string, Values>;
+  readonly config: Record<string, unknown>;
+  huggingFace(): Record<string, Uint8Array>;
+  gguf(): Record<string, Uint8Array>;
+  /** Logits `[tokens, vocab]` of a run of tokens, in float64. */
+  logits(tokens: readonly number[]): Float64Array;
+  /** Keys of layer 0, `[tokens, kvHeads, headDim]`, turned. */
+  keysOfFirstLayer(tokens: readonly number[]): Float64Array;
+}
+
+const EPS = 1e-5;
+
+/** Makes a model; the same seed gives the same weights. */
+export function tinyModel(seed: string, shape: TinyShape): TinyModel {
+  const { layers, hidden, heads, kvHeads, headDim, inter, vocab, dtype = 'f32' } = shape;
+  const random = randomFrom(seed);
+  const weights = new Map<string, Values>();
+  const add = (name: string, dims: readonly number[], low: number, high: number): void => {
+    const count = dims.reduce((a, b) => a * b, 1);
+    weights.set(name, { shape: dims, values: Float64Array.from({ length: count }, () => roundTo(dtype, random.uniform(low, high))) });
+  };
+  const linear = (name: string, n: number, k: number, bias?: boolean): void => {
+    const reach = Math.sqrt(3 / k); // keeps the variance
+    add(`${name}.weight`, [n, k], -reach, reach);
+    if (bias) add(`${name}.bias`, [n], -0.5, 0.5);
+  };
+  linear('model.embed_tokens', vocab, hidden);
+  for (let l = 0; l < layers; l++) {
+    const at = `model.layers.${l}`;
+    add(`${at}.input_layernorm.weight`, [hidden], 0.5, 1.5);
+    linear(`${at}.self_attn.q_proj`, heads * headDim, hidden, shape.qkvBias);
+    linear(`${at}.self_attn.k_proj`, kvHeads * headDim, hidden, shape.qkvBias);
+    linear(`${at}.self_attn.v_proj`, kvHeads * headDim, hidden, shape.qkvBias);
+    if (shape.family === 'qwen3') for (const x of 'qk') add(`${at}.self_attn.${x}_norm.weight`, [headDim], 0.5, 1.5);
+    linear(`${at}.self_attn.o_proj`, hidden, heads * headDim, shape.outputBias);
+    add(`${at}.post_attention_layernorm.weight`, [hidden], 0.5, 1.5);
+    linear(`${at}.mlp.gate_proj`, inter, hidden, shape.mlpBias);
+    linear(`${at}.mlp.up_proj`, inter, hidden, shape.mlpBias);
+    linear(`${at}.mlp.down_proj`, hidden, inter, shape.mlpBias);
+  }
+  add('model.norm.weight', [hidden], 0.5, 1.5);
+  if (!shape.tied) linear('lm_head', vocab, hidden);
+
+  const config = {
+    model_type: shape.family,
+    hidden_act: 'silu',
+    vocab_size: vocab,
+    hidden_size: hidden,
+    num_hidden_layers: layers,
+    num_attention_heads: heads,
+    num_key_value_heads: kvHeads,
+    head_dim: headDim,
+    intermediate_size: inter,
+    max_position_embeddings: shape.context ?? 64,
+    rms_norm_eps: EPS,
+    rope_theta: 10000,
+    tie_word_embeddings: shape.tied ?? false,
+    bos_token_id: 1,
+    eos_token_id: 2,
+    ...(shape.family === 'mistral' ? { sliding_window: null } : {}),
+    ...shape.extra,
+  };
+  return {
+    shape,
+    weights,
+    config,
+    huggingFace: () => ({
+      'config.json': new TextEncoder().encode(JSON.stringify(config)),
+      'model.safetensors': safetensorsOf([...weights].map(([name, value]) => made(name, value, dtype))),
+    }),
+    gguf: () => {
+      const tensors = [...weights].map(([name, value]) => inGguf(name, value, shape));
+      const { freqFactors: factors } = shape;
+      if (factors) tensors.push({ name: 'rope_freqs.weight', shape: [factors.length], type: 0, bytes: bytesOf(factors, 'f32') });
+      return { 'model.gguf': ggufOf(tensors, metadataOf(shape)) };
+    },
+    logits: (tokens) => run(shape, weights, tokens).logits,
+    keysOfFirstLayer: (tokens) => run(shape, weights, tokens).keys,
+  };
+}
+
+/** The bytes of values in a dtype. */
+export function bytesOf(values: ArrayLike<number>, dtype: FloatDtype): Uint8Array {
+  const data = newArray(dtype, values.length);
+  for (let n = 0; n < values.length; n++) storeNumber(data, dtype, n, values[n]!);
+  return new Uint8Array(data.buffer);
+}
+
+function made(name: string, { shape, values }: Values, dtype: 'f32' | 'f16' | 'bf16'): MadeTensor {
+  return { name, shape, type: dtype.toUpperCase(), bytes: bytesOf(values, dtype) };
+}
+
+const GGUF_NAMES: readonly (readonly [RegExp, string])[] = [
+  [/^model\.embed_tokens/, 'token_embd'],
+  [/^model\.norm/, 'output_norm'],
+  [/^lm_head/, 'output'],
+  [/^model\.layers\.(\d+)\.input_layernorm/, 'blk.$1.attn_norm'],
+  [/^model\.layers\.(\d+)\.post_attention_layernorm/, 'blk.$1.ffn_norm'],
+  [/^model\.layers\.(\d+)\.self_attn\.([qkv])_proj/, 'blk.$1.attn_$2'],
+  [/^model\.layers\.(\d+)\.self_attn\.([qk])_norm/, 'blk.$1.attn_$2_norm'],
+  [/^model\.layers\.(\d+)\.self_attn\.o_proj/, 'blk.$1.attn_output'],
+  [/^model\.layers\.(\d+)\.mlp\.(gate|up|down)_proj/, 'blk.$1.ffn_$2'],
+];
+
+/** As llama.cpp's converter writes it: other names, dimensions backwards, norms and biases in f32, and Llama's q and k rows woven. */
+function inGguf(name: string, { shape, values }: Values, model: TinyShape): MadeTensor {
+  const [pattern, to] = GGUF_NAMES.find(([from]) => from.test(name))!;
+  const dtype = shape.length === 1 ? 'f32' : (model.dtype ?? 'f32');
+  const woven = /[qk]_proj/.test(name) && (model.family === 'llama' || model.family === 'mistral');
+  const rows = woven ? weave(values, shape, model.headDim) : values;
+  const type = { f32: 0, f16: 1, bf16: 30 }[dtype];
+  return { name: name.replace(pattern, to), shape: [...shape].reverse(), type, bytes: bytesOf(rows, dtype) };
+}
+
+/** Row 2j of a head becomes row j, row 2j + 1 row j + headDim / 2: pairs that were halves apart are neighbours. */
+function weave(values: Float64Array, [, k = 1]: readonly number[], headDim: number): Float64Array {
+  const out = new Float64Array(values.length);
+  for (let row = 0; row < values.length / k; row++) {
+    const head = Math.floor(row / headDim);
+    const i = row % headDim;
+    const from = head * headDim + (i % 2 === 0 ? i / 2 : (i - 1) / 2 + headDim / 2);
+    out.set(values.subarray(from * k, (from + 1) * k), row * k);
+  }
+  return out;
+}
+
+function metadataOf(model: TinyShape): Record<string, string | number> {
+  const a = model.family === 'mistral' ? 'llama' : model.family;
+  const keys: Record<string, string | number> = {
+    vocab_size: model.vocab,
+    context_length: model.context ?? 64,
+    embedding_length: model.hidden,
+    feed_forward_length: model.inter,
+    block_count: model.layers,
+    'attention.head_count': model.heads,
+    'attention.head_count_kv': model.kvHeads,
+    'attention.key_length': model.headDim,
+    'attention.value_length': model.headDim,
+    'attention.layer_norm_rms_epsilon': EPS,
+    'rope.freq_base': 10000,
+    ...model.ggufExtra,
+  };
+  return { 'general.architecture': a, ...Object.fromEntries(Object.entries(keys).map(([key, value]) => [`${a}.${key}`, value])) };
+}
+
+/** Llama's forward pass over whole matrices, one loop after the other. */
+function run(
+  model: TinyShape,
+  weights: ReadonlyMap<string, Values>,
+  tokens: readonly number[],
+): { logits: Float64Array; keys: Float64Array } {
+  const { hidden, heads, kvHeads, headDim, inter, vocab } = model;
+  const get = (name: string): Float64Array | undefined => weights.get(name)?.values;
+  const times = (x: Float64Array, name: string, n: number, k: number): Float64Array => {
+    const [w, bias] = [get(`${name}.weight`)!, get(`${name}.bias`)];
+    const y = new Float64Array((x.length / k) * n);
+    for (let at = 0; at < y.length; at++) {
+      const [row, column] = [Math.floor(at / n), at % n];
+      let sum = bias?.[column] ?? 0;
+      for (let i = 0; i < k; i++) sum += x[row * k + i]! * w[column * k + i]!;
+      y[at] = sum;
+    }
+    return y;
+  };
+  const norm = (x: Float64Array, name: string, width: number): Float64Array => {
+    const w = get(`${name}.weight`)!;
+    return x.map((value, at) => {
+      const start = at - (at % width);
+      let square = 0;
+      for (let i = 0; i < width; i++) square += x[start + i]! ** 2;
+      return (w[at % width]! * value) / Math.sqrt(square / width + EPS);
+    });
+  };
+  const frequency = model.frequency ?? ((j: number) => 10000 ** ((-2 * j) / headDim));
+  const turn = (x: Float64Array, count: number): Float64Array => {
+    const [y, half, magnitude] = [x.slice(), headDim / 2, model.magnitude ?? 1];
+    for (let s = 0; s < tokens.length; s++) {
+      for (let at = s * count * headDim; at < (s + 1) * count * headDim; at += headDim) {
+        for (let j = 0; j < half; j++) {
+          const [c, sn] = [Math.cos(s * frequency(j)) * magnitude, Math.sin(s * frequency(j)) * magnitude];
+          y[at + j] = x[at + j]! * c - x[at + j + half]! * sn;
+          y[at + j + half] = x[at + j]! * sn + x[at + j + half]! * c;
+        }
+      }
+    }
+    return y;
+  };
+
+  let x: Float64Array = Float64Array.from(
+    tokens.flatMap((id) => [...get('model.embed_tokens.weight')!.subarray(id * hidden, (id + 1) * hidden)]),
+  );
+  let keys = new Float64Array(0);
+  for (let l = 0; l < model.layers; l++) {
+    const at = `model.layers.${l}`;
+    const h = norm(x, `${at}.input_layernorm`, hidden);
+    let q = times(h, `${at}.self_attn.q_proj`, heads * headDim, hidden);
+    let k = times(h, `${at}.self_attn.k_proj`, kvHeads * headDim, hidden);
+    const v = times(h, `${at}.self_attn.v_proj`, kvHeads * headDim, hidden);
+    if (model.family === 'qwen3') [q, k] = [norm(q, `${at}.self_attn.q_norm`, headDim), norm(k, `${at}.self_attn.k_norm`, headDim)];
+    [q, k] = [turn(q, heads), turn(k, kvHeads)];
+    if (l === 0) keys = k as Float64Array<ArrayBuffer>;
+    const attended = new Float64Array(tokens.length * heads * headDim);
+    for (let s = 0; s < tokens.length; s++) {
+      for (let n = 0; n < heads; n++) {
+        const kv = Math.floor(n / (heads / kvHeads));
+        const first = model.window === undefined ? 0 : Math.max(0, s - model.window + 1);
+        const scores: number[] = [];
+        for (let p = first; p <= s; p++) {
+          let dot = 0;
+          for (let i = 0; i < headDim; i++) dot += q[(s * heads + n) * headDim + i]! * k[(p * kvHeads + kv) * headDim + i]!;
+          scores.push(Math.exp(dot / Math.sqrt(headDim)));
+        }
+        const sum = scores.reduce((a, b) => a + b, 0);
+        for (const [n2, score] of scores.entries()) {
+          for (let i = 0; i < headDim; i++)
+            attended[(s * heads + n) * headDim + i]! += (score / sum) * v[((first + n2) * kvHeads + kv) * headDim + i]!;
+        }
+      }
+    }
+    const o = times(attended, `${at}.self_attn.o_proj`, hidden, heads * headDim);
+    x = x.map((value, i) => value + o[i]!);
+    const m = norm(x, `${at}.post_attention_layernorm`, hidden);
+    const gate = times(m, `${at}.mlp.gate_proj`, inter, hidden);
+    const up = times(m, `${at}.mlp.up_proj`, inter, hidden);
+    const act = gate.map((g, i) => (g / (1 + Math.exp(-g))) * up[i]!);
+    const down = times(act, `${at}.mlp.down_proj`, hidden, inter);
+    x = x.map((value, i) => value + down[i]!);
+  }
+  const last = norm(x, 'model.norm', hidden);
+  return { logits: times(last, model.tied ? 'model.embed_tokens' : 'lm_head', vocab, hidden), keys };
+}
+
+/** A tokenizer for models without a vocabulary: token n is the text `<n>`. */
+export function numberTokenizer(vocabSize: number): Tokenizer {
+  const textOf = (id: number): string => `<${id}>`;
+  const decode = (tokens: readonly number[] | Int32Array): string => [...tokens].map(textOf).join('');
+  return {
+    vocabSize,
+    bosToken: 1,
+    eosTokens: [2],
+    addBos: true,
+    addEos: false,
+    chatTemplates: new Map(),
+    encode: (text) => [1, ...[...text.matchAll(/<(\d+)>/g)].map((match) => Number(match[1]))],
+    decode,
+    stream: () => ({ push: textOf, end: () => '' }),
+    tokenText: textOf,
+    isSpecial: (id) => id < 3,
+  };
+}
