@@ -411,6 +411,7 @@ function sampler(
     const dims = declared ?? ['batch', 'sequence'];
     const fixed = typeof dims.at(-1) === 'number' && dims.length > 0 ? (dims.at(-1) as number) : undefined;
     const chunk = dims.length === 0 ? 1 : (fixed ?? positions.length);
+    if (chunk === 0) throw new CannotEvaluate(`${name} holds no positions`);
     const cos = new Float64Array(positions.length * pairs);
     const sin = new Float64Array(positions.length * pairs);
     for (let start = 0; start < positions.length; start += chunk) {

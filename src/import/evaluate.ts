@@ -39,7 +39,7 @@ export class CannotEvaluate extends Error {
 /** All results of one evaluation together: 2^27 numbers are 1 GiB. Tables of 2^20 positions × 64 fit. */
 const MAX_ELEMENTS = 2 ** 27;
 /** Longer ways from an input to a table than this are none. */
-const MAX_DEPTH = 1000;
+const MAX_DEPTH = 256;
 
 /** Branches in branches deeper than this are not computed; one that reads its own result has no end. */
 const MAX_BRANCHES = 16;
