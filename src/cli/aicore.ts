@@ -16,6 +16,7 @@ import { tensorFrom } from '../core/tensor.js';
 import { bindRope } from '../ops/rope/call.js';
 import { planRope, planRopeWithTable } from '../ops/rope/plan.js';
 import { runReference } from '../reference/index.js';
+import { readInteger, readNumber } from './numbers.js';
 import { EXIT } from './output.js';
 import { writeWhole } from './write-file.js';
 
@@ -74,7 +75,8 @@ export async function aicore(options: AicoreOptions): Promise<number> {
   const only = runs.get(names[0]!);
   const files: string[] = [];
   if (drawn && typeof only === 'object') {
-    const cycles = { ...numberOf('from', options.from), ...numberOf('to', options.to) };
+    const [from, to] = [readNumber(options.from, 'aicore: --from'), readNumber(options.to, 'aicore: --to')];
+    const cycles = { ...(from === undefined ? {} : { from }), ...(to === undefined ? {} : { to }) };
     const write = (file: string | undefined, flag: string, text: () => string): void => {
       if (file === undefined) return;
       writeWhole(file, text(), `aicore: ${flag}`);
@@ -115,34 +117,19 @@ function readCall(options: AicoreOptions): Call {
   if (pairing !== 'interleaved' && pairing !== 'half')
     refuse('UNSUPPORTED', 'aicore: --pairing', 'interleaved (GPT-J) or half (GPT-NeoX)', pairing);
   const [batch, seq, , headDim] = shape;
-  const rotaryDim = integerOf('rotary-dim', options.rotaryDim, 2, headDim) ?? headDim;
+  const rotaryDim = readInteger(options.rotaryDim, 'aicore: --rotary-dim', 2, headDim) ?? headDim;
   if (rotaryDim % 2 !== 0) refuse('RANGE', 'aicore: --rotary-dim', `an even integer in [2, head_dim=${headDim}]`, rotaryDim);
   const batchPositions = options.batchPositions ?? false;
   const needed = batchPositions ? seq + batch - 1 : seq;
-  const base = numberOf('base', options.base).base ?? 10000;
+  const base = readNumber(options.base, 'aicore: --base') ?? 10000;
   if (base <= 0) refuse('RANGE', 'aicore: --base', 'a number > 0', base);
-  const tableLen = integerOf('table-len', options.tableLen, needed, Math.floor(MAX_ELEMENTS / (rotaryDim / 2))) ?? needed;
+  const tableLen = readInteger(options.tableLen, 'aicore: --table-len', needed, Math.floor(MAX_ELEMENTS / (rotaryDim / 2))) ?? needed;
   return { shape, dtype, pairing, rotaryDim, base, batchPositions, tableLen };
 }
 
 function namesOf(text: string): readonly KernelName[] {
   if (text === 'all') return KERNELS;
   return [KERNELS.find((name) => name === text) ?? refuse('UNSUPPORTED', 'aicore: --kernel', `${KERNELS.join(', ')} or all`, text)];
-}
-
-function integerOf(flag: string, text: string | undefined, low: number, high: number): number | undefined {
-  if (text === undefined) return undefined;
-  const value = text.trim() === '' ? Number.NaN : Number(text);
-  if (!Number.isInteger(value) || value < low || value > high)
-    refuse('RANGE', `aicore: --${flag}`, `an integer in [${low}, ${high}]`, text);
-  return value;
-}
-
-function numberOf<K extends string>(key: K, text: string | undefined): { [P in K]?: number } {
-  if (text === undefined) return {};
-  const value = text.trim() === '' ? Number.NaN : Number(text);
-  if (!Number.isFinite(value)) refuse('RANGE', `aicore: --${key}`, 'a number', text);
-  return { [key]: value } as never;
 }
 
 const rowsOf = ({ shape: [batch, seq, heads] }: Call): number => batch * seq * heads;

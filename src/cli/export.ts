@@ -24,6 +24,7 @@ import type { OpName, OpPlan } from '../ops/runner.js';
 import { planSelfAttention } from '../ops/self-attention.js';
 import { planSwiglu } from '../ops/swiglu.js';
 import { type ExpectedRope, readContext, readExpectedRope } from './model-file.js';
+import { readInteger, readNumber } from './numbers.js';
 import { EXIT } from './output.js';
 import { VERSION } from './version.js';
 import { writeWhole } from './write-file.js';
@@ -80,7 +81,7 @@ interface Export {
  */
 export async function exportModel(source: string | undefined, options: ExportOptions): Promise<number> {
   const form = oneOf(options.form ?? 'standard', ['standard', 'primitives'] as const, '--form');
-  const opset = integer(options.opset, '--opset', OLDEST_OPSET, OPSET) ?? OPSET;
+  const opset = readInteger(options.opset, 'export: --opset', OLDEST_OPSET, OPSET) ?? OPSET;
   if (opset < OPSET && form === 'standard')
     refuse('UNSUPPORTED', 'export: --opset', `${OPSET} in form standard, which RotaryEmbedding came with`, opset, 'Use --form primitives.');
   const sizes = countSizes(options.count);
@@ -112,10 +113,10 @@ async function exportRope(
     if (options[name] !== undefined) refuse('UNSUPPORTED', `export: --${name}`, 'it beside another --op', 'rope');
   const expected = await expectedRope(source, options);
   const heads =
-    integer(options.heads, '--heads', 1, 2 ** 16) ??
+    readInteger(options.heads, 'export: --heads', 1, 2 ** 16) ??
     refuse('RANGE', 'export: --heads', 'how many heads x, or q, has', undefined, 'Give --heads, and --kv-heads for q and k in one model.');
-  const kvHeads = integer(options.kvHeads, '--kv-heads', 1, 2 ** 16);
-  const normEps = number(options.normEps, '--norm-eps');
+  const kvHeads = readInteger(options.kvHeads, 'export: --kv-heads', 1, 2 ** 16);
+  const normEps = readNumber(options.normEps, 'export: --norm-eps');
   const layout = oneOf(options.layout ?? 'bsnh', ['bsnh', 'bnsh'] as const, '--layout');
   const direction = oneOf(options.direction ?? expected.direction, ['forward', 'backward'] as const, '--direction');
   const { graph, angles, context } = ropeModel({
@@ -154,7 +155,7 @@ async function expectedRope(source: string | undefined, options: ExportOptions):
       'Or give --op for another operator.',
     );
   if (options.rope !== undefined && !/^\s*ROPE\s*\(/.test(options.rope)) refuse('FORMAT', 'export: --rope', 'a ROPE(…) line', options.rope);
-  const layer = integer(options.layer, '--layer', 0, 2 ** 20);
+  const layer = readInteger(options.layer, 'export: --layer', 0, 2 ** 20);
   if (layer !== undefined && source === undefined) refuse('UNSUPPORTED', 'export: --layer', 'it beside a model', given[0]);
   return readExpectedRope(given[0]!, 'export', { ...readContext(options.context, 'export'), ...(layer === undefined ? {} : { layer }) });
 }
@@ -224,7 +225,7 @@ function planOf(op: Exclude<OpName, 'rope'>, shape: readonly number[], options: 
     case 'swiglu':
       return planSwiglu(tensor(), tensor(), tensor());
     case 'rms_norm':
-      return planRmsNorm(tensor(), tensor([shape.at(-1)!]), number(options.eps, '--eps') ?? 1e-6, tensor());
+      return planRmsNorm(tensor(), tensor([shape.at(-1)!]), readNumber(options.eps, 'export: --eps') ?? 1e-6, tensor());
     case 'argmax': {
       const found = [...shape.slice(0, -1), 1];
       return planArgmax(tensor(), shapeOnly('i64', found), tensor(found));
@@ -247,7 +248,7 @@ function planOf(op: Exclude<OpName, 'rope'>, shape: readonly number[], options: 
     }
     case 'self_attention': {
       const [batch, seq, total, heads, kvHeads, d] = exactly(shape, 6, op) as [number, number, number, number, number, number];
-      const [window, softcap] = [number(options.window, '--window'), number(options.softcap, '--softcap')];
+      const [window, softcap] = [readNumber(options.window, 'export: --window'), readNumber(options.softcap, 'export: --softcap')];
       const kv = tensor([batch, total, kvHeads, d]);
       return planSelfAttention(tensor([batch, seq, heads, d]), kv, tensor(kv.shape), tensor([batch, seq, heads, d]), {
         ...(window === undefined ? {} : { window }),
@@ -278,22 +279,7 @@ function exactly(shape: readonly number[], count: number, op: Exclude<OpName, 'r
 }
 
 function list(text: string, option: string, least: number): number[] {
-  return text.split(',').map((item) => integer(item, option, least, 2 ** 31 - 1)!);
-}
-
-function integer(text: string | undefined, option: string, least: number, most: number): number | undefined {
-  if (text === undefined) return undefined;
-  const value = Number(text);
-  if (text.trim() === '' || !Number.isInteger(value) || value < least || value > most)
-    refuse('RANGE', `export: ${option}`, `an integer in [${least}, ${most}]`, text);
-  return value;
-}
-
-function number(text: string | undefined, option: string): number | undefined {
-  if (text === undefined) return undefined;
-  const value = Number(text);
-  if (text.trim() === '' || !Number.isFinite(value)) refuse('RANGE', `export: ${option}`, 'a number', text);
-  return value;
+  return text.split(',').map((item) => readInteger(item.trim(), `export: ${option}`, least, 2 ** 31 - 1)!);
 }
 
 function oneOf<const T extends string>(text: string, choices: readonly T[], option: string): T {

@@ -14,6 +14,7 @@ import { type Generation, type Pace, readOptions } from '../model/generate.js';
 import { type ChatMessage, generate as generateText, type Model, type Prompt, perplexity as scoreText } from '../model/index.js';
 import { type LoadOptions, loadModelPath } from '../model/load.node.js';
 import { mebibytes } from '../model/memory.js';
+import { readNumber } from './numbers.js';
 import { EXIT, openPrinter } from './output.js';
 
 /** Options that say which model, and on what. */
@@ -239,11 +240,8 @@ function cacheDtypeOf({ cacheDtype }: ModelRunOptions): { cacheDtype?: 'f32' | '
 /** Reads options that are numbers; ranges are checked by whom they concern. */
 function numbersOf<O extends object>(command: string, options: O): <K extends keyof O & string>(key: K) => { [P in K]?: number } {
   return (key) => {
-    const text = options[key] as string | undefined;
-    if (text === undefined) return {};
-    const value = text.trim() === '' ? Number.NaN : Number(text);
     const flag = key.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
-    if (!Number.isFinite(value)) refuse('RANGE', `${command}: --${flag}`, 'a number', text);
-    return { [key]: value } as never;
+    const value = readNumber(options[key] as string | undefined, `${command}: --${flag}`);
+    return (value === undefined ? {} : { [key]: value }) as never;
   };
 }

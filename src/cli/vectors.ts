@@ -28,6 +28,7 @@ import type { LayerRope } from '../dialects/model-rope.js';
 import { writeWhole } from '../formats/permute-file.node.js';
 import type { OpName } from '../ops/runner.js';
 import { readContext, readExpectedRope, readModel } from './model-file.js';
+import { readInteger } from './numbers.js';
 import { EXIT, openPrinter } from './output.js';
 import { VERSION } from './version.js';
 
@@ -64,7 +65,7 @@ const MAX_SEED = 2 ** 32 - 1;
  * @throws {RopewalkError} for options and files that make no sense: the caller exits with 2 and nothing is written
  */
 export async function vectors(out: string, options: VectorsOptions): Promise<number> {
-  const seed = integer(options.seed, '--seed', 0, MAX_SEED) ?? GOLDEN_SEED;
+  const seed = readInteger(options.seed, 'vectors: --seed', 0, MAX_SEED) ?? GOLDEN_SEED;
   const forms = words(options.format, '--format', GOLDEN_FORMS) ?? ['npy'];
   const chosen = await choose(options, seed);
   if (chosen.cases.length === 0) refuse('RANGE', 'vectors', 'a choice that some case fits', 'none', chosen.left[0]?.reason);
@@ -98,10 +99,10 @@ async function choose(options: VectorsOptions, seed: number): Promise<Chosen> {
   }
   if (options.positions !== undefined && options.tokens !== undefined)
     refuse('FORMAT', 'vectors: --tokens', 'either --tokens or --positions', 'both');
-  const tokens = integer(options.tokens, '--tokens', 1, MAX_TOKENS);
+  const tokens = readInteger(options.tokens, 'vectors: --tokens', 1, MAX_TOKENS);
   const positions =
     options.positions !== undefined ? integers(options.positions) : tokens === undefined ? undefined : positionsFor(tokens, seed);
-  const heads = integer(options.heads, '--heads', 1, MAX_HEADS);
+  const heads = readInteger(options.heads, 'vectors: --heads', 1, MAX_HEADS);
   const dtypes = words(options.dtype, '--dtype', ['f32', 'f16', 'bf16', 'f64'] as const) as FloatDtype[] | undefined;
   const choice: GoldenChoice = {
     seed,
@@ -121,7 +122,7 @@ async function choose(options: VectorsOptions, seed: number): Promise<Chosen> {
 /** A case for each RoPE that the model's layers have, or for one layer's. */
 async function chooseModel(file: string, options: VectorsOptions, choice: GoldenChoice): Promise<Chosen> {
   const model = await readModel(file, 'vectors', readContext(options.context, 'vectors'));
-  const layer = integer(options.layer, '--layer', 0, model.numLayers - 1);
+  const layer = readInteger(options.layer, 'vectors: --layer', 0, model.numLayers - 1);
   const groups = new Map<string, LayerRope>();
   for (const one of model.layers) {
     if (!one.rope || (layer !== undefined && one.layer !== layer)) continue;
@@ -314,13 +315,6 @@ function words<const T extends string>(given: readonly string[] | undefined, opt
   for (const word of list)
     if (!(allowed as readonly string[]).includes(word)) refuse('FORMAT', `vectors: ${option}`, allowed.join(', '), word);
   return [...new Set(list)] as T[];
-}
-
-function integer(text: string | undefined, option: string, low: number, high: number): number | undefined {
-  if (text === undefined) return undefined;
-  const value = Number(text);
-  if (!/^\d+$/.test(text) || value < low || value > high) refuse('RANGE', `vectors: ${option}`, `an integer in [${low}, ${high}]`, text);
-  return value;
 }
 
 function integers(text: string): number[] {
