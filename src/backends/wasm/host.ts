@@ -56,7 +56,6 @@ const KERNEL = {
 /** Bytes of a row of x of `k` elements once it is split for integer products: splitRowBytes of assembly/quantised.ts. */
 const splitRowBytes = (k: number): number => 16 + (k / 32) * 144;
 
-
 /** The bottom of memory: below 2048 the kernels' own constants, then the job board, then the words of a job, then tensors. */
 const BOARD = 2048;
 const ARGS = 4096;
@@ -486,7 +485,7 @@ export class CpuBackend implements Backend {
       }
       const head = [from, operands.address(matrix), biasAt, operands.address(out), type, TYPE[out.dtype]!, m, k, rowBytes];
       const layout = [dims.length, out.strides.at(-1)!, bias?.strides[0] ?? 0, biasType];
-      if (blocks && !process.env.OLD) {
+      if (blocks) {
         const split = operands.temporary(m * splitRowBytes(k));
         this.launch(KERNEL.splitRows, m, k * 8, [from, split, k]);
         const cost = Math.max(rowBytes, m * k * BYTES_PER_MADD);

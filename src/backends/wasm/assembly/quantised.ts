@@ -117,18 +117,6 @@ export function splitRow(to: usize, x: usize, blocks: i32): void {
   }
 }
 
-/** Weights 8 · part … 8 · part + 7 of a block as 16-bit integers. */
-// @ts-ignore: decorator
-@inline function eight(type: i32, block: usize, part: i32): v128 {
-  if (type == Q8_0) {
-    if (part == 0) return v128.load_ext<i8>(block, 2, 1);
-    if (part == 1) return v128.load_ext<i8>(block, 10, 1);
-    return part == 2 ? v128.load_ext<i8>(block, 18, 1) : v128.load_ext<i8>(block, 26, 1);
-  }
-  const sixteen = weights(type, block, part < 2);
-  return part & 1 ? i16x8.extend_high_i8x16_s(sixteen) : i16x8.extend_low_i8x16_s(sixteen);
-}
-
 /** 32 products of a block's weights with one of the two parts of x, in four sums. */
 // @ts-ignore: decorator
 @inline function dot32(w0: v128, w1: v128, w2: v128, w3: v128, x: usize): v128 {
@@ -148,14 +136,18 @@ export function splitRow(to: usize, x: usize, blocks: i32): void {
   x += 16;
   for (let i = 0; i < blocks; i++) {
     const scale = load<f32>(x, 128);
-    let w0 = eight(type, row0, 0), w1 = eight(type, row0, 1), w2 = eight(type, row0, 2), w3 = eight(type, row0, 3);
+    let first = weights(type, row0, true), second = weights(type, row0, false);
+    let w0 = i16x8.extend_low_i8x16_s(first), w1 = i16x8.extend_high_i8x16_s(first);
+    let w2 = i16x8.extend_low_i8x16_s(second), w3 = i16x8.extend_high_i8x16_s(second);
     let both = f32x4.splat(scaleOf(row0) * scale);
     high0 = madd(f32x4.convert_i32x4_s(dot32(w0, w1, w2, w3, x)), both, high0);
     low0 = madd(f32x4.convert_i32x4_s(dot32(w0, w1, w2, w3, x + 64)), both, low0);
-    w0 = eight(type, row1, 0);
-    w1 = eight(type, row1, 1);
-    w2 = eight(type, row1, 2);
-    w3 = eight(type, row1, 3);
+    first = weights(type, row1, true);
+    second = weights(type, row1, false);
+    w0 = i16x8.extend_low_i8x16_s(first);
+    w1 = i16x8.extend_high_i8x16_s(first);
+    w2 = i16x8.extend_low_i8x16_s(second);
+    w3 = i16x8.extend_high_i8x16_s(second);
     both = f32x4.splat(scaleOf(row1) * scale);
     high1 = madd(f32x4.convert_i32x4_s(dot32(w0, w1, w2, w3, x)), both, high1);
     low1 = madd(f32x4.convert_i32x4_s(dot32(w0, w1, w2, w3, x + 64)), both, low1);
