@@ -44,7 +44,7 @@ export async function runInChromium(
   const origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
   try {
     for (const name of tried) {
-      const browser = await launch(FLAGS[name]);
+      const browser = await launchChromium(FLAGS[name]);
       try {
         const page = await browser.newPage();
         await page.goto(origin);
@@ -68,7 +68,13 @@ function runTask(page: Page, task: PageTask): Promise<SessionResult> {
   return page.evaluate(`import('/bench/page.js').then(({ runInPage }) => runInPage(${JSON.stringify(task)}))`);
 }
 
-function launch(flags: readonly string[]): Promise<Browser> {
+/**
+ * Starts the machine's own Chromium; the caller closes it.
+ *
+ * @param flags - beside those that keep it quiet
+ * @throws Error when there is none
+ */
+export function launchChromium(flags: readonly string[]): Promise<Browser> {
   const candidates = [process.env.CHROMIUM, '/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'];
   const executablePath = candidates.find((path) => path && existsSync(path));
   if (!executablePath) throw new Error('chromium: expected one, got none. Install it, or set CHROMIUM to its path.');

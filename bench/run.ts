@@ -78,6 +78,7 @@ function readOptions(): Options {
     )
     .option('--json <file>', 'write all numbers, as bench/results/DATE-LABEL.json')
     .option('--svg <file>', 'draw the roofline of the first number of threads; not of webgpu')
+    .option('--decoder', 'whole models instead, with options of their own: --decoder --help')
     .parse();
   const options = command.opts<Options>();
   const webgpu = options.backend === 'webgpu';
@@ -167,6 +168,7 @@ function writeText(file: string, text: string): void {
 }
 
 if (process.env[CHILD]) serveAsChild();
+else if (process.argv.includes('--decoder')) await import('./decoder/run.js');
 else {
   await main().catch((reason) => {
     console.error(reason instanceof Error ? reason.message : reason);

@@ -543,6 +543,20 @@ describe('graphs that no exporter writes', () => {
     }
   });
 
+  test('positions of which there are none', () => {
+    const g = new Graph();
+    const length = g.node('Gather', [g.node('Shape', [g.input('flags', 'i64', ['n'])]), g.constant(i64([0], []))]);
+    const empty = g.node('Add', [length, g.constant(i64([], [1, 0]))]);
+    assert.match(only(finishRotation(g, angles(g, empty))).notes.join(), /holds no positions/);
+  });
+
+  test('a value that is made from itself', () => {
+    const g = new Graph();
+    g.declare('loop', 'i64', [1, 'seq']);
+    g.node('Slice', ['loop', ...[0, 9, 1].map((n) => g.constant(i64([n])))], {}, { to: 'loop' });
+    assert.match(only(finishRotation(g, angles(g, 'loop'))).notes.join(), /more than 256 operators lead to it/);
+  });
+
   test('an If whose branch reads its result', () => {
     const branch = new Graph('b');
     branch.output(branch.node('Identity', ['loop']), 'i64');

@@ -28,7 +28,12 @@ export function openChromium(flags: readonly string[] = []): Promise<Browser> {
   });
 }
 
-const TYPES: Readonly<Record<string, string>> = { '.js': 'text/javascript', '.html': 'text/html', '.css': 'text/css' };
+const TYPES: Readonly<Record<string, string>> = {
+  '.js': 'text/javascript',
+  '.mjs': 'text/javascript',
+  '.html': 'text/html',
+  '.css': 'text/css',
+};
 
 /** What a site serves. */
 export interface SiteOptions {

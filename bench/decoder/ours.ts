@@ -1,0 +1,125 @@
+/**
+ * Ropewalk as a contender, in Node and in a page, and where its time goes.
+ *
+ * @module
+ */
+import type { BlockTensor, Ropewalk, Tensor } from '../ropewalk.js';
+import type { Contender, Prompt, Sample, Setup } from './contender.js';
+import { createSampler, loadModel, type Model, type ModelFiles, ropewalk } from './library.js';
+
+/** Ropewalk with a model. */
+export interface Ours extends Contender {
+  readonly model: Model;
+  /** Runs a prompt and some steps with a clock around every operator. */
+  profile(prompt: Prompt, steps: number): Promise<{ prefill: Profile; decode: Profile }>;
+}
+
+/** Where the time of a phase went. */
+export interface Profile {
+  readonly tokens: number;
+  readonly ms: number;
+  /** Operators, the longest first; the rest of `ms` is JavaScript between them: plans, sampling, the logits' way out. */
+  readonly operators: readonly OperatorTime[];
+}
+
+/** An operator, all its calls together. */
+export interface OperatorTime {
+  /** Name, and for linear its shape. */
+  readonly name: string;
+  readonly calls: number;
+  readonly ms: number;
+  /** Bytes of weights that linear read, once a call. */
+  readonly weightBytes: number;
+  /** Multiplications and additions of linear. */
+  readonly flops: number;
+}
+
+/**
+ * Loads a model on the cpu backend.
+ *
+ * @param files - of loadModel
+ * @param setup - threads and room
+ */
+export async function openOurs(files: ModelFiles, { threads, context }: Setup): Promise<Ours> {
+  const rw = await ropewalk({ backend: 'cpu', threads });
+  const model = await loadModel(files, { backend: rw, context });
+  const { description, notTaken } = rw.capabilities();
+  const sampler = createSampler({ temperature: 0 });
+  const session = model.openSession();
+  const run = async (prompt: Prompt, steps: number, afterPrefill: () => void = () => {}): Promise<Sample> => {
+    session.truncate(0);
+    const tokens: number[] = [];
+    const start = performance.now();
+    tokens.push(sampler.pick(await session.append(prompt.tokens), tokens));
+    const first = performance.now();
+    afterPrefill();
+    for (let step = 0; step < steps; step++) tokens.push(sampler.pick(await session.append(tokens.slice(-1)), tokens));
+    return { prefillMs: first - start, decodeMs: performance.now() - first, tokens };
+  };
+  return {
+    name: 'ropewalk',
+    setup: `${[description, ...notTaken].join('; ')}; KV cache f32`,
+    model,
+    run,
+    async profile(prompt, steps) {
+      const clock = new OperatorClock(rw);
+      try {
+        let prefill: readonly OperatorTime[] = [];
+        const sample = await run(prompt, steps, () => {
+          prefill = clock.take();
+        });
+        return {
+          prefill: { tokens: prompt.tokens.length, ms: sample.prefillMs, operators: prefill },
+          decode: { tokens: steps, ms: sample.decodeMs, operators: clock.take() },
+        };
+      } finally {
+        clock.stop();
+      }
+    },
+    close() {
+      session.dispose();
+      model.dispose();
+      rw.dispose();
+    },
+  };
+}
+
+/** Times every operator: on cpu a plan has run when `run` returns. */
+class OperatorClock {
+  private times = new Map<string, { -readonly [K in keyof OperatorTime]: OperatorTime[K] }>();
+
+  constructor(private readonly rw: Ropewalk) {
+    const run = rw.run.bind(rw);
+    rw.run = (plan) => {
+      const start = performance.now();
+      run(plan);
+      const ms = performance.now() - start;
+      const linear = plan.op === 'linear' ? plan : undefined;
+      const name = linear ? `linear ${linear.weight.shape.join(' × ')}` : plan.op;
+      const time = this.times.get(name) ?? { name, calls: 0, ms: 0, weightBytes: 0, flops: 0 };
+      time.calls++;
+      time.ms += ms;
+      if (linear) {
+        time.weightBytes += weightBytes(linear.weight as Tensor | BlockTensor);
+        time.flops += 2 * linear.x.size * linear.weight.shape[0]!;
+      }
+      this.times.set(name, time);
+    };
+  }
+
+  /** What was timed since the last call. */
+  take(): OperatorTime[] {
+    const times = [...this.times.values()].sort((a, b) => b.ms - a.ms);
+    this.times = new Map();
+    return times;
+  }
+
+  stop(): void {
+    delete (this.rw as { run?: unknown }).run; // the class's own comes back
+  }
+}
+
+function weightBytes(weight: Tensor | BlockTensor): number {
+  if ('bytes' in weight) return weight.bytes.size;
+  return weight.size * (weight.dtype === 'f32' ? 4 : 2);
+}

@@ -1,0 +1,156 @@
+/**
+ * The command: npm run bench -- --decoder [options]. See ../README.md.
+ *
+ * @module
+ */
+import { fork } from 'node:child_process';
+import { existsSync, mkdirSync, statSync, writeFileSync } from 'node:fs';
+import { basename, dirname } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { Command, InvalidArgumentError, Option } from 'commander';
+import { readGgufHeader } from '../../src/formats/read-header.node.js';
+import { describeMachine } from '../report.js';
+import { type DecoderSession, type Effort, FULL_EFFORT, QUICK_EFFORT, type Workload } from './measure.js';
+import type { NodeTask } from './node.js';
+import { type DecoderReport, type ModelReport, printDecoderReport } from './report.js';
+import { SYNTHETIC_PATH, writeSyntheticModel } from './synthetic-model.js';
+
+interface Options {
+  readonly model?: readonly string[];
+  readonly threads: readonly number[];
+  readonly where: 'both' | 'node' | 'chromium';
+  readonly peers: boolean;
+  readonly quick: boolean;
+  readonly json?: string;
+}
+
+/** Environment variable that makes this file a child, which runs one number of threads in Node. */
+const CHILD = 'ROPEWALK_BENCH_DECODER_CHILD';
+const FULL: readonly Workload[] = [
+  { prompt: 128, steps: 64 },
+  { prompt: 384, steps: 64 },
+];
+/** Of a model whose prompts take seconds. */
+const FULL_OF_LARGE: readonly Workload[] = [{ prompt: 128, steps: 32 }];
+const LARGE_BYTES = 1e8;
+/** wllama stops a token early where the room is exact. */
+const SPARE_TOKENS = 16;
+const QUICK: readonly Workload[] = [{ prompt: 16, steps: 4 }];
+/** The small models, where they are: trained by others, and the one in the box. */
+const SMALL = ['../../../shared/models/stories260K/model-q8_0.gguf', '../../models/marline/model-q8_0.gguf'].map((path) =>
+  fileURLToPath(new URL(path, import.meta.url)),
+);
+
+function parseThreads(text: string): number[] {
+  const threads = text.split(',').map(Number);
+  if (!threads.every((count) => Number.isInteger(count) && count >= 1 && count <= 64))
+    throw new InvalidArgumentError(`expected integers in [1, 64] with commas, got ${text}`);
+  return threads;
+}
+
+function parseModel(path: string, before: readonly string[] = []): string[] {
+  if (!/\.gguf$/i.test(path) || !existsSync(path)) throw new InvalidArgumentError(`expected a .gguf file, got ${path}`);
+  return [...before, path];
+}
+
+function readOptions(): Options {
+  const command = new Command('bench --decoder')
+    .description('Measures whole models beside llama.cpp: its native build in Node, and wllama in Chromium.')
+    .option('--decoder', 'this')
+    .option('--model <file>', 'a GGUF; may be given again. The small models and half a billion random weights unless given', parseModel)
+    .option('--threads <list>', 'numbers of threads', parseThreads, [1, 2])
+    .addOption(new Option('--where <place>', 'where to run').choices(['both', 'node', 'chromium']).default('both'))
+    .option('--no-peers', 'only Ropewalk')
+    .option('--quick', 'one short run each: shows that everything runs, not how fast', false)
+    .option('--json <file>', 'write all numbers, as bench/results/DATE-LABEL.json')
+    .parse();
+  return command.opts<Options>();
+}
+
+function showProgress(text = ''): void {
+  if (process.stderr.isTTY) process.stderr.write(`\r\x1b[K${text}`);
+}
+
+/** A process for each: no heap is warm from the run before, and the peer's threads end with it. */
+function runInChild(task: NodeTask): Promise<DecoderSession> {
+  return new Promise((resolve, reject) => {
+    const child = fork(fileURLToPath(import.meta.url), ['--decoder'], { env: { ...process.env, [CHILD]: '1' }, serialization: 'advanced' });
+    let result: DecoderSession | undefined;
+    child.on('message', (message: DecoderSession) => {
+      result = message;
+      child.send('thanks');
+    });
+    child.on('error', reject);
+    child.on('exit', (code) => (result ? resolve(result) : reject(new Error(`bench: the process for ${task.model} ended with ${code}`))));
+    child.send(task);
+  });
+}
+
+function serveAsChild(): void {
+  process.once('message', async (task: NodeTask) => {
+    try {
+      const { runInNode } = await import('./node.js');
+      const result = await runInNode(task, showProgress);
+      showProgress();
+      process.once('message', () => process.exit(0));
+      process.send!(result);
+    } catch (reason) {
+      console.error(reason instanceof Error ? reason.message : reason);
+      process.exit(1);
+    }
+  });
+}
+
+async function runModel(model: string, options: Options): Promise<ModelReport> {
+  const effort: Effort = options.quick ? QUICK_EFFORT : FULL_EFFORT;
+  const sizeBytes = statSync(model).size;
+  const { metadata } = await readGgufHeader(model);
+  const most = Number(metadata.get(`${metadata.get('general.architecture')}.context_length`));
+  const all = options.quick ? QUICK : sizeBytes > LARGE_BYTES ? FULL_OF_LARGE : FULL;
+  const roomOf = ({ prompt, steps }: Workload): number => prompt + steps + SPARE_TOKENS;
+  const workloads = all.filter((workload) => roomOf(workload) <= most);
+  const context = Math.max(...workloads.map(roomOf));
+  const sessions: DecoderSession[] = [];
+  for (const threads of options.threads) {
+    const shared = { threads, context, workloads, effort };
+    if (options.where !== 'chromium') sessions.push(await runInChild({ ...shared, model, askLlama: options.peers }));
+    if (options.where !== 'node') {
+      const { runInChromium } = await import('./chromium.js');
+      sessions.push(await runInChromium(model, { ...shared, askWllama: options.peers }, showProgress));
+      showProgress();
+    }
+  }
+  return {
+    model: basename(model) === 'model-q8_0.gguf' ? `${basename(dirname(model))}/${basename(model)}` : basename(model),
+    sizeBytes,
+    sessions,
+  };
+}
+
+async function main(): Promise<void> {
+  const options = readOptions();
+  const machine = describeMachine();
+  let models = options.model;
+  if (!models) {
+    // Half a gigabyte is written only where speed is measured.
+    if (!options.quick && !existsSync(SYNTHETIC_PATH))
+      writeSyntheticModel(SYNTHETIC_PATH, (share) => showProgress(`writing ${basename(SYNTHETIC_PATH)}: ${Math.round(100 * share)} %`));
+    models = [...SMALL, ...(options.quick ? [] : [SYNTHETIC_PATH])].filter((path) => existsSync(path));
+  }
+  const reports: ModelReport[] = [];
+  for (const model of models) reports.push(await runModel(model, options));
+  const report: DecoderReport = { machine, quick: options.quick, models: reports };
+  console.log(printDecoderReport(report));
+  if (options.json) {
+    mkdirSync(dirname(options.json), { recursive: true });
+    writeFileSync(options.json, `${JSON.stringify(report, null, 1)}\n`);
+  }
+}
+
+if (process.env[CHILD]) serveAsChild();
+else {
+  await main().catch((reason) => {
+    console.error(reason instanceof Error ? reason.message : reason);
+    process.exitCode = 2;
+  });
+}

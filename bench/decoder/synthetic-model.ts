@@ -1,0 +1,248 @@
+/**
+ * Writes a model of Qwen2's shape and half a billion parameters with random weights: as fast and as large as a real one, and as dumb as dice.
+ *
+ * node --import tsx bench/decoder/synthetic-model.ts FILE.gguf
+ *
+ * @module
+ */
+import { closeSync, existsSync, mkdirSync, openSync, renameSync, rmSync, writeSync } from 'node:fs';
+import { dirname, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { f16FromNumber } from '../ropewalk.js';
+
+/** Qwen2.5-0.5B's config.json, by its numbers. */
+const SHAPE = { hidden: 896, layers: 24, heads: 14, kvHeads: 2, headDim: 64, intermediate: 4864, vocabulary: 151_936, context: 4096 };
+const SEED = 20_261_121;
+/** A block of q8_0: an f16 scale and 32 signed bytes. */
+const BLOCK_BYTES = 34;
+const BLOCK_WEIGHTS = 32;
+/** Weights are even in ±127 times this, which makes their standard deviation 0.02, as models are initialised. */
+const SCALE = 0.02 / 73.3;
+const ALIGNMENT = 32;
+/** ggml's numbers of the types. */
+const F32 = 0;
+const Q8_0 = 8;
+
+interface Planned {
+  readonly name: string;
+  /** Fastest first, as GGUF has it. */
+  readonly shape: readonly number[];
+  readonly type: typeof F32 | typeof Q8_0;
+}
+
+/** Where the model lies unless somebody says otherwise; git ignores the folder. */
+export const SYNTHETIC_PATH = fileURLToPath(new URL('../../.scratch/bench/qwen2-0.5b-random-q8_0.gguf', import.meta.url));
+
+/**
+ * Writes the model, whole or not at all.
+ *
+ * @param path - of the file; what was there is replaced
+ * @param progress - told the share that is done
+ */
+export function writeSyntheticModel(path: string, progress: (share: number) => void = () => {}): void {
+  const partial = `${path}.partial`;
+  mkdirSync(dirname(path), { recursive: true });
+  const file = openSync(partial, 'w');
+  try {
+    const tensors = plannedTensors();
+    const total = tensors.reduce((sum, tensor) => sum + sizeOf(tensor), 0);
+    const header = headerOf(tensors);
+    writeWhole(file, header);
+    const random = new Random(SEED);
+    let done = 0;
+    for (const tensor of tensors) {
+      const size = sizeOf(tensor);
+      const piece = tensor.type === Q8_0 ? 2 ** 16 * BLOCK_BYTES : size;
+      for (let at = 0; at < size; at += piece) {
+        const length = Math.min(piece, size - at);
+        const bytes = tensor.type === Q8_0 ? random.blocks(length) : random.floats(length / 4, tensor.name);
+        if (tensor.name === 'token_embd.weight' && at === 0) silenceHighBytes(bytes);
+        writeWhole(file, bytes);
+        done += length;
+        progress(done / total);
+      }
+      writeWhole(file, new Uint8Array(aligned(size) - size));
+    }
+    closeSync(file);
+    renameSync(partial, path);
+  } catch (error) {
+    closeSync(file);
+    rmSync(partial, { force: true });
+    throw error;
+  }
+}
+
+/** Zeros as the table's rows of the bytes 128–255: never the largest of all logits, so that nothing but ASCII is generated. */
+function silenceHighBytes(table: Uint8Array): void {
+  const row = (SHAPE.hidden / BLOCK_WEIGHTS) * BLOCK_BYTES;
+  table.fill(0, 128 * row, 256 * row);
+}
+
+function writeWhole(file: number, bytes: Uint8Array): void {
+  for (let at = 0; at < bytes.length; ) at += writeSync(file, bytes, at);
+}
+
+function plannedTensors(): Planned[] {
+  const { hidden, layers, heads, kvHeads, headDim, intermediate, vocabulary } = SHAPE;
+  const matrix = (name: string, n: number, k: number): Planned => ({ name: `${name}.weight`, shape: [k, n], type: Q8_0 });
+  const vector = (name: string, n: number): Planned => ({ name, shape: [n], type: F32 });
+  const block = (b: string): Planned[] => [
+    vector(`${b}.attn_norm.weight`, hidden),
+    matrix(`${b}.attn_q`, heads * headDim, hidden),
+    vector(`${b}.attn_q.bias`, heads * headDim),
+    matrix(`${b}.attn_k`, kvHeads * headDim, hidden),
+    vector(`${b}.attn_k.bias`, kvHeads * headDim),
+    matrix(`${b}.attn_v`, kvHeads * headDim, hidden),
+    vector(`${b}.attn_v.bias`, kvHeads * headDim),
+    matrix(`${b}.attn_output`, hidden, heads * headDim),
+    vector(`${b}.ffn_norm.weight`, hidden),
+    matrix(`${b}.ffn_gate`, intermediate, hidden),
+    matrix(`${b}.ffn_up`, intermediate, hidden),
+    matrix(`${b}.ffn_down`, hidden, intermediate),
+  ];
+  return [
+    matrix('token_embd', vocabulary, hidden), // and the head: there is no output.weight
+    ...Array.from({ length: layers }, (_, layer) => block(`blk.${layer}`)).flat(),
+    vector('output_norm.weight', hidden),
+  ];
+}
+
+function sizeOf({ shape, type }: Planned): number {
+  const count = shape.reduce((product, dim) => product * dim, 1);
+  return type === F32 ? 4 * count : (count / BLOCK_WEIGHTS) * BLOCK_BYTES;
+}
+
+function aligned(size: number): number {
+  return Math.ceil(size / ALIGNMENT) * ALIGNMENT;
+}
+
+/** GGUF's header up to the first tensor's bytes. @see ggml-org/ggml@d99724f docs/gguf.md */
+function headerOf(tensors: readonly Planned[]): Uint8Array {
+  const { tokens, types, merges } = vocabulary();
+  const metadata: readonly [string, Value][] = [
+    ['general.architecture', text('qwen2')],
+    ['general.name', text('random weights of the shape of Qwen2 0.5B')],
+    ['general.file_type', u32(7)], // mostly q8_0
+    ['qwen2.block_count', u32(SHAPE.layers)],
+    ['qwen2.context_length', u32(SHAPE.context)],
+    ['qwen2.embedding_length', u32(SHAPE.hidden)],
+    ['qwen2.feed_forward_length', u32(SHAPE.intermediate)],
+    ['qwen2.attention.head_count', u32(SHAPE.heads)],
+    ['qwen2.attention.head_count_kv', u32(SHAPE.kvHeads)],
+    ['qwen2.attention.layer_norm_rms_epsilon', f32(1e-6)],
+    ['qwen2.rope.freq_base', f32(1e6)],
+    ['tokenizer.ggml.model', text('gpt2')],
+    ['tokenizer.ggml.pre', text('qwen2')],
+    ['tokenizer.ggml.tokens', list(tokens.map(text))],
+    ['tokenizer.ggml.token_type', list(types.map(i32))],
+    ['tokenizer.ggml.merges', list(merges.map(text))],
+    ['tokenizer.ggml.eos_token_id', u32(tokens.length - 1)],
+    ['tokenizer.ggml.add_bos_token', bool(false)],
+  ];
+  const parts: Uint8Array[] = [new TextEncoder().encode('GGUF'), u32(3).bytes, u64(tensors.length), u64(metadata.length)];
+  for (const [key, value] of metadata) parts.push(text(key).bytes, u32(value.type).bytes, value.bytes);
+  let offset = 0;
+  for (const tensor of tensors) {
+    const { name, shape, type } = tensor;
+    parts.push(text(name).bytes, u32(shape.length).bytes, ...shape.map(u64), u32(type).bytes, u64(offset));
+    offset += aligned(sizeOf(tensor));
+  }
+  const length = parts.reduce((sum, part) => sum + part.length, 0);
+  return Buffer.concat([...parts, new Uint8Array(aligned(length) - length)]);
+}
+
+/** A value of the header: GGUF's number of its type, and its bytes. */
+interface Value {
+  readonly type: number;
+  readonly bytes: Uint8Array;
+}
+
+function number(type: number, size: number, write: (view: DataView) => void): Value {
+  const bytes = new Uint8Array(size);
+  write(new DataView(bytes.buffer));
+  return { type, bytes };
+}
+const u32 = (value: number): Value => number(4, 4, (view) => view.setUint32(0, value, true));
+const i32 = (value: number): Value => number(5, 4, (view) => view.setInt32(0, value, true));
+const f32 = (value: number): Value => number(6, 4, (view) => view.setFloat32(0, value, true));
+const bool = (value: boolean): Value => number(7, 1, (view) => view.setUint8(0, value ? 1 : 0));
+const u64 = (value: number): Uint8Array => number(10, 8, (view) => view.setBigUint64(0, BigInt(value), true)).bytes;
+const text = (value: string): Value => {
+  const encoded = Buffer.from(value, 'utf8');
+  return { type: 8, bytes: Buffer.concat([u64(encoded.length), encoded]) };
+};
+const list = (values: readonly Value[]): Value => ({
+  type: 9,
+  bytes: Buffer.concat([u32(values[0]!.type).bytes, u64(values.length), ...values.map(({ bytes }) => bytes)]),
+});
+
+/**
+ * All bytes, then pairs of printable ASCII, then triples until the vocabulary is full, each made by one merge; last, the end of a text.
+ * ASCII, because random text of other bytes is no UTF-8, at which llama-server's JSON throws.
+ */
+function vocabulary(): { tokens: string[]; types: number[]; merges: string[] } {
+  const tokens = byteLetters();
+  const printable = tokens.slice(32, 127);
+  const merges: string[] = [];
+  const size = SHAPE.vocabulary - 1;
+  const merge = (first: string, second: string): void => {
+    if (tokens.length === size) return;
+    tokens.push(first + second);
+    merges.push(`${first} ${second}`);
+  };
+  for (const first of printable) for (const second of printable) merge(first, second);
+  for (const pair of tokens.slice(256)) for (const third of printable) merge(pair, third);
+  tokens.push('<|endoftext|>');
+  return { tokens, types: tokens.map((_, id) => (id === size ? 3 : 1)), merges };
+}
+
+/** The letters that stand for bytes in GPT-2's vocabularies. @see openai/gpt-2@9b63575 src/encoder.py, bytes_to_unicode */
+function byteLetters(): string[] {
+  const printable = (byte: number): boolean => (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+  let next = 256;
+  return Array.from({ length: 256 }, (_, byte) => String.fromCodePoint(printable(byte) ? byte : next++));
+}
+
+/** Seeded numbers (xorshift32): the same file on every machine. */
+class Random {
+  constructor(private state: number) {}
+
+  private next(): number {
+    let x = this.state;
+    x ^= x << 13;
+    x ^= x >>> 17;
+    x ^= x << 5;
+    this.state = x;
+    return x;
+  }
+
+  /** Blocks of q8_0, all with the same scale. */
+  blocks(sizeBytes: number): Uint8Array {
+    const bytes = new Uint8Array(sizeBytes);
+    new Int32Array(bytes.buffer, 0, sizeBytes >> 2).forEach((_, n, words) => {
+      words[n] = this.next();
+    });
+    const scale = f16FromNumber(SCALE);
+    for (let at = 0; at < sizeBytes; at += BLOCK_BYTES) {
+      bytes[at] = scale & 255;
+      bytes[at + 1] = scale >> 8;
+      // No quantiser writes −128, and kernels with an unsigned operand may count on that.
+      for (let w = at + 2; w < at + BLOCK_BYTES; w++) if (bytes[w] === 128) bytes[w] = 127;
+    }
+    return bytes;
+  }
+
+  /** Weights of a norm are near 1, biases near 0. */
+  floats(count: number, name: string): Uint8Array {
+    const centre = name.endsWith('.bias') ? 0 : 1;
+    return new Uint8Array(Float32Array.from({ length: count }, () => centre + 0.02 * (this.next() / 2 ** 31)).buffer);
+  }
+}
+
+if (process.argv[1] && resolve(process.argv[1]) === fileURLToPath(import.meta.url)) {
+  const path = process.argv[2] ?? SYNTHETIC_PATH;
+  writeSyntheticModel(path, (share) => {
+    if (process.stderr.isTTY) process.stderr.write(`\r${Math.round(100 * share)} %`);
+  });
+  console.log(`${existsSync(path) ? 'wrote' : 'did not write'} ${path}`);
+}

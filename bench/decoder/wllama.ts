@@ -1,0 +1,61 @@
+/**
+ * llama.cpp's WebAssembly build, through wllama: in a page only.
+ *
+ * @module
+ */
+import { BATCH_TOKENS, type Contender, type Setup } from './contender.js';
+
+/** What is used of wllama. */
+interface WllamaModule {
+  Wllama: new (paths: { default: string }, config: object) => Wllama;
+}
+interface Wllama {
+  loadModel(blobs: readonly Blob[], options: object): Promise<void>;
+  createCompletion(options: object): Promise<{ timings?: Timings; choices: readonly { tokens?: number[] }[] }>;
+  getNumThreads(): number;
+  exit(): Promise<void>;
+}
+/** llama-server's own clock, with which the messages to and from wllama's worker cost nothing. */
+interface Timings {
+  readonly prompt_n: number;
+  readonly prompt_ms: number;
+  /** The first of them is chosen from the prompt's logits: its time is the prompt's. */
+  readonly predicted_n: number;
+  readonly predicted_ms: number;
+}
+
+/**
+ * Loads a model.
+ *
+ * @param folder - address of the package's esm folder
+ * @param version - of the package
+ * @param blob - the GGUF
+ * @param setup - threads and room
+ */
+export async function openWllama(folder: string, version: string, blob: Blob, { threads, context }: Setup): Promise<Contender> {
+  const { Wllama } = (await import(`${folder}index.js`)) as WllamaModule;
+  const quiet = (): void => {};
+  const logger = { debug: quiet, log: quiet, warn: quiet, error: console.error };
+  const wllama = new Wllama({ default: `${folder}wasm/wllama.wasm` }, { logger, suppressNativeLog: true });
+  await wllama.loadModel([blob], {
+    ...{ n_threads: threads, n_gpu_layers: 0, n_ctx: context, n_batch: BATCH_TOKENS, n_ubatch: BATCH_TOKENS, n_parallel: 1 },
+    warmup: false, // we have warm-up runs of our own
+  });
+  const got = wllama.getNumThreads();
+  return {
+    name: 'wllama',
+    setup: `${version}, WebAssembly, ${got} thread${got === 1 ? '' : 's'}, no GPU, batch ${BATCH_TOKENS}, flash attention auto, KV cache f16, by its own clock`,
+    async run(prompt, steps) {
+      const { timings, choices } = await wllama.createCompletion({
+        prompt: prompt.text,
+        ...{ max_tokens: steps + 1, temperature: 0, top_k: 1, ignore_eos: true, cache_prompt: false, return_tokens: true },
+      });
+      if (timings?.prompt_n !== prompt.tokens.length || timings.predicted_n !== steps + 1)
+        throw new Error(
+          `wllama: expected ${prompt.tokens.length} + ${steps + 1} tokens, got ${timings?.prompt_n} + ${timings?.predicted_n}`,
+        );
+      return { prefillMs: timings.prompt_ms, decodeMs: timings.predicted_ms, tokens: choices[0]?.tokens ?? [] };
+    },
+    close: () => wllama.exit(),
+  };
+}

@@ -1,0 +1,138 @@
+/** A model in a real browser, from the built package: fetched or as a Blob, on one thread and on two, the tokens that Node generates. */
+import assert from 'node:assert/strict';
+import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import type { Browser } from 'playwright-core';
+import { generate } from '../../src/model/index.js';
+import { loadModelFolder, loadModelPath } from '../../src/model/load.node.js';
+import { ropewalk } from '../../src/ropewalk.js';
+import { noBrowser, openChromium, reportOf, type Site, type SiteOptions, SOFTWARE_GPU, serve } from '../support/browser.js';
+import { buildInto, ROOT } from '../support/build.js';
+
+const ISOLATED = { 'cross-origin-opener-policy': 'same-origin', 'cross-origin-embedder-policy': 'require-corp' };
+/** What a page without a bundler tells the browser: where the names in the package's modules lead. */
+const IMPORTS = {
+  'ropewalk/model': '/dist/model/index.js',
+  '@huggingface/tokenizers': '/modules/@huggingface/tokenizers/dist/tokenizers.mjs',
+  '@huggingface/jinja': '/modules/@huggingface/jinja/dist/index.js',
+};
+const BOX = join(ROOT, 'models/marline');
+const GGUF = 'model-q8_0.gguf';
+const SAFETENSORS = ['config.json', 'tokenizer.json', 'tokenizer_config.json', 'model.safetensors'];
+const PROMPT = 'It was a dark night, and the ship';
+const TOKENS = 32;
+
+/** What pages/generate.js logs. */
+interface Report {
+  readonly backend: string;
+  readonly threads: number;
+  readonly description: string;
+  readonly tokens: readonly number[];
+  readonly text: string;
+  readonly logits: readonly number[];
+}
+
+/** What a page is asked, as parameters of its address. */
+interface Asked {
+  readonly files: readonly string[];
+  readonly by: 'fetch' | 'blob';
+  readonly backend?: 'cpu' | 'webgpu';
+  readonly threads?: number;
+  readonly simd?: 'simd128';
+  readonly tokens?: number;
+}
+
+const skip = noBrowser || (existsSync(join(BOX, GGUF)) ? false : 'no models/marline here');
+
+describe('the decoder in Chromium', { skip, timeout: 120_000 }, () => {
+  const folder = mkdtempSync(join(tmpdir(), 'decoder-'));
+  const dist = join(folder, 'dist');
+  const sites: Site[] = [];
+  let browser: Browser;
+  before(async () => {
+    buildInto(dist);
+    mkdirSync(join(folder, 'home'));
+    const imports = `<script type="importmap">${JSON.stringify({ imports: IMPORTS })}</script>`;
+    const script = '<script type="module" src="/pages/generate.js"></script>';
+    writeFileSync(join(folder, 'home/index.html'), `<!doctype html><meta charset="utf-8"><title>ropewalk</title>${imports}${script}`);
+    browser = await openChromium(SOFTWARE_GPU);
+  });
+  after(async () => {
+    await browser?.close();
+    for (const site of sites) site.close();
+    rmSync(folder, { recursive: true });
+  });
+
+  async function run(headers: SiteOptions['headers'], asked: Asked): Promise<Report> {
+    const folders = { '/': join(folder, 'home'), '/dist/': dist, '/modules/': join(ROOT, 'node_modules'), '/model/': BOX };
+    const site = await serve({ headers: headers ?? {}, folders });
+    sites.push(site);
+    const words = { backend: 'cpu', threads: 1, tokens: TOKENS, ...asked, prompt: PROMPT };
+    const address = new URLSearchParams(Object.entries(words).map(([key, value]) => [key, String(value)]));
+    const { report, page } = await reportOf<Report>(browser, `${site.origin}/?${address}`);
+    await page.close();
+    return report;
+  }
+
+  /** The same in Node, on the sources. */
+  async function inNode(files: readonly string[], tokens = TOKENS): Promise<{ tokens: number[]; text: string; logits: number[] }> {
+    const rw = await ropewalk({ backend: 'cpu', threads: 1, simd: 'simd128' });
+    const options = { backend: rw, context: 128 };
+    const model = files.length === 1 ? await loadModelPath(join(BOX, files[0]!), options) : await loadSafetensors(options);
+    const made: number[] = [];
+    let text = '';
+    for await (const item of generate(model, PROMPT, { maxTokens: tokens, temperature: 0 })) {
+      if (item.end) text = item.end.text;
+      else made.push(item.token);
+    }
+    const session = model.openSession();
+    const logits = [...(await session.append(model.tokenizer.encode(PROMPT))).slice(0, 16)];
+    model.dispose();
+    rw.dispose();
+    return { tokens: made, text, logits };
+  }
+  // The folder holds a GGUF too; config.json and *.safetensors come first.
+  const loadSafetensors = (options: Parameters<typeof loadModelFolder>[1]) => loadModelFolder(BOX, options);
+
+  /** The same tokens and text; the same bits, where the kernels are the same. */
+  function assertSame(got: Report, want: Awaited<ReturnType<typeof inNode>>): void {
+    assert.equal(got.text, want.text);
+    assert.deepEqual(got.tokens, want.tokens);
+    assert.ok(want.tokens.length > 0 && want.text.length > 0);
+  }
+
+  test('a GGUF, fetched: one thread on a plain page', async () => {
+    const got = await run({}, { files: [GGUF], by: 'fetch', threads: 2 });
+    assertSame(got, await inNode([GGUF]));
+    assert.deepEqual([got.backend, got.threads], ['cpu', 1]);
+  });
+
+  test('a GGUF as a Blob: two threads on an isolated page', async () => {
+    const got = await run(ISOLATED, { files: [GGUF], by: 'blob', threads: 2 });
+    assertSame(got, await inNode([GGUF]));
+    assert.deepEqual([got.backend, got.threads], ['cpu', 2]);
+    assert.match(got.description, /^WebAssembly relaxed SIMD, 2 threads/);
+  });
+
+  test('without relaxed SIMD, as Node 20 computes: the same logits to the bit, on one thread and on two', async () => {
+    const want = await inNode([GGUF]);
+    for (const threads of [1, 2]) {
+      const got = await run(ISOLATED, { files: [GGUF], by: 'blob', threads, simd: 'simd128' });
+      assertSame(got, want);
+      assert.equal(got.threads, threads);
+      assert.deepEqual(got.logits, want.logits);
+    }
+  });
+
+  test("HuggingFace's files, fetched", async () => {
+    assertSame(await run(ISOLATED, { files: SAFETENSORS, by: 'fetch' }), await inNode(SAFETENSORS));
+  });
+
+  test('webgpu, in software: a few tokens', async () => {
+    const got = await run(ISOLATED, { files: [GGUF], by: 'fetch', backend: 'webgpu', tokens: 4 });
+    assertSame(got, await inNode([GGUF], 4));
+    assert.equal(got.backend, 'webgpu');
+  });
+});

@@ -1,0 +1,45 @@
+/**
+ * Runs in a page: loads the model that the address names, as a user would, generates greedily, and logs
+ * `{ backend, threads, description, memory, tokens, text, logits }`; `logits` are those after the prompt, the first of them.
+ */
+import { ropewalk } from 'ropewalk';
+import { fetchSource, generate, loadModel } from 'ropewalk/model';
+
+const asked = new URLSearchParams(location.search);
+/** @param {string} name */
+const text = (name) => asked.get(name) ?? '';
+const backend = /** @type {'cpu' | 'webgpu'} */ (text('backend'));
+const simd = /** @type {'simd128' | 'auto'} */ (text('simd') || 'auto');
+const rw = await ropewalk({ backend, threads: Number(asked.get('threads') ?? 1), simd });
+
+// Each file once by its address, read as the server lets it be read, and once as a Blob, as a file that a user chose would be.
+const names = text('files').split(',');
+const files = new Map();
+for (const name of names) {
+  const url = `/model/${name}`;
+  files.set(name, text('by') === 'blob' ? await (await fetch(url)).blob() : await fetchSource(url));
+}
+const model = await loadModel(files, { backend: rw, context: 128 });
+const tokens = [];
+let whole = '';
+for await (const item of generate(model, text('prompt'), { maxTokens: Number(text('tokens')), temperature: 0 })) {
+  if (item.end) whole = item.end.text;
+  else tokens.push(item.token);
+}
+const session = model.openSession();
+const logits = await session.append(model.tokenizer.encode(text('prompt')));
+session.dispose();
+const { threads, description } = rw.capabilities();
+console.log(
+  JSON.stringify({
+    backend: model.backend,
+    threads,
+    description,
+    memory: model.memory,
+    tokens,
+    text: whole,
+    logits: [...logits.slice(0, 16)],
+  }),
+);
+model.dispose();
+rw.dispose();
