@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { existsSync, readFileSync } from 'node:fs';
+import { createReadStream, existsSync, statSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { dirname, extname, join } from 'node:path';
@@ -21,7 +21,7 @@ const FLAGS: Readonly<Record<AdapterName, readonly string[]>> = {
   default: ['--enable-unsafe-webgpu', '--enable-features=Vulkan'],
   swiftshader: ['--enable-unsafe-webgpu', '--use-webgpu-adapter=swiftshader'],
 };
-/** An isolated page has a clock of 5 µs, another one of 100 µs. */
+/** An isolated page has a clock of 5 µs, another one of 100 µs; and threads need one. */
 const HEADERS = { 'cross-origin-opener-policy': 'same-origin', 'cross-origin-embedder-policy': 'require-corp' };
 const TYPES: Readonly<Record<string, string>> = { '.js': 'text/javascript', '.mjs': 'text/javascript', '.wasm': 'application/wasm' };
 
@@ -40,14 +40,15 @@ export async function runInChromium(
 ): Promise<SessionResult> {
   const ort = findInstalled('onnxruntime-web');
   const tried: readonly AdapterName[] = adapter ? [adapter] : ['default', 'swiftshader'];
-  const server = await serve(typeof ort === 'string' ? undefined : dirname(ort.entry));
-  const origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const here = dirname(fileURLToPath(import.meta.url));
+  const folders = { '/dist/': join(here, '../dist'), ...(typeof ort !== 'string' && { '/ort/': dirname(ort.entry) }) };
+  const server = await servePage({ entry: join(here, 'page.ts'), module: '/bench/page.js', folders });
   try {
     for (const name of tried) {
       const browser = await launchChromium(FLAGS[name]);
       try {
         const page = await browser.newPage();
-        await page.goto(origin);
+        await page.goto(originOf(server));
         if (!(await page.evaluate('navigator.gpu?.requestAdapter().then((adapter) => adapter !== null)'))) continue;
         page.on('console', (message) => (message.type() === 'log' ? progress(message.text()) : undefined));
         const asked = options.peers.includes('ort-webgpu') && {
@@ -81,10 +82,24 @@ export function launchChromium(flags: readonly string[]): Promise<Browser> {
   return chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-background-networking', ...flags] });
 }
 
-/** Serves an empty page, the library as it was built, this benchmark as one file, and ONNX Runtime. */
-async function serve(ort: string | undefined): Promise<Server> {
-  const here = dirname(fileURLToPath(import.meta.url));
-  const entry = join(here, 'page.ts');
+/** What a page is given. */
+export interface Site {
+  /** The module that is bundled. */
+  readonly entry: string;
+  /** Where the page finds it. */
+  readonly module: string;
+  /** Folders, and single files, by the start of their addresses. */
+  readonly folders: Readonly<Record<string, string>>;
+  /** What the page's head holds. */
+  readonly head?: string;
+}
+
+/**
+ * Serves an empty page, isolated; the caller closes the server.
+ *
+ * @param site - what it is given
+ */
+export async function servePage({ entry, module, folders, head = '' }: Site): Promise<Server> {
   const { outputFiles } = await build({
     entryPoints: [entry],
     bundle: true,
@@ -93,17 +108,24 @@ async function serve(ort: string | undefined): Promise<Server> {
     write: false,
     logLevel: 'error',
   });
-  const folders = { '/dist/': join(here, '../dist'), ...(ort && { '/ort/': ort }) };
   const server = createServer((request, response) => {
     const { pathname: path } = new URL(request.url!, 'http://localhost');
     for (const [name, value] of Object.entries(HEADERS)) response.setHeader(name, value);
-    if (path === '/') return response.setHeader('content-type', 'text/html').end('<!doctype html><title>ropewalk</title>');
-    if (path === '/bench/page.js') return response.setHeader('content-type', TYPES['.js']!).end(outputFiles[0]!.contents);
-    const [start, folder] = Object.entries(folders).find(([prefix]) => path.startsWith(prefix)) ?? [];
-    const file = folder === undefined ? '' : join(folder, path.slice(start!.length));
-    if (!existsSync(file)) return response.writeHead(404).end();
-    return response.setHeader('content-type', TYPES[extname(file)] ?? 'application/octet-stream').end(readFileSync(file));
+    if (path === '/') return response.setHeader('content-type', 'text/html').end(`<!doctype html><title>ropewalk</title>${head}`);
+    if (path === module) return response.setHeader('content-type', TYPES['.js']!).end(outputFiles[0]!.contents);
+    const [start, place] = Object.entries(folders).find(([prefix]) => path.startsWith(prefix)) ?? [];
+    const file = place === undefined ? '' : join(place, path.slice(start!.length));
+    const found = statSync(file, { throwIfNoEntry: false });
+    if (!found?.isFile()) return response.writeHead(404).end();
+    response.setHeader('content-type', TYPES[extname(file)] ?? 'application/octet-stream');
+    response.setHeader('content-length', found.size);
+    return createReadStream(file).pipe(response);
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   return server;
+}
+
+/** Where a server of {@link servePage} is found. */
+export function originOf(server: Server): string {
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
 }

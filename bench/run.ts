@@ -3,11 +3,11 @@
  *
  * @module
  */
-import { fork } from 'node:child_process';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Command, InvalidArgumentError, Option } from 'commander';
+import { isChild, parseThreads, runInChild, serveAsChild, showProgress } from './child.js';
 import type { AdapterName } from './chromium.js';
 import { CPU_PEERS, GPU_PEERS, PEER_NAMES, type PeerName } from './peers/peer.js';
 import { describeMachine, printReport, type Report } from './report.js';
@@ -28,17 +28,6 @@ interface Task {
   /** 0 where a GPU computes. */
   readonly threads: number;
   readonly options: SessionOptions;
-}
-
-/** Environment variable that makes this file a child, which runs one number of threads. */
-const CHILD = 'ROPEWALK_BENCH_CHILD';
-
-function parseThreads(text: string): number[] {
-  const threads = text.split(',').map(Number);
-  if (!threads.every((count) => Number.isInteger(count) && count >= 1 && count <= 64)) {
-    throw new InvalidArgumentError(`expected integers in [1, 64] with commas, got ${text}`);
-  }
-  return threads;
 }
 
 function parsePeers(text: string): PeerName[] {
@@ -79,36 +68,20 @@ function readOptions(): Options {
     .option('--json <file>', 'write all numbers, as bench/results/DATE-LABEL.json')
     .option('--svg <file>', 'draw the roofline of the first number of threads; not of webgpu')
     .option('--decoder', 'whole models instead, with options of their own: --decoder --help')
+    .exitOverride(({ exitCode }) => process.exit(exitCode && 2)) // 1 is kept for wrong results
     .parse();
   const options = command.opts<Options>();
   const webgpu = options.backend === 'webgpu';
   const known: readonly string[] = webgpu ? GPU_PEERS : CPU_PEERS;
   const stranger = options.peers?.find((name) => !known.includes(name));
   if (stranger) command.error(`--peers: expected of ${known.join(',')} for --backend ${options.backend}, got ${stranger}`);
+  if (webgpu && command.getOptionValueSource('threads') === 'cli')
+    command.error('--threads: expected --backend cpu: a GPU has none to set');
   if (webgpu && options.svg) command.error('--svg: expected --backend cpu: no peak is measured of a GPU');
   if (options.adapter && !(webgpu && options.where === 'chromium'))
     command.error('--adapter: expected --backend webgpu --where chromium; in Node the driver decides (VK_ICD_FILENAMES)');
   if (options.where === 'chromium' && !webgpu) command.error('--where: expected --backend webgpu');
   return options;
-}
-
-/** Runs each number of threads in its own process: ort-web takes its number once, and no heap is warm from the run before. */
-function runInChild(task: Task): Promise<SessionResult> {
-  return new Promise((resolve, reject) => {
-    const child = fork(fileURLToPath(import.meta.url), { env: { ...process.env, [CHILD]: '1' }, serialization: 'advanced' });
-    let result: SessionResult | undefined;
-    child.on('message', (message: SessionResult) => {
-      result = message;
-      child.send('thanks');
-    });
-    child.on('error', reject);
-    child.on('exit', (code) =>
-      result
-        ? resolve(result)
-        : reject(new Error(`bench: the process for ${task.options.backend}, ${task.threads} threads, ended with ${code}`)),
-    );
-    child.send(task);
-  });
 }
 
 /** Loads what the task needs: the parent needs none of it. */
@@ -122,25 +95,6 @@ async function runTask({ threads, options }: Task): Promise<SessionResult> {
   return runGpuSession(options, `Node ${process.version}`, await openPeers(options.peers, 1), showProgress);
 }
 
-function showProgress(text = ''): void {
-  if (process.stderr.isTTY) process.stderr.write(`\r\x1b[K${text}`);
-}
-
-function serveAsChild(): void {
-  process.once('message', async ({ threads, options }: Task) => {
-    try {
-      const result = await runTask({ threads, options });
-      showProgress();
-      // The peers keep threads of their own alive, so this process has to end itself, once its result has arrived.
-      process.once('message', () => process.exit(0));
-      process.send!(result);
-    } catch (reason) {
-      console.error(reason instanceof Error ? reason.message : reason);
-      process.exit(1);
-    }
-  });
-}
-
 async function main(): Promise<void> {
   const { threads, json, svg, where, adapter, ...asked } = readOptions();
   const webgpu = asked.backend === 'webgpu';
@@ -152,7 +106,10 @@ async function main(): Promise<void> {
     sessions.push(await runInChromium(options, adapter, showProgress));
     showProgress();
   } else {
-    for (const count of webgpu ? [0] : threads) sessions.push(await runInChild({ threads: count, options }));
+    for (const count of webgpu ? [0] : threads) {
+      const task: Task = { threads: count, options };
+      sessions.push(await runInChild(fileURLToPath(import.meta.url), task, `${options.backend}, ${count} threads`));
+    }
   }
   const report: Report = { machine, quick: options.quick, sessions };
   console.log(printReport(report));
@@ -167,7 +124,7 @@ function writeText(file: string, text: string): void {
   writeFileSync(file, text);
 }
 
-if (process.env[CHILD]) serveAsChild();
+if (isChild) serveAsChild(runTask);
 else if (process.argv.includes('--decoder')) await import('./decoder/run.js');
 else {
   await main().catch((reason) => {

@@ -31,7 +31,7 @@ export interface Sample {
   readonly prefillMs: number;
   /** From there until `steps` more tokens were chosen. */
   readonly decodeMs: number;
-  /** The tokens chosen, `steps + 1` of them, where the library says. */
+  /** The tokens chosen, `steps + 1` of them; none of wllama, which gives a text only. */
   readonly tokens: readonly number[];
 }
 

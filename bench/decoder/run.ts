@@ -3,12 +3,12 @@
  *
  * @module
  */
-import { fork } from 'node:child_process';
 import { existsSync, mkdirSync, statSync, writeFileSync } from 'node:fs';
 import { basename, dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Command, InvalidArgumentError, Option } from 'commander';
 import { readGgufHeader } from '../../src/formats/read-header.node.js';
+import { isChild, parseThreads, runInChild, serveAsChild, showProgress } from '../child.js';
 import { describeMachine } from '../report.js';
 import { type DecoderSession, type Effort, FULL_EFFORT, QUICK_EFFORT, type Workload } from './measure.js';
 import type { NodeTask } from './node.js';
@@ -24,8 +24,6 @@ interface Options {
   readonly json?: string;
 }
 
-/** Environment variable that makes this file a child, which runs one number of threads in Node. */
-const CHILD = 'ROPEWALK_BENCH_DECODER_CHILD';
 const FULL: readonly Workload[] = [
   { prompt: 128, steps: 64 },
   { prompt: 384, steps: 64 },
@@ -40,13 +38,6 @@ const QUICK: readonly Workload[] = [{ prompt: 16, steps: 4 }];
 const SMALL = ['../../../shared/models/stories260K/model-q8_0.gguf', '../../models/marline/model-q8_0.gguf'].map((path) =>
   fileURLToPath(new URL(path, import.meta.url)),
 );
-
-function parseThreads(text: string): number[] {
-  const threads = text.split(',').map(Number);
-  if (!threads.every((count) => Number.isInteger(count) && count >= 1 && count <= 64))
-    throw new InvalidArgumentError(`expected integers in [1, 64] with commas, got ${text}`);
-  return threads;
-}
 
 function parseModel(path: string, before: readonly string[] = []): string[] {
   if (!/\.gguf$/i.test(path) || !existsSync(path)) throw new InvalidArgumentError(`expected a .gguf file, got ${path}`);
@@ -63,42 +54,15 @@ function readOptions(): Options {
     .option('--no-peers', 'only Ropewalk')
     .option('--quick', 'one short run each: shows that everything runs, not how fast', false)
     .option('--json <file>', 'write all numbers, as bench/results/DATE-LABEL.json')
+    .exitOverride(({ exitCode }) => process.exit(exitCode && 2))
     .parse();
   return command.opts<Options>();
 }
 
-function showProgress(text = ''): void {
-  if (process.stderr.isTTY) process.stderr.write(`\r\x1b[K${text}`);
-}
-
-/** A process for each: no heap is warm from the run before, and the peer's threads end with it. */
-function runInChild(task: NodeTask): Promise<DecoderSession> {
-  return new Promise((resolve, reject) => {
-    const child = fork(fileURLToPath(import.meta.url), ['--decoder'], { env: { ...process.env, [CHILD]: '1' }, serialization: 'advanced' });
-    let result: DecoderSession | undefined;
-    child.on('message', (message: DecoderSession) => {
-      result = message;
-      child.send('thanks');
-    });
-    child.on('error', reject);
-    child.on('exit', (code) => (result ? resolve(result) : reject(new Error(`bench: the process for ${task.model} ended with ${code}`))));
-    child.send(task);
-  });
-}
-
-function serveAsChild(): void {
-  process.once('message', async (task: NodeTask) => {
-    try {
-      const { runInNode } = await import('./node.js');
-      const result = await runInNode(task, showProgress);
-      showProgress();
-      process.once('message', () => process.exit(0));
-      process.send!(result);
-    } catch (reason) {
-      console.error(reason instanceof Error ? reason.message : reason);
-      process.exit(1);
-    }
-  });
+/** Loads what the task needs: the parent needs none of it. */
+async function runTask(task: NodeTask): Promise<DecoderSession> {
+  const { runInNode } = await import('./node.js');
+  return runInNode(task, showProgress);
 }
 
 async function runModel(model: string, options: Options): Promise<ModelReport> {
@@ -109,11 +73,18 @@ async function runModel(model: string, options: Options): Promise<ModelReport> {
   const all = options.quick ? QUICK : sizeBytes > LARGE_BYTES ? FULL_OF_LARGE : FULL;
   const roomOf = ({ prompt, steps }: Workload): number => prompt + steps + SPARE_TOKENS;
   const workloads = all.filter((workload) => roomOf(workload) <= most);
+  if (workloads.length === 0) {
+    const least = Math.min(...all.map(roomOf));
+    throw new Error(`bench: ${model}: expected a context_length >= ${least}, got ${most}`);
+  }
   const context = Math.max(...workloads.map(roomOf));
   const sessions: DecoderSession[] = [];
   for (const threads of options.threads) {
     const shared = { threads, context, workloads, effort };
-    if (options.where !== 'chromium') sessions.push(await runInChild({ ...shared, model, askLlama: options.peers }));
+    if (options.where !== 'chromium') {
+      const task: NodeTask = { ...shared, model, askLlama: options.peers };
+      sessions.push(await runInChild(fileURLToPath(import.meta.url), task, `${model}, ${threads} threads`));
+    }
     if (options.where !== 'node') {
       const { runInChromium } = await import('./chromium.js');
       sessions.push(await runInChromium(model, { ...shared, askWllama: options.peers }, showProgress));
@@ -147,7 +118,7 @@ async function main(): Promise<void> {
   }
 }
 
-if (process.env[CHILD]) serveAsChild();
+if (isChild) serveAsChild(runTask);
 else {
   await main().catch((reason) => {
     console.error(reason instanceof Error ? reason.message : reason);

@@ -5,7 +5,7 @@
  *
  * @module
  */
-import { closeSync, existsSync, mkdirSync, openSync, renameSync, rmSync, writeSync } from 'node:fs';
+import { closeSync, mkdirSync, openSync, renameSync, rmSync, writeSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { f16FromNumber } from '../ropewalk.js';
@@ -42,33 +42,38 @@ export const SYNTHETIC_PATH = fileURLToPath(new URL('../../.scratch/bench/qwen2-
 export function writeSyntheticModel(path: string, progress: (share: number) => void = () => {}): void {
   const partial = `${path}.partial`;
   mkdirSync(dirname(path), { recursive: true });
-  const file = openSync(partial, 'w');
   try {
-    const tensors = plannedTensors();
-    const total = tensors.reduce((sum, tensor) => sum + sizeOf(tensor), 0);
-    const header = headerOf(tensors);
-    writeWhole(file, header);
-    const random = new Random(SEED);
-    let done = 0;
-    for (const tensor of tensors) {
-      const size = sizeOf(tensor);
-      const piece = tensor.type === Q8_0 ? 2 ** 16 * BLOCK_BYTES : size;
-      for (let at = 0; at < size; at += piece) {
-        const length = Math.min(piece, size - at);
-        const bytes = tensor.type === Q8_0 ? random.blocks(length) : random.floats(length / 4, tensor.name);
-        if (tensor.name === 'token_embd.weight' && at === 0) silenceHighBytes(bytes);
-        writeWhole(file, bytes);
-        done += length;
-        progress(done / total);
-      }
-      writeWhole(file, new Uint8Array(aligned(size) - size));
+    const file = openSync(partial, 'w');
+    try {
+      writeTo(file, progress);
+    } finally {
+      closeSync(file);
     }
-    closeSync(file);
     renameSync(partial, path);
-  } catch (error) {
-    closeSync(file);
+  } finally {
     rmSync(partial, { force: true });
-    throw error;
+  }
+}
+
+function writeTo(file: number, progress: (share: number) => void): void {
+  const tensors = plannedTensors();
+  const total = tensors.reduce((sum, tensor) => sum + sizeOf(tensor), 0);
+  const header = headerOf(tensors);
+  writeWhole(file, header);
+  const random = new Random(SEED);
+  let done = 0;
+  for (const tensor of tensors) {
+    const size = sizeOf(tensor);
+    const piece = tensor.type === Q8_0 ? 2 ** 16 * BLOCK_BYTES : size;
+    for (let at = 0; at < size; at += piece) {
+      const length = Math.min(piece, size - at);
+      const bytes = tensor.type === Q8_0 ? random.blocks(length) : random.floats(length / 4, tensor.name);
+      if (tensor.name === 'token_embd.weight' && at === 0) silenceHighBytes(bytes);
+      writeWhole(file, bytes);
+      done += length;
+      progress(done / total);
+    }
+    writeWhole(file, new Uint8Array(aligned(size) - size));
   }
 }
 
@@ -244,5 +249,5 @@ if (process.argv[1] && resolve(process.argv[1]) === fileURLToPath(import.meta.ur
   writeSyntheticModel(path, (share) => {
     if (process.stderr.isTTY) process.stderr.write(`\r${Math.round(100 * share)} %`);
   });
-  console.log(`${existsSync(path) ? 'wrote' : 'did not write'} ${path}`);
+  console.log(`wrote ${path}`);
 }

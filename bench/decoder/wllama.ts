@@ -11,7 +11,7 @@ interface WllamaModule {
 }
 interface Wllama {
   loadModel(blobs: readonly Blob[], options: object): Promise<void>;
-  createCompletion(options: object): Promise<{ timings?: Timings; choices: readonly { tokens?: number[] }[] }>;
+  createCompletion(options: object): Promise<{ timings?: Timings }>;
   getNumThreads(): number;
   exit(): Promise<void>;
 }
@@ -46,15 +46,15 @@ export async function openWllama(folder: string, version: string, blob: Blob, { 
     name: 'wllama',
     setup: `${version}, WebAssembly, ${got} thread${got === 1 ? '' : 's'}, no GPU, batch ${BATCH_TOKENS}, flash attention auto, KV cache f16, by its own clock`,
     async run(prompt, steps) {
-      const { timings, choices } = await wllama.createCompletion({
+      const { timings } = await wllama.createCompletion({
         prompt: prompt.text,
-        ...{ max_tokens: steps + 1, temperature: 0, top_k: 1, ignore_eos: true, cache_prompt: false, return_tokens: true },
+        ...{ max_tokens: steps + 1, temperature: 0, top_k: 1, ignore_eos: true, cache_prompt: false },
       });
       if (timings?.prompt_n !== prompt.tokens.length || timings.predicted_n !== steps + 1)
         throw new Error(
           `wllama: expected ${prompt.tokens.length} + ${steps + 1} tokens, got ${timings?.prompt_n} + ${timings?.predicted_n}`,
         );
-      return { prefillMs: timings.prompt_ms, decodeMs: timings.predicted_ms, tokens: choices[0]?.tokens ?? [] };
+      return { prefillMs: timings.prompt_ms, decodeMs: timings.predicted_ms, tokens: [] };
     },
     close: () => wllama.exit(),
   };

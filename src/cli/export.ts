@@ -90,10 +90,11 @@ export async function exportModel(source: string | undefined, options: ExportOpt
     options.op === undefined || options.op === 'rope'
       ? await exportRope(source, options, form, dtype, opset)
       : exportOperator(source, options, options.op, form, dtype, opset);
+  const [batch, seq] = DEFAULT_COUNT;
+  // Counting checks every type and shape, so that no malformed graph is written.
+  const cost = graphCost(made.model, { batch, seq, ...sizes, cache: TABLE_CONTEXT });
   const bytes = writeOnnxModel(made.model);
   if (options.out !== undefined) writeWhole(options.out, bytes, 'export: --out');
-  const [batch, seq] = DEFAULT_COUNT;
-  const cost = graphCost(made.model, { batch, seq, ...sizes, cache: TABLE_CONTEXT });
   const baseline = sizes && made.seed ? seedSteps({ ...made.seed, ...sizes }, form === 'standard' ? 'fused' : 'primitives') : undefined;
   const report = { made, bytes: bytes.length, form, opset, cost, sizes, baseline };
   process.stdout.write(
@@ -109,8 +110,7 @@ async function exportRope(
   dtype: FloatDtype,
   opset: number,
 ): Promise<Export> {
-  for (const name of ['shape', 'weights', 'bias', 'eps', 'window', 'softcap', 'perm'] as const)
-    if (options[name] !== undefined) refuse('UNSUPPORTED', `export: --${name}`, 'it beside another --op', 'rope');
+  refuseOthers(options, 'rope');
   const expected = await expectedRope(source, options);
   const heads =
     readInteger(options.heads, 'export: --heads', 1, 2 ** 16) ??
@@ -136,7 +136,12 @@ async function exportRope(
     title: `RoPE of ${expected.from}`,
     model: graph.model('rope', `ropewalk ${VERSION}`, `RoPE of ${expected.from}`, opset),
     angles,
-    precision: anglePrecision(expected.spec, angles, [...PRECISION_POSITIONS.filter((p) => p < context - 1), context - 1]),
+    precision: anglePrecision(
+      expected.spec,
+      angles,
+      [...PRECISION_POSITIONS.filter((p) => p < context - 1), context - 1],
+      dtype === 'f64' ? 'f64' : 'f32',
+    ),
     // The baseline is counted in f32 where data is, else in 16 bits; f64 has none.
     ...(dtype === 'f64'
       ? {}
@@ -178,7 +183,10 @@ function shapeOnly<D extends Dtype>(dtype: D, shape: readonly number[]): Tensor<
   return new Tensor(new NoStorage(dtype, countElements(shape)), { shape });
 }
 
-/** What --shape means, for messages and --help. */
+/** Rows of an embedding that are still taken: a plan lists them, and so many take 128 MiB. */
+const MAX_ROWS = 2 ** 24;
+
+/** What --shape means, for messages. */
 const SHAPES: Readonly<Record<Exclude<OpName, 'rope'>, string>> = {
   add: 'any dimensions',
   swiglu: 'any dimensions',
@@ -190,6 +198,31 @@ const SHAPES: Readonly<Record<Exclude<OpName, 'rope'>, string>> = {
   self_attention: 'BATCH,SEQ,TOTAL,HEADS,KV_HEADS,HEAD_DIM',
 };
 
+/** Options that every export has. */
+const COMMON: readonly string[] = ['op', 'form', 'dtype', 'opset', 'count', 'out', 'json'] satisfies readonly (keyof ExportOptions)[];
+
+/** Options that an operator has beside those. */
+const OWN: Readonly<Record<OpName, readonly (keyof ExportOptions)[]>> = {
+  rope: ['layer', 'rope', 'spec', 'angles', 'layout', 'direction', 'heads', 'kvHeads', 'context', 'normEps', 'kvCache'],
+  add: ['shape'],
+  swiglu: ['shape'],
+  rms_norm: ['shape', 'eps'],
+  argmax: ['shape'],
+  linear: ['shape', 'weights', 'bias'],
+  embedding: ['shape', 'weights'],
+  rearrange: ['shape', 'perm'],
+  self_attention: ['shape', 'window', 'softcap'],
+};
+
+/** No option is ignored: what the operator does not have is refused. */
+function refuseOthers(options: ExportOptions, op: OpName): void {
+  const known: readonly string[] = [...COMMON, ...OWN[op]];
+  for (const [name, value] of Object.entries(options)) {
+    if (value === undefined || known.includes(name)) continue;
+    refuse('UNSUPPORTED', `export: --${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`, 'it beside another --op', op);
+  }
+}
+
 function exportOperator(
   source: string | undefined,
   options: ExportOptions,
@@ -200,16 +233,8 @@ function exportOperator(
 ): Export {
   if (!Object.hasOwn(SHAPES, op)) refuse('UNSUPPORTED', 'export: --op', `rope, ${Object.keys(SHAPES).join(', ')}`, op);
   const name = op as keyof typeof SHAPES;
-  const ropeOnly = {
-    model: source,
-    rope: options.rope,
-    spec: options.spec,
-    layer: options.layer,
-    angles: options.angles,
-    heads: options.heads,
-  };
-  for (const [what, value] of Object.entries(ropeOnly))
-    if (value !== undefined) refuse('UNSUPPORTED', `export: ${what}`, 'it for rope alone', `it beside --op ${op}`);
+  if (source !== undefined) refuse('UNSUPPORTED', 'export: model', 'it for rope alone', `it beside --op ${op}`);
+  refuseOthers(options, name);
   const plan = planOf(name, dimensions(options.shape, name), options, dtype);
   const graph = new GraphBuilder();
   const emitted = emitPlan(graph, plan, { form });
@@ -236,8 +261,11 @@ function planOf(op: Exclude<OpName, 'rope'>, shape: readonly number[], options: 
     }
     case 'embedding': {
       const [count, rows, width] = exactly(shape, 3, op) as [number, number, number];
+      if (count > MAX_ROWS) refuse('RANGE', 'export: --shape', `a COUNT of at most ${MAX_ROWS}`, count);
       const weight = weightOf(options.weights ?? dtype, [rows, width]);
       // Rows of blocks come out widened.
+      if ('format' in weight && options.dtype !== undefined && dtype !== 'f32')
+        refuse('UNSUPPORTED', 'export: --dtype', `f32, in which rows of ${weight.format} blocks come out`, dtype);
       const out = 'format' in weight ? shapeOnly('f32', [count, width]) : tensor([count, width]);
       return planEmbedding(zeros('i64', [count]), weight, out);
     }

@@ -180,7 +180,7 @@ program
   .option('--direction <way>', 'forward (default) or backward')
   .option('--heads <n>', 'heads of x, or of q')
   .option('--kv-heads <n>', 'heads of k: q and k in one model')
-  .option('--context <tokens>', 'positions are below this; 4096 unless given; also what scaling depends on')
+  .option('--context <tokens>', 'positions are below this; of tables 4096 unless given; also what scaling depends on')
   .option('--norm-eps <number>', 'an RMS norm of each head first, with this epsilon')
   .option('--kv-cache', 'k goes into rows of a cache')
   .option('--weights <kind>', 'linear, embedding: f32, f16, bf16, f64, q8_0 or q4_0')

@@ -1,8 +1,7 @@
 /**
- * ONNX's protobuf messages: tensors read and written, models written.
+ * ONNX's protobuf messages: tensors read and written, models written; onnx-model.ts reads models by the same messages.
  *
- * Only what the backend-test folders need: `TensorProto` with its elements in raw_data (other encodings are read, never written), and
- * `ModelProto` of one graph. Field numbers and types are those of onnx.proto.
+ * `TensorProto` with its elements in raw_data (other encodings are read, never written), and `ModelProto` of one graph. Field numbers and types are those of onnx.proto.
  *
  * @module
  * @see https://github.com/onnx/onnx/blob/main/onnx/onnx.proto

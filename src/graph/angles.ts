@@ -219,11 +219,12 @@ export const PRECISION_POSITIONS: readonly number[] = /* @__PURE__ */ Object.fre
 
 /**
  * Says how precise a graph's cos and sin are: the graph's own arithmetic, rounding where it rounds, with sin and cos correctly rounded; against
- * the exact angle, modulo one turn, of the float64 frequency.
+ * the exact angle, modulo one turn, of the float64 frequency. That reference is itself in float64: a few 1e-16 of f64 data are its own.
  *
  * @param spec - a model's RoPE
  * @param mode - the arithmetic
- * @param positions - integers in (−2^31, 2^31)
+ * @param positions - integers in [−2^31, 2^31]
+ * @param data - what cos and sin of mode f64 come out in: f32 beside data of f32 and less, which rounds them, or f64
  * @returns one entry for each position
  * @throws {RopewalkError} RANGE for another position; UNSUPPORTED for another mode
  */
@@ -231,6 +232,7 @@ export function anglePrecision(
   spec: RopeSpec,
   mode: AngleMode,
   positions: readonly number[] = PRECISION_POSITIONS,
+  data: 'f32' | 'f64' = 'f32',
 ): readonly AnglePrecision[] {
   const { invFreq } = angleConstants(spec);
   const limbs = 4;
@@ -241,7 +243,7 @@ export function anglePrecision(
     let worst = { position, maxError: 0, pair: 0 };
     for (const [j, frequency] of invFreq.entries()) {
       const exact = turnsOf(frequency, position) * 2 * Math.PI;
-      const [cos, sin] = computed(mode, frequency, position, (limb) => [
+      const [cos, sin] = computed(mode, data, frequency, position, (limb) => [
         constants!.head[j * limbs + limb]!,
         constants!.tail[j * limbs + limb]!,
       ]);
@@ -255,6 +257,7 @@ export function anglePrecision(
 /** cos and sin of one pair as a graph computes them. */
 function computed(
   mode: AngleMode,
+  data: 'f32' | 'f64',
   frequency: number,
   position: number,
   constantsOf: (limb: number) => readonly [head: number, tail: number],
@@ -263,6 +266,7 @@ function computed(
   const of = (angle: number, round: (x: number) => number): readonly [number, number] => [round(Math.cos(angle)), round(Math.sin(angle))];
   switch (mode) {
     case 'f64':
+      return of(position * frequency, (x) => roundTo(data, x));
     case 'f32-table':
       return of(position * frequency, f);
     case 'f32':

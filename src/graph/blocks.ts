@@ -1,5 +1,5 @@
 /**
- * Quantised blocks, widened in the graph: bytes in, exact floats out.
+ * Quantised blocks, widened in the graph: bytes in, exact floats out, for every scale that is a number.
  *
  * ONNX has no operator that reads the bits of a byte pair as an f16 before opset 26, so that an f16's high byte chooses its value and the size
  * of one step of its low byte from two tables of 256; f32 holds both, and the sum, exactly.
@@ -45,7 +45,7 @@ export function dequantise(
   const start = (byte: number): number => numberFromF16(byte << 8);
   const step = (byte: number): number => {
     const size = numberFromF16((byte << 8) | 1) - start(byte);
-    return Number.isNaN(size) ? 0 : size; // an infinite scale stays infinite
+    return Number.isNaN(size) ? 0 : size; // an infinite scale stays infinite; a NaN that shows in its low byte alone becomes one
   };
   const scale = b.add('Add', [look('scale_high', start, high), b.add('Mul', [look('scale_step', step, high), b.cast(low, 'f32')])]);
   const weights =

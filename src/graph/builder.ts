@@ -90,14 +90,9 @@ export class GraphBuilder {
     return this.add('Cast', [value], { to: { i: to === 'bool' ? ONNX_BOOL : onnxDataType(to) } });
   }
 
-  /** 16-bit floats as f32, so that what follows rounds once at the end. */
+  /** 16-bit floats as f32. */
   widen(value: string, dtype: Dtype): string {
     return dtype === 'f16' || dtype === 'bf16' ? this.cast(value, 'f32') : value;
-  }
-
-  /** The end of what {@link widen} began. */
-  narrow(value: string, dtype: Dtype): string {
-    return dtype === 'f16' || dtype === 'bf16' ? this.cast(value, dtype) : value;
   }
 
   /** Hands a value out of the graph. The last node writes it under its name; any other value goes through Identity. */

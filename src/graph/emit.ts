@@ -9,7 +9,7 @@
  * @see https://onnx.ai/onnx/operators/
  */
 import { isBlocks } from '../core/blocks.js';
-import type { FloatDtype } from '../core/dtypes.js';
+import { type FloatDtype, sizeBytes } from '../core/dtypes.js';
 import { walk } from '../core/shape.js';
 import { Tensor, tensorFrom } from '../core/tensor.js';
 import type { ArgmaxPlan } from '../ops/argmax.js';
@@ -100,12 +100,16 @@ function emitLinear(g: PlanGraph, { x, weight, bias, out }: LinearPlan): undefin
   g.round(added ? b.add('Add', [y, added]) : y, compute, 'out', out);
 }
 
-function emitAttention(g: PlanGraph, plan: SelfAttentionPlan): undefined {
+/** Bytes of a mask that are still taken: it is a constant of the graph, and an ONNX file ends at two gigabytes. */
+const MAX_MASK_BYTES = 2 ** 30;
+
+function emitAttention(g: PlanGraph, plan: SelfAttentionPlan): string | undefined {
   const { q, k, v, out } = plan;
   const compute = computeIn(out.dtype);
   const [batch, seq, heads, d] = q.shape as [number, number, number, number];
   const [, total, kvHeads, dv] = v.shape as [number, number, number, number];
   const shape: AttentionShape = { batch, seq, total, heads, kvHeads, d, dv };
+  if (plan.causal && seq * total * sizeBytes(compute) > MAX_MASK_BYTES) return `a mask of ${seq} × ${total} makes no ONNX file`;
   const mask = plan.causal ? g.b.constant('attn_mask', maskOf(shape, plan.window, compute)) : undefined;
   // Attention-23 adds the mask before it caps, which would let masked keys back in; its scale is an f32, and in ONNX Runtime above 0.
   const standard = !g.primitives && plan.softcap === undefined && compute === 'f32' && plan.scale > 0;
@@ -120,6 +124,7 @@ function emitAttention(g: PlanGraph, plan: SelfAttentionPlan): undefined {
   const y = attention(g.b, values, mask, shape, plan, compute, standard);
   if (standard && out.isContiguous()) g.round(y, compute, 'out', out.view([batch, seq, heads * dv]));
   else g.round(fold(g, y, standard, out.shape), compute, 'out', out);
+  return undefined;
 }
 
 function fold(g: PlanGraph, value: string, wanted: boolean, shape: readonly number[]): string {

@@ -4,7 +4,7 @@
  * @module
  */
 import type { FloatDtype } from '../core/dtypes.js';
-import { type Tensor, tensorFrom } from '../core/tensor.js';
+import { tensorFrom } from '../core/tensor.js';
 import { isHalf } from '../ops/runner.js';
 import type { GraphBuilder } from './builder.js';
 import type { GraphForm } from './plan-graph.js';
@@ -163,7 +163,7 @@ export function attention(
   const scaled = (name: string, value: number): string =>
     b.add('Mul', [
       product,
-      compute === 'f64' ? b.constant(b.fresh(name), floats(new Array(total).fill(value), 'f64')) : number(name, value),
+      compute === 'f64' ? b.constant(b.fresh(name), tensorFrom(new Float64Array(total).fill(value))) : number(name, value),
     ]);
   const scores =
     softcap === undefined
@@ -171,10 +171,4 @@ export function attention(
       : b.add('Mul', [b.add('Tanh', [scaled('scale_over_cap', scale / softcap)]), number('cap', softcap)]);
   const weights = b.add('Softmax', [mask ? b.add('Add', [scores, mask]) : scores], { axis: { i: -1 } });
   return turn(b.add('MatMul', [weights, vs]), [0, 2, 1, 3]);
-}
-
-/** A vector of a graph's constants in the dtype it computes in. */
-export function floats(values: ArrayLike<number>, dtype: 'f32' | 'f64', shape?: readonly number[]): Tensor {
-  const data = dtype === 'f64' ? Float64Array.from(values) : Float32Array.from(values);
-  return tensorFrom(data, shape ? { shape } : {});
 }

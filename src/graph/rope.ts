@@ -22,7 +22,7 @@ export type Geometry = Pick<RopePlan, 'headDim' | 'rotaryDim' | 'rotaryOffset' |
 const HEAD_AXIS: Readonly<Record<RopeLayout, number>> = { bsnh: 2, bnsh: 1 };
 
 /** Sizes of the parts of a head: before the window, the window, after it; parts of no elements left out. */
-function partsOfHead({ headDim, rotaryDim, rotaryOffset }: Geometry, window: readonly number[] = [rotaryDim]): number[] {
+function partsOfHead({ headDim, rotaryDim, rotaryOffset }: Geometry, window: readonly number[]): number[] {
   return [rotaryOffset, ...window, headDim - rotaryOffset - rotaryDim].filter((size) => size > 0);
 }
 
@@ -146,7 +146,7 @@ export function rotateStandard(b: GraphBuilder, x: string, r: StandardRotation, 
 }
 
 /** Whether RotaryEmbedding alone does not do. */
-export function needsHeads({ rotaryOffset, read, write }: Geometry): boolean {
+function needsHeads({ rotaryOffset, read, write }: Geometry): boolean {
   return rotaryOffset > 0 || read.step !== write.step;
 }
 

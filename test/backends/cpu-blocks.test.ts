@@ -13,6 +13,8 @@ import { randomness } from '../support/operators.js';
 const COLUMNS = [1, 2, 3, 8, 13];
 
 interface Case {
+  /** q8_0 unless given. */
+  readonly format?: 'q8_0' | 'q4_0';
   /** `[m, k]` */
   readonly x: Float32Array;
   readonly k: number;
@@ -22,13 +24,18 @@ interface Case {
 }
 
 /** The blocks as GGUF has them. */
-function blocksOf({ k, n, weight, scale }: Case): Uint8Array {
-  const bytes = new Uint8Array((n * k * 34) / 32);
+function blocksOf({ k, n, weight, scale, format = 'q8_0' }: Case): Uint8Array {
+  const size = format === 'q8_0' ? 34 : 18;
+  const bytes = new Uint8Array((n * k * size) / 32);
   const view = new DataView(bytes.buffer);
   for (let row = 0, at = 0; row < n; row++) {
-    for (let block = 0; block < k / 32; block++, at += 34) {
+    for (let block = 0; block < k / 32; block++, at += size) {
       view.setUint16(at, f16FromNumber(scale(row, block)), true);
-      for (let i = 0; i < 32; i++) view.setInt8(at + 2 + i, weight(row, 32 * block + i));
+      for (let i = 0; i < 32; i++) {
+        const w = weight(row, 32 * block + i);
+        if (format === 'q8_0') view.setInt8(at + 2 + i, w);
+        else bytes[at + 2 + (i & 15)]! |= (w + 8) << (i < 16 ? 0 : 4);
+      }
     }
   }
   return bytes;
@@ -66,7 +73,7 @@ describe('linear of blocks on cpu, few rows', async () => {
   async function run(c: Case): Promise<Float32Array> {
     const [one, two] = await Promise.all(
       runners.map(async (rw) => {
-        const weight = rw.uploadBlocks('q8_0', blocksOf(c), [c.n, c.k]);
+        const weight = rw.uploadBlocks(c.format ?? 'q8_0', blocksOf(c), [c.n, c.k]);
         using y = rw.linear(rw.tensor(c.x, { shape: [c.x.length / c.k, c.k] }), weight);
         weight.dispose();
         return (await y.read()) as Float32Array;
@@ -87,6 +94,34 @@ describe('linear of blocks on cpu, few rows', async () => {
         [...(await run(c))],
         expected(c).map(({ value }) => value),
       );
+    });
+  }
+
+  for (const format of ['q8_0', 'q4_0'] as const) {
+    for (let m = 1; m <= 8; m++) {
+      test(`${format} m=${m} k=32: the largest sums come out exact`, async () => {
+        const [k, n] = [32, 5];
+        const [least, most] = format === 'q8_0' ? [-128, 127] : [-8, 7];
+        // All bits of x are ones, and all of a block have one size: nothing that is split or summed can be larger.
+        const x = Float32Array.from({ length: m * k }, (_, i) => (i & 32 ? -1 : 1) * (2 - 2 ** -23) * 2 ** (i >> 5));
+        const c: Case = { format, x, k, n, weight: (row, i) => (row === 0 || (row + i) % 2 === 0 ? least : most), scale: () => 2 };
+        assert.deepEqual(
+          [...(await run(c))],
+          expected(c).map(({ value }) => value),
+        );
+      });
+    }
+
+    test(`${format}: work enough for two threads, rows of x split on both`, async () => {
+      const random = randomness(13);
+      const [m, k, n] = [8, 4096, 33];
+      const x = Float32Array.from({ length: m * k }, () => random() - 0.5);
+      const range = format === 'q8_0' ? 256 : 16;
+      const any = Int8Array.from({ length: n * k }, () => Math.floor(random() * range) - range / 2);
+      const c: Case = { format, x, k, n, weight: (row, i) => any[row * k + i]!, scale: () => 0.01 };
+      const got = await run(c);
+      for (const [at, { value, bound }] of expected(c).entries())
+        assert.ok(Math.abs(got[at]! - value) <= bound, `y[${at}]: expected ${value} ± ${bound}, got ${got[at]}`);
     });
   }
 

@@ -88,7 +88,7 @@ describe('the decoder in Chromium', { skip, timeout: 120_000 }, () => {
       else made.push(item.token);
     }
     const session = model.openSession();
-    const logits = [...(await session.append(model.tokenizer.encode(PROMPT))).slice(0, 16)];
+    const logits = [...(await session.append(model.tokenizer.encode(PROMPT)))];
     model.dispose();
     rw.dispose();
     return { tokens: made, text, logits };
@@ -96,7 +96,7 @@ describe('the decoder in Chromium', { skip, timeout: 120_000 }, () => {
   // The folder holds a GGUF too; config.json and *.safetensors come first.
   const loadSafetensors = (options: Parameters<typeof loadModelFolder>[1]) => loadModelFolder(BOX, options);
 
-  /** The same tokens and text; the same bits, where the kernels are the same. */
+  /** The same tokens and text: kernels, and so the last bits of logits, may differ. */
   function assertSame(got: Report, want: Awaited<ReturnType<typeof inNode>>): void {
     assert.equal(got.text, want.text);
     assert.deepEqual(got.tokens, want.tokens);

@@ -44,7 +44,7 @@ interface Written {
   readonly angles?: string;
   readonly inputs: readonly { readonly name: string }[];
   readonly nodes: { readonly calls: number; readonly views: number };
-  readonly precision: readonly { readonly position: number }[];
+  readonly precision: readonly { readonly position: number; readonly maxError: number }[];
   readonly count: { readonly bytesRead: number };
   readonly baseline: readonly unknown[];
 }
@@ -170,6 +170,19 @@ describe('ropewalk export', () => {
     assert.equal(json.baseline.length, 13);
   });
 
+  test('how far float64 data is off is said in float64', async () => {
+    for (const [dtype, first, least, most] of [
+      ['f32', 2 ** -24, 2 ** -27, 2 ** -24],
+      // Position 1 is off by roundings of cos and sin; 4095 by half an ulp of its angle, too.
+      ['f64', 2 ** -50, 2 ** -47, 2 ** -42],
+    ] as const) {
+      const { precision } = await exported(llama, { heads: '8', form: 'primitives', dtype, angles: 'f64', context: '4096' });
+      const errors = new Map(precision.map(({ position, maxError }) => [position, maxError]));
+      assert.ok(errors.get(1)! <= first, `${dtype}: ${errors.get(1)}`);
+      assert.ok(errors.get(4095)! >= least && errors.get(4095)! <= most, `${dtype}: ${errors.get(4095)}`);
+    }
+  });
+
   test('refusals', async () => {
     const spec = file('spec.json', JSON.stringify({ headDim: 64, pairing: 'half', base: 10000 }));
     const empty = file('empty.json', '');
@@ -195,6 +208,20 @@ describe('ropewalk export', () => {
       [llama, { heads: '8', normEps: 'NaN' }, /export: --norm-eps: expected a number/],
       [llama, { heads: '8', shape: '1,2' }, /export: --shape: expected it beside another --op/],
       [llama, { op: 'add', shape: '1,2' }, /export: model: expected it for rope alone/],
+      [undefined, { op: 'add', shape: '1,2', kvHeads: '3' }, /export: --kv-heads: expected it beside another --op, got "add"/],
+      [undefined, { op: 'add', shape: '1,2', kvCache: true }, /export: --kv-cache: expected it beside another --op/],
+      [undefined, { op: 'rms_norm', shape: '1,2', perm: '1,0' }, /export: --perm: expected it beside another --op, got "rms_norm"/],
+      [undefined, { op: 'embedding', shape: '16777217,3,64' }, /export: --shape: expected a COUNT of at most 16777216, got 16777217/],
+      [
+        undefined,
+        { op: 'embedding', shape: '2,3,64', weights: 'q8_0', dtype: 'f16' },
+        /export: --dtype: expected f32, in which rows of q8_0/,
+      ],
+      [
+        undefined,
+        { op: 'self_attention', shape: '1,65536,131072,4,4,64' },
+        /export: --op self_attention: .*a mask of 65536 × 131072 makes no ONNX file/,
+      ],
       [undefined, { op: 'conv', shape: '1,2' }, /export: --op: expected rope, add, /],
       [undefined, { op: 'add' }, /export: --shape: expected any dimensions, got none/],
       [undefined, { op: 'add', shape: '2,x' }, /export: --shape: expected an integer/],

@@ -127,6 +127,8 @@ describe('the same models in ONNX Runtime', async () => {
     test(form.name, { skip }, async (t) => {
       const rope = only(form);
       const dtype = dtypeOf(rope);
+      // Its binary does not read a Float16Array, which its JavaScript asks for where the runtime has one (Node 24): Node 20 compares these.
+      if (dtype === 'f16' && 'Float16Array' in globalThis) return t.diagnostic('ONNX Runtime reads no halves here');
       const x = noise(form.shape, dtype);
       const { InferenceSession, Tensor } = runtime as Exclude<typeof runtime, string>;
       const feed = (tensor: Tensor): unknown =>

@@ -1,6 +1,6 @@
 /**
  * Runs in a page: loads the model that the address names, as a user would, generates greedily, and logs
- * `{ backend, threads, description, memory, tokens, text, logits }`; `logits` are those after the prompt, the first of them.
+ * `{ backend, threads, description, tokens, text, logits }`; `logits` are those after the prompt.
  */
 import { ropewalk } from 'ropewalk';
 import { fetchSource, generate, loadModel } from 'ropewalk/model';
@@ -35,10 +35,9 @@ console.log(
     backend: model.backend,
     threads,
     description,
-    memory: model.memory,
     tokens,
     text: whole,
-    logits: [...logits.slice(0, 16)],
+    logits: [...logits],
   }),
 );
 model.dispose();

@@ -1,0 +1,69 @@
+/**
+ * What both commands share: a process for each number of threads, and its progress on the terminal.
+ *
+ * @module
+ */
+import { fork } from 'node:child_process';
+import { InvalidArgumentError } from 'commander';
+
+/** Environment variable that makes a command a child. */
+const CHILD = 'ROPEWALK_BENCH_CHILD';
+
+/** Whether this process was started by {@link runInChild}, and is to call {@link serveAsChild}. */
+export const isChild = process.env[CHILD] !== undefined;
+
+/** Reads the value of --threads. */
+export function parseThreads(text: string): number[] {
+  const threads = text.split(',').map(Number);
+  if (!threads.every((count) => Number.isInteger(count) && count >= 1 && count <= 64)) {
+    throw new InvalidArgumentError(`expected integers in [1, 64] with commas, got ${text}`);
+  }
+  return threads;
+}
+
+/** Shows what runs, on a terminal only; nothing wipes it. */
+export function showProgress(text = ''): void {
+  if (process.stderr.isTTY) process.stderr.write(`\r\x1b[K${text}`);
+}
+
+/**
+ * Runs a task in a process of its own: some peers take their number of threads once, and no heap is warm from the run before.
+ *
+ * @param script - path of the command that serves it
+ * @param task - sent to it
+ * @param what - the task in words, for messages
+ * @throws Error when the process ends without a result; it has said why
+ */
+export function runInChild<Task, Result>(script: string, task: Task, what: string): Promise<Result> {
+  return new Promise((resolve, reject) => {
+    const child = fork(script, { env: { ...process.env, [CHILD]: '1' }, serialization: 'advanced' });
+    let result: Result | undefined;
+    child.on('message', (message: Result) => {
+      result = message;
+      child.send('thanks');
+    });
+    child.on('error', reject);
+    child.on('exit', (code) => (result ? resolve(result) : reject(new Error(`bench: the process for ${what} ended with ${code}`))));
+    child.send(task as object);
+  });
+}
+
+/**
+ * Serves one task, as the child.
+ *
+ * @param run - gives the result
+ */
+export function serveAsChild<Task, Result>(run: (task: Task) => Promise<Result>): void {
+  process.once('message', async (task: Task) => {
+    try {
+      const result = await run(task);
+      showProgress();
+      // The peers keep threads of their own alive, so this process has to end itself, once its result has arrived.
+      process.once('message', () => process.exit(0));
+      process.send!(result);
+    } catch (reason) {
+      console.error(reason instanceof Error ? reason.message : reason);
+      process.exit(1);
+    }
+  });
+}
