@@ -161,16 +161,11 @@ function against(expected: Expected, heads: Heads, { mutants = MUTANTS, progress
   };
 }
 
-interface Judged {
+interface Judged extends Pick<Diagnosis, 'tier' | 'named' | 'recipes' | 'notRuledOut' | 'worst'> {
   /** Undefined when no hypothesis makes y. */
   readonly verdict: 'as expected' | 'less precise' | 'known bug' | undefined;
-  readonly tier: Tier | undefined;
-  readonly named: readonly Named[];
-  readonly recipes: readonly string[];
-  readonly notRuledOut: readonly Named[];
   /** Hypotheses that this input leaves together. */
   readonly together: readonly Hypothesis[];
-  readonly worst: WorstElement | undefined;
   /** The observation with the norm taken out of x, where there is one. */
   readonly normalised: Heads;
 }
