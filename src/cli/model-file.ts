@@ -11,7 +11,7 @@ import { type GgufHeader, ropeFromGguf } from '../dialects/gguf.js';
 import { ropeFromConfig } from '../dialects/huggingface.js';
 import type { ModelRope, ModelRopeOptions } from '../dialects/model-rope.js';
 import { parseJson } from '../formats/json.js';
-import { readGgufFloats, readGgufHeader } from '../formats/read-header.node.js';
+import { readGgufFactors, readGgufHeader } from '../formats/read-header.node.js';
 import type { RopeSpec } from '../ops/rope/plan.js';
 
 /** A config.json is a few kilobytes; vocabularies and weights live elsewhere. */
@@ -99,10 +99,6 @@ function readJson(file: string, command: string): unknown {
 /** The header, and the few small tensors that hold frequency factors. */
 async function readModelHeader(file: string): Promise<GgufHeader> {
   const header = await readGgufHeader(file);
-  const factors = new Map<string, Float32Array>();
-  for (const tensor of header.tensors) {
-    if (/^rope_(freqs|factors_long|factors_short)\.weight$/.test(tensor.name))
-      factors.set(tensor.name, await readGgufFloats(file, header, tensor));
-  }
+  const factors = await readGgufFactors(file, header);
   return { metadata: header.metadata, tensors: header.tensors, readTensor: (name) => factors.get(name) };
 }

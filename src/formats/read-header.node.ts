@@ -4,15 +4,10 @@
  * @module
  */
 import { type FileHandle, open, stat } from 'node:fs/promises';
-import { RopewalkError, refuse } from '../core/errors.js';
-import { nameForMessage } from './bytes.js';
-import { type GgufFile, type GgufTensor, HeaderCut, parseGguf } from './gguf.js';
-import { parseSafetensors, type SafetensorsFile, safetensorsHeaderBytes } from './safetensors.js';
-
-/** Vocabularies make GGUF headers some megabytes long; one read fetches most of them whole. */
-const FIRST_READ_BYTES = 4 * 2 ** 20;
-/** No real header comes near; a forged length stops here, before the memory for it is asked for. */
-const MAX_READ_BYTES = 2 ** 28;
+import { refuse } from '../core/errors.js';
+import type { GgufFile, GgufTensor } from './gguf.js';
+import { type ByteSource, ggufFactorsOf, ggufFloatsOf, ggufHeaderOf, safetensorsHeaderOf } from './read-header.js';
+import type { SafetensorsFile } from './safetensors.js';
 
 /**
  * Reads the header of a GGUF file.
@@ -21,23 +16,8 @@ const MAX_READ_BYTES = 2 ** 28;
  * @throws {RopewalkError} FORMAT when it cannot be read or is malformed, or its tensors end past the file
  */
 export async function readGgufHeader(path: string): Promise<GgufFile> {
-  return withFile(path, async (file, size) => {
-    for (let want = FIRST_READ_BYTES; ; ) {
-      const bytes = await readAt(file, 0, Math.min(want, size), path);
-      try {
-        return parseGguf(bytes, path, size);
-      } catch (error) {
-        const cut = error instanceof RopewalkError && error.cause instanceof HeaderCut ? error.cause : undefined;
-        if (!cut || cut.bytesNeeded > size) throw error;
-        if (cut.bytesNeeded > MAX_READ_BYTES) refuse('FORMAT', path, `a header of at most ${MAX_READ_BYTES} bytes`, cut.bytesNeeded);
-        want = Math.min(Math.max(2 * want, cut.bytesNeeded), MAX_READ_BYTES);
-      }
-    }
-  });
+  return withFile(path, (source) => ggufHeaderOf(source, path));
 }
-
-/** Frequency factors are a few hundred numbers. */
-const MAX_SMALL_TENSOR_BYTES = 2 ** 20;
 
 /**
  * Reads a small F32 tensor of a GGUF file.
@@ -48,20 +28,19 @@ const MAX_SMALL_TENSOR_BYTES = 2 ** 20;
  * @throws {RopewalkError} FORMAT when it is larger, no F32, or cannot be read
  */
 export async function readGgufFloats(path: string, header: GgufFile, tensor: GgufTensor): Promise<Float32Array> {
-  const { name, type, sizeBytes, offset } = tensor;
-  if (type !== 'F32' || sizeBytes === undefined || sizeBytes > MAX_SMALL_TENSOR_BYTES) {
-    refuse(
-      'FORMAT',
-      `${path}: tensor ${nameForMessage(name)}`,
-      `F32 of at most ${MAX_SMALL_TENSOR_BYTES} bytes`,
-      `${type}, ${sizeBytes} bytes`,
-    );
-  }
-  return withFile(path, async (file) => {
-    const bytes = await readAt(file, header.dataOffset + offset, sizeBytes, path);
-    const view = new DataView(bytes.buffer);
-    return Float32Array.from({ length: sizeBytes / 4 }, (_, i) => view.getFloat32(4 * i, !header.bigEndian));
-  });
+  return withFile(path, (source) => ggufFloatsOf(source, header, tensor, path));
+}
+
+/**
+ * Reads the tensors of a GGUF file that divide RoPE's frequencies.
+ *
+ * @param path - the file
+ * @param header - its header
+ * @returns by name; empty when it has none
+ * @throws {RopewalkError} FORMAT as {@link readGgufFloats}
+ */
+export async function readGgufFactors(path: string, header: GgufFile): Promise<ReadonlyMap<string, Float32Array>> {
+  return withFile(path, (source) => ggufFactorsOf(source, header, path));
 }
 
 /**
@@ -71,20 +50,16 @@ export async function readGgufFloats(path: string, header: GgufFile, tensor: Ggu
  * @throws {RopewalkError} FORMAT when it cannot be read or is malformed
  */
 export async function readSafetensorsHeader(path: string): Promise<SafetensorsFile> {
-  return withFile(path, async (file, size) => {
-    const start = await readAt(file, 0, Math.min(8, size), path);
-    const bytes = await readAt(file, 0, Math.min(safetensorsHeaderBytes(start, path), size), path);
-    return parseSafetensors(bytes, path, size);
-  });
+  return withFile(path, (source) => safetensorsHeaderOf(source, path));
 }
 
-async function withFile<T>(path: string, work: (file: FileHandle, size: number) => Promise<T>): Promise<T> {
+async function withFile<T>(path: string, work: (source: ByteSource) => Promise<T>): Promise<T> {
   // Asked before it is opened: opening a pipe waits for its writer, perhaps forever.
   const info = await stat(path).catch((cause) => unreadable(path, cause));
   if (!info.isFile()) refuse('FORMAT', path, 'a file', info.isDirectory() ? 'a folder' : 'something else');
   const file = await open(path).catch((cause) => unreadable(path, cause));
   try {
-    return await work(file, info.size);
+    return await work({ size: info.size, read: (start, length) => readAt(file, start, length, path) });
   } finally {
     await file.close();
   }
@@ -94,7 +69,16 @@ function unreadable(path: string, cause: unknown): never {
   return refuse('FORMAT', path, 'a readable file', (cause as NodeJS.ErrnoException).code ?? String(cause));
 }
 
-async function readAt(file: FileHandle, start: number, length: number, path: string): Promise<Uint8Array<ArrayBuffer>> {
+/**
+ * Reads a piece of an open file.
+ *
+ * @param file - open
+ * @param start - first byte
+ * @param length - how many
+ * @param path - names it in messages
+ * @throws {RopewalkError} FORMAT when it cannot be read, or ends before
+ */
+export async function readAt(file: FileHandle, start: number, length: number, path: string): Promise<Uint8Array<ArrayBuffer>> {
   const bytes = new Uint8Array(length);
   let at = 0;
   while (at < length) {

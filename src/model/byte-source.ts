@@ -5,20 +5,7 @@
  */
 import { refuse } from '../core/errors.js';
 import { nameForMessage } from '../formats/bytes.js';
-
-/** Bytes that can be read piece by piece. */
-export interface ByteSource {
-  /** Bytes in all. */
-  readonly size: number;
-  /**
-   * Reads a piece; the caller keeps to what there is.
-   *
-   * @param start - first byte
-   * @param length - how many
-   * @returns exactly that many
-   */
-  read(start: number, length: number): Promise<Uint8Array>;
-}
+import type { ByteSource } from '../formats/read-header.js';
 
 /**
  * Takes bytes of any kind as a source.
@@ -72,17 +59,4 @@ export async function fetchSource(url: string | URL, init: RequestInit = {}): Pr
       return new Uint8Array(await response.arrayBuffer());
     },
   };
-}
-
-/**
- * Reads a piece, whole.
- *
- * @param file - names the source in messages
- * @throws {RopewalkError} FORMAT when fewer bytes come
- */
-export async function readExactly(source: ByteSource, start: number, length: number, file: string): Promise<Uint8Array> {
-  if (length === 0) return new Uint8Array(0);
-  const bytes = await source.read(start, length);
-  if (bytes.length !== length) refuse('FORMAT', file, `${length} bytes from ${start}`, bytes.length, 'The file was cut while it was read.');
-  return bytes;
 }

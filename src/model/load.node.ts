@@ -7,6 +7,7 @@ import { type FileHandle, open, readdir, stat } from 'node:fs/promises';
 import { freemem } from 'node:os';
 import { basename, join } from 'node:path';
 import { refuse } from '../core/errors.js';
+import { readAt } from '../formats/read-header.node.js';
 import { type ByteSource, type LoadOptions, loadModel } from './load.js';
 import type { Model } from './types.js';
 
@@ -79,15 +80,7 @@ function fileSource(path: string, size: number, opened: FileHandle[]): ByteSourc
     size,
     async read(start, length) {
       const file = await (handle ??= openOnce());
-      const bytes = new Uint8Array(length);
-      for (let at = 0; at < length; ) {
-        const { bytesRead } = await file
-          .read(bytes, at, length - at, start + at)
-          .catch((cause) => unreadable(path, 'a readable file', cause));
-        if (bytesRead === 0) refuse('FORMAT', path, `${length} bytes from ${start}`, at, 'The file was cut while it was read.');
-        at += bytesRead;
-      }
-      return bytes;
+      return readAt(file, start, length, path);
     },
   };
 }

@@ -16,7 +16,8 @@ import type { DecoderConfig, Model, Session, SessionOptions, Tokenizer } from '.
 import { type LoadProgress, loadWeights } from './upload.js';
 import { assembleWeights, planWeights, type Weight, type WeightPlan } from './weights.js';
 
-export { type ByteSource, byteSource, fetchSource } from './byte-source.js';
+export type { ByteSource } from '../formats/read-header.js';
+export { byteSource, fetchSource } from './byte-source.js';
 export type { ModelFiles } from './model-files.js';
 export type { LoadProgress } from './upload.js';
 

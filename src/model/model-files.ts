@@ -3,13 +3,12 @@
  *
  * @module
  */
-import { RopewalkError, refuse } from '../core/errors.js';
+import { refuse } from '../core/errors.js';
 import { Fields } from '../core/fields.js';
 import { decodeUtf8, nameForMessage } from '../formats/bytes.js';
-import { type GgufFile, HeaderCut, parseGguf } from '../formats/gguf.js';
 import { parseJson } from '../formats/json.js';
-import { parseSafetensors, safetensorsHeaderBytes } from '../formats/safetensors.js';
-import { type ByteSource, byteSource, readExactly } from './byte-source.js';
+import { type ByteSource, ggufFactorsOf, ggufHeaderOf, MAX_READ_BYTES, readExactly, safetensorsHeaderOf } from '../formats/read-header.js';
+import { byteSource } from './byte-source.js';
 import { configFromGguf, configFromJson } from './config.js';
 import { tokenizerFromGguf } from './gguf-vocabulary.js';
 import { tokenizerFromJson } from './tokenizer.js';
@@ -21,12 +20,6 @@ export type ModelFiles =
   | ReadonlyMap<string, ByteSource | Blob | ArrayBuffer | Uint8Array>
   | Readonly<Record<string, ByteSource | Blob | ArrayBuffer | Uint8Array>>;
 
-/** Vocabularies make GGUF headers some megabytes long; one read fetches most of them whole. */
-const FIRST_READ_BYTES = 4 * 2 ** 20;
-/** No real header or tokenizer comes near; a forged length stops here, before memory is asked for. */
-const MAX_READ_BYTES = 2 ** 28;
-/** Frequency factors are a few hundred numbers. */
-const MAX_FACTOR_BYTES = 2 ** 20;
 const INDEX = 'model.safetensors.index.json';
 
 /** Files by name, and what to call them. */
@@ -94,9 +87,7 @@ async function readHuggingFace(folder: Folder): Promise<Found> {
   for (const [name, claimed] of await shardsOf(folder)) {
     const file = folder.path(name);
     const source = folder.files.get(name)!;
-    const start = await readExactly(source, 0, Math.min(8, source.size), file);
-    const header = await readExactly(source, 0, Math.min(safetensorsHeaderBytes(start, file), source.size), file);
-    const { tensors } = parseSafetensors(header, file, source.size);
+    const { tensors } = await safetensorsHeaderOf(source, file);
     for (const tensor of claimed ?? [])
       if (!tensors.has(tensor)) refuse('FORMAT', file, `${nameForMessage(tensor)}, which the index says is here`, 'none');
     for (const [tensor, { type, shape, byteOffset, sizeBytes }] of tensors)
@@ -148,20 +139,8 @@ async function shardsOf(folder: Folder): Promise<Map<string, string[] | undefine
 async function readGguf(folder: Folder, name: string): Promise<Found> {
   const source = folder.files.get(name)!;
   const file = folder.path(name);
-  const header = await ggufHeader(source, file);
-  const factors = new Map<string, Float32Array>();
-  for (const tensor of header.tensors) {
-    if (!/^(rope_freqs|rope_factors_long|rope_factors_short)\.weight$/.test(tensor.name)) continue;
-    const { type, sizeBytes = Number.POSITIVE_INFINITY } = tensor;
-    if (type !== 'F32' || sizeBytes > MAX_FACTOR_BYTES)
-      refuse('FORMAT', `${file}: tensor ${tensor.name}`, `F32 of at most ${MAX_FACTOR_BYTES} bytes`, `${type}, ${sizeBytes} bytes`);
-    const bytes = await readExactly(source, header.dataOffset + tensor.offset, sizeBytes, file);
-    const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-    factors.set(
-      tensor.name,
-      Float32Array.from({ length: sizeBytes / 4 }, (_, i) => view.getFloat32(4 * i, !header.bigEndian)),
-    );
-  }
+  const header = await ggufHeaderOf(source, file);
+  const factors = await ggufFactorsOf(source, header, file);
   return {
     config: configFromGguf(header, (tensor) => factors.get(tensor), file),
     stored: header.tensors.map((tensor) => ({
@@ -174,20 +153,6 @@ async function readGguf(folder: Folder, name: string): Promise<Found> {
     })),
     readTokenizer: async () => tokenizerFromGguf(header.metadata, file),
   };
-}
-
-async function ggufHeader(source: ByteSource, file: string): Promise<GgufFile> {
-  for (let want = FIRST_READ_BYTES; ; ) {
-    const bytes = await readExactly(source, 0, Math.min(want, source.size), file);
-    try {
-      return parseGguf(bytes, file, source.size);
-    } catch (error) {
-      const cut = error instanceof RopewalkError && error.cause instanceof HeaderCut ? error.cause : undefined;
-      if (!cut || cut.bytesNeeded > source.size) throw error;
-      if (cut.bytesNeeded > MAX_READ_BYTES) refuse('FORMAT', file, `a header of at most ${MAX_READ_BYTES} bytes`, cut.bytesNeeded);
-      want = Math.min(Math.max(2 * want, cut.bytesNeeded), MAX_READ_BYTES);
-    }
-  }
 }
 
 async function jsonOf(folder: Folder, name: string): Promise<unknown> {
