@@ -55,6 +55,7 @@ import './formats/npz.test.js';
 import './formats/onnx-model.test.js';
 import './formats/onnx.test.js';
 import './formats/permute.test.js';
+import './formats/read-file.test.js';
 import './formats/safetensors-write.test.js';
 import './formats/safetensors.test.js';
 import './graph/angles.test.js';

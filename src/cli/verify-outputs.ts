@@ -5,7 +5,7 @@
  *
  * @module
  */
-import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
+import { existsSync, readdirSync, statSync } from 'node:fs';
 import { join, resolve, sep } from 'node:path';
 import type { GoldenCase } from '../conformance/golden/case.js';
 import { bytesToTensor } from '../conformance/host.js';
@@ -15,6 +15,7 @@ import type { Tensor } from '../core/tensor.js';
 import { parseJson } from '../formats/json.js';
 import { type NpyArray, parseNpy, tensorFromNpy } from '../formats/npy.js';
 import { parseNpz } from '../formats/npz.js';
+import { readFileBytes } from '../formats/read-file.node.js';
 import { parseSafetensors, tensorFromSafetensors } from '../formats/safetensors.js';
 
 /** The outputs of one case. */
@@ -29,6 +30,8 @@ export interface FoundOutputs {
 
 /** An archive may hold other things beside the outputs; much more than the outputs' own size is another file. */
 const ARCHIVE_SLACK_BYTES = 64 * 2 ** 20;
+/** A small JSON object with dtype and shape. */
+const MAX_SIDECAR_BYTES = 2 ** 20;
 /** A .npy header is at most 64 KiB (npy.ts). */
 const NPY_HEADER_BYTES = 65536 + 12;
 
@@ -101,24 +104,26 @@ function hint(strangers: readonly string[]): string {
 
 function readOne(path: string, expected: Tensor, name: string): Tensor {
   const wanted = expected.size * sizeBytes(expected.dtype);
-  const size = statSync(path).size;
   if (path.endsWith('.npy')) {
-    if (size > wanted + NPY_HEADER_BYTES)
-      refuse('FORMAT', path, `${describe(expected)}, ${wanted} bytes and a header`, `${size} bytes`, FIT);
-    return fitNpy(path, parseNpy(new Uint8Array(readFileSync(path)), path), expected);
+    const bytes = readFileBytes(path, (size) => {
+      if (size > wanted + NPY_HEADER_BYTES)
+        refuse('FORMAT', path, `${describe(expected)}, ${wanted} bytes and a header`, `${size} bytes`, FIT);
+    });
+    return fitNpy(path, parseNpy(bytes, path), expected);
   }
   for (const sidecar of [path.replace(/\.bin$/, '.json'), `${path}.json`]) {
     if (existsSync(sidecar)) checkSidecar(sidecar, expected);
   }
-  if (size !== wanted) refuse('FORMAT', path, `${wanted} bytes, little-endian, for ${name} ${describe(expected)}`, `${size} bytes`, FIT);
-  return bytesToTensor(new Uint8Array(readFileSync(path)), expected.dtype, expected.shape, path);
+  const bytes = readFileBytes(path, (size) => {
+    if (size !== wanted) refuse('FORMAT', path, `${wanted} bytes, little-endian, for ${name} ${describe(expected)}`, `${size} bytes`, FIT);
+  });
+  return bytesToTensor(bytes, expected.dtype, expected.shape, path);
 }
 
 const FIT = 'Write the whole output, dense and row-major.';
 
 function checkSidecar(path: string, expected: Tensor): void {
-  if (statSync(path).size > 2 ** 20) refuse('FORMAT', path, 'a small JSON object with dtype and shape', 'over 1 MiB');
-  const record = parseJson(new Uint8Array(readFileSync(path)), path);
+  const record = parseJson(readFileBytes(path, MAX_SIDECAR_BYTES), path);
   const { dtype, shape } = (typeof record === 'object' && record !== null ? record : {}) as { dtype?: unknown; shape?: unknown };
   if (dtype !== undefined && dtype !== expected.dtype) refuse('DTYPE', `${path}: dtype`, expected.dtype, dtype);
   if (shape !== undefined && JSON.stringify(shape) !== JSON.stringify(expected.shape))
@@ -132,9 +137,9 @@ function readArchive(path: string, golden: GoldenCase): FoundOutputs {
   const notes: string[] = [];
   attempt(problems, '', () => {
     const limit = 4 * wanted + ARCHIVE_SLACK_BYTES;
-    const size = statSync(path).size;
-    if (size > limit) refuse('FORMAT', path, `at most ${limit} bytes`, size, 'Write the outputs of this case alone.');
-    const bytes = new Uint8Array(readFileSync(path));
+    const bytes = readFileBytes(path, (size) => {
+      if (size > limit) refuse('FORMAT', path, `at most ${limit} bytes`, size, 'Write the outputs of this case alone.');
+    });
     const entries = path.endsWith('.npz') ? npzEntries(bytes, path) : safetensorsEntries(bytes, path);
     for (const [name, expected] of golden.outputs) {
       const entry = entries.get(name);
@@ -221,10 +226,7 @@ function attempt(problems: string[], name: string, read: () => void): void {
   try {
     read();
   } catch (error) {
-    const system = (error as NodeJS.ErrnoException).code;
-    if (error instanceof RopewalkError)
-      problems.push(name === '' || error.message.includes(name) ? error.message : `${name}: ${error.message}`);
-    else if (system?.startsWith('E')) problems.push(`${name}: expected a readable file, got ${system}`);
-    else throw error;
+    if (!(error instanceof RopewalkError)) throw error;
+    problems.push(name === '' || error.message.includes(name) ? error.message : `${name}: ${error.message}`);
   }
 }

@@ -7,7 +7,7 @@
  * @module
  */
 import { type ChildProcess, type ChildProcessByStdio, spawn } from 'node:child_process';
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Readable, Writable } from 'node:stream';
@@ -17,6 +17,7 @@ import { sizeBytes } from '../core/dtypes.js';
 import { RopewalkError, refuse, show } from '../core/errors.js';
 import type { Tensor } from '../core/tensor.js';
 import { parseJson } from '../formats/json.js';
+import { readFileBytes } from '../formats/read-file.node.js';
 import { readOutputFolder } from './verify-outputs.js';
 
 /** The version of the protocol, in every header. */
@@ -483,11 +484,9 @@ class FilesProgram implements ProgramUnderTest {
 
 function readAnswerFolder(folder: string, golden: GoldenCase): Answer {
   const answer = join(folder, 'answer.json');
-  const stat = statSync(answer, { throwIfNoEntry: false });
-  if (stat) {
+  if (existsSync(answer)) {
     try {
-      if (stat.size > MAX_ANSWER_LINE) refuse('FORMAT', 'answer.json', `at most ${MAX_ANSWER_LINE} bytes`, stat.size);
-      const record = parseJson(new Uint8Array(readFileSync(answer)), 'answer.json');
+      const record = parseJson(readFileBytes(answer, MAX_ANSWER_LINE, 'answer.json'), 'answer.json');
       const said = typeof record === 'object' && record !== null ? saidInstead(record) : undefined;
       if (said) return said;
     } catch (error) {

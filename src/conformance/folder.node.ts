@@ -3,10 +3,15 @@
  *
  * @module
  */
-import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
+import { existsSync, readdirSync, statSync } from 'node:fs';
 import { basename, join, resolve, sep } from 'node:path';
 import { refuse } from '../core/errors.js';
+import { nameForMessage } from '../formats/bytes.js';
+import { readFileBytes } from '../formats/read-file.node.js';
 import type { VectorFolder } from './folder.js';
+
+/** The largest tensor that a manifest may name has a gigabyte. */
+const MAX_FILE_BYTES = 2 ** 31;
 
 /**
  * Opens a folder on disk.
@@ -28,19 +33,7 @@ export function openFolder(path: string): VectorFolder {
   return {
     name: basename(root),
     has: (file) => existsSync(inside(file)),
-    read(file) {
-      const full = inside(file);
-      try {
-        return new Uint8Array(readFileSync(full));
-      } catch (cause) {
-        return refuse(
-          'FORMAT',
-          `vectors/${basename(root)}`,
-          `a readable file ${file}`,
-          (cause as NodeJS.ErrnoException).code ?? String(cause),
-        );
-      }
-    },
+    read: (file) => readFileBytes(inside(file), MAX_FILE_BYTES, `vectors/${basename(root)}/${nameForMessage(file)}`),
     folders: () =>
       readdirSync(root, { withFileTypes: true })
         .filter((entry) => entry.isDirectory())

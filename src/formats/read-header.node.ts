@@ -3,9 +3,8 @@
  *
  * @module
  */
-import { type FileHandle, open, stat } from 'node:fs/promises';
-import { refuse } from '../core/errors.js';
 import type { GgufFile, GgufTensor } from './gguf.js';
+import { openFile, readAt } from './read-file.node.js';
 import { type ByteSource, ggufFactorsOf, ggufFloatsOf, ggufHeaderOf, safetensorsHeaderOf } from './read-header.js';
 import type { SafetensorsFile } from './safetensors.js';
 
@@ -54,37 +53,10 @@ export async function readSafetensorsHeader(path: string): Promise<SafetensorsFi
 }
 
 async function withFile<T>(path: string, work: (source: ByteSource) => Promise<T>): Promise<T> {
-  // Asked before it is opened: opening a pipe waits for its writer, perhaps forever.
-  const info = await stat(path).catch((cause) => unreadable(path, cause));
-  if (!info.isFile()) refuse('FORMAT', path, 'a file', info.isDirectory() ? 'a folder' : 'something else');
-  const file = await open(path).catch((cause) => unreadable(path, cause));
+  const { file, size } = await openFile(path);
   try {
-    return await work({ size: info.size, read: (start, length) => readAt(file, start, length, path) });
+    return await work({ size, read: (start, length) => readAt(file, start, length, path) });
   } finally {
     await file.close();
   }
-}
-
-function unreadable(path: string, cause: unknown): never {
-  return refuse('FORMAT', path, 'a readable file', (cause as NodeJS.ErrnoException).code ?? String(cause));
-}
-
-/**
- * Reads a piece of an open file.
- *
- * @param file - open
- * @param start - first byte
- * @param length - how many
- * @param path - names it in messages
- * @throws {RopewalkError} FORMAT when it cannot be read, or ends before
- */
-export async function readAt(file: FileHandle, start: number, length: number, path: string): Promise<Uint8Array<ArrayBuffer>> {
-  const bytes = new Uint8Array(length);
-  let at = 0;
-  while (at < length) {
-    const { bytesRead } = await file.read(bytes, at, length - at, start + at).catch((cause) => unreadable(path, cause));
-    if (bytesRead === 0) refuse('FORMAT', path, `${length} bytes from ${start}`, at, 'The file was cut while it was read.');
-    at += bytesRead;
-  }
-  return bytes;
 }

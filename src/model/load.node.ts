@@ -3,11 +3,11 @@
  *
  * @module
  */
-import { type FileHandle, open, readdir, stat } from 'node:fs/promises';
+import { type FileHandle, readdir, stat } from 'node:fs/promises';
 import { freemem } from 'node:os';
 import { basename, join } from 'node:path';
 import { refuse } from '../core/errors.js';
-import { readAt } from '../formats/read-header.node.js';
+import { openFile, readAt } from '../formats/read-file.node.js';
 import { type ByteSource, type LoadOptions, loadModel } from './load.js';
 import type { Model } from './types.js';
 
@@ -72,7 +72,7 @@ async function loadFiles(paths: ReadonlyMap<string, string>, where: string, opti
 function fileSource(path: string, size: number, opened: FileHandle[]): ByteSource {
   let handle: Promise<FileHandle> | undefined;
   const openOnce = async (): Promise<FileHandle> => {
-    const file = await open(path).catch((cause) => unreadable(path, 'a readable file', cause));
+    const { file } = await openFile(path);
     opened.push(file);
     return file;
   };

@@ -104,7 +104,7 @@ describe('check', () => {
     ['a folder without a manifest', ['check', '--vectors', folder], /expected a manifest\.json here or one folder below, got none/],
     ['inspect without a file', ['inspect'], /missing required argument 'file'/],
     ['inspect of a missing file', ['inspect', join(folder, 'none.json')], /expected a readable file .*none\.json, got "ENOENT"/],
-    ['inspect of a missing gguf', ['inspect', join(folder, 'none.gguf')], /none\.gguf: expected a readable file, got "ENOENT"/],
+    ['inspect of a missing gguf', ['inspect', join(folder, 'none.gguf')], /none\.gguf: expected a readable file, got none/],
     ['inspect of another kind', ['inspect', file('model.bin', 'x')], /inspect: expected a config\.json or a \.gguf file/],
     ['inspect of no JSON', ['inspect', file('bad.json', '{"a": ')], /bad\.json: expected JSON/],
     [

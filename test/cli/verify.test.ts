@@ -177,9 +177,24 @@ describe('files that a kernel wrote', () => {
     [
       'a folder by the name of a file',
       (dir) => mkdirSync(join(dir, 'llama-3-f16/y.npy'), { recursive: true }),
-      /y: expected a readable file, got EISDIR|y\.npy/,
+      /y\.npy: expected a regular file, got a folder/,
     ],
   ];
+  if (process.platform !== 'win32') {
+    const pipe = (name: string) => (dir: string) => {
+      mkdirSync(join(dir, 'llama-3-f16'), { recursive: true });
+      assert.equal(spawnSync('mkfifo', [join(dir, name)]).status, 0);
+    };
+    for (const name of ['llama-3-f16/y.npy', 'llama-3-f16/y.bin'])
+      wrong.push([`a pipe, ${name}`, pipe(name), /expected a regular file, got a pipe/]);
+    for (const name of ['llama-3-f16.npz', 'llama-3-f16.safetensors']) {
+      const lone = (dir: string): void => {
+        pipe(name)(dir);
+        rmSync(join(dir, 'llama-3-f16'), { recursive: true });
+      };
+      wrong.push([`a pipe, ${name}`, lone, /expected a regular file, got a pipe/]);
+    }
+  }
   for (const [name, fill, message] of wrong) {
     test(`told: ${name}`, () => {
       const { problems } = read(fill);

@@ -206,7 +206,7 @@ describe('folders of vectors', () => {
     rmSync(file);
     await assert.rejects(failures(one()), {
       code: 'FORMAT',
-      message: /vectors\/llaisys: expected a readable file embedding\/repeat\.f32\.out\.expected\.npy, got "ENOENT"/,
+      message: /vectors\/llaisys\/embedding\/repeat\.f32\.out\.expected\.npy: expected a readable file, got none/,
     });
   });
 

@@ -199,7 +199,7 @@ describe('golden', () => {
       if (spawnSync('mkfifo', [join(folder, 'pipe.gguf')]).status === 0)
         await assert.rejects(readGgufHeader(join(folder, 'pipe.gguf')), {
           code: 'FORMAT',
-          message: /expected a file, got "something else"/,
+          message: /pipe\.gguf: expected a regular file, got a pipe/,
         });
     } finally {
       rmSync(folder, { recursive: true });
@@ -221,9 +221,9 @@ describe('golden', () => {
       assert.deepEqual([...(await readGgufFloats(path, file, file.tensors[0]!))], [1, 8]);
       await assert.rejects(readGgufHeader(join(folder, 'none.gguf')), {
         code: 'FORMAT',
-        message: /none\.gguf: expected a readable file, got "ENOENT"/,
+        message: /none\.gguf: expected a readable file, got none/,
       });
-      await assert.rejects(readGgufHeader(folder), { code: 'FORMAT', message: /expected a file, got "a folder"/ });
+      await assert.rejects(readGgufHeader(folder), { code: 'FORMAT', message: /expected a regular file, got a folder/ });
       writeFileSync(path, Buffer.concat([start, Buffer.alloc(1)]));
       await assert.rejects(readGgufHeader(path), { code: 'FORMAT', message: /tensor rope_freqs\.weight: expected its end <= file size/ });
     } finally {
