@@ -47,7 +47,7 @@ const ARROWS = {
 /** Packages a room may import. The library itself has no runtime dependency. */
 const PACKAGES = {
   cli: ['commander', 'cli-progress'],
-  formats: ['fflate', 'protobufjs/light.js'],
+  formats: ['fflate', '@bufbuild/protobuf', '@bufbuild/protobuf/wkt'],
   model: ['@huggingface/tokenizers', '@huggingface/jinja'],
 };
 

@@ -17,6 +17,7 @@ import './backends/webgpu.test.js';
 import './browser/browser.test.js';
 import './browser/cpu.test.js';
 import './browser/model.test.js';
+import './browser/onnx.test.js';
 import './browser/webgpu.test.js';
 import './cli/aicore.test.js';
 import './cli/cli.test.js';

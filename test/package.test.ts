@@ -42,6 +42,32 @@ describe('the built package', () => {
     for (const name of entries) assert.ok(readFileSync(join(home, manifest.exports[name].types), 'utf8').length > 0, name);
   });
 
+  test('nothing makes code of strings: ONNX, npz, tokenizers and chat templates work where the runtime forbids it', () => {
+    const code = `
+      import { readFileSync } from 'node:fs';
+      import { tensorFrom } from 'ropewalk';
+      import { parseNpz, writeNpz } from 'ropewalk/formats/npz';
+      import { parseOnnxTensor, writeOnnxModel, writeOnnxTensor } from 'ropewalk/formats/onnx';
+      import { ropeModel } from 'ropewalk/graph';
+      import { importOnnx } from 'ropewalk/import';
+      import { renderChat, tokenizerFromJson } from 'ropewalk/model';
+      const x = tensorFrom(Float32Array.of(1, 2));
+      const { graph } = ropeModel({ spec: { headDim: 4, pairing: 'half', base: 500 }, form: 'primitives', angles: 'f32-reduced', context: 16 });
+      const json = (name) => JSON.parse(readFileSync(new URL('./node_modules/ropewalk/models/marline/' + name, import.meta.url), 'utf8'));
+      const tokenizer = tokenizerFromJson({ tokenizerJson: json('tokenizer.json'), tokenizerConfig: json('tokenizer_config.json') });
+      const templateText = '{% for message in messages %}<{{ message.role }}>{{ message.content | trim }}{% endfor %}';
+      console.log(JSON.stringify([
+        parseNpz(writeNpz(new Map([['x', x]]))).size,
+        parseOnnxTensor(writeOnnxTensor(x, 'x')).name,
+        importOnnx(writeOnnxModel(graph.model('rope', 'test'))).ropes[0].spec.base,
+        tokenizer.decode(tokenizer.encode('a whale')).trim(),
+        renderChat(tokenizer, [{ role: 'user', content: ' Hi ' }], { templateText }),
+      ]));`;
+    writeFileSync(join(folder, 'strict.mjs'), code);
+    const ran = spawnSync(process.execPath, ['--disallow-code-generation-from-strings', 'strict.mjs'], { cwd: folder, encoding: 'utf8' });
+    assert.equal(ran.stdout, '[1,"x",500,"a whale","<user>Hi"]\n', ran.stderr);
+  });
+
   test('its command runs every suite', () => {
     const ran = spawnSync(process.execPath, [join(home, manifest.bin.ropewalk), 'check'], {
       cwd: folder,

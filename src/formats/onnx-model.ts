@@ -8,10 +8,11 @@
  * @see https://github.com/onnx/onnx/blob/main/onnx/onnx.proto; onnx/onnx docs/ExternalData.md
  */
 import { type Dtype, sizeBytes } from '../core/dtypes.js';
-import { RopewalkError, refuse } from '../core/errors.js';
+import { refuse } from '../core/errors.js';
 import { type Tensor, tensorFrom } from '../core/tensor.js';
 import { countClaimed, decodeUtf8, elementsAt, nameForMessage } from './bytes.js';
-import { DTYPE_OF, elementsOf, messagesOf } from './onnx.js';
+import { DTYPE_OF, elementsOf } from './onnx.js';
+import { decodeFile, type Message } from './onnx-messages.js';
 
 /** A protobuf message holds at most 2 GiB - 1; larger models keep their tensors in other files. */
 export const MAX_MODEL_BYTES = 2 ** 31 - 1;
@@ -128,9 +129,6 @@ export interface ParseOnnxOptions {
   readonly loadExternal?: ExternalLoader;
 }
 
-/** A decoded message. Fields that are absent are read through its prototype; 64-bit integers are Longs. */
-type Message = Readonly<Record<string, unknown>>;
-
 /**
  * Reads a `ModelProto`.
  *
@@ -142,7 +140,7 @@ type Message = Readonly<Record<string, unknown>>;
 export function parseOnnxModel(bytes: Uint8Array, where = 'onnx', options: ParseOnnxOptions = {}): OnnxModelFile {
   if (bytes.length > MAX_MODEL_BYTES) refuse('FORMAT', where, `at most ${MAX_MODEL_BYTES} bytes`, bytes.length);
   if (bytes.length === 0) refuse('FORMAT', where, 'a ModelProto', 'an empty file');
-  const model = decodeModel(bytes, where);
+  const model = decodeFile('ModelProto', bytes, where);
   if (!Object.hasOwn(model, 'graph')) refuse('FORMAT', where, 'a ModelProto with a graph', 'none', 'Is it an .onnx file?');
   const reader: Reader = { where, loadExternal: options.loadExternal };
   const opsets = new Map<string, number>();
@@ -170,22 +168,6 @@ export function parseOnnxModel(bytes: Uint8Array, where = 'onnx', options: Parse
 interface Reader {
   readonly where: string;
   readonly loadExternal: ExternalLoader | undefined;
-}
-
-function decodeModel(bytes: Uint8Array, where: string): Message {
-  const { model: type } = messagesOf();
-  try {
-    return type.decode(bytes) as unknown as Message;
-  } catch (cause) {
-    if (cause instanceof RopewalkError) throw cause;
-    return refuse(
-      'FORMAT',
-      where,
-      'a ModelProto',
-      cause instanceof Error ? cause.message : 'other bytes',
-      'Is it an .onnx file, and whole?',
-    );
-  }
 }
 
 function readGraph(message: Message, reader: Reader): OnnxGraph {
@@ -382,7 +364,7 @@ function numbers(message: Message, field: string): number[] {
   return ((message[field] as readonly unknown[] | undefined) ?? []).map(number);
 }
 
-/** A number, or a Long, whose text is exact. */
+/** A number, or a bigint, which is rounded past 2^53. */
 function number(value: unknown): number {
   return value === undefined || value === null ? 0 : Number(value);
 }

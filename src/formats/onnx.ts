@@ -1,17 +1,17 @@
 /**
- * ONNX's protobuf messages: tensors read and written, models written; onnx-model.ts reads models by the same messages.
+ * ONNX files: tensors read and written, models written; onnx-model.ts reads models.
  *
- * `TensorProto` with its elements in raw_data (other encodings are read, never written), and `ModelProto` of one graph. Field numbers and types are those of onnx.proto.
+ * `TensorProto` with its elements in raw_data (other encodings are read, never written), and `ModelProto` of one graph.
  *
  * @module
  * @see https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
  */
-import protobuf from 'protobufjs/light.js';
 import { type Dtype, type HostArray, newArray, sizeBytes } from '../core/dtypes.js';
-import { RopewalkError, refuse } from '../core/errors.js';
+import { refuse } from '../core/errors.js';
 import { countElements } from '../core/shape.js';
 import { type Tensor, tensorFrom } from '../core/tensor.js';
 import { countClaimed, elementsAt } from './bytes.js';
+import { decodeFile, encodeFile, type Message } from './onnx-messages.js';
 
 /** ONNX has at most this many dimensions in practice; numpy has 64. */
 const MAX_RANK = 64;
@@ -76,110 +76,6 @@ export interface OnnxModel {
   readonly nodes: readonly OnnxNode[];
 }
 
-/** The messages, as onnx.proto numbers their fields. */
-const TYPES: Readonly<Record<string, protobuf.IType>> = {
-  TensorProto: {
-    fields: {
-      dims: { rule: 'repeated', type: 'int64', id: 1 },
-      dataType: { type: 'int32', id: 2 },
-      floatData: { rule: 'repeated', type: 'float', id: 4, options: { packed: true } },
-      int32Data: { rule: 'repeated', type: 'int32', id: 5, options: { packed: true } },
-      stringData: { rule: 'repeated', type: 'bytes', id: 6 },
-      int64Data: { rule: 'repeated', type: 'int64', id: 7, options: { packed: true } },
-      name: { type: 'string', id: 8 },
-      rawData: { type: 'bytes', id: 9 },
-      doubleData: { rule: 'repeated', type: 'double', id: 10, options: { packed: true } },
-      uint64Data: { rule: 'repeated', type: 'uint64', id: 11, options: { packed: true } },
-      externalData: { rule: 'repeated', type: 'StringStringEntryProto', id: 13 },
-      dataLocation: { type: 'int32', id: 14 },
-    },
-  },
-  StringStringEntryProto: { fields: { key: { type: 'string', id: 1 }, value: { type: 'string', id: 2 } } },
-  AttributeProto: {
-    fields: {
-      name: { type: 'string', id: 1 },
-      f: { type: 'float', id: 2 },
-      i: { type: 'int64', id: 3 },
-      s: { type: 'bytes', id: 4 },
-      t: { type: 'TensorProto', id: 5 },
-      g: { type: 'GraphProto', id: 6 },
-      floats: { rule: 'repeated', type: 'float', id: 7 },
-      ints: { rule: 'repeated', type: 'int64', id: 8 },
-      strings: { rule: 'repeated', type: 'bytes', id: 9 },
-      tensors: { rule: 'repeated', type: 'TensorProto', id: 10 },
-      graphs: { rule: 'repeated', type: 'GraphProto', id: 11 },
-      type: { type: 'int32', id: 20 },
-      refAttrName: { type: 'string', id: 21 },
-    },
-  },
-  NodeProto: {
-    fields: {
-      input: { rule: 'repeated', type: 'string', id: 1 },
-      output: { rule: 'repeated', type: 'string', id: 2 },
-      name: { type: 'string', id: 3 },
-      opType: { type: 'string', id: 4 },
-      attribute: { rule: 'repeated', type: 'AttributeProto', id: 5 },
-      domain: { type: 'string', id: 7 },
-    },
-  },
-  Dimension: { fields: { dimValue: { type: 'int64', id: 1 }, dimParam: { type: 'string', id: 2 } } },
-  TensorShapeProto: { fields: { dim: { rule: 'repeated', type: 'Dimension', id: 1 } } },
-  TensorType: { fields: { elemType: { type: 'int32', id: 1 }, shape: { type: 'TensorShapeProto', id: 2 } } },
-  TypeProto: { fields: { tensorType: { type: 'TensorType', id: 1 } } },
-  ValueInfoProto: { fields: { name: { type: 'string', id: 1 }, type: { type: 'TypeProto', id: 2 } } },
-  GraphProto: {
-    fields: {
-      node: { rule: 'repeated', type: 'NodeProto', id: 1 },
-      name: { type: 'string', id: 2 },
-      initializer: { rule: 'repeated', type: 'TensorProto', id: 5 },
-      docString: { type: 'string', id: 10 },
-      input: { rule: 'repeated', type: 'ValueInfoProto', id: 11 },
-      output: { rule: 'repeated', type: 'ValueInfoProto', id: 12 },
-      valueInfo: { rule: 'repeated', type: 'ValueInfoProto', id: 13 },
-    },
-  },
-  FunctionProto: {
-    fields: {
-      name: { type: 'string', id: 1 },
-      input: { rule: 'repeated', type: 'string', id: 4 },
-      output: { rule: 'repeated', type: 'string', id: 5 },
-      attribute: { rule: 'repeated', type: 'string', id: 6 },
-      node: { rule: 'repeated', type: 'NodeProto', id: 7 },
-      opsetImport: { rule: 'repeated', type: 'OperatorSetIdProto', id: 9 },
-      domain: { type: 'string', id: 10 },
-      valueInfo: { rule: 'repeated', type: 'ValueInfoProto', id: 12 },
-    },
-  },
-  OperatorSetIdProto: { fields: { domain: { type: 'string', id: 1 }, version: { type: 'int64', id: 2 } } },
-  ModelProto: {
-    fields: {
-      irVersion: { type: 'int64', id: 1 },
-      producerName: { type: 'string', id: 2 },
-      graph: { type: 'GraphProto', id: 7 },
-      opsetImport: { rule: 'repeated', type: 'OperatorSetIdProto', id: 8 },
-      functions: { rule: 'repeated', type: 'FunctionProto', id: 25 },
-    },
-  },
-};
-
-/** The two messages that files hold. */
-export interface Messages {
-  readonly tensor: protobuf.Type;
-  readonly model: protobuf.Type;
-}
-
-let messages: Messages | undefined;
-
-/** The messages, for the reader of models beside this file. Built on the first use: loading this file does nothing. */
-export function messagesOf(): Messages {
-  if (messages) return messages;
-  // onnx.proto is proto2: an attribute whose value is 0 is written, or ONNX's checker takes it for missing.
-  const nested = Object.fromEntries(Object.entries(TYPES).map(([name, type]) => [name, { edition: 'proto2', ...type }]));
-  const root = protobuf.Root.fromJSON({ nested });
-  messages = { tensor: root.lookupType('TensorProto'), model: root.lookupType('ModelProto') };
-  return messages;
-}
-
 /**
  * Writes a `TensorProto`, as `input_0.pb` holds it: little-endian raw_data.
  *
@@ -188,11 +84,10 @@ export function messagesOf(): Messages {
  * @throws {RopewalkError} DEVICE when it is not in host memory
  */
 export function writeOnnxTensor(tensor: Tensor, name: string): Uint8Array {
-  const { tensor: type } = messagesOf();
-  return type.encode(type.create(tensorMessage(tensor, name))).finish();
+  return encodeFile('TensorProto', tensorMessage(tensor, name));
 }
 
-function tensorMessage(tensor: Tensor, name: string): Record<string, unknown> {
+function tensorMessage(tensor: Tensor, name: string): Message {
   const data = tensor.read();
   if (data instanceof Promise) refuse('DEVICE', `onnx: ${name}`, 'a tensor in host memory', tensor.storage.owner, 'Read it first.');
   return {
@@ -213,7 +108,7 @@ function tensorMessage(tensor: Tensor, name: string): Record<string, unknown> {
  *   UNSUPPORTED for a type that is no dtype of ours
  */
 export function parseOnnxTensor(bytes: Uint8Array, where = 'onnx'): { readonly name: string; readonly tensor: Tensor } {
-  const message = decode(bytes, where);
+  const message = decodeFile('TensorProto', bytes, where);
   const dims = (message.dims ?? []) as unknown[];
   if (dims.length > MAX_RANK) refuse('FORMAT', `${where}: dims`, `at most ${MAX_RANK} dimensions`, dims.length);
   const shape = dims.map(Number);
@@ -228,26 +123,12 @@ export function parseOnnxTensor(bytes: Uint8Array, where = 'onnx'): { readonly n
   return { name: String(message.name ?? ''), tensor: tensorFrom(data, { dtype, shape }) };
 }
 
-/** A decoded message by its fields; those of value default are absent. */
-export type Fields = Readonly<Record<string, unknown>>;
-
-function decode(bytes: Uint8Array, where: string): Fields {
-  const { tensor: type } = messagesOf();
-  try {
-    // 64-bit integers as text: a number would round them.
-    return type.toObject(type.decode(bytes), { longs: String, arrays: false, defaults: false }) as Fields;
-  } catch (cause) {
-    if (cause instanceof RopewalkError) throw cause;
-    return refuse('FORMAT', where, 'a TensorProto', cause instanceof Error ? cause.message : 'other bytes');
-  }
-}
-
 /**
  * The elements of a decoded TensorProto: raw_data, or the typed field of its dtype.
  *
  * @throws {RopewalkError} FORMAT when there are not `count` of them
  */
-export function elementsOf(message: Fields, dtype: Dtype, count: number, where: string): HostArray {
+export function elementsOf(message: Message, dtype: Dtype, count: number, where: string): HostArray {
   const raw = message.rawData as Uint8Array | undefined;
   if (raw !== undefined && raw.length > 0) {
     if (raw.length !== count * sizeBytes(dtype))
@@ -256,7 +137,7 @@ export function elementsOf(message: Fields, dtype: Dtype, count: number, where: 
   }
   const field =
     { f64: 'doubleData', f32: 'floatData', i64: 'int64Data', u64: 'uint64Data', u32: 'uint64Data' }[dtype as string] ?? 'int32Data';
-  const values = (message[field] ?? []) as readonly (number | string)[];
+  const values = (message[field] ?? []) as readonly (number | bigint)[];
   if (values.length !== count) refuse('FORMAT', `${where}: ${field}`, `${count} elements of ${dtype}`, values.length);
   const data = newArray(dtype, count);
   for (const [n, value] of values.entries()) {
@@ -274,12 +155,11 @@ export function elementsOf(message: Fields, dtype: Dtype, count: number, where: 
  * @returns `model.onnx`
  */
 export function writeOnnxModel(model: OnnxModel): Uint8Array {
-  const { model: type } = messagesOf();
   const value = ({ name, dtype, shape }: OnnxValue): unknown => ({
     name,
     type: { tensorType: { elemType: onnxDataType(dtype), shape: { dim: shape.map(dimension) } } },
   });
-  const message = type.fromObject({
+  return encodeFile('ModelProto', {
     irVersion: model.irVersion,
     producerName: model.producer,
     opsetImport: [{ domain: '', version: model.opset }],
@@ -298,7 +178,6 @@ export function writeOnnxModel(model: OnnxModel): Uint8Array {
       output: model.outputs.map(value),
     },
   });
-  return type.encode(message).finish();
 }
 
 function dimension(size: number | string): unknown {

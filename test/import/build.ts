@@ -1,6 +1,7 @@
 /** Building ONNX models by hand, in the messages themselves: domains, functions and subgraphs too, which our own writer does not write. */
 import type { Tensor } from '../../src/core/tensor.js';
-import { messagesOf, onnxDataType } from '../../src/formats/onnx.js';
+import { onnxDataType } from '../../src/formats/onnx.js';
+import { encodeFile } from '../../src/formats/onnx-messages.js';
 
 type Attribute = number | string | readonly number[] | { f: number } | { tensor: Tensor } | { graph: GraphMessage } | { ref: string };
 type Dims = readonly (number | string | undefined)[];
@@ -75,22 +76,17 @@ export class Graph {
     return { name, domain, input: inputs, output: outputs, node: this.nodes };
   }
   model(more: { opset?: number; functions?: readonly unknown[]; ir?: number } = {}): Uint8Array {
-    const { model } = messagesOf();
-    return model
-      .encode(
-        model.fromObject({
-          irVersion: more.ir ?? 10,
-          producerName: 'ropewalk-test',
-          opsetImport: [
-            { domain: '', version: more.opset ?? 23 },
-            { domain: 'com.microsoft', version: 1 },
-            { domain: 'local', version: 1 },
-          ],
-          graph: this.message(),
-          functions: more.functions ?? [],
-        }),
-      )
-      .finish();
+    return encodeFile('ModelProto', {
+      irVersion: more.ir ?? 10,
+      producerName: 'ropewalk-test',
+      opsetImport: [
+        { domain: '', version: more.opset ?? 23 },
+        { domain: 'com.microsoft', version: 1 },
+        { domain: 'local', version: 1 },
+      ],
+      graph: this.message(),
+      functions: more.functions ?? [],
+    });
   }
 }
 

@@ -1,0 +1,153 @@
+/**
+ * The protobuf messages of ONNX, decoded and encoded: the only file that knows the protobuf library.
+ *
+ * The library reads a descriptor at run time and generates no code, so this works under a content security policy without `unsafe-eval`.
+ * Field names, numbers and types are those of onnx.proto; fields that nobody here reads are left out, and skipped in files.
+ *
+ * @module
+ * @see https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
+ */
+import { create, createFileRegistry, type DescMessage, fromBinary, type MessageInitShape, toBinary } from '@bufbuild/protobuf';
+import { FieldDescriptorProto_Label, FieldDescriptorProto_Type, FileDescriptorProtoSchema } from '@bufbuild/protobuf/wkt';
+import { refuse } from '../core/errors.js';
+
+/** A field: its number, its type (of a scalar, or the name of a message), and whether it may be there several times. */
+type Field = readonly [id: number, type: string, rule?: 'repeated' | 'packed'];
+
+const MESSAGES: Readonly<Record<string, Readonly<Record<string, Field>>>> = {
+  TensorProto: {
+    dims: [1, 'INT64', 'repeated'],
+    data_type: [2, 'INT32'],
+    float_data: [4, 'FLOAT', 'packed'],
+    int32_data: [5, 'INT32', 'packed'],
+    string_data: [6, 'BYTES', 'repeated'],
+    int64_data: [7, 'INT64', 'packed'],
+    name: [8, 'STRING'],
+    raw_data: [9, 'BYTES'],
+    double_data: [10, 'DOUBLE', 'packed'],
+    uint64_data: [11, 'UINT64', 'packed'],
+    external_data: [13, 'StringStringEntryProto', 'repeated'],
+    data_location: [14, 'INT32'],
+  },
+  StringStringEntryProto: { key: [1, 'STRING'], value: [2, 'STRING'] },
+  AttributeProto: {
+    name: [1, 'STRING'],
+    f: [2, 'FLOAT'],
+    i: [3, 'INT64'],
+    s: [4, 'BYTES'],
+    t: [5, 'TensorProto'],
+    g: [6, 'GraphProto'],
+    floats: [7, 'FLOAT', 'repeated'],
+    ints: [8, 'INT64', 'repeated'],
+    strings: [9, 'BYTES', 'repeated'],
+    tensors: [10, 'TensorProto', 'repeated'],
+    graphs: [11, 'GraphProto', 'repeated'],
+    type: [20, 'INT32'],
+    ref_attr_name: [21, 'STRING'],
+  },
+  NodeProto: {
+    input: [1, 'STRING', 'repeated'],
+    output: [2, 'STRING', 'repeated'],
+    name: [3, 'STRING'],
+    op_type: [4, 'STRING'],
+    attribute: [5, 'AttributeProto', 'repeated'],
+    domain: [7, 'STRING'],
+  },
+  Dimension: { dim_value: [1, 'INT64'], dim_param: [2, 'STRING'] },
+  TensorShapeProto: { dim: [1, 'Dimension', 'repeated'] },
+  TensorType: { elem_type: [1, 'INT32'], shape: [2, 'TensorShapeProto'] },
+  TypeProto: { tensor_type: [1, 'TensorType'] },
+  ValueInfoProto: { name: [1, 'STRING'], type: [2, 'TypeProto'] },
+  GraphProto: {
+    node: [1, 'NodeProto', 'repeated'],
+    name: [2, 'STRING'],
+    initializer: [5, 'TensorProto', 'repeated'],
+    doc_string: [10, 'STRING'],
+    input: [11, 'ValueInfoProto', 'repeated'],
+    output: [12, 'ValueInfoProto', 'repeated'],
+    value_info: [13, 'ValueInfoProto', 'repeated'],
+  },
+  FunctionProto: {
+    name: [1, 'STRING'],
+    input: [4, 'STRING', 'repeated'],
+    output: [5, 'STRING', 'repeated'],
+    attribute: [6, 'STRING', 'repeated'],
+    node: [7, 'NodeProto', 'repeated'],
+    opset_import: [9, 'OperatorSetIdProto', 'repeated'],
+    domain: [10, 'STRING'],
+    value_info: [12, 'ValueInfoProto', 'repeated'],
+  },
+  OperatorSetIdProto: { domain: [1, 'STRING'], version: [2, 'INT64'] },
+  ModelProto: {
+    ir_version: [1, 'INT64'],
+    producer_name: [2, 'STRING'],
+    graph: [7, 'GraphProto'],
+    opset_import: [8, 'OperatorSetIdProto', 'repeated'],
+    functions: [25, 'FunctionProto', 'repeated'],
+  },
+};
+
+/** What a file holds. */
+export type FileKind = 'TensorProto' | 'ModelProto';
+
+/**
+ * A message by its fields, in camelCase. A field that is absent reads as its zero and is no property of its own; 64-bit integers are bigints
+ * (numbers are taken too where a message is written).
+ */
+export type Message = Readonly<Record<string, unknown>>;
+
+let registry: ReturnType<typeof createFileRegistry> | undefined;
+
+/** Built on the first use: loading this file does nothing. */
+function messageOf(kind: FileKind): DescMessage {
+  registry ??= createFileRegistry(
+    create(FileDescriptorProtoSchema, {
+      name: 'onnx.proto',
+      package: 'onnx',
+      // An attribute whose value is 0 is written, or ONNX's checker takes it for missing.
+      syntax: 'proto2',
+      messageType: Object.entries(MESSAGES).map(([message, fields]) => ({
+        name: message,
+        field: Object.entries(fields).map(([field, [number, type, rule]]) => ({
+          name: field,
+          number,
+          label: rule ? FieldDescriptorProto_Label.REPEATED : FieldDescriptorProto_Label.OPTIONAL,
+          ...(type in MESSAGES
+            ? { type: FieldDescriptorProto_Type.MESSAGE, typeName: `.onnx.${type}` }
+            : { type: FieldDescriptorProto_Type[type as 'INT64'] }),
+          ...(rule === 'packed' ? { options: { packed: true } } : {}),
+        })),
+      })),
+    }),
+    () => undefined,
+  );
+  return registry.getMessage(`onnx.${kind}`)!;
+}
+
+/**
+ * Decodes a file. Bytes in it are views of the file; messages nest at most 100 deep.
+ *
+ * @param kind - what the file should be
+ * @param bytes - the whole file
+ * @param where - names it in messages
+ * @throws {RopewalkError} FORMAT when the bytes are no such message, cut, or nested too deep
+ */
+export function decodeFile(kind: FileKind, bytes: Uint8Array, where: string): Message {
+  try {
+    return fromBinary(messageOf(kind), bytes, { readUnknownFields: false }) as unknown as Message;
+  } catch (cause) {
+    const got = cause instanceof Error ? cause.message : 'other bytes';
+    return refuse('FORMAT', where, `a ${kind}`, got, 'Is it an ONNX file, and whole?');
+  }
+}
+
+/**
+ * Encodes a file.
+ *
+ * @param kind - what it is
+ * @param message - its fields, nested as the messages are
+ */
+export function encodeFile(kind: FileKind, message: Message): Uint8Array {
+  const type = messageOf(kind);
+  return toBinary(type, create(type, message as MessageInitShape<DescMessage>));
+}
