@@ -85,6 +85,7 @@ const TYPES: Readonly<Record<number, readonly [name: string, elements: number, b
   39: ['MXFP4', 32, 17],
   40: ['NVFP4', 64, 36],
   41: ['Q1_0', 128, 18],
+  42: ['Q2_0', 64, 18],
 };
 
 /** ggml has four dimensions. */

@@ -31,6 +31,8 @@ export interface ModelMemory {
   readonly scratchBytes: number;
   /** cos and sin, once they reach the whole context. */
   readonly tableBytes: number;
+  /** What of the weights `widenTo: 'f16'` would save. */
+  readonly widenedBytes: number;
   /** All of it. */
   readonly totalBytes: number;
   /** The largest single tensor, and its name. */
@@ -80,6 +82,7 @@ export function memoryOf(
   const { numLayers, numHeads, numKvHeads, headDim, hiddenSize, intermediateSize, vocabSize } = config;
   const { context } = session;
   const weightsBytes = weights.reduce((sum, { heldBytes }) => sum + heldBytes, 0);
+  const widenedBytes = weights.reduce((sum, { widened, held, heldBytes }) => sum + (widened && held === 'f32' ? heldBytes / 2 : 0), 0);
   const cacheRow = numKvHeads * headDim * sizeBytes(session.cacheDtype);
   const cacheBytesPerToken = 2 * numLayers * cacheRow;
   const cacheBytes = context * cacheBytesPerToken;
@@ -94,7 +97,7 @@ export function memoryOf(
   const totalBytes = weightsBytes + cacheBytes + scratchBytes + tableBytes;
   return {
     ...{ weightsBytes, cacheBytesPerToken, context, cacheBytes, scratchBytes, tableBytes, totalBytes },
-    ...{ largestBytes, largestName },
+    ...{ widenedBytes, largestBytes, largestName },
   };
 }
 
@@ -121,10 +124,12 @@ export function checkFits(where: string, memory: ModelMemory, limits: MemoryLimi
       room >= 1
         ? `A context of ${room} tokens would fit; an f16 cache takes half of an f32 one.`
         : 'Take a smaller or more quantised model.';
+    const narrower =
+      memory.widenedBytes > 0 && held === 0 ? ` With widenTo: 'f16' the weights take ${mebibytes(memory.widenedBytes)} less.` : '';
     const less = held > 0 ? `, less ${mebibytes(held)} held already` : '';
     throw new RopewalkError(
       'DEVICE',
-      `${where}: memory: expected at most ${mebibytes(availableBytes)}, which are available, got ${mebibytes(needed)} (${sums}${less}). ${next}`,
+      `${where}: memory: expected at most ${mebibytes(availableBytes)}, which are available, got ${mebibytes(needed)} (${sums}${less}). ${next}${narrower}`,
     );
   }
   if (tensorBytes !== undefined && memory.largestBytes > tensorBytes) {

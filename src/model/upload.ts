@@ -115,12 +115,14 @@ class Place {
       return;
     }
     const format = WIDENED.get(plan.type)!;
-    const size = plan.held === 'f32' ? 4 : 2;
+    const held = this.dtype as Exclude<typeof this.dtype, 'u8'>;
+    const size = held === 'f32' ? 4 : 2;
     const first = (at / format.bytes) * format.weights;
     const count = (piece.length / format.bytes) * format.weights;
     const bytes = this.bytes(first * size, count * size);
-    const Array_ = plan.held === 'f32' ? Float32Array : Uint16Array;
-    widenBlocks(format, piece, `${this.file}: tensor ${plan.name}`, new Array_(bytes.buffer as ArrayBuffer, bytes.byteOffset, count));
+    const Array_ = held === 'f32' ? Float32Array : Uint16Array;
+    const out = new Array_(bytes.buffer as ArrayBuffer, bytes.byteOffset, count);
+    widenBlocks(format, piece, `${this.file}: tensor ${plan.name}`, held, out);
   }
 
   /** The bytes of the held tensor; anew each time, as memory moves when it grows. */

@@ -75,10 +75,15 @@ export interface StoredTensor {
 /** How a tensor is held. */
 export type Held = 'f32' | 'f16' | 'bf16' | BlockFormat;
 
+/** What the weights of a matrix become whose stored type no kernel multiplies and no 16-bit type holds exactly. */
+export type WidenTo = 'f32' | 'f16';
+
 /** A tensor to be loaded. */
 export interface WeightPlan extends StoredTensor {
   readonly sizeBytes: number;
   readonly held: Held;
+  /** Whether {@link WidenTo} chose how it is held. */
+  readonly widened: boolean;
   /** Bytes in the backend's memory. */
   readonly heldBytes: number;
 }
@@ -149,10 +154,11 @@ interface Need {
  * @param config - of the model
  * @param stored - all tensors, of all files
  * @param where - names the model in messages
+ * @param widenTo - see {@link WidenTo}
  * @returns what to load, in the order of the forward pass
  * @throws {RopewalkError} FORMAT for a tensor that is missing, not known or of another shape; UNSUPPORTED for a type that is not read
  */
-export function planWeights(config: DecoderConfig, stored: readonly StoredTensor[], where: string): WeightPlan[] {
+export function planWeights(config: DecoderConfig, stored: readonly StoredTensor[], where: string, widenTo: WidenTo = 'f32'): WeightPlan[] {
   const names = config.source === 'gguf' ? GGUF : HUGGINGFACE;
   const byName = new Map<string, StoredTensor>();
   for (const tensor of stored) {
@@ -163,7 +169,7 @@ export function planWeights(config: DecoderConfig, stored: readonly StoredTensor
   const needs = needsOf(config, prefixOf(config, byName));
   const plans = needs.map((need) => {
     const tensor = byName.get(need.name) ?? refuseMissing(config, need, where, stored.length);
-    return planOf(tensor, need);
+    return planOf(tensor, need, widenTo);
   });
   const known = new Set(needs.map(({ name }) => name));
   for (const { name, file } of stored) {
@@ -235,7 +241,7 @@ const BLOCKS: ReadonlyMap<string, BlockFormat> = /* @__PURE__ */ new Map([
 ] as const);
 const TYPES = [...PLAIN.keys(), ...WIDENED.keys()].join(', ');
 
-function planOf(tensor: StoredTensor, { name, shape }: Need): WeightPlan {
+function planOf(tensor: StoredTensor, { name, shape }: Need, widenTo: WidenTo): WeightPlan {
   const where = `${tensor.file}: tensor ${name}`;
   const same = tensor.shape.length === shape.length && shape.every((size, n) => tensor.shape[n] === size);
   if (!same) {
@@ -251,8 +257,9 @@ function planOf(tensor: StoredTensor, { name, shape }: Need): WeightPlan {
   }
   // A vector in blocks is small: it becomes f32, as norms and biases are.
   const blocks = shape.length === 2 ? BLOCKS.get(tensor.type) : undefined;
-  const held: Held = plain ?? blocks ?? (shape.length === 2 ? 'f16' : 'f32');
-  return { ...tensor, sizeBytes: tensor.sizeBytes, held, heldBytes: heldBytes(held, count) };
+  const held: Held = plain ?? blocks ?? (shape.length === 2 ? (widened!.exact ?? widenTo) : 'f32');
+  const chosen = shape.length === 2 && !plain && !blocks && !widened!.exact;
+  return { ...tensor, sizeBytes: tensor.sizeBytes, held, widened: chosen, heldBytes: heldBytes(held, count) };
 }
 
 function heldBytes(held: Held, count: number): number {

@@ -144,6 +144,7 @@ describe('golden', () => {
       [39, 'MXFP4', 32, 17],
       [40, 'NVFP4', 64, 36],
       [41, 'Q1_0', 128, 18],
+      [42, 'Q2_0', 64, 18],
       [31, 'TYPE_31', 7, undefined],
     ] as const) {
       const bytesOfFile = new Builder().start(1, 0).text('t').u32(2).u64(elements).u64(3).u32(code).u64(0).build();

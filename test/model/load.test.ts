@@ -8,7 +8,6 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import fc from 'fast-check';
 import { RopewalkError } from '../../src/core/errors.js';
-import { numberFromF16 } from '../../src/core/float16.js';
 import { randomFrom } from '../../src/core/random.js';
 import { WIDENED, widenBlocks } from '../../src/model/dequantise.js';
 import { type ByteSource, fetchSource, type LoadOptions, type LoadProgress, loadModel, type ModelFiles } from '../../src/model/load.js';
@@ -139,11 +138,12 @@ describe('types of a GGUF', () => {
     const bytes = Uint8Array.from({ length: (count / format.weights) * format.bytes }, () => random.integer(256));
     const scales = { Q4_1: [0, 2], Q5_1: [0, 2], Q4_K: [0, 2], Q5_K: [0, 2], Q6_K: [208] }[name] ?? [0];
     for (let at = 0; at < bytes.length; at += format.bytes) {
-      for (const scale of scales) bytes.set([random.integer(256), name.endsWith('K') ? 0x08 : 0x18], at + scale);
+      if (name === 'MXFP4') bytes[at] = 124;
+      else for (const scale of scales) bytes.set([random.integer(256), name.endsWith('K') ? 0x08 : 0x18], at + scale);
     }
     return bytes;
   };
-  const CODES: Record<string, number> = { Q4_0: 2, Q4_1: 3, Q5_0: 6, Q5_1: 7, Q8_0: 8, Q4_K: 12, Q5_K: 13, Q6_K: 14 };
+  const CODES: Record<string, number> = { Q4_0: 2, Q4_1: 3, Q5_0: 6, Q5_1: 7, Q8_0: 8, Q4_K: 12, Q5_K: 13, Q6_K: 14, MXFP4: 39 };
   const wide = {
     ...SHAPE,
     family: 'qwen3',
@@ -190,11 +190,8 @@ describe('types of a GGUF', () => {
       const bytes = blocks(name, values.length);
       quantised.push({ ...common, type: CODES[name]!, bytes });
       const f32 = new Float32Array(values.length);
-      widenBlocks(WIDENED.get(name)!, bytes, key, f32);
-      const halves = new Uint16Array(values.length);
-      widenBlocks(WIDENED.get(name)!, bytes, key, halves);
-      const direct = name === 'Q8_0' || name === 'Q4_0';
-      widened.push({ ...common, type: 0, bytes: bytesOf(direct ? f32 : Float32Array.from(halves, numberFromF16), 'f32') });
+      widenBlocks(WIDENED.get(name)!, bytes, key, 'f32', f32);
+      widened.push({ ...common, type: 0, bytes: bytesOf(f32, 'f32') });
     }
     return [{ 'm.gguf': ggufOf(quantised, metadata) }, { 'm.gguf': ggufOf(widened, metadata) }];
   };
@@ -210,9 +207,9 @@ describe('types of a GGUF', () => {
     });
   }
 
-  test('blocks stay blocks, f16 stays f16, the others become f16', async () => {
-    const weightsOf = async (name: string): Promise<number> => {
-      const model = await loadModel(files(name)[0], { backend: rw, tokenizer });
+  test('blocks stay blocks; the others become f32, f16 where that is asked for, 16 bits where those hold every weight', async () => {
+    const weightsOf = async (name: string, options: LoadOptions = {}): Promise<number> => {
+      const model = await loadModel(files(name)[0], { backend: rw, tokenizer, ...options });
       const { weightsBytes } = model.memory;
       model.dispose();
       return weightsBytes;
@@ -221,7 +218,13 @@ describe('types of a GGUF', () => {
     const vectors = 4 * (3 * 256 + 2 * 128);
     assert.equal(await weightsOf('Q8_0'), (matrices / 32) * 34 + vectors);
     assert.equal(await weightsOf('Q4_0'), (matrices / 32) * 18 + vectors);
-    assert.equal(await weightsOf('Q4_K'), matrices * 2 + vectors);
+    assert.equal(await weightsOf('Q4_K'), matrices * 4 + vectors);
+    assert.equal(await weightsOf('Q4_K', { widenTo: 'f16' }), matrices * 2 + vectors);
+    assert.equal(await weightsOf('MXFP4'), matrices * 2 + vectors);
+    await refused(weightsOf('Q4_K', { widenTo: 'bf16' as 'f16' }), 'DTYPE', /^loadModel: widenTo: expected f32 or f16, got "bf16"/);
+    const small = await ropewalk({ backend: 'cpu', threads: 1, memoryLimit: 2 ** 21 });
+    await refused(weightsOf('Q4_K', { backend: small }), 'DEVICE', /With widenTo: 'f16' the weights take [\d.]+ MiB less/);
+    small.dispose();
   });
 });
 
@@ -312,7 +315,7 @@ describe('memory, progress, ending', () => {
 
   test('one tensor too large for a device, and what to do', () => {
     const memory = {
-      ...{ weightsBytes: 100, cacheBytesPerToken: 1, context: 10, cacheBytes: 10, scratchBytes: 0, tableBytes: 0 },
+      ...{ weightsBytes: 100, cacheBytesPerToken: 1, context: 10, cacheBytes: 10, scratchBytes: 0, tableBytes: 0, widenedBytes: 0 },
       totalBytes: 110,
     };
     const large = { ...memory, largestBytes: 90, largestName: 'token_embd.weight' };

@@ -1,7 +1,8 @@
 /** Names, shapes and types of a model's tensors; blocks widened at load. */
 import assert from 'node:assert/strict';
+import { existsSync, readFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
-import { f16FromNumber, numberFromF16 } from '../../src/core/float16.js';
+import { f16FromNumber, numberFromBf16, numberFromF16 } from '../../src/core/float16.js';
 import { randomFrom } from '../../src/core/random.js';
 import { configFromJson } from '../../src/model/config.js';
 import { WIDENED, widenBlocks } from '../../src/model/dequantise.js';
@@ -157,6 +158,50 @@ function packQ6(q: readonly number[]): { low: number[]; high: number[] } {
   return { low, high };
 }
 
+describe("blocks are ggml's own values, to the bit", () => {
+  const folder = new URL('../../../shared/vectors/llamacpp/quants/', import.meta.url);
+  const skip = existsSync(folder) ? false : 'no ../shared/vectors/llamacpp';
+  interface Vector {
+    readonly type: string;
+    readonly kind: string;
+    readonly blocks: string;
+    readonly values: string;
+    readonly blockWeights: number;
+    readonly blockBytes: number;
+  }
+  test('every type of the vectors', { skip }, () => {
+    const { vectors } = JSON.parse(readFileSync(new URL('manifest.json', folder), 'utf8')) as { vectors: Vector[] };
+    const read = (name: string): Uint8Array<ArrayBuffer> => new Uint8Array(readFileSync(new URL(name, folder)));
+    const plain: Record<string, (bits: number) => number> = { F16: numberFromF16, BF16: numberFromBf16 };
+    const seen = new Set<string>();
+    for (const vector of vectors) {
+      const name = vector.type.toUpperCase();
+      const blocks = read(vector.blocks);
+      const want = new Int32Array(read(vector.values).buffer);
+      const got = new Float32Array(want.length);
+      if (plain[name]) got.set(Float32Array.from(new Uint16Array(blocks.buffer), plain[name]));
+      else {
+        const format = WIDENED.get(name)!;
+        assert.deepEqual([format?.weights, format?.bytes], [vector.blockWeights, vector.blockBytes], name);
+        widenBlocks(format, blocks, name, 'f32', got);
+        if (format.exact) {
+          const narrow = new Uint16Array(want.length);
+          widenBlocks(format, blocks, name, format.exact, narrow);
+          assert.deepEqual(Float32Array.from(narrow, plain[format.exact.toUpperCase()]!), got, `${name} is exact in ${format.exact}`);
+        }
+      }
+      const bits = new Int32Array(got.buffer);
+      assert.equal(
+        bits.findIndex((value, n) => value !== want[n]),
+        -1,
+        `${name}, ${vector.kind}`,
+      );
+      seen.add(name);
+    }
+    assert.deepEqual([...WIDENED.keys(), 'F16', 'BF16'].sort(), [...seen].sort());
+  });
+});
+
 describe('blocks widened at load', () => {
   const random = randomFrom('blocks');
   const codes = (count: number, below: number): number[] => Array.from({ length: count }, () => random.integer(below));
@@ -203,16 +248,17 @@ describe('blocks widened at load', () => {
     return { bytes: [...f16Bytes(d), ...f16Bytes(dmin), ...packScales(scales, minima), ...fifths, ...halves], weights };
   }
 
-  for (const [name, format] of WIDENED) {
+  for (const name of Object.keys(make)) {
+    const format = WIDENED.get(name)!;
     test(`${name}: to f32 and to f16, each rounded once`, () => {
       const blocks = Array.from({ length: 20 }, () => make[name]!());
       const bytes = Uint8Array.from(blocks.flatMap((block) => block.bytes));
       assert.equal(bytes.length, 20 * format.bytes);
       const want = blocks.flatMap((block) => block.weights);
       const wide = new Float32Array(want.length);
-      widenBlocks(format, bytes, 'here', wide);
+      widenBlocks(format, bytes, 'here', 'f32', wide);
       const halves = new Uint16Array(want.length);
-      widenBlocks(format, bytes, 'here', halves);
+      widenBlocks(format, bytes, 'here', 'f16', halves);
       for (const [n, value] of want.entries()) {
         // Sums of products may be taken in another order: a unit of float64.
         assert.ok(Math.abs(wide[n]! - value) <= Math.abs(value) * 2 ** -24 + 2 ** -50, `${name}[${n}]: ${wide[n]}, want ${value}`);
@@ -227,11 +273,20 @@ describe('blocks widened at load', () => {
   test('refusal: a scale that is infinite, or weights that f16 cannot hold', () => {
     const { bytes } = make.Q6_K!();
     const forged = Uint8Array.from([...bytes.slice(0, 208), 0, 0x7c]);
-    assert.throws(() => widenBlocks(WIDENED.get('Q6_K')!, forged, 'm.gguf: tensor t', new Uint16Array(256)), {
+    assert.throws(() => widenBlocks(WIDENED.get('Q6_K')!, forged, 'm.gguf: tensor t', 'f16', new Uint16Array(256)), {
       code: 'FORMAT',
-      message: /^m\.gguf: tensor t: expected weights within ±65504, got (-?Infinity|NaN)/,
+      message: /^m\.gguf: tensor t: expected weights that f16 holds, got (-?Infinity|NaN)/,
     });
     const large = Uint8Array.from([...f16Bytes(60000), ...new Array(32).fill(100)]);
-    assert.throws(() => widenBlocks(WIDENED.get('Q8_0')!, large, 't', new Uint16Array(32)), { code: 'FORMAT', message: /got 6000000/ });
+    assert.throws(() => widenBlocks(WIDENED.get('Q8_0')!, large, 't', 'f16', new Uint16Array(32)), {
+      code: 'FORMAT',
+      message: /got 6000000/,
+    });
+    const wide = new Float32Array(32);
+    widenBlocks(WIDENED.get('Q8_0')!, large, 't', 'f32', wide);
+    assert.equal(wide[0], 60000 * 100);
+    // 12 · 2^127.
+    const beyond = Uint8Array.of(255, ...new Array(16).fill(7));
+    assert.throws(() => widenBlocks(WIDENED.get('MXFP4')!, beyond, 't', 'bf16', new Uint16Array(32)), { message: /that bf16 holds/ });
   });
 });
