@@ -43,13 +43,16 @@ export function joinDims(layouts: readonly Layout[]): Walk {
 }
 
 /**
- * The dimensions before the last, as rows.
+ * The dimensions before the last, as rows; those of size 1 are left out, so that there are at most 53. There is at least one.
  *
  * @param layouts - all but their last dimensions are of one shape
  */
 export function rowsOf(layouts: readonly Layout[]): Walk {
-  const rows = layouts.map(({ shape, strides, offset }) => ({ shape: shape.slice(0, -1), strides: strides.slice(0, -1), offset }));
   // Rows keep their order: kernels number them.
-  const dims = rows[0]!.shape.length === 0 ? [1] : [...rows[0]!.shape];
-  return { dims, strides: rows.map((row) => (row.strides.length === 0 ? [0] : [...row.strides])) };
+  const order = layouts[0]!.shape.flatMap((size, d, shape) => (d === shape.length - 1 || size === 1 ? [] : [d]));
+  if (order.length === 0) return { dims: [1], strides: layouts.map(() => [0]) };
+  return {
+    dims: order.map((d) => layouts[0]!.shape[d]!),
+    strides: layouts.map(({ strides }) => order.map((d) => strides[d]!)),
+  };
 }

@@ -1073,3 +1073,10 @@ test('the norm of a RoPE call takes its eps in float64: a row of zeros with the 
   one.ropeParts(plan, [{ x: zeros('f32', [1, 1, 4]), out, norm: { weight: f64Tensor([1, 1, 1, 1], [4], 'f32'), eps: 1e-50 } }]);
   assert.deepEqual([...floats(out)], [0, 0, 0, 0]);
 });
+
+test('rows under thousands of dimensions of size 1 are found', () => {
+  const x = f64Tensor([1, 2, 3, 4, 5, 6, 7, 8], [2, 4], 'f32');
+  const weight = f64Tensor([1, 1, 1, 1], [4], 'f32');
+  const deep = x.view([...new Array<number>(8000).fill(1), 2, 4]);
+  assert.deepEqual(floats(one.rmsNorm(deep, weight, { eps: 1e-6 })), floats(one.rmsNorm(x, weight, { eps: 1e-6 })));
+});
