@@ -131,7 +131,7 @@ export class Ropewalk implements Runner {
    */
   uploadBlocks(format: BlockFormat, bytes: Uint8Array, shape: readonly [n: number, k: number]): BlockTensor {
     const checked = blocksFrom(format, bytes, shape); // before memory is taken
-    return blocksFrom(format, this.upload(checked.bytes), shape);
+    return blocksFrom(format, this.upload(checked.bytes), checked.shape);
   }
 
   /**
@@ -209,7 +209,7 @@ export class Ropewalk implements Runner {
           headDim: x.shape.at(-1)!,
           seqLen: x.shape.at(layout === 'bnsh' ? -2 : -3)!,
         });
-    return this.into(options.out ?? this.backend.allocate(x.dtype, x.shape), (out) => bindRope(plan, x, out, layout));
+    return this.into(options.out, x.dtype, x.shape, (out) => bindRope(plan, x, out, layout));
   }
 
   /**
@@ -220,7 +220,7 @@ export class Ropewalk implements Runner {
    * @param options - `out` may be `a` or `b`
    */
   add<D extends FloatDtype>(a: Tensor<D>, b: Tensor<NoInfer<D>>, options: OutOption<NoInfer<D>> = {}): Tensor<D> {
-    return this.into(options.out ?? this.backend.allocate(a.dtype, a.shape), (out) => planAdd(a, b, out));
+    return this.into(options.out, a.dtype, a.shape, (out) => planAdd(a, b, out));
   }
 
   /**
@@ -235,10 +235,12 @@ export class Ropewalk implements Runner {
     options: { readonly index?: Tensor<'i64' | 'i32'>; readonly value?: Tensor<D> } = {},
   ): { index: Tensor<'i64' | 'i32'>; value: Tensor<D> } {
     const shape = values.shape.length === 0 ? [] : values.shape.with(-1, 1);
-    const index = options.index ?? this.backend.allocate('i64', shape);
-    const value = options.value ?? this.backend.allocate(values.dtype, shape);
-    this.run(planArgmax(values, index, value));
-    return { index, value };
+    return this.withOut(options.index, 'i64', shape, (index) =>
+      this.withOut(options.value, values.dtype, shape, (value) => {
+        this.run(planArgmax(values, index, value));
+        return { index, value };
+      }),
+    );
   }
 
   /**
@@ -260,9 +262,7 @@ export class Ropewalk implements Runner {
   embedding(index: Tensor<IntDtype>, weight: BlockTensor, options?: OutOption<'f32'>): Tensor<'f32'>;
   embedding(index: Tensor<IntDtype>, weight: Tensor | BlockTensor, options: OutOption<Dtype> = {}): Tensor {
     const dtype = isBlocks(weight) ? 'f32' : weight.dtype;
-    return this.into(options.out ?? this.backend.allocate(dtype, [index.size, weight.shape.at(-1) ?? 0]), (out) =>
-      planEmbedding(index, weight, out),
-    );
+    return this.into(options.out, dtype, [index.size, weight.shape.at(-1) ?? 0], (out) => planEmbedding(index, weight, out));
   }
 
   /**
@@ -278,7 +278,7 @@ export class Ropewalk implements Runner {
     options: OutOption<NoInfer<D>> & { readonly bias?: Tensor<NoInfer<StoredDtype<D>>> } = {},
   ): Tensor<D> {
     const shape = x.shape.length === 0 ? [] : x.shape.with(-1, weight.shape[0] ?? 0);
-    return this.into(options.out ?? this.backend.allocate(x.dtype, shape), (out) => planLinear(x, weight, options.bias, out));
+    return this.into(options.out, x.dtype, shape, (out) => planLinear(x, weight, options.bias, out));
   }
 
   /**
@@ -293,7 +293,7 @@ export class Ropewalk implements Runner {
     weight: Tensor<NoInfer<StoredDtype<D>>>,
     options: OutOption<NoInfer<D>> & { readonly eps: number },
   ): Tensor<D> {
-    return this.into(options.out ?? this.backend.allocate(x.dtype, x.shape), (out) => planRmsNorm(x, weight, options.eps, out));
+    return this.into(options.out, x.dtype, x.shape, (out) => planRmsNorm(x, weight, options.eps, out));
   }
 
   /**
@@ -312,7 +312,7 @@ export class Ropewalk implements Runner {
     options: OutOption<NoInfer<D>> & SelfAttentionOptions = {},
   ): Tensor<D> {
     const shape = q.shape.length === 0 ? [] : q.shape.with(-1, v.shape.at(-1) ?? 0);
-    return this.into(options.out ?? this.backend.allocate(q.dtype, shape), (out) => planSelfAttention(q, k, v, out, options));
+    return this.into(options.out, q.dtype, shape, (out) => planSelfAttention(q, k, v, out, options));
   }
 
   /**
@@ -323,7 +323,7 @@ export class Ropewalk implements Runner {
    * @param options - `out` may be `gate` or `up`
    */
   swiglu<D extends FloatDtype>(gate: Tensor<D>, up: Tensor<NoInfer<D>>, options: OutOption<NoInfer<D>> = {}): Tensor<D> {
-    return this.into(options.out ?? this.backend.allocate(gate.dtype, gate.shape), (out) => planSwiglu(gate, up, out));
+    return this.into(options.out, gate.dtype, gate.shape, (out) => planSwiglu(gate, up, out));
   }
 
   /**
@@ -341,12 +341,30 @@ export class Ropewalk implements Runner {
    */
   rearrange<D extends FloatDtype>(x: Tensor<FloatDtype>, options: Required<OutOption<D>>): Tensor<D>;
   rearrange(x: Tensor, options: OutOption<Dtype> = {}): Tensor {
-    return this.into(options.out ?? this.backend.allocate(x.dtype, x.shape), (out) => planRearrange(x, out));
+    return this.into(options.out, x.dtype, x.shape, (out) => planRearrange(x, out));
   }
 
-  private into<D extends Dtype>(out: Tensor<D>, plan: (out: Tensor<D>) => OpPlan): Tensor<D> {
-    this.run(plan(out));
-    return out;
+  private into<D extends Dtype>(
+    given: Tensor<D> | undefined,
+    dtype: D,
+    shape: readonly number[],
+    plan: (out: Tensor<D>) => OpPlan,
+  ): Tensor<D> {
+    return this.withOut(given, dtype, shape, (out) => {
+      this.run(plan(out));
+      return out;
+    });
+  }
+
+  /** Calls `use` with `given`, or with a fresh tensor, whose memory goes back if the call is refused. */
+  private withOut<D extends Dtype, T>(given: Tensor<D> | undefined, dtype: D, shape: readonly number[], use: (out: Tensor<D>) => T): T {
+    const out = given ?? this.backend.allocate(dtype, shape);
+    try {
+      return use(out);
+    } catch (error) {
+      if (!given) out.dispose();
+      throw error;
+    }
   }
 }
 

@@ -10,6 +10,7 @@ import './backends/cpu-operators.test.js';
 import './backends/cpu.test.js';
 import './backends/onnxruntime-suites.test.js';
 import './backends/onnxruntime.test.js';
+import './backends/refused-calls.test.js';
 import './backends/webgpu-attention.test.js';
 import './backends/webgpu-linear.test.js';
 import './backends/webgpu-operators.test.js';

@@ -77,7 +77,7 @@ export function extentOf(layout: Layout): [low: number, high: number] | undefine
 }
 
 /**
- * Checks that a value is a shape: a list of integers >= 0 whose product is a safe integer.
+ * Checks that a value is a shape: a list of integers >= 0 whose product, those of 0 left out, is a safe integer. So its strides are too.
  *
  * @param shape - what the caller gave
  * @param where - operator and argument, for the message
@@ -86,11 +86,15 @@ export function extentOf(layout: Layout): [low: number, high: number] | undefine
  */
 export function checkShape(shape: unknown, where: string): readonly number[] {
   if (!Array.isArray(shape)) refuse('SHAPE', where, 'a list of dimensions such as [2, 3]', shape);
+  const dims: number[] = [];
+  let count = 1;
   for (const dim of shape) {
     if (!Number.isSafeInteger(dim) || dim < 0) refuse('SHAPE', where, 'every dimension to be an integer >= 0', shape);
+    count *= Math.max(1, dim);
+    dims.push(dim);
   }
-  if (!Number.isSafeInteger(countElements(shape))) refuse('SHAPE', where, 'fewer than 2^53 elements', shape);
-  return Object.freeze([...shape]);
+  if (!Number.isSafeInteger(count)) refuse('SHAPE', where, 'fewer than 2^53 elements', shape);
+  return Object.freeze(dims);
 }
 
 /**

@@ -85,7 +85,10 @@ function lateWrite(tensor: Tensor): Promise<unknown> | undefined {
   return late > 0 && tensor.storage.host ? LATE.get(tensor.storage.host.buffer) : undefined;
 }
 
-/** Marks a layout that was derived from a checked one. */
+/** The dtypes, for messages. */
+const DTYPE_NAMES = 'f64, f32, f16, bf16, i8 … i64 or u8 … u64';
+
+/** Marks a layout that is known to be right: derived from a checked one, or laid over memory taken for it. */
 const DERIVED: unique symbol = /* @__PURE__ */ Symbol('derived');
 
 /** How to lay a tensor over storage; strides and offset are in elements. */
@@ -326,9 +329,25 @@ export function tensorFrom<D extends Dtype>(data: HostArray | ArrayBufferView, o
   const dtype = options.dtype ?? dtypeOfArray(data);
   if (!isDtype(dtype)) {
     const next = data instanceof Uint16Array ? 'A Uint16Array can hold u16, f16 or bf16: say which.' : undefined;
-    refuse('DTYPE', 'tensor: dtype', 'f64, f32, f16, bf16, i8 … i64 or u8 … u64', options.dtype ?? data, next);
+    refuse('DTYPE', 'tensor: dtype', DTYPE_NAMES, options.dtype ?? data, next);
   }
   return new Tensor(new HostStorage(dtype as D, asHostArray(data, dtype as D, 'tensor: data')), options);
+}
+
+/**
+ * Makes a dense tensor over memory that is taken for it. Every allocation goes through here: dtype and shape are checked before memory is
+ * taken, and nothing can fail after it.
+ *
+ * @param dtype - element type
+ * @param shape - dimensions
+ * @param take - gives storage for `length` elements, or throws
+ * @throws {RopewalkError} DTYPE or SHAPE; whatever `take` throws
+ */
+export function denseTensor<D extends Dtype>(dtype: D, shape: readonly number[], take: (length: number) => TensorStorage<D>): Tensor<D> {
+  if (!isDtype(dtype)) refuse('DTYPE', 'tensor: dtype', DTYPE_NAMES, dtype);
+  const checked = checkShape(shape, 'tensor: shape');
+  const strides = Object.freeze(rowMajorStrides(checked));
+  return new Tensor(take(countElements(checked)), { shape: checked, strides }, DERIVED);
 }
 
 /**
@@ -336,9 +355,10 @@ export function tensorFrom<D extends Dtype>(data: HostArray | ArrayBufferView, o
  *
  * @param dtype - element type
  * @param shape - dimensions
+ * @throws {RopewalkError} DTYPE or SHAPE; DEVICE when the runtime has no such memory
  */
 export function zeros<D extends Dtype>(dtype: D, shape: readonly number[]): Tensor<D> {
-  return tensorFrom(newArray(dtype, countElements(checkShape(shape, 'tensor: shape'))), { dtype, shape });
+  return denseTensor(dtype, shape, (length) => new HostStorage(dtype, newArray(dtype, length)));
 }
 
 /**

@@ -5,8 +5,8 @@
  */
 import type { ArrayOf, Dtype, HostArray } from '../../core/dtypes.js';
 import { RopewalkError, refuse } from '../../core/errors.js';
-import { checkShape, countElements } from '../../core/shape.js';
-import { hostOf, Tensor, type TensorStorage, writtenLater } from '../../core/tensor.js';
+import { countElements } from '../../core/shape.js';
+import { denseTensor, hostOf, type Tensor, type TensorStorage, writtenLater } from '../../core/tensor.js';
 import { writeOnnxModel } from '../../formats/onnx.js';
 import { GraphBuilder } from '../../graph/builder.js';
 import type { EmitOptions } from '../../graph/emit.js';
@@ -70,7 +70,7 @@ export class OnnxruntimeBackend implements Backend, Queue {
 
   allocate<D extends Dtype>(dtype: D, shape: readonly number[]): Tensor<D> {
     this.checkOpen();
-    return this.take(dtype, checkShape(shape, 'tensor: shape'));
+    return this.take(dtype, shape);
   }
 
   upload<D extends Dtype>(source: Tensor<D>): Tensor<D> {
@@ -226,7 +226,7 @@ export class OnnxruntimeBackend implements Backend, Queue {
   }
 
   private take<D extends Dtype>(dtype: D, shape: readonly number[], elements?: ArrayOf[D]): Tensor<D> {
-    return new Tensor(new QueuedStorage(this, dtype, countElements(shape), elements), { shape });
+    return denseTensor(dtype, shape, (length) => new QueuedStorage(this, dtype, length, elements));
   }
 
   private checkOpen(): void {

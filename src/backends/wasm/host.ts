@@ -10,7 +10,7 @@ import type { Dtype } from '../../core/dtypes.js';
 import { sizeBytes } from '../../core/dtypes.js';
 import { RopewalkError, refuse } from '../../core/errors.js';
 import { countElements, isRowMajor } from '../../core/shape.js';
-import { copyElements, hostOf, Tensor } from '../../core/tensor.js';
+import { copyBits, denseTensor, hostOf, type Tensor } from '../../core/tensor.js';
 import type { AddPlan } from '../../ops/add.js';
 import type { ArgmaxPlan } from '../../ops/argmax.js';
 import type { EmbeddingPlan } from '../../ops/embedding.js';
@@ -136,18 +136,25 @@ export class CpuBackend implements Backend {
 
   allocate<D extends Dtype>(dtype: D, shape: readonly number[]): Tensor<D> {
     this.checkOpen();
-    const storage = takeStorage(this.memory, dtype, countElements(shape));
-    // A block may have held something before.
-    new Uint8Array(this.memory.buffer, storage.address, storage.length * sizeBytes(dtype)).fill(0);
-    return new Tensor(storage, { shape });
+    return denseTensor(dtype, shape, (length) => {
+      const storage = takeStorage(this.memory, dtype, length);
+      // A block may have held something before.
+      new Uint8Array(this.memory.buffer, storage.address, length * sizeBytes(dtype)).fill(0);
+      return storage;
+    });
   }
 
   upload<D extends Dtype>(source: Tensor<D>): Tensor<D> {
     this.checkOpen();
     hostOf(source, 'cpu: upload'); // before memory is taken
-    const copy = new Tensor(takeStorage(this.memory, source.dtype, source.size), { shape: source.shape });
-    copyElements(source, copy);
-    return copy;
+    const copy = denseTensor(source.dtype, source.shape, (length) => takeStorage(this.memory, source.dtype, length));
+    try {
+      copyBits(hostOf(source, 'cpu: upload'), source, hostOf(copy, 'cpu: upload'), copy); // fetched anew: taking memory may have moved it
+      return copy;
+    } catch (error) {
+      copy.dispose();
+      throw error;
+    }
   }
 
   whyNot(plan: OpPlan): string | undefined {

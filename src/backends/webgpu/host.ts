@@ -5,8 +5,7 @@
  */
 import { type ArrayOf, type Dtype, sizeBytes } from '../../core/dtypes.js';
 import { RopewalkError, refuse } from '../../core/errors.js';
-import { countElements } from '../../core/shape.js';
-import { hostOf, Tensor, tensorFrom, zeros } from '../../core/tensor.js';
+import { denseTensor, hostOf, type Tensor, tensorFrom, zeros } from '../../core/tensor.js';
 import type { OpPlan } from '../../ops/runner.js';
 import type { Backend, BackendOptions, Capabilities } from '../backend.js';
 import { tensorsOf, whyFloat64 } from '../float64.js';
@@ -14,7 +13,7 @@ import { Uploads } from '../uploads.js';
 import { Call, type Home, type Pending } from './call.js';
 import { Commands, NEXT } from './commands.js';
 import { type OpenDevice, openDevice } from './device.js';
-import { BlockPool, GpuStorage, USAGE } from './memory.js';
+import { type Block, BlockPool, GpuStorage, USAGE } from './memory.js';
 import { runElementwise, runRearrange } from './operators/elementwise.js';
 import { runLinear } from './operators/linear.js';
 import { runRope } from './operators/rope.js';
@@ -46,7 +45,7 @@ export class WebgpuBackend implements Backend {
     const limit = Math.min(device.limits.maxStorageBufferBindingSize, device.limits.maxBufferSize);
     this.pool = new BlockPool(device, USAGE.STORAGE | USAGE.COPY_SRC | USAGE.COPY_DST, limit);
     this.commands = new Commands(device, this.pool);
-    const uploads = new Uploads<ReturnType<BlockPool['take']>>((block) => this.pool.free(block));
+    const uploads = new Uploads<Block>((block) => this.pool.free(block));
     this.home = {
       device,
       pool: this.pool,
@@ -76,10 +75,9 @@ export class WebgpuBackend implements Backend {
   allocate<D extends Dtype>(dtype: D, shape: readonly number[]): Tensor<D> {
     this.checkOpen();
     if (dtype === 'f64') return zeros(dtype, shape); // no GPU computes it: it stays where the reference does
-    const tensor = this.take(dtype, shape);
-    const { block } = tensor.storage as GpuStorage<D>;
-    if (!block.fresh) this.commands.clear(block);
-    return tensor;
+    return this.take(dtype, shape, (block) => {
+      if (!block.fresh) this.commands.clear(block);
+    });
   }
 
   upload<D extends Dtype>(source: Tensor<D>): Tensor<D> {
@@ -87,11 +85,9 @@ export class WebgpuBackend implements Backend {
     hostOf(source, 'webgpu: upload'); // before memory is taken
     const dense = source.read() as ArrayOf[D]; // a copy, so what is shared or strided is neither
     if (source.dtype === 'f64') return tensorFrom(dense, { dtype: source.dtype, shape: source.shape });
-    const tensor = this.take(source.dtype, source.shape);
     const bytes = new Uint8Array(Math.ceil(dense.byteLength / 4) * 4);
     bytes.set(new Uint8Array(dense.buffer, dense.byteOffset, dense.byteLength));
-    this.commands.write((tensor.storage as GpuStorage<D>).block, bytes);
-    return tensor;
+    return this.take(source.dtype, source.shape, (block) => this.commands.write(block, bytes));
   }
 
   whyNot(plan: OpPlan): string | undefined {
@@ -166,16 +162,23 @@ export class WebgpuBackend implements Backend {
     this.home.uploads.clear();
   }
 
-  /** Memory for a dense tensor, whatever is in it. */
-  private take<D extends Dtype>(dtype: D, shape: readonly number[]): Tensor<D> {
-    const length = countElements(shape);
-    this.commands.watch();
-    const block = this.pool.take(length * sizeBytes(dtype));
-    const readBack = (from: typeof block, start: number, end: number): Promise<ArrayBuffer> => {
+  /** A dense tensor whose memory `fill` writes. */
+  private take<D extends Dtype>(dtype: D, shape: readonly number[], fill: (block: Block) => void): Tensor<D> {
+    const readBack = (from: Block, start: number, end: number): Promise<ArrayBuffer> => {
       this.checkOpen();
       return this.commands.readBack(from, start, end);
     };
-    return new Tensor(new GpuStorage(this.pool, dtype, length, block, readBack), { shape });
+    return denseTensor(dtype, shape, (length) => {
+      this.commands.watch();
+      const block = this.pool.take(length * sizeBytes(dtype));
+      try {
+        fill(block);
+      } catch (error) {
+        this.pool.free(block);
+        throw error;
+      }
+      return new GpuStorage(this.pool, dtype, length, block, readBack);
+    });
   }
 
   /** The reference writes host memory; an argmax's index may lie on the device, as integers do. */

@@ -59,13 +59,16 @@ export class BlockPool {
         `webgpu: memory: expected at most ${this.limitBytes} bytes in one tensor (maxStorageBufferBindingSize of this device), got ${bytes}. Split it.`,
       );
     }
-    const block = this.bins.get(size)?.pop();
+    const kept = this.bins.get(size)?.pop();
+    if (kept) this.freeBytes -= size;
+    const block = kept ?? {
+      buffer: this.device.createBuffer({ size, usage: this.usage }),
+      sizeBytes: size,
+      id: this.nextId++,
+      fresh: true,
+    };
     this.heldBytes += size;
-    if (block) {
-      this.freeBytes -= size;
-      return block;
-    }
-    return { buffer: this.device.createBuffer({ size, usage: this.usage }), sizeBytes: size, id: this.nextId++, fresh: true };
+    return block;
   }
 
   /** Gives a buffer back. Commands that use it may still wait. */
