@@ -42,7 +42,7 @@ if (process.argv.includes('--check')) {
   // Compressed text may differ between zlib versions; what it unpacks to may not.
   const text = readFileSync(target, 'utf8');
   for (const { name, bytes } of compiled) {
-    const packed = new RegExp(`${name} =\\s*'([^']*)'`).exec(text)?.[1] ?? '';
+    const packed = new RegExp(`${name}: string =\\s*'([^']*)'`).exec(text)?.[1] ?? '';
     if (!inflateRawSync(Buffer.from(packed, 'base64')).equals(bytes)) {
       console.error(`src/backends/wasm/kernels.generated.ts: ${name} is not what assembly/ compiles to. Run npm run build:wasm.`);
       process.exitCode = 1;
@@ -50,7 +50,7 @@ if (process.argv.includes('--check')) {
   }
 } else {
   const constants = compiled.map(
-    ({ name, bytes }) => `export const ${name} =\n  '${deflateRawSync(bytes, { level: 9 }).toString('base64')}';\n`,
+    ({ name, bytes }) => `export const ${name}: string =\n  '${deflateRawSync(bytes, { level: 9 }).toString('base64')}';\n`,
   );
   writeFileSync(
     target,

@@ -1,5 +1,5 @@
 /**
- * Installs the peers that tests and benchmarks compare with, and lets the library find ONNX Runtime, which is an optional peer of its own:
+ * Installs the peers that tests and benchmarks compare with and the tools that the built package is tried with, and lets the library find ONNX Runtime, which is an optional peer of its own:
  * it weighs 290 MB, so `npm ci` does not bring it.
  *
  * Usage: node scripts/peers.mjs
@@ -16,6 +16,7 @@ const install = (folder, ...options) => {
   if (status !== 0) process.exit(status ?? 1);
 };
 install('bench');
+install('test/consumers');
 // llama.cpp's own CUDA and Vulkan builds are optional packages of 600 MB.
 if (process.platform === 'linux' && process.arch === 'x64') install('bench/llama', '--omit=optional', '--ignore-scripts');
 const link = join(root, 'node_modules', 'onnxruntime-node');

@@ -38,7 +38,9 @@ const onnxruntime: BackendEntry = {
   async open(options): Promise<Backend> {
     // Not a literal: bundlers for browsers, where it cannot run, would follow it to the library that writes protobuf.
     const host = './backends/onnxruntime/host.js';
-    const { openOnnxruntime } = (await import(/* @vite-ignore */ host)) as typeof import('./backends/onnxruntime/host.js');
+    const { openOnnxruntime } = (await import(
+      /* webpackIgnore: true */ /* @vite-ignore */ host
+    )) as typeof import('./backends/onnxruntime/host.js');
     return openOnnxruntime(options);
   },
 };

@@ -1,11 +1,11 @@
 /** The package as it is published: built, packed, installed in a folder of its own, imported by its entries. */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { after, describe, test } from 'node:test';
-import { buildInto, ROOT } from './support/build.js';
+import { consumerTool, installInto, ROOT } from './support/build.js';
 
 const root = ROOT;
 const manifest = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
@@ -14,19 +14,21 @@ after(() => rmSync(folder, { recursive: true }));
 
 describe('the built package', () => {
   const home = join(folder, 'node_modules/ropewalk');
-  test('builds and holds what it needs, no sources and no tests', () => {
-    mkdirSync(home, { recursive: true });
-    buildInto(join(home, 'dist'));
-    for (const file of ['package.json', 'models', 'vectors', 'README.md', 'LICENSE'])
-      cpSync(join(root, file), join(home, file), { recursive: true });
-    for (const name of Object.keys(manifest.dependencies)) {
-      const link = join(folder, 'node_modules', name);
-      mkdirSync(dirname(link), { recursive: true });
-      symlinkSync(join(root, 'node_modules', name), link);
-    }
-    const files = readdirSync(join(home, 'dist'), { recursive: true, encoding: 'utf8' });
-    assert.ok(files.includes('index.js') && files.includes('index.d.ts') && files.includes(join('cli', 'main.js')));
-    assert.deepEqual(manifest.files.toSorted(), ['CHANGELOG.md', 'LICENSE', 'README.md', 'dist', 'models', 'vectors']);
+  test('installs, and holds what it needs, no sources and no tests', () => {
+    installInto(folder);
+    const files = readdirSync(home, { recursive: true, encoding: 'utf8' }).map((name) => name.replaceAll('\\', '/'));
+    for (const name of ['dist/index.js', 'dist/index.d.ts', 'dist/cli/main.js', 'LICENSE', 'README.md', 'models/marline/model-q8_0.gguf'])
+      assert.ok(files.includes(name), name);
+    assert.deepEqual(
+      files.filter((name) => /(^|\/)(src|test|node_modules)(\/|$)|\.test\.|\.map$|(?<!\.d)\.ts$/.test(name)),
+      [],
+    );
+  });
+
+  test('its declarations are types: no text of a program is in them', () => {
+    const declarations = readdirSync(home, { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.d.ts'));
+    const large = declarations.filter((name) => statSync(join(home, name)).size > 20_000);
+    assert.deepEqual(large, []);
   });
 
   test('every entry imports, and has types', () => {
@@ -79,32 +81,46 @@ describe('the built package', () => {
     assert.match(ran.stderr, /^Backend webgpu: skipped, the package webgpu is not installed: npm install webgpu$/m);
   });
 
+  test('CommonJS requires it', () => {
+    const code = "const { ropewalk } = require('ropewalk'); ropewalk().then((rw) => console.log(rw.capabilities().backend));";
+    const ran = spawnSync(process.execPath, ['--eval', code], { cwd: folder, encoding: 'utf8' });
+    assert.equal(ran.stdout, 'cpu\n', ran.stderr);
+  });
+
+  /** What a compiler says of a program in the folder: strict, every declaration checked, with no types but those of a browser and of ES2022. */
+  function compile(compiler: string, name: string, code: string, resolution: object): string {
+    writeFileSync(join(folder, name), code);
+    const lib = ['es2022', 'dom'];
+    const compilerOptions = { noEmit: true, strict: true, skipLibCheck: false, target: 'es2022', lib, types: [], ...resolution };
+    writeFileSync(join(folder, 'tsconfig.json'), JSON.stringify({ compilerOptions, files: [name] }));
+    return spawnSync(process.execPath, [join(dirname(compiler), '../bin/tsc'), '-p', '.'], { cwd: folder, encoding: 'utf8' }).stdout;
+  }
+  const current = join(root, 'node_modules/typescript/lib/tsc.js');
+  const oldest = consumerTool('typescript-5.6');
+
   test('types are checked where it is used', () => {
-    const use = (body: string): string => {
-      writeFileSync(
-        join(folder, 'use.mts'),
+    const use = (body: string): string =>
+      compile(
+        current,
+        'use.mts',
         `import { ropewalk } from 'ropewalk';\nimport { rotaryEmbedding } from 'ropewalk/onnx';\nconst rw = await ropewalk();\nvoid rotaryEmbedding;\n${body}`,
+        { module: 'nodenext' },
       );
-      return spawnSync(
-        process.execPath,
-        [
-          join(root, 'node_modules/typescript/bin/tsc'),
-          '--noEmit',
-          '--strict',
-          '--module',
-          'nodenext',
-          '--target',
-          'es2022',
-          '--skipLibCheck',
-          '--types',
-          '',
-          'use.mts',
-        ],
-        { cwd: folder, encoding: 'utf8' },
-      ).stdout;
-    };
     assert.equal(use(`rw.rope(rw.allocate('f32', [1, 1, 4]), [0], { pairing: 'half', base: 10000 });`), '');
     assert.match(use(`rw.rope(rw.allocate('f32', [1, 1, 4]), [0], { base: 10000 });`), /Property 'pairing' is missing/);
+  });
+
+  const everything = Object.keys(manifest.exports)
+    .filter((name) => name !== './package.json')
+    .map((name, i) => `export * as entry${i} from '${join('ropewalk', name)}';\n`)
+    .join('');
+  test('the types of every entry compile, libraries checked too, with ES2022 and DOM alone', () => {
+    assert.equal(compile(current, 'all.mts', everything, { module: 'nodenext' }), '');
+    assert.equal(compile(current, 'all.ts', everything, { module: 'esnext', moduleResolution: 'bundler' }), '');
+  });
+
+  test('so they do in TypeScript 5.6', { skip: oldest.missing }, () => {
+    assert.equal(oldest.missing === false && compile(oldest.path, 'all.mts', everything, { module: 'nodenext' }), '');
   });
 
   test('the library entry has no runtime dependency and no side effect', () => {

@@ -1,3 +1,4 @@
+/// <reference lib="esnext.disposable" preserve="true" />
 /**
  * The tensor: storage that somebody owns, and a layout over it.
  *
@@ -41,7 +42,7 @@ export interface TensorStorage<D extends Dtype = Dtype> {
 }
 
 // The symbol that `using` looks for, on runtimes that do not name it yet.
-const DISPOSE: typeof Symbol.dispose = /* @__PURE__ */ (Symbol.dispose ?? Symbol.for('Symbol.dispose')) as typeof Symbol.dispose;
+const DISPOSE: typeof Symbol.dispose = (Symbol.dispose ?? /* @__PURE__ */ Symbol.for('Symbol.dispose')) as typeof Symbol.dispose;
 
 class HostStorage<D extends Dtype> implements TensorStorage<D> {
   readonly owner = 'host';

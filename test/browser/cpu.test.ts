@@ -4,13 +4,14 @@
  */
 import assert from 'node:assert/strict';
 import { cpSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import type { Browser } from 'playwright-core';
 import type { Capabilities } from '../../src/backends/backend.js';
 import { noBrowser, openChromium, reportOf, type Site, type SiteOptions, serve } from '../support/browser.js';
-import { buildInto, ROOT } from '../support/build.js';
+import { buildInto, consumerTool, ROOT } from '../support/build.js';
 
 const ISOLATED = { 'cross-origin-opener-policy': 'same-origin', 'cross-origin-embedder-policy': 'require-corp' };
 const STRICT = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'";
@@ -179,25 +180,59 @@ describe('the cpu backend in Chromium', { skip: noBrowser, timeout: 600_000 }, (
     });
   }
 
-  test('bundled by esbuild, without worker.js beside the bundle: one thread computes, and capabilities() says so', async () => {
-    const { build } = await import('esbuild');
-    const out = join(folder, 'esbuild');
-    await build({
-      absWorkingDir: folder,
-      entryPoints: ['compute.js'],
-      bundle: true,
-      format: 'esm',
-      platform: 'browser',
-      outdir: out,
-      logLevel: 'error',
+  // esbuild and Rollup leave `new URL('./worker.js', import.meta.url)` as it is: the bundle looks for worker.js beside itself.
+  for (const bundle of [bundleWithEsbuild, bundleWithRollup]) {
+    const name = bundle === bundleWithEsbuild ? 'esbuild' : 'Rollup';
+    test(`bundled by ${name}: workers compute with worker.js beside the bundle; without it one thread does, and says so`, async () => {
+      const out = join(folder, name);
+      await bundle(out);
+      assert.ok(!readdirSync(out).includes('worker.js'));
+      const site = await siteWith(ISOLATED, { '/bundle/': out });
+      assertAlone(await compute(site, '/?script=/bundle/compute.js'), /^threads: a worker did not start \(worker\.js did not load: /);
+      assert.ok(site.asked.includes('/bundle/worker.js'));
+      assert.ok(!site.asked.some((path) => path.startsWith('/dist/')));
+      // The way out that the message names.
+      cpSync(join(dist, 'backends/wasm/worker.js'), join(out, 'worker.js'));
+      assertThreads(await compute(site, '/?script=/bundle/compute.js'));
     });
-    assert.deepEqual(readdirSync(out), ['compute.js']);
+  }
+
+  async function bundleWithEsbuild(outdir: string): Promise<void> {
+    const { build } = await import('esbuild');
+    const options = { bundle: true, format: 'esm', platform: 'browser', logLevel: 'error' } as const;
+    await build({ absWorkingDir: folder, entryPoints: ['compute.js'], outdir, ...options });
+  }
+
+  async function bundleWithRollup(dir: string): Promise<void> {
+    const { rollup } = await import('rollup');
+    const warnings: string[] = [];
+    const bundle = await rollup({
+      input: join(folder, 'compute.js'),
+      // What @rollup/plugin-node-resolve does.
+      plugins: [{ name: 'resolve', resolveId: (id) => (id === 'ropewalk' ? join(dist, 'index.js') : null) }],
+      onLog: (_level, { message }) => warnings.push(message),
+    });
+    await bundle.write({ dir });
+    await bundle.close();
+    assert.deepEqual(warnings, []);
+  }
+
+  const webpack = consumerTool('webpack');
+  test('bundled by webpack: no warning, and workers compute', { skip: webpack.missing }, async () => {
+    const out = join(folder, 'webpack');
+    assert.equal(webpack.missing, false);
+    const run = createRequire(import.meta.url)(webpack.path) as (
+      options: object,
+      done: (error: Error | null, stats: { toJson(options: object): { errors: unknown[]; warnings: unknown[] } }) => void,
+    ) => void;
+    const options = { context: folder, entry: './compute.js', mode: 'development', devtool: false, output: { path: out } };
+    const { errors, warnings } = await new Promise<{ errors: unknown[]; warnings: unknown[] }>((resolve, reject) =>
+      run(options, (error, stats) => (error ? reject(error) : resolve(stats.toJson({ all: false, errors: true, warnings: true })))),
+    );
+    assert.deepEqual([errors, warnings], [[], []]);
     const site = await siteWith(ISOLATED, { '/bundle/': out });
-    assertAlone(await compute(site, '/?script=/bundle/compute.js'), /^threads: a worker did not start \(worker\.js did not load: /);
-    assert.deepEqual(new Set(site.asked), new Set(['/', '/bundle/compute.js', '/bundle/worker.js']));
-    // The way out that the message names.
-    cpSync(join(dist, 'backends/wasm/worker.js'), join(out, 'worker.js'));
-    assertThreads(await compute(site, '/?script=/bundle/compute.js'));
+    assertThreads(await compute(site, '/?script=/bundle/main.js'));
+    assert.ok(!site.asked.some((path) => path.startsWith('/dist/')));
   });
 
   test('bundled by Vite: workers compute', async () => {

@@ -50,7 +50,7 @@ async function findPackage(): Promise<Ort | string> {
   if (process?.versions?.node === undefined) return 'onnxruntime-node runs in Node only, and this is a browser';
   const name = 'onnxruntime-node'; // not a literal: bundlers for browsers would look for the package
   try {
-    const module = (await import(/* @vite-ignore */ name)) as { default?: Ort } & Ort;
+    const module = (await import(/* webpackIgnore: true */ /* @vite-ignore */ name)) as { default?: Ort } & Ort;
     return module.default ?? module;
   } catch (cause) {
     const missing = (cause as { code?: string }).code === 'ERR_MODULE_NOT_FOUND';

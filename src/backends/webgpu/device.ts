@@ -44,7 +44,7 @@ async function findEntry(): Promise<GPU | string> {
   }
   const name = 'webgpu'; // not a literal: bundlers for browsers would look for the package
   try {
-    const { create } = (await import(/* @vite-ignore */ name)) as WebgpuPackage;
+    const { create } = (await import(/* webpackIgnore: true */ /* @vite-ignore */ name)) as WebgpuPackage;
     return create(['disable-dawn-features=timestamp_quantization']); // ticks of 65 µs are for browsers, which fear strangers
   } catch (cause) {
     const missing = (cause as { code?: string }).code === 'ERR_MODULE_NOT_FOUND';
