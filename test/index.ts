@@ -79,4 +79,5 @@ import './model/weights.test.js';
 import './ops/operators.test.js';
 import './ops/rope-parts.test.js';
 import './ops/rope.test.js';
+import './ops/runner.test.js';
 import './package.test.js';

@@ -5,7 +5,7 @@
  */
 import { isBlocks } from '../core/blocks.js';
 import type { Tensor } from '../core/tensor.js';
-import type { OpPlan } from '../ops/runner.js';
+import { type OpPlan, unknownPlan } from '../ops/runner.js';
 
 /** Says whether a factor keeps its meaning in f32, with room for the products it goes into. */
 function fitsF32(factor: number): boolean {
@@ -48,8 +48,14 @@ function usesFloat64(plan: OpPlan): boolean {
     }
     case 'embedding':
       return false; // bits are moved, whatever they mean, or widened to f32
-    default:
+    case 'add':
+    case 'linear':
+    case 'rms_norm':
+    case 'self_attention':
+    case 'swiglu':
       return plan.out.dtype === 'f64';
+    default:
+      return unknownPlan(plan satisfies never);
   }
 }
 
@@ -80,5 +86,7 @@ export function tensorsOf(plan: OpPlan): Tensor[] {
       return [plan.x, plan.weight, plan.out];
     case 'self_attention':
       return [plan.q, plan.k, plan.v, plan.out];
+    default:
+      return unknownPlan(plan satisfies never);
   }
 }

@@ -210,6 +210,8 @@ function parametersFor(spec: RopeSpec): Parameters[] {
         all.push({ rope, base });
         break;
       }
+      default:
+        scaling satisfies never;
     }
   }
   // Both lists alike, so that no length changes anything.

@@ -85,7 +85,8 @@ function reason({ outcome, gain }: Identification): string {
       return 'pairs are mirrored, not only turned: one of the four products has the wrong sign.';
     case 'no rotation':
       return 'no two dimensions of a head keep their length together.';
-    default:
+    case 'rotation':
+    case 'odd rotation':
       return 'pairs turn, but not by one frequency times one position.';
   }
 }

@@ -17,7 +17,7 @@ import type { EmbeddingPlan } from '../ops/embedding.js';
 import type { LinearPlan } from '../ops/linear.js';
 import type { RearrangePlan } from '../ops/rearrange.js';
 import type { RmsNormPlan } from '../ops/rms-norm.js';
-import type { OpPlan } from '../ops/runner.js';
+import { type OpPlan, unknownPlan } from '../ops/runner.js';
 import type { SelfAttentionPlan } from '../ops/self-attention.js';
 import type { SwigluPlan } from '../ops/swiglu.js';
 import { dequantise } from './blocks.js';
@@ -69,6 +69,8 @@ function emit(g: PlanGraph, plan: OpPlan): string | undefined {
       return emitEmbedding(g, plan);
     case 'rearrange':
       return emitRearrange(g, plan);
+    default:
+      return unknownPlan(plan satisfies never);
   }
 }
 

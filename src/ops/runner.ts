@@ -67,6 +67,22 @@ export interface Runner {
 }
 
 /**
+ * Ends a switch over the operators, as `default: unknownPlan(plan satisfies never)`: a switch that misses one does not compile.
+ *
+ * @param plan - what is no plan of an operator that there is
+ * @throws {RopewalkError} UNSUPPORTED always
+ */
+export function unknownPlan(plan: never): never {
+  refuse(
+    'UNSUPPORTED',
+    'run: plan',
+    "a plan of one of Ropewalk's operators",
+    (plan as OpPlan).op,
+    'Make it with a plan… or bind… function.',
+  );
+}
+
+/**
  * Checks that a tensor has a floating dtype, and the same one as another where that is asked.
  *
  * @param tensor - what came

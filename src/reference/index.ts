@@ -6,7 +6,7 @@
  * @module
  */
 import { zeros } from '../core/tensor.js';
-import type { OpPlan, Runner } from '../ops/runner.js';
+import { type OpPlan, type Runner, unknownPlan } from '../ops/runner.js';
 import { addReference } from './add.js';
 import { argmaxReference } from './argmax.js';
 import { embeddingReference } from './embedding.js';
@@ -51,6 +51,9 @@ export function runReference(plan: OpPlan): void {
       break;
     case 'swiglu':
       swigluReference(plan);
+      break;
+    default:
+      unknownPlan(plan satisfies never);
   }
 }
 

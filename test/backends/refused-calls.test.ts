@@ -63,6 +63,7 @@ function refusedCalls(rw: Ropewalk): Record<string, () => unknown> {
     'ropeBackward without a pairing': () => rw.ropeBackward(heads, 0, { base: 10000 } as never),
     'ropeParts into a row that is not there': () => rw.ropeParts(plan, [{ x: heads, out: f32(4, 1, 64), rows: 3 }]),
   };
+  calls['run a plan of no operator'] = () => rw.run({ op: 'tenth', x: a, out: rw.tensor(new Float32Array(128)) } as never);
   for (const shape of BAD_SHAPES) calls[`allocate shape ${show(shape)}`] = () => rw.allocate('f32', shape as never);
   for (const dtype of BAD_DTYPES) calls[`allocate dtype ${show(dtype)}`] = () => rw.allocate(dtype as never, [4]);
   // A disposed tensor is refused late, in the middle of a call; where memory is the garbage collector's, disposing it does nothing.

@@ -13,7 +13,7 @@ import { Tensor, type TensorStorage } from '../../core/tensor.js';
 import { writeOnnxModel } from '../../formats/onnx.js';
 import { type EmitOptions, emitPlan } from '../../graph/emit.js';
 import type { RopePart } from '../../ops/rope/call.js';
-import { isHalf, type OpPlan } from '../../ops/runner.js';
+import { isHalf, type OpPlan, unknownPlan } from '../../ops/runner.js';
 import { tensorsOf, whyFloat64 } from '../float64.js';
 import { ShellBuilder } from './shell.js';
 
@@ -111,8 +111,15 @@ class StandIns {
         const bits = x.dtype === out.dtype;
         return { ...plan, x: this.extent(x, bits), out: this.extent(out, bits, true) };
       }
-      default:
+      case 'add':
+      case 'argmax':
+      case 'linear':
+      case 'rms_norm':
+      case 'self_attention':
+      case 'swiglu':
         return plan;
+      default:
+        return unknownPlan(plan satisfies never);
     }
   }
 

@@ -18,7 +18,7 @@ import type { LinearPlan } from '../../ops/linear.js';
 import type { RearrangePlan } from '../../ops/rearrange.js';
 import type { RmsNormPlan } from '../../ops/rms-norm.js';
 import type { RopeCall } from '../../ops/rope/call.js';
-import type { OpPlan } from '../../ops/runner.js';
+import { type OpPlan, unknownPlan } from '../../ops/runner.js';
 import type { SelfAttentionPlan } from '../../ops/self-attention.js';
 import type { SwigluPlan } from '../../ops/swiglu.js';
 import type { Backend, BackendOptions, Capabilities } from '../backend.js';
@@ -203,6 +203,9 @@ export class CpuBackend implements Backend {
           break;
         case 'self_attention':
           this.selfAttention(plan, operands);
+          break;
+        default:
+          unknownPlan(plan satisfies never);
       }
       operands.takeHome();
     } finally {

@@ -6,7 +6,7 @@
 import { type ArrayOf, type Dtype, sizeBytes } from '../../core/dtypes.js';
 import { RopewalkError, refuse } from '../../core/errors.js';
 import { denseTensor, hostOf, type Tensor, tensorFrom, zeros } from '../../core/tensor.js';
-import type { OpPlan } from '../../ops/runner.js';
+import { type OpPlan, unknownPlan } from '../../ops/runner.js';
 import type { Backend, BackendOptions, Capabilities } from '../backend.js';
 import { tensorsOf, whyFloat64 } from '../float64.js';
 import { Uploads } from '../uploads.js';
@@ -140,6 +140,9 @@ export class WebgpuBackend implements Backend {
           break;
         case 'self_attention':
           runSelfAttention(plan, call);
+          break;
+        default:
+          unknownPlan(plan satisfies never);
       }
       call.takeHome();
     } finally {

@@ -13,7 +13,7 @@ import type { Tensor } from '../../core/tensor.js';
 import type { LinearPlan } from '../../ops/linear.js';
 import type { RopeCall, RopePart } from '../../ops/rope/call.js';
 import type { RopePlan } from '../../ops/rope/plan.js';
-import type { OpPlan, Runner } from '../../ops/runner.js';
+import { type OpPlan, type Runner, unknownPlan } from '../../ops/runner.js';
 import type { SelfAttentionPlan } from '../../ops/self-attention.js';
 import { referenceRunner } from '../../reference/index.js';
 import type { Verdict } from '../case.js';
@@ -115,8 +115,12 @@ function errorsOf(c: GoldenQuestion, plan: OpPlan): Map<string, Float64Array> {
       return new Map([['y', dotErrors(plan, u)]]);
     case 'self_attention':
       return new Map([['attn_val', attentionErrors(plan, u)]]);
-    default:
+    case 'argmax':
+    case 'embedding':
+    case 'rearrange':
       return new Map();
+    default:
+      return unknownPlan(plan satisfies never);
   }
 }
 

@@ -87,6 +87,8 @@ function call(op: Op, runner: Runner, t: Record<string, Tensor>, attrs: Fields |
     case 'rearrange':
       llaisys.rearrange(runner, need('out'), need('in'));
       break;
+    default:
+      op satisfies never;
   }
 }
 
