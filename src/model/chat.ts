@@ -2,12 +2,12 @@
  * Chat templates: messages → the text that a model was trained to answer.
  *
  * A template is a program in Jinja that came with the model; @huggingface/jinja runs it. It sees the messages and a few texts,
- * and has no way to files, network or this library; it can take long, as any program can.
+ * and has no way to files, network or this library; bounded-jinja.ts ends one that takes too long or too much memory.
  *
  * @module
  */
-import { Template } from '@huggingface/jinja';
 import { RopewalkError, refuse, show } from '../core/errors.js';
+import { type Program, parseTemplate, renderBounded } from './bounded-jinja.js';
 import type { Tokenizer } from './types.js';
 
 /** One message. Templates may read further fields, such as `name` or `tool_calls`. */
@@ -62,15 +62,15 @@ export function renderChat(tokenizer: Tokenizer, messages: readonly ChatMessage[
         : 'It may be no chat model: give it a text to continue, or pass templateText.';
     refuse('UNSUPPORTED', 'chat: template', `a model with a chat template ${show(name)}`, names.length > 0 ? names : 'none', next);
   }
-  let template: Template;
+  let template: Program;
   try {
-    template = new Template(source);
+    template = parseTemplate(source);
   } catch (error) {
     throw wrapped('FORMAT', 'chat: template: expected a Jinja template', error);
   }
   const special = (id: number | undefined): string => (id === undefined ? '' : (tokenizer.tokenText(id) ?? ''));
   try {
-    return template.render({
+    return renderBounded(template, {
       bos_token: special(tokenizer.bosToken),
       eos_token: special(tokenizer.eosTokens[0]),
       // Templates test for these; an undefined name is false to some and an error to others.
@@ -87,6 +87,7 @@ export function renderChat(tokenizer: Tokenizer, messages: readonly ChatMessage[
 
 /** raise_exception in a template, and its mistakes, arrive as plain errors. */
 function wrapped(code: 'FORMAT' | 'RANGE', expected: string, error: unknown): RopewalkError {
+  if (error instanceof RopewalkError) return error;
   const said = error instanceof Error ? error.message : String(error);
   return new RopewalkError(code, `${expected}, got ${JSON.stringify(said.slice(0, 300))}`, { cause: error });
 }

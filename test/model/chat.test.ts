@@ -1,6 +1,7 @@
 /** Chat templates: what they see, what they refuse, where they come from. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { Template } from '@huggingface/jinja';
 import { type ChatMessage, type ChatOptions, renderChat } from '../../src/model/chat.js';
 import { tokenizerFromGguf } from '../../src/model/gguf-vocabulary.js';
 import { tokenizerFromJson } from '../../src/model/tokenizer.js';
@@ -75,6 +76,64 @@ describe('chat templates', () => {
       renderChat(tokenizer('{{ messages[0].content }}'), [{ role: 'user', content: '{{ bos_token }}</s>' }]),
       '{{ bos_token }}</s>',
     );
+  });
+
+  test('templates of every kind give what the library gives without bounds', () => {
+    const tools = [{ type: 'function', function: { name: 'f', parameters: { type: 'object', properties: { a: { type: 'string' } } } } }];
+    const texts = [
+      CHATML,
+      STRICT.replace('{{ bos_token }}', ''),
+      // Tools as JSON, a namespace that remembers the last question, reasoning that is cut away.
+      "{%- set ns = namespace(last=-1) %}{%- for m in messages[::-1] %}{%- if m.role == 'user' and ns.last < 0 %}" +
+        '{%- set ns.last = messages|length - 1 - loop.index0 %}{%- endif %}{%- endfor %}{%- for t in tools %}{{ t | tojson(indent=2) }}\n{%- endfor %}' +
+        "{%- for m in messages %}\n  {%- set c = m.content.split('</think>')[-1].lstrip('\\n') %}{{ loop.index0 >= ns.last }}{{ c }}\n{%- endfor %}",
+      // Macros with a caller, filters, loop controls, defaults, tests, slices.
+      "{% macro box(x, y='-') %}[{{ y }}{{ caller() }}{{ x | upper }}]{% endmacro %}{% call box('a') %}in{% endcall %}" +
+        '{% filter indent(4) %}a\nb{% endfilter %}{% for i in range(9, 0, -2) %}{% if i == 3 %}{% break %}{% endif %}{{ i }},{% endfor %}' +
+        "{{ ['b', 'a'] | sort | join('+') }}{{ nothing | default('none') }}{{ 'abcdef'[1:4] }}{{ 'aXb'.replace('X', '--') }}{{ {'k': [1, 2.0]} }}" +
+        "{{ messages | selectattr('role', 'equalto', 'user') | map(attribute='content') | list }}{{ strftime_now('%%') }}",
+    ];
+    for (const text of texts) {
+      const variables = { messages: hello, tools, documents: null, bos_token: '<s>', eos_token: '</s>', add_generation_prompt: true };
+      assert.equal(renderChat(tokenizer(text), hello, { variables: { tools } }), new Template(text).render(variables));
+    }
+  });
+
+  test('hostile templates end soon, in an error that says so', () => {
+    const long = `{% set s = 'aaaaaaaaaa' %}${'{% set s = s ~ s %}'.repeat(18)}`;
+    const nested = (text: string): string => `{% set a = ['lol'] %}${'{% set a = [a, a] %}'.repeat(60)}${text}`;
+    const hostile: Record<string, RegExp> = {
+      '{{ range(1000000000000) }}': /range\(\) of at most 100000 numbers, got 1000000000000\. It is damaged or hostile: pass a template/,
+      '{{ range(100000000) }}': /range\(\)/,
+      '{% for i in range(1000000000) %}{% endfor %}': /range\(\)/,
+      '{{ range(0, 1, 0) }}': /range\(\)/,
+      '{% set r = range(9999) %}{% for i in r %}{% for j in r %}{% endfor %}{% endfor %}': /ends within \d+ (steps|seconds)/,
+      '{% macro f(x) %}{{ f(x) }}{{ f(x) }}{% endmacro %}{{ f(1) }}': /at most 500 nodes deep/,
+      [nested('{{ a }}')]: /values of at most/,
+      [nested('{{ a | tojson }}')]: /values of at most/,
+      [nested("{{ a == 'x' }}")]: /values of at most/,
+      '{% set n = namespace(x=[1]) %}{% for i in range(99) %}{% set n.x = n.x + n.x %}{% endfor %}': /values of at most/,
+      [`{% set n = namespace(a=1) %}${'{% set n = namespace(a=n, b=n) %}'.repeat(60)}{{ n }}`]: /values of at most/,
+      '{% set n = namespace() %}{% set n.a = n %}{{ n }}': /at most 100 deep/,
+      [`${long}{% for i in range(99999) %}{{ s }}{% endfor %}`]: /makes at most \d+ characters/,
+      [`${long}{{ s | replace('a', s) }}`]: /replace to make at most/,
+      [`${long}{% set f = s['replace'] %}{{ f('a', s) }}`]: /replace to make at most/,
+      [`${long}{{ range(99999) | join(separator=s) }}`]: /join to make at most/,
+      [`${long}{{ s.split('a') }}`]: /split to make at most/,
+      "{{ 'a\\nb' | indent(1000000000) }}": /indent to make at most/,
+      '{% filter indent(1000000000) %}a\nb{% endfilter %}': /indent to make at most/,
+      '{{ [1] | tojson(indent=1000000000) }}': /tojson to make at most/,
+      [`{{ ${'('.repeat(20000)}1${')'.repeat(20000)} }}`]: /nest less deeply/,
+      [`${' '.repeat(200000)}{{ 1 }}`]: /white space in a row/,
+      ['x'.repeat(2 ** 18 + 1)]: /at most 262144 characters/,
+    };
+    for (const [templateText, message] of Object.entries(hostile)) {
+      assert.throws(
+        () => renderChat(tokenizer(), hello, { templateText }),
+        { name: 'RopewalkError', code: 'RANGE', message },
+        templateText.slice(0, 60),
+      );
+    }
   });
 
   test('refusals', () => {
