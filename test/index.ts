@@ -72,6 +72,7 @@ import './model/decoder-marline.test.js';
 import './model/decoder.test.js';
 import './model/generate-stories.test.js';
 import './model/generate.test.js';
+import './model/llamacpp.test.js';
 import './model/load.test.js';
 import './model/sampler.test.js';
 import './model/tokenizer.test.js';

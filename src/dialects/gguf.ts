@@ -1,15 +1,16 @@
 /**
  * GGUF: metadata keys → the effective RoPE of each layer, as llama.cpp reads them.
  *
- * Which pairs turn is nowhere in the file: llama.cpp decides it by architecture, and so does the table here.
+ * Which pairs rotate is nowhere in the file, nor which layers: llama.cpp decides it by architecture, and so does the table in
+ * gguf-architectures.ts. What a file says and llama.cpp does not read is noted and not applied.
  *
  * @module
- * @see ggml-org/llama.cpp@a5410f0 src/llama-model.cpp llama_model_rope_type; ggml docs/gguf.md
+ * @see ggml-org/llama.cpp@de3ff815 src/llama-model.cpp, src/llama-context.cpp, src/models; ggml docs/gguf.md
  */
 import { refuse } from '../core/errors.js';
 import { Fields } from '../core/fields.js';
-import type { RopeScaling } from '../ops/rope/frequencies.js';
 import type { RopeSpec } from '../ops/rope/plan.js';
+import { GGUF_ARCHITECTURES, type GgufArchitecture } from './gguf-architectures.js';
 import type { LayerRope, ModelRope, ModelRopeOptions } from './model-rope.js';
 
 /** What this dialect needs of a GGUF file: its header, and perhaps the few small tensors that hold factors. */
@@ -20,24 +21,9 @@ export interface GgufHeader {
   readonly readTensor?: (name: string) => Float32Array | undefined;
 }
 
-type Kind = 'norm' | 'neox' | 'mrope' | 'imrope' | 'none';
-
-const ARCHITECTURES: Readonly<Record<Kind, string>> = {
-  norm:
-    'llama llada llama4 deci baichuan starcoder internlm2 minicpm xverse command-r cohere2 olmo arctic deepseek deepseek2 plm chatglm glm4 granite granitemoe granitehybrid ' +
-    'chameleon bailingmoe neo-bert smollm3 arcee ernie4_5 ernie4_5-moe mistral3 mistral4 maincoder llama-embed',
-  neox:
-    'falcon falcon-h1 grok dbrx bert jina-bert-v3 modern-bert nomic-bert nomic-bert-moe eurobert stablelm bitnet qwen qwen2 dream qwen2moe qwen3 qwen3moe llada-moe rnd1 olmo2 olmoe ' +
-    'phi2 phi3 phimoe plamo plamo2 plamo3 gemma gemma2 gemma3 gemma3n gemma-embedding starcoder2 openelm gptneox codeshell orion nemotron exaone exaone4 minicpm3 bailingmoe2 dots1 ' +
-    'hunyuan-moe hunyuan-dense gpt-oss lfm2 lfm2moe smallthinker seed_oss grovemoe apertus glm4moe',
-  mrope: 'qwen2vl',
-  imrope: 'qwen3vl qwen3vlmoe',
-  none: 'gpt2 gptj mpt refact bloom mamba mamba2 jamba jina-bert-v2 t5 t5encoder jais rwkv6 rwkv6qwen2 rwkv7 arwkv7 wavtokenizer-dec nemotron_h',
-};
-const KIND_OF: ReadonlyMap<string, Kind> = /* @__PURE__ */ new Map(
-  (Object.keys(ARCHITECTURES) as Kind[]).flatMap((kind) => ARCHITECTURES[kind].split(' ').map((name) => [name, kind] as const)),
-);
-const MAX_LAYERS = 10000;
+const MAX_LAYERS = 512; // llama.cpp's LLAMA_MAX_LAYERS
+/** llama.cpp makes every context a multiple of this. */
+const CONTEXT_STEP = 256;
 
 /**
  * Reads the effective RoPE of each layer from a GGUF header.
@@ -45,167 +31,461 @@ const MAX_LAYERS = 10000;
  * @param file - the header, from parseGguf or another reader
  * @param options - the context in use, and the file's name for messages
  * @returns a layer each; `planRope({ ...layer.rope, positions })` makes it runnable
- * @throws {RopewalkError} FORMAT for missing or malformed keys; UNSUPPORTED for an architecture or scaling that is not known, or has no RoPE
+ * @throws {RopewalkError} FORMAT for missing or malformed keys; UNSUPPORTED for an architecture or scaling that is not known, or has no RoPE,
+ *   and for a file that llama.cpp refuses to load because of its RoPE
  */
 export function ropeFromGguf(file: GgufHeader, options: ModelRopeOptions = {}): ModelRope {
   const keys = new Fields(file.metadata, options.where ?? 'gguf');
   const architecture =
     keys.optionalText('general.architecture') ?? refuse('FORMAT', keys.path('general.architecture'), 'a text', undefined);
-  const kind =
-    KIND_OF.get(architecture) ??
-    refuse('UNSUPPORTED', keys.path('general.architecture'), `one of ${KIND_OF.size} architectures whose pairing is known`, architecture);
-  if (kind === 'none') refuse('UNSUPPORTED', keys.path('general.architecture'), 'a model with rotary position embedding', architecture);
-  const arch: Arch = { file, keys, options, architecture, kind, notes: [] };
+  const row =
+    rowOf(architecture) ??
+    refuse(
+      'UNSUPPORTED',
+      keys.path('general.architecture'),
+      `one of the ${Object.keys(GGUF_ARCHITECTURES).length} architectures of llama.cpp`,
+      architecture,
+    );
+  if (row.rope === 'none') refuse('UNSUPPORTED', keys.path('general.architecture'), 'a model with rotary position embedding', architecture);
+  const a = (key: string): string => `${architecture}.${key}`;
   const numLayers =
-    keys.optionalInteger(`${architecture}.block_count`, 1, MAX_LAYERS) ??
-    refuse('FORMAT', keys.path(`${architecture}.block_count`), 'an integer', undefined);
-  const full = ropeOf(arch);
-  const sliding = slidingRope(arch, full);
-  const layers = Array.from({ length: numLayers }, (_, layer): LayerRope => {
-    if (architecture === 'smollm3' && (layer + 1) % 4 === 0) return { layer, rope: undefined };
-    if (!sliding) return { layer, rope: full };
-    return sliding.isSliding(layer)
-      ? { layer, layerType: 'sliding_attention', rope: sliding.rope }
-      : { layer, layerType: 'full_attention', rope: full };
+    keys.optionalInteger(a('block_count'), 1, MAX_LAYERS) ??
+    refuse('FORMAT', keys.path(a('block_count')), `an integer in [1, ${MAX_LAYERS}]`, undefined);
+  const model: Model = {
+    file,
+    keys,
+    options,
+    architecture,
+    row,
+    a,
+    numLayers,
+    // The last layers may predict further tokens; rules that count layers leave them out.
+    numMain: numLayers - (keys.optionalInteger(a('nextn_predict_layers'), 0, numLayers) ?? 0),
+    notes: [],
+  };
+  const kinds = layerKinds(model);
+  const made = new Map<string, RopeSpec>(); // layers of one kind share their record
+  const scaling = scalingOf(model);
+  checkFactorTensors(model, scaling.type);
+  const layers = kinds.map((kind, layer): LayerRope => {
+    const layerType = kind.recurrent
+      ? { layerType: 'recurrent' }
+      : kinds.some((other) => other.sliding)
+        ? { layerType: kind.sliding ? 'sliding_attention' : 'full_attention' }
+        : {};
+    if (!kind.rotates) return { layer, ...layerType, rope: undefined };
+    const id = `${kind.sliding} ${kind.compressed}`;
+    const rope = made.get(id) ?? ropeOf(model, kind, kinds, scaling);
+    made.set(id, rope);
+    return { layer, ...layerType, rope };
   });
+  noteIgnored(model, kinds);
+  if (model.numMain < numLayers && model.numMain > 0)
+    model.notes.push(
+      `Layers from ${model.numMain} on predict further tokens (nextn_predict_layers): what is shown of them was not checked.`,
+    );
   return {
     source: 'gguf',
     architecture,
     known: true, // any other was refused
     numLayers,
     layers,
-    maxContext: keys.optionalInteger(`${architecture}.context_length`),
-    notes: arch.notes,
+    maxContext: keys.optionalInteger(a('context_length')),
+    notes: model.notes,
   };
 }
 
-interface Arch {
+/**
+ * Says what llama.cpp does with RoPE in an architecture.
+ *
+ * @param architecture - general.architecture
+ * @returns its row; undefined for a name that llama.cpp does not have
+ */
+export function rowOf(architecture: string): GgufArchitecture | undefined {
+  return Object.hasOwn(GGUF_ARCHITECTURES, architecture) ? GGUF_ARCHITECTURES[architecture] : undefined;
+}
+
+interface Model {
   readonly file: GgufHeader;
   readonly keys: Fields;
   readonly options: ModelRopeOptions;
   readonly architecture: string;
-  readonly kind: Kind;
+  readonly row: GgufArchitecture;
+  /** The full name of one of the architecture's keys. */
+  readonly a: (key: string) => string;
+  readonly numLayers: number;
+  /** Layers but those that predict further tokens. */
+  readonly numMain: number;
   readonly notes: string[];
 }
 
-function ropeOf(arch: Arch): RopeSpec {
-  const { keys, architecture: a, kind, notes } = arch;
-  const headDim = headDimOf(arch);
-  const rotaryDim = keys.optionalInteger(`${a}.rope.dimension_count`) ?? headDim;
-  if (rotaryDim % 2 !== 0 || rotaryDim > headDim)
-    refuse('FORMAT', keys.path(`${a}.rope.dimension_count`), `an even integer in [2, head_dim=${headDim}]`, rotaryDim);
-  const base = keys.optionalPositive(`${a}.rope.freq_base`);
-  if (base === undefined) notes.push(`${a}.rope.freq_base is missing: llama.cpp takes 10000.`);
-  const sections = kind === 'mrope' || kind === 'imrope' ? sectionsOf(arch) : undefined;
+interface LayerKind {
+  readonly sliding: boolean;
+  readonly recurrent: boolean;
+  readonly rotates: boolean;
+  readonly compressed: boolean;
+}
+
+/** Which layers slide, which have no attention, and which do not rotate. */
+function layerKinds(model: Model): LayerKind[] {
+  const { keys, a, row, numLayers, numMain } = model;
+  const recurrent = recurrentLayers(model);
+  const slides = slidingLayers(model, recurrent);
+  const active = slides !== undefined;
+  const compressed = row.compressed ? listOf(model, 'attention.compress_ratios') : undefined;
+  if (compressed && compressed.length < numLayers)
+    refuse('FORMAT', keys.path(a('attention.compress_ratios')), `${numLayers} numbers, one a layer`, compressed.length);
+  const pattern =
+    row.skips === 'rope-pattern' && Array.isArray(keys.raw(a('attention.rope_pattern'))) ? listOf(model, 'attention.rope_pattern') : [];
+  const dense = row.skips === 'full-after-dense' ? (keys.optionalInteger(a('leading_dense_block_count'), 0) ?? 0) : 0;
+  const finetuned = row.skips !== 'not-finetuned' || (keys.optionalFlag(a('rope.scaling.finetuned')) ?? true);
+  const skips = (layer: number, sliding: boolean): boolean => {
+    switch (row.skips) {
+      case undefined:
+        return false;
+      case 'full':
+        return active && !sliding;
+      case 'full-after-dense':
+        return !sliding && layer >= dense;
+      case 'fourth':
+        return (layer + 1) % 4 === 0;
+      case 'llama4':
+        // Without chunks the step is the number of layers, which spares the last one.
+        return (layer + 1) % (active ? 4 : numMain) === 0;
+      case 'smallthinker':
+        return active && numMain !== 4 && layer % 4 === 0;
+      case 'rope-pattern':
+        return pattern[layer] === 0;
+      case 'not-finetuned':
+        return !finetuned;
+      case 'unless-32-layers':
+        return numMain !== 32; // Baichuan 13B has ALiBi
+    }
+  };
+  return Array.from({ length: numLayers }, (_, layer) => {
+    const sliding = slides?.[layer] ?? false;
+    return {
+      sliding,
+      recurrent: recurrent[layer]!,
+      rotates: !recurrent[layer] && !skips(layer, sliding),
+      compressed: (compressed?.[layer] ?? 0) !== 0,
+    };
+  });
+}
+
+function recurrentLayers(model: Model): boolean[] {
+  const { keys, a, row, numLayers, numMain } = model;
+  const layers = (is: (layer: number) => boolean): boolean[] =>
+    Array.from({ length: numLayers }, (_, layer) => layer < numMain && is(layer));
+  if (row.recurrent === undefined) return layers(() => false);
+  if (row.recurrent === 'no-kv-heads') {
+    const heads = keys.raw(a('attention.head_count_kv'));
+    return layers((layer) => Array.isArray(heads) && Number(heads[layer]) === 0);
+  }
+  if (Array.isArray(keys.raw(a('attention.recurrent_layers')))) {
+    const flags = listOf(model, 'attention.recurrent_layers');
+    return layers((layer) => flags[layer] === 1);
+  }
+  const interval = keys.optionalInteger(a('full_attention_interval')) ?? row.recurrent;
+  return layers((layer) => (layer + 1) % interval !== 0);
+}
+
+/** Whether each layer slides; undefined where the model has one kind of layer. */
+function slidingLayers(model: Model, recurrent: readonly boolean[]): boolean[] | undefined {
+  const { keys, a, row, numLayers, numMain } = model;
+  if (!row.sliding) return undefined;
+  const { when, full, fullFirst } = row.sliding;
+  const window = keys.optionalInteger(a('attention.sliding_window'), 0);
+  if ((when === 'window' && !window) || (when === 'not-0' && window === 0) || (when === '64-layers' && numMain !== 64)) return undefined;
+  if (full === 0) return recurrent.map((is) => !is);
+  const key = 'attention.sliding_window_pattern';
+  if (Array.isArray(keys.raw(a(key)))) {
+    const flags = listOf(model, key);
+    return Array.from({ length: numLayers }, (_, layer) => (flags[layer] ?? 0) !== 0);
+  }
+  if (full === 'list') refuse('FORMAT', keys.path(a(key)), 'a list that says of each layer whether it slides', keys.raw(a(key)));
+  const period = keys.optionalInteger(a(key), 0) ?? full;
+  return Array.from({ length: numLayers }, (_, layer) => {
+    if (layer >= numMain) return false;
+    if (period === 0) return true;
+    return fullFirst ? layer % period !== 0 : layer % period < period - 1;
+  });
+}
+
+/** A list of flags or integers. */
+function listOf({ keys, a }: Model, key: string): number[] {
+  const list = keys.raw(a(key));
+  const numbers = Array.isArray(list) ? list.map(Number) : [];
+  if (numbers.length === 0 || !numbers.every(Number.isSafeInteger))
+    refuse('FORMAT', keys.path(a(key)), 'a list of flags or integers, one a layer', list);
+  return numbers;
+}
+
+/** ggml's numbers for full layers, and what other layers take of the file. */
+interface Scaling {
+  readonly type: 'none' | 'linear' | 'yarn' | 'longrope';
+  /** Divides positions, before `type` is looked at. */
+  readonly fileFactor: number;
+  readonly factor: number;
+  readonly extFactor: number;
+  readonly attnFactor: number;
+  readonly betaFast: number;
+  readonly betaSlow: number;
+}
+
+const TYPES = ['none', 'linear', 'yarn', 'longrope'] as const;
+
+/** @see ggml-org/llama.cpp@de3ff815 src/llama-model.cpp llama_model_base::load_hparams, src/llama-context.cpp llama_context::llama_context */
+function scalingOf({ keys, a, row, notes }: Model): Scaling {
+  const text = keys.optionalText(a('rope.scaling.type')) ?? 'linear';
+  const type =
+    TYPES.find((name) => name === text) ?? refuse('UNSUPPORTED', keys.path(a('rope.scaling.type')), 'none, linear, yarn or longrope', text);
+  // scale_linear is the key of old files; 0 says that there is none.
+  const key = keys.has(a('rope.scaling.factor')) ? a('rope.scaling.factor') : a('rope.scale_linear');
+  const given = keys.optionalNumber(key) ?? 0;
+  if (given < 0) refuse('FORMAT', keys.path(key), 'a number >= 0', given);
+  const fileFactor = given === 0 ? 1 : given;
+  const factor = type === 'none' ? 1 : fileFactor;
+  if (type === 'none' && fileFactor !== 1 && row.sliding?.scale !== 'shared')
+    notes.push(`${key} = ${fileFactor} is not applied: the scaling type is none.`);
+  const read = (name: string, usual: number, reads: boolean): number => {
+    const value = reads ? keys.optionalNumber(a(`rope.scaling.${name}`)) : undefined;
+    return value ?? usual;
+  };
+  const betas = row.yarn !== undefined;
+  const all = row.yarn === 'all';
+  const ext = read('yarn_ext_factor', -1, all);
+  const extFactor = ext < 0 ? (type === 'yarn' ? 1 : 0) : ext;
+  const attn = read('attn_factor', 1, true);
   return {
-    headDim,
-    rotaryDim,
-    pairing: kind === 'norm' ? 'interleaved' : 'half',
-    base: base ?? 10000,
-    ...scalingOf(arch, rotaryDim),
-    ...(sections ? { axes: { rule: kind === 'imrope' ? ('interleaved-ggml' as const) : ('sections' as const), sections } } : {}),
+    type,
+    fileFactor,
+    factor,
+    extFactor,
+    // ggml multiplies by 1 + 0.1 ln(factor) where ext_factor is not 0, which llama.cpp takes out first.
+    attnFactor:
+      attn * (extFactor === 0 ? read('yarn_attn_factor', 1, all) : yarnMagnitudeOf(row, read, factor) / (1 + 0.1 * Math.log(factor))),
+    betaFast: read('yarn_beta_fast', row.betaFast ?? 32, betas),
+    betaSlow: read('yarn_beta_slow', 1, betas),
   };
 }
 
-function headDimOf({ keys, architecture: a }: Arch): number {
-  const given = keys.optionalInteger(`${a}.attention.key_length`);
-  const rope = keys.optionalInteger(`${a}.rope.dimension_count`);
-  // DeepSeek's MLA keys are a part without position and a part with; only the latter turns.
-  if (a === 'deepseek2' && rope !== undefined) return rope;
+function yarnMagnitudeOf(row: GgufArchitecture, read: (name: string, usual: number, reads: boolean) => number, factor: number): number {
+  const m = (mscale: number): number => (factor <= 1 ? 1 : 1 + 0.1 * mscale * Math.log(factor));
+  const { logMultiplier = 0 } = row;
+  const given = read('yarn_log_multiplier', 0, logMultiplier !== 0);
+  if (given === 0) return m(1);
+  return logMultiplier === 'cancels' ? 1 : m(1) / m(given / logMultiplier);
+}
+
+function ropeOf(model: Model, kind: LayerKind, kinds: readonly LayerKind[], scaling: Scaling): RopeSpec {
+  const { keys, a, row, architecture, notes } = model;
+  const own = row.sizesByLayer ? kind : kinds[0]!; // otherwise the first layer's sizes hold
+  const { headDim, rotaryDim } = sizesOf(model, own.sliding);
+  const base = keys.optionalPositive(a('rope.freq_base'));
+  if (base === undefined && row.base === undefined) noteOnce(notes, `${a('rope.freq_base')} is missing: llama.cpp takes 10000.`);
+  // DFlash has two forms, and the second is DeepSeek-V4's.
+  const asDeepseek4 = architecture === 'dflash' && (keys.optionalInteger(a('hyper_connection.count'), 0) ?? 0) > 0;
+  const sections = asDeepseek4 ? undefined : sectionsOf(model);
+  const tail = row.window === 'tail' || asDeepseek4;
+  const plain = row.plain || asDeepseek4 || (row.compressed && !kind.compressed) || (kind.sliding && row.sliding?.plain);
+  const factors = asDeepseek4 || sections ? undefined : factorsOf(model, kind, kinds, scaling.type);
+  return {
+    headDim,
+    rotaryDim,
+    ...(tail && headDim > rotaryDim ? { rotaryOffset: headDim - rotaryDim } : {}),
+    pairing: (row.rope === 'norm' || asDeepseek4) && !sections ? 'interleaved' : 'half',
+    base: baseOf(model, kind, base ?? 10000, headDim),
+    ...(plain ? {} : ggmlScaling(model, kind, scaling)),
+    ...(factors ? { freqFactors: factors } : {}),
+    ...(sections ? { axes: { rule: row.rope === 'imrope' ? ('interleaved-ggml' as const) : ('sections' as const), sections } } : {}),
+  };
+}
+
+function ggmlScaling({ keys, a, row }: Model, kind: LayerKind, scaling: Scaling): Pick<RopeSpec, 'scaling' | 'attentionFactor'> {
+  const { extFactor, betaFast, betaSlow } = scaling;
+  const rule = kind.sliding ? row.sliding!.scale : 'same';
+  const factor = rule === 'none' ? 1 : rule === 'shared' ? scaling.fileFactor : scaling.factor;
+  // DeepSeek-V4 leaves attn_factor out.
+  const attnFactor = row.compressed ? 1 / (extFactor === 0 ? 1 : 1 + 0.1 * Math.log(factor)) : scaling.attnFactor;
+  if (extFactor === 0)
+    return {
+      ...(factor === 1 ? {} : { scaling: { kind: 'linear', factor } }),
+      ...(attnFactor === 1 ? {} : { attentionFactor: attnFactor }),
+    };
+  const originalContext =
+    keys.optionalInteger(a('rope.scaling.original_context_length'), 0) ||
+    keys.optionalInteger(a('context_length')) ||
+    refuse('FORMAT', keys.path(a('rope.scaling.original_context_length')), 'an integer', undefined);
+  return { scaling: { kind: 'yarn', factor, originalContext, extFactor, attnFactor, betaFast, betaSlow } };
+}
+
+function baseOf({ keys, a, row }: Model, kind: LayerKind, base: number, headDim: number): number {
+  if (row.base !== undefined) return row.base;
+  if (kind.compressed) {
+    const key = a('attention.compress_rope_freq_base');
+    return keys.optionalPositive(key) ?? refuse('FORMAT', keys.path(key), 'a number > 0', undefined);
+  }
+  if (row.alpha) {
+    const alpha = keys.optionalNumber(a('rope.scaling.alpha')) ?? 0;
+    return alpha > 0 && headDim > 2 ? base * alpha ** (headDim / (headDim - 2)) : base;
+  }
+  if (!kind.sliding || row.sliding!.base === 'same') return base;
+  const key = a('rope.freq_base_swa');
+  const usual = { shared: base, own: 10000, needed: undefined }[row.sliding!.base];
+  return keys.optionalPositive(key) ?? usual ?? refuse('FORMAT', keys.path(key), 'a number > 0', undefined);
+}
+
+/** The size of a head, and how much of it rotates. */
+function sizesOf(model: Model, sliding: boolean): { headDim: number; rotaryDim: number } {
+  const { keys, a, row, architecture } = model;
+  const full = fullHeadDim(model);
+  const head = (sliding ? keys.optionalInteger(a('attention.key_length_swa')) : undefined) ?? full;
+  const count = keys.optionalInteger(a('rope.dimension_count')) ?? full;
+  const ofSliding = keys.optionalInteger(a('rope.dimension_count_swa')) ?? count;
+  const rotaryDim = architecture === 'deepseek2-ocr' ? head : sliding ? ofSliding : row.halvesFull ? Math.floor(count / 2) : count;
+  const key = a(sliding && ofSliding !== count ? 'rope.dimension_count_swa' : 'rope.dimension_count');
+  const headDim = row.window === 'mla' ? rotaryDim : head;
+  if (rotaryDim % 2 !== 0 || rotaryDim < 2 || rotaryDim > headDim)
+    refuse('FORMAT', keys.path(key), `an even integer in [2, head_dim=${headDim}]`, rotaryDim);
+  if (row.whole && rotaryDim !== headDim)
+    refuse(
+      'UNSUPPORTED',
+      keys.path(key),
+      `head_dim=${headDim}`,
+      rotaryDim,
+      `llama.cpp refuses such a file: its ${architecture} rotates whole heads.`,
+    );
+  return { headDim, rotaryDim };
+}
+
+function fullHeadDim({ keys, a, row }: Model): number {
+  const given = keys.optionalInteger(a('attention.key_length'));
   if (given !== undefined) return given;
-  const width = keys.optionalInteger(`${a}.embedding_length`);
-  const counts = keys.raw(`${a}.attention.head_count`);
+  const rope = keys.optionalInteger(a('rope.dimension_count'));
+  if (row.window === 'mla' && rope !== undefined) return rope;
+  const width = keys.optionalInteger(a('embedding_length'));
+  const counts = keys.raw(a('attention.head_count'));
   // Some architectures list heads by layer; head_dim is the same for all.
-  const heads = Array.isArray(counts) ? Number(counts.find((n) => Number(n) > 0)) : keys.optionalInteger(`${a}.attention.head_count`);
+  const heads = Array.isArray(counts) ? Number(counts.find((n) => Number(n) > 0)) : keys.optionalInteger(a('attention.head_count'));
   if (width === undefined || heads === undefined || !(heads > 0) || width % heads !== 0) {
-    refuse('FORMAT', keys.path(`${a}.attention.key_length`), 'an integer, or embedding_length and head_count that give one', undefined);
+    refuse('FORMAT', keys.path(a('attention.key_length')), 'an integer, or embedding_length and head_count that give one', undefined);
   }
   return width / heads;
 }
 
-function sectionsOf({ keys, architecture: a }: Arch): number[] {
-  const list = keys.raw(`${a}.rope.dimension_sections`);
-  const sections = Array.isArray(list) ? list.map(Number) : [];
-  if (sections.length < 3 || sections.length > 4 || !sections.every((n) => Number.isInteger(n) && n >= 0)) {
-    refuse('FORMAT', keys.path(`${a}.rope.dimension_sections`), 'three or four integers', list);
-  }
-  return [...sections, 0].slice(0, 4);
+/** The sections of M-RoPE; undefined where the architecture, or this file of it, has one axis. */
+function sectionsOf({ keys, a, row }: Model): number[] | undefined {
+  const multi = row.rope === 'mrope' || row.rope === 'imrope';
+  const key = a('rope.dimension_sections');
+  if (!multi && (row.sections === undefined || !keys.has(key))) return undefined;
+  const list = keys.raw(key);
+  const given = Array.isArray(list) ? list.map(Number) : [];
+  if (given.length !== 4 || !given.every((n) => Number.isSafeInteger(n) && n >= 0))
+    refuse('FORMAT', keys.path(key), 'four integers >= 0, pairs of t, h, w and e', list);
+  if (row.sections === 't-and-h' && !(given[0]! > 0 && given[1]! > 0)) return undefined;
+  if (row.sections === 'any' && given.every((n) => n === 0)) return undefined;
+  return given;
 }
 
-function scalingOf(arch: Arch, rotaryDim: number): Pick<RopeSpec, 'scaling' | 'attentionFactor' | 'freqFactors'> {
-  const { file, keys, architecture: a, notes, options } = arch;
-  const has = (name: string): boolean => file.tensors.some((tensor) => tensor.name === name);
-  const read = (name: string): Float32Array | undefined => {
-    if (!has(name)) return undefined;
-    const values = file.readTensor?.(name);
-    if (!values) {
-      notes.push(`${name} divides the frequencies; its values were not read, so they are not in what is shown.`);
-      return undefined;
-    }
-    return values.length >= rotaryDim / 2
-      ? values
-      : refuse('FORMAT', keys.path(`${name}`), `${rotaryDim / 2} values, one a pair`, values.length);
-  };
-  const type = keys.optionalText(`${a}.rope.scaling.type`);
-  // scale_linear is the key of old files.
-  const factor = keys.optionalPositive(`${a}.rope.scaling.factor`) ?? keys.optionalPositive(`${a}.rope.scale_linear`) ?? 1;
-  const attnFactor = keys.optionalPositive(`${a}.rope.scaling.attn_factor`) ?? 1;
-  const original = keys.optionalInteger(`${a}.rope.scaling.original_context_length`) ?? keys.optionalInteger(`${a}.context_length`);
-  const magnitude = attnFactor === 1 ? {} : { attentionFactor: attnFactor };
-  const freqs = read('rope_freqs.weight');
-  const factors = freqs ? { freqFactors: freqs } : {};
-  switch (type) {
-    case undefined:
-    case 'linear':
-      return { ...(factor === 1 ? {} : { scaling: { kind: 'linear', factor } }), ...magnitude, ...factors };
-    case 'none':
-      return { ...magnitude, ...factors };
-    case 'yarn': {
-      const scaling: RopeScaling = {
-        kind: 'yarn',
-        factor,
-        originalContext: original ?? refuse('FORMAT', keys.path(`${a}.rope.scaling.original_context_length`), 'an integer', undefined),
-        extFactor: keys.optionalNumber(`${a}.rope.scaling.yarn_ext_factor`) ?? 1,
-        attnFactor: attnFactor * (keys.optionalPositive(`${a}.rope.scaling.yarn_attn_factor`) ?? 1),
-        betaFast: keys.optionalPositive(`${a}.rope.scaling.yarn_beta_fast`) ?? 32,
-        betaSlow: keys.optionalPositive(`${a}.rope.scaling.yarn_beta_slow`) ?? 1,
-      };
-      if (keys.optionalNumber(`${a}.rope.scaling.yarn_log_multiplier`))
-        notes.push(
-          'yarn_log_multiplier changes the magnitude and the attention scale in some versions of llama.cpp; it is not applied here.',
-        );
-      return { scaling, ...factors };
-    }
-    case 'longrope': {
-      const originalContext = original ?? refuse('FORMAT', keys.path(`${a}.rope.scaling.original_context_length`), 'an integer', undefined);
-      // llama.cpp chooses by the size of the context it was opened with, not by the sequence.
-      const context = options.context ?? originalContext;
-      if (options.context === undefined)
-        notes.push(`The frequencies depend on the context; one of up to ${originalContext} tokens is assumed.`);
-      const chosen = read(context > originalContext ? 'rope_factors_long.weight' : 'rope_factors_short.weight');
-      return { ...magnitude, ...(chosen ? { freqFactors: chosen } : {}) };
-    }
-    default:
-      return refuse('UNSUPPORTED', keys.path(`${a}.rope.scaling.type`), 'none, linear, yarn or longrope', type);
-  }
+const FREQS = 'rope_freqs.weight';
+const LONG = 'rope_factors_long.weight';
+const SHORT = 'rope_factors_short.weight';
+
+/** The factor tensors that llama.cpp loads; refuses a file with others, as llama.cpp counts tensors. */
+function checkFactorTensors({ file, keys, row, architecture }: Model, type: Scaling['type']): void {
+  const loaded = readsBoth(row, type) ? [LONG, SHORT] : row.factors === undefined ? [] : [FREQS];
+  const extra = [FREQS, LONG, SHORT].find((name) => hasTensor(file, name) && !loaded.includes(name));
+  if (extra === undefined) return;
+  const when = row.factors === 'by-type' ? ` where rope.scaling.type is ${type}` : '';
+  const why = `its ${architecture} reads ${loaded.length > 0 ? loaded.join(' and ') : 'no factors'}${when}`;
+  refuse('UNSUPPORTED', keys.path(extra), 'no such tensor', 'one', `llama.cpp refuses such a file: ${why}.`);
 }
 
-/** Gemma 3 and others turn their sliding layers by another base, unscaled. */
-function slidingRope(
-  { keys, architecture: a, notes }: Arch,
-  full: RopeSpec,
-): { rope: RopeSpec; isSliding: (layer: number) => boolean } | undefined {
-  const gemma3 = a === 'gemma3' || a === 'gemma3n';
-  const base = keys.optionalPositive(`${a}.rope.freq_base_swa`) ?? (gemma3 ? 10000 : undefined);
-  if (base === undefined) return undefined;
-  const pattern = keys.raw(`${a}.attention.sliding_window_pattern`);
-  const { scaling: _, attentionFactor: __, freqFactors: ___, ...plain } = full;
-  const rope = { ...plain, base };
-  if (Array.isArray(pattern)) return { rope, isSliding: (layer) => pattern[layer] === true };
-  const period = keys.optionalInteger(`${a}.attention.sliding_window_pattern`) ?? (a === 'gemma3' ? 6 : a === 'gemma3n' ? 5 : undefined);
-  if (period === undefined) {
-    notes.push(`${a}.rope.freq_base_swa = ${base} is for sliding layers, but which layers slide is not in the file.`);
+/** Whether an architecture has factors for long and for short contexts, or one list. */
+function readsBoth(row: GgufArchitecture, type: Scaling['type']): boolean {
+  return row.factors === 'long-short' || (row.factors === 'by-type' && type === 'longrope');
+}
+
+function hasTensor(file: GgufHeader, name: string): boolean {
+  return file.tensors.some((tensor) => tensor.name === name);
+}
+
+/** The factors that divide a layer's frequencies. */
+function factorsOf(model: Model, kind: LayerKind, kinds: readonly LayerKind[], type: Scaling['type']): Float32Array | undefined {
+  const { file, keys, row, notes } = model;
+  if (row.factors === undefined) return undefined;
+  if (row.factorsFor === 'none' || (row.factorsFor === 'full' && kind.sliding)) return undefined;
+  const both = readsBoth(row, type);
+  if (!(both ? [LONG, SHORT] : [FREQS]).some((tensor) => hasTensor(file, tensor))) return undefined;
+  const name = both ? longOrShort(model) : FREQS;
+  if (!hasTensor(file, name)) return undefined;
+  const values = file.readTensor?.(name);
+  if (!values) {
+    noteOnce(notes, `${name} divides the frequencies; its values were not read, so they are not in what is shown.`);
     return undefined;
   }
-  return { rope, isSliding: (layer) => (layer + 1) % period !== 0 };
+  const sizes = sizesOf(model, kind.sliding);
+  const wanted =
+    row.factorsOver === 'head'
+      ? sizes.headDim
+      : row.factorsOver === 'widest'
+        ? Math.max(...[true, false].filter((s) => kinds.some(({ sliding }) => sliding === s)).map((s) => sizesOf(model, s).rotaryDim))
+        : sizes.rotaryDim;
+  if (values.length !== wanted / 2)
+    refuse('FORMAT', keys.path(name), `${wanted / 2} values`, values.length, 'llama.cpp refuses such a file.');
+  return values;
+}
+
+/** llama.cpp chooses by the size of the context it was opened with, not by the sequence. */
+function longOrShort({ keys, a, options, notes }: Model): string {
+  const key = a('rope.scaling.original_context_length');
+  const original =
+    keys.optionalInteger(key, 0) ?? keys.optionalInteger(a('context_length')) ?? refuse('FORMAT', keys.path(key), 'an integer', undefined);
+  if (options.context === undefined) {
+    noteOnce(notes, `The frequencies depend on the context; one of up to ${original} tokens is assumed.`);
+    return SHORT;
+  }
+  return Math.ceil(options.context / CONTEXT_STEP) * CONTEXT_STEP > original ? LONG : SHORT;
+}
+
+/** Layers of different kinds have the same to say. */
+function noteOnce(notes: string[], note: string): void {
+  if (!notes.includes(note)) notes.push(note);
+}
+
+/** Says which keys about RoPE are in the file and not read. */
+function noteIgnored(model: Model, kinds: readonly LayerKind[]): void {
+  const { keys, a, row, architecture, notes } = model;
+  const sliding = kinds.some((kind) => kind.sliding && kind.rotates);
+  const readers = (reads: (row: GgufArchitecture) => boolean): string =>
+    Object.entries(GGUF_ARCHITECTURES)
+      .flatMap(([name, other]) => (reads(other) ? [name] : []))
+      .join(', ');
+  const ignored = (key: string, reads: (row: GgufArchitecture) => boolean, because?: string): void => {
+    if (!keys.has(a(key)) || (reads(row) && because === undefined)) return;
+    const value = keys.raw(a(key));
+    const why = because ?? `llama.cpp reads it for ${readers(reads)} only`;
+    notes.push(`${a(key)} = ${Array.isArray(value) ? `[${value.join(', ')}]` : String(value)} is not applied: ${why}.`);
+  };
+  const scaling = 'rope.scaling';
+  ignored(`${scaling}.yarn_ext_factor`, ({ yarn }) => yarn === 'all');
+  ignored(`${scaling}.yarn_attn_factor`, ({ yarn }) => yarn === 'all');
+  ignored(`${scaling}.yarn_beta_fast`, ({ yarn }) => yarn !== undefined);
+  ignored(`${scaling}.yarn_beta_slow`, ({ yarn }) => yarn !== undefined);
+  ignored(`${scaling}.yarn_log_multiplier`, ({ logMultiplier }) => logMultiplier !== undefined);
+  ignored(`${scaling}.alpha`, ({ alpha }) => alpha === true);
+  ignored('rope.dimension_sections', ({ rope, sections }) => rope === 'mrope' || rope === 'imrope' || sections !== undefined);
+  if (!sliding || row.sliding!.base === 'same')
+    ignored(
+      'rope.freq_base_swa',
+      () => true,
+      `${architecture} has no ${sliding ? 'base of their own for sliding layers' : 'sliding layers here'}`,
+    );
+  if (row.factorsFor === 'none' && model.file.tensors.some(({ name }) => name === FREQS || name === LONG || name === SHORT))
+    notes.push(`The factor tensors are loaded and not used by llama.cpp's ${architecture}.`);
+  if ((row.plain || (sliding && row.sliding!.plain)) && keys.has(a(`${scaling}.type`)))
+    notes.push(
+      `${a(`${scaling}.*`)} ${row.plain ? `is not applied: llama.cpp's ${architecture} scales nothing` : 'is not applied to sliding layers'}.`,
+    );
 }

@@ -20,6 +20,7 @@ import { RopewalkError } from '../../src/core/errors.js';
 import { type Tensor, tensorFrom, zeros } from '../../src/core/tensor.js';
 import * as cann from '../../src/dialects/cann.js';
 import * as ggml from '../../src/dialects/ggml.js';
+import { GGUF_ARCHITECTURES } from '../../src/dialects/gguf-architectures.js';
 import { ropeFromConfig } from '../../src/dialects/huggingface.js';
 import * as io from '../../src/dialects/infiniop.js';
 import { rotaryEmbedding } from '../../src/dialects/onnx.js';
@@ -351,7 +352,8 @@ describe('properties', () => {
   test('GGUF with an architecture that turns neighbours: the keys are read in its pairing, and the weights are to be permuted', () => {
     fc.assert(
       fc.property(spec, (s) => {
-        const { rotaryOffset: _, axes: __, ...rest } = s;
+        const { rotaryOffset: _, axes: __, rotaryDim, ...whole } = s;
+        const rest = { ...whole, headDim: rotaryDim ?? whole.headDim };
         if (rest.pairing !== 'half') return;
         const conversion = convertRope(rest, 'gguf', { architecture: 'llama' });
         assert.deepEqual(conversion.relayout, { from: 'half', to: 'interleaved', weights: 'permute' });
@@ -803,6 +805,38 @@ describe('refusals', () => {
       message: /qwen2 turns halves, this record neighbours\. Name an architecture/,
     });
     assert.throws(() => convertRope(half, 'onnx', { positions: 2 ** 30 }), { code: 'RANGE', message: /convert: --positions/ });
+  });
+
+  test('what llama.cpp does not read for an architecture is not written for it', () => {
+    const yarn: RopeSpec = { ...half, scaling: { kind: 'yarn', factor: 4, originalContext: 4096, betaFast: 8, betaSlow: 2 } };
+    const said = (s: RopeSpec, architecture?: string) =>
+      convertRope(s, 'gguf', architecture === undefined ? {} : { architecture }).arguments;
+    assert.equal(said(yarn, 'mistral3')['mistral3.rope.scaling.yarn_beta_fast'], 8);
+    // As factors, where the architecture has them.
+    assert.deepEqual(
+      Object.keys(said(yarn, 'llama')).filter((key) => key.includes('yarn') || key.includes('freqs')),
+      ['rope_freqs.weight'],
+    );
+    assert.equal(said(yarn)['general.architecture'], 'exaone');
+    assert.throws(() => said(yarn, 'qwen2'), {
+      code: 'UNSUPPORTED',
+      message: /llama\.cpp reads no factors of frequencies for qwen2\. Name an architecture that has them with --arch: exaone/,
+    });
+    assert.throws(() => said({ ...half, rotaryDim: half.headDim / 2 }, 'qwen2'), {
+      code: 'UNSUPPORTED',
+      message: /llama\.cpp's qwen2 rotates whole heads, and this record \d+ of \d+ dimensions\. Name an architecture that rotates a part/,
+    });
+    const both = said({ ...REAL['llama-3.1']!, rotaryDim: 64 });
+    assert.equal(both['general.architecture'], 'phi3');
+    assert.deepEqual(both['rope_factors_long.weight'], both['rope_factors_short.weight']);
+    assert.equal(said({ ...half, pairing: 'interleaved' }, 'cohere2')['cohere2.rope.dimension_count'], half.headDim);
+    for (const architecture of ['gemma4', 'baichuan', 'deepseek4', 'glm4'])
+      assert.equal(
+        said({ ...half, pairing: GGUF_ARCHITECTURES[architecture]!.rope === 'norm' ? 'interleaved' : 'half' }, architecture)[
+          'general.architecture'
+        ],
+        architecture,
+      );
   });
 
   test('an architecture that knows nothing of axes: the keys would be read as another RoPE', () => {

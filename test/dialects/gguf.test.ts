@@ -1,7 +1,11 @@
 import assert from 'node:assert/strict';
+import { existsSync, readFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
 import fc from 'fast-check';
 import { type GgufHeader, ropeFromGguf } from '../../src/dialects/gguf.js';
+import { GGUF_ARCHITECTURES } from '../../src/dialects/gguf-architectures.js';
+import { readGgufFactors, readGgufHeader } from '../../src/formats/read-header.node.js';
 import { ropeFrequencies } from '../../src/ops/rope/frequencies.js';
 import { planRope } from '../../src/ops/rope/plan.js';
 import { mustRefuseOrReturn } from '../support/fuzz.js';
@@ -21,6 +25,75 @@ const freq = (h: GgufHeader, options = {}) => {
   const spec = rope(h, options);
   return ropeFrequencies({ ...spec, rotaryDim: spec.rotaryDim! });
 };
+
+/** What llama.cpp's graph called ggml_rope_ext and ggml_rope_multi with. */
+interface Executed {
+  readonly arch: string;
+  readonly n_ctx: number;
+  readonly layers: readonly {
+    readonly rotates: boolean;
+    readonly rope?: {
+      readonly mode: 0 | 2 | 8 | 40;
+      readonly dims: number;
+      readonly freqBase: number;
+      readonly freqScale: number;
+      readonly extFactor: number;
+      readonly attnFactor: number;
+      readonly betaFast: number;
+      readonly betaSlow: number;
+      readonly nCtxOrig: number;
+      readonly sections: readonly number[];
+      readonly factors: string;
+    };
+    readonly q?: { readonly headDim: number; readonly offset: number };
+  }[];
+}
+
+const families = fileURLToPath(new URL('../../../shared/vectors/families', import.meta.url));
+const skip = existsSync(families) ? false : '../shared/vectors/families is not here';
+
+describe('golden: what llama.cpp executed, layer by layer', { skip }, () => {
+  const names: string[] = skip
+    ? []
+    : JSON.parse(readFileSync(`${families}/manifest.json`, 'utf8')).models.map((m: { name: string }) => m.name);
+  for (const name of names) {
+    test(name, async () => {
+      const path = `${families}/${name}.gguf`;
+      const file = await readGgufHeader(path);
+      const factors = await readGgufFactors(path, file);
+      const executed: Executed = JSON.parse(readFileSync(`${families}/${name}.rope.json`, 'utf8'));
+      const model = ropeFromGguf({ ...file, readTensor: (tensor) => factors.get(tensor) }, { context: executed.n_ctx });
+      assert.deepEqual(
+        model.layers.map(({ rope }) => rope !== undefined),
+        executed.layers.map(({ rotates }) => rotates),
+      );
+      for (const [layer, { rope: want, q }] of executed.layers.entries()) {
+        const got = model.layers[layer]!.rope;
+        if (!want || !q || !got) continue;
+        const multi = want.mode >= 8;
+        assert.equal(got.pairing, want.mode === 0 ? 'interleaved' : 'half');
+        assert.equal(got.rotaryDim ?? got.headDim, want.dims);
+        // DeepSeek's record is that of the part with positions.
+        if (executed.arch !== 'deepseek2') assert.deepEqual([got.headDim, got.rotaryOffset ?? 0], [q.headDim, q.offset]);
+        assert.deepEqual(
+          got.axes,
+          multi ? { rule: want.mode === 8 ? 'sections' : 'interleaved-ggml', sections: want.sections } : undefined,
+        );
+        assert.deepEqual(Array.from(got.freqFactors ?? []), Array.from(want.factors ? factors.get(want.factors)! : []));
+        const yarn = { factor: 1 / want.freqScale, originalContext: want.nCtxOrig, betaFast: want.betaFast, betaSlow: want.betaSlow };
+        const wanted = ropeFrequencies({
+          rotaryDim: want.dims,
+          base: want.freqBase,
+          scaling: { kind: 'yarn', ...yarn, extFactor: want.extFactor, attnFactor: want.attnFactor },
+          ...(got.freqFactors ? { freqFactors: got.freqFactors } : {}),
+        });
+        const { invFreq, attentionFactor } = ropeFrequencies({ ...got, rotaryDim: want.dims });
+        assert.ok(Math.abs(attentionFactor - wanted.attentionFactor) < 1e-7);
+        for (const [j, frequency] of wanted.invFreq.entries()) assert.ok(Math.abs(invFreq[j]! / frequency - 1) < 1e-7, `pair ${j}`);
+      }
+    });
+  }
+});
 
 describe('models', () => {
   test('llama turns neighbours, qwen2 halves; 64-bit keys; a missing freq_base is 10000 with a note', () => {
@@ -86,7 +159,7 @@ describe('models', () => {
   test('qwen2vl and qwen3vl: sections, and ggml’s own interleaving', () => {
     const keys = { ...base, 'rope.freq_base': 1e6, 'rope.dimension_sections': [16, 24, 24, 0] };
     assert.deepEqual(rope(header('qwen2vl', keys)).axes, { rule: 'sections', sections: [16, 24, 24, 0] });
-    assert.deepEqual(rope(header('qwen3vl', { ...keys, 'rope.dimension_sections': [24, 20, 20] })).axes, {
+    assert.deepEqual(rope(header('qwen3vl', { ...keys, 'rope.dimension_sections': [24, 20, 20, 0] })).axes, {
       rule: 'interleaved-ggml',
       sections: [24, 20, 20, 0],
     });
@@ -96,6 +169,7 @@ describe('models', () => {
     const keys = {
       block_count: 7,
       'attention.key_length': 256,
+      'attention.sliding_window': 512,
       'rope.freq_base': 1e6,
       'rope.scaling.type': 'linear',
       'rope.scaling.factor': 8,
@@ -110,6 +184,160 @@ describe('models', () => {
       header('gemma3', { ...keys, 'attention.sliding_window_pattern': [true, false, true, true, true, true, true] }),
     );
     assert.equal(pattern.layers[1]!.rope!.base, 1e6);
+    const full = ropeFromGguf(header('gemma3', { ...keys, 'attention.sliding_window': 0, 'rope.freq_base_swa': 5000 }));
+    assert.ok(full.layers.every((l) => l.rope!.base === 1e6 && l.layerType === undefined));
+    assert.match(full.notes.join(), /gemma3\.rope\.freq_base_swa = 5000 is not applied: gemma3 has no sliding layers here\./);
+  });
+
+  /** Of each layer: its base, or - where it does not rotate. */
+  const bases = (arch: string, keys: Record<string, unknown>): string =>
+    ropeFromGguf(header(arch, { ...base, 'rope.freq_base': 7, 'rope.freq_base_swa': 5, ...keys }))
+      .layers.map((l) => l.rope?.base ?? '-')
+      .join(' ');
+  const window = { 'attention.sliding_window': 64 };
+  const list = { ...window, 'attention.sliding_window_pattern': [true, false, true, true] };
+  const layers: [string, Record<string, unknown>, string][] = [
+    ['smollm3', { block_count: 8 }, '7 7 7 - 7 7 7 -'],
+    ['llama4', { block_count: 8 }, '5 5 5 - 5 5 5 -'],
+    ['llama4', { 'attention.sliding_window': 0 }, '7 7 7 -'], // the last: llama.cpp's step is the number of layers
+    ['smallthinker', { block_count: 8, ...window }, '- 5 5 5 - 5 5 5'],
+    ['smallthinker', {}, '7 7 7 7'],
+    ['afmoe', window, '5 5 5 -'],
+    ['afmoe', {}, '7 7 7 -'],
+    ['cohere2', window, '7 7 7 -'],
+    ['cohere2', { ...list, block_count: 5 }, '7 - 7 7 -'],
+    ['cohere2moe', { block_count: 5, leading_dense_block_count: 1, ...window }, '7 7 7 7 -'],
+    ['exaone4', window, '7 7 7 7'],
+    ['exaone4', { ...window, block_count: 64 }, new Array(16).fill('7 7 7 -').join(' ')],
+    ['exaone-moe', window, '7 7 7 -'],
+    ['muse-glimmer', window, '5 5 5 -'],
+    ['maple', list, '5 - 5 5'],
+    ['gemma2', {}, '5 7 5 7'],
+    ['gemma2', { 'rope.freq_base_swa': undefined }, '7 7 7 7'],
+    ['gemma2', { 'attention.sliding_window_pattern': 3 }, '5 5 7 5'],
+    ['gemma3n', { block_count: 5, 'rope.freq_base_swa': undefined }, '10000 10000 10000 10000 7'],
+    ['modern-bert', window, '7 5 5 7'],
+    ['olmo2', window, '7 7 7 7'],
+    ['mimo2', list, '5 7 5 5'],
+    ['dots3note', { ...list, 'rope.dimension_count': 64 }, '5 7 5 5'],
+    ['granite', { 'rope.scaling.finetuned': false }, '- - - -'],
+    ['granite_swa', { ...list, 'attention.rope_pattern': [true, true, false, true] }, '7 7 - 7'],
+    ['qwen35', { 'rope.dimension_sections': [11, 11, 10, 0] }, '- - - 7'],
+    ['lfm2', { 'attention.head_count_kv': [0, 8, 0, 8] }, '- 7 - 7'],
+    ['minimax-01', { block_count: 8 }, '- - - - - - - 7'],
+    ['qwen3next', { block_count: 5, nextn_predict_layers: 1 }, '- - - 7 7'],
+    ['baichuan', { block_count: 40 }, new Array(40).fill('-').join(' ')],
+    ['deepseek4', { 'attention.compress_ratios': [0, 4, 0, 4], 'attention.compress_rope_freq_base': 9 }, '7 9 7 9'],
+    ['cogvlm', {}, '10000 10000 10000 10000'],
+    ['hunyuan-dense', { 'rope.scaling.alpha': 1 }, '7 7 7 7'],
+  ];
+  for (const [arch, keys, want] of layers) test(`layers of ${arch} ${JSON.stringify(keys)}`, () => assert.equal(bases(arch, keys), want));
+
+  test('which layers are scaled: olmo2 leaves sliding ones plain, gpt-oss does not, gemma2 divides them even beside type none', () => {
+    const yarn = { ...base, ...window, 'rope.freq_base': 5e5, 'rope.scaling.type': 'yarn', 'rope.scaling.factor': 8 };
+    const kinds = (arch: string, keys: Record<string, unknown>) =>
+      ropeFromGguf(header(arch, keys)).layers.map(({ rope: r }) => r?.scaling?.kind ?? r?.attentionFactor ?? 'plain');
+    assert.deepEqual(kinds('olmo2', { ...yarn, 'rope.scaling.attn_factor': 2 }), ['plain', 'plain', 'plain', 'yarn']);
+    assert.match(ropeFromGguf(header('olmo2', yarn)).notes.join(), /olmo2\.rope\.scaling\.\* is not applied to sliding layers/);
+    assert.deepEqual(kinds('gpt-oss', yarn), ['yarn', 'yarn', 'yarn', 'yarn']);
+    assert.deepEqual(kinds('gemma2', { ...yarn, 'rope.scaling.type': 'none' }), ['linear', 'plain', 'linear', 'plain']);
+    assert.match(
+      ropeFromGguf(header('llama', { ...yarn, 'rope.scaling.type': 'none' })).notes.join(),
+      /llama\.rope\.scaling\.factor = 8 is not applied: the scaling type is none\./,
+    );
+  });
+
+  test('glm4 is M-RoPE by halves where t and h have sections', () => {
+    const keys = { ...base, 'rope.dimension_count': 64, 'rope.freq_base': 1e4 };
+    assert.equal(rope(header('glm4', keys)).pairing, 'interleaved');
+    const several = rope(header('glm4', { ...keys, 'rope.dimension_sections': [8, 12, 12, 0] }));
+    assert.deepEqual([several.pairing, several.axes], ['half', { rule: 'sections', sections: [8, 12, 12, 0] }]);
+    const one = rope(header('glm4', { ...keys, 'rope.dimension_sections': [32, 0, 0, 0] }));
+    assert.deepEqual([one.pairing, one.axes], ['interleaved', undefined]);
+  });
+
+  test('sizes of sliding layers: laguna and gemma4 have their own, cohere2 takes those of its first layer', () => {
+    const sizes = (arch: string, keys: Record<string, unknown>) =>
+      ropeFromGguf(header(arch, { ...base, ...keys })).layers.map(({ rope: r }) => r && [r.headDim, r.rotaryDim]);
+    const swa = { 'rope.dimension_count': 64, 'rope.dimension_count_swa': 96 };
+    assert.deepEqual(sizes('laguna', { ...window, ...swa, block_count: 2 }), [
+      [128, 64],
+      [128, 96],
+    ]);
+    assert.deepEqual(sizes('gemma4', { ...list, ...swa, 'attention.key_length_swa': 256, block_count: 2 }), [
+      [256, 96],
+      [128, 64],
+    ]);
+    assert.deepEqual(sizes('cohere2', { ...window, ...swa }), [[128, 96], [128, 96], [128, 96], undefined]);
+    assert.deepEqual(sizes('step35', { ...list, block_count: 2 }), [
+      [128, 128],
+      [128, 64],
+    ]);
+  });
+
+  test('yarn: each key counts for the architectures that llama.cpp reads it for, and is noted elsewhere', () => {
+    const yarn = {
+      ...base,
+      'rope.freq_base': 1e6,
+      'rope.scaling.type': 'yarn',
+      'rope.scaling.factor': 16,
+      'rope.scaling.original_context_length': 4096,
+      'rope.scaling.yarn_beta_fast': 4,
+      'rope.scaling.yarn_beta_slow': 2,
+      'rope.scaling.yarn_ext_factor': 0.5,
+      'rope.scaling.yarn_attn_factor': 0.8,
+      'rope.scaling.yarn_log_multiplier': 0.5,
+    };
+    const usual = { kind: 'yarn', factor: 16, originalContext: 4096, extFactor: 1, attnFactor: 1, betaFast: 32, betaSlow: 1 };
+    const llama = ropeFromGguf(header('llama', yarn));
+    assert.deepEqual(llama.layers[0]!.rope!.scaling, usual);
+    assert.equal(llama.notes.filter((note) => /yarn_\w+ = [\d.]+ is not applied: llama\.cpp reads it for .* only\.$/.test(note)).length, 5);
+    assert.match(llama.notes.join(), /yarn_beta_fast = 4 is not applied: llama\.cpp reads it for grok, mistral3 only\./);
+    assert.deepEqual(rope(header('grok', yarn)).scaling, { ...usual, extFactor: 0.5, betaFast: 4, betaSlow: 2 });
+    const f = 0.1 * Math.log(16);
+    const magnitude = (arch: string) => freq(header(arch, yarn)).attentionFactor;
+    assert.ok(Math.abs(magnitude('mistral3') - (1 + f) / (1 + 0.5 * f)) < 1e-12);
+    assert.equal((rope(header('mistral3', yarn)).scaling as { betaFast: number }).betaFast, 4);
+    assert.ok(Math.abs(magnitude('deepseek2') - 1) < 1e-12);
+    assert.ok(Math.abs(magnitude('mistral4') - (1 + f) / (1 + 5 * f)) < 1e-12);
+  });
+
+  test('linear and longrope divide positions too; a factor of 0 is none; a factor below 1 has no magnitude', () => {
+    const tensors = { 'rope_factors_short.weight': new Float32Array(64).fill(2) };
+    const longrope = { ...base, 'rope.freq_base': 1e4, 'rope.scaling.type': 'longrope', 'rope.scaling.factor': 4 };
+    assert.equal(freq(header('phi3', longrope, tensors)).invFreq[0], 1 / 8);
+    assert.equal(freq(header('qwen2', longrope)).invFreq[0], 1 / 4);
+    assert.equal(rope(header('llama', { ...base, 'rope.scaling.factor': 0, 'rope.scale_linear': 3 })).scaling, undefined);
+    const yarn = { ...base, 'rope.scaling.type': 'yarn', 'rope.scaling.factor': 0.5 };
+    assert.ok(Math.abs(freq(header('qwen2', yarn)).attentionFactor - 1) < 1e-12);
+  });
+
+  test('a context counts in steps of 256, as llama.cpp rounds it', () => {
+    const tensors = { 'rope_factors_short.weight': new Float32Array(64).fill(2), 'rope_factors_long.weight': new Float32Array(64).fill(4) };
+    const keys = { ...base, 'rope.freq_base': 1e4, 'rope.scaling.type': 'longrope', 'rope.scaling.original_context_length': 300 };
+    const at = (context: number) => freq(header('llama', keys, tensors), { context }).invFreq[0];
+    assert.deepEqual([at(256), at(257)], [1 / 2, 1 / 4]);
+  });
+
+  test('every architecture of llama.cpp is known', () => {
+    const names = Object.keys(GGUF_ARCHITECTURES);
+    assert.equal(names.length, 152);
+    const keys = {
+      ...base,
+      ...list,
+      'rope.freq_base': 1e4,
+      'rope.freq_base_swa': 1e4,
+      'rope.dimension_sections': [24, 20, 20, 0],
+      'attention.compress_ratios': [0, 4, 0, 4],
+      'attention.compress_rope_freq_base': 1e4,
+    };
+    for (const name of names) {
+      if (GGUF_ARCHITECTURES[name]!.rope === 'none') {
+        assert.throws(() => ropeFromGguf(header(name, keys)), { code: 'UNSUPPORTED', message: /with rotary position embedding/ });
+        continue;
+      }
+      for (const { rope: spec } of ropeFromGguf(header(name, keys)).layers) if (spec) planRope({ ...spec, positions: 0, seqLen: 1 });
+    }
   });
 
   test('deepseek2 turns its rope part only; heads may be listed by layer', () => {
@@ -134,7 +362,17 @@ test('fuzz: any values under real keys are read or refused', () => {
     'rope.scaling.factor',
     'rope.dimension_sections',
     'rope.scaling.original_context_length',
+    'attention.sliding_window',
     'attention.sliding_window_pattern',
+    'attention.compress_ratios',
+    'attention.head_count_kv',
+    'nextn_predict_layers',
+    'full_attention_interval',
+    'rope.dimension_count_swa',
+    'rope.scaling.alpha',
+    'rope.scaling.attn_factor',
+    'rope.scaling.yarn_log_multiplier',
+    'rope.scaling.yarn_beta_fast',
   ];
   const value = fc.oneof(
     fc.constantFrom<unknown>(0, 1, -1, 7, 128, 1e308, 2n ** 63n, 64n, true, 'yarn', 'longrope', 'x', [], [1, 2, 3], Number.NaN),
@@ -143,13 +381,13 @@ test('fuzz: any values under real keys are read or refused', () => {
   );
   fc.assert(
     fc.property(
-      fc.constantFrom('llama', 'qwen2vl', 'gemma3', 'phi3', 'gpt2', 'nope'),
+      fc.constantFrom('llama', 'gpt2', 'nope', ...Object.keys(GGUF_ARCHITECTURES)),
       fc.dictionary(fc.constantFrom(...keys), value),
       fc.boolean(),
       (arch, entries, whole) => {
         mustRefuseOrReturn(() => {
           const spec = ropeFromGguf(header(arch, { ...(whole ? base : {}), ...entries })).layers[0]!.rope;
-          if (spec && spec.headDim < 4096) planRope({ ...spec, positions: 0, seqLen: 1 });
+          if (spec && spec.headDim <= 4096) planRope({ ...spec, positions: 0, seqLen: 1 });
         }, ['FORMAT', 'UNSUPPORTED', 'RANGE', 'SHAPE']);
       },
     ),
@@ -163,14 +401,14 @@ describe('refusals', () => {
       'an unknown architecture',
       header('nope', base),
       'UNSUPPORTED',
-      /general\.architecture: expected one of \d+ architectures whose pairing is known, got "nope"/,
+      /general\.architecture: expected one of the 152 architectures of llama\.cpp, got "nope"/,
     ],
     ['an architecture without RoPE', header('gpt2', base), 'UNSUPPORTED', /expected a model with rotary position embedding, got "gpt2"/],
     [
       'no layers',
       header('llama', { ...base, block_count: undefined as unknown }),
       'FORMAT',
-      /llama\.block_count: expected an integer, got none/,
+      /llama\.block_count: expected an integer in \[1, 512\], got none/,
     ],
     [
       'an unknown scaling',
@@ -190,7 +428,47 @@ describe('refusals', () => {
       'FORMAT',
       /rope\.dimension_count: expected an even integer in \[2, head_dim=128\], got 256/,
     ],
-    ['no sections', header('qwen2vl', base), 'FORMAT', /qwen2vl\.rope\.dimension_sections: expected three or four integers, got none/],
+    ['no sections', header('qwen2vl', base), 'FORMAT', /qwen2vl\.rope\.dimension_sections: expected four integers >= 0, .* got none/],
+    [
+      'three sections, as llama.cpp wants four',
+      header('qwen3vl', { ...base, 'rope.dimension_sections': [24, 20, 20] }),
+      'FORMAT',
+      /qwen3vl\.rope\.dimension_sections: expected four integers >= 0, .* got \[24, 20, 20\]/,
+    ],
+    [
+      'a part of a head where llama.cpp rotates whole heads',
+      header('qwen2', { ...base, 'rope.dimension_count': 64 }),
+      'UNSUPPORTED',
+      /qwen2\.rope\.dimension_count: expected head_dim=128, got 64\. llama\.cpp refuses such a file: its qwen2 rotates whole heads\./,
+    ],
+    [
+      'factors that llama.cpp does not load for an architecture',
+      header('qwen2', base, { 'rope_freqs.weight': new Float32Array(64).fill(1) }),
+      'UNSUPPORTED',
+      /rope_freqs\.weight: expected no such tensor, got "one"\. llama\.cpp refuses such a file: its qwen2 reads no factors\./,
+    ],
+    [
+      'factors of another scaling type',
+      header(
+        'llama',
+        { ...base, 'rope.scaling.type': 'longrope' },
+        { 'rope_factors_short.weight': new Float32Array(64).fill(1), 'rope_freqs.weight': new Float32Array(64).fill(1) },
+      ),
+      'UNSUPPORTED',
+      /its llama reads rope_factors_long\.weight and rope_factors_short\.weight where rope\.scaling\.type is longrope\./,
+    ],
+    [
+      'factors of another length',
+      header('llama', base, { 'rope_freqs.weight': new Float32Array(65).fill(1) }),
+      'FORMAT',
+      /rope_freqs\.weight: expected 64 values, got 65\. llama\.cpp refuses such a file\./,
+    ],
+    [
+      'a list of layers that an architecture needs',
+      header('gemma4', base),
+      'FORMAT',
+      /gemma4\.attention\.sliding_window_pattern: expected a list that says of each layer whether it slides, got none/,
+    ],
   ];
   for (const [name, file, code, message] of cases) test(name, () => void assert.throws(() => ropeFromGguf(file), { code, message }));
 });

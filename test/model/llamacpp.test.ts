@@ -1,0 +1,66 @@
+/** The decoder beside llama.cpp: random models of every quantised type and RoPE scaling, with llama.cpp's own logits. */
+import assert from 'node:assert/strict';
+import { existsSync, readFileSync } from 'node:fs';
+import { after, describe, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { parseNpy } from '../../src/formats/npy.js';
+import { loadModelFile } from '../../src/model/load.node.js';
+import { type Ropewalk, ropewalk } from '../../src/ropewalk.js';
+import { numberTokenizer } from '../support/tiny-model.js';
+
+const folder = fileURLToPath(new URL('../../../shared/vectors/llamacpp/models', import.meta.url));
+const skip = existsSync(folder) ? false : '../shared/vectors/llamacpp is not here';
+
+interface Vector {
+  readonly name: string;
+  readonly gguf: string;
+  readonly context: number;
+  readonly tokens: string;
+  /** Missing where llama.cpp refuses the file. */
+  readonly logits?: string;
+  readonly greedy?: string;
+  /** Of quantised files: llama.cpp on the same weights in f32, as it rounds activations beside quantised ones. */
+  readonly logitsOfDequantised?: string;
+  readonly greedyOfDequantised?: string;
+}
+const vectors: readonly Vector[] = skip ? [] : JSON.parse(readFileSync(`${folder}/manifest.json`, 'utf8')).models;
+const read = (name: string): number[] => Array.from(parseNpy(readFileSync(`${folder}/${name}`)).data as Float32Array);
+
+describe("llama.cpp's logits", { skip }, () => {
+  let backend: Ropewalk | undefined;
+  after(() => backend?.dispose());
+  const open = async ({ gguf, context }: Vector) => {
+    backend ??= await ropewalk({ backend: 'cpu', threads: 1 });
+    return loadModelFile(`${folder}/${gguf}`, { backend, context, tokenizer: numberTokenizer(512) });
+  };
+
+  for (const vector of vectors) {
+    const logits = vector.logitsOfDequantised ?? vector.logits;
+    if (logits === undefined) {
+      test(`${vector.name} is refused, as llama.cpp refuses it`, async () => {
+        await assert.rejects(open(vector), { code: 'UNSUPPORTED', message: /llama\.cpp refuses such a file/ });
+      });
+      continue;
+    }
+    test(vector.name, async () => {
+      const model = await open(vector);
+      try {
+        const [prompt, greedy, want] = [read(vector.tokens), read(vector.greedyOfDequantised ?? vector.greedy!), read(logits)];
+        const session = model.openSession();
+        // What it would continue with is seen in one pass: the text so far is llama.cpp's.
+        const got = await session.append([...prompt, ...greedy.slice(0, -1)], { logits: 'all' });
+        session.dispose();
+        const vocabulary = want.length / prompt.length;
+        const worst = want.reduce((max, value, n) => Math.max(max, Math.abs(got[n]! - value)), 0);
+        assert.ok(worst <= 1e-3, `logits off by ${worst}`);
+        const best = greedy.map((_, n) => {
+          const row = got.subarray((prompt.length - 1 + n) * vocabulary, (prompt.length + n) * vocabulary);
+          return row.indexOf(row.reduce((a, b) => Math.max(a, b)));
+        });
+        assert.deepEqual(best, greedy);
+      } finally {
+        model.dispose();
+      }
+    });
+  }
+});
