@@ -204,7 +204,8 @@ async function runRopeCase(params: RopeCaseParams, runner: Runner): Promise<Verd
   const reason = runner.whyNot(call);
   if (reason !== undefined) return { status: 'not_supported', reason };
   runner.run(call);
-  return judgeNmse('ROPE', await readFloats(out), ropeByFormula(formula, values, pos, factors), ropeNmseLimit(params.type));
+  const want = ropeByFormula(formula, values, pos, factors);
+  return judgeNmse('ROPE', await readFloats(out), want, ropeNmseLimit(params.type), params.type);
 }
 
 /** Upstream's inputs: uniform in [−1, 1), rounded to the type; as a view they are the corner of a tensor 2 × 4 × 3 times as large. */

@@ -13,6 +13,7 @@ import { parseRopeLabel, ropeCase, ropeLabel } from '../../src/conformance/rope-
 import { countResults, runCases } from '../../src/conformance/runner.js';
 import { vectorCases } from '../../src/conformance/vectors.js';
 import { RopewalkError } from '../../src/core/errors.js';
+import { parseNpy, writeNpy } from '../../src/formats/npy.js';
 import type { OpPlan, Runner } from '../../src/ops/runner.js';
 import { referenceRunner } from '../../src/reference/index.js';
 import { damage, damaged } from '../support/fuzz.js';
@@ -158,16 +159,56 @@ describe('comparing', () => {
     assert.ok(Number.isNaN(nmse([Number.NaN], [1])));
     assert.equal(judgeNmse('X', [1], [1, 2], 1).status, 'fail');
   });
-  test('judgeClose: infinities equal themselves, NaN only where allowed, first and worst are named', () => {
-    const t = { atol: 0.1, rtol: 0 };
+  test('nmse: NaN and infinities that are alike count for nothing, huge and tiny squares neither overflow nor vanish', () => {
+    const odd = [Number.NaN, Infinity, -Infinity];
+    assert.equal(judgeNmse('X', [...odd, 1], [...odd, 1], 0).status, 'ok');
+    assert.equal(nmse([...odd, 2], [...odd, 1]), 1);
+    for (const [got, want] of [
+      [Infinity, -Infinity],
+      [Number.NaN, Infinity],
+      [0, Infinity],
+      [Infinity, Number.NaN],
+    ] as const)
+      assert.ok(Number.isNaN(nmse([got, 1], [want, 1])), `${got} for ${want}`);
+    assert.equal(nmse([2e300, Number.MAX_VALUE], [1e300, Number.MAX_VALUE]) > 0, true);
+    assert.equal(nmse([2e300], [1e300]), 1);
+    assert.equal(nmse([2e-300], [1e-300]), 1);
+    assert.equal(nmse([-Number.MAX_VALUE], [Number.MAX_VALUE]), Infinity);
+    assert.equal(nmse([Infinity, 1], [65520, 1], 'f16'), 0);
+    assert.ok(Number.isNaN(nmse([Infinity, 1], [65000, 1], 'f16')) && Number.isNaN(nmse([Infinity, 1], [65520, 1])));
+  });
+  test('judgeClose: NaN and infinities equal themselves and decide nothing else, first and worst are named', () => {
+    const t = { atol: 0.1, rtol: 0.1 };
     assert.equal(judgeClose('X', [Infinity, 1.05], [Infinity, 1], t).status, 'ok');
-    assert.equal(judgeClose('X', [Number.NaN], [Number.NaN], t).status, 'fail');
-    assert.equal(judgeClose('X', [Number.NaN], [Number.NaN], t, true).status, 'ok');
-    assert.equal(judgeClose('X', [Number.NaN], [1], t, true).status, 'fail');
-    assert.deepEqual(judgeClose('X', [0, 1.2, 5], [0, 1, 1], t), {
+    assert.equal(judgeClose('X', [Number.NaN], [Number.NaN], t).status, 'ok');
+    for (const [got, want] of [
+      [Number.NaN, 1],
+      [5, Infinity],
+      [-Infinity, Infinity],
+      [Number.NaN, Infinity],
+      [Infinity, Number.NaN],
+    ] as const) {
+      const detail = `[X] 1 of 1 outside tolerance; first at 0: got ${got}, expected ${want}${want === 1 ? ' ± 2.00e-1' : ''}; worst at 0: off by Infinity`;
+      assert.deepEqual(judgeClose('X', [got], [want], t), { status: 'fail', detail });
+    }
+    for (const bound of [Number.NaN, Infinity]) {
+      assert.equal(judgeClose('X', [1, Number.NaN], [1, Number.NaN], () => bound).status, 'ok');
+      assert.equal(judgeClose('X', [2], [1], () => bound).status, 'fail');
+    }
+    assert.equal(judgeClose('X', [Infinity], [70000], { atol: 0, rtol: 1e-3 }, 'f16').status, 'ok');
+    assert.equal(judgeClose('X', [Infinity], [70000], { atol: 0, rtol: 1e-3 }, 'f32').status, 'fail');
+    assert.deepEqual(judgeClose('X', [0, 1.2, 5], [0, 1, 1], { atol: 0.1, rtol: 0 }), {
       status: 'fail',
       detail: '[X] 2 of 3 outside tolerance; first at 1: got 1.2, expected 1 ± 1.00e-1; worst at 2: off by 4',
     });
+  });
+  test('judgeBits: a NaN that was computed has no payload of its own', () => {
+    const [got, want] = [Uint32Array.of(0xffc00000, 1), Uint32Array.of(0x7fc00000, 1)].map((bits) => new Float32Array(bits.buffer)) as [
+      Float32Array,
+      Float32Array,
+    ];
+    assert.equal(judgeBits('X', got, want).status, 'fail');
+    assert.equal(judgeBits('X', got, want, 'f32').status, 'ok');
   });
   test('judgeBits: −0 is not +0', () => {
     assert.deepEqual(judgeBits('X', Float32Array.of(-0), Float32Array.of(0)), {
@@ -208,6 +249,55 @@ describe('folders of vectors', () => {
       code: 'FORMAT',
       message: /vectors\/llaisys\/embedding\/repeat\.f32\.out\.expected\.npy: expected a readable file, got none/,
     });
+  });
+
+  test('llaisys: −0 in a manifest is a number, as a text too', async () => {
+    const to = copy('llaisys');
+    const manifest = JSON.parse(readFileSync(join(to, 'manifest.json'), 'utf8'));
+    manifest.cases = manifest.cases.filter(({ id }: { id: string }) => id === 'argmax/tie_far/f32');
+    const [one] = manifest.cases;
+    const vals = new Float32Array(2).fill(-0);
+    writeFileSync(join(to, one.inputs.vals.file), writeNpy(vals, { dtype: 'f32', shape: [2] }));
+    one.inputs.vals.shape = [2];
+    one.outputs.max_idx.value = 0;
+    for (const value of ['-0', '-0.0', 0]) {
+      one.outputs.max_val.value = value;
+      writeFileSync(join(to, 'manifest.json'), JSON.stringify(manifest));
+      assert.deepEqual(await failures(vectorCases(openFolder(to))), []);
+    }
+    one.outputs.max_val.value = 'minus zero';
+    writeFileSync(join(to, 'manifest.json'), JSON.stringify(manifest));
+    await assert.rejects(failures(vectorCases(openFolder(to))), { code: 'FORMAT', message: /a number, "nan", "inf", "-inf" or "-0"/ });
+  });
+
+  test('onnx: an x that holds infinities and NaN', async () => {
+    const to = copy('onnx');
+    const manifest = JSON.parse(readFileSync(join(to, 'manifest.json'), 'utf8'));
+    const [one] = manifest.cases; // test_rotary_embedding: f32, halves
+    writeFileSync(join(to, 'manifest.json'), JSON.stringify({ ...manifest, cases: [one] }));
+    const change = ({ file }: { file: string }, set: (data: Float32Array) => void): void => {
+      const { data, dtype, shape } = parseNpy(Uint8Array.from(readFileSync(join(to, file))), file);
+      set(data as Float32Array);
+      writeFileSync(join(to, file), writeNpy(data as never, { dtype, shape }));
+    };
+    const outputs = [one.output_f64, one.output];
+    change(one.inputs.X, (data) => {
+      data[0] = Number.NaN;
+    });
+    const half = one.inputs.cos_cache.shape.at(-1);
+    for (const output of outputs) {
+      change(output, (data) => {
+        data[0] = Number.NaN;
+        data[half] = Number.NaN;
+      });
+    }
+    assert.deepEqual(await failures(vectorCases(openFolder(to))), []);
+    for (const output of outputs) {
+      change(output, (data) => {
+        data[1]! += 1;
+      });
+    }
+    assert.match((await failures(vectorCases(openFolder(to))))[0]!, /1 of \d+ outside tolerance/);
   });
 
   test('a manifest cannot reach outside its folder', async () => {

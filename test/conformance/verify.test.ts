@@ -2,8 +2,10 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
 import { bindGolden, exactOutputs, type GoldenCase, type GoldenQuestion } from '../../src/conformance/golden/case.js';
+import { judgeGolden } from '../../src/conformance/golden/judge.js';
 import { GOLDEN_ROPE, goldenRopeQuestion } from '../../src/conformance/golden/rope.js';
 import { answer } from '../../src/conformance/golden/write.js';
+import { within } from '../../src/conformance/index.js';
 import {
   countVerified,
   defaultTable,
@@ -18,7 +20,6 @@ import {
   verifyToHtml,
   verifyToJson,
   verifyToJunit,
-  within,
 } from '../../src/conformance/verify/index.js';
 import { type FloatDtype, isFloat, loadNumber, newArray, roundTo, storeNumber } from '../../src/core/dtypes.js';
 import { type Tensor, tensorFrom } from '../../src/core/tensor.js';
@@ -29,6 +30,7 @@ import type { RopeCall } from '../../src/ops/rope/call.js';
 import { planRope } from '../../src/ops/rope/plan.js';
 import type { TableRecipe } from '../../src/ops/rope/table.js';
 import { referenceRunner, runReference } from '../../src/reference/index.js';
+import { openBackend } from '../../src/registry.js';
 import { seeded } from '../support/tensors.js';
 
 /** A tensor of numbers in a dtype, each rounded once. */
@@ -125,6 +127,11 @@ function changed(tensor: Tensor, change: (data: Tensor['storage']['host'] & obje
   return tensorFrom(data, { dtype: tensor.dtype, shape: tensor.shape });
 }
 
+/** A copy in host memory. */
+async function onHost(tensor: Tensor): Promise<Tensor> {
+  return tensorFrom((await tensor.read()) as never, { dtype: tensor.dtype, shape: tensor.shape });
+}
+
 /** The outputs of a case with element n of the first set to a value. */
 function withElement(c: GoldenCase, n: number, value: number, name = [...c.outputs.keys()][0]!): Map<string, Tensor> {
   const tensor = c.outputs.get(name)!;
@@ -211,6 +218,112 @@ describe('right outputs', () => {
       assert.ok(told > (recipe === 'hf-f32' ? tried - 1 : tried / 4), `${told} of ${tried} told apart`);
     });
   }
+
+  /** The same question with a value set in every so many elements of each float input. */
+  function sprinkled(c: GoldenCase, values: readonly number[], every = 29): GoldenCase {
+    let next = 0;
+    const inputs = [...c.inputs].map(([name, tensor]): [string, Tensor] => {
+      const set = (data: Tensor['storage']['host'] & object): void => {
+        for (let n = next % 5; n < data.length; n += every)
+          storeNumber(data, tensor.dtype as FloatDtype, n, values[next++ % values.length]!);
+      };
+      return [name, isFloat(tensor.dtype) ? changed(tensor, set) : tensor];
+    });
+    return golden({ ...c, inputs: new Map(inputs) });
+  }
+
+  test('NaN, infinities and huge numbers in the inputs: cpu and the oracle pass, in every operator and dtype', async () => {
+    const cpu = await openBackend('cpu', { threads: 1 });
+    const ids = ['llama-2-half', 'llama-3-f16', 'glm-4', 'qwen3-norm-and-cache', 'deepseek-v3', 'backward-yarn'];
+    const sets: [string, number[], FloatDtype[]][] = [
+      ['infinite', [Infinity, 1, -Infinity, 2], ['f64', 'f32', 'f16', 'bf16']],
+      ['NaN', [Number.NaN, 1, 2, Infinity], ['f64', 'f32', 'f16', 'bf16']],
+      ['huge', [65504, -60000, 65000], ['f16']],
+      ['near the largest number', [2 ** 127 * 1.5, 1, 2, -(2 ** 127)], ['bf16', 'f32']],
+    ];
+    let notFinite = 0;
+    try {
+      for (const [name, values, dtypes] of sets) {
+        const ropes = name === 'infinite' ? ids.map(ropeCase) : name === 'NaN' ? [ropeCase('glm-4')] : [];
+        // Sums whose f32 intermediates overflow are no right results: the largest numbers go where nothing is summed.
+        const ops = dtypes.flatMap((dtype) => operatorCases(dtype)).filter(({ op }) => !/near/.test(name) || /add|swiglu/.test(op));
+        for (const plain of [...ops, ...ropes]) {
+          const c = sprinkled(plain, values);
+          for (const runner of [referenceRunner(), cpu]) {
+            const label = `${c.id} ${[...c.inputs.values()][0]!.dtype} ${name}, ${runner.name}`;
+            const bound = bindGolden(c, runner);
+            if (runner.whyNot(bound.plan) !== undefined) continue;
+            const verdict = await judgeGolden(c, runner, c.outputs);
+            assert.equal(verdict.status, 'ok', `${label}: ${JSON.stringify(verdict)}`);
+            runner.run(bound.plan);
+            const got = new Map<string, Tensor>();
+            for (const [output, tensor] of bound.outputs) got.set(output, await onHost(tensor));
+            const result = judgeCase(c, got);
+            assert.equal(result.status, 'ok', `${label}: ${verifyLines(result).join('\n')}`);
+            for (const tensor of c.outputs.values())
+              if (isFloat(tensor.dtype)) for (const v of tensor.readNumbers() as Float64Array) notFinite += Number(!Number.isFinite(v));
+          }
+        }
+      }
+    } finally {
+      cpu.dispose();
+    }
+    assert.ok(notFinite > 1000, `${notFinite} results are not finite`);
+  });
+
+  test('an infinite x under f32 angles: its sign may hang on them, and only then', () => {
+    const c = sprinkled(ropeCase('qwen2.5-yarn'), [Infinity, -Infinity, 1], 1);
+    const outputs = byRecipe(c, 'hf-f32')!;
+    assert.equal(judgeCase(c, outputs).status, 'ok');
+    const strict = judgeCase(c, outputs, { table: 'float64' });
+    assert.ok(strict.tensors[0]!.nonFinite > 0, 'a sign is another one');
+    // At position 0 and 1 every angle is known.
+    const y = c.outputs.get('y')!.readNumbers() as Float64Array;
+    const n = y.indexOf(Infinity);
+    assert.ok(n >= 0 && n < 2 * 2 * 128);
+    for (const wrong of [-Infinity, Number.NaN, 0]) assert.equal(judgeCase(c, withElement(c, n, wrong)).status, 'fail', `${wrong}`);
+  });
+
+  test('0 · ∞ where an exponential vanishes in f32, and not before', () => {
+    const swiglu = (gate: number): GoldenCase =>
+      golden({
+        op: 'swiglu',
+        inputs: new Map([
+          ['gate', filled('f32', [1], () => gate)],
+          ['up', filled('f32', [1], () => Infinity)],
+        ]),
+      });
+    const nan = new Map([['out', filled('f32', [1], () => Number.NaN)]]);
+    assert.equal(judgeCase(swiglu(-100), swiglu(-100).outputs).status, 'ok');
+    assert.equal(judgeCase(swiglu(-100), nan).status, 'ok');
+    assert.equal(judgeCase(swiglu(-80), nan).status, 'fail');
+    assert.equal(judgeCase(swiglu(-100), new Map([['out', filled('f32', [1], () => 0)]])).status, 'fail');
+    const attention = (score: number): GoldenCase =>
+      golden({
+        op: 'self_attention',
+        attributes: { scale: 1, causal: false },
+        inputs: new Map([
+          ['q', filled('f32', [1, 1, 1, 1], () => score)],
+          ['k', filled('f32', [1, 2, 1, 1], (n) => n)],
+          ['v', filled('f32', [1, 2, 1, 1], (n) => (n === 0 ? Infinity : 1))],
+        ]),
+      });
+    const none = new Map([['attn_val', filled('f32', [1, 1, 1, 1], () => Number.NaN)]]);
+    assert.equal(judgeCase(attention(100), none).status, 'ok');
+    assert.equal(judgeCase(attention(50), none).status, 'fail');
+    // A score of −∞ takes its key out, and what is left has a bound.
+    const masked = golden({
+      op: 'self_attention',
+      attributes: { scale: 1, causal: false },
+      inputs: new Map([
+        ['q', filled('f32', [1, 1, 1, 1], () => -1)],
+        ['k', filled('f32', [1, 2, 1, 1], (n) => [Infinity, 1][n]!)],
+        ['v', filled('f32', [1, 2, 1, 1], (n) => [2, 3][n]!)],
+      ]),
+    });
+    assert.equal(judgeCase(masked, masked.outputs).status, 'ok');
+    assert.equal(judgeCase(masked, withElement(masked, 0, 3.001)).status, 'fail');
+  });
 
   test('sizes of 0 are compared, and nothing divides by them', () => {
     const c = golden({
@@ -457,6 +570,23 @@ describe('units of the last place', () => {
     );
     assert.ok(within(Number.POSITIVE_INFINITY, 70000, 1, 'f16') && !within(Number.NEGATIVE_INFINITY, 70000, 1, 'f16'));
     assert.ok(!within(Number.POSITIVE_INFINITY, 70000, 1, 'f32'));
+    for (const bound of [Number.NaN, Number.POSITIVE_INFINITY]) {
+      assert.ok(within(Number.NaN, Number.NaN, bound, 'f32') && within(-Infinity, -Infinity, bound, 'f32'));
+      for (const exact of [1, Infinity, Number.NaN]) assert.ok(!within(2, exact, bound, 'f32') && !within(-Infinity, exact, bound, 'f32'));
+    }
+    // The first number that rounds to infinity, and the last that does not.
+    for (const [dtype, first] of [
+      ['f16', 65520],
+      ['bf16', (2 - 2 ** -8) * 2 ** 127],
+      ['f32', (2 - 2 ** -24) * 2 ** 127],
+    ] as const) {
+      assert.equal(roundTo(dtype, first), Infinity);
+      const below = first * (1 - 2 ** -52);
+      assert.ok(roundTo(dtype, below) < Infinity);
+      assert.ok(
+        within(Infinity, first, 0, dtype) && !within(Infinity, below, 0, dtype) && within(Infinity, below, first * 2 ** -52, dtype),
+      );
+    }
   });
 });
 

@@ -17,7 +17,7 @@ import { type OpPlan, type Runner, unknownPlan } from '../../ops/runner.js';
 import type { SelfAttentionPlan } from '../../ops/self-attention.js';
 import { referenceRunner } from '../../reference/index.js';
 import type { Verdict } from '../case.js';
-import { allOf, judgeBits, judgeClose } from '../compare.js';
+import { allOf, judgeBits, judgeClose, within } from '../compare.js';
 import { UNIT_ROUNDOFF } from '../tolerance.js';
 import { bindGolden, type GoldenQuestion, isExact, outputDtypes, type ToleranceRecord } from './case.js';
 
@@ -29,7 +29,17 @@ export interface ExactOutput {
   readonly values: HostArray;
   /** For each element; undefined where the bits must be equal. */
   readonly bounds: Float64Array | undefined;
+  /**
+   * Elements whose exact value is infinite by a factor that f32 may take for zero: there 0 · ∞ is NaN in a right kernel. Anything that is
+   * not finite passes.
+   */
+  readonly unsettled: ReadonlySet<number>;
 }
+
+/** Marks an element that is copied: no error at all. */
+const COPIED = -1;
+/** Marks an element of {@link ExactOutput.unsettled}. */
+const UNSETTLED = -2;
 
 /**
  * What may be lost near zero: half the smallest subnormal of f16; of f32 and bf16 all subnormals, which WGSL and many devices take for zero.
@@ -40,6 +50,11 @@ const NEAR_ZERO: Readonly<Record<FloatDtype, number>> = { f64: 0, f32: 2 ** -126
 const GATE_UNITS = 16;
 /** Below this e^−|gate| may be taken for zero: it is no normal f32. */
 const GATE_TINY = 2 ** -126;
+/**
+ * Below this a factor may be taken for zero, where it is computed by an exponential: twice the smallest normal number of f32, or of f16 where
+ * probabilities may be f16 (verify/model.ts).
+ */
+const MAY_VANISH: Readonly<Record<FloatDtype, number>> = { f64: 0, f32: 2 ** -125, f16: 2 ** -13, bf16: 2 ** -125 };
 /** Roundings of the norm beside the sum: eps, mean, root, quotient, weight. */
 const NORM_UNITS = 8;
 /** Roundings of softmax beside its sums: the score's scale, e^x within 4 ulp, quotient, product. */
@@ -64,14 +79,18 @@ export function exactWithBounds(c: GoldenQuestion): Map<string, ExactOutput> {
       const values = tensor.read() as HostArray;
       const error = errors.get(name);
       const bounds = error && isFloat(dtype) ? Float64Array.from(error, (e, n) => rounded(e, values[n] as number, dtype)) : undefined;
-      return [name, { dtype, shape: tensor.shape, values, bounds }];
+      const unsettled = new Set<number>();
+      error?.forEach((e, n) => {
+        if (e === UNSETTLED && !Number.isFinite(values[n])) unsettled.add(n);
+      });
+      return [name, { dtype, shape: tensor.shape, values, bounds, unsettled }];
     }),
   );
 }
 
-/** The error before the store, and the store's own. A negative one marks an element that is copied: no error at all. */
+/** The error before the store, and the store's own; none for what is copied. To NaN and infinities nothing is near: only the same passes. */
 function rounded(error: number, exact: number, dtype: FloatDtype): number {
-  if (error < 0) return 0;
+  if (error < 0 || !Number.isFinite(exact)) return 0;
   return error + UNIT_ROUNDOFF[dtype] * (Math.abs(exact) + error) + NEAR_ZERO[dtype];
 }
 
@@ -94,8 +113,11 @@ function errorsOf(c: GoldenQuestion, plan: OpPlan): Map<string, Float64Array> {
     case 'swiglu': {
       const [gate, up] = [floats(plan.gate), floats(plan.up)];
       const errors = gate.map((g, n) => {
-        const exact = (up[n]! * g) / (1 + Math.exp(-g));
-        return GATE_UNITS * u * Math.abs(exact) + (isDouble(c) ? 0 : GATE_TINY) * Math.abs(up[n]! * g);
+        const silu = g / (1 + Math.exp(-g));
+        if (!isDouble(c) && Math.abs(silu) < MAY_VANISH.f32 && !Number.isFinite(up[n]!)) return UNSETTLED;
+        // No more of e^−|gate| is lost than there is: else a huge gate would allow anything.
+        const lost = isDouble(c) ? 0 : Math.min(GATE_TINY, Math.exp(-Math.abs(g)));
+        return GATE_UNITS * u * Math.abs(up[n]! * silu) + lost * Math.abs(up[n]! * g);
       });
       return new Map([['out', errors]]);
     }
@@ -114,7 +136,7 @@ function errorsOf(c: GoldenQuestion, plan: OpPlan): Map<string, Float64Array> {
     case 'linear':
       return new Map([['y', dotErrors(plan, u)]]);
     case 'self_attention':
-      return new Map([['attn_val', attentionErrors(plan, u)]]);
+      return new Map([['attn_val', attentionErrors(plan, u, MAY_VANISH[c.inputs.get('q')!.dtype as FloatDtype])]]);
     case 'argmax':
     case 'embedding':
     case 'rearrange':
@@ -145,7 +167,7 @@ function rotationErrors({ plan }: RopeCall, part: RopePart, c: GoldenQuestion, p
   const units = norm ? 3 + headDim / 2 + NORM_UNITS : 3;
   const values = floats(x);
   // Laid out as `out` is, whatever the layout: rows of the cache that no token goes to stay as they are.
-  const errors = new Float64Array(out.size).fill(-1);
+  const errors = new Float64Array(out.size).fill(COPIED);
   const magnitudes = new Float64Array(headDim);
   for (let b = 0; b < batch; b++) {
     for (let s = 0; s < seq; s++) {
@@ -157,11 +179,11 @@ function rotationErrors({ plan }: RopeCall, part: RopePart, c: GoldenQuestion, p
           for (let i = 0; i < headDim; i++) head[i] = (head[i]! * weight[i]!) / rms;
         }
         const copied = !norm && sameDtype;
-        for (let i = 0; i < headDim; i++) magnitudes[i] = copied ? -1 : norm ? Math.abs(head[i]!) : 0;
+        for (let i = 0; i < headDim; i++) magnitudes[i] = copied ? COPIED : norm ? Math.abs(head[i]!) : 0;
         pairMagnitudes(plan, head, plan.batch === undefined ? s : b * seq + s, magnitudes);
         const row = rows ? rows[b * seq + s]! : s;
         const at = out.offset + b * out.strides[0]! + row * out.strides[1]! + h * out.strides[2]!;
-        for (let i = 0; i < headDim; i++) errors[at + i * out.strides[3]!] = magnitudes[i]! < 0 ? -1 : units * u * magnitudes[i]!;
+        for (let i = 0; i < headDim; i++) errors[at + i * out.strides[3]!] = magnitudes[i]! < 0 ? COPIED : units * u * magnitudes[i]!;
       }
     }
   }
@@ -203,7 +225,7 @@ function dotErrors(plan: LinearPlan, u: number): Float64Array {
  * A score is off by δ = (d + 2) u · scale · Σ |q k|, and with softcap by 8 u · softcap more; a probability by a share of 2 δ, the largest δ
  * of the row, and of its roundings; the output by that share of Σ p |v|.
  */
-function attentionErrors(plan: SelfAttentionPlan, u: number): Float64Array {
+function attentionErrors(plan: SelfAttentionPlan, u: number, mayVanish: number): Float64Array {
   const { q, k, v, scale, causal, window, softcap } = plan;
   const [batch, seq, heads, d] = q.shape as [number, number, number, number];
   const [, total, kvHeads, dv] = v.shape as [number, number, number, number];
@@ -228,18 +250,30 @@ function attentionErrors(plan: SelfAttentionPlan, u: number): Float64Array {
             size += Math.abs(product);
           }
           scores.push(softcap === undefined ? dot * scale : softcap * Math.tanh((dot * scale) / softcap));
-          delta = Math.max(delta, (d + 2) * u * size * Math.abs(scale) + 8 * u * (softcap ?? 0));
+          // A score of ±∞ is that in any order of summation; capped it is the cap, and uncapped −∞ is a probability of 0.
+          const slack = Number.isFinite(dot) ? (d + 2) * u * size * Math.abs(scale) : 0;
+          delta = Math.max(delta, slack + 8 * u * (softcap ?? 0));
         }
         const top = Math.max(...scores);
         const weights = scores.map((score) => Math.exp(score - top));
         const sum = weights.reduce((a, w) => a + w, 0);
         // e^(score − top): the difference is rounded too, which costs u of its size.
-        const spread = Math.max(...scores.map((score) => Math.abs(score - top)));
-        const share = 2 * delta + (2 * spread + 2 * scores.length + SOFTMAX_UNITS) * u;
+        const spread = Math.max(...scores.map((score) => (score === Number.NEGATIVE_INFINITY ? 0 : Math.abs(score - top))));
+        const roundings = (2 * scores.length + SOFTMAX_UNITS) * u;
+        const share = 2 * delta + 2 * spread * u + roundings;
         for (let i = 0; i < dv; i++) {
           let size = 0;
-          for (const [n, w] of weights.entries()) size += (w / sum) * Math.abs(vs[((b * total + first + n) * kvHeads + kv) * dv + i]!);
-          errors[((b * seq + s) * heads + h) * dv + i] = share * size;
+          let largest = 0;
+          let vanishes = false;
+          for (const [n, w] of weights.entries()) {
+            const v = Math.abs(vs[((b * total + first + n) * kvHeads + kv) * dv + i]!);
+            size += (w / sum) * v;
+            largest = Math.max(largest, v);
+            vanishes ||= v === Number.POSITIVE_INFINITY && w / sum < mayVanish;
+          }
+          // However wrong the scores, what comes is a mean of the values.
+          const error = Math.min(share * size, (2 + roundings) * largest);
+          errors[((b * seq + s) * heads + h) * dv + i] = vanishes ? UNSETTLED : error;
         }
       }
     }
@@ -347,9 +381,10 @@ export async function judgeGolden(c: GoldenQuestion, runner: Runner, stored?: Re
  * @param want - from {@link exactWithBounds}
  */
 export function judgeOutput(label: string, got: HostArray, want: ExactOutput): Verdict {
-  if (!want.bounds) return judgeBits(label, got, want.values);
-  const { bounds } = want;
-  return judgeClose(label, numbers(got, want.dtype), want.values as Float64Array, (n) => bounds[n]!, true);
+  const { bounds, dtype } = want;
+  if (!bounds) return judgeBits(label, got, want.values);
+  const values = numbers(got, dtype);
+  return judgeClose(label, values, settled(want.values as Float64Array, values, want.unsettled), (n) => bounds[n]!, dtype);
 }
 
 function judgeStored(label: string, got: HostArray, want: ExactOutput, file: Tensor): Verdict {
@@ -357,9 +392,25 @@ function judgeStored(label: string, got: HostArray, want: ExactOutput, file: Ten
   if (!want.bounds || !isFloat(want.dtype)) return judgeBits(label, got, stored);
   const { bounds } = want;
   const dtype = want.dtype;
-  const values = numbers(stored, dtype);
+  const exact = want.values as Float64Array;
+  // An infinity that the exact value rounds to stands for it.
+  const values = numbers(stored, dtype).map((value, n) =>
+    Number.isFinite(value) || !within(value, exact[n]!, bounds[n]!, dtype) ? value : exact[n]!,
+  );
   const limit = (n: number): number => (bounds[n] === 0 ? 0 : bounds[n]! + storedSlack(dtype, values[n]!));
-  return judgeClose(label, numbers(got, dtype), values, limit, true);
+  const came = numbers(got, dtype);
+  return judgeClose(label, came, settled(values, came, want.unsettled), limit, dtype);
+}
+
+/**
+ * What came, where it is not finite and an element is {@link ExactOutput.unsettled}; else what was expected.
+ *
+ * @param want - what was expected
+ * @param got - what came, as many elements
+ * @param unsettled - indices
+ */
+export function settled(want: Float64Array, got: ArrayLike<number>, unsettled: ReadonlySet<number>): Float64Array {
+  return unsettled.size === 0 ? want : want.map((value, n) => (unsettled.has(n) && !Number.isFinite(got[n]) ? got[n]! : value));
 }
 
 function numbers(data: HostArray, dtype: Dtype): Float64Array {

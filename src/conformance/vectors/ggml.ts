@@ -116,7 +116,7 @@ async function runCase(folder: VectorFolder, f: Fields, recipe: TableRecipe, run
   const expected = tensorFrom(bytesToArray(folder.read(files.text('out')), type, `${f.where}: out`), { dtype: type, shape });
   // With exact tables we are as far from ggml's file as the exact answer is: the manifest's own figure.
   const limit = recipe === 'ggml-f32' ? RECIPE_NMSE_LIMIT : ropeNmseLimit(type) + f.object('check').number('nmse_vs_f64');
-  const verdict = judgeNmse('ROPE', await readFloats(out), await readFloats(expected), limit);
+  const verdict = judgeNmse('ROPE', await readFloats(out), await readFloats(expected), limit, type);
   const after = files.optionalText('base_after');
   return after === undefined
     ? verdict

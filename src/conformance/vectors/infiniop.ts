@@ -106,8 +106,8 @@ async function runRope(folder: VectorFolder, f: Fields, runner: Runner): Promise
 /** By the case's tolerance; and the reference, which rounds float64 once as the vector does, to the bit. */
 function judgeBuffer(op: string, dtype: Dtype, got: HostArray, expected: HostArray, limit: Tolerance, toTheBit: boolean): Verdict {
   const numbers = (data: HostArray): Float64Array => Float64Array.from({ length: data.length }, (_, i) => loadNumber(data, dtype, i));
-  const close = judgeClose(op, numbers(got), numbers(expected), limit, true);
-  return toTheBit && dtype !== 'f64' ? allOf(close, judgeBits(op, got, expected)) : close;
+  const close = judgeClose(op, numbers(got), numbers(expected), limit, dtype);
+  return toTheBit && dtype !== 'f64' ? allOf(close, judgeBits(op, got, expected, dtype)) : close;
 }
 
 function tolerance(f: Fields): Tolerance {

@@ -8,7 +8,9 @@ import { refuse } from '../../core/errors.js';
 import { bf16FromNumber, f16FromNumber } from '../../core/float16.js';
 import type { Tensor } from '../../core/tensor.js';
 import type { OpName } from '../../ops/runner.js';
+import { powerOfTwoBelow, within } from '../compare.js';
 import type { GoldenCase } from '../golden/case.js';
+import { settled } from '../golden/judge.js';
 import { type Expectation, expectationsOf, type ModelOptions, numbersOf } from './model.js';
 import { defaultTable, type RopePlace, TABLE_PRECISIONS, type TablePrecision } from './rope-model.js';
 
@@ -125,8 +127,9 @@ export function judgeCase(golden: GoldenCase, got: ReadonlyMap<string, Tensor>, 
     if (!expectation.rope) continue;
     const values = numbersOf(output);
     for (const precision of meets) {
-      const bound = expectation.boundFor(precision);
-      if (values.some((value, n) => !within(value, expectation.exact[n]!, bound[n]!, dtype))) meets.delete(precision);
+      const { bound, unsettled } = expectation.allowedFor(precision);
+      const exact = settled(expectation.exact, values, unsettled);
+      if (values.some((value, n) => !within(value, exact[n]!, bound[n]!, dtype))) meets.delete(precision);
     }
   }
   const failed = tensors.filter(({ wrong }) => wrong > 0);
@@ -140,31 +143,6 @@ export function judgeCase(golden: GoldenCase, got: ReadonlyMap<string, Tensor>, 
     tensors,
     ...(op === 'rope' ? { table: { allowed, met: TABLE_PRECISIONS.find((precision) => meets.has(precision)) } } : {}),
   };
-}
-
-/** The largest finite number of each dtype. */
-const LARGEST: Readonly<Record<FloatDtype, number>> = {
-  f64: Number.MAX_VALUE,
-  f32: (2 - 2 ** -23) * 2 ** 127,
-  f16: 65504,
-  bf16: (2 - 2 ** -7) * 2 ** 127,
-};
-
-/**
- * Says whether a value may stand for an exact one.
- *
- * @param got - what came
- * @param exact - what should have come, unrounded
- * @param bound - how far off it may be
- * @param dtype - of the output: what rounds past its largest number may be infinite
- */
-export function within(got: number, exact: number, bound: number, dtype: Dtype): boolean {
-  if (got === exact) return true;
-  if (Number.isNaN(exact)) return Number.isNaN(got);
-  if (Number.isFinite(got) && Number.isFinite(exact) && Math.abs(got - exact) <= bound) return true;
-  if (!isFloat(dtype) || !Number.isFinite(exact)) return false;
-  // Both beyond the largest number: an infinity of the right sign.
-  return Math.abs(got) === Number.POSITIVE_INFINITY && Math.sign(got) === Math.sign(exact) && Math.abs(exact) + bound > LARGEST[dtype];
 }
 
 /** The folder's own outputs must be the exact result rounded; otherwise it was edited, or means something else. */
@@ -185,9 +163,11 @@ function checkStored(stored: Tensor, { output, exact, bits }: Expectation, where
   }
 }
 
-function judgeTensor(name: string, got: Tensor, { exact, bound, bits, output, rope }: Expectation): TensorReport {
+function judgeTensor(name: string, got: Tensor, { exact: expected, allowed, bits, output, rope }: Expectation): TensorReport {
   const { dtype, shape } = output;
+  const { bound } = allowed;
   const values = numbersOf(got);
+  const exact = settled(expected, values, allowed.unsettled);
   const bitsGot = bits && bitsOf(got.read() as Uint8Array);
   const map = rope && emptyMap(rope.pairs, rope.tokens);
   const first: WrongElement[] = [];
@@ -201,6 +181,7 @@ function judgeTensor(name: string, got: Tensor, { exact, bound, bits, output, ro
   let squares = 0;
   let power = 0;
   let along = 0;
+  const unit = powerOfTwoBelow(exact); // as in nmse
   const told = (n: number): WrongElement => {
     const [a, b] = [bitsGot?.[n], bits?.[n]];
     const hex = a !== undefined && b !== undefined && (isFloat(dtype) || Math.abs(exact[n]!) > 2 ** 53);
@@ -219,7 +200,7 @@ function judgeTensor(name: string, got: Tensor, { exact, bound, bits, output, ro
     const limit = bound[n]!;
     const good = bits ? bitsGot![n] === bits[n] : within(value, want, limit, dtype);
     let error = value === want || (Number.isNaN(value) && Number.isNaN(want)) ? 0 : Math.abs(value - want);
-    // Infinity for infinity's sake: an allowed overflow is no error, anything else not finite is the largest there is.
+    // An overflow that is allowed is no error; anything else that is not finite is as far off as can be.
     if (!Number.isFinite(error)) error = good ? 0 : Number.POSITIVE_INFINITY;
     const share = error === 0 ? (good ? 0 : Number.POSITIVE_INFINITY) : error / limit;
     const ratio = Number.isNaN(share) ? Number.POSITIVE_INFINITY : share;
@@ -237,9 +218,9 @@ function judgeTensor(name: string, got: Tensor, { exact, bound, bits, output, ro
       if (want !== 0) maxRel = Math.max(maxRel, error / Math.abs(want));
       if (error > 0 && isFloat(dtype)) maxUlp = Math.max(maxUlp, Math.abs(ulps(dtype, value, roundTo(dtype, want))));
       if (Number.isFinite(want) && Number.isFinite(value)) {
-        squares += error * error;
-        power += want * want;
-        along += value * want;
+        squares += (error / unit) ** 2;
+        power += (want / unit) ** 2;
+        along += (value / unit) * (want / unit);
       }
     }
     if (map && rope) addToMap(map, rope.place(n), ratio, error);

@@ -37,16 +37,24 @@ export interface Expectation {
   readonly exact: Float64Array;
   /** The elements as unsigned integers, where bits must be equal. */
   readonly bits: ReturnType<typeof bitsOf> | undefined;
-  /** How far from `exact` each element may be, >= 0. */
-  readonly bound: Float64Array;
+  /** What the options allow. */
+  readonly allowed: Allowed;
   /** RoPE alone: where elements lie. */
   readonly rope: RopeGeometry | undefined;
   /**
-   * The bounds that another table precision would give; of other operators the same.
+   * What another table precision would allow; of other operators the same.
    *
    * @param table - which
    */
-  boundFor(table: TablePrecision): Float64Array;
+  allowedFor(table: TablePrecision): Allowed;
+}
+
+/** What may come beside the exact value. */
+export interface Allowed {
+  /** How far from `exact` each element may be, >= 0 and finite. */
+  readonly bound: Float64Array;
+  /** Elements that are NaN or infinite, where anything else that is not finite may come: {@link ExactOutput.unsettled}. */
+  readonly unsettled: ReadonlySet<number>;
 }
 
 /** The formulas that golden/judge.ts knows. A folder of somebody else's may name others. */
@@ -74,22 +82,28 @@ export function expectationsOf(golden: GoldenCase, options: ModelOptions & { rea
     if (!output.bounds || !isFloat(dtype)) {
       const numbers = isFloat(dtype) ? numbersOf(tensorFrom(values, { dtype, shape: output.shape })) : exact;
       const none = new Float64Array(exact.length);
-      found.set(name, { output, exact: numbers, bits: bitsOf(values), bound: none, rope, boundFor: () => none });
+      const allowed = { bound: none, unsettled: output.unsettled };
+      found.set(name, { output, exact: numbers, bits: bitsOf(values), allowed, rope, allowedFor: () => allowed });
       continue;
     }
     const size = probabilities?.get(name);
     const sums = size && (dtype === 'f16' || dtype === 'bf16') ? numbersOf(size) : undefined;
     const stated = FORMULAS.includes(formula)
       ? output.bounds.map(
-          (bound, n) => (arithmetic(bound, exact[n]!, dtype, options) + (sums ? UNIT_ROUNDOFF[dtype] * sums[n]! : 0)) * scale,
+          (bound, n) => bound && (arithmetic(bound, exact[n]!, dtype, options) + (sums ? UNIT_ROUNDOFF[dtype] * sums[n]! : 0)) * scale,
         )
-      : exact.map((value) => (atol + rtol * Math.abs(value)) * scale);
-    const boundFor = (table: TablePrecision): Float64Array => {
+      : exact.map((value) => (Number.isFinite(value) ? (atol + rtol * Math.abs(value)) * scale : 0));
+    const allowedFor = (table: TablePrecision): Allowed => {
       const extra = rope?.tableError(table, exact, dtype, options.arithmetic === 'native' ? UNIT_ROUNDOFF[dtype] : 0);
-      // What is copied (bound 0) stays exact.
-      return extra ? stated.map((bound, n) => (bound === 0 ? 0 : bound + extra[n]! * scale)) : stated;
+      if (!extra) return { bound: stated, unsettled: output.unsettled };
+      const unsettled = new Set(output.unsettled);
+      extra.forEach((error, n) => {
+        if (error === Number.POSITIVE_INFINITY) unsettled.add(n);
+      });
+      // What is copied (bound 0) stays exact, and what is not finite is near to nothing.
+      return { bound: stated.map((bound, n) => (bound === 0 ? 0 : bound + extra[n]! * scale)), unsettled };
     };
-    found.set(name, { output, exact, bits: undefined, bound: boundFor(options.table), rope, boundFor });
+    found.set(name, { output, exact, bits: undefined, allowed: allowedFor(options.table), rope, allowedFor });
   }
   return found;
 }

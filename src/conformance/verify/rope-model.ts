@@ -66,7 +66,7 @@ export interface RopeGeometry {
    */
   place(n: number): RopePlace;
   /**
-   * What a table precision adds to the stated bounds.
+   * What a table precision adds to the stated bounds; Infinity where it decides which of NaN, ∞ and −∞ comes.
    *
    * @param table - which
    * @param exact - the output, row-major
@@ -136,6 +136,10 @@ function tableError(plan: RopePlan, part: RopePart, slack: Float64Array, { table
           const o1 = o0 + write.gap * out.strides[3]!;
           const [y0, y1] = [Math.abs(exact[o0]!), Math.abs(exact[o1]!)];
           const delta = slack[tableRow + j]!;
+          if (!Number.isFinite(y0) || !Number.isFinite(y1)) {
+            [errors[o0], errors[o1]] = infinitePair(plan, x, [b, s, h], j, tableRow + j, delta);
+            continue;
+          }
           const [turned, bent] = [Math.min(1, delta), Math.min(2, (delta * delta) / 2)];
           // The products whose roundings the stated bound counts are those of the turned pair: 3·u32·√2·δ·r more of them.
           const more = (roundings * (1 + 1.5 * turned) + 4.5 * UNIT_ROUNDOFF.f32 * turned) * Math.hypot(y0, y1);
@@ -146,6 +150,34 @@ function tableError(plan: RopePlan, part: RopePart, slack: Float64Array, { table
     }
   }
   return errors;
+}
+
+/**
+ * Infinity for each member of a pair that is infinite or NaN by a sign that the angle's error leaves open: ∞·cos is ∞ or −∞ where cos is
+ * nearer to 0 than the angle is known. 0 where every allowed angle gives the same.
+ */
+function infinitePair(
+  { read, rotaryOffset, table }: RopePlan,
+  x: RopePart['x'],
+  [b, s, h]: readonly [number, number, number],
+  j: number,
+  entry: number,
+  delta: number,
+): [number, number] {
+  const head = x
+    .slice(0, b, b + 1)
+    .slice(1, s, s + 1)
+    .slice(2, h, h + 1)
+    .readNumbers() as Float64Array;
+  const i0 = rotaryOffset + j * read.step;
+  const [x0, x1] = [head[i0]!, head[i0 + read.gap]!];
+  const [cos, sin] = [table.cos[entry]!, table.sin[entry]!];
+  const signs = (value: number): number[] => (Math.abs(value) > delta * Math.hypot(cos, sin) || delta === 0 ? [value] : [-1, 0, 1]);
+  const open = (member: (c: number, s: number) => number): number => {
+    const outcomes = signs(cos).flatMap((c) => signs(sin).map((s) => member(c, s)));
+    return outcomes.every((outcome) => Object.is(outcome, outcomes[0])) ? 0 : Number.POSITIVE_INFINITY;
+  };
+  return [open((c, s) => x0 * c - x1 * s), open((c, s) => x0 * s + x1 * c)];
 }
 
 /** Radians that each angle of the table may be off, `[rows, pairs]`, by precision. */
