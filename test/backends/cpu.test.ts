@@ -1,10 +1,14 @@
 /** What the cpu backend promises beside right results: bits, threads, memory, and an end. Its operators: cpu-operators.test.ts. */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
+import { cpSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import { fileURLToPath } from 'node:url';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
+import threads from 'node:worker_threads';
+import { buildSync } from 'esbuild';
 import { type CpuBackend, openCpu } from '../../src/backends/wasm/host.js';
 import { WasmMemory } from '../../src/backends/wasm/memory.js';
 import { type FloatDtype, newArray, storeNumber } from '../../src/core/dtypes.js';
@@ -14,6 +18,10 @@ import { type Tensor, tensorFrom } from '../../src/core/tensor.js';
 import { bindRope } from '../../src/ops/rope/call.js';
 import { planRope } from '../../src/ops/rope/plan.js';
 import { Ropewalk, ropewalk } from '../../src/ropewalk.js';
+import { ROOT } from '../support/command.js';
+
+setFlagsFromString('--expose-gc');
+const collect = runInNewContext('gc') as () => void;
 
 /** Where the host writes a job's words. */
 const ARGS = 4096;
@@ -152,18 +160,128 @@ describe('threads', () => {
     backend.dispose();
   });
 
-  test('a worker that is killed between calls: the next call works, capabilities say what happened', async () => {
+  /** Waits, for two seconds at most. */
+  const until = async (condition: () => boolean): Promise<boolean> => {
+    for (let n = 0; n < 200 && !condition(); n++) await new Promise((resolve) => setTimeout(resolve, 10));
+    return condition();
+  };
+  const told = (backend: CpuBackend): Promise<boolean> =>
+    until(() => backend.capabilities().notTaken.some((reason) => reason.startsWith('threads: a worker has ended')));
+
+  test('a worker that is killed between calls, again and again: the next call works on two threads, capabilities say what happened', async () => {
     const backend = await openCpu({ threads: 2 });
     const want = await large(backend).read();
     const { workers } = backend.pool as unknown as { workers: { worker: { terminate(): void } }[] };
-    assert.equal(workers.length, 1);
-    workers[0]!.worker.terminate();
-    const told = (): boolean => backend.capabilities().notTaken.some((reason) => reason.startsWith('threads: a worker has ended'));
-    for (let n = 0; n < 200 && !told(); n++) await new Promise((resolve) => setTimeout(resolve, 10));
-    assert.ok(told());
-    assert.deepEqual(await large(backend).read(), want);
-    assert.equal(backend.capabilities().threads, 2);
+    for (let round = 0; round < 5; round++) {
+      assert.equal(workers.length, 1, `round ${round}`);
+      workers[0]!.worker.terminate();
+      assert.ok(await told(backend));
+      assert.deepEqual(await large(backend).read(), want);
+      assert.equal(backend.capabilities().threads, 2);
+      assert.deepEqual(
+        backend.capabilities().notTaken.filter((reason) => reason.startsWith('threads')),
+        [],
+      );
+    }
     backend.dispose();
+  });
+
+  test('workers that never begin are started three times, and no more', async () => {
+    let started = 0;
+    const { Worker } = threads;
+    threads.Worker = class extends Worker {
+      constructor(_url: unknown, options: object) {
+        super('throw new Error("not today")', { ...options, eval: true });
+        started++;
+      }
+    } as typeof Worker;
+    try {
+      const backend = await openCpu({ threads: 2 });
+      const want = await large(backend).read();
+      for (let n = 0; n < 5; n++) {
+        assert.ok(await told(backend));
+        assert.deepEqual(await large(backend).read(), want);
+      }
+      assert.equal(started, 3);
+      const { threads: left, notTaken } = backend.capabilities();
+      assert.equal(left, 1);
+      assert.ok(notTaken.includes('threads: a worker has ended (not today); one thread computes'), notTaken.join('; '));
+      backend.dispose();
+    } finally {
+      threads.Worker = Worker;
+    }
+  });
+
+  test('the workers of a backend that is dropped without dispose() end, though a result of it is kept', async () => {
+    let [started, running] = [0, 0];
+    const { Worker } = threads;
+    threads.Worker = class extends Worker {
+      constructor(...given: ConstructorParameters<typeof Worker>) {
+        super(...given);
+        started++;
+        running++;
+        this.on('exit', () => running--);
+      }
+    };
+    try {
+      const results: Tensor[] = [];
+      const dropped = async (): Promise<void> => {
+        const backend = await openCpu({ threads: 2 });
+        results.push(large(backend));
+      };
+      for (let n = 0; n < 4; n++) await dropped();
+      assert.equal(started, 4);
+      const first = await results[0]!.read();
+      assert.ok(
+        await until(() => {
+          collect();
+          return running === 0;
+        }),
+        `${running} workers run`,
+      );
+      assert.deepEqual(await results[0]!.read(), first);
+    } finally {
+      threads.Worker = Worker;
+    }
+  });
+
+  test('where workers cannot be had, capabilities say one thread from the start, and why', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'bundle-'));
+    try {
+      const index = JSON.stringify(join(ROOT, 'src/index.ts'));
+      buildSync({
+        stdin: {
+          contents: `
+            import { ropewalk } from ${index};
+            const rw = await ropewalk({ backend: 'cpu', threads: 2 });
+            const { threads, description, notTaken } = rw.capabilities();
+            console.log(JSON.stringify({ threads, one: description.includes('one thread'), why: notTaken.filter((reason) => /^threads/.test(reason)) }));`,
+          resolveDir: ROOT,
+        },
+        bundle: true,
+        format: 'esm',
+        platform: 'node',
+        outfile: join(folder, 'app.mjs'),
+        logLevel: 'error',
+      });
+      const run = (...options: string[]): { threads: number; one: boolean; why: string[] } => {
+        const { stdout, stderr } = spawnSync(process.execPath, [...options, join(folder, 'app.mjs')], { encoding: 'utf8' });
+        return JSON.parse(stdout || JSON.stringify(stderr));
+      };
+      const missing = run();
+      assert.deepEqual([missing.threads, missing.one], [1, true]);
+      assert.match(
+        missing.why.join(),
+        /^threads: file:.*\/worker\.js is not there: copy worker\.js from the package's dist\/backends\/wasm/,
+      );
+      cpSync(join(ROOT, 'src/backends/wasm/worker.js'), join(folder, 'worker.js'));
+      assert.deepEqual(run(), { threads: 2, one: false, why: [] });
+      const permission = process.allowedNodeEnvironmentFlags.has('--permission') ? '--permission' : '--experimental-permission';
+      const why = ['threads: this process may start no workers: give node --allow-worker'];
+      assert.deepEqual(run(permission, '--allow-fs-read=*'), { threads: 1, one: true, why });
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
   });
 
   test('the process ends by itself, with a pool that was never disposed, asleep or awake', () => {
@@ -176,7 +294,7 @@ describe('threads', () => {
       console.log(rw.capabilities().threads);`;
     for (const how of ['awake', 'asleep']) {
       const { status, stdout, stderr } = spawnSync(process.execPath, ['--import', 'tsx', '--input-type=module', '-e', source, how], {
-        cwd: fileURLToPath(new URL('../..', import.meta.url)),
+        cwd: ROOT,
         encoding: 'utf8',
         timeout: 20_000,
       });
@@ -223,8 +341,6 @@ describe('memory', () => {
     };
     drop();
     assert.ok(backend.memory.heldBytes >= 100 * 4000);
-    setFlagsFromString('--expose-gc');
-    const collect = runInNewContext('gc') as () => void;
     for (let n = 0; n < 500 && backend.memory.heldBytes > 50 * 4000; n++) {
       collect();
       await new Promise((resolve) => setTimeout(resolve, 1));

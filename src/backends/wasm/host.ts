@@ -115,8 +115,10 @@ export class CpuBackend implements Backend {
     /** Takes the plans that need float64, if anybody does. */
     private readonly float64: ((plan: OpPlan) => void) | undefined,
   ) {
-    this.tables = new Uploads((block) => memory.free(block));
-    memory.reclaim = () => this.tables.drop(0);
+    // No function here names `this`: tensors keep the memory, and through it would keep a backend that was dropped, and its threads.
+    const tables = new Uploads<Block>((block) => memory.free(block));
+    memory.reclaim = () => tables.drop(0);
+    this.tables = tables;
     this.tileRows = kernels.tileRows();
   }
 
@@ -595,6 +597,7 @@ export async function openCpu(options: BackendOptions = {}, float64?: (plan: OpP
   const kernels = (await WebAssembly.instantiate(module, { env: { memory: home.memory } })).exports as unknown as Kernels;
   new Int32Array(home.buffer, BOARD, BOARD_WORDS).fill(0);
   const pool = new Pool({ kernels, module, memory: home.memory, board: BOARD, threads });
+  await pool.tryOne();
   const notTaken = [whyNotRelaxed, whyNot].filter((reason) => reason !== undefined);
   return new CpuBackend(home, kernels, pool, { simd: chosen, notTaken }, float64);
 }

@@ -1,5 +1,6 @@
 /**
- * The threads of the CPU backend: started at the first job that is worth it, asleep when idle, never in the way of the process's end.
+ * The threads of the CPU backend: started at the first job that is worth it, asleep when idle, never in the way of the process's end,
+ * and ended when the backend is disposed or dropped. In a page the first one starts when the backend opens: see {@link Pool.tryOne}.
  *
  * The host always works too, and takes whatever chunks nobody else takes: a pool whose workers have not started yet, or never will,
  * only makes a job slower.
@@ -22,6 +23,8 @@ const PATIENCE_MS = 20000;
 const MAX_FAILURES = 3;
 /** More threads than this have never paid for kernels of this kind. */
 const MAX_THREADS = 16;
+/** A page's worker that has not begun by then is not waited for. */
+const LOADING_MS = 10000;
 
 /** What a page can do about it; browsers do not tell which it was. */
 const NOT_LOADED =
@@ -30,6 +33,70 @@ const NOT_LOADED =
 interface WorkerLike {
   terminate(): unknown;
   unref?(): void;
+}
+
+/** A worker and which thread it is. */
+interface Hand {
+  readonly slot: number;
+  readonly worker: WorkerLike;
+}
+
+/** What it takes to end the workers. Nothing here leads to the pool: while they run they would keep it, and nobody would ever end them. */
+interface Crew {
+  readonly memory: WebAssembly.Memory;
+  readonly board: number;
+  readonly workers: Hand[];
+}
+
+/** Ends the workers of pools that were dropped without dispose(), when the collector finds them. */
+const DROPPED = /* @__PURE__ */ new FinalizationRegistry<Crew>(stop);
+
+function stop({ memory, board, workers }: Crew): void {
+  const words = new Int32Array(memory.buffer, board, BOARD_WORDS);
+  Atomics.store(words, WORD.stop, 1);
+  Atomics.add(words, WORD.wake, 1);
+  Atomics.notify(words, WORD.wake);
+  for (const { worker } of workers.splice(0)) void worker.terminate();
+}
+
+/** How a worker was lost: its script did not load, it threw, or somebody ended it. */
+type Loss = 'not loaded' | 'error' | 'exit';
+
+/** What becomes of a worker. */
+interface Listener {
+  /** It waits for work; told in pages alone. */
+  began(): void;
+  lost(worker: WorkerLike, loss: Loss, why: unknown): void;
+}
+
+/** A listener that does not keep the pool: see {@link Crew}. */
+function listenerOf(pool: Listener): Listener {
+  const weak = new WeakRef(pool);
+  return {
+    began: () => weak.deref()?.began(),
+    lost: (worker, loss, why) => weak.deref()?.lost(worker, loss, why),
+  };
+}
+
+/** Where the worker's script lies, for Node. */
+const workerUrl = (): URL => new URL('./worker.js', import.meta.url);
+
+function spawn(start: Start, listener: Listener): WorkerLike {
+  const node = nodeThreads();
+  if (node) {
+    const thread = new node.Worker(workerUrl(), { workerData: start, execArgv: [] });
+    thread.unref?.();
+    thread.on('error', (error) => listener.lost(thread, 'error', error));
+    thread.on('exit', (code) => listener.lost(thread, 'exit', `exit code ${code}`));
+    return thread;
+  }
+  const thread = new Worker(new URL('./worker.js', import.meta.url), { type: 'module' });
+  // Only a script that ran has a message to leave.
+  thread.onerror = (event) =>
+    event.message ? listener.lost(thread, 'error', event.message) : listener.lost(thread, 'not loaded', NOT_LOADED);
+  thread.onmessage = () => listener.began();
+  thread.postMessage(start);
+  return thread;
 }
 
 /** What a worker is started with. */
@@ -70,7 +137,22 @@ export function threadsHere(wanted: number | undefined): { threads: number; whyN
   const os = builtin<{ availableParallelism(): number }>('node:os');
   const cores = os?.availableParallelism() ?? globalThis.navigator?.hardwareConcurrency ?? 1;
   const threads = Math.min(wanted ?? cores, MAX_THREADS);
-  return { threads, whyNot: threads > 1 ? undefined : 'threads: this machine gives one core' };
+  if (threads === 1) return { threads, whyNot: 'threads: this machine gives one core' };
+  const whyNot = nodeThreads() && whyNoWorkers();
+  return { threads: whyNot === undefined ? threads : 1, whyNot };
+}
+
+/** Why Node would not start a worker, as far as that can be known without starting one. */
+function whyNoWorkers(): string | undefined {
+  const { permission } = globalThis.process as { permission?: { has(scope: string): boolean } };
+  if (permission && !permission.has('worker')) return 'threads: this process may start no workers: give node --allow-worker';
+  try {
+    const url = workerUrl();
+    if (builtin<{ existsSync(url: URL): boolean }>('node:fs')?.existsSync(url) !== false) return undefined;
+    return `threads: ${url.href} is not there: copy worker.js from the package's dist/backends/wasm beside the script that starts it`;
+  } catch {
+    return 'threads: this script has no address of its own (import.meta.url), so worker.js cannot be found: bundle it as an ES module';
+  }
 }
 
 /** A module of Node's own, without an import that bundlers for browsers would follow. */
@@ -87,16 +169,43 @@ interface NodeEvents {
 }
 
 /** The threads of one backend. */
-export class Pool {
+export class Pool implements Listener {
   /** Why there are fewer threads than could be. */
   whyNot: string | undefined;
-  private workers: { slot: number; worker: WorkerLike }[] = [];
+  private readonly workers: Hand[] = [];
+  private readonly crew: Crew;
+  /** Whether all workers were started, and one at least is left. */
+  private started = false;
   private job = 0;
+  /** In a row: a job that is done ends it, unless the workers never began, which no job that the host does alone puts right. */
   private failures = 0;
+  private neverBegan = false;
+  /** Ends the wait of {@link tryOne}. */
+  private tried: (() => void) | undefined;
   private readonly mayBlock: boolean;
 
   constructor(private readonly options: PoolOptions) {
     this.mayBlock = mayBlock(options.memory.buffer);
+    const { memory, board } = options;
+    this.crew = { memory, board, workers: this.workers };
+    DROPPED.register(this, this.crew, this);
+  }
+
+  /**
+   * Starts the first worker where nothing but starting one tells whether any can be had, in a page, and waits until it has begun or failed;
+   * Node has been asked by {@link threadsHere}.
+   */
+  async tryOne(): Promise<void> {
+    if (this.threads === 1 || nodeThreads()) return;
+    this.clear();
+    const tried = new Promise<void>((resolve) => {
+      this.tried = resolve;
+    });
+    this.spawn(1);
+    const timer = setTimeout(() => this.giveUp(`worker.js has not loaded within ${LOADING_MS} ms`), LOADING_MS);
+    await tried;
+    this.tried = undefined;
+    clearTimeout(timer);
   }
 
   /** Threads that compute: the host and its workers, once they are started. */
@@ -130,10 +239,13 @@ export class Pool {
    * @throws {RopewalkError} DEVICE when a worker dies on it: the output is incomplete, the next job starts new workers
    */
   run(kernel: number, args: number, units: number, chunk: number): void {
-    if (this.workers.length === 0) this.start();
+    if (!this.started) this.start();
     this.job = (this.job + 1) & 0xffffff;
     let left = this.options.kernels.work(this.options.board, this.job, kernel, args, units, chunk, LOOKS);
-    if (left === 0) return;
+    if (left === 0) {
+      this.succeed();
+      return;
+    }
     let since = performance.now();
     let done = Atomics.load(this.words, WORD.done);
     while (left !== 0) {
@@ -149,32 +261,60 @@ export class Pool {
       if (this.mayBlock) Atomics.wait(words, BOARD_WORDS - 1, 0, 0.2);
       left = this.options.kernels.finish(this.options.board, LOOKS);
     }
+    this.succeed();
   }
 
   /** Stops all workers. */
   dispose(): void {
-    const words = this.words;
-    Atomics.store(words, WORD.stop, 1);
-    Atomics.add(words, WORD.wake, 1);
-    Atomics.notify(words, WORD.wake);
-    for (const { worker } of this.workers) void worker.terminate();
-    this.workers = [];
+    DROPPED.unregister(this);
+    stop(this.crew);
+  }
+
+  began(): void {
+    this.tried?.();
+  }
+
+  lost(worker: WorkerLike, loss: Loss, why: unknown): void {
+    const at = this.workers.findIndex((one) => one.worker === worker);
+    if (at < 0) return; // the pool itself ended it, or it is known already: an error comes before an exit
+    this.workers.splice(at, 1);
+    const reason = why instanceof Error ? why.message : why;
+    const left = this.workers.length;
+    // A script that does not load now will not load later.
+    if (left === 0 && (loss === 'not loaded' || this.tried)) {
+      this.giveUp(reason);
+      return;
+    }
+    if (left === 0) {
+      this.started = false;
+      this.failures++;
+      this.neverBegan = loss === 'error' && Atomics.load(this.words, WORD.workers) === 0;
+    }
+    const next = left > 0 ? `${left} are left` : this.threads > 1 ? 'new ones start with the next large job' : 'one thread computes';
+    this.whyNot = `threads: a worker ${loss === 'not loaded' ? 'did not start' : 'has ended'} (${reason}); ${next}`;
+  }
+
+  /** Does without workers from now on. */
+  private giveUp(why: unknown): void {
+    stop(this.crew);
+    this.whyNot = `threads: a worker did not start (${why}); one thread computes`;
+    this.failures = MAX_FAILURES;
+    this.tried?.();
+  }
+
+  private succeed(): void {
+    if (this.failures === 0 || this.threads === 1 || (this.neverBegan && Atomics.load(this.words, WORD.workers) === 0)) return;
+    this.failures = 0;
+    this.neverBegan = false;
   }
 
   private start(): void {
     if (this.threads === 1) return;
     this.whyNot = undefined;
-    this.clear();
-    for (let slot = 1; slot < this.options.threads; slot++) {
-      try {
-        this.workers.push({ slot, worker: this.spawn(slot) });
-      } catch (error) {
-        this.dispose();
-        this.whyNot = `threads: a worker did not start (${error}); one thread computes`;
-        this.failures = MAX_FAILURES;
-        return;
-      }
-    }
+    if (this.workers.length === 0) this.clear();
+    this.started = true;
+    for (let slot = 1; slot < this.options.threads && this.threads > 1; slot++)
+      if (!this.workers.some((one) => one.slot === slot)) this.spawn(slot);
   }
 
   /** A fresh board for fresh workers: what dead ones claimed can never be done, and where they slept nobody sleeps. Scratch stays. */
@@ -183,41 +323,19 @@ export class Pool {
     this.words.fill(0, WORD.stop);
   }
 
-  private spawn(slot: number): WorkerLike {
+  private spawn(slot: number): void {
     const { module, memory, board } = this.options;
-    const start: Start = { module, memory, board, slot, looks: LOOKS };
-    const lost = (why: unknown, started = true): void => {
-      // The pool itself ended it, or it is known already: an error comes before an exit.
-      if (!this.workers.some((one) => one.worker === worker)) return;
-      this.workers = this.workers.filter((one) => one.worker !== worker);
-      const left = this.workers.length;
-      // A script that does not load now will not load later.
-      if (left === 0) this.failures = started ? this.failures + 1 : MAX_FAILURES;
-      const next = left > 0 ? `${left} are left` : this.threads > 1 ? 'new ones start with the next large job' : 'one thread computes';
-      this.whyNot = `threads: a worker ${started ? 'has ended' : 'did not start'} (${why instanceof Error ? why.message : why}); ${next}`;
-    };
-    let worker: WorkerLike;
-    const node = nodeThreads();
-    if (node) {
-      const thread = new node.Worker(new URL('./worker.js', import.meta.url), { workerData: start, execArgv: [] });
-      thread.unref?.();
-      thread.on('error', lost);
-      thread.on('exit', (code) => lost(`exit code ${code}`));
-      worker = thread;
-    } else {
-      const thread = new Worker(new URL('./worker.js', import.meta.url), { type: 'module' });
-      // Only a script that ran has a message to leave.
-      thread.onerror = (event) => (event.message ? lost(event.message) : lost(NOT_LOADED, false));
-      thread.postMessage(start);
-      worker = thread;
+    try {
+      this.workers.push({ slot, worker: spawn({ module, memory, board, slot, looks: LOOKS }, listenerOf(this)) });
+    } catch (error) {
+      this.giveUp(error);
     }
-    return worker;
   }
 
   private fail(what: string): never {
     this.failures++;
-    for (const { worker } of this.workers) void worker.terminate();
-    this.workers = [];
+    this.started = false;
+    for (const { worker } of this.workers.splice(0)) void worker.terminate();
     this.clear();
     const next = this.failures >= MAX_FAILURES ? 'From now on one thread computes.' : 'The next call starts new threads.';
     this.whyNot = `threads: ${what}`;

@@ -5,6 +5,9 @@
  * Node hands the start over as workerData, a page posts it.
  */
 
+// getBuiltinModule, not an import: a bundler for browsers would stumble over node:worker_threads.
+const node = globalThis.process?.getBuiltinModule?.('node:worker_threads');
+
 /** Word 13 of the board counts workers that failed: the host looks there while it waits. */
 const FAILED = 13;
 
@@ -12,6 +15,7 @@ const FAILED = 13;
 function serve({ module, memory, board, slot, looks }) {
   // Outside: a worker that cannot begin has claimed nothing, and no job waits for it.
   const { exports } = new WebAssembly.Instance(module, { env: { memory } });
+  if (!node) globalThis.postMessage('began'); // pages ask; in Node a message would keep the process from ending
   try {
     /** @type {(board: number, slot: number, looks: number) => void} */ (exports.serve)(board, slot, looks);
   } catch (error) {
@@ -20,7 +24,5 @@ function serve({ module, memory, board, slot, looks }) {
   }
 }
 
-// getBuiltinModule, not an import: a bundler for browsers would stumble over node:worker_threads.
-const node = globalThis.process?.getBuiltinModule?.('node:worker_threads');
 if (node?.parentPort) serve(node.workerData);
 else globalThis.onmessage = (event) => serve(event.data);
