@@ -1,44 +1,41 @@
 /**
- * Runs the documentation: each ```ts block of README.md and docs/ is executed as a program of its own,
- * and what it prints must be the ```text block that follows it.
+ * The documentation, as a user of the package has it: each ```ts block of README.md and docs/ is executed as a program beside the installed
+ * package, and what it prints must be the ```text block that follows it; README's commands are run too, and links lead somewhere.
+ *
+ * `FILL=1 node --import tsx --test test/docs.test.ts` writes what examples print into the pages.
  */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
-import { after, describe, test } from 'node:test';
-import { fileURLToPath } from 'node:url';
+import { cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { transform } from 'esbuild';
+import { writeNpy } from '../src/formats/npy.js';
+import { ropewalk } from '../src/ropewalk.js';
+import { noBrowser, openChromium, serve } from './support/browser.js';
+import { installInto, ROOT } from './support/build.js';
+import { examplesOf } from './support/examples.js';
 import { noGpu } from './support/gpu.js';
 import { noOnnxruntime } from './support/onnxruntime.js';
 
-const root = fileURLToPath(new URL('..', import.meta.url));
-// Inside the repository but not in node_modules, so that `import … from 'ropewalk'` resolves to this package by its own exports.
-const scratch = join(root, '.scratch', 'docs');
-const pages = ['README.md', ...readdirSync(join(root, 'docs'), { recursive: true, encoding: 'utf8' }).map((name) => join('docs', name))]
+const pages = ['README.md', ...readdirSync(join(ROOT, 'docs'), { recursive: true, encoding: 'utf8' }).map((name) => join('docs', name))]
   .filter((name) => name.endsWith('.md'))
   .sort();
+const folder = mkdtempSync(join(tmpdir(), 'docs-'));
+const home = join(folder, 'node_modules/ropewalk');
+before(() => void installInto(folder, ['webgpu', 'onnxruntime-node']));
+after(() => rmSync(folder, { recursive: true, force: true }));
 
-interface Example {
-  readonly title: string;
-  readonly code: string;
-  readonly output: string | undefined;
+function fill(page: string, code: string, output: string): void {
+  const file = join(ROOT, page);
+  const text = readFileSync(file, 'utf8');
+  const start = text.indexOf('```text\n', text.indexOf(code) + code.length) + '```text\n'.length;
+  writeFileSync(file, text.slice(0, start) + output + text.slice(text.indexOf('```', start)));
 }
-
-function examplesOf(page: string): Example[] {
-  const text = readFileSync(join(root, page), 'utf8');
-  const examples: Example[] = [];
-  for (const match of text.matchAll(/^```ts\n(.*?)^```\n(?:\s*^```text\n(.*?)^```)?/gms)) {
-    const line = text.slice(0, match.index).split('\n').length;
-    examples.push({ title: `${page}:${line}`, code: match[1]!, output: match[2] });
-  }
-  return examples;
-}
-
-mkdirSync(scratch, { recursive: true });
-after(() => rmSync(scratch, { recursive: true, force: true }));
 
 describe('examples in the documentation', () => {
-  const examples = pages.flatMap(examplesOf);
+  const examples = pages.flatMap((page) => examplesOf(page, 'ts'));
   test('there are examples, and each prints something that the page shows', () => {
     assert.ok(examples.length >= 8, `${examples.length} examples`);
     assert.deepEqual(
@@ -46,21 +43,91 @@ describe('examples in the documentation', () => {
       [],
     );
   });
-  for (const [n, { title, code, output }] of examples.entries()) {
+  for (const [n, { page, title, code, output }] of examples.entries()) {
     const missing = (code.includes("backend: 'webgpu'") && noGpu) || (code.includes("backend: 'onnxruntime'") && noOnnxruntime);
-    test(title, { skip: missing }, () => {
-      const file = join(scratch, `example-${n}.mts`);
-      writeFileSync(file, code);
-      const ran = spawnSync(process.execPath, ['--conditions=ropewalk-source', '--import', 'tsx', file], { cwd: root, encoding: 'utf8' });
+    test(title, { skip: missing }, async () => {
+      const file = join(folder, `example-${n}.mjs`);
+      writeFileSync(file, (await transform(code, { loader: 'ts', target: 'node20' })).code);
+      const ran = spawnSync(process.execPath, [file], { cwd: folder, encoding: 'utf8' });
       assert.equal(ran.status, 0, ran.stderr);
-      assert.equal(ran.stdout, output ?? '');
+      if (process.env.FILL) fill(page, code, ran.stdout);
+      else assert.equal(ran.stdout, output);
     });
   }
 });
 
+describe("README's commands", () => {
+  // What README's lines for torch write, from a kernel that takes interleaved pairs for half.
+  before(async () => {
+    const rw = await ropewalk({ backend: 'reference' });
+    const { head_dim: headDim, rope_theta: base } = JSON.parse(readFileSync(join(ROOT, 'models/marline/config.json'), 'utf8'));
+    const positions = [0, 1, 40, 200];
+    const shape = [1, 6, positions.length, headDim];
+    const x = Float32Array.from({ length: shape.reduce((a, b) => a * b) }, (_, i) => Math.sin(i * i + 1));
+    const y = await rw.rope(rw.tensor(x, { shape }), positions, { pairing: 'interleaved', base, layout: 'bnsh' }).read();
+    writeFileSync(join(folder, 'x.npy'), writeNpy(x, { dtype: 'f32', shape }));
+    writeFileSync(join(folder, 'y.npy'), writeNpy(y, { dtype: 'f32', shape }));
+    writeFileSync(
+      join(folder, 'positions.npy'),
+      writeNpy(BigInt64Array.from(positions, BigInt), { dtype: 'i64', shape: [positions.length] }),
+    );
+    cpSync(join(ROOT, 'models/marline/config.json'), join(folder, 'config.json'));
+  });
+
+  const commands = examplesOf('README.md', 'sh');
+  assert.ok(commands.length > 0);
+  for (const { title, code, output } of commands) {
+    test(`${title}: ${code.trim()}`, () => {
+      assert.ok(output, 'the page shows what it prints');
+      const { stdout } = spawnSync(code, { cwd: folder, encoding: 'utf8', shell: true });
+      // A page may leave out the end, and says so.
+      if (process.env.FILL && !output.endsWith('…\n')) fill('README.md', code, stdout);
+      else if (output.endsWith('…\n')) assert.equal(`${stdout.slice(0, output.length - 2)}…\n`, output);
+      else assert.equal(stdout, output);
+    });
+  }
+});
+
+describe('pages in the documentation, with a server of files and nothing else', { skip: noBrowser, timeout: 60_000 }, () => {
+  for (const { page, title, code, output } of pages.flatMap((name) => examplesOf(name, 'html'))) {
+    test(title, async () => {
+      writeFileSync(join(folder, 'index.html'), code);
+      const site = await serve({ folders: { '/': folder } });
+      const browser = await openChromium();
+      try {
+        const opened = await browser.newPage();
+        const failed = new Promise<never>((_, reject) => opened.on('pageerror', reject));
+        await opened.goto(`${site.origin}/`);
+        const text = (): Promise<string> => opened.evaluate('document.body.textContent.trim()');
+        const shown = opened.waitForFunction((want) => document.body.textContent?.trim() === want, output?.trim(), { timeout: 20_000 });
+        await Promise.race([shown, failed]).catch(async (error) => {
+          if (process.env.FILL) fill(page, code, `${await text()}\n`);
+          else assert.equal(await text(), output?.trim(), String(error));
+        });
+      } finally {
+        await browser.close();
+        site.close();
+      }
+    });
+  }
+});
+
+test('every link between pages of the package leads to a file of the package', () => {
+  const shipped = readdirSync(home, { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.md'));
+  assert.ok(shipped.length > pages.length);
+  const broken: string[] = [];
+  for (const page of shipped) {
+    for (const [, to] of readFileSync(join(home, page), 'utf8').matchAll(/\]\(([^)\s]+)\)/g)) {
+      if (/^(https?:|#)/.test(to!)) continue;
+      if (!existsSync(join(home, dirname(page), to!.replace(/#.*/, '')))) broken.push(`${page}: ${to}`);
+    }
+  }
+  assert.deepEqual(broken, []);
+});
+
 test('every dialect has a page with an example', () => {
-  const dialects = readdirSync(join(root, 'src', 'dialects')).map((name) => name.replace('.ts', ''));
+  const dialects = readdirSync(join(ROOT, 'src', 'dialects')).map((name) => name.replace('.ts', ''));
   for (const dialect of dialects.filter((name) => name !== 'model-rope' && name !== 'gguf-architectures')) {
-    assert.ok(examplesOf(join('docs', 'dialects', `${dialect}.md`)).length > 0, dialect);
+    assert.ok(examplesOf(join('docs', 'dialects', `${dialect}.md`), 'ts').length > 0, dialect);
   }
 });

@@ -1,0 +1,31 @@
+/** The examples of a documentation page: its fenced blocks. */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { ROOT } from './build.js';
+
+/** A fenced block, and the block of output that follows it. */
+export interface Example {
+  readonly page: string;
+  /** Page and line. */
+  readonly title: string;
+  readonly code: string;
+  /** What the ```text block after it shows, if there is one. */
+  readonly output: string | undefined;
+}
+
+/**
+ * Finds the blocks of one language on a page.
+ *
+ * @param page - path from the repository's root
+ * @param language - as the fence names it
+ */
+export function examplesOf(page: string, language: string): Example[] {
+  const text = readFileSync(join(ROOT, page), 'utf8');
+  const blocks = new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\`\\n(?:\\s*^\`\`\`text\\n(.*?)^\`\`\`)?`, 'gms');
+  return Array.from(text.matchAll(blocks), (match) => ({
+    page,
+    title: `${page}:${text.slice(0, match.index).split('\n').length}`,
+    code: match[1]!,
+    output: match[2],
+  }));
+}
