@@ -2,6 +2,7 @@
  * The backend `onnxruntime`: memory, the queue, sessions and errors. What ONNX Runtime computes is judged in onnxruntime-suites.test.ts; here a
  * stand-in for the package shows what the real one hardly does: fail in the middle.
  */
+
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -31,6 +32,7 @@ import { runReference } from '../../src/reference/index.js';
 import { BACKENDS, openBackend } from '../../src/registry.js';
 import { Ropewalk } from '../../src/ropewalk.js';
 import { ROOT } from '../support/build.js';
+import { commandPath } from '../support/command.js';
 import { noOnnxruntime } from '../support/onnxruntime.js';
 import {
   anyPlan,
@@ -576,7 +578,7 @@ describe('by name only', () => {
       file,
       `import { register } from 'node:module';\nregister('data:text/javascript,' + encodeURIComponent(${JSON.stringify(hooks)}));\n`,
     );
-    const program = ['--import', 'tsx', '--import', pathToFileURL(file).href, join(ROOT, 'src/cli/main.ts')];
+    const program = ['--import', pathToFileURL(file).href, commandPath()];
     const { status, stderr } = spawnSync(process.execPath, [...program, 'check', '--backend', 'onnxruntime'], {
       encoding: 'utf8',
       cwd: ROOT,

@@ -6,18 +6,12 @@ import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { VERSION } from '../../src/cli/version.js';
+import { ropewalkIn } from '../support/command.js';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), 'cli-'));
 after(() => rmSync(folder, { recursive: true }));
-function ropewalk(...args: string[]) {
-  const { status, stdout, stderr } = spawnSync(process.execPath, ['--import', 'tsx', join(root, 'src/cli/main.ts'), ...args], {
-    cwd: root,
-    encoding: 'utf8',
-    maxBuffer: 2 ** 26,
-  });
-  return { status, stdout, stderr };
-}
+const ropewalk = (...args: string[]) => ropewalkIn(root, ...args);
 const file = (name: string, content: string | Uint8Array): string => {
   writeFileSync(join(folder, name), content);
   return join(folder, name);

@@ -1,5 +1,4 @@
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -7,22 +6,12 @@ import { after, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { type ConvertCommandOptions, convert } from '../../src/cli/convert.js';
 import { parseNpy } from '../../src/formats/npy.js';
+import { ropewalkIn } from '../support/command.js';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), 'convert-'));
 after(() => rmSync(folder, { recursive: true }));
-function ropewalk(...args: string[]) {
-  const { status, stdout, stderr } = spawnSync(
-    process.execPath,
-    ['--import', import.meta.resolve('tsx'), join(root, 'src/cli/main.ts'), ...args],
-    {
-      cwd: folder,
-      encoding: 'utf8',
-      maxBuffer: 2 ** 26,
-    },
-  );
-  return { status, stdout, stderr };
-}
+const ropewalk = (...args: string[]) => ropewalkIn(folder, ...args);
 const file = (name: string, content: string | Uint8Array): string => {
   writeFileSync(join(folder, name), content);
   return name;

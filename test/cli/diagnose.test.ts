@@ -1,5 +1,4 @@
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -12,19 +11,14 @@ import type { FloatDtype } from '../../src/core/dtypes.js';
 import type { Tensor } from '../../src/core/tensor.js';
 import { parseNpy, writeNpy } from '../../src/formats/npy.js';
 import { planRope } from '../../src/ops/rope/plan.js';
+import { ropewalkIn } from '../support/command.js';
 import { floats } from '../support/tensors.js';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), 'diagnose-'));
 after(() => rmSync(folder, { recursive: true }));
 
-function ropewalk(...args: string[]) {
-  const { status, stdout, stderr } = spawnSync(process.execPath, ['--import', 'tsx', join(root, 'src/cli/main.ts'), 'diagnose', ...args], {
-    cwd: root,
-    encoding: 'utf8',
-  });
-  return { status, stdout, stderr };
-}
+const ropewalk = (...args: string[]) => ropewalkIn(root, 'diagnose', ...args);
 
 /** Runs the command in this process, as most tests need no new one. */
 async function run(options: Parameters<typeof diagnose>[0]): Promise<{ status: number; stdout: string }> {

@@ -1,27 +1,16 @@
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
 import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { type DiffOptions, diff } from '../../src/cli/diff.js';
+import { ropewalkIn } from '../support/command.js';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), 'diff-'));
 after(() => rmSync(folder, { recursive: true }));
-function ropewalk(...args: string[]) {
-  const { status, stdout, stderr } = spawnSync(
-    process.execPath,
-    ['--import', import.meta.resolve('tsx'), join(root, 'src/cli/main.ts'), 'diff', ...args],
-    {
-      cwd: folder,
-      encoding: 'utf8',
-      maxBuffer: 2 ** 26,
-    },
-  );
-  return { status, stdout, stderr };
-}
+const ropewalk = (...args: string[]) => ropewalkIn(folder, 'diff', ...args);
 const file = (name: string, json: unknown): string => {
   writeFileSync(join(folder, name), JSON.stringify(json));
   return name;

@@ -1,25 +1,17 @@
 /** `ropewalk export` as a user meets it. */
+
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
-import { fileURLToPath } from 'node:url';
 import { type ExportOptions, exportModel } from '../../src/cli/export.js';
+import { ropewalkIn } from '../support/command.js';
 import { ortOrReason } from '../support/ort.js';
 
-const root = fileURLToPath(new URL('../..', import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), 'export-'));
 after(() => rmSync(folder, { recursive: true }));
-function ropewalk(...args: string[]) {
-  const { status, stdout, stderr } = spawnSync(
-    process.execPath,
-    ['--import', import.meta.resolve('tsx'), join(root, 'src/cli/main.ts'), ...args],
-    { cwd: folder, encoding: 'utf8', maxBuffer: 2 ** 26 },
-  );
-  return { status, stdout, stderr };
-}
+const ropewalk = (...args: string[]) => ropewalkIn(folder, ...args);
 const file = (name: string, content: string): string => {
   writeFileSync(join(folder, name), content);
   return join(folder, name);

@@ -7,7 +7,8 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
-import { ROOT, ropewalkIn } from '../support/command.js';
+import { ROOT } from '../support/build.js';
+import { commandPath, ropewalkIn } from '../support/command.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'generate-'));
 after(() => rmSync(folder, { recursive: true }));
@@ -94,11 +95,7 @@ describe('generate', () => {
   });
 
   test('Ctrl-C ends it cleanly, with 130', async () => {
-    const child = spawn(
-      process.execPath,
-      ['--import', import.meta.resolve('tsx'), join(ROOT, 'src/cli/main.ts'), 'generate', 'Call', '-n', '100000', '--on-full', 'shift'],
-      { cwd: folder },
-    );
+    const child = spawn(process.execPath, [commandPath(), 'generate', 'Call', '-n', '100000', '--on-full', 'shift'], { cwd: folder });
     child.stdout.once('data', () => child.kill('SIGINT'));
     let stderr = '';
     child.stderr.on('data', (data) => {

@@ -1,26 +1,17 @@
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
-import { fileURLToPath } from 'node:url';
 import { type ImportOptions, importModel } from '../../src/cli/import.js';
 import { parseNpy, writeNpy } from '../../src/formats/npy.js';
 import { Graph } from '../import/build.js';
 import { FORMS, f32 } from '../import/forms.js';
+import { ropewalkIn } from '../support/command.js';
 
-const root = fileURLToPath(new URL('../..', import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), 'import-'));
 after(() => rmSync(folder, { recursive: true }));
-function ropewalk(...args: string[]) {
-  const { status, stdout, stderr } = spawnSync(
-    process.execPath,
-    ['--import', import.meta.resolve('tsx'), join(root, 'src/cli/main.ts'), 'import', ...args],
-    { cwd: folder, encoding: 'utf8', maxBuffer: 2 ** 26 },
-  );
-  return { status, stdout, stderr };
-}
+const ropewalk = (...args: string[]) => ropewalkIn(folder, 'import', ...args);
 const file = (name: string, content: Uint8Array): string => {
   writeFileSync(join(folder, name), content);
   return name;

@@ -14,6 +14,7 @@ import { blocksFrom, readBlocks } from '../../src/core/blocks.js';
 import { RopewalkError } from '../../src/core/errors.js';
 import { copyPermuted } from '../../src/formats/permute-file.node.js';
 import { type PermutePlan, planPermutation } from '../../src/formats/permute-plan.js';
+import { commandPath, ropewalkIn } from '../support/command.js';
 import { damage, damaged } from '../support/fuzz.js';
 import { ggufOf, type MadeTensor, numberedRows, safetensorsOf } from '../support/model-files.js';
 import { seeded } from '../support/tensors.js';
@@ -25,11 +26,8 @@ const file = (name: string, content: string | Uint8Array): string => {
   writeFileSync(join(folder, name), content);
   return join(folder, name);
 };
-const args = (...list: string[]): string[] => ['--import', 'tsx', join(root, 'src/cli/main.ts'), 'permute', ...list];
-function ropewalk(...list: string[]) {
-  const { status, stdout, stderr } = spawnSync(process.execPath, args(...list), { cwd: root, encoding: 'utf8', maxBuffer: 2 ** 26 });
-  return { status, stdout, stderr };
-}
+const args = (...list: string[]): string[] => [commandPath(), 'permute', ...list];
+const ropewalk = (...args: string[]) => ropewalkIn(root, 'permute', ...args);
 
 /** The command in this process: what it prints, and the exit code. */
 async function inside(input: string, output: string | undefined, options: PermuteCommandOptions): Promise<{ code: number; text: string }> {

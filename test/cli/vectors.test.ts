@@ -1,4 +1,5 @@
 /** `ropewalk vectors` as a command: what it writes, what it refuses, and that nothing is left half-written. */
+
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -8,14 +9,12 @@ import { after, describe, test } from 'node:test';
 import { vectors } from '../../src/cli/vectors.js';
 import { readGoldenFolder } from '../../src/conformance/golden/folder.node.js';
 import { GOLDEN_ROPE } from '../../src/conformance/golden/rope.js';
-import { ROOT } from '../support/build.js';
+import { commandPath, ropewalkIn } from '../support/command.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'vectors-'));
 after(() => rmSync(folder, { recursive: true }));
 const at = (name: string): string => join(folder, name);
-const main = join(ROOT, 'src/cli/main.ts');
-const tsx = import.meta.resolve('tsx'); // the commands run in another folder
-const run = (...args: string[]) => spawnSync(process.execPath, ['--import', tsx, main, ...args], { cwd: folder, encoding: 'utf8' });
+const run = (...args: string[]) => ropewalkIn(folder, ...args);
 
 /** Every file of a folder by its path. */
 function filesOf(dir: string): Map<string, Buffer> {
@@ -233,7 +232,7 @@ describe('replacing and interrupting', () => {
   test('a signal: nothing is left, and the process ends by it', async () => {
     const child = spawn(
       process.execPath,
-      ['--import', tsx, main, 'vectors', 'stopped', '--op', 'rope', '--tokens', '400', '--dtype', 'f32,f16', '--format', 'c,npz'],
+      [commandPath(), 'vectors', 'stopped', '--op', 'rope', '--tokens', '400', '--dtype', 'f32,f16', '--format', 'c,npz'],
       {
         cwd: folder,
       },

@@ -21,6 +21,7 @@ import { writeNpy } from '../../src/formats/npy.js';
 import { writeNpz } from '../../src/formats/npz.js';
 import { writeSafetensors } from '../../src/formats/safetensors.js';
 import { noBrowser, openChromium } from '../support/browser.js';
+import { commandPath, ropewalkIn } from '../support/command.js';
 import { damage, damaged, mustRefuseOrReturn } from '../support/fuzz.js';
 import { writeFile, writeGolden, writeOutputs } from '../support/golden.js';
 import { seeded } from '../support/tensors.js';
@@ -28,12 +29,8 @@ import { seeded } from '../support/tensors.js';
 const root = fileURLToPath(new URL('../..', import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), 'verify-'));
 after(() => rmSync(folder, { recursive: true, force: true }));
-const main = ['--import', 'tsx', join(root, 'src/cli/main.ts')];
-
-function ropewalk(...args: string[]) {
-  const { status, stdout, stderr } = spawnSync(process.execPath, [...main, ...args], { cwd: root, encoding: 'utf8', maxBuffer: 2 ** 26 });
-  return { status, stdout, stderr };
-}
+const main = [commandPath()];
+const ropewalk = (...args: string[]) => ropewalkIn(root, ...args);
 
 const rope = (id: string): GoldenCase => answer(goldenRopeQuestion(GOLDEN_ROPE.find((definition) => definition.id === id)!));
 const operator = (id: string): GoldenCase => answer(goldenOperatorQuestion(GOLDEN_OPERATORS.find((definition) => definition.id === id)!));

@@ -1,5 +1,4 @@
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -28,6 +27,7 @@ import type { RopeScaling } from '../../src/ops/rope/frequencies.js';
 import { type Pairing, planRope, type RopePlan } from '../../src/ops/rope/plan.js';
 import type { Runner } from '../../src/ops/runner.js';
 import { runReference } from '../../src/reference/index.js';
+import { ropewalkIn } from '../support/command.js';
 import { VECTORS } from '../support/suites.js';
 import { seeded } from '../support/tensors.js';
 
@@ -311,11 +311,7 @@ describe('ropewalk mutants', () => {
   const folder = mkdtempSync(join(tmpdir(), 'mutants-'));
   after(() => rmSync(folder, { recursive: true }));
   function ropewalk(...args: string[]) {
-    const { status, stdout, stderr } = spawnSync(process.execPath, ['--import', 'tsx', join(root, 'src/cli/main.ts'), 'mutants', ...args], {
-      cwd: root,
-      encoding: 'utf8',
-      maxBuffer: 2 ** 26,
-    });
+    const { status, stdout, stderr } = ropewalkIn(root, 'mutants', ...args);
     return { status, stdout, stderr, lines: stdout.trimEnd().split('\n') };
   }
 

@@ -4,7 +4,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { type OpPlan, unknownPlan } from '../../src/ops/runner.js';
-import { ROOT } from '../support/command.js';
+import { ROOT } from '../support/build.js';
 
 test('every switch over operators is closed: one that misses an operator does not compile', () => {
   const src = join(ROOT, 'src');

@@ -9,13 +9,27 @@ import { fileURLToPath } from 'node:url';
 /** The repository. */
 export const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 
-/** Compiles src/ as it is published, into a folder. */
+let home: string | undefined;
+
+/**
+ * The package, compiled once a process, with what it reads beside it: package.json, models, vectors, and the checkout's node_modules.
+ *
+ * @returns its folder; `dist/` in it is what is published
+ */
+export function builtPackage(): string {
+  if (home) return home;
+  const folder = mkdtempSync(join(tmpdir(), 'ropewalk-built-'));
+  process.on('exit', () => rmSync(folder, { recursive: true, force: true }));
+  for (const name of ['package.json', 'models', 'vectors', 'node_modules']) symlinkSync(join(ROOT, name), join(folder, name));
+  const tsc = join(ROOT, 'node_modules/typescript/bin/tsc');
+  execFileSync(process.execPath, [tsc, '-p', join(ROOT, 'tsconfig.build.json'), '--outDir', join(folder, 'dist')], { cwd: ROOT });
+  home = folder;
+  return folder;
+}
+
+/** Puts the compiled package into a folder, as `dist/` is published. */
 export function buildInto(outDir: string): void {
-  execFileSync(
-    process.execPath,
-    [join(ROOT, 'node_modules/typescript/bin/tsc'), '-p', join(ROOT, 'tsconfig.build.json'), '--outDir', outDir],
-    { cwd: ROOT },
-  );
+  cpSync(join(builtPackage(), 'dist'), outDir, { recursive: true });
 }
 
 let tarball: string | undefined;

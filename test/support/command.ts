@@ -1,11 +1,9 @@
 /** Running the command line as a user does: a process, its exit code, what it printed. */
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { builtPackage } from './build.js';
 
-/** The repository. */
-export const ROOT = fileURLToPath(new URL('../..', import.meta.url));
-
+export { ROOT } from './build.js';
 /** What a command left. */
 export interface Ran {
   readonly status: number | null;
@@ -13,17 +11,18 @@ export interface Ran {
   readonly stderr: string;
 }
 
+/** The path of the compiled command, for who starts it with `node` himself: five times as fast as from the sources. */
+export function commandPath(): string {
+  return join(builtPackage(), 'dist/cli/main.js');
+}
+
 /**
- * Runs `ropewalk …` from the sources.
+ * Runs `ropewalk …`.
  *
  * @param cwd - where
  * @param args - command and options
  */
 export function ropewalkIn(cwd: string, ...args: string[]): Ran {
-  const { status, stdout, stderr } = spawnSync(
-    process.execPath,
-    ['--import', import.meta.resolve('tsx'), join(ROOT, 'src/cli/main.ts'), ...args],
-    { cwd, encoding: 'utf8', maxBuffer: 2 ** 26 },
-  );
+  const { status, stdout, stderr } = spawnSync(process.execPath, [commandPath(), ...args], { cwd, encoding: 'utf8', maxBuffer: 2 ** 26 });
   return { status, stdout, stderr };
 }
