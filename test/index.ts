@@ -66,6 +66,7 @@ import './graph/rope-model.test.js';
 import './import/fuzz.test.js';
 import './import/import.test.js';
 import './import/own-export.test.js';
+import './model/bounded-regexp.test.js';
 import './model/chat.test.js';
 import './model/config.test.js';
 import './model/decoder-marline.test.js';

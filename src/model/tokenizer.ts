@@ -9,6 +9,7 @@
 import { Tokenizer as HuggingFaceTokenizer } from '@huggingface/tokenizers';
 import { RopewalkError, refuse, show } from '../core/errors.js';
 import { Fields } from '../core/fields.js';
+import { BoundedRegExp } from './bounded-regexp.js';
 import { cutterOf } from './safe-cuts.js';
 import type { DecodeOptions, EncodeOptions, StreamOptions, TextStream, Tokenizer } from './types.js';
 
@@ -18,6 +19,8 @@ export const MAX_VOCABULARY = 2 ** 20;
 export const MAX_MERGES = 2 ** 22;
 /** Gemma has 6,415 added tokens; nothing known comes near this. */
 const MAX_ADDED = 2 ** 17;
+/** Real normalizers replace a character by one to three others. */
+const MAX_GROWTH = 1024;
 /** A chat template is some kilobytes; the longest known, with tools, is below 30. */
 export const MAX_TEMPLATE_CHARS = 2 ** 18;
 
@@ -272,6 +275,9 @@ export function tokenizerFromJson(files: TokenizerFiles, where = 'tokenizer.json
       {},
     );
   });
+  quietly(where, () => {
+    for (const step of [library.normalizer, library.pre_tokenizer]) bound(step, where);
+  });
   // These change a word at its ends or as a whole, so a part of one is not segmented as a part.
   const whole = model.flag('ignore_merges') || ['end_of_word_suffix', 'continuing_subword_suffix'].some((key) => model.optionalText(key));
   const cut = whole ? (word: string) => [word] : cutterOf(merges);
@@ -331,6 +337,26 @@ export function tokenizerFromJson(files: TokenizerFiles, where = 'tokenizer.json
 
 const NOTHING = new Uint8Array(0);
 const utf8 = /* @__PURE__ */ new TextEncoder();
+
+/** The part of the library's steps that is used here; its types leave it out. */
+interface Step {
+  config?: { readonly pattern?: { readonly Regex?: unknown }; readonly content?: unknown };
+  pattern?: unknown;
+  readonly normalizers?: readonly unknown[];
+  readonly tokenizers?: readonly unknown[];
+}
+
+/** Has the file's patterns matched in bounded time, and its replacements taken as they stand: JavaScript reads `$&` in them. */
+function bound(library: unknown, where: string): void {
+  if (!library) return;
+  const step = library as Step;
+  for (const inner of step.normalizers ?? step.tokenizers ?? []) bound(inner, where);
+  const { config, pattern } = step;
+  if (config?.pattern?.Regex !== undefined && pattern instanceof RegExp) {
+    step.pattern = new BoundedRegExp(pattern, pattern.flags, `${where}: pattern ${show(config.pattern.Regex)}`);
+  }
+  if (typeof config?.content === 'string') step.config = { ...config, content: config.content.replaceAll('$', '$$$$') };
+}
 
 /** The library throws plain errors of every kind, for regular expressions too. */
 function quietly<T>(where: string, build: () => T): T {
@@ -405,12 +431,22 @@ function readAdded(root: Fields): JsonAddedToken[] {
 }
 
 /**
- * Refuses the ways of splitting that the library takes for others, since wrong tokens without a word would be worse, and
- * patterns that are none, which it would only print.
+ * Refuses the ways of splitting that the library takes for others, since wrong tokens without a word would be worse,
+ * patterns that are none, which it would only print, and steps that would not end.
  */
 function checkSteps(root: Fields): void {
+  let growth = 1;
   const check = (step: Fields): void => {
     const type = step.text('type');
+    if (type === 'FixedLength') step.integer('length', 1, 2 ** 31 - 1);
+    if (type === 'Replace') {
+      // A pattern may match nothing, so content comes between any two characters.
+      const text = step.object('pattern').optionalText('String');
+      const content = (step.optionalText('content') ?? '').length;
+      growth *= text ? Math.max(1, content / text.length) : 1 + content;
+      if (growth > MAX_GROWTH)
+        refuse('FORMAT', step.path('content'), `replacements that make a text at most ${MAX_GROWTH} times longer`, growth);
+    }
     if (type === 'Sequence') {
       for (const inner of step.objects(step.has('normalizers') ? 'normalizers' : 'pretokenizers')) check(inner);
     }
