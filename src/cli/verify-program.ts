@@ -7,7 +7,8 @@
  * @module
  */
 import { type ChildProcess, type ChildProcessByStdio, spawn } from 'node:child_process';
-import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { randomUUID } from 'node:crypto';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Readable, Writable } from 'node:stream';
@@ -59,6 +60,8 @@ const STDERR_LINES = 5;
 const GRACE_MS = 3000;
 /** How long a program that has answered may still take to read its input. */
 const UNREAD_MS = 1000;
+/** How long the output of a process that is gone may stay open: what it started may hold it, for ever. */
+const HELD_MS = 500;
 
 /**
  * Prepares a program; it starts with the first case.
@@ -86,6 +89,11 @@ function bytesOf(tensor: Tensor): Uint8Array {
 /** Where a started program lives: in a process group of its own, so that what it starts ends with it. */
 const OWN_GROUP = process.platform !== 'win32';
 
+/** A variable of the program's environment. What it starts inherits it, and is found by it though it left the process group (setsid). */
+const MARK = 'ROPEWALK_VERIFY_RUN';
+const marks = new WeakMap<ChildProcess, string>();
+
+/** Ends a program and everything that it started, at once. What was written to its pipes can still be read. */
 function killTree(child: ChildProcess): void {
   if (child.pid === undefined) return;
   try {
@@ -94,6 +102,32 @@ function killTree(child: ChildProcess): void {
   } catch {
     // It has ended already.
   }
+  // Twice: a process may start another while the list is read.
+  if (process.platform === 'linux') for (let round = 0; round < 2; round++) killMarked(`${MARK}=${marks.get(child)}`);
+}
+
+/** Ends the processes whose environment has a line. Other people's cannot be read, and are left alone. */
+function killMarked(line: string): void {
+  for (const pid of readdirSync('/proc')) {
+    if (!/^\d+$/.test(pid) || Number(pid) === process.pid) continue;
+    try {
+      if (readFileSync(`/proc/${pid}/environ`, 'latin1').split('\0').includes(line)) process.kill(Number(pid), 'SIGKILL');
+    } catch {
+      // It is another user's, or has ended.
+    }
+  }
+}
+
+/** Ends a program, waits until it is gone, and reads no further: its pipes keep nobody waiting, whoever holds them. */
+async function endProgram(child: ChildProcess): Promise<void> {
+  killTree(child);
+  await gone(child, GRACE_MS);
+  letGo(child);
+}
+
+function letGo(child: ChildProcess): void {
+  for (const stream of [child.stdin, child.stdout, child.stderr]) stream?.destroy();
+  child.unref();
 }
 
 /** How a process ended, in words. */
@@ -123,12 +157,20 @@ class Tail {
   }
 }
 
+function hasEnded(child: ChildProcess): boolean {
+  return child.exitCode !== null || child.signalCode !== null;
+}
+
 /** Resolves when a process is gone, or after a time. */
 function gone(child: ChildProcess, ms: number): Promise<void> {
-  if (child.exitCode !== null || child.signalCode !== null) return Promise.resolve();
+  if (hasEnded(child)) return Promise.resolve();
   return new Promise((resolve) => {
-    const timer = setTimeout(resolve, ms);
-    // close, not exit: by then the last words on stderr have arrived.
+    let timer = setTimeout(resolve, ms);
+    // close, not exit: by then the last words on stderr have arrived. But it comes late, or never, where another process holds the pipes.
+    child.once('exit', () => {
+      clearTimeout(timer);
+      timer = setTimeout(resolve, Math.min(ms, HELD_MS));
+    });
     child.once('close', () => {
       clearTimeout(timer);
       resolve();
@@ -139,7 +181,14 @@ function gone(child: ChildProcess, ms: number): Promise<void> {
 /** Starts the program. @throws {RopewalkError} DEVICE when the system cannot */
 async function start(words: readonly string[], stdin: 'pipe' | 'ignore', more: readonly string[] = []): Promise<ChildProcess> {
   const [command, ...rest] = words as [string, ...string[]];
-  const child = spawn(command, [...rest, ...more], { stdio: [stdin, 'pipe', 'pipe'], detached: OWN_GROUP, windowsHide: true });
+  const mark = randomUUID();
+  const child = spawn(command, [...rest, ...more], {
+    stdio: [stdin, 'pipe', 'pipe'],
+    detached: OWN_GROUP,
+    windowsHide: true,
+    env: { ...process.env, [MARK]: mark },
+  });
+  marks.set(child, mark);
   await new Promise<void>((resolve, reject) => {
     child.once('spawn', resolve);
     child.once('error', (error: NodeJS.ErrnoException) => {
@@ -169,6 +218,7 @@ class AnswerReader {
   private held = 0;
   private ended = false;
   private wake: (() => void) | undefined;
+  private orphaned = false;
   /** Set when waiting is over for another reason. */
   private stopped: BadAnswer | undefined;
 
@@ -180,6 +230,26 @@ class AnswerReader {
         this.ended = true;
         wake();
       });
+  }
+
+  /** The process is gone: what it wrote is still read, but its output need not end, as what it started may hold it. */
+  writerGone(): void {
+    this.orphaned = true;
+    this.limitWait();
+  }
+
+  private limitWait(): void {
+    if (!this.orphaned || !this.wake) return;
+    const { wake } = this;
+    const timer = setTimeout(() => {
+      // Once around the event loop: what lies in the pipe comes first.
+      setImmediate(() => {
+        if (this.wake !== wake) return;
+        this.ended = true;
+        wake();
+      });
+    }, HELD_MS);
+    timer.unref();
   }
 
   /** Makes the present and every later wait fail. */
@@ -241,6 +311,7 @@ class AnswerReader {
     if (this.ended) throw new Ended(soFar());
     await new Promise<void>((resolve) => {
       this.wake = resolve;
+      this.limitWait();
     });
     this.wake = undefined;
   }
@@ -267,9 +338,9 @@ class StdioProgram implements ProgramUnderTest {
   async run(golden: GoldenCase): Promise<Answer> {
     const notes: string[] = [];
     // A program may do one case and end well; a new one is started then.
-    if (this.child && (this.child.exitCode !== null || this.child.signalCode !== null)) {
+    if (this.child && hasEnded(this.child)) {
       if (this.child.exitCode !== 0) notes.push(`after the case before, the program ended with ${endOf(this.child)}; it was started again`);
-      this.child = undefined;
+      await this.drop();
     }
     const answer = (await this.ask(golden)) ?? (await this.ask(golden));
     if (!answer) return { kind: 'problem', problem: 'the program ended well, twice, without an answer' };
@@ -283,6 +354,7 @@ class StdioProgram implements ProgramUnderTest {
       this.reader = new AnswerReader(this.child.stdout);
       this.stderr = new Tail(this.child.stderr);
       this.child.stdin.on('error', () => {}); // EPIPE: it ended, which reading tells
+      this.child.once('exit', this.reader.writerGone.bind(this.reader));
       this.answered = 0;
     }
     const { child, reader, stderr } = this;
@@ -304,21 +376,18 @@ class StdioProgram implements ProgramUnderTest {
       if (extra > 0) throw new BadAnswer(`wrote ${extra} bytes or more beyond what it announced`);
       this.answered++;
       // What it has not read by now it would take for the next case.
-      if (!read) this.drop();
+      if (!read) await this.drop();
       return answer;
     } catch (error) {
       if (error instanceof Ended) {
         await gone(child, GRACE_MS);
-        if (this.answered > 0 && error.message === 'nothing' && child.exitCode === 0) {
-          this.child = undefined;
-          return undefined;
-        }
-        this.drop();
+        const end = endOf(child);
+        await this.drop();
+        if (this.answered > 0 && error.message === 'nothing' && child.exitCode === 0) return undefined;
         const when = error.message === 'nothing' ? 'before it answered' : `when it had written ${error.message}`;
-        return { kind: 'problem', problem: stderr.below(`the program ended (${endOf(child)}) ${when}`) };
+        return { kind: 'problem', problem: stderr.below(`the program ended (${end}) ${when}`) };
       }
-      this.drop();
-      await gone(child, GRACE_MS);
+      await this.drop();
       if (error instanceof BadAnswer) return { kind: 'problem', problem: stderr.below(`the program ${tell(error)}`) };
       throw error;
     } finally {
@@ -327,9 +396,10 @@ class StdioProgram implements ProgramUnderTest {
   }
 
   /** Ends a program that cannot be trusted with another case. */
-  private drop(): void {
-    if (this.child) killTree(this.child);
+  private async drop(): Promise<void> {
+    const { child } = this;
     this.child = undefined;
+    if (child) await endProgram(child);
   }
 
   private async send(golden: GoldenCase): Promise<void> {
@@ -352,17 +422,14 @@ class StdioProgram implements ProgramUnderTest {
     child.stdin.end();
     child.stdout.resume();
     await gone(child, GRACE_MS);
-    this.child = undefined;
-    if (child.exitCode === 0) return undefined;
-    const end = endOf(child);
-    killTree(child);
-    return child.exitCode === null && child.signalCode === null
-      ? `the program did not end within ${GRACE_MS / 1000} s of the end of its input`
-      : this.stderr.below(`the program ended with ${end} after its last answer`);
+    const [end, running] = [endOf(child), !hasEnded(child)];
+    await this.drop();
+    if (running) return `the program did not end within ${GRACE_MS / 1000} s of the end of its input`;
+    return child.exitCode === 0 ? undefined : this.stderr.below(`the program ended with ${end} after its last answer`);
   }
 
   kill(): void {
-    this.drop();
+    if (this.child) killTree(this.child);
   }
 }
 
@@ -467,8 +534,8 @@ class FilesProgram implements ProgramUnderTest {
     const said = new Tail(child.stderr!);
     child.stdout!.resume(); // it may print what it likes
     await gone(child, this.options.timeoutMs);
-    const running = child.exitCode === null && child.signalCode === null;
-    killTree(child);
+    const running = !hasEnded(child);
+    await endProgram(child);
     this.child = undefined;
     if (running) return said.below(`the program was not done within ${this.options.timeoutMs / 1000} s (--timeout)`);
     return child.exitCode === 0 ? undefined : said.below(`the program ended with ${endOf(child)}`);

@@ -452,6 +452,78 @@ describe('a program over its standard input and output', () => {
   });
 });
 
+describe('what a program leaves running', { skip: process.platform === 'win32' ? 'no sh' : false }, () => {
+  const c = adding('add', 7);
+  const pids = join(folder, 'pids');
+  /** `$!` of each is written down; they hold the program's pipes. */
+  const sleeper = (before = ''): string => `${before} sleep 300 & echo $! >> ${pids}`;
+  const alive = (): string[] =>
+    readFileSync(pids, 'utf8')
+      .trim()
+      .split('\n')
+      .filter((pid) => {
+        try {
+          // A zombie is gone: it only waits for somebody to read its exit code.
+          return !/^State:\s+Z/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'));
+        } catch {
+          return false;
+        }
+      });
+  const cases: [name: string, script: string, problem: RegExp][] = [
+    ['a child of its own group, after it ended', `${sleeper()}; exit 0`, /ended \(exit code 0\) before it answered|got none/],
+    ['a child in another session', `${sleeper('setsid')}; exit 0`, /ended \(exit code 0\) before it answered|got none/],
+    [
+      'children of both kinds, and itself',
+      `(${sleeper()}); (${sleeper('setsid')}); echo $$ >> ${pids}; sleep 300`,
+      /within 1 s \(--timeout\)/,
+    ],
+    ['itself, deaf to SIGTERM', `trap '' TERM HUP INT; echo $$ >> ${pids}; while :; do sleep 1; done`, /within 1 s \(--timeout\)/],
+    [
+      'a writer that never stops',
+      `echo $$ >> ${pids}; while :; do echo x; echo y >&2; done`,
+      /where a line of JSON was expected|within 1 s/,
+    ],
+  ];
+  for (const [name, script, problem] of cases) {
+    for (const protocol of ['stdio', 'files'] as const) {
+      test(`${protocol}: ${name}`, { skip: process.platform === 'linux' ? false : 'looks into /proc' }, async () => {
+        writeFileSync(pids, '');
+        const program = openProgram({ words: ['sh', '-c', script], protocol, timeoutMs: 1000 });
+        const answer = await program.run(c);
+        assert.equal(await program.close(), undefined);
+        assert.match((answer as { problem: string }).problem, problem);
+        // A process that was sent SIGKILL takes a moment.
+        for (let n = 0; alive().length > 0 && n < 200; n++) await new Promise((resolve) => setTimeout(resolve, 20));
+        assert.deepEqual(alive(), []);
+      });
+    }
+  }
+
+  test('stdio: itself, though it closed its output', async () => {
+    const program = openProgram({ words: ['sh', '-c', 'exec >&-; sleep 300'], protocol: 'stdio', timeoutMs: 1000 });
+    const answer = (await program.run(c)) as { problem: string };
+    assert.match(answer.problem, /its output closed, but still running/);
+  });
+
+  test('the command ends, whoever holds the pipes', () => {
+    const vectors = join(folder, 'held-vectors');
+    mkdirSync(vectors, { recursive: true });
+    const written = spawnSync(process.execPath, [...main, 'vectors', vectors, '--op', 'add', '--dtype', 'f16', '--force'], {
+      cwd: root,
+      encoding: 'utf8',
+    });
+    assert.equal(written.status, 0, written.stderr);
+    // Not found by its environment: only letting go of the pipes helps.
+    const hidden = `env -i setsid sleep 30 & exit 0`;
+    const ran = spawnSync(
+      process.execPath,
+      [...main, 'verify', vectors, '--program', `sh -c '${hidden}'`, '--timeout', '1', '--case', 'add-f16'],
+      { cwd: root, encoding: 'utf8', timeout: 25000 },
+    );
+    assert.deepEqual([ran.status, ran.signal], [1, null], ran.stdout + ran.stderr);
+  });
+});
+
 describe('a program that reads and writes files', () => {
   const script = join(folder, 'files.mjs');
   const FILES = `
