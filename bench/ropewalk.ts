@@ -10,7 +10,9 @@ import type { Dtype, Ropewalk, Tensor, TensorOptions, TensorStorage } from '../s
 export type { ArrayOf, BlockTensor, Capabilities, FloatDtype, Ropewalk, RopewalkOptions, Tensor } from '../src/index.js';
 
 const built = (await import(new URL('../dist/index.js', import.meta.url).href)) as typeof import('../src/index.js');
-export const { blocksFrom, f16FromNumber, loadNumber, newArray, numberFromF16, ropewalk, sizeBytes, storeNumber, tensorFrom } = built;
+export const { blocksFrom, f16FromNumber, newArray, numberFromF16, ropewalk, sizeBytes, tensorFrom } = built;
+const dtypes = (await import(new URL('../dist/core/dtypes.js', import.meta.url).href)) as typeof import('../src/core/dtypes.js');
+export const { loadNumber, storeNumber } = dtypes;
 
 /** A tensor over storage that exists. */
 export function layOver<D extends Dtype>(storage: TensorStorage<D>, options: TensorOptions): Tensor<D> {

@@ -4,9 +4,11 @@
  * @module
  */
 import type { Backend, BackendOptions, Capabilities } from './backends/backend.js';
-import { type BlockFormat, type BlockTensor, blocksFrom, isBlocks } from './core/blocks.js';
+import { reading, readOptions } from './core/arguments.js';
+import { type BlockFormat, type BlockTensor, blocksFrom, checkWeight, isBlocks } from './core/blocks.js';
 import type { ArrayOf, Dtype, FloatDtype, IntDtype } from './core/dtypes.js';
-import { Tensor, type TensorFromOptions, tensorFrom } from './core/tensor.js';
+import { refuse } from './core/errors.js';
+import { checkTensor, Tensor, type TensorFromOptions, tensorFrom } from './core/tensor.js';
 import { planAdd } from './ops/add.js';
 import { planArgmax } from './ops/argmax.js';
 import { planEmbedding } from './ops/embedding.js';
@@ -15,7 +17,7 @@ import { planRearrange } from './ops/rearrange.js';
 import { planRmsNorm } from './ops/rms-norm.js';
 import { bindRope, bindRopeParts, type RopeLayout, type RopePartOptions } from './ops/rope/call.js';
 import { type PlanRopeOptions, type Positions, planRope, type RopePlan } from './ops/rope/plan.js';
-import type { OpPlan, Runner, StoredDtype } from './ops/runner.js';
+import { checkFloat, checkPlan, isPlan, type OpPlan, type Runner, type StoredDtype } from './ops/runner.js';
 import { planSelfAttention, type SelfAttentionOptions } from './ops/self-attention.js';
 import { planSwiglu } from './ops/swiglu.js';
 import { openBackend } from './registry.js';
@@ -56,6 +58,8 @@ export class Ropewalk implements Runner {
 
   /** @param backend - an open backend; {@link ropewalk} opens one */
   constructor(private readonly backend: Backend) {
+    if (!reading('ropewalk: backend', () => typeof backend?.run === 'function' && typeof backend.dispose === 'function'))
+      refuse('RANGE', 'ropewalk: backend', 'an open backend', backend, 'Open one with openBackend(), or call ropewalk().');
     this.name = backend.name;
   }
 
@@ -76,11 +80,13 @@ export class Ropewalk implements Runner {
 
   /** Says why a plan cannot run here. See {@link Runner}. */
   whyNot(plan: OpPlan): string | undefined {
+    checkPlan(plan);
     return this.backend.whyNot(plan);
   }
 
   /** Runs a plan made by one of the `plan…` functions or a dialect. See {@link Runner}. */
   run(plan: OpPlan): void {
+    checkPlan(plan);
     this.backend.run(plan);
   }
 
@@ -117,7 +123,7 @@ export class Ropewalk implements Runner {
   upload<A extends ArrayOf[NaturalDtype]>(data: A, options?: TensorFromOptions<NaturalDtypeOf<A>>): Tensor<NaturalDtypeOf<A>>;
   upload<D extends Dtype>(data: Tensor<D>): Tensor<D>;
   upload(data: ArrayBufferView | Tensor, options: TensorFromOptions = {}): Tensor {
-    return this.backend.upload(data instanceof Tensor ? data : tensorFrom(data, options));
+    return this.backend.upload(Tensor.isTensor(data) ? data : tensorFrom(data, options));
   }
 
   /**
@@ -198,18 +204,20 @@ export class Ropewalk implements Runner {
     options: RopeRunOptions<D>,
     direction: 'forward' | 'backward',
   ): Tensor<D> {
-    const layout = options.layout ?? 'bsnh';
-    const plan = isRopePlan(how)
-      ? how
-      : planRope({
-          tableDtype: x.dtype === 'f64' ? 'f64' : 'f32',
-          ...(options as RopeOptions<D>),
-          positions: how,
-          direction,
-          headDim: x.shape.at(-1)!,
-          seqLen: x.shape.at(layout === 'bnsh' ? -2 : -3)!,
-        });
-    return this.into(options.out, x.dtype, x.shape, (out) => bindRope(plan, x, out, layout));
+    checkFloat(x, 'rope: x');
+    const given = readOptions(options as RopeOptions<D>, 'rope: options');
+    const plan = isPlan(how) ? (how as RopePlan) : this.planFor(x, how as Positions, given, direction);
+    return this.into(given.out, x.dtype, x.shape, (out) => bindRope(plan, x, out, given.layout));
+  }
+
+  private planFor<D extends FloatDtype>(
+    x: Tensor<D>,
+    positions: Positions,
+    { out: _, layout, ...spec }: RopeOptions<D>,
+    direction: 'forward' | 'backward',
+  ): RopePlan {
+    const seqLen = x.shape.at(layout === 'bnsh' ? -2 : -3) ?? 0;
+    return planRope({ tableDtype: x.dtype === 'f64' ? 'f64' : 'f32', ...spec, positions, direction, headDim: x.shape.at(-1) ?? 0, seqLen });
   }
 
   /**
@@ -220,7 +228,9 @@ export class Ropewalk implements Runner {
    * @param options - `out` may be `a` or `b`
    */
   add<D extends FloatDtype>(a: Tensor<D>, b: Tensor<NoInfer<D>>, options: OutOption<NoInfer<D>> = {}): Tensor<D> {
-    return this.into(options.out, a.dtype, a.shape, (out) => planAdd(a, b, out));
+    checkTensor(a, 'add: a');
+    const { out: given } = readOptions(options, 'add: options');
+    return this.into(given, a.dtype, a.shape, (out) => planAdd(a, b, out));
   }
 
   /**
@@ -234,9 +244,11 @@ export class Ropewalk implements Runner {
     values: Tensor<D>,
     options: { readonly index?: Tensor<'i64' | 'i32'>; readonly value?: Tensor<D> } = {},
   ): { index: Tensor<'i64' | 'i32'>; value: Tensor<D> } {
+    checkTensor(values, 'argmax: vals');
+    const given = readOptions(options, 'argmax: options');
     const shape = values.shape.length === 0 ? [] : values.shape.with(-1, 1);
-    return this.withOut(options.index, 'i64', shape, (index) =>
-      this.withOut(options.value, values.dtype, shape, (value) => {
+    return this.withOut(given.index, 'i64', shape, (index) =>
+      this.withOut(given.value, values.dtype, shape, (value) => {
         this.run(planArgmax(values, index, value));
         return { index, value };
       }),
@@ -261,8 +273,11 @@ export class Ropewalk implements Runner {
   embedding(index: Tensor<IntDtype>, weight: Tensor<StoredDtype<'f32'>> | BlockTensor, options: Required<OutOption<'f32'>>): Tensor<'f32'>;
   embedding(index: Tensor<IntDtype>, weight: BlockTensor, options?: OutOption<'f32'>): Tensor<'f32'>;
   embedding(index: Tensor<IntDtype>, weight: Tensor | BlockTensor, options: OutOption<Dtype> = {}): Tensor {
+    checkTensor(index, 'embedding: index');
+    checkWeight(weight, 'embedding: weight');
     const dtype = isBlocks(weight) ? 'f32' : weight.dtype;
-    return this.into(options.out, dtype, [index.size, weight.shape.at(-1) ?? 0], (out) => planEmbedding(index, weight, out));
+    const { out: given } = readOptions(options, 'embedding: options');
+    return this.into(given, dtype, [index.size, weight.shape.at(-1) ?? 0], (out) => planEmbedding(index, weight, out));
   }
 
   /**
@@ -277,8 +292,11 @@ export class Ropewalk implements Runner {
     weight: Tensor<NoInfer<StoredDtype<D>>> | BlockTensor,
     options: OutOption<NoInfer<D>> & { readonly bias?: Tensor<NoInfer<StoredDtype<D>>> } = {},
   ): Tensor<D> {
+    checkTensor(x, 'linear: x');
+    checkWeight(weight, 'linear: weight');
     const shape = x.shape.length === 0 ? [] : x.shape.with(-1, weight.shape[0] ?? 0);
-    return this.into(options.out, x.dtype, shape, (out) => planLinear(x, weight, options.bias, out));
+    const given = readOptions(options, 'linear: options');
+    return this.into(given.out, x.dtype, shape, (out) => planLinear(x, weight, given.bias, out));
   }
 
   /**
@@ -293,7 +311,9 @@ export class Ropewalk implements Runner {
     weight: Tensor<NoInfer<StoredDtype<D>>>,
     options: OutOption<NoInfer<D>> & { readonly eps: number },
   ): Tensor<D> {
-    return this.into(options.out, x.dtype, x.shape, (out) => planRmsNorm(x, weight, options.eps, out));
+    checkTensor(x, 'rms_norm: x');
+    const given = readOptions(options, 'rms_norm: options');
+    return this.into(given.out, x.dtype, x.shape, (out) => planRmsNorm(x, weight, given.eps, out));
   }
 
   /**
@@ -311,8 +331,11 @@ export class Ropewalk implements Runner {
     v: Tensor<NoInfer<StoredDtype<D>>>,
     options: OutOption<NoInfer<D>> & SelfAttentionOptions = {},
   ): Tensor<D> {
+    checkTensor(q, 'self_attention: q');
+    checkTensor(v, 'self_attention: v');
     const shape = q.shape.length === 0 ? [] : q.shape.with(-1, v.shape.at(-1) ?? 0);
-    return this.into(options.out, q.dtype, shape, (out) => planSelfAttention(q, k, v, out, options));
+    const { out: given, ...rest } = readOptions(options, 'self_attention: options');
+    return this.into(given, q.dtype, shape, (out) => planSelfAttention(q, k, v, out, rest));
   }
 
   /**
@@ -323,7 +346,9 @@ export class Ropewalk implements Runner {
    * @param options - `out` may be `gate` or `up`
    */
   swiglu<D extends FloatDtype>(gate: Tensor<D>, up: Tensor<NoInfer<D>>, options: OutOption<NoInfer<D>> = {}): Tensor<D> {
-    return this.into(options.out, gate.dtype, gate.shape, (out) => planSwiglu(gate, up, out));
+    checkTensor(gate, 'swiglu: gate');
+    const { out: given } = readOptions(options, 'swiglu: options');
+    return this.into(given, gate.dtype, gate.shape, (out) => planSwiglu(gate, up, out));
   }
 
   /**
@@ -341,7 +366,9 @@ export class Ropewalk implements Runner {
    */
   rearrange<D extends FloatDtype>(x: Tensor<FloatDtype>, options: Required<OutOption<D>>): Tensor<D>;
   rearrange(x: Tensor, options: OutOption<Dtype> = {}): Tensor {
-    return this.into(options.out, x.dtype, x.shape, (out) => planRearrange(x, out));
+    checkTensor(x, 'rearrange: x');
+    const { out: given } = readOptions(options, 'rearrange: options');
+    return this.into(given, x.dtype, x.shape, (out) => planRearrange(x, out));
   }
 
   private into<D extends Dtype>(
@@ -358,18 +385,14 @@ export class Ropewalk implements Runner {
 
   /** Calls `use` with `given`, or with a fresh tensor, whose memory goes back if the call is refused. */
   private withOut<D extends Dtype, T>(given: Tensor<D> | undefined, dtype: D, shape: readonly number[], use: (out: Tensor<D>) => T): T {
-    const out = given ?? this.backend.allocate(dtype, shape);
+    const fresh = given === undefined ? this.backend.allocate(dtype, shape) : undefined;
     try {
-      return use(out);
+      return use(fresh ?? given!);
     } catch (error) {
-      if (!given) out.dispose();
+      fresh?.dispose();
       throw error;
     }
   }
-}
-
-function isRopePlan(how: Positions | RopePlan): how is RopePlan {
-  return typeof how === 'object' && 'tableRows' in how;
 }
 
 /**
@@ -381,5 +404,6 @@ function isRopePlan(how: Positions | RopePlan): how is RopePlan {
  * @example const rw = await ropewalk({ backend: 'auto' });
  */
 export async function ropewalk(options: RopewalkOptions = {}): Promise<Ropewalk> {
-  return new Ropewalk(await openBackend(options.backend ?? 'auto', options));
+  const given = readOptions(options, 'ropewalk: options');
+  return new Ropewalk(await openBackend(given.backend ?? 'auto', given));
 }

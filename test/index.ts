@@ -63,6 +63,7 @@ import './formats/safetensors.test.js';
 import './graph/angles.test.js';
 import './graph/emit.test.js';
 import './graph/rope-model.test.js';
+import './hostile.test.js';
 import './import/fuzz.test.js';
 import './import/import.test.js';
 import './import/own-export.test.js';

@@ -7,10 +7,11 @@
  * @module
  * @see ggml-org/ggml@d99724f src/ggml-quants.c, dequantize_row_q8_0 and dequantize_row_q4_0
  */
+import { readName } from './arguments.js';
 import { RopewalkError, refuse } from './errors.js';
 import { numberFromF16 } from './float16.js';
 import { checkShape } from './shape.js';
-import { hostOf, type Tensor, tensorFrom } from './tensor.js';
+import { hostOf, Tensor, tensorFrom } from './tensor.js';
 
 /** A block format. */
 export type BlockFormat = 'q8_0' | 'q4_0';
@@ -37,7 +38,22 @@ export interface BlockTensor {
  * @param weight - a tensor or blocks
  */
 export function isBlocks(weight: Tensor | BlockTensor): weight is BlockTensor {
-  return 'format' in weight;
+  return MADE.has(weight);
+}
+
+/** What {@link blocksFrom} has checked. */
+const MADE = /* @__PURE__ */ new WeakSet<object>();
+
+/**
+ * Checks that an argument is a weight.
+ *
+ * @param value - what the caller gave
+ * @param where - operator and argument, for the message
+ * @throws {RopewalkError} DTYPE when it is neither a tensor nor blocks
+ */
+export function checkWeight(value: unknown, where: string): asserts value is Tensor | BlockTensor {
+  if (!Tensor.isTensor(value) && !isBlocks(value as BlockTensor))
+    refuse('DTYPE', where, 'a tensor, or blocks from uploadBlocks() or blocksFrom()', value);
 }
 
 /**
@@ -49,16 +65,20 @@ export function isBlocks(weight: Tensor | BlockTensor): weight is BlockTensor {
  * @throws {RopewalkError} UNSUPPORTED for another format; SHAPE when the bytes are not as many as the shape needs
  */
 export function blocksFrom(format: BlockFormat, bytes: Uint8Array | Tensor<'u8'>, shape: readonly number[]): BlockTensor {
-  if (!Object.hasOwn(BLOCK_BYTES, format)) refuse('UNSUPPORTED', 'blocks: format', 'q8_0 or q4_0', format);
-  const [n, k] = checkShape(shape, 'blocks: shape') as [number, number];
-  if (shape.length !== 2 || k % BLOCK_WEIGHTS !== 0)
+  readName(format, ['q8_0', 'q4_0'], 'blocks: format');
+  const dims = checkShape(shape, 'blocks: shape');
+  const [n, k] = dims as [number, number];
+  if (dims.length !== 2 || k % BLOCK_WEIGHTS !== 0)
     refuse('SHAPE', 'blocks: shape', `two dimensions [n, k] with k a multiple of ${BLOCK_WEIGHTS}`, shape);
-  const tensor = bytes instanceof Uint8Array ? (tensorFrom(bytes) as Tensor<'u8'>) : bytes;
+  const tensor = Tensor.isTensor(bytes) ? bytes : tensorFrom<'u8'>(bytes, { dtype: 'u8' });
+  if (tensor.dtype !== 'u8') refuse('DTYPE', 'blocks: bytes', 'dtype u8', tensor.dtype);
   const needed = ((n * k) / BLOCK_WEIGHTS) * BLOCK_BYTES[format];
   if (tensor.size !== needed || !tensor.isContiguous()) {
     throw new RopewalkError('SHAPE', `blocks: bytes: expected ${needed} dense bytes for ${format} [${n}, ${k}], got ${tensor.size}`);
   }
-  return Object.freeze({ format, shape: Object.freeze([n, k] as const), bytes: tensor, dispose: () => tensor.dispose() });
+  const blocks = Object.freeze({ format, shape: Object.freeze([n, k] as const), bytes: tensor, dispose: () => tensor.dispose() });
+  MADE.add(blocks);
+  return blocks;
 }
 
 /**

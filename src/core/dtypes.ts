@@ -75,7 +75,7 @@ export function isDtype(name: unknown): name is Dtype {
  * @param dtype - any dtype
  */
 export function isFloat(dtype: Dtype): dtype is FloatDtype {
-  return INFO[dtype].float;
+  return isDtype(dtype) && INFO[dtype].float;
 }
 
 /**
@@ -85,7 +85,18 @@ export function isFloat(dtype: Dtype): dtype is FloatDtype {
  * @returns bytes: 1, 2, 4 or 8
  */
 export function sizeBytes(dtype: Dtype): number {
-  return INFO[dtype].sizeBytes;
+  return INFO[checkDtypeName(dtype)].sizeBytes;
+}
+
+/**
+ * Checks that a value names a dtype.
+ *
+ * @param dtype - what the caller gave
+ * @param where - operator and argument, for the message
+ * @throws {RopewalkError} DTYPE when it names none
+ */
+export function checkDtypeName<D extends Dtype>(dtype: D, where = 'dtype'): D {
+  return isDtype(dtype) ? dtype : refuse('DTYPE', where, `one of ${DTYPES.join(', ')}`, dtype);
 }
 
 /**
@@ -93,11 +104,13 @@ export function sizeBytes(dtype: Dtype): number {
  *
  * @param dtype - any dtype
  * @param length - elements
- * @throws {RopewalkError} DEVICE when the runtime cannot allocate that much
+ * @throws {RopewalkError} DTYPE for an unknown dtype; DEVICE when the runtime cannot allocate that much
  */
 export function newArray<D extends Dtype>(dtype: D, length: number): ArrayOf[D] {
+  const { array } = INFO[checkDtypeName(dtype, 'tensor: dtype')];
+  if (!Number.isSafeInteger(length) || length < 0) refuse('RANGE', 'tensor: length', 'an integer >= 0', length);
   try {
-    return new INFO[dtype].array(length) as ArrayOf[D];
+    return new array(length) as ArrayOf[D];
   } catch (cause) {
     return refuse('DEVICE', 'tensor: allocation', 'room in memory', `a request for ${length * sizeBytes(dtype)} bytes`, String(cause));
   }
@@ -125,10 +138,11 @@ export function arrayOver<D extends Dtype>(dtype: D, buffer: ArrayBufferLike, by
  * @throws {RopewalkError} DTYPE when the array cannot hold the dtype
  */
 export function asHostArray<D extends Dtype>(data: unknown, dtype: D, where: string): ArrayOf[D] {
-  if (data instanceof INFO[dtype].array) return data as ArrayOf[D];
+  const { array } = INFO[checkDtypeName(dtype, `${where}: dtype`)];
+  if (ArrayBuffer.isView(data) && data instanceof array) return data as ArrayOf[D];
   if (dtype === 'f16' && isFloat16Array(data)) return new Uint16Array(data.buffer, data.byteOffset, data.byteLength / 2) as ArrayOf[D];
   const also = dtype === 'f16' ? ' or Float16Array' : '';
-  return refuse('DTYPE', where, `a ${INFO[dtype].array.name}${also} for dtype ${dtype}`, data);
+  return refuse('DTYPE', where, `a ${array.name}${also} for dtype ${dtype}`, data);
 }
 
 /**
@@ -139,7 +153,7 @@ export function asHostArray<D extends Dtype>(data: unknown, dtype: D, where: str
  */
 export function dtypeOfArray(data: unknown): Dtype | undefined {
   if (isFloat16Array(data)) return 'f16';
-  if (data instanceof Uint16Array) return undefined;
+  if (!ArrayBuffer.isView(data) || data instanceof Uint16Array) return undefined;
   return DTYPES.find((dtype) => data instanceof INFO[dtype].array);
 }
 
@@ -183,6 +197,8 @@ export function storeNumber(data: HostArray, dtype: FloatDtype, at: number, valu
  * @param value - the unrounded value
  */
 export function roundTo(dtype: FloatDtype, value: number): number {
+  if (!isFloat(dtype)) refuse('DTYPE', 'roundTo: dtype', 'f64, f32, f16 or bf16', dtype);
+  if (typeof value !== 'number') refuse('RANGE', 'roundTo: value', 'a number', value);
   if (dtype === 'f64') return value;
   if (dtype === 'f32') return Math.fround(value);
   return dtype === 'f16' ? numberFromF16(f16FromNumber(value)) : numberFromBf16(bf16FromNumber(value));

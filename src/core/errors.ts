@@ -63,24 +63,45 @@ export function refuse(code: ErrorCode, where: string, expected: string, got: un
  * @returns a text of at most about 80 characters
  */
 export function show(value: unknown): string {
+  try {
+    return clip(textOf(value, 3));
+  } catch {
+    return 'a value that cannot be printed'; // a proxy, or an object whose own functions throw
+  }
+}
+
+/** More than a message shows; what lies beyond is not looked at, however long the value is. */
+const LONG = 80;
+
+function textOf(value: unknown, depth: number): string {
   if (value === undefined || value === null) return 'none';
-  if (typeof value === 'string') return clip(JSON.stringify(value));
-  if (typeof value === 'bigint') return clip(`${value}n`);
-  if (Array.isArray(value)) return clip(`[${value.map((v) => show(v)).join(', ')}]`);
+  if (typeof value === 'string') return JSON.stringify(value.slice(0, LONG));
+  if (typeof value === 'bigint') return `${value}n`;
+  if (Array.isArray(value)) {
+    if (depth === 0) return '[...]';
+    return `[${Array.from(value.slice(0, LONG), (v) => clip(textOf(v, depth - 1))).join(', ')}]`;
+  }
   if (ArrayBuffer.isView(value)) return `${value.constructor.name}(${(value as Uint8Array).length ?? value.byteLength})`;
-  if (typeof value === 'function') return `function ${value.name}`;
+  if (typeof value === 'function') return `function ${String(value.name)}`;
   if (typeof value === 'object') {
     const name = value.constructor?.name ?? 'object';
-    if (name !== 'Object') return clip(String(name));
-    try {
-      return clip(JSON.stringify(value));
-    } catch {
-      return 'an object';
-    }
+    return name === 'Object' ? jsonOf(value) : String(name);
   }
-  return clip(Object.is(value, -0) ? '-0' : String(value));
+  return Object.is(value, -0) ? '-0' : String(value);
+}
+
+function jsonOf(value: object): string {
+  let fields = 0;
+  try {
+    return JSON.stringify(value, (_, inner: unknown) => {
+      if (++fields > LONG) throw new RopewalkError('RANGE', 'too long to print');
+      return ArrayBuffer.isView(inner) ? textOf(inner, 0) : inner;
+    });
+  } catch {
+    return 'an object';
+  }
 }
 
 function clip(text: string): string {
-  return text.length > 80 ? `${text.slice(0, 77)}...` : text;
+  return text.length > LONG ? `${text.slice(0, LONG - 3)}...` : text;
 }

@@ -7,6 +7,8 @@
  * @module
  */
 
+import { refuse } from './errors.js';
+
 const scratch = new DataView(new ArrayBuffer(8));
 
 /**
@@ -37,6 +39,7 @@ export function bf16FromNumber(value: number): number {
  * @returns the same value as a float64; a NaN payload is not kept
  */
 export function numberFromF16(bits: number): number {
+  checkBits(bits, 'f16');
   const exponent = (bits >>> 10) & 0x1f;
   const fraction = bits & 0x3ff;
   const magnitude =
@@ -51,12 +54,18 @@ export function numberFromF16(bits: number): number {
  * @returns the same value as a float64; a NaN payload is not kept
  */
 export function numberFromBf16(bits: number): number {
+  checkBits(bits, 'bf16');
   scratch.setUint32(0, bits << 16);
   return scratch.getFloat32(0);
 }
 
+function checkBits(bits: number, dtype: string): void {
+  if (!Number.isInteger(bits) || bits < 0 || bits > 0xffff) refuse('RANGE', `${dtype}: bits`, 'an integer in [0, 65535]', bits);
+}
+
 /** Rounds to a sign bit, `exponentBits` and `fractionBits` (16 in all), ties to even. */
 function roundToBits(value: number, exponentBits: number, fractionBits: number): number {
+  if (typeof value !== 'number') refuse('RANGE', exponentBits === 5 ? 'f16' : 'bf16', 'a number', value);
   scratch.setFloat64(0, value);
   const high = scratch.getUint32(0);
   const sign = (high >>> 16) & 0x8000;

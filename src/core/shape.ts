@@ -5,6 +5,7 @@
  *
  * @module
  */
+import { reading } from './arguments.js';
 import { refuse } from './errors.js';
 
 /** Where the elements of a tensor lie: element `[i0, i1, …]` is at `offset + Σ i·stride`, counted in elements. */
@@ -85,15 +86,17 @@ export function extentOf(layout: Layout): [low: number, high: number] | undefine
  * @throws {RopewalkError} SHAPE when it is not
  */
 export function checkShape(shape: unknown, where: string): readonly number[] {
-  if (!Array.isArray(shape)) refuse('SHAPE', where, 'a list of dimensions such as [2, 3]', shape);
   const dims: number[] = [];
   let count = 1;
-  for (const dim of shape) {
-    if (!Number.isSafeInteger(dim) || dim < 0) refuse('SHAPE', where, 'every dimension to be an integer >= 0', shape);
-    count *= Math.max(1, dim);
-    dims.push(dim);
-  }
-  if (!Number.isSafeInteger(count)) refuse('SHAPE', where, 'fewer than 2^53 elements', shape);
+  reading(where, () => {
+    if (!Array.isArray(shape)) refuse('SHAPE', where, 'a list of dimensions such as [2, 3]', shape);
+    for (const dim of shape) {
+      if (!Number.isSafeInteger(dim) || dim < 0) refuse('SHAPE', where, 'every dimension to be an integer >= 0', shape);
+      count *= Math.max(1, dim);
+      dims.push(dim + 0); // −0 becomes 0
+    }
+  });
+  if (!Number.isSafeInteger(count)) refuse('SHAPE', where, 'fewer than 2^53 elements', dims);
   return Object.freeze(dims);
 }
 

@@ -4,6 +4,8 @@
  *
  * @module
  */
+
+import { reading, readList, readOptions } from './arguments.js';
 import {
   type ArrayOf,
   asHostArray,
@@ -46,12 +48,18 @@ const DISPOSE: typeof Symbol.dispose = (Symbol.dispose ?? /* @__PURE__ */ Symbol
 
 class HostStorage<D extends Dtype> implements TensorStorage<D> {
   readonly owner = 'host';
+  readonly length: number;
   constructor(
     readonly dtype: D,
-    readonly host: ArrayOf[D],
-  ) {}
-  get length(): number {
-    return this.host.length;
+    private readonly array: ArrayOf[D],
+  ) {
+    this.length = array.length;
+  }
+  /** The caller's buffer may have been transferred or resized since: shapes were checked against the length of then. */
+  get host(): ArrayOf[D] {
+    if (this.array.length < this.length)
+      refuse('DEVICE', 'tensor: data', `${this.length} elements`, this.array.length, 'Its buffer was transferred or made smaller.');
+    return this.array;
   }
   read(start?: number, end?: number): ArrayOf[D] {
     return this.host.slice(start, end) as ArrayOf[D];
@@ -115,6 +123,17 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
   /** Index in the storage of element `[0, 0, …]`. */
   readonly offset: number;
   readonly storage: TensorStorage<D>;
+  /** Set by the constructor alone: an object without it is no tensor, whatever its prototype says. */
+  readonly #made = true;
+
+  /**
+   * Says whether a value is a tensor that this class made.
+   *
+   * @param value - anything
+   */
+  static isTensor(value: unknown): value is Tensor {
+    return typeof value === 'object' && value !== null && #made in value;
+  }
 
   /**
    * Lays a tensor over storage.
@@ -125,20 +144,26 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
    * @throws {RopewalkError} SHAPE when shape and strides do not match; RANGE when an element would lie outside the storage
    */
   constructor(storage: TensorStorage<D>, options: TensorOptions = {}, derived?: typeof DERIVED) {
-    this.storage = storage;
-    this.dtype = storage.dtype;
-    this.offset = options.offset ?? 0;
     if (derived === DERIVED) {
+      this.storage = storage;
+      this.dtype = storage.dtype;
+      this.offset = options.offset ?? 0;
       this.shape = options.shape!;
       this.strides = options.strides!;
       return;
     }
+    const { offset = 0, shape, strides } = readOptions(options, 'tensor: options');
+    if (!reading('tensor: storage', () => isDtype(storage?.dtype) && Number.isSafeInteger(storage.length)))
+      refuse('DTYPE', 'tensor: storage', 'storage with a dtype and a length', storage, 'Use tensorFrom(), which takes a typed array.');
+    this.storage = storage;
+    this.dtype = storage.dtype;
+    this.offset = offset;
     if (!Number.isSafeInteger(this.offset) || this.offset < 0)
       refuse('RANGE', 'tensor: offset', 'an integer >= 0, in elements', this.offset);
-    this.shape = checkShape(options.shape ?? [Math.max(0, storage.length - this.offset)], 'tensor: shape');
-    this.strides = Object.freeze([...(options.strides ?? rowMajorStrides(this.shape))]);
+    this.shape = checkShape(shape ?? [Math.max(0, storage.length - this.offset)], 'tensor: shape');
+    this.strides = Object.freeze(Array.from(strides ? readList(strides, 'tensor: strides') : rowMajorStrides(this.shape)));
     if (this.strides.length !== this.shape.length || !this.strides.every(Number.isSafeInteger)) {
-      refuse('SHAPE', 'tensor: strides', `${this.shape.length} integers, one for each dimension of [${this.shape}]`, options.strides);
+      refuse('SHAPE', 'tensor: strides', `${this.shape.length} integers, one for each dimension of [${this.shape}]`, strides);
     }
     const extent = extentOf(this);
     if (extent && (extent[0] < 0 || extent[1] >= storage.length || !Number.isSafeInteger(extent[1]))) {
@@ -226,13 +251,13 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
    * @throws {RopewalkError} SHAPE when `order` is not a permutation
    */
   permute(order: readonly number[]): Tensor<D> {
-    const sorted = [...order].sort((a, b) => a - b);
-    if (order.length !== this.rank || sorted.some((d, i) => d !== i)) {
+    const dims = Array.from(readList(order, 'tensor.permute: order'));
+    if (dims.length !== this.rank || this.shape.some((_, d) => !dims.includes(d))) {
       refuse('SHAPE', 'tensor.permute: order', `each of 0 … ${this.rank - 1} once`, order);
     }
     return this.derive(
-      order.map((d) => this.shape[d]!),
-      order.map((d) => this.strides[d]!),
+      dims.map((d) => this.shape[d]!),
+      dims.map((d) => this.strides[d]!),
     );
   }
 
@@ -327,12 +352,14 @@ export interface TensorFromOptions<D extends Dtype = Dtype> extends TensorOption
  * @throws {RopewalkError} DTYPE when the array cannot hold the dtype, or a Uint16Array comes without one; SHAPE or RANGE as {@link Tensor}
  */
 export function tensorFrom<D extends Dtype>(data: HostArray | ArrayBufferView, options: TensorFromOptions<D> = {}): Tensor<D> {
-  const dtype = options.dtype ?? dtypeOfArray(data);
+  const given = readOptions(options, 'tensor: options');
+  const dtype = given.dtype ?? dtypeOfArray(data);
   if (!isDtype(dtype)) {
-    const next = data instanceof Uint16Array ? 'A Uint16Array can hold u16, f16 or bf16: say which.' : undefined;
-    refuse('DTYPE', 'tensor: dtype', DTYPE_NAMES, options.dtype ?? data, next);
+    const next =
+      ArrayBuffer.isView(data) && data instanceof Uint16Array ? 'A Uint16Array can hold u16, f16 or bf16: say which.' : undefined;
+    refuse('DTYPE', 'tensor: dtype', DTYPE_NAMES, given.dtype ?? data, next);
   }
-  return new Tensor(new HostStorage(dtype as D, asHostArray(data, dtype as D, 'tensor: data')), options);
+  return new Tensor(new HostStorage(dtype as D, asHostArray(data, dtype as D, 'tensor: data')), given);
 }
 
 /**
@@ -392,6 +419,17 @@ export function copyBits(source: HostArray, from: Layout, target: HostArray, to:
 }
 
 /**
+ * Checks that an argument is a tensor.
+ *
+ * @param value - what the caller gave
+ * @param where - operator and argument, for the message
+ * @throws {RopewalkError} DTYPE when it is none
+ */
+export function checkTensor(value: unknown, where: string): asserts value is Tensor {
+  if (!Tensor.isTensor(value)) refuse('DTYPE', where, 'a tensor', value, 'Make one with rw.tensor() or tensorFrom().');
+}
+
+/**
  * The host memory of a tensor.
  *
  * @param tensor - any tensor
@@ -399,6 +437,7 @@ export function copyBits(source: HostArray, from: Layout, target: HostArray, to:
  * @throws {RopewalkError} DEVICE when its memory is on a device, or a device has yet to write it
  */
 export function hostOf<D extends Dtype>(tensor: Tensor<D>, where: string): ArrayOf[D] {
+  checkTensor(tensor, where);
   if (lateWrite(tensor))
     refuse('DEVICE', where, 'a tensor that is written', 'one that a device is still to write', 'Wait first: await backend.finish().');
   return (
@@ -530,12 +569,12 @@ function sameDims(a: Tensor, b: Tensor): boolean {
 }
 
 function resolveShape(shape: readonly number[], size: number, where: string): readonly number[] {
-  const unknown = shape.indexOf(-1);
-  let wanted = shape;
+  let wanted = Array.from(readList(shape, where, 'a list of dimensions such as [2, -1]'));
+  const unknown = wanted.indexOf(-1);
   if (unknown >= 0) {
-    const rest = countElements(shape.filter((_, d) => d !== unknown));
+    const rest = countElements(checkShape(wanted.toSpliced(unknown, 1), where));
     if (rest === 0 || size % rest !== 0) refuse('SHAPE', where, `dimensions that divide ${size} elements`, shape);
-    wanted = shape.with(unknown, size / rest);
+    wanted = wanted.with(unknown, size / rest);
   }
   const checked = checkShape(wanted, where);
   if (countElements(checked) !== size) refuse('SHAPE', where, `${size} elements`, shape);

@@ -1,7 +1,7 @@
 /** Addition, element by element. @module */
 import type { FloatDtype } from '../core/dtypes.js';
-import type { Tensor } from '../core/tensor.js';
-import { checkDims, checkFloat, checkOutput } from './runner.js';
+import { checkTensor, type Tensor } from '../core/tensor.js';
+import { checkDims, checkedPlan, checkFloat, checkOutput } from './runner.js';
 
 /** A checked addition. Frozen. */
 export interface AddPlan {
@@ -21,6 +21,7 @@ export interface AddPlan {
  * @see seed document 001, add
  */
 export function planAdd(a: Tensor, b: Tensor, out: Tensor): AddPlan {
+  checkTensor(a, 'add: a');
   checkDims(b, 'add: b', a.shape);
   checkDims(out, 'add: out', a.shape);
   checkFloat(a, 'add: a');
@@ -30,5 +31,5 @@ export function planAdd(a: Tensor, b: Tensor, out: Tensor): AddPlan {
     { tensor: a, name: 'a', inPlace: true },
     { tensor: b, name: 'b', inPlace: true },
   ]);
-  return Object.freeze({ op: 'add', a, b, out });
+  return checkedPlan({ op: 'add', a, b, out });
 }

@@ -1,8 +1,8 @@
 /** The largest element and where it is. @module */
 import type { FloatDtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
-import type { Tensor } from '../core/tensor.js';
-import { checkDims, checkFloat, checkOutput } from './runner.js';
+import { checkTensor, type Tensor } from '../core/tensor.js';
+import { checkDims, checkedPlan, checkFloat, checkOutput } from './runner.js';
 
 /** A checked argmax over the last dimension. Frozen. */
 export interface ArgmaxPlan {
@@ -25,6 +25,7 @@ export interface ArgmaxPlan {
  * @see seed document 001, argmax; torch.max on ties and NaN
  */
 export function planArgmax(values: Tensor, outIndex: Tensor, outValue: Tensor): ArgmaxPlan {
+  checkTensor(values, 'argmax: vals');
   if (values.rank === 0 || values.shape.at(-1) === 0) {
     refuse('SHAPE', 'argmax: vals', 'at least one element in the last dimension', [...values.shape]);
   }
@@ -39,5 +40,5 @@ export function planArgmax(values: Tensor, outIndex: Tensor, outValue: Tensor): 
     { tensor: values, name: 'vals', inPlace: false },
     { tensor: outIndex, name: 'max_idx', inPlace: false },
   ]);
-  return Object.freeze({ op: 'argmax', values, outIndex: outIndex as Tensor<'i64' | 'i32'>, outValue });
+  return checkedPlan({ op: 'argmax', values, outIndex: outIndex as Tensor<'i64' | 'i32'>, outValue });
 }

@@ -1,8 +1,8 @@
 /** Looking up rows of a table. @module */
-import { type BlockTensor, isBlocks } from '../core/blocks.js';
+import { type BlockTensor, checkWeight, isBlocks } from '../core/blocks.js';
 import { refuse } from '../core/errors.js';
-import { readIntegers, type Tensor } from '../core/tensor.js';
-import { checkDims, checkDtype, checkOutput, isHalf } from './runner.js';
+import { checkTensor, readIntegers, type Tensor } from '../core/tensor.js';
+import { checkDims, checkDtype, checkedPlan, checkOutput, isHalf } from './runner.js';
 
 /** A checked look-up. Frozen. */
 export interface EmbeddingPlan {
@@ -27,6 +27,8 @@ export interface EmbeddingPlan {
  * @see seed document 001, embedding
  */
 export function planEmbedding(index: Tensor, weight: Tensor | BlockTensor, out: Tensor): EmbeddingPlan {
+  checkTensor(index, 'embedding: index');
+  checkWeight(weight, 'embedding: weight');
   if (index.rank !== 1) refuse('SHAPE', 'embedding: index', 'one dimension', [...index.shape]);
   if (weight.shape.length !== 2) refuse('SHAPE', 'embedding: weight', 'two dimensions [rows, width]', [...weight.shape]);
   const [count, width] = weight.shape as [number, number];
@@ -46,5 +48,5 @@ export function planEmbedding(index: Tensor, weight: Tensor | BlockTensor, out: 
     { tensor: isBlocks(weight) ? weight.bytes : weight, name: 'weight', inPlace: false },
     { tensor: index, name: 'index', inPlace: false },
   ]);
-  return Object.freeze({ op: 'embedding', rows, weight, out });
+  return checkedPlan({ op: 'embedding', rows, weight, out });
 }

@@ -6,6 +6,6 @@ export * from './linear.js';
 export * from './rearrange.js';
 export * from './rms-norm.js';
 export * from './rope/index.js';
-export * from './runner.js';
+export type { OpName, OpPlan, Runner, StoredDtype } from './runner.js';
 export * from './self-attention.js';
 export * from './swiglu.js';

@@ -1,9 +1,9 @@
 /** Multiplication by a weight matrix. @module */
-import { type BlockTensor, isBlocks } from '../core/blocks.js';
+import { type BlockTensor, checkWeight, isBlocks } from '../core/blocks.js';
 import type { FloatDtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
-import type { Tensor } from '../core/tensor.js';
-import { checkDims, checkFloat, checkOutput, checkStored } from './runner.js';
+import { checkTensor, type Tensor } from '../core/tensor.js';
+import { checkDims, checkedPlan, checkFloat, checkOutput, checkStored } from './runner.js';
 
 /** A checked linear layer. Frozen. */
 export interface LinearPlan {
@@ -34,12 +34,14 @@ export interface LinearPlan {
  * @see seed document 001, linear
  */
 export function planLinear(x: Tensor, weight: Tensor | BlockTensor, bias: Tensor | undefined, out: Tensor): LinearPlan {
+  checkTensor(x, 'linear: x');
+  checkWeight(weight, 'linear: weight');
   if (x.rank === 0) refuse('SHAPE', 'linear: x', 'at least one dimension', [...x.shape]);
   if (weight.shape.length !== 2) refuse('SHAPE', 'linear: weight', 'two dimensions [n, k]', [...weight.shape]);
   const k = x.shape.at(-1)!;
   const n = weight.shape[0]!;
   if (weight.shape[1] !== k) refuse('SHAPE', 'linear: weight', `shape [${n},${k}]`, [...weight.shape]);
-  if (bias) checkDims(bias, 'linear: bias', [n]);
+  if (bias !== undefined) checkDims(bias, 'linear: bias', [n]);
   checkDims(out, 'linear: out', x.shape.with(-1, n));
   checkFloat(x, 'linear: x');
   if (!isBlocks(weight)) checkStored(weight, 'linear: weight', x.dtype);
@@ -51,5 +53,5 @@ export function planLinear(x: Tensor, weight: Tensor | BlockTensor, bias: Tensor
     ...(bias ? [{ tensor: bias, name: 'bias', inPlace: false }] : []),
   ]);
   const m = x.shape.slice(0, -1).reduce((rows, dim) => rows * dim, 1);
-  return Object.freeze({ op: 'linear', x, weight, bias: bias as Tensor<FloatDtype> | undefined, out, m, n, k });
+  return checkedPlan({ op: 'linear', x, weight, bias: bias as Tensor<FloatDtype> | undefined, out, m, n, k });
 }

@@ -1,8 +1,8 @@
 /** Copying between layouts and float dtypes. @module */
 import { isFloat } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
-import type { Tensor } from '../core/tensor.js';
-import { checkDims, checkDtype, checkOutput } from './runner.js';
+import { checkTensor, type Tensor } from '../core/tensor.js';
+import { checkDims, checkDtype, checkedPlan, checkOutput } from './runner.js';
 
 /** A checked copy. Frozen. */
 export interface RearrangePlan {
@@ -25,9 +25,10 @@ export interface RearrangePlan {
  * @see seed document 001, rearrange
  */
 export function planRearrange(x: Tensor, out: Tensor): RearrangePlan {
+  checkTensor(x, 'rearrange: x');
   checkDims(out, 'rearrange: out', x.shape);
   if (!isFloat(x.dtype)) checkDtype(out, 'rearrange: out', x.dtype);
   else if (!isFloat(out.dtype)) refuse('DTYPE', 'rearrange: out', `dtype ${x.dtype} or another float`, out.dtype);
   checkOutput(out, 'rearrange: out', [{ tensor: x, name: 'x', inPlace: true }]);
-  return Object.freeze({ op: 'rearrange', x, out });
+  return checkedPlan({ op: 'rearrange', x, out });
 }

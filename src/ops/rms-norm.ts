@@ -1,8 +1,8 @@
 /** Normalisation by the root mean square. @module */
 import type { FloatDtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
-import type { Tensor } from '../core/tensor.js';
-import { checkDims, checkFloat, checkOutput, checkStored } from './runner.js';
+import { checkTensor, type Tensor } from '../core/tensor.js';
+import { checkDims, checkedPlan, checkFloat, checkOutput, checkStored } from './runner.js';
 
 /** A checked RMS norm over the last dimension. Frozen. */
 export interface RmsNormPlan {
@@ -27,6 +27,7 @@ export interface RmsNormPlan {
  * @see seed document 001, rms_norm; arXiv:1910.07467
  */
 export function planRmsNorm(x: Tensor, weight: Tensor, eps: number, out: Tensor): RmsNormPlan {
+  checkTensor(x, 'rms_norm: x');
   if (x.rank === 0) refuse('SHAPE', 'rms_norm: x', 'at least one dimension', [...x.shape]);
   checkDims(weight, 'rms_norm: weight', [x.shape.at(-1)!]);
   checkDims(out, 'rms_norm: out', x.shape);
@@ -38,5 +39,5 @@ export function planRmsNorm(x: Tensor, weight: Tensor, eps: number, out: Tensor)
     { tensor: x, name: 'x', inPlace: true },
     { tensor: weight, name: 'weight', inPlace: false },
   ]);
-  return Object.freeze({ op: 'rms_norm', x, weight, eps, out });
+  return checkedPlan({ op: 'rms_norm', x, weight, eps, out });
 }

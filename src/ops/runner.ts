@@ -5,9 +5,11 @@
  *
  * @module
  */
+
+import { reading } from '../core/arguments.js';
 import { type Dtype, type FloatDtype, isFloat } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
-import { overlapOf, selfOverlaps, type Tensor } from '../core/tensor.js';
+import { checkTensor, overlapOf, selfOverlaps, type Tensor } from '../core/tensor.js';
 import type { AddPlan } from './add.js';
 import type { ArgmaxPlan } from './argmax.js';
 import type { EmbeddingPlan } from './embedding.js';
@@ -66,6 +68,38 @@ export interface Runner {
   finish(): Promise<void>;
 }
 
+/** Marks a plan that was checked; a spread copy of one keeps it. */
+const CHECKED: unique symbol = /* @__PURE__ */ Symbol('checked');
+
+/**
+ * Freezes a plan whose every part has been checked.
+ *
+ * @param plan - the plan
+ */
+export function checkedPlan<T extends object>(plan: T): Readonly<T> {
+  (plan as { [CHECKED]?: boolean })[CHECKED] = true;
+  return Object.freeze(plan);
+}
+
+/**
+ * Says whether a value is a plan: of an operator, or of RoPE.
+ *
+ * @param plan - anything
+ */
+export function isPlan(plan: unknown): boolean {
+  return typeof plan === 'object' && plan !== null && reading('plan', () => (plan as { [CHECKED]?: boolean })[CHECKED] === true);
+}
+
+/**
+ * Checks that an argument is an operator's plan.
+ *
+ * @param plan - what the caller gave
+ * @throws {RopewalkError} UNSUPPORTED when it is none
+ */
+export function checkPlan(plan: unknown): asserts plan is OpPlan {
+  if (!isPlan(plan) || !('op' in (plan as OpPlan))) noPlan(plan);
+}
+
 /**
  * Ends a switch over the operators, as `default: unknownPlan(plan satisfies never)`: a switch that misses one does not compile.
  *
@@ -73,13 +107,11 @@ export interface Runner {
  * @throws {RopewalkError} UNSUPPORTED always
  */
 export function unknownPlan(plan: never): never {
-  refuse(
-    'UNSUPPORTED',
-    'run: plan',
-    "a plan of one of Ropewalk's operators",
-    (plan as OpPlan).op,
-    'Make it with a plan… or bind… function.',
-  );
+  noPlan((plan as OpPlan).op);
+}
+
+function noPlan(got: unknown): never {
+  refuse('UNSUPPORTED', 'run: plan', "a plan of one of Ropewalk's operators", got, 'Make it with a plan… or bind… function.');
 }
 
 /**
@@ -91,6 +123,7 @@ export function unknownPlan(plan: never): never {
  * @throws {RopewalkError} DTYPE
  */
 export function checkFloat(tensor: Tensor, where: string, same?: Dtype): asserts tensor is Tensor<FloatDtype> {
+  checkTensor(tensor, where);
   if (!isFloat(tensor.dtype)) refuse('DTYPE', where, 'f64, f32, f16 or bf16', tensor.dtype);
   if (same !== undefined) checkDtype(tensor, where, same);
 }
@@ -125,6 +158,7 @@ export function isHalf(dtype: Dtype): dtype is 'f16' | 'bf16' {
  * @throws {RopewalkError} DTYPE
  */
 export function checkDtype(tensor: Tensor, where: string, wanted: Dtype): void {
+  checkTensor(tensor, where);
   if (tensor.dtype !== wanted) refuse('DTYPE', where, `dtype ${wanted}`, tensor.dtype);
 }
 
@@ -134,6 +168,7 @@ export function checkDtype(tensor: Tensor, where: string, wanted: Dtype): void {
  * @throws {RopewalkError} SHAPE
  */
 export function checkDims(tensor: Tensor, where: string, wanted: readonly number[]): void {
+  checkTensor(tensor, where);
   const { shape } = tensor;
   let same = shape.length === wanted.length;
   for (let d = 0; same && d < shape.length; d++) same = shape[d] === wanted[d];

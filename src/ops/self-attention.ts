@@ -1,8 +1,10 @@
 /** Causal attention with a past and grouped KV heads. @module */
+
+import { fitsFloat32, readOptions } from '../core/arguments.js';
 import type { FloatDtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
-import type { Tensor } from '../core/tensor.js';
-import { checkDims, checkFloat, checkOutput, checkStored } from './runner.js';
+import { checkTensor, type Tensor } from '../core/tensor.js';
+import { checkDims, checkedPlan, checkFloat, checkOutput, checkStored } from './runner.js';
 
 /** What attention can be told beside its tensors. */
 export interface SelfAttentionOptions {
@@ -46,12 +48,15 @@ export interface SelfAttentionPlan {
  */
 export function planSelfAttention(q: Tensor, k: Tensor, v: Tensor, out: Tensor, options: SelfAttentionOptions = {}): SelfAttentionPlan {
   const op = 'self_attention';
+  const { causal = true, window, softcap, scale: given } = readOptions(options, `${op}: options`);
+  checkTensor(q, `${op}: q`);
   if (q.rank !== 3 && q.rank !== 4)
     refuse('SHAPE', `${op}: q`, 'three dimensions [seq, num_heads, d], or four with batch in front', [...q.shape]);
   for (const [name, t] of [
     ['k', k],
     ['v', v],
   ] as const) {
+    checkTensor(t, `${op}: ${name}`);
     if (t.rank !== q.rank) refuse('SHAPE', `${op}: ${name}`, `${q.rank} dimensions, as q has`, [...t.shape]);
   }
   const [seq, numHeads, d] = q.shape.slice(-3) as [number, number, number];
@@ -64,7 +69,7 @@ export function planSelfAttention(q: Tensor, k: Tensor, v: Tensor, out: Tensor, 
   if (numKvHeads === 0 ? numHeads > 0 : numHeads % numKvHeads !== 0) {
     refuse('SHAPE', `${op}: q`, `num_heads to be a multiple of num_kv_heads=${numKvHeads}`, numHeads);
   }
-  const causal = options.causal ?? true;
+  if (typeof causal !== 'boolean') refuse('RANGE', `${op}: causal`, 'true or false', causal);
   if (causal && total < seq) refuse('SHAPE', `${op}: k`, `total_len >= seqlen=${seq}: each query sees at least its own key`, total);
   if (!causal && total === 0 && out.size > 0) refuse('SHAPE', `${op}: k`, 'at least one key', total);
   checkFloat(q, `${op}: q`);
@@ -72,12 +77,11 @@ export function planSelfAttention(q: Tensor, k: Tensor, v: Tensor, out: Tensor, 
   checkFloat(v, `${op}: v`, k.dtype);
   checkFloat(out, `${op}: attn_val`, q.dtype);
   // With d = 0 every score is an empty sum; 1/√0 would turn it into 0·∞ = NaN.
-  const scale = options.scale ?? (d === 0 ? 1 : 1 / Math.sqrt(d));
-  if (!Number.isFinite(scale)) refuse('RANGE', `${op}: scale`, 'a finite number', scale);
-  const { window, softcap } = options;
+  const scale = given ?? (d === 0 ? 1 : 1 / Math.sqrt(d));
+  if (!fitsFloat32(scale)) refuse('RANGE', `${op}: scale`, 'a finite number', scale);
   if (window !== undefined && (!Number.isInteger(window) || window < 1)) refuse('RANGE', `${op}: window`, 'an integer >= 1', window);
   if (window !== undefined && !causal) refuse('UNSUPPORTED', `${op}: window`, 'causal attention beside a window', 'causal=false');
-  if (softcap !== undefined && !(softcap > 0 && Number.isFinite(softcap)))
+  if (softcap !== undefined && !(fitsFloat32(softcap) && Math.fround(softcap) > 0))
     refuse('RANGE', `${op}: softcap`, 'a finite number > 0', softcap);
   checkOutput(out, `${op}: attn_val`, [
     { tensor: q, name: 'q', inPlace: false },
@@ -85,5 +89,5 @@ export function planSelfAttention(q: Tensor, k: Tensor, v: Tensor, out: Tensor, 
     { tensor: v, name: 'v', inPlace: false },
   ]);
   const four = (t: Tensor): Tensor<FloatDtype> => (t.rank === 4 ? t : t.unsqueeze()) as Tensor<FloatDtype>;
-  return Object.freeze({ op, q: four(q), k: four(k), v: four(v), out: four(out), scale, causal, window, softcap });
+  return checkedPlan({ op, q: four(q), k: four(k), v: four(v), out: four(out), scale, causal, window, softcap });
 }

@@ -1,7 +1,7 @@
 /** The gated activation of Llama's feed-forward layer. @module */
 import type { FloatDtype } from '../core/dtypes.js';
-import type { Tensor } from '../core/tensor.js';
-import { checkDims, checkFloat, checkOutput } from './runner.js';
+import { checkTensor, type Tensor } from '../core/tensor.js';
+import { checkDims, checkedPlan, checkFloat, checkOutput } from './runner.js';
 
 /** A checked SwiGLU. Frozen. */
 export interface SwigluPlan {
@@ -21,6 +21,7 @@ export interface SwigluPlan {
  * @see seed document 001, swiglu; arXiv:2002.05202
  */
 export function planSwiglu(gate: Tensor, up: Tensor, out: Tensor): SwigluPlan {
+  checkTensor(gate, 'swiglu: gate');
   checkDims(up, 'swiglu: up', gate.shape);
   checkDims(out, 'swiglu: out', gate.shape);
   checkFloat(gate, 'swiglu: gate');
@@ -30,5 +31,5 @@ export function planSwiglu(gate: Tensor, up: Tensor, out: Tensor): SwigluPlan {
     { tensor: gate, name: 'gate', inPlace: true },
     { tensor: up, name: 'up', inPlace: true },
   ]);
-  return Object.freeze({ op: 'swiglu', gate, up, out });
+  return checkedPlan({ op: 'swiglu', gate, up, out });
 }

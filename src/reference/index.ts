@@ -6,7 +6,7 @@
  * @module
  */
 import { zeros } from '../core/tensor.js';
-import { type OpPlan, type Runner, unknownPlan } from '../ops/runner.js';
+import { checkPlan, type OpPlan, type Runner, unknownPlan } from '../ops/runner.js';
 import { addReference } from './add.js';
 import { argmaxReference } from './argmax.js';
 import { embeddingReference } from './embedding.js';
@@ -24,6 +24,7 @@ import { swigluReference } from './swiglu.js';
  * @throws {RopewalkError} DEVICE when a tensor is not in host memory
  */
 export function runReference(plan: OpPlan): void {
+  checkPlan(plan);
   switch (plan.op) {
     case 'add':
       addReference(plan);

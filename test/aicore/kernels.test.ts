@@ -15,7 +15,7 @@ import { readNpy } from '../../src/conformance/host.js';
 import { readManifest } from '../../src/conformance/manifest.js';
 import { type Dtype, type FloatDtype, type HostArray, loadNumber, newArray, roundTo, storeNumber } from '../../src/core/dtypes.js';
 import type { Fields } from '../../src/core/fields.js';
-import { sharePairs } from '../../src/ops/rope/index.js';
+import { sharePairs } from '../../src/ops/rope/axes.js';
 import { VECTORS } from '../support/suites.js';
 
 const folder = openFolder(`${VECTORS}/infiniop`);

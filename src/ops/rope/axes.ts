@@ -6,6 +6,7 @@
  *
  * @module
  */
+import { readList, readOptions } from '../../core/arguments.js';
 import { refuse } from '../../core/errors.js';
 
 /**
@@ -43,25 +44,23 @@ const E = 3;
 /**
  * Shares the pairs out among the axes.
  *
- * @param axes - the rule and sections, or undefined for one axis
+ * @param given - the rule and sections, or undefined for one axis
  * @param pairs - rotaryDim / 2
  * @param op - the operator's name in messages
  * @returns fresh arrays of `pairs` entries
  * @throws {RopewalkError} SHAPE or RANGE when the sections do not fit
  * @see ggml-org/ggml@d99724f ggml_mrope_cache_init; transformers Qwen3VLTextRotaryEmbedding.apply_interleaved_mrope
  */
-export function sharePairs(axes: RopeAxes | undefined, pairs: number, op = 'rope'): PairAxes {
+export function sharePairs(given: RopeAxes | undefined, pairs: number, op = 'rope'): PairAxes {
   const axisOfPair = new Uint8Array(pairs);
   const exponents = Uint32Array.from({ length: pairs }, (_, j) => j);
-  if (!axes) return { numAxes: 1, axisOfPair, exponents };
+  if (given === undefined) return { numAxes: 1, axisOfPair, exponents };
 
-  const { rule, sections } = axes;
-  if (
-    !Array.isArray(sections) ||
-    (sections.length !== 3 && sections.length !== 4) ||
-    !sections.every((n) => Number.isSafeInteger(n) && n >= 0)
-  ) {
-    refuse('SHAPE', `${op}: sections`, 'three or four integers >= 0, pairs of t, h, w and e', sections);
+  const { rule, sections: list } = readOptions(given, `${op}: axes`);
+  const expected = 'three or four integers >= 0, pairs of t, h, w and e';
+  const sections = Array.from(readList(list, `${op}: sections`, expected));
+  if ((sections.length !== 3 && sections.length !== 4) || !sections.every((n) => Number.isSafeInteger(n) && n >= 0)) {
+    refuse('SHAPE', `${op}: sections`, expected, list);
   }
   const [t, h, w, e] = [sections[0]!, sections[1]!, sections[2]!, sections[3] ?? 0];
   const round = t + h + w + e;

@@ -3,10 +3,12 @@
  *
  * @module
  */
+
+import { readList, readOptions } from '../../core/arguments.js';
 import type { FloatDtype } from '../../core/dtypes.js';
 import { refuse } from '../../core/errors.js';
 import { overlapOf, type Tensor } from '../../core/tensor.js';
-import { checkDims, checkFloat, checkOutput } from '../runner.js';
+import { checkDims, checkedPlan, checkFloat, checkOutput, isPlan } from '../runner.js';
 import type { RopePlan } from './plan.js';
 
 /**
@@ -65,9 +67,14 @@ export interface RopeCall {
  * @throws {RopewalkError} SHAPE, DTYPE or ALIAS, naming the argument; nothing is written then
  */
 export function bindRope(plan: RopePlan, x: Tensor, out: Tensor, layout: RopeLayout = 'bsnh'): RopeCall {
+  checkRopePlan(plan);
   checkFloat(x, 'rope: x');
   checkFloat(out, 'rope: out', x.dtype);
-  return Object.freeze({ op: 'rope', plan, parts: Object.freeze([bindPart(plan, { x, out }, layout, ALONE)]) });
+  return checkedPlan({ op: 'rope', plan, parts: Object.freeze([bindPart(plan, { x, out }, layout, ALONE)]) });
+}
+
+function checkRopePlan(plan: RopePlan): void {
+  if (!isPlan(plan) || !('table' in plan)) refuse('RANGE', 'rope: plan', 'a plan from planRope or planRopeWithTable', plan);
 }
 
 /**
@@ -80,9 +87,12 @@ export function bindRope(plan: RopePlan, x: Tensor, out: Tensor, layout: RopeLay
  * @throws {RopewalkError} SHAPE, DTYPE, RANGE or ALIAS, naming part and argument; nothing is written then
  */
 export function bindRopeParts(plan: RopePlan, parts: readonly RopePartOptions[], layout: RopeLayout = 'bsnh'): RopeCall {
-  if (parts.length === 0) refuse('SHAPE', 'rope: parts', 'at least one tensor', parts);
-  const bound = parts.map((part, p) => {
+  checkRopePlan(plan);
+  const list = Array.from(readList(parts, 'rope: parts', 'a list of { x, out }'));
+  if (list.length === 0) refuse('SHAPE', 'rope: parts', 'at least one tensor', parts);
+  const bound = list.map((given, p) => {
     const where = `rope: parts[${p}]`;
+    const part = readOptions(given, where);
     checkFloat(part.x, `${where}.x`);
     checkFloat(part.out, `${where}.out`);
     return bindPart(plan, part, layout, namesOf(`${where}.`));
@@ -104,7 +114,7 @@ export function bindRopeParts(plan: RopePlan, parts: readonly RopePartOptions[],
       }
     }
   }
-  return Object.freeze({ op: 'rope', plan, parts: Object.freeze(bound) });
+  return checkedPlan({ op: 'rope', plan, parts: Object.freeze(bound) });
 }
 
 function tensorsOf(part: RopePart): [string, Tensor][] {
@@ -121,19 +131,22 @@ interface Names {
   readonly x: string;
   readonly out: string;
   readonly rows: string;
+  readonly norm: string;
   readonly weight: string;
   readonly eps: string;
 }
 
 function namesOf(prefix: string): Names {
-  return { x: `${prefix}x`, out: `${prefix}out`, rows: `${prefix}rows`, weight: `${prefix}norm.weight`, eps: `${prefix}norm.eps` };
+  const norm = `${prefix}norm`;
+  return { x: `${prefix}x`, out: `${prefix}out`, rows: `${prefix}rows`, norm, weight: `${norm}.weight`, eps: `${norm}.eps` };
 }
 
 /** Made once: in a decoding step the call itself takes half a microsecond. */
 const ALONE: Names = /* @__PURE__ */ namesOf('rope: ');
 
 function bindPart(plan: RopePlan, part: RopePartOptions, layout: RopeLayout, names: Names): RopePart {
-  const { x, out, norm } = part;
+  const { x, out } = part;
+  const norm = part.norm === undefined ? undefined : readOptions(part.norm, names.norm);
   const xb = asBatchSeqHead(x, layout, names.x);
   const ob = part.rows === undefined ? undefined : asBatchSeqHead(out, layout, names.out);
   if (ob) {
@@ -163,7 +176,8 @@ function bindPart(plan: RopePlan, part: RopePartOptions, layout: RopeLayout, nam
 
 /** Rows as `[batch, seq]`, each within the cache and, within a batch, each once. */
 function readRows(rows: number | ArrayLike<number>, batch: number, seqLen: number, count: number, where: string): Int32Array {
-  const given = typeof rows === 'number' ? Array.from({ length: seqLen }, (_, s) => rows + s) : rows;
+  const given =
+    typeof rows === 'number' ? Array.from({ length: seqLen }, (_, s) => rows + s) : readList(rows, where, 'a row or a list of rows');
   if (given.length !== seqLen && given.length !== batch * seqLen) {
     refuse('SHAPE', where, `the first row, ${seqLen} rows, or ${batch} × ${seqLen}`, given.length);
   }

@@ -5,7 +5,14 @@
  *
  * @module
  */
+import { fitsFloat32, readList, readOptions } from '../../core/arguments.js';
 import { refuse } from '../../core/errors.js';
+
+/** The largest head_dim that is taken: far above any model's, and small enough that a table of one row costs nothing. */
+export const HEAD_DIM_LIMIT = 2 ** 20;
+
+/** Positions lie in [−2³¹, 2³¹ − 1]. */
+export const MAX_POSITION = 2 ** 31;
 
 /** YaRN's parameters. */
 export interface YarnScaling {
@@ -100,23 +107,57 @@ export interface RopeFrequencies {
  * @see RoFormer arXiv:2104.09864 eq. 15; YaRN arXiv:2309.00071 §3; LongRoPE arXiv:2402.13753
  */
 export function ropeFrequencies(options: FrequencyOptions, op = 'rope'): RopeFrequencies {
-  const { rotaryDim, scaling = { kind: 'none' }, exponents, freqFactors } = options;
+  const { rotaryDim, exponents, frequencyDim, freqFactors, scaling, ...given } = readFrequencyOptions(options, op);
   const pairs = rotaryDim / 2;
-  const frequencyDim = positive(options.frequencyDim ?? rotaryDim, `${op}: frequency_dim`);
-  checkScaling(scaling, pairs, op);
-  let base = positive(options.base, `${op}: base`);
-  if (scaling.kind === 'dynamicNtk') base = dynamicNtkBase(base, frequencyDim, scaling);
-  if (freqFactors) checkFactors(freqFactors, pairs, `${op}: freq_factors`);
+  const dim = frequencyDim ?? rotaryDim;
+  const base = scaling.kind === 'dynamicNtk' ? dynamicNtkBase(given.base, dim, scaling) : given.base;
 
   const invFreq = new Float64Array(pairs);
   for (let j = 0; j < pairs; j++) {
     const exponent = exponents ? exponents[j]! : j;
-    invFreq[j] = base ** ((-2 * exponent) / frequencyDim) / (freqFactors ? freqFactors[j]! : 1);
+    invFreq[j] = base ** ((-2 * exponent) / dim) / (freqFactors ? freqFactors[j]! : 1);
   }
-  const magnitude = applyScaling(invFreq, scaling, base, frequencyDim);
-  const attentionFactor = options.attentionFactor ?? magnitude;
-  if (!Number.isFinite(attentionFactor)) refuse('RANGE', `${op}: attention_factor`, 'a finite number', attentionFactor);
+  const magnitude = applyScaling(invFreq, scaling, base, dim);
+  for (let j = 0; j < pairs; j++) {
+    // The angle at every position must be finite, as cos and sin of an infinity are NaN.
+    if (!Number.isFinite(invFreq[j]! * MAX_POSITION))
+      refuse(
+        'RANGE',
+        `${op}: frequency of pair ${j}`,
+        'a finite angle at every position',
+        invFreq[j],
+        'Check base, scaling and freq_factors.',
+      );
+  }
+  const attentionFactor = given.attentionFactor ?? magnitude;
+  if (!fitsFloat32(attentionFactor)) refuse('RANGE', `${op}: attention_factor`, 'a finite number', attentionFactor);
   return { invFreq, attentionFactor };
+}
+
+/**
+ * Checks everything that frequencies depend on.
+ *
+ * @param options - as the caller gave them
+ * @param op - the operator's name in messages
+ * @returns a copy, scaling and lists copied too
+ * @throws {RopewalkError} RANGE, SHAPE or UNSUPPORTED, naming the option
+ */
+export function readFrequencyOptions<T extends FrequencyOptions>(options: T, op: string): T & { readonly scaling: RopeScaling } {
+  const given = readOptions(options, `${op}: options`);
+  const { rotaryDim, scaling = { kind: 'none' }, exponents, freqFactors } = given;
+  if (!Number.isInteger(rotaryDim) || rotaryDim < 2 || rotaryDim > HEAD_DIM_LIMIT || rotaryDim % 2 !== 0)
+    refuse('RANGE', `${op}: rotary_dim`, `an even integer in [2, ${HEAD_DIM_LIMIT}]`, rotaryDim);
+  const pairs = rotaryDim / 2;
+  if (given.frequencyDim !== undefined) positive(given.frequencyDim, `${op}: frequency_dim`);
+  positive(given.base, `${op}: base`);
+  if (given.attentionFactor !== undefined && !fitsFloat32(given.attentionFactor))
+    refuse('RANGE', `${op}: attention_factor`, 'a finite number', given.attentionFactor);
+  return {
+    ...given,
+    scaling: checkScaling(readOptions(scaling, `${op}: scaling`), pairs, op),
+    ...(freqFactors === undefined ? {} : { freqFactors: checkFactors(freqFactors, pairs, `${op}: freq_factors`) }),
+    ...(exponents === undefined ? {} : { exponents: checkExponents(exponents, pairs, `${op}: exponents`) }),
+  };
 }
 
 /** Changes `invFreq` in place by the rule; returns the magnitude that follows from it. */
@@ -212,24 +253,26 @@ export function dynamicNtkBase(base: number, dim: number, s: Extract<RopeScaling
   return base * ((s.factor * context) / s.originalContext - (s.factor - 1)) ** (dim / (dim - 2));
 }
 
-function checkScaling(scaling: RopeScaling, pairs: number, op: string): void {
+/** @param scaling - a copy of the caller's */
+function checkScaling(scaling: RopeScaling, pairs: number, op: string): RopeScaling {
   const at = `${op}: scaling`;
   switch (scaling.kind) {
     case 'none':
-      return;
+      return scaling;
     case 'linear':
       positive(scaling.factor, `${at}.factor`);
-      return;
+      return scaling;
     case 'dynamicNtk':
       positive(scaling.factor, `${at}.factor`);
       positive(scaling.originalContext, `${at}.original_context`);
       positive(scaling.context, `${at}.context`);
       if (pairs < 2)
         refuse('RANGE', `${op}: rotary_dim`, 'at least 4 for dynamic NTK, whose exponent divides by rotary_dim - 2', 2 * pairs);
-      return;
+      return scaling;
     case 'yarn':
       positive(scaling.factor, `${at}.factor`);
-      if (!(scaling.originalContext >= 0)) refuse('RANGE', `${at}.original_context`, 'a number >= 0', scaling.originalContext);
+      if (typeof scaling.originalContext !== 'number' || !(scaling.originalContext >= 0))
+        refuse('RANGE', `${at}.original_context`, 'a number >= 0', scaling.originalContext);
       for (const name of ['betaFast', 'betaSlow', 'extFactor', 'attnFactor', 'mscale', 'mscaleAllDim'] as const) {
         const value = scaling[name];
         if (value !== undefined && !Number.isFinite(value)) refuse('RANGE', `${at}.${name}`, 'a finite number', value);
@@ -239,30 +282,34 @@ function checkScaling(scaling: RopeScaling, pairs: number, op: string): void {
         if (scaling[name]! < 0 || (scaling[name] === 0 && scaling.originalContext === 0))
           refuse('RANGE', `${at}.${name}`, 'a number > 0', scaling[name]);
       }
-      return;
+      if (scaling.truncate !== undefined && typeof scaling.truncate !== 'boolean')
+        refuse('RANGE', `${at}.truncate`, 'true or false', scaling.truncate);
+      return scaling;
     case 'longrope':
       positive(scaling.originalContext, `${at}.original_context`);
       positive(scaling.context, `${at}.context`);
       if (scaling.factor !== undefined) positive(scaling.factor, `${at}.factor`);
-      checkFactors(scaling.shortFactor, pairs, `${at}.short_factor`);
-      checkFactors(scaling.longFactor, pairs, `${at}.long_factor`);
-      return;
+      return {
+        ...scaling,
+        shortFactor: checkFactors(scaling.shortFactor, pairs, `${at}.short_factor`),
+        longFactor: checkFactors(scaling.longFactor, pairs, `${at}.long_factor`),
+      };
     case 'llama3':
       positive(scaling.factor, `${at}.factor`);
       positive(scaling.originalContext, `${at}.original_context`);
       positive(scaling.lowFreqFactor, `${at}.low_freq_factor`);
-      if (!(scaling.highFreqFactor > scaling.lowFreqFactor)) {
+      if (!(positive(scaling.highFreqFactor, `${at}.high_freq_factor`) > scaling.lowFreqFactor)) {
         refuse('RANGE', `${at}.high_freq_factor`, `a number above low_freq_factor=${scaling.lowFreqFactor}`, scaling.highFreqFactor);
       }
-      return;
+      return scaling;
     case 'proportional':
       if (!Number.isInteger(scaling.rotatedPairs) || scaling.rotatedPairs < 0 || scaling.rotatedPairs > pairs) {
         refuse('RANGE', `${at}.rotated_pairs`, `an integer in [0, rotary_dim / 2 = ${pairs}]`, scaling.rotatedPairs);
       }
       if (scaling.factor !== undefined) positive(scaling.factor, `${at}.factor`);
-      return;
+      return scaling;
     default:
-      refuse(
+      return refuse(
         'UNSUPPORTED',
         `${at}.kind`,
         'none, linear, dynamicNtk, yarn, longrope, llama3 or proportional',
@@ -271,12 +318,22 @@ function checkScaling(scaling: RopeScaling, pairs: number, op: string): void {
   }
 }
 
-function checkFactors(factors: ArrayLike<number>, pairs: number, where: string): void {
-  if (typeof factors !== 'object' || !(factors.length >= pairs))
-    refuse('SHAPE', where, `at least rotary_dim / 2 = ${pairs} values`, factors);
+function checkFactors(given: ArrayLike<number>, pairs: number, where: string): ArrayLike<number> {
+  const factors = readList(given, where, `at least rotary_dim / 2 = ${pairs} values`);
+  if (factors.length < pairs) refuse('SHAPE', where, `at least rotary_dim / 2 = ${pairs} values`, given);
   for (let j = 0; j < pairs; j++) {
     if (!Number.isFinite(factors[j]) || factors[j] === 0) refuse('RANGE', `${where}[${j}]`, 'a finite number other than 0', factors[j]);
   }
+  return factors;
+}
+
+function checkExponents(given: ArrayLike<number>, pairs: number, where: string): ArrayLike<number> {
+  const exponents = readList(given, where, `rotary_dim / 2 = ${pairs} integers`);
+  if (exponents.length < pairs) refuse('SHAPE', where, `rotary_dim / 2 = ${pairs} integers`, given);
+  for (let j = 0; j < pairs; j++) {
+    if (!Number.isInteger(exponents[j]) || exponents[j]! < 0) refuse('RANGE', `${where}[${j}]`, 'an integer >= 0', exponents[j]);
+  }
+  return exponents;
 }
 
 function positive(value: unknown, where: string): number {

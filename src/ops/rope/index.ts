@@ -1,7 +1,13 @@
 /** RoPE: frequencies, axes, table, plan and call. @module */
-export * from './axes.js';
+export type { AxisRule, RopeAxes } from './axes.js';
 export * from './call.js';
-export * from './frequencies.js';
+export {
+  type FrequencyOptions,
+  type LongRopeScaling,
+  type RopeFrequencies,
+  type RopeScaling,
+  ropeFrequencies,
+  type YarnScaling,
+} from './frequencies.js';
 export * from './plan.js';
-export * from './recipes.js';
-export * from './table.js';
+export { type RopeTable, type TableDtype, type TableOptions, type TableRecipe, tableFromTensors } from './table.js';

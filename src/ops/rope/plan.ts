@@ -3,11 +3,13 @@
  *
  * @module
  */
-import type { HostArray } from '../../core/dtypes.js';
+import { readList, readName, readOptions } from '../../core/arguments.js';
+import { type HostArray, newArray } from '../../core/dtypes.js';
 import { refuse } from '../../core/errors.js';
 import { readIntegers, Tensor, tensorFrom } from '../../core/tensor.js';
+import { checkedPlan } from '../runner.js';
 import { type RopeAxes, sharePairs } from './axes.js';
-import { type FrequencyOptions, type RopeFrequencies, ropeFrequencies } from './frequencies.js';
+import { type FrequencyOptions, HEAD_DIM_LIMIT, MAX_POSITION, type RopeFrequencies, ropeFrequencies } from './frequencies.js';
 import { buildTable, type RopeTable, type TableDtype, type TableRecipe } from './table.js';
 
 /**
@@ -109,24 +111,26 @@ export interface TablePlanOptions {
  * @see RoFormer, arXiv:2104.09864, eq. 34
  */
 export function planRope(options: PlanRopeOptions): RopePlan {
-  const window = checkWindow(options);
+  const given = readOptions(options, 'rope: options');
+  const window = checkWindow(given);
   const pairs = window.rotaryDim / 2;
-  const vision = options.pairing === 'vision';
-  if (vision && options.axes?.rule !== 'vision') {
-    refuse('UNSUPPORTED', 'rope: axes', 'rule vision with sections for pairing vision', options.axes);
+  const pairing = checkPairing(given.pairing);
+  const axes = sharePairs(given.axes, pairs);
+  if (pairing === 'vision' && given.axes?.rule !== 'vision') {
+    refuse('UNSUPPORTED', 'rope: axes', 'rule vision with sections for pairing vision', given.axes);
   }
-  const axes = sharePairs(options.axes, pairs);
-  const positions = readPositions(options.positions, axes.numAxes, options.seqLen);
-  const direction = checkDirection(options.direction);
+  if (given.seqLen !== undefined) checkCount(given.seqLen, 'rope: seq_len');
+  const positions = readPositions(given.positions, axes.numAxes, given.seqLen);
+  const direction = checkDirection(given.direction);
   const table = buildTable(positions.values, axes, {
-    ...options,
+    ...given,
     rotaryDim: window.rotaryDim,
-    frequencyDim: frequencyDimOf(options, window.rotaryDim),
+    frequencyDim: frequencyDimOf(given, window.rotaryDim),
     sign: direction === 'forward' ? 1 : -1,
   });
   const tableRows = Int32Array.from({ length: table.rows }, (_, r) => r);
-  const source = Object.freeze({ spec: options, recipe: options.recipe ?? 'float64', positions: positions.values });
-  return freezePlan(options.pairing, direction, window, { table, seqLen: positions.seqLen, batch: positions.batch, tableRows, source });
+  const source = Object.freeze({ spec: given, recipe: given.recipe ?? 'float64', positions: positions.values });
+  return freezePlan(pairing, direction, window, { table, seqLen: positions.seqLen, batch: positions.batch, tableRows, source });
 }
 
 /**
@@ -137,15 +141,24 @@ export function planRope(options: PlanRopeOptions): RopePlan {
  * @throws {RopewalkError} RANGE when a row lies outside the table; SHAPE when the table's width does not fit
  */
 export function planRopeWithTable(options: TablePlanOptions): RopePlan {
-  const window = checkWindow(options);
-  const { table, seqLen, batch } = options;
+  const given = readOptions(options, 'rope: options');
+  const window = checkWindow(given);
+  const pairing = checkPairing(given.pairing);
+  const { seqLen, batch } = given;
+  const table = readOptions(given.table, 'rope: table');
+  checkCount(table.rows, 'rope: table.rows');
+  if (!isTableArray(table.cos) || !isTableArray(table.sin))
+    refuse('DTYPE', 'rope: table', 'cos and sin in Float32Arrays or Float64Arrays', [table.cos, table.sin]);
   if (table.pairs !== window.rotaryDim / 2 || table.cos.length !== table.rows * table.pairs || table.sin.length !== table.cos.length) {
     refuse('SHAPE', 'rope: table', `cos and sin of shape [rows, rotary_dim / 2 = ${window.rotaryDim / 2}]`, [table.rows, table.pairs]);
   }
+  checkCount(seqLen, 'rope: seq_len');
+  if (batch !== undefined) checkCount(batch, 'rope: batch');
   const count = (batch ?? 1) * seqLen;
-  if (options.tableRows.length !== count) refuse('SHAPE', 'rope: table_rows', `${count} rows, one a token`, options.tableRows.length);
+  const rows = readList(given.tableRows, 'rope: table_rows', `${count} rows, one a token`);
+  if (rows.length !== count) refuse('SHAPE', 'rope: table_rows', `${count} rows, one a token`, rows.length);
   for (let n = 0; n < count; n++) {
-    const row = options.tableRows[n]!;
+    const row = rows[n]!;
     if (!Number.isInteger(row) || row < 0 || row >= table.rows) {
       refuse(
         'RANGE',
@@ -156,10 +169,10 @@ export function planRopeWithTable(options: TablePlanOptions): RopePlan {
       );
     }
   }
-  const direction = checkDirection(options.direction);
+  const direction = checkDirection(given.direction);
   const signed = direction === 'forward' ? table : { ...table, sin: table.sin.map((s) => -s) };
-  const tableRows = Int32Array.from(options.tableRows);
-  return freezePlan(options.pairing, direction, window, { table: signed, seqLen, batch, tableRows, source: undefined });
+  const tableRows = Int32Array.from(rows);
+  return freezePlan(pairing, direction, window, { table: signed, seqLen, batch, tableRows, source: undefined });
 }
 
 /**
@@ -169,9 +182,10 @@ export function planRopeWithTable(options: TablePlanOptions): RopePlan {
  * @throws {RopewalkError} RANGE, SHAPE or UNSUPPORTED, naming the option
  */
 export function frequenciesOf(spec: RopeSpec): RopeFrequencies {
-  const { rotaryDim } = checkWindow(spec);
-  const { exponents } = sharePairs(spec.axes, rotaryDim / 2);
-  return ropeFrequencies({ ...spec, rotaryDim, frequencyDim: frequencyDimOf(spec, rotaryDim), exponents });
+  const given = readOptions(spec, 'rope: options');
+  const { rotaryDim } = checkWindow(given);
+  const { exponents } = sharePairs(given.axes, rotaryDim / 2);
+  return ropeFrequencies({ ...given, rotaryDim, frequencyDim: frequencyDimOf(given, rotaryDim), exponents });
 }
 
 /** The exponent's denominator: each axis of a vision tower has half of the window. */
@@ -187,7 +201,8 @@ interface Window {
 
 function checkWindow(options: { headDim: number; rotaryDim?: number; rotaryOffset?: number }): Window {
   const { headDim, rotaryDim = headDim, rotaryOffset = 0 } = options;
-  if (!Number.isSafeInteger(headDim) || headDim < 1) refuse('RANGE', 'rope: head_dim', 'an integer >= 1', headDim);
+  if (!Number.isInteger(headDim) || headDim < 1 || headDim > HEAD_DIM_LIMIT)
+    refuse('RANGE', 'rope: head_dim', `an integer in [1, ${HEAD_DIM_LIMIT}]`, headDim);
   if (!Number.isInteger(rotaryDim) || rotaryDim < 2 || rotaryDim > headDim || rotaryDim % 2 !== 0) {
     refuse('RANGE', 'rope: rotary_dim', `an even integer in [2, head_dim=${headDim}]`, rotaryDim);
   }
@@ -202,6 +217,16 @@ function checkDirection(direction: 'forward' | 'backward' = 'forward'): 'forward
   return direction;
 }
 
+const isTableArray = (array: unknown): array is Float32Array | Float64Array =>
+  ArrayBuffer.isView(array) && (array instanceof Float32Array || array instanceof Float64Array);
+
+function checkCount(count: unknown, where: string): void {
+  if (!Number.isSafeInteger(count) || (count as number) < 0) refuse('RANGE', where, 'an integer >= 0', count);
+}
+
+const checkPairing = (pairing: unknown): Pairing =>
+  readName(pairing, ['interleaved', 'half', 'vision', 'interleaved-to-half'], 'rope: pairing');
+
 function freezePlan(
   pairing: Pairing,
   direction: 'forward' | 'backward',
@@ -215,11 +240,10 @@ function freezePlan(
     half: [half, half],
     vision: [half, half],
     'interleaved-to-half': [interleaved, half],
-  }[pairing] as [PairGeometry, PairGeometry] | undefined;
-  if (!geometry) refuse('UNSUPPORTED', 'rope: pairing', 'interleaved, half, vision or interleaved-to-half', pairing);
+  }[pairing] as [PairGeometry, PairGeometry];
   // The transpose reads where the forward direction wrote.
   const [read, write] = direction === 'forward' ? geometry : [geometry[1], geometry[0]];
-  return Object.freeze({ ...window, pairing, direction, read, write, ...rest });
+  return checkedPlan({ ...window, pairing, direction, read, write, ...rest });
 }
 
 /** Positions as `[numAxes, rows]` numbers. */
@@ -231,14 +255,15 @@ function readPositions(
   if (typeof positions === 'number' || typeof positions === 'bigint') {
     const start = Number(positions);
     if (!Number.isSafeInteger(start)) refuse('RANGE', 'rope: positions', 'an integer', positions);
-    if (seqLen === undefined || !Number.isInteger(seqLen) || seqLen < 0) {
-      refuse('RANGE', 'rope: seq_len', 'an integer >= 0 beside a scalar position', seqLen);
-    }
+    if (seqLen === undefined) refuse('RANGE', 'rope: seq_len', 'an integer >= 0 beside a scalar position', seqLen);
+    if (start < -MAX_POSITION || start + seqLen > MAX_POSITION)
+      refuse('RANGE', 'rope: positions', `${seqLen} tokens in [-2^31, 2^31 - 1]`, positions);
     // Every axis gets the same position, which makes a text token of any M-RoPE.
-    const values = Float64Array.from({ length: numAxes * seqLen }, (_, n) => start + (n % seqLen));
-    return { values: checkPositions(values), seqLen, batch: undefined };
+    const values = newArray('f64', numAxes * seqLen);
+    for (let n = 0; n < values.length; n++) values[n] = start + (n % seqLen);
+    return { values, seqLen, batch: undefined };
   }
-  const tensor = positions instanceof Tensor ? positions : positionsTensor(positions as readonly number[] | HostArray);
+  const tensor = Tensor.isTensor(positions) ? positions : positionsTensor(positions as readonly number[] | HostArray);
   // A flat list for several axes is axis-major, [axes, seq], as ggml has it.
   const flat = tensor.rank === 1 && numAxes > 1;
   if (flat && tensor.size % numAxes !== 0)
@@ -256,15 +281,16 @@ function readPositions(
 }
 
 function positionsTensor(positions: readonly number[] | HostArray): Tensor {
-  if (Array.isArray(positions)) return tensorFrom(Int32Array.from(checkPositions(Float64Array.from(positions))));
-  return tensorFrom(positions as HostArray, positions instanceof Uint16Array ? { dtype: 'u16' } : {});
+  if (ArrayBuffer.isView(positions)) return tensorFrom(positions, positions instanceof Uint16Array ? { dtype: 'u16' } : {});
+  const list = readList(positions, 'rope: positions', 'an integer, or a list, typed array or tensor of integers');
+  return tensorFrom(Int32Array.from(checkPositions(list)));
 }
 
-function checkPositions(values: Float64Array): Float64Array {
-  for (const [n, p] of values.entries()) {
-    if (!Number.isInteger(p) || p < -(2 ** 31) || p > 2 ** 31 - 1) {
+function checkPositions<T extends ArrayLike<number>>(values: T): T {
+  for (let n = 0; n < values.length; n++) {
+    const p = values[n]!;
+    if (!Number.isInteger(p) || p < -MAX_POSITION || p >= MAX_POSITION)
       refuse('RANGE', `rope: positions[${n}]`, 'an integer in [-2^31, 2^31 - 1]', p);
-    }
   }
   return values;
 }

@@ -7,10 +7,12 @@
  *
  * @module
  */
+import { fitsFloat32, readName } from '../../core/arguments.js';
+import { newArray } from '../../core/dtypes.js';
 import { refuse } from '../../core/errors.js';
 import { hostOf, type Tensor } from '../../core/tensor.js';
 import type { PairAxes } from './axes.js';
-import { type FrequencyOptions, ropeFrequencies } from './frequencies.js';
+import { type FrequencyOptions, MAX_POSITION, readFrequencyOptions, ropeFrequencies } from './frequencies.js';
 import { type AngleRecipe, ggmlRecipe, hfRecipe } from './recipes.js';
 
 /**
@@ -58,11 +60,29 @@ export interface TableOptions extends FrequencyOptions {
 export function buildTable(positions: Float64Array, axes: PairAxes, options: TableOptions): RopeTable {
   const pairs = axes.axisOfPair.length;
   const rows = positions.length / axes.numAxes;
-  const Array_ = options.tableDtype === 'f64' ? Float64Array : Float32Array;
-  const cos = new Array_(rows * pairs);
-  const sin = new Array_(rows * pairs);
+  if (rows * pairs > MAX_ENTRIES)
+    refuse(
+      'RANGE',
+      'rope: positions',
+      `at most ${Math.floor(MAX_ENTRIES / pairs)} tokens of ${pairs} pairs`,
+      rows,
+      'Plan fewer at a time.',
+    );
+  const dtype = readName(options.tableDtype ?? 'f32', ['f32', 'f64'], 'rope: table_dtype');
   const angles = new Float64Array(pairs);
   const { fillAngles, magnitude } = recipeFor(axes, options);
+  if (!fitsFloat32(magnitude)) refuse('RANGE', 'rope: attention_factor', 'a finite number', magnitude);
+  // cos and sin of an infinity are NaN. Angles grow with the position, so the largest decides for all.
+  fillAngles(new Float64Array(axes.numAxes).fill(MAX_POSITION), angles);
+  if (!angles.every(Number.isFinite))
+    refuse(
+      'RANGE',
+      `rope: recipe ${options.recipe}`,
+      'finite angles at every position',
+      'base, scaling or freq_factors too large or small',
+    );
+  const cos = newArray(dtype, rows * pairs);
+  const sin = newArray(dtype, rows * pairs);
   const signed = magnitude * (options.sign ?? 1);
   const exact = options.recipe === undefined || options.recipe === 'float64';
   if (exact && cos instanceof Float32Array && rows >= 2 * RUN && isRun(positions, axes.numAxes)) {
@@ -83,6 +103,9 @@ export function buildTable(positions: Float64Array, axes: PairAxes, options: Tab
   }
   return { rows, pairs, cos, sin };
 }
+
+/** Entries of a table, rows × pairs: 2 GiB of cos and sin in f32. */
+const MAX_ENTRIES = 2 ** 28;
 
 /** Rows that share one evaluation of cos and sin in {@link fillRun}. */
 const RUN = 64;
@@ -157,11 +180,11 @@ function recipeFor(axes: PairAxes, options: TableOptions): AngleRecipe {
     case 'float64':
       return productRecipe(axes, ropeFrequencies({ ...options, exponents: axes.exponents }));
     case 'hf-f32':
-      return hfRecipe(axes, options);
+      return hfRecipe(axes, readFrequencyOptions(options, 'rope'));
     case 'ggml-f32':
-      return ggmlRecipe(axes, options);
+      return ggmlRecipe(axes, readFrequencyOptions(options, 'rope'));
     default:
-      return refuse('UNSUPPORTED', 'rope: recipe', 'float64, ggml-f32 or hf-f32', recipe);
+      return refuse('UNSUPPORTED', 'rope: recipe', 'float64, ggml-f32 or hf-f32', recipe satisfies never);
   }
 }
 
@@ -186,6 +209,7 @@ function productRecipe(axes: PairAxes, { invFreq, attentionFactor }: { invFreq: 
 export function tableFromTensors(cos: Tensor, sin: Tensor, op = 'rope'): RopeTable {
   hostOf(cos, `${op}: cos`);
   hostOf(sin, `${op}: sin`);
+  if (cos.rank === 0) refuse('SHAPE', `${op}: cos`, 'at least one dimension', [...cos.shape]);
   const pairs = cos.shape.at(-1)!;
   const take = (tensor: Tensor): Float32Array | Float64Array => {
     const values = tensor.readNumbers() as Float64Array;

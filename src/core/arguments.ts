@@ -1,0 +1,94 @@
+/**
+ * Arguments as callers give them, in copies of ours: what is read once cannot change, or throw, when it is read again.
+ *
+ * @module
+ */
+import { RopewalkError, refuse } from './errors.js';
+
+/**
+ * Copies an object of options.
+ *
+ * @param options - any object of named fields but a list; only its own fields count
+ * @param where - operator and argument, for the message
+ * @returns the fields, each read once
+ * @throws {RopewalkError} RANGE when it is no such object, or when reading a field throws
+ */
+export function readOptions<T extends object>(options: T, where: string): T {
+  return reading(where, () => {
+    if (typeof options !== 'object' || options === null || Array.isArray(options) || ArrayBuffer.isView(options))
+      refuse('RANGE', where, 'an object of options', options, 'Leave it out, or give an object such as {}.');
+    return { ...options };
+  });
+}
+
+/**
+ * Copies an object that may be left out.
+ *
+ * @returns the fields, or undefined for undefined
+ * @throws {RopewalkError} as {@link readOptions}
+ */
+export function readOptional<T extends object>(options: T | undefined, where: string): T | undefined {
+  return options === undefined ? undefined : readOptions(options, where);
+}
+
+/**
+ * Copies a list. A hole or undefined in it is refused at once, so that a sparse list takes no more memory than its elements do.
+ *
+ * @param list - an array, or anything with a length and elements by number; a typed array is given back as it is
+ * @param where - operator and argument, for the message
+ * @param expected - what the list is, for the message: `a list of integers`
+ * @throws {RopewalkError} SHAPE when it is no list, or when reading it throws
+ */
+export function readList<T>(list: ArrayLike<T>, where: string, expected = 'a list'): ArrayLike<T> {
+  // A typed array over a transferred buffer has no elements, and throws when it is walked.
+  if (ArrayBuffer.isView(list) && !(list instanceof DataView)) return list.length === 0 ? [] : list;
+  return reading(where, () => {
+    const length = typeof list === 'object' && list !== null ? list.length : undefined;
+    if (!Number.isSafeInteger(length)) refuse('SHAPE', where, expected, list);
+    const copy: T[] = [];
+    for (let n = 0; n < length!; n++) {
+      const value = list[n];
+      if (value === undefined) refuse('SHAPE', `${where}[${n}]`, 'a value', undefined);
+      copy.push(value);
+    }
+    return copy;
+  });
+}
+
+/**
+ * One of a few names.
+ *
+ * @param value - what the caller gave
+ * @param names - what is known
+ * @param where - operator and argument, for the message
+ * @throws {RopewalkError} UNSUPPORTED for any other value
+ */
+export function readName<const T extends string>(value: unknown, names: readonly T[], where: string): T {
+  if ((names as readonly unknown[]).includes(value)) return value as T;
+  return refuse('UNSUPPORTED', where, `${names.slice(0, -1).join(', ')} or ${names.at(-1)}`, value);
+}
+
+/**
+ * Says whether a value is a number that float32, in which kernels compute, does not turn into an infinity.
+ *
+ * @param value - anything
+ */
+export function fitsFloat32(value: unknown): value is number {
+  return typeof value === 'number' && Number.isFinite(Math.fround(value));
+}
+
+/**
+ * Reads what a caller gave: a getter or a proxy of the caller's may throw anything.
+ *
+ * @param where - operator and argument, for the message
+ * @param read - reads it into values of ours
+ * @throws {RopewalkError} RANGE when reading throws
+ */
+export function reading<T>(where: string, read: () => T): T {
+  try {
+    return read();
+  } catch (cause) {
+    if (cause instanceof RopewalkError) throw cause;
+    throw new RopewalkError('RANGE', `${where}: expected a value that can be read, got an error while reading it`, { cause });
+  }
+}

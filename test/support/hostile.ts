@@ -1,0 +1,152 @@
+/** Values that no caller should pass, put in place of each argument and each field of a call that works. */
+import { Ropewalk, RopewalkError, Tensor } from '../../src/index.js';
+
+const throwing = (): never => {
+  throw new Error('a trap of the test');
+};
+const TRAPS = Object.fromEntries(
+  Object.getOwnPropertyNames(Reflect)
+    .filter((name) => typeof Reflect[name as keyof typeof Reflect] === 'function')
+    .map((name) => [name, throwing]),
+);
+
+function detached(): Float32Array {
+  const array = new Float32Array(8);
+  structuredClone(array.buffer, { transfer: [array.buffer] });
+  return array;
+}
+
+function revoked(): object {
+  const { proxy, revoke } = Proxy.revocable({}, {});
+  revoke();
+  return proxy;
+}
+
+/** A fresh value each, by name. */
+const HOSTILE: Readonly<Record<string, () => unknown>> = {
+  undefined: () => undefined,
+  null: () => null,
+  true: () => true,
+  NaN: () => Number.NaN,
+  Infinity: () => Infinity,
+  '-Infinity': () => -Infinity,
+  '0': () => 0,
+  '-0': () => -0,
+  '-1': () => -1,
+  '1.5': () => 1.5,
+  '5e-324': () => 5e-324,
+  '1e-320': () => 1e-320,
+  '1e308': () => 1e308,
+  '-1e308': () => -1e308,
+  '2^31': () => 2 ** 31,
+  '2^45': () => 2 ** 45,
+  '2^53': () => 2 ** 53,
+  '5n': () => 5n,
+  '2n**70n': () => 2n ** 70n,
+  "''": () => '',
+  "'5'": () => '5',
+  "'__proto__'": () => '__proto__',
+  "'constructor'": () => 'constructor',
+  symbol: () => Symbol('hostile'),
+  function: () => () => 1,
+  '[]': () => [],
+  '[null]': () => [null],
+  '[5n]': () => [5n],
+  '[NaN]': () => [Number.NaN],
+  '[1e-320]': () => [1e-320],
+  '[symbol]': () => [Symbol('hostile')],
+  'sparse array': () => new Array(2 ** 32 - 1),
+  '{}': () => ({}),
+  'object without prototype': () => Object.create(null),
+  'object with a long length': () => ({ length: 2 ** 53 }),
+  'object that throws when printed': () => ({ toString: throwing, valueOf: throwing, toJSON: throwing }),
+  proxy: () => new Proxy({}, TRAPS),
+  'proxy of a list': () => new Proxy([], TRAPS),
+  'proxy of a function': () => new Proxy(() => {}, TRAPS),
+  'revoked proxy': revoked,
+  Map: () => new Map(),
+  Promise: () => Promise.resolve(1),
+  'detached array': detached,
+  ArrayBuffer: () => new ArrayBuffer(8),
+  'shared array': () => new Float32Array(new SharedArrayBuffer(32)),
+  'empty array': () => new Float32Array(0),
+  'forged tensor': () => Object.create(Tensor.prototype),
+};
+
+type Path = readonly (string | number)[];
+
+/** Whether a value is taken apart: a literal of the caller's, not one of our own objects. */
+function isLiteral(value: unknown): value is Record<string, unknown> | unknown[] {
+  if (typeof value !== 'object' || value === null) return false;
+  return Array.isArray(value) || (Object.getPrototypeOf(value) === Object.prototype && !Object.isFrozen(value));
+}
+
+function* pathsOf(value: unknown, depth: number, at: Path = []): Generator<Path> {
+  if (at.length > 0) yield at;
+  if (depth < 0 || !isLiteral(value)) return;
+  const keys = Array.isArray(value) ? [...(at.length === 0 ? value.keys() : value.slice(0, 2).keys())] : Object.keys(value);
+  for (const key of keys) yield* pathsOf((value as Record<string, unknown>)[key as string], depth - 1, [...at, key]);
+}
+
+function replaced(value: unknown, path: Path, descriptor: PropertyDescriptor): unknown {
+  const [key, ...rest] = path;
+  const copy: object = Array.isArray(value) ? [...value] : { ...(value as object) };
+  const inner = rest.length === 0 ? descriptor : plain(replaced((value as Record<string, unknown>)[key as string], rest, descriptor));
+  return Object.defineProperty(copy, key!, inner);
+}
+
+function plain(value: unknown): PropertyDescriptor {
+  return { value, enumerable: true, configurable: true, writable: true };
+}
+
+/**
+ * Every call that has one hostile value in it.
+ *
+ * @param valid - makes the arguments of a call that works; called anew for each
+ * @param depth - how many levels of literals are taken apart
+ */
+export function* hostileCalls(valid: () => readonly unknown[], depth = 3): Generator<{ label: string; args: unknown[] }> {
+  for (const path of pathsOf(valid(), depth)) {
+    const label = path.length === 1 ? `argument ${path[0]}` : `argument ${path[0]}.${path.slice(1).join('.')}`;
+    for (const [name, make] of Object.entries(HOSTILE)) {
+      yield { label: `${label} = ${name}`, args: replaced(valid(), path, plain(make())) as unknown[] };
+    }
+    if (path.length > 1) {
+      const getter = { get: throwing, enumerable: true, configurable: true };
+      yield { label: `${label} = a getter that throws`, args: replaced(valid(), path, getter) as unknown[] };
+    }
+  }
+}
+
+/** Where a result has a NaN, or undefined: numbers, typed arrays, tensors, and what literals and maps hold. */
+export function nanIn(value: unknown, depth = 4): string | undefined {
+  if (typeof value === 'number') return Number.isNaN(value) ? 'the result' : undefined;
+  if (value instanceof Float32Array || value instanceof Float64Array) return value.some(Number.isNaN) ? 'an array' : undefined;
+  if (typeof value !== 'object' || value === null || ArrayBuffer.isView(value) || depth === 0) return undefined;
+  if (value instanceof Tensor) return value.dtype === 'f32' || value.dtype === 'f64' ? nanIn(value.readNumbers()) : undefined;
+  if (value instanceof Map || value instanceof Set) return nanIn([...value.values()], depth);
+  for (const [key, inner] of Object.entries(value)) {
+    const found = nanIn(inner, depth - 1);
+    if (found) return `${key}: ${found}`;
+  }
+  return undefined;
+}
+
+/**
+ * Makes one call.
+ *
+ * @param works - whether it must give a result
+ * @returns what is wrong with how it ended: another error than a RopewalkError, or NaN
+ */
+export async function complaint(call: () => unknown, works = false): Promise<string | undefined> {
+  try {
+    const returned = call();
+    const result: unknown = returned instanceof Promise ? await returned : returned;
+    const nan = nanIn(result);
+    if (result instanceof Ropewalk) result.dispose();
+    return nan && `NaN in ${nan}`;
+  } catch (error) {
+    if (error instanceof RopewalkError) return works ? `${error.code}: ${error.message}` : undefined;
+    return error instanceof Error ? `${error.name}: ${error.message}` : 'something thrown that is no Error';
+  }
+}
