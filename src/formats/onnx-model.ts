@@ -115,6 +115,8 @@ export interface OnnxFunction {
 
 /** A model as it was read. */
 export interface OnnxModelFile {
+  /** Size of the file, without other files that its tensors lie in. */
+  readonly bytes: number;
   readonly irVersion: number;
   readonly producer: string;
   /** Domain → version; '' is ai.onnx. */
@@ -146,6 +148,7 @@ export function parseOnnxModel(bytes: Uint8Array, where = 'onnx', options: Parse
   const opsets = new Map<string, number>();
   for (const entry of list(model, 'opsetImport')) opsets.set(domainOf(entry), number(entry.version));
   return {
+    bytes: bytes.length,
     irVersion: number(model.irVersion),
     producer: text(model, 'producerName'),
     opsets,

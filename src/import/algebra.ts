@@ -30,9 +30,13 @@ export type Forms = readonly (readonly Term[])[];
 
 /** Heads are at most this wide here; a hidden dimension is not traced. */
 export const MAX_CHANNELS = 1024;
+/** A matrix that does rotate_half is no larger than a head; the weights of small models are not read through for it. */
+const MAX_MATRIX = 512;
 /** A rotation has two terms; a sign matrix makes a few more on the way. */
 const MAX_TERMS = 6;
 const MAX_FACTORS = 3;
+/** A term is compared with others by the names of its factors. */
+const STEPS_PER_TERM = 4;
 /** Nested further than any exporter goes. */
 const MAX_DEPTH = 64;
 
@@ -44,6 +48,8 @@ export const TRACED: ReadonlySet<string> = /* @__PURE__ */ new Set(
   'Identity Cast Dropout Neg Add Sub Mul Div Concat Slice Split Gather Unsqueeze Squeeze Reshape Transpose MatMul'.split(' '),
 );
 
+const TWO_INPUTS: ReadonlySet<string> = /* @__PURE__ */ new Set(['Add', 'Sub', 'Mul', 'Div', 'Gather', 'MatMul']);
+
 /** Traces the values of one graph. */
 export class Algebra {
   /** Leaf → the sizes of the dimensions that its channels count. */
@@ -54,12 +60,12 @@ export class Algebra {
   /**
    * @param shapes - of the graph
    * @param constants - computes what depends on constants alone
-   * @param stop - a value to take as a leaf
+   * @param stop - a value to take as a leaf; '' for none
    */
   constructor(
     private readonly shapes: Shapes,
     private readonly constants: Evaluation,
-    private readonly stop?: string,
+    private readonly stop: string,
   ) {}
 
   /**
@@ -116,8 +122,13 @@ export class Algebra {
     if (countElements(trail) > MAX_CHANNELS || this.depth >= MAX_DEPTH) throw new NoForm();
     this.memo.set(key, undefined);
     this.depth++;
+    const { work } = this.constants;
+    work.spend(countElements(trail));
     const forms = this.trace(value, trail);
     this.depth--;
+    // A file may declare other shapes than its constants have: then a channel is missing.
+    if (forms.length !== countElements(trail) || forms.includes(undefined as never)) throw new NoForm();
+    work.spend(STEPS_PER_TERM * forms.reduce((sum, terms) => sum + terms.length, 0));
     if (forms.some((terms) => terms.length > MAX_TERMS || terms.some((term) => term.factors.length > MAX_FACTORS))) throw new NoForm();
     this.memo.set(key, forms);
     return forms;
@@ -156,7 +167,8 @@ export class Algebra {
 
   /** One operator back; undefined when it does something that is not tracked, so that its output is a leaf. */
   private through(node: OnnxModelNode, value: string, trail: readonly number[]): Forms | undefined {
-    const [first, second] = node.inputs as [string, string?];
+    const [first, second] = node.inputs;
+    if (!first || (!second && TWO_INPUTS.has(node.opType))) return undefined;
     switch (node.opType) {
       case 'Identity':
       case 'Cast':
@@ -357,12 +369,13 @@ export class Algebra {
   /** rotate_half as a matrix of 0, 1 and -1. */
   private matmul(input: string, matrix: string, trail: readonly number[]): Forms | undefined {
     const shape = this.shapes.shapeOf(matrix);
-    if (shape?.length !== 2 || typeof shape[0] !== 'number' || shape[0] > MAX_CHANNELS || shape[1] !== trail.at(-1)) return undefined;
+    if (shape?.length !== 2 || typeof shape[0] !== 'number' || shape[0] > MAX_MATRIX || shape[1] !== trail.at(-1)) return undefined;
     const m = this.constants.constant(matrix);
     if (!m || m.data.some((entry) => entry !== 0 && Math.abs(entry) !== 1)) return undefined;
     const [rows, columns] = m.shape as [number, number];
     const wide = trail.with(-1, rows);
     const source = this.forms(input, wide);
+    this.constants.work.spend(countElements(trail) * rows);
     return Array.from({ length: countElements(trail) }, (_, n) => {
       const index = spread(trail, n);
       const terms: Term[] = [];

@@ -11,10 +11,11 @@ import { planRotaryEmbedding } from '../dialects/onnx.js';
 import { bindRope, type RopeCall } from '../ops/rope/call.js';
 import { planRopeWithTable } from '../ops/rope/plan.js';
 import { nodeInputs, positionValues } from './describe.js';
-import { CannotEvaluate, Evaluation, fromTensor, type Value } from './evaluate.js';
+import { Evaluation, fromTensor, type Value } from './evaluate.js';
 import type { FoundArithmetic, FoundNode } from './find.js';
 import { numberAttribute } from './scope.js';
 import { tablesOf } from './tables.js';
+import { CannotEvaluate, Work } from './work.js';
 
 /** The tensors of one call. */
 export interface BindOptions {
@@ -104,7 +105,9 @@ function evaluationOf(found: FoundNode | FoundArithmetic, options: BindOptions, 
     unify(name, shape, 'position_ids');
     values.set(name, { dtype: 'i64', shape, data: Float64Array.from(ids) });
   }
-  return new Evaluation(found.scope, found.shapes, { values, dims, wholeCaches: options.positionIds !== undefined });
+  const tensors = [options.x, ...(options.positionIds ? [options.positionIds] : []), ...Object.values(options.inputs ?? {})];
+  const work = new Work(found.work.bytes + tensors.reduce((sum, tensor) => sum + countElements(tensor.shape), 0));
+  return new Evaluation(found.scope, found.shapes, { values, dims, wholeCaches: options.positionIds !== undefined }, work);
 }
 
 function bindNode(found: FoundNode, options: BindOptions, where: string): RopeCall {

@@ -7,14 +7,15 @@ import { RopewalkError } from '../core/errors.js';
 import { countElements } from '../core/shape.js';
 import type { RopeSpec } from '../ops/rope/plan.js';
 import { MAX_CHANNELS } from './algebra.js';
-import { CannotEvaluate, Evaluation, type Value } from './evaluate.js';
+import { Evaluation, type Value } from './evaluate.js';
 import type { FoundArithmetic, FoundAttention, FoundNode } from './find.js';
-import { type FoundFrequencies, type NoFrequencies, recoverFrequencies, type Sampler } from './frequencies.js';
+import { type FoundFrequencies, type NoFrequencies, recoverFrequencies, type Sample, type Sampler } from './frequencies.js';
 import type { PairTables, Rotation } from './rotation.js';
 import { numberAttribute, type Scope } from './scope.js';
 import type { Dim } from './shapes.js';
 import { ancestryOf, isConstant, positionsBehind } from './sources.js';
 import { MembersDiffer, tablesOf } from './tables.js';
+import { CannotEvaluate } from './work.js';
 
 /** Where the angles' positions come from. */
 export type PositionSource =
@@ -185,7 +186,7 @@ function describeNode(found: FoundNode): Described {
   return withFrequencies(base, { ...found, kind: 'arithmetic', x, y: base.y, rotation, trails }, notes);
 }
 
-function describeAttention({ node, shapes, scope, name, scopeName }: FoundAttention): RopeDescription {
+function describeAttention({ node, shapes, scope, name, scopeName, work }: FoundAttention): RopeDescription {
   const cacheAt = { GroupQueryAttention: 7, PagedAttention: 9 }[node.opType];
   const [cos, sin] = cacheAt === undefined ? ['', ''] : [node.inputs[cacheAt] ?? '', node.inputs[cacheAt + 1] ?? ''];
   const shape = cos === '' ? undefined : shapes.shapeOf(cos);
@@ -215,7 +216,7 @@ function describeAttention({ node, shapes, scope, name, scopeName }: FoundAttent
     positions: { from: 'inside' as const },
     whyNotRun: 'it is a part of attention, which turns q and k before they meet: its rotation alone has no output in the graph',
   };
-  const frequencies = cos !== '' && width ? cacheFrequencies({ shapes, scope }, cos, sin, width) : undefined;
+  const frequencies = cos !== '' && width ? cacheFrequencies({ shapes, scope, work }, cos, sin, width) : undefined;
   return finish(base, frequencies, undefined, []).description;
 }
 
@@ -322,13 +323,13 @@ function unitOf(dtype: string): number {
 
 /** Frequencies of caches that RotaryEmbedding reads: `[rows, width]`. */
 function cacheFrequencies(
-  { scope, shapes }: Pick<FoundNode, 'scope' | 'shapes'>,
+  { scope, shapes, work }: Pick<FoundNode, 'scope' | 'shapes' | 'work'>,
   cos: string,
   sin: string,
   pairs: number,
 ): FoundFrequencies | NoFrequencies {
   try {
-    const evaluation = new Evaluation(scope, shapes, { values: new Map(), dims: new Map(), wholeCaches: true });
+    const evaluation = new Evaluation(scope, shapes, { values: new Map(), dims: new Map(), wholeCaches: true }, work);
     const [c, s] = [evaluation.value(cos), evaluation.value(sin)];
     const [rows = 0, width = 0] = c.shape;
     if (c.shape.length !== 2 || s.shape.join() !== c.shape.join() || width < pairs)
@@ -367,7 +368,7 @@ function graphFrequencies(found: FoundArithmetic): {
   }
   const shape = found.shapes.shapeOf(position);
   const rows = cacheRows(found) ?? Number.POSITIVE_INFINITY;
-  const axes = shape?.length === 3 && typeof shape[0] === 'number' && shape[0] > 1 ? shape[0] : 1;
+  const axes = shape?.length === 3 && typeof shape[0] === 'number' && shape[0] > 1 && shape[0] <= pairs ? shape[0] : 1;
   const together = recoverFrequencies(sampler(found, position, shape, axes, undefined), rows, pairs, unit);
   if (axes === 1 || 'because' in together) return { frequencies: together };
   // One axis at a time: the pairs that turn are its own.
@@ -395,10 +396,16 @@ function tableUnit(found: FoundArithmetic): number {
 }
 
 function evaluationAt(found: FoundArithmetic, values: ReadonlyMap<string, Value>): Evaluation {
-  return new Evaluation(found.scope, found.shapes, { values, dims: new Map(), wholeCaches: true });
+  return new Evaluation(found.scope, found.shapes, { values, dims: new Map(), wholeCaches: true }, found.work);
 }
 
-/** Feeds positions in the shape that the graph declares. */
+/** As many positions are fed as the graph declares while they are no more than this. */
+const MAX_DECLARED = 4096;
+
+/**
+ * Feeds positions in the shape that the graph declares, where that is small. A declared size is a number in a file: where it is large, sizes are
+ * taken for ones that each call chooses, unless the graph's own shapes contradict.
+ */
 function sampler(
   found: FoundArithmetic,
   name: string,
@@ -406,34 +413,62 @@ function sampler(
   axes: number,
   only: number | undefined,
 ): Sampler {
-  const pairs = found.rotation.tables.length;
+  const dims = declared ?? ['batch', 'sequence'];
+  const free = dims.map((dim, d) => (d === 0 && axes > 1 ? dim : `#${d}`));
   return (positions) => {
-    const dims = declared ?? ['batch', 'sequence'];
-    const fixed = typeof dims.at(-1) === 'number' && dims.length > 0 ? (dims.at(-1) as number) : undefined;
-    const chunk = dims.length === 0 ? 1 : (fixed ?? positions.length);
-    if (chunk === 0) throw new CannotEvaluate(`${name} holds no positions`);
-    const cos = new Float64Array(positions.length * pairs);
-    const sin = new Float64Array(positions.length * pairs);
-    for (let start = 0; start < positions.length; start += chunk) {
-      const shape = dims.map((dim, d) => (d === dims.length - 1 ? chunk : typeof dim === 'number' ? dim : 1));
-      const lead = countElements(shape) / chunk;
-      const data = Float64Array.from({ length: lead * chunk }, (_, n) => {
-        const axis = Math.floor(n / (countElements(shape) / axes));
-        return only === undefined || axis === only ? (positions[start + (n % chunk)] ?? 0) : 0;
-      });
-      const tables = tablesOf(found, evaluationAt(found, new Map([[name, { dtype: 'i64', shape, data }]])));
-      const at = tables.outer.lastIndexOf(chunk);
-      if (at < 0 && chunk > 1) throw new CannotEvaluate(`${chunk} positions give tables of [${tables.outer}]`);
-      const stride = at < 0 ? 0 : countElements(tables.outer.slice(at + 1)) * pairs;
-      for (let n = 0; n < Math.min(chunk, positions.length - start); n++) {
-        for (let j = 0; j < pairs; j++) {
-          cos[(start + n) * pairs + j] = tables.cos[n * stride + j]!;
-          sin[(start + n) * pairs + j] = tables.sin[n * stride + j]!;
-        }
+    const asDeclared = (): Sample => sampleAt(found, name, dims, axes, only, positions);
+    if (countElements(fedShape(dims, positions.length)) <= MAX_DECLARED) return asDeclared();
+    try {
+      return sampleAt(found, name, free, axes, only, positions);
+    } catch (error) {
+      if (!(error instanceof CannotEvaluate) || error instanceof MembersDiffer) throw error;
+      return asDeclared();
+    }
+  };
+}
+
+/** Names of sizes stand for one batch, and in the last dimension for all positions at once. */
+function fedShape(dims: readonly Dim[], positions: number): number[] {
+  return dims.map((dim, d) => (typeof dim === 'number' ? dim : d === dims.length - 1 ? positions : 1));
+}
+
+function sampleAt(
+  found: FoundArithmetic,
+  name: string,
+  dims: readonly Dim[],
+  axes: number,
+  only: number | undefined,
+  positions: readonly number[],
+): Sample {
+  const pairs = found.rotation.tables.length;
+  const shape = fedShape(dims, positions.length);
+  const chunk = shape.at(-1) ?? 1;
+  if (chunk === 0) throw new CannotEvaluate(`${name} holds no positions`);
+  const cos = new Float64Array(positions.length * pairs);
+  const sin = new Float64Array(positions.length * pairs);
+  for (let start = 0; start < positions.length; start += chunk) {
+    const count = countElements(shape);
+    const values = new Map<string, Value>();
+    const evaluation = evaluationAt(found, values);
+    evaluation.fits(shape);
+    const data = new Float64Array(count);
+    for (let n = 0; n < count; n++) {
+      const axis = Math.floor(n / (count / axes));
+      if (only === undefined || axis === only) data[n] = positions[start + (n % chunk)] ?? 0;
+    }
+    values.set(name, { dtype: 'i64', shape, data });
+    const tables = tablesOf(found, evaluation);
+    const at = tables.outer.lastIndexOf(chunk);
+    if (at < 0 && chunk > 1) throw new CannotEvaluate(`${chunk} positions give tables of [${tables.outer}]`);
+    const stride = at < 0 ? 0 : countElements(tables.outer.slice(at + 1)) * pairs;
+    for (let n = 0; n < Math.min(chunk, positions.length - start); n++) {
+      for (let j = 0; j < pairs; j++) {
+        cos[(start + n) * pairs + j] = tables.cos[n * stride + j]!;
+        sin[(start + n) * pairs + j] = tables.sin[n * stride + j]!;
       }
     }
-    return { cos, sin };
-  };
+  }
+  return { cos, sin };
 }
 
 /** The rows of the constant that positions choose from. */
@@ -457,9 +492,9 @@ function behind(scope: FoundArithmetic['scope'], value: string, positions: Reado
 }
 
 /** A cache is cut to the length in use before rows are chosen: its own rows count. */
-function largestConstant({ scope, shapes }: FoundArithmetic, value: string): number | undefined {
+function largestConstant({ scope, shapes, work }: FoundArithmetic, value: string): number | undefined {
   try {
-    const whole = new Evaluation(scope, shapes, { values: new Map(), dims: new Map(), wholeCaches: true }).value(value);
+    const whole = new Evaluation(scope, shapes, { values: new Map(), dims: new Map(), wholeCaches: true }, work).value(value);
     return whole.shape.length < 2 ? undefined : Math.max(...whole.shape.slice(0, -1));
   } catch (error) {
     if (error instanceof CannotEvaluate || error instanceof RopewalkError) return undefined;

@@ -13,7 +13,8 @@ import type { Tensor } from '../core/tensor.js';
 import { DTYPE_OF } from '../formats/onnx.js';
 import type { OnnxModelNode, OnnxTensor } from '../formats/onnx-model.js';
 import { constantOfNode, intsAttribute, numberAttribute, Scope } from './scope.js';
-import { Shapes, sliceIndices } from './shapes.js';
+import { MAX_RANK, Shapes, sliceIndices } from './shapes.js';
+import { CannotEvaluate, type Work } from './work.js';
 
 /** A tensor of numbers. bool is 0 and 1; i64 is exact up to 2^53. */
 export interface Value {
@@ -22,22 +23,10 @@ export interface Value {
   readonly data: Float64Array;
 }
 
-/** Why a value cannot be computed. */
-export class CannotEvaluate extends Error {
-  /**
-   * @param message - in words
-   * @param missing - the input of the graph that was not given, if that is it
-   */
-  constructor(
-    message: string,
-    readonly missing?: string,
-  ) {
-    super(message);
-  }
-}
-
 /** All results of one evaluation together: 2^27 numbers are 1 GiB. Tables of 2^20 positions × 64 fit. */
 const MAX_ELEMENTS = 2 ** 27;
+/** Shapes, axes and sizes have fewer entries than this; a longer vector is none of them. */
+const MAX_INTS = 1024;
 /** Longer ways from an input to a table than this are none. */
 const MAX_DEPTH = 256;
 
@@ -60,6 +49,8 @@ export interface Given {
 /** Computes values of one graph, each once. */
 export class Evaluation {
   private readonly done = new Map<string, Value>();
+  /** Values that {@link constant} asked for in vain. */
+  private readonly failed = new Set<string>();
   private elements = 0;
   private readonly counted = new WeakSet<Float64Array>();
   private depth = 0;
@@ -69,6 +60,7 @@ export class Evaluation {
     readonly scope: Scope,
     readonly shapes: Shapes,
     readonly given: Given,
+    readonly work: Work,
   ) {}
 
   /**
@@ -80,25 +72,33 @@ export class Evaluation {
     const known = this.given.values.get(name) ?? this.done.get(name);
     if (known) return known;
     const initializer = this.scope.initializer(name);
-    if (initializer) return this.keep(name, this.count(fromFile(initializer)));
+    if (initializer) return this.keep(name, this.count(fromFile(initializer, this.work)));
     const maker = this.scope.maker(name);
     if (!maker) {
       throw new CannotEvaluate(this.scope.graphInput(name) ? `the graph's input ${name} is not given` : `nothing makes ${name}`, name);
     }
-    if (++this.depth > MAX_DEPTH) throw new CannotEvaluate(`more than ${MAX_DEPTH} operators lead to it`);
-    const outputs = this.run(maker);
-    this.depth--;
+    if (this.depth >= MAX_DEPTH) throw new CannotEvaluate(`more than ${MAX_DEPTH} operators lead to it`);
+    this.depth++;
+    let outputs: readonly Value[];
+    try {
+      outputs = this.run(maker);
+    } finally {
+      this.depth--;
+    }
     for (const [n, output] of maker.outputs.entries()) if (outputs[n]) this.keep(output, this.count(outputs[n]));
     return this.done.get(name) ?? cannot(maker, `has no output ${name}`);
   }
 
   /** A value that depends on constants alone; undefined when it does not, or is too much. */
   constant(name: string): Value | undefined {
+    if (this.failed.has(name)) return undefined;
     try {
       return this.value(name);
     } catch (error) {
-      this.depth = 0;
-      if (error instanceof CannotEvaluate) return undefined;
+      if (error instanceof CannotEvaluate) {
+        this.failed.add(name);
+        return undefined;
+      }
       throw error;
     }
   }
@@ -110,6 +110,7 @@ export class Evaluation {
 
   /** Views share their elements, which count once. */
   private count(value: Value): Value {
+    checkSizes(value.shape);
     if (!this.counted.has(value.data)) this.room(value.data.length);
     this.counted.add(value.data);
     return value;
@@ -133,10 +134,16 @@ export class Evaluation {
     if (node.domain !== '') cannot(node, `of domain ${node.domain} is not computed here`);
     const input = (n: number): Value => {
       const name = node.inputs[n];
-      return name ? this.value(name) : cannot(node, `has no input ${n}`);
+      const value = name ? this.value(name) : cannot(node, `has no input ${n}`);
+      // What an operator writes is counted by fits; what it reads, here.
+      if (!READS_PARTS.has(node.opType)) this.work.spend(value.data.length);
+      return value;
     };
     const has = (n: number): boolean => (node.inputs[n] ?? '') !== '';
-    const ints = (n: number): readonly number[] => [...input(n).data];
+    const ints = (n: number): readonly number[] => {
+      const { data } = input(n);
+      return data.length <= MAX_INTS ? [...data] : cannot(node, `has more than ${MAX_INTS} sizes`);
+    };
     const one = this.elementwise(node, input);
     if (one) return [one];
     const axisOf = (rank: number, missing: number): number => {
@@ -148,7 +155,7 @@ export class Evaluation {
       case 'Constant': {
         const constant = constantOfNode(node) ?? cannot(node, 'has no value that is a tensor');
         if ('values' in constant) return [{ dtype: constant.dtype, shape: constant.shape, data: Float64Array.from(constant.values) }];
-        return [fromFile(constant)];
+        return [fromFile(constant, this.work)];
       }
       case 'Shape': {
         const shape = this.shapeOf(node.inputs[0] ?? '');
@@ -184,6 +191,7 @@ export class Evaluation {
       case 'Concat': {
         const parts = node.inputs.map((_, n) => input(n));
         if (parts.length === 0) cannot(node, 'has no inputs');
+        this.fits([parts.reduce((sum, part) => sum + part.data.length, 0)]);
         return [concat(node, parts, axisOf(parts[0]!.shape.length, 0))];
       }
       case 'Slice':
@@ -197,7 +205,7 @@ export class Evaluation {
         return sizes.map((size) => {
           if (!(size >= 0) || start + size > x.shape[axis]!) cannot(node, 'has sizes past the dimension');
           start += size;
-          return sliceAxis(x, axis, { first: start - size, step: 1, length: size });
+          return this.sliceAxis(x, axis, { first: start - size, step: 1, length: size });
         });
       }
       case 'Gather':
@@ -230,7 +238,7 @@ export class Evaluation {
         const shape = ints(0);
         this.fits(shape);
         const value = node.attributes.get('value');
-        const fill = value?.kind === 'tensor' ? fromFile(value.value) : undefined;
+        const fill = value?.kind === 'tensor' ? fromFile(value.value, this.work) : undefined;
         return [{ dtype: fill?.dtype ?? 'f32', shape, data: new Float64Array(countElements(shape)).fill(fill?.data[0] ?? 0) }];
       }
       case 'MatMul':
@@ -257,9 +265,21 @@ export class Evaluation {
     }
   }
 
-  private fits(shape: readonly number[]): void {
-    if (!shape.every((dim) => Number.isSafeInteger(dim) && dim >= 0)) throw new CannotEvaluate(`[${shape}] is no shape`);
+  /**
+   * Counts the elements of a shape before memory is taken for them.
+   *
+   * @throws {CannotEvaluate} when it is no shape, or too large
+   */
+  fits(shape: readonly number[]): void {
+    checkSizes(shape);
     if (this.elements + countElements(shape) > MAX_ELEMENTS) throw new CannotEvaluate(`it takes more than ${MAX_ELEMENTS} numbers`);
+    this.work.spend(countElements(shape));
+  }
+
+  private sliceAxis(x: Value, axis: number, taken: { first: number; step: number; length: number }): Value {
+    if (taken.first === 0 && taken.step === 1 && taken.length === x.shape[axis]) return x;
+    this.fits(x.shape.with(axis, taken.length));
+    return sliceAxis(x, axis, taken);
   }
 
   private elementwise(node: OnnxModelNode, input: (n: number) => Value): Value | undefined {
@@ -348,7 +368,7 @@ export class Evaluation {
       const axis = given < 0 ? given + x.shape.length : given;
       const size = x.shape[axis];
       if (size === undefined || steps[n] === 0) cannot(node, 'has an axis or a step that is none');
-      result = sliceAxis(result, axis, sliceIndices(size, starts[n]!, ends[n]!, steps[n]!));
+      result = this.sliceAxis(result, axis, sliceIndices(size, starts[n]!, ends[n]!, steps[n]!));
     }
     return result;
   }
@@ -377,7 +397,10 @@ export class Evaluation {
     const lead = broadcastShape(node, [a.shape.slice(0, -2), b.shape.slice(0, -2)]);
     const shape = [...lead, m, n];
     this.fits(shape);
-    if (countElements(shape) * k > 2 * MAX_ELEMENTS) cannot(node, 'is a large product');
+    // Each product, with m, n and k of 0 as 1: what is gathered below is no larger.
+    const products = [...shape, k].reduce((product, dim) => product * Math.max(1, dim), 1);
+    if (products > 2 * MAX_ELEMENTS) cannot(node, 'is a large product');
+    this.work.spend(products);
     const [x, y] = [
       gather(a, [...lead, m, k], broadcastStrides(a.shape, [...lead, m, k])).data,
       gather(b, [...lead, k, n], broadcastStrides(b.shape, [...lead, k, n])).data,
@@ -431,6 +454,7 @@ export class Evaluation {
   private reduce(node: OnnxModelNode, x: Value, axes: readonly number[] | undefined): Value {
     const over = new Set((axes ?? x.shape.map((_, axis) => axis)).map((axis) => (axis < 0 ? axis + x.shape.length : axis)));
     const kept = x.shape.map((dim, axis) => (over.has(axis) ? 1 : dim));
+    this.fits(kept);
     const strides = rowMajorStrides(kept).map((stride, axis) => (over.has(axis) ? 0 : stride));
     const start = { ReduceMax: -Infinity, ReduceMin: Infinity, ReduceSum: 0 }[node.opType]!;
     const data = new Float64Array(countElements(kept)).fill(start);
@@ -451,9 +475,10 @@ export class Evaluation {
     if (body?.kind !== 'graph') cannot(node, `has no ${which}`);
     if (this.branches >= MAX_BRANCHES) cannot(node, `lies in ${MAX_BRANCHES} others`);
     const scope = new Scope(body.value, `${this.scope.name} / ${node.name}`, this.scope);
-    const inner = new Evaluation(scope, new Shapes(scope, this.shapes), this.given);
+    const inner = new Evaluation(scope, new Shapes(scope, this.shapes), this.given, this.work);
     inner.branches = this.branches + 1;
     inner.elements = this.elements;
+    inner.depth = this.depth;
     for (const [name, value] of this.done) inner.done.set(name, value);
     return body.value.outputs.map((output) => inner.value(output.name));
   }
@@ -505,6 +530,11 @@ export const EVALUATED: ReadonlySet<string> = /* @__PURE__ */ new Set([
   ).split(' '),
 ]);
 
+/** Operators that read as much as they write, or nothing, of what is given to them. */
+const READS_PARTS: ReadonlySet<string> = /* @__PURE__ */ new Set(
+  'Identity Dropout Reshape Flatten Unsqueeze Squeeze Shape Size Gather Slice Split Expand Tile Concat If'.split(' '),
+);
+
 function cannot(node: OnnxModelNode, why: string): never {
   throw new CannotEvaluate(`${node.opType}${node.name === '' ? '' : ` ${node.name}`} ${why}`);
 }
@@ -512,11 +542,13 @@ function cannot(node: OnnxModelNode, why: string): never {
 /** Caches as they were read: 64 nodes may share one of 16 million entries. */
 const READ = /* @__PURE__ */ new WeakMap<OnnxTensor, Value>();
 
-function fromFile(tensor: OnnxTensor): Value {
+function fromFile(tensor: OnnxTensor, work: Work): Value {
   const known = READ.get(tensor);
   if (known) return known;
   try {
-    if (countElements(tensor.shape) > MAX_ELEMENTS) throw new CannotEvaluate(`it takes more than ${MAX_ELEMENTS} numbers`);
+    checkSizes(tensor.shape);
+    // Elements in the model's own file are as many as its bytes; many tensors may name one other file.
+    if (tensor.external) work.spend(countElements(tensor.shape));
     const numbers = fromTensor(tensor.read());
     const value: Value = tensor.dataType === BOOL ? { ...numbers, dtype: 'bool' } : numbers;
     READ.set(tensor, value);
@@ -525,6 +557,14 @@ function fromFile(tensor: OnnxTensor): Value {
     if (cause instanceof RopewalkError) throw new CannotEvaluate(cause.message);
     throw cause;
   }
+}
+
+/** Loops go over outer and inner dimensions apart: a dimension of 0 must not hide the others. */
+function checkSizes(shape: readonly number[]): void {
+  if (shape.length > MAX_RANK || !shape.every((dim) => Number.isSafeInteger(dim) && dim >= 0))
+    throw new CannotEvaluate(`[${shape.slice(0, MAX_RANK)}] is no shape`);
+  if (shape.reduce((product, dim) => product * Math.max(1, dim), 1) > MAX_ELEMENTS)
+    throw new CannotEvaluate(`it takes more than ${MAX_ELEMENTS} numbers`);
 }
 
 /** A host tensor as a value. */
@@ -585,7 +625,6 @@ function gather(x: Value, shape: readonly number[], strides: readonly number[], 
 }
 
 function sliceAxis(x: Value, axis: number, { first, step, length }: { first: number; step: number; length: number }): Value {
-  if (first === 0 && step === 1 && length === x.shape[axis]) return x;
   const strides = rowMajorStrides(x.shape);
   const offset = length === 0 ? 0 : first * strides[axis]!;
   return gather(x, x.shape.with(axis, length), strides.with(axis, strides[axis]! * step), offset);

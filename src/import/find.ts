@@ -8,6 +8,7 @@
  *
  * @module
  */
+import { countElements } from '../core/shape.js';
 import type { OnnxModelFile, OnnxModelNode } from '../formats/onnx-model.js';
 import { Algebra, type Forms, MAX_CHANNELS, TRACED } from './algebra.js';
 import { Evaluation } from './evaluate.js';
@@ -15,6 +16,7 @@ import { judgeRotation, type Rotation } from './rotation.js';
 import { nodeName, numberAttribute, type Scope, scopesOf } from './scope.js';
 import { Shapes } from './shapes.js';
 import { isTable } from './sources.js';
+import type { Work } from './work.js';
 
 /** Where something was found. */
 interface Place {
@@ -25,6 +27,8 @@ interface Place {
   readonly scope: Scope;
   readonly shapes: Shapes;
   readonly node: OnnxModelNode;
+  /** Of the import that found it. */
+  readonly work: Work;
 }
 
 /** A RotaryEmbedding node. */
@@ -68,8 +72,10 @@ const MAX_VALUES = 48;
  * Finds every RoPE, in the model's own graph, its functions, and the graphs inside its nodes.
  *
  * @param model - as it was read
+ * @param work - what it may take
+ * @throws {TooMuchWork} when the graph takes more
  */
-export function findRope(model: OnnxModelFile): Findings {
+export function findRope(model: OnnxModelFile, work: Work): Findings {
   const found: (FoundNode | FoundAttention | FoundArithmetic)[] = [];
   const nearly: NearMiss[] = [];
   const shapesOf = new Map<Scope, Shapes>();
@@ -77,27 +83,40 @@ export function findRope(model: OnnxModelFile): Findings {
     const shapes = new Shapes(scope, scope.parent && shapesOf.get(scope.parent));
     shapesOf.set(scope, shapes);
     for (const [n, node] of scope.graph.nodes.entries()) {
-      const place: Place = { name: nodeName(node, n), scopeName: scope.name, scope, shapes, node };
+      const place: Place = { name: nodeName(node, n), scopeName: scope.name, scope, shapes, node, work };
       if (node.opType === 'RotaryEmbedding' && (node.domain === '' || node.domain === 'com.microsoft'))
         found.push({ kind: 'node', dialect: node.domain === '' ? 'onnx' : 'onnxruntime', ...place });
       else if (node.domain === 'com.microsoft' && numberAttribute(node, 'do_rotary', 0) !== 0) found.push({ kind: 'attention', ...place });
     }
-    findArithmetic(scope, shapes, found, nearly);
+    findArithmetic(scope, shapes, work, found, nearly);
   }
   return { found, nearly };
 }
 
-function findArithmetic(scope: Scope, shapes: Shapes, found: Findings['found'][number][], nearly: NearMiss[]): void {
-  const constants = new Evaluation(scope, shapes, { values: new Map(), dims: new Map(), wholeCaches: false });
-  const algebra = new Algebra(shapes, constants);
+function findArithmetic(scope: Scope, shapes: Shapes, work: Work, found: Findings['found'][number][], nearly: NearMiss[]): void {
+  const constants = new Evaluation(scope, shapes, { values: new Map(), dims: new Map(), wholeCaches: false }, work);
   const covered = new Set<OnnxModelNode>();
-  const table = (leaf: string): boolean => isTable(scope, leaf);
+  const tables = new Map<string, boolean>();
+  const table = (leaf: string): boolean => {
+    const known = tables.get(leaf) ?? isTable(scope, leaf);
+    tables.set(leaf, known);
+    return known;
+  };
   for (const anchor of scope.graph.nodes) {
     if (anchor.opType !== 'Mul' || anchor.domain !== '' || covered.has(anchor) || !mayTurn(anchor, shapes)) continue;
+    // Afresh for each product: what it traced is let go when its neighbourhood is done.
+    const algebras = new Map<string, Algebra>();
+    const algebraTo = (stop: string): Algebra => {
+      const known = algebras.get(stop) ?? new Algebra(shapes, constants, stop);
+      algebras.set(stop, known);
+      return known;
+    };
+    const algebra = algebraTo('');
     let nearest: { miss: NearMiss; y: string } | undefined;
-    for (const y of endsOf(scope, anchor)) {
+    for (const y of endsOf(scope, anchor, work)) {
       const forms = algebra.channels(y);
-      const verdict = forms && judge(y, forms, algebra, shapes, constants, table);
+      work.spend(4 * (forms?.length ?? 1));
+      const verdict = forms && judge(y, forms, algebraTo, shapes, table);
       if (!verdict) continue;
       const node = scope.maker(y)!;
       const place = { name: nodeName(node, scope.indexOf(node)), scopeName: scope.name };
@@ -106,7 +125,7 @@ function findArithmetic(scope: Scope, shapes: Shapes, found: Findings['found'][n
         nearest = { miss: { ...place, because: verdict.because }, y };
         continue;
       }
-      found.push({ kind: 'arithmetic', ...place, scope, shapes, node, y, ...verdict });
+      found.push({ kind: 'arithmetic', ...place, scope, shapes, node, work, y, ...verdict });
       for (const inner of between(scope, verdict.x, y)) covered.add(inner);
       nearest = undefined;
       break;
@@ -125,13 +144,15 @@ function mayTurn(node: OnnxModelNode, shapes: Shapes): boolean {
 }
 
 /** Values that a product may end in, the last of the file first. */
-function endsOf(scope: Scope, anchor: OnnxModelNode): string[] {
+function endsOf(scope: Scope, anchor: OnnxModelNode, work: Work): string[] {
   const values = new Map<string, number>();
   let front = [anchor.outputs[0]!];
   for (let step = 0; step < MAX_STEPS && front.length > 0; step++) {
     const next: string[] = [];
     for (const value of front) {
-      for (const { node } of scope.readersOf(value)) {
+      const readers = scope.readersOf(value);
+      work.spend(readers.length);
+      for (const { node } of readers) {
         if (node.domain !== '' || !TRACED.has(node.opType)) continue;
         for (const output of node.outputs) {
           if (output === '' || values.has(output) || values.size >= MAX_VALUES) continue;
@@ -147,20 +168,22 @@ function endsOf(scope: Scope, anchor: OnnxModelNode): string[] {
 
 type Judged = Pick<FoundArithmetic, 'rotation' | 'x' | 'trails'> | { readonly because: string } | undefined;
 
-function judge(y: string, forms: Forms, algebra: Algebra, shapes: Shapes, constants: Evaluation, table: (leaf: string) => boolean): Judged {
+function judge(y: string, forms: Forms, algebraTo: (stop: string) => Algebra, shapes: Shapes, table: (leaf: string) => boolean): Judged {
+  const { leaves } = algebraTo('');
   let because: string | undefined;
   for (const leaf of turnedLeaves(forms, table)) {
-    const trail = algebra.leaves.get(leaf)!;
+    const trail = leaves.get(leaf)!;
     if (trail.length === 1 && trail[0] === forms.length && sameRank(shapes, leaf, y)) {
       const verdict = judgeRotation(forms, leaf, table);
-      if (verdict && 'rotation' in verdict) return { rotation: verdict.rotation, x: leaf, trails: algebra.leaves };
+      if (verdict && 'rotation' in verdict) return { rotation: verdict.rotation, x: leaf, trails: leaves };
       because ??= verdict?.because;
       continue;
     }
     // x is a part of something wider (q of qkv, the rotary part of DeepSeek's heads): take the part as a value of its own.
-    for (const part of between(shapes.scope, leaf, y).flatMap((node) => node.outputs)) {
+    if (countElements(trail) < forms.length || shapes.shapeOf(leaf)?.length === trail.length) continue;
+    for (const part of pathTo(shapes.scope, leaf, y)) {
       if (part === y || shapes.shapeOf(part)?.at(-1) !== forms.length || !sameRank(shapes, part, y)) continue;
-      const inner = new Algebra(shapes, constants, part);
+      const inner = algebraTo(part);
       const own = inner.channels(y);
       if (
         !own?.every(
@@ -189,6 +212,17 @@ function turnedLeaves(forms: Forms, table: (leaf: string) => boolean): string[] 
     terms.every((term) => term.factors.filter((factor) => factor.leaf === leaf).length === 1),
   );
   return candidates.sort((a, b) => Number(table(a)) - Number(table(b)));
+}
+
+/** The traced values through which y comes from x. */
+function pathTo(scope: Scope, x: string, y: string): string[] {
+  const nodes = between(scope, x, y);
+  const path = new Set([x]);
+  // Nodes are in the order of their outputs' makers: inputs come before.
+  for (const node of nodes.sort((a, b) => scope.indexOf(a) - scope.indexOf(b)))
+    if (node.inputs.some((input) => path.has(input))) for (const output of node.outputs) path.add(output);
+  path.delete(x);
+  return [...path];
 }
 
 /** The traced nodes from which y comes, back to x. */

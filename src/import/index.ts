@@ -4,7 +4,7 @@
  * @module
  */
 
-import { refuse } from '../core/errors.js';
+import { RopewalkError, refuse } from '../core/errors.js';
 import type { Tensor } from '../core/tensor.js';
 import { type OnnxModelFile, type ParseOnnxOptions, parseOnnxModel } from '../formats/onnx-model.js';
 import type { RopeCall } from '../ops/rope/call.js';
@@ -12,6 +12,7 @@ import type { Runner } from '../ops/runner.js';
 import { type BindOptions, bindFound } from './bind.js';
 import { describe, type RopeDescription } from './describe.js';
 import { type FoundArithmetic, type FoundAttention, type FoundNode, findRope, type NearMiss } from './find.js';
+import { TooMuchWork, Work } from './work.js';
 
 export type { BindOptions } from './bind.js';
 export type { PositionSource, RopeDescription, TableSource } from './describe.js';
@@ -39,20 +40,27 @@ export interface ImportedModel {
  * @param bytes - an .onnx file; kept, as its tensors are views of it
  * @param where - names it in messages
  * @param options - who reads tensors that lie in other files
- * @throws {RopewalkError} FORMAT when the file is malformed
+ * @throws {RopewalkError} FORMAT when the file is malformed; UNSUPPORTED when its graph takes more work than a file of its size may
  * @example const { ropes } = importOnnx(bytes); ropes[0].pairing // 'half'
  */
 export function importOnnx(bytes: Uint8Array, where = 'onnx', options: ParseOnnxOptions = {}): ImportedModel {
   const model = parseOnnxModel(bytes, where, options);
-  const { found, nearly } = findRope(model);
-  const ropes: ImportedRope[] = [];
-  const none: NearMiss[] = [...nearly];
-  for (const one of found) {
-    const { description, because } = describe(one);
-    if (because === undefined) ropes.push({ ...description, found: one });
-    else none.push({ name: one.name, scopeName: one.scopeName, because });
+  try {
+    const { found, nearly } = findRope(model, new Work(model.bytes));
+    const ropes: ImportedRope[] = [];
+    const none: NearMiss[] = [...nearly];
+    for (const one of found) {
+      const { description, because } = describe(one);
+      if (because === undefined) ropes.push({ ...description, found: one });
+      else none.push({ name: one.name, scopeName: one.scopeName, because });
+    }
+    return { model, ropes, nearly: none };
+  } catch (cause) {
+    if (cause instanceof RopewalkError) throw cause;
+    // Strangers' files: whatever nobody thought of ends here too.
+    const why = cause instanceof TooMuchWork ? cause.message : `it ended in "${cause}"`;
+    throw new RopewalkError('UNSUPPORTED', `${where}: expected a graph that can be searched, but ${why}`, { cause });
   }
-  return { model, ropes, nearly: none };
 }
 
 /**

@@ -16,7 +16,7 @@ export type Dim = number | string;
 /** Integer vectors longer than this are data, not shapes. */
 const MAX_CONTENT = 64;
 /** More than numpy has; what is above is forged. */
-const MAX_RANK = 64;
+export const MAX_RANK = 64;
 
 /** Operators whose output has the shape of their first input. */
 const SAME_SHAPE: ReadonlySet<string> = /* @__PURE__ */ new Set(

@@ -5,8 +5,9 @@
  */
 import { countElements, rowMajorStrides } from '../core/shape.js';
 import type { Factor } from './algebra.js';
-import { CannotEvaluate, type Evaluation, type Value } from './evaluate.js';
+import type { Evaluation, Value } from './evaluate.js';
 import type { FoundArithmetic } from './find.js';
+import { CannotEvaluate } from './work.js';
 
 /** cos and sin of every pair at every place of the outer dimensions. */
 export interface OuterTables {
@@ -41,6 +42,8 @@ export function tablesOf({ rotation, trails }: FoundArithmetic, evaluation: Eval
   const outer = commonShape([...leaves.values()].map((leaf) => leaf.outer));
   const places = countElements(outer);
   const pairs = rotation.tables.length;
+  // Four factors are read for each pair; cos and sin may broadcast to more than either holds.
+  evaluation.fits([...outer, pairs, 4]);
   const read = new Map([...leaves].map(([name, leaf]) => [name, reader(leaf, outer)]));
   const at = (factor: Factor, place: number): number => read.get(factor.leaf)!(place, factor.at);
   const cos = new Float64Array(places * pairs);
