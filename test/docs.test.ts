@@ -112,14 +112,27 @@ describe('pages in the documentation, with a server of files and nothing else', 
   }
 });
 
-test('every link between pages of the package leads to a file of the package', () => {
+/** The anchors that the headings of a page get where Markdown is shown. */
+function anchorsOf(file: string): string[] {
+  const headings = readFileSync(file, 'utf8').matchAll(/^#+ (.*)$/gm);
+  return Array.from(headings, ([, text]) =>
+    text!
+      .toLowerCase()
+      .replace(/[^\p{L}\p{N}\s_-]/gu, '')
+      .replaceAll(' ', '-'),
+  );
+}
+
+test('every link between pages of the package leads to a file of the package, and to a heading of it', () => {
   const shipped = readdirSync(home, { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.md'));
   assert.ok(shipped.length > pages.length);
   const broken: string[] = [];
   for (const page of shipped) {
     for (const [, to] of readFileSync(join(home, page), 'utf8').matchAll(/\]\(([^)\s]+)\)/g)) {
-      if (/^(https?:|#)/.test(to!)) continue;
-      if (!existsSync(join(home, dirname(page), to!.replace(/#.*/, '')))) broken.push(`${page}: ${to}`);
+      if (/^https?:/.test(to!)) continue;
+      const [path, anchor] = to!.split('#') as [string, string?];
+      const file = path === '' ? join(home, page) : join(home, dirname(page), path);
+      if (!existsSync(file) || (anchor !== undefined && !anchorsOf(file).includes(anchor))) broken.push(`${page}: ${to}`);
     }
   }
   assert.deepEqual(broken, []);
