@@ -16,8 +16,8 @@ import { tensorFrom } from '../core/tensor.js';
 import { bindRope } from '../ops/rope/call.js';
 import { planRope, planRopeWithTable } from '../ops/rope/plan.js';
 import { runReference } from '../reference/index.js';
-import { readInteger, readNumber } from './numbers.js';
-import { EXIT } from './output.js';
+import { oneOf, readInteger, readIntegers, readNumber } from './options.js';
+import { EXIT, printJson } from './output.js';
 import { writeWhole } from './write-file.js';
 
 /** Options of the command, as the command line gives them. */
@@ -64,8 +64,7 @@ export async function aicore(options: AicoreOptions): Promise<number> {
   const drawn = options.svg !== undefined || options.trace !== undefined;
   if (drawn && names.length > 1)
     refuse('UNSUPPORTED', 'aicore: --kernel', 'one kernel beside --svg or --trace', 'all', `Name one of ${KERNELS.join(', ')}.`);
-  const chip = (options.chip ?? '910B3') as ChipName;
-  if (chip !== '910B3' && chip !== '910B4') refuse('UNSUPPORTED', 'aicore: --chip', '910B3 or 910B4', options.chip);
+  const chip = oneOf<ChipName>(options.chip ?? '910B3', ['910B3', '910B4'], 'aicore: --chip');
   const runs = new Map<KernelName, Ran | string>();
   for (const name of names) {
     // All means those that take the call; a kernel asked for by name refuses in its own words.
@@ -85,7 +84,8 @@ export async function aicore(options: AicoreOptions): Promise<number> {
     write(options.svg, '--svg', () => timelineSvg(only.run, cycles));
     write(options.trace, '--trace', () => chromeTrace(only.run));
   }
-  process.stdout.write(options.json ? `${JSON.stringify(toJson(call, runs), null, 2)}\n` : `${describe(call, runs, files).join('\n')}\n`);
+  if (options.json) printJson(toJson(call, runs));
+  else process.stdout.write(`${describe(call, runs, files).join('\n')}\n`);
   const good = (ran: Ran | string): boolean => typeof ran === 'string' || (ran.run.findings.length === 0 && ran.right === rowsOf(call));
   // The seed kernel's faults are what --kernel all shows beside the others, not a failure of the command.
   const judged = [...runs].filter(([name]) => names.length === 1 || name !== 'seed');
@@ -103,19 +103,16 @@ interface Call {
 }
 
 function readCall(options: AicoreOptions): Call {
-  const dims = (options.shape ?? '8,128,32,128').split(',').map((part) => (part.trim() === '' ? Number.NaN : Number(part)));
+  const dims = readIntegers(options.shape ?? '8,128,32,128', 'aicore: --shape', 1, MAX_ELEMENTS, 4);
   if (dims.length === 3) dims.unshift(1);
-  if (dims.length !== 4 || !dims.every((n) => Number.isInteger(n) && n >= 1))
-    refuse('SHAPE', 'aicore: --shape', 'batch,seq,heads,head_dim or seq,heads,head_dim, integers >= 1', options.shape);
+  if (dims.length !== 4) refuse('SHAPE', 'aicore: --shape', 'batch,seq,heads,head_dim or seq,heads,head_dim', options.shape);
   const shape = dims as [number, number, number, number];
   const elements = shape.reduce((product, n) => product * n, 1);
   if (elements > MAX_ELEMENTS) refuse('RANGE', 'aicore: --shape', `at most ${MAX_ELEMENTS} elements: each is computed`, elements);
   const dtype = options.dtype ?? 'f16';
   if (dtype !== 'f16' && dtype !== 'bf16' && dtype !== 'f32')
     refuse('DTYPE', 'aicore: --dtype', 'f16, bf16 or f32', dtype, 'The vector unit has no f64 arithmetic.');
-  const pairing = options.pairing ?? 'interleaved';
-  if (pairing !== 'interleaved' && pairing !== 'half')
-    refuse('UNSUPPORTED', 'aicore: --pairing', 'interleaved (GPT-J) or half (GPT-NeoX)', pairing);
+  const pairing = oneOf(options.pairing ?? 'interleaved', ['interleaved', 'half'], 'aicore: --pairing');
   const [batch, seq, , headDim] = shape;
   const rotaryDim = readInteger(options.rotaryDim, 'aicore: --rotary-dim', 2, headDim) ?? headDim;
   if (rotaryDim % 2 !== 0) refuse('RANGE', 'aicore: --rotary-dim', `an even integer in [2, head_dim=${headDim}]`, rotaryDim);
@@ -128,8 +125,7 @@ function readCall(options: AicoreOptions): Call {
 }
 
 function namesOf(text: string): readonly KernelName[] {
-  if (text === 'all') return KERNELS;
-  return [KERNELS.find((name) => name === text) ?? refuse('UNSUPPORTED', 'aicore: --kernel', `${KERNELS.join(', ')} or all`, text)];
+  return text === 'all' ? KERNELS : [oneOf<KernelName | 'all'>(text, [...KERNELS, 'all'], 'aicore: --kernel') as KernelName];
 }
 
 const rowsOf = ({ shape: [batch, seq, heads] }: Call): number => batch * seq * heads;

@@ -17,7 +17,8 @@ import { type CaseResult, countResults, runCases } from '../conformance/runner.j
 import { vectorCases } from '../conformance/vectors.js';
 import { refuse } from '../core/errors.js';
 import { BACKENDS, openBackend } from '../registry.js';
-import { EXIT, openPrinter } from './output.js';
+import { readPattern } from './options.js';
+import { EXIT, openPrinter, printJson } from './output.js';
 
 /** Options of the command, as the command line gives them. */
 export interface CheckOptions {
@@ -65,7 +66,7 @@ export async function check(options: CheckOptions): Promise<number> {
       total.fail += fail;
       total.notSupported += notSupported;
     }
-    process.stdout.write(`${JSON.stringify({ summary: { ...total, suites: Object.fromEntries(counts) } })}\n`);
+    printJson({ summary: { ...total, suites: Object.fromEntries(counts) } });
   } else {
     process.stdout.write(`\nSummary\n${formatSummary(counts).join('\n')}\n`);
     if (failed.length > 0)
@@ -78,10 +79,22 @@ function chooseCases(options: CheckOptions): ConformanceCase[] {
   const all = options.vectors !== undefined ? vectorCases(openFolder(options.vectors)) : builtInCases();
   if (options.case !== undefined) return [findCase(options.case, all)];
   if (options.filter === undefined) return all;
-  const pattern = compile(options.filter);
-  const chosen = all.filter((one) => pattern.test(one.label) || pattern.test(one.suite));
+  return filterCases(all, options.filter, 'check');
+}
+
+/**
+ * Takes the cases whose label or suite matches `--filter`.
+ *
+ * @param all - in order
+ * @param filter - a regular expression
+ * @param command - names the command in messages
+ * @throws {RopewalkError} FORMAT for a pattern that is none, or that matches nothing
+ */
+export function filterCases(all: ConformanceCase[], filter: string, command: string): ConformanceCase[] {
+  const pattern = readPattern(filter, `${command}: --filter`);
+  const chosen = all.filter(({ label, suite }) => pattern.test(label) || pattern.test(suite));
   if (chosen.length === 0)
-    refuse('FORMAT', 'check: --filter', `a pattern that matches one of ${all.length} cases or a suite's name`, options.filter);
+    refuse('FORMAT', `${command}: --filter`, `a pattern that matches one of ${all.length} cases or a suite's name`, filter);
   return chosen;
 }
 
@@ -113,14 +126,6 @@ function findCase(line: string, all: readonly ConformanceCase[]): ConformanceCas
     line,
     'List lines with: ropewalk check --filter NAME.',
   );
-}
-
-function compile(pattern: string): RegExp {
-  try {
-    return new RegExp(pattern);
-  } catch (cause) {
-    return refuse('FORMAT', 'check: --filter', 'a regular expression', pattern, (cause as Error).message);
-  }
 }
 
 /** Every backend that opens here, or the one that was asked for. One that cannot open is named with its reason. */

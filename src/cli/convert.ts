@@ -3,17 +3,18 @@
  *
  * @module
  */
-import { mkdirSync, readFileSync, statSync } from 'node:fs';
+import { mkdirSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { modelTypeOf } from '../convert/gguf.js';
 import { type Conversion, convertRope, type GivenTable, peerOf, readForm, specFromJson, specToJson } from '../convert/index.js';
 import { refuse } from '../core/errors.js';
 import type { ModelRope } from '../dialects/model-rope.js';
-import { parseJson } from '../formats/json.js';
 import { parseNpy, tensorFromNpy, writeNpy } from '../formats/npy.js';
+import { readFileBytes, refuseSystem } from '../formats/read-file.node.js';
 import type { RopeSpec } from '../ops/rope/plan.js';
-import { readContext, readExpectedRope, readModel } from './model-file.js';
-import { EXIT } from './output.js';
+import { modelFileOf, readExpectedRope, readJson, readModel } from './model-file.js';
+import { readContext, readInteger } from './options.js';
+import { EXIT, printJson } from './output.js';
 import { VERSION } from './version.js';
 import { replaceFile } from './write-file.js';
 
@@ -30,10 +31,9 @@ export interface ConvertCommandOptions {
   readonly json?: boolean;
 }
 
-/** Arguments and records are kilobytes, a factor list tens of them. */
-const MAX_JSON_BYTES = 64 * 2 ** 20;
 /** Tables of a million positions and 128 pairs are half of this. */
 const MAX_NPY_BYTES = 2 ** 30;
+const MAX_COUNT = 2 ** 31 - 1;
 
 /** A RoPE on the command line: one record, and where it is from. */
 export interface RopeSource {
@@ -50,7 +50,7 @@ export interface RopeSource {
 /**
  * Converts.
  *
- * @param from - a config.json, a .gguf, a record, a `ROPE(…)` line, or a JSON of some peer's arguments
+ * @param from - a config.json, a .gguf, a folder with one, a record, a `ROPE(…)` line, or a JSON of some peer's arguments
  * @param options - target, layer, context, rows of tables, output folder
  * @returns the exit code
  * @throws {RopewalkError} for input that makes no sense, and UNSUPPORTED where the target has no words for it: the caller exits with 2
@@ -58,9 +58,9 @@ export interface RopeSource {
 export async function convert(from: string, options: ConvertCommandOptions): Promise<number> {
   peerOf(options.to); // before any file is read
   const { context } = readContext(options.context, 'convert');
-  const layer = readCount(options.layer, '--layer', 0);
-  const positions = readCount(options.positions, '--positions', 1);
-  const heads = readCount(options.heads, '--heads', 1);
+  const layer = readInteger(options.layer, 'convert: --layer', 0, MAX_COUNT);
+  const positions = readInteger(options.positions, 'convert: --positions', 1, MAX_COUNT);
+  const heads = readInteger(options.heads, 'convert: --heads', 1, MAX_COUNT);
   const source = await readRopeSource(from, 'convert', {
     ...(context === undefined ? {} : { context }),
     ...(layer === undefined ? {} : { layer }),
@@ -86,26 +86,16 @@ export async function convert(from: string, options: ConvertCommandOptions): Pro
   if (conversion.tables.length > 0 && options.out === undefined)
     refuse('FORMAT', 'convert: --out', `a folder for ${conversion.tables.map((t) => `${t.name}.npy`).join(' and ')}`, undefined);
   const record = toJson(conversion, source);
-  const text = `${JSON.stringify(record, null, 2)}\n`;
-  const written = options.out === undefined ? [] : writeAll(options.out, conversion, text);
-  process.stdout.write(
-    options.json ? text : `${[...describe(conversion, source), ...written.map((name) => `  wrote ${name}`)].join('\n')}\n`,
-  );
+  const written = options.out === undefined ? [] : writeAll(options.out, conversion, `${JSON.stringify(record, null, 2)}\n`);
+  if (options.json) printJson(record);
+  else process.stdout.write(`${[...describe(conversion, source), ...written.map((name) => `  wrote ${name}`)].join('\n')}\n`);
   return EXIT.ok;
-}
-
-function readCount(text: string | undefined, flag: string, low: number): number | undefined {
-  if (text === undefined) return undefined;
-  const value = Number(text);
-  if (!Number.isInteger(value) || value < low || value > 2 ** 31 - 1 || text.trim() === '')
-    refuse('RANGE', `convert: ${flag}`, `an integer in [${low}, 2^31 - 1]`, text);
-  return value;
 }
 
 /**
  * Reads one layer's RoPE from whatever the command line names.
  *
- * @param from - a config.json, a .gguf, a record, a `ROPE(…)` line, or a JSON of some peer's arguments, with .npy files beside it
+ * @param from - a config.json, a .gguf, a folder with one, a record, a `ROPE(…)` line, or a JSON of some peer's arguments, with .npy files beside it
  * @param command - names the command in messages
  * @param options - the context in use, and the layer of a model; 0 unless given
  * @throws {RopewalkError} FORMAT, RANGE or whatever the reader says
@@ -121,22 +111,23 @@ export async function readRopeSource(
     const notes = direction === 'backward' ? ['The line turns backward; the record is of the forward direction.'] : [];
     return { spec: specFromJson(specToJson(spec), from), from: name, notes };
   }
-  if (/\.json$/i.test(from)) {
-    const json = parseJson(readBytes(from, command, MAX_JSON_BYTES), from);
+  const file = modelFileOf(from, command);
+  if (/\.json$/i.test(file)) {
+    const json = readJson(file, command);
     if (!isModelConfig(json)) {
-      const { peer, spec } = readForm(json, readTables(json, from, command), { ...rest, where: from });
-      return { spec, from: `${from} (${peer})`, notes: [] };
+      const { peer, spec } = readForm(json, readTables(json, file, command), { ...rest, where: file });
+      return { spec, from: `${file} (${peer})`, notes: [] };
     }
-  } else if (!/\.gguf$/i.test(from))
-    refuse('FORMAT', command, 'a config.json, a .gguf, a record or arguments as .json, or a ROPE(…) line', from);
-  const model = await readModel(from, command, rest);
+  } else if (!/\.gguf$/i.test(file))
+    refuse('FORMAT', command, 'a config.json, a .gguf, a folder with one, a record or arguments as .json, or a ROPE(…) line', file);
+  const model = await readModel(file, command, rest);
   const found = model.layers[layer] ?? refuse('RANGE', `${command}: --layer`, `a layer in [0, ${model.numLayers - 1}]`, layer);
   if (!found.rope) refuse('RANGE', `${command}: --layer`, 'a layer with RoPE', `layer ${layer}, which has no position encoding`);
   const same = (rope: RopeSpec | undefined): boolean => rope !== undefined && key(rope) === key(found.rope!);
   const others = model.layers.filter(({ rope }) => rope && !same(rope)).map((other) => other.layer);
   return {
     spec: found.rope,
-    from: `${from}, layer ${layer}`,
+    from: `${file}, layer ${layer}`,
     notes: [
       ...model.notes,
       ...(others.length > 0
@@ -156,21 +147,6 @@ function isModelConfig(json: unknown): boolean {
   return typeof json === 'object' && json !== null && ('model_type' in json || 'text_config' in json);
 }
 
-function readBytes(file: string, command: string, limit: number): Uint8Array {
-  let size: number;
-  try {
-    size = statSync(file).size;
-  } catch (cause) {
-    return refuse('FORMAT', command, `a readable file ${file}`, (cause as NodeJS.ErrnoException).code ?? String(cause));
-  }
-  if (size > limit) refuse('FORMAT', `${command}: ${file}`, `at most ${limit} bytes`, size);
-  try {
-    return readFileSync(file);
-  } catch (cause) {
-    return refuse('FORMAT', command, `a readable file ${file}`, (cause as NodeJS.ErrnoException).code ?? String(cause));
-  }
-}
-
 /** The .npy files that a JSON names, among its arguments or its tables, beside it in its own folder. */
 function readTables(json: unknown, file: string, command: string): Map<string, GivenTable> {
   const tables = new Map<string, GivenTable>();
@@ -181,7 +157,7 @@ function readTables(json: unknown, file: string, command: string): Map<string, G
       if (typeof value !== 'string' || !value.endsWith('.npy')) continue;
       if (value !== basename(value)) refuse('FORMAT', `${file}: ${name}`, 'the name of a file in the same folder', value);
       const path = join(dirname(file), value);
-      const npy = parseNpy(readBytes(path, command, MAX_NPY_BYTES), path);
+      const npy = parseNpy(readFileBytes(path, MAX_NPY_BYTES, `${command}: ${path}`), path);
       // npy has no bf16; its bits travel as u16.
       const dtype = npy.dtype === 'u16' ? 'bf16' : npy.dtype;
       const roundoff = { f64: 2 ** -53, f32: 2 ** -24, f16: 2 ** -11, bf16: 2 ** -8 }[dtype as string];
@@ -255,7 +231,7 @@ function writeAll(folder: string, conversion: Conversion, text: string): string[
       paths.push(path);
     }
   } catch (cause) {
-    refuse('FORMAT', 'convert: --out', `a folder that can be written, ${folder}`, (cause as NodeJS.ErrnoException).code ?? String(cause));
+    refuseSystem('DEVICE', `convert: --out: ${folder}`, 'a folder that can be written', cause);
   }
   return paths;
 }

@@ -3,10 +3,10 @@
  *
  * @module
  */
-import { mkdirSync, readFileSync, statSync } from 'node:fs';
+import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Dtype, type FloatDtype, roundTo } from '../core/dtypes.js';
-import { RopewalkError, refuse } from '../core/errors.js';
+import { refuse } from '../core/errors.js';
 import { type Tensor, tensorFrom } from '../core/tensor.js';
 import { demoObservation } from '../diagnose/demo.js';
 import {
@@ -20,10 +20,12 @@ import {
 import { frequencySvg } from '../diagnose/picture.js';
 import { describeDiagnosis } from '../diagnose/words.js';
 import { parseNpy, tensorFromNpy, writeNpy } from '../formats/npy.js';
+import { readFileBytes, refuseSystem } from '../formats/read-file.node.js';
 import { parseSafetensors, tensorFromSafetensors } from '../formats/safetensors.js';
 import type { RopeLayout } from '../ops/rope/call.js';
-import { readContext, readExpectedRope } from './model-file.js';
-import { EXIT, openPrinter } from './output.js';
+import { readExpectedRope } from './model-file.js';
+import { oneOf, readContext, readInteger, readNumber } from './options.js';
+import { EXIT, openPrinter, printJson } from './output.js';
 import { plotFrequencies } from './plot.js';
 import { writeWhole } from './write-file.js';
 
@@ -79,10 +81,8 @@ export async function diagnose(options: DiagnoseOptions): Promise<number> {
     printer.stop();
   }
   const files = writeFiles(result, options);
-  const text = options.json
-    ? [JSON.stringify(toJson(result, from), null, 2)]
-    : [...describeDiagnosis(result, from), ...plot(result), ...files];
-  process.stdout.write(`${text.join('\n')}\n`);
+  if (options.json) printJson(toJson(result, from));
+  else process.stdout.write(`${[...describeDiagnosis(result, from), ...plot(result), ...files].join('\n')}\n`);
   return ['as expected', 'less precise', 'rotation'].includes(result.verdict) ? EXIT.ok : EXIT.failed;
 }
 
@@ -92,8 +92,9 @@ async function readTask(options: DiagnoseOptions): Promise<Task> {
     const missing = (['x', 'y', 'positions'] as const).filter((name) => options[name] === undefined).map((name) => `--${name}`);
     refuse('FORMAT', 'diagnose', '--x, --y and --positions', `no ${missing.join(', ')}`, 'See a run first: ropewalk diagnose --demo.');
   }
-  const layout = oneOf(options.layout ?? 'bsnh', ['bsnh', 'bnsh'], '--layout') as RopeLayout;
-  const dtype = options.dtype === undefined ? undefined : (oneOf(options.dtype, ['f64', 'f32', 'f16', 'bf16'], '--dtype') as FloatDtype);
+  const layout = oneOf<RopeLayout>(options.layout ?? 'bsnh', ['bsnh', 'bnsh'], 'diagnose: --layout');
+  const dtype =
+    options.dtype === undefined ? undefined : oneOf<FloatDtype>(options.dtype, ['f64', 'f32', 'f16', 'bf16'], 'diagnose: --dtype');
   const norm = readNorm(options, dtype);
   const observation: Observation = {
     x: readTensor(x, '--x', dtype),
@@ -111,10 +112,9 @@ async function readExpected(options: DiagnoseOptions): Promise<Pick<Task, 'expec
     if (given) refuse('FORMAT', `diagnose: --${given}`, '--expect beside it', 'none');
     return { expected: undefined, from: undefined };
   }
-  const layer = options.layer === undefined ? 0 : Number(options.layer);
-  if (!Number.isInteger(layer) || layer < 0 || options.layer === '') refuse('RANGE', 'diagnose: --layer', 'an integer >= 0', options.layer);
+  const layer = readInteger(options.layer, 'diagnose: --layer', 0, 2 ** 31 - 1) ?? 0;
   const read = await readExpectedRope(options.expect, 'diagnose', { ...readContext(options.context, 'diagnose'), layer });
-  const direction = oneOf(options.direction ?? read.direction, ['forward', 'backward'], '--direction') as 'forward' | 'backward';
+  const direction = oneOf(options.direction ?? read.direction, ['forward', 'backward'], 'diagnose: --direction');
   return { expected: { spec: read.spec, direction }, from: direction === 'forward' ? read.from : `${read.from}, backward` };
 }
 
@@ -123,14 +123,9 @@ function readNorm({ normWeight, normEps }: DiagnoseOptions, dtype: FloatDtype | 
     if (normEps !== undefined) refuse('FORMAT', 'diagnose: --norm-eps', '--norm-weight beside it', 'none');
     return undefined;
   }
-  const eps = Number(normEps ?? 1e-6);
-  if (!Number.isFinite(eps) || eps < 0 || normEps === '') refuse('RANGE', 'diagnose: --norm-eps', 'a number >= 0', normEps);
+  const eps = readNumber(normEps, 'diagnose: --norm-eps') ?? 1e-6;
+  if (eps < 0) refuse('RANGE', 'diagnose: --norm-eps', 'a number >= 0', normEps);
   return { weight: readTensor(normWeight, '--norm-weight', dtype) as Tensor<FloatDtype>, eps };
-}
-
-function oneOf(value: string, allowed: readonly string[], option: string): string {
-  if (!allowed.includes(value)) refuse('FORMAT', `diagnose: ${option}`, allowed.join(' or '), value);
-  return value;
 }
 
 /**
@@ -142,7 +137,7 @@ function readTensor(given: string, option: string, dtype?: FloatDtype): Tensor {
   const where = `diagnose: ${option}`;
   const [, file = given, name] = /^(.*\.safetensors)(?::(.*))?$/s.exec(given) ?? [];
   if (!/\.(npy|safetensors)$/.test(file)) refuse('FORMAT', where, 'a .npy file, or file.safetensors:name', given);
-  const bytes = readBytes(file, where);
+  const bytes = readFileBytes(file, MAX_FILE_BYTES, `${where}: ${file}`);
   if (file.endsWith('.npy')) {
     const npy = parseNpy(bytes, file);
     const bits = npy.dtype === 'u16' && (dtype === 'bf16' || dtype === 'f16');
@@ -151,19 +146,6 @@ function readTensor(given: string, option: string, dtype?: FloatDtype): Tensor {
   const header = parseSafetensors(bytes, file);
   if (!name) refuse('FORMAT', where, `${file}:NAME, one of its ${header.tensors.size} tensors`, given);
   return tensorFromSafetensors(bytes, header, name);
-}
-
-function readBytes(file: string, where: string): Uint8Array {
-  try {
-    const info = statSync(file);
-    if (!info.isFile()) refuse('FORMAT', where, 'a file', file);
-    if (info.size > MAX_FILE_BYTES)
-      refuse('FORMAT', `${where}: ${file}`, `at most ${MAX_FILE_BYTES} bytes`, info.size, 'A few tokens and heads are enough.');
-    return readFileSync(file);
-  } catch (cause) {
-    if (cause instanceof RopewalkError) throw cause;
-    return refuse('FORMAT', where, `a readable file ${file}`, (cause as NodeJS.ErrnoException).code ?? String(cause));
-  }
 }
 
 /** A dump may be wider than what the kernel stored: with --dtype bf16 an f32 file must hold nothing but bf16 values. */
@@ -203,7 +185,7 @@ function writeFiles(result: Diagnosis, { svg, nextInput }: DiagnoseOptions): str
   const lines: string[] = [];
   if (svg !== undefined) {
     const [found, expected] = frequenciesOf(result.found.pairs, result.expectedFrequencies);
-    writeWhole(svg, frequencySvg(found, expected), `diagnose: ${svg}`);
+    writeWhole(svg, frequencySvg(found, expected), `diagnose: --svg: ${svg}`);
     lines.push(`Picture: ${svg}`);
   }
   if (nextInput !== undefined)
@@ -215,18 +197,17 @@ function writeNext(folder: string, next: NextInput): string[] {
   try {
     mkdirSync(folder, { recursive: true });
   } catch (cause) {
-    refuse(
-      'DEVICE',
-      `diagnose: --next-input ${folder}`,
-      'a folder that can be made',
-      (cause as NodeJS.ErrnoException).code ?? String(cause),
-    );
+    refuseSystem('DEVICE', `diagnose: --next-input: ${folder}`, 'a folder that can be made', cause);
   }
   const [x, positions] = [join(folder, 'x.npy'), join(folder, 'positions.npy')];
   const [batch, seq] = next.shape;
-  writeWhole(x, writeNpy(Float32Array.from(next.x), { dtype: 'f32', shape: next.shape }), `diagnose: ${x}`);
+  writeWhole(x, writeNpy(Float32Array.from(next.x), { dtype: 'f32', shape: next.shape }), `diagnose: --next-input: ${x}`);
   const shape = next.numAxes > 1 ? [next.numAxes, batch, seq] : [batch, seq];
-  writeWhole(positions, writeNpy(BigInt64Array.from(next.positions, BigInt), { dtype: 'i64', shape }), `diagnose: ${positions}`);
+  writeWhole(
+    positions,
+    writeNpy(BigInt64Array.from(next.positions, BigInt), { dtype: 'i64', shape }),
+    `diagnose: --next-input: ${positions}`,
+  );
   return [`Next input: ${x}, ${positions}`];
 }
 

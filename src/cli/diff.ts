@@ -5,14 +5,14 @@
  */
 import { compareRope, type ReadingSource, type RopeComparison } from '../convert/compare.js';
 import { specToJson } from '../convert/index.js';
-import { refuse } from '../core/errors.js';
 import { ranges } from '../core/text.js';
 import type { LayerRope } from '../dialects/model-rope.js';
 import type { RopeSpec } from '../ops/rope/plan.js';
 import type { TableRecipe } from '../ops/rope/table.js';
 import { readRopeSource } from './convert.js';
-import { readContext, readModel } from './model-file.js';
-import { EXIT } from './output.js';
+import { isFolder, readModel } from './model-file.js';
+import { oneOf, readContext, readIntegers } from './options.js';
+import { EXIT, printJson } from './output.js';
 
 /** Options of the command, as the command line gives them. */
 export interface DiffOptions {
@@ -51,7 +51,7 @@ interface DiffGroup {
 /**
  * Compares.
  *
- * @param a - a config.json, a .gguf, a record or arguments as .json, or a `ROPE(…)` line; `@RECIPE` behind it
+ * @param a - a config.json, a .gguf, a folder with one, a record or arguments as .json, or a `ROPE(…)` line; `@RECIPE` behind it
  * @param b - the same
  * @param options - context, positions, recipe, json
  * @returns the exit code: 0 when a model would give the same with either, 1 when not
@@ -59,8 +59,8 @@ interface DiffGroup {
  */
 export async function diff(a: string, b: string, options: DiffOptions): Promise<number> {
   const context = readContext(options.context, 'diff');
-  const positions = readPositions(options.positions ?? '1,40,8192,131072');
-  const recipe = options.recipe === undefined ? 'float64' : readRecipe(options.recipe, 'diff: --recipe');
+  const positions = readIntegers(options.positions ?? '1,40,8192,131072', 'diff: --positions', 0, 2 ** 31 - 1, MAX_POSITIONS);
+  const recipe = options.recipe === undefined ? 'float64' : oneOf(options.recipe, RECIPES, 'diff: --recipe');
   const [sideA, sideB] = [await readSide(a, recipe, context), await readSide(b, recipe, context)];
   const [countA, countB] = [sideA.layers?.length, sideB.layers?.length];
   const groups = groupLayers(sideA, sideB, positions);
@@ -68,31 +68,17 @@ export async function diff(a: string, b: string, options: DiffOptions): Promise<
   if (countA !== undefined && countB !== undefined && countA !== countB)
     notes.push(`A has ${countA} layers and B ${countB}: only the first ${Math.min(countA, countB)} are compared.`);
   const same = notes.length === 0 && groups.every((group) => group.same);
-  process.stdout.write(
-    options.json
-      ? `${JSON.stringify(toJson(sideA, sideB, groups, { same, notes }), null, 2)}\n`
-      : `${describe(sideA, sideB, groups, notes).join('\n')}\n`,
-  );
+  if (options.json) printJson(toJson(sideA, sideB, groups, { same, notes }));
+  else process.stdout.write(`${describe(sideA, sideB, groups, notes).join('\n')}\n`);
   return same ? EXIT.ok : EXIT.failed;
-}
-
-function readPositions(text: string): number[] {
-  const positions = text.split(',').map((part) => (part.trim() === '' ? Number.NaN : Number(part)));
-  if (positions.length > MAX_POSITIONS || !positions.every((p) => Number.isInteger(p) && p >= 0 && p < 2 ** 31))
-    refuse('RANGE', 'diff: --positions', `up to ${MAX_POSITIONS} integers in [0, 2^31 - 1], with commas between`, text);
-  return positions;
-}
-
-function readRecipe(text: string, where: string): TableRecipe {
-  return RECIPES.find((recipe) => recipe === text) ?? refuse('FORMAT', where, RECIPES.join(', '), text);
 }
 
 async function readSide(text: string, recipe: TableRecipe, context: { context?: number }): Promise<DiffSide> {
   // A path may hold an @ of its own: only the last one, with a word behind it that could be a recipe, counts.
-  const at = /^(.*\.(?:json|gguf)|\s*ROPE\s*\(.*\))@([\w-]+)$/s.exec(text);
-  const [file, own] = at ? [at[1]!, readRecipe(at[2]!, `diff: ${text}`)] : [text, recipe];
-  const isModel = /\.gguf$/i.test(file);
-  const source = isModel ? undefined : await readRopeSource(file, 'diff', context).catch(noRopeInLayer0);
+  const [, before, word] = /^(.+)@([\w-]+)$/s.exec(text) ?? [];
+  const at = before !== undefined && (/\.(json|gguf)$|^\s*ROPE\s*\(.*\)$/is.test(before) || (isFolder(before) && !isFolder(text)));
+  const [file, own] = at ? [before, oneOf(word!, RECIPES, `diff: ${text}`)] : [text, recipe];
+  const source = await readRopeSource(file, 'diff', context).catch(noRopeInLayer0);
   if (source && !source.model)
     return {
       name: text,

@@ -23,9 +23,9 @@ import { planRmsNorm } from '../ops/rms-norm.js';
 import type { OpName, OpPlan } from '../ops/runner.js';
 import { planSelfAttention } from '../ops/self-attention.js';
 import { planSwiglu } from '../ops/swiglu.js';
-import { type ExpectedRope, readContext, readExpectedRope } from './model-file.js';
-import { readInteger, readNumber } from './numbers.js';
-import { EXIT } from './output.js';
+import { type ExpectedRope, readExpectedRope } from './model-file.js';
+import { flagOf, oneOf, readContext, readInteger, readIntegers, readNumber } from './options.js';
+import { EXIT, printJson } from './output.js';
 import { VERSION } from './version.js';
 import { writeWhole } from './write-file.js';
 
@@ -80,12 +80,12 @@ interface Export {
  * @throws {RopewalkError} for options that do not fit and files that cannot be read: the caller exits with 2
  */
 export async function exportModel(source: string | undefined, options: ExportOptions): Promise<number> {
-  const form = oneOf(options.form ?? 'standard', ['standard', 'primitives'] as const, '--form');
+  const form = oneOf(options.form ?? 'standard', ['standard', 'primitives'], 'export: --form');
   const opset = readInteger(options.opset, 'export: --opset', OLDEST_OPSET, OPSET) ?? OPSET;
   if (opset < OPSET && form === 'standard')
     refuse('UNSUPPORTED', 'export: --opset', `${OPSET} in form standard, which RotaryEmbedding came with`, opset, 'Use --form primitives.');
   const sizes = countSizes(options.count);
-  const dtype = oneOf(options.dtype ?? 'f32', ['f32', 'f16', 'bf16', 'f64'] as const, '--dtype');
+  const dtype = oneOf(options.dtype ?? 'f32', ['f32', 'f16', 'bf16', 'f64'], 'export: --dtype');
   const made =
     options.op === undefined || options.op === 'rope'
       ? await exportRope(source, options, form, dtype, opset)
@@ -97,9 +97,8 @@ export async function exportModel(source: string | undefined, options: ExportOpt
   if (options.out !== undefined) writeWhole(options.out, bytes, 'export: --out');
   const baseline = sizes && made.seed ? seedSteps({ ...made.seed, ...sizes }, form === 'standard' ? 'fused' : 'primitives') : undefined;
   const report = { made, bytes: bytes.length, form, opset, cost, sizes, baseline };
-  process.stdout.write(
-    options.json ? `${JSON.stringify(toJson(report, options.out), null, 2)}\n` : `${describe(report, options.out).join('\n')}\n`,
-  );
+  if (options.json) printJson(toJson(report, options.out));
+  else process.stdout.write(`${describe(report, options.out).join('\n')}\n`);
   return EXIT.ok;
 }
 
@@ -117,8 +116,8 @@ async function exportRope(
     refuse('RANGE', 'export: --heads', 'how many heads x, or q, has', undefined, 'Give --heads, and --kv-heads for q and k in one model.');
   const kvHeads = readInteger(options.kvHeads, 'export: --kv-heads', 1, 2 ** 16);
   const normEps = readNumber(options.normEps, 'export: --norm-eps');
-  const layout = oneOf(options.layout ?? 'bsnh', ['bsnh', 'bnsh'] as const, '--layout');
-  const direction = oneOf(options.direction ?? expected.direction, ['forward', 'backward'] as const, '--direction');
+  const layout = oneOf(options.layout ?? 'bsnh', ['bsnh', 'bnsh'], 'export: --layout');
+  const direction = oneOf(options.direction ?? expected.direction, ['forward', 'backward'], 'export: --direction');
   const { graph, angles, context } = ropeModel({
     spec: expected.spec,
     direction,
@@ -127,7 +126,7 @@ async function exportRope(
     layout,
     heads,
     ...readContext(options.context, 'export'),
-    ...(options.angles === undefined ? {} : { angles: oneOf(options.angles, ANGLE_MODES, '--angles') }),
+    ...(options.angles === undefined ? {} : { angles: oneOf(options.angles, ANGLE_MODES, 'export: --angles') }),
     ...(kvHeads === undefined ? {} : { kvHeads }),
     ...(normEps === undefined ? {} : { normEps }),
     ...(options.kvCache ? { kvCache: true } : {}),
@@ -186,6 +185,9 @@ function shapeOnly<D extends Dtype>(dtype: D, shape: readonly number[]): Tensor<
 /** Rows of an embedding that are still taken: a plan lists them, and so many take 128 MiB. */
 const MAX_ROWS = 2 ** 24;
 
+/** ONNX names no limit; no kernel takes more dimensions. */
+const MAX_RANK = 64;
+
 /** What --shape means, for messages. */
 const SHAPES: Readonly<Record<Exclude<OpName, 'rope'>, string>> = {
   add: 'any dimensions',
@@ -219,7 +221,7 @@ function refuseOthers(options: ExportOptions, op: OpName): void {
   const known: readonly string[] = [...COMMON, ...OWN[op]];
   for (const [name, value] of Object.entries(options)) {
     if (value === undefined || known.includes(name)) continue;
-    refuse('UNSUPPORTED', `export: --${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`, 'it beside another --op', op);
+    refuse('UNSUPPORTED', `export: ${flagOf(name)}`, 'it beside another --op', op);
   }
 }
 
@@ -307,11 +309,7 @@ function exactly(shape: readonly number[], count: number, op: Exclude<OpName, 'r
 }
 
 function list(text: string, option: string, least: number): number[] {
-  return text.split(',').map((item) => readInteger(item.trim(), `export: ${option}`, least, 2 ** 31 - 1)!);
-}
-
-function oneOf<const T extends string>(text: string, choices: readonly T[], option: string): T {
-  return choices.find((choice) => choice === text) ?? refuse('UNSUPPORTED', `export: ${option}`, choices.join(', '), text);
+  return readIntegers(text, `export: ${option}`, least, 2 ** 31 - 1, MAX_RANK);
 }
 
 /** `--count 2,128`: two batches of 128 tokens. */

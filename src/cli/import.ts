@@ -20,7 +20,8 @@ import {
   runImported,
 } from '../import/index.js';
 import { openBackend } from '../registry.js';
-import { EXIT } from './output.js';
+import { flagOf } from './options.js';
+import { EXIT, printJson } from './output.js';
 import { VERSION } from './version.js';
 import { writeWhole } from './write-file.js';
 
@@ -52,27 +53,22 @@ export async function importModel(file: string, options: ImportOptions): Promise
   const bytes = readBytes(file, 'import', MAX_MODEL_BYTES);
   const imported = importOnnx(bytes, file, { loadExternal: (where) => readExternal(file, where) });
   if (options.run !== undefined) return run(file, imported, options.run, options);
-  process.stdout.write(
-    options.json ? `${JSON.stringify(toJson(file, imported), null, 2)}\n` : `${describe(file, imported).map(printable).join('\n')}\n`,
-  );
+  if (options.json) printJson(toJson(file, imported));
+  else process.stdout.write(`${describe(file, imported).map(printable).join('\n')}\n`);
   return imported.ropes.length === 0 || imported.nearly.length > 0 ? EXIT.failed : EXIT.ok;
 }
 
 function checkOptions(options: ImportOptions): void {
   if (options.run === undefined) {
     for (const name of ['x', 'positionIds', 'out', 'backend'] as const) {
-      if (options[name] !== undefined) refuse('FORMAT', `import: ${flag(name)}`, '--run NODE beside it', 'none');
+      if (options[name] !== undefined) refuse('FORMAT', `import: ${flagOf(name)}`, '--run NODE beside it', 'none');
     }
     if (options.input?.length) refuse('FORMAT', 'import: --input', '--run NODE beside it', 'none');
     return;
   }
   for (const name of ['x', 'out'] as const)
-    if (!options[name]) refuse('FORMAT', 'import: --run', `${flag(name)} FILE.npy beside it`, options[name]);
+    if (!options[name]) refuse('FORMAT', 'import: --run', `${flagOf(name)} FILE.npy beside it`, options[name]);
   if (!options.out!.endsWith('.npy')) refuse('FORMAT', 'import: --out', 'a .npy file', options.out);
-}
-
-function flag(name: string): string {
-  return `--${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
 }
 
 async function run(file: string, imported: ImportedModel, name: string, options: ImportOptions): Promise<number> {
@@ -93,11 +89,8 @@ async function run(file: string, imported: ImportedModel, name: string, options:
     const dtype: Dtype = y.dtype === 'bf16' ? 'u16' : y.dtype;
     writeWhole(options.out!, writeNpy(data, { dtype, shape: y.shape }), 'import: --out');
     const result = { rope: rope.name, backend: backend.name, x: options.x, out: options.out, dtype: y.dtype, shape: [...y.shape] };
-    process.stdout.write(
-      options.json
-        ? `${JSON.stringify(result)}\n`
-        : `${rope.name}: ${y.dtype} [${y.shape.join(', ')}] on ${backend.name}, wrote ${options.out}\n`,
-    );
+    if (options.json) printJson(result);
+    else process.stdout.write(`${rope.name}: ${y.dtype} [${y.shape.join(', ')}] on ${backend.name}, wrote ${options.out}\n`);
   } finally {
     backend.dispose();
   }

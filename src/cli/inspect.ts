@@ -8,8 +8,9 @@ import { ranges } from '../core/text.js';
 import type { LayerRope, ModelRope } from '../dialects/model-rope.js';
 import { ropeFrequencies } from '../ops/rope/frequencies.js';
 import { frequenciesOf, type RopeSpec } from '../ops/rope/plan.js';
-import { readContext, readModel } from './model-file.js';
-import { EXIT } from './output.js';
+import { modelFileOf, readModel } from './model-file.js';
+import { readContext } from './options.js';
+import { EXIT, printJson } from './output.js';
 import { plotFrequencies } from './plot.js';
 
 /** Options of the command, as the command line gives them. */
@@ -21,14 +22,16 @@ export interface InspectOptions {
 /**
  * Prints the effective RoPE of each layer.
  *
- * @param file - a config.json or a .gguf
+ * @param path - a config.json, a .gguf, or a folder with one
  * @param options - context, json
  * @returns the exit code
  * @throws {RopewalkError} for a file that cannot be read or means nothing: the caller exits with 2
  */
-export async function inspect(file: string, options: InspectOptions): Promise<number> {
+export async function inspect(path: string, options: InspectOptions): Promise<number> {
+  const file = modelFileOf(path, 'inspect');
   const model = await readModel(file, 'inspect', readContext(options.context, 'inspect'));
-  process.stdout.write(options.json ? `${JSON.stringify(toJson(model), null, 2)}\n` : `${describe(file, model).join('\n')}\n`);
+  if (options.json) printJson(toJson(model));
+  else process.stdout.write(`${describe(file, model).join('\n')}\n`);
   return EXIT.ok;
 }
 

@@ -3,7 +3,8 @@
  *
  * @module
  */
-import { readFileSync } from 'node:fs';
+import { readdirSync, statSync } from 'node:fs';
+import { join } from 'node:path';
 import { parseRopeLabel, ropePlanOfCase } from '../conformance/rope-case.js';
 import { specFromJson } from '../convert/record.js';
 import { refuse } from '../core/errors.js';
@@ -11,38 +12,54 @@ import { type GgufHeader, ropeFromGguf } from '../dialects/gguf.js';
 import { ropeFromConfig } from '../dialects/huggingface.js';
 import type { ModelRope, ModelRopeOptions } from '../dialects/model-rope.js';
 import { parseJson } from '../formats/json.js';
+import { readFileBytes, refuseSystem } from '../formats/read-file.node.js';
 import { readGgufFactors, readGgufHeader } from '../formats/read-header.node.js';
 import type { RopeSpec } from '../ops/rope/plan.js';
 
 /** A config.json is a few kilobytes; vocabularies and weights live elsewhere. */
-const MAX_CONFIG_BYTES = 64 * 2 ** 20;
+const MAX_JSON_BYTES = 64 * 2 ** 20;
 
 /**
- * Reads `--context`.
+ * Finds the file that says what a model is. Of a folder that is the one whose model `ropewalk generate` would run: config.json, or the
+ * only .gguf where there is no config.json or no weights for it.
  *
- * @param text - what was given
+ * @param path - a folder; anything else is returned as it is
  * @param command - names the command in messages
- * @throws {RopewalkError} RANGE
+ * @throws {RopewalkError} FORMAT for a folder without a model, or with several
  */
-export function readContext(text: string | undefined, command: string): { context?: number } {
-  if (text === undefined) return {};
-  const context = Number(text);
-  if (!Number.isInteger(context) || context < 1 || context > 2 ** 31 - 1)
-    refuse('RANGE', `${command}: --context`, 'tokens, an integer in [1, 2^31 - 1]', text);
-  return { context };
+export function modelFileOf(path: string, command: string): string {
+  if (!isFolder(path)) return path;
+  let names: string[];
+  try {
+    names = readdirSync(path);
+  } catch (cause) {
+    return refuseSystem('FORMAT', `${command}: ${path}`, 'a readable folder', cause);
+  }
+  const ggufs = names.filter((name) => /\.gguf$/i.test(name));
+  const weights = names.some((name) => /\.safetensors$/i.test(name));
+  if (names.includes('config.json') && (weights || ggufs.length !== 1)) return join(path, 'config.json');
+  if (ggufs.length === 1) return join(path, ggufs[0]!);
+  const next = ggufs.length > 1 ? 'Give one of the .gguf files itself.' : 'Give a folder with a model, or a file.';
+  return refuse('FORMAT', `${command}: ${path}`, 'a folder with a config.json or one .gguf', ggufs.length > 1 ? ggufs : names, next);
+}
+
+/** Whether a path leads to a folder. */
+export function isFolder(path: string): boolean {
+  return statSync(path, { throwIfNoEntry: false })?.isDirectory() ?? false;
 }
 
 /**
  * Reads a model's RoPE, layer by layer.
  *
- * @param file - a config.json or a .gguf
+ * @param path - a config.json, a .gguf, or a folder with one
  * @param command - names the command in messages
  * @param options - the context in use
  * @throws {RopewalkError} FORMAT when it cannot be read or means nothing
  */
-export async function readModel(file: string, command: string, options: ModelRopeOptions = {}): Promise<ModelRope> {
+export async function readModel(path: string, command: string, options: ModelRopeOptions = {}): Promise<ModelRope> {
+  const file = modelFileOf(path, command);
   if (/\.gguf$/i.test(file)) return ropeFromGguf(await readModelHeader(file), { ...options, where: file });
-  if (!/\.json$/i.test(file)) refuse('FORMAT', command, 'a config.json or a .gguf file', file);
+  if (!/\.json$/i.test(file)) refuse('FORMAT', command, 'a config.json, a .gguf, or a folder with one', file);
   return ropeFromConfig(readJson(file, command), { ...options, where: file });
 }
 
@@ -57,7 +74,7 @@ export interface ExpectedRope {
 /**
  * Reads what somebody expects: a model, a line of `ropewalk check`, or a record.
  *
- * @param text - a config.json or .gguf, whose layer is `layer`; `ROPE(…)`; or a .json with a RopeSpec in it: `{ "headDim": 128,
+ * @param text - a config.json, a .gguf or a folder with one, whose layer is `layer`; `ROPE(…)`; or a .json with a RopeSpec in it: `{ "headDim": 128,
  *   "pairing": "half", "base": 10000 }`
  * @param command - names the command in messages
  * @param options - the context in use, and the layer of a model; 0 unless given
@@ -72,28 +89,29 @@ export async function readExpectedRope(
     const { source, direction } = ropePlanOfCase(parseRopeLabel(text));
     return { spec: source!.spec, direction, from: 'the ROPE(…) line' };
   }
-  if (/\.json$/i.test(text)) {
-    const json = readJson(text, command);
+  const file = modelFileOf(text, command);
+  if (/\.json$/i.test(file)) {
+    const json = readJson(file, command);
     if (typeof json === 'object' && json !== null && 'pairing' in json && 'headDim' in json) {
-      return { spec: specFromJson(json, text), direction: 'forward', from: text };
+      return { spec: specFromJson(json, file), direction: 'forward', from: file };
     }
   }
   const { layer = 0, ...rest } = options;
-  const model = await readModel(text, command, rest);
+  const model = await readModel(file, command, rest);
   const found = model.layers[layer] ?? refuse('RANGE', `${command}: --layer`, `a layer in [0, ${model.numLayers - 1}]`, layer);
   if (!found.rope) refuse('RANGE', `${command}: --layer`, 'a layer with RoPE', `layer ${layer}, which has no position encoding`);
-  return { spec: found.rope, direction: 'forward', from: `${text}, layer ${layer}` };
+  return { spec: found.rope, direction: 'forward', from: `${file}, layer ${layer}` };
 }
 
-function readJson(file: string, command: string): unknown {
-  let bytes: Uint8Array;
-  try {
-    bytes = readFileSync(file);
-  } catch (cause) {
-    return refuse('FORMAT', command, `a readable file ${file}`, (cause as NodeJS.ErrnoException).code ?? String(cause));
-  }
-  if (bytes.length > MAX_CONFIG_BYTES) refuse('FORMAT', `${command}: ${file}`, `at most ${MAX_CONFIG_BYTES} bytes`, bytes.length);
-  return parseJson(bytes, file);
+/**
+ * Reads a JSON file.
+ *
+ * @param file - at most 64 MiB
+ * @param command - names the command in messages
+ * @throws {RopewalkError} FORMAT
+ */
+export function readJson(file: string, command: string): unknown {
+  return parseJson(readFileBytes(file, MAX_JSON_BYTES, `${command}: ${file}`), file);
 }
 
 /** The header, and the few small tensors that hold frequency factors. */

@@ -10,7 +10,7 @@ import { refuse } from '../core/errors.js';
 import { MUTANTS } from '../diagnose/catalogue.js';
 import { CAUSES, type Cause, type Mutant } from '../diagnose/mutant.js';
 import { type MutantScore, scoreVectors, type VectorScore } from '../diagnose/score.js';
-import { builtInCases } from './check.js';
+import { builtInCases, filterCases } from './check.js';
 import { EXIT, openPrinter } from './output.js';
 
 /** Options of the command, as the command line gives them. */
@@ -61,17 +61,7 @@ export async function mutants(options: MutantsOptions): Promise<number> {
 
 function chooseCases({ vectors, filter }: MutantsOptions): ConformanceCase[] {
   const all = vectors !== undefined ? vectorCases(openFolder(vectors)) : builtInCases();
-  if (filter === undefined) return all;
-  let pattern: RegExp;
-  try {
-    pattern = new RegExp(filter);
-  } catch (cause) {
-    return refuse('FORMAT', 'mutants: --filter', 'a regular expression', filter, (cause as Error).message);
-  }
-  const chosen = all.filter(({ label, suite }) => pattern.test(label) || pattern.test(suite));
-  if (chosen.length === 0)
-    refuse('FORMAT', 'mutants: --filter', `a pattern that matches one of ${all.length} cases or a suite's name`, filter);
-  return chosen;
+  return filter === undefined ? all : filterCases(all, filter, 'mutants');
 }
 
 function toJson({ id, cause, does, threads, needs }: Mutant): Record<string, unknown> {

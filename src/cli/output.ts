@@ -5,8 +5,20 @@
  */
 import { MultiBar, Presets } from 'cli-progress';
 
-/** Exit codes of every command. */
-export const EXIT = { ok: 0, failed: 1, usage: 2 } as const;
+/**
+ * Exit codes of every command: all well; a finding (a case failed, two models differ, a kernel is wrong); usage, input or output that
+ * stands in the way; a bug of ours. A command that a signal ends has 128 and the signal's number, as a shell counts.
+ */
+export const EXIT = { ok: 0, failed: 1, usage: 2, bug: 3 } as const;
+
+/**
+ * Prints a value as JSON, on a line of its own.
+ *
+ * @param value - to stdout
+ */
+export function printJson(value: unknown): void {
+  process.stdout.write(`${JSON.stringify(value)}\n`);
+}
 
 /** How often a bar is drawn anew, in milliseconds: often enough to look alive, seldom enough to cost nothing. */
 const REDRAW_MS = 50;
@@ -54,12 +66,4 @@ export function openPrinter(total: number, what: string, quiet = false, stream: 
       bars.stop();
     },
   };
-}
-
-/** Lets `ropewalk … | head` end quietly: a closed pipe is no error of ours. */
-export function endOnClosedPipe(): void {
-  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
-    if (error.code === 'EPIPE') process.exit(EXIT.ok);
-    throw error;
-  });
 }

@@ -5,7 +5,7 @@
  * @module
  */
 import { existsSync } from 'node:fs';
-import { readdir, readFile, stat } from 'node:fs/promises';
+import { readdir, stat } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { RopewalkError, refuse } from '../core/errors.js';
 import { Fields } from '../core/fields.js';
@@ -14,10 +14,11 @@ import { ropeFromConfig } from '../dialects/huggingface.js';
 import type { ModelRope } from '../dialects/model-rope.js';
 import { nameForMessage } from '../formats/bytes.js';
 import type { GgufFile, GgufTensor } from '../formats/gguf.js';
-import { parseJson } from '../formats/json.js';
 import type { FusedLayout, HeadGeometry, LocatedTensor, WeightPairing } from '../formats/permute-plan.js';
+import { refuseSystem } from '../formats/read-file.node.js';
 import { readGgufHeader, readSafetensorsHeader } from '../formats/read-header.node.js';
 import type { RopeSpec } from '../ops/rope/plan.js';
+import { readJson } from './model-file.js';
 
 /** A model on disk: headers read, weights not. */
 export interface OpenModel {
@@ -35,8 +36,6 @@ export interface OpenModel {
   readonly leftOut: readonly string[];
 }
 
-/** No index or config comes near; a forged one stops here. */
-const MAX_JSON_BYTES = 64 * 2 ** 20;
 const INDEX = 'model.safetensors.index.json';
 /** Weights in other files would stay in the old order, and a runtime that finds them might take them. */
 const OTHER_WEIGHTS = /\.(bin|pt|pth|gguf|safetensors|onnx|onnx_data|msgpack|h5|index\.json)$/i;
@@ -48,7 +47,7 @@ const OTHER_WEIGHTS = /\.(bin|pt|pth|gguf|safetensors|onnx|onnx_data|msgpack|h5|
  * @throws {RopewalkError} FORMAT when it cannot be read or is malformed; UNSUPPORTED for one part of a model in several files
  */
 export async function openModel(path: string): Promise<OpenModel> {
-  const info = await stat(path).catch((cause) => refuse('FORMAT', path, 'a readable file or folder', cause.code ?? String(cause)));
+  const info = await stat(path).catch((cause) => refuseSystem('FORMAT', path, 'a readable file or folder', cause));
   if (info.isDirectory()) return openFolder(path);
   const common = { path, kind: 'file' as const, files: [path], sizes: [info.size], companions: [], leftOut: [] };
   if (/\.safetensors$/i.test(path)) {
@@ -70,7 +69,7 @@ async function safetensorsOf(path: string, file: number): Promise<LocatedTensor[
 }
 
 async function openFolder(path: string): Promise<OpenModel> {
-  const entries = await readdir(path).catch((cause) => refuse('FORMAT', path, 'a readable folder', cause.code ?? String(cause)));
+  const entries = await readdir(path).catch((cause) => refuseSystem('FORMAT', path, 'a readable folder', cause));
   const shards = await shardsOf(path, entries);
   const tensors: LocatedTensor[] = [];
   const sizes: number[] = [];
@@ -100,7 +99,7 @@ async function shardsOf(path: string, entries: readonly string[]): Promise<{ nam
     return refuse('FORMAT', path, `${INDEX}, or one .safetensors`, names, 'Give the file itself.');
   }
   const where = join(path, INDEX);
-  const map = new Fields(await readJson(where), where).object('weight_map');
+  const map = new Fields(readJson(where, 'permute'), where).object('weight_map');
   const files = new Map<string, string[]>();
   for (const tensor of map.keys()) {
     const name = map.text(tensor);
@@ -190,14 +189,7 @@ export async function factsOf(model: OpenModel, given: GivenGeometry): Promise<M
   }
   const beside = join(model.kind === 'folder' ? model.path : dirname(model.path), 'config.json');
   const path = given.config ?? (existsSync(beside) ? beside : undefined);
-  return combine(path === undefined ? undefined : huggingfaceFacts(await readJson(path), path, given), given);
-}
-
-async function readJson(path: string): Promise<unknown> {
-  const unreadable = (cause: NodeJS.ErrnoException): never => refuse('FORMAT', path, 'a readable file', cause.code ?? String(cause));
-  const info = await stat(path).catch(unreadable);
-  if (!info.isFile() || info.size > MAX_JSON_BYTES) refuse('FORMAT', path, `a file of at most ${MAX_JSON_BYTES} bytes`, info.size);
-  return parseJson(await readFile(path).catch(unreadable), path);
+  return combine(path === undefined ? undefined : huggingfaceFacts(readJson(path, 'permute'), path, given), given);
 }
 
 /** What a model's own metadata say; the command line may fill in what they leave open. */

@@ -8,6 +8,8 @@ import { basename, join } from 'node:path';
 import { refuse } from '../core/errors.js';
 import { type CopyOptions, copyPermuted, writeWhole } from '../formats/permute-file.node.js';
 import { type PermutePlan, permutedRows, planPermutation, type WeightPairing } from '../formats/permute-plan.js';
+import { refuseSystem } from '../formats/read-file.node.js';
+import { readInteger, readPattern } from './options.js';
 import { EXIT, openPrinter } from './output.js';
 import { factsOf, type GivenGeometry, type ModelFacts, type OpenModel, openModel } from './permute-model.js';
 import { type LayerProof, provableLayers, proveScores } from './permute-proof.js';
@@ -48,7 +50,7 @@ export async function permute(
 ): Promise<number> {
   const to = readPairing(options.to, '--to')!;
   const given = readGiven(options);
-  const only = options.tensors === undefined ? undefined : compile(options.tensors);
+  const only = options.tensors === undefined ? undefined : readPattern(options.tensors, 'permute: --tensors');
   if (output === undefined && !options.dryRun)
     refuse('FORMAT', 'permute: OUT', 'a name to write to', undefined, 'Give one, or --dry-run to see what would be done.');
   const model = await openModel(input);
@@ -89,13 +91,7 @@ function readPairing(text: string | undefined, flag: string): WeightPairing | un
 }
 
 function readGiven(options: PermuteCommandOptions): GivenGeometry {
-  const integer = (text: string | undefined, flag: string): number | undefined => {
-    if (text === undefined) return undefined;
-    const value = Number(text);
-    return /^\d+$/.test(text) && value >= 1 && value <= 2 ** 16
-      ? value
-      : refuse('RANGE', `permute: ${flag}`, 'an integer in [1, 65536]', text);
-  };
+  const integer = (text: string | undefined, flag: string): number | undefined => readInteger(text, `permute: ${flag}`, 1, 2 ** 16);
   const { from, config, heads, kvHeads, headDim, rotaryDim } = options;
   const numbers = {
     heads: integer(heads, '--heads'),
@@ -106,14 +102,6 @@ function readGiven(options: PermuteCommandOptions): GivenGeometry {
   const known = Object.fromEntries(Object.entries(numbers).filter(([, value]) => value !== undefined));
   const pairing = readPairing(from, '--from');
   return { ...known, ...(pairing ? { from: pairing } : {}), ...(config === undefined ? {} : { config }) };
-}
-
-function compile(pattern: string): RegExp {
-  try {
-    return new RegExp(pattern);
-  } catch (cause) {
-    return refuse('FORMAT', 'permute: --tensors', 'a regular expression', pattern, (cause as Error).message);
-  }
 }
 
 /** A permutation that is applied twice, or to weights that never were in the other order, ruins the model without a word. */
@@ -232,7 +220,7 @@ async function writeFiles(model: OpenModel, plan: PermutePlan, temporary: string
   for (const name of model.companions) {
     options.signal?.throwIfAborted();
     const to = join(temporary, name);
-    await copyFile(join(model.path, name), to).catch((cause) => refuse('DEVICE', to, 'to be able to write', cause.code ?? String(cause)));
+    await copyFile(join(model.path, name), to).catch((cause) => refuseSystem('DEVICE', to, 'to be able to write', cause));
     const handle = await open(to);
     await handle.sync().catch(() => undefined);
     await handle.close();

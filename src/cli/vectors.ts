@@ -26,10 +26,11 @@ import type { FloatDtype } from '../core/dtypes.js';
 import { RopewalkError, refuse } from '../core/errors.js';
 import type { LayerRope } from '../dialects/model-rope.js';
 import { writeWhole } from '../formats/permute-file.node.js';
+import { refuseSystem } from '../formats/read-file.node.js';
 import type { OpName } from '../ops/runner.js';
-import { readContext, readExpectedRope, readModel } from './model-file.js';
-import { readInteger } from './numbers.js';
-import { EXIT, openPrinter } from './output.js';
+import { readExpectedRope, readModel } from './model-file.js';
+import { oneOf, readContext, readInteger, readIntegers, someOf } from './options.js';
+import { EXIT, openPrinter, printJson } from './output.js';
 import { VERSION } from './version.js';
 
 /** Options of the command, as the command line gives them. */
@@ -66,7 +67,7 @@ const MAX_SEED = 2 ** 32 - 1;
  */
 export async function vectors(out: string, options: VectorsOptions): Promise<number> {
   const seed = readInteger(options.seed, 'vectors: --seed', 0, MAX_SEED) ?? GOLDEN_SEED;
-  const forms = words(options.format, '--format', GOLDEN_FORMS) ?? ['npy'];
+  const forms = someOf(options.format, GOLDEN_FORMS, 'vectors: --format') ?? ['npy'];
   const chosen = await choose(options, seed);
   if (chosen.cases.length === 0) refuse('RANGE', 'vectors', 'a choice that some case fits', 'none', chosen.left[0]?.reason);
   const put = makeRoom(out, options.force ?? false);
@@ -74,7 +75,7 @@ export async function vectors(out: string, options: VectorsOptions): Promise<num
   const manifest = await put(() =>
     untilInterrupted(interruption, (stopped) =>
       writeWhole(out, { sizeBytes: 0, inputs: [], kind: 'folder' }, (temporary) =>
-        writeAll(temporary, { chosen, forms, seed, stopped, json: options.json ?? false }),
+        writeAll(temporary, { out, chosen, forms, seed, stopped, json: options.json ?? false }),
       ),
     ),
   );
@@ -90,7 +91,7 @@ export async function vectors(out: string, options: VectorsOptions): Promise<num
 async function choose(options: VectorsOptions, seed: number): Promise<Chosen> {
   const named = (['model', 'case', 'spec', 'dialect'] as const).filter((key) => options[key] !== undefined);
   if (named.length > 1) refuse('FORMAT', 'vectors', `one of --${named.join(' and --')}`, 'both');
-  const ops = words(options.op, '--op', ['all', ...GOLDEN_OPS]);
+  const ops = someOf(options.op, ['all', ...GOLDEN_OPS], 'vectors: --op');
   if (named.length > 0 && ops && ops.some((op) => op !== 'rope'))
     refuse('FORMAT', 'vectors: --op', `rope beside --${named[0]}`, ops.join(','), 'Write the other operators into another folder.');
   for (const key of ['layer', 'context'] as const) {
@@ -101,9 +102,13 @@ async function choose(options: VectorsOptions, seed: number): Promise<Chosen> {
     refuse('FORMAT', 'vectors: --tokens', 'either --tokens or --positions', 'both');
   const tokens = readInteger(options.tokens, 'vectors: --tokens', 1, MAX_TOKENS);
   const positions =
-    options.positions !== undefined ? integers(options.positions) : tokens === undefined ? undefined : positionsFor(tokens, seed);
+    options.positions !== undefined
+      ? readIntegers(options.positions, 'vectors: --positions', 1 - 2 ** 31, 2 ** 31 - 1, MAX_TOKENS)
+      : tokens === undefined
+        ? undefined
+        : positionsFor(tokens, seed);
   const heads = readInteger(options.heads, 'vectors: --heads', 1, MAX_HEADS);
-  const dtypes = words(options.dtype, '--dtype', ['f32', 'f16', 'bf16', 'f64'] as const) as FloatDtype[] | undefined;
+  const dtypes = someOf<FloatDtype>(options.dtype, ['f32', 'f16', 'bf16', 'f64'], 'vectors: --dtype');
   const choice: GoldenChoice = {
     seed,
     ...(dtypes ? { dtypes } : {}),
@@ -114,7 +119,7 @@ async function choose(options: VectorsOptions, seed: number): Promise<Chosen> {
   if (options.case !== undefined) return chooseExpected(options.case, 'case', choice);
   if (options.spec !== undefined) return chooseExpected(options.spec, 'spec', choice);
   if (options.dialect !== undefined)
-    return chooseDialect(words([options.dialect], '--dialect', GOLDEN_DIALECTS)![0] as GoldenDialect, choice);
+    return chooseDialect(oneOf<GoldenDialect>(options.dialect, GOLDEN_DIALECTS, 'vectors: --dialect'), choice);
   const all = !ops || ops.includes('all');
   return chooseBuiltIn(all ? GOLDEN_OPS : (ops as OpName[]), choice);
 }
@@ -163,6 +168,8 @@ async function chooseExpected(text: string, kind: 'case' | 'spec', choice: Golde
 
 /** What writing a folder needs. */
 interface Job {
+  /** The folder's final name, for messages. */
+  readonly out: string;
   readonly chosen: Chosen;
   readonly forms: readonly GoldenForm[];
   readonly seed: number;
@@ -171,20 +178,24 @@ interface Job {
   readonly json: boolean;
 }
 
-async function writeAll(folder: string, { chosen, forms, seed, stopped, json }: Job): Promise<GoldenManifest> {
+async function writeAll(folder: string, { out, chosen, forms, seed, stopped, json }: Job): Promise<GoldenManifest> {
   const generator = `ropewalk ${VERSION}`;
   const cases: GoldenEntry[] = [];
   const skipped: GoldenManifest['skipped'][number][] = [];
+  const write = (path: string, content: string | Uint8Array): void => {
+    try {
+      mkdirSync(dirname(path), { recursive: true });
+      writeFileSync(path, content);
+    } catch (cause) {
+      refuseSystem('DEVICE', `vectors: ${out}`, 'to be able to write', cause, 'Nothing was left there.');
+    }
+  };
   const printer = openPrinter(chosen.cases.length, 'cases', json, process.stderr);
   try {
     for (const one of chosen.cases) {
       stopped();
       const written = await writeCase(answer(one.make()), forms, generator, seed);
-      for (const { path, bytes } of written.files) {
-        const full = join(folder, path);
-        mkdirSync(dirname(full), { recursive: true });
-        writeFileSync(full, bytes);
-      }
+      for (const { path, bytes } of written.files) write(join(folder, path), bytes);
       skipped.push(...written.skipped);
       if (written.files.length > 0) cases.push(written.entry);
       printer.step();
@@ -196,7 +207,7 @@ async function writeAll(folder: string, { chosen, forms, seed, stopped, json }: 
   }
   if (cases.length === 0) refuse('UNSUPPORTED', 'vectors: --format', 'a form that can express a case', forms.join(','), skipped[0]?.reason);
   const manifest = { generator, seed, cases, skipped };
-  writeFileSync(join(folder, 'manifest.json'), formatManifest(manifest));
+  write(join(folder, 'manifest.json'), formatManifest(manifest));
   return manifest;
 }
 
@@ -208,7 +219,7 @@ function report(
   json: boolean,
 ): void {
   if (json) {
-    process.stdout.write(`${JSON.stringify({ out, seed, forms, cases: cases.map(({ id, op }) => ({ id, op })), skipped, left })}\n`);
+    printJson({ out, seed, forms, cases: cases.map(({ id, op }) => ({ id, op })), skipped, left });
     return;
   }
   const byOp = new Map<string, number>();
@@ -296,33 +307,4 @@ async function untilInterrupted<T>(interruption: Interruption, work: (stopped: (
   } finally {
     for (const signal of signals) process.removeListener(signal, stop);
   }
-}
-
-/**
- * Gathers an option that may be given several times. Not a variadic one: that would take OUT for another value.
- *
- * @param value - this time's
- * @param before - the others
- */
-export function collect(value: string, before: readonly string[] = []): string[] {
-  return [...before, value];
-}
-
-/** Words of a list option: given several times, or with commas. */
-function words<const T extends string>(given: readonly string[] | undefined, option: string, allowed: readonly T[]): T[] | undefined {
-  if (given === undefined) return undefined;
-  const list = given.flatMap((text) => text.split(',')).map((word) => word.trim());
-  for (const word of list)
-    if (!(allowed as readonly string[]).includes(word)) refuse('FORMAT', `vectors: ${option}`, allowed.join(', '), word);
-  return [...new Set(list)] as T[];
-}
-
-function integers(text: string): number[] {
-  const list = text.split(',').map((word) => word.trim());
-  for (const word of list) {
-    if (!/^-?\d{1,10}$/.test(word) || Math.abs(Number(word)) > 2 ** 31 - 1)
-      refuse('RANGE', 'vectors: --positions', 'integers in [-2^31 + 1, 2^31 - 1], with commas between', word);
-  }
-  if (list.length > MAX_TOKENS) refuse('RANGE', 'vectors: --positions', `at most ${MAX_TOKENS}`, list.length);
-  return list.map(Number);
 }

@@ -5,7 +5,7 @@
  */
 import { renameSync, rmSync, writeFileSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
-import { refuse } from '../core/errors.js';
+import { refuseSystem } from '../formats/read-file.node.js';
 
 /**
  * Writes under a temporary name in the same folder, then renames: an interrupted run leaves no half of a file.
@@ -37,6 +37,6 @@ export function writeWhole(file: string, content: string | Uint8Array, where: st
   try {
     replaceFile(file, content);
   } catch (cause) {
-    refuse('DEVICE', where, 'a place that can be written', (cause as NodeJS.ErrnoException).code ?? String(cause));
+    refuseSystem('DEVICE', where, 'a place that can be written', cause);
   }
 }

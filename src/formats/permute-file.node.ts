@@ -9,6 +9,7 @@ import { access, type FileHandle, link, lstat, mkdir, open, rename, rm, stat, st
 import { basename, dirname, join, resolve } from 'node:path';
 import { refuse } from '../core/errors.js';
 import { permutedRows, type TensorMove, type WeightPairing } from './permute-plan.js';
+import { refuseSystem } from './read-file.node.js';
 
 /** Read and written at a time. */
 const CHUNK_BYTES = 4 * 2 ** 20;
@@ -230,11 +231,9 @@ async function syncFolder(folder: string): Promise<void> {
 }
 
 function unreadable(path: string, cause: unknown): never {
-  return refuse('FORMAT', path, 'a readable file', (cause as NodeJS.ErrnoException).code ?? String(cause));
+  return refuseSystem('FORMAT', path, 'a readable file', cause);
 }
 
 function unwritable(path: string, cause: unknown): never {
-  const code = (cause as NodeJS.ErrnoException).code ?? String(cause);
-  const next = code === 'ENOSPC' || code === 'EDQUOT' || code === 'EFBIG' ? 'The disk is full, or a limit is reached.' : undefined;
-  return refuse('DEVICE', path, 'to be able to write', code, next);
+  return refuseSystem('DEVICE', path, 'to be able to write', cause);
 }

@@ -5,7 +5,7 @@
  */
 import { closeSync, constants, fstatSync, openSync, readSync, type Stats, statSync } from 'node:fs';
 import { type FileHandle, open, stat } from 'node:fs/promises';
-import { RopewalkError, refuse } from '../core/errors.js';
+import { type ErrorCode, RopewalkError, refuse } from '../core/errors.js';
 
 /** Without O_NONBLOCK, opening a pipe waits for its writer, perhaps for ever. Windows has no such flag and no such pipes. */
 const OPEN_FLAGS = constants.O_RDONLY | (constants.O_NONBLOCK ?? 0);
@@ -23,6 +23,7 @@ const REASONS: Readonly<Record<string, string>> = {
   EMFILE: 'too many open files',
   ENFILE: 'too many open files',
   ENXIO: 'something that is no regular file',
+  EBUSY: 'something in use, such as a mount point',
   ENOSPC: 'a full disk',
   EDQUOT: 'a full quota',
   EFBIG: 'a file that is larger than the system allows',
@@ -38,6 +39,23 @@ const REASONS: Readonly<Record<string, string>> = {
 export function systemReason(cause: unknown): string {
   const { code, message } = (cause ?? {}) as NodeJS.ErrnoException;
   return (code && REASONS[code]) ?? `the system's error ${code ?? message ?? String(cause)}`;
+}
+
+/**
+ * Throws what the file system refused, in words.
+ *
+ * @param code - FORMAT for what is read, DEVICE for what is written
+ * @param where - as for {@link readFileBytes}
+ * @param expected - what would have been accepted
+ * @param cause - what the file system threw; an error that is in our words already is thrown as it is
+ * @param next - the next step, a full sentence
+ * @throws {RopewalkError} always
+ */
+export function refuseSystem(code: ErrorCode, where: string, expected: string, cause: unknown, next?: string): never {
+  if (cause instanceof RopewalkError) throw cause;
+  throw new RopewalkError(code, `${where}: expected ${expected}, got ${systemReason(cause)}${next === undefined ? '' : `. ${next}`}`, {
+    cause,
+  });
 }
 
 /**
@@ -164,6 +182,5 @@ function cut(where: string, start: number, length: number, got: number): never {
 }
 
 function unreadable(where: string, cause: unknown): never {
-  if (cause instanceof RopewalkError) throw cause;
-  throw new RopewalkError('FORMAT', `${where}: expected a readable file, got ${systemReason(cause)}`, { cause });
+  return refuseSystem('FORMAT', where, 'a readable file', cause);
 }

@@ -7,7 +7,7 @@ import { type FileHandle, readdir, stat } from 'node:fs/promises';
 import { freemem } from 'node:os';
 import { basename, join } from 'node:path';
 import { refuse } from '../core/errors.js';
-import { openFile, readAt } from '../formats/read-file.node.js';
+import { openFile, readAt, refuseSystem } from '../formats/read-file.node.js';
 import { type ByteSource, type LoadOptions, loadModel } from './load.js';
 import type { Model } from './types.js';
 
@@ -92,5 +92,5 @@ function availableMemory(): number {
 }
 
 function unreadable(path: string, expected: string, cause: unknown): never {
-  return refuse('FORMAT', path, expected, (cause as NodeJS.ErrnoException).code ?? String(cause));
+  return refuseSystem('FORMAT', path, expected, cause);
 }

@@ -79,12 +79,12 @@ describe('check', () => {
   });
 
   const refusals: [string, string[], RegExp][] = [
-    ['an unknown flag', ['check', '--frobnicate'], /unknown option '--frobnicate'/],
-    ['an unknown command', ['chekc'], /unknown command 'chekc'/],
+    ['an unknown flag', ['check', '--frobnicate'], /^ropewalk: check: unknown option '--frobnicate'/],
+    ['an unknown command', ['chekc'], /^ropewalk: unknown command 'chekc'/],
     [
       'an unknown backend',
       ['check', '--backend', 'tpu'],
-      /ropewalk: backend: expected auto or one of cpu, webgpu, onnxruntime, ascend-model, reference, got "tpu"/,
+      /^ropewalk: check: --backend: expected auto or one of cpu, webgpu, onnxruntime, ascend-model, reference, got "tpu"/,
     ],
     ['a bad pattern', ['check', '--filter', '('], /check: --filter: expected a regular expression, got "\("/],
     ['a pattern that matches nothing', ['check', '--filter', 'zzz'], /check: --filter: expected a pattern that matches one of \d+ cases/],
@@ -96,10 +96,14 @@ describe('check', () => {
     ],
     ['a folder that is not there', ['check', '--vectors', join(folder, 'nowhere')], /vectors: expected a folder with a manifest\.json/],
     ['a folder without a manifest', ['check', '--vectors', folder], /expected a manifest\.json here or one folder below, got none/],
-    ['inspect without a file', ['inspect'], /missing required argument 'file'/],
-    ['inspect of a missing file', ['inspect', join(folder, 'none.json')], /expected a readable file .*none\.json, got "ENOENT"/],
+    ['inspect without a file', ['inspect'], /^ropewalk: inspect: missing required argument 'model'/],
+    [
+      'inspect of a missing file',
+      ['inspect', join(folder, 'none.json')],
+      /^ropewalk: inspect: .*none\.json: expected a readable file, got none/,
+    ],
     ['inspect of a missing gguf', ['inspect', join(folder, 'none.gguf')], /none\.gguf: expected a readable file, got none/],
-    ['inspect of another kind', ['inspect', file('model.bin', 'x')], /inspect: expected a config\.json or a \.gguf file/],
+    ['inspect of another kind', ['inspect', file('model.bin', 'x')], /inspect: expected a config\.json, a \.gguf, or a folder with one/],
     ['inspect of no JSON', ['inspect', file('bad.json', '{"a": ')], /bad\.json: expected JSON/],
     [
       'inspect of no GGUF',
@@ -114,7 +118,7 @@ describe('check', () => {
     [
       'a context that is none',
       ['inspect', file('ok.json', '{}'), '--context', 'long'],
-      /inspect: --context: expected tokens, an integer in \[1, 2\^31 - 1\], got "long"/,
+      /inspect: --context: expected an integer in \[1, 2147483647\], got "long"/,
     ],
   ];
   for (const [name, args, message] of refusals) {

@@ -120,12 +120,17 @@ describe('convert', () => {
       { to: 'torch' },
       /convert: --to: expected huggingface, gguf, .* got "torch"/,
     ],
-    ['a missing file', 'nowhere.json', { to: 'ggml' }, /convert: expected a readable file .*nowhere\.json, got "ENOENT"/],
+    ['a missing file', 'nowhere.json', { to: 'ggml' }, /convert: .*nowhere\.json: expected a readable file, got none/],
     ['an empty file', 'empty.json', { to: 'ggml' }, /empty\.json: expected JSON with a value at line 1/],
     ['a list', 'list.json', { to: 'ggml' }, /list\.json: expected an object, got \[1, 2\]/],
-    ['another kind of file', 'bad.npy', { to: 'ggml' }, /expected a config\.json, a \.gguf, a record or arguments as \.json/],
+    [
+      'another kind of file',
+      'bad.npy',
+      { to: 'ggml' },
+      /expected a config\.json, a \.gguf, a folder with one, a record or arguments as \.json/,
+    ],
     ['a table that is none', 'bad.json', { to: 'ggml' }, /bad\.npy: expected a \.npy file/],
-    ['a table that is missing', 'missing.json', { to: 'ggml' }, /expected a readable file .*nowhere\.npy/],
+    ['a table that is missing', 'missing.json', { to: 'ggml' }, /nowhere\.npy: expected a readable file, got none/],
     [
       'a table elsewhere',
       'traversal.json',
@@ -136,8 +141,13 @@ describe('convert', () => {
     ['a layer that is no number', llama31, { to: 'ggml', layer: '' }, /--layer: expected an integer/],
     ['tables with nowhere to go', llama31, onnx, /--out: expected a folder for cos_cache\.npy and sin_cache\.npy/],
     ['no rows', llama31, { ...onnx, positions: '0', out: at('x') }, /--positions: expected an integer in \[1/],
-    ['a file for a folder', llama31, { ...onnx, out: at('bad.npy') }, /--out: expected a folder that can be written, .*bad\.npy, got/],
-    ['a context of NaN', llama31, { to: 'ggml', context: 'NaN' }, /convert: --context: expected tokens/],
+    ['a file for a folder', llama31, { ...onnx, out: at('bad.npy') }, /--out: .*bad\.npy: expected a folder that can be written, got/],
+    [
+      'a context of NaN',
+      llama31,
+      { to: 'ggml', context: 'NaN' },
+      /convert: --context: expected an integer in \[1, 2147483647\], got "NaN"/,
+    ],
     ['a sliding layer for GGUF', gemma3, { to: 'gguf' }, /expected a full layer, .* got "sliding layer 0, whose base is 10000"/],
   ];
   for (const [what, from, options, message] of refusals) {
@@ -151,7 +161,7 @@ describe('convert', () => {
   test('a refusal on the command line: exit 2, nothing on stdout', () => {
     const unsaid = ropewalk('convert', llama31);
     assert.deepEqual([unsaid.status, unsaid.stdout], [2, '']);
-    assert.match(unsaid.stderr, /required option '-t, --to <target>' not specified/);
+    assert.match(unsaid.stderr, /^ropewalk: convert: required option '--to <target>' not specified/);
     file('window.json', JSON.stringify({ headDim: 64, rotaryDim: 32, rotaryOffset: 32, pairing: 'half', base: 10000 }));
     const { status, stdout, stderr } = ropewalk('convert', 'window.json', '--to', 'onnx');
     assert.deepEqual([status, stdout], [2, '']);
@@ -162,7 +172,7 @@ describe('convert', () => {
     // sin_cache.npy cannot be put in place: a folder has its name.
     mkdirSync(join(folder, 'half/sin_cache.npy/full'), { recursive: true });
     await assert.rejects(convert(at(llama31), { ...onnx, out: at('half') }), {
-      message: /--out: expected a folder that can be written, .*half/,
+      message: /--out: .*half: expected a folder that can be written/,
     });
     assert.deepEqual(
       readdirSync(join(folder, 'half')).sort(),

@@ -2,7 +2,7 @@
  * `ropewalk generate` and `ropewalk perplexity` with the model in the box, as a user runs them.
  */
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -32,7 +32,8 @@ describe('generate', () => {
   });
 
   test('JSON: one object with text, tokens and why it ended; a stop text ends it and is not in the text', () => {
-    const whole = JSON.parse(generate('Call me', '--max-tokens', '24', '--json').stdout) as {
+    const sampled = ['Call me', '--seed', '5', '--max-tokens', '24', '--json'];
+    const whole = JSON.parse(generate(...sampled).stdout) as {
       text: string;
       tokens: number[];
       reason: string;
@@ -40,7 +41,7 @@ describe('generate', () => {
     assert.equal(whole.reason, 'length');
     assert.equal(whole.tokens.length, 24);
     const stop = whole.text.slice(6, 10);
-    const cut = JSON.parse(generate('Call me', '--max-tokens', '24', '--json', '--stop', stop).stdout) as { text: string; reason: string };
+    const cut = JSON.parse(generate(...sampled, '--stop', stop).stdout) as { text: string; reason: string };
     assert.equal(cut.reason, 'stop');
     assert.equal(cut.text, whole.text.slice(0, whole.text.indexOf(stop)));
   });
@@ -62,19 +63,65 @@ describe('generate', () => {
     assert.match(shifted.stderr, /then 39 tokens/);
   });
 
+  test('without a model: says what it runs, and samples as that model is meant to be; --temp 0 does not', () => {
+    const sampled = generate('Call me', '--max-tokens', '8', '-s', '3');
+    assert.match(sampled.stderr, /^No --model: this runs the small one that comes with ropewalk\.\n.*marline: llama/);
+    const same = generate('Call me', '-n', '8', '-s', '3', '--temp', '0.8', '--top-p', '0.95', '-m', box);
+    assert.equal(same.stdout, sampled.stdout);
+    assert.doesNotMatch(same.stderr, /No --model/);
+    const greedy = generate('Call me', '-n', '8', '--temp', '0');
+    assert.equal(generate('Call me', '-n', '8', '-m', box).stdout, greedy.stdout);
+  });
+
+  const piped = (input: string, command: string, ...args: string[]) => {
+    const argv = ['--import', import.meta.resolve('tsx'), join(ROOT, 'src/cli/main.ts'), command, ...args];
+    return spawnSync(process.execPath, argv, { cwd: folder, encoding: 'utf8', input });
+  };
+
+  test('the prompt as an argument, by -p, from a file, from stdin by - and by a pipe alone: the same', () => {
+    writeFileSync(join(folder, 'prompt.txt'), 'Call me\n');
+    const greedy = ['--temp', '0', '-n', '4'];
+    const { stdout } = generate('Call me', ...greedy);
+    assert.match(stdout, /^Call me.+\n$/);
+    assert.equal(generate('-p', 'Call me', ...greedy).stdout, stdout);
+    assert.equal(generate('-f', 'prompt.txt', ...greedy).stdout, stdout);
+    assert.equal(piped('Call me\n', 'generate', '-', ...greedy).stdout, stdout);
+    assert.equal(piped('Call me\r\n', 'generate', ...greedy).stdout, stdout);
+  });
+
+  test('a pipe beside a prompt is left unread, and stderr says so; an empty one is nothing', () => {
+    const unread = /ropewalk: generate: what is piped in is not read, as the prompt is given; - would read it\n/;
+    const both = piped('The sea', 'generate', 'Call me', '-n', '1');
+    assert.match(both.stdout, /^Call me/);
+    assert.match(both.stderr, unread);
+    assert.doesNotMatch(piped('', 'generate', 'Call me', '-n', '1').stderr, unread);
+  });
+
   const refusals: [string, string[], RegExp][] = [
-    ['a model that is not there', ['x', '-m', 'nowhere'], /nowhere: expected a folder or a \.gguf file, got "ENOENT"/],
+    ['two prompts', ['x', '-p', 'y'], /^ropewalk: generate: --prompt: expected it once, got "an argument and --prompt"\n$/],
+    [
+      'a prompt file that is not there',
+      ['-f', 'none.txt'],
+      /^ropewalk: generate: --file: none\.txt: expected a readable file, got none\n$/,
+    ],
+    ['999 threads', ['x', '-t', '999'], /^ropewalk: generate: --threads: expected an integer in \[1, 16\], got "999"\n$/],
+    ['threads that are none', ['x', '-t', '0'], /^ropewalk: generate: --threads: expected an integer in \[1, 16\]/],
+    ['a model that is not there', ['x', '-m', 'nowhere'], /nowhere: expected a folder or a \.gguf file, got none/],
     ['a chat without a template', ['hello', '--chat'], /chat.*template/],
     ['a system message without --chat', ['hello', '--system', 'be brief'], /generate: --system: expected it beside --chat/],
-    ['a temperature that is none', ['x', '-t', 'hot'], /generate: --temperature: expected a number, got "hot"/],
-    ['a negative temperature', ['x', '-m', 'nowhere', '-t', '-1'], /temperature: expected a number >= 0, got -1/],
-    ['a context past the model', ['x', '--context', '4096'], /context: expected an integer in \[1, 256\]/],
-    ['a backend that is none', ['x', '-b', 'tpu'], /ropewalk: backend: expected auto or one of/],
-    ['a cache dtype that is none', ['x', '--cache-dtype', 'q8_0'], /cacheDtype: expected f32, f16 or bf16/],
+    ['a temperature that is none', ['x', '--temp', 'hot'], /generate: --temperature: expected a number, got "hot"/],
+    ['a negative temperature', ['x', '-m', 'nowhere', '--temp', '-1'], /generate: --temperature: expected a number >= 0, got -1/],
+    ['a context past the model', ['x', '--context', '4096'], /^ropewalk: generate: --context: expected an integer in \[1, 256\]/],
+    ['a backend that is none', ['x', '-b', 'tpu'], /^ropewalk: generate: --backend: expected auto or one of/],
+    ['a cache dtype that is none', ['x', '--cache-dtype', 'q8_0'], /^ropewalk: generate: --cache-dtype: expected f32, f16 or bf16/],
     // These are refused before a model, however large, is read.
-    ['an empty stop', ['x', '-m', 'nowhere', '--stop', ''], /stop: expected texts that are not empty/],
-    ['a count below zero', ['x', '-m', 'nowhere', '-n', '-1'], /maxTokens: expected an integer >= 0, got -1/],
-    ['another way to go on', ['x', '-m', 'nowhere', '--on-full', 'wrap'], /onFull: expected stop or shift, got "wrap"/],
+    ['an empty stop', ['x', '-m', 'nowhere', '--stop', ''], /^ropewalk: generate: --stop: expected texts that are not empty/],
+    ['a count below zero', ['x', '-m', 'nowhere', '-n', '-1'], /^ropewalk: generate: --max-tokens: expected an integer >= 0, got -1/],
+    [
+      'another way to go on',
+      ['x', '-m', 'nowhere', '--on-full', 'wrap'],
+      /^ropewalk: generate: --on-full: expected stop or shift, got "wrap"/,
+    ],
   ];
   for (const [name, args, message] of refusals) {
     test(`refused: ${name}`, () => {
@@ -89,7 +136,7 @@ describe('generate', () => {
     writeFileSync(join(folder, 'cut.gguf'), bytes.subarray(0, bytes.length / 2));
     const cut = generate('x', '-m', 'cut.gguf');
     assert.equal(cut.status, 2, cut.stderr);
-    assert.match(cut.stderr, /^ropewalk: cut\.gguf: /m);
+    assert.match(cut.stderr, /^ropewalk: generate: cut\.gguf: /m);
     writeFileSync(join(folder, 'empty.gguf'), '');
     assert.equal(generate('x', '-m', 'empty.gguf').status, 2);
   });
@@ -124,8 +171,26 @@ describe('perplexity', () => {
     );
   });
 
+  test('a text from stdin, by - or by a pipe alone, is the same as from its file; no text at all is refused', () => {
+    const text = 'It was a dark and stormy night; the whale was abroad.';
+    writeFileSync(join(folder, 'short.txt'), text);
+    const { stdout } = ropewalkIn(folder, 'perplexity', '-f', 'short.txt');
+    assert.match(stdout, /^perplexity /);
+    for (const args of [['-'], []]) {
+      const argv = ['--import', import.meta.resolve('tsx'), join(ROOT, 'src/cli/main.ts'), 'perplexity', ...args];
+      assert.equal(spawnSync(process.execPath, argv, { cwd: folder, encoding: 'utf8', input: text }).stdout, stdout);
+    }
+    const argv = ['--import', import.meta.resolve('tsx'), join(ROOT, 'src/cli/main.ts'), 'perplexity'];
+    const none = spawnSync(process.execPath, argv, { cwd: folder, encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] });
+    assert.equal(none.status, 2);
+    assert.match(none.stderr, /^ropewalk: perplexity: text: expected a file, or a text piped in, got none/);
+  });
+
   test('refused: a file that is not there, and one that is no text', () => {
-    assert.match(ropewalkIn(folder, 'perplexity', 'none.txt').stderr, /perplexity: expected a readable file none\.txt, got "ENOENT"/);
+    assert.match(
+      ropewalkIn(folder, 'perplexity', 'none.txt').stderr,
+      /^ropewalk: perplexity: none\.txt: expected a readable file, got none/,
+    );
     writeFileSync(join(folder, 'bytes.txt'), Uint8Array.of(0xff, 0xfe, 0x80));
     assert.equal(ropewalkIn(folder, 'perplexity', 'bytes.txt').status, 2);
   });

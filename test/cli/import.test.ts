@@ -232,7 +232,7 @@ describe('refusals', () => {
   test('the exit code is 2, and the message one line', () => {
     const { status, stdout, stderr } = ropewalk('text.onnx');
     assert.deepEqual([status, stdout], [2, '']);
-    assert.match(stderr, /^ropewalk: text\.onnx: expected a ModelProto.*\n$/);
+    assert.match(stderr, /^ropewalk: import: text\.onnx: expected a ModelProto.*\n$/);
     assert.equal(ropewalk(cached, '--nonsense').status, 2);
   });
 });

@@ -618,7 +618,7 @@ describe('work that is cut short leaves nothing', () => {
       encoding: 'utf8',
     });
     assert.equal(status, 2, stderr);
-    assert.match(stderr, /expected to be able to write, got "EFBIG"\. The disk is full, or a limit is reached\./);
+    assert.match(stderr, /expected to be able to write, got a file that is larger than the system allows/);
     assert.deepEqual(readdirSync(dir), ['big.safetensors']);
   });
 
@@ -702,15 +702,10 @@ describe('refusals', () => {
     ['kv heads against it', model, { kvHeads: '4' }, /--kv-heads: expected 2, as/],
     ['head_dim against it', model, { headDim: '8' }, /--head-dim: expected 16, as/],
     ['rotary_dim against it', model, { rotaryDim: '8' }, /--rotary-dim: expected 16, as/],
-    [
-      'a file that is not there',
-      join(known, 'none.safetensors'),
-      {},
-      /none\.safetensors: expected a readable file or folder, got "ENOENT"/,
-    ],
+    ['a file that is not there', join(known, 'none.safetensors'), {}, /none\.safetensors: expected a readable file or folder, got none/],
     ['a file of another kind', join(known, 'm.bin'), {}, /expected a \.safetensors or \.gguf file, or a folder/],
     ['a GGUF that is none', join(known, 'x.gguf'), {}, /truncated or forged/],
-    ['a config that is not there', model, { config: join(known, 'no.json') }, /no\.json: expected a readable file, got "ENOENT"/],
+    ['a config that is not there', model, { config: join(known, 'no.json') }, /no\.json: expected a readable file, got none/],
     [
       'no config, no pairing',
       join(bare, 'model.safetensors'),

@@ -476,8 +476,8 @@ describe('on disk', () => {
   });
 
   test('refusals name the path', async () => {
-    await refused(loadModelPath(join(root, 'absent')), 'FORMAT', /absent: expected a folder or a \.gguf file, got "ENOENT"/);
-    await refused(loadModelFolder(join(root, 'absent')), 'FORMAT', /absent: expected a readable folder, got "ENOENT"/);
+    await refused(loadModelPath(join(root, 'absent')), 'FORMAT', /absent: expected a folder or a \.gguf file, got none/);
+    await refused(loadModelFolder(join(root, 'absent')), 'FORMAT', /absent: expected a readable folder, got none/);
     await refused(loadModelFolder(join(root, 'empty')), 'FORMAT', /empty: expected config\.json and \*\.safetensors/);
     await refused(loadModelFile(join(root, 'one.gguf')), 'FORMAT', /one\.gguf: expected a file, got "a folder"/);
     await refused(loadModelFile(join(root, 'hf', 'config.json')), 'FORMAT', /expected a \.gguf file, got "config\.json"/);

@@ -22,7 +22,7 @@ const PATIENCE_MS = 20000;
 /** After so many failures in a row the pool stays off. */
 const MAX_FAILURES = 3;
 /** More threads than this have never paid for kernels of this kind. */
-const MAX_THREADS = 16;
+export const MAX_THREADS = 16;
 /** A page's worker that has not begun by then is not waited for. */
 const LOADING_MS = 10000;
 

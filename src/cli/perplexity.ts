@@ -1,0 +1,58 @@
+/**
+ * `ropewalk perplexity`: how well a model predicts a text.
+ *
+ * @module
+ */
+import { refuse } from '../core/errors.js';
+import { perplexity as scoreText } from '../model/index.js';
+import { EXIT, openPrinter, printJson } from './output.js';
+import { cacheDtypeOf, loadForCommand, type ModelRunOptions, numbersOf } from './run-model.js';
+import { isPiped, readStdin, readTextFile } from './text-input.js';
+
+/** Options of the command, as the command line gives them. */
+export interface PerplexityCommandOptions extends ModelRunOptions {
+  readonly file?: string;
+  readonly stride?: string;
+}
+
+/**
+ * Scores a text.
+ *
+ * @param argument - a UTF-8 file, or `-` for stdin; also where nothing is given and something is piped in
+ * @param options - file, model, backend, windows
+ * @returns the exit code
+ * @throws {RopewalkError} for options and files that make no sense: the caller exits with 2
+ */
+export async function perplexity(argument: string | undefined, options: PerplexityCommandOptions): Promise<number> {
+  const number = numbersOf('perplexity', options);
+  const windows = { ...number('context'), ...number('stride') };
+  const text = await readText(argument, options.file);
+  const model = await loadForCommand('perplexity', options);
+  try {
+    const printer = openPrinter(100, '% of the text', options.json, process.stderr);
+    let percent = 0;
+    const onProgress = (done: number, total: number): void => {
+      for (; percent < Math.floor((100 * done) / total); percent++) printer.step();
+    };
+    const cacheDtype = cacheDtypeOf(options);
+    const score = await scoreText(model, text, { ...windows, ...cacheDtype, onProgress }).finally(() => printer.stop());
+    if (options.json) printJson({ ...score, backend: model.backend });
+    else {
+      process.stdout.write(
+        `perplexity ${score.perplexity.toFixed(4)} a token, ${score.bitsPerByte.toFixed(4)} bits a byte ` +
+          `(${score.tokens} tokens, ${score.bytes} bytes, ${model.backend})\n`,
+      );
+    }
+    return EXIT.ok;
+  } finally {
+    model.dispose();
+  }
+}
+
+async function readText(argument: string | undefined, file: string | undefined): Promise<string> {
+  if (argument !== undefined && file !== undefined) refuse('FORMAT', 'perplexity: --file', 'the text once', `${argument} and ${file}`);
+  const named = argument ?? file ?? (isPiped() ? '-' : undefined);
+  if (named === undefined)
+    refuse('FORMAT', 'perplexity: text', 'a file, or a text piped in', undefined, 'Write - to type it, with Ctrl-D at its end.');
+  return named === '-' ? readStdin('perplexity') : readTextFile(named, 'perplexity');
+}

@@ -1,0 +1,103 @@
+/**
+ * What commands that run a model share: its options, loading it, and what is said about that on stderr.
+ *
+ * @module
+ */
+import { existsSync } from 'node:fs';
+import { relative } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { MAX_THREADS } from '../backends/wasm/pool.js';
+import { refuse } from '../core/errors.js';
+import type { Model } from '../model/index.js';
+import { type LoadOptions, loadModelPath } from '../model/load.node.js';
+import { mebibytes } from '../model/memory.js';
+import { flagOf, readInteger, readNumber } from './options.js';
+import { openPrinter } from './output.js';
+
+/** Options that say which model, and on what. */
+export interface ModelRunOptions {
+  readonly model?: string;
+  readonly backend?: string;
+  readonly threads?: string;
+  readonly context?: string;
+  readonly cacheDtype?: string;
+  readonly json?: boolean;
+}
+
+/**
+ * The model that comes with the package.
+ *
+ * @returns its folder
+ * @throws {RopewalkError} FORMAT where it is gone
+ */
+export function modelInTheBox(): string {
+  const folder = fileURLToPath(new URL('../../models/marline', import.meta.url));
+  const next = 'Reinstall ropewalk, or give --model PATH.';
+  if (!existsSync(folder)) refuse('FORMAT', 'models', "the package's models/ folder beside src/ or dist/", undefined, next);
+  return folder;
+}
+
+/**
+ * Loads the model that the options name, with its memory and a bar on stderr; without `model` the one in the box, and says so.
+ *
+ * @param command - names the command in messages
+ * @param options - model, backend, threads, context, cacheDtype, json
+ * @param signal - ends it
+ * @throws {RopewalkError} as loadModelPath
+ */
+export async function loadForCommand(command: string, options: ModelRunOptions, signal?: AbortSignal): Promise<Model> {
+  const number = numbersOf(command, options);
+  const threads = readInteger(options.threads, `${command}: --threads`, 1, MAX_THREADS);
+  let printer: ReturnType<typeof openPrinter> | undefined;
+  let shown = 0;
+  const path = options.model ?? modelInTheBox();
+  const loading: LoadOptions = {
+    ...(threads === undefined ? {} : { threads }),
+    ...number('context'),
+    ...cacheDtypeOf(options),
+    ...(options.backend === undefined ? {} : { backend: options.backend as 'auto' }), // the registry refuses names it does not know
+    ...(signal ? { signal } : {}),
+    onMemory(memory, config) {
+      if (options.json) return;
+      const box = options.model === undefined ? 'No --model: this runs the small one that comes with ropewalk.\n' : '';
+      process.stderr.write(
+        `${box}${shortest(path)}: ${config.architecture}, ${config.numLayers} layers; weights ${mebibytes(memory.weightsBytes)}, ` +
+          `KV cache of ${memory.context} tokens ${mebibytes(memory.cacheBytes)}, in all ${mebibytes(memory.totalBytes)}\n`,
+      );
+      printer = openPrinter(100, '% loaded', false, process.stderr);
+    },
+    onProgress({ doneBytes, totalBytes }) {
+      for (; shown < Math.floor((100 * doneBytes) / totalBytes); shown++) printer?.step();
+    },
+  };
+  try {
+    return await loadModelPath(path, loading);
+  } finally {
+    printer?.stop();
+  }
+}
+
+/** A path as a person would type it from here. */
+function shortest(path: string): string {
+  const near = relative(process.cwd(), path);
+  return near.length > 0 && near.length < path.length ? near : path;
+}
+
+/** The type of the KV cache, to be spread into options. */
+export function cacheDtypeOf({ cacheDtype }: ModelRunOptions): { cacheDtype?: 'f32' | 'f16' | 'bf16' } {
+  return cacheDtype === undefined ? {} : { cacheDtype: cacheDtype as 'f32' }; // loadModel refuses others
+}
+
+/**
+ * Reads options that are numbers; ranges are checked by whom they concern.
+ *
+ * @param command - names the command in messages
+ * @param options - as the command line gives them
+ * @returns for a name, an object with its number, or an empty one: to be spread
+ */
+export function numbersOf<O extends object>(command: string, options: O): <K extends keyof O & string>(key: K) => { [P in K]?: number } {
+  return (key) => {
+    const value = readNumber(options[key] as string | undefined, `${command}: ${flagOf(key)}`);
+    return (value === undefined ? {} : { [key]: value }) as never;
+  };
+}

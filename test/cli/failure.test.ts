@@ -1,0 +1,103 @@
+/**
+ * How commands fail: one line with one prefix that names the flag as it was typed, and exit codes that mean one thing each.
+ */
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { closeSync, existsSync, mkdirSync, mkdtempSync, openSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, describe, test } from 'node:test';
+import { Command } from 'commander';
+import { failureOf } from '../../src/cli/failure.js';
+import { createProgram } from '../../src/cli/program.js';
+import { RopewalkError } from '../../src/core/errors.js';
+import { ROOT, ropewalkIn } from '../support/command.js';
+
+const folder = mkdtempSync(join(tmpdir(), 'failure-'));
+after(() => rmSync(folder, { recursive: true }));
+const node = [process.execPath, '--import', import.meta.resolve('tsx'), join(ROOT, 'src/cli/main.ts')] as const;
+const config = join(folder, 'config.json');
+writeFileSync(config, JSON.stringify({ model_type: 'llama', num_hidden_layers: 1, head_dim: 64, num_attention_heads: 4 }));
+
+/** What is said about an error of `generate` with these options. */
+function said(message: string, ...args: string[]): string {
+  const command = createProgram().commands.find((one) => one.name() === 'generate')!;
+  command.parseOptions(args);
+  return failureOf(new RopewalkError('RANGE', message), command).text;
+}
+
+describe('what is said', () => {
+  test('the flag as it was typed, not the argument of the library', () => {
+    assert.equal(
+      said('sample: topP: expected a number in [0, 1], got 3', '--top-p', '3'),
+      'ropewalk: generate: --top-p: expected a number in [0, 1], got 3',
+    );
+    assert.equal(
+      said('generate: maxTokens: expected an integer >= 0, got -1', '-n', '-1'),
+      'ropewalk: generate: --max-tokens: expected an integer >= 0, got -1',
+    );
+    assert.equal(said('m.gguf: context: expected an integer', '-c', '9'), 'ropewalk: generate: --context: expected an integer');
+  });
+
+  test('what was not typed is not called a flag, and the prefix comes once', () => {
+    assert.equal(said('m.gguf: context: expected an integer'), 'ropewalk: generate: m.gguf: context: expected an integer');
+    assert.equal(said('generate: prompt: expected a text'), 'ropewalk: generate: prompt: expected a text');
+    assert.equal(said('a: b: threads: 3', '-t', '3'), 'ropewalk: generate: a: b: threads: 3');
+  });
+
+  test('an error of the system in words with code 2, a bug with its stack and code 3', () => {
+    const system = Object.assign(new Error('x'), { code: 'ENOSPC', syscall: 'write' });
+    assert.deepEqual(failureOf(system, new Command('check')), {
+      exitCode: 2,
+      code: 'SYSTEM',
+      text: 'ropewalk: check: stdout: expected to be able to write, got a full disk',
+    });
+    const bug = failureOf(new TypeError('x is not a function'), new Command('check'));
+    assert.equal(bug.exitCode, 3);
+    assert.match(
+      bug.text,
+      /^ropewalk: check: a bug in ropewalk\. Please report it with these lines:\nTypeError: x is not a function\n +at /,
+    );
+  });
+
+  test('with --json the error is on stdout too, as an object', () => {
+    const { status, stdout, stderr } = ropewalkIn(folder, 'inspect', 'none.json', '--json');
+    assert.equal(status, 2);
+    assert.equal(stderr, 'ropewalk: inspect: none.json: expected a readable file, got none\n');
+    assert.deepEqual(JSON.parse(stdout), { error: { code: 'FORMAT', message: stderr.trimEnd() } });
+  });
+});
+
+describe('where nothing can be written', () => {
+  const skip = existsSync('/dev/full') ? false : 'no /dev/full here';
+  test('stdout at /dev/full: one line and code 2', { skip }, () => {
+    for (const args of [['inspect', config], ['inspect', config, '--json'], ['--help']]) {
+      const full = openSync('/dev/full', 'w');
+      const { status, stderr } = spawnSync(node[0], [...node.slice(1), ...args], { stdio: ['ignore', full, 'pipe'], encoding: 'utf8' });
+      closeSync(full);
+      assert.equal(status, 2, stderr);
+      assert.match(stderr, /^ropewalk: (inspect: )?stdout: expected to be able to write, got a full disk\n$/);
+    }
+  });
+
+  test('vectors and convert onto a full disk: one line, code 2, nothing left', (t) => {
+    const disk = join(folder, 'disk');
+    mkdirSync(disk);
+    const mounted = spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=64k', 'tmpfs', disk], { encoding: 'utf8' });
+    if (mounted.status !== 0) return t.skip(`no tmpfs can be mounted: ${mounted.stderr?.trim() || mounted.error?.message}`);
+    try {
+      const vectors = ropewalkIn(disk, 'vectors', 'golden', '--dialect', 'ggml');
+      assert.deepEqual([vectors.status, vectors.stdout], [2, '']);
+      assert.match(
+        vectors.stderr,
+        /^ropewalk: vectors: golden: expected to be able to write, got a full disk\. Nothing was left there\.\n$/,
+      );
+      assert.deepEqual(readdirSync(disk), []);
+      const convert = ropewalkIn(disk, 'convert', config, '--to', 'onnx', '--positions', '4096', '--out', 'tables');
+      assert.deepEqual([convert.status, convert.stdout], [2, '']);
+      assert.match(convert.stderr, /^ropewalk: convert: --out: tables: expected a folder that can be written, got a full disk\n$/);
+    } finally {
+      spawnSync('umount', [disk]);
+    }
+  });
+});

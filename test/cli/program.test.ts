@@ -1,0 +1,75 @@
+/**
+ * The commands and their flags: what a short flag means, and that docs/cli.md says so.
+ */
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import type { Option } from 'commander';
+import { createProgram } from '../../src/cli/program.js';
+import { ROOT } from '../support/command.js';
+
+/** Every option, by command; help and version are commander's. */
+const options: readonly (readonly [command: string, option: Option])[] = createProgram().commands.flatMap((command) =>
+  command.options.map((option) => [command.name(), option] as const),
+);
+const docs = readFileSync(join(ROOT, 'docs/cli.md'), 'utf8');
+
+/** `-c` → the long flags that it stands for, and the commands that have it. */
+function shortFlags(): Map<string, { readonly longs: Set<string>; readonly commands: string[] }> {
+  const found = new Map<string, { longs: Set<string>; commands: string[] }>();
+  for (const [command, { short, long }] of options) {
+    if (!short || !long) continue;
+    const entry = found.get(short) ?? { longs: new Set(), commands: [] };
+    entry.longs.add(long);
+    entry.commands.push(command);
+    found.set(short, entry);
+  }
+  return found;
+}
+
+test('a short flag stands for one long flag, whatever the command', () => {
+  for (const [short, { longs }] of shortFlags()) assert.equal(longs.size, 1, `${short}: ${[...longs].join(' and ')}`);
+});
+
+test('a long flag that has a short one has it in every command', () => {
+  const shortOf = new Map(options.flatMap(([, { short, long }]) => (short && long ? [[long, short] as const] : [])));
+  for (const [command, { long, short }] of options) assert.equal(short, shortOf.get(long!), `${command} ${long}`);
+});
+
+test("llama.cpp's flags mean here what they mean there", () => {
+  const flags = Object.fromEntries([...shortFlags()].map(([short, { longs }]) => [short, [...longs][0]]));
+  for (const [short, long] of Object.entries({
+    '-m': '--model',
+    '-p': '--prompt',
+    '-n': '--max-tokens',
+    '-c': '--context',
+    '-t': '--threads',
+    '-s': '--seed',
+    '-f': '--file',
+    '--temp': '--temperature',
+    '--repeat-penalty': '--repetition-penalty',
+  }))
+    assert.equal(flags[short], long, short);
+});
+
+test('docs/cli.md lists every short flag, and the commands that have it', () => {
+  const rows = [...docs.matchAll(/^\| `(-\S+)` \| `(--\S+)` \| [^|]+ \| ([^|]+) \|$/gm)].map(([, short, long, commands]) => [
+    short,
+    long,
+    commands!.split(', ').sort(),
+  ]);
+  const found = [...shortFlags()].map(([short, { longs, commands }]) => [short, [...longs][0], commands.sort()]);
+  const byFlag = (a: unknown[], b: unknown[]): number => String(a[0]).localeCompare(String(b[0]));
+  assert.deepEqual(rows.sort(byFlag), found.sort(byFlag));
+});
+
+test('docs/cli.md names every command, and every command but help has --json', () => {
+  for (const { name, options: own } of createProgram().commands.map((one) => ({ name: one.name(), options: one.options }))) {
+    assert.match(docs, new RegExp(`ropewalk ${name}\\b`), name);
+    assert.ok(
+      own.some(({ long }) => long === '--json'),
+      name,
+    );
+  }
+});
