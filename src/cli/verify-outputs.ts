@@ -140,7 +140,7 @@ function readArchive(path: string, golden: GoldenCase): FoundOutputs {
     const bytes = readFileBytes(path, (size) => {
       if (size > limit) refuse('FORMAT', path, `at most ${limit} bytes`, size, 'Write the outputs of this case alone.');
     });
-    const entries = path.endsWith('.npz') ? npzEntries(bytes, path) : safetensorsEntries(bytes, path);
+    const entries = path.endsWith('.npz') ? npzEntries(bytes, path, limit) : safetensorsEntries(bytes, path);
     for (const [name, expected] of golden.outputs) {
       const entry = entries.get(name);
       if (!entry) problems.push(`${name}: expected it in ${path}, got ${show([...entries.keys()])}. ${howToWrite(golden)}`);
@@ -155,9 +155,12 @@ function readArchive(path: string, golden: GoldenCase): FoundOutputs {
 /** Reads an entry as what is expected. */
 type Entry = (expected: Tensor) => Tensor;
 
-function npzEntries(bytes: Uint8Array, path: string): Map<string, Entry> {
+function npzEntries(bytes: Uint8Array, path: string, limit: number): Map<string, Entry> {
   return new Map(
-    [...parseNpz(bytes, path)].map(([name, npy]): [string, Entry] => [name, (expected) => fitNpy(`${path}: ${name}`, npy, expected)]),
+    [...parseNpz(bytes, path, limit)].map(([name, npy]): [string, Entry] => [
+      name,
+      (expected) => fitNpy(`${path}: ${name}`, npy, expected),
+    ]),
   );
 }
 

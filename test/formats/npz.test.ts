@@ -167,6 +167,72 @@ describe('refusals', () => {
   ];
   for (const [name, run, message] of cases) test(name, () => void assert.throws(run, { name: 'RopewalkError', code: 'FORMAT', message }));
 
+  /** Changes each directory entry of a zip. */
+  const withEntries = (file: Uint8Array, change: (view: DataView, at: number, n: number) => void): Uint8Array => {
+    const copy = file.slice();
+    const view = new DataView(copy.buffer);
+    for (let at = 0, n = 0; at + 46 < copy.length; at++) if (view.getUint32(at, true) === 0x02014b50) change(view, at, n++);
+    return copy;
+  };
+
+  test('entries that share bytes: none is expanded twice', () => {
+    // Every entry is the first one, of 16 kB.
+    const zeros = npy(Array.from({ length: 4096 }, () => 0));
+    const many = Object.fromEntries(Array.from({ length: 900 }, (_, n) => [`${1000 + n}.npy`, n === 0 ? zeros : npy([])]));
+    const packed = zipSync(many, { level: 9 });
+    let first: number[] = [];
+    const bomb = withEntries(packed, (view, at, n) => {
+      const fields = [20, 24, 42];
+      if (n === 0) first = fields.map((field) => view.getUint32(at + field, true));
+      for (const [i, field] of fields.entries()) view.setUint32(at + field, first[i]!, true);
+    });
+    assert.equal(parseNpz(packed).size, 900);
+    const message = /^x\.npz: 1001\.npy: expected to start at byte \d+ or later, where the entry before ends, got 0$/;
+    assert.throws(() => parseNpz(bomb, 'x.npz'), { code: 'FORMAT', message });
+    // One that holds the next one's header in its own bytes.
+    const stored = zipSync({ 'a.npy': npy([1]), 'b.npy': npy([2]) }, { level: 0 });
+    const holding = withEntries(stored, (view, at, n) => {
+      for (const field of n === 0 ? [20, 24] : []) view.setUint32(at + field, view.getUint32(at + field, true) + 1, true);
+    });
+    assert.throws(() => parseNpz(holding, 'x.npz'), { code: 'FORMAT', message: /b\.npy: expected to start at byte/ });
+  });
+
+  test('the arrays together are bounded by what the caller allows', () => {
+    const file = zipSync({ 'a.npy': npy([1, 2]), 'b.npy': npy([3]) });
+    const bytes = npy([1, 2]).length + npy([3]).length;
+    assert.equal(parseNpz(file, 'x.npz', bytes).size, 2);
+    assert.throws(() => parseNpz(file, 'x.npz', bytes - 1), { code: 'FORMAT', message: /arrays of at most \d+ bytes together/ });
+  });
+
+  test('encrypted files, other compressions and cut ones', () => {
+    const file = zipSync({ 'a.npy': npy([1, 2]) });
+    const refused = (bytes: Uint8Array, message: RegExp): void =>
+      assert.throws(() => parseNpz(bytes, 'x.npz'), { name: 'RopewalkError', code: 'FORMAT', message });
+    refused(
+      withEntries(file, (view, at) => view.setUint16(at + 8, 1, true)),
+      /a\.npy: expected no encryption/,
+    );
+    refused(
+      withEntries(file, (view, at) => view.setUint16(at + 10, 93, true)),
+      /expected compression 0 \(stored\) or 8 \(deflated\), got 93/,
+    );
+    refused(
+      withEntries(file, (view, at) => view.setUint32(at + 42, 7, true)),
+      /no file header at byte 7/,
+    );
+    refused(
+      withEntries(file, (view, at) => view.setUint32(at + 20, 5000, true)),
+      /a file past the end/,
+    );
+    refused(
+      withEntries(file, (view, at) => view.setUint16(at + 28, 60000, true)),
+      /a directory entry past the end/,
+    );
+    const more = file.slice();
+    more[more.length - 12] = 2;
+    refused(more, /no directory entry at byte/);
+  });
+
   test('a name that comes twice', () => {
     const file = zipSync({ 'a.npy': npy([1]), 'b.npy': npy([2]) }, { level: 0 });
     // Both spellings of b become a: in the local header and in the directory.
