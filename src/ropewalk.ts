@@ -17,7 +17,7 @@ import { planRearrange } from './ops/rearrange.js';
 import { planRmsNorm } from './ops/rms-norm.js';
 import { bindRope, bindRopeParts, type RopeLayout, type RopePartOptions } from './ops/rope/call.js';
 import { type PlanRopeOptions, type Positions, planRope, type RopePlan } from './ops/rope/plan.js';
-import { checkFloat, checkPlan, isPlan, type OpPlan, type Runner, type StoredDtype } from './ops/runner.js';
+import { checkFloat, checkPlan, isPlan, type OpPlan, type Runner, type StoredDtype, withFresh } from './ops/runner.js';
 import { planSelfAttention, type SelfAttentionOptions } from './ops/self-attention.js';
 import { planSwiglu } from './ops/swiglu.js';
 import { openBackend } from './registry.js';
@@ -383,15 +383,9 @@ export class Ropewalk implements Runner {
     });
   }
 
-  /** Calls `use` with `given`, or with a fresh tensor, whose memory goes back if the call is refused. */
+  /** Calls `use` with `given`, or with a fresh tensor. */
   private withOut<D extends Dtype, T>(given: Tensor<D> | undefined, dtype: D, shape: readonly number[], use: (out: Tensor<D>) => T): T {
-    const fresh = given === undefined ? this.backend.allocate(dtype, shape) : undefined;
-    try {
-      return use(fresh ?? given!);
-    } catch (error) {
-      fresh?.dispose();
-      throw error;
-    }
+    return given === undefined ? withFresh(this.backend, dtype, shape, use) : use(given);
   }
 }
 

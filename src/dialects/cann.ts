@@ -17,7 +17,7 @@ import { hostOf, readIntegers, type Tensor } from '../core/tensor.js';
 import { bindRope, type RopeCall } from '../ops/rope/call.js';
 import { type Pairing, planRopeWithTable } from '../ops/rope/plan.js';
 import { tableFromTensors } from '../ops/rope/table.js';
-import { checkDims, checkDtype, checkFloat, checkOutput, type Runner } from '../ops/runner.js';
+import { checkDims, checkDtype, checkFloat, checkOutput, type Runner, withFresh } from '../ops/runner.js';
 import { type GgmlRopeWords, ropePlanFromGgml } from './ggml.js';
 
 const WORDS: GgmlRopeWords = { op: 'cann_rope', positions: 'pos', freq_factors: 'freq_factors', ne0: 'D', ne2: 'S' };
@@ -100,9 +100,11 @@ export function rope<D extends 'f32' | 'f16'>(rw: Runner, args: CannRopeArgument
       ...(freq_factors ? [{ tensor: freq_factors, name: 'freq_factors', inPlace: false }] : []),
     ]);
   }
-  const dst = args.dst ?? rw.allocate(src0.dtype, src0.shape);
-  rw.run(bindRope(plan, src0, dst));
-  return dst;
+  const into = (dst: Tensor<D>): Tensor<D> => {
+    rw.run(bindRope(plan, src0, dst));
+    return dst;
+  };
+  return args.dst ? into(args.dst) : withFresh(rw, src0.dtype, src0.shape, into);
 }
 
 /** Modes of aclnnRotaryPositionEmbedding. */
@@ -154,26 +156,27 @@ export function aclnnRotaryPositionEmbedding<D extends 'f32' | 'f16' | 'bf16'>(
     refuse('SHAPE', `${op}: cos`, `each dimension 1 or x's, of [${x.shape}], and the last one D=${D}`, [...cos.shape]);
   }
   checkDims(sin, `${op}: sin`, cos.shape);
-  const out = rw.allocate(x.dtype, x.shape);
-  // Quarter is two rotations side by side; every call is checked before the first one runs.
-  const width = mode === ACLNN_ROTARY_MODE.quarter ? D / 2 : D;
-  const calls: RopeCall[] = [];
-  for (let start = 0; start < D; start += width) {
-    const part = (tensor: Tensor<D>): Tensor<D> => tensor.slice(3, start, start + width);
-    const [cosTable, sinTable] = [firstOfPairs(part(cos), mode, `${op}: cos`), firstOfPairs(part(sin), mode, `${op}: sin`)];
-    for (const [xs, outs, cosines, sines] of tokenMajor(part(x), part(out), cosTable, sinTable)) {
-      const [batch, seqLen] = xs.shape as [number, number];
-      const [tableBatch, tableSeq] = cosines.shape as [number, number];
-      const tableRows = Int32Array.from({ length: batch * seqLen }, (_, token) => {
-        const [b, s] = [Math.floor(token / seqLen), token % seqLen];
-        return (tableBatch === 1 ? 0 : b) * tableSeq + (tableSeq === 1 ? 0 : s);
-      });
-      const table = tableFromTensors(cosines, sines, op);
-      calls.push(bindRope(planRopeWithTable({ headDim: width, pairing, table, seqLen, batch, tableRows }), xs, outs));
+  return withFresh(rw, x.dtype, x.shape, (out) => {
+    // Quarter is two rotations side by side; every call is checked before the first one runs.
+    const width = mode === ACLNN_ROTARY_MODE.quarter ? D / 2 : D;
+    const calls: RopeCall[] = [];
+    for (let start = 0; start < D; start += width) {
+      const part = (tensor: Tensor<D>): Tensor<D> => tensor.slice(3, start, start + width);
+      const [cosTable, sinTable] = [firstOfPairs(part(cos), mode, `${op}: cos`), firstOfPairs(part(sin), mode, `${op}: sin`)];
+      for (const [xs, outs, cosines, sines] of tokenMajor(part(x), part(out), cosTable, sinTable)) {
+        const [batch, seqLen] = xs.shape as [number, number];
+        const [tableBatch, tableSeq] = cosines.shape as [number, number];
+        const tableRows = Int32Array.from({ length: batch * seqLen }, (_, token) => {
+          const [b, s] = [Math.floor(token / seqLen), token % seqLen];
+          return (tableBatch === 1 ? 0 : b) * tableSeq + (tableSeq === 1 ? 0 : s);
+        });
+        const table = tableFromTensors(cosines, sines, op);
+        calls.push(bindRope(planRopeWithTable({ headDim: width, pairing, table, seqLen, batch, tableRows }), xs, outs));
+      }
     }
-  }
-  for (const call of calls) rw.run(call);
-  return out;
+    for (const call of calls) rw.run(call);
+    return out;
+  });
 }
 
 /**

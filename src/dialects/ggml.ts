@@ -19,7 +19,7 @@ import { bindRope } from '../ops/rope/call.js';
 import type { RopeScaling } from '../ops/rope/frequencies.js';
 import { planRope, type RopePlan } from '../ops/rope/plan.js';
 import type { TableDtype, TableRecipe } from '../ops/rope/table.js';
-import { checkOutput, type Runner } from '../ops/runner.js';
+import { checkOutput, type Runner, withFresh } from '../ops/runner.js';
 
 export const GGML_ROPE_TYPE_NORMAL = 0;
 export const GGML_ROPE_TYPE_NEOX = 2;
@@ -414,9 +414,15 @@ function run<T extends 'f32' | 'f16'>(
     const others = [{ tensor: b.tensor, name: 'b', inPlace: false }, ...(c ? [{ tensor: c.tensor, name: 'c', inPlace: false }] : [])];
     checkOutput(a.tensor, `${op}: a`, others);
   }
-  const out = inplace ? a.tensor : rw.allocate(a.type, a.tensor.shape);
-  rw.run(bindRope(plan, a.tensor, out));
-  return inplace ? a : ggmlFromTensor(out);
+  const into = (out: typeof a.tensor): void => rw.run(bindRope(plan, a.tensor, out));
+  if (inplace) {
+    into(a.tensor);
+    return a;
+  }
+  return withFresh(rw, a.type, a.tensor.shape, (out) => {
+    into(out);
+    return ggmlFromTensor(out);
+  });
 }
 
 /** ggml asserts on c's ne0 and reads its first row: a matrix has no more factors than that. */

@@ -11,7 +11,7 @@ import { readIntegers, type Tensor } from '../core/tensor.js';
 import { bindRope, type RopeCall } from '../ops/rope/call.js';
 import { planRopeWithTable } from '../ops/rope/plan.js';
 import { tableFromTensors } from '../ops/rope/table.js';
-import { checkDims, checkDtype, checkOutput, type Runner } from '../ops/runner.js';
+import { checkDims, checkDtype, checkOutput, type Runner, withFresh } from '../ops/runner.js';
 
 /** The standard's T. */
 type OnnxFloat = 'f32' | 'f16' | 'bf16';
@@ -52,9 +52,10 @@ export function rotaryEmbedding<D extends OnnxFloat>(
   inputs: RotaryEmbeddingInputs<D>,
   attributes: RotaryEmbeddingAttributes = {},
 ): Tensor<D> {
-  const Y = rw.allocate(inputs.X.dtype, inputs.X.shape);
-  rw.run(planRotaryEmbedding(inputs, attributes, Y));
-  return Y;
+  return withFresh(rw, inputs.X.dtype, inputs.X.shape, (Y) => {
+    rw.run(planRotaryEmbedding(inputs, attributes, Y));
+    return Y;
+  });
 }
 
 /**

@@ -8,7 +8,7 @@ import { RopewalkError, refuse } from '../core/errors.js';
 import type { Tensor } from '../core/tensor.js';
 import { type OnnxModelFile, type ParseOnnxOptions, parseOnnxModel } from '../formats/onnx-model.js';
 import type { RopeCall } from '../ops/rope/call.js';
-import type { Runner } from '../ops/runner.js';
+import { type Runner, withFresh } from '../ops/runner.js';
 import { type BindOptions, bindFound } from './bind.js';
 import { describe, type RopeDescription } from './describe.js';
 import { type FoundArithmetic, type FoundAttention, type FoundNode, findRope, type NearMiss } from './find.js';
@@ -92,9 +92,10 @@ export function runImported<D extends Tensor>(
   runner: Runner,
   options: Omit<BindOptions, 'out'> & { readonly x: D },
 ): D {
-  const out = runner.allocate(options.x.dtype, options.x.shape);
-  runner.run(bindImported(rope, { ...options, out }));
-  return out as D;
+  return withFresh(runner, options.x.dtype, options.x.shape, (out) => {
+    runner.run(bindImported(rope, { ...options, out }));
+    return out as D;
+  });
 }
 
 /**

@@ -199,17 +199,27 @@ export class Scratch {
   private grow(capacity: number): void {
     this.dispose();
     const { hiddenSize, numHeads, numKvHeads, headDim, intermediateSize } = this.config;
-    const take = (width: number): Tensor<'f32'> => this.runner.allocate('f32', [capacity, width]);
-    this.all = {
-      x: take(hiddenSize),
-      normed: take(hiddenSize),
-      q: take(numHeads * headDim),
-      k: take(numKvHeads * headDim),
-      v: take(numKvHeads * headDim),
-      attended: take(numHeads * headDim),
-      gate: take(intermediateSize),
-      up: take(intermediateSize),
+    const taken: Tensor<'f32'>[] = [];
+    const take = (width: number): Tensor<'f32'> => {
+      const tensor = this.runner.allocate('f32', [capacity, width]);
+      taken.push(tensor);
+      return tensor;
     };
+    try {
+      this.all = {
+        x: take(hiddenSize),
+        normed: take(hiddenSize),
+        q: take(numHeads * headDim),
+        k: take(numKvHeads * headDim),
+        v: take(numKvHeads * headDim),
+        attended: take(numHeads * headDim),
+        gate: take(intermediateSize),
+        up: take(intermediateSize),
+      };
+    } catch (error) {
+      for (const tensor of taken) tensor.dispose();
+      throw error;
+    }
     this.capacity = capacity;
   }
 

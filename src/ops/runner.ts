@@ -101,6 +101,30 @@ export function checkPlan(plan: unknown): asserts plan is OpPlan {
 }
 
 /**
+ * Calls `use` with a fresh dense tensor of zeros, whose memory goes back if `use` throws: so a refused call leaves nothing behind.
+ *
+ * @param runner - in whose memory
+ * @param dtype - element type
+ * @param shape - dimensions
+ * @param use - checks and runs the call
+ * @returns what `use` returns
+ */
+export function withFresh<D extends Dtype, T>(
+  runner: Pick<Runner, 'allocate'>,
+  dtype: D,
+  shape: readonly number[],
+  use: (fresh: Tensor<D>) => T,
+): T {
+  const fresh = runner.allocate(dtype, shape);
+  try {
+    return use(fresh);
+  } catch (error) {
+    fresh.dispose();
+    throw error;
+  }
+}
+
+/**
  * Ends a switch over the operators, as `default: unknownPlan(plan satisfies never)`: a switch that misses one does not compile.
  *
  * @param plan - what is no plan of an operator that there is

@@ -5,6 +5,9 @@ import type { Backend } from '../../src/backends/backend.js';
 import { openCpu } from '../../src/backends/wasm/host.js';
 import { show } from '../../src/core/errors.js';
 import { type Tensor, tensorFrom } from '../../src/core/tensor.js';
+import * as cann from '../../src/dialects/cann.js';
+import * as ggml from '../../src/dialects/ggml.js';
+import * as onnx from '../../src/dialects/onnx.js';
 import { BACKENDS } from '../../src/registry.js';
 import { Ropewalk } from '../../src/ropewalk.js';
 import { noBackend } from '../support/gpu.js';
@@ -66,6 +69,10 @@ function refusedCalls(rw: Ropewalk): Record<string, () => unknown> {
   calls['run a plan of no operator'] = () => rw.run({ op: 'tenth', x: a, out: rw.tensor(new Float32Array(128)) } as never);
   for (const shape of BAD_SHAPES) calls[`allocate shape ${show(shape)}`] = () => rw.allocate('f32', shape as never);
   for (const dtype of BAD_DTYPES) calls[`allocate dtype ${show(dtype)}`] = () => rw.allocate(dtype as never, [4]);
+  // In a peer's words: what is wrong shows when the output is there.
+  const X = tensorFrom(counted(128), { dtype: 'f32', shape: [1, 1, 2, 64] });
+  calls['onnx with caches of another width'] = () => onnx.rotaryEmbedding(rw, { X, cos_cache: f32(1, 2, 31), sin_cache: f32(1, 2, 31) });
+  calls['aclnn with a table that is no rotation'] = () => cann.aclnnRotaryPositionEmbedding(rw, X, X, X, cann.ACLNN_ROTARY_MODE.half);
   // A disposed tensor is refused late, in the middle of a call; where memory is the garbage collector's, disposing it does nothing.
   const gone = rw.upload(counted(64));
   if (gone.storage.owner !== 'host') {
@@ -77,6 +84,9 @@ function refusedCalls(rw: Ropewalk): Record<string, () => unknown> {
     calls['rope with a norm, a disposed weight and rows'] = () =>
       rw.ropeParts(plan, [{ x: heads, out: f32(4, 1, 64), rows: [3, 1], norm: { weight: gone, eps: 1e-6 } }]);
     calls['ropeParts into a disposed tensor'] = () => rw.ropeParts(plan, [{ x: heads, out: gone.view([1, 1, 64]) }]);
+    const a = ggml.ggmlFromTensor(gone.view([1, 1, 64]));
+    const b = ggml.ggmlFromTensor(tensorFrom(Int32Array.of(1), { dtype: 'i32' }));
+    calls['ggml_rope of a disposed tensor'] = () => ggml.rope(rw, a, b, 64, 0);
     calls['upload a disposed tensor'] = () => rw.upload(gone);
   }
   return calls;

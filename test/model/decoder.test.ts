@@ -4,10 +4,15 @@ import { existsSync } from 'node:fs';
 import { after, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { RopewalkError } from '../../src/core/errors.js';
+import { type Tensor, zeros } from '../../src/core/tensor.js';
+
+import { Scratch } from '../../src/model/decoder.js';
 import { type LoadOptions, loadModel } from '../../src/model/load.js';
 import { loadModelFile, loadModelFolder } from '../../src/model/load.node.js';
 import type { DecoderSession } from '../../src/model/session.js';
-import type { Model, Session } from '../../src/model/types.js';
+import type { DecoderConfig, Model, Session } from '../../src/model/types.js';
+import type { Runner } from '../../src/ops/runner.js';
+import { referenceRunner } from '../../src/reference/index.js';
 import { type Ropewalk, ropewalk } from '../../src/ropewalk.js';
 import { noGpu } from '../support/gpu.js';
 import { numberTokenizer, type TinyModel, type TinyShape, tinyModel } from '../support/tiny-model.js';
@@ -351,6 +356,20 @@ describe('the KV cache', () => {
     session.truncate(0);
     await session.append([1, 2], { logits: 'none' });
     assert.deepEqual(got, await session.append([5]));
+  });
+
+  test('memory for a batch that cannot be had whole is given back', () => {
+    const taken = new Set<Tensor>();
+    const allocate: Runner['allocate'] = (dtype, shape) => {
+      if (taken.size === 5) throw new Error('no memory');
+      const tensor = zeros(dtype, shape);
+      tensor.dispose = () => taken.delete(tensor as Tensor);
+      taken.add(tensor as Tensor);
+      return tensor;
+    };
+    const config = { hiddenSize: 8, numHeads: 2, numKvHeads: 1, headDim: 4, intermediateSize: 16 } as DecoderConfig;
+    assert.throws(() => new Scratch({ ...referenceRunner(), allocate }, config).rows(3), /no memory/);
+    assert.equal(taken.size, 0);
   });
 
   test('hidden: what the head would be given', async () => {

@@ -85,7 +85,10 @@ export class Operands {
 
   private announce(tensor: Tensor, written: boolean): void {
     const { storage } = tensor;
-    if (storage instanceof WasmStorage && storage.home === this.home) return;
+    if (storage instanceof WasmStorage && storage.home === this.home) {
+      storage.address; // a disposed one is refused before anything is taken
+      return;
+    }
     const source = hostOf(tensor, 'cpu: tensor');
     const extent = extentOf(tensor);
     if (!extent) return;

@@ -90,7 +90,10 @@ export class Call {
     const spans: (Omit<HostRange, 'block' | 'underWay' | 'last'> & { readonly tensor: Tensor })[] = [];
     for (const tensor of [...inputs, ...outputs]) {
       const { storage } = tensor;
-      if (storage instanceof GpuStorage && storage.home === this.home.pool) continue;
+      if (storage instanceof GpuStorage && storage.home === this.home.pool) {
+        storage.block; // a disposed one is refused before anything is taken
+        continue;
+      }
       const extent = extentOf(tensor);
       if (!extent) continue;
       const range = this.onItsWay(tensor);
