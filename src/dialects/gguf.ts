@@ -381,7 +381,7 @@ function sectionsOf({ keys, a, row }: Model): number[] | undefined {
   if (!multi && (row.sections === undefined || !keys.has(key))) return undefined;
   const list = keys.raw(key);
   const given = Array.isArray(list) ? list.map(Number) : [];
-  if (given.length !== 4 || !given.every((n) => Number.isSafeInteger(n) && n >= 0))
+  if (given.length !== 4 || !given.every((n) => Number.isSafeInteger(n) && n >= 0) || (multi && !given.slice(0, 3).some((n) => n > 0)))
     refuse('FORMAT', keys.path(key), 'four integers >= 0, pairs of t, h, w and e', list);
   if (row.sections === 't-and-h' && !(given[0]! > 0 && given[1]! > 0)) return undefined;
   if (row.sections === 'any' && given.every((n) => n === 0)) return undefined;
@@ -417,24 +417,33 @@ function factorsOf(model: Model, kind: LayerKind, kinds: readonly LayerKind[], t
   if (row.factors === undefined) return undefined;
   if (row.factorsFor === 'none' || (row.factorsFor === 'full' && kind.sliding)) return undefined;
   const both = readsBoth(row, type);
-  if (!(both ? [LONG, SHORT] : [FREQS]).some((tensor) => hasTensor(file, tensor))) return undefined;
-  const name = both ? longOrShort(model) : FREQS;
-  if (!hasTensor(file, name)) return undefined;
-  const values = file.readTensor?.(name);
-  if (!values) {
-    noteOnce(notes, `${name} divides the frequencies; its values were not read, so they are not in what is shown.`);
-    return undefined;
+  const there = (both ? [LONG, SHORT] : [FREQS]).filter((name) => hasTensor(file, name));
+  if (there.length === 0) return undefined;
+  const wanted = factorCount(model, kind, kinds);
+  for (const name of there) {
+    const { length } = file.readTensor?.(name) ?? { length: wanted };
+    if (length !== wanted) refuse('FORMAT', keys.path(name), `${wanted} values`, length, 'llama.cpp refuses such a file.');
   }
-  const sizes = sizesOf(model, kind.sliding);
-  const wanted =
-    row.factorsOver === 'head'
-      ? sizes.headDim
-      : row.factorsOver === 'widest'
-        ? Math.max(...[true, false].filter((s) => kinds.some(({ sliding }) => sliding === s)).map((s) => sizesOf(model, s).rotaryDim))
-        : sizes.rotaryDim;
-  if (values.length !== wanted / 2)
-    refuse('FORMAT', keys.path(name), `${wanted / 2} values`, values.length, 'llama.cpp refuses such a file.');
+  const name = both ? longOrShort(model) : FREQS;
+  if (!there.includes(name)) return undefined;
+  const values = file.readTensor?.(name);
+  if (!values) noteOnce(notes, `${name} divides the frequencies; its values were not read, so they are not in what is shown.`);
   return values;
+}
+
+/** Values that a factor tensor has: one a pair, in some architectures more than a layer's own pairs. */
+function factorCount(model: Model, kind: LayerKind, kinds: readonly LayerKind[]): number {
+  const { headDim, rotaryDim } = sizesOf(model, kind.sliding);
+  switch (model.row.factorsOver) {
+    case 'head':
+      return headDim / 2;
+    case 'widest':
+      return (
+        Math.max(...[true, false].filter((s) => kinds.some(({ sliding }) => sliding === s)).map((s) => sizesOf(model, s).rotaryDim)) / 2
+      );
+    case undefined:
+      return rotaryDim / 2;
+  }
 }
 
 /** llama.cpp chooses by the size of the context it was opened with, not by the sequence. */

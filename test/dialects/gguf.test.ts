@@ -464,6 +464,21 @@ describe('refusals', () => {
       /rope_freqs\.weight: expected 64 values, got 65\. llama\.cpp refuses such a file\./,
     ],
     [
+      'a list for long contexts of another length, though the short one is taken',
+      header('phi3', base, {
+        'rope_factors_short.weight': new Float32Array(64).fill(1),
+        'rope_factors_long.weight': new Float32Array(9).fill(1),
+      }),
+      'FORMAT',
+      /rope_factors_long\.weight: expected 64 values, got 9/,
+    ],
+    [
+      'sections without pairs',
+      header('qwen2vl', { ...base, 'rope.dimension_sections': [0, 0, 0, 0] }),
+      'FORMAT',
+      /qwen2vl\.rope\.dimension_sections: expected four integers/,
+    ],
+    [
       'a list of layers that an architecture needs',
       header('gemma4', base),
       'FORMAT',
