@@ -166,19 +166,29 @@ function windowsOf(fields: Fields, architecture: string, family: Family, numLaye
 /** GGUF's architectures that are computed here. llama also means Mistral. */
 const GGUF_KNOWN = ['llama', 'qwen2', 'qwen3'];
 
-/** GGUF's keys for steps of other families, and the values that switch them off. */
+/** GGUF's keys for steps that llama.cpp runs and this decoder does not, and the values that switch them off. */
 const GGUF_OTHER_STEPS: Readonly<Record<string, readonly unknown[]>> = {
   expert_count: [0],
+  nextn_predict_layers: [0],
   'attention.causal': [true],
-  'attention.scale': [],
-  'attention.clamp_kqv': [0],
-  'attention.max_alibi_bias': [0],
-  attn_logit_softcapping: [0],
-  final_logit_softcapping: [0],
-  logit_scale: [0, 1],
-  embedding_scale: [0, 1],
-  residual_scale: [0, 1],
 };
+
+/**
+ * GGUF's keys for steps of other families, which llama.cpp does not read for these.
+ *
+ * @see ggml-org/llama.cpp@de3ff815 src/models/llama.cpp, qwen2.cpp and qwen3.cpp load_arch_hparams
+ */
+const GGUF_IGNORED = [
+  'attention.scale',
+  'attention.clamp_kqv',
+  'attention.max_alibi_bias',
+  'attention.sliding_window',
+  'attn_logit_softcapping',
+  'final_logit_softcapping',
+  'logit_scale',
+  'embedding_scale',
+  'residual_scale',
+];
 
 /**
  * Reads the metadata of a GGUF, and what only its list of tensors says: biases, a head of its own.
@@ -220,10 +230,9 @@ export function configFromGguf(
   const valueDim = keys.optionalInteger(`${a}.attention.value_length`, 1, MAX_WIDTH) ?? headDim;
   if (valueDim !== headDim)
     refuse('UNSUPPORTED', keys.path(`${a}.attention.value_length`), `key_length=${headDim}`, valueDim, 'Take another model.');
-  const notes: string[] = [];
-  const window = keys.optionalInteger(`${a}.attention.sliding_window`, 0);
-  if (window)
-    notes.push(`${a}.attention.sliding_window = ${window} is not read: llama.cpp has no sliding layers in ${a}, and so has none here.`);
+  const notes = GGUF_IGNORED.filter((key) => keys.has(`${a}.${key}`)).map(
+    (key) => `${a}.${key} = ${String(keys.raw(`${a}.${key}`))} is not applied: llama.cpp does not read it for ${a}.`,
+  );
   const table = file.tensors.find((tensor) => tensor.name === 'token_embd.weight');
   const vocabSize = table?.shape[1] ?? keys.integer(`${a}.vocab_size`, 1, MAX_WIDTH);
   const ropes = remembered((context) => ropeFromGguf({ metadata: file.metadata, tensors: file.tensors, readTensor }, { where, context }));

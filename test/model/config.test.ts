@@ -270,16 +270,25 @@ describe('GGUF', () => {
     assert.deepEqual([qwen3.headDim, qwen3.qkNorm], [32, true]);
   });
 
-  test('lists with the same number for each layer; a window is noted', () => {
-    const config = read(keys('llama', { 'attention.head_count_kv': [2, 2, 2], 'attention.sliding_window': 100 }));
-    assert.equal(config.numKvHeads, 2);
+  test('lists with the same number for each layer', () => {
+    assert.equal(read(keys('llama', { 'attention.head_count_kv': [2, 2, 2] })).numKvHeads, 2);
+  });
+
+  test('keys that llama.cpp does not read for these architectures are noted', () => {
+    const config = read(keys('llama', { 'attention.sliding_window': 100, 'attention.scale': 0.5, logit_scale: 4 }));
     assert.equal(windowsOf(config)[0], undefined);
-    assert.match(config.notes.join(' '), /llama\.attention\.sliding_window = 100 is not read/);
+    for (const said of ['attention.scale = 0.5', 'attention.sliding_window = 100', 'logit_scale = 4'])
+      assert.ok(config.notes.includes(`llama.${said} is not applied: llama.cpp does not read it for llama.`), said);
   });
 
   const refusals: Record<string, [metadata: Record<string, string | number | readonly number[]>, code: string, message: RegExp]> = {
     'another architecture': [keys('gemma3'), 'UNSUPPORTED', /^m\.gguf: general\.architecture: expected llama, qwen2, qwen3, got "gemma3"/],
     experts: [keys('llama', { expert_count: 8 }), 'UNSUPPORTED', /llama\.expert_count: expected none, got 8/],
+    'layers that predict further tokens': [
+      keys('llama', { nextn_predict_layers: 1 }),
+      'UNSUPPORTED',
+      /nextn_predict_layers: expected none, got 1/,
+    ],
     'a part of a model': [{ ...keys('llama'), 'split.count': 3 }, 'UNSUPPORTED', /split\.count: expected a whole GGUF, got 3\. Merge it/],
     'heads that differ by layer': [keys('llama', { 'attention.head_count_kv': [2, 1, 2] }), 'UNSUPPORTED', /the same number in all layers/],
     'a list of the wrong length': [keys('llama', { 'attention.head_count_kv': [2, 2] }), 'FORMAT', /expected 3 integers, one a layer/],
