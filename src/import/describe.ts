@@ -165,6 +165,7 @@ function describeNode(found: FoundNode): Described {
   };
   const pairs = (rotaryDim ?? (width ?? 0) * 2) / 2;
   if (pairs < 1) return finish(base, undefined, undefined, notes);
+  if (pairs > MAX_CHANNELS) return finish(base, { because: `heads of ${2 * pairs} are wider than any` }, undefined, notes);
   if (!Number.isInteger(pairs) || pairs > (width ?? MAX_CHANNELS))
     return finish(base, { because: `tables of ${width ?? 'unknown'} columns do not fit a rotary_dim of ${rotaryDim}` }, undefined, notes);
   if (ids !== undefined) return finish(base, cacheFrequencies(found, cos, sin, pairs), undefined, notes);

@@ -114,6 +114,11 @@ describe('models that nobody wrote', () => {
       );
   });
 
+  test('every declared size absurd, in every form', () => {
+    for (const form of FORMS)
+      for (const n of [10 ** 6, 10 ** 7, 2 ** 31, 2 ** 40]) read(changed(form.bytes, [{ kind: 'every size', a: 0, b: 0, n }]), form);
+  });
+
   for (const size of [10 ** 6, 2 ** 31, 2 ** 40, 2 ** 53])
     test(`positions of a declared size of ${size} are told as those of a small one`, () => {
       const told = (batch: number | string, seq: number | string) => {
