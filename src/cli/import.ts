@@ -3,13 +3,15 @@
  *
  * @module
  */
-import { closeSync, openSync, readFileSync, readSync, statSync } from 'node:fs';
+import { realpathSync } from 'node:fs';
 import { dirname, isAbsolute, resolve, sep } from 'node:path';
 import type { Dtype } from '../core/dtypes.js';
 import { RopewalkError, refuse, show } from '../core/errors.js';
 import type { Tensor } from '../core/tensor.js';
+import { nameForMessage } from '../formats/bytes.js';
 import { parseNpy, tensorFromNpy, writeNpy } from '../formats/npy.js';
 import { type ExternalLocation, MAX_MODEL_BYTES } from '../formats/onnx-model.js';
+import { readFileBytes, readFileRange, systemReason } from '../formats/read-file.node.js';
 import {
   type FoundFrequencies,
   groupAlike,
@@ -50,7 +52,7 @@ const MAX_NPY_BYTES = 2 ** 31 - 1;
  */
 export async function importModel(file: string, options: ImportOptions): Promise<number> {
   checkOptions(options);
-  const bytes = readBytes(file, 'import', MAX_MODEL_BYTES);
+  const bytes = readFileBytes(file, MAX_MODEL_BYTES, `import: ${file}`);
   const imported = importOnnx(bytes, file, { loadExternal: (where) => readExternal(file, where) });
   if (options.run !== undefined) return run(file, imported, options.run, options);
   if (options.json) printJson(toJson(file, imported));
@@ -116,46 +118,40 @@ function choose(file: string, { ropes }: ImportedModel, name: string): ImportedR
 
 /** npy has no bf16: its bits travel as u16. */
 function readNpy(path: string, option: string, u16?: 'bf16'): Tensor {
-  const npy = parseNpy(readBytes(path, `import: ${option}`, MAX_NPY_BYTES), path);
+  const npy = parseNpy(readFileBytes(path, MAX_NPY_BYTES, `import: ${option}: ${path}`), path);
   return tensorFromNpy<Dtype>(npy, npy.dtype === 'u16' && u16 ? u16 : npy.dtype);
 }
 
-function readBytes(file: string, at: string, limit: number): Uint8Array {
-  try {
-    const info = statSync(file);
-    if (!info.isFile()) refuse('FORMAT', at, 'a file', file);
-    if (info.size > limit) refuse('FORMAT', `${at}: ${file}`, `at most ${limit} bytes`, info.size);
-    return readFileSync(file);
-  } catch (cause) {
-    if (cause instanceof RopewalkError) throw cause;
-    return refuse('FORMAT', at, `a readable file ${file}`, (cause as NodeJS.ErrnoException).code ?? String(cause));
-  }
+/**
+ * Reads a tensor out of the model's own folder, and out of no other place, wherever symbolic links lead. The folder is that of the model's name,
+ * or of the file that the name links to: in HuggingFace's cache a model and its data are both links to a folder of blobs.
+ *
+ * @param file - the model
+ * @param where - as the model says it
+ * @throws {RopewalkError} FORMAT for a place outside, and for what is no regular file
+ */
+export function readExternal(file: string, { location, offset, length }: ExternalLocation): Uint8Array {
+  const at = `import: ${file}: external data`;
+  const folder = resolve(dirname(file));
+  const named = resolve(folder, location);
+  if (isAbsolute(location) || !isInside(named, folder)) refuse('FORMAT', at, "a file in the model's folder", location);
+  const which = `${at} ${nameForMessage(location)}`;
+  if (length > MAX_NPY_BYTES) refuse('FORMAT', which, `at most ${MAX_NPY_BYTES} bytes`, length);
+  const path = realPath(named, which);
+  if (![realPath(folder, at), dirname(realPath(file, at))].some((one) => isInside(path, one)))
+    refuse('FORMAT', which, "a file in the model's folder", 'a link to a place outside', 'If you trust it, copy the file there.');
+  return readFileRange(path, offset, length, which);
 }
 
-/** Reads a tensor out of the model's own folder, and out of no other place. */
-function readExternal(file: string, { location, offset, length }: ExternalLocation): Uint8Array {
-  const folder = resolve(dirname(file));
-  const path = resolve(folder, location);
-  const at = `import: ${file}: external data`;
-  if (isAbsolute(location) || !path.startsWith(folder + sep)) refuse('FORMAT', at, "a file in the model's folder", location);
-  let handle: number | undefined;
+function isInside(path: string, folder: string): boolean {
+  return path.startsWith(folder.endsWith(sep) ? folder : folder + sep);
+}
+
+function realPath(path: string, at: string): string {
   try {
-    handle = openSync(path, 'r');
-    const size = statSync(path).size;
-    if (offset + length > size) refuse('FORMAT', `${at}: ${location}`, `its end <= file size ${size}`, `${offset} + ${length} bytes`);
-    if (length > MAX_NPY_BYTES) refuse('FORMAT', `${at}: ${location}`, `at most ${MAX_NPY_BYTES} bytes`, length);
-    const bytes = new Uint8Array(length);
-    for (let done = 0; done < length; ) {
-      const got = readSync(handle, bytes, done, length - done, offset + done);
-      if (got === 0) refuse('FORMAT', `${at}: ${location}`, `${length} bytes`, done);
-      done += got;
-    }
-    return bytes;
+    return realpathSync(path);
   } catch (cause) {
-    if (cause instanceof RopewalkError) throw cause;
-    return refuse('FORMAT', at, `a readable file ${location}`, (cause as NodeJS.ErrnoException).code ?? String(cause));
-  } finally {
-    if (handle !== undefined) closeSync(handle);
+    throw new RopewalkError('FORMAT', `${at}: expected a readable file, got ${systemReason(cause)}`, { cause });
   }
 }
 

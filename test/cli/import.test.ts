@@ -1,10 +1,12 @@
 import assert from 'node:assert/strict';
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
-import { type ImportOptions, importModel } from '../../src/cli/import.js';
+import { type ImportOptions, importModel, readExternal } from '../../src/cli/import.js';
 import { parseNpy, writeNpy } from '../../src/formats/npy.js';
+import { importOnnx } from '../../src/import/index.js';
 import { Graph } from '../import/build.js';
 import { FORMS, f32 } from '../import/forms.js';
 import { ropewalkIn } from '../support/command.js';
@@ -175,16 +177,36 @@ describe('import', () => {
     const angles = [0, 0, 1, 0.1, 2, 0.2];
     mkdirSync(at('sub'), { recursive: true });
     writeFileSync(at('sub/w.bin'), new Uint8Array(Float32Array.from([...angles.map(Math.cos), ...angles.map(Math.sin)]).buffer));
+    mkdirSync(at('sub/inner'));
+    if (process.platform !== 'win32') {
+      execFileSync('mkfifo', [at('sub/pipe')]);
+      symlinkSync(at('.'), at('sub/out'));
+      symlinkSync(at('x.npy'), at('sub/x.npy'));
+      symlinkSync('loop', at('sub/loop'));
+      // HuggingFace's cache: names that link to blobs, all in one other folder.
+      mkdirSync(at('names'));
+      symlinkSync('../sub/external.onnx', at('names/external.onnx'));
+      symlinkSync('../sub/w.bin', at('names/w.bin'));
+    }
     const good = ropewalk(file('sub/external.onnx', write('w.bin')));
     assert.equal(good.status, 0, good.stderr);
     assert.match(good.stdout, /^ {2}base +100$/m);
+    if (process.platform !== 'win32')
+      assert.equal(readExternal(at('names/external.onnx'), { location: 'w.bin', offset: 0, length: 4 }).length, 4);
     for (const [location, message] of [
       ['../x.npy', /expected a file in the model's folder, got "\.\.\/x\.npy"/],
       ['/etc/hostname', /expected a file in the model's folder/],
-      ['gone.bin', /expected a readable file gone\.bin, got "ENOENT"/],
+      ['gone.bin', /external data gone\.bin: expected a readable file, got none/],
+      ['.', /expected a file in the model's folder, got "\."/],
+      ['inner', /external data inner: expected a regular file, got a folder/],
+      ['pipe', /external data pipe: expected a regular file, got a pipe/],
+      ['out/x.npy', /external data out\/x\.npy: expected a file in the model's folder, got "a link to a place outside"/],
+      ['x.npy', /external data x\.npy: expected a file in the model's folder, got "a link to a place outside"/],
+      ['loop', /external data loop: expected a readable file, got a symbolic link that leads back to itself/],
     ] as const) {
-      const { stdout } = ropewalk(file('sub/bad.onnx', write(location)));
-      assert.match(stdout, message);
+      if (process.platform === 'win32' && /pipe|link/.test(message.source)) continue;
+      const { ropes } = importOnnx(write(location), 'm', { loadExternal: (where) => readExternal(at('sub/external.onnx'), where) });
+      assert.match(ropes[0]!.notes.join(), message);
     }
   });
 });
@@ -195,8 +217,8 @@ describe('refusals', () => {
   file('ints.npy', writeNpy(Int32Array.from(xs), { dtype: 'i32', shape: [2, 3, 4, 8] }));
   const good: ImportOptions = { run: 'y', x: at('x.npy'), positionIds: at('p.npy'), out: at('out.npy'), backend: 'reference' };
   const cases: [string, string, ImportOptions, RegExp][] = [
-    ['a missing file', 'gone.onnx', {}, /^import: expected a readable file .*gone\.onnx, got "ENOENT"/],
-    ['a folder', '.', {}, /^import: expected a file, got/],
+    ['a missing file', 'gone.onnx', {}, /^import: .*gone\.onnx: expected a readable file, got none/],
+    ['a folder', '.', {}, /^import: .*: expected a regular file, got a folder/],
     ['an empty file', 'empty.onnx', {}, /empty\.onnx: expected a ModelProto, got "an empty file"/],
     ['no model', 'text.onnx', {}, /text\.onnx: expected a ModelProto/],
     ['--x without --run', cached, { x: 'x.npy' }, /^import: --x: expected --run NODE beside it/],
