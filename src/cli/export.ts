@@ -26,6 +26,7 @@ import { planSwiglu } from '../ops/swiglu.js';
 import { type ExpectedRope, readExpectedRope } from './model-file.js';
 import { flagOf, oneOf, readContext, readInteger, readIntegers, readNumber } from './options.js';
 import { EXIT, printJson } from './output.js';
+import { headsOf } from './permute-model.js';
 import { VERSION } from './version.js';
 import { writeWhole } from './write-file.js';
 
@@ -85,11 +86,12 @@ export async function exportModel(source: string | undefined, options: ExportOpt
   if (opset < OPSET && form === 'standard')
     refuse('UNSUPPORTED', 'export: --opset', `${OPSET} in form standard, which RotaryEmbedding came with`, opset, 'Use --form primitives.');
   const sizes = countSizes(options.count);
-  const dtype = oneOf(options.dtype ?? 'f32', ['f32', 'f16', 'bf16', 'f64'], 'export: --dtype');
+  const dtype =
+    options.dtype === undefined ? undefined : oneOf<FloatDtype>(options.dtype, ['f32', 'f16', 'bf16', 'f64'], 'export: --dtype');
   const made =
     options.op === undefined || options.op === 'rope'
       ? await exportRope(source, options, form, dtype, opset)
-      : exportOperator(source, options, options.op, form, dtype, opset);
+      : exportOperator(source, options, options.op, form, dtype ?? 'f32', opset);
   const [batch, seq] = DEFAULT_COUNT;
   // Counting checks every type and shape, so that no malformed graph is written.
   const cost = graphCost(made.model, { batch, seq, ...sizes, cache: TABLE_CONTEXT });
@@ -106,15 +108,24 @@ async function exportRope(
   source: string | undefined,
   options: ExportOptions,
   form: GraphForm,
-  dtype: FloatDtype,
+  givenDtype: FloatDtype | undefined,
   opset: number,
 ): Promise<Export> {
   refuseOthers(options, 'rope');
-  const expected = await expectedRope(source, options);
+  const layer = readInteger(options.layer, 'export: --layer', 0, 2 ** 20) ?? 0;
+  const given = {
+    heads: readInteger(options.heads, 'export: --heads', 1, 2 ** 16),
+    kvHeads: readInteger(options.kvHeads, 'export: --kv-heads', 1, 2 ** 16),
+  };
+  const expected = await expectedRope(source, options, layer);
+  const dtype = givenDtype ?? expected.line?.dtype ?? 'f32';
+  const known = expected.model === undefined ? (expected.line ?? {}) : await headsOf(expected.model, layer, 'export');
   const heads =
-    readInteger(options.heads, 'export: --heads', 1, 2 ** 16) ??
+    given.heads ??
+    known.heads ??
     refuse('RANGE', 'export: --heads', 'how many heads x, or q, has', undefined, 'Give --heads, and --kv-heads for q and k in one model.');
-  const kvHeads = readInteger(options.kvHeads, 'export: --kv-heads', 1, 2 ** 16);
+  // Who gives the heads of one tensor means one tensor.
+  const kvHeads = given.kvHeads ?? (given.heads === undefined && 'kvHeads' in known ? known.kvHeads : undefined);
   const normEps = readNumber(options.normEps, 'export: --norm-eps');
   const layout = oneOf(options.layout ?? 'bsnh', ['bsnh', 'bnsh'], 'export: --layout');
   const direction = oneOf(options.direction ?? expected.direction, ['forward', 'backward'], 'export: --direction');
@@ -148,7 +159,7 @@ async function exportRope(
   };
 }
 
-async function expectedRope(source: string | undefined, options: ExportOptions): Promise<ExpectedRope> {
+async function expectedRope(source: string | undefined, options: ExportOptions, layer: number): Promise<ExpectedRope> {
   const given = [source, options.rope, options.spec].filter((text) => text !== undefined);
   if (given.length !== 1)
     refuse(
@@ -159,9 +170,8 @@ async function expectedRope(source: string | undefined, options: ExportOptions):
       'Or give --op for another operator.',
     );
   if (options.rope !== undefined && !/^\s*ROPE\s*\(/.test(options.rope)) refuse('FORMAT', 'export: --rope', 'a ROPE(…) line', options.rope);
-  const layer = readInteger(options.layer, 'export: --layer', 0, 2 ** 20);
-  if (layer !== undefined && source === undefined) refuse('UNSUPPORTED', 'export: --layer', 'it beside a model', given[0]);
-  return readExpectedRope(given[0]!, 'export', { ...readContext(options.context, 'export'), ...(layer === undefined ? {} : { layer }) });
+  if (options.layer !== undefined && source === undefined) refuse('UNSUPPORTED', 'export: --layer', 'it beside a model', given[0]);
+  return readExpectedRope(given[0]!, 'export', { ...readContext(options.context, 'export'), layer });
 }
 
 /** Storage without elements: an export needs shapes. */

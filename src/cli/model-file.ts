@@ -7,6 +7,7 @@ import { readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseRopeLabel, ropePlanOfCase } from '../conformance/rope-case.js';
 import { specFromJson } from '../convert/record.js';
+import type { FloatDtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import { type GgufHeader, ropeFromGguf } from '../dialects/gguf.js';
 import { ropeFromConfig } from '../dialects/huggingface.js';
@@ -69,6 +70,10 @@ export interface ExpectedRope {
   readonly direction: 'forward' | 'backward';
   /** Where it comes from, for messages: `llama.json, layers 0-31`. */
   readonly from: string;
+  /** What a `ROPE(…)` line says beside the rotation. */
+  readonly line?: { readonly dtype: FloatDtype; readonly heads: number };
+  /** The file of a model. */
+  readonly model?: string;
 }
 
 /**
@@ -86,8 +91,9 @@ export async function readExpectedRope(
   options: ModelRopeOptions & { readonly layer?: number } = {},
 ): Promise<ExpectedRope> {
   if (/^\s*ROPE\s*\(/.test(text)) {
-    const { source, direction } = ropePlanOfCase(parseRopeLabel(text));
-    return { spec: source!.spec, direction, from: 'the ROPE(…) line' };
+    const label = parseRopeLabel(text);
+    const { source, direction } = ropePlanOfCase(label);
+    return { spec: source!.spec, direction, from: 'the ROPE(…) line', line: { dtype: label.type, heads: label.ne_a[1] } };
   }
   const file = modelFileOf(text, command);
   if (/\.json$/i.test(file)) {
@@ -100,7 +106,7 @@ export async function readExpectedRope(
   const model = await readModel(file, command, rest);
   const found = model.layers[layer] ?? refuse('RANGE', `${command}: --layer`, `a layer in [0, ${model.numLayers - 1}]`, layer);
   if (!found.rope) refuse('RANGE', `${command}: --layer`, 'a layer with RoPE', `layer ${layer}, which has no position encoding`);
-  return { spec: found.rope, direction: 'forward', from: `${file}, layer ${layer}` };
+  return { spec: found.rope, direction: 'forward', from: `${file}, layer ${layer}`, model: file };
 }
 
 /**

@@ -192,6 +192,28 @@ export async function factsOf(model: OpenModel, given: GivenGeometry): Promise<M
   return combine(path === undefined ? undefined : huggingfaceFacts(readJson(path, 'permute'), path, given), given);
 }
 
+/**
+ * Reads how many heads a layer has.
+ *
+ * @param file - a config.json or a .gguf
+ * @param layer - counted from 0
+ * @param command - names the command in messages
+ * @returns what the file says; nothing where it does not say it in a way that is known here
+ * @throws {RopewalkError} FORMAT when the file cannot be read
+ */
+export async function headsOf(file: string, layer: number, command: string): Promise<Pick<GivenGeometry, 'heads' | 'kvHeads'>> {
+  const header = /\.gguf$/i.test(file) ? await readGgufHeader(file) : undefined;
+  const config = header ? undefined : readJson(file, command);
+  try {
+    const own = header ? ggufFacts(header, file, {}) : huggingfaceFacts(config, file, {});
+    const { numHeads, numKvHeads } = own.geometryOf!(layer);
+    return { ...(numHeads === undefined ? {} : { heads: numHeads }), ...(numKvHeads === undefined ? {} : { kvHeads: numKvHeads }) };
+  } catch (error) {
+    if (error instanceof RopewalkError) return {};
+    throw error;
+  }
+}
+
 /** What a model's own metadata say; the command line may fill in what they leave open. */
 interface OwnFacts extends Partial<Pick<ModelFacts, 'runtime' | 'native' | 'fused' | 'sharesKeys'>> {
   /** The file's name, for messages. */

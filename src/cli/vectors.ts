@@ -21,7 +21,6 @@ import { openGolden } from '../conformance/golden/folder.js';
 import { formatManifest, GOLDEN_FORMS, type GoldenEntry, type GoldenForm, type GoldenManifest } from '../conformance/golden/manifest.js';
 import { GOLDEN_SEED } from '../conformance/golden/rope.js';
 import { answer, writeCase } from '../conformance/golden/write.js';
-import { parseRopeLabel } from '../conformance/rope-case.js';
 import type { FloatDtype } from '../core/dtypes.js';
 import { RopewalkError, refuse } from '../core/errors.js';
 import type { LayerRope } from '../dialects/model-rope.js';
@@ -159,9 +158,9 @@ async function chooseExpected(text: string, kind: 'case' | 'spec', choice: Golde
   const line = /^\s*ROPE\s*\(/.test(text);
   if (kind === 'case' && !line) refuse('FORMAT', 'vectors: --case', 'a ROPE(…) line', text, 'A file goes to --spec or --model.');
   if (kind === 'spec' && !/\.json$/i.test(text)) refuse('FORMAT', 'vectors: --spec', 'a .json file', text);
-  const { spec, direction } = await readExpectedRope(text, 'vectors');
+  const { spec, direction, line: said } = await readExpectedRope(text, 'vectors');
   // A line says its type; another one may be asked for.
-  const drawn = kind === 'case' ? { dtypes: [parseRopeLabel(text).type], ...choice } : choice;
+  const drawn = said ? { dtypes: [said.dtype], ...choice } : choice;
   const about = kind === 'case' ? text.trim() : `The record ${basename(text)}.`;
   return chooseRope({ id: `rope-${kind}`, about, spec, direction }, drawn);
 }

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { type ExportOptions, exportModel } from '../../src/cli/export.js';
-import { ropewalkIn } from '../support/command.js';
+import { ROOT, ropewalkIn } from '../support/command.js';
 import { ortOrReason } from '../support/ort.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'export-'));
@@ -34,7 +34,7 @@ interface Written {
   readonly form: string;
   readonly opset: number;
   readonly angles?: string;
-  readonly inputs: readonly { readonly name: string }[];
+  readonly inputs: readonly { readonly name: string; readonly dtype: string; readonly shape: readonly (string | number)[] }[];
   readonly nodes: { readonly calls: number; readonly views: number };
   readonly precision: readonly { readonly position: number; readonly maxError: number }[];
   readonly count: { readonly bytesRead: number };
@@ -127,6 +127,25 @@ describe('ropewalk export', () => {
     assert.match(stdout, /Not written: no --out/);
   });
 
+  const inputsOf = async (source: string, options: ExportOptions = {}): Promise<string[]> =>
+    (await exported(source, options)).inputs
+      .filter(({ name }) => name !== 'position_ids')
+      .map(({ name, dtype, shape }) => `${name} ${dtype} ${shape[2]}`);
+
+  test('heads come from the model, in a folder too; --heads alone is for one tensor', async () => {
+    const box = join(ROOT, 'models/marline');
+    assert.deepEqual(await inputsOf(box), ['q f32 6', 'k f32 2']);
+    assert.deepEqual(await inputsOf(join(box, 'model-q8_0.gguf')), ['q f32 6', 'k f32 2']);
+    assert.deepEqual(await inputsOf(box, { kvHeads: '3' }), ['q f32 6', 'k f32 3']);
+    assert.deepEqual(await inputsOf(box, { heads: '4' }), ['x f32 4']);
+  });
+
+  test('a ROPE(…) line says the type and the heads; --dtype and --heads win', async () => {
+    const line = 'ROPE(type=f16,ne_a=[64,4,2,1],n_dims=64,mode=2,n_ctx=512,fs=1,ef=0,af=1,ff=0,v=0)';
+    assert.deepEqual(await inputsOf(line), ['x f16 4']);
+    assert.deepEqual(await inputsOf(line, { dtype: 'bf16', heads: '3' }), ['x bf16 3']);
+  });
+
   test('every operator, in both forms', async () => {
     const shapes: Record<string, [string, ExportOptions?]> = {
       add: ['2,3'],
@@ -181,7 +200,7 @@ describe('ropewalk export', () => {
     const refused: [string | undefined, ExportOptions, RegExp][] = [
       [undefined, { heads: '1' }, /export: expected one of a model, --rope and --spec, got none\. Or give --op/],
       [llama, { spec, heads: '1' }, /export: expected one of a model, --rope and --spec/],
-      [llama, {}, /export: --heads: expected how many heads x, or q, has, got none\. Give --heads/],
+      [spec, {}, /export: --heads: expected how many heads x, or q, has, got none\. Give --heads/],
       [llama, { heads: '0' }, /export: --heads: expected an integer in \[1, 65536\]/],
       [llama, { heads: '' }, /export: --heads/],
       [llama, { heads: '8', layer: '2' }, /export: --layer: expected a layer in \[0, 1\]/],
@@ -189,9 +208,9 @@ describe('ropewalk export', () => {
       [empty, { heads: '8' }, /empty\.json/],
       [join(folder, 'absent.json'), { heads: '8' }, /a readable file/],
       [undefined, { rope: 'ROPEWALK', heads: '8' }, /export: --rope: expected a ROPE\(…\) line/],
-      [llama, { heads: '8', form: 'fused' }, /export: --form: expected standard, primitives/],
+      [llama, { heads: '8', form: 'fused' }, /export: --form: expected standard or primitives/],
       [llama, { heads: '8', angles: 'f8' }, /export: --angles: expected f64, f32/],
-      [llama, { heads: '8', dtype: 'i8' }, /export: --dtype: expected f32, f16, bf16, f64/],
+      [llama, { heads: '8', dtype: 'i8' }, /export: --dtype: expected f32, f16, bf16 or f64/],
       [llama, { heads: '8', context: '0' }, /export: --context/],
       [llama, { heads: '8', opset: '22' }, /export: --opset: expected 23 in form standard/],
       [llama, { heads: '8', opset: '17' }, /export: --opset: expected an integer in \[18, 23\]/],
