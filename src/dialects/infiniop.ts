@@ -10,7 +10,8 @@
  */
 import { type Dtype, type FloatDtype, type HostArray, newArray } from '../core/dtypes.js';
 import { RopewalkError, refuse } from '../core/errors.js';
-import { readIntegers, Tensor, tensorFrom } from '../core/tensor.js';
+import { walk } from '../core/shape.js';
+import { hostOf, readIntegers, Tensor, tensorFrom } from '../core/tensor.js';
 import { sharePairs } from '../ops/rope/axes.js';
 import { bindRope } from '../ops/rope/call.js';
 import { planRopeWithTable } from '../ops/rope/plan.js';
@@ -27,7 +28,7 @@ export const INFINI_STATUS_NOT_IMPLEMENTED = 2;
 export const INFINI_STATUS_BAD_PARAM = 3;
 /** An argument is missing, or the algorithm is unknown. */
 export const INFINI_STATUS_NULL_POINTER = 4;
-/** Never returned here. */
+/** The runner is not of the device that was asked for. */
 export const INFINI_STATUS_DEVICE_TYPE_NOT_SUPPORTED = 5;
 /** An element type does not fit. */
 export const INFINI_STATUS_BAD_TENSOR_DTYPE = 10;
@@ -65,6 +66,19 @@ export const INFINI_DTYPE = /* @__PURE__ */ Object.freeze({
   C64: 17,
   C128: 18,
   BF16: 19,
+} as const);
+
+/** The device enumeration of infinicore.h, InfiniTensor/InfiniCore@45dc3eac; 8 was SUGON before. */
+export const INFINI_DEVICE = /* @__PURE__ */ Object.freeze({
+  CPU: 0,
+  NVIDIA: 1,
+  CAMBRICON: 2,
+  ASCEND: 3,
+  METAX: 4,
+  MOORE: 5,
+  ILUVATAR: 6,
+  KUNLUN: 7,
+  HYGON: 8,
 } as const);
 
 /** Our dtype for each of InfiniOp's that an operator here can take. */
@@ -172,7 +186,9 @@ function demand(condition: boolean, status: number, argument: string, expected: 
       ? 'DTYPE'
       : status === INFINI_STATUS_NULL_POINTER || status === INFINI_STATUS_BAD_PARAM
         ? 'RANGE'
-        : 'SHAPE';
+        : status === INFINI_STATUS_DEVICE_TYPE_NOT_SUPPORTED
+          ? 'UNSUPPORTED'
+          : 'SHAPE';
   try {
     refuse(code, `infiniop: ${argument}`, expected, got);
   } catch (error) {
@@ -204,9 +220,38 @@ function resultOf(work: () => void): InfiniResult {
 }
 
 /**
+ * `infinirtSetDevice(device, id)` and `infiniopCreateHandle(&handle)`: makes sure that a runner is of a device. Every runner is of the CPU, as
+ * its memory is the host's; `ascend-model` is of ASCEND too, as it computes in that device's arithmetic. A runner by itself is a handle of the
+ * CPU.
+ *
+ * @param runner - who computes
+ * @param device - one of {@link INFINI_DEVICE}
+ * @returns DEVICE_TYPE_NOT_SUPPORTED where the runner is of another device; else the handle, which is the runner
+ */
+export function infiniopCreateHandle(runner: Runner, device: number = INFINI_DEVICE.CPU): InfiniResult & { readonly handle?: Runner } {
+  const ofRunner: readonly number[] = [INFINI_DEVICE.CPU, ...(runner.name === 'ascend-model' ? [INFINI_DEVICE.ASCEND] : [])];
+  const result = resultOf(() =>
+    demand(
+      ofRunner.includes(device),
+      INFINI_STATUS_DEVICE_TYPE_NOT_SUPPORTED,
+      'device',
+      `one that ${runner.name} is of, ${ofRunner.map(deviceName).join(' or ')}`,
+      deviceName(device),
+    ),
+  );
+  return result.status === INFINI_STATUS_SUCCESS ? { ...result, handle: runner } : result;
+}
+
+/** `ASCEND (3)` */
+function deviceName(device: number): string {
+  const known = Object.entries(INFINI_DEVICE).find(([, code]) => code === device);
+  return known ? `${known[0]} (${device})` : String(device);
+}
+
+/**
  * `infiniopCreateRoPEDescriptor(handle, &desc, y, x, pos_ids, sin_table, cos_table, algo)`.
  *
- * @param handle - who computes
+ * @param handle - who computes: a runner, of whose device {@link infiniopCreateHandle} makes sure
  * @param y - `[seqlen, nhead, dhead]` or `[batch, seqlen, nhead, dhead]`, F16, BF16, F32 or F64, last stride 1
  * @param x - same shape and dtype, its own strides
  * @param pos - `[seqlen]` or `[batch, seqlen]`, any of the eight integer types
@@ -345,9 +390,15 @@ export function infiniopRoPE(
  * Reads the positions, checks each against the tables, and takes the rows that they span, from `first` on:
  * decoding one token against tables of 131072 rows converts one of them.
  */
-function readTables(pos: Tensor, name: string, cos: Tensor, sin: Tensor): { positions: Float64Array; table: RopeTable; first: number } {
-  const positions = readIntegers(pos, `infiniop: ${name}`);
+function readTables(
+  pos: Tensor,
+  name: string,
+  cos: Tensor,
+  sin: Tensor,
+  outside: 'refuse' | 'row_0' = 'refuse',
+): { positions: Float64Array; table: RopeTable; first: number } {
   const rows = cos.shape[0]!;
+  const positions = outside === 'row_0' && rows > 0 ? insideOrRow0(pos, name, rows) : readIntegers(pos, `infiniop: ${name}`);
   let first = positions.length > 0 ? rows : 0;
   let end = 0;
   for (const [n, position] of positions.entries()) {
@@ -360,6 +411,17 @@ function readTables(pos: Tensor, name: string, cos: Tensor, sin: Tensor): { posi
     end = Math.max(end, position + 1);
   }
   return { positions, table: tableFromTensors(cos.slice(0, first, end), sin.slice(0, first, end), 'infiniop'), first };
+}
+
+/** Positions, and 0 for each that is no row of the tables. */
+function insideOrRow0(pos: Tensor, name: string, rows: number): Float64Array {
+  const host = hostOf(pos, `infiniop: ${name}`);
+  const positions = new Float64Array(pos.size);
+  walk(pos, (at, n) => {
+    const position = Number(host[at]!); // past 2^53 rounded, and outside all the same
+    positions[n] = position >= 0 && position < rows ? position : 0;
+  });
+  return positions;
 }
 
 /**
@@ -402,6 +464,11 @@ export interface InfiniMRoPESizes {
   readonly mrope_section: readonly [number, number, number];
   /** false: contiguous sections; true: pair j by j mod 3. */
   readonly mrope_interleaved: boolean;
+  /**
+   * A position that is no row of the tables: BAD_PARAM (`refuse`, the default, as `infiniopRoPE` has it), or row 0 (`row_0`), as upstream's
+   * Ascend kernel takes it, InfiniTensor/InfiniCore@aa126523 src/infiniop/ops/mrope/ascend/mrope_ascend_kernel.cpp.
+   */
+  readonly positions_outside?: 'refuse' | 'row_0';
 }
 
 const MROPE_TENSORS = ['q_out', 'k_out', 'q', 'k', 'cos', 'sin', 'positions'] as const;
@@ -453,6 +520,8 @@ export function infiniopCreateMRoPEDescriptor(
       `three integers >= 0 of sum rotary_dim / 2 = ${rotary_dim / 2}`,
       mrope_section,
     );
+    const { positions_outside: outside = 'refuse' } = sizes;
+    demand(['refuse', 'row_0'].includes(outside), INFINI_STATUS_BAD_PARAM, 'positions_outside', 'refuse or row_0', outside);
     for (const name of ['k_out', 'q', 'k', 'cos', 'sin'] as const) {
       demand(
         t[name].dtype === t.q_out.dtype,
@@ -536,7 +605,7 @@ function gatherRows(desc: InfiniMRoPEDescriptor, cos: Tensor, sin: Tensor, pos: 
     pairs,
     'infiniop',
   );
-  const { positions, table: given, first } = readTables(pos, 'positions', cos, sin);
+  const { positions, table: given, first } = readTables(pos, 'positions', cos, sin, desc.positions_outside);
   const tokens = desc.tensors.q.shape[0]!;
   const dtype: FloatDtype = given.cos instanceof Float64Array ? 'f64' : 'f32';
   const rows = { rows: tokens, pairs, cos: newArray(dtype, tokens * pairs), sin: newArray(dtype, tokens * pairs) };

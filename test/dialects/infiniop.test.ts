@@ -1,12 +1,19 @@
 import assert from 'node:assert/strict';
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
+import { ascendModelRunner } from '../../src/aicore/runner.js';
 import { openFolder } from '../../src/conformance/folder.node.js';
 import { readNpy } from '../../src/conformance/host.js';
 import { readManifest } from '../../src/conformance/manifest.js';
+import { runCases } from '../../src/conformance/runner.js';
+import { vectorCases } from '../../src/conformance/vectors.js';
 import { type Dtype, newArray } from '../../src/core/dtypes.js';
 import { tensorFrom } from '../../src/core/tensor.js';
 import * as io from '../../src/dialects/infiniop.js';
+import type { Runner } from '../../src/ops/runner.js';
 import { referenceRunner } from '../../src/reference/index.js';
 import { suitePasses, VECTORS } from '../support/suites.js';
 import { seeded } from '../support/tensors.js';
@@ -15,6 +22,45 @@ const rw = referenceRunner();
 const { INFINI_DTYPE: T } = io;
 const desc = (shape: number[], dtype: number = T.F32, strides: number[] | null = null) =>
   io.infiniopCreateTensorDescriptor(shape.length, shape, strides, dtype);
+
+describe('devices', () => {
+  test('a runner is of the CPU; ascend-model is of ASCEND too', () => {
+    const ascend = ascendModelRunner();
+    assert.equal(io.infiniopCreateHandle(rw).handle, rw);
+    assert.equal(io.infiniopCreateHandle(ascend, io.INFINI_DEVICE.ASCEND).handle, ascend);
+    assert.equal(io.infiniopCreateHandle(ascend, io.INFINI_DEVICE.CPU).handle, ascend);
+    const { status, handle, error } = io.infiniopCreateHandle(rw, io.INFINI_DEVICE.ASCEND);
+    assert.deepEqual([status, handle, error?.code], [io.INFINI_STATUS_DEVICE_TYPE_NOT_SUPPORTED, undefined, 'UNSUPPORTED']);
+    assert.equal(error!.message, 'infiniop: device: expected one that reference is of, CPU (0), got "ASCEND (3)"');
+    for (const device of [io.INFINI_DEVICE.NVIDIA, 99, -1]) assert.equal(io.infiniopCreateHandle(ascend, device).status, 5);
+  });
+
+  test('vectors: the device of a descriptor comes before every other check', async () => {
+    const to = mkdtempSync(join(tmpdir(), 'infiniop-'));
+    try {
+      cpSync(`${VECTORS}/infiniop`, to, { recursive: true });
+      const path = join(to, 'invalid_descriptors.json');
+      const file = JSON.parse(readFileSync(path, 'utf8'));
+      const [nothing, right] = ['null_y', 'ok_base'].map((id) => file.cases.find((c: { id: string }) => c.id === id));
+      const cases = [
+        { ...nothing, id: 'ascend', device: 'ASCEND', expected_status: 5 },
+        { ...right, id: 'unheard', device: 'ABACUS', expected_status: 5 },
+        { ...right, id: 'cpu', device: 'CPU' },
+      ];
+      writeFileSync(path, JSON.stringify({ ...file, cases }));
+      const statuses = async (runner: Runner): Promise<string[]> => {
+        const found: string[] = [];
+        const chosen = vectorCases(openFolder(to)).filter(({ label }) => label.startsWith('CREATE_ROPE'));
+        for await (const { verdict } of runCases(chosen, runner)) found.push(verdict.status);
+        return found;
+      };
+      assert.deepEqual(await statuses(rw), ['ok', 'ok', 'ok']);
+      assert.deepEqual(await statuses(ascendModelRunner()), ['not_supported', 'ok', 'ok']);
+    } finally {
+      rmSync(to, { recursive: true });
+    }
+  });
+});
 
 describe('golden', () => {
   suitePasses('infiniop');
@@ -279,6 +325,45 @@ describe('mrope', () => {
     assert.deepEqual([...qOut], [-3, 2, 1, 4, 5, 6]);
     assert.deepEqual(kOut, qOut);
     assert.equal(io.infiniopDestroyMRoPEDescriptor(descriptor!).status, 0);
+  });
+
+  test('positions outside take row 0 where that is asked for, as upstream has it', () => {
+    const outside = { ...sizes, positions_outside: 'row_0' as const };
+    const { descriptor } = io.infiniopCreateMRoPEDescriptor(rw, tensors, outside);
+    const q = Float32Array.of(1, 2, 3, 4, 5, 6);
+    // Row 0 does not rotate, row 1 does; pair 0 by t, pair 1 by h.
+    for (const [positions, expected] of [
+      [
+        [3n, 1n, 0n],
+        [1, -4, 3, 2, 5, 6],
+      ],
+      [
+        [1n, -1n, 99n],
+        [-3, 2, 1, 4, 5, 6],
+      ],
+      [
+        [2n ** 62n, -(2n ** 63n), 0n],
+        [1, 2, 3, 4, 5, 6],
+      ],
+    ] as const) {
+      const [q_out, k_out] = [new Float32Array(6), new Float32Array(6)];
+      const ran = io.infiniopMRoPE(descriptor!, { q_out, k_out, q, k: q, cos, sin, positions: BigInt64Array.from(positions) });
+      assert.deepEqual([ran.status, [...q_out]], [io.INFINI_STATUS_SUCCESS, expected]);
+    }
+    const empty = io.infiniopCreateMRoPEDescriptor(rw, { ...tensors, cos: desc([0, 2]), sin: desc([0, 2]) }, outside);
+    const none = new Float32Array(0);
+    const memory = {
+      q_out: new Float32Array(6),
+      k_out: new Float32Array(6),
+      q,
+      k: q,
+      cos: none,
+      sin: none,
+      positions: BigInt64Array.of(0n, 0n, 0n),
+    };
+    assert.equal(io.infiniopMRoPE(empty.descriptor!, memory).status, io.INFINI_STATUS_BAD_PARAM);
+    const wrong = io.infiniopCreateMRoPEDescriptor(rw, tensors, { ...sizes, positions_outside: 'clamp' as never });
+    assert.deepEqual([wrong.status, wrong.error?.message], [3, 'infiniop: positions_outside: expected refuse or row_0, got "clamp"']);
   });
 
   test('positions that all lie past row 0', () => {
