@@ -67,10 +67,11 @@ export function ropeFromGguf(file: GgufHeader, options: ModelRopeOptions = {}): 
   const made = new Map<string, RopeSpec>(); // layers of one kind share their record
   const scaling = scalingOf(model);
   checkFactorTensors(model, scaling.type);
+  const twoKinds = kinds.some((kind) => kind.sliding);
   const layers = kinds.map((kind, layer): LayerRope => {
     const layerType = kind.recurrent
       ? { layerType: 'recurrent' }
-      : kinds.some((other) => other.sliding)
+      : twoKinds
         ? { layerType: kind.sliding ? 'sliding_attention' : 'full_attention' }
         : {};
     if (!kind.rotates) return { layer, ...layerType, rope: undefined };
@@ -257,14 +258,16 @@ function scalingOf({ keys, a, row, notes }: Model): Scaling {
   const ext = read('yarn_ext_factor', -1, all);
   const extFactor = ext < 0 ? (type === 'yarn' ? 1 : 0) : ext;
   const attn = read('attn_factor', 1, true);
+  const yarnAttn = read('yarn_attn_factor', 1, all);
+  if (extFactor !== 0 && yarnAttn !== 1)
+    notes.push(`${a('rope.scaling.yarn_attn_factor')} = ${yarnAttn} is not applied: with YaRN llama.cpp works the magnitude out itself.`);
   return {
     type,
     fileFactor,
     factor,
     extFactor,
     // ggml multiplies by 1 + 0.1 ln(factor) where ext_factor is not 0, which llama.cpp takes out first.
-    attnFactor:
-      attn * (extFactor === 0 ? read('yarn_attn_factor', 1, all) : yarnMagnitudeOf(row, read, factor) / (1 + 0.1 * Math.log(factor))),
+    attnFactor: attn * (extFactor === 0 ? yarnAttn : yarnMagnitudeOf(row, read, factor) / (1 + 0.1 * Math.log(factor))),
     betaFast: read('yarn_beta_fast', row.betaFast ?? 32, betas),
     betaSlow: read('yarn_beta_slow', 1, betas),
   };
@@ -473,9 +476,10 @@ function noteIgnored(model: Model, kinds: readonly LayerKind[]): void {
       .join(', ');
   const ignored = (key: string, reads: (row: GgufArchitecture) => boolean, because?: string): void => {
     if (!keys.has(a(key)) || (reads(row) && because === undefined)) return;
-    const value = keys.raw(a(key));
+    const given = keys.raw(a(key));
+    const value = Array.isArray(given) ? `[${given.slice(0, 8).join(', ')}${given.length > 8 ? ', …' : ''}]` : String(given);
     const why = because ?? `llama.cpp reads it for ${readers(reads)} only`;
-    notes.push(`${a(key)} = ${Array.isArray(value) ? `[${value.join(', ')}]` : String(value)} is not applied: ${why}.`);
+    notes.push(`${a(key)} = ${value} is not applied: ${why}.`);
   };
   const scaling = 'rope.scaling';
   ignored(`${scaling}.yarn_ext_factor`, ({ yarn }) => yarn === 'all');

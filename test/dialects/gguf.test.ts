@@ -294,6 +294,8 @@ describe('models', () => {
     assert.equal(llama.notes.filter((note) => /yarn_\w+ = [\d.]+ is not applied: llama\.cpp reads it for .* only\.$/.test(note)).length, 5);
     assert.match(llama.notes.join(), /yarn_beta_fast = 4 is not applied: llama\.cpp reads it for grok, mistral3 only\./);
     assert.deepEqual(rope(header('grok', yarn)).scaling, { ...usual, extFactor: 0.5, betaFast: 4, betaSlow: 2 });
+    assert.match(ropeFromGguf(header('grok', yarn)).notes.join(), /grok\.rope\.scaling\.yarn_attn_factor = 0\.8 is not applied: with YaRN/);
+    assert.equal(freq(header('grok', { ...yarn, 'rope.scaling.yarn_ext_factor': 0 })).attentionFactor, 0.8);
     const f = 0.1 * Math.log(16);
     const magnitude = (arch: string) => freq(header(arch, yarn)).attentionFactor;
     assert.ok(Math.abs(magnitude('mistral3') - (1 + f) / (1 + 0.5 * f)) < 1e-12);
