@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { openWebgpu, WebgpuBackend } from '../../src/backends/webgpu/host.js';
+import type { GpuStorage } from '../../src/backends/webgpu/memory.js';
 import { bindingsOf, type Operand, writeShader } from '../../src/backends/webgpu/shader.js';
 import { ELEMENTWISE } from '../../src/backends/webgpu/shaders/elementwise.js';
 import { openFolder } from '../../src/conformance/folder.node.js';
@@ -15,7 +16,7 @@ import { type Tensor, type TensorOptions, tensorFrom } from '../../src/core/tens
 import { planAdd } from '../../src/ops/add.js';
 import { planLinear } from '../../src/ops/linear.js';
 import { planRmsNorm } from '../../src/ops/rms-norm.js';
-import { bindRope } from '../../src/ops/rope/call.js';
+import { bindRope, bindRopeParts } from '../../src/ops/rope/call.js';
 import { planRope } from '../../src/ops/rope/plan.js';
 import { runReference } from '../../src/reference/index.js';
 import { Ropewalk } from '../../src/ropewalk.js';
@@ -157,6 +158,45 @@ describe('the webgpu backend', { skip: noGpu }, () => {
       });
     });
 
+    test('a buffer for which the device had no room is not taken again', async () => {
+      const full = await openWebgpu();
+      const { device } = full;
+      const pop = device.popErrorScope.bind(device);
+      let pops = 0;
+      // Scopes close in reverse: the third is that of memory.
+      device.popErrorScope = async () => (await pop()) ?? (++pops === 3 ? { message: 'no room' } : null);
+      const x = full.allocate('f32', [1000]);
+      const blockOf = ({ storage }: Tensor): unknown => (storage as GpuStorage).block;
+      const doubtful = blockOf(x);
+      await assert.rejects(full.finish(), { code: 'DEVICE', message: /^webgpu: memory: expected room on the device, got: no room/ });
+      x.dispose();
+      await full.finish();
+      const y = full.allocate('f32', [1000]);
+      assert.notEqual(blockOf(y), doubtful);
+      assert.deepEqual(await y.read(), new Float32Array(1000));
+      full.dispose();
+    });
+
+    test('a read that fails gives its buffer back', async () => {
+      const failing = await openWebgpu();
+      const { device, commands } = failing;
+      const create = device.createBuffer.bind(device);
+      const { readPool } = commands as unknown as { readPool: { heldBytes: number; freeBytes: number } };
+      const x = failing.upload(host(counted(1000)));
+      let target: GPUBuffer | undefined;
+      device.createBuffer = (descriptor) => {
+        target = create(descriptor);
+        target.mapAsync = () => Promise.reject(new Error('not today'));
+        return target;
+      };
+      await assert.rejects(async () => x.read(), { code: 'DEVICE', message: /^webgpu: read: .*not today/ });
+      assert.ok(target);
+      device.createBuffer = create;
+      assert.deepEqual(readPool.heldBytes, 0);
+      assert.deepEqual(await x.read(), counted(1000));
+      failing.dispose();
+    });
+
     test('a disposed tensor is refused', async () => {
       const x = rw.upload(counted(4));
       x.dispose();
@@ -284,11 +324,7 @@ describe('the webgpu backend', { skip: noGpu }, () => {
     test('f64 beside tensors on the device', () => {
       const x = rw.upload(counted(4 * 64), { shape: [1, 4, 64] });
       const plan = planRope({ ...ROPE, headDim: 64, positions: [1] });
-      const mixed = {
-        op: 'rope',
-        plan,
-        parts: [{ x, out: rw.allocate('f64', [1, 4, 64]).unsqueeze(), rows: undefined, norm: undefined }],
-      } as const;
+      const mixed = bindRopeParts(plan, [{ x, out: rw.allocate('f64', [1, 4, 64]) }]);
       assert.match(rw.whyNot(mixed)!, /f64 runs on the reference backend, and that takes tensors in host memory/);
       assert.throws(() => rw.run(mixed), { code: 'UNSUPPORTED', message: /webgpu: rope/ });
       assert.equal(rw.whyNot(bindRope(plan, rw.allocate('f64', [1, 4, 64]), rw.allocate('f64', [1, 4, 64]))), undefined);

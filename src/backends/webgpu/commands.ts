@@ -66,6 +66,7 @@ export class Commands {
   ) {
     this.ring = device.createBuffer({ size: RING + PARAMS_BYTES, usage: USAGE.UNIFORM | USAGE.COPY_DST });
     this.readPool = new BlockPool(device, USAGE.MAP_READ | USAGE.COPY_DST, device.limits.maxBufferSize);
+    pool.making = this.readPool.making = () => this.watch();
   }
 
   /** Opens a command buffer if none is open; it is submitted at the end of the current JavaScript task at the latest. */
@@ -140,12 +141,15 @@ export class Commands {
     // Mapping waits for the copy, so the copy must be on its way.
     await new Promise<void>((resolve) => this.afterSubmit.push(resolve));
     try {
-      await target.buffer.mapAsync(1, 0, bytes);
-    } catch (cause) {
+      await target.buffer.mapAsync(1, 0, bytes).catch(async (cause) => {
+        await this.check();
+        throw new RopewalkError('DEVICE', `webgpu: read: expected the device to answer, got ${cause}. ${NEXT}`, { cause });
+      });
       await this.check();
-      throw new RopewalkError('DEVICE', `webgpu: read: expected the device to answer, got ${cause}. ${NEXT}`, { cause });
+    } catch (error) {
+      this.readPool.drop(target);
+      throw error;
     }
-    await this.check();
     const copy = target.buffer.getMappedRange(0, bytes).slice(0);
     target.buffer.unmap();
     this.readPool.free(target);
@@ -212,9 +216,14 @@ export class Commands {
   private closeScopes(): void {
     if (!this.scopesOpen) return;
     this.scopesOpen = false;
+    const made = [...this.pool.takeMade(), ...this.readPool.takeMade()];
     const scopes = Promise.all([this.device.popErrorScope(), this.device.popErrorScope(), this.device.popErrorScope()]).then(
       ([internal, validation, memory]) => {
         const error = memory ?? validation ?? internal;
+        if (memory) {
+          for (const block of made) block.doubtful = true;
+          this.pool.trim();
+        }
         if (!error || this.failure) return;
         const next = memory
           ? 'Dispose tensors that are no longer needed, or use smaller ones.'
@@ -224,7 +233,6 @@ export class Commands {
           'DEVICE',
           `webgpu: ${memory ? 'memory' : 'commands'}: expected ${expected}, got: ${error.message} ${next}`,
         );
-        if (memory) this.pool.trim();
       },
       () => {}, // the device is lost, which its own promise tells
     );

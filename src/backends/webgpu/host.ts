@@ -172,7 +172,6 @@ export class WebgpuBackend implements Backend {
       return this.commands.readBack(from, start, end);
     };
     return denseTensor(dtype, shape, (length) => {
-      this.commands.watch();
       const block = this.pool.take(length * sizeBytes(dtype));
       try {
         fill(block);

@@ -23,6 +23,8 @@ export interface Block {
   readonly id: number;
   /** Whether its bytes are still the zeros it was made with. */
   fresh: boolean;
+  /** Whether the device had no room when it was made: then it may be none, and is never taken again. */
+  doubtful: boolean;
 }
 
 /** Buffers of one use, taken and given back by size. */
@@ -35,6 +37,10 @@ export class BlockPool {
   /** Given back while commands that use them wait: not to be written from the host before those are submitted. */
   private cooling: Block[] = [];
   private nextId = 1;
+  /** Made since the device was last asked whether it had room. */
+  private made: Block[] = [];
+  /** Called before a buffer is made, so that its error is heard. */
+  making: () => void = () => {};
   private readonly forgotten: FinalizationRegistry<Block>;
 
   constructor(
@@ -61,14 +67,22 @@ export class BlockPool {
     }
     const kept = this.bins.get(size)?.pop();
     if (kept) this.freeBytes -= size;
-    const block = kept ?? {
-      buffer: this.device.createBuffer({ size, usage: this.usage }),
-      sizeBytes: size,
-      id: this.nextId++,
-      fresh: true,
-    };
+    const block = kept ?? this.make(size);
     this.heldBytes += size;
     return block;
+  }
+
+  private make(size: number): Block {
+    this.making();
+    const buffer = this.device.createBuffer({ size, usage: this.usage });
+    const block = { buffer, sizeBytes: size, id: this.nextId++, fresh: true, doubtful: false };
+    this.made.push(block);
+    return block;
+  }
+
+  /** What was made since this was last called. */
+  takeMade(): Block[] {
+    return this.made.splice(0);
   }
 
   /** Gives a buffer back. Commands that use it may still wait. */
@@ -79,10 +93,16 @@ export class BlockPool {
     this.cooling.push(block);
   }
 
+  /** Gives back a buffer that is not to be taken again. No command that uses it waits. */
+  drop(block: Block): void {
+    this.heldBytes -= block.sizeBytes;
+    block.buffer.destroy();
+  }
+
   /** Called when all commands are submitted: what was given back may be taken again, and what is too much is destroyed. */
   submitted(): void {
     for (const block of this.cooling) {
-      if (this.freeBytes > KEEP_BYTES) {
+      if (block.doubtful || this.freeBytes > KEEP_BYTES) {
         this.freeBytes -= block.sizeBytes;
         block.buffer.destroy();
         continue;
