@@ -29,6 +29,8 @@ export interface LaunchOptions {
   readonly autoSync: boolean;
   readonly machine?: MachineOptions;
   readonly record?: boolean | readonly number[];
+  /** Told the blocks that are done and all there are, after each. */
+  readonly onBlock?: (done: number, total: number) => void;
   /** The kernel: what each block does. */
   readonly body: (c: AscendC) => void;
   /** What it must write, with coverage; none for kernels that write no tensor. */
@@ -74,6 +76,7 @@ export function launchKernel(options: LaunchOptions): KernelRun {
     blocks.push(run);
     details.push(detail);
     if (core.top > used) [buffers, used] = [core.buffers, core.top];
+    options.onBlock?.(block + 1, blockCount);
   }
   for (const { kind, line, message } of options.extra ?? []) launch.findings.add(kind, line, message, 0, 0);
 

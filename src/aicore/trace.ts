@@ -256,4 +256,6 @@ export interface RopeKernelOptions {
   readonly machine?: MachineOptions;
   /** Keep the instructions of these blocks: all, none (the default), or a list. */
   readonly record?: boolean | readonly number[];
+  /** Told the blocks that are done and all there are, after each. */
+  readonly onBlock?: (done: number, total: number) => void;
 }

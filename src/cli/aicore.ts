@@ -17,7 +17,7 @@ import { bindRope } from '../ops/rope/call.js';
 import { planRope, planRopeWithTable } from '../ops/rope/plan.js';
 import { runReference } from '../reference/index.js';
 import { oneOf, readInteger, readIntegers, readNumber } from './options.js';
-import { EXIT, printJson } from './output.js';
+import { EXIT, openPercentBar, printJson } from './output.js';
 import { writeWhole } from './write-file.js';
 
 /** Options of the command, as the command line gives them. */
@@ -66,10 +66,18 @@ export async function aicore(options: AicoreOptions): Promise<number> {
     refuse('UNSUPPORTED', 'aicore: --kernel', 'one kernel beside --svg or --trace', 'all', `Name one of ${KERNELS.join(', ')}.`);
   const chip = oneOf<ChipName>(options.chip ?? '910B3', ['910B3', '910B4'], 'aicore: --chip');
   const runs = new Map<KernelName, Ran | string>();
-  for (const name of names) {
-    // All means those that take the call; a kernel asked for by name refuses in its own words.
-    const why = names.length > 1 && name === 'seed' ? whyNotSeed({ ...call, headDim: call.shape[3] }) : undefined;
-    runs.set(name, why ?? runKernel(name, call, chip, drawn));
+  const bar = openPercentBar('of the kernels', options.json);
+  try {
+    for (const [n, name] of names.entries()) {
+      // All means those that take the call; a kernel asked for by name refuses in its own words.
+      const why = names.length > 1 && name === 'seed' ? whyNotSeed({ ...call, headDim: call.shape[3] }) : undefined;
+      runs.set(
+        name,
+        why ?? runKernel(name, call, chip, { record: drawn, onBlock: (done, total) => bar.to((n + done / total) / names.length) }),
+      );
+    }
+  } finally {
+    bar.stop();
   }
   const only = runs.get(names[0]!);
   const files: string[] = [];
@@ -130,7 +138,12 @@ function namesOf(text: string): readonly KernelName[] {
 
 const rowsOf = ({ shape: [batch, seq, heads] }: Call): number => batch * seq * heads;
 
-function runKernel(kernel: KernelName, call: Call, chip: ChipName, record: boolean): Ran {
+function runKernel(
+  kernel: KernelName,
+  call: Call,
+  chip: ChipName,
+  { record, onBlock }: { readonly record: boolean; readonly onBlock: (done: number, total: number) => void },
+): Ran {
   const { shape, dtype, pairing, rotaryDim, base, tableLen } = call;
   const [batch, seq, , headDim] = shape;
   const pairs = rotaryDim / 2;
@@ -158,6 +171,7 @@ function runKernel(kernel: KernelName, call: Call, chip: ChipName, record: boole
     x: { ...view, data: x },
     y: { ...view, data: y },
     machine: { chip },
+    onBlock,
     ...(record ? { record: [0] } : {}),
   });
 

@@ -25,7 +25,7 @@ import { parseSafetensors, tensorFromSafetensors } from '../formats/safetensors.
 import type { RopeLayout } from '../ops/rope/call.js';
 import { readExpectedRope } from './model-file.js';
 import { oneOf, readContext, readInteger, readNumber } from './options.js';
-import { EXIT, openPrinter, printJson } from './output.js';
+import { EXIT, openPercentBar, printJson } from './output.js';
 import { plotFrequencies } from './plot.js';
 import { writeWhole } from './write-file.js';
 
@@ -68,17 +68,12 @@ const MAX_FILE_BYTES = 2 ** 31 - 1;
  */
 export async function diagnose(options: DiagnoseOptions): Promise<number> {
   const { observation, expected, from } = options.demo ? demo(options) : await readTask(options);
-  const steps = 100;
-  const printer = openPrinter(steps, '% of the hypotheses', options.json, process.stderr);
-  let done = 0;
-  const progress = (share: number): void => {
-    for (; done < Math.floor(share * steps); done++) printer.step();
-  };
+  const bar = openPercentBar('of the hypotheses', options.json);
   let result: Diagnosis;
   try {
-    result = diagnoseKernel(observation, expected, { progress });
+    result = diagnoseKernel(observation, expected, { progress: bar.to });
   } finally {
-    printer.stop();
+    bar.stop();
   }
   const files = writeFiles(result, options);
   if (options.json) printJson(toJson(result, from));

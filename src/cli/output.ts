@@ -67,3 +67,29 @@ export function openPrinter(total: number, what: string, quiet = false, stream: 
     },
   };
 }
+
+/** A bar that shows a share of some work. */
+export interface PercentBar {
+  /** @param share - what is done, in [0, 1] */
+  to(share: number): void;
+  /** Takes the bar away. */
+  stop(): void;
+}
+
+/**
+ * Opens a bar on stderr, for work that may take long and prints nothing meanwhile; on a terminal only.
+ *
+ * @param what - names the work: `of the kernels`
+ * @param quiet - no bar
+ * @param stream - where to write; stderr unless given
+ */
+export function openPercentBar(what: string, quiet = false, stream: NodeJS.WriteStream = process.stderr): PercentBar {
+  const printer = openPrinter(100, `% ${what}`, quiet, stream);
+  let percent = 0;
+  return {
+    to(share) {
+      for (; percent < Math.floor(100 * share); percent++) printer.step();
+    },
+    stop: () => printer.stop(),
+  };
+}

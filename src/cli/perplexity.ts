@@ -5,7 +5,7 @@
  */
 import { refuse } from '../core/errors.js';
 import { perplexity as scoreText } from '../model/index.js';
-import { EXIT, openPrinter, printJson } from './output.js';
+import { EXIT, openPercentBar, printJson } from './output.js';
 import { cacheDtypeOf, loadForCommand, type ModelRunOptions, numbersOf } from './run-model.js';
 import { isPiped, readStdin, readTextFile } from './text-input.js';
 
@@ -29,13 +29,10 @@ export async function perplexity(argument: string | undefined, options: Perplexi
   const text = await readText(argument, options.file);
   const model = await loadForCommand('perplexity', options);
   try {
-    const printer = openPrinter(100, '% of the text', options.json, process.stderr);
-    let percent = 0;
-    const onProgress = (done: number, total: number): void => {
-      for (; percent < Math.floor((100 * done) / total); percent++) printer.step();
-    };
+    const bar = openPercentBar('of the text', options.json);
+    const onProgress = (done: number, total: number): void => bar.to(done / total);
     const cacheDtype = cacheDtypeOf(options);
-    const score = await scoreText(model, text, { ...windows, ...cacheDtype, onProgress }).finally(() => printer.stop());
+    const score = await scoreText(model, text, { ...windows, ...cacheDtype, onProgress }).finally(() => bar.stop());
     if (options.json) printJson({ ...score, backend: model.backend });
     else {
       process.stdout.write(

@@ -12,7 +12,7 @@ import type { Model } from '../model/index.js';
 import { type LoadOptions, loadModelPath } from '../model/load.node.js';
 import { mebibytes } from '../model/memory.js';
 import { flagOf, readInteger, readNumber } from './options.js';
-import { openPrinter } from './output.js';
+import { openPercentBar, type PercentBar } from './output.js';
 
 /** Options that say which model, and on what. */
 export interface ModelRunOptions {
@@ -48,8 +48,7 @@ export function modelInTheBox(): string {
 export async function loadForCommand(command: string, options: ModelRunOptions, signal?: AbortSignal): Promise<Model> {
   const number = numbersOf(command, options);
   const threads = readInteger(options.threads, `${command}: --threads`, 1, MAX_THREADS);
-  let printer: ReturnType<typeof openPrinter> | undefined;
-  let shown = 0;
+  let bar: PercentBar | undefined;
   const path = options.model ?? modelInTheBox();
   const loading: LoadOptions = {
     ...(threads === undefined ? {} : { threads }),
@@ -64,16 +63,16 @@ export async function loadForCommand(command: string, options: ModelRunOptions, 
         `${box}${shortest(path)}: ${config.architecture}, ${config.numLayers} layers; weights ${mebibytes(memory.weightsBytes)}, ` +
           `KV cache of ${memory.context} tokens ${mebibytes(memory.cacheBytes)}, in all ${mebibytes(memory.totalBytes)}\n`,
       );
-      printer = openPrinter(100, '% loaded', false, process.stderr);
+      bar = openPercentBar('loaded');
     },
     onProgress({ doneBytes, totalBytes }) {
-      for (; shown < Math.floor((100 * doneBytes) / totalBytes); shown++) printer?.step();
+      bar?.to(doneBytes / totalBytes);
     },
   };
   try {
     return await loadModelPath(path, loading);
   } finally {
-    printer?.stop();
+    bar?.stop();
   }
 }
 

@@ -579,3 +579,13 @@ describe('refusals', () => {
     });
   });
 });
+
+test('onBlock hears of every block, in order', () => {
+  const { options } = ropeCase(manifest.objects('rope').find((f) => f.text('dtype') === 'f16')!);
+  const heard: [number, number][] = [];
+  const { blockCount } = runRopeKernel({ kernel: 'correct', ...options, onBlock: (done, total) => heard.push([done, total]) });
+  assert.deepEqual(
+    heard,
+    Array.from({ length: blockCount }, (_, block) => [block + 1, blockCount]),
+  );
+});

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { PassThrough } from 'node:stream';
 import { test } from 'node:test';
-import { openPrinter } from '../../src/cli/output.js';
+import { openPercentBar, openPrinter } from '../../src/cli/output.js';
 
 function capture(isTTY: boolean): { stream: NodeJS.WriteStream; text: () => string } {
   const stream = Object.assign(new PassThrough(), { isTTY, columns: 80 }) as unknown as NodeJS.WriteStream;
@@ -35,4 +35,17 @@ test('in a pipe, and when quiet: the lines and nothing else', () => {
     printer.stop();
     assert.equal(text(), 'one\n');
   }
+});
+
+test('a bar in percent: shares of any size on a terminal, nothing in a pipe', () => {
+  const terminal = capture(true);
+  const bar = openPercentBar('of the kernels', false, terminal.stream);
+  for (const share of [0.1, 0.1, 1 / 3, 1]) bar.to(share);
+  bar.stop();
+  assert.ok(terminal.text().includes('100/100 % of the kernels'), JSON.stringify(terminal.text()));
+  const pipe = capture(false);
+  const none = openPercentBar('of the kernels', false, pipe.stream);
+  none.to(1);
+  none.stop();
+  assert.equal(pipe.text(), '');
 });

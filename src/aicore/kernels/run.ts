@@ -34,6 +34,7 @@ export function runRopeKernel(options: RopeKernelOptions): KernelRun {
     dtype: a.dtype,
     machine,
     ...(options.record === undefined ? {} : { record: options.record }),
+    ...(options.onBlock ? { onBlock: options.onBlock } : {}),
     output: a.y,
     rowLength: a.dim,
     rowStarts: a.rowStarts,
