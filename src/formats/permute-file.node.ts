@@ -5,11 +5,12 @@
  * @module
  */
 import { constants } from 'node:fs';
-import { access, type FileHandle, link, lstat, mkdir, open, rename, rm, stat, statfs, unlink } from 'node:fs/promises';
-import { basename, dirname, join, resolve } from 'node:path';
+import { access, type FileHandle, link, lstat, mkdir, open, rename, stat, statfs, unlink } from 'node:fs/promises';
+import { dirname, resolve } from 'node:path';
 import { refuse } from '../core/errors.js';
 import { permutedRows, type TensorMove, type WeightPairing } from './permute-plan.js';
 import { refuseSystem } from './read-file.node.js';
+import { withTemporary } from './temporary.node.js';
 
 /** Read and written at a time. */
 const CHUNK_BYTES = 4 * 2 ** 20;
@@ -155,7 +156,8 @@ export interface WriteOptions {
 }
 
 /**
- * Writes a file or a folder whole or not at all: under a temporary name in the same folder, then renamed.
+ * Writes a file or a folder whole or not at all: under a temporary name in the same folder, then renamed. What a run that was killed left
+ * there is removed.
  *
  * @param output - its final name
  * @param options - size, inputs, force, kind
@@ -165,11 +167,8 @@ export interface WriteOptions {
  */
 export async function writeWhole<T>(output: string, options: WriteOptions, work: (temporary: string) => Promise<T>): Promise<T> {
   const folder = dirname(resolve(output));
-  await checkOutput(output, folder, options);
-  const temporary = join(folder, `.${basename(output).slice(0, 50)}.${process.pid}.tmp`);
-  // What another process of the same number left behind is nobody's.
-  await rm(temporary, { recursive: true, force: true });
-  try {
+  return withTemporary(output, async (temporary) => {
+    await checkOutput(output, folder, options);
     if (options.kind === 'folder') await mkdir(temporary).catch((cause) => unwritable(temporary, cause));
     const result = await work(temporary);
     await putInPlace(temporary, output, options).catch((cause) => {
@@ -178,9 +177,7 @@ export async function writeWhole<T>(output: string, options: WriteOptions, work:
     });
     await syncFolder(folder);
     return result;
-  } finally {
-    await rm(temporary, { recursive: true, force: true });
-  }
+  });
 }
 
 async function checkOutput(output: string, folder: string, { inputs, kind, force, sizeBytes }: WriteOptions): Promise<void> {

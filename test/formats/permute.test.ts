@@ -502,6 +502,42 @@ describe('files', () => {
     assert.deepEqual(readdirSync(dir).sort(), ['in', 'linked', 'out', 'race', 'sym']);
   });
 
+  test('what a killed run left is removed by the next, and nothing else', async () => {
+    const dir = join(folder, 'leftovers');
+    mkdirSync(dir);
+    const write = (name: string): Promise<string[]> =>
+      writeWhole(join(dir, name), { sizeBytes: 1, inputs: [], kind: 'file' }, async (at) => {
+        writeFileSync(at, 'x');
+        return readdirSync(dir).filter((entry) => entry.endsWith('.tmp'));
+      });
+    const [own] = await write('first');
+    assert.match(own!, /^\.first\.\d+-[0-9a-f]{12}-[0-9a-f]{8}\.ropewalk\.tmp$/);
+    const [, pid, space] = /\.(\d+)-([0-9a-f]{12})-/.exec(own!)!;
+    assert.equal(Number(pid), process.pid);
+    const gone = spawnSync(process.execPath, ['-e', '']).pid;
+    const left = [`.first.${gone}-${space}-00000000.ropewalk.tmp`, `.other.${process.pid}-${space}-00000000.ropewalk.tmp`];
+    const kept = [
+      `.first.${process.ppid}-${space}-00000000.ropewalk.tmp`, // it lives
+      `.first.${gone}-0123456789ab-00000000.ropewalk.tmp`, // of another machine
+      `.first.${gone}.tmp`,
+      `first.${gone}-${space}-00000000.ropewalk.tmp`,
+      `.first.${gone}-${space}-00000000.ropewalk.tmp.keep`,
+    ];
+    for (const name of [...left, ...kept]) writeFileSync(join(dir, name), '');
+    const tree = `.folder.${gone}-${space}-00000000.ropewalk.tmp`;
+    mkdirSync(join(dir, tree, 'deep'), { recursive: true });
+    writeFileSync(join(dir, 'theirs'), '');
+    symlinkSync(join(dir, 'theirs'), join(dir, tree, 'deep', 'link'));
+    await write('second');
+    assert.deepEqual(readdirSync(dir).sort(), ['first', 'second', 'theirs', ...kept].sort());
+    // Two at once, of one process: neither takes the other's for a leftover.
+    await writeWhole(join(dir, 'third'), { sizeBytes: 1, inputs: [], kind: 'file' }, async (at) => {
+      writeFileSync(at, 'x');
+      await write('fourth');
+    });
+    assert.deepEqual(readdirSync(dir).sort(), ['first', 'fourth', 'second', 'theirs', 'third', ...kept].sort());
+  });
+
   test('a file that ends early', async () => {
     const { path, tensors } = big(4, 2, 2, 8);
     writeFileSync(path, new Uint8Array(120));

@@ -1,0 +1,73 @@
+/**
+ * Names for what is written before it is put in place, and removing what a process that was killed left under such a name (Node only).
+ *
+ * @module
+ */
+import { createHash, randomBytes } from 'node:crypto';
+import { readFileSync, readlinkSync } from 'node:fs';
+import { lstat, readdir, rm } from 'node:fs/promises';
+import { hostname } from 'node:os';
+import { basename, dirname, join, resolve } from 'node:path';
+
+/** `.NAME.PID-SPACE-NONCE.ropewalk.tmp` */
+const TEMPORARY = /^\..*\.(\d+)-([0-9a-f]{12})-[0-9a-f]{8}\.ropewalk\.tmp$/s;
+
+/** Names that this process writes under now. */
+const ours = new Set<string>();
+
+/**
+ * Runs work that writes under a temporary name in the same folder as its output; whatever is left under that name is removed after it, and
+ * what killed processes left in the folder before it.
+ *
+ * @param output - the final name
+ * @param work - given the temporary path, where nothing is yet
+ * @returns what work returned
+ */
+export async function withTemporary<T>(output: string, work: (temporary: string) => Promise<T>): Promise<T> {
+  const folder = dirname(resolve(output));
+  await removeLeftovers(folder);
+  const nonce = randomBytes(4).toString('hex');
+  const temporary = join(folder, `.${basename(output).slice(0, 50)}.${process.pid}-${processSpace()}-${nonce}.ropewalk.tmp`);
+  ours.add(temporary);
+  try {
+    return await work(temporary);
+  } finally {
+    await rm(temporary, { recursive: true, force: true });
+    ours.delete(temporary);
+  }
+}
+
+/** Removes what processes that are gone left in a folder: of this user, and of this machine, as elsewhere a number is another process. */
+async function removeLeftovers(folder: string): Promise<void> {
+  for (const name of await readdir(folder).catch(() => [])) {
+    const [, pid, space] = TEMPORARY.exec(name) ?? [];
+    const path = join(folder, name);
+    if (pid === undefined || space !== processSpace() || ours.has(path) || isAlive(Number(pid))) continue;
+    const info = await lstat(path).catch(() => undefined);
+    if (info?.uid !== (process.getuid?.() ?? info?.uid)) continue;
+    // One that cannot be removed is no reason to write nothing.
+    await rm(path, { recursive: true, force: true }).catch(() => {});
+  }
+}
+
+function isAlive(pid: number): boolean {
+  // This process: what it writes now is in `ours`; the rest is of one that had its number before.
+  if (pid === process.pid) return false;
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code !== 'ESRCH';
+  }
+}
+
+/** Where process numbers mean the same: this machine since it started, and on Linux this container. */
+function processSpace(): string {
+  const parts = [hostname()];
+  try {
+    parts.push(readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim(), readlinkSync('/proc/self/ns/pid'));
+  } catch {
+    // No Linux.
+  }
+  return createHash('sha256').update(parts.join('\n')).digest('hex').slice(0, 12);
+}
