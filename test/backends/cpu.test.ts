@@ -379,6 +379,19 @@ describe('memory', () => {
     rw.dispose();
   });
 
+  test("a view of the backend's own memory is refused when the memory moves in the call", async () => {
+    const backend = await openCpu({ threads: 1 });
+    const rw = new Ropewalk(backend);
+    const x = rw.upload(new Float32Array(10_000).fill(1));
+    const view = rw.tensor(x.storage.host!);
+    const held = backend.memory.heldBytes;
+    const message = /^cpu: tensor: expected host memory that stays where it is, got "a view of this backend's own memory/;
+    assert.throws(() => rw.add(view, view, { out: view }), { code: 'DEVICE', message }); // the copy that is staged does not fit
+    assert.equal(backend.memory.heldBytes, held);
+    assert.deepEqual(rw.add(x, x, { out: x }).read(), new Float32Array(10_000).fill(2));
+    backend.dispose();
+  });
+
   test('blocks join: many small ones make room for a large one', () => {
     const home = new WasmMemory(false, 65536, 2 ** 21);
     const take = () => Array.from({ length: 15 }, () => home.take(2 ** 17 - 64));

@@ -6,6 +6,7 @@
  * @module
  */
 import { bitsOf, type Dtype, type HostArray, sizeBytes } from '../../core/dtypes.js';
+import { refuse } from '../../core/errors.js';
 import { extentOf } from '../../core/shape.js';
 import { hostOf, type Tensor } from '../../core/tensor.js';
 import { type Block, type WasmMemory, WasmStorage } from './memory.js';
@@ -17,6 +18,21 @@ interface Staged {
   end: number;
   written: boolean;
   block: Block | undefined;
+}
+
+/** The bytes that are staged, where the host has them. */
+function hostBytes({ source, start, end }: Staged): Uint8Array {
+  if (source.length === 0) {
+    const got = "a view of this backend's own memory, which has grown and moved";
+    refuse(
+      'DEVICE',
+      'cpu: tensor',
+      'host memory that stays where it is',
+      got,
+      'Give the tensor whose storage.host it was, or take that anew.',
+    );
+  }
+  return new Uint8Array(source.buffer, start, end - start);
 }
 
 /** The memory of one call: staged host tensors and temporary blocks, all given back at its end. */
@@ -38,9 +54,7 @@ export class Operands {
     if (!this.staged) return;
     for (const staged of this.staged.values()) {
       staged.block = this.take(staged.end - staged.start);
-      new Uint8Array(this.home.buffer, staged.block.address).set(
-        new Uint8Array(staged.source.buffer, staged.start, staged.end - staged.start),
-      );
+      new Uint8Array(this.home.buffer, staged.block.address).set(hostBytes(staged));
     }
   }
 
@@ -66,8 +80,10 @@ export class Operands {
   /** Copies what was written in host tensors back to them. */
   takeHome(): void {
     if (!this.staged) return;
-    for (const { source, start, end, written, block } of this.staged.values()) {
-      if (written) new Uint8Array(source.buffer, start, end - start).set(new Uint8Array(this.home.buffer, block!.address, end - start));
+    for (const staged of this.staged.values()) {
+      if (!staged.written) continue;
+      const bytes = hostBytes(staged);
+      bytes.set(new Uint8Array(this.home.buffer, staged.block!.address, bytes.length));
     }
   }
 
