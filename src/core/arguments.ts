@@ -14,11 +14,13 @@ import { RopewalkError, refuse } from './errors.js';
  * @throws {RopewalkError} RANGE when it is no such object, or when reading a field throws
  */
 export function readOptions<T extends object>(options: T, where: string): T {
-  return reading(where, () => {
-    if (typeof options !== 'object' || options === null || Array.isArray(options) || ArrayBuffer.isView(options))
-      refuse('RANGE', where, 'an object of options', options, 'Leave it out, or give an object such as {}.');
-    return { ...options };
-  });
+  // No closure here: this is a tenth of a microsecond of each operator's call.
+  try {
+    if (typeof options === 'object' && options !== null && !Array.isArray(options) && !ArrayBuffer.isView(options)) return { ...options };
+  } catch (cause) {
+    throw unreadable(where, cause);
+  }
+  return refuse('RANGE', where, 'an object of options', options, 'Leave it out, or give an object such as {}.');
 }
 
 /**
@@ -88,7 +90,10 @@ export function reading<T>(where: string, read: () => T): T {
   try {
     return read();
   } catch (cause) {
-    if (cause instanceof RopewalkError) throw cause;
-    throw new RopewalkError('RANGE', `${where}: expected a value that can be read, got an error while reading it`, { cause });
+    throw cause instanceof RopewalkError ? cause : unreadable(where, cause);
   }
+}
+
+function unreadable(where: string, cause: unknown): RopewalkError {
+  return new RopewalkError('RANGE', `${where}: expected a value that can be read, got an error while reading it`, { cause });
 }

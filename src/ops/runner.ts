@@ -6,7 +6,6 @@
  * @module
  */
 
-import { reading } from '../core/arguments.js';
 import { type Dtype, type FloatDtype, isFloat } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import { checkTensor, overlapOf, selfOverlaps, type Tensor } from '../core/tensor.js';
@@ -87,7 +86,11 @@ export function checkedPlan<T extends object>(plan: T): Readonly<T> {
  * @param plan - anything
  */
 export function isPlan(plan: unknown): boolean {
-  return typeof plan === 'object' && plan !== null && reading('plan', () => (plan as { [CHECKED]?: boolean })[CHECKED] === true);
+  try {
+    return typeof plan === 'object' && plan !== null && (plan as { [CHECKED]?: boolean })[CHECKED] === true;
+  } catch {
+    return false; // a proxy that throws
+  }
 }
 
 /**
