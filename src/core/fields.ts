@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { reading } from './arguments.js';
 import { refuse } from './errors.js';
 
 /** A record whose fields are read with checks. Missing and null are the same. */
@@ -20,15 +21,17 @@ export class Fields {
     record: unknown,
     readonly where: string,
   ) {
-    if (record instanceof Map) {
-      this.get = (key) => record.get(key);
-      this.names = () => [...record.keys()];
+    if (reading(where, () => record instanceof Map)) {
+      const map = record as Map<string, unknown>;
+      this.get = (key) => map.get(key);
+      this.names = () => [...map.keys()];
     } else {
-      if (typeof record !== 'object' || record === null || Array.isArray(record)) refuse('FORMAT', where, 'an object', record);
+      if (typeof record !== 'object' || record === null || reading(where, () => Array.isArray(record)))
+        refuse('FORMAT', where, 'an object', record);
       const own = record as Record<string, unknown>;
       // Own fields only: a file that says "constructor" means its own.
-      this.get = (key) => (Object.hasOwn(own, key) ? own[key] : undefined);
-      this.names = () => Object.keys(own);
+      this.get = (key) => reading(where, () => (Object.hasOwn(own, key) ? own[key] : undefined));
+      this.names = () => reading(where, () => Object.keys(own));
     }
   }
 

@@ -11,13 +11,15 @@
  * @module
  * @see seed document 003; CANN aclnnRotaryPositionEmbedding
  */
+
+import { readOptions } from '../core/arguments.js';
 import type { Dtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
-import { hostOf, readIntegers, type Tensor } from '../core/tensor.js';
+import { hostOf, readIntegers, Tensor } from '../core/tensor.js';
 import { bindRope, type RopeCall } from '../ops/rope/call.js';
 import { type Pairing, planRopeWithTable } from '../ops/rope/plan.js';
 import { tableFromTensors } from '../ops/rope/table.js';
-import { checkDims, checkDtype, checkFloat, checkOutput, type Runner, withFresh } from '../ops/runner.js';
+import { checkDims, checkDtype, checkFloat, checkOutput, checkRunner, type Runner, withFresh } from '../ops/runner.js';
 import { type GgmlRopeWords, ropePlanFromGgml } from './ggml.js';
 
 const WORDS: GgmlRopeWords = { op: 'cann_rope', positions: 'pos', freq_factors: 'freq_factors', ne0: 'D', ne2: 'S' };
@@ -54,21 +56,22 @@ export interface CannRopeArguments<D extends 'f32' | 'f16'> {
  * Rotates `src0` into `dst`.
  *
  * @param rw - who computes
- * @param args - under the names of seed 003
+ * @param options - under the names of seed 003
  * @returns dst
  * @throws {RopewalkError} SHAPE, DTYPE, RANGE or ALIAS, in these names
  */
-export function rope<D extends 'f32' | 'f16'>(rw: Runner, args: CannRopeArguments<D>): Tensor<D> {
-  const { src0, pos, freq_factors, forward } = args;
+export function rope<D extends 'f32' | 'f16'>(rw: Runner, options: CannRopeArguments<D>): Tensor<D> {
+  checkRunner(rw, 'cann_rope: rw');
+  const { src0, pos, freq_factors, forward, dst: given, ...args } = readOptions(options, 'cann_rope: arguments');
   for (const [name, tensor] of Object.entries({ src0, pos })) {
-    if (!tensor) refuse('SHAPE', `cann_rope: ${name}`, 'a tensor', tensor);
+    if (!Tensor.isTensor(tensor)) refuse('SHAPE', `cann_rope: ${name}`, 'a tensor', tensor);
   }
   if (src0.rank !== 4) refuse('SHAPE', 'cann_rope: src0', '[B, S, N, D]', [...src0.shape]);
   if (src0.dtype !== 'f32' && src0.dtype !== 'f16') refuse('DTYPE', 'cann_rope: src0', 'F32 or F16', src0.dtype);
   checkDtype(pos, 'cann_rope: pos', 'i32');
   if (pos.rank !== 1) refuse('SHAPE', 'cann_rope: pos', 'one dimension', [...pos.shape]);
   if (typeof forward !== 'boolean') refuse('RANGE', 'cann_rope: forward', 'true or false', forward);
-  if (freq_factors) {
+  if (freq_factors !== undefined && freq_factors !== null) {
     checkDtype(freq_factors, 'cann_rope: freq_factors', 'f32');
     if (freq_factors.rank !== 1) refuse('SHAPE', 'cann_rope: freq_factors', 'one dimension', [...freq_factors.shape]);
     hostOf(freq_factors, 'cann_rope: freq_factors');
@@ -91,10 +94,10 @@ export function rope<D extends 'f32' | 'f16'>(rw: Runner, args: CannRopeArgument
     },
     WORDS,
   );
-  if (args.dst) {
-    checkDtype(args.dst, 'cann_rope: dst', src0.dtype);
-    checkDims(args.dst, 'cann_rope: dst', src0.shape);
-    checkOutput(args.dst, 'cann_rope: dst', [
+  if (given !== undefined) {
+    checkDtype(given, 'cann_rope: dst', src0.dtype);
+    checkDims(given, 'cann_rope: dst', src0.shape);
+    checkOutput(given, 'cann_rope: dst', [
       { tensor: src0, name: 'src0', inPlace: true },
       { tensor: pos, name: 'pos', inPlace: false },
       ...(freq_factors ? [{ tensor: freq_factors, name: 'freq_factors', inPlace: false }] : []),
@@ -104,7 +107,7 @@ export function rope<D extends 'f32' | 'f16'>(rw: Runner, args: CannRopeArgument
     rw.run(bindRope(plan, src0, dst));
     return dst;
   };
-  return args.dst ? into(args.dst) : withFresh(rw, src0.dtype, src0.shape, into);
+  return given !== undefined ? into(given) : withFresh(rw, src0.dtype, src0.shape, into);
 }
 
 /** Modes of aclnnRotaryPositionEmbedding. */
@@ -141,8 +144,9 @@ export function aclnnRotaryPositionEmbedding<D extends 'f32' | 'f16' | 'bf16'>(
   mode: number,
 ): Tensor<D> {
   const op = 'aclnnRotaryPositionEmbedding';
+  checkRunner(rw, `${op}: rw`);
   for (const [name, tensor] of Object.entries({ x, cos, sin })) {
-    if (!tensor) refuse('SHAPE', `${op}: ${name}`, 'a tensor', tensor);
+    if (!Tensor.isTensor(tensor)) refuse('SHAPE', `${op}: ${name}`, 'a tensor', tensor);
   }
   const pairing = pairingOf(mode, op);
   checkFloat(x, `${op}: x`);

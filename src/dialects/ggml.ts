@@ -10,16 +10,17 @@
  * @module
  * @see ggml-org/ggml@d99724f include/ggml.h, src/ggml.c, src/ggml-cpu/ops.cpp
  */
+import { fitsFloat32, readList, readOptions } from '../core/arguments.js';
 import { type ArrayOf, newArray, sizeBytes } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import { countElements, rowMajorStrides } from '../core/shape.js';
-import { hostOf, readIntegers, Tensor, tensorFrom } from '../core/tensor.js';
+import { checkTensor, hostOf, readIntegers, Tensor, tensorFrom } from '../core/tensor.js';
 import type { RopeAxes } from '../ops/rope/axes.js';
 import { bindRope } from '../ops/rope/call.js';
 import type { RopeScaling } from '../ops/rope/frequencies.js';
 import { planRope, type RopePlan } from '../ops/rope/plan.js';
 import type { TableDtype, TableRecipe } from '../ops/rope/table.js';
-import { checkOutput, type Runner, withFresh } from '../ops/runner.js';
+import { checkOutput, checkRunner, type Runner, withFresh } from '../ops/runner.js';
 
 export const GGML_ROPE_TYPE_NORMAL = 0;
 export const GGML_ROPE_TYPE_NEOX = 2;
@@ -64,13 +65,14 @@ export interface GgmlTensorOptions {
  */
 export function ggmlTensor<T extends GgmlType>(type: T, data: ArrayOf[T] | ArrayBufferView, options: GgmlTensorOptions): GgmlTensor<T> {
   const unit = sizeBytes(checkType(type));
-  const four = fourDims(options?.ne);
+  const given = readOptions(options, 'ggml: options');
+  const four = fourDims(given.ne);
   const dense = rowMajorStrides([...four].reverse()).reverse();
-  const nb = options.nb ?? dense.map((stride) => stride * unit);
+  const nb = given.nb === undefined ? dense.map((stride) => stride * unit) : Array.from(readList(given.nb, 'ggml: nb'));
   if (nb.length !== 4 || nb.some((bytes) => !Number.isSafeInteger(bytes) || bytes < 0 || bytes % unit !== 0)) {
     refuse('SHAPE', 'ggml: nb', `four multiples of ${unit} bytes, the size of ${type}`, nb);
   }
-  const offset = options.view_offs ?? 0;
+  const offset = given.view_offs ?? 0;
   if (!Number.isSafeInteger(offset) || offset < 0 || offset % unit !== 0)
     refuse('RANGE', 'ggml: view_offs', `a multiple of ${unit} bytes`, offset);
   const whole = tensorFrom(data, { dtype: type });
@@ -88,10 +90,10 @@ function checkType<T extends GgmlType>(type: T): T {
   return type;
 }
 
-function fourDims(ne: readonly number[]): GgmlDims {
-  if (!Array.isArray(ne) || ne.length < 1 || ne.length > 4 || !ne.every((n) => Number.isSafeInteger(n) && n >= 0)) {
-    refuse('SHAPE', 'ggml: ne', 'one to four integers >= 0, fastest dimension first', ne);
-  }
+function fourDims(given: readonly number[]): GgmlDims {
+  const expected = 'one to four integers >= 0, fastest dimension first';
+  const ne = Array.from(readList(given, 'ggml: ne', expected));
+  if (ne.length < 1 || ne.length > 4 || !ne.every((n) => Number.isSafeInteger(n) && n >= 0)) refuse('SHAPE', 'ggml: ne', expected, given);
   return [...ne, 1, 1, 1].slice(0, 4) as unknown as GgmlDims;
 }
 
@@ -134,16 +136,18 @@ const GGML_WORDS: GgmlRopeWords = { op: 'ggml_rope', positions: 'b', freq_factor
 /**
  * Translates a ggml RoPE into a plan. Reads shapes and positions, never elements.
  *
- * @param p - the call
+ * @param given - the call
  * @param words - for the messages of another dialect with these parameters (CANN); ggml's own unless given
  * @returns a plan for tensors `[ne3, ne2, ne1, ne0]`; positions are shared over the batch
  * @throws {RopewalkError} RANGE, SHAPE or UNSUPPORTED where ggml itself would assert, or would go on with NaN, in its words
  */
-export function ropePlanFromGgml(p: GgmlRopeParams, words: GgmlRopeWords = GGML_WORDS): RopePlan {
+export function ropePlanFromGgml(given: GgmlRopeParams, words: GgmlRopeWords = GGML_WORDS): RopePlan {
   const f32 = Math.fround;
   const { op } = words;
-  const { n_dims, mode, n_offs = 0 } = p;
-  const [ne0, , ne2] = p.ne;
+  const { n_dims, mode, n_offs = 0, ...p } = readOptions(given, `${op}: parameters`);
+  const positions = readList(p.positions, `${op}: ${words.positions}`, 'a list of integers');
+  const ne = fourDims(p.ne);
+  const [ne0, , ne2] = ne;
   const multi = checkMode(mode, op);
   const vision = mode === GGML_ROPE_TYPE_VISION;
   if (!Number.isInteger(n_dims) || n_dims < 2 || n_dims % 2 !== 0 || n_dims > ne0) {
@@ -154,18 +158,18 @@ export function ropePlanFromGgml(p: GgmlRopeParams, words: GgmlRopeWords = GGML_
     refuse('RANGE', `${op}: n_offs`, `an integer in [0, ${words.ne0} - n_dims = ${ne0 - n_dims}]`, n_offs);
   }
   if (vision && n_offs !== 0) refuse('UNSUPPORTED', `${op}: n_offs`, '0 in VISION mode', n_offs);
-  if (p.positions.length !== ne2 * (multi ? 4 : 1)) {
+  if (positions.length !== ne2 * (multi ? 4 : 1)) {
     const wanted = multi ? `4 · ${words.ne2} = ${4 * ne2} positions, axis by axis` : `${words.ne2} = ${ne2} positions`;
-    refuse('SHAPE', `${op}: ${words.positions}`, wanted, p.positions.length);
+    refuse('SHAPE', `${op}: ${words.positions}`, wanted, positions.length);
   }
-  if (p.freq_factors) checkFactors(p.freq_factors, vision ? n_dims : n_dims / 2, `${op}: ${words.freq_factors}`);
+  const freqFactors = p.freq_factors && checkFactors(p.freq_factors, vision ? n_dims : n_dims / 2, `${op}: ${words.freq_factors}`);
   const finite = (
     name: 'freq_base' | 'freq_scale' | 'ext_factor' | 'attn_factor' | 'beta_fast' | 'beta_slow',
     fallback: number,
   ): number => {
-    const value = f32(p[name] ?? fallback);
-    if (!Number.isFinite(value)) refuse('RANGE', `${op}: ${name}`, 'a finite number', p[name]);
-    return value;
+    const value = p[name] ?? fallback;
+    if (!fitsFloat32(value)) refuse('RANGE', `${op}: ${name}`, 'a finite number', value);
+    return f32(value);
   };
   const freqScale = finite('freq_scale', 1);
   if (!(freqScale > 0)) refuse('RANGE', `${op}: freq_scale`, 'a number > 0', p.freq_scale);
@@ -191,11 +195,11 @@ export function ropePlanFromGgml(p: GgmlRopeParams, words: GgmlRopeWords = GGML_
     rotaryDim: vision ? ne0 : n_dims,
     rotaryOffset: n_offs,
     pairing: vision ? 'vision' : mode === GGML_ROPE_TYPE_NORMAL ? 'interleaved' : 'half',
-    ...(multi ? { axes: axesOf(p, words) } : {}),
+    ...(multi ? { axes: axesOf(mode, p.sections, ne0, words) } : {}),
     base,
     ...(extFactor === 0 ? { scaling: plain, attentionFactor: attnFactor } : { scaling: yarn }),
-    ...(p.freq_factors ? { freqFactors: p.freq_factors } : {}),
-    positions: p.positions,
+    ...(freqFactors ? { freqFactors } : {}),
+    positions: positions as Int32Array,
     direction: p.direction ?? 'forward',
     recipe: p.recipe ?? 'float64',
     tableDtype: p.tableDtype ?? 'f32',
@@ -218,18 +222,20 @@ function checkMode(mode: number, op: string): boolean {
 }
 
 /** ggml asserts only n_dims / 2 factors; its loop reads one for each pair, which in VISION mode is n_dims. */
-function checkFactors(factors: Float32Array, pairs: number, where: string): void {
+function checkFactors(given: Float32Array, pairs: number, where: string): ArrayLike<number> {
+  const factors = readList(given, where, `at least ${pairs} freq_factors`);
   if (factors.length < pairs) refuse('SHAPE', where, `at least ${pairs} freq_factors, one for each pair`, factors.length);
   for (let j = 0; j < pairs; j++) {
     if (!Number.isFinite(factors[j]) || factors[j] === 0) refuse('RANGE', `${where}[${j}]`, 'a finite number other than 0', factors[j]);
   }
+  return factors;
 }
 
-function axesOf({ mode, sections, ne: [ne0] }: GgmlRopeParams, words: GgmlRopeWords): RopeAxes {
+function axesOf(mode: number, given: readonly number[] | undefined, ne0: number, words: GgmlRopeWords): RopeAxes {
   const where = `${words.op}: sections`;
-  if (!Array.isArray(sections) || sections.length !== 4 || !sections.every((n) => Number.isSafeInteger(n) && n >= 0)) {
-    refuse('SHAPE', where, 'four integers >= 0: pairs of t, h, w, e', sections);
-  }
+  const expected = 'four integers >= 0: pairs of t, h, w, e';
+  const sections = Array.from(readList(given ?? [], where, expected));
+  if (sections.length !== 4 || !sections.every((n) => Number.isSafeInteger(n) && n >= 0)) refuse('SHAPE', where, expected, given);
   if (!(sections[0]! > 0 || sections[1]! > 0 || sections[2]! > 0)) {
     refuse('RANGE', where, 'at least one pair for t, h or w', sections);
   }
@@ -391,15 +397,17 @@ function run<T extends 'f32' | 'f16'>(
   extras: GgmlRopeExtras = {},
 ): GgmlTensor<T> {
   const op = 'ggml_rope';
-  if (!a?.tensor) refuse('SHAPE', `${op}: a`, 'a ggml tensor, as ggmlTensor makes it', a);
-  if (!b?.tensor) refuse('SHAPE', `${op}: b`, 'a ggml tensor of positions, as ggmlTensor makes it', b);
+  checkRunner(rw, `${op}: rw`);
+  if (!MADE.has(a)) refuse('SHAPE', `${op}: a`, 'a ggml tensor, as ggmlTensor makes it', a);
+  if (!MADE.has(b)) refuse('SHAPE', `${op}: b`, 'a ggml tensor of positions, as ggmlTensor makes it', b);
+  if (c !== null && c !== undefined && !MADE.has(c)) refuse('SHAPE', `${op}: c`, 'a ggml tensor, as ggmlTensor makes it, or null', c);
   if (a.type !== 'f32' && a.type !== 'f16') refuse('DTYPE', `${op}: a`, 'type f32 or f16', a.type);
   if (b.type !== 'i32') refuse('DTYPE', `${op}: b`, 'type i32', b.type);
   if (b.ne[1] !== 1 || b.ne[2] !== 1 || b.ne[3] !== 1) refuse('SHAPE', `${op}: b`, 'a vector', [...b.ne]);
   if (c && c.type !== 'f32') refuse('DTYPE', `${op}: c`, 'type f32', c.type);
   if (a.ne[0] > 1 && a.nb[0] !== sizeBytes(a.type))
     refuse('SHAPE', `${op}: a`, `nb0 = ${sizeBytes(a.type)}: elements of a head side by side`, [...a.nb]);
-  const { n_offs = 0, recipe = 'float64', tableDtype = 'f32' } = extras;
+  const { n_offs = 0, recipe = 'float64', tableDtype = 'f32' } = readOptions(extras, `${op}: extras`);
   const plan = ropePlanFromGgml({
     ...params,
     ne: a.ne,
@@ -439,6 +447,7 @@ function readFactors(c: GgmlTensor<'f32'>): Float32Array {
  * @throws {RopewalkError} DTYPE or SHAPE, in ggml's words
  */
 export function ggmlFromTensor<T extends GgmlType>(tensor: Tensor<T>): GgmlTensor<T> {
+  checkTensor(tensor, 'ggml: tensor');
   const type = checkType(tensor.dtype);
   const unit = sizeBytes(type);
   if (tensor.rank > 4) refuse('SHAPE', 'ggml: ne', 'at most four dimensions', [...tensor.shape]);
@@ -451,8 +460,13 @@ export function ggmlFromTensor<T extends GgmlType>(tensor: Tensor<T>): GgmlTenso
   }
   const strides = nb.map((bytes) => bytes / unit).reverse();
   const four = tensor.rank === 4 ? tensor : new Tensor(tensor.storage, { shape: [...ne].reverse(), strides, offset: tensor.offset });
-  return Object.freeze({ type, ne: ne as unknown as GgmlDims, nb: nb as unknown as GgmlDims, tensor: four });
+  const made = Object.freeze({ type, ne: ne as unknown as GgmlDims, nb: nb as unknown as GgmlDims, tensor: four });
+  MADE.add(made);
+  return made;
 }
+
+/** What {@link ggmlFromTensor} has checked. */
+const MADE = /* @__PURE__ */ new WeakSet<object>();
 
 /**
  * Makes a dense ggml tensor of zeros (ggml_new_tensor_4d).

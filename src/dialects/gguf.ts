@@ -7,11 +7,12 @@
  * @module
  * @see ggml-org/llama.cpp@de3ff815 src/llama-model.cpp, src/llama-context.cpp, src/models; ggml docs/gguf.md
  */
+import { reading, readList, readOptions } from '../core/arguments.js';
 import { refuse } from '../core/errors.js';
 import { Fields } from '../core/fields.js';
 import type { RopeSpec } from '../ops/rope/plan.js';
 import { GGUF_ARCHITECTURES, type GgufArchitecture } from './gguf-architectures.js';
-import type { LayerRope, ModelRope, ModelRopeOptions } from './model-rope.js';
+import { type LayerRope, type ModelRope, type ModelRopeOptions, readModelRopeOptions } from './model-rope.js';
 
 /** What this dialect needs of a GGUF file: its header, and perhaps the few small tensors that hold factors. */
 export interface GgufHeader {
@@ -28,14 +29,27 @@ const CONTEXT_STEP = 256;
 /**
  * Reads the effective RoPE of each layer from a GGUF header.
  *
- * @param file - the header, from parseGguf or another reader
- * @param options - the context in use, and the file's name for messages
+ * @param given - the header, from parseGguf or another reader
+ * @param how - the context in use, and the file's name for messages
  * @returns a layer each; `planRope({ ...layer.rope, positions })` makes it runnable
  * @throws {RopewalkError} FORMAT for missing or malformed keys; UNSUPPORTED for an architecture or scaling that is not known, or has no RoPE,
  *   and for a file that llama.cpp refuses to load because of its RoPE
  */
-export function ropeFromGguf(file: GgufHeader, options: ModelRopeOptions = {}): ModelRope {
-  const keys = new Fields(file.metadata, options.where ?? 'gguf');
+export function ropeFromGguf(given: GgufHeader, how: ModelRopeOptions = {}): ModelRope {
+  const options = readModelRopeOptions(how, 'gguf');
+  const file = readOptions(given, options.where);
+  if (file.readTensor !== undefined && typeof file.readTensor !== 'function')
+    refuse('RANGE', `${options.where}: readTensor`, 'a function', file.readTensor);
+  const tensors = Array.from(readList(file.tensors, `${options.where}: tensors`), (tensor) =>
+    readOptions(tensor, `${options.where}: tensors`),
+  );
+  const read = file.readTensor;
+  const readTensor = (name: string): Float32Array | undefined => reading(`${options.where}: ${name}`, () => read?.(name));
+  return readModel({ ...file, tensors, readTensor }, options);
+}
+
+function readModel(file: GgufHeader, options: ModelRopeOptions & { readonly where: string }): ModelRope {
+  const keys = new Fields(file.metadata, options.where);
   const architecture =
     keys.optionalText('general.architecture') ?? refuse('FORMAT', keys.path('general.architecture'), 'a text', undefined);
   const row =
@@ -103,7 +117,7 @@ export function ropeFromGguf(file: GgufHeader, options: ModelRopeOptions = {}): 
  * @returns its row; undefined for a name that llama.cpp does not have
  */
 export function rowOf(architecture: string): GgufArchitecture | undefined {
-  return Object.hasOwn(GGUF_ARCHITECTURES, architecture) ? GGUF_ARCHITECTURES[architecture] : undefined;
+  return typeof architecture === 'string' && Object.hasOwn(GGUF_ARCHITECTURES, architecture) ? GGUF_ARCHITECTURES[architecture] : undefined;
 }
 
 interface Model {

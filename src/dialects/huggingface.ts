@@ -14,7 +14,7 @@ import { Fields } from '../core/fields.js';
 import type { RopeAxes } from '../ops/rope/axes.js';
 import type { RopeScaling } from '../ops/rope/frequencies.js';
 import type { Pairing, RopeSpec } from '../ops/rope/plan.js';
-import type { LayerRope, ModelRope, ModelRopeOptions } from './model-rope.js';
+import { type LayerRope, type ModelRope, type ModelRopeOptions, readModelRopeOptions } from './model-rope.js';
 
 const FULL = 'full_attention';
 const SLIDING = 'sliding_attention';
@@ -178,13 +178,14 @@ const MAX_LAYERS = 10000;
  * Reads the effective RoPE of each layer from a parsed config.json.
  *
  * @param json - the parsed file
- * @param options - the context in use, and the file's name for messages
+ * @param given - the context in use, and the file's name for messages
  * @returns a layer each; `planRope({ ...layer.rope, positions })` makes it runnable
  * @throws {RopewalkError} FORMAT for missing or malformed fields; UNSUPPORTED for an unknown rope_type, a model without RoPE
  * or one whose rotation no plan can say
  */
-export function ropeFromConfig(json: unknown, options: ModelRopeOptions = {}): ModelRope {
-  const outer = new Fields(json, options.where ?? 'config.json');
+export function ropeFromConfig(json: unknown, given: ModelRopeOptions = {}): ModelRope {
+  const options = readModelRopeOptions(given, 'config.json');
+  const outer = new Fields(json, options.where);
   // Multimodal configs keep the language model's in text_config; copies of its fields beside it do not count.
   const config = outer.optionalObject('text_config') ?? outer;
   const modelType =

@@ -8,6 +8,7 @@
  * @module
  * @see InfiniTensor/InfiniCore@2cec6ce6 include/infiniop/ops/rope.h, src/infiniop/ops/rope/rope.h
  */
+import { readList, readOptions } from '../core/arguments.js';
 import { type Dtype, type FloatDtype, type HostArray, newArray } from '../core/dtypes.js';
 import { RopewalkError, refuse } from '../core/errors.js';
 import { walk } from '../core/shape.js';
@@ -16,7 +17,7 @@ import { sharePairs } from '../ops/rope/axes.js';
 import { bindRope } from '../ops/rope/call.js';
 import { planRopeWithTable } from '../ops/rope/plan.js';
 import { type RopeTable, tableFromTensors } from '../ops/rope/table.js';
-import { checkOutput, type Runner } from '../ops/runner.js';
+import { checkOutput, checkRunner, type Runner } from '../ops/runner.js';
 
 /** Done. */
 export const INFINI_STATUS_SUCCESS = 0;
@@ -132,13 +133,26 @@ export function infiniopCreateTensorDescriptor(
   strides: readonly number[] | null,
   dtype: number,
 ): InfiniTensorDescriptor {
-  const integers = (list: readonly number[], low: number): boolean =>
-    list.length === ndim && list.every((n) => Number.isSafeInteger(n) && n >= low);
-  if (!integers(shape, 0)) refuse('SHAPE', 'infiniop: shape', `${ndim} integers >= 0`, shape);
-  if (strides !== null && !integers(strides, Number.MIN_SAFE_INTEGER))
-    refuse('SHAPE', 'infiniop: strides', `${ndim} integers, or null`, strides);
-  return Object.freeze({ ndim, shape: Object.freeze([...shape]), strides: Object.freeze([...(strides ?? defaultStrides(shape))]), dtype });
+  if (!Number.isSafeInteger(ndim)) refuse('SHAPE', 'infiniop: ndim', 'an integer', ndim);
+  if (!Number.isSafeInteger(dtype)) refuse('DTYPE', 'infiniop: dtype', 'a number of INFINI_DTYPE', dtype);
+  const integers = (given: readonly number[], low: number, name: string, expected: string): readonly number[] => {
+    const list = Array.from(readList(given, `infiniop: ${name}`, expected));
+    if (list.length !== ndim || !list.every((n) => Number.isSafeInteger(n) && n >= low))
+      refuse('SHAPE', `infiniop: ${name}`, expected, given);
+    return Object.freeze(list);
+  };
+  const dims = integers(shape, 0, 'shape', `${ndim} integers >= 0`);
+  const steps =
+    strides === null
+      ? Object.freeze(defaultStrides(dims))
+      : integers(strides, Number.MIN_SAFE_INTEGER, 'strides', `${ndim} integers, or null`);
+  const descriptor = Object.freeze({ ndim, shape: dims, strides: steps, dtype });
+  MADE.add(descriptor);
+  return descriptor;
 }
+
+/** Descriptors that were made here; in C any other pointer would be read all the same. */
+const MADE = /* @__PURE__ */ new WeakSet<object>();
 
 /** Upstream multiplies dimensions as they are, so a dimension of 0 gives strides of 0. */
 function defaultStrides(shape: readonly number[]): number[] {
@@ -199,6 +213,11 @@ function demand(condition: boolean, status: number, argument: string, expected: 
 /** Raises NULL_POINTER for null, and for what JavaScript leaves out. */
 function demandPointer<T>(pointer: T, argument: string, expected: string): asserts pointer is NonNullable<T> {
   demand(pointer !== null && pointer !== undefined, INFINI_STATUS_NULL_POINTER, argument, expected, pointer);
+}
+
+function demandDescriptor(desc: InfiniTensorDescriptor | null, argument: string): asserts desc is InfiniTensorDescriptor {
+  demandPointer(desc, argument, 'a descriptor');
+  demand(MADE.has(desc), INFINI_STATUS_BAD_PARAM, argument, 'a descriptor, as infiniopCreateTensorDescriptor makes it', desc);
 }
 
 function resultOf(work: () => void): InfiniResult {
@@ -271,11 +290,11 @@ export function infiniopCreateRoPEDescriptor(
 ): InfiniResult & { readonly descriptor?: InfiniRoPEDescriptor } {
   let descriptor: InfiniRoPEDescriptor | undefined;
   const result = resultOf(() => {
-    demandPointer(y, 'y_desc', 'a descriptor');
-    demandPointer(pos, 'pos_desc', 'a descriptor');
-    demandPointer(sin, 'sin_desc', 'a descriptor');
-    demandPointer(cos, 'cos_desc', 'a descriptor');
-    demandPointer(x, 'x_desc', 'a descriptor');
+    demandDescriptor(y, 'y_desc');
+    demandDescriptor(pos, 'pos_desc');
+    demandDescriptor(sin, 'sin_desc');
+    demandDescriptor(cos, 'cos_desc');
+    demandDescriptor(x, 'x_desc');
     // Compiled C lets −1 through and runs NEOX; an unknown algorithm is refused here whatever its sign.
     demand(
       algo === INFINIOP_ROPE_ALGO_GPT_J || algo === INFINIOP_ROPE_ALGO_GPT_NEOX,
@@ -315,7 +334,9 @@ export function infiniopCreateRoPEDescriptor(
       sin.strides,
       cos.strides,
     ]);
+    checkRunner(handle, 'infiniop: handle');
     descriptor = { y, x, pos, sin, cos, algo, handle, destroyed: false };
+    MADE.add(descriptor);
   });
   return descriptor ? { ...result, descriptor } : result;
 }
@@ -438,13 +459,14 @@ export function infiniopDestroyRoPEDescriptor(desc: { destroyed: boolean }): Inf
 
 function checkAlive(desc: { readonly destroyed: boolean }): void {
   demandPointer(desc, 'desc', 'a descriptor');
+  demand(MADE.has(desc), INFINI_STATUS_BAD_PARAM, 'desc', 'a descriptor, as its create function makes it', desc);
   demand(!desc.destroyed, INFINI_STATUS_BAD_PARAM, 'desc', 'a descriptor that has not been destroyed', 'a destroyed one');
 }
 
 /** Lays a descriptor over memory. */
 function over(desc: InfiniTensorDescriptor, memory: InfiniMemory, name: string): Tensor {
   const dtype = DTYPE_OF.get(desc.dtype)!;
-  const whole = memory instanceof Tensor ? memory : tensorFrom(memory, { dtype });
+  const whole = Tensor.isTensor(memory) ? memory : tensorFrom(memory, { dtype });
   demand(whole.dtype === dtype, INFINI_STATUS_BAD_TENSOR_DTYPE, name, `memory of ${dtype}`, whole.dtype);
   try {
     return new Tensor(whole.storage, { shape: desc.shape, strides: desc.strides, offset: whole.offset });
@@ -498,9 +520,16 @@ export function infiniopCreateMRoPEDescriptor(
 ): InfiniResult & { readonly descriptor?: InfiniMRoPEDescriptor } {
   let descriptor: InfiniMRoPEDescriptor | undefined;
   const result = resultOf(() => {
-    for (const name of MROPE_TENSORS) demandPointer(tensors[name], `${name}_desc`, 'a descriptor');
-    const t = tensors as InfiniMRoPETensors<InfiniTensorDescriptor>;
-    const { num_q_heads, num_kv_heads, head_size, rotary_dim, mrope_section } = sizes;
+    const t = readOptions(tensors, 'infiniop: tensors') as InfiniMRoPETensors<InfiniTensorDescriptor>;
+    for (const name of MROPE_TENSORS) demandDescriptor(t[name], `${name}_desc`);
+    const given = readOptions(sizes, 'infiniop: sizes');
+    const { num_q_heads, num_kv_heads, head_size, rotary_dim, mrope_interleaved } = given;
+    demand(typeof mrope_interleaved === 'boolean', INFINI_STATUS_BAD_PARAM, 'mrope_interleaved', 'true or false', mrope_interleaved);
+    const mrope_section = Array.from(readList(given.mrope_section, 'infiniop: mrope_section', 'three integers')) as [
+      number,
+      number,
+      number,
+    ];
     for (const [name, size] of Object.entries({ num_q_heads, num_kv_heads, head_size, rotary_dim })) {
       demand(Number.isInteger(size) && size > 0, INFINI_STATUS_BAD_PARAM, name, 'an integer > 0', size);
     }
@@ -556,7 +585,9 @@ export function infiniopCreateMRoPEDescriptor(
     for (const name of MROPE_TENSORS) {
       demand(t[name].strides.at(-1) === 1, INFINI_STATUS_BAD_TENSOR_STRIDES, `${name}_desc`, 'last stride 1', t[name].strides);
     }
-    descriptor = { ...sizes, mrope_section: [...mrope_section], tensors: { ...t }, handle, destroyed: false };
+    checkRunner(handle, 'infiniop: handle');
+    descriptor = { ...given, mrope_section, tensors: Object.freeze(t), handle, destroyed: false };
+    MADE.add(descriptor);
   });
   return descriptor ? { ...result, descriptor } : result;
 }
@@ -565,12 +596,13 @@ export function infiniopCreateMRoPEDescriptor(
  * `infiniopMRoPE`: rotates q and k.
  *
  * @param desc - from {@link infiniopCreateMRoPEDescriptor}
- * @param memory - the memory of each tensor; q_out may be q's, k_out k's; they may share nothing else
+ * @param pointers - the memory of each tensor; q_out may be q's, k_out k's; they may share nothing else
  * @returns SUCCESS, or a status with nothing written
  */
-export function infiniopMRoPE(desc: InfiniMRoPEDescriptor, memory: InfiniMRoPETensors<InfiniMemory | null>): InfiniResult {
+export function infiniopMRoPE(desc: InfiniMRoPEDescriptor, pointers: InfiniMRoPETensors<InfiniMemory | null>): InfiniResult {
   return resultOf(() => {
     checkAlive(desc);
+    const memory = readOptions(pointers, 'infiniop: memory');
     for (const name of MROPE_TENSORS) demandPointer(memory[name], name, 'memory');
     const lay = (name: (typeof MROPE_TENSORS)[number]): Tensor => over(desc.tensors[name], memory[name]!, name);
     const [q, k, qOut, kOut] = [lay('q'), lay('k'), lay('q_out'), lay('k_out')];

@@ -7,7 +7,7 @@
  * @see InfiniTensor/llaisys@7740d46f; seed document 001
  */
 import { RopewalkError, refuse } from '../core/errors.js';
-import type { Tensor } from '../core/tensor.js';
+import { checkTensor, type Tensor } from '../core/tensor.js';
 import { planAdd } from '../ops/add.js';
 import { planArgmax } from '../ops/argmax.js';
 import { planEmbedding } from '../ops/embedding.js';
@@ -16,7 +16,7 @@ import { planRearrange } from '../ops/rearrange.js';
 import { planRmsNorm } from '../ops/rms-norm.js';
 import { bindRope } from '../ops/rope/call.js';
 import { planRope } from '../ops/rope/plan.js';
-import { checkDims, checkDtype, type Runner } from '../ops/runner.js';
+import { checkDims, checkDtype, checkRunner, type OpPlan, type Runner } from '../ops/runner.js';
 import { planSelfAttention } from '../ops/self-attention.js';
 import { planSwiglu } from '../ops/swiglu.js';
 
@@ -38,7 +38,7 @@ export function add(rw: Runner, c: Tensor, a: Tensor, b: Tensor): void {
       ['b', b],
     ],
   );
-  rw.run(plan);
+  run(rw, plan);
 }
 
 /** `argmax(max_idx, max_val, vals)`: vals 1-D and contiguous; max_idx i64 `[1]`, max_val `[1]`. */
@@ -55,7 +55,7 @@ export function argmax(rw: Runner, max_idx: Tensor, max_val: Tensor, vals: Tenso
     ],
     [['vals', vals]],
   );
-  rw.run(planArgmax(vals, max_idx, max_val));
+  run(rw, planArgmax(vals, max_idx, max_val));
 }
 
 /** `embedding(out, index, weight)`: index i64 1-D; weight and out 2-D, weight contiguous. */
@@ -74,7 +74,7 @@ export function embedding(rw: Runner, out: Tensor, index: Tensor, weight: Tensor
   );
   const plan = planEmbedding(index, weight, out);
   checkOneDtype('embedding', weight, [['out', out]]);
-  rw.run(plan);
+  run(rw, plan);
 }
 
 /** `linear(out, in, weight, bias)`: out = in·weightᵀ + bias; 2-D and contiguous; bias 1-D or absent. */
@@ -88,7 +88,7 @@ export function linear(rw: Runner, out: Tensor, input: Tensor, weight: Tensor, b
   checkCommon('linear', bias ? [...matrices, ['bias', bias]] : matrices, matrices);
   const plan = inItsWords({ x: 'in' }, () => planLinear(input, weight, bias ?? undefined, out));
   checkOneDtype('linear', input, bias ? [...matrices, ['bias', bias]] : matrices);
-  rw.run(plan);
+  run(rw, plan);
 }
 
 /** `rms_norm(out, in, weight, eps)`: rows of a 2-D contiguous tensor. */
@@ -101,7 +101,7 @@ export function rmsNorm(rw: Runner, out: Tensor, input: Tensor, weight: Tensor, 
   checkCommon('rms_norm', [...matrices, ['weight', weight]], matrices);
   const plan = inItsWords({ x: 'in' }, () => planRmsNorm(input, weight, eps, out));
   checkOneDtype('rms_norm', input, [['weight', weight]]);
-  rw.run(plan);
+  run(rw, plan);
 }
 
 /**
@@ -129,7 +129,7 @@ export function rope(rw: Runner, out: Tensor, input: Tensor, pos_ids: Tensor, th
     const plan = planRope({ headDim: input.shape[2]!, pairing: 'half', base: theta, positions: pos_ids });
     return bindRope(plan, input, out);
   });
-  rw.run(call);
+  run(rw, call);
 }
 
 /**
@@ -156,7 +156,7 @@ export function selfAttention(rw: Runner, attn_val: Tensor, q: Tensor, k: Tensor
   if (scale === undefined) refuse('RANGE', 'self_attention: scale', 'a finite number', scale);
   checkCommon('self_attention', all, all);
   checkOneDtype('self_attention', q, all);
-  rw.run(plan);
+  run(rw, plan);
 }
 
 /** `swiglu(out, gate, up)`: 2-D, same shape, contiguous. */
@@ -169,7 +169,7 @@ export function swiglu(rw: Runner, out: Tensor, gate: Tensor, up: Tensor): void 
   for (const [name, tensor] of all) checkRank('swiglu', name, tensor, 2);
   const plan = planSwiglu(gate, up, out);
   checkCommon('swiglu', all, all);
-  rw.run(plan);
+  run(rw, plan);
 }
 
 /** `rearrange(out, in)`: same shape, any strides on both sides, copied bit for bit. */
@@ -184,6 +184,11 @@ export function rearrange(rw: Runner, out: Tensor, input: Tensor): void {
   );
   const plan = inItsWords({ x: 'in' }, () => planRearrange(input, out));
   checkOneDtype('rearrange', input, [['out', out]]);
+  run(rw, plan);
+}
+
+function run(rw: Runner, plan: OpPlan): void {
+  checkRunner(rw, 'llaisys: rw');
   rw.run(plan);
 }
 
@@ -202,6 +207,7 @@ function inItsWords<T>(names: Readonly<Record<string, string>>, check: () => T):
 }
 
 function checkRank(op: string, name: string, tensor: Tensor, rank: number): void {
+  checkTensor(tensor, `${op}: ${name}`);
   if (tensor.rank !== rank) refuse('SHAPE', `${op}: ${name}`, `${rank} dimensions`, [...tensor.shape]);
 }
 
@@ -213,6 +219,7 @@ function checkOneDtype(op: string, first: Tensor, others: Named): void {
 /** LLAISYS knows three dtypes, and dense memory but for rearrange. */
 function checkCommon(op: string, floats: Named, dense: Named): void {
   for (const [name, tensor] of floats) {
+    checkTensor(tensor, `${op}: ${name}`);
     if (tensor.dtype !== 'f32' && tensor.dtype !== 'f16' && tensor.dtype !== 'bf16')
       refuse('DTYPE', `${op}: ${name}`, 'f32, f16 or bf16', tensor.dtype);
   }

@@ -3,6 +3,8 @@
  *
  * @module
  */
+import { readOptions } from '../core/arguments.js';
+import { refuse } from '../core/errors.js';
 import type { RopeSpec } from '../ops/rope/plan.js';
 
 /** The effective RoPE of one layer. */
@@ -36,4 +38,21 @@ export interface ModelRopeOptions {
   readonly context?: number;
   /** Names the file in messages. */
   readonly where?: string;
+}
+
+/**
+ * Checks the options of a dialect that reads a model's RoPE.
+ *
+ * @param options - as the caller gave them
+ * @param where - what messages call the file, unless the options say
+ * @returns a copy
+ * @throws {RopewalkError} RANGE, naming the option
+ */
+export function readModelRopeOptions(options: ModelRopeOptions, where: string): ModelRopeOptions & { readonly where: string } {
+  const given = readOptions(options, `${where}: options`);
+  const { context } = given;
+  if (given.where !== undefined && typeof given.where !== 'string') refuse('RANGE', `${where}: where`, 'a text', given.where);
+  if (context !== undefined && !(Number.isSafeInteger(context) && context > 0))
+    refuse('RANGE', `${where}: context`, 'an integer >= 1, in tokens', context);
+  return { ...given, where: given.where ?? where };
 }

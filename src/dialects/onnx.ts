@@ -6,12 +6,13 @@
  * @module
  * @see https://onnx.ai/onnx/operators/onnx__RotaryEmbedding.html; onnx/onnx@f754691 onnx/reference/ops/op_rotary_embedding.py
  */
+import { readOptions } from '../core/arguments.js';
 import { refuse } from '../core/errors.js';
-import { readIntegers, type Tensor } from '../core/tensor.js';
+import { checkTensor, readIntegers, Tensor } from '../core/tensor.js';
 import { bindRope, type RopeCall } from '../ops/rope/call.js';
 import { planRopeWithTable } from '../ops/rope/plan.js';
 import { tableFromTensors } from '../ops/rope/table.js';
-import { checkDims, checkDtype, checkOutput, type Runner, withFresh } from '../ops/runner.js';
+import { checkDims, checkDtype, checkOutput, checkRunner, type Runner, withFresh } from '../ops/runner.js';
 
 /** The standard's T. */
 type OnnxFloat = 'f32' | 'f16' | 'bf16';
@@ -52,8 +53,11 @@ export function rotaryEmbedding<D extends OnnxFloat>(
   inputs: RotaryEmbeddingInputs<D>,
   attributes: RotaryEmbeddingAttributes = {},
 ): Tensor<D> {
-  return withFresh(rw, inputs.X.dtype, inputs.X.shape, (Y) => {
-    rw.run(planRotaryEmbedding(inputs, attributes, Y));
+  checkRunner(rw, 'onnx.RotaryEmbedding: rw');
+  const given = readOptions(inputs, 'onnx.RotaryEmbedding: inputs');
+  checkTensor(given.X, 'onnx.RotaryEmbedding: X');
+  return withFresh(rw, given.X.dtype, given.X.shape, (Y) => {
+    rw.run(planRotaryEmbedding(given, attributes, Y));
     return Y;
   });
 }
@@ -72,10 +76,10 @@ export function planRotaryEmbedding<D extends OnnxFloat>(
   Y: Tensor<D>,
 ): RopeCall {
   const op = 'onnx.RotaryEmbedding';
-  const { X, cos_cache, sin_cache, position_ids } = inputs;
-  const { interleaved = 0, rotary_embedding_dim = 0, num_heads = 0 } = attributes;
+  const { X, cos_cache, sin_cache, position_ids } = readOptions(inputs, `${op}: inputs`);
+  const { interleaved = 0, rotary_embedding_dim = 0, num_heads = 0 } = readOptions(attributes, `${op}: attributes`);
   for (const [name, tensor] of Object.entries({ X, cos_cache, sin_cache })) {
-    if (tensor === undefined) refuse('SHAPE', `${op}: ${name}`, 'a tensor', undefined);
+    if (!Tensor.isTensor(tensor)) refuse('SHAPE', `${op}: ${name}`, 'a tensor', undefined);
   }
   if (X.dtype !== 'f32' && X.dtype !== 'f16' && X.dtype !== 'bf16') refuse('DTYPE', `${op}: X`, 'f32, f16 or bf16', X.dtype);
   checkDtype(cos_cache, `${op}: cos_cache`, X.dtype);

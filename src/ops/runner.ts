@@ -6,6 +6,7 @@
  * @module
  */
 
+import { reading } from '../core/arguments.js';
 import { type Dtype, type FloatDtype, isFloat } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import { checkTensor, overlapOf, selfOverlaps, type Tensor } from '../core/tensor.js';
@@ -125,6 +126,19 @@ export function withFresh<D extends Dtype, T>(
     fresh.dispose();
     throw error;
   }
+}
+
+/**
+ * Checks that an argument can run plans.
+ *
+ * @param runner - what the caller gave
+ * @param where - operator and argument, for the message
+ * @throws {RopewalkError} RANGE when it cannot
+ */
+export function checkRunner(runner: unknown, where: string): asserts runner is Runner {
+  const { run, allocate } = reading(where, () => ({ run: (runner as Runner)?.run, allocate: (runner as Runner)?.allocate }));
+  if (typeof run !== 'function' || typeof allocate !== 'function')
+    refuse('RANGE', where, 'a runner', runner, 'Open one with ropewalk(), or take referenceRunner().');
 }
 
 /**
