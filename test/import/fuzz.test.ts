@@ -114,9 +114,13 @@ describe('models that nobody wrote', () => {
       );
   });
 
-  test('every declared size absurd, in every form', () => {
+  test('every declared size absurd, in every form, and beside a first constant of another rank', () => {
     for (const form of FORMS)
-      for (const n of [10 ** 6, 10 ** 7, 2 ** 31, 2 ** 40]) read(changed(form.bytes, [{ kind: 'every size', a: 0, b: 0, n }]), form);
+      for (const n of [10 ** 7, 2 ** 31, 2 ** 40]) {
+        const sizes = { kind: 'every size', a: 0, b: 0, n };
+        read(changed(form.bytes, [sizes]), form);
+        read(changed(form.bytes, [sizes, { kind: 'dims', a: 0, b: 0, n: 7 }]), form);
+      }
   });
 
   for (const size of [10 ** 6, 2 ** 31, 2 ** 40, 2 ** 53])
