@@ -11,6 +11,7 @@ import type { OnnxModelNode } from '../formats/onnx-model.js';
 import type { Evaluation } from './evaluate.js';
 import { numberAttribute } from './scope.js';
 import { type Shapes, sliceIndices } from './shapes.js';
+import type { Work } from './work.js';
 
 /** One channel of a value that is not traced further. */
 export interface Factor {
@@ -60,11 +61,13 @@ export class Algebra {
   /**
    * @param shapes - of the graph
    * @param constants - computes what depends on constants alone
+   * @param work - of the search
    * @param stop - a value to take as a leaf; '' for none
    */
   constructor(
     private readonly shapes: Shapes,
     private readonly constants: Evaluation,
+    private readonly work: Work,
     private readonly stop: string,
   ) {}
 
@@ -122,13 +125,12 @@ export class Algebra {
     if (countElements(trail) > MAX_CHANNELS || this.depth >= MAX_DEPTH) throw new NoForm();
     this.memo.set(key, undefined);
     this.depth++;
-    const { work } = this.constants;
-    work.spend(countElements(trail));
+    this.work.spend(countElements(trail));
     const forms = this.trace(value, trail);
     this.depth--;
     // A file may declare other shapes than its constants have: then a channel is missing.
     if (forms.length !== countElements(trail) || forms.includes(undefined as never)) throw new NoForm();
-    work.spend(STEPS_PER_TERM * forms.reduce((sum, terms) => sum + terms.length, 0));
+    this.work.spend(STEPS_PER_TERM * forms.reduce((sum, terms) => sum + terms.length, 0));
     if (forms.some((terms) => terms.length > MAX_TERMS || terms.some((term) => term.factors.length > MAX_FACTORS))) throw new NoForm();
     this.memo.set(key, forms);
     return forms;
@@ -375,7 +377,7 @@ export class Algebra {
     const [rows, columns] = m.shape as [number, number];
     const wide = trail.with(-1, rows);
     const source = this.forms(input, wide);
-    this.constants.work.spend(countElements(trail) * rows);
+    this.work.spend(countElements(trail) * rows);
     return Array.from({ length: countElements(trail) }, (_, n) => {
       const index = spread(trail, n);
       const terms: Term[] = [];

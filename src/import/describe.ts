@@ -165,9 +165,9 @@ function describeNode(found: FoundNode): Described {
   };
   const pairs = (rotaryDim ?? (width ?? 0) * 2) / 2;
   if (pairs < 1) return finish(base, undefined, undefined, notes);
-  if (pairs > MAX_CHANNELS) return finish(base, { because: `heads of ${2 * pairs} are wider than any` }, undefined, notes);
   if (!Number.isInteger(pairs) || pairs > (width ?? MAX_CHANNELS))
     return finish(base, { because: `tables of ${width ?? 'unknown'} columns do not fit a rotary_dim of ${rotaryDim}` }, undefined, notes);
+  if (pairs > MAX_CHANNELS) return finish(base, { because: `heads of ${2 * pairs} are wider than any` }, undefined, notes);
   if (ids !== undefined) return finish(base, cacheFrequencies(found, cos, sin, pairs), undefined, notes);
   // Caches gathered before: their arithmetic is asked as that of a written-out rotation is.
   const pairTables = Array.from({ length: pairs }, (_, at): PairTables => {

@@ -16,7 +16,7 @@ import { judgeRotation, type Rotation } from './rotation.js';
 import { nodeName, numberAttribute, type Scope, scopesOf } from './scope.js';
 import { Shapes } from './shapes.js';
 import { isTable } from './sources.js';
-import type { Work } from './work.js';
+import { SEARCHING, Work } from './work.js';
 
 /** Where something was found. */
 interface Place {
@@ -27,7 +27,7 @@ interface Place {
   readonly scope: Scope;
   readonly shapes: Shapes;
   readonly node: OnnxModelNode;
-  /** Of the import that found it. */
+  /** What its import may compute. */
   readonly work: Work;
 }
 
@@ -72,10 +72,11 @@ const MAX_VALUES = 48;
  * Finds every RoPE, in the model's own graph, its functions, and the graphs inside its nodes.
  *
  * @param model - as it was read
- * @param work - what it may take
+ * @param work - what the search may take
  * @throws {TooMuchWork} when the graph takes more
  */
-export function findRope(model: OnnxModelFile, work: Work): Findings {
+export function findRope(model: OnnxModelFile, work = new Work(model.bytes, SEARCHING)): Findings {
+  const computing = new Work(model.bytes);
   const found: (FoundNode | FoundAttention | FoundArithmetic)[] = [];
   const nearly: NearMiss[] = [];
   const shapesOf = new Map<Scope, Shapes>();
@@ -83,18 +84,25 @@ export function findRope(model: OnnxModelFile, work: Work): Findings {
     const shapes = new Shapes(scope, scope.parent && shapesOf.get(scope.parent));
     shapesOf.set(scope, shapes);
     for (const [n, node] of scope.graph.nodes.entries()) {
-      const place: Place = { name: nodeName(node, n), scopeName: scope.name, scope, shapes, node, work };
+      const place: Place = { name: nodeName(node, n), scopeName: scope.name, scope, shapes, node, work: computing };
       if (node.opType === 'RotaryEmbedding' && (node.domain === '' || node.domain === 'com.microsoft'))
         found.push({ kind: 'node', dialect: node.domain === '' ? 'onnx' : 'onnxruntime', ...place });
       else if (node.domain === 'com.microsoft' && numberAttribute(node, 'do_rotary', 0) !== 0) found.push({ kind: 'attention', ...place });
     }
-    findArithmetic(scope, shapes, work, found, nearly);
+    findArithmetic(scope, shapes, work, computing, found, nearly);
   }
   return { found, nearly };
 }
 
-function findArithmetic(scope: Scope, shapes: Shapes, work: Work, found: Findings['found'][number][], nearly: NearMiss[]): void {
-  const constants = new Evaluation(scope, shapes, { values: new Map(), dims: new Map(), wholeCaches: false }, work);
+function findArithmetic(
+  scope: Scope,
+  shapes: Shapes,
+  work: Work,
+  computing: Work,
+  found: Findings['found'][number][],
+  nearly: NearMiss[],
+): void {
+  const constants = new Evaluation(scope, shapes, { values: new Map(), dims: new Map(), wholeCaches: false }, computing);
   const covered = new Set<OnnxModelNode>();
   const tables = new Map<string, boolean>();
   const table = (leaf: string): boolean => {
@@ -107,7 +115,7 @@ function findArithmetic(scope: Scope, shapes: Shapes, work: Work, found: Finding
     // Afresh for each product: what it traced is let go when its neighbourhood is done.
     const algebras = new Map<string, Algebra>();
     const algebraTo = (stop: string): Algebra => {
-      const known = algebras.get(stop) ?? new Algebra(shapes, constants, stop);
+      const known = algebras.get(stop) ?? new Algebra(shapes, constants, work, stop);
       algebras.set(stop, known);
       return known;
     };
@@ -125,7 +133,7 @@ function findArithmetic(scope: Scope, shapes: Shapes, work: Work, found: Finding
         nearest = { miss: { ...place, because: verdict.because }, y };
         continue;
       }
-      found.push({ kind: 'arithmetic', ...place, scope, shapes, node, work, y, ...verdict });
+      found.push({ kind: 'arithmetic', ...place, scope, shapes, node, work: computing, y, ...verdict });
       for (const inner of between(scope, verdict.x, y)) covered.add(inner);
       nearest = undefined;
       break;

@@ -12,7 +12,7 @@ import { type Runner, withFresh } from '../ops/runner.js';
 import { type BindOptions, bindFound } from './bind.js';
 import { describe, type RopeDescription } from './describe.js';
 import { type FoundArithmetic, type FoundAttention, type FoundNode, findRope, type NearMiss } from './find.js';
-import { TooMuchWork, Work } from './work.js';
+import { TooMuchWork } from './work.js';
 
 export type { BindOptions } from './bind.js';
 export type { PositionSource, RopeDescription, TableSource } from './describe.js';
@@ -46,7 +46,7 @@ export interface ImportedModel {
 export function importOnnx(bytes: Uint8Array, where = 'onnx', options: ParseOnnxOptions = {}): ImportedModel {
   const model = parseOnnxModel(bytes, where, options);
   try {
-    const { found, nearly } = findRope(model, new Work(model.bytes));
+    const { found, nearly } = findRope(model);
     const ropes: ImportedRope[] = [];
     const none: NearMiss[] = [...nearly];
     for (const one of found) {

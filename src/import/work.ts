@@ -3,10 +3,17 @@
  *
  * @module
  */
-/** Steps that every file may take: tables of 4096 positions × 64 through some 10 operators. Half a second. */
-const BASE_STEPS = 2 ** 23;
-/** Further steps for each byte given. Tracing takes the most: 1200 for each byte of a small decoder whose 896 channels may all be a head's. */
-const STEPS_PER_BYTE = 2 ** 12;
+/** How many steps bytes are worth. */
+interface Rate {
+  /** What every file may take. */
+  readonly base: number;
+  readonly perByte: number;
+}
+
+/** For values that are computed. A step is an element that an operator reads or writes, 50 ns or so: 4096 positions × 64 through ten operators. */
+const COMPUTING: Rate = { base: 2 ** 23, perByte: 2 ** 10 };
+/** For the search. A step is a channel, or a quarter of a term, 100 ns or so; a small decoder whose 896 channels may all be a head's takes 1200 a byte. */
+export const SEARCHING: Rate = { base: 2 ** 21, perByte: 2 ** 12 };
 
 /** Why a value cannot be computed. */
 export class CannotEvaluate extends Error {
@@ -25,15 +32,21 @@ export class CannotEvaluate extends Error {
 /** The work would be more than the bytes given allow. */
 export class TooMuchWork extends CannotEvaluate {}
 
-/** Counts the steps of one import. A step is an element that an operator reads or writes, 50 ns or so. */
+/** Counts the steps of one import. */
 export class Work {
   /** Steps taken. */
   spent = 0;
   readonly limit: number;
 
-  /** @param bytes - of the file, and of the tensors that are given with it */
-  constructor(readonly bytes: number) {
-    this.limit = BASE_STEPS + STEPS_PER_BYTE * bytes;
+  /**
+   * @param bytes - of the file, and of the tensors that are given with it
+   * @param rate - {@link SEARCHING}, or for computing
+   */
+  constructor(
+    readonly bytes: number,
+    { base, perByte }: Rate = COMPUTING,
+  ) {
+    this.limit = base + perByte * bytes;
   }
 
   /**

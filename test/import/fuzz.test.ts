@@ -10,7 +10,7 @@ import { parseOnnxModel } from '../../src/formats/onnx-model.js';
 import { ropeModel } from '../../src/graph/index.js';
 import { findRope } from '../../src/import/find.js';
 import { bindImported, type ImportedRope, importOnnx } from '../../src/import/index.js';
-import { TooMuchWork, Work } from '../../src/import/work.js';
+import { SEARCHING, TooMuchWork, Work } from '../../src/import/work.js';
 import { damage, damaged, mustRefuseOrReturn } from '../support/fuzz.js';
 import { seeded } from '../support/tensors.js';
 import { Graph } from './build.js';
@@ -142,7 +142,7 @@ describe('models that nobody wrote', () => {
 
   test('the search takes work in proportion to the layers, where all channels may be a head', () => {
     const spent = (layers: number): number => {
-      const work = new Work(2 ** 20);
+      const work = new Work(2 ** 20, SEARCHING);
       findRope(parseOnnxModel(normsOf(layers), 'm'), work);
       return work.spent;
     };
