@@ -36,22 +36,22 @@ interface WorkerLike {
 }
 
 /** A worker and which thread it is. */
-interface Hand {
+interface PoolWorker {
   readonly slot: number;
   readonly worker: WorkerLike;
 }
 
 /** What it takes to end the workers. Nothing here leads to the pool: while they run they would keep it, and nobody would ever end them. */
-interface Crew {
+interface StopHandle {
   readonly memory: WebAssembly.Memory;
   readonly board: number;
-  readonly workers: Hand[];
+  readonly workers: PoolWorker[];
 }
 
 /** Ends the workers of pools that were dropped without dispose(), when the collector finds them. */
-const DROPPED = /* @__PURE__ */ new FinalizationRegistry<Crew>(stop);
+const DROPPED = /* @__PURE__ */ new FinalizationRegistry<StopHandle>(stop);
 
-function stop({ memory, board, workers }: Crew): void {
+function stop({ memory, board, workers }: StopHandle): void {
   const words = new Int32Array(memory.buffer, board, BOARD_WORDS);
   Atomics.store(words, WORD.stop, 1);
   Atomics.add(words, WORD.wake, 1);
@@ -69,7 +69,7 @@ interface Listener {
   lost(worker: WorkerLike, loss: Loss, why: unknown): void;
 }
 
-/** A listener that does not keep the pool: see {@link Crew}. */
+/** A listener that does not keep the pool: see {@link StopHandle}. */
 function listenerOf(pool: Listener): Listener {
   const weak = new WeakRef(pool);
   return {
@@ -172,8 +172,8 @@ interface NodeEvents {
 export class Pool implements Listener {
   /** Why there are fewer threads than could be. */
   whyNot: string | undefined;
-  private readonly workers: Hand[] = [];
-  private readonly crew: Crew;
+  private readonly workers: PoolWorker[] = [];
+  private readonly stopHandle: StopHandle;
   /** Whether all workers were started, and one at least is left. */
   private started = false;
   private job = 0;
@@ -187,8 +187,8 @@ export class Pool implements Listener {
   constructor(private readonly options: PoolOptions) {
     this.mayBlock = mayBlock(options.memory.buffer);
     const { memory, board } = options;
-    this.crew = { memory, board, workers: this.workers };
-    DROPPED.register(this, this.crew, this);
+    this.stopHandle = { memory, board, workers: this.workers };
+    DROPPED.register(this, this.stopHandle, this);
   }
 
   /**
@@ -267,7 +267,7 @@ export class Pool implements Listener {
   /** Stops all workers. */
   dispose(): void {
     DROPPED.unregister(this);
-    stop(this.crew);
+    stop(this.stopHandle);
   }
 
   began(): void {
@@ -296,7 +296,7 @@ export class Pool implements Listener {
 
   /** Does without workers from now on. */
   private giveUp(why: unknown): void {
-    stop(this.crew);
+    stop(this.stopHandle);
     this.whyNot = `threads: a worker did not start (${why}); one thread computes`;
     this.failures = MAX_FAILURES;
     this.tried?.();
