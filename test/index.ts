@@ -77,6 +77,7 @@ import './model/decoder-marline.test.js';
 import './model/decoder.test.js';
 import './model/generate-stories.test.js';
 import './model/generate.test.js';
+import './model/hostile.test.js';
 import './model/llamacpp.test.js';
 import './model/load.test.js';
 import './model/sampler.test.js';

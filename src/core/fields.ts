@@ -94,7 +94,17 @@ export class Fields {
   /** A list. @throws {RopewalkError} FORMAT */
   optionalList(key: string): readonly unknown[] | undefined {
     const value = this.raw(key);
-    return value === undefined || Array.isArray(value) ? value : refuse('FORMAT', this.path(key), 'a list', value);
+    if (value === undefined) return undefined;
+    return reading(this.path(key), () => {
+      if (!Array.isArray(value)) refuse('FORMAT', this.path(key), 'a list', value);
+      const copy: unknown[] = [];
+      for (let n = 0; n < value.length; n++) {
+        // A sparse list may say that it has 2^32 elements.
+        if (!(n in value)) refuse('FORMAT', `${this.path(key)}[${n}]`, 'a value', undefined);
+        copy.push(value[n]);
+      }
+      return copy;
+    });
   }
 
   /** A list of finite numbers. @throws {RopewalkError} FORMAT */

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { reading, readOptions } from '../core/arguments.js';
 import { refuse } from '../core/errors.js';
 import { nameForMessage } from '../formats/bytes.js';
 import type { ByteSource } from '../formats/read-header.js';
@@ -15,6 +16,11 @@ import type { ByteSource } from '../formats/read-header.js';
  * @throws {RopewalkError} FORMAT for anything else
  */
 export function byteSource(data: ByteSource | Blob | ArrayBuffer | Uint8Array, name = 'file'): ByteSource {
+  if (typeof name !== 'string') refuse('RANGE', 'byteSource: name', 'a text', name);
+  return reading(`loadModel: ${nameForMessage(name)}`, () => sourceOf(data, name));
+}
+
+function sourceOf(data: ByteSource | Blob | ArrayBuffer | Uint8Array, name: string): ByteSource {
   if (data instanceof Uint8Array) return { size: data.length, read: async (start, length) => data.subarray(start, start + length) };
   if (data instanceof ArrayBuffer) return byteSource(new Uint8Array(data), name);
   if (typeof Blob !== 'undefined' && data instanceof Blob) {
@@ -32,13 +38,17 @@ export function byteSource(data: ByteSource | Blob | ArrayBuffer | Uint8Array, n
  * A file on a server: piece by piece where it answers ranges, else fetched whole, once.
  *
  * @param url - its address
- * @param init - of fetch: headers, credentials
+ * @param given - of fetch: headers, credentials
  * @throws {RopewalkError} FORMAT when it cannot be fetched
  */
-export async function fetchSource(url: string | URL, init: RequestInit = {}): Promise<ByteSource> {
+export async function fetchSource(url: string | URL, given: RequestInit = {}): Promise<ByteSource> {
+  if (typeof url !== 'string' && !reading('fetchSource: url', () => url instanceof URL))
+    refuse('RANGE', 'fetchSource: url', 'an address', url);
   const where = String(url);
+  const init = readOptions(given, 'fetchSource: options');
+  const first = reading('fetchSource: headers', () => new Headers(init.headers));
   const get = async (range?: string): Promise<Response> => {
-    const headers = new Headers(init.headers);
+    const headers = new Headers(first);
     if (range !== undefined) headers.set('range', range);
     const response = await fetch(url, { ...init, headers }).catch((cause) => refuse('FORMAT', where, 'an answer', String(cause)));
     return response.ok ? response : refuse('FORMAT', where, 'an answer of 200 or 206', response.status);

@@ -6,7 +6,9 @@
  *
  * @module
  */
+import { reading, readList, readOptions } from '../core/arguments.js';
 import { RopewalkError, refuse, show } from '../core/errors.js';
+import { checkTokenizer, checkTypes } from './arguments.js';
 import { type Program, parseTemplate, renderBounded } from './bounded-jinja.js';
 import type { Tokenizer } from './types.js';
 
@@ -30,6 +32,8 @@ export interface ChatOptions {
   readonly variables?: Readonly<Record<string, unknown>>;
 }
 
+/** JSON schemas of tools stay below twenty. */
+const MAX_DEPTH = 100;
 /** A conversation of this many messages fits no context; a list by mistake is refused before it is rendered. */
 const MAX_MESSAGES = 2 ** 16;
 
@@ -39,17 +43,24 @@ const MAX_MESSAGES = 2 ** 16;
  *
  * @param tokenizer - has the templates, and the texts of BOS and EOS
  * @param messages - oldest first
+ * @param given - options
  * @throws {RopewalkError} UNSUPPORTED for a model without a template; RANGE for messages that are none, or that the template
  *   refuses; FORMAT for a template that is no Jinja
  * @see https://huggingface.co/docs/transformers/main/en/chat_templating
  */
-export function renderChat(tokenizer: Tokenizer, messages: readonly ChatMessage[], options: ChatOptions = {}): string {
-  const { addGenerationPrompt = true, templateText, variables = {} } = options;
+export function renderChat(tokenizer: Tokenizer, messages: readonly ChatMessage[], given: ChatOptions = {}): string {
+  checkTokenizer(tokenizer, 'chat');
+  const options = readOptions(given, 'chat: options');
+  checkTypes(options, ['template', 'templateText'], 'string', 'chat');
+  checkTypes(options, ['addGenerationPrompt'], 'boolean', 'chat');
+  const { addGenerationPrompt = true, templateText } = options;
+  const variables = plain(readOptions(options.variables ?? {}, 'chat: variables'), 'chat: variables');
   const name = options.template ?? 'default';
-  if (!Array.isArray(messages) || messages.length === 0) refuse('RANGE', 'chat: messages', 'a list of at least one message', messages);
-  if (messages.length > MAX_MESSAGES) refuse('RANGE', 'chat: messages', `at most ${MAX_MESSAGES} messages`, messages.length);
-  for (const [n, message] of messages.entries()) {
-    const { role, content } = (message ?? {}) as Partial<ChatMessage>;
+  const list = typeof messages === 'object' ? readList(messages, 'chat: messages', 'a list of messages') : [];
+  if (list.length === 0) refuse('RANGE', 'chat: messages', 'a list of at least one message', messages);
+  if (list.length > MAX_MESSAGES) refuse('RANGE', 'chat: messages', `at most ${MAX_MESSAGES} messages`, list.length);
+  const copies = Array.from(list, (message, n) => plain(readOptions(message ?? {}, `chat: messages[${n}]`), `chat: messages[${n}]`));
+  for (const [n, { role, content }] of copies.entries()) {
     if (typeof role !== 'string' || role === '') refuse('RANGE', `chat: messages[${n}].role`, 'a text such as user or assistant', role);
     if (typeof content !== 'string') refuse('RANGE', `chat: messages[${n}].content`, 'a text', content);
   }
@@ -77,12 +88,22 @@ export function renderChat(tokenizer: Tokenizer, messages: readonly ChatMessage[
       tools: null,
       documents: null,
       ...variables,
-      messages: messages.map((message) => ({ ...message })),
+      messages: copies,
       add_generation_prompt: addGenerationPrompt,
     });
   } catch (error) {
     throw wrapped('RANGE', "chat: messages: expected what the model's chat template takes", error);
   }
+}
+
+/** Copies what a template sees, list by list: one with holes, or that holds itself, would not end. */
+function plain<T>(value: T, where: string, depth = 0): T {
+  if (typeof value !== 'object' || value === null) return value;
+  if (depth > MAX_DEPTH) refuse('RANGE', where, `lists and objects at most ${MAX_DEPTH} deep`, 'deeper ones');
+  if (reading(where, () => Array.isArray(value)))
+    return Array.from(readList(value as unknown[], where), (item) => plain(item, where, depth + 1)) as T;
+  const fields = Object.entries(readOptions(value as object, where));
+  return Object.fromEntries(fields.map(([key, item]) => [key, plain(item, where, depth + 1)])) as T;
 }
 
 /** raise_exception in a template, and its mistakes, arrive as plain errors. */

@@ -3,7 +3,9 @@
  *
  * @module
  */
+import { readOptions } from '../core/arguments.js';
 import { refuse } from '../core/errors.js';
+import { checkModel, checkTypes } from './arguments.js';
 import type { Model } from './types.js';
 
 /** How {@link embed} pools. */
@@ -24,8 +26,11 @@ export interface EmbedOptions {
  * @throws {RopewalkError} RANGE for a text without tokens, one longer than the context, or hidden states that are NaN
  */
 export async function embed(model: Model, text: string, options: EmbedOptions = {}): Promise<Float32Array> {
-  const { pooling = 'mean', normalise = true } = options;
+  checkModel(model, 'embed');
+  const { pooling = 'mean', normalise = true } = readOptions(options, 'embed: options');
+  checkTypes({ normalise }, ['normalise'], 'boolean', 'embed');
   if (pooling !== 'mean' && pooling !== 'last') refuse('RANGE', 'embed: pooling', 'mean or last', pooling);
+  if (typeof text !== 'string') refuse('RANGE', 'embed: text', 'a text', text);
   const tokens = model.tokenizer.encode(text);
   if (tokens.length === 0) refuse('RANGE', 'embed: text', 'a text of at least one token', text);
   if (tokens.length > model.config.maxContext) {

@@ -3,7 +3,9 @@
  *
  * @module
  */
+import { readOptions as copyOptions, reading, readList, readOptional } from '../core/arguments.js';
 import { refuse } from '../core/errors.js';
+import { checkKept, checkModel, checkSignal, checkTypes } from './arguments.js';
 import { type ChatMessage, type ChatOptions, renderChat } from './chat.js';
 import { createSampler, type Sampler, type SamplingOptions } from './sampler.js';
 import type { Model, Session, SessionOptions, Tokenizer } from './types.js';
@@ -106,7 +108,8 @@ export interface KeptSession {
  * @returns to be disposed by the caller
  */
 export function keepSession(model: Model, options: SessionOptions = {}): KeptSession {
-  const session = model.openSession(options);
+  checkModel(model, 'keepSession');
+  const session = model.openSession(copyOptions(options, 'keepSession: options'));
   return { session, tokens: [], dispose: () => session.dispose() };
 }
 
@@ -129,6 +132,8 @@ export function readOptions(options: GenerateOptions): {
   count('maxTokens', maxTokens);
   if (onFull !== 'stop' && onFull !== 'shift') refuse('RANGE', 'generate: onFull', 'stop or shift', onFull);
   count('keep', keep);
+  checkSignal(options.signal, 'generate');
+  checkTypes(options, ['ignoreEos', 'addBos', 'parseSpecial'], 'boolean', 'generate');
   return { sampler: createSampler(options), stops: new StopFinder(options.stop ?? []), maxTokens, onFull, keep };
 }
 
@@ -140,6 +145,7 @@ export function readOptions(options: GenerateOptions): {
  *
  * @param model - of loadModel
  * @param prompt - a text, messages (rendered with the model's chat template), or tokens
+ * @param given - options
  * @throws {RopewalkError} RANGE for options out of range, a prompt without tokens or longer than the context; what
  *   {@link renderChat} and the sampler throw. Thrown at the first step of the loop
  * @example for await (const { text } of generate(model, 'Once upon')) process.stdout.write(text);
@@ -147,15 +153,18 @@ export function readOptions(options: GenerateOptions): {
 export async function* generate(
   model: Model,
   prompt: Prompt,
-  options: GenerateOptions = {},
+  given: GenerateOptions = {},
 ): AsyncGenerator<GeneratedToken | GeneratedEnd, void, void> {
+  checkModel(model, 'generate');
+  const options = copyOptions(given, 'generate: options');
   const { signal, session: kept } = options;
   const { sampler, stops, maxTokens, onFull, keep } = readOptions(options);
+  checkKept(kept, 'generate');
   if (kept && (options.context !== undefined || options.cacheDtype !== undefined)) {
     const next = 'Give context and cacheDtype to keepSession.';
     refuse('RANGE', 'generate: session', 'no context or cacheDtype beside it', options.context ?? options.cacheDtype, next);
   }
-  const stopTokens = new Set(options.stopTokens ?? []);
+  const stopTokens = new Set(Array.from(readList(options.stopTokens ?? [], 'generate: stopTokens', 'a list of tokens')));
   for (const token of stopTokens) tokenOf('stopTokens', token, model.config.vocabSize);
   const ends = new Set(options.ignoreEos ? [] : [...model.config.eosTokens, ...model.tokenizer.eosTokens]);
   const ids = promptTokens(model, prompt, options);
@@ -316,18 +325,13 @@ function promptTokens(model: Model, prompt: Prompt, options: GenerateOptions): r
 function tokensOf(tokenizer: Tokenizer, prompt: Prompt, options: GenerateOptions): readonly number[] {
   const { addBos, parseSpecial = false } = options;
   if (typeof prompt === 'string') return tokenizer.encode(prompt, { parseSpecial, ...(addBos === undefined ? {} : { addBos }) });
-  if (isMessages(prompt)) {
-    const text = renderChat(tokenizer, prompt, options.chat);
+  if (reading('generate: prompt', () => Array.isArray(prompt))) {
+    const text = renderChat(tokenizer, prompt as readonly ChatMessage[], readOptional(options.chat, 'generate: chat'));
     return tokenizer.encode(text, { parseSpecial: true, addBos: false, addEos: false });
   }
-  if (typeof prompt !== 'object' || prompt === null || !Array.isArray(prompt.tokens)) {
-    refuse('RANGE', 'generate: prompt', 'a text, a list of messages, or { tokens }', prompt);
-  }
-  return prompt.tokens;
-}
-
-function isMessages(prompt: Prompt): prompt is readonly ChatMessage[] {
-  return Array.isArray(prompt);
+  const { tokens } = reading('generate: prompt', () => ({ ...(prompt as { readonly tokens: readonly number[] }) }));
+  if (tokens === undefined) refuse('RANGE', 'generate: prompt', 'a text, a list of messages, or { tokens }', prompt);
+  return Array.from(readList(tokens, 'generate: prompt.tokens', 'a list of tokens'));
 }
 
 function tokenOf(name: string, token: number, vocabSize: number): void {
@@ -349,7 +353,7 @@ export class StopFinder {
 
   /** @throws {RopewalkError} RANGE for an empty text, or none */
   constructor(stops: string | readonly string[]) {
-    this.stops = typeof stops === 'string' ? [stops] : stops;
+    this.stops = typeof stops === 'string' ? [stops] : Array.from(readList(stops, 'generate: stop', 'a text or a list of texts'));
     for (const stop of this.stops) {
       if (typeof stop !== 'string' || stop === '') refuse('RANGE', 'generate: stop', 'texts that are not empty', stop);
     }

@@ -9,9 +9,11 @@
  * @see ggml-org/llama.cpp@00ad355 src/llama-vocab.cpp
  */
 import { Tokenizer as HuggingFaceTokenizer } from '@huggingface/tokenizers';
+import { reading } from '../core/arguments.js';
 import { refuse } from '../core/errors.js';
 import { Fields } from '../core/fields.js';
 import type { GgufValue } from '../formats/gguf.js';
+import { checkTypes } from './arguments.js';
 import { segmentByScores } from './sentencepiece.js';
 import {
   type AddedToken,
@@ -121,6 +123,9 @@ const END_TEXTS: readonly string[] = [
  *   llama and gpt2, or a pre-tokenizer that is not known
  */
 export function tokenizerFromGguf(metadata: ReadonlyMap<string, GgufValue>, where = 'gguf'): Tokenizer {
+  checkTypes({ where }, ['where'], 'string', 'tokenizerFromGguf');
+  if (!reading('tokenizerFromGguf: metadata', () => metadata instanceof Map))
+    refuse('RANGE', 'tokenizerFromGguf: metadata', 'a Map, as of parseGguf', metadata);
   const keys = new Fields(metadata, where);
   const model = keys.text('tokenizer.ggml.model');
   if (model !== 'llama' && model !== 'gpt2') {

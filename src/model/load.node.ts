@@ -6,6 +6,7 @@
 import { type FileHandle, readdir, stat } from 'node:fs/promises';
 import { freemem } from 'node:os';
 import { basename, join } from 'node:path';
+import { readOptions } from '../core/arguments.js';
 import { refuse } from '../core/errors.js';
 import { openFile, readAt, refuseSystem } from '../formats/read-file.node.js';
 import { type ByteSource, type LoadOptions, loadModel } from './load.js';
@@ -25,6 +26,7 @@ const WANTED =
  * @throws {RopewalkError} as loadModel; FORMAT when the folder cannot be read
  */
 export async function loadModelFolder(path: string, options: LoadOptions = {}): Promise<Model> {
+  checkPath(path);
   const names = await readdir(path).catch((cause) => unreadable(path, 'a readable folder', cause));
   return loadFiles(new Map(names.filter((name) => WANTED.test(name)).map((name) => [name, join(path, name)])), path, options);
 }
@@ -37,6 +39,7 @@ export async function loadModelFolder(path: string, options: LoadOptions = {}): 
  * @throws {RopewalkError} as loadModel; FORMAT for a file that is none, or cannot be read
  */
 export async function loadModelFile(path: string, options: LoadOptions = {}): Promise<Model> {
+  checkPath(path);
   if (!/\.gguf$/i.test(path)) refuse('FORMAT', path, 'a .gguf file', basename(path), 'Of a model in safetensors, give the folder.');
   return loadFiles(new Map([[basename(path), path]]), path, options);
 }
@@ -48,8 +51,14 @@ export async function loadModelFile(path: string, options: LoadOptions = {}): Pr
  * @param options - as of {@link loadModelFolder}
  */
 export async function loadModelPath(path: string, options: LoadOptions = {}): Promise<Model> {
+  checkPath(path);
   const info = await stat(path).catch((cause) => unreadable(path, 'a folder or a .gguf file', cause));
   return info.isDirectory() ? loadModelFolder(path, options) : loadModelFile(path, options);
+}
+
+/** Node's own functions take buffers and file descriptors too, and throw errors of their own for the rest. */
+function checkPath(path: string): void {
+  if (typeof path !== 'string' || path === '' || path.includes('\0')) refuse('RANGE', 'loadModel: path', 'a path', path);
 }
 
 async function loadFiles(paths: ReadonlyMap<string, string>, where: string, options: LoadOptions): Promise<Model> {
@@ -62,7 +71,7 @@ async function loadFiles(paths: ReadonlyMap<string, string>, where: string, opti
       if (!info.isFile()) refuse('FORMAT', path, 'a file', info.isDirectory() ? 'a folder' : 'something else');
       files.set(name, fileSource(path, info.size, opened));
     }
-    return await loadModel(files, { where, availableBytes: availableMemory, ...options });
+    return await loadModel(files, { where, availableBytes: availableMemory, ...readOptions(options, 'loadModel: options') });
   } finally {
     await Promise.all(opened.map((file) => file.close()));
   }

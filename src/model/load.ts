@@ -6,8 +6,10 @@
  * @module
  */
 import type { BackendOptions } from '../backends/backend.js';
+import { reading, readList, readOptions } from '../core/arguments.js';
 import { refuse } from '../core/errors.js';
 import { Ropewalk, type RopewalkOptions, ropewalk } from '../ropewalk.js';
+import { checkSignal, checkTokenizer, checkTypes } from './arguments.js';
 import { type Decoder, Scratch } from './decoder.js';
 import { type CacheDtype, checkFits, type MemoryLimits, type ModelMemory, memoryOf, usualContext } from './memory.js';
 import { folderOf, type ModelFiles, readHeaders } from './model-files.js';
@@ -47,14 +49,21 @@ export interface LoadOptions extends SessionOptions, BackendOptions {
  * Loads a model.
  *
  * @param files - by name; a folder with config.json and *.safetensors (sharded ones with their index), or one GGUF
- * @param options - backend, room, callbacks
+ * @param given - options: backend, room, callbacks
  * @returns a model that the caller disposes
  * @throws {RopewalkError} FORMAT for files that are missing, cut or forged; UNSUPPORTED for an architecture, tensor or type that is not
  *   computed here; DEVICE when it does not fit. All before weights take memory
  * @example const model = await loadModel({ 'model.gguf': blob }, { onProgress: ({ doneBytes, totalBytes }) => … });
  */
-export async function loadModel(files: ModelFiles, options: LoadOptions = {}): Promise<Model> {
+export async function loadModel(files: ModelFiles, given: LoadOptions = {}): Promise<Model> {
+  const options = readOptions(given, 'loadModel: options');
   const { signal, backend, onMemory } = options;
+  checkSignal(signal, 'loadModel');
+  checkTypes(options, ['onMemory', 'onProgress', 'availableBytes'], 'function', 'loadModel');
+  checkTypes(options, ['where'], 'string', 'loadModel');
+  if (options.tokenizer !== undefined) checkTokenizer(options.tokenizer, 'loadModel');
+  if (backend !== undefined && typeof backend !== 'string' && !reading('loadModel: backend', () => backend instanceof Ropewalk))
+    refuse('RANGE', 'loadModel: backend', 'a name such as cpu, or what ropewalk() gives', backend);
   signal?.throwIfAborted();
   const folder = folderOf(files, options.where);
   const found = await readHeaders(folder);
@@ -67,8 +76,8 @@ export async function loadModel(files: ModelFiles, options: LoadOptions = {}): P
   const tokenizer = options.tokenizer ?? (await found.readTokenizer());
   signal?.throwIfAborted();
 
-  const given = backend instanceof Ropewalk ? backend : undefined;
-  const rw = given ?? (await ropewalk({ ...backendOptions(options), ...(typeof backend === 'string' ? { backend } : {}) }));
+  const shared = backend instanceof Ropewalk ? backend : undefined;
+  const rw = shared ?? (await ropewalk({ ...backendOptions(options), ...(typeof backend === 'string' ? { backend } : {}) }));
   const loaded = new Map<string, Weight>();
   try {
     const limits = (): MemoryLimits => limitsOf(rw, options.availableBytes);
@@ -83,11 +92,11 @@ export async function loadModel(files: ModelFiles, options: LoadOptions = {}): P
     };
     return new LoadedModel(decoder, tokenizer, memory, { where: folder.where, plans, limits, sessionDefaults }, () => {
       for (const weight of loaded.values()) weight.dispose();
-      if (!given) rw.dispose();
+      if (!shared) rw.dispose();
     });
   } catch (error) {
     for (const weight of loaded.values()) weight.dispose();
-    if (!given) rw.dispose();
+    if (!shared) rw.dispose();
     throw error;
   }
 }
@@ -121,13 +130,14 @@ class LoadedModel implements Model {
   }
 
   openSession(options: SessionOptions = {}): Session {
-    return this.open(options);
+    return this.open(readOptions(options, 'openSession: options'));
   }
 
   async hidden(tokens: readonly number[]): Promise<Float32Array> {
-    const session = this.open({ context: Math.max(1, tokens.length) });
+    const list = Array.from(readList(tokens, 'hidden: tokens', 'a list of tokens'));
+    const session = this.open({ context: Math.max(1, list.length) });
     try {
-      return await session.hidden(tokens);
+      return await session.hidden(list);
     } finally {
       session.dispose();
     }

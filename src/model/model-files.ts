@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { reading } from '../core/arguments.js';
 import { refuse } from '../core/errors.js';
 import { Fields } from '../core/fields.js';
 import { decodeUtf8, nameForMessage } from '../formats/bytes.js';
@@ -39,8 +40,9 @@ export interface Folder {
  */
 export function folderOf(files: ModelFiles, where: string | undefined): Folder {
   if (typeof files !== 'object' || files === null) refuse('FORMAT', 'loadModel: files', 'a map from names to bytes', files);
-  const entries: [string, ByteSource | Blob | ArrayBuffer | Uint8Array][] =
-    files instanceof Map ? [...files] : Object.entries(files as Readonly<Record<string, ByteSource>>);
+  const entries: [string, ByteSource | Blob | ArrayBuffer | Uint8Array][] = reading('loadModel: files', () =>
+    files instanceof Map ? [...files] : Object.entries(files as Readonly<Record<string, ByteSource>>),
+  );
   const sources = new Map(entries.map(([name, data]) => [name, byteSource(data, name)]));
   return {
     where: where ?? 'model',

@@ -3,7 +3,9 @@
  *
  * @module
  */
+import { readOptions } from '../core/arguments.js';
 import { refuse } from '../core/errors.js';
+import { checkModel, checkSignal, checkTypes } from './arguments.js';
 import type { Model, Session } from './types.js';
 
 /** How {@link perplexity} cuts the text. */
@@ -45,9 +47,15 @@ const MAX_LOGITS = 2 ** 24;
  *
  * @param model - any decoder
  * @param text - special tokens in it are text like any other
+ * @param given - options
  * @throws {RopewalkError} RANGE for a text with nothing to score, for options out of range, or logits that are NaN
  */
-export async function perplexity(model: Model, text: string, options: PerplexityOptions = {}): Promise<Perplexity> {
+export async function perplexity(model: Model, text: string, given: PerplexityOptions = {}): Promise<Perplexity> {
+  checkModel(model, 'perplexity');
+  if (typeof text !== 'string') refuse('RANGE', 'perplexity: text', 'a text', text);
+  const options = readOptions(given, 'perplexity: options');
+  checkSignal(options.signal, 'perplexity');
+  checkTypes(options, ['onProgress'], 'function', 'perplexity');
   const { tokenizer, config } = model;
   const { signal, onProgress } = options;
   const bos = tokenizer.addBos && tokenizer.bosToken !== undefined ? [tokenizer.bosToken] : [];
@@ -69,7 +77,7 @@ export async function perplexity(model: Model, text: string, options: Perplexity
 
   let nats = 0;
   let scored = unscored;
-  const session = model.openSession({ context, ...(options.cacheDtype ? { cacheDtype: options.cacheDtype } : {}) });
+  const session = model.openSession({ context, ...(options.cacheDtype === undefined ? {} : { cacheDtype: options.cacheDtype }) });
   try {
     for (let begin = 0; scored < tokens.length; begin += stride) {
       const end = Math.min(begin + room, tokens.length);

@@ -8,6 +8,7 @@
  * @module
  * @see ggml-org/llama.cpp@001d906 common/common.h, common_params_sampling::samplers
  */
+import { reading, readList, readOptions } from '../core/arguments.js';
 import { refuse } from '../core/errors.js';
 import { randomFrom } from '../core/random.js';
 
@@ -46,10 +47,11 @@ export interface Sampler {
 /**
  * Makes a sampler.
  *
- * @param options - checked here, all of them
+ * @param given - options, checked here, all of them
  * @throws {RopewalkError} RANGE, naming the option
  */
-export function createSampler(options: SamplingOptions = {}): Sampler {
+export function createSampler(given: SamplingOptions = {}): Sampler {
+  const options = readOptions(given, 'sample: options');
   const { temperature = 0, topK = 0, topP = 1, minP = 0, repetitionPenalty = 1, repetitionWindow = 64 } = options;
   const number = (name: string, value: unknown, expected: string, fits: (n: number) => boolean): void => {
     if (typeof value !== 'number' || !Number.isFinite(value) || !fits(value)) refuse('RANGE', `sample: ${name}`, expected, value);
@@ -67,6 +69,7 @@ export function createSampler(options: SamplingOptions = {}): Sampler {
   return {
     seed,
     pick(logits, history = []) {
+      checkHistory(logits, history);
       checkLogits(logits);
       const scores = penalised(logits, history, repetitionPenalty, repetitionWindow);
       if (temperature === 0) return likeliest(scores);
@@ -76,6 +79,12 @@ export function createSampler(options: SamplingOptions = {}): Sampler {
       return draw(scores, kept, minP, temperature, random.uniform(0, 1));
     },
   };
+}
+
+function checkHistory(logits: Float32Array, history: readonly number[]): void {
+  if (!reading('sample: logits', () => logits instanceof Float32Array)) refuse('RANGE', 'sample: logits', 'a Float32Array', logits);
+  for (const id of Array.from(readList(history, 'sample: history', 'a list of tokens')))
+    if (typeof id !== 'number') refuse('RANGE', 'sample: history', 'a list of tokens', id);
 }
 
 function checkLogits(logits: Float32Array): void {

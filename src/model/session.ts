@@ -3,7 +3,9 @@
  *
  * @module
  */
+import { readList, readOptions } from '../core/arguments.js';
 import { refuse } from '../core/errors.js';
+import { checkSignal } from './arguments.js';
 import { type Decoder, finalNorm, forward, logitsOf } from './decoder.js';
 import { pauseIfDue } from './event-loop.js';
 import { KvCache } from './kv-cache.js';
@@ -43,11 +45,10 @@ export class DecoderSession implements Session {
     return this.cache.capacity;
   }
 
-  append(tokens: readonly number[] | Int32Array, options: AppendOptions = {}): Promise<Float32Array> {
-    const { logits = 'last', signal } = options;
-    if (logits !== 'last' && logits !== 'all' && logits !== 'none') {
-      return rejected(() => refuse('RANGE', 'append: logits', 'last, all or none', logits));
-    }
+  async append(tokens: readonly number[] | Int32Array, options: AppendOptions = {}): Promise<Float32Array> {
+    const { logits = 'last', signal } = readOptions(options, 'append: options');
+    if (logits !== 'last' && logits !== 'all' && logits !== 'none') refuse('RANGE', 'append: logits', 'last, all or none', logits);
+    checkSignal(signal, 'append');
     return this.alone('append', () => this.run(tokens, logits, signal));
   }
 
@@ -155,13 +156,9 @@ async function settle(values: Float32Array | Promise<Float32Array>, to: Float32A
   to.set(values instanceof Promise ? await values : values, at);
 }
 
-async function rejected(work: () => never): Promise<never> {
-  return work();
-}
-
 function tokensOf(given: readonly number[] | Int32Array, vocabSize: number): Int32Array {
-  const list =
-    typeof given === 'object' && given !== null && 'length' in given ? given : refuse('RANGE', 'append: tokens', 'a list', given);
+  if (typeof given !== 'object' || given === null) refuse('RANGE', 'append: tokens', 'a list', given);
+  const list = readList<number>(given, 'append: tokens');
   const tokens = new Int32Array(list.length);
   for (let n = 0; n < list.length; n++) {
     const token = list[n]!;

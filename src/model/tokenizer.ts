@@ -7,8 +7,10 @@
  * @module
  */
 import { Tokenizer as HuggingFaceTokenizer } from '@huggingface/tokenizers';
+import { reading, readList, readOptions } from '../core/arguments.js';
 import { RopewalkError, refuse, show } from '../core/errors.js';
 import { Fields } from '../core/fields.js';
+import { checkTypes } from './arguments.js';
 import { BoundedRegExp } from './bounded-regexp.js';
 import { cutterOf } from './safe-cuts.js';
 import type { DecodeOptions, EncodeOptions, StreamOptions, TextStream, Tokenizer } from './types.js';
@@ -97,8 +99,10 @@ export function tokenizerOf(vocabulary: Vocabulary): Tokenizer {
     ];
   };
 
-  const encode = (text: string, options: EncodeOptions = {}): number[] => {
+  const encode = (text: string, given: EncodeOptions = {}): number[] => {
     if (typeof text !== 'string') refuse('RANGE', 'encode: text', 'a text', text);
+    const options = readOptions(given, 'encode: options');
+    checkTypes(options, ['addBos', 'addEos', 'parseSpecial'], 'boolean', 'encode');
     const { parseSpecial = false } = options;
     const ids: number[] = [];
     const whole = vocabulary.prepare ? vocabulary.prepare(text) : text;
@@ -120,7 +124,8 @@ export function tokenizerOf(vocabulary: Vocabulary): Tokenizer {
   };
 
   const stream = (options: StreamOptions = {}): TextStream => {
-    const { skipSpecial = true, after = [] } = options;
+    const { skipSpecial = true, after = [] } = readOptions(options, 'decode: options');
+    checkTypes({ skipSpecial }, ['skipSpecial'], 'boolean', 'decode');
     // The byte order mark is text like any other: a decoder must not swallow it.
     const decoder = new TextDecoder('utf-8', { ignoreBOM: true });
     let atStart = true;
@@ -134,7 +139,7 @@ export function tokenizerOf(vocabulary: Vocabulary): Tokenizer {
       return decoder.decode(bytes, { stream: true });
     };
     // What came before decides whether a leading space is dropped, and may end inside a character.
-    for (const token of after) push(token);
+    for (const token of tokensOf(after, 'decode: after')) push(token);
     return { push, end: () => decoder.decode() };
   };
 
@@ -150,7 +155,7 @@ export function tokenizerOf(vocabulary: Vocabulary): Tokenizer {
     decode(tokens, options: DecodeOptions = {}) {
       const { push, end } = stream(options);
       const pieces: string[] = [];
-      for (const token of tokens) pieces.push(push(token));
+      for (const token of tokensOf(tokens, 'decode: tokens')) pieces.push(push(token));
       pieces.push(end());
       return pieces.join('');
     },
@@ -158,6 +163,10 @@ export function tokenizerOf(vocabulary: Vocabulary): Tokenizer {
     tokenText: (id) => vocabulary.textOf(id),
     isSpecial: (id) => special.has(id),
   };
+}
+
+function tokensOf(tokens: readonly number[] | Int32Array, where: string): readonly number[] | Int32Array {
+  return reading(where, () => tokens instanceof Int32Array) ? tokens : Array.from(readList(tokens, where, 'a list of tokens'));
 }
 
 /** Finds added tokens in a text: at each place the longest one. */
@@ -234,12 +243,15 @@ export interface TokenizerFiles {
  * Whether BOS and EOS are put around a text: `add_bos_token` and `add_eos_token` of tokenizer_config.json where they are
  * there, else the template of the post-processor.
  *
- * @param files - parsed by formats/json
+ * @param given - files, parsed by formats/json
  * @param where - names the file in messages
  * @throws {RopewalkError} FORMAT for a field of the wrong type or size; UNSUPPORTED for a model other than BPE, or a decoder
  *   that is neither byte-level nor SentencePiece's
  */
-export function tokenizerFromJson(files: TokenizerFiles, where = 'tokenizer.json'): Tokenizer {
+export function tokenizerFromJson(given: TokenizerFiles, where = 'tokenizer.json'): Tokenizer {
+  checkTypes({ where }, ['where'], 'string', 'tokenizerFromJson');
+  const files = readOptions(given, 'tokenizerFromJson: files');
+  checkTypes(files, ['chatTemplate'], 'string', 'tokenizerFromJson');
   const root = new Fields(files.tokenizerJson, where);
   const config = new Fields(files.tokenizerConfig ?? {}, where.replace(/tokenizer\.json$/, 'tokenizer_config.json'));
   const model = root.object('model');

@@ -1,0 +1,158 @@
+/** Every public function of the decoder with a hostile value in place of each argument and field: a RopewalkError, or a right result. */
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { embed } from '../../src/model/embed.js';
+import { generate, keepSession } from '../../src/model/generate.js';
+import {
+  byteSource,
+  createSampler,
+  fetchSource,
+  loadModel,
+  type Model,
+  perplexity,
+  renderChat,
+  tokenizerFromGguf,
+  tokenizerFromJson,
+} from '../../src/model/index.js';
+import { loadModelFile, loadModelFolder, loadModelPath } from '../../src/model/load.node.js';
+import { type Ropewalk, ropewalk } from '../../src/ropewalk.js';
+import { complaint, hostileCalls } from '../support/hostile.js';
+import { tinyModel } from '../support/tiny-model.js';
+
+const VOCAB = 40;
+const CHAT = '{{ messages[0].content }}';
+const metadata = (): Map<string, string | boolean | number | string[]> =>
+  new Map<string, string | boolean | number | string[]>([
+    ['tokenizer.ggml.model', 'llama'],
+    ['tokenizer.ggml.tokens', Array.from({ length: VOCAB }, (_, id) => String.fromCharCode(97 + id))],
+    ['tokenizer.ggml.add_bos_token', false],
+    ['tokenizer.ggml.unknown_token_id', 0],
+    ['tokenizer.chat_template', CHAT],
+  ]);
+const tokenizerJson = () => ({
+  model: { type: 'BPE', vocab: { a: 0, b: 1, '<s>': 2 }, merges: [] },
+  decoder: { type: 'ByteLevel' },
+  added_tokens: [{ id: 2, content: '<s>', special: true }],
+  pre_tokenizer: { type: 'Split', pattern: { Regex: 'a|b' }, behavior: 'Isolated' },
+});
+const tokenizer = tokenizerFromGguf(metadata());
+const { files } = (() => {
+  const shape = { family: 'llama', layers: 1, hidden: 8, heads: 2, kvHeads: 1, headDim: 4, inter: 8, vocab: VOCAB, context: 16 } as const;
+  return { files: tinyModel('hostile', shape).gguf() };
+})();
+const signal = new AbortController().signal;
+let rw: Ropewalk;
+let model: Model;
+
+before(async () => {
+  rw = await ropewalk({ backend: 'cpu', threads: 1 });
+  model = await loadModel(files, { backend: rw, tokenizer });
+});
+after(() => {
+  model.dispose();
+  rw.dispose();
+});
+
+const sampling = () => ({ temperature: 1, topK: 3, topP: 0.9, minP: 0.1, repetitionPenalty: 1.1, repetitionWindow: 4, seed: 1 });
+const messages = () => [{ role: 'user', content: 'ab' }];
+const session = async <T>(use: (opened: ReturnType<Model['openSession']>) => Promise<T> | T): Promise<T> => {
+  const opened = model.openSession({ context: 8 });
+  try {
+    return await use(opened);
+  } finally {
+    opened.dispose();
+  }
+};
+const disposed = (made: { dispose(): void }): void => made.dispose();
+
+/** By name: what is called, with arguments that work, and perhaps how many levels of them are taken apart. */
+const CALLS: Record<string, readonly [call: (...args: never[]) => unknown, valid: () => readonly unknown[], depth?: number]> = {
+  generate: [
+    async (...args: Parameters<typeof generate>) => {
+      const tokens: number[] = [];
+      for await (const { end } of generate(...args)) tokens.push(...(end?.tokens ?? []));
+      return tokens;
+    },
+    () => {
+      const options = {
+        maxTokens: 2,
+        stop: ['zz'],
+        stopTokens: [5],
+        ignoreEos: true,
+        signal,
+        context: 8,
+        cacheDtype: 'f16',
+        addBos: false,
+      };
+      return [model, 'ab', { ...sampling(), ...options, onFull: 'stop', keep: 1, parseSpecial: true, session: undefined, chat: {} }];
+    },
+    1,
+  ],
+  'generate from tokens': [
+    (...args: Parameters<typeof generate>) => generate(...args).next(),
+    () => [model, { tokens: [1, 2] }, { maxTokens: 1 }],
+  ],
+  'generate from messages': [
+    (...args: Parameters<typeof generate>) => generate(...args).next(),
+    () => [model, messages(), { maxTokens: 1, chat: { templateText: CHAT } }],
+  ],
+  keepSession: [
+    (...args: Parameters<typeof keepSession>) => disposed(keepSession(...args)),
+    () => [model, { context: 8, cacheDtype: 'f32' }],
+  ],
+  openSession: [
+    (...args: Parameters<Model['openSession']>) => disposed(model.openSession(...args)),
+    () => [{ context: 8, cacheDtype: 'f32' }],
+  ],
+  append: [(...args: [number[], object]) => session((opened) => opened.append(...args)), () => [[1, 2], { logits: 'last', signal }], 1],
+  truncate: [(length: number) => session((opened) => opened.truncate(length)), () => [0]],
+  shift: [(...args: [number, number]) => session((opened) => opened.shift(...args)), () => [0, 0]],
+  hidden: [(tokens: number[]) => model.hidden(tokens), () => [[1, 2]]],
+  embed: [embed, () => [model, 'ab', { pooling: 'mean', normalise: true }]],
+  perplexity: [perplexity, () => [model, 'abcdefgh', { context: 8, stride: 4, cacheDtype: 'f32', signal, onProgress() {} }], 1],
+  createSampler: [createSampler, () => [sampling()]],
+  pick: [(...args: [Float32Array, number[]]) => createSampler(sampling()).pick(...args), () => [Float32Array.of(1, 2, 3), [1]]],
+  renderChat: [
+    renderChat,
+    () => [tokenizer, messages(), { addGenerationPrompt: true, template: 'default', templateText: CHAT, variables: { tools: [] } }],
+  ],
+  encode: [tokenizer.encode, () => ['ab', { addBos: false, addEos: false, parseSpecial: true }]],
+  decode: [tokenizer.decode, () => [[0, 1], { skipSpecial: true }]],
+  stream: [
+    (...args: Parameters<typeof tokenizer.stream>) => tokenizer.stream(...args).push(1),
+    () => [{ skipSpecial: true, after: [1, 2] }],
+  ],
+  tokenizerFromJson: [
+    tokenizerFromJson,
+    () => [{ tokenizerJson: tokenizerJson(), tokenizerConfig: { bos_token: '<s>' }, chatTemplate: CHAT }, 'tokenizer.json'],
+  ],
+  tokenizerFromGguf: [tokenizerFromGguf, () => [metadata(), 'm.gguf']],
+  byteSource: [byteSource, () => [new Uint8Array(4), 'm']],
+  fetchSource: [fetchSource, () => ['data:,abc', { headers: { a: 'b' } }], 1],
+  loadModel: [
+    async (...args: Parameters<typeof loadModel>) => disposed(await loadModel(...args)),
+    () => {
+      const callbacks = { onMemory() {}, onProgress() {}, availableBytes: () => 1e9 };
+      return [files, { backend: rw, tokenizer, context: 8, cacheDtype: 'f32', widenTo: 'f32', where: 'm', signal, ...callbacks }];
+    },
+    1,
+  ],
+  loadModelFolder: [loadModelFolder, () => ['nowhere', {}]],
+  loadModelFile: [loadModelFile, () => ['nowhere.gguf', {}]],
+  loadModelPath: [loadModelPath, () => ['nowhere', {}]],
+};
+
+for (const [name, [call, valid, depth]] of Object.entries(CALLS)) {
+  test(`${name}: hostile arguments`, async () => {
+    const complaints: string[] = [];
+    const invoke = call as (...args: unknown[]) => unknown;
+    const works = await complaint(() => invoke(...valid()), !name.startsWith('loadModelF') && name !== 'loadModelPath');
+    if (works) complaints.push(`arguments that work: ${works}`);
+    for (const { label, args } of hostileCalls(valid, depth)) {
+      const found = await complaint(() => invoke(...args));
+      // A callback of the caller's may throw what it likes.
+      if (found && !/(onProgress|onMemory|availableBytes) = proxy of a function/.test(label)) complaints.push(`${label}: ${found}`);
+    }
+    assert.deepEqual(complaints, []);
+  });
+}
