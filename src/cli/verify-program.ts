@@ -429,7 +429,9 @@ class StdioProgram implements ProgramUnderTest {
   }
 
   kill(): void {
-    if (this.child) killTree(this.child);
+    if (!this.child) return;
+    killTree(this.child);
+    letGo(this.child);
   }
 }
 
@@ -544,7 +546,10 @@ class FilesProgram implements ProgramUnderTest {
   async close(): Promise<undefined> {}
 
   kill(): void {
-    if (this.child) killTree(this.child);
+    if (this.child) {
+      killTree(this.child);
+      letGo(this.child);
+    }
     if (this.folder !== undefined) rmSync(this.folder, { recursive: true, force: true });
   }
 }

@@ -137,7 +137,8 @@ function tableError(plan: RopePlan, part: RopePart, slack: Float64Array, { table
           const [y0, y1] = [Math.abs(exact[o0]!), Math.abs(exact[o1]!)];
           const delta = slack[tableRow + j]!;
           if (!Number.isFinite(y0) || !Number.isFinite(y1)) {
-            [errors[o0], errors[o1]] = infinitePair(plan, x, [b, s, h], j, tableRow + j, delta);
+            const open = infinitePair(plan, x, [b, s, h], j, tableRow + j, delta);
+            for (const [m, o] of [o0, o1].entries()) if (!Number.isFinite(exact[o]!)) errors[o] = open[m]!;
             continue;
           }
           const [turned, bent] = [Math.min(1, delta), Math.min(2, (delta * delta) / 2)];
