@@ -3,15 +3,15 @@
  * options, and what must not be read.
  */
 import assert from 'node:assert/strict';
-import { after, before, describe, test } from 'node:test';
+import { before, describe, test } from 'node:test';
 import fc from 'fast-check';
-import { openWebgpu, type WebgpuBackend } from '../../src/backends/webgpu/host.js';
+import type { WebgpuBackend } from '../../src/backends/webgpu/host.js';
 import { bitsOf, type FloatDtype, storeNumber } from '../../src/core/dtypes.js';
 import { walk } from '../../src/core/shape.js';
 import { type Tensor, tensorFrom, zeros } from '../../src/core/tensor.js';
 import { planSelfAttention, type SelfAttentionOptions } from '../../src/ops/self-attention.js';
 import { runReference } from '../../src/reference/index.js';
-import { noGpu } from '../support/gpu.js';
+import { noGpu, sharedWebgpu } from '../support/gpu.js';
 import {
   compare,
   copyWith,
@@ -110,9 +110,8 @@ const chosen = (all: Record<string, unknown>): SelfAttentionOptions =>
 describe('self_attention on webgpu', { skip: noGpu }, () => {
   let backend: WebgpuBackend;
   before(async () => {
-    backend = await openWebgpu({}, runReference);
+    backend = await sharedWebgpu();
   });
-  after(() => backend?.dispose());
 
   /** Runs a trial, in host memory and the device's as `owned` says. @returns all tensors, in host memory */
   async function run({ given, owned, plan }: Trial): Promise<Given> {

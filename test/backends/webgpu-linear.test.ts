@@ -5,7 +5,7 @@
  */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import { openWebgpu, type WebgpuBackend } from '../../src/backends/webgpu/host.js';
+import type { WebgpuBackend } from '../../src/backends/webgpu/host.js';
 import { BLOCK_BYTES, type BlockFormat, type BlockTensor, blocksFrom, isBlocks, readBlocks } from '../../src/core/blocks.js';
 import { type ArrayOf, bitsOf, type FloatDtype, loadNumber, newArray, roundTo, storeNumber } from '../../src/core/dtypes.js';
 import { f16FromNumber } from '../../src/core/float16.js';
@@ -13,7 +13,7 @@ import { walk } from '../../src/core/shape.js';
 import { Tensor, tensorFrom, zeros } from '../../src/core/tensor.js';
 import { planLinear } from '../../src/ops/linear.js';
 import { runReference } from '../../src/reference/index.js';
-import { noGpu } from '../support/gpu.js';
+import { noGpu, sharedWebgpu } from '../support/gpu.js';
 import { randomness, U } from '../support/operators.js';
 import { f64Tensor, floats } from '../support/tensors.js';
 
@@ -131,10 +131,9 @@ async function compare({ x, weight, bias, out, label }: Trial, got: Float): Prom
 describe('linear on webgpu', { skip: noGpu }, () => {
   let backend: WebgpuBackend;
   before(async () => {
-    backend = await openWebgpu({});
+    backend = await sharedWebgpu();
   });
   after(() => {
-    backend?.dispose();
     if (process.env.WORST) console.log(`linear: ${worst.toPrecision(3)} of the bound`);
   });
 

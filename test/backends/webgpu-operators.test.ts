@@ -5,9 +5,9 @@
  * WGSL lets a device take numbers below 2^-126 for zero, and software drivers do: where ours does, results may be off by a few of those.
  */
 import assert from 'node:assert/strict';
-import { after, before, describe, test } from 'node:test';
+import { before, describe, test } from 'node:test';
 import fc from 'fast-check';
-import { openWebgpu, type WebgpuBackend } from '../../src/backends/webgpu/host.js';
+import type { WebgpuBackend } from '../../src/backends/webgpu/host.js';
 import { BLOCK_BYTES, type BlockFormat, type BlockTensor, blocksFrom, isBlocks } from '../../src/core/blocks.js';
 import {
   arrayOver,
@@ -33,7 +33,7 @@ import { type PlanRopeOptions, planRope, type RopePlan } from '../../src/ops/rop
 import { planSwiglu } from '../../src/ops/swiglu.js';
 import { runReference } from '../../src/reference/index.js';
 import { Ropewalk } from '../../src/ropewalk.js';
-import { noGpu } from '../support/gpu.js';
+import { noGpu, sharedWebgpu } from '../support/gpu.js';
 import {
   anyPlan,
   calls,
@@ -101,12 +101,11 @@ let rw: Ropewalk;
 let tiny = 0;
 before(async () => {
   if (noGpu) return;
-  backend = await openWebgpu({}, runReference);
+  backend = await sharedWebgpu();
   rw = new Ropewalk(backend);
   const [sum] = await rw.add(tensorFrom<'f32'>(Float32Array.of(2 ** -130)), tensorFrom<'f32'>(Float32Array.of(0))).read();
   if (sum === 0) tiny = 2 ** -123;
 });
-after(() => backend?.dispose());
 
 /** The same tensors where they shall lie, and the bytes of the buffer that those of the host share. */
 function settle(given: Given, { owned, host }: Homes): { got: Given; bytes: Uint8Array | undefined } {

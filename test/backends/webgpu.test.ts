@@ -20,7 +20,7 @@ import { bindRope, bindRopeParts } from '../../src/ops/rope/call.js';
 import { planRope } from '../../src/ops/rope/plan.js';
 import { runReference } from '../../src/reference/index.js';
 import { Ropewalk } from '../../src/ropewalk.js';
-import { noGpu } from '../support/gpu.js';
+import { noGpu, sharedWebgpu } from '../support/gpu.js';
 import { VECTORS } from '../support/suites.js';
 
 const counted = (n: number): Float32Array => Float32Array.from({ length: n }, (_, i) => (i % 97) / 7 - 6);
@@ -45,7 +45,7 @@ describe('the webgpu backend', { skip: noGpu }, () => {
       ...vectorCases(openFolder(VECTORS)),
     ];
     const failed: string[] = [];
-    for await (const result of runCases(cases, rw)) if (result.verdict.status !== 'ok') failed.push(formatResult(result));
+    for await (const result of runCases(cases, await sharedWebgpu())) if (result.verdict.status !== 'ok') failed.push(formatResult(result));
     assert.deepEqual(failed, []);
   });
 

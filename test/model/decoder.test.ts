@@ -13,8 +13,8 @@ import type { DecoderSession } from '../../src/model/session.js';
 import type { DecoderConfig, Model, Session } from '../../src/model/types.js';
 import type { Runner } from '../../src/ops/runner.js';
 import { referenceRunner } from '../../src/reference/index.js';
-import { type Ropewalk, ropewalk } from '../../src/ropewalk.js';
-import { noGpu } from '../support/gpu.js';
+import { Ropewalk, ropewalk } from '../../src/ropewalk.js';
+import { noGpu, sharedWebgpu } from '../support/gpu.js';
 import { numberTokenizer, type TinyModel, type TinyShape, tinyModel } from '../support/tiny-model.js';
 
 const stories = fileURLToPath(new URL('../../../shared/models/stories260K', import.meta.url));
@@ -230,29 +230,25 @@ describe('stories260K', { skip: absent }, () => {
 describe('webgpu', { skip: noGpu }, () => {
   // Software adapters take seconds to compile the kernels and milliseconds for each: one backend, few tokens.
   test('a made-up model, and stories260K in q8_0, one batch and one token', { skip: absent }, async () => {
-    const rw = await ropewalk({ backend: 'webgpu' });
-    try {
-      const made = tinyModel('webgpu', { ...YARN, layers: 1, dtype: 'f16' });
-      const loaded = await loadModel(made.gguf(), { backend: rw, tokenizer: numberTokenizer(64) });
-      const session = loaded.openSession();
-      const got = [...(await session.append(TOKENS.slice(0, 4), { logits: 'all' })), ...(await session.append([TOKENS[4]!]))];
-      assertClose(got, made.logits(TOKENS.slice(0, 5)), tolerance(made.shape), 'made up');
-      // The shift is queued as everything else is.
-      await session.shift(1, 2);
-      const kept = [TOKENS[0]!, TOKENS[3]!, TOKENS[4]!, 9];
-      assertClose(await session.append([9]), made.logits(kept).slice(-64), tolerance(made.shape) + 8 * 2 ** -24, 'after a shift');
-      loaded.dispose();
+    const rw = new Ropewalk(await sharedWebgpu());
+    const made = tinyModel('webgpu', { ...YARN, layers: 1, dtype: 'f16' });
+    const loaded = await loadModel(made.gguf(), { backend: rw, tokenizer: numberTokenizer(64) });
+    const session = loaded.openSession();
+    const got = [...(await session.append(TOKENS.slice(0, 4), { logits: 'all' })), ...(await session.append([TOKENS[4]!]))];
+    assertClose(got, made.logits(TOKENS.slice(0, 5)), tolerance(made.shape), 'made up');
+    // The shift is queued as everything else is.
+    await session.shift(1, 2);
+    const kept = [TOKENS[0]!, TOKENS[3]!, TOKENS[4]!, 9];
+    assertClose(await session.append([9]), made.logits(kept).slice(-64), tolerance(made.shape) + 8 * 2 ** -24, 'after a shift');
+    loaded.dispose();
 
-      const [cpu, gpu] = [await openStories('model-q8_0.gguf', { backend: 'cpu' }), await openStories('model-q8_0.gguf', { backend: rw })];
-      assert.equal(gpu.backend, 'webgpu');
-      const [a, b] = [cpu.openSession(), gpu.openSession()];
-      const [want, had] = [await a.append([1, 403]), await b.append([1, 403])];
-      assertClose(had, want, tolerance({ ...BASE, family: 'llama', layers: 5, hidden: 64, inter: 172 }), 'stories260K');
-      assert.deepEqual(await continued(b, had, 2), await continued(a, want, 2));
-      gpu.dispose();
-    } finally {
-      rw.dispose();
-    }
+    const [cpu, gpu] = [await openStories('model-q8_0.gguf', { backend: 'cpu' }), await openStories('model-q8_0.gguf', { backend: rw })];
+    assert.equal(gpu.backend, 'webgpu');
+    const [a, b] = [cpu.openSession(), gpu.openSession()];
+    const [want, had] = [await a.append([1, 403]), await b.append([1, 403])];
+    assertClose(had, want, tolerance({ ...BASE, family: 'llama', layers: 5, hidden: 64, inter: 172 }), 'stories260K');
+    assert.deepEqual(await continued(b, had, 2), await continued(a, want, 2));
+    gpu.dispose();
   });
 });
 

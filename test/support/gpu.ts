@@ -1,6 +1,9 @@
 /** Whether tests can have a GPU here. */
 import { existsSync } from 'node:fs';
+import { after } from 'node:test';
 import { whyNotWebgpu } from '../../src/backends/webgpu/device.js';
+import { openWebgpu, type WebgpuBackend } from '../../src/backends/webgpu/host.js';
+import { runReference } from '../../src/reference/index.js';
 import { BACKENDS } from '../../src/registry.js';
 import { noOnnxruntime } from './onnxruntime.js';
 
@@ -21,4 +24,16 @@ export const noGpu: string | false = (await whyNotWebgpu()) ?? false;
  */
 export function noBackend(name: string): string | false {
   return (name === 'webgpu' && noGpu) || (name === 'onnxruntime' && noOnnxruntime);
+}
+
+let shared: Promise<WebgpuBackend> | undefined;
+after(async () => (await shared)?.dispose());
+
+/**
+ * The webgpu backend that test files share: a software adapter takes up to two seconds of CPU to compile a kernel, and each device compiles its
+ * own. Tests that lose the device, fill its memory or dispose of it open one of their own.
+ */
+export function sharedWebgpu(): Promise<WebgpuBackend> {
+  shared ??= openWebgpu({}, runReference);
+  return shared;
 }
