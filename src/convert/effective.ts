@@ -5,6 +5,7 @@
  *
  * @module
  */
+import { readOptions } from '../core/arguments.js';
 import { sharePairs } from '../ops/rope/axes.js';
 import { frequenciesOf, type Pairing, planRope, type RopeSpec } from '../ops/rope/plan.js';
 
@@ -31,7 +32,7 @@ export interface EffectiveRope {
  * @throws {RopewalkError} RANGE, SHAPE or UNSUPPORTED, naming the option
  */
 export function effectiveRope(spec: RopeSpec): EffectiveRope {
-  const plan = planRope({ ...spec, positions: 0, seqLen: 1 }); // the checks
+  const plan = planRope({ ...readOptions(spec, 'rope: options'), positions: 0, seqLen: 1 }); // the checks
   const { numAxes, axisOfPair } = sharePairs(spec.axes, plan.rotaryDim / 2);
   return {
     headDim: plan.headDim,

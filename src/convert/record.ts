@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { readOptions } from '../core/arguments.js';
 import { refuse } from '../core/errors.js';
 import { Fields } from '../core/fields.js';
 import type { AxisRule, RopeAxes } from '../ops/rope/axes.js';
@@ -29,8 +30,11 @@ const SCALING: Readonly<Record<RopeScaling['kind'], { readonly needs: string; re
  *
  * @param spec - a model's RoPE
  * @returns a fresh object; typed arrays become lists
+ * @throws {RopewalkError} as planRope, for a record that is no RoPE
  */
 export function specToJson(spec: RopeSpec): Record<string, unknown> {
+  const given = readOptions(spec, 'rope: options');
+  effectiveRope(given); // the checks
   const plain = (value: unknown): unknown => {
     if (Array.isArray(value)) return value.map(plain);
     if (ArrayBuffer.isView(value)) return Array.from(value as unknown as ArrayLike<number>);
@@ -41,7 +45,7 @@ export function specToJson(spec: RopeSpec): Record<string, unknown> {
         .map(([k, v]) => [k, plain(v)]),
     );
   };
-  const own = spec as unknown as Record<string, unknown>;
+  const own = given as unknown as Record<string, unknown>;
   return plain(Object.fromEntries(SPEC_KEYS.filter((key) => own[key] !== undefined).map((key) => [key, own[key]]))) as Record<
     string,
     unknown

@@ -71,6 +71,18 @@ export function readName<const T extends string>(value: unknown, names: readonly
 }
 
 /**
+ * Checks that an argument is bytes.
+ *
+ * @param bytes - what the caller gave
+ * @param where - what messages call them; a text itself
+ * @throws {RopewalkError} DTYPE for anything but a Uint8Array; RANGE when `where` is no text
+ */
+export function checkBytes(bytes: unknown, where: unknown): asserts bytes is Uint8Array {
+  if (typeof where !== 'string') refuse('RANGE', 'where', 'a text that names the file in messages', where);
+  if (!ArrayBuffer.isView(bytes) || !(bytes instanceof Uint8Array)) refuse('DTYPE', where, 'bytes in a Uint8Array', bytes);
+}
+
+/**
  * Says whether a value is a number that float32, in which kernels compute, does not turn into an infinity.
  *
  * @param value - anything

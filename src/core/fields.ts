@@ -21,6 +21,7 @@ export class Fields {
     record: unknown,
     readonly where: string,
   ) {
+    if (typeof where !== 'string') refuse('RANGE', 'where', 'a text that names the file in messages', where);
     if (reading(where, () => record instanceof Map)) {
       const map = record as Map<string, unknown>;
       this.get = (key) => map.get(key);

@@ -430,6 +430,21 @@ export function checkTensor(value: unknown, where: string): asserts value is Ten
 }
 
 /**
+ * Checks that an argument is a map of tensors by their names.
+ *
+ * @param value - what the caller gave
+ * @param where - operator and argument, for the message
+ * @throws {RopewalkError} DTYPE when it is none
+ */
+export function checkNamedTensors(value: unknown, where: string): asserts value is ReadonlyMap<string, Tensor> {
+  if (!reading(where, () => value instanceof Map)) refuse('DTYPE', `${where}: tensors`, 'a Map of tensors by name', value);
+  for (const [name, tensor] of value as Map<unknown, unknown>) {
+    if (typeof name !== 'string') refuse('DTYPE', `${where}: name`, 'a text', name);
+    checkTensor(tensor, `${where}: ${name.slice(0, 80)}`);
+  }
+}
+
+/**
  * The host memory of a tensor.
  *
  * @param tensor - any tensor

@@ -6,6 +6,7 @@
  * @module
  * @see https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
  */
+import { checkBytes } from '../core/arguments.js';
 import { refuse } from '../core/errors.js';
 import { countClaimed, decodeUtf8, nameForMessage } from './bytes.js';
 
@@ -112,6 +113,7 @@ const MAX_OFFSET = Number.MAX_SAFE_INTEGER;
  * @throws {RopewalkError} FORMAT when the header is malformed; with cause {@link HeaderCut} when `bytes` ends inside it
  */
 export function parseGguf(bytes: Uint8Array, where = 'gguf', fileSizeBytes?: number): GgufFile {
+  checkBytes(bytes, where);
   const reader = new Reader(bytes, where);
   const magic = reader.take(4);
   if (String.fromCharCode(...magic) !== 'GGUF') refuse('FORMAT', where, 'a GGUF file, which starts with GGUF', [...magic]);

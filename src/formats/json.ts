@@ -7,6 +7,7 @@
  * @module
  * @see https://www.rfc-editor.org/rfc/rfc8259
  */
+import { checkBytes, readOptions } from '../core/arguments.js';
 import { refuse } from '../core/errors.js';
 import { decodeUtf8 } from './bytes.js';
 
@@ -32,9 +33,11 @@ export interface JsonOptions {
  * @throws {RopewalkError} FORMAT for anything that is not JSON, is nested deeper than 200, or is larger than 256 MiB
  */
 export function parseJson(input: Uint8Array | string, where: string, options: JsonOptions = {}): unknown {
+  const { uniqueKeys = false } = readOptions(options, 'json: options');
+  if (typeof input !== 'string') checkBytes(input, where);
   if (input.length > MAX_JSON_BYTES) refuse('FORMAT', where, `at most ${MAX_JSON_BYTES} bytes of JSON`, input.length);
   const text = typeof input === 'string' ? input : decodeUtf8(input, where);
-  return new Parser(text, where, options.uniqueKeys ?? false).document();
+  return new Parser(text, where, uniqueKeys).document();
 }
 
 const WORDS: ReadonlyMap<string, unknown> = /* @__PURE__ */ new Map<string, unknown>([

@@ -7,6 +7,7 @@
  * @module
  * @see https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
  */
+import { checkBytes, readOptions } from '../core/arguments.js';
 import { type ArrayOf, asHostArray, type Dtype, type HostArray, sizeBytes } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import { checkShape, countElements, rowMajorStrides } from '../core/shape.js';
@@ -56,6 +57,7 @@ const TYPES: ReadonlyMap<string, Dtype> = /* @__PURE__ */ new Map<string, Dtype>
  * @throws {RopewalkError} FORMAT when the file is malformed, truncated, longer than its header says, or holds objects
  */
 export function parseNpy(bytes: Uint8Array, where = 'npy'): NpyArray {
+  checkBytes(bytes, where);
   if (bytes.length < 10 || MAGIC.some((byte, at) => bytes[at] !== byte))
     refuse('FORMAT', where, 'a .npy file, which starts with \\x93NUMPY', 'other bytes');
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
@@ -98,9 +100,11 @@ export function parseNpy(bytes: Uint8Array, where = 'npy'): NpyArray {
  * @param dtype - how to read it, where the file cannot say: bf16 or f16 over u16
  * @throws {RopewalkError} DTYPE when the element sizes differ
  */
-export function tensorFromNpy<D extends Dtype = Dtype>(npy: NpyArray, dtype: D = npy.dtype as D): Tensor<D> {
-  const strides = npy.fortranOrder ? rowMajorStrides([...npy.shape].reverse()).reverse() : rowMajorStrides(npy.shape);
-  return tensorFrom(npy.data, { dtype, shape: npy.shape, strides });
+export function tensorFromNpy<D extends Dtype = Dtype>(npy: NpyArray, dtype?: D): Tensor<D> {
+  const { data, fortranOrder, ...given } = readOptions(npy, 'npy: array');
+  const shape = checkShape(given.shape, 'npy: shape');
+  const strides = fortranOrder ? rowMajorStrides([...shape].reverse()).reverse() : rowMajorStrides(shape);
+  return tensorFrom(data, { dtype: dtype ?? (given.dtype as D), shape, strides });
 }
 
 /**
@@ -112,9 +116,9 @@ export function tensorFromNpy<D extends Dtype = Dtype>(npy: NpyArray, dtype: D =
  * @throws {RopewalkError} DTYPE when the array is not that of the dtype; SHAPE when the sizes differ or there are over 64 dimensions
  */
 export function writeNpy<D extends Dtype>(data: ArrayOf[D], options: { readonly dtype: D; readonly shape: readonly number[] }): Uint8Array {
-  const { dtype } = options;
+  const { dtype, ...given } = readOptions(options, 'npy: options');
   data = asHostArray(data, dtype, 'npy: data');
-  const shape = checkShape(options.shape, 'npy: shape');
+  const shape = checkShape(given.shape, 'npy: shape');
   if (shape.length > MAX_RANK) refuse('SHAPE', 'npy: shape', `at most ${MAX_RANK} dimensions`, shape.length);
   if (countElements(shape) !== data.length) refuse('SHAPE', 'npy: shape', `${data.length} elements`, shape);
   const code = {

@@ -6,9 +6,11 @@
  * @module
  * @see https://numpy.org/doc/stable/reference/generated/numpy.savez.html
  */
+
 import { inflateSync, type Zippable, zipSync } from 'fflate';
+import { checkBytes } from '../core/arguments.js';
 import { refuse } from '../core/errors.js';
-import type { Tensor } from '../core/tensor.js';
+import { checkNamedTensors, type Tensor } from '../core/tensor.js';
 import { decodeUtf8, nameForMessage } from './bytes.js';
 import { type NpyArray, parseNpy, writeNpy } from './npy.js';
 
@@ -27,6 +29,8 @@ const MAX_ENTRIES = 65535;
  * @throws {RopewalkError} FORMAT when the zip or an array is malformed, a name comes twice, entries overlap, or the arrays are too large
  */
 export function parseNpz(bytes: Uint8Array, where = 'npz', maxBytes = MAX_BYTES): Map<string, NpyArray> {
+  checkBytes(bytes, where);
+  if (typeof maxBytes !== 'number' || !(maxBytes >= 0)) refuse('RANGE', `${where}: maxBytes`, 'a number >= 0', maxBytes);
   const entries = readDirectory(bytes, where);
   const names = new Set<string>();
   let total = 0;
@@ -149,6 +153,7 @@ function decodeName(bytes: Uint8Array, utf8: boolean, where: string): string {
  * @throws {RopewalkError} FORMAT for an empty name or one with a slash; DEVICE when a tensor is not in host memory
  */
 export function writeNpz(tensors: ReadonlyMap<string, Tensor>): Uint8Array {
+  checkNamedTensors(tensors, 'npz');
   const files: Zippable = {};
   for (const [name, tensor] of tensors) {
     if (!/^[A-Za-z_][\w.-]*$/.test(name)) refuse('FORMAT', 'npz: name', 'a letter, then letters, digits, _, - or .', name);

@@ -7,6 +7,7 @@
  * @module
  * @see https://github.com/onnx/onnx/blob/main/onnx/onnx.proto; onnx/onnx docs/ExternalData.md
  */
+import { checkBytes } from '../core/arguments.js';
 import { type Dtype, sizeBytes } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import { type Tensor, tensorFrom } from '../core/tensor.js';
@@ -140,6 +141,7 @@ export interface ParseOnnxOptions {
  * @throws {RopewalkError} FORMAT when it is malformed, has no graph, or two initializers of a graph have one name
  */
 export function parseOnnxModel(bytes: Uint8Array, where = 'onnx', options: ParseOnnxOptions = {}): OnnxModelFile {
+  checkBytes(bytes, where);
   if (bytes.length > MAX_MODEL_BYTES) refuse('FORMAT', where, `at most ${MAX_MODEL_BYTES} bytes`, bytes.length);
   if (bytes.length === 0) refuse('FORMAT', where, 'a ModelProto', 'an empty file');
   const model = decodeFile('ModelProto', bytes, where);

@@ -6,6 +6,7 @@
  * @module
  * @see https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
  */
+import { checkBytes } from '../core/arguments.js';
 import { type Dtype, type HostArray, newArray, sizeBytes } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import { countElements } from '../core/shape.js';
@@ -108,6 +109,7 @@ function tensorMessage(tensor: Tensor, name: string): Message {
  *   UNSUPPORTED for a type that is no dtype of ours
  */
 export function parseOnnxTensor(bytes: Uint8Array, where = 'onnx'): { readonly name: string; readonly tensor: Tensor } {
+  checkBytes(bytes, where);
   const message = decodeFile('TensorProto', bytes, where);
   const dims = (message.dims ?? []) as unknown[];
   if (dims.length > MAX_RANK) refuse('FORMAT', `${where}: dims`, `at most ${MAX_RANK} dimensions`, dims.length);

@@ -4,10 +4,11 @@
  * @module
  * @see https://github.com/huggingface/safetensors#format
  */
+import { checkBytes, reading, readOptions } from '../core/arguments.js';
 import { type Dtype, sizeBytes } from '../core/dtypes.js';
 import { refuse, show } from '../core/errors.js';
 import { countElements } from '../core/shape.js';
-import { type Tensor, tensorFrom } from '../core/tensor.js';
+import { checkNamedTensors, type Tensor, tensorFrom } from '../core/tensor.js';
 import { countClaimed, elementsAt, nameForMessage } from './bytes.js';
 import { parseJson } from './json.js';
 
@@ -58,6 +59,7 @@ const DTYPE_OF: ReadonlyMap<string, Dtype> = /* @__PURE__ */ new Map<string, Dty
  * @throws {RopewalkError} FORMAT when there are fewer than eight bytes, or the length is absurd
  */
 export function safetensorsHeaderBytes(bytes: Uint8Array, where = 'safetensors'): number {
+  checkBytes(bytes, where);
   if (bytes.length < 8) refuse('FORMAT', where, 'at least 8 bytes', bytes.length);
   const length = new DataView(bytes.buffer, bytes.byteOffset).getBigUint64(0, true);
   if (length > BigInt(MAX_HEADER_BYTES)) refuse('FORMAT', `${where}: header length`, `at most ${MAX_HEADER_BYTES} bytes`, length);
@@ -69,10 +71,12 @@ export function safetensorsHeaderBytes(bytes: Uint8Array, where = 'safetensors')
  *
  * @param bytes - the file, or its beginning with the whole header
  * @param where - names it in messages
- * @param fileSizeBytes - the whole file's size; that of `bytes` unless given
+ * @param fileSize - the whole file's size; that of `bytes` unless given
  * @throws {RopewalkError} FORMAT when the header is malformed or names a tensor twice, or tensors overlap, leave gaps or end past the file
  */
-export function parseSafetensors(bytes: Uint8Array, where = 'safetensors', fileSizeBytes = bytes.length): SafetensorsFile {
+export function parseSafetensors(bytes: Uint8Array, where = 'safetensors', fileSize?: number): SafetensorsFile {
+  checkBytes(bytes, where);
+  const fileSizeBytes = fileSize ?? bytes.length;
   const dataOffset = safetensorsHeaderBytes(bytes, where);
   if (dataOffset > bytes.length)
     refuse('FORMAT', where, `a header of ${dataOffset} bytes`, `${bytes.length} bytes`, 'The file is truncated or forged.');
@@ -142,12 +146,12 @@ function checkCoverage(tensors: ReadonlyMap<string, SafetensorsTensor>, where: s
  *   UNSUPPORTED for a type that is no dtype of ours (fp8, …)
  */
 export function tensorFromSafetensors(bytes: Uint8Array, file: SafetensorsFile, name: string): Tensor {
-  const {
-    type,
-    shape,
-    byteOffset,
-    sizeBytes: size,
-  } = file.tensors.get(name) ?? refuse('FORMAT', 'safetensors', `one of ${file.tensors.size} tensors`, name);
+  checkBytes(bytes, 'safetensors');
+  const { tensors } = readOptions(file, 'safetensors: file');
+  if (!reading('safetensors: file', () => tensors instanceof Map))
+    refuse('FORMAT', 'safetensors: file', 'what parseSafetensors gives', file);
+  const found = tensors.get(name) ?? refuse('FORMAT', 'safetensors', `one of ${tensors.size} tensors`, name);
+  const { type, shape, byteOffset, sizeBytes: size } = readOptions(found, 'safetensors: tensor');
   const where = `safetensors: ${nameForMessage(name)}`;
   const dtype = DTYPE_OF.get(type) ?? refuse('UNSUPPORTED', where, `a type among ${[...DTYPE_OF.keys()].join(', ')}`, type);
   // The header may come from a file on disk and `bytes` from elsewhere; a view would then reach past them, into whatever lies behind.
@@ -183,7 +187,11 @@ const TYPE_OF: Readonly<Record<Dtype, string>> = {
  * @throws {RopewalkError} FORMAT for a tensor named `__metadata__`; DEVICE when a tensor is not in host memory
  */
 export function writeSafetensors(tensors: ReadonlyMap<string, Tensor>, metadata: Readonly<Record<string, string>> = {}): Uint8Array {
-  const entries: [string, unknown][] = Object.keys(metadata).length > 0 ? [['__metadata__', metadata]] : [];
+  checkNamedTensors(tensors, 'safetensors');
+  const texts = readOptions(metadata, 'safetensors: metadata');
+  for (const [key, text] of Object.entries(texts))
+    if (typeof text !== 'string') refuse('FORMAT', `safetensors: metadata.${nameForMessage(key)}`, 'a text', text);
+  const entries: [string, unknown][] = Object.keys(texts).length > 0 ? [['__metadata__', texts]] : [];
   const parts: Uint8Array[] = [];
   let at = 0;
   for (const [name, tensor] of tensors) {
