@@ -26,8 +26,12 @@ function attempt(write: () => void): void {
   } catch {}
 }
 
-// `ropewalk … | head` ends quietly: a closed pipe is no error of ours.
-process.stdout.on('error', (error: NodeJS.ErrnoException) => process.exit(error.code === 'EPIPE' ? EXIT.ok : fail(error)));
+process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+  if (error.code !== 'EPIPE') process.exit(fail(error));
+  // `ropewalk … | head` ends quietly: a closed pipe is no error of ours. A command that listens to signals would leave something half
+  // done, files or a program that runs: it goes on, and nobody reads what it says.
+  if (process.listenerCount('SIGTERM') === 0) process.exit(EXIT.ok);
+});
 process.stderr.on('error', () => {});
 process.on('uncaughtException', (error) => process.exit(fail(error)));
 

@@ -169,7 +169,7 @@ export async function writeWhole<T>(output: string, options: WriteOptions, work:
   const folder = dirname(resolve(output));
   return withTemporary(output, async (temporary) => {
     await checkOutput(output, folder, options);
-    if (options.kind === 'folder') await mkdir(temporary).catch((cause) => unwritable(temporary, cause));
+    if (options.kind === 'folder') await mkdir(temporary).catch((cause) => unwritable(output, cause));
     const result = await work(temporary);
     await putInPlace(temporary, output, options).catch((cause) => {
       if ((cause as NodeJS.ErrnoException).code === 'EEXIST') exists(output, options);

@@ -68,6 +68,14 @@ describe('what is said', () => {
   });
 });
 
+test('a closed pipe does not keep permute from writing what it was asked for', () => {
+  const command = '"$@" | true; exit $PIPESTATUS'; // the first of them
+  const args = ['permute', join(ROOT, 'models/marline'), join(folder, 'permuted'), '--to', 'interleaved'];
+  const { status, stderr } = spawnSync('bash', ['-c', command, 'bash', ...node, ...args], { encoding: 'utf8' });
+  assert.deepEqual([status, stderr], [0, '']);
+  assert.ok(existsSync(join(folder, 'permuted', 'model.safetensors')));
+});
+
 describe('where nothing can be written', () => {
   const skip = existsSync('/dev/full') ? false : 'no /dev/full here';
   test('stdout at /dev/full: one line and code 2', { skip }, () => {
