@@ -454,7 +454,7 @@ describe('a program over its standard input and output', () => {
 
 describe('what a program leaves running', { skip: process.platform === 'win32' ? 'no sh' : false }, () => {
   const c = adding('add', 7);
-  const pids = join(folder, 'pids');
+  const pids = join(folder, 'left-running');
   /** `$!` of each is written down; they hold the program's pipes. */
   const sleeper = (before = ''): string => `${before} sleep 300 & echo $! >> ${pids}`;
   const alive = (): string[] =>

@@ -142,7 +142,7 @@ export const PRECISION: readonly Mutant[] = mutantsOf('I', [
       const sumsOf = (j: number): number[] => {
         if (sums[j]) return sums[j];
         const list = [0];
-        const step = roundTo('f16', invFreq[j]!);
+        const step = roundTo('f16', invFreq[j] ?? Number.NaN); // a hypothesis may ask for more pairs than there are
         for (;;) {
           const next = roundTo('f16', list.at(-1)! + step);
           if (next === list.at(-1) || !Number.isFinite(next)) break;
