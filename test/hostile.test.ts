@@ -285,6 +285,7 @@ const sizes = () => ({
 });
 const mropeDesc = () => infiniop.infiniopCreateMRoPEDescriptor(rw, mropeDescs(), sizes()).descriptor!;
 const INFINIOP: Rows = {
+  infiniopCreateHandle: () => [rw, infiniop.INFINI_DEVICE.CPU],
   infiniopCreateTensorDescriptor: () => [2, [2, 2], [2, 1], 13],
   infiniopCreateRoPEDescriptor: () => [rw, ...ropeDescs(), 0],
   infiniopGetRoPEWorkspaceSize: () => [ropeDesc()],

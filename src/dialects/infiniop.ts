@@ -248,16 +248,18 @@ function resultOf(work: () => void): InfiniResult {
  * @returns DEVICE_TYPE_NOT_SUPPORTED where the runner is of another device; else the handle, which is the runner
  */
 export function infiniopCreateHandle(runner: Runner, device: number = INFINI_DEVICE.CPU): InfiniResult & { readonly handle?: Runner } {
-  const ofRunner: readonly number[] = [INFINI_DEVICE.CPU, ...(runner.name === 'ascend-model' ? [INFINI_DEVICE.ASCEND] : [])];
-  const result = resultOf(() =>
+  const result = resultOf(() => {
+    checkRunner(runner, 'infiniop: runner');
+    demand(Number.isInteger(device), INFINI_STATUS_DEVICE_TYPE_NOT_SUPPORTED, 'device', 'a number of INFINI_DEVICE', device);
+    const ofRunner: readonly number[] = [INFINI_DEVICE.CPU, ...(runner.name === 'ascend-model' ? [INFINI_DEVICE.ASCEND] : [])];
     demand(
       ofRunner.includes(device),
       INFINI_STATUS_DEVICE_TYPE_NOT_SUPPORTED,
       'device',
       `one that ${runner.name} is of, ${ofRunner.map(deviceName).join(' or ')}`,
       deviceName(device),
-    ),
-  );
+    );
+  });
   return result.status === INFINI_STATUS_SUCCESS ? { ...result, handle: runner } : result;
 }
 
