@@ -755,7 +755,7 @@ describe('refusals', () => {
       'an architecture that is not known',
       file('u.gguf', ggufOf([], { 'general.architecture': 'made-up' })),
       {},
-      /architectures whose pairing is known, got "made-up"/,
+      /general\.architecture: expected one of the \d+ architectures of llama\.cpp, got "made-up"/,
     ],
     [
       'a GGUF without tensors',
