@@ -15,10 +15,10 @@ import type { Readable, Writable } from 'node:stream';
 import type { GoldenCase } from '../conformance/golden/case.js';
 import { bytesToTensor } from '../conformance/host.js';
 import { sizeBytes } from '../core/dtypes.js';
-import { RopewalkError, refuse, show } from '../core/errors.js';
+import { RopewalkError, show } from '../core/errors.js';
 import type { Tensor } from '../core/tensor.js';
 import { parseJson } from '../formats/json.js';
-import { readFileBytes } from '../formats/read-file.node.js';
+import { readFileBytes, refuseSystem } from '../formats/read-file.node.js';
 import { readOutputFolder } from './verify-outputs.js';
 
 /** The version of the protocol, in every header. */
@@ -199,7 +199,7 @@ async function start(words: readonly string[], stdin: 'pipe' | 'ignore', more: r
             ? 'Make it executable, or name what runs it: "node kernel.js".'
             : undefined;
       try {
-        refuse('DEVICE', 'verify: --program', `a program that starts, ${show(command)}`, error.code ?? error.message, next);
+        refuseSystem('DEVICE', 'verify: --program', `a program that starts, ${show(command)}`, error, next);
       } catch (refusal) {
         reject(refusal);
       }

@@ -4,8 +4,8 @@
  * @module
  */
 import { renameSync, rmSync, writeFileSync } from 'node:fs';
-import { basename, dirname, join } from 'node:path';
 import { refuseSystem } from '../formats/read-file.node.js';
+import { temporaryName } from '../formats/temporary.node.js';
 
 /**
  * Writes under a temporary name in the same folder, then renames: an interrupted run leaves no half of a file.
@@ -15,7 +15,7 @@ import { refuseSystem } from '../formats/read-file.node.js';
  * @throws whatever the file system says; the temporary file is gone then
  */
 export function replaceFile(file: string, content: string | Uint8Array): void {
-  const temporary = join(dirname(file), `.${basename(file).slice(0, 50)}.${process.pid}.tmp`);
+  const temporary = temporaryName(file);
   try {
     writeFileSync(temporary, content);
     renameSync(temporary, file);

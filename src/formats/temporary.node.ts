@@ -24,10 +24,8 @@ const ours = new Set<string>();
  * @returns what work returned
  */
 export async function withTemporary<T>(output: string, work: (temporary: string) => Promise<T>): Promise<T> {
-  const folder = dirname(resolve(output));
-  await removeLeftovers(folder);
-  const nonce = randomBytes(4).toString('hex');
-  const temporary = join(folder, `.${basename(output).slice(0, 50)}.${process.pid}-${processSpace()}-${nonce}.ropewalk.tmp`);
+  await removeLeftovers(dirname(resolve(output)));
+  const temporary = temporaryName(output);
   ours.add(temporary);
   try {
     return await work(temporary);
@@ -35,6 +33,17 @@ export async function withTemporary<T>(output: string, work: (temporary: string)
     await rm(temporary, { recursive: true, force: true });
     ours.delete(temporary);
   }
+}
+
+/**
+ * Makes a name to write under before renaming: in the same folder, and one that a later run knows as a leftover.
+ *
+ * @param output - the final name
+ * @returns an absolute path, where nothing is yet
+ */
+export function temporaryName(output: string): string {
+  const nonce = randomBytes(4).toString('hex');
+  return join(dirname(resolve(output)), `.${basename(output).slice(0, 50)}.${process.pid}-${processSpace()}-${nonce}.ropewalk.tmp`);
 }
 
 /** Removes what processes that are gone left in a folder: of this user, and of this machine, as elsewhere a number is another process. */

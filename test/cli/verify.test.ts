@@ -443,8 +443,8 @@ describe('a program over its standard input and output', () => {
 
   test('a program that cannot be started is a usage error', async () => {
     for (const [word, next] of [
-      [join(folder, 'nowhere'), /expected a program that starts, .*, got "ENOENT"\. Give its path/],
-      [script, /got "EACCES"\. Make it executable, or name what runs it/],
+      [join(folder, 'nowhere'), /expected a program that starts, .*, got none\. Give its path/],
+      [script, /got no permission\. Make it executable, or name what runs it/],
     ] as const) {
       const program = openProgram({ words: [word], protocol: 'stdio', timeoutMs: 1000 });
       await assert.rejects(program.run(cases[0]!), { code: 'DEVICE', message: next });
