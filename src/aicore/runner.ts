@@ -10,7 +10,7 @@ import { RopewalkError } from '../core/errors.js';
 import { hostOf, type Tensor, zeros } from '../core/tensor.js';
 import type { RopeCall, RopePart } from '../ops/rope/call.js';
 import type { RopePlan } from '../ops/rope/plan.js';
-import type { OpPlan, Runner } from '../ops/runner.js';
+import { checkPlan, type OpPlan, type Runner } from '../ops/runner.js';
 import { MAX_HEAD_DIM } from './kernels/args.js';
 import { runRopeKernel } from './kernels/run.js';
 import { whyNotSeed } from './kernels/seed.js';
@@ -98,6 +98,7 @@ function fits(values: ArrayLike<number>, dtype: FloatDtype): boolean {
 }
 
 function whyNot(plan: OpPlan, kernel: KernelName): string | undefined {
+  checkPlan(plan);
   if (plan.op !== 'rope') return `the model has kernels for rope, not for ${plan.op}`;
   const { pairing, rotaryOffset, headDim, rotaryDim, table } = plan.plan;
   if (pairing === 'interleaved-to-half') return 'the kernels write a pair where they read it';

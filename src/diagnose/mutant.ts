@@ -5,7 +5,7 @@
  */
 import { zeros } from '../core/tensor.js';
 import type { RopeCall } from '../ops/rope/call.js';
-import type { Runner } from '../ops/runner.js';
+import { checkPlan, type Runner } from '../ops/runner.js';
 import { runReference } from '../reference/index.js';
 import { type Change, changed, type RopeSteps, runSteps } from './steps.js';
 
@@ -80,6 +80,7 @@ export function mutantRunner(mutant: Mutant): Runner {
     allocate: zeros,
     whyNot: () => undefined,
     run(plan) {
+      checkPlan(plan);
       if (plan.op === 'rope') runMutant(mutant, plan);
       else runReference(plan);
     },

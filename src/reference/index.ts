@@ -62,5 +62,10 @@ export function runReference(plan: OpPlan): void {
  * The reference as a {@link Runner}: exact and slow, with no state of its own.
  */
 export function referenceRunner(): Runner {
-  return { name: 'reference', allocate: zeros, whyNot: () => undefined, run: runReference, async finish() {} };
+  return { name: 'reference', allocate: zeros, whyNot, run: runReference, async finish() {} };
+}
+
+/** It runs every plan. */
+function whyNot(plan: OpPlan): undefined {
+  checkPlan(plan);
 }

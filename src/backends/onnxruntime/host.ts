@@ -10,7 +10,7 @@ import { denseTensor, hostOf, type Tensor, type TensorStorage, writtenLater } fr
 import { writeOnnxModel } from '../../formats/onnx.js';
 import { GraphBuilder } from '../../graph/builder.js';
 import type { EmitOptions } from '../../graph/emit.js';
-import type { OpPlan } from '../../ops/runner.js';
+import { checkPlan, type OpPlan } from '../../ops/runner.js';
 import type { Backend, BackendOptions, Capabilities } from '../backend.js';
 import { type Prepared, prepare, type Source, type Target } from './graph.js';
 import { checkProviders, firstLine, loadOnnxruntime, type Ort, type OrtSessionOptions, type OrtTensor } from './package.js';
@@ -142,6 +142,7 @@ export class OnnxruntimeBackend implements Backend, Queue {
   }
 
   private prepare(plan: OpPlan): Prepared {
+    checkPlan(plan);
     let prepared = this.prepared.get(plan);
     if (!prepared) {
       prepared = prepare(plan, this.graphs);

@@ -18,7 +18,7 @@ import type { LinearPlan } from '../../ops/linear.js';
 import type { RearrangePlan } from '../../ops/rearrange.js';
 import type { RmsNormPlan } from '../../ops/rms-norm.js';
 import type { RopeCall } from '../../ops/rope/call.js';
-import { type OpPlan, unknownPlan } from '../../ops/runner.js';
+import { checkPlan, type OpPlan, unknownPlan } from '../../ops/runner.js';
 import type { SelfAttentionPlan } from '../../ops/self-attention.js';
 import type { SwigluPlan } from '../../ops/swiglu.js';
 import type { Backend, BackendOptions, Capabilities } from '../backend.js';
@@ -160,6 +160,7 @@ export class CpuBackend implements Backend {
   }
 
   whyNot(plan: OpPlan): string | undefined {
+    checkPlan(plan);
     return this.float64 ? undefined : whyFloat64(plan);
   }
 
@@ -170,6 +171,7 @@ export class CpuBackend implements Backend {
    */
   run(plan: OpPlan): void {
     this.checkOpen();
+    checkPlan(plan);
     const why = whyFloat64(plan);
     if (why) {
       if (!this.float64) throw new RopewalkError('UNSUPPORTED', `cpu: ${plan.op}: expected a plan for f32 kernels, got another: ${why}.`);

@@ -6,7 +6,8 @@
 import { type ArrayOf, type Dtype, sizeBytes } from '../../core/dtypes.js';
 import { RopewalkError, refuse } from '../../core/errors.js';
 import { denseTensor, hostOf, type Tensor, tensorFrom, zeros } from '../../core/tensor.js';
-import { type OpPlan, unknownPlan } from '../../ops/runner.js';
+import { planRearrange } from '../../ops/rearrange.js';
+import { checkPlan, type OpPlan, unknownPlan } from '../../ops/runner.js';
 import type { Backend, BackendOptions, Capabilities } from '../backend.js';
 import { tensorsOf, whyFloat64 } from '../float64.js';
 import { Uploads } from '../uploads.js';
@@ -91,6 +92,7 @@ export class WebgpuBackend implements Backend {
   }
 
   whyNot(plan: OpPlan): string | undefined {
+    checkPlan(plan);
     const why = whyFloat64(plan);
     if (why === undefined) return undefined;
     if (!this.float64) return why;
@@ -106,6 +108,7 @@ export class WebgpuBackend implements Backend {
    */
   run(plan: OpPlan): void {
     this.checkOpen();
+    checkPlan(plan);
     const why = whyFloat64(plan);
     if (why) {
       const whyNot = this.whyNot(plan);
@@ -192,7 +195,7 @@ export class WebgpuBackend implements Backend {
     }
     const outIndex = zeros(plan.outIndex.dtype, plan.outIndex.shape);
     this.float64!({ ...plan, outIndex });
-    this.run({ op: 'rearrange', x: outIndex, out: plan.outIndex });
+    this.run(planRearrange(outIndex, plan.outIndex));
   }
 
   private checkOpen(): void {
