@@ -5,7 +5,7 @@
  */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
-import { describe, test } from 'node:test';
+import { after, before, describe, test } from 'node:test';
 import * as convert from '../src/convert/index.js';
 import * as cann from '../src/dialects/cann.js';
 import * as ggml from '../src/dialects/ggml.js';
@@ -30,7 +30,16 @@ type Row = () => readonly unknown[];
 /** A row for each function of an entry; a class has a row for its constructor. */
 type Rows = Readonly<Record<string, Row>>;
 
-Error.stackTraceLimit = 0; // a stack for each of the many refusals would take most of the time
+/** A stack for each of the many refusals would take most of the time; what else runs in this process keeps its own. */
+function withoutStacks(): void {
+  const { stackTraceLimit } = Error;
+  before(() => {
+    Error.stackTraceLimit = 0;
+  });
+  after(() => {
+    Error.stackTraceLimit = stackTraceLimit;
+  });
+}
 
 const spec = { headDim: 4, pairing: 'half', base: 10000 };
 const yarn = {
@@ -427,6 +436,7 @@ const WITHOUT_ROWS = new Set([
 ]);
 
 describe('public functions', () => {
+  withoutStacks();
   const { exports } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as {
     exports: Record<string, string | { 'ropewalk-source': string }>;
   };
@@ -532,6 +542,7 @@ describe('public functions', () => {
 });
 
 describe('scaling', () => {
+  withoutStacks();
   for (const scaling of SCALINGS) {
     for (const recipe of ['float64', 'hf-f32', 'ggml-f32']) {
       test(`${(scaling as { kind: string }).kind} in ${recipe}`, async () => {
