@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { type BlockFormat, blocksFrom, readBlocks } from '../../src/core/blocks.js';
-import { Ropewalk } from '../../src/ropewalk.js';
-import { GENERAL_BACKENDS, noBackend } from '../support/gpu.js';
+import { GENERAL_BACKENDS, noBackend, openShared } from '../support/gpu.js';
 import { f64Tensor } from '../support/tensors.js';
 
 /** 0.5 as f16, low byte first. */
@@ -22,7 +21,7 @@ test('q4_0: scale, then weight j in the low half of byte j and weight j + 16 in 
 
 for (const entry of GENERAL_BACKENDS) {
   test(`linear takes blocks on ${entry.name}: one row of x, and many`, { skip: noBackend(entry.name) }, async () => {
-    const rw = new Ropewalk(await entry.open());
+    const rw = await openShared(entry.name);
     for (const format of ['q8_0', 'q4_0'] as const) {
       const [n, k, unit] = [10, 64, format === 'q8_0' ? 34 : 18];
       const bytes = Uint8Array.from({ length: ((n * k) / 32) * unit }, (_, i) => (i % unit < 2 ? HALF[i % unit]! : (i * 37) & 0xff));

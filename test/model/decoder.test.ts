@@ -13,8 +13,8 @@ import type { DecoderSession } from '../../src/model/session.js';
 import type { DecoderConfig, Model, Session } from '../../src/model/types.js';
 import type { Runner } from '../../src/ops/runner.js';
 import { referenceRunner } from '../../src/reference/index.js';
-import { Ropewalk, ropewalk } from '../../src/ropewalk.js';
-import { noGpu, sharedWebgpu } from '../support/gpu.js';
+import { type Ropewalk, ropewalk } from '../../src/ropewalk.js';
+import { noGpu, openShared } from '../support/gpu.js';
 import { numberTokenizer, type TinyModel, type TinyShape, tinyModel } from '../support/tiny-model.js';
 
 const stories = fileURLToPath(new URL('../../../shared/models/stories260K', import.meta.url));
@@ -230,7 +230,7 @@ describe('stories260K', { skip: absent }, () => {
 describe('webgpu', { skip: noGpu }, () => {
   // Software adapters take seconds to compile the kernels and milliseconds for each: one backend, few tokens.
   test('a made-up model, and stories260K in q8_0, one batch and one token', { skip: absent }, async () => {
-    const rw = new Ropewalk(await sharedWebgpu());
+    const rw = await openShared('webgpu');
     const made = tinyModel('webgpu', { ...YARN, layers: 1, dtype: 'f16' });
     const loaded = await loadModel(made.gguf(), { backend: rw, tokenizer: numberTokenizer(64) });
     const session = loaded.openSession();

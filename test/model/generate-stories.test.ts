@@ -9,7 +9,7 @@ import { type GenerateOptions, type Generation, generate, keepSession, type Prom
 import { loadModelFile, loadModelFolder } from '../../src/model/load.node.js';
 import { perplexity } from '../../src/model/perplexity.js';
 import type { Model } from '../../src/model/types.js';
-import { noGpu } from '../support/gpu.js';
+import { noGpu, openShared } from '../support/gpu.js';
 
 const folder = join(fileURLToPath(new URL('.', import.meta.url)), '..', '..', '..', 'shared', 'models', 'stories260K');
 const skip = existsSync(folder) ? false : 'no ../shared/models/stories260K';
@@ -24,8 +24,10 @@ const TEXT =
 const opened = new Map<string, Promise<Model>>();
 function model(file = 'model-f32.gguf', backend = 'cpu'): Promise<Model> {
   const key = `${file} ${backend}`;
-  const options = { backend: backend as 'cpu' | 'webgpu' | 'reference' };
-  const open = (): Promise<Model> => (file === 'folder' ? loadModelFolder(folder, options) : loadModelFile(join(folder, file), options));
+  const open = async (): Promise<Model> => {
+    const options = { backend: await openShared(backend) };
+    return file === 'folder' ? loadModelFolder(folder, options) : loadModelFile(join(folder, file), options);
+  };
   const made = opened.get(key) ?? open();
   opened.set(key, made);
   return made;

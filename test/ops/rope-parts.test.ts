@@ -5,8 +5,8 @@ import { loadNumber, storeNumber } from '../../src/core/dtypes.js';
 import { type Tensor, tensorFrom, zeros } from '../../src/core/tensor.js';
 import { bindRopeParts } from '../../src/ops/rope/call.js';
 import { planRope } from '../../src/ops/rope/plan.js';
-import { Ropewalk, ropewalk } from '../../src/ropewalk.js';
-import { GENERAL_BACKENDS, noBackend } from '../support/gpu.js';
+import { ropewalk } from '../../src/ropewalk.js';
+import { GENERAL_BACKENDS, noBackend, openShared } from '../support/gpu.js';
 import { f64Tensor, floats } from '../support/tensors.js';
 
 const SEQ = 3;
@@ -29,7 +29,7 @@ function near(got: Tensor, want: Tensor, unit: number): void {
 for (const entry of GENERAL_BACKENDS) {
   describe(`ropeParts on ${entry.name}`, { skip: noBackend(entry.name) }, () => {
     test('q and k together are q and k apart, to the bit, in place', async () => {
-      const rw = new Ropewalk(await entry.open());
+      const rw = await openShared(entry.name);
       const [wantQ, wantK] = [rw.rope(q(), plan), rw.rope(k(), plan)];
       const [x, y] = [q(), k()];
       rw.ropeParts(plan, [
@@ -42,7 +42,7 @@ for (const entry of GENERAL_BACKENDS) {
     });
 
     test('rows: keys go to their rows of an f16 cache, rounded once; no other row changes', async () => {
-      const rw = new Ropewalk(await entry.open());
+      const rw = await openShared(entry.name);
       const exact = (await ropewalk({ backend: 'reference' })).rope(k(), plan);
       const sentinel = 0x7bff;
       for (const rows of [5, [7, 0, 2], [7, 0, 2, 1, 2, 3]]) {
@@ -71,7 +71,7 @@ for (const entry of GENERAL_BACKENDS) {
     });
 
     test('norm: RMS norm over head_dim comes first, one weight for q and one for k', async () => {
-      const rw = new Ropewalk(await entry.open());
+      const rw = await openShared(entry.name);
       const exact = await ropewalk({ backend: 'reference' });
       const [outQ, outK] = [zeros('f32', q().shape), zeros('bf16', k().shape)];
       const ones = f64Tensor(new Float64Array(HEAD_DIM).fill(1), [HEAD_DIM], 'bf16') as Tensor<'bf16'>;

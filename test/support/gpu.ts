@@ -4,7 +4,8 @@ import { after } from 'node:test';
 import { whyNotWebgpu } from '../../src/backends/webgpu/device.js';
 import { openWebgpu, type WebgpuBackend } from '../../src/backends/webgpu/host.js';
 import { runReference } from '../../src/reference/index.js';
-import { BACKENDS } from '../../src/registry.js';
+import { BACKENDS, openBackend } from '../../src/registry.js';
+import { Ropewalk } from '../../src/ropewalk.js';
 import { noOnnxruntime } from './onnxruntime.js';
 
 /** The backends that do every operator: the AI Core's model does one. */
@@ -36,4 +37,18 @@ after(async () => (await shared)?.dispose());
 export function sharedWebgpu(): Promise<WebgpuBackend> {
   shared ??= openWebgpu({}, runReference);
   return shared;
+}
+
+/** Leaves the device to the other tests. */
+class SharedRopewalk extends Ropewalk {
+  override dispose(): void {}
+}
+
+/**
+ * Opens a backend by its name in BACKENDS; webgpu is {@link sharedWebgpu}.
+ *
+ * @returns what the caller disposes of
+ */
+export async function openShared(name: string): Promise<Ropewalk> {
+  return name === 'webgpu' ? new SharedRopewalk(await sharedWebgpu()) : new Ropewalk(await openBackend(name));
 }
