@@ -1,6 +1,5 @@
 /** Causal attention with a past and grouped KV heads. @module */
-
-import { fitsFloat32, readOptions } from '../core/arguments.js';
+import { readOptions } from '../core/arguments.js';
 import type { FloatDtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import { checkTensor, type Tensor } from '../core/tensor.js';
@@ -78,10 +77,10 @@ export function planSelfAttention(q: Tensor, k: Tensor, v: Tensor, out: Tensor, 
   checkFloat(out, `${op}: attn_val`, q.dtype);
   // With d = 0 every score is an empty sum; 1/√0 would turn it into 0·∞ = NaN.
   const scale = given ?? (d === 0 ? 1 : 1 / Math.sqrt(d));
-  if (!fitsFloat32(scale)) refuse('RANGE', `${op}: scale`, 'a finite number', scale);
+  if (!Number.isFinite(scale)) refuse('RANGE', `${op}: scale`, 'a finite number', scale);
   if (window !== undefined && (!Number.isInteger(window) || window < 1)) refuse('RANGE', `${op}: window`, 'an integer >= 1', window);
   if (window !== undefined && !causal) refuse('UNSUPPORTED', `${op}: window`, 'causal attention beside a window', 'causal=false');
-  if (softcap !== undefined && !(fitsFloat32(softcap) && Math.fround(softcap) > 0))
+  if (softcap !== undefined && !(Number.isFinite(softcap) && softcap > 0))
     refuse('RANGE', `${op}: softcap`, 'a finite number > 0', softcap);
   checkOutput(out, `${op}: attn_val`, [
     { tensor: q, name: 'q', inPlace: false },
