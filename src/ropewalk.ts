@@ -4,7 +4,7 @@
  * @module
  */
 import type { Backend, BackendOptions, Capabilities } from './backends/backend.js';
-import { reading, readOptions } from './core/arguments.js';
+import { readField, reading, readOptions } from './core/arguments.js';
 import { type BlockFormat, type BlockTensor, blocksFrom, checkWeight, isBlocks } from './core/blocks.js';
 import type { ArrayOf, Dtype, FloatDtype, IntDtype } from './core/dtypes.js';
 import { refuse } from './core/errors.js';
@@ -203,17 +203,19 @@ export class Ropewalk implements Runner {
     direction: 'forward' | 'backward',
   ): Tensor<D> {
     checkFloat(x, 'rope: x');
-    const given = readOptions(options as RopeOptions<D>, 'rope: options');
-    const plan = isPlan(how) ? (how as RopePlan) : this.planFor(x, how as Positions, given, direction);
-    return this.into(given.out, x.dtype, x.shape, (out) => bindRope(plan, x, out, given.layout));
+    const given = readField(options, 'out', 'rope: options');
+    const layout = readField(options, 'layout', 'rope: options');
+    const plan = isPlan(how) ? (how as RopePlan) : this.planFor(x, how as Positions, options as RopeOptions<D>, direction);
+    return this.into(given, x.dtype, x.shape, (out) => bindRope(plan, x, out, layout));
   }
 
   private planFor<D extends FloatDtype>(
     x: Tensor<D>,
     positions: Positions,
-    { out: _, layout, ...spec }: RopeOptions<D>,
+    options: RopeOptions<D>,
     direction: 'forward' | 'backward',
   ): RopePlan {
+    const { out: _, layout, ...spec } = readOptions(options, 'rope: options');
     const seqLen = x.shape.at(layout === 'bnsh' ? -2 : -3) ?? 0;
     return planRope({ tableDtype: x.dtype === 'f64' ? 'f64' : 'f32', ...spec, positions, direction, headDim: x.shape.at(-1) ?? 0, seqLen });
   }
@@ -227,7 +229,7 @@ export class Ropewalk implements Runner {
    */
   add<D extends FloatDtype>(a: Tensor<D>, b: Tensor<NoInfer<D>>, options: OutOption<NoInfer<D>> = {}): Tensor<D> {
     checkTensor(a, 'add: a');
-    const { out: given } = readOptions(options, 'add: options');
+    const given = readField(options, 'out', 'add: options');
     return this.into(given, a.dtype, a.shape, (out) => planAdd(a, b, out));
   }
 
@@ -243,10 +245,11 @@ export class Ropewalk implements Runner {
     options: { readonly index?: Tensor<'i64' | 'i32'>; readonly value?: Tensor<D> } = {},
   ): { index: Tensor<'i64' | 'i32'>; value: Tensor<D> } {
     checkTensor(values, 'argmax: vals');
-    const given = readOptions(options, 'argmax: options');
+    const givenIndex = readField(options, 'index', 'argmax: options');
+    const givenValue = readField(options, 'value', 'argmax: options');
     const shape = values.shape.length === 0 ? [] : values.shape.with(-1, 1);
-    return this.withOut(given.index, 'i64', shape, (index) =>
-      this.withOut(given.value, values.dtype, shape, (value) => {
+    return this.withOut(givenIndex, 'i64', shape, (index) =>
+      this.withOut(givenValue, values.dtype, shape, (value) => {
         this.run(planArgmax(values, index, value));
         return { index, value };
       }),
@@ -274,7 +277,7 @@ export class Ropewalk implements Runner {
     checkTensor(index, 'embedding: index');
     checkWeight(weight, 'embedding: weight');
     const dtype = isBlocks(weight) ? 'f32' : weight.dtype;
-    const { out: given } = readOptions(options, 'embedding: options');
+    const given = readField(options, 'out', 'embedding: options');
     return this.into(given, dtype, [index.size, weight.shape.at(-1) ?? 0], (out) => planEmbedding(index, weight, out));
   }
 
@@ -293,8 +296,9 @@ export class Ropewalk implements Runner {
     checkTensor(x, 'linear: x');
     checkWeight(weight, 'linear: weight');
     const shape = x.shape.length === 0 ? [] : x.shape.with(-1, weight.shape[0] ?? 0);
-    const given = readOptions(options, 'linear: options');
-    return this.into(given.out, x.dtype, shape, (out) => planLinear(x, weight, given.bias, out));
+    const given = readField(options, 'out', 'linear: options');
+    const bias = readField(options, 'bias', 'linear: options');
+    return this.into(given, x.dtype, shape, (out) => planLinear(x, weight, bias, out));
   }
 
   /**
@@ -310,8 +314,9 @@ export class Ropewalk implements Runner {
     options: OutOption<NoInfer<D>> & { readonly eps: number },
   ): Tensor<D> {
     checkTensor(x, 'rms_norm: x');
-    const given = readOptions(options, 'rms_norm: options');
-    return this.into(given.out, x.dtype, x.shape, (out) => planRmsNorm(x, weight, given.eps, out));
+    const given = readField(options, 'out', 'rms_norm: options');
+    const eps = readField(options, 'eps', 'rms_norm: options');
+    return this.into(given, x.dtype, x.shape, (out) => planRmsNorm(x, weight, eps, out));
   }
 
   /**
@@ -332,8 +337,8 @@ export class Ropewalk implements Runner {
     checkTensor(q, 'self_attention: q');
     checkTensor(v, 'self_attention: v');
     const shape = q.shape.length === 0 ? [] : q.shape.with(-1, v.shape.at(-1) ?? 0);
-    const { out: given, ...rest } = readOptions(options, 'self_attention: options');
-    return this.into(given, q.dtype, shape, (out) => planSelfAttention(q, k, v, out, rest));
+    const given = readField(options, 'out', 'self_attention: options');
+    return this.into(given, q.dtype, shape, (out) => planSelfAttention(q, k, v, out, options));
   }
 
   /**
@@ -345,7 +350,7 @@ export class Ropewalk implements Runner {
    */
   swiglu<D extends FloatDtype>(gate: Tensor<D>, up: Tensor<NoInfer<D>>, options: OutOption<NoInfer<D>> = {}): Tensor<D> {
     checkTensor(gate, 'swiglu: gate');
-    const { out: given } = readOptions(options, 'swiglu: options');
+    const given = readField(options, 'out', 'swiglu: options');
     return this.into(given, gate.dtype, gate.shape, (out) => planSwiglu(gate, up, out));
   }
 
@@ -365,7 +370,7 @@ export class Ropewalk implements Runner {
   rearrange<D extends FloatDtype>(x: Tensor<FloatDtype>, options: Required<OutOption<D>>): Tensor<D>;
   rearrange(x: Tensor, options: OutOption<Dtype> = {}): Tensor {
     checkTensor(x, 'rearrange: x');
-    const { out: given } = readOptions(options, 'rearrange: options');
+    const given = readField(options, 'out', 'rearrange: options');
     return this.into(given, x.dtype, x.shape, (out) => planRearrange(x, out));
   }
 
@@ -375,10 +380,9 @@ export class Ropewalk implements Runner {
     shape: readonly number[],
     plan: (out: Tensor<D>) => OpPlan,
   ): Tensor<D> {
-    return this.withOut(given, dtype, shape, (out) => {
-      this.run(plan(out));
-      return out;
-    });
+    if (given === undefined) return this.withOut(given, dtype, shape, (out) => this.into(out, dtype, shape, plan));
+    this.run(plan(given));
+    return given;
   }
 
   /** Calls `use` with `given`, or with a fresh tensor. */

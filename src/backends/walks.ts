@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Layout } from '../core/shape.js';
+import { countElements, isRowMajor, type Layout } from '../core/shape.js';
 
 /** Dimensions that several tensors walk together, and each one's strides. */
 export interface Walk {
@@ -18,6 +18,8 @@ export interface Walk {
  * @param layouts - of one shape; the first decides the order, its smallest stride comes last
  */
 export function joinDims(layouts: readonly Layout[]): Walk {
+  // Most calls; the general way takes a third of a microsecond.
+  if (layouts.every(isRowMajor)) return { dims: [countElements(layouts[0]!.shape)], strides: layouts.map(() => [1]) };
   const order = layouts[0]!.shape
     .map((_, d) => d)
     .filter((d) => layouts[0]!.shape[d] !== 1)
@@ -49,10 +51,12 @@ export function joinDims(layouts: readonly Layout[]): Walk {
  */
 export function rowsOf(layouts: readonly Layout[]): Walk {
   // Rows keep their order: kernels number them.
-  const order = layouts[0]!.shape.flatMap((size, d, shape) => (d === shape.length - 1 || size === 1 ? [] : [d]));
+  const { shape } = layouts[0]!;
+  const order: number[] = [];
+  for (let d = 0; d < shape.length - 1; d++) if (shape[d] !== 1) order.push(d);
   if (order.length === 0) return { dims: [1], strides: layouts.map(() => [0]) };
   return {
-    dims: order.map((d) => layouts[0]!.shape[d]!),
+    dims: order.map((d) => shape[d]!),
     strides: layouts.map(({ strides }) => order.map((d) => strides[d]!)),
   };
 }

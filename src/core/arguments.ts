@@ -14,13 +14,37 @@ import { RopewalkError, refuse } from './errors.js';
  * @throws {RopewalkError} RANGE when it is no such object, or when reading a field throws
  */
 export function readOptions<T extends object>(options: T, where: string): T {
-  // No closure here: this is a tenth of a microsecond of each operator's call.
   try {
-    if (typeof options === 'object' && options !== null && !Array.isArray(options) && !ArrayBuffer.isView(options)) return { ...options };
+    if (hasFields(options)) return { ...options };
   } catch (cause) {
     throw unreadable(where, cause);
   }
-  return refuse('RANGE', where, 'an object of options', options, 'Leave it out, or give an object such as {}.');
+  return refuseOptions(options, where);
+}
+
+/**
+ * Reads one option where a call is short: {@link readOptions} copies all of them, which takes a tenth of a microsecond.
+ *
+ * @param options - any object of named fields but a list
+ * @param name - the field
+ * @param where - operator and argument, for the message
+ * @throws {RopewalkError} as {@link readOptions}
+ */
+export function readField<T extends object, K extends keyof T>(options: T, name: K, where: string): T[K] {
+  try {
+    if (hasFields(options)) return options[name];
+  } catch (cause) {
+    throw unreadable(where, cause);
+  }
+  return refuseOptions(options, where);
+}
+
+function hasFields(options: unknown): options is object {
+  return typeof options === 'object' && options !== null && !Array.isArray(options) && !ArrayBuffer.isView(options);
+}
+
+function refuseOptions(options: unknown, where: string): never {
+  refuse('RANGE', where, 'an object of options', options, 'Leave it out, or give an object such as {}.');
 }
 
 /**
@@ -44,7 +68,7 @@ export function readOptional<T extends object>(options: T | undefined, where: st
 export function readList<T>(list: ArrayLike<T>, where: string, expected = 'a list'): ArrayLike<T> {
   // A typed array over a transferred buffer has no elements, and throws when it is walked.
   if (ArrayBuffer.isView(list) && !(list instanceof DataView)) return list.length === 0 ? [] : list;
-  return reading(where, () => {
+  try {
     const length = typeof list === 'object' && list !== null ? list.length : undefined;
     if (!Number.isSafeInteger(length)) refuse('SHAPE', where, expected, list);
     const copy: T[] = [];
@@ -54,7 +78,9 @@ export function readList<T>(list: ArrayLike<T>, where: string, expected = 'a lis
       copy.push(value);
     }
     return copy;
-  });
+  } catch (cause) {
+    throw unreadable(where, cause);
+  }
 }
 
 /**
@@ -102,10 +128,11 @@ export function reading<T>(where: string, read: () => T): T {
   try {
     return read();
   } catch (cause) {
-    throw cause instanceof RopewalkError ? cause : unreadable(where, cause);
+    throw unreadable(where, cause);
   }
 }
 
 function unreadable(where: string, cause: unknown): RopewalkError {
+  if (cause instanceof RopewalkError) return cause;
   return new RopewalkError('RANGE', `${where}: expected a value that can be read, got an error while reading it`, { cause });
 }

@@ -1,7 +1,7 @@
 /** Addition, element by element. @module */
 import type { FloatDtype } from '../core/dtypes.js';
 import { checkTensor, type Tensor } from '../core/tensor.js';
-import { checkDims, checkedPlan, checkFloat, checkOutput } from './runner.js';
+import { CHECKED, checkDims, checkedPlan, checkFloat, checkOutput } from './runner.js';
 
 /** A checked addition. Frozen. */
 export interface AddPlan {
@@ -31,5 +31,5 @@ export function planAdd(a: Tensor, b: Tensor, out: Tensor): AddPlan {
     { tensor: a, name: 'a', inPlace: true },
     { tensor: b, name: 'b', inPlace: true },
   ]);
-  return checkedPlan({ op: 'add', a, b, out });
+  return checkedPlan({ checked: CHECKED, op: 'add', a, b, out });
 }

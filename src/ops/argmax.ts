@@ -2,7 +2,7 @@
 import type { FloatDtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import { checkTensor, type Tensor } from '../core/tensor.js';
-import { checkDims, checkedPlan, checkFloat, checkOutput } from './runner.js';
+import { CHECKED, checkDims, checkedPlan, checkFloat, checkOutput } from './runner.js';
 
 /** A checked argmax over the last dimension. Frozen. */
 export interface ArgmaxPlan {
@@ -40,5 +40,5 @@ export function planArgmax(values: Tensor, outIndex: Tensor, outValue: Tensor): 
     { tensor: values, name: 'vals', inPlace: false },
     { tensor: outIndex, name: 'max_idx', inPlace: false },
   ]);
-  return checkedPlan({ op: 'argmax', values, outIndex: outIndex as Tensor<'i64' | 'i32'>, outValue });
+  return checkedPlan({ checked: CHECKED, op: 'argmax', values, outIndex: outIndex as Tensor<'i64' | 'i32'>, outValue });
 }

@@ -2,7 +2,7 @@
 import { type BlockTensor, checkWeight, isBlocks } from '../core/blocks.js';
 import { refuse } from '../core/errors.js';
 import { checkTensor, readIntegers, type Tensor } from '../core/tensor.js';
-import { checkDims, checkDtype, checkedPlan, checkOutput, isHalf } from './runner.js';
+import { CHECKED, checkDims, checkDtype, checkedPlan, checkOutput, isHalf } from './runner.js';
 
 /** A checked look-up. Frozen. */
 export interface EmbeddingPlan {
@@ -37,7 +37,8 @@ export function planEmbedding(index: Tensor, weight: Tensor | BlockTensor, out: 
   else if (!isHalf(weight.dtype)) checkDtype(out, 'embedding: out', weight.dtype);
   else if (out.dtype !== weight.dtype && out.dtype !== 'f32') refuse('DTYPE', 'embedding: out', `dtype ${weight.dtype} or f32`, out.dtype);
   const rows = readIntegers(index, 'embedding: index');
-  for (const [n, row] of rows.entries()) {
+  for (let n = 0; n < rows.length; n++) {
+    const row = rows[n]!;
     // torch wraps −1 to the last row; here a negative index is a mistake.
     if (row < 0 || row >= count) {
       const allowed = count === 0 ? 'no index, as the table has 0 rows' : `a row of the table, in [0, ${count - 1}] (${count} rows)`;
@@ -48,5 +49,5 @@ export function planEmbedding(index: Tensor, weight: Tensor | BlockTensor, out: 
     { tensor: isBlocks(weight) ? weight.bytes : weight, name: 'weight', inPlace: false },
     { tensor: index, name: 'index', inPlace: false },
   ]);
-  return checkedPlan({ op: 'embedding', rows, weight, out });
+  return checkedPlan({ checked: CHECKED, op: 'embedding', rows, weight, out });
 }

@@ -3,7 +3,7 @@ import { type BlockTensor, checkWeight, isBlocks } from '../core/blocks.js';
 import type { FloatDtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import { checkTensor, type Tensor } from '../core/tensor.js';
-import { checkDims, checkedPlan, checkFloat, checkOutput, checkStored } from './runner.js';
+import { CHECKED, checkDims, checkedPlan, checkFloat, checkOutput, checkStored } from './runner.js';
 
 /** A checked linear layer. Frozen. */
 export interface LinearPlan {
@@ -53,5 +53,5 @@ export function planLinear(x: Tensor, weight: Tensor | BlockTensor, bias: Tensor
     ...(bias ? [{ tensor: bias, name: 'bias', inPlace: false }] : []),
   ]);
   const m = x.shape.slice(0, -1).reduce((rows, dim) => rows * dim, 1);
-  return checkedPlan({ op: 'linear', x, weight, bias: bias as Tensor<FloatDtype> | undefined, out, m, n, k });
+  return checkedPlan({ checked: CHECKED, op: 'linear', x, weight, bias: bias as Tensor<FloatDtype> | undefined, out, m, n, k });
 }

@@ -2,7 +2,7 @@
 import { isFloat } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import { checkTensor, type Tensor } from '../core/tensor.js';
-import { checkDims, checkDtype, checkedPlan, checkOutput } from './runner.js';
+import { CHECKED, checkDims, checkDtype, checkedPlan, checkOutput } from './runner.js';
 
 /** A checked copy. Frozen. */
 export interface RearrangePlan {
@@ -30,5 +30,5 @@ export function planRearrange(x: Tensor, out: Tensor): RearrangePlan {
   if (!isFloat(x.dtype)) checkDtype(out, 'rearrange: out', x.dtype);
   else if (!isFloat(out.dtype)) refuse('DTYPE', 'rearrange: out', `dtype ${x.dtype} or another float`, out.dtype);
   checkOutput(out, 'rearrange: out', [{ tensor: x, name: 'x', inPlace: true }]);
-  return checkedPlan({ op: 'rearrange', x, out });
+  return checkedPlan({ checked: CHECKED, op: 'rearrange', x, out });
 }

@@ -2,7 +2,7 @@
 import type { FloatDtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import { checkTensor, type Tensor } from '../core/tensor.js';
-import { checkDims, checkedPlan, checkFloat, checkOutput, checkStored } from './runner.js';
+import { CHECKED, checkDims, checkedPlan, checkFloat, checkOutput, checkStored } from './runner.js';
 
 /** A checked RMS norm over the last dimension. Frozen. */
 export interface RmsNormPlan {
@@ -39,5 +39,5 @@ export function planRmsNorm(x: Tensor, weight: Tensor, eps: number, out: Tensor)
     { tensor: x, name: 'x', inPlace: true },
     { tensor: weight, name: 'weight', inPlace: false },
   ]);
-  return checkedPlan({ op: 'rms_norm', x, weight, eps, out });
+  return checkedPlan({ checked: CHECKED, op: 'rms_norm', x, weight, eps, out });
 }

@@ -68,16 +68,18 @@ export interface Runner {
   finish(): Promise<void>;
 }
 
-/** Marks a plan that was checked; a spread copy of one keeps it. */
-const CHECKED: unique symbol = /* @__PURE__ */ Symbol('checked');
+/**
+ * Marks a plan that was checked, as its field `checked`; a spread copy of one keeps it. A plan's literal names the field: one that is added
+ * afterwards, or whose name is a symbol, costs a fifth of a microsecond.
+ */
+export const CHECKED: unique symbol = /* @__PURE__ */ Symbol('checked');
 
 /**
  * Freezes a plan whose every part has been checked.
  *
- * @param plan - the plan
+ * @param plan - the plan, with its mark
  */
-export function checkedPlan<T extends object>(plan: T): Readonly<T> {
-  (plan as { [CHECKED]?: boolean })[CHECKED] = true;
+export function checkedPlan<const T extends { readonly checked: typeof CHECKED }>(plan: T): Readonly<T> {
   return Object.freeze(plan);
 }
 
@@ -88,7 +90,7 @@ export function checkedPlan<T extends object>(plan: T): Readonly<T> {
  */
 export function isPlan(plan: unknown): boolean {
   try {
-    return typeof plan === 'object' && plan !== null && (plan as { [CHECKED]?: boolean })[CHECKED] === true;
+    return typeof plan === 'object' && plan !== null && (plan as { checked?: unknown }).checked === CHECKED;
   } catch {
     return false; // a proxy that throws
   }
@@ -101,7 +103,7 @@ export function isPlan(plan: unknown): boolean {
  * @throws {RopewalkError} UNSUPPORTED when it is none
  */
 export function checkPlan(plan: unknown): asserts plan is OpPlan {
-  if (!isPlan(plan) || !('op' in (plan as OpPlan))) noPlan(plan);
+  if (!isPlan(plan) || (plan as OpPlan).op === undefined) noPlan(plan);
 }
 
 /**

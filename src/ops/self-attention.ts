@@ -1,9 +1,9 @@
 /** Causal attention with a past and grouped KV heads. @module */
-import { readOptions } from '../core/arguments.js';
+import { readField } from '../core/arguments.js';
 import type { FloatDtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import { checkTensor, type Tensor } from '../core/tensor.js';
-import { checkDims, checkedPlan, checkFloat, checkOutput, checkStored } from './runner.js';
+import { CHECKED, checkDims, checkedPlan, checkFloat, checkOutput, checkStored } from './runner.js';
 
 /** What attention can be told beside its tensors. */
 export interface SelfAttentionOptions {
@@ -47,7 +47,12 @@ export interface SelfAttentionPlan {
  */
 export function planSelfAttention(q: Tensor, k: Tensor, v: Tensor, out: Tensor, options: SelfAttentionOptions = {}): SelfAttentionPlan {
   const op = 'self_attention';
-  const { causal = true, window, softcap, scale: given } = readOptions(options, `${op}: options`);
+  const where = 'self_attention: options';
+  let causal = readField(options, 'causal', where);
+  if (causal === undefined) causal = true;
+  const window = readField(options, 'window', where);
+  const softcap = readField(options, 'softcap', where);
+  const given = readField(options, 'scale', where);
   checkTensor(q, `${op}: q`);
   if (q.rank !== 3 && q.rank !== 4)
     refuse('SHAPE', `${op}: q`, 'three dimensions [seq, num_heads, d], or four with batch in front', [...q.shape]);
@@ -88,5 +93,5 @@ export function planSelfAttention(q: Tensor, k: Tensor, v: Tensor, out: Tensor, 
     { tensor: v, name: 'v', inPlace: false },
   ]);
   const four = (t: Tensor): Tensor<FloatDtype> => (t.rank === 4 ? t : t.unsqueeze()) as Tensor<FloatDtype>;
-  return checkedPlan({ op, q: four(q), k: four(k), v: four(v), out: four(out), scale, causal, window, softcap });
+  return checkedPlan({ checked: CHECKED, op, q: four(q), k: four(k), v: four(v), out: four(out), scale, causal, window, softcap });
 }

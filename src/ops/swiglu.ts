@@ -1,7 +1,7 @@
 /** The gated activation of Llama's feed-forward layer. @module */
 import type { FloatDtype } from '../core/dtypes.js';
 import { checkTensor, type Tensor } from '../core/tensor.js';
-import { checkDims, checkedPlan, checkFloat, checkOutput } from './runner.js';
+import { CHECKED, checkDims, checkedPlan, checkFloat, checkOutput } from './runner.js';
 
 /** A checked SwiGLU. Frozen. */
 export interface SwigluPlan {
@@ -31,5 +31,5 @@ export function planSwiglu(gate: Tensor, up: Tensor, out: Tensor): SwigluPlan {
     { tensor: gate, name: 'gate', inPlace: true },
     { tensor: up, name: 'up', inPlace: true },
   ]);
-  return checkedPlan({ op: 'swiglu', gate, up, out });
+  return checkedPlan({ checked: CHECKED, op: 'swiglu', gate, up, out });
 }

@@ -53,7 +53,8 @@ const E = 3;
  */
 export function sharePairs(given: RopeAxes | undefined, pairs: number, op = 'rope'): PairAxes {
   const axisOfPair = new Uint8Array(pairs);
-  const exponents = Uint32Array.from({ length: pairs }, (_, j) => j);
+  const exponents = new Uint32Array(pairs);
+  for (let j = 0; j < pairs; j++) exponents[j] = j; // Uint32Array.from takes 5 µs for 64 pairs
   if (given === undefined) return { numAxes: 1, axisOfPair, exponents };
 
   const { rule, sections: list } = readOptions(given, `${op}: axes`);

@@ -4,11 +4,11 @@
  * @module
  */
 
-import { readList, readOptions } from '../../core/arguments.js';
+import { readField, readList } from '../../core/arguments.js';
 import type { FloatDtype } from '../../core/dtypes.js';
 import { refuse } from '../../core/errors.js';
 import { overlapOf, type Tensor } from '../../core/tensor.js';
-import { checkDims, checkedPlan, checkFloat, checkOutput, isPlan } from '../runner.js';
+import { CHECKED, checkDims, checkedPlan, checkFloat, checkOutput, isPlan } from '../runner.js';
 import type { RopePlan } from './plan.js';
 
 /**
@@ -70,11 +70,11 @@ export function bindRope(plan: RopePlan, x: Tensor, out: Tensor, layout: RopeLay
   checkRopePlan(plan);
   checkFloat(x, 'rope: x');
   checkFloat(out, 'rope: out', x.dtype);
-  return checkedPlan({ op: 'rope', plan, parts: Object.freeze([bindPart(plan, { x, out }, layout, ALONE)]) });
+  return checkedPlan({ checked: CHECKED, op: 'rope', plan, parts: Object.freeze([bindPart(plan, { x, out }, layout, ALONE)]) });
 }
 
 function checkRopePlan(plan: RopePlan): void {
-  if (!isPlan(plan) || !('table' in plan)) refuse('RANGE', 'rope: plan', 'a plan from planRope or planRopeWithTable', plan);
+  if (!isPlan(plan) || plan.table === undefined) refuse('RANGE', 'rope: plan', 'a plan from planRope or planRopeWithTable', plan);
 }
 
 /**
@@ -92,7 +92,12 @@ export function bindRopeParts(plan: RopePlan, parts: readonly RopePartOptions[],
   if (list.length === 0) refuse('SHAPE', 'rope: parts', 'at least one tensor', parts);
   const bound = list.map((given, p) => {
     const where = `rope: parts[${p}]`;
-    const part = readOptions(given, where);
+    const part = {
+      x: readField(given, 'x', where),
+      out: readField(given, 'out', where),
+      rows: readField(given, 'rows', where),
+      norm: readField(given, 'norm', where),
+    };
     checkFloat(part.x, `${where}.x`);
     checkFloat(part.out, `${where}.out`);
     return bindPart(plan, part, layout, namesOf(`${where}.`));
@@ -114,7 +119,7 @@ export function bindRopeParts(plan: RopePlan, parts: readonly RopePartOptions[],
       }
     }
   }
-  return checkedPlan({ op: 'rope', plan, parts: Object.freeze(bound) });
+  return checkedPlan({ checked: CHECKED, op: 'rope', plan, parts: Object.freeze(bound) });
 }
 
 function tensorsOf(part: RopePart): [string, Tensor][] {
@@ -146,7 +151,10 @@ const ALONE: Names = /* @__PURE__ */ namesOf('rope: ');
 
 function bindPart(plan: RopePlan, part: RopePartOptions, layout: RopeLayout, names: Names): RopePart {
   const { x, out } = part;
-  const norm = part.norm === undefined ? undefined : readOptions(part.norm, names.norm);
+  const norm =
+    part.norm === undefined
+      ? undefined
+      : { weight: readField(part.norm, 'weight', names.norm), eps: readField(part.norm, 'eps', names.norm) };
   const xb = asBatchSeqHead(x, layout, names.x);
   const ob = part.rows === undefined ? undefined : asBatchSeqHead(out, layout, names.out);
   if (ob) {
@@ -167,10 +175,9 @@ function bindPart(plan: RopePlan, part: RopePartOptions, layout: RopeLayout, nam
   const rows = ob && readRows(part.rows!, batch, seqLen, ob.shape[1]!, names.rows);
   // A pair is read whole before it is written, so in place is safe, unless it is written where another pair is still to be read.
   const inPlace = plan.read.step === plan.write.step && rows === undefined;
-  checkOutput(out, names.out, [
-    { tensor: x, name: 'x', inPlace },
-    ...(norm ? [{ tensor: norm.weight, name: 'norm.weight', inPlace: false }] : []),
-  ]);
+  const inputs = [{ tensor: x as Tensor, name: 'x', inPlace }];
+  if (norm) inputs.push({ tensor: norm.weight, name: 'norm.weight', inPlace: false });
+  checkOutput(out, names.out, inputs);
   return Object.freeze({ x: xb, out: ob ?? asBatchSeqHead(out, layout, names.out), rows, norm });
 }
 

@@ -107,7 +107,8 @@ export interface RopeFrequencies {
  * @see RoFormer arXiv:2104.09864 eq. 15; YaRN arXiv:2309.00071 §3; LongRoPE arXiv:2402.13753
  */
 export function ropeFrequencies(options: FrequencyOptions, op = 'rope'): RopeFrequencies {
-  const { rotaryDim, exponents, frequencyDim, freqFactors, scaling, ...given } = readFrequencyOptions(options, op);
+  const given = readFrequencyOptions(options, op);
+  const { rotaryDim, exponents, frequencyDim, freqFactors, scaling } = given;
   const pairs = rotaryDim / 2;
   const dim = frequencyDim ?? rotaryDim;
   const base = scaling.kind === 'dynamicNtk' ? dynamicNtkBase(given.base, dim, scaling) : given.base;
@@ -142,21 +143,24 @@ export function ropeFrequencies(options: FrequencyOptions, op = 'rope'): RopeFre
  * @returns a copy, scaling and lists copied too
  * @throws {RopewalkError} RANGE, SHAPE or UNSUPPORTED, naming the option
  */
-export function readFrequencyOptions<T extends FrequencyOptions>(options: T, op: string): T & { readonly scaling: RopeScaling } {
+export function readFrequencyOptions(options: FrequencyOptions, op: string): FrequencyOptions & { readonly scaling: RopeScaling } {
   const given = readOptions(options, `${op}: options`);
-  const { rotaryDim, scaling = { kind: 'none' }, exponents, freqFactors } = given;
+  const { rotaryDim, base, frequencyDim, scaling, freqFactors, attentionFactor, exponents } = given;
   if (!Number.isInteger(rotaryDim) || rotaryDim < 2 || rotaryDim > HEAD_DIM_LIMIT || rotaryDim % 2 !== 0)
     refuse('RANGE', `${op}: rotary_dim`, `an even integer in [2, ${HEAD_DIM_LIMIT}]`, rotaryDim);
   const pairs = rotaryDim / 2;
-  if (given.frequencyDim !== undefined) positive(given.frequencyDim, `${op}: frequency_dim`);
-  positive(given.base, `${op}: base`);
-  if (given.attentionFactor !== undefined && !fitsFloat32(given.attentionFactor))
-    refuse('RANGE', `${op}: attention_factor`, 'a finite number', given.attentionFactor);
+  if (frequencyDim !== undefined) positive(frequencyDim, `${op}: frequency_dim`);
+  positive(base, `${op}: base`);
+  if (attentionFactor !== undefined && !fitsFloat32(attentionFactor))
+    refuse('RANGE', `${op}: attention_factor`, 'a finite number', attentionFactor);
   return {
-    ...given,
-    scaling: checkScaling(readOptions(scaling, `${op}: scaling`), pairs, op),
-    ...(freqFactors === undefined ? {} : { freqFactors: checkFactors(freqFactors, pairs, `${op}: freq_factors`) }),
-    ...(exponents === undefined ? {} : { exponents: checkExponents(exponents, pairs, `${op}: exponents`) }),
+    rotaryDim,
+    base,
+    frequencyDim,
+    scaling: scaling === undefined ? { kind: 'none' } : checkScaling(readOptions(scaling, `${op}: scaling`), pairs, op),
+    freqFactors: freqFactors === undefined ? undefined : checkFactors(freqFactors, pairs, `${op}: freq_factors`),
+    attentionFactor,
+    exponents: exponents === undefined ? undefined : checkExponents(exponents, pairs, `${op}: exponents`),
   };
 }
 

@@ -7,7 +7,7 @@ import { readList, readName, readOptions } from '../../core/arguments.js';
 import { type HostArray, newArray } from '../../core/dtypes.js';
 import { refuse } from '../../core/errors.js';
 import { readIntegers, Tensor, tensorFrom } from '../../core/tensor.js';
-import { checkedPlan } from '../runner.js';
+import { CHECKED, checkedPlan } from '../runner.js';
 import { type RopeAxes, sharePairs } from './axes.js';
 import { type FrequencyOptions, HEAD_DIM_LIMIT, MAX_POSITION, type RopeFrequencies, ropeFrequencies } from './frequencies.js';
 import { buildTable, type RopeTable, type TableDtype, type TableRecipe } from './table.js';
@@ -123,12 +123,19 @@ export function planRope(options: PlanRopeOptions): RopePlan {
   const positions = readPositions(given.positions, axes.numAxes, given.seqLen);
   const direction = checkDirection(given.direction);
   const table = buildTable(positions.values, axes, {
-    ...given,
     rotaryDim: window.rotaryDim,
+    base: given.base,
     frequencyDim: frequencyDimOf(given, window.rotaryDim),
+    scaling: given.scaling,
+    freqFactors: given.freqFactors,
+    attentionFactor: given.attentionFactor,
+    exponents: axes.exponents,
+    recipe: given.recipe,
+    tableDtype: given.tableDtype,
     sign: direction === 'forward' ? 1 : -1,
   });
-  const tableRows = Int32Array.from({ length: table.rows }, (_, r) => r);
+  const tableRows = newArray('i32', table.rows);
+  for (let r = 0; r < table.rows; r++) tableRows[r] = r;
   const source = Object.freeze({ spec: given, recipe: given.recipe ?? 'float64', positions: positions.values });
   return freezePlan(pairing, direction, window, { table, seqLen: positions.seqLen, batch: positions.batch, tableRows, source });
 }
@@ -235,15 +242,27 @@ function freezePlan(
 ): RopePlan {
   const interleaved: PairGeometry = { step: 2, gap: 1 };
   const half: PairGeometry = { step: 1, gap: window.rotaryDim / 2 };
-  const geometry = {
-    interleaved: [interleaved, interleaved],
-    half: [half, half],
-    vision: [half, half],
-    'interleaved-to-half': [interleaved, half],
-  }[pairing] as [PairGeometry, PairGeometry];
+  const from = pairing === 'interleaved' || pairing === 'interleaved-to-half' ? interleaved : half;
+  const to = pairing === 'interleaved' ? interleaved : half;
   // The transpose reads where the forward direction wrote.
-  const [read, write] = direction === 'forward' ? geometry : [geometry[1], geometry[0]];
-  return checkedPlan({ ...window, pairing, direction, read, write, ...rest });
+  const [read, write] = direction === 'forward' ? [from, to] : [to, from];
+  const { headDim, rotaryDim, rotaryOffset } = window;
+  const { table, seqLen, batch, tableRows, source } = rest;
+  return checkedPlan({
+    checked: CHECKED,
+    headDim,
+    rotaryDim,
+    rotaryOffset,
+    pairing,
+    direction,
+    read,
+    write,
+    table,
+    seqLen,
+    batch,
+    tableRows,
+    source,
+  });
 }
 
 /** Positions as `[numAxes, rows]` numbers. */

@@ -33,7 +33,7 @@ export function ggmlRecipe(axes: PairAxes, options: FrequencyOptions): AngleReci
     throw unsupportedBy('ggml-f32', 'attention_factor beside YaRN', 'Give scaling.attnFactor, which multiplies.');
   }
   const dim = options.frequencyDim ?? options.rotaryDim;
-  ropeFrequencies({ ...options, exponents: axes.exponents }); // the checks; ggml's own frequencies follow
+  ropeFrequencies(options); // the checks; ggml's own frequencies follow
   const base = f32(options.base);
   const thetaScale = f32(base ** f32(-2 / dim));
   const freqScale = f32(scaling.freqScale);
@@ -91,7 +91,7 @@ function ggmlScaling(scaling: RopeScaling) {
  */
 export function hfRecipe(axes: PairAxes, options: FrequencyOptions): AngleRecipe {
   if (options.freqFactors) throw unsupportedBy('hf-f32', 'freq_factors');
-  const { attentionFactor } = ropeFrequencies({ ...options, exponents: axes.exponents });
+  const { attentionFactor } = ropeFrequencies(options);
   const invFreq = hfFrequencies(axes.exponents, options);
   return {
     magnitude: f32(attentionFactor),

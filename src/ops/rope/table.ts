@@ -53,7 +53,7 @@ export interface TableOptions extends FrequencyOptions {
  *
  * @param positions - `[numAxes, rows]`, integers, dense; row r has position `positions[a · rows + r]` on axis a
  * @param axes - from {@link sharePairs}
- * @param options - frequencies, recipe, dtype and direction
+ * @param options - frequencies (with the exponents of `axes`), recipe, dtype and direction
  * @returns a fresh table of as many rows as `positions` has
  * @throws {RopewalkError} UNSUPPORTED when a recipe's peer has no such scaling; else as {@link ropeFrequencies}
  */
@@ -178,7 +178,7 @@ function recipeFor(axes: PairAxes, options: TableOptions): AngleRecipe {
   const recipe = options.recipe ?? 'float64';
   switch (recipe) {
     case 'float64':
-      return productRecipe(axes, ropeFrequencies({ ...options, exponents: axes.exponents }));
+      return productRecipe(axes, ropeFrequencies(options));
     case 'hf-f32':
       return hfRecipe(axes, readFrequencyOptions(options, 'rope'));
     case 'ggml-f32':
