@@ -478,12 +478,15 @@ export function readIntegers(tensor: Tensor, where: string): Float64Array {
     refuse('DTYPE', where, 'an integer dtype', tensor.dtype);
   }
   const values = new Float64Array(tensor.size);
-  walk(tensor, (at, n) => {
-    const value = Number(host[at]!);
-    if (!Number.isSafeInteger(value)) refuse('RANGE', where, 'integers within ±(2^53 - 1)', host[at]);
-    values[n] = value;
-  });
+  if (tensor.isContiguous()) for (let n = 0; n < values.length; n++) values[n] = integerAt(host, tensor.offset + n, where);
+  else walk(tensor, (at, n) => (values[n] = integerAt(host, at, where)));
   return values;
+}
+
+function integerAt(host: HostArray, at: number, where: string): number {
+  const value = Number(host[at]!);
+  if (!Number.isSafeInteger(value)) refuse('RANGE', where, 'integers within ±(2^53 - 1)', host[at]);
+  return value;
 }
 
 /** How two tensors share memory: not at all, as exactly the same view, or in part. */

@@ -168,7 +168,7 @@ function noPlan(got: unknown): never {
 export function checkFloat(tensor: Tensor, where: string, same?: Dtype): asserts tensor is Tensor<FloatDtype> {
   checkTensor(tensor, where);
   if (!isFloat(tensor.dtype)) refuse('DTYPE', where, 'f64, f32, f16 or bf16', tensor.dtype);
-  if (same !== undefined) checkDtype(tensor, where, same);
+  if (same !== undefined && tensor.dtype !== same) refuseDtype(tensor, where, same);
 }
 
 /** The dtypes that weights, or keys and values in a cache, may be stored in beside activations of dtype D: see {@link checkStored}. */
@@ -202,7 +202,11 @@ export function isHalf(dtype: Dtype): dtype is 'f16' | 'bf16' {
  */
 export function checkDtype(tensor: Tensor, where: string, wanted: Dtype): void {
   checkTensor(tensor, where);
-  if (tensor.dtype !== wanted) refuse('DTYPE', where, `dtype ${wanted}`, tensor.dtype);
+  if (tensor.dtype !== wanted) refuseDtype(tensor, where, wanted);
+}
+
+function refuseDtype(tensor: Tensor, where: string, wanted: Dtype): never {
+  refuse('DTYPE', where, `dtype ${wanted}`, tensor.dtype);
 }
 
 /**
