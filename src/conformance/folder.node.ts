@@ -20,10 +20,10 @@ const MAX_FILE_BYTES = 2 ** 31;
  * @throws {RopewalkError} FORMAT when it does not exist or is not a folder
  */
 export function openFolder(path: string): VectorFolder {
-  const root = resolve(path);
-  if (!existsSync(root) || !statSync(root).isDirectory()) {
-    refuse('FORMAT', 'vectors', 'a folder with a manifest.json, or with such folders in it', path);
-  }
+  // A path with a NUL exists nowhere, and resolve() takes nothing but text.
+  const root = typeof path === 'string' && existsSync(path) ? resolve(path) : undefined;
+  if (root === undefined || !statSync(root).isDirectory())
+    return refuse('FORMAT', 'vectors', 'a folder with a manifest.json, or with such folders in it', path);
   const inside = (file: string): string => {
     const full = resolve(root, file);
     // A manifest may come from anybody: it names files of its own folder, and no others.

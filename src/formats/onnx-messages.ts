@@ -9,7 +9,9 @@
  */
 import { create, createFileRegistry, type DescMessage, fromBinary, type MessageInitShape, toBinary } from '@bufbuild/protobuf';
 import { FieldDescriptorProto_Label, FieldDescriptorProto_Type, FileDescriptorProtoSchema } from '@bufbuild/protobuf/wkt';
+import { type Dtype, type HostArray, newArray, sizeBytes } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
+import { elementsAt } from './bytes.js';
 
 /** A field: its number, its type (of a scalar, or the name of a message), and whether it may be there several times. */
 type Field = readonly [id: number, type: string, rule?: 'repeated' | 'packed'];
@@ -150,4 +152,29 @@ export function decodeFile(kind: FileKind, bytes: Uint8Array, where: string): Me
 export function encodeFile(kind: FileKind, message: Message): Uint8Array {
   const type = messageOf(kind);
   return toBinary(type, create(type, message as MessageInitShape<DescMessage>));
+}
+
+/**
+ * The elements of a decoded TensorProto: raw_data, or the typed field of its dtype.
+ *
+ * @throws {RopewalkError} FORMAT when there are not `count` of them
+ */
+export function elementsOf(message: Message, dtype: Dtype, count: number, where: string): HostArray {
+  const raw = message.rawData as Uint8Array | undefined;
+  if (raw !== undefined && raw.length > 0) {
+    if (raw.length !== count * sizeBytes(dtype))
+      refuse('FORMAT', `${where}: raw_data`, `${count * sizeBytes(dtype)} bytes for ${count} elements of ${dtype}`, raw.length);
+    return elementsAt(raw, 0, dtype, count);
+  }
+  const field =
+    { f64: 'doubleData', f32: 'floatData', i64: 'int64Data', u64: 'uint64Data', u32: 'uint64Data' }[dtype as string] ?? 'int32Data';
+  const values = (message[field] ?? []) as readonly (number | bigint)[];
+  if (values.length !== count) refuse('FORMAT', `${where}: ${field}`, `${count} elements of ${dtype}`, values.length);
+  const data = newArray(dtype, count);
+  for (const [n, value] of values.entries()) {
+    // f16 and bf16 travel as bits in int32_data; typed arrays wrap what does not fit, as a C reader's cast does.
+    if (data instanceof BigInt64Array || data instanceof BigUint64Array) data[n] = BigInt(value);
+    else data[n] = Number(value);
+  }
+  return data;
 }

@@ -7,13 +7,13 @@
  * @module
  * @see https://github.com/onnx/onnx/blob/main/onnx/onnx.proto; onnx/onnx docs/ExternalData.md
  */
-import { checkBytes } from '../core/arguments.js';
+import { checkBytes, readOptions } from '../core/arguments.js';
 import { type Dtype, sizeBytes } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import { type Tensor, tensorFrom } from '../core/tensor.js';
 import { countClaimed, decodeUtf8, elementsAt, nameForMessage } from './bytes.js';
-import { DTYPE_OF, elementsOf } from './onnx.js';
-import { decodeFile, type Message } from './onnx-messages.js';
+import { DTYPE_OF } from './onnx.js';
+import { decodeFile, elementsOf, type Message } from './onnx-messages.js';
 
 /** A protobuf message holds at most 2 GiB - 1; larger models keep their tensors in other files. */
 export const MAX_MODEL_BYTES = 2 ** 31 - 1;
@@ -142,11 +142,14 @@ export interface ParseOnnxOptions {
  */
 export function parseOnnxModel(bytes: Uint8Array, where = 'onnx', options: ParseOnnxOptions = {}): OnnxModelFile {
   checkBytes(bytes, where);
+  const { loadExternal } = readOptions(options, `${where}: options`);
+  if (loadExternal !== undefined && typeof loadExternal !== 'function')
+    refuse('RANGE', `${where}: loadExternal`, 'a function', loadExternal);
   if (bytes.length > MAX_MODEL_BYTES) refuse('FORMAT', where, `at most ${MAX_MODEL_BYTES} bytes`, bytes.length);
   if (bytes.length === 0) refuse('FORMAT', where, 'a ModelProto', 'an empty file');
   const model = decodeFile('ModelProto', bytes, where);
   if (!Object.hasOwn(model, 'graph')) refuse('FORMAT', where, 'a ModelProto with a graph', 'none', 'Is it an .onnx file?');
-  const reader: Reader = { where, loadExternal: options.loadExternal };
+  const reader: Reader = { where, loadExternal };
   const opsets = new Map<string, number>();
   for (const entry of list(model, 'opsetImport')) opsets.set(domainOf(entry), number(entry.version));
   return {

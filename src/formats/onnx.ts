@@ -6,13 +6,13 @@
  * @module
  * @see https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
  */
-import { checkBytes } from '../core/arguments.js';
-import { type Dtype, type HostArray, newArray, sizeBytes } from '../core/dtypes.js';
+import { checkBytes, reading, readList, readOptions } from '../core/arguments.js';
+import type { Dtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import { countElements } from '../core/shape.js';
-import { type Tensor, tensorFrom } from '../core/tensor.js';
-import { countClaimed, elementsAt } from './bytes.js';
-import { decodeFile, encodeFile, type Message } from './onnx-messages.js';
+import { checkNamedTensors, checkTensor, type Tensor, tensorFrom } from '../core/tensor.js';
+import { countClaimed, nameForMessage } from './bytes.js';
+import { decodeFile, elementsOf, encodeFile, type Message } from './onnx-messages.js';
 
 /** ONNX has at most this many dimensions in practice; numpy has 64. */
 const MAX_RANK = 64;
@@ -85,10 +85,12 @@ export interface OnnxModel {
  * @throws {RopewalkError} DEVICE when it is not in host memory
  */
 export function writeOnnxTensor(tensor: Tensor, name: string): Uint8Array {
+  if (typeof name !== 'string') refuse('RANGE', 'onnx: name', 'a text', name);
   return encodeFile('TensorProto', tensorMessage(tensor, name));
 }
 
 function tensorMessage(tensor: Tensor, name: string): Message {
+  checkTensor(tensor, `onnx: ${nameForMessage(name)}`);
   const data = tensor.read();
   if (data instanceof Promise) refuse('DEVICE', `onnx: ${name}`, 'a tensor in host memory', tensor.storage.owner, 'Read it first.');
   return {
@@ -126,60 +128,45 @@ export function parseOnnxTensor(bytes: Uint8Array, where = 'onnx'): { readonly n
 }
 
 /**
- * The elements of a decoded TensorProto: raw_data, or the typed field of its dtype.
- *
- * @throws {RopewalkError} FORMAT when there are not `count` of them
- */
-export function elementsOf(message: Message, dtype: Dtype, count: number, where: string): HostArray {
-  const raw = message.rawData as Uint8Array | undefined;
-  if (raw !== undefined && raw.length > 0) {
-    if (raw.length !== count * sizeBytes(dtype))
-      refuse('FORMAT', `${where}: raw_data`, `${count * sizeBytes(dtype)} bytes for ${count} elements of ${dtype}`, raw.length);
-    return elementsAt(raw, 0, dtype, count);
-  }
-  const field =
-    { f64: 'doubleData', f32: 'floatData', i64: 'int64Data', u64: 'uint64Data', u32: 'uint64Data' }[dtype as string] ?? 'int32Data';
-  const values = (message[field] ?? []) as readonly (number | bigint)[];
-  if (values.length !== count) refuse('FORMAT', `${where}: ${field}`, `${count} elements of ${dtype}`, values.length);
-  const data = newArray(dtype, count);
-  for (const [n, value] of values.entries()) {
-    // f16 and bf16 travel as bits in int32_data; typed arrays wrap what does not fit, as a C reader's cast does.
-    if (data instanceof BigInt64Array || data instanceof BigUint64Array) data[n] = BigInt(value);
-    else data[n] = Number(value);
-  }
-  return data;
-}
-
-/**
  * Writes a model.
  *
  * @param model - its graph
  * @returns `model.onnx`
  */
 export function writeOnnxModel(model: OnnxModel): Uint8Array {
+  return reading('onnx: model', () => encodeFile('ModelProto', modelMessage(readOptions(model, 'onnx: model'))));
+}
+
+function modelMessage(model: OnnxModel): Message {
+  const list = <T>(given: readonly T[], what: string): T[] => Array.from(readList(given, `onnx: ${what}`));
   const value = ({ name, dtype, shape }: OnnxValue): unknown => ({
     name,
-    type: { tensorType: { elemType: onnxDataType(dtype), shape: { dim: shape.map(dimension) } } },
+    type: { tensorType: { elemType: onnxDataType(dtype), shape: { dim: list(shape, 'shape').map(dimension) } } },
   });
-  return encodeFile('ModelProto', {
+  return {
     irVersion: model.irVersion,
     producerName: model.producer,
     opsetImport: [{ domain: '', version: model.opset }],
     graph: {
       name: model.name,
       ...(model.doc === undefined ? {} : { docString: model.doc }),
-      node: model.nodes.map((node, n) => ({
+      node: list(model.nodes, 'nodes').map((node, n) => ({
         name: `${node.opType}_${n}`,
         opType: node.opType,
-        input: node.inputs,
-        output: node.outputs,
+        input: list(node.inputs, 'inputs of a node'),
+        output: list(node.outputs, 'outputs of a node'),
         attribute: Object.entries(node.attributes ?? {}).map(([name, given]) => attributeMessage(name, given)),
       })),
-      initializer: [...model.initializers].map(([name, tensor]) => tensorMessage(tensor, name)),
-      input: model.inputs.map(value),
-      output: model.outputs.map(value),
+      initializer: [...checkedTensors(model.initializers)].map(([name, tensor]) => tensorMessage(tensor, name)),
+      input: list(model.inputs, 'inputs').map(value),
+      output: list(model.outputs, 'outputs').map(value),
     },
-  });
+  };
+}
+
+function checkedTensors(tensors: OnnxModel['initializers']): OnnxModel['initializers'] {
+  checkNamedTensors(tensors, 'onnx: initializers');
+  return tensors;
 }
 
 function dimension(size: number | string): unknown {
@@ -191,5 +178,5 @@ function attributeMessage(name: string, given: OnnxAttribute): unknown {
   if ('f' in given) return { name, f: given.f, type: 1 };
   if ('i' in given) return { name, i: given.i, type: 2 };
   if ('s' in given) return { name, s: new TextEncoder().encode(given.s), type: 3 };
-  return { name, ints: given.ints, type: 7 };
+  return { name, ints: Array.from(readList(given.ints, 'onnx: attribute')), type: 7 };
 }

@@ -109,6 +109,7 @@ export interface OpenFile {
  * @throws {RopewalkError} FORMAT when it is missing, no regular file, or cannot be read
  */
 export async function openFile(path: string, where: string = path): Promise<OpenFile> {
+  if (typeof path !== 'string') refuse('RANGE', 'path', 'a path', path); // open() takes bytes and URLs too, and numbers elsewhere
   // Asked before it is opened, as opening a device or a pipe may have effects; and after, as the name may lead elsewhere by then.
   checkRegular(await stat(path).catch((cause) => unreadable(where, cause)), where);
   const file = await open(path, OPEN_FLAGS).catch((cause) => unreadable(where, cause));

@@ -3,7 +3,8 @@
  *
  * @module
  */
-import { RopewalkError, refuse } from '../core/errors.js';
+import { readList, readOptions } from '../core/arguments.js';
+import { RopewalkError, refuse, show } from '../core/errors.js';
 import { nameForMessage } from './bytes.js';
 import { type GgufFile, type GgufTensor, HeaderCut, parseGguf } from './gguf.js';
 import { parseSafetensors, type SafetensorsFile, safetensorsHeaderBytes } from './safetensors.js';
@@ -76,18 +77,17 @@ export async function ggufHeaderOf(source: ByteSource, file: string): Promise<Gg
  * @throws {RopewalkError} FORMAT when it is larger, or no F32
  */
 export async function ggufFloatsOf(source: ByteSource, header: GgufFile, tensor: GgufTensor, file: string): Promise<Float32Array> {
-  const { name, type, sizeBytes, offset } = tensor;
-  if (type !== 'F32' || sizeBytes === undefined || sizeBytes > MAX_SMALL_TENSOR_BYTES) {
-    refuse(
-      'FORMAT',
-      `${file}: tensor ${nameForMessage(name)}`,
-      `F32 of at most ${MAX_SMALL_TENSOR_BYTES} bytes`,
-      `${type}, ${sizeBytes} bytes`,
-    );
-  }
-  const bytes = await readExactly(source, header.dataOffset + offset, sizeBytes, file);
+  const { name, type, sizeBytes, offset } = readOptions(tensor, `${file}: tensor`);
+  const { dataOffset, bigEndian } = readOptions(header, `${file}: header`);
+  if (typeof name !== 'string') refuse('RANGE', `${file}: tensor`, 'a tensor of the header', tensor);
+  const where = `${file}: tensor ${nameForMessage(name)}`;
+  if (type !== 'F32' || !isCount(sizeBytes) || sizeBytes > MAX_SMALL_TENSOR_BYTES || sizeBytes % 4 !== 0)
+    refuse('FORMAT', where, `F32 of at most ${MAX_SMALL_TENSOR_BYTES} bytes`, `${show(type)}, ${show(sizeBytes)} bytes`);
+  if (!isCount(dataOffset) || !isCount(offset) || !isCount(dataOffset + offset))
+    refuse('RANGE', where, 'a place in the file', [dataOffset, offset]);
+  const bytes = await readExactly(source, dataOffset + offset, sizeBytes, file);
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  return Float32Array.from({ length: sizeBytes / 4 }, (_, i) => view.getFloat32(4 * i, !header.bigEndian));
+  return Float32Array.from({ length: sizeBytes / 4 }, (_, i) => view.getFloat32(4 * i, !bigEndian));
 }
 
 /**
@@ -101,8 +101,9 @@ export async function ggufFloatsOf(source: ByteSource, header: GgufFile, tensor:
  */
 export async function ggufFactorsOf(source: ByteSource, header: GgufFile, file: string): Promise<ReadonlyMap<string, Float32Array>> {
   const factors = new Map<string, Float32Array>();
-  for (const tensor of header.tensors) {
-    if (/^rope_(freqs|factors_long|factors_short)\.weight$/.test(tensor.name))
+  for (const given of Array.from(readList(readOptions(header, `${file}: header`).tensors, `${file}: tensors`))) {
+    const tensor = readOptions(given, `${file}: tensors`);
+    if (typeof tensor.name === 'string' && /^rope_(freqs|factors_long|factors_short)\.weight$/.test(tensor.name))
       factors.set(tensor.name, await ggufFloatsOf(source, header, tensor, file));
   }
   return factors;
@@ -119,4 +120,8 @@ export async function safetensorsHeaderOf(source: ByteSource, file: string): Pro
   const start = await readExactly(source, 0, Math.min(8, source.size), file);
   const bytes = await readExactly(source, 0, Math.min(safetensorsHeaderBytes(start, file), source.size), file);
   return parseSafetensors(bytes, file, source.size);
+}
+
+function isCount(value: unknown): value is number {
+  return Number.isSafeInteger(value) && (value as number) >= 0;
 }

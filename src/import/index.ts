@@ -4,11 +4,12 @@
  * @module
  */
 
+import { reading, readList, readOptional, readOptions } from '../core/arguments.js';
 import { RopewalkError, refuse } from '../core/errors.js';
-import type { Tensor } from '../core/tensor.js';
+import { checkTensor, type Tensor } from '../core/tensor.js';
 import { type OnnxModelFile, type ParseOnnxOptions, parseOnnxModel } from '../formats/onnx-model.js';
 import type { RopeCall } from '../ops/rope/call.js';
-import { type Runner, withFresh } from '../ops/runner.js';
+import { checkRunner, type Runner, withFresh } from '../ops/runner.js';
 import { type BindOptions, bindFound } from './bind.js';
 import { describe, type RopeDescription } from './describe.js';
 import { type FoundArithmetic, type FoundAttention, type FoundNode, findRope, type NearMiss } from './find.js';
@@ -34,6 +35,15 @@ export interface ImportedModel {
   readonly nearly: readonly NearMiss[];
 }
 
+/** What {@link importOnnx} found: whoever binds a rope trusts these. */
+const FOUND = /* @__PURE__ */ new WeakSet<ImportedRope['found']>();
+
+function checkRope(rope: ImportedRope, where: string): ImportedRope {
+  const copy = readOptions(rope, where);
+  if (!FOUND.has(copy.found)) refuse('RANGE', where, 'a rope that importOnnx found', rope);
+  return copy;
+}
+
 /**
  * Reads a model and finds its RoPE.
  *
@@ -51,6 +61,7 @@ export function importOnnx(bytes: Uint8Array, where = 'onnx', options: ParseOnnx
     const none: NearMiss[] = [...nearly];
     for (const one of found) {
       const { description, because } = describe(one);
+      FOUND.add(one);
       if (because === undefined) ropes.push({ ...description, found: one });
       else none.push({ name: one.name, scopeName: one.scopeName, because });
     }
@@ -73,6 +84,20 @@ export function importOnnx(bytes: Uint8Array, where = 'onnx', options: ParseOnnx
  * @throws {RopewalkError} UNSUPPORTED for a RoPE that cannot be run here, with the reason; SHAPE, DTYPE, RANGE or ALIAS for tensors that do not fit
  */
 export function bindImported(rope: ImportedRope, options: BindOptions): RopeCall {
+  return bind(checkRope(rope, 'import: rope'), readTensors(options));
+}
+
+/** The options, with tensors where tensors must be. */
+function readTensors<T extends Partial<BindOptions>>(options: T): T {
+  const copy = readOptions(options, 'import: options');
+  const inputs = readOptional(copy.inputs, 'import: inputs');
+  for (const [name, tensor] of Object.entries({ ...inputs, x: copy.x, out: copy.out, position_ids: copy.positionIds }))
+    if (tensor !== undefined || name === 'x') checkTensor(tensor, `import: ${name}`);
+  return inputs ? { ...copy, inputs } : copy;
+}
+
+function bind(rope: ImportedRope, options: BindOptions): RopeCall {
+  checkTensor(options.out, 'import: out');
   if (rope.whyNotRun !== undefined || rope.found.kind === 'attention')
     return refuse('UNSUPPORTED', `import: ${rope.name}`, 'a RoPE that can be run alone', rope.form, `${rope.whyNotRun}.`);
   return bindFound(rope.found, options);
@@ -92,8 +117,11 @@ export function runImported<D extends Tensor>(
   runner: Runner,
   options: Omit<BindOptions, 'out'> & { readonly x: D },
 ): D {
-  return withFresh(runner, options.x.dtype, options.x.shape, (out) => {
-    runner.run(bindImported(rope, { ...options, out }));
+  checkRunner(runner, 'import: runner');
+  const known = checkRope(rope, 'import: rope');
+  const given = readTensors(options);
+  return withFresh(runner, given.x.dtype, given.x.shape, (out) => {
+    runner.run(bind(known, { ...given, out }));
     return out as D;
   });
 }
@@ -106,10 +134,10 @@ export function runImported<D extends Tensor>(
  */
 export function groupAlike(ropes: readonly ImportedRope[]): ImportedRope[][] {
   const groups = new Map<string, ImportedRope[]>();
-  for (const rope of ropes) {
+  for (const rope of Array.from(readList(ropes, 'import: ropes'))) {
     // Exporters declare the dtype of some values only.
-    const { found: _, name: __, x: ___, y: ____, dtype: _____, numHeads: ______, tables, ...alike } = rope;
-    const key = JSON.stringify({ ...alike, tables: { from: tables.from, rows: tables.rows } });
+    const { found: _, name: __, x: ___, y: ____, dtype: _____, numHeads: ______, tables, ...alike } = checkRope(rope, 'import: ropes');
+    const key = reading('import: ropes', () => JSON.stringify({ ...alike, tables: { from: tables.from, rows: tables.rows } }));
     const group = groups.get(key);
     if (group) group.push(rope);
     else groups.set(key, [rope]);

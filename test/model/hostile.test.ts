@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { embed } from '../../src/model/embed.js';
 import { generate, keepSession } from '../../src/model/generate.js';
+import * as decoder from '../../src/model/index.js';
 import {
   byteSource,
   createSampler,
@@ -14,6 +15,7 @@ import {
   tokenizerFromGguf,
   tokenizerFromJson,
 } from '../../src/model/index.js';
+import * as onDisk from '../../src/model/load.node.js';
 import { loadModelFile, loadModelFolder, loadModelPath } from '../../src/model/load.node.js';
 import { type Ropewalk, ropewalk } from '../../src/ropewalk.js';
 import { complaint, hostileCalls } from '../support/hostile.js';
@@ -141,6 +143,14 @@ const CALLS: Record<string, readonly [call: (...args: never[]) => unknown, valid
   loadModelFile: [loadModelFile, () => ['nowhere.gguf', {}]],
   loadModelPath: [loadModelPath, () => ['nowhere', {}]],
 };
+
+test('every function of ropewalk/model and ropewalk/model/node is called', () => {
+  const exported = Object.entries({ ...decoder, ...onDisk }).filter(([, value]) => typeof value === 'function');
+  assert.deepEqual(
+    exported.map(([name]) => name).filter((name) => !Object.hasOwn(CALLS, name)),
+    [],
+  );
+});
 
 for (const [name, [call, valid, depth]] of Object.entries(CALLS)) {
   test(`${name}: hostile arguments`, async () => {
