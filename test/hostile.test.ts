@@ -588,6 +588,12 @@ describe('public functions', () => {
   }
 });
 
+test('compareRope: a sparse list of positions ends at once', () => {
+  const side: convert.RopeReading = { spec: { ...spec, pairing: 'half' }, source: 'record', recipe: 'float64' };
+  const refusal = { code: 'SHAPE', message: /^diff: positions\[0\]: expected a value/ };
+  assert.throws(() => convert.compareRope(side, side, new Array(2 ** 32 - 1)), refusal);
+});
+
 describe('scaling', () => {
   withoutStacks();
   for (const scaling of SCALINGS) {

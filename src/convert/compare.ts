@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { readList } from '../core/arguments.js';
 import { RopewalkError } from '../core/errors.js';
 import { type PairAxes, sharePairs } from '../ops/rope/axes.js';
 import type { FrequencyOptions } from '../ops/rope/frequencies.js';
@@ -86,7 +87,7 @@ export function compareRope(a: RopeReading, b: RopeReading, positions: readonly 
   const exact = a.recipe === 'float64' && b.recipe === 'float64';
   const apart = exact ? apartExactly(sideA.rope, sideB.rope) : apartByScan(sideA, sideB);
   const imaged = sideA.rope.numAxes > 1 || sideB.rope.numAxes > 1;
-  const nmse = positions.map((position) => ({
+  const nmse = Array.from(readList(positions, 'diff: positions', 'a list of integers'), (position) => ({
     position,
     text: nmseAt(sideA, sideB, layout, [position, position, position, 0]),
     // An image token: its time, and a row and column of its own.
