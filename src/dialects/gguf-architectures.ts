@@ -151,7 +151,7 @@ export const GGUF_ARCHITECTURES: Readonly<Record<string, GgufArchitecture>> = {
     skips: 'rope-pattern',
   },
   granitehybrid: { rope: 'norm', factors: 'freqs', skips: 'not-finetuned', recurrent: 'no-kv-heads' },
-  granitemoe: { rope: 'norm', whole: true, factors: 'by-type' },
+  granitemoe: { rope: 'norm', whole: true, factors: 'by-type', skips: 'not-finetuned' },
   graniteswitch: { rope: 'norm', whole: true, skips: 'not-finetuned' },
   grok: { rope: 'neox', whole: true, yarn: 'all', betaFast: 8 },
   grovemoe: { rope: 'neox', whole: true },

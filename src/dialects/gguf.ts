@@ -501,6 +501,7 @@ function noteIgnored(model: Model, kinds: readonly LayerKind[]): void {
   ignored(`${scaling}.yarn_beta_fast`, ({ yarn }) => yarn !== undefined);
   ignored(`${scaling}.yarn_beta_slow`, ({ yarn }) => yarn !== undefined);
   ignored(`${scaling}.yarn_log_multiplier`, ({ logMultiplier }) => logMultiplier !== undefined);
+  ignored(`${scaling}.finetuned`, ({ skips }) => skips === 'not-finetuned');
   ignored(`${scaling}.alpha`, ({ alpha }) => alpha === true);
   ignored('rope.dimension_sections', ({ rope, sections }) => rope === 'mrope' || rope === 'imrope' || sections !== undefined);
   if (!sliding || row.sliding!.base === 'same')

@@ -221,6 +221,9 @@ describe('models', () => {
     ['mimo2', list, '5 7 5 5'],
     ['dots3note', { ...list, 'rope.dimension_count': 64 }, '5 7 5 5'],
     ['granite', { 'rope.scaling.finetuned': false }, '- - - -'],
+    ['granitemoe', { 'rope.scaling.finetuned': false }, '- - - -'],
+    ['granitemoe', { 'rope.scaling.finetuned': true }, '7 7 7 7'],
+    ['llama', { 'rope.scaling.finetuned': false }, '7 7 7 7'],
     ['granite_swa', { ...list, 'attention.rope_pattern': [true, true, false, true] }, '7 7 - 7'],
     ['qwen35', { 'rope.dimension_sections': [11, 11, 10, 0] }, '- - - 7'],
     ['lfm2', { 'attention.head_count_kv': [0, 8, 0, 8] }, '- 7 - 7'],
@@ -245,6 +248,14 @@ describe('models', () => {
       ropeFromGguf(header('llama', { ...yarn, 'rope.scaling.type': 'none' })).notes.join(),
       /llama\.rope\.scaling\.factor = 8 is not applied: the scaling type is none\./,
     );
+  });
+
+  test('rope.scaling.finetuned is noted where it does nothing', () => {
+    const notes = (arch: string) => ropeFromGguf(header(arch, { ...base, 'rope.freq_base': 1e4, 'rope.scaling.finetuned': false })).notes;
+    assert.deepEqual(notes('llama'), [
+      'llama.rope.scaling.finetuned = false is not applied: llama.cpp reads it for granite, granitehybrid, granitemoe, graniteswitch only.',
+    ]);
+    assert.deepEqual(notes('granite'), []);
   });
 
   test('glm4 is M-RoPE by halves where t and h have sections', () => {
