@@ -3,7 +3,9 @@
  *
  * @module
  */
+import { readField } from '../core/arguments.js';
 import { bitsOf, type Dtype, type FloatDtype, type HostArray, isFloat, loadNumber } from '../core/dtypes.js';
+import { refuse } from '../core/errors.js';
 import type { Verdict } from './case.js';
 import { UNIT_ROUNDOFF } from './tolerance.js';
 
@@ -76,10 +78,12 @@ export function powerOfTwoBelow(values: ArrayLike<number>): number {
  * @param op - the operator's name, printed as `[ROPE]`
  * @param got - what came
  * @param want - what was expected
- * @param limit - the largest NMSE that passes
+ * @param limit - the largest NMSE that passes, a finite number >= 0
  * @param dtype - as for {@link nmse}
+ * @throws {RopewalkError} RANGE for any other limit: one that is not finite decides nothing
  */
 export function judgeNmse(op: string, got: ArrayLike<number>, want: ArrayLike<number>, limit: number, dtype?: FloatDtype): Verdict {
+  checkLimit(limit, `${op}: limit`);
   if (got.length !== want.length) return { status: 'fail', detail: `[${op}] ${got.length} elements, expected ${want.length}` };
   const error = nmse(got, want, dtype);
   // Not `error > limit`: NaN must fail.
@@ -99,8 +103,9 @@ export interface Tolerance {
  * @param op - the operator's name
  * @param got - what came
  * @param want - what was expected
- * @param tolerance - absolute and relative; or a bound for each element
+ * @param tolerance - absolute and relative, finite numbers >= 0; or a bound for each element
  * @param dtype - as for {@link within}
+ * @throws {RopewalkError} RANGE for any other tolerance
  */
 export function judgeClose(
   op: string,
@@ -109,8 +114,8 @@ export function judgeClose(
   tolerance: Tolerance | ((i: number) => number),
   dtype?: Dtype,
 ): Verdict {
+  const bound = boundOf(tolerance, want, `${op}: tolerance`);
   if (got.length !== want.length) return { status: 'fail', detail: `[${op}] ${got.length} elements, expected ${want.length}` };
-  const bound = typeof tolerance === 'function' ? tolerance : (i: number) => tolerance.atol + tolerance.rtol * Math.abs(want[i]!);
   let worst = 0;
   let worstAt = -1;
   let wrong = 0;
@@ -137,6 +142,19 @@ export function judgeClose(
     return { status: 'fail', detail };
   }
   return { status: 'ok', measure: `max error ${worst.toExponential(1)}` };
+}
+
+function boundOf(tolerance: Tolerance | ((i: number) => number), want: ArrayLike<number>, where: string): (i: number) => number {
+  if (typeof tolerance === 'function') return tolerance;
+  const atol = readField(tolerance, 'atol', where);
+  const rtol = readField(tolerance, 'rtol', where);
+  checkLimit(atol, `${where}.atol`);
+  checkLimit(rtol, `${where}.rtol`);
+  return (i) => atol + rtol * Math.abs(want[i]!);
+}
+
+function checkLimit(limit: number, where: string): void {
+  if (!(Number.isFinite(limit) && limit >= 0)) refuse('RANGE', where, 'a finite number >= 0', limit);
 }
 
 /**

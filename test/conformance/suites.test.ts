@@ -202,6 +202,18 @@ describe('comparing', () => {
       detail: '[X] 2 of 3 outside tolerance; first at 1: got 1.2, expected 1 ± 1.00e-1; worst at 2: off by 4',
     });
   });
+  test('a limit or tolerance that is no finite number >= 0 is refused', () => {
+    for (const bad of [Number.NaN, Infinity, -1, '1', undefined]) {
+      const limit = bad as number;
+      const expected = { name: 'RopewalkError', code: 'RANGE' };
+      const got = typeof bad === 'string' ? `"${bad}"` : (bad ?? 'none');
+      const as = (what: string) => ({ ...expected, message: `X: ${what}: expected a finite number >= 0, got ${got}` });
+      assert.throws(() => judgeNmse('X', [9, 1], [1, 1], limit), as('limit'));
+      assert.throws(() => judgeClose('X', [5], [1], { atol: limit, rtol: 0 }), as('tolerance.atol'));
+      assert.throws(() => judgeClose('X', [5], [1], { atol: 0, rtol: limit }), as('tolerance.rtol'));
+    }
+    assert.throws(() => judgeClose('X', [5], [1], null as never), { code: 'RANGE', message: /^X: tolerance: expected an object/ });
+  });
   test('judgeBits: a NaN that was computed has no payload of its own', () => {
     const [got, want] = [Uint32Array.of(0xffc00000, 1), Uint32Array.of(0x7fc00000, 1)].map((bits) => new Float32Array(bits.buffer)) as [
       Float32Array,
