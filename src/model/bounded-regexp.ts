@@ -16,12 +16,12 @@ const STEPS_PER_CHARACTER = 128;
 const STEPS_PER_TEXT = 4096;
 /** Steps left over are kept for harder texts, up to so many: some patterns look ahead over a whole number at every third digit. */
 const STEPS_KEPT = 2 ** 20;
-/** Instructions of a program: repeats such as `{1,50}` are written out. */
-const MAX_PROGRAM = 4096;
+/** Parts of a pattern, each counted as often as repeats such as `{1,50}` write it out; published patterns have a few hundred. */
+const MAX_PARTS = 8192;
 /** Groups in groups. */
 const MAX_NESTING = 100;
 
-/** A parsed pattern. */
+/** A parsed pattern. `behind` is how many characters a look goes back first: 0 for one ahead. */
 type Node =
   | { readonly kind: 'set'; readonly has: (codePoint: number) => boolean }
   | { readonly kind: 'start' }
@@ -29,7 +29,7 @@ type Node =
   | { readonly kind: 'sequence'; readonly parts: readonly Node[] }
   | { readonly kind: 'choice'; readonly parts: readonly Node[] }
   | { readonly kind: 'repeat'; readonly part: Node; readonly least: number; readonly most: number; readonly lazy: boolean }
-  | { readonly kind: 'look'; readonly part: Node; readonly behind: boolean; readonly negative: boolean };
+  | { readonly kind: 'look'; readonly part: Node; readonly behind: number; readonly negative: boolean };
 
 /** One instruction; the next one follows it, unless it says otherwise. */
 type Instruction =
@@ -37,7 +37,7 @@ type Instruction =
   | { readonly do: 'start' | 'end' | 'match' }
   | { readonly do: 'jump'; to: number }
   | { readonly do: 'try'; first: number; second: number }
-  | { readonly do: 'look'; readonly program: readonly Instruction[]; readonly behind: number | undefined; readonly negative: boolean };
+  | { readonly do: 'look'; readonly program: readonly Instruction[]; readonly behind: number; readonly negative: boolean };
 
 /** A regular expression with the flags `gu`, whose every match takes a bounded number of steps. */
 export class BoundedRegExp extends RegExp {
@@ -51,13 +51,14 @@ export class BoundedRegExp extends RegExp {
    * @param pattern - with the flag u; one of these when JavaScript copies it, as `split` does
    * @param flags - gu, or those of the copy
    * @param where - names the pattern in messages
-   * @throws {RopewalkError} UNSUPPORTED for references back, look-behinds of no fixed length, and repeats of what can be empty
+   * @throws {RopewalkError} UNSUPPORTED for back-references, word boundaries, flags inside, look-behinds of no fixed length, repeats without
+   *   an end of what can be empty, and patterns that are too large
    */
   constructor(pattern: RegExp, flags = 'gu', where = 'pattern') {
     super(pattern, flags);
     const original = pattern instanceof BoundedRegExp ? pattern : undefined;
     this.where = original?.where ?? where;
-    this.program = original?.program ?? compile(new Parser(pattern.source, where).parse(), where);
+    this.program = original?.program ?? compile(new Parser(pattern.source, where).parse(), new Counter(where));
     this.budget = original?.budget ?? { steps: STEPS_KEPT };
   }
 
@@ -105,7 +106,8 @@ export class BoundedRegExp extends RegExp {
         } else if (instruction.do === 'jump') pc = instruction.to;
         else if (instruction.do === 'match') return at;
         else if (instruction.do === 'look') {
-          const from = instruction.behind === undefined ? at : before(text, at, instruction.behind);
+          this.budget.steps -= instruction.behind;
+          const from = before(text, at, instruction.behind);
           const found = from !== undefined && this.run(instruction.program, text, from) !== undefined;
           if (found === instruction.negative) break;
           pc++;
@@ -127,21 +129,32 @@ function before(text: string, at: number, count: number): number | undefined {
   return at;
 }
 
-function compile(node: Node, where: string): readonly Instruction[] {
+/** Counts parts, so that neither reading nor writing out takes longer than {@link MAX_PARTS} allows, those that match nothing included. */
+class Counter {
+  private parts = 0;
+
+  constructor(private readonly where: string) {}
+
+  add(): void {
+    if (++this.parts <= MAX_PARTS) return;
+    const next = 'Repeats with a count are written out: rewrite the pattern with smaller counts or fewer parts.';
+    refuse('UNSUPPORTED', this.where, `a pattern of at most ${MAX_PARTS} parts`, 'a larger one', next);
+  }
+}
+
+function compile(node: Node, counter: Counter): readonly Instruction[] {
   const program: Instruction[] = [];
   const add = <T extends Instruction>(instruction: T): T => {
-    if (program.length >= MAX_PROGRAM) refuse('UNSUPPORTED', where, `a pattern of at most ${MAX_PROGRAM} steps`, 'a larger one');
     program.push(instruction);
     return instruction;
   };
   const write = (part: Node): void => {
+    counter.add();
     if (part.kind === 'set') add({ do: 'take', has: part.has });
     else if (part.kind === 'start' || part.kind === 'end') add({ do: part.kind });
     else if (part.kind === 'sequence') for (const one of part.parts) write(one);
     else if (part.kind === 'look') {
-      const behind = part.behind ? lengthOf(part.part) : undefined;
-      if (part.behind && behind === undefined) refuse('UNSUPPORTED', where, 'look-behinds of one length', 'one of several');
-      add({ do: 'look', program: compile(part.part, where), behind, negative: part.negative });
+      add({ do: 'look', program: compile(part.part, counter), behind: part.behind, negative: part.negative });
     } else if (part.kind === 'choice') {
       const ends: { to: number }[] = [];
       for (const [n, one] of part.parts.entries()) {
@@ -153,11 +166,10 @@ function compile(node: Node, where: string): readonly Instruction[] {
       }
       for (const end of ends) end.to = program.length;
     } else {
-      if (part.most === Infinity && canBeEmpty(part.part)) refuse('UNSUPPORTED', where, 'no repeat of what can be empty', 'one');
       for (let n = 0; n < part.least; n++) write(part.part);
       const forks: { first: number; second: number }[] = [];
       const again = program.length;
-      for (let n = part.least; n < Math.min(part.most, part.least + MAX_PROGRAM); n++) {
+      for (let n = part.least; n < part.most; n++) {
         forks.push(add({ do: 'try', first: program.length + 1, second: program.length + 1 }));
         write(part.part);
         if (part.most !== Infinity) continue;
@@ -196,15 +208,24 @@ function canBeEmpty(node: Node): boolean {
   return node.kind === 'repeat' ? node.least === 0 || canBeEmpty(node.part) : true;
 }
 
+const QUANTIFIER = /(?:[*+?]|\{(\d+)(,?)(\d*)\})(\??)/y;
+const LOOK = /\?(<?)([=!])/y;
+const NAME_OR_FLAGS = /\?(?:<[^>]*>|[a-z-]*:)/y;
+/** The letter, digit or longer rest of an escape after its backslash. */
+const ESCAPE = /[pPu]\{[^}]*\}|u[dD][89abAB]..\\u[dD][c-fC-F]..|u....|x..|c.|k<[^>]*>|[1-9][0-9]*|[\s\S]/uy;
+
 /** Reads what `new RegExp(source, 'u')` has taken, so it looks for no mistakes. */
 class Parser {
   private at = 0;
   private depth = 0;
+  private readonly counter: Counter;
 
   constructor(
     private readonly source: string,
     private readonly where: string,
-  ) {}
+  ) {
+    this.counter = new Counter(where);
+  }
 
   parse(): Node {
     const parts = [this.sequence()];
@@ -218,6 +239,19 @@ class Parser {
     return true;
   }
 
+  /** What a sticky expression finds here; it is passed. */
+  private take(pattern: RegExp): RegExpExecArray | null {
+    pattern.lastIndex = this.at;
+    const found = pattern.exec(this.source);
+    this.at += found?.[0].length ?? 0;
+    return found;
+  }
+
+  private unsupported(without: string, start: number): never {
+    const next = 'That is not supported: rewrite the pattern without it.';
+    return refuse('UNSUPPORTED', this.where, `a pattern without ${without}`, this.source.slice(start, this.at), next);
+  }
+
   private sequence(): Node {
     const parts: Node[] = [];
     while (this.at < this.source.length && this.source[this.at] !== '|' && this.source[this.at] !== ')') parts.push(this.quantified());
@@ -225,23 +259,25 @@ class Parser {
   }
 
   private quantified(): Node {
+    this.counter.add();
+    const start = this.at;
     const part = this.atom();
-    const found = /^(?:[*+?]|\{(\d+)(,?)(\d*)\})(\??)/.exec(this.source.slice(this.at, this.at + 40));
+    const found = this.take(QUANTIFIER);
     if (!found) return part;
-    this.at += found[0].length;
     const [sign, least, comma, most, lazy] = found;
     const counts = { '*': [0, Infinity], '+': [1, Infinity], '?': [0, 1] }[sign[0]!] ?? [
       Number(least),
       comma === '' ? Number(least) : most === '' ? Infinity : Number(most),
     ];
+    if (counts[1] === Infinity && canBeEmpty(part)) this.unsupported('repeats of a part that can be empty', start);
     return { kind: 'repeat', part, least: counts[0]!, most: counts[1]!, lazy: lazy === '?' };
   }
 
   private atom(): Node {
     if (this.skip('^')) return { kind: 'start' };
     if (this.skip('$')) return { kind: 'end' };
-    if (this.skip('(')) return this.group();
     const start = this.at;
+    if (this.skip('(')) return this.group(start);
     if (this.skip('[')) {
       while (!this.skip(']')) this.at += this.source[this.at] === '\\' ? 2 : 1;
       return setOf(this.source.slice(start, this.at));
@@ -251,25 +287,26 @@ class Parser {
     return setOf(this.source.slice(start, this.at));
   }
 
-  private group(): Node {
-    if (++this.depth > MAX_NESTING) refuse('UNSUPPORTED', this.where, `groups at most ${MAX_NESTING} deep`, 'deeper ones');
-    const look = /^\?(<?)([=!])/.exec(this.source.slice(this.at, this.at + 3));
-    if (look) this.at += look[0].length;
-    else if (!this.skip('?:') && this.source[this.at] === '?') {
-      if (this.source[this.at + 1] !== '<') refuse('UNSUPPORTED', this.where, 'no flags inside', this.source.slice(this.at, this.at + 8));
-      this.at = this.source.indexOf('>', this.at) + 1;
+  private group(start: number): Node {
+    if (++this.depth > MAX_NESTING) {
+      refuse('UNSUPPORTED', this.where, `groups at most ${MAX_NESTING} deep`, 'deeper ones', 'Rewrite the pattern with fewer groups.');
     }
+    const look = this.take(LOOK);
+    const named = look ? null : this.take(NAME_OR_FLAGS);
+    if (named && named[0] !== '?:' && named[0][1] !== '<') this.unsupported('flags inside', start);
     const part = this.parse();
     this.at++;
     this.depth--;
-    return look ? { kind: 'look', part, behind: look[1] === '<', negative: look[2] === '!' } : part;
+    if (!look) return part;
+    const behind = look[1] === '<' ? lengthOf(part) : 0;
+    if (behind === undefined) this.unsupported('look-behinds of varying length', start);
+    return { kind: 'look', part, behind, negative: look[2] === '!' };
   }
 
   private escape(start: number): Node {
-    const rest = this.source.slice(this.at, this.at + 60);
-    if (/^(?:[1-9]|k<|[bB])/.test(rest)) refuse('UNSUPPORTED', this.where, 'no \\b, and no references back', `\\${rest.slice(0, 8)}`);
-    const [length] = /^(?:[pPu]\{[^}]*\}|u[dD][89abAB]..\\u[dD][c-fC-F]..|u....|x..|c.|[\s\S])/u.exec(rest)!;
-    this.at += length.length;
+    const [rest] = this.take(ESCAPE)!;
+    if (rest === 'b' || rest === 'B') this.unsupported('word boundaries', start);
+    if (/^(?:[1-9]|k<)/.test(rest)) this.unsupported('back-references', start);
     return setOf(this.source.slice(start, this.at));
   }
 }

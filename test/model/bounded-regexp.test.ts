@@ -74,10 +74,55 @@ describe('bounded regular expressions', () => {
     });
   }
 
-  test('refusals: what is not done here', () => {
-    for (const source of ['(a)\\1', '(?<x>a)\\k<x>', '(?<=a+)b', '(?:a*)*', 'a{9999}', '\\b']) {
-      assert.throws(() => new BoundedRegExp(new RegExp(source, 'gu')), { name: 'RopewalkError', code: 'UNSUPPORTED' }, source);
+  test('zeros before a count or a code point are read, however many', () => {
+    const zeros = '0'.repeat(70);
+    for (const source of [`a{${zeros}1}b`, `a{${zeros}1,${zeros}2}`, `\\u{${zeros}61}`, `[\\u{${zeros}61}]+`]) {
+      const native = new RegExp(source, 'gu');
+      assert.deepEqual('aaabc'.match(new BoundedRegExp(native)), 'aaabc'.match(native), source);
     }
+  });
+
+  test('refusals: what is not done here', () => {
+    const refused: Record<string, string> = {
+      '(a)\\1': 'without back-references, got "\\\\1"',
+      '(?<x>a)\\k<x>': 'without back-references, got "\\\\k<x>"',
+      '\\bword': 'without word boundaries, got "\\\\b"',
+      'b|(?<=a+)b': 'without look-behinds of varying length, got "(?<=a+)"',
+      'b(?:a*)*?c': 'without repeats of a part that can be empty, got "(?:a*)*?"',
+    };
+    for (const [source, expected] of Object.entries(refused)) {
+      assert.throws(() => new BoundedRegExp(new RegExp(source, 'gu'), 'gu', 'w'), {
+        name: 'RopewalkError',
+        code: 'UNSUPPORTED',
+        message: `w: expected a pattern ${expected}. That is not supported: rewrite the pattern without it.`,
+      });
+    }
+  });
+
+  const large = [
+    'a{9999}',
+    '(?:){1000000000}',
+    '(?:a{0}){9999999999999999}',
+    '(?:(?:){1000000}){1000000}',
+    '(?:(?:)|(?:)){0,1000000000}',
+    '(?:(?=a{4000})){4000}',
+    'a'.repeat(2e5),
+    '(?:)'.repeat(2e5),
+    '|'.repeat(2e5),
+  ];
+  for (const source of large) {
+    test(`${source.slice(0, 30)} is too large, with or without a character to match`, () => {
+      assert.throws(() => new BoundedRegExp(new RegExp(source, 'gu')), {
+        name: 'RopewalkError',
+        code: 'UNSUPPORTED',
+        message: /a pattern of at most 8192 parts, got "a larger one"\. Repeats .*: rewrite the pattern/,
+      });
+    });
+  }
+
+  test('the way back of a look-behind counts as steps', () => {
+    const bounded = new BoundedRegExp(/(?<=b.{4000})a/gu);
+    assert.throws(() => 'a'.repeat(9000).match(bounded), { name: 'RopewalkError', code: 'RANGE' });
   });
 });
 
