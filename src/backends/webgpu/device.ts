@@ -45,7 +45,12 @@ async function findEntry(): Promise<GPU | string> {
   const name = 'webgpu'; // not a literal: bundlers for browsers would look for the package
   try {
     const { create } = (await import(/* webpackIgnore: true */ /* @vite-ignore */ name)) as WebgpuPackage;
-    return create(['disable-dawn-features=timestamp_quantization']); // ticks of 65 µs are for browsers, which fear strangers
+    return create([
+      // Ticks of 65 µs are for browsers, which run what they do not know.
+      'disable-dawn-features=timestamp_quantization',
+      // Kernels write workgroup memory before they read it. The code that clears it first makes attention and linear compile 9 times as long.
+      'enable-dawn-features=disable_workgroup_init',
+    ]);
   } catch (cause) {
     const missing = (cause as { code?: string }).code === 'ERR_MODULE_NOT_FOUND';
     return missing ? 'the package webgpu is not installed: npm install webgpu' : `the package webgpu does not load: ${cause}`;
