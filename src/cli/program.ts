@@ -3,25 +3,13 @@
  *
  * A short flag means the same in every command that has it, and what it means in llama.cpp (docs/cli.md has the table).
  *
+ * A command's own code is loaded when it runs: it would take most of the time of a short one.
+ *
  * @module
  */
 import { Command, Option } from 'commander';
 import { MAX_THREADS } from '../backends/wasm/pool.js';
-import { aicore } from './aicore.js';
-import { check } from './check.js';
-import { convert } from './convert.js';
-import { diagnose } from './diagnose.js';
-import { diff } from './diff.js';
-import { exportModel } from './export.js';
-import { generate } from './generate.js';
-import { importModel } from './import.js';
-import { inspect } from './inspect.js';
-import { mutants } from './mutants.js';
 import { collect } from './options.js';
-import { permute } from './permute.js';
-import { perplexity } from './perplexity.js';
-import { vectors } from './vectors.js';
-import { verify } from './verify.js';
 import { VERSION } from './version.js';
 
 const JSON_OBJECT = ['--json', 'print one JSON object on a line'] as const;
@@ -58,6 +46,7 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .option('--vectors <dir>', 'run the golden vectors in a folder instead of the built-in suites')
     .option(...JSON_LINES)
     .action(async (options) => {
+      const { check } = await import('./check.js');
       process.exitCode = await check(options);
     });
 
@@ -68,6 +57,7 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .option(...CONTEXT)
     .option(...JSON_OBJECT)
     .action(async (file, options) => {
+      const { inspect } = await import('./inspect.js');
       process.exitCode = await inspect(file, options);
     });
 
@@ -90,6 +80,7 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .option('--demo', 'diagnose a wrong kernel that comes with this program')
     .option(...JSON_OBJECT)
     .action(async (options) => {
+      const { diagnose } = await import('./diagnose.js');
       process.exitCode = await diagnose(options);
     });
 
@@ -101,6 +92,7 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .option('--list', 'print the catalogue of wrong kernels')
     .option(...JSON_LINES)
     .action(async (options) => {
+      const { mutants } = await import('./mutants.js');
       process.exitCode = await mutants(options);
     });
 
@@ -122,6 +114,7 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .option('--force', 'permute although the model says that it is done; replace OUT if it is a file')
     .option(...JSON_OBJECT)
     .action(async (input, output, options) => {
+      const { permute } = await import('./permute.js');
       process.exitCode = await permute(input, output, options);
     });
 
@@ -139,6 +132,7 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .option('-o, --out <dir>', 'write the arguments and the tables (.npy) into a folder')
     .option(...JSON_OBJECT)
     .action(async (from, options) => {
+      const { convert } = await import('./convert.js');
       process.exitCode = await convert(from, options);
     });
 
@@ -154,6 +148,7 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .option(BACKEND, 'who computes; the fastest that works here unless given')
     .option(...JSON_OBJECT)
     .action(async (model, options) => {
+      const { importModel } = await import('./import.js');
       process.exitCode = await importModel(model, options);
     });
 
@@ -167,6 +162,7 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .option('--recipe <name>', 'angles of both sides, where no @ says otherwise: float64, ggml-f32 or hf-f32')
     .option(...JSON_OBJECT)
     .action(async (a, b, options) => {
+      const { diff } = await import('./diff.js');
       process.exitCode = await diff(a, b, options);
     });
 
@@ -203,6 +199,7 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .option('-o, --out <file>', 'the .onnx to write; replaced if it exists')
     .option(...JSON_OBJECT)
     .action(async (model, options) => {
+      const { exportModel } = await import('./export.js');
       process.exitCode = await exportModel(model, options);
     });
 
@@ -225,6 +222,7 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     )
     .option('-o, --out <file>', 'write the report there, and lines to the terminal')
     .action(async (vectors, options) => {
+      const { verify } = await import('./verify.js');
       process.exitCode = await verify(vectors, options);
     });
 
@@ -248,6 +246,7 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .option('--force', 'replace a folder that this command wrote')
     .option(...JSON_OBJECT)
     .action(async (out, options) => {
+      const { vectors } = await import('./vectors.js');
       process.exitCode = await vectors(out, options);
     });
 
@@ -269,6 +268,7 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .option('--trace <file>', 'write all of block 0 for Perfetto or chrome://tracing')
     .option(...JSON_OBJECT)
     .action(async (options) => {
+      const { aicore } = await import('./aicore.js');
       process.exitCode = await aicore(options);
     });
 
@@ -305,6 +305,7 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .option('--on-full <way>', 'when the context is full: stop (default) or shift')
     .option('--ignore-eos', 'go on past the end of the text')
     .action(async (prompt, options) => {
+      const { generate } = await import('./generate.js');
       process.exitCode = await generate(prompt, options);
     });
 
@@ -314,6 +315,7 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .option('-f, --file <file>', 'the same')
     .option('--stride <n>', 'tokens that each window moves on; half of a window unless given')
     .action(async (file, options) => {
+      const { perplexity } = await import('./perplexity.js');
       process.exitCode = await perplexity(file, options);
     });
   return program;
