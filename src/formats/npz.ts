@@ -20,13 +20,13 @@ const MAX_BYTES = 2 ** 31;
 const MAX_ENTRIES = 65535;
 
 /**
- * Reads a .npz file. The zip's checksums are not looked at: whoever must know keeps a hash of his own.
+ * Reads a .npz file. Each array must have the size and the checksum (CRC-32) that the zip's directory says.
  *
  * @param bytes - the whole file
  * @param where - names it in messages
  * @param maxBytes - the most that the arrays may take together, with their headers; 2 GiB unless given
  * @returns the arrays by name, without `.npy`, in the file's order
- * @throws {RopewalkError} FORMAT when the zip or an array is malformed, a name comes twice, entries overlap, or the arrays are too large
+ * @throws {RopewalkError} FORMAT when the zip or an array is malformed or damaged, a name comes twice, entries overlap, or the arrays are too large
  */
 export function parseNpz(bytes: Uint8Array, where = 'npz', maxBytes = MAX_BYTES): Map<string, NpyArray> {
   checkBytes(bytes, where);
@@ -39,7 +39,8 @@ export function parseNpz(bytes: Uint8Array, where = 'npz', maxBytes = MAX_BYTES)
     names.add(name);
     if (!name.endsWith('.npy')) refuse('FORMAT', where, 'files that end in .npy', name);
     total += originalSize;
-    if (!(total <= maxBytes)) refuse('FORMAT', where, `arrays of at most ${maxBytes} bytes together`, total, 'The file is forged.');
+    if (!(total <= maxBytes))
+      refuse('FORMAT', where, `arrays of at most ${maxBytes} bytes together`, total, 'Write fewer or smaller arrays into it.');
     // Deflate makes at most 1032 bytes of one; more is a claim that would only cost memory.
     if (originalSize > (method === STORED ? size : 1032 * size + 1032))
       refuse('FORMAT', `${where}: ${nameForMessage(name)}`, `a size that ${size} bytes can hold`, originalSize, 'The file is forged.');
@@ -64,15 +65,39 @@ export function parseNpz(bytes: Uint8Array, where = 'npz', maxBytes = MAX_BYTES)
   );
 }
 
-function expand(bytes: Uint8Array, { method, dataStart, size, originalSize }: ZipEntry, at: string): Uint8Array {
+function expand(bytes: Uint8Array, { method, dataStart, size, originalSize, crc }: ZipEntry, at: string): Uint8Array {
   const packed = bytes.subarray(dataStart, dataStart + size);
-  if (method === STORED) return packed.slice(0, originalSize); // a copy: the arrays outlive the file
+  const file = method === STORED ? packed.slice() : inflate(packed, originalSize, at); // a copy: the arrays outlive the file
+  if (file.length !== originalSize)
+    refuse('FORMAT', at, `${originalSize} bytes`, file.length > originalSize ? 'more' : file.length, DAMAGED);
+  const sum = crc32(file);
+  if (sum !== crc) refuse('FORMAT', at, `bytes with the checksum ${crc}`, sum, DAMAGED);
+  return file;
+}
+
+/** Expands to one byte more than is declared at most: that is enough to see that there is more. */
+function inflate(packed: Uint8Array, originalSize: number, at: string): Uint8Array {
   try {
-    return inflateSync(packed, { out: new Uint8Array(originalSize) });
-  } catch (cause) {
-    return refuse('FORMAT', at, 'deflated bytes', cause instanceof Error ? cause.message : 'other bytes');
+    return inflateSync(packed, { out: new Uint8Array(originalSize + 1) });
+  } catch {
+    return refuse('FORMAT', at, 'deflated bytes', 'other bytes', DAMAGED);
   }
 }
+
+const DAMAGED = 'The file is damaged. Write or copy it again.';
+
+/** @see https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT 4.4.7 */
+function crc32(bytes: Uint8Array): number {
+  let crc = -1;
+  for (let n = 0; n < bytes.length; n++) crc = CRC_OF_BYTE[(crc ^ bytes[n]!) & 255]! ^ (crc >>> 8);
+  return ~crc >>> 0;
+}
+
+const CRC_OF_BYTE = /* @__PURE__ */ Int32Array.from({ length: 256 }, (_, byte) => {
+  let crc = byte;
+  for (let bit = 0; bit < 8; bit++) crc = (crc >>> 1) ^ (crc & 1 ? 0xedb88320 : 0);
+  return crc;
+});
 
 /** Methods of compression. */
 const STORED = 0;
@@ -85,6 +110,8 @@ interface ZipEntry {
   /** Bytes that it has in the zip. */
   readonly size: number;
   readonly originalSize: number;
+  /** CRC-32 of its bytes before compression. */
+  readonly crc: number;
   /** Of the header before its bytes. */
   readonly headerStart: number;
   readonly dataStart: number;
@@ -134,7 +161,7 @@ function readDirectory(bytes: Uint8Array, where: string): ZipEntry[] {
     if (u32(headerStart) !== 0x04034b50) broken(`no file header at byte ${headerStart}`);
     const dataStart = headerStart + 30 + u16(headerStart + 26) + u16(headerStart + 28);
     if (!(dataStart + size <= bytes.length)) broken(`a file past the end, at byte ${headerStart}`);
-    entries.push({ name, method, size, originalSize, headerStart, dataStart });
+    entries.push({ name, method, size, originalSize, crc: u32(at + 16), headerStart, dataStart });
     at = extra + extraLength + commentLength;
   }
   return entries;
