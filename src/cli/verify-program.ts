@@ -89,7 +89,10 @@ function bytesOf(tensor: Tensor): Uint8Array {
 /** Where a started program lives: in a process group of its own, so that what it starts ends with it. */
 const OWN_GROUP = process.platform !== 'win32';
 
-/** A variable of the program's environment. What it starts inherits it, and is found by it though it left the process group (setsid). */
+/**
+ * A variable of the program's environment. What it starts inherits it, and is found by it though it left the process group (setsid).
+ * A process that did both, leaving the group and clearing its environment, is not found: Node cannot make itself the parent of orphans.
+ */
 const MARK = 'ROPEWALK_VERIFY_RUN';
 const marks = new WeakMap<ChildProcess, string>();
 
@@ -130,10 +133,9 @@ function letGo(child: ChildProcess): void {
   child.unref();
 }
 
-/** How a process ended, in words. */
+/** How a process that is gone ended, in words. */
 function endOf(child: ChildProcess): string {
-  if (child.signalCode !== null) return `signal ${child.signalCode}`;
-  return child.exitCode === null ? 'its output closed, but still running' : `exit code ${child.exitCode}`;
+  return child.signalCode === null ? `exit code ${child.exitCode}` : `signal ${child.signalCode}`;
 }
 
 /** The end of a stream of text, for messages. */
@@ -381,11 +383,11 @@ class StdioProgram implements ProgramUnderTest {
     } catch (error) {
       if (error instanceof Ended) {
         await gone(child, GRACE_MS);
-        const end = endOf(child);
+        const what = hasEnded(child) ? `ended (${endOf(child)})` : 'closed its output';
         await this.drop();
         if (this.answered > 0 && error.message === 'nothing' && child.exitCode === 0) return undefined;
         const when = error.message === 'nothing' ? 'before it answered' : `when it had written ${error.message}`;
-        return { kind: 'problem', problem: stderr.below(`the program ended (${end}) ${when}`) };
+        return { kind: 'problem', problem: stderr.below(`the program ${what} ${when}`) };
       }
       await this.drop();
       if (error instanceof BadAnswer) return { kind: 'problem', problem: stderr.below(`the program ${tell(error)}`) };
@@ -422,10 +424,10 @@ class StdioProgram implements ProgramUnderTest {
     child.stdin.end();
     child.stdout.resume();
     await gone(child, GRACE_MS);
-    const [end, running] = [endOf(child), !hasEnded(child)];
+    const running = !hasEnded(child);
     await this.drop();
     if (running) return `the program did not end within ${GRACE_MS / 1000} s of the end of its input`;
-    return child.exitCode === 0 ? undefined : this.stderr.below(`the program ended with ${end} after its last answer`);
+    return child.exitCode === 0 ? undefined : this.stderr.below(`the program ended with ${endOf(child)} after its last answer`);
   }
 
   kill(): void {
