@@ -135,8 +135,9 @@ export function newArray<D extends Dtype>(dtype: D, length: number): ArrayOf[D] 
   if (!Number.isSafeInteger(length) || length < 0) refuse('RANGE', 'tensor: length', 'an integer >= 0', length);
   try {
     return new array(length) as ArrayOf[D];
-  } catch (cause) {
-    return refuse('DEVICE', 'tensor: allocation', 'room in memory', `a request for ${length * sizeBytes(dtype)} bytes`, String(cause));
+  } catch {
+    const bytes = length * sizeBytes(dtype);
+    return refuse('DEVICE', 'tensor: size', 'at most as many bytes as there is memory for', bytes, 'Use a smaller tensor, or several.');
   }
 }
 

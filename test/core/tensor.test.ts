@@ -112,6 +112,13 @@ describe('dtypes', () => {
   });
 });
 
+test('a tensor that there is no memory for is refused in words', () => {
+  assert.throws(() => zeros('f32', [2 ** 40]), {
+    code: 'DEVICE',
+    message: 'tensor: size: expected at most as many bytes as there is memory for, got 4398046511104. Use a smaller tensor, or several.',
+  });
+});
+
 describe('sharing memory', () => {
   test('overlapOf: none, same, partial; interleaved rows do not overlap', () => {
     const data = iota(60);
