@@ -169,7 +169,14 @@ function readSyncAt(file: number, start: number, length: number, where: string):
   return bytes;
 }
 
-function checkRegular(info: Stats, where: string): void {
+/**
+ * Refuses what is no regular file.
+ *
+ * @param info - of the path, asked before it is opened
+ * @param where - as for {@link readFileBytes}
+ * @throws {RopewalkError} FORMAT, with the kind of file
+ */
+export function checkRegular(info: Stats, where: string): void {
   if (info.isFile()) return;
   const kind = info.isDirectory() ? 'a folder' : info.isFIFO() ? 'a pipe' : info.isSocket() ? 'a socket' : 'a device';
   throw new RopewalkError(

@@ -8,7 +8,7 @@ import { freemem } from 'node:os';
 import { basename, join } from 'node:path';
 import { readOptions } from '../core/arguments.js';
 import { refuse } from '../core/errors.js';
-import { openFile, readAt, refuseSystem } from '../formats/read-file.node.js';
+import { checkRegular, openFile, readAt, refuseSystem } from '../formats/read-file.node.js';
 import { type ByteSource, type LoadOptions, loadModel } from './load.js';
 import type { Model } from './types.js';
 
@@ -68,7 +68,7 @@ async function loadFiles(paths: ReadonlyMap<string, string>, where: string, opti
     for (const [name, path] of paths) {
       // Asked before it is opened: opening a pipe waits for its writer, perhaps forever.
       const info = await stat(path).catch((cause) => unreadable(path, 'a readable file', cause));
-      if (!info.isFile()) refuse('FORMAT', path, 'a file', info.isDirectory() ? 'a folder' : 'something else');
+      checkRegular(info, path);
       files.set(name, fileSource(path, info.size, opened));
     }
     return await loadModel(files, { where, availableBytes: availableMemory, ...readOptions(options, 'loadModel: options') });

@@ -1,5 +1,6 @@
 /** From files to a model: sources, shards, types, progress, memory, and files that are cut or forged. */
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -479,7 +480,12 @@ describe('on disk', () => {
     await refused(loadModelPath(join(root, 'absent')), 'FORMAT', /absent: expected a folder or a \.gguf file, got none/);
     await refused(loadModelFolder(join(root, 'absent')), 'FORMAT', /absent: expected a readable folder, got none/);
     await refused(loadModelFolder(join(root, 'empty')), 'FORMAT', /empty: expected config\.json and \*\.safetensors/);
-    await refused(loadModelFile(join(root, 'one.gguf')), 'FORMAT', /one\.gguf: expected a file, got "a folder"/);
+    await refused(loadModelFile(join(root, 'one.gguf')), 'FORMAT', /one\.gguf: expected a regular file, got a folder/);
+    mkdirSync(join(root, 'piped'));
+    if (spawnSync('mkfifo', [join(root, 'piped', 'config.json')]).status === 0) {
+      const message = /config\.json: expected a regular file, got a pipe\. Write its content to a file first/;
+      await refused(loadModelFolder(join(root, 'piped')), 'FORMAT', message);
+    }
     await refused(loadModelFile(join(root, 'hf', 'config.json')), 'FORMAT', /expected a \.gguf file, got "config\.json"/);
     await refused(loadModelFile(join(root, 'hf', 'broken.gguf')), 'FORMAT', /broken\.gguf: expected a GGUF file/);
   });
