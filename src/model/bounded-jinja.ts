@@ -8,7 +8,7 @@
  * @module
  */
 import { Environment, Interpreter, parse, Template, tokenize } from '@huggingface/jinja';
-import { refuse } from '../core/errors.js';
+import { RopewalkError, refuse, show } from '../core/errors.js';
 
 /** Real templates have up to some tens of thousands of characters. */
 const MAX_TEMPLATE = 2 ** 18;
@@ -242,6 +242,17 @@ function range(start: number, stop?: number, step = 1): number[] {
   return Array.from({ length: count }, (_, n) => from + n * step);
 }
 
+function raise_exception(message: unknown): never {
+  const said = message === undefined ? 'raise_exception() without a message' : String(message);
+  const expected = "chat: messages: expected what the model's chat template takes";
+  throw new RopewalkError('RANGE', `${expected}, got ${JSON.stringify(said.slice(0, 300))}. Change the messages as the template asks.`);
+}
+
+function strftime_now(format: unknown): string {
+  if (typeof format !== 'string') throw new Error(`strftime_now() takes a format such as "%Y-%m-%d", not ${show(format)}`);
+  return new Template('{{ strftime_now(format) }}').render({ format });
+}
+
 /**
  * Parses a template, with blocks trimmed as transformers trims them.
  *
@@ -267,26 +278,25 @@ export function parseTemplate(source: string): Program {
  *
  * @param program - of {@link parseTemplate}
  * @param variables - what it sees beside Jinja's own names
- * @throws {RopewalkError} RANGE when it takes too many steps, too long or too much memory
- * @throws {Error} the library's own, and what the template says by raise_exception
+ * @throws {RopewalkError} RANGE when it takes too many steps, too long or too much memory, and when it refuses the messages by raise_exception
+ * @throws {Error} the library's own; that of `break` and `continue` outside of a loop has no message
  */
 export function renderBounded(program: Program, variables: Readonly<Record<string, unknown>>): string {
   const environment = new Environment();
   const names = {
     ...{ true: true, false: false, none: null, True: true, False: false, None: null },
     range,
-    raise_exception: (message: unknown): never => {
-      throw new Error(String(message ?? ''));
-    },
-    strftime_now: (format: unknown): string => new Template('{{ strftime_now(format) }}').render({ format }),
+    raise_exception,
+    strftime_now,
     ...variables,
   };
   for (const [name, value] of Object.entries(names)) environment.set(name, value);
   try {
     return String(new BoundedInterpreter(environment).run(program).value);
   } catch (error) {
-    // The stack is full, or a text is longer than the engine allows.
-    if (error instanceof RangeError) return tooMuch('macros, lists and texts that end', error.message);
+    // The stack is full, or a text is longer than the engine allows. A count that is no count, as in indent(-1), is a plain mistake.
+    if (error instanceof RangeError && !/count|repeat/i.test(error.message))
+      return tooMuch('macros, lists and texts that end', error.message);
     throw error;
   }
 }

@@ -45,7 +45,7 @@ const MAX_MESSAGES = 2 ** 16;
  * @param messages - oldest first
  * @param given - options
  * @throws {RopewalkError} UNSUPPORTED for a model without a template; RANGE for messages that are none, or that the template
- *   refuses; FORMAT for a template that is no Jinja
+ *   refuses; FORMAT for a template that is no Jinja, or cannot be rendered
  * @see https://huggingface.co/docs/transformers/main/en/chat_templating
  */
 export function renderChat(tokenizer: Tokenizer, messages: readonly ChatMessage[], given: ChatOptions = {}): string {
@@ -77,7 +77,7 @@ export function renderChat(tokenizer: Tokenizer, messages: readonly ChatMessage[
   try {
     template = parseTemplate(source);
   } catch (error) {
-    throw wrapped('FORMAT', 'chat: template: expected a Jinja template', error);
+    throw wrapped('a Jinja template', error);
   }
   const special = (id: number | undefined): string => (id === undefined ? '' : (tokenizer.tokenText(id) ?? ''));
   try {
@@ -92,7 +92,7 @@ export function renderChat(tokenizer: Tokenizer, messages: readonly ChatMessage[
       add_generation_prompt: addGenerationPrompt,
     });
   } catch (error) {
-    throw wrapped('RANGE', "chat: messages: expected what the model's chat template takes", error);
+    throw wrapped('one that can be rendered with these messages', error);
   }
 }
 
@@ -106,9 +106,12 @@ function plain<T>(value: T, where: string, depth = 0): T {
   return Object.fromEntries(fields.map(([key, item]) => [key, plain(item, where, depth + 1)])) as T;
 }
 
-/** raise_exception in a template, and its mistakes, arrive as plain errors. */
-function wrapped(code: 'FORMAT' | 'RANGE', expected: string, error: unknown): RopewalkError {
+/** Mistakes of a template arrive as plain errors. */
+function wrapped(expected: string, error: unknown): RopewalkError {
   if (error instanceof RopewalkError) return error;
-  const said = error instanceof Error ? error.message : String(error);
-  return new RopewalkError(code, `${expected}, got ${JSON.stringify(said.slice(0, 300))}`, { cause: error });
+  const said = (error instanceof Error ? error.message : String(error)) || 'break or continue outside of a loop';
+  const next = 'Correct the template, or pass another as templateText.';
+  return new RopewalkError('FORMAT', `chat: template: expected ${expected}, got ${JSON.stringify(said.slice(0, 300))}. ${next}`, {
+    cause: error,
+  });
 }

@@ -146,7 +146,23 @@ describe('chat templates', () => {
     ]);
     refuses('FORMAT', /chat: template: expected a Jinja template, got/, '{% if %}');
     refuses('FORMAT', /Jinja/, '{{ messages');
-    refuses('RANGE', /chat template takes, got/, '{{ nonesuch() }}');
+    refuses('RANGE', /^chat: messages: .* got "no system role"\. Change the messages/, "{{ raise_exception('no system role') }}");
+    refuses('RANGE', /^chat: messages: .* got "raise_exception\(\) without a message"/, '{{ raise_exception() }}');
+    const mistakes: Record<string, RegExp> = {
+      '{{ nonesuch() }}': /not a function/,
+      "{{ 'a' | nonesuch }}": /Unknown StringValue filter: nonesuch/,
+      '{% break %}': /break or continue outside of a loop/,
+      '{{ strftime_now(5) }}': /strftime_now\(\) takes a format such as \\"%Y-%m-%d\\", not 5/,
+      "{{ 'a\nb' | indent(-1) }}": /-1/,
+    };
+    for (const [template, { source }] of Object.entries(mistakes)) {
+      const next = 'Correct the template, or pass another as templateText\\.$';
+      refuses(
+        'FORMAT',
+        new RegExp(`^chat: template: expected one that can be rendered with these messages, got .*${source}.* ${next}`),
+        template,
+      );
+    }
     refuses('RANGE', /messages: expected a list of at least one message, got \[\]/, CHATML, []);
     refuses('RANGE', /messages: expected a list/, CHATML, 'hello');
     refuses('RANGE', /messages\[0\]\.role: expected a text such as user or assistant, got none/, CHATML, [{ content: 'x' }]);
