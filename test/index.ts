@@ -35,6 +35,7 @@ import './cli/permute.test.js';
 import './cli/program.test.js';
 import './cli/vectors.test.js';
 import './cli/verify.test.js';
+import './cli/write-file.test.js';
 import './conformance/golden.test.js';
 import './conformance/suites.test.js';
 import './conformance/verify.test.js';

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { mkdirSync } from 'node:fs';
+import { rmSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { modelTypeOf } from '../convert/gguf.js';
 import { type Conversion, convertRope, type GivenTable, peerOf, readForm, specFromJson, specToJson } from '../convert/index.js';
@@ -16,7 +16,7 @@ import { modelFileOf, readExpectedRope, readJson, readModel } from './model-file
 import { readContext, readInteger } from './options.js';
 import { EXIT, printJson } from './output.js';
 import { VERSION } from './version.js';
-import { replaceFile } from './write-file.js';
+import { makeFolder, replaceFile } from './write-file.js';
 
 /** Options of the command, as the command line gives them. */
 export interface ConvertCommandOptions {
@@ -223,14 +223,16 @@ function writeAll(folder: string, conversion: Conversion, text: string): string[
     [`${conversion.target}.json`, text],
   ];
   const paths: string[] = [];
+  let made: string | undefined;
   try {
-    mkdirSync(folder, { recursive: true });
+    made = makeFolder(folder);
     for (const [name, bytes] of files) {
       const path = join(folder, name);
       replaceFile(path, bytes);
       paths.push(path);
     }
   } catch (cause) {
+    if (made !== undefined) rmSync(made, { recursive: true, force: true });
     refuseSystem('DEVICE', `convert: --out: ${folder}`, 'a folder that can be written', cause);
   }
   return paths;

@@ -3,7 +3,6 @@
  *
  * @module
  */
-import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Dtype, type FloatDtype, roundTo } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
@@ -27,7 +26,7 @@ import { readExpectedRope } from './model-file.js';
 import { oneOf, readContext, readInteger, readNumber } from './options.js';
 import { EXIT, openPercentBar, printJson } from './output.js';
 import { plotFrequencies } from './plot.js';
-import { writeWhole } from './write-file.js';
+import { makeFolder, writeWhole } from './write-file.js';
 
 /** Options of the command, as the command line gives them. */
 export interface DiagnoseOptions {
@@ -180,7 +179,7 @@ function writeFiles(result: Diagnosis, { svg, nextInput }: DiagnoseOptions): str
   const lines: string[] = [];
   if (svg !== undefined) {
     const [found, expected] = frequenciesOf(result.found.pairs, result.expectedFrequencies);
-    writeWhole(svg, frequencySvg(found, expected), `diagnose: --svg: ${svg}`);
+    writeWhole(svg, frequencySvg(found, expected), 'diagnose: --svg');
     lines.push(`Picture: ${svg}`);
   }
   if (nextInput !== undefined)
@@ -190,19 +189,15 @@ function writeFiles(result: Diagnosis, { svg, nextInput }: DiagnoseOptions): str
 
 function writeNext(folder: string, next: NextInput): string[] {
   try {
-    mkdirSync(folder, { recursive: true });
+    makeFolder(folder);
   } catch (cause) {
     refuseSystem('DEVICE', `diagnose: --next-input: ${folder}`, 'a folder that can be made', cause);
   }
   const [x, positions] = [join(folder, 'x.npy'), join(folder, 'positions.npy')];
   const [batch, seq] = next.shape;
-  writeWhole(x, writeNpy(Float32Array.from(next.x), { dtype: 'f32', shape: next.shape }), `diagnose: --next-input: ${x}`);
+  writeWhole(x, writeNpy(Float32Array.from(next.x), { dtype: 'f32', shape: next.shape }), 'diagnose: --next-input');
   const shape = next.numAxes > 1 ? [next.numAxes, batch, seq] : [batch, seq];
-  writeWhole(
-    positions,
-    writeNpy(BigInt64Array.from(next.positions, BigInt), { dtype: 'i64', shape }),
-    `diagnose: --next-input: ${positions}`,
-  );
+  writeWhole(positions, writeNpy(BigInt64Array.from(next.positions, BigInt), { dtype: 'i64', shape }), 'diagnose: --next-input');
   return [`Next input: ${x}, ${positions}`];
 }
 

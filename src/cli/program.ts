@@ -7,7 +7,7 @@
  *
  * @module
  */
-import { Command, Option } from 'commander';
+import { Command } from 'commander';
 import { MAX_THREADS } from '../backends/wasm/pool.js';
 import { collect } from './options.js';
 import { VERSION } from './version.js';
@@ -216,10 +216,8 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .option('--table <precision>', 'what RoPE angles may be computed in: float64, f32 (default), f32-recurrence')
     .option('--arithmetic <kind>', 'f32 (default), or native: 16-bit data is computed in its own dtype')
     .option('--tolerance-scale <factor>', 'multiplies every bound')
-    .addOption(new Option('--report <form>', 'console (default), jsonl, csv, junit or html').conflicts('json'))
-    .addOption(
-      new Option('--json', 'the same as --report jsonl: a JSON object a line, the last one with the summary').implies({ report: 'jsonl' }),
-    )
+    .option('--report <form>', 'console (default), jsonl, csv, junit or html')
+    .option('--json', 'the same as --report jsonl: a JSON object a line, the last one with the summary')
     .option('-o, --out <file>', 'write the report there, and lines to the terminal')
     .action(async (vectors, options) => {
       const { verify } = await import('./verify.js');

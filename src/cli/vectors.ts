@@ -31,6 +31,7 @@ import { readExpectedRope, readModel } from './model-file.js';
 import { oneOf, readContext, readInteger, readIntegers, someOf } from './options.js';
 import { EXIT, openPrinter, printJson } from './output.js';
 import { VERSION } from './version.js';
+import { makeFolder } from './write-file.js';
 
 /** Options of the command, as the command line gives them. */
 export interface VectorsOptions {
@@ -238,7 +239,7 @@ function report(
 function makeRoom(out: string, force: boolean): <T>(work: () => Promise<T | undefined>) => Promise<T | undefined> {
   if (!existsSync(out)) {
     return (work) => {
-      mkdirSync(dirname(resolve(out)), { recursive: true });
+      makeFolder(dirname(resolve(out)));
       return work();
     };
   }

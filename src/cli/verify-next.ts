@@ -3,14 +3,14 @@
  *
  * @module
  */
-import { existsSync, mkdirSync } from 'node:fs';
+import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import type { GoldenCase, GoldenEntry } from '../conformance/golden/folder.js';
 import type { VerifyResult } from '../conformance/verify/judge.js';
-import { refuse, show } from '../core/errors.js';
 import type { Tensor } from '../core/tensor.js';
 import { writeNpy } from '../formats/npy.js';
-import { replaceFile } from './write-file.js';
+import { refuseSystem } from '../formats/read-file.node.js';
+import { makeFolder, replaceFile } from './write-file.js';
 
 /** Where a case and its outputs lie. */
 export interface CasePlaces {
@@ -42,18 +42,13 @@ export function keepCase(keep: string, golden: GoldenCase, entry: GoldenEntry, o
   const write = (name: string, content: string | Uint8Array): void => replaceFile(join(own, name), content);
   const npy = (name: string, tensor: Tensor): void => write(`${name}.npy`, writeNpy(tensor.read() as never, tensor));
   try {
-    mkdirSync(own, { recursive: true });
+    makeFolder(own);
     for (const [name, tensor] of outputs) npy(name, tensor);
     if (!golden.rope) return;
     write(EXPECT, `${JSON.stringify(golden.rope.spec, null, 2)}\n`);
     for (const { name, files } of entry.inputs) if (!files.npy && !files.safetensors) npy(name, golden.inputs.get(name)!);
   } catch (cause) {
-    refuse(
-      'DEVICE',
-      'verify: --keep',
-      `a folder that can be written, ${show(own)}`,
-      (cause as NodeJS.ErrnoException).code ?? String(cause),
-    );
+    refuseSystem('DEVICE', `verify: --keep: ${own}`, 'a folder that can be written', cause);
   }
 }
 

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { readdirSync, statSync, writeFileSync } from 'node:fs';
+import { readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { asFormatError, type GoldenCase, type GoldenEntry, type GoldenFolder } from '../conformance/golden/folder.js';
 import { openGoldenFolder } from '../conformance/golden/folder.node.js';
@@ -21,13 +21,13 @@ import {
 } from '../conformance/verify/report.js';
 import { TABLE_PRECISIONS, type TablePrecision } from '../conformance/verify/rope-model.js';
 import { refuse } from '../core/errors.js';
-import { writeWhole } from '../formats/permute-file.node.js';
 import { splitWords } from './command-words.js';
 import { EXIT, openPrinter } from './output.js';
 import { keepCase, nextStep } from './verify-next.js';
 import { readCaseOutputs } from './verify-outputs.js';
 import { openProgram, type ProgramUnderTest } from './verify-program.js';
 import { VERSION } from './version.js';
+import { writeWhole } from './write-file.js';
 
 /** Options of the command, as the command line gives them. */
 export interface VerifyOptions {
@@ -41,6 +41,7 @@ export interface VerifyOptions {
   readonly arithmetic?: string;
   readonly toleranceScale?: string;
   readonly report?: string;
+  readonly json?: boolean;
   readonly out?: string;
 }
 
@@ -60,7 +61,8 @@ const MAX_TIMEOUT_S = 86400;
  * @throws {RopewalkError} for options and folders that make no sense, and a program that cannot be started: the caller exits with 2
  */
 export async function verify(vectors: string, options: VerifyOptions): Promise<number> {
-  const report = oneOf(options.report ?? 'console', REPORTS, '--report');
+  const report = oneOf(options.report ?? (options.json ? 'jsonl' : 'console'), REPORTS, '--report');
+  if (options.json && report !== 'jsonl') refuse('FORMAT', 'verify: --report', 'jsonl beside --json', report);
   const model = modelOptions(options);
   const source = openSource(options);
   const folder = openGoldenFolder(vectors);
@@ -104,7 +106,7 @@ export async function verify(vectors: string, options: VerifyOptions): Promise<n
   const counts = countVerified(results);
   const compared = counts.ok + counts.fail + counts.error > 0;
   say(`  ${compared ? verifySummary(counts) : `nothing was compared: ${counts.skipped} skipped`}`);
-  await writeReport(report, options.out, title, results, text);
+  writeReport(report, options.out, title, results, text);
   return compared && counts.fail + counts.error === 0 ? EXIT.ok : EXIT.failed;
 }
 
@@ -224,13 +226,13 @@ function numberIn(text: string, flag: string, what: string, most: number): numbe
   return value;
 }
 
-async function writeReport(
+function writeReport(
   form: ReportForm,
   out: string | undefined,
   title: ReportTitle,
   results: readonly VerifyResult[],
   text: readonly string[],
-): Promise<void> {
+): void {
   if (form === 'console' && out === undefined) return;
   const summary = JSON.stringify({ summary: { ...countVerified(results), vectors: title.vectors, outputs: title.from, by: title.by } });
   const body = {
@@ -241,12 +243,7 @@ async function writeReport(
     html: () => verifyToHtml(title, results),
   }[form]();
   if (out === undefined) process.stdout.write(body);
-  else {
-    const bytes = new TextEncoder().encode(body);
-    await writeWhole(out, { sizeBytes: bytes.length, inputs: [], force: true, kind: 'file' }, async (temporary) =>
-      writeFileSync(temporary, bytes),
-    );
-  }
+  else writeWhole(out, body, 'verify: --out');
 }
 
 /** Ctrl-C and its like end the program first, then us; the program is in a group of its own and would not hear of it. */

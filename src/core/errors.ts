@@ -57,6 +57,18 @@ export function refuse(code: ErrorCode, where: string, expected: string, got: un
 }
 
 /**
+ * Throws a {@link RopewalkError} whose mistake no single value shows: a file that is missing, two options that exclude each other.
+ *
+ * @param code - the kind of mistake
+ * @param where - as for {@link refuse}
+ * @param sentence - what is wrong, and the next step; with its full stop where it is more than one sentence
+ * @throws {RopewalkError} always
+ */
+export function fail(code: ErrorCode, where: string, sentence: string): never {
+  throw new RopewalkError(code, `${where}: ${sentence}`);
+}
+
+/**
  * Prints a value for an error message: short, on one line, never throwing.
  *
  * @param value - anything

@@ -104,6 +104,7 @@ describe('where nothing can be written', () => {
       const convert = ropewalkIn(disk, 'convert', config, '--to', 'onnx', '--positions', '4096', '--out', 'tables');
       assert.deepEqual([convert.status, convert.stdout], [2, '']);
       assert.match(convert.stderr, /^ropewalk: convert: --out: tables: expected a folder that can be written, got a full disk\n$/);
+      assert.deepEqual(readdirSync(disk), []);
     } finally {
       spawnSync('umount', [disk]);
     }

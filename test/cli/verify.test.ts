@@ -626,7 +626,10 @@ describe('the command', () => {
   });
 
   test('JSON lines and JUnit on stdout hold nothing else', () => {
-    const json = ropewalk('verify', vectors, '--outputs', wrongOutputs(), '--report', 'jsonl', '--case', 'phi-2', 'gpt-j');
+    const same = ['verify', vectors, '--outputs', wrongOutputs(), '--case', 'phi-2', 'gpt-j'];
+    const json = ropewalk(...same, '--report', 'jsonl');
+    assert.equal(ropewalk(...same, '--json').stdout, json.stdout);
+    assert.match(ropewalk(...same, '--json', '--report', 'csv').stderr, /verify: --report: expected jsonl beside --json, got "csv"/);
     const lines = json.stdout
       .trimEnd()
       .split('\n')

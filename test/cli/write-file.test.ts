@@ -1,0 +1,75 @@
+/**
+ * Writing what an option names: files whole, links followed, devices and pipes written to as they are.
+ */
+import assert from 'node:assert/strict';
+import { spawn, spawnSync } from 'node:child_process';
+import { existsSync, lstatSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, test } from 'node:test';
+import { makeFolder, replaceFile, writeWhole } from '../../src/cli/write-file.js';
+import { ropewalkIn } from '../support/command.js';
+
+const folder = mkdtempSync(join(tmpdir(), 'write-file-'));
+after(() => rmSync(folder, { recursive: true }));
+
+test('a device stays a device', (t) => {
+  const device = join(folder, 'null');
+  if (spawnSync('mknod', [device, 'c', '1', '3']).status !== 0) return t.skip('no device can be made here');
+  try {
+    replaceFile(device, 'text');
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EACCES') throw error; // mounted without devices
+  }
+  assert.ok(lstatSync(device).isCharacterDevice());
+});
+
+test('a pipe is written to', { skip: process.platform === 'win32' && 'no such pipes' }, async () => {
+  const pipe = join(folder, 'pipe');
+  spawnSync('mkfifo', [pipe]);
+  const reader = spawn('cat', [pipe], { stdio: ['ignore', 'pipe', 'inherit'] });
+  let text = '';
+  reader.stdout.on('data', (chunk) => {
+    text += chunk;
+  });
+  replaceFile(pipe, 'text');
+  await new Promise((resolve) => reader.on('close', resolve));
+  assert.equal(text, 'text');
+  assert.ok(lstatSync(pipe).isFIFO());
+});
+
+test('of a link, the file that it leads to is written, there or not', () => {
+  for (const there of [true, false]) {
+    const [link, middle, target] = ['link', 'middle', 'target'].map((name) => join(folder, `${name}-${there}`)) as [string, string, string];
+    symlinkSync(`middle-${there}`, link);
+    symlinkSync(`target-${there}`, middle);
+    if (there) writeFileSync(target, 'old');
+    replaceFile(link, 'new');
+    assert.ok(lstatSync(link).isSymbolicLink() && lstatSync(middle).isSymbolicLink());
+    assert.equal(readFileSync(target, 'utf8'), 'new');
+  }
+  const loop = join(folder, 'loop');
+  symlinkSync('loop', loop);
+  assert.throws(() => writeWhole(loop, '', 'export: --out'), /a symbolic link that leads back to itself/);
+});
+
+test('/dev/stdout is stdout: the file comes before what is said', { skip: !existsSync('/dev/stdout') && 'no /dev/stdout' }, () => {
+  const { status, stdout, stderr } = ropewalkIn(folder, 'aicore', '--shape', '1,2,1,128', '--kernel', 'fast', '--svg', '/dev/stdout');
+  assert.deepEqual([status, stderr], [0, '']);
+  assert.match(stdout, /^<svg.*<\/svg>\s.*fast/s);
+});
+
+test('a folder that is missing is named', () => {
+  const file = join(folder, 'none', 'o.onnx');
+  assert.throws(() => writeWhole(file, '', 'export: --out'), {
+    code: 'DEVICE',
+    message: `export: --out: ${file}: there is no folder ${join(folder, 'none')}. Make it first.`,
+  });
+});
+
+test('folders are made, and making them ends where none can be made', () => {
+  assert.equal(makeFolder(join(folder, 'a/b/c')), join(folder, 'a'));
+  assert.equal(makeFolder(join(folder, 'a/b/c')), undefined);
+  assert.deepEqual(readdirSync(join(folder, 'a/b')), ['c']);
+  if (existsSync('/proc/self')) assert.throws(() => makeFolder('/proc/ropewalk/made'), { syscall: 'mkdir' });
+});
