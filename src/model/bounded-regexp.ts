@@ -184,21 +184,16 @@ function compile(node: Node, counter: Counter): readonly Instruction[] {
   return program;
 }
 
-/** Characters that a part always takes; undefined when they vary. */
-function lengthOf(node: Node): number | undefined {
+/** Characters that a part always takes; NaN when they vary. */
+function lengthOf(node: Node): number {
   if (node.kind === 'set') return 1;
-  if (node.kind === 'sequence') return node.parts.reduce<number | undefined>((sum, part) => add(sum, lengthOf(part)), 0);
+  if (node.kind === 'sequence') return node.parts.reduce((sum, part) => sum + lengthOf(part), 0);
   if (node.kind === 'choice') {
     const [first, ...others] = node.parts.map(lengthOf);
-    return others.every((length) => length === first) ? first : undefined;
+    return others.every((length) => length === first) ? first! : Number.NaN;
   }
   if (node.kind !== 'repeat') return 0;
-  const length = lengthOf(node.part);
-  return node.least === node.most && length !== undefined ? length * node.least : undefined;
-}
-
-function add(a: number | undefined, b: number | undefined): number | undefined {
-  return a === undefined || b === undefined ? undefined : a + b;
+  return node.least === node.most ? lengthOf(node.part) * node.least : Number.NaN;
 }
 
 function canBeEmpty(node: Node): boolean {
@@ -299,7 +294,7 @@ class Parser {
     this.depth--;
     if (!look) return part;
     const behind = look[1] === '<' ? lengthOf(part) : 0;
-    if (behind === undefined) this.unsupported('look-behinds of varying length', start);
+    if (Number.isNaN(behind)) this.unsupported('look-behinds of varying length', start);
     return { kind: 'look', part, behind, negative: look[2] === '!' };
   }
 
