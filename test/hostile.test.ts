@@ -127,10 +127,11 @@ const MAIN: Rows = {
   planRopeWithTable: () => [
     { ...spec, rotaryDim: 4, rotaryOffset: 0, direction: 'backward', table: table(), seqLen: 2, batch: 1, tableRows: [0, 1] },
   ],
-  tableFromTensors: () => [ones(2, 2), ones(2, 2)],
+  tableFromTensors: () => [ones(2, 2), ones(2, 2), 'rope'],
   frequenciesOf: () => [full()],
   ropeFrequencies: () => [
     { rotaryDim: 4, base: 10000, frequencyDim: 4, scaling: { ...yarn }, freqFactors: [1, 2], attentionFactor: 1, exponents: [0, 1] },
+    'rope',
   ],
   bindRope: () => [plan(), ones(2, 1, 4), ones(2, 1, 4), 'bsnh'],
   bindRopeParts: () => [

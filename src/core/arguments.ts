@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { RopewalkError, refuse } from './errors.js';
+import { RopewalkError, refuse, show } from './errors.js';
 
 /**
  * Copies an object of options.
@@ -104,8 +104,20 @@ export function readName<const T extends string>(value: unknown, names: readonly
  * @throws {RopewalkError} DTYPE for anything but a Uint8Array; RANGE when `where` is no text
  */
 export function checkBytes(bytes: unknown, where: unknown): asserts bytes is Uint8Array {
-  if (typeof where !== 'string') refuse('RANGE', 'where', 'a text that names the file in messages', where);
+  checkName(where, 'where', 'the file');
   if (!ArrayBuffer.isView(bytes) || !(bytes instanceof Uint8Array)) refuse('DTYPE', where, 'bytes in a Uint8Array', bytes);
+}
+
+/**
+ * Checks a name that stands in messages only.
+ *
+ * @param name - what the caller gave
+ * @param where - the argument
+ * @param what - what it names
+ * @throws {RopewalkError} RANGE when it is no text
+ */
+export function checkName(name: unknown, where: string, what: string): asserts name is string {
+  if (typeof name !== 'string') refuse('RANGE', where, `a text that names ${what} in messages`, name);
 }
 
 /**
@@ -134,5 +146,9 @@ export function reading<T>(where: string, read: () => T): T {
 
 function unreadable(where: string, cause: unknown): RopewalkError {
   if (cause instanceof RopewalkError) return cause;
-  return new RopewalkError('RANGE', `${where}: expected a value that can be read, got an error while reading it`, { cause });
+  return new RopewalkError(
+    'RANGE',
+    `${typeof where === 'string' ? where : show(where)}: expected a value that can be read, got an error while reading it`,
+    { cause },
+  );
 }

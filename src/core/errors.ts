@@ -53,7 +53,9 @@ export class RopewalkError extends Error {
  * @throws {RopewalkError} always
  */
 export function refuse(code: ErrorCode, where: string, expected: string, got: unknown, next?: string): never {
-  throw new RopewalkError(code, `${where}: expected ${expected}, got ${show(got)}${next === undefined ? '' : `. ${next}`}`);
+  // A caller's own name for messages may be anything, and turning it into text may throw.
+  const at = typeof where === 'string' ? where : show(where);
+  throw new RopewalkError(code, `${at}: expected ${expected}, got ${show(got)}${next === undefined ? '' : `. ${next}`}`);
 }
 
 /**

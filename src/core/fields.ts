@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { reading } from './arguments.js';
+import { checkName, reading } from './arguments.js';
 import { refuse } from './errors.js';
 
 /** A record whose fields are read with checks. Missing and null are the same. */
@@ -21,7 +21,7 @@ export class Fields {
     record: unknown,
     readonly where: string,
   ) {
-    if (typeof where !== 'string') refuse('RANGE', 'where', 'a text that names the file in messages', where);
+    checkName(where, 'where', 'the file');
     if (reading(where, () => record instanceof Map)) {
       const map = record as Map<string, unknown>;
       this.get = (key) => map.get(key);

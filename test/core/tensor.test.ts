@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
 import { DTYPES, isFloat, loadNumber, newArray, roundTo, storeNumber } from '../../src/core/dtypes.js';
-import { countElements, walk } from '../../src/core/shape.js';
+import { checkShape, countElements, walk } from '../../src/core/shape.js';
 import {
   copyElements,
   hostOf,
@@ -14,6 +14,7 @@ import {
   writtenLater,
   zeros,
 } from '../../src/core/tensor.js';
+import { parseJson } from '../../src/formats/json.js';
 
 const seeded = { seed: 20261121, numRuns: 300 };
 const iota = (n: number): Float32Array => Float32Array.from({ length: n }, (_, i) => i);
@@ -117,6 +118,17 @@ test('a tensor that there is no memory for is refused in words', () => {
     code: 'DEVICE',
     message: 'tensor: size: expected at most as many bytes as there is memory for, got 4398046511104. Use a smaller tensor, or several.',
   });
+});
+
+test('a refusal whose name for messages is no text is a RopewalkError too', () => {
+  for (const name of [Symbol('x'), Object.create(null), { toString: () => assert.fail() }]) {
+    const where = name as string;
+    assert.throws(() => checkShape([-1], where), { name: 'RopewalkError', code: 'SHAPE' });
+    assert.throws(() => checkShape(new Proxy([], { get: () => assert.fail() }), where), { name: 'RopewalkError', code: 'RANGE' });
+    assert.throws(() => hostOf(null as never, where), { name: 'RopewalkError', code: 'DTYPE' });
+    assert.throws(() => readIntegers(tensorFrom(iota(2)), where), { name: 'RopewalkError', code: 'DTYPE' });
+    assert.throws(() => parseJson('{', where), { name: 'RopewalkError', code: 'FORMAT' });
+  }
 });
 
 describe('sharing memory', () => {

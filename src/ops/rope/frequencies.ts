@@ -5,7 +5,7 @@
  *
  * @module
  */
-import { fitsFloat32, readList, readOptions } from '../../core/arguments.js';
+import { checkName, fitsFloat32, readList, readOptions } from '../../core/arguments.js';
 import { refuse } from '../../core/errors.js';
 
 /** The largest head_dim that is taken: far above any model's, and small enough that a table of one row costs nothing. */
@@ -107,6 +107,7 @@ export interface RopeFrequencies {
  * @see RoFormer arXiv:2104.09864 eq. 15; YaRN arXiv:2309.00071 §3; LongRoPE arXiv:2402.13753
  */
 export function ropeFrequencies(options: FrequencyOptions, op = 'rope'): RopeFrequencies {
+  checkName(op, 'op', 'the operator');
   const given = readFrequencyOptions(options, op);
   const { rotaryDim, exponents, frequencyDim, freqFactors, scaling } = given;
   const pairs = rotaryDim / 2;

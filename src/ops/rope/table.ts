@@ -7,7 +7,7 @@
  *
  * @module
  */
-import { fitsFloat32, readName } from '../../core/arguments.js';
+import { checkName, fitsFloat32, readName } from '../../core/arguments.js';
 import { newArray } from '../../core/dtypes.js';
 import { refuse } from '../../core/errors.js';
 import { hostOf, type Tensor } from '../../core/tensor.js';
@@ -204,9 +204,10 @@ function productRecipe(axes: PairAxes, { invFreq, attentionFactor }: { invFreq: 
  * @param sin - same shape and dtype
  * @param op - the operator's name in messages
  * @returns a table; f64 for f64 tensors, else f32, which holds f16 and bf16 exactly. A copy
- * @throws {RopewalkError} DEVICE when they are not in host memory
+ * @throws {RopewalkError} DEVICE when they are not in host memory; RANGE when `op` is no text
  */
 export function tableFromTensors(cos: Tensor, sin: Tensor, op = 'rope'): RopeTable {
+  checkName(op, 'op', 'the operator');
   hostOf(cos, `${op}: cos`);
   hostOf(sin, `${op}: sin`);
   if (cos.rank === 0) refuse('SHAPE', `${op}: cos`, 'at least one dimension', [...cos.shape]);
