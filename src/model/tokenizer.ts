@@ -23,6 +23,8 @@ export const MAX_MERGES = 2 ** 22;
 const MAX_ADDED = 2 ** 17;
 /** Real normalizers replace a character by one to three others. */
 const MAX_GROWTH = 1024;
+/** Characters of all patterns of a file: the library takes quadratic time to read them. Published files have up to a few thousand. */
+const MAX_PATTERNS = 2 ** 14;
 /** A chat template is some kilobytes; the longest known, with tools, is below 30. */
 export const MAX_TEMPLATE_CHARS = 2 ** 18;
 
@@ -448,6 +450,7 @@ function readAdded(root: Fields): JsonAddedToken[] {
  */
 function checkSteps(root: Fields): void {
   let growth = 1;
+  let patterns = 0;
   const check = (step: Fields): void => {
     const type = step.text('type');
     if (type === 'FixedLength') step.integer('length', 1, 2 ** 31 - 1);
@@ -464,8 +467,12 @@ function checkSteps(root: Fields): void {
     }
     if (type === 'Split' || type === 'Replace') {
       const pattern = step.object('pattern');
-      if (pattern.optionalText('Regex') === undefined && pattern.optionalText('String') === undefined)
+      const regex = pattern.optionalText('Regex');
+      if (regex === undefined && pattern.optionalText('String') === undefined)
         refuse('FORMAT', step.path('pattern'), 'a Regex or a String', step.raw('pattern'));
+      patterns += regex?.length ?? 0;
+      if (patterns > MAX_PATTERNS)
+        refuse('UNSUPPORTED', pattern.path('Regex'), `patterns of at most ${MAX_PATTERNS} characters in a file`, patterns, 'Shorten them.');
     }
     if (type === 'Split') {
       const behavior = step.optionalText('behavior')?.toLowerCase();

@@ -151,6 +151,14 @@ describe('steps of a tokenizer.json', () => {
     assert.equal(open({ pre_tokenizer: split('a{1,3}') }).encode(text).length, 41);
   });
 
+  test('patterns are refused where they are too long together: the library takes quadratic time to read them', () => {
+    const message = /pattern\.Regex: expected patterns of at most 16384 characters in a file, got \d+\. Shorten them/;
+    const refused = { name: 'RopewalkError', code: 'UNSUPPORTED', message };
+    assert.throws(() => open({ pre_tokenizer: split('\\p{'.repeat(40000)) }), refused);
+    const pretokenizers = Array.from({ length: 20 }, () => split('(?:)'.repeat(250)));
+    assert.throws(() => open({ pre_tokenizer: { type: 'Sequence', pretokenizers } }), refused);
+  });
+
   test('replacements stand for themselves, and cannot grow a text without end', () => {
     assert.deepEqual(open({ normalizer: replace('$&') }).encode('ab'), [2, 3, 1]);
     const normalizers = Array.from({ length: 30 }, () => replace('aa'));
