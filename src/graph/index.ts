@@ -1,7 +1,5 @@
-/** Plans and RoPE models as ONNX graphs. @module */
-export * from './angles.js';
-export * from './builder.js';
-export * from './cost.js';
-export * from './emit.js';
-export * from './rope-model.js';
-export * from './shapes.js';
+/** RoPE models as ONNX graphs. @module */
+export type { AngleMode } from './angles.js';
+export type { GraphBuilder } from './builder.js';
+export type { GraphForm } from './plan-graph.js';
+export { type RopeModel, type RopeModelOptions, ropeModel } from './rope-model.js';

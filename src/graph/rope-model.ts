@@ -3,12 +3,13 @@
  *
  * @module
  */
+import { readName, readOptions } from '../core/arguments.js';
 import { type FloatDtype, newArray, storeNumber } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import { tensorFrom } from '../core/tensor.js';
 import type { RopeLayout } from '../ops/rope/call.js';
 import { planRope, type RopeSpec } from '../ops/rope/plan.js';
-import { type AngleConstants, type AngleMode, angleConstants, anglesInGraph, type Turning, tableOver } from './angles.js';
+import { ANGLE_MODES, type AngleConstants, type AngleMode, angleConstants, anglesInGraph, type Turning, tableOver } from './angles.js';
 import { GraphBuilder } from './builder.js';
 import { narrowed, rmsNorm } from './operators.js';
 import type { GraphForm } from './plan-graph.js';
@@ -62,10 +63,14 @@ const MAX_TABLE = 2 ** 26;
  * Outputs: y, or q_out and k_out, as the inputs; k_out is the whole cache where there is one.
  *
  * @param options - the RoPE and what the model is to be
- * @throws {RopewalkError} UNSUPPORTED for what no graph says; RANGE for sizes
+ * @throws {RopewalkError} UNSUPPORTED for what no graph says; RANGE for sizes, or when the options or the spec are no object
  */
 export function ropeModel(options: RopeModelOptions): RopeModel {
-  const { spec, direction = 'forward', form, dtype = 'f32', layout = 'bsnh', heads = 1, kvHeads, normEps, kvCache } = options;
+  const given = readOptions(options, 'export: options');
+  const { direction = 'forward', dtype = 'f32', layout = 'bsnh', heads = 1, kvHeads, normEps, kvCache } = given;
+  const spec = readOptions(given.spec, 'export: spec');
+  const form = readName(given.form, ['standard', 'primitives'], 'export: form');
+  readName(dtype, ['f64', 'f32', 'f16', 'bf16'], 'export: dtype');
   checkSize('heads', heads);
   if (kvHeads !== undefined) checkSize('kv_heads', kvHeads);
   if (normEps !== undefined && !(Number.isFinite(normEps) && normEps >= 0))
@@ -74,8 +79,8 @@ export function ropeModel(options: RopeModelOptions): RopeModel {
   if (kvCache && kvHeads === undefined) refuse('UNSUPPORTED', 'export: kv_cache', 'k beside q', 'one tensor', 'Give kv_heads.');
   if (kvCache && layout === 'bnsh')
     refuse('UNSUPPORTED', 'export: kv_cache', 'layout bsnh, whose tokens ScatterND finds by batch and row', layout);
-  const angles = anglesFor(form, options.angles, dtype);
-  const context = options.context ?? (angles.endsWith('-table') ? TABLE_CONTEXT : ALL_POSITIONS);
+  const angles = anglesFor(form, given.angles, dtype);
+  const context = given.context ?? (angles.endsWith('-table') ? TABLE_CONTEXT : ALL_POSITIONS);
   checkSize('context', context);
   const c = angleConstants(spec, direction);
   if (angles.endsWith('-table') && context * c.invFreq.length > MAX_TABLE)
@@ -94,7 +99,7 @@ export function ropeModel(options: RopeModelOptions): RopeModel {
   ) as [string, string, number][];
   const shapeOf = (count: number): (number | string)[] =>
     layout === 'bsnh' ? ['batch', 'seq', count, spec.headDim] : ['batch', count, 'seq', spec.headDim];
-  const given = parts.map(([name, , count]) => b.input(name, dtype, shapeOf(count)));
+  const data = parts.map(([name, , count]) => b.input(name, dtype, shapeOf(count)));
   const ids = b.input('position_ids', 'i64', c.numAxes === 1 ? ['batch', 'seq'] : [c.numAxes, 'batch', 'seq']);
   const wide = (value: string, from: FloatDtype = dtype): string => (from === compute ? value : b.cast(value, compute));
   const round = (value: string): string => (compute === 'f16' ? value : narrowed(b, value, compute, dtype));
@@ -104,7 +109,7 @@ export function ropeModel(options: RopeModelOptions): RopeModel {
   const turning = tables ?? turningOf(b, c, angles, compute, ids, context);
   let shaped: [string, string] | undefined;
   for (const [p, [name, out, count]] of parts.entries()) {
-    let value = wide(given[p]!);
+    let value = wide(data[p]!);
     if (normEps !== undefined) value = normed(b, value, wide(b.input(`${name}_weight`, dtype, [spec.headDim])), normEps, compute, form);
     if (standard)
       value = rotateStandard(b, value, { ...turning, ...(tables ? { positionIds: ids } : {}), heads: count }, plan, layout, false);
@@ -130,6 +135,7 @@ function checkSize(name: string, value: number): void {
 
 function anglesFor(form: GraphForm, angles: AngleMode | undefined, dtype: FloatDtype): AngleMode {
   const chosen = angles ?? (form === 'standard' ? 'f32-table' : dtype === 'f64' ? 'f64' : 'f32-reduced');
+  readName(chosen, ANGLE_MODES, 'export: angles');
   if (form === 'standard') {
     if (dtype === 'f64') refuse('UNSUPPORTED', 'export: form', 'primitives for f64, which RotaryEmbedding does not take', form);
     if (!chosen.endsWith('-table'))
