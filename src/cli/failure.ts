@@ -23,8 +23,9 @@ export interface Failure {
  *
  * @param error - whatever was thrown
  * @param command - the one that was running, or undefined before one was found
+ * @param argv - what was typed
  */
-export function failureOf(error: unknown, command: Command | undefined): Failure {
+export function failureOf(error: unknown, command: Command | undefined, argv: readonly string[] = process.argv): Failure {
   const prefix = ['ropewalk', ...(command ? [command.name()] : [])].join(': ');
   if (error instanceof CommanderError) {
     // Help and the version are printed by then.
@@ -34,7 +35,7 @@ export function failureOf(error: unknown, command: Command | undefined): Failure
     return { exitCode: EXIT.usage, code: 'USAGE', text };
   }
   if (error instanceof RopewalkError)
-    return { exitCode: EXIT.usage, code: error.code, text: `${prefix}: ${inTheUsersWords(error.message, command)}` };
+    return { exitCode: EXIT.usage, code: error.code, text: `${prefix}: ${inTheUsersWords(error.message, command, argv)}` };
   const { syscall, path } = (error ?? {}) as NodeJS.ErrnoException;
   if (error instanceof Error && syscall !== undefined) {
     // A write without a path is one to a stream, and stdout is where commands write.
@@ -49,7 +50,7 @@ export function failureOf(error: unknown, command: Command | undefined): Failure
 const WRITES: ReadonlySet<string> = new Set(['write', 'mkdir', 'rename', 'rmdir', 'unlink', 'link', 'copyfile', 'fsync']);
 
 /** The library names its own arguments; whoever typed a flag is told of that flag: `sample: topP: …` becomes `--top-p: …`. */
-function inTheUsersWords(message: string, command: Command | undefined): string {
+function inTheUsersWords(message: string, command: Command | undefined, argv: readonly string[]): string {
   if (!command) return message;
   const own = `${command.name()}: `;
   const text = message.startsWith(own) ? message.slice(own.length) : message;
@@ -57,7 +58,15 @@ function inTheUsersWords(message: string, command: Command | undefined): string 
   for (const at of [0, 1]) {
     const name = parts[at];
     if (name === undefined || / /.test(name)) break; // a path with blanks, or the sentence itself
-    if (command.getOptionValueSource(name) === 'cli') return [flagOf(name), ...parts.slice(at + 1)].join(': ');
+    const flag = command.getOptionValueSource(name) === 'cli' ? flagOf(name) : name.startsWith('--') ? name : undefined;
+    if (flag) return [asTyped(flag, command, argv), ...parts.slice(at + 1)].join(': ');
   }
   return text;
+}
+
+/** The shorter name of an option, where that one was typed. */
+function asTyped(flag: string, command: Command, argv: readonly string[]): string {
+  const { short, long } = command.options.find((option) => option.long === flag) ?? {};
+  const isTyped = (name: string): boolean => argv.some((word) => word === name || word.startsWith(`${name}=`));
+  return short && !isTyped(long!) && isTyped(short) ? short : flag;
 }

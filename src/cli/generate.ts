@@ -55,7 +55,7 @@ export async function generate(argument: string | undefined, options: GenerateCo
     ...number('topP'),
     ...number('minP'),
     ...number('repetitionPenalty'),
-    ...number('seed'),
+    ...(options.seed === '-1' ? {} : number('seed')), // a random one, as in llama.cpp
     ...(options.onFull === undefined ? {} : { onFull: options.onFull as 'stop' | 'shift' }), // generate refuses others
     ...(options.stop === undefined ? {} : { stop: options.stop }),
     ...(options.ignoreEos ? { ignoreEos: true } : {}),
@@ -71,13 +71,14 @@ export async function generate(argument: string | undefined, options: GenerateCo
     model = await loadForCommand('generate', options, abort.signal);
     if (prompt.unread())
       process.stderr.write('ropewalk: generate: what is piped in is not read, as the prompt is given; - would read it\n');
+    if (prompt.text === '') process.stderr.write("ropewalk: generate: the prompt is empty: the text starts from the model's start token\n");
     const start = options.chat ? messagesOf(prompt.text!, options.system) : (prompt.text ?? '');
     const echo = !options.chat && !options.json ? (prompt.text ?? '') : '';
     const end = await stream(model, start, { ...sampling, signal: abort.signal }, { echo, quiet: options.json === true });
     if (options.json) printJson({ ...end, backend: model.backend });
     else {
       if (!end.text.endsWith('\n')) process.stdout.write('\n');
-      process.stderr.write(`${summary(end, model.backend)}\n`);
+      process.stderr.write(`${summary(end, model.backend, (sampling.temperature ?? 0) > 0)}\n`);
     }
     return end.reason === 'abort' ? INTERRUPTED : EXIT.ok;
   } catch (error) {
@@ -98,7 +99,7 @@ interface GivenPrompt {
 async function readPrompt(argument: string | undefined, { prompt, file }: GenerateCommandOptions): Promise<GivenPrompt> {
   const given = Object.entries({ 'an argument': argument, '--prompt': prompt, '--file': file }).filter(([, text]) => text !== undefined);
   if (given.length > 1) refuse('FORMAT', 'generate: prompt', 'it once', given.map(([name]) => name).join(' and '));
-  if (argument === '-' || file === '-' || (given.length === 0 && isPiped()))
+  if (argument === '-' || prompt === '-' || file === '-' || (given.length === 0 && isPiped()))
     return { text: withoutLineEnd(await readStdin('generate')), unread: () => false };
   const text = file === undefined ? (argument ?? prompt) : withoutLineEnd(readTextFile(file, 'generate: --file'));
   return { text, unread: watchStdin() };
@@ -129,14 +130,16 @@ function messagesOf(prompt: string, system: string | undefined): ChatMessage[] {
   return [...(system === undefined ? [] : [{ role: 'system', content: system }]), { role: 'user', content: prompt }];
 }
 
-function summary(end: Generation, backend: string): string {
+function summary(end: Generation, backend: string, sampled: boolean): string {
   const why = {
     length: end.contextFull ? 'the context is full (--on-full shift goes on)' : 'as many tokens as asked for',
     eos: 'the model ended its text',
     stop: `stopped before ${JSON.stringify(end.stop)}`,
     abort: 'interrupted',
   }[end.reason];
-  const pace = (name: string, { tokens, tokensPerSecond }: Pace): string =>
-    `${name} ${tokens} tokens${tokens > 0 ? ` at ${tokensPerSecond.toPrecision(3)}/s` : ''}`;
-  return `\n${backend}: ${pace('prompt', end.prefill)}, ${pace('then', end.decode)}; ${why}; seed ${end.seed}`;
+  const pace = (count: number, { tokens, tokensPerSecond }: Pace): string =>
+    `${count} tokens${tokens > 0 ? ` at ${tokensPerSecond.toPrecision(3)}/s` : ''}`;
+  // The first token comes with the prompt's batch, so that the pace of the others has one less.
+  const paces = `prompt ${pace(end.prefill.tokens, end.prefill)}, then ${pace(end.tokens.length, end.decode)}`;
+  return `\n${backend}: ${paces}; ${why}${sampled ? `; seed ${end.seed}` : ''}`;
 }

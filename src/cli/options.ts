@@ -12,12 +12,13 @@ import { refuse } from '../core/errors.js';
  * @param where - command and option, for messages
  * @param low - the least
  * @param high - the most
+ * @param next - the next step, a full sentence
  * @throws {RopewalkError} RANGE
  */
-export function readInteger(text: string | undefined, where: string, low: number, high: number): number | undefined {
+export function readInteger(text: string | undefined, where: string, low: number, high: number, next?: string): number | undefined {
   if (text === undefined) return undefined;
   const value = Number(text);
-  if (!/^-?\d+$/.test(text) || value < low || value > high) refuse('RANGE', where, `an integer in [${low}, ${high}]`, text);
+  if (!/^-?\d+$/.test(text) || value < low || value > high) refuse('RANGE', where, `an integer in [${low}, ${high}]`, text, next);
   return value;
 }
 

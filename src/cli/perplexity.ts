@@ -7,7 +7,7 @@ import { refuse } from '../core/errors.js';
 import { perplexity as scoreText } from '../model/index.js';
 import { EXIT, openPercentBar, printJson } from './output.js';
 import { cacheDtypeOf, loadForCommand, type ModelRunOptions, numbersOf } from './run-model.js';
-import { isPiped, readStdin, readTextFile } from './text-input.js';
+import { isPiped, readStdin, readTextFile, watchStdin } from './text-input.js';
 
 /** Options of the command, as the command line gives them. */
 export interface PerplexityCommandOptions extends ModelRunOptions {
@@ -26,9 +26,10 @@ export interface PerplexityCommandOptions extends ModelRunOptions {
 export async function perplexity(argument: string | undefined, options: PerplexityCommandOptions): Promise<number> {
   const number = numbersOf('perplexity', options);
   const windows = { ...number('context'), ...number('stride') };
-  const text = await readText(argument, options.file);
+  const { text, unread } = await readText(argument, options.file);
   const model = await loadForCommand('perplexity', options);
   try {
+    if (unread()) process.stderr.write('ropewalk: perplexity: what is piped in is not read, as a file is given; - would read it\n');
     const bar = openPercentBar('of the text', options.json);
     const onProgress = (done: number, total: number): void => bar.to(done / total);
     const cacheDtype = cacheDtypeOf(options);
@@ -46,10 +47,11 @@ export async function perplexity(argument: string | undefined, options: Perplexi
   }
 }
 
-async function readText(argument: string | undefined, file: string | undefined): Promise<string> {
+async function readText(argument: string | undefined, file: string | undefined): Promise<{ text: string; unread: () => boolean }> {
   if (argument !== undefined && file !== undefined) refuse('FORMAT', 'perplexity: --file', 'the text once', `${argument} and ${file}`);
   const named = argument ?? file ?? (isPiped() ? '-' : undefined);
   if (named === undefined)
     refuse('FORMAT', 'perplexity: text', 'a file, or a text piped in', undefined, 'Write - to type it, with Ctrl-D at its end.');
-  return named === '-' ? readStdin('perplexity') : readTextFile(named, 'perplexity');
+  if (named === '-') return { text: await readStdin('perplexity'), unread: () => false };
+  return { text: readTextFile(named, 'perplexity'), unread: watchStdin() };
 }

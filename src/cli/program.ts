@@ -7,7 +7,7 @@
  *
  * @module
  */
-import { Command } from 'commander';
+import { Command, Option } from 'commander';
 import { MAX_THREADS } from '../backends/wasm/pool.js';
 import { collect } from './options.js';
 import { VERSION } from './version.js';
@@ -18,6 +18,17 @@ const CONTEXT = ['-c, --context <tokens>', 'the context in use, for scaling that
 const MODEL = 'a config.json, a .gguf, or a folder with one';
 const BACKEND = '-b, --backend <name>';
 
+/** -1 tokens are no limit, as in llama.cpp. */
+const limitOf = (text: string): string => (text === '-1' ? String(Number.MAX_SAFE_INTEGER) : text);
+
+/** Takes llama.cpp's long name of an option too; help does not list it. */
+function alias(command: Command, flags: string, option: string, read = (text: string): string => text): Command {
+  const hidden = new Option(flags).hideHelp();
+  return command.addOption(hidden).on(`option:${hidden.name()}`, (text: string) => {
+    command.setOptionValueWithSource(option, read(text), 'cli');
+  });
+}
+
 /**
  * Builds the command line. Parsing throws what fails: nothing here prints an error or ends the process.
  *
@@ -25,7 +36,7 @@ const BACKEND = '-b, --backend <name>';
  */
 export function createProgram(onCommand: (command: Command) => void = () => {}): Command {
   const program = new Command('ropewalk')
-    .description('The operators of a decoder-only transformer, RoPE first: check them, inspect models.')
+    .description('RoPE and the other operators of a decoder-only transformer: find bugs in kernels, compare and convert models, run them.')
     .version(VERSION)
     .exitOverride()
     .configureOutput({ outputError() {} })
@@ -271,32 +282,34 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     });
 
   const withModel = (command: Command): Command =>
-    command
+    alias(command, '--ctx-size <tokens>', 'context')
       .option(
         '-m, --model <path>',
-        'a folder with config.json, tokenizer.json and *.safetensors, or a .gguf; the model in the box unless given',
+        'a folder with config.json, tokenizer.json and *.safetensors, or a .gguf; models/marline, which comes with the package, unless given',
       )
       .option(BACKEND, 'cpu (what auto takes), webgpu or reference')
       .option('-t, --threads <n>', `cpu: threads that compute, at most ${MAX_THREADS}`)
-      .option('-c, --context <tokens>', "room for prompt and text, at most the model's own context")
+      .option('-c, --context <tokens>', "tokens that fit in the KV cache, at most the model's own context")
       .option('--cache-dtype <dtype>', 'of the KV cache: f32 (default), f16 or bf16')
       .option(...JSON_OBJECT);
 
-  withModel(program.command('generate'))
+  const generating = withModel(program.command('generate'));
+  for (const flags of ['--predict <n>', '--n-predict <n>']) alias(generating, flags, 'maxTokens', limitOf);
+  generating
     .description('continue a text, or answer a message')
     .argument('[prompt]', "the text; - for stdin, which a pipe without a prompt is read from too; the model's start token alone otherwise")
-    .option('-p, --prompt <text>', 'the prompt')
-    .option('-f, --file <file>', 'the prompt, from a UTF-8 file')
-    .option('-n, --max-tokens <n>', 'end after this many; 256 unless given')
+    .option('-p, --prompt <text>', 'the prompt; - for stdin')
+    .option('-f, --file <file>', 'the prompt, from a UTF-8 file; - for stdin')
+    .option('-n, --max-tokens <n>', 'end after this many; 256 unless given; -1: when the model ends or the context is full', limitOf)
     .option(
       '--temp, --temperature <number>',
-      '0 takes the likeliest token each time: the default with --model; of the model in the box 0.8, with --top-p 0.95',
+      '0 takes the likeliest token each time: the default with --model; 0.8 without, with --top-p 0.95',
     )
     .option('--top-k <n>', 'only the n likeliest tokens')
     .option('--top-p <p>', 'only the likeliest tokens that make up this probability')
     .option('--min-p <p>', 'only tokens this times as likely as the likeliest')
     .option('--repeat-penalty, --repetition-penalty <number>', '> 1 makes the last 64 tokens less likely')
-    .option('-s, --seed <n>', 'the same seed gives the same text')
+    .option('-s, --seed <n>', 'the same seed gives the same text; -1 for a random one, the default')
     .option('--stop <text>', 'end before this text; may be given several times', collect)
     .option('--chat', "the prompt is a message: use the model's chat template")
     .option('--system <text>', 'the system message, with --chat')
@@ -310,7 +323,7 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
   withModel(program.command('perplexity'))
     .description('say how well a model predicts a text')
     .argument('[file]', 'the text, UTF-8; - for stdin, which a pipe without a file is read from too')
-    .option('-f, --file <file>', 'the same')
+    .option('-f, --file <file>', 'the text, instead of the argument')
     .option('--stride <n>', 'tokens that each window moves on; half of a window unless given')
     .action(async (file, options) => {
       const { perplexity } = await import('./perplexity.js');

@@ -4,10 +4,10 @@
  * @module
  */
 import { existsSync } from 'node:fs';
-import { relative } from 'node:path';
+import { basename, dirname, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { MAX_THREADS } from '../backends/wasm/pool.js';
-import { refuse } from '../core/errors.js';
+import { fail, refuse } from '../core/errors.js';
 import type { Model } from '../model/index.js';
 import { type LoadOptions, loadModelPath } from '../model/load.node.js';
 import { mebibytes } from '../model/memory.js';
@@ -47,9 +47,16 @@ export function modelInTheBox(): string {
  */
 export async function loadForCommand(command: string, options: ModelRunOptions, signal?: AbortSignal): Promise<Model> {
   const number = numbersOf(command, options);
-  const threads = readInteger(options.threads, `${command}: --threads`, 1, MAX_THREADS);
+  const threads = readInteger(options.threads, `${command}: --threads`, 1, MAX_THREADS, `${MAX_THREADS} is the most that cpu starts.`);
+  if (threads !== undefined && !['auto', 'cpu'].includes(options.backend ?? 'auto'))
+    fail(
+      'UNSUPPORTED',
+      `${command}: --threads`,
+      `the backend ${options.backend} has no threads to set. Leave it out, or use --backend cpu.`,
+    );
   let bar: PercentBar | undefined;
-  const path = options.model ?? modelInTheBox();
+  const given = options.model ?? modelInTheBox();
+  const path = basename(given) === 'config.json' ? dirname(given) : given; // its weights lie beside it
   const loading: LoadOptions = {
     ...(threads === undefined ? {} : { threads }),
     ...number('context'),

@@ -70,7 +70,7 @@ export function renderChat(tokenizer: Tokenizer, messages: readonly ChatMessage[
     const next =
       names.length > 0
         ? `Name one of its templates: ${names.map(show).join(', ')}.`
-        : 'It may be no chat model: give it a text to continue, or pass templateText.';
+        : 'It may be no chat model: give it a text to continue, or a template of your own.';
     refuse('UNSUPPORTED', 'chat: template', `a model with a chat template ${show(name)}`, names.length > 0 ? names : 'none', next);
   }
   let template: Program;

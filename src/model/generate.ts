@@ -183,7 +183,7 @@ export async function* generate(
   const cached = kept?.tokens ?? [];
   try {
     if (ids.length > session.capacity) {
-      const next = 'Shorten the prompt, or open the session with more context.';
+      const next = 'Shorten the prompt, or give a larger context.';
       refuse('RANGE', 'generate: prompt', `at most ${session.capacity} tokens, the session's context`, `${ids.length} tokens`, next);
     }
     if (onFull === 'shift' && keep > session.capacity - 2) {

@@ -189,7 +189,11 @@ describe('diagnose', () => {
     ['a bad epsilon', { ...given, normWeight: files.x, normEps: 'x' }, /diagnose: --norm-eps/],
     ['an expectation of another size', { ...given, expect: LABEL.replaceAll('64', '128') }, /head_dim 128/],
     ['a demo with data', { ...given, demo: true }, /no --x beside it/],
-    ['a picture that cannot be written', { ...given, svg: join(folder, 'no', 'p.svg') }, /expected a place that can be written, got none/],
+    [
+      'a picture that cannot be written',
+      { ...given, svg: join(folder, 'no', 'p.svg') },
+      /--svg: .*p\.svg: there is no folder .*no\. Make it first/,
+    ],
   ];
   for (const [name, options, message] of refusals) {
     test(`refusal: ${name}`, async () => {

@@ -23,7 +23,7 @@ writeFileSync(config, JSON.stringify({ model_type: 'llama', num_hidden_layers: 1
 function said(message: string, ...args: string[]): string {
   const command = createProgram().commands.find((one) => one.name() === 'generate')!;
   command.parseOptions(args);
-  return failureOf(new RopewalkError('RANGE', message), command).text;
+  return failureOf(new RopewalkError('RANGE', message), command, args).text;
 }
 
 describe('what is said', () => {
@@ -33,10 +33,12 @@ describe('what is said', () => {
       'ropewalk: generate: --top-p: expected a number in [0, 1], got 3',
     );
     assert.equal(
-      said('generate: maxTokens: expected an integer >= 0, got -1', '-n', '-1'),
-      'ropewalk: generate: --max-tokens: expected an integer >= 0, got -1',
+      said('generate: maxTokens: expected an integer >= 0, got -2', '-n', '-2'),
+      'ropewalk: generate: -n: expected an integer >= 0, got -2',
     );
-    assert.equal(said('m.gguf: context: expected an integer', '-c', '9'), 'ropewalk: generate: --context: expected an integer');
+    assert.equal(said('m.gguf: context: expected an integer', '-c', '9'), 'ropewalk: generate: -c: expected an integer');
+    assert.equal(said('sample: repetitionPenalty: no', '--repeat-penalty', '0'), 'ropewalk: generate: --repeat-penalty: no');
+    assert.equal(said('generate: --threads: no', '--threads', '0'), 'ropewalk: generate: --threads: no');
   });
 
   test('what was not typed is not called a flag, and the prefix comes once', () => {

@@ -21,7 +21,13 @@ describe('generate', () => {
     assert.equal(status, 0, stderr);
     assert.match(stdout, /^Call me.{20,}\n$/s);
     assert.match(stderr, /marline: llama, 4 layers; weights 3\.3\d MiB, KV cache of 256 tokens 0\.50 MiB, in all \d/);
-    assert.match(stderr, /cpu: prompt \d tokens at [\d.]+\/s, then 23 tokens at [\d.]+\/s; as many tokens as asked for; seed \d+/);
+    assert.match(stderr, /cpu: prompt \d tokens at [\d.]+\/s, then 24 tokens at [\d.]+\/s; as many tokens as asked for; seed \d+/);
+  });
+
+  test('-1 as in llama.cpp: tokens until the context is full, and any seed', () => {
+    const { status, stderr } = generate('Call me', '-n', '-1', '-c', '16', '-s', '-1');
+    assert.equal(status, 0, stderr);
+    assert.match(stderr, /(the context is full|the model ended its text).*; seed \d+/);
   });
 
   test('the same seed gives the same text, another seed another', () => {
@@ -60,7 +66,7 @@ describe('generate', () => {
     const stopped = generate('Call me', '--context', '16', '--max-tokens', '40');
     assert.match(stopped.stderr, /the context is full \(--on-full shift goes on\)/);
     const shifted = generate('Call me', '--context', '16', '--max-tokens', '40', '--on-full', 'shift');
-    assert.match(shifted.stderr, /then 39 tokens/);
+    assert.match(shifted.stderr, /then 40 tokens/);
   });
 
   test('without a model: says what it runs, and samples as that model is meant to be; --temp 0 does not', () => {
@@ -70,7 +76,10 @@ describe('generate', () => {
     assert.equal(same.stdout, sampled.stdout);
     assert.doesNotMatch(same.stderr, /No --model/);
     const greedy = generate('Call me', '-n', '8', '--temp', '0');
-    assert.equal(generate('Call me', '-n', '8', '-m', box).stdout, greedy.stdout);
+    const llama = generate('Call me', '--n-predict', '8', '--ctx-size', '64', '-m', join(box, 'config.json'));
+    assert.equal(llama.stdout, greedy.stdout);
+    assert.match(llama.stderr, /KV cache of 64 tokens/);
+    assert.doesNotMatch(llama.stderr, /seed/);
   });
 
   const piped = (input: string, command: string, ...args: string[]) => {
@@ -86,7 +95,9 @@ describe('generate', () => {
     assert.equal(generate('-p', 'Call me', ...greedy).stdout, stdout);
     assert.equal(generate('-f', 'prompt.txt', ...greedy).stdout, stdout);
     assert.equal(piped('Call me\n', 'generate', '-', ...greedy).stdout, stdout);
+    assert.equal(piped('Call me\r\n', 'generate', '-p', '-', ...greedy).stdout, stdout);
     assert.equal(piped('Call me\r\n', 'generate', ...greedy).stdout, stdout);
+    assert.match(piped('', 'generate', ...greedy).stderr, /generate: the prompt is empty: the text starts from the model's start token\n/);
   });
 
   test('a pipe beside a prompt is left unread, and stderr says so; an empty one is nothing', () => {
@@ -98,25 +109,31 @@ describe('generate', () => {
   });
 
   const refusals: [string, string[], RegExp][] = [
-    ['two prompts', ['x', '-p', 'y'], /^ropewalk: generate: --prompt: expected it once, got "an argument and --prompt"\n$/],
+    ['two prompts', ['x', '-p', 'y'], /^ropewalk: generate: -p: expected it once, got "an argument and --prompt"\n$/],
+    ['a prompt file that is not there', ['-f', 'none.txt'], /^ropewalk: generate: -f: none\.txt: expected a readable file, got none\n$/],
     [
-      'a prompt file that is not there',
-      ['-f', 'none.txt'],
-      /^ropewalk: generate: --file: none\.txt: expected a readable file, got none\n$/,
+      '999 threads',
+      ['x', '-t', '999'],
+      /^ropewalk: generate: -t: expected an integer in \[1, 16\], got "999"\. 16 is the most that cpu starts\.\n$/,
     ],
-    ['999 threads', ['x', '-t', '999'], /^ropewalk: generate: --threads: expected an integer in \[1, 16\], got "999"\n$/],
-    ['threads that are none', ['x', '-t', '0'], /^ropewalk: generate: --threads: expected an integer in \[1, 16\]/],
+    [
+      'threads of another backend',
+      ['x', '-t', '2', '-b', 'reference'],
+      /generate: -t: the backend reference has no threads to set\. Leave it out/,
+    ],
+    ['a context that is too small', ['Call me', '-c', '1'], /Shorten the prompt, or give a larger context/],
+    ['threads that are none', ['x', '-t', '0'], /^ropewalk: generate: -t: expected an integer in \[1, 16\]/],
     ['a model that is not there', ['x', '-m', 'nowhere'], /nowhere: expected a folder or a \.gguf file, got none/],
     ['a chat without a template', ['hello', '--chat'], /chat.*template/],
     ['a system message without --chat', ['hello', '--system', 'be brief'], /generate: --system: expected it beside --chat/],
-    ['a temperature that is none', ['x', '--temp', 'hot'], /generate: --temperature: expected a number, got "hot"/],
-    ['a negative temperature', ['x', '-m', 'nowhere', '--temp', '-1'], /generate: --temperature: expected a number >= 0, got -1/],
+    ['a temperature that is none', ['x', '--temp', 'hot'], /generate: --temp: expected a number, got "hot"/],
+    ['a negative temperature', ['x', '-m', 'nowhere', '--temp', '-1'], /generate: --temp: expected a number >= 0, got -1/],
     ['a context past the model', ['x', '--context', '4096'], /^ropewalk: generate: --context: expected an integer in \[1, 256\]/],
-    ['a backend that is none', ['x', '-b', 'tpu'], /^ropewalk: generate: --backend: expected auto or one of/],
+    ['a backend that is none', ['x', '-b', 'tpu'], /^ropewalk: generate: -b: expected auto or one of/],
     ['a cache dtype that is none', ['x', '--cache-dtype', 'q8_0'], /^ropewalk: generate: --cache-dtype: expected f32, f16 or bf16/],
     // These are refused before a model, however large, is read.
     ['an empty stop', ['x', '-m', 'nowhere', '--stop', ''], /^ropewalk: generate: --stop: expected texts that are not empty/],
-    ['a count below zero', ['x', '-m', 'nowhere', '-n', '-1'], /^ropewalk: generate: --max-tokens: expected an integer >= 0, got -1/],
+    ['a count below zero', ['x', '-m', 'nowhere', '-n', '-2'], /^ropewalk: generate: -n: expected an integer >= 0, got -2/],
     [
       'another way to go on',
       ['x', '-m', 'nowhere', '--on-full', 'wrap'],
@@ -150,7 +167,7 @@ describe('generate', () => {
     });
     const status = await new Promise((done) => child.on('close', done));
     assert.equal(status, 130, stderr);
-    assert.match(stderr, /interrupted; seed/);
+    assert.match(stderr, /interrupted/);
   });
 });
 
@@ -181,6 +198,9 @@ describe('perplexity', () => {
       assert.equal(spawnSync(process.execPath, argv, { cwd: folder, encoding: 'utf8', input: text }).stdout, stdout);
     }
     const argv = ['--import', import.meta.resolve('tsx'), join(ROOT, 'src/cli/main.ts'), 'perplexity'];
+    const both = spawnSync(process.execPath, [...argv, 'short.txt'], { cwd: folder, encoding: 'utf8', input: 'another' });
+    assert.equal(both.stdout, stdout);
+    assert.match(both.stderr, /ropewalk: perplexity: what is piped in is not read, as a file is given; - would read it\n/);
     const none = spawnSync(process.execPath, argv, { cwd: folder, encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] });
     assert.equal(none.status, 2);
     assert.match(none.stderr, /^ropewalk: perplexity: text: expected a file, or a text piped in, got none/);
