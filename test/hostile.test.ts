@@ -11,6 +11,7 @@ import { after, before, describe, test } from 'node:test';
 import * as folders from '../src/conformance/folder.node.js';
 import * as goldenFolders from '../src/conformance/golden/folder.node.js';
 import * as convert from '../src/convert/index.js';
+import * as diagnosis from '../src/diagnose/index.js';
 import * as cann from '../src/dialects/cann.js';
 import * as ggml from '../src/dialects/ggml.js';
 import * as gguf from '../src/dialects/gguf.js';
@@ -437,6 +438,16 @@ const IMPORT: Rows = {
   groupAlike: () => [[rope, rope]],
 };
 
+const observation = () => ({ x: ones(2, 1, 4), y: ones(2, 1, 4), positions: [0, 1], layout: 'bsnh', numAxes: 1 });
+const DIAGNOSE: Rows = {
+  diagnose: () => [
+    { ...observation(), norm: { weight: ones(4), eps: 1e-6 } },
+    { spec: { ...spec, scaling: { kind: 'linear', factor: 2 } }, direction: 'forward' },
+    { mutants: diagnosis.MUTANTS.slice(0, 2).map((mutant) => Object.freeze({ ...mutant })), progress: () => {} },
+  ],
+  identify: () => [observation()],
+};
+
 const ENTRIES: Readonly<Record<string, { readonly rows: Rows; readonly module: object }>> = {
   '.': { rows: MAIN, module: main },
   './reference': { rows: { referenceRunner: () => [], runReference: () => [main.planAdd(ones(2), ones(2), ones(2))] }, module: reference },
@@ -456,6 +467,7 @@ const ENTRIES: Readonly<Record<string, { readonly rows: Rows; readonly module: o
     rows: { parseOnnxModel: () => [onnxBytes, 'a.onnx', { loadExternal: () => new Uint8Array(4) }] },
     module: onnxModels,
   },
+  './diagnose': { rows: DIAGNOSE, module: diagnosis },
   './graph': { rows: GRAPH, module: graph },
   './import': { rows: IMPORT, module: importer },
   './conformance/node': { rows: { openFolder: () => [goldenPath] }, module: folders },
@@ -491,7 +503,7 @@ function methodsOf(prototype: object): string[] {
 }
 
 /** Entries whose functions have no rows yet. A new entry must have rows. */
-const WITHOUT_ROWS = new Set(['./aicore', './conformance', './diagnose']);
+const WITHOUT_ROWS = new Set(['./aicore', './conformance']);
 /** The decoder's have theirs in test/model/hostile.test.ts, which holds them against the same list. */
 const ELSEWHERE: readonly string[] = ['./model', './model/node'];
 

@@ -6,9 +6,10 @@
  *
  * @module
  */
-
+import { reading, readList, readOptions } from '../core/arguments.js';
+import { refuse } from '../core/errors.js';
 import { sharePairs } from '../ops/rope/axes.js';
-import { frequenciesOf } from '../ops/rope/plan.js';
+import { frequenciesOf, planRope } from '../ops/rope/plan.js';
 import { MUTANTS } from './catalogue.js';
 import { type Difference, differencesOf } from './differences.js';
 import {
@@ -98,12 +99,38 @@ const MAX_ROWS = 512;
  * @param observation - x, y and positions; tensors in host memory, only read
  * @param expected - what it was meant to do; without it the rotation is only identified
  * @param options - the known bugs
- * @throws {RopewalkError} for an observation whose parts do not belong together, or an expectation that means nothing or does not fit x
+ * @throws {RopewalkError} for an observation whose parts do not belong together, an expectation that means nothing or does not fit x,
+ *   options that are none, or a `progress` that throws
  */
 export function diagnose(observation: Observation, expected?: Expected, options: DiagnoseOptions = {}): Diagnosis {
-  if (!expected) return withoutExpectation(readObservation(observation), options);
-  const heads = readObservation(observation, axesOf(expected));
-  return against(expected, heads, options);
+  const checked = readDiagnoseOptions(options);
+  if (expected === undefined) return withoutExpectation(readObservation(observation), checked);
+  const meant = readExpected(expected);
+  const heads = readObservation(observation, axesOf(meant));
+  return against(meant, heads, checked);
+}
+
+function readDiagnoseOptions(options: DiagnoseOptions): DiagnoseOptions {
+  const { mutants, progress } = readOptions(options, 'diagnose: options');
+  if (progress !== undefined && typeof progress !== 'function') refuse('RANGE', 'diagnose: progress', 'a function', progress);
+  return {
+    ...(mutants === undefined ? {} : { mutants: readMutants(mutants) }),
+    ...(progress === undefined ? {} : { progress: (done) => reading('diagnose: progress', () => progress(done)) }),
+  };
+}
+
+function readMutants(mutants: readonly Mutant[]): Mutant[] {
+  return Array.from(readList(mutants, 'diagnose: mutants', 'a list of known bugs'), (mutant, n) => {
+    const isMutant = reading(`diagnose: mutants[${n}]`, () => typeof mutant?.id === 'string' && typeof mutant.change === 'function');
+    return isMutant ? mutant : refuse('RANGE', `diagnose: mutants[${n}]`, 'a known bug, such as those in MUTANTS', mutant);
+  });
+}
+
+function readExpected(expected: Expected): Expected {
+  const { spec: given, direction = 'forward' } = readOptions(expected, 'diagnose: expected');
+  const spec = readOptions(given, 'diagnose: expected.spec');
+  planRope({ ...spec, direction, positions: 0, seqLen: 1 }); // the checks
+  return { spec, direction };
 }
 
 function axesOf({ spec }: Expected): number {

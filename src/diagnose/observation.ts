@@ -4,9 +4,10 @@
  * @module
  */
 import { UNIT_ROUNDOFF } from '../conformance/tolerance.js';
+import { readList, readOptions } from '../core/arguments.js';
 import { type Dtype, type FloatDtype, isFloat, roundTo } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
-import { hostOf, readIntegers, type Tensor, tensorFrom } from '../core/tensor.js';
+import { hostOf, readIntegers, Tensor, tensorFrom } from '../core/tensor.js';
 import type { HeadNorm, RopeLayout } from '../ops/rope/call.js';
 
 /** A run of a kernel. Tensors in host memory, only read. */
@@ -63,13 +64,14 @@ const MAX_ELEMENTS = 2 ** 27;
  * @returns fresh arrays
  * @throws {RopewalkError} SHAPE, DTYPE or RANGE: shapes that disagree, an x that is not finite. A y that is not finite is for the diagnosis
  */
-export function readObservation(observation: Observation, numAxes = observation.numAxes): Heads {
-  const { layout = 'bsnh', norm } = observation;
+export function readObservation(observation: Observation, numAxes?: number): Heads {
+  const given = readOptions(observation, 'diagnose: observation');
+  const { layout = 'bsnh', norm } = given;
   if (layout !== 'bsnh' && layout !== 'bnsh') refuse('UNSUPPORTED', 'diagnose: layout', 'bsnh or bnsh', layout);
-  const x = asHeads(observation.x, layout, 'x');
-  const y = asHeads(observation.y, layout, 'y');
-  if (observation.x.shape.join() !== observation.y.shape.join()) {
-    refuse('SHAPE', 'diagnose: y', `the shape of x, [${observation.x.shape}]`, [...observation.y.shape]);
+  const x = asHeads(given.x, layout, 'x');
+  const y = asHeads(given.y, layout, 'y');
+  if (given.x.shape.join() !== given.y.shape.join()) {
+    refuse('SHAPE', 'diagnose: y', `the shape of x, [${given.x.shape}]`, [...given.y.shape]);
   }
   const [batch, seq, heads, headDim] = x.shape as [number, number, number, number];
   if (headDim % 2 !== 0 || headDim < 2) refuse('SHAPE', 'diagnose: x', 'an even head_dim in the last dimension', [...x.shape]);
@@ -83,7 +85,7 @@ export function readObservation(observation: Observation, numAxes = observation.
       xs[bad],
       'Give a bf16 or f16 file its dtype, or dump x before the kernel runs.',
     );
-  const positions = readPositions(observation.positions, { batch, seq, numAxes });
+  const positions = readPositions(given.positions, { batch, seq, numAxes: numAxes ?? given.numAxes });
   const ys = y.readNumbers() as Float64Array;
   return { batch, seq, heads, headDim, x: xs, y: ys, dtype: heldDtype(ys, y.dtype as FloatDtype), ...positions, norm };
 }
@@ -114,7 +116,7 @@ function asHeads(tensor: Tensor<Dtype>, layout: RopeLayout, name: string): Tenso
 function readPositions(given: Tensor | readonly number[], of: { batch: number; seq: number; numAxes: number | undefined }) {
   const { batch, seq } = of;
   const where = 'diagnose: positions';
-  const tensor = Array.isArray(given) ? tensorFrom(Float64Array.from(given)) : (given as Tensor);
+  const tensor = Tensor.isTensor(given) ? given : tensorFrom(listed(given, where));
   const values = isFloat(tensor.dtype) ? wholeNumbers(tensor, where) : readIntegers(tensor, where);
   for (const [n, p] of values.entries()) if (Math.abs(p) > 2 ** 31) refuse('RANGE', `${where}[${n}]`, 'an integer in [-2^31, 2^31]', p);
   const [numAxes, ownPositions] = shapeOfPositions(tensor.shape, of, where);
@@ -126,6 +128,11 @@ function readPositions(given: Tensor | readonly number[], of: { batch: number; s
     }
   }
   return { numAxes, ownPositions, positions };
+}
+
+function listed(positions: ArrayLike<number>, where: string): Float64Array {
+  const list = readList(positions, where, 'a tensor or a list of integers');
+  return Float64Array.from(list, (p, n) => (typeof p === 'number' ? p : refuse('DTYPE', `${where}[${n}]`, 'an integer', p)));
 }
 
 /** Frameworks dump positions as floats now and then. */
@@ -141,6 +148,9 @@ function shapeOfPositions(
   { batch, seq, numAxes }: { batch: number; seq: number; numAxes: number | undefined },
   where: string,
 ): [numAxes: number, own: boolean] {
+  if (numAxes !== undefined && !(Number.isInteger(numAxes) && numAxes >= 1 && numAxes <= 4)) {
+    refuse('RANGE', 'diagnose: numAxes', 'an integer in [1, 4]', numAxes);
+  }
   const wanted = numAxes ?? 1;
   const forms = [
     `[${seq}]`,
