@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { parseRopeLabel, ropePlanOfCase } from '../conformance/rope-case.js';
 import { specFromJson } from '../convert/record.js';
 import type { FloatDtype } from '../core/dtypes.js';
-import { refuse } from '../core/errors.js';
+import { fail, refuse } from '../core/errors.js';
 import { type GgufHeader, ropeFromGguf } from '../dialects/gguf.js';
 import { ropeFromConfig } from '../dialects/huggingface.js';
 import type { ModelRope, ModelRopeOptions } from '../dialects/model-rope.js';
@@ -60,6 +60,8 @@ export function isFolder(path: string): boolean {
 export async function readModel(path: string, command: string, options: ModelRopeOptions = {}): Promise<ModelRope> {
   const file = modelFileOf(path, command);
   if (/\.gguf$/i.test(file)) return ropeFromGguf(await readModelHeader(file), { ...options, where: file });
+  if (!/\.json$/i.test(file) && !statSync(file, { throwIfNoEntry: false }))
+    fail('FORMAT', `${command}: ${file}`, 'there is no such file or folder');
   if (!/\.json$/i.test(file)) refuse('FORMAT', command, 'a config.json, a .gguf, or a folder with one', file);
   return ropeFromConfig(readJson(file, command), { ...options, where: file });
 }

@@ -65,3 +65,8 @@ test('a pipe is refused at once, by every reader', async (t) => {
     assert.match(ropewalkIn(folder, 'perplexity', name).stderr, /^ropewalk: perplexity: pipe\.\w+: expected a regular file, got a pipe/);
   }
 });
+
+test('what is not there is told so, whatever its name', async () => {
+  await assert.rejects(readModel('nosuch', 'inspect'), { code: 'FORMAT', message: 'inspect: nosuch: there is no such file or folder' });
+  await assert.rejects(readExpectedRope('nosuch', 'diagnose'), { message: 'diagnose: nosuch: there is no such file or folder' });
+});
