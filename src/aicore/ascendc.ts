@@ -6,6 +6,7 @@
  * @module
  */
 
+import { reading } from '../core/arguments.js';
 import { loadNumber, newArray, sizeBytes } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import { bf16FromNumber, numberFromBf16 } from '../core/float16.js';
@@ -28,6 +29,9 @@ export const ODD_LANES: readonly [bigint, bigint] = [0xaaaa_aaaa_aaaa_aaaan, 0xa
 
 /** The first `lanes` lanes of a mask. */
 export function firstLanes(mask: readonly [bigint, bigint], lanes: number): Mask {
+  checkCount(lanes, 'firstLanes: lanes', 0, 128);
+  if (!reading('aicore: firstLanes: mask', () => typeof mask[0] === 'bigint' && typeof mask[1] === 'bigint'))
+    refuse('RANGE', 'aicore: firstLanes: mask', 'two bigints of 64 bits', mask);
   const all = (mask[0] | (mask[1] << 64n)) & ((1n << BigInt(lanes)) - 1n);
   return [all & 0xffff_ffff_ffff_ffffn, all >> 64n];
 }

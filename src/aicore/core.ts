@@ -6,6 +6,7 @@
  *
  * @module
  */
+import { readName } from '../core/arguments.js';
 import { refuse } from '../core/errors.js';
 import {
   CACHE_LINE,
@@ -125,8 +126,7 @@ export interface Launch {
  * @throws {RopewalkError} RANGE or UNSUPPORTED, naming the option
  */
 export function newLaunch(options: MachineOptions, autoSync: boolean, blocks: number): Launch {
-  const chip = options.chip ?? '910B3';
-  if (!Object.hasOwn(CHIPS, chip)) refuse('UNSUPPORTED', 'aicore: chip', Object.keys(CHIPS).join(' or '), chip);
+  const chip = readName(options.chip ?? '910B3', ['910B3', '910B4'], 'aicore: chip');
   const capacity = options.unifiedBufferBytes ?? UB_BYTES;
   if (!Number.isInteger(capacity) || capacity < 32 || capacity % 32 !== 0 || capacity > UB_BYTES) {
     refuse('RANGE', 'aicore: unifiedBufferBytes', `a multiple of 32 in [32, ${UB_BYTES}]`, capacity);
@@ -156,7 +156,7 @@ export function newLaunch(options: MachineOptions, autoSync: boolean, blocks: nu
  * @throws {RopewalkError} RANGE when the chip has fewer
  */
 export function coresOf(options: MachineOptions): number {
-  const most = CHIPS[options.chip ?? '910B3']?.cores ?? 40;
+  const most = CHIPS[readName(options.chip ?? '910B3', ['910B3', '910B4'], 'aicore: chip')].cores;
   const cores = options.cores ?? most;
   if (!Number.isInteger(cores) || cores < 1 || cores > most) refuse('RANGE', 'aicore: cores', `an integer in [1, ${most}]`, cores);
   return cores;

@@ -5,28 +5,24 @@
  *
  * @module
  */
-export {
+export type {
   AscendC,
-  type CopyParams,
-  EVEN_LANES,
-  firstLanes,
-  type GatherMaskParams,
-  type LaneType,
+  CopyParams,
+  GatherMaskParams,
+  LaneType,
   LocalTensor,
-  type Mask,
-  ODD_LANES,
-  type RepeatParams,
-  type Repeats,
+  Mask,
+  RepeatParams,
+  Repeats,
   TBuf,
   TPipe,
   TQue,
 } from './ascendc.js';
-export { ASSUMPTIONS, CHIPS, CONFLICT_CYCLES, HEADS, loadCycles, storeCycles, UB_BYTES, VECTOR_COSTS, vectorCycles } from './costs.js';
+export { EVEN_LANES, firstLanes, ODD_LANES } from './ascendc.js';
+export { ASSUMPTIONS, CHIPS, CONFLICT_CYCLES, HEADS, UB_BYTES, VECTOR_COSTS } from './costs.js';
 export { MAX_HEAD_DIM } from './kernels/args.js';
 export { runRopeKernel } from './kernels/run.js';
 export { type LaunchOptions, launchKernel } from './launch.js';
 export { Allocation, GlobalTensor } from './memory.js';
 export { type AscendModelOptions, type AscendModelRunner, ascendModelRunner } from './runner.js';
-export { chromeTrace } from './timeline/chrome-trace.js';
-export { type TimelineOptions, timelineSvg } from './timeline/svg.js';
 export * from './trace.js';

@@ -3,11 +3,13 @@
  *
  * @module
  */
+import { reading, readList, readName, readOptional, readOptions } from '../core/arguments.js';
 import type { FloatDtype } from '../core/dtypes.js';
+import { refuse } from '../core/errors.js';
 import { AscendC } from './ascendc.js';
 import { Core, checkCount, coresOf, type LineCost, newLaunch, Stopped, UnifiedBuffer } from './core.js';
 import { ASSUMPTIONS, CHIPS, HEADS } from './costs.js';
-import type { GlobalTensor } from './memory.js';
+import { GlobalTensor } from './memory.js';
 import {
   type BlockRun,
   type Bottleneck,
@@ -48,14 +50,14 @@ export interface LaunchOptions {
 /**
  * Runs a kernel on every block.
  *
- * @param options - the kernel and where it runs
+ * @param call - the kernel and where it runs
  * @returns all that the model says; the kernel's writes are in the caller's memory
  * @throws {RopewalkError} on options out of range; a kernel that hangs is a finding, not an error
  */
-export function launchKernel(options: LaunchOptions): KernelRun {
+export function launchKernel(call: LaunchOptions): KernelRun {
+  const options = readLaunch(call);
   const { blocks: blockCount } = options;
-  checkCount(blockCount, 'blocks');
-  const machine = options.machine ?? {};
+  const machine = readOptions(options.machine ?? {}, 'aicore: machine');
   const launch = newLaunch(machine, options.autoSync, blockCount);
   const buffer = new UnifiedBuffer(launch.capacity);
   const wanted = (block: number) => (Array.isArray(options.record) ? options.record.includes(block) : options.record === true);
@@ -133,6 +135,30 @@ export function launchKernel(options: LaunchOptions): KernelRun {
     assumptions: ASSUMPTIONS,
     blocks,
     slowest,
+  };
+}
+
+/** Blocks that one launch takes: its count has 16 bits on the device. */
+const MAX_BLOCKS = 2 ** 16 - 1;
+
+function readLaunch(call: LaunchOptions): LaunchOptions {
+  const options = readOptions(call, 'aicore: options');
+  const { kernel, dtype, blocks, body, onBlock, record, output, rowLength = 0, rowStarts = [], least } = options;
+  if (typeof kernel !== 'string') refuse('RANGE', 'aicore: kernel', 'a name', kernel);
+  readName(dtype, ['f64', 'f32', 'f16', 'bf16'], 'aicore: dtype');
+  checkCount(blocks, 'blocks', 0, MAX_BLOCKS);
+  if (typeof body !== 'function') refuse('RANGE', 'aicore: body', 'a function', body);
+  if (onBlock !== undefined && typeof onBlock !== 'function') refuse('RANGE', 'aicore: onBlock', 'a function', onBlock);
+  if (output !== undefined && !reading('aicore: output', () => output instanceof GlobalTensor))
+    refuse('RANGE', 'aicore: output', 'a GlobalTensor', output);
+  checkCount(rowLength, 'rowLength');
+  const bytes = readOptional(least, 'aicore: least');
+  for (const count of bytes ? [bytes.load, bytes.store] : []) checkCount(count, 'least');
+  return {
+    ...options,
+    ...(record === undefined || typeof record === 'boolean' ? {} : { record: Array.from(readList(record, 'aicore: record')) }),
+    rowStarts: Array.from(readList(rowStarts, 'aicore: rowStarts')),
+    ...(bytes ? { least: bytes } : {}),
   };
 }
 

@@ -3,7 +3,9 @@
  *
  * @module
  */
+import { reading, readList } from '../core/arguments.js';
 import { type Dtype, type HostArray, sizeBytes } from '../core/dtypes.js';
+import { refuse } from '../core/errors.js';
 import { CACHE_LINE } from './costs.js';
 
 /** Bytes that the shadows tell apart: no element that the core computes with is smaller. */
@@ -11,6 +13,15 @@ export const GRAIN = 2;
 
 /** Told of an access that another queue's, or another block's, may overtake. */
 export type OnConflict = (queue: 0 | 1 | 2 | 3, seq: number, block: number, kind: string) => void;
+
+function checkName(name: unknown, what: string): void {
+  if (typeof name !== 'string') refuse('RANGE', `aicore: ${what}: name`, 'a text', name);
+}
+
+function checkArray(array: HostArray | undefined): HostArray {
+  if (array === undefined || !ArrayBuffer.isView(array)) refuse('DTYPE', 'aicore: Allocation: arrays', 'typed arrays, one or more', array);
+  return array;
+}
 
 /** One array of the caller in global memory. */
 export class Allocation {
@@ -34,9 +45,14 @@ export class Allocation {
     arrays: readonly HostArray[],
     written: boolean,
   ) {
-    this.start = Math.min(...arrays.map((a) => a.byteOffset));
-    const end = Math.max(...arrays.map((a) => a.byteOffset + a.byteLength));
-    this.bytes = new Uint8Array(arrays[0]!.buffer, this.start, end - this.start);
+    checkName(name, 'Allocation');
+    const list = Array.from(readList(arrays, 'aicore: Allocation: arrays'));
+    const { buffer } = checkArray(list[0]);
+    if (!list.every((array) => checkArray(array).buffer === buffer))
+      refuse('RANGE', 'aicore: Allocation: arrays', 'arrays of one buffer', 'arrays of several');
+    this.start = Math.min(...list.map((a) => a.byteOffset));
+    const end = Math.max(...list.map((a) => a.byteOffset + a.byteLength));
+    this.bytes = reading('aicore: Allocation: arrays', () => new Uint8Array(buffer, this.start, end - this.start));
     if (!written) return;
     const grains = Math.ceil(this.bytes.length / GRAIN);
     this.#writer = new Int32Array(grains);
@@ -110,6 +126,11 @@ export class GlobalTensor {
     readonly low: number,
     readonly high: number,
   ) {
+    checkName(name, 'GlobalTensor');
+    if (!reading('aicore: GlobalTensor: memory', () => memory instanceof Allocation && memory.bytes instanceof Uint8Array))
+      refuse('RANGE', 'aicore: GlobalTensor: memory', 'an Allocation', memory);
+    for (const [field, value] of Object.entries({ base, low, high }))
+      if (!Number.isSafeInteger(value)) refuse('RANGE', `aicore: GlobalTensor: ${field}`, 'an integer', value);
     this.size = sizeBytes(dtype);
   }
 

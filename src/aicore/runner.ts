@@ -5,12 +5,14 @@
  *
  * @module
  */
+import { readName, readOptional, readOptions } from '../core/arguments.js';
 import { type Dtype, type FloatDtype, isFloat, loadNumber, newArray, storeNumber } from '../core/dtypes.js';
 import { RopewalkError } from '../core/errors.js';
 import { hostOf, type Tensor, zeros } from '../core/tensor.js';
 import type { RopeCall, RopePart } from '../ops/rope/call.js';
 import type { RopePlan } from '../ops/rope/plan.js';
 import { checkPlan, type OpPlan, type Runner } from '../ops/runner.js';
+import { coresOf } from './core.js';
 import { MAX_HEAD_DIM } from './kernels/args.js';
 import { runRopeKernel } from './kernels/run.js';
 import { whyNotSeed } from './kernels/seed.js';
@@ -38,7 +40,10 @@ export interface AscendModelRunner extends Runner {
  * @param options - which kernel, on which machine
  */
 export function ascendModelRunner(options: AscendModelOptions = {}): AscendModelRunner {
-  const { kernel = 'fast', machine } = options;
+  const { kernel: wanted = 'fast', machine: given } = readOptions(options, 'ascend-model: options');
+  const kernel = readName(wanted, ['seed', 'correct', 'fast'], 'ascend-model: kernel');
+  const machine = readOptional(given, 'ascend-model: machine');
+  coresOf(machine ?? {});
   let lastRuns: readonly KernelRun[] = [];
   return {
     name: 'ascend-model',

@@ -710,7 +710,7 @@ describe('catches', () => {
       count((c, t) => c.DataCopyIn('', t, gm(filled(8)), 0, bad), /DataCopy: count/);
       count((c, t) => c.GatherMask('', t, t, 7, { repeatTimes: bad, src0RepeatStride: 8 }), /GatherMask: repeatTimes/);
       count((c) => c.pipe.InitTBuf('u', bad), /InitBuffer\(u\): bytes: expected an integer >= 1/);
-      refused({ blocks: bad }, /^aicore: blocks: expected an integer >= 0/);
+      refused({ blocks: bad }, /^aicore: blocks: expected an integer in \[0, 65535\]/);
     }
     const strides = { dst: 8, src0: 8, src1: 8 };
     count((c, t) => c.Add('', t, t, t, { mask: 64, repeats: 256, strides }), /repeatTimes: expected an integer in \[0, 255\], got 256/);

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { readList, readOptions } from '../../core/arguments.js';
 import { asHostArray, type FloatDtype, sizeBytes } from '../../core/dtypes.js';
 import { refuse } from '../../core/errors.js';
 import { Allocation, GlobalTensor } from '../memory.js';
@@ -51,10 +52,11 @@ export const MAX_HEAD_DIM = 2048;
 /**
  * Checks the tensors of a call, and lays them into global memory.
  *
- * @param o - the caller's
+ * @param given - the caller's, read once
  * @throws {RopewalkError} SHAPE, DTYPE, RANGE, ALIAS or UNSUPPORTED, naming the argument
  */
-export function ropeArgs(o: RopeKernelOptions): RopeArgs {
+export function ropeArgs(given: RopeKernelOptions): RopeArgs {
+  const o = { ...given, x: readView(given.x, 'aicore: x'), y: readView(given.y, 'aicore: y') };
   const { dtype } = o;
   if (dtype === 'f64') {
     refuse(
@@ -88,18 +90,23 @@ export function ropeArgs(o: RopeKernelOptions): RopeArgs {
     refuse('SHAPE', 'aicore: sin and cos', `two dense tables [rows, ${half}]`, [sinData.length, cosData.length]);
   }
   const tableRows = sinData.length / half;
-  const positions = Int32Array.from({ length: o.positions.length }, (_, i) => Number(o.positions[i]!));
+  const list = readList(o.positions, 'aicore: positions', 'a list of integers');
+  const rowAt = (i: number): number => {
+    const row: unknown = list[i];
+    return typeof row === 'number' || typeof row === 'bigint' ? Number(row) : refuse('RANGE', `aicore: positions[${i}]`, 'an integer', row);
+  };
+  const positions = Int32Array.from({ length: list.length }, (_, i) => rowAt(i));
   const positions2d = positions.length !== seq;
   if (positions.length !== seq && positions.length !== batch * seq) {
     refuse('SHAPE', 'aicore: positions', `${seq} or ${batch} × ${seq} rows of the tables`, positions.length);
   }
-  const wrong = positions.findIndex((p, i) => p < 0 || p >= tableRows || p !== Number(o.positions[i]!));
+  const wrong = positions.findIndex((p, i) => p < 0 || p >= tableRows || p !== rowAt(i));
   if (wrong >= 0) {
     refuse(
       'RANGE',
       `aicore: positions[${wrong}]`,
       `a row of the tables, in [0, ${tableRows - 1}]`,
-      Number(o.positions[wrong]!),
+      rowAt(wrong),
       'Make the tables longer.',
     );
   }
@@ -186,6 +193,12 @@ export function ropeArgs(o: RopeKernelOptions): RopeArgs {
   };
 }
 
+function readView(given: GlobalView, where: string): GlobalView {
+  const view = readOptions(given, where);
+  const four = (name: 'shape' | 'strides') => Array.from(readList(view[name], `${where}: ${name}`)) as unknown as GlobalView['shape'];
+  return { ...view, shape: four('shape'), strides: four('strides') };
+}
+
 function checkView(view: GlobalView, where: string): readonly [number, number, number, number] {
   const { shape, strides } = view;
   if (shape.length !== 4 || shape.some((n) => !Number.isInteger(n) || n < 0))
@@ -196,7 +209,8 @@ function checkView(view: GlobalView, where: string): readonly [number, number, n
   if (shape[3] < 2) refuse('SHAPE', where, 'a head_dim of at least 2', [...shape]);
   const { low, high } = reach(view);
   const offset = view.offset ?? 0;
-  if (!Number.isInteger(offset) || (high > low && (offset + low < 0 || offset + high > view.data.length))) {
+  if (!Number.isInteger(offset)) refuse('RANGE', `${where}: offset`, 'an integer', offset);
+  if (high > low && (offset + low < 0 || offset + high > view.data.length)) {
     refuse('RANGE', where, `elements within its memory of ${view.data.length}`, `${offset + low} to ${offset + high - 1}`);
   }
   return shape;

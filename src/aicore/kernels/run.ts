@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { readOptions } from '../../core/arguments.js';
 import { refuse } from '../../core/errors.js';
 import { coresOf } from '../core.js';
 import { type LaunchOptions, launchKernel } from '../launch.js';
@@ -17,16 +18,18 @@ import { seedKernel } from './seed.js';
  *
  * The seed kernel writes what it would write on the device, faults included, as far as it stays in the caller's arrays.
  *
- * @param options - kernel, tensors, tables, machine; see {@link RopeKernelOptions}
+ * @param call - kernel, tensors, tables, machine; see {@link RopeKernelOptions}
  * @returns cycles, bytes, buffers, findings; a kernel that hangs is a finding
  * @throws {RopewalkError} SHAPE, DTYPE, RANGE, ALIAS, naming the argument; UNSUPPORTED when the kernel does not do it; nothing is written then
  */
-export function runRopeKernel(options: RopeKernelOptions): KernelRun {
+export function runRopeKernel(call: RopeKernelOptions): KernelRun {
+  const options = readOptions(call, 'aicore: options');
   const { kernel } = options;
   if (kernel !== 'seed' && kernel !== 'correct' && kernel !== 'fast') {
     refuse('UNSUPPORTED', 'aicore: kernel', 'seed, correct or fast', kernel);
   }
-  const machine = options.machine ?? {};
+  const machine = readOptions(options.machine ?? {}, 'aicore: machine');
+  coresOf(machine);
   const a = ropeArgs(options);
   const rows = a.batch * a.seq * a.heads;
   const common = {
