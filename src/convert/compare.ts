@@ -3,8 +3,8 @@
  *
  * @module
  */
-import { readList } from '../core/arguments.js';
-import { RopewalkError } from '../core/errors.js';
+import { readList, readName, readOptions } from '../core/arguments.js';
+import { RopewalkError, refuse } from '../core/errors.js';
 import { type PairAxes, sharePairs } from '../ops/rope/axes.js';
 import type { FrequencyOptions } from '../ops/rope/frequencies.js';
 import type { RopeSpec } from '../ops/rope/plan.js';
@@ -74,12 +74,13 @@ const LAST_POSITION = 2 ** 31 - 1;
 /**
  * Compares two sides of one layer.
  *
- * @param a - one side
- * @param b - the other
+ * @param first - one side, a in the result
+ * @param second - the other, b in the result
  * @param positions - where a random vector is turned by both; integers
  * @throws {RopewalkError} RANGE, SHAPE or UNSUPPORTED for a record that is no RoPE, or that a recipe's peer cannot say
  */
-export function compareRope(a: RopeReading, b: RopeReading, positions: readonly number[]): RopeComparison {
+export function compareRope(first: RopeReading, second: RopeReading, positions: readonly number[]): RopeComparison {
+  const [a, b] = [readReading(first, 'diff: a'), readReading(second, 'diff: b')];
   const [sideA, sideB] = [sideOf(a), sideOf(b)];
   const layout = layoutOf(a, b, sideA.rope, sideB.rope);
   const { maxRelInvFreq, worstPair } = worstFrequency(sideA.rope, sideB.rope);
@@ -87,7 +88,7 @@ export function compareRope(a: RopeReading, b: RopeReading, positions: readonly 
   const exact = a.recipe === 'float64' && b.recipe === 'float64';
   const apart = exact ? apartExactly(sideA.rope, sideB.rope) : apartByScan(sideA, sideB);
   const imaged = sideA.rope.numAxes > 1 || sideB.rope.numAxes > 1;
-  const nmse = Array.from(readList(positions, 'diff: positions', 'a list of integers'), (position) => ({
+  const nmse = Array.from(readList(positions, 'diff: positions', 'a list of integers'), checkPosition).map((position) => ({
     position,
     text: nmseAt(sideA, sideB, layout, [position, position, position, 0]),
     // An image token: its time, and a row and column of its own.
@@ -107,6 +108,20 @@ interface Side {
   readonly axes: PairAxes;
   readonly angles: AngleRecipe;
   readonly recipe: TableRecipe;
+}
+
+function readReading(given: RopeReading, where: string): RopeReading {
+  const { spec, source, recipe } = readOptions(given, where);
+  return {
+    spec: readOptions(spec, `${where}: spec`),
+    source: readName(source, ['huggingface', 'gguf', 'record'], `${where}: source`),
+    recipe: readName(recipe, ['float64', 'hf-f32', 'ggml-f32'], `${where}: recipe`),
+  };
+}
+
+function checkPosition(position: number, n: number): number {
+  const inRange = Number.isInteger(position) && Math.abs(position) <= LAST_POSITION;
+  return inRange ? position : refuse('RANGE', `diff: positions[${n}]`, 'an integer of 32 bits', position);
 }
 
 function sideOf({ spec, recipe }: RopeReading): Side {

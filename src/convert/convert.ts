@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { reading, readOptions } from '../core/arguments.js';
 import { refuse } from '../core/errors.js';
 import { Fields } from '../core/fields.js';
 import type { RopeSpec } from '../ops/rope/plan.js';
@@ -83,12 +84,13 @@ export function peerOf(name: string): Peer {
  *
  * @param spec - the record
  * @param target - a peer's name
- * @param options - rows of tables, context, heads, names
+ * @param given - rows of tables, context, heads, names
  * @throws {RopewalkError} UNSUPPORTED: cannot be expressed, because …; RANGE or SHAPE for a record that is no RoPE
  */
-export function convertRope(spec: RopeSpec, target: string, options: ConvertOptions = {}): Conversion {
+export function convertRope(spec: RopeSpec, target: string, given: ConvertOptions = {}): Conversion {
   const peer = peerOf(target);
   const own = effectiveRope(spec);
+  const options = readConvertOptions(given);
   const context = options.context ?? (spec.scaling && 'context' in spec.scaling ? spec.scaling.context : undefined);
   const known = { ...options, ...(context === undefined ? {} : { context }) };
   // Tables of one row, or of a million, prove no more than these.
@@ -108,6 +110,20 @@ export function convertRope(spec: RopeSpec, target: string, options: ConvertOpti
     return { target, call, arguments: whole.arguments, tables, notes, relayout, readBack, error };
   }
   return cannot(target, `what its words give, read back, is another RoPE (${worst})`, 'Use tables: --to onnx or --to infiniop.');
+}
+
+function readConvertOptions(given: ConvertOptions): ConvertOptions {
+  const options = readOptions(given, 'convert: options');
+  for (const name of ['context', 'positions', 'heads'] as const) {
+    const value = options[name];
+    if (value !== undefined && !(Number.isSafeInteger(value) && value >= 1))
+      refuse('RANGE', `convert: --${name}`, 'an integer >= 1', value);
+  }
+  for (const name of ['modelType', 'architecture'] as const) {
+    const value = options[name];
+    if (value !== undefined && typeof value !== 'string') refuse('RANGE', `convert: ${name}`, 'a text', value);
+  }
+  return options;
 }
 
 /** LongRoPE has two lists, and a reading at one length sees one of them: at the other length it must be right too, or not change at all. */
@@ -146,9 +162,11 @@ export interface ReadForm {
 export function readForm(
   json: unknown,
   tables: ReadonlyMap<string, GivenTable>,
-  options: { readonly context?: number; readonly where: string },
+  given: { readonly context?: number; readonly where: string },
 ): ReadForm {
+  const options = readOptions(given, 'convert: options');
   const outer = new Fields(json, options.where);
+  if (!reading('convert: tables', () => tables instanceof Map)) refuse('DTYPE', 'convert: tables', 'a Map of tables by name', tables);
   const named = outer.has('target') && outer.has('arguments');
   const form = named ? outer.object('arguments') : outer;
   const peer = named

@@ -5,7 +5,8 @@
  *
  * @module
  */
-import { readOptions } from '../core/arguments.js';
+import { reading, readOptions } from '../core/arguments.js';
+import { refuse } from '../core/errors.js';
 import { sharePairs } from '../ops/rope/axes.js';
 import { frequenciesOf, type Pairing, planRope, type RopeSpec } from '../ops/rope/plan.js';
 
@@ -63,8 +64,23 @@ export const STANDSTILL = 1e-20;
  *
  * @param a - one, as {@link effectiveRope} gives it
  * @param b - the other
+ * @throws {RopewalkError} RANGE for anything else
  */
 export function distanceOf(a: EffectiveRope, b: EffectiveRope): RopeDistance {
+  return distance(readEffective(a, 'distanceOf: a'), readEffective(b, 'distanceOf: b'));
+}
+
+function readEffective(given: EffectiveRope, where: string): EffectiveRope {
+  const rope = readOptions(given, where);
+  const numbers = [rope.headDim, rope.rotaryDim, rope.rotaryOffset, rope.attentionFactor];
+  const lists = reading(where, () => rope.invFreq instanceof Float64Array && rope.axisOfPair instanceof Uint8Array);
+  if (!lists || typeof rope.pairing !== 'string' || !numbers.every(Number.isFinite) || !rope.invFreq.every(Number.isFinite)) {
+    refuse('RANGE', where, 'what effectiveRope gives', given);
+  }
+  return rope;
+}
+
+function distance(a: EffectiveRope, b: EffectiveRope): RopeDistance {
   const differences: string[] = [];
   for (const key of ['headDim', 'rotaryDim', 'rotaryOffset', 'pairing'] as const) {
     if (a[key] !== b[key]) differences.push(`${key} ${a[key]} and ${b[key]}`);
