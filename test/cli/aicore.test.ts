@@ -85,7 +85,7 @@ describe('aicore', () => {
     [
       'a file in no folder',
       ['--shape', '1,1,8', '--kernel', 'fast', '--svg', 'no/where.svg'],
-      /aicore: --svg: expected a place that can be written, got none/,
+      /aicore: --svg: no\/where\.svg: there is no folder no\. Make it first\.\n$/,
     ],
   ];
   for (const [name, args, message] of refusals) {

@@ -243,7 +243,12 @@ describe('refusals', () => {
       { ...good, input: [`nothing=${at('x.npy')}`] },
       /inputs: expected names of values of the graph, got "nothing"/,
     ],
-    ['a place that cannot be written', cached, { ...good, out: at('gone/y.npy') }, /^import: --out: expected a place that can be written/],
+    [
+      'a place that cannot be written',
+      cached,
+      { ...good, out: at('gone/y.npy') },
+      /^import: --out: .*y\.npy: there is no folder .*gone\. Make it first\.$/,
+    ],
   ];
   for (const [name, model, options, message] of cases) {
     test(name, async () => {
