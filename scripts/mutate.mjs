@@ -19,8 +19,8 @@ const MUTATIONS = [
   [
     'interleaved and half swapped',
     'src/ops/rope/plan.ts',
-    'interleaved: [interleaved, interleaved],\n    half: [half, half],',
-    'interleaved: [half, half],\n    half: [interleaved, interleaved],',
+    'const interleaved: PairGeometry = { step: 2, gap: 1 };\n  const half: PairGeometry = { step: 1, gap: window.rotaryDim / 2 };',
+    'const half: PairGeometry = { step: 2, gap: 1 };\n  const interleaved: PairGeometry = { step: 1, gap: window.rotaryDim / 2 };',
   ],
   [
     'cos and sin swapped',

@@ -5,7 +5,7 @@
  */
 import { join } from 'node:path';
 import { type Dtype, type FloatDtype, roundTo } from '../core/dtypes.js';
-import { refuse } from '../core/errors.js';
+import { fail, refuse } from '../core/errors.js';
 import { type Tensor, tensorFrom } from '../core/tensor.js';
 import { demoObservation } from '../diagnose/demo.js';
 import {
@@ -97,7 +97,15 @@ async function readTask(options: DiagnoseOptions): Promise<Task> {
     layout,
     ...(norm ? { norm } : {}),
   };
-  return { observation, ...(await readExpected(options)) };
+  const expectation = await readExpected(options);
+  const [given, meant] = [observation.x.shape.at(-1), expectation.expected?.spec.headDim];
+  if (meant !== undefined && given !== meant)
+    fail(
+      'SHAPE',
+      'diagnose: --x',
+      `its heads have ${given} dimensions, those of --expect have ${meant}. Give the model that the kernel ran, or dump whole heads in the last dimension.`,
+    );
+  return { observation, ...expectation };
 }
 
 async function readExpected(options: DiagnoseOptions): Promise<Pick<Task, 'expected' | 'from'>> {

@@ -109,7 +109,7 @@ function bugs({ named }: Diagnosis): string[] {
   return named.flatMap(({ mutants }) =>
     mutants.flatMap(({ id, cause, does, threads }) => [
       `${id}: ${does}`,
-      `  cause ${cause}, ${CAUSES[cause]}; told in ${threads.join(', ')}`,
+      `  cause ${cause}, ${CAUSES[cause]}; reported in ${threads.join(', ')}`,
     ]),
   );
 }

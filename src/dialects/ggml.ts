@@ -137,12 +137,13 @@ const GGML_WORDS: GgmlRopeWords = { op: 'ggml_rope', positions: 'b', freq_factor
  * Translates a ggml RoPE into a plan. Reads shapes and positions, never elements.
  *
  * @param given - the call
- * @param words - for the messages of another dialect with these parameters (CANN); ggml's own unless given
+ * @param wording - for the messages of another dialect with these parameters (CANN); ggml's own unless given
  * @returns a plan for tensors `[ne3, ne2, ne1, ne0]`; positions are shared over the batch
  * @throws {RopewalkError} RANGE, SHAPE or UNSUPPORTED where ggml itself would assert, or would go on with NaN, in its words
  */
-export function ropePlanFromGgml(given: GgmlRopeParams, words: GgmlRopeWords = GGML_WORDS): RopePlan {
+export function ropePlanFromGgml(given: GgmlRopeParams, wording: GgmlRopeWords = GGML_WORDS): RopePlan {
   const f32 = Math.fround;
+  const words = readOptions(wording, 'ggml_rope: words');
   const { op } = words;
   const { n_dims, mode, n_offs = 0, ...p } = readOptions(given, `${op}: parameters`);
   const positions = readList(p.positions, `${op}: ${words.positions}`, 'a list of integers');

@@ -187,7 +187,11 @@ describe('diagnose', () => {
     ['a direction without an expectation', { ...given, direction: 'backward' }, /diagnose: --direction: expected --expect beside it/],
     ['a bad layer', { ...given, expect: LABEL, layer: '-1' }, /diagnose: --layer: expected an integer in \[0, /],
     ['a bad epsilon', { ...given, normWeight: files.x, normEps: 'x' }, /diagnose: --norm-eps/],
-    ['an expectation of another size', { ...given, expect: LABEL.replaceAll('64', '128') }, /head_dim 128/],
+    [
+      'an expectation of another size',
+      { ...given, expect: LABEL.replaceAll('64', '128') },
+      /--x: its heads have 64 dimensions, those of --expect have 128\. Give/,
+    ],
     ['a demo with data', { ...given, demo: true }, /no --x beside it/],
     [
       'a picture that cannot be written',
