@@ -85,7 +85,7 @@ const plan = () => main.planRope({ ...spec, pairing: 'half', positions: [0, 1] }
 const blocks = () => main.blocksFrom('q8_0', new Uint8Array(34), [1, 32]);
 
 const backend = await main.openBackend('reference');
-/** Errors do with their arguments what JavaScript does; the others have no rows yet. */
+/** Errors do with their arguments what JavaScript does; planPermutation has no row yet. */
 const NO_ROW = new Set<unknown>([main.RopewalkError, formats.HeaderCut, formats.planPermutation]);
 
 const MAIN: Rows = {
