@@ -9,7 +9,15 @@ import { place, placeQuantised, release } from './library.js';
 import type { Contender } from './measure.js';
 import type { GraphTensor, PeerGraph } from './peers/graph.js';
 import { plainRope } from './plain-rope.js';
-import { type ArrayOf, type FloatDtype, layOver, type Ropewalk, sizeBytes, storeNumber, type Tensor } from './ropewalk.js';
+import {
+  type ArrayOf,
+  type FloatDtype,
+  layOver,
+  type Ropewalk,
+  sizeBytes,
+  storeNumber,
+  type Tensor,
+} from './ropewalk.js';
 
 /** What a case is judged by. */
 export type Rate = 'GB/s' | 'GFLOP/s' | 'ns/entry';
@@ -71,7 +79,11 @@ export function allCases(quick: boolean): readonly BenchCase[] {
     ),
     ropeTableCase(pick(4096, 8), pick(128, 16)),
     // 512 rows fit a large third-level cache, 4096 do not.
-    ...pick([512, 4096], [4]).flatMap((rows) => [rmsNormCase(rows, width), addCase(rows, width), swigluCase(rows, width)]),
+    ...pick([512, 4096], [4]).flatMap((rows) => [
+      rmsNormCase(rows, width),
+      addCase(rows, width),
+      swigluCase(rows, width),
+    ]),
     linearCase(pick(512, 3), pick(2048, 32), pick(2048, 32), 'f32'),
     linearCase(1, pick(4096, 32), pick(4096, 64), 'f32'),
     linearCase(1, pick(4096, 32), pick(4096, 64), 'bf16'),
@@ -85,8 +97,21 @@ export function allCases(quick: boolean): readonly BenchCase[] {
     quantisedLinearCase('q8_0', pick(4096, 32), pick(4096, 64)),
     quantisedLinearCase('q4_0', pick(4096, 32), pick(4096, 64)),
     attentionCase({ queries: 1, keys: pick(512, 7), heads: pick(32, 4), kvHeads: pick(8, 2), headDim: pick(128, 16) }),
-    attentionCase({ queries: 1, keys: pick(512, 7), heads: pick(32, 4), kvHeads: pick(8, 2), headDim: pick(128, 16), stored: 'f16' }),
-    attentionCase({ queries: pick(512, 7), keys: pick(512, 7), heads: pick(32, 4), kvHeads: pick(8, 2), headDim: pick(128, 16) }),
+    attentionCase({
+      queries: 1,
+      keys: pick(512, 7),
+      heads: pick(32, 4),
+      kvHeads: pick(8, 2),
+      headDim: pick(128, 16),
+      stored: 'f16',
+    }),
+    attentionCase({
+      queries: pick(512, 7),
+      keys: pick(512, 7),
+      heads: pick(32, 4),
+      kvHeads: pick(8, 2),
+      headDim: pick(128, 16),
+    }),
     ...pick([1, 8, 64, 512, 4096, 32_768, 131_072], [1, 8]).map((tokens) => scaled({ tokens, heads: 4, headDim: 64 })),
     ...pick([1, 2, 4, 8, 16, 32, 64], [1, 2]).map((heads) => scaled({ tokens: pick(512, 2), heads, headDim: 128 })),
     ...pick([32, 64, 128, 256], [32]).map((headDim) => scaled({ tokens: pick(512, 2), heads: 8, headDim })),
@@ -109,16 +134,21 @@ export function gpuCases(small: boolean): readonly BenchCase[] {
     ...pick([1, 512, 4096], [1, 5]).map((tokens) => ({ tokens })),
     { batch: pick(16 / sizeBytes(dtype), 2), tokens: pick(4096, 5) },
   ];
-  const attention = (queries: number, keys: number): BenchCase => attentionCase({ queries, keys, heads, kvHeads, headDim });
+  const attention = (queries: number, keys: number): BenchCase =>
+    attentionCase({ queries, keys, heads, kvHeads, headDim });
   return [
     ...dtypes.flatMap((dtype) =>
       shapes(dtype).flatMap((shape) =>
         (['half', 'interleaved'] as const).flatMap((pairing) =>
-          [false, true].map((inPlace) => ropeCase({ ...shape, heads, headDim, dtype, pairing, inPlace, group: 'operators' })),
+          [false, true].map((inPlace) =>
+            ropeCase({ ...shape, heads, headDim, dtype, pairing, inPlace, group: 'operators' }),
+          ),
         ),
       ),
     ),
-    ...dtypes.flatMap((dtype) => pick([1, 512, 4096], [1, 5]).map((tokens) => ropePartsCase({ tokens, heads, kvHeads, headDim, dtype }))),
+    ...dtypes.flatMap((dtype) =>
+      pick([1, 512, 4096], [1, 5]).map((tokens) => ropePartsCase({ tokens, heads, kvHeads, headDim, dtype })),
+    ),
     ...pick([512, 16_384], [4]).flatMap((rows) => [
       addCase(rows, width),
       swigluCase(rows, width),
@@ -191,7 +221,8 @@ function ropeCase(options: RopeCase): BenchCase {
         elements,
         output: out,
         check: () => checkRope({ oracle, pairing, label, parts: [{ x, out }], run: () => rw.rope(x, plan, { out }) }),
-        ...(dtype === 'f32' && asked && { plain: plainContender(data as Float32Array, cos, sin, heads, headDim, pairing) }),
+        ...(dtype === 'f32' &&
+          asked && { plain: plainContender(data as Float32Array, cos, sin, heads, headDim, pairing) }),
         ...(asked && { graphs: () => ropeGraphs(options, data, cos, sin) }),
         dispose: () => release(x, out),
       };
@@ -200,7 +231,13 @@ function ropeCase(options: RopeCase): BenchCase {
 }
 
 /** q and the k of fewer heads, in place and in one call, as a decoder layer rotates them. */
-function ropePartsCase({ tokens, heads, kvHeads, headDim, dtype }: Omit<RopeCase, 'pairing' | 'group'> & { kvHeads: number }): BenchCase {
+function ropePartsCase({
+  tokens,
+  heads,
+  kvHeads,
+  headDim,
+  dtype,
+}: Omit<RopeCase, 'pairing' | 'group'> & { kvHeads: number }): BenchCase {
   const label = `rope q+k ${dtype} half ${tokens}x${heads}+${kvHeads}x${headDim} in place`;
   return {
     label,
@@ -299,7 +336,15 @@ function ropeGraphs(
     {
       ...common,
       name: 'com.microsoft.RotaryEmbedding',
-      nodes: [{ op: 'RotaryEmbedding', domain: 'com.microsoft', inputs: ['x', 'positions', 'cos', 'sin'], outputs: ['y'], attributes }],
+      nodes: [
+        {
+          op: 'RotaryEmbedding',
+          domain: 'com.microsoft',
+          inputs: ['x', 'positions', 'cos', 'sin'],
+          outputs: ['y'],
+          attributes,
+        },
+      ],
     },
     // Neighbours as pairs would take a gather and a scatter.
     ...(pairing === 'half' ? [halvesGraph({ ...x, dims: [tokens, heads, headDim] }, constants)] : []),
@@ -398,7 +443,9 @@ function rmsNormCase(rows: number, width: number): BenchCase {
         output: out,
         async check() {
           rw.rmsNorm(x, weight, { eps: EPSILON, out });
-          const want = oracle.rmsNorm(await copyFor(oracle, outerRows(x)), await copyFor(oracle, weight), { eps: EPSILON });
+          const want = oracle.rmsNorm(await copyFor(oracle, outerRows(x)), await copyFor(oracle, weight), {
+            eps: EPSILON,
+          });
           return agreement(await numbersOf(outerRows(out)), await numbersOf(want), 'f32', label);
         },
         graphs: () => [
@@ -502,7 +549,12 @@ function rearrangeCase(tokens: number, heads: number, headDim: number, turned: b
         async check() {
           rw.rearrange(x, { out });
           const last = x.shape[0]! - 1;
-          return agreement(await numbersOf(out.slice(0, last, last + 1)), await numbersOf(x.slice(0, last, last + 1)), 'f32', label);
+          return agreement(
+            await numbersOf(out.slice(0, last, last + 1)),
+            await numbersOf(x.slice(0, last, last + 1)),
+            'f32',
+            label,
+          );
         },
         ...(turned && {
           graphs: () => [
@@ -738,7 +790,10 @@ function attentionCase(options: AttentionSizes): BenchCase {
           for (const s of some) {
             got.push(await numbersOf(out.slice(0, s, s + 1)));
             const query = await copyFor(oracle, q.slice(0, s, s + 1));
-            const [keys, values] = [await copyFor(oracle, k.slice(0, 0, past + s + 1)), await copyFor(oracle, v.slice(0, 0, past + s + 1))];
+            const [keys, values] = [
+              await copyFor(oracle, k.slice(0, 0, past + s + 1)),
+              await copyFor(oracle, v.slice(0, 0, past + s + 1)),
+            ];
             want.push(await numbersOf(oracle.selfAttention(query, keys, values)));
           }
           return agreement(joined(got), joined(want), 'f32', label);
@@ -763,7 +818,12 @@ function attentionGraphs(
   const tokenWidth = kvHeads * headDim;
   const query: GraphTensor = { name: 'q', dtype: 'f32', dims: [1, queries, heads * headDim], data: queryData };
   const output = { name: 'y', dtype: 'f32', dims: [1, queries, heads * headDim] } as const;
-  const whole = (name: string, data: Float32Array): GraphTensor => ({ name, dtype: 'f32', dims: [1, keys, tokenWidth], data });
+  const whole = (name: string, data: Float32Array): GraphTensor => ({
+    name,
+    dtype: 'f32',
+    dims: [1, keys, tokenWidth],
+    data,
+  });
   const fresh = (name: string, data: Float32Array): GraphTensor => ({
     name,
     dtype: 'f32',

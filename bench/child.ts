@@ -43,7 +43,9 @@ export function runInChild<Task, Result>(script: string, task: Task, what: strin
       child.send('thanks');
     });
     child.on('error', reject);
-    child.on('exit', (code) => (result ? resolve(result) : reject(new Error(`bench: the process for ${what} ended with ${code}`))));
+    child.on('exit', (code) =>
+      result ? resolve(result) : reject(new Error(`bench: the process for ${what} ended with ${code}`)),
+    );
     child.send(task as object);
   });
 }

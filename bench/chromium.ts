@@ -23,7 +23,11 @@ const FLAGS: Readonly<Record<AdapterName, readonly string[]>> = {
 };
 /** An isolated page has a clock of 5 µs, another one of 100 µs; and threads need one. */
 const HEADERS = { 'cross-origin-opener-policy': 'same-origin', 'cross-origin-embedder-policy': 'require-corp' };
-const TYPES: Readonly<Record<string, string>> = { '.js': 'text/javascript', '.mjs': 'text/javascript', '.wasm': 'application/wasm' };
+const TYPES: Readonly<Record<string, string>> = {
+  '.js': 'text/javascript',
+  '.mjs': 'text/javascript',
+  '.wasm': 'application/wasm',
+};
 
 /**
  * Runs the cases in a page.
@@ -111,7 +115,8 @@ export async function servePage({ entry, module, folders, head = '' }: Site): Pr
   const server = createServer((request, response) => {
     const { pathname: path } = new URL(request.url!, 'http://localhost');
     for (const [name, value] of Object.entries(HEADERS)) response.setHeader(name, value);
-    if (path === '/') return response.setHeader('content-type', 'text/html').end(`<!doctype html><title>ropewalk</title>${head}`);
+    if (path === '/')
+      return response.setHeader('content-type', 'text/html').end(`<!doctype html><title>ropewalk</title>${head}`);
     if (path === module) return response.setHeader('content-type', TYPES['.js']!).end(outputFiles[0]!.contents);
     const [start, place] = Object.entries(folders).find(([prefix]) => path.startsWith(prefix)) ?? [];
     const file = place === undefined ? '' : join(place, path.slice(start!.length));

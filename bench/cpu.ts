@@ -20,9 +20,16 @@ const PAUSE_MS = 20;
  * @param options - which cases and peers
  * @param progress - told the label of each case before it runs
  */
-export async function runCpuSession(threads: number, options: SessionOptions, progress: (label: string) => void): Promise<SessionResult> {
+export async function runCpuSession(
+  threads: number,
+  options: SessionOptions,
+  progress: (label: string) => void,
+): Promise<SessionResult> {
   const effort = options.quick ? QUICK_EFFORT : { ...FULL_EFFORT, pauseMs: threads > 1 ? PAUSE_MS : 0 };
-  const libraries: Libraries = { rw: await openLibrary(options.backend, threads), oracle: await openLibrary('reference', 1) };
+  const libraries: Libraries = {
+    rw: await openLibrary(options.backend, threads),
+    oracle: await openLibrary('reference', 1),
+  };
   const roofs = await Roofs.open(threads);
   const { peers, notes: peerNotes } = await openPeers(options.peers, threads);
   const only = new RegExp(options.only ?? '');

@@ -6,7 +6,15 @@
 
 import { randomFrom } from '../src/conformance/random.js';
 import { UNIT_ROUNDOFF } from '../src/conformance/tolerance.js';
-import { type ArrayOf, type FloatDtype, f16FromNumber, loadNumber, newArray, numberFromF16, storeNumber } from './ropewalk.js';
+import {
+  type ArrayOf,
+  type FloatDtype,
+  f16FromNumber,
+  loadNumber,
+  newArray,
+  numberFromF16,
+  storeNumber,
+} from './ropewalk.js';
 
 /** Elements of random data before it repeats. A prime, so that rows of two matrices do not repeat in step. */
 const PERIOD = 65_521;
@@ -55,7 +63,8 @@ export function quantisedWeight(kind: 'q8_0' | 'q4_0', n: number, k: number): Qu
   const pattern = Uint8Array.from({ length: PERIOD }, () => random.integer(256));
   const scales = Uint16Array.from({ length: 251 }, () => f16FromNumber(random.uniform(0.002, 0.02)));
   const bytes = new Uint8Array(blocks * blockBytes);
-  for (let at = 0; at < bytes.length; at += PERIOD) bytes.set(pattern.subarray(0, Math.min(PERIOD, bytes.length - at)), at);
+  for (let at = 0; at < bytes.length; at += PERIOD)
+    bytes.set(pattern.subarray(0, Math.min(PERIOD, bytes.length - at)), at);
   const view = new DataView(bytes.buffer);
   for (let block = 0; block < blocks; block++) view.setUint16(block * blockBytes, scales[block % scales.length]!, true);
   const scaleOf = (block: number): number => numberFromF16(view.getUint16(block * blockBytes, true));
@@ -172,6 +181,7 @@ export function sampleNumbers(data: ArrayOf[FloatDtype], dtype: FloatDtype): Flo
  */
 export function transposed<A extends Float32Array | Uint16Array>(data: A, n: number, k: number): A {
   const turned = data.slice() as A;
-  for (let row = 0; row < n; row++) for (let column = 0; column < k; column++) turned[column * n + row] = data[row * k + column]!;
+  for (let row = 0; row < n; row++)
+    for (let column = 0; column < k; column++) turned[column * n + row] = data[row * k + column]!;
   return turned;
 }

@@ -56,7 +56,10 @@ export class DeviceClock {
     await readable.mapAsync(1, 0, passes * 16);
     const times = new BigUint64Array(readable.getMappedRange(0, passes * 16));
     const origin = times[0]!;
-    const found = Array.from({ length: passes }, (_, n) => [Number(times[2 * n]! - origin), Number(times[2 * n + 1]! - origin)] as const);
+    const found = Array.from(
+      { length: passes },
+      (_, n) => [Number(times[2 * n]! - origin), Number(times[2 * n + 1]! - origin)] as const,
+    );
     readable.unmap();
     return found;
   }
@@ -64,7 +67,9 @@ export class DeviceClock {
   private nextStamps(): GPUComputePassDescriptor {
     const first = 2 * this.passes++;
     if (this.passes > MAX_PASSES) return {};
-    return { timestampWrites: { querySet: this.stamps, beginningOfPassWriteIndex: first, endOfPassWriteIndex: first + 1 } };
+    return {
+      timestampWrites: { querySet: this.stamps, beginningOfPassWriteIndex: first, endOfPassWriteIndex: first + 1 },
+    };
   }
 }
 

@@ -124,7 +124,8 @@ class GpuCopies {
     const error = await device.popErrorScope();
     if (error) throw new Error(`copy: expected room for ${2 * size} bytes, got: ${error.message}`);
     const some = randomArray('copy', 'f32', 1 << 18) as Float32Array<ArrayBuffer>; // zeros may be stored as nothing
-    for (let at = 0; at < size; at += some.byteLength) device.queue.writeBuffer(from, at, some, 0, Math.min(some.length, (size - at) / 4));
+    for (let at = 0; at < size; at += some.byteLength)
+      device.queue.writeBuffer(from, at, some, 0, Math.min(some.length, (size - at) / 4));
     this.from = from;
     this.to = to;
   }

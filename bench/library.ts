@@ -33,7 +33,12 @@ export function openLibrary(backend: string, threads: number): Promise<Ropewalk>
  * @param dtype - of the elements
  * @param shape - of the tensor
  */
-export function place<D extends FloatDtype>(rw: Ropewalk, data: ArrayOf[D], dtype: D, shape: readonly number[]): Tensor<D> {
+export function place<D extends FloatDtype>(
+  rw: Ropewalk,
+  data: ArrayOf[D],
+  dtype: D,
+  shape: readonly number[],
+): Tensor<D> {
   return rw.upload(tensorFrom<D>(data, { dtype, shape }));
 }
 
@@ -46,7 +51,12 @@ export function place<D extends FloatDtype>(rw: Ropewalk, data: ArrayOf[D], dtyp
  * @param shape - `[n, k]`
  * @returns a weight for `rw.linear`
  */
-export function placeQuantised(rw: Ropewalk, kind: 'q8_0' | 'q4_0', bytes: Uint8Array, shape: readonly [number, number]): BlockTensor {
+export function placeQuantised(
+  rw: Ropewalk,
+  kind: 'q8_0' | 'q4_0',
+  bytes: Uint8Array,
+  shape: readonly [number, number],
+): BlockTensor {
   return rw.name === 'reference' ? blocksFrom(kind, bytes, shape) : rw.uploadBlocks(kind, bytes, shape);
 }
 

@@ -127,7 +127,8 @@ async function timeCalls(contender: Contender, times: number): Promise<Sample> {
 }
 
 function summarise(samples: readonly Sample[], callsPerSample: number): Timing {
-  const sorted = (numbers: readonly number[]): number[] => numbers.map((ns) => ns / callsPerSample).sort((a, b) => a - b);
+  const sorted = (numbers: readonly number[]): number[] =>
+    numbers.map((ns) => ns / callsPerSample).sort((a, b) => a - b);
   const wall = sorted(samples.map(({ wallNs }) => wallNs));
   const host = samples.flatMap(({ hostNs }) => hostNs ?? []);
   const device = samples.flatMap(({ deviceNs }) => deviceNs ?? []);

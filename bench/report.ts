@@ -41,7 +41,11 @@ export function describeMachine(): Machine {
 
 function commit(): string {
   const git = (...words: string[]): string =>
-    execFileSync('git', words, { cwd: new URL('..', import.meta.url), encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }).trim();
+    execFileSync('git', words, {
+      cwd: new URL('..', import.meta.url),
+      encoding: 'utf8',
+      stdio: ['ignore', 'pipe', 'ignore'],
+    }).trim();
   try {
     return `${git('rev-parse', '--short', 'HEAD')}${git('status', '--porcelain', '--', 'src', 'bench') ? ' + changes' : ''}`;
   } catch {
@@ -59,7 +63,9 @@ export function quotedPeer(
   result: CaseResult,
   peer: PeerName,
 ): (PeerResult & { readonly timing: NonNullable<PeerResult['timing']> }) | undefined {
-  const ways = result.peers.flatMap((way) => (way.peer === peer && way.agrees && way.timing ? [{ ...way, timing: way.timing }] : []));
+  const ways = result.peers.flatMap((way) =>
+    way.peer === peer && way.agrees && way.timing ? [{ ...way, timing: way.timing }] : [],
+  );
   return ways.sort((a, b) => a.timing.medianNs - b.timing.medianNs)[0];
 }
 
@@ -108,7 +114,9 @@ export function printReport(report: Report): string {
 function gpuLines({ gpu }: SessionResult): string[] {
   if (!gpu) return [];
   const clock = `  clock: ${gpu.clock}; wall and ratios to peers by the wall clock`;
-  return gpu.software ? ['  A SOFTWARE ADAPTER: the CPU plays the GPU, on small shapes. These times mean nothing.', clock] : [clock];
+  return gpu.software
+    ? ['  A SOFTWARE ADAPTER: the CPU plays the GPU, on small shapes. These times mean nothing.', clock]
+    : [clock];
 }
 
 function table(results: readonly CaseResult[]): string[] {
@@ -119,7 +127,9 @@ function table(results: readonly CaseResult[]): string[] {
   const cells = results.map((result) => {
     const { ours, copy, plain } = result;
     const perElement = ours.medianNs / result.elements;
-    const rate = { 'GB/s': gigabytesPerSecond(result), 'GFLOP/s': gigaflopsPerSecond(result), 'ns/entry': perElement }[result.rate];
+    const rate = { 'GB/s': gigabytesPerSecond(result), 'GFLOP/s': gigaflopsPerSecond(result), 'ns/entry': perElement }[
+      result.rate
+    ];
     return [
       result.label,
       grouped(ours.medianNs),
@@ -133,14 +143,17 @@ function table(results: readonly CaseResult[]): string[] {
         const way = quotedPeer(result, peer);
         if (!way) return result.peers.some((other) => other.peer === peer) ? '–' : '';
         const coarser = result.peers.some(
-          (other) => other.peer === peer && other.timing && other.timing.medianNs < way.timing.medianNs && !other.agrees,
+          (other) =>
+            other.peer === peer && other.timing && other.timing.medianNs < way.timing.medianNs && !other.agrees,
         );
         return `${times(way.timing.medianNs, ours.wallNs ?? ours.medianNs)}${coarser ? '*' : ''}`;
       }),
       result.agreement.error.toExponential(0),
     ];
   });
-  const widths = headings.map((heading, column) => Math.max(heading.length, ...cells.map((row) => row[column]!.length)));
+  const widths = headings.map((heading, column) =>
+    Math.max(heading.length, ...cells.map((row) => row[column]!.length)),
+  );
   const left = new Set([0, 4]);
   const line = (row: readonly string[]): string =>
     row
@@ -161,7 +174,9 @@ function footnotes(results: readonly CaseResult[]): string[] {
       labelsOf.set(note, [...(labelsOf.get(note) ?? []), result.label]);
     }
   }
-  return labelsOf.size === 0 ? [] : ['', ...[...labelsOf].map(([note, labels]) => `  ${labels.join('; ')}\n    ${note}`)];
+  return labelsOf.size === 0
+    ? []
+    : ['', ...[...labelsOf].map(([note, labels]) => `  ${labels.join('; ')}\n    ${note}`)];
 }
 
 function disagreement(way: PeerResult, result: CaseResult): string {

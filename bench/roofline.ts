@@ -37,8 +37,16 @@ interface Box {
 export function rooflinePicture(session: SessionResult & { readonly peakGflops: number }, machine: Machine): string {
   const drawn = session.results.flatMap((result) => (result.point ? [{ ...result, point: result.point }] : []));
   const copies = session.results.map(({ label, bytes, copy }) => ({ label, bytes, rate: bytes / copy.medianNs }));
-  const largest = copies.reduce((most, copy) => (copy.bytes > most.bytes ? copy : most), { label: '', bytes: 0, rate: 1 });
-  const fastest = copies.reduce((most, copy) => (copy.rate > most.rate ? copy : most), { label: '', bytes: 0, rate: 0 });
+  const largest = copies.reduce((most, copy) => (copy.bytes > most.bytes ? copy : most), {
+    label: '',
+    bytes: 0,
+    rate: 1,
+  });
+  const fastest = copies.reduce((most, copy) => (copy.rate > most.rate ? copy : most), {
+    label: '',
+    bytes: 0,
+    rate: 0,
+  });
   const intensities = drawn.map(({ flops, bytes }) => flops / bytes);
   const speeds = drawn.map(gigaflopsPerSecond);
   const xDecades = decades([...intensities, 1]);
@@ -51,7 +59,9 @@ export function rooflinePicture(session: SessionResult & { readonly peakGflops: 
   });
   const roof = (rate: number, className: string): string => {
     const ridge = session.peakGflops / rate;
-    const corners = [xDecades[0], ridge, xDecades[1]].map((x) => `${round(toX(x))},${round(toY(Math.min(x * rate, session.peakGflops)))}`);
+    const corners = [xDecades[0], ridge, xDecades[1]].map(
+      (x) => `${round(toX(x))},${round(toY(Math.min(x * rate, session.peakGflops)))}`,
+    );
     return `<polyline class="${className}" points="${corners.join(' ')}"/>`;
   };
   const threads = `${session.threads} thread${session.threads === 1 ? '' : 's'}`;
@@ -69,14 +79,22 @@ export function rooflinePicture(session: SessionResult & { readonly peakGflops: 
       yDecades,
       (at) => `<line class="grid" x1="${PLOT.left}" x2="${PLOT.right}" y1="${round(toY(at))}" y2="${round(toY(at))}"/>`,
     ),
-    ...gridLines(xDecades, (at) => `<text class="quiet middle" x="${round(toX(at))}" y="${PLOT.bottom + 18}">${at}</text>`),
-    ...gridLines(yDecades, (at) => `<text class="quiet end" x="${PLOT.left - 8}" y="${round(toY(at) + 4)}">${at}</text>`),
+    ...gridLines(
+      xDecades,
+      (at) => `<text class="quiet middle" x="${round(toX(at))}" y="${PLOT.bottom + 18}">${at}</text>`,
+    ),
+    ...gridLines(
+      yDecades,
+      (at) => `<text class="quiet end" x="${PLOT.left - 8}" y="${round(toY(at) + 4)}">${at}</text>`,
+    ),
     `<text class="middle" x="${(PLOT.left + PLOT.right) / 2}" y="${HEIGHT - 16}">arithmetic intensity, FLOP/byte</text>`,
     `<text class="middle" transform="translate(20 ${(PLOT.top + PLOT.bottom) / 2}) rotate(-90)">GFLOP/s</text>`,
     `<clipPath id="plot"><rect x="${PLOT.left}" y="${PLOT.top}" width="${PLOT.right - PLOT.left}" height="${PLOT.bottom - PLOT.top}"/></clipPath>`,
     `<g clip-path="url(#plot)">${roof(largest.rate, 'roof')}${roof(fastest.rate, 'roof cached')}</g>`,
     ...captions(session.peakGflops, largest, fastest),
-    ...points.map(({ x, y, tip }) => `<circle cx="${round(x)}" cy="${round(y)}" r="4.5"><title>${escapeText(tip)}</title></circle>`),
+    ...points.map(
+      ({ x, y, tip }) => `<circle cx="${round(x)}" cy="${round(y)}" r="4.5"><title>${escapeText(tip)}</title></circle>`,
+    ),
     ...placeLabels(points),
     '</svg>',
   ].join('\n')}\n`;
@@ -103,7 +121,11 @@ const STYLE = `<style>
 </style>`;
 
 /** The key of the roofs, in the lower right corner, where no operator can be: much arithmetic, little speed. */
-function captions(peak: number, largest: { bytes: number; rate: number }, fastest: { bytes: number; rate: number }): string[] {
+function captions(
+  peak: number,
+  largest: { bytes: number; rate: number },
+  fastest: { bytes: number; rate: number },
+): string[] {
   const entries = [
     ['roof', `copy of ${bytesInWords(largest.bytes / 2)}: ${largest.rate.toFixed(0)} GB/s`],
     ['roof cached', `fastest copy, ${bytesInWords(fastest.bytes / 2)}: ${fastest.rate.toFixed(0)} GB/s`],
@@ -112,7 +134,9 @@ function captions(peak: number, largest: { bytes: number; rate: number }, fastes
   return entries.flatMap(([line, text], n) => {
     const y = PLOT.bottom - 18 * (entries.length - n) + 4;
     return [
-      ...(line ? [`<line class="${line}" x1="${PLOT.right - 262}" x2="${PLOT.right - 232}" y1="${y - 4}" y2="${y - 4}"/>`] : []),
+      ...(line
+        ? [`<line class="${line}" x1="${PLOT.right - 262}" x2="${PLOT.right - 232}" y1="${y - 4}" y2="${y - 4}"/>`]
+        : []),
       `<text class="roof-text" x="${PLOT.right - 224}" y="${y}">${escapeText(text)}</text>`,
     ];
   });
@@ -130,7 +154,10 @@ function placeLabels(points: readonly Point[]): string[] {
     const far = Math.abs((box.top + box.bottom) / 2 - y) > 10;
     const edge = right ? box.left - 2 : box.right + 2;
     return far
-      ? [`<line class="leader" x1="${round(x)}" y1="${round(y)}" x2="${round(edge)}" y2="${round(baseline - 4)}"/>`, text]
+      ? [
+          `<line class="leader" x1="${round(x)}" y1="${round(y)}" x2="${round(edge)}" y2="${round(baseline - 4)}"/>`,
+          text,
+        ]
       : [text];
   });
 }

@@ -52,7 +52,10 @@ export class Roofs {
     const workers = Array.from(
       { length: threads - 1 },
       (_, n) =>
-        new Worker(new URL('./roof-worker.mjs', import.meta.url), { workerData: { module, memory, control, index: n + 1 }, execArgv: [] }),
+        new Worker(new URL('./roof-worker.mjs', import.meta.url), {
+          workerData: { module, memory, control, index: n + 1 },
+          execArgv: [],
+        }),
     );
     const exports = instance.exports as unknown as RoofExports;
     const roofs = new Roofs(threads, memory, exports, control, workers);
@@ -113,7 +116,11 @@ export class Roofs {
 
 /** Runs the AssemblyScript compiler in a process of its own: loaded here, through tsx, it would take five seconds instead of one. */
 function compileKernels(more: readonly string[]): Uint8Array<ArrayBuffer> {
-  const compiler = join(dirname(createRequire(import.meta.url).resolve('assemblyscript/package.json')), 'bin', 'asc.js');
+  const compiler = join(
+    dirname(createRequire(import.meta.url).resolve('assemblyscript/package.json')),
+    'bin',
+    'asc.js',
+  );
   const folder = mkdtempSync(join(tmpdir(), 'ropewalk-bench-'));
   try {
     const options = `--optimizeLevel 3 --runtime stub --importMemory --initialMemory 1 --maximumMemory ${MAX_PAGES} --sharedMemory`;

@@ -7,11 +7,21 @@
 import type { WebgpuBackend } from '../src/backends/webgpu/host.js';
 import type { Dtype, Ropewalk, Tensor, TensorOptions, TensorStorage } from '../src/index.js';
 
-export type { ArrayOf, BlockTensor, Capabilities, FloatDtype, Ropewalk, RopewalkOptions, Tensor } from '../src/index.js';
+export type {
+  ArrayOf,
+  BlockTensor,
+  Capabilities,
+  FloatDtype,
+  Ropewalk,
+  RopewalkOptions,
+  Tensor,
+} from '../src/index.js';
 
 const built = (await import(new URL('../dist/index.js', import.meta.url).href)) as typeof import('../src/index.js');
 export const { blocksFrom, f16FromNumber, newArray, numberFromF16, ropewalk, sizeBytes, tensorFrom } = built;
-const dtypes = (await import(new URL('../dist/core/dtypes.js', import.meta.url).href)) as typeof import('../src/core/dtypes.js');
+const dtypes = (await import(
+  new URL('../dist/core/dtypes.js', import.meta.url).href
+)) as typeof import('../src/core/dtypes.js');
 export const { loadNumber, storeNumber } = dtypes;
 
 /** A tensor over storage that exists. */

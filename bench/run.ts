@@ -74,12 +74,15 @@ function readOptions(): Options {
   const webgpu = options.backend === 'webgpu';
   const known: readonly string[] = webgpu ? GPU_PEERS : CPU_PEERS;
   const stranger = options.peers?.find((name) => !known.includes(name));
-  if (stranger) command.error(`--peers: expected of ${known.join(',')} for --backend ${options.backend}, got ${stranger}`);
+  if (stranger)
+    command.error(`--peers: expected of ${known.join(',')} for --backend ${options.backend}, got ${stranger}`);
   if (webgpu && command.getOptionValueSource('threads') === 'cli')
     command.error('--threads: expected --backend cpu: a GPU has none to set');
   if (webgpu && options.svg) command.error('--svg: expected --backend cpu: no peak is measured of a GPU');
   if (options.adapter && !(webgpu && options.where === 'chromium'))
-    command.error('--adapter: expected --backend webgpu --where chromium; in Node the driver decides (VK_ICD_FILENAMES)');
+    command.error(
+      '--adapter: expected --backend webgpu --where chromium; in Node the driver decides (VK_ICD_FILENAMES)',
+    );
   if (options.where === 'chromium' && !webgpu) command.error('--where: expected --backend webgpu');
   return options;
 }

@@ -105,7 +105,11 @@ const HOPELESS = 4;
  * @param cases - in this order
  * @param progress - told the label of each case before it runs
  */
-export async function runCases(setting: Setting, cases: readonly BenchCase[], progress: (label: string) => void): Promise<CaseResults> {
+export async function runCases(
+  setting: Setting,
+  cases: readonly BenchCase[],
+  progress: (label: string) => void,
+): Promise<CaseResults> {
   const { rw } = setting.libraries;
   const results: CaseResult[] = [];
   const leftOut: { label: string; reason: string; wrong: boolean }[] = [];
@@ -202,7 +206,10 @@ function withoutHopeless(asked: readonly Asked[]): Asked[] {
     const best = rivals.reduce((least, rival) => (rival.trialMs! < least.trialMs! ? rival : least), rivals[0] ?? way);
     if (way.trialMs === undefined || way.trialMs <= HOPELESS * best.trialMs! || way.trialMs < 5) return way;
     const { contender: _, ...rest } = way;
-    return { ...rest, leftOut: `not timed: one run took ${(way.trialMs / best.trialMs!).toFixed(0)} times that of ${best.graph}` };
+    return {
+      ...rest,
+      leftOut: `not timed: one run took ${(way.trialMs / best.trialMs!).toFixed(0)} times that of ${best.graph}`,
+    };
   });
 }
 

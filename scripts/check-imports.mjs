@@ -62,7 +62,8 @@ const roomOf = (file) => {
   const parts = relative(src, file).split(/[\\/]/);
   return parts.length === 1 ? 'entry' : parts[0];
 };
-const IMPORT = /(?:^|\n)\s*(?:import|export)\s(?:[^'";]*?\sfrom\s)?['"]([^'"]+)['"]|\bimport\(\s*['"]([^'"]+)['"]\s*\)/g;
+const IMPORT =
+  /(?:^|\n)\s*(?:import|export)\s(?:[^'";]*?\sfrom\s)?['"]([^'"]+)['"]|\bimport\(\s*['"]([^'"]+)['"]\s*\)/g;
 
 const problems = [];
 /** file → files it imports for values; type-only imports vanish at run time and cannot make a cycle. */
@@ -72,11 +73,13 @@ for (const file of files) {
   const name = relative(root, file);
   const text = readFileSync(file, 'utf8');
   graph.set(file, []);
-  if (!(room in ARROWS)) problems.push(`${name}: room "${room}" is not in the design; add it to ARROWS and to CONTRIBUTING.md`);
+  if (!(room in ARROWS))
+    problems.push(`${name}: room "${room}" is not in the design; add it to ARROWS and to CONTRIBUTING.md`);
   for (const match of text.matchAll(IMPORT)) {
     const target = match[1] ?? match[2];
     if (target.startsWith('node:')) {
-      if (room !== 'cli' && !file.endsWith('.node.ts')) problems.push(`${name}: imports ${target}; only cli/ and *.node.ts may`);
+      if (room !== 'cli' && !file.endsWith('.node.ts'))
+        problems.push(`${name}: imports ${target}; only cli/ and *.node.ts may`);
     } else if (target.startsWith('.')) {
       const to = resolve(dirname(file), target.replace(/\.js$/, '.ts'));
       const toRoom = roomOf(to);

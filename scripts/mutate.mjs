@@ -13,7 +13,7 @@ import { compileKernels, MODULES, packKernels } from './build-wasm.mjs';
 
 const ASSEMBLY = 'src/backends/wasm/assembly/';
 const WEBGPU = 'src/backends/webgpu/';
-/** Each replaces one text, which must occur exactly once in its file. */
+/** Each replaces one text, which must occur exactly once in its file; white space counts as one space. */
 const MUTATIONS = [
   ['sin with the other sign', 'src/ops/rope/table.ts', 'const signed = magnitude * (', 'const signed = -magnitude * ('],
   [
@@ -51,7 +51,12 @@ const MUTATIONS = [
     '/ (freqFactors ? freqFactors[j]! : 1)',
     '* (freqFactors ? freqFactors[j]! : 1)',
   ],
-  ['magnitude dropped', 'src/ops/rope/frequencies.ts', 'given.attentionFactor ?? magnitude', 'given.attentionFactor ?? 1'],
+  [
+    'magnitude dropped',
+    'src/ops/rope/frequencies.ts',
+    'given.attentionFactor ?? magnitude',
+    'given.attentionFactor ?? 1',
+  ],
   ['YaRN ramp turned round', 'src/ops/rope/frequencies.ts', '(1 - clamp01((j - low)', '(clamp01((j - low)'],
   ['YaRN betas swapped', 'src/ops/rope/frequencies.ts', 'edge(scaling.betaFast ?? 32)', 'edge(scaling.betaSlow ?? 1)'],
   [
@@ -72,7 +77,12 @@ const MUTATIONS = [
     "if (rule === 'vision') restartExponents(",
     "if (rule === ('never' as string)) restartExponents(",
   ],
-  ['attention sees one key more', 'src/reference/self-attention.ts', 'causal ? position :', 'causal ? Math.min(position + 1, total - 1) :'],
+  [
+    'attention sees one key more',
+    'src/reference/self-attention.ts',
+    'causal ? position :',
+    'causal ? Math.min(position + 1, total - 1) :',
+  ],
   ['query heads dealt out in turn', 'src/reference/self-attention.ts', 'Math.floor(h / group)', 'h % numKvHeads'],
   ['rms_norm without eps', 'src/reference/rms-norm.ts', 'squares / d + eps', 'squares / d'],
   ['argmax takes the last of a tie', 'src/reference/argmax.ts', 'value > all[', 'value >= all['],
@@ -129,9 +139,19 @@ const MUTATIONS = [
     'causal ? position : total - 1);',
     'causal ? min(position + 1, total - 1) : total - 1);',
   ],
-  ['cpu: linear without bias', `${ASSEMBLY}linear.ts`, 'x + (<usize>(r * k) << 2), k) + add);', 'x + (<usize>(r * k) << 2), k));'],
+  [
+    'cpu: linear without bias',
+    `${ASSEMBLY}linear.ts`,
+    'x + (<usize>(r * k) << 2), k) + add);',
+    'x + (<usize>(r * k) << 2), k));',
+  ],
   // The kernels of the webgpu backend.
-  ['webgpu: sin with the other sign', `${WEBGPU}shaders/rope.ts`, 'let y0 = x0 * c - x1 * sn;', 'let y0 = x0 * c + x1 * sn;'],
+  [
+    'webgpu: sin with the other sign',
+    `${WEBGPU}shaders/rope.ts`,
+    'let y0 = x0 * c - x1 * sn;',
+    'let y0 = x0 * c + x1 * sn;',
+  ],
   [
     'webgpu: table row of the first token',
     `${WEBGPU}shaders/rope.ts`,
@@ -146,7 +166,12 @@ const MUTATIONS = [
     'magnitude - 0x38000000u',
   ],
   ['webgpu: the second half of a word goes to the first', `${WEBGPU}shader.ts`, '], v << s);', '], v);'],
-  ['webgpu: argmax takes the last of a tie', `${WEBGPU}shaders/argmax.ts`, 'b.y < a.y', 'b.y > a.y && b.y != 0xffffffffu'],
+  [
+    'webgpu: argmax takes the last of a tie',
+    `${WEBGPU}shaders/argmax.ts`,
+    'b.y < a.y',
+    'b.y > a.y && b.y != 0xffffffffu',
+  ],
   [
     'webgpu: host tensors do not come back',
     `${WEBGPU}call.ts`,
@@ -158,7 +183,8 @@ const MUTATIONS = [
 const root = join(dirname(fileURLToPath(import.meta.url)), '..');
 const copy = join(root, '.scratch', 'mutants');
 const SOFTWARE_DRIVER = '/usr/lib/chromium/vk_swiftshader_icd.json';
-if (process.env.VK_ICD_FILENAMES === undefined && existsSync(SOFTWARE_DRIVER)) process.env.VK_ICD_FILENAMES = SOFTWARE_DRIVER;
+if (process.env.VK_ICD_FILENAMES === undefined && existsSync(SOFTWARE_DRIVER))
+  process.env.VK_ICD_FILENAMES = SOFTWARE_DRIVER;
 
 rmSync(copy, { recursive: true, force: true });
 mkdirSync(copy, { recursive: true });
@@ -166,19 +192,29 @@ symlinkSync(join(root, 'vectors'), join(copy, 'vectors'));
 cpSync(join(root, 'package.json'), join(copy, 'package.json'));
 cpSync(join(root, ASSEMBLY), join(copy, 'assembly'), { recursive: true });
 const tsc = join(root, 'node_modules/typescript/bin/tsc');
-const built = spawnSync(process.execPath, [tsc, '-p', join(root, 'tsconfig.build.json'), '--outDir', join(copy, 'dist')], {
-  encoding: 'utf8',
-});
+const built = spawnSync(
+  process.execPath,
+  [tsc, '-p', join(root, 'tsconfig.build.json'), '--outDir', join(copy, 'dist')],
+  {
+    encoding: 'utf8',
+  },
+);
 if (built.status !== 0) throw new Error(built.stdout);
 
 /** Puts one mutation into the copy. @returns what takes it out again */
 async function apply(file, from, to) {
   const text = readFileSync(join(root, file), 'utf8');
-  const times = text.split(from).length - 1;
+  // Where the formatter breaks the lines does not matter.
+  const found = text.match(new RegExp(from.replace(/[.*+?^${}()|[\]\\]/g, '\\$&').replace(/\s+/g, '\\s+'), 'g')) ?? [];
+  const times = found.length;
   if (times !== 1) throw new Error(`its text occurs ${times} times in ${file}, expected once: ${from}`);
-  const mutated = text.replace(from, () => to);
+  const mutated = text.replace(found[0], () => to);
   const kernel = file.startsWith(ASSEMBLY);
-  const target = join(copy, 'dist', kernel ? 'backends/wasm/kernels.generated.js' : file.replace(/^src\//, '').replace(/\.ts$/, '.js'));
+  const target = join(
+    copy,
+    'dist',
+    kernel ? 'backends/wasm/kernels.generated.js' : file.replace(/^src\//, '').replace(/\.ts$/, '.js'),
+  );
   const before = readFileSync(target);
   if (!kernel) writeFileSync(target, transformSync(mutated, { loader: 'ts', format: 'esm', target: 'es2022' }).code);
   else {
@@ -224,15 +260,25 @@ for (const [name, file, from, to] of MUTATIONS) {
   let detail;
   try {
     const restore = await apply(file, from, to);
-    const ran = spawnSync(process.execPath, ['--input-type=module', '-e', RUN, backend], { cwd: copy, encoding: 'utf8' });
+    const ran = spawnSync(process.execPath, ['--input-type=module', '-e', RUN, backend], {
+      cwd: copy,
+      encoding: 'utf8',
+    });
     restore();
     outcome = { 0: 'survived', 1: ran.stdout === '' ? 'error' : 'red' }[ran.status] ?? 'error';
-    detail = outcome === 'red' ? ran.stdout : outcome === 'survived' ? 'every case passes' : `${ran.signal ?? ''}${ran.stderr}`;
+    detail =
+      outcome === 'red'
+        ? ran.stdout
+        : outcome === 'survived'
+          ? 'every case passes'
+          : `${ran.signal ?? ''}${ran.stderr}`;
   } catch (error) {
     detail = error.message;
   }
   counts[outcome]++;
-  console.log(`${{ red: 'red', survived: 'SURVIVED', error: 'COULD NOT RUN' }[outcome]}: ${name}: ${detail.trim().slice(0, 300)}`);
+  console.log(
+    `${{ red: 'red', survived: 'SURVIVED', error: 'COULD NOT RUN' }[outcome]}: ${name}: ${detail.trim().slice(0, 300)}`,
+  );
 }
 rmSync(copy, { recursive: true, force: true });
 console.log(`${counts.red} mutations fail a case, ${counts.survived} survived, ${counts.error} could not run`);

@@ -18,7 +18,8 @@ const install = (folder, ...options) => {
 install('bench');
 install('test/consumers');
 // llama.cpp's own CUDA and Vulkan builds are optional packages of 600 MB.
-if (process.platform === 'linux' && process.arch === 'x64') install('bench/llama', '--omit=optional', '--ignore-scripts');
+if (process.platform === 'linux' && process.arch === 'x64')
+  install('bench/llama', '--omit=optional', '--ignore-scripts');
 const link = join(root, 'node_modules', 'onnxruntime-node');
 rmSync(link, { recursive: true, force: true });
 symlinkSync(join('..', 'bench', 'node_modules', 'onnxruntime-node'), link, 'junction');

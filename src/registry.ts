@@ -99,7 +99,13 @@ function hostMemory(): Pick<Backend, 'upload' | 'dispose'> {
 }
 
 /** Every backend of this build. */
-export const BACKENDS: readonly BackendEntry[] = /* @__PURE__ */ Object.freeze([cpu, webgpu, onnxruntime, ascendModel, reference]);
+export const BACKENDS: readonly BackendEntry[] = /* @__PURE__ */ Object.freeze([
+  cpu,
+  webgpu,
+  onnxruntime,
+  ascendModel,
+  reference,
+]);
 
 /**
  * Opens a backend by name.
@@ -112,7 +118,12 @@ export const BACKENDS: readonly BackendEntry[] = /* @__PURE__ */ Object.freeze([
 export async function openBackend(name: string, options: BackendOptions = {}): Promise<Backend> {
   const wanted = BACKENDS.filter((entry) => (name === 'auto' ? entry.auto : entry.name === name));
   if (wanted.length === 0)
-    refuse('UNSUPPORTED', 'ropewalk: backend', `auto or one of ${BACKENDS.map((entry) => entry.name).join(', ')}`, name);
+    refuse(
+      'UNSUPPORTED',
+      'ropewalk: backend',
+      `auto or one of ${BACKENDS.map((entry) => entry.name).join(', ')}`,
+      name,
+    );
   const reasons: string[] = [];
   for (const entry of wanted) {
     const why = await entry.whyNot();

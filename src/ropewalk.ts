@@ -38,7 +38,11 @@ export interface OutOption<D extends Dtype> {
 }
 
 /** Options of a RoPE call that computes its own table. */
-export type RopeOptions<D extends FloatDtype> = Omit<PlanRopeOptions, 'positions' | 'headDim' | 'seqLen' | 'direction'> & RopeRunOptions<D>;
+export type RopeOptions<D extends FloatDtype> = Omit<
+  PlanRopeOptions,
+  'positions' | 'headDim' | 'seqLen' | 'direction'
+> &
+  RopeRunOptions<D>;
 
 /** Options of a RoPE call whatever its plan. */
 export interface RopeRunOptions<D extends FloatDtype> extends OutOption<D> {
@@ -48,7 +52,9 @@ export interface RopeRunOptions<D extends FloatDtype> extends OutOption<D> {
 
 type NaturalDtype = Exclude<Dtype, 'f16' | 'bf16' | 'u16'>;
 /** The dtype that a typed array holds by itself: the one whose array it is. */
-type NaturalDtypeOf<A extends ArrayOf[NaturalDtype]> = { [D in NaturalDtype]: A extends ArrayOf[D] ? D : never }[NaturalDtype];
+type NaturalDtypeOf<A extends ArrayOf[NaturalDtype]> = {
+  [D in NaturalDtype]: A extends ArrayOf[D] ? D : never;
+}[NaturalDtype];
 
 /**
  * The operators over one backend. Every operator checks its arguments, then runs, and returns a tensor; read it with `await y.read()`.
@@ -58,8 +64,16 @@ export class Ropewalk implements Runner {
 
   /** @param backend - an open backend; {@link ropewalk} opens one */
   constructor(private readonly backend: Backend) {
-    if (!reading('ropewalk: backend', () => typeof backend?.run === 'function' && typeof backend.dispose === 'function'))
-      refuse('RANGE', 'ropewalk: backend', 'an open backend', backend, 'Open one with openBackend(), or call ropewalk().');
+    if (
+      !reading('ropewalk: backend', () => typeof backend?.run === 'function' && typeof backend.dispose === 'function')
+    )
+      refuse(
+        'RANGE',
+        'ropewalk: backend',
+        'an open backend',
+        backend,
+        'Open one with openBackend(), or call ropewalk().',
+      );
     this.name = backend.name;
   }
 
@@ -101,9 +115,15 @@ export class Ropewalk implements Runner {
    * @param options - shape, strides and offset, in elements
    * @throws {RopewalkError} DTYPE, SHAPE or RANGE, naming the option
    */
-  tensor<D extends 'f16' | 'bf16' | 'u16'>(data: Uint16Array, options: TensorFromOptions<D> & { readonly dtype: D }): Tensor<D>;
+  tensor<D extends 'f16' | 'bf16' | 'u16'>(
+    data: Uint16Array,
+    options: TensorFromOptions<D> & { readonly dtype: D },
+  ): Tensor<D>;
   tensor(data: Float16ArrayLike, options?: TensorFromOptions<'f16'>): Tensor<'f16'>;
-  tensor<A extends ArrayOf[NaturalDtype]>(data: A, options?: TensorFromOptions<NaturalDtypeOf<A>>): Tensor<NaturalDtypeOf<A>>;
+  tensor<A extends ArrayOf[NaturalDtype]>(
+    data: A,
+    options?: TensorFromOptions<NaturalDtypeOf<A>>,
+  ): Tensor<NaturalDtypeOf<A>>;
   tensor(data: ArrayBufferView, options: TensorFromOptions = {}): Tensor {
     return tensorFrom(data, options);
   }
@@ -116,9 +136,15 @@ export class Ropewalk implements Runner {
    * @returns a dense tensor that the caller owns: `dispose()` it
    * @throws {RopewalkError} as {@link tensor}; DEVICE when it does not fit
    */
-  upload<D extends 'f16' | 'bf16' | 'u16'>(data: Uint16Array, options: TensorFromOptions<D> & { readonly dtype: D }): Tensor<D>;
+  upload<D extends 'f16' | 'bf16' | 'u16'>(
+    data: Uint16Array,
+    options: TensorFromOptions<D> & { readonly dtype: D },
+  ): Tensor<D>;
   upload(data: Float16ArrayLike, options?: TensorFromOptions<'f16'>): Tensor<'f16'>;
-  upload<A extends ArrayOf[NaturalDtype]>(data: A, options?: TensorFromOptions<NaturalDtypeOf<A>>): Tensor<NaturalDtypeOf<A>>;
+  upload<A extends ArrayOf[NaturalDtype]>(
+    data: A,
+    options?: TensorFromOptions<NaturalDtypeOf<A>>,
+  ): Tensor<NaturalDtypeOf<A>>;
   upload<D extends Dtype>(data: Tensor<D>): Tensor<D>;
   upload(data: ArrayBufferView | Tensor, options: TensorFromOptions = {}): Tensor {
     return this.backend.upload(Tensor.isTensor(data) ? data : tensorFrom(data, options));
@@ -205,7 +231,9 @@ export class Ropewalk implements Runner {
     checkFloat(x, 'rope: x');
     const given = readField(options, 'out', 'rope: options');
     const layout = readField(options, 'layout', 'rope: options');
-    const plan = isPlan(how) ? (how as RopePlan) : this.planFor(x, how as Positions, options as RopeOptions<D>, direction);
+    const plan = isPlan(how)
+      ? (how as RopePlan)
+      : this.planFor(x, how as Positions, options as RopeOptions<D>, direction);
     return this.into(given, x.dtype, x.shape, (out) => bindRope(plan, x, out, layout));
   }
 
@@ -217,7 +245,14 @@ export class Ropewalk implements Runner {
   ): RopePlan {
     const { out: _, layout, ...spec } = readOptions(options, 'rope: options');
     const seqLen = x.shape.at(layout === 'bnsh' ? -2 : -3) ?? 0;
-    return planRope({ tableDtype: x.dtype === 'f64' ? 'f64' : 'f32', ...spec, positions, direction, headDim: x.shape.at(-1) ?? 0, seqLen });
+    return planRope({
+      tableDtype: x.dtype === 'f64' ? 'f64' : 'f32',
+      ...spec,
+      positions,
+      direction,
+      headDim: x.shape.at(-1) ?? 0,
+      seqLen,
+    });
   }
 
   /**
@@ -271,7 +306,11 @@ export class Ropewalk implements Runner {
    * @param weight - `[rows, width]`, f16 or bf16; or blocks from {@link uploadBlocks}
    * @param options - `out` `[n, width]`, f32; a fresh one may be had for blocks
    */
-  embedding(index: Tensor<IntDtype>, weight: Tensor<StoredDtype<'f32'>> | BlockTensor, options: Required<OutOption<'f32'>>): Tensor<'f32'>;
+  embedding(
+    index: Tensor<IntDtype>,
+    weight: Tensor<StoredDtype<'f32'>> | BlockTensor,
+    options: Required<OutOption<'f32'>>,
+  ): Tensor<'f32'>;
   embedding(index: Tensor<IntDtype>, weight: BlockTensor, options?: OutOption<'f32'>): Tensor<'f32'>;
   embedding(index: Tensor<IntDtype>, weight: Tensor | BlockTensor, options: OutOption<Dtype> = {}): Tensor {
     checkTensor(index, 'embedding: index');
@@ -348,7 +387,11 @@ export class Ropewalk implements Runner {
    * @param up - same shape and dtype
    * @param options - `out` may be `gate` or `up`
    */
-  swiglu<D extends FloatDtype>(gate: Tensor<D>, up: Tensor<NoInfer<D>>, options: OutOption<NoInfer<D>> = {}): Tensor<D> {
+  swiglu<D extends FloatDtype>(
+    gate: Tensor<D>,
+    up: Tensor<NoInfer<D>>,
+    options: OutOption<NoInfer<D>> = {},
+  ): Tensor<D> {
     checkTensor(gate, 'swiglu: gate');
     const given = readField(options, 'out', 'swiglu: options');
     return this.into(given, gate.dtype, gate.shape, (out) => planSwiglu(gate, up, out));
@@ -386,7 +429,12 @@ export class Ropewalk implements Runner {
   }
 
   /** Calls `use` with `given`, or with a fresh tensor. */
-  private withOut<D extends Dtype, T>(given: Tensor<D> | undefined, dtype: D, shape: readonly number[], use: (out: Tensor<D>) => T): T {
+  private withOut<D extends Dtype, T>(
+    given: Tensor<D> | undefined,
+    dtype: D,
+    shape: readonly number[],
+    use: (out: Tensor<D>) => T,
+  ): T {
     return given === undefined ? withFresh(this.backend, dtype, shape, use) : use(given);
   }
 }

@@ -36,7 +36,9 @@ describe('the nine operators return tensors', () => {
   test('add, swiglu, rms_norm, linear, argmax, embedding, self_attention, rearrange', () => {
     assert.deepEqual(read(rw.add(row, row)), [6, 8]);
     assert.deepEqual(
-      read(rw.swiglu(rw.tensor(Float32Array.of(0), { shape: [1, 1] }), rw.tensor(Float32Array.of(5), { shape: [1, 1] }))),
+      read(
+        rw.swiglu(rw.tensor(Float32Array.of(0), { shape: [1, 1] }), rw.tensor(Float32Array.of(5), { shape: [1, 1] })),
+      ),
       [0],
     );
     assert.deepEqual(
@@ -58,7 +60,8 @@ describe('the nine operators return tensors', () => {
     const bf16 = rw.tensor(Uint16Array.of(0x3f80, 0x4000), { dtype: 'bf16' });
     assert.deepEqual(rw.add(bf16, bf16).read(), Uint16Array.of(0x4000, 0x4080));
     const Half = (globalThis as { Float16Array?: new (values: number[]) => never }).Float16Array;
-    if (Half) assert.deepEqual((rw.tensor(new Half([1, 2]) as never) as Tensor<'f16'>).read(), Uint16Array.of(0x3c00, 0x4000));
+    if (Half)
+      assert.deepEqual((rw.tensor(new Half([1, 2]) as never) as Tensor<'f16'>).read(), Uint16Array.of(0x3c00, 0x4000));
   });
 
   test('memory is the user’s own, and reads are copies', () => {
@@ -140,7 +143,10 @@ describe('backends', () => {
     const auto = await ropewalk();
     assert.equal(auto.name, 'cpu');
     const { description, dtypes, threads, notTaken } = auto.capabilities();
-    assert.match(description, /^WebAssembly (relaxed SIMD|simd128), (one thread|\d+ threads over shared memory); f64 on the reference$/);
+    assert.match(
+      description,
+      /^WebAssembly (relaxed SIMD|simd128), (one thread|\d+ threads over shared memory); f64 on the reference$/,
+    );
     assert.deepEqual(dtypes, ['f64', 'f32', 'f16', 'bf16']);
     assert.equal(threads, description.includes('one thread') ? 1 : Number(/(\d+) threads/.exec(description)![1]));
     // What is not the fastest says why.
@@ -162,12 +168,15 @@ describe('backends', () => {
   test('an unknown one is refused', async () => {
     await assert.rejects(openBackend('tpu'), {
       code: 'UNSUPPORTED',
-      message: 'ropewalk: backend: expected auto or one of cpu, webgpu, onnxruntime, ascend-model, reference, got "tpu"',
+      message:
+        'ropewalk: backend: expected auto or one of cpu, webgpu, onnxruntime, ascend-model, reference, got "tpu"',
     });
   });
   test('a failed call writes nothing', () => {
     const out = tensorFrom<'f32'>(new Float32Array(8).fill(7), { shape: [2, 1, 4] });
-    assert.throws(() => rw.rope(rw.allocate('f32', [2, 1, 4]), [0, 2 ** 40], { pairing: 'half', base: 10000, out }), { code: 'RANGE' });
+    assert.throws(() => rw.rope(rw.allocate('f32', [2, 1, 4]), [0, 2 ** 40], { pairing: 'half', base: 10000, out }), {
+      code: 'RANGE',
+    });
     assert.ok((out.read() as Float32Array).every((v) => v === 7));
   });
 });

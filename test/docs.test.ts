@@ -19,7 +19,10 @@ import { examplesOf } from './support/examples.js';
 import { noGpu } from './support/gpu.js';
 import { noOnnxruntime } from './support/onnxruntime.js';
 
-const pages = ['README.md', ...readdirSync(join(ROOT, 'docs'), { recursive: true, encoding: 'utf8' }).map((name) => join('docs', name))]
+const pages = [
+  'README.md',
+  ...readdirSync(join(ROOT, 'docs'), { recursive: true, encoding: 'utf8' }).map((name) => join('docs', name)),
+]
   .filter((name) => name.endsWith('.md'))
   .sort();
 const folder = mkdtempSync(join(tmpdir(), 'docs-'));
@@ -44,7 +47,8 @@ describe('examples in the documentation', () => {
     );
   });
   for (const [n, { page, title, code, output }] of examples.entries()) {
-    const missing = (code.includes("backend: 'webgpu'") && noGpu) || (code.includes("backend: 'onnxruntime'") && noOnnxruntime);
+    const missing =
+      (code.includes("backend: 'webgpu'") && noGpu) || (code.includes("backend: 'onnxruntime'") && noOnnxruntime);
     test(title, { skip: missing }, async () => {
       const file = join(folder, `example-${n}.mjs`);
       writeFileSync(file, (await transform(code, { loader: 'ts', target: 'node20' })).code);
@@ -60,11 +64,15 @@ describe("README's commands", () => {
   // What README's lines for torch write, from a kernel that takes interleaved pairs for half.
   before(async () => {
     const rw = await ropewalk({ backend: 'reference' });
-    const { head_dim: headDim, rope_theta: base } = JSON.parse(readFileSync(join(ROOT, 'models/marline/config.json'), 'utf8'));
+    const { head_dim: headDim, rope_theta: base } = JSON.parse(
+      readFileSync(join(ROOT, 'models/marline/config.json'), 'utf8'),
+    );
     const positions = [0, 1, 40, 200];
     const shape = [1, 6, positions.length, headDim];
     const x = Float32Array.from({ length: shape.reduce((a, b) => a * b) }, (_, i) => Math.sin(i * i + 1));
-    const y = await rw.rope(rw.tensor(x, { shape }), positions, { pairing: 'interleaved', base, layout: 'bnsh' }).read();
+    const y = await rw
+      .rope(rw.tensor(x, { shape }), positions, { pairing: 'interleaved', base, layout: 'bnsh' })
+      .read();
     writeFileSync(join(folder, 'x.npy'), writeNpy(x, { dtype: 'f32', shape }));
     writeFileSync(join(folder, 'y.npy'), writeNpy(y, { dtype: 'f32', shape }));
     writeFileSync(
@@ -88,7 +96,10 @@ describe("README's commands", () => {
   }
 });
 
-describe('pages in the documentation, with a server of files and nothing else', { skip: noBrowser, timeout: 60_000 }, () => {
+describe('pages in the documentation, with a server of files and nothing else', {
+  skip: noBrowser,
+  timeout: 60_000,
+}, () => {
   for (const { page, title, code, output } of pages.flatMap((name) => examplesOf(name, 'html'))) {
     test(title, async () => {
       writeFileSync(join(folder, 'index.html'), code);
@@ -99,7 +110,9 @@ describe('pages in the documentation, with a server of files and nothing else', 
         const failed = new Promise<never>((_, reject) => opened.on('pageerror', reject));
         await opened.goto(`${site.origin}/`);
         const text = (): Promise<string> => opened.evaluate('document.body.textContent.trim()');
-        const shown = opened.waitForFunction((want) => document.body.textContent?.trim() === want, output?.trim(), { timeout: 20_000 });
+        const shown = opened.waitForFunction((want) => document.body.textContent?.trim() === want, output?.trim(), {
+          timeout: 20_000,
+        });
         await Promise.race([shown, failed]).catch(async (error) => {
           if (process.env.FILL) fill(page, code, `${await text()}\n`);
           else assert.equal(await text(), output?.trim(), String(error));
@@ -132,7 +145,8 @@ test('every link between pages of the package leads to a file of the package, an
       if (/^https?:/.test(to!)) continue;
       const [path, anchor] = to!.split('#') as [string, string?];
       const file = path === '' ? join(home, page) : join(home, dirname(page), path);
-      if (!existsSync(file) || (anchor !== undefined && !anchorsOf(file).includes(anchor))) broken.push(`${page}: ${to}`);
+      if (!existsSync(file) || (anchor !== undefined && !anchorsOf(file).includes(anchor)))
+        broken.push(`${page}: ${to}`);
     }
   }
   assert.deepEqual(broken, []);

@@ -116,15 +116,40 @@ const MAIN: Rows = {
   planLinear: () => [ones(2, 3), ones(4, 3), ones(4), ones(2, 4)],
   planRearrange: () => [ones(2), ones(2)],
   planRmsNorm: () => [ones(2, 3), ones(3), 1e-5, ones(2, 3)],
-  planSelfAttention: () => [ones(2, 1, 2), ones(2, 1, 2), ones(2, 1, 2), ones(2, 1, 2), { scale: 1, causal: true, window: 2, softcap: 5 }],
-  planRope: () => [{ ...full(), positions: [0, 1, 0, 1, 0, 1], seqLen: 2, direction: 'forward', recipe: 'float64', tableDtype: 'f64' }],
+  planSelfAttention: () => [
+    ones(2, 1, 2),
+    ones(2, 1, 2),
+    ones(2, 1, 2),
+    ones(2, 1, 2),
+    { scale: 1, causal: true, window: 2, softcap: 5 },
+  ],
+  planRope: () => [
+    { ...full(), positions: [0, 1, 0, 1, 0, 1], seqLen: 2, direction: 'forward', recipe: 'float64', tableDtype: 'f64' },
+  ],
   planRopeWithTable: () => [
-    { ...spec, rotaryDim: 4, rotaryOffset: 0, direction: 'backward', table: table(), seqLen: 2, batch: 1, tableRows: [0, 1] },
+    {
+      ...spec,
+      rotaryDim: 4,
+      rotaryOffset: 0,
+      direction: 'backward',
+      table: table(),
+      seqLen: 2,
+      batch: 1,
+      tableRows: [0, 1],
+    },
   ],
   tableFromTensors: () => [ones(2, 2), ones(2, 2), 'rope'],
   frequenciesOf: () => [full()],
   ropeFrequencies: () => [
-    { rotaryDim: 4, base: 10000, frequencyDim: 4, scaling: { ...yarn }, freqFactors: [1, 2], attentionFactor: 1, exponents: [0, 1] },
+    {
+      rotaryDim: 4,
+      base: 10000,
+      frequencyDim: 4,
+      scaling: { ...yarn },
+      freqFactors: [1, 2],
+      attentionFactor: 1,
+      exponents: [0, 1],
+    },
     'rope',
   ],
   bindRope: () => [plan(), ones(2, 1, 4), ones(2, 1, 4), 'bsnh'],
@@ -179,7 +204,12 @@ const ropewalkRows = (rw: Ropewalk): Rows => ({
   embedding: () => [ids(0, 1), ones(2, 3), { out: ones(2, 3) }],
   linear: () => [ones(2, 3), ones(4, 3), { bias: ones(4), out: ones(2, 4) }],
   rmsNorm: () => [ones(2, 3), ones(3), { eps: 1e-5, out: ones(2, 3) }],
-  selfAttention: () => [ones(2, 1, 2), ones(2, 1, 2), ones(2, 1, 2), { scale: 1, causal: true, window: 2, softcap: 5, out: ones(2, 1, 2) }],
+  selfAttention: () => [
+    ones(2, 1, 2),
+    ones(2, 1, 2),
+    ones(2, 1, 2),
+    { scale: 1, causal: true, window: 2, softcap: 5, out: ones(2, 1, 2) },
+  ],
   swiglu: () => [ones(2), ones(2), { out: ones(2) }],
   rearrange: () => [ones(2), { out: ones(2) }],
 });
@@ -205,7 +235,23 @@ const b = (...positions: number[]) => ggml.ggmlTensor('i32', Int32Array.from(pos
 const c = () => ggml.ggmlTensor('f32', Float32Array.of(1, 2), { ne: [2] });
 const extras = () => ({ n_offs: 0, recipe: 'float64', tableDtype: 'f32' });
 const ext: Row = () => [rw, a(), b(0, 1), c(), 4, 0, 64, 10000, 0.5, 1, 1, 32, 1, extras()];
-const multi: Row = () => [rw, a(), b(0, 1, 0, 1, 0, 1, 0, 1), c(), 4, [1, 1, 0, 0], 8, 64, 10000, 0.5, 1, 1, 32, 1, extras()];
+const multi: Row = () => [
+  rw,
+  a(),
+  b(0, 1, 0, 1, 0, 1, 0, 1),
+  c(),
+  4,
+  [1, 1, 0, 0],
+  8,
+  64,
+  10000,
+  0.5,
+  1,
+  1,
+  32,
+  1,
+  extras(),
+];
 const GGML: Rows = {
   ggmlTensor: () => ['f32', new Float32Array(8), { ne: [4, 2], nb: [4, 16, 32, 32], view_offs: 0 }],
   ggmlFromTensor: () => [ones(2, 2)],
@@ -263,7 +309,12 @@ const CANN: Rows = {
   ],
   aclnnRotaryPositionEmbedding: () => [rw, ones(1, 2, 1, 4), zeros(1, 2, 1, 4), zeros(1, 2, 1, 4), 0],
 };
-const rotary = () => ({ X: ones(1, 1, 2, 4), cos_cache: ones(4, 2), sin_cache: ones(4, 2), position_ids: longs(0, 1).view([1, 2]) });
+const rotary = () => ({
+  X: ones(1, 1, 2, 4),
+  cos_cache: ones(4, 2),
+  sin_cache: ones(4, 2),
+  position_ids: longs(0, 1).view([1, 2]),
+});
 const ONNX: Rows = {
   rotaryEmbedding: () => [rw, rotary(), { interleaved: 1, rotary_embedding_dim: 4, num_heads: 1 }],
   planRotaryEmbedding: () => [rotary(), { interleaved: 0, rotary_embedding_dim: 4, num_heads: 1 }, ones(1, 1, 2, 4)],
@@ -279,7 +330,8 @@ const LLAISYS: Rows = {
   selfAttention: () => [rw, ones(2, 1, 2), ones(2, 1, 2), ones(2, 1, 2), ones(2, 1, 2), 1],
   swiglu: () => [rw, ones(2, 2), ones(2, 2), ones(2, 2)],
 };
-const desc = (dtype: number, ...shape: number[]) => infiniop.infiniopCreateTensorDescriptor(shape.length, shape, null, dtype);
+const desc = (dtype: number, ...shape: number[]) =>
+  infiniop.infiniopCreateTensorDescriptor(shape.length, shape, null, dtype);
 const ropeDescs = () => [desc(13, 2, 1, 4), desc(13, 2, 1, 4), desc(6, 2), desc(13, 4, 2), desc(13, 4, 2)] as const;
 const ropeDesc = () => infiniop.infiniopCreateRoPEDescriptor(rw, ...ropeDescs(), 0).descriptor!;
 const floats = (n: number) => new Float32Array(n).fill(1);
@@ -311,7 +363,15 @@ const INFINIOP: Rows = {
   infiniopCreateMRoPEDescriptor: () => [rw, mropeDescs(), sizes()],
   infiniopMRoPE: () => [
     mropeDesc(),
-    { q_out: floats(8), k_out: floats(8), q: floats(8), k: floats(8), cos: floats(8), sin: floats(8), positions: new BigInt64Array(6) },
+    {
+      q_out: floats(8),
+      k_out: floats(8),
+      q: floats(8),
+      k: floats(8),
+      cos: floats(8),
+      sin: floats(8),
+      positions: new BigInt64Array(6),
+    },
   ],
   infiniopDestroyMRoPEDescriptor: () => [mropeDesc()],
 };
@@ -378,14 +438,22 @@ const NPZ: Rows = {
 const given = () => ({ ...spec, rotaryDim: 4, rotaryOffset: 0, scaling: { kind: 'linear', factor: 2 } });
 const CONVERT: Rows = {
   peerOf: () => ['ggml'],
-  convertRope: () => [given(), 'ggml', { context: 64, positions: 2, heads: 1, modelType: 'llama', architecture: 'llama' }],
+  convertRope: () => [
+    given(),
+    'ggml',
+    { context: 64, positions: 2, heads: 1, modelType: 'llama', architecture: 'llama' },
+  ],
   readForm: () => [
     { target: 'ggml', arguments: { ne0: 4, n_dims: 4, mode: 2, freq_base: 10000 } },
     new Map(),
     { context: 64, where: 'a.json' },
   ],
   distanceOf: () => [convert.effectiveRope(given() as main.RopeSpec), convert.effectiveRope(given() as main.RopeSpec)],
-  compareRope: () => [{ spec: given(), source: 'record', recipe: 'float64' }, { spec: given(), source: 'gguf', recipe: 'float64' }, [0, 1]],
+  compareRope: () => [
+    { spec: given(), source: 'record', recipe: 'float64' },
+    { spec: given(), source: 'gguf', recipe: 'float64' },
+    [0, 1],
+  ],
   effectiveRope: () => [given()],
   specToJson: () => [given()],
   specFromJson: () => [convert.specToJson(given() as main.RopeSpec), 'record'],
@@ -401,8 +469,18 @@ const ggufPath = onDisk('a.gguf', Uint8Array.of(0x47, 0x47, 0x55, 0x46, 3, 0, 0,
 const safetensorsPath = onDisk('a.safetensors', safetensors());
 const goldenPath = join(disk, 'golden');
 mkdirSync(goldenPath);
-onDisk('golden/manifest.json', JSON.stringify({ format: 'ropewalk-vectors-1', generator: 'a test', seed: 1, cases: [] }));
-const ggufHeader = () => ({ version: 3, bigEndian: false, alignment: 32, dataOffset: 0, metadata: new Map(), tensors: [] });
+onDisk(
+  'golden/manifest.json',
+  JSON.stringify({ format: 'ropewalk-vectors-1', generator: 'a test', seed: 1, cases: [] }),
+);
+const ggufHeader = () => ({
+  version: 3,
+  bigEndian: false,
+  alignment: 32,
+  dataOffset: 0,
+  metadata: new Map(),
+  tensors: [],
+});
 const factors = () => ({ name: 'rope_freqs.weight', type: 'F32', shape: [2], offset: 0, sizeBytes: 8 });
 const FORMATS_NODE: Rows = {
   readGgufHeader: () => [ggufPath],
@@ -429,7 +507,16 @@ const modelOptions = () => ({
 });
 const GRAPH: Rows = {
   ropeModel: () => [
-    { ...modelOptions(), angles: 'f32-reduced', dtype: 'f32', heads: 2, kvHeads: 1, context: 8, normEps: 1e-6, kvCache: true },
+    {
+      ...modelOptions(),
+      angles: 'f32-reduced',
+      dtype: 'f32',
+      heads: 2,
+      kvHeads: 1,
+      context: 8,
+      normEps: 1e-6,
+      kvCache: true,
+    },
   ],
 };
 const globalView = () => ({ data: floats(8), shape: [1, 2, 1, 4], strides: [8, 4, 4, 1], offset: 0 });
@@ -497,7 +584,10 @@ const DIAGNOSE: Rows = {
 
 const ENTRIES: Readonly<Record<string, { readonly rows: Rows; readonly module: object }>> = {
   '.': { rows: MAIN, module: main },
-  './reference': { rows: { referenceRunner: () => [], runReference: () => [main.planAdd(ones(2), ones(2), ones(2))] }, module: reference },
+  './reference': {
+    rows: { referenceRunner: () => [], runReference: () => [main.planAdd(ones(2), ones(2), ones(2))] },
+    module: reference,
+  },
   './ggml': { rows: GGML, module: ggml },
   './cann': { rows: CANN, module: cann },
   './onnx': { rows: ONNX, module: onnx },
@@ -529,7 +619,8 @@ const ENTRIES: Readonly<Record<string, { readonly rows: Rows; readonly module: o
 async function attack(target: object, name: string, row: Row): Promise<string[]> {
   const entry = (target as Record<string, (...args: unknown[]) => unknown>)[name]!;
   const isClass = /^class\b/.test(Function.prototype.toString.call(entry));
-  const call = (args: readonly unknown[]) => () => (isClass ? Reflect.construct(entry, args) : Reflect.apply(entry, target, args));
+  const call = (args: readonly unknown[]) => () =>
+    isClass ? Reflect.construct(entry, args) : Reflect.apply(entry, target, args);
   const wrong: string[] = [];
   const valid = await complaint(call(row()), true);
   if (valid) wrong.push(`${name}, the call that works: ${valid}`);
@@ -569,7 +660,11 @@ describe('public functions', () => {
     assert.ok(rows && module, `${entry} has rows`);
     test(`ropewalk${entry.slice(1)}`, async () => {
       const functions = Object.entries(module).filter(([, value]) => typeof value === 'function' && !NO_ROW.has(value));
-      assert.deepEqual(functions.map(([name]) => name).sort(), Object.keys(rows).sort(), 'every function has a row, every row a function');
+      assert.deepEqual(
+        functions.map(([name]) => name).sort(),
+        Object.keys(rows).sort(),
+        'every function has a row, every row a function',
+      );
       const wrong: string[] = [];
       for (const [name, row] of Object.entries(rows)) wrong.push(...(await attack(module, name, row)));
       assert.deepEqual(wrong, []);
@@ -580,7 +675,9 @@ describe('public functions', () => {
     test(`every method of Ropewalk on ${backend}`, async () => {
       const rw = await main.ropewalk({ backend, threads: 1, memoryLimit: 2 ** 26 });
       const rows = ropewalkRows(rw);
-      const methods = methodsOf(Ropewalk.prototype).filter((name) => !['dispose', 'rotate', 'into', 'withOut', 'planFor'].includes(name));
+      const methods = methodsOf(Ropewalk.prototype).filter(
+        (name) => !['dispose', 'rotate', 'into', 'withOut', 'planFor'].includes(name),
+      );
       assert.deepEqual(methods.sort(), Object.keys(rows).sort());
       const wrong: string[] = [];
       for (const [name, row] of Object.entries(rows)) wrong.push(...(await attack(rw, name, row)));
@@ -610,7 +707,10 @@ describe('public functions', () => {
   for (const { name } of BACKENDS) {
     test(`a plan that is none, given to the backend ${name} itself`, { skip: noBackend(name) }, async () => {
       const opened = name === 'webgpu' ? await sharedWebgpu() : await main.openBackend(name, { threads: 1 });
-      const refusal = { code: 'UNSUPPORTED', message: /^run: plan: expected a plan of one of Ropewalk's operators, got / };
+      const refusal = {
+        code: 'UNSUPPORTED',
+        message: /^run: plan: expected a plan of one of Ropewalk's operators, got /,
+      };
       for (const plan of [null, undefined, 5, {}, { op: 'add' }]) {
         assert.throws(() => opened.run(plan as never), refusal);
         assert.throws(() => opened.whyNot(plan as never), refusal);
@@ -654,10 +754,18 @@ describe('public functions', () => {
           use(x); // it works before
           lose(buffer);
           for (const tensor of [x, fixed])
-            await assert.rejects(async () => use(tensor), { code: 'DEVICE', message: /transferred or made smaller/ }, `${what}, ${how}`);
+            await assert.rejects(
+              async () => use(tensor),
+              { code: 'DEVICE', message: /transferred or made smaller/ },
+              `${what}, ${how}`,
+            );
         }
       }
-      assert.deepEqual(await rw.add(ones(2), ones(2)).read(), Float32Array.of(2, 2.25), 'the backend works on as before');
+      assert.deepEqual(
+        await rw.add(ones(2), ones(2)).read(),
+        Float32Array.of(2, 2.25),
+        'the backend works on as before',
+      );
       rw.dispose();
     });
   }

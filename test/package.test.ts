@@ -17,7 +17,14 @@ describe('the built package', () => {
   test('installs, and holds what it needs, no sources and no tests', () => {
     installInto(folder);
     const files = readdirSync(home, { recursive: true, encoding: 'utf8' }).map((name) => name.replaceAll('\\', '/'));
-    for (const name of ['dist/index.js', 'dist/index.d.ts', 'dist/cli/main.js', 'LICENSE', 'README.md', 'models/marline/model-q8_0.gguf'])
+    for (const name of [
+      'dist/index.js',
+      'dist/index.d.ts',
+      'dist/cli/main.js',
+      'LICENSE',
+      'README.md',
+      'models/marline/model-q8_0.gguf',
+    ])
       assert.ok(files.includes(name), name);
     assert.deepEqual(
       files.filter((name) => /(^|\/)(src|test|node_modules)(\/|$)|\.test\.|\.map$|(?<!\.d)\.ts$/.test(name)),
@@ -26,7 +33,9 @@ describe('the built package', () => {
   });
 
   test('its declarations are types: no text of a program is in them', () => {
-    const declarations = readdirSync(home, { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.d.ts'));
+    const declarations = readdirSync(home, { recursive: true, encoding: 'utf8' }).filter((name) =>
+      name.endsWith('.d.ts'),
+    );
     const large = declarations.filter((name) => statSync(join(home, name)).size > 20_000);
     assert.deepEqual(large, []);
   });
@@ -35,13 +44,15 @@ describe('the built package', () => {
     const entries = Object.keys(manifest.exports).filter((name) => name !== './package.json');
     const code = entries
       .map(
-        (name) => `console.log(${JSON.stringify(name)}, Object.keys(await import(${JSON.stringify(join('ropewalk', name))})).length > 0);`,
+        (name) =>
+          `console.log(${JSON.stringify(name)}, Object.keys(await import(${JSON.stringify(join('ropewalk', name))})).length > 0);`,
       )
       .join('\n');
     writeFileSync(join(folder, 'all.mjs'), code);
     const ran = spawnSync(process.execPath, ['all.mjs'], { cwd: folder, encoding: 'utf8' });
     assert.equal(ran.stdout, entries.map((name) => `${name} true\n`).join(''), ran.stderr);
-    for (const name of entries) assert.ok(readFileSync(join(home, manifest.exports[name].types), 'utf8').length > 0, name);
+    for (const name of entries)
+      assert.ok(readFileSync(join(home, manifest.exports[name].types), 'utf8').length > 0, name);
   });
 
   test('nothing makes code of strings: ONNX, npz, tokenizers and chat templates work where the runtime forbids it', () => {
@@ -66,7 +77,10 @@ describe('the built package', () => {
         renderChat(tokenizer, [{ role: 'user', content: ' Hi ' }], { templateText }),
       ]));`;
     writeFileSync(join(folder, 'strict.mjs'), code);
-    const ran = spawnSync(process.execPath, ['--disallow-code-generation-from-strings', 'strict.mjs'], { cwd: folder, encoding: 'utf8' });
+    const ran = spawnSync(process.execPath, ['--disallow-code-generation-from-strings', 'strict.mjs'], {
+      cwd: folder,
+      encoding: 'utf8',
+    });
     assert.equal(ran.stdout, '[1,"x",500,"a whale","<user>Hi"]\n', ran.stderr);
   });
 
@@ -82,7 +96,8 @@ describe('the built package', () => {
   });
 
   test('CommonJS requires it', () => {
-    const code = "const { ropewalk } = require('ropewalk'); ropewalk().then((rw) => console.log(rw.capabilities().backend));";
+    const code =
+      "const { ropewalk } = require('ropewalk'); ropewalk().then((rw) => console.log(rw.capabilities().backend));";
     const ran = spawnSync(process.execPath, ['--eval', code], { cwd: folder, encoding: 'utf8' });
     assert.equal(ran.stdout, 'cpu\n', ran.stderr);
   });
@@ -91,9 +106,20 @@ describe('the built package', () => {
   function compile(compiler: string, name: string, code: string, resolution: object): string {
     writeFileSync(join(folder, name), code);
     const lib = ['es2022', 'dom'];
-    const compilerOptions = { noEmit: true, strict: true, skipLibCheck: false, target: 'es2022', lib, types: [], ...resolution };
+    const compilerOptions = {
+      noEmit: true,
+      strict: true,
+      skipLibCheck: false,
+      target: 'es2022',
+      lib,
+      types: [],
+      ...resolution,
+    };
     writeFileSync(join(folder, 'tsconfig.json'), JSON.stringify({ compilerOptions, files: [name] }));
-    return spawnSync(process.execPath, [join(dirname(compiler), '../bin/tsc'), '-p', '.'], { cwd: folder, encoding: 'utf8' }).stdout;
+    return spawnSync(process.execPath, [join(dirname(compiler), '../bin/tsc'), '-p', '.'], {
+      cwd: folder,
+      encoding: 'utf8',
+    }).stdout;
   }
   const current = join(root, 'node_modules/typescript/lib/tsc.js');
   const oldest = consumerTool('typescript-5.6');
@@ -153,7 +179,9 @@ test('check-imports finds what it is there for', () => {
   write('ops/c.ts', `import 'node:fs';\nimport 'lodash';\nimport './gone.js';\nexport {};`);
   write('reference/d.ts', `import type { x } from '../backends/e.js';\nexport type y = x;`);
   write('backends/e.ts', `export type x = 1;`);
-  const { status, stderr } = spawnSync(process.execPath, [join(root, 'scripts/check-imports.mjs'), bad], { encoding: 'utf8' });
+  const { status, stderr } = spawnSync(process.execPath, [join(root, 'scripts/check-imports.mjs'), bad], {
+    encoding: 'utf8',
+  });
   assert.equal(status, 1);
   for (const message of [
     /core may not import ops/,

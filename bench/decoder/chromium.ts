@@ -40,8 +40,14 @@ export async function runInChromium(
       page.setDefaultTimeout(0);
       page.on('console', (message) => (message.type() === 'log' ? progress(message.text()) : undefined));
       await page.goto(originOf(server));
-      const whole: PageTask = { ...task, where: `Chromium ${browser.version()}`, ...(askWllama && { wllama: findWllama() }) };
-      return await page.evaluate(`import('/bench/decoder/page.js').then(({ runInPage }) => runInPage(${JSON.stringify(whole)}))`);
+      const whole: PageTask = {
+        ...task,
+        where: `Chromium ${browser.version()}`,
+        ...(askWllama && { wllama: findWllama() }),
+      };
+      return await page.evaluate(
+        `import('/bench/decoder/page.js').then(({ runInPage }) => runInPage(${JSON.stringify(whole)}))`,
+      );
     } finally {
       await browser.close();
     }
@@ -51,7 +57,8 @@ export async function runInChromium(
 }
 
 function findWllama(): PageTask['wllama'] & object {
-  if (!existsSync(join(WLLAMA, 'package.json'))) return { leftOut: 'not installed. Install it with: npm ci --prefix bench' };
+  if (!existsSync(join(WLLAMA, 'package.json')))
+    return { leftOut: 'not installed. Install it with: npm ci --prefix bench' };
   return { version: JSON.parse(readFileSync(join(WLLAMA, 'package.json'), 'utf8')).version };
 }
 

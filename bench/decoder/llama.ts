@@ -35,9 +35,19 @@ export async function openLlama(path: string, { threads, context: contextSize }:
   const home = new URL('node-llama-cpp/', HOME);
   if (!existsSync(home)) return 'node-llama-cpp is not installed. Install it with: npm run peers';
   const { getLlama } = (await import(new URL('dist/index.js', home).href)) as NodeLlamaCpp;
-  const llama = await getLlama({ gpu: false, build: 'never', skipDownload: true, maxThreads: threads, logLevel: 'error' });
+  const llama = await getLlama({
+    gpu: false,
+    build: 'never',
+    skipDownload: true,
+    maxThreads: threads,
+    logLevel: 'error',
+  });
   const model = await llama.loadModel({ modelPath: path, gpuLayers: 0 });
-  const context = await model.createContext({ contextSize, batchSize: BATCH_TOKENS, threads: { ideal: threads, min: threads } });
+  const context = await model.createContext({
+    contextSize,
+    batchSize: BATCH_TOKENS,
+    threads: { ideal: threads, min: threads },
+  });
   const sequence = context.getSequence();
   const { version } = JSON.parse(readFileSync(new URL('package.json', home), 'utf8')) as { version: string };
   const got = context.currentThreads;
@@ -55,7 +65,8 @@ export async function openLlama(path: string, { threads, context: contextSize }:
         if (tokens.push(token) === 1) first = last;
         if (tokens.length > steps) break;
       }
-      if (tokens.length !== steps + 1) throw new Error(`node-llama-cpp: expected ${steps + 1} tokens, got ${tokens.length}`);
+      if (tokens.length !== steps + 1)
+        throw new Error(`node-llama-cpp: expected ${steps + 1} tokens, got ${tokens.length}`);
       return { prefillMs: first - start, decodeMs: last - first, tokens };
     },
     async close() {

@@ -101,7 +101,8 @@ export async function measureAll(
         runs: own.length,
         prefill: paceOf(own.map(({ prefillMs }) => (1000 * workload.prompt) / prefillMs)),
         decode: paceOf(own.map(({ decodeMs }) => (1000 * workload.steps) / decodeMs)),
-        ...(contender !== contenders[0] && tokens.length > 0 && { agreed: { tokens: commonPrefix(ours, tokens), of: tokens.length } }),
+        ...(contender !== contenders[0] &&
+          tokens.length > 0 && { agreed: { tokens: commonPrefix(ours, tokens), of: tokens.length } }),
       };
     });
     done.push({ ...workload, results });
@@ -134,7 +135,8 @@ function promptOf(length: number, tokenizer: Model['tokenizer']): Prompt {
     text = text.slice(0, -1);
     tokens = tokenizer.encode(text);
   }
-  if (tokens.length !== length) throw new Error(`bench: expected a text of ${length} tokens, got one of ${tokens.length}`);
+  if (tokens.length !== length)
+    throw new Error(`bench: expected a text of ${length} tokens, got one of ${tokens.length}`);
   return { text, tokens };
 }
 

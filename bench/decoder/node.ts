@@ -34,7 +34,10 @@ export async function runInNode(task: NodeTask, progress: (label: string) => voi
   const results = await measureAll(contenders, workloads, ours.model.tokenizer, effort, progress);
   const profile = await profileOf(ours, workloads[0]!);
   for (const contender of contenders) await contender.close();
-  const setups = { ropewalk: ours.setup, ...(peer && { 'node-llama-cpp': typeof peer === 'string' ? `left out: ${peer}` : peer.setup }) };
+  const setups = {
+    ropewalk: ours.setup,
+    ...(peer && { 'node-llama-cpp': typeof peer === 'string' ? `left out: ${peer}` : peer.setup }),
+  };
   return { where: `Node ${process.version}`, threads, setups, workloads: results, profile };
 }
 

@@ -25,17 +25,28 @@ export interface PageTask {
  *
  * @param task - from Node
  */
-export async function runInPage({ where, threads, context, workloads, effort, wllama }: PageTask): Promise<DecoderSession> {
+export async function runInPage({
+  where,
+  threads,
+  context,
+  workloads,
+  effort,
+  wllama,
+}: PageTask): Promise<DecoderSession> {
   const response = await fetch('/model.gguf');
   if (!response.ok) throw new Error(`/model.gguf: ${response.status}`);
   const blob = await response.blob();
   const setup = { threads, context };
   const ours = await openOurs({ 'model.gguf': blob }, setup);
-  const peer = wllama && ('version' in wllama ? await openWllama('/wllama/', wllama.version, blob, setup) : wllama.leftOut);
+  const peer =
+    wllama && ('version' in wllama ? await openWllama('/wllama/', wllama.version, blob, setup) : wllama.leftOut);
   const contenders: Contender[] = [ours, ...(peer && typeof peer !== 'string' ? [peer] : [])];
   const results = await measureAll(contenders, workloads, ours.model.tokenizer, effort, (label) => console.log(label));
   const profile = await profileOf(ours, workloads[0]!);
   for (const contender of contenders) await contender.close();
-  const setups = { ropewalk: ours.setup, ...(peer && { wllama: typeof peer === 'string' ? `left out: ${peer}` : peer.setup }) };
+  const setups = {
+    ropewalk: ours.setup,
+    ...(peer && { wllama: typeof peer === 'string' ? `left out: ${peer}` : peer.setup }),
+  };
   return { where, threads, setups, workloads: results, profile };
 }

@@ -32,7 +32,9 @@ export function printDecoderReport({ machine, quick, models }: DecoderReport): s
   ];
   if (quick) lines.push('--quick: one short run each. These times say nothing about speed.');
   const setups = new Set(
-    models.flatMap(({ sessions }) => sessions.flatMap(({ setups }) => Object.entries(setups).map(([k, v]) => `${k}: ${v}`))),
+    models.flatMap(({ sessions }) =>
+      sessions.flatMap(({ setups }) => Object.entries(setups).map(([k, v]) => `${k}: ${v}`)),
+    ),
   );
   lines.push(...setups);
   for (const { model, sizeBytes, sessions } of models) {
@@ -67,7 +69,17 @@ function table(sessions: readonly DecoderSession[]): string[] {
       ]),
     ),
   );
-  const headings = ['where', 'library', 'prompt', 'tokens/s', 'ours/theirs', 'steps', 'tokens/s', 'ours/theirs', 'same tokens'];
+  const headings = [
+    'where',
+    'library',
+    'prompt',
+    'tokens/s',
+    'ours/theirs',
+    'steps',
+    'tokens/s',
+    'ours/theirs',
+    'same tokens',
+  ];
   const widths = headings.map((heading, column) => Math.max(heading.length, ...rows.map((row) => row[column]!.length)));
   const line = (row: readonly string[]): string =>
     row
@@ -97,7 +109,9 @@ function operators({ tokens, ms, operators }: Profile): string[] {
   const inside = operators.reduce((sum, operator) => sum + operator.ms, 0);
   const lines = operators.map(({ name, calls, ms: own, weightBytes, flops }) => {
     const speed =
-      weightBytes > 0 ? `${(weightBytes / own / 1e6).toFixed(1)} GB/s of weights, ${(flops / own / 1e6).toFixed(1)} GFLOP/s` : '';
+      weightBytes > 0
+        ? `${(weightBytes / own / 1e6).toFixed(1)} GB/s of weights, ${(flops / own / 1e6).toFixed(1)} GFLOP/s`
+        : '';
     return [name, calls, own, speed] as const;
   });
   const outside = ['between operators', tokens, ms - inside, ''] as const;

@@ -35,8 +35,8 @@ const LARGE_BYTES = 1e8;
 const SPARE_TOKENS = 16;
 const QUICK: readonly Workload[] = [{ prompt: 16, steps: 4 }];
 /** The small models, where they are: trained by others, and the one in the box. */
-const SMALL = ['../../../shared/models/stories260K/model-q8_0.gguf', '../../models/marline/model-q8_0.gguf'].map((path) =>
-  fileURLToPath(new URL(path, import.meta.url)),
+const SMALL = ['../../../shared/models/stories260K/model-q8_0.gguf', '../../models/marline/model-q8_0.gguf'].map(
+  (path) => fileURLToPath(new URL(path, import.meta.url)),
 );
 
 function parseModel(path: string, before: readonly string[] = []): string[] {
@@ -48,7 +48,11 @@ function readOptions(): Options {
   const command = new Command('bench --decoder')
     .description('Measures whole models beside llama.cpp: its native build in Node, and wllama in Chromium.')
     .option('--decoder', 'this')
-    .option('--model <file>', 'a GGUF; may be given again. The small models and half a billion random weights unless given', parseModel)
+    .option(
+      '--model <file>',
+      'a GGUF; may be given again. The small models and half a billion random weights unless given',
+      parseModel,
+    )
     .option('--threads <list>', 'numbers of threads', parseThreads, [1, 2])
     .addOption(new Option('--where <place>', 'where to run').choices(['both', 'node', 'chromium']).default('both'))
     .option('--no-peers', 'only Ropewalk')
@@ -105,7 +109,9 @@ async function main(): Promise<void> {
   if (!models) {
     // Half a gigabyte is written only where speed is measured.
     if (!options.quick && !existsSync(SYNTHETIC_PATH))
-      writeSyntheticModel(SYNTHETIC_PATH, (share) => showProgress(`writing ${basename(SYNTHETIC_PATH)}: ${Math.round(100 * share)} %`));
+      writeSyntheticModel(SYNTHETIC_PATH, (share) =>
+        showProgress(`writing ${basename(SYNTHETIC_PATH)}: ${Math.round(100 * share)} %`),
+      );
     models = [...SMALL, ...(options.quick ? [] : [SYNTHETIC_PATH])].filter((path) => existsSync(path));
   }
   const reports: ModelReport[] = [];

@@ -11,7 +11,16 @@ import { fileURLToPath } from 'node:url';
 import { f16FromNumber } from '../ropewalk.js';
 
 /** Qwen2.5-0.5B's config.json, by its numbers. */
-const SHAPE = { hidden: 896, layers: 24, heads: 14, kvHeads: 2, headDim: 64, intermediate: 4864, vocabulary: 151_936, context: 4096 };
+const SHAPE = {
+  hidden: 896,
+  layers: 24,
+  heads: 14,
+  kvHeads: 2,
+  headDim: 64,
+  intermediate: 4864,
+  vocabulary: 151_936,
+  context: 4096,
+};
 const SEED = 20_261_121;
 /** A block of q8_0: an f16 scale and 32 signed bytes. */
 const BLOCK_BYTES = 34;
@@ -31,7 +40,9 @@ interface Planned {
 }
 
 /** Where the model lies unless somebody says otherwise; git ignores the folder. */
-export const SYNTHETIC_PATH = fileURLToPath(new URL('../../.scratch/bench/qwen2-0.5b-random-q8_0.gguf', import.meta.url));
+export const SYNTHETIC_PATH = fileURLToPath(
+  new URL('../../.scratch/bench/qwen2-0.5b-random-q8_0.gguf', import.meta.url),
+);
 
 /**
  * Writes the model, whole or not at all.
@@ -89,7 +100,11 @@ function writeWhole(file: number, bytes: Uint8Array): void {
 
 function plannedTensors(): Planned[] {
   const { hidden, layers, heads, kvHeads, headDim, intermediate, vocabulary } = SHAPE;
-  const matrix = (name: string, n: number, k: number): Planned => ({ name: `${name}.weight`, shape: [k, n], type: Q8_0 });
+  const matrix = (name: string, n: number, k: number): Planned => ({
+    name: `${name}.weight`,
+    shape: [k, n],
+    type: Q8_0,
+  });
   const vector = (name: string, n: number): Planned => ({ name, shape: [n], type: F32 });
   const block = (b: string): Planned[] => [
     vector(`${b}.attn_norm.weight`, hidden),
@@ -144,7 +159,12 @@ function headerOf(tensors: readonly Planned[]): Uint8Array {
     ['tokenizer.ggml.eos_token_id', u32(tokens.length - 1)],
     ['tokenizer.ggml.add_bos_token', bool(false)],
   ];
-  const parts: Uint8Array[] = [new TextEncoder().encode('GGUF'), u32(3).bytes, u64(tensors.length), u64(metadata.length)];
+  const parts: Uint8Array[] = [
+    new TextEncoder().encode('GGUF'),
+    u32(3).bytes,
+    u64(tensors.length),
+    u64(metadata.length),
+  ];
   for (const [key, value] of metadata) parts.push(text(key).bytes, u32(value.type).bytes, value.bytes);
   let offset = 0;
   for (const tensor of tensors) {
@@ -203,7 +223,8 @@ function vocabulary(): { tokens: string[]; types: number[]; merges: string[] } {
 
 /** The letters that stand for bytes in GPT-2's vocabularies. @see openai/gpt-2@9b63575 src/encoder.py, bytes_to_unicode */
 function byteLetters(): string[] {
-  const printable = (byte: number): boolean => (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+  const printable = (byte: number): boolean =>
+    (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
   let next = 256;
   return Array.from({ length: 256 }, (_, byte) => String.fromCodePoint(printable(byte) ? byte : next++));
 }

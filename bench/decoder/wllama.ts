@@ -32,13 +32,25 @@ interface Timings {
  * @param blob - the GGUF
  * @param setup - threads and room
  */
-export async function openWllama(folder: string, version: string, blob: Blob, { threads, context }: Setup): Promise<Contender> {
+export async function openWllama(
+  folder: string,
+  version: string,
+  blob: Blob,
+  { threads, context }: Setup,
+): Promise<Contender> {
   const { Wllama } = (await import(`${folder}index.js`)) as WllamaModule;
   const quiet = (): void => {};
   const logger = { debug: quiet, log: quiet, warn: quiet, error: console.error };
   const wllama = new Wllama({ default: `${folder}wasm/wllama.wasm` }, { logger, suppressNativeLog: true });
   await wllama.loadModel([blob], {
-    ...{ n_threads: threads, n_gpu_layers: 0, n_ctx: context, n_batch: BATCH_TOKENS, n_ubatch: BATCH_TOKENS, n_parallel: 1 },
+    ...{
+      n_threads: threads,
+      n_gpu_layers: 0,
+      n_ctx: context,
+      n_batch: BATCH_TOKENS,
+      n_ubatch: BATCH_TOKENS,
+      n_parallel: 1,
+    },
     warmup: false, // we have warm-up runs of our own
   });
   const got = wllama.getNumThreads();

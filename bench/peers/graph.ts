@@ -74,7 +74,15 @@ export function evaluate<T>(graph: PeerGraph, values: Map<string, T>, primitives
 }
 
 /** ONNX TensorProto.DataType. */
-const ELEMENT_TYPE: Readonly<Record<GraphDtype, number>> = { f32: 1, u8: 2, i32: 6, i64: 7, f16: 10, f64: 11, bf16: 16 };
+const ELEMENT_TYPE: Readonly<Record<GraphDtype, number>> = {
+  f32: 1,
+  u8: 2,
+  i32: 6,
+  i64: 7,
+  f16: 10,
+  f64: 11,
+  bf16: 16,
+};
 /** ONNX AttributeProto.AttributeType. */
 const ATTRIBUTE = { float: 1, int: 2, ints: 7 } as const;
 /** RotaryEmbedding, RMSNormalization and Attention entered or settled at 23. */
@@ -165,7 +173,8 @@ function encodeNode({ op, domain, inputs, outputs, attributes = {} }: GraphNode)
   node.text(4, op).text(7, domain ?? '');
   return node.each(Object.entries(attributes), ([name, value]) => {
     const attribute = new Message().text(1, name);
-    if (typeof value !== 'number') attribute.each(value, (item) => attribute.integer(8, item)).integer(20, ATTRIBUTE.ints);
+    if (typeof value !== 'number')
+      attribute.each(value, (item) => attribute.integer(8, item)).integer(20, ATTRIBUTE.ints);
     else if (Number.isInteger(value)) attribute.integer(3, value).integer(20, ATTRIBUTE.int);
     else attribute.float(2, value).integer(20, ATTRIBUTE.float);
     node.message(5, attribute);

@@ -91,7 +91,9 @@ async function openSession(jax: Jax, graph: PeerGraph): Promise<PeerSession> {
   const names = given.map(({ name }) => name);
   const inputs = given.map(({ name, dims, data }) => {
     const [k, n] = dims as [number, number];
-    return weights.has(name) ? np.array(transposed(data as Float32Array, k, n)).reshape([n, k]) : np.array(data).reshape(dims);
+    return weights.has(name)
+      ? np.array(transposed(data as Float32Array, k, n)).reshape([n, k])
+      : np.array(data).reshape(dims);
   });
   const compute = jax.jit((...arrays) => {
     const values = new Map(names.map((name, at) => [name, arrays[at]!]));

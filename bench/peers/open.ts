@@ -23,11 +23,16 @@ const OPENERS: Readonly<Record<PeerName, (threads: number) => Promise<Peer | str
  * @param threads - that may compute; ort-web takes it once in the life of a process
  * @returns those that load, and of each its version or the reason why it is left out
  */
-export async function openPeers(names: readonly PeerName[], threads: number): Promise<{ peers: Peer[]; notes: string[] }> {
+export async function openPeers(
+  names: readonly PeerName[],
+  threads: number,
+): Promise<{ peers: Peer[]; notes: string[] }> {
   const opened = await Promise.all(names.map(async (name) => ({ name, peer: await openPeer(name, threads) })));
   return {
     peers: opened.flatMap(({ peer }) => (typeof peer === 'string' ? [] : [peer])),
-    notes: opened.map(({ name, peer }) => (typeof peer === 'string' ? `${name} left out: ${peer}` : `${name}: ${peer.version}`)),
+    notes: opened.map(({ name, peer }) =>
+      typeof peer === 'string' ? `${name} left out: ${peer}` : `${name}: ${peer.version}`,
+    ),
   };
 }
 

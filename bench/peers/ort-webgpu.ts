@@ -31,7 +31,12 @@ export async function openOrtWebgpu(ort: OrtModule, version: string): Promise<Pe
     const nodes = [{ op: 'Identity', inputs: ['x'], outputs: ['y'] }];
     const value = { dtype: dtype as 'f32', dims };
     return create(
-      { name: 'Identity', nodes, inputs: [{ name: 'x', ...value, data: new Float32Array() }], output: { name: 'y', ...value } },
+      {
+        name: 'Identity',
+        nodes,
+        inputs: [{ name: 'x', ...value, data: new Float32Array() }],
+        output: { name: 'y', ...value },
+      },
       output,
     );
   };
@@ -61,7 +66,9 @@ export async function openOrtWebgpu(ort: OrtModule, version: string): Promise<Pe
           const tensor = ortTensor(ort, input);
           // Integers say how to compute; where they lie is the runtime's business.
           const moves = input.dtype === 'f32' || input.dtype === 'f16';
-          feeds[input.name] = moves ? (await (await kept(identity(input, 'gpu-buffer'))).run({ x: tensor })).y! : tensor;
+          feeds[input.name] = moves
+            ? (await (await kept(identity(input, 'gpu-buffer'))).run({ x: tensor })).y!
+            : tensor;
         }
         const { name, dtype, dims } = graph.output;
         return {

@@ -41,7 +41,9 @@ export async function openOrt(name: OrtName, threads: number): Promise<Peer | st
  */
 export async function openOrtNodeWebgpu(): Promise<Peer | string> {
   const installed = findInstalled('onnxruntime-node');
-  return typeof installed === 'string' ? installed : openOrtWebgpu(await importNode(installed.entry), installed.version);
+  return typeof installed === 'string'
+    ? installed
+    : openOrtWebgpu(await importNode(installed.entry), installed.version);
 }
 
 async function importNode(entry: string): Promise<OrtModule> {

@@ -129,7 +129,8 @@ function check(
   const { buffer } = tensor;
   const owner = buffer.owner;
   if (owner) {
-    const wanted = owner.position === 'VECIN' ? (queue === Q.MTE2 ? 'OCCUPIED' : 'DEQUE') : queue === Q.MTE3 ? 'DEQUE' : 'OCCUPIED';
+    const wanted =
+      owner.position === 'VECIN' ? (queue === Q.MTE2 ? 'OCCUPIED' : 'DEQUE') : queue === Q.MTE3 ? 'DEQUE' : 'OCCUPIED';
     if (owner.state !== wanted) {
       core.fault(
         'before-dequeue',
@@ -142,7 +143,10 @@ function check(
     const over = Math.max(at + bytes - (buffer.at + buffer.size), buffer.at - at);
     if (over <= 0 || bytes <= 0) continue;
     const outside = at < buffer.at ? at : buffer.at + buffer.size;
-    const into = outside >= core.launch.capacity ? 'past the end of the unified buffer' : `into ${neighbour(core, outside, buffer.name)}`;
+    const into =
+      outside >= core.launch.capacity
+        ? 'past the end of the unified buffer'
+        : `into ${neighbour(core, outside, buffer.name)}`;
     core.fault(
       'overflow',
       line,
@@ -216,10 +220,16 @@ export class TQue {
   /** Takes the next free buffer round robin; VECIN's MTE2, VECOUT's V waits for the flag of its last FreeTensor. */
   AllocTensor(line: string, type: LaneType): LocalTensor {
     const { length } = this.#buffers;
-    const free = Array.from({ length }, (_, i) => (this.#next + i) % length).find((i) => this.#buffers[i]!.state === 'FREE');
+    const free = Array.from({ length }, (_, i) => (this.#next + i) % length).find(
+      (i) => this.#buffers[i]!.state === 'FREE',
+    );
     if (free === undefined) {
       const states = this.#buffers.map((b) => b.state).join(', ');
-      this.core.stop('no-free-buffer', line, `AllocTensor of ${this.name} waits for ever: its ${length} buffers are ${states}`);
+      this.core.stop(
+        'no-free-buffer',
+        line,
+        `AllocTensor of ${this.name} waits for ever: its ${length} buffers are ${states}`,
+      );
     }
     const buffer = this.#buffers[free]!;
     this.#next = (free + 1) % length;
@@ -261,14 +271,24 @@ export class TQue {
   }
 
   #tensor(buffer: QueBuffer, type: LaneType): LocalTensor {
-    return new LocalTensor(this.core, type, buffer.at, { name: this.name, at: buffer.at, size: buffer.size, owner: buffer });
+    return new LocalTensor(this.core, type, buffer.at, {
+      name: this.name,
+      at: buffer.at,
+      size: buffer.size,
+      owner: buffer,
+    });
   }
 
   #owned(line: string, what: string, tensor: LocalTensor, wanted: State): QueBuffer {
     const { owner } = tensor.buffer;
-    if (!owner || owner.que !== this.name) return refuse('RANGE', `aicore: ${what}`, `a tensor of ${this.name}`, tensor.buffer.name);
+    if (!owner || owner.que !== this.name)
+      return refuse('RANGE', `aicore: ${what}`, `a tensor of ${this.name}`, tensor.buffer.name);
     if (owner.state !== wanted) {
-      this.core.fault('before-dequeue', line, `${what} of a buffer of ${this.name} that is ${owner.state}, not ${wanted}`);
+      this.core.fault(
+        'before-dequeue',
+        line,
+        `${what} of a buffer of ${this.name} that is ${owner.state}, not ${wanted}`,
+      );
     }
     return owner;
   }
@@ -325,7 +345,11 @@ export class AscendC {
     if (dst.address % BLOCK !== 0)
       this.core.fault('unaligned', line, `DataCopy writes at ${dst.address}, which is no multiple of ${BLOCK}`);
     if (bytes !== count * src.size) {
-      this.core.fault('unaligned', line, `DataCopy of ${count * src.size} bytes moves only ${bytes}: it takes multiples of ${BLOCK}`);
+      this.core.fault(
+        'unaligned',
+        line,
+        `DataCopy of ${count * src.size} bytes moves only ${bytes}: it takes multiples of ${BLOCK}`,
+      );
     }
     this.#load(line, 'DataCopy', dst, src, index, { blockCount: 1, blockLen: bytes, srcStride: 0, dstStride: 0 });
   }
@@ -343,7 +367,8 @@ export class AscendC {
     checkCopy(params);
     const { core } = this;
     const { blockCount, blockLen } = params;
-    if (src.address % BLOCK !== 0) core.fault('unaligned', line, `DataCopyPad reads at ${src.address}, which is no multiple of ${BLOCK}`);
+    if (src.address % BLOCK !== 0)
+      core.fault('unaligned', line, `DataCopyPad reads at ${src.address}, which is no multiple of ${BLOCK}`);
     const pitch = Math.ceil(blockLen / BLOCK) * BLOCK + params.srcStride * BLOCK;
     const reads: Access[] = [];
     const writes: Access[] = [];
@@ -428,7 +453,8 @@ export class AscendC {
     const reads = [{ at: src.address, bytes: count * sizeBytes(src.type) }];
     const writes = [{ at: dst.address, bytes: count * sizeBytes(dst.type) }];
     const pair = `${src.type}→${dst.type}`;
-    if (!['f16→f32', 'bf16→f32', 'f32→f16', 'f32→bf16'].includes(pair)) core.stop('unsupported-dtype', line, `Cast does not do ${pair}`);
+    if (!['f16→f32', 'bf16→f32', 'f32→f16', 'f32→bf16'].includes(pair))
+      core.stop('unsupported-dtype', line, `Cast does not do ${pair}`);
     this.#aligned(line, 'Cast', [dst, src]);
     check(core, line, 'Cast', src, reads, Q.V, 'reads');
     check(core, line, 'Cast', dst, writes, Q.V, 'writes');
@@ -450,7 +476,13 @@ export class AscendC {
    * @param pattern - 1 even, 2 odd positions, 3 to 6 one of four, 7 all; or bits of one's own, a datablock stride apart for each repeat
    * @returns rsvdCnt: elements kept
    */
-  GatherMask(line: string, dst: LocalTensor, src: LocalTensor, pattern: number | LocalTensor, params: GatherMaskParams): number {
+  GatherMask(
+    line: string,
+    dst: LocalTensor,
+    src: LocalTensor,
+    pattern: number | LocalTensor,
+    params: GatherMaskParams,
+  ): number {
     checkCount(params.repeatTimes, 'GatherMask: repeatTimes');
     if (typeof pattern === 'number') checkCount(pattern, 'GatherMask: pattern', 1, 7);
     const { core } = this;
@@ -465,7 +497,8 @@ export class AscendC {
     const kept: number[] = [];
     for (let r = 0; r < params.repeatTimes; r++) {
       const from = (src.address + r * step) / size;
-      for (let lane = 0; lane < lanes; lane++) if (selects(core, pattern, r, lane, params)) kept.push(wide[from + lane] ?? 0);
+      for (let lane = 0; lane < lanes; lane++)
+        if (selects(core, pattern, r, lane, params)) kept.push(wide[from + lane] ?? 0);
     }
     if (typeof pattern !== 'number') {
       const bits = Array.from({ length: params.repeatTimes }, (_, r) => ({
@@ -480,7 +513,13 @@ export class AscendC {
     const to = dst.address / size;
     for (const [i, value] of kept.entries()) if (to + i < wide.length) wide[to + i] = value;
     const elements = params.repeatTimes * lanes;
-    const cycles = vectorCycles('GatherMask', src.type === 'f32' ? 'f32' : 'f16', elements, params.repeatTimes, core.launch.vectorTiming);
+    const cycles = vectorCycles(
+      'GatherMask',
+      src.type === 'f32' ? 'f32' : 'f16',
+      elements,
+      params.repeatTimes,
+      core.launch.vectorTiming,
+    );
     core.issue(Q.V, { name: 'GatherMask', line, reads, writes, cycles, bytes: writes[0]!.bytes, elements });
     return kept.length;
   }
@@ -511,7 +550,15 @@ export class AscendC {
     for (let i = 0; i < count; i++) wide[dst.address / size + i] = picked[i]!;
     const repeats = Math.ceil((count * size) / REPEAT);
     const cycles = vectorCycles('Gather', dst.type === 'f32' ? 'f32' : 'f16', count, repeats, core.launch.vectorTiming);
-    core.issue(Q.V, { name: 'Gather', line, reads: [fromSrc, fromOffsets], writes, cycles, bytes: count * size, elements: count });
+    core.issue(Q.V, {
+      name: 'Gather',
+      line,
+      reads: [fromSrc, fromOffsets],
+      writes,
+      cycles,
+      bytes: count * size,
+      elements: count,
+    });
   }
 
   #load(line: string, name: string, dst: LocalTensor, src: GlobalTensor, index: number, params: CopyParams): void {
@@ -530,7 +577,8 @@ export class AscendC {
       // What lies past the caller's memory is nobody's: the unified buffer keeps its poison there, as the padding does.
       const end = Math.min(from + blockLen, source.length);
       core.memory.fill(0xa5, Math.max(0, to), Math.max(0, to + padded));
-      if (from >= 0 && end > from && to >= 0 && to + end - from <= core.memory.length) core.memory.set(source.subarray(from, end), to);
+      if (from >= 0 && end > from && to >= 0 && to + end - from <= core.memory.length)
+        core.memory.set(source.subarray(from, end), to);
     }
     check(core, line, name, dst, writes, Q.MTE2, 'writes');
     const bytes = blockCount * blockLen;
@@ -551,7 +599,8 @@ export class AscendC {
       if (coverage[e] === 0) holes++;
       else coverage[e] = 2;
     }
-    if (holes > 0) this.core.fault('gm-over-write', line, `DataCopyPad writes ${holes} elements between the rows of ${tensor.name}`);
+    if (holes > 0)
+      this.core.fault('gm-over-write', line, `DataCopyPad writes ${holes} elements between the rows of ${tensor.name}`);
   }
 
   #count(tensor: string, bytes: number): void {
@@ -626,12 +675,26 @@ export class AscendC {
     for (const [i, s] of sources.entries()) check(core, line, op, s, perSource[i]!, Q.V, 'reads');
     check(core, line, op, walk.dst, writes, Q.V, 'writes');
     run();
-    const operands: Operand[] = sources.map((s, i) => ({ at: s.address, step: i === 0 ? walk.steps.src0 : walk.steps.src1 }));
-    const conflicts = conflictsOf({ at: walk.dst.address, step: walk.steps.dst }, operands, walk.repeats, walk.lanesUsed * walk.size);
+    const operands: Operand[] = sources.map((s, i) => ({
+      at: s.address,
+      step: i === 0 ? walk.steps.src0 : walk.steps.src1,
+    }));
+    const conflicts = conflictsOf(
+      { at: walk.dst.address, step: walk.steps.dst },
+      operands,
+      walk.repeats,
+      walk.lanesUsed * walk.size,
+    );
     core.launch.conflicts.readRead += conflicts.readRead;
     core.launch.conflicts.readWrite += conflicts.readWrite;
     core.launch.conflicts.cycles += conflicts.cycles;
-    const clean = vectorCycles(op, walk.size === 4 ? 'f32' : 'f16', walk.charged, walk.repeats, core.launch.vectorTiming);
+    const clean = vectorCycles(
+      op,
+      walk.size === 4 ? 'f32' : 'f16',
+      walk.charged,
+      walk.repeats,
+      core.launch.vectorTiming,
+    );
     core.issue(Q.V, {
       name: op,
       line,
@@ -690,7 +753,11 @@ class LaneWalk {
     checkCount(count.repeats, 'repeatTimes', 0, 255);
     const { mask } = count;
     this.repeats = count.repeats;
-    this.steps = { dst: count.strides.dst * BLOCK, src0: count.strides.src0 * BLOCK, src1: (count.strides.src1 ?? 0) * BLOCK };
+    this.steps = {
+      dst: count.strides.dst * BLOCK,
+      src0: count.strides.src0 * BLOCK,
+      src1: (count.strides.src1 ?? 0) * BLOCK,
+    };
     this.#lanes = Array.from({ length: full }, (_, lane) => lane).filter((lane) =>
       typeof mask === 'number' ? lane < mask : ((mask[lane >> 6]! >> BigInt(lane & 63)) & 1n) === 1n,
     );
@@ -710,7 +777,11 @@ class LaneWalk {
       return;
     }
     for (let r = 0; r < this.repeats; r++) {
-      const [rd, ra, rb] = [d + (r * this.steps.dst) / size, a + (r * this.steps.src0) / size, b + (r * this.steps.src1) / size];
+      const [rd, ra, rb] = [
+        d + (r * this.steps.dst) / size,
+        a + (r * this.steps.src0) / size,
+        b + (r * this.steps.src1) / size,
+      ];
       for (const lane of this.#lanes) visit(rd + lane, ra + lane, rb + lane);
     }
   }
@@ -737,7 +808,13 @@ function wideOf(core: Core, type: LaneType): Uint16Array | Uint32Array {
   return sizeBytes(type) === 4 ? core.u32 : core.u16;
 }
 
-function selects(core: Core, pattern: number | LocalTensor, repeat: number, lane: number, params: GatherMaskParams): boolean {
+function selects(
+  core: Core,
+  pattern: number | LocalTensor,
+  repeat: number,
+  lane: number,
+  params: GatherMaskParams,
+): boolean {
   if (typeof pattern === 'number') {
     if (pattern === 7) return true;
     return pattern <= 2 ? lane % 2 === pattern - 1 : lane % 4 === pattern - 3;

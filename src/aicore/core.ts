@@ -90,7 +90,16 @@ export class Findings {
   readonly #byKey = new Map<string, { -readonly [K in keyof Finding]: Finding[K] }>();
 
   /** Notes a fault; the same kind on the same line (and of the same `part`) is counted. */
-  add(kind: FindingKind, line: string, message: string, block: number, cycle: number, fatal = false, count = 1, part = ''): void {
+  add(
+    kind: FindingKind,
+    line: string,
+    message: string,
+    block: number,
+    cycle: number,
+    fatal = false,
+    count = 1,
+    part = '',
+  ): void {
     const key = `${kind} ${line} ${part}`;
     const known = this.#byKey.get(key);
     if (known) known.count += count;
@@ -158,7 +167,8 @@ export function newLaunch(options: MachineOptions, autoSync: boolean, blocks: nu
 export function coresOf(options: MachineOptions): number {
   const most = CHIPS[readName(options.chip ?? '910B3', ['910B3', '910B4'], 'aicore: chip')].cores;
   const cores = options.cores ?? most;
-  if (!Number.isInteger(cores) || cores < 1 || cores > most) refuse('RANGE', 'aicore: cores', `an integer in [1, ${most}]`, cores);
+  if (!Number.isInteger(cores) || cores < 1 || cores > most)
+    refuse('RANGE', 'aicore: cores', `an integer in [1, ${most}]`, cores);
   return cores;
 }
 
@@ -268,7 +278,12 @@ export class Core {
     buffer.clear();
     this.#now = HEADS.operator;
     this.#last = this.#now;
-    this.#ready = [this.#now, this.#now + HEADS.V, this.#now + HEADS.mte2(launch.concurrent, false), this.#now + HEADS.MTE3];
+    this.#ready = [
+      this.#now,
+      this.#now + HEADS.V,
+      this.#now + HEADS.mte2(launch.concurrent, false),
+      this.#now + HEADS.MTE3,
+    ];
     this.#record = record ? [] : undefined;
   }
 
@@ -431,7 +446,8 @@ export class Core {
     const known = this.#known[queue]!;
     for (let p = 0; p < 4; p++) known[p] = Math.max(known[p]!, mark.clock[p]!);
     const wait = this.#wait[queue]!;
-    if (mark.time > (queue === Q.S ? this.#now : wait.time)) Object.assign(wait, { time: mark.time, why: mark.why, index: mark.index });
+    if (mark.time > (queue === Q.S ? this.#now : wait.time))
+      Object.assign(wait, { time: mark.time, why: mark.why, index: mark.index });
     if (queue === Q.S) this.#now = Math.max(this.#now, mark.time);
   }
 
@@ -519,7 +535,8 @@ export class Core {
     const end = Math.ceil((access.at + access.bytes) / GRAIN);
     if (access.memory) {
       const { name } = access.memory;
-      const found = (p: QueueIndex, s: number, block: number, kind: string) => this.#hazard(queue, it, p, s, block, kind, name);
+      const found = (p: QueueIndex, s: number, block: number, kind: string) =>
+        this.#hazard(queue, it, p, s, block, kind, name);
       access.memory.touch(this.block, queue, seq, first, end, write, found, this.#known[queue]!);
       return;
     }
@@ -535,7 +552,15 @@ export class Core {
       const s = w >> 2;
       if (s === seq && p === queue) continue;
       if (s > known[p]!)
-        this.#hazard(queue, it, p, s, this.block, write ? 'write after write' : 'read after write', this.nameAt(g * GRAIN));
+        this.#hazard(
+          queue,
+          it,
+          p,
+          s,
+          this.block,
+          write ? 'write after write' : 'read after write',
+          this.nameAt(g * GRAIN),
+        );
     }
     if (!write) {
       readers[queue]!.fill(seq, Math.max(0, first), last);
@@ -555,7 +580,15 @@ export class Core {
   }
 
   /** Two accesses without an order: automatic synchronisation makes one where the compiler does, else it is a race. */
-  #hazard(queue: QueueIndex, it: Statement, p: QueueIndex, s: number, block: number, kind: string, where: string): void {
+  #hazard(
+    queue: QueueIndex,
+    it: Statement,
+    p: QueueIndex,
+    s: number,
+    block: number,
+    kind: string,
+    where: string,
+  ): void {
     const scalar = p === Q.S || queue === Q.S;
     if (block === this.block && this.launch.autoSync && (scalar || (p === Q.V && queue === Q.V))) {
       const history = this.#history[p]!;

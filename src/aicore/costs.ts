@@ -10,10 +10,11 @@ import type { FloatDtype } from '../core/dtypes.js';
 import type { Assumption, ChipName } from './trace.js';
 
 /** A chip's vector cores and clock: CANN's platform files, `Ascend910B3.ini`, `Ascend910B4.ini`. */
-export const CHIPS: { readonly [C in ChipName]: { readonly cores: number; readonly clockGHz: number } } = /* @__PURE__ */ Object.freeze({
-  '910B3': { cores: 40, clockGHz: 1.8 },
-  '910B4': { cores: 40, clockGHz: 1.5 },
-});
+export const CHIPS: { readonly [C in ChipName]: { readonly cores: number; readonly clockGHz: number } } =
+  /* @__PURE__ */ Object.freeze({
+    '910B3': { cores: 40, clockGHz: 1.8 },
+    '910B4': { cores: 40, clockGHz: 1.5 },
+  });
 
 /** Bytes of the unified buffer: AscendC's guide on bank conflicts, 48 banks of 128 rows of 32 bytes. */
 export const UB_BYTES = 192 * 1024;
@@ -29,7 +30,17 @@ export const MAX_EVENTS = 8;
 export const CACHE_LINE = 64;
 
 /** What a vector instruction is called in {@link VECTOR_COSTS}. */
-export type VectorOp = 'GatherMask' | 'Gather' | 'Mul' | 'Add' | 'Sub' | 'Adds' | 'Muls' | 'Copy' | 'Duplicate' | 'Cast';
+export type VectorOp =
+  | 'GatherMask'
+  | 'Gather'
+  | 'Mul'
+  | 'Add'
+  | 'Sub'
+  | 'Adds'
+  | 'Muls'
+  | 'Copy'
+  | 'Duplicate'
+  | 'Cast';
 
 interface Linear {
   /** Cycles an element. */
@@ -39,19 +50,20 @@ interface Linear {
 }
 
 /** autofuse, `SimpleLinear`: the key is the dtype of the elements, for Cast the dtype that is read. */
-export const VECTOR_COSTS: { readonly [O in VectorOp]: { readonly f16: Linear; readonly f32: Linear } } = /* @__PURE__ */ Object.freeze({
-  GatherMask: { f16: { slope: 0.0156, head: 14.0242 }, f32: { slope: 0.0313, head: 14.0207 } },
-  Gather: { f16: { slope: 0.1873, head: 17.0248 }, f32: { slope: 0.1875, head: 15.0 } },
-  Mul: { f16: { slope: 0.011, head: 23.1243 }, f32: { slope: 0.0206, head: 23.2291 } },
-  Add: { f16: { slope: 0.0103, head: 22.2173 }, f32: { slope: 0.0206, head: 23.2225 } },
-  Sub: { f16: { slope: 0.0107, head: 22.1226 }, f32: { slope: 0.0213, head: 22.1254 } },
-  Adds: { f16: { slope: 0.0071, head: 22.0938 }, f32: { slope: 0.0141, head: 22.0936 } },
-  Muls: { f16: { slope: 0.0071, head: 23.1006 }, f32: { slope: 0.0142, head: 23.0966 } },
-  Copy: { f16: { slope: 0.0078, head: 13.0049 }, f32: { slope: 0.0157, head: 12.9966 } },
-  Duplicate: { f16: { slope: 0.0078, head: 16.9993 }, f32: { slope: 0.0156, head: 16.9965 } },
-  // float16tofloat32 and float32tofloat16; bf16 is assumed to cost the same.
-  Cast: { f16: { slope: 0.0147, head: 20.1204 }, f32: { slope: 0.0087, head: 20.4393 } },
-});
+export const VECTOR_COSTS: { readonly [O in VectorOp]: { readonly f16: Linear; readonly f32: Linear } } =
+  /* @__PURE__ */ Object.freeze({
+    GatherMask: { f16: { slope: 0.0156, head: 14.0242 }, f32: { slope: 0.0313, head: 14.0207 } },
+    Gather: { f16: { slope: 0.1873, head: 17.0248 }, f32: { slope: 0.1875, head: 15.0 } },
+    Mul: { f16: { slope: 0.011, head: 23.1243 }, f32: { slope: 0.0206, head: 23.2291 } },
+    Add: { f16: { slope: 0.0103, head: 22.2173 }, f32: { slope: 0.0206, head: 23.2225 } },
+    Sub: { f16: { slope: 0.0107, head: 22.1226 }, f32: { slope: 0.0213, head: 22.1254 } },
+    Adds: { f16: { slope: 0.0071, head: 22.0938 }, f32: { slope: 0.0141, head: 22.0936 } },
+    Muls: { f16: { slope: 0.0071, head: 23.1006 }, f32: { slope: 0.0142, head: 23.0966 } },
+    Copy: { f16: { slope: 0.0078, head: 13.0049 }, f32: { slope: 0.0157, head: 12.9966 } },
+    Duplicate: { f16: { slope: 0.0078, head: 16.9993 }, f32: { slope: 0.0156, head: 16.9965 } },
+    // float16tofloat32 and float32tofloat16; bf16 is assumed to cost the same.
+    Cast: { f16: { slope: 0.0147, head: 20.1204 }, f32: { slope: 0.0087, head: 20.4393 } },
+  });
 
 /**
  * Extra cycles of a repeat whose operands meet in a bank: an Add of 64 repeats takes 86 cycles clean, 150 with a read-read conflict,
@@ -72,7 +84,13 @@ export const CONFLICT_CYCLES = /* @__PURE__ */ Object.freeze({
  * @param repeats - of 256 bytes
  * @param timing - see MachineOptions
  */
-export function vectorCycles(op: VectorOp, dtype: FloatDtype, elements: number, repeats: number, timing: 'published' | 'repeats'): number {
+export function vectorCycles(
+  op: VectorOp,
+  dtype: FloatDtype,
+  elements: number,
+  repeats: number,
+  timing: 'published' | 'repeats',
+): number {
   const { slope, head } = VECTOR_COSTS[op][dtype === 'f32' ? 'f32' : 'f16'];
   return (timing === 'published' ? slope * elements : repeats) + head;
 }
@@ -131,7 +149,12 @@ export const ASSUMPTIONS: readonly Assumption[] = /* @__PURE__ */ Object.freeze(
     unit: 'cycles an access',
     why: 'a loop of GetValue, GetValue, SetValue in f16 takes 33 to 34 cycles an element (derived from measured examples): a third each, loop included',
   },
-  { name: 'scalarGlobalMiss', value: SCALAR_MISS, unit: 'cycles', why: 'the latency of GetValue on global memory is not published' },
+  {
+    name: 'scalarGlobalMiss',
+    value: SCALAR_MISS,
+    unit: 'cycles',
+    why: 'the latency of GetValue on global memory is not published',
+  },
   {
     name: 'scalarIssue',
     value: ISSUE,
@@ -174,7 +197,12 @@ export const ASSUMPTIONS: readonly Assumption[] = /* @__PURE__ */ Object.freeze(
     unit: '',
     why: 'a queue starts its instructions in order: one that writes what an earlier one of the same queue reads is taken to come after it without a barrier',
   },
-  { name: 'maskedRepeat', value: 'a whole repeat', unit: '', why: 'a repeat with lanes masked out costs as one with all lanes' },
+  {
+    name: 'maskedRepeat',
+    value: 'a whole repeat',
+    unit: '',
+    why: 'a repeat with lanes masked out costs as one with all lanes',
+  },
   { name: 'castBf16', value: 'as f16', unit: '', why: 'autofuse has no figures for Cast with bf16' },
   { name: 'integerAdds', value: 'as f32', unit: '', why: 'autofuse has no figures for Adds with int32' },
   { name: 'customPattern', value: 'as the fixed patterns', unit: '', why: 'autofuse has one figure for GatherMask' },

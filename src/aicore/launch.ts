@@ -60,7 +60,8 @@ export function launchKernel(call: LaunchOptions): KernelRun {
   const machine = readOptions(options.machine ?? {}, 'aicore: machine');
   const launch = newLaunch(machine, options.autoSync, blockCount);
   const buffer = new UnifiedBuffer(launch.capacity);
-  const wanted = (block: number) => (Array.isArray(options.record) ? options.record.includes(block) : options.record === true);
+  const wanted = (block: number) =>
+    Array.isArray(options.record) ? options.record.includes(block) : options.record === true;
   const blocks: BlockRun[] = [];
   const details: { readonly costs: readonly LineCost[]; readonly mte2Head: number }[] = [];
   let buffers: readonly BufferEntry[] = [];
@@ -156,7 +157,9 @@ function readLaunch(call: LaunchOptions): LaunchOptions {
   for (const count of bytes ? [bytes.load, bytes.store] : []) checkCount(count, 'least');
   return {
     ...options,
-    ...(record === undefined || typeof record === 'boolean' ? {} : { record: Array.from(readList(record, 'aicore: record')) }),
+    ...(record === undefined || typeof record === 'boolean'
+      ? {}
+      : { record: Array.from(readList(record, 'aicore: record')) }),
     rowStarts: Array.from(readList(rowStarts, 'aicore: rowStarts')),
     ...(bytes ? { least: bytes } : {}),
   };
@@ -189,7 +192,12 @@ function countRows(options: LaunchOptions): { written: number; wanted: number } 
 /** Below this share no queue is the bottleneck: they wait for each other. */
 const WAITING = 0.6;
 
-function bottleneckOf(run: BlockRun, costs: readonly LineCost[], mte2Head: number, bytes: KernelRun['bytes']): Bottleneck {
+function bottleneckOf(
+  run: BlockRun,
+  costs: readonly LineCost[],
+  mte2Head: number,
+  bytes: KernelRun['bytes'],
+): Bottleneck {
   const what = QUEUES.reduce((best, q) => (run.busy[q] > run.busy[best] ? q : best), 'S' as QueueName);
   const share = run.cycles > 0 ? run.busy[what] / run.cycles : 0;
   const line = [...costs].filter((c) => c.queue === what).sort((a, b) => b.cycles - a.cycles)[0];

@@ -19,7 +19,8 @@ function checkName(name: unknown, what: string): void {
 }
 
 function checkArray(array: HostArray | undefined): HostArray {
-  if (array === undefined || !ArrayBuffer.isView(array)) refuse('DTYPE', 'aicore: Allocation: arrays', 'typed arrays, one or more', array);
+  if (array === undefined || !ArrayBuffer.isView(array))
+    refuse('DTYPE', 'aicore: Allocation: arrays', 'typed arrays, one or more', array);
   return array;
 }
 
@@ -87,7 +88,8 @@ export class Allocation {
         seen = w;
         const from = this.#writerBlock![g]! - 1;
         const p = (w & 3) as 0 | 1 | 2 | 3;
-        if (from !== block || w >> 2 > known[p]!) conflict(p, w >> 2, from, write ? 'write after write' : 'read after write');
+        if (from !== block || w >> 2 > known[p]!)
+          conflict(p, w >> 2, from, write ? 'write after write' : 'read after write');
       }
       if (write) {
         const r = this.#reader![g]!;
@@ -127,7 +129,9 @@ export class GlobalTensor {
     readonly high: number,
   ) {
     checkName(name, 'GlobalTensor');
-    if (!reading('aicore: GlobalTensor: memory', () => memory instanceof Allocation && memory.bytes instanceof Uint8Array))
+    if (
+      !reading('aicore: GlobalTensor: memory', () => memory instanceof Allocation && memory.bytes instanceof Uint8Array)
+    )
       refuse('RANGE', 'aicore: GlobalTensor: memory', 'an Allocation', memory);
     for (const [field, value] of Object.entries({ base, low, high }))
       if (!Number.isSafeInteger(value)) refuse('RANGE', `aicore: GlobalTensor: ${field}`, 'an integer', value);

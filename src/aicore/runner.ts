@@ -55,7 +55,10 @@ export function ascendModelRunner(options: AscendModelOptions = {}): AscendModel
     run(plan) {
       const why = whyNot(plan, kernel);
       if (why !== undefined)
-        throw new RopewalkError('UNSUPPORTED', `ascend-model: ${plan.op}: expected a plan for kernel ${kernel}, got another: ${why}.`);
+        throw new RopewalkError(
+          'UNSUPPORTED',
+          `ascend-model: ${plan.op}: expected a plan for kernel ${kernel}, got another: ${why}.`,
+        );
       const call = plan as RopeCall;
       lastRuns = call.parts.map((part) => runPart(call.plan, part, kernel, machine));
     },

@@ -194,9 +194,18 @@ export interface KernelRun {
   /** Of the slowest block. */
   readonly overlap: Overlap;
   readonly bytes: ByteCounts;
-  readonly unifiedBuffer: { readonly capacity: number; readonly used: number; readonly buffers: readonly BufferEntry[] };
+  readonly unifiedBuffer: {
+    readonly capacity: number;
+    readonly used: number;
+    readonly buffers: readonly BufferEntry[];
+  };
   /** Repeats that met in a bank. Writes cannot meet while a repeat's datablocks lie side by side, as in all instructions here. */
-  readonly bankConflicts: { readonly readRead: number; readonly readWrite: number; readonly writeWrite: number; readonly cycles: number };
+  readonly bankConflicts: {
+    readonly readRead: number;
+    readonly readWrite: number;
+    readonly writeWrite: number;
+    readonly cycles: number;
+  };
   readonly bottleneck: Bottleneck;
   readonly findings: readonly Finding[];
   readonly assumptions: readonly Assumption[];

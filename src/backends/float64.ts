@@ -38,7 +38,8 @@ function largestEps(plan: OpPlan): number {
 function usesFloat64(plan: OpPlan): boolean {
   switch (plan.op) {
     case 'rope':
-      for (const { x, out, norm } of plan.parts) if (x.dtype === 'f64' || out.dtype === 'f64' || norm?.weight.dtype === 'f64') return true;
+      for (const { x, out, norm } of plan.parts)
+        if (x.dtype === 'f64' || out.dtype === 'f64' || norm?.weight.dtype === 'f64') return true;
       return false;
     case 'argmax':
       return plan.values.dtype === 'f64';

@@ -63,7 +63,13 @@ export async function aicore(options: AicoreOptions): Promise<number> {
   const names = namesOf(options.kernel ?? 'all');
   const drawn = options.svg !== undefined || options.trace !== undefined;
   if (drawn && names.length > 1)
-    refuse('UNSUPPORTED', 'aicore: --kernel', 'one kernel beside --svg or --trace', 'all', `Name one of ${KERNELS.join(', ')}.`);
+    refuse(
+      'UNSUPPORTED',
+      'aicore: --kernel',
+      'one kernel beside --svg or --trace',
+      'all',
+      `Name one of ${KERNELS.join(', ')}.`,
+    );
   const chip = oneOf<ChipName>(options.chip ?? '910B3', ['910B3', '910B4'], 'aicore: --chip');
   const runs = new Map<KernelName, Ran | string>();
   const bar = openPercentBar('of the kernels', options.json);
@@ -73,7 +79,11 @@ export async function aicore(options: AicoreOptions): Promise<number> {
       const why = names.length > 1 && name === 'seed' ? whyNotSeed({ ...call, headDim: call.shape[3] }) : undefined;
       runs.set(
         name,
-        why ?? runKernel(name, call, chip, { record: drawn, onBlock: (done, total) => bar.to((n + done / total) / names.length) }),
+        why ??
+          runKernel(name, call, chip, {
+            record: drawn,
+            onBlock: (done, total) => bar.to((n + done / total) / names.length),
+          }),
       );
     }
   } finally {
@@ -94,7 +104,8 @@ export async function aicore(options: AicoreOptions): Promise<number> {
   }
   if (options.json) printJson(toJson(call, runs));
   else process.stdout.write(`${describe(call, runs, files).join('\n')}\n`);
-  const good = (ran: Ran | string): boolean => typeof ran === 'string' || (ran.run.findings.length === 0 && ran.right === rowsOf(call));
+  const good = (ran: Ran | string): boolean =>
+    typeof ran === 'string' || (ran.run.findings.length === 0 && ran.right === rowsOf(call));
   // The seed kernel's faults are what --kernel all shows beside the others, not a failure of the command.
   const judged = [...runs].filter(([name]) => names.length === 1 || name !== 'seed');
   return judged.every(([, ran]) => good(ran)) ? EXIT.ok : EXIT.failed;
@@ -113,27 +124,33 @@ interface Call {
 function readCall(options: AicoreOptions): Call {
   const dims = readIntegers(options.shape ?? '8,128,32,128', 'aicore: --shape', 1, MAX_ELEMENTS, 4);
   if (dims.length === 3) dims.unshift(1);
-  if (dims.length !== 4) refuse('SHAPE', 'aicore: --shape', 'batch,seq,heads,head_dim or seq,heads,head_dim', options.shape);
+  if (dims.length !== 4)
+    refuse('SHAPE', 'aicore: --shape', 'batch,seq,heads,head_dim or seq,heads,head_dim', options.shape);
   const shape = dims as [number, number, number, number];
   const elements = shape.reduce((product, n) => product * n, 1);
-  if (elements > MAX_ELEMENTS) refuse('RANGE', 'aicore: --shape', `at most ${MAX_ELEMENTS} elements: each is computed`, elements);
+  if (elements > MAX_ELEMENTS)
+    refuse('RANGE', 'aicore: --shape', `at most ${MAX_ELEMENTS} elements: each is computed`, elements);
   const dtype = options.dtype ?? 'f16';
   if (dtype !== 'f16' && dtype !== 'bf16' && dtype !== 'f32')
     refuse('DTYPE', 'aicore: --dtype', 'f16, bf16 or f32', dtype, 'The vector unit has no f64 arithmetic.');
   const pairing = oneOf(options.pairing ?? 'interleaved', ['interleaved', 'half'], 'aicore: --pairing');
   const [batch, seq, , headDim] = shape;
   const rotaryDim = readInteger(options.rotaryDim, 'aicore: --rotary-dim', 2, headDim) ?? headDim;
-  if (rotaryDim % 2 !== 0) refuse('RANGE', 'aicore: --rotary-dim', `an even integer in [2, head_dim=${headDim}]`, rotaryDim);
+  if (rotaryDim % 2 !== 0)
+    refuse('RANGE', 'aicore: --rotary-dim', `an even integer in [2, head_dim=${headDim}]`, rotaryDim);
   const batchPositions = options.batchPositions ?? false;
   const needed = batchPositions ? seq + batch - 1 : seq;
   const base = readNumber(options.base, 'aicore: --base') ?? 10000;
   if (base <= 0) refuse('RANGE', 'aicore: --base', 'a number > 0', base);
-  const tableLen = readInteger(options.tableLen, 'aicore: --table-len', needed, Math.floor(MAX_ELEMENTS / (rotaryDim / 2))) ?? needed;
+  const tableLen =
+    readInteger(options.tableLen, 'aicore: --table-len', needed, Math.floor(MAX_ELEMENTS / (rotaryDim / 2))) ?? needed;
   return { shape, dtype, pairing, rotaryDim, base, batchPositions, tableLen };
 }
 
 function namesOf(text: string): readonly KernelName[] {
-  return text === 'all' ? KERNELS : [oneOf<KernelName | 'all'>(text, [...KERNELS, 'all'], 'aicore: --kernel') as KernelName];
+  return text === 'all'
+    ? KERNELS
+    : [oneOf<KernelName | 'all'>(text, [...KERNELS, 'all'], 'aicore: --kernel') as KernelName];
 }
 
 const rowsOf = ({ shape: [batch, seq, heads] }: Call): number => batch * seq * heads;
@@ -156,8 +173,14 @@ function runKernel(
   const x = fill(countElements(shape), () => random.uniform(-1, 1));
   const y = fill(countElements(shape), () => Number.NaN);
   const { table } = planRope({ headDim, rotaryDim, pairing, base, positions: 0, seqLen: tableLen, tableDtype: 'f64' });
-  const [cos, sin] = [table.cos, table.sin].map((exact) => fill(exact.length, (n) => exact[n]!)) as [HostArray, HostArray];
-  const positions = Int32Array.from({ length: (call.batchPositions ? batch : 1) * seq }, (_, n) => (n % seq) + Math.floor(n / seq));
+  const [cos, sin] = [table.cos, table.sin].map((exact) => fill(exact.length, (n) => exact[n]!)) as [
+    HostArray,
+    HostArray,
+  ];
+  const positions = Int32Array.from(
+    { length: (call.batchPositions ? batch : 1) * seq },
+    (_, n) => (n % seq) + Math.floor(n / seq),
+  );
   const strides = rowMajorStrides(shape) as unknown as readonly [number, number, number, number];
   const view = { shape, strides };
   const run = runRopeKernel({
@@ -175,7 +198,8 @@ function runKernel(
     ...(record ? { record: [0] } : {}),
   });
 
-  const numbers = (data: typeof x): Float64Array => Float64Array.from({ length: data.length }, (_, n) => loadNumber(data, dtype, n));
+  const numbers = (data: typeof x): Float64Array =>
+    Float64Array.from({ length: data.length }, (_, n) => loadNumber(data, dtype, n));
   const plan = planRopeWithTable({
     headDim,
     rotaryDim,
@@ -232,7 +256,9 @@ function describe(call: Call, runs: ReadonlyMap<KernelName, Ran | string>, files
     const slow = compared[0]![1].run;
     lines.push('', 'Cycles for each row that was written:');
     for (const [name, { run }] of compared)
-      lines.push(`  ${name.padEnd(8)} ${run.cyclesPerRow.toFixed(1).padStart(9)}   ${(slow.cyclesPerRow / run.cyclesPerRow).toFixed(1)}×`);
+      lines.push(
+        `  ${name.padEnd(8)} ${run.cyclesPerRow.toFixed(1).padStart(9)}   ${(slow.cyclesPerRow / run.cyclesPerRow).toFixed(1)}×`,
+      );
   }
   for (const file of files) lines.push('', `Timeline: ${file}`);
   return lines;
@@ -240,7 +266,8 @@ function describe(call: Call, runs: ReadonlyMap<KernelName, Ran | string>, files
 
 function describeRun(name: string, { run, right, worst }: Ran, rows: number): string[] {
   const block = run.blocks[run.slowest];
-  const percent = (part: number, whole: number): string => (whole > 0 ? `${Math.round((100 * part) / whole)} %` : '0 %');
+  const percent = (part: number, whole: number): string =>
+    whole > 0 ? `${Math.round((100 * part) / whole)} %` : '0 %';
   const { load, store, scalar, byTensor, least } = run.bytes;
   const { capacity, used, buffers } = run.unifiedBuffer;
   const whole = (n: number): string => Math.round(n).toLocaleString('en');

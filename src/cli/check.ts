@@ -70,7 +70,9 @@ export async function check(options: CheckOptions): Promise<number> {
   } else {
     process.stdout.write(`\nSummary\n${formatSummary(counts).join('\n')}\n`);
     if (failed.length > 0)
-      process.stdout.write(`\nFailed; rerun one with: ropewalk check --case "LINE"\n${failed.map((r) => formatResult(r)).join('\n')}\n`);
+      process.stdout.write(
+        `\nFailed; rerun one with: ropewalk check --case "LINE"\n${failed.map((r) => formatResult(r)).join('\n')}\n`,
+      );
   }
   return failed.length > 0 ? EXIT.failed : EXIT.ok;
 }
@@ -94,7 +96,12 @@ export function filterCases(all: ConformanceCase[], filter: string, command: str
   const pattern = readPattern(filter, `${command}: --filter`);
   const chosen = all.filter(({ label, suite }) => pattern.test(label) || pattern.test(suite));
   if (chosen.length === 0)
-    refuse('FORMAT', `${command}: --filter`, `a pattern that matches one of ${all.length} cases or a suite's name`, filter);
+    refuse(
+      'FORMAT',
+      `${command}: --filter`,
+      `a pattern that matches one of ${all.length} cases or a suite's name`,
+      filter,
+    );
   return chosen;
 }
 
@@ -109,7 +116,13 @@ export function builtInCases(): ConformanceCase[] {
       undefined,
       'Reinstall ropewalk, or give --vectors DIR.',
     );
-  return [...publishedCases(), ...extendedCases(), ...goldenRopeSuite(), ...goldenOperatorSuite(), ...vectorCases(openFolder(folder))];
+  return [
+    ...publishedCases(),
+    ...extendedCases(),
+    ...goldenRopeSuite(),
+    ...goldenOperatorSuite(),
+    ...vectorCases(openFolder(folder)),
+  ];
 }
 
 /** A line of any suite by its text; a ROPE line that no suite has is run as a new case. */
@@ -135,7 +148,9 @@ async function openBackends({ backend, provider, form, angles }: CheckOptions): 
       refuse('UNSUPPORTED', `check: --${name}`, 'it beside --backend onnxruntime', backend ?? 'all backends');
   }
   if (backend !== undefined) {
-    const given = Object.entries({ providers: provider?.split(','), form, angles }).filter(([, value]) => value !== undefined);
+    const given = Object.entries({ providers: provider?.split(','), form, angles }).filter(
+      ([, value]) => value !== undefined,
+    );
     return [await openBackend(backend, Object.fromEntries(given) as BackendOptions)]; // the backend refuses words that it does not know
   }
   const open: Backend[] = [];

@@ -6,7 +6,15 @@
 import { rmSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { modelTypeOf } from '../convert/gguf.js';
-import { type Conversion, convertRope, type GivenTable, peerOf, readForm, specFromJson, specToJson } from '../convert/index.js';
+import {
+  type Conversion,
+  convertRope,
+  type GivenTable,
+  peerOf,
+  readForm,
+  specFromJson,
+  specToJson,
+} from '../convert/index.js';
 import { refuse } from '../core/errors.js';
 import type { ModelRope } from '../dialects/model-rope.js';
 import { parseNpy, tensorFromNpy, writeNpy } from '../formats/npy.js';
@@ -74,7 +82,8 @@ export async function convert(from: string, options: ConvertCommandOptions): Pro
       `sliding layer ${layer ?? 0}, whose base is ${source.spec.base}`,
       'Choose a full layer with --layer.',
     );
-  const modelType = options.modelType ?? (model && (model.source === 'gguf' ? modelTypeOf(model.architecture) : model.architecture));
+  const modelType =
+    options.modelType ?? (model && (model.source === 'gguf' ? modelTypeOf(model.architecture) : model.architecture));
   const architecture = options.arch ?? (model?.source === 'gguf' ? model.architecture : undefined);
   const conversion = convertRope(source.spec, options.to, {
     ...(context === undefined ? {} : { context }),
@@ -84,11 +93,20 @@ export async function convert(from: string, options: ConvertCommandOptions): Pro
     ...(architecture === undefined ? {} : { architecture }),
   });
   if (conversion.tables.length > 0 && options.out === undefined)
-    refuse('FORMAT', 'convert: --out', `a folder for ${conversion.tables.map((t) => `${t.name}.npy`).join(' and ')}`, undefined);
+    refuse(
+      'FORMAT',
+      'convert: --out',
+      `a folder for ${conversion.tables.map((t) => `${t.name}.npy`).join(' and ')}`,
+      undefined,
+    );
   const record = toJson(conversion, source);
-  const written = options.out === undefined ? [] : writeAll(options.out, conversion, `${JSON.stringify(record, null, 2)}\n`);
+  const written =
+    options.out === undefined ? [] : writeAll(options.out, conversion, `${JSON.stringify(record, null, 2)}\n`);
   if (options.json) printJson(record);
-  else process.stdout.write(`${[...describe(conversion, source), ...written.map((name) => `  wrote ${name}`)].join('\n')}\n`);
+  else
+    process.stdout.write(
+      `${[...describe(conversion, source), ...written.map((name) => `  wrote ${name}`)].join('\n')}\n`,
+    );
   return EXIT.ok;
 }
 
@@ -119,10 +137,17 @@ export async function readRopeSource(
       return { spec, from: `${file} (${peer})`, notes: [] };
     }
   } else if (!/\.gguf$/i.test(file))
-    refuse('FORMAT', command, 'a config.json, a .gguf, a folder with one, a record or arguments as .json, or a ROPE(…) line', file);
+    refuse(
+      'FORMAT',
+      command,
+      'a config.json, a .gguf, a folder with one, a record or arguments as .json, or a ROPE(…) line',
+      file,
+    );
   const model = await readModel(file, command, rest);
-  const found = model.layers[layer] ?? refuse('RANGE', `${command}: --layer`, `a layer in [0, ${model.numLayers - 1}]`, layer);
-  if (!found.rope) refuse('RANGE', `${command}: --layer`, 'a layer with RoPE', `layer ${layer}, which has no position encoding`);
+  const found =
+    model.layers[layer] ?? refuse('RANGE', `${command}: --layer`, `a layer in [0, ${model.numLayers - 1}]`, layer);
+  if (!found.rope)
+    refuse('RANGE', `${command}: --layer`, 'a layer with RoPE', `layer ${layer}, which has no position encoding`);
   const same = (rope: RopeSpec | undefined): boolean => rope !== undefined && key(rope) === key(found.rope!);
   const others = model.layers.filter(({ rope }) => rope && !same(rope)).map((other) => other.layer);
   return {
@@ -131,7 +156,9 @@ export async function readRopeSource(
     notes: [
       ...model.notes,
       ...(others.length > 0
-        ? [`Layers ${others.slice(0, 8).join(', ')}${others.length > 8 ? ', …' : ''} turn otherwise: convert them too, with --layer.`]
+        ? [
+            `Layers ${others.slice(0, 8).join(', ')}${others.length > 8 ? ', …' : ''} turn otherwise: convert them too, with --layer.`,
+          ]
         : []),
     ],
     model,
@@ -155,7 +182,8 @@ function readTables(json: unknown, file: string, command: string): Map<string, G
     if (typeof root !== 'object' || root === null || Array.isArray(root)) continue;
     for (const [name, value] of Object.entries(root)) {
       if (typeof value !== 'string' || !value.endsWith('.npy')) continue;
-      if (value !== basename(value)) refuse('FORMAT', `${file}: ${name}`, 'the name of a file in the same folder', value);
+      if (value !== basename(value))
+        refuse('FORMAT', `${file}: ${name}`, 'the name of a file in the same folder', value);
       const path = join(dirname(file), value);
       const npy = parseNpy(readFileBytes(path, MAX_NPY_BYTES, `${command}: ${path}`), path);
       // npy has no bf16; its bits travel as u16.
@@ -187,7 +215,9 @@ function toJson(conversion: Conversion, source: RopeSource): unknown {
 function describe(conversion: Conversion, source: RopeSource): string[] {
   const { call, tables, notes, error, relayout } = conversion;
   const entries = flatten(conversion.arguments);
-  const width = Math.max(...[...entries.map(([name]) => name), ...tables.map(({ name }) => name)].map((name) => name.length));
+  const width = Math.max(
+    ...[...entries.map(([name]) => name), ...tables.map(({ name }) => name)].map((name) => name.length),
+  );
   const same = relayout ? `the same RoPE, in pairing ${relayout.to}` : 'the same RoPE';
   return [
     `${source.from} → ${conversion.target}: ${call}`,
@@ -219,7 +249,10 @@ function brief(value: unknown): string {
 /** Writes the tables, then the JSON that names them: a file with its final name is whole. */
 function writeAll(folder: string, conversion: Conversion, text: string): string[] {
   const files: [string, Uint8Array | string][] = [
-    ...conversion.tables.map(({ name, shape, data }): [string, Uint8Array] => [`${name}.npy`, writeNpy(data, { dtype: 'f32', shape })]),
+    ...conversion.tables.map(({ name, shape, data }): [string, Uint8Array] => [
+      `${name}.npy`,
+      writeNpy(data, { dtype: 'f32', shape }),
+    ]),
     [`${conversion.target}.json`, text],
   ];
   const paths: string[] = [];

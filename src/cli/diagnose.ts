@@ -83,12 +83,22 @@ export async function diagnose(options: DiagnoseOptions): Promise<number> {
 async function readTask(options: DiagnoseOptions): Promise<Task> {
   const { x, y, positions } = options;
   if (x === undefined || y === undefined || positions === undefined) {
-    const missing = (['x', 'y', 'positions'] as const).filter((name) => options[name] === undefined).map((name) => `--${name}`);
-    refuse('FORMAT', 'diagnose', '--x, --y and --positions', `no ${missing.join(', ')}`, 'See a run first: ropewalk diagnose --demo.');
+    const missing = (['x', 'y', 'positions'] as const)
+      .filter((name) => options[name] === undefined)
+      .map((name) => `--${name}`);
+    refuse(
+      'FORMAT',
+      'diagnose',
+      '--x, --y and --positions',
+      `no ${missing.join(', ')}`,
+      'See a run first: ropewalk diagnose --demo.',
+    );
   }
   const layout = oneOf<RopeLayout>(options.layout ?? 'bsnh', ['bsnh', 'bnsh'], 'diagnose: --layout');
   const dtype =
-    options.dtype === undefined ? undefined : oneOf<FloatDtype>(options.dtype, ['f64', 'f32', 'f16', 'bf16'], 'diagnose: --dtype');
+    options.dtype === undefined
+      ? undefined
+      : oneOf<FloatDtype>(options.dtype, ['f64', 'f32', 'f16', 'bf16'], 'diagnose: --dtype');
   const norm = readNorm(options, dtype);
   const observation: Observation = {
     x: readTensor(x, '--x', dtype),
@@ -115,9 +125,15 @@ async function readExpected(options: DiagnoseOptions): Promise<Pick<Task, 'expec
     return { expected: undefined, from: undefined };
   }
   const layer = readInteger(options.layer, 'diagnose: --layer', 0, 2 ** 31 - 1) ?? 0;
-  const read = await readExpectedRope(options.expect, 'diagnose', { ...readContext(options.context, 'diagnose'), layer });
+  const read = await readExpectedRope(options.expect, 'diagnose', {
+    ...readContext(options.context, 'diagnose'),
+    layer,
+  });
   const direction = oneOf(options.direction ?? read.direction, ['forward', 'backward'], 'diagnose: --direction');
-  return { expected: { spec: read.spec, direction }, from: direction === 'forward' ? read.from : `${read.from}, backward` };
+  return {
+    expected: { spec: read.spec, direction },
+    from: direction === 'forward' ? read.from : `${read.from}, backward`,
+  };
 }
 
 function readNorm({ normWeight, normEps }: DiagnoseOptions, dtype: FloatDtype | undefined): Observation['norm'] {
@@ -155,7 +171,8 @@ function asStored(y: Tensor, dtype: FloatDtype | undefined): Tensor {
   if (dtype === undefined || y.dtype === dtype || !['f64', 'f32', 'f16', 'bf16'].includes(y.dtype)) return y;
   const values = y.readNumbers() as Float64Array;
   const bad = values.findIndex((value) => !Number.isNaN(value) && roundTo(dtype, value) !== value);
-  if (bad >= 0) refuse('DTYPE', `diagnose: --dtype ${dtype}`, `a y of ${dtype} values`, `${values[bad]} in a ${y.dtype} file`);
+  if (bad >= 0)
+    refuse('DTYPE', `diagnose: --dtype ${dtype}`, `a y of ${dtype} values`, `${values[bad]} in a ${y.dtype} file`);
   return tensorFrom(values, { shape: y.shape });
 }
 
@@ -177,7 +194,10 @@ function plot({ found, expectedFrequencies }: Diagnosis): string[] {
 }
 
 /** Sizes, of one length: a pair that one side lacks does not turn there. */
-function frequenciesOf(pairs: Diagnosis['found']['pairs'], expected: Float64Array | undefined): [Float64Array, Float64Array | undefined] {
+function frequenciesOf(
+  pairs: Diagnosis['found']['pairs'],
+  expected: Float64Array | undefined,
+): [Float64Array, Float64Array | undefined] {
   const count = Math.max(pairs.length, expected?.length ?? 0);
   const found = Float64Array.from({ length: count }, (_, j) => (pairs[j]?.turns ? Math.abs(pairs[j].frequency) : 0));
   return [found, expected && Float64Array.from({ length: count }, (_, j) => Math.abs(expected[j] ?? 0))];
@@ -191,7 +211,9 @@ function writeFiles(result: Diagnosis, { svg, nextInput }: DiagnoseOptions): str
     lines.push(`Picture: ${svg}`);
   }
   if (nextInput !== undefined)
-    lines.push(...(result.next ? writeNext(nextInput, result.next) : ['Next input: none needed, nothing was written.']));
+    lines.push(
+      ...(result.next ? writeNext(nextInput, result.next) : ['Next input: none needed, nothing was written.']),
+    );
   return lines.length > 0 ? ['', ...lines] : [];
 }
 
@@ -205,12 +227,19 @@ function writeNext(folder: string, next: NextInput): string[] {
   const [batch, seq] = next.shape;
   writeWhole(x, writeNpy(Float32Array.from(next.x), { dtype: 'f32', shape: next.shape }), 'diagnose: --next-input');
   const shape = next.numAxes > 1 ? [next.numAxes, batch, seq] : [batch, seq];
-  writeWhole(positions, writeNpy(BigInt64Array.from(next.positions, BigInt), { dtype: 'i64', shape }), 'diagnose: --next-input');
+  writeWhole(
+    positions,
+    writeNpy(BigInt64Array.from(next.positions, BigInt), { dtype: 'i64', shape }),
+    'diagnose: --next-input',
+  );
   return [`Next input: ${x}, ${positions}`];
 }
 
 function toJson(result: Diagnosis, from: string | undefined): unknown {
-  const bug = ({ id, mutants }: Named) => ({ id, mutants: mutants.map(({ id, cause, does, threads }) => ({ id, cause, does, threads })) });
+  const bug = ({ id, mutants }: Named) => ({
+    id,
+    mutants: mutants.map(({ id, cause, does, threads }) => ({ id, cause, does, threads })),
+  });
   const { found, next } = result;
   return {
     verdict: result.verdict,
@@ -239,13 +268,18 @@ function toJson(result: Diagnosis, from: string | undefined): unknown {
       rope: found.expected
         ? {
             ...found.expected,
-            spec: { ...found.expected.spec, freqFactors: found.expected.spec.freqFactors && Array.from(found.expected.spec.freqFactors) },
+            spec: {
+              ...found.expected.spec,
+              freqFactors: found.expected.spec.freqFactors && Array.from(found.expected.spec.freqFactors),
+            },
           }
         : null,
       explains: found.explains ?? null,
       open: found.open,
     },
     expected_frequencies: result.expectedFrequencies ? Array.from(result.expectedFrequencies) : null,
-    next: next ? { why: next.why, shape: next.shape, positions: Array.from(next.positions), groups: next.groups } : null,
+    next: next
+      ? { why: next.why, shape: next.shape, positions: Array.from(next.positions), groups: next.groups }
+      : null,
   };
 }

@@ -59,7 +59,13 @@ interface DiffGroup {
  */
 export async function diff(a: string, b: string, options: DiffOptions): Promise<number> {
   const context = readContext(options.context, 'diff');
-  const positions = readIntegers(options.positions ?? '1,40,8192,131072', 'diff: --positions', 0, 2 ** 31 - 1, MAX_POSITIONS);
+  const positions = readIntegers(
+    options.positions ?? '1,40,8192,131072',
+    'diff: --positions',
+    0,
+    2 ** 31 - 1,
+    MAX_POSITIONS,
+  );
   const recipe = options.recipe === undefined ? 'float64' : oneOf(options.recipe, RECIPES, 'diff: --recipe');
   const [sideA, sideB] = [await readSide(a, recipe, context), await readSide(b, recipe, context)];
   const [countA, countB] = [sideA.layers?.length, sideB.layers?.length];
@@ -76,7 +82,9 @@ export async function diff(a: string, b: string, options: DiffOptions): Promise<
 async function readSide(text: string, recipe: TableRecipe, context: { context?: number }): Promise<DiffSide> {
   // A path may hold an @ of its own: only the last one, with a word behind it that could be a recipe, counts.
   const [, before, word] = /^(.+)@([\w-]+)$/s.exec(text) ?? [];
-  const at = before !== undefined && (/\.(json|gguf)$|^\s*ROPE\s*\(.*\)$/is.test(before) || (isFolder(before) && !isFolder(text)));
+  const at =
+    before !== undefined &&
+    (/\.(json|gguf)$|^\s*ROPE\s*\(.*\)$/is.test(before) || (isFolder(before) && !isFolder(text)));
   const [file, own] = at ? [before, oneOf(word!, RECIPES, `diff: ${text}`)] : [text, recipe];
   const source = await readRopeSource(file, 'diff', context).catch(noRopeInLayer0);
   if (source && !source.model)
@@ -119,7 +127,8 @@ function groupLayers(a: DiffSide, b: DiffSide, positions: readonly number[]): Di
     const key = `${keyOf(ropeA)} ${keyOf(ropeB)} ${types}`;
     const known = groups.get(key);
     if (known) known.layers.push(layer);
-    else groups.set(key, { layers: [layer], types, a: ropeA, b: ropeB, ...compareSides(a, b, ropeA, ropeB, positions) });
+    else
+      groups.set(key, { layers: [layer], types, a: ropeA, b: ropeB, ...compareSides(a, b, ropeA, ropeB, positions) });
   }
   return [...groups.values()];
 }
@@ -139,7 +148,8 @@ function compareSides(
     );
     return { comparison, same: comparison.same, verdict: comparison.verdict };
   }
-  if (!ropeA && !ropeB) return { comparison: undefined, same: true, verdict: ['Neither has a position encoding here.'] };
+  if (!ropeA && !ropeB)
+    return { comparison: undefined, same: true, verdict: ['Neither has a position encoding here.'] };
   const verdict = [`Only ${ropeA ? 'A' : 'B'} turns these layers: in the other, attention there sees no positions.`];
   return { comparison: undefined, same: false, verdict };
 }
@@ -155,7 +165,11 @@ function describe(a: DiffSide, b: DiffSide, groups: readonly DiffGroup[], notes:
   const one = !a.layers && !b.layers;
   for (const group of groups) {
     const title = one ? 'the two records' : `layers ${ranges(group.layers)}${group.types ? ` (${group.types})` : ''}`;
-    const word = !group.same ? 'different' : group.comparison && group.comparison.layout !== 'same' ? 'same, in another layout' : 'same';
+    const word = !group.same
+      ? 'different'
+      : group.comparison && group.comparison.layout !== 'same'
+        ? 'same, in another layout'
+        : 'same';
     lines.push('', `${title}: ${word}`);
     if (group.comparison) lines.push(...tableOf(group.comparison));
     for (const sentence of group.verdict) lines.push(`  ${sentence}`);
@@ -170,9 +184,12 @@ function tableOf({ rows, maxRelInvFreq, worstPair, apart, searched, nmse }: Rope
     const values = row.a === row.b ? row.a : `${row.a.padEnd(width)}  ${row.b}`;
     return `  ${row.differs ? '≠' : ' '} ${row.name.padEnd(11)} ${values}`;
   });
-  lines.push(`    inv_freq    max |Δ| ${maxRelInvFreq === 0 ? '0' : `${maxRelInvFreq.toExponential(1)} relative, pair ${worstPair}`}`);
+  lines.push(
+    `    inv_freq    max |Δ| ${maxRelInvFreq === 0 ? '0' : `${maxRelInvFreq.toExponential(1)} relative, pair ${worstPair}`}`,
+  );
   const far = apart.map(
-    ({ rad, position, pair }) => `${rad} rad ${position === undefined ? `nowhere up to ${searched}` : `from ${position} (pair ${pair})`}`,
+    ({ rad, position, pair }) =>
+      `${rad} rad ${position === undefined ? `nowhere up to ${searched}` : `from ${position} (pair ${pair})`}`,
   );
   lines.push(
     `    angles      more than ${apart[0]!.position === undefined ? `${apart[0]!.rad} rad apart nowhere up to position ${searched}` : far.join(', ')}`,
@@ -188,8 +205,19 @@ function small(value: number): string {
   return value > 0 && value < 0.001 ? value.toExponential(1) : String(Number(value.toPrecision(2)));
 }
 
-function toJson(a: DiffSide, b: DiffSide, groups: readonly DiffGroup[], rest: { same: boolean; notes: readonly string[] }): unknown {
-  const side = ({ name, source, recipe, layers, notes }: DiffSide): unknown => ({ name, source, recipe, layers: layers?.length, notes });
+function toJson(
+  a: DiffSide,
+  b: DiffSide,
+  groups: readonly DiffGroup[],
+  rest: { same: boolean; notes: readonly string[] },
+): unknown {
+  const side = ({ name, source, recipe, layers, notes }: DiffSide): unknown => ({
+    name,
+    source,
+    recipe,
+    layers: layers?.length,
+    notes,
+  });
   return {
     ...rest,
     a: side(a),

@@ -9,7 +9,13 @@ import { refuse } from '../core/errors.js';
 import { countElements } from '../core/shape.js';
 import { Tensor, type TensorStorage, zeros } from '../core/tensor.js';
 import { type OnnxModel, type OnnxValue, writeOnnxModel } from '../formats/onnx.js';
-import { ANGLE_MODES, type AngleMode, type AnglePrecision, anglePrecision, PRECISION_POSITIONS } from '../graph/angles.js';
+import {
+  ANGLE_MODES,
+  type AngleMode,
+  type AnglePrecision,
+  anglePrecision,
+  PRECISION_POSITIONS,
+} from '../graph/angles.js';
 import { GraphBuilder, OLDEST_OPSET, OPSET } from '../graph/builder.js';
 import { type GraphCost, graphCost, type SeedStep, seedSteps } from '../graph/cost.js';
 import { emitPlan, type GraphForm } from '../graph/emit.js';
@@ -84,10 +90,18 @@ export async function exportModel(source: string | undefined, options: ExportOpt
   const form = oneOf(options.form ?? 'standard', ['standard', 'primitives'], 'export: --form');
   const opset = readInteger(options.opset, 'export: --opset', OLDEST_OPSET, OPSET) ?? OPSET;
   if (opset < OPSET && form === 'standard')
-    refuse('UNSUPPORTED', 'export: --opset', `${OPSET} in form standard, which RotaryEmbedding came with`, opset, 'Use --form primitives.');
+    refuse(
+      'UNSUPPORTED',
+      'export: --opset',
+      `${OPSET} in form standard, which RotaryEmbedding came with`,
+      opset,
+      'Use --form primitives.',
+    );
   const sizes = countSizes(options.count);
   const dtype =
-    options.dtype === undefined ? undefined : oneOf<FloatDtype>(options.dtype, ['f32', 'f16', 'bf16', 'f64'], 'export: --dtype');
+    options.dtype === undefined
+      ? undefined
+      : oneOf<FloatDtype>(options.dtype, ['f32', 'f16', 'bf16', 'f64'], 'export: --dtype');
   const made =
     options.op === undefined || options.op === 'rope'
       ? await exportRope(source, options, form, dtype, opset)
@@ -97,7 +111,10 @@ export async function exportModel(source: string | undefined, options: ExportOpt
   const cost = graphCost(made.model, { batch, seq, ...sizes, cache: TABLE_CONTEXT });
   const bytes = writeOnnxModel(made.model);
   if (options.out !== undefined) writeWhole(options.out, bytes, 'export: --out');
-  const baseline = sizes && made.seed ? seedSteps({ ...made.seed, ...sizes }, form === 'standard' ? 'fused' : 'primitives') : undefined;
+  const baseline =
+    sizes && made.seed
+      ? seedSteps({ ...made.seed, ...sizes }, form === 'standard' ? 'fused' : 'primitives')
+      : undefined;
   const report = { made, bytes: bytes.length, form, opset, cost, sizes, baseline };
   if (options.json) printJson(toJson(report, options.out));
   else process.stdout.write(`${describe(report, options.out).join('\n')}\n`);
@@ -123,7 +140,13 @@ async function exportRope(
   const heads =
     given.heads ??
     known.heads ??
-    refuse('RANGE', 'export: --heads', 'how many heads x, or q, has', undefined, 'Give --heads, and --kv-heads for q and k in one model.');
+    refuse(
+      'RANGE',
+      'export: --heads',
+      'how many heads x, or q, has',
+      undefined,
+      'Give --heads, and --kv-heads for q and k in one model.',
+    );
   // Who gives the heads of one tensor means one tensor.
   const kvHeads = given.kvHeads ?? (given.heads === undefined && 'kvHeads' in known ? known.kvHeads : undefined);
   const normEps = readNumber(options.normEps, 'export: --norm-eps');
@@ -155,7 +178,9 @@ async function exportRope(
     // The baseline is counted in f32 where data is, else in 16 bits; f64 has none.
     ...(dtype === 'f64'
       ? {}
-      : { seed: { headDim: expected.spec.headDim, heads: heads + (kvHeads ?? 0), dataBytes: dtype === 'f32' ? 4 : 2 } }),
+      : {
+          seed: { headDim: expected.spec.headDim, heads: heads + (kvHeads ?? 0), dataBytes: dtype === 'f32' ? 4 : 2 },
+        }),
   };
 }
 
@@ -169,8 +194,10 @@ async function expectedRope(source: string | undefined, options: ExportOptions, 
       given.length === 0 ? undefined : given.join(' and '),
       'Or give --op for another operator.',
     );
-  if (options.rope !== undefined && !/^\s*ROPE\s*\(/.test(options.rope)) refuse('FORMAT', 'export: --rope', 'a ROPE(…) line', options.rope);
-  if (options.layer !== undefined && source === undefined) refuse('UNSUPPORTED', 'export: --layer', 'it beside a model', given[0]);
+  if (options.rope !== undefined && !/^\s*ROPE\s*\(/.test(options.rope))
+    refuse('FORMAT', 'export: --rope', 'a ROPE(…) line', options.rope);
+  if (options.layer !== undefined && source === undefined)
+    refuse('UNSUPPORTED', 'export: --layer', 'it beside a model', given[0]);
   return readExpectedRope(given[0]!, 'export', { ...readContext(options.context, 'export'), layer });
 }
 
@@ -211,7 +238,15 @@ const SHAPES: Readonly<Record<Exclude<OpName, 'rope'>, string>> = {
 };
 
 /** Options that every export has. */
-const COMMON: readonly string[] = ['op', 'form', 'dtype', 'opset', 'count', 'out', 'json'] satisfies readonly (keyof ExportOptions)[];
+const COMMON: readonly string[] = [
+  'op',
+  'form',
+  'dtype',
+  'opset',
+  'count',
+  'out',
+  'json',
+] satisfies readonly (keyof ExportOptions)[];
 
 /** Options that an operator has beside those. */
 const OWN: Readonly<Record<OpName, readonly (keyof ExportOptions)[]>> = {
@@ -254,7 +289,12 @@ function exportOperator(
   return { title: op, model: graph.model(op, `ropewalk ${VERSION}`, op, opset) };
 }
 
-function planOf(op: Exclude<OpName, 'rope'>, shape: readonly number[], options: ExportOptions, dtype: FloatDtype): OpPlan {
+function planOf(
+  op: Exclude<OpName, 'rope'>,
+  shape: readonly number[],
+  options: ExportOptions,
+  dtype: FloatDtype,
+): OpPlan {
   const tensor = (dims: readonly number[] = shape): Tensor<FloatDtype> => shapeOnly(dtype, dims);
   switch (op) {
     case 'add':
@@ -269,7 +309,12 @@ function planOf(op: Exclude<OpName, 'rope'>, shape: readonly number[], options: 
     }
     case 'linear': {
       const [m, n, k] = exactly(shape, 3, op) as [number, number, number];
-      return planLinear(tensor([m, k]), weightOf(options.weights ?? dtype, [n, k]), options.bias ? tensor([n]) : undefined, tensor([m, n]));
+      return planLinear(
+        tensor([m, k]),
+        weightOf(options.weights ?? dtype, [n, k]),
+        options.bias ? tensor([n]) : undefined,
+        tensor([m, n]),
+      );
     }
     case 'embedding': {
       const [count, rows, width] = exactly(shape, 3, op) as [number, number, number];
@@ -282,13 +327,24 @@ function planOf(op: Exclude<OpName, 'rope'>, shape: readonly number[], options: 
       return planEmbedding(zeros('i64', [count]), weight, out);
     }
     case 'rearrange': {
-      const perm = options.perm === undefined ? shape.map((_, d) => shape.length - 1 - d) : list(options.perm, '--perm', 0);
+      const perm =
+        options.perm === undefined ? shape.map((_, d) => shape.length - 1 - d) : list(options.perm, '--perm', 0);
       const x = tensor().permute(perm);
       return planRearrange(x, tensor(x.shape));
     }
     case 'self_attention': {
-      const [batch, seq, total, heads, kvHeads, d] = exactly(shape, 6, op) as [number, number, number, number, number, number];
-      const [window, softcap] = [readNumber(options.window, 'export: --window'), readNumber(options.softcap, 'export: --softcap')];
+      const [batch, seq, total, heads, kvHeads, d] = exactly(shape, 6, op) as [
+        number,
+        number,
+        number,
+        number,
+        number,
+        number,
+      ];
+      const [window, softcap] = [
+        readNumber(options.window, 'export: --window'),
+        readNumber(options.softcap, 'export: --softcap'),
+      ];
       const kv = tensor([batch, total, kvHeads, d]);
       return planSelfAttention(tensor([batch, seq, heads, d]), kv, tensor(kv.shape), tensor([batch, seq, heads, d]), {
         ...(window === undefined ? {} : { window }),
@@ -304,7 +360,8 @@ function weightOf(kind: string, shape: readonly [number, number]): ReturnType<ty
     const bytes = Math.floor((shape[0] * shape[1]) / 32) * BLOCK_BYTES[format];
     return blocksFrom(format, shapeOnly('u8', [bytes]), shape);
   }
-  if (!isDtype(kind) || !isFloat(kind)) refuse('UNSUPPORTED', 'export: --weights', 'f32, f16, bf16, f64, q8_0 or q4_0', kind);
+  if (!isDtype(kind) || !isFloat(kind))
+    refuse('UNSUPPORTED', 'export: --weights', 'f32, f16, bf16, f64, q8_0 or q4_0', kind);
   return shapeOnly(kind, shape);
 }
 
@@ -357,10 +414,16 @@ function describe({ made, bytes, form, opset, cost, sizes, baseline }: Report, o
   ];
   if (made.precision) {
     lines.push('', '  position     cos, sin off by at most');
-    for (const { position, maxError } of made.precision) lines.push(`  ${String(position).padEnd(12)} ${maxError.toExponential(1)}`);
+    for (const { position, maxError } of made.precision)
+      lines.push(`  ${String(position).padEnd(12)} ${maxError.toExponential(1)}`);
   }
   if (sizes) lines.push('', ...describeCost(cost, sizes, baseline, form));
-  lines.push('', out === undefined ? `Not written: no --out (${thousands(bytes)} bytes).` : `Wrote ${out}, ${thousands(bytes)} bytes.`);
+  lines.push(
+    '',
+    out === undefined
+      ? `Not written: no --out (${thousands(bytes)} bytes).`
+      : `Wrote ${out}, ${thousands(bytes)} bytes.`,
+  );
   return lines;
 }
 
@@ -406,7 +469,14 @@ function toJson({ made, bytes, form, opset, cost, sizes, baseline }: Report, out
     constants: { count: model.initializers.size, bytes: constantBytes(model) },
     ...(made.precision ? { precision: made.precision } : {}),
     ...(sizes
-      ? { count: { ...sizes, bytesRead: cost.bytesRead, bytesWritten: cost.bytesWritten, bytesBuffered: cost.bytesBuffered } }
+      ? {
+          count: {
+            ...sizes,
+            bytesRead: cost.bytesRead,
+            bytesWritten: cost.bytesWritten,
+            bytesBuffered: cost.bytesBuffered,
+          },
+        }
       : {}),
     ...(baseline ? { baseline } : {}),
   };

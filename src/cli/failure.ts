@@ -25,29 +25,55 @@ export interface Failure {
  * @param command - the one that was running, or undefined before one was found
  * @param argv - what was typed
  */
-export function failureOf(error: unknown, command: Command | undefined, argv: readonly string[] = process.argv): Failure {
+export function failureOf(
+  error: unknown,
+  command: Command | undefined,
+  argv: readonly string[] = process.argv,
+): Failure {
   const prefix = ['ropewalk', ...(command ? [command.name()] : [])].join(': ');
   if (error instanceof CommanderError) {
     // Help and the version are printed by then.
-    if (!error.message.startsWith('error: ')) return { exitCode: error.exitCode === 0 ? EXIT.ok : EXIT.usage, code: 'USAGE', text: '' };
+    if (!error.message.startsWith('error: '))
+      return { exitCode: error.exitCode === 0 ? EXIT.ok : EXIT.usage, code: 'USAGE', text: '' };
     const help = ['ropewalk', ...(command ? [command.name()] : []), '--help'].join(' ');
     const text = `${prefix}: ${error.message.slice('error: '.length)}\nRun ${help} for what there is.`;
     return { exitCode: EXIT.usage, code: 'USAGE', text };
   }
   if (error instanceof RopewalkError)
-    return { exitCode: EXIT.usage, code: error.code, text: `${prefix}: ${inTheUsersWords(error.message, command, argv)}` };
+    return {
+      exitCode: EXIT.usage,
+      code: error.code,
+      text: `${prefix}: ${inTheUsersWords(error.message, command, argv)}`,
+    };
   const { syscall, path } = (error ?? {}) as NodeJS.ErrnoException;
   if (error instanceof Error && syscall !== undefined) {
     // A write without a path is one to a stream, and stdout is where commands write.
     const where = path ?? (syscall === 'write' ? 'stdout' : syscall);
     const wanted = WRITES.has(syscall) ? 'to be able to write' : 'to be able to read';
-    return { exitCode: EXIT.usage, code: 'SYSTEM', text: `${prefix}: ${where}: expected ${wanted}, got ${systemReason(error)}` };
+    return {
+      exitCode: EXIT.usage,
+      code: 'SYSTEM',
+      text: `${prefix}: ${where}: expected ${wanted}, got ${systemReason(error)}`,
+    };
   }
   const stack = error instanceof Error ? error.stack : String(error);
-  return { exitCode: EXIT.bug, code: 'BUG', text: `${prefix}: a bug in ropewalk. Please report it with these lines:\n${stack}` };
+  return {
+    exitCode: EXIT.bug,
+    code: 'BUG',
+    text: `${prefix}: a bug in ropewalk. Please report it with these lines:\n${stack}`,
+  };
 }
 
-const WRITES: ReadonlySet<string> = new Set(['write', 'mkdir', 'rename', 'rmdir', 'unlink', 'link', 'copyfile', 'fsync']);
+const WRITES: ReadonlySet<string> = new Set([
+  'write',
+  'mkdir',
+  'rename',
+  'rmdir',
+  'unlink',
+  'link',
+  'copyfile',
+  'fsync',
+]);
 
 /** The library names its own arguments; whoever typed a flag is told of that flag: `sample: topP: …` becomes `--top-p: …`. */
 function inTheUsersWords(message: string, command: Command | undefined, argv: readonly string[]): string {

@@ -45,7 +45,8 @@ const INTERRUPTED = 130;
  * @throws {RopewalkError} for options and files that make no sense: the caller exits with 2
  */
 export async function generate(argument: string | undefined, options: GenerateCommandOptions): Promise<number> {
-  if (options.system !== undefined && !options.chat) refuse('UNSUPPORTED', 'generate: --system', 'it beside --chat', options.system);
+  if (options.system !== undefined && !options.chat)
+    refuse('UNSUPPORTED', 'generate: --system', 'it beside --chat', options.system);
   const number = numbersOf('generate', options);
   const sampling = {
     ...(options.model === undefined && options.temperature === undefined ? BOX_SAMPLING : {}),
@@ -62,7 +63,8 @@ export async function generate(argument: string | undefined, options: GenerateCo
   };
   readOptions(sampling); // before a large model is read
   const prompt = await readPrompt(argument, options);
-  if (options.chat && !prompt.text) refuse('RANGE', 'generate: prompt', 'a message to answer, with --chat', prompt.text);
+  if (options.chat && !prompt.text)
+    refuse('RANGE', 'generate: prompt', 'a message to answer, with --chat', prompt.text);
   const abort = new AbortController();
   const interrupt = (): void => abort.abort();
   process.once('SIGINT', interrupt);
@@ -70,11 +72,19 @@ export async function generate(argument: string | undefined, options: GenerateCo
   try {
     model = await loadForCommand('generate', options, abort.signal);
     if (prompt.unread())
-      process.stderr.write('ropewalk: generate: what is piped in is not read, as the prompt is given; - would read it\n');
-    if (prompt.text === '') process.stderr.write("ropewalk: generate: the prompt is empty: the text starts from the model's start token\n");
+      process.stderr.write(
+        'ropewalk: generate: what is piped in is not read, as the prompt is given; - would read it\n',
+      );
+    if (prompt.text === '')
+      process.stderr.write("ropewalk: generate: the prompt is empty: the text starts from the model's start token\n");
     const start = options.chat ? messagesOf(prompt.text!, options.system) : (prompt.text ?? '');
     const echo = !options.chat && !options.json ? (prompt.text ?? '') : '';
-    const end = await stream(model, start, { ...sampling, signal: abort.signal }, { echo, quiet: options.json === true });
+    const end = await stream(
+      model,
+      start,
+      { ...sampling, signal: abort.signal },
+      { echo, quiet: options.json === true },
+    );
     if (options.json) printJson({ ...end, backend: model.backend });
     else {
       if (!end.text.endsWith('\n')) process.stdout.write('\n');
@@ -96,8 +106,13 @@ interface GivenPrompt {
   readonly unread: () => boolean;
 }
 
-async function readPrompt(argument: string | undefined, { prompt, file }: GenerateCommandOptions): Promise<GivenPrompt> {
-  const given = Object.entries({ 'an argument': argument, '--prompt': prompt, '--file': file }).filter(([, text]) => text !== undefined);
+async function readPrompt(
+  argument: string | undefined,
+  { prompt, file }: GenerateCommandOptions,
+): Promise<GivenPrompt> {
+  const given = Object.entries({ 'an argument': argument, '--prompt': prompt, '--file': file }).filter(
+    ([, text]) => text !== undefined,
+  );
   if (given.length > 1) refuse('FORMAT', 'generate: prompt', 'it once', given.map(([name]) => name).join(' and '));
   if (argument === '-' || prompt === '-' || file === '-' || (given.length === 0 && isPiped()))
     return { text: withoutLineEnd(await readStdin('generate')), unread: () => false };

@@ -90,9 +90,19 @@ async function run(file: string, imported: ImportedModel, name: string, options:
     // npy has no bf16; its bits travel as u16, as they came.
     const dtype: Dtype = y.dtype === 'bf16' ? 'u16' : y.dtype;
     writeWhole(options.out!, writeNpy(data, { dtype, shape: y.shape }), 'import: --out');
-    const result = { rope: rope.name, backend: backend.name, x: options.x, out: options.out, dtype: y.dtype, shape: [...y.shape] };
+    const result = {
+      rope: rope.name,
+      backend: backend.name,
+      x: options.x,
+      out: options.out,
+      dtype: y.dtype,
+      shape: [...y.shape],
+    };
     if (options.json) printJson(result);
-    else process.stdout.write(`${rope.name}: ${y.dtype} [${y.shape.join(', ')}] on ${backend.name}, wrote ${options.out}\n`);
+    else
+      process.stdout.write(
+        `${rope.name}: ${y.dtype} [${y.shape.join(', ')}] on ${backend.name}, wrote ${options.out}\n`,
+      );
   } finally {
     backend.dispose();
   }
@@ -110,7 +120,9 @@ function choose(file: string, { ropes }: ImportedModel, name: string): ImportedR
   return refuse(
     'RANGE',
     'import: --run',
-    found.length > 1 ? `a name that one of them has: ${found.map((rope) => rope.y).join(', ')} are what they write` : `${all}`,
+    found.length > 1
+      ? `a name that one of them has: ${found.map((rope) => rope.y).join(', ')} are what they write`
+      : `${all}`,
     name,
     `ropewalk import ${file} lists them.`,
   );
@@ -139,7 +151,13 @@ export function readExternal(file: string, { location, offset, length }: Externa
   if (length > MAX_NPY_BYTES) refuse('FORMAT', which, `at most ${MAX_NPY_BYTES} bytes`, length);
   const path = realPath(named, which);
   if (![realPath(folder, at), dirname(realPath(file, at))].some((one) => isInside(path, one)))
-    refuse('FORMAT', which, "a file in the model's folder", 'a link to a place outside', 'If you trust it, copy the file there.');
+    refuse(
+      'FORMAT',
+      which,
+      "a file in the model's folder",
+      'a link to a place outside',
+      'If you trust it, copy the file there.',
+    );
   return readFileRange(path, offset, length, which);
 }
 
@@ -234,7 +252,8 @@ function describePositions(positions: ImportedRope['positions']): string {
 
 function describeFrequencies({ law, magnitude, invFreq }: FoundFrequencies): [string, string][] {
   const rows: [string, string][] = [];
-  if (law.kind === 'power') rows.push(['base', `${law.base}${law.factor === 1 ? '' : `, every frequency divided by ${law.factor}`}`]);
+  if (law.kind === 'power')
+    rows.push(['base', `${law.base}${law.factor === 1 ? '' : `, every frequency divided by ${law.factor}`}`]);
   else if (law.kind === 'scaled') {
     const { plainPairs, factors } = law;
     rows.push(
@@ -258,7 +277,9 @@ function toJson(file: string, { model, ropes, nearly }: ImportedModel): unknown 
     file,
     ir_version: model.irVersion,
     producer: model.producer,
-    opsets: Object.fromEntries([...model.opsets].map(([domain, version]) => [domain === '' ? 'ai.onnx' : domain, version])),
+    opsets: Object.fromEntries(
+      [...model.opsets].map(([domain, version]) => [domain === '' ? 'ai.onnx' : domain, version]),
+    ),
     ropes: ropes.map(({ found: _, ...rope }) => rope),
     nearly: nearly.map(({ name, scopeName, because }) => ({ name, scope: scopeName, because })),
   };

@@ -79,7 +79,12 @@ function describeRope(rope: RopeSpec): string[] {
       'axes',
       `${rope.axes.rule}, sections ${rope.axes.sections.join('+')} (t, h, w${rope.axes.sections.length > 3 ? ', e' : ''})`,
     ]);
-  const plain = ropeFrequencies({ ...rope, rotaryDim: rope.rotaryDim ?? rope.headDim, scaling: { kind: 'none' }, freqFactors: undefined });
+  const plain = ropeFrequencies({
+    ...rope,
+    rotaryDim: rope.rotaryDim ?? rope.headDim,
+    scaling: { kind: 'none' },
+    freqFactors: undefined,
+  });
   return [
     ...rows.map(([key, value]) => `  ${key.padEnd(15)} ${value}`),
     ...plotFrequencies(invFreq, plain.invFreq).map((line) => `  ${line}`),
@@ -90,7 +95,9 @@ function describeScaling(rope: RopeSpec): string {
   const { kind, ...parameters } = rope.scaling ?? { kind: 'none' as const };
   const items = Object.entries(parameters)
     .filter(([, value]) => value !== undefined)
-    .map(([key, value]) => `${key}=${typeof value === 'object' ? `${(value as ArrayLike<number>).length} values` : value}`);
+    .map(
+      ([key, value]) => `${key}=${typeof value === 'object' ? `${(value as ArrayLike<number>).length} values` : value}`,
+    );
   const factors = rope.freqFactors ? `; freq_factors ${rope.freqFactors.length} values` : '';
   return `${[kind, ...items].join(' ')}${factors}`;
 }

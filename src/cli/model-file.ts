@@ -41,7 +41,13 @@ export function modelFileOf(path: string, command: string): string {
   if (names.includes('config.json') && (weights || ggufs.length !== 1)) return join(path, 'config.json');
   if (ggufs.length === 1) return join(path, ggufs[0]!);
   const next = ggufs.length > 1 ? 'Give one of the .gguf files itself.' : 'Give a folder with a model, or a file.';
-  return refuse('FORMAT', `${command}: ${path}`, 'a folder with a config.json or one .gguf', ggufs.length > 1 ? ggufs : names, next);
+  return refuse(
+    'FORMAT',
+    `${command}: ${path}`,
+    'a folder with a config.json or one .gguf',
+    ggufs.length > 1 ? ggufs : names,
+    next,
+  );
 }
 
 /** Whether a path leads to a folder. */
@@ -95,7 +101,12 @@ export async function readExpectedRope(
   if (/^\s*ROPE\s*\(/.test(text)) {
     const label = parseRopeLabel(text);
     const { source, direction } = ropePlanOfCase(label);
-    return { spec: source!.spec, direction, from: 'the ROPE(…) line', line: { dtype: label.type, heads: label.ne_a[1] } };
+    return {
+      spec: source!.spec,
+      direction,
+      from: 'the ROPE(…) line',
+      line: { dtype: label.type, heads: label.ne_a[1] },
+    };
   }
   const file = modelFileOf(text, command);
   if (/\.json$/i.test(file)) {
@@ -106,8 +117,10 @@ export async function readExpectedRope(
   }
   const { layer = 0, ...rest } = options;
   const model = await readModel(file, command, rest);
-  const found = model.layers[layer] ?? refuse('RANGE', `${command}: --layer`, `a layer in [0, ${model.numLayers - 1}]`, layer);
-  if (!found.rope) refuse('RANGE', `${command}: --layer`, 'a layer with RoPE', `layer ${layer}, which has no position encoding`);
+  const found =
+    model.layers[layer] ?? refuse('RANGE', `${command}: --layer`, `a layer in [0, ${model.numLayers - 1}]`, layer);
+  if (!found.rope)
+    refuse('RANGE', `${command}: --layer`, 'a layer with RoPE', `layer ${layer}, which has no position encoding`);
   return { spec: found.rope, direction: 'forward', from: `${file}, layer ${layer}`, model: file };
 }
 

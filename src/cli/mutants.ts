@@ -29,11 +29,18 @@ export interface MutantsOptions {
  * @throws {RopewalkError} for options and files that make no sense: the caller exits with 2
  */
 export async function mutants(options: MutantsOptions): Promise<number> {
-  const print = (lines: readonly string[]): void => void process.stdout.write(lines.map((line) => `${line}\n`).join(''));
+  const print = (lines: readonly string[]): void =>
+    void process.stdout.write(lines.map((line) => `${line}\n`).join(''));
   if (options.list) {
     for (const name of ['vectors', 'filter'] as const) {
       if (options[name] === undefined) continue;
-      refuse('FORMAT', `mutants: --${name}`, 'nothing beside --list', options[name], 'The catalogue is the same for all vectors.');
+      refuse(
+        'FORMAT',
+        `mutants: --${name}`,
+        'nothing beside --list',
+        options[name],
+        'The catalogue is the same for all vectors.',
+      );
     }
     print(options.json ? MUTANTS.map((mutant) => JSON.stringify(toJson(mutant))) : listLines());
     return EXIT.ok;
@@ -52,7 +59,9 @@ export async function mutants(options: MutantsOptions): Promise<number> {
       options.vectors === undefined ? 'mutants: --filter' : 'mutants: --vectors',
       'a case that rotates, and that the right kernel passes',
       `${cases.length} cases, ${score.rotating} of them rotations`,
-      options.vectors !== undefined && score.rotating > 0 ? `See why: ropewalk check --vectors ${options.vectors}` : undefined,
+      options.vectors !== undefined && score.rotating > 0
+        ? `See why: ropewalk check --vectors ${options.vectors}`
+        : undefined,
     );
   }
   print(options.json ? jsonLines(score) : reportLines(score));
@@ -107,7 +116,8 @@ function reportLines(score: VectorScore): string[] {
   return [
     `   ${'cause'.padEnd(width)} killed missed`,
     ...rows.map(
-      ([cause, list]) => `${cause}  ${CAUSES[cause].padEnd(width)} ${column(killed(list))} ${column(list.length - killed(list))}`,
+      ([cause, list]) =>
+        `${cause}  ${CAUSES[cause].padEnd(width)} ${column(killed(list))} ${column(list.length - killed(list))}`,
     ),
     ...(missed.length > 0 ? ['', 'Missed'] : []),
     ...missed.flatMap(({ mutant, why }) => [

@@ -15,10 +15,17 @@ import { refuse } from '../core/errors.js';
  * @param next - the next step, a full sentence
  * @throws {RopewalkError} RANGE
  */
-export function readInteger(text: string | undefined, where: string, low: number, high: number, next?: string): number | undefined {
+export function readInteger(
+  text: string | undefined,
+  where: string,
+  low: number,
+  high: number,
+  next?: string,
+): number | undefined {
   if (text === undefined) return undefined;
   const value = Number(text);
-  if (!/^-?\d+$/.test(text) || value < low || value > high) refuse('RANGE', where, `an integer in [${low}, ${high}]`, text, next);
+  if (!/^-?\d+$/.test(text) || value < low || value > high)
+    refuse('RANGE', where, `an integer in [${low}, ${high}]`, text, next);
   return value;
 }
 
@@ -94,7 +101,9 @@ export function someOf<const T extends string>(
   choices: readonly T[],
   where: string,
 ): T[] | undefined {
-  return given && [...new Set(given.flatMap((text) => text.split(',')).map((word) => oneOf(word.trim(), choices, where)))];
+  return (
+    given && [...new Set(given.flatMap((text) => text.split(',')).map((word) => oneOf(word.trim(), choices, where)))]
+  );
 }
 
 /**

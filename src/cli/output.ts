@@ -40,7 +40,12 @@ export interface LinePrinter {
  * @param quiet - no bar, whatever the stream is
  * @param stream - where to write; stdout unless given
  */
-export function openPrinter(total: number, what: string, quiet = false, stream: NodeJS.WriteStream = process.stdout): LinePrinter {
+export function openPrinter(
+  total: number,
+  what: string,
+  quiet = false,
+  stream: NodeJS.WriteStream = process.stdout,
+): LinePrinter {
   if (quiet || !stream.isTTY) {
     return { line: (text) => void stream.write(`${text}\n`), step() {}, stop() {} };
   }

@@ -52,10 +52,17 @@ export async function openModel(path: string): Promise<OpenModel> {
   const common = { path, kind: 'file' as const, files: [path], sizes: [info.size], companions: [], leftOut: [] };
   if (/\.safetensors$/i.test(path)) {
     if (/-\d{5}-of-\d{5}\./.test(basename(path)) && existsSync(join(dirname(path), INDEX)))
-      refuse('UNSUPPORTED', path, `the folder: ${INDEX} says that this is one of several files`, basename(path), 'Give the folder.');
+      refuse(
+        'UNSUPPORTED',
+        path,
+        `the folder: ${INDEX} says that this is one of several files`,
+        basename(path),
+        'Give the folder.',
+      );
     return { ...common, format: 'safetensors', tensors: await safetensorsOf(path, 0), gguf: undefined };
   }
-  if (!/\.gguf$/i.test(path)) refuse('FORMAT', path, 'a .safetensors or .gguf file, or a folder of .safetensors', basename(path));
+  if (!/\.gguf$/i.test(path))
+    refuse('FORMAT', path, 'a .safetensors or .gguf file, or a folder of .safetensors', basename(path));
   const gguf = await readGgufHeader(path);
   const parts = gguf.metadata.get('split.count');
   if (parts !== undefined && parts !== 1)
@@ -65,7 +72,14 @@ export async function openModel(path: string): Promise<OpenModel> {
 
 async function safetensorsOf(path: string, file: number): Promise<LocatedTensor[]> {
   const header = await readSafetensorsHeader(path);
-  return [...header.tensors].map(([name, { shape, type, byteOffset, sizeBytes }]) => ({ name, file, shape, type, byteOffset, sizeBytes }));
+  return [...header.tensors].map(([name, { shape, type, byteOffset, sizeBytes }]) => ({
+    name,
+    file,
+    shape,
+    type,
+    byteOffset,
+    sizeBytes,
+  }));
 }
 
 async function openFolder(path: string): Promise<OpenModel> {
@@ -184,7 +198,8 @@ export interface ModelFacts {
  */
 export async function factsOf(model: OpenModel, given: GivenGeometry): Promise<ModelFacts> {
   if (model.gguf) {
-    if (given.config !== undefined) refuse('FORMAT', 'permute: --config', 'nothing beside a GGUF, which carries its own', given.config);
+    if (given.config !== undefined)
+      refuse('FORMAT', 'permute: --config', 'nothing beside a GGUF, which carries its own', given.config);
     return combine(ggufFacts(model.gguf, model.path, given), given);
   }
   const beside = join(model.kind === 'folder' ? model.path : dirname(model.path), 'config.json');
@@ -201,13 +216,20 @@ export async function factsOf(model: OpenModel, given: GivenGeometry): Promise<M
  * @returns what the file says; nothing where it does not say it in a way that is known here
  * @throws {RopewalkError} FORMAT when the file cannot be read
  */
-export async function headsOf(file: string, layer: number, command: string): Promise<Pick<GivenGeometry, 'heads' | 'kvHeads'>> {
+export async function headsOf(
+  file: string,
+  layer: number,
+  command: string,
+): Promise<Pick<GivenGeometry, 'heads' | 'kvHeads'>> {
   const header = /\.gguf$/i.test(file) ? await readGgufHeader(file) : undefined;
   const config = header ? undefined : readJson(file, command);
   try {
     const own = header ? ggufFacts(header, file, {}) : huggingfaceFacts(config, file, {});
     const { numHeads, numKvHeads } = own.geometryOf!(layer);
-    return { ...(numHeads === undefined ? {} : { heads: numHeads }), ...(numKvHeads === undefined ? {} : { kvHeads: numKvHeads }) };
+    return {
+      ...(numHeads === undefined ? {} : { heads: numHeads }),
+      ...(numKvHeads === undefined ? {} : { kvHeads: numKvHeads }),
+    };
   } catch (error) {
     if (error instanceof RopewalkError) return {};
     throw error;
@@ -229,8 +251,18 @@ function combine(own: OwnFacts | undefined, given: GivenGeometry): ModelFacts {
   const notes = [...(own?.notes ?? [])];
   const agreed = (known: number | undefined, said: number | undefined, flag: string): number => {
     if (known !== undefined && said !== undefined && known !== said)
-      refuse('FORMAT', `permute: --${flag}`, `${known}, as ${own?.where} says`, said, 'Leave it out, or correct the file.');
-    return known ?? said ?? refuse('FORMAT', `permute: --${flag}`, 'a number, as no config.json or metadata says it', undefined);
+      refuse(
+        'FORMAT',
+        `permute: --${flag}`,
+        `${known}, as ${own?.where} says`,
+        said,
+        'Leave it out, or correct the file.',
+      );
+    return (
+      known ??
+      said ??
+      refuse('FORMAT', `permute: --${flag}`, 'a number, as no config.json or metadata says it', undefined)
+    );
   };
   if (own?.geometryOf === undefined && given.rotaryDim === undefined)
     notes.push('--rotary-dim is not given: all of head_dim is taken to turn.');
@@ -248,7 +280,11 @@ function combine(own: OwnFacts | undefined, given: GivenGeometry): ModelFacts {
         numHeads: agreed(known.numHeads, given.heads, 'heads'),
         numKvHeads: agreed(known.numKvHeads, given.kvHeads, 'kv-heads'),
         headDim,
-        rotaryDim: agreed(known.rotaryDim, given.rotaryDim ?? (known.rotaryDim === undefined ? headDim : undefined), 'rotary-dim'),
+        rotaryDim: agreed(
+          known.rotaryDim,
+          given.rotaryDim ?? (known.rotaryDim === undefined ? headDim : undefined),
+          'rotary-dim',
+        ),
       };
     },
     ropeOf: (layer) => own?.ropeOf?.(layer),
@@ -265,7 +301,13 @@ function saysAll({ from, heads, kvHeads, headDim }: GivenGeometry): boolean {
 
 const pairingOf = (spec: RopeSpec | undefined): WeightPairing | undefined =>
   // DeepSeek-V3 reads neighbours and writes halves: its weights are laid out for neighbours.
-  spec === undefined ? undefined : spec.pairing === 'half' ? 'half' : spec.pairing === 'vision' ? undefined : 'interleaved';
+  spec === undefined
+    ? undefined
+    : spec.pairing === 'half'
+      ? 'half'
+      : spec.pairing === 'vision'
+        ? undefined
+        : 'interleaved';
 
 /** The rotation of a layer; one without position encoding, or past the last (an extra head for prediction), is as the others if they agree. */
 function specAt(model: ModelRope): (layer: number) => RopeSpec | undefined {
@@ -276,7 +318,13 @@ function specAt(model: ModelRope): (layer: number) => RopeSpec | undefined {
 
 function needSpec(spec: RopeSpec | undefined, where: string, layer: number): RopeSpec {
   return (
-    spec ?? refuse('UNSUPPORTED', `${where}: layer ${layer}`, 'a layer whose heads are known', 'one without, beside layers that differ')
+    spec ??
+    refuse(
+      'UNSUPPORTED',
+      `${where}: layer ${layer}`,
+      'a layer whose heads are known',
+      'one without, beside layers that differ',
+    )
   );
 }
 
@@ -310,7 +358,13 @@ function huggingfaceFacts(json: unknown, where: string, given: GivenGeometry): O
   const spec = specAt(model);
   const native = known ? pairingOf(model.layers.find(({ rope }) => rope)?.rope) : undefined;
   if (config.optionalFlag('attention_k_eq_v'))
-    refuse('UNSUPPORTED', config.path('attention_k_eq_v'), 'false', true, 'k_proj makes the values too, and their order must stay.');
+    refuse(
+      'UNSUPPORTED',
+      config.path('attention_k_eq_v'),
+      'false',
+      true,
+      'k_proj makes the values too, and their order must stay.',
+    );
   const integer = (...keys: string[]): number | undefined => {
     for (const key of keys) {
       const value = Array.isArray(config.raw(key)) ? undefined : config.optionalInteger(key, 1, 2 ** 16);
@@ -330,11 +384,20 @@ function huggingfaceFacts(json: unknown, where: string, given: GivenGeometry): O
       const nope = config.integer('qk_nope_head_dim', 0, 2 ** 16);
       const rank = config.integer('kv_lora_rank', 0, 2 ** 16);
       const q = { queryRows: nope + headDim, queryOffset: nope };
-      return { ...optional('numHeads', heads), numKvHeads: 1, headDim, rotaryDim, ...q, keyRows: rank + headDim, keyOffset: rank };
+      return {
+        ...optional('numHeads', heads),
+        numKvHeads: 1,
+        headDim,
+        rotaryDim,
+        ...q,
+        keyRows: rank + headDim,
+        keyOffset: rank,
+      };
     }
     const full = model.layers[layer]?.layerType === 'full_attention';
     const kv = (full ? integer('num_global_key_value_heads') : undefined) ?? kvHeads;
-    const gate = GATED.includes(family) && config.optionalFlag('attn_output_gate') !== false ? { queryRows: 2 * headDim } : {};
+    const gate =
+      GATED.includes(family) && config.optionalFlag('attn_output_gate') !== false ? { queryRows: 2 * headDim } : {};
     return { ...optional('numHeads', heads), ...optional('numKvHeads', kv), headDim, rotaryDim, ...gate };
   };
   const fused = falcon?.fused ?? (Object.hasOwn(FUSED_OF, family) ? FUSED_OF[family] : undefined);
@@ -358,7 +421,9 @@ function falconLayout(config: Fields, heads: number | undefined): { fused: Fused
   if (config.optionalFlag('new_decoder_architecture'))
     return { fused: 'by-group', kvHeads: config.optionalInteger('num_kv_heads') ?? heads };
   // Left out, transformers takes multi_query for true.
-  return config.optionalFlag('multi_query') === false ? { fused: 'by-head', kvHeads: heads } : { fused: 'concatenated', kvHeads: 1 };
+  return config.optionalFlag('multi_query') === false
+    ? { fused: 'by-head', kvHeads: heads }
+    : { fused: 'concatenated', kvHeads: 1 };
 }
 
 function ggufFacts(header: GgufFile, where: string, given: GivenGeometry): OwnFacts {
@@ -377,7 +442,9 @@ function ggufFacts(header: GgufFile, where: string, given: GivenGeometry): OwnFa
     const value = keys.raw(`${a}.${key}`);
     if (!Array.isArray(value)) return keys.optionalInteger(`${a}.${key}`, 1, 2 ** 16);
     const own = value[layer];
-    return typeof own === 'number' && own > 0 ? own : refuse('FORMAT', keys.path(`${a}.${key}`), `a number > 0 for layer ${layer}`, own);
+    return typeof own === 'number' && own > 0
+      ? own
+      : refuse('FORMAT', keys.path(`${a}.${key}`), `a number > 0 for layer ${layer}`, own);
   };
   const geometryOf = (layer: number): Partial<HeadGeometry> => {
     const numHeads = count('attention.head_count', layer) ?? given.heads;
@@ -385,7 +452,8 @@ function ggufFacts(header: GgufFile, where: string, given: GivenGeometry): OwnFa
     const width = keys.optionalInteger(`${a}.embedding_length`);
     const keyLength = keys.optionalInteger(`${a}.attention.key_length`, 1, 2 ** 16);
     const own = spec && needSpec(spec(layer), where, layer);
-    const headDim = own?.headDim ?? keyLength ?? (width !== undefined && numHeads !== undefined ? width / numHeads : given.headDim);
+    const headDim =
+      own?.headDim ?? keyLength ?? (width !== undefined && numHeads !== undefined ? width / numHeads : given.headDim);
     const rotaryDim = own?.rotaryDim ?? keys.optionalInteger(`${a}.rope.dimension_count`) ?? headDim;
     const heads = numHeads === undefined ? {} : { numHeads };
     const rank = keys.optionalInteger(`${a}.attention.kv_lora_rank`, 1, 2 ** 16);
@@ -393,7 +461,15 @@ function ggufFacts(header: GgufFile, where: string, given: GivenGeometry): OwnFa
       // MLA: RoPE has a part of its own at the end of each q head, and one at the end of what makes all keys.
       const queryRows = keys.optionalInteger(`${a}.attention.key_length_mla`, 1, 2 ** 16) ?? keyLength ?? rotaryDim;
       const q = { queryRows, queryOffset: queryRows - rotaryDim };
-      return { ...heads, numKvHeads: 1, headDim: rotaryDim, rotaryDim, ...q, keyRows: rank + rotaryDim, keyOffset: rank };
+      return {
+        ...heads,
+        numKvHeads: 1,
+        headDim: rotaryDim,
+        rotaryDim,
+        ...q,
+        keyRows: rank + rotaryDim,
+        keyOffset: rank,
+      };
     }
     const dims = headDim === undefined || rotaryDim === undefined ? {} : { headDim, rotaryDim };
     return { ...heads, ...(numKvHeads === undefined ? {} : { numKvHeads }), ...dims };

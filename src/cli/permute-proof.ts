@@ -109,7 +109,9 @@ async function proveLayer(
   // The first and the last: a wrong stride shows in the last.
   const kHeads = all || numKvHeads < 3 ? [...Array(numKvHeads).keys()] : [0, numKvHeads - 1];
   const group = numHeads / numKvHeads;
-  const qHeads = all ? [...Array(numHeads).keys()] : [...new Set(kHeads.flatMap((k) => [k * group, (k + 1) * group - 1]))];
+  const qHeads = all
+    ? [...Array(numHeads).keys()]
+    : [...new Set(kHeads.flatMap((k) => [k * group, (k + 1) * group - 1]))];
   // Where a row of the new order is to be found in the old file, when there is no new one yet.
   const source = permutedRows(rotaryDim, to);
   const moved = (row: number): number => (row < rotaryDim ? source[row]! : row);
@@ -199,7 +201,8 @@ async function headVectors(
     for (let row = 0; row < headDim; row++) {
       const values = await rows.of(move, start(move) + place(row));
       if (values.opaque) opaque.add(move.name);
-      for (let t = 0; t < tokens; t++) y[t * headDim + row]! += move.kind === 'bias' ? values.number(t) : values.times(t);
+      for (let t = 0; t < tokens; t++)
+        y[t * headDim + row]! += move.kind === 'bias' ? values.number(t) : values.times(t);
     }
   }
   for (const move of on) {
@@ -262,7 +265,8 @@ class Rows {
   }
 
   async of({ name, file, type, shape, rows, rowBytes, byteOffset, kind }: TensorMove, row: number): Promise<RowValues> {
-    if (rowBytes > MAX_ROW_BYTES) refuse('UNSUPPORTED', nameForMessage(name), `rows of at most ${MAX_ROW_BYTES} bytes`, rowBytes);
+    if (rowBytes > MAX_ROW_BYTES)
+      refuse('UNSUPPORTED', nameForMessage(name), `rows of at most ${MAX_ROW_BYTES} bytes`, rowBytes);
     const bytes = new Uint8Array(rowBytes);
     const path = this.files[file]!;
     const handle = (this.handles[file] ??= await open(path));
@@ -278,7 +282,11 @@ class Rows {
       const of = (token: number): number => randomFrom(`${hash} ${kind} ${token}`).uniform(-1, 1);
       return { opaque: true, times: of, number: of };
     }
-    return { opaque: false, times: (token) => dot(this.state(values.length)[token]!, values), number: () => values[0]! };
+    return {
+      opaque: false,
+      times: (token) => dot(this.state(values.length)[token]!, values),
+      number: () => values[0]!,
+    };
   }
 
   /** Hidden states, one a token: the same for all tensors of a width, as q and k of a layer get the same. */

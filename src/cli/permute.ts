@@ -52,7 +52,13 @@ export async function permute(
   const given = readGiven(options);
   const only = options.tensors === undefined ? undefined : readPattern(options.tensors, 'permute: --tensors');
   if (output === undefined && !options.dryRun)
-    refuse('FORMAT', 'permute: OUT', 'a name to write to', undefined, 'Give one, or --dry-run to see what would be done.');
+    refuse(
+      'FORMAT',
+      'permute: OUT',
+      'a name to write to',
+      undefined,
+      'Give one, or --dry-run to see what would be done.',
+    );
   const model = await openModel(input);
   const facts = await factsOf(model, given);
   const from = chooseFrom(to, given.from, facts, options.force ?? false);
@@ -91,7 +97,8 @@ function readPairing(text: string | undefined, flag: string): WeightPairing | un
 }
 
 function readGiven(options: PermuteCommandOptions): GivenGeometry {
-  const integer = (text: string | undefined, flag: string): number | undefined => readInteger(text, `permute: ${flag}`, 1, 2 ** 16);
+  const integer = (text: string | undefined, flag: string): number | undefined =>
+    readInteger(text, `permute: ${flag}`, 1, 2 ** 16);
   const { from, config, heads, kvHeads, headDim, rotaryDim } = options;
   const numbers = {
     heads: integer(heads, '--heads'),
@@ -105,16 +112,23 @@ function readGiven(options: PermuteCommandOptions): GivenGeometry {
 }
 
 /** A permutation that is applied twice, or to weights that never were in the other order, ruins the model without a word. */
-function chooseFrom(to: WeightPairing, said: WeightPairing | undefined, facts: ModelFacts, force: boolean): WeightPairing {
+function chooseFrom(
+  to: WeightPairing,
+  said: WeightPairing | undefined,
+  facts: ModelFacts,
+  force: boolean,
+): WeightPairing {
   const from: WeightPairing = to === 'half' ? 'interleaved' : 'half';
-  if (said === to) refuse('FORMAT', 'permute: --from', `${from}, the other of the two`, said, 'There is nothing to permute.');
+  if (said === to)
+    refuse('FORMAT', 'permute: --from', `${from}, the other of the two`, said, 'There is nothing to permute.');
   if (facts.native === to && !force) {
     const known = `one whose weights are ${from}`;
     const next = 'If you know that the weights are not what this says, add --force.';
     refuse('FORMAT', 'permute: model', known, `${to} already`, `${facts.evidence} ${next}`);
   }
   if (facts.from === undefined) {
-    const next = 'Say with --from how the weights are laid out: half for rotate_half or NEOX, interleaved for neighbours.';
+    const next =
+      'Say with --from how the weights are laid out: half for rotate_half or NEOX, interleaved for neighbours.';
     refuse('UNSUPPORTED', 'permute: model', 'one whose pairing is known', facts.architecture, next);
   }
   return from;
@@ -204,7 +218,12 @@ async function run(job: Job, signal: AbortSignal): Promise<readonly LayerProof[]
 }
 
 /** Writes each file of the model under or as a temporary name. Returns where the weights went. */
-async function writeFiles(model: OpenModel, plan: PermutePlan, temporary: string, options: CopyOptions): Promise<string[]> {
+async function writeFiles(
+  model: OpenModel,
+  plan: PermutePlan,
+  temporary: string,
+  options: CopyOptions,
+): Promise<string[]> {
   const after: string[] = [];
   for (const [file, from] of model.files.entries()) {
     const to = model.kind === 'folder' ? join(temporary, basename(from)) : temporary;
@@ -220,7 +239,9 @@ async function writeFiles(model: OpenModel, plan: PermutePlan, temporary: string
   for (const name of model.companions) {
     options.signal?.throwIfAborted();
     const to = join(temporary, name);
-    await copyFile(join(model.path, name), to).catch((cause) => refuseSystem('DEVICE', to, 'to be able to write', cause));
+    await copyFile(join(model.path, name), to).catch((cause) =>
+      refuseSystem('DEVICE', to, 'to be able to write', cause),
+    );
     const handle = await open(to);
     await handle.sync().catch(() => undefined);
     await handle.close();
@@ -247,11 +268,13 @@ function describePlan({ model, facts, plan, from, options }: Job): string[] {
     kinds.set(kind, (kinds.get(kind) ?? 0) + 1);
   }
   lines.push(`  moves         ${moves.length} of ${model.tensors.length} tensors, whole rows:`);
-  if (options.dryRun) for (const move of moves) lines.push(`                ${move.name}  ${move.type} [${move.shape.join(', ')}]`);
+  if (options.dryRun)
+    for (const move of moves) lines.push(`                ${move.name}  ${move.type} [${move.shape.join(', ')}]`);
   else for (const [kind, count] of kinds) lines.push(`                ${count} × ${kind}`);
   const r = moves[0]!.geometry.rotaryDim;
   const source = [...permutedRows(r, plan.to)];
-  const some = source.length > 16 ? `${source.slice(0, 12).join(' ')} … ${source.slice(-2).join(' ')}` : source.join(' ');
+  const some =
+    source.length > 16 ? `${source.slice(0, 12).join(' ')} … ${source.slice(-2).join(' ')}` : source.join(' ');
   lines.push(`  in each head  new rows 0 … ${r - 1} are old rows ${some}`);
   for (const note of [...facts.notes, ...plan.notes]) lines.push(`  note          ${note}`);
   return lines;
@@ -262,7 +285,11 @@ function short(x: number): string {
   return x >= 1e-3 && x < 1000 ? x.toPrecision(2) : x === 0 ? '0' : x.toExponential(1);
 }
 
-function describeResult({ model, facts, plan, from, output, options }: Job, proofs: readonly LayerProof[], failed: boolean): string[] {
+function describeResult(
+  { model, facts, plan, from, output, options }: Job,
+  proofs: readonly LayerProof[],
+  failed: boolean,
+): string[] {
   const lines: string[] = [];
   const [first] = proofs;
   if (first)
@@ -271,7 +298,8 @@ function describeResult({ model, facts, plan, from, output, options }: Job, proo
       `                against the old weights turned as ${from}. Off by, where rounding explains ${short(first.bound)}:`,
     );
   for (const { layer, difference, bound, unmoved } of proofs) {
-    const verdict = difference <= bound ? '' : Number.isFinite(difference) ? ', WRONG' : ' (too large to compare), WRONG';
+    const verdict =
+      difference <= bound ? '' : Number.isFinite(difference) ? ', WRONG' : ' (too large to compare), WRONG';
     const doubt = unmoved > bound ? '' : ' (these cannot tell: zero, or all alike)';
     lines.push(
       `                layer ${layer}: new weights ${short(difference)}${verdict}; weights left as they were ${short(unmoved)}${doubt}`,
@@ -293,15 +321,25 @@ function describeResult({ model, facts, plan, from, output, options }: Job, proo
 /** What the file itself cannot say, and whoever runs it must know. */
 function tell(to: WeightPairing, from: WeightPairing, { runtime, architecture, native }: ModelFacts): string[] {
   const words = {
-    interleaved: 'pairs are (2j, 2j+1): ggml mode 0 (NORMAL), ONNX interleaved=1, is_neox_style=False, MLX traditional=True, GPT_J',
+    interleaved:
+      'pairs are (2j, 2j+1): ggml mode 0 (NORMAL), ONNX interleaved=1, is_neox_style=False, MLX traditional=True, GPT_J',
     half: 'pairs are (j, j + rotary_dim/2): ggml mode 2 (NEOX), ONNX interleaved=0, is_neox_style=True, MLX traditional=False, GPT_NEOX',
   };
-  const lines = ['', 'Tell the runtime', `  ${words[to]}.`, '  Base, scaling, rotary_dim and the order of frequencies are as before.'];
+  const lines = [
+    '',
+    'Tell the runtime',
+    `  ${words[to]}.`,
+    '  Base, scaling, rotary_dim and the order of frequencies are as before.',
+  ];
   if (runtime !== undefined && native === from) {
     const file = runtime === 'llama.cpp' ? `general.architecture ${architecture}` : `model_type ${architecture}`;
-    lines.push(`  Nothing in the file says so: ${runtime} goes by ${file}, would turn it as ${from}, and talk nonsense.`);
+    lines.push(
+      `  Nothing in the file says so: ${runtime} goes by ${file}, would turn it as ${from}, and talk nonsense.`,
+    );
     if (runtime === 'transformers')
-      lines.push('  A converter that permutes by itself (llama.cpp, for architectures that it runs as NORMAL) must not see it.');
+      lines.push(
+        '  A converter that permutes by itself (llama.cpp, for architectures that it runs as NORMAL) must not see it.',
+      );
   }
   return lines;
 }

@@ -29,7 +29,8 @@ export async function perplexity(argument: string | undefined, options: Perplexi
   const { text, unread } = await readText(argument, options.file);
   const model = await loadForCommand('perplexity', options);
   try {
-    if (unread()) process.stderr.write('ropewalk: perplexity: what is piped in is not read, as a file is given; - would read it\n');
+    if (unread())
+      process.stderr.write('ropewalk: perplexity: what is piped in is not read, as a file is given; - would read it\n');
     const bar = openPercentBar('of the text', options.json);
     const onProgress = (done: number, total: number): void => bar.to(done / total);
     const cacheDtype = cacheDtypeOf(options);
@@ -47,11 +48,21 @@ export async function perplexity(argument: string | undefined, options: Perplexi
   }
 }
 
-async function readText(argument: string | undefined, file: string | undefined): Promise<{ text: string; unread: () => boolean }> {
-  if (argument !== undefined && file !== undefined) refuse('FORMAT', 'perplexity: --file', 'the text once', `${argument} and ${file}`);
+async function readText(
+  argument: string | undefined,
+  file: string | undefined,
+): Promise<{ text: string; unread: () => boolean }> {
+  if (argument !== undefined && file !== undefined)
+    refuse('FORMAT', 'perplexity: --file', 'the text once', `${argument} and ${file}`);
   const named = argument ?? file ?? (isPiped() ? '-' : undefined);
   if (named === undefined)
-    refuse('FORMAT', 'perplexity: text', 'a file, or a text piped in', undefined, 'Write - to type it, with Ctrl-D at its end.');
+    refuse(
+      'FORMAT',
+      'perplexity: text',
+      'a file, or a text piped in',
+      undefined,
+      'Write - to type it, with Ctrl-D at its end.',
+    );
   if (named === '-') return { text: await readStdin('perplexity'), unread: () => false };
   return { text: readTextFile(named, 'perplexity'), unread: watchStdin() };
 }

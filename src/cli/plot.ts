@@ -17,11 +17,13 @@ const MAX_WIDTH = 64;
 export function plotFrequencies(invFreq: Float64Array, plain: Float64Array): string[] {
   const width = Math.min(MAX_WIDTH, invFreq.length);
   if (width === 0) return [];
-  const pairAt = (column: number): number => (width === 1 ? 0 : Math.round((column * (invFreq.length - 1)) / (width - 1)));
+  const pairAt = (column: number): number =>
+    width === 1 ? 0 : Math.round((column * (invFreq.length - 1)) / (width - 1));
   const turning = [...invFreq, ...plain].filter((f) => f > 0 && Number.isFinite(f)).map(Math.log10);
   const top = Math.max(...turning, 0);
   const bottom = Math.min(...turning, top - 1);
-  const rowOf = (f: number): number => (f > 0 ? Math.round(((top - Math.log10(f)) / (top - bottom)) * (HEIGHT - 1)) : HEIGHT);
+  const rowOf = (f: number): number =>
+    f > 0 ? Math.round(((top - Math.log10(f)) / (top - bottom)) * (HEIGHT - 1)) : HEIGHT;
   const grid = Array.from({ length: HEIGHT + 1 }, () => new Array<string>(width).fill(' '));
   for (let column = 0; column < width; column++) {
     const j = pairAt(column);
@@ -29,7 +31,8 @@ export function plotFrequencies(invFreq: Float64Array, plain: Float64Array): str
     grid[rowOf(invFreq[j]!)]![column] = invFreq[j]! > 0 ? '*' : '_';
   }
   const used = grid.at(-1)!.some((c) => c !== ' ') ? grid : grid.slice(0, -1);
-  const label = (row: number): string => (row < HEIGHT ? (top - (row / (HEIGHT - 1)) * (top - bottom)).toFixed(1) : 'none').padStart(6);
+  const label = (row: number): string =>
+    (row < HEIGHT ? (top - (row / (HEIGHT - 1)) * (top - bottom)).toFixed(1) : 'none').padStart(6);
   const axis = `pair 0${`${invFreq.length - 1}`.padStart(Math.max(1, width - 6))}`;
   return [
     'log10 frequency, radians a position (· without scaling)',

@@ -36,7 +36,9 @@ function alias(command: Command, flags: string, option: string, read = (text: st
  */
 export function createProgram(onCommand: (command: Command) => void = () => {}): Command {
   const program = new Command('ropewalk')
-    .description('RoPE and the other operators of a decoder-only transformer: find bugs in kernels, compare and convert models, run them.')
+    .description(
+      'RoPE and the other operators of a decoder-only transformer: find bugs in kernels, compare and convert models, run them.',
+    )
     .version(VERSION)
     .exitOverride()
     .configureOutput({ outputError() {} })
@@ -51,7 +53,10 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
       "onnxruntime: execution providers, with commas: cpu (default), cuda, webgpu, … as ONNX Runtime's build has them",
     )
     .option('--form <form>', 'onnxruntime: graphs of standard operators (standard, the default), or of primitives')
-    .option('--angles <dtype>', 'onnxruntime, primitives: what angles are computed in: f64 (default), f32 or f32-reduced')
+    .option(
+      '--angles <dtype>',
+      'onnxruntime, primitives: what angles are computed in: f64 (default), f32 or f32-reduced',
+    )
     .option('--filter <regex>', 'only cases or suites that match')
     .option('--case <line>', 'rerun one line of the output, or any ROPE(…) line')
     .option('--vectors <dir>', 'run the golden vectors in a folder instead of the built-in suites')
@@ -75,7 +80,10 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
   program
     .command('diagnose')
     .description('say what a kernel did, from its input, output and positions, and which known bug that is')
-    .option('--x <file>', 'what the kernel read: .npy, or file.safetensors:name; [batch, seq, head, head_dim] or without batch')
+    .option(
+      '--x <file>',
+      'what the kernel read: .npy, or file.safetensors:name; [batch, seq, head, head_dim] or without batch',
+    )
     .option('--y <file>', 'what it wrote, same shape')
     .option('--positions <file>', 'the positions it was given: [seq], [batch, seq], or with axes in front')
     .option('--expect <rope>', `what it was meant to do: ${MODEL}, a ROPE(…) line, or a .json record`)
@@ -119,7 +127,10 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .option('--kv-heads <n>', 'k heads')
     .option('--head-dim <n>', 'rows of a head')
     .option('--rotary-dim <n>', 'rows of a head that are rotated')
-    .option('--tensors <regex>', 'only tensors that match; groups (?<q>…) and (?<k>…) name those that are not known here')
+    .option(
+      '--tensors <regex>',
+      'only tensors that match; groups (?<q>…) and (?<k>…) name those that are not known here',
+    )
     .option('--dry-run', 'only say what would be done')
     .option('--check', 'compare the scores of all layers and heads, not of a sample')
     .option('--force', 'permute although the model says that it is done; replace OUT if it is a file')
@@ -133,7 +144,10 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .command('convert')
     .description("say one layer's RoPE in another peer's words, and prove it by reading it back")
     .argument('<from>', `${MODEL}, a record, arguments as .json, or a ROPE(…) line`)
-    .requiredOption('--to <target>', 'huggingface, gguf, ggml, cann, onnx, onnxruntime, infiniop, aclnn, vllm, flashinfer, mlx or spec')
+    .requiredOption(
+      '--to <target>',
+      'huggingface, gguf, ggml, cann, onnx, onnxruntime, infiniop, aclnn, vllm, flashinfer, mlx or spec',
+    )
     .option('--layer <n>', 'the layer of a model; 0 unless given')
     .option(...CONTEXT)
     .option('--positions <n>', 'rows of the tables, for positions 0 to n - 1')
@@ -154,7 +168,11 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .option('--run <node>', 'run this one: the name of its node, or of the value it writes')
     .option('--x <file>', 'what it rotates, .npy in the shape of the graph; bf16 as u16')
     .option('--position-ids <file>', 'the positions, .npy of integers')
-    .option('--input <name=file>', 'another input of the graph that the angles need, .npy; may be given several times', collect)
+    .option(
+      '--input <name=file>',
+      'another input of the graph that the angles need, .npy; may be given several times',
+      collect,
+    )
     .option('-o, --out <file>', 'where the result goes, .npy')
     .option(BACKEND, 'who computes; the fastest that works here unless given')
     .option(...JSON_OBJECT)
@@ -166,7 +184,10 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
   program
     .command('diff')
     .description('compare the effective RoPE of two models, or of two readings of one, layer by layer')
-    .argument('<a>', `${MODEL}, or a record; with @ggml-f32 or @hf-f32 behind it, angles are computed as that peer does`)
+    .argument(
+      '<a>',
+      `${MODEL}, or a record; with @ggml-f32 or @hf-f32 behind it, angles are computed as that peer does`,
+    )
     .argument('<b>', 'the same')
     .option(...CONTEXT)
     .option('--positions <list>', 'positions at which both rotate a vector', '1,40,8192,131072')
@@ -184,7 +205,10 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .option('--layer <n>', 'the layer of a model; 0 unless given')
     .option('--rope <line>', 'a ROPE(…) line instead')
     .option('--spec <file>', 'a RopeSpec as .json instead')
-    .option('--op <name>', 'another operator: add, argmax, embedding, linear, rearrange, rms_norm, self_attention, swiglu')
+    .option(
+      '--op <name>',
+      'another operator: add, argmax, embedding, linear, rearrange, rms_norm, self_attention, swiglu',
+    )
     .option(
       '--shape <list>',
       'its dimensions, with commas; linear M,N,K, embedding COUNT,ROWS,WIDTH, self_attention BATCH,SEQ,TOTAL,HEADS,KV_HEADS,HEAD_DIM',
@@ -196,7 +220,10 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .option('--direction <way>', 'forward (default) or backward')
     .option('--heads <n>', "heads of x, or of q; the model's or the ROPE(…) line's unless given")
     .option('--kv-heads <n>', "heads of k: q and k in one model; the model's unless --heads is given alone")
-    .option('-c, --context <tokens>', 'positions are below this; of tables 4096 unless given; also what scaling depends on')
+    .option(
+      '-c, --context <tokens>',
+      'positions are below this; of tables 4096 unless given; also what scaling depends on',
+    )
     .option('--norm-eps <number>', 'an RMS norm of each head first, with this epsilon')
     .option('--kv-cache', 'k goes into rows of a cache')
     .option('--weights <kind>', 'linear, embedding: f32, f16, bf16, f64, q8_0 or q4_0')
@@ -206,7 +233,10 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .option('--softcap <number>', 'self_attention: caps the scores')
     .option('--perm <list>', 'rearrange: the order of dimensions; reversed unless given')
     .option('--opset <n>', '23 (default); from 18 on with primitives')
-    .option('--count [batch,seq]', "count operators and bytes moved, beside the twelve steps of an NPU's RoPE; 1,512 unless given")
+    .option(
+      '--count [batch,seq]',
+      "count operators and bytes moved, beside the twelve steps of an NPU's RoPE; 1,512 unless given",
+    )
     .option('-o, --out <file>', 'the .onnx to write; replaced if it exists')
     .option(...JSON_OBJECT)
     .action(async (model, options) => {
@@ -245,9 +275,17 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .option('--case <line>', 'a ROPE(…) line of ropewalk check')
     .option('--spec <file>', 'a RopeSpec as .json')
     .option('--dialect <name>', 'what ggml, onnx, infiniop, llaisys, huggingface or cann can express, in its layout')
-    .option('--op <name>', 'only this operator: rope, add, argmax, …; several with commas, or given several times', collect)
+    .option(
+      '--op <name>',
+      'only this operator: rope, add, argmax, …; several with commas, or given several times',
+      collect,
+    )
     .option('--format <form>', 'npy (default), npz, safetensors, onnx, bin, c; several likewise', collect)
-    .option('--dtype <dtype>', 'RoPE in f32, f16, bf16 or f64; of other operators, what is in it; several likewise', collect)
+    .option(
+      '--dtype <dtype>',
+      'RoPE in f32, f16, bf16 or f64; of other operators, what is in it; several likewise',
+      collect,
+    )
     .option('-s, --seed <n>', 'the same seed gives the same bytes; 1 unless given')
     .option('--tokens <n>', 'tokens of RoPE; six unless given')
     .option('--positions <list>', 'positions of the tokens, with commas, instead')
@@ -297,10 +335,17 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
   for (const flags of ['--predict <n>', '--n-predict <n>']) alias(generating, flags, 'maxTokens', limitOf);
   generating
     .description('continue a text, or answer a message')
-    .argument('[prompt]', "the text; - for stdin, which a pipe without a prompt is read from too; the model's start token alone otherwise")
+    .argument(
+      '[prompt]',
+      "the text; - for stdin, which a pipe without a prompt is read from too; the model's start token alone otherwise",
+    )
     .option('-p, --prompt <text>', 'the prompt; - for stdin')
     .option('-f, --file <file>', 'the prompt, from a UTF-8 file; - for stdin')
-    .option('-n, --max-tokens <n>', 'end after this many; 256 unless given; -1: when the model ends or the context is full', limitOf)
+    .option(
+      '-n, --max-tokens <n>',
+      'end after this many; 256 unless given; -1: when the model ends or the context is full',
+      limitOf,
+    )
     .option(
       '--temp, --temperature <number>',
       '0 takes the likeliest token each time: the default with --model; 0.8 without, with --top-p 0.95',

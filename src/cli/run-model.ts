@@ -33,7 +33,8 @@ export interface ModelRunOptions {
 export function modelInTheBox(): string {
   const folder = fileURLToPath(new URL('../../models/marline', import.meta.url));
   const next = 'Reinstall ropewalk, or give --model PATH.';
-  if (!existsSync(folder)) refuse('FORMAT', 'models', "the package's models/ folder beside src/ or dist/", undefined, next);
+  if (!existsSync(folder))
+    refuse('FORMAT', 'models', "the package's models/ folder beside src/ or dist/", undefined, next);
   return folder;
 }
 
@@ -47,7 +48,13 @@ export function modelInTheBox(): string {
  */
 export async function loadForCommand(command: string, options: ModelRunOptions, signal?: AbortSignal): Promise<Model> {
   const number = numbersOf(command, options);
-  const threads = readInteger(options.threads, `${command}: --threads`, 1, MAX_THREADS, `${MAX_THREADS} is the most that cpu starts.`);
+  const threads = readInteger(
+    options.threads,
+    `${command}: --threads`,
+    1,
+    MAX_THREADS,
+    `${MAX_THREADS} is the most that cpu starts.`,
+  );
   if (threads !== undefined && !['auto', 'cpu'].includes(options.backend ?? 'auto'))
     fail(
       'UNSUPPORTED',
@@ -101,7 +108,10 @@ export function cacheDtypeOf({ cacheDtype }: ModelRunOptions): { cacheDtype?: 'f
  * @param options - as the command line gives them
  * @returns for a name, an object with its number, or an empty one: to be spread
  */
-export function numbersOf<O extends object>(command: string, options: O): <K extends keyof O & string>(key: K) => { [P in K]?: number } {
+export function numbersOf<O extends object>(
+  command: string,
+  options: O,
+): <K extends keyof O & string>(key: K) => { [P in K]?: number } {
   return (key) => {
     const value = readNumber(options[key] as string | undefined, `${command}: ${flagOf(key)}`);
     return (value === undefined ? {} : { [key]: value }) as never;

@@ -44,7 +44,10 @@ export function isPiped(): boolean {
 export async function readStdin(command: string): Promise<string> {
   const chunks: Uint8Array[] = [];
   let size = 0;
-  const waiting = setTimeout(() => process.stderr.write(`ropewalk: ${command}: reading stdin to its end\n`), PATIENCE_MS);
+  const waiting = setTimeout(
+    () => process.stderr.write(`ropewalk: ${command}: reading stdin to its end\n`),
+    PATIENCE_MS,
+  );
   try {
     for await (const chunk of process.stdin as AsyncIterable<Uint8Array>) {
       clearTimeout(waiting);

@@ -18,7 +18,13 @@ import {
   positionsFor,
 } from '../conformance/golden/choose.js';
 import { openGolden } from '../conformance/golden/folder.js';
-import { formatManifest, GOLDEN_FORMS, type GoldenEntry, type GoldenForm, type GoldenManifest } from '../conformance/golden/manifest.js';
+import {
+  formatManifest,
+  GOLDEN_FORMS,
+  type GoldenEntry,
+  type GoldenForm,
+  type GoldenManifest,
+} from '../conformance/golden/manifest.js';
 import { GOLDEN_SEED } from '../conformance/golden/rope.js';
 import { answer, writeCase } from '../conformance/golden/write.js';
 import type { FloatDtype } from '../core/dtypes.js';
@@ -69,7 +75,8 @@ export async function vectors(out: string, options: VectorsOptions): Promise<num
   const seed = readInteger(options.seed, 'vectors: --seed', 0, MAX_SEED) ?? GOLDEN_SEED;
   const forms = someOf(options.format, GOLDEN_FORMS, 'vectors: --format') ?? ['npy'];
   const chosen = await choose(options, seed);
-  if (chosen.cases.length === 0) refuse('RANGE', 'vectors', 'a choice that some case fits', 'none', chosen.left[0]?.reason);
+  if (chosen.cases.length === 0)
+    refuse('RANGE', 'vectors', 'a choice that some case fits', 'none', chosen.left[0]?.reason);
   const put = makeRoom(out, options.force ?? false);
   const interruption: Interruption = {};
   const manifest = await put(() =>
@@ -93,7 +100,13 @@ async function choose(options: VectorsOptions, seed: number): Promise<Chosen> {
   if (named.length > 1) refuse('FORMAT', 'vectors', `one of --${named.join(' and --')}`, 'both');
   const ops = someOf(options.op, ['all', ...GOLDEN_OPS], 'vectors: --op');
   if (named.length > 0 && ops && ops.some((op) => op !== 'rope'))
-    refuse('FORMAT', 'vectors: --op', `rope beside --${named[0]}`, ops.join(','), 'Write the other operators into another folder.');
+    refuse(
+      'FORMAT',
+      'vectors: --op',
+      `rope beside --${named[0]}`,
+      ops.join(','),
+      'Write the other operators into another folder.',
+    );
   for (const key of ['layer', 'context'] as const) {
     if (options[key] !== undefined && options.model === undefined)
       refuse('FORMAT', `vectors: --${key}`, '--model FILE beside it', undefined);
@@ -131,7 +144,9 @@ async function chooseModel(file: string, options: VectorsOptions, choice: Golden
   const groups = new Map<string, LayerRope>();
   for (const one of model.layers) {
     if (!one.rope || (layer !== undefined && one.layer !== layer)) continue;
-    const key = JSON.stringify(one.rope, (_, value) => (ArrayBuffer.isView(value) ? Array.from(value as Float32Array) : value));
+    const key = JSON.stringify(one.rope, (_, value) =>
+      ArrayBuffer.isView(value) ? Array.from(value as Float32Array) : value,
+    );
     if (!groups.has(key)) groups.set(key, one);
   }
   if (groups.size === 0)
@@ -157,7 +172,8 @@ async function chooseModel(file: string, options: VectorsOptions, choice: Golden
 
 async function chooseExpected(text: string, kind: 'case' | 'spec', choice: GoldenChoice): Promise<Chosen> {
   const line = /^\s*ROPE\s*\(/.test(text);
-  if (kind === 'case' && !line) refuse('FORMAT', 'vectors: --case', 'a ROPE(…) line', text, 'A file goes to --spec or --model.');
+  if (kind === 'case' && !line)
+    refuse('FORMAT', 'vectors: --case', 'a ROPE(…) line', text, 'A file goes to --spec or --model.');
   if (kind === 'spec' && !/\.json$/i.test(text)) refuse('FORMAT', 'vectors: --spec', 'a .json file', text);
   const { spec, direction, line: said } = await readExpectedRope(text, 'vectors');
   // A line says its type; another one may be asked for.
@@ -205,7 +221,8 @@ async function writeAll(folder: string, { out, chosen, forms, seed, stopped, jso
   } finally {
     printer.stop();
   }
-  if (cases.length === 0) refuse('UNSUPPORTED', 'vectors: --format', 'a form that can express a case', forms.join(','), skipped[0]?.reason);
+  if (cases.length === 0)
+    refuse('UNSUPPORTED', 'vectors: --format', 'a form that can express a case', forms.join(','), skipped[0]?.reason);
   const manifest = { generator, seed, cases, skipped };
   write(join(folder, 'manifest.json'), formatManifest(manifest));
   return manifest;
@@ -225,7 +242,9 @@ function report(
   const byOp = new Map<string, number>();
   for (const { op } of cases) byOp.set(op, (byOp.get(op) ?? 0) + 1);
   const counts = [...byOp].map(([op, count]) => `${op} ${count}`).join(', ');
-  const lines = [`${out}: ${cases.length} ${cases.length === 1 ? 'case' : 'cases'} (${counts}), seed ${seed}, as ${forms.join(', ')}`];
+  const lines = [
+    `${out}: ${cases.length} ${cases.length === 1 ? 'case' : 'cases'} (${counts}), seed ${seed}, as ${forms.join(', ')}`,
+  ];
   for (const { id, form, reason } of skipped) lines.push(`  not as ${form}: ${id}: ${reason}`);
   for (const { id, reason } of left) lines.push(`  left out: ${id}: ${reason}`);
   process.stdout.write(`${lines.join('\n')}\n`);
@@ -266,7 +285,13 @@ function makeRoom(out: string, force: boolean): <T>(work: () => Promise<T | unde
     openGolden(openFolder(out));
   } catch (error) {
     if (!(error instanceof RopewalkError)) throw error;
-    refuse('FORMAT', `vectors: ${out}`, 'a folder that ropewalk vectors wrote, to replace', 'another one', 'Nothing else is ever removed.');
+    refuse(
+      'FORMAT',
+      `vectors: ${out}`,
+      'a folder that ropewalk vectors wrote, to replace',
+      'another one',
+      'Nothing else is ever removed.',
+    );
   }
   const aside = `${out.replace(/[\\/]+$/, '')}.${process.pid}.old`;
   return async (work) => {
@@ -290,7 +315,10 @@ interface Interruption {
 }
 
 /** Runs work that a signal stops: undefined then, after the work has cleaned up. */
-async function untilInterrupted<T>(interruption: Interruption, work: (stopped: () => void) => Promise<T>): Promise<T | undefined> {
+async function untilInterrupted<T>(
+  interruption: Interruption,
+  work: (stopped: () => void) => Promise<T>,
+): Promise<T | undefined> {
   class Interrupted extends Error {}
   const stop = (signal: NodeJS.Signals): void => {
     interruption.signal = signal;

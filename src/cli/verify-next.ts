@@ -37,7 +37,12 @@ const EXPECT = 'expect.json';
  * @param outputs - what came
  * @throws {RopewalkError} DEVICE when the folder cannot be written
  */
-export function keepCase(keep: string, golden: GoldenCase, entry: GoldenEntry, outputs: ReadonlyMap<string, Tensor>): void {
+export function keepCase(
+  keep: string,
+  golden: GoldenCase,
+  entry: GoldenEntry,
+  outputs: ReadonlyMap<string, Tensor>,
+): void {
   const own = join(keep, golden.id);
   const write = (name: string, content: string | Uint8Array): void => replaceFile(join(own, name), content);
   const npy = (name: string, tensor: Tensor): void => write(`${name}.npy`, writeNpy(tensor.read() as never, tensor));
@@ -46,7 +51,8 @@ export function keepCase(keep: string, golden: GoldenCase, entry: GoldenEntry, o
     for (const [name, tensor] of outputs) npy(name, tensor);
     if (!golden.rope) return;
     write(EXPECT, `${JSON.stringify(golden.rope.spec, null, 2)}\n`);
-    for (const { name, files } of entry.inputs) if (!files.npy && !files.safetensors) npy(name, golden.inputs.get(name)!);
+    for (const { name, files } of entry.inputs)
+      if (!files.npy && !files.safetensors) npy(name, golden.inputs.get(name)!);
   } catch (cause) {
     refuseSystem('DEVICE', `verify: --keep: ${own}`, 'a folder that can be written', cause);
   }
@@ -61,7 +67,12 @@ export function keepCase(keep: string, golden: GoldenCase, entry: GoldenEntry, o
  * @param places - where all lies
  * @returns undefined for other operators, and for caches, which diagnose does not read
  */
-export function nextStep(result: VerifyResult, golden: GoldenCase, entry: GoldenEntry, places: CasePlaces): string | undefined {
+export function nextStep(
+  result: VerifyResult,
+  golden: GoldenCase,
+  entry: GoldenEntry,
+  places: CasePlaces,
+): string | undefined {
   const failed = result.tensors.find(({ wrong }) => wrong > 0)?.name;
   const { rope } = golden;
   const part = rope?.parts.find(({ out }) => out === failed);

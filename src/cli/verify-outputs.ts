@@ -55,7 +55,9 @@ export function readCaseOutputs(folder: string, golden: GoldenCase): FoundOutput
   }
   if (archives.length === 1) return readArchive(`${own}${archives[0]}`, golden);
   if (isFolder) return readOutputFolder(own, golden);
-  return failed(`expected the folder ${own}, or ${golden.id}.npz or ${golden.id}.safetensors beside it, got none. ${howToWrite(golden)}`);
+  return failed(
+    `expected the folder ${own}, or ${golden.id}.npz or ${golden.id}.safetensors beside it, got none. ${howToWrite(golden)}`,
+  );
 }
 
 /**
@@ -90,7 +92,11 @@ export function readOutputFolder(folder: string, golden: GoldenCase): FoundOutpu
     }
     attempt(problems, name, () => tensors.set(name, readOne(join(folder, found[0]!), expected, name)));
   }
-  return { tensors, problems, notes: strangers.map((file) => `${join(folder, file)} belongs to no output of this case`) };
+  return {
+    tensors,
+    problems,
+    notes: strangers.map((file) => `${join(folder, file)} belongs to no output of this case`),
+  };
 }
 
 function hint(strangers: readonly string[]): string {
@@ -115,7 +121,8 @@ function readOne(path: string, expected: Tensor, name: string): Tensor {
     if (existsSync(sidecar)) checkSidecar(sidecar, expected);
   }
   const bytes = readFileBytes(path, (size) => {
-    if (size !== wanted) refuse('FORMAT', path, `${wanted} bytes, little-endian, for ${name} ${describe(expected)}`, `${size} bytes`, FIT);
+    if (size !== wanted)
+      refuse('FORMAT', path, `${wanted} bytes, little-endian, for ${name} ${describe(expected)}`, `${size} bytes`, FIT);
   });
   return bytesToTensor(bytes, expected.dtype, expected.shape, path);
 }
@@ -124,7 +131,10 @@ const FIT = 'Write the whole output, dense and row-major.';
 
 function checkSidecar(path: string, expected: Tensor): void {
   const record = parseJson(readFileBytes(path, MAX_SIDECAR_BYTES), path);
-  const { dtype, shape } = (typeof record === 'object' && record !== null ? record : {}) as { dtype?: unknown; shape?: unknown };
+  const { dtype, shape } = (typeof record === 'object' && record !== null ? record : {}) as {
+    dtype?: unknown;
+    shape?: unknown;
+  };
   if (dtype !== undefined && dtype !== expected.dtype) refuse('DTYPE', `${path}: dtype`, expected.dtype, dtype);
   if (shape !== undefined && JSON.stringify(shape) !== JSON.stringify(expected.shape))
     refuse('SHAPE', `${path}: shape`, `[${expected.shape}]`, shape);
@@ -143,7 +153,8 @@ function readArchive(path: string, golden: GoldenCase): FoundOutputs {
     const entries = path.endsWith('.npz') ? npzEntries(bytes, path, limit) : safetensorsEntries(bytes, path);
     for (const [name, expected] of golden.outputs) {
       const entry = entries.get(name);
-      if (!entry) problems.push(`${name}: expected it in ${path}, got ${show([...entries.keys()])}. ${howToWrite(golden)}`);
+      if (!entry)
+        problems.push(`${name}: expected it in ${path}, got ${show([...entries.keys()])}. ${howToWrite(golden)}`);
       else attempt(problems, name, () => tensors.set(name, entry(expected)));
     }
     for (const name of entries.keys())
@@ -198,7 +209,8 @@ function checkFit(where: string, dtype: Dtype, shape: readonly number[], expecte
   }
   if (shape.length !== expected.shape.length || shape.some((size, d) => size !== expected.shape[d])) {
     const count = shape.reduce((n, size) => n * size, 1);
-    const next = count === expected.size ? 'There are as many elements: reshape, or see whether dimensions are exchanged.' : FIT;
+    const next =
+      count === expected.size ? 'There are as many elements: reshape, or see whether dimensions are exchanged.' : FIT;
     refuse('SHAPE', where, describe(expected), `${dtype} [${shape}]`, next);
   }
 }

@@ -114,7 +114,8 @@ function killMarked(line: string): void {
   for (const pid of readdirSync('/proc')) {
     if (!/^\d+$/.test(pid) || Number(pid) === process.pid) continue;
     try {
-      if (readFileSync(`/proc/${pid}/environ`, 'latin1').split('\0').includes(line)) process.kill(Number(pid), 'SIGKILL');
+      if (readFileSync(`/proc/${pid}/environ`, 'latin1').split('\0').includes(line))
+        process.kill(Number(pid), 'SIGKILL');
     } catch {
       // It is another user's, or has ended.
     }
@@ -181,7 +182,11 @@ function gone(child: ChildProcess, ms: number): Promise<void> {
 }
 
 /** Starts the program. @throws {RopewalkError} DEVICE when the system cannot */
-async function start(words: readonly string[], stdin: 'pipe' | 'ignore', more: readonly string[] = []): Promise<ChildProcess> {
+async function start(
+  words: readonly string[],
+  stdin: 'pipe' | 'ignore',
+  more: readonly string[] = [],
+): Promise<ChildProcess> {
   const [command, ...rest] = words as [string, ...string[]];
   const mark = randomUUID();
   const child = spawn(command, [...rest, ...more], {
@@ -273,7 +278,8 @@ class AnswerReader {
       const all = this.joined();
       const end = all.indexOf(0x0a, searched);
       if (end >= 0 && end <= MAX_ANSWER_LINE) return this.take(end + 1).subarray(0, end);
-      if (all.length > MAX_ANSWER_LINE) throw new BadAnswer(`${describeBytes(all)}: over ${MAX_ANSWER_LINE} bytes without a line break`);
+      if (all.length > MAX_ANSWER_LINE)
+        throw new BadAnswer(`${describeBytes(all)}: over ${MAX_ANSWER_LINE} bytes without a line break`);
       searched = all.length;
       await this.more(() => (all.length === 0 ? 'nothing' : `${describeBytes(all)}, without a line break`));
     }
@@ -295,7 +301,8 @@ class AnswerReader {
 
   private joined(): Uint8Array {
     this.pull();
-    if (this.pieces.length !== 1) this.pieces.splice(0, this.pieces.length, Uint8Array.from(Buffer.concat(this.pieces)));
+    if (this.pieces.length !== 1)
+      this.pieces.splice(0, this.pieces.length, Uint8Array.from(Buffer.concat(this.pieces)));
     return this.pieces[0]!;
   }
 
@@ -341,7 +348,8 @@ class StdioProgram implements ProgramUnderTest {
     const notes: string[] = [];
     // A program may do one case and end well; a new one is started then.
     if (this.child && hasEnded(this.child)) {
-      if (this.child.exitCode !== 0) notes.push(`after the case before, the program ended with ${endOf(this.child)}; it was started again`);
+      if (this.child.exitCode !== 0)
+        notes.push(`after the case before, the program ended with ${endOf(this.child)}; it was started again`);
       await this.drop();
     }
     const answer = (await this.ask(golden)) ?? (await this.ask(golden));
@@ -406,7 +414,10 @@ class StdioProgram implements ProgramUnderTest {
 
   private async send(golden: GoldenCase): Promise<void> {
     const { stdin } = this.child!;
-    const pieces = [new TextEncoder().encode(`${JSON.stringify(headerOf(golden))}\n`), ...[...golden.inputs.values()].map(bytesOf)];
+    const pieces = [
+      new TextEncoder().encode(`${JSON.stringify(headerOf(golden))}\n`),
+      ...[...golden.inputs.values()].map(bytesOf),
+    ];
     for (const piece of pieces) {
       if (piece.length === 0 || stdin.destroyed) continue;
       if (!stdin.write(piece)) {
@@ -427,7 +438,9 @@ class StdioProgram implements ProgramUnderTest {
     const running = !hasEnded(child);
     await this.drop();
     if (running) return `the program did not end within ${GRACE_MS / 1000} s of the end of its input`;
-    return child.exitCode === 0 ? undefined : this.stderr.below(`the program ended with ${endOf(child)} after its last answer`);
+    return child.exitCode === 0
+      ? undefined
+      : this.stderr.below(`the program ended with ${endOf(child)} after its last answer`);
   }
 
   kill(): void {
@@ -454,23 +467,31 @@ async function readAnswer(reader: AnswerReader, golden: GoldenCase): Promise<Ans
   let record: AnswerLine;
   try {
     record = parseJson(line, 'answer') as AnswerLine;
-    if (typeof record !== 'object' || record === null || Array.isArray(record)) throw new RopewalkError('FORMAT', 'not an object');
+    if (typeof record !== 'object' || record === null || Array.isArray(record))
+      throw new RopewalkError('FORMAT', 'not an object');
   } catch (error) {
     if (!(error instanceof RopewalkError)) throw error;
-    throw new BadAnswer(`wrote ${describeBytes(line)} where a line of JSON was expected. Its own messages belong on stderr`);
+    throw new BadAnswer(
+      `wrote ${describeBytes(line)} where a line of JSON was expected. Its own messages belong on stderr`,
+    );
   }
   if (record.id !== golden.id) throw new BadAnswer(`answered for id ${show(record.id)}, expected ${show(golden.id)}`);
   const said = saidInstead(record);
   if (said) return said;
-  if (!Array.isArray(record.outputs)) throw new BadAnswer(`answered without outputs, skip or error: ${describeBytes(line)}`);
+  if (!Array.isArray(record.outputs))
+    throw new BadAnswer(`answered without outputs, skip or error: ${describeBytes(line)}`);
   const problems: string[] = [];
   const notes: string[] = [];
   const tensors = new Map<string, Tensor>();
   // All announced bytes are read, fitting or not, so that the next answer begins where it begins.
-  const most = [...golden.outputs.values()].reduce((sum, tensor) => sum + tensor.size * sizeBytes(tensor.dtype), 0) * 4 + 2 ** 20;
+  const most =
+    [...golden.outputs.values()].reduce((sum, tensor) => sum + tensor.size * sizeBytes(tensor.dtype), 0) * 4 + 2 ** 20;
   let total = 0;
   for (const output of record.outputs as unknown[]) {
-    const { name, dtype, shape, byteLength } = (typeof output === 'object' && output !== null ? output : {}) as Record<string, unknown>;
+    const { name, dtype, shape, byteLength } = (typeof output === 'object' && output !== null ? output : {}) as Record<
+      string,
+      unknown
+    >;
     if (typeof name !== 'string' || !Number.isSafeInteger(byteLength) || (byteLength as number) < 0)
       throw new BadAnswer(`announced ${show(output)}, expected name, dtype, shape and byteLength`);
     total += byteLength as number;

@@ -102,7 +102,8 @@ export async function verify(vectors: string, options: VerifyOptions): Promise<n
     stop();
     printer.stop();
   }
-  for (const stranger of options.outputs === undefined ? [] : strangersIn(options.outputs, folder)) say(`  note: ${stranger}`);
+  for (const stranger of options.outputs === undefined ? [] : strangersIn(options.outputs, folder))
+    say(`  note: ${stranger}`);
   const counts = countVerified(results);
   const compared = counts.ok + counts.fail + counts.error > 0;
   say(`  ${compared ? verifySummary(counts) : `nothing was compared: ${counts.skipped} skipped`}`);
@@ -123,17 +124,28 @@ function openSource(options: VerifyOptions): Source {
   const protocol = oneOf(options.protocol ?? 'stdio', ['stdio', 'files'], '--protocol');
   const timeout = numberIn(options.timeout ?? String(DEFAULT_TIMEOUT_S), '--timeout', 'seconds', MAX_TIMEOUT_S);
   if (options.program !== undefined)
-    return openProgram({ words: splitWords(options.program, 'verify: --program'), protocol, timeoutMs: timeout * 1000 });
+    return openProgram({
+      words: splitWords(options.program, 'verify: --program'),
+      protocol,
+      timeoutMs: timeout * 1000,
+    });
   for (const only of ['protocol', 'timeout'] as const) {
     if (options[only] !== undefined) refuse('FORMAT', `verify: --${only}`, '--program beside it', '--outputs');
   }
   const dir = options.outputs!;
   if (!statSync(dir, { throwIfNoEntry: false })?.isDirectory())
-    refuse('FORMAT', 'verify: --outputs', 'a folder with <case>/<output>.npy or .bin, <case>.npz or <case>.safetensors', dir);
+    refuse(
+      'FORMAT',
+      'verify: --outputs',
+      'a folder with <case>/<output>.npy or .bin, <case>.npz or <case>.safetensors',
+      dir,
+    );
   return {
     async run(golden) {
       const { tensors, problems, notes } = readCaseOutputs(dir, golden);
-      return problems.length > 0 ? { kind: 'problem', problem: [...problems, ...notes].join('\n') } : { kind: 'outputs', tensors, notes };
+      return problems.length > 0
+        ? { kind: 'problem', problem: [...problems, ...notes].join('\n') }
+        : { kind: 'outputs', tensors, notes };
     },
     async close() {
       return undefined;
@@ -149,13 +161,19 @@ interface CaseContext {
   readonly source: Source;
 }
 
-async function verifyCase(golden: GoldenCase, entry: GoldenEntry, { vectors, options, model, source }: CaseContext): Promise<VerifyResult> {
+async function verifyCase(
+  golden: GoldenCase,
+  entry: GoldenEntry,
+  { vectors, options, model, source }: CaseContext,
+): Promise<VerifyResult> {
   const { id, op, about } = golden;
   const started = performance.now();
   const answer = await source.run(golden);
   const seconds = options.program === undefined ? {} : { seconds: (performance.now() - started) / 1000 };
-  if (answer.kind === 'skip') return { id, op, about, status: 'skipped', detail: answer.reason, notes: [], tensors: [], ...seconds };
-  if (answer.kind === 'problem') return { id, op, about, status: 'error', detail: answer.problem, notes: [], tensors: [], ...seconds };
+  if (answer.kind === 'skip')
+    return { id, op, about, status: 'skipped', detail: answer.reason, notes: [], tensors: [], ...seconds };
+  if (answer.kind === 'problem')
+    return { id, op, about, status: 'error', detail: answer.problem, notes: [], tensors: [], ...seconds };
   if (options.keep !== undefined) keepCase(options.keep, golden, entry, answer.tensors);
   let result: VerifyResult;
   try {
@@ -164,7 +182,8 @@ async function verifyCase(golden: GoldenCase, entry: GoldenEntry, { vectors, opt
     throw asFormatError(error, `vectors: ${id}`);
   }
   const { outputs, program, keep } = options;
-  const next = result.status === 'fail' ? nextStep(result, golden, entry, { vectors, outputs, program, keep }) : undefined;
+  const next =
+    result.status === 'fail' ? nextStep(result, golden, entry, { vectors, outputs, program, keep }) : undefined;
   return { ...result, notes: answer.notes, ...(next === undefined ? {} : { next }), ...seconds };
 }
 
@@ -180,7 +199,8 @@ function chooseCases(folder: GoldenFolder, ids: readonly string[] | undefined): 
 /** Up to three ids that share most with what was given. */
 function near(id: string, folder: GoldenFolder): string {
   const parts = id.toLowerCase().split(/[^a-z0-9]+/);
-  const score = (other: string): number => parts.filter((part) => part !== '' && other.toLowerCase().includes(part)).length;
+  const score = (other: string): number =>
+    parts.filter((part) => part !== '' && other.toLowerCase().includes(part)).length;
   const ids = folder.cases.map((entry) => entry.id);
   return ids
     .toSorted((a, b) => score(b) - score(a))
@@ -199,8 +219,12 @@ function strangersIn(dir: string, folder: GoldenFolder): string[] {
 }
 
 function modelOptions(options: VerifyOptions): ModelOptions {
-  const table: TablePrecision | undefined = options.table === undefined ? undefined : oneOf(options.table, TABLE_PRECISIONS, '--table');
-  const scale = options.toleranceScale === undefined ? undefined : numberIn(options.toleranceScale, '--tolerance-scale', 'a factor', 1e6);
+  const table: TablePrecision | undefined =
+    options.table === undefined ? undefined : oneOf(options.table, TABLE_PRECISIONS, '--table');
+  const scale =
+    options.toleranceScale === undefined
+      ? undefined
+      : numberIn(options.toleranceScale, '--tolerance-scale', 'a factor', 1e6);
   return {
     arithmetic: oneOf(options.arithmetic ?? 'f32', ['f32', 'native'], '--arithmetic'),
     ...(table ? { table } : {}),
@@ -234,7 +258,9 @@ function writeReport(
   text: readonly string[],
 ): void {
   if (form === 'console' && out === undefined) return;
-  const summary = JSON.stringify({ summary: { ...countVerified(results), vectors: title.vectors, outputs: title.from, by: title.by } });
+  const summary = JSON.stringify({
+    summary: { ...countVerified(results), vectors: title.vectors, outputs: title.from, by: title.by },
+  });
   const body = {
     console: () => `${text.join('\n')}\n`,
     jsonl: () => [...(out === undefined ? [] : results.map(verifyToJson)), summary].map((line) => `${line}\n`).join(''),

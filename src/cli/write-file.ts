@@ -87,7 +87,8 @@ export function writeWhole(file: string, content: string | Uint8Array, where: st
     replaceFile(file, content);
   } catch (cause) {
     const folder = dirname(file);
-    if (!statSync(folder, { throwIfNoEntry: false })) fail('DEVICE', `${where}: ${file}`, `there is no folder ${folder}. Make it first.`);
+    if (!statSync(folder, { throwIfNoEntry: false }))
+      fail('DEVICE', `${where}: ${file}`, `there is no folder ${folder}. Make it first.`);
     refuseSystem('DEVICE', `${where}: ${file}`, 'a place that can be written', cause);
   }
 }

@@ -70,8 +70,13 @@ export function parseLabel(line: string): ParsedLabel {
  * @param name - the operator
  * @param values - keys and values in order; arrays are written in brackets
  */
-export function formatLabel(name: string, values: Readonly<Record<string, string | number | readonly (string | number)[]>>): string {
-  const items = Object.entries(values).map(([key, value]) => `${key}=${Array.isArray(value) ? `[${value.join(',')}]` : value}`);
+export function formatLabel(
+  name: string,
+  values: Readonly<Record<string, string | number | readonly (string | number)[]>>,
+): string {
+  const items = Object.entries(values).map(
+    ([key, value]) => `${key}=${Array.isArray(value) ? `[${value.join(',')}]` : value}`,
+  );
   return `${name}(${items.join(',')})`;
 }
 

@@ -31,7 +31,12 @@ export function within(got: number, exact: number, bound: number, dtype?: Dtype)
   const limit = Number.isFinite(bound) ? bound : 0;
   if (Number.isFinite(got)) return Math.abs(got - exact) <= limit;
   // An infinity of the right sign, where the exact value or one that is near enough rounds to it.
-  return dtype !== undefined && isFloat(dtype) && Math.sign(got) === Math.sign(exact) && Math.abs(exact) + limit >= OVERFLOW[dtype];
+  return (
+    dtype !== undefined &&
+    isFloat(dtype) &&
+    Math.sign(got) === Math.sign(exact) &&
+    Math.abs(exact) + limit >= OVERFLOW[dtype]
+  );
 }
 
 /**
@@ -68,7 +73,8 @@ export function nmse(got: ArrayLike<number>, want: ArrayLike<number>, dtype?: Fl
  */
 export function powerOfTwoBelow(values: ArrayLike<number>): number {
   let largest = 0;
-  for (let i = 0; i < values.length; i++) if (Number.isFinite(values[i]!)) largest = Math.max(largest, Math.abs(values[i]!));
+  for (let i = 0; i < values.length; i++)
+    if (Number.isFinite(values[i]!)) largest = Math.max(largest, Math.abs(values[i]!));
   return largest === 0 ? 1 : 2 ** Math.min(1023, Math.floor(Math.log2(largest)));
 }
 
@@ -82,9 +88,16 @@ export function powerOfTwoBelow(values: ArrayLike<number>): number {
  * @param dtype - as for {@link nmse}
  * @throws {RopewalkError} RANGE for any other limit: one that is not finite decides nothing
  */
-export function judgeNmse(op: string, got: ArrayLike<number>, want: ArrayLike<number>, limit: number, dtype?: FloatDtype): Verdict {
+export function judgeNmse(
+  op: string,
+  got: ArrayLike<number>,
+  want: ArrayLike<number>,
+  limit: number,
+  dtype?: FloatDtype,
+): Verdict {
   checkLimit(limit, `${op}: limit`);
-  if (got.length !== want.length) return { status: 'fail', detail: `[${op}] ${got.length} elements, expected ${want.length}` };
+  if (got.length !== want.length)
+    return { status: 'fail', detail: `[${op}] ${got.length} elements, expected ${want.length}` };
   const error = nmse(got, want, dtype);
   // Not `error > limit`: NaN must fail.
   if (!(error <= limit)) return { status: 'fail', detail: `[${op}] NMSE = ${error.toFixed(9)} > ${limit.toFixed(9)}` };
@@ -115,7 +128,8 @@ export function judgeClose(
   dtype?: Dtype,
 ): Verdict {
   const bound = boundOf(tolerance, want, `${op}: tolerance`);
-  if (got.length !== want.length) return { status: 'fail', detail: `[${op}] ${got.length} elements, expected ${want.length}` };
+  if (got.length !== want.length)
+    return { status: 'fail', detail: `[${op}] ${got.length} elements, expected ${want.length}` };
   let worst = 0;
   let worstAt = -1;
   let wrong = 0;
@@ -144,7 +158,11 @@ export function judgeClose(
   return { status: 'ok', measure: `max error ${worst.toExponential(1)}` };
 }
 
-function boundOf(tolerance: Tolerance | ((i: number) => number), want: ArrayLike<number>, where: string): (i: number) => number {
+function boundOf(
+  tolerance: Tolerance | ((i: number) => number),
+  want: ArrayLike<number>,
+  where: string,
+): (i: number) => number {
   if (typeof tolerance === 'function') return tolerance;
   const atol = readField(tolerance, 'atol', where);
   const rtol = readField(tolerance, 'rtol', where);
@@ -169,7 +187,10 @@ export function judgeBits(op: string, got: HostArray, want: HostArray, computed?
   const a = bitsOf(got);
   const b = bitsOf(want);
   if (a.length !== b.length || a.BYTES_PER_ELEMENT !== b.BYTES_PER_ELEMENT) {
-    return { status: 'fail', detail: `[${op}] ${a.length} × ${a.BYTES_PER_ELEMENT} bytes, expected ${b.length} × ${b.BYTES_PER_ELEMENT}` };
+    return {
+      status: 'fail',
+      detail: `[${op}] ${a.length} × ${a.BYTES_PER_ELEMENT} bytes, expected ${b.length} × ${b.BYTES_PER_ELEMENT}`,
+    };
   }
   let wrong = 0;
   let first = -1;

@@ -27,7 +27,8 @@ export function openFolder(path: string): VectorFolder {
   const inside = (file: string): string => {
     const full = resolve(root, file);
     // A manifest may come from anybody: it names files of its own folder, and no others.
-    if (!full.startsWith(root + sep)) refuse('FORMAT', `vectors/${basename(root)}`, 'a file path inside the folder', file);
+    if (!full.startsWith(root + sep))
+      refuse('FORMAT', `vectors/${basename(root)}`, 'a file path inside the folder', file);
     return full;
   };
   return {

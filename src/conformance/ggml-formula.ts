@@ -37,13 +37,19 @@ export interface GgmlRopeParams {
  * @param freqFactors - at least one a pair, or undefined
  * @returns a fresh array of x's size
  */
-export function ropeByFormula(p: GgmlRopeParams, x: Float64Array, pos: ArrayLike<number>, freqFactors?: ArrayLike<number>): Float64Array {
+export function ropeByFormula(
+  p: GgmlRopeParams,
+  x: Float64Array,
+  pos: ArrayLike<number>,
+  freqFactors?: ArrayLike<number>,
+): Float64Array {
   const [ne0, ne1, ne2, ne3] = p.ne;
   const y = Float64Array.from(x);
   const f = Math.fround;
   const scale = f(p.freq_scale);
   const ext = f(p.ext_factor);
-  const corr = (beta: number): number => (p.n_dims * Math.log(p.n_ctx_orig / (f(beta) * 2 * Math.PI))) / (2 * Math.log(f(p.freq_base)));
+  const corr = (beta: number): number =>
+    (p.n_dims * Math.log(p.n_ctx_orig / (f(beta) * 2 * Math.PI))) / (2 * Math.log(f(p.freq_base)));
   const low = Math.max(0, Math.floor(corr(p.beta_fast)));
   const high = Math.min(p.n_dims - 1, Math.ceil(corr(p.beta_slow)));
   const magnitude = f(p.attn_factor) * (ext === 0 ? 1 : 1 + 0.1 * Math.log(1 / scale));
@@ -55,7 +61,8 @@ export function ropeByFormula(p: GgmlRopeParams, x: Float64Array, pos: ArrayLike
       for (let j = 0; j < pairs; j++) {
         const [axis, power] = axisAndPower(p.mode, p.sections, j);
         const position = pos[axis * ne2 + i2]!;
-        const extrapolated = (position * f(p.freq_base) ** ((-2 * power) / p.n_dims)) / (freqFactors ? freqFactors[j]! : 1);
+        const extrapolated =
+          (position * f(p.freq_base) ** ((-2 * power) / p.n_dims)) / (freqFactors ? freqFactors[j]! : 1);
         const interpolated = scale * extrapolated;
         let angle = interpolated;
         if (ext !== 0) {

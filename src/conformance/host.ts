@@ -17,7 +17,11 @@ import type { VectorFolder } from './folder.js';
  * @param shape - dimensions
  * @param value - gives the next element, row-major
  */
-export function hostTensor<D extends FloatDtype>(dtype: D, shape: readonly number[], value: (n: number) => number): Tensor<D> {
+export function hostTensor<D extends FloatDtype>(
+  dtype: D,
+  shape: readonly number[],
+  value: (n: number) => number,
+): Tensor<D> {
   const data = newArray(dtype, countElements(shape));
   for (let n = 0; n < data.length; n++) storeNumber(data, dtype, n, value(n));
   return tensorFrom<D>(data, { dtype, shape });
@@ -58,9 +62,15 @@ export function bytesToArray<D extends Dtype>(bytes: Uint8Array, dtype: D, where
  * @param where - names the file in messages
  * @throws {RopewalkError} FORMAT when the size does not fit
  */
-export function bytesToTensor<D extends Dtype>(bytes: Uint8Array, dtype: D, shape: readonly number[], where: string): Tensor<D> {
+export function bytesToTensor<D extends Dtype>(
+  bytes: Uint8Array,
+  dtype: D,
+  shape: readonly number[],
+  where: string,
+): Tensor<D> {
   const data = bytesToArray(bytes, dtype, where);
-  if (data.length !== countElements(shape)) refuse('FORMAT', where, `${countElements(shape)} elements for shape [${shape}]`, data.length);
+  if (data.length !== countElements(shape))
+    refuse('FORMAT', where, `${countElements(shape)} elements for shape [${shape}]`, data.length);
   return tensorFrom<D>(data, { dtype, shape });
 }
 
@@ -113,6 +123,7 @@ const MAX_MANIFEST_ELEMENTS = 2 ** 27;
  * @throws {RopewalkError} FORMAT past 2^27 elements: a forged manifest must not exhaust memory or time
  */
 export function boundedShape(shape: readonly number[], where: string): readonly number[] {
-  if (!(countElements(shape) <= MAX_MANIFEST_ELEMENTS)) refuse('FORMAT', where, `at most ${MAX_MANIFEST_ELEMENTS} elements`, shape);
+  if (!(countElements(shape) <= MAX_MANIFEST_ELEMENTS))
+    refuse('FORMAT', where, `at most ${MAX_MANIFEST_ELEMENTS} elements`, shape);
   return shape;
 }

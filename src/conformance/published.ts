@@ -33,13 +33,15 @@ export function publishedCases(): ConformanceCase[] {
   const cases: RopeCaseParams[] = [];
   const types = ['f32', 'f16'] as const;
   const factors = [0, 1] as const;
-  for (const type of types) for (const ff of factors) for (const shape of SHAPES) cases.push({ type, ...shape, ...PLAIN, ff });
+  for (const type of types)
+    for (const ff of factors) for (const shape of SHAPES) cases.push({ type, ...shape, ...PLAIN, ff });
   for (const fs of [1, 1.4245]) {
     for (const ef of [0, 0.7465]) {
       for (const af of [1, 1.4245]) {
         if (fs === 1 && ef === 0 && af === 1) continue; // listed above with all shapes
         for (const type of types)
-          for (const ff of factors) for (const shape of [SHAPES[0]!, SHAPES[9]!]) cases.push({ type, ...shape, ...PLAIN, fs, ef, af, ff });
+          for (const ff of factors)
+            for (const shape of [SHAPES[0]!, SHAPES[9]!]) cases.push({ type, ...shape, ...PLAIN, fs, ef, af, ff });
       }
     }
   }
@@ -63,7 +65,10 @@ export function extendedCases(): ConformanceCase[] {
   });
   const axes = {
     n_ctx: 262144,
-    pos: [0, 5, 40, 8191, 131071, 262143, 0, 3, 17, 900, 65535, 262142, 1, 2, 31, 77, 4095, 100000, 2, 9, 6, 12, 999, 200000],
+    pos: [
+      0, 5, 40, 8191, 131071, 262143, 0, 3, 17, 900, 65535, 262142, 1, 2, 31, 77, 4095, 100000, 2, 9, 6, 12, 999,
+      200000,
+    ],
   };
   const both = [0, 2] as const;
   const list: RopeCaseParams[] = [];
@@ -75,9 +80,43 @@ export function extendedCases(): ConformanceCase[] {
     // YaRN as models use it: Llama 2 × 4 and × 16, Qwen2.5 × 4, gpt-oss × 32 (its ramp is not truncated; ggml's is).
     list.push({ type: 'f32', ...at(128), mode, ...PLAIN, ...far, fs: 1 / 4, ef: 1, n_ctx_orig: 4096, bf: 32 });
     list.push({ type: 'f32', ...at(128), mode, ...PLAIN, ...far, fs: 1 / 16, ef: 1, n_ctx_orig: 4096, bf: 32 });
-    list.push({ type: 'f16', ...at(128), mode, ...PLAIN, ...far, fs: 1 / 4, ef: 1, n_ctx_orig: 32768, bf: 32, fb: 1000000 });
-    list.push({ type: 'f32', ...at(64), mode, ...PLAIN, ...far, fs: 1 / 32, ef: 1, n_ctx_orig: 4096, bf: 32, fb: 150000 });
-    list.push({ type: 'f32', ...at(128), mode, ...PLAIN, ...far, fs: 1 / 4, ef: 0.5, af: 0.9, n_ctx_orig: 4096, bf: 32, ff: 1 });
+    list.push({
+      type: 'f16',
+      ...at(128),
+      mode,
+      ...PLAIN,
+      ...far,
+      fs: 1 / 4,
+      ef: 1,
+      n_ctx_orig: 32768,
+      bf: 32,
+      fb: 1000000,
+    });
+    list.push({
+      type: 'f32',
+      ...at(64),
+      mode,
+      ...PLAIN,
+      ...far,
+      fs: 1 / 32,
+      ef: 1,
+      n_ctx_orig: 4096,
+      bf: 32,
+      fb: 150000,
+    });
+    list.push({
+      type: 'f32',
+      ...at(128),
+      mode,
+      ...PLAIN,
+      ...far,
+      fs: 1 / 4,
+      ef: 0.5,
+      af: 0.9,
+      n_ctx_orig: 4096,
+      bf: 32,
+      ff: 1,
+    });
     list.push({ type: 'f32', ...at(128), mode, ...PLAIN, ...far, fs: 1 / 8 });
     list.push({ type: 'f32', ...at(128), mode, ...PLAIN, ...far, ff: 2, fb: 500000 });
     list.push({ type: 'f16', ...at(128), mode, ...PLAIN, ...far, ff: 2, fb: 500000 });
@@ -88,7 +127,15 @@ export function extendedCases(): ConformanceCase[] {
     list.push({ type: 'f16', ne_a: [64, 3, 5, 3], n_dims: 32, mode, ...PLAIN, v: 1, inplace: 1 });
     list.push({ type: 'f32', ne_a: [128, 32, 1, 1], n_dims: 128, mode, ...PLAIN, n_ctx: 131072, pos: [131071] });
     list.push({ type: 'f32', ne_a: [128, 32, 0, 1], n_dims: 128, mode, ...PLAIN });
-    list.push({ type: 'f32', ne_a: [128, 2, 3, 1], n_dims: 128, mode, ...PLAIN, n_ctx: 2147483647, pos: [-1, -131071, 2147483647] });
+    list.push({
+      type: 'f32',
+      ne_a: [128, 2, 3, 1],
+      n_dims: 128,
+      mode,
+      ...PLAIN,
+      n_ctx: 2147483647,
+      pos: [-1, -131071, 2147483647],
+    });
     list.push({ type: 'f32', ne_a: [128, 2, 2048, 1], n_dims: 128, mode, ...PLAIN, n_ctx: 131072 });
   }
   for (const type of ['f32', 'f16'] as const) {
@@ -99,7 +146,19 @@ export function extendedCases(): ConformanceCase[] {
       [40, [16, 16, 16, 16]], // all four axes
     ] as const) {
       list.push({ type, ...at(128), mode, ...PLAIN, ...axes, sections });
-      list.push({ type, ...at(128, 96), mode, ...PLAIN, ...axes, sections, fs: 1 / 4, ef: 1, n_ctx_orig: 32768, bf: 32, fb: 1000000 });
+      list.push({
+        type,
+        ...at(128, 96),
+        mode,
+        ...PLAIN,
+        ...axes,
+        sections,
+        fs: 1 / 4,
+        ef: 1,
+        n_ctx_orig: 32768,
+        bf: 32,
+        fb: 1000000,
+      });
     }
     list.push({ type, ...at(80, 40), mode: 24, ...PLAIN, ...axes, sections: [20, 20, 0, 0] }); // Qwen2-VL's vision tower
     list.push({ type, ...at(128, 64), mode: 24, ...PLAIN, ...axes, sections: [16, 16, 16, 16], ff: 1, fwd: 0 });

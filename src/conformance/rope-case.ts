@@ -48,7 +48,16 @@ export interface RopeCaseParams {
   readonly fwd?: 0 | 1;
 }
 
-const DEFAULTS = { inplace: 0, n_offs: 0, fb: 10000, n_ctx_orig: 0, bf: 1, bs: 1, sections: [0, 0, 0, 0], fwd: 1 } as const;
+const DEFAULTS = {
+  inplace: 0,
+  n_offs: 0,
+  fb: 10000,
+  n_ctx_orig: 0,
+  bf: 1,
+  bs: 1,
+  sections: [0, 0, 0, 0],
+  fwd: 1,
+} as const;
 const MODES = [0, 2, 8, 24, 40];
 /** A pasted label may not ask for more than this many elements: 2^27 float64 values are a gigabyte. */
 const MAX_ELEMENTS = 2 ** 27;
@@ -68,7 +77,19 @@ export function ropeLabel(p: RopeCaseParams): string {
   if (p.sections) extras.sections = p.sections;
   if (p.pos) extras.pos = p.pos;
   const { type, ne_a, n_dims, mode, n_ctx, fs, ef, af, ff, v } = p;
-  return formatLabel('ROPE', { type, ne_a, n_dims, mode, n_ctx, fs: six(fs), ef: six(ef), af: six(af), ff, v, ...extras });
+  return formatLabel('ROPE', {
+    type,
+    ne_a,
+    n_dims,
+    mode,
+    n_ctx,
+    fs: six(fs),
+    ef: six(ef),
+    af: six(af),
+    ff,
+    v,
+    ...extras,
+  });
 }
 
 /**
@@ -80,7 +101,20 @@ export function ropeLabel(p: RopeCaseParams): string {
 export function parseRopeLabel(line: string | ParsedLabel): RopeCaseParams {
   const { name, values } = typeof line === 'string' ? parseLabel(line) : line;
   if (name !== 'ROPE') refuse('FORMAT', 'case', 'a ROPE(…) line', name);
-  const known = ['type', 'ne_a', 'n_dims', 'mode', 'n_ctx', 'fs', 'ef', 'af', 'ff', 'v', ...Object.keys(DEFAULTS), 'pos'];
+  const known = [
+    'type',
+    'ne_a',
+    'n_dims',
+    'mode',
+    'n_ctx',
+    'fs',
+    'ef',
+    'af',
+    'ff',
+    'v',
+    ...Object.keys(DEFAULTS),
+    'pos',
+  ];
   for (const key of values.keys()) if (!known.includes(key)) refuse('FORMAT', 'case: key', known.join(', '), key);
   const text = (key: string): string => values.get(key) ?? refuse('FORMAT', `case: ${key}`, 'a value', undefined);
   const number = (key: string, fallback?: number): number => {
@@ -92,17 +126,24 @@ export function parseRopeLabel(line: string | ParsedLabel): RopeCaseParams {
   };
   const integer = (key: string, low: number, high: number, fallback?: number): number => {
     const value = number(key, fallback);
-    if (!Number.isInteger(value) || value < low || value > high) refuse('RANGE', `case: ${key}`, `an integer in [${low}, ${high}]`, value);
+    if (!Number.isInteger(value) || value < low || value > high)
+      refuse('RANGE', `case: ${key}`, `an integer in [${low}, ${high}]`, value);
     return value;
   };
   const list = (key: string): number[] => {
-    const body = /^\[([-0-9, ]*)\]$/.exec(text(key))?.[1] ?? refuse('FORMAT', `case: ${key}`, 'integers in brackets', text(key));
+    const body =
+      /^\[([-0-9, ]*)\]$/.exec(text(key))?.[1] ?? refuse('FORMAT', `case: ${key}`, 'integers in brackets', text(key));
     return body.trim() === ''
       ? []
-      : body.split(',').map((item) => (Number.isInteger(Number(item)) ? Number(item) : refuse('FORMAT', `case: ${key}`, 'integers', item)));
+      : body
+          .split(',')
+          .map((item) =>
+            Number.isInteger(Number(item)) ? Number(item) : refuse('FORMAT', `case: ${key}`, 'integers', item),
+          );
   };
   const type = text('type');
-  if (type !== 'f32' && type !== 'f16' && type !== 'bf16' && type !== 'f64') refuse('FORMAT', 'case: type', 'f32, f16, bf16 or f64', type);
+  if (type !== 'f32' && type !== 'f16' && type !== 'bf16' && type !== 'f64')
+    refuse('FORMAT', 'case: type', 'f32, f16, bf16 or f64', type);
   const ne = list('ne_a');
   if (ne.length !== 4 || ne.some((n) => n < 0))
     refuse('FORMAT', 'case: ne_a', 'four integers >= 0: head_dim, heads, tokens, batch', text('ne_a'));
@@ -116,7 +157,8 @@ export function parseRopeLabel(line: string | ParsedLabel): RopeCaseParams {
   const tokens = ne[2]! * (multi ? 4 : 1);
   if (pos && pos.length !== tokens) refuse('SHAPE', 'case: pos', `${tokens} positions`, pos.length);
   const sections = values.has('sections') ? list('sections') : undefined;
-  if (multi && sections?.length !== 4) refuse('FORMAT', 'case: sections', 'four integers for modes 8, 24 and 40', values.get('sections'));
+  if (multi && sections?.length !== 4)
+    refuse('FORMAT', 'case: sections', 'four integers for modes 8, 24 and 40', values.get('sections'));
   return {
     type,
     ne_a: ne as unknown as RopeCaseParams['ne_a'],
@@ -170,7 +212,9 @@ function drawCase(params: RopeCaseParams) {
   const factors =
     p.ff === 0
       ? undefined
-      : Float32Array.from({ length: pairs }, (_, j) => (p.ff === 1 ? random.uniform(0.9, 1.1) : llama31Factor(j, p.n_dims, p.fb)));
+      : Float32Array.from({ length: pairs }, (_, j) =>
+          p.ff === 1 ? random.uniform(0.9, 1.1) : llama31Factor(j, p.n_dims, p.fb),
+        );
   const formula: GgmlRopeParams = {
     ne: p.ne_a,
     n_dims: p.n_dims,

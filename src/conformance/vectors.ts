@@ -24,7 +24,8 @@ import { onnxVectorCases } from './vectors/onnx.js';
 export function vectorCases(folder: VectorFolder): ConformanceCase[] {
   if (folder.has('manifest.json')) return casesOf(folder);
   const below = folder.folders().filter((child) => child.has('manifest.json'));
-  if (below.length === 0) refuse('FORMAT', `vectors/${folder.name}`, 'a manifest.json here or one folder below', undefined);
+  if (below.length === 0)
+    refuse('FORMAT', `vectors/${folder.name}`, 'a manifest.json here or one folder below', undefined);
   return below.flatMap(casesOf);
 }
 

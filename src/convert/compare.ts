@@ -51,7 +51,11 @@ export interface RopeComparison {
   readonly maxRelInvFreq: number;
   readonly worstPair: number;
   /** First position of a text token where some angle is further apart than this; undefined when none up to `searched` is. */
-  readonly apart: readonly { readonly rad: number; readonly position: number | undefined; readonly pair: number | undefined }[];
+  readonly apart: readonly {
+    readonly rad: number;
+    readonly position: number | undefined;
+    readonly pair: number | undefined;
+  }[];
   /** Positions up to which `apart` was searched. */
   readonly searched: number;
   /** NMSE of one random vector turned by both, at positions of a text token, and where a side has axes of an image token. */
@@ -88,12 +92,16 @@ export function compareRope(first: RopeReading, second: RopeReading, positions: 
   const exact = a.recipe === 'float64' && b.recipe === 'float64';
   const apart = exact ? apartExactly(sideA.rope, sideB.rope) : apartByScan(sideA, sideB);
   const imaged = sideA.rope.numAxes > 1 || sideB.rope.numAxes > 1;
-  const nmse = Array.from(readList(positions, 'diff: positions', 'a list of integers'), checkPosition).map((position) => ({
-    position,
-    text: nmseAt(sideA, sideB, layout, [position, position, position, 0]),
-    // An image token: its time, and a row and column of its own.
-    ...(imaged ? { image: nmseAt(sideA, sideB, layout, [position, Math.trunc(position / 2), Math.trunc(position / 3), 0]) } : {}),
-  }));
+  const nmse = Array.from(readList(positions, 'diff: positions', 'a list of integers'), checkPosition).map(
+    (position) => ({
+      position,
+      text: nmseAt(sideA, sideB, layout, [position, position, position, 0]),
+      // An image token: its time, and a row and column of its own.
+      ...(imaged
+        ? { image: nmseAt(sideA, sideB, layout, [position, Math.trunc(position / 2), Math.trunc(position / 3), 0]) }
+        : {}),
+    }),
+  );
   const magnitude = relative(sideA.rope.attentionFactor, sideB.rope.attentionFactor);
   const differing = rows.filter((row) => row.differs && row.name !== 'recipe');
   const rounding = maxRelInvFreq <= ROUNDING && magnitude <= ROUNDING;
@@ -147,7 +155,11 @@ function sideOf({ spec, recipe }: RopeReading): Side {
 
 function optionsOf(spec: RopeSpec): FrequencyOptions {
   const rotaryDim = spec.rotaryDim ?? spec.headDim;
-  return { ...spec, rotaryDim, frequencyDim: spec.frequencyDim ?? (spec.pairing === 'vision' ? rotaryDim / 2 : rotaryDim) };
+  return {
+    ...spec,
+    rotaryDim,
+    frequencyDim: spec.frequencyDim ?? (spec.pairing === 'vision' ? rotaryDim / 2 : rotaryDim),
+  };
 }
 
 function layoutOf(a: RopeReading, b: RopeReading, ropeA: EffectiveRope, ropeB: EffectiveRope): LayoutVerdict {
@@ -156,7 +168,10 @@ function layoutOf(a: RopeReading, b: RopeReading, ropeA: EffectiveRope, ropeB: E
   if (pair.includes('interleaved') && pair.includes('interleaved-to-half')) return 'same scores';
   const [hf, gguf] = a.source === 'huggingface' ? [a, b] : [b, a];
   const expected =
-    hf.source === 'huggingface' && gguf.source === 'gguf' && hf.spec.pairing === 'half' && gguf.spec.pairing === 'interleaved';
+    hf.source === 'huggingface' &&
+    gguf.source === 'gguf' &&
+    hf.spec.pairing === 'half' &&
+    gguf.spec.pairing === 'interleaved';
   return expected ? 'permuted weights' : 'different';
 }
 
@@ -182,7 +197,8 @@ function rowsOf(
       relative(ropeA.attentionFactor, ropeB.attentionFactor) > ROUNDING,
     ),
   ];
-  if (ropeA.numAxes > 1 || ropeB.numAxes > 1) rows.push(row('axes', axesOf(a.spec), axesOf(b.spec), otherAxes(ropeA, ropeB).length > 0));
+  if (ropeA.numAxes > 1 || ropeB.numAxes > 1)
+    rows.push(row('axes', axesOf(a.spec), axesOf(b.spec), otherAxes(ropeA, ropeB).length > 0));
   if (a.recipe !== 'float64' || b.recipe !== 'float64') rows.push(row('recipe', a.recipe, b.recipe));
   return rows;
 }
@@ -195,7 +211,10 @@ function scalingOf(spec: RopeSpec): string {
   const { kind, ...rest } = spec.scaling ?? { kind: 'none' as const };
   const items = Object.entries(rest)
     .filter(([, value]) => value !== undefined)
-    .map(([name, value]) => `${name}=${typeof value === 'object' ? `${(value as ArrayLike<number>).length} values` : value}`);
+    .map(
+      ([name, value]) =>
+        `${name}=${typeof value === 'object' ? `${(value as ArrayLike<number>).length} values` : value}`,
+    );
   return [kind, ...items, ...(spec.freqFactors ? [`freqFactors=${spec.freqFactors.length} values`] : [])].join(' ');
 }
 
@@ -207,7 +226,8 @@ function axesOf({ axes }: RopeSpec): string {
 function otherAxes(a: EffectiveRope, b: EffectiveRope): number[] {
   const pairs = Math.min(a.invFreq.length, b.invFreq.length);
   return Array.from({ length: pairs }, (_, j) => j).filter(
-    (j) => a.axisOfPair[j] !== b.axisOfPair[j] && Math.max(Math.abs(a.invFreq[j]!), Math.abs(b.invFreq[j]!)) > STANDSTILL,
+    (j) =>
+      a.axisOfPair[j] !== b.axisOfPair[j] && Math.max(Math.abs(a.invFreq[j]!), Math.abs(b.invFreq[j]!)) > STANDSTILL,
   );
 }
 
@@ -253,7 +273,8 @@ function apartByScan(a: Side, b: Side): RopeComparison['apart'] {
     b.angles.fillAngles(where, anglesB);
     for (let j = 0; j < pairs && open < found.length; j++) {
       const off = Math.abs((anglesA[j] ?? 0) - (anglesB[j] ?? 0));
-      while (open < found.length && off > found[open]!.rad) found[open] = { rad: found[open++]!.rad, position, pair: j };
+      while (open < found.length && off > found[open]!.rad)
+        found[open] = { rad: found[open++]!.rad, position, pair: j };
     }
   }
   return found;
@@ -263,7 +284,10 @@ function apartByScan(a: Side, b: Side): RopeComparison['apart'] {
 function nmseAt(a: Side, b: Side, layout: LayoutVerdict, position: readonly number[]): number {
   const headDim = Math.max(a.rope.headDim, b.rope.headDim);
   const x = randomVector(headDim);
-  const [ya, yb] = [turn(a, a.rope.pairing, x, position), turn(b, layout === 'different' ? b.rope.pairing : a.rope.pairing, x, position)];
+  const [ya, yb] = [
+    turn(a, a.rope.pairing, x, position),
+    turn(b, layout === 'different' ? b.rope.pairing : a.rope.pairing, x, position),
+  ];
   let [error, size] = [0, 0];
   for (let i = 0; i < headDim; i++) {
     error += (yb[i]! - ya[i]!) ** 2;
@@ -272,7 +296,12 @@ function nmseAt(a: Side, b: Side, layout: LayoutVerdict, position: readonly numb
   return error / size;
 }
 
-function turn(side: Side, pairing: EffectiveRope['pairing'], x: Float64Array, position: readonly number[]): Float64Array {
+function turn(
+  side: Side,
+  pairing: EffectiveRope['pairing'],
+  x: Float64Array,
+  position: readonly number[],
+): Float64Array {
   const { rotaryDim, rotaryOffset } = side.rope;
   const half = rotaryDim / 2;
   const angles = new Float64Array(half);
@@ -315,7 +344,9 @@ function verdictOf(
   const said: string[] = [];
   const { layout, apart, maxRelInvFreq } = found;
   const sameWindow =
-    a.rope.headDim === b.rope.headDim && a.rope.rotaryDim === b.rope.rotaryDim && a.rope.rotaryOffset === b.rope.rotaryOffset;
+    a.rope.headDim === b.rope.headDim &&
+    a.rope.rotaryDim === b.rope.rotaryDim &&
+    a.rope.rotaryOffset === b.rope.rotaryOffset;
   const frequencies = !sameWindow
     ? undefined
     : maxRelInvFreq === 0
@@ -362,7 +393,8 @@ function verdictOf(
 function apartSentence(apart: RopeComparison['apart']): string {
   const at = (rad: number): number | undefined => apart.find((one) => one.rad === rad)?.position;
   const [small, large] = [at(0.1), at(1)];
-  if (small === undefined) return 'Frequencies differ, but no angle is 0.1 rad apart at any position that an i32 can hold.';
+  if (small === undefined)
+    return 'Frequencies differ, but no angle is 0.1 rad apart at any position that an i32 can hold.';
   const far = large === undefined ? '' : ` and 1 rad apart from ${large} on`;
   const prompt =
     small > 16
@@ -381,7 +413,12 @@ function axesSentence(pairs: readonly number[], a: EffectiveRope, b: EffectiveRo
   return `Pairs ${list} turn by another axis: image and video tokens are misplaced; ${text}.`;
 }
 
-function arithmeticSentence({ nmse, apart }: Omit<RopeComparison, 'verdict'>, a: Side, b: Side, arithmetic: boolean): string {
+function arithmeticSentence(
+  { nmse, apart }: Omit<RopeComparison, 'verdict'>,
+  a: Side,
+  b: Side,
+  arithmetic: boolean,
+): string {
   const first = nmse.find(({ text, image = 0 }) => Math.max(text, image) > NMSE_LIMIT);
   const near = apart[0]!.position === undefined ? `up to position ${SCAN}` : `before position ${apart[0]!.position}`;
   const words = `${a.recipe} and ${b.recipe} differ in rounding`;

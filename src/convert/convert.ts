@@ -76,7 +76,10 @@ export interface Conversion {
  * @throws {RopewalkError} FORMAT for a name that no peer has
  */
 export function peerOf(name: string): Peer {
-  return PEERS.find((peer) => peer.name === name) ?? refuse('FORMAT', 'convert: --to', PEERS.map((peer) => peer.name).join(', '), name);
+  return (
+    PEERS.find((peer) => peer.name === name) ??
+    refuse('FORMAT', 'convert: --to', PEERS.map((peer) => peer.name).join(', '), name)
+  );
 }
 
 /**
@@ -94,22 +97,31 @@ export function convertRope(spec: RopeSpec, target: string, given: ConvertOption
   const context = options.context ?? (spec.scaling && 'context' in spec.scaling ? spec.scaling.context : undefined);
   const known = { ...options, ...(context === undefined ? {} : { context }) };
   // Tables of one row, or of a million, prove no more than these.
-  const proving = { ...known, ...(options.positions === undefined ? {} : { positions: Math.min(4096, Math.max(2, options.positions)) }) };
+  const proving = {
+    ...known,
+    ...(options.positions === undefined ? {} : { positions: Math.min(4096, Math.max(2, options.positions)) }),
+  };
   let worst: string | undefined;
   for (const [n, draft] of peer.drafts(spec, proving).entries()) {
     const readBack = readDraft(peer, draft, known);
     const wanted = draft.relayout ? { ...own, pairing: draft.relayout.to as typeof own.pairing } : own;
     const { differences, ...error } = distanceOf(wanted, effectiveRope(readBack));
     worst ??=
-      differences[0] ?? `frequencies off by ${error.invFreq.toExponential(1)}, magnitude by ${error.attentionFactor.toExponential(1)}`;
-    if (differences.length > 0 || !(error.invFreq <= peer.tolerance) || !(error.attentionFactor <= peer.tolerance)) continue;
+      differences[0] ??
+      `frequencies off by ${error.invFreq.toExponential(1)}, magnitude by ${error.attentionFactor.toExponential(1)}`;
+    if (differences.length > 0 || !(error.invFreq <= peer.tolerance) || !(error.attentionFactor <= peer.tolerance))
+      continue;
     if (!holdsAtOtherLengths(peer, draft, spec, known)) continue;
     const { call, notes = [], relayout } = draft;
     const whole = draft.tables === undefined ? draft : peer.drafts(spec, known)[n]!;
     const tables = options.positions === undefined ? [] : (whole.tables ?? []);
     return { target, call, arguments: whole.arguments, tables, notes, relayout, readBack, error };
   }
-  return cannot(target, `what its words give, read back, is another RoPE (${worst})`, 'Use tables: --to onnx or --to infiniop.');
+  return cannot(
+    target,
+    `what its words give, read back, is another RoPE (${worst})`,
+    'Use tables: --to onnx or --to infiniop.',
+  );
 }
 
 function readConvertOptions(given: ConvertOptions): ConvertOptions {
@@ -134,13 +146,17 @@ function holdsAtOtherLengths(peer: Peer, draft: Draft, spec: RopeSpec, options: 
   const context = scaling.context > originalContext ? originalContext : originalContext + 1;
   const there = effectiveRope(readDraft(peer, draft, { ...options, context })).invFreq;
   const fits = (wanted: RopeSpec): boolean =>
-    effectiveRope(wanted).invFreq.every((frequency, j) => Math.abs(frequency - there[j]!) <= peer.tolerance * Math.abs(frequency));
+    effectiveRope(wanted).invFreq.every(
+      (frequency, j) => Math.abs(frequency - there[j]!) <= peer.tolerance * Math.abs(frequency),
+    );
   return fits({ ...spec, scaling: { ...scaling, context } }) || fits(spec);
 }
 
 function readDraft(peer: Peer, draft: Draft, options: ConvertOptions): RopeSpec {
   const tables = new Map(
-    (draft.tables ?? []).map(({ name, shape, data }) => [name, { shape, data, roundoff: 2 ** -24 } satisfies GivenTable] as const),
+    (draft.tables ?? []).map(
+      ({ name, shape, data }) => [name, { shape, data, roundoff: 2 ** -24 } satisfies GivenTable] as const,
+    ),
   );
   return peer.read(new Fields(draft.arguments, `convert: ${peer.name}`), tables, options);
 }
@@ -166,7 +182,8 @@ export function readForm(
 ): ReadForm {
   const options = readOptions(given, 'convert: options');
   const outer = new Fields(json, options.where);
-  if (!reading('convert: tables', () => tables instanceof Map)) refuse('DTYPE', 'convert: tables', 'a Map of tables by name', tables);
+  if (!reading('convert: tables', () => tables instanceof Map))
+    refuse('DTYPE', 'convert: tables', 'a Map of tables by name', tables);
   const named = outer.has('target') && outer.has('arguments');
   const form = named ? outer.object('arguments') : outer;
   const peer = named
@@ -179,5 +196,8 @@ export function readForm(
         form.keys(),
         'ropewalk convert X --to PEER --json shows what each looks like.',
       ));
-  return { peer: peer.name, spec: peer.read(form, tables, options.context === undefined ? {} : { context: options.context }) };
+  return {
+    peer: peer.name,
+    spec: peer.read(form, tables, options.context === undefined ? {} : { context: options.context }),
+  };
 }

@@ -74,7 +74,12 @@ function readEffective(given: EffectiveRope, where: string): EffectiveRope {
   const rope = readOptions(given, where);
   const numbers = [rope.headDim, rope.rotaryDim, rope.rotaryOffset, rope.attentionFactor];
   const lists = reading(where, () => rope.invFreq instanceof Float64Array && rope.axisOfPair instanceof Uint8Array);
-  if (!lists || typeof rope.pairing !== 'string' || !numbers.every(Number.isFinite) || !rope.invFreq.every(Number.isFinite)) {
+  if (
+    !lists ||
+    typeof rope.pairing !== 'string' ||
+    !numbers.every(Number.isFinite) ||
+    !rope.invFreq.every(Number.isFinite)
+  ) {
     refuse('RANGE', where, 'what effectiveRope gives', given);
   }
   return rope;
@@ -93,7 +98,8 @@ function distance(a: EffectiveRope, b: EffectiveRope): RopeDistance {
     // The axis of a pair that does not turn is of no account.
     if (a.axisOfPair[j] !== b.axisOfPair[j] && Math.abs(a.invFreq[j]!) > STANDSTILL) otherAxis.push(j);
   }
-  if (otherAxis.length > 0) differences.push(`the axes of ${otherAxis.length} pairs, the first one pair ${otherAxis[0]}`);
+  if (otherAxis.length > 0)
+    differences.push(`the axes of ${otherAxis.length} pairs, the first one pair ${otherAxis[0]}`);
   return { differences, invFreq, attentionFactor: relative(a.attentionFactor, b.attentionFactor, 0) };
 }
 

@@ -22,7 +22,12 @@ export type Frame = Pick<RopeSpec, 'headDim' | 'rotaryDim' | 'rotaryOffset' | 'p
  * @param exponents - of each pair, where it is not the pair's number
  * @returns one factor a pair; {@link NO_TURN} for a pair that does not turn
  */
-export function factorsFor(invFreq: ArrayLike<number>, base: number, dim: number, exponents?: ArrayLike<number>): number[] {
+export function factorsFor(
+  invFreq: ArrayLike<number>,
+  base: number,
+  dim: number,
+  exponents?: ArrayLike<number>,
+): number[] {
   return Array.from(invFreq, (frequency, j) => {
     if (Math.abs(frequency) <= STANDSTILL) return NO_TURN;
     return base ** ((-2 * (exponents ? exponents[j]! : j)) / dim) / frequency;
@@ -38,7 +43,12 @@ export function factorsFor(invFreq: ArrayLike<number>, base: number, dim: number
  * @param tolerance - how well the frequencies are known, relative: a base that fits within it is taken
  * @returns the record, with the base in words when one fits and with factors when none does
  */
-export function specFromFrequencies(frame: Frame, invFreq: ArrayLike<number>, attentionFactor: number, tolerance: number): RopeSpec {
+export function specFromFrequencies(
+  frame: Frame,
+  invFreq: ArrayLike<number>,
+  attentionFactor: number,
+  tolerance: number,
+): RopeSpec {
   const { headDim, rotaryDim = headDim } = frame;
   const magnitude = Math.abs(attentionFactor - 1) <= tolerance ? {} : { attentionFactor };
   const turning = Array.from(invFreq).findLastIndex((frequency) => Math.abs(frequency) > STANDSTILL) + 1;
@@ -67,7 +77,12 @@ function baseOfFastPairs(invFreq: ArrayLike<number>, dim: number, tolerance: num
 }
 
 /** A base and a common divisor that give all of the first frequencies, or undefined. */
-function fitBase(invFreq: ArrayLike<number>, pairs: number, dim: number, tolerance: number): { base: number; factor: number } | undefined {
+function fitBase(
+  invFreq: ArrayLike<number>,
+  pairs: number,
+  dim: number,
+  tolerance: number,
+): { base: number; factor: number } | undefined {
   if (pairs < 2 || !(invFreq[0]! > 0) || !(invFreq[pairs - 1]! > 0)) return undefined;
   const exact = (invFreq[0]! / invFreq[pairs - 1]!) ** (dim / (2 * (pairs - 1)));
   const first = 1 / invFreq[0]!;

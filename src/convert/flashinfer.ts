@@ -28,7 +28,11 @@ function draftsOf(spec: RopeSpec, options: ConvertOptions): Draft[] {
       'Give views of q and k that start there: the last dimension must be dense, the head stride is free.',
     );
   if (spec.pairing === 'interleaved-to-half')
-    cannot('flashinfer', 'interleave has no third value that reads neighbours and writes halves', READS_NEIGHBOURS_WRITES_HALVES);
+    cannot(
+      'flashinfer',
+      'interleave has no third value that reads neighbours and writes halves',
+      READS_NEIGHBOURS_WRITES_HALVES,
+    );
   if (spec.axes)
     cannot(
       'flashinfer',
@@ -79,7 +83,11 @@ function read(form: Fields, tables: ReadonlyMap<string, GivenTable>): RopeSpec {
   const cache = tables.get('cos_sin_cache');
   if (cache) {
     const pairing = (form.optionalFlag('is_neox') ?? true) ? ('half' as const) : ('interleaved' as const);
-    return specFromTables({ headDim, rotaryDim, pairing }, splitTable(cache, form.path('cos_sin_cache')), form.path('cos_sin_cache'));
+    return specFromTables(
+      { headDim, rotaryDim, pairing },
+      splitTable(cache, form.path('cos_sin_cache')),
+      form.path('cos_sin_cache'),
+    );
   }
   const f32 = (key: string, usual?: number): number => {
     const value = form.optionalPositive(key) ?? usual;
@@ -111,5 +119,7 @@ export const flashinferPeer: Peer = {
   drafts: draftsOf,
   read,
   recognises: (form) =>
-    form.has('rope_theta') && form.has('head_dim') && !form.has('model_type') ? true : form.has('is_neox') || form.has('cos_sin_cache'),
+    form.has('rope_theta') && form.has('head_dim') && !form.has('model_type')
+      ? true
+      : form.has('is_neox') || form.has('cos_sin_cache'),
 };

@@ -57,7 +57,14 @@ export function ggmlScalings(spec: RopeSpec, peer: string): GgmlScaling[] {
         .map(f32)
     : null;
   const say = (numbers: Partial<GgmlScaling>): void => {
-    own.push({ ...PLAIN, attn_factor: f32(attentionFactor), freq_base: f32(spec.base), freq_factors: given, notes: [], ...numbers });
+    own.push({
+      ...PLAIN,
+      attn_factor: f32(attentionFactor),
+      freq_base: f32(spec.base),
+      freq_factors: given,
+      notes: [],
+      ...numbers,
+    });
   };
   if ((spec.frequencyDim ?? dim) === dim) {
     if (scaling.kind === 'none') say({});
@@ -68,13 +75,28 @@ export function ggmlScalings(spec: RopeSpec, peer: string): GgmlScaling[] {
         notes: [`Dynamic NTK is a larger base: this one is for a context of ${scaling.context} tokens.`],
       });
     if (scaling.kind === 'yarn' && Number.isInteger(scaling.originalContext)) {
-      const { factor, originalContext: n_ctx_orig, extFactor: ext_factor = 1, betaFast: beta_fast = 32, betaSlow: beta_slow = 1 } = scaling;
+      const {
+        factor,
+        originalContext: n_ctx_orig,
+        extFactor: ext_factor = 1,
+        betaFast: beta_fast = 32,
+        betaSlow: beta_slow = 1,
+      } = scaling;
       const freq_scale = f32(1 / factor);
       // ggml multiplies attn_factor by 1 + 0.1 ln(1 / freq_scale) wherever ext_factor is not 0.
       const attn_factor = f32(attentionFactor / (ext_factor === 0 ? 1 : 1 + 0.1 * Math.log(1 / freq_scale)));
-      const truncate = scaling.truncate === false ? ["ggml rounds the edges of YaRN's ramp to whole pairs, always (truncate)."] : [];
+      const truncate =
+        scaling.truncate === false ? ["ggml rounds the edges of YaRN's ramp to whole pairs, always (truncate)."] : [];
       if (Number.isFinite(attn_factor))
-        say({ n_ctx_orig, freq_scale, ext_factor: f32(ext_factor), attn_factor, beta_fast, beta_slow, notes: truncate });
+        say({
+          n_ctx_orig,
+          freq_scale,
+          ext_factor: f32(ext_factor),
+          attn_factor,
+          beta_fast,
+          beta_slow,
+          notes: truncate,
+        });
     }
   }
   const freq_base = f32(spec.base);
@@ -92,7 +114,11 @@ export function ggmlScalings(spec: RopeSpec, peer: string): GgmlScaling[] {
       ],
     });
   } else if (own.length === 0) {
-    cannot(peer, `pair ${last}'s factor does not fit an f32`, 'Build cos and sin tables instead: --to onnx or --to infiniop.');
+    cannot(
+      peer,
+      `pair ${last}'s factor does not fit an f32`,
+      'Build cos and sin tables instead: --to onnx or --to infiniop.',
+    );
   }
   return own;
 }
@@ -101,15 +127,24 @@ function reasonForFactors(spec: RopeSpec, dim: number): string {
   const { scaling } = spec;
   if (scaling?.kind === 'yarn' && scaling.truncate === false)
     return "ggml rounds the edges of YaRN's ramp, and this record does not (truncate: false)";
-  if ((spec.frequencyDim ?? dim) !== dim) return `ggml's exponents count over n_dims = ${dim}, this record's over ${spec.frequencyDim}`;
-  if (scaling && !['none', 'linear', 'dynamicNtk', 'yarn'].includes(scaling.kind)) return `ggml has no ${scaling.kind} scaling`;
+  if ((spec.frequencyDim ?? dim) !== dim)
+    return `ggml's exponents count over n_dims = ${dim}, this record's over ${spec.frequencyDim}`;
+  if (scaling && !['none', 'linear', 'dynamicNtk', 'yarn'].includes(scaling.kind))
+    return `ggml has no ${scaling.kind} scaling`;
   return "ggml's own scaling, in f32, does not give these frequencies";
 }
 
 /** mode, sections and the axes of the positions. */
-function modeOf(spec: RopeSpec, peer: string): { mode: number; sections?: number[]; position_axes?: string[]; notes: string[] } {
+function modeOf(
+  spec: RopeSpec,
+  peer: string,
+): { mode: number; sections?: number[]; position_axes?: string[]; notes: string[] } {
   if (spec.pairing === 'interleaved-to-half')
-    cannot(peer, 'it reads neighbours and writes halves, and ggml writes where it reads', READS_NEIGHBOURS_WRITES_HALVES);
+    cannot(
+      peer,
+      'it reads neighbours and writes halves, and ggml writes where it reads',
+      READS_NEIGHBOURS_WRITES_HALVES,
+    );
   if (!spec.axes) return { mode: spec.pairing === 'interleaved' ? MODES.NORMAL : MODES.NEOX, notes: [] };
   if (spec.pairing === 'interleaved')
     cannot(
@@ -128,7 +163,11 @@ function modeOf(spec: RopeSpec, peer: string): { mode: number; sections?: number
   const elsewhere = Array.from(ours.keys()).filter((j) => ours[j] !== theirs[j]);
   if (elsewhere.length === 0) return { mode: MODES.IMROPE, sections, notes: [] };
   if (elsewhere.some((j) => ours[j] !== 0 || theirs[j] !== 3))
-    cannot(peer, `IMROPE gives pair ${elsewhere[0]} to another axis`, 'Use tables by token: planRope with positions on each axis.');
+    cannot(
+      peer,
+      `IMROPE gives pair ${elsewhere[0]} to another axis`,
+      'Use tables by token: planRope with positions on each axis.',
+    );
   const note =
     `IMROPE gives pairs ${elsewhere.join(', ')} to the fourth axis, where this record turns them by t: ` +
     "give t's positions again as the fourth row of b. (llama.cpp gives 0 there for text tokens.)";

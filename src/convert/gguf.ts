@@ -61,7 +61,8 @@ function draftsOf(spec: RopeSpec, options: ConvertOptions): Draft[] {
       `no key says where the window starts, and this one starts at ${effective.rotaryOffset}`,
       "llama.cpp sets it in the model's graph: use --to ggml for n_offs.",
     );
-  if (spec.pairing === 'vision') cannot('gguf', "a vision tower's RoPE is written into clip.cpp, not into keys", 'Use --to ggml, mode 24.');
+  if (spec.pairing === 'vision')
+    cannot('gguf', "a vision tower's RoPE is written into clip.cpp, not into keys", 'Use --to ggml, mode 24.');
   refuseLeftovers(spec);
   const { candidates, mapped } = architecturesFor(spec, options);
   const reasons: Reason[] = [];
@@ -121,7 +122,11 @@ function draftsFor(architecture: string, spec: RopeSpec, mapped: boolean, reason
       ? [`${architecture} writes neighbours, this record halves: q and k come out permuted alike, and q·k is the same.`]
       : []),
   ];
-  return drafts.map((draft) => ({ ...draft, notes: [...notes, ...(draft.notes ?? [])], ...(relayout ? { relayout } : {}) }));
+  return drafts.map((draft) => ({
+    ...draft,
+    notes: [...notes, ...(draft.notes ?? [])],
+    ...(relayout ? { relayout } : {}),
+  }));
 }
 
 const WORDS: Readonly<Record<string, string>> = {
@@ -131,19 +136,29 @@ const WORDS: Readonly<Record<string, string>> = {
 };
 
 /** In the keys of linear scaling and YaRN, or in factor tensors, as far as llama.cpp reads them for this architecture. */
-function scaled(spec: RopeSpec, a: string, row: GgufArchitecture, common: Record<string, unknown>, reasons: Reason[]): Draft[] {
+function scaled(
+  spec: RopeSpec,
+  a: string,
+  row: GgufArchitecture,
+  common: Record<string, unknown>,
+  reasons: Reason[],
+): Draft[] {
   const betaFast = row.betaFast ?? 32;
   // An architecture's axes are read back from its own sections.
   return ggmlScalings(spec, 'gguf').flatMap((s): Draft[] => {
     const yarn = s.ext_factor !== 0;
     const key = (name: string): string => `${a}.rope.scaling.${name}`;
-    const changed = (name: string, value: number, usual: number): Record<string, number> => (value === usual ? {} : { [key(name)]: value });
+    const changed = (name: string, value: number, usual: number): Record<string, number> =>
+      value === usual ? {} : { [key(name)]: value };
     const lacks = (what: string, next: string): Draft[] => {
       reasons.push({ because: `llama.cpp reads no ${what} for ${a}`, next });
       return [];
     };
     if (s.freq_factors && (row.factors === undefined || row.factorsFor === 'none')) {
-      const other = pairingOf(row, spec) === 'half' ? 'exaone, or phi3 for a part of a head' : 'llama, or nanbeige for a part of a head';
+      const other =
+        pairingOf(row, spec) === 'half'
+          ? 'exaone, or phi3 for a part of a head'
+          : 'llama, or nanbeige for a part of a head';
       return lacks('factors of frequencies', `Name an architecture that has them with --arch: ${other}.`);
     }
     if (yarn && s.ext_factor !== 1 && row.yarn !== 'all') return lacks('yarn_ext_factor', 'grok has it: --arch grok.');
@@ -188,7 +203,12 @@ function scaled(spec: RopeSpec, a: string, row: GgufArchitecture, common: Record
 /** LongRoPE keeps both lists, and llama.cpp chooses by the size of the context it is opened with. */
 function longRope(spec: RopeSpec, a: string, row: GgufArchitecture, common: Record<string, unknown>): Draft[] {
   const { scaling } = spec;
-  if (scaling?.kind !== 'longrope' || (row.factors !== 'long-short' && row.factors !== 'by-type') || row.factorsFor === 'none') return [];
+  if (
+    scaling?.kind !== 'longrope' ||
+    (row.factors !== 'long-short' && row.factors !== 'by-type') ||
+    row.factorsFor === 'none'
+  )
+    return [];
   const { rotaryDim, attentionFactor } = effectiveRope(spec);
   const base = f32(spec.base);
   const list = (context: number): number[] =>
@@ -231,7 +251,8 @@ function refuseLeftovers(spec: RopeSpec): void {
 /** The architectures that the keys may be for: the one that is named, or else the plainest ones that pair so. */
 function architecturesFor(spec: RopeSpec, options: ConvertOptions): { candidates: readonly string[]; mapped: boolean } {
   const asked = options.architecture;
-  const named = asked ?? (options.modelType === undefined ? undefined : (ARCHITECTURE_OF[options.modelType] ?? options.modelType));
+  const named =
+    asked ?? (options.modelType === undefined ? undefined : (ARCHITECTURE_OF[options.modelType] ?? options.modelType));
   const rope = named === undefined ? undefined : rowOf(named)?.rope;
   if (named !== undefined && rope !== undefined && rope !== 'none') return { candidates: [named], mapped: true };
   if (asked !== undefined) refuse('UNSUPPORTED', 'convert: --arch', 'an architecture of llama.cpp with RoPE', asked);
@@ -249,8 +270,10 @@ function pairingOf(row: GgufArchitecture, spec: RopeSpec): 'half' | 'interleaved
 
 function relayoutOf(spec: RopeSpec, pairing: 'half' | 'interleaved', architecture: string): Relayout | undefined {
   if (spec.pairing === pairing) return undefined;
-  if (spec.pairing === 'half' && pairing === 'interleaved') return { from: 'half', to: 'interleaved', weights: 'permute' };
-  if (spec.pairing === 'interleaved-to-half' && pairing === 'interleaved') return { from: spec.pairing, to: pairing, weights: 'none' };
+  if (spec.pairing === 'half' && pairing === 'interleaved')
+    return { from: 'half', to: 'interleaved', weights: 'permute' };
+  if (spec.pairing === 'interleaved-to-half' && pairing === 'interleaved')
+    return { from: spec.pairing, to: pairing, weights: 'none' };
   return cannot(
     'gguf',
     `${architecture} turns ${WORDS[pairing]}, this record ${WORDS[spec.pairing]}`,
@@ -290,7 +313,8 @@ function readKeys(keys: Readonly<Record<string, unknown>>, options: ConvertOptio
   );
   // The keys without _swa are those of the full layers; in some architectures only sliding layers rotate.
   const layer =
-    model.layers.find(({ rope, layerType }) => rope && layerType !== 'sliding_attention') ?? model.layers.find(({ rope }) => rope);
+    model.layers.find(({ rope, layerType }) => rope && layerType !== 'sliding_attention') ??
+    model.layers.find(({ rope }) => rope);
   return layer?.rope ?? refuse('UNSUPPORTED', where, 'a layer with RoPE', architecture);
 }
 
@@ -300,6 +324,7 @@ export const ggufPeer: Peer = {
   about: 'metadata keys {arch}.rope.*, and rope_freqs or rope_factors tensors',
   tolerance: F32_TOLERANCE,
   drafts: draftsOf,
-  read: (form, _tables, options) => readKeys(Object.fromEntries(form.keys().map((key) => [key, form.raw(key)])), options, form.where),
+  read: (form, _tables, options) =>
+    readKeys(Object.fromEntries(form.keys().map((key) => [key, form.raw(key)])), options, form.where),
   recognises: (form) => form.has('general.architecture'),
 };

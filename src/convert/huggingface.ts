@@ -41,14 +41,22 @@ function draftsOf(spec: RopeSpec, options: ConvertOptions): Draft[] {
       'It takes a model class of its own, as DeepSeek-V4 has.',
     );
   if (spec.pairing === 'vision')
-    cannot('huggingface', "a vision tower's RoPE is written into its class, not into fields", 'Use --to ggml, mode 24.');
+    cannot(
+      'huggingface',
+      "a vision tower's RoPE is written into its class, not into fields",
+      'Use --to ggml, mode 24.',
+    );
   const modelTypes = [...(options.modelType === undefined ? [] : [options.modelType]), ...MODELS];
   const context = spec.scaling && 'context' in spec.scaling ? { context: spec.scaling.context } : {};
   const drafts: Draft[] = [];
   for (const parameters of parametersFor(spec)) {
     const partial = parameters.share ?? (rotaryDim === headDim ? undefined : shareOf(headDim, rotaryDim));
     for (const model_type of modelTypes) {
-      const { fresh, old } = configs(spec, parameters, { model_type, headDim, ...(partial === undefined ? {} : { partial }) });
+      const { fresh, old } = configs(spec, parameters, {
+        model_type,
+        headDim,
+        ...(partial === undefined ? {} : { partial }),
+      });
       // Both styles must be read as this rotation by this model's code.
       const relayout = model_type === options.modelType ? relayoutOf(spec.pairing, fresh) : undefined;
       const wanted = relayout ? { ...effective, pairing: relayout.to as typeof effective.pairing } : effective;
@@ -57,12 +65,16 @@ function draftsOf(spec: RopeSpec, options: ConvertOptions): Draft[] {
         call: 'config.json',
         arguments: { config: fresh, config_before_transformers_5: old },
         notes: [
-          ...(options.modelType === model_type ? [] : [`Which pairs turn is in the model's code: ${model_type}'s turns this way.`]),
+          ...(options.modelType === model_type
+            ? []
+            : [`Which pairs turn is in the model's code: ${model_type}'s turns this way.`]),
           ...(relayout?.weights === 'permute'
             ? [`${model_type} turns halves, this record neighbours: permute q and k weights back (ropewalk permute).`]
             : []),
           ...(relayout?.weights === 'none'
-            ? [`${model_type} writes halves, this record neighbours: q and k come out permuted alike, and q·k is the same.`]
+            ? [
+                `${model_type} writes halves, this record neighbours: q and k come out permuted alike, and q·k is the same.`,
+              ]
             : []),
           ...(parameters.notes ?? []),
         ],
@@ -159,12 +171,20 @@ function parametersFor(spec: RopeSpec): Parameters[] {
           rope: { rope_type: 'dynamic', factor: scaling.factor },
           maxPositions: scaling.originalContext,
           base,
-          notes: [`transformers raises the base with the sequence; this record is the one at ${scaling.context} tokens (--context).`],
+          notes: [
+            `transformers raises the base with the sequence; this record is the one at ${scaling.context} tokens (--context).`,
+          ],
         });
         break;
       case 'llama3': {
         const { factor, lowFreqFactor: low_freq_factor, highFreqFactor: high_freq_factor, originalContext } = scaling;
-        const rope = { rope_type: 'llama3', factor, low_freq_factor, high_freq_factor, original_max_position_embeddings: originalContext };
+        const rope = {
+          rope_type: 'llama3',
+          factor,
+          low_freq_factor,
+          high_freq_factor,
+          original_max_position_embeddings: originalContext,
+        };
         all.push({ rope, base });
         break;
       }
@@ -187,7 +207,10 @@ function parametersFor(spec: RopeSpec): Parameters[] {
       }
       case 'proportional': {
         const share = (2 * scaling.rotatedPairs) / headDim;
-        const exact = Math.floor((share * headDim) / 2) === scaling.rotatedPairs ? share : (2 * scaling.rotatedPairs + 0.25) / headDim;
+        const exact =
+          Math.floor((share * headDim) / 2) === scaling.rotatedPairs
+            ? share
+            : (2 * scaling.rotatedPairs + 0.25) / headDim;
         const rope = { rope_type: 'proportional', ...(scaling.factor === undefined ? {} : { factor: scaling.factor }) };
         all.push({ rope, base, share: exact });
         break;
@@ -195,7 +218,9 @@ function parametersFor(spec: RopeSpec): Parameters[] {
       case 'yarn': {
         const { factor, originalContext, betaFast, betaSlow, truncate, mscale, mscaleAllDim } = scaling;
         // transformers takes a magnitude of 1 up to a factor of 1, where the record goes on below it.
-        const said = factor <= 1 || [spec.attentionFactor, scaling.attnFactor, scaling.extFactor].some((value) => value !== undefined);
+        const said =
+          factor <= 1 ||
+          [spec.attentionFactor, scaling.attnFactor, scaling.extFactor].some((value) => value !== undefined);
         const rope = {
           rope_type: 'yarn',
           factor,
@@ -226,7 +251,9 @@ function parametersFor(spec: RopeSpec): Parameters[] {
       original_max_position_embeddings: length,
     },
     base,
-    notes: ['No rope_type of transformers computes these frequencies: longrope, with both lists alike, holds a factor for each pair.'],
+    notes: [
+      'No rope_type of transformers computes these frequencies: longrope, with both lists alike, holds a factor for each pair.',
+    ],
   });
   return all;
 }
@@ -238,7 +265,9 @@ export const huggingfacePeer: Peer = {
   tolerance: F64_TOLERANCE,
   drafts: draftsOf,
   read(form: Fields, _tables, options) {
-    const config = form.has('config') ? form.raw('config') : Object.fromEntries(form.keys().map((key) => [key, form.raw(key)]));
+    const config = form.has('config')
+      ? form.raw('config')
+      : Object.fromEntries(form.keys().map((key) => [key, form.raw(key)]));
     const model = ropeFromConfig(config, {
       ...(options.context === undefined ? {} : { context: options.context }),
       where: form.has('config') ? form.path('config') : form.where,

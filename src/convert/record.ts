@@ -13,7 +13,8 @@ import { effectiveRope } from './effective.js';
 
 const PAIRINGS: readonly Pairing[] = ['interleaved', 'half', 'vision', 'interleaved-to-half'];
 const RULES: readonly AxisRule[] = ['sections', 'interleaved', 'interleaved-ggml', 'vision'];
-const SPEC_KEYS = 'headDim rotaryDim rotaryOffset pairing axes base frequencyDim scaling freqFactors attentionFactor'.split(' ');
+const SPEC_KEYS =
+  'headDim rotaryDim rotaryOffset pairing axes base frequencyDim scaling freqFactors attentionFactor'.split(' ');
 /** The fields of each scaling rule: those that must be there, and those that may. */
 const SCALING: Readonly<Record<RopeScaling['kind'], { readonly needs: string; readonly may?: string }>> = {
   none: { needs: '' },
@@ -46,10 +47,9 @@ export function specToJson(spec: RopeSpec): Record<string, unknown> {
     );
   };
   const own = given as unknown as Record<string, unknown>;
-  return plain(Object.fromEntries(SPEC_KEYS.filter((key) => own[key] !== undefined).map((key) => [key, own[key]]))) as Record<
-    string,
-    unknown
-  >;
+  return plain(
+    Object.fromEntries(SPEC_KEYS.filter((key) => own[key] !== undefined).map((key) => [key, own[key]])),
+  ) as Record<string, unknown>;
 }
 
 /**

@@ -42,9 +42,15 @@ export function tableOf(spec: RopeSpec, options: ConvertOptions): RopeTable {
   const rows = options.positions ?? CHECK_ROWS;
   const { rotaryDim } = effectiveRope(spec);
   if (rows * rotaryDim > MAX_ELEMENTS)
-    refuse('RANGE', 'convert: --positions', `at most ${Math.floor(MAX_ELEMENTS / rotaryDim)} rows of ${rotaryDim} values`, rows);
+    refuse(
+      'RANGE',
+      'convert: --positions',
+      `at most ${Math.floor(MAX_ELEMENTS / rotaryDim)} rows of ${rotaryDim} values`,
+      rows,
+    );
   const { axes: _, ...flat } = spec;
-  return planRope({ ...flat, pairing: spec.pairing === 'vision' ? 'half' : spec.pairing, positions: 0, seqLen: rows }).table;
+  return planRope({ ...flat, pairing: spec.pairing === 'vision' ? 'half' : spec.pairing, positions: 0, seqLen: rows })
+    .table;
 }
 
 /** Cosines, then sines, side by side in each row. */
@@ -84,7 +90,13 @@ function twoTables(
   width = pairs,
 ): GivenTables {
   const roundoff = Math.max(cos.roundoff, sin.roundoff);
-  return { rows, pairs, roundoff, cos: (r, j) => cos.data[r * width + place(j)]!, sin: (r, j) => sin.data[r * width + place(j)]! };
+  return {
+    rows,
+    pairs,
+    roundoff,
+    cos: (r, j) => cos.data[r * width + place(j)]!,
+    sin: (r, j) => sin.data[r * width + place(j)]!,
+  };
 }
 
 /**
@@ -124,7 +136,13 @@ export function specFromTables(frame: Frame, tables: GivenTables, where: string)
       for (const part of ['cos', 'sin'] as const) {
         const got = tables[part](row, j);
         if (!(Math.abs(got - expected[part]) <= bound * Math.abs(magnitude)))
-          refuse('UNSUPPORTED', where, `${part} of pair ${j} at position ${row} to be ${expected[part]}, as rows 0 and 1 say`, got, next);
+          refuse(
+            'UNSUPPORTED',
+            where,
+            `${part} of pair ${j} at position ${row} to be ${expected[part]}, as rows 0 and 1 say`,
+            got,
+            next,
+          );
       }
     }
   }
@@ -144,7 +162,11 @@ function pairTables(
   suffix: string,
 ): FormTable[] {
   const table = tableOf(spec, options);
-  return [first, second].map((part) => ({ name: `${part}${suffix}`, shape: [table.rows, table.pairs], data: table[part] as Float32Array }));
+  return [first, second].map((part) => ({
+    name: `${part}${suffix}`,
+    shape: [table.rows, table.pairs],
+    data: table[part] as Float32Array,
+  }));
 }
 
 function need(tables: ReadonlyMap<string, GivenTable>, name: string, form: Fields): GivenTable {
@@ -172,7 +194,8 @@ function sameShape(a: GivenTable, b: GivenTable, where: string): void {
 
 // ONNX and ONNX Runtime
 
-const GATHER = 'Gather cos and sin by token, each pair by its own axis, and give them as 3-D caches without position_ids.';
+const GATHER =
+  'Gather cos and sin by token, each pair by its own axis, and give them as 3-D caches without position_ids.';
 
 function onnxDrafts(spec: RopeSpec, options: ConvertOptions, peer: 'onnx' | 'onnxruntime'): Draft[] {
   const { headDim, rotaryDim, rotaryOffset, numAxes } = effectiveRope(spec);
@@ -183,12 +206,18 @@ function onnxDrafts(spec: RopeSpec, options: ConvertOptions, peer: 'onnx' | 'onn
       'Put Split before the node and Concat behind it.',
     );
   if (spec.pairing === 'interleaved-to-half')
-    cannot(peer, 'interleaved has no third value that reads neighbours and writes halves', READS_NEIGHBOURS_WRITES_HALVES);
+    cannot(
+      peer,
+      'interleaved has no third value that reads neighbours and writes halves',
+      READS_NEIGHBOURS_WRITES_HALVES,
+    );
   if (numAxes > 1)
     cannot(
       peer,
       'a token has one row of the caches, and this record turns pairs by several positions',
-      peer === 'onnx' ? GATHER : 'com.microsoft.MRotaryEmbedding takes position_ids [3, batch, seq] and mrope_section (onnxruntime#31728).',
+      peer === 'onnx'
+        ? GATHER
+        : 'com.microsoft.MRotaryEmbedding takes position_ids [3, batch, seq] and mrope_section (onnxruntime#31728).',
     );
   const interleaved = spec.pairing === 'interleaved' ? 1 : 0;
   const rotary_embedding_dim = rotaryDim === headDim ? 0 : rotaryDim;
@@ -210,7 +239,9 @@ function onnxDrafts(spec: RopeSpec, options: ConvertOptions, peer: 'onnx' | 'onn
           onnx
             ? 'Inputs in this order: X, cos_cache, sin_cache, position_ids.'
             : 'Inputs in this order: input, position_ids, cos_cache, sin_cache.',
-          ...(onnx ? [] : ['scale stays 1: the CPU kernel reads it and does nothing with it; scaling is in the caches.']),
+          ...(onnx
+            ? []
+            : ['scale stays 1: the CPU kernel reads it and does nothing with it; scaling is in the caches.']),
           ...(options.heads !== undefined
             ? []
             : onnx
@@ -235,7 +266,8 @@ function readOnnx(form: Fields, tables: ReadonlyMap<string, GivenTable>): RopeSp
   if (width < rotaryDim / 2) refuse('SHAPE', form.path('cos_cache'), `last dim ${rotaryDim / 2}`, cos.shape);
   const interleaved = form.optionalInteger('interleaved', 0, 1) ?? 0;
   const scale = form.optionalNumber('scale') ?? 1;
-  if (scale !== 1) refuse('UNSUPPORTED', form.path('scale'), '1: no kernel of ONNX Runtime says what another value does', scale);
+  if (scale !== 1)
+    refuse('UNSUPPORTED', form.path('scale'), '1: no kernel of ONNX Runtime says what another value does', scale);
   const frame = { headDim, rotaryDim, pairing: interleaved ? ('interleaved' as const) : ('half' as const) };
   return specFromTables(
     frame,
@@ -269,7 +301,11 @@ export const onnxruntimePeer: Peer = {
 function infiniopDrafts(spec: RopeSpec, options: ConvertOptions): Draft[] {
   const { headDim, rotaryDim, rotaryOffset } = effectiveRope(spec);
   if (spec.pairing === 'interleaved-to-half')
-    cannot('infiniop', 'algo has no third value that reads neighbours and writes halves', READS_NEIGHBOURS_WRITES_HALVES);
+    cannot(
+      'infiniop',
+      'algo has no third value that reads neighbours and writes halves',
+      READS_NEIGHBOURS_WRITES_HALVES,
+    );
   const tables = pairTables(spec, options, ['sin', 'cos'], '_table');
   if (spec.axes) return [withTables({ ...mropeDraft(spec, headDim, rotaryDim, rotaryOffset), tables }, options)];
   const algo = spec.pairing === 'interleaved' ? INFINIOP_ROPE_ALGO_GPT_J : INFINIOP_ROPE_ALGO_GPT_NEOX;
@@ -298,7 +334,8 @@ function infiniopDrafts(spec: RopeSpec, options: ConvertOptions): Draft[] {
 function mropeDraft(spec: RopeSpec, headDim: number, rotaryDim: number, rotaryOffset: number): Draft {
   const { rule, sections } = spec.axes!;
   const [t, h, w, e = 0] = sections as [number, number, number, number?];
-  if (spec.pairing !== 'half') cannot('infiniop', 'infiniopMRoPE turns halves only', 'Permute q and k to halves first: ropewalk permute.');
+  if (spec.pairing !== 'half')
+    cannot('infiniop', 'infiniopMRoPE turns halves only', 'Permute q and k to halves first: ropewalk permute.');
   if (rotaryOffset !== 0)
     cannot(
       'infiniop',
@@ -313,7 +350,12 @@ function mropeDraft(spec: RopeSpec, headDim: number, rotaryDim: number, rotaryOf
     );
   return {
     call: 'infiniopCreateMRoPEDescriptor',
-    arguments: { head_size: headDim, rotary_dim: rotaryDim, mrope_section: [t, h, w], mrope_interleaved: rule === 'interleaved' },
+    arguments: {
+      head_size: headDim,
+      rotary_dim: rotaryDim,
+      mrope_section: [t, h, w],
+      mrope_interleaved: rule === 'interleaved',
+    },
     notes: ['infiniopMRoPE turns q and k together; positions are [3, tokens].'],
   };
 }
@@ -329,7 +371,11 @@ function readInfiniop(form: Fields, tables: ReadonlyMap<string, GivenTable>): Ro
     const rotaryDim = form.integer('rotary_dim', 2, headDim);
     if (rotaryDim !== 2 * pairs) refuse('SHAPE', where, `${rotaryDim / 2} columns, rotary_dim / 2`, pairs);
     const rule = form.flag('mrope_interleaved') ? ('interleaved' as const) : ('sections' as const);
-    return specFromTables({ headDim, rotaryDim, pairing: 'half', axes: { rule, sections: form.integers('mrope_section') } }, given, where);
+    return specFromTables(
+      { headDim, rotaryDim, pairing: 'half', axes: { rule, sections: form.integers('mrope_section') } },
+      given,
+      where,
+    );
   }
   const dhead = form.optionalInteger('dhead', 2) ?? 2 * pairs;
   if (dhead !== 2 * pairs) refuse('SHAPE', where, `table_dim = dhead / 2 = ${dhead / 2} columns`, pairs);
@@ -337,7 +383,11 @@ function readInfiniop(form: Fields, tables: ReadonlyMap<string, GivenTable>): Ro
   const rotaryOffset = form.optionalInteger('x_offset', 0) ?? 0;
   const algo = form.integer('algo', 0, 1);
   const pairing = algo === INFINIOP_ROPE_ALGO_GPT_J ? ('interleaved' as const) : ('half' as const);
-  return specFromTables({ headDim, rotaryDim: dhead, ...(rotaryOffset ? { rotaryOffset } : {}), pairing }, given, where);
+  return specFromTables(
+    { headDim, rotaryDim: dhead, ...(rotaryOffset ? { rotaryOffset } : {}), pairing },
+    given,
+    where,
+  );
 }
 
 /** InfiniOp's RoPE and MRoPE. */

@@ -14,7 +14,14 @@ import { dynamicNtkBase, type RopeScaling } from '../ops/rope/frequencies.js';
 import type { RopeSpec } from '../ops/rope/plan.js';
 import { effectiveRope } from './effective.js';
 import { factorsFor } from './explicit.js';
-import { type ConvertOptions, cannot, type Draft, F64_TOLERANCE, type Peer, READS_NEIGHBOURS_WRITES_HALVES } from './form.js';
+import {
+  type ConvertOptions,
+  cannot,
+  type Draft,
+  F64_TOLERANCE,
+  type Peer,
+  READS_NEIGHBOURS_WRITES_HALVES,
+} from './form.js';
 
 const SUBCLASS = 'Subclass RotaryEmbedding with _compute_inv_freq of your own.';
 
@@ -28,8 +35,13 @@ function draftsOf(spec: RopeSpec, options: ConvertOptions): Draft[] {
       'Split q and k, and rotate the part.',
     );
   if (pairing === 'interleaved-to-half')
-    cannot('vllm', 'is_neox_style has no third value that reads neighbours and writes halves', READS_NEIGHBOURS_WRITES_HALVES);
-  if (pairing === 'vision') cannot('vllm', "a vision tower's RoPE has a class of its own there", 'Use --to ggml, mode 24.');
+    cannot(
+      'vllm',
+      'is_neox_style has no third value that reads neighbours and writes halves',
+      READS_NEIGHBOURS_WRITES_HALVES,
+    );
+  if (pairing === 'vision')
+    cannot('vllm', "a vision tower's RoPE has a class of its own there", 'Use --to ggml, mode 24.');
   const axes = axesOf(spec, rotaryDim / 2);
   const neox = pairing === 'half';
   const share = rotaryDim === headDim ? {} : { partial_rotary_factor: shareOf(headDim, rotaryDim) };
@@ -104,7 +116,9 @@ function draftsOf(spec: RopeSpec, options: ConvertOptions): Draft[] {
         short_mscale: attentionFactor,
         long_mscale: attentionFactor,
       },
-      ['No rope_type of vLLM computes these frequencies: longrope, with both lists alike, holds a factor for each pair.'],
+      [
+        'No rope_type of vLLM computes these frequencies: longrope, with both lists alike, holds a factor for each pair.',
+      ],
     );
   }
   if (drafts.length === 0) {
@@ -171,7 +185,12 @@ function read(form: Fields, _tables: unknown, options: ConvertOptions): RopeSpec
     pairing: neox ? ('half' as const) : ('interleaved' as const),
     base,
     ...(section
-      ? { axes: { rule: p!.optionalFlag('mrope_interleaved') ? ('interleaved' as const) : ('sections' as const), sections: section } }
+      ? {
+          axes: {
+            rule: p!.optionalFlag('mrope_interleaved') ? ('interleaved' as const) : ('sections' as const),
+            sections: section,
+          },
+        }
       : {}),
   };
   if (!p || type === 'default') return spec;
@@ -203,8 +222,12 @@ function read(form: Fields, _tables: unknown, options: ConvertOptions): RopeSpec
       // The table is as long as factor times the trained length, and has the base of that length throughout.
       const factor = positive('factor');
       for (const key of ['alpha', 'max_trained_positions'])
-        if (p.has(key)) refuse('UNSUPPORTED', p.path(key), 'nothing: only factor and max_position are read here', p.raw(key));
-      return { ...spec, scaling: { kind: 'dynamicNtk', factor, originalContext: maxPosition, context: maxPosition * factor } };
+        if (p.has(key))
+          refuse('UNSUPPORTED', p.path(key), 'nothing: only factor and max_position are read here', p.raw(key));
+      return {
+        ...spec,
+        scaling: { kind: 'dynamicNtk', factor, originalContext: maxPosition, context: maxPosition * factor },
+      };
     }
     case 'yarn': {
       const factor = positive('factor');
@@ -223,7 +246,11 @@ function read(form: Fields, _tables: unknown, options: ConvertOptions): RopeSpec
       const factor = positive('factor');
       const m = (k: number): number => (factor <= 1 ? 1 : 0.1 * k * Math.log(factor) + 1);
       const attentionFactor = (m(p.optionalNumber('mscale') ?? 1) / m(p.optionalNumber('mscale_all_dim') ?? 0)) * attn;
-      return { ...spec, scaling: { kind: 'yarn', factor, originalContext: originalContext(), ...ramp }, attentionFactor };
+      return {
+        ...spec,
+        scaling: { kind: 'yarn', factor, originalContext: originalContext(), ...ramp },
+        attentionFactor,
+      };
     }
     case 'longrope': {
       if (!neox) refuse('UNSUPPORTED', form.path('is_neox_style'), 'true beside longrope, as in vLLM', neox);

@@ -105,7 +105,8 @@ export function readName<const T extends string>(value: unknown, names: readonly
  */
 export function checkBytes(bytes: unknown, where: unknown): asserts bytes is Uint8Array {
   checkName(where, 'where', 'the file');
-  if (!ArrayBuffer.isView(bytes) || !(bytes instanceof Uint8Array)) refuse('DTYPE', where, 'bytes in a Uint8Array', bytes);
+  if (!ArrayBuffer.isView(bytes) || !(bytes instanceof Uint8Array))
+    refuse('DTYPE', where, 'bytes in a Uint8Array', bytes);
 }
 
 /**

@@ -64,7 +64,11 @@ export function checkWeight(value: unknown, where: string): asserts value is Ten
  * @param shape - `[n, k]`: rows of the matrix, and weights of a row, a multiple of 32
  * @throws {RopewalkError} UNSUPPORTED for another format; SHAPE when the bytes are not as many as the shape needs
  */
-export function blocksFrom(format: BlockFormat, bytes: Uint8Array | Tensor<'u8'>, shape: readonly number[]): BlockTensor {
+export function blocksFrom(
+  format: BlockFormat,
+  bytes: Uint8Array | Tensor<'u8'>,
+  shape: readonly number[],
+): BlockTensor {
   readName(format, ['q8_0', 'q4_0'], 'blocks: format');
   const dims = checkShape(shape, 'blocks: shape');
   const [n, k] = dims as [number, number];
@@ -74,9 +78,17 @@ export function blocksFrom(format: BlockFormat, bytes: Uint8Array | Tensor<'u8'>
   if (tensor.dtype !== 'u8') refuse('DTYPE', 'blocks: bytes', 'dtype u8', tensor.dtype);
   const needed = ((n * k) / BLOCK_WEIGHTS) * BLOCK_BYTES[format];
   if (tensor.size !== needed || !tensor.isContiguous()) {
-    throw new RopewalkError('SHAPE', `blocks: bytes: expected ${needed} dense bytes for ${format} [${n}, ${k}], got ${tensor.size}`);
+    throw new RopewalkError(
+      'SHAPE',
+      `blocks: bytes: expected ${needed} dense bytes for ${format} [${n}, ${k}], got ${tensor.size}`,
+    );
   }
-  const blocks = Object.freeze({ format, shape: Object.freeze([n, k] as const), bytes: tensor, dispose: () => tensor.dispose() });
+  const blocks = Object.freeze({
+    format,
+    shape: Object.freeze([n, k] as const),
+    bytes: tensor,
+    dispose: () => tensor.dispose(),
+  });
   MADE.add(blocks);
   return blocks;
 }

@@ -54,7 +54,9 @@ const ARRAYS: ReadonlyMap<unknown, ArrayClass> = /* @__PURE__ */ new Map<Dtype, 
 ]);
 
 /** Every dtype, floats first. */
-export const DTYPES: readonly Dtype[] = /* @__PURE__ */ Object.freeze(/* @__PURE__ */ Array.from(ARRAYS.keys()) as Dtype[]);
+export const DTYPES: readonly Dtype[] = /* @__PURE__ */ Object.freeze(
+  /* @__PURE__ */ Array.from(ARRAYS.keys()) as Dtype[],
+);
 
 /**
  * Says whether a value names a dtype.
@@ -137,7 +139,13 @@ export function newArray<D extends Dtype>(dtype: D, length: number): ArrayOf[D] 
     return new array(length) as ArrayOf[D];
   } catch {
     const bytes = length * sizeBytes(dtype);
-    return refuse('DEVICE', 'tensor: size', 'at most as many bytes as there is memory for', bytes, 'Use a smaller tensor, or several.');
+    return refuse(
+      'DEVICE',
+      'tensor: size',
+      'at most as many bytes as there is memory for',
+      bytes,
+      'Use a smaller tensor, or several.',
+    );
   }
 }
 
@@ -149,7 +157,12 @@ export function newArray<D extends Dtype>(dtype: D, length: number): ArrayOf[D] 
  * @param byteOffset - of the first element, a multiple of its size
  * @param length - elements
  */
-export function arrayOver<D extends Dtype>(dtype: D, buffer: ArrayBufferLike, byteOffset: number, length: number): ArrayOf[D] {
+export function arrayOver<D extends Dtype>(
+  dtype: D,
+  buffer: ArrayBufferLike,
+  byteOffset: number,
+  length: number,
+): ArrayOf[D] {
   return new (arrayClassOf(dtype, 'dtype'))(buffer, byteOffset, length) as ArrayOf[D];
 }
 
@@ -165,7 +178,8 @@ export function arrayOver<D extends Dtype>(dtype: D, buffer: ArrayBufferLike, by
 export function asHostArray<D extends Dtype>(data: unknown, dtype: D, where: string): ArrayOf[D] {
   const array = arrayClassOf(dtype, `${where}: dtype`);
   if (ArrayBuffer.isView(data) && data instanceof array) return data as ArrayOf[D];
-  if (dtype === 'f16' && isFloat16Array(data)) return new Uint16Array(data.buffer, data.byteOffset, data.byteLength / 2) as ArrayOf[D];
+  if (dtype === 'f16' && isFloat16Array(data))
+    return new Uint16Array(data.buffer, data.byteOffset, data.byteLength / 2) as ArrayOf[D];
   const also = dtype === 'f16' ? ' or Float16Array' : '';
   return refuse('DTYPE', where, `a ${array.name}${also} for dtype ${dtype}`, data);
 }

@@ -55,7 +55,10 @@ export class RopewalkError extends Error {
 export function refuse(code: ErrorCode, where: string, expected: string, got: unknown, next?: string): never {
   // A caller's own name for messages may be anything, and turning it into text may throw.
   const at = typeof where === 'string' ? where : show(where);
-  throw new RopewalkError(code, `${at}: expected ${expected}, got ${show(got)}${next === undefined ? '' : `. ${next}`}`);
+  throw new RopewalkError(
+    code,
+    `${at}: expected ${expected}, got ${show(got)}${next === undefined ? '' : `. ${next}`}`,
+  );
 }
 
 /**
@@ -95,7 +98,8 @@ function textOf(value: unknown, depth: number): string {
     if (depth === 0) return '[...]';
     return `[${Array.from(value.slice(0, LONG), (v) => clip(textOf(v, depth - 1))).join(', ')}]`;
   }
-  if (ArrayBuffer.isView(value)) return `${value.constructor.name}(${(value as Uint8Array).length ?? value.byteLength})`;
+  if (ArrayBuffer.isView(value))
+    return `${value.constructor.name}(${(value as Uint8Array).length ?? value.byteLength})`;
   if (typeof value === 'function') return `function ${String(value.name)}`;
   if (typeof value === 'object') {
     const name = value.constructor?.name ?? 'object';

@@ -61,7 +61,9 @@ export class Fields {
     const value = this.raw(key);
     if (value === undefined) return undefined;
     const number = typeof value === 'bigint' ? Number(value) : value;
-    return typeof number === 'number' && Number.isFinite(number) ? number : refuse('FORMAT', this.path(key), 'a finite number', value);
+    return typeof number === 'number' && Number.isFinite(number)
+      ? number
+      : refuse('FORMAT', this.path(key), 'a finite number', value);
   }
 
   /** A number > 0. @throws {RopewalkError} FORMAT */
@@ -89,7 +91,9 @@ export class Fields {
   /** true or false. @throws {RopewalkError} FORMAT */
   optionalFlag(key: string): boolean | undefined {
     const value = this.raw(key);
-    return value === undefined || typeof value === 'boolean' ? value : refuse('FORMAT', this.path(key), 'true or false', value);
+    return value === undefined || typeof value === 'boolean'
+      ? value
+      : refuse('FORMAT', this.path(key), 'true or false', value);
   }
 
   /** A list. @throws {RopewalkError} FORMAT */

@@ -43,7 +43,13 @@ export function numberFromF16(bits: number): number {
   const exponent = (bits >>> 10) & 0x1f;
   const fraction = bits & 0x3ff;
   const magnitude =
-    exponent === 0 ? fraction * 2 ** -24 : exponent === 31 ? (fraction ? NaN : Infinity) : (1 + fraction / 1024) * 2 ** (exponent - 15);
+    exponent === 0
+      ? fraction * 2 ** -24
+      : exponent === 31
+        ? fraction
+          ? NaN
+          : Infinity
+        : (1 + fraction / 1024) * 2 ** (exponent - 15);
   return bits & 0x8000 ? -magnitude : magnitude;
 }
 
@@ -60,7 +66,8 @@ export function numberFromBf16(bits: number): number {
 }
 
 function checkBits(bits: number, dtype: string): void {
-  if (!Number.isInteger(bits) || bits < 0 || bits > 0xffff) refuse('RANGE', `${dtype}: bits`, 'an integer in [0, 65535]', bits);
+  if (!Number.isInteger(bits) || bits < 0 || bits > 0xffff)
+    refuse('RANGE', `${dtype}: bits`, 'an integer in [0, 65535]', bits);
 }
 
 /** Rounds to a sign bit, `exponentBits` and `fractionBits` (16 in all), ties to even. */

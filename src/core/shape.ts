@@ -107,7 +107,10 @@ export function checkShape(shape: unknown, where: string): readonly number[] {
  * @param shape - the new shape, with as many elements
  * @returns the new strides, or undefined when no strides can express it
  */
-export function stridesForView(layout: Pick<Layout, 'shape' | 'strides'>, shape: readonly number[]): number[] | undefined {
+export function stridesForView(
+  layout: Pick<Layout, 'shape' | 'strides'>,
+  shape: readonly number[],
+): number[] | undefined {
   if (countElements(shape) === 0) return rowMajorStrides(shape);
   // Old dimensions of size 1 carry no information; the others are consumed from the back in runs that
   // are contiguous among themselves, and each run must be filled by whole new dimensions.

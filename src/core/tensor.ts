@@ -19,7 +19,17 @@ import {
   sizeBytes,
 } from './dtypes.js';
 import { RopewalkError, refuse } from './errors.js';
-import { checkShape, countElements, extentOf, isRowMajor, type Layout, rowMajorStrides, stridesForView, walk, walkPair } from './shape.js';
+import {
+  checkShape,
+  countElements,
+  extentOf,
+  isRowMajor,
+  type Layout,
+  rowMajorStrides,
+  stridesForView,
+  walk,
+  walkPair,
+} from './shape.js';
 
 /**
  * A run of elements of one dtype, wherever it lives. Host memory has `host`; a device's memory can only be `read`.
@@ -44,7 +54,8 @@ export interface TensorStorage<D extends Dtype = Dtype> {
 }
 
 // The symbol that `using` looks for, on runtimes that do not name it yet.
-const DISPOSE: typeof Symbol.dispose = (Symbol.dispose ?? /* @__PURE__ */ Symbol.for('Symbol.dispose')) as typeof Symbol.dispose;
+const DISPOSE: typeof Symbol.dispose = (Symbol.dispose ??
+  /* @__PURE__ */ Symbol.for('Symbol.dispose')) as typeof Symbol.dispose;
 
 class HostStorage<D extends Dtype> implements TensorStorage<D> {
   readonly owner = 'host';
@@ -58,7 +69,13 @@ class HostStorage<D extends Dtype> implements TensorStorage<D> {
   /** The caller's buffer may have been transferred or resized since: shapes were checked against the length of then. */
   get host(): ArrayOf[D] {
     if (this.array.length < this.length)
-      refuse('DEVICE', 'tensor: data', `${this.length} elements`, this.array.length, 'Its buffer was transferred or made smaller.');
+      refuse(
+        'DEVICE',
+        'tensor: data',
+        `${this.length} elements`,
+        this.array.length,
+        'Its buffer was transferred or made smaller.',
+      );
     return this.array;
   }
   read(start?: number, end?: number): ArrayOf[D] {
@@ -154,16 +171,29 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
     }
     const { offset = 0, shape, strides } = readOptions(options, 'tensor: options');
     if (!reading('tensor: storage', () => isDtype(storage?.dtype) && Number.isSafeInteger(storage.length)))
-      refuse('DTYPE', 'tensor: storage', 'storage with a dtype and a length', storage, 'Use tensorFrom(), which takes a typed array.');
+      refuse(
+        'DTYPE',
+        'tensor: storage',
+        'storage with a dtype and a length',
+        storage,
+        'Use tensorFrom(), which takes a typed array.',
+      );
     this.storage = storage;
     this.dtype = storage.dtype;
     this.offset = offset;
     if (!Number.isSafeInteger(this.offset) || this.offset < 0)
       refuse('RANGE', 'tensor: offset', 'an integer >= 0, in elements', this.offset);
     this.shape = checkShape(shape ?? [Math.max(0, storage.length - this.offset)], 'tensor: shape');
-    this.strides = Object.freeze(Array.from(strides ? readList(strides, 'tensor: strides') : rowMajorStrides(this.shape)));
+    this.strides = Object.freeze(
+      Array.from(strides ? readList(strides, 'tensor: strides') : rowMajorStrides(this.shape)),
+    );
     if (this.strides.length !== this.shape.length || !this.strides.every(Number.isSafeInteger)) {
-      refuse('SHAPE', 'tensor: strides', `${this.shape.length} integers, one for each dimension of [${this.shape}]`, strides);
+      refuse(
+        'SHAPE',
+        'tensor: strides',
+        `${this.shape.length} integers, one for each dimension of [${this.shape}]`,
+        strides,
+      );
     }
     const extent = extentOf(this);
     if (extent && (extent[0] < 0 || extent[1] >= storage.length || !Number.isSafeInteger(extent[1]))) {
@@ -312,7 +342,9 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
     const extent = extentOf(this);
     if (!extent) return newArray(this.dtype, 0);
     const pending = this.storage.read(extent[0], extent[1] + 1);
-    return pending instanceof Promise ? pending.then((part) => this.gather(part, extent[0])) : this.gather(pending, extent[0]);
+    return pending instanceof Promise
+      ? pending.then((part) => this.gather(part, extent[0]))
+      : this.gather(pending, extent[0]);
   }
 
   /**
@@ -354,12 +386,17 @@ export interface TensorFromOptions<D extends Dtype = Dtype> extends TensorOption
  * @param options - dtype, shape, strides and offset in elements
  * @throws {RopewalkError} DTYPE when the array cannot hold the dtype, or a Uint16Array comes without one; SHAPE or RANGE as {@link Tensor}
  */
-export function tensorFrom<D extends Dtype>(data: HostArray | ArrayBufferView, options: TensorFromOptions<D> = {}): Tensor<D> {
+export function tensorFrom<D extends Dtype>(
+  data: HostArray | ArrayBufferView,
+  options: TensorFromOptions<D> = {},
+): Tensor<D> {
   const given = readOptions(options, 'tensor: options');
   const dtype = given.dtype ?? dtypeOfArray(data);
   if (!isDtype(dtype)) {
     const next =
-      ArrayBuffer.isView(data) && data instanceof Uint16Array ? 'A Uint16Array can hold u16, f16 or bf16: say which.' : undefined;
+      ArrayBuffer.isView(data) && data instanceof Uint16Array
+        ? 'A Uint16Array can hold u16, f16 or bf16: say which.'
+        : undefined;
     refuse('DTYPE', 'tensor: dtype', DTYPE_NAMES, given.dtype ?? data, next);
   }
   return new Tensor(new HostStorage(dtype as D, asHostArray(data, dtype as D, 'tensor: data')), given);
@@ -374,7 +411,11 @@ export function tensorFrom<D extends Dtype>(data: HostArray | ArrayBufferView, o
  * @param take - gives storage for `length` elements, or throws
  * @throws {RopewalkError} DTYPE or SHAPE; whatever `take` throws
  */
-export function denseTensor<D extends Dtype>(dtype: D, shape: readonly number[], take: (length: number) => TensorStorage<D>): Tensor<D> {
+export function denseTensor<D extends Dtype>(
+  dtype: D,
+  shape: readonly number[],
+  take: (length: number) => TensorStorage<D>,
+): Tensor<D> {
   if (!isDtype(dtype)) refuse('DTYPE', 'tensor: dtype', DTYPE_NAMES, dtype);
   const checked = checkShape(shape, 'tensor: shape');
   const strides = Object.freeze(rowMajorStrides(checked));
@@ -413,7 +454,10 @@ export function copyBits(source: HostArray, from: Layout, target: HostArray, to:
   const read = bitsOf(source);
   const write = bitsOf(target);
   if (isRowMajor(from) && isRowMajor(to)) {
-    (write as Uint8Array).set((read as Uint8Array).subarray(from.offset, from.offset + countElements(from.shape)), to.offset);
+    (write as Uint8Array).set(
+      (read as Uint8Array).subarray(from.offset, from.offset + countElements(from.shape)),
+      to.offset,
+    );
     return;
   }
   walkPair(from.shape, from, to, (a, b) => {
@@ -440,7 +484,8 @@ export function checkTensor(value: unknown, where: string): asserts value is Ten
  * @throws {RopewalkError} DTYPE when it is none
  */
 export function checkNamedTensors(value: unknown, where: string): asserts value is ReadonlyMap<string, Tensor> {
-  if (!reading(where, () => value instanceof Map)) refuse('DTYPE', `${where}: tensors`, 'a Map of tensors by name', value);
+  if (!reading(where, () => value instanceof Map))
+    refuse('DTYPE', `${where}: tensors`, 'a Map of tensors by name', value);
   for (const [name, tensor] of value as Map<unknown, unknown>) {
     if (typeof name !== 'string') refuse('DTYPE', `${where}: name`, 'a text', name);
     checkTensor(tensor, `${where}: ${name.slice(0, 80)}`);
@@ -457,10 +502,22 @@ export function checkNamedTensors(value: unknown, where: string): asserts value 
 export function hostOf<D extends Dtype>(tensor: Tensor<D>, where: string): ArrayOf[D] {
   checkTensor(tensor, where);
   if (lateWrite(tensor))
-    refuse('DEVICE', where, 'a tensor that is written', 'one that a device is still to write', 'Wait first: await backend.finish().');
+    refuse(
+      'DEVICE',
+      where,
+      'a tensor that is written',
+      'one that a device is still to write',
+      'Wait first: await backend.finish().',
+    );
   return (
     tensor.storage.host ??
-    refuse('DEVICE', where, 'a tensor in host memory', `one owned by ${tensor.storage.owner}`, 'Read it first: await tensor.read().')
+    refuse(
+      'DEVICE',
+      where,
+      'a tensor in host memory',
+      `one owned by ${tensor.storage.owner}`,
+      'Read it first: await tensor.read().',
+    )
   );
 }
 
@@ -474,11 +531,17 @@ export function hostOf<D extends Dtype>(tensor: Tensor<D>, where: string): Array
  */
 export function readIntegers(tensor: Tensor, where: string): Float64Array {
   const host = hostOf(tensor, where);
-  if (host instanceof Float64Array || host instanceof Float32Array || tensor.dtype === 'f16' || tensor.dtype === 'bf16') {
+  if (
+    host instanceof Float64Array ||
+    host instanceof Float32Array ||
+    tensor.dtype === 'f16' ||
+    tensor.dtype === 'bf16'
+  ) {
     refuse('DTYPE', where, 'an integer dtype', tensor.dtype);
   }
   const values = new Float64Array(tensor.size);
-  if (tensor.isContiguous()) for (let n = 0; n < values.length; n++) values[n] = integerAt(host, tensor.offset + n, where);
+  if (tensor.isContiguous())
+    for (let n = 0; n < values.length; n++) values[n] = integerAt(host, tensor.offset + n, where);
   else walk(tensor, (at, n) => (values[n] = integerAt(host, at, where)));
   return values;
 }
@@ -534,7 +597,9 @@ export function overlapOf(a: Tensor, b: Tensor): Overlap {
  */
 export function selfOverlaps(tensor: Tensor): boolean {
   if (tensor.isContiguous()) return false;
-  const dims = tensor.shape.map((size, d) => ({ size, stride: Math.abs(tensor.strides[d]!) })).filter((dim) => dim.size > 1);
+  const dims = tensor.shape
+    .map((size, d) => ({ size, stride: Math.abs(tensor.strides[d]!) }))
+    .filter((dim) => dim.size > 1);
   if (tensor.size <= 1) return false;
   if (dims.some((dim) => dim.stride === 0)) return true;
   dims.sort((p, q) => p.stride - q.stride);

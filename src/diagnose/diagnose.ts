@@ -112,7 +112,8 @@ export function diagnose(observation: Observation, expected?: Expected, options:
 
 function readDiagnoseOptions(options: DiagnoseOptions): DiagnoseOptions {
   const { mutants, progress } = readOptions(options, 'diagnose: options');
-  if (progress !== undefined && typeof progress !== 'function') refuse('RANGE', 'diagnose: progress', 'a function', progress);
+  if (progress !== undefined && typeof progress !== 'function')
+    refuse('RANGE', 'diagnose: progress', 'a function', progress);
   return {
     ...(mutants === undefined ? {} : { mutants: readMutants(mutants) }),
     ...(progress === undefined ? {} : { progress: (done) => reading('diagnose: progress', () => progress(done)) }),
@@ -121,8 +122,13 @@ function readDiagnoseOptions(options: DiagnoseOptions): DiagnoseOptions {
 
 function readMutants(mutants: readonly Mutant[]): Mutant[] {
   return Array.from(readList(mutants, 'diagnose: mutants', 'a list of known bugs'), (mutant, n) => {
-    const isMutant = reading(`diagnose: mutants[${n}]`, () => typeof mutant?.id === 'string' && typeof mutant.change === 'function');
-    return isMutant ? mutant : refuse('RANGE', `diagnose: mutants[${n}]`, 'a known bug, such as those in MUTANTS', mutant);
+    const isMutant = reading(
+      `diagnose: mutants[${n}]`,
+      () => typeof mutant?.id === 'string' && typeof mutant.change === 'function',
+    );
+    return isMutant
+      ? mutant
+      : refuse('RANGE', `diagnose: mutants[${n}]`, 'a known bug, such as those in MUTANTS', mutant);
   });
 }
 
@@ -162,7 +168,11 @@ function withoutExpectation(heads: Heads, { mutants = MUTANTS }: DiagnoseOptions
   return { ...blank, verdict, found, recipes: precision.recipes, named: precision.named };
 }
 
-function against(expected: Expected, heads: Heads, { mutants = MUTANTS, progress = () => {} }: DiagnoseOptions): Diagnosis {
+function against(
+  expected: Expected,
+  heads: Heads,
+  { mutants = MUTANTS, progress = () => {} }: DiagnoseOptions,
+): Diagnosis {
   const judged = judge(expected, heads, mutants, progress);
   const expectedFrequencies = signedFrequencies(expected);
   const found = identifyHeads(judged.normalised, expectedFrequencies);
@@ -198,7 +208,12 @@ interface Judged extends Pick<Diagnosis, 'tier' | 'named' | 'recipes' | 'notRule
 }
 
 /** Compares y with everything that is known. */
-export function judge(expected: Expected, heads: Heads, mutants: readonly Mutant[], progress: (done: number) => void = () => {}): Judged {
+export function judge(
+  expected: Expected,
+  heads: Heads,
+  mutants: readonly Mutant[],
+  progress: (done: number) => void = () => {},
+): Judged {
   return prepare(expected, mutants).judge(heads, progress);
 }
 
@@ -229,7 +244,9 @@ export function prepare(expected: Expected, mutants: readonly Mutant[]): Bench {
       const of = `${dtype} ${rows.join()}`;
       const make = (h: Hypothesis): Float64Array => once(`${of} ${h.id}`, () => runRows(h.steps, heads, rows));
       const slack = (h: Hypothesis, tier: Tier): Float64Array | undefined =>
-        tier === 'stored' ? undefined : once(`${of} ${h.id} ${tier}`, () => slackOf(h.steps, right.steps, heads, rows, tier));
+        tier === 'stored'
+          ? undefined
+          : once(`${of} ${h.id} ${tier}`, () => slackOf(h.steps, right.steps, heads, rows, tier));
       return judgeRows({ expected, heads, rows, hypotheses, mutants, make, slack, progress });
     },
   };
@@ -267,12 +284,23 @@ function judgeRows(of: Judging): Judged {
   return { verdict: undefined, tier: undefined, named: [], recipes: [], notRuledOut: [], together: [], ...common };
 }
 
-function settle(fitting: readonly Hypothesis[], tier: Tier, rightTier: () => Tier | undefined): Omit<Judged, 'worst' | 'normalised'> {
+function settle(
+  fitting: readonly Hypothesis[],
+  tier: Tier,
+  rightTier: () => Tier | undefined,
+): Omit<Judged, 'worst' | 'normalised'> {
   const bugs = fitting.filter(({ kind }) => kind === 'known-bug').map(({ id, mutants }): Named => ({ id, mutants }));
   const recipes = fitting.filter(({ kind }) => kind === 'recipe').map(({ id }) => id.replace('recipe:', ''));
   const together = fitting.filter(({ kind }) => kind !== 'recipe');
   if (fitting.some(({ kind }) => kind === 'right')) {
-    return { verdict: tier === 'stored' ? 'as expected' : 'less precise', tier, named: [], recipes, notRuledOut: bugs, together };
+    return {
+      verdict: tier === 'stored' ? 'as expected' : 'less precise',
+      tier,
+      named: [],
+      recipes,
+      notRuledOut: bugs,
+      together,
+    };
   }
   // A kernel that is right but for its precision is right, as far as its dtype lets it be.
   const precision = bugs.every(({ mutants }) => mutants.every(({ cause }) => cause === 'I'));
@@ -285,7 +313,9 @@ function settle(fitting: readonly Hypothesis[], tier: Tier, rightTier: () => Tie
 function idleBugs({ hypotheses, mutants }: Judging): Hypothesis[] {
   const { steps } = hypotheses[0]!;
   const able = new Set(hypotheses.map(({ id }) => id));
-  return mutants.filter(({ id }) => !able.has(id)).map((mutant) => ({ id: mutant.id, kind: 'known-bug', mutants: [mutant], steps }));
+  return mutants
+    .filter(({ id }) => !able.has(id))
+    .map((mutant) => ({ id: mutant.id, kind: 'known-bug', mutants: [mutant], steps }));
 }
 
 /** Two bugs at once, to the last bit or with angles in f32: tried on a few rows first, as there are many pairs. */

@@ -12,7 +12,16 @@ import { basesOf } from './spec-fit.js';
 
 /** One difference. */
 export interface Difference {
-  readonly what: 'dimensions' | 'pairing' | 'direction' | 'frequencies' | 'magnitude' | 'positions' | 'axes' | 'heads' | 'no rotation';
+  readonly what:
+    | 'dimensions'
+    | 'pairing'
+    | 'direction'
+    | 'frequencies'
+    | 'magnitude'
+    | 'positions'
+    | 'axes'
+    | 'heads'
+    | 'no rotation';
   /** A sentence: what it does, where what was meant. */
   readonly words: string;
 }
@@ -39,7 +48,10 @@ function withoutPairs(found: Identification): Difference | undefined {
   if (outcome === 'unchanged')
     return {
       what: 'no rotation',
-      words: gain === undefined || Math.abs(gain - 1) < 1e-6 ? 'y is x: nothing turned.' : `y is x times ${short(gain)}: nothing turned.`,
+      words:
+        gain === undefined || Math.abs(gain - 1) < 1e-6
+          ? 'y is x: nothing turned.'
+          : `y is x times ${short(gain)}: nothing turned.`,
     };
   if (outcome === 'no rotation')
     return {
@@ -60,7 +72,8 @@ const pairing: Compare = ({ spec, direction }, { layout, headDim }) => {
   // Pairs that turn too little to be seen are not in the layout; they are no difference in pairing.
   const starts = layout!.pairs[0]!;
   const first = want[0]!;
-  if (layout!.name === 'interleaved' && want.slice(0, layout!.pairs.length).every(({ key }, n) => key === have[n])) return undefined;
+  if (layout!.name === 'interleaved' && want.slice(0, layout!.pairs.length).every(({ key }, n) => key === have[n]))
+    return undefined;
   if (
     `${starts.read}>${starts.write}` === first.key &&
     layout!.pairs.length < want.length &&
@@ -77,11 +90,18 @@ const pairing: Compare = ({ spec, direction }, { layout, headDim }) => {
 
 function nameOf(name: string, distance: number, headDim: number): string {
   if (name === 'half') return `half, ${distance} apart${2 * distance === headDim ? ' (head_dim / 2)' : ''}`;
-  return name === 'quarter' ? `half inside each half, ${distance} apart` : name === 'free' ? 'of no usual layout' : name;
+  return name === 'quarter'
+    ? `half inside each half, ${distance} apart`
+    : name === 'free'
+      ? 'of no usual layout'
+      : name;
 }
 
 /** Where the members of each pair are expected. */
-function expectedPair({ pairing, headDim, rotaryDim = headDim, rotaryOffset = 0 }: Expected['spec'], direction: Expected['direction']) {
+function expectedPair(
+  { pairing, headDim, rotaryDim = headDim, rotaryOffset = 0 }: Expected['spec'],
+  direction: Expected['direction'],
+) {
   const half = rotaryDim / 2;
   const adjacent = (j: number): [number, number] => [rotaryOffset + 2 * j, rotaryOffset + 2 * j + 1];
   const apart = (j: number): [number, number] => [rotaryOffset + j, rotaryOffset + j + half];
@@ -105,7 +125,10 @@ const dimensions: Compare = ({ spec }, { geometry, layout }) => {
     };
   }
   if (layout!.first > offset)
-    return { what: 'dimensions', words: `The first dimension that turns is ${layout!.first}, where ${offset} is expected.` };
+    return {
+      what: 'dimensions',
+      words: `The first dimension that turns is ${layout!.first}, where ${offset} is expected.`,
+    };
   return undefined;
 };
 
@@ -144,12 +167,15 @@ function describeFrequencies(
   off: readonly number[],
   more: number,
 ): string {
-  const ratios = off.flatMap((j) => (found.pairs[j]!.turns && invFreq[j]! > 0 ? [Math.abs(found.pairs[j]!.frequency) / invFreq[j]!] : []));
+  const ratios = off.flatMap((j) =>
+    found.pairs[j]!.turns && invFreq[j]! > 0 ? [Math.abs(found.pairs[j]!.frequency) / invFreq[j]!] : [],
+  );
   const still = off.filter((j) => !found.pairs[j]!.turns);
   const parts: string[] = [];
   const same = ratios.length > 0 && ratios.every((r) => Math.abs(r / ratios[0]! - 1) < 1e-3);
   if (same && ratios.length > 0) {
-    const which = ratios.length === invFreq.length ? 'every pair' : `pairs ${ranges(off.filter((j) => found.pairs[j]!.turns))}`;
+    const which =
+      ratios.length === invFreq.length ? 'every pair' : `pairs ${ranges(off.filter((j) => found.pairs[j]!.turns))}`;
     parts.push(`The frequency of ${which} is ${short(ratios[0]!)} times the expected one`);
   } else if (ratios.length > 0) {
     parts.push(
@@ -179,7 +205,8 @@ function lawWords(spec: Expected['spec'], { law }: Identification): string | und
 
 const magnitude: Compare = ({ spec }, { gain, gainRange, geometry }) => {
   const { attentionFactor } = frequenciesOf(spec);
-  if (gain === undefined || !gainRange) return { what: 'magnitude', words: 'Not all pairs are lengthened by the same factor.' };
+  if (gain === undefined || !gainRange)
+    return { what: 'magnitude', words: 'Not all pairs are lengthened by the same factor.' };
   if (attentionFactor < gainRange[0] - 1e-6 || attentionFactor > gainRange[1] + 1e-6) {
     const squared = Math.abs(gain / attentionFactor ** 2 - 1) < 1e-3 ? ', its square' : '';
     return {
@@ -188,9 +215,12 @@ const magnitude: Compare = ({ spec }, { gain, gainRange, geometry }) => {
     };
   }
   const scaled = geometry!.dims.flatMap((kind, i) => (kind === 'scaled' ? [i] : []));
-  const window = (i: number): boolean => i >= (spec.rotaryOffset ?? 0) && i < (spec.rotaryOffset ?? 0) + (spec.rotaryDim ?? spec.headDim);
+  const window = (i: number): boolean =>
+    i >= (spec.rotaryOffset ?? 0) && i < (spec.rotaryOffset ?? 0) + (spec.rotaryDim ?? spec.headDim);
   const beside = scaled.filter((i) => !window(i));
-  return beside.length > 0 ? { what: 'magnitude', words: `Dimensions ${ranges(beside)} are scaled, which should be copied.` } : undefined;
+  return beside.length > 0
+    ? { what: 'magnitude', words: `Dimensions ${ranges(beside)} are scaled, which should be copied.` }
+    : undefined;
 };
 
 const positions: Compare = (_, { positions: rules, foundPositions }) => {
@@ -201,7 +231,8 @@ const positions: Compare = (_, { positions: rules, foundPositions }) => {
       words: `It turns by ${rules.map(({ words }) => words).join(', or by ')}, where the position as given is expected.`,
     };
   const elsewhere = foundPositions.filter(
-    ({ given, intervals }) => intervals.length > 0 && !intervals.some(([low, high]) => given > low - 0.5 && given < high + 0.5),
+    ({ given, intervals }) =>
+      intervals.length > 0 && !intervals.some(([low, high]) => given > low - 0.5 && given < high + 0.5),
   );
   const shown = elsewhere.slice(0, 4).map(({ unit, given, intervals }) => {
     const [low, high] = intervals[0]!;
@@ -209,23 +240,36 @@ const positions: Compare = (_, { positions: rules, foundPositions }) => {
     return `batch ${unit.batch} token ${unit.seq}${head} at ${intervals.length > 1 ? 'one of several' : short(Math.round((low + high) * 50) / 100)} instead of ${given}`;
   });
   const all = `${elsewhere.length} of ${foundPositions.length} ${foundPositions.some(({ unit }) => unit.head !== undefined) ? 'heads' : 'tokens'}`;
-  const as = shown.length > 0 ? `; ${all} turn as if at other positions: ${shown.join(', ')}${elsewhere.length > 4 ? ', …' : ''}` : '';
+  const as =
+    shown.length > 0
+      ? `; ${all} turn as if at other positions: ${shown.join(', ')}${elsewhere.length > 4 ? ', …' : ''}`
+      : '';
   return { what: 'positions', words: `Angles are no line over the positions as given${as}.` };
 };
 
 const axes: Compare = ({ spec }, { pairs, numAxes }) => {
   if (numAxes < 2) return undefined;
   const { axisOfPair } = sharePairs(spec.axes, (spec.rotaryDim ?? spec.headDim) / 2);
-  const off = pairs.flatMap((pair, j) => (pair.turns && j < axisOfPair.length && !pair.axes.includes(axisOfPair[j]!) ? [j] : []));
+  const off = pairs.flatMap((pair, j) =>
+    pair.turns && j < axisOfPair.length && !pair.axes.includes(axisOfPair[j]!) ? [j] : [],
+  );
   if (off.length === 0) return undefined;
   const name = (a: number): string => 'thwe'[a]!;
-  const shown = off.slice(0, 4).map((j) => `pair ${j} by ${pairs[j]!.axes.map(name).join('/')} instead of ${name(axisOfPair[j]!)}`);
-  return { what: 'axes', words: `${off.length} pairs are turned by another axis: ${shown.join(', ')}${off.length > 4 ? ', …' : ''}.` };
+  const shown = off
+    .slice(0, 4)
+    .map((j) => `pair ${j} by ${pairs[j]!.axes.map(name).join('/')} instead of ${name(axisOfPair[j]!)}`);
+  return {
+    what: 'axes',
+    words: `${off.length} pairs are turned by another axis: ${shown.join(', ')}${off.length > 4 ? ', …' : ''}.`,
+  };
 };
 
 const heads: Compare = (_, { headsAgree, outcome }) => {
   if (outcome === 'mirrored')
-    return { what: 'heads', words: 'Pairs are mirrored, not only turned: one of the four products has the wrong sign.' };
+    return {
+      what: 'heads',
+      words: 'Pairs are mirrored, not only turned: one of the four products has the wrong sign.',
+    };
   return headsAgree ? undefined : { what: 'heads', words: 'The heads of one token turn by different angles.' };
 };
 

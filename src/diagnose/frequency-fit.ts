@@ -37,7 +37,13 @@ const USUAL = 1.6;
  * @param slack - relative error of an angle that was computed in f32; 0 for exact angles
  * @param fromZero - whether the line goes through angle 0 at position 0; otherwise positions may all be shifted
  */
-export function fitPairs(turns: Turns, numAxes: number, positionOf: PositionOf, slack: number, fromZero = false): PairFit[] {
+export function fitPairs(
+  turns: Turns,
+  numAxes: number,
+  positionOf: PositionOf,
+  slack: number,
+  fromZero = false,
+): PairFit[] {
   return Array.from({ length: turns.pairs }, (_, j) => fitPair(turns, j, numAxes, { positionOf, slack, fromZero }));
 }
 
@@ -54,7 +60,12 @@ function fitPair(turns: Turns, j: number, numAxes: number, options: LineOptions)
   return { ...fits[axes[0]!]!, axes };
 }
 
-function fitOnAxis(turns: Turns, j: number, axis: number, { positionOf, slack, fromZero }: LineOptions): Omit<PairFit, 'axes'> {
+function fitOnAxis(
+  turns: Turns,
+  j: number,
+  axis: number,
+  { positionOf, slack, fromZero }: LineOptions,
+): Omit<PairFit, 'axes'> {
   const { units, pairs } = turns;
   const known = units.flatMap((_, u) => (turns.tolerance[u * pairs + j]! < 1 ? [u] : []));
   const position = (u: number): number => positionOf(units[u]!, axis);
@@ -99,6 +110,9 @@ function rate(samples: readonly AngleAt[], interval: readonly [number, number], 
   const steepest = Math.max(Math.abs(interval[0]), Math.abs(interval[1]));
   const loose = samples.map((s) => ({ ...s, tolerance: s.tolerance + slack * Math.abs(s.at) * steepest + 1e-15 }));
   const slope = refineSlope(loose, interval);
-  const chi = loose.reduce((sum, s) => (s.tolerance < 1.5 ? sum + (wrap(s.angle - slope * s.at) / s.tolerance) ** 2 : sum), 0);
+  const chi = loose.reduce(
+    (sum, s) => (s.tolerance < 1.5 ? sum + (wrap(s.angle - slope * s.at) / s.tolerance) ** 2 : sum),
+    0,
+  );
   return { interval, slope, chi };
 }

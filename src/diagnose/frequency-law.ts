@@ -75,7 +75,13 @@ function runsThrough({ fitted, step, stepError }: FrequencyLaw, measured: readon
 
 function fitPlain(measured: readonly Measured[], usable: readonly Measured[]): FrequencyLaw | undefined {
   const line = throughOrigin(usable);
-  return line && { ...line, scaling: { kind: 'none' }, fitted: Float64Array.from(measured, (m) => Math.exp(-line.step * m.exponent)) };
+  return (
+    line && {
+      ...line,
+      scaling: { kind: 'none' },
+      fitted: Float64Array.from(measured, (m) => Math.exp(-line.step * m.exponent)),
+    }
+  );
 }
 
 function fitLinear(measured: readonly Measured[], usable: readonly Measured[]): FrequencyLaw | undefined {
@@ -84,7 +90,12 @@ function fitLinear(measured: readonly Measured[], usable: readonly Measured[]): 
   const factor = Math.exp(-line.start);
   if (Math.abs(line.start) < 1e-5) return undefined; // an f32 base
   const fitted = Float64Array.from(measured, (m) => Math.exp(line.start - line.step * m.exponent));
-  return { step: line.step, stepError: line.stepError, scaling: { kind: 'linear', factor, factorError: line.startError }, fitted };
+  return {
+    step: line.step,
+    stepError: line.stepError,
+    scaling: { kind: 'linear', factor, factorError: line.startError },
+    fitted,
+  };
 }
 
 /** Fast pairs are kept and slow ones divided; between, each rule has a straight line of its own. */
@@ -137,7 +148,9 @@ function fitLlama3(measured: readonly Measured[], usable: readonly Measured[]): 
   if (!found || found.between.length < 2) return undefined;
   const { step, stepError, factor, factorError, between } = found;
   // keep = (frequency · original / 2π − low) / (high − low): a line over the unscaled frequency.
-  const line = leastSquares(between.map(({ m, keep, weight }) => ({ x: Math.exp(-step * m.exponent), y: keep, weight })));
+  const line = leastSquares(
+    between.map(({ m, keep, weight }) => ({ x: Math.exp(-step * m.exponent), y: keep, weight })),
+  );
   if (!line || !(line.slope > 0) || !(line.start < 0)) return undefined;
   const divideFrom = 2 * Math.PI * (line.slope / -line.start);
   const keepUpTo = 2 * Math.PI * (line.slope / (1 - line.start));
@@ -196,7 +209,9 @@ function throughOrigin(usable: readonly Measured[]): { step: number; stepError: 
 }
 
 /** ln frequency = start − step · exponent */
-function straightLine(usable: readonly Measured[]): { start: number; startError: number; step: number; stepError: number } | undefined {
+function straightLine(
+  usable: readonly Measured[],
+): { start: number; startError: number; step: number; stepError: number } | undefined {
   const line = leastSquares(usable.map((m) => ({ x: m.exponent, y: Math.log(m.frequency), weight: weightOf(m) })));
   return line && { start: line.start, startError: line.startError, step: -line.slope, stepError: line.slopeError };
 }
@@ -228,7 +243,12 @@ function leastSquares(points: readonly { x: number; y: number; weight: number }[
   }
   if (!(sxx > 0)) return undefined;
   const slope = sxy / sxx;
-  return { start: my - slope * mx, startError: Math.sqrt(1 / w + mx ** 2 / sxx), slope, slopeError: 1 / Math.sqrt(sxx) };
+  return {
+    start: my - slope * mx,
+    startError: Math.sqrt(1 / w + mx ** 2 / sxx),
+    slope,
+    slopeError: 1 / Math.sqrt(sxx),
+  };
 }
 
 function clamp01(x: number): number {

@@ -46,7 +46,9 @@ export function findGeometry(sample: Sample): Geometry {
   const dark = dims.flatMap((_, i) => (isDark(sample, i) ? [i] : []));
   const turned = dims.flatMap((kind, i) => (kind === 'turned' ? [i] : []));
   if (turned.length === 0) return { dims, layouts: [], dark };
-  const layouts = candidates(headDim, turned).filter((layout) => layout.pairs.every((pair) => keepsLength(sample, pair)));
+  const layouts = candidates(headDim, turned).filter((layout) =>
+    layout.pairs.every((pair) => keepsLength(sample, pair)),
+  );
   if (layouts.length > 0) return { dims, layouts: simplest(layouts, turned), dark };
   const free = freePairs(sample, turned);
   return { dims, layouts: free ? [free] : [], dark };
@@ -134,7 +136,9 @@ function half(first: number, distance: number, headDim: number): PairLayout {
 
 function quarter(first: number, count: number): PairLayout {
   const q = count / 2;
-  const pairs = [first, first + count].flatMap((from) => Array.from({ length: q }, (_, j) => same(from + j, from + j + q)));
+  const pairs = [first, first + count].flatMap((from) =>
+    Array.from({ length: q }, (_, j) => same(from + j, from + j + q)),
+  );
   return { name: 'quarter', first, distance: q, pairs };
 }
 

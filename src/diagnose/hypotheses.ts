@@ -106,7 +106,12 @@ export function* pairsOf(right: RopeSteps, mutants: readonly Mutant[]): Generato
       const both = [first, second];
       const other = second.change(right);
       if (!other || Object.keys(one).some((step) => step in other)) continue; // one would hide the other, or fight it
-      yield { id: both.map(({ id }) => id).join('+'), kind: 'known-bug', mutants: both, steps: changed(changed(right, one), other) };
+      yield {
+        id: both.map(({ id }) => id).join('+'),
+        kind: 'known-bug',
+        mutants: both,
+        steps: changed(changed(right, one), other),
+      };
     }
   }
 }
@@ -140,7 +145,10 @@ export function runRows(steps: RopeSteps, heads: Heads, rows: readonly number[])
   const whole = Object.is(steps.all, RopeSteps.prototype.all) ? undefined : steps.all(x);
   for (const [n, r] of rows.entries()) {
     const from = r * headDim;
-    y.set(whole ? whole.subarray(from, from + headDim) : steps.head(x.subarray(from, from + headDim), rowAt(heads, r)), n * headDim);
+    y.set(
+      whole ? whole.subarray(from, from + headDim) : steps.head(x.subarray(from, from + headDim), rowAt(heads, r)),
+      n * headDim,
+    );
   }
   return y;
 }
@@ -172,7 +180,12 @@ export function misfit(seen: Seen, made: Float64Array, slack?: Float64Array, eno
  *
  * @returns `at` counts elements of `made`; −1 when all are equal
  */
-export function farthest(seen: Seen, made: Float64Array, slack?: Float64Array, enough = Infinity): { ratio: number; at: number } {
+export function farthest(
+  seen: Seen,
+  made: Float64Array,
+  slack?: Float64Array,
+  enough = Infinity,
+): { ratio: number; at: number } {
   const headDim = made.length / seen.sizes.length;
   let worst = { ratio: 0, at: -1 };
   for (let n = 0; n < made.length; n++) {
@@ -196,13 +209,21 @@ export function farthest(seen: Seen, made: Float64Array, slack?: Float64Array, e
  * @param rows - which rows
  * @param tier - not `stored`
  */
-export function slackOf(steps: RopeSteps, right: RopeSteps, heads: Heads, rows: readonly number[], tier: Tier): Float64Array {
+export function slackOf(
+  steps: RopeSteps,
+  right: RopeSteps,
+  heads: Heads,
+  rows: readonly number[],
+  tier: Tier,
+): Float64Array {
   const own = probe(steps, heads, rows, tier);
   if (own) return own;
   // A bug that turns heads in its own way passes the probe by: it gets the largest noise of each row, twice.
   const { headDim } = heads;
   const of = probe(right, heads, rows, tier)!;
-  return of.map((_, n) => 2 * of.subarray(n - (n % headDim), n - (n % headDim) + headDim).reduce((a, b) => Math.max(a, b), 0));
+  return of.map(
+    (_, n) => 2 * of.subarray(n - (n % headDim), n - (n % headDim) + headDim).reduce((a, b) => Math.max(a, b), 0),
+  );
 }
 
 /** Undefined where the steps do not turn every pair once, by {@link RopeSteps.turn}. */
@@ -233,6 +254,9 @@ function probe(steps: RopeSteps, heads: Heads, rows: readonly number[], tier: Ti
 /** Where a head row is, and the position it was given on each axis. */
 export function describeRow(heads: Heads, r: number): RowAt & { readonly positions: readonly number[] } {
   const at = rowAt(heads, r);
-  const positions = Array.from({ length: heads.numAxes }, (_, a) => heads.positions[(a * heads.batch + at.batch) * heads.seq + at.seq]!);
+  const positions = Array.from(
+    { length: heads.numAxes },
+    (_, a) => heads.positions[(a * heads.batch + at.batch) * heads.seq + at.seq]!,
+  );
   return { ...at, positions };
 }

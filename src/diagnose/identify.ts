@@ -179,7 +179,11 @@ function describe(
   const pairs = fits.map((fit, j) => foundPair(fit, layout, turns, j));
   const clean = fits.every(({ against }) => against.length === 0);
   const turning = pairs.filter((pair) => pair.turns);
-  const sign = turning.every(({ frequency }) => frequency > 0) ? 1 : turning.every(({ frequency }) => frequency < 0) ? -1 : undefined;
+  const sign = turning.every(({ frequency }) => frequency > 0)
+    ? 1
+    : turning.every(({ frequency }) => frequency < 0)
+      ? -1
+      : undefined;
   const axes =
     heads.numAxes > 1
       ? axesRules(
@@ -190,10 +194,15 @@ function describe(
   const { law, exponents } = lawOf(pairs, axes);
   const windowDim = 2 * layout.pairs.length;
   const shown = 2 * pairs.filter((pair) => pair.turns).length;
-  const bases = law ? basesOf(law, [...(exponents === 'restart' ? [windowDim / 2] : []), windowDim, shown, heads.headDim]) : [];
+  const bases = law
+    ? basesOf(law, [...(exponents === 'restart' ? [windowDim / 2] : []), windowDim, shown, heads.headDim])
+    : [];
   const { gain, gainRange } = commonGain(turns);
   const partial: Identification = {
-    ...nothing(heads, turns.mirrored ? 'mirrored' : clean && turns.headsAgree && sign !== undefined ? 'rotation' : 'odd rotation'),
+    ...nothing(
+      heads,
+      turns.mirrored ? 'mirrored' : clean && turns.headsAgree && sign !== undefined ? 'rotation' : 'odd rotation',
+    ),
     geometry,
     layout,
     pairs,
@@ -231,7 +240,9 @@ function fitWithPositions(turns: Turns, heads: Heads, hint: ArrayLike<number> | 
   const known = positionsBy(turns, heads, fits, slack);
   if (numAxes > 1 || (known.rules.length > 0 && against(fits) === 0)) return { fits, ...known };
   const hinted =
-    hint && hint.length >= turns.pairs ? positionsFrom(turns, heads, hint, new Float64Array(turns.pairs), ANGLE_SLACK) : undefined;
+    hint && hint.length >= turns.pairs
+      ? positionsFrom(turns, heads, hint, new Float64Array(turns.pairs), ANGLE_SLACK)
+      : undefined;
   for (const tried of [known, hinted, ...bySmallPositions(turns, heads)]) {
     const rule = tried?.rules[0];
     if (!tried || !rule || rule.asGiven) continue;
@@ -243,7 +254,9 @@ function fitWithPositions(turns: Turns, heads: Heads, hint: ArrayLike<number> | 
   // Every token turns by the frequencies that may be meant, if at positions that follow no rule.
   if (hinted && hinted.rules.length === 0 && hinted.found.every(({ intervals }) => intervals.length > 0)) {
     return {
-      fits: fits.map((fit, j): PairFit => ({ ...fit, slope: hint![j]!, low: hint![j]!, high: hint![j]!, others: [], against: [] })),
+      fits: fits.map(
+        (fit, j): PairFit => ({ ...fit, slope: hint![j]!, low: hint![j]!, high: hint![j]!, others: [], against: [] }),
+      ),
       ...hinted,
     };
   }
@@ -254,7 +267,9 @@ function fitWithPositions(turns: Turns, heads: Heads, hint: ArrayLike<number> | 
 function* bySmallPositions(turns: Turns, heads: Heads) {
   const first = turns.units[0]?.head;
   for (const limit of [65535, 4095, 255, 63, 1]) {
-    const known = turns.units.map(({ positions, head }) => head === first && positions.every((p) => Math.abs(p) <= limit));
+    const known = turns.units.map(
+      ({ positions, head }) => head === first && positions.every((p) => Math.abs(p) <= limit),
+    );
     const tolerance = turns.tolerance.map((value, at) => (known[Math.floor(at / turns.pairs)] ? value : Infinity));
     const fits = fitPairs({ ...turns, tolerance }, heads.numAxes, (unit, axis) => unit.positions[axis]!, 0, true);
     if (fits.every(({ against }) => against.length === 0)) yield positionsBy(turns, heads, fits, 0);
@@ -277,10 +292,19 @@ function positionsBy(turns: Turns, heads: Heads, fits: readonly PairFit[], slack
     if (!rule[0]!.asGiven) rules.push({ ...rule[0]!, words: `on axis ${axis}, ${rule[0]!.words}` });
     found.push(...here);
   }
-  return { rules: rules.length > 0 ? rules : [{ words: 'the position as given', asGiven: true, map: (p: number) => p }], found };
+  return {
+    rules: rules.length > 0 ? rules : [{ words: 'the position as given', asGiven: true, map: (p: number) => p }],
+    found,
+  };
 }
 
-function positionsFrom(turns: Turns, heads: Heads, frequency: ArrayLike<number>, error: ArrayLike<number>, slack: number) {
+function positionsFrom(
+  turns: Turns,
+  heads: Heads,
+  frequency: ArrayLike<number>,
+  error: ArrayLike<number>,
+  slack: number,
+) {
   const all = Array.from({ length: turns.pairs }, (_, j) => j);
   const found = findPositions(turns, frequency, error, all, 0, slack);
   return { rules: explainPositions(found, heads), found };
@@ -298,7 +322,10 @@ function sharpened(fits: readonly PairFit[]): { frequency: number; error: number
   for (const j of turning) {
     const value = Math.exp(-step * j) * Math.sign(fits[j]!.slope);
     if (value >= fits[j]!.low && value <= fits[j]!.high)
-      plain[j] = { frequency: value, error: base.round ? 0 : Math.min(plain[j]!.error, law.stepError * j * Math.abs(value)) };
+      plain[j] = {
+        frequency: value,
+        error: base.round ? 0 : Math.min(plain[j]!.error, law.stepError * j * Math.abs(value)),
+      };
   }
   return plain;
 }
@@ -311,7 +338,9 @@ function measuredOf({ slope, low, high }: { slope: number; low: number; high: nu
 
 function foundPair(fit: PairFit, layout: PairLayout, turns: Turns, j: number): FoundPair {
   const { read, write } = layout.pairs[j]!;
-  const turned = turns.units.some((_, u) => Math.abs(turns.angle[u * turns.pairs + j]!) > turns.tolerance[u * turns.pairs + j]!);
+  const turned = turns.units.some(
+    (_, u) => Math.abs(turns.angle[u * turns.pairs + j]!) > turns.tolerance[u * turns.pairs + j]!,
+  );
   let [sum, weight] = [0, 0];
   for (let u = 0; u < turns.units.length; u++) {
     const at = u * turns.pairs + j;
@@ -350,13 +379,19 @@ function commonGain(turns: Turns): Pick<Identification, 'gain' | 'gainRange'> {
   return { gain: low <= 1 && high >= 1 ? 1 : Math.min(high, Math.max(low, sum / weight)), gainRange: [low, high] };
 }
 
-function lawOf(pairs: readonly FoundPair[], axes: readonly RopeAxes[]): { law: FrequencyLaw | undefined; exponents: 'pair' | 'restart' } {
+function lawOf(
+  pairs: readonly FoundPair[],
+  axes: readonly RopeAxes[],
+): { law: FrequencyLaw | undefined; exponents: 'pair' | 'restart' } {
   const turning = pairs.flatMap((pair, j) => (pair.turns ? [{ pair, j }] : []));
   const one = fitLaw(turning.map(({ pair, j }) => measuredOf({ ...pair, slope: pair.frequency }, j)));
   const vision = axes.find(({ rule }) => rule === 'vision');
   if (one || !vision) return { law: one, exponents: 'pair' };
   const restarted = restartsOf(pairs.length, vision);
-  return { law: fitLaw(turning.map(({ pair, j }) => measuredOf({ ...pair, slope: pair.frequency }, restarted[j]!))), exponents: 'restart' };
+  return {
+    law: fitLaw(turning.map(({ pair, j }) => measuredOf({ ...pair, slope: pair.frequency }, restarted[j]!))),
+    exponents: 'restart',
+  };
 }
 
 function restartsOf(pairs: number, { sections }: RopeAxes): number[] {
@@ -377,11 +412,15 @@ function openQuestions(found: Identification, heads: Heads, sample: Sample): str
     open.push(
       `The pairing: ${found.geometry!.layouts.map(({ name, distance }) => (name === 'half' ? `half at distance ${distance}` : name)).join(' or ')} would give the same lengths.`,
     );
-  if (found.geometry!.dark.length > 0) open.push(`Dimensions ${found.geometry!.dark.join(', ')}: x is 0 there in every row.`);
+  if (found.geometry!.dark.length > 0)
+    open.push(`Dimensions ${found.geometry!.dark.join(', ')}: x is 0 there in every row.`);
   if (distinct.size < 2) open.push('Frequencies and offset: there is only one position, so they cannot be told apart.');
   const idle = found.pairs.filter((pair) => !pair.turns).length;
-  if (idle > 0) open.push(`${idle} of ${found.pairs.length} pairs turn by less than noise up to position ${reach}, or not at all.`);
-  const vague = found.pairs.filter((pair) => pair.turns && pair.high - pair.low > 1e-2 * Math.abs(pair.frequency)).length;
+  if (idle > 0)
+    open.push(`${idle} of ${found.pairs.length} pairs turn by less than noise up to position ${reach}, or not at all.`);
+  const vague = found.pairs.filter(
+    (pair) => pair.turns && pair.high - pair.low > 1e-2 * Math.abs(pair.frequency),
+  ).length;
   if (vague > 0) open.push(`The frequency of ${vague} pairs, to better than 1 %: positions reach only ${reach}.`);
   if (heads.heads < 2) open.push('Whether heads differ: there is only one.');
   if (heads.batch < 2) open.push('Whether batches differ: there is only one.');

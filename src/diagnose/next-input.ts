@@ -58,7 +58,8 @@ export function nextInput(
 /** Positions of two batches, from the most ordinary on. */
 function candidates({ spec }: Expected): { why: string; rows: [number[], number[]] }[] {
   const scaling = spec.scaling;
-  const context = scaling && 'originalContext' in scaling && scaling.originalContext > 0 ? Math.round(scaling.originalContext) : 4096;
+  const context =
+    scaling && 'originalContext' in scaling && scaling.originalContext > 0 ? Math.round(scaling.originalContext) : 4096;
   const mirrored = (row: number[]): [number[], number[]] => [row, row.map((p) => p + 7).reverse()];
   return [
     { why: 'positions from 0 to 1048575', rows: mirrored([0, 1, 2, 40, 511, 8191, 131071, 1048575]) },
@@ -68,7 +69,10 @@ function candidates({ spec }: Expected): { why: string; rows: [number[], number[
       rows: mirrored([0, 1, context - 1, context, context + 1, 2 * context, 4 * context, 8 * context]),
     },
     { why: 'positions about powers of two', rows: mirrored([127, 128, 255, 257, 2049, 32768, 65536, 65537]) },
-    { why: 'negative positions, as a shift of cached keys has', rows: mirrored([-1, -40, -511, -8191, -1023, 0, 1, 40]) },
+    {
+      why: 'negative positions, as a shift of cached keys has',
+      rows: mirrored([-1, -40, -511, -8191, -1023, 0, 1, 40]),
+    },
     { why: 'positions of a continued sequence', rows: mirrored([100, 101, 102, 103, 104, 105, 106, 107]) },
   ];
 }
@@ -89,14 +93,23 @@ function makeHeads(like: Heads, rows: readonly [number[], number[]]): Heads {
   return { batch, seq, heads: HEADS, headDim, x, y: x, dtype, numAxes, ownPositions: true, positions, norm };
 }
 
-function groupsOn(expected: Expected, together: readonly Hypothesis[], heads: Heads, mutants: readonly Mutant[]): string[][] {
+function groupsOn(
+  expected: Expected,
+  together: readonly Hypothesis[],
+  heads: Heads,
+  mutants: readonly Mutant[],
+): string[][] {
   const here = again(expected, together, heads, mutants);
   const rows = Array.from({ length: heads.batch * heads.seq * heads.heads }, (_, r) => r);
-  const sizes = new Float64Array(rows.length).fill(Math.max(1, expected.spec.attentionFactor ?? magnitudeOf(expected.spec.scaling)));
+  const sizes = new Float64Array(rows.length).fill(
+    Math.max(1, expected.spec.attentionFactor ?? magnitudeOf(expected.spec.scaling)),
+  );
   const groups: { ids: string[]; made: Float64Array }[] = [];
   for (const { id, steps } of here) {
     const made = runRows(steps, heads, rows);
-    const known = groups.find((group) => misfit({ y: made, dtype: wider(heads.dtype), sizes }, group.made, undefined, CLEAR) <= CLEAR);
+    const known = groups.find(
+      (group) => misfit({ y: made, dtype: wider(heads.dtype), sizes }, group.made, undefined, CLEAR) <= CLEAR,
+    );
     if (known) known.ids.push(id);
     else groups.push({ ids: [id], made });
   }
@@ -113,7 +126,9 @@ function again(
   const list = hypothesesOf(expected, heads, mutants);
   const right = list[0]!.steps;
   return together.map(({ id, mutants: of }) => {
-    const known = list.find((one) => one.id === id) ?? (of.length > 1 ? [...pairsOf(right, of)].find((one) => one.id === id) : undefined);
+    const known =
+      list.find((one) => one.id === id) ??
+      (of.length > 1 ? [...pairsOf(right, of)].find((one) => one.id === id) : undefined);
     return { id, steps: known?.steps ?? right };
   });
 }

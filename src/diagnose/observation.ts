@@ -74,7 +74,8 @@ export function readObservation(observation: Observation, numAxes?: number): Hea
     refuse('SHAPE', 'diagnose: y', `the shape of x, [${given.x.shape}]`, [...given.y.shape]);
   }
   const [batch, seq, heads, headDim] = x.shape as [number, number, number, number];
-  if (headDim % 2 !== 0 || headDim < 2) refuse('SHAPE', 'diagnose: x', 'an even head_dim in the last dimension', [...x.shape]);
+  if (headDim % 2 !== 0 || headDim < 2)
+    refuse('SHAPE', 'diagnose: x', 'an even head_dim in the last dimension', [...x.shape]);
   const xs = x.readNumbers() as Float64Array;
   const bad = xs.findIndex((value) => !Number.isFinite(value));
   if (bad >= 0)
@@ -113,12 +114,16 @@ function asHeads(tensor: Tensor<Dtype>, layout: RopeLayout, name: string): Tenso
   return layout === 'bsnh' ? four : four.permute([0, 2, 1, 3]);
 }
 
-function readPositions(given: Tensor | readonly number[], of: { batch: number; seq: number; numAxes: number | undefined }) {
+function readPositions(
+  given: Tensor | readonly number[],
+  of: { batch: number; seq: number; numAxes: number | undefined },
+) {
   const { batch, seq } = of;
   const where = 'diagnose: positions';
   const tensor = Tensor.isTensor(given) ? given : tensorFrom(listed(given, where));
   const values = isFloat(tensor.dtype) ? wholeNumbers(tensor, where) : readIntegers(tensor, where);
-  for (const [n, p] of values.entries()) if (Math.abs(p) > 2 ** 31) refuse('RANGE', `${where}[${n}]`, 'an integer in [-2^31, 2^31]', p);
+  for (const [n, p] of values.entries())
+    if (Math.abs(p) > 2 ** 31) refuse('RANGE', `${where}[${n}]`, 'an integer in [-2^31, 2^31]', p);
   const [numAxes, ownPositions] = shapeOfPositions(tensor.shape, of, where);
   const positions = new Float64Array(numAxes * batch * seq);
   for (let a = 0; a < numAxes; a++) {
@@ -132,7 +137,9 @@ function readPositions(given: Tensor | readonly number[], of: { batch: number; s
 
 function listed(positions: ArrayLike<number>, where: string): Float64Array {
   const list = readList(positions, where, 'a tensor or a list of integers');
-  return Float64Array.from(list, (p, n) => (typeof p === 'number' ? p : refuse('DTYPE', `${where}[${n}]`, 'an integer', p)));
+  return Float64Array.from(list, (p, n) =>
+    typeof p === 'number' ? p : refuse('DTYPE', `${where}[${n}]`, 'an integer', p),
+  );
 }
 
 /** Frameworks dump positions as floats now and then. */

@@ -19,7 +19,9 @@ const BOTTOM = 48;
  * @returns a whole SVG document without scripts or links
  */
 export function frequencySvg(found: ArrayLike<number>, expected?: ArrayLike<number>): string {
-  const all = [...Array.from(found), ...Array.from(expected ?? [])].map(Math.abs).filter((f) => f > 0 && Number.isFinite(f));
+  const all = [...Array.from(found), ...Array.from(expected ?? [])]
+    .map(Math.abs)
+    .filter((f) => f > 0 && Number.isFinite(f));
   const top = Math.ceil(Math.max(...all.map(Math.log10), 0));
   const bottom = Math.min(top - 1, Math.floor(Math.min(...all.map(Math.log10), top - 1)));
   const pairs = Math.max(found.length, expected?.length ?? 0, 1);
@@ -30,7 +32,8 @@ export function frequencySvg(found: ArrayLike<number>, expected?: ArrayLike<numb
       ? TOP + ((HEIGHT - TOP - BOTTOM) * (top - Math.log10(size))) / (top - bottom)
       : HEIGHT - BOTTOM + 8;
   };
-  const at = (values: ArrayLike<number>): string[] => Array.from(values, (f, j) => `${x(j).toFixed(1)},${y(f).toFixed(1)}`);
+  const at = (values: ArrayLike<number>): string[] =>
+    Array.from(values, (f, j) => `${x(j).toFixed(1)},${y(f).toFixed(1)}`);
   const parts = [
     `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${HEIGHT}" width="${WIDTH}" height="${HEIGHT}" font-family="sans-serif" font-size="12">`,
     `<rect width="${WIDTH}" height="${HEIGHT}" fill="#fff"/>`,
@@ -42,8 +45,11 @@ export function frequencySvg(found: ArrayLike<number>, expected?: ArrayLike<numb
     parts.push(`<text x="${LEFT - 8}" y="${level}" text-anchor="end" dominant-baseline="middle">1e${e}</text>`);
   }
   const step = Math.max(1, Math.ceil(pairs / 8));
-  for (let j = 0; j < pairs; j += step) parts.push(`<text x="${x(j).toFixed(1)}" y="${HEIGHT - 16}" text-anchor="middle">${j}</text>`);
-  if (expected) parts.push(`<polyline points="${at(expected).join(' ')}" fill="none" stroke="#2c6fbb" stroke-width="1.5"/>`);
-  for (const point of at(found)) parts.push(`<circle cx="${point.split(',')[0]}" cy="${point.split(',')[1]}" r="2.5" fill="#c0392b"/>`);
+  for (let j = 0; j < pairs; j += step)
+    parts.push(`<text x="${x(j).toFixed(1)}" y="${HEIGHT - 16}" text-anchor="middle">${j}</text>`);
+  if (expected)
+    parts.push(`<polyline points="${at(expected).join(' ')}" fill="none" stroke="#2c6fbb" stroke-width="1.5"/>`);
+  for (const point of at(found))
+    parts.push(`<circle cx="${point.split(',')[0]}" cy="${point.split(',')[1]}" r="2.5" fill="#c0392b"/>`);
   return `${parts.join('\n')}\n</svg>\n`;
 }

@@ -68,12 +68,17 @@ export interface PositionRule {
  * @param sizes - of the observation
  * @returns the first group of rules of which any fits: as given, shifted, rounded, …; empty where none does
  */
-export function explainPositions(found: readonly FoundPosition[], sizes: { seq: number; heads: number }): PositionRule[] {
+export function explainPositions(
+  found: readonly FoundPosition[],
+  sizes: { seq: number; heads: number },
+): PositionRule[] {
   if (found.length === 0) return [];
   const fits = ({ map }: PositionRule): boolean =>
     found.every(({ unit, given, intervals }) => {
       const p = map(given, unit);
-      return intervals.some(([low, high]) => p >= low - 1e-6 * Math.abs(p) - 1e-9 && p <= high + 1e-6 * Math.abs(p) + 1e-9);
+      return intervals.some(
+        ([low, high]) => p >= low - 1e-6 * Math.abs(p) - 1e-9 && p <= high + 1e-6 * Math.abs(p) + 1e-9,
+      );
     });
   for (const group of ruleGroups(found, sizes)) {
     const fitting = group.filter(fits);
@@ -104,7 +109,10 @@ function ruleGroups(found: readonly FoundPosition[], { seq, heads }: { seq: numb
     rule('the index of the head', (_, u) => u.head ?? Number.NaN),
     rule('the position + the index of the head', (p, u) => p + (u.head ?? Number.NaN)),
     rule('the position + the index of the batch', (p, u) => p + u.batch),
-    rule('the index of the row, heads counted as tokens', (_, u) => (u.batch * seq + u.seq) * heads + (u.head ?? Number.NaN)),
+    rule(
+      'the index of the row, heads counted as tokens',
+      (_, u) => (u.batch * seq + u.seq) * heads + (u.head ?? Number.NaN),
+    ),
   ]);
   groups.push(ends(found).map((end) => rule(`the position, but at most ${end}`, (p) => Math.min(p, end))));
   groups.push(wraps(found).map((n) => rule(`the position modulo ${n}`, (p) => ((p % n) + n) % n)));

@@ -63,7 +63,11 @@ function* recordsOf(found: Identification): Generator<Expected> {
     const scaling = scalingOf(law!, base.base, base.denominator);
     if (idle && scaling && scaling.kind !== 'linear') continue;
     const rule: RopeSpec['scaling'] = idle
-      ? { kind: 'proportional', rotatedPairs: turning, ...(scaling?.kind === 'linear' ? { factor: scaling.factor } : {}) }
+      ? {
+          kind: 'proportional',
+          rotatedPairs: turning,
+          ...(scaling?.kind === 'linear' ? { factor: scaling.factor } : {}),
+        }
       : scaling;
     for (const shared of found.numAxes > 1 ? axes : [undefined]) {
       const spec: RopeSpec = {
@@ -87,7 +91,9 @@ function* freeRecords(
   { pairing, direction }: { pairing: Pairing; direction: 'forward' | 'backward' },
 ): Generator<Expected> {
   const { pairs, axes, numAxes } = found;
-  const freqFactors = pairs.slice(0, window.rotaryDim! / 2).map((pair) => 1 / (pair.turns ? Math.abs(pair.frequency) : 1e-300));
+  const freqFactors = pairs
+    .slice(0, window.rotaryDim! / 2)
+    .map((pair) => 1 / (pair.turns ? Math.abs(pair.frequency) : 1e-300));
   for (const shared of numAxes > 1 ? axes.filter(({ rule }) => rule !== 'vision') : [undefined]) {
     const spec: RopeSpec = { ...window, base: 1, pairing, freqFactors, ...(shared ? { axes: shared } : {}) };
     yield { spec: withGain(spec, found), direction };
@@ -120,7 +126,9 @@ function tierOf(expected: Expected, heads: Heads): Tier | undefined {
   const made = runRows(right!.steps, heads, rows);
   const seen = seenRows(heads, rows, expected);
   return TIERS.find(
-    (tier) => misfit(seen, made, tier === 'stored' ? undefined : slackOf(right!.steps, right!.steps, heads, rows, tier), 1) <= 1,
+    (tier) =>
+      misfit(seen, made, tier === 'stored' ? undefined : slackOf(right!.steps, right!.steps, heads, rows, tier), 1) <=
+      1,
   );
 }
 

@@ -43,7 +43,8 @@ export function solveSlope(samples: readonly AngleAt[], low: number, high: numbe
   const against: number[] = [];
   for (const n of order) {
     const { at, angle } = samples[n]!;
-    const steepest = relative === 0 ? 0 : intervals.reduce((most, [a, b]) => Math.max(most, Math.abs(a), Math.abs(b)), 0);
+    const steepest =
+      relative === 0 ? 0 : intervals.reduce((most, [a, b]) => Math.max(most, Math.abs(a), Math.abs(b)), 0);
     const tolerance = samples[n]!.tolerance + relative * Math.abs(at) * steepest;
     if (!(tolerance < MAX_TOLERANCE)) continue;
     if (at === 0) {
@@ -59,7 +60,10 @@ export function solveSlope(samples: readonly AngleAt[], low: number, high: numbe
 }
 
 /** The parts of the intervals that a sample allows; undefined when there would be too many. */
-function narrow(intervals: readonly [number, number][], { at, angle, tolerance }: AngleAt): [number, number][] | undefined {
+function narrow(
+  intervals: readonly [number, number][],
+  { at, angle, tolerance }: AngleAt,
+): [number, number][] | undefined {
   const next: [number, number][] = [];
   for (const [a, b] of intervals) {
     const from = Math.min(a * at, b * at);

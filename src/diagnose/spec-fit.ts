@@ -61,7 +61,11 @@ const CONTEXTS = Array.from({ length: 13 }, (_, n) => 2 ** (n + 9));
  * @param base - θ
  * @param denominator - the exponent's
  */
-export function yarnContexts(found: Extract<FoundScaling, { kind: 'yarn' }>, base: number, denominator: number): number[] {
+export function yarnContexts(
+  found: Extract<FoundScaling, { kind: 'yarn' }>,
+  base: number,
+  denominator: number,
+): number[] {
   return CONTEXTS.filter((originalContext) => {
     const [low, high] = yarnRampEdges(
       { kind: 'yarn', factor: found.factor, originalContext, truncate: found.wholeEdges },
@@ -98,7 +102,14 @@ export function scalingOf(law: FrequencyLaw, base: number, denominator: number):
       if (known !== undefined) return { kind: 'yarn', factor, originalContext: known, truncate: found.wholeEdges };
       const originalContext = 32768;
       const beta = (edge: number): number => originalContext / (2 * Math.PI * base ** ((2 * edge) / denominator));
-      return { kind: 'yarn', factor, originalContext, betaFast: beta(found.ramp[0]), betaSlow: beta(found.ramp[1]), truncate: false };
+      return {
+        kind: 'yarn',
+        factor,
+        originalContext,
+        betaFast: beta(found.ramp[0]),
+        betaSlow: beta(found.ramp[1]),
+        truncate: false,
+      };
     }
   }
 }

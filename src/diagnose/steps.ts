@@ -116,7 +116,12 @@ export class RopeSteps {
     for (let j = 0; j < this.pairs; j++) {
       const [cos, sin] = this.cosSin(this.position(at, this.axisOfPair(j)), j);
       const m = this.source ? this.magnitude(j, at) : 1;
-      const [y0, y1] = this.turn(head[this.readIndex(j, 0)]!, head[this.readIndex(j, 1)]!, cos * m, sin * m * this.sign);
+      const [y0, y1] = this.turn(
+        head[this.readIndex(j, 0)]!,
+        head[this.readIndex(j, 1)]!,
+        cos * m,
+        sin * m * this.sign,
+      );
       const i0 = this.writeIndex(j, 0);
       const i1 = this.writeIndex(j, 1);
       y[i0] = y0;

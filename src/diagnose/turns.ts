@@ -65,7 +65,12 @@ function measure(sample: Sample, layout: PairLayout, mirrored: boolean): Turns {
   for (let t = 0; t < tokens.length; t++) {
     for (let j = 0; j < layout.pairs.length; j++) {
       const sums = heads.map((_, h) => pairSum(sample, layout, t, h, j, mirrored));
-      const all = sums.reduce((a, b) => ({ re: a.re + b.re, im: a.im + b.im, power: a.power + b.power, noise: a.noise + b.noise }));
+      const all = sums.reduce((a, b) => ({
+        re: a.re + b.re,
+        im: a.im + b.im,
+        power: a.power + b.power,
+        noise: a.noise + b.noise,
+      }));
       store(turns, t * turns.pairs + j, all);
       for (const one of sums) {
         // |y − z·x| of this head, against the noise of the head and of z.

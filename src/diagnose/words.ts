@@ -80,7 +80,9 @@ function reason({ outcome, gain }: Identification): string {
     case 'zero':
       return 'y is 0 everywhere.';
     case 'unchanged':
-      return gain === undefined || Math.abs(gain - 1) < 1e-6 ? 'y is x: nothing turned.' : `y is x times ${short(gain)}: nothing turned.`;
+      return gain === undefined || Math.abs(gain - 1) < 1e-6
+        ? 'y is x: nothing turned.'
+        : `y is x times ${short(gain)}: nothing turned.`;
     case 'mirrored':
       return 'pairs are mirrored, not only turned: one of the four products has the wrong sign.';
     case 'no rotation':
@@ -92,13 +94,19 @@ function reason({ outcome, gain }: Identification): string {
 }
 
 function precision({ tier, recipes, named, found }: Diagnosis): string {
-  const whose = [...recipes.map((recipe) => `the arithmetic of ${recipe.replace('-f32', '')} in f32`), ...named.map(({ id }) => id)];
+  const whose = [
+    ...recipes.map((recipe) => `the arithmetic of ${recipe.replace('-f32', '')} in f32`),
+    ...named.map(({ id }) => id),
+  ];
   if (whose.length > 0) return whose.join(' | ');
   return tier === 'angles' ? 'angles in f32' : `cos, sin or products in ${found.dtype}`;
 }
 
 function differences({ verdict, differences, worst }: Diagnosis): string[] {
-  return [...differences.map(({ words }) => words), ...(worst && verdict !== 'less precise' ? [worstWords(worst)] : [])];
+  return [
+    ...differences.map(({ words }) => words),
+    ...(worst && verdict !== 'less precise' ? [worstWords(worst)] : []),
+  ];
 }
 
 function worstWords({ batch, seq, head, dim, positions, y, expected }: WorstElement): string {
@@ -116,7 +124,8 @@ function bugs({ named }: Diagnosis): string[] {
 
 function findings(diagnosis: Diagnosis): string[] {
   const { found } = diagnosis;
-  if (!found.layout) return diagnosis.verdict === 'not understood' || diagnosis.verdict === 'known bug' ? [reason(found)] : [];
+  if (!found.layout)
+    return diagnosis.verdict === 'not understood' || diagnosis.verdict === 'known bug' ? [reason(found)] : [];
   const told = found.pairs.some((pair) => pair.turns);
   const untold = 'cannot be told: no frequency can be, from these positions';
   const rows: [string, string][] = [
@@ -126,7 +135,14 @@ function findings(diagnosis: Diagnosis): string[] {
     ['base', told ? base(found) : untold],
     ['scaling', told ? scaling(found) : untold],
     ['magnitude', found.gain === undefined ? 'not one for all pairs' : short(found.gain)],
-    ['positions', !told ? untold : found.positions.length > 0 ? found.positions.map(({ words }) => words).join(' | ') : 'no rule found'],
+    [
+      'positions',
+      !told
+        ? untold
+        : found.positions.length > 0
+          ? found.positions.map(({ words }) => words).join(' | ')
+          : 'no rule found',
+    ],
     ...(found.numAxes > 1 ? [['axes', axes(found)] as [string, string]] : []),
     ['heads', found.headsAgree ? 'all turn alike' : 'turn differently'],
     ['y', explained(found)],
@@ -159,7 +175,9 @@ function base({ bases, law, pairs }: Identification): string {
   }
   const round = bases.filter((one) => one.round);
   return (round.length > 0 ? round : bases.slice(0, 1))
-    .map((one) => `${short(one.base)} if exponents are over ${one.denominator} (± ${one.error.toExponential(0)} relative)`)
+    .map(
+      (one) => `${short(one.base)} if exponents are over ${one.denominator} (± ${one.error.toExponential(0)} relative)`,
+    )
     .join(', ');
 }
 
@@ -188,9 +206,11 @@ function axes({ axes: rules, pairs }: Identification): string {
 
 function explained({ explains, dtype, expected }: Identification): string {
   if (!explains || !expected) return 'is not explained within rounding by these values alone';
-  const what = { stored: `rounding to ${dtype}`, angles: `angles in f32 and rounding to ${dtype}`, arithmetic: `arithmetic in ${dtype}` }[
-    explains
-  ];
+  const what = {
+    stored: `rounding to ${dtype}`,
+    angles: `angles in f32 and rounding to ${dtype}`,
+    arithmetic: `arithmetic in ${dtype}`,
+  }[explains];
   return `is explained within ${what}`;
 }
 
@@ -201,7 +221,8 @@ function leftOpen({ notRuledOut, found, next, named, verdict }: Diagnosis): stri
     lines.push('No input that was tried tells these bugs apart: for this model they are one.');
   if (next) {
     lines.push(`Next input to try: ${next.why}, ${next.shape.join(' × ')}.`);
-    if (verdict === 'known bug') lines.push(`  it tells apart ${next.groups.map((group) => group.join(' = ')).join(' | ')}`);
+    if (verdict === 'known bug')
+      lines.push(`  it tells apart ${next.groups.map((group) => group.join(' = ')).join(' | ')}`);
   }
   return lines;
 }

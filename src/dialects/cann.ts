@@ -77,7 +77,8 @@ export function rope<D extends 'f32' | 'f16'>(rw: Runner, options: CannRopeArgum
     hostOf(freq_factors, 'cann_rope: freq_factors');
   }
   const [B, S, N, D] = src0.shape as [number, number, number, number];
-  const { sections, n_dims, mode, n_ctx_orig, freq_base, freq_scale, ext_factor, attn_factor, beta_fast, beta_slow } = args;
+  const { sections, n_dims, mode, n_ctx_orig, freq_base, freq_scale, ext_factor, attn_factor, beta_fast, beta_slow } =
+    args;
   const numbers = { n_dims, mode, n_ctx_orig, freq_base, freq_scale, ext_factor, attn_factor, beta_fast, beta_slow };
   // ggml's translation has defaults; this operator has none, and a name misspelt in plain JavaScript must not find one.
   for (const [name, value] of Object.entries(numbers)) {
@@ -166,7 +167,10 @@ export function aclnnRotaryPositionEmbedding<D extends 'f32' | 'f16' | 'bf16'>(
     const calls: RopeCall[] = [];
     for (let start = 0; start < D; start += width) {
       const part = (tensor: Tensor<D>): Tensor<D> => tensor.slice(3, start, start + width);
-      const [cosTable, sinTable] = [firstOfPairs(part(cos), mode, `${op}: cos`), firstOfPairs(part(sin), mode, `${op}: sin`)];
+      const [cosTable, sinTable] = [
+        firstOfPairs(part(cos), mode, `${op}: cos`),
+        firstOfPairs(part(sin), mode, `${op}: sin`),
+      ];
       for (const [xs, outs, cosines, sines] of tokenMajor(part(x), part(out), cosTable, sinTable)) {
         const [batch, seqLen] = xs.shape as [number, number];
         const [tableBatch, tableSeq] = cosines.shape as [number, number];
@@ -187,7 +191,9 @@ export function aclnnRotaryPositionEmbedding<D extends 'f32' | 'f16' | 'bf16'>(
  * Views everything as `[batch, seq, head, last]`, where the dimension that all rows of a table share comes to stand at head:
  * heads, in each of aclnn's layouts. A full table shares none; then each slice of the first dimension is a call with one head.
  */
-function tokenMajor<D extends Dtype>(...tensors: [x: Tensor<D>, out: Tensor<D>, cos: Tensor<D>, sin: Tensor<D>]): (typeof tensors)[] {
+function tokenMajor<D extends Dtype>(
+  ...tensors: [x: Tensor<D>, out: Tensor<D>, cos: Tensor<D>, sin: Tensor<D>]
+): (typeof tensors)[] {
   const [x, , cos] = tensors;
   const move = (parts: typeof tensors, head: number): typeof tensors => {
     const order = [...[0, 1, 2].filter((d) => d !== head), head, 3];
@@ -195,7 +201,9 @@ function tokenMajor<D extends Dtype>(...tensors: [x: Tensor<D>, out: Tensor<D>, 
   };
   const shared = [2, 1, 0].find((d) => cos.shape[d] === 1);
   if (shared !== undefined) return [move(tensors, shared)];
-  return Array.from({ length: x.shape[0]! }, (_, b) => move(tensors.map((tensor) => tensor.slice(0, b, b + 1)) as typeof tensors, 0));
+  return Array.from({ length: x.shape[0]! }, (_, b) =>
+    move(tensors.map((tensor) => tensor.slice(0, b, b + 1)) as typeof tensors, 0),
+  );
 }
 
 function pairingOf(mode: number, op: string): Pairing {
@@ -224,7 +232,9 @@ function firstOfPairs<D extends Dtype>(table: Tensor<D>, mode: number, where: st
   const place = (k: number): Tensor<D> => pairs.slice(interleave ? 2 : 1, k, k + 1);
   const [first, second] = [place(0).readNumbers() as Float64Array, place(1).readNumbers() as Float64Array];
   // Zeros of either sign turn alike.
-  const differs = first.findIndex((value, i) => value !== second[i] && !(Number.isNaN(value) && Number.isNaN(second[i])));
+  const differs = first.findIndex(
+    (value, i) => value !== second[i] && !(Number.isNaN(value) && Number.isNaN(second[i])),
+  );
   if (differs >= 0)
     refuse(
       'UNSUPPORTED',

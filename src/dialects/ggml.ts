@@ -63,7 +63,11 @@ export interface GgmlTensorOptions {
  * @param options - ne, nb in bytes, view_offs in bytes
  * @throws {RopewalkError} SHAPE, RANGE or DTYPE, in ggml's words
  */
-export function ggmlTensor<T extends GgmlType>(type: T, data: ArrayOf[T] | ArrayBufferView, options: GgmlTensorOptions): GgmlTensor<T> {
+export function ggmlTensor<T extends GgmlType>(
+  type: T,
+  data: ArrayOf[T] | ArrayBufferView,
+  options: GgmlTensorOptions,
+): GgmlTensor<T> {
   const unit = sizeBytes(checkType(type));
   const given = readOptions(options, 'ggml: options');
   const four = fourDims(given.ne);
@@ -86,14 +90,21 @@ export function ggmlTensor<T extends GgmlType>(type: T, data: ArrayOf[T] | Array
 
 function checkType<T extends GgmlType>(type: T): T {
   if (type !== 'f32' && type !== 'f16' && type !== 'i32')
-    refuse('DTYPE', 'ggml: type', 'f32, f16 or i32', type, 'ggml rotates no other type; bf16 goes through ropewalk itself.');
+    refuse(
+      'DTYPE',
+      'ggml: type',
+      'f32, f16 or i32',
+      type,
+      'ggml rotates no other type; bf16 goes through ropewalk itself.',
+    );
   return type;
 }
 
 function fourDims(given: readonly number[]): GgmlDims {
   const expected = 'one to four integers >= 0, fastest dimension first';
   const ne = Array.from(readList(given, 'ggml: ne', expected));
-  if (ne.length < 1 || ne.length > 4 || !ne.every((n) => Number.isSafeInteger(n) && n >= 0)) refuse('SHAPE', 'ggml: ne', expected, given);
+  if (ne.length < 1 || ne.length > 4 || !ne.every((n) => Number.isSafeInteger(n) && n >= 0))
+    refuse('SHAPE', 'ggml: ne', expected, given);
   return [...ne, 1, 1, 1].slice(0, 4) as unknown as GgmlDims;
 }
 
@@ -154,7 +165,8 @@ export function ropePlanFromGgml(given: GgmlRopeParams, wording: GgmlRopeWords =
   if (!Number.isInteger(n_dims) || n_dims < 2 || n_dims % 2 !== 0 || n_dims > ne0) {
     refuse('RANGE', `${op}: n_dims`, `an even integer in [2, ${words.ne0}=${ne0}]`, n_dims);
   }
-  if (vision && n_dims * 2 !== ne0) refuse('RANGE', `${op}: n_dims`, `${words.ne0} / 2 = ${ne0 / 2} in VISION mode`, n_dims);
+  if (vision && n_dims * 2 !== ne0)
+    refuse('RANGE', `${op}: n_dims`, `${words.ne0} / 2 = ${ne0 / 2} in VISION mode`, n_dims);
   if (!Number.isInteger(n_offs) || n_offs < 0 || n_offs + n_dims > ne0) {
     refuse('RANGE', `${op}: n_offs`, `an integer in [0, ${words.ne0} - n_dims = ${ne0 - n_dims}]`, n_offs);
   }
@@ -163,7 +175,8 @@ export function ropePlanFromGgml(given: GgmlRopeParams, wording: GgmlRopeWords =
     const wanted = multi ? `4 · ${words.ne2} = ${4 * ne2} positions, axis by axis` : `${words.ne2} = ${ne2} positions`;
     refuse('SHAPE', `${op}: ${words.positions}`, wanted, positions.length);
   }
-  const freqFactors = p.freq_factors && checkFactors(p.freq_factors, vision ? n_dims : n_dims / 2, `${op}: ${words.freq_factors}`);
+  const freqFactors =
+    p.freq_factors && checkFactors(p.freq_factors, vision ? n_dims : n_dims / 2, `${op}: ${words.freq_factors}`);
   const finite = (
     name: 'freq_base' | 'freq_scale' | 'ext_factor' | 'attn_factor' | 'beta_fast' | 'beta_slow',
     fallback: number,
@@ -181,7 +194,8 @@ export function ropePlanFromGgml(given: GgmlRopeParams, wording: GgmlRopeWords =
   const betaFast = finite('beta_fast', 32);
   const betaSlow = finite('beta_slow', 1);
   const originalContext = p.n_ctx_orig ?? 0;
-  if (!Number.isInteger(originalContext) || originalContext < 0) refuse('RANGE', `${op}: n_ctx_orig`, 'an integer >= 0', originalContext);
+  if (!Number.isInteger(originalContext) || originalContext < 0)
+    refuse('RANGE', `${op}: n_ctx_orig`, 'an integer >= 0', originalContext);
   for (const [name, beta] of Object.entries({ beta_fast: betaFast, beta_slow: betaSlow })) {
     // The ramp's edge is log(n_ctx_orig / beta): ggml would go on with NaN.
     if (extFactor === 0 || beta > 0 || (beta === 0 && originalContext > 0)) continue;
@@ -225,9 +239,11 @@ function checkMode(mode: number, op: string): boolean {
 /** ggml asserts only n_dims / 2 factors; its loop reads one for each pair, which in VISION mode is n_dims. */
 function checkFactors(given: Float32Array, pairs: number, where: string): ArrayLike<number> {
   const factors = readList(given, where, `at least ${pairs} freq_factors`);
-  if (factors.length < pairs) refuse('SHAPE', where, `at least ${pairs} freq_factors, one for each pair`, factors.length);
+  if (factors.length < pairs)
+    refuse('SHAPE', where, `at least ${pairs} freq_factors, one for each pair`, factors.length);
   for (let j = 0; j < pairs; j++) {
-    if (!Number.isFinite(factors[j]) || factors[j] === 0) refuse('RANGE', `${where}[${j}]`, 'a finite number other than 0', factors[j]);
+    if (!Number.isFinite(factors[j]) || factors[j] === 0)
+      refuse('RANGE', `${where}[${j}]`, 'a finite number other than 0', factors[j]);
   }
   return factors;
 }
@@ -236,13 +252,15 @@ function axesOf(mode: number, given: readonly number[] | undefined, ne0: number,
   const where = `${words.op}: sections`;
   const expected = 'four integers >= 0: pairs of t, h, w, e';
   const sections = Array.from(readList(given ?? [], where, expected));
-  if (sections.length !== 4 || !sections.every((n) => Number.isSafeInteger(n) && n >= 0)) refuse('SHAPE', where, expected, given);
+  if (sections.length !== 4 || !sections.every((n) => Number.isSafeInteger(n) && n >= 0))
+    refuse('SHAPE', where, expected, given);
   if (!(sections[0]! > 0 || sections[1]! > 0 || sections[2]! > 0)) {
     refuse('RANGE', where, 'at least one pair for t, h or w', sections);
   }
   const total = sections.reduce((sum, n) => sum + n, 0);
   if (total > ne0) refuse('RANGE', where, `a sum of at most ${words.ne0}=${ne0}`, sections);
-  const rule = mode === GGML_ROPE_TYPE_VISION ? 'vision' : mode === GGML_ROPE_TYPE_IMROPE ? 'interleaved-ggml' : 'sections';
+  const rule =
+    mode === GGML_ROPE_TYPE_VISION ? 'vision' : mode === GGML_ROPE_TYPE_IMROPE ? 'interleaved-ggml' : 'sections';
   return { rule, sections };
 }
 
@@ -353,7 +371,10 @@ export function ropeMultiBack<T extends 'f32' | 'f16'>(rw: Runner, ...args: Rope
   return runMulti(rw, args, 'backward', false);
 }
 
-type CallParams = Omit<GgmlRopeParams, 'ne' | 'positions' | 'freq_factors' | 'direction' | 'n_offs' | 'recipe' | 'tableDtype'>;
+type CallParams = Omit<
+  GgmlRopeParams,
+  'ne' | 'positions' | 'freq_factors' | 'direction' | 'n_offs' | 'recipe' | 'tableDtype'
+>;
 
 function runExt<T extends 'f32' | 'f16'>(
   rw: Runner,
@@ -361,7 +382,21 @@ function runExt<T extends 'f32' | 'f16'>(
   direction: 'forward' | 'backward',
   inplace: boolean,
 ): GgmlTensor<T> {
-  const [a, b, c, n_dims, mode, n_ctx_orig, freq_base, freq_scale, ext_factor, attn_factor, beta_fast, beta_slow, extras] = args;
+  const [
+    a,
+    b,
+    c,
+    n_dims,
+    mode,
+    n_ctx_orig,
+    freq_base,
+    freq_scale,
+    ext_factor,
+    attn_factor,
+    beta_fast,
+    beta_slow,
+    extras,
+  ] = args;
   return run(
     rw,
     a,
@@ -380,10 +415,42 @@ function runMulti<T extends 'f32' | 'f16'>(
   direction: 'forward' | 'backward',
   inplace: boolean,
 ): GgmlTensor<T> {
-  const [a, b, c, n_dims, sections, mode, n_ctx_orig, freq_base, freq_scale, ext_factor, attn_factor, beta_fast, beta_slow, extras] = args;
+  const [
+    a,
+    b,
+    c,
+    n_dims,
+    sections,
+    mode,
+    n_ctx_orig,
+    freq_base,
+    freq_scale,
+    ext_factor,
+    attn_factor,
+    beta_fast,
+    beta_slow,
+    extras,
+  ] = args;
   if (!checkMode(mode, 'ggml_rope_multi'))
-    refuse('UNSUPPORTED', 'ggml_rope_multi: mode', '8 (MROPE), 24 (VISION) or 40 (IMROPE)', mode, 'Use ropeExt for modes 0 and 2.');
-  const params = { n_dims, sections, mode, n_ctx_orig, freq_base, freq_scale, ext_factor, attn_factor, beta_fast, beta_slow };
+    refuse(
+      'UNSUPPORTED',
+      'ggml_rope_multi: mode',
+      '8 (MROPE), 24 (VISION) or 40 (IMROPE)',
+      mode,
+      'Use ropeExt for modes 0 and 2.',
+    );
+  const params = {
+    n_dims,
+    sections,
+    mode,
+    n_ctx_orig,
+    freq_base,
+    freq_scale,
+    ext_factor,
+    attn_factor,
+    beta_fast,
+    beta_slow,
+  };
   return run(rw, a, b, c, params, direction, inplace, extras);
 }
 
@@ -401,7 +468,8 @@ function run<T extends 'f32' | 'f16'>(
   checkRunner(rw, `${op}: rw`);
   if (!MADE.has(a)) refuse('SHAPE', `${op}: a`, 'a ggml tensor, as ggmlTensor makes it', a);
   if (!MADE.has(b)) refuse('SHAPE', `${op}: b`, 'a ggml tensor of positions, as ggmlTensor makes it', b);
-  if (c !== null && c !== undefined && !MADE.has(c)) refuse('SHAPE', `${op}: c`, 'a ggml tensor, as ggmlTensor makes it, or null', c);
+  if (c !== null && c !== undefined && !MADE.has(c))
+    refuse('SHAPE', `${op}: c`, 'a ggml tensor, as ggmlTensor makes it, or null', c);
   if (a.type !== 'f32' && a.type !== 'f16') refuse('DTYPE', `${op}: a`, 'type f32 or f16', a.type);
   if (b.type !== 'i32') refuse('DTYPE', `${op}: b`, 'type i32', b.type);
   if (b.ne[1] !== 1 || b.ne[2] !== 1 || b.ne[3] !== 1) refuse('SHAPE', `${op}: b`, 'a vector', [...b.ne]);
@@ -420,7 +488,10 @@ function run<T extends 'f32' | 'f16'>(
     tableDtype,
   });
   if (inplace) {
-    const others = [{ tensor: b.tensor, name: 'b', inPlace: false }, ...(c ? [{ tensor: c.tensor, name: 'c', inPlace: false }] : [])];
+    const others = [
+      { tensor: b.tensor, name: 'b', inPlace: false },
+      ...(c ? [{ tensor: c.tensor, name: 'c', inPlace: false }] : []),
+    ];
     checkOutput(a.tensor, `${op}: a`, others);
   }
   const into = (out: typeof a.tensor): void => rw.run(bindRope(plan, a.tensor, out));
@@ -460,7 +531,10 @@ export function ggmlFromTensor<T extends GgmlType>(tensor: Tensor<T>): GgmlTenso
     ne.push(1);
   }
   const strides = nb.map((bytes) => bytes / unit).reverse();
-  const four = tensor.rank === 4 ? tensor : new Tensor(tensor.storage, { shape: [...ne].reverse(), strides, offset: tensor.offset });
+  const four =
+    tensor.rank === 4
+      ? tensor
+      : new Tensor(tensor.storage, { shape: [...ne].reverse(), strides, offset: tensor.offset });
   const made = Object.freeze({ type, ne: ne as unknown as GgmlDims, nb: nb as unknown as GgmlDims, tensor: four });
   MADE.add(made);
   return made;

@@ -44,14 +44,16 @@ export function ropeFromGguf(given: GgufHeader, how: ModelRopeOptions = {}): Mod
     readOptions(tensor, `${options.where}: tensors`),
   );
   const read = file.readTensor;
-  const readTensor = (name: string): Float32Array | undefined => reading(`${options.where}: ${name}`, () => read?.(name));
+  const readTensor = (name: string): Float32Array | undefined =>
+    reading(`${options.where}: ${name}`, () => read?.(name));
   return readModel({ ...file, tensors, readTensor }, options);
 }
 
 function readModel(file: GgufHeader, options: ModelRopeOptions & { readonly where: string }): ModelRope {
   const keys = new Fields(file.metadata, options.where);
   const architecture =
-    keys.optionalText('general.architecture') ?? refuse('FORMAT', keys.path('general.architecture'), 'a text', undefined);
+    keys.optionalText('general.architecture') ??
+    refuse('FORMAT', keys.path('general.architecture'), 'a text', undefined);
   const row =
     rowOf(architecture) ??
     refuse(
@@ -60,7 +62,8 @@ function readModel(file: GgufHeader, options: ModelRopeOptions & { readonly wher
       `one of the ${Object.keys(GGUF_ARCHITECTURES).length} architectures of llama.cpp`,
       architecture,
     );
-  if (row.rope === 'none') refuse('UNSUPPORTED', keys.path('general.architecture'), 'a model with rotary position embedding', architecture);
+  if (row.rope === 'none')
+    refuse('UNSUPPORTED', keys.path('general.architecture'), 'a model with rotary position embedding', architecture);
   const a = (key: string): string => `${architecture}.${key}`;
   const numLayers =
     keys.optionalInteger(a('block_count'), 1, MAX_LAYERS) ??
@@ -117,7 +120,9 @@ function readModel(file: GgufHeader, options: ModelRopeOptions & { readonly wher
  * @returns its row; undefined for a name that llama.cpp does not have
  */
 export function rowOf(architecture: string): GgufArchitecture | undefined {
-  return typeof architecture === 'string' && Object.hasOwn(GGUF_ARCHITECTURES, architecture) ? GGUF_ARCHITECTURES[architecture] : undefined;
+  return typeof architecture === 'string' && Object.hasOwn(GGUF_ARCHITECTURES, architecture)
+    ? GGUF_ARCHITECTURES[architecture]
+    : undefined;
 }
 
 interface Model {
@@ -151,7 +156,9 @@ function layerKinds(model: Model): LayerKind[] {
   if (compressed && compressed.length < numLayers)
     refuse('FORMAT', keys.path(a('attention.compress_ratios')), `${numLayers} numbers, one a layer`, compressed.length);
   const pattern =
-    row.skips === 'rope-pattern' && Array.isArray(keys.raw(a('attention.rope_pattern'))) ? listOf(model, 'attention.rope_pattern') : [];
+    row.skips === 'rope-pattern' && Array.isArray(keys.raw(a('attention.rope_pattern')))
+      ? listOf(model, 'attention.rope_pattern')
+      : [];
   const dense = row.skips === 'full-after-dense' ? (keys.optionalInteger(a('leading_dense_block_count'), 0) ?? 0) : 0;
   const finetuned = row.skips !== 'not-finetuned' || (keys.optionalFlag(a('rope.scaling.finetuned')) ?? true);
   const skips = (layer: number, sliding: boolean): boolean => {
@@ -211,14 +218,16 @@ function slidingLayers(model: Model, recurrent: readonly boolean[]): boolean[] |
   if (!row.sliding) return undefined;
   const { when, full, fullFirst } = row.sliding;
   const window = keys.optionalInteger(a('attention.sliding_window'), 0);
-  if ((when === 'window' && !window) || (when === 'not-0' && window === 0) || (when === '64-layers' && numMain !== 64)) return undefined;
+  if ((when === 'window' && !window) || (when === 'not-0' && window === 0) || (when === '64-layers' && numMain !== 64))
+    return undefined;
   if (full === 0) return recurrent.map((is) => !is);
   const key = 'attention.sliding_window_pattern';
   if (Array.isArray(keys.raw(a(key)))) {
     const flags = listOf(model, key);
     return Array.from({ length: numLayers }, (_, layer) => (flags[layer] ?? 0) !== 0);
   }
-  if (full === 'list') refuse('FORMAT', keys.path(a(key)), 'a list that says of each layer whether it slides', keys.raw(a(key)));
+  if (full === 'list')
+    refuse('FORMAT', keys.path(a(key)), 'a list that says of each layer whether it slides', keys.raw(a(key)));
   const period = keys.optionalInteger(a(key), 0) ?? full;
   return Array.from({ length: numLayers }, (_, layer) => {
     if (layer >= numMain) return false;
@@ -254,7 +263,8 @@ const TYPES = ['none', 'linear', 'yarn', 'longrope'] as const;
 function scalingOf({ keys, a, row, notes }: Model): Scaling {
   const text = keys.optionalText(a('rope.scaling.type')) ?? 'linear';
   const type =
-    TYPES.find((name) => name === text) ?? refuse('UNSUPPORTED', keys.path(a('rope.scaling.type')), 'none, linear, yarn or longrope', text);
+    TYPES.find((name) => name === text) ??
+    refuse('UNSUPPORTED', keys.path(a('rope.scaling.type')), 'none, linear, yarn or longrope', text);
   // scale_linear is the key of old files; 0 says that there is none.
   const key = keys.has(a('rope.scaling.factor')) ? a('rope.scaling.factor') : a('rope.scale_linear');
   const given = keys.optionalNumber(key) ?? 0;
@@ -274,7 +284,9 @@ function scalingOf({ keys, a, row, notes }: Model): Scaling {
   const attn = read('attn_factor', 1, true);
   const yarnAttn = read('yarn_attn_factor', 1, all);
   if (extFactor !== 0 && yarnAttn !== 1)
-    notes.push(`${a('rope.scaling.yarn_attn_factor')} = ${yarnAttn} is not applied: with YaRN llama.cpp works the magnitude out itself.`);
+    notes.push(
+      `${a('rope.scaling.yarn_attn_factor')} = ${yarnAttn} is not applied: with YaRN llama.cpp works the magnitude out itself.`,
+    );
   return {
     type,
     fileFactor,
@@ -287,7 +299,11 @@ function scalingOf({ keys, a, row, notes }: Model): Scaling {
   };
 }
 
-function yarnMagnitudeOf(row: GgufArchitecture, read: (name: string, usual: number, reads: boolean) => number, factor: number): number {
+function yarnMagnitudeOf(
+  row: GgufArchitecture,
+  read: (name: string, usual: number, reads: boolean) => number,
+  factor: number,
+): number {
   const m = (mscale: number): number => (factor <= 1 ? 1 : 1 + 0.1 * mscale * Math.log(factor));
   const { logMultiplier = 0 } = row;
   const given = read('yarn_log_multiplier', 0, logMultiplier !== 0);
@@ -300,12 +316,14 @@ function ropeOf(model: Model, kind: LayerKind, kinds: readonly LayerKind[], scal
   const own = row.sizesByLayer ? kind : kinds[0]!; // otherwise the first layer's sizes hold
   const { headDim, rotaryDim } = sizesOf(model, own.sliding);
   const base = keys.optionalPositive(a('rope.freq_base'));
-  if (base === undefined && row.base === undefined) noteOnce(notes, `${a('rope.freq_base')} is missing: llama.cpp takes 10000.`);
+  if (base === undefined && row.base === undefined)
+    noteOnce(notes, `${a('rope.freq_base')} is missing: llama.cpp takes 10000.`);
   // DFlash has two forms, and the second is DeepSeek-V4's.
   const asDeepseek4 = architecture === 'dflash' && (keys.optionalInteger(a('hyper_connection.count'), 0) ?? 0) > 0;
   const sections = asDeepseek4 ? undefined : sectionsOf(model);
   const tail = row.window === 'tail' || asDeepseek4;
-  const plain = row.plain || asDeepseek4 || (row.compressed && !kind.compressed) || (kind.sliding && row.sliding?.plain);
+  const plain =
+    row.plain || asDeepseek4 || (row.compressed && !kind.compressed) || (kind.sliding && row.sliding?.plain);
   const factors = asDeepseek4 || sections ? undefined : factorsOf(model, kind, kinds, scaling.type);
   return {
     headDim,
@@ -315,11 +333,17 @@ function ropeOf(model: Model, kind: LayerKind, kinds: readonly LayerKind[], scal
     base: baseOf(model, kind, base ?? 10000, headDim),
     ...(plain ? {} : ggmlScaling(model, kind, scaling)),
     ...(factors ? { freqFactors: factors } : {}),
-    ...(sections ? { axes: { rule: row.rope === 'imrope' ? ('interleaved-ggml' as const) : ('sections' as const), sections } } : {}),
+    ...(sections
+      ? { axes: { rule: row.rope === 'imrope' ? ('interleaved-ggml' as const) : ('sections' as const), sections } }
+      : {}),
   };
 }
 
-function ggmlScaling({ keys, a, row }: Model, kind: LayerKind, scaling: Scaling): Pick<RopeSpec, 'scaling' | 'attentionFactor'> {
+function ggmlScaling(
+  { keys, a, row }: Model,
+  kind: LayerKind,
+  scaling: Scaling,
+): Pick<RopeSpec, 'scaling' | 'attentionFactor'> {
   const { extFactor, betaFast, betaSlow } = scaling;
   const rule = kind.sliding ? row.sliding!.scale : 'same';
   const factor = rule === 'none' ? 1 : rule === 'shared' ? scaling.fileFactor : scaling.factor;
@@ -360,7 +384,8 @@ function sizesOf(model: Model, sliding: boolean): { headDim: number; rotaryDim: 
   const head = (sliding ? keys.optionalInteger(a('attention.key_length_swa')) : undefined) ?? full;
   const count = keys.optionalInteger(a('rope.dimension_count')) ?? full;
   const ofSliding = keys.optionalInteger(a('rope.dimension_count_swa')) ?? count;
-  const rotaryDim = architecture === 'deepseek2-ocr' ? head : sliding ? ofSliding : row.halvesFull ? Math.floor(count / 2) : count;
+  const rotaryDim =
+    architecture === 'deepseek2-ocr' ? head : sliding ? ofSliding : row.halvesFull ? Math.floor(count / 2) : count;
   const key = a(sliding && ofSliding !== count ? 'rope.dimension_count_swa' : 'rope.dimension_count');
   const headDim = row.window === 'mla' ? rotaryDim : head;
   if (rotaryDim % 2 !== 0 || rotaryDim < 2 || rotaryDim > headDim)
@@ -384,9 +409,16 @@ function fullHeadDim({ keys, a, row }: Model): number {
   const width = keys.optionalInteger(a('embedding_length'));
   const counts = keys.raw(a('attention.head_count'));
   // Some architectures list heads by layer; head_dim is the same for all.
-  const heads = Array.isArray(counts) ? Number(counts.find((n) => Number(n) > 0)) : keys.optionalInteger(a('attention.head_count'));
+  const heads = Array.isArray(counts)
+    ? Number(counts.find((n) => Number(n) > 0))
+    : keys.optionalInteger(a('attention.head_count'));
   if (width === undefined || heads === undefined || !(heads > 0) || width % heads !== 0) {
-    refuse('FORMAT', keys.path(a('attention.key_length')), 'an integer, or embedding_length and head_count that give one', undefined);
+    refuse(
+      'FORMAT',
+      keys.path(a('attention.key_length')),
+      'an integer, or embedding_length and head_count that give one',
+      undefined,
+    );
   }
   return width / heads;
 }
@@ -398,7 +430,11 @@ function sectionsOf({ keys, a, row }: Model): number[] | undefined {
   if (!multi && (row.sections === undefined || !keys.has(key))) return undefined;
   const list = keys.raw(key);
   const given = Array.isArray(list) ? list.map(Number) : [];
-  if (given.length !== 4 || !given.every((n) => Number.isSafeInteger(n) && n >= 0) || (multi && !given.slice(0, 3).some((n) => n > 0)))
+  if (
+    given.length !== 4 ||
+    !given.every((n) => Number.isSafeInteger(n) && n >= 0) ||
+    (multi && !given.slice(0, 3).some((n) => n > 0))
+  )
     refuse('FORMAT', keys.path(key), 'four integers >= 0, pairs of t, h, w and e', list);
   if (row.sections === 't-and-h' && !(given[0]! > 0 && given[1]! > 0)) return undefined;
   if (row.sections === 'any' && given.every((n) => n === 0)) return undefined;
@@ -429,7 +465,12 @@ function hasTensor(file: GgufHeader, name: string): boolean {
 }
 
 /** The factors that divide a layer's frequencies. */
-function factorsOf(model: Model, kind: LayerKind, kinds: readonly LayerKind[], type: Scaling['type']): Float32Array | undefined {
+function factorsOf(
+  model: Model,
+  kind: LayerKind,
+  kinds: readonly LayerKind[],
+  type: Scaling['type'],
+): Float32Array | undefined {
   const { file, keys, row, notes } = model;
   if (row.factors === undefined) return undefined;
   if (row.factorsFor === 'none' || (row.factorsFor === 'full' && kind.sliding)) return undefined;
@@ -439,12 +480,14 @@ function factorsOf(model: Model, kind: LayerKind, kinds: readonly LayerKind[], t
   const wanted = factorCount(model, kind, kinds);
   for (const name of there) {
     const { length } = file.readTensor?.(name) ?? { length: wanted };
-    if (length !== wanted) refuse('FORMAT', keys.path(name), `${wanted} values`, length, 'llama.cpp refuses such a file.');
+    if (length !== wanted)
+      refuse('FORMAT', keys.path(name), `${wanted} values`, length, 'llama.cpp refuses such a file.');
   }
   const name = both ? longOrShort(model) : FREQS;
   if (!there.includes(name)) return undefined;
   const values = file.readTensor?.(name);
-  if (!values) noteOnce(notes, `${name} divides the frequencies; its values were not read, so they are not in what is shown.`);
+  if (!values)
+    noteOnce(notes, `${name} divides the frequencies; its values were not read, so they are not in what is shown.`);
   return values;
 }
 
@@ -456,7 +499,11 @@ function factorCount(model: Model, kind: LayerKind, kinds: readonly LayerKind[])
       return headDim / 2;
     case 'widest':
       return (
-        Math.max(...[true, false].filter((s) => kinds.some(({ sliding }) => sliding === s)).map((s) => sizesOf(model, s).rotaryDim)) / 2
+        Math.max(
+          ...[true, false]
+            .filter((s) => kinds.some(({ sliding }) => sliding === s))
+            .map((s) => sizesOf(model, s).rotaryDim),
+        ) / 2
       );
     case undefined:
       return rotaryDim / 2;
@@ -467,7 +514,9 @@ function factorCount(model: Model, kind: LayerKind, kinds: readonly LayerKind[])
 function longOrShort({ keys, a, options, notes }: Model): string {
   const key = a('rope.scaling.original_context_length');
   const original =
-    keys.optionalInteger(key, 0) ?? keys.optionalInteger(a('context_length')) ?? refuse('FORMAT', keys.path(key), 'an integer', undefined);
+    keys.optionalInteger(key, 0) ??
+    keys.optionalInteger(a('context_length')) ??
+    refuse('FORMAT', keys.path(key), 'an integer', undefined);
   if (options.context === undefined) {
     noteOnce(notes, `The frequencies depend on the context; one of up to ${original} tokens is assumed.`);
     return SHORT;
@@ -491,7 +540,9 @@ function noteIgnored(model: Model, kinds: readonly LayerKind[]): void {
   const ignored = (key: string, reads: (row: GgufArchitecture) => boolean, because?: string): void => {
     if (!keys.has(a(key)) || (reads(row) && because === undefined)) return;
     const given = keys.raw(a(key));
-    const value = Array.isArray(given) ? `[${given.slice(0, 8).join(', ')}${given.length > 8 ? ', …' : ''}]` : String(given);
+    const value = Array.isArray(given)
+      ? `[${given.slice(0, 8).join(', ')}${given.length > 8 ? ', …' : ''}]`
+      : String(given);
     const why = because ?? `llama.cpp reads it for ${readers(reads)} only`;
     notes.push(`${a(key)} = ${value} is not applied: ${why}.`);
   };
@@ -503,14 +554,20 @@ function noteIgnored(model: Model, kinds: readonly LayerKind[]): void {
   ignored(`${scaling}.yarn_log_multiplier`, ({ logMultiplier }) => logMultiplier !== undefined);
   ignored(`${scaling}.finetuned`, ({ skips }) => skips === 'not-finetuned');
   ignored(`${scaling}.alpha`, ({ alpha }) => alpha === true);
-  ignored('rope.dimension_sections', ({ rope, sections }) => rope === 'mrope' || rope === 'imrope' || sections !== undefined);
+  ignored(
+    'rope.dimension_sections',
+    ({ rope, sections }) => rope === 'mrope' || rope === 'imrope' || sections !== undefined,
+  );
   if (!sliding || row.sliding!.base === 'same')
     ignored(
       'rope.freq_base_swa',
       () => true,
       `${architecture} has no ${sliding ? 'base of their own for sliding layers' : 'sliding layers here'}`,
     );
-  if (row.factorsFor === 'none' && model.file.tensors.some(({ name }) => name === FREQS || name === LONG || name === SHORT))
+  if (
+    row.factorsFor === 'none' &&
+    model.file.tensors.some(({ name }) => name === FREQS || name === LONG || name === SHORT)
+  )
     notes.push(`The factor tensors are loaded and not used by llama.cpp's ${architecture}.`);
   if ((row.plain || (sliding && row.sliding!.plain)) && keys.has(a(`${scaling}.type`)))
     notes.push(

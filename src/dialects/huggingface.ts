@@ -48,7 +48,11 @@ interface Rules {
   /** The old name of a list of the full layers; the others are convolutions. All are full where it is left out too. */
   readonly attentionAt?: string;
   /** One RoPE a layer type, and how the old fields, [name, θ where left out], become two. rope_scaling is for full layers. */
-  readonly byType?: { readonly full: [string, number]; readonly sliding: [string, number]; readonly scalesSliding?: true };
+  readonly byType?: {
+    readonly full: [string, number];
+    readonly sliding: [string, number];
+    readonly scalesSliding?: true;
+  };
   /** Full layers do not turn. */
   readonly onlySliding?: true;
   /** Every so many layers one does not turn, unless no_rope_layers says which. */
@@ -64,7 +68,10 @@ function each(models: string, rules: Rules): Record<string, Rules> {
 
 /** By model_type, without a closing _text. */
 const MODELS: Readonly<Record<string, Rules>> = {
-  ...each('llama mistral ministral qwen2 qwen2_moe qwen3_moe olmo olmo2 olmoe starcoder2 granite granitemoe granitemoeshared', {}),
+  ...each(
+    'llama mistral ministral qwen2 qwen2_moe qwen3_moe olmo olmo2 olmoe starcoder2 granite granitemoe granitemoeshared',
+    {},
+  ),
   ...each('falcon falcon_h1 diffllama arcee dots1 jais2 hunyuan_v1_dense hunyuan_v1_moe', {}),
   ...each('mixtral phimoe lfm2_moe', { theta: 1e6 }),
   ...each('bitnet flex_olmo mllama', { theta: 5e5 }),
@@ -124,8 +131,15 @@ const MODELS: Readonly<Record<string, Rules>> = {
   // Layers differ.
   granitemoehybrid: { layers: { other: LINEAR, period: Number.POSITIVE_INFINITY } },
   lfm2: { theta: 1e6, attentionAt: 'full_attn_idxs' },
-  cohere2: { pairing: 'interleaved', onlySliding: true, layers: { other: SLIDING, period: 4, key: 'sliding_window_pattern' } },
-  ...each('exaone4 exaone_moe', { onlySliding: true, layers: { other: SLIDING, period: 4, key: 'sliding_window_pattern' } }),
+  cohere2: {
+    pairing: 'interleaved',
+    onlySliding: true,
+    layers: { other: SLIDING, period: 4, key: 'sliding_window_pattern' },
+  },
+  ...each('exaone4 exaone_moe', {
+    onlySliding: true,
+    layers: { other: SLIDING, period: 4, key: 'sliding_window_pattern' },
+  }),
   afmoe: { headDim: 128, onlySliding: true, layers: { other: SLIDING, period: 4, key: 'global_attn_every_n_layers' } },
   gemma3: {
     headDim: 256,
@@ -157,7 +171,9 @@ const MODELS: Readonly<Record<string, Rules>> = {
 
 /** Models without rotary embedding: naming them beats a guess. */
 const WITHOUT_ROPE =
-  'gpt2 bert roberta opt bloom mpt t5 gpt_bigcode gpt_neo mamba mamba2 distilbert bart xlnet jamba nemotron_h kimi_linear'.split(' ');
+  'gpt2 bert roberta opt bloom mpt t5 gpt_bigcode gpt_neo mamba mamba2 distilbert bart xlnet jamba nemotron_h kimi_linear'.split(
+    ' ',
+  );
 /** Models that turn in a way that no plan can say. */
 const REFUSED: Readonly<Record<string, string>> = {
   nanochat: 'It turns the other way round, by minus the angle.',
@@ -197,11 +213,18 @@ export function ropeFromConfig(json: unknown, given: ModelRopeOptions = {}): Mod
   if (WITHOUT_ROPE.includes(family) || (family === 'falcon' && config.optionalFlag('alibi')))
     refuse('UNSUPPORTED', config.path('model_type'), 'a model with rotary position embedding', modelType);
   if (Object.hasOwn(REFUSED, family))
-    refuse('UNSUPPORTED', config.path('model_type'), 'a model whose rotation a plan can say', modelType, REFUSED[family]);
+    refuse(
+      'UNSUPPORTED',
+      config.path('model_type'),
+      'a model whose rotation a plan can say',
+      modelType,
+      REFUSED[family],
+    );
 
   // GPT-J's code has θ = 10000 and no scaling written into it.
   for (const key of rules?.rotaryDim === undefined ? [] : ['rope_theta', 'rope_scaling', 'rope_parameters'])
-    if (config.has(key)) refuse('UNSUPPORTED', config.path(key), `nothing, as ${modelType} does not read it`, config.raw(key));
+    if (config.has(key))
+      refuse('UNSUPPORTED', config.path(key), `nothing, as ${modelType} does not read it`, config.raw(key));
 
   const notes: string[] = [];
   if (!rules)
@@ -261,8 +284,14 @@ function firstInteger(config: Fields, keys: readonly string[], high?: number): n
   return undefined;
 }
 
-function sizesOf(config: Fields, rules: Rules | undefined): Pick<Model, 'numLayers' | 'headDim' | 'headDims' | 'maxContext'> {
-  const numLayers = config.need(firstInteger(config, ['num_hidden_layers', 'n_layer', 'num_layers'], MAX_LAYERS), 'num_hidden_layers');
+function sizesOf(
+  config: Fields,
+  rules: Rules | undefined,
+): Pick<Model, 'numLayers' | 'headDim' | 'headDims' | 'maxContext'> {
+  const numLayers = config.need(
+    firstInteger(config, ['num_hidden_layers', 'n_layer', 'num_layers'], MAX_LAYERS),
+    'num_hidden_layers',
+  );
   const maxContext = firstInteger(config, ['max_position_embeddings', 'n_positions', 'seq_length']);
   const overrides = config.optionalObject('per_layer_config');
   const headDims =
@@ -284,9 +313,17 @@ function commonHeadDim(config: Fields, rules: Rules | undefined): number {
   // head_dim: null is no omission, but asks for the quotient.
   if (rules?.headDim !== undefined && !config.keys().includes('head_dim')) return rules.headDim;
   const hidden = config.need(firstInteger(config, ['hidden_size', 'n_embd']), 'head_dim, or hidden_size');
-  const heads = config.need(firstInteger(config, ['num_attention_heads', 'n_head']), 'head_dim, or num_attention_heads');
+  const heads = config.need(
+    firstInteger(config, ['num_attention_heads', 'n_head']),
+    'head_dim, or num_attention_heads',
+  );
   if (hidden % heads !== 0)
-    refuse('FORMAT', config.path('hidden_size'), `a multiple of num_attention_heads=${heads}, or head_dim beside it`, hidden);
+    refuse(
+      'FORMAT',
+      config.path('hidden_size'),
+      `a multiple of num_attention_heads=${heads}, or head_dim beside it`,
+      hidden,
+    );
   return hidden / heads;
 }
 
@@ -311,7 +348,9 @@ function layerTypes({ config, rules, numLayers }: Model): readonly (string | und
   if (!rules?.layers) return new Array<undefined>(numLayers).fill(undefined);
   const { other, period: usual, key, first } = rules.layers;
   const period = (key === undefined ? undefined : config.optionalInteger(key)) ?? usual;
-  const types = Array.from({ length: numLayers }, (_, layer) => ((first ? layer : layer + 1) % period === 0 ? FULL : other));
+  const types = Array.from({ length: numLayers }, (_, layer) =>
+    (first ? layer : layer + 1) % period === 0 ? FULL : other,
+  );
   if (rules.globalHeadDim !== undefined) types[numLayers - 1] = FULL;
   return types;
 }
@@ -321,16 +360,19 @@ function turns({ config, family, rules, numLayers }: Model, layer: number, layer
   if (layerType !== undefined && WITHOUT_ATTENTION.includes(layerType)) return false;
   // Granite 4 turns only where the file says so.
   if (family === 'granitemoehybrid') return config.optionalText('position_embedding_type') === 'rope';
-  if (family === 'mllama') return !(config.optionalNumbers('cross_attention_layers') ?? [3, 8, 13, 18, 23, 28, 33, 38]).includes(layer);
+  if (family === 'mllama')
+    return !(config.optionalNumbers('cross_attention_layers') ?? [3, 8, 13, 18, 23, 28, 33, 38]).includes(layer);
   if (rules?.onlySliding) {
     // EXAONE with sliding_window: null has no sliding layers, and turns all.
-    const windowless = family.startsWith('exaone') && config.keys().includes('sliding_window') && !config.has('sliding_window');
+    const windowless =
+      family.startsWith('exaone') && config.keys().includes('sliding_window') && !config.has('sliding_window');
     return windowless || layerType === SLIDING;
   }
   if (rules && rules.nopeEvery === undefined) return true;
   const list = config.optionalList('no_rope_layers');
   if (list && list.length > 0) {
-    if (list.length !== numLayers) refuse('FORMAT', config.path('no_rope_layers'), `${numLayers} entries, one a layer`, list.length);
+    if (list.length !== numLayers)
+      refuse('FORMAT', config.path('no_rope_layers'), `${numLayers} entries, one a layer`, list.length);
     return Boolean(list[layer]); // 1 means that the layer does rotate, whatever the key's name suggests
   }
   return !rules || (layer + 1) % (config.optionalInteger('no_rope_layer_interval') ?? rules.nopeEvery!) !== 0;
@@ -356,7 +398,8 @@ function parametersOf({ config, modelType, rules }: Model, layerType: string | u
       `transformers has defaults of one ${modelType} checkpoint; write yours.`,
     );
   if (scaling && rules?.byType) {
-    if (!rules.byType.scalesSliding && layerType !== FULL) return { fields: new Fields({}, config.path('rope_scaling')), byType: true };
+    if (!rules.byType.scalesSliding && layerType !== FULL)
+      return { fields: new Fields({}, config.path('rope_scaling')), byType: true };
     if (!scaling.has('rope_type') && scaling.has('type'))
       refuse('FORMAT', scaling.path('rope_type'), `a text, as ${modelType} does not read "type"`, undefined);
     return { fields: scaling, byType: true };
@@ -370,8 +413,16 @@ function parametersOf({ config, modelType, rules }: Model, layerType: string | u
     .some((value) => typeof value === 'object' && value !== null && !Array.isArray(value));
   if (!nested && !rules?.byType) return { fields: parameters, byType: false };
   // Which layer is of which type must be known; the first entry for all would be a guess.
-  const key = config.need(layerType, 'layer_types', 'a list, one text a layer, as rope_parameters is given by layer type');
-  const fields = config.need(parameters.optionalObject(key), `rope_parameters.${key}`, 'an object for this type of layer');
+  const key = config.need(
+    layerType,
+    'layer_types',
+    'a list, one text a layer, as rope_parameters is given by layer type',
+  );
+  const fields = config.need(
+    parameters.optionalObject(key),
+    `rope_parameters.${key}`,
+    'an object for this type of layer',
+  );
   return { fields, byType: true };
 }
 
@@ -381,10 +432,13 @@ function notEmpty(fields: Fields | undefined): Fields | undefined {
 
 /** Where a file has both forms, they must say the same: transformers reads rope_scaling, others may not. */
 function refuseContradiction(config: Fields, parameters: Fields, scaling: Fields): void {
-  const text = (value: unknown): string | undefined => JSON.stringify(value, (_, v) => (typeof v === 'bigint' ? Number(v) : v));
+  const text = (value: unknown): string | undefined =>
+    JSON.stringify(value, (_, v) => (typeof v === 'bigint' ? Number(v) : v));
   for (const key of parameters.keys()) {
     const said =
-      key === 'rope_type' || key === 'type' ? (scaling.raw('rope_type') ?? scaling.raw('type')) : (scaling.raw(key) ?? config.raw(key));
+      key === 'rope_type' || key === 'type'
+        ? (scaling.raw('rope_type') ?? scaling.raw('type'))
+        : (scaling.raw(key) ?? config.raw(key));
     if (text(said) === text(parameters.raw(key))) continue;
     const expected = `what rope_parameters says, ${text(parameters.raw(key))}`;
     refuse('FORMAT', config.path(`rope_scaling.${key}`), expected, said, 'Delete one of the two.');
@@ -401,7 +455,10 @@ function thetaOf({ config, modelType, rules, notes }: Model, fields: Fields, lay
     const next = `The default of ${modelType} is not known here; write it into the config.`;
     return theta ?? refuse('FORMAT', config.path('rope_theta'), 'a number', undefined, next);
   }
-  const [key, known] = rules.byType?.[layerType === SLIDING ? 'sliding' : 'full'] ?? [rules.thetaKey ?? 'rope_theta', rules.theta ?? 10000];
+  const [key, known] = rules.byType?.[layerType === SLIDING ? 'sliding' : 'full'] ?? [
+    rules.thetaKey ?? 'rope_theta',
+    rules.theta ?? 10000,
+  ];
   const theta = config.optionalPositive(key);
   if (theta !== undefined) return theta;
   notes.push(`${key} is missing: transformers' default for ${modelType}, ${known}, is used.`);
@@ -436,7 +493,9 @@ function ropeOf(model: Model, layerType: string | undefined): RopeSpec {
 }
 
 function rotaryDimOf({ config, rules }: Model): number | undefined {
-  return rules && rules.rotaryDim === undefined ? undefined : (config.optionalInteger('rotary_dim') ?? rules?.rotaryDim);
+  return rules && rules.rotaryDim === undefined
+    ? undefined
+    : (config.optionalInteger('rotary_dim') ?? rules?.rotaryDim);
 }
 
 /** The share of each head that turns. */
@@ -484,7 +543,9 @@ function typeOf({ family }: Model, fields: Fields, layerType: string | undefined
 
 function pairingOf({ config, rules, notes }: Model): Pairing {
   if (rules?.mla !== undefined || (!rules && config.has('qk_rope_head_dim')))
-    notes.push('RoPE turns the qk_rope_head_dim part of each head; the other part (qk_nope_head_dim) is not among these dimensions.');
+    notes.push(
+      'RoPE turns the qk_rope_head_dim part of each head; the other part (qk_nope_head_dim) is not among these dimensions.',
+    );
   if (rules?.readsInterleave && config.optionalFlag('rope_interleave') === false) return 'half';
   return rules?.pairing ?? 'half';
 }
@@ -500,7 +561,10 @@ function axesOf({ modelType, rules, notes }: Model, fields: Fields): RopeAxes | 
   if (sections.length < 3 || sections.length > 4 || !sections.every((n) => Number.isInteger(n) && n >= 0)) {
     refuse('FORMAT', fields.path('mrope_section'), 'three or four integers', sections);
   }
-  return { rule: rules?.axes?.rule ?? (fields.optionalFlag('mrope_interleaved') ? 'interleaved' : 'sections'), sections };
+  return {
+    rule: rules?.axes?.rule ?? (fields.optionalFlag('mrope_interleaved') ? 'interleaved' : 'sections'),
+    sections,
+  };
 }
 
 /** The context the model was trained with, where the file says it. */
@@ -533,7 +597,9 @@ function scalingOf(
       return { scaling: { kind: 'linear', factor: needFactor() } };
     case 'dynamic': {
       const originalContext = maxContext();
-      notes.push('Dynamic NTK changes the base with the sequence length: keys cached at a shorter length carry the old one.');
+      notes.push(
+        'Dynamic NTK changes the base with the sequence length: keys cached at a shorter length carry the old one.',
+      );
       const context = contextOf(model, originalContext);
       // HunYuan raises the base once and for all; past the context transformers forgets about it.
       const alpha = family.startsWith('hunyuan_v1') ? fields.optionalPositive('alpha') : undefined;
@@ -558,7 +624,9 @@ function scalingOf(
       const pairs = rotaryDim / 2;
       const factors = (key: string): number[] => {
         const list = fields.need(fields.optionalNumbers(key), key);
-        return list.length === pairs ? list : refuse('FORMAT', fields.path(key), `${pairs} numbers, one a pair`, list.length);
+        return list.length === pairs
+          ? list
+          : refuse('FORMAT', fields.path(key), `${pairs} numbers, one a pair`, list.length);
       };
       const originalContext = original ?? maxContext();
       const shortFactor = factors('short_factor');
@@ -568,7 +636,10 @@ function scalingOf(
         // Its forward pass asks for no length, and so never gets the long factors; only the magnitude changes.
         const key = context > originalContext ? 'long_mscale' : 'short_mscale';
         const attentionFactor = fields.need(fields.optionalPositive(key), key);
-        return { scaling: { kind: 'longrope', shortFactor, longFactor: shortFactor, originalContext, context }, attentionFactor };
+        return {
+          scaling: { kind: 'longrope', shortFactor, longFactor: shortFactor, originalContext, context },
+          attentionFactor,
+        };
       }
       // Phi-3 and others leave the factor out, and it follows from the two contexts.
       const factor = fields.optionalPositive('factor') ?? maxContext() / originalContext;
@@ -605,6 +676,8 @@ function scalingOf(
 
 function contextOf({ options, notes }: Model, originalContext: number): number {
   if (options.context !== undefined) return options.context;
-  notes.push(`The frequencies depend on the sequence length; one within the original context of ${originalContext} tokens is assumed.`);
+  notes.push(
+    `The frequencies depend on the sequence length; one within the original context of ${originalContext} tokens is assumed.`,
+  );
   return originalContext;
 }

@@ -193,7 +193,13 @@ class Status extends RopewalkError {
 }
 
 /** Raises the status unless a condition holds; the first argument that is false decides, as in upstream's chain of checks. */
-function demand(condition: boolean, status: number, argument: string, expected: string, got: unknown): asserts condition {
+function demand(
+  condition: boolean,
+  status: number,
+  argument: string,
+  expected: string,
+  got: unknown,
+): asserts condition {
   if (condition) return;
   const code =
     status === INFINI_STATUS_BAD_TENSOR_DTYPE
@@ -215,9 +221,18 @@ function demandPointer<T>(pointer: T, argument: string, expected: string): asser
   demand(pointer !== null && pointer !== undefined, INFINI_STATUS_NULL_POINTER, argument, expected, pointer);
 }
 
-function demandDescriptor(desc: InfiniTensorDescriptor | null, argument: string): asserts desc is InfiniTensorDescriptor {
+function demandDescriptor(
+  desc: InfiniTensorDescriptor | null,
+  argument: string,
+): asserts desc is InfiniTensorDescriptor {
   demandPointer(desc, argument, 'a descriptor');
-  demand(MADE.has(desc), INFINI_STATUS_BAD_PARAM, argument, 'a descriptor, as infiniopCreateTensorDescriptor makes it', desc);
+  demand(
+    MADE.has(desc),
+    INFINI_STATUS_BAD_PARAM,
+    argument,
+    'a descriptor, as infiniopCreateTensorDescriptor makes it',
+    desc,
+  );
 }
 
 function resultOf(work: () => void): InfiniResult {
@@ -247,11 +262,23 @@ function resultOf(work: () => void): InfiniResult {
  * @param device - one of {@link INFINI_DEVICE}
  * @returns DEVICE_TYPE_NOT_SUPPORTED where the runner is of another device; else the handle, which is the runner
  */
-export function infiniopCreateHandle(runner: Runner, device: number = INFINI_DEVICE.CPU): InfiniResult & { readonly handle?: Runner } {
+export function infiniopCreateHandle(
+  runner: Runner,
+  device: number = INFINI_DEVICE.CPU,
+): InfiniResult & { readonly handle?: Runner } {
   const result = resultOf(() => {
     checkRunner(runner, 'infiniop: runner');
-    demand(Number.isInteger(device), INFINI_STATUS_DEVICE_TYPE_NOT_SUPPORTED, 'device', 'a number of INFINI_DEVICE', device);
-    const ofRunner: readonly number[] = [INFINI_DEVICE.CPU, ...(runner.name === 'ascend-model' ? [INFINI_DEVICE.ASCEND] : [])];
+    demand(
+      Number.isInteger(device),
+      INFINI_STATUS_DEVICE_TYPE_NOT_SUPPORTED,
+      'device',
+      'a number of INFINI_DEVICE',
+      device,
+    );
+    const ofRunner: readonly number[] = [
+      INFINI_DEVICE.CPU,
+      ...(runner.name === 'ascend-model' ? [INFINI_DEVICE.ASCEND] : []),
+    ];
     demand(
       ofRunner.includes(device),
       INFINI_STATUS_DEVICE_TYPE_NOT_SUPPORTED,
@@ -310,13 +337,31 @@ export function infiniopCreateRoPEDescriptor(
       ['sin', sin],
       ['cos', cos],
     ] as const) {
-      demand(desc.dtype === y.dtype, INFINI_STATUS_BAD_TENSOR_DTYPE, `${name}_desc`, `y's dtype ${y.dtype}`, desc.dtype);
+      demand(
+        desc.dtype === y.dtype,
+        INFINI_STATUS_BAD_TENSOR_DTYPE,
+        `${name}_desc`,
+        `y's dtype ${y.dtype}`,
+        desc.dtype,
+      );
     }
     demand(FLOATS.includes(y.dtype), INFINI_STATUS_BAD_TENSOR_DTYPE, 'y_desc', 'F16, BF16, F32 or F64', y.dtype);
-    demand(INTEGERS.includes(pos.dtype), INFINI_STATUS_BAD_TENSOR_DTYPE, 'pos_desc', 'one of I8 … I64, U8 … U64', pos.dtype);
+    demand(
+      INTEGERS.includes(pos.dtype),
+      INFINI_STATUS_BAD_TENSOR_DTYPE,
+      'pos_desc',
+      'one of I8 … I64, U8 … U64',
+      pos.dtype,
+    );
     const shapeStatus = INFINI_STATUS_BAD_TENSOR_SHAPE;
     demand((y.ndim === 4) === (x.ndim === 4), shapeStatus, 'x_desc', `${y.ndim} dimensions, as y`, x.ndim);
-    demand((y.ndim === 3 && x.ndim === 3) || (y.ndim === 4 && x.ndim === 4), shapeStatus, 'y_desc', '3 or 4 dimensions', y.ndim);
+    demand(
+      (y.ndim === 3 && x.ndim === 3) || (y.ndim === 4 && x.ndim === 4),
+      shapeStatus,
+      'y_desc',
+      '3 or 4 dimensions',
+      y.ndim,
+    );
     demand(pos.ndim === 1 || pos.ndim === 2, shapeStatus, 'pos_desc', '1 or 2 dimensions', pos.ndim);
     demand(sin.ndim === 2 && cos.ndim === 2, shapeStatus, 'sin_desc, cos_desc', '2 dimensions [table_len, table_dim]', [
       sin.ndim,
@@ -328,14 +373,20 @@ export function infiniopCreateRoPEDescriptor(
     demand(sameShape(pos.shape, posShape), shapeStatus, 'pos_desc', `shape [${posShape}]`, pos.shape);
     demand(sameShape(cos.shape, sin.shape), shapeStatus, 'cos_desc', `sin's shape [${sin.shape}]`, cos.shape);
     demand(dhead === 2 * sin.shape[1]!, shapeStatus, 'sin_desc', `table_dim = dhead / 2 = ${dhead / 2}`, sin.shape[1]);
-    demand(y.strides.at(-1) === 1 && x.strides.at(-1) === 1, INFINI_STATUS_BAD_TENSOR_STRIDES, 'y_desc, x_desc', 'last stride 1', [
-      y.strides.at(-1),
-      x.strides.at(-1),
-    ]);
-    demand(isContiguous(sin) && isContiguous(cos), INFINI_STATUS_BAD_TENSOR_STRIDES, 'sin_desc, cos_desc', 'contiguous tables', [
-      sin.strides,
-      cos.strides,
-    ]);
+    demand(
+      y.strides.at(-1) === 1 && x.strides.at(-1) === 1,
+      INFINI_STATUS_BAD_TENSOR_STRIDES,
+      'y_desc, x_desc',
+      'last stride 1',
+      [y.strides.at(-1), x.strides.at(-1)],
+    );
+    demand(
+      isContiguous(sin) && isContiguous(cos),
+      INFINI_STATUS_BAD_TENSOR_STRIDES,
+      'sin_desc, cos_desc',
+      'contiguous tables',
+      [sin.strides, cos.strides],
+    );
     checkRunner(handle, 'infiniop: handle');
     descriptor = { y, x, pos, sin, cos, algo, handle, destroyed: false };
     MADE.add(descriptor);
@@ -352,7 +403,9 @@ function sameShape(a: readonly number[], b: readonly number[]): boolean {
  *
  * @param desc - a live descriptor
  */
-export function infiniopGetRoPEWorkspaceSize(desc: { readonly destroyed: boolean }): InfiniResult & { readonly size: number } {
+export function infiniopGetRoPEWorkspaceSize(desc: {
+  readonly destroyed: boolean;
+}): InfiniResult & { readonly size: number } {
   return { ...resultOf(() => checkAlive(desc)), size: 0 };
 }
 
@@ -421,13 +474,15 @@ function readTables(
   outside: 'refuse' | 'row_0' = 'refuse',
 ): { positions: Float64Array; table: RopeTable; first: number } {
   const rows = cos.shape[0]!;
-  const positions = outside === 'row_0' && rows > 0 ? insideOrRow0(pos, name, rows) : readIntegers(pos, `infiniop: ${name}`);
+  const positions =
+    outside === 'row_0' && rows > 0 ? insideOrRow0(pos, name, rows) : readIntegers(pos, `infiniop: ${name}`);
   let first = positions.length > 0 ? rows : 0;
   let end = 0;
   for (const [n, position] of positions.entries()) {
     if (position < 0 || position >= rows) {
       const at = pos.rank === 2 ? `${Math.floor(n / pos.shape[1]!)}, ${n % pos.shape[1]!}` : n;
-      const expected = rows === 0 ? 'no position, as the tables have no rows' : `a row of the tables, in [0, ${rows - 1}]`;
+      const expected =
+        rows === 0 ? 'no position, as the tables have no rows' : `a row of the tables, in [0, ${rows - 1}]`;
       refuse('RANGE', `infiniop: ${name}[${at}]`, expected, position, 'Build longer tables, or check the positions.');
     }
     first = Math.min(first, position);
@@ -462,7 +517,13 @@ export function infiniopDestroyRoPEDescriptor(desc: { destroyed: boolean }): Inf
 function checkAlive(desc: { readonly destroyed: boolean }): void {
   demandPointer(desc, 'desc', 'a descriptor');
   demand(MADE.has(desc), INFINI_STATUS_BAD_PARAM, 'desc', 'a descriptor, as its create function makes it', desc);
-  demand(!desc.destroyed, INFINI_STATUS_BAD_PARAM, 'desc', 'a descriptor that has not been destroyed', 'a destroyed one');
+  demand(
+    !desc.destroyed,
+    INFINI_STATUS_BAD_PARAM,
+    'desc',
+    'a descriptor that has not been destroyed',
+    'a destroyed one',
+  );
 }
 
 /** Lays a descriptor over memory. */
@@ -526,7 +587,13 @@ export function infiniopCreateMRoPEDescriptor(
     for (const name of MROPE_TENSORS) demandDescriptor(t[name], `${name}_desc`);
     const given = readOptions(sizes, 'infiniop: sizes');
     const { num_q_heads, num_kv_heads, head_size, rotary_dim, mrope_interleaved } = given;
-    demand(typeof mrope_interleaved === 'boolean', INFINI_STATUS_BAD_PARAM, 'mrope_interleaved', 'true or false', mrope_interleaved);
+    demand(
+      typeof mrope_interleaved === 'boolean',
+      INFINI_STATUS_BAD_PARAM,
+      'mrope_interleaved',
+      'true or false',
+      mrope_interleaved,
+    );
     const mrope_section = Array.from(readList(given.mrope_section, 'infiniop: mrope_section', 'three integers')) as [
       number,
       number,
@@ -552,7 +619,13 @@ export function infiniopCreateMRoPEDescriptor(
       mrope_section,
     );
     const { positions_outside: outside = 'refuse' } = sizes;
-    demand(['refuse', 'row_0'].includes(outside), INFINI_STATUS_BAD_PARAM, 'positions_outside', 'refuse or row_0', outside);
+    demand(
+      ['refuse', 'row_0'].includes(outside),
+      INFINI_STATUS_BAD_PARAM,
+      'positions_outside',
+      'refuse or row_0',
+      outside,
+    );
     for (const name of ['k_out', 'q', 'k', 'cos', 'sin'] as const) {
       demand(
         t[name].dtype === t.q_out.dtype,
@@ -562,7 +635,13 @@ export function infiniopCreateMRoPEDescriptor(
         t[name].dtype,
       );
     }
-    demand(FLOATS.includes(t.q_out.dtype), INFINI_STATUS_BAD_TENSOR_DTYPE, 'q_out_desc', 'F16, BF16, F32 or F64', t.q_out.dtype);
+    demand(
+      FLOATS.includes(t.q_out.dtype),
+      INFINI_STATUS_BAD_TENSOR_DTYPE,
+      'q_out_desc',
+      'F16, BF16, F32 or F64',
+      t.q_out.dtype,
+    );
     demand(
       t.positions.dtype === INFINI_DTYPE.I32 || t.positions.dtype === INFINI_DTYPE.I64,
       INFINI_STATUS_BAD_TENSOR_DTYPE,
@@ -585,7 +664,13 @@ export function infiniopCreateMRoPEDescriptor(
       demand(sameShape(got, shape), INFINI_STATUS_BAD_TENSOR_SHAPE, `${name}_desc`, `shape [${shape}]`, got);
     }
     for (const name of MROPE_TENSORS) {
-      demand(t[name].strides.at(-1) === 1, INFINI_STATUS_BAD_TENSOR_STRIDES, `${name}_desc`, 'last stride 1', t[name].strides);
+      demand(
+        t[name].strides.at(-1) === 1,
+        INFINI_STATUS_BAD_TENSOR_STRIDES,
+        `${name}_desc`,
+        'last stride 1',
+        t[name].strides,
+      );
     }
     checkRunner(handle, 'infiniop: handle');
     descriptor = { ...given, mrope_section, tensors: Object.freeze(t), handle, destroyed: false };
@@ -601,7 +686,10 @@ export function infiniopCreateMRoPEDescriptor(
  * @param pointers - the memory of each tensor; q_out may be q's, k_out k's; they may share nothing else
  * @returns SUCCESS, or a status with nothing written
  */
-export function infiniopMRoPE(desc: InfiniMRoPEDescriptor, pointers: InfiniMRoPETensors<InfiniMemory | null>): InfiniResult {
+export function infiniopMRoPE(
+  desc: InfiniMRoPEDescriptor,
+  pointers: InfiniMRoPETensors<InfiniMemory | null>,
+): InfiniResult {
   return resultOf(() => {
     checkAlive(desc);
     const memory = readOptions(pointers, 'infiniop: memory');

@@ -48,10 +48,14 @@ export interface ModelRopeOptions {
  * @returns a copy
  * @throws {RopewalkError} RANGE, naming the option
  */
-export function readModelRopeOptions(options: ModelRopeOptions, where: string): ModelRopeOptions & { readonly where: string } {
+export function readModelRopeOptions(
+  options: ModelRopeOptions,
+  where: string,
+): ModelRopeOptions & { readonly where: string } {
   const given = readOptions(options, `${where}: options`);
   const { context } = given;
-  if (given.where !== undefined && typeof given.where !== 'string') refuse('RANGE', `${where}: where`, 'a text', given.where);
+  if (given.where !== undefined && typeof given.where !== 'string')
+    refuse('RANGE', `${where}: where`, 'a text', given.where);
   if (context !== undefined && !(Number.isSafeInteger(context) && context > 0))
     refuse('RANGE', `${where}: context`, 'an integer >= 1, in tokens', context);
   return { ...given, where: given.where ?? where };

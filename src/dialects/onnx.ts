@@ -81,7 +81,8 @@ export function planRotaryEmbedding<D extends OnnxFloat>(
   for (const [name, tensor] of Object.entries({ X, cos_cache, sin_cache })) {
     if (!Tensor.isTensor(tensor)) refuse('SHAPE', `${op}: ${name}`, 'a tensor', undefined);
   }
-  if (X.dtype !== 'f32' && X.dtype !== 'f16' && X.dtype !== 'bf16') refuse('DTYPE', `${op}: X`, 'f32, f16 or bf16', X.dtype);
+  if (X.dtype !== 'f32' && X.dtype !== 'f16' && X.dtype !== 'bf16')
+    refuse('DTYPE', `${op}: X`, 'f32, f16 or bf16', X.dtype);
   checkDtype(cos_cache, `${op}: cos_cache`, X.dtype);
   checkDtype(sin_cache, `${op}: sin_cache`, X.dtype);
   if (interleaved !== 0 && interleaved !== 1) refuse('RANGE', `${op}: interleaved`, '0 or 1', interleaved);
@@ -139,7 +140,10 @@ function rowsInUse(
   let end = 0;
   for (const [n, id] of ids.entries()) {
     if (id < 0 || id >= maxPosition) {
-      const rows = maxPosition === 0 ? 'no position, as the caches have no rows' : `a row of the caches, in [0, ${maxPosition - 1}]`;
+      const rows =
+        maxPosition === 0
+          ? 'no position, as the caches have no rows'
+          : `a row of the caches, in [0, ${maxPosition - 1}]`;
       refuse('RANGE', `${where}[${Math.floor(n / seqLen)}, ${n % seqLen}]`, rows, id);
     }
     first = Math.min(first, id);
@@ -152,7 +156,8 @@ function rowsInUse(
 function splitHeads<D extends OnnxFloat>(X: Tensor<D>, numHeads: number): Tensor<D> {
   const op = 'onnx.RotaryEmbedding';
   if (X.rank === 4) return X;
-  if (X.rank !== 3) refuse('SHAPE', `${op}: X`, '[batch, num_heads, seq, head_size] or [batch, seq, hidden]', [...X.shape]);
+  if (X.rank !== 3)
+    refuse('SHAPE', `${op}: X`, '[batch, num_heads, seq, head_size] or [batch, seq, hidden]', [...X.shape]);
   if (!Number.isInteger(numHeads) || numHeads < 1) {
     refuse('SHAPE', `${op}: num_heads`, 'an integer >= 1 with a 3-D X', numHeads === 0 ? undefined : numHeads);
   }
@@ -162,6 +167,7 @@ function splitHeads<D extends OnnxFloat>(X: Tensor<D>, numHeads: number): Tensor
 }
 
 function checkRank<T extends Tensor>(tensor: T, name: string, rank: number, when: string): T {
-  if (tensor.rank !== rank) refuse('SHAPE', `onnx.RotaryEmbedding: ${name}`, `${rank} dimensions ${when}`, [...tensor.shape]);
+  if (tensor.rank !== rank)
+    refuse('SHAPE', `onnx.RotaryEmbedding: ${name}`, `${rank} dimensions ${when}`, [...tensor.shape]);
   return tensor;
 }

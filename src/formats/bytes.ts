@@ -45,11 +45,21 @@ export function countClaimed(shape: readonly number[]): number | undefined {
  * @param count - how many
  * @param swap - the file is big-endian
  */
-export function elementsAt<D extends Dtype>(bytes: Uint8Array, start: number, dtype: D, count: number, swap = false): ArrayOf[D] {
+export function elementsAt<D extends Dtype>(
+  bytes: Uint8Array,
+  start: number,
+  dtype: D,
+  count: number,
+  swap = false,
+): ArrayOf[D] {
   const unit = sizeBytes(dtype);
   const at = bytes.byteOffset + start;
   if (!swap && at % unit === 0) {
-    const view = newArray(dtype, 0).constructor as new (buffer: ArrayBufferLike, byteOffset: number, length: number) => HostArray;
+    const view = newArray(dtype, 0).constructor as new (
+      buffer: ArrayBufferLike,
+      byteOffset: number,
+      length: number,
+    ) => HostArray;
     return new view(bytes.buffer, at, count) as ArrayOf[D];
   }
   const copy = newArray(dtype, count);

@@ -116,7 +116,8 @@ export function parseGguf(bytes: Uint8Array, where = 'gguf', fileSizeBytes?: num
   checkBytes(bytes, where);
   const reader = new Reader(bytes, where);
   const magic = reader.take(4);
-  if (String.fromCharCode(...magic) !== 'GGUF') refuse('FORMAT', where, 'a GGUF file, which starts with GGUF', [...magic]);
+  if (String.fromCharCode(...magic) !== 'GGUF')
+    refuse('FORMAT', where, 'a GGUF file, which starts with GGUF', [...magic]);
   let version = reader.u32();
   // A big-endian file reads as a version with its low half empty.
   if ((version & 0xffff) === 0) {
@@ -178,12 +179,19 @@ function readTensor(reader: Reader, names: Set<string>, alignment: number): Gguf
   const count = countClaimed(shape) ?? refuse('FORMAT', where, 'fewer than 2^50 elements', shape);
   const code = reader.u32();
   const offset = Number(reader.u64());
-  if (offset > MAX_OFFSET || offset % alignment !== 0) refuse('FORMAT', where, `an offset that is a multiple of ${alignment}`, offset);
+  if (offset > MAX_OFFSET || offset % alignment !== 0)
+    refuse('FORMAT', where, `an offset that is a multiple of ${alignment}`, offset);
   const known = TYPES[code];
   if (known && (shape[0] ?? 1) % known[1] !== 0) {
     refuse('FORMAT', where, `rows of a multiple of ${known[1]} elements for ${known[0]}`, shape);
   }
-  return { name, shape, type: known?.[0] ?? `TYPE_${code}`, offset, sizeBytes: known ? (count / known[1]) * known[2] : undefined };
+  return {
+    name,
+    shape,
+    type: known?.[0] ?? `TYPE_${code}`,
+    offset,
+    sizeBytes: known ? (count / known[1]) * known[2] : undefined,
+  };
 }
 
 /** Reads forward; refuses to go past the end. */
@@ -252,7 +260,10 @@ class Reader {
   /** The least bytes that a value of a type takes: a text has its length, an array its type and length. */
   private smallest(type: number): number {
     const count = this.wide ? 8 : 4;
-    return [1, 1, 2, 2, 4, 4, 4, 1, count, 4 + count, 8, 8, 8][type] ?? refuse('FORMAT', `${this.where}: value type`, '0 … 12', type);
+    return (
+      [1, 1, 2, 2, 4, 4, 4, 1, count, 4 + count, 8, 8, 8][type] ??
+      refuse('FORMAT', `${this.where}: value type`, '0 … 12', type)
+    );
   }
 
   value(type: number, depth: number): GgufValue {
@@ -293,7 +304,8 @@ class Reader {
   }
 
   private array(depth: number): GgufValue[] {
-    if (depth >= MAX_ARRAY_DEPTH) refuse('FORMAT', this.where, `arrays nested at most ${MAX_ARRAY_DEPTH} deep`, 'deeper');
+    if (depth >= MAX_ARRAY_DEPTH)
+      refuse('FORMAT', this.where, `arrays nested at most ${MAX_ARRAY_DEPTH} deep`, 'deeper');
     const type = this.u32();
     const count = this.length();
     if ((this.elements += count) > MAX_ARRAY_ELEMENTS)

@@ -101,7 +101,8 @@ class Parser {
       this.at++;
       const value = this.value();
       // A plain assignment to this one name would change the prototype instead of adding a field.
-      if (key === '__proto__') Object.defineProperty(record, key, { value, writable: true, enumerable: true, configurable: true });
+      if (key === '__proto__')
+        Object.defineProperty(record, key, { value, writable: true, enumerable: true, configurable: true });
       else record[key] = value;
     });
     return record;
@@ -180,6 +181,10 @@ class Parser {
 /** Letters, digits and `+ - .`: what numbers and words consist of. */
 function isWordCode(code: number): boolean {
   return (
-    (code >= 0x30 && code <= 0x39) || ((code | 0x20) >= 0x61 && (code | 0x20) <= 0x7a) || code === 0x2b || code === 0x2d || code === 0x2e
+    (code >= 0x30 && code <= 0x39) ||
+    ((code | 0x20) >= 0x61 && (code | 0x20) <= 0x7a) ||
+    code === 0x2b ||
+    code === 0x2d ||
+    code === 0x2e
   );
 }

@@ -67,7 +67,8 @@ export function parseNpy(bytes: Uint8Array, where = 'npy'): NpyArray {
   if (bytes.length < start) refuse('FORMAT', where, 'a whole header', `a file cut at ${bytes.length} bytes`);
   const length = major === 1 ? view.getUint16(8, true) : view.getUint32(8, true);
   if (length > MAX_HEADER_BYTES) refuse('FORMAT', where, `a header of at most ${MAX_HEADER_BYTES} bytes`, length);
-  if (start + length > bytes.length) refuse('FORMAT', where, `a header of ${length} bytes`, `a file cut at ${bytes.length} bytes`);
+  if (start + length > bytes.length)
+    refuse('FORMAT', where, `a header of ${length} bytes`, `a file cut at ${bytes.length} bytes`);
   const headerBytes = bytes.subarray(start, start + length);
   // Versions 1 and 2 are Latin-1, which only field names of structured types ever need; version 3 is UTF-8.
   const header = parseHeader(major === 3 ? decodeUtf8(headerBytes, where) : String.fromCharCode(...headerBytes), where);
@@ -115,7 +116,10 @@ export function tensorFromNpy<D extends Dtype = Dtype>(npy: NpyArray, dtype?: D)
  * @returns the file
  * @throws {RopewalkError} DTYPE when the array is not that of the dtype; SHAPE when the sizes differ or there are over 64 dimensions
  */
-export function writeNpy<D extends Dtype>(data: ArrayOf[D], options: { readonly dtype: D; readonly shape: readonly number[] }): Uint8Array {
+export function writeNpy<D extends Dtype>(
+  data: ArrayOf[D],
+  options: { readonly dtype: D; readonly shape: readonly number[] },
+): Uint8Array {
   const { dtype, ...given } = readOptions(options, 'npy: options');
   data = asHostArray(data, dtype, 'npy: data');
   const shape = checkShape(given.shape, 'npy: shape');
@@ -151,7 +155,8 @@ function dtypeOf(descr: string, where: string): { dtype: Dtype; swap: boolean } 
   if (descr === 'bfloat16') return { dtype: 'bf16', swap: false };
   const dtype = /^[<>|=]/.test(descr) ? TYPES.get(descr.slice(1)) : undefined;
   const next = descr.includes('O') ? 'Arrays of Python objects are pickles, which are never read.' : undefined;
-  if (dtype === undefined) refuse('FORMAT', `${where}: descr`, `one of ${[...TYPES.keys()].join(', ')} after <, > or |`, descr, next);
+  if (dtype === undefined)
+    refuse('FORMAT', `${where}: descr`, `one of ${[...TYPES.keys()].join(', ')} after <, > or |`, descr, next);
   return { dtype, swap: descr.startsWith('>') && sizeBytes(dtype) > 1 };
 }
 
@@ -168,7 +173,8 @@ function parseHeader(text: string, where: string): Header {
   let next = 0;
   const take = (wanted?: string): string => {
     const token = tokens[next++];
-    if (token === undefined || (wanted !== undefined && token !== wanted)) refuse('FORMAT', at, wanted ?? 'more text', token ?? 'its end');
+    if (token === undefined || (wanted !== undefined && token !== wanted))
+      refuse('FORMAT', at, wanted ?? 'more text', token ?? 'its end');
     return token;
   };
   const quoted = (): string => {
@@ -206,7 +212,8 @@ function parseHeader(text: string, where: string): Header {
     while (tokens[next] !== ')') {
       const token = take();
       const dim = Number(token.replace(/L$/, '')); // Python 2 wrote long integers with an L
-      if (!/^\d+L?$/.test(token) || !Number.isSafeInteger(dim)) refuse('FORMAT', `${at}.shape`, 'dimensions >= 0', token);
+      if (!/^\d+L?$/.test(token) || !Number.isSafeInteger(dim))
+        refuse('FORMAT', `${at}.shape`, 'dimensions >= 0', token);
       if (dims.push(dim) > MAX_RANK) refuse('FORMAT', `${at}.shape`, `at most ${MAX_RANK} dimensions`, 'more');
       if (tokens[next] !== ')') take(',');
     }

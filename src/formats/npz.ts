@@ -30,7 +30,8 @@ const MAX_ENTRIES = 65535;
  */
 export function parseNpz(bytes: Uint8Array, where = 'npz', maxBytes = MAX_BYTES): Map<string, NpyArray> {
   checkBytes(bytes, where);
-  if (typeof maxBytes !== 'number' || !(maxBytes >= 0)) refuse('RANGE', `${where}: maxBytes`, 'a number >= 0', maxBytes);
+  if (typeof maxBytes !== 'number' || !(maxBytes >= 0))
+    refuse('RANGE', `${where}: maxBytes`, 'a number >= 0', maxBytes);
   const entries = readDirectory(bytes, where);
   const names = new Set<string>();
   let total = 0;
@@ -40,10 +41,22 @@ export function parseNpz(bytes: Uint8Array, where = 'npz', maxBytes = MAX_BYTES)
     if (!name.endsWith('.npy')) refuse('FORMAT', where, 'files that end in .npy', name);
     total += originalSize;
     if (!(total <= maxBytes))
-      refuse('FORMAT', where, `arrays of at most ${maxBytes} bytes together`, total, 'Write fewer or smaller arrays into it.');
+      refuse(
+        'FORMAT',
+        where,
+        `arrays of at most ${maxBytes} bytes together`,
+        total,
+        'Write fewer or smaller arrays into it.',
+      );
     // Deflate makes at most 1032 bytes of one; more is a claim that would only cost memory.
     if (originalSize > (method === STORED ? size : 1032 * size + 1032))
-      refuse('FORMAT', `${where}: ${nameForMessage(name)}`, `a size that ${size} bytes can hold`, originalSize, 'The file is forged.');
+      refuse(
+        'FORMAT',
+        `${where}: ${nameForMessage(name)}`,
+        `a size that ${size} bytes can hold`,
+        originalSize,
+        'The file is forged.',
+      );
   }
   // Entries that share bytes would expand them once for each: 99 kB to 2 GB.
   let end = 0;
@@ -144,7 +157,8 @@ function readDirectory(bytes: Uint8Array, where: string): ZipEntry[] {
     const extra = at + 46 + nameLength;
     if (extra + extraLength > bytes.length) broken(`a directory entry past the end at byte ${at}`);
     const name = decodeName(bytes.subarray(at + 46, extra), (u16(at + 8) & 0x800) !== 0, where);
-    if ((u16(at + 8) & 1) !== 0) refuse('FORMAT', `${where}: ${nameForMessage(name)}`, 'no encryption', 'an encrypted file');
+    if ((u16(at + 8) & 1) !== 0)
+      refuse('FORMAT', `${where}: ${nameForMessage(name)}`, 'no encryption', 'an encrypted file');
     const method = u16(at + 10);
     if (method !== STORED && method !== DEFLATED)
       refuse('FORMAT', `${where}: ${nameForMessage(name)}`, 'compression 0 (stored) or 8 (deflated)', method);
@@ -183,9 +197,11 @@ export function writeNpz(tensors: ReadonlyMap<string, Tensor>): Uint8Array {
   checkNamedTensors(tensors, 'npz');
   const files: Zippable = {};
   for (const [name, tensor] of tensors) {
-    if (!/^[A-Za-z_][\w.-]*$/.test(name)) refuse('FORMAT', 'npz: name', 'a letter, then letters, digits, _, - or .', name);
+    if (!/^[A-Za-z_][\w.-]*$/.test(name))
+      refuse('FORMAT', 'npz: name', 'a letter, then letters, digits, _, - or .', name);
     const data = tensor.read();
-    if (data instanceof Promise) refuse('DEVICE', `npz: ${name}`, 'a tensor in host memory', tensor.storage.owner, 'Read it first.');
+    if (data instanceof Promise)
+      refuse('DEVICE', `npz: ${name}`, 'a tensor in host memory', tensor.storage.owner, 'Read it first.');
     files[`${name}.npy`] = writeNpy(data, tensor);
   }
   // fflate takes the local calendar date; built from the same calendar it is the same everywhere. 1980 is the zip format's first year.

@@ -7,8 +7,19 @@
  * @module
  * @see https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
  */
-import { create, createFileRegistry, type DescMessage, fromBinary, type MessageInitShape, toBinary } from '@bufbuild/protobuf';
-import { FieldDescriptorProto_Label, FieldDescriptorProto_Type, FileDescriptorProtoSchema } from '@bufbuild/protobuf/wkt';
+import {
+  create,
+  createFileRegistry,
+  type DescMessage,
+  fromBinary,
+  type MessageInitShape,
+  toBinary,
+} from '@bufbuild/protobuf';
+import {
+  FieldDescriptorProto_Label,
+  FieldDescriptorProto_Type,
+  FileDescriptorProtoSchema,
+} from '@bufbuild/protobuf/wkt';
 import { type Dtype, type HostArray, newArray, sizeBytes } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import { elementsAt } from './bytes.js';
@@ -163,11 +174,17 @@ export function elementsOf(message: Message, dtype: Dtype, count: number, where:
   const raw = message.rawData as Uint8Array | undefined;
   if (raw !== undefined && raw.length > 0) {
     if (raw.length !== count * sizeBytes(dtype))
-      refuse('FORMAT', `${where}: raw_data`, `${count * sizeBytes(dtype)} bytes for ${count} elements of ${dtype}`, raw.length);
+      refuse(
+        'FORMAT',
+        `${where}: raw_data`,
+        `${count * sizeBytes(dtype)} bytes for ${count} elements of ${dtype}`,
+        raw.length,
+      );
     return elementsAt(raw, 0, dtype, count);
   }
   const field =
-    { f64: 'doubleData', f32: 'floatData', i64: 'int64Data', u64: 'uint64Data', u32: 'uint64Data' }[dtype as string] ?? 'int32Data';
+    { f64: 'doubleData', f32: 'floatData', i64: 'int64Data', u64: 'uint64Data', u32: 'uint64Data' }[dtype as string] ??
+    'int32Data';
   const values = (message[field] ?? []) as readonly (number | bigint)[];
   if (values.length !== count) refuse('FORMAT', `${where}: ${field}`, `${count} elements of ${dtype}`, values.length);
   const data = newArray(dtype, count);

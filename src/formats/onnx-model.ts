@@ -148,7 +148,8 @@ export function parseOnnxModel(bytes: Uint8Array, where = 'onnx', options: Parse
   if (bytes.length > MAX_MODEL_BYTES) refuse('FORMAT', where, `at most ${MAX_MODEL_BYTES} bytes`, bytes.length);
   if (bytes.length === 0) refuse('FORMAT', where, 'a ModelProto', 'an empty file');
   const model = decodeFile('ModelProto', bytes, where);
-  if (!Object.hasOwn(model, 'graph')) refuse('FORMAT', where, 'a ModelProto with a graph', 'none', 'Is it an .onnx file?');
+  if (!Object.hasOwn(model, 'graph'))
+    refuse('FORMAT', where, 'a ModelProto with a graph', 'none', 'Is it an .onnx file?');
   const reader: Reader = { where, loadExternal };
   const opsets = new Map<string, number>();
   for (const entry of list(model, 'opsetImport')) opsets.set(domainOf(entry), number(entry.version));
@@ -183,7 +184,12 @@ function readGraph(message: Message, reader: Reader): OnnxGraph {
   for (const entry of list(message, 'initializer')) {
     const tensor = readTensor(entry, reader);
     if (initializers.has(tensor.name))
-      refuse('FORMAT', `${reader.where}: graph`, 'initializers of different names', `two named ${nameForMessage(tensor.name)}`);
+      refuse(
+        'FORMAT',
+        `${reader.where}: graph`,
+        'initializers of different names',
+        `two named ${nameForMessage(tensor.name)}`,
+      );
     initializers.set(tensor.name, tensor);
   }
   return {
@@ -250,7 +256,10 @@ function readAttribute(message: Message, reader: Reader): AttributeValue {
       return { kind: 'ints', value: numbers(message, 'ints') };
     case 'strings': {
       const where = `${reader.where}: attribute ${nameForMessage(text(message, 'name'))}`;
-      return { kind: 'strings', value: (message.strings as readonly unknown[]).map((value) => decodeUtf8(bytesOf(value), where)) };
+      return {
+        kind: 'strings',
+        value: (message.strings as readonly unknown[]).map((value) => decodeUtf8(bytesOf(value), where)),
+      };
     }
     case 'tensors':
       return { kind: 'tensors', value: list(message, 'tensors').map((tensor) => readTensor(tensor, reader)) };
@@ -268,7 +277,8 @@ function readTensor(message: Message, { where: file, loadExternal }: Reader): On
   const where = `${file}: tensor ${nameForMessage(name)}`;
   const shape = numbers(message, 'dims');
   if (shape.length > MAX_RANK) refuse('FORMAT', `${where}: dims`, `at most ${MAX_RANK} dimensions`, shape.length);
-  if (!shape.every((dim) => Number.isSafeInteger(dim) && dim >= 0)) refuse('FORMAT', `${where}: dims`, 'integers >= 0', shape);
+  if (!shape.every((dim) => Number.isSafeInteger(dim) && dim >= 0))
+    refuse('FORMAT', `${where}: dims`, 'integers >= 0', shape);
   const count = countClaimed(shape) ?? refuse('FORMAT', `${where}: dims`, 'fewer than 2^50 elements', shape);
   const dataType = number(message.dataType);
   const dtype = dtypeOf(dataType);
@@ -280,11 +290,17 @@ function readTensor(message: Message, { where: file, loadExternal }: Reader): On
     dataType,
     external,
     read() {
-      if (dtype === undefined) refuse('UNSUPPORTED', `${where}: data_type`, `one of ${[...DTYPE_OF.keys(), BOOL].join(', ')}`, dataType);
+      if (dtype === undefined)
+        refuse('UNSUPPORTED', `${where}: data_type`, `one of ${[...DTYPE_OF.keys(), BOOL].join(', ')}`, dataType);
       if (!external) return tensorFrom(elementsOf(message, dtype, count, where), { dtype, shape });
       const wanted = count * sizeBytes(dtype);
       if (external.length !== wanted)
-        refuse('FORMAT', `${where}: external_data`, `${wanted} bytes for ${count} elements of ${dtype}`, external.length);
+        refuse(
+          'FORMAT',
+          `${where}: external_data`,
+          `${wanted} bytes for ${count} elements of ${dtype}`,
+          external.length,
+        );
       if (!loadExternal)
         refuse(
           'FORMAT',
@@ -294,7 +310,8 @@ function readTensor(message: Message, { where: file, loadExternal }: Reader): On
           'Give a loader for other files.',
         );
       const bytes = loadExternal(external);
-      if (bytes.length !== wanted) refuse('FORMAT', `${where}: ${nameForMessage(external.location)}`, `${wanted} bytes`, bytes.length);
+      if (bytes.length !== wanted)
+        refuse('FORMAT', `${where}: ${nameForMessage(external.location)}`, `${wanted} bytes`, bytes.length);
       return tensorFrom(elementsAt(bytes, 0, dtype, count), { dtype, shape });
     },
   };
@@ -306,7 +323,8 @@ function readLocation(message: Message, dtype: Dtype | undefined, count: number,
     const given = entries.get(key);
     if (given === undefined) return missing;
     const value = Number(given);
-    if (!/^\d+$/.test(given) || !Number.isSafeInteger(value)) refuse('FORMAT', `${where}: external_data.${key}`, 'an integer >= 0', given);
+    if (!/^\d+$/.test(given) || !Number.isSafeInteger(value))
+      refuse('FORMAT', `${where}: external_data.${key}`, 'an integer >= 0', given);
     return value;
   };
   const location = entries.get('location') ?? '';
@@ -321,7 +339,12 @@ function readValue(message: Message, reader: Reader): OnnxValueType {
   const dataType = number(type.elemType);
   const dims = own(type, 'shape');
   if (dims && list(dims, 'dim').length > MAX_RANK)
-    refuse('FORMAT', `${reader.where}: value ${nameForMessage(name)}`, `at most ${MAX_RANK} dimensions`, list(dims, 'dim').length);
+    refuse(
+      'FORMAT',
+      `${reader.where}: value ${nameForMessage(name)}`,
+      `at most ${MAX_RANK} dimensions`,
+      list(dims, 'dim').length,
+    );
   const shape = dims && list(dims, 'dim').map(readDimension);
   return { name, dataType, dtype: dtypeOf(dataType), shape };
 }

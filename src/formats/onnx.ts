@@ -44,7 +44,11 @@ export function onnxDataType(dtype: Dtype): number {
 }
 
 /** A value of a node's attribute: an integer, a float, a text, or integers. */
-export type OnnxAttribute = { readonly i: number } | { readonly f: number } | { readonly s: string } | { readonly ints: readonly number[] };
+export type OnnxAttribute =
+  | { readonly i: number }
+  | { readonly f: number }
+  | { readonly s: string }
+  | { readonly ints: readonly number[] };
 
 /** A node of a graph. */
 export interface OnnxNode {
@@ -92,7 +96,8 @@ export function writeOnnxTensor(tensor: Tensor, name: string): Uint8Array {
 function tensorMessage(tensor: Tensor, name: string): Message {
   checkTensor(tensor, `onnx: ${nameForMessage(name)}`);
   const data = tensor.read();
-  if (data instanceof Promise) refuse('DEVICE', `onnx: ${name}`, 'a tensor in host memory', tensor.storage.owner, 'Read it first.');
+  if (data instanceof Promise)
+    refuse('DEVICE', `onnx: ${name}`, 'a tensor in host memory', tensor.storage.owner, 'Read it first.');
   return {
     dims: [...tensor.shape],
     dataType: onnxDataType(tensor.dtype),
@@ -116,11 +121,15 @@ export function parseOnnxTensor(bytes: Uint8Array, where = 'onnx'): { readonly n
   const dims = (message.dims ?? []) as unknown[];
   if (dims.length > MAX_RANK) refuse('FORMAT', `${where}: dims`, `at most ${MAX_RANK} dimensions`, dims.length);
   const shape = dims.map(Number);
-  if (!shape.every((dim) => Number.isSafeInteger(dim) && dim >= 0)) refuse('FORMAT', `${where}: dims`, 'integers >= 0', shape);
+  if (!shape.every((dim) => Number.isSafeInteger(dim) && dim >= 0))
+    refuse('FORMAT', `${where}: dims`, 'integers >= 0', shape);
   const count = countClaimed(shape) ?? refuse('FORMAT', `${where}: dims`, 'fewer than 2^50 elements', shape);
-  if (message.dataLocation) refuse('FORMAT', `${where}: data_location`, 'elements in the file itself', message.dataLocation);
+  if (message.dataLocation)
+    refuse('FORMAT', `${where}: data_location`, 'elements in the file itself', message.dataLocation);
   const code = Number(message.dataType ?? 0);
-  const dtype = DTYPE_OF.get(code) ?? refuse('UNSUPPORTED', `${where}: data_type`, `one of ${[...DTYPE_OF.keys()].join(', ')}`, code);
+  const dtype =
+    DTYPE_OF.get(code) ??
+    refuse('UNSUPPORTED', `${where}: data_type`, `one of ${[...DTYPE_OF.keys()].join(', ')}`, code);
   const data = elementsOf(message, dtype, count, where);
   if (countElements(shape) !== data.length)
     refuse('FORMAT', where, `${countElements(shape)} elements of ${dtype} for dims [${shape}]`, data.length);

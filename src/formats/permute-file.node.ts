@@ -52,7 +52,8 @@ export async function copyPermuted(
     }
     await copy.upTo(size);
     // A file that grew or shrank while it was read is not the file that was planned.
-    if ((await source.stat()).size !== size) refuse('FORMAT', from, `${size} bytes, as when it was opened`, 'another size');
+    if ((await source.stat()).size !== size)
+      refuse('FORMAT', from, `${size} bytes, as when it was opened`, 'another size');
     await target.sync().catch((cause) => unwritable(to, cause));
   } finally {
     await source.close();
@@ -103,7 +104,8 @@ class Copy {
         const window = part.subarray(starts[n]! - this.at, starts[n]! - this.at + windowBytes);
         const old = this.scratch.subarray(0, windowBytes);
         old.set(window);
-        for (const [row, was] of source.entries()) window.set(old.subarray(was * rowBytes, (was + 1) * rowBytes), row * rowBytes);
+        for (const [row, was] of source.entries())
+          window.set(old.subarray(was * rowBytes, (was + 1) * rowBytes), row * rowBytes);
       }
       await this.write(part);
     }
@@ -127,7 +129,8 @@ class Copy {
       const { bytesRead } = await this.source
         .read(part, at, part.length - at, position + at)
         .catch((cause) => unreadable(this.from, cause));
-      if (bytesRead === 0) refuse('FORMAT', this.from, `${part.length} bytes from ${position}`, at, 'The file was cut while it was read.');
+      if (bytesRead === 0)
+        refuse('FORMAT', this.from, `${part.length} bytes from ${position}`, at, 'The file was cut while it was read.');
       at += bytesRead;
     }
   }
@@ -165,7 +168,11 @@ export interface WriteOptions {
  * @returns what work returned
  * @throws {RopewalkError} FORMAT when output exists or is an input; DEVICE when there is no room or it cannot be written; what work throws
  */
-export async function writeWhole<T>(output: string, options: WriteOptions, work: (temporary: string) => Promise<T>): Promise<T> {
+export async function writeWhole<T>(
+  output: string,
+  options: WriteOptions,
+  work: (temporary: string) => Promise<T>,
+): Promise<T> {
   const folder = dirname(resolve(output));
   return withTemporary(output, async (temporary) => {
     await checkOutput(output, folder, options);
@@ -180,7 +187,11 @@ export async function writeWhole<T>(output: string, options: WriteOptions, work:
   });
 }
 
-async function checkOutput(output: string, folder: string, { inputs, kind, force, sizeBytes }: WriteOptions): Promise<void> {
+async function checkOutput(
+  output: string,
+  folder: string,
+  { inputs, kind, force, sizeBytes }: WriteOptions,
+): Promise<void> {
   const there = await lstat(output).catch(() => undefined);
   const same = there && (await stat(output).catch(() => undefined));
   for (const input of inputs) {
@@ -197,11 +208,18 @@ async function checkOutput(output: string, folder: string, { inputs, kind, force
   const room = await statfs(folder).catch(() => undefined);
   // A file system that counts nothing says 0 blocks.
   if (room && room.blocks > 0 && room.bavail * room.bsize < sizeBytes)
-    refuse('DEVICE', output, `${sizeBytes} bytes of room`, `${room.bavail * room.bsize} bytes`, 'Free some, or write elsewhere.');
+    refuse(
+      'DEVICE',
+      output,
+      `${sizeBytes} bytes of room`,
+      `${room.bavail * room.bsize} bytes`,
+      'Free some, or write elsewhere.',
+    );
 }
 
 function exists(output: string, { kind, force }: Pick<WriteOptions, 'kind' | 'force'>): never {
-  const next = kind === 'folder' || force ? 'Remove it first, or write to another.' : 'Give another, or --force to replace it.';
+  const next =
+    kind === 'folder' || force ? 'Remove it first, or write to another.' : 'Give another, or --force to replace it.';
   return refuse('FORMAT', output, 'a name that is free', 'one that exists', next);
 }
 

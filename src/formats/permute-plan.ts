@@ -154,12 +154,23 @@ const ATTENTION = new Set(['self_attn', 'self_attention', 'attention', 'attn']);
 const PART_OF: ReadonlyMap<string, Role['part']> = /* @__PURE__ */ new Map<string, Role['part']>([
   ...['q_proj', 'wq', 'q_b_proj', 'attn_q', 'attn_q_b'].map((name) => [name, 'q'] as const),
   ...['k_proj', 'wk', 'kv_a_proj_with_mqa', 'attn_k', 'attn_kv_a_mqa'].map((name) => [name, 'k'] as const),
-  ...['qkv_proj', 'query_key_value', 'Wqkv', 'wqkv', 'qkv', 'c_attn', 'attn_qkv'].map((name) => [name, 'fused'] as const),
+  ...['qkv_proj', 'query_key_value', 'Wqkv', 'wqkv', 'qkv', 'c_attn', 'attn_qkv'].map(
+    (name) => [name, 'fused'] as const,
+  ),
   ...['q_norm', 'q_layernorm', 'query_layernorm', 'attn_q_norm'].map((name) => [name, 'q-norm'] as const),
   ...['k_norm', 'k_layernorm', 'key_layernorm', 'attn_k_norm'].map((name) => [name, 'k-norm'] as const),
 ]);
 /** Modules around the language model's layers. What lies in others (a vision tower) has no RoPE of this kind. */
-const AROUND = new Set(['model', 'base_model', 'language_model', 'text_model', 'transformer', 'gpt_neox', 'module', 'mtp']);
+const AROUND = new Set([
+  'model',
+  'base_model',
+  'language_model',
+  'text_model',
+  'transformer',
+  'gpt_neox',
+  'module',
+  'mtp',
+]);
 const OTHER_TOWER = /vision|visual|image|img|audio|speech|whisper|cross_attn|crossattention|encoder_attn|^[va]\.blk\./;
 
 function roleInHuggingface(name: string): Role | undefined {
@@ -173,13 +184,20 @@ function roleInHuggingface(name: string): Role | undefined {
   // A base layer is what PEFT calls a weight that has an adapter beside it.
   if (inner[2] === 'base_layer') inner.splice(2, 1);
   const prefix = parts.slice(0, at).includes('mtp') ? 'mtp.' : '';
-  return { layer: Number(parts[at + 1]), layerKey: `${prefix}${Number(parts[at + 1])}`, part, suffix: inner.slice(2).join('.') };
+  return {
+    layer: Number(parts[at + 1]),
+    layerKey: `${prefix}${Number(parts[at + 1])}`,
+    part,
+    suffix: inner.slice(2).join('.'),
+  };
 }
 
 function roleInGguf(name: string): Role | undefined {
   const match = /^blk\.(\d{1,9})\.(attn_[a-z_]+)\.(.+)$/.exec(name);
   const part = PART_OF.get(match?.[2] ?? '');
-  return match && part ? { layer: Number(match[1]), layerKey: String(Number(match[1])), part, suffix: match[3]! } : undefined;
+  return match && part
+    ? { layer: Number(match[1]), layerKey: String(Number(match[1])), part, suffix: match[3]! }
+    : undefined;
 }
 
 /** The user's own names: groups q and k of the pattern. */
@@ -242,7 +260,8 @@ export function planPermutation(tensors: readonly LocatedTensor[], options: Perm
       continue;
     }
     taken.set(role.layerKey, name);
-    const geometry = heads.get(role.layer) ?? checkGeometry(options.geometryOf(role.layer), `${where}: layer ${role.layer}`);
+    const geometry =
+      heads.get(role.layer) ?? checkGeometry(options.geometryOf(role.layer), `${where}: layer ${role.layer}`);
     heads.set(role.layer, geometry);
     const move = moveOf(tensor, role, geometry, options, notes);
     if (move) moves.push(move);
@@ -250,18 +269,36 @@ export function planPermutation(tensors: readonly LocatedTensor[], options: Perm
   for (const [layer, name] of taken) {
     const other = left.get(layer);
     if (other !== undefined)
-      refuse('FORMAT', `${where}: --tensors`, `all of layer ${layer} or none of it`, name, `It leaves out ${nameForMessage(other)}.`);
+      refuse(
+        'FORMAT',
+        `${where}: --tensors`,
+        `all of layer ${layer} or none of it`,
+        name,
+        `It leaves out ${nameForMessage(other)}.`,
+      );
   }
   checkPairs(moves, options, where);
   checkOverlap(tensors, moves, where);
   if (towers.length > 0)
-    notes.add(`${towers.length} tensors of other towers (${nameForMessage(towers[0]!)}, …) are no part of this RoPE and stay as they are.`);
-  if (left.size > 0) notes.add(`--tensors leaves ${left.size} layers as they are: no runtime turns layers by different pairings.`);
+    notes.add(
+      `${towers.length} tensors of other towers (${nameForMessage(towers[0]!)}, …) are no part of this RoPE and stay as they are.`,
+    );
+  if (left.size > 0)
+    notes.add(`--tensors leaves ${left.size} layers as they are: no runtime turns layers by different pairings.`);
   return { to: options.to, moves, notes: [...notes] };
 }
 
 function checkGeometry(geometry: HeadGeometry, where: string): HeadGeometry {
-  const { numHeads, numKvHeads, headDim, rotaryDim, queryRows = headDim, queryOffset = 0, keyRows = headDim, keyOffset = 0 } = geometry;
+  const {
+    numHeads,
+    numKvHeads,
+    headDim,
+    rotaryDim,
+    queryRows = headDim,
+    queryOffset = 0,
+    keyRows = headDim,
+    keyOffset = 0,
+  } = geometry;
   const integer = (value: number, name: string, low: number, high: number): void => {
     if (!Number.isInteger(value) || value < low || value > high)
       refuse('RANGE', `${where}: ${name}`, `an integer in [${low}, ${high}]`, value);
@@ -270,7 +307,8 @@ function checkGeometry(geometry: HeadGeometry, where: string): HeadGeometry {
   integer(numKvHeads, 'kv_heads', 1, numHeads);
   integer(headDim, 'head_dim', 2, MAX_HEAD_ROWS);
   integer(rotaryDim, 'rotary_dim', 2, headDim);
-  if (rotaryDim % 2 !== 0) refuse('RANGE', `${where}: rotary_dim`, `an even integer in [2, head_dim=${headDim}]`, rotaryDim);
+  if (rotaryDim % 2 !== 0)
+    refuse('RANGE', `${where}: rotary_dim`, `an even integer in [2, head_dim=${headDim}]`, rotaryDim);
   if (numHeads % numKvHeads !== 0) refuse('RANGE', `${where}: kv_heads`, `a divisor of heads=${numHeads}`, numKvHeads);
   integer(queryOffset, 'query_offset', 0, MAX_HEAD_ROWS);
   integer(queryRows, 'query_rows', queryOffset + headDim, 2 * MAX_HEAD_ROWS);
@@ -289,7 +327,8 @@ interface Windows {
 }
 
 function windowsOf(part: 'q' | 'k' | 'fused', g: HeadGeometry, fused: FusedLayout | undefined, where: string): Windows {
-  const starts = (count: number, stride: number, first: number): number[] => Array.from({ length: count }, (_, h) => first + h * stride);
+  const starts = (count: number, stride: number, first: number): number[] =>
+    Array.from({ length: count }, (_, h) => first + h * stride);
   const { numHeads: n, numKvHeads: kv, headDim: d } = g;
   if (part === 'q') {
     const stride = g.queryRows ?? d;
@@ -301,11 +340,22 @@ function windowsOf(part: 'q' | 'k' | 'fused', g: HeadGeometry, fused: FusedLayou
   }
   switch (fused) {
     case undefined:
-      return refuse('UNSUPPORTED', where, 'a model whose layout of q, k and v in one tensor is known', 'one that is not');
+      return refuse(
+        'UNSUPPORTED',
+        where,
+        'a model whose layout of q, k and v in one tensor is known',
+        'one that is not',
+      );
     case 'concatenated':
-      return { rows: (n + 2 * kv) * d, why: `(heads=${n} + 2 × kv_heads=${kv}) × ${d}`, q: starts(n, d, 0), k: starts(kv, d, n * d) };
+      return {
+        rows: (n + 2 * kv) * d,
+        why: `(heads=${n} + 2 × kv_heads=${kv}) × ${d}`,
+        q: starts(n, d, 0),
+        k: starts(kv, d, n * d),
+      };
     case 'by-head':
-      if (kv !== n) refuse('RANGE', `${where}: kv_heads`, `heads=${n}, as q, k and v lie side by side in each head`, kv);
+      if (kv !== n)
+        refuse('RANGE', `${where}: kv_heads`, `heads=${n}, as q, k and v lie side by side in each head`, kv);
       return { rows: 3 * n * d, why: `3 × heads=${n} × ${d}`, q: starts(n, 3 * d, 0), k: starts(n, 3 * d, d) };
     case 'by-group': {
       const group = n / kv;
@@ -360,15 +410,29 @@ function moveOf(
     return refuse('UNSUPPORTED', where, 'rows of whole bytes', `${sizeBytes} bytes of ${type} in ${rows} rows`);
   };
 
-  const norm = part === 'q-norm' || part === 'k-norm' || (role.byGroups && shape.length === 1 && count === geometry.headDim);
+  const norm =
+    part === 'q-norm' || part === 'k-norm' || (role.byGroups && shape.length === 1 && count === geometry.headDim);
   if (norm && (suffix === 'weight' || suffix === 'bias' || /^norms\.\d+\.weight$/.test(suffix))) {
     const query = part === 'q-norm' || part === 'q';
     const { headDim: d } = geometry;
     const heads = query ? geometry.numHeads : geometry.numKvHeads;
     if (count !== d && count !== heads * d)
-      refuse('SHAPE', where, `head_dim=${d} values, or ${heads} heads × ${d}`, shape, 'Check heads, kv_heads and head_dim.');
+      refuse(
+        'SHAPE',
+        where,
+        `head_dim=${d} values, or ${heads} heads × ${d}`,
+        shape,
+        'Check heads, kv_heads and head_dim.',
+      );
     const starts = Array.from({ length: count / d }, (_, h) => h * d);
-    return { ...common, kind: 'norm', rows: count, rowBytes: rowsOf(count), q: query ? starts : [], k: query ? [] : starts };
+    return {
+      ...common,
+      kind: 'norm',
+      rows: count,
+      rowBytes: rowsOf(count),
+      q: query ? starts : [],
+      k: query ? [] : starts,
+    };
   }
   if (norm) refuse('UNSUPPORTED', where, 'a norm with weight or bias', suffix);
 
@@ -434,7 +498,8 @@ function checkPairs(moves: readonly TensorMove[], { sharesKeys }: PermuteOptions
     if (k.length > 0) layer.k = name;
     layers.set(layerKey, layer);
   }
-  if (moves.every((move) => move.kind === 'norm')) refuse('FORMAT', where, 'q and k projections beside their norms', 'norms only');
+  if (moves.every((move) => move.kind === 'norm'))
+    refuse('FORMAT', where, 'q and k projections beside their norms', 'norms only');
   for (const [layer, { q, k }] of layers) {
     if (q !== undefined && (k !== undefined || sharesKeys)) continue;
     refuse(
@@ -458,7 +523,13 @@ function checkOverlap(tensors: readonly LocatedTensor[], moves: readonly TensorM
     const { name, byteOffset, sizeBytes = 0 } = tensor;
     if (tensor.file !== file) [file, end, movedEnd] = [tensor.file, 0, 0];
     if (sizeBytes > 0 && byteOffset < (moved.has(name) ? end : movedEnd))
-      refuse('FORMAT', `${where}: ${nameForMessage(name)}`, 'bytes of its own', 'bytes of another tensor too', 'The file is forged.');
+      refuse(
+        'FORMAT',
+        `${where}: ${nameForMessage(name)}`,
+        'bytes of its own',
+        'bytes of another tensor too',
+        'The file is forged.',
+      );
     end = Math.max(end, byteOffset + sizeBytes);
     if (moved.has(name)) movedEnd = Math.max(movedEnd, byteOffset + sizeBytes);
   }

@@ -53,9 +53,13 @@ export function systemReason(cause: unknown): string {
  */
 export function refuseSystem(code: ErrorCode, where: string, expected: string, cause: unknown, next?: string): never {
   if (cause instanceof RopewalkError) throw cause;
-  throw new RopewalkError(code, `${where}: expected ${expected}, got ${systemReason(cause)}${next === undefined ? '' : `. ${next}`}`, {
-    cause,
-  });
+  throw new RopewalkError(
+    code,
+    `${where}: expected ${expected}, got ${systemReason(cause)}${next === undefined ? '' : `. ${next}`}`,
+    {
+      cause,
+    },
+  );
 }
 
 /**
@@ -67,7 +71,11 @@ export function refuseSystem(code: ErrorCode, where: string, expected: string, c
  * @returns a fresh array
  * @throws {RopewalkError} FORMAT when it is missing, no regular file, too large, cannot be read or is cut while it is read
  */
-export function readFileBytes(path: string, limit: number | ((sizeBytes: number) => void), where: string = path): Uint8Array<ArrayBuffer> {
+export function readFileBytes(
+  path: string,
+  limit: number | ((sizeBytes: number) => void),
+  where: string = path,
+): Uint8Array<ArrayBuffer> {
   return withFileSync(path, where, (file, size) => {
     if (typeof limit === 'function') limit(size);
     else if (size > limit) refuse('FORMAT', where, `at most ${limit} bytes`, size);
@@ -85,7 +93,12 @@ export function readFileBytes(path: string, limit: number | ((sizeBytes: number)
  * @returns a fresh array
  * @throws {RopewalkError} FORMAT as {@link readFileBytes}, and when the file ends before
  */
-export function readFileRange(path: string, start: number, length: number, where: string = path): Uint8Array<ArrayBuffer> {
+export function readFileRange(
+  path: string,
+  start: number,
+  length: number,
+  where: string = path,
+): Uint8Array<ArrayBuffer> {
   return withFileSync(path, where, (file, size) => {
     // Before memory is taken for it.
     if (start + length > size) refuse('FORMAT', where, `its end <= file size ${size}`, `${start} + ${length} bytes`);
@@ -133,10 +146,17 @@ export async function openFile(path: string, where: string = path): Promise<Open
  * @returns a fresh array
  * @throws {RopewalkError} FORMAT when it cannot be read, or ends before
  */
-export async function readAt(file: FileHandle, start: number, length: number, where: string): Promise<Uint8Array<ArrayBuffer>> {
+export async function readAt(
+  file: FileHandle,
+  start: number,
+  length: number,
+  where: string,
+): Promise<Uint8Array<ArrayBuffer>> {
   const bytes = new Uint8Array(length);
   for (let at = 0; at < length; ) {
-    const { bytesRead } = await file.read(bytes, at, length - at, start + at).catch((cause) => unreadable(where, cause));
+    const { bytesRead } = await file
+      .read(bytes, at, length - at, start + at)
+      .catch((cause) => unreadable(where, cause));
     if (bytesRead === 0) cut(where, start, length, at);
     at += bytesRead;
   }

@@ -39,10 +39,16 @@ const MAX_SMALL_TENSOR_BYTES = 2 ** 20;
  * @param file - names the source in messages
  * @throws {RopewalkError} FORMAT when fewer come
  */
-export async function readExactly(source: ByteSource, start: number, length: number, file: string): Promise<Uint8Array> {
+export async function readExactly(
+  source: ByteSource,
+  start: number,
+  length: number,
+  file: string,
+): Promise<Uint8Array> {
   if (length === 0) return new Uint8Array(0);
   const bytes = await source.read(start, length);
-  if (bytes.length !== length) refuse('FORMAT', file, `${length} bytes from ${start}`, bytes.length, 'The file was cut while it was read.');
+  if (bytes.length !== length)
+    refuse('FORMAT', file, `${length} bytes from ${start}`, bytes.length, 'The file was cut while it was read.');
   return bytes;
 }
 
@@ -61,7 +67,8 @@ export async function ggufHeaderOf(source: ByteSource, file: string): Promise<Gg
     } catch (error) {
       const cut = error instanceof RopewalkError && error.cause instanceof HeaderCut ? error.cause : undefined;
       if (!cut || cut.bytesNeeded > source.size) throw error;
-      if (cut.bytesNeeded > MAX_READ_BYTES) refuse('FORMAT', file, `a header of at most ${MAX_READ_BYTES} bytes`, cut.bytesNeeded);
+      if (cut.bytesNeeded > MAX_READ_BYTES)
+        refuse('FORMAT', file, `a header of at most ${MAX_READ_BYTES} bytes`, cut.bytesNeeded);
       want = Math.min(Math.max(2 * want, cut.bytesNeeded), MAX_READ_BYTES);
     }
   }
@@ -76,13 +83,23 @@ export async function ggufHeaderOf(source: ByteSource, file: string): Promise<Gg
  * @param file - names it in messages
  * @throws {RopewalkError} FORMAT when it is larger, or no F32
  */
-export async function ggufFloatsOf(source: ByteSource, header: GgufFile, tensor: GgufTensor, file: string): Promise<Float32Array> {
+export async function ggufFloatsOf(
+  source: ByteSource,
+  header: GgufFile,
+  tensor: GgufTensor,
+  file: string,
+): Promise<Float32Array> {
   const { name, type, sizeBytes, offset } = readOptions(tensor, `${file}: tensor`);
   const { dataOffset, bigEndian } = readOptions(header, `${file}: header`);
   if (typeof name !== 'string') refuse('RANGE', `${file}: tensor`, 'a tensor of the header', tensor);
   const where = `${file}: tensor ${nameForMessage(name)}`;
   if (type !== 'F32' || !isCount(sizeBytes) || sizeBytes > MAX_SMALL_TENSOR_BYTES || sizeBytes % 4 !== 0)
-    refuse('FORMAT', where, `F32 of at most ${MAX_SMALL_TENSOR_BYTES} bytes`, `${show(type)}, ${show(sizeBytes)} bytes`);
+    refuse(
+      'FORMAT',
+      where,
+      `F32 of at most ${MAX_SMALL_TENSOR_BYTES} bytes`,
+      `${show(type)}, ${show(sizeBytes)} bytes`,
+    );
   if (!isCount(dataOffset) || !isCount(offset) || !isCount(dataOffset + offset))
     refuse('RANGE', where, 'a place in the file', [dataOffset, offset]);
   const bytes = await readExactly(source, dataOffset + offset, sizeBytes, file);
@@ -99,7 +116,11 @@ export async function ggufFloatsOf(source: ByteSource, header: GgufFile, tensor:
  * @returns by name; empty when it has none
  * @throws {RopewalkError} FORMAT as {@link ggufFloatsOf}
  */
-export async function ggufFactorsOf(source: ByteSource, header: GgufFile, file: string): Promise<ReadonlyMap<string, Float32Array>> {
+export async function ggufFactorsOf(
+  source: ByteSource,
+  header: GgufFile,
+  file: string,
+): Promise<ReadonlyMap<string, Float32Array>> {
   const factors = new Map<string, Float32Array>();
   for (const given of Array.from(readList(readOptions(header, `${file}: header`).tensors, `${file}: tensors`))) {
     const tensor = readOptions(given, `${file}: tensors`);

@@ -62,7 +62,8 @@ export function safetensorsHeaderBytes(bytes: Uint8Array, where = 'safetensors')
   checkBytes(bytes, where);
   if (bytes.length < 8) refuse('FORMAT', where, 'at least 8 bytes', bytes.length);
   const length = new DataView(bytes.buffer, bytes.byteOffset).getBigUint64(0, true);
-  if (length > BigInt(MAX_HEADER_BYTES)) refuse('FORMAT', `${where}: header length`, `at most ${MAX_HEADER_BYTES} bytes`, length);
+  if (length > BigInt(MAX_HEADER_BYTES))
+    refuse('FORMAT', `${where}: header length`, `at most ${MAX_HEADER_BYTES} bytes`, length);
   return 8 + Number(length);
 }
 
@@ -79,7 +80,13 @@ export function parseSafetensors(bytes: Uint8Array, where = 'safetensors', fileS
   const fileSizeBytes = fileSize ?? bytes.length;
   const dataOffset = safetensorsHeaderBytes(bytes, where);
   if (dataOffset > bytes.length)
-    refuse('FORMAT', where, `a header of ${dataOffset} bytes`, `${bytes.length} bytes`, 'The file is truncated or forged.');
+    refuse(
+      'FORMAT',
+      where,
+      `a header of ${dataOffset} bytes`,
+      `${bytes.length} bytes`,
+      'The file is truncated or forged.',
+    );
   if (bytes[8] !== 0x7b) refuse('FORMAT', where, 'a header that is a JSON object, which starts with {', bytes[8]);
   const header = parseJson(bytes.subarray(8, dataOffset), where, { uniqueKeys: true }) as Record<string, unknown>;
   const metadata = new Map<string, string>();
@@ -88,7 +95,8 @@ export function parseSafetensors(bytes: Uint8Array, where = 'safetensors', fileS
     if (name === '__metadata__') {
       if (!isObject(entry ?? {})) refuse('FORMAT', `${where}: __metadata__`, 'an object', entry);
       for (const [key, value] of Object.entries(entry ?? {})) {
-        if (typeof value !== 'string') refuse('FORMAT', `${where}: __metadata__.${nameForMessage(key)}`, 'a text', value);
+        if (typeof value !== 'string')
+          refuse('FORMAT', `${where}: __metadata__.${nameForMessage(key)}`, 'a text', value);
         metadata.set(key, value);
       }
     } else tensors.set(name, readEntry(entry, `${where}: ${nameForMessage(name)}`, dataOffset));
@@ -104,7 +112,8 @@ function isObject(value: unknown): value is Record<string, unknown> {
 function readEntry(entry: unknown, where: string, dataOffset: number): SafetensorsTensor {
   if (!isObject(entry)) refuse('FORMAT', where, 'an object with dtype, shape and data_offsets', entry);
   const { dtype: type, shape, data_offsets: offsets } = entry;
-  const integers = (list: unknown): list is number[] => Array.isArray(list) && list.every((n) => Number.isSafeInteger(n) && n >= 0);
+  const integers = (list: unknown): list is number[] =>
+    Array.isArray(list) && list.every((n) => Number.isSafeInteger(n) && n >= 0);
   if (typeof type !== 'string') refuse('FORMAT', `${where}.dtype`, 'a text', type);
   if (!integers(shape)) refuse('FORMAT', `${where}.shape`, 'integers >= 0', shape);
   const count = countClaimed(shape) ?? refuse('FORMAT', `${where}.shape`, 'fewer than 2^50 elements', shape);
@@ -113,15 +122,27 @@ function readEntry(entry: unknown, where: string, dataOffset: number): Safetenso
   const size = offsets[1]! - offsets[0]!;
   const dtype = DTYPE_OF.get(type);
   if (dtype && size !== count * sizeBytes(dtype)) {
-    refuse('FORMAT', `${where}.data_offsets`, `${count * sizeBytes(dtype)} bytes for shape ${show(shape)} of ${type}`, size);
+    refuse(
+      'FORMAT',
+      `${where}.data_offsets`,
+      `${count * sizeBytes(dtype)} bytes for shape ${show(shape)} of ${type}`,
+      size,
+    );
   }
   return { type, shape, byteOffset: dataOffset + offsets[0]!, sizeBytes: size };
 }
 
 /** The format wants the data section filled without gaps: nothing can hide in it. */
-function checkCoverage(tensors: ReadonlyMap<string, SafetensorsTensor>, where: string, dataOffset: number, fileSizeBytes: number): void {
+function checkCoverage(
+  tensors: ReadonlyMap<string, SafetensorsTensor>,
+  where: string,
+  dataOffset: number,
+  fileSizeBytes: number,
+): void {
   let end = dataOffset;
-  for (const [name, tensor] of [...tensors].sort(([, a], [, b]) => a.byteOffset - b.byteOffset || a.sizeBytes - b.sizeBytes)) {
+  for (const [name, tensor] of [...tensors].sort(
+    ([, a], [, b]) => a.byteOffset - b.byteOffset || a.sizeBytes - b.sizeBytes,
+  )) {
     if (tensor.byteOffset !== end)
       refuse(
         'FORMAT',
@@ -132,7 +153,13 @@ function checkCoverage(tensors: ReadonlyMap<string, SafetensorsTensor>, where: s
     end += tensor.sizeBytes;
   }
   if (end !== fileSizeBytes)
-    refuse('FORMAT', where, `${end} bytes, where the last tensor ends`, fileSizeBytes, 'The file is truncated or forged.');
+    refuse(
+      'FORMAT',
+      where,
+      `${end} bytes, where the last tensor ends`,
+      fileSizeBytes,
+      'The file is truncated or forged.',
+    );
 }
 
 /**
@@ -153,10 +180,17 @@ export function tensorFromSafetensors(bytes: Uint8Array, file: SafetensorsFile, 
   const found = tensors.get(name) ?? refuse('FORMAT', 'safetensors', `one of ${tensors.size} tensors`, name);
   const { type, shape, byteOffset, sizeBytes: size } = readOptions(found, 'safetensors: tensor');
   const where = `safetensors: ${nameForMessage(name)}`;
-  const dtype = DTYPE_OF.get(type) ?? refuse('UNSUPPORTED', where, `a type among ${[...DTYPE_OF.keys()].join(', ')}`, type);
+  const dtype =
+    DTYPE_OF.get(type) ?? refuse('UNSUPPORTED', where, `a type among ${[...DTYPE_OF.keys()].join(', ')}`, type);
   // The header may come from a file on disk and `bytes` from elsewhere; a view would then reach past them, into whatever lies behind.
   if (byteOffset + size > bytes.length)
-    refuse('FORMAT', where, `the whole file, at least ${byteOffset + size} bytes`, bytes.length, 'Pass the file, not only its header.');
+    refuse(
+      'FORMAT',
+      where,
+      `the whole file, at least ${byteOffset + size} bytes`,
+      bytes.length,
+      'Pass the file, not only its header.',
+    );
   return tensorFrom(elementsAt(bytes, byteOffset, dtype, countElements(shape)), { dtype, shape });
 }
 
@@ -186,7 +220,10 @@ const TYPE_OF: Readonly<Record<Dtype, string>> = {
  * @returns the file
  * @throws {RopewalkError} FORMAT for a tensor named `__metadata__`; DEVICE when a tensor is not in host memory
  */
-export function writeSafetensors(tensors: ReadonlyMap<string, Tensor>, metadata: Readonly<Record<string, string>> = {}): Uint8Array {
+export function writeSafetensors(
+  tensors: ReadonlyMap<string, Tensor>,
+  metadata: Readonly<Record<string, string>> = {},
+): Uint8Array {
   checkNamedTensors(tensors, 'safetensors');
   const texts = readOptions(metadata, 'safetensors: metadata');
   for (const [key, text] of Object.entries(texts))

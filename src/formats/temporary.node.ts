@@ -43,7 +43,10 @@ export async function withTemporary<T>(output: string, work: (temporary: string)
  */
 export function temporaryName(output: string): string {
   const nonce = randomBytes(4).toString('hex');
-  return join(dirname(resolve(output)), `.${basename(output).slice(0, 50)}.${process.pid}-${processSpace()}-${nonce}.ropewalk.tmp`);
+  return join(
+    dirname(resolve(output)),
+    `.${basename(output).slice(0, 50)}.${process.pid}-${processSpace()}-${nonce}.ropewalk.tmp`,
+  );
 }
 
 /** Removes what processes that are gone left in a folder: of this user, and of this machine, as elsewhere a number is another process. */

@@ -24,7 +24,13 @@ import type { GraphBuilder } from './builder.js';
 export type AngleMode = 'f64' | 'f32' | 'f32-reduced' | 'f32-table' | 'f16-table';
 
 /** All of them. */
-export const ANGLE_MODES: readonly AngleMode[] = /* @__PURE__ */ Object.freeze(['f64', 'f32', 'f32-reduced', 'f32-table', 'f16-table']);
+export const ANGLE_MODES: readonly AngleMode[] = /* @__PURE__ */ Object.freeze([
+  'f64',
+  'f32',
+  'f32-reduced',
+  'f32-table',
+  'f16-table',
+]);
 
 /** What a graph's angles are made from. */
 export interface AngleConstants {
@@ -129,7 +135,12 @@ export interface AngleOptions {
  * @param options - positions and their range
  * @returns cos and sin with the magnitude in them, f64 for mode f64, else f32
  */
-export function anglesInGraph(b: GraphBuilder, c: AngleConstants, mode: 'f64' | 'f32' | 'f32-reduced', options: AngleOptions): Turning {
+export function anglesInGraph(
+  b: GraphBuilder,
+  c: AngleConstants,
+  mode: 'f64' | 'f32' | 'f32-reduced',
+  options: AngleOptions,
+): Turning {
   const dtype = mode === 'f64' ? 'f64' : 'f32';
   const angle = mode === 'f32-reduced' ? reducedAngle(b, c, options) : plainAngle(b, c, dtype, options.positions);
   const scaled = (value: string): string =>
@@ -154,7 +165,8 @@ function reducedAngle(b: GraphBuilder, c: AngleConstants, { positions, maxPositi
   const limbs = limbsFor(maxPosition);
   const pairs = c.invFreq.length;
   const { head, tail } = reducedConstants(c.invFreq, limbs);
-  const constant = (name: string, data: Float32Array): string => b.constant(b.fresh(name), tensorFrom(data, { shape: [pairs, limbs] }));
+  const constant = (name: string, data: Float32Array): string =>
+    b.constant(b.fresh(name), tensorFrom(data, { shape: [pairs, limbs] }));
   const integers = (name: string, values: readonly number[]): string => b.integers(b.fresh(name), values);
   // Limbs with the sign of the position: Div cuts towards 0, and so does the remainder with fmod.
   const apart = b.add('Unsqueeze', [positions, integers('limb_axis', [-1])]);
@@ -167,7 +179,10 @@ function reducedAngle(b: GraphBuilder, c: AngleConstants, { positions, maxPositi
   const turns = sum(constant('turn_heads', head));
   const part = b.add('Sub', [turns, b.add('Round', [turns])]);
   const number = (name: string, value: number): string => b.scalar(b.fresh(name), 'f32', value);
-  const rest = b.add('Add', [b.add('Mul', [part, number('two_pi_tail', TWO_PI_TAIL)]), sum(constant('turn_tails', tail))]);
+  const rest = b.add('Add', [
+    b.add('Mul', [part, number('two_pi_tail', TWO_PI_TAIL)]),
+    sum(constant('turn_tails', tail)),
+  ]);
   return b.add('Add', [b.add('Mul', [part, number('two_pi_head', TWO_PI_HEAD)]), rest]);
 }
 
@@ -263,7 +278,10 @@ function computed(
   constantsOf: (limb: number) => readonly [head: number, tail: number],
 ): readonly [cos: number, sin: number] {
   const f = Math.fround;
-  const of = (angle: number, round: (x: number) => number): readonly [number, number] => [round(Math.cos(angle)), round(Math.sin(angle))];
+  const of = (angle: number, round: (x: number) => number): readonly [number, number] => [
+    round(Math.cos(angle)),
+    round(Math.sin(angle)),
+  ];
   switch (mode) {
     case 'f64':
       return of(position * frequency, (x) => roundTo(data, x));

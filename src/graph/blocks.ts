@@ -33,7 +33,9 @@ export function dequantise(
 ): string {
   const unit = BLOCK_BYTES[format];
   const blocks = k / BLOCK_WEIGHTS;
-  const byBlock = b.add('Reshape', [bytes, b.integers(b.fresh('by_block'), [n, blocks, unit])], { allowzero: { i: 1 } });
+  const byBlock = b.add('Reshape', [bytes, b.integers(b.fresh('by_block'), [n, blocks, unit])], {
+    allowzero: { i: 1 },
+  });
   // Gather's indices are i32 or i64.
   const indices = b.cast(byBlock, 'i32');
   const sizes = b.integers(b.fresh('block_parts'), [1, 1, unit - 2]);
@@ -47,13 +49,20 @@ export function dequantise(
     const size = numberFromF16((byte << 8) | 1) - start(byte);
     return Number.isNaN(size) ? 0 : size; // an infinite scale stays infinite; a NaN that shows in its low byte alone becomes one
   };
-  const scale = b.add('Add', [look('scale_high', start, high), b.add('Mul', [look('scale_step', step, high), b.cast(low, 'f32')])]);
+  const scale = b.add('Add', [
+    look('scale_high', start, high),
+    b.add('Mul', [look('scale_step', step, high), b.cast(low, 'f32')]),
+  ]);
   const weights =
     format === 'q8_0'
       ? look('signed', (byte) => (byte << 24) >> 24, quants)
-      : b.add('Concat', [look('low_half', (byte) => (byte & 15) - 8, quants), look('high_half', (byte) => (byte >> 4) - 8, quants)], {
-          axis: { i: 2 },
-        });
+      : b.add(
+          'Concat',
+          [look('low_half', (byte) => (byte & 15) - 8, quants), look('high_half', (byte) => (byte >> 4) - 8, quants)],
+          {
+            axis: { i: 2 },
+          },
+        );
   const product = b.add('Mul', [scale, weights]);
   const matrix = b.add('Reshape', [product, b.integers(b.fresh('matrix'), [n, k])], { allowzero: { i: 1 } });
   return to === 'f64' ? b.cast(matrix, 'f64') : matrix;

@@ -55,8 +55,12 @@ export class GraphBuilder {
 
   /** A constant without dimensions. */
   scalar(name: string, dtype: 'f32' | 'f64' | 'f16', value: number): string {
-    if (dtype === 'f16') return this.constant(name, tensorFrom(Uint16Array.of(f16FromNumber(value)), { dtype: 'f16', shape: [] }));
-    return this.constant(name, tensorFrom(dtype === 'f64' ? Float64Array.of(value) : Float32Array.of(value), { shape: [] }));
+    if (dtype === 'f16')
+      return this.constant(name, tensorFrom(Uint16Array.of(f16FromNumber(value)), { dtype: 'f16', shape: [] }));
+    return this.constant(
+      name,
+      tensorFrom(dtype === 'f64' ? Float64Array.of(value) : Float32Array.of(value), { shape: [] }),
+    );
   }
 
   /** Appends a node with one output. */
@@ -79,7 +83,8 @@ export class GraphBuilder {
 
   /** A name for a constant that no constant or input has. */
   fresh(name: string): string {
-    const taken = (wanted: string): boolean => this.initializers.has(wanted) || this.inputs.some((input) => input.name === wanted);
+    const taken = (wanted: string): boolean =>
+      this.initializers.has(wanted) || this.inputs.some((input) => input.name === wanted);
     if (!taken(name)) return name;
     let n = 1;
     while (taken(`${name}_${n}`)) n++;
@@ -118,7 +123,8 @@ export class GraphBuilder {
       name,
       ...(doc === undefined ? {} : { doc }),
       opset,
-      irVersion: IR_VERSION.get(opset) ?? refuse('RANGE', 'graph: opset', `an integer in [${OLDEST_OPSET}, ${OPSET}]`, opset),
+      irVersion:
+        IR_VERSION.get(opset) ?? refuse('RANGE', 'graph: opset', `an integer in [${OLDEST_OPSET}, ${OPSET}]`, opset),
       producer,
       inputs,
       outputs,

@@ -95,11 +95,21 @@ export interface SeedStep {
  * @param sizes - of the call
  * @param rotation - fused: one operator that reads x and both full-width tables; primitives: x · cos + (−x1, x0) · sin, as a graph has it
  */
-export function seedSteps({ headDim, heads, seq, batch, dataBytes }: SeedSizes, rotation: 'fused' | 'primitives'): readonly SeedStep[] {
+export function seedSteps(
+  { headDim, heads, seq, batch, dataBytes }: SeedSizes,
+  rotation: 'fused' | 'primitives',
+): readonly SeedStep[] {
   const half = (headDim / 2) * 4;
   const table = half * seq;
   const x = headDim * heads * seq * batch * dataBytes;
-  const step = (n: number, what: string, calls: number, bytesRead: number, bytesWritten: number, buffered = 0): SeedStep => ({
+  const step = (
+    n: number,
+    what: string,
+    calls: number,
+    bytesRead: number,
+    bytesWritten: number,
+    buffered = 0,
+  ): SeedStep => ({
     step: n,
     what,
     calls,

@@ -111,7 +111,8 @@ function emitAttention(g: PlanGraph, plan: SelfAttentionPlan): string | undefine
   const [batch, seq, heads, d] = q.shape as [number, number, number, number];
   const [, total, kvHeads, dv] = v.shape as [number, number, number, number];
   const shape: AttentionShape = { batch, seq, total, heads, kvHeads, d, dv };
-  if (plan.causal && seq * total * sizeBytes(compute) > MAX_MASK_BYTES) return `a mask of ${seq} × ${total} makes no ONNX file`;
+  if (plan.causal && seq * total * sizeBytes(compute) > MAX_MASK_BYTES)
+    return `a mask of ${seq} × ${total} makes no ONNX file`;
   const mask = plan.causal ? g.b.constant('attn_mask', maskOf(shape, plan.window, compute)) : undefined;
   // Attention-23 adds the mask before it caps, which would let masked keys back in; its scale is an f32, and in ONNX Runtime above 0.
   const standard = !g.primitives && plan.softcap === undefined && compute === 'f32' && plan.scale > 0;
@@ -188,7 +189,11 @@ function emitRearrange(g: PlanGraph, { x, out }: RearrangePlan): undefined {
     const value = converted(g.take('x', x.permute(from)));
     const perm = to.map((dim) => from.indexOf(dim));
     const inOrder = perm.every((dim, d) => dim === d);
-    g.give(inOrder ? b.add('Identity', [value]) : b.add('Transpose', [value], { perm: { ints: perm } }), 'out', out.permute(to));
+    g.give(
+      inOrder ? b.add('Identity', [value]) : b.add('Transpose', [value], { perm: { ints: perm } }),
+      'out',
+      out.permute(to),
+    );
     return;
   }
   // Any layout: the elements of x by their places, scattered to their places in out.
@@ -196,7 +201,9 @@ function emitRearrange(g: PlanGraph, { x, out }: RearrangePlan): undefined {
   const written = flat(out);
   const values = b.add('Gather', [g.take('x', read.tensor), b.integers('x_places', read.places)], { axis: { i: 0 } });
   const initial = g.take('initial', written.tensor);
-  const y = b.add('ScatterElements', [initial, b.integers('out_places', written.places), converted(values)], { axis: { i: 0 } });
+  const y = b.add('ScatterElements', [initial, b.integers('out_places', written.places), converted(values)], {
+    axis: { i: 0 },
+  });
   g.give(y, 'out', written.tensor);
 }
 

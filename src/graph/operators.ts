@@ -10,10 +10,11 @@ import type { GraphBuilder } from './builder.js';
 import type { GraphForm } from './plan-graph.js';
 
 /** The largest finite value of a 16-bit float, and the smallest magnitude that rounds beyond it. */
-const LIMITS: Readonly<Record<'f16' | 'bf16', readonly [largest: number, beyond: number]>> = /* @__PURE__ */ Object.freeze({
-  f16: [65504, 65520],
-  bf16: [(2 - 2 ** -7) * 2 ** 127, (2 - 2 ** -8) * 2 ** 127],
-});
+const LIMITS: Readonly<Record<'f16' | 'bf16', readonly [largest: number, beyond: number]>> =
+  /* @__PURE__ */ Object.freeze({
+    f16: [65504, 65520],
+    bf16: [(2 - 2 ** -7) * 2 ** 127, (2 - 2 ** -8) * 2 ** 127],
+  });
 
 /**
  * Appends one rounding to nearest even.
@@ -46,7 +47,10 @@ export function narrowed(b: GraphBuilder, value: string, from: FloatDtype, to: F
   const apart = (x: string): string => b.add('Unsqueeze', [x, b.integers(b.fresh('choice_axis'), [0])]);
   const both = b.add('Concat', [apart(b.cast(chosen, 'f32')), apart(b.cast(other, 'f32'))], { axis: { i: 0 } });
   const which = apart(b.cast(b.add('And', [exists, nearer]), 'i64'));
-  const picked = b.add('Squeeze', [b.add('GatherElements', [both, which], { axis: { i: 0 } }), b.integers(b.fresh('choice_axis'), [0])]);
+  const picked = b.add('Squeeze', [
+    b.add('GatherElements', [both, which], { axis: { i: 0 } }),
+    b.integers(b.fresh('choice_axis'), [0]),
+  ]);
   return b.cast(picked, to);
 }
 
@@ -60,8 +64,16 @@ export function narrowed(b: GraphBuilder, value: string, from: FloatDtype, to: F
  * @param compute - dtype of all
  * @param form - RMSNormalization, whose epsilon is an f32, or primitives
  */
-export function rmsNorm(b: GraphBuilder, x: string, weight: string, eps: number, compute: 'f32' | 'f64', form: GraphForm): string {
-  if (form === 'standard' && compute === 'f32') return b.add('RMSNormalization', [x, weight], { axis: { i: -1 }, epsilon: { f: eps } });
+export function rmsNorm(
+  b: GraphBuilder,
+  x: string,
+  weight: string,
+  eps: number,
+  compute: 'f32' | 'f64',
+  form: GraphForm,
+): string {
+  if (form === 'standard' && compute === 'f32')
+    return b.add('RMSNormalization', [x, weight], { axis: { i: -1 }, epsilon: { f: eps } });
   const mean = b.add('ReduceMean', [b.add('Mul', [x, x]), b.integers(b.fresh('last'), [-1])], { keepdims: { i: 1 } });
   const root = b.add('Sqrt', [b.add('Add', [mean, b.scalar(b.fresh('eps'), compute, eps)])]);
   return b.add('Mul', [b.add('Div', [x, root]), weight]);
@@ -144,7 +156,8 @@ export function attention(
       scale: { f: scale },
     });
   }
-  const turn = (value: string, perm: readonly number[]): string => b.add('Transpose', [value], { perm: { ints: perm } });
+  const turn = (value: string, perm: readonly number[]): string =>
+    b.add('Transpose', [value], { perm: { ints: perm } });
   const number = (name: string, value: number): string => b.scalar(b.fresh(name), compute, value);
   const group = kvHeads === 0 ? 1 : heads / kvHeads;
   const kvOf =
@@ -163,7 +176,9 @@ export function attention(
   const scaled = (name: string, value: number): string =>
     b.add('Mul', [
       product,
-      compute === 'f64' ? b.constant(b.fresh(name), tensorFrom(new Float64Array(total).fill(value))) : number(name, value),
+      compute === 'f64'
+        ? b.constant(b.fresh(name), tensorFrom(new Float64Array(total).fill(value)))
+        : number(name, value),
     ]);
   const scores =
     softcap === undefined

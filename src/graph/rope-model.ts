@@ -9,7 +9,15 @@ import { refuse } from '../core/errors.js';
 import { tensorFrom } from '../core/tensor.js';
 import type { RopeLayout } from '../ops/rope/call.js';
 import { planRope, type RopeSpec } from '../ops/rope/plan.js';
-import { ANGLE_MODES, type AngleConstants, type AngleMode, angleConstants, anglesInGraph, type Turning, tableOver } from './angles.js';
+import {
+  ANGLE_MODES,
+  type AngleConstants,
+  type AngleMode,
+  angleConstants,
+  anglesInGraph,
+  type Turning,
+  tableOver,
+} from './angles.js';
 import { GraphBuilder } from './builder.js';
 import { narrowed, rmsNorm } from './operators.js';
 import type { GraphForm } from './plan-graph.js';
@@ -76,7 +84,8 @@ export function ropeModel(options: RopeModelOptions): RopeModel {
   if (normEps !== undefined && !(Number.isFinite(normEps) && normEps >= 0))
     refuse('RANGE', 'export: norm_eps', 'a finite number >= 0', normEps);
   if (layout !== 'bsnh' && layout !== 'bnsh') refuse('UNSUPPORTED', 'export: layout', 'bsnh or bnsh', layout);
-  if (kvCache && kvHeads === undefined) refuse('UNSUPPORTED', 'export: kv_cache', 'k beside q', 'one tensor', 'Give kv_heads.');
+  if (kvCache && kvHeads === undefined)
+    refuse('UNSUPPORTED', 'export: kv_cache', 'k beside q', 'one tensor', 'Give kv_heads.');
   if (kvCache && layout === 'bnsh')
     refuse('UNSUPPORTED', 'export: kv_cache', 'layout bsnh, whose tokens ScatterND finds by batch and row', layout);
   const angles = anglesFor(form, given.angles, dtype);
@@ -84,7 +93,13 @@ export function ropeModel(options: RopeModelOptions): RopeModel {
   checkSize('context', context);
   const c = angleConstants(spec, direction);
   if (angles.endsWith('-table') && context * c.invFreq.length > MAX_TABLE)
-    refuse('RANGE', 'export: context', `at most ${MAX_TABLE} table entries, rows × pairs`, context * c.invFreq.length, 'Use other angles.');
+    refuse(
+      'RANGE',
+      'export: context',
+      `at most ${MAX_TABLE} table entries, rows × pairs`,
+      context * c.invFreq.length,
+      'Use other angles.',
+    );
   const plan: Geometry = planRope({ ...spec, positions: 0, seqLen: 1, direction });
   const b = new GraphBuilder();
   // Float16 throughout only where it is asked for: one rounding otherwise.
@@ -110,9 +125,17 @@ export function ropeModel(options: RopeModelOptions): RopeModel {
   let shaped: [string, string] | undefined;
   for (const [p, [name, out, count]] of parts.entries()) {
     let value = wide(data[p]!);
-    if (normEps !== undefined) value = normed(b, value, wide(b.input(`${name}_weight`, dtype, [spec.headDim])), normEps, compute, form);
+    if (normEps !== undefined)
+      value = normed(b, value, wide(b.input(`${name}_weight`, dtype, [spec.headDim])), normEps, compute, form);
     if (standard)
-      value = rotateStandard(b, value, { ...turning, ...(tables ? { positionIds: ids } : {}), heads: count }, plan, layout, false);
+      value = rotateStandard(
+        b,
+        value,
+        { ...turning, ...(tables ? { positionIds: ids } : {}), heads: count },
+        plan,
+        layout,
+        false,
+      );
     else {
       shaped ??= turningFor(b, turning, layout, plan, compute);
       value = rotate(b, value, shaped, plan);
@@ -130,14 +153,16 @@ export function ropeModel(options: RopeModelOptions): RopeModel {
 }
 
 function checkSize(name: string, value: number): void {
-  if (!Number.isInteger(value) || value < 1 || value > 2 ** 31) refuse('RANGE', `export: ${name}`, 'an integer in [1, 2^31]', value);
+  if (!Number.isInteger(value) || value < 1 || value > 2 ** 31)
+    refuse('RANGE', `export: ${name}`, 'an integer in [1, 2^31]', value);
 }
 
 function anglesFor(form: GraphForm, angles: AngleMode | undefined, dtype: FloatDtype): AngleMode {
   const chosen = angles ?? (form === 'standard' ? 'f32-table' : dtype === 'f64' ? 'f64' : 'f32-reduced');
   readName(chosen, ANGLE_MODES, 'export: angles');
   if (form === 'standard') {
-    if (dtype === 'f64') refuse('UNSUPPORTED', 'export: form', 'primitives for f64, which RotaryEmbedding does not take', form);
+    if (dtype === 'f64')
+      refuse('UNSUPPORTED', 'export: form', 'primitives for f64, which RotaryEmbedding does not take', form);
     if (!chosen.endsWith('-table'))
       refuse(
         'UNSUPPORTED',
@@ -147,18 +172,32 @@ function anglesFor(form: GraphForm, angles: AngleMode | undefined, dtype: FloatD
         'Use form primitives.',
       );
   }
-  if (chosen === 'f16-table' && dtype !== 'f16') refuse('UNSUPPORTED', 'export: angles', 'another than f16-table beside this dtype', dtype);
+  if (chosen === 'f16-table' && dtype !== 'f16')
+    refuse('UNSUPPORTED', 'export: angles', 'another than f16-table beside this dtype', dtype);
   if (dtype === 'f64' && chosen !== 'f64') refuse('UNSUPPORTED', 'export: angles', 'f64 beside f64 data', chosen);
   return chosen;
 }
 
 /** RMS norm; in f16 its squares would overflow, so that it goes by way of f32. */
-function normed(b: GraphBuilder, x: string, weight: string, eps: number, compute: 'f32' | 'f64' | 'f16', form: GraphForm): string {
+function normed(
+  b: GraphBuilder,
+  x: string,
+  weight: string,
+  eps: number,
+  compute: 'f32' | 'f64' | 'f16',
+  form: GraphForm,
+): string {
   if (compute !== 'f16') return rmsNorm(b, x, weight, eps, compute, form);
   return b.cast(rmsNorm(b, b.cast(x, 'f32'), b.cast(weight, 'f32'), eps, 'f32', form), 'f16');
 }
 
-function tableConstant(b: GraphBuilder, name: string, values: Float64Array, rows: number, dtype: 'f32' | 'f64' | 'f16'): string {
+function tableConstant(
+  b: GraphBuilder,
+  name: string,
+  values: Float64Array,
+  rows: number,
+  dtype: 'f32' | 'f64' | 'f16',
+): string {
   const data = newArray(dtype, values.length);
   for (const [n, value] of values.entries()) storeNumber(data, dtype, n, value);
   return b.constant(name, tensorFrom(data, { dtype, shape: [rows, values.length / rows] }));
@@ -166,7 +205,11 @@ function tableConstant(b: GraphBuilder, name: string, values: Float64Array, rows
 
 function constantTables(b: GraphBuilder, c: AngleConstants, dtype: 'f32' | 'f64' | 'f16', context: number): Turning {
   const { cos, sin } = tableOver(c, context);
-  return { cos: tableConstant(b, 'cos_cache', cos, context, dtype), sin: tableConstant(b, 'sin_cache', sin, context, dtype), dtype };
+  return {
+    cos: tableConstant(b, 'cos_cache', cos, context, dtype),
+    sin: tableConstant(b, 'sin_cache', sin, context, dtype),
+    dtype,
+  };
 }
 
 /** cos and sin of each token, `[batch, seq, pairs]`. */
@@ -192,7 +235,13 @@ function turningOf(
 }
 
 /** Each axis has a table of the pairs that it turns; rows are looked up by its own positions and put side by side. */
-function tablesByAxis(b: GraphBuilder, c: AngleConstants, dtype: 'f32' | 'f64' | 'f16', positions: string, context: number): Turning {
+function tablesByAxis(
+  b: GraphBuilder,
+  c: AngleConstants,
+  dtype: 'f32' | 'f64' | 'f16',
+  positions: string,
+  context: number,
+): Turning {
   const cos: string[] = [];
   const sin: string[] = [];
   const order: number[] = [];

@@ -31,7 +31,10 @@ function cut(b: GraphBuilder, x: string, g: Geometry, window: readonly number[])
   const sizes = partsOfHead(g, window);
   const first = g.rotaryOffset > 0 ? 1 : 0;
   if (sizes.length === 1) return { parts: [x], first };
-  return { parts: [...b.addMany('Split', [x, b.integers(b.fresh('head_parts'), sizes)], { axis: { i: 3 } }, sizes.length)], first };
+  return {
+    parts: [...b.addMany('Split', [x, b.integers(b.fresh('head_parts'), sizes)], { axis: { i: 3 } }, sizes.length)],
+    first,
+  };
 }
 
 function join(b: GraphBuilder, parts: readonly string[]): string {
@@ -64,7 +67,10 @@ export function rotate(b: GraphBuilder, x: string, [cos, sin]: readonly [string,
   let rotated: string;
   if (g.read.step === 2) {
     // [..., pairs, 2]: members of a pair stay `[..., pairs, 1]`, and where they are put together decides how they are written.
-    const [x0, x1] = b.addMany('Split', [shaped(window, [pairs, 2])], { axis: { i: 4 }, num_outputs: { i: 2 } }, 2) as [string, string];
+    const [x0, x1] = b.addMany('Split', [shaped(window, [pairs, 2])], { axis: { i: 4 }, num_outputs: { i: 2 } }, 2) as [
+      string,
+      string,
+    ];
     rotated = b.add('Concat', turn(x0, x1), { axis: { i: g.write.step === 2 ? 4 : 3 } });
   } else {
     const [x0, x1] = b.addMany('Split', [window], { axis: { i: 3 }, num_outputs: { i: 2 } }, 2) as [string, string];
@@ -93,7 +99,8 @@ export function turningFor(
   const axes = [HEAD_AXIS[layout], ...(g.read.step === 2 ? [4] : [])];
   const name = b.fresh('head_axis');
   b.integers(name, axes);
-  const shaped = (value: string): string => b.add('Unsqueeze', [turning.dtype === dtype ? value : b.cast(value, dtype), name]);
+  const shaped = (value: string): string =>
+    b.add('Unsqueeze', [turning.dtype === dtype ? value : b.cast(value, dtype), name]);
   return [shaped(turning.cos), shaped(turning.sin)];
 }
 
@@ -116,7 +123,14 @@ export interface StandardRotation {
  * @param layout - of x
  * @param folded - whether x has, and the result is to have, heads side by side
  */
-export function rotateStandard(b: GraphBuilder, x: string, r: StandardRotation, g: Geometry, layout: RopeLayout, folded: boolean): string {
+export function rotateStandard(
+  b: GraphBuilder,
+  x: string,
+  r: StandardRotation,
+  g: Geometry,
+  layout: RopeLayout,
+  folded: boolean,
+): string {
   const { headDim, rotaryDim, rotaryOffset, read, write } = g;
   const embed = (value: string, dim: number): string =>
     b.add('RotaryEmbedding', [value, r.cos, r.sin, ...(r.positionIds ? [r.positionIds] : [])], {
@@ -139,7 +153,8 @@ export function rotateStandard(b: GraphBuilder, x: string, r: StandardRotation, 
     // The operator writes where it reads: a Gather takes each element to where the pairing writes it.
     const from = Array.from({ length: headDim }, (_, i) => i);
     for (let j = 0; j < rotaryDim / 2; j++)
-      for (const k of [0, 1]) from[rotaryOffset + j * write.step + k * write.gap] = rotaryOffset + j * read.step + k * read.gap;
+      for (const k of [0, 1])
+        from[rotaryOffset + j * write.step + k * write.gap] = rotaryOffset + j * read.step + k * read.gap;
     y = b.add('Gather', [y, b.integers(b.fresh('order'), from)], { axis: { i: 3 } });
   }
   return folded ? shaped(y, [r.heads * headDim]) : y;
@@ -181,7 +196,9 @@ export function emitRope(g: PlanGraph, { plan, parts }: RopeCall): string | unde
     const heads = part.x.shape[2]!;
     if (standardFor(g, compute)) {
       const [cos, sin] =
-        turning.dtype === 'f64' ? [g.b.cast(turning.cos, 'f32'), g.b.cast(turning.sin, 'f32')] : [turning.cos, turning.sin];
+        turning.dtype === 'f64'
+          ? [g.b.cast(turning.cos, 'f32'), g.b.cast(turning.sin, 'f32')]
+          : [turning.cos, turning.sin];
       value = rotateStandard(g.b, value, { cos, sin, heads }, plan, layout, taken.folded);
     } else value = rotate(g.b, value, turningIn(), plan);
     givePart(g, part, taken, value, name);
@@ -201,12 +218,23 @@ interface TakenPart {
 }
 
 /** Takes a part as its elements lie: heads side by side where RotaryEmbedding alone does, heads before tokens where they lie so. */
-function takePart(g: PlanGraph, plan: RopePlan, { x, out, norm, rows }: RopePart, name: (n: string) => string): TakenPart {
+function takePart(
+  g: PlanGraph,
+  plan: RopePlan,
+  { x, out, norm, rows }: RopePart,
+  name: (n: string) => string,
+): TakenPart {
   const compute = computeIn(x.dtype, out.dtype);
   const [batch, seq, heads, headDim] = x.shape as [number, number, number, number];
   const layout: RopeLayout = !x.isContiguous() && !rows && turned(x).isContiguous() ? 'bnsh' : 'bsnh';
   const folded =
-    layout === 'bsnh' && standardFor(g, compute) && !needsHeads(plan) && !norm && !rows && x.isContiguous() && out.isContiguous();
+    layout === 'bsnh' &&
+    standardFor(g, compute) &&
+    !needsHeads(plan) &&
+    !norm &&
+    !rows &&
+    x.isContiguous() &&
+    out.isContiguous();
   const shaped = folded ? x.view([batch, seq, heads * headDim]) : layout === 'bnsh' ? turned(x) : x;
   return { value: g.wide(name('x'), shaped, compute), compute, layout, folded };
 }
@@ -215,7 +243,13 @@ function turned(tensor: Tensor<FloatDtype>): Tensor<FloatDtype> {
   return tensor.permute([0, 2, 1, 3]);
 }
 
-function givePart(g: PlanGraph, { x, out, rows }: RopePart, taken: TakenPart, value: string, name: (n: string) => string): void {
+function givePart(
+  g: PlanGraph,
+  { x, out, rows }: RopePart,
+  taken: TakenPart,
+  value: string,
+  name: (n: string) => string,
+): void {
   const [batch, seq, heads, headDim] = x.shape as [number, number, number, number];
   if (!rows) {
     const shaped = taken.folded ? out.view([batch, seq, heads * headDim]) : taken.layout === 'bnsh' ? turned(out) : out;

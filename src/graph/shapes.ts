@@ -31,14 +31,19 @@ export function bytesOf({ dtype, shape }: ValueType): number {
  * @throws {RopewalkError} FORMAT for a value that is used before it is there or written twice, types that an operator does not take, shapes that
  *   do not fit, or outputs that are not as declared; RANGE for an open dimension without a size
  */
-export function valueTypes(model: OnnxModel, sizes: Readonly<Record<string, number>> = {}): ReadonlyMap<string, ValueType> {
+export function valueTypes(
+  model: OnnxModel,
+  sizes: Readonly<Record<string, number>> = {},
+): ReadonlyMap<string, ValueType> {
   const types = new Map<string, ValueType>();
   const define = (name: string, type: ValueType): void => {
     if (types.has(name)) refuse('FORMAT', `graph: ${name}`, 'each value once', 'a second one');
     types.set(name, type);
   };
   const sized = (shape: readonly (number | string)[]): number[] =>
-    shape.map((dim) => (typeof dim === 'number' ? dim : (sizes[dim] ?? refuse('RANGE', `graph: ${dim}`, 'a size', undefined))));
+    shape.map((dim) =>
+      typeof dim === 'number' ? dim : (sizes[dim] ?? refuse('RANGE', `graph: ${dim}`, 'a size', undefined)),
+    );
   for (const { name, dtype, shape } of model.inputs) define(name, { dtype, shape: sized(shape) });
   for (const [name, tensor] of model.initializers) define(name, { dtype: tensor.dtype, shape: tensor.shape });
   for (const [n, node] of model.nodes.entries()) {
@@ -46,7 +51,8 @@ export function valueTypes(model: OnnxModel, sizes: Readonly<Record<string, numb
     const inputs = node.inputs.map((name) => types.get(name) ?? refuse('FORMAT', where, 'a value that is there', name));
     const constants = node.inputs.map((name) => model.initializers.get(name));
     const results = new NodeTypes(node, inputs, constants, where).results();
-    if (results.length !== node.outputs.length) refuse('FORMAT', where, `${results.length} outputs`, node.outputs.length);
+    if (results.length !== node.outputs.length)
+      refuse('FORMAT', where, `${results.length} outputs`, node.outputs.length);
     for (const [o, name] of node.outputs.entries()) define(name, results[o]!);
   }
   for (const { name, dtype, shape } of model.outputs) {
@@ -136,7 +142,13 @@ class NodeTypes {
       case 'Gather': {
         this.same([1], ['i32', 'i64']);
         const axis = this.axis(0);
-        return [this.typed(this.inputs[0]!.dtype, [...this.shape(0).slice(0, axis), ...this.shape(1), ...this.shape(0).slice(axis + 1)])];
+        return [
+          this.typed(this.inputs[0]!.dtype, [
+            ...this.shape(0).slice(0, axis),
+            ...this.shape(1),
+            ...this.shape(0).slice(axis + 1),
+          ]),
+        ];
       }
       case 'GatherElements':
         this.same([1], ['i32', 'i64']);
@@ -158,7 +170,8 @@ class NodeTypes {
       case 'Concat': {
         const dtype = this.same([...this.inputs.keys()], [...FLOATS, ...INTEGERS]);
         const axis = this.axis(0);
-        for (const { shape } of this.inputs) if (shape.with(axis, 0).join() !== this.shape(0).with(axis, 0).join()) this.wrong('shapes');
+        for (const { shape } of this.inputs)
+          if (shape.with(axis, 0).join() !== this.shape(0).with(axis, 0).join()) this.wrong('shapes');
         const sum = this.inputs.reduce((total, { shape }) => total + shape[axis]!, 0);
         return [this.typed(dtype, this.shape(0).with(axis, sum))];
       }
@@ -180,7 +193,8 @@ class NodeTypes {
       }
       case 'Gemm': {
         const [[m, k], [n, depth]] = [this.shape(0), this.shape(1)] as [number[], number[]];
-        if (k !== depth || this.integer('transB') !== 1 || (this.inputs[2] && this.shape(2).join() !== `${n}`)) this.wrong('shapes');
+        if (k !== depth || this.integer('transB') !== 1 || (this.inputs[2] && this.shape(2).join() !== `${n}`))
+          this.wrong('shapes');
         return [this.typed(this.same([...this.inputs.keys()], FLOATS), [m!, n!])];
       }
       case 'RMSNormalization':

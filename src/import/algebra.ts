@@ -46,7 +46,9 @@ class NoForm extends Error {}
 
 /** Operators that are traced through. */
 export const TRACED: ReadonlySet<string> = /* @__PURE__ */ new Set(
-  'Identity Cast Dropout Neg Add Sub Mul Div Concat Slice Split Gather Unsqueeze Squeeze Reshape Transpose MatMul'.split(' '),
+  'Identity Cast Dropout Neg Add Sub Mul Div Concat Slice Split Gather Unsqueeze Squeeze Reshape Transpose MatMul'.split(
+    ' ',
+  ),
 );
 
 const TWO_INPUTS: ReadonlySet<string> = /* @__PURE__ */ new Set(['Add', 'Sub', 'Mul', 'Div', 'Gather', 'MatMul']);
@@ -131,7 +133,8 @@ export class Algebra {
     // A file may declare other shapes than its constants have: then a channel is missing.
     if (forms.length !== countElements(trail) || forms.includes(undefined as never)) throw new NoForm();
     this.work.spend(STEPS_PER_TERM * forms.reduce((sum, terms) => sum + terms.length, 0));
-    if (forms.some((terms) => terms.length > MAX_TERMS || terms.some((term) => term.factors.length > MAX_FACTORS))) throw new NoForm();
+    if (forms.some((terms) => terms.length > MAX_TERMS || terms.some((term) => term.factors.length > MAX_FACTORS)))
+      throw new NoForm();
     this.memo.set(key, forms);
     return forms;
   }
@@ -158,7 +161,11 @@ export class Algebra {
     const maker = scope.maker(value);
     if (!scope.initializer(value) && maker?.opType !== 'Constant') return undefined;
     const shape = this.shapes.shapeOf(value);
-    if (!shape || shape.some((dim) => typeof dim !== 'number') || countElements(shape as number[]) !== countElements(trail))
+    if (
+      !shape ||
+      shape.some((dim) => typeof dim !== 'number') ||
+      countElements(shape as number[]) !== countElements(trail)
+    )
       return undefined;
     const found = this.constants.constant(value);
     if (!found) return undefined;
@@ -231,7 +238,8 @@ export class Algebra {
       const size = sizes[n];
       return { size: typeof size === 'number' ? size : rest, input };
     });
-    if (parts.reduce((total, part) => total + part.size, 0) !== trail[place] || parts.some((part) => part.size < 0)) throw new NoForm();
+    if (parts.reduce((total, part) => total + part.size, 0) !== trail[place] || parts.some((part) => part.size < 0))
+      throw new NoForm();
     const traced = parts
       .filter((part) => part.size > 0)
       .map((part) => ({ ...part, forms: this.forms(part.input, trail.with(place, part.size)) }));
@@ -248,7 +256,11 @@ export class Algebra {
 
   private slice(node: OnnxModelNode, input: string, trail: readonly number[]): Forms | undefined {
     const shape = this.shapes.shapeOf(input);
-    const [starts, ends, steps] = [this.shapes.sliceInput(node, 1), this.shapes.sliceInput(node, 2), this.shapes.sliceInput(node, 4)];
+    const [starts, ends, steps] = [
+      this.shapes.sliceInput(node, 1),
+      this.shapes.sliceInput(node, 2),
+      this.shapes.sliceInput(node, 4),
+    ];
     const axes = this.shapes.sliceInput(node, 3) ?? starts?.map((_, n) => n);
     if (!shape || !starts || !ends || !axes || (node.inputs[4] && !steps)) return undefined;
     let wide = trail;
@@ -258,7 +270,8 @@ export class Algebra {
       const step = steps?.[n] ?? 1;
       const dim = shape.at(axis < 0 ? axis : axis - shape.length);
       if (place === undefined) {
-        const whole = step === 1 && starts[n] === 0 && (ends[n]! >= 2 ** 31 - 1 || (typeof dim === 'number' && ends[n]! >= dim));
+        const whole =
+          step === 1 && starts[n] === 0 && (ends[n]! >= 2 ** 31 - 1 || (typeof dim === 'number' && ends[n]! >= dim));
         if (!whole) return undefined;
         continue;
       }
@@ -371,7 +384,8 @@ export class Algebra {
   /** rotate_half as a matrix of 0, 1 and -1. */
   private matmul(input: string, matrix: string, trail: readonly number[]): Forms | undefined {
     const shape = this.shapes.shapeOf(matrix);
-    if (shape?.length !== 2 || typeof shape[0] !== 'number' || shape[0] > MAX_MATRIX || shape[1] !== trail.at(-1)) return undefined;
+    if (shape?.length !== 2 || typeof shape[0] !== 'number' || shape[0] > MAX_MATRIX || shape[1] !== trail.at(-1))
+      return undefined;
     const m = this.constants.constant(matrix);
     if (!m || m.data.some((entry) => entry !== 0 && Math.abs(entry) !== 1)) return undefined;
     const [rows, columns] = m.shape as [number, number];

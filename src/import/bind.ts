@@ -44,7 +44,12 @@ export function bindFound(found: FoundNode | FoundArithmetic, options: BindOptio
   }
 }
 
-function refuseMissing(found: FoundNode | FoundArithmetic, options: BindOptions, error: CannotEvaluate, where: string): never {
+function refuseMissing(
+  found: FoundNode | FoundArithmetic,
+  options: BindOptions,
+  error: CannotEvaluate,
+  where: string,
+): never {
   const positions = positionValues(found);
   if (error.missing !== undefined && options.positionIds === undefined && positions.length > 0) {
     return refuse(
@@ -54,11 +59,20 @@ function refuseMissing(found: FoundNode | FoundArithmetic, options: BindOptions,
       undefined,
     );
   }
-  if (error.message.startsWith('position ')) throw new RopewalkError('RANGE', `${where}: position_ids: ${error.message}`, { cause: error });
+  if (error.message.startsWith('position '))
+    throw new RopewalkError('RANGE', `${where}: position_ids: ${error.message}`, { cause: error });
   if (error.missing !== undefined) {
-    return refuse('SHAPE', `${where}: inputs`, `${error.missing}, from which the tables are computed`, undefined, `${error.message}.`);
+    return refuse(
+      'SHAPE',
+      `${where}: inputs`,
+      `${error.missing}, from which the tables are computed`,
+      undefined,
+      `${error.message}.`,
+    );
   }
-  throw new RopewalkError('UNSUPPORTED', `${where}: expected tables that can be computed here, got: ${error.message}`, { cause: error });
+  throw new RopewalkError('UNSUPPORTED', `${where}: expected tables that can be computed here, got: ${error.message}`, {
+    cause: error,
+  });
 }
 
 /** Sizes of the shapes' names, from tensors that are there. */
@@ -68,7 +82,8 @@ function evaluationOf(found: FoundNode | FoundArithmetic, options: BindOptions, 
   const unify = (name: string, shape: readonly number[], what: string): void => {
     const declared = found.shapes.shapeOf(name);
     if (!declared) return;
-    const fits = declared.length === shape.length && declared.every((dim, d) => typeof dim === 'string' || dim === shape[d]);
+    const fits =
+      declared.length === shape.length && declared.every((dim, d) => typeof dim === 'string' || dim === shape[d]);
     if (!fits) refuse('SHAPE', `${where}: ${what}`, `shape [${declared.join(', ')}], as ${name} has`, [...shape]);
     for (const [d, dim] of declared.entries()) {
       if (typeof dim !== 'string') continue;
@@ -83,7 +98,8 @@ function evaluationOf(found: FoundNode | FoundArithmetic, options: BindOptions, 
       refuse('RANGE', `${where}: inputs`, 'names of values of the graph', name);
     unify(name, tensor.shape, `inputs.${name}`);
     const declared = found.scope.declared(name)?.dtype;
-    if (declared && !isFloat(declared) && isFloat(tensor.dtype)) refuse('DTYPE', `${where}: inputs.${name}`, 'integers', tensor.dtype);
+    if (declared && !isFloat(declared) && isFloat(tensor.dtype))
+      refuse('DTYPE', `${where}: inputs.${name}`, 'integers', tensor.dtype);
     hostOf(tensor, `${where}: inputs.${name}`);
     values.set(name, fromTensor(tensor));
   }
@@ -94,7 +110,13 @@ function evaluationOf(found: FoundNode | FoundArithmetic, options: BindOptions, 
     if (positions.length === 0)
       refuse('SHAPE', `${where}: position_ids`, 'none: the graph takes rows in order', [...options.positionIds.shape]);
     if (positions.length > 1)
-      refuse('UNSUPPORTED', `${where}: position_ids`, 'one value that holds the positions', positions, 'Give them in inputs, by name.');
+      refuse(
+        'UNSUPPORTED',
+        `${where}: position_ids`,
+        'one value that holds the positions',
+        positions,
+        'Give them in inputs, by name.',
+      );
     const [name] = positions as [string];
     const given = options.positionIds;
     if (isFloat(given.dtype)) refuse('DTYPE', `${where}: position_ids`, 'integers', given.dtype);
@@ -105,9 +127,18 @@ function evaluationOf(found: FoundNode | FoundArithmetic, options: BindOptions, 
     unify(name, shape, 'position_ids');
     values.set(name, { dtype: 'i64', shape, data: Float64Array.from(ids) });
   }
-  const tensors = [options.x, ...(options.positionIds ? [options.positionIds] : []), ...Object.values(options.inputs ?? {})];
+  const tensors = [
+    options.x,
+    ...(options.positionIds ? [options.positionIds] : []),
+    ...Object.values(options.inputs ?? {}),
+  ];
   const work = new Work(found.work.bytes + tensors.reduce((sum, tensor) => sum + countElements(tensor.shape), 0));
-  return new Evaluation(found.scope, found.shapes, { values, dims, wholeCaches: options.positionIds !== undefined }, work);
+  return new Evaluation(
+    found.scope,
+    found.shapes,
+    { values, dims, wholeCaches: options.positionIds !== undefined },
+    work,
+  );
 }
 
 function bindNode(found: FoundNode, options: BindOptions, where: string): RopeCall {
@@ -157,8 +188,10 @@ function toTensor(value: Value): Tensor {
 function bindArithmetic(found: FoundArithmetic, options: BindOptions, where: string): RopeCall {
   const { x, out } = options;
   const { rotation } = found;
-  if (x.rank < 2 || x.rank > 4) refuse('UNSUPPORTED', `${where}: x`, '2 to 4 dimensions, the last of them a head', [...x.shape]);
-  if (x.shape.at(-1) !== rotation.headDim) refuse('SHAPE', `${where}: x`, `${rotation.headDim} in the last dimension`, [...x.shape]);
+  if (x.rank < 2 || x.rank > 4)
+    refuse('UNSUPPORTED', `${where}: x`, '2 to 4 dimensions, the last of them a head', [...x.shape]);
+  if (x.shape.at(-1) !== rotation.headDim)
+    refuse('SHAPE', `${where}: x`, `${rotation.headDim} in the last dimension`, [...x.shape]);
   const tables = tablesOf(found, evaluationOf(found, options, where));
   const { outer, seqAxis, layout, view } = layOut(x, tables.outer, where);
   const [batch, seqLen] = [outer[0]!, x.rank === 2 ? x.shape[0]! : view(x).shape[layout === 'bsnh' ? 1 : 2]!];
@@ -166,7 +199,10 @@ function bindArithmetic(found: FoundArithmetic, options: BindOptions, where: str
   const perBatch = batch > 1;
   const stride = outer[seqAxis] === 1 ? 0 : own[seqAxis]!;
   const count = (perBatch ? batch : 1) * seqLen;
-  const tableRows = Array.from({ length: count }, (_, n) => (perBatch ? Math.floor(n / seqLen) * own[0]! : 0) + (n % seqLen) * stride);
+  const tableRows = Array.from(
+    { length: count },
+    (_, n) => (perBatch ? Math.floor(n / seqLen) * own[0]! : 0) + (n % seqLen) * stride,
+  );
   const as = (values: Float64Array): Float32Array | Float64Array => (tables.wide ? values : Float32Array.from(values));
   const plan = planRopeWithTable({
     headDim: rotation.headDim,

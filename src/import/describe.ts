@@ -9,7 +9,13 @@ import type { RopeSpec } from '../ops/rope/plan.js';
 import { MAX_CHANNELS } from './algebra.js';
 import { Evaluation, type Value } from './evaluate.js';
 import type { FoundArithmetic, FoundAttention, FoundNode } from './find.js';
-import { type FoundFrequencies, type NoFrequencies, recoverFrequencies, type Sample, type Sampler } from './frequencies.js';
+import {
+  type FoundFrequencies,
+  type NoFrequencies,
+  recoverFrequencies,
+  type Sample,
+  type Sampler,
+} from './frequencies.js';
 import type { PairTables, Rotation } from './rotation.js';
 import { numberAttribute, type Scope } from './scope.js';
 import type { Dim } from './shapes.js';
@@ -94,7 +100,12 @@ export function describe(found: FoundNode | FoundArithmetic | FoundAttention): D
 }
 
 /** The inputs of a RotaryEmbedding node, whichever standard orders them. */
-export function nodeInputs({ node, dialect }: FoundNode): { x: string; cos: string; sin: string; ids: string | undefined } {
+export function nodeInputs({ node, dialect }: FoundNode): {
+  x: string;
+  cos: string;
+  sin: string;
+  ids: string | undefined;
+} {
   const [x = '', a = '', b = '', c = ''] = node.inputs;
   if (dialect === 'onnx') return { x, cos: a, sin: b, ids: c === '' ? undefined : c };
   return { x, cos: b, sin: c, ids: a === '' ? undefined : a };
@@ -103,7 +114,9 @@ export function nodeInputs({ node, dialect }: FoundNode): { x: string; cos: stri
 /** The values at which positions enter; one where they all come from one input of the graph, as the axes of M-RoPE do. */
 export function positionValues(found: FoundNode | FoundArithmetic): string[] {
   const { scope } = found;
-  const entries = (values: readonly string[]): string[] => [...new Set(values.flatMap((value) => [...positionsBehind(scope, value)]))];
+  const entries = (values: readonly string[]): string[] => [
+    ...new Set(values.flatMap((value) => [...positionsBehind(scope, value)])),
+  ];
   if (found.kind === 'node') {
     const { cos, sin, ids } = nodeInputs(found);
     return joined(scope, entries(ids === undefined ? [cos, sin] : [ids]));
@@ -136,13 +149,15 @@ function describeNode(found: FoundNode): Described {
   const fromShape = shape?.length === 4 ? numberOr(shape[3]) : hidden && headsGiven ? hidden / headsGiven : undefined;
   const headDim = fromShape ?? (given === 0 && width !== undefined ? 2 * width : undefined);
   const rotaryDim = given === 0 ? headDim : given;
-  const numHeads = shape?.length === 4 ? numberOr(shape[1]) : headsGiven || (hidden && headDim ? hidden / headDim : undefined);
+  const numHeads =
+    shape?.length === 4 ? numberOr(shape[1]) : headsGiven || (hidden && headDim ? hidden / headDim : undefined);
   const pairing = numberAttribute(node, 'interleaved', 0) === 0 ? 'half' : 'interleaved';
   const notes: string[] = [];
   if (dialect === 'onnxruntime') {
     // Read and not used: microsoft/onnxruntime@0941ecb contrib_ops/cpu/bert/rotary_embedding.cc.
     const scale = numberAttribute(node, 'scale', 1);
-    if (scale !== 1) notes.push(`scale is ${scale}: ONNX Runtime's kernels read it and do nothing with it, and so is it here`);
+    if (scale !== 1)
+      notes.push(`scale is ${scale}: ONNX Runtime's kernels read it and do nothing with it, and so is it here`);
     if (numberAttribute(node, 'is_packed_batching', 0) !== 0)
       notes.push('is_packed_batching: sequences of different lengths lie in one batch');
   }
@@ -166,8 +181,14 @@ function describeNode(found: FoundNode): Described {
   const pairs = (rotaryDim ?? (width ?? 0) * 2) / 2;
   if (pairs < 1) return finish(base, undefined, undefined, notes);
   if (!Number.isInteger(pairs) || pairs > (width ?? MAX_CHANNELS))
-    return finish(base, { because: `tables of ${width ?? 'unknown'} columns do not fit a rotary_dim of ${rotaryDim}` }, undefined, notes);
-  if (pairs > MAX_CHANNELS) return finish(base, { because: `heads of ${2 * pairs} are wider than any` }, undefined, notes);
+    return finish(
+      base,
+      { because: `tables of ${width ?? 'unknown'} columns do not fit a rotary_dim of ${rotaryDim}` },
+      undefined,
+      notes,
+    );
+  if (pairs > MAX_CHANNELS)
+    return finish(base, { because: `heads of ${2 * pairs} are wider than any` }, undefined, notes);
   if (ids !== undefined) return finish(base, cacheFrequencies(found, cos, sin, pairs), undefined, notes);
   // Caches gathered before: their arithmetic is asked as that of a written-out rotation is.
   const pairTables = Array.from({ length: pairs }, (_, at): PairTables => {
@@ -215,7 +236,8 @@ function describeAttention({ node, shapes, scope, name, scopeName, work }: Found
     rotaryOffset: 0,
     tables,
     positions: { from: 'inside' as const },
-    whyNotRun: 'it is a part of attention, which turns q and k before they meet: its rotation alone has no output in the graph',
+    whyNotRun:
+      'it is a part of attention, which turns q and k before they meet: its rotation alone has no output in the graph',
   };
   const frequencies = cos !== '' && width ? cacheFrequencies({ shapes, scope, work }, cos, sin, width) : undefined;
   return finish(base, frequencies, undefined, []).description;
@@ -230,7 +252,8 @@ function describeArithmetic(found: FoundArithmetic): Described {
     names.map((leaf) => shapes.shapeOf(leaf)?.slice(0, -found.trails.get(leaf)!.length)),
   );
   const notes: string[] = [];
-  if (rotation.scale !== 1) notes.push(`cos and sin are multiplied by ${rotation.scale} in the graph, outside their tables`);
+  if (rotation.scale !== 1)
+    notes.push(`cos and sin are multiplied by ${rotation.scale} in the graph, outside their tables`);
   const [cos, sin] = (['cos', 'sin'] as const).map((part) => [
     ...new Set(rotation.tables.flatMap((table) => table[part].map(({ leaf }) => leaf))),
   ]);
@@ -256,7 +279,9 @@ function describeArithmetic(found: FoundArithmetic): Described {
     ...(found.scopeName !== ''
       ? { whyNotRun: NOT_TOP }
       : tables.from === 'unknown'
-        ? { whyNotRun: `operators that are not computed here lie behind its tables: ${[...unknownBehind(found)].join(', ')}` }
+        ? {
+            whyNotRun: `operators that are not computed here lie behind its tables: ${[...unknownBehind(found)].join(', ')}`,
+          }
         : {}),
   };
   return withFrequencies(base, found, notes);
@@ -284,7 +309,9 @@ function finish(
   if (!frequencies) return { description: { ...base, notes } };
   if ('because' in frequencies) {
     const description = { ...base, notes: [...notes, `frequencies are not known: ${frequencies.because}`] };
-    return frequencies.swapped && base.form === 'arithmetic' ? { description, because: frequencies.because } : { description };
+    return frequencies.swapped && base.form === 'arithmetic'
+      ? { description, because: frequencies.because }
+      : { description };
   }
   const all = [...notes];
   const { invFreq, departs } = frequencies;
@@ -294,9 +321,12 @@ function finish(
       `from position ${departs.position} on the angles of ${departs.pairs} of ${invFreq.length} pairs are not position × frequency: ` +
         'it is made for shorter contexts, or changes there; the frequencies are those of the positions below',
     );
-  if (backwards && base.direction === 'forward') all.push('the tables turn the other way: sin has a minus sign in them');
+  if (backwards && base.direction === 'forward')
+    all.push('the tables turn the other way: sin has a minus sign in them');
   const spec = specOf(base, frequencies, axisOfPair);
-  return { description: { ...base, frequencies, ...(axisOfPair ? { axisOfPair } : {}), ...(spec ? { spec } : {}), notes: all } };
+  return {
+    description: { ...base, frequencies, ...(axisOfPair ? { axisOfPair } : {}), ...(spec ? { spec } : {}), notes: all },
+  };
 }
 
 function specOf(
@@ -340,7 +370,12 @@ function cacheFrequencies(
         { length: positions.length * pairs },
         (_, n) => value.data[positions[Math.floor(n / pairs)]! * width + (n % pairs)]!,
       );
-    return recoverFrequencies((positions) => ({ cos: pick(c, positions), sin: pick(s, positions) }), rows, pairs, unitOf(c.dtype));
+    return recoverFrequencies(
+      (positions) => ({ cos: pick(c, positions), sin: pick(s, positions) }),
+      rows,
+      pairs,
+      unitOf(c.dtype),
+    );
   } catch (error) {
     if (error instanceof CannotEvaluate || error instanceof RopewalkError) return { because: error.message };
     throw error;
@@ -354,7 +389,8 @@ function graphFrequencies(found: FoundArithmetic): {
 } {
   const pairs = found.rotation.tables.length;
   const [position, ...others] = positionValues(found);
-  if (others.length > 0) throw new CannotEvaluate(`positions enter in several places: ${[position, ...others].join(', ')}`);
+  if (others.length > 0)
+    throw new CannotEvaluate(`positions enter in several places: ${[position, ...others].join(', ')}`);
   const unit = tableUnit(found);
   if (position === undefined) {
     // Each row is its own position.
@@ -363,7 +399,10 @@ function graphFrequencies(found: FoundArithmetic): {
     const stride = countElements(tables.outer.slice(axis + 1)) * pairs;
     const rows = tables.outer[axis] ?? 1;
     const pick = (all: Float64Array, positions: readonly number[]): Float64Array =>
-      Float64Array.from({ length: positions.length * pairs }, (_, n) => all[positions[Math.floor(n / pairs)]! * stride + (n % pairs)]!);
+      Float64Array.from(
+        { length: positions.length * pairs },
+        (_, n) => all[positions[Math.floor(n / pairs)]! * stride + (n % pairs)]!,
+      );
     const sampler: Sampler = (positions) => ({ cos: pick(tables.cos, positions), sin: pick(tables.sin, positions) });
     return { frequencies: recoverFrequencies(sampler, rows, pairs, unit) };
   }
@@ -481,7 +520,8 @@ function cacheRows(found: FoundArithmetic): number | undefined {
       const node = scope.maker(value);
       if (node?.opType !== 'Gather' || !behind(scope, node.inputs[1] ?? '', positions)) continue;
       const rows =
-        largestConstant(found, node.inputs[0] ?? '') ?? shapes.shapeOf(node.inputs[0] ?? '')?.at(numberAttribute(node, 'axis', 0));
+        largestConstant(found, node.inputs[0] ?? '') ??
+        shapes.shapeOf(node.inputs[0] ?? '')?.at(numberAttribute(node, 'axis', 0));
       if (typeof rows === 'number') return rows;
     }
   }
@@ -495,7 +535,9 @@ function behind(scope: FoundArithmetic['scope'], value: string, positions: Reado
 /** A cache is cut to the length in use before rows are chosen: its own rows count. */
 function largestConstant({ scope, shapes, work }: FoundArithmetic, value: string): number | undefined {
   try {
-    const whole = new Evaluation(scope, shapes, { values: new Map(), dims: new Map(), wholeCaches: true }, work).value(value);
+    const whole = new Evaluation(scope, shapes, { values: new Map(), dims: new Map(), wholeCaches: true }, work).value(
+      value,
+    );
     return whole.shape.length < 2 ? undefined : Math.max(...whole.shape.slice(0, -1));
   } catch (error) {
     if (error instanceof CannotEvaluate || error instanceof RopewalkError) return undefined;
@@ -513,16 +555,26 @@ function tableSource(found: FoundNode | FoundArithmetic, cos: readonly string[],
   const stop = new Set(positionValues(found));
   const names = [...cos, ...sin];
   const ancestries = names.map((name) => ancestryOf(scope, name, stop));
-  const floating = ancestries.flatMap(({ inputs }) => [...inputs]).some((input) => scope.graphInput(input)?.dtype?.match(/^b?f/));
+  const floating = ancestries
+    .flatMap(({ inputs }) => [...inputs])
+    .some((input) => scope.graphInput(input)?.dtype?.match(/^b?f/));
   const turning = ancestries.some(({ values }) =>
     values.some((value) => {
       const node = scope.maker(value);
       return (node?.opType === 'Cos' || node?.opType === 'Sin') && !isConstant(scope, value);
     }),
   );
-  const from = ancestries.some(({ unknown }) => unknown.size > 0) ? 'unknown' : floating ? 'input' : turning ? 'computed' : 'cache';
+  const from = ancestries.some(({ unknown }) => unknown.size > 0)
+    ? 'unknown'
+    : floating
+      ? 'input'
+      : turning
+        ? 'computed'
+        : 'cache';
   const rows = from === 'cache' && found.kind === 'arithmetic' ? cacheRows(found) : undefined;
-  const dtype = names.map((name) => scope.initializer(name)?.dtype ?? scope.declared(name)?.dtype).find((known) => known);
+  const dtype = names
+    .map((name) => scope.initializer(name)?.dtype ?? scope.declared(name)?.dtype)
+    .find((known) => known);
   return { from, cos, sin, ...defined({ rows }), ...dtypeOf(dtype) };
 }
 
@@ -568,5 +620,7 @@ function dtypeOf(dtype: string | undefined): { dtype?: string } {
 }
 
 function defined<T extends Readonly<Record<string, number | undefined>>>(fields: T): { [K in keyof T]?: number } {
-  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as { [K in keyof T]?: number };
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as {
+    [K in keyof T]?: number;
+  };
 }

@@ -75,7 +75,10 @@ export class Evaluation {
     if (initializer) return this.keep(name, this.count(fromFile(initializer, this.work)));
     const maker = this.scope.maker(name);
     if (!maker) {
-      throw new CannotEvaluate(this.scope.graphInput(name) ? `the graph's input ${name} is not given` : `nothing makes ${name}`, name);
+      throw new CannotEvaluate(
+        this.scope.graphInput(name) ? `the graph's input ${name} is not given` : `nothing makes ${name}`,
+        name,
+      );
     }
     if (this.depth >= MAX_DEPTH) throw new CannotEvaluate(`more than ${MAX_DEPTH} operators lead to it`);
     this.depth++;
@@ -154,7 +157,8 @@ export class Evaluation {
     switch (node.opType) {
       case 'Constant': {
         const constant = constantOfNode(node) ?? cannot(node, 'has no value that is a tensor');
-        if ('values' in constant) return [{ dtype: constant.dtype, shape: constant.shape, data: Float64Array.from(constant.values) }];
+        if ('values' in constant)
+          return [{ dtype: constant.dtype, shape: constant.shape, data: Float64Array.from(constant.values) }];
         return [fromFile(constant, this.work)];
       }
       case 'Shape': {
@@ -200,7 +204,9 @@ export class Evaluation {
         const x = input(0);
         const axis = axisOf(x.shape.length, 0);
         const sizes =
-          intsAttribute(node, 'split') ?? (has(1) ? ints(1) : this.shapes.splitSizes(node, x.shape)) ?? cannot(node, 'has no sizes');
+          intsAttribute(node, 'split') ??
+          (has(1) ? ints(1) : this.shapes.splitSizes(node, x.shape)) ??
+          cannot(node, 'has no sizes');
         let start = 0;
         return sizes.map((size) => {
           if (!(size >= 0) || start + size > x.shape[axis]!) cannot(node, 'has sizes past the dimension');
@@ -239,7 +245,9 @@ export class Evaluation {
         this.fits(shape);
         const value = node.attributes.get('value');
         const fill = value?.kind === 'tensor' ? fromFile(value.value, this.work) : undefined;
-        return [{ dtype: fill?.dtype ?? 'f32', shape, data: new Float64Array(countElements(shape)).fill(fill?.data[0] ?? 0) }];
+        return [
+          { dtype: fill?.dtype ?? 'f32', shape, data: new Float64Array(countElements(shape)).fill(fill?.data[0] ?? 0) },
+        ];
       }
       case 'MatMul':
         return [this.matmul(node, input(0), input(1))];
@@ -272,7 +280,8 @@ export class Evaluation {
    */
   fits(shape: readonly number[]): void {
     checkSizes(shape);
-    if (this.elements + countElements(shape) > MAX_ELEMENTS) throw new CannotEvaluate(`it takes more than ${MAX_ELEMENTS} numbers`);
+    if (this.elements + countElements(shape) > MAX_ELEMENTS)
+      throw new CannotEvaluate(`it takes more than ${MAX_ELEMENTS} numbers`);
     this.work.spend(countElements(shape));
   }
 
@@ -310,7 +319,9 @@ export class Evaluation {
       case 'Where': {
         const shape = broadcastShape(node, [input(0).shape, input(1).shape, input(2).shape]);
         this.fits(shape);
-        const [test, yes, no] = [0, 1, 2].map((n) => gather(input(n), shape, broadcastStrides(input(n).shape, shape)).data);
+        const [test, yes, no] = [0, 1, 2].map(
+          (n) => gather(input(n), shape, broadcastStrides(input(n).shape, shape)).data,
+        );
         return { dtype: input(1).dtype, shape, data: test!.map((flag, n) => (flag !== 0 ? yes![n]! : no![n]!)) };
       }
       case 'Clip': {
@@ -325,7 +336,13 @@ export class Evaluation {
     }
   }
 
-  private combine(node: OnnxModelNode, a: Value, b: Value, f: (a: number, b: number, integer: boolean) => number, dtype?: 'bool'): Value {
+  private combine(
+    node: OnnxModelNode,
+    a: Value,
+    b: Value,
+    f: (a: number, b: number, integer: boolean) => number,
+    dtype?: 'bool',
+  ): Value {
     const shape = broadcastShape(node, [a.shape, b.shape]);
     this.fits(shape);
     const [x, y] = [a, b].map((part) => gather(part, shape, broadcastStrides(part.shape, shape)).data);
@@ -340,10 +357,14 @@ export class Evaluation {
   private squeeze(node: OnnxModelNode, x: Value, axes: readonly number[] | undefined): Value {
     if (node.opType === 'Squeeze') {
       const gone = new Set(
-        (axes ?? x.shape.flatMap((dim, axis) => (dim === 1 ? [axis] : []))).map((axis) => (axis < 0 ? axis + x.shape.length : axis)),
+        (axes ?? x.shape.flatMap((dim, axis) => (dim === 1 ? [axis] : []))).map((axis) =>
+          axis < 0 ? axis + x.shape.length : axis,
+        ),
       );
       const shape = x.shape.filter((_, axis) => !gone.has(axis));
-      return countElements(shape) === x.data.length ? { ...x, shape } : cannot(node, 'takes a dimension away that is not 1');
+      return countElements(shape) === x.data.length
+        ? { ...x, shape }
+        : cannot(node, 'takes a dimension away that is not 1');
     }
     const rank = x.shape.length + (axes?.length ?? cannot(node, 'has no axes'));
     const fresh = new Set(axes!.map((axis) => (axis < 0 ? axis + rank : axis)));
@@ -383,8 +404,12 @@ export class Evaluation {
     for (let o = 0; o < outer; o++) {
       for (const [n, given] of indices.data.entries()) {
         const at = given < 0 ? given + size : given;
-        if (!(at >= 0 && at < size)) throw new CannotEvaluate(`position ${given} lies outside the table of ${size} rows`);
-        data.set(x.data.subarray((o * size + at) * inner, (o * size + at + 1) * inner), (o * indices.data.length + n) * inner);
+        if (!(at >= 0 && at < size))
+          throw new CannotEvaluate(`position ${given} lies outside the table of ${size} rows`);
+        data.set(
+          x.data.subarray((o * size + at) * inner, (o * size + at + 1) * inner),
+          (o * indices.data.length + n) * inner,
+        );
       }
     }
     return { dtype: x.dtype, shape, data };
@@ -452,7 +477,9 @@ export class Evaluation {
   }
 
   private reduce(node: OnnxModelNode, x: Value, axes: readonly number[] | undefined): Value {
-    const over = new Set((axes ?? x.shape.map((_, axis) => axis)).map((axis) => (axis < 0 ? axis + x.shape.length : axis)));
+    const over = new Set(
+      (axes ?? x.shape.map((_, axis) => axis)).map((axis) => (axis < 0 ? axis + x.shape.length : axis)),
+    );
     const kept = x.shape.map((dim, axis) => (over.has(axis) ? 1 : dim));
     this.fits(kept);
     const strides = rowMajorStrides(kept).map((stride, axis) => (over.has(axis) ? 0 : stride));
@@ -463,7 +490,12 @@ export class Evaluation {
       let at = 0;
       for (const [axis, dim] of x.shape.entries()) at += (Math.floor(n / from[axis]!) % dim) * strides[axis]!;
       const so = data[at]!;
-      data[at] = node.opType === 'ReduceSum' ? so + value : node.opType === 'ReduceMax' ? Math.max(so, value) : Math.min(so, value);
+      data[at] =
+        node.opType === 'ReduceSum'
+          ? so + value
+          : node.opType === 'ReduceMax'
+            ? Math.max(so, value)
+            : Math.min(so, value);
     }
     const shape = numberAttribute(node, 'keepdims', 1) !== 0 ? kept : kept.filter((_, axis) => !over.has(axis));
     return rounded(x.dtype, shape, data);
@@ -577,7 +609,8 @@ function vector(values: readonly number[]): Value {
 }
 
 function rounded(dtype: Value['dtype'], shape: readonly number[], data: Float64Array): Value {
-  if (dtype !== 'bool' && dtype !== 'f64' && isFloat(dtype)) for (let n = 0; n < data.length; n++) data[n] = roundTo(dtype, data[n]!);
+  if (dtype !== 'bool' && dtype !== 'f64' && isFloat(dtype))
+    for (let n = 0; n < data.length; n++) data[n] = roundTo(dtype, data[n]!);
   return { dtype, shape, data };
 }
 
@@ -594,7 +627,8 @@ function broadcastShape(node: OnnxModelNode, shapes: readonly (readonly number[]
   const rank = Math.max(0, ...shapes.map((shape) => shape.length));
   return Array.from({ length: rank }, (_, axis) => {
     const dims = shapes.map((shape) => shape[axis - rank + shape.length] ?? 1).filter((dim) => dim !== 1);
-    if (dims.some((dim) => dim !== dims[0])) cannot(node, `cannot broadcast ${shapes.map((shape) => `[${shape}]`).join(' and ')}`);
+    if (dims.some((dim) => dim !== dims[0]))
+      cannot(node, `cannot broadcast ${shapes.map((shape) => `[${shape}]`).join(' and ')}`);
     return dims[0] ?? 1;
   });
 }
@@ -624,7 +658,11 @@ function gather(x: Value, shape: readonly number[], strides: readonly number[], 
   return { dtype: x.dtype, shape, data };
 }
 
-function sliceAxis(x: Value, axis: number, { first, step, length }: { first: number; step: number; length: number }): Value {
+function sliceAxis(
+  x: Value,
+  axis: number,
+  { first, step, length }: { first: number; step: number; length: number },
+): Value {
   const strides = rowMajorStrides(x.shape);
   const offset = length === 0 ? 0 : first * strides[axis]!;
   return gather(x, x.shape.with(axis, length), strides.with(axis, strides[axis]! * step), offset);

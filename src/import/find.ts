@@ -87,7 +87,8 @@ export function findRope(model: OnnxModelFile, work = new Work(model.bytes, SEAR
       const place: Place = { name: nodeName(node, n), scopeName: scope.name, scope, shapes, node, work: computing };
       if (node.opType === 'RotaryEmbedding' && (node.domain === '' || node.domain === 'com.microsoft'))
         found.push({ kind: 'node', dialect: node.domain === '' ? 'onnx' : 'onnxruntime', ...place });
-      else if (node.domain === 'com.microsoft' && numberAttribute(node, 'do_rotary', 0) !== 0) found.push({ kind: 'attention', ...place });
+      else if (node.domain === 'com.microsoft' && numberAttribute(node, 'do_rotary', 0) !== 0)
+        found.push({ kind: 'attention', ...place });
     }
     findArithmetic(scope, shapes, work, computing, found, nearly);
   }
@@ -102,7 +103,12 @@ function findArithmetic(
   found: Findings['found'][number][],
   nearly: NearMiss[],
 ): void {
-  const constants = new Evaluation(scope, shapes, { values: new Map(), dims: new Map(), wholeCaches: false }, computing);
+  const constants = new Evaluation(
+    scope,
+    shapes,
+    { values: new Map(), dims: new Map(), wholeCaches: false },
+    computing,
+  );
   const covered = new Set<OnnxModelNode>();
   const tables = new Map<string, boolean>();
   const table = (leaf: string): boolean => {
@@ -148,7 +154,11 @@ function findArithmetic(
 /** A product as wide as a head may be one of a rotation's. */
 function mayTurn(node: OnnxModelNode, shapes: Shapes): boolean {
   const shape = shapes.shapeOf(node.outputs[0]!);
-  return shape !== undefined && shape.length >= 2 && shape.slice(-1).every((dim) => typeof dim === 'number' && dim <= MAX_CHANNELS);
+  return (
+    shape !== undefined &&
+    shape.length >= 2 &&
+    shape.slice(-1).every((dim) => typeof dim === 'number' && dim <= MAX_CHANNELS)
+  );
 }
 
 /** Values that a product may end in, the last of the file first. */
@@ -176,7 +186,13 @@ function endsOf(scope: Scope, anchor: OnnxModelNode, work: Work): string[] {
 
 type Judged = Pick<FoundArithmetic, 'rotation' | 'x' | 'trails'> | { readonly because: string } | undefined;
 
-function judge(y: string, forms: Forms, algebraTo: (stop: string) => Algebra, shapes: Shapes, table: (leaf: string) => boolean): Judged {
+function judge(
+  y: string,
+  forms: Forms,
+  algebraTo: (stop: string) => Algebra,
+  shapes: Shapes,
+  table: (leaf: string) => boolean,
+): Judged {
   const { leaves } = algebraTo('');
   let because: string | undefined;
   for (const leaf of turnedLeaves(forms, table)) {
@@ -195,7 +211,9 @@ function judge(y: string, forms: Forms, algebraTo: (stop: string) => Algebra, sh
       const own = inner.channels(y);
       if (
         !own?.every(
-          (terms) => terms.length > 0 && terms.every((term) => term.factors.filter((factor) => factor.leaf === part).length === 1),
+          (terms) =>
+            terms.length > 0 &&
+            terms.every((term) => term.factors.filter((factor) => factor.leaf === part).length === 1),
         )
       )
         continue;

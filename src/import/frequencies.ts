@@ -63,7 +63,12 @@ const FAR = 65536;
  * @param pairs - columns
  * @param unit - the tables' rounding: 2^-24 for f32, 2^-11 for f16, 2^-8 for bf16
  */
-export function recoverFrequencies(sample: Sampler, rows: number, pairs: number, unit: number): FoundFrequencies | NoFrequencies {
+export function recoverFrequencies(
+  sample: Sampler,
+  rows: number,
+  pairs: number,
+  unit: number,
+): FoundFrequencies | NoFrequencies {
   if (rows < 2) return { because: 'one row tells no angle a position' };
   const positions = [0];
   for (let position = 1; position < Math.min(rows, FAR + 1); position *= 2) positions.push(position);
@@ -79,7 +84,8 @@ export function recoverFrequencies(sample: Sampler, rows: number, pairs: number,
   const atZero = Array.from({ length: pairs }, (_, j) => [cos[j]! / magnitude, sin[j]! / magnitude] as const);
   if (atZero.every(([c, s]) => Math.abs(c) < bound && Math.abs(s - 1) < bound))
     return { because: 'cos and sin are swapped: at position 0 the one is 0 and the other 1', swapped: true };
-  if (!atZero.every(([c, s]) => Math.abs(c - 1) < bound && Math.abs(s) < bound)) return { because: 'position 0 is turned' };
+  if (!atZero.every(([c, s]) => Math.abs(c - 1) < bound && Math.abs(s) < bound))
+    return { because: 'position 0 is turned' };
 
   const invFreq: number[] = [];
   const within: number[] = [];

@@ -99,7 +99,13 @@ function readTensors<T extends Partial<BindOptions>>(options: T): T {
 function bind(rope: ImportedRope, options: BindOptions): RopeCall {
   checkTensor(options.out, 'import: out');
   if (rope.whyNotRun !== undefined || rope.found.kind === 'attention')
-    return refuse('UNSUPPORTED', `import: ${rope.name}`, 'a RoPE that can be run alone', rope.form, `${rope.whyNotRun}.`);
+    return refuse(
+      'UNSUPPORTED',
+      `import: ${rope.name}`,
+      'a RoPE that can be run alone',
+      rope.form,
+      `${rope.whyNotRun}.`,
+    );
   return bindFound(rope.found, options);
 }
 
@@ -136,8 +142,19 @@ export function groupAlike(ropes: readonly ImportedRope[]): ImportedRope[][] {
   const groups = new Map<string, ImportedRope[]>();
   for (const rope of Array.from(readList(ropes, 'import: ropes'))) {
     // Exporters declare the dtype of some values only.
-    const { found: _, name: __, x: ___, y: ____, dtype: _____, numHeads: ______, tables, ...alike } = checkRope(rope, 'import: ropes');
-    const key = reading('import: ropes', () => JSON.stringify({ ...alike, tables: { from: tables.from, rows: tables.rows } }));
+    const {
+      found: _,
+      name: __,
+      x: ___,
+      y: ____,
+      dtype: _____,
+      numHeads: ______,
+      tables,
+      ...alike
+    } = checkRope(rope, 'import: ropes');
+    const key = reading('import: ropes', () =>
+      JSON.stringify({ ...alike, tables: { from: tables.from, rows: tables.rows } }),
+    );
     const group = groups.get(key);
     if (group) group.push(rope);
     else groups.set(key, [rope]);

@@ -51,7 +51,8 @@ export function judgeRotation(forms: Forms, x: string, isTable: (leaf: string) =
     for (const term of terms) {
       const own = term.factors.filter((factor) => factor.leaf === x);
       const tables = term.factors.filter((factor) => factor.leaf !== x);
-      if (own.length === 1 && tables.length === 1 && !parts.has(own[0]!.at)) parts.set(own[0]!.at, { k: term.k, table: tables[0]! });
+      if (own.length === 1 && tables.length === 1 && !parts.has(own[0]!.at))
+        parts.set(own[0]!.at, { k: term.k, table: tables[0]! });
     }
     if (parts.size === 2 && terms.length === 2) mixed.push({ channel, parts });
     else other ||= `y${channel} is ${describe(terms, x)}`;
@@ -70,7 +71,11 @@ export function judgeRotation(forms: Forms, x: string, isTable: (leaf: string) =
 function isCopy(terms: readonly Term[], x: string, channel: number): boolean {
   const [term] = terms;
   return (
-    terms.length === 1 && term!.k === 1 && term!.factors.length === 1 && term!.factors[0]!.leaf === x && term!.factors[0]!.at === channel
+    terms.length === 1 &&
+    term!.k === 1 &&
+    term!.factors.length === 1 &&
+    term!.factors[0]!.leaf === x &&
+    term!.factors[0]!.at === channel
   );
 }
 
@@ -95,7 +100,9 @@ function pairUp(mixed: readonly Mixed[], headDim: number): Verdict {
   for (const [key, outputs] of byInputs) {
     const [a, b] = key.split(',').map(Number) as [number, number];
     if (outputs.length !== 2) {
-      return { because: `x${a} and x${b} are mixed into ${outputs.length} of y's dimensions, where a pair goes into 2` };
+      return {
+        because: `x${a} and x${b} are mixed into ${outputs.length} of y's dimensions, where a pair goes into 2`,
+      };
     }
     pairs.push({ a, b, p: outputs[0]!, q: outputs[1]! });
   }
@@ -111,22 +118,28 @@ function pairUp(mixed: readonly Mixed[], headDim: number): Verdict {
     const [pa, pb, qa, qb] = [p.parts.get(a)!, p.parts.get(b)!, q.parts.get(a)!, q.parts.get(b)!];
     const sizes = [pa, pb, qa, qb].map(({ k }) => Math.abs(k));
     scale ??= sizes[0]!;
-    if (sizes.some((size) => Math.abs(size / scale! - 1) > 1e-6)) return { because: 'cos and sin are multiplied by different numbers' };
+    if (sizes.some((size) => Math.abs(size / scale! - 1) > 1e-6))
+      return { because: 'cos and sin are multiplied by different numbers' };
     signs.add([pa, pb, qa, qb].map(({ k }) => (k < 0 ? '−' : '+')).join(''));
     tables.push({ cos: [pa.table, qb.table], sin: [pb.table, qa.table] });
   }
-  if (signs.size > 1) return { because: `the signs differ from pair to pair: ${[...signs].join(' and ')} of x0·c, x1·s, x0·s, x1·c` };
+  if (signs.size > 1)
+    return { because: `the signs differ from pair to pair: ${[...signs].join(' and ')} of x0·c, x1·s, x0·s, x1·c` };
   const [pattern] = signs as unknown as [string];
   const direction = { '+−++': 'forward' as const, '++−+': 'backward' as const }[pattern];
   if (!direction) return { because: wrongSigns(pattern) };
-  return { rotation: { headDim, rotaryDim: 2 * pairs.length, rotaryOffset, pairing, direction, scale: scale!, tables } };
+  return {
+    rotation: { headDim, rotaryDim: 2 * pairs.length, rotaryOffset, pairing, direction, scale: scale!, tables },
+  };
 }
 
 function wrongSigns(pattern: string): string {
   const [c0, s1, s0, c1] = pattern as unknown as [string, string, string, string];
   const has = `y0 = ${c0 === '+' ? '' : '−'}x0·c ${s1} x1·s, y1 = ${s0 === '+' ? '' : '−'}x0·s ${c1} x1·c`;
   const why =
-    c0 === c1 && s0 !== s1 ? 'cos has a minus sign, which turns by half a turn more' : 'that is no rotation: it does not keep lengths';
+    c0 === c1 && s0 !== s1
+      ? 'cos has a minus sign, which turns by half a turn more'
+      : 'that is no rotation: it does not keep lengths';
   return `its signs are wrong: ${has}; ${why}. RoPE has y0 = x0·c − x1·s, y1 = x0·s + x1·c`;
 }
 
@@ -136,7 +149,11 @@ function windowOf(
   const rotaryDim = 2 * pairs.length;
   const half = pairs.length;
   const rotaryOffset = Math.min(...pairs.flatMap(({ a, p }) => [a, p.channel]));
-  const is = (members: (pair: (typeof pairs)[number]) => readonly [number, number], step: number, gap: number): boolean =>
+  const is = (
+    members: (pair: (typeof pairs)[number]) => readonly [number, number],
+    step: number,
+    gap: number,
+  ): boolean =>
     pairs.every((pair, j) => {
       const [first, second] = members(pair);
       return first === rotaryOffset + step * j && second === first + gap;

@@ -4,7 +4,14 @@
  * @module
  */
 import type { Dtype } from '../core/dtypes.js';
-import type { AttributeValue, OnnxGraph, OnnxModelFile, OnnxModelNode, OnnxTensor, OnnxValueType } from '../formats/onnx-model.js';
+import type {
+  AttributeValue,
+  OnnxGraph,
+  OnnxModelFile,
+  OnnxModelNode,
+  OnnxTensor,
+  OnnxValueType,
+} from '../formats/onnx-model.js';
 
 /** Who reads a value. */
 export interface Reading {
@@ -43,7 +50,8 @@ export class Scope {
         else this.readers.set(value, [{ node, input }]);
       }
     }
-    for (const value of [...graph.valueTypes.values(), ...graph.outputs, ...graph.inputs]) this.types.set(value.name, value);
+    for (const value of [...graph.valueTypes.values(), ...graph.outputs, ...graph.inputs])
+      this.types.set(value.name, value);
   }
 
   /** The node whose output a value is, here or around. */
@@ -81,7 +89,11 @@ export class Scope {
   }
 
   private isOwn(value: string): boolean {
-    return this.makers.has(value) || this.graph.initializers.has(value) || this.graph.inputs.some((input) => input.name === value);
+    return (
+      this.makers.has(value) ||
+      this.graph.initializers.has(value) ||
+      this.graph.inputs.some((input) => input.name === value)
+    );
   }
 }
 
@@ -98,8 +110,10 @@ export function scopesOf(model: OnnxModelFile): Scope[] {
     if (depth >= MAX_DEPTH) return;
     for (const [n, node] of scope.graph.nodes.entries()) {
       for (const [key, attribute] of node.attributes) {
-        const graphs = attribute.kind === 'graph' ? [attribute.value] : attribute.kind === 'graphs' ? attribute.value : [];
-        for (const graph of graphs) walk(new Scope(graph, within(scope.name, `${nodeName(node, n)}.${key}`), scope), depth + 1);
+        const graphs =
+          attribute.kind === 'graph' ? [attribute.value] : attribute.kind === 'graphs' ? attribute.value : [];
+        for (const graph of graphs)
+          walk(new Scope(graph, within(scope.name, `${nodeName(node, n)}.${key}`), scope), depth + 1);
       }
     }
   };
@@ -120,7 +134,11 @@ export function nodeName(node: OnnxModelNode, index: number): string {
 }
 
 /** A number in an attribute, or what the operator takes when it is missing. */
-export function numberAttribute<T extends number | undefined>(node: OnnxModelNode, name: string, missing: T): number | T {
+export function numberAttribute<T extends number | undefined>(
+  node: OnnxModelNode,
+  name: string,
+  missing: T,
+): number | T {
   const given = node.attributes.get(name);
   return given?.kind === 'int' || given?.kind === 'float' ? given.value : missing;
 }
@@ -134,7 +152,10 @@ export function intsAttribute(node: OnnxModelNode, name: string): readonly numbe
 /** The tensor of a Constant node, whichever of its attributes holds it: numbers, or a tensor of the file. */
 export function constantOfNode(
   node: OnnxModelNode,
-): OnnxTensor | { readonly dtype: Dtype; readonly shape: readonly number[]; readonly values: readonly number[] } | undefined {
+):
+  | OnnxTensor
+  | { readonly dtype: Dtype; readonly shape: readonly number[]; readonly values: readonly number[] }
+  | undefined {
   const given = (name: string): AttributeValue | undefined => node.attributes.get(name);
   const value = given('value');
   if (value?.kind === 'tensor') return value.value;
@@ -150,7 +171,8 @@ export function constantOfNode(
     ['value_floats', 'f32'],
   ] as const) {
     const many = given(name);
-    if (many?.kind === 'ints' || many?.kind === 'floats') return { dtype, shape: [many.value.length], values: many.value };
+    if (many?.kind === 'ints' || many?.kind === 'floats')
+      return { dtype, shape: [many.value.length], values: many.value };
   }
   return undefined;
 }

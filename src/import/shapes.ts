@@ -86,7 +86,11 @@ export class Shapes {
       if (output === '') continue;
       const shape = inferred?.[n];
       const declared = this.scope.declared(output)?.shape;
-      if (shape && shape.length <= MAX_RANK && shape.every((dim) => typeof dim === 'string' || (Number.isSafeInteger(dim) && dim >= 0))) {
+      if (
+        shape &&
+        shape.length <= MAX_RANK &&
+        shape.every((dim) => typeof dim === 'string' || (Number.isSafeInteger(dim) && dim >= 0))
+      ) {
         this.shapes.set(
           output,
           shape.map((dim, axis) => {
@@ -130,7 +134,11 @@ export class Shapes {
       const shapes = node.inputs.filter((input) => input !== '').map((input) => this.shapeOf(input));
       // What is known of one side of a product or sum stands for both: tables are broadcast to x, not x to them. Who runs it checks.
       return [
-        broadcastDims(shapes.some((shape) => shape && shape.length >= 3 && shape.at(-1) !== 1) ? shapes.filter((shape) => shape) : shapes),
+        broadcastDims(
+          shapes.some((shape) => shape && shape.length >= 3 && shape.at(-1) !== 1)
+            ? shapes.filter((shape) => shape)
+            : shapes,
+        ),
       ];
     }
     const fresh = (axis: number): string => `${node.outputs[0]}#${axis}`;
@@ -145,7 +153,11 @@ export class Shapes {
         const target = this.contentOf(node.inputs[1] ?? '');
         if (!target) {
           const rank = this.shapeOf(node.inputs[1] ?? '')?.[0];
-          return [typeof rank === 'number' && rank <= MAX_RANK ? Array.from({ length: rank }, (_, axis) => fresh(axis)) : undefined];
+          return [
+            typeof rank === 'number' && rank <= MAX_RANK
+              ? Array.from({ length: rank }, (_, axis) => fresh(axis))
+              : undefined,
+          ];
         }
         return [reshapeDims(first, target, numberAttribute(node, 'allowzero', 0) !== 0, fresh)];
       }
@@ -160,7 +172,11 @@ export class Shapes {
         if (!first) return undefined;
         if (op === 'Unsqueeze') return [axes && unsqueezeDims(first, axes)];
         if (!axes)
-          return [node.inputs.length < 2 && first.every((dim) => typeof dim === 'number') ? first.filter((dim) => dim !== 1) : undefined];
+          return [
+            node.inputs.length < 2 && first.every((dim) => typeof dim === 'number')
+              ? first.filter((dim) => dim !== 1)
+              : undefined,
+          ];
         const gone = new Set(axes.map((axis) => (axis < 0 ? axis + first.length : axis)));
         return [first.filter((_, axis) => !gone.has(axis))];
       }
@@ -174,7 +190,9 @@ export class Shapes {
         const sum = sizes.every((size) => typeof size === 'number')
           ? (sizes as number[]).reduce((total, size) => total + size, 0)
           : fresh(axis);
-        const best = known.map((dim, d) => shapes.map((shape) => shape?.[d]).find((size) => typeof size === 'number') ?? dim);
+        const best = known.map(
+          (dim, d) => shapes.map((shape) => shape?.[d]).find((size) => typeof size === 'number') ?? dim,
+        );
         return [best.with(axis, sum)];
       }
       case 'Slice':
@@ -183,7 +201,9 @@ export class Shapes {
         if (!first) return undefined;
         const sizes = this.splitSizes(node, first);
         const axis = axisAt(numberAttribute(node, 'axis', 0), first.length);
-        return axis === undefined ? undefined : node.outputs.map((output, n) => first.with(axis, sizes?.[n] ?? `${output}#${axis}`));
+        return axis === undefined
+          ? undefined
+          : node.outputs.map((output, n) => first.with(axis, sizes?.[n] ?? `${output}#${axis}`));
       }
       case 'Gather': {
         const indices = this.shapeOf(node.inputs[1] ?? '');
@@ -212,7 +232,11 @@ export class Shapes {
         return [lead && [...lead, first.at(-2)!, second.at(-1)!]];
       }
       case 'MatMulNBits':
-        return [first && first.length > 0 ? first.with(-1, numberAttribute(node, 'N', 0) || fresh(first.length - 1)) : undefined];
+        return [
+          first && first.length > 0
+            ? first.with(-1, numberAttribute(node, 'N', 0) || fresh(first.length - 1))
+            : undefined,
+        ];
       case 'Range': {
         const ends = node.inputs.map((input) => this.numbersOf(input)?.[0]);
         const [start, limit, delta] = ends;
@@ -251,9 +275,12 @@ export class Shapes {
         const sizes = new Map<string, Dim>();
         for (const [n, letters] of terms[0]!.split(',').entries()) {
           const shape = this.shapeOf(node.inputs[n] ?? '');
-          if (shape?.length === letters.length) for (const [axis, letter] of [...letters].entries()) sizes.set(letter, shape[axis]!);
+          if (shape?.length === letters.length)
+            for (const [axis, letter] of [...letters].entries()) sizes.set(letter, shape[axis]!);
         }
-        return [terms[1] === undefined ? undefined : [...terms[1]].map((letter, axis) => sizes.get(letter) ?? fresh(axis))];
+        return [
+          terms[1] === undefined ? undefined : [...terms[1]].map((letter, axis) => sizes.get(letter) ?? fresh(axis)),
+        ];
       }
       default:
         return undefined;
@@ -261,7 +288,8 @@ export class Shapes {
   }
 
   private inferContent(node: OnnxModelNode): readonly Dim[] | undefined {
-    const from = (n: number): readonly Dim[] | undefined => (node.inputs[n] ? this.contentOf(node.inputs[n]) : undefined);
+    const from = (n: number): readonly Dim[] | undefined =>
+      node.inputs[n] ? this.contentOf(node.inputs[n]) : undefined;
     const fresh = (length: number): string[] => Array.from({ length }, (_, n) => `${node.outputs[0]}[${n}]`);
     switch (node.opType) {
       case 'Constant': {
@@ -294,7 +322,11 @@ export class Shapes {
       }
       case 'Slice': {
         const data = from(0);
-        const [start, end, step] = [this.sliceInput(node, 1), this.sliceInput(node, 2), this.sliceInput(node, 4)?.[0] ?? 1];
+        const [start, end, step] = [
+          this.sliceInput(node, 1),
+          this.sliceInput(node, 2),
+          this.sliceInput(node, 4)?.[0] ?? 1,
+        ];
         if (!data || start?.length !== 1 || end?.length !== 1 || step !== 1) return undefined;
         return data.slice(clampIndex(start[0]!, data.length), clampIndex(end[0]!, data.length));
       }
@@ -316,7 +348,13 @@ export class Shapes {
       case 'ConstantOfShape': {
         const length = from(0);
         const value = node.attributes.get('value');
-        if (length?.length !== 1 || typeof length[0] !== 'number' || length[0] > MAX_CONTENT || value?.kind !== 'tensor') return undefined;
+        if (
+          length?.length !== 1 ||
+          typeof length[0] !== 'number' ||
+          length[0] > MAX_CONTENT ||
+          value?.kind !== 'tensor'
+        )
+          return undefined;
         const fill = smallIntegers(value.value)?.[0];
         return fill === undefined || !(length[0] >= 0) ? undefined : new Array<number>(length[0]).fill(fill);
       }
@@ -328,7 +366,9 @@ export class Shapes {
         if (!a || !b || (a.length !== b.length && a.length !== 1 && b.length !== 1)) return undefined;
         const length = Math.max(a.length, b.length);
         const unknown = fresh(length);
-        return unknown.map((name, n) => integerOp(node.opType, a[a.length === 1 ? 0 : n]!, b[b.length === 1 ? 0 : n]!) ?? name);
+        return unknown.map(
+          (name, n) => integerOp(node.opType, a[a.length === 1 ? 0 : n]!, b[b.length === 1 ? 0 : n]!) ?? name,
+        );
       }
       default:
         return undefined;
@@ -338,7 +378,9 @@ export class Shapes {
   private unknownVector(value: string): readonly Dim[] | undefined {
     const shape = this.shapeOf(value);
     const length = shape?.length === 1 ? shape[0] : undefined;
-    return typeof length === 'number' && length <= MAX_CONTENT ? Array.from({ length }, (_, n) => `${value}[${n}]`) : undefined;
+    return typeof length === 'number' && length <= MAX_CONTENT
+      ? Array.from({ length }, (_, n) => `${value}[${n}]`)
+      : undefined;
   }
 
   private sliceOfShape(node: OnnxModelNode, shape: readonly Dim[]): readonly Dim[] {
@@ -368,7 +410,11 @@ export class Shapes {
     return node.outputs.map((_, n) => Math.max(0, Math.min(part, size - n * part)));
   }
 
-  private sliceDims(node: OnnxModelNode, shape: readonly Dim[], fresh: (axis: number) => string): readonly Dim[] | undefined {
+  private sliceDims(
+    node: OnnxModelNode,
+    shape: readonly Dim[],
+    fresh: (axis: number) => string,
+  ): readonly Dim[] | undefined {
     const [starts, ends, steps] = [this.sliceInput(node, 1), this.sliceInput(node, 2), this.sliceInput(node, 4)];
     const axes = this.sliceInput(node, 3) ?? starts?.map((_, n) => n);
     if (!axes) return undefined;
@@ -418,7 +464,12 @@ function sliceLength(dim: Dim, start?: number, end?: number, step?: number): Dim
  * @param end - likewise
  * @param step - not 0; negative walks down
  */
-export function sliceIndices(size: number, start: number, end: number, step: number): { first: number; step: number; length: number } {
+export function sliceIndices(
+  size: number,
+  start: number,
+  end: number,
+  step: number,
+): { first: number; step: number; length: number } {
   if (step > 0) {
     const [first, last] = [clampIndex(start, size), clampIndex(end, size)];
     return { first, step, length: Math.max(0, Math.ceil((last - first) / step)) };

@@ -92,13 +92,23 @@ export function isTable(scope: Scope, value: string): boolean {
     if (constant) return constant.dtype !== undefined && isFloat(constant.dtype) && constant.shape.length > 0;
     const node = scope.maker(name);
     return (
-      node?.opType === 'Cos' || node?.opType === 'Sin' || (node?.opType === 'Constant' && (constantOfNode(node)?.shape.length ?? 0) > 0)
+      node?.opType === 'Cos' ||
+      node?.opType === 'Sin' ||
+      (node?.opType === 'Constant' && (constantOfNode(node)?.shape.length ?? 0) > 0)
     );
   });
 }
 
 /** Operators that show the same positions in another shape. */
-const VIEWS: ReadonlySet<string> = /* @__PURE__ */ new Set(['Identity', 'Unsqueeze', 'Squeeze', 'Reshape', 'Expand', 'Cast', 'Flatten']);
+const VIEWS: ReadonlySet<string> = /* @__PURE__ */ new Set([
+  'Identity',
+  'Unsqueeze',
+  'Squeeze',
+  'Reshape',
+  'Expand',
+  'Cast',
+  'Flatten',
+]);
 /** Inputs that are sizes and indices of the operator, not data. */
 const DATA_INPUTS: Readonly<Record<string, number>> = {
   Reshape: 1,
@@ -133,7 +143,9 @@ export function positionsBehind(scope: Scope, value: string): Set<string> {
     }
     if (node?.domain !== '') continue;
     const data = DATA_INPUTS[node.opType];
-    queue.push(...(data === undefined ? node.inputs : node.inputs.slice(0, data)).slice(node.opType === 'Where' ? 1 : 0));
+    queue.push(
+      ...(data === undefined ? node.inputs : node.inputs.slice(0, data)).slice(node.opType === 'Where' ? 1 : 0),
+    );
   }
   return positions;
 }
@@ -159,7 +171,13 @@ function firstOf(scope: Scope, value: string): string {
   let at = value;
   for (let step = 0; step < MAX_WALK; step++) {
     const node = scope.maker(at);
-    if (!node || !VIEWS.has(node.opType) || !isInteger(scope, node.inputs[0] ?? '') || scope.initializer(node.inputs[0]!)) return at;
+    if (
+      !node ||
+      !VIEWS.has(node.opType) ||
+      !isInteger(scope, node.inputs[0] ?? '') ||
+      scope.initializer(node.inputs[0]!)
+    )
+      return at;
     at = node.inputs[0]!;
   }
   return at;
@@ -173,7 +191,9 @@ export function isConstant(scope: Scope, value: string): boolean {
 
 /** Operators whose output is integer or bool whatever goes in. */
 const MAKES_INTEGERS: ReadonlySet<string> = /* @__PURE__ */ new Set(
-  'Shape Size NonZero ArgMax ArgMin Equal Greater Less GreaterOrEqual LessOrEqual Not And Or Xor IsNaN IsInf'.split(' '),
+  'Shape Size NonZero ArgMax ArgMin Equal Greater Less GreaterOrEqual LessOrEqual Not And Or Xor IsNaN IsInf'.split(
+    ' ',
+  ),
 );
 
 /** Says whether a value holds integers or truth values. */

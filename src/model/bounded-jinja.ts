@@ -121,18 +121,21 @@ class BoundedInterpreter extends (Interpreter as unknown as InterpreterClass) {
   }
 
   private lookAtClock(): void {
-    if (performance.now() - this.start > MAX_SECONDS * 1000) tooMuch(`one that ends within ${MAX_SECONDS} seconds`, 'more');
+    if (performance.now() - this.start > MAX_SECONDS * 1000)
+      tooMuch(`one that ends within ${MAX_SECONDS} seconds`, 'more');
   }
 
   private account(node: Node, value: Value, frame: Frame, parent: Frame | undefined): void {
     const size = this.sizeOf(value);
-    if (size > MAX_VALUE) tooMuch(`values of at most ${MAX_VALUE} characters (${ELEMENT} for each element of a list)`, size);
+    if (size > MAX_VALUE)
+      tooMuch(`values of at most ${MAX_VALUE} characters (${ELEMENT} for each element of a list)`, size);
     if (size > 4096) this.lookAtClock();
     if (node.type === 'MemberExpression' && value.type === 'FunctionValue') {
       this.methods.set(value, { name: node.computed ? 'replace' : node.property?.value, size: frame.operand });
     }
     if (parent?.node) this.accountIn(parent, parent.node, node, value, size);
-    if (this.made > MAX_MADE) tooMuch(`one that makes at most ${MAX_MADE} characters (${ELEMENT} for each element of a list)`, 'more');
+    if (this.made > MAX_MADE)
+      tooMuch(`one that makes at most ${MAX_MADE} characters (${ELEMENT} for each element of a list)`, 'more');
   }
 
   /** What the value is for the node whose part made it. */
@@ -143,7 +146,8 @@ class BoundedInterpreter extends (Interpreter as unknown as InterpreterClass) {
         return;
       case 'FilterExpression':
       case 'FilterStatement': {
-        if (isArgument(outer.filter?.args, node)) parent.argument = Math.max(parent.argument, argumentSize(value, size));
+        if (isArgument(outer.filter?.args, node))
+          parent.argument = Math.max(parent.argument, argumentSize(value, size));
         else parent.operand += size;
         const name = outer.filter?.type === 'CallExpression' ? outer.filter.callee?.value : outer.filter?.value;
         checkProduct(name, parent.operand, parent.argument);
@@ -230,7 +234,8 @@ function isArgument(args: readonly Node[] | undefined, node: Node): boolean {
 function checkProduct(name: unknown, operand: number, argument: number): void {
   const product = name === 'split' ? operand * ELEMENT : MULTIPLIES.has(name) ? operand * argument : 0;
   // NaN is no less than the limit.
-  if (!(product <= MAX_PRODUCT)) tooMuch(`${String(name)} to make at most ${MAX_PRODUCT} characters`, `${operand} × ${argument}`);
+  if (!(product <= MAX_PRODUCT))
+    tooMuch(`${String(name)} to make at most ${MAX_PRODUCT} characters`, `${operand} × ${argument}`);
 }
 
 /** Jinja's range, with the limit of its sandbox. */
@@ -245,11 +250,15 @@ function range(start: number, stop?: number, step = 1): number[] {
 function raise_exception(message: unknown): never {
   const said = message === undefined ? 'raise_exception() without a message' : String(message);
   const expected = "chat: messages: expected what the model's chat template takes";
-  throw new RopewalkError('RANGE', `${expected}, got ${JSON.stringify(said.slice(0, 300))}. Change the messages as the template asks.`);
+  throw new RopewalkError(
+    'RANGE',
+    `${expected}, got ${JSON.stringify(said.slice(0, 300))}. Change the messages as the template asks.`,
+  );
 }
 
 function strftime_now(format: unknown): string {
-  if (typeof format !== 'string') throw new Error(`strftime_now() takes a format such as "%Y-%m-%d", not ${show(format)}`);
+  if (typeof format !== 'string')
+    throw new Error(`strftime_now() takes a format such as "%Y-%m-%d", not ${show(format)}`);
   return new Template('{{ strftime_now(format) }}').render({ format });
 }
 
@@ -263,7 +272,8 @@ function strftime_now(format: unknown): string {
 export function parseTemplate(source: string): Program {
   if (source.length > MAX_TEMPLATE) tooMuch(`at most ${MAX_TEMPLATE} characters`, source.length);
   for (const [space] of source.matchAll(/\s+/g)) {
-    if (space.length > MAX_WHITE_SPACE) tooMuch(`at most ${MAX_WHITE_SPACE} characters of white space in a row`, space.length);
+    if (space.length > MAX_WHITE_SPACE)
+      tooMuch(`at most ${MAX_WHITE_SPACE} characters of white space in a row`, space.length);
   }
   try {
     return parse(tokenize(source, { lstrip_blocks: true, trim_blocks: true }));

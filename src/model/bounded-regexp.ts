@@ -28,7 +28,13 @@ type Node =
   | { readonly kind: 'end' }
   | { readonly kind: 'sequence'; readonly parts: readonly Node[] }
   | { readonly kind: 'choice'; readonly parts: readonly Node[] }
-  | { readonly kind: 'repeat'; readonly part: Node; readonly least: number; readonly most: number; readonly lazy: boolean }
+  | {
+      readonly kind: 'repeat';
+      readonly part: Node;
+      readonly least: number;
+      readonly most: number;
+      readonly lazy: boolean;
+    }
   | { readonly kind: 'look'; readonly part: Node; readonly behind: number; readonly negative: boolean };
 
 /** One instruction; the next one follows it, unless it says otherwise. */
@@ -37,7 +43,12 @@ type Instruction =
   | { readonly do: 'start' | 'end' | 'match' }
   | { readonly do: 'jump'; to: number }
   | { readonly do: 'try'; first: number; second: number }
-  | { readonly do: 'look'; readonly program: readonly Instruction[]; readonly behind: number; readonly negative: boolean };
+  | {
+      readonly do: 'look';
+      readonly program: readonly Instruction[];
+      readonly behind: number;
+      readonly negative: boolean;
+    };
 
 /** A regular expression with the flags `gu`, whose every match takes a bounded number of steps. */
 export class BoundedRegExp extends RegExp {
@@ -249,7 +260,8 @@ class Parser {
 
   private sequence(): Node {
     const parts: Node[] = [];
-    while (this.at < this.source.length && this.source[this.at] !== '|' && this.source[this.at] !== ')') parts.push(this.quantified());
+    while (this.at < this.source.length && this.source[this.at] !== '|' && this.source[this.at] !== ')')
+      parts.push(this.quantified());
     return { kind: 'sequence', parts };
   }
 
@@ -284,7 +296,13 @@ class Parser {
 
   private group(start: number): Node {
     if (++this.depth > MAX_NESTING) {
-      refuse('UNSUPPORTED', this.where, `groups at most ${MAX_NESTING} deep`, 'deeper ones', 'Rewrite the pattern with fewer groups.');
+      refuse(
+        'UNSUPPORTED',
+        this.where,
+        `groups at most ${MAX_NESTING} deep`,
+        'deeper ones',
+        'Rewrite the pattern with fewer groups.',
+      );
     }
     const look = this.take(LOOK);
     const named = look ? null : this.take(NAME_OR_FLAGS);

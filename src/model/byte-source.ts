@@ -21,7 +21,8 @@ export function byteSource(data: ByteSource | Blob | ArrayBuffer | Uint8Array, n
 }
 
 function sourceOf(data: ByteSource | Blob | ArrayBuffer | Uint8Array, name: string): ByteSource {
-  if (data instanceof Uint8Array) return { size: data.length, read: async (start, length) => data.subarray(start, start + length) };
+  if (data instanceof Uint8Array)
+    return { size: data.length, read: async (start, length) => data.subarray(start, start + length) };
   if (data instanceof ArrayBuffer) return byteSource(new Uint8Array(data), name);
   if (typeof Blob !== 'undefined' && data instanceof Blob) {
     const read = async (start: number, length: number): Promise<Uint8Array> =>
@@ -29,7 +30,12 @@ function sourceOf(data: ByteSource | Blob | ArrayBuffer | Uint8Array, name: stri
     return { size: data.size, read };
   }
   const source = data as Partial<ByteSource> | null;
-  if (typeof source === 'object' && source !== null && typeof source.read === 'function' && Number.isSafeInteger(source.size))
+  if (
+    typeof source === 'object' &&
+    source !== null &&
+    typeof source.read === 'function' &&
+    Number.isSafeInteger(source.size)
+  )
     return source as ByteSource;
   return refuse('FORMAT', `loadModel: ${nameForMessage(name)}`, 'bytes, a Blob, or { size, read }', data);
 }
@@ -50,7 +56,9 @@ export async function fetchSource(url: string | URL, given: RequestInit = {}): P
   const get = async (range?: string): Promise<Response> => {
     const headers = new Headers(first);
     if (range !== undefined) headers.set('range', range);
-    const response = await fetch(url, { ...init, headers }).catch((cause) => refuse('FORMAT', where, 'an answer', String(cause)));
+    const response = await fetch(url, { ...init, headers }).catch((cause) =>
+      refuse('FORMAT', where, 'an answer', String(cause)),
+    );
     return response.ok ? response : refuse('FORMAT', where, 'an answer of 200 or 206', response.status);
   };
   const probe = await get('bytes=0-0');
@@ -65,7 +73,8 @@ export async function fetchSource(url: string | URL, given: RequestInit = {}): P
     size,
     async read(start, length) {
       const response = await get(`bytes=${start}-${start + length - 1}`);
-      if (response.status !== 206) refuse('FORMAT', where, 'a range (206)', response.status, 'The server answered ranges before.');
+      if (response.status !== 206)
+        refuse('FORMAT', where, 'a range (206)', response.status, 'The server answered ranges before.');
       return new Uint8Array(await response.arrayBuffer());
     },
   };

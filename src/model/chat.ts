@@ -59,9 +59,12 @@ export function renderChat(tokenizer: Tokenizer, messages: readonly ChatMessage[
   const list = typeof messages === 'object' ? readList(messages, 'chat: messages', 'a list of messages') : [];
   if (list.length === 0) refuse('RANGE', 'chat: messages', 'a list of at least one message', messages);
   if (list.length > MAX_MESSAGES) refuse('RANGE', 'chat: messages', `at most ${MAX_MESSAGES} messages`, list.length);
-  const copies = Array.from(list, (message, n) => plain(readOptions(message ?? {}, `chat: messages[${n}]`), `chat: messages[${n}]`));
+  const copies = Array.from(list, (message, n) =>
+    plain(readOptions(message ?? {}, `chat: messages[${n}]`), `chat: messages[${n}]`),
+  );
   for (const [n, { role, content }] of copies.entries()) {
-    if (typeof role !== 'string' || role === '') refuse('RANGE', `chat: messages[${n}].role`, 'a text such as user or assistant', role);
+    if (typeof role !== 'string' || role === '')
+      refuse('RANGE', `chat: messages[${n}].role`, 'a text such as user or assistant', role);
     if (typeof content !== 'string') refuse('RANGE', `chat: messages[${n}].content`, 'a text', content);
   }
   const source = templateText ?? tokenizer.chatTemplates.get(name);
@@ -71,7 +74,13 @@ export function renderChat(tokenizer: Tokenizer, messages: readonly ChatMessage[
       names.length > 0
         ? `Name one of its templates: ${names.map(show).join(', ')}.`
         : 'It may be no chat model: give it a text to continue, or a template of your own.';
-    refuse('UNSUPPORTED', 'chat: template', `a model with a chat template ${show(name)}`, names.length > 0 ? names : 'none', next);
+    refuse(
+      'UNSUPPORTED',
+      'chat: template',
+      `a model with a chat template ${show(name)}`,
+      names.length > 0 ? names : 'none',
+      next,
+    );
   }
   let template: Program;
   try {
@@ -111,7 +120,11 @@ function wrapped(expected: string, error: unknown): RopewalkError {
   if (error instanceof RopewalkError) return error;
   const said = (error instanceof Error ? error.message : String(error)) || 'break or continue outside of a loop';
   const next = 'Correct the template, or pass another as templateText.';
-  return new RopewalkError('FORMAT', `chat: template: expected ${expected}, got ${JSON.stringify(said.slice(0, 300))}. ${next}`, {
-    cause: error,
-  });
+  return new RopewalkError(
+    'FORMAT',
+    `chat: template: expected ${expected}, got ${JSON.stringify(said.slice(0, 300))}. ${next}`,
+    {
+      cause: error,
+    },
+  );
 }

@@ -77,11 +77,18 @@ export function configFromJson(json: unknown, generation?: unknown, where = 'con
   const fields = new Fields(json, where);
   const architecture = fields.text('model_type');
   const family = Object.hasOwn(FAMILIES, architecture) ? FAMILIES[architecture]! : undefined;
-  if (!family) refuse('UNSUPPORTED', fields.path('model_type'), KNOWN, architecture, 'Other architectures are not computed here.');
+  if (!family)
+    refuse('UNSUPPORTED', fields.path('model_type'), KNOWN, architecture, 'Other architectures are not computed here.');
   for (const [key, neutral] of Object.entries(OTHER_STEPS)) {
     const value = fields.raw(key);
     if (value === undefined || neutral.includes(value)) continue;
-    refuse('UNSUPPORTED', fields.path(key), 'none', value, `${architecture} has no such step here; convert the model, or take another.`);
+    refuse(
+      'UNSUPPORTED',
+      fields.path(key),
+      'none',
+      value,
+      `${architecture} has no such step here; convert the model, or take another.`,
+    );
   }
   const act = fields.optionalText('hidden_act') ?? 'silu';
   if (act !== 'silu' && act !== 'swish') refuse('UNSUPPORTED', fields.path('hidden_act'), 'silu', act);
@@ -96,7 +103,9 @@ export function configFromJson(json: unknown, generation?: unknown, where = 'con
   const bias = !family.noBias && (fields.optionalFlag('attention_bias') ?? false);
   const extra = new Fields(generation ?? {}, 'generation_config.json');
   const eosOf = (from: Fields): number[] | undefined =>
-    Array.isArray(from.raw('eos_token_id')) ? from.integers('eos_token_id') : single(from.optionalInteger('eos_token_id', 0));
+    Array.isArray(from.raw('eos_token_id'))
+      ? from.integers('eos_token_id')
+      : single(from.optionalInteger('eos_token_id', 0));
   const notes: string[] = [];
   const ropes = remembered((context) => ropeFromConfig(json, { where, context }));
   return checked(
@@ -134,7 +143,12 @@ function headDimOf(fields: Fields, family: Family, hiddenSize: number, numHeads:
   // head_dim: null is no omission, but asks for the quotient.
   if (family.headDim !== undefined && !fields.keys().includes('head_dim')) return family.headDim;
   if (hiddenSize % numHeads !== 0)
-    refuse('FORMAT', fields.path('hidden_size'), `a multiple of num_attention_heads=${numHeads}, or head_dim beside it`, hiddenSize);
+    refuse(
+      'FORMAT',
+      fields.path('hidden_size'),
+      `a multiple of num_attention_heads=${numHeads}, or head_dim beside it`,
+      hiddenSize,
+    );
   return hiddenSize / numHeads;
 }
 
@@ -150,15 +164,27 @@ function windowsOf(fields: Fields, architecture: string, family: Family, numLaye
   for (const [n, type] of (types ?? []).entries()) {
     if (type === 'full_attention' || (type === 'sliding_attention' && family.window === 'late')) continue;
     const expected = family.window === 'late' ? 'full_attention or sliding_attention' : 'full_attention';
-    refuse('UNSUPPORTED', `${fields.path('layer_types')}[${n}]`, expected, type, `${architecture} has no other layers here.`);
+    refuse(
+      'UNSUPPORTED',
+      `${fields.path('layer_types')}[${n}]`,
+      expected,
+      type,
+      `${architecture} has no other layers here.`,
+    );
   }
   if (family.window !== 'late' || !(fields.optionalFlag('use_sliding_window') ?? false)) {
     if (types?.includes('sliding_attention'))
-      refuse('FORMAT', fields.path('use_sliding_window'), 'true, as layer_types has sliding_attention', fields.raw('use_sliding_window'));
+      refuse(
+        'FORMAT',
+        fields.path('use_sliding_window'),
+        'true, as layer_types has sliding_attention',
+        fields.raw('use_sliding_window'),
+      );
     return none;
   }
   const window = given ?? (fields.keys().includes('sliding_window') ? undefined : 4096);
-  if (window === undefined) refuse('FORMAT', fields.path('sliding_window'), 'an integer, as use_sliding_window is true', undefined);
+  if (window === undefined)
+    refuse('FORMAT', fields.path('sliding_window'), 'an integer, as use_sliding_window is true', undefined);
   const first = fields.optionalInteger('max_window_layers', 0, MAX_LAYERS) ?? 28;
   return none.map((_, layer) => ((types ? types[layer] === 'sliding_attention' : layer >= first) ? window : undefined));
 }
@@ -206,9 +232,21 @@ export function configFromGguf(
   const keys = new Fields(file.metadata, where);
   const a = keys.text('general.architecture');
   if (!GGUF_KNOWN.includes(a))
-    refuse('UNSUPPORTED', keys.path('general.architecture'), GGUF_KNOWN.join(', '), a, 'Other architectures are not computed here.');
+    refuse(
+      'UNSUPPORTED',
+      keys.path('general.architecture'),
+      GGUF_KNOWN.join(', '),
+      a,
+      'Other architectures are not computed here.',
+    );
   if (file.bigEndian)
-    refuse('UNSUPPORTED', where, 'a little-endian file', 'a big-endian one', 'Convert it with gguf-py/gguf_convert_endian.');
+    refuse(
+      'UNSUPPORTED',
+      where,
+      'a little-endian file',
+      'a big-endian one',
+      'Convert it with gguf-py/gguf_convert_endian.',
+    );
   const parts = keys.optionalInteger('split.count', 0);
   if (parts !== undefined && parts > 1)
     refuse('UNSUPPORTED', keys.path('split.count'), 'a whole GGUF', parts, 'Merge it with llama-gguf-split first.');
@@ -220,22 +258,36 @@ export function configFromGguf(
   const has = (name: string): boolean => file.tensors.some((tensor) => tensor.name === name);
   const hiddenSize = keys.integer(`${a}.embedding_length`, 1, MAX_WIDTH);
   const numLayers = keys.integer(`${a}.block_count`, 1, MAX_LAYERS);
-  const numHeads = sameInAllLayers(keys, `${a}.attention.head_count`, numLayers) ?? keys.integer(`${a}.attention.head_count`);
+  const numHeads =
+    sameInAllLayers(keys, `${a}.attention.head_count`, numLayers) ?? keys.integer(`${a}.attention.head_count`);
   const numKvHeads = sameInAllLayers(keys, `${a}.attention.head_count_kv`, numLayers) ?? numHeads;
   const headDim =
     keys.optionalInteger(`${a}.attention.key_length`, 1, MAX_WIDTH) ??
     (hiddenSize % numHeads === 0
       ? hiddenSize / numHeads
-      : refuse('FORMAT', keys.path(`${a}.attention.key_length`), 'an integer, as embedding_length / head_count is none', undefined));
+      : refuse(
+          'FORMAT',
+          keys.path(`${a}.attention.key_length`),
+          'an integer, as embedding_length / head_count is none',
+          undefined,
+        ));
   const valueDim = keys.optionalInteger(`${a}.attention.value_length`, 1, MAX_WIDTH) ?? headDim;
   if (valueDim !== headDim)
-    refuse('UNSUPPORTED', keys.path(`${a}.attention.value_length`), `key_length=${headDim}`, valueDim, 'Take another model.');
+    refuse(
+      'UNSUPPORTED',
+      keys.path(`${a}.attention.value_length`),
+      `key_length=${headDim}`,
+      valueDim,
+      'Take another model.',
+    );
   const notes = GGUF_IGNORED.filter((key) => keys.has(`${a}.${key}`)).map(
     (key) => `${a}.${key} = ${String(keys.raw(`${a}.${key}`))} is not applied: llama.cpp does not read it for ${a}.`,
   );
   const table = file.tensors.find((tensor) => tensor.name === 'token_embd.weight');
   const vocabSize = table?.shape[1] ?? keys.integer(`${a}.vocab_size`, 1, MAX_WIDTH);
-  const ropes = remembered((context) => ropeFromGguf({ metadata: file.metadata, tensors: file.tensors, readTensor }, { where, context }));
+  const ropes = remembered((context) =>
+    ropeFromGguf({ metadata: file.metadata, tensors: file.tensors, readTensor }, { where, context }),
+  );
   const maxContext = keys.integer(`${a}.context_length`, 1, 2 ** 31);
   return checked(
     {
@@ -248,7 +300,8 @@ export function configFromGguf(
       numKvHeads,
       headDim,
       intermediateSize:
-        sameInAllLayers(keys, `${a}.feed_forward_length`, numLayers) ?? keys.integer(`${a}.feed_forward_length`, 1, MAX_WIDTH),
+        sameInAllLayers(keys, `${a}.feed_forward_length`, numLayers) ??
+        keys.integer(`${a}.feed_forward_length`, 1, MAX_WIDTH),
       normEps: epsOf(keys, `${a}.attention.layer_norm_rms_epsilon`, undefined),
       maxContext,
       tiedHead: !has('output.weight'),
@@ -274,7 +327,8 @@ function sameInAllLayers(keys: Fields, key: string, numLayers: number): number |
   const list = keys.integers(key, 0, MAX_WIDTH);
   if (list.length !== numLayers) refuse('FORMAT', keys.path(key), `${numLayers} integers, one a layer`, list.length);
   const other = list.find((n) => n !== list[0] || n === 0);
-  if (other !== undefined) refuse('UNSUPPORTED', keys.path(key), 'the same number in all layers', list, 'Take another model.');
+  if (other !== undefined)
+    refuse('UNSUPPORTED', keys.path(key), 'the same number in all layers', list, 'Take another model.');
   return list[0];
 }
 
@@ -308,7 +362,10 @@ function remembered(read: (context: number) => ModelRope): (context: number) => 
   };
 }
 
-function layersOf(ropes: (context: number) => ModelRope, windows: readonly (number | undefined)[]): DecoderConfig['layers'] {
+function layersOf(
+  ropes: (context: number) => ModelRope,
+  windows: readonly (number | undefined)[],
+): DecoderConfig['layers'] {
   return (context) => {
     const { layers } = ropes(context);
     return windows.map((window, layer): LayerConfig => ({ rope: layers[layer]!.rope, window }));
@@ -316,14 +373,33 @@ function layersOf(ropes: (context: number) => ModelRope, windows: readonly (numb
 }
 
 /** What must hold between the fields, whoever said them. */
-function checked(config: DecoderConfig, where: string, ropes: (context: number) => ModelRope, notes: string[]): DecoderConfig {
+function checked(
+  config: DecoderConfig,
+  where: string,
+  ropes: (context: number) => ModelRope,
+  notes: string[],
+): DecoderConfig {
   const { numHeads, numKvHeads, headDim } = config;
   if (numHeads % numKvHeads !== 0)
-    refuse('FORMAT', `${where}: heads`, `a multiple of the ${numKvHeads} key/value heads`, numHeads, 'The file is damaged or forged.');
+    refuse(
+      'FORMAT',
+      `${where}: heads`,
+      `a multiple of the ${numKvHeads} key/value heads`,
+      numHeads,
+      'The file is damaged or forged.',
+    );
   const { layers, notes: about } = ropes(config.maxContext);
   for (const { rope, layer } of layers) {
-    if (rope && rope.headDim !== headDim) refuse('FORMAT', `${where}: head_dim of layer ${layer}`, headDim.toString(), rope.headDim);
-    if (rope?.axes) refuse('UNSUPPORTED', `${where}: layer ${layer}`, 'positions on one axis', 'several', 'This is a model for images.');
+    if (rope && rope.headDim !== headDim)
+      refuse('FORMAT', `${where}: head_dim of layer ${layer}`, headDim.toString(), rope.headDim);
+    if (rope?.axes)
+      refuse(
+        'UNSUPPORTED',
+        `${where}: layer ${layer}`,
+        'positions on one axis',
+        'several',
+        'This is a model for images.',
+      );
   }
   notes.push(...about);
   return Object.freeze(config);

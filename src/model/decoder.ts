@@ -39,7 +39,11 @@ export interface Decoder {
  * @param cache - of the session, with room for t more; its length grows by t
  * @returns the residual stream after the last layer, `[t, h]`, f32: a view of the scratch memory, until the next batch
  */
-export function forward({ runner, config, weights, scratch }: Decoder, tokens: Int32Array, cache: KvCache): Tensor<'f32'> {
+export function forward(
+  { runner, config, weights, scratch }: Decoder,
+  tokens: Int32Array,
+  cache: KvCache,
+): Tensor<'f32'> {
   const { numHeads, numKvHeads, headDim, normEps } = config;
   const batch = tokens.length;
   const past = cache.length;
@@ -47,7 +51,8 @@ export function forward({ runner, config, weights, scratch }: Decoder, tokens: I
   const { x, normed, q, k, v, attended, gate, up } = scratch.rows(batch);
   const heads = (tensor: Tensor<'f32'>, count: number): Tensor<'f32'> => tensor.view([batch, count, headDim]);
 
-  const norm = (input: Tensor<'f32'>, weight: Gain, out: Tensor<'f32'>): void => runner.run(planRmsNorm(input, weight, normEps, out));
+  const norm = (input: Tensor<'f32'>, weight: Gain, out: Tensor<'f32'>): void =>
+    runner.run(planRmsNorm(input, weight, normEps, out));
   const linear = (input: Tensor<'f32'>, { weight, bias }: Linear, out: Tensor<'f32'>): void =>
     runner.run(planLinear(input, weight, bias, out));
   const addTo = (sum: Tensor<'f32'>, term: Tensor<'f32'>): void => runner.run(planAdd(sum, term, sum));
@@ -90,7 +95,9 @@ export function forward({ runner, config, weights, scratch }: Decoder, tokens: I
 
     const keys = kCache.slice(0, 0, total); // [p + t, m, d]
     const values = vCache.slice(0, 0, total);
-    runner.run(planSelfAttention(qHeads, keys, values, heads(attended, numHeads), window === undefined ? {} : { window })); // [t, n, d]
+    runner.run(
+      planSelfAttention(qHeads, keys, values, heads(attended, numHeads), window === undefined ? {} : { window }),
+    ); // [t, n, d]
     linear(attended, w.output, normed); // [t, h]
     addTo(x, normed);
 

@@ -40,7 +40,15 @@ function evenSigns(bits: number): number {
 }
 
 /** Writes `count` weights: the grid's values times the scale, negative where a bit of `signs` is set. */
-function signed(y: Float64Array, to: number, scale: number, values: Float64Array, entry: number, count: number, signs: number): void {
+function signed(
+  y: Float64Array,
+  to: number,
+  scale: number,
+  values: Float64Array,
+  entry: number,
+  count: number,
+  signs: number,
+): void {
   for (let j = 0; j < count; j++) y[to + j] = scale * values[entry * count + j]! * ((signs >> j) & 1 ? -1 : 1);
 }
 
@@ -54,7 +62,8 @@ const IQ2_XXS: BlockReader = {
       const codes = at + 2 + 8 * s;
       const word = u16(b, codes + 4) | (u16(b, codes + 6) << 16);
       const scale = d * (0.5 + (word >>> 28)) * 0.25;
-      for (let l = 0; l < 4; l++) signed(y, 32 * s + 8 * l, scale, IQ2XXS(), b[codes + l]!, 8, evenSigns((word >>> (7 * l)) & 127));
+      for (let l = 0; l < 4; l++)
+        signed(y, 32 * s + 8 * l, scale, IQ2XXS(), b[codes + l]!, 8, evenSigns((word >>> (7 * l)) & 127));
     }
   },
 };

@@ -330,7 +330,8 @@ export function widenBlocks(
     format.widen(bytes, at, y);
     for (let i = 0; i < y.length; i++) {
       // NaN is no less than the limit.
-      if (!(Math.abs(y[i]!) < limit)) refuse('FORMAT', where, `weights that ${held} holds`, y[i], 'The file is damaged or forged.');
+      if (!(Math.abs(y[i]!) < limit))
+        refuse('FORMAT', where, `weights that ${held} holds`, y[i], 'The file is damaged or forged.');
       out[to + i] = from(y[i]!);
     }
   }

@@ -34,7 +34,13 @@ export async function embed(model: Model, text: string, options: EmbedOptions = 
   const tokens = model.tokenizer.encode(text);
   if (tokens.length === 0) refuse('RANGE', 'embed: text', 'a text of at least one token', text);
   if (tokens.length > model.config.maxContext) {
-    refuse('RANGE', 'embed: text', `at most ${model.config.maxContext} tokens`, `${tokens.length} tokens`, 'Embed it in parts.');
+    refuse(
+      'RANGE',
+      'embed: text',
+      `at most ${model.config.maxContext} tokens`,
+      `${tokens.length} tokens`,
+      'Embed it in parts.',
+    );
   }
   const { hiddenSize } = model.config;
   const hidden = await model.hidden(tokens);
@@ -44,7 +50,8 @@ export async function embed(model: Model, text: string, options: EmbedOptions = 
   }
   let square = 0;
   for (const value of sum) square += value * value;
-  if (!Number.isFinite(square)) refuse('RANGE', 'embed: hidden states', 'finite numbers', square, 'The weights may be damaged.');
+  if (!Number.isFinite(square))
+    refuse('RANGE', 'embed: hidden states', 'finite numbers', square, 'The weights may be damaged.');
   const divisor = normalise ? Math.sqrt(square) || 1 : pooling === 'mean' ? tokens.length : 1;
   return Float32Array.from(sum, (value) => value / divisor);
 }

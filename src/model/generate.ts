@@ -162,9 +162,17 @@ export async function* generate(
   checkKept(kept, 'generate');
   if (kept && (options.context !== undefined || options.cacheDtype !== undefined)) {
     const next = 'Give context and cacheDtype to keepSession.';
-    refuse('RANGE', 'generate: session', 'no context or cacheDtype beside it', options.context ?? options.cacheDtype, next);
+    refuse(
+      'RANGE',
+      'generate: session',
+      'no context or cacheDtype beside it',
+      options.context ?? options.cacheDtype,
+      next,
+    );
   }
-  const stopTokens = new Set(Array.from(readList(options.stopTokens ?? [], 'generate: stopTokens', 'a list of tokens')));
+  const stopTokens = new Set(
+    Array.from(readList(options.stopTokens ?? [], 'generate: stopTokens', 'a list of tokens')),
+  );
   for (const token of stopTokens) tokenOf('stopTokens', token, model.config.vocabSize);
   const ends = new Set(options.ignoreEos ? [] : [...model.config.eosTokens, ...model.tokenizer.eosTokens]);
   const ids = promptTokens(model, prompt, options);
@@ -184,7 +192,13 @@ export async function* generate(
   try {
     if (ids.length > session.capacity) {
       const next = 'Shorten the prompt, or give a larger context.';
-      refuse('RANGE', 'generate: prompt', `at most ${session.capacity} tokens, the session's context`, `${ids.length} tokens`, next);
+      refuse(
+        'RANGE',
+        'generate: prompt',
+        `at most ${session.capacity} tokens, the session's context`,
+        `${ids.length} tokens`,
+        next,
+      );
     }
     if (onFull === 'shift' && keep > session.capacity - 2) {
       refuse('RANGE', 'generate: keep', `at most ${session.capacity - 2}, two less than the context`, keep);
@@ -316,7 +330,13 @@ function promptTokens(model: Model, prompt: Prompt, options: GenerateOptions): r
   const { tokenizer } = model;
   const ids = tokensOf(tokenizer, prompt, options);
   if (ids.length === 0) {
-    refuse('RANGE', 'generate: prompt', 'a prompt of at least one token', prompt, 'This vocabulary puts no BOS before an empty text.');
+    refuse(
+      'RANGE',
+      'generate: prompt',
+      'a prompt of at least one token',
+      prompt,
+      'This vocabulary puts no BOS before an empty text.',
+    );
   }
   for (const id of ids) tokenOf('prompt', id, model.config.vocabSize);
   return ids;
@@ -324,7 +344,8 @@ function promptTokens(model: Model, prompt: Prompt, options: GenerateOptions): r
 
 function tokensOf(tokenizer: Tokenizer, prompt: Prompt, options: GenerateOptions): readonly number[] {
   const { addBos, parseSpecial = false } = options;
-  if (typeof prompt === 'string') return tokenizer.encode(prompt, { parseSpecial, ...(addBos === undefined ? {} : { addBos }) });
+  if (typeof prompt === 'string')
+    return tokenizer.encode(prompt, { parseSpecial, ...(addBos === undefined ? {} : { addBos }) });
   if (reading('generate: prompt', () => Array.isArray(prompt))) {
     const text = renderChat(tokenizer, prompt as readonly ChatMessage[], readOptional(options.chat, 'generate: chat'));
     return tokenizer.encode(text, { parseSpecial: true, addBos: false, addEos: false });
@@ -353,7 +374,8 @@ export class StopFinder {
 
   /** @throws {RopewalkError} RANGE for an empty text, or none */
   constructor(stops: string | readonly string[]) {
-    this.stops = typeof stops === 'string' ? [stops] : Array.from(readList(stops, 'generate: stop', 'a text or a list of texts'));
+    this.stops =
+      typeof stops === 'string' ? [stops] : Array.from(readList(stops, 'generate: stop', 'a text or a list of texts'));
     for (const stop of this.stops) {
       if (typeof stop !== 'string' || stop === '') refuse('RANGE', 'generate: stop', 'texts that are not empty', stop);
     }

@@ -111,7 +111,16 @@ const PRE_TOKENIZERS: Readonly<Record<string, PreTokenizer>> = {
 /** Tokens that end a turn, by their text: files seldom name more than one of them by id. */
 const END_TEXTS: readonly string[] = [
   ...['</s>', '<eos>', '[EOS]', '<EOT>', '_<EOT>', '[EOT]', '<|endoftext|>', '<|end_of_text|>', '<end_of_utterance>'],
-  ...['<|im_end|>', '<|eot_id|>', '<|eom_id|>', '<|end|>', '<|return|>', '<|call|>', '<end_of_turn>', '<｜end▁of▁sentence｜>'],
+  ...[
+    '<|im_end|>',
+    '<|eot_id|>',
+    '<|eom_id|>',
+    '<|end|>',
+    '<|return|>',
+    '<|call|>',
+    '<end_of_turn>',
+    '<｜end▁of▁sentence｜>',
+  ],
 ];
 
 /**
@@ -129,7 +138,13 @@ export function tokenizerFromGguf(metadata: ReadonlyMap<string, GgufValue>, wher
   const keys = new Fields(metadata, where);
   const model = keys.text('tokenizer.ggml.model');
   if (model !== 'llama' && model !== 'gpt2') {
-    refuse('UNSUPPORTED', keys.path('tokenizer.ggml.model'), 'llama or gpt2', model, 'The Llama and Qwen families use these two.');
+    refuse(
+      'UNSUPPORTED',
+      keys.path('tokenizer.ggml.model'),
+      'llama or gpt2',
+      model,
+      'The Llama and Qwen families use these two.',
+    );
   }
   const tokens = readTokens(keys);
   const common = readCommon(keys, tokens);
@@ -145,7 +160,8 @@ interface Tokens {
 function readTokens(keys: Fields): Tokens {
   const key = 'tokenizer.ggml.tokens';
   const list = keys.need(keys.optionalList(key), key, 'a list of texts');
-  if (list.length === 0 || list.length > MAX_VOCABULARY) refuse('FORMAT', keys.path(key), `1 to ${MAX_VOCABULARY} tokens`, list.length);
+  if (list.length === 0 || list.length > MAX_VOCABULARY)
+    refuse('FORMAT', keys.path(key), `1 to ${MAX_VOCABULARY} tokens`, list.length);
   const ids = new Map<string, number>();
   const texts = list.map((token, id) => {
     if (typeof token !== 'string') refuse('FORMAT', `${keys.path(key)}[${id}]`, 'a text', token);
@@ -156,7 +172,9 @@ function readTokens(keys: Fields): Tokens {
     ids.set(text, id);
     return text;
   });
-  const types = keys.has('tokenizer.ggml.token_type') ? keys.integers('tokenizer.ggml.token_type', 0, 255) : texts.map(() => TYPE.normal);
+  const types = keys.has('tokenizer.ggml.token_type')
+    ? keys.integers('tokenizer.ggml.token_type', 0, 255)
+    : texts.map(() => TYPE.normal);
   if (types.length < texts.length) {
     refuse('FORMAT', keys.path('tokenizer.ggml.token_type'), `${texts.length} types, one a token`, types.length);
   }
@@ -164,7 +182,10 @@ function readTokens(keys: Fields): Tokens {
 }
 
 /** What both kinds of vocabulary say alike. */
-type Common = Pick<Vocabulary, 'where' | 'size' | 'textOf' | 'special' | 'added' | 'bosToken' | 'eosTokens' | 'chatTemplates'> & {
+type Common = Pick<
+  Vocabulary,
+  'where' | 'size' | 'textOf' | 'special' | 'added' | 'bosToken' | 'eosTokens' | 'chatTemplates'
+> & {
   readonly unknownToken: number | undefined;
 };
 
@@ -199,7 +220,8 @@ function readCommon(keys: Fields, { texts, ids, types }: Tokens): Common {
     const name = key === 'tokenizer.chat_template' ? 'default' : /^tokenizer\.chat_template\.(.+)$/.exec(key)?.[1];
     if (name === undefined) continue;
     const template = keys.text(key);
-    if (template.length > MAX_TEMPLATE_CHARS) refuse('FORMAT', keys.path(key), `at most ${MAX_TEMPLATE_CHARS} characters`, template.length);
+    if (template.length > MAX_TEMPLATE_CHARS)
+      refuse('FORMAT', keys.path(key), `at most ${MAX_TEMPLATE_CHARS} characters`, template.length);
     chatTemplates.set(name, template);
   }
   return {
@@ -251,7 +273,12 @@ function sentencePiece(keys: Fields, tokens: Tokens, common: Common): Vocabulary
     scoreOf: (id: number) => scores[id]!,
     byteToken: (byte: number) =>
       bytes[byte] ??
-      refuse('FORMAT', keys.path('tokenizer.ggml.tokens'), 'a token for each byte, or an unknown token', `none for byte ${byte}`),
+      refuse(
+        'FORMAT',
+        keys.path('tokenizer.ggml.tokens'),
+        'a token for each byte, or an unknown token',
+        `none for byte ${byte}`,
+      ),
   };
   const spaceFirst = keys.optionalFlag('tokenizer.ggml.add_space_prefix') ?? true;
   const trim = keys.flag('tokenizer.ggml.remove_extra_whitespaces');
@@ -279,10 +306,21 @@ function sentencePiece(keys: Fields, tokens: Tokens, common: Common): Vocabulary
 function byteLevel(keys: Fields, tokens: Tokens, common: Common): Vocabulary {
   const { texts, ids, types } = tokens;
   const name = keys.optionalText('tokenizer.ggml.pre');
-  const pre = name === undefined || name === '' ? DEFAULT : Object.hasOwn(PRE_TOKENIZERS, name) ? PRE_TOKENIZERS[name] : undefined;
+  const pre =
+    name === undefined || name === ''
+      ? DEFAULT
+      : Object.hasOwn(PRE_TOKENIZERS, name)
+        ? PRE_TOKENIZERS[name]
+        : undefined;
   if (!pre) {
     const next = 'Load the model from its HuggingFace files, whose tokenizer.json says how text is cut.';
-    refuse('UNSUPPORTED', keys.path('tokenizer.ggml.pre'), `one of ${Object.keys(PRE_TOKENIZERS).slice(0, 6).join(', ')}, …`, name, next);
+    refuse(
+      'UNSUPPORTED',
+      keys.path('tokenizer.ggml.pre'),
+      `one of ${Object.keys(PRE_TOKENIZERS).slice(0, 6).join(', ')}, …`,
+      name,
+      next,
+    );
   }
   const key = 'tokenizer.ggml.merges';
   const list = keys.need(keys.optionalList(key), key, 'a list of texts');
@@ -307,7 +345,13 @@ function byteLevel(keys: Fields, tokens: Tokens, common: Common): Vocabulary {
       post_processor: null,
       decoder: null,
       added_tokens: [],
-      model: { type: 'BPE', vocab: Object.fromEntries(ids), merges, ignore_merges: pre.ignoreMerges ?? false, unk_token: unknown },
+      model: {
+        type: 'BPE',
+        vocab: Object.fromEntries(ids),
+        merges,
+        ignore_merges: pre.ignoreMerges ?? false,
+        unk_token: unknown,
+      },
     },
     {},
   );

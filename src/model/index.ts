@@ -19,7 +19,15 @@ export {
   type Prompt,
 } from './generate.js';
 export { tokenizerFromGguf } from './gguf-vocabulary.js';
-export { type ByteSource, byteSource, fetchSource, type LoadOptions, type LoadProgress, loadModel, type ModelFiles } from './load.js';
+export {
+  type ByteSource,
+  byteSource,
+  fetchSource,
+  type LoadOptions,
+  type LoadProgress,
+  loadModel,
+  type ModelFiles,
+} from './load.js';
 export type { ModelMemory } from './memory.js';
 export { type Perplexity, type PerplexityOptions, perplexity } from './perplexity.js';
 export { createSampler, type Sampler, type SamplingOptions } from './sampler.js';

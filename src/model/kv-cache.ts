@@ -134,6 +134,11 @@ export class RopeTables {
       table = planRope({ ...rope, positions: 0, seqLen: rows }).table;
       this.tables.set(rope, table);
     }
-    return planRopeWithTable({ ...rope, table, seqLen: tokens, tableRows: Int32Array.from({ length: tokens }, (_, s) => start + s) });
+    return planRopeWithTable({
+      ...rope,
+      table,
+      seqLen: tokens,
+      tableRows: Int32Array.from({ length: tokens }, (_, s) => start + s),
+    });
   }
 }

@@ -28,7 +28,11 @@ const WANTED =
 export async function loadModelFolder(path: string, options: LoadOptions = {}): Promise<Model> {
   checkPath(path);
   const names = await readdir(path).catch((cause) => unreadable(path, 'a readable folder', cause));
-  return loadFiles(new Map(names.filter((name) => WANTED.test(name)).map((name) => [name, join(path, name)])), path, options);
+  return loadFiles(
+    new Map(names.filter((name) => WANTED.test(name)).map((name) => [name, join(path, name)])),
+    path,
+    options,
+  );
 }
 
 /**
@@ -40,7 +44,8 @@ export async function loadModelFolder(path: string, options: LoadOptions = {}): 
  */
 export async function loadModelFile(path: string, options: LoadOptions = {}): Promise<Model> {
   checkPath(path);
-  if (!/\.gguf$/i.test(path)) refuse('FORMAT', path, 'a .gguf file', basename(path), 'Of a model in safetensors, give the folder.');
+  if (!/\.gguf$/i.test(path))
+    refuse('FORMAT', path, 'a .gguf file', basename(path), 'Of a model in safetensors, give the folder.');
   return loadFiles(new Map([[basename(path), path]]), path, options);
 }
 
@@ -58,7 +63,8 @@ export async function loadModelPath(path: string, options: LoadOptions = {}): Pr
 
 /** Node's own functions take buffers and file descriptors too, and throw errors of their own for the rest. */
 function checkPath(path: string): void {
-  if (typeof path !== 'string' || path === '' || path.includes('\0')) refuse('RANGE', 'loadModel: path', 'a path', path);
+  if (typeof path !== 'string' || path === '' || path.includes('\0'))
+    refuse('RANGE', 'loadModel: path', 'a path', path);
 }
 
 async function loadFiles(paths: ReadonlyMap<string, string>, where: string, options: LoadOptions): Promise<Model> {
@@ -71,7 +77,11 @@ async function loadFiles(paths: ReadonlyMap<string, string>, where: string, opti
       checkRegular(info, path);
       files.set(name, fileSource(path, info.size, opened));
     }
-    return await loadModel(files, { where, availableBytes: availableMemory, ...readOptions(options, 'loadModel: options') });
+    return await loadModel(files, {
+      where,
+      availableBytes: availableMemory,
+      ...readOptions(options, 'loadModel: options'),
+    });
   } finally {
     await Promise.all(opened.map((file) => file.close()));
   }

@@ -62,7 +62,11 @@ export async function loadModel(files: ModelFiles, given: LoadOptions = {}): Pro
   checkTypes(options, ['onMemory', 'onProgress', 'availableBytes'], 'function', 'loadModel');
   checkTypes(options, ['where'], 'string', 'loadModel');
   if (options.tokenizer !== undefined) checkTokenizer(options.tokenizer, 'loadModel');
-  if (backend !== undefined && typeof backend !== 'string' && !reading('loadModel: backend', () => backend instanceof Ropewalk))
+  if (
+    backend !== undefined &&
+    typeof backend !== 'string' &&
+    !reading('loadModel: backend', () => backend instanceof Ropewalk)
+  )
     refuse('RANGE', 'loadModel: backend', 'a name such as cpu, or what ropewalk() gives', backend);
   signal?.throwIfAborted();
   const folder = folderOf(files, options.where);
@@ -70,14 +74,18 @@ export async function loadModel(files: ModelFiles, given: LoadOptions = {}): Pro
   const { widenTo = 'f32' } = options;
   if (widenTo !== 'f32' && widenTo !== 'f16') refuse('DTYPE', 'loadModel: widenTo', 'f32 or f16', widenTo);
   const plans = planWeights(found.config, found.stored, folder.where, widenTo);
-  const sessionDefaults = { context: options.context ?? usualContext(found.config), cacheDtype: options.cacheDtype ?? 'f32' } as const;
+  const sessionDefaults = {
+    context: options.context ?? usualContext(found.config),
+    cacheDtype: options.cacheDtype ?? 'f32',
+  } as const;
   checkSession(found.config, sessionDefaults, 'loadModel');
   const memory = memoryOf(found.config, plans, sessionDefaults);
   const tokenizer = options.tokenizer ?? (await found.readTokenizer());
   signal?.throwIfAborted();
 
   const shared = backend instanceof Ropewalk ? backend : undefined;
-  const rw = shared ?? (await ropewalk({ ...backendOptions(options), ...(typeof backend === 'string' ? { backend } : {}) }));
+  const rw =
+    shared ?? (await ropewalk({ ...backendOptions(options), ...(typeof backend === 'string' ? { backend } : {}) }));
   const loaded = new Map<string, Weight>();
   try {
     const limits = (): MemoryLimits => limitsOf(rw, options.availableBytes);
@@ -181,6 +189,8 @@ function limitsOf(rw: Ropewalk, machine: LoadOptions['availableBytes']): MemoryL
 
 function backendOptions(options: LoadOptions): BackendOptions {
   const { threads, memoryLimit, simd, powerPreference, providers, form } = options;
-  const given = Object.entries({ threads, memoryLimit, simd, powerPreference, providers, form }).filter(([, value]) => value !== undefined);
+  const given = Object.entries({ threads, memoryLimit, simd, powerPreference, providers, form }).filter(
+    ([, value]) => value !== undefined,
+  );
   return Object.fromEntries(given);
 }

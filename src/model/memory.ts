@@ -82,7 +82,10 @@ export function memoryOf(
   const { numLayers, numHeads, numKvHeads, headDim, hiddenSize, intermediateSize, vocabSize } = config;
   const { context } = session;
   const weightsBytes = weights.reduce((sum, { heldBytes }) => sum + heldBytes, 0);
-  const widenedBytes = weights.reduce((sum, { widened, held, heldBytes }) => sum + (widened && held === 'f32' ? heldBytes / 2 : 0), 0);
+  const widenedBytes = weights.reduce(
+    (sum, { widened, held, heldBytes }) => sum + (widened && held === 'f32' ? heldBytes / 2 : 0),
+    0,
+  );
   const cacheRow = numKvHeads * headDim * sizeBytes(session.cacheDtype);
   const cacheBytesPerToken = 2 * numLayers * cacheRow;
   const cacheBytes = context * cacheBytesPerToken;
@@ -93,7 +96,8 @@ export function memoryOf(
   let tableBytes = 0;
   for (const rope of ropes) tableBytes += rope ? 4 * context * (rope.rotaryDim ?? rope.headDim) : 0;
   let [largestName, largestBytes] = ['keys of a layer', context * cacheRow];
-  for (const { name, heldBytes } of weights) if (heldBytes > largestBytes) [largestName, largestBytes] = [name, heldBytes];
+  for (const { name, heldBytes } of weights)
+    if (heldBytes > largestBytes) [largestName, largestBytes] = [name, heldBytes];
   const totalBytes = weightsBytes + cacheBytes + scratchBytes + tableBytes;
   return {
     ...{ weightsBytes, cacheBytesPerToken, context, cacheBytes, scratchBytes, tableBytes, totalBytes },
@@ -125,7 +129,9 @@ export function checkFits(where: string, memory: ModelMemory, limits: MemoryLimi
         ? `A context of ${room} tokens would fit; an f16 cache takes half of an f32 one.`
         : 'Take a smaller or more quantised model.';
     const narrower =
-      memory.widenedBytes > 0 && held === 0 ? ` With widenTo: 'f16' the weights take ${mebibytes(memory.widenedBytes)} less.` : '';
+      memory.widenedBytes > 0 && held === 0
+        ? ` With widenTo: 'f16' the weights take ${mebibytes(memory.widenedBytes)} less.`
+        : '';
     const less = held > 0 ? `, less ${mebibytes(held)} held already` : '';
     throw new RopewalkError(
       'DEVICE',

@@ -8,7 +8,14 @@ import { refuse } from '../core/errors.js';
 import { Fields } from '../core/fields.js';
 import { decodeUtf8, nameForMessage } from '../formats/bytes.js';
 import { parseJson } from '../formats/json.js';
-import { type ByteSource, ggufFactorsOf, ggufHeaderOf, MAX_READ_BYTES, readExactly, safetensorsHeaderOf } from '../formats/read-header.js';
+import {
+  type ByteSource,
+  ggufFactorsOf,
+  ggufHeaderOf,
+  MAX_READ_BYTES,
+  readExactly,
+  safetensorsHeaderOf,
+} from '../formats/read-header.js';
 import { byteSource } from './byte-source.js';
 import { configFromGguf, configFromJson } from './config.js';
 import { tokenizerFromGguf } from './gguf-vocabulary.js';
@@ -39,7 +46,8 @@ export interface Folder {
  * @throws {RopewalkError} FORMAT for what are no files
  */
 export function folderOf(files: ModelFiles, where: string | undefined): Folder {
-  if (typeof files !== 'object' || files === null) refuse('FORMAT', 'loadModel: files', 'a map from names to bytes', files);
+  if (typeof files !== 'object' || files === null)
+    refuse('FORMAT', 'loadModel: files', 'a map from names to bytes', files);
   const entries: [string, ByteSource | Blob | ArrayBuffer | Uint8Array][] = reading('loadModel: files', () =>
     files instanceof Map ? [...files] : Object.entries(files as Readonly<Record<string, ByteSource>>),
   );
@@ -83,7 +91,9 @@ export async function readHeaders(folder: Folder): Promise<Found> {
 
 async function readHuggingFace(folder: Folder): Promise<Found> {
   const config = await jsonOf(folder, 'config.json');
-  const generation = folder.files.has('generation_config.json') ? await jsonOf(folder, 'generation_config.json') : undefined;
+  const generation = folder.files.has('generation_config.json')
+    ? await jsonOf(folder, 'generation_config.json')
+    : undefined;
   const decoder = configFromJson(config, generation, folder.path('config.json'));
   const stored: StoredTensor[] = [];
   for (const [name, claimed] of await shardsOf(folder)) {
@@ -91,7 +101,8 @@ async function readHuggingFace(folder: Folder): Promise<Found> {
     const source = folder.files.get(name)!;
     const { tensors } = await safetensorsHeaderOf(source, file);
     for (const tensor of claimed ?? [])
-      if (!tensors.has(tensor)) refuse('FORMAT', file, `${nameForMessage(tensor)}, which the index says is here`, 'none');
+      if (!tensors.has(tensor))
+        refuse('FORMAT', file, `${nameForMessage(tensor)}, which the index says is here`, 'none');
     for (const [tensor, { type, shape, byteOffset, sizeBytes }] of tensors)
       stored.push({ name: tensor, file: name, type, shape, byteOffset, sizeBytes });
   }
@@ -103,13 +114,15 @@ async function readHuggingFace(folder: Folder): Promise<Found> {
         const next = 'Copy it from where the model came from, or give options.tokenizer.';
         refuse('FORMAT', folder.where, 'tokenizer.json beside config.json', [...folder.files.keys()], next);
       }
-      const optional = async (name: string): Promise<unknown> => (folder.files.has(name) ? jsonOf(folder, name) : undefined);
+      const optional = async (name: string): Promise<unknown> =>
+        folder.files.has(name) ? jsonOf(folder, name) : undefined;
       const template = folder.files.get('chat_template.jinja');
       return tokenizerFromJson(
         {
           tokenizerJson: await jsonOf(folder, 'tokenizer.json'),
           tokenizerConfig: await optional('tokenizer_config.json'),
-          chatTemplate: template && decodeUtf8(await smallFile(folder, 'chat_template.jinja'), folder.path('chat_template.jinja')),
+          chatTemplate:
+            template && decodeUtf8(await smallFile(folder, 'chat_template.jinja'), folder.path('chat_template.jinja')),
         },
         folder.path('tokenizer.json'),
       );
@@ -129,7 +142,8 @@ async function shardsOf(folder: Folder): Promise<Map<string, string[] | undefine
   for (const tensor of map.keys()) {
     const name = map.text(tensor);
     // The index names files; it must not name others than those beside it.
-    if (!names.includes(name)) refuse('FORMAT', `${folder.path(INDEX)}: ${nameForMessage(tensor)}`, 'a .safetensors beside it', name);
+    if (!names.includes(name))
+      refuse('FORMAT', `${folder.path(INDEX)}: ${nameForMessage(tensor)}`, 'a .safetensors beside it', name);
     const claimed = shards.get(name);
     if (claimed) claimed.push(tensor);
     else shards.set(name, [tensor]);

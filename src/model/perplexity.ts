@@ -77,12 +77,21 @@ export async function perplexity(model: Model, text: string, given: PerplexityOp
 
   let nats = 0;
   let scored = unscored;
-  const session = model.openSession({ context, ...(options.cacheDtype === undefined ? {} : { cacheDtype: options.cacheDtype }) });
+  const session = model.openSession({
+    context,
+    ...(options.cacheDtype === undefined ? {} : { cacheDtype: options.cacheDtype }),
+  });
   try {
     for (let begin = 0; scored < tokens.length; begin += stride) {
       const end = Math.min(begin + room, tokens.length);
       session.truncate(0);
-      nats += await scoreWindow(session, [...bos, ...tokens.slice(begin, end)], bos.length + scored - begin, config.vocabSize, signal);
+      nats += await scoreWindow(
+        session,
+        [...bos, ...tokens.slice(begin, end)],
+        bos.length + scored - begin,
+        config.vocabSize,
+        signal,
+      );
       scored = end;
       onProgress?.(scored - unscored, total);
     }
@@ -96,7 +105,13 @@ export async function perplexity(model: Model, text: string, given: PerplexityOp
 }
 
 /** Negative log-likelihood of ids[from…] in nats, each given all before it. */
-async function scoreWindow(session: Session, ids: readonly number[], from: number, vocab: number, signal?: AbortSignal): Promise<number> {
+async function scoreWindow(
+  session: Session,
+  ids: readonly number[],
+  from: number,
+  vocab: number,
+  signal?: AbortSignal,
+): Promise<number> {
   const call = signal ? { signal } : {};
   let nats = 0;
   // The logits of token t predict token t + 1: those before from - 1 are of no use, nor are the last token's.
@@ -106,7 +121,8 @@ async function scoreWindow(session: Session, ids: readonly number[], from: numbe
     const part = ids.slice(at, Math.min(at + step, ids.length - 1));
     signal?.throwIfAborted();
     const logits = await session.append(part, { logits: 'all', ...call });
-    for (let s = 0; s < part.length; s++) nats += surprise(logits.subarray(s * vocab, (s + 1) * vocab), ids[at + s + 1]!);
+    for (let s = 0; s < part.length; s++)
+      nats += surprise(logits.subarray(s * vocab, (s + 1) * vocab), ids[at + s + 1]!);
   }
   return nats;
 }

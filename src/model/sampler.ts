@@ -54,7 +54,8 @@ export function createSampler(given: SamplingOptions = {}): Sampler {
   const options = readOptions(given, 'sample: options');
   const { temperature = 0, topK = 0, topP = 1, minP = 0, repetitionPenalty = 1, repetitionWindow = 64 } = options;
   const number = (name: string, value: unknown, expected: string, fits: (n: number) => boolean): void => {
-    if (typeof value !== 'number' || !Number.isFinite(value) || !fits(value)) refuse('RANGE', `sample: ${name}`, expected, value);
+    if (typeof value !== 'number' || !Number.isFinite(value) || !fits(value))
+      refuse('RANGE', `sample: ${name}`, expected, value);
   };
   number('temperature', temperature, 'a number >= 0', (n) => n >= 0);
   number('topK', topK, 'an integer >= 0', (n) => Number.isInteger(n) && n >= 0);
@@ -82,7 +83,8 @@ export function createSampler(given: SamplingOptions = {}): Sampler {
 }
 
 function checkHistory(logits: Float32Array, history: readonly number[]): void {
-  if (!reading('sample: logits', () => logits instanceof Float32Array)) refuse('RANGE', 'sample: logits', 'a Float32Array', logits);
+  if (!reading('sample: logits', () => logits instanceof Float32Array))
+    refuse('RANGE', 'sample: logits', 'a Float32Array', logits);
   for (const id of Array.from(readList(history, 'sample: history', 'a list of tokens')))
     if (typeof id !== 'number') refuse('RANGE', 'sample: history', 'a list of tokens', id);
 }
@@ -99,7 +101,8 @@ function checkLogits(logits: Float32Array): void {
     }
     if (logit > highest) highest = logit;
   }
-  if (highest === Number.NEGATIVE_INFINITY) refuse('RANGE', 'sample: logits', 'a token that may be chosen', 'all -Infinity');
+  if (highest === Number.NEGATIVE_INFINITY)
+    refuse('RANGE', 'sample: logits', 'a token that may be chosen', 'all -Infinity');
 }
 
 /**
@@ -173,7 +176,13 @@ function topPOf(scores: Float32Array, { ids, count }: Candidates, p: number): Ca
 }
 
 /** Draws by inverting the cumulative distribution, tokens in the order of {@link Candidates}. */
-function draw(scores: Float32Array, { ids, count }: Candidates, minP: number, temperature: number, uniform: number): number {
+function draw(
+  scores: Float32Array,
+  { ids, count }: Candidates,
+  minP: number,
+  temperature: number,
+  uniform: number,
+): number {
   const idAt = (n: number): number => (ids ? ids[n]! : n);
   const top = ids ? scores[ids[0]!]! : scores[likeliest(scores)]!;
   const least = minP > 0 ? top + Math.log(minP) : Number.NEGATIVE_INFINITY;

@@ -47,7 +47,8 @@ export class DecoderSession implements Session {
 
   async append(tokens: readonly number[] | Int32Array, options: AppendOptions = {}): Promise<Float32Array> {
     const { logits = 'last', signal } = readOptions(options, 'append: options');
-    if (logits !== 'last' && logits !== 'all' && logits !== 'none') refuse('RANGE', 'append: logits', 'last, all or none', logits);
+    if (logits !== 'last' && logits !== 'all' && logits !== 'none')
+      refuse('RANGE', 'append: logits', 'last, all or none', logits);
     checkSignal(signal, 'append');
     return this.alone('append', () => this.run(tokens, logits, signal));
   }
@@ -87,7 +88,11 @@ export class DecoderSession implements Session {
     this.onClose(this);
   }
 
-  private async run(given: readonly number[] | Int32Array, wanted: Wanted, signal: AbortSignal | undefined): Promise<Float32Array> {
+  private async run(
+    given: readonly number[] | Int32Array,
+    wanted: Wanted,
+    signal: AbortSignal | undefined,
+  ): Promise<Float32Array> {
     const { config } = this.decoder;
     const tokens = tokensOf(given, config.vocabSize);
     const room = this.capacity - this.length;
@@ -104,7 +109,12 @@ export class DecoderSession implements Session {
       const chunk = tokens.subarray(at, at + CHUNK_TOKENS);
       const before = this.length;
       try {
-        await this.runChunk(chunk, wanted, at + chunk.length === tokens.length, all ? result.subarray(at * width) : result);
+        await this.runChunk(
+          chunk,
+          wanted,
+          at + chunk.length === tokens.length,
+          all ? result.subarray(at * width) : result,
+        );
       } catch (error) {
         this.cache.length = before; // its keys may not be there
         throw error;
@@ -120,7 +130,8 @@ export class DecoderSession implements Session {
     const x = forward(decoder, chunk, this.cache); // [t, h]
     if (wanted === 'none' || (wanted === 'last' && !isLast)) return decoder.runner.finish();
     if (wanted === 'hidden') return settle(finalNorm(decoder, x).read(), result, 0);
-    if (wanted === 'last') return settle(logitsOf(decoder, x.slice(0, chunk.length - 1, chunk.length)).read(), result, 0);
+    if (wanted === 'last')
+      return settle(logitsOf(decoder, x.slice(0, chunk.length - 1, chunk.length)).read(), result, 0);
     const { vocabSize } = decoder.config;
     const rows = logitRows(vocabSize);
     const parts: Promise<void>[] = [];
@@ -144,11 +155,18 @@ export class DecoderSession implements Session {
   private checkFree(what: string): void {
     this.checkOpen();
     if (this.busy !== undefined)
-      refuse('UNSUPPORTED', `${what}: session`, 'one at rest', `one in the middle of ${this.busy}`, `Await ${this.busy} first.`);
+      refuse(
+        'UNSUPPORTED',
+        `${what}: session`,
+        'one at rest',
+        `one in the middle of ${this.busy}`,
+        `Await ${this.busy} first.`,
+      );
   }
 
   private checkOpen(): void {
-    if (this.closed) refuse('DEVICE', 'session', 'an open one', 'one that was disposed', 'Open another: model.openSession().');
+    if (this.closed)
+      refuse('DEVICE', 'session', 'an open one', 'one that was disposed', 'Open another: model.openSession().');
   }
 }
 

@@ -89,7 +89,8 @@ export function tokenizerOf(vocabulary: Vocabulary): Tokenizer {
   const prefixWith = (bos: boolean): readonly number[] => {
     if (bos === addBos) return vocabulary.prefix;
     if (!bos) return vocabulary.prefix.filter((id) => id !== bosToken);
-    if (bosToken === undefined) refuse('UNSUPPORTED', `${where}: addBos`, 'a vocabulary with a BOS token', 'one without');
+    if (bosToken === undefined)
+      refuse('UNSUPPORTED', `${where}: addBos`, 'a vocabulary with a BOS token', 'one without');
     return [bosToken, ...vocabulary.prefix];
   };
   const suffixWith = (eos: boolean): readonly number[] => {
@@ -168,7 +169,9 @@ export function tokenizerOf(vocabulary: Vocabulary): Tokenizer {
 }
 
 function tokensOf(tokens: readonly number[] | Int32Array, where: string): readonly number[] | Int32Array {
-  return reading(where, () => tokens instanceof Int32Array) ? tokens : Array.from(readList(tokens, where, 'a list of tokens'));
+  return reading(where, () => tokens instanceof Int32Array)
+    ? tokens
+    : Array.from(readList(tokens, where, 'a list of tokens'));
 }
 
 /** Finds added tokens in a text: at each place the longest one. */
@@ -259,7 +262,13 @@ export function tokenizerFromJson(given: TokenizerFiles, where = 'tokenizer.json
   const model = root.object('model');
   const type = model.optionalText('type') ?? (model.has('merges') ? 'BPE' : undefined);
   if (type !== 'BPE')
-    refuse('UNSUPPORTED', model.path('type'), 'BPE, which the Llama and Qwen families use', type, 'Other models are not read.');
+    refuse(
+      'UNSUPPORTED',
+      model.path('type'),
+      'BPE, which the Llama and Qwen families use',
+      type,
+      'Other models are not read.',
+    );
   const ids = readVocab(model);
   const merges = readMerges(model);
   const added = readAdded(root);
@@ -293,14 +302,19 @@ export function tokenizerFromJson(given: TokenizerFiles, where = 'tokenizer.json
     for (const step of [library.normalizer, library.pre_tokenizer]) bound(step, where);
   });
   // These change a word at its ends or as a whole, so a part of one is not segmented as a part.
-  const whole = model.flag('ignore_merges') || ['end_of_word_suffix', 'continuing_subword_suffix'].some((key) => model.optionalText(key));
+  const whole =
+    model.flag('ignore_merges') ||
+    ['end_of_word_suffix', 'continuing_subword_suffix'].some((key) => model.optionalText(key));
   const cut = whole ? (word: string) => [word] : cutterOf(merges);
-  const unknownId = unknown === undefined ? undefined : (ids.get(unknown) ?? added.find((token) => token.content === unknown)?.id);
+  const unknownId =
+    unknown === undefined ? undefined : (ids.get(unknown) ?? added.find((token) => token.content === unknown)?.id);
 
   // A token that is `normalized` is looked for in the normalized text, in its own normalized form.
   const normalize = (text: string): string => (library.normalizer ? library.normalizer(text) : text);
   const normalized = added.filter((token) => token.normalized && library.normalizer);
-  const normalizedForms = quietly(where, () => normalized.map((token) => ({ ...token, content: normalize(token.content) })));
+  const normalizedForms = quietly(where, () =>
+    normalized.map((token) => ({ ...token, content: normalize(token.content) })),
+  );
   const inNormalized = {
     all: new AddedFinder(normalizedForms.filter((token) => token.content !== '')),
     text: new AddedFinder(normalizedForms.filter((token) => token.content !== '' && !token.special)),
@@ -379,9 +393,13 @@ function quietly<T>(where: string, build: () => T): T {
   } catch (error) {
     if (error instanceof RopewalkError) throw error;
     const said = error instanceof Error ? error.message : String(error);
-    throw new RopewalkError('UNSUPPORTED', `${where}: expected a tokenizer that @huggingface/tokenizers reads, got ${show(said)}`, {
-      cause: error,
-    });
+    throw new RopewalkError(
+      'UNSUPPORTED',
+      `${where}: expected a tokenizer that @huggingface/tokenizers reads, got ${show(said)}`,
+      {
+        cause: error,
+      },
+    );
   }
 }
 
@@ -460,7 +478,12 @@ function checkSteps(root: Fields): void {
       const content = (step.optionalText('content') ?? '').length;
       growth *= text ? Math.max(1, content / text.length) : 1 + content;
       if (growth > MAX_GROWTH)
-        refuse('FORMAT', step.path('content'), `replacements that make a text at most ${MAX_GROWTH} times longer`, growth);
+        refuse(
+          'FORMAT',
+          step.path('content'),
+          `replacements that make a text at most ${MAX_GROWTH} times longer`,
+          growth,
+        );
     }
     if (type === 'Sequence') {
       for (const inner of step.objects(step.has('normalizers') ? 'normalizers' : 'pretokenizers')) check(inner);
@@ -472,14 +495,26 @@ function checkSteps(root: Fields): void {
         refuse('FORMAT', step.path('pattern'), 'a Regex or a String', step.raw('pattern'));
       patterns += regex?.length ?? 0;
       if (patterns > MAX_PATTERNS)
-        refuse('UNSUPPORTED', pattern.path('Regex'), `patterns of at most ${MAX_PATTERNS} characters in a file`, patterns, 'Shorten them.');
+        refuse(
+          'UNSUPPORTED',
+          pattern.path('Regex'),
+          `patterns of at most ${MAX_PATTERNS} characters in a file`,
+          patterns,
+          'Shorten them.',
+        );
     }
     if (type === 'Split') {
       const behavior = step.optionalText('behavior')?.toLowerCase();
       const inverted = step.flag('invert');
       if (inverted ? behavior !== 'removed' : behavior !== 'removed' && behavior !== 'isolated') {
         const way = `${step.raw('behavior')}${inverted ? ' with invert' : ''}`;
-        refuse('UNSUPPORTED', step.path('behavior'), 'Isolated, or Removed', way, '@huggingface/tokenizers does not do it.');
+        refuse(
+          'UNSUPPORTED',
+          step.path('behavior'),
+          'Isolated, or Removed',
+          way,
+          '@huggingface/tokenizers does not do it.',
+        );
       }
     }
   };
@@ -505,7 +540,8 @@ function readDecoder(root: Fields): TokenDecoder {
     if (step.raw('type') === 'Sequence') for (const inner of step.objects('decoders')) flatten(inner);
     else steps.push(step);
   };
-  if (!root.has('decoder')) refuse('UNSUPPORTED', root.path('decoder'), 'a decoder', undefined, 'Without one, spaces cannot be told.');
+  if (!root.has('decoder'))
+    refuse('UNSUPPORTED', root.path('decoder'), 'a decoder', undefined, 'Without one, spaces cannot be told.');
   flatten(root.object('decoder'));
   const replacements: [from: string, to: string][] = [];
   let byteLevel = false;
@@ -527,7 +563,13 @@ function readDecoder(root: Fields): TokenDecoder {
       case 'Replace': {
         const from = step.object('pattern').optionalText('String');
         if (from === undefined || from === '')
-          refuse('UNSUPPORTED', step.path('pattern'), 'a text to replace', step.raw('pattern'), 'Patterns are not read in a decoder.');
+          refuse(
+            'UNSUPPORTED',
+            step.path('pattern'),
+            'a text to replace',
+            step.raw('pattern'),
+            'Patterns are not read in a decoder.',
+          );
         replacements.push([from, step.optionalText('content') ?? '']);
         break;
       }
@@ -590,7 +632,12 @@ export function bytesOfByteLevel(text: string): Uint8Array {
 }
 
 /** bos_token and eos_token are a text, or an added token written out. */
-function namedToken(config: Fields, key: string, ids: ReadonlyMap<string, number>, added: readonly AddedToken[]): number | undefined {
+function namedToken(
+  config: Fields,
+  key: string,
+  ids: ReadonlyMap<string, number>,
+  added: readonly AddedToken[],
+): number | undefined {
   const raw = config.raw(key);
   const text = typeof raw === 'object' ? config.object(key).optionalText('content') : config.optionalText(key);
   if (text === undefined) return undefined;
@@ -634,7 +681,12 @@ function readPostProcessor(root: Fields, size: number): { prefix: number[]; suff
         side.push(id);
       }
     } else if (type !== 'ByteLevel') {
-      refuse('UNSUPPORTED', step.path('type'), 'TemplateProcessing, ByteLevel, BertProcessing, RobertaProcessing or Sequence', type);
+      refuse(
+        'UNSUPPORTED',
+        step.path('type'),
+        'TemplateProcessing, ByteLevel, BertProcessing, RobertaProcessing or Sequence',
+        type,
+      );
     }
   };
   const first = root.optionalObject('post_processor');
@@ -643,7 +695,12 @@ function readPostProcessor(root: Fields, size: number): { prefix: number[]; suff
 }
 
 /** A flag in tokenizer_config.json goes before the post-processor, as in transformers' LlamaTokenizerFast. */
-function withRule(ids: readonly number[], token: number | undefined, rule: boolean | undefined, side: 'start' | 'end'): number[] {
+function withRule(
+  ids: readonly number[],
+  token: number | undefined,
+  rule: boolean | undefined,
+  side: 'start' | 'end',
+): number[] {
   if (rule === undefined || token === undefined || rule === ids.includes(token)) return [...ids];
   if (!rule) return ids.filter((id) => id !== token);
   return side === 'start' ? [token, ...ids] : [...ids, token];
@@ -663,7 +720,12 @@ function readTemplates(config: Fields, file: string | undefined): Map<string, st
   if (file !== undefined) templates.set('default', file);
   for (const [name, template] of templates) {
     if (template.length > MAX_TEMPLATE_CHARS)
-      refuse('FORMAT', config.path(`chat_template ${name}`), `at most ${MAX_TEMPLATE_CHARS} characters`, template.length);
+      refuse(
+        'FORMAT',
+        config.path(`chat_template ${name}`),
+        `at most ${MAX_TEMPLATE_CHARS} characters`,
+        template.length,
+      );
   }
   return templates;
 }

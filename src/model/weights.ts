@@ -158,12 +158,18 @@ interface Need {
  * @returns what to load, in the order of the forward pass
  * @throws {RopewalkError} FORMAT for a tensor that is missing, not known or of another shape; UNSUPPORTED for a type that is not read
  */
-export function planWeights(config: DecoderConfig, stored: readonly StoredTensor[], where: string, widenTo: WidenTo = 'f32'): WeightPlan[] {
+export function planWeights(
+  config: DecoderConfig,
+  stored: readonly StoredTensor[],
+  where: string,
+  widenTo: WidenTo = 'f32',
+): WeightPlan[] {
   const names = config.source === 'gguf' ? GGUF : HUGGINGFACE;
   const byName = new Map<string, StoredTensor>();
   for (const tensor of stored) {
     const twin = byName.get(tensor.name);
-    if (twin) refuse('FORMAT', `${tensor.file}: ${nameForMessage(tensor.name)}`, 'each tensor once', `one in ${twin.file} too`);
+    if (twin)
+      refuse('FORMAT', `${tensor.file}: ${nameForMessage(tensor.name)}`, 'each tensor once', `one in ${twin.file} too`);
     byName.set(tensor.name, tensor);
   }
   const needs = needsOf(config, prefixOf(config, byName));
@@ -246,7 +252,13 @@ function planOf(tensor: StoredTensor, { name, shape }: Need, widenTo: WidenTo): 
   const same = tensor.shape.length === shape.length && shape.every((size, n) => tensor.shape[n] === size);
   if (!same) {
     const got = `[${tensor.shape}]`;
-    refuse('FORMAT', where, `shape [${shape}] (slowest dimension first)`, got, 'The config does not belong to these weights.');
+    refuse(
+      'FORMAT',
+      where,
+      `shape [${shape}] (slowest dimension first)`,
+      got,
+      'The config does not belong to these weights.',
+    );
   }
   const count = shape.reduce((product, size) => product * size, 1);
   const plain = PLAIN.get(tensor.type);
@@ -278,7 +290,10 @@ export function assembleWeights(config: DecoderConfig, loaded: ReadonlyMap<strin
   const prefix = loaded.has(`${names.embedding}.weight`) ? '' : 'model.';
   const optional = (name: string): Weight | undefined => loaded.get(name);
   const get = (name: string): Weight => optional(`${prefix}${name}.weight`)!;
-  const linear = (name: string): Linear => ({ weight: get(name), bias: optional(`${prefix}${name}.bias`) as Linear['bias'] });
+  const linear = (name: string): Linear => ({
+    weight: get(name),
+    bias: optional(`${prefix}${name}.bias`) as Linear['bias'],
+  });
   const embedding = get(names.embedding);
   return {
     embedding,

@@ -33,7 +33,8 @@ export function planArgmax(values: Tensor, outIndex: Tensor, outValue: Tensor): 
   checkDims(outIndex, 'argmax: max_idx', shape);
   checkDims(outValue, 'argmax: max_val', shape);
   checkFloat(values, 'argmax: vals');
-  if (outIndex.dtype !== 'i64' && outIndex.dtype !== 'i32') refuse('DTYPE', 'argmax: max_idx', 'dtype i64 or i32', outIndex.dtype);
+  if (outIndex.dtype !== 'i64' && outIndex.dtype !== 'i32')
+    refuse('DTYPE', 'argmax: max_idx', 'dtype i64 or i32', outIndex.dtype);
   checkFloat(outValue, 'argmax: max_val', values.dtype);
   checkOutput(outIndex, 'argmax: max_idx', [{ tensor: values, name: 'vals', inPlace: false }]);
   checkOutput(outValue, 'argmax: max_val', [

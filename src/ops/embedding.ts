@@ -30,18 +30,21 @@ export function planEmbedding(index: Tensor, weight: Tensor | BlockTensor, out: 
   checkTensor(index, 'embedding: index');
   checkWeight(weight, 'embedding: weight');
   if (index.rank !== 1) refuse('SHAPE', 'embedding: index', 'one dimension', [...index.shape]);
-  if (weight.shape.length !== 2) refuse('SHAPE', 'embedding: weight', 'two dimensions [rows, width]', [...weight.shape]);
+  if (weight.shape.length !== 2)
+    refuse('SHAPE', 'embedding: weight', 'two dimensions [rows, width]', [...weight.shape]);
   const [count, width] = weight.shape as [number, number];
   checkDims(out, 'embedding: out', [index.size, width]);
   if (isBlocks(weight)) checkDtype(out, 'embedding: out', 'f32');
   else if (!isHalf(weight.dtype)) checkDtype(out, 'embedding: out', weight.dtype);
-  else if (out.dtype !== weight.dtype && out.dtype !== 'f32') refuse('DTYPE', 'embedding: out', `dtype ${weight.dtype} or f32`, out.dtype);
+  else if (out.dtype !== weight.dtype && out.dtype !== 'f32')
+    refuse('DTYPE', 'embedding: out', `dtype ${weight.dtype} or f32`, out.dtype);
   const rows = readIntegers(index, 'embedding: index');
   for (let n = 0; n < rows.length; n++) {
     const row = rows[n]!;
     // torch wraps −1 to the last row; here a negative index is a mistake.
     if (row < 0 || row >= count) {
-      const allowed = count === 0 ? 'no index, as the table has 0 rows' : `a row of the table, in [0, ${count - 1}] (${count} rows)`;
+      const allowed =
+        count === 0 ? 'no index, as the table has 0 rows' : `a row of the table, in [0, ${count - 1}] (${count} rows)`;
       refuse('RANGE', `embedding: index[${n}]`, allowed, row);
     }
   }

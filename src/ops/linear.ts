@@ -53,5 +53,15 @@ export function planLinear(x: Tensor, weight: Tensor | BlockTensor, bias: Tensor
     ...(bias ? [{ tensor: bias, name: 'bias', inPlace: false }] : []),
   ]);
   const m = x.shape.slice(0, -1).reduce((rows, dim) => rows * dim, 1);
-  return checkedPlan({ checked: CHECKED, op: 'linear', x, weight, bias: bias as Tensor<FloatDtype> | undefined, out, m, n, k });
+  return checkedPlan({
+    checked: CHECKED,
+    op: 'linear',
+    x,
+    weight,
+    bias: bias as Tensor<FloatDtype> | undefined,
+    out,
+    m,
+    n,
+    k,
+  });
 }

@@ -138,7 +138,10 @@ export function withFresh<D extends Dtype, T>(
  * @throws {RopewalkError} RANGE when it cannot
  */
 export function checkRunner(runner: unknown, where: string): asserts runner is Runner {
-  const { run, allocate } = reading(where, () => ({ run: (runner as Runner)?.run, allocate: (runner as Runner)?.allocate }));
+  const { run, allocate } = reading(where, () => ({
+    run: (runner as Runner)?.run,
+    allocate: (runner as Runner)?.allocate,
+  }));
   if (typeof run !== 'function' || typeof allocate !== 'function')
     refuse('RANGE', where, 'a runner', runner, 'Open one with ropewalk(), or take referenceRunner().');
 }
@@ -154,7 +157,13 @@ export function unknownPlan(plan: never): never {
 }
 
 function noPlan(got: unknown): never {
-  refuse('UNSUPPORTED', 'run: plan', "a plan of one of Ropewalk's operators", got, 'Make it with a plan… or bind… function.');
+  refuse(
+    'UNSUPPORTED',
+    'run: plan',
+    "a plan of one of Ropewalk's operators",
+    got,
+    'Make it with a plan… or bind… function.',
+  );
 }
 
 /**
@@ -231,12 +240,23 @@ export function checkDims(tensor: Tensor, where: string, wanted: readonly number
  * @param inputs - each input, its name, and whether `out` may be that same view
  * @throws {RopewalkError} ALIAS
  */
-export function checkOutput(out: Tensor, where: string, inputs: readonly { tensor: Tensor; name: string; inPlace: boolean }[]): void {
-  if (selfOverlaps(out)) refuse('ALIAS', where, 'a tensor whose elements are distinct', `strides [${out.strides}] over [${out.shape}]`);
+export function checkOutput(
+  out: Tensor,
+  where: string,
+  inputs: readonly { tensor: Tensor; name: string; inPlace: boolean }[],
+): void {
+  if (selfOverlaps(out))
+    refuse('ALIAS', where, 'a tensor whose elements are distinct', `strides [${out.strides}] over [${out.shape}]`);
   for (const { tensor, name, inPlace } of inputs) {
     const overlap = overlapOf(out, tensor);
     if (overlap === 'none' || (overlap === 'same' && inPlace)) continue;
     const allowed = inPlace ? `memory apart from ${name}, or exactly ${name} itself` : `memory apart from ${name}`;
-    refuse('ALIAS', where, allowed, overlap === 'same' ? `${name} itself` : `a view that overlaps it in part`, 'Give out its own memory.');
+    refuse(
+      'ALIAS',
+      where,
+      allowed,
+      overlap === 'same' ? `${name} itself` : `a view that overlaps it in part`,
+      'Give out its own memory.',
+    );
   }
 }

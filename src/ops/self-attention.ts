@@ -45,7 +45,13 @@ export interface SelfAttentionPlan {
  * @throws {RopewalkError} SHAPE, DTYPE, RANGE or ALIAS
  * @see seed document 001, self_attention
  */
-export function planSelfAttention(q: Tensor, k: Tensor, v: Tensor, out: Tensor, options: SelfAttentionOptions = {}): SelfAttentionPlan {
+export function planSelfAttention(
+  q: Tensor,
+  k: Tensor,
+  v: Tensor,
+  out: Tensor,
+  options: SelfAttentionOptions = {},
+): SelfAttentionPlan {
   const op = 'self_attention';
   const where = 'self_attention: options';
   let causal = readField(options, 'causal', where);
@@ -74,7 +80,8 @@ export function planSelfAttention(q: Tensor, k: Tensor, v: Tensor, out: Tensor, 
     refuse('SHAPE', `${op}: q`, `num_heads to be a multiple of num_kv_heads=${numKvHeads}`, numHeads);
   }
   if (typeof causal !== 'boolean') refuse('RANGE', `${op}: causal`, 'true or false', causal);
-  if (causal && total < seq) refuse('SHAPE', `${op}: k`, `total_len >= seqlen=${seq}: each query sees at least its own key`, total);
+  if (causal && total < seq)
+    refuse('SHAPE', `${op}: k`, `total_len >= seqlen=${seq}: each query sees at least its own key`, total);
   if (!causal && total === 0 && out.size > 0) refuse('SHAPE', `${op}: k`, 'at least one key', total);
   checkFloat(q, `${op}: q`);
   checkStored(k, `${op}: k`, q.dtype);
@@ -83,8 +90,10 @@ export function planSelfAttention(q: Tensor, k: Tensor, v: Tensor, out: Tensor, 
   // With d = 0 every score is an empty sum; 1/√0 would turn it into 0·∞ = NaN.
   const scale = given ?? (d === 0 ? 1 : 1 / Math.sqrt(d));
   if (!Number.isFinite(scale)) refuse('RANGE', `${op}: scale`, 'a finite number', scale);
-  if (window !== undefined && (!Number.isInteger(window) || window < 1)) refuse('RANGE', `${op}: window`, 'an integer >= 1', window);
-  if (window !== undefined && !causal) refuse('UNSUPPORTED', `${op}: window`, 'causal attention beside a window', 'causal=false');
+  if (window !== undefined && (!Number.isInteger(window) || window < 1))
+    refuse('RANGE', `${op}: window`, 'an integer >= 1', window);
+  if (window !== undefined && !causal)
+    refuse('UNSUPPORTED', `${op}: window`, 'causal attention beside a window', 'causal=false');
   if (softcap !== undefined && !(Number.isFinite(softcap) && softcap > 0))
     refuse('RANGE', `${op}: softcap`, 'a finite number > 0', softcap);
   checkOutput(out, `${op}: attn_val`, [
@@ -93,5 +102,16 @@ export function planSelfAttention(q: Tensor, k: Tensor, v: Tensor, out: Tensor, 
     { tensor: v, name: 'v', inPlace: false },
   ]);
   const four = (t: Tensor): Tensor<FloatDtype> => (t.rank === 4 ? t : t.unsqueeze()) as Tensor<FloatDtype>;
-  return checkedPlan({ checked: CHECKED, op, q: four(q), k: four(k), v: four(v), out: four(out), scale, causal, window, softcap });
+  return checkedPlan({
+    checked: CHECKED,
+    op,
+    q: four(q),
+    k: four(k),
+    v: four(v),
+    out: four(out),
+    scale,
+    causal,
+    window,
+    softcap,
+  });
 }

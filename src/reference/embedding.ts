@@ -13,7 +13,8 @@ import { readAll, writeAll } from './elements.js';
 export function embeddingReference({ rows, weight, out }: EmbeddingPlan): void {
   for (const [n, row] of rows.entries()) {
     const to = out.slice(0, n, n + 1);
-    if (isBlocks(weight)) writeAll(to as Tensor<FloatDtype>, readBlocks(rowOf(weight, row), 'embedding: weight'), 'embedding: out');
+    if (isBlocks(weight))
+      writeAll(to as Tensor<FloatDtype>, readBlocks(rowOf(weight, row), 'embedding: weight'), 'embedding: out');
     else {
       const from = weight.slice(0, row, row + 1);
       if (from.dtype === to.dtype) copyElements(from, to);

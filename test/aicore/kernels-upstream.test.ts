@@ -61,7 +61,8 @@ describe('upstream shapes', () => {
             const half = dim / 2;
             const table = (of: (angle: number) => number) => {
               const t = newArray(dtype, seq * half);
-              for (let i = 0; i < t.length; i++) storeNumber(t, dtype, i, of(Math.floor(i / half) / 1e5 ** ((i % half) / half)));
+              for (let i = 0; i < t.length; i++)
+                storeNumber(t, dtype, i, of(Math.floor(i / half) / 1e5 ** ((i % half) / half)));
               return t;
             };
             const [sin, cos] = [table(Math.sin), table(Math.cos)];

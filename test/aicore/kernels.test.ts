@@ -13,7 +13,15 @@ import {
 import { openFolder } from '../../src/conformance/folder.node.js';
 import { readNpy } from '../../src/conformance/host.js';
 import { readManifest } from '../../src/conformance/manifest.js';
-import { type Dtype, type FloatDtype, type HostArray, loadNumber, newArray, roundTo, storeNumber } from '../../src/core/dtypes.js';
+import {
+  type Dtype,
+  type FloatDtype,
+  type HostArray,
+  loadNumber,
+  newArray,
+  roundTo,
+  storeNumber,
+} from '../../src/core/dtypes.js';
 import type { Fields } from '../../src/core/fields.js';
 import { sharePairs } from '../../src/ops/rope/axes.js';
 import { VECTORS } from '../support/suites.js';
@@ -26,7 +34,8 @@ type Four = readonly [number, number, number, number];
 
 /** A 3-D or 4-D layout as `[batch, seq, heads, dim]`. */
 function view(data: HostArray, shape: readonly number[], strides: readonly number[], offset = 0): GlobalView {
-  const four = (list: readonly number[], first: number) => (list.length === 3 ? [first, ...list] : [...list]) as unknown as Four;
+  const four = (list: readonly number[], first: number) =>
+    (list.length === 3 ? [first, ...list] : [...list]) as unknown as Four;
   return { data, shape: four(shape, 1), strides: four(strides, 0), offset };
 }
 
@@ -61,10 +70,12 @@ function stepwise(o: Omit<RopeKernelOptions, 'kernel'>): void {
 
 /** Asserts equal bits, naming the first element that differs. */
 function sameBits(got: HostArray, want: HostArray, label: string): void {
-  const bits = (data: HostArray) => (data instanceof Float32Array ? new Uint32Array(data.buffer, data.byteOffset, data.length) : data);
+  const bits = (data: HostArray) =>
+    data instanceof Float32Array ? new Uint32Array(data.buffer, data.byteOffset, data.length) : data;
   const [g, w] = [bits(got), bits(want)];
   assert.equal(g.length, w.length, label);
-  for (let i = 0; i < w.length; i++) if (g[i] !== w[i]) assert.fail(`${label}: element ${i}: bits ${g[i]}, expected ${w[i]}`);
+  for (let i = 0; i < w.length; i++)
+    if (g[i] !== w[i]) assert.fail(`${label}: element ${i}: bits ${g[i]}, expected ${w[i]}`);
 }
 
 function clean(run: KernelRun, label: string): void {
@@ -112,10 +123,13 @@ describe('InfiniOp vectors', () => {
           const dtype = 'f64' as const;
           const none = new Float64Array(8);
           const x = view(none, [1, 1, 8], [8, 8, 1]);
-          assert.throws(() => runRopeKernel({ kernel, dtype, pairing: 'half', x, y: x, positions: [0], sin: none, cos: none }), {
-            code: 'UNSUPPORTED',
-            message: /dtype: expected f32, f16 or bf16, got "f64"\. The vector unit of architecture 2201 has no f64/,
-          });
+          assert.throws(
+            () => runRopeKernel({ kernel, dtype, pairing: 'half', x, y: x, positions: [0], sin: none, cos: none }),
+            {
+              code: 'UNSUPPORTED',
+              message: /dtype: expected f32, f16 or bf16, got "f64"\. The vector unit of architecture 2201 has no f64/,
+            },
+          );
           continue;
         }
         const { options, expected } = ropeCase(f);
@@ -171,7 +185,10 @@ describe('InfiniOp vectors', () => {
           clean(runRopeKernel({ kernel, ...common, x, y }), label);
           stepwise({ ...common, x, y: want });
           sameBits(y.data, want.data, label);
-          const { atol, rtol } = { atol: f.object('tolerance').number('atol'), rtol: f.object('tolerance').number('rtol') };
+          const { atol, rtol } = {
+            atol: f.object('tolerance').number('atol'),
+            rtol: f.object('tolerance').number('rtol'),
+          };
           for (let i = 0; i < expected.length; i++) {
             const [a, b] = [loadNumber(y.data, dtype, i), loadNumber(expected, dtype, i)];
             assert.ok(Math.abs(a - b) <= atol + rtol * Math.abs(b), `${label}: element ${i}: ${a}, expected ${b}`);
@@ -239,7 +256,10 @@ function made(shape: Four, o: Made = {}): Omit<RopeKernelOptions, 'kernel'> {
 }
 
 /** Runs a kernel on a copy of the call, so that others see the same data. */
-function onCopy(kernel: KernelName | 'stepwise', o: Omit<RopeKernelOptions, 'kernel'>): { y: HostArray; run: KernelRun | undefined } {
+function onCopy(
+  kernel: KernelName | 'stepwise',
+  o: Omit<RopeKernelOptions, 'kernel'>,
+): { y: HostArray; run: KernelRun | undefined } {
   const y = { ...o.y, data: o.y.data.slice() as HostArray };
   const x = o.x.data === o.y.data ? { ...o.x, data: y.data } : o.x;
   const call = { ...o, x, y };
@@ -281,7 +301,10 @@ describe('any call', () => {
         const tableRows = 7;
         const count = r.each ? r.batch * r.seq : r.seq;
         const positions = Array.from({ length: count }, () => Math.floor(((random() + 1) / 2) * tableRows));
-        return { shape, o: { ...r, positions, tableRows, rotaryDim: 2 * r.half, xStrides: strides(0), yStrides: strides(4) } };
+        return {
+          shape,
+          o: { ...r, positions, tableRows, rotaryDim: 2 * r.half, xStrides: strides(0), yStrides: strides(4) },
+        };
       });
     fc.assert(
       fc.property(anyCall, ({ shape, o }) => {
@@ -331,10 +354,14 @@ describe('any call', () => {
   test('nothing to do, and the largest head', () => {
     for (const kernel of ['correct', 'fast', 'seed'] as const) {
       const none = onCopy(kernel, made([1, 0, 2, 8], { tableRows: 1 })).run!;
-      assert.deepEqual([none.findings, none.rows.wanted, none.blockCount === 0 || none.rows.written === 0], [[], 0, true]);
+      assert.deepEqual(
+        [none.findings, none.rows.wanted, none.blockCount === 0 || none.rows.written === 0],
+        [[], 0, true],
+      );
       assert.ok(none.bottleneck.share <= 1, `${kernel}: share ${none.bottleneck.share}`);
       assert.equal(
-        onCopy(kernel, made([2 ** 40, 0, 2 ** 40, 8], { tableRows: 1, xStrides: [0, 0, 0, 1], yStrides: [0, 0, 0, 1] })).run!.rows.wanted,
+        onCopy(kernel, made([2 ** 40, 0, 2 ** 40, 8], { tableRows: 1, xStrides: [0, 0, 0, 1], yStrides: [0, 0, 0, 1] }))
+          .run!.rows.wanted,
         0,
       );
     }
@@ -393,8 +420,14 @@ describe('kernel (a) is caught', () => {
       'gm-over-read @ copyIn: DataCopy(input_ub, _x_gm[idx], _copy_len)',
       'gm-unallocated @ copyIn: DataCopy(input_ub, _x_gm[idx], _copy_len)',
     ]);
-    assert.match(run!.findings[0]!.message, /GatherMask reads 160 bytes past _in_que \(96 bytes at 0\), into the next buffer of _in_que/);
-    assert.match(run!.findings[1]!.message, /GatherMask writes 64 bytes past _tmp_odd_buf \(64 bytes at \d+\), into _tmp_even_buf/);
+    assert.match(
+      run!.findings[0]!.message,
+      /GatherMask reads 160 bytes past _in_que \(96 bytes at 0\), into the next buffer of _in_que/,
+    );
+    assert.match(
+      run!.findings[1]!.message,
+      /GatherMask writes 64 bytes past _tmp_odd_buf \(64 bytes at \d+\), into _tmp_even_buf/,
+    );
     assert.match(run!.findings[4]!.message, /DataCopy reads 16 of 96 bytes past the end of x/);
   });
 
@@ -458,12 +491,20 @@ describe('cycles', () => {
 
   test('(c) takes at most a fifth of the cycles of (a) for each row at f16, dhead 128; a fiftieth where there is work for all cores', () => {
     fc.assert(
-      fc.property(fc.integer({ min: 1, max: 2 }), fc.integer({ min: 8, max: 16 }), fc.integer({ min: 1, max: 20 }), (batch, seq, heads) => {
-        const call = made([batch, seq, heads, 128], { tableRows: seq + 1 });
-        const [a, c] = [onCopy('seed', call).run!, onCopy('fast', call).run!];
-        // The seed leaves out all batches but the first: rows that it really does are what counts.
-        assert.ok(a.cyclesPerRow >= 5 * c.cyclesPerRow, `${batch}, ${seq}, ${heads}: ${a.cyclesPerRow} against ${c.cyclesPerRow}`);
-      }),
+      fc.property(
+        fc.integer({ min: 1, max: 2 }),
+        fc.integer({ min: 8, max: 16 }),
+        fc.integer({ min: 1, max: 20 }),
+        (batch, seq, heads) => {
+          const call = made([batch, seq, heads, 128], { tableRows: seq + 1 });
+          const [a, c] = [onCopy('seed', call).run!, onCopy('fast', call).run!];
+          // The seed leaves out all batches but the first: rows that it really does are what counts.
+          assert.ok(
+            a.cyclesPerRow >= 5 * c.cyclesPerRow,
+            `${batch}, ${seq}, ${heads}: ${a.cyclesPerRow} against ${c.cyclesPerRow}`,
+          );
+        },
+      ),
       { numRuns: 6 },
     );
     const call = made([1, 128, 32, 128]);
@@ -484,7 +525,9 @@ describe('cycles', () => {
     const [sin, cos] = [new Uint16Array(128 * 64), new Uint16Array(128 * 64)];
     const positions = Array.from({ length: 128 }, (_, s) => s);
     const call = { dtype: 'f16', pairing: 'interleaved', positions, sin, cos } as const;
-    const runs = (['seed', 'correct', 'fast'] as const).map((kernel) => runRopeKernel({ kernel, ...call, x: zeros(), y: zeros() }));
+    const runs = (['seed', 'correct', 'fast'] as const).map((kernel) =>
+      runRopeKernel({ kernel, ...call, x: zeros(), y: zeros() }),
+    );
     const whole = (n: number) => Math.round(n).toLocaleString('en');
     const rowOf = (what: string, cell: (run: KernelRun) => string) => `| ${what} | ${runs.map(cell).join(' | ')}`;
     const busiest = (run: KernelRun) => {
@@ -495,7 +538,9 @@ describe('cycles', () => {
       rowOf('rows written, of 32768', ({ rows }) => String(rows.written)),
       rowOf('cycles', ({ cycles }) => whole(cycles)),
       rowOf('cycles a written row, over all cores', ({ cyclesPerRow }) => cyclesPerRow.toFixed(1)),
-      rowOf('times faster a row than the seed', ({ cyclesPerRow }) => String(Number((runs[0]!.cyclesPerRow / cyclesPerRow).toFixed(1)))),
+      rowOf('times faster a row than the seed', ({ cyclesPerRow }) =>
+        String(Number((runs[0]!.cyclesPerRow / cyclesPerRow).toFixed(1))),
+      ),
       rowOf('busiest queue of the slowest block', busiest),
       `${rowOf('bytes loaded, of the least that must be', ({ bytes }) => whole(bytes.load))} of ${whole(runs[2]!.bytes.least.load)} |`,
     ])
@@ -553,7 +598,11 @@ describe('refusals', () => {
     refused({ rotaryDim: 18 }, 'RANGE', /rotaryDim/);
     refused({ x: { ...call.x, shape: [1, 2, 3, 14] } }, 'SHAPE', /aicore: y: expected the shape of x/);
     refused({ x: { ...call.x, strides: [96, 48, 16, 2] } }, 'SHAPE', /last stride of 1/);
-    refused({ x: { ...call.x, strides: [96, 49, 16, 1] } }, 'RANGE', /aicore: x: expected elements within its memory of 96/);
+    refused(
+      { x: { ...call.x, strides: [96, 49, 16, 1] } },
+      'RANGE',
+      /aicore: x: expected elements within its memory of 96/,
+    );
     refused({ y: { ...call.y, strides: [96, 8, 16, 1] } }, 'ALIAS', /rows that lie apart/);
     refused({ x: { ...call.y, data: call.y.data, shape: [1, 1, 3, 16] } as GlobalView }, 'SHAPE', /aicore/);
     refused({ sin: newArray('f16', 9) }, 'SHAPE', /sin and cos: expected two dense tables \[rows, 8\], got \[9, 16\]/);
@@ -561,18 +610,27 @@ describe('refusals', () => {
     refused({ positions: [0, 2] }, 'RANGE', /positions\[1\]: expected a row of the tables, in \[0, 1\], got 2/);
     refused({ positions: [0, -1n] }, 'RANGE', /positions\[1\]/);
     const big = made([1, 1, 1, 2050]);
-    assert.throws(() => runRopeKernel({ kernel: 'fast', ...big }), { code: 'UNSUPPORTED', message: /head_dim <= 2048/ });
+    assert.throws(() => runRopeKernel({ kernel: 'fast', ...big }), {
+      code: 'UNSUPPORTED',
+      message: /head_dim <= 2048/,
+    });
   });
 
   test('y over a part of x, or over a table', () => {
     const memory = newArray('f16', 200);
     const x = view(memory, [2, 3, 16], [48, 16, 1]);
     const call = made([1, 2, 3, 16]);
-    const over = (offset: number) => runRopeKernel({ kernel: 'fast', ...call, x, y: view(memory, [2, 3, 16], [48, 16, 1], offset) });
+    const over = (offset: number) =>
+      runRopeKernel({ kernel: 'fast', ...call, x, y: view(memory, [2, 3, 16], [48, 16, 1], offset) });
     assert.throws(() => over(16), { code: 'ALIAS', message: /x itself, or memory apart/ });
     assert.deepEqual([...over(96).findings, ...over(0).findings], []);
     const y = { ...call.y, data: new Uint16Array(call.sin.buffer) };
-    const small = { ...call, y: { ...y, shape: [1, 1, 1, 16] as const }, x: { ...call.x, shape: [1, 1, 1, 16] as const }, positions: [0] };
+    const small = {
+      ...call,
+      y: { ...y, shape: [1, 1, 1, 16] as const },
+      x: { ...call.x, shape: [1, 1, 1, 16] as const },
+      positions: [0],
+    };
     assert.throws(() => runRopeKernel({ kernel: 'fast', ...small }), {
       code: 'ALIAS',
       message: /aicore: sin: expected memory apart from y/,
@@ -583,7 +641,11 @@ describe('refusals', () => {
 test('onBlock hears of every block, in order', () => {
   const { options } = ropeCase(manifest.objects('rope').find((f) => f.text('dtype') === 'f16')!);
   const heard: [number, number][] = [];
-  const { blockCount } = runRopeKernel({ kernel: 'correct', ...options, onBlock: (done, total) => heard.push([done, total]) });
+  const { blockCount } = runRopeKernel({
+    kernel: 'correct',
+    ...options,
+    onBlock: (done, total) => heard.push([done, total]),
+  });
   assert.deepEqual(
     heard,
     Array.from({ length: blockCount }, (_, block) => [block + 1, blockCount]),

@@ -1,10 +1,32 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
-import { type AscendC, EVEN_LANES, firstLanes, type LaneType, type LocalTensor, ODD_LANES } from '../../src/aicore/ascendc.js';
+import {
+  type AscendC,
+  EVEN_LANES,
+  firstLanes,
+  type LaneType,
+  type LocalTensor,
+  ODD_LANES,
+} from '../../src/aicore/ascendc.js';
 import { bankOf } from '../../src/aicore/banks.js';
-import { HEADS, loadCycles, MAX_BUFFERS, SCALAR_MISS, SCALAR_UB, storeCycles, UB_BYTES, vectorCycles } from '../../src/aicore/costs.js';
-import { type FindingKind, GlobalTensor, type KernelRun, launchKernel, type MachineOptions } from '../../src/aicore/index.js';
+import {
+  HEADS,
+  loadCycles,
+  MAX_BUFFERS,
+  SCALAR_MISS,
+  SCALAR_UB,
+  storeCycles,
+  UB_BYTES,
+  vectorCycles,
+} from '../../src/aicore/costs.js';
+import {
+  type FindingKind,
+  GlobalTensor,
+  type KernelRun,
+  launchKernel,
+  type MachineOptions,
+} from '../../src/aicore/index.js';
 import { f16Table, toF16 } from '../../src/aicore/lanes.js';
 import { Allocation } from '../../src/aicore/memory.js';
 import type { Dtype, HostArray } from '../../src/core/dtypes.js';
@@ -91,7 +113,17 @@ describe('computes', () => {
       { numRuns: 20000 },
     );
     // Ties, the edge to infinity, subnormals.
-    for (const v of [65519.99, 65520, 2 ** -25, 2 ** -25 * 1.0001, 2 ** -24 * 1.5, 2048.5 * 2, 1 + 2 ** -11, 1 + 3 * 2 ** -11, -0]) {
+    for (const v of [
+      65519.99,
+      65520,
+      2 ** -25,
+      2 ** -25 * 1.0001,
+      2 ** -24 * 1.5,
+      2048.5 * 2,
+      1 + 2 ** -11,
+      1 + 3 * 2 ** -11,
+      -0,
+    ]) {
       assert.equal(toF16(v), f16FromNumber(Math.fround(v)), String(v));
     }
   });
@@ -133,7 +165,11 @@ describe('computes', () => {
   });
 
   /** Fills a TBuf with 0, 1, 2 … and lets a kernel turn it into what `out` then holds. */
-  function lanes(type: LaneType, count: number, turn: (c: AscendC, from: LocalTensor, to: LocalTensor) => void): number[] {
+  function lanes(
+    type: LaneType,
+    count: number,
+    turn: (c: AscendC, from: LocalTensor, to: LocalTensor) => void,
+  ): number[] {
     const out: number[] = [];
     const result = run(
       (c) => {
@@ -142,7 +178,8 @@ describe('computes', () => {
         const number = (v: number) => (type === 'f16' ? f16FromNumber(v) : v);
         for (let i = 0; i < 512 / (type === 'f32' ? 2 : 1); i++) from.SetValue('fill', i, number(i));
         turn(c, from, to);
-        for (let i = 0; i < count; i++) out.push(type === 'f16' ? numberFromF16(to.GetValue('look', i)) : to.GetValue('look', i));
+        for (let i = 0; i < count; i++)
+          out.push(type === 'f16' ? numberFromF16(to.GetValue('look', i)) : to.GetValue('look', i));
       },
       { autoSync: true },
     );
@@ -153,7 +190,8 @@ describe('computes', () => {
   test('GatherMask: fixed patterns pack what they keep; custom patterns shift; the count says how many', () => {
     const params = { repeatTimes: 2, src0RepeatStride: 8 };
     let kept = 0;
-    const fixed = (pattern: number) => lanes('f32', 8, (c, from, to) => (kept = c.GatherMask('g', to, from, pattern, params)));
+    const fixed = (pattern: number) =>
+      lanes('f32', 8, (c, from, to) => (kept = c.GatherMask('g', to, from, pattern, params)));
     assert.deepEqual(fixed(1), [0, 2, 4, 6, 8, 10, 12, 14]);
     assert.equal(kept, 64);
     assert.deepEqual(fixed(2), [1, 3, 5, 7, 9, 11, 13, 15]);
@@ -196,7 +234,11 @@ describe('computes', () => {
     const read = (dtype: Dtype, data: HostArray) => {
       let got = 0;
       run((c) => {
-        got = c.GetGlobal('get', new GlobalTensor('p', new Allocation('p', [data], false), dtype, 0, 0, data.length), 1);
+        got = c.GetGlobal(
+          'get',
+          new GlobalTensor('p', new Allocation('p', [data], false), dtype, 0, 0, data.length),
+          1,
+        );
       });
       return got;
     };
@@ -218,7 +260,12 @@ describe('computes', () => {
         const t = c.pipe.InitTBuf('t', 256).Get('f32');
         c.DataCopyPadIn('', t, gm(x), 1, { blockCount: 3, blockLen: 12, srcStride: 28, dstStride: 1 });
         c.PipeBarrier('ALL');
-        c.DataCopyPadOut('', gm(y, { name: 'y', written: true }), 2, t, { blockCount: 3, blockLen: 12, srcStride: 1, dstStride: 8 });
+        c.DataCopyPadOut('', gm(y, { name: 'y', written: true }), 2, t, {
+          blockCount: 3,
+          blockLen: 12,
+          srcStride: 1,
+          dstStride: 8,
+        });
       },
       { autoSync: true },
     );
@@ -282,7 +329,9 @@ describe('times', () => {
 
   test('the head of MTE2 is that of large loads as soon as there is one', () => {
     const heads = (bytes: number) =>
-      run((c) => c.DataCopyPadIn('load', c.pipe.InitTBuf('t', bytes).Get('f32'), gm(new Float32Array(bytes / 4)), 0, row(bytes)));
+      run((c) =>
+        c.DataCopyPadIn('load', c.pipe.InitTBuf('t', bytes).Get('f32'), gm(new Float32Array(bytes / 4)), 0, row(bytes)),
+      );
     const [small, large] = [heads(24992), heads(25024)];
     assert.deepEqual([small.heads.MTE2, large.heads.MTE2], [HEADS.mte2(1, false), HEADS.mte2(1, true)]);
     near(small.cycles, HEADS.operator + HEADS.mte2(1, false) + loadCycles(24992, 1), 0.01, 'small');
@@ -304,11 +353,16 @@ describe('times', () => {
   test('two buffers overlap loads with vector work and stores; one buffer does not', () => {
     const x = new Float32Array(8 * 1024);
     const time = (num: number) =>
-      run((c) => pipeline(c, gm(x), gm(new Float32Array(8 * 1024), { name: 'y', written: true }), 8, 1024, num), { record: true });
+      run((c) => pipeline(c, gm(x), gm(new Float32Array(8 * 1024), { name: 'y', written: true }), 8, 1024, num), {
+        record: true,
+      });
     const [one, two] = [time(1), time(2)];
     assert.deepEqual([...one.findings, ...two.findings], []);
     const add1024 = vectorCycles('Add', 'f32', 1024, 16, 'published');
-    assert.ok(two.cycles < one.cycles - 7 * add1024, `seven of eight Adds are hidden: ${two.cycles} against ${one.cycles}`);
+    assert.ok(
+      two.cycles < one.cycles - 7 * add1024,
+      `seven of eight Adds are hidden: ${two.cycles} against ${one.cycles}`,
+    );
     assert.ok(two.overlap.share > one.overlap.share, 'overlap');
     const [load1] = one.blocks[0]!.instructions!.filter((i) => i.queue === 'MTE2').slice(1);
     const firstAdd = one.blocks[0]!.instructions!.find((i) => i.queue === 'V')!;
@@ -355,7 +409,13 @@ describe('catches', () => {
     only(load(24, 48), 'gm-over-read', 'load', /32 of 128 bytes past the end of x/);
     assert.deepEqual(kinds(load(40, 64)), ['gm-over-read', 'gm-unallocated']);
     const scalar = (index: number) =>
-      run((c) => c.GetGlobal('get', new GlobalTensor('p', new Allocation('p', [new Int32Array(8)], false), 'i32', 0, 0, 4), index));
+      run((c) =>
+        c.GetGlobal(
+          'get',
+          new GlobalTensor('p', new Allocation('p', [new Int32Array(8)], false), 'i32', 0, 0, 4),
+          index,
+        ),
+      );
     assert.deepEqual(scalar(3).findings, []);
     only(scalar(4), 'gm-over-read', 'get', /past the end of p/);
   });
@@ -469,7 +529,9 @@ describe('catches', () => {
       });
     assert.deepEqual(add(16).findings, []);
     assert.match(add(17).findings[0]!.message, /past t \(64 bytes at 0\), into unallocated bytes/);
-    const before = run((c) => c.DataCopyPadIn('load', c.pipe.InitTBuf('t', 64).Get('f32').at(-8), gm(filled(8)), 0, row(32)));
+    const before = run((c) =>
+      c.DataCopyPadIn('load', c.pipe.InitTBuf('t', 64).Get('f32').at(-8), gm(filled(8)), 0, row(32)),
+    );
     only(before, 'overflow', 'load', /writes 32 bytes past t/);
   });
 
@@ -656,7 +718,8 @@ describe('catches', () => {
       });
     assert.deepEqual(buffers(MAX_BUFFERS).findings, []);
     only(buffers(MAX_BUFFERS + 1), 'too-many-buffers', 'init: InitBuffer(q64)', /65 buffers/);
-    const bytes = (size: number, machine: MachineOptions = {}) => run((c) => void c.pipe.InitBuffer('big', 'VECIN', 2, size), machine);
+    const bytes = (size: number, machine: MachineOptions = {}) =>
+      run((c) => void c.pipe.InitBuffer('big', 'VECIN', 2, size), machine);
     assert.deepEqual(bytes(UB_BYTES / 2).findings, []);
     only(bytes(UB_BYTES / 2 + 1), 'ub-capacity', 'init: InitBuffer(big)', /past the unified buffer's 196608/);
     only(bytes(64, { unifiedBufferBytes: 96 }), 'ub-capacity', 'init: InitBuffer(big)', /end at 128/);
@@ -691,14 +754,23 @@ describe('catches', () => {
   });
 
   test('refusals name the option', () => {
-    const refused = (options: Options, message: RegExp) => assert.throws(() => run(() => {}, options), { name: 'RopewalkError', message });
+    const refused = (options: Options, message: RegExp) =>
+      assert.throws(() => run(() => {}, options), { name: 'RopewalkError', message });
     refused({ chip: '310P' as '910B3' }, /^aicore: chip: expected 910B3 or 910B4, got "310P"/);
     refused({ cores: 41 }, /^aicore: cores: expected an integer in \[1, 40\], got 41/);
-    refused({ unifiedBufferBytes: 33 }, /^aicore: unifiedBufferBytes: expected a multiple of 32 in \[32, 196608\], got 33/);
+    refused(
+      { unifiedBufferBytes: 33 },
+      /^aicore: unifiedBufferBytes: expected a multiple of 32 in \[32, 196608\], got 33/,
+    );
     refused({ vectorTiming: 'fast' as 'repeats' }, /^aicore: vectorTiming/);
-    assert.throws(() => run((c) => c.SetFlag('V', 'S', 8)), { code: 'RANGE', message: /event id: expected an integer in \[0, 7\], got 8/ });
+    assert.throws(() => run((c) => c.SetFlag('V', 'S', 8)), {
+      code: 'RANGE',
+      message: /event id: expected an integer in \[0, 7\], got 8/,
+    });
     const pad = (blockCount: number, blockLen: number) => () =>
-      run((c) => c.DataCopyPadIn('', c.pipe.InitTBuf('t', 64).Get('f32'), gm(filled(8)), 0, { ...row(blockLen), blockCount }));
+      run((c) =>
+        c.DataCopyPadIn('', c.pipe.InitTBuf('t', 64).Get('f32'), gm(filled(8)), 0, { ...row(blockLen), blockCount }),
+      );
     assert.throws(pad(4096, 4), { code: 'RANGE', message: /blockCount/ });
     assert.throws(pad(1, 2097152), { code: 'RANGE', message: /blockLen/ });
     const count = (body: (c: AscendC, t: LocalTensor) => void, message: RegExp) =>
@@ -713,7 +785,13 @@ describe('catches', () => {
       refused({ blocks: bad }, /^aicore: blocks: expected an integer in \[0, 65535\]/);
     }
     const strides = { dst: 8, src0: 8, src1: 8 };
-    count((c, t) => c.Add('', t, t, t, { mask: 64, repeats: 256, strides }), /repeatTimes: expected an integer in \[0, 255\], got 256/);
-    count((c, t) => c.GatherMask('', t, t, 8, { repeatTimes: 1, src0RepeatStride: 8 }), /pattern: expected an integer in \[1, 7\], got 8/);
+    count(
+      (c, t) => c.Add('', t, t, t, { mask: 64, repeats: 256, strides }),
+      /repeatTimes: expected an integer in \[0, 255\], got 256/,
+    );
+    count(
+      (c, t) => c.GatherMask('', t, t, 8, { repeatTimes: 1, src0RepeatStride: 8 }),
+      /pattern: expected an integer in \[1, 7\], got 8/,
+    );
   });
 });

@@ -23,7 +23,10 @@ describe('ascend-model', () => {
       let computed = 0;
       for await (const { label, verdict } of runCases(cases, runner)) {
         const detail = verdict.status === 'fail' ? verdict.detail : '';
-        assert.equal(`${verdict.status}: ${label} ${detail}`, `${/type=f64/.test(label) ? 'not_supported' : 'ok'}: ${label} `);
+        assert.equal(
+          `${verdict.status}: ${label} ${detail}`,
+          `${/type=f64/.test(label) ? 'not_supported' : 'ok'}: ${label} `,
+        );
         computed += /^(M?RoPE)\(/.test(label) && verdict.status === 'ok' ? 1 : 0;
       }
       assert.ok(computed >= 20, String(computed));
@@ -36,14 +39,35 @@ describe('ascend-model', () => {
   const reasons: [string, () => Parameters<ReturnType<typeof ascendModelRunner>['whyNot']>[0], RegExp][] = [
     ['another operator', () => planAdd(f32(), f32(), f32()), /kernels for rope, not for add/],
     ['f64', () => bindRope(planRope(spec), zeros('f64', [2, 1, 8]), zeros('f64', [2, 1, 8])), /no f64 arithmetic/],
-    ['a window inside the head', () => bindRope(planRope({ ...spec, rotaryDim: 4, rotaryOffset: 2 }), f32(), f32()), /leading dimensions/],
-    ['DeepSeek-V3', () => bindRope(planRope({ ...spec, pairing: 'interleaved-to-half' }), f32(), f32()), /where they read it/],
-    ['tables that f16 cannot hold', () => bindRope(planRope(spec), zeros('f16', [2, 1, 8]), zeros('f16', [2, 1, 8])), /f16 cannot hold/],
-    ['a KV cache', () => bindRopeParts(planRope(spec), [{ x: f32(), out: zeros('f32', [9, 1, 8]), rows: 3 }]), /no KV cache/],
-    ['a norm', () => bindRopeParts(planRope(spec), [{ x: f32(), out: f32(), norm: { weight: zeros('f32', [8]), eps: 1e-5 } }]), /no norm/],
+    [
+      'a window inside the head',
+      () => bindRope(planRope({ ...spec, rotaryDim: 4, rotaryOffset: 2 }), f32(), f32()),
+      /leading dimensions/,
+    ],
+    [
+      'DeepSeek-V3',
+      () => bindRope(planRope({ ...spec, pairing: 'interleaved-to-half' }), f32(), f32()),
+      /where they read it/,
+    ],
+    [
+      'tables that f16 cannot hold',
+      () => bindRope(planRope(spec), zeros('f16', [2, 1, 8]), zeros('f16', [2, 1, 8])),
+      /f16 cannot hold/,
+    ],
+    [
+      'a KV cache',
+      () => bindRopeParts(planRope(spec), [{ x: f32(), out: zeros('f32', [9, 1, 8]), rows: 3 }]),
+      /no KV cache/,
+    ],
+    [
+      'a norm',
+      () => bindRopeParts(planRope(spec), [{ x: f32(), out: f32(), norm: { weight: zeros('f32', [8]), eps: 1e-5 } }]),
+      /no norm/,
+    ],
     [
       'elements apart',
-      () => bindRope(planRope(spec), tensorFrom(new Float32Array(64), { shape: [2, 1, 8], strides: [16, 16, 2] }), f32()),
+      () =>
+        bindRope(planRope(spec), tensorFrom(new Float32Array(64), { shape: [2, 1, 8], strides: [16, 16, 2] }), f32()),
       /side by side/,
     ],
   ];

@@ -40,7 +40,9 @@ describe('chrome trace', () => {
       const instructions = recorded.blocks[0]!.instructions!;
       const slices = traceEvents.filter(({ ph }) => ph === 'X');
       assert.equal(slices.length, instructions.length);
-      const threads = new Map(traceEvents.filter(({ name }) => name === 'thread_name').map(({ tid, args }) => [tid, args.name]));
+      const threads = new Map(
+        traceEvents.filter(({ name }) => name === 'thread_name').map(({ tid, args }) => [tid, args.name]),
+      );
       assert.deepEqual([...threads.values()], ['S', 'V', 'MTE2', 'MTE3']);
       for (const [n, slice] of slices.entries()) {
         const one = instructions[n]!;
@@ -74,7 +76,8 @@ describe('svg', () => {
     for (const queue of ['S', 'V', 'MTE2', 'MTE3']) assert.ok(svg.includes(`>${queue}</text>`), queue);
     const bars = [...svg.matchAll(/<rect x="([\d.]+)" y="\d+" width="([\d.]+)" height="40"/g)];
     assert.ok(bars.length > 10, String(bars.length));
-    for (const [, x, width] of bars) assert.ok(Number(x) >= 64 && Number(x) + Number(width) <= 1184.6, `${x} + ${width}`);
+    for (const [, x, width] of bars)
+      assert.ok(Number(x) >= 64 && Number(x) + Number(width) <= 1184.6, `${x} + ${width}`);
   });
 
   test('from and to choose the cycles: what ends before or starts after is not drawn', () => {

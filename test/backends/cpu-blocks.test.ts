@@ -89,7 +89,13 @@ describe('linear of blocks on cpu, few rows', async () => {
       const k = 96;
       const x = Float32Array.from({ length: 3 * k }, () => Math.floor(random() * 401) - 200);
       const whole = Array.from({ length: n * k }, () => Math.floor(random() * 255) - 127);
-      const c: Case = { x, k, n, weight: (row, i) => whole[row * k + i]!, scale: (row, block) => 2 ** ((row + block) % 3) };
+      const c: Case = {
+        x,
+        k,
+        n,
+        weight: (row, i) => whole[row * k + i]!,
+        scale: (row, block) => 2 ** ((row + block) % 3),
+      };
       assert.deepEqual(
         [...(await run(c))],
         expected(c).map(({ value }) => value),
@@ -104,7 +110,14 @@ describe('linear of blocks on cpu, few rows', async () => {
         const [least, most] = format === 'q8_0' ? [-128, 127] : [-8, 7];
         // All bits of x are ones, and all of a block have one size: nothing that is split or summed can be larger.
         const x = Float32Array.from({ length: m * k }, (_, i) => (i & 32 ? -1 : 1) * (2 - 2 ** -23) * 2 ** (i >> 5));
-        const c: Case = { format, x, k, n, weight: (row, i) => (row === 0 || (row + i) % 2 === 0 ? least : most), scale: () => 2 };
+        const c: Case = {
+          format,
+          x,
+          k,
+          n,
+          weight: (row, i) => (row === 0 || (row + i) % 2 === 0 ? least : most),
+          scale: () => 2,
+        };
         assert.deepEqual(
           [...(await run(c))],
           expected(c).map(({ value }) => value),
@@ -128,7 +141,9 @@ describe('linear of blocks on cpu, few rows', async () => {
   test('numbers of all sizes in one block, the largest times a weight of 0: within 2⁻³¹ of the largest', async () => {
     const random = randomness(7);
     const [k, n] = [64, 5];
-    const x = Float32Array.from({ length: 2 * k }, (_, i) => (i % 32 === 5 ? 4096 : (random() - 0.5) * 2 ** -Math.floor(random() * 20)));
+    const x = Float32Array.from({ length: 2 * k }, (_, i) =>
+      i % 32 === 5 ? 4096 : (random() - 0.5) * 2 ** -Math.floor(random() * 20),
+    );
     const any = Array.from({ length: n * k }, (_, i) => (i % 32 === 5 ? 0 : Math.floor(random() * 256) - 128));
     const c: Case = { x, k, n, weight: (row, i) => any[row * k + i]!, scale: () => 0.01 };
     const got = await run(c);
@@ -140,7 +155,9 @@ describe('linear of blocks on cpu, few rows', async () => {
     test(`x around 2^${Math.log2(size)}, beside rows of zeros: split or not, as close`, async () => {
       const random = randomness(11);
       const [k, n] = [64, 3];
-      const x = Float32Array.from({ length: 3 * k }, (_, i) => (i < k ? 0 : (random() - 0.5) * size * (i < 2 * k ? 1 : 2)));
+      const x = Float32Array.from({ length: 3 * k }, (_, i) =>
+        i < k ? 0 : (random() - 0.5) * size * (i < 2 * k ? 1 : 2),
+      );
       const any = Array.from({ length: n * k }, () => Math.floor(random() * 256) - 128);
       const c: Case = { x, k, n, weight: (row, i) => any[row * k + i]!, scale: () => 0.5 };
       const got = await run(c);

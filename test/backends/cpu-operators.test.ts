@@ -9,8 +9,25 @@ import { after, describe, test } from 'node:test';
 import fc from 'fast-check';
 import { openCpu } from '../../src/backends/wasm/host.js';
 import { rotationErrorBound, UNIT_ROUNDOFF } from '../../src/conformance/tolerance.js';
-import { BLOCK_BYTES, type BlockFormat, type BlockTensor, blocksFrom, isBlocks, readBlocks } from '../../src/core/blocks.js';
-import { bitsOf, DTYPES, type Dtype, type FloatDtype, isFloat, loadNumber, newArray, roundTo, storeNumber } from '../../src/core/dtypes.js';
+import {
+  BLOCK_BYTES,
+  type BlockFormat,
+  type BlockTensor,
+  blocksFrom,
+  isBlocks,
+  readBlocks,
+} from '../../src/core/blocks.js';
+import {
+  bitsOf,
+  DTYPES,
+  type Dtype,
+  type FloatDtype,
+  isFloat,
+  loadNumber,
+  newArray,
+  roundTo,
+  storeNumber,
+} from '../../src/core/dtypes.js';
 import { bf16FromNumber, f16FromNumber, numberFromBf16, numberFromF16 } from '../../src/core/float16.js';
 import { walk } from '../../src/core/shape.js';
 import { Tensor, tensorFrom, zeros } from '../../src/core/tensor.js';
@@ -109,7 +126,8 @@ function copyOf(given: Given, owned: number, rw: Ropewalk): Given {
 }
 
 /** A tensor over a copy of its storage: what the backend holds may move. */
-const inHost = (tensor: Tensor): Tensor => tensorFrom(tensor.storage.read() as never, { ...tensor, dtype: tensor.dtype });
+const inHost = (tensor: Tensor): Tensor =>
+  tensorFrom(tensor.storage.read() as never, { ...tensor, dtype: tensor.dtype });
 const storageBits = (tensor: Tensor) => bitsOf(tensor.storage.read() as never);
 
 /** The bits of a storage with every NaN the same: WebAssembly leaves open which sign and payload arithmetic gives it. */
@@ -140,11 +158,16 @@ function agree(trial: CpuTrial): void {
       rw.run(plan(got));
       for (const n of outs) {
         if (first) {
-          assert.deepEqual(oneNaN(tensorAt(got, n)), oneNaN(tensorAt(first, n)), `threads 1 and 2 differ in given[${n}]`);
+          assert.deepEqual(
+            oneNaN(tensorAt(got, n)),
+            oneNaN(tensorAt(first, n)),
+            `threads 1 and 2 differ in given[${n}]`,
+          );
         } else compare(trial, n, inHost(tensorAt(got, n)), tensorAt(want, n));
       }
       const kept = first;
-      if (!kept) first = got.map((t) => (isBlocks(t) ? t : tensorFrom(t.storage.read() as never, { ...t, dtype: t.dtype })));
+      if (!kept)
+        first = got.map((t) => (isBlocks(t) ? t : tensorFrom(t.storage.read() as never, { ...t, dtype: t.dtype })));
       for (const t of got) t.dispose();
     }
   }
@@ -229,7 +252,10 @@ describe('conversions', () => {
         const plan = planRopeWithTable({ headDim: 131072, pairing: 'half', table, seqLen: 1, tableRows: [0] });
         const x = new Uint16Array(131072);
         x.set(all);
-        assert.deepEqual((rw.rope(tensorFrom(x, { dtype, shape: [1, 1, 131072] }), plan).read() as Uint16Array).subarray(0, 65536), want);
+        assert.deepEqual(
+          (rw.rope(tensorFrom(x, { dtype, shape: [1, 1, 131072] }), plan).read() as Uint16Array).subarray(0, 65536),
+          want,
+        );
       }
     });
 
@@ -334,7 +360,9 @@ describe('swiglu', () => {
     (dtype, shape, fill, how, seed, owned, place) => {
       const out = roomFor(dtype, shape, how[2]!);
       if (place) walk(out, (at, n) => storeNumber(out.storage.host!, dtype, at, n * 0.37 - 3));
-      agree(trial(laid(dtype, shape, how[0]!, seed, fill), laid(dtype, shape, how[1]!, seed + 1, fill), out, owned, place));
+      agree(
+        trial(laid(dtype, shape, how[0]!, seed, fill), laid(dtype, shape, how[1]!, seed + 1, fill), out, owned, place),
+      );
     },
   );
 
@@ -406,7 +434,15 @@ describe('rms_norm', () => {
   for (const dtype of FLOATS) {
     test(`${dtype}: many chunks`, () => {
       measure('rms_norm many');
-      agree(trial(laid(dtype, [401, 259], DENSE, 1), laid(dtype, [259], DENSE, 2), roomFor(dtype, [401, 259], DENSE), 1e-6, 4));
+      agree(
+        trial(
+          laid(dtype, [401, 259], DENSE, 1),
+          laid(dtype, [259], DENSE, 2),
+          roomFor(dtype, [401, 259], DENSE),
+          1e-6,
+          4,
+        ),
+      );
     });
   }
 });
@@ -427,7 +463,9 @@ describe('argmax', () => {
       const values = roomFor(dtype, shape, how[0]!, false);
       const random = randomness(seed);
       const choices = [-1, 0, -0, 2, 2, -Infinity, Infinity, NaN, 1].slice(0, kinds);
-      walk(values, (at) => storeNumber(values.storage.host!, dtype, at, choices[Math.floor(random() ** 2 * choices.length)]!));
+      walk(values, (at) =>
+        storeNumber(values.storage.host!, dtype, at, choices[Math.floor(random() ** 2 * choices.length)]!),
+      );
       check(values, index, how, owned);
     },
   );
@@ -437,7 +475,9 @@ describe('argmax', () => {
     for (const dtype of FLOATS) {
       for (const n of [1, 2, 3, 4, 5, 7, 8, 9, 12, 17, 33]) {
         for (const top of [1, NaN]) {
-          const rows = Float64Array.from({ length: n * n }, (_, i) => (Math.floor(i / n) === i % n ? top : -1 - (i % 3)));
+          const rows = Float64Array.from({ length: n * n }, (_, i) =>
+            Math.floor(i / n) === i % n ? top : -1 - (i % 3),
+          );
           check(f64Tensor(rows, [n, n], dtype), 'i32', [DENSE, DENSE, DENSE], 0);
         }
       }
@@ -495,7 +535,13 @@ describe('embedding and rearrange', () => {
         ? blocksFrom(kind, blockBytes(kind, rows, across, seed), [rows, across])
         : laidBits(kind, [rows, width], how[0]!, seed);
       const given = [index, table, roomFor('f32', [count, across], how[1]!)];
-      agree({ given, outs: [2], owned, anyNan: true, plan: (t) => planEmbedding(tensorAt(t, 0), t[1]!, tensorAt(t, 2)) });
+      agree({
+        given,
+        outs: [2],
+        owned,
+        anyNan: true,
+        plan: (t) => planEmbedding(tensorAt(t, 0), t[1]!, tensorAt(t, 2)),
+      });
     },
   );
   holds(
@@ -531,8 +577,14 @@ describe('embedding and rearrange', () => {
     const rw = await ropewalk({ backend: 'cpu', threads: 1 });
     // By way of f32 this would be the tie, and then 1.
     const x = f64Tensor([1 + 2 ** -11 + 2 ** -40, 0.1], [2]);
-    assert.deepEqual([...floats(rw.rearrange(x, { out: rw.allocate('f16', [2]) }))], [1 + 2 ** -10, roundTo('f16', 0.1)]);
-    assert.deepEqual([...floats(rw.rearrange(tensorFrom(Float32Array.of(0.1)), { out: zeros('f64', [1]) }))], [Math.fround(0.1)]);
+    assert.deepEqual(
+      [...floats(rw.rearrange(x, { out: rw.allocate('f16', [2]) }))],
+      [1 + 2 ** -10, roundTo('f16', 0.1)],
+    );
+    assert.deepEqual(
+      [...floats(rw.rearrange(tensorFrom(Float32Array.of(0.1)), { out: zeros('f64', [1]) }))],
+      [Math.fround(0.1)],
+    );
     rw.dispose();
   });
   holds(
@@ -585,7 +637,12 @@ describe('embedding and rearrange', () => {
     const index = tensorFrom(Int32Array.from({ length: 999 }, (_, n) => (n * 7919) % 257));
     for (const [from, to] of FLOATS.flatMap((a) => FLOATS.filter((b) => b !== a).map((b) => [a, b] as const))) {
       for (const x of [laid(from, [90001], DENSE, 9, 'wide'), laid(from, [61, 37, 67], DENSE, 9).permute([2, 1, 0])])
-        agree({ given: [x, roomFor(to, x.shape, DENSE)], outs: [1], owned: 1, plan: (t) => planRearrange(tensorAt(t, 0), tensorAt(t, 1)) });
+        agree({
+          given: [x, roomFor(to, x.shape, DENSE)],
+          outs: [1],
+          owned: 1,
+          plan: (t) => planRearrange(tensorAt(t, 0), tensorAt(t, 1)),
+        });
     }
     const tables = [
       ...(['f16', 'bf16'] as const).map((dtype) => laid(dtype, [257, 352], DENSE, 3)),
@@ -682,18 +739,26 @@ describe('rope', () => {
     });
   }
 
-  holds('backward undoes forward', 60, [dtypes, calls.filter(({ batch, seq, heads }) => batch * seq * heads > 0)], (dtype, call) => {
-    const shape = [call.batch, call.seq, call.heads, call.window.headDim];
-    const pairing = call.pairing === 'vision' ? 'half' : call.pairing;
-    const options = { ...call.window, pairing, base: 10000 };
-    const { headDim: _, ...rest } = options;
-    const x = laid(dtype, shape, DENSE, call.seed);
-    const back = one.ropeBackward(one.rope(x, 1000, rest), 1000, rest);
-    const gone = floats(x);
-    // Two rotations, each rounded to the dtype: of vectors no longer than 2·√2.
-    for (const [n, value] of floats(back).entries())
-      assert.ok(Math.abs(value - gone[n]!) <= 4 * Math.SQRT2 * UNIT_ROUNDOFF[dtype] + 16 * U, `[${n}] ${value} ${gone[n]}`);
-  });
+  holds(
+    'backward undoes forward',
+    60,
+    [dtypes, calls.filter(({ batch, seq, heads }) => batch * seq * heads > 0)],
+    (dtype, call) => {
+      const shape = [call.batch, call.seq, call.heads, call.window.headDim];
+      const pairing = call.pairing === 'vision' ? 'half' : call.pairing;
+      const options = { ...call.window, pairing, base: 10000 };
+      const { headDim: _, ...rest } = options;
+      const x = laid(dtype, shape, DENSE, call.seed);
+      const back = one.ropeBackward(one.rope(x, 1000, rest), 1000, rest);
+      const gone = floats(x);
+      // Two rotations, each rounded to the dtype: of vectors no longer than 2·√2.
+      for (const [n, value] of floats(back).entries())
+        assert.ok(
+          Math.abs(value - gone[n]!) <= 4 * Math.SQRT2 * UNIT_ROUNDOFF[dtype] + 16 * U,
+          `[${n}] ${value} ${gone[n]}`,
+        );
+    },
+  );
 
   const mixes = fc.record({
     x: dtypes,
@@ -735,12 +800,15 @@ describe('rope', () => {
         return bindRopeParts(plan, parts);
       };
       // By hand: what is rotated, in float64, and how large the products of each element are.
-      const factor = (head: Float64Array): number => Math.sqrt(head.reduce((sum, v) => sum + v * v, 0) / head.length + mix.norm!);
+      const factor = (head: Float64Array): number =>
+        Math.sqrt(head.reduce((sum, v) => sum + v * v, 0) / head.length + mix.norm!);
       const weights = floats(given[4]!);
       const sizes = [given[0]!, given[2]!].map((x) => {
         const values = floats(x);
         const { headDim: d } = window;
-        const normed = values.map((v, i) => (v * weights[i % d]!) / factor(values.subarray(i - (i % d), i - (i % d) + d)));
+        const normed = values.map(
+          (v, i) => (v * weights[i % d]!) / factor(values.subarray(i - (i % d), i - (i % d) + d)),
+        );
         return emulate(plan, mix.norm === undefined ? values : normed, x.shape, 'f64').magnitude;
       });
       const rowOf = (token: number): number => (typeof rows === 'number' ? rows + (token % seq) : rows[token]!);
@@ -817,7 +885,18 @@ describe('linear', () => {
   holds(
     'weights and bias in halves beside f32, each in its own dtype',
     250,
-    [stored, stored, size(0, 14), columns, around, fc.constantFrom<Fill>('even', 'special'), placements, seeds, size(0, 15), fc.boolean()],
+    [
+      stored,
+      stored,
+      size(0, 14),
+      columns,
+      around,
+      fc.constantFrom<Fill>('even', 'special'),
+      placements,
+      seeds,
+      size(0, 15),
+      fc.boolean(),
+    ],
     (ofWeight, ofBias, m, n, k, fill, how, seed, owned, withBias) => {
       const lead = m % 2 === 0 && m > 0 ? [2, m / 2] : [m];
       const weight = laid(ofWeight, [n, k], how[1]!, seed + 1, fill === 'special' ? 'even' : fill);
@@ -865,11 +944,26 @@ describe('linear', () => {
   holds(
     'quantised weights: each side of every path',
     100,
-    [mixes, formats, fc.constantFrom(1, 2, 8, 9, 20), columns, fc.constantFrom(0, 32, 64, 256, 288, 544), placements, seeds, size(0, 15)],
+    [
+      mixes,
+      formats,
+      fc.constantFrom(1, 2, 8, 9, 20),
+      columns,
+      fc.constantFrom(0, 32, 64, 256, 288, 544),
+      placements,
+      seeds,
+      size(0, 15),
+    ],
     ([dtype, stored], format, m, n, k, how, seed, owned) => {
       const weight = blocksFrom(format, blockBytes(format, n, k, seed), [n, k]);
       agree(
-        trial(laid(dtype, [m, k], how[0]!, seed), weight, laid(stored, [n], how[2]!, seed + 2), roomFor(dtype, [m, n], how[3]!), owned),
+        trial(
+          laid(dtype, [m, k], how[0]!, seed),
+          weight,
+          laid(stored, [n], how[2]!, seed + 2),
+          roomFor(dtype, [m, n], how[3]!),
+          owned,
+        ),
       );
     },
   );
@@ -949,7 +1043,8 @@ describe('self_attention', () => {
     const k = laid(stored, [s.batch, total, s.kvHeads, s.d], how[1]!, seed + 1, fill[1]);
     const v = laid(stored, [s.batch, total, s.kvHeads, s.dv], how[2]!, seed + 2, fill[2]);
     const [qs, ks, vs] = [q, k, v].map(floats) as [Float64Array, Float64Array, Float64Array];
-    const finite = (values: Float64Array) => values.reduce((max, x) => (Number.isFinite(x) ? Math.max(max, Math.abs(x)) : max), 0);
+    const finite = (values: Float64Array) =>
+      values.reduce((max, x) => (Number.isFinite(x) ? Math.max(max, Math.abs(x)) : max), 0);
     const largest = finite(vs);
     // The largest sum of |q·k| of each query: taken over all keys, seen or not.
     const scale = Math.abs(options.scale ?? 1 / Math.sqrt(s.d || 1));
@@ -962,7 +1057,8 @@ describe('self_attention', () => {
       const b = Math.floor(row / heads / s.seq);
       for (let t = 0; t < total; t++) {
         let sum = 0;
-        for (let i = 0; i < s.d; i++) sum += Math.abs(qs[row * s.d + i]! * ks[((b * total + t) * s.kvHeads + head) * s.d + i]!);
+        for (let i = 0; i < s.d; i++)
+          sum += Math.abs(qs[row * s.d + i]! * ks[((b * total + t) * s.kvHeads + head) * s.d + i]!);
         if (Number.isFinite(sum)) most = Math.max(most, sum * scale);
       }
       sums.set(row, most);
@@ -1002,11 +1098,20 @@ describe('self_attention', () => {
       agree(trial(mix, sizes, chosen(all), how, seed, owned));
     },
   );
-  holds('NaN, infinities and zeros among queries and keys', 80, [mixes, some, options, placements, seeds], (mix, sizes, all, how, seed) => {
-    agree(
-      trial(mix, sizes, chosen({ ...all, softcap: undefined }), how, seed, 0, [seed % 3 === 0 ? 'special' : 'even', 'special', 'even']),
-    );
-  });
+  holds(
+    'NaN, infinities and zeros among queries and keys',
+    80,
+    [mixes, some, options, placements, seeds],
+    (mix, sizes, all, how, seed) => {
+      agree(
+        trial(mix, sizes, chosen({ ...all, softcap: undefined }), how, seed, 0, [
+          seed % 3 === 0 ? 'special' : 'even',
+          'special',
+          'even',
+        ]),
+      );
+    },
+  );
   holds(
     'what the mask hides is not read: NaN and infinity in values that a query does not see',
     60,
@@ -1015,9 +1120,14 @@ describe('self_attention', () => {
       agree(trial(mix, sizes, seed % 2 ? { window } : {}, how, seed, 0, ['even', 'special', 'special']));
     },
   );
-  holds('more queries than keys, each seeing all', 40, [mixes, some, size(1, 5), placements, seeds], (mix, sizes, total, how, seed) => {
-    agree(trial(mix, { ...sizes, past: total - sizes.seq }, { causal: false }, how, seed, 0));
-  });
+  holds(
+    'more queries than keys, each seeing all',
+    40,
+    [mixes, some, size(1, 5), placements, seeds],
+    (mix, sizes, total, how, seed) => {
+      agree(trial(mix, { ...sizes, past: total - sizes.seq }, { causal: false }, how, seed, 0));
+    },
+  );
 
   for (const mix of MIXES) {
     test(`${mix[0]}, a cache of ${mix[1]}: many chunks: prefill, decoding after a long past, a group larger than a unit`, () => {
@@ -1055,7 +1165,11 @@ describe('self_attention', () => {
   test('a scale or softcap past the range of f32 is still a number', async () => {
     // As a user opens it: what the kernels cannot compute runs on the reference.
     const rw = await ropewalk({ backend: 'cpu', threads: 1 });
-    const [q, k, v] = [f64Tensor([1, 1], [2, 1, 1], 'f32'), f64Tensor([9, 1], [2, 1, 1], 'f32'), f64Tensor([3, 4], [2, 1, 1], 'f32')];
+    const [q, k, v] = [
+      f64Tensor([1, 1], [2, 1, 1], 'f32'),
+      f64Tensor([9, 1], [2, 1, 1], 'f32'),
+      f64Tensor([3, 4], [2, 1, 1], 'f32'),
+    ];
     for (const options of [{ softcap: 1e39 }, { softcap: 1e-46 }, { scale: 1e39 }, { scale: 1e-50 }]) {
       const want = zeros('f32', [2, 1, 1]);
       runReference(planSelfAttention(q, k, v, want, options));
@@ -1070,7 +1184,9 @@ describe('self_attention', () => {
 test('the norm of a RoPE call takes its eps in float64: a row of zeros with the smallest eps stays zeros', () => {
   const plan = planRope({ headDim: 4, positions: [7], pairing: 'half', base: 1e4 });
   const out = zeros('f32', [1, 1, 4]);
-  one.ropeParts(plan, [{ x: zeros('f32', [1, 1, 4]), out, norm: { weight: f64Tensor([1, 1, 1, 1], [4], 'f32'), eps: 1e-50 } }]);
+  one.ropeParts(plan, [
+    { x: zeros('f32', [1, 1, 4]), out, norm: { weight: f64Tensor([1, 1, 1, 1], [4], 'f32'), eps: 1e-50 } },
+  ]);
   assert.deepEqual([...floats(out)], [0, 0, 0, 0]);
 });
 

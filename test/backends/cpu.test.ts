@@ -91,8 +91,10 @@ describe('bits', () => {
       rearrange: (rw) => rw.rearrange(f32(rw, [301, 1025], 7).permute([1, 0])),
       'linear, many rows': (rw) => rw.linear(f32(rw, [101, 300], 8), f32(rw, [333, 300], 9)),
       'linear, one row': (rw) => rw.linear(f32(rw, [1, 1111], 8), f32(rw, [999, 1111], 9)),
-      'attention, many queries': (rw) => rw.selfAttention(f32(rw, [130, 8, 64], 10), f32(rw, [200, 2, 64], 11), f32(rw, [200, 2, 64], 12)),
-      'attention, one query': (rw) => rw.selfAttention(f32(rw, [1, 8, 64], 10), f32(rw, [3000, 4, 64], 11), f32(rw, [3000, 4, 64], 12)),
+      'attention, many queries': (rw) =>
+        rw.selfAttention(f32(rw, [130, 8, 64], 10), f32(rw, [200, 2, 64], 11), f32(rw, [200, 2, 64], 12)),
+      'attention, one query': (rw) =>
+        rw.selfAttention(f32(rw, [1, 8, 64], 10), f32(rw, [3000, 4, 64], 11), f32(rw, [3000, 4, 64], 12)),
       argmax: (rw) => rw.argmax(f32(rw, [301, 1025], 13)).value,
     };
     for (const [name, run] of Object.entries(runs)) {
@@ -112,7 +114,8 @@ describe('bits', () => {
     let worst = 0;
     for (let round = 0; round < 16; round++) {
       const xs = new Float32Array(memory.buffer as ArrayBuffer, x.address, n);
-      for (let i = 0; i < n; i++) xs[i] = round < 12 ? (-108 * (i * 12 + round)) / (n * 12) : -(2 ** (-i / 3000 - round / 4));
+      for (let i = 0; i < n; i++)
+        xs[i] = round < 12 ? (-108 * (i * 12 + round)) / (n * 12) : -(2 ** (-i / 3000 - round / 4));
       new Int32Array(memory.buffer as ArrayBuffer, ARGS, 2).set([x.address, y.address]);
       kernels.run(13, ARGS, 0, n / 4, 0);
       const ys = new Float32Array(memory.buffer as ArrayBuffer, y.address, n);
@@ -265,7 +268,9 @@ describe('threads', () => {
         logLevel: 'error',
       });
       const run = (...options: string[]): { threads: number; one: boolean; why: string[] } => {
-        const { stdout, stderr } = spawnSync(process.execPath, [...options, join(folder, 'app.mjs')], { encoding: 'utf8' });
+        const { stdout, stderr } = spawnSync(process.execPath, [...options, join(folder, 'app.mjs')], {
+          encoding: 'utf8',
+        });
         return JSON.parse(stdout || JSON.stringify(stderr));
       };
       const missing = run();
@@ -276,7 +281,9 @@ describe('threads', () => {
       );
       cpSync(join(ROOT, 'src/backends/wasm/worker.js'), join(folder, 'worker.js'));
       assert.deepEqual(run(), { threads: 2, one: false, why: [] });
-      const permission = process.allowedNodeEnvironmentFlags.has('--permission') ? '--permission' : '--experimental-permission';
+      const permission = process.allowedNodeEnvironmentFlags.has('--permission')
+        ? '--permission'
+        : '--experimental-permission';
       const why = ['threads: this process may start no workers: give node --allow-worker'];
       assert.deepEqual(run(permission, '--allow-fs-read=*'), { threads: 1, one: true, why });
     } finally {
@@ -293,17 +300,24 @@ describe('threads', () => {
       if (process.argv[1] === 'asleep') await new Promise((resolve) => setTimeout(resolve, 200));
       console.log(rw.capabilities().threads);`;
     for (const how of ['awake', 'asleep']) {
-      const { status, stdout, stderr } = spawnSync(process.execPath, ['--import', 'tsx', '--input-type=module', '-e', source, how], {
-        cwd: ROOT,
-        encoding: 'utf8',
-        timeout: 20_000,
-      });
+      const { status, stdout, stderr } = spawnSync(
+        process.execPath,
+        ['--import', 'tsx', '--input-type=module', '-e', source, how],
+        {
+          cwd: ROOT,
+          encoding: 'utf8',
+          timeout: 20_000,
+        },
+      );
       assert.deepEqual([status, stdout], [0, '3\n'], stderr);
     }
   });
 
   test('refusals: threads, simd, a disposed backend', async () => {
-    await assert.rejects(openCpu({ threads: 0 }), { code: 'RANGE', message: 'cpu: threads: expected an integer >= 1, got 0' });
+    await assert.rejects(openCpu({ threads: 0 }), {
+      code: 'RANGE',
+      message: 'cpu: threads: expected an integer >= 1, got 0',
+    });
     await assert.rejects(openCpu({ simd: 'avx' as never }), {
       code: 'UNSUPPORTED',
       message: 'cpu: simd: expected auto or simd128, got "avx"',
@@ -311,7 +325,10 @@ describe('threads', () => {
     const rw = await ropewalk({ backend: 'cpu' });
     rw.dispose();
     rw.dispose();
-    assert.throws(() => rw.allocate('f32', [1]), { code: 'DEVICE', message: /^cpu: expected an open backend, got .*disposed/ });
+    assert.throws(() => rw.allocate('f32', [1]), {
+      code: 'DEVICE',
+      message: /^cpu: expected an open backend, got .*disposed/,
+    });
   });
 });
 
@@ -385,7 +402,8 @@ describe('memory', () => {
     const x = rw.upload(new Float32Array(10_000).fill(1));
     const view = rw.tensor(x.storage.host!);
     const held = backend.memory.heldBytes;
-    const message = /^cpu: tensor: expected host memory that stays where it is, got "a view of this backend's own memory/;
+    const message =
+      /^cpu: tensor: expected host memory that stays where it is, got "a view of this backend's own memory/;
     assert.throws(() => rw.add(view, view, { out: view }), { code: 'DEVICE', message }); // the copy that is staged does not fit
     assert.equal(backend.memory.heldBytes, held);
     assert.deepEqual(rw.add(x, x, { out: x }).read(), new Float32Array(10_000).fill(2));

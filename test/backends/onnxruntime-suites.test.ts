@@ -35,7 +35,8 @@ const FORMS = ['standard', 'primitives'] as const;
 type Form = (typeof FORMS)[number];
 
 const open = new Map<Form, OnnxruntimeBackend>();
-if (!noOnnxruntime) for (const form of FORMS) open.set(form, await openOnnxruntime({ form, threads: form === 'standard' ? 1 : 2 }));
+if (!noOnnxruntime)
+  for (const form of FORMS) open.set(form, await openOnnxruntime({ form, threads: form === 'standard' ? 1 : 2 }));
 after(() => {
   for (const backend of open.values()) backend.dispose();
 });
@@ -44,8 +45,11 @@ after(() => {
 function listed(form: Form): string[] {
   const text = readFileSync(join(ROOT, 'docs/onnxruntime.md'), 'utf8');
   const section =
-    /^## What does not pass\n(.*?)(?=^## )/ms.exec(text)?.[1] ?? assert.fail('docs/onnxruntime.md: no section "What does not pass"');
-  return [...section.matchAll(/^- (\w+) `([^`]+)`/gm)].filter(([, which]) => which === form).map(([, , label]) => label!);
+    /^## What does not pass\n(.*?)(?=^## )/ms.exec(text)?.[1] ??
+    assert.fail('docs/onnxruntime.md: no section "What does not pass"');
+  return [...section.matchAll(/^- (\w+) `([^`]+)`/gm)]
+    .filter(([, which]) => which === form)
+    .map(([, , label]) => label!);
 }
 
 describe('every suite', { skip: noOnnxruntime }, () => {
@@ -53,7 +57,8 @@ describe('every suite', { skip: noOnnxruntime }, () => {
     test(`${form}: all cases pass but those that docs/onnxruntime.md names`, async () => {
       const cases = builtInCases();
       const other: string[] = [];
-      for await (const { label, verdict } of runCases(cases, open.get(form)!)) if (verdict.status !== 'ok') other.push(label);
+      for await (const { label, verdict } of runCases(cases, open.get(form)!))
+        if (verdict.status !== 'ok') other.push(label);
       assert.ok(cases.length >= 645, `${cases.length} cases`);
       assert.deepEqual(other.sort(), listed(form).sort());
     });
@@ -66,7 +71,10 @@ describe('every suite', { skip: noOnnxruntime }, () => {
       const failed: string[] = [];
       for await (const { label, verdict } of runCases(far, backend)) if (verdict.status !== 'ok') failed.push(label);
       backend.dispose();
-      assert.ok(angles === 'f32' ? failed.length > far.length / 2 : failed.length === 0, `${angles}: ${failed.length} of ${far.length}`);
+      assert.ok(
+        angles === 'f32' ? failed.length > far.length / 2 : failed.length === 0,
+        `${angles}: ${failed.length} of ${far.length}`,
+      );
     }
   });
 });
@@ -79,7 +87,10 @@ function near(got: Tensor, want: Tensor, compute: FloatDtype, size: number, what
   const dtype = got.dtype as FloatDtype;
   for (const [n, value] of values.entries()) {
     if (Number.isNaN(value) && Number.isNaN(exact[n])) continue; // a row of a cache that nobody wrote
-    const bound = 64 * UNIT_ROUNDOFF[compute === 'f64' ? 'f64' : 'f32'] * size + 2 * UNIT_ROUNDOFF[dtype] * Math.abs(exact[n]!) + 2 ** -130;
+    const bound =
+      64 * UNIT_ROUNDOFF[compute === 'f64' ? 'f64' : 'f32'] * size +
+      2 * UNIT_ROUNDOFF[dtype] * Math.abs(exact[n]!) +
+      2 ** -130;
     if (!(Math.abs(value - exact[n]!) <= bound)) assert.fail(`${what}[${n}]: ${value}, want ${exact[n]} ± ${bound}`);
   }
 }
@@ -95,7 +106,8 @@ interface Sweep {
 
 function sweeps(): Sweep[] {
   const list: Sweep[] = [];
-  const of = (name: string, size: number, compute: FloatDtype, make: Sweep['make']): void => void list.push({ name, size, compute, make });
+  const of = (name: string, size: number, compute: FloatDtype, make: Sweep['make']): void =>
+    void list.push({ name, size, compute, make });
   const x = (dtype: FloatDtype, shape: readonly number[], seed = 1) => laid(dtype, shape, DENSE, seed);
   const room = <D extends Dtype>(dtype: D, shape: readonly number[]): Tensor<D> => roomFor(dtype, shape, DENSE);
   for (const dtype of FLOATS) {
@@ -121,7 +133,10 @@ function sweeps(): Sweep[] {
         for (const lead of [[3], [2, 3], []]) {
           of(`linear ${dtype} ${weight} ${bias} [${lead}]`, 80, dtype, () => {
             const out = room(dtype, [...lead, 7]);
-            return { plan: planLinear(x(dtype, [...lead, 20]), x(weight, [7, 20], 2), bias && x(bias, [7], 3), out), outs: [out] };
+            return {
+              plan: planLinear(x(dtype, [...lead, 20]), x(weight, [7, 20], 2), bias && x(bias, [7], 3), out),
+              outs: [out],
+            };
           });
         }
       }
@@ -131,26 +146,42 @@ function sweeps(): Sweep[] {
         [2, 2, 8, 4],
       ] as const) {
         for (const options of [{}, { causal: false }, { window: 2 }, { softcap: 3 }, { scale: 0 }]) {
-          of(`self_attention ${dtype} ${weight} ${heads}/${kvHeads} ${d} ${dv} ${JSON.stringify(options)}`, 8, dtype, () => {
-            const out = room(dtype, [2, 3, heads, dv]);
-            const [q, k, v] = [x(dtype, [2, 3, heads, d]), x(weight, [2, 5, kvHeads, d], 2), x(weight, [2, 5, kvHeads, dv], 3)];
-            return { plan: planSelfAttention(q, k, v, out, options), outs: [out] };
-          });
+          of(
+            `self_attention ${dtype} ${weight} ${heads}/${kvHeads} ${d} ${dv} ${JSON.stringify(options)}`,
+            8,
+            dtype,
+            () => {
+              const out = room(dtype, [2, 3, heads, dv]);
+              const [q, k, v] = [
+                x(dtype, [2, 3, heads, d]),
+                x(weight, [2, 5, kvHeads, d], 2),
+                x(weight, [2, 5, kvHeads, dv], 3),
+              ];
+              return { plan: planSelfAttention(q, k, v, out, options), outs: [out] };
+            },
+          );
         }
       }
     }
     for (const format of ['q8_0', 'q4_0'] as const) {
       of(`linear ${dtype} ${format}`, 2000, dtype, () => {
         const unit = format === 'q8_0' ? 34 : 18;
-        const bytes = Uint8Array.from({ length: 6 * unit }, (_, i) => (i % unit === 1 ? 0x20 + (i % 5) : (i * 37) & 0xff));
+        const bytes = Uint8Array.from({ length: 6 * unit }, (_, i) =>
+          i % unit === 1 ? 0x20 + (i % 5) : (i * 37) & 0xff,
+        );
         const out = room(dtype, [2, 3]);
         return { plan: planLinear(x(dtype, [2, 64]), blocksFrom(format, bytes, [3, 64]), undefined, out), outs: [out] };
       });
       of(`embedding ${format}`, 0, 'f32', () => {
         const unit = format === 'q8_0' ? 34 : 18;
-        const bytes = Uint8Array.from({ length: 6 * unit }, (_, i) => (i % unit === 1 ? 0x20 + (i % 5) : (i * 37) & 0xff));
+        const bytes = Uint8Array.from({ length: 6 * unit }, (_, i) =>
+          i % unit === 1 ? 0x20 + (i % 5) : (i * 37) & 0xff,
+        );
         const out = room('f32', [2, 64]);
-        return { plan: planEmbedding(tensorFrom(Int32Array.of(2, 0)), blocksFrom(format, bytes, [3, 64]), out), outs: [out] };
+        return {
+          plan: planEmbedding(tensorFrom(Int32Array.of(2, 0)), blocksFrom(format, bytes, [3, 64]), out),
+          outs: [out],
+        };
       });
     }
     for (const to of FLOATS) {
@@ -164,28 +195,40 @@ function sweeps(): Sweep[] {
           return { plan: planEmbedding(tensorFrom(Int32Array.of(1, 3, 1)), x(dtype, [4, 5]), out), outs: [out] };
         });
       }
-      for (const pairing of ['half', 'interleaved', 'interleaved-to-half', 'vision'] as const satisfies readonly Pairing[]) {
-        of(`rope ${dtype} → ${to} ${pairing}, norm in ${dtype}, rows`, 20, dtype === 'f64' || to === 'f64' ? 'f64' : 'f32', () => {
-          const vision =
-            pairing === 'vision' ? { axes: { sections: [2, 2, 0, 0], rule: 'vision' as const }, rotaryDim: 8 } : { rotaryDim: 6 };
-          const positions = pairing === 'vision' ? [1, 2, 3, 7, 8, 9, 0, 0, 0, 0, 0, 0] : [5, 131071, 7];
-          const plan = planRope({
-            headDim: 10,
-            rotaryOffset: 1,
-            pairing,
-            base: 10000,
-            ...vision,
-            positions,
-            tableDtype: dtype === 'f64' ? 'f64' : 'f32',
-          });
-          const [q, cache] = [room(to, [2, 3, 4, 10]), room(to, [2, 9, 2, 10])];
-          const norm = { weight: x(dtype, [10], 5), eps: 1e-5 };
-          const parts = [
-            { x: x(dtype, [2, 3, 4, 10]), out: q, norm },
-            { x: x(dtype, [2, 3, 2, 10], 2), out: cache, rows: [4, 0, 8] },
-          ];
-          return { plan: bindRopeParts(plan, parts), outs: [q, cache] };
-        });
+      for (const pairing of [
+        'half',
+        'interleaved',
+        'interleaved-to-half',
+        'vision',
+      ] as const satisfies readonly Pairing[]) {
+        of(
+          `rope ${dtype} → ${to} ${pairing}, norm in ${dtype}, rows`,
+          20,
+          dtype === 'f64' || to === 'f64' ? 'f64' : 'f32',
+          () => {
+            const vision =
+              pairing === 'vision'
+                ? { axes: { sections: [2, 2, 0, 0], rule: 'vision' as const }, rotaryDim: 8 }
+                : { rotaryDim: 6 };
+            const positions = pairing === 'vision' ? [1, 2, 3, 7, 8, 9, 0, 0, 0, 0, 0, 0] : [5, 131071, 7];
+            const plan = planRope({
+              headDim: 10,
+              rotaryOffset: 1,
+              pairing,
+              base: 10000,
+              ...vision,
+              positions,
+              tableDtype: dtype === 'f64' ? 'f64' : 'f32',
+            });
+            const [q, cache] = [room(to, [2, 3, 4, 10]), room(to, [2, 9, 2, 10])];
+            const norm = { weight: x(dtype, [10], 5), eps: 1e-5 };
+            const parts = [
+              { x: x(dtype, [2, 3, 4, 10]), out: q, norm },
+              { x: x(dtype, [2, 3, 2, 10], 2), out: cache, rows: [4, 0, 8] },
+            ];
+            return { plan: bindRopeParts(plan, parts), outs: [q, cache] };
+          },
+        );
       }
     }
   }

@@ -12,7 +12,12 @@ import { after, describe, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import fc from 'fast-check';
 import { OnnxruntimeBackend, openOnnxruntime } from '../../src/backends/onnxruntime/host.js';
-import { loadOnnxruntime, type Ort, type OrtSessionOptions, type OrtTensor } from '../../src/backends/onnxruntime/package.js';
+import {
+  loadOnnxruntime,
+  type Ort,
+  type OrtSessionOptions,
+  type OrtTensor,
+} from '../../src/backends/onnxruntime/package.js';
 import { Sessions } from '../../src/backends/onnxruntime/sessions.js';
 import { check } from '../../src/cli/check.js';
 import { bitsOf, type FloatDtype } from '../../src/core/dtypes.js';
@@ -91,7 +96,8 @@ async function agree(trial: Trial, backend: OnnxruntimeBackend): Promise<void> {
     const back = tensorFrom(await tensor.storage.read(), { ...tensor, dtype: tensor.dtype });
     const { storage } = tensorAt(given, n);
     if (outs.includes(n)) compare(trial, n, back, tensorAt(want, n));
-    else if (!written.has(storage)) assert.deepEqual(bitsOf(back.storage.host!), bitsOf(storage.host!), `given[${n}], which is only read`);
+    else if (!written.has(storage))
+      assert.deepEqual(bitsOf(back.storage.host!), bitsOf(storage.host!), `given[${n}], which is only read`);
   }
 }
 
@@ -105,11 +111,19 @@ describe('layouts, places and aliases', { skip }, async () => {
         60,
         [dtypes, shapes, fills, placements, seeds, size(0, 7), size(0, 2)],
         (dtype, shape, fill, how, seed, owned, place) => {
-          const out = place ? laid(dtype, shape, { ...how[2]!, repeat: 0 }, seed + 2, fill) : roomFor(dtype, shape, how[2]!);
+          const out = place
+            ? laid(dtype, shape, { ...how[2]!, repeat: 0 }, seed + 2, fill)
+            : roomFor(dtype, shape, how[2]!);
           const a = place === 1 ? out : laid(dtype, shape, how[0]!, seed, fill);
           const b = place === 2 ? out : laid(dtype, shape, how[1]!, seed + 1, fill);
           return agree(
-            { given: [a, b, out], outs: [2], anyNan: true, owned, plan: (t) => planAdd(tensorAt(t, 0), tensorAt(t, 1), tensorAt(t, 2)) },
+            {
+              given: [a, b, out],
+              outs: [2],
+              anyNan: true,
+              owned,
+              plan: (t) => planAdd(tensorAt(t, 0), tensorAt(t, 1), tensorAt(t, 2)),
+            },
             backend,
           );
         },
@@ -146,7 +160,10 @@ describe('layouts, places and aliases', { skip }, async () => {
         (dtype, rows, width, picks, how, seed, owned) => {
           const index = tensorFrom(BigInt64Array.from(picks, (n) => BigInt(n % rows)));
           const given = [laidBits(dtype, [rows, width], how[0]!, seed), roomFor(dtype, [picks.length, width], how[1]!)];
-          return agree({ given, outs: [1], owned, plan: (t) => planEmbedding(index, tensorAt(t, 0), tensorAt(t, 1)) }, backend);
+          return agree(
+            { given, outs: [1], owned, plan: (t) => planEmbedding(index, tensorAt(t, 0), tensorAt(t, 1)) },
+            backend,
+          );
         },
       );
 
@@ -157,9 +174,19 @@ describe('layouts, places and aliases', { skip }, async () => {
         (dtype, shape, fill, how, seed, owned) => {
           if (shape.at(-1) === 0) return;
           const reduced = shape.with(-1, 1);
-          const given = [laid(dtype, shape, how[0]!, seed, fill), roomFor('i64', reduced, how[1]!), roomFor(dtype, reduced, how[2]!)];
+          const given = [
+            laid(dtype, shape, how[0]!, seed, fill),
+            roomFor('i64', reduced, how[1]!),
+            roomFor(dtype, reduced, how[2]!),
+          ];
           return agree(
-            { given, outs: [1, 2], anyNan: true, owned, plan: (t) => planArgmax(tensorAt(t, 0), tensorAt(t, 1), tensorAt(t, 2)) },
+            {
+              given,
+              outs: [1, 2],
+              anyNan: true,
+              owned,
+              plan: (t) => planArgmax(tensorAt(t, 0), tensorAt(t, 1), tensorAt(t, 2)),
+            },
             backend,
           );
         },
@@ -180,7 +207,13 @@ describe('layouts, places and aliases', { skip }, async () => {
           const at = given.length - 1;
           const outs = [at];
           return agree(
-            { given, outs, owned, error: (_, n) => 3 * U * magnitude[n]!, plan: (t) => bindRope(plan, tensorAt(t, 0), tensorAt(t, at)) },
+            {
+              given,
+              outs,
+              owned,
+              error: (_, n) => 3 * U * magnitude[n]!,
+              plan: (t) => bindRope(plan, tensorAt(t, 0), tensorAt(t, at)),
+            },
             backend,
           );
         },
@@ -196,7 +229,13 @@ describe('layouts, places and aliases', { skip }, async () => {
           const up = place === 2 ? out : laid(dtype, shape, how[1]!, seed + 1);
           const error = (exact: number): number => 8 * U * Math.abs(exact) + 2 ** -140;
           return agree(
-            { given: [gate, up, out], outs: [2], owned, error, plan: (t) => planSwiglu(tensorAt(t, 0), tensorAt(t, 1), tensorAt(t, 2)) },
+            {
+              given: [gate, up, out],
+              outs: [2],
+              owned,
+              error,
+              plan: (t) => planSwiglu(tensorAt(t, 0), tensorAt(t, 1), tensorAt(t, 2)),
+            },
             backend,
           );
         },
@@ -247,14 +286,18 @@ describe('the queue', { skip }, () => {
           [4, 8],
           'f32',
         );
-        backend.run(n % 2 ? planRmsNorm(x, f64Tensor(new Array(8).fill(1 + n), [8], 'f32'), 1e-6, y) : planAdd(x, x, y));
+        backend.run(
+          n % 2 ? planRmsNorm(x, f64Tensor(new Array(8).fill(1 + n), [8], 'f32'), 1e-6, y) : planAdd(x, x, y),
+        );
         return { x, y, n };
       }),
     );
     for (const list of plans) {
       for (const { x, y, n } of list) {
         const want = zeros('f32', [4, 8]);
-        runReference(n % 2 ? planRmsNorm(x, f64Tensor(new Array(8).fill(1 + n), [8], 'f32'), 1e-6, want) : planAdd(x, x, want));
+        runReference(
+          n % 2 ? planRmsNorm(x, f64Tensor(new Array(8).fill(1 + n), [8], 'f32'), 1e-6, want) : planAdd(x, x, want),
+        );
         const [got, exact] = [(await y.readNumbers()) as Float64Array, floats(want)];
         for (const [i, value] of got.entries())
           assert.ok(Math.abs(value - exact[i]!) <= 8 * U * Math.abs(exact[i]!), `${n}[${i}] ${value} ${exact[i]}`);
@@ -290,7 +333,10 @@ describe('the queue', { skip }, () => {
     const x = other.upload(line([1, 2]));
     const message = /owned by onnxruntime/;
     assert.throws(() => backend.run(planAdd(x, x, backend.allocate('f32', [2]))), { code: 'DEVICE', message });
-    assert.throws(() => backend.run(planAdd(line([1, 2]), line([1, 2]), other.allocate('f32', [2]))), { code: 'DEVICE', message });
+    assert.throws(() => backend.run(planAdd(line([1, 2]), line([1, 2]), other.allocate('f32', [2]))), {
+      code: 'DEVICE',
+      message,
+    });
     assert.throws(() => backend.upload(x), { code: 'DEVICE', message });
   });
 
@@ -447,7 +493,10 @@ describe('errors', { skip }, () => {
           const session = await ort.InferenceSession.create(model, options);
           return {
             run: async (feeds: Record<string, OrtTensor>) => {
-              if (failing) throw new Error("Non-zero status code returned while running Add node. Name:'Add_0' Status Message: no");
+              if (failing)
+                throw new Error(
+                  "Non-zero status code returned while running Add node. Name:'Add_0' Status Message: no",
+                );
               return session.run(feeds);
             },
             release: () => session.release(),
@@ -461,7 +510,8 @@ describe('errors', { skip }, () => {
     const host = line([5, 5]);
     const refusal = {
       code: 'DEVICE',
-      message: /^onnxruntime: add \(standard\): expected the graph to run, got: .*'Add_0'.*\. Try the other form or another provider\.$/,
+      message:
+        /^onnxruntime: add \(standard\): expected the graph to run, got: .*'Add_0'.*\. Try the other form or another provider\.$/,
     };
     backend.run(planAdd(x, x, y));
     backend.run(planAdd(y, y, z)); // queued on what will never be
@@ -488,12 +538,16 @@ describe('errors', { skip }, () => {
   test('bad options', async () => {
     await assert.rejects(openOnnxruntime({ providers: ['tpu'] }), {
       code: 'UNSUPPORTED',
-      message: /^onnxruntime: providers: expected one that this build of onnxruntime-node has: cpu.*, got "tpu"\. .*ropewalk export/,
+      message:
+        /^onnxruntime: providers: expected one that this build of onnxruntime-node has: cpu.*, got "tpu"\. .*ropewalk export/,
     });
     await assert.rejects(openOnnxruntime({ providers: [] }), { code: 'UNSUPPORTED', message: /at least one of cpu/ });
     await assert.rejects(openOnnxruntime({ providers: [''] }), { code: 'UNSUPPORTED' });
     for (const threads of [0, 1.5, 17, Number.NaN])
-      await assert.rejects(openOnnxruntime({ threads }), { code: 'RANGE', message: /threads: expected an integer in \[1, 16\]/ });
+      await assert.rejects(openOnnxruntime({ threads }), {
+        code: 'RANGE',
+        message: /threads: expected an integer in \[1, 16\]/,
+      });
     await assert.rejects(openOnnxruntime({ form: 'prose' as 'standard' }), {
       code: 'UNSUPPORTED',
       message: /form: expected standard or primitives, got "prose"/,
@@ -520,7 +574,8 @@ describe('errors', { skip }, () => {
   test('a provider whose libraries are not here says so when the backend opens', { skip: noCuda }, async () => {
     await assert.rejects(openOnnxruntime({ providers: ['cuda'] }), {
       code: 'DEVICE',
-      message: /^onnxruntime: providers: expected cuda to open, got: .*\. Install what the provider needs, or use cpu\.$/,
+      message:
+        /^onnxruntime: providers: expected cuda to open, got: .*\. Install what the provider needs, or use cpu\.$/,
     });
   });
 });
@@ -561,7 +616,8 @@ describe('by name only', () => {
     const rw = new Ropewalk(await openBackend('onnxruntime', { threads: 2 }));
     const y = rw.swiglu(rw.upload(Float32Array.of(1, -2)), rw.upload(Float32Array.of(3, 4)));
     const got = await y.read();
-    for (const [n, want] of [3 / (1 + Math.exp(-1)), -8 / (1 + Math.exp(2))].entries()) assert.ok(Math.abs(got[n]! - want) < 1e-6);
+    for (const [n, want] of [3 / (1 + Math.exp(-1)), -8 / (1 + Math.exp(2))].entries())
+      assert.ok(Math.abs(got[n]! - want) < 1e-6);
     rw.dispose();
   });
 
@@ -592,10 +648,15 @@ describe('by name only', () => {
 
   // The command line gives what is thrown here exit code 2.
   test('its options make no sense beside another backend', async () => {
-    for (const options of [{ form: 'primitives' }, { backend: 'cpu', provider: 'cuda' }, { backend: 'cpu', angles: 'f32' }]) {
+    for (const options of [
+      { form: 'primitives' },
+      { backend: 'cpu', provider: 'cuda' },
+      { backend: 'cpu', angles: 'f32' },
+    ]) {
       await assert.rejects(check({ ...options, filter: 'llaisys' }), {
         code: 'UNSUPPORTED',
-        message: /^check: --(form|provider|angles): expected it beside --backend onnxruntime, got "(all backends|cpu)"$/,
+        message:
+          /^check: --(form|provider|angles): expected it beside --backend onnxruntime, got "(all backends|cpu)"$/,
       });
     }
   });
@@ -608,7 +669,10 @@ describe('by name only', () => {
       [{ form: 'primitives', angles: 'f8' }, /^onnxruntime: angles: expected f64, f32, f32-reduced, got "f8"$/],
       [{ angles: 'f32' }, /^onnxruntime: angles: expected form primitives beside it.*, got "standard"$/],
     ] as const) {
-      await assert.rejects(check({ backend: 'onnxruntime', ...options, filter: 'llaisys' }), { code: 'UNSUPPORTED', message });
+      await assert.rejects(check({ backend: 'onnxruntime', ...options, filter: 'llaisys' }), {
+        code: 'UNSUPPORTED',
+        message,
+      });
     }
   });
 });

@@ -14,10 +14,35 @@ import { noBackend } from '../support/gpu.js';
 
 const ROPE = { pairing: 'half', base: 10000 } as const;
 const BAD_SHAPES: readonly unknown[] = [
-  ...[[Number.NaN], [undefined], [null], [-1], [-64], [1.5], ['64'], [2n], [[2]], [Infinity], [-(2 ** 40)], [2 ** 53], [2 ** 45]],
+  ...[
+    [Number.NaN],
+    [undefined],
+    [null],
+    [-1],
+    [-64],
+    [1.5],
+    ['64'],
+    [2n],
+    [[2]],
+    [Infinity],
+    [-(2 ** 40)],
+    [2 ** 53],
+    [2 ** 45],
+  ],
   ...[[2, -1], [0, 2 ** 40, 2 ** 40], new Array(3), null, undefined, 'x', 4, {}, Int32Array.of(2), { length: 1, 0: 2 }],
 ];
-const BAD_DTYPES: readonly unknown[] = ['f33', '', 'F32', 'toString', '__proto__', null, undefined, 4, ['f32'], Symbol('f32')];
+const BAD_DTYPES: readonly unknown[] = [
+  'f33',
+  '',
+  'F32',
+  'toString',
+  '__proto__',
+  null,
+  undefined,
+  4,
+  ['f32'],
+  Symbol('f32'),
+];
 
 /** Bytes that tensors and tables hold, where the backend counts them. */
 function heldBytes(backend: Backend): number {
@@ -29,7 +54,8 @@ const counted = (n: number): Float32Array => Float32Array.from({ length: n }, (_
 
 /** Calls that every backend refuses. */
 function refusedCalls(rw: Ropewalk): Record<string, () => unknown> {
-  const f32 = (...shape: number[]): Tensor<'f32'> => tensorFrom(counted(shape.reduce((a, b) => a * b, 1)), { dtype: 'f32', shape });
+  const f32 = (...shape: number[]): Tensor<'f32'> =>
+    tensorFrom(counted(shape.reduce((a, b) => a * b, 1)), { dtype: 'f32', shape });
   const forged = (...shape: unknown[]): Tensor<'f32'> => ({ ...f32(4), shape }) as never;
   const [a, b] = [f32(2, 64), f32(2, 63)];
   const one = tensorFrom(Int32Array.of(1), { dtype: 'i32' });
@@ -66,13 +92,16 @@ function refusedCalls(rw: Ropewalk): Record<string, () => unknown> {
     'ropeBackward without a pairing': () => rw.ropeBackward(heads, 0, { base: 10000 } as never),
     'ropeParts into a row that is not there': () => rw.ropeParts(plan, [{ x: heads, out: f32(4, 1, 64), rows: 3 }]),
   };
-  calls['run a plan of no operator'] = () => rw.run({ op: 'tenth', x: a, out: rw.tensor(new Float32Array(128)) } as never);
+  calls['run a plan of no operator'] = () =>
+    rw.run({ op: 'tenth', x: a, out: rw.tensor(new Float32Array(128)) } as never);
   for (const shape of BAD_SHAPES) calls[`allocate shape ${show(shape)}`] = () => rw.allocate('f32', shape as never);
   for (const dtype of BAD_DTYPES) calls[`allocate dtype ${show(dtype)}`] = () => rw.allocate(dtype as never, [4]);
   // In a peer's words: what is wrong shows when the output is there.
   const X = tensorFrom(counted(128), { dtype: 'f32', shape: [1, 1, 2, 64] });
-  calls['onnx with caches of another width'] = () => onnx.rotaryEmbedding(rw, { X, cos_cache: f32(1, 2, 31), sin_cache: f32(1, 2, 31) });
-  calls['aclnn with a table that is no rotation'] = () => cann.aclnnRotaryPositionEmbedding(rw, X, X, X, cann.ACLNN_ROTARY_MODE.half);
+  calls['onnx with caches of another width'] = () =>
+    onnx.rotaryEmbedding(rw, { X, cos_cache: f32(1, 2, 31), sin_cache: f32(1, 2, 31) });
+  calls['aclnn with a table that is no rotation'] = () =>
+    cann.aclnnRotaryPositionEmbedding(rw, X, X, X, cann.ACLNN_ROTARY_MODE.half);
   // A disposed tensor is refused late, in the middle of a call; where memory is the garbage collector's, disposing it does nothing.
   const gone = rw.upload(counted(64));
   if (gone.storage.owner !== 'host') {
@@ -111,7 +140,10 @@ for (const entry of BACKENDS) {
     }
     const free = backend.capabilities().memory?.availableBytes;
     assert.ok(free === undefined || Number.isSafeInteger(free), `${free} bytes free`);
-    const many = Array.from({ length: 40 }, (_, n) => [rw.upload(new Float32Array(16).fill(n)), rw.allocate('f32', [16])] as const);
+    const many = Array.from(
+      { length: 40 },
+      (_, n) => [rw.upload(new Float32Array(16).fill(n)), rw.allocate('f32', [16])] as const,
+    );
     for (const [n, [filled, zeros]] of many.entries()) {
       assert.deepEqual(await filled.read(), new Float32Array(16).fill(n));
       assert.deepEqual(await zeros.read(), new Float32Array(16));

@@ -213,7 +213,9 @@ describe('self_attention on webgpu', { skip: noGpu }, () => {
         { seq: 80, past: 520, kvHeads: 2, group: 2, d: 64, dv: 32 },
       ]) {
         const trial = trialOf('f32', sizes);
-        const [first, second] = [await run(trial), await run(trial)].map((got) => bitsOf(tensorAt(got, 3).storage.host!));
+        const [first, second] = [await run(trial), await run(trial)].map((got) =>
+          bitsOf(tensorAt(got, 3).storage.host!),
+        );
         assert.deepEqual(second, first);
       }
     });
@@ -251,7 +253,11 @@ describe('self_attention on webgpu', { skip: noGpu }, () => {
               Float32Array.from({ length: tokens * 4 }, (_, n) => value(Math.floor(n / 4))),
               { shape: [1, tokens, 1, 4] },
             );
-          const [q, k, v] = [filled(seq, () => 300), filled(total, (t) => (t === at ? 300 : -300)), filled(total, (t) => t + 0.1)];
+          const [q, k, v] = [
+            filled(seq, () => 300),
+            filled(total, (t) => (t === at ? 300 : -300)),
+            filled(total, (t) => t + 0.1),
+          ];
           const got = await run(trialWith(q, k, v, zeros('f32', [1, seq, 1, 4]), { causal: false }, 15));
           assert.deepEqual(floats(tensorAt(got, 3)), new Float64Array(seq * 4).fill(Math.fround(at + 0.1)));
         }
@@ -313,7 +319,9 @@ describe('self_attention on webgpu', { skip: noGpu }, () => {
         const tokens = cache.permute([0, 2, 1, 3]).slice(1, 10, 60 + seq) as Float;
         const [k, v] = [tokens.slice(3, 0, 16), tokens.slice(3, 16, 32)] as [Float, Float];
         const shape = [2, seq, 4, 16];
-        await agree(trialWith(laid('f32', shape, DENSE, 6), k, v, roomFor('f32', shape, DENSE), {}, seq === 1 ? 15 : 9));
+        await agree(
+          trialWith(laid('f32', shape, DENSE, 6), k, v, roomFor('f32', shape, DENSE), {}, seq === 1 ? 15 : 9),
+        );
       }
     });
   });
@@ -332,8 +340,11 @@ describe('self_attention on webgpu', { skip: noGpu }, () => {
     fc.record({ window: maybe(size(1, 120)), scale: maybe(size(-2, 2)) }),
     fc.record({ causal: fc.constant(false), scale: maybe(size(-2, 2)) }),
   );
-  holds('any sizes, options and layouts', 40, [some, options, placements, seeds, size(0, 15)], async (sizes, all, how, seed, owned) =>
-    agree(trialOf('f32', sizes, chosen(all), how, seed, owned)),
+  holds(
+    'any sizes, options and layouts',
+    40,
+    [some, options, placements, seeds, size(0, 15)],
+    async (sizes, all, how, seed, owned) => agree(trialOf('f32', sizes, chosen(all), how, seed, owned)),
   );
   holds(
     'what the mask hides is not read: NaN and infinity in keys and values that a query does not see',
@@ -343,11 +354,14 @@ describe('self_attention on webgpu', { skip: noGpu }, () => {
       const [d, dv] = [8, 8];
       const trial = trialOf('f32', { ...sizes, seq, past, d, dv }, chosen({ window }), undefined, seed, 15);
       // Some tokens are poison; queries that see one of them may be anything.
-      const poison = [0, past, past + seq - 1, Math.floor((past + seq) / 2)].filter((t, n) => t >= 0 && (seed >> n) % 2 === 1);
+      const poison = [0, past, past + seq - 1, Math.floor((past + seq) / 2)].filter(
+        (t, n) => t >= 0 && (seed >> n) % 2 === 1,
+      );
       const [, k, v] = trial.given as [Float, Float, Float];
       for (const [tensor, value] of [[k, NaN] as const, [v, seed % 3 ? Infinity : NaN] as const])
         for (const t of poison)
-          if (t < past + seq) walk(tensor.slice(1, t, t + 1), (at) => storeNumber(tensor.storage.host!, 'f32', at, value));
+          if (t < past + seq)
+            walk(tensor.slice(1, t, t + 1), (at) => storeNumber(tensor.storage.host!, 'f32', at, value));
       const heads = sizes.kvHeads * sizes.group;
       await agree({
         ...trial,

@@ -6,8 +6,23 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import type { WebgpuBackend } from '../../src/backends/webgpu/host.js';
-import { BLOCK_BYTES, type BlockFormat, type BlockTensor, blocksFrom, isBlocks, readBlocks } from '../../src/core/blocks.js';
-import { type ArrayOf, bitsOf, type FloatDtype, loadNumber, newArray, roundTo, storeNumber } from '../../src/core/dtypes.js';
+import {
+  BLOCK_BYTES,
+  type BlockFormat,
+  type BlockTensor,
+  blocksFrom,
+  isBlocks,
+  readBlocks,
+} from '../../src/core/blocks.js';
+import {
+  type ArrayOf,
+  bitsOf,
+  type FloatDtype,
+  loadNumber,
+  newArray,
+  roundTo,
+  storeNumber,
+} from '../../src/core/dtypes.js';
 import { f16FromNumber } from '../../src/core/float16.js';
 import { walk } from '../../src/core/shape.js';
 import { Tensor, tensorFrom, zeros } from '../../src/core/tensor.js';
@@ -101,7 +116,8 @@ let worst = 0;
  * both ways, so that their sum grows as √k (Higham and Mary 2019, doi:10.1137/18M1226312); what is allowed is the smaller of the theorem
  * and (√k + 4)·u·Σ. x or W rounded to f16 or bf16 on the way would not pass. A GPU may take f32's subnormals as zeros.
  */
-const dotError = (k: number, products: number): number => Math.min(Math.sqrt(k) + 4, k + 2) * U * products + (k + 2) * 2 ** -126;
+const dotError = (k: number, products: number): number =>
+  Math.min(Math.sqrt(k) + 4, k + 2) * U * products + (k + 2) * 2 ** -126;
 
 /** Every number lies between the ends of what is allowed, both rounded to the dtype; nothing else is written. */
 async function compare({ x, weight, bias, out, label }: Trial, got: Float): Promise<void> {
@@ -120,9 +136,11 @@ async function compare({ x, weight, bias, out, label }: Trial, got: Float): Prom
     inside[at] = 1;
     const value = loadNumber(values, got.dtype, at);
     const error = dotError(k, products[i]!);
-    if (process.env.WORST && got.dtype === 'f32') worst = Math.max(worst, (Math.abs(value - exact[i]!) - U * Math.abs(exact[i]!)) / error);
+    if (process.env.WORST && got.dtype === 'f32')
+      worst = Math.max(worst, (Math.abs(value - exact[i]!) - U * Math.abs(exact[i]!)) / error);
     const [low, high] = [roundTo(got.dtype, exact[i]! - error), roundTo(got.dtype, exact[i]! + error)];
-    if (!(value >= low && value <= high)) assert.fail(`${label} [${i}]: got ${value}, want ${exact[i]} ± ${error}, in [${low}, ${high}]`);
+    if (!(value >= low && value <= high))
+      assert.fail(`${label} [${i}]: got ${value}, want ${exact[i]} ± ${error}, in [${low}, ${high}]`);
   });
   for (const [at, was] of before.entries())
     if (!inside[at] && bits[at] !== was) assert.fail(`${label}: storage[${at}], outside the tensor, is written`);
@@ -148,7 +166,9 @@ describe('linear on webgpu', { skip: noGpu }, () => {
   async function agree(trials: readonly Trial[], owned = (t: number): number => t): Promise<void> {
     const outs = trials.map(({ x, weight, bias, out }, t) => {
       const lies = (n: number): boolean => ((owned(t) >> n) & 1) === 1;
-      const w = isBlocks(weight) ? blocksFrom(weight.format, copyOf(weight.bytes, lies(1)), weight.shape) : copyOf(weight, lies(1));
+      const w = isBlocks(weight)
+        ? blocksFrom(weight.format, copyOf(weight.bytes, lies(1)), weight.shape)
+        : copyOf(weight, lies(1));
       const given = [copyOf(x, lies(0)), bias && copyOf(bias, lies(2)), copyOf(out, lies(3))] as const;
       backend.run(planLinear(given[0], w, given[1], given[2]));
       for (const one of [given[0], w, given[1]]) one?.dispose();
@@ -175,7 +195,12 @@ describe('linear on webgpu', { skip: noGpu }, () => {
     readonly ofBias?: FloatDtype;
   }
 
-  function trial(dtype: FloatDtype, kind: 'dense' | BlockFormat, [m, n, k]: readonly number[], how: Stored = {}): Trial {
+  function trial(
+    dtype: FloatDtype,
+    kind: 'dense' | BlockFormat,
+    [m, n, k]: readonly number[],
+    how: Stored = {},
+  ): Trial {
     const seed = m! * 31 + n! * 7 + k!;
     const lead = m! % 2 === 0 && m! > 0 ? [2, m! / 2] : [m!];
     const weight =
@@ -201,13 +226,23 @@ describe('linear on webgpu', { skip: noGpu }, () => {
     const COLUMNS = [1, 2, 3, 5, 7, 9, 31, 33, 65, 130];
     test('f32, one row: any n and k, with and without bias', async () => {
       await agree(cross([1], [1, 3, 8, 31, 130], [...EVEN, ...ODD]).map((sizes) => trial('f32', 'dense', sizes)));
-      await agree(cross([1], [...COLUMNS, 4, 8, 64, 100], [36, 1024]).map((sizes) => trial('f32', 'dense', sizes, { bias: false })));
+      await agree(
+        cross([1], [...COLUMNS, 4, 8, 64, 100], [36, 1024]).map((sizes) =>
+          trial('f32', 'dense', sizes, { bias: false }),
+        ),
+      );
     });
     test('f32, 2 to 8 rows', async () => {
-      await agree(cross([2, 3, 5, 8], [1, 9, 31], [4, 100, 516, 1024]).map((sizes) => trial('f32', 'dense', sizes, { bias: false })));
+      await agree(
+        cross([2, 3, 5, 8], [1, 9, 31], [4, 100, 516, 1024]).map((sizes) =>
+          trial('f32', 'dense', sizes, { bias: false }),
+        ),
+      );
     });
     test('f32, tiles', async () => {
-      await agree(cross([9, 31, 33, 65], [4, 64, 100], [4, 36, 64, 160, 1024]).map((sizes) => trial('f32', 'dense', sizes)));
+      await agree(
+        cross([9, 31, 33, 65], [4, 64, 100], [4, 36, 64, 160, 1024]).map((sizes) => trial('f32', 'dense', sizes)),
+      );
       await agree(cross([9, 32, 130], COLUMNS, [1, 33]).map((sizes) => trial('f32', 'dense', sizes)));
     });
     for (const dtype of ['f16', 'bf16'] as const) {
@@ -304,13 +339,19 @@ describe('linear on webgpu', { skip: noGpu }, () => {
     for (const format of FORMATS) {
       test(`${format}: one row, and tiles`, async () => {
         // A workgroup of the kernel for few rows takes 1024 of k at a time.
-        await agree(cross([1, 9, 33], [1, 5, 31, 66], [32, 64, 96, 160, 1024, 1056]).map((sizes) => trial('f32', format, sizes)));
+        await agree(
+          cross([1, 9, 33], [1, 5, 31, 66], [32, 64, 96, 160, 1024, 1056]).map((sizes) => trial('f32', format, sizes)),
+        );
       });
       test(`${format}: x in halves, strided, 2 to 8 rows`, async () => {
         const dtype = format === 'q8_0' ? 'f16' : 'bf16';
         const how = { bias: false, out: SPARSE } as const;
-        await agree(cross(format === 'q8_0' ? [2] : [3], [6, 65], [32, 288]).map((sizes) => trial(dtype, format, sizes, how)));
-        await agree(cross([1, 20], [6, 65], [32, 288]).map((sizes) => trial(dtype, format, sizes, { ...how, x: BACKWARDS })));
+        await agree(
+          cross(format === 'q8_0' ? [2] : [3], [6, 65], [32, 288]).map((sizes) => trial(dtype, format, sizes, how)),
+        );
+        await agree(
+          cross([1, 20], [6, 65], [32, 288]).map((sizes) => trial(dtype, format, sizes, { ...how, x: BACKWARDS })),
+        );
       });
       test(`${format}: blocks start at any byte`, async () => {
         const [n, k] = [5, 96];
@@ -330,7 +371,10 @@ describe('linear on webgpu', { skip: noGpu }, () => {
       });
     }
     test('a bias in halves beside f32', async () => {
-      await agree([trial('f32', 'q8_0', [1, 9, 160], { ofBias: 'f16' }), trial('f32', 'q4_0', [20, 9, 160], { ofBias: 'bf16' })]);
+      await agree([
+        trial('f32', 'q8_0', [1, 9, 160], { ofBias: 'f16' }),
+        trial('f32', 'q4_0', [20, 9, 160], { ofBias: 'bf16' }),
+      ]);
     });
     test('7 and 8 rows', async () => {
       await agree([trial('f32', 'q4_0', [7, 9, 160]), trial('f32', 'q4_0', [8, 9, 1056])]);

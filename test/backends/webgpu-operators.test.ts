@@ -103,7 +103,9 @@ before(async () => {
   if (noGpu) return;
   backend = await sharedWebgpu();
   rw = new Ropewalk(backend);
-  const [sum] = await rw.add(tensorFrom<'f32'>(Float32Array.of(2 ** -130)), tensorFrom<'f32'>(Float32Array.of(0))).read();
+  const [sum] = await rw
+    .add(tensorFrom<'f32'>(Float32Array.of(2 ** -130)), tensorFrom<'f32'>(Float32Array.of(0)))
+    .read();
   if (sum === 0) tiny = 2 ** -123;
 });
 
@@ -118,7 +120,8 @@ function settle(given: Given, { owned, host }: Homes): { got: Given; bytes: Uint
     starts.set(storage, Math.ceil(end / unit) * unit);
     end = starts.get(storage)! + storage.length * unit;
   }
-  const memory = host === 'apart' ? undefined : host === 'one buffer' ? new ArrayBuffer(end) : new SharedArrayBuffer(end);
+  const memory =
+    host === 'apart' ? undefined : host === 'one buffer' ? new ArrayBuffer(end) : new SharedArrayBuffer(end);
   const bytes = memory && new Uint8Array(memory).fill(0xa5);
   const got = copyWith(given, (storage, n) => {
     const { dtype, length } = storage;
@@ -151,7 +154,8 @@ async function agree(trial: Omit<Trial, 'owned'>, where: Homes = HOST): Promise<
     const from = given[n]!;
     const { storage } = isBlocks(from) ? from.bytes : from;
     if (outs.includes(n)) compare({ tiny, ...trial, owned: 0 }, n, back, tensorAt(want, n));
-    else if (!written.has(storage)) assert.deepEqual(bitsOf(back.storage.host!), bitsOf(storage.host!), `given[${n}], which is only read`);
+    else if (!written.has(storage))
+      assert.deepEqual(bitsOf(back.storage.host!), bitsOf(storage.host!), `given[${n}], which is only read`);
     const { host } = tensor.storage;
     if (was && host?.buffer === bytes!.buffer)
       was.set(bytes!.subarray(host.byteOffset, host.byteOffset + host.byteLength), host.byteOffset);
@@ -203,7 +207,11 @@ describe('add', { skip: noGpu }, () => {
       for (const n of SIZES) {
         for (const lead of [0, 1, 2, 3, 4]) {
           const how = { ...DENSE, dense: false, lead };
-          const given = [laid(dtype, [n], how, n), laid(dtype, [n], n % 2 ? DENSE : how, lead), roomFor(dtype, [n], how)] as const;
+          const given = [
+            laid(dtype, [n], how, n),
+            laid(dtype, [n], n % 2 ? DENSE : how, lead),
+            roomFor(dtype, [n], how),
+          ] as const;
           await agree(trial(given), { owned: lead, host: n % 3 ? 'apart' : 'one buffer' });
         }
       }
@@ -240,7 +248,11 @@ describe('add', { skip: noGpu }, () => {
     ] as const) {
       for (const n of [1, 8]) {
         const [a, b] = [x, y].map((v) => f64Tensor(new Array(n).fill(v), [n], dtype)) as [Float, Float];
-        assert.deepEqual([...(await rw.add(a, b).readNumbers())], new Array(n).fill(roundTo(dtype, x + y)), `${dtype} ${x} + ${y}`);
+        assert.deepEqual(
+          [...(await rw.add(a, b).readNumbers())],
+          new Array(n).fill(roundTo(dtype, x + y)),
+          `${dtype} ${x} + ${y}`,
+        );
       }
     }
   });
@@ -357,8 +369,13 @@ describe('rms_norm', { skip: noGpu }, () => {
     ] as const) {
       for (const n of [1, 3, 8, 64, 300]) {
         const random = randomness(n);
-        const values = Float64Array.from({ length: 2 * n }, () => (random() < 0.5 ? 0.1 + random() : -0.1 - random()) * scale * 0.9);
-        await agree(trial(f64Tensor(values, [2, n], dtype), laid(dtype, [n], DENSE, n), roomFor(dtype, [2, n], DENSE), eps));
+        const values = Float64Array.from(
+          { length: 2 * n },
+          () => (random() < 0.5 ? 0.1 + random() : -0.1 - random()) * scale * 0.9,
+        );
+        await agree(
+          trial(f64Tensor(values, [2, n], dtype), laid(dtype, [n], DENSE, n), roomFor(dtype, [2, n], DENSE), eps),
+        );
       }
     }
   });
@@ -370,7 +387,12 @@ describe('rms_norm', { skip: noGpu }, () => {
           measure(`rms_norm ${d}`);
           const values = floats(laid('f32', [3, d], DENSE, d)).map((v) => v * scale);
           await agree(
-            trial(f64Tensor(values, [3, d], dtype), laid(dtype, [d], DENSE, 2), roomFor(dtype, [3, d], DENSE), 1e-6 * scale ** 2),
+            trial(
+              f64Tensor(values, [3, d], dtype),
+              laid(dtype, [d], DENSE, 2),
+              roomFor(dtype, [3, d], DENSE),
+              1e-6 * scale ** 2,
+            ),
           );
         }
       }
@@ -383,7 +405,9 @@ describe('rms_norm', { skip: noGpu }, () => {
       ['f16', 3],
     ] as const) {
       measure(`rms_norm 70000 × ${d}`);
-      await agree(trial(laid(dtype, [70_000, d], DENSE, 1), laid(dtype, [d], DENSE, 2), roomFor(dtype, [70_000, d], DENSE), 1e-6));
+      await agree(
+        trial(laid(dtype, [70_000, d], DENSE, 1), laid(dtype, [d], DENSE, 2), roomFor(dtype, [70_000, d], DENSE), 1e-6),
+      );
     }
   });
 });
@@ -392,7 +416,10 @@ describe('argmax', { skip: noGpu }, () => {
   const check = (values: Float, index: 'i64' | 'i32', how: readonly Placement[], where: Homes): Promise<void> => {
     const shape = values.shape.with(-1, 1);
     const given = [values, roomFor(index, shape, how[1]!), roomFor(values.dtype, shape, how[2]!)];
-    return agree({ given, outs: [1, 2], plan: (t) => planArgmax(tensorAt(t, 0), tensorAt(t, 1), tensorAt(t, 2)), tiny: 0 }, where);
+    return agree(
+      { given, outs: [1, 2], plan: (t) => planArgmax(tensorAt(t, 0), tensorAt(t, 1), tensorAt(t, 2)), tiny: 0 },
+      where,
+    );
   };
   const indices = fc.constantFrom('i64' as const, 'i32' as const);
   holds(
@@ -403,7 +430,9 @@ describe('argmax', { skip: noGpu }, () => {
       const values = roomFor(dtype, shape.at(-1) === 0 ? shape.with(-1, 1) : shape, how[0]!, false);
       const random = randomness(seed);
       const choices = [-1, 0, -0, 2, 2, -Infinity, Infinity, NaN, 1, 2 ** -149, -(2 ** -24)].slice(0, kinds);
-      walk(values, (at) => storeNumber(values.storage.host!, dtype, at, choices[Math.floor(random() ** 2 * choices.length)]!));
+      walk(values, (at) =>
+        storeNumber(values.storage.host!, dtype, at, choices[Math.floor(random() ** 2 * choices.length)]!),
+      );
       return check(values, index, how, where);
     },
   );
@@ -424,7 +453,9 @@ describe('argmax', { skip: noGpu }, () => {
     for (const dtype of FLOATS) {
       for (const n of [1, 2, 3, 8, 33, 257]) {
         for (const top of n === 257 ? [1] : [1, NaN, Infinity]) {
-          const rows = Float64Array.from({ length: n * n }, (_, i) => (Math.floor(i / n) === i % n ? top : -1 - (i % 3)));
+          const rows = Float64Array.from({ length: n * n }, (_, i) =>
+            Math.floor(i / n) === i % n ? top : -1 - (i % 3),
+          );
           await check(f64Tensor(rows, [n, n], dtype), n % 2 ? 'i32' : 'i64', [DENSE, DENSE, DENSE], HOST);
         }
       }
@@ -478,7 +509,11 @@ describe('embedding and rearrange', { skip: noGpu }, () => {
     200,
     [all, size(0, 9), fc.oneof(size(0, 20), fc.constantFrom(64, 65)), size(1, 7), placements, seeds, homes],
     (dtype, count, width, rows, how, seed, where) => {
-      const given = [indexOf(count, rows, seed), laidBits(dtype, [rows, width], how[0]!, seed), roomFor(dtype, [count, width], how[1]!)];
+      const given = [
+        indexOf(count, rows, seed),
+        laidBits(dtype, [rows, width], how[0]!, seed),
+        roomFor(dtype, [count, width], how[1]!),
+      ];
       return agree(lookUp(given), { ...where, owned: where.owned & ~1 });
     },
   );
@@ -486,7 +521,8 @@ describe('embedding and rearrange', { skip: noGpu }, () => {
     'rearrange: every dtype, up to six dimensions turned any way, bit for bit',
     250,
     [all, shapes, placements, seeds, homes],
-    (dtype, shape, how, seed, where) => agree(copy([laidBits(dtype, shape, how[0]!, seed), roomFor(dtype, shape, how[1]!)]), where),
+    (dtype, shape, how, seed, where) =>
+      agree(copy([laidBits(dtype, shape, how[0]!, seed), roomFor(dtype, shape, how[1]!)]), where),
   );
 
   holds(
@@ -572,7 +608,13 @@ describe('embedding and rearrange', { skip: noGpu }, () => {
 
 describe('rope', { skip: noGpu }, () => {
   /** Rotates, and compares with float64: two products and a sum, each within u of its own size. */
-  const turn = (plan: RopePlan, x: Float, out: Float, where: Homes, layout: 'bsnh' | 'bnsh' = 'bsnh'): Promise<void> => {
+  const turn = (
+    plan: RopePlan,
+    x: Float,
+    out: Float,
+    where: Homes,
+    layout: 'bsnh' | 'bnsh' = 'bsnh',
+  ): Promise<void> => {
     // emulate() counts tokens before heads, whatever the layout.
     const swap = (tensor: Tensor): Tensor => (layout === 'bsnh' ? tensor : tensor.permute([0, 2, 1, 3]));
     const tokens = swap(x);
@@ -639,12 +681,18 @@ describe('rope', { skip: noGpu }, () => {
     ['a long run', { ...base, pairing: 'half', positions: 1_000_000, seqLen: 150 }],
     ['the largest positions', { ...base, pairing: 'half', positions: [2 ** 31 - 1, -(2 ** 31), 0] }],
     ['phi-2', { headDim: 80, rotaryDim: 32, pairing: 'half', base: 10000, positions: [3, 1, 4, 1, 5] }],
-    ['a window in the middle', { headDim: 24, rotaryDim: 10, rotaryOffset: 7, pairing: 'interleaved', base: 500, positions: 9, seqLen: 3 }],
+    [
+      'a window in the middle',
+      { headDim: 24, rotaryDim: 10, rotaryOffset: 7, pairing: 'interleaved', base: 500, positions: 9, seqLen: 3 },
+    ],
     ['Qwen2-VL', { ...base, pairing: 'half', axes: { rule: 'sections', sections: [8, 12, 12] }, positions: image }],
     ['Qwen3-VL', { ...base, pairing: 'half', axes: { rule: 'interleaved', sections: [12, 10, 10] }, positions: image }],
     ['vision', { ...base, pairing: 'vision', axes: { rule: 'vision', sections: [8, 12, 12] }, positions: image }],
     ['positions of each batch', { ...base, pairing: 'half', positions: ofBatches }],
-    ['a gradient, from a table in f64', { ...base, pairing: 'half', positions: 77, seqLen: 4, direction: 'backward', tableDtype: 'f64' }],
+    [
+      'a gradient, from a table in f64',
+      { ...base, pairing: 'half', positions: 77, seqLen: 4, direction: 'backward', tableDtype: 'f64' },
+    ],
   ];
   for (const [name, options] of models) {
     test(name, async () => {
@@ -655,7 +703,13 @@ describe('rope', { skip: noGpu }, () => {
           const shape = [batch, plan.seqLen, 3, plan.headDim];
           await turn(plan, laid(dtype, shape, DENSE, 1), roomFor(dtype, shape, DENSE), DEVICE);
           const turned = [batch, 3, plan.seqLen, plan.headDim];
-          await turn(plan, laid(dtype, turned, DENSE, 2), roomFor(dtype, turned, { ...DENSE, dense: false, lead: 3 }), PACKED, 'bnsh');
+          await turn(
+            plan,
+            laid(dtype, turned, DENSE, 2),
+            roomFor(dtype, turned, { ...DENSE, dense: false, lead: 3 }),
+            PACKED,
+            'bnsh',
+          );
         }
       }
     });
@@ -684,9 +738,11 @@ describe('rope', { skip: noGpu }, () => {
         const [narrow, wide] = [floats(out), floats(back)];
         for (const [i, v] of kept.entries()) {
           const want = roundTo(dtype, v);
-          const same = (got: number): boolean => Object.is(got, want) || got === want || (want !== 0 && Math.abs(got - want) <= tiny);
+          const same = (got: number): boolean =>
+            Object.is(got, want) || got === want || (want !== 0 && Math.abs(got - want) <= tiny);
           if (!same(narrow[i]!)) assert.fail(`[${i}] ${v}: ${narrow[i]}, want ${want}`);
-          if (Number.isFinite(want) || rotaryDim < n) if (!same(wide[i]!)) assert.fail(`[${i}] ${v} and back: ${wide[i]}, want ${want}`);
+          if (Number.isFinite(want) || rotaryDim < n)
+            if (!same(wide[i]!)) assert.fail(`[${i}] ${v} and back: ${wide[i]}, want ${want}`);
         }
       }
     });
@@ -716,7 +772,11 @@ describe('ropeParts', { skip: noGpu }, () => {
         Array.from({ length }, (_, n) => n)
           .sort(() => random() - 0.5)
           .slice(0, seq);
-      const rows = { first: () => 2, listed: order, 'of each batch': () => Array.from({ length: batch }, order).flat() }[mix.rows]();
+      const rows = {
+        first: () => 2,
+        listed: order,
+        'of each batch': () => Array.from({ length: batch }, order).flat(),
+      }[mix.rows]();
       const shape = [batch, seq, heads, d];
       const kShape = [batch, seq, 2, d];
       const q = laid(mix.x, shape, { ...how[0]!, repeat: 0 }, call.seed);
@@ -728,7 +788,8 @@ describe('ropeParts', { skip: noGpu }, () => {
         laid(mix.cache, [batch, length, 2, d], { ...how[3]!, repeat: 0 }, call.seed + 3),
         laid(mix.weight, [d], how[4]!, call.seed + 2),
       ];
-      const norm = (weight: Float): Pick<RopePartOptions, 'norm'> => (mix.norm === undefined ? {} : { norm: { weight, eps: mix.norm } });
+      const norm = (weight: Float): Pick<RopePartOptions, 'norm'> =>
+        mix.norm === undefined ? {} : { norm: { weight, eps: mix.norm } };
       const weights = floats(given[4]!);
       const sizes = [given[0]!, given[2]!].map((x) => {
         const values = floats(x);
@@ -740,7 +801,8 @@ describe('ropeParts', { skip: noGpu }, () => {
         typeof rows === 'number' ? rows + (token % seq) : rows[rows.length === seq ? token % seq : token]!;
       const cached = new Map<number, number>();
       for (let token = 0; token < batch * seq; token++)
-        for (let i = 0; i < 2 * d; i++) cached.set((Math.floor(token / seq) * length + rowOf(token)) * 2 * d + i, token * 2 * d + i);
+        for (let i = 0; i < 2 * d; i++)
+          cached.set((Math.floor(token / seq) * length + rowOf(token)) * 2 * d + i, token * 2 * d + i);
       const relative = mix.norm === undefined ? 0 : NORM;
       return agree(
         {
@@ -886,9 +948,15 @@ describe('calls after one another', { skip: noGpu }, () => {
         const packed = laid(dtype, [5, 7, d], { ...DENSE, dense: false, lead: 1, pad: 1 }, 3);
         const plan = planRope({ ...rope, headDim: d, rotaryDim: 4, positions: 100, seqLen: 5 });
         const parts = (t: Given): RopePartOptions[] =>
-          [tensorAt(t, 0).slice(1, 0, 4), tensorAt(t, 0).slice(1, 4, 6)].map((x) => ({ x: x as Float, out: x as Float }));
+          [tensorAt(t, 0).slice(1, 0, 4), tensorAt(t, 0).slice(1, 4, 6)].map((x) => ({
+            x: x as Float,
+            out: x as Float,
+          }));
         for (const where of [HOST, DEVICE, PACKED]) {
-          await agree({ given: [packed], outs: [0], plan: (t) => bindRopeParts(plan, parts(t)), error: () => 3 * U * 4 }, where);
+          await agree(
+            { given: [packed], outs: [0], plan: (t) => bindRopeParts(plan, parts(t)), error: () => 3 * U * 4 },
+            where,
+          );
           // q alone, then k: memory of which a part is on its way back is refused, so the host waits in between.
           const { got } = settle([packed], where);
           for (const part of parts(got)) {

@@ -24,7 +24,8 @@ import { noGpu, sharedWebgpu } from '../support/gpu.js';
 import { VECTORS } from '../support/suites.js';
 
 const counted = (n: number): Float32Array => Float32Array.from({ length: n }, (_, i) => (i % 97) / 7 - 6);
-const host = (data: Float32Array, options: TensorOptions = {}): Tensor<'f32'> => tensorFrom(data, { dtype: 'f32', ...options });
+const host = (data: Float32Array, options: TensorOptions = {}): Tensor<'f32'> =>
+  tensorFrom(data, { dtype: 'f32', ...options });
 const ROPE = { pairing: 'half', base: 10000 } as const;
 
 describe('the webgpu backend', { skip: noGpu }, () => {
@@ -45,7 +46,8 @@ describe('the webgpu backend', { skip: noGpu }, () => {
       ...vectorCases(openFolder(VECTORS)),
     ];
     const failed: string[] = [];
-    for await (const result of runCases(cases, await sharedWebgpu())) if (result.verdict.status !== 'ok') failed.push(formatResult(result));
+    for await (const result of runCases(cases, await sharedWebgpu()))
+      if (result.verdict.status !== 'ok') failed.push(formatResult(result));
     assert.deepEqual(failed, []);
   });
 
@@ -138,7 +140,10 @@ describe('the webgpu backend', { skip: noGpu }, () => {
       assert.equal(backend.commands.sent.pipelines, pipelines);
       assert.equal(backend.pool.heldBytes, before.held);
       // The same blocks go round; now and then one more is under way.
-      assert.ok(backend.pool.freeBytes <= before.free + 16 * 1024, `${backend.pool.freeBytes} bytes free, ${before.free} before`);
+      assert.ok(
+        backend.pool.freeBytes <= before.free + 16 * 1024,
+        `${backend.pool.freeBytes} bytes free, ${before.free} before`,
+      );
       rw.dispose();
     });
 
@@ -154,7 +159,9 @@ describe('the webgpu backend', { skip: noGpu }, () => {
       const limit = backend.device.limits.maxStorageBufferBindingSize;
       assert.throws(() => rw.allocate('f32', [limit / 4 + 1]), {
         code: 'DEVICE',
-        message: new RegExp(`at most ${limit} bytes in one tensor \\(maxStorageBufferBindingSize of this device\\), got ${limit + 4}\\.`),
+        message: new RegExp(
+          `at most ${limit} bytes in one tensor \\(maxStorageBufferBindingSize of this device\\), got ${limit + 4}\\.`,
+        ),
       });
     });
 
@@ -168,7 +175,10 @@ describe('the webgpu backend', { skip: noGpu }, () => {
       const x = full.allocate('f32', [1000]);
       const blockOf = ({ storage }: Tensor): unknown => (storage as GpuStorage).block;
       const doubtful = blockOf(x);
-      await assert.rejects(full.finish(), { code: 'DEVICE', message: /^webgpu: memory: expected room on the device, got: no room/ });
+      await assert.rejects(full.finish(), {
+        code: 'DEVICE',
+        message: /^webgpu: memory: expected room on the device, got: no room/,
+      });
       x.dispose();
       await full.finish();
       const y = full.allocate('f32', [1000]);
@@ -222,7 +232,10 @@ describe('the webgpu backend', { skip: noGpu }, () => {
       rw.add(host(counted(3)), host(counted(3)), { out });
       const reading = out.read();
       assert.ok(reading instanceof Promise);
-      assert.throws(() => runReference(planAdd(out, out, host(new Float32Array(3)))), { code: 'DEVICE', message: /finish\(\)/ });
+      assert.throws(() => runReference(planAdd(out, out, host(new Float32Array(3)))), {
+        code: 'DEVICE',
+        message: /finish\(\)/,
+      });
       await rw.finish();
       const sum = counted(3).map((v) => 2 * v);
       assert.deepEqual(out.storage.host, sum);
@@ -249,7 +262,10 @@ describe('the webgpu backend', { skip: noGpu }, () => {
       rw.add(host(counted(4)), host(new Float32Array(4)), { out });
       data[1] = 55;
       await rw.finish();
-      assert.deepEqual(data, Float32Array.of(counted(4)[0]!, 55, counted(4)[1]!, -1, counted(4)[2]!, -1, counted(4)[3]!, -1));
+      assert.deepEqual(
+        data,
+        Float32Array.of(counted(4)[0]!, 55, counted(4)[1]!, -1, counted(4)[2]!, -1, counted(4)[3]!, -1),
+      );
     });
 
     test('memory of which a part is still to be written is refused', async () => {
@@ -327,7 +343,10 @@ describe('the webgpu backend', { skip: noGpu }, () => {
       const mixed = bindRopeParts(plan, [{ x, out: rw.allocate('f64', [1, 4, 64]) }]);
       assert.match(rw.whyNot(mixed)!, /f64 runs on the reference backend, and that takes tensors in host memory/);
       assert.throws(() => rw.run(mixed), { code: 'UNSUPPORTED', message: /webgpu: rope/ });
-      assert.equal(rw.whyNot(bindRope(plan, rw.allocate('f64', [1, 4, 64]), rw.allocate('f64', [1, 4, 64]))), undefined);
+      assert.equal(
+        rw.whyNot(bindRope(plan, rw.allocate('f64', [1, 4, 64]), rw.allocate('f64', [1, 4, 64]))),
+        undefined,
+      );
       x.dispose();
     });
 
@@ -341,7 +360,10 @@ describe('the webgpu backend', { skip: noGpu }, () => {
     });
 
     test('a bad option', async () => {
-      await assert.rejects(openWebgpu({ powerPreference: 'fastest' as 'low-power' }), { code: 'UNSUPPORTED', message: /powerPreference/ });
+      await assert.rejects(openWebgpu({ powerPreference: 'fastest' as 'low-power' }), {
+        code: 'UNSUPPORTED',
+        message: /powerPreference/,
+      });
     });
 
     test('a kernel that the device does not accept is told to who waits, once', async () => {
@@ -366,7 +388,9 @@ describe('the webgpu backend', { skip: noGpu }, () => {
       for (let n = 0; n < 3; n++) held.push(full.allocate('u8', [bytes]));
       await full
         .finish()
-        .catch((error) => assert.match(error.message, /^webgpu: memory: expected room on the device, got: .*Dispose tensors/s));
+        .catch((error) =>
+          assert.match(error.message, /^webgpu: memory: expected room on the device, got: .*Dispose tensors/s),
+        );
       for (const tensor of held) tensor.dispose();
       full.dispose();
     });
@@ -381,7 +405,10 @@ describe('the webgpu backend', { skip: noGpu }, () => {
       first.device.destroy();
       await assert.rejects(async () => out.read(), { code: 'DEVICE', message: /Open another/ });
       await first.device.lost;
-      assert.throws(() => first.run(planAdd(x, x, out)), { code: 'DEVICE', message: /^webgpu: device: .* Open another: / });
+      assert.throws(() => first.run(planAdd(x, x, out)), {
+        code: 'DEVICE',
+        message: /^webgpu: device: .* Open another: /,
+      });
       assert.throws(() => first.allocate('f32', [1]), { code: 'DEVICE' });
       await assert.rejects(async () => x.read(), { code: 'DEVICE' });
       await assert.rejects(first.finish(), { code: 'DEVICE' });
@@ -484,9 +511,10 @@ fn main(
     assert.deepEqual(types(operand('a', 0, { element: 'f16' })), ['vec2<u32>']);
     assert.deepEqual(types(operand('a', 0, { element: 'f16' }), operand('b', 0)), ['u32']);
     assert.deepEqual(types(operand('a', 0, { lanes: 1 }), operand('b', 0, { written: true })), ['u32, written']);
-    assert.deepEqual(types(operand('a', 0, { element: 'bf16' }), operand('b', 0, { element: 'bf16', lanes: 1, written: true })), [
-      'atomic<u32>, written',
-    ]);
+    assert.deepEqual(
+      types(operand('a', 0, { element: 'bf16' }), operand('b', 0, { element: 'bf16', lanes: 1, written: true })),
+      ['atomic<u32>, written'],
+    );
   });
 
   test('with shader-f16 every kernel of the suites is accepted too', { skip: noGpu }, async () => {
@@ -495,7 +523,10 @@ fn main(
     const gpu = create(['backend=null']); // held to the end: its devices do not outlive it
     const adapter = await gpu.requestAdapter();
     const device = await adapter!.requestDevice({ requiredFeatures: ['shader-f16'] });
-    const backend = new WebgpuBackend({ device: device as unknown as GPUDevice, description: 'the null adapter' }, runReference);
+    const backend = new WebgpuBackend(
+      { device: device as unknown as GPUDevice, description: 'the null adapter' },
+      runReference,
+    );
     assert.match(backend.capabilities().description, /shader-f16/);
     const texts: string[] = [];
     const { createShaderModule } = device;
@@ -504,7 +535,8 @@ fn main(
       return createShaderModule.call(device, descriptor);
     };
     const rw = new Ropewalk(backend);
-    for await (const _ of runCases([...publishedCases(), ...extendedCases(), ...vectorCases(openFolder(VECTORS))], rw)) await rw.finish();
+    for await (const _ of runCases([...publishedCases(), ...extendedCases(), ...vectorCases(openFolder(VECTORS))], rw))
+      await rw.finish();
     const half = (n: number): Tensor<'f16'> => rw.upload(new Uint16Array(n), { dtype: 'f16' });
     backend.run(planLinear(half(64).view([1, 64]), half(4096).view([64, 64]), half(64), half(64).view([1, 64])));
     backend.run(planRmsNorm(half(64).view([1, 64]), half(64), 1e-5, half(64).view([1, 64])));

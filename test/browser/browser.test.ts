@@ -30,7 +30,13 @@ test('every suite in Chromium gives the summary that it gives in Node', { skip: 
     );
     const results = [];
     for await (const result of runCases(
-      [...publishedCases(), ...extendedCases(), ...goldenRopeSuite(), ...goldenOperatorSuite(), ...vectorCases(openFolder(VECTORS))],
+      [
+        ...publishedCases(),
+        ...extendedCases(),
+        ...goldenRopeSuite(),
+        ...goldenOperatorSuite(),
+        ...vectorCases(openFolder(VECTORS)),
+      ],
       referenceRunner(),
     ))
       results.push(result);

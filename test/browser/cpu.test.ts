@@ -95,13 +95,18 @@ describe('the cpu backend in Chromium', { skip: noBrowser, timeout: 600_000 }, (
   }
 
   async function suitesPass(site: Site, threads: number): Promise<Capabilities> {
-    const { report, page } = await reportOf<Suites>(browser, `${site.origin}/?script=/pages/suites.js&backend=cpu&threads=${threads}`);
+    const { report, page } = await reportOf<Suites>(
+      browser,
+      `${site.origin}/?script=/pages/suites.js&backend=cpu&threads=${threads}`,
+    );
     await page.close();
     assert.deepEqual(report.failed, []);
     const suites = report.summary.slice(0, -1).map((line) => line.trim().split(/\s/)[0]);
     assert.deepEqual(
       suites,
-      ['published', 'extended', 'golden', 'ggml', 'huggingface', 'infiniop', 'llaisys', 'onnx'].map((name) => `cpu/${name}`),
+      ['published', 'extended', 'golden', 'ggml', 'huggingface', 'infiniop', 'llaisys', 'onnx'].map(
+        (name) => `cpu/${name}`,
+      ),
     );
     assert.match(report.summary.at(-1)!, /^ {2}(\d+)\/\1 cases passed, 0 failed$/);
     return report.capabilities;
@@ -113,7 +118,10 @@ describe('the cpu backend in Chromium', { skip: noBrowser, timeout: 600_000 }, (
     assert.equal(found.threads, 1);
     assert.match(found.description, /^WebAssembly relaxed SIMD, one thread/);
     assert.equal(found.notTaken.length, 1);
-    assert.match(found.notTaken[0]!, /^threads: the page is not cross-origin isolated, .*COOP: same-origin and COEP: require-corp/);
+    assert.match(
+      found.notTaken[0]!,
+      /^threads: the page is not cross-origin isolated, .*COOP: same-origin and COEP: require-corp/,
+    );
   });
 
   test('an isolated page: every suite passes on two threads', async () => {
@@ -157,7 +165,10 @@ describe('the cpu backend in Chromium', { skip: noBrowser, timeout: 600_000 }, (
 
   test("without 'wasm-unsafe-eval' the reference opens, and cpu says what it needs", async () => {
     const site = await siteWith({ 'content-security-policy': "default-src 'none'; script-src 'self'" });
-    const { report, page } = await reportOf<{ auto: Capabilities; cpu: string }>(browser, `${site.origin}/?script=/pages/open.js`);
+    const { report, page } = await reportOf<{ auto: Capabilities; cpu: string }>(
+      browser,
+      `${site.origin}/?script=/pages/open.js`,
+    );
     await page.close();
     assert.equal(report.auto.backend, 'reference');
     assert.match(
@@ -167,7 +178,11 @@ describe('the cpu backend in Chromium', { skip: noBrowser, timeout: 600_000 }, (
   });
 
   const withoutWorkers = [
-    { name: 'worker.js is not there', headers: ISOLATED, folders: { '/dist/backends/wasm/worker.js': join(ROOT, 'no-such-folder') } },
+    {
+      name: 'worker.js is not there',
+      headers: ISOLATED,
+      folders: { '/dist/backends/wasm/worker.js': join(ROOT, 'no-such-folder') },
+    },
     { name: 'worker.js lacks the header', headers: (path: string) => (path.endsWith('/worker.js') ? {} : ISOLATED) },
     {
       name: 'workers are forbidden',
@@ -189,7 +204,10 @@ describe('the cpu backend in Chromium', { skip: noBrowser, timeout: 600_000 }, (
       await bundle(out);
       assert.ok(!readdirSync(out).includes('worker.js'));
       const site = await siteWith(ISOLATED, { '/bundle/': out });
-      assertAlone(await compute(site, '/?script=/bundle/compute.js'), /^threads: a worker did not start \(worker\.js did not load: /);
+      assertAlone(
+        await compute(site, '/?script=/bundle/compute.js'),
+        /^threads: a worker did not start \(worker\.js did not load: /,
+      );
       assert.ok(site.asked.includes('/bundle/worker.js'));
       assert.ok(!site.asked.some((path) => path.startsWith('/dist/')));
       // The way out that the message names.
@@ -224,11 +242,22 @@ describe('the cpu backend in Chromium', { skip: noBrowser, timeout: 600_000 }, (
     assert.equal(webpack.missing, false);
     const run = createRequire(import.meta.url)(webpack.path) as (
       options: object,
-      done: (error: Error | null, stats: { toJson(options: object): { errors: unknown[]; warnings: unknown[] } }) => void,
+      done: (
+        error: Error | null,
+        stats: { toJson(options: object): { errors: unknown[]; warnings: unknown[] } },
+      ) => void,
     ) => void;
-    const options = { context: folder, entry: './compute.js', mode: 'development', devtool: false, output: { path: out } };
+    const options = {
+      context: folder,
+      entry: './compute.js',
+      mode: 'development',
+      devtool: false,
+      output: { path: out },
+    };
     const { errors, warnings } = await new Promise<{ errors: unknown[]; warnings: unknown[] }>((resolve, reject) =>
-      run(options, (error, stats) => (error ? reject(error) : resolve(stats.toJson({ all: false, errors: true, warnings: true })))),
+      run(options, (error, stats) =>
+        error ? reject(error) : resolve(stats.toJson({ all: false, errors: true, warnings: true })),
+      ),
     );
     assert.deepEqual([errors, warnings], [[], []]);
     const site = await siteWith(ISOLATED, { '/bundle/': out });

@@ -8,7 +8,15 @@ import type { Browser } from 'playwright-core';
 import { generate } from '../../src/model/index.js';
 import { loadModelFolder, loadModelPath } from '../../src/model/load.node.js';
 import { ropewalk } from '../../src/ropewalk.js';
-import { noBrowser, openChromium, reportOf, type Site, type SiteOptions, SOFTWARE_GPU, serve } from '../support/browser.js';
+import {
+  noBrowser,
+  openChromium,
+  reportOf,
+  type Site,
+  type SiteOptions,
+  SOFTWARE_GPU,
+  serve,
+} from '../support/browser.js';
 import { buildInto, ROOT } from '../support/build.js';
 
 const ISOLATED = { 'cross-origin-opener-policy': 'same-origin', 'cross-origin-embedder-policy': 'require-corp' };
@@ -56,7 +64,10 @@ describe('the decoder in Chromium', { skip, timeout: 120_000 }, () => {
     mkdirSync(join(folder, 'home'));
     const imports = `<script type="importmap">${JSON.stringify({ imports: IMPORTS })}</script>`;
     const script = '<script type="module" src="/pages/generate.js"></script>';
-    writeFileSync(join(folder, 'home/index.html'), `<!doctype html><meta charset="utf-8"><title>ropewalk</title>${imports}${script}`);
+    writeFileSync(
+      join(folder, 'home/index.html'),
+      `<!doctype html><meta charset="utf-8"><title>ropewalk</title>${imports}${script}`,
+    );
     browser = await openChromium(SOFTWARE_GPU);
   });
   after(async () => {
@@ -66,7 +77,12 @@ describe('the decoder in Chromium', { skip, timeout: 120_000 }, () => {
   });
 
   async function run(headers: SiteOptions['headers'], asked: Asked): Promise<Report> {
-    const folders = { '/': join(folder, 'home'), '/dist/': dist, '/modules/': join(ROOT, 'node_modules'), '/model/': BOX };
+    const folders = {
+      '/': join(folder, 'home'),
+      '/dist/': dist,
+      '/modules/': join(ROOT, 'node_modules'),
+      '/model/': BOX,
+    };
     const site = await serve({ headers: headers ?? {}, folders });
     sites.push(site);
     const words = { backend: 'cpu', threads: 1, tokens: TOKENS, ...asked, prompt: PROMPT };
@@ -77,10 +93,14 @@ describe('the decoder in Chromium', { skip, timeout: 120_000 }, () => {
   }
 
   /** The same in Node, on the sources. */
-  async function inNode(files: readonly string[], tokens = TOKENS): Promise<{ tokens: number[]; text: string; logits: number[] }> {
+  async function inNode(
+    files: readonly string[],
+    tokens = TOKENS,
+  ): Promise<{ tokens: number[]; text: string; logits: number[] }> {
     const rw = await ropewalk({ backend: 'cpu', threads: 1, simd: 'simd128' });
     const options = { backend: rw, context: 128 };
-    const model = files.length === 1 ? await loadModelPath(join(BOX, files[0]!), options) : await loadSafetensors(options);
+    const model =
+      files.length === 1 ? await loadModelPath(join(BOX, files[0]!), options) : await loadSafetensors(options);
     const made: number[] = [];
     let text = '';
     for await (const item of generate(model, PROMPT, { maxTokens: tokens, temperature: 0 })) {

@@ -12,7 +12,10 @@ const STRICT = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'";
 const folder = mkdtempSync(join(tmpdir(), 'onnx-'));
 after(() => rmSync(folder, { recursive: true }));
 
-test('under a strict Content-Security-Policy models are written, read and imported', { skip: noBrowser, timeout: 60_000 }, async () => {
+test('under a strict Content-Security-Policy models are written, read and imported', {
+  skip: noBrowser,
+  timeout: 60_000,
+}, async () => {
   await build({
     absWorkingDir: ROOT,
     entryPoints: ['test/browser/pages/onnx.js'],

@@ -71,7 +71,10 @@ describe('the webgpu backend in Chromium', { skip: noBrowser, timeout: 600_000 }
   test('bundled by Vite', async () => {
     const { build } = await import('vite');
     cpSync(join(ROOT, 'test/browser/pages/gpu.js'), join(folder, 'gpu.js'));
-    writeFileSync(join(folder, 'index.html'), '<!doctype html><meta charset="utf-8"><script type="module" src="/gpu.js"></script>');
+    writeFileSync(
+      join(folder, 'index.html'),
+      '<!doctype html><meta charset="utf-8"><script type="module" src="/gpu.js"></script>',
+    );
     await build({ root: folder, configFile: false, logLevel: 'error' });
     const site = await siteOf({ '/': join(folder, 'dist') });
     const { report, page } = await reportOf<Report>(browser, `${site.origin}/`);

@@ -13,7 +13,8 @@ describe('aicore', () => {
   test('all three kernels: cycles by queue, bytes, buffers, the faults of the seed with their lines, ratios', () => {
     const { status, stdout, stderr } = aicore('--shape', '2,4,2,128', '--batch-positions');
     assert.equal(status, 0, stderr);
-    for (const kernel of ['seed', 'correct', 'fast']) assert.match(stdout, new RegExp(`^${kernel}: [\\d,]+ cycles, [\\d.]+ µs; `, 'm'));
+    for (const kernel of ['seed', 'correct', 'fast'])
+      assert.match(stdout, new RegExp(`^${kernel}: [\\d,]+ cycles, [\\d.]+ µs; `, 'm'));
     assert.match(stdout, /rows +8 of 16 written/);
     assert.match(stdout, /coverage.*8 of 16 rows of y were never written/);
     assert.match(stdout, /positions are indexed by the token alone/);
@@ -27,7 +28,9 @@ describe('aicore', () => {
   test('JSON says the same, and a kernel with faults alone exits with 1', () => {
     const { status, stdout } = aicore('--shape', '1,2,2,128', '--kernel', 'seed', '--json');
     assert.equal(status, 1);
-    const { kernels } = JSON.parse(stdout) as { kernels: { kernel: string; findings: { line: string }[]; busy: Record<string, number> }[] };
+    const { kernels } = JSON.parse(stdout) as {
+      kernels: { kernel: string; findings: { line: string }[]; busy: Record<string, number> }[];
+    };
     assert.deepEqual(
       kernels.map(({ kernel }) => kernel),
       ['seed'],
@@ -44,26 +47,58 @@ describe('aicore', () => {
   });
 
   test('what the seed does not take is said, and the others run', () => {
-    const { status, stdout } = aicore('--shape', '3,2,64', '--dtype', 'bf16', '--pairing', 'half', '--rotary-dim', '32');
+    const { status, stdout } = aicore(
+      '--shape',
+      '3,2,64',
+      '--dtype',
+      'bf16',
+      '--pairing',
+      'half',
+      '--rotary-dim',
+      '32',
+    );
     assert.equal(status, 0);
     assert.match(stdout, /seed: not run, as it takes f16 and f32/);
     assert.equal([...stdout.matchAll(/6 of 6 written, 6 right/g)].length, 2);
   });
 
   test('timelines are written whole, and nothing else is left beside them', () => {
-    const { status, stderr } = aicore('--shape', '1,4,2,128', '--kernel', 'fast', '--svg', 't.svg', '--trace', 't.json');
+    const { status, stderr } = aicore(
+      '--shape',
+      '1,4,2,128',
+      '--kernel',
+      'fast',
+      '--svg',
+      't.svg',
+      '--trace',
+      't.json',
+    );
     assert.equal(status, 0, stderr);
     assert.deepEqual(readdirSync(folder).sort(), ['t.json', 't.svg']);
     assert.match(readFileSync(join(folder, 't.svg'), 'utf8'), /^<svg .*<\/svg>\n$/s);
-    assert.ok((JSON.parse(readFileSync(join(folder, 't.json'), 'utf8')) as { traceEvents: unknown[] }).traceEvents.length > 20);
+    assert.ok(
+      (JSON.parse(readFileSync(join(folder, 't.json'), 'utf8')) as { traceEvents: unknown[] }).traceEvents.length > 20,
+    );
   });
 
   const refusals: [string, string[], RegExp][] = [
     ['a shape that is none', ['--shape', '2,x'], /aicore: --shape: expected an integer in \[1, /],
-    ['an odd head_dim', ['--shape', '1,1,1,7'], /aicore: --rotary-dim: expected an even integer in \[2, head_dim=7\], got 7/],
+    [
+      'an odd head_dim',
+      ['--shape', '1,1,1,7'],
+      /aicore: --rotary-dim: expected an even integer in \[2, head_dim=7\], got 7/,
+    ],
     ['too large a shape', ['--shape', '4096,4096,32,128'], /aicore: --shape: expected at most 67108864 elements/],
-    ['f64', ['--dtype', 'f64'], /aicore: --dtype: expected f16, bf16 or f32, got "f64". The vector unit has no f64 arithmetic/],
-    ['a kernel that is none', ['--kernel', 'slow'], /aicore: --kernel: expected seed, correct, fast or all, got "slow"/],
+    [
+      'f64',
+      ['--dtype', 'f64'],
+      /aicore: --dtype: expected f16, bf16 or f32, got "f64". The vector unit has no f64 arithmetic/,
+    ],
+    [
+      'a kernel that is none',
+      ['--kernel', 'slow'],
+      /aicore: --kernel: expected seed, correct, fast or all, got "slow"/,
+    ],
     ['a chip that is none', ['--chip', '310'], /aicore: --chip: expected 910B3 or 910B4, got "310"/],
     ['a timeline of all kernels', ['--svg', 'x.svg'], /aicore: --kernel: expected one kernel beside --svg or --trace/],
     [
@@ -76,7 +111,11 @@ describe('aicore', () => {
       ['--shape', '1,1,8', '--kernel', 'fast', '--svg', 'x.svg', '--to', '9'],
       /aicore: --to: expected a cycle > /,
     ],
-    ['tables that are too short', ['--shape', '9,1,8', '--table-len', '4'], /aicore: --table-len: expected an integer in \[9, /],
+    [
+      'tables that are too short',
+      ['--shape', '9,1,8', '--table-len', '4'],
+      /aicore: --table-len: expected an integer in \[9, /,
+    ],
     [
       'the seed with halves',
       ['--kernel', 'seed', '--pairing', 'half', '--shape', '1,1,8'],

@@ -21,12 +21,18 @@ describe('check', () => {
   test('all of it: exit 0, a line a case, a summary, plain lines in a pipe', () => {
     // Without a GPU, as on most machines; the suites on webgpu are a test of their own, and take minutes in software.
     const env = { ...process.env, VK_ICD_FILENAMES: 'none' };
-    const ran = spawnSync(process.execPath, [commandPath(), 'check'], { cwd: root, env, encoding: 'utf8', maxBuffer: 2 ** 26 });
+    const ran = spawnSync(process.execPath, [commandPath(), 'check'], {
+      cwd: root,
+      env,
+      encoding: 'utf8',
+      maxBuffer: 2 ** 26,
+    });
     const { status, stdout, stderr } = ran;
     assert.equal(status, 0, stderr);
     const summary = stdout.slice(stdout.indexOf('Summary')).trim().split('\n');
     const counts = summary.slice(1, -1).map((line) => /^ {2}(cpu|reference)\/([a-z]+) +(\d+) OK$/.exec(line)!.slice(1));
-    const of = (backend: string) => counts.filter(([name]) => name === backend).map(([, suite, ok]) => `${suite} ${ok}`);
+    const of = (backend: string) =>
+      counts.filter(([name]) => name === backend).map(([, suite, ok]) => `${suite} ${ok}`);
     assert.deepEqual(of('cpu'), of('reference'));
     assert.deepEqual(of('cpu').slice(0, 2), ['published 96', 'extended 68']);
     const total = counts.reduce((sum, [, , ok]) => sum + Number(ok), 0);
@@ -40,7 +46,10 @@ describe('check', () => {
   });
 
   test('--filter by case and by suite, --json', () => {
-    assert.match(ropewalk('check', '--backend', 'cpu', '--filter', 'ne_a=\\[64,1,2,1\\].*ff=1').stdout, /2\/2 cases passed/);
+    assert.match(
+      ropewalk('check', '--backend', 'cpu', '--filter', 'ne_a=\\[64,1,2,1\\].*ff=1').stdout,
+      /2\/2 cases passed/,
+    );
     const { status, stdout } = ropewalk('check', '--backend', 'reference', '--filter', '^onnx$', '--json');
     const lines = stdout
       .trim()
@@ -58,7 +67,8 @@ describe('check', () => {
       .stdout.split('\n')
       .find((line) => line.includes('RotaryEmbedding'))!;
     assert.match(ropewalk('check', '--case', vector).stdout, /(\d)\/\1 cases passed/);
-    const own = 'ROPE(type=bf16,ne_a=[96,2,3,1],n_dims=48,mode=2,n_ctx=512,fs=1.000000,ef=0.000000,af=1.000000,ff=0,v=0,fb=3000000)';
+    const own =
+      'ROPE(type=bf16,ne_a=[96,2,3,1],n_dims=48,mode=2,n_ctx=512,fs=1.000000,ef=0.000000,af=1.000000,ff=0,v=0,fb=3000000)';
     assert.match(ropewalk('check', '--case', own).stdout, new RegExp(`${own.replace(/[()[\]]/g, '\\$&')}: OK`));
   });
 
@@ -81,23 +91,43 @@ describe('check', () => {
       /^ropewalk: check: --backend: expected auto or one of cpu, webgpu, onnxruntime, ascend-model, reference, got "tpu"/,
     ],
     ['a bad pattern', ['check', '--filter', '('], /check: --filter: expected a regular expression, got "\("/],
-    ['a pattern that matches nothing', ['check', '--filter', 'zzz'], /check: --filter: expected a pattern that matches one of \d+ cases/],
+    [
+      'a pattern that matches nothing',
+      ['check', '--filter', 'zzz'],
+      /check: --filter: expected a pattern that matches one of \d+ cases/,
+    ],
     ['a line that is none', ['check', '--case', 'hello'], /case: expected a line such as ROPE\(/],
     [
       'a line that no suite has',
       ['check', '--case', 'ADD(vector=x/y)'],
       /check: --case: expected a line that ropewalk check prints, or any ROPE\(…\) line/,
     ],
-    ['a folder that is not there', ['check', '--vectors', join(folder, 'nowhere')], /vectors: expected a folder with a manifest\.json/],
-    ['a folder without a manifest', ['check', '--vectors', folder], /expected a manifest\.json here or one folder below, got none/],
+    [
+      'a folder that is not there',
+      ['check', '--vectors', join(folder, 'nowhere')],
+      /vectors: expected a folder with a manifest\.json/,
+    ],
+    [
+      'a folder without a manifest',
+      ['check', '--vectors', folder],
+      /expected a manifest\.json here or one folder below, got none/,
+    ],
     ['inspect without a file', ['inspect'], /^ropewalk: inspect: missing required argument 'model'/],
     [
       'inspect of a missing file',
       ['inspect', join(folder, 'none.json')],
       /^ropewalk: inspect: .*none\.json: expected a readable file, got none/,
     ],
-    ['inspect of a missing gguf', ['inspect', join(folder, 'none.gguf')], /none\.gguf: expected a readable file, got none/],
-    ['inspect of another kind', ['inspect', file('model.bin', 'x')], /inspect: expected a config\.json, a \.gguf, or a folder with one/],
+    [
+      'inspect of a missing gguf',
+      ['inspect', join(folder, 'none.gguf')],
+      /none\.gguf: expected a readable file, got none/,
+    ],
+    [
+      'inspect of another kind',
+      ['inspect', file('model.bin', 'x')],
+      /inspect: expected a config\.json, a \.gguf, or a folder with one/,
+    ],
     ['inspect of no JSON', ['inspect', file('bad.json', '{"a": ')], /bad\.json: expected JSON/],
     [
       'inspect of no GGUF',
@@ -106,7 +136,10 @@ describe('check', () => {
     ],
     [
       'inspect of an unknown scaling',
-      ['inspect', file('odd.json', '{"model_type":"llama","num_hidden_layers":1,"head_dim":64,"rope_scaling":{"type":"odd"}}')],
+      [
+        'inspect',
+        file('odd.json', '{"model_type":"llama","num_hidden_layers":1,"head_dim":64,"rope_scaling":{"type":"odd"}}'),
+      ],
       /odd\.json: rope_scaling\.rope_type: expected default, linear/,
     ],
     [

@@ -27,7 +27,13 @@ const llama31 = file(
     hidden_size: 4096,
     num_attention_heads: 32,
     rope_theta: 500000,
-    rope_scaling: { rope_type: 'llama3', factor: 8, low_freq_factor: 1, high_freq_factor: 4, original_max_position_embeddings: 8192 },
+    rope_scaling: {
+      rope_type: 'llama3',
+      factor: 8,
+      low_freq_factor: 1,
+      high_freq_factor: 4,
+      original_max_position_embeddings: 8192,
+    },
   }),
 );
 const gemma3 = file(
@@ -55,9 +61,21 @@ describe('convert', () => {
   });
 
   test('tables: two .npy and a JSON that names them, no temporary files, and the folder is read again as the same model', () => {
-    const { status, stdout, stderr } = ropewalk('convert', llama31, '--to', 'onnx', '--positions', '128', '--out', 'caches');
+    const { status, stdout, stderr } = ropewalk(
+      'convert',
+      llama31,
+      '--to',
+      'onnx',
+      '--positions',
+      '128',
+      '--out',
+      'caches',
+    );
     assert.equal(status, 0, stderr);
-    assert.match(stdout, /wrote caches\/cos_cache\.npy\n {2}wrote caches\/sin_cache\.npy\n {2}wrote caches\/onnx\.json/);
+    assert.match(
+      stdout,
+      /wrote caches\/cos_cache\.npy\n {2}wrote caches\/sin_cache\.npy\n {2}wrote caches\/onnx\.json/,
+    );
     assert.deepEqual(readdirSync(join(folder, 'caches')).sort(), ['cos_cache.npy', 'onnx.json', 'sin_cache.npy']);
     const cos = parseNpy(readFileSync(join(folder, 'caches/cos_cache.npy')));
     assert.deepEqual([cos.dtype, cos.shape], ['f32', [128, 64]]);
@@ -80,7 +98,13 @@ describe('convert', () => {
   });
 
   test('a real GGUF file to HuggingFace, with the permutation said', { skip: absent }, () => {
-    const { status, stdout, stderr } = ropewalk('convert', join(stories, 'model-f32.gguf'), '--to', 'huggingface', '--json');
+    const { status, stdout, stderr } = ropewalk(
+      'convert',
+      join(stories, 'model-f32.gguf'),
+      '--to',
+      'huggingface',
+      '--json',
+    );
     assert.equal(status, 0, stderr);
     const result = JSON.parse(stdout);
     assert.equal(result.arguments.config.model_type, 'llama');
@@ -102,13 +126,22 @@ describe('convert', () => {
     file('record.json', JSON.stringify(args));
     assert.match(ropewalk('convert', 'record.json', '--to', 'mlx').stdout, /traditional {2}true[\s\S]*scale {8}0\.25/);
     file('mlx.json', JSON.stringify({ dims: 64, traditional: true, base: 3e6, scale: 0.25 }));
-    assert.match(ropewalk('convert', 'mlx.json', '--to', 'flashinfer').stdout, /mlx\.json \(mlx\) → flashinfer[\s\S]*rope_scale +4\n/);
+    assert.match(
+      ropewalk('convert', 'mlx.json', '--to', 'flashinfer').stdout,
+      /mlx\.json \(mlx\) → flashinfer[\s\S]*rope_scale +4\n/,
+    );
   });
 
   file('list.json', '[1, 2]');
   file('empty.json', '');
-  file('traversal.json', JSON.stringify({ target: 'onnx', arguments: { cos_cache: '../cos.npy', sin_cache: 'sin.npy' } }));
-  file('missing.json', JSON.stringify({ target: 'onnx', arguments: { cos_cache: 'nowhere.npy', sin_cache: 'sin.npy' } }));
+  file(
+    'traversal.json',
+    JSON.stringify({ target: 'onnx', arguments: { cos_cache: '../cos.npy', sin_cache: 'sin.npy' } }),
+  );
+  file(
+    'missing.json',
+    JSON.stringify({ target: 'onnx', arguments: { cos_cache: 'nowhere.npy', sin_cache: 'sin.npy' } }),
+  );
   file('bad.npy', 'no numpy');
   file('bad.json', JSON.stringify({ cos_cache: 'bad.npy', sin_cache: 'bad.npy' }));
   const at = (name: string): string => join(folder, name);
@@ -141,14 +174,24 @@ describe('convert', () => {
     ['a layer that is no number', llama31, { to: 'ggml', layer: '' }, /--layer: expected an integer/],
     ['tables with nowhere to go', llama31, onnx, /--out: expected a folder for cos_cache\.npy and sin_cache\.npy/],
     ['no rows', llama31, { ...onnx, positions: '0', out: at('x') }, /--positions: expected an integer in \[1/],
-    ['a file for a folder', llama31, { ...onnx, out: at('bad.npy') }, /--out: .*bad\.npy: expected a folder that can be written, got/],
+    [
+      'a file for a folder',
+      llama31,
+      { ...onnx, out: at('bad.npy') },
+      /--out: .*bad\.npy: expected a folder that can be written, got/,
+    ],
     [
       'a context of NaN',
       llama31,
       { to: 'ggml', context: 'NaN' },
       /convert: --context: expected an integer in \[1, 2147483647\], got "NaN"/,
     ],
-    ['a sliding layer for GGUF', gemma3, { to: 'gguf' }, /expected a full layer, .* got "sliding layer 0, whose base is 10000"/],
+    [
+      'a sliding layer for GGUF',
+      gemma3,
+      { to: 'gguf' },
+      /expected a full layer, .* got "sliding layer 0, whose base is 10000"/,
+    ],
   ];
   for (const [what, from, options, message] of refusals) {
     test(`refuses ${what}, and writes nothing`, async () => {
@@ -165,7 +208,10 @@ describe('convert', () => {
     file('window.json', JSON.stringify({ headDim: 64, rotaryDim: 32, rotaryOffset: 32, pairing: 'half', base: 10000 }));
     const { status, stdout, stderr } = ropewalk('convert', 'window.json', '--to', 'onnx');
     assert.deepEqual([status, stdout], [2, '']);
-    assert.match(stderr, /^ropewalk: convert: onnx: cannot be expressed, because .* this window starts at 32\. Put Split before the node/);
+    assert.match(
+      stderr,
+      /^ropewalk: convert: onnx: cannot be expressed, because .* this window starts at 32\. Put Split before the node/,
+    );
   });
 
   test('a write that fails half way leaves nothing with a final name behind', async () => {

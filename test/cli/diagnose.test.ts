@@ -73,12 +73,24 @@ const files = {
   bf16: save('bf16.npy', output(true, 'bf16')),
   positions: join(folder, 'positions.npy'),
 };
-writeFileSync(files.positions, writeNpy(BigInt64Array.from(POSITIONS, BigInt), { dtype: 'i64', shape: [POSITIONS.length] }));
+writeFileSync(
+  files.positions,
+  writeNpy(BigInt64Array.from(POSITIONS, BigInt), { dtype: 'i64', shape: [POSITIONS.length] }),
+);
 const given = { x: files.x, y: files.right, positions: files.positions };
 
 describe('diagnose', () => {
   test('as a program: a wrong kernel is named, exit 1, no terminal codes', () => {
-    const { status, stdout, stderr } = ropewalk('--x', files.x, '--y', files.wrong, '--positions', files.positions, '--expect', LABEL);
+    const { status, stdout, stderr } = ropewalk(
+      '--x',
+      files.x,
+      '--y',
+      files.wrong,
+      '--positions',
+      files.positions,
+      '--expect',
+      LABEL,
+    );
     assert.equal(status, 1, stderr);
     assert.match(stdout, /^KNOWN BUG: pairs-interleaved-for-half$/m);
     assert.match(stdout, /Pairs are interleaved, such as \(0, 1\), where half is expected, such as \(0, 32\)/);
@@ -92,7 +104,10 @@ describe('diagnose', () => {
     assert.match(stdout, /^KNOWN BUG: frequencies-over-head-dim$/m);
     const none = ropewalk();
     assert.equal(none.status, 2);
-    assert.match(none.stderr, /ropewalk: diagnose: expected --x, --y and --positions, got "no --x, --y, --positions"\. See a run first/);
+    assert.match(
+      none.stderr,
+      /ropewalk: diagnose: expected --x, --y and --positions, got "no --x, --y, --positions"\. See a run first/,
+    );
   });
 
   test('the right kernel: exit 0, with and without an expectation', async () => {
@@ -125,7 +140,10 @@ describe('diagnose', () => {
     const bits = await run({ x: files.x, y: files.bf16, positions: files.positions, dtype: 'bf16', expect: record });
     assert.equal(bits.status, 0);
     assert.match(bits.stdout, /rounded once to bf16/);
-    const data = [new Uint8Array((x.read() as Float32Array).buffer), new Uint8Array((output(false, 'f32').read() as Float32Array).buffer)];
+    const data = [
+      new Uint8Array((x.read() as Float32Array).buffer),
+      new Uint8Array((output(false, 'f32').read() as Float32Array).buffer),
+    ];
     const size = data[0]!.length;
     const entry = (n: number) => ({ dtype: 'F32', shape: SHAPE, data_offsets: [n * size, (n + 1) * size] });
     const header = Buffer.from(JSON.stringify({ q: entry(0), 'q:out': entry(1) }));
@@ -133,7 +151,10 @@ describe('diagnose', () => {
     length.writeBigUInt64LE(BigInt(header.length));
     const dump = join(folder, 'dump.safetensors');
     writeFileSync(dump, Buffer.concat([length, header, ...data]));
-    assert.equal((await run({ x: `${dump}:q`, y: `${dump}:q:out`, positions: files.positions, expect: LABEL })).status, 0);
+    assert.equal(
+      (await run({ x: `${dump}:q`, y: `${dump}:q:out`, positions: files.positions, expect: LABEL })).status,
+      0,
+    );
   });
 
   test('--json holds the verdict, what was found, and no functions', async () => {
@@ -147,7 +168,11 @@ describe('diagnose', () => {
     assert.equal(json.named[0].mutants[0].cause, 'A');
     assert.deepEqual([json.found.pairing, json.found.direction, json.found.magnitude], ['interleaved', 'forward', 1]);
     assert.equal(json.found.pairs.length, 32);
-    assert.equal(planRope({ ...json.found.rope.spec, positions: [0] }).headDim, 64, 'the record that was found is one that can be run');
+    assert.equal(
+      planRope({ ...json.found.rope.spec, positions: [0] }).headDim,
+      64,
+      'the record that was found is one that can be run',
+    );
   });
 
   test('--svg and --next-input write whole files and leave nothing else', async () => {
@@ -175,16 +200,32 @@ describe('diagnose', () => {
   writeFileSync(empty, '');
   const refusals: [string, Parameters<typeof diagnose>[0], RegExp][] = [
     ['no x', { y: files.right, positions: files.positions }, /expected --x, --y and --positions, got "no --x"/],
-    ['a file that is not there', { ...given, x: join(folder, 'no.npy') }, /diagnose: --x: .*no\.npy: expected a readable file, got none/],
+    [
+      'a file that is not there',
+      { ...given, x: join(folder, 'no.npy') },
+      /diagnose: --x: .*no\.npy: expected a readable file, got none/,
+    ],
     ['a folder', { ...given, x: `${folder}.npy` }, /expected a readable file, got none/],
-    ['another format', { ...given, y: 'y.bin' }, /diagnose: --y: expected a \.npy file, or file\.safetensors:name, got "y\.bin"/],
+    [
+      'another format',
+      { ...given, y: 'y.bin' },
+      /diagnose: --y: expected a \.npy file, or file\.safetensors:name, got "y\.bin"/,
+    ],
     ['junk', { ...given, y: junk }, /junk\.npy: expected a \.npy file, which starts with/],
     ['an empty file', { ...given, positions: empty }, /empty\.npy/],
     ['bf16 bits without --dtype', { ...given, y: files.bf16 }, /--dtype bf16/],
-    ['a dtype that the values do not have', { ...given, dtype: 'bf16' }, /expected a y of bf16 values, got ".* in a f32 file"/],
+    [
+      'a dtype that the values do not have',
+      { ...given, dtype: 'bf16' },
+      /expected a y of bf16 values, got ".* in a f32 file"/,
+    ],
     ['an unknown dtype', { ...given, dtype: 'f8' }, /diagnose: --dtype: expected f64, f32, f16 or bf16, got "f8"/],
     ['an unknown layout', { ...given, layout: 'snhb' }, /diagnose: --layout: expected bsnh or bnsh/],
-    ['a direction without an expectation', { ...given, direction: 'backward' }, /diagnose: --direction: expected --expect beside it/],
+    [
+      'a direction without an expectation',
+      { ...given, direction: 'backward' },
+      /diagnose: --direction: expected --expect beside it/,
+    ],
     ['a bad layer', { ...given, expect: LABEL, layer: '-1' }, /diagnose: --layer: expected an integer in \[0, /],
     ['a bad epsilon', { ...given, normWeight: files.x, normEps: 'x' }, /diagnose: --norm-eps/],
     [

@@ -18,11 +18,23 @@ const file = (name: string, json: unknown): string => {
 const stories = join(root, '../shared/models/stories260K');
 const absent = !existsSync(stories) && 'no ../shared/models/stories260K beside the repository';
 
-const llama = { model_type: 'llama', num_hidden_layers: 4, hidden_size: 512, num_attention_heads: 4, rope_theta: 500000 };
+const llama = {
+  model_type: 'llama',
+  num_hidden_layers: 4,
+  hidden_size: 512,
+  num_attention_heads: 4,
+  rope_theta: 500000,
+};
 const plain = file('plain.json', llama);
 const scaled = file('scaled.json', {
   ...llama,
-  rope_scaling: { rope_type: 'llama3', factor: 8, low_freq_factor: 1, high_freq_factor: 4, original_max_position_embeddings: 8192 },
+  rope_scaling: {
+    rope_type: 'llama3',
+    factor: 8,
+    low_freq_factor: 1,
+    high_freq_factor: 4,
+    original_max_position_embeddings: 8192,
+  },
 });
 const gemma3 = {
   model_type: 'gemma3_text',
@@ -34,11 +46,16 @@ const gemma3 = {
 };
 
 describe('diff', () => {
-  test('the HuggingFace and the GGUF file of the same weights: the same, in another layout, exit 0', { skip: absent }, () => {
+  test('the HuggingFace and the GGUF file of the same weights: the same, in another layout, exit 0', {
+    skip: absent,
+  }, () => {
     const { status, stdout, stderr } = ropewalk(join(stories, 'config.json'), join(stories, 'model-f32.gguf'));
     assert.equal(status, 0, stderr);
     assert.match(stdout, /^layers 0-4: same, in another layout$/m);
-    assert.match(stdout, /Same frequencies; pairing half and interleaved: as expected, q and k weights are permuted in GGUF\./);
+    assert.match(
+      stdout,
+      /Same frequencies; pairing half and interleaved: as expected, q and k weights are permuted in GGUF\./,
+    );
     assert.match(stdout, /NMSE +0 at 1, 0 at 40, 0 at 8192, 0 at 131072/);
   });
 
@@ -47,7 +64,10 @@ describe('diff', () => {
     assert.equal(status, 1, stderr);
     assert.match(stdout, /^layers 0-3: different$/m);
     assert.match(stdout, /≠ scaling +llama3 factor=8 .* none/);
-    assert.match(stdout, /angles +more than 0\.01 rad from \d+ \(pair \d+\), 0\.1 rad from \d+ \(pair \d+\), 1 rad from \d+/);
+    assert.match(
+      stdout,
+      /angles +more than 0\.01 rad from \d+ \(pair \d+\), 0\.1 rad from \d+ \(pair \d+\), 1 rad from \d+/,
+    );
     assert.match(stdout, /prompts shorter than about \d+ tokens look right, longer ones lose their thread/);
   });
 
@@ -102,9 +122,19 @@ describe('diff', () => {
   const refusals: readonly (readonly [string, string, DiffOptions, RegExp])[] = [
     ['a missing file', 'nowhere.json', {}, /diff: .*nowhere\.json: expected a readable file, got none/],
     ['an empty GGUF', 'empty.gguf', {}, /empty\.gguf: expected/],
-    ['an unknown recipe behind @', `${plain}@bf16`, {}, /plain\.json@bf16: expected float64, ggml-f32 or hf-f32, got "bf16"/],
+    [
+      'an unknown recipe behind @',
+      `${plain}@bf16`,
+      {},
+      /plain\.json@bf16: expected float64, ggml-f32 or hf-f32, got "bf16"/,
+    ],
     ['an unknown recipe', plain, { recipe: 'f16' }, /diff: --recipe: expected float64, ggml-f32 or hf-f32, got "f16"/],
-    ['positions that are none', plain, { positions: '1,,2' }, /diff: --positions: expected an integer in \[0, 2147483647\]/],
+    [
+      'positions that are none',
+      plain,
+      { positions: '1,,2' },
+      /diff: --positions: expected an integer in \[0, 2147483647\]/,
+    ],
     ['a negative position', plain, { positions: '-1' }, /diff: --positions/],
     ['a context of 0', plain, { context: '0' }, /diff: --context: expected an integer in/],
   ];

@@ -24,7 +24,13 @@ const llama = file(
     hidden_size: 512,
     num_attention_heads: 8,
     rope_theta: 500000,
-    rope_scaling: { rope_type: 'llama3', factor: 8, low_freq_factor: 1, high_freq_factor: 4, original_max_position_embeddings: 8192 },
+    rope_scaling: {
+      rope_type: 'llama3',
+      factor: 8,
+      low_freq_factor: 1,
+      high_freq_factor: 4,
+      original_max_position_embeddings: 8192,
+    },
   }),
 );
 
@@ -34,7 +40,11 @@ interface Written {
   readonly form: string;
   readonly opset: number;
   readonly angles?: string;
-  readonly inputs: readonly { readonly name: string; readonly dtype: string; readonly shape: readonly (string | number)[] }[];
+  readonly inputs: readonly {
+    readonly name: string;
+    readonly dtype: string;
+    readonly shape: readonly (string | number)[];
+  }[];
   readonly nodes: { readonly calls: number; readonly views: number };
   readonly precision: readonly { readonly position: number; readonly maxError: number }[];
   readonly count: { readonly bytesRead: number };
@@ -87,7 +97,10 @@ describe('ropewalk export', () => {
     ])
       assert.ok(stdout.includes(`${line}\n`), `${line} in\n${stdout}`);
     const bytes = readFileSync(out);
-    assert.match(stdout, new RegExp(`Wrote .*rope.onnx, ${String(bytes.length).replace(/\B(?=(\d{3})+$)/, ',')} bytes`));
+    assert.match(
+      stdout,
+      new RegExp(`Wrote .*rope.onnx, ${String(bytes.length).replace(/\B(?=(\d{3})+$)/, ',')} bytes`),
+    );
     assert.deepEqual(
       readdirSync(folder).filter((name) => name.includes('tmp')),
       [],
@@ -99,15 +112,20 @@ describe('ropewalk export', () => {
       [1, 1],
       [3, 5],
     ] as const) {
-      const x = (heads: number) => new ort.Tensor('float32', new Float32Array(batch * seq * heads * 64).fill(1), [batch, seq, heads, 64]);
+      const x = (heads: number) =>
+        new ort.Tensor('float32', new Float32Array(batch * seq * heads * 64).fill(1), [batch, seq, heads, 64]);
       const ids = new ort.Tensor('int64', new BigInt64Array(batch * seq), [batch, seq]);
       const { q_out } = await session.run({ q: x(8), k: x(2), position_ids: ids });
-      assert.deepEqual([q_out!.dims, (q_out!.data as Float32Array).every((value) => value === 1)], [[batch, seq, 8, 64], true]); // position 0 turns nothing
+      assert.deepEqual(
+        [q_out!.dims, (q_out!.data as Float32Array).every((value) => value === 1)],
+        [[batch, seq, 8, 64], true],
+      ); // position 0 turns nothing
     }
   });
 
   test('counts operators and bytes beside the twelve steps', () => {
-    const line = 'ROPE(type=f32,ne_a=[128,32,2,1],n_dims=128,mode=2,n_ctx=512,fs=1.424500,ef=0.746500,af=1.424500,ff=1,v=0)';
+    const line =
+      'ROPE(type=f32,ne_a=[128,32,2,1],n_dims=128,mode=2,n_ctx=512,fs=1.424500,ef=0.746500,af=1.424500,ff=1,v=0)';
     const { status, stdout, stderr } = ropewalk(
       'export',
       '--rope',
@@ -189,7 +207,13 @@ describe('ropewalk export', () => {
       // Position 1 is off by roundings of cos and sin; 4095 by half an ulp of its angle, too.
       ['f64', 2 ** -50, 2 ** -47, 2 ** -42],
     ] as const) {
-      const { precision } = await exported(llama, { heads: '8', form: 'primitives', dtype, angles: 'f64', context: '4096' });
+      const { precision } = await exported(llama, {
+        heads: '8',
+        form: 'primitives',
+        dtype,
+        angles: 'f64',
+        context: '4096',
+      });
       const errors = new Map(precision.map(({ position, maxError }) => [position, maxError]));
       assert.ok(errors.get(1)! <= first, `${dtype}: ${errors.get(1)}`);
       assert.ok(errors.get(4095)! >= least && errors.get(4095)! <= most, `${dtype}: ${errors.get(4095)}`);
@@ -221,10 +245,22 @@ describe('ropewalk export', () => {
       [llama, { heads: '8', normEps: 'NaN' }, /export: --norm-eps: expected a number/],
       [llama, { heads: '8', shape: '1,2' }, /export: --shape: expected it beside another --op/],
       [llama, { op: 'add', shape: '1,2' }, /export: model: expected it for rope alone/],
-      [undefined, { op: 'add', shape: '1,2', kvHeads: '3' }, /export: --kv-heads: expected it beside another --op, got "add"/],
+      [
+        undefined,
+        { op: 'add', shape: '1,2', kvHeads: '3' },
+        /export: --kv-heads: expected it beside another --op, got "add"/,
+      ],
       [undefined, { op: 'add', shape: '1,2', kvCache: true }, /export: --kv-cache: expected it beside another --op/],
-      [undefined, { op: 'rms_norm', shape: '1,2', perm: '1,0' }, /export: --perm: expected it beside another --op, got "rms_norm"/],
-      [undefined, { op: 'embedding', shape: '16777217,3,64' }, /export: --shape: expected a COUNT of at most 16777216, got 16777217/],
+      [
+        undefined,
+        { op: 'rms_norm', shape: '1,2', perm: '1,0' },
+        /export: --perm: expected it beside another --op, got "rms_norm"/,
+      ],
+      [
+        undefined,
+        { op: 'embedding', shape: '16777217,3,64' },
+        /export: --shape: expected a COUNT of at most 16777216, got 16777217/,
+      ],
       [
         undefined,
         { op: 'embedding', shape: '2,3,64', weights: 'q8_0', dtype: 'f16' },
@@ -241,7 +277,11 @@ describe('ropewalk export', () => {
       [undefined, { op: 'linear', shape: '2,3' }, /export: --shape: expected M,N,K/],
       [undefined, { op: 'linear', shape: '2,3,5', weights: 'q8_0' }, /blocks: shape: expected .* a multiple of 32/],
       [undefined, { op: 'linear', shape: '2,3,5', weights: 'q2_K' }, /export: --weights/],
-      [undefined, { op: 'self_attention', shape: '1,2,4,4,3,8' }, /self_attention: q: expected num_heads to be a multiple/],
+      [
+        undefined,
+        { op: 'self_attention', shape: '1,2,4,4,3,8' },
+        /self_attention: q: expected num_heads to be a multiple/,
+      ],
       [
         llama,
         { heads: '8', out: join(folder, 'no', 'such.onnx') },
@@ -251,6 +291,9 @@ describe('ropewalk export', () => {
     for (const [source, options, message] of refused)
       await assert.rejects(exportModel(source, options), { name: 'RopewalkError', message });
     const { status, stderr } = ropewalk('export', llama, '--heads', 'many');
-    assert.deepEqual([status, stderr], [2, 'ropewalk: export: --heads: expected an integer in [1, 65536], got "many"\n']);
+    assert.deepEqual(
+      [status, stderr],
+      [2, 'ropewalk: export: --heads: expected an integer in [1, 65536], got "many"\n'],
+    );
   });
 });

@@ -17,7 +17,10 @@ const folder = mkdtempSync(join(tmpdir(), 'failure-'));
 after(() => rmSync(folder, { recursive: true }));
 const node = [process.execPath, '--import', import.meta.resolve('tsx'), join(ROOT, 'src/cli/main.ts')] as const;
 const config = join(folder, 'config.json');
-writeFileSync(config, JSON.stringify({ model_type: 'llama', num_hidden_layers: 1, head_dim: 64, num_attention_heads: 4 }));
+writeFileSync(
+  config,
+  JSON.stringify({ model_type: 'llama', num_hidden_layers: 1, head_dim: 64, num_attention_heads: 4 }),
+);
 
 /** What is said about an error of `generate` with these options. */
 function said(message: string, ...args: string[]): string {
@@ -36,13 +39,22 @@ describe('what is said', () => {
       said('generate: maxTokens: expected an integer >= 0, got -2', '-n', '-2'),
       'ropewalk: generate: -n: expected an integer >= 0, got -2',
     );
-    assert.equal(said('m.gguf: context: expected an integer', '-c', '9'), 'ropewalk: generate: -c: expected an integer');
-    assert.equal(said('sample: repetitionPenalty: no', '--repeat-penalty', '0'), 'ropewalk: generate: --repeat-penalty: no');
+    assert.equal(
+      said('m.gguf: context: expected an integer', '-c', '9'),
+      'ropewalk: generate: -c: expected an integer',
+    );
+    assert.equal(
+      said('sample: repetitionPenalty: no', '--repeat-penalty', '0'),
+      'ropewalk: generate: --repeat-penalty: no',
+    );
     assert.equal(said('generate: --threads: no', '--threads', '0'), 'ropewalk: generate: --threads: no');
   });
 
   test('what was not typed is not called a flag, and the prefix comes once', () => {
-    assert.equal(said('m.gguf: context: expected an integer'), 'ropewalk: generate: m.gguf: context: expected an integer');
+    assert.equal(
+      said('m.gguf: context: expected an integer'),
+      'ropewalk: generate: m.gguf: context: expected an integer',
+    );
     assert.equal(said('generate: prompt: expected a text'), 'ropewalk: generate: prompt: expected a text');
     assert.equal(said('a: b: threads: 3', '-t', '3'), 'ropewalk: generate: a: b: threads: 3');
   });
@@ -83,7 +95,10 @@ describe('where nothing can be written', () => {
   test('stdout at /dev/full: one line and code 2', { skip }, () => {
     for (const args of [['inspect', config], ['inspect', config, '--json'], ['--help']]) {
       const full = openSync('/dev/full', 'w');
-      const { status, stderr } = spawnSync(node[0], [...node.slice(1), ...args], { stdio: ['ignore', full, 'pipe'], encoding: 'utf8' });
+      const { status, stderr } = spawnSync(node[0], [...node.slice(1), ...args], {
+        stdio: ['ignore', full, 'pipe'],
+        encoding: 'utf8',
+      });
       closeSync(full);
       assert.equal(status, 2, stderr);
       assert.match(stderr, /^ropewalk: (inspect: )?stdout: expected to be able to write, got a full disk\n$/);
@@ -94,7 +109,8 @@ describe('where nothing can be written', () => {
     const disk = join(folder, 'disk');
     mkdirSync(disk);
     const mounted = spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=64k', 'tmpfs', disk], { encoding: 'utf8' });
-    if (mounted.status !== 0) return t.skip(`no tmpfs can be mounted: ${mounted.stderr?.trim() || mounted.error?.message}`);
+    if (mounted.status !== 0)
+      return t.skip(`no tmpfs can be mounted: ${mounted.stderr?.trim() || mounted.error?.message}`);
     try {
       const vectors = ropewalkIn(disk, 'vectors', 'golden', '--dialect', 'ggml');
       assert.deepEqual([vectors.status, vectors.stdout], [2, '']);
@@ -105,7 +121,10 @@ describe('where nothing can be written', () => {
       assert.deepEqual(readdirSync(disk), []);
       const convert = ropewalkIn(disk, 'convert', config, '--to', 'onnx', '--positions', '4096', '--out', 'tables');
       assert.deepEqual([convert.status, convert.stdout], [2, '']);
-      assert.match(convert.stderr, /^ropewalk: convert: --out: tables: expected a folder that can be written, got a full disk\n$/);
+      assert.match(
+        convert.stderr,
+        /^ropewalk: convert: --out: tables: expected a folder that can be written, got a full disk\n$/,
+      );
       assert.deepEqual(readdirSync(disk), []);
     } finally {
       spawnSync('umount', [disk]);

@@ -21,7 +21,10 @@ describe('generate', () => {
     assert.equal(status, 0, stderr);
     assert.match(stdout, /^Call me.{20,}\n$/s);
     assert.match(stderr, /marline: llama, 4 layers; weights 3\.3\d MiB, KV cache of 256 tokens 0\.50 MiB, in all \d/);
-    assert.match(stderr, /cpu: prompt \d tokens at [\d.]+\/s, then 24 tokens at [\d.]+\/s; as many tokens as asked for; seed \d+/);
+    assert.match(
+      stderr,
+      /cpu: prompt \d tokens at [\d.]+\/s, then 24 tokens at [\d.]+\/s; as many tokens as asked for; seed \d+/,
+    );
   });
 
   test('-1 as in llama.cpp: tokens until the context is full, and any seed', () => {
@@ -31,7 +34,8 @@ describe('generate', () => {
   });
 
   test('the same seed gives the same text, another seed another', () => {
-    const text = (seed: string): string => generate('The sea', '--max-tokens', '20', '--temperature', '1', '--seed', seed).stdout;
+    const text = (seed: string): string =>
+      generate('The sea', '--max-tokens', '20', '--temperature', '1', '--seed', seed).stdout;
     const first = text('7');
     assert.equal(text('7'), first);
     assert.notEqual(text('8'), first);
@@ -55,7 +59,16 @@ describe('generate', () => {
   test('the GGUF in 8 bits, with a cache in f16, on another backend', () => {
     const { status, stdout, stderr } = generate(
       'It is a truth',
-      ...['--model', join(box, 'model-q8_0.gguf'), '--backend', 'reference', '--cache-dtype', 'f16', '--max-tokens', '3'],
+      ...[
+        '--model',
+        join(box, 'model-q8_0.gguf'),
+        '--backend',
+        'reference',
+        '--cache-dtype',
+        'f16',
+        '--max-tokens',
+        '3',
+      ],
     );
     assert.equal(status, 0, stderr);
     assert.match(stdout, /^It is a truth.+\n$/s);
@@ -97,7 +110,10 @@ describe('generate', () => {
     assert.equal(piped('Call me\n', 'generate', '-', ...greedy).stdout, stdout);
     assert.equal(piped('Call me\r\n', 'generate', '-p', '-', ...greedy).stdout, stdout);
     assert.equal(piped('Call me\r\n', 'generate', ...greedy).stdout, stdout);
-    assert.match(piped('', 'generate', ...greedy).stderr, /generate: the prompt is empty: the text starts from the model's start token\n/);
+    assert.match(
+      piped('', 'generate', ...greedy).stderr,
+      /generate: the prompt is empty: the text starts from the model's start token\n/,
+    );
   });
 
   test('a pipe beside a prompt is left unread, and stderr says so; an empty one is nothing', () => {
@@ -110,7 +126,11 @@ describe('generate', () => {
 
   const refusals: [string, string[], RegExp][] = [
     ['two prompts', ['x', '-p', 'y'], /^ropewalk: generate: -p: expected it once, got "an argument and --prompt"\n$/],
-    ['a prompt file that is not there', ['-f', 'none.txt'], /^ropewalk: generate: -f: none\.txt: expected a readable file, got none\n$/],
+    [
+      'a prompt file that is not there',
+      ['-f', 'none.txt'],
+      /^ropewalk: generate: -f: none\.txt: expected a readable file, got none\n$/,
+    ],
     [
       '999 threads',
       ['x', '-t', '999'],
@@ -125,15 +145,39 @@ describe('generate', () => {
     ['threads that are none', ['x', '-t', '0'], /^ropewalk: generate: -t: expected an integer in \[1, 16\]/],
     ['a model that is not there', ['x', '-m', 'nowhere'], /nowhere: expected a folder or a \.gguf file, got none/],
     ['a chat without a template', ['hello', '--chat'], /chat.*template/],
-    ['a system message without --chat', ['hello', '--system', 'be brief'], /generate: --system: expected it beside --chat/],
+    [
+      'a system message without --chat',
+      ['hello', '--system', 'be brief'],
+      /generate: --system: expected it beside --chat/,
+    ],
     ['a temperature that is none', ['x', '--temp', 'hot'], /generate: --temp: expected a number, got "hot"/],
-    ['a negative temperature', ['x', '-m', 'nowhere', '--temp', '-1'], /generate: --temp: expected a number >= 0, got -1/],
-    ['a context past the model', ['x', '--context', '4096'], /^ropewalk: generate: --context: expected an integer in \[1, 256\]/],
+    [
+      'a negative temperature',
+      ['x', '-m', 'nowhere', '--temp', '-1'],
+      /generate: --temp: expected a number >= 0, got -1/,
+    ],
+    [
+      'a context past the model',
+      ['x', '--context', '4096'],
+      /^ropewalk: generate: --context: expected an integer in \[1, 256\]/,
+    ],
     ['a backend that is none', ['x', '-b', 'tpu'], /^ropewalk: generate: -b: expected auto or one of/],
-    ['a cache dtype that is none', ['x', '--cache-dtype', 'q8_0'], /^ropewalk: generate: --cache-dtype: expected f32, f16 or bf16/],
+    [
+      'a cache dtype that is none',
+      ['x', '--cache-dtype', 'q8_0'],
+      /^ropewalk: generate: --cache-dtype: expected f32, f16 or bf16/,
+    ],
     // These are refused before a model, however large, is read.
-    ['an empty stop', ['x', '-m', 'nowhere', '--stop', ''], /^ropewalk: generate: --stop: expected texts that are not empty/],
-    ['a count below zero', ['x', '-m', 'nowhere', '-n', '-2'], /^ropewalk: generate: -n: expected an integer >= 0, got -2/],
+    [
+      'an empty stop',
+      ['x', '-m', 'nowhere', '--stop', ''],
+      /^ropewalk: generate: --stop: expected texts that are not empty/,
+    ],
+    [
+      'a count below zero',
+      ['x', '-m', 'nowhere', '-n', '-2'],
+      /^ropewalk: generate: -n: expected an integer >= 0, got -2/,
+    ],
     [
       'another way to go on',
       ['x', '-m', 'nowhere', '--on-full', 'wrap'],
@@ -159,7 +203,9 @@ describe('generate', () => {
   });
 
   test('Ctrl-C ends it cleanly, with 130', async () => {
-    const child = spawn(process.execPath, [commandPath(), 'generate', 'Call', '-n', '100000', '--on-full', 'shift'], { cwd: folder });
+    const child = spawn(process.execPath, [commandPath(), 'generate', 'Call', '-n', '100000', '--on-full', 'shift'], {
+      cwd: folder,
+    });
     child.stdout.once('data', () => child.kill('SIGINT'));
     let stderr = '';
     child.stderr.on('data', (data) => {
@@ -198,10 +244,21 @@ describe('perplexity', () => {
       assert.equal(spawnSync(process.execPath, argv, { cwd: folder, encoding: 'utf8', input: text }).stdout, stdout);
     }
     const argv = ['--import', import.meta.resolve('tsx'), join(ROOT, 'src/cli/main.ts'), 'perplexity'];
-    const both = spawnSync(process.execPath, [...argv, 'short.txt'], { cwd: folder, encoding: 'utf8', input: 'another' });
+    const both = spawnSync(process.execPath, [...argv, 'short.txt'], {
+      cwd: folder,
+      encoding: 'utf8',
+      input: 'another',
+    });
     assert.equal(both.stdout, stdout);
-    assert.match(both.stderr, /ropewalk: perplexity: what is piped in is not read, as a file is given; - would read it\n/);
-    const none = spawnSync(process.execPath, argv, { cwd: folder, encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] });
+    assert.match(
+      both.stderr,
+      /ropewalk: perplexity: what is piped in is not read, as a file is given; - would read it\n/,
+    );
+    const none = spawnSync(process.execPath, argv, {
+      cwd: folder,
+      encoding: 'utf8',
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
     assert.equal(none.status, 2);
     assert.match(none.stderr, /^ropewalk: perplexity: text: expected a file, or a text piped in, got none/);
   });

@@ -1,6 +1,15 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
@@ -71,7 +80,10 @@ describe('import', () => {
     const g = new Graph();
     const caches = [0, 1].map((n) => g.constant(f32([1 - n, 1 - n], [1, 2])));
     const x = g.input('x\u001b[2J', 'f32', [1, 2, 's', 4]);
-    g.output(g.node('RotaryEmbedding', [x, ...caches, g.input('p\r\n', 'i64', [1, 's'])], {}, { name: '\u009bmany\u0007' }), 'f32');
+    g.output(
+      g.node('RotaryEmbedding', [x, ...caches, g.input('p\r\n', 'i64', [1, 's'])], {}, { name: '\u009bmany\u0007' }),
+      'f32',
+    );
     const { stdout } = ropewalk(file('names.onnx', g.model()));
     assert.match(stdout, /^\\u009bmany\\u0007$/m);
     assert.match(stdout, /^ {2}x → y +x\\u001b\[2J → /m);
@@ -170,13 +182,18 @@ describe('import', () => {
     const write = (location: string): Uint8Array => {
       const g = new Graph();
       const x = g.input('x', 'f32', [1, 1, 's', 4]);
-      const caches = ['cos', 'sin'].map((name, n) => g.external(name, 'f32', [3, 2], { location, offset: String(24 * n), length: '24' }));
+      const caches = ['cos', 'sin'].map((name, n) =>
+        g.external(name, 'f32', [3, 2], { location, offset: String(24 * n), length: '24' }),
+      );
       g.output(g.node('RotaryEmbedding', [x, ...caches, g.input('p', 'i64', [1, 's'])]), 'f32');
       return g.model();
     };
     const angles = [0, 0, 1, 0.1, 2, 0.2];
     mkdirSync(at('sub'), { recursive: true });
-    writeFileSync(at('sub/w.bin'), new Uint8Array(Float32Array.from([...angles.map(Math.cos), ...angles.map(Math.sin)]).buffer));
+    writeFileSync(
+      at('sub/w.bin'),
+      new Uint8Array(Float32Array.from([...angles.map(Math.cos), ...angles.map(Math.sin)]).buffer),
+    );
     mkdirSync(at('sub/inner'));
     if (process.platform !== 'win32') {
       execFileSync('mkfifo', [at('sub/pipe')]);
@@ -200,12 +217,17 @@ describe('import', () => {
       ['.', /expected a file in the model's folder, got "\."/],
       ['inner', /external data inner: expected a regular file, got a folder/],
       ['pipe', /external data pipe: expected a regular file, got a pipe/],
-      ['out/x.npy', /external data out\/x\.npy: expected a file in the model's folder, got "a link to a place outside"/],
+      [
+        'out/x.npy',
+        /external data out\/x\.npy: expected a file in the model's folder, got "a link to a place outside"/,
+      ],
       ['x.npy', /external data x\.npy: expected a file in the model's folder, got "a link to a place outside"/],
       ['loop', /external data loop: expected a readable file, got a symbolic link that leads back to itself/],
     ] as const) {
       if (process.platform === 'win32' && /pipe|link/.test(message.source)) continue;
-      const { ropes } = importOnnx(write(location), 'm', { loadExternal: (where) => readExternal(at('sub/external.onnx'), where) });
+      const { ropes } = importOnnx(write(location), 'm', {
+        loadExternal: (where) => readExternal(at('sub/external.onnx'), where),
+      });
       assert.match(ropes[0]!.notes.join(), message);
     }
   });
@@ -215,14 +237,25 @@ describe('refusals', () => {
   file('empty.onnx', new Uint8Array(0));
   file('text.onnx', new TextEncoder().encode('{"no": "model"}'));
   file('ints.npy', writeNpy(Int32Array.from(xs), { dtype: 'i32', shape: [2, 3, 4, 8] }));
-  const good: ImportOptions = { run: 'y', x: at('x.npy'), positionIds: at('p.npy'), out: at('out.npy'), backend: 'reference' };
+  const good: ImportOptions = {
+    run: 'y',
+    x: at('x.npy'),
+    positionIds: at('p.npy'),
+    out: at('out.npy'),
+    backend: 'reference',
+  };
   const cases: [string, string, ImportOptions, RegExp][] = [
     ['a missing file', 'gone.onnx', {}, /^import: .*gone\.onnx: expected a readable file, got none/],
     ['a folder', '.', {}, /^import: .*: expected a regular file, got a folder/],
     ['an empty file', 'empty.onnx', {}, /empty\.onnx: expected a ModelProto, got "an empty file"/],
     ['no model', 'text.onnx', {}, /text\.onnx: expected a ModelProto/],
     ['--x without --run', cached, { x: 'x.npy' }, /^import: --x: expected --run NODE beside it/],
-    ['--run without --x', cached, { run: 'y', out: 'y.npy' }, /^import: --run: expected --x FILE\.npy beside it, got none/],
+    [
+      '--run without --x',
+      cached,
+      { run: 'y', out: 'y.npy' },
+      /^import: --run: expected --x FILE\.npy beside it, got none/,
+    ],
     ['--run without --out', cached, { run: 'y', x: 'x.npy' }, /^import: --run: expected --out FILE\.npy beside it/],
     ['--out of another kind', cached, { ...good, out: 'y.bin' }, /^import: --out: expected a \.npy file, got "y\.bin"/],
     [
@@ -234,9 +267,19 @@ describe('refusals', () => {
     ['a model without RoPE', empty, good, /expected the name of a RoPE, of which there is none, got "y"/],
     ['a backend that is not there', cached, { ...good, backend: 'npu' }, /backend: expected auto or one of/],
     ['integers for x', cached, { ...good, x: at('ints.npy') }, /rope: x: expected f64, f32, f16 or bf16/],
-    ['no positions', cached, { ...good, positionIds: undefined } as never, /position_ids: expected the positions of the tokens/],
+    [
+      'no positions',
+      cached,
+      { ...good, positionIds: undefined } as never,
+      /position_ids: expected the positions of the tokens/,
+    ],
     ['a model for x', cached, { ...good, x: at(cached) }, /expected a \.npy file/],
-    ['--input that is none', cached, { ...good, input: ['past'] }, /^import: --input: expected NAME=FILE\.npy, got "past"/],
+    [
+      '--input that is none',
+      cached,
+      { ...good, input: ['past'] },
+      /^import: --input: expected NAME=FILE\.npy, got "past"/,
+    ],
     [
       'an input that the graph has not',
       cached,

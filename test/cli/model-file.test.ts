@@ -24,13 +24,17 @@ function folderWith(name: string, ...files: string[]): string {
 
 describe('a folder', () => {
   test('is the model that generate would run', () => {
-    const pick = (...files: string[]): string => modelFileOf(folderWith(files.join('+') || 'empty', ...files), 'inspect');
+    const pick = (...files: string[]): string =>
+      modelFileOf(folderWith(files.join('+') || 'empty', ...files), 'inspect');
     assert.match(pick('config.json', 'model.safetensors', 'a.gguf'), /\/config\.json$/);
     assert.match(pick('config.json'), /\/config\.json$/);
     assert.match(pick('config.json', 'a.gguf'), /\/a\.gguf$/);
     assert.match(pick('tokenizer.json', 'b.gguf'), /\/b\.gguf$/);
-    const refused = (message: RegExp, ...files: string[]): void => assert.throws(() => pick(...files), { code: 'FORMAT', message });
-    refused(/^inspect: .*empty: expected a folder with a config\.json or one \.gguf, got \[\]\. Give a folder with a model/);
+    const refused = (message: RegExp, ...files: string[]): void =>
+      assert.throws(() => pick(...files), { code: 'FORMAT', message });
+    refused(
+      /^inspect: .*empty: expected a folder with a config\.json or one \.gguf, got \[\]\. Give a folder with a model/,
+    );
     refused(/got \["a\.gguf", "b\.gguf"\]\. Give one of the \.gguf files itself\./, 'a.gguf', 'b.gguf');
   });
 
@@ -62,11 +66,19 @@ test('a pipe is refused at once, by every reader', async (t) => {
     await assert.rejects(readModel(path, 'inspect'), refused);
     await assert.rejects(readRopeSource(path, 'convert', {}), refused);
     await assert.rejects(readExpectedRope(path, 'diagnose'), refused);
-    assert.match(ropewalkIn(folder, 'perplexity', name).stderr, /^ropewalk: perplexity: pipe\.\w+: expected a regular file, got a pipe/);
+    assert.match(
+      ropewalkIn(folder, 'perplexity', name).stderr,
+      /^ropewalk: perplexity: pipe\.\w+: expected a regular file, got a pipe/,
+    );
   }
 });
 
 test('what is not there is told so, whatever its name', async () => {
-  await assert.rejects(readModel('nosuch', 'inspect'), { code: 'FORMAT', message: 'inspect: nosuch: there is no such file or folder' });
-  await assert.rejects(readExpectedRope('nosuch', 'diagnose'), { message: 'diagnose: nosuch: there is no such file or folder' });
+  await assert.rejects(readModel('nosuch', 'inspect'), {
+    code: 'FORMAT',
+    message: 'inspect: nosuch: there is no such file or folder',
+  });
+  await assert.rejects(readExpectedRope('nosuch', 'diagnose'), {
+    message: 'diagnose: nosuch: there is no such file or folder',
+  });
 });

@@ -20,7 +20,8 @@ test('on a terminal: every line is printed, and a bar below that ends with the w
     printer.step();
   }
   printer.stop();
-  for (const line of ['one\n', 'two\n', 'three\n', '3/3 cases']) assert.ok(text().includes(line), JSON.stringify(text()));
+  for (const line of ['one\n', 'two\n', 'three\n', '3/3 cases'])
+    assert.ok(text().includes(line), JSON.stringify(text()));
 });
 
 test('in a pipe, and when quiet: the lines and nothing else', () => {

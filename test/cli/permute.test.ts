@@ -1,7 +1,16 @@
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
@@ -30,7 +39,11 @@ const args = (...list: string[]): string[] => [commandPath(), 'permute', ...list
 const ropewalk = (...args: string[]) => ropewalkIn(root, 'permute', ...args);
 
 /** The command in this process: what it prints, and the exit code. */
-async function inside(input: string, output: string | undefined, options: PermuteCommandOptions): Promise<{ code: number; text: string }> {
+async function inside(
+  input: string,
+  output: string | undefined,
+  options: PermuteCommandOptions,
+): Promise<{ code: number; text: string }> {
   let text = '';
   const code = await permute(input, output, options, (more) => {
     text += more;
@@ -43,13 +56,21 @@ async function contents(path: string): Promise<Map<string, Buffer>> {
   const { tensors, files } = await openModel(path);
   const bytes = files.map((name) => readFileSync(name));
   return new Map(
-    tensors.map(({ name, file: n, byteOffset, sizeBytes }) => [name, bytes[n]!.subarray(byteOffset, byteOffset + sizeBytes!)]),
+    tensors.map(({ name, file: n, byteOffset, sizeBytes }) => [
+      name,
+      bytes[n]!.subarray(byteOffset, byteOffset + sizeBytes!),
+    ]),
   );
 }
 
 const shared = join(root, '../shared/models/stories260K');
 const skip = existsSync(shared) ? false : '../shared/models is not here';
-const GGUF_NAME: Record<string, string> = { q_proj: 'attn_q', k_proj: 'attn_k', v_proj: 'attn_v', o_proj: 'attn_output' };
+const GGUF_NAME: Record<string, string> = {
+  q_proj: 'attn_q',
+  k_proj: 'attn_k',
+  v_proj: 'attn_v',
+  o_proj: 'attn_output',
+};
 const ggufName = (name: string): string | undefined => {
   const match = /^model\.layers\.(\d+)\.self_attn\.(\w+)\.weight$/.exec(name);
   return match ? `blk.${match[1]}.${GGUF_NAME[match[2]!]}.weight` : undefined;
@@ -67,7 +88,11 @@ describe('a trained model, whose two files were written by other programs', { sk
     assert.match(stdout, /moves {9}10 of 47 tensors/);
     assert.match(stdout, /layer 0: new weights \d\.\de-1\d; weights left as they were [01]\.\d+\n/);
     assert.match(stdout, /Tell the runtime\n {2}pairs are \(2j, 2j\+1\): ggml mode 0 \(NORMAL\)/);
-    const [before, got, gguf] = [await contents(input), await contents(out), await contents(join(shared, 'model-f32.gguf'))];
+    const [before, got, gguf] = [
+      await contents(input),
+      await contents(out),
+      await contents(join(shared, 'model-f32.gguf')),
+    ];
     let same = 0;
     for (const [name, bytes] of got) {
       const twin = ggufName(name);
@@ -84,7 +109,14 @@ describe('a trained model, whose two files were written by other programs', { sk
 
     const back = join(folder, 'back.safetensors');
     // Beside the copy lies no config.json, and it would say half: the pairing and the heads are given.
-    const there = await inside(out, back, { to: 'half', from: 'interleaved', heads: '8', kvHeads: '4', headDim: '8', json: true });
+    const there = await inside(out, back, {
+      to: 'half',
+      from: 'interleaved',
+      heads: '8',
+      kvHeads: '4',
+      headDim: '8',
+      json: true,
+    });
     assert.equal(there.code, 0);
     assert.deepEqual(readFileSync(back), a, 'there and back');
   });
@@ -95,8 +127,16 @@ describe('a trained model, whose two files were written by other programs', { sk
       const out = join(folder, `half-${name}`);
       const { code, text } = await inside(input, out, { to: 'half', check: true });
       assert.equal(code, 0);
-      assert.equal(text.match(/^ +layer \d: new weights \d\.\de-1\d; weights left as they were [01]\.\d+$/gm)?.length, 5, text);
-      const [before, got, hf] = [await contents(input), await contents(out), await contents(join(shared, 'model.safetensors'))];
+      assert.equal(
+        text.match(/^ +layer \d: new weights \d\.\de-1\d; weights left as they were [01]\.\d+$/gm)?.length,
+        5,
+        text,
+      );
+      const [before, got, hf] = [
+        await contents(input),
+        await contents(out),
+        await contents(join(shared, 'model.safetensors')),
+      ];
       for (const [key, bytes] of got) if (!isQk(key)) assert.deepEqual(bytes, before.get(key), key);
       for (const [key, bytes] of hf) {
         const twin = ggufName(key);
@@ -123,13 +163,19 @@ describe('a trained model, whose two files were written by other programs', { sk
   }
 
   test('f16: the rows are those of the safetensors, rounded', async () => {
-    const [got, hf] = [await contents(join(folder, 'half-model-f16.gguf')), await contents(join(shared, 'model.safetensors'))];
+    const [got, hf] = [
+      await contents(join(folder, 'half-model-f16.gguf')),
+      await contents(join(shared, 'model.safetensors')),
+    ];
     const bytes = got.get('blk.2.attn_k.weight')!;
     const want = hf.get('model.layers.2.self_attn.k_proj.weight')!;
     const { numberFromF16 } = await import('../../src/core/float16.js');
     for (let n = 0; n < bytes.length / 2; n++) {
       const exact = want.readFloatLE(4 * n);
-      assert.ok(Math.abs(numberFromF16(bytes.readUInt16LE(2 * n)) - exact) <= Math.abs(exact) * 2 ** -11 + 2 ** -25, `${n}`);
+      assert.ok(
+        Math.abs(numberFromF16(bytes.readUInt16LE(2 * n)) - exact) <= Math.abs(exact) * 2 ** -11 + 2 ** -25,
+        `${n}`,
+      );
     }
   });
 
@@ -139,9 +185,12 @@ describe('a trained model, whose two files were written by other programs', { sk
       message:
         /expected one whose weights are half, got "interleaved already"\. .*general\.architecture llama: llama\.cpp turns neighbours \(NORMAL\).*No key says whether it did\..*add --force/,
     });
-    await assert.rejects(permute(join(shared, 'model.safetensors'), join(folder, 'no'), { to: 'half', from: 'interleaved' }), {
-      message: /got "half already".*transformers turns halves/,
-    });
+    await assert.rejects(
+      permute(join(shared, 'model.safetensors'), join(folder, 'no'), { to: 'half', from: 'interleaved' }),
+      {
+        message: /got "half already".*transformers turns halves/,
+      },
+    );
     assert.equal(existsSync(join(folder, 'no')), false);
   });
 
@@ -159,7 +208,11 @@ describe('a trained model, whose two files were written by other programs', { sk
     const input = join(shared, 'model.safetensors');
     const model = await openModel(input);
     const facts = await factsOf(model, {});
-    const plan = planPermutation(model.tensors, { to: 'interleaved', naming: 'huggingface', geometryOf: facts.geometryOf });
+    const plan = planPermutation(model.tensors, {
+      to: 'interleaved',
+      naming: 'huggingface',
+      geometryOf: facts.geometryOf,
+    });
     const differs = async (name: string, moves: PermutePlan['moves']): Promise<number> => {
       const out = join(folder, name);
       await copyPermuted(input, out, moves, 'interleaved');
@@ -178,7 +231,11 @@ describe('a trained model, whose two files were written by other programs', { sk
     const wrong = plan.moves.map((move) =>
       move.k.length === 0
         ? move
-        : { ...move, k: move.k.flatMap((row) => [row, row + 4]), geometry: { ...move.geometry, headDim: 4, rotaryDim: 4 } },
+        : {
+            ...move,
+            k: move.k.flatMap((row) => [row, row + 4]),
+            geometry: { ...move.geometry, headDim: 4, rotaryDim: 4 },
+          },
     );
     assert.ok((await differs('gqa', wrong)) > 1e10);
     assert.ok(
@@ -251,13 +308,17 @@ describe('made-up models', () => {
     assert.match(text, /scores q·k of 4 q and 2 k heads/);
     assert.match(text, /layer 1: new weights \d\.\de-1\d/);
     assert.match(text, /not copied {4}original, pytorch_model\.bin/);
-    assert.deepEqual(readdirSync(out).sort(), ['config.json', ...shards, 'model.safetensors.index.json', 'tokenizer.json'].sort());
+    assert.deepEqual(
+      readdirSync(out).sort(),
+      ['config.json', ...shards, 'model.safetensors.index.json', 'tokenizer.json'].sort(),
+    );
     assert.equal(readFileSync(join(out, 'model.safetensors.index.json'), 'utf8'), index);
     const [before, got] = [await contents(dir), await contents(out)];
     for (const [name, bytes] of got) assert.equal(bytes.equals(before.get(name)!), name.includes('v_proj'), name);
     const back = join(folder, 'sharded-back');
     await inside(out, back, { to: 'half', force: true, json: true });
-    for (const name of readdirSync(back)) assert.deepEqual(readFileSync(join(back, name)), readFileSync(join(dir, name)), name);
+    for (const name of readdirSync(back))
+      assert.deepEqual(readFileSync(join(back, name)), readFileSync(join(dir, name)), name);
 
     await assert.rejects(permute(join(dir, shards[0]!), join(folder, 'x'), { to: 'interleaved' }), {
       code: 'UNSUPPORTED',
@@ -278,7 +339,11 @@ describe('made-up models', () => {
     });
     const model = await openModel(join(dir, 'model.safetensors'));
     const facts = await factsOf(model, {});
-    const plan = planPermutation(model.tensors, { to: 'interleaved', naming: 'huggingface', geometryOf: facts.geometryOf });
+    const plan = planPermutation(model.tensors, {
+      to: 'interleaved',
+      naming: 'huggingface',
+      geometryOf: facts.geometryOf,
+    });
     assert.equal(plan.moves.length, 12);
     const out = join(folder, 'norms-out');
     await copyPermuted(
@@ -288,7 +353,14 @@ describe('made-up models', () => {
       'interleaved',
     );
     const prove = () =>
-      proveScores(plan.moves, { to: 'interleaved', before: model.files, after: [out], bigEndian: false, ropeOf: facts.ropeOf, all: true });
+      proveScores(plan.moves, {
+        to: 'interleaved',
+        before: model.files,
+        after: [out],
+        bigEndian: false,
+        ropeOf: facts.ropeOf,
+        all: true,
+      });
     for (const { difference, bound } of await prove()) assert.ok(difference > 1e6 * bound, `${difference}`);
   });
 
@@ -304,7 +376,12 @@ describe('made-up models', () => {
     const dir = made('neox', {
       'config.json': JSON.stringify(config),
       'model.safetensors': safetensorsOf([
-        { name: 'gpt_neox.layers.0.attention.query_key_value.weight', shape: [144, 48], type: 'F32', bytes: F32(144, 48, 1) },
+        {
+          name: 'gpt_neox.layers.0.attention.query_key_value.weight',
+          shape: [144, 48],
+          type: 'F32',
+          bytes: F32(144, 48, 1),
+        },
         { name: 'gpt_neox.layers.0.attention.query_key_value.bias', shape: [144], type: 'F32', bytes: F32(144, 1, 2) },
       ]),
     });
@@ -336,11 +413,19 @@ describe('made-up models', () => {
       'config.json': JSON.stringify(config),
       'model.safetensors': safetensorsOf([
         { name: 'model.layers.0.self_attn.q_b_proj.weight', shape: [14, 6], type: 'F32', bytes: F32(14, 6, 1) },
-        { name: 'model.layers.0.self_attn.kv_a_proj_with_mqa.weight', shape: [9, 16], type: 'F32', bytes: F32(9, 16, 2) },
+        {
+          name: 'model.layers.0.self_attn.kv_a_proj_with_mqa.weight',
+          shape: [9, 16],
+          type: 'F32',
+          bytes: F32(9, 16, 2),
+        },
         { name: 'model.layers.0.self_attn.kv_b_proj.weight', shape: [12, 5], type: 'F32', bytes: F32(12, 5, 3) },
       ]),
     });
-    const { code, text } = await inside(join(dir, 'model.safetensors'), join(folder, 'mla-out.safetensors'), { to: 'half', check: true });
+    const { code, text } = await inside(join(dir, 'model.safetensors'), join(folder, 'mla-out.safetensors'), {
+      to: 'half',
+      check: true,
+    });
     assert.equal(code, 0, text);
     assert.match(text, /moves {9}2 of 3 tensors/);
     assert.match(text, /new rows 0 … 3 are old rows 0 2 1 3/);
@@ -384,7 +469,8 @@ describe('made-up models', () => {
       assert.equal(code, 0, text);
       assert.equal(/are not decoded here, or hold NaN or infinity/.test(text), type !== 2);
       const [before, got] = [await contents(input), await contents(out)];
-      const row = (bytes: Buffer, n: number): string => bytes.subarray(n * rowBytes, (n + 1) * rowBytes).toString('hex');
+      const row = (bytes: Buffer, n: number): string =>
+        bytes.subarray(n * rowBytes, (n + 1) * rowBytes).toString('hex');
       const order = [0, 2, 4, 6, 1, 3, 5, 7];
       const name = 'blk.1.attn_qkv.weight';
       // Layer 1: 4 q heads, 4 k heads, then v.
@@ -393,7 +479,10 @@ describe('made-up models', () => {
         assert.equal(row(got.get(name)!, n), row(before.get(name)!, was), `row ${n}`);
       }
       for (let n = 0; n < 64; n++)
-        assert.equal(row(got.get('blk.0.attn_q.weight')!, n), row(before.get('blk.0.attn_q.weight')!, n - (n % 8) + order[n % 8]!));
+        assert.equal(
+          row(got.get('blk.0.attn_q.weight')!, n),
+          row(before.get('blk.0.attn_q.weight')!, n - (n % 8) + order[n % 8]!),
+        );
       assert.deepEqual(got.get('blk.0.attn_v.weight'), before.get('blk.0.attn_v.weight'));
     }
     await assert.rejects(permute(build(31, 36, 64), join(folder, 'woven'), { to: 'half' }), {
@@ -407,7 +496,11 @@ describe('made-up models', () => {
     const dir = made('zeros', { 'config.json': JSON.stringify(qwen3), 'model.safetensors': safetensorsOf(zeros) });
     const { text } = await inside(join(dir, 'model.safetensors'), undefined, { to: 'interleaved', dryRun: true });
     assert.match(text, /these cannot tell: zero, or all alike/);
-    const { text: json } = await inside(join(dir, 'model.safetensors'), undefined, { to: 'interleaved', dryRun: true, json: true });
+    const { text: json } = await inside(join(dir, 'model.safetensors'), undefined, {
+      to: 'interleaved',
+      dryRun: true,
+      json: true,
+    });
     assert.equal(JSON.parse(json).proved, false);
   });
 
@@ -415,7 +508,9 @@ describe('made-up models', () => {
     const tensors = qwenTensors(0);
     new DataView(tensors[0]!.bytes.buffer).setUint16(0, 0x7fc0, true);
     const dir = made('nan', { 'config.json': JSON.stringify(qwen3), 'model.safetensors': safetensorsOf(tensors) });
-    const { code, text } = await inside(join(dir, 'model.safetensors'), join(dir, 'out.safetensors'), { to: 'interleaved' });
+    const { code, text } = await inside(join(dir, 'model.safetensors'), join(dir, 'out.safetensors'), {
+      to: 'interleaved',
+    });
     assert.equal(code, 0, text);
     assert.match(text, /1 of the tensors are not decoded here, or hold NaN or infinity/);
   });
@@ -427,7 +522,9 @@ describe('made-up models', () => {
       return { name: `model.layers.0.self_attn.${part}_proj.weight`, shape: [rows, 8], type: 'F64', bytes: huge(rows) };
     });
     const dir = made('huge', { 'config.json': JSON.stringify(qwen3), 'model.safetensors': safetensorsOf(tensors) });
-    const { code, text } = await inside(join(dir, 'model.safetensors'), join(dir, 'out.safetensors'), { to: 'interleaved' });
+    const { code, text } = await inside(join(dir, 'model.safetensors'), join(dir, 'out.safetensors'), {
+      to: 'interleaved',
+    });
     assert.equal(code, 1);
     assert.match(text, /new weights Infinity \(too large to compare\), WRONG[\s\S]*Nothing was written\./);
     assert.deepEqual(readdirSync(dir), ['config.json', 'model.safetensors']);
@@ -435,7 +532,13 @@ describe('made-up models', () => {
 });
 
 describe('what the models’ own files say', () => {
-  const base = { num_hidden_layers: 4, num_attention_heads: 8, hidden_size: 512, max_position_embeddings: 128, rope_theta: 10000 };
+  const base = {
+    num_hidden_layers: 4,
+    num_attention_heads: 8,
+    hidden_size: 512,
+    max_position_embeddings: 128,
+    rope_theta: 10000,
+  };
   const table: [string, object, string | undefined, string | undefined, object, number?][] = [
     [
       'falcon-7b',
@@ -560,7 +663,12 @@ describe('what the models’ own files say', () => {
       keyRows: 576,
       keyOffset: 512,
     });
-    const odd = { 'general.architecture': 'odd', 'odd.embedding_length': 64, 'odd.attention.head_count': 4, 'odd.rope.dimension_count': 8 };
+    const odd = {
+      'general.architecture': 'odd',
+      'odd.embedding_length': 64,
+      'odd.attention.head_count': 4,
+      'odd.rope.dimension_count': 8,
+    };
     const said = await factsOf(await openModel(file('odd.gguf', ggufOf([], odd))), { from: 'half' });
     assert.deepEqual(
       [said.from, said.native, said.geometryOf(0)],
@@ -578,7 +686,10 @@ describe('work that is cut short leaves nothing', () => {
     if (existsSync(dir)) return;
     mkdirSync(dir);
     const weights = names.map((name, n): MadeTensor => ({ name, shape: [8, 4], type: 'F32', bytes: F32(8, 4, n) }));
-    const small = safetensorsOf([...weights, { name: 'lm_head.weight', shape: [0], type: 'U8', bytes: new Uint8Array() }]);
+    const small = safetensorsOf([
+      ...weights,
+      { name: 'lm_head.weight', shape: [0], type: 'U8', bytes: new Uint8Array() },
+    ]);
     const header = Number(new DataView(small.buffer).getBigUint64(0, true));
     const text = JSON.parse(new TextDecoder().decode(small.subarray(8, 8 + header)));
     // A sparse file of one gigabyte: long enough to be caught at work.
@@ -613,10 +724,14 @@ describe('work that is cut short leaves nothing', () => {
   test('a disk that is full (a limit on file sizes stands for it): exit 2', () => {
     start();
     const command = `trap '' XFSZ; ulimit -f 2048; exec "$0" "$@"`;
-    const { status, stderr } = spawnSync('bash', ['-c', command, process.execPath, ...args(big, join(dir, 'out.safetensors'), ...flags)], {
-      cwd: root,
-      encoding: 'utf8',
-    });
+    const { status, stderr } = spawnSync(
+      'bash',
+      ['-c', command, process.execPath, ...args(big, join(dir, 'out.safetensors'), ...flags)],
+      {
+        cwd: root,
+        encoding: 'utf8',
+      },
+    );
     assert.equal(status, 2, stderr);
     assert.match(stderr, /expected to be able to write, got a file that is larger than the system allows/);
     assert.deepEqual(readdirSync(dir), ['big.safetensors']);
@@ -648,12 +763,17 @@ test('fuzz: damaged models are permuted or refused, and a refusal leaves nothing
   await fc.assert(
     fc.asyncProperty(fc.constantFrom('st', 'gguf', 'config'), damage, async (which, steps) => {
       const [name, bytes] =
-        which === 'gguf' ? ['m.gguf', damaged(gguf, steps)] : ['m.safetensors', which === 'st' ? damaged(st, steps) : st];
+        which === 'gguf'
+          ? ['m.gguf', damaged(gguf, steps)]
+          : ['m.safetensors', which === 'st' ? damaged(st, steps) : st];
       writeFileSync(join(dir, name as string), bytes as Uint8Array);
       writeFileSync(join(dir, 'config.json'), which === 'config' ? damaged(config, steps) : config);
       const out = join(dir, 'out');
       try {
-        const { code } = await inside(join(dir, name as string), out, { to: which === 'gguf' ? 'half' : 'interleaved', json: true });
+        const { code } = await inside(join(dir, name as string), out, {
+          to: which === 'gguf' ? 'half' : 'interleaved',
+          json: true,
+        });
         assert.equal(existsSync(out), code === 0);
         done++;
       } catch (error) {
@@ -681,14 +801,22 @@ describe('refusals', () => {
     'm.bin': '',
   });
   const configured = (name: string, config: object): string =>
-    join(made(name, { 'config.json': JSON.stringify(config), 'model.safetensors': safetensorsOf(tensors) }), 'model.safetensors');
+    join(
+      made(name, { 'config.json': JSON.stringify(config), 'model.safetensors': safetensorsOf(tensors) }),
+      'model.safetensors',
+    );
   const model = join(known, 'model.safetensors');
   const out = join(folder, 'refused');
   const said = { from: 'half', heads: '4', kvHeads: '2', headDim: '16' };
   const cases: [string, string, Partial<PermuteCommandOptions>, RegExp][] = [
     ['a pairing that is none', model, { to: 'neox' }, /permute: --to: expected half or interleaved, got "neox"/],
     ['--from that is none', model, { from: 'x' }, /--from: expected half or interleaved, got "x"/],
-    ['--from as --to', model, { from: 'interleaved' }, /--from: expected half, the other of the two, got "interleaved"/],
+    [
+      '--from as --to',
+      model,
+      { from: 'interleaved' },
+      /--from: expected half, the other of the two, got "interleaved"/,
+    ],
     ['heads that are no number', model, { heads: '4.5' }, /--heads: expected an integer in \[1, 65536\], got "4\.5"/],
     ['heads that are 0', model, { heads: '0' }, /--heads: expected an integer in/],
     ['heads that are -1', model, { headDim: '-1' }, /--head-dim: expected an integer in/],
@@ -702,10 +830,20 @@ describe('refusals', () => {
     ['kv heads against it', model, { kvHeads: '4' }, /--kv-heads: expected 2, as/],
     ['head_dim against it', model, { headDim: '8' }, /--head-dim: expected 16, as/],
     ['rotary_dim against it', model, { rotaryDim: '8' }, /--rotary-dim: expected 16, as/],
-    ['a file that is not there', join(known, 'none.safetensors'), {}, /none\.safetensors: expected a readable file or folder, got none/],
+    [
+      'a file that is not there',
+      join(known, 'none.safetensors'),
+      {},
+      /none\.safetensors: expected a readable file or folder, got none/,
+    ],
     ['a file of another kind', join(known, 'm.bin'), {}, /expected a \.safetensors or \.gguf file, or a folder/],
     ['a GGUF that is none', join(known, 'x.gguf'), {}, /truncated or forged/],
-    ['a config that is not there', model, { config: join(known, 'no.json') }, /no\.json: expected a readable file, got none/],
+    [
+      'a config that is not there',
+      model,
+      { config: join(known, 'no.json') },
+      /no\.json: expected a readable file, got none/,
+    ],
     [
       'no config, no pairing',
       join(bare, 'model.safetensors'),
@@ -730,15 +868,30 @@ describe('refusals', () => {
       { ...said, kvHeads: '3' },
       /kv_heads: expected a divisor of heads=4, got 3/,
     ],
-    ['no config, an odd window', join(bare, 'model.safetensors'), { ...said, rotaryDim: '5' }, /rotary_dim: expected an even integer/],
+    [
+      'no config, an odd window',
+      join(bare, 'model.safetensors'),
+      { ...said, rotaryDim: '5' },
+      /rotary_dim: expected an even integer/,
+    ],
     [
       'a model that is not known',
       configured('odd', { ...qwen3, model_type: 'made_up' }),
       {},
       /expected one whose pairing is known, got "made_up"/,
     ],
-    ['a model without RoPE', configured('gpt2', { ...qwen3, model_type: 'gpt2' }), {}, /expected a model with rotary position embedding/],
-    ['values made by k_proj', configured('kv', { ...qwen3, attention_k_eq_v: true }), {}, /attention_k_eq_v: expected false, got true/],
+    [
+      'a model without RoPE',
+      configured('gpt2', { ...qwen3, model_type: 'gpt2' }),
+      {},
+      /expected a model with rotary position embedding/,
+    ],
+    [
+      'values made by k_proj',
+      configured('kv', { ...qwen3, attention_k_eq_v: true }),
+      {},
+      /attention_k_eq_v: expected false, got true/,
+    ],
     [
       'a config with other heads',
       configured('six', { ...qwen3, num_attention_heads: 6 }),
@@ -759,7 +912,10 @@ describe('refusals', () => {
     ],
     [
       'a GGUF without tensors',
-      file('n.gguf', ggufOf([], { 'general.architecture': 'llama', 'llama.block_count': 1, 'llama.attention.key_length': 8 })),
+      file(
+        'n.gguf',
+        ggufOf([], { 'general.architecture': 'llama', 'llama.block_count': 1, 'llama.attention.key_length': 8 }),
+      ),
       { to: 'half' },
       /q and k projections among the tensors/,
     ],
@@ -769,17 +925,30 @@ describe('refusals', () => {
       {},
       /split\.count: expected a whole GGUF, got 2/,
     ],
-    ['a folder without weights', made('empty', {}), {}, /model\.safetensors\.index\.json, or one \.safetensors, got \[\]/],
+    [
+      'a folder without weights',
+      made('empty', {}),
+      {},
+      /model\.safetensors\.index\.json, or one \.safetensors, got \[\]/,
+    ],
     [
       'an index that names a file elsewhere',
       made('evil', { 'model.safetensors.index.json': '{"weight_map":{"a":"../known/model.safetensors"}}' }),
       {},
       /a: expected a \.safetensors beside it, got "\.\.\/known/,
     ],
-    ['an index without tensors', made('none', { 'model.safetensors.index.json': '{"weight_map":{}}' }), {}, /weight_map: expected tensors/],
+    [
+      'an index without tensors',
+      made('none', { 'model.safetensors.index.json': '{"weight_map":{}}' }),
+      {},
+      /weight_map: expected tensors/,
+    ],
     [
       'an index that lists what is not there',
-      made('lies', { 'model.safetensors.index.json': '{"weight_map":{"a":"m.safetensors"}}', 'm.safetensors': safetensorsOf(tensors) }),
+      made('lies', {
+        'model.safetensors.index.json': '{"weight_map":{"a":"m.safetensors"}}',
+        'm.safetensors': safetensorsOf(tensors),
+      }),
       {},
       /expected a, which the index says is here/,
     ],
@@ -801,12 +970,20 @@ describe('refusals', () => {
       ['cut', bytes.slice(0, bytes.length - 1), /The file is truncated or forged/],
       ['empty', new Uint8Array(), /at least 8 bytes/],
     ] as const)
-      await assert.rejects(permute(file(`${name}.safetensors`, part), out, { to: 'interleaved', ...said }), { message });
+      await assert.rejects(permute(file(`${name}.safetensors`, part), out, { to: 'interleaved', ...said }), {
+        message,
+      });
   });
 
   test('a model that is not known, with all that is needed said', async () => {
-    const dir = made('said', { 'config.json': JSON.stringify({ model_type: 'gpt2' }), 'model.safetensors': safetensorsOf(tensors) });
-    const { code, text } = await inside(join(dir, 'model.safetensors'), join(dir, 'out'), { to: 'interleaved', ...said });
+    const dir = made('said', {
+      'config.json': JSON.stringify({ model_type: 'gpt2' }),
+      'model.safetensors': safetensorsOf(tensors),
+    });
+    const { code, text } = await inside(join(dir, 'model.safetensors'), join(dir, 'out'), {
+      to: 'interleaved',
+      ...said,
+    });
     assert.equal(code, 0);
     assert.match(text, /note .*config\.json says is not used: .*rotary position embedding/);
   });

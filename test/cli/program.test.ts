@@ -54,18 +54,19 @@ test("llama.cpp's flags mean here what they mean there", () => {
 });
 
 test('docs/cli.md lists every short flag, and the commands that have it', () => {
-  const rows = [...docs.matchAll(/^\| `(-\S+)` \| `(--\S+)` \| [^|]+ \| ([^|]+) \|$/gm)].map(([, short, long, commands]) => [
-    short,
-    long,
-    commands!.split(', ').sort(),
-  ]);
+  const rows = [...docs.matchAll(/^\| `(-\S+)` \| `(--\S+)` \| [^|]+ \| ([^|]+) \|$/gm)].map(
+    ([, short, long, commands]) => [short, long, commands!.split(', ').sort()],
+  );
   const found = [...shortFlags()].map(([short, { longs, commands }]) => [short, [...longs][0], commands.sort()]);
   const byFlag = (a: unknown[], b: unknown[]): number => String(a[0]).localeCompare(String(b[0]));
   assert.deepEqual(rows.sort(byFlag), found.sort(byFlag));
 });
 
 test('docs/cli.md names every command, and every command but help has --json', () => {
-  for (const { name, options: own } of createProgram().commands.map((one) => ({ name: one.name(), options: one.options }))) {
+  for (const { name, options: own } of createProgram().commands.map((one) => ({
+    name: one.name(),
+    options: one.options,
+  }))) {
     assert.match(docs, new RegExp(`ropewalk ${name}\\b`), name);
     assert.ok(
       own.some(({ long }) => long === '--json'),

@@ -18,9 +18,14 @@ const run = (...args: string[]) => ropewalkIn(folder, ...args);
 
 /** Every file of a folder by its path. */
 function filesOf(dir: string): Map<string, Buffer> {
-  const paths = readdirSync(dir, { recursive: true, encoding: 'utf8', withFileTypes: true }).filter((entry) => entry.isFile());
+  const paths = readdirSync(dir, { recursive: true, encoding: 'utf8', withFileTypes: true }).filter((entry) =>
+    entry.isFile(),
+  );
   return new Map(
-    paths.map((entry) => [join(entry.parentPath, entry.name).slice(dir.length + 1), readFileSync(join(entry.parentPath, entry.name))]),
+    paths.map((entry) => [
+      join(entry.parentPath, entry.name).slice(dir.length + 1),
+      readFileSync(join(entry.parentPath, entry.name)),
+    ]),
   );
 }
 
@@ -54,7 +59,18 @@ describe('what it writes', () => {
       ),
     );
     // OUT may stand anywhere, and a list be given in parts.
-    const second = run('vectors', '--format', 'npy,npz', '--format', 'safetensors,onnx,bin,c', '--op', 'rope,argmax', 'b/c', '--seed', '1');
+    const second = run(
+      'vectors',
+      '--format',
+      'npy,npz',
+      '--format',
+      'safetensors,onnx,bin,c',
+      '--op',
+      'rope,argmax',
+      'b/c',
+      '--seed',
+      '1',
+    );
     assert.equal(second.status, 0, second.stderr);
     const [one, two] = [filesOf(at('a')), filesOf(at('b/c'))];
     assert.deepEqual([...one.keys()].toSorted(), [...two.keys()].toSorted());
@@ -74,7 +90,10 @@ describe('what it writes', () => {
 
     const checked = run('check', '--vectors', 'a', '--backend', 'cpu');
     assert.equal(checked.status, 0, checked.stdout + checked.stderr);
-    assert.match(checked.stdout, new RegExp(`cpu/golden +${count} OK\\n {2}${count}/${count} cases passed, 0 failed\\n$`));
+    assert.match(
+      checked.stdout,
+      new RegExp(`cpu/golden +${count} OK\\n {2}${count}/${count} cases passed, 0 failed\\n$`),
+    );
   });
 
   test('a sidecar says all about its .bin', () => {
@@ -98,7 +117,10 @@ describe('what it writes', () => {
   });
 
   test('a model: a case for each of its RoPEs, or one layer', async () => {
-    assert.equal(run('vectors', 'model', '--model', CONFIG, '--dtype', 'f32,bf16', '--heads', '3', '--tokens', '4').status, 0);
+    assert.equal(
+      run('vectors', 'model', '--model', CONFIG, '--dtype', 'f32,bf16', '--heads', '3', '--tokens', '4').status,
+      0,
+    );
     const { cases } = await readGoldenFolder(at('model'));
     assert.deepEqual(
       cases.map(({ id }) => id),
@@ -117,7 +139,8 @@ describe('what it writes', () => {
   });
 
   test('a ROPE(…) line, a record, a dialect', async () => {
-    const line = 'ROPE(type=f16,ne_a=[64,4,6,1],n_dims=64,mode=2,n_ctx=512,fs=0.25,ef=1,af=1,ff=0,v=0,n_ctx_orig=4096,bf=32,fwd=0)';
+    const line =
+      'ROPE(type=f16,ne_a=[64,4,6,1],n_dims=64,mode=2,n_ctx=512,fs=0.25,ef=1,af=1,ff=0,v=0,n_ctx_orig=4096,bf=32,fwd=0)';
     assert.equal(run('vectors', 'line', '--case', line).status, 0);
     const [c] = (await readGoldenFolder(at('line'))).cases;
     assert.deepEqual(
@@ -127,7 +150,10 @@ describe('what it writes', () => {
     writeFileSync(at('spec.json'), JSON.stringify({ headDim: 8, pairing: 'interleaved', base: 100 }));
     assert.equal(run('vectors', 'spec', '--spec', 'spec.json', '--positions', '0,-3,7', '--seed', '9').status, 0);
     const { folder: opened, cases } = await readGoldenFolder(at('spec'));
-    assert.deepEqual([opened.seed, [...(cases[0]!.inputs.get('positions')!.readNumbers() as Float64Array)]], [9, [0, -3, 7]]);
+    assert.deepEqual(
+      [opened.seed, [...(cases[0]!.inputs.get('positions')!.readNumbers() as Float64Array)]],
+      [9, [0, -3, 7]],
+    );
     const dialect = run('vectors', 'ggml', '--dialect', 'ggml');
     assert.match(dialect.stdout, /^ggml: \d+ cases \(rope \d+\), seed 1, as npy\n/);
     assert.match(dialect.stdout, /\n {2}left out: gpt-oss: ggml rounds YaRN's edges to whole pairs\n/);
@@ -139,26 +165,51 @@ describe('what it refuses', () => {
   writeFileSync(at('bad.json'), '{');
   writeFileSync(at('empty.json'), '');
   const cases: [string, string, Parameters<typeof vectors>[1], RegExp][] = [
-    ['a form that is none', 'n', { format: ['npx'] }, /^vectors: --format: expected npy, bin, safetensors, npz, onnx or c, got "npx"$/],
+    [
+      'a form that is none',
+      'n',
+      { format: ['npx'] },
+      /^vectors: --format: expected npy, bin, safetensors, npz, onnx or c, got "npx"$/,
+    ],
     ['an empty form', 'n', { format: [''] }, /--format: expected npy, .*, got ""/],
     ['an operator that is none', 'n', { op: ['sin'] }, /--op: expected all, rope, add, .* got "sin"/],
     ['a dtype that is none', 'n', { dtype: ['f8'] }, /--dtype: expected f32, f16, bf16 or f64, got "f8"/],
     ['a dialect that is none', 'n', { dialect: 'torch' }, /--dialect: expected ggml, onnx, .* got "torch"/],
     ['two choices', 'n', { model: CONFIG, dialect: 'ggml' }, /expected one of --model and --dialect, got "both"/],
     ['a layer of no model', 'n', { layer: '1' }, /--layer: expected --model FILE beside it, got none/],
-    ['a layer that is not there', 'n', { model: CONFIG, layer: '8' }, /--layer: expected an integer in \[0, 7\], got "8"/],
+    [
+      'a layer that is not there',
+      'n',
+      { model: CONFIG, layer: '8' },
+      /--layer: expected an integer in \[0, 7\], got "8"/,
+    ],
     ['a seed that is none', 'n', { seed: '-1' }, /--seed: expected an integer in \[0, 4294967295\], got "-1"/],
     ['no tokens', 'n', { tokens: '0' }, /--tokens: expected an integer in \[1, 4096\], got "0"/],
     ['heads without end', 'n', { heads: '1e9' }, /--heads: expected an integer in \[1, 1024\], got "1e9"/],
     ['positions that are none', 'n', { positions: '1,,2' }, /--positions: expected an integer in .*, got ""/],
     ['positions and tokens', 'n', { positions: '1', tokens: '2' }, /either --tokens or --positions, got "both"/],
-    ['other operators beside a model', 'n', { model: CONFIG, op: ['add'] }, /--op: expected rope beside --model, got "add"/],
+    [
+      'other operators beside a model',
+      'n',
+      { model: CONFIG, op: ['add'] },
+      /--op: expected rope beside --model, got "add"/,
+    ],
     ['a model that is cut', 'n', { model: at('bad.json') }, /expected JSON/],
     ['an empty file', 'n', { model: at('empty.json') }, /expected JSON/],
     ['a model that is not there', 'n', { model: at('gone.json') }, /gone\.json: expected a readable file, got none/],
     ['a line that is none', 'n', { case: 'ROPE(type=f32)' }, /case: mode|case: ne_a|case: type|expected/],
-    ['a file for --case', 'n', { case: CONFIG }, /--case: expected a ROPE\(…\) line, got .* A file goes to --spec or --model\./],
-    ['a spec that makes no sense', 'n', { spec: at('odd.json') }, /rope: rotary_dim: expected an even integer in \[2, head_dim=8\], got 3/],
+    [
+      'a file for --case',
+      'n',
+      { case: CONFIG },
+      /--case: expected a ROPE\(…\) line, got .* A file goes to --spec or --model\./,
+    ],
+    [
+      'a spec that makes no sense',
+      'n',
+      { spec: at('odd.json') },
+      /rope: rotary_dim: expected an even integer in \[2, head_dim=8\], got 3/,
+    ],
     [
       'a spec with a misspelt field',
       'n',
@@ -232,14 +283,29 @@ describe('replacing and interrupting', () => {
   test('a signal: nothing is left, and the process ends by it', async () => {
     const child = spawn(
       process.execPath,
-      [commandPath(), 'vectors', 'stopped', '--op', 'rope', '--tokens', '400', '--dtype', 'f32,f16', '--format', 'c,npz'],
+      [
+        commandPath(),
+        'vectors',
+        'stopped',
+        '--op',
+        'rope',
+        '--tokens',
+        '400',
+        '--dtype',
+        'f32,f16',
+        '--format',
+        'c,npz',
+      ],
       {
         cwd: folder,
       },
     );
     const ended = new Promise<NodeJS.Signals | null>((resolve) => child.on('exit', (_, signal) => resolve(signal)));
     // As soon as it has begun to write.
-    for (const start = Date.now(); Date.now() - start < 20000 && !readdirSync(folder).some((name) => name.startsWith('.stopped')); )
+    for (
+      const start = Date.now();
+      Date.now() - start < 20000 && !readdirSync(folder).some((name) => name.startsWith('.stopped'));
+    )
       await new Promise((resolve) => setTimeout(resolve, 10));
     child.kill('SIGTERM');
     assert.equal(await ended, 'SIGTERM');

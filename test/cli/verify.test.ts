@@ -32,12 +32,15 @@ after(() => rmSync(folder, { recursive: true, force: true }));
 const main = [commandPath()];
 const ropewalk = (...args: string[]) => ropewalkIn(root, ...args);
 
-const rope = (id: string): GoldenCase => answer(goldenRopeQuestion(GOLDEN_ROPE.find((definition) => definition.id === id)!));
-const operator = (id: string): GoldenCase => answer(goldenOperatorQuestion(GOLDEN_OPERATORS.find((definition) => definition.id === id)!));
+const rope = (id: string): GoldenCase =>
+  answer(goldenRopeQuestion(GOLDEN_ROPE.find((definition) => definition.id === id)!));
+const operator = (id: string): GoldenCase =>
+  answer(goldenOperatorQuestion(GOLDEN_OPERATORS.find((definition) => definition.id === id)!));
 
 /** An addition of f32, of any size. */
 function adding(id: string, count: number): GoldenCase {
-  const numbers = (seed: number): Tensor => tensorFrom(Float32Array.from({ length: count }, (_, n) => Math.fround(Math.sin(n * seed))));
+  const numbers = (seed: number): Tensor =>
+    tensorFrom(Float32Array.from({ length: count }, (_, n) => Math.fround(Math.sin(n * seed))));
   return answer({
     id,
     op: 'add',
@@ -70,7 +73,11 @@ describe('files that a kernel wrote', () => {
       const each = rope(id);
       const ways: [string, (dir: string) => void][] = [
         ['npy', (dir) => writeOutputs(dir, id, each.outputs)],
-        ['bin', (dir) => each.outputs.forEach((tensor, name) => void writeFile(join(dir, id, `${name}.bin`), elementBytes(tensor)))],
+        [
+          'bin',
+          (dir) =>
+            each.outputs.forEach((tensor, name) => void writeFile(join(dir, id, `${name}.bin`), elementBytes(tensor))),
+        ],
         ['npz', (dir) => void writeFile(join(dir, `${id}.npz`), writeNpz(each.outputs))],
         ['safetensors', (dir) => void writeFile(join(dir, `${id}.safetensors`), writeSafetensors(each.outputs))],
       ];
@@ -88,7 +95,10 @@ describe('files that a kernel wrote', () => {
 
   test('Fortran order, and f16 as its bits', () => {
     const small = adding('add', 6);
-    const fortran = answer({ ...small, inputs: new Map([...small.inputs].map(([name, tensor]) => [name, tensor.reshape([2, 3])])) });
+    const fortran = answer({
+      ...small,
+      inputs: new Map([...small.inputs].map(([name, tensor]) => [name, tensor.reshape([2, 3])])),
+    });
     const [a, b, d, e, f, g] = fortran.outputs.get('c')!.read() as Float32Array;
     const file = writeNpy(Float32Array.of(a!, e!, b!, f!, d!, g!), { dtype: 'f32', shape: [2, 3] });
     const text = Buffer.from(file).toString('latin1').replace("'fortran_order': False", "'fortran_order': True ");
@@ -104,7 +114,11 @@ describe('files that a kernel wrote', () => {
       () => {},
       /^expected the folder .*llama-3-f16, or llama-3-f16\.npz or .*\.safetensors beside it, got none\. Write there: y f16 \[2,6,2,128\], 6144 bytes as \.bin\.$/,
     ],
-    ['an empty folder', (dir) => mkdirSync(join(dir, 'llama-3-f16')), /^y: expected .*y\.npy or y\.bin, got none\. Write there/],
+    [
+      'an empty folder',
+      (dir) => mkdirSync(join(dir, 'llama-3-f16')),
+      /^y: expected .*y\.npy or y\.bin, got none\. Write there/,
+    ],
     [
       'another name',
       (dir) => void writeFile(join(dir, 'llama-3-f16/out.npy'), npy(y)),
@@ -128,7 +142,11 @@ describe('files that a kernel wrote', () => {
     ],
     [
       'another dtype',
-      (dir) => void writeFile(join(dir, 'llama-3-f16/y.npy'), writeNpy(new Float32Array(3072), { dtype: 'f32', shape: y.shape })),
+      (dir) =>
+        void writeFile(
+          join(dir, 'llama-3-f16/y.npy'),
+          writeNpy(new Float32Array(3072), { dtype: 'f32', shape: y.shape }),
+        ),
       /y\.npy: expected f16 \[2,6,2,128\], got "f32 \[2,6,2,128\]"\. Convert it to f16 before it is written\.$/,
     ],
     [
@@ -138,7 +156,8 @@ describe('files that a kernel wrote', () => {
     ],
     [
       'fewer elements',
-      (dir) => void writeFile(join(dir, 'llama-3-f16/y.npy'), writeNpy(new Uint16Array(128), { dtype: 'f16', shape: [128] })),
+      (dir) =>
+        void writeFile(join(dir, 'llama-3-f16/y.npy'), writeNpy(new Uint16Array(128), { dtype: 'f16', shape: [128] })),
       /got "f16 \[128\]"\. Write the whole output, dense and row-major\.$/,
     ],
     [
@@ -203,7 +222,11 @@ describe('files that a kernel wrote', () => {
   test('a bf16 output in f32 is told how to write it; strangers are noted', () => {
     const bf16 = rope('glm-4');
     const { problems } = read(
-      (dir) => void writeFile(join(dir, 'glm-4/y.npy'), writeNpy(new Float32Array(3072), { dtype: 'f32', shape: [2, 6, 2, 128] })),
+      (dir) =>
+        void writeFile(
+          join(dir, 'glm-4/y.npy'),
+          writeNpy(new Float32Array(3072), { dtype: 'f32', shape: [2, 6, 2, 128] }),
+        ),
       bf16,
     );
     assert.match(problems[0]!, /Write bf16 as its bits: uint16 in \.npy and \.npz, BF16 in safetensors\.$/);
@@ -212,13 +235,18 @@ describe('files that a kernel wrote', () => {
       writeFile(join(dir, 'llama-3-f16/notes.txt'), '');
     });
     assert.match(notes.join(), /notes\.txt belongs to no output of this case$/);
-    const archive = read((dir) => void writeFile(join(dir, 'llama-3-f16.npz'), writeNpz(new Map([...c.outputs, ['z', y]]))));
+    const archive = read(
+      (dir) => void writeFile(join(dir, 'llama-3-f16.npz'), writeNpz(new Map([...c.outputs, ['z', y]]))),
+    );
     assert.match(archive.notes.join(), /"?z"? belongs to no output/);
   });
 
   test('an id that leaves the folder is refused', () => {
     for (const id of ['..', '../x', '/etc'])
-      assert.throws(() => readCaseOutputs(folder, { ...c, id }), { code: 'FORMAT', message: /a name inside the folder/ });
+      assert.throws(() => readCaseOutputs(folder, { ...c, id }), {
+        code: 'FORMAT',
+        message: /a name inside the folder/,
+      });
   });
 
   test('damaged files fail the case or are read, and nothing else happens', () => {
@@ -329,7 +357,8 @@ describe('a program over its standard input and output', () => {
   const cases = [adding('good', 7), adding('bad', 7), adding('after', 7)];
   const script = join(folder, 'adding.mjs');
   before(() => writeFileSync(script, ADDING));
-  const open = (mode: string, timeoutMs = 20000) => openProgram({ words: [process.execPath, script, mode], protocol: 'stdio', timeoutMs });
+  const open = (mode: string, timeoutMs = 20000) =>
+    openProgram({ words: [process.execPath, script, mode], protocol: 'stdio', timeoutMs });
   /** The answers to good, bad and after. */
   const ask = async (mode: string, timeoutMs?: number): Promise<{ answers: Answer[]; odd: string | undefined }> => {
     const program = open(mode, timeoutMs);
@@ -347,12 +376,21 @@ describe('a program over its standard input and output', () => {
   };
 
   const told: [string, RegExp][] = [
-    ['exit', /^the program ended \(exit code 3\) before it answered\nThe last it said on stderr:\n {2}out of memory\n {2}at block 7$/],
+    [
+      'exit',
+      /^the program ended \(exit code 3\) before it answered\nThe last it said on stderr:\n {2}out of memory\n {2}at block 7$/,
+    ],
     ['signal', /^the program ended \(signal SIGSEGV\) before it answered$/],
-    ['silent', /^the program ended well, twice, without an answer$|^the program ended \(exit code 0\) before it answered$/],
+    [
+      'silent',
+      /^the program ended well, twice, without an answer$|^the program ended \(exit code 0\) before it answered$/,
+    ],
     ['short', /^the program ended \(exit code 0\) when it had written 5 of the 28 bytes it announced$/],
     ['long', /^the program wrote 8 bytes or more beyond what it announced$/],
-    ['junk', /^the program wrote "loading model\.\.\." where a line of JSON was expected\. Its own messages belong on stderr$/],
+    [
+      'junk',
+      /^the program wrote "loading model\.\.\." where a line of JSON was expected\. Its own messages belong on stderr$/,
+    ],
     [
       'flood',
       /^the program "A+\.\.\.: over 1048576 bytes without a line break$|^the program wrote "A+\.\.\., over 1048576 bytes without a line break$/,
@@ -389,7 +427,10 @@ describe('a program over its standard input and output', () => {
   test('a program that hangs, before an answer and within one, is ended after its time', async () => {
     for (const [mode, message] of [
       ['hang', /^the program gave no answer within 1\.5 s \(--timeout\); by then it had written nothing$/],
-      ['halfway', /^the program gave no answer within 1\.5 s \(--timeout\); by then it had written 5 of the 28 bytes it announced$/],
+      [
+        'halfway',
+        /^the program gave no answer within 1\.5 s \(--timeout\); by then it had written 5 of the 28 bytes it announced$/,
+      ],
     ] as const) {
       const { answers } = await ask(mode, 1500);
       assert.match((answers[1] as { problem: string }).problem, message);
@@ -470,14 +511,22 @@ describe('what a program leaves running', { skip: process.platform === 'win32' ?
         }
       });
   const cases: [name: string, script: string, problem: RegExp][] = [
-    ['a child of its own group, after it ended', `${sleeper()}; exit 0`, /ended \(exit code 0\) before it answered|got none/],
+    [
+      'a child of its own group, after it ended',
+      `${sleeper()}; exit 0`,
+      /ended \(exit code 0\) before it answered|got none/,
+    ],
     ['a child in another session', `${sleeper('setsid')}; exit 0`, /ended \(exit code 0\) before it answered|got none/],
     [
       'children of both kinds, and itself',
       `(${sleeper()}); (${sleeper('setsid')}); echo $$ >> ${pids}; sleep 300`,
       /within 1 s \(--timeout\)/,
     ],
-    ['itself, deaf to SIGTERM', `trap '' TERM HUP INT; echo $$ >> ${pids}; while :; do sleep 1; done`, /within 1 s \(--timeout\)/],
+    [
+      'itself, deaf to SIGTERM',
+      `trap '' TERM HUP INT; echo $$ >> ${pids}; while :; do sleep 1; done`,
+      /within 1 s \(--timeout\)/,
+    ],
     [
       'a writer that never stops',
       `echo $$ >> ${pids}; while :; do echo x; echo y >&2; done`,
@@ -508,10 +557,14 @@ describe('what a program leaves running', { skip: process.platform === 'win32' ?
   test('the command ends, whoever holds the pipes', () => {
     const vectors = join(folder, 'held-vectors');
     mkdirSync(vectors, { recursive: true });
-    const written = spawnSync(process.execPath, [...main, 'vectors', vectors, '--op', 'add', '--dtype', 'f16', '--force'], {
-      cwd: root,
-      encoding: 'utf8',
-    });
+    const written = spawnSync(
+      process.execPath,
+      [...main, 'vectors', vectors, '--op', 'add', '--dtype', 'f16', '--force'],
+      {
+        cwd: root,
+        encoding: 'utf8',
+      },
+    );
     assert.equal(written.status, 0, written.stderr);
     // Not found by its environment: only letting go of the pipes helps.
     const hidden = `env -i setsid sleep 30 & exit 0`;
@@ -557,7 +610,8 @@ if (mode === 'hang') setInterval(() => {}, 1000);
     const given = await ask('right');
     assert.equal(given.kind === 'outputs' && judgeCase(c, given.tensors).status, 'ok', JSON.stringify(given));
     assert.deepEqual(await ask('skip'), { kind: 'skip', reason: 'not today' });
-    const problem = async (mode: string, ms?: number): Promise<string> => ((await ask(mode, ms)) as { problem: string }).problem;
+    const problem = async (mode: string, ms?: number): Promise<string> =>
+      ((await ask(mode, ms)) as { problem: string }).problem;
     assert.equal(await problem('exit'), 'the program ended with exit code 5\nThe last it said on stderr:\n  no device');
     assert.match(await problem('npy'), /c: expected .*c\.npy or c\.bin, got none \(there is "d\.npy"\)/);
     assert.match(await problem('broken'), /answer\.json: expected JSON/);
@@ -593,9 +647,21 @@ describe('the command', () => {
 
   test('all right: exit 0, a line a case, and the report in a file', () => {
     const file = join(folder, 'all.html');
-    const { status, stdout, stderr } = ropewalk('verify', vectors, '--outputs', outputs, '--report', 'html', '--out', file);
+    const { status, stdout, stderr } = ropewalk(
+      'verify',
+      vectors,
+      '--outputs',
+      outputs,
+      '--report',
+      'html',
+      '--out',
+      file,
+    );
     assert.equal(status, 0, stderr);
-    assert.match(stdout, /^ {2}llama-2-half: +OK {4}max error 1\.\de-7, 0 ulp, 0\.\d+ of the bound, NMSE \d\.\de-1\d, angles float64$/m);
+    assert.match(
+      stdout,
+      /^ {2}llama-2-half: +OK {4}max error 1\.\de-7, 0 ulp, 0\.\d+ of the bound, NMSE \d\.\de-1\d, angles float64$/m,
+    );
     assert.match(stdout, /^ {2}argmax-ties: +OK {4}exact$/m);
     assert.match(stdout, /\n {2}5\/5 cases passed, 0 failed\n$/);
     assert.match(readFileSync(file, 'utf8'), /^<!doctype html>[\s\S]*5\/5 cases passed, 0 failed[\s\S]*<\/html>\n$/);
@@ -607,7 +673,18 @@ describe('the command', () => {
 
   test('one wrong, one missing: exit 1, which elements, and what to do next', () => {
     const keep = join(folder, 'kept for diagnose');
-    const { status, stdout } = ropewalk('verify', vectors, '--outputs', wrongOutputs(), '--report', 'html', '--out', seen, '--keep', keep);
+    const { status, stdout } = ropewalk(
+      'verify',
+      vectors,
+      '--outputs',
+      wrongOutputs(),
+      '--report',
+      'html',
+      '--out',
+      seen,
+      '--keep',
+      keep,
+    );
     assert.equal(status, 1);
     assert.match(stdout, /^ {2}phi-2: +FAIL {2}y: 1 of 1920 wrong$/m);
     assert.match(stdout, /\[0,2,0,3\] +0 +40 +0 +3 +3 +first /);
@@ -629,7 +706,10 @@ describe('the command', () => {
     const same = ['verify', vectors, '--outputs', wrongOutputs(), '--case', 'phi-2', 'gpt-j'];
     const json = ropewalk(...same, '--report', 'jsonl');
     assert.equal(ropewalk(...same, '--json').stdout, json.stdout);
-    assert.match(ropewalk(...same, '--json', '--report', 'csv').stderr, /verify: --report: expected jsonl beside --json, got "csv"/);
+    assert.match(
+      ropewalk(...same, '--json', '--report', 'csv').stderr,
+      /verify: --report: expected jsonl beside --json, got "csv"/,
+    );
     const lines = json.stdout
       .trimEnd()
       .split('\n')
@@ -648,11 +728,27 @@ describe('the command', () => {
     ['neither source', [vectors, {}], /verify: expected one of --outputs DIR and --program "CMD …", got "neither"/],
     ['both sources', [vectors, { outputs, program: 'x' }], /got "both"/],
     ['no folder of outputs', [vectors, { outputs: join(folder, 'nowhere') }], /verify: --outputs: expected a folder/],
-    ['no folder of vectors', [join(folder, 'nowhere'), { outputs }], /vectors: expected a folder with a manifest\.json/],
+    [
+      'no folder of vectors',
+      [join(folder, 'nowhere'), { outputs }],
+      /vectors: expected a folder with a manifest\.json/,
+    ],
     ['a folder without a manifest', [outputs, { outputs }], /manifest\.json/],
-    ['an unknown case', [vectors, { outputs, case: ['phi2'] }], /verify: --case: expected one of 5 cases, such as .*, got "phi2"/],
-    ['an unknown report', [vectors, { outputs, report: 'pdf' }], /verify: --report: expected console, jsonl, csv, junit, html, got "pdf"/],
-    ['an unknown table', [vectors, { outputs, table: 'f16' }], /verify: --table: expected float64, f32, f32-recurrence, got "f16"/],
+    [
+      'an unknown case',
+      [vectors, { outputs, case: ['phi2'] }],
+      /verify: --case: expected one of 5 cases, such as .*, got "phi2"/,
+    ],
+    [
+      'an unknown report',
+      [vectors, { outputs, report: 'pdf' }],
+      /verify: --report: expected console, jsonl, csv, junit, html, got "pdf"/,
+    ],
+    [
+      'an unknown table',
+      [vectors, { outputs, table: 'f16' }],
+      /verify: --table: expected float64, f32, f32-recurrence, got "f16"/,
+    ],
     ['an unknown arithmetic', [vectors, { outputs, arithmetic: 'f8' }], /verify: --arithmetic: expected f32, native/],
     [
       'a scale of 0',
@@ -665,12 +761,21 @@ describe('the command', () => {
       [vectors, { program: 'x', timeout: 'soon' }],
       /verify: --timeout: expected seconds, a number in \(0, 86400\], got "soon"/,
     ],
-    ['a timeout without a program', [vectors, { outputs, timeout: '3' }], /verify: --timeout: expected --program beside it/],
-    ['an unknown protocol', [vectors, { program: 'x', protocol: 'http' }], /verify: --protocol: expected stdio, files, got "http"/],
+    [
+      'a timeout without a program',
+      [vectors, { outputs, timeout: '3' }],
+      /verify: --timeout: expected --program beside it/,
+    ],
+    [
+      'an unknown protocol',
+      [vectors, { program: 'x', protocol: 'http' }],
+      /verify: --protocol: expected stdio, files, got "http"/,
+    ],
     ['a pipe in the command', [vectors, { program: 'a | b' }], /verify: --program: expected words alone/],
   ];
   test('what is refused, and what it says', async () => {
-    for (const [name, args, message] of refusals) await assert.rejects(verify(...args), { name: 'RopewalkError', message }, name);
+    for (const [name, args, message] of refusals)
+      await assert.rejects(verify(...args), { name: 'RopewalkError', message }, name);
     const { status, stderr } = ropewalk('verify', vectors);
     assert.equal(status, 2);
     assert.match(stderr, /^ropewalk: verify: expected one of --outputs DIR/);
@@ -704,7 +809,14 @@ describe('the command', () => {
   test("the documentation's JavaScript program: exit 0, and --keep holds outputs that pass again", async () => {
     const program = writeFile(join(folder, 'rope.mjs'), example('js'));
     const keep = join(folder, 'kept');
-    const { status, stdout, stderr } = ropewalk('verify', vectors, '--program', `"${process.execPath}" ${program}`, '--keep', keep);
+    const { status, stdout, stderr } = ropewalk(
+      'verify',
+      vectors,
+      '--program',
+      `"${process.execPath}" ${program}`,
+      '--keep',
+      keep,
+    );
     assert.equal(status, 0, stdout + stderr);
     for (const id of ids) assert.match(stdout, new RegExp(`${id}: +OK .*angles float64`));
     assert.match(stdout, /add-f16: +skipped +plain RoPE in f32 only/);
@@ -724,7 +836,16 @@ describe('the command', () => {
     const { status, stdout } = ropewalk('verify', vectors, '--program', join(folder, 'rope'));
     assert.equal(status, 0, stdout);
     for (const id of ids) assert.match(stdout, new RegExp(`${id}: +OK .*angles f32\n`));
-    const strict = ropewalk('verify', vectors, '--program', join(folder, 'rope'), '--case', 'phi-2', '--table', 'float64');
+    const strict = ropewalk(
+      'verify',
+      vectors,
+      '--program',
+      join(folder, 'rope'),
+      '--case',
+      'phi-2',
+      '--table',
+      'float64',
+    );
     assert.equal(strict.status, 1);
     assert.match(strict.stdout, /allowed: angles in float64 \(they keep those of f32\)/);
     const skipped = ropewalk('verify', vectors, '--program', join(folder, 'rope'), '--case', 'add-f16');

@@ -3,7 +3,16 @@
  */
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
-import { existsSync, lstatSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  lstatSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
@@ -40,7 +49,11 @@ test('a pipe is written to', { skip: process.platform === 'win32' && 'no such pi
 
 test('of a link, the file that it leads to is written, there or not', () => {
   for (const there of [true, false]) {
-    const [link, middle, target] = ['link', 'middle', 'target'].map((name) => join(folder, `${name}-${there}`)) as [string, string, string];
+    const [link, middle, target] = ['link', 'middle', 'target'].map((name) => join(folder, `${name}-${there}`)) as [
+      string,
+      string,
+      string,
+    ];
     symlinkSync(`middle-${there}`, link);
     symlinkSync(`target-${there}`, middle);
     if (there) writeFileSync(target, 'old');
@@ -53,8 +66,19 @@ test('of a link, the file that it leads to is written, there or not', () => {
   assert.throws(() => writeWhole(loop, '', 'export: --out'), /a symbolic link that leads back to itself/);
 });
 
-test('/dev/stdout is stdout: the file comes before what is said', { skip: !existsSync('/dev/stdout') && 'no /dev/stdout' }, () => {
-  const { status, stdout, stderr } = ropewalkIn(folder, 'aicore', '--shape', '1,2,1,128', '--kernel', 'fast', '--svg', '/dev/stdout');
+test('/dev/stdout is stdout: the file comes before what is said', {
+  skip: !existsSync('/dev/stdout') && 'no /dev/stdout',
+}, () => {
+  const { status, stdout, stderr } = ropewalkIn(
+    folder,
+    'aicore',
+    '--shape',
+    '1,2,1,128',
+    '--kernel',
+    'fast',
+    '--svg',
+    '/dev/stdout',
+  );
   assert.deepEqual([status, stderr], [0, '']);
   assert.match(stdout, /^<svg.*<\/svg>\s.*fast/s);
 });

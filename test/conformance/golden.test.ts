@@ -10,7 +10,13 @@ import fc from 'fast-check';
 import type { VectorFolder } from '../../src/conformance/folder.js';
 import { cPrefix } from '../../src/conformance/golden/c-header.js';
 import type { GoldenCase, GoldenQuestion } from '../../src/conformance/golden/case.js';
-import { chooseBuiltIn, chooseDialect, GOLDEN_DIALECTS, GOLDEN_OPS, positionsFor } from '../../src/conformance/golden/choose.js';
+import {
+  chooseBuiltIn,
+  chooseDialect,
+  GOLDEN_DIALECTS,
+  GOLDEN_OPS,
+  positionsFor,
+} from '../../src/conformance/golden/choose.js';
 import { decodeTensor, openGolden } from '../../src/conformance/golden/folder.js';
 import { readGoldenFolder } from '../../src/conformance/golden/folder.node.js';
 import { exactWithBounds, judgeGolden, judgeOutput } from '../../src/conformance/golden/judge.js';
@@ -63,7 +69,10 @@ async function written(chosen: readonly GoldenCase[], forms: readonly GoldenForm
     skipped.push(...one.skipped);
     if (one.files.length > 0) entries.push(one.entry);
   }
-  files.set('manifest.json', new TextEncoder().encode(formatManifest({ generator: 'ropewalk test', seed: 1, cases: entries, skipped })));
+  files.set(
+    'manifest.json',
+    new TextEncoder().encode(formatManifest({ generator: 'ropewalk test', seed: 1, cases: entries, skipped })),
+  );
   return files;
 }
 
@@ -99,14 +108,20 @@ describe('the cases', () => {
     for (const d of GOLDEN_ROPE) {
       const { inputs, rope } = goldenRopeQuestion(d);
       const positions = floats(inputs.get('positions')!);
-      const has = (low: number, high = low): boolean => positions.some((p) => Math.abs(p) >= low && Math.abs(p) <= high);
+      const has = (low: number, high = low): boolean =>
+        positions.some((p) => Math.abs(p) >= low && Math.abs(p) <= high);
       // Decoding has one token of each sequence; all else has all six.
       const wanted: [number, number?][] =
-        d.id === 'decode-one-token' ? [[30, 50], [131072], [1048575]] : [[0], [1], [30, 50], [8192, 131071], [131072, 2 ** 20], [1048575]];
+        d.id === 'decode-one-token'
+          ? [[30, 50], [131072], [1048575]]
+          : [[0], [1], [30, 50], [8192, 131071], [131072, 2 ** 20], [1048575]];
       for (const [low, high] of wanted) assert.ok(has(low, high), `${d.id}: a position in [${low}, ${high ?? low}]`);
       const x = inputs.get(rope!.parts[0]!.x)!;
       const [tokens, heads] = rope!.layout === 'bsnh' ? [x.shape[1]!, x.shape[2]!] : [x.shape[2]!, x.shape[1]!];
-      assert.ok(x.shape[0]! >= 2 && heads >= 2 && (tokens >= 2 || d.id === 'decode-one-token'), `${d.id}: [${x.shape}]`);
+      assert.ok(
+        x.shape[0]! >= 2 && heads >= 2 && (tokens >= 2 || d.id === 'decode-one-token'),
+        `${d.id}: [${x.shape}]`,
+      );
     }
   });
 
@@ -156,7 +171,11 @@ const wrongSpecs: [id: string, choice: string, (spec: RopeSpec) => RopeSpec][] =
   ['llama-3.1-bf16', 'no scaling', (s) => ({ ...s, scaling: { kind: 'none' } })],
   ['llama-3.1-bf16', 'linear scaling', (s) => ({ ...s, scaling: { kind: 'linear', factor: 8 } })],
   ['llama-3.1-f32', 'yarn', (s) => ({ ...s, scaling: { kind: 'yarn', factor: 8, originalContext: 8192 } })],
-  ['llama-3.1-f32', 'another original context', (s) => ({ ...s, scaling: { ...s.scaling, originalContext: 8191 } as never })],
+  [
+    'llama-3.1-f32',
+    'another original context',
+    (s) => ({ ...s, scaling: { ...s.scaling, originalContext: 8191 } as never }),
+  ],
   ['llama-3.1-ggml', 'no freq_factors', (s) => ({ ...s, freqFactors: undefined as never })],
   ['llama-3.1-ggml', 'freq_factors multiply', (s) => ({ ...s, freqFactors: Array.from(s.freqFactors!, (f) => 1 / f) })],
   ['gpt-j', 'the whole head', (s) => ({ ...s, rotaryDim: 256 })],
@@ -167,9 +186,17 @@ const wrongSpecs: [id: string, choice: string, (spec: RopeSpec) => RopeSpec][] =
   ['glm-4', 'half', (s) => ({ ...s, pairing: 'half' })],
   ['window-trailing', 'leading dimensions', (s) => ({ ...s, rotaryOffset: 0 })],
   ['window-middle-half', 'one dimension further', (s) => ({ ...s, rotaryOffset: 21 })],
-  ['deepseek-v3', 'magnitude 0.1 ln f + 1', (s) => ({ ...s, scaling: { kind: 'yarn', factor: 40, originalContext: 4096 } })],
+  [
+    'deepseek-v3',
+    'magnitude 0.1 ln f + 1',
+    (s) => ({ ...s, scaling: { kind: 'yarn', factor: 40, originalContext: 4096 } }),
+  ],
   ['deepseek-v3', 'interleaved', (s) => ({ ...s, pairing: 'interleaved' })],
-  ['yarn-mscale', 'mscale_all_dim lost', (s) => ({ ...s, scaling: { ...s.scaling, mscale: undefined, mscaleAllDim: undefined } as never })],
+  [
+    'yarn-mscale',
+    'mscale_all_dim lost',
+    (s) => ({ ...s, scaling: { ...s.scaling, mscale: undefined, mscaleAllDim: undefined } as never }),
+  ],
   ['qwen2.5-yarn', 'no magnitude', (s) => ({ ...s, attentionFactor: 1 })],
   ['qwen2.5-yarn', 'magnitude squared', (s) => ({ ...s, attentionFactor: (0.1 * Math.log(4) + 1) ** 2 })],
   ['qwen2.5-yarn', 'edges not rounded', (s) => ({ ...s, scaling: { ...s.scaling, truncate: false } as never })],
@@ -187,13 +214,21 @@ const wrongSpecs: [id: string, choice: string, (spec: RopeSpec) => RopeSpec][] =
   ['longrope-short', 'long factors', (s) => ({ ...s, scaling: { ...s.scaling, context: 131072 } as never })],
   ['longrope-short', 'no magnitude', (s) => ({ ...s, attentionFactor: 1 })],
   ['longrope-long', 'short factors', (s) => ({ ...s, scaling: { ...s.scaling, context: 4096 } as never })],
-  ['gemma-4-proportional', 'leading rotary_dim', (s) => ({ ...s, scaling: { kind: 'none' }, rotaryDim: 128, frequencyDim: 512 })],
+  [
+    'gemma-4-proportional',
+    'leading rotary_dim',
+    (s) => ({ ...s, scaling: { kind: 'none' }, rotaryDim: 128, frequencyDim: 512 }),
+  ],
   ['gemma-3-global', "the sliding layers' base", (s) => ({ ...s, base: 10000, scaling: { kind: 'none' } })],
   ['qwen2-vl-mrope', 'interleaved axes', (s) => ({ ...s, axes: { rule: 'interleaved', sections: [16, 24, 24] } })],
   ['qwen2-vl-mrope', 'h and w exchanged', (s) => ({ ...s, axes: { rule: 'sections', sections: [24, 16, 24] } })],
   ['mrope-four-axes', 'sections one pair off', (s) => ({ ...s, axes: { rule: 'sections', sections: [8, 10, 7, 11] } })],
   ['qwen3-vl-mrope', 'sections', (s) => ({ ...s, axes: { rule: 'sections', sections: [24, 20, 20] } })],
-  ['qwen3-vl-ggml', 'the last pairs by t', (s) => ({ ...s, axes: { rule: 'interleaved-ggml', sections: [24, 21, 20, 0] } })],
+  [
+    'qwen3-vl-ggml',
+    'the last pairs by t',
+    (s) => ({ ...s, axes: { rule: 'interleaved-ggml', sections: [24, 21, 20, 0] } }),
+  ],
   [
     'vision-tower',
     'exponents go on',
@@ -224,7 +259,10 @@ describe('wrong choices are seen', () => {
     test(`${id}: ${choice}`, async () => {
       const right = question(id);
       assert.equal(await judgeWrong(right, right), 'ok');
-      assert.equal(await judgeWrong(right, { ...right, rope: { ...right.rope!, spec: change(right.rope!.spec) } }), 'fail');
+      assert.equal(
+        await judgeWrong(right, { ...right, rope: { ...right.rope!, spec: change(right.rope!.spec) } }),
+        'fail',
+      );
     });
   }
 
@@ -278,9 +316,16 @@ describe('wrong choices are seen', () => {
     [
       'linear-square',
       'x·W',
-      (c) => ({ ...c, inputs: new Map([...c.inputs, ['weight', c.inputs.get('weight')!.permute([1, 0]).contiguous()]]) }),
+      (c) => ({
+        ...c,
+        inputs: new Map([...c.inputs, ['weight', c.inputs.get('weight')!.permute([1, 0]).contiguous()]]),
+      }),
     ],
-    ['linear-bias-f16', 'no bias', (c) => ({ ...c, inputs: new Map([...c.inputs].filter(([name]) => name !== 'bias')) })],
+    [
+      'linear-bias-f16',
+      'no bias',
+      (c) => ({ ...c, inputs: new Map([...c.inputs].filter(([name]) => name !== 'bias')) }),
+    ],
   ];
   for (const [id, choice, change] of others) {
     test(`${id}: ${choice}`, () => {
@@ -341,7 +386,8 @@ describe('forms', () => {
         [form],
       );
       again.delete('manifest.json');
-      for (const [path, bytes] of again) assert.ok(Buffer.from(bytes).equals(files.get(path)!), `${path} differs from run to run`);
+      for (const [path, bytes] of again)
+        assert.ok(Buffer.from(bytes).equals(files.get(path)!), `${path} differs from run to run`);
       const { folder, cases: read } = await readGoldenFolder(onDisk(files, form));
       const left = folder.skipped.map(({ id }) => id);
       assert.deepEqual(
@@ -357,8 +403,16 @@ describe('forms', () => {
         ] as const) {
           assert.deepEqual([...got.keys()], [...want.keys()]);
           for (const [name, tensor] of want) {
-            assert.deepEqual([got.get(name)!.dtype, got.get(name)!.shape], [tensor.dtype, tensor.shape], `${c.id} ${name}`);
-            assert.deepEqual(bitsOf(got.get(name)!.read() as HostArray), bitsOf(tensor.read() as HostArray), `${c.id} ${name}`);
+            assert.deepEqual(
+              [got.get(name)!.dtype, got.get(name)!.shape],
+              [tensor.dtype, tensor.shape],
+              `${c.id} ${name}`,
+            );
+            assert.deepEqual(
+              bitsOf(got.get(name)!.read() as HostArray),
+              bitsOf(tensor.read() as HostArray),
+              `${c.id} ${name}`,
+            );
           }
         }
         assert.deepEqual(c.tolerance, made.tolerance);
@@ -379,7 +433,8 @@ describe('forms', () => {
     await assert.rejects(readGoldenFolder(onDisk(files, 'changed')), {
       name: 'RopewalkError',
       code: 'FORMAT',
-      message: /llama-2-half\/y\.bin: y: expected elements whose sha256 is .*The file was changed after it was written\./,
+      message:
+        /llama-2-half\/y\.bin: y: expected elements whose sha256 is .*The file was changed after it was written\./,
     });
   });
 
@@ -408,7 +463,10 @@ int main(void) {
     const said = spawnSync(join(dir, 'all'), { encoding: 'utf8' }).stdout.trim().split(' ');
     const first = floats(cases[0]!.outputs.get('y')!)[777]!;
     const hex = /^(-?)0x1\.?([0-9a-f]*)p([+-]\d+)$/.exec(said[0]!)!;
-    assert.equal((hex[1] ? -1 : 1) * (1 + Number.parseInt(`0${hex[2]}`, 16) / 16 ** hex[2]!.length) * 2 ** Number(hex[3]), first);
+    assert.equal(
+      (hex[1] ? -1 : 1) * (1 + Number.parseInt(`0${hex[2]}`, 16) / 16 ** hex[2]!.length) * 2 ** Number(hex[3]),
+      first,
+    );
     assert.deepEqual(said.slice(1), [
       String((half.outputs.get('y')!.read() as Uint16Array)[5]),
       '1048575',
@@ -436,7 +494,8 @@ bf16 = np.load('llama-3.1-bf16/x.npy')
 print(bf16.dtype, float((bf16.astype('u4') << 16).view('f4')[0, 0, 0, 0]))
 `;
     const ran = spawnSync('python3', ['-c', code], { cwd: dir, encoding: 'utf8' });
-    if (ran.error || /ModuleNotFoundError/.test(ran.stderr)) return t.diagnostic('no python3 with numpy, as on a fresh machine');
+    if (ran.error || /ModuleNotFoundError/.test(ran.stderr))
+      return t.diagnostic('no python3 with numpy, as on a fresh machine');
     const value = floats(cases.find(({ id }) => id === 'llama-3.1-bf16')!.inputs.get('x')!)[0]!;
     assert.equal(ran.status, 0, ran.stderr);
     const [verdict, last] = ran.stdout.trim().split('\n');
@@ -473,10 +532,18 @@ describe('onnx', () => {
     try {
       ort = require('onnxruntime-node');
     } catch (error) {
-      return t.skip(`onnxruntime-node is not installed: npm ci --prefix bench (${(error as Error).message.split('\n')[0]})`);
+      return t.skip(
+        `onnxruntime-node is not installed: npm ci --prefix bench (${(error as Error).message.split('\n')[0]})`,
+      );
     }
     const dir = join(temporary, 'onnx');
-    const names: Record<string, string> = { f32: 'float32', f16: 'float16', f64: 'float64', i64: 'int64', i32: 'int32' };
+    const names: Record<string, string> = {
+      f32: 'float32',
+      f16: 'float16',
+      f64: 'float64',
+      i64: 'int64',
+      i32: 'int32',
+    };
     const noHalves = 'Float16Array' in globalThis;
     let ran = 0;
     const wrong: string[] = [];
@@ -525,7 +592,8 @@ describe('dialects', () => {
           assert.equal(positions.dtype, 'i32', id);
           assert.deepEqual(positions.shape.slice(0, -1), rope!.spec.axes ? [4] : [], id);
         }
-        if (dialect === 'llaisys') assert.deepEqual([positions.dtype, positions.rank, inputs.get('x')!.shape[0]], ['i64', 1, 1], id);
+        if (dialect === 'llaisys')
+          assert.deepEqual([positions.dtype, positions.rank, inputs.get('x')!.shape[0]], ['i64', 1, 1], id);
         if (dialect === 'huggingface') assert.equal(rope!.layout, 'bnsh', id);
         if (dialect === 'onnx') assert.equal(typeof onnxTestOf(answer(c.make()), 'test'), 'object', id);
       }
@@ -537,7 +605,10 @@ describe('dialects', () => {
     assert.equal(chosen.length, 2 * GOLDEN_ROPE.length);
     assert.equal(new Set(chosen.map(({ id }) => id)).size, chosen.length);
     const first = chosen[0]!.make();
-    assert.deepEqual([first.id, first.inputs.get('x')!.dtype, first.inputs.get('x')!.shape], ['llama-2-half-f16', 'f16', [2, 2, 5, 128]]);
+    assert.deepEqual(
+      [first.id, first.inputs.get('x')!.dtype, first.inputs.get('x')!.shape],
+      ['llama-2-half-f16', 'f16', [2, 2, 5, 128]],
+    );
     assert.deepEqual(positionsFor(2), [1, 1048575]);
     assert.equal(new Set(positionsFor(100)).size, 100);
   });
@@ -555,7 +626,12 @@ describe('forged folders', () => {
   /** Every place in a JSON value, as a path. */
   function places(value: unknown, path: (string | number)[] = []): (string | number)[][] {
     if (typeof value !== 'object' || value === null) return [path];
-    return [path, ...Object.entries(value).flatMap(([key, item]) => places(item, [...path, Array.isArray(value) ? Number(key) : key]))];
+    return [
+      path,
+      ...Object.entries(value).flatMap(([key, item]) =>
+        places(item, [...path, Array.isArray(value) ? Number(key) : key]),
+      ),
+    ];
   }
   const all = places(manifest).filter((path) => path.length > 0);
   const odd = fc.constantFrom<unknown>(
@@ -615,13 +691,33 @@ describe('forged folders', () => {
   }
 
   const refused: [string, (m: typeof manifest) => void, RegExp][] = [
-    ['another format', (m) => (m.format = 'ropewalk-vectors-2'), /format: expected ropewalk-vectors-1, got "ropewalk-vectors-2"/],
+    [
+      'another format',
+      (m) => (m.format = 'ropewalk-vectors-2'),
+      /format: expected ropewalk-vectors-1, got "ropewalk-vectors-2"/,
+    ],
     ['an id that is a path', (m) => (m.cases[0].id = '../x'), /cases\[0\]\.id: expected up to 100 letters/],
-    ['an id twice', (m) => (m.cases[1].id = m.cases[0].id), /cases\[1\]\.id: expected each id once, got "llama-2-half"/],
+    [
+      'an id twice',
+      (m) => (m.cases[1].id = m.cases[0].id),
+      /cases\[1\]\.id: expected each id once, got "llama-2-half"/,
+    ],
     ['an operator that is none', (m) => (m.cases[0].op = 'sin'), /cases\[0\]\.op: expected add, .* got "sin"/],
-    ['a shape of a petabyte', (m) => (m.cases[0].inputs[0].shape = [2 ** 40]), /inputs\[0\]\.shape: expected at most 134217728 elements/],
-    ['a hash that is none', (m) => (m.cases[0].inputs[0].sha256 = 'abc'), /sha256: expected 64 hexadecimal digits, got "abc"/],
-    ['a head of 2^30', (m) => (m.cases[0].attributes.spec.headDim = 2 ** 30), /attributes\.spec: expected at most 67108864 angles/],
+    [
+      'a shape of a petabyte',
+      (m) => (m.cases[0].inputs[0].shape = [2 ** 40]),
+      /inputs\[0\]\.shape: expected at most 134217728 elements/,
+    ],
+    [
+      'a hash that is none',
+      (m) => (m.cases[0].inputs[0].sha256 = 'abc'),
+      /sha256: expected 64 hexadecimal digits, got "abc"/,
+    ],
+    [
+      'a head of 2^30',
+      (m) => (m.cases[0].attributes.spec.headDim = 2 ** 30),
+      /attributes\.spec: expected at most 67108864 angles/,
+    ],
     [
       'a recipe',
       (m) => (m.cases[0].attributes.spec.recipe = 'ggml-f32'),
@@ -644,7 +740,8 @@ describe('forged folders', () => {
       forge(forged);
       const files = new Map([...plain, ['manifest.json', new TextEncoder().encode(JSON.stringify(forged))]]);
       const run = async (): Promise<void> => {
-        for await (const result of runCases(vectorCases(folderOf(files)), referenceRunner())) assert.equal(result.verdict.status, 'ok');
+        for await (const result of runCases(vectorCases(folderOf(files)), referenceRunner()))
+          assert.equal(result.verdict.status, 'ok');
       };
       await assert.rejects(run, { name: 'RopewalkError', code: 'FORMAT', message });
     });
@@ -653,7 +750,8 @@ describe('forged folders', () => {
   test('fuzz: damaged C headers are read or refused', async () => {
     const headers = await written([cases[0]!], ['c']);
     const header = new TextDecoder().decode(headers.get('llama-2-half.h')!);
-    const cut = header.slice(0, 900) + header.slice(header.indexOf('/* input positions'), header.indexOf('/* expected'));
+    const cut =
+      header.slice(0, 900) + header.slice(header.indexOf('/* input positions'), header.indexOf('/* expected'));
     const wanted = { name: 'positions', dtype: 'i64', shape: [2, 6] } as const;
     const exact = await decodeTensor(new TextEncoder().encode(cut), 'c', wanted, 'x.h');
     assert.deepEqual(exact.read(), cases[0]!.inputs.get('positions')!.read());

@@ -31,7 +31,9 @@ const failures = async (cases: Iterable<ConformanceCase>, runner?: Runner) =>
 
 describe('the published and the extended cases', () => {
   const seed = new URL('../../../shared/seeds/000_a34ba56035d89e17.txt', import.meta.url);
-  test('are the seed’s 96 lines, in its order', { skip: existsSync(seed) ? false : '../shared/seeds is not here' }, () => {
+  test('are the seed’s 96 lines, in its order', {
+    skip: existsSync(seed) ? false : '../shared/seeds is not here',
+  }, () => {
     const lines = [...readFileSync(seed, 'utf8').matchAll(/^ {2}(ROPE\(.*?\)):/gm)].map((match) => match[1]);
     assert.equal(lines.length, 96);
     assert.deepEqual(
@@ -65,7 +67,10 @@ describe('a backend that is wrong', () => {
       one,
       spoiled((out) => out.fill(0)),
     );
-    assert.match(line!, /^ {2}ROPE\(type=f32,ne_a=\[128,32,2,1\],.*\): \[ROPE\] NMSE = 1\.000000000 > 0\.000000100 FAIL$/);
+    assert.match(
+      line!,
+      /^ {2}ROPE\(type=f32,ne_a=\[128,32,2,1\],.*\): \[ROPE\] NMSE = 1\.000000000 > 0\.000000100 FAIL$/,
+    );
   });
   test('fails when one element is NaN, and when it throws', async () => {
     assert.match(
@@ -99,7 +104,11 @@ describe('a backend that is wrong', () => {
 
 describe('labels', () => {
   test('a parsed label is written the same', () => {
-    const value = fc.oneof(fc.integer(), fc.array(fc.integer(), { maxLength: 4 }), fc.stringMatching(/^[a-z0-9_./-]{1,12}$/));
+    const value = fc.oneof(
+      fc.integer(),
+      fc.array(fc.integer(), { maxLength: 4 }),
+      fc.stringMatching(/^[a-z0-9_./-]{1,12}$/),
+    );
     fc.assert(
       fc.property(fc.dictionary(fc.stringMatching(/^[a-z_]{1,8}$/), value, { maxKeys: 6 }), (values) => {
         const label = formatLabel('ROPE', values);
@@ -130,7 +139,8 @@ describe('labels', () => {
     );
   });
   test('refusals name the key', () => {
-    const line = (change: string) => `ROPE(type=f32,ne_a=[128,32,2,1],n_dims=128,mode=0,n_ctx=512,fs=1,ef=0,af=1,ff=0,v=0${change})`;
+    const line = (change: string) =>
+      `ROPE(type=f32,ne_a=[128,32,2,1],n_dims=128,mode=0,n_ctx=512,fs=1,ef=0,af=1,ff=0,v=0${change})`;
     const cases: [string, RegExp][] = [
       ['ROPE', /case: expected a line such as ROPE\(/],
       [line(',fb=x'), /case: fb: expected a number, got "x"/],
@@ -212,13 +222,15 @@ describe('comparing', () => {
       assert.throws(() => judgeClose('X', [5], [1], { atol: limit, rtol: 0 }), as('tolerance.atol'));
       assert.throws(() => judgeClose('X', [5], [1], { atol: 0, rtol: limit }), as('tolerance.rtol'));
     }
-    assert.throws(() => judgeClose('X', [5], [1], null as never), { code: 'RANGE', message: /^X: tolerance: expected an object/ });
+    assert.throws(() => judgeClose('X', [5], [1], null as never), {
+      code: 'RANGE',
+      message: /^X: tolerance: expected an object/,
+    });
   });
   test('judgeBits: a NaN that was computed has no payload of its own', () => {
-    const [got, want] = [Uint32Array.of(0xffc00000, 1), Uint32Array.of(0x7fc00000, 1)].map((bits) => new Float32Array(bits.buffer)) as [
-      Float32Array,
-      Float32Array,
-    ];
+    const [got, want] = [Uint32Array.of(0xffc00000, 1), Uint32Array.of(0x7fc00000, 1)].map(
+      (bits) => new Float32Array(bits.buffer),
+    ) as [Float32Array, Float32Array];
     assert.equal(judgeBits('X', got, want).status, 'fail');
     assert.equal(judgeBits('X', got, want, 'f32').status, 'ok');
   });
@@ -279,7 +291,10 @@ describe('folders of vectors', () => {
     }
     one.outputs.max_val.value = 'minus zero';
     writeFileSync(join(to, 'manifest.json'), JSON.stringify(manifest));
-    await assert.rejects(failures(vectorCases(openFolder(to))), { code: 'FORMAT', message: /a number, "nan", "inf", "-inf" or "-0"/ });
+    await assert.rejects(failures(vectorCases(openFolder(to))), {
+      code: 'FORMAT',
+      message: /a number, "nan", "inf", "-inf" or "-0"/,
+    });
   });
 
   test('onnx: an x that holds infinities and NaN', async () => {
@@ -314,7 +329,10 @@ describe('folders of vectors', () => {
 
   test('a manifest cannot reach outside its folder', async () => {
     const to = copy('onnx');
-    const manifest = readFileSync(join(to, 'manifest.json'), 'utf8').replace('test_rotary_embedding/x.npy', '../../secret.npy');
+    const manifest = readFileSync(join(to, 'manifest.json'), 'utf8').replace(
+      'test_rotary_embedding/x.npy',
+      '../../secret.npy',
+    );
     writeFileSync(join(to, 'manifest.json'), manifest);
     await assert.rejects(failures(vectorCases(openFolder(to)).slice(0, 1)), {
       code: 'FORMAT',
@@ -352,7 +370,10 @@ describe('folders of vectors', () => {
       code: 'FORMAT',
       message: /expected the form of the ggml, onnx, llaisys, infiniop or huggingface vectors, got \["hello"\]/,
     });
-    assert.throws(() => openFolder(join(folder, 'nowhere')), { code: 'FORMAT', message: /expected a folder with a manifest\.json/ });
+    assert.throws(() => openFolder(join(folder, 'nowhere')), {
+      code: 'FORMAT',
+      message: /expected a folder with a manifest\.json/,
+    });
   });
 
   test('fuzz: damaged manifests and arrays end in a verdict or a RopewalkError', async () => {

@@ -54,7 +54,8 @@ function golden(question: Partial<GoldenQuestion> & Pick<GoldenQuestion, 'op' | 
   return answer({ id: question.op, about: 'A test.', separates: [], attributes: {}, ...question });
 }
 
-const ropeCase = (id: string): GoldenCase => golden(goldenRopeQuestion(GOLDEN_ROPE.find((definition) => definition.id === id)!));
+const ropeCase = (id: string): GoldenCase =>
+  golden(goldenRopeQuestion(GOLDEN_ROPE.find((definition) => definition.id === id)!));
 
 /** One case of each operator in a dtype. */
 function operatorCases(dtype: FloatDtype): GoldenCase[] {
@@ -111,7 +112,10 @@ function operatorCases(dtype: FloatDtype): GoldenCase[] {
     }),
     golden({
       op: 'rearrange',
-      attributes: { x: { shape: [4, 3], strides: [1, 4], offset: 0 }, y: { shape: [4, 3], strides: [5, 1], offset: 1 } },
+      attributes: {
+        x: { shape: [4, 3], strides: [1, 4], offset: 0 },
+        y: { shape: [4, 3], strides: [5, 1], offset: 1 },
+      },
       inputs: new Map([
         ['x', tensor(14, 3, 4)],
         ['y_initial', tensor(15, 22)],
@@ -172,7 +176,11 @@ describe('right outputs', () => {
       const c = golden(goldenRopeQuestion(definition));
       const result = judgeCase(c, c.outputs);
       assert.equal(result.status, 'ok', definition.id);
-      assert.deepEqual(result.table, { allowed: definition.dtype === 'f64' ? 'float64' : 'f32', met: 'float64' }, definition.id);
+      assert.deepEqual(
+        result.table,
+        { allowed: definition.dtype === 'f64' ? 'float64' : 'f32', met: 'float64' },
+        definition.id,
+      );
       assert.deepEqual(
         result.tensors.map((t) => t.map!.pairs),
         c.rope!.parts.map(() => (definition.spec.rotaryDim ?? definition.spec.headDim) / 2),
@@ -185,10 +193,14 @@ describe('right outputs', () => {
     const { plan, outputs } = bindGolden(c, referenceRunner());
     const call = plan as RopeCall;
     const { spec } = call.plan.source!;
-    if (recipe === 'hf-f32' ? spec.freqFactors : /llama3|longrope|dynamic|proportional/.test(spec.scaling?.kind ?? '')) return undefined;
+    if (recipe === 'hf-f32' ? spec.freqFactors : /llama3|longrope|dynamic|proportional/.test(spec.scaling?.kind ?? ''))
+      return undefined;
     try {
       const positions = c.inputs.get('positions')!;
-      runReference({ ...call, plan: planRope({ ...spec, positions, direction: call.plan.direction, recipe, tableDtype: 'f32' }) });
+      runReference({
+        ...call,
+        plan: planRope({ ...spec, positions, direction: call.plan.direction, recipe, tableDtype: 'f32' }),
+      });
     } catch (error) {
       if (/UNSUPPORTED/.test((error as { code: string }).code)) return undefined;
       throw error;
@@ -246,7 +258,9 @@ describe('right outputs', () => {
       for (const [name, values, dtypes] of sets) {
         const ropes = name === 'infinite' ? ids.map(ropeCase) : name === 'NaN' ? [ropeCase('glm-4')] : [];
         // Sums whose f32 intermediates overflow are no right results: the largest numbers go where nothing is summed.
-        const ops = dtypes.flatMap((dtype) => operatorCases(dtype)).filter(({ op }) => !/near/.test(name) || /add|swiglu/.test(op));
+        const ops = dtypes
+          .flatMap((dtype) => operatorCases(dtype))
+          .filter(({ op }) => !/near/.test(name) || /add|swiglu/.test(op));
         for (const plain of [...ops, ...ropes]) {
           const c = sprinkled(plain, values);
           for (const runner of [referenceRunner(), cpu]) {
@@ -261,7 +275,8 @@ describe('right outputs', () => {
             const result = judgeCase(c, got);
             assert.equal(result.status, 'ok', `${label}: ${verifyLines(result).join('\n')}`);
             for (const tensor of c.outputs.values())
-              if (isFloat(tensor.dtype)) for (const v of tensor.readNumbers() as Float64Array) notFinite += Number(!Number.isFinite(v));
+              if (isFloat(tensor.dtype))
+                for (const v of tensor.readNumbers() as Float64Array) notFinite += Number(!Number.isFinite(v));
           }
         }
       }
@@ -281,7 +296,8 @@ describe('right outputs', () => {
     const y = c.outputs.get('y')!.readNumbers() as Float64Array;
     const n = y.indexOf(Infinity);
     assert.ok(n >= 0 && n < 2 * 2 * 128);
-    for (const wrong of [-Infinity, Number.NaN, 0]) assert.equal(judgeCase(c, withElement(c, n, wrong)).status, 'fail', `${wrong}`);
+    for (const wrong of [-Infinity, Number.NaN, 0])
+      assert.equal(judgeCase(c, withElement(c, n, wrong)).status, 'fail', `${wrong}`);
   });
 
   test('0 · ∞ where an exponential vanishes in f32, and not before', () => {
@@ -351,7 +367,9 @@ describe('right outputs', () => {
 });
 
 describe('wrong outputs', () => {
-  const operators = (['f64', 'f32', 'f16', 'bf16'] as const).flatMap((dtype) => operatorCases(dtype).map((c) => ({ c, dtype })));
+  const operators = (['f64', 'f32', 'f16', 'bf16'] as const).flatMap((dtype) =>
+    operatorCases(dtype).map((c) => ({ c, dtype })),
+  );
 
   test('the last number that the bound holds passes, the next one does not: in every operator and dtype', () => {
     for (const { c, dtype } of operators) {
@@ -388,7 +406,8 @@ describe('wrong outputs', () => {
       ]),
     });
     assert.equal(judgeCase(c, c.outputs).status, 'ok');
-    const bits = (...values: number[]) => new Map([['out', tensorFrom(Uint16Array.from(values), { dtype: 'f16', shape: [1, 3] })]]);
+    const bits = (...values: number[]) =>
+      new Map([['out', tensorFrom(Uint16Array.from(values), { dtype: 'f16', shape: [1, 3] })]]);
     for (const wrong of [bits(0x7e00, 0x8000, 0x3c00), bits(0x7e01, 0, 0x3c00)]) {
       const result = judgeCase(c, wrong);
       assert.equal(result.status, 'fail');
@@ -404,8 +423,14 @@ describe('wrong outputs', () => {
   test('NaN and infinity where numbers are, and where they belong', () => {
     const c = ropeCase('llama-2-half');
     for (const value of [Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY]) {
-      const { status, tensors } = judgeCase(c, withElement(c, 77, value), { table: 'f32-recurrence', toleranceScale: 1e6 });
-      assert.deepEqual([status, tensors[0]!.wrong, tensors[0]!.nonFinite, tensors[0]!.maxRatio], ['fail', 1, 1, Number.POSITIVE_INFINITY]);
+      const { status, tensors } = judgeCase(c, withElement(c, 77, value), {
+        table: 'f32-recurrence',
+        toleranceScale: 1e6,
+      });
+      assert.deepEqual(
+        [status, tensors[0]!.wrong, tensors[0]!.nonFinite, tensors[0]!.maxRatio],
+        ['fail', 1, 1, Number.POSITIVE_INFINITY],
+      );
       assert.ok(Number.isFinite(tensors[0]!.nmse) && Number.isFinite(tensors[0]!.gain));
     }
     const inputs = new Map([
@@ -428,7 +453,16 @@ describe('wrong outputs', () => {
       return { report, place: report.first[0]!.place! };
     };
     const half = at(ropeCase('llama-2-half'), 'y', [1, 4, 1, 70]);
-    assert.deepEqual(half.place, { batch: 1, token: 4, row: 10, positions: [200003], head: 1, dim: 70, pair: 6, member: 1 });
+    assert.deepEqual(half.place, {
+      batch: 1,
+      token: 4,
+      row: 10,
+      positions: [200003],
+      head: 1,
+      dim: 70,
+      pair: 6,
+      member: 1,
+    });
     assert.deepEqual([half.report.worstPair, half.report.worstPosition], [6, [200003]]);
     const { map } = half.report;
     assert.ok(map!.ratio[10 * 64 + 6]! > 1 && map!.ratio.filter((ratio) => ratio > 1).length === 1);
@@ -437,16 +471,25 @@ describe('wrong outputs', () => {
     const interleaved = at(ropeCase('gpt-j'), 'y', [0, 2, 1, 63]);
     assert.deepEqual([interleaved.place.pair, interleaved.place.member, interleaved.place.positions], [31, 1, [40]]);
     const first = at(ropeCase('heads-first'), 'y', [1, 2, 5, 3]); // bnsh: head 2, token 5
-    assert.deepEqual([first.place.head, first.place.token, first.place.positions, first.place.pair], [2, 5, [1048574], 3]);
+    assert.deepEqual(
+      [first.place.head, first.place.token, first.place.positions, first.place.pair],
+      [2, 5, [1048574], 3],
+    );
     const axes = at(ropeCase('qwen2-vl-mrope'), 'y', [0, 4, 0, 20]);
     const drawnPositions = ropeCase('qwen2-vl-mrope').inputs.get('positions')!.readNumbers() as Float64Array; // [3, 2, 6]
-    assert.deepEqual([axes.place.positions, axes.place.pair], [[0, 1, 2].map((axis) => drawnPositions[axis * 12 + 4]), 20]);
+    assert.deepEqual(
+      [axes.place.positions, axes.place.pair],
+      [[0, 1, 2].map((axis) => drawnPositions[axis * 12 + 4]), 20],
+    );
     assert.equal(new Set(axes.place.positions).size, 3);
     const trailing = at(ropeCase('window-trailing'), 'y', [0, 1, 0, 130]);
     assert.deepEqual([trailing.place.pair, trailing.place.member], [1, 0]);
     // What is not rotated is copied: any change is wrong, and no pair is to blame.
     const copied = at(ropeCase('phi-2'), 'y', [0, 3, 1, 40], 1.000001);
-    assert.deepEqual([copied.place.pair, copied.report.first[0]!.bound, copied.report.worstPair], [undefined, 0, undefined]);
+    assert.deepEqual(
+      [copied.place.pair, copied.report.first[0]!.bound, copied.report.worstPair],
+      [undefined, 0, undefined],
+    );
     const split = at(ropeCase('deepseek-v3'), 'y', [0, 1, 0, 33]);
     assert.deepEqual([split.place.pair, split.place.member], [1, 1]);
     const cache = ropeCase('qwen3-norm-and-cache');
@@ -463,7 +506,9 @@ describe('wrong outputs', () => {
     const c = ropeCase('llama-2-half');
     const y = c.outputs.get('y')!;
     const values = y.readNumbers() as Float64Array;
-    const result = judgeCase(c, new Map([['y', filled('f32', y.shape, (n) => values[n]! * 1.0002)]]), { table: 'float64' });
+    const result = judgeCase(c, new Map([['y', filled('f32', y.shape, (n) => values[n]! * 1.0002)]]), {
+      table: 'float64',
+    });
     const [t] = result.tensors;
     assert.equal(result.status, 'fail');
     assert.ok(t!.wrong > 3000 && t!.first.length === 10, `${t!.wrong}`);
@@ -520,9 +565,15 @@ describe('wrong outputs', () => {
       message:
         /^vectors: phi-2: y\[5\]: expected .*, as inputs and attributes give, got 3\. The folder was edited, or another version wrote it/,
     });
-    assert.throws(() => judgeCase(c, new Map()), { code: 'SHAPE', message: /verify: phi-2: expected an output y, got \[\]/ });
+    assert.throws(() => judgeCase(c, new Map()), {
+      code: 'SHAPE',
+      message: /verify: phi-2: expected an output y, got \[\]/,
+    });
     const other = new Map([['y', filled('f16', c.outputs.get('y')!.shape, () => 0)]]);
-    assert.throws(() => judgeCase(c, other), { code: 'SHAPE', message: /phi-2: y: expected f32 \[2,6,2,80\], got "f16 \[2,6,2,80\]"/ });
+    assert.throws(() => judgeCase(c, other), {
+      code: 'SHAPE',
+      message: /phi-2: y: expected f32 \[2,6,2,80\], got "f16 \[2,6,2,80\]"/,
+    });
     const stated = { ...c, tolerance: { formula: 'theirs', parameters: {}, from: 'somebody', atol: 0.01, rtol: 0 } };
     const value = (c.outputs.get('y')!.readNumbers() as Float64Array)[0]!;
     assert.equal(judgeCase(stated, withElement(c, 0, value + 0.009)).status, 'ok');
@@ -538,7 +589,10 @@ describe('wrong outputs', () => {
     assert.equal(judgeCase(c, wrong, { arithmetic: 'native' }).status, 'ok');
     assert.equal(judgeCase(c, wrong, { toleranceScale: 10 }).status, 'ok');
     const copy = operatorCases('f16').find(({ op }) => op === 'rearrange')!;
-    assert.equal(judgeCase(copy, withElement(copy, 1, 9), { toleranceScale: 1e6, arithmetic: 'native' }).status, 'fail');
+    assert.equal(
+      judgeCase(copy, withElement(copy, 1, 9), { toleranceScale: 1e6, arithmetic: 'native' }).status,
+      'fail',
+    );
   });
 });
 
@@ -572,7 +626,8 @@ describe('units of the last place', () => {
     assert.ok(!within(Number.POSITIVE_INFINITY, 70000, 1, 'f32'));
     for (const bound of [Number.NaN, Number.POSITIVE_INFINITY]) {
       assert.ok(within(Number.NaN, Number.NaN, bound, 'f32') && within(-Infinity, -Infinity, bound, 'f32'));
-      for (const exact of [1, Infinity, Number.NaN]) assert.ok(!within(2, exact, bound, 'f32') && !within(-Infinity, exact, bound, 'f32'));
+      for (const exact of [1, Infinity, Number.NaN])
+        assert.ok(!within(2, exact, bound, 'f32') && !within(-Infinity, exact, bound, 'f32'));
     }
     // The first number that rounds to infinity, and the last that does not.
     for (const [dtype, first] of [
@@ -584,7 +639,9 @@ describe('units of the last place', () => {
       const below = first * (1 - 2 ** -52);
       assert.ok(roundTo(dtype, below) < Infinity);
       assert.ok(
-        within(Infinity, first, 0, dtype) && !within(Infinity, below, 0, dtype) && within(Infinity, below, first * 2 ** -52, dtype),
+        within(Infinity, first, 0, dtype) &&
+          !within(Infinity, below, 0, dtype) &&
+          within(Infinity, below, first * 2 ** -52, dtype),
       );
     }
   });
@@ -595,17 +652,35 @@ describe('reports', () => {
   const wild = `a<b>&"c",\n'd'\u0000\u001b[31m\ud800 ]]>`;
   const good = judgeCase(ropeCase('one-pair'), ropeCase('one-pair').outputs);
   const c = ropeCase('stablelm-3b');
-  const bad = { ...judgeCase(c, withElement(c, 3, Number.NaN)), id: wild, about: wild, next: 'ropewalk <next>', notes: [wild] };
+  const bad = {
+    ...judgeCase(c, withElement(c, 3, Number.NaN)),
+    id: wild,
+    about: wild,
+    next: 'ropewalk <next>',
+    notes: [wild],
+  };
   const results: VerifyResult[] = [
     good,
     bad,
-    { id: 'gone', op: 'add', about: '', status: 'error', detail: `first ${wild}\nsecond`, notes: [], tensors: [], seconds: 1.25 },
+    {
+      id: 'gone',
+      op: 'add',
+      about: '',
+      status: 'error',
+      detail: `first ${wild}\nsecond`,
+      notes: [],
+      tensors: [],
+      seconds: 1.25,
+    },
     { id: 'later', op: 'add', about: '', status: 'skipped', detail: 'not "yet"', notes: [], tensors: [] },
   ];
 
   test('counts and the last line', () => {
     assert.deepEqual(countVerified(results), { ok: 1, fail: 1, error: 1, skipped: 1 });
-    assert.equal(verifySummary(countVerified(results)), '1/3 cases passed, 2 failed (1 with nothing to compare), 1 skipped');
+    assert.equal(
+      verifySummary(countVerified(results)),
+      '1/3 cases passed, 2 failed (1 with nothing to compare), 1 skipped',
+    );
   });
 
   test('text: no name moves the cursor or starts a line', () => {
@@ -623,7 +698,10 @@ describe('reports', () => {
       assert.deepEqual([back.id, back.status], [result.id, result.status]);
     }
     const back = JSON.parse(verifyToJson(bad));
-    assert.deepEqual([back.tensors[0].first[0].got, back.tensors[0].max_ratio, back.tensors[0].map], ['NaN', 'Infinity', undefined]);
+    assert.deepEqual(
+      [back.tensors[0].first[0].got, back.tensors[0].max_ratio, back.tensors[0].map],
+      ['NaN', 'Infinity', undefined],
+    );
     assert.deepEqual(back.tensors[0].first[0].place.pair, 3);
   });
 
@@ -752,7 +830,9 @@ function parseXml(xml: string): XmlNode {
   const decode = (text: string): string => {
     assert.doesNotMatch(text, /[<]|&(?!(amp|lt|gt|quot|#\d+);)/, 'a bare < or &');
     assert.equal(text, storable(text), 'a character that XML cannot hold');
-    return text.replace(/&(?:#(\d+)|(\w+));/g, (_, code, name) => (code ? String.fromCodePoint(Number(code)) : names[name]!));
+    return text.replace(/&(?:#(\d+)|(\w+));/g, (_, code, name) =>
+      code ? String.fromCodePoint(Number(code)) : names[name]!,
+    );
   };
   const top: XmlNode = { name: '', attributes: {}, children: [], text: '' };
   const open = [top];

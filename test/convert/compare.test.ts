@@ -12,7 +12,11 @@ const llama31: RopeSpec = {
   ...llama,
   scaling: { kind: 'llama3', factor: 8, lowFreqFactor: 1, highFreqFactor: 4, originalContext: 8192 },
 };
-const side = (spec: RopeSpec, source: ReadingSource = 'record', recipe: TableRecipe = 'float64'): RopeReading => ({ spec, source, recipe });
+const side = (spec: RopeSpec, source: ReadingSource = 'record', recipe: TableRecipe = 'float64'): RopeReading => ({
+  spec,
+  source,
+  recipe,
+});
 const AT = [1, 40, 8192, 131072];
 const compare = (a: RopeSpec, b: RopeSpec) => compareRope(side(a), side(b), AT);
 
@@ -62,7 +66,10 @@ describe('golden: differences whose size is known', () => {
   test('NMSE of a magnitude alone is (m − 1)², and the verdict names the factor on scores', () => {
     const found = compare(llama, { ...llama, attentionFactor: 1.1 });
     for (const { text } of found.nmse) assert.ok(Math.abs(text - 0.01) < 1e-12, String(text));
-    assert.match(found.verdict.join(' '), /Attention scores of B are those of A times 1\.21 at every length: attention is sharper/);
+    assert.match(
+      found.verdict.join(' '),
+      /Attention scores of B are those of A times 1\.21 at every length: attention is sharper/,
+    );
   });
 
   test('NMSE of one pair is 4 sin²(δ/2), whatever the vector: both sides rotate, in every pairing', () => {
@@ -77,7 +84,8 @@ describe('golden: differences whose size is known', () => {
   });
 
   test('at position 0 nothing turns, but writing halves moves dimensions all the same', () => {
-    const at0 = (pairing: RopeSpec['pairing']) => compareRope(side(llama), side({ ...llama, pairing }), [0]).nmse[0]!.text;
+    const at0 = (pairing: RopeSpec['pairing']) =>
+      compareRope(side(llama), side({ ...llama, pairing }), [0]).nmse[0]!.text;
     assert.equal(at0('half'), 0);
     assert.equal(at0('interleaved'), 0);
     assert.ok(at0('interleaved-to-half') > 0.1);
@@ -99,12 +107,18 @@ describe('golden: differences whose size is known', () => {
     assert.ok(two.nmse.every(({ text }) => text > 0.01));
     // The other way round is no converter's doing.
     assert.equal(compareRope(side(gguf, 'huggingface'), side(llama, 'gguf'), AT).layout, 'different');
-    const deepseek = compareRope(side({ ...llama, pairing: 'interleaved-to-half' }, 'huggingface'), side(gguf, 'gguf'), AT);
+    const deepseek = compareRope(
+      side({ ...llama, pairing: 'interleaved-to-half' }, 'huggingface'),
+      side(gguf, 'gguf'),
+      AT,
+    );
     assert.deepEqual([deepseek.same, deepseek.layout], [true, 'same scores']);
   });
 
   test('factors stored in f32 are the same up to rounding, and it is said', () => {
-    const { frequenciesOf } = { frequenciesOf: (spec: RopeSpec) => Array.from({ length: 64 }, (_, j) => spec.base ** (-j / 64)) };
+    const { frequenciesOf } = {
+      frequenciesOf: (spec: RopeSpec) => Array.from({ length: 64 }, (_, j) => spec.base ** (-j / 64)),
+    };
     const plain = frequenciesOf(llama);
     const factors = Float32Array.from(plain, (f, j) => (j > 40 ? 8 * (1 + 1e-7) : 1) * (f / f));
     const exact = Array.from(plain, (_, j) => (j > 40 ? 8 * (1 + 1e-7) : 1));
@@ -117,7 +131,10 @@ describe('golden: differences whose size is known', () => {
     const hf: RopeSpec = { ...llama, base: 5e6, axes: { rule: 'interleaved', sections: [24, 20, 20] } };
     const found = compare(hf, { ...hf, axes: { rule: 'interleaved-ggml', sections: [24, 20, 20, 0] } });
     assert.equal(found.same, false);
-    assert.match(found.verdict.join(' '), /Pairs 61, 62 turn by another axis: .* text tokens differ too at pairs 61, 62/);
+    assert.match(
+      found.verdict.join(' '),
+      /Pairs 61, 62 turn by another axis: .* text tokens differ too at pairs 61, 62/,
+    );
     // What a text token loses is the whole angle: the pairs' positions are 0 in llama.cpp.
     const largest = 5e6 ** (-61 / 64);
     assert.equal(found.apart[0]!.position, Math.floor(0.01 / largest) + 1);
@@ -145,9 +162,14 @@ describe('arithmetic', () => {
         (name) => planRope({ ...spec, positions: [100000], recipe: name, tableDtype: 'f64' }).table,
       );
       // |Δcos| and |Δsin| of the table are at most the angle's difference, which crosses 0.01 rad at the position that was found.
-      const worst = Math.max(...Array.from(rows[0]!.cos, (c, j) => Math.hypot(c - rows[1]!.cos[j]!, rows[0]!.sin[j]! - rows[1]!.sin[j]!)));
+      const worst = Math.max(
+        ...Array.from(rows[0]!.cos, (c, j) => Math.hypot(c - rows[1]!.cos[j]!, rows[0]!.sin[j]! - rows[1]!.sin[j]!)),
+      );
       const first = found.apart[0]!.position!;
-      assert.ok(first <= 100000 ? worst > 0.001 : worst <= 0.0101, `${recipe}: ${worst} at 100000, 0.01 rad from ${first}`);
+      assert.ok(
+        first <= 100000 ? worst > 0.001 : worst <= 0.0101,
+        `${recipe}: ${worst} at 100000, 0.01 rad from ${first}`,
+      );
       assert.ok(found.nmse[0]!.text > 1e-12 && found.nmse[0]!.text < 1e-4);
     }
   });
@@ -201,12 +223,18 @@ describe('properties', () => {
         const b = { ...a, base: a.base * stretch };
         const angle = (s: RopeSpec, p: number): Float64Array => {
           const factor = s.scaling?.kind === 'linear' ? s.scaling.factor : 1;
-          return Float64Array.from({ length: s.headDim / 2 }, (_, j) => (p * s.base ** ((-2 * j) / s.headDim)) / factor);
+          return Float64Array.from(
+            { length: s.headDim / 2 },
+            (_, j) => (p * s.base ** ((-2 * j) / s.headDim)) / factor,
+          );
         };
         const worst = (p: number): number => Math.max(...angle(a, p).map((x, j) => Math.abs(x - angle(b, p)[j]!)));
         for (const { rad, position } of compareRope(side(a), side(b), [1]).apart) {
           if (position === undefined) continue;
-          assert.ok(worst(position) > rad * (1 - 1e-9) && worst(position - 1) <= rad * (1 + 1e-9), `${rad} rad at ${position}`);
+          assert.ok(
+            worst(position) > rad * (1 - 1e-9) && worst(position - 1) <= rad * (1 + 1e-9),
+            `${rad} rad at ${position}`,
+          );
         }
       }),
       { ...seeded, numRuns: 60 },

@@ -45,7 +45,12 @@ const REAL: Readonly<Record<string, RopeSpec>> = {
     base: 500000,
     scaling: { kind: 'llama3', factor: 8, lowFreqFactor: 1, highFreqFactor: 4, originalContext: 8192 },
   },
-  'qwen2.5-yarn': { headDim: 128, pairing: 'half', base: 1e6, scaling: { kind: 'yarn', factor: 4, originalContext: 32768 } },
+  'qwen2.5-yarn': {
+    headDim: 128,
+    pairing: 'half',
+    base: 1e6,
+    scaling: { kind: 'yarn', factor: 4, originalContext: 32768 },
+  },
   'gpt-oss': {
     headDim: 64,
     pairing: 'half',
@@ -87,7 +92,11 @@ function tryConvert(spec: RopeSpec, target: string, options = {}): Conversion | 
     return convertRope(spec, target, options);
   } catch (error) {
     assert.ok(error instanceof RopewalkError && error.code === 'UNSUPPORTED', String(error));
-    assert.match(error.message, new RegExp(`^convert: ${target}: cannot be expressed, because .+\\. .+\\.$`), error.message);
+    assert.match(
+      error.message,
+      new RegExp(`^convert: ${target}: cannot be expressed, because .+\\. .+\\.$`),
+      error.message,
+    );
     return undefined;
   }
 }
@@ -139,7 +148,15 @@ describe('golden: numbers of the peers themselves', () => {
   test('YaRN in ggml: attn_factor leaves out what ggml multiplies in, and DeepSeek has none of it', () => {
     const qwen = convertRope(REAL['qwen2.5-yarn']!, 'ggml').arguments;
     assert.deepEqual(
-      [qwen.freq_scale, qwen.ext_factor, qwen.attn_factor, qwen.n_ctx_orig, qwen.beta_fast, qwen.beta_slow, qwen.freq_factors],
+      [
+        qwen.freq_scale,
+        qwen.ext_factor,
+        qwen.attn_factor,
+        qwen.n_ctx_orig,
+        qwen.beta_fast,
+        qwen.beta_slow,
+        qwen.freq_factors,
+      ],
       [0.25, 1, 1, 32768, 32, 1, null],
     );
     const deepseek = convertRope({ ...REAL['deepseek-v3']!, pairing: 'interleaved' }, 'ggml').arguments;
@@ -148,7 +165,9 @@ describe('golden: numbers of the peers themselves', () => {
   });
 
   test('gpt-oss has truncate: false, which HuggingFace and vLLM have words for and ggml has not', () => {
-    const hf = convertRope(REAL['gpt-oss']!, 'huggingface').arguments.config as { rope_parameters: Record<string, unknown> };
+    const hf = convertRope(REAL['gpt-oss']!, 'huggingface').arguments.config as {
+      rope_parameters: Record<string, unknown>;
+    };
     assert.deepEqual([hf.rope_parameters.rope_type, hf.rope_parameters.truncate], ['yarn', false]);
     const vllm = convertRope(REAL['gpt-oss']!, 'vllm').arguments.rope_parameters as Record<string, unknown>;
     assert.deepEqual([vllm.rope_type, vllm.truncate], ['yarn', false]);
@@ -165,7 +184,11 @@ describe('golden: numbers of the peers themselves', () => {
     const conversion = convertRope(REAL['llama-3.1']!, 'flashinfer');
     assert.equal(conversion.call, 'flashinfer.apply_llama31_rope_pos_ids');
     // The defaults of the function are Llama 3.1's: leaving them out changes nothing.
-    const { spec } = readForm({ target: 'flashinfer', arguments: { head_dim: 128, old_context_len: 8192 } }, new Map(), { where: 'x' });
+    const { spec } = readForm(
+      { target: 'flashinfer', arguments: { head_dim: 128, old_context_len: 8192 } },
+      new Map(),
+      { where: 'x' },
+    );
     assertSame(REAL['llama-3.1']!, spec, conversion, 'defaults');
     assert.equal(convertRope(REAL['glm-4']!, 'flashinfer').arguments.interleave, true);
   });
@@ -179,34 +202,61 @@ describe('golden: numbers of the peers themselves', () => {
   test('each peer says what it has words for in its own words, not by factors or tables', () => {
     const base: RopeSpec = { headDim: 128, pairing: 'half', base: 10000 };
     const linear: RopeSpec = { ...base, scaling: { kind: 'linear', factor: 4 } };
-    const dynamic: RopeSpec = { ...base, scaling: { kind: 'dynamicNtk', factor: 2, originalContext: 4096, context: 16384 } };
+    const dynamic: RopeSpec = {
+      ...base,
+      scaling: { kind: 'dynamicNtk', factor: 2, originalContext: 4096, context: 16384 },
+    };
     const raised = 10000 * ((2 * 16384) / 4096 - 1) ** (128 / 126);
     const said = (s: RopeSpec, target: string): Record<string, unknown> => convertRope(s, target).arguments;
-    const hf = (s: RopeSpec) => (said(s, 'huggingface').config as { rope_parameters: Record<string, unknown> }).rope_parameters;
+    const hf = (s: RopeSpec) =>
+      (said(s, 'huggingface').config as { rope_parameters: Record<string, unknown> }).rope_parameters;
     const vllm = (s: RopeSpec) => said(s, 'vllm').rope_parameters as Record<string, unknown>;
 
-    assert.deepEqual([said(linear, 'mlx').base, said(linear, 'mlx').scale, said(linear, 'mlx').freqs], [10000, 0.25, null]);
+    assert.deepEqual(
+      [said(linear, 'mlx').base, said(linear, 'mlx').scale, said(linear, 'mlx').freqs],
+      [10000, 0.25, null],
+    );
     assert.deepEqual([said(linear, 'ggml').freq_scale, said(linear, 'ggml').freq_factors], [0.25, null]);
-    assert.deepEqual([said(linear, 'gguf')['qwen2.rope.scaling.type'], said(linear, 'gguf')['qwen2.rope.scaling.factor']], ['linear', 4]);
+    assert.deepEqual(
+      [said(linear, 'gguf')['qwen2.rope.scaling.type'], said(linear, 'gguf')['qwen2.rope.scaling.factor']],
+      ['linear', 4],
+    );
     assert.deepEqual([said(linear, 'flashinfer').rope_scale, said(linear, 'flashinfer').rope_theta], [4, 10000]);
     assert.deepEqual(vllm(linear), { rope_theta: 10000, rope_type: 'linear', factor: 4 });
     assert.deepEqual(hf(linear), { rope_theta: 10000, rope_type: 'linear', factor: 4 });
 
-    assert.deepEqual([said(dynamic, 'ggml').freq_base, said(dynamic, 'ggml').freq_factors], [Math.fround(raised), null]);
+    assert.deepEqual(
+      [said(dynamic, 'ggml').freq_base, said(dynamic, 'ggml').freq_factors],
+      [Math.fround(raised), null],
+    );
     assert.deepEqual([said(dynamic, 'mlx').base, said(dynamic, 'mlx').freqs], [Math.fround(raised), null]);
     assert.deepEqual(vllm(dynamic), { rope_theta: raised, rope_type: 'default' });
     assert.deepEqual(hf(dynamic), { rope_theta: 10000, rope_type: 'dynamic', factor: 2 });
 
     const yarn = REAL['qwen2.5-yarn']!;
-    assert.deepEqual(vllm(yarn), { rope_theta: 1e6, rope_type: 'yarn', factor: 4, original_max_position_embeddings: 32768 });
-    assert.deepEqual(hf(yarn), { rope_theta: 1e6, rope_type: 'yarn', factor: 4, original_max_position_embeddings: 32768 });
+    assert.deepEqual(vllm(yarn), {
+      rope_theta: 1e6,
+      rope_type: 'yarn',
+      factor: 4,
+      original_max_position_embeddings: 32768,
+    });
+    assert.deepEqual(hf(yarn), {
+      rope_theta: 1e6,
+      rope_type: 'yarn',
+      factor: 4,
+      original_max_position_embeddings: 32768,
+    });
     const gguf = said(yarn, 'gguf');
     assert.deepEqual(
       ['type', 'factor', 'original_context_length'].map((key) => gguf[`qwen2.rope.scaling.${key}`]),
       ['yarn', 4, 32768],
     );
     assert.deepEqual(vllm(REAL['llama-3.1']!).rope_type, 'llama3');
-    assert.deepEqual(vllm(REAL['gemma-4 full']!), { rope_theta: 1e6, rope_type: 'proportional', partial_rotary_factor: 0.25 });
+    assert.deepEqual(vllm(REAL['gemma-4 full']!), {
+      rope_theta: 1e6,
+      rope_type: 'proportional',
+      partial_rotary_factor: 0.25,
+    });
     assert.deepEqual(vllm(REAL['stablelm-2']!).partial_rotary_factor, 0.25);
     assert.equal(vllm(REAL['phi-3']!).rope_type, 'longrope');
     const phi = said(REAL['phi-3']!, 'gguf');
@@ -219,7 +269,9 @@ describe('golden: numbers of the peers themselves', () => {
   });
 
   test('numbers of one pair in a table, computed here', () => {
-    const { tables } = convertRope({ headDim: 8, pairing: 'half', base: 100, attentionFactor: 1.5 }, 'infiniop', { positions: 7 });
+    const { tables } = convertRope({ headDim: 8, pairing: 'half', base: 100, attentionFactor: 1.5 }, 'infiniop', {
+      positions: 7,
+    });
     const [sin, cos] = tables;
     assert.deepEqual([sin!.name, cos!.name, sin!.shape], ['sin_table', 'cos_table', [7, 4]]);
     const angle = 6 * 100 ** (-2 / 8);
@@ -257,7 +309,12 @@ const spec: fc.Arbitrary<RopeSpec> = fc
     const tail = r.window === 'all' ? 0 : 2 * r.tail + (r.window === 'offset' ? r.offset : 0);
     const scalings: Record<string, RopeSpec['scaling']> = {
       linear: { kind: 'linear', factor: r.factor },
-      dynamicNtk: { kind: 'dynamicNtk', factor: r.factor, originalContext: r.context, context: r.beyond ? 3 * r.context : 100 },
+      dynamicNtk: {
+        kind: 'dynamicNtk',
+        factor: r.factor,
+        originalContext: r.context,
+        context: r.beyond ? 3 * r.context : 100,
+      },
       yarn: {
         kind: 'yarn',
         factor: r.factor,
@@ -289,7 +346,9 @@ const spec: fc.Arbitrary<RopeSpec> = fc
       ...(scalings[r.kind] ? { scaling: scalings[r.kind]! } : {}),
       ...(r.axes === 'none'
         ? {}
-        : { axes: { rule: r.axes as 'sections', sections: r.axes === 'interleaved-ggml' ? [...sections, 0] : sections } }),
+        : {
+            axes: { rule: r.axes as 'sections', sections: r.axes === 'interleaved-ggml' ? [...sections, 0] : sections },
+          }),
       ...(r.attentionFactor === undefined ? {} : { attentionFactor: r.attentionFactor }),
       ...(r.freqFactors ? { freqFactors: r.factors.slice(10, 10 + r.pairs) } : {}),
       ...(r.frequencyDim ? { frequencyDim: rotaryDim + tail + 2 } : {}),
@@ -431,7 +490,8 @@ describe('real models', () => {
   const cases: (readonly [string, RopeSpec])[] = [
     ...Object.entries(REAL),
     ...manifest.cases.map(
-      ({ name, config, context }) => [name, ropeFromConfig(config, context === undefined ? {} : { context }).layers[0]!.rope!] as const,
+      ({ name, config, context }) =>
+        [name, ropeFromConfig(config, context === undefined ? {} : { context }).layers[0]!.rope!] as const,
     ),
   ];
   for (const [name, model] of cases) {
@@ -459,7 +519,11 @@ describe('real models', () => {
       to: 'interleaved-to-half',
       weights: 'none',
     });
-    assert.equal(convertRope(neighbours, 'huggingface').relayout, undefined, 'without a name, a model that turns neighbours is found');
+    assert.equal(
+      convertRope(neighbours, 'huggingface').relayout,
+      undefined,
+      'without a name, a model that turns neighbours is found',
+    );
   });
 
   test('DeepSeek-V3: mode 3 of aclnn is its rotation; HuggingFace and GGUF have it, the latter in another layout with the same q·k', () => {
@@ -482,7 +546,9 @@ describe('cross-check: the arguments, run', () => {
   /** Turns x by the record itself; `[seq, heads, head_dim]`. With axes, each has positions of its own. */
   function wanted(s: RopeSpec, x: Float64Array): { y: Float64Array; byAxis: number[][] } {
     const { numAxes } = sharePairs(s.axes, (s.rotaryDim ?? s.headDim) / 2);
-    const byAxis = Array.from({ length: Math.max(4, numAxes) }, (_, a) => positions.map((p) => (a === 0 ? p : Math.trunc(p / (a + 1)))));
+    const byAxis = Array.from({ length: Math.max(4, numAxes) }, (_, a) =>
+      positions.map((p) => (a === 0 ? p : Math.trunc(p / (a + 1)))),
+    );
     const list = numAxes === 1 ? positions : byAxis.slice(0, numAxes).flat();
     const plan = planRope({ ...s, positions: list, tableDtype: 'f64' });
     const out = zeros('f64', [seq, heads, s.headDim]);
@@ -494,21 +560,38 @@ describe('cross-check: the arguments, run', () => {
     Float64Array.from({ length: seq * heads * s.headDim }, (_, n) => Math.fround(Math.sin(1 + 7.3 * n) + 0.1));
 
   /** f32 arguments leave each angle off by 2⁻²² of itself, a few roundings of the data beside it. */
-  function assertTurned(got: ArrayLike<number>, s: RopeSpec, label: string, want: ArrayLike<number>, x: ArrayLike<number>): void {
+  function assertTurned(
+    got: ArrayLike<number>,
+    s: RopeSpec,
+    label: string,
+    want: ArrayLike<number>,
+    x: ArrayLike<number>,
+  ): void {
     const size = 2 * Math.max(...Array.from(x, Math.abs)) * Math.max(1, Math.abs(effectiveRope(s).attentionFactor));
     for (let n = 0; n < want.length; n++) {
       const position = positions[Math.floor(n / (heads * s.headDim))]!;
       const fastest = Math.max(...effectiveRope(s).invFreq);
       const bound = size * (2 ** -22 + position * fastest * 2 ** -21);
-      assert.ok(Math.abs(got[n]! - want[n]!) <= bound, `${label}: element ${n}, position ${position}: ${got[n]}, want ${want[n]}`);
+      assert.ok(
+        Math.abs(got[n]! - want[n]!) <= bound,
+        `${label}: element ${n}, position ${position}: ${got[n]}, want ${want[n]}`,
+      );
     }
   }
 
-  const asF32 = (x: ArrayLike<number>, shape: readonly number[]): Tensor<'f32'> => f64Tensor(x, shape, 'f32') as Tensor<'f32'>;
+  const asF32 = (x: ArrayLike<number>, shape: readonly number[]): Tensor<'f32'> =>
+    f64Tensor(x, shape, 'f32') as Tensor<'f32'>;
 
-  const runners: Record<string, (c: Conversion, s: RopeSpec, x: Float64Array, byAxis: number[][]) => ArrayLike<number>> = {
+  const runners: Record<
+    string,
+    (c: Conversion, s: RopeSpec, x: Float64Array, byAxis: number[][]) => ArrayLike<number>
+  > = {
     ggml: (c, s, x, byAxis) => {
-      const p = c.arguments as Record<string, number> & { freq_factors: unknown; sections: unknown; position_axes: unknown };
+      const p = c.arguments as Record<string, number> & {
+        freq_factors: unknown;
+        sections: unknown;
+        position_axes: unknown;
+      };
       const a = ggml.ggmlTensor('f32', Float32Array.from(x), { ne: [s.headDim, heads, seq] });
       const axes = (p.position_axes as string[] | undefined) ?? ['t', 'h', 'w', 'e'];
       const b = p.sections ? axes.flatMap((axis) => byAxis['thwe'.indexOf(axis)]!) : positions;
@@ -531,7 +614,11 @@ describe('cross-check: the arguments, run', () => {
       return floats(out.tensor);
     },
     cann: (c, s, x, byAxis) => {
-      const p = c.arguments as unknown as cann.CannRopeArguments<'f32'> & { D: number; position_axes?: string[]; freq_factors: unknown };
+      const p = c.arguments as unknown as cann.CannRopeArguments<'f32'> & {
+        D: number;
+        position_axes?: string[];
+        freq_factors: unknown;
+      };
       const axes = p.position_axes ?? ['t', 'h', 'w', 'e'];
       const pos = p.sections ? axes.flatMap((axis) => byAxis['thwe'.indexOf(axis)]!) : positions;
       const { D: _, position_axes: __, freq_factors, ...rest } = p;
@@ -591,10 +678,17 @@ describe('cross-check: the arguments, run', () => {
         );
       const whole = asF32(x, [1, seq, heads, s.headDim]);
       const [start, end] = p.slice ?? [0, s.headDim];
-      const out = cann.aclnnRotaryPositionEmbedding(rw, whole.slice(3, start!, end!), gather(cos!.data), gather(sin!.data), p.mode);
+      const out = cann.aclnnRotaryPositionEmbedding(
+        rw,
+        whole.slice(3, start!, end!),
+        gather(cos!.data),
+        gather(sin!.data),
+        p.mode,
+      );
       const y = Float64Array.from(x);
       const turned = floats(out);
-      for (let row = 0; row < seq * heads; row++) y.set(turned.subarray(row * width, (row + 1) * width), row * s.headDim + start!);
+      for (let row = 0; row < seq * heads; row++)
+        y.set(turned.subarray(row * width, (row + 1) * width), row * s.headDim + start!);
       return y;
     },
     // No dialect of ours: mlx/fast.cpp's formula, written out.
@@ -641,7 +735,12 @@ describe('cross-check: the arguments, run', () => {
   };
   // vLLM's _compute_inv_freq of each class, written out from its formulas.
   runners.vllm = (c, s, x) => {
-    const p = c.arguments as { head_size: number; max_position: number; is_neox_style: boolean; rope_parameters: Record<string, unknown> };
+    const p = c.arguments as {
+      head_size: number;
+      max_position: number;
+      is_neox_style: boolean;
+      rope_parameters: Record<string, unknown>;
+    };
     const r = p.rope_parameters as Record<string, number> & { short_factor: number[]; long_factor: number[] };
     const dim = Math.trunc(p.head_size * (r.partial_rotary_factor ?? 1));
     const type = p.rope_parameters.rope_type as string;
@@ -664,7 +763,9 @@ describe('cross-check: the arguments, run', () => {
         const wave = (2 * Math.PI) / plain(j);
         const smooth = (original / wave - r.low_freq_factor!) / (r.high_freq_factor! - r.low_freq_factor!);
         if (wave < original / r.high_freq_factor!) return plain(j);
-        return wave > original / r.low_freq_factor! ? plain(j) / r.factor! : ((1 - smooth) * plain(j)) / r.factor! + smooth * plain(j);
+        return wave > original / r.low_freq_factor!
+          ? plain(j) / r.factor!
+          : ((1 - smooth) * plain(j)) / r.factor! + smooth * plain(j);
       },
       yarn: (j) => {
         const mask = (1 - Math.min(1, Math.max(0, (j - low) / (high - low)))) * (r.extrapolation_factor ?? 1);
@@ -672,7 +773,14 @@ describe('cross-check: the arguments, run', () => {
       },
       longrope: (j) => plain(j) / (beyond ? r.long_factor : r.short_factor)[j]!,
     };
-    const gain = type === 'yarn' ? yarnGain * (r.attn_factor ?? 1) : type === 'longrope' ? (beyond ? r.long_mscale! : r.short_mscale!) : 1;
+    const gain =
+      type === 'yarn'
+        ? yarnGain * (r.attn_factor ?? 1)
+        : type === 'longrope'
+          ? beyond
+            ? r.long_mscale!
+            : r.short_mscale!
+          : 1;
     return turnBy(x, s.headDim, turned, !p.is_neox_style, (q, j) => {
       const angle = q * kinds[type]!(j);
       return [gain * Math.cos(angle), gain * Math.sin(angle)];
@@ -681,7 +789,13 @@ describe('cross-check: the arguments, run', () => {
   runners.onnxruntime = runners.onnx!;
 
   /** Turns by cos and sin of each position and pair, neighbours or halves, from dimension 0. */
-  function turnBy(x: Float64Array, headDim: number, dims: number, neighbours: boolean, at: (p: number, j: number) => [number, number]) {
+  function turnBy(
+    x: Float64Array,
+    headDim: number,
+    dims: number,
+    neighbours: boolean,
+    at: (p: number, j: number) => [number, number],
+  ) {
     const y = Float64Array.from(x);
     for (let row = 0; row < seq * heads; row++) {
       for (let j = 0; j < dims / 2; j++) {
@@ -696,7 +810,12 @@ describe('cross-check: the arguments, run', () => {
   }
 
   function runMRope(c: Conversion, s: RopeSpec, x: Float64Array, byAxis: number[][]): ArrayLike<number> {
-    const p = c.arguments as unknown as { head_size: number; rotary_dim: number; mrope_section: number[]; mrope_interleaved: boolean };
+    const p = c.arguments as unknown as {
+      head_size: number;
+      rotary_dim: number;
+      mrope_section: number[];
+      mrope_interleaved: boolean;
+    };
     const [sin, cos] = c.tables;
     const { F32, I32 } = io.INFINI_DTYPE;
     const rows = io.infiniopCreateTensorDescriptor(2, [seq, heads * s.headDim], null, F32);
@@ -718,7 +837,15 @@ describe('cross-check: the arguments, run', () => {
     } as never);
     assert.equal(made.status, 0, made.error?.message);
     const [q, k] = [Float32Array.from(x), Float32Array.from(x)];
-    const memory = { q_out: q, k_out: k, q, k, cos: cos!.data, sin: sin!.data, positions: Int32Array.from(byAxis.slice(0, 3).flat()) };
+    const memory = {
+      q_out: q,
+      k_out: k,
+      q,
+      k,
+      cos: cos!.data,
+      sin: sin!.data,
+      positions: Int32Array.from(byAxis.slice(0, 3).flat()),
+    };
     const ran = io.infiniopMRoPE(made.descriptor!, memory);
     assert.equal(ran.status, 0, ran.error?.message);
     assert.deepEqual(q, k);
@@ -758,8 +885,18 @@ describe('refusals', () => {
   const half: RopeSpec = { headDim: 64, pairing: 'half', base: 10000 };
   const offset: RopeSpec = { ...half, rotaryDim: 32, rotaryOffset: 8 };
   const refused: readonly (readonly [string, RopeSpec, string, RegExp])[] = [
-    ['neighbours into halves', REAL['deepseek-v3']!, 'ggml', /ggml writes where it reads\. Take pairing interleaved: .* q·k is the same/],
-    ['neighbours into halves', REAL['deepseek-v3']!, 'onnx', /interleaved has no third value that reads neighbours and writes halves/],
+    [
+      'neighbours into halves',
+      REAL['deepseek-v3']!,
+      'ggml',
+      /ggml writes where it reads\. Take pairing interleaved: .* q·k is the same/,
+    ],
+    [
+      'neighbours into halves',
+      REAL['deepseek-v3']!,
+      'onnx',
+      /interleaved has no third value that reads neighbours and writes halves/,
+    ],
     [
       'a window',
       offset,
@@ -771,8 +908,18 @@ describe('refusals', () => {
     ['a window', offset, 'huggingface', /no field says where the window starts/],
     ['several axes', REAL['qwen2-vl']!, 'mlx', /one position a token/],
     ['several axes', REAL['qwen2-vl']!, 'onnxruntime', /MRotaryEmbedding takes position_ids \[3, batch, seq\]/],
-    ['several axes of neighbours', { ...REAL['qwen2-vl']!, pairing: 'interleaved' }, 'ggml', /its modes with several axes turn halves/],
-    ['leftover pairs', REAL['qwen3-vl']!, 'gguf', /gives pairs 61, 62 to the fourth axis, .* loses up to 0\.108 rad at position 262,143/],
+    [
+      'several axes of neighbours',
+      { ...REAL['qwen2-vl']!, pairing: 'interleaved' },
+      'ggml',
+      /its modes with several axes turn halves/,
+    ],
+    [
+      'leftover pairs',
+      REAL['qwen3-vl']!,
+      'gguf',
+      /gives pairs 61, 62 to the fourth axis, .* loses up to 0\.108 rad at position 262,143/,
+    ],
     [
       "ggml's leftover rule",
       { ...REAL['qwen3-vl']!, axes: { rule: 'interleaved-ggml', sections: [24, 20, 20, 0] } },
@@ -786,7 +933,12 @@ describe('refusals', () => {
       /longrope, which takes factors, turns halves only/,
     ],
     ['a vision tower', REAL['clip tower']!, 'huggingface', /written into its class, not into fields/],
-    ['a magnitude of 0', { ...half, attentionFactor: 0 }, 'onnx', /cos at position 0 to be the magnitude, a number other than 0, got 0/],
+    [
+      'a magnitude of 0',
+      { ...half, attentionFactor: 0 },
+      'onnx',
+      /cos at position 0 to be the magnitude, a number other than 0, got 0/,
+    ],
   ];
   for (const [what, s, target, message] of refused) {
     test(`${what}: ${target}`, () => {
@@ -799,16 +951,25 @@ describe('refusals', () => {
       code: 'FORMAT',
       message: /convert: --to: expected huggingface, gguf, .* got "torch"/,
     });
-    assert.throws(() => convertRope(half, 'gguf', { architecture: 'gpt2' }), { code: 'UNSUPPORTED', message: /convert: --arch/ });
+    assert.throws(() => convertRope(half, 'gguf', { architecture: 'gpt2' }), {
+      code: 'UNSUPPORTED',
+      message: /convert: --arch/,
+    });
     assert.throws(() => convertRope({ ...half, pairing: 'interleaved' }, 'gguf', { architecture: 'qwen2' }), {
       code: 'UNSUPPORTED',
       message: /qwen2 turns halves, this record neighbours\. Name an architecture/,
     });
-    assert.throws(() => convertRope(half, 'onnx', { positions: 2 ** 30 }), { code: 'RANGE', message: /convert: --positions/ });
+    assert.throws(() => convertRope(half, 'onnx', { positions: 2 ** 30 }), {
+      code: 'RANGE',
+      message: /convert: --positions/,
+    });
   });
 
   test('what llama.cpp does not read for an architecture is not written for it', () => {
-    const yarn: RopeSpec = { ...half, scaling: { kind: 'yarn', factor: 4, originalContext: 4096, betaFast: 8, betaSlow: 2 } };
+    const yarn: RopeSpec = {
+      ...half,
+      scaling: { kind: 'yarn', factor: 4, originalContext: 4096, betaFast: 8, betaSlow: 2 },
+    };
     const said = (s: RopeSpec, architecture?: string) =>
       convertRope(s, 'gguf', architecture === undefined ? {} : { architecture }).arguments;
     assert.equal(said(yarn, 'mistral3')['mistral3.rope.scaling.yarn_beta_fast'], 8);
@@ -820,11 +981,13 @@ describe('refusals', () => {
     assert.equal(said(yarn)['general.architecture'], 'exaone');
     assert.throws(() => said(yarn, 'qwen2'), {
       code: 'UNSUPPORTED',
-      message: /llama\.cpp reads no factors of frequencies for qwen2\. Name an architecture that has them with --arch: exaone/,
+      message:
+        /llama\.cpp reads no factors of frequencies for qwen2\. Name an architecture that has them with --arch: exaone/,
     });
     assert.throws(() => said({ ...half, rotaryDim: half.headDim / 2 }, 'qwen2'), {
       code: 'UNSUPPORTED',
-      message: /llama\.cpp's qwen2 rotates whole heads, and this record \d+ of \d+ dimensions\. Name an architecture that rotates a part/,
+      message:
+        /llama\.cpp's qwen2 rotates whole heads, and this record \d+ of \d+ dimensions\. Name an architecture that rotates a part/,
     });
     const both = said({ ...REAL['llama-3.1']!, rotaryDim: 64 });
     assert.equal(both['general.architecture'], 'phi3');
@@ -832,9 +995,10 @@ describe('refusals', () => {
     assert.equal(said({ ...half, pairing: 'interleaved' }, 'cohere2')['cohere2.rope.dimension_count'], half.headDim);
     for (const architecture of ['gemma4', 'baichuan', 'deepseek4', 'glm4'])
       assert.equal(
-        said({ ...half, pairing: GGUF_ARCHITECTURES[architecture]!.rope === 'norm' ? 'interleaved' : 'half' }, architecture)[
-          'general.architecture'
-        ],
+        said(
+          { ...half, pairing: GGUF_ARCHITECTURES[architecture]!.rope === 'norm' ? 'interleaved' : 'half' },
+          architecture,
+        )['general.architecture'],
         architecture,
       );
   });
@@ -848,7 +1012,10 @@ describe('refusals', () => {
   });
 
   test("caches that are no rotation by position, as ONNX's own node tests have them", () => {
-    const random = Float32Array.from({ length: 50 * 4 }, (_, n) => Math.abs(Math.sin(n * 12.9898 + 1) * 43758.5453) % 1);
+    const random = Float32Array.from(
+      { length: 50 * 4 },
+      (_, n) => Math.abs(Math.sin(n * 12.9898 + 1) * 43758.5453) % 1,
+    );
     const given = new Map([
       ['cos_cache', { shape: [50, 4], data: random, roundoff: 2 ** -24 }],
       ['sin_cache', { shape: [50, 4], data: random.slice().reverse(), roundoff: 2 ** -24 }],
@@ -869,7 +1036,11 @@ describe('refusals', () => {
     ['nothing', {}, /expected a config\.json, a record .* got \[\]/],
     ['a list', [], /expected an object, got \[\]/],
     ['an unknown target', { target: 'torch', arguments: {} }, /convert: --to/],
-    ['a misspelt field', { headDim: 8, pairing: 'half', base: 1e4, rotary_dim: 4 }, /x\.json: rotary_dim: expected one of headDim/],
+    [
+      'a misspelt field',
+      { headDim: 8, pairing: 'half', base: 1e4, rotary_dim: 4 },
+      /x\.json: rotary_dim: expected one of headDim/,
+    ],
     [
       'a misspelt scaling field',
       { headDim: 8, pairing: 'half', base: 1e4, scaling: { kind: 'linear', facto: 2 } },
@@ -882,15 +1053,31 @@ describe('refusals', () => {
     ],
     ['an odd head', { headDim: 7, pairing: 'half', base: 1e4 }, /rotary_dim: expected an even integer/],
     ['a base of 0', { headDim: 8, pairing: 'half', base: 0 }, /base: expected a finite number > 0, got 0/],
-    ['a mode of 3', { target: 'ggml', arguments: { ne0: 8, n_dims: 8, mode: 3 } }, /ggml_rope: mode: expected 0 \(NORMAL\)/],
+    [
+      'a mode of 3',
+      { target: 'ggml', arguments: { ne0: 8, n_dims: 8, mode: 3 } },
+      /ggml_rope: mode: expected 0 \(NORMAL\)/,
+    ],
     [
       'caches without files',
       { cos_cache: 'cos.npy', sin_cache: 'sin.npy' },
       /cos_cache: expected the name of a \.npy file beside this one/,
     ],
-    ['base beside freqs', { dims: 4, traditional: false, base: 1e4, freqs: [1, 2] }, /base: expected null beside freqs/],
-    ['a freq of 0', { dims: 4, traditional: false, freqs: [1, 0] }, /freqs\[1\]: expected a reciprocal frequency other than 0/],
-    ['freqs of another length', { dims: 4, traditional: false, freqs: [1] }, /freqs: expected dims \/ 2 = 2 numbers, got 1/],
+    [
+      'base beside freqs',
+      { dims: 4, traditional: false, base: 1e4, freqs: [1, 2] },
+      /base: expected null beside freqs/,
+    ],
+    [
+      'a freq of 0',
+      { dims: 4, traditional: false, freqs: [1, 0] },
+      /freqs\[1\]: expected a reciprocal frequency other than 0/,
+    ],
+    [
+      'freqs of another length',
+      { dims: 4, traditional: false, freqs: [1] },
+      /freqs: expected dims \/ 2 = 2 numbers, got 1/,
+    ],
     [
       'an unknown rope_type',
       { head_size: 8, max_position: 9, rope_parameters: { rope_type: 'xdrope' } },
@@ -919,15 +1106,24 @@ describe('refusals', () => {
     });
     const table = { shape: [3, 4], data: new Float32Array(12).fill(0.5), roundoff: 2 ** -24 };
     fc.assert(
-      fc.property(fc.constantFrom(...NAMES), fc.dictionary(fc.constantFrom(...keys), value, { maxKeys: 8 }), (target, json) => {
-        for (const given of [
-          new Map(),
-          new Map(['cos_cache', 'sin_cache', 'cos', 'sin', 'sin_table', 'cos_table', 'cos_sin_cache'].map((name) => [name, table])),
-        ]) {
-          mustRefuseOrReturn(() => readForm({ target, arguments: json }, given, { where: 'x.json' }), codes);
-          mustRefuseOrReturn(() => readForm(json, given, { where: 'x.json' }), codes);
-        }
-      }),
+      fc.property(
+        fc.constantFrom(...NAMES),
+        fc.dictionary(fc.constantFrom(...keys), value, { maxKeys: 8 }),
+        (target, json) => {
+          for (const given of [
+            new Map(),
+            new Map(
+              ['cos_cache', 'sin_cache', 'cos', 'sin', 'sin_table', 'cos_table', 'cos_sin_cache'].map((name) => [
+                name,
+                table,
+              ]),
+            ),
+          ]) {
+            mustRefuseOrReturn(() => readForm({ target, arguments: json }, given, { where: 'x.json' }), codes);
+            mustRefuseOrReturn(() => readForm(json, given, { where: 'x.json' }), codes);
+          }
+        },
+      ),
       { ...seeded, numRuns: 500 },
     );
   });

@@ -24,7 +24,9 @@ for (const entry of GENERAL_BACKENDS) {
     const rw = await openShared(entry.name);
     for (const format of ['q8_0', 'q4_0'] as const) {
       const [n, k, unit] = [10, 64, format === 'q8_0' ? 34 : 18];
-      const bytes = Uint8Array.from({ length: ((n * k) / 32) * unit }, (_, i) => (i % unit < 2 ? HALF[i % unit]! : (i * 37) & 0xff));
+      const bytes = Uint8Array.from({ length: ((n * k) / 32) * unit }, (_, i) =>
+        i % unit < 2 ? HALF[i % unit]! : (i * 37) & 0xff,
+      );
       const weight = rw.uploadBlocks(format, bytes, [n, k]);
       const values = readBlocks(blocksFrom(format, bytes, [n, k]), 'w');
       for (const m of [1, 9]) {
@@ -37,7 +39,8 @@ for (const entry of GENERAL_BACKENDS) {
         const want = Float32Array.from({ length: m * n }, (_, at) => {
           let sum = 0;
           for (let i = 0; i < k; i++)
-            sum += (((Math.floor(at / n) * k + i) * 13) % 7) * values[(at % n) * k + i]! - 3 * values[(at % n) * k + i]!;
+            sum +=
+              (((Math.floor(at / n) * k + i) * 13) % 7) * values[(at % n) * k + i]! - 3 * values[(at % n) * k + i]!;
           return sum;
         });
         assert.deepEqual(await rw.linear(x, weight).read(), want, `${entry.name} ${format} m=${m}`);
@@ -58,7 +61,13 @@ test('refusals', () => {
     return 'accepted';
   };
   assert.equal(message('q8_0', 33, [1, 32]), 'blocks: bytes: expected 34 dense bytes for q8_0 [1, 32], got 33');
-  assert.equal(message('q4_0', 18, [1, 33]), 'blocks: shape: expected two dimensions [n, k] with k a multiple of 32, got [1, 33]');
-  assert.equal(message('q4_0', 18, [32]), 'blocks: shape: expected two dimensions [n, k] with k a multiple of 32, got [32]');
+  assert.equal(
+    message('q4_0', 18, [1, 33]),
+    'blocks: shape: expected two dimensions [n, k] with k a multiple of 32, got [1, 33]',
+  );
+  assert.equal(
+    message('q4_0', 18, [32]),
+    'blocks: shape: expected two dimensions [n, k] with k a multiple of 32, got [32]',
+  );
   assert.equal(message('q5_1' as never, 18, [1, 32]), 'blocks: format: expected q8_0 or q4_0, got "q5_1"');
 });

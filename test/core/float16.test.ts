@@ -74,7 +74,8 @@ for (const { name, toBits, toNumber, exponentBits, quietNan } of FORMATS) {
 }
 
 // Node 24 has Float16Array, Node 20 has not; CI runs on both.
-const Half = (globalThis as { Float16Array?: new (n: number) => { [i: number]: number; buffer: ArrayBuffer } }).Float16Array;
+const Half = (globalThis as { Float16Array?: new (n: number) => { [i: number]: number; buffer: ArrayBuffer } })
+  .Float16Array;
 if (Half) {
   test('f16 agrees with the runtime’s own conversion', () => {
     const native = new Half(1);

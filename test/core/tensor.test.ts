@@ -91,7 +91,10 @@ describe('dtypes', () => {
     const from = tensorFrom(new Float32Array(bits.buffer), { shape: [2, 2] }).permute([1, 0]);
     const to = zeros('f32', [2, 2]);
     copyElements(from, to);
-    assert.deepEqual([...new Uint32Array((to.storage.host as Float32Array).buffer)], [0x7fa00001, 0x80000000, 0xffc12345, 1]);
+    assert.deepEqual(
+      [...new Uint32Array((to.storage.host as Float32Array).buffer)],
+      [0x7fa00001, 0x80000000, 0xffc12345, 1],
+    );
     const dense = from.read() as Float32Array;
     assert.deepEqual([...new Uint32Array(dense.buffer)], [0x7fa00001, 0x80000000, 0xffc12345, 1]);
   });
@@ -116,7 +119,8 @@ describe('dtypes', () => {
 test('a tensor that there is no memory for is refused in words', () => {
   assert.throws(() => zeros('f32', [2 ** 40]), {
     code: 'DEVICE',
-    message: 'tensor: size: expected at most as many bytes as there is memory for, got 4398046511104. Use a smaller tensor, or several.',
+    message:
+      'tensor: size: expected at most as many bytes as there is memory for, got 4398046511104. Use a smaller tensor, or several.',
   });
 });
 
@@ -124,7 +128,10 @@ test('a refusal whose name for messages is no text is a RopewalkError too', () =
   for (const name of [Symbol('x'), Object.create(null), { toString: () => assert.fail() }]) {
     const where = name as string;
     assert.throws(() => checkShape([-1], where), { name: 'RopewalkError', code: 'SHAPE' });
-    assert.throws(() => checkShape(new Proxy([], { get: () => assert.fail() }), where), { name: 'RopewalkError', code: 'RANGE' });
+    assert.throws(() => checkShape(new Proxy([], { get: () => assert.fail() }), where), {
+      name: 'RopewalkError',
+      code: 'RANGE',
+    });
     assert.throws(() => hostOf(null as never, where), { name: 'RopewalkError', code: 'DTYPE' });
     assert.throws(() => readIntegers(tensorFrom(iota(2)), where), { name: 'RopewalkError', code: 'DTYPE' });
     assert.throws(() => parseJson('{', where), { name: 'RopewalkError', code: 'FORMAT' });
@@ -142,8 +149,14 @@ describe('sharing memory', () => {
     assert.equal(overlapOf(q, tensorFrom(iota(60))), 'none');
     // Two typed arrays over one buffer, one of them offset in bytes.
     const buffer = new ArrayBuffer(64);
-    assert.equal(overlapOf(tensorFrom(new Float32Array(buffer, 0, 8)), tensorFrom(new Float32Array(buffer, 32, 8))), 'none');
-    assert.equal(overlapOf(tensorFrom(new Float32Array(buffer, 0, 9)), tensorFrom(new Uint8Array(buffer, 32, 8))), 'partial');
+    assert.equal(
+      overlapOf(tensorFrom(new Float32Array(buffer, 0, 8)), tensorFrom(new Float32Array(buffer, 32, 8))),
+      'none',
+    );
+    assert.equal(
+      overlapOf(tensorFrom(new Float32Array(buffer, 0, 9)), tensorFrom(new Uint8Array(buffer, 32, 8))),
+      'partial',
+    );
   });
 
   test('selfOverlaps: broadcast and sliding layouts, but not permuted ones', () => {
@@ -151,7 +164,10 @@ describe('sharing memory', () => {
     assert.ok(selfOverlaps(tensorFrom(data, { shape: [4, 2], strides: [0, 1] })));
     assert.ok(selfOverlaps(tensorFrom(data, { shape: [4, 3], strides: [1, 1] })));
     assert.ok(!selfOverlaps(tensorFrom(data, { shape: [2, 3, 4] }).permute([2, 0, 1])));
-    assert.ok(!selfOverlaps(tensorFrom(data, { shape: [2, 3], strides: [3, 2] })), 'the strides 3 and 2 interleave without meeting');
+    assert.ok(
+      !selfOverlaps(tensorFrom(data, { shape: [2, 3], strides: [3, 2] })),
+      'the strides 3 and 2 interleave without meeting',
+    );
     assert.ok(!selfOverlaps(tensorFrom(data, { shape: [1, 1], strides: [0, 0] })));
   });
 
@@ -188,23 +204,48 @@ describe('refusals', () => {
     ['view of another size', () => t.view([5, 5]), 'SHAPE', /tensor\.view: shape: expected 24 elements, got \[5, 5\]/],
     ['view with an indivisible -1', () => t.view([-1, 5]), 'SHAPE', /expected dimensions that divide 24 elements/],
     ['permute twice the same', () => t.permute([0, 0, 1]), 'SHAPE', /expected each of 0 … 2 once, got \[0, 0, 1\]/],
-    ['slice past the end', () => t.slice(2, 0, 5), 'RANGE', /tensor\.slice: end: expected an integer in \[0, 4\], got 5/],
-    ['slice of a missing dimension', () => t.slice(3, 0, 1), 'RANGE', /tensor\.slice: dim: expected an integer in \[0, 2\], got 3/],
+    [
+      'slice past the end',
+      () => t.slice(2, 0, 5),
+      'RANGE',
+      /tensor\.slice: end: expected an integer in \[0, 4\], got 5/,
+    ],
+    [
+      'slice of a missing dimension',
+      () => t.slice(3, 0, 1),
+      'RANGE',
+      /tensor\.slice: dim: expected an integer in \[0, 2\], got 3/,
+    ],
     [
       'storage too short',
       () => tensorFrom(iota(5), { shape: [2, 3] }),
       'RANGE',
       /tensor: storage: expected 6 elements for shape \[2,3\].*got 5/,
     ],
-    ['reaching below the storage', () => tensorFrom(iota(5), { shape: [3], strides: [-1], offset: 1 }), 'RANGE', /also reaches index -1/],
-    ['negative dimension', () => tensorFrom(iota(5), { shape: [-5] }), 'SHAPE', /every dimension to be an integer >= 0/],
+    [
+      'reaching below the storage',
+      () => tensorFrom(iota(5), { shape: [3], strides: [-1], offset: 1 }),
+      'RANGE',
+      /also reaches index -1/,
+    ],
+    [
+      'negative dimension',
+      () => tensorFrom(iota(5), { shape: [-5] }),
+      'SHAPE',
+      /every dimension to be an integer >= 0/,
+    ],
     [
       'too few strides',
       () => tensorFrom(iota(6), { shape: [2, 3], strides: [3] }),
       'SHAPE',
       /expected 2 integers, one for each dimension of \[2,3\]/,
     ],
-    ['a Uint16Array without dtype', () => tensorFrom(new Uint16Array(4)), 'DTYPE', /A Uint16Array can hold u16, f16 or bf16: say which\./],
+    [
+      'a Uint16Array without dtype',
+      () => tensorFrom(new Uint16Array(4)),
+      'DTYPE',
+      /A Uint16Array can hold u16, f16 or bf16: say which\./,
+    ],
     [
       'the wrong array for a dtype',
       () => tensorFrom(iota(4), { dtype: 'f64' }),
@@ -213,7 +254,8 @@ describe('refusals', () => {
     ],
     ['a plain array', () => tensorFrom([1, 2] as never), 'DTYPE', /tensor: dtype: expected f64, f32/],
   ];
-  for (const [name, call, code, message] of cases) test(name, () => void assert.throws(call, { name: 'RopewalkError', code, message }));
+  for (const [name, call, code, message] of cases)
+    test(name, () => void assert.throws(call, { name: 'RopewalkError', code, message }));
 });
 
 test('memory that a device is still to write: reading waits, operators refuse it', async () => {

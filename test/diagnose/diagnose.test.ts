@@ -43,8 +43,18 @@ const llama31: RopeSpec = {
 const phi2: RopeSpec = { headDim: 80, rotaryDim: 32, pairing: 'half', base: 10000 };
 const SPECS: Readonly<Record<string, RopeSpec>> = {
   'Llama 3.1': llama31,
-  'Qwen 2.5 with YaRN': { headDim: 128, pairing: 'half', base: 1000000, scaling: { kind: 'yarn', factor: 4, originalContext: 32768 } },
-  'gpt-oss': { headDim: 64, pairing: 'half', base: 150000, scaling: { kind: 'yarn', factor: 32, originalContext: 4096, truncate: false } },
+  'Qwen 2.5 with YaRN': {
+    headDim: 128,
+    pairing: 'half',
+    base: 1000000,
+    scaling: { kind: 'yarn', factor: 4, originalContext: 32768 },
+  },
+  'gpt-oss': {
+    headDim: 64,
+    pairing: 'half',
+    base: 150000,
+    scaling: { kind: 'yarn', factor: 32, originalContext: 4096, truncate: false },
+  },
   'phi-2': phi2,
   'gpt-neox': { headDim: 96, rotaryDim: 24, pairing: 'half', base: 10000 },
   'gpt-j': { headDim: 64, rotaryDim: 32, pairing: 'interleaved', base: 10000 },
@@ -52,7 +62,12 @@ const SPECS: Readonly<Record<string, RopeSpec>> = {
   'linear by 4': { headDim: 64, pairing: 'interleaved', base: 10000, scaling: { kind: 'linear', factor: 4 } },
   'Gemma 4': { headDim: 64, pairing: 'half', base: 1000000, scaling: { kind: 'proportional', rotatedPairs: 8 } },
   'Qwen2-VL': { headDim: 128, pairing: 'half', base: 1000000, axes: { rule: 'sections', sections: [16, 24, 24] } },
-  'ggml IMROPE': { headDim: 64, pairing: 'half', base: 1000000, axes: { rule: 'interleaved-ggml', sections: [11, 11, 7, 3] } },
+  'ggml IMROPE': {
+    headDim: 64,
+    pairing: 'half',
+    base: 1000000,
+    axes: { rule: 'interleaved-ggml', sections: [11, 11, 7, 3] },
+  },
   'ggml VISION': { headDim: 80, pairing: 'vision', base: 10000, axes: { rule: 'vision', sections: [20, 20, 0, 0] } },
   'ggml window': { headDim: 64, rotaryDim: 32, rotaryOffset: 32, pairing: 'half', base: 10000 },
   'ggml freq_factors': {
@@ -89,13 +104,24 @@ function axesOf(spec: RopeSpec): number {
 }
 
 /** x and positions for a spec; x is exact in every dtype, so that one x serves them all. */
-function inputFor(name: string, spec: RopeSpec, rows: readonly (readonly number[])[] = POSITIONS): Pick<Observation, 'x' | 'positions'> {
+function inputFor(
+  name: string,
+  spec: RopeSpec,
+  rows: readonly (readonly number[])[] = POSITIONS,
+): Pick<Observation, 'x' | 'positions'> {
   const random = randomFrom(`diagnose ${name}`);
   const seq = rows[0]!.length;
   const x = hostTensor('f64', [rows.length, seq, HEADS, spec.headDim], () => roundTo('bf16', random.uniform(-1, 1)));
   const axes = axesOf(spec);
-  const positions = Array.from({ length: axes }, (_, a) => rows.flat().map((p) => (a === 0 ? p : random.integer(Math.abs(p) + 2)))).flat();
-  return { x, positions: tensorFrom(Int32Array.from(positions), { shape: axes > 1 ? [axes, rows.length, seq] : [rows.length, seq] }) };
+  const positions = Array.from({ length: axes }, (_, a) =>
+    rows.flat().map((p) => (a === 0 ? p : random.integer(Math.abs(p) + 2))),
+  ).flat();
+  return {
+    x,
+    positions: tensorFrom(Int32Array.from(positions), {
+      shape: axes > 1 ? [axes, rows.length, seq] : [rows.length, seq],
+    }),
+  };
 }
 
 /** What the right kernel writes. */
@@ -148,7 +174,10 @@ describe('the catalogue, from data', () => {
     const shifts = [[0, -1, -40, -8191, -131071, 3, 5]];
     nameAll('shift', { spec: llama31 }, inputFor('shift', llama31, shifts), 0);
     const random = randomFrom('norm');
-    const norm: HeadNorm = { weight: hostTensor('f64', [80], () => roundTo('bf16', random.uniform(0.5, 2))), eps: 1e-5 };
+    const norm: HeadNorm = {
+      weight: hostTensor('f64', [80], () => roundTo('bf16', random.uniform(0.5, 2))),
+      eps: 1e-5,
+    };
     nameAll('norm', { spec: phi2 }, { ...inputFor('norm', phi2), norm }, 0);
   });
   test('at least 95 % of them exactly', () => {
@@ -159,7 +188,13 @@ describe('the catalogue, from data', () => {
   const byId = (id: string): Mutant => MUTANTS.find((mutant) => mutant.id === id) ?? assert.fail(id);
   test('a bug in a kernel that computes angles in f32 is still named', () => {
     const input = inputFor('f32 angles', llama31);
-    for (const id of ['pairs-interleaved-for-half', 'llama3-ignored', 'position-plus-one', 'turned-the-other-way', 'table-ends']) {
+    for (const id of [
+      'pairs-interleaved-for-half',
+      'llama3-ignored',
+      'position-plus-one',
+      'turned-the-other-way',
+      'table-ends',
+    ]) {
       const call = callOf({ spec: llama31 }, readObservation({ ...input, y: input.x }));
       const right = new RopeSteps(call.plan, call.parts[0]!);
       const wrong = changed(right, byId(id).change(right)!);
@@ -177,7 +212,10 @@ describe('the catalogue, from data', () => {
     const right = new RopeSteps(call.plan, call.parts[0]!);
     const [a, b] = [byId('pairs-interleaved-for-half'), byId('frequencies-over-head-dim')];
     const y = changed(changed(right, a.change(right)!), b.change(right)!).all(floats(input.x));
-    const { verdict, named } = diagnose({ ...input, y: rounded(tensorFrom(y, { shape: input.x.shape }), 'f32') }, { spec: phi2 });
+    const { verdict, named } = diagnose(
+      { ...input, y: rounded(tensorFrom(y, { shape: input.x.shape }), 'f32') },
+      { spec: phi2 },
+    );
     assert.equal(verdict, 'known bug');
     assert.ok(
       named.some(({ id }) => id === `${a.id}+${b.id}`),
@@ -188,7 +226,10 @@ describe('the catalogue, from data', () => {
   test('a bug that is not in the catalogue is described, never called by another name', () => {
     const input = inputFor('leave one out', phi2);
     const cases: [string, RegExp][] = [
-      ['pairs-interleaved-for-half', /Pairs are interleaved, such as \(0, 1\), where half is expected, such as \(0, 16\)/],
+      [
+        'pairs-interleaved-for-half',
+        /Pairs are interleaved, such as \(0, 1\), where half is expected, such as \(0, 16\)/,
+      ],
       ['frequencies-over-head-dim', /base 10000 with exponents over head_dim=80 instead of 32/],
       [
         'pair-distance-half-a-head',
@@ -287,12 +328,19 @@ describe('the right kernel', () => {
         const reading = found.bases.find(({ denominator }) => denominator === dim)!;
         assert.ok(Math.abs(reading.base / spec.base - 1) < 1e-6, `${dtype}: ${reading.base}`);
         if (spec.axes)
-          assert.ok(found.axes.some(({ rule, sections }) => rule === spec.axes!.rule && sections.join() === spec.axes!.sections.join()));
+          assert.ok(
+            found.axes.some(
+              ({ rule, sections }) => rule === spec.axes!.rule && sections.join() === spec.axes!.sections.join(),
+            ),
+          );
         const scaling = found.law!.scaling;
         const kind = spec.scaling?.kind ?? 'none';
         assert.equal(scaling.kind, kind === 'proportional' ? 'none' : kind);
         if (scaling.kind !== 'none')
-          assert.ok(Math.abs(scaling.factor / (spec.scaling as { factor: number }).factor - 1) < 1e-3, `${scaling.factor}`);
+          assert.ok(
+            Math.abs(scaling.factor / (spec.scaling as { factor: number }).factor - 1) < 1e-3,
+            `${scaling.factor}`,
+          );
         if (scaling.kind === 'llama3')
           assert.ok(Math.abs(scaling.divideFrom / 8192 - 1) < 1e-4 && Math.abs(scaling.keepUpTo / 2048 - 1) < 1e-4);
       }
@@ -315,7 +363,10 @@ describe('the right kernel', () => {
 describe('what data cannot tell', () => {
   test('the bugs that an input would not show are listed, with one that does', () => {
     const input = inputFor('small', llama31, [[0, 1, 2, 3]]);
-    const { verdict, notRuledOut, next } = diagnose({ ...input, y: rightOutput({ spec: llama31 }, input, 'bf16') }, { spec: llama31 });
+    const { verdict, notRuledOut, next } = diagnose(
+      { ...input, y: rightOutput({ spec: llama31 }, input, 'bf16') },
+      { spec: llama31 },
+    );
     assert.equal(verdict, 'as expected');
     assert.ok(notRuledOut.some(({ id }) => id === 'table-ends'));
     assert.ok(!notRuledOut.some(({ id }) => id === 'pairs-interleaved-for-half'));
@@ -396,7 +447,8 @@ describe('outputs of no rotation', () => {
         assert.notEqual(result.verdict, 'rotation');
         // y = x is what several bugs do.
         if (name !== 'y = x') assert.deepEqual(result.named, []);
-        if (result.verdict !== 'known bug') assert.match(describeDiagnosis(result, expected && 'phi-2').join('\n'), words);
+        if (result.verdict !== 'known bug')
+          assert.match(describeDiagnosis(result, expected && 'phi-2').join('\n'), words);
       }
     });
   }
@@ -408,26 +460,43 @@ describe('outputs of no rotation', () => {
       { ...good, y: hostTensor('f32', [1, 7, 4, 80], () => 0) },
       /diagnose: y: expected the shape of x, \[2,5,4,80\], got \[1, 7, 4, 80\]/,
     ],
-    ['positions of another length', { ...good, positions: [1, 2, 3] }, /diagnose: positions: expected shape \[5\], \[2, 5\]/],
+    [
+      'positions of another length',
+      { ...good, positions: [1, 2, 3] },
+      /diagnose: positions: expected shape \[5\], \[2, 5\]/,
+    ],
     [
       'a position that is no integer',
       { ...good, positions: [0, 1, 2, 3, 4, 5, 1.5] },
       /diagnose: positions\[6\]: expected an integer, got 1.5/,
     ],
-    ['a huge position', { ...good, positions: [0, 1, 2, 3, 2 ** 40] }, /positions\[4\]: expected an integer in \[-2\^31, 2\^31\]/],
-    ['NaN in x', { ...good, x: hostTensor('f32', shape, () => Number.NaN) }, /diagnose: x\[0\]: expected a finite number, got NaN/],
+    [
+      'a huge position',
+      { ...good, positions: [0, 1, 2, 3, 2 ** 40] },
+      /positions\[4\]: expected an integer in \[-2\^31, 2\^31\]/,
+    ],
+    [
+      'NaN in x',
+      { ...good, x: hostTensor('f32', shape, () => Number.NaN) },
+      /diagnose: x\[0\]: expected a finite number, got NaN/,
+    ],
     [
       'bits without a dtype',
       { ...good, x: tensorFrom(new Uint16Array(80), { dtype: 'u16', shape: [1, 1, 80] }) },
       /If these are the bits of bf16/,
     ],
     ['no elements', { ...good, x: hostTensor('f32', [0, 4, 80], () => 0) }, /at least one element/],
-    ['an odd head', { ...good, x: hostTensor('f32', [1, 4, 7], () => 1), y: hostTensor('f32', [1, 4, 7], () => 1) }, /an even head_dim/],
+    [
+      'an odd head',
+      { ...good, x: hostTensor('f32', [1, 4, 7], () => 1), y: hostTensor('f32', [1, 4, 7], () => 1) },
+      /an even head_dim/,
+    ],
     ['two dimensions', { ...good, x: hostTensor('f32', [4, 80], () => 0) }, /three dimensions/],
     ['an unknown layout', { ...good, layout: 'sbnh' as 'bsnh' }, /expected bsnh or bnsh, got "sbnh"/],
   ];
   for (const [name, observation, message] of wrong) {
-    test(`refusal: ${name}`, () => assert.throws(() => diagnose(observation, { spec: phi2 }), { name: 'RopewalkError', message }));
+    test(`refusal: ${name}`, () =>
+      assert.throws(() => diagnose(observation, { spec: phi2 }), { name: 'RopewalkError', message }));
   }
   test('refusal: an expectation of another head_dim', () => {
     assert.throws(() => diagnose(good, { spec: llama31 }), { message: /head_dim 128/ });

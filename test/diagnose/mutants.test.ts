@@ -31,9 +31,11 @@ import { ropewalkIn } from '../support/command.js';
 import { VECTORS } from '../support/suites.js';
 import { seeded } from '../support/tensors.js';
 
-const mutantNamed = (id: string): Mutant => MUTANTS.find((mutant) => mutant.id === id) ?? assert.fail(`no mutant ${id}`);
+const mutantNamed = (id: string): Mutant =>
+  MUTANTS.find((mutant) => mutant.id === id) ?? assert.fail(`no mutant ${id}`);
 const pasted = (label: string): ConformanceCase => ropeCase('pasted', parseRopeLabel(label));
-const plain = (change = ''): string => `ROPE(type=f32,ne_a=[64,2,3,1],n_dims=64,mode=2,n_ctx=512,fs=1,ef=0,af=1,ff=0,v=0${change})`;
+const plain = (change = ''): string =>
+  `ROPE(type=f32,ne_a=[64,2,3,1],n_dims=64,mode=2,n_ctx=512,fs=1,ef=0,af=1,ff=0,v=0${change})`;
 
 interface Probe {
   readonly call: RopeCall;
@@ -80,13 +82,16 @@ describe('the catalogue', () => {
     }
   });
   const peers = new URL('../../../shared/reference/peers.md', import.meta.url);
-  test('names threads that the notes on peers list', { skip: existsSync(peers) ? false : '../shared/reference is not here' }, () => {
+  test('names threads that the notes on peers list', {
+    skip: existsSync(peers) ? false : '../shared/reference is not here',
+  }, () => {
     const text = readFileSync(peers, 'utf8');
     /** Of the sign the notes say only that nanochat has it, of the exponent nothing. */
     const elsewhere = ['karpathy/nanochat#489', 'stanford-cs336/assignment1-basics#22'];
     const numbers = new Set([...text.matchAll(/#(\d+)/g)].map((match) => match[1]));
     for (const { id, threads } of MUTANTS) {
-      for (const thread of threads) if (!elsewhere.includes(thread)) assert.ok(numbers.has(thread.split('#')[1]), `${id}: ${thread}`);
+      for (const thread of threads)
+        if (!elsewhere.includes(thread)) assert.ok(numbers.has(thread.split('#')[1]), `${id}: ${thread}`);
     }
   });
 });
@@ -94,7 +99,10 @@ describe('the catalogue', () => {
 describe('the steps', () => {
   test('with nothing changed are the reference', async () => {
     for (const one of goldenRopeSuite()) {
-      const right = await one.run({ ...mutantRunner({ ...mutantNamed('rotated-twice'), change: () => undefined }), name: 'steps' });
+      const right = await one.run({
+        ...mutantRunner({ ...mutantNamed('rotated-twice'), change: () => undefined }),
+        name: 'steps',
+      });
       assert.equal(right.status, 'ok', `${one.label}: ${JSON.stringify(right)}`);
     }
   });
@@ -108,7 +116,9 @@ describe('each mutant', () => {
     const score = await scoreVectors(suites, MUTANTS, () => steps++);
     assert.equal(steps, suites.length + MUTANTS.length);
     assert.deepEqual(
-      score.mutants.filter(({ outcome }) => outcome !== 'killed').map((one) => `${one.mutant.id}: ${'why' in one ? one.why : ''}`),
+      score.mutants
+        .filter(({ outcome }) => outcome !== 'killed')
+        .map((one) => `${one.mutant.id}: ${'why' in one ? one.why : ''}`),
       [],
     );
     // Nothing is left out but what is about a peer's own arithmetic: the right kernel passes the rest.
@@ -136,7 +146,9 @@ describe('each mutant', () => {
         const y = change && changed(steps, change).all(x);
         const error = y ? nmse(y, right) : 0;
         wrong.set(mutant, Math.max(wrong.get(mutant)!, Number.isNaN(error) ? Infinity : error));
-        seen.get(mutant)!.push(y && error !== 0 ? y.reduce((sum, value, i) => sum + value * direction[i]!, 0) : undefined);
+        seen
+          .get(mutant)!
+          .push(y && error !== 0 ? y.reduce((sum, value, i) => sum + value * direction[i]!, 0) : undefined);
       }
     }
     for (const [mutant, error] of wrong) assert.ok(error > 1e-9, `${mutant.id}: NMSE ${error}`);
@@ -162,7 +174,13 @@ describe('each mutant', () => {
       factor: pick(0.5, 1, 4, 40),
       original: pick(0, 1, 64, 4096, 131072),
       context: pick(1, 4096, 20000),
-      extras: pick({}, { truncate: false }, { extFactor: 0 }, { extFactor: 0.5, attnFactor: 0.9 }, { mscale: 0.9, mscaleAllDim: 0.7 }),
+      extras: pick(
+        {},
+        { truncate: false },
+        { extFactor: 0 },
+        { extFactor: 0.5, attnFactor: 0.9 },
+        { mscale: 0.9, mscaleAllDim: 0.7 },
+      ),
       share: pick(0, 0.25, 1),
     });
     const call = fc.record({
@@ -182,7 +200,10 @@ describe('each mutant', () => {
       heads: pick(0, 1, 3),
       norm: fc.boolean(),
       dtype: pick<FloatDtype>('f32', 'f16', 'bf16'),
-      positions: fc.array(pick(0, 1, 2, 40, 5000, 40000, 1048575, 2147483647, -1, -8192, -2147483648), { minLength: 48, maxLength: 48 }),
+      positions: fc.array(pick(0, 1, 2, 40, 5000, 40000, 1048575, 2147483647, -1, -8192, -2147483648), {
+        minLength: 48,
+        maxLength: 48,
+      }),
     });
     let planned = 0;
     const applied = new Set<Mutant>();
@@ -217,7 +238,11 @@ describe('each mutant', () => {
         const ids = Int32Array.from(c.positions.slice(0, countElements(dims)));
         let plan: RopePlan;
         try {
-          plan = planRope({ ...spec, positions: tensorFrom(ids, { dtype: 'i32', shape: dims }), direction: c.direction });
+          plan = planRope({
+            ...spec,
+            positions: tensorFrom(ids, { dtype: 'i32', shape: dims }),
+            direction: c.direction,
+          });
         } catch (error) {
           assert.ok(error instanceof RopewalkError, String(error));
           return;
@@ -246,14 +271,21 @@ describe('each mutant', () => {
       pasted('ROPE(type=f32,ne_a=[2,1,1,1],n_dims=2,mode=2,n_ctx=512,fs=1,ef=0,af=1,ff=0,v=0,pos=[0])'),
     )) as [Probe];
     const could = (id: string): boolean => mutantNamed(id).change(new RopeSteps(call.plan, part)) !== undefined;
-    for (const id of ['pairs-interleaved-for-half', 'yarn-betas-swapped', 'position-in-int16', 'position-plus-head', 'norm-missing'])
+    for (const id of [
+      'pairs-interleaved-for-half',
+      'yarn-betas-swapped',
+      'position-in-int16',
+      'position-plus-head',
+      'norm-missing',
+    ])
       assert.ok(!could(id), id);
     for (const id of ['position-plus-one', 'cos-and-sin-swapped', 'rotated-twice']) assert.ok(could(id), id);
   });
 });
 
 describe('scoring', () => {
-  const scoreOf = async (cases: ConformanceCase[], id: string) => (await scoreVectors(cases, [mutantNamed(id)])).mutants[0]!;
+  const scoreOf = async (cases: ConformanceCase[], id: string) =>
+    (await scoreVectors(cases, [mutantNamed(id)])).mutants[0]!;
 
   test('names the first case that failed, the smallest first', async () => {
     const small = pasted(plain(',pos=[1,2,3]'));
@@ -272,7 +304,10 @@ describe('scoring', () => {
     });
     const zero = await scoreOf(cases.slice(0, 1), 'frequencies-in-f16');
     assert.deepEqual([zero.outcome, zero.applies], ['survived', 1]);
-    assert.equal('why' in zero && zero.why, 'it applies in 1 of 1 cases, with positions up to 0, and changes nothing there');
+    assert.equal(
+      'why' in zero && zero.why,
+      'it applies in 1 of 1 cases, with positions up to 0, and changes nothing there',
+    );
     const close = await scoreOf(cases, 'angle-recurrence-in-f32');
     assert.equal(close.outcome, 'survived');
     assert.match(
@@ -297,7 +332,10 @@ describe('scoring', () => {
     assert.equal('why' in score.mutants[0]! && score.mutants[0].why, 'no case rotates');
   });
   test('does not take a mutant’s own error for a kill', async () => {
-    const thrower: Mutant = { ...mutantNamed('rotated-twice'), change: () => ({ turn: () => assert.fail('a bug of ours') }) };
+    const thrower: Mutant = {
+      ...mutantNamed('rotated-twice'),
+      change: () => ({ turn: () => assert.fail('a bug of ours') }),
+    };
     await assert.rejects(scoreVectors([pasted(plain())], [thrower]), /a bug of ours/);
   });
   test('of no cases misses everything', async () => {
@@ -329,10 +367,14 @@ describe('ropewalk mutants', () => {
       sum += Number(row.match(/(\d+) +\d+$/)![1]);
     }
     assert.equal(sum, killed);
-    assert.match(stdout, /^ {2}yarn-betas-swapped \(E\)\n.*\n {4}pytorch\/torchtitan#3787\n {4}missed: no case has YaRN/m);
+    assert.match(
+      stdout,
+      /^ {2}yarn-betas-swapped \(E\)\n.*\n {4}pytorch\/torchtitan#3787\n {4}missed: no case has YaRN/m,
+    );
     assert.ok(!stdout.includes('\u001b'), 'no terminal codes in a pipe');
     const row =
-      page.split('\n').find((line) => line.startsWith('| `vectors/onnx` | 14 |')) ?? assert.fail('docs/mutants.md has no row for onnx');
+      page.split('\n').find((line) => line.startsWith('| `vectors/onnx` | 14 |')) ??
+      assert.fail('docs/mutants.md has no row for onnx');
     assert.ok(row.endsWith(`| ${killed} | ${missed} |`), row);
   });
   const page = readFileSync(join(root, 'docs', 'mutants.md'), 'utf8');
@@ -349,7 +391,9 @@ describe('ropewalk mutants', () => {
     const parsed = lines.map((line) => JSON.parse(line));
     assert.equal(parsed.length, MUTANTS.length + 1);
     const killed = parsed.filter((line) => line.outcome === 'killed').length;
-    assert.deepEqual(parsed.at(-1), { summary: { killed, missed: MUTANTS.length - killed, cases: 14, rotating: 14, left_out: [] } });
+    assert.deepEqual(parsed.at(-1), {
+      summary: { killed, missed: MUTANTS.length - killed, cases: 14, rotating: 14, left_out: [] },
+    });
     assert.deepEqual(Object.keys(parsed.find((line) => line.outcome === 'killed').by), ['suite', 'label', 'detail']);
   });
   test('--list: every entry, by cause', () => {

@@ -12,7 +12,8 @@ import { VECTORS } from '../support/suites.js';
 import { f64Tensor, floats, seeded } from '../support/tensors.js';
 
 const rw = referenceRunner();
-const f32 = (values: ArrayLike<number>, shape: readonly number[]): Tensor<'f32'> => f64Tensor(values, shape, 'f32') as Tensor<'f32'>;
+const f32 = (values: ArrayLike<number>, shape: readonly number[]): Tensor<'f32'> =>
+  f64Tensor(values, shape, 'f32') as Tensor<'f32'>;
 const i32 = (values: ArrayLike<number>): Tensor<'i32'> => tensorFrom(Int32Array.from(values));
 
 /** Everything but the tensors, of the plainest call. */
@@ -52,7 +53,8 @@ describe('golden', () => {
       if (c.n_offs !== 0) continue; // the operator has no window
       count++;
       const unit = c.type === 'f32' ? 4 : 2;
-      const open = (file: string) => (c.type === 'f32' ? new Float32Array(bytesOf(file)) : new Uint16Array(bytesOf(file)));
+      const open = (file: string) =>
+        c.type === 'f32' ? new Float32Array(bytesOf(file)) : new Uint16Array(bytesOf(file));
       const [D, N, S, B] = c.ne;
       const src0 = tensorFrom(open(c.files.x!), {
         dtype: c.type,
@@ -60,7 +62,18 @@ describe('golden', () => {
         strides: c.view.nb.map((bytes) => bytes / unit).reverse(),
         offset: c.view.offset_bytes / unit,
       });
-      const { n_dims, mode, n_ctx_orig, freq_base, freq_scale, ext_factor, attn_factor, beta_fast, beta_slow, sections } = c;
+      const {
+        n_dims,
+        mode,
+        n_ctx_orig,
+        freq_base,
+        freq_scale,
+        ext_factor,
+        attn_factor,
+        beta_fast,
+        beta_slow,
+        sections,
+      } = c;
       const dst = cann.rope(rw, {
         src0,
         pos: tensorFrom(new Int32Array(bytesOf(c.files.pos!))),
@@ -79,7 +92,11 @@ describe('golden', () => {
 });
 
 describe('properties', () => {
-  const dims = fc.record({ B: fc.integer({ min: 0, max: 2 }), S: fc.integer({ min: 0, max: 3 }), N: fc.integer({ min: 1, max: 3 }) });
+  const dims = fc.record({
+    B: fc.integer({ min: 0, max: 2 }),
+    S: fc.integer({ min: 0, max: 3 }),
+    N: fc.integer({ min: 1, max: 3 }),
+  });
   const call = fc
     .record({
       dims,
@@ -124,10 +141,27 @@ describe('properties', () => {
         const a = ggml.ggmlTensor('f32', c.src0.read() as Float32Array, { ne: [D, N, S, B] });
         const b = ggml.ggmlFromTensor(c.pos);
         const factors = c.freq_factors && ggml.ggmlFromTensor(c.freq_factors);
-        const tail = [c.n_ctx_orig, c.freq_base, c.freq_scale, c.ext_factor, c.attn_factor, c.beta_fast, c.beta_slow] as const;
+        const tail = [
+          c.n_ctx_orig,
+          c.freq_base,
+          c.freq_scale,
+          c.ext_factor,
+          c.attn_factor,
+          c.beta_fast,
+          c.beta_slow,
+        ] as const;
         const y =
           c.mode >= 8
-            ? (c.forward ? ggml.ropeMulti : ggml.ropeMultiBack)(rw, a, b, factors, c.n_dims, c.sections, c.mode, ...tail)
+            ? (c.forward ? ggml.ropeMulti : ggml.ropeMultiBack)(
+                rw,
+                a,
+                b,
+                factors,
+                c.n_dims,
+                c.sections,
+                c.mode,
+                ...tail,
+              )
             : (c.forward ? ggml.ropeExt : ggml.ropeExtBack)(rw, a, b, factors, c.n_dims, c.mode, ...tail);
         assert.deepEqual(floats(cann.rope(rw, c)), floats(y.tensor));
       }),
@@ -218,7 +252,11 @@ describe('aclnnRotaryPositionEmbedding', () => {
         const [xs, cs, ss] = [floats(input), floats(cos), floats(sin)];
         const want = Float64Array.from(xs);
         for (let row = 0; row < xs.length / D; row++) {
-          const index = [Math.floor(row / (shape[1] * shape[2])), Math.floor(row / shape[2]) % shape[1], row % shape[2]];
+          const index = [
+            Math.floor(row / (shape[1] * shape[2])),
+            Math.floor(row / shape[2]) % shape[1],
+            row % shape[2],
+          ];
           const from = index.reduce((at, n, d) => at * tableShape[d]! + (tableShape[d] === 1 ? 0 : n), 0) * D;
           const one = (array: Float64Array, start: number) => array.subarray(start, start + D);
           want.set(byElement(mode, one(xs, row * D), one(cs, from), one(ss, from)), row * D);
@@ -242,7 +280,13 @@ describe('aclnnRotaryPositionEmbedding', () => {
       [0, 2, 1, 3], // BNSD
       [1, 0, 2, 3], // SBND
     ]) {
-      const moved = cann.aclnnRotaryPositionEmbedding(rw, input.permute(order), cos.permute(order), sin.permute(order), 0);
+      const moved = cann.aclnnRotaryPositionEmbedding(
+        rw,
+        input.permute(order),
+        cos.permute(order),
+        sin.permute(order),
+        0,
+      );
       assert.deepEqual(floats(moved), floats(bsnd.permute(order)));
     }
   });
@@ -253,10 +297,18 @@ describe('aclnnRotaryPositionEmbedding', () => {
       [1, 0],
     ] as const) {
       const input = f32([1, 2, 3, 4, 5, 6, 7, 8], [1, 2, 1, 4]);
-      const { table: t } = ggml.ropePlanFromGgml({ ne: [4, 1, 2, 1], n_dims: 4, mode, positions: Int32Array.of(3, 40) });
+      const { table: t } = ggml.ropePlanFromGgml({
+        ne: [4, 1, 2, 1],
+        n_dims: 4,
+        mode,
+        positions: Int32Array.of(3, 40),
+      });
       const wide = (rows: ArrayLike<number>) =>
         f32(
-          Array.from({ length: 8 }, (_, i) => rows[2 * Math.floor(i / 4) + (mode === 0 ? Math.floor((i % 4) / 2) : i % 2)]!),
+          Array.from(
+            { length: 8 },
+            (_, i) => rows[2 * Math.floor(i / 4) + (mode === 0 ? Math.floor((i % 4) / 2) : i % 2)]!,
+          ),
           [1, 2, 1, 4],
         );
       const got = cann.aclnnRotaryPositionEmbedding(rw, input, wide(t.cos), wide(t.sin), aclnn);
@@ -269,7 +321,8 @@ describe('aclnnRotaryPositionEmbedding', () => {
     assert.deepEqual(run(0, [Number.NaN, 1, Number.NaN, 1], [0, 0, 0, 0]), [Number.NaN, 2, Number.NaN, 4]);
   });
 
-  const tables = (shape: number[]) => cann.aclnnRotaryPositionEmbedding(rw, x, zeros('f32', shape), zeros('f32', shape), 0);
+  const tables = (shape: number[]) =>
+    cann.aclnnRotaryPositionEmbedding(rw, x, zeros('f32', shape), zeros('f32', shape), 0);
   const refusals: [string, () => unknown, string, RegExp][] = [
     [
       'a table that is no rotation',
@@ -283,7 +336,12 @@ describe('aclnnRotaryPositionEmbedding', () => {
       'UNSUPPORTED',
       /sin: expected the same value at both places of a pair, got \[1, 0\]/,
     ],
-    ['mode 4', () => run(4, [0, 1, 0, 1], [1, 0, 1, 0]), 'UNSUPPORTED', /mode: expected 0 \(half\), 1 \(interleave\), 2 \(quarter\) or 3/],
+    [
+      'mode 4',
+      () => run(4, [0, 1, 0, 1], [1, 0, 1, 0]),
+      'UNSUPPORTED',
+      /mode: expected 0 \(half\), 1 \(interleave\), 2 \(quarter\) or 3/,
+    ],
     [
       'half-width tables',
       () => tables([1, 1, 1, 2]),
@@ -294,7 +352,14 @@ describe('aclnnRotaryPositionEmbedding', () => {
     ['three dimensions', () => tables([1, 1, 4]), 'SHAPE', /cos: expected each dimension 1 or x's/],
     [
       'D that has no quarters',
-      () => cann.aclnnRotaryPositionEmbedding(rw, zeros('f32', [1, 1, 1, 6]), zeros('f32', [1, 1, 1, 6]), zeros('f32', [1, 1, 1, 6]), 2),
+      () =>
+        cann.aclnnRotaryPositionEmbedding(
+          rw,
+          zeros('f32', [1, 1, 1, 6]),
+          zeros('f32', [1, 1, 1, 6]),
+          zeros('f32', [1, 1, 1, 6]),
+          2,
+        ),
       'SHAPE',
       /x: expected D to be a multiple of 4 in mode 2, got 6/,
     ],
@@ -304,9 +369,15 @@ describe('aclnnRotaryPositionEmbedding', () => {
       'DTYPE',
       /cos: expected dtype f32, got "f16"/,
     ],
-    ['no sin', () => cann.aclnnRotaryPositionEmbedding(rw, x, table(1, 1, 1, 1), undefined as never, 0), 'SHAPE', /sin: expected a tensor/],
+    [
+      'no sin',
+      () => cann.aclnnRotaryPositionEmbedding(rw, x, table(1, 1, 1, 1), undefined as never, 0),
+      'SHAPE',
+      /sin: expected a tensor/,
+    ],
   ];
-  for (const [name, refused, code, message] of refusals) test(`refusal: ${name}`, () => void assert.throws(refused, { code, message }));
+  for (const [name, refused, code, message] of refusals)
+    test(`refusal: ${name}`, () => void assert.throws(refused, { code, message }));
 });
 
 describe('refusals', () => {
@@ -316,7 +387,12 @@ describe('refusals', () => {
   const memory = new ArrayBuffer(64);
   const cases: [string, () => unknown, string, RegExp][] = [
     ['no src0', run({ src0: undefined }), 'SHAPE', /^cann_rope: src0: expected a tensor, got none/],
-    ['three dimensions', run({ src0: f32([1, 2], [1, 1, 2]) }), 'SHAPE', /^cann_rope: src0: expected \[B, S, N, D\], got \[1, 1, 2\]/],
+    [
+      'three dimensions',
+      run({ src0: f32([1, 2], [1, 1, 2]) }),
+      'SHAPE',
+      /^cann_rope: src0: expected \[B, S, N, D\], got \[1, 1, 2\]/,
+    ],
     ['bf16', run({ src0: zeros('bf16', [1, 2, 2, 4]) }), 'DTYPE', /^cann_rope: src0: expected F32 or F16, got "bf16"/],
     ['i64 positions', run({ pos: zeros('i64', [2]) }), 'DTYPE', /^cann_rope: pos: expected dtype i32, got "i64"/],
     ['too few positions', run({ pos: i32([3]) }), 'SHAPE', /^cann_rope: pos: expected S = 2 positions, got 1/],
@@ -328,20 +404,45 @@ describe('refusals', () => {
     ],
     ['odd n_dims', run({ n_dims: 3 }), 'RANGE', /^cann_rope: n_dims: expected an even integer in \[2, D=4\], got 3/],
     ['mode 10', run({ mode: 10 }), 'UNSUPPORTED', /^cann_rope: mode: expected 0 \(NORMAL\), 2 \(NEOX\), 8 \(MROPE\)/],
-    ['no sections', run({ mode: 8, pos: zeros('i32', [8]) }), 'SHAPE', /^cann_rope: sections: expected four integers >= 0.*, got none/],
+    [
+      'no sections',
+      run({ mode: 8, pos: zeros('i32', [8]) }),
+      'SHAPE',
+      /^cann_rope: sections: expected four integers >= 0.*, got none/,
+    ],
     ['a name left out', run({ freq_base: undefined }), 'RANGE', /^cann_rope: freq_base: expected a number, got none/],
     ['freq_scale 0', run({ freq_scale: 0 }), 'RANGE', /^cann_rope: freq_scale: expected a number > 0, got 0/],
     ['forward as a number', run({ forward: 1 }), 'RANGE', /^cann_rope: forward: expected true or false, got 1/],
-    ['too few factors', run({ freq_factors: f32([1], [1]) }), 'SHAPE', /^cann_rope: freq_factors: expected at least 2 freq_factors/],
-    ['a NaN factor', run({ freq_factors: f32([1, Number.NaN], [2]) }), 'RANGE', /^cann_rope: freq_factors\[1\]: expected a finite number/],
+    [
+      'too few factors',
+      run({ freq_factors: f32([1], [1]) }),
+      'SHAPE',
+      /^cann_rope: freq_factors: expected at least 2 freq_factors/,
+    ],
+    [
+      'a NaN factor',
+      run({ freq_factors: f32([1, Number.NaN], [2]) }),
+      'RANGE',
+      /^cann_rope: freq_factors\[1\]: expected a finite number/,
+    ],
     [
       'beta 0 with no context',
       run({ ext_factor: 1, n_ctx_orig: 0, beta_slow: 0 }),
       'RANGE',
       /^cann_rope: beta_slow: expected a number > 0/,
     ],
-    ['dst of another shape', run({ dst: f32([1, 2], [1, 1, 1, 2]) }), 'SHAPE', /^cann_rope: dst: expected shape \[1,2,2,4\]/],
-    ['dst of another dtype', run({ dst: zeros('f16', [1, 2, 2, 4]) }), 'DTYPE', /^cann_rope: dst: expected dtype f32, got "f16"/],
+    [
+      'dst of another shape',
+      run({ dst: f32([1, 2], [1, 1, 1, 2]) }),
+      'SHAPE',
+      /^cann_rope: dst: expected shape \[1,2,2,4\]/,
+    ],
+    [
+      'dst of another dtype',
+      run({ dst: zeros('f16', [1, 2, 2, 4]) }),
+      'DTYPE',
+      /^cann_rope: dst: expected dtype f32, got "f16"/,
+    ],
     [
       'dst that overlaps src0 in part',
       run({ src0: room.slice(3, 0, 4), dst: room.slice(3, 2, 6) }),
@@ -350,7 +451,10 @@ describe('refusals', () => {
     ],
     [
       'dst over pos',
-      run({ pos: tensorFrom(new Int32Array(memory, 8, 2)), dst: tensorFrom(new Float32Array(memory), { shape: [1, 2, 2, 4] }) }),
+      run({
+        pos: tensorFrom(new Int32Array(memory, 8, 2)),
+        dst: tensorFrom(new Float32Array(memory), { shape: [1, 2, 2, 4] }),
+      }),
       'ALIAS',
       /^cann_rope: dst: expected memory apart from pos, got/,
     ],

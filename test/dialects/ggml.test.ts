@@ -51,7 +51,16 @@ function callGolden(c: GoldenCase, a: ggml.GgmlTensor<'f32' | 'f16'>, extras: gg
   const factors = c.files.freq_factors && new Float32Array(bytesOf(c.files.freq_factors));
   const f = factors ? ggml.ggmlTensor('f32', factors, { ne: [factors.length] }) : null;
   const { n_ctx_orig, freq_base, freq_scale, ext_factor, attn_factor, beta_fast, beta_slow } = c;
-  const tail = [n_ctx_orig, freq_base, freq_scale, ext_factor, attn_factor, beta_fast, beta_slow, { n_offs: c.n_offs, ...extras }] as const;
+  const tail = [
+    n_ctx_orig,
+    freq_base,
+    freq_scale,
+    ext_factor,
+    attn_factor,
+    beta_fast,
+    beta_slow,
+    { n_offs: c.n_offs, ...extras },
+  ] as const;
   const which = c.direction === 'backward' ? 2 : c.inplace ? 1 : 0;
   if (c.mode >= 8) {
     const multi = [ggml.ropeMulti, ggml.ropeMultiInplace, ggml.ropeMultiBack][which]!;
@@ -62,9 +71,16 @@ function callGolden(c: GoldenCase, a: ggml.GgmlTensor<'f32' | 'f16'>, extras: gg
 }
 
 /** Runs a case through {@link callGolden}, and checks in place that it is `a` that comes back. */
-function runGolden(c: GoldenCase, extras: ggml.GgmlRopeExtras): { y: ggml.GgmlTensor; base: Float32Array | Uint16Array } {
+function runGolden(
+  c: GoldenCase,
+  extras: ggml.GgmlRopeExtras,
+): { y: ggml.GgmlTensor; base: Float32Array | Uint16Array } {
   const base = arrayOf(c.type, c.files.x!);
-  const a = ggml.ggmlTensor<'f32' | 'f16'>(c.type, base as never, { ne: c.ne, nb: c.view.nb, view_offs: c.view.offset_bytes });
+  const a = ggml.ggmlTensor<'f32' | 'f16'>(c.type, base as never, {
+    ne: c.ne,
+    nb: c.view.nb,
+    view_offs: c.view.offset_bytes,
+  });
   const y = callGolden(c, a, extras);
   assert.equal(y === a, c.inplace, c.name);
   assert.deepEqual(y.ne, c.ne, c.name);
@@ -99,10 +115,12 @@ describe('golden', () => {
       walk(y.tensor, (at) => {
         inside[at] = 1;
       });
-      const bits = (array: Float32Array | Uint16Array) => (array instanceof Uint16Array ? array : new Uint32Array(array.buffer));
+      const bits = (array: Float32Array | Uint16Array) =>
+        array instanceof Uint16Array ? array : new Uint32Array(array.buffer);
       const [got, want] = [bits(base), bits(after)];
       assert.ok(inside.includes(0), `${c.name} has room outside its view`);
-      for (const [at, value] of got.entries()) if (!inside[at]) assert.equal(value, want[at], `${c.name}: element ${at}`);
+      for (const [at, value] of got.entries())
+        if (!inside[at]) assert.equal(value, want[at], `${c.name}: element ${at}`);
     }
   });
 });
@@ -210,7 +228,9 @@ describe('properties', () => {
 
   test('tensors of ours with fewer dimensions are ggml tensors too, over the same memory', () => {
     const b = ggml.ggmlTensor('i32', Int32Array.of(3), { ne: [1] });
-    const want = floats(ggml.rope(rw, ggml.ggmlTensor('f32', Float32Array.of(1, 2, 3, 4), { ne: [4] }), b, 4, 2).tensor);
+    const want = floats(
+      ggml.rope(rw, ggml.ggmlTensor('f32', Float32Array.of(1, 2, 3, 4), { ne: [4] }), b, 4, 2).tensor,
+    );
     for (const shape of [[4], [1, 4], [1, 1, 4], [1, 1, 1, 4]]) {
       const ours = f64Tensor([1, 2, 3, 4], shape, 'f32') as Tensor<'f32'>;
       const a = ggml.ggmlFromTensor(ours);
@@ -358,7 +378,14 @@ describe('refusals', () => {
     ],
     [
       'in place where heads share elements',
-      () => ggml.ropeInplace(rw, ggml.ggmlTensor('f32', new Float32Array(8), { ne: [4, 2, 1], nb: [4, 8, 32, 32] }), one, 4, 2),
+      () =>
+        ggml.ropeInplace(
+          rw,
+          ggml.ggmlTensor('f32', new Float32Array(8), { ne: [4, 2, 1], nb: [4, 8, 32, 32] }),
+          one,
+          4,
+          2,
+        ),
       'ALIAS',
       /ggml_rope: a: expected a tensor whose elements are distinct/,
     ],
@@ -368,8 +395,18 @@ describe('refusals', () => {
       'SHAPE',
       /ggml: ne: expected at most four dimensions/,
     ],
-    ['zeros of a negative dimension', () => ggml.ggmlZeros('f32', [-1]), 'SHAPE', /ggml: ne: expected one to four integers >= 0/],
-    ['a matrix of positions', () => ggml.rope(rw, a, ggml.ggmlZeros('i32', [1, 2]), 80, 2), 'SHAPE', /b: expected a vector/],
+    [
+      'zeros of a negative dimension',
+      () => ggml.ggmlZeros('f32', [-1]),
+      'SHAPE',
+      /ggml: ne: expected one to four integers >= 0/,
+    ],
+    [
+      'a matrix of positions',
+      () => ggml.rope(rw, a, ggml.ggmlZeros('i32', [1, 2]), 80, 2),
+      'SHAPE',
+      /b: expected a vector/,
+    ],
     [
       'nb that is no multiple',
       () => ggml.ggmlTensor('f32', new Float32Array(8), { ne: [2, 2], nb: [4, 6, 12, 12] }),
@@ -378,7 +415,8 @@ describe('refusals', () => {
     ],
     [
       'head dims apart',
-      () => ggml.rope(rw, ggml.ggmlTensor('f32', new Float32Array(16), { ne: [4, 1, 2], nb: [8, 32, 32, 64] }), b, 4, 2),
+      () =>
+        ggml.rope(rw, ggml.ggmlTensor('f32', new Float32Array(16), { ne: [4, 1, 2], nb: [8, 32, 32, 64] }), b, 4, 2),
       'SHAPE',
       /a: expected nb0 = 4/,
     ],
@@ -392,18 +430,24 @@ describe('refusals', () => {
   for (const [name, run, code, message] of cases) test(name, () => void assert.throws(run, { code, message }));
 
   test('a beta that is not used is not refused', () => {
-    for (const beta of [0, -1]) assert.doesNotThrow(() => ggml.ropeExt(rw, a, b, null, 80, 2, 0, 10000, 0.25, 0, 1, beta, beta));
+    for (const beta of [0, -1])
+      assert.doesNotThrow(() => ggml.ropeExt(rw, a, b, null, 80, 2, 0, 10000, 0.25, 0, 1, beta, beta));
     assert.doesNotThrow(() => ggml.ropeExt(rw, a, b, null, 80, 2, 4096, 10000, 0.25, 1, 1, 32, 0));
   });
 
   test('nothing is written before a call is refused', () => {
     const x = ggml.ggmlTensor('f32', Float32Array.of(1, 2, 3, 4), { ne: [4] });
-    assert.throws(() => ggml.ropeExtInplace(rw, x, one, ggml.ggmlZeros('f32', [2]), 4, 2, 0, 10000, 1, 0, 1, 32, 1), { code: 'RANGE' });
+    assert.throws(() => ggml.ropeExtInplace(rw, x, one, ggml.ggmlZeros('f32', [2]), 4, 2, 0, 10000, 1, 0, 1, 32, 1), {
+      code: 'RANGE',
+    });
     assert.deepEqual([...floats(x.tensor)], [1, 2, 3, 4]);
   });
 });
 
 // The formula itself is a witness only while it shares nothing with the engine.
 test('the second witness imports nothing', () => {
-  assert.doesNotMatch(readFileSync(new URL('../../src/conformance/ggml-formula.ts', import.meta.url), 'utf8'), /^import/m);
+  assert.doesNotMatch(
+    readFileSync(new URL('../../src/conformance/ggml-formula.ts', import.meta.url), 'utf8'),
+    /^import/m,
+  );
 });

@@ -11,7 +11,11 @@ import { planRope } from '../../src/ops/rope/plan.js';
 import { mustRefuseOrReturn } from '../support/fuzz.js';
 import { seeded } from '../support/tensors.js';
 
-const header = (arch: string, keys: Record<string, unknown>, tensors: Record<string, Float32Array> = {}): GgufHeader => ({
+const header = (
+  arch: string,
+  keys: Record<string, unknown>,
+  tensors: Record<string, Float32Array> = {},
+): GgufHeader => ({
   metadata: new Map<string, unknown>([
     ['general.architecture', arch],
     ...Object.entries(keys).map(([k, v]) => [`${arch}.${k}`, v] as [string, unknown]),
@@ -74,13 +78,19 @@ describe('golden: what llama.cpp executed, layer by layer', { skip }, () => {
         assert.equal(got.pairing, want.mode === 0 ? 'interleaved' : 'half');
         assert.equal(got.rotaryDim ?? got.headDim, want.dims);
         // DeepSeek's record is that of the part with positions.
-        if (executed.arch !== 'deepseek2') assert.deepEqual([got.headDim, got.rotaryOffset ?? 0], [q.headDim, q.offset]);
+        if (executed.arch !== 'deepseek2')
+          assert.deepEqual([got.headDim, got.rotaryOffset ?? 0], [q.headDim, q.offset]);
         assert.deepEqual(
           got.axes,
           multi ? { rule: want.mode === 8 ? 'sections' : 'interleaved-ggml', sections: want.sections } : undefined,
         );
         assert.deepEqual(Array.from(got.freqFactors ?? []), Array.from(want.factors ? factors.get(want.factors)! : []));
-        const yarn = { factor: 1 / want.freqScale, originalContext: want.nCtxOrig, betaFast: want.betaFast, betaSlow: want.betaSlow };
+        const yarn = {
+          factor: 1 / want.freqScale,
+          originalContext: want.nCtxOrig,
+          betaFast: want.betaFast,
+          betaSlow: want.betaSlow,
+        };
         const wanted = ropeFrequencies({
           rotaryDim: want.dims,
           base: want.freqBase,
@@ -89,7 +99,8 @@ describe('golden: what llama.cpp executed, layer by layer', { skip }, () => {
         });
         const { invFreq, attentionFactor } = ropeFrequencies({ ...got, rotaryDim: want.dims });
         assert.ok(Math.abs(attentionFactor - wanted.attentionFactor) < 1e-7);
-        for (const [j, frequency] of wanted.invFreq.entries()) assert.ok(Math.abs(invFreq[j]! / frequency - 1) < 1e-7, `pair ${j}`);
+        for (const [j, frequency] of wanted.invFreq.entries())
+          assert.ok(Math.abs(invFreq[j]! / frequency - 1) < 1e-7, `pair ${j}`);
       }
     });
   }
@@ -107,7 +118,9 @@ describe('models', () => {
   });
 
   test('key_length counts, and dimension_count may be less', () => {
-    const spec = rope(header('phi2', { ...base, 'attention.key_length': 80, 'rope.dimension_count': 32, 'rope.freq_base': 10000 }));
+    const spec = rope(
+      header('phi2', { ...base, 'attention.key_length': 80, 'rope.dimension_count': 32, 'rope.freq_base': 10000 }),
+    );
     assert.deepEqual([spec.headDim, spec.rotaryDim], [80, 32]);
   });
 
@@ -115,7 +128,10 @@ describe('models', () => {
     for (const keys of [{ 'rope.scaling.type': 'linear', 'rope.scaling.factor': 4 }, { 'rope.scale_linear': 4 }]) {
       assert.deepEqual(rope(header('llama', { ...base, ...keys })).scaling, { kind: 'linear', factor: 4 });
     }
-    assert.equal(rope(header('llama', { ...base, 'rope.scaling.type': 'none', 'rope.scaling.factor': 4 })).scaling, undefined);
+    assert.equal(
+      rope(header('llama', { ...base, 'rope.scaling.type': 'none', 'rope.scaling.factor': 4 })).scaling,
+      undefined,
+    );
   });
 
   test('yarn: ggml’s defaults, attn_factor multiplies', () => {
@@ -128,7 +144,10 @@ describe('models', () => {
     };
     assert.ok(Math.abs(freq(header('qwen2', yarn)).attentionFactor - (0.1 * Math.log(4) + 1)) < 1e-15);
     assert.ok(
-      Math.abs(freq(header('qwen2', { ...yarn, 'rope.scaling.attn_factor': 0.5 })).attentionFactor - (0.1 * Math.log(4) + 1) / 2) < 1e-15,
+      Math.abs(
+        freq(header('qwen2', { ...yarn, 'rope.scaling.attn_factor': 0.5 })).attentionFactor -
+          (0.1 * Math.log(4) + 1) / 2,
+      ) < 1e-15,
     );
   });
 
@@ -137,11 +156,17 @@ describe('models', () => {
     const h = header('llama', { ...base, 'rope.freq_base': 500000 }, { 'rope_freqs.weight': factors });
     assert.equal(freq(h).invFreq[63], 500000 ** (-63 / 64) / 8);
     const { readTensor: _, ...blind } = h;
-    assert.match(ropeFromGguf(blind).notes.join(), /rope_freqs\.weight divides the frequencies; its values were not read/);
+    assert.match(
+      ropeFromGguf(blind).notes.join(),
+      /rope_freqs\.weight divides the frequencies; its values were not read/,
+    );
   });
 
   test('longrope: factors by the size of the context', () => {
-    const tensors = { 'rope_factors_short.weight': new Float32Array(64).fill(2), 'rope_factors_long.weight': new Float32Array(64).fill(4) };
+    const tensors = {
+      'rope_factors_short.weight': new Float32Array(64).fill(2),
+      'rope_factors_long.weight': new Float32Array(64).fill(4),
+    };
     const h = header(
       'phi3',
       {
@@ -153,7 +178,10 @@ describe('models', () => {
       },
       tensors,
     );
-    assert.deepEqual([freq(h).invFreq[0], freq(h, { context: 4097 }).invFreq[0], freq(h).attentionFactor], [0.5, 0.25, 1.19]);
+    assert.deepEqual(
+      [freq(h).invFreq[0], freq(h, { context: 4097 }).invFreq[0], freq(h).attentionFactor],
+      [0.5, 0.25, 1.19],
+    );
   });
 
   test('qwen2vl and qwen3vl: sections, and ggml’s own interleaving', () => {
@@ -186,7 +214,10 @@ describe('models', () => {
     assert.equal(pattern.layers[1]!.rope!.base, 1e6);
     const full = ropeFromGguf(header('gemma3', { ...keys, 'attention.sliding_window': 0, 'rope.freq_base_swa': 5000 }));
     assert.ok(full.layers.every((l) => l.rope!.base === 1e6 && l.layerType === undefined));
-    assert.match(full.notes.join(), /gemma3\.rope\.freq_base_swa = 5000 is not applied: gemma3 has no sliding layers here\./);
+    assert.match(
+      full.notes.join(),
+      /gemma3\.rope\.freq_base_swa = 5000 is not applied: gemma3 has no sliding layers here\./,
+    );
   });
 
   /** Of each layer: its base, or - where it does not rotate. */
@@ -234,14 +265,18 @@ describe('models', () => {
     ['cogvlm', {}, '10000 10000 10000 10000'],
     ['hunyuan-dense', { 'rope.scaling.alpha': 1 }, '7 7 7 7'],
   ];
-  for (const [arch, keys, want] of layers) test(`layers of ${arch} ${JSON.stringify(keys)}`, () => assert.equal(bases(arch, keys), want));
+  for (const [arch, keys, want] of layers)
+    test(`layers of ${arch} ${JSON.stringify(keys)}`, () => assert.equal(bases(arch, keys), want));
 
   test('which layers are scaled: olmo2 leaves sliding ones plain, gpt-oss does not, gemma2 divides them even beside type none', () => {
     const yarn = { ...base, ...window, 'rope.freq_base': 5e5, 'rope.scaling.type': 'yarn', 'rope.scaling.factor': 8 };
     const kinds = (arch: string, keys: Record<string, unknown>) =>
       ropeFromGguf(header(arch, keys)).layers.map(({ rope: r }) => r?.scaling?.kind ?? r?.attentionFactor ?? 'plain');
     assert.deepEqual(kinds('olmo2', { ...yarn, 'rope.scaling.attn_factor': 2 }), ['plain', 'plain', 'plain', 'yarn']);
-    assert.match(ropeFromGguf(header('olmo2', yarn)).notes.join(), /olmo2\.rope\.scaling\.\* is not applied to sliding layers/);
+    assert.match(
+      ropeFromGguf(header('olmo2', yarn)).notes.join(),
+      /olmo2\.rope\.scaling\.\* is not applied to sliding layers/,
+    );
     assert.deepEqual(kinds('gpt-oss', yarn), ['yarn', 'yarn', 'yarn', 'yarn']);
     assert.deepEqual(kinds('gemma2', { ...yarn, 'rope.scaling.type': 'none' }), ['linear', 'plain', 'linear', 'plain']);
     assert.match(
@@ -251,7 +286,8 @@ describe('models', () => {
   });
 
   test('rope.scaling.finetuned is noted where it does nothing', () => {
-    const notes = (arch: string) => ropeFromGguf(header(arch, { ...base, 'rope.freq_base': 1e4, 'rope.scaling.finetuned': false })).notes;
+    const notes = (arch: string) =>
+      ropeFromGguf(header(arch, { ...base, 'rope.freq_base': 1e4, 'rope.scaling.finetuned': false })).notes;
     assert.deepEqual(notes('llama'), [
       'llama.rope.scaling.finetuned = false is not applied: llama.cpp reads it for granite, granitehybrid, granitemoe, graniteswitch only.',
     ]);
@@ -299,13 +335,31 @@ describe('models', () => {
       'rope.scaling.yarn_attn_factor': 0.8,
       'rope.scaling.yarn_log_multiplier': 0.5,
     };
-    const usual = { kind: 'yarn', factor: 16, originalContext: 4096, extFactor: 1, attnFactor: 1, betaFast: 32, betaSlow: 1 };
+    const usual = {
+      kind: 'yarn',
+      factor: 16,
+      originalContext: 4096,
+      extFactor: 1,
+      attnFactor: 1,
+      betaFast: 32,
+      betaSlow: 1,
+    };
     const llama = ropeFromGguf(header('llama', yarn));
     assert.deepEqual(llama.layers[0]!.rope!.scaling, usual);
-    assert.equal(llama.notes.filter((note) => /yarn_\w+ = [\d.]+ is not applied: llama\.cpp reads it for .* only\.$/.test(note)).length, 5);
-    assert.match(llama.notes.join(), /yarn_beta_fast = 4 is not applied: llama\.cpp reads it for grok, mistral3 only\./);
+    assert.equal(
+      llama.notes.filter((note) => /yarn_\w+ = [\d.]+ is not applied: llama\.cpp reads it for .* only\.$/.test(note))
+        .length,
+      5,
+    );
+    assert.match(
+      llama.notes.join(),
+      /yarn_beta_fast = 4 is not applied: llama\.cpp reads it for grok, mistral3 only\./,
+    );
     assert.deepEqual(rope(header('grok', yarn)).scaling, { ...usual, extFactor: 0.5, betaFast: 4, betaSlow: 2 });
-    assert.match(ropeFromGguf(header('grok', yarn)).notes.join(), /grok\.rope\.scaling\.yarn_attn_factor = 0\.8 is not applied: with YaRN/);
+    assert.match(
+      ropeFromGguf(header('grok', yarn)).notes.join(),
+      /grok\.rope\.scaling\.yarn_attn_factor = 0\.8 is not applied: with YaRN/,
+    );
     assert.equal(freq(header('grok', { ...yarn, 'rope.scaling.yarn_ext_factor': 0 })).attentionFactor, 0.8);
     const f = 0.1 * Math.log(16);
     const magnitude = (arch: string) => freq(header(arch, yarn)).attentionFactor;
@@ -320,14 +374,25 @@ describe('models', () => {
     const longrope = { ...base, 'rope.freq_base': 1e4, 'rope.scaling.type': 'longrope', 'rope.scaling.factor': 4 };
     assert.equal(freq(header('phi3', longrope, tensors)).invFreq[0], 1 / 8);
     assert.equal(freq(header('qwen2', longrope)).invFreq[0], 1 / 4);
-    assert.equal(rope(header('llama', { ...base, 'rope.scaling.factor': 0, 'rope.scale_linear': 3 })).scaling, undefined);
+    assert.equal(
+      rope(header('llama', { ...base, 'rope.scaling.factor': 0, 'rope.scale_linear': 3 })).scaling,
+      undefined,
+    );
     const yarn = { ...base, 'rope.scaling.type': 'yarn', 'rope.scaling.factor': 0.5 };
     assert.ok(Math.abs(freq(header('qwen2', yarn)).attentionFactor - 1) < 1e-12);
   });
 
   test('a context counts in steps of 256, as llama.cpp rounds it', () => {
-    const tensors = { 'rope_factors_short.weight': new Float32Array(64).fill(2), 'rope_factors_long.weight': new Float32Array(64).fill(4) };
-    const keys = { ...base, 'rope.freq_base': 1e4, 'rope.scaling.type': 'longrope', 'rope.scaling.original_context_length': 300 };
+    const tensors = {
+      'rope_factors_short.weight': new Float32Array(64).fill(2),
+      'rope_factors_long.weight': new Float32Array(64).fill(4),
+    };
+    const keys = {
+      ...base,
+      'rope.freq_base': 1e4,
+      'rope.scaling.type': 'longrope',
+      'rope.scaling.original_context_length': 300,
+    };
     const at = (context: number) => freq(header('llama', keys, tensors), { context }).invFreq[0];
     assert.deepEqual([at(256), at(257)], [1 / 2, 1 / 4]);
   });
@@ -346,19 +411,33 @@ describe('models', () => {
     };
     for (const name of names) {
       if (GGUF_ARCHITECTURES[name]!.rope === 'none') {
-        assert.throws(() => ropeFromGguf(header(name, keys)), { code: 'UNSUPPORTED', message: /with rotary position embedding/ });
+        assert.throws(() => ropeFromGguf(header(name, keys)), {
+          code: 'UNSUPPORTED',
+          message: /with rotary position embedding/,
+        });
         continue;
       }
-      for (const { rope: spec } of ropeFromGguf(header(name, keys)).layers) if (spec) planRope({ ...spec, positions: 0, seqLen: 1 });
+      for (const { rope: spec } of ropeFromGguf(header(name, keys)).layers)
+        if (spec) planRope({ ...spec, positions: 0, seqLen: 1 });
     }
   });
 
   test('deepseek2 turns its rope part only; heads may be listed by layer', () => {
     assert.equal(
-      rope(header('deepseek2', { ...base, 'attention.key_length': 192, 'rope.dimension_count': 64, 'rope.freq_base': 1e4 })).headDim,
+      rope(
+        header('deepseek2', {
+          ...base,
+          'attention.key_length': 192,
+          'rope.dimension_count': 64,
+          'rope.freq_base': 1e4,
+        }),
+      ).headDim,
       64,
     );
-    assert.equal(rope(header('openelm', { ...base, 'attention.head_count': [0, 32, 16], 'rope.freq_base': 1e4 })).headDim, 128);
+    assert.equal(
+      rope(header('openelm', { ...base, 'attention.head_count': [0, 32, 16], 'rope.freq_base': 1e4 })).headDim,
+      128,
+    );
   });
 });
 
@@ -388,7 +467,23 @@ test('fuzz: any values under real keys are read or refused', () => {
     'rope.scaling.yarn_beta_fast',
   ];
   const value = fc.oneof(
-    fc.constantFrom<unknown>(0, 1, -1, 7, 128, 1e308, 2n ** 63n, 64n, true, 'yarn', 'longrope', 'x', [], [1, 2, 3], Number.NaN),
+    fc.constantFrom<unknown>(
+      0,
+      1,
+      -1,
+      7,
+      128,
+      1e308,
+      2n ** 63n,
+      64n,
+      true,
+      'yarn',
+      'longrope',
+      'x',
+      [],
+      [1, 2, 3],
+      Number.NaN,
+    ),
     fc.double(),
     fc.bigInt(),
   );
@@ -416,7 +511,12 @@ describe('refusals', () => {
       'UNSUPPORTED',
       /general\.architecture: expected one of the 152 architectures of llama\.cpp, got "nope"/,
     ],
-    ['an architecture without RoPE', header('gpt2', base), 'UNSUPPORTED', /expected a model with rotary position embedding, got "gpt2"/],
+    [
+      'an architecture without RoPE',
+      header('gpt2', base),
+      'UNSUPPORTED',
+      /expected a model with rotary position embedding, got "gpt2"/,
+    ],
     [
       'no layers',
       header('llama', { ...base, block_count: undefined as unknown }),
@@ -441,7 +541,12 @@ describe('refusals', () => {
       'FORMAT',
       /rope\.dimension_count: expected an even integer in \[2, head_dim=128\], got 256/,
     ],
-    ['no sections', header('qwen2vl', base), 'FORMAT', /qwen2vl\.rope\.dimension_sections: expected four integers >= 0, .* got none/],
+    [
+      'no sections',
+      header('qwen2vl', base),
+      'FORMAT',
+      /qwen2vl\.rope\.dimension_sections: expected four integers >= 0, .* got none/,
+    ],
     [
       'three sections, as llama.cpp wants four',
       header('qwen3vl', { ...base, 'rope.dimension_sections': [24, 20, 20] }),
@@ -465,7 +570,10 @@ describe('refusals', () => {
       header(
         'llama',
         { ...base, 'rope.scaling.type': 'longrope' },
-        { 'rope_factors_short.weight': new Float32Array(64).fill(1), 'rope_freqs.weight': new Float32Array(64).fill(1) },
+        {
+          'rope_factors_short.weight': new Float32Array(64).fill(1),
+          'rope_freqs.weight': new Float32Array(64).fill(1),
+        },
       ),
       'UNSUPPORTED',
       /its llama reads rope_factors_long\.weight and rope_factors_short\.weight where rope\.scaling\.type is longrope\./,
@@ -498,5 +606,6 @@ describe('refusals', () => {
       /gemma4\.attention\.sliding_window_pattern: expected a list that says of each layer whether it slides, got none/,
     ],
   ];
-  for (const [name, file, code, message] of cases) test(name, () => void assert.throws(() => ropeFromGguf(file), { code, message }));
+  for (const [name, file, code, message] of cases)
+    test(name, () => void assert.throws(() => ropeFromGguf(file), { code, message }));
 });

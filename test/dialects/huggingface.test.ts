@@ -16,12 +16,24 @@ import { seeded } from '../support/tensors.js';
 describe('golden', () => suitePasses('huggingface'));
 
 /** Real configs, cut down to what concerns RoPE; the values are the models' own. */
-const llama2 = { model_type: 'llama', num_hidden_layers: 32, hidden_size: 4096, num_attention_heads: 32, max_position_embeddings: 4096 };
+const llama2 = {
+  model_type: 'llama',
+  num_hidden_layers: 32,
+  hidden_size: 4096,
+  num_attention_heads: 32,
+  max_position_embeddings: 4096,
+};
 const llama31 = {
   ...llama2,
   max_position_embeddings: 131072,
   rope_theta: 500000,
-  rope_scaling: { factor: 8, low_freq_factor: 1, high_freq_factor: 4, original_max_position_embeddings: 8192, rope_type: 'llama3' },
+  rope_scaling: {
+    factor: 8,
+    low_freq_factor: 1,
+    high_freq_factor: 4,
+    original_max_position_embeddings: 8192,
+    rope_type: 'llama3',
+  },
 };
 const qwen25 = {
   model_type: 'qwen2',
@@ -105,7 +117,13 @@ describe('models', () => {
       max_position_embeddings: 131072,
       rope_theta: 150000,
     };
-    const scaling = { rope_type: 'yarn', factor: 32, beta_fast: 32, beta_slow: 1, original_max_position_embeddings: 4096 };
+    const scaling = {
+      rope_type: 'yarn',
+      factor: 32,
+      beta_fast: 32,
+      beta_slow: 1,
+      original_max_position_embeddings: 4096,
+    };
     const rope = only(ropeFromConfig({ ...config, rope_scaling: { ...scaling, truncate: false } }));
     assert.equal(rope.headDim, 64, 'head_dim counts, not hidden_size / heads = 45');
     const edge = (turns: number) => (64 * Math.log(4096 / (turns * 2 * Math.PI))) / (2 * Math.log(150000));
@@ -146,7 +164,8 @@ describe('models', () => {
 
   test('attention_factor replaces; a factor up to 1 has none', () => {
     const scaling = { rope_type: 'yarn', original_max_position_embeddings: 4096 };
-    const magnitude = (more: object) => freq(only(ropeFromConfig({ ...llama31, rope_scaling: { ...scaling, ...more } }))).attentionFactor;
+    const magnitude = (more: object) =>
+      freq(only(ropeFromConfig({ ...llama31, rope_scaling: { ...scaling, ...more } }))).attentionFactor;
     assert.equal(magnitude({ factor: 4, attention_factor: 0.5 }), 0.5);
     assert.equal(magnitude({ factor: 1 }), 1);
     near([magnitude({})], [0.1 * Math.log(32) + 1]); // factor null: max_position / original
@@ -213,7 +232,9 @@ describe('models', () => {
       freq(neox).invFreq,
       pairs(12, (j) => 10000 ** (-j / 12)),
     );
-    const gptj = only(ropeFromConfig({ model_type: 'gptj', n_layer: 28, n_embd: 4096, n_head: 16, rotary_dim: 64, n_positions: 2048 }));
+    const gptj = only(
+      ropeFromConfig({ model_type: 'gptj', n_layer: 28, n_embd: 4096, n_head: 16, rotary_dim: 64, n_positions: 2048 }),
+    );
     assert.deepEqual([gptj.headDim, gptj.rotaryDim, gptj.pairing], [256, 64, 'interleaved']);
     assert.equal(
       only(
@@ -232,7 +253,13 @@ describe('models', () => {
 
   test('GLM-4 turns half of each head, by neighbours', () => {
     const rope = only(
-      ropeFromConfig({ model_type: 'glm4', num_hidden_layers: 61, head_dim: 128, partial_rotary_factor: 0.5, rope_theta: 10000 }),
+      ropeFromConfig({
+        model_type: 'glm4',
+        num_hidden_layers: 61,
+        head_dim: 128,
+        partial_rotary_factor: 0.5,
+        rope_theta: 10000,
+      }),
     );
     assert.deepEqual([rope.rotaryDim, rope.pairing], [64, 'interleaved']);
   });
@@ -252,7 +279,10 @@ describe('models', () => {
       model.layers.map((l) => l.rope!.base),
       [1e4, 1e4, 1e4, 1e4, 1e4, 1e6, 1e4, 1e4, 1e4, 1e4, 1e4, 1e6],
     );
-    assert.deepEqual([model.layers[5]!.rope!.scaling, model.layers[0]!.rope!.scaling], [{ kind: 'linear', factor: 8 }, undefined]);
+    assert.deepEqual(
+      [model.layers[5]!.rope!.scaling, model.layers[0]!.rope!.scaling],
+      [{ kind: 'linear', factor: 8 }, undefined],
+    );
     // The new form says the same by layer type.
     const nested = ropeFromConfig({
       model_type: 'gemma3_text',
@@ -273,7 +303,9 @@ describe('models', () => {
         model_type: 'gemma4_text',
         num_hidden_layers: 2,
         layer_types: ['full_attention', 'full_attention'],
-        rope_parameters: { full_attention: { rope_type: 'proportional', rope_theta: 1e6, partial_rotary_factor: 0.25 } },
+        rope_parameters: {
+          full_attention: { rope_type: 'proportional', rope_theta: 1e6, partial_rotary_factor: 0.25 },
+        },
       }),
     );
     assert.deepEqual([rope.rotaryDim, rope.pairing], [512, 'half']);
@@ -301,9 +333,14 @@ describe('models', () => {
 
   test('SmolLM3 and a list of NoPE layers; Cohere 2 turns sliding layers only', () => {
     const turned = (config: object) =>
-      ropeFromConfig({ num_hidden_layers: 8, head_dim: 128, rope_theta: 1e6, ...config }).layers.map((l) => (l.rope ? 1 : 0));
+      ropeFromConfig({ num_hidden_layers: 8, head_dim: 128, rope_theta: 1e6, ...config }).layers.map((l) =>
+        l.rope ? 1 : 0,
+      );
     assert.deepEqual(turned({ model_type: 'smollm3' }), [1, 1, 1, 0, 1, 1, 1, 0]);
-    assert.deepEqual(turned({ model_type: 'smollm3', no_rope_layers: [0, 1, 1, 1, 1, 1, 1, 1] }), [0, 1, 1, 1, 1, 1, 1, 1]);
+    assert.deepEqual(
+      turned({ model_type: 'smollm3', no_rope_layers: [0, 1, 1, 1, 1, 1, 1, 1] }),
+      [0, 1, 1, 1, 1, 1, 1, 1],
+    );
     assert.deepEqual(turned({ model_type: 'cohere2', sliding_window_pattern: 4 }), [1, 1, 1, 0, 1, 1, 1, 0]);
   });
 
@@ -362,7 +399,13 @@ describe('what a file leaves out, and what a model does not read', () => {
    */
   const rows: [string, object, number, [number, number, string], [number, number, number], number?][] = [
     ['Cohere: θ', { model_type: 'cohere' }, 0, [64, 64, 'interleaved'], [0.001414213, 3.013858e-6, 1]],
-    ['ERNIE 4.5: θ and head_dim', { model_type: 'ernie4_5' }, 0, [128, 128, 'interleaved'], [0.001414213, 2.455141e-6, 1]],
+    [
+      'ERNIE 4.5: θ and head_dim',
+      { model_type: 'ernie4_5' },
+      0,
+      [128, 128, 'interleaved'],
+      [0.001414213, 2.455141e-6, 1],
+    ],
     ['Helium: θ and head_dim', { model_type: 'helium' }, 0, [128, 128, 'interleaved'], [0.003162278, 1.197085e-5, 1]],
     ['Mixtral: θ', { model_type: 'mixtral' }, 0, [64, 64, 'half'], [0.001, 1.539927e-6, 1]],
     ['BitNet: θ', { model_type: 'bitnet' }, 0, [64, 64, 'half'], [0.001414213, 3.013858e-6, 1]],
@@ -393,7 +436,13 @@ describe('what a file leaves out, and what a model does not read', () => {
     ],
     ['StableLM: partial', { model_type: 'stablelm' }, 0, [64, 16, 'half'], [0.01, 0.0003162278, 1]],
     ['Phi: partial', { model_type: 'phi' }, 0, [64, 32, 'half'], [0.01, 0.0001778279, 1]],
-    ['Persimmon: partial', { model_type: 'persimmon', rope_theta: 25000 }, 0, [64, 32, 'half'], [0.006324556, 7.532363e-5, 1]],
+    [
+      'Persimmon: partial',
+      { model_type: 'persimmon', rope_theta: 25000 },
+      0,
+      [64, 32, 'half'],
+      [0.006324556, 7.532363e-5, 1],
+    ],
     ['Nemotron: partial', { model_type: 'nemotron' }, 0, [64, 32, 'half'], [0.01, 0.0001778279, 1]],
     ['GLM-4: head_dim and partial', { model_type: 'glm4' }, 0, [128, 64, 'interleaved'], [0.01, 0.0001333522, 1]],
     ['GLM-4.5: partial', { model_type: 'glm4_moe' }, 0, [64, 32, 'half'], [0.01, 0.0001778279, 1]],
@@ -439,7 +488,13 @@ describe('what a file leaves out, and what a model does not read', () => {
         model_type: 'llama',
         rope_theta: 500000,
         original_max_position_embeddings: 1024,
-        rope_scaling: { rope_type: 'llama3', factor: 8, low_freq_factor: 1, high_freq_factor: 4, original_max_position_embeddings: 32768 },
+        rope_scaling: {
+          rope_type: 'llama3',
+          factor: 8,
+          low_freq_factor: 1,
+          high_freq_factor: 4,
+          original_max_position_embeddings: 32768,
+        },
       },
       0,
       [64, 64, 'half'],
@@ -459,7 +514,12 @@ describe('what a file leaves out, and what a model does not read', () => {
     ],
     [
       'LongRoPE: a given factor counts',
-      { model_type: 'llama', rope_theta: 10000, original_max_position_embeddings: 1024, rope_scaling: { ...longrope, factor: 3 } },
+      {
+        model_type: 'llama',
+        rope_theta: 10000,
+        original_max_position_embeddings: 1024,
+        rope_scaling: { ...longrope, factor: 3 },
+      },
       0,
       [64, 64, 'half'],
       [0.0005882353, 4.167255e-6, 1.076335],
@@ -498,7 +558,11 @@ describe('what a file leaves out, and what a model does not read', () => {
     ],
     [
       'dynamic NTK: max_position_embeddings counts',
-      { model_type: 'llama', rope_theta: 10000, rope_scaling: { rope_type: 'dynamic', factor: 2, original_max_position_embeddings: 2048 } },
+      {
+        model_type: 'llama',
+        rope_theta: 10000,
+        rope_scaling: { rope_type: 'dynamic', factor: 2, original_max_position_embeddings: 2048 },
+      },
       0,
       [64, 64, 'half'],
       [0.01, 0.0001333521, 1],
@@ -506,14 +570,24 @@ describe('what a file leaves out, and what a model does not read', () => {
     ],
     [
       'HunYuan: alpha',
-      { model_type: 'hunyuan_v1_dense', head_dim: 64, rope_theta: 10000, rope_scaling: { type: 'dynamic', factor: 1, alpha: 1000 } },
+      {
+        model_type: 'hunyuan_v1_dense',
+        head_dim: 64,
+        rope_theta: 10000,
+        rope_scaling: { type: 'dynamic', factor: 1, alpha: 1000 },
+      },
       0,
       [64, 64, 'half'],
       [0.000282887, 1.333521e-7, 1],
     ],
     [
       'HunYuan: alpha is forgotten past the context',
-      { model_type: 'hunyuan_v1_dense', head_dim: 64, rope_theta: 10000, rope_scaling: { type: 'dynamic', factor: 2, alpha: 1000 } },
+      {
+        model_type: 'hunyuan_v1_dense',
+        head_dim: 64,
+        rope_theta: 10000,
+        rope_scaling: { type: 'dynamic', factor: 2, alpha: 1000 },
+      },
       0,
       [64, 64, 'half'],
       [0.0056721, 4.445071e-5, 1],
@@ -576,12 +650,23 @@ describe('what a file leaves out, and what a model does not read', () => {
     ],
     [
       'ModernBERT: both kinds are scaled',
-      { model_type: 'modernbert', global_rope_theta: 160000, local_rope_theta: 10000, rope_scaling: { rope_type: 'linear', factor: 2 } },
+      {
+        model_type: 'modernbert',
+        global_rope_theta: 160000,
+        local_rope_theta: 10000,
+        rope_scaling: { rope_type: 'linear', factor: 2 },
+      },
       1,
       [64, 64, 'half'],
       [0.005, 6.667608e-5, 1],
     ],
-    ['Gemma 4: sliding layers', { model_type: 'gemma4_text', rope_parameters: gemma4 }, 0, [256, 256, 'half'], [0.01, 0.0001074608, 1]],
+    [
+      'Gemma 4: sliding layers',
+      { model_type: 'gemma4_text', rope_parameters: gemma4 },
+      0,
+      [256, 256, 'half'],
+      [0.01, 0.0001074608, 1],
+    ],
     [
       'Gemma 4: global_head_dim, last layer full',
       { model_type: 'gemma4_text', global_head_dim: 128, head_dim: 64, rope_parameters: gemma4 },
@@ -591,7 +676,12 @@ describe('what a file leaves out, and what a model does not read', () => {
     ],
     [
       'Gemma 4: per_layer_config',
-      { model_type: 'gemma4_text', head_dim: 64, per_layer_config: { '03': { head_dim: 256 } }, rope_parameters: gemma4 },
+      {
+        model_type: 'gemma4_text',
+        head_dim: 64,
+        per_layer_config: { '03': { head_dim: 256 } },
+        rope_parameters: gemma4,
+      },
       3,
       [256, 256, 'half'],
       [0.1778279, 0.03522694, 1],
@@ -599,7 +689,8 @@ describe('what a file leaves out, and what a model does not read', () => {
   ];
   for (const [name, config, layer, shape, [middle, last, attention], context] of rows)
     test(name, () => {
-      const rope = ropeFromConfig({ ...sizes, ...config }, context === undefined ? {} : { context }).layers[layer]!.rope!;
+      const rope = ropeFromConfig({ ...sizes, ...config }, context === undefined ? {} : { context }).layers[layer]!
+        .rope!;
       assert.deepEqual([rope.headDim, rope.rotaryDim, rope.pairing], shape);
       const { invFreq, attentionFactor } = freq(rope);
       const turning = invFreq.filter((f) => f > 0);
@@ -612,7 +703,10 @@ describe('what a file leaves out, and what a model does not read', () => {
         .layers.map((l) => (l.rope ? 1 : 0))
         .join('');
     assert.equal(turned('exaone4', {}), '11101110');
-    assert.equal(turned('exaone4', { sliding_window: null, layer_types: new Array(8).fill('full_attention') }), '11111111');
+    assert.equal(
+      turned('exaone4', { sliding_window: null, layer_types: new Array(8).fill('full_attention') }),
+      '11111111',
+    );
     assert.equal(turned('afmoe', { global_attn_every_n_layers: 2 }), '10101010');
     assert.equal(turned('llama4_text', {}), '11101110');
     assert.equal(turned('llama', { no_rope_layers: new Array(8).fill(0) }), '11111111');
@@ -628,14 +722,20 @@ describe('what a file leaves out, and what a model does not read', () => {
 
   test('axes: the model’s own sections and rule, whatever mrope_interleaved says', () => {
     const axes = (model_type: string, rope_parameters: object) =>
-      ropeFromConfig({ ...sizes, num_hidden_layers: 1, model_type, layer_types: ['full_attention'], rope_parameters }).layers[0]!.rope!
-        .axes;
+      ropeFromConfig({ ...sizes, num_hidden_layers: 1, model_type, layer_types: ['full_attention'], rope_parameters })
+        .layers[0]!.rope!.axes;
     const plain = { rope_type: 'default', rope_theta: 1e6 };
     assert.deepEqual(axes('qwen2_5_vl_text', plain), { rule: 'sections', sections: [16, 24, 24] });
     assert.deepEqual(axes('qwen3_vl_text', plain), { rule: 'interleaved', sections: [24, 20, 20] });
     assert.deepEqual(axes('qwen3_5_text', plain), { rule: 'interleaved', sections: [11, 11, 10] });
-    assert.deepEqual(axes('glm4v_text', { ...plain, mrope_interleaved: true }), { rule: 'sections', sections: [8, 12, 12] });
-    assert.deepEqual(axes('qwen3_vl_text', { ...plain, mrope_section: [8, 12, 12] }), { rule: 'interleaved', sections: [8, 12, 12] });
+    assert.deepEqual(axes('glm4v_text', { ...plain, mrope_interleaved: true }), {
+      rule: 'sections',
+      sections: [8, 12, 12],
+    });
+    assert.deepEqual(axes('qwen3_vl_text', { ...plain, mrope_section: [8, 12, 12] }), {
+      rule: 'interleaved',
+      sections: [8, 12, 12],
+    });
     assert.equal(axes('qwen2', { ...plain, mrope_section: [8, 12, 12] }), undefined);
   });
 
@@ -645,8 +745,13 @@ describe('what a file leaves out, and what a model does not read', () => {
   });
 
   test('rope_interleave: false is read by some', () => {
-    const pairing = (model_type: string) => only(ropeFromConfig({ ...sizes, model_type, rope_interleave: false })).pairing;
-    assert.deepEqual(['deepseek_v3', 'deepseek_v32', 'glm_moe_dsa'].map(pairing), ['half', 'interleaved-to-half', 'interleaved-to-half']);
+    const pairing = (model_type: string) =>
+      only(ropeFromConfig({ ...sizes, model_type, rope_interleave: false })).pairing;
+    assert.deepEqual(['deepseek_v3', 'deepseek_v32', 'glm_moe_dsa'].map(pairing), [
+      'half',
+      'interleaved-to-half',
+      'interleaved-to-half',
+    ]);
   });
 
   test('notes say what is not read', () => {
@@ -695,7 +800,8 @@ test('fuzz: any JSON, and any damage to a real config, is read or refused', () =
       target[keys[at % keys.length]!] = replacement;
       mustRefuseOrReturn(() => {
         const model = ropeFromConfig(copy);
-        for (const layer of model.layers.slice(0, 2)) if (layer.rope) planRope({ ...layer.rope, positions: 0, seqLen: 1 });
+        for (const layer of model.layers.slice(0, 2))
+          if (layer.rope) planRope({ ...layer.rope, positions: 0, seqLen: 1 });
       }, codes);
     }),
     { ...seeded, numRuns: 3000 },
@@ -716,7 +822,12 @@ describe('refusals', () => {
       'FORMAT',
       /config\.json: rope_scaling\.factor: expected a finite number, got "8"/,
     ],
-    ['a missing factor', { ...llama2, rope_scaling: { type: 'linear' } }, 'FORMAT', /rope_scaling\.factor: expected a value, got none/],
+    [
+      'a missing factor',
+      { ...llama2, rope_scaling: { type: 'linear' } },
+      'FORMAT',
+      /rope_scaling\.factor: expected a value, got none/,
+    ],
     [
       'no θ, and none known',
       { model_type: 'brandnew', num_hidden_layers: 1, head_dim: 64 },
@@ -826,7 +937,11 @@ describe('refusals', () => {
     ],
     [
       'rope_parameters that rope_scaling would hide',
-      { ...llama2, rope_scaling: { rope_type: 'linear', factor: 2 }, rope_parameters: { rope_type: 'linear', factor: 2, rope_theta: 5e5 } },
+      {
+        ...llama2,
+        rope_scaling: { rope_type: 'linear', factor: 2 },
+        rope_parameters: { rope_type: 'linear', factor: 2, rope_theta: 5e5 },
+      },
       'FORMAT',
       /rope_scaling\.rope_theta: expected what rope_parameters says, 500000, got none\. Delete one of the two\./,
     ],
@@ -844,5 +959,6 @@ describe('refusals', () => {
     ],
     ['a list', [] as unknown as object, 'FORMAT', /config\.json: expected an object/],
   ];
-  for (const [name, config, code, message] of cases) test(name, () => void assert.throws(() => ropeFromConfig(config), { code, message }));
+  for (const [name, config, code, message] of cases)
+    test(name, () => void assert.throws(() => ropeFromConfig(config), { code, message }));
 });

@@ -30,9 +30,13 @@ describe('devices', () => {
     assert.equal(io.infiniopCreateHandle(ascend, io.INFINI_DEVICE.ASCEND).handle, ascend);
     assert.equal(io.infiniopCreateHandle(ascend, io.INFINI_DEVICE.CPU).handle, ascend);
     const { status, handle, error } = io.infiniopCreateHandle(rw, io.INFINI_DEVICE.ASCEND);
-    assert.deepEqual([status, handle, error?.code], [io.INFINI_STATUS_DEVICE_TYPE_NOT_SUPPORTED, undefined, 'UNSUPPORTED']);
+    assert.deepEqual(
+      [status, handle, error?.code],
+      [io.INFINI_STATUS_DEVICE_TYPE_NOT_SUPPORTED, undefined, 'UNSUPPORTED'],
+    );
     assert.equal(error!.message, 'infiniop: device: expected one that reference is of, CPU (0), got "ASCEND (3)"');
-    for (const device of [io.INFINI_DEVICE.NVIDIA, 99, -1]) assert.equal(io.infiniopCreateHandle(ascend, device).status, 5);
+    for (const device of [io.INFINI_DEVICE.NVIDIA, 99, -1])
+      assert.equal(io.infiniopCreateHandle(ascend, device).status, 5);
   });
 
   test('vectors: the device of a descriptor comes before every other check', async () => {
@@ -145,14 +149,18 @@ describe('properties', () => {
           desc([tableLen, pairs]),
           algo,
         );
-        assert.equal(io.infiniopRoPE(created.descriptor!, null, 0, y, x, pos, sin, cos).status, io.INFINI_STATUS_SUCCESS);
+        assert.equal(
+          io.infiniopRoPE(created.descriptor!, null, 0, y, x, pos, sin, cos).status,
+          io.INFINI_STATUS_SUCCESS,
+        );
 
         const want = new Float32Array(x.length).fill(7);
         for (let s = 0; s < seqlen; s++) {
           for (let h = 0; h < nhead; h++) {
             for (let j = 0; j < pairs; j++) {
               const at = s * strides[0]! + h * strides[1]!;
-              const [i0, i1] = algo === io.INFINIOP_ROPE_ALGO_GPT_J ? [at + 2 * j, at + 2 * j + 1] : [at + j, at + j + pairs];
+              const [i0, i1] =
+                algo === io.INFINIOP_ROPE_ALGO_GPT_J ? [at + 2 * j, at + 2 * j + 1] : [at + j, at + j + pairs];
               const [c, sn] = [cos[pos[s]! * pairs + j]!, sin[pos[s]! * pairs + j]!];
               want[i0] = x[i0]! * c - x[i1]! * sn;
               want[i1] = x[i0]! * sn + x[i1]! * c;
@@ -160,8 +168,12 @@ describe('properties', () => {
           }
         }
         assert.deepEqual(y, want);
-        assert.equal(io.infiniopRoPE(created.descriptor!, null, 0, x, x, pos, sin, cos).status, io.INFINI_STATUS_SUCCESS);
-        for (let at = 0; at < x.length; at++) if (at % head < dhead) assert.ok(Object.is(x[at], y[at]), 'in place = out of place');
+        assert.equal(
+          io.infiniopRoPE(created.descriptor!, null, 0, x, x, pos, sin, cos).status,
+          io.INFINI_STATUS_SUCCESS,
+        );
+        for (let at = 0; at < x.length; at++)
+          if (at % head < dhead) assert.ok(Object.is(x[at], y[at]), 'in place = out of place');
       }),
       { ...seeded, numRuns: 80 },
     );
@@ -173,8 +185,12 @@ describe('life of a descriptor', () => {
   const cos = Float32Array.of(1, 0);
   const create = (pos = desc([2], T.I32), data = desc([2, 1, 2])) =>
     io.infiniopCreateRoPEDescriptor(rw, data, data, pos, desc([2, 1]), desc([2, 1]), 1).descriptor!;
-  const run = (d: io.InfiniRoPEDescriptor, y: Float32Array, pos: Int32Array | BigInt64Array, x = Float32Array.of(1, 2, 3, 4)) =>
-    io.infiniopRoPE(d, null, 0, y, x, pos, sin, cos);
+  const run = (
+    d: io.InfiniRoPEDescriptor,
+    y: Float32Array,
+    pos: Int32Array | BigInt64Array,
+    x = Float32Array.of(1, 2, 3, 4),
+  ) => io.infiniopRoPE(d, null, 0, y, x, pos, sin, cos);
 
   test('create, workspace, calculate, destroy; then it answers BAD_PARAM', () => {
     const d = create();
@@ -192,7 +208,10 @@ describe('life of a descriptor', () => {
       const y = new Float32Array(4).fill(7);
       const result = run(create(), y, Int32Array.of(0, bad));
       assert.equal(result.status, io.INFINI_STATUS_BAD_PARAM);
-      assert.match(result.error!.message, new RegExp(`infiniop: pos_ids\\[1\\]: expected a row of the tables, in \\[0, 1\\], got ${bad}`));
+      assert.match(
+        result.error!.message,
+        new RegExp(`infiniop: pos_ids\\[1\\]: expected a row of the tables, in \\[0, 1\\], got ${bad}`),
+      );
       assert.deepEqual([...y], [7, 7, 7, 7]);
     }
   });
@@ -230,7 +249,10 @@ describe('life of a descriptor', () => {
       [2, 0, 2],
     ]) {
       const y = new Float32Array(4).fill(7);
-      assert.equal(run(create(desc([shape[0]!], T.I32), desc(shape, T.F32, [2, 2, 1])), y, Int32Array.of(0, 0)).status, 0);
+      assert.equal(
+        run(create(desc([shape[0]!], T.I32), desc(shape, T.F32, [2, 2, 1])), y, Int32Array.of(0, 0)).status,
+        0,
+      );
       assert.deepEqual([...y], [7, 7, 7, 7]);
     }
   });
@@ -249,7 +271,10 @@ describe('life of a descriptor', () => {
       const pos = newArray(dtype, 3);
       pos[0] = (dtype.endsWith('64') ? 1n : 1) as never;
       const y = new Float32Array(4);
-      assert.equal(io.infiniopRoPE(create(desc([2], code, [2])), null, 0, y, Float32Array.of(1, 2, 3, 4), pos, sin, cos).status, 0);
+      assert.equal(
+        io.infiniopRoPE(create(desc([2], code, [2])), null, 0, y, Float32Array.of(1, 2, 3, 4), pos, sin, cos).status,
+        0,
+      );
       assert.deepEqual([...y], [-2, 1, 3, 4]);
     }
   });
@@ -263,7 +288,14 @@ describe('life of a descriptor', () => {
 });
 
 describe('refusals in upstream’s order', () => {
-  const good = { y: desc([4, 2, 8]), x: desc([4, 2, 8]), pos: desc([4], T.I32), sin: desc([16, 4]), cos: desc([16, 4]), algo: 0 };
+  const good = {
+    y: desc([4, 2, 8]),
+    x: desc([4, 2, 8]),
+    pos: desc([4], T.I32),
+    sin: desc([16, 4]),
+    cos: desc([16, 4]),
+    algo: 0,
+  };
   const status = (change: Partial<{ [K in keyof typeof good]: unknown }>) => {
     const c = { ...good, ...change } as typeof good;
     const { status: code, error } = io.infiniopCreateRoPEDescriptor(rw, c.y, c.x, c.pos, c.sin, c.cos, c.algo);
@@ -281,8 +313,16 @@ describe('refusals in upstream’s order', () => {
     ['3-D y, 4-D x', { x: desc([1, 4, 2, 8]) }, /^11 /],
     ['2-D both', { x: desc([4, 8]), y: desc([4, 8]) }, /^11 infiniop: y_desc: expected 3 or 4 dimensions, got 2/],
     ['3-D positions', { pos: desc([1, 1, 4], T.I32) }, /^11 infiniop: pos_desc: expected 1 or 2 dimensions/],
-    ['odd dhead', { x: desc([4, 2, 7]), y: desc([4, 2, 7]) }, /^11 infiniop: sin_desc: expected table_dim = dhead \/ 2 = 3\.5, got 4/],
-    ['last stride 2', { x: desc([4, 2, 8], T.F32, [32, 16, 2]) }, /^12 infiniop: y_desc, x_desc: expected last stride 1/],
+    [
+      'odd dhead',
+      { x: desc([4, 2, 7]), y: desc([4, 2, 7]) },
+      /^11 infiniop: sin_desc: expected table_dim = dhead \/ 2 = 3\.5, got 4/,
+    ],
+    [
+      'last stride 2',
+      { x: desc([4, 2, 8], T.F32, [32, 16, 2]) },
+      /^12 infiniop: y_desc, x_desc: expected last stride 1/,
+    ],
     ['a broadcast table', { sin: desc([16, 4], T.F32, [0, 1]) }, /^12 /],
   ];
   for (const [name, change, expected] of cases) test(name, () => void assert.match(status(change), expected));
@@ -320,7 +360,15 @@ describe('mrope', () => {
     const { descriptor } = io.infiniopCreateMRoPEDescriptor(rw, tensors, sizes);
     const [qOut, kOut] = [new Float32Array(6), new Float32Array(6)];
     const q = Float32Array.of(1, 2, 3, 4, 5, 6);
-    const ran = io.infiniopMRoPE(descriptor!, { q_out: qOut, k_out: kOut, q, k: q, cos, sin, positions: BigInt64Array.of(1n, 0n, 2n) });
+    const ran = io.infiniopMRoPE(descriptor!, {
+      q_out: qOut,
+      k_out: kOut,
+      q,
+      k: q,
+      cos,
+      sin,
+      positions: BigInt64Array.of(1n, 0n, 2n),
+    });
     assert.equal(ran.status, 0);
     assert.deepEqual([...qOut], [-3, 2, 1, 4, 5, 6]);
     assert.deepEqual(kOut, qOut);
@@ -347,7 +395,15 @@ describe('mrope', () => {
       ],
     ] as const) {
       const [q_out, k_out] = [new Float32Array(6), new Float32Array(6)];
-      const ran = io.infiniopMRoPE(descriptor!, { q_out, k_out, q, k: q, cos, sin, positions: BigInt64Array.from(positions) });
+      const ran = io.infiniopMRoPE(descriptor!, {
+        q_out,
+        k_out,
+        q,
+        k: q,
+        cos,
+        sin,
+        positions: BigInt64Array.from(positions),
+      });
       assert.deepEqual([ran.status, [...q_out]], [io.INFINI_STATUS_SUCCESS, expected]);
     }
     const empty = io.infiniopCreateMRoPEDescriptor(rw, { ...tensors, cos: desc([0, 2]), sin: desc([0, 2]) }, outside);
@@ -363,14 +419,20 @@ describe('mrope', () => {
     };
     assert.equal(io.infiniopMRoPE(empty.descriptor!, memory).status, io.INFINI_STATUS_BAD_PARAM);
     const wrong = io.infiniopCreateMRoPEDescriptor(rw, tensors, { ...sizes, positions_outside: 'clamp' as never });
-    assert.deepEqual([wrong.status, wrong.error?.message], [3, 'infiniop: positions_outside: expected refuse or row_0, got "clamp"']);
+    assert.deepEqual(
+      [wrong.status, wrong.error?.message],
+      [3, 'infiniop: positions_outside: expected refuse or row_0, got "clamp"'],
+    );
   });
 
   test('positions that all lie past row 0', () => {
     const { descriptor } = io.infiniopCreateMRoPEDescriptor(rw, tensors, sizes);
     const [q_out, k_out, q] = [new Float32Array(6), new Float32Array(6), Float32Array.of(1, 2, 3, 4, 5, 6)];
     const positions = BigInt64Array.of(1n, 2n, 2n);
-    assert.equal(io.infiniopMRoPE(descriptor!, { q_out, k_out, q, k: q, cos, sin, positions }).status, io.INFINI_STATUS_SUCCESS);
+    assert.equal(
+      io.infiniopMRoPE(descriptor!, { q_out, k_out, q, k: q, cos, sin, positions }).status,
+      io.INFINI_STATUS_SUCCESS,
+    );
     assert.deepEqual([...q_out], [-3, 2, 1, 4, 5, 6]);
   });
 
@@ -378,7 +440,15 @@ describe('mrope', () => {
     const { descriptor } = io.infiniopCreateMRoPEDescriptor(rw, tensors, sizes);
     const [qOut, kOut] = [new Float32Array(6), new Float32Array(6)];
     const q = Float32Array.of(1, 2, 3, 4, 5, 6);
-    const ran = io.infiniopMRoPE(descriptor!, { q_out: qOut, k_out: kOut, q, k: q, cos, sin, positions: BigInt64Array.of(0n, 3n, 0n) });
+    const ran = io.infiniopMRoPE(descriptor!, {
+      q_out: qOut,
+      k_out: kOut,
+      q,
+      k: q,
+      cos,
+      sin,
+      positions: BigInt64Array.of(0n, 3n, 0n),
+    });
     assert.equal(ran.status, io.INFINI_STATUS_BAD_PARAM);
     assert.ok([...qOut, ...kOut].every((v) => v === 0));
   });

@@ -38,7 +38,12 @@ describe('refusals beyond errors.json', () => {
       'RANGE',
       /embedding: index\[0\]: expected a row of the table, in \[0, 1\] \(2 rows\), got -1/,
     ],
-    ['linear in 3-D', () => llaisys.linear(rw, f32(1, 2, 3), f32(1, 2, 4), f32(3, 4)), 'SHAPE', /linear: out: expected 2 dimensions/],
+    [
+      'linear in 3-D',
+      () => llaisys.linear(rw, f32(1, 2, 3), f32(1, 2, 4), f32(3, 4)),
+      'SHAPE',
+      /linear: out: expected 2 dimensions/,
+    ],
     [
       'rms_norm in f64',
       () => llaisys.rmsNorm(rw, zeros('f64', [1, 2]), zeros('f64', [1, 2]), zeros('f64', [2]), 0),
@@ -104,7 +109,11 @@ describe('refusals beyond errors.json', () => {
         ['linear', 'weight', () => llaisys.linear(rw, f32(1, 3), f32(1, 4), f16(3, 4))],
         ['linear', 'bias', () => llaisys.linear(rw, f32(1, 3), f32(1, 4), f32(3, 4), f16(3))],
         ['rms_norm', 'weight', () => llaisys.rmsNorm(rw, f32(1, 4), f32(1, 4), f16(4), 0)],
-        ['self_attention', 'k', () => llaisys.selfAttention(rw, f32(1, 1, 4), f32(1, 1, 4), f16(1, 1, 4), f16(1, 1, 4), 1)],
+        [
+          'self_attention',
+          'k',
+          () => llaisys.selfAttention(rw, f32(1, 1, 4), f32(1, 1, 4), f16(1, 1, 4), f16(1, 1, 4), 1),
+        ],
       ] as const
     ).map(([op, name, call]): [string, () => void, string, RegExp] => [
       `${op} with ${name} in halves beside float32, which ours takes and LLAISYS does not`,
@@ -136,7 +145,12 @@ describe('refusals beyond errors.json', () => {
       'SHAPE',
       /attn_val: expected 3 dimensions/,
     ],
-    ['rearrange of integers', () => llaisys.rearrange(rw, i64(2), i64(2)), 'DTYPE', /rearrange: out: expected f32, f16 or bf16, got "i64"/],
+    [
+      'rearrange of integers',
+      () => llaisys.rearrange(rw, i64(2), i64(2)),
+      'DTYPE',
+      /rearrange: out: expected f32, f16 or bf16, got "i64"/,
+    ],
   ];
   for (const [name, call, code, message] of cases) test(name, () => void assert.throws(call, { code, message }));
 });

@@ -22,10 +22,17 @@ describe('golden', () => {
       const dtype = dtypes[c.oneOf('dtype', ['float32', 'float16', 'bfloat16'])];
       const inputs = c.object('inputs');
       const load = (key: string) => readNpy(folder, inputs.object(key).text('file'), dtype);
-      const position_ids = inputs.has('position_ids') ? readNpy(folder, inputs.object('position_ids').text('file'), 'i64') : undefined;
+      const position_ids = inputs.has('position_ids')
+        ? readNpy(folder, inputs.object('position_ids').text('file'), 'i64')
+        : undefined;
       const y = rotaryEmbedding(
         rw,
-        { X: load('X'), cos_cache: load('cos_cache'), sin_cache: load('sin_cache'), ...(position_ids && { position_ids }) },
+        {
+          X: load('X'),
+          cos_cache: load('cos_cache'),
+          sin_cache: load('sin_cache'),
+          ...(position_ids && { position_ids }),
+        },
         c.raw('attrs') as object,
       );
       const exact = floats(readNpy(folder, c.object('output_f64').text('file'), 'f64'));
@@ -47,7 +54,8 @@ describe('properties', () => {
     random: fc.infiniteStream(fc.double({ min: -2, max: 2, noNaN: true })),
     row: fc.infiniteStream(fc.nat(8)),
   });
-  const take = (stream: Iterator<number>, count: number) => Float64Array.from({ length: count }, () => stream.next().value as number);
+  const take = (stream: Iterator<number>, count: number) =>
+    Float64Array.from({ length: count }, () => stream.next().value as number);
 
   test('caches read through position_ids = caches gathered beforehand; 3-D X = 4-D X; strided Y = dense Y, holes untouched', () => {
     fc.assert(
@@ -79,7 +87,11 @@ describe('properties', () => {
         assert.deepEqual(rotaryEmbedding(rw, gathered, attrs).read(), Y.read());
 
         const X3 = X.permute([0, 2, 1, 3]).reshape([batch, seq, numHeads * headSize]);
-        const Y3 = rotaryEmbedding(rw, { X: X3, cos_cache, sin_cache, position_ids }, { ...attrs, num_heads: numHeads });
+        const Y3 = rotaryEmbedding(
+          rw,
+          { X: X3, cos_cache, sin_cache, position_ids },
+          { ...attrs, num_heads: numHeads },
+        );
         assert.deepEqual(Y3.read(), Y.permute([0, 2, 1, 3]).read());
 
         const room = new Float32Array(1 + batch * numHeads * seq * (headSize + 2)).fill(7);
@@ -115,7 +127,11 @@ describe('the node', () => {
     assert.deepEqual(y3.shape, [1, 2, 4]);
   });
   test('without position_ids the caches come gathered; wider caches give their first columns', () => {
-    const y = rotaryEmbedding(rw, { X, cos_cache: f32([0.5, 9, 0, 9], [1, 2, 2]), sin_cache: f32([0.25, 9, 2, 9], [1, 2, 2]) });
+    const y = rotaryEmbedding(rw, {
+      X,
+      cos_cache: f32([0.5, 9, 0, 9], [1, 2, 2]),
+      sin_cache: f32([0.25, 9, 2, 9], [1, 2, 2]),
+    });
     assert.deepEqual([...(y.read() as Float32Array)], [0, 1.25, -8, 6]);
   });
   test('Y may be X', () => {
@@ -141,7 +157,12 @@ describe('the node', () => {
       'SHAPE',
       /num_heads: expected a divisor of hidden=4, got 3/,
     ],
-    ['two dimensions', () => run({ X: zeros('f32', [2, 2]) }), 'SHAPE', /X: expected \[batch, num_heads, seq, head_size\] or/],
+    [
+      'two dimensions',
+      () => run({ X: zeros('f32', [2, 2]) }),
+      'SHAPE',
+      /X: expected \[batch, num_heads, seq, head_size\] or/,
+    ],
     [
       'odd head_size',
       () => run({ X: zeros('f32', [1, 1, 2, 3]) }),
@@ -166,18 +187,48 @@ describe('the node', () => {
       'RANGE',
       /position_ids\[0, 1\]/,
     ],
-    ['i32 ids', () => run({ position_ids: zeros('i32', [1, 2]) }), 'DTYPE', /position_ids: expected dtype i64, got "i32"/],
-    ['ids of another shape', () => run({ position_ids: zeros('i64', [2]) }), 'SHAPE', /position_ids: expected shape \[1,2\]/],
+    [
+      'i32 ids',
+      () => run({ position_ids: zeros('i32', [1, 2]) }),
+      'DTYPE',
+      /position_ids: expected dtype i64, got "i32"/,
+    ],
+    [
+      'ids of another shape',
+      () => run({ position_ids: zeros('i64', [2]) }),
+      'SHAPE',
+      /position_ids: expected shape \[1,2\]/,
+    ],
     [
       '3-D caches with ids',
       () => run({ cos_cache: zeros('f32', [1, 2, 1]) }),
       'SHAPE',
       /cos_cache: expected 2 dimensions with position_ids/,
     ],
-    ['2-D caches without ids', () => run({ position_ids: undefined }), 'SHAPE', /cos_cache: expected 3 dimensions without position_ids/],
-    ['narrow caches', () => run({ X: zeros('f32', [1, 1, 2, 4]) }), 'SHAPE', /cos_cache: expected last dim 2, got \[2, 1\]/],
-    ['caches that differ', () => run({ sin_cache: zeros('f32', [3, 1]) }), 'SHAPE', /sin_cache: expected shape \[2,1\]/],
-    ['caches of another dtype', () => run({ cos_cache: zeros('f16', [2, 1]) }), 'DTYPE', /cos_cache: expected dtype f32, got "f16"/],
+    [
+      '2-D caches without ids',
+      () => run({ position_ids: undefined }),
+      'SHAPE',
+      /cos_cache: expected 3 dimensions without position_ids/,
+    ],
+    [
+      'narrow caches',
+      () => run({ X: zeros('f32', [1, 1, 2, 4]) }),
+      'SHAPE',
+      /cos_cache: expected last dim 2, got \[2, 1\]/,
+    ],
+    [
+      'caches that differ',
+      () => run({ sin_cache: zeros('f32', [3, 1]) }),
+      'SHAPE',
+      /sin_cache: expected shape \[2,1\]/,
+    ],
+    [
+      'caches of another dtype',
+      () => run({ cos_cache: zeros('f16', [2, 1]) }),
+      'DTYPE',
+      /cos_cache: expected dtype f32, got "f16"/,
+    ],
     ['no cache at all', () => run({ cos_cache: undefined }), 'SHAPE', /cos_cache: expected a tensor, got none/],
     [
       'ids with caches of no rows',
@@ -206,5 +257,6 @@ describe('the node', () => {
     ['f64', () => run({ X: zeros('f64', [1, 1, 2, 2]) }), 'DTYPE', /X: expected f32, f16 or bf16, got "f64"/],
     ['interleaved 2', () => run({}, { interleaved: 2 }), 'RANGE', /interleaved: expected 0 or 1, got 2/],
   ];
-  for (const [name, call, code, message] of cases) test(`refusal: ${name}`, () => void assert.throws(call, { code, message }));
+  for (const [name, call, code, message] of cases)
+    test(`refusal: ${name}`, () => void assert.throws(call, { code, message }));
 });

@@ -125,7 +125,18 @@ describe('golden', () => {
 
   test('all value types', () => {
     const b = new Builder().start(0, 7);
-    b.text('u8').u32(0).raw(200).text('i8').u32(1).raw(200).text('u16').u32(2).raw(1, 2).text('i16').u32(3).raw(255, 255);
+    b.text('u8')
+      .u32(0)
+      .raw(200)
+      .text('i8')
+      .u32(1)
+      .raw(200)
+      .text('u16')
+      .u32(2)
+      .raw(1, 2)
+      .text('i16')
+      .u32(3)
+      .raw(255, 255);
     b.text('i32').u32(5).u32(0xffffffff).text('bool').u32(7).raw(1).text('i64').u32(11).u64(-5n);
     assert.deepEqual([...parseGguf(b.build()).metadata.values()], [200, -56, 513, -1, -1, true, -5n]);
   });
@@ -149,7 +160,9 @@ describe('golden', () => {
     ] as const) {
       const bytesOfFile = new Builder().start(1, 0).text('t').u32(2).u64(elements).u64(3).u32(code).u64(0).build();
       const sizeBytes = bytes === undefined ? undefined : 3 * bytes;
-      assert.deepEqual(parseGguf(bytesOfFile).tensors, [{ name: 't', shape: [elements, 3], type, offset: 0, sizeBytes }]);
+      assert.deepEqual(parseGguf(bytesOfFile).tensors, [
+        { name: 't', shape: [elements, 3], type, offset: 0, sizeBytes },
+      ]);
     }
   });
 
@@ -224,9 +237,15 @@ describe('golden', () => {
         code: 'FORMAT',
         message: /none\.gguf: expected a readable file, got none/,
       });
-      await assert.rejects(readGgufHeader(folder), { code: 'FORMAT', message: /expected a regular file, got a folder/ });
+      await assert.rejects(readGgufHeader(folder), {
+        code: 'FORMAT',
+        message: /expected a regular file, got a folder/,
+      });
       writeFileSync(path, Buffer.concat([start, Buffer.alloc(1)]));
-      await assert.rejects(readGgufHeader(path), { code: 'FORMAT', message: /tensor rope_freqs\.weight: expected its end <= file size/ });
+      await assert.rejects(readGgufHeader(path), {
+        code: 'FORMAT',
+        message: /tensor rope_freqs\.weight: expected its end <= file size/,
+      });
     } finally {
       rmSync(folder, { recursive: true });
     }
@@ -252,8 +271,16 @@ describe('refusals', () => {
   const cases: [string, Uint8Array, RegExp][] = [
     ['another magic', Uint8Array.from([1, 2, 3, 4, 5, 6, 7, 8]), /gguf: expected a GGUF file, which starts with GGUF/],
     ['version 4', new Builder(false, 4).start(0, 0).build(), /gguf: version: expected 1, 2 or 3, got 4/],
-    ['cut', sample().build().slice(0, 50), /expected a header of at least \d+ bytes, got "50 bytes"\. The file is truncated or forged\./],
-    ['a count of 2^63', new Builder().start(2n ** 63n, 0).build(), /expected a count below 2\^53, got 9223372036854775808n/],
+    [
+      'cut',
+      sample().build().slice(0, 50),
+      /expected a header of at least \d+ bytes, got "50 bytes"\. The file is truncated or forged\./,
+    ],
+    [
+      'a count of 2^63',
+      new Builder().start(2n ** 63n, 0).build(),
+      /expected a count below 2\^53, got 9223372036854775808n/,
+    ],
     [
       'an array of 2^40',
       new Builder()
@@ -317,14 +344,26 @@ describe('refusals', () => {
       new Builder().start(2 ** 20 + 1, 0).build(),
       /gguf: tensor count: expected at most 1048576, got 1048577/,
     ],
-    ['a million and more keys', new Builder().start(0, 2 ** 20 + 1).build(), /gguf: metadata count: expected at most 1048576, got 1048577/],
-    ['a big-endian file of version 2', new Builder(true, 2).start(0, 0).build(), /gguf: version: expected 3 in a big-endian file, got 2/],
+    [
+      'a million and more keys',
+      new Builder().start(0, 2 ** 20 + 1).build(),
+      /gguf: metadata count: expected at most 1048576, got 1048577/,
+    ],
+    [
+      'a big-endian file of version 2',
+      new Builder(true, 2).start(0, 0).build(),
+      /gguf: version: expected 3 in a big-endian file, got 2/,
+    ],
     [
       'a version with its bytes in disorder',
       Uint8Array.of(71, 71, 85, 70, 0, 0, 127, 3, ...new Array(16).fill(0)),
       /gguf: version: expected 1, 2 or 3, got 32515/,
     ],
-    ['an empty array of type 99', new Builder().start(0, 1).text('k').u32(9).u32(99).u64(0).build(), /value type: expected 0 … 12, got 99/],
+    [
+      'an empty array of type 99',
+      new Builder().start(0, 1).text('k').u32(9).u32(99).u64(0).build(),
+      /value type: expected 0 … 12, got 99/,
+    ],
     [
       'an alignment that is a text',
       new Builder().start(0, 1).text('general.alignment').u32(8).text('64').build(),
@@ -402,7 +441,11 @@ describe('refusals', () => {
       new Builder().start(0, 1).text('general.alignment').u32(4).u32(3).build(),
       /general\.alignment: expected a power of two up to 2\^20, got 3/,
     ],
-    ['five dimensions', new Builder().start(1, 0).text('t').u32(5).build(), /tensor t: expected at most 4 dimensions, got 5/],
+    [
+      'five dimensions',
+      new Builder().start(1, 0).text('t').u32(5).build(),
+      /tensor t: expected at most 4 dimensions, got 5/,
+    ],
     [
       'dimensions past 2^53',
       new Builder()
@@ -428,12 +471,14 @@ describe('refusals', () => {
     ],
     ['bytes that are no UTF-8', new Builder().start(0, 1).count(1).raw(255).build(), /expected UTF-8 text/],
   ];
-  for (const [name, bytes, message] of cases) test(name, () => void assert.throws(() => parseGguf(bytes), { code: 'FORMAT', message }));
+  for (const [name, bytes, message] of cases)
+    test(name, () => void assert.throws(() => parseGguf(bytes), { code: 'FORMAT', message }));
   test('a tensor past the end of the file', () => {
     const bytes = sample().build();
     assert.throws(() => parseGguf(bytes, 'm.gguf', bytes.length + 50), {
       code: 'FORMAT',
-      message: /m\.gguf: tensor w: expected its end <= file size \d+, got "offset \d+ \+ 68 bytes"\. The file is truncated or forged\./,
+      message:
+        /m\.gguf: tensor w: expected its end <= file size \d+, got "offset \d+ \+ 68 bytes"\. The file is truncated or forged\./,
     });
   });
 });

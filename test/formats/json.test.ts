@@ -52,9 +52,29 @@ describe('parseJson', () => {
       ' ',
       '\n',
     ];
-    const scalars = ['0', '-0', '1', '01', '1.', '.5', '+1', '-', '1.5e-3', '1e', '1e400', 'true', 'nul', 'null', '\u00a0', '\u0001', 'é'];
+    const scalars = [
+      '0',
+      '-0',
+      '1',
+      '01',
+      '1.',
+      '.5',
+      '+1',
+      '-',
+      '1.5e-3',
+      '1e',
+      '1e400',
+      'true',
+      'nul',
+      'null',
+      '\u00a0',
+      '\u0001',
+      'é',
+    ];
     fc.assert(
-      fc.property(fc.array(fc.constantFrom(...words, ...scalars), { maxLength: 12 }), (tokens) => agrees(tokens.join(''))),
+      fc.property(fc.array(fc.constantFrom(...words, ...scalars), { maxLength: 12 }), (tokens) =>
+        agrees(tokens.join('')),
+      ),
       { ...seeded, numRuns: 20000 },
     );
     fc.assert(
@@ -67,12 +87,15 @@ describe('parseJson', () => {
   });
 
   test('takes the numbers that Python writes, and leaves texts alone', () => {
-    assert.deepEqual(parseJson('{"a": NaN, "b": [-Infinity, Infinity, -1], "c": "NaN and \\"Infinity", "N": null}', 'f'), {
-      a: Number.NaN,
-      b: [Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY, -1],
-      c: 'NaN and "Infinity',
-      N: null,
-    });
+    assert.deepEqual(
+      parseJson('{"a": NaN, "b": [-Infinity, Infinity, -1], "c": "NaN and \\"Infinity", "N": null}', 'f'),
+      {
+        a: Number.NaN,
+        b: [Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY, -1],
+        c: 'NaN and "Infinity',
+        N: null,
+      },
+    );
     assert.deepEqual(parseJson('["\\u0000number:5", NaN]', 'f'), ['\u0000number:5', Number.NaN]);
   });
 
@@ -93,7 +116,10 @@ describe('parseJson', () => {
     assert.deepEqual(parseJson('{"a": 1, "a": 2}', 'f'), { a: 2 });
     assert.deepEqual(parseJson('[{"a": 1}, {"a": 2}]', 'f', { uniqueKeys: true }), [{ a: 1 }, { a: 2 }]);
     for (const text of ['{"a": 1, "a": 2}', '{"a": 1, "\\u0061": 2}', '{"__proto__": 1, "__proto__": 2}'])
-      assert.throws(() => parseJson(text, 'f', { uniqueKeys: true }), { code: 'FORMAT', message: /^f: expected JSON with each key once/ });
+      assert.throws(() => parseJson(text, 'f', { uniqueKeys: true }), {
+        code: 'FORMAT',
+        message: /^f: expected JSON with each key once/,
+      });
   });
 
   test('long texts and numbers neither overflow the stack nor hang', () => {
@@ -121,7 +147,10 @@ describe('parseJson', () => {
 
   test('refusals say the line and the column', () => {
     const throws = (input: string | Uint8Array, message: string): void =>
-      void assert.throws(() => parseJson(input, 'config.json'), { code: 'FORMAT', message: `config.json: expected ${message}` });
+      void assert.throws(() => parseJson(input, 'config.json'), {
+        code: 'FORMAT',
+        message: `config.json: expected ${message}`,
+      });
     throws('{"a": }', 'JSON with a value at line 1, column 7, got "}"');
     throws('{\n  "a": 1,\n  "b": oops\n}', 'JSON with a value at line 3, column 8, got "oops\\n}"');
     throws('\n\n', 'JSON with a value at line 3, column 1, got "the end of the text"');
@@ -131,8 +160,14 @@ describe('parseJson', () => {
     throws('[1 2]', 'JSON with a comma or ] at line 1, column 4, got "2]"');
     throws('[1] 2', 'JSON with nothing after the value at line 1, column 5, got "2"');
     throws('"a\nb"', 'JSON with a closing quote, or control characters escaped at line 1, column 3, got "\\nb\\""');
-    throws('"a', 'JSON with a closing quote, or control characters escaped at line 1, column 3, got "the end of the text"');
-    throws('"a\\', 'JSON with a closing quote, or control characters escaped at line 1, column 4, got "the end of the text"');
+    throws(
+      '"a',
+      'JSON with a closing quote, or control characters escaped at line 1, column 3, got "the end of the text"',
+    );
+    throws(
+      '"a\\',
+      'JSON with a closing quote, or control characters escaped at line 1, column 4, got "the end of the text"',
+    );
     throws('["\\q"]', 'JSON with a text with valid escapes at line 1, column 2, got "\\"\\\\q\\"]"');
     throws('['.repeat(100000), `JSON with at most 200 levels at line 1, column 201, got "${'['.repeat(20)}"`);
     throws(Uint8Array.of(0x22, 0xff, 0x22), 'UTF-8 text, got "3 bytes that are not"');

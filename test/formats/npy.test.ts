@@ -12,15 +12,26 @@ import { seeded } from '../support/tensors.js';
 function file(header: string, data: ArrayLike<number> = [], version = 1): Uint8Array {
   const text = [...header].map((c) => c.charCodeAt(0));
   const length =
-    version === 1 ? [text.length & 255, text.length >> 8] : [text.length & 255, (text.length >> 8) & 255, text.length >> 16, 0];
-  return Uint8Array.from([0x93, ...[...'NUMPY'].map((c) => c.charCodeAt(0)), version, 0, ...length, ...text, ...Array.from(data)]);
+    version === 1
+      ? [text.length & 255, text.length >> 8]
+      : [text.length & 255, (text.length >> 8) & 255, text.length >> 16, 0];
+  return Uint8Array.from([
+    0x93,
+    ...[...'NUMPY'].map((c) => c.charCodeAt(0)),
+    version,
+    0,
+    ...length,
+    ...text,
+    ...Array.from(data),
+  ]);
 }
 const header = (descr: string, shape: string, fortran = 'False'): string =>
   `{'descr': '${descr}', 'fortran_order': ${fortran}, 'shape': ${shape}, }\n`;
 
 describe('golden', () => {
   test('files that numpy wrote', () => {
-    const read = (name: string) => parseNpy(new Uint8Array(readFileSync(new URL(`../../vectors/${name}`, import.meta.url))));
+    const read = (name: string) =>
+      parseNpy(new Uint8Array(readFileSync(new URL(`../../vectors/${name}`, import.meta.url))));
     const x = read('onnx/test_rotary_embedding/x.npy');
     assert.deepEqual([x.dtype, x.shape, x.fortranOrder, x.data.length], ['f32', [2, 4, 3, 8], false, 192]);
     assert.equal(read('onnx/test_rotary_embedding/pos.npy').dtype, 'i64');
@@ -31,7 +42,10 @@ describe('golden', () => {
 
   test('versions, byte orders, key orders, quotes, tuples, bf16 as ml_dtypes writes it', () => {
     for (const version of [1, 2, 3])
-      assert.deepEqual([...(parseNpy(file(header('<i2', '(2,)'), [1, 0, 255, 255], version)).data as Int16Array)], [1, -1]);
+      assert.deepEqual(
+        [...(parseNpy(file(header('<i2', '(2,)'), [1, 0, 255, 255], version)).data as Int16Array)],
+        [1, -1],
+      );
     assert.deepEqual([...(parseNpy(file(header('>i4', '(1,)'), [0, 0, 1, 2])).data as Int32Array)], [258]);
     assert.deepEqual(parseNpy(file(`{"shape": (), "fortran_order": False, "descr": "|u1"}`, [7])).shape, []);
     assert.deepEqual(parseNpy(file(header('<V2', '(1, 2)'), [0, 0, 128, 63])).dtype, 'bf16');
@@ -121,11 +135,41 @@ describe('properties', () => {
       { ...seeded, numRuns: 2000 },
     );
     // Headers that parse, of types and shapes that mean nothing.
-    const names = fc.constantFrom('f4', 'V2', 'O', 'constructor', 'toString', '__proto__', 'hasOwnProperty', 'f16', '', 'U5', 'M8[ns]');
-    const dim = fc.constantFrom('0', '1', '2', '-1', '4294967296', '9007199254740991', '9007199254740993', '1e3', '0x10', '1L', 'True');
+    const names = fc.constantFrom(
+      'f4',
+      'V2',
+      'O',
+      'constructor',
+      'toString',
+      '__proto__',
+      'hasOwnProperty',
+      'f16',
+      '',
+      'U5',
+      'M8[ns]',
+    );
+    const dim = fc.constantFrom(
+      '0',
+      '1',
+      '2',
+      '-1',
+      '4294967296',
+      '9007199254740991',
+      '9007199254740993',
+      '1e3',
+      '0x10',
+      '1L',
+      'True',
+    );
     fc.assert(
-      fc.property(fc.constantFrom('<', '>', '|', '=', '', '!'), names, fc.array(dim, { maxLength: 5 }), (order, name, dims) =>
-        mustRefuseOrReturn(() => tensorFromNpy(parseNpy(file(header(order + name, `(${dims.join(', ')})`), new Uint8Array(8))))),
+      fc.property(
+        fc.constantFrom('<', '>', '|', '=', '', '!'),
+        names,
+        fc.array(dim, { maxLength: 5 }),
+        (order, name, dims) =>
+          mustRefuseOrReturn(() =>
+            tensorFromNpy(parseNpy(file(header(order + name, `(${dims.join(', ')})`), new Uint8Array(8)))),
+          ),
       ),
       { ...seeded, numRuns: 3000 },
     );
@@ -148,7 +192,9 @@ describe('properties', () => {
       ' ',
     );
     fc.assert(
-      fc.property(fc.array(word, { maxLength: 30 }), (words) => mustRefuseOrReturn(() => parseNpy(file(words.join(''))))),
+      fc.property(fc.array(word, { maxLength: 30 }), (words) =>
+        mustRefuseOrReturn(() => parseNpy(file(words.join('')))),
+      ),
       { ...seeded, numRuns: 3000 },
     );
     for (const text of [
@@ -164,7 +210,11 @@ describe('properties', () => {
 
 describe('refusals', () => {
   const cases: [string, Uint8Array, RegExp][] = [
-    ['not npy', Uint8Array.from([1, 2, 3]), /x\.npy: expected a \.npy file, which starts with \\x93NUMPY, got "other bytes"/],
+    [
+      'not npy',
+      Uint8Array.from([1, 2, 3]),
+      /x\.npy: expected a \.npy file, which starts with \\x93NUMPY, got "other bytes"/,
+    ],
     ['version 9', file(header('<f4', '(1,)'), [0, 0, 0, 0], 9), /expected npy version 1, 2 or 3, got 9/],
     [
       'too few bytes',
@@ -178,17 +228,41 @@ describe('refusals', () => {
       /x\.npy: descr: .* got "\|O"\. Arrays of Python objects are pickles, which are never read\./,
     ],
     ['complex', file(header('<c8', '(1,)'), [0]), /descr: expected one of f8, f4/],
-    ['a structured type', file("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}"), /A list here is a structured type/],
+    [
+      'a structured type',
+      file("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}"),
+      /A list here is a structured type/,
+    ],
     ['a negative dimension', file(header('<f4', '(-1,)')), /header\.shape: expected dimensions >= 0, got "-1"/],
-    ['a type named as an object is', file(header('<constructor', '(1,)'), [0]), /descr: expected one of f8, .* got "<constructor"/],
+    [
+      'a type named as an object is',
+      file(header('<constructor', '(1,)'), [0]),
+      /descr: expected one of f8, .* got "<constructor"/,
+    ],
     ['a type without a name', file(header('', '(1,)'), [0]), /descr: expected one of f8, .* got ""/],
     ['the same key twice', file("{'descr': '<f4', 'descr': '|u1'}"), /header: expected each key once, got "descr"/],
-    ['absurd dimensions beside a 0', file(header('<f4', '(9007199254740991, 9007199254740991, 0)')), /fewer than 2\^50 elements/],
-    ['65 dimensions', file(header('|u1', `(${'1,'.repeat(65)})`), [0]), /header\.shape: expected at most 64 dimensions, got "more"/],
+    [
+      'absurd dimensions beside a 0',
+      file(header('<f4', '(9007199254740991, 9007199254740991, 0)')),
+      /fewer than 2\^50 elements/,
+    ],
+    [
+      '65 dimensions',
+      file(header('|u1', `(${'1,'.repeat(65)})`), [0]),
+      /header\.shape: expected at most 64 dimensions, got "more"/,
+    ],
     ['a product past 2^53', file(header('<f4', '(9007199254740991, 9007199254740991)')), /fewer than 2\^50 elements/],
-    ['an unknown key', file("{'descr': '<f4', 'evil': __import__('os')}"), /expected descr, fortran_order and shape, got "evil"/],
+    [
+      'an unknown key',
+      file("{'descr': '<f4', 'evil': __import__('os')}"),
+      /expected descr, fortran_order and shape, got "evil"/,
+    ],
     ['a missing key', file("{'descr': '<f4', 'fortran_order': False}"), /expected descr, fortran_order and shape/],
-    ['text after the dict', file("{'descr': '|u1', 'fortran_order': False, 'shape': (1,)} + 1", [0]), /nothing after the dict/],
+    [
+      'text after the dict',
+      file("{'descr': '|u1', 'fortran_order': False, 'shape': (1,)} + 1", [0]),
+      /nothing after the dict/,
+    ],
     [
       'a header longer than the file',
       Uint8Array.from([0x93, 78, 85, 77, 80, 89, 1, 0, 255, 255]),

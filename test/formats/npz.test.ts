@@ -26,7 +26,8 @@ const good = writeNpz(
     ['half', half as never],
   ]),
 );
-const npy = (values: number[]): Uint8Array => writeNpy(Float32Array.from(values), { dtype: 'f32', shape: [values.length] });
+const npy = (values: number[]): Uint8Array =>
+  writeNpy(Float32Array.from(values), { dtype: 'f32', shape: [values.length] });
 
 /** numpy, where it is installed. */
 function numpy(code: string): { stdout: string } | { why: string } {
@@ -45,7 +46,10 @@ describe('golden', () => {
     );
     // A fresh machine has no numpy; the recorded files below are read everywhere.
     if ('why' in got) return t.diagnostic(got.why);
-    assert.equal(got.stdout.trim(), "['half', 'ids', 'x'] [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]] [0, -1, 1048575] int64 float16");
+    assert.equal(
+      got.stdout.trim(),
+      "['half', 'ids', 'x'] [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]] [0, -1, 1048575] int64 float16",
+    );
   });
 
   // numpy 2.4.6: savez and savez_compressed of a=np.arange(6, dtype=np.int32).reshape(2, 3), b=np.float64(2.5).
@@ -97,7 +101,8 @@ describe('properties', () => {
           const written = writeNpz(tensors);
           const back = parseNpz(written);
           assert.deepEqual([...back.keys()], names);
-          for (const [name, tensor] of tensors) assert.deepEqual(bitsOf(back.get(name)!.data), bitsOf(tensor.read() as never));
+          for (const [name, tensor] of tensors)
+            assert.deepEqual(bitsOf(back.get(name)!.data), bitsOf(tensor.read() as never));
           assert.deepEqual(writeNpz(tensors), written);
         },
       ),
@@ -140,14 +145,23 @@ describe('refusals', () => {
   const claiming = (size: number, options: { level: 0 | 6 }): Uint8Array => {
     const file = zipSync({ 'a.npy': npy([1, 2]) }, options);
     const view = new DataView(file.buffer);
-    for (let at = 0; at + 46 < file.length; at++) if (view.getUint32(at, true) === 0x02014b50) view.setUint32(at + 24, size, true);
+    for (let at = 0; at + 46 < file.length; at++)
+      if (view.getUint32(at, true) === 0x02014b50) view.setUint32(at + 24, size, true);
     return file;
   };
   const cases: [string, () => unknown, RegExp][] = [
     ['no zip', () => parseNpz(Uint8Array.of(1, 2, 3), 'x.npz'), /^x\.npz: expected a zip file of \.npy files, got/],
     ['an empty file', () => parseNpz(new Uint8Array(0), 'x.npz'), /expected a zip file of \.npy files/],
-    ['another file in it', () => parseNpz(zipSync({ 'a.txt': npy([1]) }), 'x.npz'), /expected files that end in \.npy, got "a\.txt"/],
-    ['an array that is none', () => parseNpz(zipSync({ 'a.npy': Uint8Array.of(1) }), 'x.npz'), /^x\.npz: a\.npy: expected a \.npy file/],
+    [
+      'another file in it',
+      () => parseNpz(zipSync({ 'a.txt': npy([1]) }), 'x.npz'),
+      /expected files that end in \.npy, got "a\.txt"/,
+    ],
+    [
+      'an array that is none',
+      () => parseNpz(zipSync({ 'a.npy': Uint8Array.of(1) }), 'x.npz'),
+      /^x\.npz: a\.npy: expected a \.npy file/,
+    ],
     [
       'a bomb',
       () => parseNpz(claiming(0x7fffff00, { level: 6 }), 'x.npz'),
@@ -158,27 +172,35 @@ describe('refusals', () => {
       () => parseNpz(claiming(100000, { level: 0 }), 'x.npz'),
       /expected a size that \d+ bytes can hold, got 100000/,
     ],
-    ['more than 2 GiB', () => parseNpz(claiming(0xfffffff0, { level: 6 }), 'x.npz'), /arrays of at most 2147483648 bytes together/],
+    [
+      'more than 2 GiB',
+      () => parseNpz(claiming(0xfffffff0, { level: 6 }), 'x.npz'),
+      /arrays of at most 2147483648 bytes together/,
+    ],
     [
       'a name with a slash',
       () => writeNpz(new Map([['a/b', x]])),
       /npz: name: expected a letter, then letters, digits, _, - or \., got "a\/b"/,
     ],
   ];
-  for (const [name, run, message] of cases) test(name, () => void assert.throws(run, { name: 'RopewalkError', code: 'FORMAT', message }));
+  for (const [name, run, message] of cases)
+    test(name, () => void assert.throws(run, { name: 'RopewalkError', code: 'FORMAT', message }));
 
   /** Changes each directory entry of a zip. */
   const withEntries = (file: Uint8Array, change: (view: DataView, at: number, n: number) => void): Uint8Array => {
     const copy = file.slice();
     const view = new DataView(copy.buffer);
-    for (let at = 0, n = 0; at + 46 < copy.length; at++) if (view.getUint32(at, true) === 0x02014b50) change(view, at, n++);
+    for (let at = 0, n = 0; at + 46 < copy.length; at++)
+      if (view.getUint32(at, true) === 0x02014b50) change(view, at, n++);
     return copy;
   };
 
   test('entries that share bytes: none is expanded twice', () => {
     // Every entry is the first one, of 16 kB.
     const zeros = npy(Array.from({ length: 4096 }, () => 0));
-    const many = Object.fromEntries(Array.from({ length: 900 }, (_, n) => [`${1000 + n}.npy`, n === 0 ? zeros : npy([])]));
+    const many = Object.fromEntries(
+      Array.from({ length: 900 }, (_, n) => [`${1000 + n}.npy`, n === 0 ? zeros : npy([])]),
+    );
     const packed = zipSync(many, { level: 9 });
     let first: number[] = [];
     const bomb = withEntries(packed, (view, at, n) => {
@@ -192,7 +214,8 @@ describe('refusals', () => {
     // One that holds the next one's header in its own bytes.
     const stored = zipSync({ 'a.npy': npy([1]), 'b.npy': npy([2]) }, { level: 0 });
     const holding = withEntries(stored, (view, at, n) => {
-      for (const field of n === 0 ? [20, 24] : []) view.setUint32(at + field, view.getUint32(at + field, true) + 1, true);
+      for (const field of n === 0 ? [20, 24] : [])
+        view.setUint32(at + field, view.getUint32(at + field, true) + 1, true);
     });
     assert.throws(() => parseNpz(holding, 'x.npz'), { code: 'FORMAT', message: /b\.npy: expected to start at byte/ });
   });
@@ -266,7 +289,11 @@ describe('refusals', () => {
   test('a name that comes twice', () => {
     const file = zipSync({ 'a.npy': npy([1]), 'b.npy': npy([2]) }, { level: 0 });
     // Both spellings of b become a: in the local header and in the directory.
-    for (let at = 0; at < file.length; at++) if (file[at] === 0x62 && file[at + 1] === 0x2e && file[at + 2] === 0x6e) file[at] = 0x61;
-    assert.throws(() => parseNpz(file, 'x.npz'), { code: 'FORMAT', message: 'x.npz: expected each name once, got "a.npy"' });
+    for (let at = 0; at < file.length; at++)
+      if (file[at] === 0x62 && file[at + 1] === 0x2e && file[at + 2] === 0x6e) file[at] = 0x61;
+    assert.throws(() => parseNpz(file, 'x.npz'), {
+      code: 'FORMAT',
+      message: 'x.npz: expected each name once, got "a.npy"',
+    });
   });
 });

@@ -12,7 +12,11 @@ import { floats, seeded } from '../support/tensors.js';
 /** A varint. */
 const varint = (n: number): number[] => (n < 128 ? [n] : [(n & 127) | 128, ...varint(Math.floor(n / 128))]);
 /** A field of length-delimited bytes. */
-const bytes = (id: number, body: ArrayLike<number>): number[] => [...varint((id << 3) | 2), ...varint(body.length), ...Array.from(body)];
+const bytes = (id: number, body: ArrayLike<number>): number[] => [
+  ...varint((id << 3) | 2),
+  ...varint(body.length),
+  ...Array.from(body),
+];
 const ascii = (text: string): number[] => [...text].map((c) => c.charCodeAt(0));
 const modelOf = (graph: readonly number[]): Uint8Array => Uint8Array.from([0x08, 10, ...bytes(7, graph)]);
 
@@ -48,7 +52,14 @@ describe('golden', () => {
     ];
     const value = [
       ...bytes(1, ascii('a')),
-      ...bytes(2, bytes(1, [0x08, 1, ...bytes(2, [...bytes(1, bytes(2, ascii('batch'))), ...bytes(1, [0x08, 4]), ...bytes(1, [])])])),
+      ...bytes(
+        2,
+        bytes(1, [
+          0x08,
+          1,
+          ...bytes(2, [...bytes(1, bytes(2, ascii('batch'))), ...bytes(1, [0x08, 4]), ...bytes(1, [])]),
+        ]),
+      ),
     ];
     const model = parseOnnxModel(
       Uint8Array.from([
@@ -72,8 +83,13 @@ describe('golden', () => {
       ],
     );
     const [only] = model.graph.nodes;
-    assert.deepEqual([only!.name, only!.opType, only!.domain, only!.inputs, only!.outputs], ['n', 'Op', 'com.microsoft', ['a', ''], ['c']]);
-    const plain = [...only!.attributes].filter(([, one]) => !['tensor', 'tensors', 'graph', 'graphs'].includes(one.kind));
+    assert.deepEqual(
+      [only!.name, only!.opType, only!.domain, only!.inputs, only!.outputs],
+      ['n', 'Op', 'com.microsoft', ['a', ''], ['c']],
+    );
+    const plain = [...only!.attributes].filter(
+      ([, one]) => !['tensor', 'tensors', 'graph', 'graphs'].includes(one.kind),
+    );
     assert.deepEqual(plain, [
       ['f', { kind: 'float', value: 0.5 }],
       ['i', { kind: 'int', value: -1 }],
@@ -87,7 +103,10 @@ describe('golden', () => {
       ['sparse', { kind: 'other', value: undefined }],
       ['old', { kind: 'ints', value: [7] }],
     ]);
-    const { t, g, tensors, graphs } = Object.fromEntries(only!.attributes) as unknown as Record<string, { value: never }>;
+    const { t, g, tensors, graphs } = Object.fromEntries(only!.attributes) as unknown as Record<
+      string,
+      { value: never }
+    >;
     assert.deepEqual([...floats((t!.value as { read(): never }).read())], [1, 2]);
     assert.deepEqual((tensors!.value as unknown[]).length, 1);
     assert.equal((g!.value as { nodes: { opType: string }[] }).nodes[0]!.opType, 'Inner');
@@ -132,7 +151,10 @@ describe('golden', () => {
     assert.deepEqual([...floats(model.graph.initializers.get('w')!.read())], [3, 4]);
     assert.deepEqual(asked, [{ location: 'w.bin', offset: 4, length: 8 }]);
     const [own] = model.functions;
-    assert.deepEqual([own!.name, own!.domain, own!.graph.inputs[0]!.name, own!.graph.nodes[0]!.opType], ['Turn', 'local', 'x', 'Neg']);
+    assert.deepEqual(
+      [own!.name, own!.domain, own!.graph.inputs[0]!.name, own!.graph.nodes[0]!.opType],
+      ['Turn', 'local', 'x', 'Neg'],
+    );
     const plain = parseOnnxModel(file, 'm.onnx').graph.initializers.get('w')!;
     assert.throws(() => plain.read(), {
       code: 'FORMAT',
@@ -149,7 +171,10 @@ describe('properties', () => {
     g.input('x', 'f32', ['batch', 3]);
     g.external('w', 'f16', [2, 3], { location: 'w.bin', offset: '0', length: '12' });
     g.constant(tensorFrom(BigInt64Array.of(1n, 2n)));
-    g.output(g.node('If', ['x'], { then_branch: { graph: branch.graph }, value: { tensor: tensorFrom(Float32Array.of(1)) } }), 'f32');
+    g.output(
+      g.node('If', ['x'], { then_branch: { graph: branch.graph }, value: { tensor: tensorFrom(Float32Array.of(1)) } }),
+      'f32',
+    );
     const file = g.model({ functions: [new Graph('f').function('F', 'local', ['a'], ['b'])] });
     const codes = ['FORMAT', 'UNSUPPORTED'];
     const readAll = (damagedFile: Uint8Array): void => {
@@ -174,11 +199,27 @@ describe('refusals', () => {
   const huge = varint(2 ** 40);
   const cases: [string, Uint8Array, RegExp][] = [
     ['an empty file', new Uint8Array(0), /m\.onnx: expected a ModelProto, got "an empty file"/],
-    ['no graph', Uint8Array.of(0x08, 10), /m\.onnx: expected a ModelProto with a graph, got "none"\. Is it an \.onnx file\?/],
+    [
+      'no graph',
+      Uint8Array.of(0x08, 10),
+      /m\.onnx: expected a ModelProto with a graph, got "none"\. Is it an \.onnx file\?/,
+    ],
     ['other bytes', Uint8Array.from(ascii('{"a": 1}')), /m\.onnx: expected a ModelProto/],
-    ['a file that is cut', modelOf(bytes(2, ascii('graph'))).slice(0, -2), /m\.onnx: expected a ModelProto, got .* and whole\?/],
-    ['absurd dimensions', modelOf(initializer(0x08, ...huge, 0x08, ...huge)), /tensor w: dims: expected fewer than 2\^50 elements/],
-    ['65 dimensions', modelOf(initializer(...bytes(1, new Array(65).fill(1)))), /tensor w: dims: expected at most 64 dimensions, got 65/],
+    [
+      'a file that is cut',
+      modelOf(bytes(2, ascii('graph'))).slice(0, -2),
+      /m\.onnx: expected a ModelProto, got .* and whole\?/,
+    ],
+    [
+      'absurd dimensions',
+      modelOf(initializer(0x08, ...huge, 0x08, ...huge)),
+      /tensor w: dims: expected fewer than 2\^50 elements/,
+    ],
+    [
+      '65 dimensions',
+      modelOf(initializer(...bytes(1, new Array(65).fill(1)))),
+      /tensor w: dims: expected at most 64 dimensions, got 65/,
+    ],
     [
       'two initializers of one name',
       modelOf([...initializer(), ...initializer()]),
@@ -208,7 +249,11 @@ describe('refusals', () => {
     ],
   ];
   for (const [name, file, message] of cases) {
-    test(name, () => void assert.throws(() => parseOnnxModel(file, 'm.onnx'), { name: 'RopewalkError', code: 'FORMAT', message }));
+    test(
+      name,
+      () =>
+        void assert.throws(() => parseOnnxModel(file, 'm.onnx'), { name: 'RopewalkError', code: 'FORMAT', message }),
+    );
   }
   test('elements that are too few, or of a type that is none of ours', () => {
     const read = (fields: number[]) =>
@@ -227,6 +272,9 @@ describe('refusals', () => {
   test('graphs in graphs in graphs: bounded', () => {
     let graph: number[] = bytes(2, ascii('g'));
     for (let depth = 0; depth < 200; depth++) graph = bytes(1, bytes(5, [...bytes(6, graph), 0xa0, 1, 5]));
-    assert.throws(() => parseOnnxModel(modelOf(graph), 'm.onnx'), { code: 'FORMAT', message: /expected a ModelProto, got/ });
+    assert.throws(() => parseOnnxModel(modelOf(graph), 'm.onnx'), {
+      code: 'FORMAT',
+      message: /expected a ModelProto, got/,
+    });
   });
 });

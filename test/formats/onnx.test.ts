@@ -11,7 +11,11 @@ import { seeded } from '../support/tensors.js';
 /** A varint. */
 const varint = (n: number): number[] => (n < 128 ? [n] : [(n & 127) | 128, ...varint(Math.floor(n / 128))]);
 /** A field of length-delimited bytes. */
-const bytes = (id: number, body: ArrayLike<number>): number[] => [...varint((id << 3) | 2), ...varint(body.length), ...Array.from(body)];
+const bytes = (id: number, body: ArrayLike<number>): number[] => [
+  ...varint((id << 3) | 2),
+  ...varint(body.length),
+  ...Array.from(body),
+];
 const ascii = (text: string): number[] => [...text].map((c) => c.charCodeAt(0));
 
 describe('golden', () => {
@@ -24,7 +28,13 @@ describe('golden', () => {
 
   test('what other writers write: packed dims, typed fields, fields in any order, unknown fields', () => {
     const read = (file: number[]) => parseOnnxTensor(Uint8Array.from(file)).tensor;
-    const packed = read([...bytes(1, [2, 1]), 0x10, 1, ...bytes(4, new Uint8Array(Float32Array.of(0.5, 3).buffer)), ...bytes(99, [1, 2])]);
+    const packed = read([
+      ...bytes(1, [2, 1]),
+      0x10,
+      1,
+      ...bytes(4, new Uint8Array(Float32Array.of(0.5, 3).buffer)),
+      ...bytes(99, [1, 2]),
+    ]);
     assert.deepEqual([packed.dtype, packed.shape, packed.read()], ['f32', [2, 1], Float32Array.of(0.5, 3)]);
     // f16 bits in int32_data, i64 in int64_data (negative: ten bytes), type after the data.
     assert.deepEqual(read([...bytes(5, [...varint(0x3c00)]), 0x10, 10, 0x08, 1]).readNumbers(), Float64Array.of(1));
@@ -35,7 +45,10 @@ describe('golden', () => {
   });
 
   test('numbers of the types: f16 10, bf16 16', () => {
-    assert.deepEqual((['f32', 'u8', 'i32', 'i64', 'f16', 'f64', 'bf16'] as Dtype[]).map(onnxDataType), [1, 2, 6, 7, 10, 11, 16]);
+    assert.deepEqual(
+      (['f32', 'u8', 'i32', 'i64', 'f16', 'f64', 'bf16'] as Dtype[]).map(onnxDataType),
+      [1, 2, 6, 7, 10, 11, 16],
+    );
   });
 
   test("a model's fields", () => {
@@ -74,7 +87,14 @@ describe('golden', () => {
       ...attribute('s', ...bytes(4, ascii('x')), 0xa0, 1, 3),
       ...attribute('p', 0x40, 1, 0x40, 0, 0xa0, 1, 7),
     ];
-    const initializer = [0x08, 2, 0x10, 1, ...bytes(8, ascii('b')), ...bytes(9, new Uint8Array(Float32Array.of(1, 2).buffer))];
+    const initializer = [
+      0x08,
+      2,
+      0x10,
+      1,
+      ...bytes(8, ascii('b')),
+      ...bytes(9, new Uint8Array(Float32Array.of(1, 2).buffer)),
+    ];
     const graph = [
       ...bytes(1, node),
       ...bytes(2, ascii('g')),
@@ -83,7 +103,10 @@ describe('golden', () => {
       ...bytes(11, value('a')),
       ...bytes(12, value('c')),
     ];
-    assert.deepEqual([...model], [0x08, 11, ...bytes(2, ascii('ropewalk')), ...bytes(7, graph), ...bytes(8, [...bytes(1, []), 0x10, 23])]);
+    assert.deepEqual(
+      [...model],
+      [0x08, 11, ...bytes(2, ascii('ropewalk')), ...bytes(7, graph), ...bytes(8, [...bytes(1, []), 0x10, 23])],
+    );
   });
 });
 
@@ -134,7 +157,12 @@ describe('refusals', () => {
       'FORMAT',
       /x\.pb: raw_data: expected 8 bytes for 2 elements of f32, got 4/,
     ],
-    ['elements too few', [0x08, 2, 0x10, 7, ...bytes(7, [1])], 'FORMAT', /x\.pb: int64Data: expected 2 elements of i64, got 1/],
+    [
+      'elements too few',
+      [0x08, 2, 0x10, 7, ...bytes(7, [1])],
+      'FORMAT',
+      /x\.pb: int64Data: expected 2 elements of i64, got 1/,
+    ],
     ['no type', [0x08, 1], 'UNSUPPORTED', /x\.pb: data_type: expected one of 1, 2, .*, got 0/],
     ['strings', [0x08, 1, 0x10, 8], 'UNSUPPORTED', /data_type: expected one of .* got 8/],
     [
@@ -149,15 +177,36 @@ describe('refusals', () => {
       'FORMAT',
       /dims: expected fewer than 2\^50 elements/,
     ],
-    ['elements in another file', [0x08, 1, 0x10, 1, 0x70, 1], 'FORMAT', /data_location: expected elements in the file itself, got 1/],
+    [
+      'elements in another file',
+      [0x08, 1, 0x10, 1, 0x70, 1],
+      'FORMAT',
+      /data_location: expected elements in the file itself, got 1/,
+    ],
     ['a file that is cut', [0x08, 1, 0x10, 1, 0x4a, 4, 0], 'FORMAT', /x\.pb: expected a TensorProto, got/],
-    ['65 dimensions', [...bytes(1, new Array(65).fill(1)), 0x10, 1], 'FORMAT', /dims: expected at most 64 dimensions, got 65/],
+    [
+      '65 dimensions',
+      [...bytes(1, new Array(65).fill(1)), 0x10, 1],
+      'FORMAT',
+      /dims: expected at most 64 dimensions, got 65/,
+    ],
   ];
   for (const [name, file, code, message] of cases) {
-    test(name, () => void assert.throws(() => parseOnnxTensor(Uint8Array.from(file), 'x.pb'), { name: 'RopewalkError', code, message }));
+    test(
+      name,
+      () =>
+        void assert.throws(() => parseOnnxTensor(Uint8Array.from(file), 'x.pb'), {
+          name: 'RopewalkError',
+          code,
+          message,
+        }),
+    );
   }
   test('groups in groups, which no ONNX file has: bounded', () => {
     const groups = new Uint8Array(1e6).fill(0x1b); // field 3, start of a group
-    assert.throws(() => parseOnnxTensor(groups, 'x.pb'), { code: 'FORMAT', message: /x\.pb: expected a TensorProto, got/ });
+    assert.throws(() => parseOnnxTensor(groups, 'x.pb'), {
+      code: 'FORMAT',
+      message: /x\.pb: expected a TensorProto, got/,
+    });
   });
 });

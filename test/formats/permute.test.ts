@@ -1,6 +1,15 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { linkSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  linkSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
@@ -92,7 +101,8 @@ describe('the permutation of a head', () => {
     [2 ** 20, 'half', 'RANGE'],
     [8, 'both', 'UNSUPPORTED'],
   ] as const)
-    test(`refuses ${r} ${to}`, () => void assert.throws(() => permutedRows(r, to as 'half'), { code, message: /^permute: / }));
+    test(`refuses ${r} ${to}`, () =>
+      void assert.throws(() => permutedRows(r, to as 'half'), { code, message: /^permute: / }));
 });
 
 describe('which rows move', () => {
@@ -122,9 +132,14 @@ describe('which rows move', () => {
   });
 
   test('partial rotary: only the window of each head', async () => {
-    const [q] = await applied([{ name: `${L}q_proj.weight`, shape: [16, 1], bytes: labelledRows(range(16)) }, k], heads(2, 1, 8, 4));
+    const [q] = await applied(
+      [{ name: `${L}q_proj.weight`, shape: [16, 1], bytes: labelledRows(range(16)) }, k],
+      heads(2, 1, 8, 4),
+    );
     assert.deepEqual(ids(q!), [0, 2, 1, 3, 4, 5, 6, 7, 8, 10, 9, 11, 12, 13, 14, 15]);
-    const [back] = await applied([{ name: `${L}q_proj.weight`, shape: [16, 1], bytes: q! }, k], heads(2, 1, 8, 4), { to: 'half' });
+    const [back] = await applied([{ name: `${L}q_proj.weight`, shape: [16, 1], bytes: q! }, k], heads(2, 1, 8, 4), {
+      to: 'half',
+    });
     assert.deepEqual(ids(back!), range(16));
   });
 
@@ -175,14 +190,28 @@ describe('which rows move', () => {
   const label = (part: number, head: number, row: number) => 1000 * part + 100 * head + row;
   const whole = (part: number, head: number, d = 4) => range(d).map((row) => label(part, head, row));
   const four = (part: number, head: number) => [0, 2, 1, 3].map((row) => label(part, head, row));
-  const layouts: [FusedLayout, string, HeadGeometry, (q: typeof whole, k: typeof whole, v: typeof whole) => number[]][] = [
+  const layouts: [
+    FusedLayout,
+    string,
+    HeadGeometry,
+    (q: typeof whole, k: typeof whole, v: typeof whole) => number[],
+  ][] = [
     [
       'concatenated',
       'model.layers.0.self_attn.qkv_proj.weight',
       heads(4, 2, 4),
-      (q, kk, v) => [...range(4).flatMap((h) => q(1, h)), ...range(2).flatMap((h) => kk(2, h)), ...range(2).flatMap((h) => v(3, h))],
+      (q, kk, v) => [
+        ...range(4).flatMap((h) => q(1, h)),
+        ...range(2).flatMap((h) => kk(2, h)),
+        ...range(2).flatMap((h) => v(3, h)),
+      ],
     ],
-    ['concatenated', 'model.layers.0.attn.Wqkv.weight', heads(1, 1, 4), (q, kk, v) => [...q(1, 0), ...kk(2, 0), ...v(3, 0)]],
+    [
+      'concatenated',
+      'model.layers.0.attn.Wqkv.weight',
+      heads(1, 1, 4),
+      (q, kk, v) => [...q(1, 0), ...kk(2, 0), ...v(3, 0)],
+    ],
     [
       'by-head',
       'gpt_neox.layers.0.attention.query_key_value.weight',
@@ -212,9 +241,13 @@ describe('which rows move', () => {
       const old = order(whole, whole, whole);
       const [got] = await applied([{ name, shape: [old.length, 1], bytes: labelledRows(old) }], geometry, { fused });
       assert.deepEqual(ids(got!), order(four, four, whole));
-      const [bias] = await applied([{ name: name.replace('weight', 'bias'), shape: [old.length], bytes: labelledRows(old) }], geometry, {
-        fused,
-      });
+      const [bias] = await applied(
+        [{ name: name.replace('weight', 'bias'), shape: [old.length], bytes: labelledRows(old) }],
+        geometry,
+        {
+          fused,
+        },
+      );
       assert.deepEqual(bias, got);
     });
   }
@@ -257,11 +290,18 @@ describe('which rows move', () => {
       'rope_freqs.weight',
     ];
     assert.deepEqual(taken([...gguf, ...leftGguf], 'gguf'), gguf);
-    assert.match(plan(make([...hf, ...left]), heads(2, 2, 4)).notes.join('\n'), /2 tensors of other towers \(vision_tower/);
+    assert.match(
+      plan(make([...hf, ...left]), heads(2, 2, 4)).notes.join('\n'),
+      /2 tensors of other towers \(vision_tower/,
+    );
   });
 
   test('--tensors with groups names what is not known; without, it leaves layers out, whole', () => {
-    const names = ['decoder.block.0.mix.query.weight', 'decoder.block.0.mix.key.weight', 'decoder.block.0.mix.value.weight'];
+    const names = [
+      'decoder.block.0.mix.query.weight',
+      'decoder.block.0.mix.key.weight',
+      'decoder.block.0.mix.value.weight',
+    ];
     const { tensors } = laidOut(names.map((name) => ({ name, shape: [8, 1], bytes: labelledRows(range(8)) })));
     const { moves } = plan(tensors, heads(2, 2, 4), { only: /mix\.((?<q>query)|(?<k>key))\./ });
     assert.deepEqual(
@@ -271,7 +311,9 @@ describe('which rows move', () => {
         [names[1], [], [0, 4]],
       ],
     );
-    const two = ['0', '1'].flatMap((layer) => ['q_proj', 'k_proj'].map((part) => `model.layers.${layer}.self_attn.${part}.weight`));
+    const two = ['0', '1'].flatMap((layer) =>
+      ['q_proj', 'k_proj'].map((part) => `model.layers.${layer}.self_attn.${part}.weight`),
+    );
     const all = laidOut(two.map((name) => ({ name, shape: [8, 1], bytes: labelledRows(range(8)) }))).tensors;
     const some = plan(all, heads(2, 2, 4), { only: /layers\.1\./ });
     assert.deepEqual(
@@ -308,14 +350,21 @@ describe('which rows move', () => {
       message: /block of whole heads.*before it is quantised/,
     });
     for (const suffix of ['qweight', 'qzeros', 'g_idx', 'weight.absmax', 'weight.quant_state.bitsandbytes__nf4'])
-      assert.throws(() => beside(suffix, [2, 8]), { code: 'UNSUPPORTED', message: /expected weights that move by whole rows/ });
+      assert.throws(() => beside(suffix, [2, 8]), {
+        code: 'UNSUPPORTED',
+        message: /expected weights that move by whole rows/,
+      });
   });
 });
 
 test('random models: there and back is the same, and there is what a plain loop makes of it', async () => {
   await fc.assert(
     fc.asyncProperty(
-      fc.record({ group: fc.integer({ min: 1, max: 4 }), kv: fc.integer({ min: 1, max: 3 }), pairs: fc.integer({ min: 1, max: 9 }) }),
+      fc.record({
+        group: fc.integer({ min: 1, max: 4 }),
+        kv: fc.integer({ min: 1, max: 3 }),
+        pairs: fc.integer({ min: 1, max: 9 }),
+      }),
       fc.nat(5),
       fc.constantFrom(1, 2, 4, 8, 18, 34, 210, 5000),
       fc.constantFrom('half' as const, 'interleaved' as const),
@@ -339,7 +388,8 @@ test('random models: there and back is the same, and there is what a plain loop 
                 [head * d + 2 * j, head * d + 2 * j + 1],
               ];
               const [old, next] = to === 'interleaved' ? [half!, near!] : [near!, half!];
-              for (const n of [0, 1]) out.set(bytes.subarray(old[n]! * rowBytes, (old[n]! + 1) * rowBytes), next[n]! * rowBytes);
+              for (const n of [0, 1])
+                out.set(bytes.subarray(old[n]! * rowBytes, (old[n]! + 1) * rowBytes), next[n]! * rowBytes);
             }
           }
           return out;
@@ -430,7 +480,11 @@ describe('files', () => {
       await run(64);
       console.log(JSON.stringify(await run(7680)));`,
     );
-    const ran = spawnSync(process.execPath, ['--import', 'tsx', `${script}.mts`], { cwd: root, encoding: 'utf8', timeout: 60_000 });
+    const ran = spawnSync(process.execPath, ['--import', 'tsx', `${script}.mts`], {
+      cwd: root,
+      encoding: 'utf8',
+      timeout: 60_000,
+    });
     assert.equal(ran.status, 0, ran.stderr);
     const { size, grown, byte } = JSON.parse(ran.stdout);
     assert.ok(size > 200 * 2 ** 20, `${size} bytes`);
@@ -467,7 +521,12 @@ describe('files', () => {
     await writeWhole(output, options, write);
     assert.deepEqual([readdirSync(dir), readFileSync(output, 'utf8')], [['in', 'out'], 'abc']);
     const refusals: [string, string, object, RegExp][] = [
-      ['an output that exists', output, {}, /out: expected a name that is free, got "one that exists"\. Give another, or --force/],
+      [
+        'an output that exists',
+        output,
+        {},
+        /out: expected a name that is free, got "one that exists"\. Give another, or --force/,
+      ],
       ['the input', input, { force: true }, /expected another file than the one that is read/],
       ['a folder that is not there', join(dir, 'no', 'out'), {}, /expected to be able to write, got none/],
       ['a folder that is a file', join(input, 'out'), {}, /in: expected a folder to write in|ENOTDIR/],
@@ -475,8 +534,18 @@ describe('files', () => {
     ];
     linkSync(input, join(dir, 'linked'));
     symlinkSync(input, join(dir, 'sym'));
-    refusals.push(['a link to the input', join(dir, 'linked'), { force: true }, /another file than the one that is read/]);
-    refusals.push(['a symbolic link to it', join(dir, 'sym'), { force: true }, /another file than the one that is read/]);
+    refusals.push([
+      'a link to the input',
+      join(dir, 'linked'),
+      { force: true },
+      /another file than the one that is read/,
+    ]);
+    refusals.push([
+      'a symbolic link to it',
+      join(dir, 'sym'),
+      { force: true },
+      /another file than the one that is read/,
+    ]);
     for (const [name, at, more, message] of refusals)
       await assert.rejects(writeWhole(at, { ...options, ...more }, write), { message }, name);
     await assert.rejects(
@@ -515,7 +584,10 @@ describe('files', () => {
     const [, pid, space] = /\.(\d+)-([0-9a-f]{12})-/.exec(own!)!;
     assert.equal(Number(pid), process.pid);
     const gone = spawnSync(process.execPath, ['-e', '']).pid;
-    const left = [`.first.${gone}-${space}-00000000.ropewalk.tmp`, `.other.${process.pid}-${space}-00000000.ropewalk.tmp`];
+    const left = [
+      `.first.${gone}-${space}-00000000.ropewalk.tmp`,
+      `.other.${process.pid}-${space}-00000000.ropewalk.tmp`,
+    ];
     const kept = [
       `.first.${process.ppid}-${space}-00000000.ropewalk.tmp`, // it lives
       `.first.${gone}-0123456789ab-00000000.ropewalk.tmp`, // of another machine
@@ -597,7 +669,9 @@ test('fuzz: what a forged header says is refused, or planned within its bytes', 
   const bent = fc
     .tuple(fc.nat(4), tensor, fc.constantFrom('name', 'file', 'shape', 'type', 'byteOffset', 'sizeBytes', 'nothing'))
     .map(([n, other, field]) =>
-      good.map((one, at) => (at === n && field !== 'nothing' ? { ...one, [field]: other[field as keyof typeof other] } : one)),
+      good.map((one, at) =>
+        at === n && field !== 'nothing' ? { ...one, [field]: other[field as keyof typeof other] } : one,
+      ),
     );
   fc.assert(
     fc.property(
@@ -607,7 +681,11 @@ test('fuzz: what a forged header says is refused, or planned within its bytes', 
       fc.constantFrom('huggingface', 'gguf'),
       (tensors, heads_, fused, naming) =>
         mustRefuseOrReturn(() => {
-          const options = { naming: naming as 'gguf', ...(fused ? { fused: fused as FusedLayout } : {}), sharesKeys: true };
+          const options = {
+            naming: naming as 'gguf',
+            ...(fused ? { fused: fused as FusedLayout } : {}),
+            sharesKeys: true,
+          };
           const { moves } = plan(tensors, heads_ as HeadGeometry, options);
           planned++;
           for (const { rows, rowBytes, q, k, geometry: g } of moves) {
@@ -628,8 +706,13 @@ test('fuzz: what a forged header says is refused, or planned within its bytes', 
 describe('refusals', () => {
   const L = 'model.layers.0.self_attn.';
   const make = (list: [string, number[], number?][]) =>
-    laidOut(list.map(([name, shape, size]) => ({ name, shape, bytes: new Uint8Array(size ?? 4 * shape.reduce((a, b) => a * b, 1)) })))
-      .tensors;
+    laidOut(
+      list.map(([name, shape, size]) => ({
+        name,
+        shape,
+        bytes: new Uint8Array(size ?? 4 * shape.reduce((a, b) => a * b, 1)),
+      })),
+    ).tensors;
   const cases: [string, LocatedTensor[], HeadGeometry, Partial<PermuteOptions>, string, RegExp][] = [
     [
       'no q and k',
@@ -648,7 +731,14 @@ describe('refusals', () => {
       'FORMAT',
       /layer 0: expected q and k, which move together.*one shard of several\?/,
     ],
-    ['k alone', make([[`${L}k_proj.weight`, [8, 4]]]), heads(2, 2, 4), { sharesKeys: true }, 'FORMAT', /q and k, which move together/],
+    [
+      'k alone',
+      make([[`${L}k_proj.weight`, [8, 4]]]),
+      heads(2, 2, 4),
+      { sharesKeys: true },
+      'FORMAT',
+      /q and k, which move together/,
+    ],
     ['norms alone', make([[`${L}q_norm.weight`, [4]]]), heads(2, 2, 4), {}, 'FORMAT', /beside their norms/],
     [
       'heads that do not fit',
@@ -717,7 +807,14 @@ describe('refusals', () => {
       'RANGE',
       /head_dim: expected an integer in \[2, 65536\], got NaN/,
     ],
-    ['a bias as long as one head', make([[`${L}q_proj.bias`, [4]]]), heads(2, 2, 4), {}, 'SHAPE', /q_proj\.bias: expected 8 rows/],
+    [
+      'a bias as long as one head',
+      make([[`${L}q_proj.bias`, [4]]]),
+      heads(2, 2, 4),
+      {},
+      'SHAPE',
+      /q_proj\.bias: expected 8 rows/,
+    ],
     [
       'a norm of another length',
       make([[`${L}q_norm.weight`, [5]]]),
@@ -758,7 +855,14 @@ describe('refusals', () => {
       'UNSUPPORTED',
       /foo\.bar\.q_proj\.weight: expected a name that says whether it is q or k.*--tensors/,
     ],
-    ['an indexer with rotation of its own', make([[`${L}indexer.wq_b.weight`, [8, 4]]]), heads(2, 2, 4), {}, 'UNSUPPORTED', /indexer/],
+    [
+      'an indexer with rotation of its own',
+      make([[`${L}indexer.wq_b.weight`, [8, 4]]]),
+      heads(2, 2, 4),
+      {},
+      'UNSUPPORTED',
+      /indexer/,
+    ],
   ];
   for (const [name, tensors, geometry, more, code, message] of cases)
     test(name, () => void assert.throws(() => plan(tensors, geometry, more), { code, message }));
@@ -772,8 +876,15 @@ describe('refusals', () => {
       code: 'FORMAT',
       message: /bytes of its own.*forged/,
     });
-    assert.throws(() => plan([q!, k!, { ...k!, name: 'lm_head.weight' }], heads(2, 2, 4)), { code: 'FORMAT', message: /bytes of its own/ });
-    assert.equal(plan([q!, { ...k!, byteOffset: q!.byteOffset, file: 1 }], heads(2, 2, 4)).moves.length, 2, 'of two files they are apart');
+    assert.throws(() => plan([q!, k!, { ...k!, name: 'lm_head.weight' }], heads(2, 2, 4)), {
+      code: 'FORMAT',
+      message: /bytes of its own/,
+    });
+    assert.equal(
+      plan([q!, { ...k!, byteOffset: q!.byteOffset, file: 1 }], heads(2, 2, 4)).moves.length,
+      2,
+      'of two files they are apart',
+    );
   });
 
   test('a type whose rows are unknown', () => {

@@ -46,7 +46,10 @@ describe('reading a file that a user names', () => {
     assert.equal(spawnSync('mkfifo', [at('pipe')]).status, 0);
     await refused(at('pipe'), 'expected a regular file, got a pipe. Write its content to a file first.');
     // A manifest names it: `ropewalk check --vectors`.
-    assert.throws(() => openFolder(folder).read('pipe'), { code: 'FORMAT', message: /^vectors\/read-file-.*\/pipe: .*got a pipe/ });
+    assert.throws(() => openFolder(folder).read('pipe'), {
+      code: 'FORMAT',
+      message: /^vectors\/read-file-.*\/pipe: .*got a pipe/,
+    });
   });
 
   test('devices, sockets and folders are refused', { skip: pipes }, async () => {
@@ -69,7 +72,10 @@ describe('reading a file that a user names', () => {
   });
 
   test('sizes are asked before memory is taken', () => {
-    assert.throws(() => readFileBytes(at('five'), 4), { code: 'FORMAT', message: `${at('five')}: expected at most 4 bytes, got 5` });
+    assert.throws(() => readFileBytes(at('five'), 4), {
+      code: 'FORMAT',
+      message: `${at('five')}: expected at most 4 bytes, got 5`,
+    });
     assert.throws(() => readFileRange(at('five'), 3, 2 ** 50), {
       code: 'FORMAT',
       message: `${at('five')}: expected its end <= file size 5, got "3 + ${2 ** 50} bytes"`,

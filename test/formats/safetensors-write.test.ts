@@ -21,7 +21,10 @@ describe('writing', () => {
     fc.assert(
       fc.property(
         fc.uniqueArray(
-          fc.oneof(fc.string({ unit: 'grapheme', maxLength: 8 }), fc.constantFrom('0', '10', '__proto__', 'constructor', 'a"b\\')),
+          fc.oneof(
+            fc.string({ unit: 'grapheme', maxLength: 8 }),
+            fc.constantFrom('0', '10', '__proto__', 'constructor', 'a"b\\'),
+          ),
           { maxLength: 4 },
         ),
         fc.constantFrom(...DTYPES),

@@ -15,7 +15,11 @@ function file(header: string | object, data: ArrayLike<number> = []): Uint8Array
   bytes.set(Array.from(data), 8 + text.length);
   return bytes;
 }
-const entry = (dtype: string, shape: number[], begin: number, end: number) => ({ dtype, shape, data_offsets: [begin, end] });
+const entry = (dtype: string, shape: number[], begin: number, end: number) => ({
+  dtype,
+  shape,
+  data_offsets: [begin, end],
+});
 
 describe('golden', () => {
   const path = new URL('../../../shared/models/stories260K/model.safetensors', import.meta.url);
@@ -30,7 +34,12 @@ describe('golden', () => {
 
   test('tensors, metadata, an odd address, an empty tensor', () => {
     const bytes = file(
-      { __metadata__: { format: 'pt' }, b: entry('U8', [3], 4, 7), a: entry('F32', [1], 0, 4), none: entry('BF16', [0, 5], 7, 7) },
+      {
+        __metadata__: { format: 'pt' },
+        b: entry('U8', [3], 4, 7),
+        a: entry('F32', [1], 0, 4),
+        none: entry('BF16', [0, 5], 7, 7),
+      },
       [0, 0, 128, 63, 1, 2, 3],
     );
     const parsed = parseSafetensors(bytes);
@@ -54,13 +63,27 @@ test('fuzz: damaged files are read or refused', () => {
   // Headers that are JSON objects of the right form, of values that mean nothing.
   const number = fc.constantFrom(0, 1, 2, 4, 8, -1, 0.5, 2 ** 31, 2 ** 32 - 1, 2 ** 53 - 1, 2 ** 63, null, '1');
   const odd = fc.record({
-    dtype: fc.constantFrom('F32', 'U8', 'BOOL', 'F8_E4M3', 'constructor', 'toString', '__proto__', 'valueOf', '', null, 3),
+    dtype: fc.constantFrom(
+      'F32',
+      'U8',
+      'BOOL',
+      'F8_E4M3',
+      'constructor',
+      'toString',
+      '__proto__',
+      'valueOf',
+      '',
+      null,
+      3,
+    ),
     shape: fc.oneof(fc.array(number, { maxLength: 4 }), fc.constant('x')),
     data_offsets: fc.array(number, { minLength: 1, maxLength: 3 }),
   });
   fc.assert(
-    fc.property(fc.dictionary(fc.constantFrom('a', 'b', '__proto__', '__metadata__', 'constructor'), odd), fc.nat(16), (header, size) =>
-      mustRefuseOrReturn(() => read(file(header, new Uint8Array(size))), ['FORMAT', 'UNSUPPORTED']),
+    fc.property(
+      fc.dictionary(fc.constantFrom('a', 'b', '__proto__', '__metadata__', 'constructor'), odd),
+      fc.nat(16),
+      (header, size) => mustRefuseOrReturn(() => read(file(header, new Uint8Array(size))), ['FORMAT', 'UNSUPPORTED']),
     ),
     { ...seeded, numRuns: 4000 },
   );
@@ -74,7 +97,11 @@ describe('refusals', () => {
   const cases: [string, Uint8Array, RegExp][] = [
     ['seven bytes', new Uint8Array(7), /safetensors: expected at least 8 bytes, got 7/],
     ['a header of 2^63', Uint8Array.of(0, 0, 0, 0, 0, 0, 0, 128), /header length: expected at most 100000000 bytes/],
-    ['cut in the header', file({ a: entry('F32', [1], 0, 4) }).slice(0, 20), /expected a header of \d+ bytes, got "20 bytes"/],
+    [
+      'cut in the header',
+      file({ a: entry('F32', [1], 0, 4) }).slice(0, 20),
+      /expected a header of \d+ bytes, got "20 bytes"/,
+    ],
     [
       'the same tensor twice',
       file(`{"a":${JSON.stringify(entry('U8', [1], 0, 1))},"a":${JSON.stringify(entry('I8', [1], 0, 1))}}`, [0]),
@@ -82,15 +109,31 @@ describe('refusals', () => {
     ],
     ['a header that starts with a space', file(' {}'), /a header that is a JSON object, which starts with \{, got 32/],
     ['no header', file(''), /a header that is a JSON object, which starts with \{, got none/],
-    ['metadata that is a text', file('{"__metadata__":"abc"}'), /safetensors: __metadata__: expected an object, got "abc"/],
-    ['metadata that is a number', file('{"__metadata__":{"a":1}}'), /safetensors: __metadata__\.a: expected a text, got 1/],
-    ['an entry that is a list', file('{"a":[]}'), /safetensors: a: expected an object with dtype, shape and data_offsets, got \[\]/],
+    [
+      'metadata that is a text',
+      file('{"__metadata__":"abc"}'),
+      /safetensors: __metadata__: expected an object, got "abc"/,
+    ],
+    [
+      'metadata that is a number',
+      file('{"__metadata__":{"a":1}}'),
+      /safetensors: __metadata__\.a: expected a text, got 1/,
+    ],
+    [
+      'an entry that is a list',
+      file('{"a":[]}'),
+      /safetensors: a: expected an object with dtype, shape and data_offsets, got \[\]/,
+    ],
     [
       'absurd dimensions beside a 0',
       file({ a: entry('U8', [2 ** 53 - 1, 2 ** 53 - 1, 0], 0, 0) }),
       /a\.shape: expected fewer than 2\^50 elements, got \[9007199254740991, 9007199254740991, 0\]/,
     ],
-    ['a name with control characters', file('{"\\u001b[31m\\n":1}'), /safetensors: "\\u001b\[31m\\n": expected an object/],
+    [
+      'a name with control characters',
+      file('{"\\u001b[31m\\n":1}'),
+      /safetensors: "\\u001b\[31m\\n": expected an object/,
+    ],
     ['no JSON', file('{'), /safetensors: expected JSON/],
     ['a list', file('[]'), /a header that is a JSON object/],
     [
@@ -113,7 +156,11 @@ describe('refusals', () => {
       file({ a: entry('F32', [2], 0, 4) }, new Uint8Array(4)),
       /a\.data_offsets: expected 8 bytes for shape \[2\] of F32, got 4/,
     ],
-    ['offsets turned round', file({ a: entry('F32', [1], 4, 0) }, new Uint8Array(4)), /\[begin, end\] with begin <= end/],
+    [
+      'offsets turned round',
+      file({ a: entry('F32', [1], 4, 0) }, new Uint8Array(4)),
+      /\[begin, end\] with begin <= end/,
+    ],
     [
       'a shape of texts',
       file({ a: { dtype: 'F32', shape: ['1'], data_offsets: [0, 4] } }, new Uint8Array(4)),
@@ -124,7 +171,10 @@ describe('refusals', () => {
     test(name, () => void assert.throws(() => parseSafetensors(bytes), { code: 'FORMAT', message }));
   test('a type named as an object is', () => {
     const bytes = file({ a: entry('constructor', [1], 0, 4) }, new Uint8Array(4));
-    assert.throws(() => tensorFromSafetensors(bytes, parseSafetensors(bytes), 'a'), { code: 'UNSUPPORTED', message: /got "constructor"$/ });
+    assert.throws(() => tensorFromSafetensors(bytes, parseSafetensors(bytes), 'a'), {
+      code: 'UNSUPPORTED',
+      message: /got "constructor"$/,
+    });
   });
   test('bytes that end before the tensor does, whatever lies behind them in memory', () => {
     for (const [type, shape] of [

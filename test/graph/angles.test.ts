@@ -70,7 +70,8 @@ describe('anglePrecision', () => {
     ] as const)
       for (const error of worst(mode)) assert.ok(error <= limit, `${mode}: ${error}`);
     // Float64 products of 2^31 are off by half of 2^-22, and rounded to f32.
-    for (const mode of ['f64', 'f32-table'] as const) for (const error of worst(mode)) assert.ok(error <= 2 ** -23 + 2 ** -25);
+    for (const mode of ['f64', 'f32-table'] as const)
+      for (const error of worst(mode)) assert.ok(error <= 2 ** -23 + 2 ** -25);
   });
 
   test('docs/export.md has these numbers', () => {
@@ -81,16 +82,22 @@ describe('anglePrecision', () => {
     const columns = ANGLE_MODES.map((mode) => anglePrecision(llama31, mode));
     const text = readFileSync(join(ROOT, 'docs/export.md'), 'utf8');
     for (const [n, position] of PRECISION_POSITIONS.entries()) {
-      const name = position === 2 ** 24 ? '2^24' : position === 2 ** 31 - 1 ? '2^31 − 1' : position.toLocaleString('en-US');
+      const name =
+        position === 2 ** 24 ? '2^24' : position === 2 ** 31 - 1 ? '2^31 − 1' : position.toLocaleString('en-US');
       // No table is that long.
-      const cells = ANGLE_MODES.map((mode, m) => (n > 5 && mode.endsWith('-table') ? '' : columns[m]![n]!.maxError.toExponential(1)));
+      const cells = ANGLE_MODES.map((mode, m) =>
+        n > 5 && mode.endsWith('-table') ? '' : columns[m]![n]!.maxError.toExponential(1),
+      );
       const row = `| ${[name, ...cells].join(' | ')} |`.replaceAll('|  |', '| |').replaceAll('|  |', '| |');
       assert.ok(text.includes(`${row}\n`), row);
     }
   });
 
   test('asks for positions and modes that there are', () => {
-    assert.throws(() => anglePrecision(LLAMA, 'f32', [0.5]), { code: 'RANGE', message: /positions: expected integers/ });
+    assert.throws(() => anglePrecision(LLAMA, 'f32', [0.5]), {
+      code: 'RANGE',
+      message: /positions: expected integers/,
+    });
     assert.throws(() => anglePrecision(LLAMA, 'f32', [2 ** 40]), { code: 'RANGE' });
     assert.throws(() => anglePrecision(LLAMA, 'f8' as AngleMode, [1]), {
       code: 'UNSUPPORTED',

@@ -69,7 +69,8 @@ describe('emitPlan', () => {
     const positions = { positions: 0, seqLen: 3, pairing: 'half', base: 10000, headDim: 8 } as const;
     const q = zeros('f32', [3, 2, 8]);
     const cache = zeros('f32', [9, 2, 8]);
-    const names = (plan: OpPlan, form: GraphForm): string[] => graphOf(plan, form).emitted.inputs.map(({ name }) => name);
+    const names = (plan: OpPlan, form: GraphForm): string[] =>
+      graphOf(plan, form).emitted.inputs.map(({ name }) => name);
     const rope = bindRope(planRope(positions), q, zeros('f32', [3, 2, 8]));
     assert.deepEqual(names(rope, 'standard'), ['x', 'cos_cache', 'sin_cache']);
     assert.deepEqual(names(rope, 'primitives'), ['x', 'positions']);
@@ -108,7 +109,10 @@ describe('emitPlan', () => {
         );
         const there = await run(bindRope(planRope(options), x, zeros('f32', [4, 3, 12])), form);
         const turned = there.get('out')!.reshape([4, 3, 12]) as Tensor<'f32'>;
-        const back = await run(bindRope(planRope({ ...options, direction: 'backward' }), turned, zeros('f32', [4, 3, 12])), form);
+        const back = await run(
+          bindRope(planRope({ ...options, direction: 'backward' }), turned, zeros('f32', [4, 3, 12])),
+          form,
+        );
         for (const [n, value] of floats(back.get('out')!).entries()) assert.ok(Math.abs(value - Math.sin(n)) < 1e-6);
         assert.ok(floats(turned).some((value, n) => Math.abs(value - Math.sin(n)) > 0.1));
       }
@@ -129,7 +133,8 @@ describe('emitPlan', () => {
     for (const dtype of ['f32', 'f64', 'f16', 'bf16'] as const) {
       const values = f64Tensor(rows.flat(), [6, 4], dtype);
       const plan = planArgmax(values, zeros('i64', [6, 1]), zeros(dtype, [6, 1]));
-      for (const form of FORMS) assert.deepEqual([...floats((await run(plan, form)).get('index')!)], [1, 0, 0, 1, 0, 1], dtype);
+      for (const form of FORMS)
+        assert.deepEqual([...floats((await run(plan, form)).get('index')!)], [1, 0, 0, 1, 0, 1], dtype);
     }
   });
 
@@ -194,7 +199,28 @@ describe('emitPlan', () => {
   test('swiglu neither overflows nor loses small gates', async (t) => {
     const ort = await ortOrReason();
     if (typeof ort === 'string') return t.skip(ort);
-    const gates = [-200, -100, -88, -50, -17, -5, -1, -1e-30, 0, 1e-30, 1, 5, 17, 50, 88, 100, 3e38, Infinity, -Infinity, Number.NaN];
+    const gates = [
+      -200,
+      -100,
+      -88,
+      -50,
+      -17,
+      -5,
+      -1,
+      -1e-30,
+      0,
+      1e-30,
+      1,
+      5,
+      17,
+      50,
+      88,
+      100,
+      3e38,
+      Infinity,
+      -Infinity,
+      Number.NaN,
+    ];
     const gate = f64Tensor(gates, [gates.length], 'f32');
     const plan = planSwiglu(
       gate,
@@ -258,7 +284,10 @@ describe('rounding', () => {
       const values = [...edges, ...random, (2 - 2 ** -8) * 2 ** 127, (2 - 2 ** -8 - 2 ** -40) * 2 ** 127];
       const got = await narrow(values, dtype);
       for (const [n, value] of values.entries())
-        assert.ok(Object.is(got[n], roundTo(dtype, value)), `${dtype}: ${value}: ${got[n]}, expected ${roundTo(dtype, value)}`);
+        assert.ok(
+          Object.is(got[n], roundTo(dtype, value)),
+          `${dtype}: ${value}: ${got[n]}, expected ${roundTo(dtype, value)}`,
+        );
       assert.ok(Number.isNaN((await narrow([Number.NaN], dtype))[0]));
     }
   });

@@ -48,7 +48,14 @@ const SPECS: Readonly<Record<string, RopeSpec>> = {
     headDim: 8,
     pairing: 'half',
     base: 10000,
-    scaling: { kind: 'longrope', shortFactor: [1, 1, 1, 1], longFactor: [1, 2, 3, 4], originalContext: 4096, context: 8192, factor: 32 },
+    scaling: {
+      kind: 'longrope',
+      shortFactor: [1, 1, 1, 1],
+      longFactor: [1, 2, 3, 4],
+      originalContext: 4096,
+      context: 8192,
+      factor: 32,
+    },
   },
   ntk: {
     headDim: 16,
@@ -85,12 +92,16 @@ function caseOf(options: RopeModelOptions, batch: number, seq: number, seed: num
   const inputs = new Map<string, Tensor>([['position_ids', positions]]);
   const expected = new Map<string, Float64Array>();
   const plan = planRope({ ...spec, positions, direction, tableDtype: 'f64' });
-  const parts = kvHeads === undefined ? [['x', 'y', heads] as const] : [['q', 'q_out', heads] as const, ['k', 'k_out', kvHeads] as const];
+  const parts =
+    kvHeads === undefined
+      ? [['x', 'y', heads] as const]
+      : [['q', 'q_out', heads] as const, ['k', 'k_out', kvHeads] as const];
   for (const [name, out, count] of parts) {
     const dims = layout === 'bsnh' ? [batch, seq, count, spec.headDim] : [batch, count, seq, spec.headDim];
     const x = filled(dtype, dims, next);
     inputs.set(name, x);
-    const exact = (t: Tensor): Tensor<'f64'> => tensorFrom(Float64Array.from(floats(t)), { shape: t.shape }) as Tensor<'f64'>;
+    const exact = (t: Tensor): Tensor<'f64'> =>
+      tensorFrom(Float64Array.from(floats(t)), { shape: t.shape }) as Tensor<'f64'>;
     const weight = filled(dtype, [spec.headDim], next);
     if (normEps !== undefined) inputs.set(`${name}_weight`, weight);
     const norm = normEps === undefined ? {} : { norm: { weight: exact(weight), eps: normEps } };
@@ -123,7 +134,8 @@ async function failureOf({ options, inputs, expected }: Case): Promise<string | 
       ? dtype === 'f64'
         ? 4e-16
         : 2 ** -24
-      : Math.max(...anglePrecision(options.spec, angles, [1, 7, 255, CONTEXT - 1]).map(({ maxError }) => maxError)) + 2 ** -23;
+      : Math.max(...anglePrecision(options.spec, angles, [1, 7, 255, CONTEXT - 1]).map(({ maxError }) => maxError)) +
+        2 ** -23;
   const own = angles === 'f16-table' ? 6 * UNIT_ROUNDOFF.f16 : 0;
   // A head of norm 1 has elements of at most √head_dim.
   const largest = options.normEps === undefined ? 2 : 2 * Math.sqrt(options.spec.headDim);
@@ -162,18 +174,27 @@ describe('a RoPE as a model', () => {
       ['bf16', 'f32-reduced'],
       ['f16', 'f16-table'],
     ] as [FloatDtype, AngleMode][])
-      variants.push({ name: `primitives ${dtype} ${angles} ${layout}`, options: { form: 'primitives', dtype, angles, layout, heads: 3 } });
+      variants.push({
+        name: `primitives ${dtype} ${angles} ${layout}`,
+        options: { form: 'primitives', dtype, angles, layout, heads: 3 },
+      });
   }
   for (const { name, options } of variants) {
     test(`is well formed, and ONNX Runtime agrees with the oracle: ${name}`, async (t) => {
-      const all = Object.entries(SPECS).map(([label, spec]) => ({ label, whole: { ...options, spec, context: CONTEXT } }));
+      const all = Object.entries(SPECS).map(([label, spec]) => ({
+        label,
+        whole: { ...options, spec, context: CONTEXT },
+      }));
       for (const { label, whole } of all) {
         const model = ropeModel(whole).graph.model('rope', 'test');
         const sizes = { batch: 2, seq: 5 };
         assert.doesNotThrow(() => valueTypes(model, sizes), label);
         // Only batch and seq are open, and no constant has them in it: another size does too.
         valueTypes(model, { batch: 1, seq: 1 });
-        assert.equal(new Set(model.nodes.flatMap(({ outputs }) => outputs)).size, model.nodes.flatMap(({ outputs }) => outputs).length);
+        assert.equal(
+          new Set(model.nodes.flatMap(({ outputs }) => outputs)).size,
+          model.nodes.flatMap(({ outputs }) => outputs).length,
+        );
       }
       const ort = await ortOrReason();
       if (typeof ort === 'string') return t.skip(ort);
@@ -193,7 +214,16 @@ describe('a RoPE as a model', () => {
       const ort = await ortOrReason();
       if (typeof ort === 'string') return t.skip(ort);
       for (const dtype of ['f32', 'f16', 'bf16'] as const) {
-        const options = { spec: SPECS.llama!, form, dtype, heads: 4, kvHeads: 2, context: CONTEXT, normEps: 1e-6, kvCache: true };
+        const options = {
+          spec: SPECS.llama!,
+          form,
+          dtype,
+          heads: 4,
+          kvHeads: 2,
+          context: CONTEXT,
+          normEps: 1e-6,
+          kvCache: true,
+        };
         assert.equal(await failureOf(caseOf(options, 2, 4, 9)), undefined, dtype);
       }
     });
@@ -209,7 +239,10 @@ describe('a RoPE as a model', () => {
           [0, 3],
           [2, 0],
         ] as const) {
-          const model = ropeModel({ spec: SPECS.deepseek!, form, angles, heads: 2, context: CONTEXT }).graph.model('rope', 'test');
+          const model = ropeModel({ spec: SPECS.deepseek!, form, angles, heads: 2, context: CONTEXT }).graph.model(
+            'rope',
+            'test',
+          );
           const dims = [...shape, 2, 12];
           const results = await runOnnx(
             model,
@@ -230,7 +263,9 @@ describe('a RoPE as a model', () => {
     const options = { spec: SPECS.middle!, form: 'primitives', context: CONTEXT, heads: 2 } as const;
     const c = caseOf(options, 2, 3, 5);
     const { graph } = ropeModel(options);
-    const [old, now] = await Promise.all([18, 23].map((opset) => runOnnx(graph.model('rope', 'test', undefined, opset), c.inputs)));
+    const [old, now] = await Promise.all(
+      [18, 23].map((opset) => runOnnx(graph.model('rope', 'test', undefined, opset), c.inputs)),
+    );
     assert.deepEqual(old!.get('y')!.read(), now!.get('y')!.read());
   });
 
@@ -250,7 +285,10 @@ describe('a RoPE as a model', () => {
     ];
     for (const [wrong, message] of refused) assert.throws(() => ropeModel({ ...base, ...wrong }), { message });
     const { graph } = ropeModel({ ...base, form: 'primitives' });
-    assert.throws(() => graph.model('rope', 'test', undefined, 17), { code: 'RANGE', message: /opset: expected an integer in \[18, 23\]/ });
+    assert.throws(() => graph.model('rope', 'test', undefined, 17), {
+      code: 'RANGE',
+      message: /opset: expected an integer in \[18, 23\]/,
+    });
   });
 });
 
@@ -272,16 +310,25 @@ describe('cost', () => {
       test(`[${headDim}, ${heads}, ${seq}, ${batch}] ${dtype}: fewer calls and bytes than the twelve steps`, () => {
         const sum = (rotation: 'fused' | 'primitives'): [number, number] => {
           const steps = seedSteps({ headDim, heads, seq, batch, dataBytes: dtype === 'f32' ? 4 : 2 }, rotation);
-          return [steps.reduce((n, { calls }) => n + calls, 0), steps.reduce((n, s) => n + s.bytesRead + s.bytesWritten, 0)];
+          return [
+            steps.reduce((n, { calls }) => n + calls, 0),
+            steps.reduce((n, s) => n + s.bytesRead + s.bytesWritten, 0),
+          ];
         };
         const ours = (form: 'standard' | 'primitives', angles: AngleMode): [number, number] => {
-          const model = ropeModel({ spec: yarn, form, angles, dtype, heads, context: 4096 }).graph.model('rope', 'test');
+          const model = ropeModel({ spec: yarn, form, angles, dtype, heads, context: 4096 }).graph.model(
+            'rope',
+            'test',
+          );
           const { count, bytesRead, bytesWritten } = graphCost(model, { batch, seq });
           return [count, bytesRead + bytesWritten];
         };
         const table = dtype === 'f16' ? 'f16-table' : 'f32-table';
         const standard = ours('standard', table);
-        assert.ok(standard[0] < sum('fused')[0] && standard[1] < sum('fused')[1], `${standard} against ${sum('fused')}`);
+        assert.ok(
+          standard[0] < sum('fused')[0] && standard[1] < sum('fused')[1],
+          `${standard} against ${sum('fused')}`,
+        );
         for (const angles of dtype === 'f32' ? (['f32', 'f32-table'] as const) : ([table] as const)) {
           const primitives = ours('primitives', angles);
           assert.ok(
@@ -313,10 +360,12 @@ describe('cost', () => {
   });
 
   test('is counted as it is', () => {
-    const model = ropeModel({ spec: { headDim: 4, pairing: 'half', base: 10000 }, form: 'standard', context: 16, heads: 3 }).graph.model(
-      'rope',
-      'test',
-    );
+    const model = ropeModel({
+      spec: { headDim: 4, pairing: 'half', base: 10000 },
+      form: 'standard',
+      context: 16,
+      heads: 3,
+    }).graph.model('rope', 'test');
     const cost = graphCost(model, { batch: 2, seq: 5 });
     assert.deepEqual([[...cost.calls], cost.views], [[['RotaryEmbedding', 1]], 2]);
     // x twice, ten rows of two f32 of each table, ten positions.

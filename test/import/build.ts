@@ -3,7 +3,14 @@ import type { Tensor } from '../../src/core/tensor.js';
 import { onnxDataType } from '../../src/formats/onnx.js';
 import { encodeFile } from '../../src/formats/onnx-messages.js';
 
-type Attribute = number | string | readonly number[] | { f: number } | { tensor: Tensor } | { graph: GraphMessage } | { ref: string };
+type Attribute =
+  | number
+  | string
+  | readonly number[]
+  | { f: number }
+  | { tensor: Tensor }
+  | { graph: GraphMessage }
+  | { ref: string };
 type Dims = readonly (number | string | undefined)[];
 
 export interface GraphMessage {
@@ -22,7 +29,9 @@ export class Graph {
   constructor(readonly prefix = 'v') {}
 
   private value(name: string, dtype: string, shape?: Dims): unknown {
-    const dim = shape?.map((size) => (typeof size === 'number' ? { dimValue: size } : size === undefined ? {} : { dimParam: size }));
+    const dim = shape?.map((size) =>
+      typeof size === 'number' ? { dimValue: size } : size === undefined ? {} : { dimParam: size },
+    );
     return { name, type: { tensorType: { elemType: onnxDataType(dtype as 'f32'), ...(dim && { shape: { dim } }) } } };
   }
   input(name: string, dtype: string, shape?: Dims): string {
@@ -46,7 +55,12 @@ export class Graph {
     this.initializers.push({ name, dims, dataType: onnxDataType(dtype as 'f32'), dataLocation: 1, externalData });
     return name;
   }
-  node(opType: string, inputs: readonly string[], attributes: Readonly<Record<string, Attribute>> = {}, more: NodeOptions = {}): string {
+  node(
+    opType: string,
+    inputs: readonly string[],
+    attributes: Readonly<Record<string, Attribute>> = {},
+    more: NodeOptions = {},
+  ): string {
     return this.nodeOf(opType, inputs, attributes, { outputs: 1, ...more })[0]!;
   }
   nodeOf(
@@ -67,7 +81,14 @@ export class Graph {
     return output;
   }
   message(name = 'graph'): Record<string, unknown> {
-    return { name, node: this.nodes, initializer: this.initializers, input: this.inputs, output: this.outputs, valueInfo: this.types };
+    return {
+      name,
+      node: this.nodes,
+      initializer: this.initializers,
+      input: this.inputs,
+      output: this.outputs,
+      valueInfo: this.types,
+    };
   }
   get graph(): GraphMessage {
     return { message: this.message() };

@@ -44,7 +44,26 @@ export const change = fc.record({
   kind: fc.constantFrom(...KINDS),
   a: fc.nat(),
   b: fc.nat(),
-  n: fc.constantFrom(-(2 ** 40), -9, -2, -1, 0, 1, 2, 3, 7, 64, 1000, 4096, 10 ** 6, 10 ** 7, 2 ** 27, 2 ** 31, 2 ** 40, 2 ** 52),
+  n: fc.constantFrom(
+    -(2 ** 40),
+    -9,
+    -2,
+    -1,
+    0,
+    1,
+    2,
+    3,
+    7,
+    64,
+    1000,
+    4096,
+    10 ** 6,
+    10 ** 7,
+    2 ** 27,
+    2 ** 31,
+    2 ** 40,
+    2 ** 52,
+  ),
 });
 
 /** A change, for functions that are given some. */
@@ -62,7 +81,9 @@ export function changed(bytes: Uint8Array, changes: readonly Change[]): Uint8Arr
 function plain(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(plain);
   if (typeof value !== 'object' || value === null || value instanceof Uint8Array) return value;
-  return Object.fromEntries(Object.entries(value).flatMap(([key, part]) => (key === '$typeName' ? [] : [[key, plain(part)]])));
+  return Object.fromEntries(
+    Object.entries(value).flatMap(([key, part]) => (key === '$typeName' ? [] : [[key, plain(part)]])),
+  );
 }
 
 function apply(graph: Graph, { kind, a, b, n }: Change): void {
@@ -71,14 +92,17 @@ function apply(graph: Graph, { kind, a, b, n }: Change): void {
   const declared = [...graph.input, ...graph.output, ...graph.valueInfo];
   const type = declared.length > 0 ? at(declared, a).type?.tensorType : undefined;
   const constant = graph.initializer.length > 0 ? at(graph.initializer, a) : undefined;
-  if (kind === 'declared' && type?.shape && type.shape.dim.length > 0) type.shape.dim[b % type.shape.dim.length] = { dimValue: n };
-  if (kind === 'every size') for (const value of declared) for (const dim of value.type?.tensorType?.shape?.dim ?? []) dim.dimValue = n;
+  if (kind === 'declared' && type?.shape && type.shape.dim.length > 0)
+    type.shape.dim[b % type.shape.dim.length] = { dimValue: n };
+  if (kind === 'every size')
+    for (const value of declared) for (const dim of value.type?.tensorType?.shape?.dim ?? []) dim.dimValue = n;
   if (kind === 'rank' && type?.shape) {
     if (n > 0) type.shape.dim.splice(b % (type.shape.dim.length + 1), 0, { dimValue: n });
     else type.shape.dim.splice(b % (type.shape.dim.length + 1), 1);
   }
   if (kind === 'type' && type) type.elemType = b % 17;
-  if (kind === 'dims' && constant) constant.dims = n < 0 ? [...constant.dims, 1] : b % 2 === 0 ? [n] : [n, ...constant.dims.slice(1)];
+  if (kind === 'dims' && constant)
+    constant.dims = n < 0 ? [...constant.dims, 1] : b % 2 === 0 ? [n] : [n, ...constant.dims.slice(1)];
   if (kind === 'integers' && constant && constant.rawData.length >= 8)
     constant.rawData.set(new Uint8Array(BigInt64Array.of(BigInt(n)).buffer), (b % (constant.rawData.length >> 3)) * 8);
   if (kind === 'float' && constant && constant.rawData.length >= 4)
@@ -97,8 +121,10 @@ function apply(graph: Graph, { kind, a, b, n }: Change): void {
     else attribute.i = n;
   }
   if (kind === 'drop') graph.node.splice(a % graph.node.length, 1);
-  if (kind === 'repeat') graph.node.splice(b % graph.node.length, 0, { ...node, output: node.output.map((name) => `${name}'`) });
-  if (kind === 'swap') [graph.node[a % graph.node.length], graph.node[b % graph.node.length]] = [at(graph.node, b), node];
+  if (kind === 'repeat')
+    graph.node.splice(b % graph.node.length, 0, { ...node, output: node.output.map((name) => `${name}'`) });
+  if (kind === 'swap')
+    [graph.node[a % graph.node.length], graph.node[b % graph.node.length]] = [at(graph.node, b), node];
   if (kind === 'inside') {
     // The graph as a branch of one of its nodes.
     const branch = { name: b % 2 === 0 ? 'then_branch' : 'else_branch', type: 5, g: plain(graph) };
@@ -108,4 +134,6 @@ function apply(graph: Graph, { kind, a, b, n }: Change): void {
 
 /** Operators that make much of little, or read sizes out of values. */
 const OPERATORS =
-  'Expand Tile Range ConstantOfShape Reshape Concat MatMul Einsum CumSum ReduceSum ScatterND If Gather Where Split Slice'.split(' ');
+  'Expand Tile Range ConstantOfShape Reshape Concat MatMul Einsum CumSum ReduceSum ScatterND If Gather Where Split Slice'.split(
+    ' ',
+  );

@@ -78,7 +78,9 @@ function anglesByMatMul(g: Graph, spec: RopeSpec, position: string): string {
   const inv = frequenciesOf(spec).invFreq;
   const freq = g.constant(f32(inv, [1, inv.length, 1]), 'rotary_emb.inv_freq');
   const batch = g.node('Gather', [g.node('Shape', [position]), g.constant(scalar(0))], { axis: 0 });
-  const target = g.node('Concat', [g.node('Unsqueeze', [batch, g.constant(i64([0]))]), g.constant(i64([-1, 1]))], { axis: 0 });
+  const target = g.node('Concat', [g.node('Unsqueeze', [batch, g.constant(i64([0]))]), g.constant(i64([-1, 1]))], {
+    axis: 0,
+  });
   const expanded = g.node('Expand', [
     freq,
     g.node('Where', [g.node('Equal', [target, g.constant(i64([-1, -1, -1]))]), g.constant(i64([1, 1, 1])), target]),
@@ -92,7 +94,12 @@ function hfComputed(): Form {
   const g = new Graph();
   const hidden = g.input('hidden', 'f32', ['batch', 'seq', 24]);
   const position = g.input('position_ids', 'i64', ['batch', 'seq']);
-  const x = g.node('Transpose', [g.node('Reshape', [hidden, g.constant(i64([0, 0, 3, 8]))])], { perm: [0, 2, 1, 3] }, { to: 'q' });
+  const x = g.node(
+    'Transpose',
+    [g.node('Reshape', [hidden, g.constant(i64([0, 0, 3, 8]))])],
+    { perm: [0, 2, 1, 3] },
+    { to: 'q' },
+  );
   const angles = anglesByMatMul(g, spec, position);
   const emb = g.node('Concat', [angles, angles], { axis: -1 });
   const [cos, sin] = ['Cos', 'Sin'].map((op) => {
@@ -157,7 +164,9 @@ function gptJ(): Form {
   const x = g.input('x', 'f32', ['batch', 'seq', 2, 12]);
   const position = g.input('position_ids', 'i64', ['batch', 'seq']);
   // embed_positions holds sin and cos side by side.
-  const [sinTable, cosTable] = [cache(spec, 64, 'sin', 'none'), cache(spec, 64, 'cos', 'none')].map((t) => t.read() as Float32Array);
+  const [sinTable, cosTable] = [cache(spec, 64, 'sin', 'none'), cache(spec, 64, 'cos', 'none')].map(
+    (t) => t.read() as Float32Array,
+  );
   const both = Float32Array.from({ length: 64 * 8 }, (_, n) =>
     n % 8 < 4 ? sinTable![(n >> 3) * 4 + (n % 8)]! : cosTable![(n >> 3) * 4 + (n % 8) - 4]!,
   );
@@ -176,7 +185,11 @@ function gptJ(): Form {
   const even = g.node('Slice', [part, g.constant(i64([0])), g.constant(i64([END])), axes, step]);
   const odd = g.node('Slice', [part, g.constant(i64([1])), g.constant(i64([END])), axes, step]);
   const last = g.constant(i64([-1]));
-  const stack = g.node('Concat', [g.node('Unsqueeze', [g.node('Neg', [odd]), last]), g.node('Unsqueeze', [even, last])], { axis: -1 });
+  const stack = g.node(
+    'Concat',
+    [g.node('Unsqueeze', [g.node('Neg', [odd]), last]), g.node('Unsqueeze', [even, last])],
+    { axis: -1 },
+  );
   const shape = g.node(
     'Concat',
     [g.node('Slice', [g.node('Shape', [stack]), g.constant(i64([0])), g.constant(i64([3]))]), g.constant(i64([-1]))],
@@ -244,7 +257,10 @@ function splitHalves(): Form {
   const position = g.input('position_ids', 'i64', [2, 4]);
   const wide = g.node('Cast', [x], { to: 1 });
   const [cos, sin] = (['cos', 'sin'] as const).map((part) =>
-    g.node('Unsqueeze', [g.node('Gather', [g.constant(cache(spec, 41, part, 'none')), position]), g.constant(i64([1]))]),
+    g.node('Unsqueeze', [
+      g.node('Gather', [g.constant(cache(spec, 41, part, 'none')), position]),
+      g.constant(i64([1])),
+    ]),
   );
   const [a, b] = g.nodeOf('Split', [wide], { axis: -1, num_outputs: 2 }, { outputs: 2 });
   const y0 = g.node('Sub', [g.node('Mul', [a!, cos!]), g.node('Mul', [b!, sin!])]);
@@ -276,9 +292,15 @@ function neox(): Form {
   const part = g.node('Slice', [x, g.constant(i64([0])), g.constant(i64([6])), axes]);
   const pass = g.node('Slice', [x, g.constant(i64([6])), g.constant(i64([END])), axes]);
   const [cos, sin] = (['cos', 'sin'] as const).map((name) =>
-    g.node('Unsqueeze', [g.node('Gather', [g.constant(cache(spec, 64, name, 'halves')), position]), g.constant(i64([1]))]),
+    g.node('Unsqueeze', [
+      g.node('Gather', [g.constant(cache(spec, 64, name, 'halves')), position]),
+      g.constant(i64([1])),
+    ]),
   );
-  g.output(g.node('Concat', [turn(g, part, cos!, sin!, rotateHalf(g, part, 3)), pass], { axis: -1 }, { to: 'y' }), 'f32');
+  g.output(
+    g.node('Concat', [turn(g, part, cos!, sin!, rotateHalf(g, part, 3)), pass], { axis: -1 }, { to: 'y' }),
+    'f32',
+  );
   return {
     name: 'halves of a part of the head, which is a part of qkv',
     from: 'modeling_gpt_neox.py, huggingface/transformers@203bf6f; microsoft/onnxscript@0b9afd9 rules/fusion/_rotary_embedding.py (partial)',
@@ -332,7 +354,12 @@ function mrope(): Form {
   const angles = g.node('Mul', [four, g.constant(f32(inv, [6]))]);
   const emb = g.node('Concat', [angles, angles], { axis: -1 });
   const [cos, sin] = ['Cos', 'Sin'].map((op) => {
-    const parts = g.nodeOf('Split', [g.node(op, [emb]), g.constant(i64([1, 2, 3, 1, 2, 3]))], { axis: -1 }, { outputs: 6 });
+    const parts = g.nodeOf(
+      'Split',
+      [g.node(op, [emb]), g.constant(i64([1, 2, 3, 1, 2, 3]))],
+      { axis: -1 },
+      { outputs: 6 },
+    );
     const chosen = parts.map((part, n) => g.node('Gather', [part, g.constant(scalar(n % 3))], { axis: 0 }));
     return g.node('Unsqueeze', [g.node('Concat', chosen, { axis: -1 }), g.constant(i64([1]))]);
   });
@@ -412,9 +439,15 @@ function backward(): Form {
   const x = g.input('x', 'f32', [2, 3, 4, 8]);
   const position = g.input('position_ids', 'i64', [2, 4]);
   const [cos, sin] = (['cos', 'sin'] as const).map((part) =>
-    g.node('Unsqueeze', [g.node('Gather', [g.constant(cache(spec, 41, part, 'halves')), position]), g.constant(i64([1]))]),
+    g.node('Unsqueeze', [
+      g.node('Gather', [g.constant(cache(spec, 41, part, 'halves')), position]),
+      g.constant(i64([1])),
+    ]),
   );
-  g.output(g.node('Sub', [g.node('Mul', [x, cos!]), g.node('Mul', [rotateHalf(g, x, 4), sin!])], {}, { to: 'y' }), 'f32');
+  g.output(
+    g.node('Sub', [g.node('Mul', [x, cos!]), g.node('Mul', [rotateHalf(g, x, 4), sin!])], {}, { to: 'y' }),
+    'f32',
+  );
   return {
     name: 'backward',
     from: 'the gradient of the first form',
@@ -432,12 +465,17 @@ function backward(): Form {
 
 function standardNode(rank: 3 | 4): Form {
   const spec: RopeSpec =
-    rank === 4 ? { headDim: 8, pairing: 'half', base: 10000 } : { headDim: 8, rotaryDim: 4, pairing: 'interleaved', base: 10000 };
+    rank === 4
+      ? { headDim: 8, pairing: 'half', base: 10000 }
+      : { headDim: 8, rotaryDim: 4, pairing: 'interleaved', base: 10000 };
   const g = new Graph();
   const x = g.input('x', 'f32', rank === 4 ? ['batch', 3, 'seq', 8] : ['batch', 'seq', 24]);
   const position = g.input('position_ids', 'i64', ['batch', 'seq']);
-  const [cos, sin] = (['cos', 'sin'] as const).map((part) => g.constant(cache(spec, 64, part, 'none'), `${part}_cache`));
-  const attributes: Record<string, number> = rank === 4 ? {} : { interleaved: 1, rotary_embedding_dim: 4, num_heads: 3 };
+  const [cos, sin] = (['cos', 'sin'] as const).map((part) =>
+    g.constant(cache(spec, 64, part, 'none'), `${part}_cache`),
+  );
+  const attributes: Record<string, number> =
+    rank === 4 ? {} : { interleaved: 1, rotary_embedding_dim: 4, num_heads: 3 };
   g.output(g.node('RotaryEmbedding', [x, cos!, sin!, position], attributes, { to: 'y', name: 'rope' }), 'f32');
   return {
     name: `RotaryEmbedding-23, ${rank === 4 ? '4-D' : '3-D, part of the head, interleaved'}`,
@@ -459,7 +497,9 @@ function standardGathered(): Form {
   const g = new Graph();
   const x = g.input('x', 'f32', ['batch', 3, 'seq', 8]);
   const position = g.input('position_ids', 'i64', ['batch', 'seq']);
-  const [cos, sin] = (['cos', 'sin'] as const).map((part) => g.node('Gather', [g.constant(cache(spec, 64, part, 'none')), position]));
+  const [cos, sin] = (['cos', 'sin'] as const).map((part) =>
+    g.node('Gather', [g.constant(cache(spec, 64, part, 'none')), position]),
+  );
   g.output(g.node('RotaryEmbedding', [x, cos!, sin!], {}, { to: 'y' }), 'f32');
   return {
     name: 'RotaryEmbedding-23 without position_ids, caches gathered before',
@@ -485,7 +525,10 @@ function runtimeNode(offset: boolean): Form {
   const position = g.input('position_ids', 'i64', offset ? [1] : ['batch', 'seq']);
   const [cos, sin] = (['cos', 'sin'] as const).map((part) => g.constant(cache(spec, 64, part, 'none')));
   const attributes: Record<string, number> = offset ? { interleaved: 1 } : { rotary_embedding_dim: 4, num_heads: 3 };
-  g.output(g.node('RotaryEmbedding', [x, position, cos!, sin!], attributes, { to: 'y', domain: 'com.microsoft' }), 'f32');
+  g.output(
+    g.node('RotaryEmbedding', [x, position, cos!, sin!], attributes, { to: 'y', domain: 'com.microsoft' }),
+    'f32',
+  );
   return {
     name: `com.microsoft.RotaryEmbedding, ${offset ? 'position_ids an offset' : 'part of the head'}`,
     from: 'microsoft/onnxruntime@076ffcd contrib_ops/cpu/bert/rotary_embedding_helper.h',

@@ -33,7 +33,9 @@ function exported(batch: number | string, seq: number | string): Uint8Array {
     kvHeads: 2,
   });
   const model = graph.model('rope', 'test');
-  const inputs = model.inputs.map((input) => (input.name === 'position_ids' ? { ...input, shape: [batch, seq] } : input));
+  const inputs = model.inputs.map((input) =>
+    input.name === 'position_ids' ? { ...input, shape: [batch, seq] } : input,
+  );
   return writeOnnxModel({ ...model, inputs });
 }
 
@@ -41,9 +43,14 @@ function exported(batch: number | string, seq: number | string): Uint8Array {
 function normsOf(layers: number): Uint8Array {
   const g = new Graph();
   let x = g.input('x', 'f32', ['batch', 'seq', 64]);
-  const [scale, weight] = [g.constant(tensorFrom(Float32Array.of(2), { shape: [] })), g.constant(tensorFrom(new Float32Array(64).fill(3)))];
+  const [scale, weight] = [
+    g.constant(tensorFrom(Float32Array.of(2), { shape: [] })),
+    g.constant(tensorFrom(new Float32Array(64).fill(3))),
+  ];
   for (let layer = 0; layer < 2 * layers; layer++) {
-    const size = g.node('Sqrt', [g.node('ReduceMean', [g.node('Pow', [x, scale]), g.constant(tensorFrom(BigInt64Array.of(-1n)))])]);
+    const size = g.node('Sqrt', [
+      g.node('ReduceMean', [g.node('Pow', [x, scale]), g.constant(tensorFrom(BigInt64Array.of(-1n)))]),
+    ]);
     const normed = g.node('Mul', [weight, g.node('Mul', [x, g.node('Div', [scale, size])])]);
     x = g.node('Add', [x, g.node('Softmax', [normed])]);
   }
@@ -90,7 +97,10 @@ describe('models that nobody wrote', () => {
           const { shape, positions, inputs } = form;
           const given = { ...(positions && { positionIds: positions.tensor }), ...(inputs && { inputs }) };
           limit = new Work(file.length + 2 ** 20).limit;
-          mustRefuseOrReturn(() => bindImported(rope, { x: zeros('f32', shape), out: zeros('f32', shape), ...given }), CODES);
+          mustRefuseOrReturn(
+            () => bindImported(rope, { x: zeros('f32', shape), out: zeros('f32', shape), ...given }),
+            CODES,
+          );
         }
       }, ['FORMAT', 'UNSUPPORTED']);
     } finally {
@@ -109,7 +119,9 @@ describe('models that nobody wrote', () => {
   test('graphs wired at random, with cycles, other operators, absurd sizes and attributes, are read or refused', () => {
     for (const form of samples)
       fc.assert(
-        fc.property(fc.array(change, { minLength: 1, maxLength: 3 }), (changes) => read(changed(form.bytes, changes), form)),
+        fc.property(fc.array(change, { minLength: 1, maxLength: 3 }), (changes) =>
+          read(changed(form.bytes, changes), form),
+        ),
         { ...seeded, numRuns: 80 },
       );
   });
@@ -152,7 +164,9 @@ describe('models that nobody wrote', () => {
   });
 
   const repro = fileURLToPath(new URL('../../../shared/repro/onnx/', import.meta.url));
-  test('files that took minutes, gigabytes, or ended in a TypeError', { skip: existsSync(repro) ? false : 'no ../shared/repro' }, () => {
+  test('files that took minutes, gigabytes, or ended in a TypeError', {
+    skip: existsSync(repro) ? false : 'no ../shared/repro',
+  }, () => {
     for (const name of readdirSync(repro)) read(readFileSync(join(repro, name)));
   });
 });

@@ -75,7 +75,17 @@ describe('every form that exporters write', () => {
         const { spec } = form;
         const rotaryDim = spec.rotaryDim ?? spec.headDim;
         assert.deepEqual(
-          [rope.pairing, rope.headDim, rope.rotaryDim, rope.rotaryOffset, rope.layout, rope.x, rope.y, rope.tables.from, rope.whyNotRun],
+          [
+            rope.pairing,
+            rope.headDim,
+            rope.rotaryDim,
+            rope.rotaryOffset,
+            rope.layout,
+            rope.x,
+            rope.y,
+            rope.tables.from,
+            rope.whyNotRun,
+          ],
           [spec.pairing, spec.headDim, rotaryDim, 0, form.layout, form.x, form.y, form.tables, undefined],
         );
         assert.equal(rope.direction, form.name === 'backward' ? 'backward' : 'forward');
@@ -132,7 +142,11 @@ describe('the same models in ONNX Runtime', async () => {
       const x = noise(form.shape, dtype);
       const { InferenceSession, Tensor } = runtime as Exclude<typeof runtime, string>;
       const feed = (tensor: Tensor): unknown =>
-        new Tensor({ f32: 'float32', f16: 'float16', i64: 'int64' }[tensor.dtype as string]!, tensor.read() as HostArray, tensor.shape);
+        new Tensor(
+          { f32: 'float32', f16: 'float16', i64: 'int64' }[tensor.dtype as string]!,
+          tensor.read() as HostArray,
+          tensor.shape,
+        );
       const feeds: Record<string, unknown> = { [form.x]: feed(x) };
       if (form.positions) feeds[form.positions.name] = feed(form.positions.tensor);
       for (const [key, tensor] of Object.entries(form.inputs ?? {})) feeds[key] = feed(tensor);
@@ -149,7 +163,13 @@ describe('the same models in ONNX Runtime', async () => {
 
 /** A rotation whose sums can be spoilt. */
 function halves(
-  spoil: { signs?: readonly [boolean, boolean]; swap?: boolean; members?: boolean; pairs?: boolean; third?: boolean } = {},
+  spoil: {
+    signs?: readonly [boolean, boolean];
+    swap?: boolean;
+    members?: boolean;
+    pairs?: boolean;
+    third?: boolean;
+  } = {},
 ): Uint8Array {
   const g = new Graph();
   const x = g.input('x', 'f32', [1, 2, 'seq', 8]);
@@ -167,8 +187,15 @@ function halves(
     : (parts as [string, string]);
   const [first, second] = spoil.signs ?? [true, false];
   const rotated = g.node('Concat', [first ? g.node('Neg', [b]) : b, second ? g.node('Neg', [a]) : a], { axis: -1 });
-  const whole = spoil.third ? g.node('Add', [x, g.node('Slice', [x, ...[0, 8, 3].map((n) => g.constant(i64([n])))])]) : x;
-  const y = g.node('Add', [g.node('Mul', [whole, cos!]), g.node('Mul', [rotated, sin!])], {}, { to: 'y', name: 'apply' });
+  const whole = spoil.third
+    ? g.node('Add', [x, g.node('Slice', [x, ...[0, 8, 3].map((n) => g.constant(i64([n])))])])
+    : x;
+  const y = g.node(
+    'Add',
+    [g.node('Mul', [whole, cos!]), g.node('Mul', [rotated, sin!])],
+    {},
+    { to: 'y', name: 'apply' },
+  );
   g.output(y, 'f32');
   return g.model();
 }
@@ -185,7 +212,11 @@ describe('what is nearly RoPE', () => {
     ],
     ['minus twice', { signs: [true, true] }, /^its signs are wrong: y0 = x0·c − x1·s, y1 = −x0·s \+ x1·c/],
     ['cos for sin', { swap: true }, /^cos and sin are swapped: at position 0/],
-    ['another angle for the second member', { members: true }, /^the two members of pair \d are turned by different numbers/],
+    [
+      'another angle for the second member',
+      { members: true },
+      /^the two members of pair \d are turned by different numbers/,
+    ],
     ['pairs from both ends', { pairs: true }, /^its pairs are none of ours: |^x\d and x\d are mixed into/],
   ];
   for (const [name, spoil, because] of cases) {
@@ -225,7 +256,12 @@ describe('where it lies', () => {
     g.input('x', 'f32', [1, 1, 1, 4]);
     const flag = g.input('flag', 'u8', []);
     g.output(
-      g.node('If', [flag], { then_branch: { graph: branch.graph }, else_branch: { graph: branch.graph } }, { name: 'choose' }),
+      g.node(
+        'If',
+        [flag],
+        { then_branch: { graph: branch.graph }, else_branch: { graph: branch.graph } },
+        { name: 'choose' },
+      ),
       'f32',
     );
     const body = new Graph('f');
@@ -253,7 +289,9 @@ describe('where it lies', () => {
         Array.from({ length: 128 }, (_, n) => f((n >> 2) * invFreq[n % 4]!)),
         [32, 4],
       );
-    const inputs = ['q', 'k', 'v', 'past_k', 'past_v'].map((name) => g.input(name, 'f32', ['b', 's', name === 'q' ? 32 : 16]));
+    const inputs = ['q', 'k', 'v', 'past_k', 'past_v'].map((name) =>
+      g.input(name, 'f32', ['b', 's', name === 'q' ? 32 : 16]),
+    );
     const lengths = ['seqlens_k', 'total'].map((name) => g.input(name, 'i32', ['b']));
     const caches = [g.constant(rows(Math.cos)), g.constant(rows(Math.sin))];
     g.output(
@@ -265,7 +303,12 @@ describe('where it lies', () => {
       ),
       'f32',
     );
-    g.node('GroupQueryAttention', [...inputs, ...lengths], { num_heads: 4, kv_num_heads: 2 }, { domain: 'com.microsoft', name: 'plain' });
+    g.node(
+      'GroupQueryAttention',
+      [...inputs, ...lengths],
+      { num_heads: 4, kv_num_heads: 2 },
+      { domain: 'com.microsoft', name: 'plain' },
+    );
     const { ropes } = importOnnx(g.model());
     assert.equal(ropes.length, 1);
     const { form, pairing, headDim, rotaryDim, numHeads, tables, spec, whyNotRun } = ropes[0]!;
@@ -283,7 +326,9 @@ describe('where it lies', () => {
     let x = g.input('x', 'f32', [1, 2, 's', 4]);
     const ids = g.input('position_ids', 'i64', [1, 's']);
     for (let layer = 0; layer < 5; layer++) {
-      x = g.node('Relu', [g.node('RotaryEmbedding', [x, ...caches, ids], { interleaved: Number(layer === 2) }, { name: `rope.${layer}` })]);
+      x = g.node('Relu', [
+        g.node('RotaryEmbedding', [x, ...caches, ids], { interleaved: Number(layer === 2) }, { name: `rope.${layer}` }),
+      ]);
     }
     g.output(x, 'f32');
     const groups = groupAlike(importOnnx(g.model()).ropes);
@@ -309,11 +354,14 @@ function finishRotation(g: Graph, angles: string, after?: number): Uint8Array {
 describe('what stands between positions and tables', () => {
   const spec = { headDim: 8, pairing: 'half', base: 10000 } as const;
   const inv = frequenciesOf(spec).invFreq;
-  const column = (g: Graph, position: string): string => g.node('Cast', [g.node('Unsqueeze', [position, g.constant(i64([2]))])], { to: 1 });
+  const column = (g: Graph, position: string): string =>
+    g.node('Cast', [g.node('Unsqueeze', [position, g.constant(i64([2]))])], { to: 1 });
   const x = noise([2, 4, 1, 8], 'f32');
   const turned = (options: object, positions: Tensor = POSITIONS): Float64Array => {
     const out = zeros('f64', x.shape);
-    rw.run(bindRope(planRope({ ...spec, positions, tableDtype: 'f64', ...options }), f64Tensor(floats(x), x.shape), out));
+    rw.run(
+      bindRope(planRope({ ...spec, positions, tableDtype: 'f64', ...options }), f64Tensor(floats(x), x.shape), out),
+    );
     return floats(out);
   };
 
@@ -340,7 +388,11 @@ describe('what stands between positions and tables', () => {
     const long = g.node('Greater', [most, g.constant(i64([30], []))]);
     const chosen = g.node('If', [long], { then_branch: branch('long', 4), else_branch: branch('short', 1) });
     const [rope] = importOnnx(finishRotation(g, g.node('Mul', [column(g, position), chosen]))).ropes;
-    close(floats(runImported(rope!, rw, { x, positionIds: POSITIONS })), turned({ scaling: { kind: 'linear', factor: 4 } }), 'f32');
+    close(
+      floats(runImported(rope!, rw, { x, positionIds: POSITIONS })),
+      turned({ scaling: { kind: 'linear', factor: 4 } }),
+      'f32',
+    );
     const near = i64([0, 1, 2, 3, 4, 5, 6, 7], [2, 4]);
     close(floats(runImported(rope!, rw, { x, positionIds: near })), turned({}, near), 'f32');
   });
@@ -349,13 +401,21 @@ describe('what stands between positions and tables', () => {
     const g = new Graph();
     const mask = g.input('attention_mask', 'i64', ['batch', 'seq']);
     const counted = g.node('Sub', [g.node('CumSum', [mask, g.constant(i64([1], []))]), g.constant(i64([1], []))]);
-    const held = g.node('Where', [g.node('Equal', [mask, g.constant(i64([0], []))]), g.constant(i64([1], [])), counted]);
+    const held = g.node('Where', [
+      g.node('Equal', [mask, g.constant(i64([0], []))]),
+      g.constant(i64([1], [])),
+      counted,
+    ]);
     const [rope] = importOnnx(finishRotation(g, g.node('Mul', [column(g, held), g.constant(f32(inv, [4]))]))).ropes;
     assert.equal(rope!.positions.from, 'graph');
     assert.deepEqual('needs' in rope!.positions && rope!.positions.needs, ['attention_mask']);
     const means = i64([1, 1, 0, 1, 0, 1, 2, 3], [2, 4]);
     const want = turned({}, means);
-    close(floats(runImported(rope!, rw, { x, inputs: { attention_mask: i64([0, 0, 1, 1, 1, 1, 1, 1], [2, 4]) } })), want, 'f32');
+    close(
+      floats(runImported(rope!, rw, { x, inputs: { attention_mask: i64([0, 0, 1, 1, 1, 1, 1, 1], [2, 4]) } })),
+      want,
+      'f32',
+    );
     close(floats(runImported(rope!, rw, { x, positionIds: means })), want, 'f32');
   });
 
@@ -376,7 +436,10 @@ describe('what stands between positions and tables', () => {
     }
     const [rope] = importOnnx(finishRotation(g, g.node('Transpose', [rows], { perm: [1, 2, 0] }))).ropes;
     assert.deepEqual(rope!.axisOfPair, [0, 1, 2, 0]);
-    const ids = i64([...[0, 1, 2, 3, 4, 5, 6, 7], ...[0, 1, 1, 9, 9, 9, 2, 2], ...[5, 4, 3, 2, 1, 0, 30, 20]], [3, 2, 4]);
+    const ids = i64(
+      [...[0, 1, 2, 3, 4, 5, 6, 7], ...[0, 1, 1, 9, 9, 9, 2, 2], ...[5, 4, 3, 2, 1, 0, 30, 20]],
+      [3, 2, 4],
+    );
     close(
       floats(runImported(rope!, rw, { x, positionIds: ids })),
       turned({ axes: { rule: 'interleaved', sections: [2, 1, 1] } }, ids),
@@ -442,14 +505,23 @@ describe('laws', () => {
         );
       const x = g.input('x', 'f32', [1, 2, 's', spec.headDim]);
       g.output(
-        g.node('RotaryEmbedding', [x, g.constant(rows(Math.cos)), g.constant(rows(Math.sin)), g.input('p', 'i64', [1, 's'])]),
+        g.node('RotaryEmbedding', [
+          x,
+          g.constant(rows(Math.cos)),
+          g.constant(rows(Math.sin)),
+          g.input('p', 'i64', [1, 's']),
+        ]),
         'f32',
       );
       check(importOnnx(g.model()).ropes[0]!.frequencies!.law as never);
     });
   }
   /** A cache of f32 for half pairing, whose angles a law gives. */
-  const cached = (rows: number, invFreq: readonly number[], part: (row: number, frequency: number) => readonly [number, number]) => {
+  const cached = (
+    rows: number,
+    invFreq: readonly number[],
+    part: (row: number, frequency: number) => readonly [number, number],
+  ) => {
     const g = new Graph();
     const pairs = invFreq.length;
     const x = g.input('x', 'f32', [1, 1, 's', 2 * pairs]);
@@ -460,7 +532,10 @@ describe('laws', () => {
           [rows, pairs],
         ),
       );
-    g.output(g.node('RotaryEmbedding', [x, table(0), table(1), g.input('p', 'i64', [1, 's'])], {}, { name: 'r' }), 'f32');
+    g.output(
+      g.node('RotaryEmbedding', [x, table(0), table(1), g.input('p', 'i64', [1, 's'])], {}, { name: 'r' }),
+      'f32',
+    );
     return importOnnx(g.model()).ropes[0]!;
   };
   const unit = (angle: number): [number, number] => [Math.cos(angle), Math.sin(angle)];
@@ -511,7 +586,12 @@ describe('laws', () => {
     const g = new Graph();
     const x = g.input('x', 'f32', [1, 1, 's', 2]);
     g.output(
-      g.node('RotaryEmbedding', [x, g.constant(f32([0, 0.5], [2, 1])), g.constant(f32([2, 0.25], [2, 1])), g.input('p', 'i64', [1, 's'])]),
+      g.node('RotaryEmbedding', [
+        x,
+        g.constant(f32([0, 0.5], [2, 1])),
+        g.constant(f32([2, 0.25], [2, 1])),
+        g.input('p', 'i64', [1, 's']),
+      ]),
       'f32',
     );
     const [rope] = importOnnx(g.model()).ropes;
@@ -524,7 +604,10 @@ describe('laws', () => {
 describe('graphs that no exporter writes', () => {
   const inv = [1, 0.1, 0.01, 0.001];
   const angles = (g: Graph, position: string): string =>
-    g.node('Mul', [g.node('Cast', [g.node('Unsqueeze', [position, g.constant(i64([2]))])], { to: 1 }), g.constant(f32(inv, [4]))]);
+    g.node('Mul', [
+      g.node('Cast', [g.node('Unsqueeze', [position, g.constant(i64([2]))])], { to: 1 }),
+      g.constant(f32(inv, [4])),
+    ]);
   const only = (bytes: Uint8Array): ImportedRope => {
     const { ropes, nearly } = importOnnx(bytes);
     assert.deepEqual([ropes.length, nearly], [1, []]);
@@ -534,9 +617,21 @@ describe('graphs that no exporter writes', () => {
   test('operators that take scalars apart are refused in words', () => {
     const scalar = i64([3], []);
     const makers: [string, (g: Graph) => string, RegExp][] = [
-      ['Split', (g) => g.node('Split', [g.constant(scalar), g.constant(i64([3]))], { axis: 0 }), /Split has axis 0 of 0/],
-      ['Concat', (g) => g.node('Concat', [g.constant(scalar), g.constant(scalar)], { axis: 0 }), /Concat has axis 0 of 0/],
-      ['Gather', (g) => g.node('Gather', [g.constant(scalar), g.constant(i64([0], []))], { axis: 0 }), /Gather has axis 0 of 0/],
+      [
+        'Split',
+        (g) => g.node('Split', [g.constant(scalar), g.constant(i64([3]))], { axis: 0 }),
+        /Split has axis 0 of 0/,
+      ],
+      [
+        'Concat',
+        (g) => g.node('Concat', [g.constant(scalar), g.constant(scalar)], { axis: 0 }),
+        /Concat has axis 0 of 0/,
+      ],
+      [
+        'Gather',
+        (g) => g.node('Gather', [g.constant(scalar), g.constant(i64([0], []))], { axis: 0 }),
+        /Gather has axis 0 of 0/,
+      ],
     ];
     for (const [name, make, because] of makers) {
       const g = new Graph();
@@ -604,7 +699,8 @@ describe('refusals', () => {
   const cached = FORMS[1]!;
   const rope = () => only(cached);
   const x = noise(cached.shape, 'f32');
-  const bind = (given: object) => bindImported(rope(), { x, out: zeros('f32', cached.shape), positionIds: POSITIONS, ...given });
+  const bind = (given: object) =>
+    bindImported(rope(), { x, out: zeros('f32', cached.shape), positionIds: POSITIONS, ...given });
   test('positions alone are enough where a cache is cut to the length in use', () => void bind({}));
   test('positions without their leading dimension', () =>
     void bind({ x: noise([1, 3, 4, 8], 'f32'), out: zeros('f32', [1, 3, 4, 8]), positionIds: i64([1, 2, 3, 4]) }));
@@ -615,7 +711,12 @@ describe('refusals', () => {
       'SHAPE',
       /import: Add_22: position_ids: expected the positions of the tokens, which the graph calls position_ids, got none/,
     ],
-    ['floats for positions', () => bind({ positionIds: zeros('f32', [2, 4]) }), 'DTYPE', /position_ids: expected integers, got "f32"/],
+    [
+      'floats for positions',
+      () => bind({ positionIds: zeros('f32', [2, 4]) }),
+      'DTYPE',
+      /position_ids: expected integers, got "f32"/,
+    ],
     [
       'a position past the cache',
       () => bind({ positionIds: i64([0, 1, 2, 64, 0, 1, 2, 3], [2, 4]) }),
@@ -667,12 +768,16 @@ describe('refusals', () => {
     [
       'out over a part of x',
       () =>
-        bind({ x: tensorFrom(new Float32Array(200), { shape: [2, 3, 4, 8] }), out: tensorFrom(new Float32Array(10), { shape: [2, 3] }) }),
+        bind({
+          x: tensorFrom(new Float32Array(200), { shape: [2, 3, 4, 8] }),
+          out: tensorFrom(new Float32Array(10), { shape: [2, 3] }),
+        }),
       'SHAPE',
       /rope: out|out: expected/,
     ],
   ];
-  for (const [name, call, code, message] of cases) test(name, () => void assert.throws(call, { name: 'RopewalkError', code, message }));
+  for (const [name, call, code, message] of cases)
+    test(name, () => void assert.throws(call, { name: 'RopewalkError', code, message }));
   test('NaN and 0 tokens go through', () => {
     const none = zeros('f32', [2, 3, 0, 8]);
     assert.equal(runImported(rope(), rw, { x: none, positionIds: i64([], [2, 0]) }).size, 0);

@@ -36,7 +36,10 @@ describe('angles that are exact in a context alone', () => {
       for (const [j, frequency] of frequenciesOf(spec).invFreq.entries())
         assert.ok(Math.abs(invFreq[j]! / frequency - 1) <= within[j]!, `pair ${j}: ${invFreq[j]} for ${frequency}`);
       assert.equal(departs?.position, position);
-      assert.match(notes.join(), new RegExp(`from position ${position} on the angles of ${departs!.pairs} of 32 pairs are not position`));
+      assert.match(
+        notes.join(),
+        new RegExp(`from position ${position} on the angles of ${departs!.pairs} of 32 pairs are not position`),
+      );
     });
   }
   test('a longer one holds all that are asked', () => {

@@ -5,13 +5,37 @@ import { randomFrom } from '../../src/core/random.js';
 import { BoundedRegExp } from '../../src/model/bounded-regexp.js';
 import { tokenizerFromJson } from '../../src/model/tokenizer.js';
 
-const HOSTILE = ['(a+)+$', '(a|a)*$', `${'a?'.repeat(30)}${'a'.repeat(30)}b`, '(?=(?:a+)+b)', '(?:(?:a{1,9}){1,9}){1,9}$', 'a*a*a*a*a*$'];
+const HOSTILE = [
+  '(a+)+$',
+  '(a|a)*$',
+  `${'a?'.repeat(30)}${'a'.repeat(30)}b`,
+  '(?=(?:a+)+b)',
+  '(?:(?:a{1,9}){1,9}){1,9}$',
+  'a*a*a*a*a*$',
+];
 
 describe('bounded regular expressions', () => {
   test('match, split and replace as without bounds, for patterns of every kind', () => {
     const random = randomFrom('patterns');
     const pick = (list: readonly string[]): string => list[random.integer(list.length)]!;
-    const atoms = ['a', 'b', ' ', '\\n', 'é', '\\p{L}', '\\s', '[ab]', '[^a]', '.', '\\S', '\\u{1F600}', '[\\]a-]', '\\d', '^', '$'];
+    const atoms = [
+      'a',
+      'b',
+      ' ',
+      '\\n',
+      'é',
+      '\\p{L}',
+      '\\s',
+      '[ab]',
+      '[^a]',
+      '.',
+      '\\S',
+      '\\u{1F600}',
+      '[\\]a-]',
+      '\\d',
+      '^',
+      '$',
+    ];
     const pattern = (depth: number): string => {
       const inner = (): string => pattern(depth - 1);
       const kind = random.integer(depth <= 0 ? 3 : 9);
@@ -35,7 +59,9 @@ describe('bounded regular expressions', () => {
         continue; // not a pattern, or one of the few that are refused
       }
       // No surrogate pairs: V8 finds empty matches in the middle of one, which the specification does not allow.
-      const text = Array.from({ length: random.integer(14) }, () => pick(['a', 'b', 'c', ' ', '\n', 'A', 'é', '1'])).join('');
+      const text = Array.from({ length: random.integer(14) }, () =>
+        pick(['a', 'b', 'c', ' ', '\n', 'A', 'é', '1']),
+      ).join('');
       const results = (re: RegExp): unknown => [
         Array.from(text.matchAll(re), ({ index, 0: match }) => [index, match]),
         text.match(re),
@@ -68,7 +94,8 @@ describe('bounded regular expressions', () => {
       assert.throws(() => text.match(bounded), {
         name: 'RopewalkError',
         code: 'RANGE',
-        message: /^tokenizer\.json: pattern: expected a text that it splits in 128 steps a character, got "2001 characters"/,
+        message:
+          /^tokenizer\.json: pattern: expected a text that it splits in 128 steps a character, got "2001 characters"/,
       });
       assert.equal('b'.replaceAll(bounded, ''), 'b');
     });
@@ -145,7 +172,10 @@ describe('steps of a tokenizer.json', () => {
       type: 'Sequence',
       pretokenizers: [{ type: 'Split', pattern: { String: 'x' }, behavior: 'Isolated' }, split('(a+)+$')],
     };
-    for (const changes of [{ pre_tokenizer: splits }, { normalizer: { type: 'Sequence', normalizers: [replace('b', '(a+)+$')] } }]) {
+    for (const changes of [
+      { pre_tokenizer: splits },
+      { normalizer: { type: 'Sequence', normalizers: [replace('b', '(a+)+$')] } },
+    ]) {
       assert.throws(() => open(changes).encode(text), { name: 'RopewalkError', code: 'RANGE', message });
     }
     assert.equal(open({ pre_tokenizer: split('a{1,3}') }).encode(text).length, 41);

@@ -23,7 +23,11 @@ const file = {
   ],
 };
 const tokenizer = (chat_template?: unknown, chatTemplate?: string) =>
-  tokenizerFromJson({ tokenizerJson: file, tokenizerConfig: { bos_token: '<s>', eos_token: '</s>', chat_template }, chatTemplate });
+  tokenizerFromJson({
+    tokenizerJson: file,
+    tokenizerConfig: { bos_token: '<s>', eos_token: '</s>', chat_template },
+    chatTemplate,
+  });
 const hello: ChatMessage[] = [
   { role: 'user', content: 'Hi' },
   { role: 'assistant', content: 'Hello.' },
@@ -63,9 +67,12 @@ describe('chat templates', () => {
   });
 
   test('variables, and fields of messages', () => {
-    const text = '{% if enable_thinking is defined and not enable_thinking %}off{% endif %}{{ messages[0].name }}{{ tools is none }}';
+    const text =
+      '{% if enable_thinking is defined and not enable_thinking %}off{% endif %}{{ messages[0].name }}{{ tools is none }}';
     assert.equal(
-      renderChat(tokenizer(text), [{ role: 'user', content: '', name: 'Ann' }], { variables: { enable_thinking: false } }),
+      renderChat(tokenizer(text), [{ role: 'user', content: '', name: 'Ann' }], {
+        variables: { enable_thinking: false },
+      }),
       'offAnntrue',
     );
     assert.equal(renderChat(tokenizer('{{ tools[0].name }}'), hello, { variables: { tools: [{ name: 'f' }] } }), 'f');
@@ -79,7 +86,12 @@ describe('chat templates', () => {
   });
 
   test('templates of every kind give what the library gives without bounds', () => {
-    const tools = [{ type: 'function', function: { name: 'f', parameters: { type: 'object', properties: { a: { type: 'string' } } } } }];
+    const tools = [
+      {
+        type: 'function',
+        function: { name: 'f', parameters: { type: 'object', properties: { a: { type: 'string' } } } },
+      },
+    ];
     const texts = [
       CHATML,
       STRICT.replace('{{ bos_token }}', ''),
@@ -94,7 +106,14 @@ describe('chat templates', () => {
         "{{ messages | selectattr('role', 'equalto', 'user') | map(attribute='content') | list }}{{ strftime_now('%%') }}",
     ];
     for (const text of texts) {
-      const variables = { messages: hello, tools, documents: null, bos_token: '<s>', eos_token: '</s>', add_generation_prompt: true };
+      const variables = {
+        messages: hello,
+        tools,
+        documents: null,
+        bos_token: '<s>',
+        eos_token: '</s>',
+        add_generation_prompt: true,
+      };
       assert.equal(renderChat(tokenizer(text), hello, { variables: { tools } }), new Template(text).render(variables));
     }
   });
@@ -103,16 +122,19 @@ describe('chat templates', () => {
     const long = `{% set s = 'aaaaaaaaaa' %}${'{% set s = s ~ s %}'.repeat(18)}`;
     const nested = (text: string): string => `{% set a = ['lol'] %}${'{% set a = [a, a] %}'.repeat(60)}${text}`;
     const hostile: Record<string, RegExp> = {
-      '{{ range(1000000000000) }}': /range\(\) of at most 100000 numbers, got 1000000000000\. It is damaged or hostile: pass a template/,
+      '{{ range(1000000000000) }}':
+        /range\(\) of at most 100000 numbers, got 1000000000000\. It is damaged or hostile: pass a template/,
       '{{ range(100000000) }}': /range\(\)/,
       '{% for i in range(1000000000) %}{% endfor %}': /range\(\)/,
       '{{ range(0, 1, 0) }}': /range\(\)/,
-      '{% set r = range(9999) %}{% for i in r %}{% for j in r %}{% endfor %}{% endfor %}': /ends within \d+ (steps|seconds)/,
+      '{% set r = range(9999) %}{% for i in r %}{% for j in r %}{% endfor %}{% endfor %}':
+        /ends within \d+ (steps|seconds)/,
       '{% macro f(x) %}{{ f(x) }}{{ f(x) }}{% endmacro %}{{ f(1) }}': /at most 500 nodes deep/,
       [nested('{{ a }}')]: /values of at most/,
       [nested('{{ a | tojson }}')]: /values of at most/,
       [nested("{{ a == 'x' }}")]: /values of at most/,
-      '{% set n = namespace(x=[1]) %}{% for i in range(99) %}{% set n.x = n.x + n.x %}{% endfor %}': /values of at most/,
+      '{% set n = namespace(x=[1]) %}{% for i in range(99) %}{% set n.x = n.x + n.x %}{% endfor %}':
+        /values of at most/,
       [`{% set n = namespace(a=1) %}${'{% set n = namespace(a=n, b=n) %}'.repeat(60)}{{ n }}`]: /values of at most/,
       '{% set n = namespace() %}{% set n.a = n %}{{ n }}': /at most 100 deep/,
       [`${long}{% for i in range(99999) %}{{ s }}{% endfor %}`]: /makes at most \d+ characters/,
@@ -137,16 +159,36 @@ describe('chat templates', () => {
   });
 
   test('refusals', () => {
-    const refuses = (code: string, message: RegExp, template: unknown, messages: unknown = hello, options: ChatOptions = {}): void =>
-      assert.throws(() => renderChat(tokenizer(template), messages as ChatMessage[], options), { name: 'RopewalkError', code, message });
-    refuses('UNSUPPORTED', /a model with a chat template "default", got "none"\. It may be no chat model: give it a text/, undefined);
-    refuses('UNSUPPORTED', /template "x", got \["rag"\]\. Name one of its templates: "rag"/, { rag: 'R' }, hello, { template: 'x' });
+    const refuses = (
+      code: string,
+      message: RegExp,
+      template: unknown,
+      messages: unknown = hello,
+      options: ChatOptions = {},
+    ): void =>
+      assert.throws(() => renderChat(tokenizer(template), messages as ChatMessage[], options), {
+        name: 'RopewalkError',
+        code,
+        message,
+      });
+    refuses(
+      'UNSUPPORTED',
+      /a model with a chat template "default", got "none"\. It may be no chat model: give it a text/,
+      undefined,
+    );
+    refuses('UNSUPPORTED', /template "x", got \["rag"\]\. Name one of its templates: "rag"/, { rag: 'R' }, hello, {
+      template: 'x',
+    });
     refuses('RANGE', /what the model's chat template takes, got "Roles must alternate user\/assistant/, STRICT, [
       { role: 'assistant', content: 'x' },
     ]);
     refuses('FORMAT', /chat: template: expected a Jinja template, got/, '{% if %}');
     refuses('FORMAT', /Jinja/, '{{ messages');
-    refuses('RANGE', /^chat: messages: .* got "no system role"\. Change the messages/, "{{ raise_exception('no system role') }}");
+    refuses(
+      'RANGE',
+      /^chat: messages: .* got "no system role"\. Change the messages/,
+      "{{ raise_exception('no system role') }}",
+    );
     refuses('RANGE', /^chat: messages: .* got "raise_exception\(\) without a message"/, '{{ raise_exception() }}');
     const mistakes: Record<string, RegExp> = {
       '{{ nonesuch() }}': /not a function/,
@@ -165,8 +207,13 @@ describe('chat templates', () => {
     }
     refuses('RANGE', /messages: expected a list of at least one message, got \[\]/, CHATML, []);
     refuses('RANGE', /messages: expected a list/, CHATML, 'hello');
-    refuses('RANGE', /messages\[0\]\.role: expected a text such as user or assistant, got none/, CHATML, [{ content: 'x' }]);
+    refuses('RANGE', /messages\[0\]\.role: expected a text such as user or assistant, got none/, CHATML, [
+      { content: 'x' },
+    ]);
     refuses('RANGE', /messages\[0\]\.role/, CHATML, [null]);
-    refuses('RANGE', /messages\[1\]\.content: expected a text, got 5/, CHATML, [hello[0], { role: 'user', content: 5 }]);
+    refuses('RANGE', /messages\[1\]\.content: expected a text, got 5/, CHATML, [
+      hello[0],
+      { role: 'user', content: 5 },
+    ]);
   });
 });

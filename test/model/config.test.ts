@@ -24,7 +24,13 @@ const LLAMA_3_2_1B = {
   num_key_value_heads: 8,
   pretraining_tp: 1,
   rms_norm_eps: 1e-5,
-  rope_scaling: { factor: 32, high_freq_factor: 4, low_freq_factor: 1, original_max_position_embeddings: 8192, rope_type: 'llama3' },
+  rope_scaling: {
+    factor: 32,
+    high_freq_factor: 4,
+    low_freq_factor: 1,
+    original_max_position_embeddings: 8192,
+    rope_type: 'llama3',
+  },
   rope_theta: 500000,
   tie_word_embeddings: true,
   vocab_size: 128256,
@@ -81,7 +87,8 @@ const MISTRAL_7B = {
   vocab_size: 32000,
 };
 
-const windowsOf = (config: DecoderConfig): (number | undefined)[] => config.layers(config.maxContext).map(({ window }) => window);
+const windowsOf = (config: DecoderConfig): (number | undefined)[] =>
+  config.layers(config.maxContext).map(({ window }) => window);
 
 describe('config.json', () => {
   test('Llama-3.2-1B', () => {
@@ -124,7 +131,10 @@ describe('config.json', () => {
 
   test('Qwen3-0.6B: head norms, heads wider than the stream', () => {
     const config = configFromJson(QWEN3_0_6B);
-    assert.deepEqual([config.qkNorm, config.qkvBias, config.headDim, config.numHeads * config.headDim], [true, false, 128, 2048]);
+    assert.deepEqual(
+      [config.qkNorm, config.qkvBias, config.headDim, config.numHeads * config.headDim],
+      [true, false, 128, 2048],
+    );
     assert.equal(configFromJson({ ...QWEN3_0_6B, attention_bias: true }).outputBias, true);
   });
 
@@ -136,17 +146,21 @@ describe('config.json', () => {
 
   test('sliding windows: all layers of Mistral, the late ones or the listed ones of Qwen', () => {
     assert.ok(windowsOf(configFromJson(MISTRAL_7B)).every((window) => window === 4096));
-    assert.ok(windowsOf(configFromJson({ ...MISTRAL_7B, sliding_window: null })).every((window) => window === undefined));
+    assert.ok(
+      windowsOf(configFromJson({ ...MISTRAL_7B, sliding_window: null })).every((window) => window === undefined),
+    );
     const { sliding_window: _, ...silent } = MISTRAL_7B;
     assert.equal(windowsOf(configFromJson(silent))[0], 4096);
     const late = configFromJson({ ...QWEN2_5_0_5B, use_sliding_window: true, sliding_window: 100 });
     assert.deepEqual(windowsOf(late).slice(19, 23), [undefined, undefined, 100, 100]);
     const layer_types = Array.from({ length: 24 }, (_, n) => (n === 3 ? 'sliding_attention' : 'full_attention'));
-    assert.deepEqual(windowsOf(configFromJson({ ...QWEN2_5_0_5B, use_sliding_window: true, sliding_window: 9, layer_types })).slice(2, 5), [
-      undefined,
-      9,
-      undefined,
-    ]);
+    assert.deepEqual(
+      windowsOf(configFromJson({ ...QWEN2_5_0_5B, use_sliding_window: true, sliding_window: 9, layer_types })).slice(
+        2,
+        5,
+      ),
+      [undefined, 9, undefined],
+    );
   });
 
   test('scalings that depend on the context follow it', () => {
@@ -157,7 +171,8 @@ describe('config.json', () => {
       original_max_position_embeddings: 4096,
       rope_scaling: { rope_type: 'longrope', short_factor, long_factor, factor: 32 },
     });
-    const context = (tokens: number): unknown => (config.layers(tokens)[0]!.rope!.scaling as { context: number }).context;
+    const context = (tokens: number): unknown =>
+      (config.layers(tokens)[0]!.rope!.scaling as { context: number }).context;
     assert.equal(context(4096), 4096);
     assert.equal(context(5000), 5000);
     assert.equal(config.layers(300)[0]!.rope, config.layers(300)[5]!.rope, 'layers that turn alike share one table');
@@ -176,20 +191,36 @@ describe('config.json', () => {
     softcap: [{ attn_logit_softcapping: 50 }, 'UNSUPPORTED', /attn_logit_softcapping: expected none, got 50/],
     'softcap of logits': [{ final_logit_softcapping: 30 }, 'UNSUPPORTED', /final_logit_softcapping/],
     'experts in llama': [{ num_local_experts: 8 }, 'UNSUPPORTED', /num_local_experts: expected none, got 8/],
-    'weights of GPTQ': [{ quantization_config: { quant_method: 'gptq' } }, 'UNSUPPORTED', /quantization_config: expected none/],
+    'weights of GPTQ': [
+      { quantization_config: { quant_method: 'gptq' } },
+      'UNSUPPORTED',
+      /quantization_config: expected none/,
+    ],
     'no sizes': [{ hidden_size: undefined }, 'FORMAT', /hidden_size: expected an integer in \[1, 4194304\], got none/],
     'a size of zero': [{ vocab_size: 0 }, 'FORMAT', /vocab_size: expected an integer/],
     'a forged size': [{ intermediate_size: 1e15 }, 'FORMAT', /intermediate_size/],
-    'a forged count of layers': [{ num_hidden_layers: 1e9 }, 'FORMAT', /num_hidden_layers: expected an integer in \[1, 10000\]/],
+    'a forged count of layers': [
+      { num_hidden_layers: 1e9 },
+      'FORMAT',
+      /num_hidden_layers: expected an integer in \[1, 10000\]/,
+    ],
     'a text for a number': [{ num_attention_heads: '32' }, 'FORMAT', /num_attention_heads/],
-    'heads that do not group': [{ num_key_value_heads: 7 }, 'FORMAT', /heads: expected a multiple of the 7 key\/value heads, got 32/],
+    'heads that do not group': [
+      { num_key_value_heads: 7 },
+      'FORMAT',
+      /heads: expected a multiple of the 7 key\/value heads, got 32/,
+    ],
     'an odd head': [{ head_dim: 63 }, 'FORMAT', /rotary_dim/],
     'heads that do not divide': [
       { head_dim: null, num_attention_heads: 24 },
       'FORMAT',
       /hidden_size: expected a multiple of num_attention_heads=24/,
     ],
-    'an eps of nothing sensible': [{ rms_norm_eps: 100 }, 'FORMAT', /rms_norm_eps: expected a number in \[0, 1\], got 100/],
+    'an eps of nothing sensible': [
+      { rms_norm_eps: 100 },
+      'FORMAT',
+      /rms_norm_eps: expected a number in \[0, 1\], got 100/,
+    ],
     'another kind of layer': [
       { layer_types: new Array(16).fill('linear_attention') },
       'UNSUPPORTED',
@@ -199,16 +230,24 @@ describe('config.json', () => {
   };
   for (const [label, [change, code, message]] of Object.entries(refusals)) {
     test(`refusal: ${label}`, () => {
-      const json = Object.fromEntries(Object.entries({ ...LLAMA_3_2_1B, ...change }).filter(([, value]) => value !== undefined));
+      const json = Object.fromEntries(
+        Object.entries({ ...LLAMA_3_2_1B, ...change }).filter(([, value]) => value !== undefined),
+      );
       assert.throws(() => configFromJson(json), { name: 'RopewalkError', code, message });
     });
   }
 
   test('refusal: no object at all, sliding layers without a window', () => {
     for (const json of [null, [], 3, 'x'])
-      assert.throws(() => configFromJson(json, undefined, 'a/config.json'), { code: 'FORMAT', message: /^a\/config\.json/ });
+      assert.throws(() => configFromJson(json, undefined, 'a/config.json'), {
+        code: 'FORMAT',
+        message: /^a\/config\.json/,
+      });
     const layer_types = new Array(24).fill('sliding_attention');
-    assert.throws(() => configFromJson({ ...QWEN2_5_0_5B, layer_types }), { code: 'FORMAT', message: /use_sliding_window: expected true/ });
+    assert.throws(() => configFromJson({ ...QWEN2_5_0_5B, layer_types }), {
+      code: 'FORMAT',
+      message: /use_sliding_window: expected true/,
+    });
     assert.throws(() => configFromJson({ ...QWEN2_5_0_5B, use_sliding_window: true, sliding_window: null }), {
       code: 'FORMAT',
       message: /sliding_window/,
@@ -232,7 +271,10 @@ describe('config.json', () => {
   });
 
   test('steps that are switched off are no steps', () => {
-    assert.equal(configFromJson({ ...LLAMA_3_2_1B, num_experts: 0, attn_logit_softcapping: null, logits_scaling: 1 }).numLayers, 16);
+    assert.equal(
+      configFromJson({ ...LLAMA_3_2_1B, num_experts: 0, attn_logit_softcapping: null, logits_scaling: 1 }).numLayers,
+      16,
+    );
   });
 });
 
@@ -253,12 +295,16 @@ describe('GGUF', () => {
       vocab_size: 32,
       ...changes,
     };
-    const named = Object.entries(own).flatMap(([key, value]) => (value === undefined ? [] : [[`${a}.${key}`, value] as const]));
+    const named = Object.entries(own).flatMap(([key, value]) =>
+      value === undefined ? [] : [[`${a}.${key}`, value] as const],
+    );
     return { 'general.architecture': a, ...Object.fromEntries(named) };
   };
   const vector = (name: string): MadeTensor => ({ name, shape: [4], type: 0, bytes: new Uint8Array(16) });
-  const read = (metadata: Record<string, string | number | readonly number[]>, tensors: readonly MadeTensor[] = []): DecoderConfig =>
-    configFromGguf(parseGguf(ggufOf(tensors, metadata)), undefined, 'm.gguf');
+  const read = (
+    metadata: Record<string, string | number | readonly number[]>,
+    tensors: readonly MadeTensor[] = [],
+  ): DecoderConfig => configFromGguf(parseGguf(ggufOf(tensors, metadata)), undefined, 'm.gguf');
 
   test('llama turns neighbours, qwen2 and qwen3 halves; biases and the head are in the list of tensors', () => {
     const llama = read(keys('llama'));
@@ -281,23 +327,46 @@ describe('GGUF', () => {
       assert.ok(config.notes.includes(`llama.${said} is not applied: llama.cpp does not read it for llama.`), said);
   });
 
-  const refusals: Record<string, [metadata: Record<string, string | number | readonly number[]>, code: string, message: RegExp]> = {
-    'another architecture': [keys('gemma3'), 'UNSUPPORTED', /^m\.gguf: general\.architecture: expected llama, qwen2, qwen3, got "gemma3"/],
+  const refusals: Record<
+    string,
+    [metadata: Record<string, string | number | readonly number[]>, code: string, message: RegExp]
+  > = {
+    'another architecture': [
+      keys('gemma3'),
+      'UNSUPPORTED',
+      /^m\.gguf: general\.architecture: expected llama, qwen2, qwen3, got "gemma3"/,
+    ],
     experts: [keys('llama', { expert_count: 8 }), 'UNSUPPORTED', /llama\.expert_count: expected none, got 8/],
     'layers that predict further tokens': [
       keys('llama', { nextn_predict_layers: 1 }),
       'UNSUPPORTED',
       /nextn_predict_layers: expected none, got 1/,
     ],
-    'a part of a model': [{ ...keys('llama'), 'split.count': 3 }, 'UNSUPPORTED', /split\.count: expected a whole GGUF, got 3\. Merge it/],
-    'heads that differ by layer': [keys('llama', { 'attention.head_count_kv': [2, 1, 2] }), 'UNSUPPORTED', /the same number in all layers/],
-    'a list of the wrong length': [keys('llama', { 'attention.head_count_kv': [2, 2] }), 'FORMAT', /expected 3 integers, one a layer/],
+    'a part of a model': [
+      { ...keys('llama'), 'split.count': 3 },
+      'UNSUPPORTED',
+      /split\.count: expected a whole GGUF, got 3\. Merge it/,
+    ],
+    'heads that differ by layer': [
+      keys('llama', { 'attention.head_count_kv': [2, 1, 2] }),
+      'UNSUPPORTED',
+      /the same number in all layers/,
+    ],
+    'a list of the wrong length': [
+      keys('llama', { 'attention.head_count_kv': [2, 2] }),
+      'FORMAT',
+      /expected 3 integers, one a layer/,
+    ],
     'values of another width': [
       keys('llama', { 'attention.value_length': 8 }),
       'UNSUPPORTED',
       /value_length: expected key_length=16, got 8/,
     ],
-    'no eps': [keys('llama', { 'attention.layer_norm_rms_epsilon': undefined }), 'FORMAT', /rms_epsilon: expected a number, got none/],
+    'no eps': [
+      keys('llama', { 'attention.layer_norm_rms_epsilon': undefined }),
+      'FORMAT',
+      /rms_epsilon: expected a number, got none/,
+    ],
     'no layers': [keys('llama', { block_count: 0 }), 'FORMAT', /block_count/],
     'no context': [keys('llama', { context_length: undefined }), 'FORMAT', /context_length/],
   };

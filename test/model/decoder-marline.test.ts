@@ -12,7 +12,9 @@ const expected = join(ROOT, 'training/expected.json');
 const results = join(ROOT, 'training/results.json');
 const folder = join(ROOT, 'models/marline');
 const absent =
-  existsSync(expected) && existsSync(join(folder, 'model.safetensors')) ? false : 'models/marline or training/expected.json is not here';
+  existsSync(expected) && existsSync(join(folder, 'model.safetensors'))
+    ? false
+    : 'models/marline or training/expected.json is not here';
 
 interface Run {
   readonly ids: readonly number[];
@@ -70,7 +72,10 @@ describe('marline as PyTorch computes it', { skip: absent }, () => {
         const session = model.openSession();
         let logits = await session.append(wanted.ids);
         for (const [k, id] of first.ids.entries())
-          assert.ok(Math.abs(logits[id]! - first.values[k]!) < CLOSE, `logit of ${id}: ${logits[id]}, want ${first.values[k]}`);
+          assert.ok(
+            Math.abs(logits[id]! - first.values[k]!) < CLOSE,
+            `logit of ${id}: ${logits[id]}, want ${first.values[k]}`,
+          );
         for (const [s, id] of ids.entries()) {
           // Where two tokens are nearly equal, either may come out; what follows is then another text.
           if (margins[s]! < CLOSE) break;

@@ -65,7 +65,10 @@ function distance(got: ArrayLike<number>, want: ArrayLike<number>): { worst: num
 
 function assertClose(got: ArrayLike<number>, want: ArrayLike<number>, relative: number, what: string): void {
   const { worst, scale } = distance(got, want);
-  assert.ok(worst <= relative * scale, `${what}: worst ${worst}, allowed ${relative * scale} (${relative} of ${scale})`);
+  assert.ok(
+    worst <= relative * scale,
+    `${what}: worst ${worst}, allowed ${relative * scale} (${relative} of ${scale})`,
+  );
 }
 
 /**
@@ -115,7 +118,13 @@ const CASES: Readonly<Record<string, TinyShape & { readonly noGguf?: true }>> = 
   'llama3 frequencies': {
     ...{ ...BASE, family: 'llama', frequency: (j) => llama3Frequency(j, 8) },
     extra: {
-      rope_scaling: { rope_type: 'llama3', factor: 8, low_freq_factor: 1, high_freq_factor: 4, original_max_position_embeddings: 32 },
+      rope_scaling: {
+        rope_type: 'llama3',
+        factor: 8,
+        low_freq_factor: 1,
+        high_freq_factor: 4,
+        original_max_position_embeddings: 32,
+      },
     },
     freqFactors: [0, 1, 2, 3].map((j) => 10000 ** (-j / 4) / llama3Frequency(j, 8)),
   },
@@ -210,7 +219,12 @@ describe('stories260K', { skip: absent }, () => {
       const prompt = exact.tokenizer.encode('Once upon a time, there was a little');
       const [a, b] = [exact.openSession(), fast.openSession()];
       const [want, got] = [await a.append(prompt, { logits: 'all' }), await b.append(prompt, { logits: 'all' })];
-      assertClose(got, want, tolerance({ ...BASE, family: 'llama', layers: 5, hidden: 64, inter: 172, heads: 8 }), name);
+      assertClose(
+        got,
+        want,
+        tolerance({ ...BASE, family: 'llama', layers: 5, hidden: 64, inter: 172, heads: 8 }),
+        name,
+      );
       const tokens = await continued(a, want.slice(-512), 8);
       assert.deepEqual(await continued(b, got.slice(-512), 8), tokens, name);
       a.dispose();
@@ -234,15 +248,26 @@ describe('webgpu', { skip: noGpu }, () => {
     const made = tinyModel('webgpu', { ...YARN, layers: 1, dtype: 'f16' });
     const loaded = await loadModel(made.gguf(), { backend: rw, tokenizer: numberTokenizer(64) });
     const session = loaded.openSession();
-    const got = [...(await session.append(TOKENS.slice(0, 4), { logits: 'all' })), ...(await session.append([TOKENS[4]!]))];
+    const got = [
+      ...(await session.append(TOKENS.slice(0, 4), { logits: 'all' })),
+      ...(await session.append([TOKENS[4]!])),
+    ];
     assertClose(got, made.logits(TOKENS.slice(0, 5)), tolerance(made.shape), 'made up');
     // The shift is queued as everything else is.
     await session.shift(1, 2);
     const kept = [TOKENS[0]!, TOKENS[3]!, TOKENS[4]!, 9];
-    assertClose(await session.append([9]), made.logits(kept).slice(-64), tolerance(made.shape) + 8 * 2 ** -24, 'after a shift');
+    assertClose(
+      await session.append([9]),
+      made.logits(kept).slice(-64),
+      tolerance(made.shape) + 8 * 2 ** -24,
+      'after a shift',
+    );
     loaded.dispose();
 
-    const [cpu, gpu] = [await openStories('model-q8_0.gguf', { backend: 'cpu' }), await openStories('model-q8_0.gguf', { backend: rw })];
+    const [cpu, gpu] = [
+      await openStories('model-q8_0.gguf', { backend: 'cpu' }),
+      await openStories('model-q8_0.gguf', { backend: rw }),
+    ];
     assert.equal(gpu.backend, 'webgpu');
     const [a, b] = [cpu.openSession(), gpu.openSession()];
     const [want, had] = [await a.append([1, 403]), await b.append([1, 403])];
@@ -325,7 +350,15 @@ describe('the KV cache', () => {
   });
 
   test('a vocabulary so large that logits come a few rows at a time', async () => {
-    const made = tinyModel('vocabulary', { ...BASE, layers: 1, hidden: 8, vocab: 2 ** 16, family: 'llama', tied: true, context: 80 });
+    const made = tinyModel('vocabulary', {
+      ...BASE,
+      layers: 1,
+      hidden: 8,
+      vocab: 2 ** 16,
+      family: 'llama',
+      tied: true,
+      context: 80,
+    });
     const model = await open(made.huggingFace());
     const tokens = Array.from({ length: 80 }, (_, n) => (n * 7919) % 2 ** 16);
     const all = await model.openSession().append(tokens, { logits: 'all' });
@@ -461,7 +494,9 @@ describe('K-shift', () => {
 
   test('stories260K goes on after a shift, and its first layer agrees with a fresh run', { skip: absent }, async () => {
     const model = await openStories('', { backend: 'cpu' });
-    const text = model.tokenizer.encode('Once upon a time, there was a little girl named Lily. She loved to play outside in the park.');
+    const text = model.tokenizer.encode(
+      'Once upon a time, there was a little girl named Lily. She loved to play outside in the park.',
+    );
     const [session, fresh] = [model.openSession(), model.openSession()];
     await session.append(text, { logits: 'none' });
     await session.shift(1, 10);
@@ -499,26 +534,48 @@ describe('refusals', () => {
   test('tokens, room, truncate and shift', async () => {
     const model = await open(made.huggingFace());
     const session = model.openSession({ context: 4 });
-    await refused(session.append([64]), 'RANGE', /^append: tokens\[0\]: expected an id in \[0, vocabulary=64\), got 64$/);
+    await refused(
+      session.append([64]),
+      'RANGE',
+      /^append: tokens\[0\]: expected an id in \[0, vocabulary=64\), got 64$/,
+    );
     await refused(session.append([1, -1]), 'RANGE', /tokens\[1\]: .* got -1/);
     await refused(session.append([1.5]), 'RANGE', /got 1\.5/);
-    await refused(session.append(undefined as unknown as number[]), 'RANGE', /append: tokens: expected a list, got none/);
-    await refused(session.append([1], { logits: 'first' as 'last' }), 'RANGE', /append: logits: expected last, all or none, got "first"/);
+    await refused(
+      session.append(undefined as unknown as number[]),
+      'RANGE',
+      /append: tokens: expected a list, got none/,
+    );
+    await refused(
+      session.append([1], { logits: 'first' as 'last' }),
+      'RANGE',
+      /append: logits: expected last, all or none, got "first"/,
+    );
     await refused(session.append([1, 2, 3, 4, 5]), 'RANGE', /at most 4, the room left of 4, got 5\. Truncate or shift/);
     assert.equal(session.length, 0);
     await session.append([1, 2, 3]);
     await refused(session.append([1, 2]), 'RANGE', /at most 1, the room left of 4, got 2/);
-    assert.throws(() => session.truncate(4), /truncate: length: expected an integer in \[0, 3\], the tokens that are there, got 4/);
+    assert.throws(
+      () => session.truncate(4),
+      /truncate: length: expected an integer in \[0, 3\], the tokens that are there, got 4/,
+    );
     assert.throws(() => session.truncate(-1), { code: 'RANGE' });
     await refused(session.shift(4, 0), 'RANGE', /shift: from: expected an integer in \[0, 3\]/);
-    await refused(session.shift(1, 3), 'RANGE', /shift: count: expected an integer in \[0, 2\], the tokens from 1 on, got 3/);
+    await refused(
+      session.shift(1, 3),
+      'RANGE',
+      /shift: count: expected an integer in \[0, 2\], the tokens from 1 on, got 3/,
+    );
     assert.equal(session.length, 3);
   });
 
   test('contexts and cache types', async () => {
     const model = await open(made.huggingFace());
     for (const context of [0, 65, 1.5, Number.NaN])
-      assert.throws(() => model.openSession({ context }), /openSession: context: expected an integer in \[1, 64\], the model's own/);
+      assert.throws(
+        () => model.openSession({ context }),
+        /openSession: context: expected an integer in \[1, 64\], the model's own/,
+      );
     assert.throws(() => model.openSession({ cacheDtype: 'f64' as 'f32' }), {
       code: 'DTYPE',
       message: /cacheDtype: expected f32, f16 or bf16/,
@@ -584,10 +641,16 @@ test('a session that does not fit is refused with the sums, before memory is tak
       code: 'DEVICE',
       message: /cache of 1048576 tokens 256 MiB.*less .* held already.*A context of \d+ tokens would fit/,
     });
-    const [, room] = /context of (\d+) tokens would fit/.exec(await message(() => model.openSession({ context: 2 ** 20 })))!;
+    const [, room] = /context of (\d+) tokens would fit/.exec(
+      await message(() => model.openSession({ context: 2 ** 20 })),
+    )!;
     model.openSession({ context: Number(room) }).dispose();
     const half = model.openSession({ context: Number(room), cacheDtype: 'f16' });
-    assert.throws(() => model.openSession({ context: Number(room) }), { code: 'DEVICE' }, 'what the other session holds counts');
+    assert.throws(
+      () => model.openSession({ context: Number(room) }),
+      { code: 'DEVICE' },
+      'what the other session holds counts',
+    );
     half.dispose();
     model.openSession({ context: Number(room) }).dispose();
     model.dispose();

@@ -87,7 +87,15 @@ describe('stories260K', { skip }, () => {
 
   test('a seed reproduces a drawn text', async () => {
     const on = await model();
-    const options = { temperature: 0.8, topP: 0.9, topK: 40, minP: 0.02, repetitionPenalty: 1.1, maxTokens: 40, seed: 1 };
+    const options = {
+      temperature: 0.8,
+      topP: 0.9,
+      topK: 40,
+      minP: 0.02,
+      repetitionPenalty: 1.1,
+      maxTokens: 40,
+      seed: 1,
+    };
     const one = await run(on, 'Once', options);
     assert.equal((await run(on, 'Once', options)).text, one.text);
     assert.notEqual((await run(on, 'Once', { ...options, seed: 2 })).text, one.text);
@@ -100,7 +108,9 @@ describe('stories260K', { skip }, () => {
 
   for (const backend of ['reference', 'webgpu']) {
     for (const file of ['model-f32.gguf', 'model-q8_0.gguf', 'folder']) {
-      test(`${backend} writes what cpu writes, and predicts alike: ${file}`, { skip: backend === 'webgpu' && noGpu }, async () => {
+      test(`${backend} writes what cpu writes, and predicts alike: ${file}`, {
+        skip: backend === 'webgpu' && noGpu,
+      }, async () => {
         const [cpu, other] = [await model(file), await model(file, backend)];
         assert.equal(other.backend, backend);
         // The GPU of CI is a software one: half a second a token.
@@ -140,7 +150,11 @@ describe('stories260K', { skip }, () => {
     const on = await model();
     const of = (text: string): Promise<Float32Array> => embed(on, text);
     const dot = (a: Float32Array, b: Float32Array): number => a.reduce((sum, value, i) => sum + value * b[i]!, 0);
-    const [dog, cat, rain] = [await of('The dog was happy.'), await of('The dog was very happy.'), await of('xqz 17!!')];
+    const [dog, cat, rain] = [
+      await of('The dog was happy.'),
+      await of('The dog was very happy.'),
+      await of('xqz 17!!'),
+    ];
     assert.equal(dog.length, on.config.hiddenSize);
     assert.ok(Math.abs(dot(dog, dog) - 1) < 1e-5);
     assert.ok(dot(dog, cat) > dot(dog, rain));

@@ -6,7 +6,14 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
 import { embed } from '../../src/model/embed.js';
-import { type GenerateOptions, type Generation, generate, keepSession, type Prompt, StopFinder } from '../../src/model/generate.js';
+import {
+  type GenerateOptions,
+  type Generation,
+  generate,
+  keepSession,
+  type Prompt,
+  StopFinder,
+} from '../../src/model/generate.js';
 import { tokenizerFromGguf } from '../../src/model/gguf-vocabulary.js';
 import { perplexity } from '../../src/model/perplexity.js';
 import type { AppendOptions, Model, Session, SessionOptions } from '../../src/model/types.js';
@@ -44,7 +51,10 @@ const says = (text: string, skip = 1): Next => {
   return (cache) => ids[cache.length - skip] ?? 2;
 };
 
-function fake(next: Next = hashed, options: { capacity?: number; fail?: number; slow?: boolean; second?: number } = {}): Fake {
+function fake(
+  next: Next = hashed,
+  options: { capacity?: number; fail?: number; slow?: boolean; second?: number } = {},
+): Fake {
   const log = { opened: 0, disposed: 0, appended: [] as number[], batches: [] as number[] };
   const vocab = VOCAB.length;
   const row = (cache: readonly number[]): number[] => {
@@ -168,7 +178,11 @@ describe('generate', () => {
     const first = await run(fake(says('one. two')), '', { stop: ['two', 'ne'] });
     assert.deepEqual([first.text, first.stop], ['o', 'ne']);
     const held = await run(fake(says('one. t')), '', { stop: '. two' });
-    assert.deepEqual([held.text, held.reason, held.pieces.at(-1)], ['one. t', 'eos', '. t'], 'what was held back comes at the end');
+    assert.deepEqual(
+      [held.text, held.reason, held.pieces.at(-1)],
+      ['one. t', 'eos', '. t'],
+      'what was held back comes at the end',
+    );
     const cut = await run(fake(says('one. t')), '', { stop: '. two', maxTokens: 4 });
     assert.deepEqual([cut.text, cut.reason], ['one.', 'length']);
     const twice = await run(fake(says('aab')), '', { stop: 'ab' });
@@ -277,7 +291,11 @@ describe('generate', () => {
     const pushed = fake(() => VOCAB.indexOf('a'), { second: 3 });
     assert.equal((await run(pushed, 'a', { maxTokens: 1 })).text, 'a');
     assert.equal((await run(pushed, 'a', { maxTokens: 1, repetitionPenalty: 2 })).text, 'b');
-    assert.equal((await run(pushed, 'a', { maxTokens: 2, repetitionPenalty: 2 })).text, 'ba', 'and b, once made, is too');
+    assert.equal(
+      (await run(pushed, 'a', { maxTokens: 2, repetitionPenalty: 2 })).text,
+      'ba',
+      'and b, once made, is too',
+    );
   });
 
   test('messages go through the template, special tokens parsed', async () => {
@@ -290,7 +308,12 @@ describe('generate', () => {
   });
 
   test('refusals', async () => {
-    const refuses = async (message: RegExp, prompt: unknown = 'a', options: object = {}, code = 'RANGE'): Promise<void> => {
+    const refuses = async (
+      message: RegExp,
+      prompt: unknown = 'a',
+      options: object = {},
+      code = 'RANGE',
+    ): Promise<void> => {
       const model = fake(hashed, { capacity: 8 });
       await assert.rejects(run(model, prompt as Prompt, options), { name: 'RopewalkError', code, message });
       assert.equal(model.log.opened, model.log.disposed);
@@ -436,7 +459,13 @@ describe('perplexity', () => {
     const open = broken.openSession;
     const nan = {
       ...broken,
-      openSession: () => ({ ...open(), length: 0, capacity: 64, truncate() {}, append: async () => new Float32Array(70).fill(Number.NaN) }),
+      openSession: () => ({
+        ...open(),
+        length: 0,
+        capacity: 64,
+        truncate() {},
+        append: async () => new Float32Array(70).fill(Number.NaN),
+      }),
     } as Model;
     await assert.rejects(perplexity(nan, 'ab'), { code: 'RANGE', message: /logits: expected numbers, got NaN/ });
   });

@@ -39,7 +39,17 @@ const tokenizerJson = () => ({
 });
 const tokenizer = tokenizerFromGguf(metadata());
 const { files } = (() => {
-  const shape = { family: 'llama', layers: 1, hidden: 8, heads: 2, kvHeads: 1, headDim: 4, inter: 8, vocab: VOCAB, context: 16 } as const;
+  const shape = {
+    family: 'llama',
+    layers: 1,
+    hidden: 8,
+    heads: 2,
+    kvHeads: 1,
+    headDim: 4,
+    inter: 8,
+    vocab: VOCAB,
+    context: 16,
+  } as const;
   return { files: tinyModel('hostile', shape).gguf() };
 })();
 const signal = new AbortController().signal;
@@ -55,7 +65,15 @@ after(() => {
   rw.dispose();
 });
 
-const sampling = () => ({ temperature: 1, topK: 3, topP: 0.9, minP: 0.1, repetitionPenalty: 1.1, repetitionWindow: 4, seed: 1 });
+const sampling = () => ({
+  temperature: 1,
+  topK: 3,
+  topP: 0.9,
+  minP: 0.1,
+  repetitionPenalty: 1.1,
+  repetitionWindow: 4,
+  seed: 1,
+});
 const messages = () => [{ role: 'user', content: 'ab' }];
 const session = async <T>(use: (opened: ReturnType<Model['openSession']>) => Promise<T> | T): Promise<T> => {
   const opened = model.openSession({ context: 8 });
@@ -68,7 +86,10 @@ const session = async <T>(use: (opened: ReturnType<Model['openSession']>) => Pro
 const disposed = (made: { dispose(): void }): void => made.dispose();
 
 /** By name: what is called, with arguments that work, and perhaps how many levels of them are taken apart. */
-const CALLS: Record<string, readonly [call: (...args: never[]) => unknown, valid: () => readonly unknown[], depth?: number]> = {
+const CALLS: Record<
+  string,
+  readonly [call: (...args: never[]) => unknown, valid: () => readonly unknown[], depth?: number]
+> = {
   generate: [
     async (...args: Parameters<typeof generate>) => {
       const tokens: number[] = [];
@@ -86,7 +107,11 @@ const CALLS: Record<string, readonly [call: (...args: never[]) => unknown, valid
         cacheDtype: 'f16',
         addBos: false,
       };
-      return [model, 'ab', { ...sampling(), ...options, onFull: 'stop', keep: 1, parseSpecial: true, session: undefined, chat: {} }];
+      return [
+        model,
+        'ab',
+        { ...sampling(), ...options, onFull: 'stop', keep: 1, parseSpecial: true, session: undefined, chat: {} },
+      ];
     },
     1,
   ],
@@ -106,17 +131,32 @@ const CALLS: Record<string, readonly [call: (...args: never[]) => unknown, valid
     (...args: Parameters<Model['openSession']>) => disposed(model.openSession(...args)),
     () => [{ context: 8, cacheDtype: 'f32' }],
   ],
-  append: [(...args: [number[], object]) => session((opened) => opened.append(...args)), () => [[1, 2], { logits: 'last', signal }], 1],
+  append: [
+    (...args: [number[], object]) => session((opened) => opened.append(...args)),
+    () => [[1, 2], { logits: 'last', signal }],
+    1,
+  ],
   truncate: [(length: number) => session((opened) => opened.truncate(length)), () => [0]],
   shift: [(...args: [number, number]) => session((opened) => opened.shift(...args)), () => [0, 0]],
   hidden: [(tokens: number[]) => model.hidden(tokens), () => [[1, 2]]],
   embed: [embed, () => [model, 'ab', { pooling: 'mean', normalise: true }]],
-  perplexity: [perplexity, () => [model, 'abcdefgh', { context: 8, stride: 4, cacheDtype: 'f32', signal, onProgress() {} }], 1],
+  perplexity: [
+    perplexity,
+    () => [model, 'abcdefgh', { context: 8, stride: 4, cacheDtype: 'f32', signal, onProgress() {} }],
+    1,
+  ],
   createSampler: [createSampler, () => [sampling()]],
-  pick: [(...args: [Float32Array, number[]]) => createSampler(sampling()).pick(...args), () => [Float32Array.of(1, 2, 3), [1]]],
+  pick: [
+    (...args: [Float32Array, number[]]) => createSampler(sampling()).pick(...args),
+    () => [Float32Array.of(1, 2, 3), [1]],
+  ],
   renderChat: [
     renderChat,
-    () => [tokenizer, messages(), { addGenerationPrompt: true, template: 'default', templateText: CHAT, variables: { tools: [] } }],
+    () => [
+      tokenizer,
+      messages(),
+      { addGenerationPrompt: true, template: 'default', templateText: CHAT, variables: { tools: [] } },
+    ],
   ],
   encode: [tokenizer.encode, () => ['ab', { addBos: false, addEos: false, parseSpecial: true }]],
   decode: [tokenizer.decode, () => [[0, 1], { skipSpecial: true }]],
@@ -126,7 +166,10 @@ const CALLS: Record<string, readonly [call: (...args: never[]) => unknown, valid
   ],
   tokenizerFromJson: [
     tokenizerFromJson,
-    () => [{ tokenizerJson: tokenizerJson(), tokenizerConfig: { bos_token: '<s>' }, chatTemplate: CHAT }, 'tokenizer.json'],
+    () => [
+      { tokenizerJson: tokenizerJson(), tokenizerConfig: { bos_token: '<s>' }, chatTemplate: CHAT },
+      'tokenizer.json',
+    ],
   ],
   tokenizerFromGguf: [tokenizerFromGguf, () => [metadata(), 'm.gguf']],
   byteSource: [byteSource, () => [new Uint8Array(4), 'm']],
@@ -135,7 +178,10 @@ const CALLS: Record<string, readonly [call: (...args: never[]) => unknown, valid
     async (...args: Parameters<typeof loadModel>) => disposed(await loadModel(...args)),
     () => {
       const callbacks = { onMemory() {}, onProgress() {}, availableBytes: () => 1e9 };
-      return [files, { backend: rw, tokenizer, context: 8, cacheDtype: 'f32', widenTo: 'f32', where: 'm', signal, ...callbacks }];
+      return [
+        files,
+        { backend: rw, tokenizer, context: 8, cacheDtype: 'f32', widenTo: 'f32', where: 'm', signal, ...callbacks },
+      ];
     },
     1,
   ],
@@ -161,7 +207,8 @@ for (const [name, [call, valid, depth]] of Object.entries(CALLS)) {
     for (const { label, args } of hostileCalls(valid, depth)) {
       const found = await complaint(() => invoke(...args));
       // A callback of the caller's may throw what it likes.
-      if (found && !/(onProgress|onMemory|availableBytes) = proxy of a function/.test(label)) complaints.push(`${label}: ${found}`);
+      if (found && !/(onProgress|onMemory|availableBytes) = proxy of a function/.test(label))
+        complaints.push(`${label}: ${found}`);
     }
     assert.deepEqual(complaints, []);
   });

@@ -45,7 +45,11 @@ describe("llama.cpp's logits", { skip }, () => {
     test(vector.name, async () => {
       const model = await open(vector);
       try {
-        const [prompt, greedy, want] = [read(vector.tokens), read(vector.greedyOfDequantised ?? vector.greedy!), read(logits)];
+        const [prompt, greedy, want] = [
+          read(vector.tokens),
+          read(vector.greedyOfDequantised ?? vector.greedy!),
+          read(logits),
+        ];
         const session = model.openSession();
         // What it would continue with is seen in one pass: the text so far is llama.cpp's.
         const got = await session.append([...prompt, ...greedy.slice(0, -1)], { logits: 'all' });

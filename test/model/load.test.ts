@@ -11,7 +11,14 @@ import fc from 'fast-check';
 import { RopewalkError } from '../../src/core/errors.js';
 import { randomFrom } from '../../src/core/random.js';
 import { WIDENED, widenBlocks } from '../../src/model/dequantise.js';
-import { type ByteSource, fetchSource, type LoadOptions, type LoadProgress, loadModel, type ModelFiles } from '../../src/model/load.js';
+import {
+  type ByteSource,
+  fetchSource,
+  type LoadOptions,
+  type LoadProgress,
+  loadModel,
+  type ModelFiles,
+} from '../../src/model/load.js';
 import { loadModelFile, loadModelFolder, loadModelPath } from '../../src/model/load.node.js';
 import { checkFits, type ModelMemory } from '../../src/model/memory.js';
 import { type Ropewalk, ropewalk } from '../../src/ropewalk.js';
@@ -19,7 +26,17 @@ import { damage, damaged } from '../support/fuzz.js';
 import { ggufOf, type MadeTensor, safetensorsOf } from '../support/model-files.js';
 import { bytesOf, numberTokenizer, tinyModel } from '../support/tiny-model.js';
 
-const SHAPE = { family: 'qwen2', layers: 2, hidden: 32, heads: 4, kvHeads: 2, headDim: 8, inter: 64, vocab: 40, qkvBias: true } as const;
+const SHAPE = {
+  family: 'qwen2',
+  layers: 2,
+  hidden: 32,
+  heads: 4,
+  kvHeads: 2,
+  headDim: 8,
+  inter: 64,
+  vocab: 40,
+  qkvBias: true,
+} as const;
 const made = tinyModel('load', SHAPE);
 const TOKENS = [1, 5, 9, 30, 2];
 const tokenizer = numberTokenizer(40);
@@ -73,7 +90,9 @@ describe('sources', () => {
   test('bytes, buffers, blobs, maps, a shard or three: the same logits', async () => {
     const files = made.huggingFace();
     const want = await logitsOf(files);
-    const as = (wrap: (bytes: Uint8Array) => Uint8Array | ArrayBuffer | Blob): Record<string, Uint8Array | ArrayBuffer | Blob> =>
+    const as = (
+      wrap: (bytes: Uint8Array) => Uint8Array | ArrayBuffer | Blob,
+    ): Record<string, Uint8Array | ArrayBuffer | Blob> =>
       Object.fromEntries(Object.entries(files).map(([name, bytes]) => [name, wrap(bytes)]));
     assert.deepEqual(await logitsOf(as((bytes) => new Blob([bytes as Uint8Array<ArrayBuffer>]))), want);
     assert.deepEqual(await logitsOf(as((bytes) => Uint8Array.from(bytes).buffer)), want);
@@ -87,14 +106,18 @@ describe('sources', () => {
     const source: ByteSource = {
       size: bytes.length,
       async read(start, length) {
-        assert.ok(start >= 0 && length > 0 && start + length <= bytes.length, `${start} + ${length} of ${bytes.length}`);
+        assert.ok(
+          start >= 0 && length > 0 && start + length <= bytes.length,
+          `${start} + ${length} of ${bytes.length}`,
+        );
         reads.push([start, length]);
         return bytes.slice(start, start + length);
       },
     };
     await logitsOf({ 'm.gguf': source });
     const weights = reads.slice(1).sort((a, b) => a[0] - b[0]);
-    for (const [n, [start]] of weights.entries()) if (n > 0) assert.ok(start >= weights[n - 1]![0] + weights[n - 1]![1]);
+    for (const [n, [start]] of weights.entries())
+      if (n > 0) assert.ok(start >= weights[n - 1]![0] + weights[n - 1]![1]);
   });
 
   describe('fetched', () => {
@@ -109,7 +132,9 @@ describe('sources', () => {
         if (request.url === '/none') response.writeHead(404).end();
         else if (request.url === '/ranges' && range) {
           const [start, end] = [Number(range[1]), Number(range[2])];
-          response.writeHead(206, { 'content-range': `bytes ${start}-${end}/${files.length}` }).end(files.subarray(start, end + 1));
+          response
+            .writeHead(206, { 'content-range': `bytes ${start}-${end}/${files.length}` })
+            .end(files.subarray(start, end + 1));
         } else response.writeHead(200).end(files);
       });
       await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -144,7 +169,17 @@ describe('types of a GGUF', () => {
     }
     return bytes;
   };
-  const CODES: Record<string, number> = { Q4_0: 2, Q4_1: 3, Q5_0: 6, Q5_1: 7, Q8_0: 8, Q4_K: 12, Q5_K: 13, Q6_K: 14, MXFP4: 39 };
+  const CODES: Record<string, number> = {
+    Q4_0: 2,
+    Q4_1: 3,
+    Q5_0: 6,
+    Q5_1: 7,
+    Q8_0: 8,
+    Q4_K: 12,
+    Q5_K: 13,
+    Q6_K: 14,
+    MXFP4: 39,
+  };
   const wide = {
     ...SHAPE,
     family: 'qwen3',
@@ -161,8 +196,19 @@ describe('types of a GGUF', () => {
   const files = (name: string): [quantised: ModelFiles, widened: ModelFiles] => {
     const plain = tinyModel('types', wide);
     const metadata: Record<string, string | number> = { 'general.architecture': 'qwen3' };
-    const sizes = { context_length: 64, embedding_length: 256, feed_forward_length: 256, block_count: 1, 'attention.head_count': 2 };
-    const more = { 'attention.head_count_kv': 1, 'attention.key_length': 128, 'attention.value_length': 128, 'rope.freq_base': 10000 };
+    const sizes = {
+      context_length: 64,
+      embedding_length: 256,
+      feed_forward_length: 256,
+      block_count: 1,
+      'attention.head_count': 2,
+    };
+    const more = {
+      'attention.head_count_kv': 1,
+      'attention.key_length': 128,
+      'attention.value_length': 128,
+      'rope.freq_base': 10000,
+    };
     for (const [key, value] of Object.entries({ ...sizes, ...more, 'attention.layer_norm_rms_epsilon': 1e-6 }))
       metadata[`qwen3.${key}`] = value;
     const names: Record<string, string> = {
@@ -222,9 +268,17 @@ describe('types of a GGUF', () => {
     assert.equal(await weightsOf('Q4_K'), matrices * 4 + vectors);
     assert.equal(await weightsOf('Q4_K', { widenTo: 'f16' }), matrices * 2 + vectors);
     assert.equal(await weightsOf('MXFP4'), matrices * 2 + vectors);
-    await refused(weightsOf('Q4_K', { widenTo: 'bf16' as 'f16' }), 'DTYPE', /^loadModel: widenTo: expected f32 or f16, got "bf16"/);
+    await refused(
+      weightsOf('Q4_K', { widenTo: 'bf16' as 'f16' }),
+      'DTYPE',
+      /^loadModel: widenTo: expected f32 or f16, got "bf16"/,
+    );
     const small = await ropewalk({ backend: 'cpu', threads: 1, memoryLimit: 2 ** 21 });
-    await refused(weightsOf('Q4_K', { backend: small }), 'DEVICE', /With widenTo: 'f16' the weights take [\d.]+ MiB less/);
+    await refused(
+      weightsOf('Q4_K', { backend: small }),
+      'DEVICE',
+      /With widenTo: 'f16' the weights take [\d.]+ MiB less/,
+    );
     small.dispose();
   });
 });
@@ -250,7 +304,11 @@ describe('memory, progress, ending', () => {
     assert.equal(memory.cacheBytes, 10 * memory.cacheBytesPerToken);
     assert.equal(memory.totalBytes, memory.weightsBytes + memory.cacheBytes + memory.scratchBytes + memory.tableBytes);
     assert.equal(steps.length, made.weights.size);
-    assert.ok(steps.every(({ doneBytes, totalBytes }, n) => totalBytes === 4 * count && doneBytes > (steps[n - 1]?.doneBytes ?? 0)));
+    assert.ok(
+      steps.every(
+        ({ doneBytes, totalBytes }, n) => totalBytes === 4 * count && doneBytes > (steps[n - 1]?.doneBytes ?? 0),
+      ),
+    );
     assert.equal(steps.at(-1)!.doneBytes, 4 * count);
     const session = model.openSession();
     assert.equal(session.capacity, 10);
@@ -280,13 +338,19 @@ describe('memory, progress, ending', () => {
     const halfway = ({ doneBytes, totalBytes }: LoadProgress): void => {
       if (doneBytes > totalBytes / 2) control.abort(stop);
     };
-    await assert.rejects(loadModel(made.gguf(), { backend: rw, tokenizer, onProgress: halfway, signal: control.signal }), stop);
+    await assert.rejects(
+      loadModel(made.gguf(), { backend: rw, tokenizer, onProgress: halfway, signal: control.signal }),
+      stop,
+    );
     await assert.rejects(loadModel(made.gguf(), { backend: rw, tokenizer, signal: AbortSignal.abort(stop) }), stop);
     const ends: ByteSource = {
       size: bytes.length,
       read: async (at, length) => bytes.slice(at, Math.min(at + length, bytes.length - 9000)),
     };
-    const big: ByteSource = { ...ends, read: async (at, length) => (at === 0 ? bytes.slice(0, length) : ends.read(at, length)) };
+    const big: ByteSource = {
+      ...ends,
+      read: async (at, length) => (at === 0 ? bytes.slice(0, length) : ends.read(at, length)),
+    };
     await refused(
       loadModel({ 'm.gguf': big }, { backend: rw, tokenizer }),
       'FORMAT',
@@ -298,7 +362,12 @@ describe('memory, progress, ending', () => {
   test('a model that does not fit is refused with the sums; nothing is taken', async () => {
     const start = available();
     const seen: ModelMemory[] = [];
-    const load = loadModel(made.gguf(), { backend: rw, tokenizer, availableBytes: () => 100000, onMemory: (memory) => seen.push(memory) });
+    const load = loadModel(made.gguf(), {
+      backend: rw,
+      tokenizer,
+      availableBytes: () => 100000,
+      onMemory: (memory) => seen.push(memory),
+    });
     await refused(
       load,
       'DEVICE',
@@ -316,7 +385,15 @@ describe('memory, progress, ending', () => {
 
   test('one tensor too large for a device, and what to do', () => {
     const memory = {
-      ...{ weightsBytes: 100, cacheBytesPerToken: 1, context: 10, cacheBytes: 10, scratchBytes: 0, tableBytes: 0, widenedBytes: 0 },
+      ...{
+        weightsBytes: 100,
+        cacheBytesPerToken: 1,
+        context: 10,
+        cacheBytes: 10,
+        scratchBytes: 0,
+        tableBytes: 0,
+        widenedBytes: 0,
+      },
       totalBytes: 110,
     };
     const large = { ...memory, largestBytes: 90, largestName: 'token_embd.weight' };
@@ -324,7 +401,8 @@ describe('memory, progress, ending', () => {
     checkFits('m on webgpu', large, {});
     assert.throws(() => checkFits('m on webgpu', large, { tensorBytes: 89 }), {
       code: 'DEVICE',
-      message: /^m on webgpu: memory: expected at most .* in one tensor, got .* \(token_embd\.weight\)\. Take a more quantised model/,
+      message:
+        /^m on webgpu: memory: expected at most .* in one tensor, got .* \(token_embd\.weight\)\. Take a more quantised model/,
     });
     assert.throws(() => checkFits('m', large, { availableBytes: 105 }), /A context of 5 tokens would fit/);
     assert.throws(() => checkFits('m', large, { availableBytes: 90 }), /Take a smaller or more quantised model/);
@@ -341,8 +419,16 @@ describe('files that are not what they should be', () => {
       'FORMAT',
       /convert them to safetensors/,
     ],
-    'two GGUFs': [{ 'a.gguf': new Uint8Array(9), 'b.gguf': new Uint8Array(9) }, 'FORMAT', /Give one of the \.gguf files itself/],
-    'an empty GGUF': [{ 'm.gguf': new Uint8Array(0) }, 'FORMAT', /m\.gguf: expected a header of at least 4 bytes, got "0 bytes"/],
+    'two GGUFs': [
+      { 'a.gguf': new Uint8Array(9), 'b.gguf': new Uint8Array(9) },
+      'FORMAT',
+      /Give one of the \.gguf files itself/,
+    ],
+    'an empty GGUF': [
+      { 'm.gguf': new Uint8Array(0) },
+      'FORMAT',
+      /m\.gguf: expected a header of at least 4 bytes, got "0 bytes"/,
+    ],
     'an empty safetensors': [
       { ...files, 'model.safetensors': new Uint8Array(0) },
       'FORMAT',
@@ -370,7 +456,10 @@ describe('files that are not what they should be', () => {
       /index\.json beside several \.safetensors/,
     ],
     'an index that names a file elsewhere': [
-      { ...sharded(), 'model.safetensors.index.json': json({ weight_map: { 'model.norm.weight': '../secret.safetensors' } }) },
+      {
+        ...sharded(),
+        'model.safetensors.index.json': json({ weight_map: { 'model.norm.weight': '../secret.safetensors' } }),
+      },
       'FORMAT',
       /index\.json: model\.norm\.weight: expected a \.safetensors beside it, got "\.\.\/secret\.safetensors"/,
     ],
@@ -380,7 +469,10 @@ describe('files that are not what they should be', () => {
       /weight_map: expected tensors/,
     ],
     'an index that lies': [
-      { ...sharded(), 'model.safetensors.index.json': json({ weight_map: { 'model.x': 'model-00001-of-00003.safetensors' } }) },
+      {
+        ...sharded(),
+        'model.safetensors.index.json': json({ weight_map: { 'model.x': 'model-00001-of-00003.safetensors' } }),
+      },
       'FORMAT',
       /model-00001-of-00003\.safetensors: expected model\.x, which the index says is here/,
     ],
@@ -400,7 +492,11 @@ describe('files that are not what they should be', () => {
   }
 
   test('refusal: no vocabulary', async () => {
-    await refused(loadModel(files, { backend: rw }), 'FORMAT', /expected tokenizer\.json beside config\.json.*options\.tokenizer/);
+    await refused(
+      loadModel(files, { backend: rw }),
+      'FORMAT',
+      /expected tokenizer\.json beside config\.json.*options\.tokenizer/,
+    );
     await refused(loadModel(made.gguf(), { backend: rw }), 'FORMAT', /tokenizer\.ggml\.model/);
   });
 
@@ -411,7 +507,11 @@ describe('files that are not what they should be', () => {
       /^loadModel: context: expected an integer in \[1, 64\]/,
     );
     await refused(loadModel(files, { backend: rw, tokenizer, cacheDtype: 'f64' as 'f32' }), 'DTYPE', /cacheDtype/);
-    await refused(loadModel(files, { backend: 'abacus' as 'cpu', tokenizer }), 'UNSUPPORTED', /ropewalk: backend: expected auto or one of/);
+    await refused(
+      loadModel(files, { backend: 'abacus' as 'cpu', tokenizer }),
+      'UNSUPPORTED',
+      /ropewalk: backend: expected auto or one of/,
+    );
   });
 
   // 150 damaged files of each format: a model or one of our errors, and no memory that stays taken.
@@ -477,7 +577,11 @@ describe('on disk', () => {
   });
 
   test('refusals name the path', async () => {
-    await refused(loadModelPath(join(root, 'absent')), 'FORMAT', /absent: expected a folder or a \.gguf file, got none/);
+    await refused(
+      loadModelPath(join(root, 'absent')),
+      'FORMAT',
+      /absent: expected a folder or a \.gguf file, got none/,
+    );
     await refused(loadModelFolder(join(root, 'absent')), 'FORMAT', /absent: expected a readable folder, got none/);
     await refused(loadModelFolder(join(root, 'empty')), 'FORMAT', /empty: expected config\.json and \*\.safetensors/);
     await refused(loadModelFile(join(root, 'one.gguf')), 'FORMAT', /one\.gguf: expected a regular file, got a folder/);
@@ -486,7 +590,11 @@ describe('on disk', () => {
       const message = /config\.json: expected a regular file, got a pipe\. Write its content to a file first/;
       await refused(loadModelFolder(join(root, 'piped')), 'FORMAT', message);
     }
-    await refused(loadModelFile(join(root, 'hf', 'config.json')), 'FORMAT', /expected a \.gguf file, got "config\.json"/);
+    await refused(
+      loadModelFile(join(root, 'hf', 'config.json')),
+      'FORMAT',
+      /expected a \.gguf file, got "config\.json"/,
+    );
     await refused(loadModelFile(join(root, 'hf', 'broken.gguf')), 'FORMAT', /broken\.gguf: expected a GGUF file/);
   });
 

@@ -9,7 +9,12 @@ import { createSampler, type SamplingOptions } from '../../src/model/sampler.js'
 const logitsOf = (...probabilities: number[]): Float32Array => Float32Array.from(probabilities, Math.log);
 
 /** How often each token comes in `draws` draws. */
-function shares(logits: Float32Array, options: SamplingOptions, draws = 20_000, history: readonly number[] = []): number[] {
+function shares(
+  logits: Float32Array,
+  options: SamplingOptions,
+  draws = 20_000,
+  history: readonly number[] = [],
+): number[] {
   const sampler = createSampler({ temperature: 1, seed: 7, ...options });
   const counts = new Array<number>(logits.length).fill(0);
   for (let n = 0; n < draws; n++) counts[sampler.pick(logits, history)]!++;
@@ -99,17 +104,30 @@ describe('sampler', () => {
     assert.equal(pick(3), 0, 'only 2 is in the window');
     assert.equal(pick(4), 0, '1 and 2 are');
     assert.equal(pick(5), 0, '0.75, 0.5, 0.25');
-    assert.equal(createSampler({ repetitionPenalty: 4, repetitionWindow: 5 }).pick(Float32Array.of(3, 2, 1, 1), [0, 1, 2, 2, 2]), 3);
-    assert.equal(createSampler({ repetitionPenalty: 4, repetitionWindow: 4 }).pick(Float32Array.of(3, 2, 1, 1), [0, 1, 2, 2, 2]), 0);
     assert.equal(
-      createSampler({ repetitionPenalty: 4, repetitionWindow: -1 }).pick(Float32Array.of(3, 2, 1, 1), [0, 1, ...Array(90).fill(2)]),
+      createSampler({ repetitionPenalty: 4, repetitionWindow: 5 }).pick(Float32Array.of(3, 2, 1, 1), [0, 1, 2, 2, 2]),
+      3,
+    );
+    assert.equal(
+      createSampler({ repetitionPenalty: 4, repetitionWindow: 4 }).pick(Float32Array.of(3, 2, 1, 1), [0, 1, 2, 2, 2]),
+      0,
+    );
+    assert.equal(
+      createSampler({ repetitionPenalty: 4, repetitionWindow: -1 }).pick(Float32Array.of(3, 2, 1, 1), [
+        0,
+        1,
+        ...Array(90).fill(2),
+      ]),
       3,
     );
   });
 
   test('the logits given are left as they were', () => {
     const logits = Float32Array.of(3, 2, 1);
-    createSampler({ temperature: 1, topK: 2, topP: 0.9, minP: 0.1, repetitionPenalty: 3, seed: 1 }).pick(logits, [0, 1]);
+    createSampler({ temperature: 1, topK: 2, topP: 0.9, minP: 0.1, repetitionPenalty: 3, seed: 1 }).pick(
+      logits,
+      [0, 1],
+    );
     assert.deepEqual([...logits], [3, 2, 1]);
   });
 

@@ -31,12 +31,20 @@ interface Golden {
   readonly patterns: Record<string, string>;
   readonly llama: Record<string, number[][]>;
   readonly huggingface: Record<string, number[][]>;
-  readonly stories: { texts: string[]; encode: number[][]; decode: [number[], string, string][]; llama: [number[][], number[][]] };
+  readonly stories: {
+    texts: string[];
+    encode: number[][];
+    decode: [number[], string, string][];
+    llama: [number[][], number[][]];
+  };
 }
 const golden = read(here, 'golden', 'tokenizers.jsonl') as Golden;
 
 /** The metadata of a GGUF with the golden vocabulary. */
-function metadata(pre: string | undefined, changes: Record<string, GgufValue | undefined> = {}): Map<string, GgufValue> {
+function metadata(
+  pre: string | undefined,
+  changes: Record<string, GgufValue | undefined> = {},
+): Map<string, GgufValue> {
   const n = golden.vocab.length;
   const keys: Record<string, GgufValue | undefined> = {
     'tokenizer.ggml.model': 'gpt2',
@@ -55,7 +63,12 @@ function metadata(pre: string | undefined, changes: Record<string, GgufValue | u
 function byteLevelJson(pre: string, changes: Record<string, unknown> = {}): Record<string, unknown> {
   const n = golden.vocab.length;
   return {
-    added_tokens: golden.special.map((content, at) => ({ id: n + at, content, special: golden.types[at] === 3, normalized: false })),
+    added_tokens: golden.special.map((content, at) => ({
+      id: n + at,
+      content,
+      special: golden.types[at] === 3,
+      normalized: false,
+    })),
     normalizer: null,
     pre_tokenizer: {
       type: 'Sequence',
@@ -93,15 +106,22 @@ function pieces(changes: Record<string, GgufValue | undefined> = {}): Map<string
   return new Map(Object.entries(keys).filter((entry): entry is [string, GgufValue] => entry[1] !== undefined));
 }
 const FIRST = 3 + 256; // the id of ▁
-const texts = (tokenizer: Tokenizer, ids: readonly number[]): (string | undefined)[] => ids.map((id) => tokenizer.tokenText(id));
+const texts = (tokenizer: Tokenizer, ids: readonly number[]): (string | undefined)[] =>
+  ids.map((id) => tokenizer.tokenText(id));
 const streamed = (tokenizer: Tokenizer, ids: readonly number[], options = {}): string => {
   const { push, end } = tokenizer.stream(options);
   return ids.map(push).join('') + end();
 };
 
-function assertTokens(list: readonly string[], expected: readonly number[][], encode: (text: string) => number[], name = ''): void {
+function assertTokens(
+  list: readonly string[],
+  expected: readonly number[][],
+  encode: (text: string) => number[],
+  name = '',
+): void {
   assert.equal(list.length, expected.length);
-  for (const [n, text] of list.entries()) assert.deepEqual(encode(text), expected[n], `${name} ${JSON.stringify(text)}`);
+  for (const [n, text] of list.entries())
+    assert.deepEqual(encode(text), expected[n], `${name} ${JSON.stringify(text)}`);
 }
 
 describe('byte-level BPE: golden', () => {
@@ -114,7 +134,10 @@ describe('byte-level BPE: golden', () => {
   for (const [pre, expected] of Object.entries(golden.huggingface)) {
     test(`tokenizer.json and GGUF pre=${pre} as HuggingFace's tokenizers`, () => {
       // Of tekken and gpt-4o, llama.cpp has patterns of its own that split marks from letters; the model was trained with these.
-      for (const tokenizer of [tokenizerFromJson({ tokenizerJson: byteLevelJson(pre) }), tokenizerFromGguf(metadata(pre))]) {
+      for (const tokenizer of [
+        tokenizerFromJson({ tokenizerJson: byteLevelJson(pre) }),
+        tokenizerFromGguf(metadata(pre)),
+      ]) {
         assertTokens(golden.texts, expected, (text) => tokenizer.encode(text, { addBos: false }));
       }
     });
@@ -122,7 +145,18 @@ describe('byte-level BPE: golden', () => {
   test('the pre-tokenizers are told apart by these texts', () => {
     const all = { ...golden.llama, ...golden.huggingface };
     const of = (pre: string): string => JSON.stringify(all[pre]);
-    const kinds = ['llama-bpe', 'qwen2', 'gpt-2', 'smollm', 'default', 'deepseek-coder', 'falcon', 'qwen35', 'tekken', 'gpt-4o'];
+    const kinds = [
+      'llama-bpe',
+      'qwen2',
+      'gpt-2',
+      'smollm',
+      'default',
+      'deepseek-coder',
+      'falcon',
+      'qwen35',
+      'tekken',
+      'gpt-4o',
+    ];
     assert.equal(new Set(kinds.map(of)).size, kinds.length);
   });
 });
@@ -131,20 +165,33 @@ describe('SentencePiece: golden', { skip: noStories }, () => {
   const open = (): [string, Tokenizer][] => [
     [
       'tokenizer.json',
-      tokenizerFromJson({ tokenizerJson: read(stories, 'tokenizer.json'), tokenizerConfig: read(stories, 'tokenizer_config.json') }),
+      tokenizerFromJson({
+        tokenizerJson: read(stories, 'tokenizer.json'),
+        tokenizerConfig: read(stories, 'tokenizer_config.json'),
+      }),
     ],
     ['GGUF', tokenizerFromGguf(parseGguf(new Uint8Array(readFileSync(join(stories, 'model-f32.gguf')))).metadata)],
   ];
   test("encodes as HuggingFace's tokenizers, special tokens too", () => {
     for (const [name, tokenizer] of open()) {
-      assertTokens(golden.stories.texts, golden.stories.encode, (text) => tokenizer.encode(text, { parseSpecial: true }), name);
+      assertTokens(
+        golden.stories.texts,
+        golden.stories.encode,
+        (text) => tokenizer.encode(text, { parseSpecial: true }),
+        name,
+      );
     }
   });
   test('encodes as llama.cpp, special tokens as text and as themselves', () => {
     for (const [name, tokenizer] of open()) {
       const [plain, special] = golden.stories.llama;
       assertTokens(golden.stories.texts, plain, (text) => tokenizer.encode(text, { addBos: false }), name);
-      assertTokens(golden.stories.texts, special, (text) => tokenizer.encode(text, { addBos: false, parseSpecial: true }), name);
+      assertTokens(
+        golden.stories.texts,
+        special,
+        (text) => tokenizer.encode(text, { addBos: false, parseSpecial: true }),
+        name,
+      );
     }
   });
   test("decodes as HuggingFace's tokenizers, from the start and from the middle of a text", () => {
@@ -179,7 +226,10 @@ const noBox = existsSync(join(box, 'model-q8_0.gguf')) ? false : 'no models/marl
 test('the model in the box: tokenizer.json and GGUF give the same tokens for text it has never seen', {
   skip: noBox,
 }, () => {
-  const json = tokenizerFromJson({ tokenizerJson: read(box, 'tokenizer.json'), tokenizerConfig: read(box, 'tokenizer_config.json') });
+  const json = tokenizerFromJson({
+    tokenizerJson: read(box, 'tokenizer.json'),
+    tokenizerConfig: read(box, 'tokenizer_config.json'),
+  });
   const gguf = tokenizerFromGguf(parseGguf(new Uint8Array(readFileSync(join(box, 'model-q8_0.gguf')))).metadata);
   const text = readFileSync(join(here, '..', '..', 'training', 'held-back.txt'), 'utf8').slice(0, 12_000);
   const ids = gguf.encode(text);
@@ -192,7 +242,8 @@ test('the model in the box: tokenizer.json and GGUF give the same tokens for tex
 
 describe('SentencePiece by scores', () => {
   const tokenizer = tokenizerFromGguf(pieces());
-  const of = (text: string, from = tokenizer): (string | undefined)[] => texts(from, from.encode(text, { addBos: false }));
+  const of = (text: string, from = tokenizer): (string | undefined)[] =>
+    texts(from, from.encode(text, { addBos: false }));
   test('the highest score goes first, the leftmost of equals', () => {
     // ab (-2) before ▁a (-3), then ▁ab (-1).
     assert.deepEqual(of('ab'), ['▁ab']);
@@ -212,7 +263,10 @@ describe('SentencePiece by scores', () => {
       'tokenizer.ggml.tokens',
       (few.get('tokenizer.ggml.tokens') as string[]).map((text) => text.replace('<0x7A>', 'zzz')),
     );
-    assert.throws(() => tokenizerFromGguf(few).encode('z'), { code: 'FORMAT', message: /a token for each byte.*byte 122/ });
+    assert.throws(() => tokenizerFromGguf(few).encode('z'), {
+      code: 'FORMAT',
+      message: /a token for each byte.*byte 122/,
+    });
     assert.deepEqual(texts(tokenizerFromGguf(new Map(few).set('tokenizer.ggml.unknown_token_id', 0)), [0]), ['<unk>']);
   });
   test('add_space_prefix false', () => {
@@ -239,10 +293,24 @@ describe('SentencePiece by scores', () => {
 
 describe('long words are cut where no merge joins', () => {
   const spaced = { type: 'Replace', pattern: { String: ' ' }, content: '▁' };
-  const decoder = { type: 'Sequence', decoders: [{ type: 'Replace', pattern: { String: '▁' }, content: ' ' }, { type: 'Fuse' }] };
-  const jsonOf = (vocab: readonly string[], merges: readonly (readonly [string, string])[], more = {}): Record<string, unknown> => ({
+  const decoder = {
+    type: 'Sequence',
+    decoders: [{ type: 'Replace', pattern: { String: '▁' }, content: ' ' }, { type: 'Fuse' }],
+  };
+  const jsonOf = (
+    vocab: readonly string[],
+    merges: readonly (readonly [string, string])[],
+    more = {},
+  ): Record<string, unknown> => ({
     ...{ normalizer: spaced, decoder, added_tokens: [], pre_tokenizer: null, post_processor: null },
-    model: { type: 'BPE', vocab: Object.fromEntries(vocab.map((text, id) => [text, id])), merges, unk_token: 'u', fuse_unk: true, ...more },
+    model: {
+      type: 'BPE',
+      vocab: Object.fromEntries(vocab.map((text, id) => [text, id])),
+      merges,
+      unk_token: 'u',
+      fuse_unk: true,
+      ...more,
+    },
   });
 
   test('the tokens are those of the whole word, whatever the merges', () => {
@@ -254,7 +322,10 @@ describe('long words are cut where no merge joins', () => {
         const vocab = ['u', ...letters];
         const merges: [string, string][] = [];
         for (const [left, right] of pairs) {
-          const pair: [string, string] = [vocab[1 + (left % (vocab.length - 1))]!, vocab[1 + (right % (vocab.length - 1))]!];
+          const pair: [string, string] = [
+            vocab[1 + (left % (vocab.length - 1))]!,
+            vocab[1 + (right % (vocab.length - 1))]!,
+          ];
           if (vocab.includes(pair.join(''))) continue;
           merges.push(pair);
           vocab.push(pair.join(''));
@@ -317,7 +388,10 @@ describe('special tokens', () => {
     assert.deepEqual([of('llama-bpe'), of('qwen2')], [1, 3]);
   });
   test('ends of turns are known by their text', () => {
-    assert.deepEqual(tokenizerFromGguf(metadata('qwen2')).eosTokens, [golden.vocab.length + 1, golden.vocab.length + 2]);
+    assert.deepEqual(tokenizerFromGguf(metadata('qwen2')).eosTokens, [
+      golden.vocab.length + 1,
+      golden.vocab.length + 2,
+    ]);
   });
   test('BOS and EOS by the file, else by the kind; the caller decides last', () => {
     const n = golden.vocab.length;
@@ -328,7 +402,11 @@ describe('special tokens', () => {
     assert.deepEqual(of('qwen2', {}), [a]);
     assert.deepEqual(of('llama-bpe', {}), [bos, a]);
     assert.deepEqual(of('llama-bpe', { 'tokenizer.ggml.add_bos_token': false }), [a]);
-    assert.deepEqual(of('qwen2', { 'tokenizer.ggml.add_bos_token': true, 'tokenizer.ggml.add_eos_token': true }), [bos, a, eos]);
+    assert.deepEqual(of('qwen2', { 'tokenizer.ggml.add_bos_token': true, 'tokenizer.ggml.add_eos_token': true }), [
+      bos,
+      a,
+      eos,
+    ]);
     assert.deepEqual(of('qwen2', {}, { addBos: true, addEos: true }), [bos, a, eos]);
     assert.deepEqual(of('llama-bpe', {}, { addBos: false }), [a]);
   });
@@ -341,7 +419,10 @@ describe('special tokens', () => {
         { Sequence: { id: 'A', type_id: 0 } },
         { SpecialToken: { id: '</s>', type_id: 0 } },
       ],
-      special_tokens: { '<s>': { id: '<s>', ids: [n], tokens: ['<s>'] }, '</s>': { id: '</s>', ids: [n + 1], tokens: ['</s>'] } },
+      special_tokens: {
+        '<s>': { id: '<s>', ids: [n], tokens: ['<s>'] },
+        '</s>': { id: '</s>', ids: [n + 1], tokens: ['</s>'] },
+      },
     };
     const of = (config: object): number[] =>
       tokenizerFromJson({
@@ -357,7 +438,9 @@ describe('special tokens', () => {
     const n = golden.vocab.length;
     const of = (flags: object, text: string): (string | undefined)[] => {
       const added_tokens = [{ id: n, content: '<x>', special: false, normalized: false, ...flags }];
-      const tokenizer = tokenizerFromJson({ tokenizerJson: byteLevelJson('qwen2', { added_tokens, normalizer: { type: 'Lowercase' } }) });
+      const tokenizer = tokenizerFromJson({
+        tokenizerJson: byteLevelJson('qwen2', { added_tokens, normalizer: { type: 'Lowercase' } }),
+      });
       return texts(tokenizer, tokenizer.encode(text));
     };
     assert.deepEqual(of({}, '1 <x> 1'), ['1', 'Ġ', '<x>', 'Ġ', '1']);
@@ -424,8 +507,14 @@ describe('streaming', () => {
   test('an id past the vocabulary is no text; a negative one is refused', () => {
     for (const [, tokenizer] of kinds) {
       assert.equal(tokenizer.decode([tokenizer.vocabSize + 100]), '');
-      assert.throws(() => tokenizer.decode([-1]), { code: 'RANGE', message: /token: expected an integer >= 0, got -1/ });
-      assert.throws(() => tokenizer.encode(7 as unknown as string), { code: 'RANGE', message: /encode: text: expected a text, got 7/ });
+      assert.throws(() => tokenizer.decode([-1]), {
+        code: 'RANGE',
+        message: /token: expected an integer >= 0, got -1/,
+      });
+      assert.throws(() => tokenizer.encode(7 as unknown as string), {
+        code: 'RANGE',
+        message: /encode: text: expected a text, got 7/,
+      });
     }
   });
 });
@@ -435,22 +524,42 @@ describe('tokenizers: refusals', () => {
     assert.throws(() => tokenizerFromGguf(keys, 'm.gguf'), { code, message });
   test('GGUF', () => {
     refusesGguf('FORMAT', /m\.gguf: tokenizer\.ggml\.model: expected a text, got none/, new Map());
-    refusesGguf('UNSUPPORTED', /model: expected llama or gpt2, got "bert"/, metadata('qwen2', { 'tokenizer.ggml.model': 'bert' }));
+    refusesGguf(
+      'UNSUPPORTED',
+      /model: expected llama or gpt2, got "bert"/,
+      metadata('qwen2', { 'tokenizer.ggml.model': 'bert' }),
+    );
     refusesGguf(
       'UNSUPPORTED',
       /pre: expected one of default, .*, got "nonesuch"\. Load the model from its HuggingFace files/,
       metadata('nonesuch'),
     );
     refusesGguf('UNSUPPORTED', /pre/, metadata('constructor'));
-    refusesGguf('FORMAT', /tokens: expected 1 to 1048576 tokens, got 0/, metadata('qwen2', { 'tokenizer.ggml.tokens': [] }));
-    refusesGguf('FORMAT', /tokens\[1\]: expected a text, got 5/, metadata('qwen2', { 'tokenizer.ggml.tokens': ['a', 5] }));
+    refusesGguf(
+      'FORMAT',
+      /tokens: expected 1 to 1048576 tokens, got 0/,
+      metadata('qwen2', { 'tokenizer.ggml.tokens': [] }),
+    );
+    refusesGguf(
+      'FORMAT',
+      /tokens\[1\]: expected a text, got 5/,
+      metadata('qwen2', { 'tokenizer.ggml.tokens': ['a', 5] }),
+    );
     refusesGguf(
       'FORMAT',
       /tokens\[1\]: expected a text other than token 0's, got "a"/,
       metadata('qwen2', { 'tokenizer.ggml.tokens': ['a', 'a'] }),
     );
-    refusesGguf('FORMAT', /token_type: expected \d+ types, one a token, got 1/, metadata('qwen2', { 'tokenizer.ggml.token_type': [1] }));
-    refusesGguf('FORMAT', /merges: expected a list of texts, got none/, metadata('qwen2', { 'tokenizer.ggml.merges': undefined }));
+    refusesGguf(
+      'FORMAT',
+      /token_type: expected \d+ types, one a token, got 1/,
+      metadata('qwen2', { 'tokenizer.ggml.token_type': [1] }),
+    );
+    refusesGguf(
+      'FORMAT',
+      /merges: expected a list of texts, got none/,
+      metadata('qwen2', { 'tokenizer.ggml.merges': undefined }),
+    );
     refusesGguf(
       'FORMAT',
       /merges\[0\]: expected two texts with a space between them, got "ab"/,
@@ -466,35 +575,78 @@ describe('tokenizers: refusals', () => {
       /bos_token_id: expected an id, since add_bos_token is true, got none/,
       metadata('qwen2', { 'tokenizer.ggml.bos_token_id': undefined, 'tokenizer.ggml.add_bos_token': true }),
     );
-    refusesGguf('FORMAT', /add_bos_token: expected true or false, got 1/, metadata('qwen2', { 'tokenizer.ggml.add_bos_token': 1 }));
-    refusesGguf('FORMAT', /scores: expected \d+ scores, one a token, got 2/, pieces({ 'tokenizer.ggml.scores': [0, 0] }));
+    refusesGguf(
+      'FORMAT',
+      /add_bos_token: expected true or false, got 1/,
+      metadata('qwen2', { 'tokenizer.ggml.add_bos_token': 1 }),
+    );
+    refusesGguf(
+      'FORMAT',
+      /scores: expected \d+ scores, one a token, got 2/,
+      pieces({ 'tokenizer.ggml.scores': [0, 0] }),
+    );
     refusesGguf('FORMAT', /chat_template: expected a text, got 3/, metadata('qwen2', { 'tokenizer.chat_template': 3 }));
-    refusesGguf('FORMAT', /at most 262144 characters, got 262145/, metadata('qwen2', { 'tokenizer.chat_template': 'x'.repeat(262145) }));
+    refusesGguf(
+      'FORMAT',
+      /at most 262144 characters, got 262145/,
+      metadata('qwen2', { 'tokenizer.chat_template': 'x'.repeat(262145) }),
+    );
   });
-  const refusesJson = (code: string, message: RegExp, changes: Record<string, unknown>, tokenizerConfig?: unknown): void =>
-    assert.throws(() => tokenizerFromJson({ tokenizerJson: byteLevelJson('qwen2', changes), tokenizerConfig }), { code, message });
+  const refusesJson = (
+    code: string,
+    message: RegExp,
+    changes: Record<string, unknown>,
+    tokenizerConfig?: unknown,
+  ): void =>
+    assert.throws(() => tokenizerFromJson({ tokenizerJson: byteLevelJson('qwen2', changes), tokenizerConfig }), {
+      code,
+      message,
+    });
   test('tokenizer.json', () => {
     for (const wrong of [null, 7, [], 'x'])
       assert.throws(() => tokenizerFromJson({ tokenizerJson: wrong }), { code: 'FORMAT', message: /an object/ });
     refusesJson('FORMAT', /model/, { model: undefined });
-    refusesJson('UNSUPPORTED', /model\.type: expected BPE, .* got "WordPiece"/, { model: { type: 'WordPiece', vocab: { a: 0 } } });
-    refusesJson('FORMAT', /vocab: expected 1 to 1048576 tokens, got 0/, { model: { type: 'BPE', vocab: {}, merges: [] } });
+    refusesJson('UNSUPPORTED', /model\.type: expected BPE, .* got "WordPiece"/, {
+      model: { type: 'WordPiece', vocab: { a: 0 } },
+    });
+    refusesJson('FORMAT', /vocab: expected 1 to 1048576 tokens, got 0/, {
+      model: { type: 'BPE', vocab: {}, merges: [] },
+    });
     refusesJson('FORMAT', /"a": expected an id in \[0, 1048576\), got 4294967296/, {
       model: { type: 'BPE', vocab: { a: 2 ** 32 }, merges: [] },
     });
-    refusesJson('FORMAT', /vocab: expected each id once, got 0/, { model: { type: 'BPE', vocab: { a: 0, b: 0 }, merges: [] } });
-    refusesJson('FORMAT', /merges\[1\]: expected two texts/, { model: { type: 'BPE', vocab: { a: 0 }, merges: ['a b', ['a']] } });
+    refusesJson('FORMAT', /vocab: expected each id once, got 0/, {
+      model: { type: 'BPE', vocab: { a: 0, b: 0 }, merges: [] },
+    });
+    refusesJson('FORMAT', /merges\[1\]: expected two texts/, {
+      model: { type: 'BPE', vocab: { a: 0 }, merges: ['a b', ['a']] },
+    });
     refusesJson('FORMAT', /merges/, { model: { type: 'BPE', vocab: { a: 0 } } });
     refusesJson('FORMAT', /added_tokens/, { added_tokens: [7] });
     refusesJson('FORMAT', /content: expected a text that is not empty/, { added_tokens: [{ id: 1, content: '' }] });
     refusesJson('UNSUPPORTED', /decoder: expected a decoder, got none/, { decoder: null });
-    refusesJson('UNSUPPORTED', /decoder\.type: expected ByteLevel.*got "WordPiece"/, { decoder: { type: 'WordPiece' } });
-    refusesJson('UNSUPPORTED', /a tokenizer that @huggingface\/tokenizers reads, got/, { pre_tokenizer: { type: 'Nonesuch' } });
-    refusesJson('UNSUPPORTED', /a tokenizer that/, { pre_tokenizer: { type: 'Split', pattern: { Regex: '(((' }, behavior: 'Isolated' } });
-    const split = (step: object): object => ({ type: 'Sequence', pretokenizers: [{ type: 'Split', pattern: { String: ' ' }, ...step }] });
-    refusesJson('UNSUPPORTED', /got "MergedWithPrevious"\. @huggingface/, { pre_tokenizer: split({ behavior: 'MergedWithPrevious' }) });
-    refusesJson('UNSUPPORTED', /got "Isolated with invert"/, { pre_tokenizer: split({ behavior: 'Isolated', invert: true }) });
-    refusesJson('FORMAT', /pattern: expected a Regex or a String, got /, { pre_tokenizer: split({ behavior: 'Removed', pattern: {} }) });
+    refusesJson('UNSUPPORTED', /decoder\.type: expected ByteLevel.*got "WordPiece"/, {
+      decoder: { type: 'WordPiece' },
+    });
+    refusesJson('UNSUPPORTED', /a tokenizer that @huggingface\/tokenizers reads, got/, {
+      pre_tokenizer: { type: 'Nonesuch' },
+    });
+    refusesJson('UNSUPPORTED', /a tokenizer that/, {
+      pre_tokenizer: { type: 'Split', pattern: { Regex: '(((' }, behavior: 'Isolated' },
+    });
+    const split = (step: object): object => ({
+      type: 'Sequence',
+      pretokenizers: [{ type: 'Split', pattern: { String: ' ' }, ...step }],
+    });
+    refusesJson('UNSUPPORTED', /got "MergedWithPrevious"\. @huggingface/, {
+      pre_tokenizer: split({ behavior: 'MergedWithPrevious' }),
+    });
+    refusesJson('UNSUPPORTED', /got "Isolated with invert"/, {
+      pre_tokenizer: split({ behavior: 'Isolated', invert: true }),
+    });
+    refusesJson('FORMAT', /pattern: expected a Regex or a String, got /, {
+      pre_tokenizer: split({ behavior: 'Removed', pattern: {} }),
+    });
     refusesJson('FORMAT', /normalizer\.pattern: expected a Regex or a String/, {
       normalizer: { type: 'Replace', pattern: {}, content: '' },
     });
@@ -509,7 +661,10 @@ describe('tokenizers: refusals', () => {
     refusesJson('FORMAT', /chat_template/, {}, { chat_template: [{ name: 'default' }] });
   });
   test('__proto__ and constructor are tokens like any other', () => {
-    const model = parseJson('{"type":"BPE","vocab":{"__proto__":0,"constructor":1,"a":2},"merges":[],"unk_token":"a"}', 'x');
+    const model = parseJson(
+      '{"type":"BPE","vocab":{"__proto__":0,"constructor":1,"a":2},"merges":[],"unk_token":"a"}',
+      'x',
+    );
     const tokenizer = tokenizerFromJson({ tokenizerJson: { model, decoder: { type: 'ByteLevel' } } });
     assert.equal(tokenizer.decode([0, 1]), '__proto__constructor');
     assert.deepEqual(tokenizer.encode('a'), [2]);
@@ -537,7 +692,10 @@ describe('tokenizers: refusals', () => {
       fc.property(fc.constantFrom(...places), junk, (path, value) => {
         const file = structuredClone(small) as Record<string, unknown>;
         setAt(file, path, value);
-        mustRefuseOrReturn(() => tokenizerFromJson({ tokenizerJson: file }).encode('ab <x>', { parseSpecial: true }), codes);
+        mustRefuseOrReturn(
+          () => tokenizerFromJson({ tokenizerJson: file }).encode('ab <x>', { parseSpecial: true }),
+          codes,
+        );
       }),
       { seed: 8, numRuns: 1500 },
     );
@@ -561,7 +719,10 @@ describe('tokenizers: refusals', () => {
 
 function placesOf(value: unknown, path: string[] = []): string[][] {
   if (typeof value !== 'object' || value === null) return [path];
-  return [...(path.length > 0 ? [path] : []), ...Object.entries(value).flatMap(([key, inner]) => placesOf(inner, [...path, key]))];
+  return [
+    ...(path.length > 0 ? [path] : []),
+    ...Object.entries(value).flatMap(([key, inner]) => placesOf(inner, [...path, key])),
+  ];
 }
 
 function setAt(target: Record<string, unknown>, path: readonly string[], value: unknown): void {

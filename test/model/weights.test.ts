@@ -60,7 +60,11 @@ describe('names, shapes and types', () => {
   test('files saved without a head have no model. in front; spare tensors are left alone', () => {
     const bare = complete().map((tensor) => ({ ...tensor, name: tensor.name.replace('model.', '') }));
     assert.equal(planWeights(config, bare, 'm').length, 24);
-    const spare = [...complete(), stored('lm_head.weight', [40, 32]), stored('model.layers.1.self_attn.rotary_emb.inv_freq', [8])];
+    const spare = [
+      ...complete(),
+      stored('lm_head.weight', [40, 32]),
+      stored('model.layers.1.self_attn.rotary_emb.inv_freq', [8]),
+    ];
     assert.equal(planWeights(config, spare, 'm').length, 24);
   });
 
@@ -86,17 +90,28 @@ describe('names, shapes and types', () => {
       /tensor model\.norm\.weight: expected shape \[32\] .*got "\[31\]"/,
     ],
     transposed: [
-      [...without('model.layers.0.self_attn.o_proj.weight'), stored('model.layers.0.self_attn.o_proj.weight', [64, 32])],
+      [
+        ...without('model.layers.0.self_attn.o_proj.weight'),
+        stored('model.layers.0.self_attn.o_proj.weight', [64, 32]),
+      ],
       'FORMAT',
       /expected shape \[32,64\]/,
     ],
-    'of another rank': [[...without('model.norm.weight'), stored('model.norm.weight', [1, 32])], 'FORMAT', /expected shape \[32\]/],
+    'of another rank': [
+      [...without('model.norm.weight'), stored('model.norm.weight', [1, 32])],
+      'FORMAT',
+      /expected shape \[32\]/,
+    ],
     'of an unknown type': [
       [...without('model.norm.weight'), stored('model.norm.weight', [32], 'F8_E4M3')],
       'UNSUPPORTED',
       /tensor model\.norm\.weight: expected type F32, F16, BF16, Q4_0, .*got "F8_E4M3"/,
     ],
-    'in two files': [[...complete(), stored('model.norm.weight', [32], 'F32', 'other.safetensors')], 'FORMAT', /each tensor once/],
+    'in two files': [
+      [...complete(), stored('model.norm.weight', [32], 'F32', 'other.safetensors')],
+      'FORMAT',
+      /each tensor once/,
+    ],
     'none at all': [[], 'FORMAT', /model\.embed_tokens\.weight .*none of that name among 0/],
   };
   for (const [label, [tensors, code, message]] of Object.entries(refusals)) {
@@ -106,7 +121,10 @@ describe('names, shapes and types', () => {
 
   test('refusal: an untied head that is not there says what config.json should say', () => {
     const untied = configFromJson({ ...CONFIG, tie_word_embeddings: false });
-    assert.throws(() => planWeights(untied, complete(), 'm'), { code: 'FORMAT', message: /lm_head\.weight.*"tie_word_embeddings": true/ });
+    assert.throws(() => planWeights(untied, complete(), 'm'), {
+      code: 'FORMAT',
+      message: /lm_head\.weight.*"tie_word_embeddings": true/,
+    });
   });
 });
 
@@ -153,7 +171,9 @@ function packQ6(q: readonly number[]): { low: number[]; high: number[] } {
   for (let n = 0; n < 256; n += 128) {
     for (let l = 0; l < 64; l++) low.push((q[n + l]! & 15) | ((q[n + l + 64]! & 15) << 4));
     for (let l = 0; l < 32; l++)
-      high.push((q[n + l]! >> 4) | ((q[n + l + 32]! >> 4) << 2) | ((q[n + l + 64]! >> 4) << 4) | ((q[n + l + 96]! >> 4) << 6));
+      high.push(
+        (q[n + l]! >> 4) | ((q[n + l + 32]! >> 4) << 2) | ((q[n + l + 64]! >> 4) << 4) | ((q[n + l + 96]! >> 4) << 6),
+      );
   }
   return { low, high };
 }
@@ -187,7 +207,11 @@ describe("blocks are ggml's own values, to the bit", () => {
         if (format.exact) {
           const narrow = new Uint16Array(want.length);
           widenBlocks(format, blocks, name, format.exact, narrow);
-          assert.deepEqual(Float32Array.from(narrow, plain[format.exact.toUpperCase()]!), got, `${name} is exact in ${format.exact}`);
+          assert.deepEqual(
+            Float32Array.from(narrow, plain[format.exact.toUpperCase()]!),
+            got,
+            `${name} is exact in ${format.exact}`,
+          );
         }
       }
       const bits = new Int32Array(got.buffer);
@@ -261,7 +285,10 @@ describe('blocks widened at load', () => {
       widenBlocks(format, bytes, 'here', 'f16', halves);
       for (const [n, value] of want.entries()) {
         // Sums of products may be taken in another order: a unit of float64.
-        assert.ok(Math.abs(wide[n]! - value) <= Math.abs(value) * 2 ** -24 + 2 ** -50, `${name}[${n}]: ${wide[n]}, want ${value}`);
+        assert.ok(
+          Math.abs(wide[n]! - value) <= Math.abs(value) * 2 ** -24 + 2 ** -50,
+          `${name}[${n}]: ${wide[n]}, want ${value}`,
+        );
         assert.ok(
           Math.abs(numberFromF16(halves[n]!) - value) <= Math.max(Math.abs(value) * 2 ** -11, 2 ** -25) + 2 ** -50,
           `${name}[${n}]`,
@@ -287,6 +314,8 @@ describe('blocks widened at load', () => {
     assert.equal(wide[0], 60000 * 100);
     // 12 · 2^127.
     const beyond = Uint8Array.of(255, ...new Array(16).fill(7));
-    assert.throws(() => widenBlocks(WIDENED.get('MXFP4')!, beyond, 't', 'bf16', new Uint16Array(32)), { message: /that bf16 holds/ });
+    assert.throws(() => widenBlocks(WIDENED.get('MXFP4')!, beyond, 't', 'bf16', new Uint16Array(32)), {
+      message: /that bf16 holds/,
+    });
   });
 });

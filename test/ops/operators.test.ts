@@ -4,7 +4,16 @@ import fc from 'fast-check';
 import { openFolder } from '../../src/conformance/folder.node.js';
 import { readNpy, viewOf } from '../../src/conformance/host.js';
 import { BLOCK_BYTES, blocksFrom, readBlocks } from '../../src/core/blocks.js';
-import { bitsOf, DTYPES, type Dtype, type FloatDtype, type HostArray, isFloat, newArray, roundTo } from '../../src/core/dtypes.js';
+import {
+  bitsOf,
+  DTYPES,
+  type Dtype,
+  type FloatDtype,
+  type HostArray,
+  isFloat,
+  newArray,
+  roundTo,
+} from '../../src/core/dtypes.js';
 import type { ErrorCode } from '../../src/core/errors.js';
 import { countElements } from '../../src/core/shape.js';
 import { type Tensor, tensorFrom, zeros } from '../../src/core/tensor.js';
@@ -26,7 +35,8 @@ const dtypes = fc.constantFrom<FloatDtype>(...FLOATS);
 let counter = 0;
 /** Numbers without a pattern, the same in every run of a file. */
 const noise = (n: number): Float64Array => Float64Array.from({ length: n }, () => Math.sin(++counter * 12.9898) * 2);
-const random = (shape: readonly number[], dtype: FloatDtype = 'f64') => f64Tensor(noise(countElements(shape)), shape, dtype);
+const random = (shape: readonly number[], dtype: FloatDtype = 'f64') =>
+  f64Tensor(noise(countElements(shape)), shape, dtype);
 
 /** One way to lay elements out: which dimension is innermost, which ones run backwards, the step, and what lies before. */
 interface Placement {
@@ -42,7 +52,11 @@ const placements = fc.array(
 );
 
 /** Room for a shape laid out in some way, filled with bits that no result has, so that a hole written or an element missed shows. */
-function roomFor(dtype: FloatDtype, shape: readonly number[], { reversed, backwards, step, lead }: Placement): Tensor<FloatDtype> {
+function roomFor(
+  dtype: FloatDtype,
+  shape: readonly number[],
+  { reversed, backwards, step, lead }: Placement,
+): Tensor<FloatDtype> {
   const strides = shape.map(() => 0);
   let offset = lead;
   let reach = step;
@@ -119,13 +133,18 @@ describe('golden: LLAISYS vectors to the last unit', () => {
       };
       const tensors: Named = {};
       for (const [name, v] of Object.entries(c.inputs)) tensors[name] = lay(v, v.file!);
-      for (const [name, v] of Object.entries(c.outputs)) tensors[name] = v.initial ? lay(v, v.initial) : zeros(v.dtype, v.shape);
+      for (const [name, v] of Object.entries(c.outputs))
+        tensors[name] = v.initial ? lay(v, v.initial) : zeros(v.dtype, v.shape);
       runReference(PLANS[c.op]!(tensors, c.attrs));
 
       for (const [name, v] of Object.entries(c.outputs)) {
         const got = tensors[name]!.storage.host!;
         if (c.compare === 'exact') {
-          assert.deepEqual(floats(tensors[name]!), Float64Array.of(Number(String(v.value).replace(/inf$/i, 'Infinity'))), name);
+          assert.deepEqual(
+            floats(tensors[name]!),
+            Float64Array.of(Number(String(v.value).replace(/inf$/i, 'Infinity'))),
+            name,
+          );
           continue;
         }
         const expected = readNpy(folder, v.expected!, v.dtype);
@@ -214,8 +233,10 @@ const CASES: readonly Case[] = [
       Array.from(
         { length: 30 },
         (_, i) =>
-          Array.from({ length: 7 }, (_, k) => x![Math.floor(i / 5) * 7 + k]! * w![(i % 5) * 7 + k]!).reduce((s, p) => s + p, 0) +
-          b![i % 5]!,
+          Array.from({ length: 7 }, (_, k) => x![Math.floor(i / 5) * 7 + k]! * w![(i % 5) * 7 + k]!).reduce(
+            (s, p) => s + p,
+            0,
+          ) + b![i % 5]!,
       ),
   },
   {
@@ -280,7 +301,10 @@ for (const { name, inputs, outShape, plan, inPlace, formula } of CASES) {
         const unit = { f64: 2 ** -46, f32: 2 ** -23, f16: 2 ** -10, bf16: 2 ** -7 }[dtype];
         for (const [i, got] of floats(out).entries()) {
           const exact = got === roundTo(dtype, want[i]!);
-          assert.ok(exact || Math.abs(got - want[i]!) <= unit * Math.abs(want[i]!), `[${i}] got ${got}, want ${want[i]}`);
+          assert.ok(
+            exact || Math.abs(got - want[i]!) <= unit * Math.abs(want[i]!),
+            `[${i}] got ${got}, want ${want[i]}`,
+          );
         }
       });
     }
@@ -324,7 +348,9 @@ for (const { name, inputs, outShape, plan, inPlace, formula } of CASES) {
         const moved = tensorFrom(room, { dtype: 'f32', shape: input.shape });
         const copies: Tensor<FloatDtype>[] = [...given];
         copies[n] = moved;
-        assert.throws(() => plan(copies, tensorFrom(room, { dtype: 'f32', shape: outShape, offset: 1 })), { code: 'ALIAS' });
+        assert.throws(() => plan(copies, tensorFrom(room, { dtype: 'f32', shape: outShape, offset: 1 })), {
+          code: 'ALIAS',
+        });
       }
     });
 
@@ -344,7 +370,10 @@ for (const { name, inputs, outShape, plan, inPlace, formula } of CASES) {
         message: /expected f64, f32, f16 or bf16, got "i32"/,
       });
       const flat = tensorFrom(new Float32Array(1), { shape: outShape, strides: outShape.map(() => 0) });
-      assert.throws(() => plan(given, flat as Tensor<'f32'>), { code: 'ALIAS', message: /expected a tensor whose elements are distinct/ });
+      assert.throws(() => plan(given, flat as Tensor<'f32'>), {
+        code: 'ALIAS',
+        message: /expected a tensor whose elements are distinct/,
+      });
     });
   });
 }
@@ -413,15 +442,29 @@ describe('self_attention, its options', () => {
     });
     const maybe = <T>(value: fc.Arbitrary<T>) => fc.option(value, { nil: undefined });
     const options = fc.oneof(
-      fc.record({ causal: fc.constant(true), window: maybe(size(1, 9)), softcap: maybe(size(1, 50)), scale: maybe(size(-2, 2)) }),
-      fc.record({ causal: fc.constant(false), window: fc.constant(undefined), softcap: maybe(size(1, 50)), scale: maybe(size(-2, 2)) }),
+      fc.record({
+        causal: fc.constant(true),
+        window: maybe(size(1, 9)),
+        softcap: maybe(size(1, 50)),
+        scale: maybe(size(-2, 2)),
+      }),
+      fc.record({
+        causal: fc.constant(false),
+        window: fc.constant(undefined),
+        softcap: maybe(size(1, 50)),
+        scale: maybe(size(-2, 2)),
+      }),
     );
     let attended = 0;
     fc.assert(
       fc.property(sizes, options, placements, (dims, { causal, window, softcap, scale }, how) => {
         const { seq, past, numKvHeads, group, d, dv } = dims;
         const [total, numHeads] = [past + seq, numKvHeads * group];
-        const tensors = [random([seq, numHeads, d]), random([total, numKvHeads, d]), random([total, numKvHeads, dv])] as const;
+        const tensors = [
+          random([seq, numHeads, d]),
+          random([total, numKvHeads, d]),
+          random([total, numKvHeads, dv]),
+        ] as const;
         const shape = [seq, numHeads, dv];
         const chosen = {
           causal,
@@ -549,12 +592,20 @@ describe('self_attention, its options', () => {
         ] as const
       ).map(([q, k, v, text]): [() => unknown, string, RegExp] => {
         const [kv, out] = [[5, 2, 6], zeros(q, [3, 4, 6])];
-        return [() => planSelfAttention(zeros(q, [3, 4, 6]), zeros(k, kv), zeros(v, kv), out), 'DTYPE', new RegExp(text)];
+        return [
+          () => planSelfAttention(zeros(q, [3, 4, 6]), zeros(k, kv), zeros(v, kv), out),
+          'DTYPE',
+          new RegExp(text),
+        ];
       }),
       // Of one shape, so that out could be the input itself: a later head would read what an earlier one wrote.
       ...[0, 1, 2].map((n): [() => unknown, string, RegExp] => {
         const [q, k, v] = [t(3, 2, 6), t(3, 2, 6), t(3, 2, 6)];
-        return [() => planSelfAttention(q, k, v, [q, k, v][n]!), 'ALIAS', /attn_val: expected memory apart from [qkv], got "[qkv] itself"/];
+        return [
+          () => planSelfAttention(q, k, v, [q, k, v][n]!),
+          'ALIAS',
+          /attn_val: expected memory apart from [qkv], got "[qkv] itself"/,
+        ];
       }),
     ];
     for (const [call, code, message] of cases) assert.throws(call, { code, message });
@@ -607,10 +658,13 @@ describe('argmax', () => {
       code: 'ALIAS',
       message: /^argmax: max_val: expected memory apart from vals, got/,
     });
-    assert.throws(() => planArgmax(zeros('f32', [4]), idx, tensorFrom(new Float32Array(idx.storage.host!.buffer, 0, 1))), {
-      code: 'ALIAS',
-      message: /^argmax: max_val: expected memory apart from max_idx, got/,
-    });
+    assert.throws(
+      () => planArgmax(zeros('f32', [4]), idx, tensorFrom(new Float32Array(idx.storage.host!.buffer, 0, 1))),
+      {
+        code: 'ALIAS',
+        message: /^argmax: max_val: expected memory apart from max_idx, got/,
+      },
+    );
     const inVals = tensorFrom(new BigInt64Array(room.buffer, 8, 1));
     assert.throws(() => planArgmax(vals, inVals, zeros('f32', [1])), {
       code: 'ALIAS',
@@ -670,7 +724,12 @@ describe('embedding', () => {
     });
     const index = new Int32Array(2);
     assert.throws(
-      () => planEmbedding(tensorFrom(index.subarray(0, 1)), weight, tensorFrom(new Float32Array(index.buffer), { shape: [1, 2] })),
+      () =>
+        planEmbedding(
+          tensorFrom(index.subarray(0, 1)),
+          weight,
+          tensorFrom(new Float32Array(index.buffer), { shape: [1, 2] }),
+        ),
       {
         code: 'ALIAS',
         message: /^embedding: out: expected memory apart from index, got/,
@@ -685,7 +744,11 @@ describe('embedding', () => {
       [zeros('f32', [3, 32]), zeros('f16', [1, 32]), 'embedding: out: expected dtype f32, got "f16"'],
       [zeros('f16', [3, 32]), zeros('f64', [1, 32]), 'embedding: out: expected dtype f16 or f32, got "f64"'],
       [zeros('i32', [3, 32]), zeros('f32', [1, 32]), 'embedding: out: expected dtype i32, got "f32"'],
-      [blocksFrom('q4_0', new Uint8Array(54), [3, 32]), zeros('f16', [1, 32]), 'embedding: out: expected dtype f32, got "f16"'],
+      [
+        blocksFrom('q4_0', new Uint8Array(54), [3, 32]),
+        zeros('f16', [1, 32]),
+        'embedding: out: expected dtype f32, got "f16"',
+      ],
     ] as const)
       assert.throws(() => planEmbedding(zeros('i32', [1]), table, out), { code: 'DTYPE', message });
     const bytes = new Uint8Array(2 * 34 + 128);
@@ -731,7 +794,11 @@ describe('rearrange', () => {
         'ALIAS',
         /^rearrange: out: expected memory apart from x, or exactly x itself, got "a view that overlaps it in part"\. Give out its own memory\.$/,
       ],
-      [() => planRearrange(room.slice(0, 0, 2), room.slice(0, 1, 3)), 'ALIAS', /^rearrange: out: expected memory apart from x/],
+      [
+        () => planRearrange(room.slice(0, 0, 2), room.slice(0, 1, 3)),
+        'ALIAS',
+        /^rearrange: out: expected memory apart from x/,
+      ],
       [
         () => planRearrange(zeros('f32', [2]), tensorFrom(new Float32Array(1), { shape: [2], strides: [0] })),
         'ALIAS',
@@ -742,13 +809,22 @@ describe('rearrange', () => {
         'DTYPE',
         /^rearrange: out: expected dtype f16 or another float, got "u16"/,
       ],
-      [() => planRearrange(zeros('i32', [2]), zeros('f32', [2])), 'DTYPE', /^rearrange: out: expected dtype i32, got "f32"/],
       [
-        () => planRearrange(room, tensorFrom(new Uint16Array(room.storage.host!.buffer), { dtype: 'f16', shape: [3, 3] })),
+        () => planRearrange(zeros('i32', [2]), zeros('f32', [2])),
+        'DTYPE',
+        /^rearrange: out: expected dtype i32, got "f32"/,
+      ],
+      [
+        () =>
+          planRearrange(room, tensorFrom(new Uint16Array(room.storage.host!.buffer), { dtype: 'f16', shape: [3, 3] })),
         'ALIAS',
         /^rearrange: out: expected memory apart from x/,
       ],
-      [() => planRearrange(zeros('f32', [2, 3]), zeros('f32', [3, 2])), 'SHAPE', /^rearrange: out: expected shape \[2,3\], got \[3, 2\]/],
+      [
+        () => planRearrange(zeros('f32', [2, 3]), zeros('f32', [3, 2])),
+        'SHAPE',
+        /^rearrange: out: expected shape \[2,3\], got \[3, 2\]/,
+      ],
     ];
     for (const [call, code, message] of cases) assert.throws(call, { code, message });
   });
@@ -777,7 +853,8 @@ describe('f32 activations beside what is stored narrower', () => {
       assert.deepEqual(norm(gain), norm(widened(gain)));
 
       const [q, k, v] = [random([3, 4, 6], 'f32'), random([5, 2, 6], half), random([5, 2, 3], half)];
-      const attention = (keys: typeof k, values: typeof v) => bitsAfter(planSelfAttention(q, keys, values, zeros('f32', [3, 4, 3])));
+      const attention = (keys: typeof k, values: typeof v) =>
+        bitsAfter(planSelfAttention(q, keys, values, zeros('f32', [3, 4, 3])));
       assert.deepEqual(attention(k, v), attention(widened(k), widened(v)));
 
       const index = tensorFrom(Int32Array.of(4, 0, 4));
@@ -795,7 +872,10 @@ describe('f32 activations beside what is stored narrower', () => {
       const all = readBlocks(weight, 'test');
       const out = zeros('f32', [3, k]);
       runReference(planEmbedding(tensorFrom(Int32Array.of(4, 0, 2)), weight, out));
-      assert.deepEqual(floats(out), Float64Array.from([4, 0, 2].flatMap((row) => [...all.subarray(row * k, (row + 1) * k)])));
+      assert.deepEqual(
+        floats(out),
+        Float64Array.from([4, 0, 2].flatMap((row) => [...all.subarray(row * k, (row + 1) * k)])),
+      );
       // One-hot rows of x take the columns of the same matrix: a tied head.
       const head = zeros('f32', [1, n]);
       runReference(planLinear(f64Tensor([1, ...new Array(k - 1).fill(0)], [1, k], 'f32'), weight, undefined, head));
@@ -836,7 +916,9 @@ describe('f32 activations beside what is stored narrower', () => {
       values.map((v) => roundTo('bf16', v)),
     );
     // One rounding: f32 halfway between two f16 less a little is not first rounded to bf16 or up.
-    const near = tensorFrom(Float32Array.of(1 + 2 ** -11, 1 + 2 ** -11 - 2 ** -23, 65520, -65519, NaN, -Infinity, 2 ** -25));
+    const near = tensorFrom(
+      Float32Array.of(1 + 2 ** -11, 1 + 2 ** -11 - 2 ** -23, 65520, -65519, NaN, -Infinity, 2 ** -25),
+    );
     const halves = zeros('f16', [7]);
     runReference(planRearrange(near, halves));
     assert.deepEqual([...floats(halves)], [1, 1, Infinity, -65504, NaN, -Infinity, 0]);
@@ -847,8 +929,16 @@ test('linear refuses a weight or bias that does not fit', () => {
   const t = (...shape: number[]) => zeros('f32', shape);
   const half = (...shape: number[]) => zeros('f16', shape);
   const cases: [() => unknown, string, string][] = [
-    [() => planLinear(t(2, 4), t(3, 5), undefined, t(2, 3)), 'SHAPE', 'linear: weight: expected shape [3,4], got [3, 5]'],
-    [() => planLinear(t(2, 4), t(4), undefined, t(2, 3)), 'SHAPE', 'linear: weight: expected two dimensions [n, k], got [4]'],
+    [
+      () => planLinear(t(2, 4), t(3, 5), undefined, t(2, 3)),
+      'SHAPE',
+      'linear: weight: expected shape [3,4], got [3, 5]',
+    ],
+    [
+      () => planLinear(t(2, 4), t(4), undefined, t(2, 3)),
+      'SHAPE',
+      'linear: weight: expected two dimensions [n, k], got [4]',
+    ],
     [() => planLinear(t(2, 4), t(3, 4), t(1), t(2, 3)), 'SHAPE', 'linear: bias: expected shape [3], got [1]'],
     [() => planLinear(t(), t(3, 4), undefined, t(2, 3)), 'SHAPE', 'linear: x: expected at least one dimension, got []'],
     [
@@ -861,9 +951,21 @@ test('linear refuses a weight or bias that does not fit', () => {
       'DTYPE',
       'linear: weight: expected dtype f32, f16 or bf16 beside f32, got "f64"',
     ],
-    [() => planLinear(half(2, 4), t(3, 4), undefined, half(2, 3)), 'DTYPE', 'linear: weight: expected dtype f16, got "f32"'],
-    [() => planLinear(half(2, 4), half(3, 4), t(3), half(2, 3)), 'DTYPE', 'linear: bias: expected dtype f16, got "f32"'],
-    [() => planLinear(t(2, 4), half(3, 4), undefined, half(2, 3)), 'DTYPE', 'linear: out: expected dtype f32, got "f16"'],
+    [
+      () => planLinear(half(2, 4), t(3, 4), undefined, half(2, 3)),
+      'DTYPE',
+      'linear: weight: expected dtype f16, got "f32"',
+    ],
+    [
+      () => planLinear(half(2, 4), half(3, 4), t(3), half(2, 3)),
+      'DTYPE',
+      'linear: bias: expected dtype f16, got "f32"',
+    ],
+    [
+      () => planLinear(t(2, 4), half(3, 4), undefined, half(2, 3)),
+      'DTYPE',
+      'linear: out: expected dtype f32, got "f16"',
+    ],
     [
       () => planLinear(t(2, 4), zeros('i8', [3, 4]), undefined, t(2, 3)),
       'DTYPE',

@@ -13,8 +13,10 @@ const SEQ = 3;
 const HEAD_DIM = 12;
 const plan = planRope({ headDim: HEAD_DIM, rotaryDim: 8, pairing: 'half', base: 10000, positions: [40, 8191, 131071] });
 const wave = (n: number, phase: number): number[] => Array.from({ length: n }, (_, i) => Math.sin(i * 0.7 + phase) * 3);
-const q = (): Tensor<'f32'> => f64Tensor(wave(2 * SEQ * 4 * HEAD_DIM, 0), [2, SEQ, 4, HEAD_DIM], 'f32') as Tensor<'f32'>;
-const k = (): Tensor<'f32'> => f64Tensor(wave(2 * SEQ * 2 * HEAD_DIM, 1), [2, SEQ, 2, HEAD_DIM], 'f32') as Tensor<'f32'>;
+const q = (): Tensor<'f32'> =>
+  f64Tensor(wave(2 * SEQ * 4 * HEAD_DIM, 0), [2, SEQ, 4, HEAD_DIM], 'f32') as Tensor<'f32'>;
+const k = (): Tensor<'f32'> =>
+  f64Tensor(wave(2 * SEQ * 2 * HEAD_DIM, 1), [2, SEQ, 2, HEAD_DIM], 'f32') as Tensor<'f32'>;
 const gain = f64Tensor(wave(HEAD_DIM, 2), [HEAD_DIM], 'f32') as Tensor<'f32'>;
 
 /** Equal within a few roundings of f32, and one of the output. */
@@ -46,7 +48,10 @@ for (const entry of GENERAL_BACKENDS) {
       const exact = (await ropewalk({ backend: 'reference' })).rope(k(), plan);
       const sentinel = 0x7bff;
       for (const rows of [5, [7, 0, 2], [7, 0, 2, 1, 2, 3]]) {
-        const cache = tensorFrom<'f16'>(new Uint16Array(2 * 9 * 2 * HEAD_DIM).fill(sentinel), { dtype: 'f16', shape: [2, 9, 2, HEAD_DIM] });
+        const cache = tensorFrom<'f16'>(new Uint16Array(2 * 9 * 2 * HEAD_DIM).fill(sentinel), {
+          dtype: 'f16',
+          shape: [2, 9, 2, HEAD_DIM],
+        });
         rw.ropeParts(plan, [{ x: k(), out: cache, rows }]);
         const list = typeof rows === 'number' ? [rows, rows + 1, rows + 2] : rows;
         const want = zeros('f16', [2, 9, 2, HEAD_DIM]).read() as Uint16Array;
@@ -64,7 +69,10 @@ for (const entry of GENERAL_BACKENDS) {
           if (want[i] === sentinel) assert.equal(bits, sentinel, `element ${i} was touched`);
           // f32 arithmetic before the rounding may land on the other side of a tie.
           else
-            assert.ok(Math.abs(loadNumber(got, 'f16', i) - loadNumber(want, 'f16', i)) <= 2 ** -10 * Math.abs(loadNumber(want, 'f16', i)));
+            assert.ok(
+              Math.abs(loadNumber(got, 'f16', i) - loadNumber(want, 'f16', i)) <=
+                2 ** -10 * Math.abs(loadNumber(want, 'f16', i)),
+            );
         }
       }
       rw.dispose();

@@ -21,10 +21,12 @@ function rotate(x: Tensor<FloatDtype>, options: Options, layout: RopeLayout = 'b
 const PAIRINGS: readonly Pairing[] = ['interleaved', 'half', 'interleaved-to-half'];
 const pairing = fc.constantFrom(...PAIRINGS);
 const position = fc.integer({ min: -4096, max: 4096 });
-const dot = (a: ArrayLike<number>, b: ArrayLike<number>): number => Array.from(a).reduce((sum, v, i) => sum + v * b[i]!, 0);
+const dot = (a: ArrayLike<number>, b: ArrayLike<number>): number =>
+  Array.from(a).reduce((sum, v, i) => sum + v * b[i]!, 0);
 const near = (got: ArrayLike<number>, want: ArrayLike<number>, tolerance: number): void => {
   assert.equal(got.length, want.length);
-  for (let i = 0; i < want.length; i++) assert.ok(Math.abs(got[i]! - want[i]!) <= tolerance, `[${i}] got ${got[i]}, want ${want[i]}`);
+  for (let i = 0; i < want.length; i++)
+    assert.ok(Math.abs(got[i]! - want[i]!) <= tolerance, `[${i}] got ${got[i]}, want ${want[i]}`);
 };
 
 describe('rope, by hand', () => {
@@ -73,7 +75,13 @@ describe('rope, by hand', () => {
   test('dimensions outside the window are copied bit for bit, NaN payloads too', () => {
     const bits = Uint32Array.of(0x7fa00001, 0x3f800000, 0x3f800000, 0xffc00123);
     const x = tensorFrom(new Float32Array(bits.buffer), { shape: [1, 1, 4] });
-    const y = rotate(x as Tensor<'f32'>, { positions: [7], pairing: 'half', base: 10000, rotaryDim: 2, rotaryOffset: 1 });
+    const y = rotate(x as Tensor<'f32'>, {
+      positions: [7],
+      pairing: 'half',
+      base: 10000,
+      rotaryDim: 2,
+      rotaryOffset: 1,
+    });
     const got = new Uint32Array((y.storage.host as Float32Array).buffer);
     assert.deepEqual([got[0], got[3]], [bits[0], bits[3]]);
     assert.notEqual(got[1], bits[1]);
@@ -113,7 +121,10 @@ describe('rope, properties', () => {
       fc.property(vector(8), position, position, fc.constantFrom<Pairing>('interleaved', 'half'), (x, a, b, kind) => {
         const options = { pairing: kind, base: 10000 };
         const once = rotate(f64Tensor(x, [1, 1, 8]), { positions: [a + b], ...options });
-        const twice = rotate(rotate(f64Tensor(x, [1, 1, 8]), { positions: [a], ...options }), { positions: [b], ...options });
+        const twice = rotate(rotate(f64Tensor(x, [1, 1, 8]), { positions: [a], ...options }), {
+          positions: [b],
+          ...options,
+        });
         near(floats(twice), floats(once), 1e-11);
       }),
       seeded,
@@ -134,7 +145,9 @@ describe('rope, properties', () => {
           near(floats(rotate(there, { ...options, direction: 'backward' })), x, 1e-14 * 4);
           // ⟨R x, g⟩ = ⟨x, Rᵀ g⟩
           const forward = floats(rotate(f64Tensor(x, [1, 1, 12]), { ...options, attentionFactor }));
-          const backward = floats(rotate(f64Tensor(g, [1, 1, 12]), { ...options, attentionFactor, direction: 'backward' }));
+          const backward = floats(
+            rotate(f64Tensor(g, [1, 1, 12]), { ...options, attentionFactor, direction: 'backward' }),
+          );
           near([dot(forward, g)], [dot(x, backward)], 1e-12);
         },
       ),
@@ -162,7 +175,9 @@ describe('rope, properties', () => {
             shape: [batch, seq, heads, dim],
             strides: [seq * heads * rowStride, rowStride, seq * rowStride, 2],
           });
-          const positions = perBatch ? tensorFrom(Int32Array.of(0, 5, 9, -3, 8191, 2), { shape: [2, 3] }) : Int32Array.of(4, 77, 1);
+          const positions = perBatch
+            ? tensorFrom(Int32Array.of(0, 5, 9, -3, 8191, 2), { shape: [2, 3] })
+            : Int32Array.of(4, 77, 1);
           const plan = planRope({ positions, pairing: kind, base: 10000, rotaryDim: 4, headDim: dim });
           const dense = zeros(dtype, strided.shape);
           ropeReference(bindRope(plan, strided.contiguous(), dense));
@@ -215,7 +230,9 @@ describe('rope, properties', () => {
       [1, 1, 128],
     );
     const run = (rule: 'interleaved' | 'interleaved-ggml', e: number) =>
-      floats(rotate(x, { positions: positions(e), pairing: 'half', base: 5e6, axes: { rule, sections: [24, 20, 20, 0] } }));
+      floats(
+        rotate(x, { positions: positions(e), pairing: 'half', base: 5e6, axes: { rule, sections: [24, 20, 20, 0] } }),
+      );
     const differ = (a: ArrayLike<number>, b: ArrayLike<number>) =>
       Array.from(a)
         .flatMap((v, i) => (v !== b[i] ? [i % 64] : []))
@@ -262,7 +279,10 @@ describe('frequencies', () => {
   });
 
   test('llama3: fast pairs kept, slow pairs divided, monotone between', () => {
-    const scaled = freq({ kind: 'llama3', factor: 8, lowFreqFactor: 1, highFreqFactor: 4, originalContext: 8192 }, 500000).invFreq;
+    const scaled = freq(
+      { kind: 'llama3', factor: 8, lowFreqFactor: 1, highFreqFactor: 4, originalContext: 8192 },
+      500000,
+    ).invFreq;
     const base = freq({ kind: 'none' }, 500000).invFreq;
     const ratio = scaled.map((f, j) => f / base[j]!);
     assert.equal(ratio[0], 1);
@@ -283,12 +303,17 @@ describe('frequencies', () => {
     near([ratio[20]!, ratio[46]!, ratio[63]!], [1, 0.25, 0.25], 1e-15);
     near([ratio[33]!], [0.25 * (1 - 0.5) + 0.5], 1e-15);
     near([scaled.attentionFactor], [0.1 * Math.log(4) + 1], 1e-15);
-    const magnitude = (more: object) => ropeFrequencies({ rotaryDim: 128, base: 10000, scaling: { ...yarn, ...more } }).attentionFactor;
+    const magnitude = (more: object) =>
+      ropeFrequencies({ rotaryDim: 128, base: 10000, scaling: { ...yarn, ...more } }).attentionFactor;
     near([magnitude({ mscale: 0.7, mscaleAllDim: 1 })], [(0.07 * Math.log(4) + 1) / (0.1 * Math.log(4) + 1)], 1e-15);
     near([magnitude({ attnFactor: 2 })], [2 * (0.1 * Math.log(4) + 1)], 1e-15);
     assert.equal(magnitude({ extFactor: 0 }), 1);
     // truncate = false keeps fractional edges, so some pair differs (gpt-oss).
-    const loose = ropeFrequencies({ rotaryDim: 64, base: 150000, scaling: { ...yarn, factor: 32, truncate: false } }).invFreq;
+    const loose = ropeFrequencies({
+      rotaryDim: 64,
+      base: 150000,
+      scaling: { ...yarn, factor: 32, truncate: false },
+    }).invFreq;
     const tight = ropeFrequencies({ rotaryDim: 64, base: 150000, scaling: { ...yarn, factor: 32 } }).invFreq;
     assert.ok(loose.some((f, j) => f !== tight[j]));
   });
@@ -329,7 +354,10 @@ describe('recipes', () => {
       ['hf-f32', 1.1e-5, 3.2e-3],
       ['ggml-f32', 3.9e-5, 1.2e-2],
     ] as const) {
-      assert.ok(worst(recipe, 511) > near511 / 4 && worst(recipe, 511) < near511 * 4, `${recipe} at 511: ${worst(recipe, 511)}`);
+      assert.ok(
+        worst(recipe, 511) > near511 / 4 && worst(recipe, 511) < near511 * 4,
+        `${recipe} at 511: ${worst(recipe, 511)}`,
+      );
       assert.ok(
         worst(recipe, 131071) > near131071 / 4 && worst(recipe, 131071) < near131071 * 4,
         `${recipe} at 131071: ${worst(recipe, 131071)}`,
@@ -348,7 +376,8 @@ describe('recipes', () => {
         }),
       {
         code: 'UNSUPPORTED',
-        message: "rope: recipe: expected what ggml-f32's peer has, got scaling llama3. llama.cpp expresses it as freq_factors: give those.",
+        message:
+          "rope: recipe: expected what ggml-f32's peer has, got scaling llama3. llama.cpp expresses it as freq_factors: give those.",
       },
     );
     assert.throws(() => planRope({ ...options, recipe: 'hf-f32', freqFactors: [1, 1, 1, 1] }), { code: 'UNSUPPORTED' });
@@ -398,7 +427,12 @@ describe('refusals', () => {
       'RANGE',
       'rope: positions[1]: expected an integer in [-2^31, 2^31 - 1], got 2147483648',
     ],
-    ['half a position', () => planRope({ ...base, positions: [0.5, 1] }), 'RANGE', /positions\[0\]: expected an integer/],
+    [
+      'half a position',
+      () => planRope({ ...base, positions: [0.5, 1] }),
+      'RANGE',
+      /positions\[0\]: expected an integer/,
+    ],
     [
       'float positions',
       () => planRope({ ...base, positions: Float32Array.of(1, 2) }),
@@ -435,8 +469,18 @@ describe('refusals', () => {
       'SHAPE',
       "rope: x: expected 2 tokens, as the plan's positions have, got [3, 1, 80]",
     ],
-    ['integers', () => bindRope(plan, zeros('i32', [2, 1, 80]), x), 'DTYPE', 'rope: x: expected f64, f32, f16 or bf16, got "i32"'],
-    ['another dtype out', () => bindRope(plan, x, zeros('f16', [2, 1, 80])), 'DTYPE', 'rope: out: expected dtype f32, got "f16"'],
+    [
+      'integers',
+      () => bindRope(plan, zeros('i32', [2, 1, 80]), x),
+      'DTYPE',
+      'rope: x: expected f64, f32, f16 or bf16, got "i32"',
+    ],
+    [
+      'another dtype out',
+      () => bindRope(plan, x, zeros('f16', [2, 1, 80])),
+      'DTYPE',
+      'rope: out: expected dtype f32, got "f16"',
+    ],
     [
       'two dimensions',
       () => bindRope(plan, zeros('f32', [2, 80]), zeros('f32', [2, 80])),
@@ -471,5 +515,6 @@ describe('refusals', () => {
       /rope: table: expected cos and sin of shape \[rows, rotary_dim \/ 2 = 40\], got \[2, 4\]/,
     ],
   ];
-  for (const [name, call, code, message] of cases) test(name, () => void assert.throws(call, { name: 'RopewalkError', code, message }));
+  for (const [name, call, code, message] of cases)
+    test(name, () => void assert.throws(call, { name: 'RopewalkError', code, message }));
 });

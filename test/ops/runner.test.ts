@@ -11,7 +11,11 @@ test('every switch over operators is closed: one that misses an operator does no
   let count = 0;
   for (const file of readdirSync(src, { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.ts'))) {
     for (const body of readFileSync(join(src, file), 'utf8').split('switch (plan.op) {').slice(1)) {
-      assert.match(body, /^[^}]*(?:\}[^}]*)*?\n *default:\n *(?:return )?unknownPlan\(plan satisfies never\);\n *\}/, file);
+      assert.match(
+        body,
+        /^[^}]*(?:\}[^}]*)*?\n *default:\n *(?:return )?unknownPlan\(plan satisfies never\);\n *\}/,
+        file,
+      );
       count++;
     }
   }
@@ -28,6 +32,7 @@ test('every switch over operators is closed: one that misses an operator does no
   };
   assert.throws(() => misses({ op: 'tenth' } as never), {
     code: 'UNSUPPORTED',
-    message: 'run: plan: expected a plan of one of Ropewalk\'s operators, got "tenth". Make it with a plan… or bind… function.',
+    message:
+      'run: plan: expected a plan of one of Ropewalk\'s operators, got "tenth". Make it with a plan… or bind… function.',
   });
 });

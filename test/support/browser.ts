@@ -6,12 +6,17 @@ import { extname, join } from 'node:path';
 import { type Browser, chromium, type Page } from 'playwright-core';
 import { ROOT } from './build.js';
 
-const executablePath = [process.env.CHROMIUM, '/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(
-  (path) => path && existsSync(path),
-);
+const executablePath = [
+  process.env.CHROMIUM,
+  '/usr/bin/chromium',
+  '/usr/bin/chromium-browser',
+  '/usr/bin/google-chrome',
+].find((path) => path && existsSync(path));
 
 /** Why browser tests are skipped here, or false. */
-export const noBrowser: string | false = executablePath ? false : 'no Chromium here: install it, or set CHROMIUM to its path';
+export const noBrowser: string | false = executablePath
+  ? false
+  : 'no Chromium here: install it, or set CHROMIUM to its path';
 
 /** WebGPU without a GPU: on the software driver that Chromium brings. */
 export const SOFTWARE_GPU: readonly string[] = ['--enable-unsafe-webgpu', '--use-webgpu-adapter=swiftshader'];
@@ -24,7 +29,14 @@ export const SOFTWARE_GPU: readonly string[] = ['--enable-unsafe-webgpu', '--use
 export function openChromium(flags: readonly string[] = []): Promise<Browser> {
   return chromium.launch({
     executablePath: executablePath!,
-    args: ['--no-sandbox', '--disable-quic', '--disable-background-networking', '--disable-component-update', '--disable-sync', ...flags],
+    args: [
+      '--no-sandbox',
+      '--disable-quic',
+      '--disable-background-networking',
+      '--disable-component-update',
+      '--disable-sync',
+      ...flags,
+    ],
   });
 }
 
@@ -57,12 +69,17 @@ export interface Site {
  */
 export async function serve({ folders, headers = {} }: SiteOptions): Promise<Site> {
   const asked: string[] = [];
-  const all = Object.entries({ '/vectors/': join(ROOT, 'vectors'), '/pages/': join(ROOT, 'test/browser/pages'), ...folders });
+  const all = Object.entries({
+    '/vectors/': join(ROOT, 'vectors'),
+    '/pages/': join(ROOT, 'test/browser/pages'),
+    ...folders,
+  });
   all.sort(([a], [b]) => b.length - a.length);
   const server = createServer((request, response) => {
     const { pathname: path, searchParams } = new URL(request.url!, 'http://localhost');
     if (path !== '/favicon.ico') asked.push(path); // the browser asks for that one by itself, now and then
-    for (const [name, value] of Object.entries(typeof headers === 'function' ? headers(path) : headers)) response.setHeader(name, value);
+    for (const [name, value] of Object.entries(typeof headers === 'function' ? headers(path) : headers))
+      response.setHeader(name, value);
     const script = searchParams.get('script');
     if (path === '/' && script) {
       const page = `<!doctype html><meta charset="utf-8"><title>ropewalk</title><script type="module" src="${script}"></script>`;
@@ -80,11 +97,18 @@ export async function serve({ folders, headers = {} }: SiteOptions): Promise<Sit
     if (start !== '/pages/') response.end(body);
     else
       response.end(
-        body.toString().replace("'ropewalk'", "'/dist/index.js'").replace("'ropewalk/conformance'", "'/dist/conformance/index.js'"),
+        body
+          .toString()
+          .replace("'ropewalk'", "'/dist/index.js'")
+          .replace("'ropewalk/conformance'", "'/dist/conformance/index.js'"),
       );
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  return { origin: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, asked, close: () => void server.close() };
+  return {
+    origin: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    asked,
+    close: () => void server.close(),
+  };
 }
 
 /**

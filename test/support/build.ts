@@ -20,9 +20,12 @@ export function builtPackage(): string {
   if (home) return home;
   const folder = mkdtempSync(join(tmpdir(), 'ropewalk-built-'));
   process.on('exit', () => rmSync(folder, { recursive: true, force: true }));
-  for (const name of ['package.json', 'models', 'vectors', 'node_modules']) symlinkSync(join(ROOT, name), join(folder, name));
+  for (const name of ['package.json', 'models', 'vectors', 'node_modules'])
+    symlinkSync(join(ROOT, name), join(folder, name));
   const tsc = join(ROOT, 'node_modules/typescript/bin/tsc');
-  execFileSync(process.execPath, [tsc, '-p', join(ROOT, 'tsconfig.build.json'), '--outDir', join(folder, 'dist')], { cwd: ROOT });
+  execFileSync(process.execPath, [tsc, '-p', join(ROOT, 'tsconfig.build.json'), '--outDir', join(folder, 'dist')], {
+    cwd: ROOT,
+  });
   home = folder;
   return folder;
 }
@@ -45,7 +48,11 @@ function pack(): string {
     cpSync(join(ROOT, name), join(stage, name), { recursive: true });
   buildInto(join(stage, 'dist'));
   const options = { cwd: stage, encoding: 'utf8', shell: process.platform === 'win32' } as const;
-  const { status, stdout, stderr } = spawnSync('npm', ['pack', '--ignore-scripts', '--json', '--pack-destination', folder], options);
+  const { status, stdout, stderr } = spawnSync(
+    'npm',
+    ['pack', '--ignore-scripts', '--json', '--pack-destination', folder],
+    options,
+  );
   if (status !== 0) throw new Error(`npm pack: ${stderr}`);
   tarball = join(folder, JSON.parse(stdout)[0].filename);
   return tarball;
@@ -64,7 +71,10 @@ export function installInto(folder: string, peers: readonly string[] = []): stri
   mkdirSync(home, { recursive: true });
   execFileSync('tar', ['-xzf', pack(), '-C', home, '--strip-components', '1']);
   const { bin, dependencies } = JSON.parse(readFileSync(join(home, 'package.json'), 'utf8'));
-  for (const name of [...Object.keys(dependencies), ...peers.filter((name) => existsSync(join(ROOT, 'node_modules', name)))]) {
+  for (const name of [
+    ...Object.keys(dependencies),
+    ...peers.filter((name) => existsSync(join(ROOT, 'node_modules', name))),
+  ]) {
     const link = join(folder, 'node_modules', name);
     mkdirSync(dirname(link), { recursive: true });
     symlinkSync(join(ROOT, 'node_modules', name), link);
@@ -76,7 +86,9 @@ export function installInto(folder: string, peers: readonly string[] = []): stri
 }
 
 /** Where a tool of test/consumers lies, or why tests with it are skipped. */
-export function consumerTool(name: string): { readonly path: string; readonly missing: false } | { readonly missing: string } {
+export function consumerTool(
+  name: string,
+): { readonly path: string; readonly missing: false } | { readonly missing: string } {
   try {
     return { path: createRequire(join(ROOT, 'test/consumers/package.json')).resolve(name), missing: false };
   } catch {

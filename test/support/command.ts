@@ -23,6 +23,10 @@ export function commandPath(): string {
  * @param args - command and options
  */
 export function ropewalkIn(cwd: string, ...args: string[]): Ran {
-  const { status, stdout, stderr } = spawnSync(process.execPath, [commandPath(), ...args], { cwd, encoding: 'utf8', maxBuffer: 2 ** 26 });
+  const { status, stdout, stderr } = spawnSync(process.execPath, [commandPath(), ...args], {
+    cwd,
+    encoding: 'utf8',
+    maxBuffer: 2 ** 26,
+  });
   return { status, stdout, stderr };
 }

@@ -19,12 +19,16 @@ export const damage = fc.array(
 );
 
 /** Applies damage to a copy. */
-export function damaged(bytes: Uint8Array, steps: readonly { kind: string; at: number; value?: number | bigint }[]): Uint8Array {
+export function damaged(
+  bytes: Uint8Array,
+  steps: readonly { kind: string; at: number; value?: number | bigint }[],
+): Uint8Array {
   let file = Uint8Array.from(bytes);
   for (const { kind, at, value } of steps) {
     const where = file.length === 0 ? 0 : at % file.length;
     if (kind === 'cut') file = file.slice(0, where);
-    else if (kind === 'insert') file = Uint8Array.from([...file.subarray(0, where), Number(value), ...file.subarray(where)]);
+    else if (kind === 'insert')
+      file = Uint8Array.from([...file.subarray(0, where), Number(value), ...file.subarray(where)]);
     else if (kind === 'flip' && file.length > 0) file[where] = Number(value);
     else if (kind === 'length' && file.length >= 8)
       new DataView(file.buffer).setBigUint64(Math.min(where, file.length - 8), value as bigint, true);

@@ -8,7 +8,11 @@ import type { Tensor } from '../../src/core/tensor.js';
 import { writeNpy } from '../../src/formats/npy.js';
 
 /** Writes a golden folder as `ropewalk vectors` does. */
-export async function writeGolden(dir: string, cases: readonly GoldenCase[], forms: readonly GoldenForm[] = ['npy']): Promise<string> {
+export async function writeGolden(
+  dir: string,
+  cases: readonly GoldenCase[],
+  forms: readonly GoldenForm[] = ['npy'],
+): Promise<string> {
   const entries: GoldenEntry[] = [];
   for (const c of cases) {
     const { entry, files } = await writeCase(c, forms, 'test', 1);
@@ -21,7 +25,8 @@ export async function writeGolden(dir: string, cases: readonly GoldenCase[], for
 
 /** Writes outputs as `<dir>/<case>/<output>.npy`. */
 export function writeOutputs(dir: string, id: string, outputs: ReadonlyMap<string, Tensor>): void {
-  for (const [name, tensor] of outputs) writeFile(join(dir, id, `${name}.npy`), writeNpy(tensor.read() as never, tensor));
+  for (const [name, tensor] of outputs)
+    writeFile(join(dir, id, `${name}.npy`), writeNpy(tensor.read() as never, tensor));
 }
 
 /** Writes a file and the folders above it. */

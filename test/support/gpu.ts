@@ -13,7 +13,8 @@ export const GENERAL_BACKENDS = BACKENDS.filter(({ name }) => name !== 'ascend-m
 
 // Debian's Chromium brings a software Vulkan driver: with it the kernels really run where there is no GPU.
 const SOFTWARE_DRIVER = '/usr/lib/chromium/vk_swiftshader_icd.json';
-if (process.env.VK_ICD_FILENAMES === undefined && existsSync(SOFTWARE_DRIVER)) process.env.VK_ICD_FILENAMES = SOFTWARE_DRIVER;
+if (process.env.VK_ICD_FILENAMES === undefined && existsSync(SOFTWARE_DRIVER))
+  process.env.VK_ICD_FILENAMES = SOFTWARE_DRIVER;
 
 /** Why tests on the GPU are skipped here, or false. */
 export const noGpu: string | false = (await whyNotWebgpu()) ?? false;

@@ -84,14 +84,19 @@ function isLiteral(value: unknown): value is Record<string, unknown> | unknown[]
 function* pathsOf(value: unknown, depth: number, at: Path = []): Generator<Path> {
   if (at.length > 0) yield at;
   if (depth < 0 || !isLiteral(value)) return;
-  const keys = Array.isArray(value) ? [...(at.length === 0 ? value.keys() : value.slice(0, 2).keys())] : Object.keys(value);
+  const keys = Array.isArray(value)
+    ? [...(at.length === 0 ? value.keys() : value.slice(0, 2).keys())]
+    : Object.keys(value);
   for (const key of keys) yield* pathsOf((value as Record<string, unknown>)[key as string], depth - 1, [...at, key]);
 }
 
 function replaced(value: unknown, path: Path, descriptor: PropertyDescriptor): unknown {
   const [key, ...rest] = path;
   const copy: object = Array.isArray(value) ? [...value] : { ...(value as object) };
-  const inner = rest.length === 0 ? descriptor : plain(replaced((value as Record<string, unknown>)[key as string], rest, descriptor));
+  const inner =
+    rest.length === 0
+      ? descriptor
+      : plain(replaced((value as Record<string, unknown>)[key as string], rest, descriptor));
   return Object.defineProperty(copy, key!, inner);
 }
 
@@ -105,7 +110,10 @@ function plain(value: unknown): PropertyDescriptor {
  * @param valid - makes the arguments of a call that works; called anew for each
  * @param depth - how many levels of literals are taken apart
  */
-export function* hostileCalls(valid: () => readonly unknown[], depth = 3): Generator<{ label: string; args: unknown[] }> {
+export function* hostileCalls(
+  valid: () => readonly unknown[],
+  depth = 3,
+): Generator<{ label: string; args: unknown[] }> {
   for (const path of pathsOf(valid(), depth)) {
     const label = path.length === 1 ? `argument ${path[0]}` : `argument ${path[0]}.${path.slice(1).join('.')}`;
     for (const [name, make] of Object.entries(HOSTILE)) {
@@ -121,9 +129,11 @@ export function* hostileCalls(valid: () => readonly unknown[], depth = 3): Gener
 /** Where a result has a NaN, or undefined: numbers, typed arrays, tensors, and what literals and maps hold. */
 export function nanIn(value: unknown, depth = 4): string | undefined {
   if (typeof value === 'number') return Number.isNaN(value) ? 'the result' : undefined;
-  if (value instanceof Float32Array || value instanceof Float64Array) return value.some(Number.isNaN) ? 'an array' : undefined;
+  if (value instanceof Float32Array || value instanceof Float64Array)
+    return value.some(Number.isNaN) ? 'an array' : undefined;
   if (typeof value !== 'object' || value === null || ArrayBuffer.isView(value) || depth === 0) return undefined;
-  if (value instanceof Tensor) return value.dtype === 'f32' || value.dtype === 'f64' ? nanIn(value.readNumbers()) : undefined;
+  if (value instanceof Tensor)
+    return value.dtype === 'f32' || value.dtype === 'f64' ? nanIn(value.readNumbers()) : undefined;
   if (value instanceof Map || value instanceof Set) return nanIn([...value.values()], depth);
   for (const [key, inner] of Object.entries(value)) {
     const found = nanIn(inner, depth - 1);

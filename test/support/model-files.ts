@@ -11,7 +11,10 @@ export interface MadeTensor {
 }
 
 /** A safetensors file. */
-export function safetensorsOf(tensors: readonly MadeTensor[], metadata: Record<string, string> = { format: 'pt' }): Uint8Array {
+export function safetensorsOf(
+  tensors: readonly MadeTensor[],
+  metadata: Record<string, string> = { format: 'pt' },
+): Uint8Array {
   let at = 0;
   const entries = tensors.map(({ name, shape, type, bytes }) => {
     const offsets = [at, (at += bytes.length)];
@@ -36,7 +39,8 @@ export function ggufOf(
   alignment = 32,
 ): Uint8Array {
   const bytes: number[] = [];
-  const u32 = (value: number): void => void bytes.push(value & 255, (value >>> 8) & 255, (value >>> 16) & 255, (value >>> 24) & 255);
+  const u32 = (value: number): void =>
+    void bytes.push(value & 255, (value >>> 8) & 255, (value >>> 16) & 255, (value >>> 24) & 255);
   const u64 = (value: number): void => {
     u32(value % 2 ** 32);
     u32(Math.floor(value / 2 ** 32));

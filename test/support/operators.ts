@@ -9,7 +9,16 @@ import { after, test } from 'node:test';
 import fc from 'fast-check';
 import { UNIT_ROUNDOFF } from '../../src/conformance/tolerance.js';
 import { type BlockTensor, blocksFrom, isBlocks } from '../../src/core/blocks.js';
-import { bitsOf, type Dtype, type FloatDtype, isFloat, loadNumber, newArray, roundTo, storeNumber } from '../../src/core/dtypes.js';
+import {
+  bitsOf,
+  type Dtype,
+  type FloatDtype,
+  isFloat,
+  loadNumber,
+  newArray,
+  roundTo,
+  storeNumber,
+} from '../../src/core/dtypes.js';
 import { numberFromF16 } from '../../src/core/float16.js';
 import { walk } from '../../src/core/shape.js';
 import { Tensor, type TensorStorage, tensorFrom, zeros } from '../../src/core/tensor.js';
@@ -107,7 +116,13 @@ export function roomFor<D extends Dtype>(dtype: D, shape: readonly number[], how
 }
 
 /** A tensor of numbers in some layout. */
-export function laid(dtype: FloatDtype, shape: readonly number[], how: Placement, seed: number, fill: Fill = 'even'): Float {
+export function laid(
+  dtype: FloatDtype,
+  shape: readonly number[],
+  how: Placement,
+  seed: number,
+  fill: Fill = 'even',
+): Float {
   const tensor = roomFor(dtype, shape, how, false);
   const random = randomness(seed);
   walk(tensor, (at) => storeNumber(tensor.storage.host!, dtype, at, oneOf(fill, random)));
@@ -243,7 +258,8 @@ export function compare(trial: Trial, n: number, got: Tensor, want: Tensor): voi
         const off = Math.max(0, Math.abs(value - exact) - U * Math.abs(exact)) / error;
         worst.set(label, Math.max(worst.get(label) ?? 0, off));
       }
-      if (!(value >= low && value <= high)) assert.fail(`[${i}]: got ${value}, want ${exact} ± ${error}, in [${low}, ${high}]`);
+      if (!(value >= low && value <= high))
+        assert.fail(`[${i}]: got ${value}, want ${exact} ± ${error}, in [${low}, ${high}]`);
     } else if (!Object.is(value, roundTo(dtype as FloatDtype, exact))) {
       assert.fail(`[${i}]: got ${value}, want ${roundTo(dtype as FloatDtype, exact)}`);
     }
@@ -301,10 +317,16 @@ interface Rotated {
 }
 
 /** RoPE in f32, operation by operation, over dense numbers `[batch, seq, head, head_dim]`. */
-export function emulate(plan: RopePlan, x: Float64Array, [batch, seq, heads, d]: readonly number[], dtype: FloatDtype): Rotated {
+export function emulate(
+  plan: RopePlan,
+  x: Float64Array,
+  [batch, seq, heads, d]: readonly number[],
+  dtype: FloatDtype,
+): Rotated {
   const half = plan.rotaryDim / 2;
   const forward = GEOMETRY[plan.pairing](half);
-  const [[readStep, readGap], [writeStep, writeGap]] = plan.direction === 'forward' ? forward : [forward[1], forward[0]];
+  const [[readStep, readGap], [writeStep, writeGap]] =
+    plan.direction === 'forward' ? forward : [forward[1], forward[0]];
   const wanted = x.map((v) => roundTo(dtype, v));
   const magnitude = new Float64Array(x.length);
   const { fround } = Math;
@@ -326,9 +348,11 @@ export function emulate(plan: RopePlan, x: Float64Array, [batch, seq, heads, d]:
 }
 
 const pairings = fc.constantFrom<Pairing>('interleaved', 'half', 'vision', 'interleaved-to-half');
-const windows = fc
-  .tuple(size(1, 20), size(0, 5), size(0, 5))
-  .map(([pairs, before, behind]) => ({ rotaryDim: 2 * pairs, rotaryOffset: before, headDim: 2 * pairs + before + behind }));
+const windows = fc.tuple(size(1, 20), size(0, 5), size(0, 5)).map(([pairs, before, behind]) => ({
+  rotaryDim: 2 * pairs,
+  rotaryOffset: before,
+  headDim: 2 * pairs + before + behind,
+}));
 export const calls: fc.Arbitrary<RopeShape> = fc.record({
   batch: size(0, 3),
   seq: size(0, 5),

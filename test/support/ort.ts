@@ -33,16 +33,29 @@ export function shelled(model: OnnxModel): OnnxModel {
   const after: OnnxNode[] = [];
   for (const { name, dtype } of model.inputs.filter(({ dtype }) => isHalf(dtype))) {
     inside.set(name, `${name}/16`);
-    before.push({ opType: 'Cast', inputs: [name], outputs: [`${name}/16`], attributes: { to: { i: onnxDataType(dtype) } } });
+    before.push({
+      opType: 'Cast',
+      inputs: [name],
+      outputs: [`${name}/16`],
+      attributes: { to: { i: onnxDataType(dtype) } },
+    });
   }
   for (const { name } of model.outputs.filter(({ dtype }) => isHalf(dtype))) {
     inside.set(name, `${name}/16`);
     after.push({ opType: 'Cast', inputs: [`${name}/16`], outputs: [name], attributes: { to: { i: 1 } } });
   }
   const renamed = (names: readonly string[]): string[] => names.map((name) => inside.get(name) ?? name);
-  const wide = <T extends { dtype: string }>(value: T): T => ({ ...value, dtype: isHalf(value.dtype as 'f16') ? 'f32' : value.dtype });
+  const wide = <T extends { dtype: string }>(value: T): T => ({
+    ...value,
+    dtype: isHalf(value.dtype as 'f16') ? 'f32' : value.dtype,
+  });
   const nodes = model.nodes.map((node) => ({ ...node, inputs: renamed(node.inputs), outputs: renamed(node.outputs) }));
-  return { ...model, inputs: model.inputs.map(wide), outputs: model.outputs.map(wide), nodes: [...before, ...nodes, ...after] };
+  return {
+    ...model,
+    inputs: model.inputs.map(wide),
+    outputs: model.outputs.map(wide),
+    nodes: [...before, ...nodes, ...after],
+  };
 }
 
 /**
@@ -55,7 +68,10 @@ export function shelled(model: OnnxModel): OnnxModel {
 export async function runOnnx(model: OnnxModel, inputs: ReadonlyMap<string, Tensor>): Promise<Map<string, Tensor>> {
   const ort = await ortOrReason();
   if (typeof ort === 'string') throw new Error(ort);
-  const session = await ort.InferenceSession.create(writeOnnxModel(shelled(model)), { logSeverityLevel: 4, intraOpNumThreads: 1 });
+  const session = await ort.InferenceSession.create(writeOnnxModel(shelled(model)), {
+    logSeverityLevel: 4,
+    intraOpNumThreads: 1,
+  });
   const feeds = Object.fromEntries(
     [...inputs].map(([name, tensor]) => {
       const half = isHalf(tensor.dtype);

@@ -6,7 +6,11 @@ import { type Tensor, tensorFrom } from '../../src/core/tensor.js';
 export const seeded = { seed: 20261121, numRuns: 200 };
 
 /** A dense tensor of numbers, float64 unless another dtype is given. */
-export function f64Tensor(values: ArrayLike<number>, shape: readonly number[], dtype: FloatDtype = 'f64'): Tensor<FloatDtype> {
+export function f64Tensor(
+  values: ArrayLike<number>,
+  shape: readonly number[],
+  dtype: FloatDtype = 'f64',
+): Tensor<FloatDtype> {
   const data = newArray(dtype, values.length);
   for (let n = 0; n < values.length; n++) storeNumber(data, dtype, n, values[n]!);
   return tensorFrom(data, { dtype, shape }) as Tensor<FloatDtype>;

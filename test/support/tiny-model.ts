@@ -63,7 +63,10 @@ export function tinyModel(seed: string, shape: TinyShape): TinyModel {
   const weights = new Map<string, Values>();
   const add = (name: string, dims: readonly number[], low: number, high: number): void => {
     const count = dims.reduce((a, b) => a * b, 1);
-    weights.set(name, { shape: dims, values: Float64Array.from({ length: count }, () => roundTo(dtype, random.uniform(low, high))) });
+    weights.set(name, {
+      shape: dims,
+      values: Float64Array.from({ length: count }, () => roundTo(dtype, random.uniform(low, high))),
+    });
   };
   const linear = (name: string, n: number, k: number, bias?: boolean): void => {
     const reach = Math.sqrt(3 / k); // keeps the variance
@@ -117,7 +120,8 @@ export function tinyModel(seed: string, shape: TinyShape): TinyModel {
     gguf: () => {
       const tensors = [...weights].map(([name, value]) => inGguf(name, value, shape));
       const { freqFactors: factors } = shape;
-      if (factors) tensors.push({ name: 'rope_freqs.weight', shape: [factors.length], type: 0, bytes: bytesOf(factors, 'f32') });
+      if (factors)
+        tensors.push({ name: 'rope_freqs.weight', shape: [factors.length], type: 0, bytes: bytesOf(factors, 'f32') });
       return { 'model.gguf': ggufOf(tensors, metadataOf(shape)) };
     },
     logits: (tokens) => run(shape, weights, tokens).logits,
@@ -186,7 +190,10 @@ function metadataOf(model: TinyShape): Record<string, string | number> {
     'rope.freq_base': 10000,
     ...model.ggufExtra,
   };
-  return { 'general.architecture': a, ...Object.fromEntries(Object.entries(keys).map(([key, value]) => [`${a}.${key}`, value])) };
+  return {
+    'general.architecture': a,
+    ...Object.fromEntries(Object.entries(keys).map(([key, value]) => [`${a}.${key}`, value])),
+  };
 }
 
 /** Llama's forward pass over whole matrices, one loop after the other. */
@@ -242,7 +249,8 @@ function run(
     let q = times(h, `${at}.self_attn.q_proj`, heads * headDim, hidden);
     let k = times(h, `${at}.self_attn.k_proj`, kvHeads * headDim, hidden);
     const v = times(h, `${at}.self_attn.v_proj`, kvHeads * headDim, hidden);
-    if (model.family === 'qwen3') [q, k] = [norm(q, `${at}.self_attn.q_norm`, headDim), norm(k, `${at}.self_attn.k_norm`, headDim)];
+    if (model.family === 'qwen3')
+      [q, k] = [norm(q, `${at}.self_attn.q_norm`, headDim), norm(k, `${at}.self_attn.k_norm`, headDim)];
     [q, k] = [turn(q, heads), turn(k, kvHeads)];
     if (l === 0) keys = k as Float64Array<ArrayBuffer>;
     const attended = new Float64Array(tokens.length * heads * headDim);
@@ -253,7 +261,8 @@ function run(
         const scores: number[] = [];
         for (let p = first; p <= s; p++) {
           let dot = 0;
-          for (let i = 0; i < headDim; i++) dot += q[(s * heads + n) * headDim + i]! * k[(p * kvHeads + kv) * headDim + i]!;
+          for (let i = 0; i < headDim; i++)
+            dot += q[(s * heads + n) * headDim + i]! * k[(p * kvHeads + kv) * headDim + i]!;
           scores.push(Math.exp(dot / Math.sqrt(headDim)));
         }
         const sum = scores.reduce((a, b) => a + b, 0);

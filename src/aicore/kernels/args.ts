@@ -67,8 +67,10 @@ export function ropeArgs(given: RopeKernelOptions): RopeArgs {
       'The vector unit of architecture 2201 has no f64 arithmetic; cast to f32.',
     );
   }
-  if (dtype !== 'f32' && dtype !== 'f16' && dtype !== 'bf16') refuse('DTYPE', 'aicore: dtype', 'f32, f16 or bf16', dtype);
-  if (o.pairing !== 'interleaved' && o.pairing !== 'half') refuse('UNSUPPORTED', 'aicore: pairing', 'interleaved or half', o.pairing);
+  if (dtype !== 'f32' && dtype !== 'f16' && dtype !== 'bf16')
+    refuse('DTYPE', 'aicore: dtype', 'f32, f16 or bf16', dtype);
+  if (o.pairing !== 'interleaved' && o.pairing !== 'half')
+    refuse('UNSUPPORTED', 'aicore: pairing', 'interleaved or half', o.pairing);
   const size = sizeBytes(dtype);
   const xData = asHostArray(o.x.data, dtype, 'aicore: x');
   const yData = asHostArray(o.y.data, dtype, 'aicore: y');
@@ -83,7 +85,12 @@ export function ropeArgs(given: RopeKernelOptions): RopeArgs {
     refuse('RANGE', 'aicore: rotaryDim', `an even integer in [2, head_dim=${dim}]`, rotaryDim);
   }
   if (dim > MAX_HEAD_DIM) {
-    refuse('UNSUPPORTED', 'aicore: x', `head_dim <= ${MAX_HEAD_DIM}: a row and its temporaries must fit the unified buffer`, dim);
+    refuse(
+      'UNSUPPORTED',
+      'aicore: x',
+      `head_dim <= ${MAX_HEAD_DIM}: a row and its temporaries must fit the unified buffer`,
+      dim,
+    );
   }
   const half = rotaryDim / 2;
   if (sinData.length !== cosData.length || sinData.length === 0 || sinData.length % half !== 0) {
@@ -93,7 +100,9 @@ export function ropeArgs(given: RopeKernelOptions): RopeArgs {
   const list = readList(o.positions, 'aicore: positions', 'a list of integers');
   const rowAt = (i: number): number => {
     const row: unknown = list[i];
-    return typeof row === 'number' || typeof row === 'bigint' ? Number(row) : refuse('RANGE', `aicore: positions[${i}]`, 'an integer', row);
+    return typeof row === 'number' || typeof row === 'bigint'
+      ? Number(row)
+      : refuse('RANGE', `aicore: positions[${i}]`, 'an integer', row);
   };
   const positions = Int32Array.from({ length: list.length }, (_, i) => rowAt(i));
   const positions2d = positions.length !== seq;
@@ -127,7 +136,8 @@ export function ropeArgs(given: RopeKernelOptions): RopeArgs {
       data.buffer === yData.buffer &&
       data.byteOffset < yData.byteOffset + yData.byteLength &&
       yData.byteOffset < data.byteOffset + data.byteLength;
-    if (clash) refuse('ALIAS', `aicore: ${name}`, 'memory apart from y', 'a view that overlaps it', 'Give y its own memory.');
+    if (clash)
+      refuse('ALIAS', `aicore: ${name}`, 'memory apart from y', 'a view that overlaps it', 'Give y its own memory.');
     return new GlobalTensor(name, new Allocation(name, [data], false), dtype, 0, 0, data.length);
   };
 
@@ -154,7 +164,13 @@ export function ropeArgs(given: RopeKernelOptions): RopeArgs {
     eachRow(o.x, (at) => {
       for (let e = x.base + at; e < x.base + at + dim; e++) {
         if (coverage[e] === 1)
-          refuse('ALIAS', 'aicore: y', 'x itself, or memory apart from it', 'a view that overlaps x in part', 'Give y its own memory.');
+          refuse(
+            'ALIAS',
+            'aicore: y',
+            'x itself, or memory apart from it',
+            'a view that overlaps x in part',
+            'Give y its own memory.',
+          );
       }
     });
   }
@@ -195,7 +211,8 @@ export function ropeArgs(given: RopeKernelOptions): RopeArgs {
 
 function readView(given: GlobalView, where: string): GlobalView {
   const view = readOptions(given, where);
-  const four = (name: 'shape' | 'strides') => Array.from(readList(view[name], `${where}: ${name}`)) as unknown as GlobalView['shape'];
+  const four = (name: 'shape' | 'strides') =>
+    Array.from(readList(view[name], `${where}: ${name}`)) as unknown as GlobalView['shape'];
   return { ...view, shape: four('shape'), strides: four('strides') };
 }
 
@@ -211,7 +228,12 @@ function checkView(view: GlobalView, where: string): readonly [number, number, n
   const offset = view.offset ?? 0;
   if (!Number.isInteger(offset)) refuse('RANGE', `${where}: offset`, 'an integer', offset);
   if (high > low && (offset + low < 0 || offset + high > view.data.length)) {
-    refuse('RANGE', where, `elements within its memory of ${view.data.length}`, `${offset + low} to ${offset + high - 1}`);
+    refuse(
+      'RANGE',
+      where,
+      `elements within its memory of ${view.data.length}`,
+      `${offset + low} to ${offset + high - 1}`,
+    );
   }
   return shape;
 }
@@ -231,7 +253,8 @@ function reach({ shape, strides }: GlobalView): { low: number; high: number } {
 
 function eachRow({ shape: [batch, seq, heads], strides: [sb, ss, sh] }: GlobalView, visit: (at: number) => void): void {
   if (batch * seq * heads === 0) return; // the others may be as large as they like
-  for (let b = 0; b < batch; b++) for (let s = 0; s < seq; s++) for (let h = 0; h < heads; h++) visit(b * sb + s * ss + h * sh);
+  for (let b = 0; b < batch; b++)
+    for (let s = 0; s < seq; s++) for (let h = 0; h < heads; h++) visit(b * sb + s * ss + h * sh);
 }
 
 /** Same elements in the same order; strides of dimensions of one do not matter. */

@@ -41,7 +41,12 @@ export function correctKernel(c: AscendC, a: RopeArgs, blocks: number): void {
   const [odd1, odd2] = [temporary('_tmp_odd_buf1'), temporary('_tmp_odd_buf2')];
   const [even1, even2] = [temporary('_tmp_even_buf1'), temporary('_tmp_even_buf2')];
   const wide = cast
-    ? { x: temporary('_x_f32', rowLanes), sin: temporary('_sin_f32'), cos: temporary('_cos_f32'), y: temporary('_y_f32', rowLanes) }
+    ? {
+        x: temporary('_x_f32', rowLanes),
+        sin: temporary('_sin_f32'),
+        cos: temporary('_cos_f32'),
+        y: temporary('_y_f32', rowLanes),
+      }
     : undefined;
   const tailQue = tail > 0 ? c.pipe.InitBuffer('_tail_que', 'VECIN', BUFFER_NUM, tail * a.size) : undefined;
   const tailOutQue = tail > 0 ? c.pipe.InitBuffer('_tail_out_que', 'VECOUT', BUFFER_NUM, tail * a.size) : undefined;
@@ -57,9 +62,19 @@ export function correctKernel(c: AscendC, a: RopeArgs, blocks: number): void {
     else {
       // Each half to an address of its own: the second need not start on a datablock in its row.
       c.DataCopyPadIn('copyIn: DataCopyPad(x, first half)', input, a.x, idx, oneRow(a.half * a.size));
-      c.DataCopyPadIn('copyIn: DataCopyPad(x, second half)', input.at(second), a.x, idx + a.half, oneRow(a.half * a.size));
+      c.DataCopyPadIn(
+        'copyIn: DataCopyPad(x, second half)',
+        input.at(second),
+        a.x,
+        idx + a.half,
+        oneRow(a.half * a.size),
+      );
     }
-    const pos = c.GetGlobal('copyIn: positions.GetValue(batch, token)', a.positions, row.batch * a.positionBatch + row.token);
+    const pos = c.GetGlobal(
+      'copyIn: positions.GetValue(batch, token)',
+      a.positions,
+      row.batch * a.positionBatch + row.token,
+    );
     c.DataCopyPadIn('copyIn: DataCopyPad(sin)', sin, a.sin, pos * a.half, oneRow(a.half * a.size));
     c.DataCopyPadIn('copyIn: DataCopyPad(cos)', cos, a.cos, pos * a.half, oneRow(a.half * a.size));
     inQue.EnQue('copyIn: _in_que.EnQue()', input);
@@ -132,7 +147,13 @@ export function correctKernel(c: AscendC, a: RopeArgs, blocks: number): void {
     if (interleaved) c.DataCopyPadOut('copyOut: DataCopyPad(y)', a.y, idy, output, oneRow(a.rotaryDim * a.size));
     else {
       c.DataCopyPadOut('copyOut: DataCopyPad(y, first half)', a.y, idy, output, oneRow(a.half * a.size));
-      c.DataCopyPadOut('copyOut: DataCopyPad(y, second half)', a.y, idy + a.half, output.at(second), oneRow(a.half * a.size));
+      c.DataCopyPadOut(
+        'copyOut: DataCopyPad(y, second half)',
+        a.y,
+        idy + a.half,
+        output.at(second),
+        oneRow(a.half * a.size),
+      );
     }
     outQue.FreeTensor('copyOut: _out_que.FreeTensor()', output);
     if (!tailOutQue) return;

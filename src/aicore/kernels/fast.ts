@@ -16,7 +16,16 @@
  *
  * @module
  */
-import { type AscendC, EVEN_LANES, firstLanes, type LaneType, type LocalTensor, type Mask, ODD_LANES, type Repeats } from '../ascendc.js';
+import {
+  type AscendC,
+  EVEN_LANES,
+  firstLanes,
+  type LaneType,
+  type LocalTensor,
+  type Mask,
+  ODD_LANES,
+  type Repeats,
+} from '../ascendc.js';
 import { BLOCK, REPEAT } from '../costs.js';
 import type { RopeArgs } from './args.js';
 import { copyRowsIn, copyRowsOut, oneRow, type Row, roundUp, rowOf, shareOf, startOf } from './rows.js';
@@ -128,7 +137,11 @@ class Tables {
   copyIn({ row }: Tile): void {
     const { c, a } = this;
     const table = this.#que.AllocTensor('copyIn: _table_que.AllocTensor()', a.dtype as LaneType);
-    const pos = c.GetGlobal('copyIn: positions.GetValue(batch, token)', a.positions, row.batch * a.positionBatch + row.token);
+    const pos = c.GetGlobal(
+      'copyIn: positions.GetValue(batch, token)',
+      a.positions,
+      row.batch * a.positionBatch + row.token,
+    );
     c.DataCopyPadIn('copyIn: DataCopyPad(cos)', table, a.cos, pos * a.half, oneRow(a.half * a.size));
     c.DataCopyPadIn('copyIn: DataCopyPad(sin)', table.at(this.#second), a.sin, pos * a.half, oneRow(a.half * a.size));
     this.#que.EnQue('copyIn: _table_que.EnQue()', table);
@@ -207,7 +220,17 @@ class Interleaved {
     if (tile.firstOfToken) this.#tables.copyIn(tile);
     const input = this.#in.AllocTensor('copyIn: _in_que.AllocTensor()', this.#T);
     const x = this.#C === this.#T ? input.at(BLOCK / a.size) : input;
-    copyRowsIn(c, 'copyIn: DataCopyPad(x)', x, a.x, startOf(tile.row, a.xStrides), a.xStrides.head, tile.rows, a.rotaryDim, this.pitch);
+    copyRowsIn(
+      c,
+      'copyIn: DataCopyPad(x)',
+      x,
+      a.x,
+      startOf(tile.row, a.xStrides),
+      a.xStrides.head,
+      tile.rows,
+      a.rotaryDim,
+      this.pitch,
+    );
     this.#in.EnQue('copyIn: _in_que.EnQue()', input);
   }
 
@@ -223,7 +246,8 @@ class Interleaved {
     this.#keepLast.SetValue('prepare: _pattern_keep_last.SetValue(0)', 0, this.#laneBytes === 4 ? 0xff80 : 0x8000);
     const offsets = this.#offsets;
     let done = Math.min(SCALAR_OFFSETS, a.rotaryDim);
-    for (let i = 0; i < done; i++) offsets.SetValue('prepare: _offsets.SetValue(i, (i / 2) * sizeof(C))', i, (i >> 1) * this.#laneBytes);
+    for (let i = 0; i < done; i++)
+      offsets.SetValue('prepare: _offsets.SetValue(i, (i / 2) * sizeof(C))', i, (i >> 1) * this.#laneBytes);
     c.SetFlag('S', 'V', 0);
     c.WaitFlag('prepare: WaitFlag<S_V>', 'S', 'V', 0);
     // The rest by doubling: what is there, moved on.
@@ -267,7 +291,11 @@ class Interleaved {
     c.Duplicate('compute: Duplicate(the datablock before x)', before, 0, blockLanes);
     if (this.#wideX) c.Cast('compute: Cast(x)', x, input, count);
     c.PipeBarrier('V');
-    const repeats = (bytes: number) => ({ repeatTimes: Math.ceil(bytes / REPEAT), src0RepeatStride: 8, src1RepeatStride: 1 });
+    const repeats = (bytes: number) => ({
+      repeatTimes: Math.ceil(bytes / REPEAT),
+      src0RepeatStride: 8,
+      src1RepeatStride: 1,
+    });
     const pattern: LaneType = this.#laneBytes === 4 ? 'u32' : 'u16';
     c.GatherMask(
       'compute: GatherMask(_shifted_down, x, drop first)',
@@ -284,10 +312,17 @@ class Interleaved {
       repeats(BLOCK + count * this.#laneBytes),
     );
     for (const { at, lanes } of chunksOf(a.rotaryDim, this.#laneBytes)) {
-      c.Mul('compute: Mul(y, x, _cos_doubled)', y.at(at), x.at(at), this.#cos.at(at), overRows(lanes, rows, pitch, this.#laneBytes));
+      c.Mul(
+        'compute: Mul(y, x, _cos_doubled)',
+        y.at(at),
+        x.at(at),
+        this.#cos.at(at),
+        overRows(lanes, rows, pitch, this.#laneBytes),
+      );
     }
     c.PipeBarrier('V');
-    const masked = (mask: readonly [bigint, bigint], lanes: number) => overRows(firstLanes(mask, lanes), rows, pitch, this.#laneBytes);
+    const masked = (mask: readonly [bigint, bigint], lanes: number) =>
+      overRows(firstLanes(mask, lanes), rows, pitch, this.#laneBytes);
     for (const { at, lanes } of chunksOf(a.rotaryDim, this.#laneBytes)) {
       const [swapped, sin] = [this.#down.at(at), this.#sin.at(at)];
       c.Mul('compute: Mul<even lanes>(_shifted_down, _sin_doubled)', swapped, swapped, sin, masked(EVEN_LANES, lanes));
@@ -295,7 +330,13 @@ class Interleaved {
     c.PipeBarrier('V'); // other lanes, but of the same datablocks
     for (const { at, lanes } of chunksOf(a.rotaryDim, this.#laneBytes)) {
       const [swapped, sin] = [this.#down.at(at), this.#sin.at(at)];
-      c.Mul('compute: Mul<odd lanes>(_shifted_down, _shifted_up, _sin_doubled)', swapped, this.#up.at(at), sin, masked(ODD_LANES, lanes));
+      c.Mul(
+        'compute: Mul<odd lanes>(_shifted_down, _shifted_up, _sin_doubled)',
+        swapped,
+        this.#up.at(at),
+        sin,
+        masked(ODD_LANES, lanes),
+      );
     }
     c.PipeBarrier('V');
     c.Add('compute: Add(y, y, _shifted_down)', y, y, this.#down, count);
@@ -423,7 +464,17 @@ class Halves {
     const { c, a, pitch } = this;
     const output = this.#out.DeQue('copyOut: _out_que.DeQue()', this.#T);
     const start = startOf(tile.row, a.yStrides);
-    copyRowsOut(c, 'copyOut: DataCopyPad(y, first halves)', a.y, start, a.yStrides.head, output, tile.rows, a.half, pitch);
+    copyRowsOut(
+      c,
+      'copyOut: DataCopyPad(y, first halves)',
+      a.y,
+      start,
+      a.yStrides.head,
+      output,
+      tile.rows,
+      a.half,
+      pitch,
+    );
     copyRowsOut(
       c,
       'copyOut: DataCopyPad(y, second halves)',
@@ -462,7 +513,17 @@ class Tail {
     const { c, a } = this;
     const rest = this.#in.AllocTensor('copyIn: _tail_que.AllocTensor()', a.dtype as LaneType);
     const start = startOf(tile.row, a.xStrides) + a.rotaryDim;
-    copyRowsIn(c, 'copyIn: DataCopyPad(x, tails)', rest, a.x, start, a.xStrides.head, tile.rows, this.#length, this.#pitch);
+    copyRowsIn(
+      c,
+      'copyIn: DataCopyPad(x, tails)',
+      rest,
+      a.x,
+      start,
+      a.xStrides.head,
+      tile.rows,
+      this.#length,
+      this.#pitch,
+    );
     this.#in.EnQue('copyIn: _tail_que.EnQue()', rest);
   }
 
@@ -479,7 +540,17 @@ class Tail {
     const { c, a } = this;
     const out = this.#out.DeQue('copyOut: _tail_out_que.DeQue()', a.dtype as LaneType);
     const start = startOf(tile.row, a.yStrides) + a.rotaryDim;
-    copyRowsOut(c, 'copyOut: DataCopyPad(y, tails)', a.y, start, a.yStrides.head, out, tile.rows, this.#length, this.#pitch);
+    copyRowsOut(
+      c,
+      'copyOut: DataCopyPad(y, tails)',
+      a.y,
+      start,
+      a.yStrides.head,
+      out,
+      tile.rows,
+      this.#length,
+      this.#pitch,
+    );
     this.#out.FreeTensor('copyOut: _tail_out_que.FreeTensor()', out);
   }
 }

@@ -52,9 +52,16 @@ export function runRopeKernel(call: RopeKernelOptions): KernelRun {
 
 /** What the seed's Descriptor does on the host: it refuses what its document says, and launches one block a head. */
 function seedLaunch(a: RopeArgs): Pick<LaunchOptions, 'blocks' | 'autoSync' | 'body' | 'extra'> {
-  if (a.dtype === 'bf16') refuse('UNSUPPORTED', 'aicore: dtype', 'f16 or f32 with the seed kernel', a.dtype, 'Use kernel correct or fast.');
+  if (a.dtype === 'bf16')
+    refuse('UNSUPPORTED', 'aicore: dtype', 'f16 or f32 with the seed kernel', a.dtype, 'Use kernel correct or fast.');
   if (a.pairing !== 'interleaved') {
-    refuse('UNSUPPORTED', 'aicore: pairing', 'interleaved (GPT-J) with the seed kernel', a.pairing, 'Use kernel correct or fast.');
+    refuse(
+      'UNSUPPORTED',
+      'aicore: pairing',
+      'interleaved (GPT-J) with the seed kernel',
+      a.pairing,
+      'Use kernel correct or fast.',
+    );
   }
   if (a.rotaryDim !== a.dim) {
     refuse(

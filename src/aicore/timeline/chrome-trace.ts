@@ -23,8 +23,29 @@ export function chromeTrace(run: KernelRun): string {
       events.push({ ph: 'M', name: 'thread_name', pid, tid, args: { name: queue } });
       events.push({ ph: 'M', name: 'thread_sort_index', pid, tid, args: { sort_index: tid } });
     }
-    for (const { queue, name, line, start, end, issue, bytes, elements, count, waitsFor, conflictCycles } of block.instructions) {
-      const args = { line, bytes, elements, count, issueCycle: issue, startCycle: start, endCycle: end, conflictCycles };
+    for (const {
+      queue,
+      name,
+      line,
+      start,
+      end,
+      issue,
+      bytes,
+      elements,
+      count,
+      waitsFor,
+      conflictCycles,
+    } of block.instructions) {
+      const args = {
+        line,
+        bytes,
+        elements,
+        count,
+        issueCycle: issue,
+        startCycle: start,
+        endCycle: end,
+        conflictCycles,
+      };
       events.push({
         ph: 'X',
         name,
@@ -38,5 +59,9 @@ export function chromeTrace(run: KernelRun): string {
     }
   }
   const { kernel, dtype, chip, clockGHz, cycles } = run;
-  return JSON.stringify({ displayTimeUnit: 'ns', otherData: { kernel, dtype, chip, clockGHz, cycles }, traceEvents: events });
+  return JSON.stringify({
+    displayTimeUnit: 'ns',
+    otherData: { kernel, dtype, chip, clockGHz, cycles },
+    traceEvents: events,
+  });
 }

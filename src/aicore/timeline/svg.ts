@@ -62,14 +62,17 @@ const OTHER = '#444444';
  * @throws {RopewalkError} RANGE for cycles that make no picture
  */
 export function timelineSvg(run: KernelRun, options: TimelineOptions = {}): string {
-  const block = run.blocks[run.slowest]?.instructions ? run.blocks[run.slowest] : run.blocks.find(({ instructions }) => instructions);
+  const block = run.blocks[run.slowest]?.instructions
+    ? run.blocks[run.slowest]
+    : run.blocks.find(({ instructions }) => instructions);
   const all = block?.instructions ?? [];
   const from = options.from ?? all.reduce((least, { start }) => Math.min(least, start), all[0]?.start ?? 0);
   checkCycle('from', from, 0);
   const to = options.to ?? Math.max(from + 1, lastOf(all, from));
   checkCycle('to', to, from);
   const shown = all.filter(({ start, end }) => end > from && start < to);
-  const x = (cycle: number): number => LEFT + ((Math.min(Math.max(cycle, from), to) - from) / (to - from)) * (WIDTH - LEFT - RIGHT);
+  const x = (cycle: number): number =>
+    LEFT + ((Math.min(Math.max(cycle, from), to) - from) / (to - from)) * (WIDTH - LEFT - RIGHT);
   const y = (queue: QueueName): number => TOP + QUEUES.indexOf(queue) * (LANE + GAP);
   const bottom = TOP + QUEUES.length * (LANE + GAP);
   const names = [...new Set(shown.map(({ name }) => name))];

@@ -71,7 +71,12 @@ export function prepare(plan: OpPlan, options: EmitOptions): Prepared {
   const outputs = emitted.outputs.map(({ name, tensor }) => standIns.target(name, tensor));
   const inputs = emitted.inputs.map(({ name, tensor }) => standIns.source(name, tensor));
   const anything = outputs.some(({ pieces }) => pieces.some(({ to }) => countElements(to.shape) > 0));
-  return { whyNot: undefined, model: anything ? writeOnnxModel(builder.model(plan.op, 'ropewalk')) : undefined, inputs, outputs };
+  return {
+    whyNot: undefined,
+    model: anything ? writeOnnxModel(builder.model(plan.op, 'ropewalk')) : undefined,
+    inputs,
+    outputs,
+  };
 }
 
 /** Storage that a graph is made from in another's place: nothing reads it. */
@@ -99,7 +104,9 @@ class StandIns {
   replace(plan: OpPlan): OpPlan {
     switch (plan.op) {
       case 'rope':
-        return plan.parts.some(({ rows }) => rows) ? { ...plan, parts: plan.parts.map((part) => this.withoutRows(part)) } : plan;
+        return plan.parts.some(({ rows }) => rows)
+          ? { ...plan, parts: plan.parts.map((part) => this.withoutRows(part)) }
+          : plan;
       case 'embedding': {
         const { weight, out } = plan;
         return !isBlocks(weight) && weight.dtype === out.dtype && isHalf(out.dtype)
@@ -168,7 +175,11 @@ class StandIns {
       const b = Math.floor(n / seq);
       return {
         from: { ...token, offset: n * heads * headDim },
-        to: { shape: token.shape, strides: out.strides.slice(2), offset: out.offset + b * out.strides[0]! + row * out.strides[1]! },
+        to: {
+          shape: token.shape,
+          strides: out.strides.slice(2),
+          offset: out.offset + b * out.strides[0]! + row * out.strides[1]!,
+        },
       };
     });
     const storage = new StandInStorage<FloatDtype>(out.dtype, batch * seq * heads * headDim, out.storage, 0, pieces);

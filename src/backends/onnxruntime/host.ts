@@ -13,7 +13,14 @@ import type { EmitOptions } from '../../graph/emit.js';
 import { checkPlan, type OpPlan } from '../../ops/runner.js';
 import type { Backend, BackendOptions, Capabilities } from '../backend.js';
 import { type Prepared, prepare, type Source, type Target } from './graph.js';
-import { checkProviders, firstLine, loadOnnxruntime, type Ort, type OrtSessionOptions, type OrtTensor } from './package.js';
+import {
+  checkProviders,
+  firstLine,
+  loadOnnxruntime,
+  type Ort,
+  type OrtSessionOptions,
+  type OrtTensor,
+} from './package.js';
 import { Sessions } from './sessions.js';
 import { crossingType, pack, unpack } from './shell.js';
 import { type Queue, QueuedStorage } from './storage.js';
@@ -173,9 +180,13 @@ export class OnnxruntimeBackend implements Backend, Queue {
         const failure =
           error instanceof RopewalkError
             ? error
-            : new RopewalkError('DEVICE', `onnxruntime: queue: expected the call to run, got: ${firstLine(error)}. ${NEXT}`, {
-                cause: error,
-              });
+            : new RopewalkError(
+                'DEVICE',
+                `onnxruntime: queue: expected the call to run, got: ${firstLine(error)}. ${NEXT}`,
+                {
+                  cause: error,
+                },
+              );
         for (const { own } of owned) own.failure = failure;
         for (const entry of waiting) entry.failure = failure;
         this.failures.add(failure);
@@ -218,7 +229,12 @@ export class OnnxruntimeBackend implements Backend, Queue {
     const { storage } = target;
     const array = this.own(storage)?.array;
     if (!array && !storage.host)
-      refuse('DEVICE', `onnxruntime: ${op}`, "an output in host memory, or this backend's own", `one owned by ${storage.owner}`);
+      refuse(
+        'DEVICE',
+        `onnxruntime: ${op}`,
+        "an output in host memory, or this backend's own",
+        `one owned by ${storage.owner}`,
+      );
     return ({ data }) => unpack(data as HostArray, array ?? storage.host!, target);
   }
 
@@ -243,10 +259,17 @@ export class OnnxruntimeBackend implements Backend, Queue {
  */
 export async function openOnnxruntime(options: BackendOptions = {}): Promise<OnnxruntimeBackend> {
   const { providers = ['cpu'], threads = 1, form = 'standard', angles } = options;
-  if (form !== 'standard' && form !== 'primitives') refuse('UNSUPPORTED', 'onnxruntime: form', 'standard or primitives', form);
-  if (angles !== undefined && !ANGLES.includes(angles)) refuse('UNSUPPORTED', 'onnxruntime: angles', ANGLES.join(', '), angles);
+  if (form !== 'standard' && form !== 'primitives')
+    refuse('UNSUPPORTED', 'onnxruntime: form', 'standard or primitives', form);
+  if (angles !== undefined && !ANGLES.includes(angles))
+    refuse('UNSUPPORTED', 'onnxruntime: angles', ANGLES.join(', '), angles);
   if (angles !== undefined && form === 'standard')
-    refuse('UNSUPPORTED', 'onnxruntime: angles', 'form primitives beside it: standard graphs are given cos and sin', form);
+    refuse(
+      'UNSUPPORTED',
+      'onnxruntime: angles',
+      'form primitives beside it: standard graphs are given cos and sin',
+      form,
+    );
   if (!Number.isInteger(threads) || threads < 1 || threads > MAX_THREADS)
     refuse('RANGE', 'onnxruntime: threads', `an integer in [1, ${MAX_THREADS}]`, threads);
   const ort = await loadOnnxruntime();

@@ -73,7 +73,8 @@ export async function whyNotOnnxruntime(): Promise<string | undefined> {
  */
 export async function loadOnnxruntime(): Promise<Ort> {
   const ort = await entry();
-  if (typeof ort === 'string') throw new RopewalkError('DEVICE', `onnxruntime: package: expected one, got none: ${ort}.`);
+  if (typeof ort === 'string')
+    throw new RopewalkError('DEVICE', `onnxruntime: package: expected one, got none: ${ort}.`);
   return ort;
 }
 
@@ -87,7 +88,8 @@ export async function loadOnnxruntime(): Promise<Ort> {
  */
 export function checkProviders(ort: Ort, providers: readonly string[]): void {
   const known = ort.listSupportedBackends().map(({ name }) => name);
-  if (providers.length === 0) refuse('UNSUPPORTED', 'onnxruntime: providers', `at least one of ${known.join(', ')}`, providers);
+  if (providers.length === 0)
+    refuse('UNSUPPORTED', 'onnxruntime: providers', `at least one of ${known.join(', ')}`, providers);
   for (const name of providers) {
     if (!known.includes(name)) {
       refuse(

@@ -73,7 +73,11 @@ export class Sessions {
         : /Could not find an implementation/.test(String(cause))
           ? 'No provider given has a kernel for that node and type: try the other form, another dtype or another provider.'
           : 'Try another provider, or a newer onnxruntime-node.';
-      throw new RopewalkError('DEVICE', `onnxruntime: ${what}: expected the graph to load, got: ${firstLine(cause)}. ${next}`, { cause });
+      throw new RopewalkError(
+        'DEVICE',
+        `onnxruntime: ${what}: expected the graph to load, got: ${firstLine(cause)}. ${next}`,
+        { cause },
+      );
     }
   }
 

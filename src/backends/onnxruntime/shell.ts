@@ -6,7 +6,15 @@
  *
  * @module
  */
-import { type ArrayOf, bitsOf, type Dtype, type FloatDtype, type HostArray, newArray, storeNumber } from '../../core/dtypes.js';
+import {
+  type ArrayOf,
+  bitsOf,
+  type Dtype,
+  type FloatDtype,
+  type HostArray,
+  newArray,
+  storeNumber,
+} from '../../core/dtypes.js';
 import { numberFromF16 } from '../../core/float16.js';
 import { countElements, isRowMajor, type Layout, rowMajorStrides, walkPair } from '../../core/shape.js';
 import { copyBits } from '../../core/tensor.js';

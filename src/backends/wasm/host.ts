@@ -174,7 +174,11 @@ export class CpuBackend implements Backend {
     checkPlan(plan);
     const why = whyFloat64(plan);
     if (why) {
-      if (!this.float64) throw new RopewalkError('UNSUPPORTED', `cpu: ${plan.op}: expected a plan for f32 kernels, got another: ${why}.`);
+      if (!this.float64)
+        throw new RopewalkError(
+          'UNSUPPORTED',
+          `cpu: ${plan.op}: expected a plan for f32 kernels, got another: ${why}.`,
+        );
       this.float64(plan);
       return;
     }
@@ -328,7 +332,15 @@ export class CpuBackend implements Backend {
     const unit = sizeBytes(out.dtype);
     const block = Math.min(n, CHUNK_BYTES / 4);
     const units = countElements(dims) * Math.ceil(n / block);
-    const head = [operands.address(a), operands.address(b), operands.address(out), TYPE[out.dtype]!, n, block, ...inner];
+    const head = [
+      operands.address(a),
+      operands.address(b),
+      operands.address(out),
+      TYPE[out.dtype]!,
+      n,
+      block,
+      ...inner,
+    ];
     // An exponential is worth about twenty bytes moved.
     const cost = block * (3 * unit + (kernel === KERNEL.swiglu ? 20 : 0));
     this.launch(kernel, units, cost, [...head, dims.length, ...dims, ...as, ...bs, ...outs]);
@@ -344,7 +356,17 @@ export class CpuBackend implements Backend {
     const xStride = xs.pop()!;
     if (x.dtype !== out.dtype) {
       const block = Math.min(n, CONVERT_BLOCK);
-      const head = [operands.address(x), operands.address(out), TYPE[x.dtype]!, TYPE[out.dtype]!, n, block, xStride, outStride, 0];
+      const head = [
+        operands.address(x),
+        operands.address(out),
+        TYPE[x.dtype]!,
+        TYPE[out.dtype]!,
+        n,
+        block,
+        xStride,
+        outStride,
+        0,
+      ];
       const units = countElements(dims) * Math.ceil(n / block);
       const cost = block * (sizeBytes(x.dtype) + sizeBytes(out.dtype));
       this.launch(KERNEL.convert, units, cost, [...head, dims.length, ...dims, ...xs, ...outs], block * 4);
@@ -389,9 +411,18 @@ export class CpuBackend implements Backend {
     const index = this.copyIn(rows, operands);
     const width = weight.shape[1]!;
     const from = isBlocks(weight) ? [rowBytesOf(weight), 0] : weight.strides;
-    const words = (how: number) => [operands.address(table), operands.address(out), index, how, width, ...from, ...out.strides];
+    const words = (how: number) => [
+      operands.address(table),
+      operands.address(out),
+      index,
+      how,
+      width,
+      ...from,
+      ...out.strides,
+    ];
     const unit = sizeBytes(out.dtype);
-    if (!isBlocks(weight) && weight.dtype === out.dtype) this.launch(KERNEL.embedding, rows.length, 2 * width * unit, words(unit));
+    if (!isBlocks(weight) && weight.dtype === out.dtype)
+      this.launch(KERNEL.embedding, rows.length, 2 * width * unit, words(unit));
     else {
       const type = TYPE[isBlocks(weight) ? weight.format : weight.dtype]!;
       this.launch(KERNEL.embeddingWide, rows.length, 2 * width * unit, words(type), width * 4);
@@ -403,8 +434,23 @@ export class CpuBackend implements Backend {
     if (outIndex.size === 0) return;
     const { dims, strides } = rowsOf([values, outIndex, outValue]);
     const n = values.shape.at(-1)!;
-    const head = [operands.address(values), operands.address(outIndex), operands.address(outValue), TYPE[values.dtype]!, n];
-    const words = [...head, values.strides.at(-1)!, sizeBytes(outIndex.dtype), 0, 0, dims.length, ...dims, ...strides.flat()];
+    const head = [
+      operands.address(values),
+      operands.address(outIndex),
+      operands.address(outValue),
+      TYPE[values.dtype]!,
+      n,
+    ];
+    const words = [
+      ...head,
+      values.strides.at(-1)!,
+      sizeBytes(outIndex.dtype),
+      0,
+      0,
+      dims.length,
+      ...dims,
+      ...strides.flat(),
+    ];
     this.launch(KERNEL.argmax, countElements(dims), n * sizeBytes(values.dtype), words);
   }
 
@@ -415,8 +461,24 @@ export class CpuBackend implements Backend {
     const gain = this.denseF32(weight, operands);
     const { dims, strides } = rowsOf([x, out]);
     const [low, high] = float64Words(eps);
-    const head = [operands.address(x), operands.address(out), gain, TYPE[x.dtype]!, n, low, high, x.strides.at(-1)!, out.strides.at(-1)!];
-    this.launch(KERNEL.rmsNorm, countElements(dims), 3 * n * 4, [...head, dims.length, ...dims, ...strides.flat()], n * 4);
+    const head = [
+      operands.address(x),
+      operands.address(out),
+      gain,
+      TYPE[x.dtype]!,
+      n,
+      low,
+      high,
+      x.strides.at(-1)!,
+      out.strides.at(-1)!,
+    ];
+    this.launch(
+      KERNEL.rmsNorm,
+      countElements(dims),
+      3 * n * 4,
+      [...head, dims.length, ...dims, ...strides.flat()],
+      n * 4,
+    );
   }
 
   private rope({ plan, parts }: RopeCall, operands: Operands): void {
@@ -430,7 +492,8 @@ export class CpuBackend implements Backend {
     operands.bring(inputs, outputs);
     const [batch, seq] = parts[0]!.x.shape as [number, number];
     if (batch * seq === 0) return;
-    if (ROPE_HEAD + ROPE_PART * parts.length > ARGS_WORDS) refuse('UNSUPPORTED', 'cpu: rope: parts', 'at most 852', parts.length);
+    if (ROPE_HEAD + ROPE_PART * parts.length > ARGS_WORDS)
+      refuse('UNSUPPORTED', 'cpu: rope: parts', 'at most 852', parts.length);
     const { table, read, write } = plan;
     // What launches a job of its own or takes memory comes first: the words are all written together, at the end.
     const gains = parts.map(({ norm }) => (norm ? this.denseF32(norm.weight, operands) : 0));
@@ -497,16 +560,38 @@ export class CpuBackend implements Backend {
         this.launch(KERNEL.widenRows, m, 2 * k * 4, [...head, ...dims, ...xRows]);
         from = to;
       }
-      const head = [from, operands.address(matrix), biasAt, operands.address(out), type, TYPE[out.dtype]!, m, k, rowBytes];
+      const head = [
+        from,
+        operands.address(matrix),
+        biasAt,
+        operands.address(out),
+        type,
+        TYPE[out.dtype]!,
+        m,
+        k,
+        rowBytes,
+      ];
       const layout = [dims.length, out.strides.at(-1)!, bias?.strides[0] ?? 0, biasType];
       if (blocks) {
         const split = operands.temporary(m * splitRowBytes(k));
         this.launch(KERNEL.splitRows, m, k * 8, [from, split, k]);
         const cost = Math.max(rowBytes, m * k * BYTES_PER_MADD);
-        this.launch(KERNEL.linearBlocks, Math.ceil(n / 2), 2 * cost, [...head, ...layout, n, split, ...dims, ...outRows]);
+        this.launch(KERNEL.linearBlocks, Math.ceil(n / 2), 2 * cost, [
+          ...head,
+          ...layout,
+          n,
+          split,
+          ...dims,
+          ...outRows,
+        ]);
         return;
       }
-      this.launch(KERNEL.linearFew, n, Math.max(Math.abs(rowBytes), m * k * BYTES_PER_MADD), [...head, ...layout, ...dims, ...outRows]);
+      this.launch(KERNEL.linearFew, n, Math.max(Math.abs(rowBytes), m * k * BYTES_PER_MADD), [
+        ...head,
+        ...layout,
+        ...dims,
+        ...outRows,
+      ]);
       return;
     }
     // Rows of x in even blocks, each packed once and multiplied with all of W.
@@ -518,9 +603,31 @@ export class CpuBackend implements Backend {
     for (let row = 0; row < m; row += rows) {
       const here = Math.min(rows, m - row);
       const head = [operands.address(x), packed, TYPE[x.dtype]!, k, xStride, row, here, 0, 0, dims.length];
-      this.launch(KERNEL.packRows, Math.ceil(here / this.tileRows), this.tileRows * k * 8, [...head, ...dims, ...xRows]);
-      const words = [packed, operands.address(matrix), biasAt, operands.address(out), type, TYPE[out.dtype]!, here, k, n];
-      const layout = [rowStride, blocks ? 0 : weight.strides[1]!, out.strides.at(-1)!, bias?.strides[0] ?? 0, row, dims.length, biasType];
+      this.launch(KERNEL.packRows, Math.ceil(here / this.tileRows), this.tileRows * k * 8, [
+        ...head,
+        ...dims,
+        ...xRows,
+      ]);
+      const words = [
+        packed,
+        operands.address(matrix),
+        biasAt,
+        operands.address(out),
+        type,
+        TYPE[out.dtype]!,
+        here,
+        k,
+        n,
+      ];
+      const layout = [
+        rowStride,
+        blocks ? 0 : weight.strides[1]!,
+        out.strides.at(-1)!,
+        bias?.strides[0] ?? 0,
+        row,
+        dims.length,
+        biasType,
+      ];
       const cost = here * NC * k * BYTES_PER_MADD;
       this.launch(KERNEL.linearMany, Math.ceil(n / NC), cost, [...words, ...layout, ...dims, ...outRows], scratch);
     }
@@ -538,7 +645,17 @@ export class CpuBackend implements Backend {
     const tokens = Math.max(1, Math.min(seq, Math.floor(QUERY_ROWS / group)));
     const blocks = Math.ceil(seq / tokens);
     const words = [
-      ...[operands.address(q), operands.address(k), operands.address(v), operands.address(out), TYPE[q.dtype]!, seq, total, kvHeads, group],
+      ...[
+        operands.address(q),
+        operands.address(k),
+        operands.address(v),
+        operands.address(out),
+        TYPE[q.dtype]!,
+        seq,
+        total,
+        kvHeads,
+        group,
+      ],
       ...[d, dv, 0, plan.causal ? 1 : 0, plan.window ?? 0, 0, tokens, blocks],
       ...q.strides,
       ...k.strides,
@@ -563,7 +680,13 @@ export class CpuBackend implements Backend {
 
   private checkOpen(): void {
     if (this.closed)
-      refuse('DEVICE', 'cpu', 'an open backend', 'one that was disposed', 'Open another: await ropewalk({ backend: "cpu" }).');
+      refuse(
+        'DEVICE',
+        'cpu',
+        'an open backend',
+        'one that was disposed',
+        'Open another: await ropewalk({ backend: "cpu" }).',
+      );
   }
 }
 
@@ -590,13 +713,15 @@ function float64Words(value: number): [low: number, high: number] {
  */
 export async function openCpu(options: BackendOptions = {}, float64?: (plan: OpPlan) => void): Promise<CpuBackend> {
   const { threads: wanted, memoryLimit, simd = 'auto' } = options;
-  if (wanted !== undefined && (!Number.isInteger(wanted) || wanted < 1)) refuse('RANGE', 'cpu: threads', 'an integer >= 1', wanted);
+  if (wanted !== undefined && (!Number.isInteger(wanted) || wanted < 1))
+    refuse('RANGE', 'cpu: threads', 'an integer >= 1', wanted);
   if (simd !== 'auto' && simd !== 'simd128') refuse('UNSUPPORTED', 'cpu: simd', 'auto or simd128', simd);
   const { threads, whyNot } = threadsHere(wanted);
   const shared = threads > 1;
   const { module, simd: chosen, whyNotRelaxed } = await compileKernels(shared, simd);
   const home = new WasmMemory(shared, HEAP, memoryLimit);
-  const kernels = (await WebAssembly.instantiate(module, { env: { memory: home.memory } })).exports as unknown as Kernels;
+  const kernels = (await WebAssembly.instantiate(module, { env: { memory: home.memory } }))
+    .exports as unknown as Kernels;
   new Int32Array(home.buffer, BOARD, BOARD_WORDS).fill(0);
   const pool = new Pool({ kernels, module, memory: home.memory, board: BOARD, threads });
   await pool.tryOne();

@@ -143,7 +143,8 @@ export class WasmMemory {
     // Joining costs a sort; it is worth it when much is free, or when nothing else is left.
     if (this.freeBytes === 0 || (!always && (this.freeBytes < size || this.freeBytes < this.top / 4))) return undefined;
     const blocks: { address: number; size: number }[] = [];
-    for (const [binSize, addresses] of this.bins) for (const address of addresses) blocks.push({ address, size: binSize });
+    for (const [binSize, addresses] of this.bins)
+      for (const address of addresses) blocks.push({ address, size: binSize });
     blocks.sort((a, b) => a.address - b.address);
     const joined: { address: number; size: number }[] = [];
     for (const block of blocks) {

@@ -8,7 +8,15 @@ import { RELAXED_SIMD, SIMD128 } from './kernels.generated.js';
 /** What the kernels' module exports; addresses are in bytes, see assembly/index.ts. */
 export interface Kernels {
   run(kernel: number, args: number, from: number, to: number, scratch: number): void;
-  work(board: number, job: number, kernel: number, args: number, units: number, chunk: number, patience: number): number;
+  work(
+    board: number,
+    job: number,
+    kernel: number,
+    args: number,
+    units: number,
+    chunk: number,
+    patience: number,
+  ): number;
   finish(board: number, patience: number): number;
   tileRows(): number;
   serve(board: number, slot: number, looks: number): void;
@@ -40,7 +48,9 @@ export async function whyNotWasm(): Promise<string | undefined> {
   } catch {
     return "WebAssembly is forbidden: script-src of the CSP lacks 'wasm-unsafe-eval'";
   }
-  return WebAssembly.validate(await unpack(SIMD128)) ? undefined : 'this runtime has no WebAssembly SIMD (simd128) with atomics';
+  return WebAssembly.validate(await unpack(SIMD128))
+    ? undefined
+    : 'this runtime has no WebAssembly SIMD (simd128) with atomics';
 }
 
 /**

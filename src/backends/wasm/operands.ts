@@ -123,4 +123,10 @@ export class Operands {
 }
 
 /** The storage types as kernels number them; f64 is not among them. */
-export const TYPE: Readonly<Partial<Record<Dtype | 'q8_0' | 'q4_0', number>>> = { f32: 0, f16: 1, bf16: 2, q8_0: 3, q4_0: 4 };
+export const TYPE: Readonly<Partial<Record<Dtype | 'q8_0' | 'q4_0', number>>> = {
+  f32: 0,
+  f16: 1,
+  bf16: 2,
+  q8_0: 3,
+  q4_0: 4,
+};

@@ -126,7 +126,8 @@ export interface PoolOptions {
  */
 export function threadsHere(wanted: number | undefined): { threads: number; whyNot: string | undefined } {
   if (wanted === 1) return { threads: 1, whyNot: 'threads: not wanted (threads: 1)' };
-  const isolated = nodeThreads() !== undefined || (globalThis as { crossOriginIsolated?: boolean }).crossOriginIsolated === true;
+  const isolated =
+    nodeThreads() !== undefined || (globalThis as { crossOriginIsolated?: boolean }).crossOriginIsolated === true;
   if (!isolated) {
     return {
       threads: 1,
@@ -145,7 +146,8 @@ export function threadsHere(wanted: number | undefined): { threads: number; whyN
 /** Why Node would not start a worker, as far as that can be known without starting one. */
 function whyNoWorkers(): string | undefined {
   const { permission } = globalThis.process as { permission?: { has(scope: string): boolean } };
-  if (permission && !permission.has('worker')) return 'threads: this process may start no workers: give node --allow-worker';
+  if (permission && !permission.has('worker'))
+    return 'threads: this process may start no workers: give node --allow-worker';
   try {
     const url = workerUrl();
     if (builtin<{ existsSync(url: URL): boolean }>('node:fs')?.existsSync(url) !== false) return undefined;
@@ -157,7 +159,9 @@ function whyNoWorkers(): string | undefined {
 
 /** A module of Node's own, without an import that bundlers for browsers would follow. */
 function builtin<T>(name: string): T | undefined {
-  return (globalThis.process as { getBuiltinModule?(name: string): unknown } | undefined)?.getBuiltinModule?.(name) as T | undefined;
+  return (globalThis.process as { getBuiltinModule?(name: string): unknown } | undefined)?.getBuiltinModule?.(name) as
+    | T
+    | undefined;
 }
 
 function nodeThreads(): { Worker: new (url: URL, options: object) => WorkerLike & NodeEvents } | undefined {
@@ -256,7 +260,8 @@ export class Pool implements Listener {
         since = performance.now();
       }
       if (Atomics.load(words, WORD.failed) > 0) this.fail('a worker thread that crashed');
-      if (performance.now() - since > PATIENCE_MS) this.fail(`a worker thread that has not answered for ${PATIENCE_MS} ms`);
+      if (performance.now() - since > PATIENCE_MS)
+        this.fail(`a worker thread that has not answered for ${PATIENCE_MS} ms`);
       // Sleeping gives the core to the worker that the host waits for. A page's main thread must not sleep, so it looks on.
       if (this.mayBlock) Atomics.wait(words, BOARD_WORDS - 1, 0, 0.2);
       left = this.options.kernels.finish(this.options.board, LOOKS);
@@ -290,7 +295,12 @@ export class Pool implements Listener {
       this.failures++;
       this.neverBegan = loss === 'error' && Atomics.load(this.words, WORD.workers) === 0;
     }
-    const next = left > 0 ? `${left} are left` : this.threads > 1 ? 'new ones start with the next large job' : 'one thread computes';
+    const next =
+      left > 0
+        ? `${left} are left`
+        : this.threads > 1
+          ? 'new ones start with the next large job'
+          : 'one thread computes';
     this.whyNot = `threads: a worker ${loss === 'not loaded' ? 'did not start' : 'has ended'} (${reason}); ${next}`;
   }
 
@@ -303,7 +313,8 @@ export class Pool implements Listener {
   }
 
   private succeed(): void {
-    if (this.failures === 0 || this.threads === 1 || (this.neverBegan && Atomics.load(this.words, WORD.workers) === 0)) return;
+    if (this.failures === 0 || this.threads === 1 || (this.neverBegan && Atomics.load(this.words, WORD.workers) === 0))
+      return;
     this.failures = 0;
     this.neverBegan = false;
   }
@@ -337,7 +348,8 @@ export class Pool implements Listener {
     this.started = false;
     for (const { worker } of this.workers.splice(0)) void worker.terminate();
     this.clear();
-    const next = this.failures >= MAX_FAILURES ? 'From now on one thread computes.' : 'The next call starts new threads.';
+    const next =
+      this.failures >= MAX_FAILURES ? 'From now on one thread computes.' : 'The next call starts new threads.';
     this.whyNot = `threads: ${what}`;
     throw new RopewalkError(
       'DEVICE',

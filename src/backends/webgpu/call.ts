@@ -157,13 +157,21 @@ export class Call {
   launch<P extends string, V>({ kernel, variant, uses, params, walk = [], groups }: Launch<P, V>): void {
     if (groups === 0) return;
     if (walk.length > walkLength(kernel))
-      refuse('UNSUPPORTED', `webgpu: ${kernel.name}`, `at most ${walkLength(kernel)} dimensions that do not join`, walk.length);
+      refuse(
+        'UNSUPPORTED',
+        `webgpu: ${kernel.name}`,
+        `at most ${walkLength(kernel)} dimensions that do not join`,
+        walk.length,
+      );
     const blocks = [...new Set(uses.map(({ block }) => block))];
     const limit = this.home.device.limits.maxStorageBuffersPerShaderStage;
-    if (blocks.length > limit) refuse('UNSUPPORTED', `webgpu: ${kernel.name}`, `at most ${limit} tensors on this device`, blocks.length);
+    if (blocks.length > limit)
+      refuse('UNSUPPORTED', `webgpu: ${kernel.name}`, `at most ${limit} tensors on this device`, blocks.length);
     const operands = uses.map(({ block, ...rest }): Operand => ({ ...rest, buffer: blocks.indexOf(block) }));
     const bindings = bindingsOf(operands, blocks.length);
-    const parts = operands.map(({ name, element, lanes, written, buffer }) => `${name}:${element}x${lanes}${written ? 'w' : 'r'}${buffer}`);
+    const parts = operands.map(
+      ({ name, element, lanes, written, buffer }) => `${name}:${element}x${lanes}${written ? 'w' : 'r'}${buffer}`,
+    );
     this.home.commands.dispatch({
       key: `${kernel.name} ${JSON.stringify(variant)} ${parts.join(' ')}`,
       text: () => writeShader(kernel, variant, operands, bindings, this.home.f16),
@@ -294,9 +302,17 @@ export function asBits(layout: Layout & { readonly dtype: Dtype }): { element: E
  * @param strides - of each operand, the last one last
  * @param offsets - of each operand
  */
-export function inFours(sizes: readonly number[], strides: readonly (readonly number[])[], offsets: readonly number[]): boolean {
+export function inFours(
+  sizes: readonly number[],
+  strides: readonly (readonly number[])[],
+  offsets: readonly number[],
+): boolean {
   const fours = (n: number): boolean => n % 4 === 0;
-  return sizes.every(fours) && offsets.every(fours) && strides.every((list) => list.at(-1) === 1 && list.slice(0, -1).every(fours));
+  return (
+    sizes.every(fours) &&
+    offsets.every(fours) &&
+    strides.every((list) => list.at(-1) === 1 && list.slice(0, -1).every(fours))
+  );
 }
 
 /** Strides of a dimension of size 1 never move anything: as 0 they spoil no alignment. */

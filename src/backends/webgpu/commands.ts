@@ -143,7 +143,9 @@ export class Commands {
     try {
       await target.buffer.mapAsync(1, 0, bytes).catch(async (cause) => {
         await this.check();
-        throw new RopewalkError('DEVICE', `webgpu: read: expected the device to answer, got ${cause}. ${NEXT}`, { cause });
+        throw new RopewalkError('DEVICE', `webgpu: read: expected the device to answer, got ${cause}. ${NEXT}`, {
+          cause,
+        });
       });
       await this.check();
     } catch (error) {
@@ -217,7 +219,11 @@ export class Commands {
     if (!this.scopesOpen) return;
     this.scopesOpen = false;
     const made = [...this.pool.takeMade(), ...this.readPool.takeMade()];
-    const scopes = Promise.all([this.device.popErrorScope(), this.device.popErrorScope(), this.device.popErrorScope()]).then(
+    const scopes = Promise.all([
+      this.device.popErrorScope(),
+      this.device.popErrorScope(),
+      this.device.popErrorScope(),
+    ]).then(
       ([internal, validation, memory]) => {
         const error = memory ?? validation ?? internal;
         if (memory) {
@@ -268,7 +274,11 @@ export class Commands {
       const COMPUTE = 4; // GPUShaderStage.COMPUTE
       layout = this.device.createBindGroupLayout({
         entries: [
-          { binding: 0, visibility: COMPUTE, buffer: { type: 'uniform', hasDynamicOffset: true, minBindingSize: PARAMS_BYTES } },
+          {
+            binding: 0,
+            visibility: COMPUTE,
+            buffer: { type: 'uniform', hasDynamicOffset: true, minBindingSize: PARAMS_BYTES },
+          },
           ...[...key].map((access, i) => ({
             binding: i + 1,
             visibility: COMPUTE,

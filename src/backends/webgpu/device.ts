@@ -53,7 +53,9 @@ async function findEntry(): Promise<GPU | string> {
     ]);
   } catch (cause) {
     const missing = (cause as { code?: string }).code === 'ERR_MODULE_NOT_FOUND';
-    return missing ? 'the package webgpu is not installed: npm install webgpu' : `the package webgpu does not load: ${cause}`;
+    return missing
+      ? 'the package webgpu is not installed: npm install webgpu'
+      : `the package webgpu does not load: ${cause}`;
   }
 }
 
@@ -85,10 +87,13 @@ export async function whyNotWebgpu(): Promise<string | undefined> {
  */
 export async function openDevice(powerPreference: PowerPreference): Promise<OpenDevice> {
   const adapter = await findAdapter(powerPreference);
-  if (typeof adapter === 'string') throw new RopewalkError('DEVICE', `webgpu: adapter: expected one, got none: ${adapter}.`);
+  if (typeof adapter === 'string')
+    throw new RopewalkError('DEVICE', `webgpu: adapter: expected one, got none: ${adapter}.`);
   const requiredLimits: Record<string, number> = {};
   for (const limit of WANTED_LIMITS) requiredLimits[limit] = adapter.limits[limit];
-  const requiredFeatures = (['shader-f16', 'timestamp-query'] as const).filter((feature) => adapter.features.has(feature));
+  const requiredFeatures = (['shader-f16', 'timestamp-query'] as const).filter((feature) =>
+    adapter.features.has(feature),
+  );
   try {
     const device = await adapter.requestDevice({ requiredLimits, requiredFeatures });
     const { vendor, architecture, device: model, description } = adapter.info;

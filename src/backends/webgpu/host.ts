@@ -200,7 +200,8 @@ export class WebgpuBackend implements Backend {
 
   private checkOpen(): void {
     if (this.closed) refuse('DEVICE', 'webgpu', 'an open backend', 'one that was disposed', NEXT);
-    if (this.lost !== undefined) throw new RopewalkError('DEVICE', `webgpu: device: expected one that works, got: ${this.lost}. ${NEXT}`);
+    if (this.lost !== undefined)
+      throw new RopewalkError('DEVICE', `webgpu: device: expected one that works, got: ${this.lost}. ${NEXT}`);
   }
 }
 

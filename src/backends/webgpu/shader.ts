@@ -92,7 +92,8 @@ export function writeShader<V>(
 ): ShaderText {
   const fields = kernel.params.map((name) => `  ${name}: ${kernel.floats?.includes(name) ? 'f32' : 'u32'},\n`).join('');
   const declared = bindings.map(
-    ({ type, written }, i) => `@group(0) @binding(${i + 1}) var<storage, ${written ? 'read_write' : 'read'}> b${i}: array<${type}>;\n`,
+    ({ type, written }, i) =>
+      `@group(0) @binding(${i + 1}) var<storage, ${written ? 'read_write' : 'read'}> b${i}: array<${type}>;\n`,
   );
   const elements = new Set(operands.map(({ element }) => element));
   const usesHardware = f16 && elements.has('f16');
@@ -152,7 +153,8 @@ function accessorsOf({ name, element, lanes, written, buffer }: Operand, binding
   const atomic = binding.type === 'atomic<u32>';
   const wide = binding.type.startsWith('vec');
   const get = (at: string): string => (atomic ? `atomicLoad(&${b}[${at}])` : `${b}[${at}]`);
-  const set = (at: string, value: string): string => (atomic ? `atomicStore(&${b}[${at}], ${value});` : `${b}[${at}] = ${value};`);
+  const set = (at: string, value: string): string =>
+    atomic ? `atomicStore(&${b}[${at}], ${value});` : `${b}[${at}] = ${value};`;
   const bits = BITS[element];
   // The type of raw bits, how they are read and written, and how they become floats.
   let raw = 'u32';
@@ -160,7 +162,9 @@ function accessorsOf({ name, element, lanes, written, buffer }: Operand, binding
   let write: string;
   if (lanes === 4 && bits === 32) {
     raw = 'vec4<u32>';
-    read = wide ? `return ${b}[at >> 2u];` : `return vec4<u32>(${['at', 'at + 1u', 'at + 2u', 'at + 3u'].map(get).join(', ')});`;
+    read = wide
+      ? `return ${b}[at >> 2u];`
+      : `return vec4<u32>(${['at', 'at + 1u', 'at + 2u', 'at + 3u'].map(get).join(', ')});`;
     write = wide ? `${b}[at >> 2u] = v;` : ['x', 'y', 'z', 'w'].map((c, i) => set(`at + ${i}u`, `v.${c}`)).join(' ');
   } else if (lanes === 4 && bits === 16) {
     raw = 'vec2<u32>';
@@ -175,7 +179,8 @@ function accessorsOf({ name, element, lanes, written, buffer }: Operand, binding
     read = `return (${get(`at >> ${shift}`)} >> ((at & ${low}) << ${log})) & ${mask};`;
     // Two elements share a word: each thread clears and sets its own bits only, so that neither loses the other's.
     write =
-      `let s = (at & ${low}) << ${log}; atomicAnd(&${b}[at >> ${shift}], ~(${mask} << s)); ` + `atomicOr(&${b}[at >> ${shift}], v << s);`;
+      `let s = (at & ${low}) << ${log}; atomicAnd(&${b}[at >> ${shift}], ~(${mask} << s)); ` +
+      `atomicOr(&${b}[at >> ${shift}], v << s);`;
   }
   const lines = [`fn bits_${name}(at: u32) -> ${raw} { ${read} }`];
   if (written) lines.push(`fn put_${name}(at: u32, v: ${raw}) { ${write} }`);

@@ -96,7 +96,8 @@ function declare(prefix: string, name: string, tensor: Tensor, title: string): s
 /** Elements as C spells them: floats by their bits, integers as they are. */
 function spell(tensor: Tensor): string[] {
   const data = tensor.read() as HostArray;
-  if (tensor.dtype[0] === 'i' || tensor.dtype[0] === 'u') return Array.from(data as ArrayLike<number | bigint>, integer);
+  if (tensor.dtype[0] === 'i' || tensor.dtype[0] === 'u')
+    return Array.from(data as ArrayLike<number | bigint>, integer);
   const digits = data.BYTES_PER_ELEMENT * 2;
   return Array.from(
     bitsOf(data) as ArrayLike<number | bigint>,
@@ -152,7 +153,8 @@ export function parseHeaderArray(bytes: Uint8Array, name: string, dtype: Dtype, 
   if (bytes.length > MAX_HEADER_BYTES) refuse('FORMAT', where, `at most ${MAX_HEADER_BYTES} bytes`, bytes.length);
   const text = decodeUtf8(bytes, where);
   const count = Number(
-    new RegExp(`\\b\\w+_${name}_count = (\\d{1,10}) `).exec(text)?.[1] ?? refuse('FORMAT', where, `a count of ${name}`, undefined),
+    new RegExp(`\\b\\w+_${name}_count = (\\d{1,10}) `).exec(text)?.[1] ??
+      refuse('FORMAT', where, `a count of ${name}`, undefined),
   );
   const open = new RegExp(`^static const .*\\b(?!\\w+_shape\\b)\\w+_${name}(?:\\[\\d+\\])? = \\{\\{?$`, 'm').exec(text);
   if (!open) refuse('FORMAT', where, `an array ${name}`, undefined);

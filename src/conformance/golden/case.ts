@@ -121,7 +121,10 @@ export function bindGolden(c: GoldenQuestion, runner: Runner, wide = false): Bou
   };
   const outputs = new Map<string, Tensor>();
   const output = (name: string, dtype: FloatDtype | Tensor['dtype'], shape: readonly number[]): Tensor => {
-    const tensor = runner.allocate(widen && isFloat(dtype) ? 'f64' : dtype, boundedShape(shape, `golden: ${c.id}: ${name}`));
+    const tensor = runner.allocate(
+      widen && isFloat(dtype) ? 'f64' : dtype,
+      boundedShape(shape, `golden: ${c.id}: ${name}`),
+    );
     outputs.set(name, tensor);
     return tensor;
   };
@@ -145,19 +148,30 @@ export function bindGolden(c: GoldenQuestion, runner: Runner, wide = false): Bou
       const x = input('x');
       const format = attribute('format');
       const raw = input('weight');
-      if (format !== undefined && raw.dtype !== 'u8') refuse('FORMAT', `golden: ${c.id}: weight`, 'bytes of blocks', raw.dtype);
+      if (format !== undefined && raw.dtype !== 'u8')
+        refuse('FORMAT', `golden: ${c.id}: weight`, 'bytes of blocks', raw.dtype);
       const weight =
-        format === 'q8_0' || format === 'q4_0' ? blocksFrom(format, raw as Tensor<'u8'>, integers(attribute('weight_shape'), c.id)) : raw;
+        format === 'q8_0' || format === 'q4_0'
+          ? blocksFrom(format, raw as Tensor<'u8'>, integers(attribute('weight_shape'), c.id))
+          : raw;
       const bias = c.inputs.has('bias') ? input('bias') : undefined;
       return done(planLinear(x, weight, bias, output('y', x.dtype, [...x.shape.slice(0, -1), weight.shape[0] ?? 0])));
     }
     case 'self_attention': {
       const [q, k, v] = [input('q'), input('k'), input('v')];
-      const optional = (name: string): number | undefined => (c.attributes[name] === undefined ? undefined : number(name));
+      const optional = (name: string): number | undefined =>
+        c.attributes[name] === undefined ? undefined : number(name);
       const causal = attribute('causal');
-      const options = { scale: number('scale'), causal: causal !== false, window: optional('window'), softcap: optional('softcap') };
+      const options = {
+        scale: number('scale'),
+        causal: causal !== false,
+        window: optional('window'),
+        softcap: optional('softcap'),
+      };
       const given = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
-      return done(planSelfAttention(q, k, v, output('attn_val', q.dtype, [...q.shape.slice(0, -1), v.shape.at(-1) ?? 0]), given));
+      return done(
+        planSelfAttention(q, k, v, output('attn_val', q.dtype, [...q.shape.slice(0, -1), v.shape.at(-1) ?? 0]), given),
+      );
     }
     case 'argmax': {
       const values = input('values');
@@ -204,7 +218,9 @@ function bindRope(
       x,
       out,
       ...(part.rows === undefined ? {} : { rows: input(part.rows).readNumbers() as Float64Array }),
-      ...(part.weight === undefined ? {} : { norm: { weight: input(part.weight) as Tensor<FloatDtype>, eps: part.eps ?? 0 } }),
+      ...(part.weight === undefined
+        ? {}
+        : { norm: { weight: input(part.weight) as Tensor<FloatDtype>, eps: part.eps ?? 0 } }),
     };
   });
   return bindRopeParts(planRope(options), parts, rope.layout);
@@ -221,7 +237,8 @@ function widened(tensor: Tensor): Tensor {
 }
 
 function integers(value: Json | undefined, id: string): number[] {
-  if (!Array.isArray(value) || !value.every((n) => Number.isSafeInteger(n))) refuse('FORMAT', `golden: ${id}`, 'a list of integers', value);
+  if (!Array.isArray(value) || !value.every((n) => Number.isSafeInteger(n)))
+    refuse('FORMAT', `golden: ${id}`, 'a list of integers', value);
   return value as number[];
 }
 
@@ -265,7 +282,11 @@ export function outputDtypes(c: GoldenQuestion): Map<string, Tensor['dtype']> {
  * @param shape - dimensions
  * @param values - row-major
  */
-export function integerTensor<D extends 'i32' | 'i64'>(dtype: D, shape: readonly number[], values: ArrayLike<number>): Tensor<D> {
+export function integerTensor<D extends 'i32' | 'i64'>(
+  dtype: D,
+  shape: readonly number[],
+  values: ArrayLike<number>,
+): Tensor<D> {
   const data = newArray(dtype, countElements(shape));
   for (let n = 0; n < data.length; n++) data[n] = dtype === 'i64' ? BigInt(values[n]!) : values[n]!;
   return tensorFrom<D>(data, { dtype, shape });

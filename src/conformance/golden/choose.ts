@@ -66,7 +66,10 @@ export function chooseBuiltIn(ops: readonly OpName[], choice: GoldenChoice = {})
   const rope = ops.includes('rope') ? GOLDEN_ROPE.flatMap((d) => ropeCases(d, choice)) : [];
   const others = GOLDEN_OPERATORS.filter(({ op }) => ops.includes(op))
     .map((d) => ({ id: d.id, op: d.op, make: () => goldenOperatorQuestion(d, { seed: choice.seed ?? GOLDEN_SEED }) }))
-    .filter(({ make }) => !choice.dtypes || [...make().inputs.values()].some(({ dtype }) => choice.dtypes!.includes(dtype as FloatDtype)));
+    .filter(
+      ({ make }) =>
+        !choice.dtypes || [...make().inputs.values()].some(({ dtype }) => choice.dtypes!.includes(dtype as FloatDtype)),
+    );
   return { cases: [...rope, ...others], left: [] };
 }
 
@@ -97,7 +100,12 @@ export function chooseDialect(dialect: GoldenDialect, choice: GoldenChoice = {})
  * @throws {RopewalkError} FORMAT when the id cannot name a file, or the parameters have a field that means nothing
  */
 export function chooseRope(
-  rope: { readonly id: string; readonly about: string; readonly spec: RopeSpec; readonly direction?: 'forward' | 'backward' },
+  rope: {
+    readonly id: string;
+    readonly about: string;
+    readonly spec: RopeSpec;
+    readonly direction?: 'forward' | 'backward';
+  },
   choice: GoldenChoice = {},
 ): Chosen {
   if (!isGoldenId(rope.id)) refuse('FORMAT', 'vectors: id', 'up to 100 letters, digits, -, _ and .', rope.id);
@@ -106,7 +114,13 @@ export function chooseRope(
 }
 
 /** What a plan's options have beside the RoPE itself. */
-const CALL_KEYS: readonly string[] = ['positions', 'seqLen', 'direction', 'recipe', 'tableDtype'] satisfies (keyof PlanRopeOptions)[];
+const CALL_KEYS: readonly string[] = [
+  'positions',
+  'seqLen',
+  'direction',
+  'recipe',
+  'tableDtype',
+] satisfies (keyof PlanRopeOptions)[];
 
 /** The RoPE without the call that it may come from. A field that means nothing is refused: it may be a misspelt one. */
 function specOnly(given: RopeSpec): RopeSpec {
@@ -169,14 +183,16 @@ function ggml(d: GoldenRopeDefinition): GoldenRopeDefinition | string {
   const { spec } = d;
   if (d.dtype === 'f64' || d.dtype === 'bf16') return 'ggml rotates f32 and f16';
   if (spec.pairing === 'interleaved-to-half') return 'ggml writes where it reads';
-  if (hasNorm(d) || hasCache(d) || (d.parts?.length ?? 1) > 1) return 'ggml turns one tensor a call, and norms in another';
+  if (hasNorm(d) || hasCache(d) || (d.parts?.length ?? 1) > 1)
+    return 'ggml turns one tensor a call, and norms in another';
   if (d.layout === 'bnsh') return "ggml's heads come after its tokens";
   if (spec.axes?.rule === 'interleaved') return "ggml's mode 40 gives the last pairs to e";
   const { scaling, attentionFactor } = spec;
   if (scaling && !['none', 'linear', 'yarn'].includes(scaling.kind))
     return `ggml has no ${scaling.kind}: llama.cpp writes freq_factors, as in llama-3.1-ggml, or another base`;
   if (scaling?.kind === 'yarn' && scaling.truncate === false) return "ggml rounds YaRN's edges to whole pairs";
-  if (scaling?.kind === 'yarn' && scaling.mscale !== undefined) return 'ggml has no mscale: llama.cpp puts it into attn_factor';
+  if (scaling?.kind === 'yarn' && scaling.mscale !== undefined)
+    return 'ggml has no mscale: llama.cpp puts it into attn_factor';
   if (attentionFactor !== undefined) return 'ggml multiplies by attn_factor, it does not replace';
   const axes = spec.axes && { ...spec.axes, sections: [0, 1, 2, 3].map((a) => spec.axes!.sections[a] ?? 0) };
   return { ...d, spec: { ...spec, ...(axes ? { axes } : {}) }, positions: oneForAll(d), positionDtype: 'i32' };
@@ -196,7 +212,8 @@ function infiniop(d: GoldenRopeDefinition): GoldenRopeDefinition | string {
   if (spec.pairing !== 'half' && spec.pairing !== 'interleaved') return `InfiniOp has no pairing ${spec.pairing}`;
   if (d.layout === 'bnsh') return "InfiniOp's heads come after its tokens";
   if (hasNorm(d) || hasCache(d)) return 'InfiniOp norms and writes caches in other operators';
-  if (spec.axes && spec.axes.rule !== 'sections' && spec.axes.rule !== 'interleaved') return `infiniopMRoPE has no axes ${spec.axes.rule}`;
+  if (spec.axes && spec.axes.rule !== 'sections' && spec.axes.rule !== 'interleaved')
+    return `infiniopMRoPE has no axes ${spec.axes.rule}`;
   if (spec.axes && spec.axes.sections.length > 3) return 'infiniopMRoPE has three axes';
   if (!spec.axes && !isWhole(d)) return "infiniopRoPE's tables are half a head wide";
   if (!spec.axes && (d.parts?.length ?? 1) > 1) return 'infiniopRoPE turns one tensor a call';
@@ -210,7 +227,12 @@ function llaisys(d: GoldenRopeDefinition): GoldenRopeDefinition | string {
   if (d.dtype === 'f64') return 'LLAISYS rotates f32, f16 and bf16';
   if (spec.pairing !== 'half') return 'LLAISYS pairs halves';
   if (!isWhole(d)) return 'LLAISYS turns whole heads';
-  if (spec.axes || spec.freqFactors || spec.attentionFactor !== undefined || (spec.scaling && spec.scaling.kind !== 'none'))
+  if (
+    spec.axes ||
+    spec.freqFactors ||
+    spec.attentionFactor !== undefined ||
+    (spec.scaling && spec.scaling.kind !== 'none')
+  )
     return 'LLAISYS has a base and nothing else';
   if (d.direction === 'backward') return 'LLAISYS has no backward';
   if (hasNorm(d) || hasCache(d) || (d.parts?.length ?? 1) > 1 || d.layout === 'bnsh')

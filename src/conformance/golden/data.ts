@@ -30,7 +30,11 @@ const OCTAVES = 3;
  * @param shape - the last dimension is the row
  * @param random - from {@link numbersFor}
  */
-export function distinctRows<D extends FloatDtype>(dtype: D, shape: readonly number[], random: RandomStream): Tensor<D> {
+export function distinctRows<D extends FloatDtype>(
+  dtype: D,
+  shape: readonly number[],
+  random: RandomStream,
+): Tensor<D> {
   const data = newArray(dtype, countElements(shape));
   const width = shape.at(-1) ?? 1;
   let seen = new Set<number>();

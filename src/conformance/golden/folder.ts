@@ -75,12 +75,17 @@ export function openGolden(folder: VectorFolder): GoldenFolder {
  * @param files - files read before: a case's tensors may share one
  * @throws {RopewalkError} FORMAT when it is missing, malformed, or other than the manifest says
  */
-async function readGoldenTensor(folder: VectorFolder, tensor: GoldenTensor, files: Map<string, Uint8Array>): Promise<Tensor> {
+async function readGoldenTensor(
+  folder: VectorFolder,
+  tensor: GoldenTensor,
+  files: Map<string, Uint8Array>,
+): Promise<Tensor> {
   const form = GOLDEN_FORMS.find((f) => tensor.files[f] !== undefined);
   const where = `vectors/${folder.name}/${tensor.files[form ?? 'npy'] ?? 'manifest.json'}`;
   let read: Tensor;
   if (form === undefined) {
-    if (!tensor.values) refuse('FORMAT', `${where}: ${tensor.name}`, `a file in one of ${GOLDEN_FORMS.join(', ')}`, undefined);
+    if (!tensor.values)
+      refuse('FORMAT', `${where}: ${tensor.name}`, `a file in one of ${GOLDEN_FORMS.join(', ')}`, undefined);
     read = fromValues(tensor, where);
   } else {
     const path = tensor.files[form]!;
@@ -120,7 +125,12 @@ export interface WantedTensor {
  * @returns a dense tensor; it may share the bytes' memory
  * @throws {RopewalkError} FORMAT when the file is malformed, lacks the tensor, or holds another dtype or number of elements
  */
-export async function decodeTensor(bytes: Uint8Array, form: GoldenForm, wanted: WantedTensor, where: string): Promise<Tensor> {
+export async function decodeTensor(
+  bytes: Uint8Array,
+  form: GoldenForm,
+  wanted: WantedTensor,
+  where: string,
+): Promise<Tensor> {
   const { name, dtype } = wanted;
   const at = `${where}: ${name}`;
   switch (form) {
@@ -189,7 +199,8 @@ export function elementBytes(tensor: Tensor): Uint8Array {
  */
 export async function sha256(bytes: Uint8Array): Promise<string> {
   const { subtle } = globalThis.crypto ?? {};
-  if (!subtle) refuse('UNSUPPORTED', 'vectors: sha256', 'a runtime with crypto.subtle', undefined, 'Serve the page over https.');
+  if (!subtle)
+    refuse('UNSUPPORTED', 'vectors: sha256', 'a runtime with crypto.subtle', undefined, 'Serve the page over https.');
   // A copy: digest takes no view of shared memory.
   const digest = new Uint8Array(await subtle.digest('SHA-256', Uint8Array.from(bytes)));
   return Array.from(digest, (byte) => byte.toString(16).padStart(2, '0')).join('');

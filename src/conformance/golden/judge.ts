@@ -78,7 +78,10 @@ export function exactWithBounds(c: GoldenQuestion): Map<string, ExactOutput> {
       const dtype = dtypes.get(name)!;
       const values = tensor.read() as HostArray;
       const error = errors.get(name);
-      const bounds = error && isFloat(dtype) ? Float64Array.from(error, (e, n) => rounded(e, values[n] as number, dtype)) : undefined;
+      const bounds =
+        error && isFloat(dtype)
+          ? Float64Array.from(error, (e, n) => rounded(e, values[n] as number, dtype))
+          : undefined;
       const unsettled = new Set<number>();
       error?.forEach((e, n) => {
         if (e === UNSETTLED && !Number.isFinite(values[n])) unsettled.add(n);
@@ -129,7 +132,8 @@ function errorsOf(c: GoldenQuestion, plan: OpPlan): Map<string, Float64Array> {
         let squares = 0;
         for (let i = 0; i < d; i++) squares += x[row + i]! ** 2;
         const rms = Math.sqrt(squares / d + plan.eps);
-        for (let i = 0; i < d; i++) errors[row + i] = rms === 0 ? 0 : (d / 2 + NORM_UNITS) * u * Math.abs((x[row + i]! * weight[i]!) / rms);
+        for (let i = 0; i < d; i++)
+          errors[row + i] = rms === 0 ? 0 : (d / 2 + NORM_UNITS) * u * Math.abs((x[row + i]! * weight[i]!) / rms);
       }
       return new Map([['y', errors]]);
     }
@@ -183,7 +187,8 @@ function rotationErrors({ plan }: RopeCall, part: RopePart, c: GoldenQuestion, p
         pairMagnitudes(plan, head, plan.batch === undefined ? s : b * seq + s, magnitudes);
         const row = rows ? rows[b * seq + s]! : s;
         const at = out.offset + b * out.strides[0]! + row * out.strides[1]! + h * out.strides[2]!;
-        for (let i = 0; i < headDim; i++) errors[at + i * out.strides[3]!] = magnitudes[i]! < 0 ? COPIED : units * u * magnitudes[i]!;
+        for (let i = 0; i < headDim; i++)
+          errors[at + i * out.strides[3]!] = magnitudes[i]! < 0 ? COPIED : units * u * magnitudes[i]!;
       }
     }
   }
@@ -258,7 +263,9 @@ function attentionErrors(plan: SelfAttentionPlan, u: number, mayVanish: number):
         const weights = scores.map((score) => Math.exp(score - top));
         const sum = weights.reduce((a, w) => a + w, 0);
         // e^(score − top): the difference is rounded too, which costs u of its size.
-        const spread = Math.max(...scores.map((score) => (score === Number.NEGATIVE_INFINITY ? 0 : Math.abs(score - top))));
+        const spread = Math.max(
+          ...scores.map((score) => (score === Number.NEGATIVE_INFINITY ? 0 : Math.abs(score - top))),
+        );
         const roundings = (2 * scores.length + SOFTMAX_UNITS) * u;
         const share = 2 * delta + 2 * spread * u + roundings;
         for (let i = 0; i < dv; i++) {
@@ -299,7 +306,14 @@ const FROM = {
  * @param exact - from {@link exactWithBounds}
  */
 export function toleranceOf(c: GoldenQuestion, exact: ReadonlyMap<string, ExactOutput>): ToleranceRecord {
-  const formulas = { rope: 'rotation', add: 'sum', swiglu: 'gate', rms_norm: 'norm', linear: 'dot', self_attention: 'attention' } as const;
+  const formulas = {
+    rope: 'rotation',
+    add: 'sum',
+    swiglu: 'gate',
+    rms_norm: 'norm',
+    linear: 'dot',
+    self_attention: 'attention',
+  } as const;
   const formula = isExact(c.op) ? 'bits' : formulas[c.op as keyof typeof formulas];
   let atol = 0;
   let rtol = 0;
@@ -310,7 +324,8 @@ export function toleranceOf(c: GoldenQuestion, exact: ReadonlyMap<string, ExactO
     for (const [n, bound] of bounds.entries()) {
       const size = Math.abs(values[n] as number);
       // An element that is copied is off by nothing, so any atol serves it.
-      if (bound > 0 && Number.isFinite(size)) atol = Math.max(atol, bound + storedSlack(dtype, size) - 2 * UNIT_ROUNDOFF[dtype] * size);
+      if (bound > 0 && Number.isFinite(size))
+        atol = Math.max(atol, bound + storedSlack(dtype, size) - 2 * UNIT_ROUNDOFF[dtype] * size);
     }
     parameters.output_roundoff = Math.max(parameters.output_roundoff ?? 0, UNIT_ROUNDOFF[dtype]);
   }
@@ -355,7 +370,11 @@ function roundUp(x: number): number {
  * @param runner - the accused
  * @param stored - expected outputs from a file, judged as well: they were rounded once more
  */
-export async function judgeGolden(c: GoldenQuestion, runner: Runner, stored?: ReadonlyMap<string, Tensor>): Promise<Verdict> {
+export async function judgeGolden(
+  c: GoldenQuestion,
+  runner: Runner,
+  stored?: ReadonlyMap<string, Tensor>,
+): Promise<Verdict> {
   const { plan, outputs } = bindGolden(c, runner);
   const reason = runner.whyNot(plan);
   if (reason !== undefined) return { status: 'not_supported', reason };
@@ -384,7 +403,13 @@ export function judgeOutput(label: string, got: HostArray, want: ExactOutput): V
   const { bounds, dtype } = want;
   if (!bounds) return judgeBits(label, got, want.values);
   const values = numbers(got, dtype);
-  return judgeClose(label, values, settled(want.values as Float64Array, values, want.unsettled), (n) => bounds[n]!, dtype);
+  return judgeClose(
+    label,
+    values,
+    settled(want.values as Float64Array, values, want.unsettled),
+    (n) => bounds[n]!,
+    dtype,
+  );
 }
 
 function judgeStored(label: string, got: HostArray, want: ExactOutput, file: Tensor): Verdict {
@@ -410,7 +435,9 @@ function judgeStored(label: string, got: HostArray, want: ExactOutput, file: Ten
  * @param unsettled - indices
  */
 export function settled(want: Float64Array, got: ArrayLike<number>, unsettled: ReadonlySet<number>): Float64Array {
-  return unsettled.size === 0 ? want : want.map((value, n) => (unsettled.has(n) && !Number.isFinite(got[n]) ? got[n]! : value));
+  return unsettled.size === 0
+    ? want
+    : want.map((value, n) => (unsettled.has(n) && !Number.isFinite(got[n]) ? got[n]! : value));
 }
 
 function numbers(data: HostArray, dtype: Dtype): Float64Array {

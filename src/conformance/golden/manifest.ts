@@ -34,7 +34,8 @@ export interface GoldenTensor {
 }
 
 /** A case, as the manifest has it. */
-export interface GoldenEntry extends Pick<GoldenCase, 'id' | 'op' | 'about' | 'separates' | 'attributes' | 'tolerance' | 'rope'> {
+export interface GoldenEntry
+  extends Pick<GoldenCase, 'id' | 'op' | 'about' | 'separates' | 'attributes' | 'tolerance' | 'rope'> {
   readonly inputs: readonly GoldenTensor[];
   readonly outputs: readonly GoldenTensor[];
 }
@@ -49,7 +50,17 @@ export interface GoldenManifest {
   readonly skipped: readonly { readonly id: string; readonly form: GoldenForm; readonly reason: string }[];
 }
 
-const OPS: readonly OpName[] = ['add', 'argmax', 'embedding', 'linear', 'rearrange', 'rms_norm', 'rope', 'self_attention', 'swiglu'];
+const OPS: readonly OpName[] = [
+  'add',
+  'argmax',
+  'embedding',
+  'linear',
+  'rearrange',
+  'rms_norm',
+  'rope',
+  'self_attention',
+  'swiglu',
+];
 const ID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$/;
 const NAME = /^[A-Za-z_][A-Za-z0-9_]{0,63}$/;
 /** What a RoPE's parameters may say: a recipe, say, would change what is exact. */
@@ -166,28 +177,44 @@ function parseTensor(t: Fields): GoldenTensor {
   const files: Partial<Record<GoldenForm, string>> = {};
   for (const form of GOLDEN_FORMS) if (given.has(form)) files[form] = given.text(form);
   const values = t.has('values') ? t.integers('values', Number.MIN_SAFE_INTEGER) : undefined;
-  if (values && values.length !== countElements(shape)) refuse('FORMAT', t.path('values'), `${countElements(shape)} values`, values.length);
+  if (values && values.length !== countElements(shape))
+    refuse('FORMAT', t.path('values'), `${countElements(shape)} values`, values.length);
   return { name, dtype, shape, sha256, files, ...(values ? { values } : {}) };
 }
 
 function parseTolerance(f: Fields): ToleranceRecord {
   const given = f.object('parameters');
   const parameters = Object.fromEntries(given.keys().map((key) => [key, given.number(key)]));
-  return { formula: f.text('formula'), parameters, from: f.text('from'), atol: f.number('atol'), rtol: f.number('rtol') };
+  return {
+    formula: f.text('formula'),
+    parameters,
+    from: f.text('from'),
+    atol: f.number('atol'),
+    rtol: f.number('rtol'),
+  };
 }
 
 function parseRope(f: Fields, inputs: readonly GoldenTensor[]): GoldenRope {
   const parts = f.objects('parts').map((p): GoldenRopePart => {
     const optional = (key: 'cache' | 'rows' | 'weight'): object => (p.has(key) ? { [key]: p.text(key) } : {});
     const eps = p.has('eps') ? { eps: p.number('eps') } : {};
-    return { x: p.text('x'), out: p.text('out'), ...optional('cache'), ...optional('rows'), ...optional('weight'), ...eps };
+    return {
+      x: p.text('x'),
+      out: p.text('out'),
+      ...optional('cache'),
+      ...optional('rows'),
+      ...optional('weight'),
+      ...eps,
+    };
   });
   const spec = f.object('spec');
   for (const key of spec.keys()) {
-    if (!SPEC_KEYS.includes(key) || spec.raw(key) === null) refuse('FORMAT', spec.where, `values for some of ${SPEC_KEYS.join(', ')}`, key);
+    if (!SPEC_KEYS.includes(key) || spec.raw(key) === null)
+      refuse('FORMAT', spec.where, `values for some of ${SPEC_KEYS.join(', ')}`, key);
   }
   // planRope checks the rest when the case is bound; what is checked here is what it would allocate.
-  const angles = (spec.integer('headDim') / 2) * countElements(inputs.find(({ name }) => name === 'positions')?.shape ?? []);
+  const angles =
+    (spec.integer('headDim') / 2) * countElements(inputs.find(({ name }) => name === 'positions')?.shape ?? []);
   if (!(angles <= MAX_ANGLES)) refuse('FORMAT', spec.where, `at most ${MAX_ANGLES} angles`, angles);
   return {
     spec: Object.fromEntries(spec.keys().map((key) => [key, spec.raw(key)])) as unknown as RopeSpec,

@@ -54,7 +54,11 @@ export function onnxTestOf(c: GoldenCase, producer: string): OnnxTest | string {
     // A cache of cos or sin is no tensor of the case.
     return given ? { name, tensor: shapedAs(given, tensor), golden: name } : { name, tensor };
   });
-  const outputs = emitted.outputs.map(({ name, tensor }) => ({ name, tensor: shapedAs(c.outputs.get(name)!, tensor), golden: name }));
+  const outputs = emitted.outputs.map(({ name, tensor }) => ({
+    name,
+    tensor: shapedAs(c.outputs.get(name)!, tensor),
+    golden: name,
+  }));
   return { model: builder.model(c.id, producer, c.about), inputs, outputs };
 }
 
@@ -68,8 +72,10 @@ function reasonAgainst(c: GoldenCase): string | undefined {
   if (parts.some((part) => part.cache !== undefined)) return 'RotaryEmbedding does not write into a KV cache';
   if (parts.some((part) => c.inputs.get(part.x)!.dtype === 'f64')) return 'RotaryEmbedding takes no float64';
   if (c.op === 'rms_norm' && c.inputs.get('x')!.dtype === 'f64') return 'RMSNormalization computes in float32';
-  if (c.op === 'linear' && c.attributes.format !== undefined) return `ONNX has no ${String(c.attributes.format)} blocks`;
-  if (c.op === 'argmax' && (c.inputs.get('values')!.readNumbers() as Float64Array).some(Number.isNaN)) return 'ArgMax says nothing of NaN';
+  if (c.op === 'linear' && c.attributes.format !== undefined)
+    return `ONNX has no ${String(c.attributes.format)} blocks`;
+  if (c.op === 'argmax' && (c.inputs.get('values')!.readNumbers() as Float64Array).some(Number.isNaN))
+    return 'ArgMax says nothing of NaN';
   return undefined;
 }
 

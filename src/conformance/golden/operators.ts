@@ -37,10 +37,16 @@ const weights = <D extends FloatDtype>(draw: Draw, name: string, dtype: D, shape
   uniformTensor(dtype, shape, draw(name), -2 / Math.sqrt(shape.at(-1)!), 2 / Math.sqrt(shape.at(-1)!));
 
 /** Rows of given numbers, the rest of each row filled from below. */
-function rowsOf(dtype: FloatDtype, width: number, fill: number, rows: readonly (readonly [at: number, value: number])[][]): Tensor {
+function rowsOf(
+  dtype: FloatDtype,
+  width: number,
+  fill: number,
+  rows: readonly (readonly [at: number, value: number])[][],
+): Tensor {
   const data = newArray(dtype, rows.length * width);
   for (let n = 0; n < data.length; n++) storeNumber(data, dtype, n, fill - (n % 7) / 8);
-  for (const [row, marks] of rows.entries()) for (const [at, value] of marks) storeNumber(data, dtype, row * width + at, value);
+  for (const [row, marks] of rows.entries())
+    for (const [at, value] of marks) storeNumber(data, dtype, row * width + at, value);
   return tensorFrom(data, { dtype, shape: [rows.length, width] });
 }
 
@@ -83,7 +89,9 @@ const NAN_BITS = [0x7fc12345, 0xffc00001] as const;
 /**
  * The golden cases of the other eight operators.
  */
-export const GOLDEN_OPERATORS: readonly GoldenOperatorDefinition[] = /* @__PURE__ */ Object.freeze<GoldenOperatorDefinition[]>([
+export const GOLDEN_OPERATORS: readonly GoldenOperatorDefinition[] = /* @__PURE__ */ Object.freeze<
+  GoldenOperatorDefinition[]
+>([
   {
     id: 'add-residual',
     op: 'add',
@@ -96,14 +104,20 @@ export const GOLDEN_OPERATORS: readonly GoldenOperatorDefinition[] = /* @__PURE_
     op: 'add',
     about: 'f16 summands of very different size, so that rounding shows; rows of 1001, no multiple of a vector.',
     separates: ['rounding to nearest even | towards zero', 'the last elements of a row'],
-    inputs: (draw) => ({ a: uniformTensor('f16', [2, 1001], draw('a'), -2048, 2048), b: activations(draw, 'b', 'f16', [2, 1001]) }),
+    inputs: (draw) => ({
+      a: uniformTensor('f16', [2, 1001], draw('a'), -2048, 2048),
+      b: activations(draw, 'b', 'f16', [2, 1001]),
+    }),
   },
   {
     id: 'add-bf16',
     op: 'add',
     about: 'bf16 summands.',
     separates: ['one rounding from f32 | truncation'],
-    inputs: (draw) => ({ a: uniformTensor('bf16', [5, 129], draw('a'), -64, 64), b: activations(draw, 'b', 'bf16', [5, 129]) }),
+    inputs: (draw) => ({
+      a: uniformTensor('bf16', [5, 129], draw('a'), -64, 64),
+      b: activations(draw, 'b', 'bf16', [5, 129]),
+    }),
   },
   {
     id: 'add-special',
@@ -111,8 +125,12 @@ export const GOLDEN_OPERATORS: readonly GoldenOperatorDefinition[] = /* @__PURE_
     about: 'Infinities, NaN, the largest numbers and the smallest normal ones.',
     separates: ['∞ − ∞ = NaN', 'the largest numbers kept | ∞'],
     inputs: () => ({
-      a: tensorFrom(Float32Array.of(Infinity, Infinity, -Infinity, NaN, 1, -0, 3e38, 2 ** -126, 1.5e38, -1), { shape: [2, 5] }),
-      b: tensorFrom(Float32Array.of(1, -Infinity, -Infinity, 1, NaN, -0, -2.9e38, 2 ** -126, 1.9e38, 1), { shape: [2, 5] }),
+      a: tensorFrom(Float32Array.of(Infinity, Infinity, -Infinity, NaN, 1, -0, 3e38, 2 ** -126, 1.5e38, -1), {
+        shape: [2, 5],
+      }),
+      b: tensorFrom(Float32Array.of(1, -Infinity, -Infinity, 1, NaN, -0, -2.9e38, 2 ** -126, 1.9e38, 1), {
+        shape: [2, 5],
+      }),
     }),
   },
   {
@@ -197,21 +215,30 @@ export const GOLDEN_OPERATORS: readonly GoldenOperatorDefinition[] = /* @__PURE_
     op: 'embedding',
     about: 'Indices of 32 bits; bf16 rows of 33, so that rows start at odd addresses.',
     separates: ['i32 | i64 indices', 'rows aligned | wherever they start'],
-    inputs: (draw) => ({ index: integerTensor('i32', [5], [12, 0, 1, 11, 7]), weight: anyBits('bf16', [13, 33], draw('weight')) }),
+    inputs: (draw) => ({
+      index: integerTensor('i32', [5], [12, 0, 1, 11, 7]),
+      weight: anyBits('bf16', [13, 33], draw('weight')),
+    }),
   },
   {
     id: 'embedding-f32',
     op: 'embedding',
     about: 'One token of an f32 table: decoding.',
     separates: ['one row | all rows'],
-    inputs: (draw) => ({ index: integerTensor('i64', [1], [100]), weight: activations(draw, 'weight', 'f32', [101, 64]) }),
+    inputs: (draw) => ({
+      index: integerTensor('i64', [1], [100]),
+      weight: activations(draw, 'weight', 'f32', [101, 64]),
+    }),
   },
   {
     id: 'linear-f32',
     op: 'linear',
     about: 'Three tokens of 2048 dimensions, five output rows: y = x·Wᵀ.',
     separates: ['W [n, k] | [k, n]', 'f32 | f16 accumulation'],
-    inputs: (draw) => ({ x: activations(draw, 'x', 'f32', [3, 2048]), weight: weights(draw, 'weight', 'f32', [5, 2048]) }),
+    inputs: (draw) => ({
+      x: activations(draw, 'x', 'f32', [3, 2048]),
+      weight: weights(draw, 'weight', 'f32', [5, 2048]),
+    }),
   },
   {
     id: 'linear-square',
@@ -236,7 +263,10 @@ export const GOLDEN_OPERATORS: readonly GoldenOperatorDefinition[] = /* @__PURE_
     op: 'linear',
     about: 'bf16, one token: decoding.',
     separates: ['f32 | bf16 accumulation'],
-    inputs: (draw) => ({ x: activations(draw, 'x', 'bf16', [1, 576]), weight: weights(draw, 'weight', 'bf16', [24, 576]) }),
+    inputs: (draw) => ({
+      x: activations(draw, 'x', 'bf16', [1, 576]),
+      weight: weights(draw, 'weight', 'bf16', [24, 576]),
+    }),
   },
   {
     id: 'linear-q8_0',
@@ -244,7 +274,10 @@ export const GOLDEN_OPERATORS: readonly GoldenOperatorDefinition[] = /* @__PURE_
     about: "A weight in ggml's q8_0 blocks.",
     separates: ['signed | unsigned quants', 'scale of the block | of the row'],
     attributes: { weight_shape: [12, 256], format: 'q8_0' },
-    inputs: (draw) => ({ x: activations(draw, 'x', 'f32', [2, 256]), weight: blockBytes('q8_0', 12, 256, draw('weight')) }),
+    inputs: (draw) => ({
+      x: activations(draw, 'x', 'f32', [2, 256]),
+      weight: blockBytes('q8_0', 12, 256, draw('weight')),
+    }),
   },
   {
     id: 'linear-q4_0',
@@ -252,7 +285,10 @@ export const GOLDEN_OPERATORS: readonly GoldenOperatorDefinition[] = /* @__PURE_
     about: "A weight in ggml's q4_0 blocks, f16 activations.",
     separates: ['low halves first | halves by turns', 'quants less 8 | as they are'],
     attributes: { weight_shape: [12, 256], format: 'q4_0' },
-    inputs: (draw) => ({ x: activations(draw, 'x', 'f16', [2, 256]), weight: blockBytes('q4_0', 12, 256, draw('weight')) }),
+    inputs: (draw) => ({
+      x: activations(draw, 'x', 'f16', [2, 256]),
+      weight: blockBytes('q4_0', 12, 256, draw('weight')),
+    }),
   },
   {
     id: 'rearrange-transpose',
@@ -263,7 +299,10 @@ export const GOLDEN_OPERATORS: readonly GoldenOperatorDefinition[] = /* @__PURE_
       x: { shape: [3, 5, 8], strides: [8, 24, 1], offset: 0 },
       y: { shape: [3, 5, 8], strides: [40, 8, 1], offset: 0 },
     },
-    inputs: (draw) => ({ x: distinctRows('f32', [5, 3, 8], draw('x')), y_initial: distinctRows('f32', [3, 5, 8], draw('y_initial')) }),
+    inputs: (draw) => ({
+      x: distinctRows('f32', [5, 3, 8], draw('x')),
+      y_initial: distinctRows('f32', [3, 5, 8], draw('y_initial')),
+    }),
   },
   {
     id: 'rearrange-strided',
@@ -287,7 +326,10 @@ export const GOLDEN_OPERATORS: readonly GoldenOperatorDefinition[] = /* @__PURE_
     },
     inputs: (draw) => {
       const random = draw('x');
-      const values = Array.from({ length: 14 }, () => (random.integer(2) === 0 ? 1 : -1) * random.integer(2 ** 31) * 2 ** 20);
+      const values = Array.from(
+        { length: 14 },
+        () => (random.integer(2) === 0 ? 1 : -1) * random.integer(2 ** 31) * 2 ** 20,
+      );
       return { x: integerTensor('i64', [14], values), y_initial: integerTensor('i64', [14], new Array(14).fill(-1)) };
     },
   },
@@ -340,7 +382,11 @@ export const GOLDEN_OPERATORS: readonly GoldenOperatorDefinition[] = /* @__PURE_
     id: 'attention-gqa-past',
     op: 'self_attention',
     about: 'Three queries after six past tokens, four heads on two KV heads.',
-    separates: ['query i sees total − seq + i keys more | i + 1 keys', 'KV head ⌊h / group⌋ | h mod kv_heads', 'scale 1/√d | none'],
+    separates: [
+      'query i sees total − seq + i keys more | i + 1 keys',
+      'KV head ⌊h / group⌋ | h mod kv_heads',
+      'scale 1/√d | none',
+    ],
     attributes: { scale: 0.125, causal: true },
     inputs: attention('f32', { batch: 2, seq: 3, total: 9, heads: 4, kvHeads: 2, d: 64 }),
   },
@@ -397,7 +443,10 @@ export const GOLDEN_OPERATORS: readonly GoldenOperatorDefinition[] = /* @__PURE_
     op: 'swiglu',
     about: 'A feed-forward layer of 1000 dimensions.',
     separates: ['gate | up goes through the sigmoid', 'silu | gelu | sigmoid'],
-    inputs: (draw) => ({ gate: uniformTensor('f32', [3, 1000], draw('gate'), -6, 6), up: activations(draw, 'up', 'f32', [3, 1000]) }),
+    inputs: (draw) => ({
+      gate: uniformTensor('f32', [3, 1000], draw('gate'), -6, 6),
+      up: activations(draw, 'up', 'f32', [3, 1000]),
+    }),
   },
   {
     id: 'swiglu-large-gates',
@@ -417,14 +466,20 @@ export const GOLDEN_OPERATORS: readonly GoldenOperatorDefinition[] = /* @__PURE_
     op: 'swiglu',
     about: 'f16.',
     separates: ['sigmoid in f32 | in f16'],
-    inputs: (draw) => ({ gate: uniformTensor('f16', [2, 333], draw('gate'), -12, 12), up: activations(draw, 'up', 'f16', [2, 333]) }),
+    inputs: (draw) => ({
+      gate: uniformTensor('f16', [2, 333], draw('gate'), -12, 12),
+      up: activations(draw, 'up', 'f16', [2, 333]),
+    }),
   },
   {
     id: 'swiglu-bf16',
     op: 'swiglu',
     about: 'bf16.',
     separates: ['one rounding | several'],
-    inputs: (draw) => ({ gate: uniformTensor('bf16', [2, 333], draw('gate'), -12, 12), up: activations(draw, 'up', 'bf16', [2, 333]) }),
+    inputs: (draw) => ({
+      gate: uniformTensor('bf16', [2, 333], draw('gate'), -12, 12),
+      up: activations(draw, 'up', 'bf16', [2, 333]),
+    }),
   },
 ]);
 

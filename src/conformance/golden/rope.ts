@@ -191,14 +191,21 @@ export const GOLDEN_ROPE: readonly GoldenRopeDefinition[] = /* @__PURE__ */ Obje
   },
   {
     id: 'deepseek-v3',
-    about: 'DeepSeek-V3 in HuggingFace: reads interleaved, writes halves; YaRN × 40 whose mscale and mscale_all_dim cancel.',
+    about:
+      'DeepSeek-V3 in HuggingFace: reads interleaved, writes halves; YaRN × 40 whose mscale and mscale_all_dim cancel.',
     separates: ['interleaved-to-half | interleaved | half', 'mscale / mscale_all_dim = 1 | 0.1 ln f + 1'],
     dtype: 'bf16',
-    spec: { headDim: 64, pairing: 'interleaved-to-half', base: 10000, scaling: { ...DEEPSEEK_YARN, mscale: 1, mscaleAllDim: 1 } },
+    spec: {
+      headDim: 64,
+      pairing: 'interleaved-to-half',
+      base: 10000,
+      scaling: { ...DEEPSEEK_YARN, mscale: 1, mscaleAllDim: 1 },
+    },
   },
   {
     id: 'yarn-mscale',
-    about: 'YaRN × 40 with mscale 0.9 over mscale_all_dim 0.7; with 1 for either, a kernel that ignores the other is not told apart.',
+    about:
+      'YaRN × 40 with mscale 0.9 over mscale_all_dim 0.7; with 1 for either, a kernel that ignores the other is not told apart.',
     separates: ['mscale / mscale_all_dim | mscale | its square | none'],
     dtype: 'f32',
     spec: { headDim: 64, ...PAIRS, base: 10000, scaling: { ...DEEPSEEK_YARN, mscale: 0.9, mscaleAllDim: 0.7 } },
@@ -206,7 +213,11 @@ export const GOLDEN_ROPE: readonly GoldenRopeDefinition[] = /* @__PURE__ */ Obje
   {
     id: 'qwen2.5-yarn',
     about: 'Qwen2.5 with YaRN × 4 over 32768 tokens.',
-    separates: ['yarn ramp | linear | none', 'magnitude 0.1 ln 4 + 1 | 1 | its square', 'beta_fast 32, beta_slow 1 | exchanged'],
+    separates: [
+      'yarn ramp | linear | none',
+      'magnitude 0.1 ln 4 + 1 | 1 | its square',
+      'beta_fast 32, beta_slow 1 | exchanged',
+    ],
     dtype: 'f32',
     spec: { headDim: 128, ...HALF, base: 1000000, scaling: QWEN_YARN },
   },
@@ -222,7 +233,12 @@ export const GOLDEN_ROPE: readonly GoldenRopeDefinition[] = /* @__PURE__ */ Obje
     about: "gpt-oss: YaRN × 32 whose ramp's edges are not rounded to whole pairs.",
     separates: ['truncate = false | true'],
     dtype: 'f32',
-    spec: { headDim: 64, ...HALF, base: 150000, scaling: { kind: 'yarn', factor: 32, originalContext: 4096, truncate: false } },
+    spec: {
+      headDim: 64,
+      ...HALF,
+      base: 150000,
+      scaling: { kind: 'yarn', factor: 32, originalContext: 4096, truncate: false },
+    },
   },
   {
     id: 'yarn-half-extrapolated',
@@ -244,7 +260,13 @@ export const GOLDEN_ROPE: readonly GoldenRopeDefinition[] = /* @__PURE__ */ Obje
     about: 'YaRN × 4 on the first 64 of 128 dimensions.',
     separates: ['magnitude on rotated dimensions only | on all', 'ramp over rotary_dim | over head_dim'],
     dtype: 'f32',
-    spec: { headDim: 128, rotaryDim: 64, ...HALF, base: 10000, scaling: { kind: 'yarn', factor: 4, originalContext: 4096 } },
+    spec: {
+      headDim: 128,
+      rotaryDim: 64,
+      ...HALF,
+      base: 10000,
+      scaling: { kind: 'yarn', factor: 4, originalContext: 4096 },
+    },
   },
   {
     id: 'yarn-long-original',
@@ -258,7 +280,13 @@ export const GOLDEN_ROPE: readonly GoldenRopeDefinition[] = /* @__PURE__ */ Obje
     about: 'YaRN whose attention_factor is given, 1.5: it replaces what follows from the factor.',
     separates: ['attention_factor given | computed | both'],
     dtype: 'f32',
-    spec: { headDim: 64, ...HALF, base: 10000, scaling: { kind: 'yarn', factor: 16, originalContext: 4096 }, attentionFactor: 1.5 },
+    spec: {
+      headDim: 64,
+      ...HALF,
+      base: 10000,
+      scaling: { kind: 'yarn', factor: 16, originalContext: 4096 },
+      attentionFactor: 1.5,
+    },
   },
   {
     id: 'linear',
@@ -272,7 +300,12 @@ export const GOLDEN_ROPE: readonly GoldenRopeDefinition[] = /* @__PURE__ */ Obje
     about: 'Dynamic NTK × 2 over 4096 tokens at a context of 16384: another base.',
     separates: ['base of the context in use | the original base', 'exponent d / (d − 2)'],
     dtype: 'f32',
-    spec: { headDim: 128, ...HALF, base: 10000, scaling: { kind: 'dynamicNtk', factor: 2, originalContext: 4096, context: 16384 } },
+    spec: {
+      headDim: 128,
+      ...HALF,
+      base: 10000,
+      scaling: { kind: 'dynamicNtk', factor: 2, originalContext: 4096, context: 16384 },
+    },
   },
   {
     id: 'longrope-short',
@@ -412,8 +445,13 @@ export const GOLDEN_ROPE: readonly GoldenRopeDefinition[] = /* @__PURE__ */ Obje
   },
   {
     id: 'qwen3-norm-and-cache',
-    about: 'Qwen3: q and k are normed first; k goes to scattered rows of an f16 cache, whose other rows stay as they are.',
-    separates: ['norm, then rotation | rotation, then norm', 'row of the cache | position', 'one rounding to the cache | two'],
+    about:
+      'Qwen3: q and k are normed first; k goes to scattered rows of an f16 cache, whose other rows stay as they are.',
+    separates: [
+      'norm, then rotation | rotation, then norm',
+      'row of the cache | position',
+      'one rounding to the cache | two',
+    ],
     dtype: 'f32',
     spec: { headDim: 128, ...HALF, base: 1000000 },
     parts: [
@@ -453,9 +491,13 @@ export function goldenRopeQuestion(d: GoldenRopeDefinition, choices: GoldenChoic
   const { headDim } = d.spec;
   const inputs = new Map<string, Tensor>();
   const parts: GoldenRopePart[] = (d.parts ?? ONE_PART).map(({ name, heads, cache, normEps }) => {
-    const shapeOf = (tokens: number): number[] => (layout === 'bsnh' ? [batch, tokens, heads, headDim] : [batch, heads, tokens, headDim]);
+    const shapeOf = (tokens: number): number[] =>
+      layout === 'bsnh' ? [batch, tokens, heads, headDim] : [batch, heads, tokens, headDim];
     inputs.set(name, distinctRows(d.dtype, shapeOf(seq), numbersFor(seed, d.id, name)));
-    const part: { -readonly [K in keyof GoldenRopePart]: GoldenRopePart[K] } = { x: name, out: name === 'x' ? 'y' : `${name}_out` };
+    const part: { -readonly [K in keyof GoldenRopePart]: GoldenRopePart[K] } = {
+      x: name,
+      out: name === 'x' ? 'y' : `${name}_out`,
+    };
     if (normEps !== undefined) {
       part.weight = `${name}_weight`;
       part.eps = normEps;
@@ -484,7 +526,9 @@ export function goldenRopeQuestion(d: GoldenRopeDefinition, choices: GoldenChoic
 
 /** As a manifest will have it: typed arrays become lists, what is undefined falls away. */
 function plainJson<T>(value: T): T {
-  return JSON.parse(JSON.stringify(value, (_, item) => (ArrayBuffer.isView(item) ? Array.from(item as Float32Array) : item)));
+  return JSON.parse(
+    JSON.stringify(value, (_, item) => (ArrayBuffer.isView(item) ? Array.from(item as Float32Array) : item)),
+  );
 }
 
 const ONE_PART: readonly PartDefinition[] = [{ name: 'x', heads: 2 }];
@@ -502,7 +546,9 @@ function positionsOf(d: GoldenRopeDefinition): Tensor {
   if (!d.spec.axes) return integerTensor(dtype, shape, rows.flat());
   // On every axis another position, and as far: a wrong axis turns by another angle, at each token.
   const numAxes = d.spec.axes.sections.length;
-  const values = Array.from({ length: numAxes }, (_, a) => rows.map((row) => row.map((p, s) => Math.abs(p - a * (5 + 2 * s)))));
+  const values = Array.from({ length: numAxes }, (_, a) =>
+    rows.map((row) => row.map((p, s) => Math.abs(p - a * (5 + 2 * s)))),
+  );
   return integerTensor(dtype, [numAxes, ...shape], values.flat(2));
 }
 

@@ -61,14 +61,25 @@ export interface WrittenCase {
  * @param seed - of the folder, for the sidecars
  * @returns undefined as entry's files where no form can express it; then it does not belong into the manifest
  */
-export async function writeCase(c: GoldenCase, forms: readonly GoldenForm[], generator: string, seed: number): Promise<WrittenCase> {
+export async function writeCase(
+  c: GoldenCase,
+  forms: readonly GoldenForm[],
+  generator: string,
+  seed: number,
+): Promise<WrittenCase> {
   const files: GoldenFile[] = [];
   const skipped: { id: string; form: GoldenForm; reason: string }[] = [];
   const hashes = new Map<string, string>();
   for (const [name, tensor] of allTensors(c)) hashes.set(name, await sha256(elementBytes(tensor)));
   const places = new Map<string, Partial<Record<GoldenForm, string>>>([...hashes.keys()].map((name) => [name, {}]));
   for (const form of forms) {
-    const reason = await writeForm(c, form, { generator, seed, hashes, add: (path, bytes) => files.push({ path, bytes }), places });
+    const reason = await writeForm(c, form, {
+      generator,
+      seed,
+      hashes,
+      add: (path, bytes) => files.push({ path, bytes }),
+      places,
+    });
     if (reason !== undefined) skipped.push({ id: c.id, form, reason });
   }
   const describe = (tensors: ReadonlyMap<string, Tensor>): GoldenTensor[] =>
@@ -126,7 +137,8 @@ async function writeForm(c: GoldenCase, form: GoldenForm, sink: Sink): Promise<s
   };
   switch (form) {
     case 'npy':
-      for (const [name, tensor] of allTensors(c)) add(place(name, `${c.id}/${name}.npy`), writeNpy(tensor.read() as never, tensor));
+      for (const [name, tensor] of allTensors(c))
+        add(place(name, `${c.id}/${name}.npy`), writeNpy(tensor.read() as never, tensor));
       return undefined;
     case 'npz':
       together(`${c.id}.npz`);

@@ -41,8 +41,11 @@ export function ggmlVectorCases(folder: VectorFolder, manifest: Fields): Conform
  * field about scoring, or in words.
  */
 function isForScoring(fields: Fields): boolean {
-  for (const key of fields.keys()) if (/scor/i.test(key) && fields.raw(key) === /not|un|skip|exclud/i.test(key)) return false;
-  return !/not (for )?scor/i.test(JSON.stringify([fields.raw('note'), fields.raw('notes'), fields.raw('scoring'), fields.raw('check')]));
+  for (const key of fields.keys())
+    if (/scor/i.test(key) && fields.raw(key) === /not|un|skip|exclud/i.test(key)) return false;
+  return !/not (for )?scor/i.test(
+    JSON.stringify([fields.raw('note'), fields.raw('notes'), fields.raw('scoring'), fields.raw('check')]),
+  );
 }
 
 function labelOf(f: Fields, recipe: TableRecipe): string {
@@ -74,7 +77,8 @@ async function runCase(folder: VectorFolder, f: Fields, recipe: TableRecipe, run
 
   const view = f.object('view');
   const nb = view.integers('nb');
-  if (nb.length !== 4 || nb.some((bytes) => bytes % unit !== 0)) refuse('FORMAT', `${f.where}.view.nb`, `four multiples of ${unit}`, nb);
+  if (nb.length !== 4 || nb.some((bytes) => bytes % unit !== 0))
+    refuse('FORMAT', `${f.where}.view.nb`, `four multiples of ${unit}`, nb);
   const base = bytesToTensor(folder.read(files.text('x')), type, view.integers('base_ne').reverse(), `${f.where}: x`);
   const x = viewOf(
     base,
@@ -101,7 +105,9 @@ async function runCase(folder: VectorFolder, f: Fields, recipe: TableRecipe, run
     beta_slow: f.number('beta_slow'),
     n_offs: f.has('n_offs') ? f.integer('n_offs') : 0,
     freq_factors:
-      factors === undefined ? undefined : (bytesToArray(folder.read(factors), 'f32', `${f.where}: freq_factors`) as Float32Array),
+      factors === undefined
+        ? undefined
+        : (bytesToArray(folder.read(factors), 'f32', `${f.where}: freq_factors`) as Float32Array),
     positions: bytesToArray(folder.read(files.text('pos')), 'i32', `${f.where}: pos`) as Int32Array,
     direction: f.oneOf('direction', ['forward', 'backward'] as const),
     recipe,
@@ -113,9 +119,13 @@ async function runCase(folder: VectorFolder, f: Fields, recipe: TableRecipe, run
   if (reason !== undefined) return { status: 'not_supported', reason };
   runner.run(call);
 
-  const expected = tensorFrom(bytesToArray(folder.read(files.text('out')), type, `${f.where}: out`), { dtype: type, shape });
+  const expected = tensorFrom(bytesToArray(folder.read(files.text('out')), type, `${f.where}: out`), {
+    dtype: type,
+    shape,
+  });
   // With exact tables we are as far from ggml's file as the exact answer is: the manifest's own figure.
-  const limit = recipe === 'ggml-f32' ? RECIPE_NMSE_LIMIT : ropeNmseLimit(type) + f.object('check').number('nmse_vs_f64');
+  const limit =
+    recipe === 'ggml-f32' ? RECIPE_NMSE_LIMIT : ropeNmseLimit(type) + f.object('check').number('nmse_vs_f64');
   const verdict = judgeNmse('ROPE', await readFloats(out), await readFloats(expected), limit, type);
   const after = files.optionalText('base_after');
   return after === undefined

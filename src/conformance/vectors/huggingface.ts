@@ -49,11 +49,18 @@ async function runCase(folder: VectorFolder, f: Fields, recipe: TableRecipe, run
   const torchFreq = await readFloats(readNpy(folder, f.text('inv_freq'), 'f32'));
   const freqBound = check.number('max_rel_inv_freq_vs_f64') + 2 * UNIT_ROUNDOFF.f32 * 2 ** -20;
   const frequencies = judgeClose('inv_freq', invFreq, torchFreq, { atol: 0, rtol: freqBound });
-  const magnitude = judgeClose('attention_factor', [attentionFactor], [f.number('attention_factor')], { atol: 0, rtol: UNIT_ROUNDOFF.f32 });
+  const magnitude = judgeClose('attention_factor', [attentionFactor], [f.number('attention_factor')], {
+    atol: 0,
+    rtol: UNIT_ROUNDOFF.f32,
+  });
 
   const x = readNpy(folder, f.text('x'), 'f32');
   const out = runner.allocate('f32', x.shape);
-  const call = bindRope(planRope({ ...rope, positions: f.integers('positions', -(2 ** 31), 2 ** 31 - 1), recipe }), x, out);
+  const call = bindRope(
+    planRope({ ...rope, positions: f.integers('positions', -(2 ** 31), 2 ** 31 - 1), recipe }),
+    x,
+    out,
+  );
   const reason = runner.whyNot(call);
   if (reason !== undefined) return { status: 'not_supported', reason };
   runner.run(call);
@@ -66,6 +73,9 @@ async function runCase(folder: VectorFolder, f: Fields, recipe: TableRecipe, run
 }
 
 function readRope(f: Fields): RopeSpec {
-  const model = ropeFromConfig(f.raw('config'), f.has('context') ? { context: f.integer('context', 1, 2 ** 31 - 1) } : {});
+  const model = ropeFromConfig(
+    f.raw('config'),
+    f.has('context') ? { context: f.integer('context', 1, 2 ** 31 - 1) } : {},
+  );
   return model.layers[0]?.rope ?? refuse('FORMAT', f.path('config'), 'a model that rotates in layer 0', undefined);
 }

@@ -52,7 +52,10 @@ export function infiniopVectorCases(folder: VectorFolder, manifest: Fields): Con
   const descriptors = readManifest(folder, 'invalid_descriptors.json').objects('cases');
   const create = descriptors.map((f) => ({
     suite,
-    label: formatLabel('CREATE_ROPE', { vector: `infiniop/descriptors/${f.text('id')}`, expected: f.text('expected_name') }),
+    label: formatLabel('CREATE_ROPE', {
+      vector: `infiniop/descriptors/${f.text('id')}`,
+      expected: f.text('expected_name'),
+    }),
     run: (runner: Runner) => runCreate(f, runner),
   }));
   return [...rope, ...mrope, ...create];
@@ -66,7 +69,11 @@ function codeOf(dtype: Dtype): number {
   return infiniop.INFINI_DTYPE[dtype.toUpperCase() as keyof typeof infiniop.INFINI_DTYPE];
 }
 
-function describe(shape: readonly number[], strides: readonly number[] | null, dtype: Dtype): infiniop.InfiniTensorDescriptor {
+function describe(
+  shape: readonly number[],
+  strides: readonly number[] | null,
+  dtype: Dtype,
+): infiniop.InfiniTensorDescriptor {
   return infiniop.infiniopCreateTensorDescriptor(shape.length, shape, strides, codeOf(dtype));
 }
 
@@ -90,10 +97,20 @@ async function runRope(folder: VectorFolder, f: Fields, runner: Runner): Promise
     tableDesc,
     f.integer('algo'),
   );
-  if (!created.descriptor) return { status: 'fail', detail: `create returned ${created.status}: ${created.error?.message}` };
+  if (!created.descriptor)
+    return { status: 'fail', detail: `create returned ${created.status}: ${created.error?.message}` };
   const { size } = infiniop.infiniopGetRoPEWorkspaceSize(created.descriptor);
   const [sin, cos] = [load(table.text('sin'), dtype), load(table.text('cos'), dtype)];
-  const ran = infiniop.infiniopRoPE(created.descriptor, new Uint8Array(size), size, out, x, load(pos.text('file'), posDtype), sin, cos);
+  const ran = infiniop.infiniopRoPE(
+    created.descriptor,
+    new Uint8Array(size),
+    size,
+    out,
+    x,
+    load(pos.text('file'), posDtype),
+    sin,
+    cos,
+  );
   infiniop.infiniopDestroyRoPEDescriptor(created.descriptor);
   if (ran.status !== infiniop.INFINI_STATUS_SUCCESS) return notDone(ran);
   await runner.finish();
@@ -104,8 +121,16 @@ async function runRope(folder: VectorFolder, f: Fields, runner: Runner): Promise
 }
 
 /** By the case's tolerance; and the reference, which rounds float64 once as the vector does, to the bit. */
-function judgeBuffer(op: string, dtype: Dtype, got: HostArray, expected: HostArray, limit: Tolerance, toTheBit: boolean): Verdict {
-  const numbers = (data: HostArray): Float64Array => Float64Array.from({ length: data.length }, (_, i) => loadNumber(data, dtype, i));
+function judgeBuffer(
+  op: string,
+  dtype: Dtype,
+  got: HostArray,
+  expected: HostArray,
+  limit: Tolerance,
+  toTheBit: boolean,
+): Verdict {
+  const numbers = (data: HostArray): Float64Array =>
+    Float64Array.from({ length: data.length }, (_, i) => loadNumber(data, dtype, i));
   const close = judgeClose(op, numbers(got), numbers(expected), limit, dtype);
   return toTheBit && dtype !== 'f64' ? allOf(close, judgeBits(op, got, expected, dtype)) : close;
 }
@@ -129,7 +154,8 @@ function initialBuffer(folder: VectorFolder, y: Fields, dtype: Dtype): HostArray
 
 /** The status says it, as there is no other way to ask: a runner that does not do this, or a failure. */
 function notDone({ status, error }: infiniop.InfiniResult): Verdict {
-  if (status === infiniop.INFINI_STATUS_NOT_IMPLEMENTED) return { status: 'not_supported', reason: error?.message ?? 'NOT_IMPLEMENTED' };
+  if (status === infiniop.INFINI_STATUS_NOT_IMPLEMENTED)
+    return { status: 'not_supported', reason: error?.message ?? 'NOT_IMPLEMENTED' };
   return { status: 'fail', detail: `calculate returned ${status}: ${error?.message}` };
 }
 
@@ -140,7 +166,12 @@ async function runMrope(folder: VectorFolder, f: Fields, runner: Runner): Promis
   const load = (file: string, as: Dtype): HostArray => readNpy(folder, file, as).storage.host!;
   const part = (
     name: 'q' | 'k',
-  ): { desc: infiniop.InfiniTensorDescriptor; dense: infiniop.InfiniTensorDescriptor; data: HostArray; expected: HostArray } => {
+  ): {
+    desc: infiniop.InfiniTensorDescriptor;
+    dense: infiniop.InfiniTensorDescriptor;
+    data: HostArray;
+    expected: HostArray;
+  } => {
     const g = f.object(name);
     const shape = g.integers('shape');
     return {
@@ -173,7 +204,8 @@ async function runMrope(folder: VectorFolder, f: Fields, runner: Runner): Promis
       positions_outside: 'row_0', // as the program that made the vectors
     },
   );
-  if (!created.descriptor) return { status: 'fail', detail: `create returned ${created.status}: ${created.error?.message}` };
+  if (!created.descriptor)
+    return { status: 'fail', detail: `create returned ${created.status}: ${created.error?.message}` };
   const [qOut, kOut] = [newArray(dtype, q.expected.length), newArray(dtype, k.expected.length)];
   const ran = infiniop.infiniopMRoPE(created.descriptor, {
     q_out: qOut,
@@ -208,7 +240,12 @@ function runCreate(f: Fields, runner: Runner): Verdict {
     const code =
       infiniop.INFINI_DTYPE[g.text('dtype') as keyof typeof infiniop.INFINI_DTYPE] ??
       refuse('FORMAT', `${g.where}.dtype`, 'a name of infinicore.h', g.text('dtype'));
-    return infiniop.infiniopCreateTensorDescriptor(shape.length, shape, g.has('strides') ? g.integers('strides', -(2 ** 31)) : null, code);
+    return infiniop.infiniopCreateTensorDescriptor(
+      shape.length,
+      shape,
+      g.has('strides') ? g.integers('strides', -(2 ** 31)) : null,
+      code,
+    );
   };
   const { status, error } = infiniop.infiniopCreateRoPEDescriptor(
     created.handle,
@@ -223,6 +260,10 @@ function runCreate(f: Fields, runner: Runner): Verdict {
 }
 
 function judgeStatus({ status, error }: infiniop.InfiniResult, accepted: readonly number[]): Verdict {
-  if (accepted.includes(status)) return { status: 'ok', measure: `status ${status}${error ? `: ${error.message}` : ''}` };
-  return { status: 'fail', detail: `status ${status}${error ? ` (${error.message})` : ''}, expected ${accepted.join(' or ')}` };
+  if (accepted.includes(status))
+    return { status: 'ok', measure: `status ${status}${error ? `: ${error.message}` : ''}` };
+  return {
+    status: 'fail',
+    detail: `status ${status}${error ? ` (${error.message})` : ''}, expected ${accepted.join(' or ')}`,
+  };
 }

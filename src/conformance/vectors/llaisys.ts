@@ -16,7 +16,17 @@ import type { VectorFolder } from '../folder.js';
 import { boundedShape, readFloats, readNpy, viewOf } from '../host.js';
 import { readManifest } from '../manifest.js';
 
-const OPS = ['add', 'argmax', 'embedding', 'linear', 'rms_norm', 'rope', 'self_attention', 'swiglu', 'rearrange'] as const;
+const OPS = [
+  'add',
+  'argmax',
+  'embedding',
+  'linear',
+  'rms_norm',
+  'rope',
+  'self_attention',
+  'swiglu',
+  'rearrange',
+] as const;
 type Op = (typeof OPS)[number];
 
 /**
@@ -30,7 +40,11 @@ export function llaisysVectorCases(folder: VectorFolder, manifest: Fields): Conf
     const op = f.oneOf('op', OPS);
     return {
       suite: 'llaisys',
-      label: formatLabel(op.toUpperCase(), { vector: `llaisys/${f.text('id')}`, type: f.text('dtype'), ...shapesOf(f) }),
+      label: formatLabel(op.toUpperCase(), {
+        vector: `llaisys/${f.text('id')}`,
+        type: f.text('dtype'),
+        ...shapesOf(f),
+      }),
       run: (runner: Runner) => runCase(folder, f, op, runner),
     };
   });
@@ -42,7 +56,10 @@ export function llaisysVectorCases(folder: VectorFolder, manifest: Fields): Conf
       const op = f.oneOf('op', OPS);
       return {
         suite: 'llaisys',
-        label: formatLabel(`${op.toUpperCase()}_REFUSED`, { vector: `llaisys/errors/${f.text('id')}`, category: f.text('category') }),
+        label: formatLabel(`${op.toUpperCase()}_REFUSED`, {
+          vector: `llaisys/errors/${f.text('id')}`,
+          category: f.text('category'),
+        }),
         run: (runner: Runner) => runRefusal(f, op, runner),
       };
     }),
@@ -58,7 +75,8 @@ function shapesOf(f: Fields): Record<string, number[]> {
 /** Calls an operator by its LLAISYS signature: outputs first. */
 function call(op: Op, runner: Runner, t: Record<string, Tensor>, attrs: Fields | undefined): void {
   const need = (name: string): Tensor => t[name] ?? refuse('FORMAT', `llaisys ${op}`, `a tensor ${name}`, undefined);
-  const number = (key: string): number => (attrs ?? refuse('FORMAT', `llaisys ${op}`, `attrs.${key}`, undefined)).number(key);
+  const number = (key: string): number =>
+    (attrs ?? refuse('FORMAT', `llaisys ${op}`, `attrs.${key}`, undefined)).number(key);
   switch (op) {
     case 'add':
       llaisys.add(runner, need('c'), need('a'), need('b'));
@@ -113,7 +131,8 @@ async function runCase(folder: VectorFolder, f: Fields, op: Op, runner: Runner):
   await runner.finish();
 
   const verdicts: Verdict[] = [];
-  for (const name of outputs.keys()) verdicts.push(await judge(folder, f, op, outputs.object(name), tensors[name]!, tensors));
+  for (const name of outputs.keys())
+    verdicts.push(await judge(folder, f, op, outputs.object(name), tensors[name]!, tensors));
   return allOf(...verdicts);
 }
 
@@ -187,19 +206,23 @@ async function runRefusal(f: Fields, op: Op, runner: Runner): Promise<Verdict> {
     const values = g.raw('values') ?? g.raw('data') ?? g.raw('value');
     if (Array.isArray(values)) {
       const data = newArray(dtype, values.length);
-      for (const [n, v] of values.entries()) data[n] = (dtype.endsWith('64') && dtype !== 'f64' ? BigInt(v as number) : v) as never;
+      for (const [n, v] of values.entries())
+        data[n] = (dtype.endsWith('64') && dtype !== 'f64' ? BigInt(v as number) : v) as never;
       tensors[name] = tensorFrom(data, { dtype, shape });
     } else if (strides) {
       const room = shape.reduce((reach, dim, d) => reach + Math.max(0, dim - 1) * Math.abs(strides[d] ?? 0), 1);
       tensors[name] = tensorFrom(newArray(dtype, room), { dtype, shape, strides });
     } else tensors[name] = zeros(dtype, shape);
   }
-  const wanted = { shape: 'SHAPE', dtype: 'DTYPE', range: 'RANGE', index: 'RANGE', bounds: 'RANGE', value: 'RANGE' }[f.text('category')];
+  const wanted = { shape: 'SHAPE', dtype: 'DTYPE', range: 'RANGE', index: 'RANGE', bounds: 'RANGE', value: 'RANGE' }[
+    f.text('category')
+  ];
   const written = (): boolean =>
     Object.values(tensors).some(
       (t) => countElements(t.shape) > 0 && isOutput(t) && (t.storage.host as Uint8Array).some((v) => Number(v) !== 0),
     );
-  const isOutput = (t: Tensor): boolean => ['c', 'out', 'attn_val', 'max_val', 'max_idx'].some((name) => tensors[name] === t);
+  const isOutput = (t: Tensor): boolean =>
+    ['c', 'out', 'attn_val', 'max_val', 'max_idx'].some((name) => tensors[name] === t);
   try {
     call(op, runner, tensors, args);
   } catch (error) {

@@ -25,9 +25,11 @@ const DTYPES = { float32: 'f32', float16: 'f16', bfloat16: 'bf16' } as const;
 export function onnxVectorCases(folder: VectorFolder, manifest: Fields): ConformanceCase[] {
   const official = manifest.object('official_tolerance');
   const tolerance: Tolerance = { atol: official.number('atol'), rtol: official.number('rtol') };
-  return manifest
-    .objects('cases')
-    .map((fields) => ({ suite: 'onnx', label: labelOf(fields), run: (runner: Runner) => runCase(folder, fields, tolerance, runner) }));
+  return manifest.objects('cases').map((fields) => ({
+    suite: 'onnx',
+    label: labelOf(fields),
+    run: (runner: Runner) => runCase(folder, fields, tolerance, runner),
+  }));
 }
 
 interface Attributes {
@@ -39,7 +41,11 @@ interface Attributes {
 function attributesOf(f: Fields): Attributes {
   const attrs = f.object('attrs');
   const integer = (key: string): number => (attrs.has(key) ? attrs.integer(key) : 0);
-  return { interleaved: integer('interleaved'), rotary_embedding_dim: integer('rotary_embedding_dim'), num_heads: integer('num_heads') };
+  return {
+    interleaved: integer('interleaved'),
+    rotary_embedding_dim: integer('rotary_embedding_dim'),
+    num_heads: integer('num_heads'),
+  };
 }
 
 function labelOf(f: Fields): string {
@@ -73,17 +79,31 @@ async function runCase(folder: VectorFolder, f: Fields, official: Tolerance, run
   const got = await readFloats(Y);
   const exact = await readFloats(readNpy(folder, fileOf(f, 'output_f64'), 'f64'));
   // Of the finite ones: where another takes part, the result is not finite, and has no bound.
-  const largest = (values: Float64Array): number => values.reduce((max, v) => (Number.isFinite(v) ? Math.max(max, Math.abs(v)) : max), 0);
+  const largest = (values: Float64Array): number =>
+    values.reduce((max, v) => (Number.isFinite(v) ? Math.max(max, Math.abs(v)) : max), 0);
   // |x0·cos| + |x1·sin| is at most this for every element of the case.
-  const magnitude = largest(await readFloats(X)) * (largest(await readFloats(cos_cache)) + largest(await readFloats(sin_cache)));
-  const verdict = judgeClose('RotaryEmbedding', got, exact, (i) => rotationErrorBound(dtype, exact[i]!, magnitude), dtype);
+  const magnitude =
+    largest(await readFloats(X)) * (largest(await readFloats(cos_cache)) + largest(await readFloats(sin_cache)));
+  const verdict = judgeClose(
+    'RotaryEmbedding',
+    got,
+    exact,
+    (i) => rotationErrorBound(dtype, exact[i]!, magnitude),
+    dtype,
+  );
   // The reference rounds each f16 step, two products and a sum; where it also gives one rounding of f32 arithmetic, that is compared.
   const rounded = dtype === 'f16' && f.has('output_f32_then_round');
   const peer = await readFloats(readNpy(folder, fileOf(f, rounded ? 'output_f32_then_round' : 'output'), dtype));
   const steps = dtype === 'f16' && !rounded ? 3 * UNIT_ROUNDOFF.f16 * magnitude : 0;
   // Two results that are each rounded once may fall on neighbouring values: 2 units of roundoff.
   const rtol = Math.max(official.rtol, 2 * UNIT_ROUNDOFF[dtype]);
-  const peerVerdict = judgeClose('RotaryEmbedding', got, peer, (i) => official.atol + rtol * Math.abs(peer[i]!) + steps, dtype);
+  const peerVerdict = judgeClose(
+    'RotaryEmbedding',
+    got,
+    peer,
+    (i) => official.atol + rtol * Math.abs(peer[i]!) + steps,
+    dtype,
+  );
   return allOf(verdict, peerVerdict);
 }
 

@@ -5,7 +5,16 @@
  */
 import { escapeMarkup } from '../../core/text.js';
 import { type ErrorMap, FIRST_WRONG, type TensorReport, type VerifyResult } from './judge.js';
-import { countVerified, elementValue, gainText, type ReportTitle, ratioText, shortNumber, verifySummary, wrongTable } from './report.js';
+import {
+  countVerified,
+  elementValue,
+  gainText,
+  type ReportTitle,
+  ratioText,
+  shortNumber,
+  verifySummary,
+  wrongTable,
+} from './report.js';
 
 /** Up to which |error| / bound each shade reaches: blue is within the bound, orange and red outside. */
 const SHADES: readonly { readonly upTo: number; readonly label: string }[] = [
@@ -67,7 +76,8 @@ export function verifyToHtml(title: ReportTitle, results: readonly VerifyResult[
   const headline = escapeMarkup(verifySummary(counts));
   const failed = results.filter(({ status }) => status === 'fail' || status === 'error');
   const rest = results.filter(({ status }) => status === 'ok' || status === 'skipped');
-  const details = (list: readonly VerifyResult[]): string => list.map((result) => caseDetails(result, results.indexOf(result))).join('\n');
+  const details = (list: readonly VerifyResult[]): string =>
+    list.map((result) => caseDetails(result, results.indexOf(result))).join('\n');
   return `<!doctype html>
 <html lang="en">
 <head>
@@ -129,7 +139,8 @@ function caseDetails(result: VerifyResult, n: number): string {
   if (result.detail !== undefined) parts.push(`<pre>${escapeMarkup(result.detail).replaceAll('&#10;', '\n')}</pre>`);
   for (const note of result.notes) parts.push(`<p class="dim">note: ${escapeMarkup(note)}</p>`);
   parts.push(...result.tensors.map(tensorSection));
-  if (result.next !== undefined) parts.push(`<p>Next:</p><pre>${escapeMarkup(result.next).replaceAll('&#10;', '\n')}</pre>`);
+  if (result.next !== undefined)
+    parts.push(`<p>Next:</p><pre>${escapeMarkup(result.next).replaceAll('&#10;', '\n')}</pre>`);
   return `<details id="case-${n}"${bad ? ' open=""' : ''}>
 <summary><span class="${style}">${mark} ${word}</span> <strong>${escapeMarkup(result.id)}</strong></summary>
 <div>${parts.join('\n')}</div>

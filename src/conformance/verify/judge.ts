@@ -110,18 +110,28 @@ export interface VerifyResult {
  * @returns ok or fail, with the measurements
  * @throws {RopewalkError} FORMAT when the case's own outputs are not what its inputs and attributes give, or it has no such plan
  */
-export function judgeCase(golden: GoldenCase, got: ReadonlyMap<string, Tensor>, options: ModelOptions = {}): VerifyResult {
+export function judgeCase(
+  golden: GoldenCase,
+  got: ReadonlyMap<string, Tensor>,
+  options: ModelOptions = {},
+): VerifyResult {
   const { id, op, about } = golden;
   const allowed = options.table ?? defaultTable(golden);
   const expectations = expectationsOf(golden, { ...options, table: allowed });
   const tensors: TensorReport[] = [];
   const meets = new Set(TABLE_PRECISIONS);
   for (const [name, stored] of golden.outputs) {
-    const expectation = expectations.get(name) ?? refuse('FORMAT', `vectors: ${id}`, `outputs ${[...expectations.keys()]} of ${op}`, name);
+    const expectation =
+      expectations.get(name) ??
+      refuse('FORMAT', `vectors: ${id}`, `outputs ${[...expectations.keys()]} of ${op}`, name);
     checkStored(stored, expectation, `vectors: ${id}: ${name}`);
     const output = got.get(name) ?? refuse('SHAPE', `verify: ${id}`, `an output ${name}`, [...got.keys()]);
     const { dtype, shape } = expectation.output;
-    if (output.dtype !== dtype || output.shape.length !== shape.length || output.shape.some((size, d) => size !== shape[d]))
+    if (
+      output.dtype !== dtype ||
+      output.shape.length !== shape.length ||
+      output.shape.some((size, d) => size !== shape[d])
+    )
       refuse('SHAPE', `verify: ${id}: ${name}`, `${dtype} [${shape}]`, `${output.dtype} [${output.shape}]`);
     tensors.push(judgeTensor(name, output, expectation));
     if (!expectation.rope) continue;
@@ -138,7 +148,9 @@ export function judgeCase(golden: GoldenCase, got: ReadonlyMap<string, Tensor>, 
     op,
     about,
     status: failed.length > 0 ? 'fail' : 'ok',
-    ...(failed.length > 0 ? { detail: failed.map((t) => `${t.name}: ${t.wrong} of ${t.elements} wrong`).join('; ') } : {}),
+    ...(failed.length > 0
+      ? { detail: failed.map((t) => `${t.name}: ${t.wrong} of ${t.elements} wrong`).join('; ') }
+      : {}),
     notes: [],
     tensors,
     ...(op === 'rope' ? { table: { allowed, met: TABLE_PRECISIONS.find((precision) => meets.has(precision)) } } : {}),
@@ -148,22 +160,37 @@ export function judgeCase(golden: GoldenCase, got: ReadonlyMap<string, Tensor>, 
 /** The folder's own outputs must be the exact result rounded; otherwise it was edited, or means something else. */
 function checkStored(stored: Tensor, { output, exact, bits }: Expectation, where: string): void {
   const { dtype, shape } = output;
-  if (stored.dtype !== dtype || stored.shape.length !== shape.length || stored.shape.some((size, d) => size !== shape[d]))
+  if (
+    stored.dtype !== dtype ||
+    stored.shape.length !== shape.length ||
+    stored.shape.some((size, d) => size !== shape[d])
+  )
     refuse('FORMAT', where, `${dtype} [${shape}], as inputs and attributes give`, `${stored.dtype} [${stored.shape}]`);
   const next = 'The folder was edited, or another version wrote it: write it anew with ropewalk vectors.';
   const values = numbersOf(stored);
   const storedBits = bitsOf(stored.read() as Uint8Array);
   for (let n = 0; n < values.length; n++) {
     if (bits || !isFloat(dtype)) {
-      if (storedBits[n] !== bits![n]) refuse('FORMAT', `${where}[${n}]`, `${exact[n]}, as inputs and attributes give`, values[n], next);
+      if (storedBits[n] !== bits![n])
+        refuse('FORMAT', `${where}[${n}]`, `${exact[n]}, as inputs and attributes give`, values[n], next);
       continue;
     }
     if (!within(values[n]!, exact[n]!, output.bounds![n]!, dtype))
-      refuse('FORMAT', `${where}[${n}]`, `${roundTo(dtype, exact[n]!)}, as inputs and attributes give`, values[n], next);
+      refuse(
+        'FORMAT',
+        `${where}[${n}]`,
+        `${roundTo(dtype, exact[n]!)}, as inputs and attributes give`,
+        values[n],
+        next,
+      );
   }
 }
 
-function judgeTensor(name: string, got: Tensor, { exact: expected, allowed, bits, output, rope }: Expectation): TensorReport {
+function judgeTensor(
+  name: string,
+  got: Tensor,
+  { exact: expected, allowed, bits, output, rope }: Expectation,
+): TensorReport {
   const { dtype, shape } = output;
   const { bound } = allowed;
   const values = numbersOf(got);
@@ -302,7 +329,15 @@ function emptyMap(pairs: number, tokens: number): OpenMap | undefined {
   const columns = Math.ceil(pairs / pairsPerColumn);
   const cells = rows * columns;
   return {
-    map: { rows, columns, ratio: new Float64Array(cells), error: new Float64Array(cells), pairsPerColumn, tokensPerRow, pairs },
+    map: {
+      rows,
+      columns,
+      ratio: new Float64Array(cells),
+      error: new Float64Array(cells),
+      pairsPerColumn,
+      tokensPerRow,
+      pairs,
+    },
     rowOf: new Array(rows).fill(undefined),
   };
 }

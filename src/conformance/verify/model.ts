@@ -68,10 +68,14 @@ const FORMULAS = ['bits', 'rotation', 'sum', 'norm', 'dot', 'attention', 'gate']
  * @returns by output
  * @throws {RopewalkError} what the plan says of inputs and attributes that do not fit
  */
-export function expectationsOf(golden: GoldenCase, options: ModelOptions & { readonly table: TablePrecision }): Map<string, Expectation> {
+export function expectationsOf(
+  golden: GoldenCase,
+  options: ModelOptions & { readonly table: TablePrecision },
+): Map<string, Expectation> {
   const outputs = exactWithBounds(golden);
   const geometries = ropeGeometries(golden);
-  const probabilities = golden.op === 'self_attention' ? exactOutputs({ ...golden, inputs: withAbsolute(golden.inputs, 'v') }) : undefined;
+  const probabilities =
+    golden.op === 'self_attention' ? exactOutputs({ ...golden, inputs: withAbsolute(golden.inputs, 'v') }) : undefined;
   const { formula, atol, rtol } = golden.tolerance;
   const scale = options.toleranceScale ?? 1;
   const found = new Map<string, Expectation>();
@@ -90,7 +94,9 @@ export function expectationsOf(golden: GoldenCase, options: ModelOptions & { rea
     const sums = size && (dtype === 'f16' || dtype === 'bf16') ? numbersOf(size) : undefined;
     const stated = FORMULAS.includes(formula)
       ? output.bounds.map(
-          (bound, n) => bound && (arithmetic(bound, exact[n]!, dtype, options) + (sums ? UNIT_ROUNDOFF[dtype] * sums[n]! : 0)) * scale,
+          (bound, n) =>
+            bound &&
+            (arithmetic(bound, exact[n]!, dtype, options) + (sums ? UNIT_ROUNDOFF[dtype] * sums[n]! : 0)) * scale,
         )
       : exact.map((value) => (Number.isFinite(value) ? (atol + rtol * Math.abs(value)) * scale : 0));
     const allowedFor = (table: TablePrecision): Allowed => {

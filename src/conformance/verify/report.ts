@@ -96,7 +96,8 @@ function plain(text: string): string {
 /** The worst of a case's tensors in a few words. */
 function measures(result: VerifyResult): string {
   if (result.tensors.length === 0) return '';
-  const max = (key: 'maxAbs' | 'maxUlp' | 'maxRatio' | 'nmse'): number => Math.max(...result.tensors.map((t) => t[key]));
+  const max = (key: 'maxAbs' | 'maxUlp' | 'maxRatio' | 'nmse'): number =>
+    Math.max(...result.tensors.map((t) => t[key]));
   if (max('maxRatio') === 0) return 'exact';
   const angles = result.table?.met ? `, angles ${result.table.met}` : '';
   return `max error ${shortNumber(max('maxAbs'))}, ${shortNumber(max('maxUlp'))} ulp, ${ratioText(max('maxRatio'))} of the bound, NMSE ${shortNumber(max('nmse'))}${angles}`;
@@ -154,7 +155,9 @@ function tensorLines(t: TensorReport): string[] {
 function placeText({ place }: WrongElement): string {
   if (!place) return '';
   const pair =
-    place.pair === undefined ? `dim ${place.dim}, not rotated` : `pair ${place.pair} (${place.member === 0 ? 'first' : 'second'})`;
+    place.pair === undefined
+      ? `dim ${place.dim}, not rotated`
+      : `pair ${place.pair} (${place.member === 0 ? 'first' : 'second'})`;
   const position = place.token === undefined ? 'a row that no token goes to' : `position ${place.positions.join('/')}`;
   return `${pair}, ${position}, head ${place.head}, batch ${place.batch}`;
 }
@@ -207,7 +210,9 @@ export function wrongTable(first: readonly WrongElement[]): { header: string[]; 
  */
 export function verifyToJson(result: VerifyResult): string {
   const { table, ...rest } = result;
-  return JSON.stringify(forJson({ ...rest, ...(table ? { table: { allowed: table.allowed, met: table.met ?? null } } : {}) }));
+  return JSON.stringify(
+    forJson({ ...rest, ...(table ? { table: { allowed: table.allowed, met: table.met ?? null } } : {}) }),
+  );
 }
 
 function forJson(value: unknown): unknown {
@@ -215,7 +220,9 @@ function forJson(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(forJson);
   if (typeof value !== 'object' || value === null) return value;
   const entries = Object.entries(value).filter(([key]) => key !== 'map');
-  return Object.fromEntries(entries.map(([key, item]) => [key.replace(/[A-Z]/g, (c) => `_${c.toLowerCase()}`), forJson(item)]));
+  return Object.fromEntries(
+    entries.map(([key, item]) => [key.replace(/[A-Z]/g, (c) => `_${c.toLowerCase()}`), forJson(item)]),
+  );
 }
 
 /** The columns of the CSV, a row for each output of each case. */
@@ -308,10 +315,15 @@ export function verifyToJunit(title: ReportTitle, results: readonly VerifyResult
     // Inside an element line breaks may stay as they are.
     const body = escapeMarkup(verifyLines(result).join('\n')).replaceAll('&#10;', '\n');
     if (result.status === 'ok') lines.push(`${open}/>`);
-    else if (result.status === 'skipped') lines.push(`${open}>`, `      <skipped message="${message}"/>`, '    </testcase>');
+    else if (result.status === 'skipped')
+      lines.push(`${open}>`, `      <skipped message="${message}"/>`, '    </testcase>');
     else {
       const tag = result.status === 'fail' ? 'failure' : 'error';
-      lines.push(`${open}>`, `      <${tag} message="${message}" type="${result.op}">${body}</${tag}>`, '    </testcase>');
+      lines.push(
+        `${open}>`,
+        `      <${tag} message="${message}" type="${result.op}">${body}</${tag}>`,
+        '    </testcase>',
+      );
     }
   }
   lines.push('  </testsuite>', '</testsuites>', '');

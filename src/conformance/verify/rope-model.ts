@@ -36,7 +36,11 @@ import { UNIT_ROUNDOFF } from '../tolerance.js';
 export type TablePrecision = 'float64' | 'f32' | 'f32-recurrence';
 
 /** The precisions from the tightest to the widest. */
-export const TABLE_PRECISIONS: readonly TablePrecision[] = /* @__PURE__ */ Object.freeze(['float64', 'f32', 'f32-recurrence'] as const);
+export const TABLE_PRECISIONS: readonly TablePrecision[] = /* @__PURE__ */ Object.freeze([
+  'float64',
+  'f32',
+  'f32-recurrence',
+] as const);
 
 /** Where an element of a rotated tensor lies. */
 export interface RopePlace {
@@ -93,7 +97,8 @@ export function ropeGeometries(golden: GoldenCase): Map<string, RopeGeometry> {
       pairs: plan.plan.table.pairs,
       tokens: part.x.shape[0]! * part.x.shape[1]!,
       place: placer(plan.plan, part),
-      tableError: (table, exact, dtype, native) => tableError(plan.plan, part, slack(table), { table, exact, dtype, native }),
+      tableError: (table, exact, dtype, native) =>
+        tableError(plan.plan, part, slack(table), { table, exact, dtype, native }),
     });
   }
   return found;
@@ -115,7 +120,12 @@ interface TableErrorOptions {
   readonly native: number;
 }
 
-function tableError(plan: RopePlan, part: RopePart, slack: Float64Array, { table, exact, dtype, native }: TableErrorOptions): Float64Array {
+function tableError(
+  plan: RopePlan,
+  part: RopePart,
+  slack: Float64Array,
+  { table, exact, dtype, native }: TableErrorOptions,
+): Float64Array {
   const { x, out, rows } = part;
   const { rotaryOffset, write } = plan;
   const { pairs } = plan.table;
@@ -124,7 +134,9 @@ function tableError(plan: RopePlan, part: RopePart, slack: Float64Array, { table
   const factor = frequenciesOf(plan.source!.spec).attentionFactor === 1 ? 0 : 1; // multiplied in by itself
   // The stated bound has one rounding of cos and sin; in float64 data that is one to f64.
   const roundings =
-    (table === 'float64' ? (dtype === 'f64' ? UNIT_ROUNDOFF.f64 : UNIT_ROUNDOFF.f32) * factor : UNIT_ROUNDOFF.f32 * (4 + factor)) + native;
+    (table === 'float64'
+      ? (dtype === 'f64' ? UNIT_ROUNDOFF.f64 : UNIT_ROUNDOFF.f32) * factor
+      : UNIT_ROUNDOFF.f32 * (4 + factor)) + native;
   for (let b = 0; b < batch; b++) {
     for (let s = 0; s < seqLen; s++) {
       const tableRow = plan.tableRows[plan.batch === undefined ? s : b * seqLen + s]! * pairs;
@@ -173,7 +185,8 @@ function infinitePair(
   const i0 = rotaryOffset + j * read.step;
   const [x0, x1] = [head[i0]!, head[i0 + read.gap]!];
   const [cos, sin] = [table.cos[entry]!, table.sin[entry]!];
-  const signs = (value: number): number[] => (Math.abs(value) > delta * Math.hypot(cos, sin) || delta === 0 ? [value] : [-1, 0, 1]);
+  const signs = (value: number): number[] =>
+    Math.abs(value) > delta * Math.hypot(cos, sin) || delta === 0 ? [value] : [-1, 0, 1];
   const open = (member: (c: number, s: number) => number): number => {
     const outcomes = signs(cos).flatMap((c) => signs(sin).map((s) => member(c, s)));
     return outcomes.every((outcome) => Object.is(outcome, outcomes[0])) ? 0 : Number.POSITIVE_INFINITY;
@@ -273,7 +286,10 @@ function scalingRoundings(spec: RopeSpec, invFreq: Float64Array, dim: number, ex
 }
 
 /** Makes the function that says where element n of the dense output lies, and which pair wrote it. */
-function placer({ source, table, rotaryOffset, rotaryDim, write, tableRows, batch: batches }: RopePlan, { x, out, rows }: RopePart) {
+function placer(
+  { source, table, rotaryOffset, rotaryDim, write, tableRows, batch: batches }: RopePlan,
+  { x, out, rows }: RopePart,
+) {
   const seqLen = x.shape[1]!;
   const order = [0, 1, 2, 3].filter((d) => out.shape[d]! > 1).sort((a, b) => out.strides[b]! - out.strides[a]!);
   // A row of a cache belongs to the token that is written to it.
@@ -281,7 +297,9 @@ function placer({ source, table, rotaryOffset, rotaryDim, write, tableRows, batc
   rows?.forEach((row, t) => void tokenOf.set(Math.floor(t / seqLen) * out.shape[1]! + row, t % seqLen));
   const { positions: all } = source!;
   const numAxes = all.length / Math.max(1, table.rows);
-  const positionsOf = Array.from({ length: table.rows }, (_, r) => Array.from({ length: numAxes }, (_, a) => all[a * table.rows + r]!));
+  const positionsOf = Array.from({ length: table.rows }, (_, r) =>
+    Array.from({ length: numAxes }, (_, a) => all[a * table.rows + r]!),
+  );
   const at = [0, 0, 0, 0];
   return (n: number): RopePlace => {
     at.fill(0);
@@ -298,6 +316,15 @@ function placer({ source, table, rotaryOffset, rotaryDim, write, tableRows, batc
     const within = dim - rotaryOffset;
     if (within < 0 || within >= rotaryDim) return { batch, token, row, positions, head, dim };
     const member = write.step === 2 ? within % 2 : Number(within >= write.gap);
-    return { batch, token, row, positions, head, dim, pair: (within - member * write.gap) / write.step, member: member as 0 | 1 };
+    return {
+      batch,
+      token,
+      row,
+      positions,
+      head,
+      dim,
+      pair: (within - member * write.gap) / write.step,
+      member: member as 0 | 1,
+    };
   };
 }

@@ -54,7 +54,10 @@ export function specOf(steps: RopeSteps): RopeSpec {
 }
 
 /** The scaling rule of a call, as the kind it is known to have. */
-export function scalingOf<K extends RopeScaling['kind']>(steps: RopeSteps, _kind: K): Extract<RopeScaling, { kind: K }> {
+export function scalingOf<K extends RopeScaling['kind']>(
+  steps: RopeSteps,
+  _kind: K,
+): Extract<RopeScaling, { kind: K }> {
   return specOf(steps).scaling as Extract<RopeScaling, { kind: K }>;
 }
 
@@ -72,7 +75,10 @@ export function need(words: string, holds: (steps: RopeSteps) => boolean): Need 
 }
 
 /** cos and sin come from frequencies, not from a table that the caller gave. */
-export const COMPUTED: Need = { words: 'a table that the kernel computes', holds: (steps) => steps.source !== undefined };
+export const COMPUTED: Need = {
+  words: 'a table that the kernel computes',
+  holds: (steps) => steps.source !== undefined,
+};
 /** One pair is (0, 1) in every pairing. */
 export const HALF: Need = {
   words: 'half pairing',
@@ -100,12 +106,19 @@ export const LLAMA3: Need = { words: 'llama3 scaling', holds: (steps) => scaledB
 export const LONGROPE: Need = { words: 'LongRoPE', holds: (steps) => scaledBy(steps, 'longrope') };
 export const DYNAMIC_NTK: Need = { words: 'dynamic NTK scaling', holds: (steps) => scaledBy(steps, 'dynamicNtk') };
 export const LINEAR: Need = { words: 'linear scaling', holds: (steps) => scaledBy(steps, 'linear') };
-export const PROPORTIONAL: Need = { words: 'proportional frequencies', holds: (steps) => scaledBy(steps, 'proportional') };
-export const FREQ_FACTORS: Need = { words: 'freq_factors', holds: (steps) => steps.source?.spec.freqFactors !== undefined };
+export const PROPORTIONAL: Need = {
+  words: 'proportional frequencies',
+  holds: (steps) => scaledBy(steps, 'proportional'),
+};
+export const FREQ_FACTORS: Need = {
+  words: 'freq_factors',
+  holds: (steps) => steps.source?.spec.freqFactors !== undefined,
+};
 /** LongRoPE's magnitude has mutants of its own. */
 export const MAGNITUDE: Need = {
   words: 'a magnitude other than 1',
-  holds: (steps) => steps.source !== undefined && !scaledBy(steps, 'longrope') && steps.frequencies().attentionFactor !== 1,
+  holds: (steps) =>
+    steps.source !== undefined && !scaledBy(steps, 'longrope') && steps.frequencies().attentionFactor !== 1,
 };
 export const NORM: Need = { words: 'a norm before the rotation', holds: ({ part }) => part.norm !== undefined };
 export const TOKENS: Need = { words: 'more than one token', holds: ({ seq }) => seq > 1 };
@@ -115,7 +128,10 @@ export const OWN_POSITIONS: Need = {
   words: 'batches with positions of their own',
   holds: ({ plan, batch }) => plan.batch !== undefined && batch > 1,
 };
-export const AXES: Need = { words: 'more than one position axis', holds: (steps) => steps.source?.spec.axes !== undefined };
+export const AXES: Need = {
+  words: 'more than one position axis',
+  holds: (steps) => steps.source?.spec.axes !== undefined,
+};
 
 /**
  * A call whose axes follow a rule.
@@ -133,7 +149,10 @@ export function axesBy(rules: readonly string[], words: string): Need {
  * @param limit - the largest position at which nothing goes wrong
  */
 export function beyond(limit: number): Need {
-  return { words: `a position beyond ${limit}`, holds: (steps) => positionsOf(steps).some((position) => position > limit) };
+  return {
+    words: `a position beyond ${limit}`,
+    holds: (steps) => positionsOf(steps).some((position) => position > limit),
+  };
 }
 
 export const NEGATIVE: Need = {
@@ -174,7 +193,9 @@ export function withSpec(steps: RopeSteps, other: Partial<RopeSpec>): Change {
  */
 export function withScaling(steps: RopeSteps, scaling: RopeScaling): Change {
   return {
-    frequencies: once(() => frequenciesOf({ ...specOf(steps), scaling, attentionFactor: steps.frequencies().attentionFactor })),
+    frequencies: once(() =>
+      frequenciesOf({ ...specOf(steps), scaling, attentionFactor: steps.frequencies().attentionFactor }),
+    ),
   };
 }
 

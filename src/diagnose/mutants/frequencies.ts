@@ -48,7 +48,9 @@ export const LLAMA3_FACTORS: readonly Mutant[] = mutantsOf('F', [
     change(steps) {
       const { factor, lowFreqFactor, originalContext } = scalingOf(steps, 'llama3');
       const plain = plainFrequencies(steps);
-      return withInvFreq(steps, (j) => ((2 * Math.PI) / plain[j]! < originalContext / lowFreqFactor ? plain[j]! : plain[j]! / factor));
+      return withInvFreq(steps, (j) =>
+        (2 * Math.PI) / plain[j]! < originalContext / lowFreqFactor ? plain[j]! : plain[j]! / factor,
+      );
     },
   },
   {
@@ -59,7 +61,9 @@ export const LLAMA3_FACTORS: readonly Mutant[] = mutantsOf('F', [
     change(steps) {
       const { factor, highFreqFactor, originalContext } = scalingOf(steps, 'llama3');
       const plain = plainFrequencies(steps);
-      return withInvFreq(steps, (j) => ((2 * Math.PI) / plain[j]! < originalContext / highFreqFactor ? plain[j]! : plain[j]! / factor));
+      return withInvFreq(steps, (j) =>
+        (2 * Math.PI) / plain[j]! < originalContext / highFreqFactor ? plain[j]! : plain[j]! / factor,
+      );
     },
   },
   {
@@ -101,7 +105,8 @@ export const LLAMA3_FACTORS: readonly Mutant[] = mutantsOf('F', [
 
 const SHORT: Need = {
   words: 'LongRoPE in a context that is not beyond the original one',
-  holds: (steps) => LONGROPE.holds(steps) && scalingOf(steps, 'longrope').context <= scalingOf(steps, 'longrope').originalContext,
+  holds: (steps) =>
+    LONGROPE.holds(steps) && scalingOf(steps, 'longrope').context <= scalingOf(steps, 'longrope').originalContext,
 };
 const LONG: Need = {
   words: 'LongRoPE in a context beyond the original one',
@@ -109,7 +114,8 @@ const LONG: Need = {
 };
 const RAISED: Need = {
   words: 'dynamic NTK in a context beyond the original one',
-  holds: (steps) => DYNAMIC_NTK.holds(steps) && scalingOf(steps, 'dynamicNtk').context > scalingOf(steps, 'dynamicNtk').originalContext,
+  holds: (steps) =>
+    DYNAMIC_NTK.holds(steps) && scalingOf(steps, 'dynamicNtk').context > scalingOf(steps, 'dynamicNtk').originalContext,
 };
 
 /** The entries of cause G. */
@@ -179,7 +185,10 @@ export const LONG_CONTEXT: readonly Mutant[] = mutantsOf('G', [
     change(steps) {
       const { base } = specOf(steps);
       const { factor, context, originalContext } = scalingOf(steps, 'dynamicNtk');
-      return withSpec(steps, { base: base * ((factor * context) / originalContext - (factor - 1)), scaling: { kind: 'none' } });
+      return withSpec(steps, {
+        base: base * ((factor * context) / originalContext - (factor - 1)),
+        scaling: { kind: 'none' },
+      });
     },
   },
   {
@@ -213,7 +222,12 @@ export const LAYER_PARAMETERS: readonly Mutant[] = mutantsOf('H', [
   {
     id: 'base-default',
     does: 'Takes base 10000 whatever the model says.',
-    threads: ['sgl-project/SpecForge#265', 'deepspeedai/DeepSpeed#8341', 'NVIDIA/TransformerEngine#849', 'vllm-project/vllm#28542'],
+    threads: [
+      'sgl-project/SpecForge#265',
+      'deepspeedai/DeepSpeed#8341',
+      'NVIDIA/TransformerEngine#849',
+      'vllm-project/vllm#28542',
+    ],
     needs: [COMPUTED, { words: 'a base other than 10000', holds: (steps) => specOf(steps).base !== GEMMA.local }],
     change: (steps) => withSpec(steps, { base: GEMMA.local }),
   },
@@ -264,7 +278,10 @@ export const LAYER_PARAMETERS: readonly Mutant[] = mutantsOf('H', [
     id: 'linear-of-other-layers',
     does: 'Divides the frequencies of layers without scaling by the other layers’ factor, 8 in Gemma 3.',
     threads: ['antonellof/ferrox#39'],
-    needs: [COMPUTED, { words: 'a layer without scaling', holds: (steps) => (specOf(steps).scaling?.kind ?? 'none') === 'none' }],
+    needs: [
+      COMPUTED,
+      { words: 'a layer without scaling', holds: (steps) => (specOf(steps).scaling?.kind ?? 'none') === 'none' },
+    ],
     change: (steps) => withScaling(steps, { kind: 'linear', factor: GEMMA.factor }),
   },
 ]);

@@ -11,7 +11,10 @@ const copied = (of: (steps: RopeSteps, at: HeadAt) => boolean) => (steps: RopeSt
   rotate: (head: Float64Array, at: HeadAt) => (of(steps, at) ? head.slice() : steps.rotate(head, at)),
 });
 
-const DECODED_TOGETHER: Need = { words: 'several sequences of one token', holds: ({ batch, seq }) => batch > 1 && seq === 1 };
+const DECODED_TOGETHER: Need = {
+  words: 'several sequences of one token',
+  holds: ({ batch, seq }) => batch > 1 && seq === 1,
+};
 
 /** The entries of cause K. */
 export const LAYOUT: readonly Mutant[] = mutantsOf('K', [
@@ -35,7 +38,9 @@ export const LAYOUT: readonly Mutant[] = mutantsOf('K', [
     threads: ['PaddlePaddle/PaddleFleet#91'],
     needs: [BATCHES],
     change: (steps) =>
-      withPosition(steps, (_, at, axis) => steps.position({ ...at, batch: 0, seq: Math.min(at.batch, steps.seq - 1) }, axis)),
+      withPosition(steps, (_, at, axis) =>
+        steps.position({ ...at, batch: 0, seq: Math.min(at.batch, steps.seq - 1) }, axis),
+      ),
   },
   {
     id: 'heads-and-tokens-exchanged',
@@ -43,7 +48,9 @@ export const LAYOUT: readonly Mutant[] = mutantsOf('K', [
     threads: ['ggml-org/llama.cpp#2779', 'ggml-org/llama.cpp#7452'],
     needs: [TOKENS, HEADS],
     change: (steps) =>
-      withPosition(steps, (_, at, axis) => steps.position({ ...at, seq: (at.seq * steps.heads + at.head) % steps.seq }, axis)),
+      withPosition(steps, (_, at, axis) =>
+        steps.position({ ...at, seq: (at.seq * steps.heads + at.head) % steps.seq }, axis),
+      ),
   },
   {
     id: 'positions-sequence-first',
@@ -89,7 +96,9 @@ export const LAYOUT: readonly Mutant[] = mutantsOf('K', [
     does: 'Writes the first of several sequences that are decoded together, and leaves zeros for the others.',
     threads: ['ml-explore/mlx#3949', 'ml-explore/mlx#3494', 'ml-explore/mlx#3795'],
     needs: [DECODED_TOGETHER],
-    change: (steps) => ({ rotate: (head, at) => (at.batch > 0 ? new Float64Array(head.length) : steps.rotate(head, at)) }),
+    change: (steps) => ({
+      rotate: (head, at) => (at.batch > 0 ? new Float64Array(head.length) : steps.rotate(head, at)),
+    }),
   },
 ]);
 

@@ -17,7 +17,9 @@ export const NORM_ORDER: readonly Mutant[] = mutantsOf('M', [
     does: 'Rotates first and normalises then: the weight, one for each dimension, no longer meets its own.',
     threads: ['vllm-project/vllm-metal#660', 'karpathy/nanochat#743', 'allenai/OLMo#806'],
     needs: [NORM],
-    change: (steps) => ({ head: (x, at) => steps.normalise(steps.rotate(x, at), weightOf(steps.part), steps.part.norm!.eps) }),
+    change: (steps) => ({
+      head: (x, at) => steps.normalise(steps.rotate(x, at), weightOf(steps.part), steps.part.norm!.eps),
+    }),
   },
   {
     id: 'norm-missing',
@@ -31,7 +33,9 @@ export const NORM_ORDER: readonly Mutant[] = mutantsOf('M', [
     does: 'Normalises without the weight.',
     threads: ['vllm-project/vllm#30821'],
     needs: [NORM],
-    change: (steps) => ({ normalise: (head, weight, eps) => steps.normalise(head, new Float64Array(weight.length).fill(1), eps) }),
+    change: (steps) => ({
+      normalise: (head, weight, eps) => steps.normalise(head, new Float64Array(weight.length).fill(1), eps),
+    }),
   },
   {
     id: 'norm-weight-less-one',
@@ -78,7 +82,10 @@ export const NORM_ORDER: readonly Mutant[] = mutantsOf('M', [
             const rms = Math.sqrt(row.reduce((sum, v) => sum + v * v, 0) / size + part.norm!.eps);
             for (let head = 0; head < count; head++) {
               const x = row.subarray(head * headDim, (head + 1) * headDim).map((v, i) => (weight[i]! * v) / rms);
-              y.set(steps.rotate(x, { batch: Math.floor(token / seq), seq: token % seq, head }), token * size + head * headDim);
+              y.set(
+                steps.rotate(x, { batch: Math.floor(token / seq), seq: token % seq, head }),
+                token * size + head * headDim,
+              );
             }
           }
           return y;

@@ -104,7 +104,10 @@ export const PAIRING: readonly Mutant[] = mutantsOf('A', [
     id: 'weights-permuted-by-query-heads',
     does: 'Permutes key weights by the number of query heads: within quarters of a head, where there are four query heads for each key head.',
     threads: ['ggml-org/llama.cpp#3364', 'ggml-org/llama.cpp#3018'],
-    needs: [INTERLEAVED, need('a window whose quarters hold two pairs or more', ({ pairs }) => pairs % GROUP === 0 && pairs >= 2 * GROUP)],
+    needs: [
+      INTERLEAVED,
+      need('a window whose quarters hold two pairs or more', ({ pairs }) => pairs % GROUP === 0 && pairs >= 2 * GROUP),
+    ],
     change(steps) {
       const size = 2 * steps.pairs;
       const group = size / GROUP;

@@ -52,7 +52,10 @@ export const PARTIAL_ROTARY: readonly Mutant[] = mutantsOf('B', [
     needs: [
       PARTIAL,
       HALF,
-      need('room for it in the head', ({ rotaryOffset, pairs, headDim }) => rotaryOffset + pairs + (headDim >> 1) <= headDim),
+      need(
+        'room for it in the head',
+        ({ rotaryOffset, pairs, headDim }) => rotaryOffset + pairs + (headDim >> 1) <= headDim,
+      ),
     ],
     change(steps) {
       const halves = { step: 1, gap: steps.headDim >> 1 };
@@ -62,13 +65,21 @@ export const PARTIAL_ROTARY: readonly Mutant[] = mutantsOf('B', [
   {
     id: 'whole-head-rotated',
     does: 'Rotates all of head_dim where only rotary_dim is meant.',
-    threads: ['vllm-project/vllm#43676', 'ROCm/aiter#2199', 'microsoft/onnxruntime#29261', 'AI-Hypercomputer/maxtext#4615'],
+    threads: [
+      'vllm-project/vllm#43676',
+      'ROCm/aiter#2199',
+      'microsoft/onnxruntime#29261',
+      'AI-Hypercomputer/maxtext#4615',
+    ],
     needs: [
       COMPUTED,
       PARTIAL,
       ONE_PAIRING,
       // Factors by pair do not reach that far: such a kernel would read past their end.
-      need('no factors by pair', (steps) => specOf(steps).scaling?.kind !== 'longrope' && specOf(steps).freqFactors === undefined),
+      need(
+        'no factors by pair',
+        (steps) => specOf(steps).scaling?.kind !== 'longrope' && specOf(steps).freqFactors === undefined,
+      ),
       need('an even head_dim', ({ headDim }) => headDim % 2 === 0),
     ],
     change(steps) {
@@ -88,11 +99,22 @@ export const PARTIAL_ROTARY: readonly Mutant[] = mutantsOf('B', [
     id: 'rotary-factor-twice',
     does: 'Multiplies by partial_rotary_factor once more: rotates only that share of rotary_dim.',
     threads: ['huggingface/transformers#48652', 'ml-explore/mlx-lm#1698'],
-    needs: [COMPUTED, PARTIAL, ONE_PAIRING, RULE_OF_ANY_SIZE, need('a pair left to rotate', (steps) => twicePartial(steps) >= 1)],
+    needs: [
+      COMPUTED,
+      PARTIAL,
+      ONE_PAIRING,
+      RULE_OF_ANY_SIZE,
+      need('a pair left to rotate', (steps) => twicePartial(steps) >= 1),
+    ],
     change(steps) {
       const pairs = twicePartial(steps);
       const geometry = steps.plan.read.step === 2 ? { step: 2, gap: 1 } : { step: 1, gap: pairs };
-      return { ...withGeometry(steps, geometry, geometry), ...withSpec(steps, { rotaryDim: 2 * pairs }), pairs, rotaryDim: 2 * pairs };
+      return {
+        ...withGeometry(steps, geometry, geometry),
+        ...withSpec(steps, { rotaryDim: 2 * pairs }),
+        pairs,
+        rotaryDim: 2 * pairs,
+      };
     },
   },
   {
@@ -166,7 +188,10 @@ export const PROPORTIONAL_FREQUENCIES: readonly Mutant[] = mutantsOf('C', [
     id: 'proportional-factor-ignored',
     does: 'Leaves out the factor that divides proportional frequencies.',
     threads: ['jagmarques/nexusquant#12'],
-    needs: [PROPORTIONAL, need('a factor other than 1 for them', (steps) => (scalingOf(steps, 'proportional').factor ?? 1) !== 1)],
+    needs: [
+      PROPORTIONAL,
+      need('a factor other than 1 for them', (steps) => (scalingOf(steps, 'proportional').factor ?? 1) !== 1),
+    ],
     change: (steps) => withScaling(steps, { ...scalingOf(steps, 'proportional'), factor: 1 }),
   },
 ]);

@@ -5,7 +5,18 @@
  */
 import type { Mutant } from '../mutant.js';
 import type { HeadAt, RopeSteps } from '../steps.js';
-import { beyond, COMPUTED, mutantsOf, NEGATIVE, type Need, need, OWN_POSITIONS, positionsOf, TOKENS, withPosition } from './entry.js';
+import {
+  beyond,
+  COMPUTED,
+  mutantsOf,
+  NEGATIVE,
+  type Need,
+  need,
+  OWN_POSITIONS,
+  positionsOf,
+  TOKENS,
+  withPosition,
+} from './entry.js';
 
 const DECODE: Need = {
   words: 'a single token at a position other than 0',
@@ -73,7 +84,8 @@ export const POSITIONS: readonly Mutant[] = mutantsOf('J', [
         holds: (steps) =>
           batches(steps).some((batch) =>
             Array.from({ length: steps.seq }, (_, seq) => seq).some(
-              (seq) => steps.position({ batch, seq, head: 0 }, 0) !== steps.position({ batch, seq: 0, head: 0 }, 0) + seq,
+              (seq) =>
+                steps.position({ batch, seq, head: 0 }, 0) !== steps.position({ batch, seq: 0, head: 0 }, 0) + seq,
             ),
           ),
       },
@@ -131,7 +143,9 @@ export const POSITIONS: readonly Mutant[] = mutantsOf('J', [
     does: 'Copies tokens whose position is not in its table of 4096 rows, and says nothing.',
     threads: ['microsoft/onnxruntime#28205', 'microsoft/onnxruntime#27597', 'microsoft/onnxruntime#28277'],
     needs: [beyond(TABLE_ROWS - 1)],
-    change: (steps) => ({ rotate: (head, at) => (steps.position(at, 0) >= TABLE_ROWS ? head.slice() : steps.rotate(head, at)) }),
+    change: (steps) => ({
+      rotate: (head, at) => (steps.position(at, 0) >= TABLE_ROWS ? head.slice() : steps.rotate(head, at)),
+    }),
   },
 ]);
 

@@ -6,7 +6,16 @@
 import { type FloatDtype, roundTo } from '../../core/dtypes.js';
 import type { Mutant } from '../mutant.js';
 import type { Change, RopeSteps } from '../steps.js';
-import { COMPUTED, mutantsOf, type Need, plainFrequencies, positionsOf, specOf, withInvFreq, withPosition } from './entry.js';
+import {
+  COMPUTED,
+  mutantsOf,
+  type Need,
+  plainFrequencies,
+  positionsOf,
+  specOf,
+  withInvFreq,
+  withPosition,
+} from './entry.js';
 
 const narrowAngle =
   (dtype: FloatDtype) =>
@@ -51,7 +60,10 @@ export const PRECISION: readonly Mutant[] = mutantsOf('I', [
     threads: ['huggingface/transformers#29285', 'huggingface/candle#3520'],
     needs: [
       COMPUTED,
-      { words: 'a position that bf16 cannot hold', holds: (steps) => positionsOf(steps).some((p) => roundTo('bf16', p) !== p) },
+      {
+        words: 'a position that bf16 cannot hold',
+        holds: (steps) => positionsOf(steps).some((p) => roundTo('bf16', p) !== p),
+      },
     ],
     change: (steps) => withPosition(steps, (p) => roundTo('bf16', p)),
   },

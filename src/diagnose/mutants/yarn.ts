@@ -119,7 +119,11 @@ export const YARN_MAGNITUDE: readonly Mutant[] = mutantsOf('D', [
 /** The edges of the ramp in pairs, as the model has them. */
 function edgesOf(steps: RopeSteps, scaling: YarnScaling): [low: number, high: number] {
   const spec = specOf(steps);
-  return yarnRampEdges(scaling, spec.base, spec.frequencyDim ?? (spec.pairing === 'vision' ? steps.rotaryDim / 2 : steps.rotaryDim));
+  return yarnRampEdges(
+    scaling,
+    spec.base,
+    spec.frequencyDim ?? (spec.pairing === 'vision' ? steps.rotaryDim / 2 : steps.rotaryDim),
+  );
 }
 
 /**
@@ -162,7 +166,10 @@ export const YARN_FREQUENCIES: readonly Mutant[] = mutantsOf('E', [
       does: 'Swaps beta_fast and beta_slow.',
       threads: ['pytorch/torchtitan#3787'],
       needs: [
-        need('two different betas', (steps) => (scalingOf(steps, 'yarn').betaFast ?? 32) !== (scalingOf(steps, 'yarn').betaSlow ?? 1)),
+        need(
+          'two different betas',
+          (steps) => (scalingOf(steps, 'yarn').betaFast ?? 32) !== (scalingOf(steps, 'yarn').betaSlow ?? 1),
+        ),
         ORIGINAL,
       ],
     },
@@ -221,7 +228,10 @@ export const YARN_FREQUENCIES: readonly Mutant[] = mutantsOf('E', [
     needs: [
       YARN,
       FACTOR,
-      need('a ramp that reaches past the last pair', (steps) => edgesOf(steps, scalingOf(steps, 'yarn'))[1] > steps.pairs - 1),
+      need(
+        'a ramp that reaches past the last pair',
+        (steps) => edgesOf(steps, scalingOf(steps, 'yarn'))[1] > steps.pairs - 1,
+      ),
     ],
     change(steps) {
       const [low] = edgesOf(steps, scalingOf(steps, 'yarn'));

@@ -70,11 +70,17 @@ export function bindRope(plan: RopePlan, x: Tensor, out: Tensor, layout: RopeLay
   checkRopePlan(plan);
   checkFloat(x, 'rope: x');
   checkFloat(out, 'rope: out', x.dtype);
-  return checkedPlan({ checked: CHECKED, op: 'rope', plan, parts: Object.freeze([bindPart(plan, { x, out }, layout, ALONE)]) });
+  return checkedPlan({
+    checked: CHECKED,
+    op: 'rope',
+    plan,
+    parts: Object.freeze([bindPart(plan, { x, out }, layout, ALONE)]),
+  });
 }
 
 function checkRopePlan(plan: RopePlan): void {
-  if (!isPlan(plan) || plan.table === undefined) refuse('RANGE', 'rope: plan', 'a plan from planRope or planRopeWithTable', plan);
+  if (!isPlan(plan) || plan.table === undefined)
+    refuse('RANGE', 'rope: plan', 'a plan from planRope or planRopeWithTable', plan);
 }
 
 /**
@@ -86,7 +92,11 @@ function checkRopePlan(plan: RopePlan): void {
  * @returns a frozen call
  * @throws {RopewalkError} SHAPE, DTYPE, RANGE or ALIAS, naming part and argument; nothing is written then
  */
-export function bindRopeParts(plan: RopePlan, parts: readonly RopePartOptions[], layout: RopeLayout = 'bsnh'): RopeCall {
+export function bindRopeParts(
+  plan: RopePlan,
+  parts: readonly RopePartOptions[],
+  layout: RopeLayout = 'bsnh',
+): RopeCall {
   checkRopePlan(plan);
   const list = Array.from(readList(parts, 'rope: parts', 'a list of { x, out }'));
   if (list.length === 0) refuse('SHAPE', 'rope: parts', 'at least one tensor', parts);
@@ -143,7 +153,14 @@ interface Names {
 
 function namesOf(prefix: string): Names {
   const norm = `${prefix}norm`;
-  return { x: `${prefix}x`, out: `${prefix}out`, rows: `${prefix}rows`, norm, weight: `${norm}.weight`, eps: `${norm}.eps` };
+  return {
+    x: `${prefix}x`,
+    out: `${prefix}out`,
+    rows: `${prefix}rows`,
+    norm,
+    weight: `${norm}.weight`,
+    eps: `${norm}.eps`,
+  };
 }
 
 /** Made once: in a decoding step the call itself takes half a microsecond. */
@@ -162,8 +179,10 @@ function bindPart(plan: RopePlan, part: RopePartOptions, layout: RopeLayout, nam
     checkDims(ob, names.out, [batch, ob.shape[1]!, heads, headDim]);
   } else checkDims(out, names.out, x.shape);
   const [batch, seqLen, , headDim] = xb.shape as [number, number, number, number];
-  if (headDim !== plan.headDim) refuse('SHAPE', names.x, `head_dim ${plan.headDim} in the last dimension`, [...x.shape]);
-  if (seqLen !== plan.seqLen) refuse('SHAPE', names.x, `${plan.seqLen} tokens, as the plan's positions have`, [...x.shape]);
+  if (headDim !== plan.headDim)
+    refuse('SHAPE', names.x, `head_dim ${plan.headDim} in the last dimension`, [...x.shape]);
+  if (seqLen !== plan.seqLen)
+    refuse('SHAPE', names.x, `${plan.seqLen} tokens, as the plan's positions have`, [...x.shape]);
   if (plan.batch !== undefined && batch !== plan.batch) {
     refuse('SHAPE', names.x, `batch ${plan.batch}, as the plan's positions have`, [...x.shape]);
   }
@@ -182,9 +201,17 @@ function bindPart(plan: RopePlan, part: RopePartOptions, layout: RopeLayout, nam
 }
 
 /** Rows as `[batch, seq]`, each within the cache and, within a batch, each once. */
-function readRows(rows: number | ArrayLike<number>, batch: number, seqLen: number, count: number, where: string): Int32Array {
+function readRows(
+  rows: number | ArrayLike<number>,
+  batch: number,
+  seqLen: number,
+  count: number,
+  where: string,
+): Int32Array {
   const given =
-    typeof rows === 'number' ? Array.from({ length: seqLen }, (_, s) => rows + s) : readList(rows, where, 'a row or a list of rows');
+    typeof rows === 'number'
+      ? Array.from({ length: seqLen }, (_, s) => rows + s)
+      : readList(rows, where, 'a row or a list of rows');
   if (given.length !== seqLen && given.length !== batch * seqLen) {
     refuse('SHAPE', where, `the first row, ${seqLen} rows, or ${batch} × ${seqLen}`, given.length);
   }
@@ -194,7 +221,13 @@ function readRows(rows: number | ArrayLike<number>, batch: number, seqLen: numbe
     for (let s = 0; s < seqLen; s++) {
       const row = given[given.length === seqLen ? s : b * seqLen + s]!;
       if (!Number.isInteger(row) || row < 0 || row >= count) {
-        refuse('RANGE', `${where}[${s}]`, `a row of out, in [0, ${count - 1}]`, row, 'Make the cache longer, or start again at row 0.');
+        refuse(
+          'RANGE',
+          `${where}[${s}]`,
+          `a row of out, in [0, ${count - 1}]`,
+          row,
+          'Make the cache longer, or start again at row 0.',
+        );
       }
       if (seen.has(row)) refuse('RANGE', `${where}[${s}]`, 'each row once', row);
       seen.add(row);

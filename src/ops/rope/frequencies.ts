@@ -144,7 +144,10 @@ export function ropeFrequencies(options: FrequencyOptions, op = 'rope'): RopeFre
  * @returns a copy, scaling and lists copied too
  * @throws {RopewalkError} RANGE, SHAPE or UNSUPPORTED, naming the option
  */
-export function readFrequencyOptions(options: FrequencyOptions, op: string): FrequencyOptions & { readonly scaling: RopeScaling } {
+export function readFrequencyOptions(
+  options: FrequencyOptions,
+  op: string,
+): FrequencyOptions & { readonly scaling: RopeScaling } {
   const given = readOptions(options, `${op}: options`);
   const { rotaryDim, base, frequencyDim, scaling, freqFactors, attentionFactor, exponents } = given;
   if (!Number.isInteger(rotaryDim) || rotaryDim < 2 || rotaryDim > HEAD_DIM_LIMIT || rotaryDim % 2 !== 0)
@@ -175,7 +178,8 @@ function applyScaling(invFreq: Float64Array, scaling: RopeScaling, base: number,
       for (let j = 0; j < invFreq.length; j++) invFreq[j]! /= scaling.factor;
       return 1;
     case 'proportional':
-      for (let j = 0; j < invFreq.length; j++) invFreq[j] = j < scaling.rotatedPairs ? invFreq[j]! / (scaling.factor ?? 1) : 0;
+      for (let j = 0; j < invFreq.length; j++)
+        invFreq[j] = j < scaling.rotatedPairs ? invFreq[j]! / (scaling.factor ?? 1) : 0;
       return 1;
     case 'llama3':
       for (let j = 0; j < invFreq.length; j++) invFreq[j] = llama3Frequency(invFreq[j]!, scaling);
@@ -208,7 +212,8 @@ function applyScaling(invFreq: Float64Array, scaling: RopeScaling, base: number,
  * @see ggml-org/ggml@d99724f ggml_rope_yarn_corr_dims; transformers modeling_rope_utils find_correction_range
  */
 export function yarnRampEdges(scaling: YarnScaling, base: number, dim: number): [low: number, high: number] {
-  const edge = (rotations: number): number => (dim * Math.log(scaling.originalContext / (rotations * 2 * Math.PI))) / (2 * Math.log(base));
+  const edge = (rotations: number): number =>
+    (dim * Math.log(scaling.originalContext / (rotations * 2 * Math.PI))) / (2 * Math.log(base));
   const low = edge(scaling.betaFast ?? 32);
   const high = edge(scaling.betaSlow ?? 1);
   return scaling.truncate === false
@@ -272,7 +277,12 @@ function checkScaling(scaling: RopeScaling, pairs: number, op: string): RopeScal
       positive(scaling.originalContext, `${at}.original_context`);
       positive(scaling.context, `${at}.context`);
       if (pairs < 2)
-        refuse('RANGE', `${op}: rotary_dim`, 'at least 4 for dynamic NTK, whose exponent divides by rotary_dim - 2', 2 * pairs);
+        refuse(
+          'RANGE',
+          `${op}: rotary_dim`,
+          'at least 4 for dynamic NTK, whose exponent divides by rotary_dim - 2',
+          2 * pairs,
+        );
       return scaling;
     case 'yarn':
       positive(scaling.factor, `${at}.factor`);
@@ -304,7 +314,12 @@ function checkScaling(scaling: RopeScaling, pairs: number, op: string): RopeScal
       positive(scaling.originalContext, `${at}.original_context`);
       positive(scaling.lowFreqFactor, `${at}.low_freq_factor`);
       if (!(positive(scaling.highFreqFactor, `${at}.high_freq_factor`) > scaling.lowFreqFactor)) {
-        refuse('RANGE', `${at}.high_freq_factor`, `a number above low_freq_factor=${scaling.lowFreqFactor}`, scaling.highFreqFactor);
+        refuse(
+          'RANGE',
+          `${at}.high_freq_factor`,
+          `a number above low_freq_factor=${scaling.lowFreqFactor}`,
+          scaling.highFreqFactor,
+        );
       }
       return scaling;
     case 'proportional':
@@ -327,7 +342,8 @@ function checkFactors(given: ArrayLike<number>, pairs: number, where: string): A
   const factors = readList(given, where, `at least rotary_dim / 2 = ${pairs} values`);
   if (factors.length < pairs) refuse('SHAPE', where, `at least rotary_dim / 2 = ${pairs} values`, given);
   for (let j = 0; j < pairs; j++) {
-    if (!Number.isFinite(factors[j]) || factors[j] === 0) refuse('RANGE', `${where}[${j}]`, 'a finite number other than 0', factors[j]);
+    if (!Number.isFinite(factors[j]) || factors[j] === 0)
+      refuse('RANGE', `${where}[${j}]`, 'a finite number other than 0', factors[j]);
   }
   return factors;
 }
@@ -336,13 +352,15 @@ function checkExponents(given: ArrayLike<number>, pairs: number, where: string):
   const exponents = readList(given, where, `rotary_dim / 2 = ${pairs} integers`);
   if (exponents.length < pairs) refuse('SHAPE', where, `rotary_dim / 2 = ${pairs} integers`, given);
   for (let j = 0; j < pairs; j++) {
-    if (!Number.isInteger(exponents[j]) || exponents[j]! < 0) refuse('RANGE', `${where}[${j}]`, 'an integer >= 0', exponents[j]);
+    if (!Number.isInteger(exponents[j]) || exponents[j]! < 0)
+      refuse('RANGE', `${where}[${j}]`, 'an integer >= 0', exponents[j]);
   }
   return exponents;
 }
 
 function positive(value: unknown, where: string): number {
-  if (typeof value !== 'number' || !(value > 0) || !Number.isFinite(value)) refuse('RANGE', where, 'a finite number > 0', value);
+  if (typeof value !== 'number' || !(value > 0) || !Number.isFinite(value))
+    refuse('RANGE', where, 'a finite number > 0', value);
   return value;
 }
 

@@ -9,7 +9,13 @@ import { refuse } from '../../core/errors.js';
 import { readIntegers, Tensor, tensorFrom } from '../../core/tensor.js';
 import { CHECKED, checkedPlan } from '../runner.js';
 import { type RopeAxes, sharePairs } from './axes.js';
-import { type FrequencyOptions, HEAD_DIM_LIMIT, MAX_POSITION, type RopeFrequencies, ropeFrequencies } from './frequencies.js';
+import {
+  type FrequencyOptions,
+  HEAD_DIM_LIMIT,
+  MAX_POSITION,
+  type RopeFrequencies,
+  ropeFrequencies,
+} from './frequencies.js';
 import { buildTable, type RopeTable, type TableDtype, type TableRecipe } from './table.js';
 
 /**
@@ -137,7 +143,13 @@ export function planRope(options: PlanRopeOptions): RopePlan {
   const tableRows = newArray('i32', table.rows);
   for (let r = 0; r < table.rows; r++) tableRows[r] = r;
   const source = Object.freeze({ spec: given, recipe: given.recipe ?? 'float64', positions: positions.values });
-  return freezePlan(pairing, direction, window, { table, seqLen: positions.seqLen, batch: positions.batch, tableRows, source });
+  return freezePlan(pairing, direction, window, {
+    table,
+    seqLen: positions.seqLen,
+    batch: positions.batch,
+    tableRows,
+    source,
+  });
 }
 
 /**
@@ -156,8 +168,15 @@ export function planRopeWithTable(options: TablePlanOptions): RopePlan {
   checkCount(table.rows, 'rope: table.rows');
   if (!isTableArray(table.cos) || !isTableArray(table.sin))
     refuse('DTYPE', 'rope: table', 'cos and sin in Float32Arrays or Float64Arrays', [table.cos, table.sin]);
-  if (table.pairs !== window.rotaryDim / 2 || table.cos.length !== table.rows * table.pairs || table.sin.length !== table.cos.length) {
-    refuse('SHAPE', 'rope: table', `cos and sin of shape [rows, rotary_dim / 2 = ${window.rotaryDim / 2}]`, [table.rows, table.pairs]);
+  if (
+    table.pairs !== window.rotaryDim / 2 ||
+    table.cos.length !== table.rows * table.pairs ||
+    table.sin.length !== table.cos.length
+  ) {
+    refuse('SHAPE', 'rope: table', `cos and sin of shape [rows, rotary_dim / 2 = ${window.rotaryDim / 2}]`, [
+      table.rows,
+      table.pairs,
+    ]);
   }
   checkCount(seqLen, 'rope: seq_len');
   if (batch !== undefined) checkCount(batch, 'rope: batch');
@@ -214,13 +233,19 @@ function checkWindow(options: { headDim: number; rotaryDim?: number; rotaryOffse
     refuse('RANGE', 'rope: rotary_dim', `an even integer in [2, head_dim=${headDim}]`, rotaryDim);
   }
   if (!Number.isInteger(rotaryOffset) || rotaryOffset < 0 || rotaryOffset > headDim - rotaryDim) {
-    refuse('RANGE', 'rope: rotary_offset', `an integer in [0, head_dim - rotary_dim = ${headDim - rotaryDim}]`, rotaryOffset);
+    refuse(
+      'RANGE',
+      'rope: rotary_offset',
+      `an integer in [0, head_dim - rotary_dim = ${headDim - rotaryDim}]`,
+      rotaryOffset,
+    );
   }
   return { headDim, rotaryDim, rotaryOffset };
 }
 
 function checkDirection(direction: 'forward' | 'backward' = 'forward'): 'forward' | 'backward' {
-  if (direction !== 'forward' && direction !== 'backward') refuse('UNSUPPORTED', 'rope: direction', 'forward or backward', direction);
+  if (direction !== 'forward' && direction !== 'backward')
+    refuse('UNSUPPORTED', 'rope: direction', 'forward or backward', direction);
   return direction;
 }
 
@@ -294,13 +319,15 @@ function readPositions(
     refuse('SHAPE', 'rope: positions', `shape ${forms}`, [...tensor.shape]);
   }
   const tokens = dims.at(-1)!;
-  if (seqLen !== undefined && seqLen !== tokens) refuse('SHAPE', 'rope: positions', `${seqLen} tokens (seq_len)`, [...tensor.shape]);
+  if (seqLen !== undefined && seqLen !== tokens)
+    refuse('SHAPE', 'rope: positions', `${seqLen} tokens (seq_len)`, [...tensor.shape]);
   const values = checkPositions(readIntegers(shaped, 'rope: positions'));
   return { values, seqLen: tokens, batch: dims.length === 2 ? dims[0]! : undefined };
 }
 
 function positionsTensor(positions: readonly number[] | HostArray): Tensor {
-  if (ArrayBuffer.isView(positions)) return tensorFrom(positions, positions instanceof Uint16Array ? { dtype: 'u16' } : {});
+  if (ArrayBuffer.isView(positions))
+    return tensorFrom(positions, positions instanceof Uint16Array ? { dtype: 'u16' } : {});
   const list = readList(positions, 'rope: positions', 'an integer, or a list, typed array or tensor of integers');
   return tensorFrom(Int32Array.from(checkPositions(list)));
 }

@@ -7,7 +7,13 @@
  */
 import { RopewalkError } from '../../core/errors.js';
 import type { PairAxes } from './axes.js';
-import { dynamicNtkBase, type FrequencyOptions, type RopeScaling, ropeFrequencies, yarnRampEdges } from './frequencies.js';
+import {
+  dynamicNtkBase,
+  type FrequencyOptions,
+  type RopeScaling,
+  ropeFrequencies,
+  yarnRampEdges,
+} from './frequencies.js';
 
 /** How one row of angles is computed. */
 export interface AngleRecipe {
@@ -44,7 +50,8 @@ export function ggmlRecipe(axes: PairAxes, options: FrequencyOptions): AngleReci
     return f32(f32(1 - Math.min(1, Math.max(0, y))) * extFactor);
   });
   const attnFactor = f32(options.attentionFactor ?? scaling.attnFactor);
-  const magnitude = extFactor === 0 ? attnFactor : f32(attnFactor * f32(1 + f32(f32(0.1) * f32(Math.log(f32(1 / freqScale))))));
+  const magnitude =
+    extFactor === 0 ? attnFactor : f32(attnFactor * f32(1 + f32(f32(0.1) * f32(Math.log(f32(1 / freqScale))))));
   const factors = options.freqFactors;
   const thetas = new Float64Array(axes.numAxes);
   return {
@@ -57,7 +64,8 @@ export function ggmlRecipe(axes: PairAxes, options: FrequencyOptions): AngleReci
         if (axes.exponents[j] === 0) thetas[axis] = f32(position[axis]!);
         const extrapolated = factors ? f32(thetas[axis]! / f32(factors[j]!)) : thetas[axis]!;
         const interpolated = f32(freqScale * extrapolated);
-        angles[j] = extFactor === 0 ? interpolated : f32(f32(interpolated * f32(1 - ramp[j]!)) + f32(extrapolated * ramp[j]!));
+        angles[j] =
+          extFactor === 0 ? interpolated : f32(f32(interpolated * f32(1 - ramp[j]!)) + f32(extrapolated * ramp[j]!));
         for (let a = 0; a < thetas.length; a++) thetas[a] = f32(thetas[a]! * thetaScale);
       }
     },
@@ -74,7 +82,12 @@ function ggmlScaling(scaling: RopeScaling) {
     case 'yarn': {
       if (scaling.truncate === false) throw unsupportedBy('ggml-f32', 'truncate=false');
       if (scaling.mscale || scaling.mscaleAllDim) throw unsupportedBy('ggml-f32', 'mscale');
-      return { freqScale: 1 / scaling.factor, extFactor: scaling.extFactor ?? 1, attnFactor: scaling.attnFactor ?? 1, yarn: scaling };
+      return {
+        freqScale: 1 / scaling.factor,
+        extFactor: scaling.extFactor ?? 1,
+        attnFactor: scaling.attnFactor ?? 1,
+        yarn: scaling,
+      };
     }
     default:
       throw unsupportedBy('ggml-f32', `scaling ${scaling.kind}`, 'llama.cpp expresses it as freq_factors: give those.');

@@ -188,7 +188,10 @@ function recipeFor(axes: PairAxes, options: TableOptions): AngleRecipe {
   }
 }
 
-function productRecipe(axes: PairAxes, { invFreq, attentionFactor }: { invFreq: Float64Array; attentionFactor: number }): AngleRecipe {
+function productRecipe(
+  axes: PairAxes,
+  { invFreq, attentionFactor }: { invFreq: Float64Array; attentionFactor: number },
+): AngleRecipe {
   return {
     magnitude: attentionFactor,
     fillAngles(position, angles) {

@@ -78,4 +78,6 @@ for (const [name, run] of Object.entries(operators)) {
   found.push(seen);
 }
 /** @type {any} */ (globalThis).disposeAll = () => many.dispose();
-console.log(JSON.stringify({ before, after: many.capabilities(), one: single.capabilities(), operators: found, sleeps }));
+console.log(
+  JSON.stringify({ before, after: many.capabilities(), one: single.capabilities(), operators: found, sleeps }),
+);

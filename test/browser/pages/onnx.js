@@ -8,9 +8,16 @@ import { parseOnnxModel } from 'ropewalk/formats/onnx-model';
 import { ropeModel } from 'ropewalk/graph';
 import { importOnnx, runImported } from 'ropewalk/import';
 
-const { graph } = ropeModel({ spec: { headDim: 4, pairing: 'half', base: 10000 }, form: 'primitives', angles: 'f32-reduced', context: 16 });
+const { graph } = ropeModel({
+  spec: { headDim: 4, pairing: 'half', base: 10000 },
+  form: 'primitives',
+  angles: 'f32-reduced',
+  context: 16,
+});
 const bytes = writeOnnxModel(graph.model('rope', 'a page'));
-const [rope] = /** @type {[import('ropewalk/import').ImportedRope]} */ (/** @type {unknown} */ (importOnnx(bytes).ropes));
+const [rope] = /** @type {[import('ropewalk/import').ImportedRope]} */ (
+  /** @type {unknown} */ (importOnnx(bytes).ropes)
+);
 const rw = await ropewalk({ backend: 'cpu', threads: 1 });
 const x = rw.upload(Float32Array.of(1, 0, 0, 0), { shape: [1, 1, 1, 4] });
 const y = runImported(rope, rw, { x, positionIds: tensorFrom(BigInt64Array.of(1n), { shape: [1, 1] }) });

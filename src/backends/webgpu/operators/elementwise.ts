@@ -24,14 +24,17 @@ function pieces({ dims, strides }: Walk, offsets: readonly number[]): Piece[] {
   const inner = dims.at(-1)!;
   const four = Math.floor(inner / 4) * 4;
   const aligned =
-    inFours([four], dims.length === 1 ? strides.map(() => [1]) : strides, offsets) && strides.every((list) => list.at(-1) === 1);
+    inFours([four], dims.length === 1 ? strides.map(() => [1]) : strides, offsets) &&
+    strides.every((list) => list.at(-1) === 1);
   const piece = (lanes: 1 | 4, from: number, to: number): Piece => {
     const sizes = dims.with(-1, (to - from) / lanes);
     return {
       lanes,
       n: sizes.reduce((n, size) => n * size, 1),
       offsets: offsets.map((offset, t) => offset + from * strides[t]!.at(-1)!),
-      walk: sizes.map((size, d) => [size, ...strides.map((list) => list[d]! * (d === sizes.length - 1 ? lanes : 1))]).reverse(),
+      walk: sizes
+        .map((size, d) => [size, ...strides.map((list) => list[d]! * (d === sizes.length - 1 ? lanes : 1))])
+        .reverse(),
     };
   };
   if (!aligned) return [piece(1, 0, inner)];
@@ -76,7 +79,10 @@ export function runRearrange({ x, out }: RearrangePlan, call: Call): void {
   const { element: outElement, layout: to } = elements(out);
   const { element: xElement, layout: from } = elements(x);
   const { dims, strides } = joinDims([to, from]);
-  for (const { lanes, n, offsets, walk } of pieces({ dims, strides: [strides[1]!, strides[0]!] }, [from.offset, to.offset])) {
+  for (const { lanes, n, offsets, walk } of pieces({ dims, strides: [strides[1]!, strides[0]!] }, [
+    from.offset,
+    to.offset,
+  ])) {
     call.launch({
       kernel: COPY,
       variant: { converts },

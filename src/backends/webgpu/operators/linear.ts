@@ -5,7 +5,14 @@ import type { LinearPlan } from '../../../ops/linear.js';
 import { rowsOf } from '../../walks.js';
 import { type Call, elementOf, inFours, type Place, type Use, usefulStrides } from '../call.js';
 import { COPY } from '../shaders/copy.js';
-import { BLOCK_HALVES, FEW_COLUMNS, LINEAR_FEW, LINEAR_MANY, type LinearVariant, TILE_PER_FOUR } from '../shaders/linear.js';
+import {
+  BLOCK_HALVES,
+  FEW_COLUMNS,
+  LINEAR_FEW,
+  LINEAR_MANY,
+  type LinearVariant,
+  TILE_PER_FOUR,
+} from '../shaders/linear.js';
 
 /** Up to 8 rows of x are multiplied while W streams by, once: a tile would compute 24 more for nothing. */
 const FEW_ROWS = [1, 2, 4, 8] as const;
@@ -41,7 +48,8 @@ export function runLinear({ x, weight, bias, out, m, n, k }: LinearPlan, call: C
     { name: 'out', element, lanes: outLanes, written: true, block: outs.block },
   ];
   const biasAt = bias && call.place(bias);
-  if (biasAt) uses.push({ name: 'bias', element: elementOf(bias.dtype), lanes: 1, written: false, block: biasAt.block });
+  if (biasAt)
+    uses.push({ name: 'bias', element: elementOf(bias.dtype), lanes: 1, written: false, block: biasAt.block });
   const { dims, strides } = rowsOf([x, out]);
   const variant: LinearVariant = { x: xLanes, weight: w.load, out: outLanes, bias: bias !== undefined };
   const params = {
@@ -63,20 +71,41 @@ export function runLinear({ x, weight, bias, out, m, n, k }: LinearPlan, call: C
   const rows = FEW_ROWS.find((most) => m <= most);
   if (rows) {
     const groups = Math.ceil(n / FEW_COLUMNS);
-    call.launch({ kernel: LINEAR_FEW, variant: { ...variant, rows }, uses, params: { ...params, groups }, walk, groups });
+    call.launch({
+      kernel: LINEAR_FEW,
+      variant: { ...variant, rows },
+      uses,
+      params: { ...params, groups },
+      walk,
+      groups,
+    });
     return;
   }
-  const tiles = (fours: 1 | 2): number => Math.ceil(m / (TILE_PER_FOUR * fours)) * Math.ceil(n / (TILE_PER_FOUR * fours));
+  const tiles = (fours: 1 | 2): number =>
+    Math.ceil(m / (TILE_PER_FOUR * fours)) * Math.ceil(n / (TILE_PER_FOUR * fours));
   const fours = m <= HALF_TILE || tiles(2) < ENOUGH_TILES ? 1 : 2;
   const groups = tiles(fours);
-  call.launch({ kernel: LINEAR_MANY, variant: { ...variant, fours }, uses, params: { ...params, groups }, walk, groups });
+  call.launch({
+    kernel: LINEAR_MANY,
+    variant: { ...variant, fours },
+    uses,
+    params: { ...params, groups },
+    walk,
+    groups,
+  });
 }
 
 /** Where a dense matrix lies, as operand `weight`. */
 export function denseAt({ block, offset }: Place, weight: Tensor): Weight {
   const lanes = inFours([weight.shape[1]!], [usefulStrides(weight)], [offset]) ? 4 : 1;
   const [row, step] = weight.strides as [number, number];
-  return { load: lanes, uses: [{ name: 'weight', element: elementOf(weight.dtype), lanes, written: false, block }], offset, row, step };
+  return {
+    load: lanes,
+    uses: [{ name: 'weight', element: elementOf(weight.dtype), lanes, written: false, block }],
+    offset,
+    row,
+    step,
+  };
 }
 
 /**

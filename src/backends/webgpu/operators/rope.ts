@@ -4,7 +4,14 @@ import type { PairGeometry, RopePlan } from '../../../ops/rope/plan.js';
 import { type Call, elementOf, inFours, type Place, type Use, usefulStrides } from '../call.js';
 import type { Block } from '../memory.js';
 import { epsParams } from '../shaders/common.js';
-import { MAX_PARTS, type PairOrder, type RopeParam, type RopePartVariant, type RopeVariant, ropeKernel } from '../shaders/rope.js';
+import {
+  MAX_PARTS,
+  type PairOrder,
+  type RopeParam,
+  type RopePartVariant,
+  type RopeVariant,
+  ropeKernel,
+} from '../shaders/rope.js';
 
 /** A part and where its tensors lie. */
 interface Placed extends RopePart {
@@ -34,8 +41,8 @@ export function runRope({ plan, parts }: RopeCall, call: Call): void {
   const limit = call.home.device.limits.maxStorageBuffersPerShaderStage - 2;
   let group: Placed[] = [];
   const blocks = (list: readonly Placed[]): number =>
-    new Set(list.flatMap(({ xAt, outAt, weightAt }) => [xAt.block, outAt.block, weightAt?.block]).filter(Boolean)).size +
-    list.filter(({ rows }) => rows && countedFrom(rows, plan.seqLen) === undefined).length;
+    new Set(list.flatMap(({ xAt, outAt, weightAt }) => [xAt.block, outAt.block, weightAt?.block]).filter(Boolean))
+      .size + list.filter(({ rows }) => rows && countedFrom(rows, plan.seqLen) === undefined).length;
   for (const part of placed) {
     if (group.length > 0 && (group.length === MAX_PARTS || blocks([...group, part]) > limit)) {
       rotate(plan, group, call);
@@ -66,7 +73,8 @@ function rotate(plan: RopePlan, parts: readonly Placed[], call: Call): void {
     { name: 'cos', element: 'f32', lanes, written: false, block: tableBlock },
     { name: 'sin', element: 'f32', lanes, written: false, block: tableBlock },
   ];
-  if (!countedTable) uses.push({ name: 'table_rows', element: 'u32', lanes: 1, written: false, block: uploadList(tableRows, call) });
+  if (!countedTable)
+    uses.push({ name: 'table_rows', element: 'u32', lanes: 1, written: false, block: uploadList(tableRows, call) });
   const params: Partial<Record<RopeParam, number>> = {
     tokens: batch * seq,
     seq,
@@ -89,9 +97,20 @@ function rotate(plan: RopePlan, parts: readonly Placed[], call: Call): void {
       { name: `x${p}`, element: elementOf(x.dtype), lanes, written: false, block: xAt.block },
       { name: `out${p}`, element: elementOf(out.dtype), lanes, written: true, block: outAt.block },
     );
-    if (norm) uses.push({ name: `weight${p}`, element: elementOf(norm.weight.dtype), lanes, written: false, block: weightAt!.block });
-    if (rows && first === undefined) uses.push({ name: `rows${p}`, element: 'u32', lanes: 1, written: false, block: call.temporary(rows) });
-    const strides = (names: readonly ['xb', 'xs', 'xh', 'xd'] | readonly ['ob', 'os', 'oh', 'od'], list: readonly number[]): void => {
+    if (norm)
+      uses.push({
+        name: `weight${p}`,
+        element: elementOf(norm.weight.dtype),
+        lanes,
+        written: false,
+        block: weightAt!.block,
+      });
+    if (rows && first === undefined)
+      uses.push({ name: `rows${p}`, element: 'u32', lanes: 1, written: false, block: call.temporary(rows) });
+    const strides = (
+      names: readonly ['xb', 'xs', 'xh', 'xd'] | readonly ['ob', 'os', 'oh', 'od'],
+      list: readonly number[],
+    ): void => {
       for (const [d, name] of names.entries()) params[`${name}${p}`] = list[d]!;
     };
     strides(['xb', 'xs', 'xh', 'xd'], x.strides);

@@ -23,12 +23,19 @@ export function runEmbedding(plan: EmbeddingPlan, call: Call): void {
   call.bring([weight], [out]);
   if (out.size === 0) return;
   const [from, to] = [call.place(weight), call.place(out)];
-  const { element, layout: table } = asBits({ shape: weight.shape, strides: weight.strides, offset: from.offset, dtype: weight.dtype });
+  const { element, layout: table } = asBits({
+    shape: weight.shape,
+    strides: weight.strides,
+    offset: from.offset,
+    dtype: weight.dtype,
+  });
   const { layout: target } = asBits({ shape: out.shape, strides: out.strides, offset: to.offset, dtype: out.dtype });
   // Of 64-bit elements a column is two words.
   const columns = table.shape.slice(1);
   const width = countElements(columns);
-  const dense = [table, target].every(({ strides }) => strides.at(-1) === 1 && (columns.length === 1 || strides[1] === 2));
+  const dense = [table, target].every(
+    ({ strides }) => strides.at(-1) === 1 && (columns.length === 1 || strides[1] === 2),
+  );
   const rowStrides = [table, target].map((layout) => usefulStrides(layout)[0]!);
   const lanes =
     dense &&
@@ -109,7 +116,13 @@ export function runRmsNorm({ x, weight, eps, out }: RmsNormPlan, call: Call): vo
   const { dims, strides } = rowsOf([x, out]);
   const element = elementOf(out.dtype);
   const step = (list: readonly number[]): number => list.at(-1)!;
-  const lanes = inFours([d], [usefulStrides(x), usefulStrides(out), weight.strides], [xs.offset, outs.offset, ws.offset]) ? 4 : 1;
+  const lanes = inFours(
+    [d],
+    [usefulStrides(x), usefulStrides(out), weight.strides],
+    [xs.offset, outs.offset, ws.offset],
+  )
+    ? 4
+    : 1;
   const rows = countElements(dims);
   call.launch({
     kernel: rmsNormKernel(d / lanes),

@@ -110,7 +110,13 @@ function cutMany(quads: number): Cut {
 
 /** Memory for what each split found: sums of weighted values, and for each row the largest score and the sum of weights. */
 function partsOf(count: number, quads: number, call: Call): Use[] {
-  const part = (name: string, lanes: 1 | 4, block: Block): Use => ({ name, element: 'f32', lanes, written: true, block });
+  const part = (name: string, lanes: 1 | 4, block: Block): Use => ({
+    name,
+    element: 'f32',
+    lanes,
+    written: true,
+    block,
+  });
   return [part('sums', 4, call.scratch(count * quads * 16)), part('states', 1, call.scratch(count * 8))];
 }
 

@@ -103,7 +103,8 @@ function fewText(variant: LinearFewVariant): string {
   const [weights, first, far] = blocks
     ? { q8_0: ['8u', 'u * 8u', '4u'], q4_0: ['8u', 'u / 4u * 32u + u % 4u * 4u', '16u'] }[weight]
     : ['4u', 'u * 4u', ''];
-  const dots = (w: string, x: string): string => `vec4<f32>(${[0, 1, 2, 3].map((c) => `dot(w${c}${w}, ${x})`).join(', ')})`;
+  const dots = (w: string, x: string): string =>
+    `vec4<f32>(${[0, 1, 2, 3].map((c) => `dot(w${c}${w}, ${x})`).join(', ')})`;
   return /* wgsl */ `
 const COLUMNS = ${FEW_COLUMNS}u;
 const ROWS = ${rows}u;
@@ -155,7 +156,8 @@ function manyText(variant: LinearManyVariant): string {
   const { fours } = variant;
   const components = ['x', 'y', 'z', 'w'] as const;
   // sum_r_f: row r of the thread's rows, its columns f·4 … f·4 + 3.
-  const sums = (text: (r: number, f: number) => string): string => each(4 * fours, (r) => each(fours, (f) => text(r, f)));
+  const sums = (text: (r: number, f: number) => string): string =>
+    each(4 * fours, (r) => each(fours, (f) => text(r, f)));
   const row = (r: number): string => `row + ${Math.floor(r / 4) * TILE_PER_FOUR + (r % 4)}u`;
   return /* wgsl */ `
 const TILE = ${TILE_PER_FOUR * fours}u;

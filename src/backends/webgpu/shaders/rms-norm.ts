@@ -3,7 +3,19 @@ import type { Kernel } from '../shader.js';
 import { GROUP, MAIN, RMS, SUM, threadsFor, WALK } from './common.js';
 
 /** A parameter of the kernel. */
-type RmsNormParam = 'rows' | 'rank' | 'width' | 'd' | 'eps' | 'smallEps' | 'x' | 'xStep' | 'weight' | 'weightStep' | 'out' | 'outStep';
+type RmsNormParam =
+  | 'rows'
+  | 'rank'
+  | 'width'
+  | 'd'
+  | 'eps'
+  | 'smallEps'
+  | 'x'
+  | 'xStep'
+  | 'weight'
+  | 'weightStep'
+  | 'out'
+  | 'outStep';
 
 /**
  * Operands x, weight and out; the walk has the strides of x's and out's rows.

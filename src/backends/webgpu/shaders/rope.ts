@@ -24,7 +24,20 @@ export interface RopeVariant {
   readonly parts: readonly RopePartVariant[];
 }
 
-const HEAD = ['tokens', 'seq', 'total', 'pairs', 'offset', 'rotaryDim', 'headDim', 'gap', 'cos', 'sin', 'perBatch', 'tableRows'] as const;
+const HEAD = [
+  'tokens',
+  'seq',
+  'total',
+  'pairs',
+  'offset',
+  'rotaryDim',
+  'headDim',
+  'gap',
+  'cos',
+  'sin',
+  'perBatch',
+  'tableRows',
+] as const;
 const PART = [
   'x',
   'xb',
@@ -138,7 +151,9 @@ function partText({ lanes, read, write }: RopeVariant, { rest, rows, norm }: Rop
   const to = (dim: string): string => `place + (${dim}) * params.od${p}`;
   const load = (dim: string): string => {
     const value = `load_x${p}(${at(dim)})`;
-    return norm ? `load_weight${p}(params.weight${p} + (${dim}) * params.weightStep${p}) * (${value} * root.y / root.x)` : value;
+    return norm
+      ? `load_weight${p}(params.weight${p} + (${dim}) * params.weightStep${p}) * (${value} * root.y / root.x)`
+      : value;
   };
   const row = rows === 'counted' ? `params.rows${p} + s` : `bits_rows${p}(params.rows${p} + b * params.seq + s)`;
   const reading = {

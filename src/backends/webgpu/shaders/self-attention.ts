@@ -57,7 +57,24 @@ const SIZES = [
 ] as const;
 const DIMS = ['d', 'dv', 'scale', 'softcap'] as const;
 const OUT = ['out', 'ob', 'os', 'oh', 'od'] as const;
-const LAYOUTS = ['q', 'qb', 'qs', 'qh', 'qd', 'k', 'kb', 'ks', 'kh', 'kd', 'v', 'vb', 'vs', 'vh', 'vd', ...OUT] as const;
+const LAYOUTS = [
+  'q',
+  'qb',
+  'qs',
+  'qh',
+  'qd',
+  'k',
+  'kb',
+  'ks',
+  'kh',
+  'kd',
+  'v',
+  'vb',
+  'vs',
+  'vh',
+  'vd',
+  ...OUT,
+] as const;
 const PARAMS = [...SIZES, ...DIMS, ...LAYOUTS] as const;
 
 /**
