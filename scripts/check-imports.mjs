@@ -16,7 +16,7 @@ const ARROWS = {
   dialects: ['core', 'ops'],
   backends: ['core', 'ops', 'formats', 'graph'],
   convert: ['core', 'ops', 'dialects'],
-  formats: ['core'],
+  formats: ['core', 'ops', 'reference', 'dialects'],
   // An .onnx file → its RoPE.
   import: ['core', 'ops', 'dialects', 'formats'],
   // Plans as ONNX graphs.

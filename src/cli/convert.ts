@@ -18,9 +18,9 @@ import {
 import { refuse } from '../core/errors.js';
 import type { ModelRope } from '../dialects/model-rope.js';
 import { parseNpy, tensorFromNpy, writeNpy } from '../formats/npy.js';
-import { readFileBytes, refuseSystem } from '../formats/read-file.node.js';
+import { readFileBytes, readJsonFile, refuseSystem } from '../formats/read-file.node.js';
 import type { RopeSpec } from '../ops/rope/plan.js';
-import { modelFileOf, readExpectedRope, readJson, readModel } from './model-file.js';
+import { modelFileOf, readExpectedRope, readModel } from './model-file.js';
 import { readContext, readInteger } from './options.js';
 import { EXIT, printJson } from './output.js';
 import { VERSION } from './version.js';
@@ -131,7 +131,7 @@ export async function readRopeSource(
   }
   const file = modelFileOf(from, command);
   if (/\.json$/i.test(file)) {
-    const json = readJson(file, command);
+    const json = readJsonFile(file, `${command}: ${file}`);
     if (!isModelConfig(json)) {
       const { peer, spec } = readForm(json, readTables(json, file, command), { ...rest, where: file });
       return { spec, from: `${file} (${peer})`, notes: [] };

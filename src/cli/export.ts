@@ -9,6 +9,7 @@ import { refuse } from '../core/errors.js';
 import { countElements } from '../core/shape.js';
 import { Tensor, type TensorStorage, zeros } from '../core/tensor.js';
 import { type OnnxModel, type OnnxValue, writeOnnxModel } from '../formats/onnx.js';
+import { headsOf } from '../formats/permute-model.node.js';
 import {
   ANGLE_MODES,
   type AngleMode,
@@ -32,7 +33,6 @@ import { planSwiglu } from '../ops/swiglu.js';
 import { type ExpectedRope, readExpectedRope } from './model-file.js';
 import { flagOf, oneOf, readContext, readInteger, readIntegers, readNumber } from './options.js';
 import { EXIT, printJson } from './output.js';
-import { headsOf } from './permute-model.js';
 import { VERSION } from './version.js';
 import { writeWhole } from './write-file.js';
 
@@ -136,7 +136,7 @@ async function exportRope(
   };
   const expected = await expectedRope(source, options, layer);
   const dtype = givenDtype ?? expected.line?.dtype ?? 'f32';
-  const known = expected.model === undefined ? (expected.line ?? {}) : await headsOf(expected.model, layer, 'export');
+  const known = expected.model === undefined ? (expected.line ?? {}) : await headsOf(expected.model, layer);
   const heads =
     given.heads ??
     known.heads ??

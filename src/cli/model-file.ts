@@ -12,13 +12,9 @@ import { fail, refuse } from '../core/errors.js';
 import { type GgufHeader, ropeFromGguf } from '../dialects/gguf.js';
 import { ropeFromConfig } from '../dialects/huggingface.js';
 import type { ModelRope, ModelRopeOptions } from '../dialects/model-rope.js';
-import { parseJson } from '../formats/json.js';
-import { readFileBytes, refuseSystem } from '../formats/read-file.node.js';
+import { readJsonFile, refuseSystem } from '../formats/read-file.node.js';
 import { readGgufFactors, readGgufHeader } from '../formats/read-header.node.js';
 import type { RopeSpec } from '../ops/rope/plan.js';
-
-/** A config.json is a few kilobytes; vocabularies and weights live elsewhere. */
-const MAX_JSON_BYTES = 64 * 2 ** 20;
 
 /**
  * Finds the file that says what a model is. Of a folder that is the one whose model `ropewalk generate` would run: config.json, or the
@@ -69,7 +65,7 @@ export async function readModel(path: string, command: string, options: ModelRop
   if (!/\.json$/i.test(file) && !statSync(file, { throwIfNoEntry: false }))
     fail('FORMAT', `${command}: ${file}`, 'there is no such file or folder');
   if (!/\.json$/i.test(file)) refuse('FORMAT', command, 'a config.json, a .gguf, or a folder with one', file);
-  return ropeFromConfig(readJson(file, command), { ...options, where: file });
+  return ropeFromConfig(readJsonFile(file, `${command}: ${file}`), { ...options, where: file });
 }
 
 /** A RoPE that somebody expects. */
@@ -110,7 +106,7 @@ export async function readExpectedRope(
   }
   const file = modelFileOf(text, command);
   if (/\.json$/i.test(file)) {
-    const json = readJson(file, command);
+    const json = readJsonFile(file, `${command}: ${file}`);
     if (typeof json === 'object' && json !== null && 'pairing' in json && 'headDim' in json) {
       return { spec: specFromJson(json, file), direction: 'forward', from: file };
     }
@@ -122,17 +118,6 @@ export async function readExpectedRope(
   if (!found.rope)
     refuse('RANGE', `${command}: --layer`, 'a layer with RoPE', `layer ${layer}, which has no position encoding`);
   return { spec: found.rope, direction: 'forward', from: `${file}, layer ${layer}`, model: file };
-}
-
-/**
- * Reads a JSON file.
- *
- * @param file - at most 64 MiB
- * @param command - names the command in messages
- * @throws {RopewalkError} FORMAT
- */
-export function readJson(file: string, command: string): unknown {
-  return parseJson(readFileBytes(file, MAX_JSON_BYTES, `${command}: ${file}`), file);
 }
 
 /** The header, and the few small tensors that hold frequency factors. */

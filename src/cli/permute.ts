@@ -7,12 +7,18 @@ import { copyFile, open } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { refuse } from '../core/errors.js';
 import { type CopyOptions, copyPermuted, writeWhole } from '../formats/permute-file.node.js';
+import {
+  factsOf,
+  type GivenGeometry,
+  type ModelFacts,
+  type OpenModel,
+  openModel,
+} from '../formats/permute-model.node.js';
 import { type PermutePlan, permutedRows, planPermutation, type WeightPairing } from '../formats/permute-plan.js';
+import { type LayerProof, provableLayers, proveScores } from '../formats/permute-proof.node.js';
 import { refuseSystem } from '../formats/read-file.node.js';
 import { readInteger, readPattern } from './options.js';
 import { EXIT, openPrinter } from './output.js';
-import { factsOf, type GivenGeometry, type ModelFacts, type OpenModel, openModel } from './permute-model.js';
-import { type LayerProof, provableLayers, proveScores } from './permute-proof.js';
 
 /** Options of the command, as the command line gives them. */
 export interface PermuteCommandOptions {

@@ -10,6 +10,8 @@ import { openGoldenFolder } from '../conformance/golden/folder.node.js';
 import { verifyToHtml } from '../conformance/verify/html.js';
 import { judgeCase, type VerifyResult } from '../conformance/verify/judge.js';
 import type { ModelOptions } from '../conformance/verify/model.js';
+import { readCaseOutputs } from '../conformance/verify/outputs.node.js';
+import { openProgram, type ProgramUnderTest } from '../conformance/verify/program.node.js';
 import {
   countVerified,
   type ReportTitle,
@@ -24,8 +26,6 @@ import { refuse } from '../core/errors.js';
 import { splitWords } from './command-words.js';
 import { EXIT, openPrinter } from './output.js';
 import { keepCase, nextStep } from './verify-next.js';
-import { readCaseOutputs } from './verify-outputs.js';
-import { openProgram, type ProgramUnderTest } from './verify-program.js';
 import { VERSION } from './version.js';
 import { writeWhole } from './write-file.js';
 

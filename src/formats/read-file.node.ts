@@ -6,6 +6,7 @@
 import { closeSync, constants, fstatSync, openSync, readSync, type Stats, statSync } from 'node:fs';
 import { type FileHandle, open, stat } from 'node:fs/promises';
 import { type ErrorCode, RopewalkError, refuse } from '../core/errors.js';
+import { parseJson } from './json.js';
 
 /** Without O_NONBLOCK, opening a pipe waits for its writer, perhaps for ever. Windows has no such flag and no such pipes. */
 const OPEN_FLAGS = constants.O_RDONLY | (constants.O_NONBLOCK ?? 0);
@@ -81,6 +82,21 @@ export function readFileBytes(
     else if (size > limit) refuse('FORMAT', where, `at most ${limit} bytes`, size);
     return readSyncAt(file, 0, size, where);
   });
+}
+
+/** A config.json is a few kilobytes, an index of shards a few megabytes. */
+const MAX_JSON_FILE_BYTES = 64 * 2 ** 20;
+
+/**
+ * Reads a JSON file of at most 64 MiB.
+ *
+ * @param path - the file
+ * @param where - as for {@link readFileBytes}
+ * @returns the value
+ * @throws {RopewalkError} FORMAT when it cannot be read, or is not JSON
+ */
+export function readJsonFile(path: string, where: string = path): unknown {
+  return parseJson(readFileBytes(path, MAX_JSON_FILE_BYTES, where), path);
 }
 
 /**

@@ -12,14 +12,14 @@ import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, 
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Readable, Writable } from 'node:stream';
-import type { GoldenCase } from '../conformance/golden/case.js';
-import { bytesToTensor } from '../conformance/host.js';
-import { sizeBytes } from '../core/dtypes.js';
-import { RopewalkError, show } from '../core/errors.js';
-import type { Tensor } from '../core/tensor.js';
-import { parseJson } from '../formats/json.js';
-import { readFileBytes, refuseSystem } from '../formats/read-file.node.js';
-import { readOutputFolder } from './verify-outputs.js';
+import { sizeBytes } from '../../core/dtypes.js';
+import { RopewalkError, show } from '../../core/errors.js';
+import type { Tensor } from '../../core/tensor.js';
+import { parseJson } from '../../formats/json.js';
+import { readFileBytes, refuseSystem } from '../../formats/read-file.node.js';
+import type { GoldenCase } from '../golden/case.js';
+import { bytesToTensor } from '../host.js';
+import { readOutputFolder } from './outputs.node.js';
 
 /** The version of the protocol, in every header. */
 export const PROTOCOL = 'ropewalk-verify-1';

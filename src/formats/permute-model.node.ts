@@ -12,13 +12,12 @@ import { Fields } from '../core/fields.js';
 import { ropeFromGguf } from '../dialects/gguf.js';
 import { ropeFromConfig } from '../dialects/huggingface.js';
 import type { ModelRope } from '../dialects/model-rope.js';
-import { nameForMessage } from '../formats/bytes.js';
-import type { GgufFile, GgufTensor } from '../formats/gguf.js';
-import type { FusedLayout, HeadGeometry, LocatedTensor, WeightPairing } from '../formats/permute-plan.js';
-import { refuseSystem } from '../formats/read-file.node.js';
-import { readGgufHeader, readSafetensorsHeader } from '../formats/read-header.node.js';
 import type { RopeSpec } from '../ops/rope/plan.js';
-import { readJson } from './model-file.js';
+import { nameForMessage } from './bytes.js';
+import type { GgufFile, GgufTensor } from './gguf.js';
+import type { FusedLayout, HeadGeometry, LocatedTensor, WeightPairing } from './permute-plan.js';
+import { readJsonFile, refuseSystem } from './read-file.node.js';
+import { readGgufHeader, readSafetensorsHeader } from './read-header.node.js';
 
 /** A model on disk: headers read, weights not. */
 export interface OpenModel {
@@ -113,7 +112,7 @@ async function shardsOf(path: string, entries: readonly string[]): Promise<{ nam
     return refuse('FORMAT', path, `${INDEX}, or one .safetensors`, names, 'Give the file itself.');
   }
   const where = join(path, INDEX);
-  const map = new Fields(readJson(where, 'permute'), where).object('weight_map');
+  const map = new Fields(readJsonFile(where), where).object('weight_map');
   const files = new Map<string, string[]>();
   for (const tensor of map.keys()) {
     const name = map.text(tensor);
@@ -204,7 +203,7 @@ export async function factsOf(model: OpenModel, given: GivenGeometry): Promise<M
   }
   const beside = join(model.kind === 'folder' ? model.path : dirname(model.path), 'config.json');
   const path = given.config ?? (existsSync(beside) ? beside : undefined);
-  return combine(path === undefined ? undefined : huggingfaceFacts(readJson(path, 'permute'), path, given), given);
+  return combine(path === undefined ? undefined : huggingfaceFacts(readJsonFile(path), path, given), given);
 }
 
 /**
@@ -212,17 +211,12 @@ export async function factsOf(model: OpenModel, given: GivenGeometry): Promise<M
  *
  * @param file - a config.json or a .gguf
  * @param layer - counted from 0
- * @param command - names the command in messages
  * @returns what the file says; nothing where it does not say it in a way that is known here
  * @throws {RopewalkError} FORMAT when the file cannot be read
  */
-export async function headsOf(
-  file: string,
-  layer: number,
-  command: string,
-): Promise<Pick<GivenGeometry, 'heads' | 'kvHeads'>> {
+export async function headsOf(file: string, layer: number): Promise<Pick<GivenGeometry, 'heads' | 'kvHeads'>> {
   const header = /\.gguf$/i.test(file) ? await readGgufHeader(file) : undefined;
-  const config = header ? undefined : readJson(file, command);
+  const config = header ? undefined : readJsonFile(file);
   try {
     const own = header ? ggufFacts(header, file, {}) : huggingfaceFacts(config, file, {});
     const { numHeads, numKvHeads } = own.geometryOf!(layer);

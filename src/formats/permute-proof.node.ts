@@ -5,16 +5,16 @@
  * @module
  */
 import { type FileHandle, open } from 'node:fs/promises';
-import { randomFrom } from '../conformance/random.js';
 import { BLOCK_WEIGHTS, type BlockFormat, blocksFrom, readBlocks } from '../core/blocks.js';
 import { type Dtype, loadNumber, sizeBytes } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
+import { randomFrom } from '../core/random.js';
 import { tensorFrom } from '../core/tensor.js';
-import { elementsAt, nameForMessage } from '../formats/bytes.js';
-import { permutedRows, type TensorMove, type WeightPairing } from '../formats/permute-plan.js';
 import { bindRope } from '../ops/rope/call.js';
 import { planRope, type RopeSpec } from '../ops/rope/plan.js';
 import { ropeReference } from '../reference/rope.js';
+import { elementsAt, nameForMessage } from './bytes.js';
+import { permutedRows, type TensorMove, type WeightPairing } from './permute-plan.js';
 
 /** What a layer's scores say. All differences are in units of |q|·|k|, the largest a score can be. */
 export interface LayerProof {

@@ -7,16 +7,16 @@
  */
 import { existsSync, readdirSync, statSync } from 'node:fs';
 import { join, resolve, sep } from 'node:path';
-import type { GoldenCase } from '../conformance/golden/case.js';
-import { bytesToTensor } from '../conformance/host.js';
-import { type Dtype, type HostArray, sizeBytes } from '../core/dtypes.js';
-import { RopewalkError, refuse, show } from '../core/errors.js';
-import type { Tensor } from '../core/tensor.js';
-import { parseJson } from '../formats/json.js';
-import { type NpyArray, parseNpy, tensorFromNpy } from '../formats/npy.js';
-import { parseNpz } from '../formats/npz.js';
-import { readFileBytes } from '../formats/read-file.node.js';
-import { parseSafetensors, tensorFromSafetensors } from '../formats/safetensors.js';
+import { type Dtype, type HostArray, sizeBytes } from '../../core/dtypes.js';
+import { RopewalkError, refuse, show } from '../../core/errors.js';
+import type { Tensor } from '../../core/tensor.js';
+import { parseJson } from '../../formats/json.js';
+import { type NpyArray, parseNpy, tensorFromNpy } from '../../formats/npy.js';
+import { parseNpz } from '../../formats/npz.js';
+import { readFileBytes } from '../../formats/read-file.node.js';
+import { parseSafetensors, tensorFromSafetensors } from '../../formats/safetensors.js';
+import type { GoldenCase } from '../golden/case.js';
+import { bytesToTensor } from '../host.js';
 
 /** The outputs of one case. */
 export interface FoundOutputs {
