@@ -5,7 +5,7 @@
  * @module
  */
 import { checkName, reading } from './arguments.js';
-import { refuse } from './errors.js';
+import { type ErrorCode, fail, refuse } from './errors.js';
 
 /** A record whose fields are read with checks. Missing and null are the same. */
 export class Fields {
@@ -39,6 +39,16 @@ export class Fields {
   /** The path of a field: `config.json: rope_scaling.factor`. */
   path(key: string): string {
     return this.where.includes(': ') ? `${this.where}.${key}` : `${this.where}: ${key}`;
+  }
+
+  /** Refuses a field for its value; see {@link refuse} of core/errors.ts. @throws {RopewalkError} always */
+  refuse(code: ErrorCode, key: string, expected: string, next?: string): never {
+    return refuse(code, this.path(key), expected, this.raw(key), next);
+  }
+
+  /** Refuses a field for what other fields say; see {@link fail} of core/errors.ts. @throws {RopewalkError} always */
+  fail(code: ErrorCode, key: string, sentence: string): never {
+    return fail(code, this.path(key), sentence);
   }
 
   /** The names of all fields. */

@@ -224,7 +224,7 @@ describe('config.json', () => {
     'another kind of layer': [
       { layer_types: new Array(16).fill('linear_attention') },
       'UNSUPPORTED',
-      /layer_types\[0\]: expected full_attention/,
+      /layer_types\[0\]: only full_attention is computed for this model, not linear_attention/,
     ],
     'an unknown scaling': [{ rope_scaling: { rope_type: 'magic' } }, 'UNSUPPORTED', /rope_type/],
   };
@@ -246,7 +246,7 @@ describe('config.json', () => {
     const layer_types = new Array(24).fill('sliding_attention');
     assert.throws(() => configFromJson({ ...QWEN2_5_0_5B, layer_types }), {
       code: 'FORMAT',
-      message: /use_sliding_window: expected true/,
+      message: /use_sliding_window: it must be true, because layer_types has sliding_attention/,
     });
     assert.throws(() => configFromJson({ ...QWEN2_5_0_5B, use_sliding_window: true, sliding_window: null }), {
       code: 'FORMAT',
@@ -345,7 +345,7 @@ describe('GGUF', () => {
     'a part of a model': [
       { ...keys('llama'), 'split.count': 3 },
       'UNSUPPORTED',
-      /split\.count: expected a whole GGUF, got 3\. Merge it/,
+      /split\.count: expected a whole GGUF file, got 3\. Merge the parts/,
     ],
     'heads that differ by layer': [
       keys('llama', { 'attention.head_count_kv': [2, 1, 2] }),
@@ -365,7 +365,7 @@ describe('GGUF', () => {
     'no eps': [
       keys('llama', { 'attention.layer_norm_rms_epsilon': undefined }),
       'FORMAT',
-      /rms_epsilon: expected a number, got none/,
+      /rms_epsilon: expected a finite number, got none/,
     ],
     'no layers': [keys('llama', { block_count: 0 }), 'FORMAT', /block_count/],
     'no context': [keys('llama', { context_length: undefined }), 'FORMAT', /context_length/],
