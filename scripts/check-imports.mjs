@@ -23,7 +23,7 @@ const ARROWS = {
   graph: ['core', 'ops', 'formats'],
   conformance: ['core', 'ops', 'reference', 'dialects', 'backends', 'formats', 'graph'],
   diagnose: ['core', 'ops', 'reference', 'dialects', 'backends', 'formats', 'conformance'],
-  aicore: ['core', 'ops'],
+  aicore: ['core', 'ops', 'backends'],
   model: ['core', 'ops', 'dialects', 'backends', 'formats', 'entry'],
   // The package's front door: src/index.ts and the files beside it.
   entry: ['core', 'ops', 'reference', 'backends', 'aicore'],

@@ -50,20 +50,7 @@ const ascendModel: BackendEntry = {
   auto: false,
   byName: true, // a model of a device, thousands of times slower than the machine it runs on
   whyNot: async () => undefined,
-  async open(): Promise<Backend> {
-    const { ascendModelRunner } = await import('./aicore/runner.js');
-    return {
-      ...hostMemory(),
-      ...ascendModelRunner(),
-      capabilities: () => ({
-        backend: 'ascend-model',
-        description: "RoPE by the fast kernel on a model of an Ascend 910B3's vector cores, in the device's arithmetic",
-        dtypes: ['f32', 'f16', 'bf16'],
-        threads: 1,
-        notTaken: [],
-      }),
-    };
-  },
+  open: async () => (await import('./aicore/runner.js')).openAscendModel(),
 };
 
 const reference: BackendEntry = {
@@ -81,22 +68,15 @@ const reference: BackendEntry = {
         threads: 1,
         notTaken: passedOver,
       }),
-      ...hostMemory(),
+      upload(source) {
+        const copy = zeros(source.dtype, source.shape);
+        copyElements(source, copy);
+        return copy;
+      },
+      dispose() {},
     };
   },
 };
-
-/** What a backend has that keeps nothing of its own. */
-function hostMemory(): Pick<Backend, 'upload' | 'dispose'> {
-  return {
-    upload(source) {
-      const copy = zeros(source.dtype, source.shape);
-      copyElements(source, copy);
-      return copy;
-    },
-    dispose() {},
-  };
-}
 
 /** Every backend of this build. */
 export const BACKENDS: readonly BackendEntry[] = /* @__PURE__ */ Object.freeze([

@@ -534,6 +534,7 @@ const AICORE: Rows = {
   GlobalTensor: () => ['x', allocation, 'f32', 0, 0, 8],
   firstLanes: () => [aicore.EVEN_LANES, 4],
   ascendModelRunner: () => [{ kernel: 'fast', machine: machine() }],
+  openAscendModel: () => [{ kernel: 'fast', machine: machine() }],
   runRopeKernel: () => [
     {
       kernel: 'correct',

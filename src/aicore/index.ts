@@ -24,5 +24,5 @@ export { MAX_HEAD_DIM } from './kernels/args.js';
 export { runRopeKernel } from './kernels/run.js';
 export { type LaunchOptions, launchKernel } from './launch.js';
 export { Allocation, GlobalTensor } from './memory.js';
-export { type AscendModelOptions, type AscendModelRunner, ascendModelRunner } from './runner.js';
+export { type AscendModelOptions, type AscendModelRunner, ascendModelRunner, openAscendModel } from './runner.js';
 export * from './trace.js';

@@ -1,72 +1,88 @@
 /**
- * The modelled AI Core as a {@link Runner}: InfiniOp's descriptors, or any RoPE plan that its kernels take, compute on it.
- *
- * Only RoPE runs here; each plan that cannot says why.
+ * The modelled AI Core as a backend: RoPE plans and InfiniOp's descriptors compute on it.
  *
  * @module
  */
+import type { Backend } from '../backends/backend.js';
 import { readName, readOptional, readOptions } from '../core/arguments.js';
-import { type Dtype, type FloatDtype, isFloat, loadNumber, newArray, storeNumber } from '../core/dtypes.js';
-import { RopewalkError } from '../core/errors.js';
-import { hostOf, type Tensor, zeros } from '../core/tensor.js';
+import { type FloatDtype, loadNumber, newArray, storeNumber } from '../core/dtypes.js';
+import { fail } from '../core/errors.js';
+import { copyElements, hostOf, type Tensor, zeros } from '../core/tensor.js';
 import type { RopeCall, RopePart } from '../ops/rope/call.js';
 import type { RopePlan } from '../ops/rope/plan.js';
-import { checkPlan, type OpPlan, type Runner } from '../ops/runner.js';
+import { checkPlan, type OpPlan } from '../ops/runner.js';
 import { coresOf } from './core.js';
 import { MAX_HEAD_DIM } from './kernels/args.js';
 import { runRopeKernel } from './kernels/run.js';
 import { whyNotSeed } from './kernels/seed.js';
 import type { GlobalView, KernelName, KernelRun, MachineOptions } from './trace.js';
 
-/** What {@link ascendModelRunner} takes. */
+/** Options of {@link openAscendModel}. */
 export interface AscendModelOptions {
-  /** fast unless given; seed takes what its document says, and no more. */
+  /** `fast` unless given. `seed`, the baseline, takes only what its document describes. */
   readonly kernel?: KernelName;
+  /** The modelled chip; a 910B3 with 40 cores unless given. */
   readonly machine?: MachineOptions;
 }
 
-/** A runner that remembers what the model said. */
-export interface AscendModelRunner extends Runner {
+/** A backend that computes RoPE on the modelled AI Core and keeps what the model reported. */
+export interface AscendModelRunner extends Backend {
   readonly name: 'ascend-model';
-  /** Of the last plan, a run for each part; empty before the first. */
+  /** The runs of the last plan, one for each of its parts; empty before the first plan. */
   readonly lastRuns: readonly KernelRun[];
 }
 
 /**
- * Makes a runner whose RoPE is computed by a kernel on the modelled AI Core.
+ * Opens the modelled AI Core as a backend. It runs RoPE only; `whyNot(plan)` says why another plan does not run.
  *
  * Results are those of the device's arithmetic: f16 rounds at each vector step, bf16 computes in f32. Tensors lie in host memory.
  *
  * @param options - which kernel, on which machine
+ * @returns an open backend; nothing needs to be disposed of
+ * @throws {RopewalkError} UNSUPPORTED for a kernel or chip that does not exist, RANGE for a number of cores that the chip does not have
+ * @example const rw = await ropewalk({ backend: openAscendModel({ kernel: 'correct' }) });
  */
-export function ascendModelRunner(options: AscendModelOptions = {}): AscendModelRunner {
+export function openAscendModel(options: AscendModelOptions = {}): AscendModelRunner {
   const { kernel: wanted = 'fast', machine: given } = readOptions(options, 'ascend-model: options');
   const kernel = readName(wanted, ['seed', 'correct', 'fast'], 'ascend-model: kernel');
-  const machine = readOptional(given, 'ascend-model: machine');
-  coresOf(machine ?? {});
+  const machine = readOptional(given, 'ascend-model: machine') ?? {};
+  coresOf(machine);
   let lastRuns: readonly KernelRun[] = [];
   return {
     name: 'ascend-model',
     get lastRuns() {
       return lastRuns;
     },
-    allocate: (dtype, shape) => zeros(dtype, shape),
+    capabilities: () => ({
+      backend: 'ascend-model',
+      description: `RoPE by the ${kernel} kernel on a model of an Ascend ${machine.chip ?? '910B3'}'s vector cores`,
+      dtypes: kernel === 'seed' ? ['f32', 'f16'] : ['f32', 'f16', 'bf16'],
+      threads: 1,
+      notTaken: [],
+    }),
+    allocate: zeros,
+    upload(source) {
+      const copy = zeros(source.dtype, source.shape);
+      copyElements(source, copy);
+      return copy;
+    },
     whyNot: (plan) => whyNot(plan, kernel),
     run(plan) {
       const why = whyNot(plan, kernel);
       if (why !== undefined)
-        throw new RopewalkError(
-          'UNSUPPORTED',
-          `ascend-model: ${plan.op}: expected a plan for kernel ${kernel}, got another: ${why}.`,
-        );
+        fail('UNSUPPORTED', `ascend-model: ${plan.op}`, `the ${kernel} kernel cannot run it: ${why}`);
       const call = plan as RopeCall;
       lastRuns = call.parts.map((part) => runPart(call.plan, part, kernel, machine));
     },
-    finish: async () => {},
+    async finish() {},
+    dispose() {},
   };
 }
 
-function runPart(plan: RopePlan, part: RopePart, kernel: KernelName, machine: MachineOptions | undefined): KernelRun {
+/** {@link openAscendModel} by its earlier name. */
+export const ascendModelRunner: typeof openAscendModel = openAscendModel;
+
+function runPart(plan: RopePlan, part: RopePart, kernel: KernelName, machine: MachineOptions): KernelRun {
   const dtype = part.x.dtype;
   return runRopeKernel({
     kernel,
@@ -78,7 +94,7 @@ function runPart(plan: RopePlan, part: RopePart, kernel: KernelName, machine: Ma
     sin: tableOf(plan.table.sin, dtype),
     cos: tableOf(plan.table.cos, dtype),
     rotaryDim: plan.rotaryDim,
-    ...(machine === undefined ? {} : { machine }),
+    machine,
   });
 }
 
@@ -98,42 +114,43 @@ function tableOf(values: ArrayLike<number>, dtype: FloatDtype): ReturnType<typeo
   return data;
 }
 
-/** Whether a table survives {@link tableOf}: the kernels have none of a wider type. */
+/** Whether the data's own type holds these table values exactly: the kernels have no wider tables. */
 function fits(values: ArrayLike<number>, dtype: FloatDtype): boolean {
   const data = tableOf(values, dtype);
   for (let n = 0; n < values.length; n++) if (loadNumber(data, dtype, n) !== values[n]) return false;
   return true;
 }
 
+/** Why a kernel cannot run a plan, as the rest of a sentence; undefined when it can. */
 function whyNot(plan: OpPlan, kernel: KernelName): string | undefined {
   checkPlan(plan);
   if (plan.op !== 'rope') return `the model has kernels for rope, not for ${plan.op}`;
   const { pairing, rotaryOffset, headDim, rotaryDim, table } = plan.plan;
   if (pairing === 'interleaved-to-half') return 'the kernels write a pair where they read it';
-  if (rotaryOffset !== 0) return 'the kernels turn the leading dimensions of a head';
+  if (rotaryOffset !== 0) return 'the kernels rotate the leading dimensions of a head';
   if (headDim > MAX_HEAD_DIM) return `a row of ${headDim} elements and its temporaries do not fit the unified buffer`;
   for (const part of plan.parts) {
+    const { dtype } = part.x;
     const why = whyNotPart(part);
     if (why !== undefined) return why;
+    const limit = kernel === 'seed' ? whyNotSeed({ dtype, pairing, rotaryDim, headDim }) : undefined;
+    if (limit !== undefined) return `the seed kernel ${limit}`;
   }
-  const dtypes: readonly Dtype[] = [...new Set(plan.parts.map(({ x }) => x.dtype))];
-  for (const dtype of dtypes) {
-    if (isFloat(dtype) && !(fits(table.cos, dtype) && fits(table.sin, dtype)))
-      return `the kernels read cos and sin in the data's own type, and ${dtype} cannot hold these`;
+  for (const dtype of new Set(plan.parts.map(({ x }) => x.dtype))) {
+    if (!fits(table.cos, dtype) || !fits(table.sin, dtype))
+      return `the kernels read cos and sin in the data's own type, and ${dtype} cannot hold these tables exactly`;
   }
-  if (kernel !== 'seed') return undefined;
-  const whys = plan.parts.map(({ x: { dtype } }) => whyNotSeed({ dtype, pairing, rotaryDim, headDim }));
-  const why = whys.find((reason) => reason !== undefined);
-  return why === undefined ? undefined : `the seed kernel ${why}`;
+  return undefined;
 }
 
 function whyNotPart({ x, out, rows, norm }: RopePart): string | undefined {
   if (x.dtype === 'f64') return 'the vector unit has no f64 arithmetic';
-  if (out.dtype !== x.dtype) return 'the kernels write the type that they read';
+  if (out.dtype !== x.dtype) return 'the kernels write the dtype that they read';
   if (rows) return 'the kernels write no KV cache';
   if (norm) return 'the kernels do no norm';
   for (const { shape, strides } of [x, out]) {
-    if (strides[3] !== 1 && shape[3] !== 1) return 'a copy reads rows whose elements lie side by side';
+    if (strides[3] !== 1 && shape[3] !== 1)
+      return 'a copy reads rows whose elements lie side by side, a last stride of 1';
   }
   return undefined;
 }

@@ -3,7 +3,7 @@
  */
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
-import { ascendModelRunner } from '../../src/aicore/runner.js';
+import { openAscendModel } from '../../src/aicore/runner.js';
 import { openFolder } from '../../src/conformance/folder.node.js';
 import { runCases } from '../../src/conformance/runner.js';
 import { vectorCases } from '../../src/conformance/vectors.js';
@@ -17,7 +17,7 @@ import { VECTORS } from '../support/suites.js';
 describe('ascend-model', () => {
   for (const kernel of ['correct', 'fast'] as const) {
     test(`all InfiniOp vectors on the ${kernel} kernel; f64 alone is not supported`, async () => {
-      const runner = ascendModelRunner({ kernel });
+      const runner = openAscendModel({ kernel });
       const cases = vectorCases(openFolder(`${VECTORS}/infiniop`));
       assert.ok(cases.length > 40, String(cases.length));
       let computed = 0;
@@ -36,7 +36,7 @@ describe('ascend-model', () => {
 
   const spec = { headDim: 8, base: 10000, pairing: 'interleaved', positions: 0, seqLen: 2 } as const;
   const f32 = () => zeros('f32', [2, 1, 8]);
-  const reasons: [string, () => Parameters<ReturnType<typeof ascendModelRunner>['whyNot']>[0], RegExp][] = [
+  const reasons: [string, () => Parameters<ReturnType<typeof openAscendModel>['whyNot']>[0], RegExp][] = [
     ['another operator', () => planAdd(f32(), f32(), f32()), /kernels for rope, not for add/],
     ['f64', () => bindRope(planRope(spec), zeros('f64', [2, 1, 8]), zeros('f64', [2, 1, 8])), /no f64 arithmetic/],
     [
@@ -73,14 +73,14 @@ describe('ascend-model', () => {
   ];
   for (const [name, plan, reason] of reasons) {
     test(`not supported: ${name}`, () => {
-      const runner = ascendModelRunner();
+      const runner = openAscendModel();
       assert.match(runner.whyNot(plan()) ?? '', reason);
       assert.throws(() => runner.run(plan()), { code: 'UNSUPPORTED', message: reason });
     });
   }
 
   test('the seed kernel takes what its document says', () => {
-    const runner = ascendModelRunner({ kernel: 'seed' });
+    const runner = openAscendModel({ kernel: 'seed' });
     assert.match(runner.whyNot(bindRope(planRope({ ...spec, pairing: 'half' }), f32(), f32())) ?? '', /neighbours/);
     assert.match(runner.whyNot(bindRope(planRope({ ...spec, rotaryDim: 4 }), f32(), f32())) ?? '', /whole heads/);
   });
