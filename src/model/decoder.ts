@@ -6,8 +6,7 @@
  * @module
  * @see karpathy/llama2.c@350e04f run.c, forward, whose reading order this keeps; arXiv:2302.13971 (Llama), arXiv:2505.09388 (Qwen3)
  */
-import type { Tensor } from '../core/tensor.js';
-import { tensorFrom } from '../core/tensor.js';
+import { type Tensor, tensorFrom } from '../core/tensor.js';
 import { planAdd } from '../ops/add.js';
 import { planEmbedding } from '../ops/embedding.js';
 import { planLinear } from '../ops/linear.js';
@@ -19,11 +18,11 @@ import type { Runner } from '../ops/runner.js';
 import { planSelfAttention } from '../ops/self-attention.js';
 import { planSwiglu } from '../ops/swiglu.js';
 import type { KvCache } from './kv-cache.js';
-import { batchRows, logitRows } from './memory.js';
+import { activationWidths, batchRows, logitRows } from './memory.js';
 import type { DecoderConfig } from './types.js';
-import type { Gain, Linear, Weight, Weights } from './weights.js';
+import type { Gain, Linear, Weights } from './weights.js';
 
-/** A decoder ready to run: what it is, its weights, and the memory that every batch uses anew. */
+/** A decoder ready to run: its config, its weights, and the memory that batches share. */
 export interface Decoder {
   readonly runner: Runner;
   readonly config: DecoderConfig;
@@ -34,10 +33,9 @@ export interface Decoder {
 /**
  * Runs a batch of tokens through all layers, and appends their keys and values to the cache.
  *
- * @param decoder - what runs
- * @param tokens - `[t]`, ids below the vocabulary's size, t >= 1; at most CHUNK_TOKENS
- * @param cache - of the session, with room for t more; its length grows by t
- * @returns the residual stream after the last layer, `[t, h]`, f32: a view of the scratch memory, until the next batch
+ * @param tokens - `[t]`, ids below the vocabulary's size, 1 <= t <= CHUNK_TOKENS
+ * @param cache - of the session, with room for t more tokens; its length grows by t
+ * @returns the residual stream after the last layer, `[t, h]`, f32: a view of the scratch memory, valid until the next batch
  */
 export function forward(
   { runner, config, weights, scratch }: Decoder,
@@ -56,11 +54,12 @@ export function forward(
   const linear = (input: Tensor<'f32'>, { weight, bias }: Linear, out: Tensor<'f32'>): void =>
     runner.run(planLinear(input, weight, bias, out));
   const addTo = (sum: Tensor<'f32'>, term: Tensor<'f32'>): void => runner.run(planAdd(sum, term, sum));
-  // Positions are the same in every layer, so one plan serves all that turn alike.
-  const turns = new Map<RopeSpec, RopePlan>();
-  const turnOf = (rope: RopeSpec): RopePlan => {
-    const plan = turns.get(rope) ?? cache.ropes.plan(rope, past, batch);
-    turns.set(rope, plan);
+  const headNorm = (weight: Gain | undefined) => weight && { weight, eps: normEps };
+  // Positions are the same in every layer, so layers that rotate alike share a plan.
+  const plans = new Map<RopeSpec, RopePlan>();
+  const planOf = (rope: RopeSpec): RopePlan => {
+    const plan = plans.get(rope) ?? cache.ropes.plan(rope, past, batch);
+    plans.set(rope, plan);
     return plan;
   };
 
@@ -75,17 +74,14 @@ export function forward(
     linear(normed, w.k, k); // [t, m·d]
     linear(normed, w.v, v); // [t, m·d]
 
-    // Queries turn where they are; keys turn on their way into the cache, each head normalised first where the model does that.
+    // Heads are normalised first where the model does that. Queries rotate in place, keys on their way into the cache.
     const [qHeads, kHeads] = [heads(q, numHeads), heads(k, numKvHeads)];
     if (rope) {
-      const qNorm = w.qNorm && { weight: w.qNorm, eps: normEps };
-      const kNorm = w.kNorm && { weight: w.kNorm, eps: normEps };
-      runner.run(
-        bindRopeParts(turnOf(rope), [
-          { x: qHeads, out: qHeads, ...(qNorm && { norm: qNorm }) },
-          { x: kHeads, out: kCache, rows: past, ...(kNorm && { norm: kNorm }) },
-        ]),
-      );
+      const parts = [
+        { x: qHeads, out: qHeads, norm: headNorm(w.qNorm) },
+        { x: kHeads, out: kCache, norm: headNorm(w.kNorm), rows: past },
+      ];
+      runner.run(bindRopeParts(planOf(rope), parts));
     } else {
       if (w.qNorm) norm(qHeads, w.qNorm, qHeads);
       if (w.kNorm) norm(kHeads, w.kNorm, kHeads);
@@ -95,9 +91,7 @@ export function forward(
 
     const keys = kCache.slice(0, 0, total); // [p + t, m, d]
     const values = vCache.slice(0, 0, total);
-    runner.run(
-      planSelfAttention(qHeads, keys, values, heads(attended, numHeads), window === undefined ? {} : { window }),
-    ); // [t, n, d]
+    runner.run(planSelfAttention(qHeads, keys, values, heads(attended, numHeads), { window })); // [t, n, d]
     linear(attended, w.output, normed); // [t, h]
     addTo(x, normed);
 
@@ -115,7 +109,6 @@ export function forward(
 /**
  * The last hidden states: the final norm over the residual stream.
  *
- * @param decoder - what runs
  * @param x - of {@link forward}, or some rows of it, `[r, h]`
  * @returns `[r, h]`, a view of the scratch memory
  */
@@ -128,113 +121,87 @@ export function finalNorm({ runner, config, weights, scratch }: Decoder, x: Tens
 /**
  * The head: a score for each token of the vocabulary.
  *
- * @param decoder - what runs
  * @param x - of {@link forward}, or some rows of it, `[r, h]`; at most {@link logitRows}
  * @returns `[r, vocab]`, a view of the scratch memory
  */
 export function logitsOf(decoder: Decoder, x: Tensor<'f32'>): Tensor<'f32'> {
   const { runner, weights, scratch } = decoder;
   const logits = scratch.logits(x.shape[0]!);
-  runner.run(planLinear(finalNorm(decoder, x), weights.head as Weight, undefined, logits));
+  runner.run(planLinear(finalNorm(decoder, x), weights.head, undefined, logits));
   return logits;
 }
 
-/** What a batch is computed in. */
-export interface Rows {
-  /** The residual stream, `[t, h]`. */
-  readonly x: Tensor<'f32'>;
-  /** Normalised, and what a block adds to the stream, `[t, h]`. */
-  readonly normed: Tensor<'f32'>;
-  /** `[t, n·d]` */
-  readonly q: Tensor<'f32'>;
-  /** `[t, m·d]` */
-  readonly k: Tensor<'f32'>;
-  /** `[t, m·d]` */
-  readonly v: Tensor<'f32'>;
-  /** `[t, n·d]` */
-  readonly attended: Tensor<'f32'>;
-  /** `[t, f]` */
-  readonly gate: Tensor<'f32'>;
-  /** `[t, f]` */
-  readonly up: Tensor<'f32'>;
-}
+/** The activations of a batch, `[t, width]` each. */
+type Rows = { readonly [P in keyof ReturnType<typeof activationWidths>]: Tensor<'f32'> };
 
-/** Activations: taken when a larger batch than any before comes, used by all batches, whichever session's. */
+/** Memory for activations, shared by all batches of all sessions. It grows when a larger batch comes than any before. */
 export class Scratch {
-  private all: Rows | undefined;
-  private capacity = 0;
-  private latest: { readonly rows: Rows; readonly count: number } | undefined;
-  private logitRows: Tensor<'f32'> | undefined;
+  readonly #runner: Runner;
+  readonly #config: DecoderConfig;
+  #all: Rows | undefined;
+  #capacity = 0;
+  #latest: { readonly rows: Rows; readonly count: number } | undefined;
+  #logits: Tensor<'f32'> | undefined;
 
-  constructor(
-    private readonly runner: Runner,
-    private readonly config: DecoderConfig,
-  ) {}
+  constructor(runner: Runner, config: DecoderConfig) {
+    this.#runner = runner;
+    this.#config = config;
+  }
 
-  /** Memory for a batch of `count` tokens; what is in it is whatever the batch before left. */
+  /** Memory for a batch of `count` tokens. It holds whatever the batch before left there. */
   rows(count: number): Rows {
-    if (this.latest?.count === count) return this.latest.rows;
-    if (count > this.capacity) this.grow(batchRows(count));
-    const cut = (tensor: Tensor<'f32'>): Tensor<'f32'> => tensor.slice(0, 0, count);
-    const { x, normed, q, k, v, attended, gate, up } = this.all!;
-    const rows: Rows = {
-      ...{ x: cut(x), normed: cut(normed), q: cut(q), k: cut(k), v: cut(v) },
-      ...{ attended: cut(attended), gate: cut(gate), up: cut(up) },
-    };
-    this.latest = { rows, count };
+    if (this.#latest?.count === count) return this.#latest.rows;
+    if (count > this.#capacity) this.#grow(batchRows(count));
+    const rows = mapRows(this.#all!, (tensor) => tensor.slice(0, 0, count));
+    this.#latest = { rows, count };
     return rows;
   }
 
   /** Memory for the logits of `count` tokens, `[count, vocab]`. */
   logits(count: number): Tensor<'f32'> {
-    const { vocabSize } = this.config;
-    // One row until somebody asks for more: that is all that generating needs.
-    if ((this.logitRows?.shape[0] ?? 0) < count) {
-      this.logitRows?.dispose();
-      this.logitRows = undefined;
-      this.logitRows = this.runner.allocate('f32', [count === 1 ? 1 : logitRows(vocabSize), vocabSize]);
+    const { vocabSize } = this.#config;
+    if ((this.#logits?.shape[0] ?? 0) < count) {
+      this.#logits?.dispose();
+      this.#logits = undefined;
+      // Generating needs one row only.
+      this.#logits = this.#runner.allocate('f32', [count === 1 ? 1 : logitRows(vocabSize), vocabSize]);
     }
-    return this.logitRows!.slice(0, 0, count);
+    return this.#logits!.slice(0, 0, count);
   }
 
-  /** Bytes that are taken now. */
+  /** Bytes that are allocated now. */
   get heldBytes(): number {
-    const tensors = [...(Object.values(this.all ?? {}) as Tensor[]), ...(this.logitRows ? [this.logitRows] : [])];
-    return tensors.reduce((sum, { size }) => sum + 4 * size, 0);
+    return this.#tensors().reduce((sum, { size }) => sum + 4 * size, 0);
   }
 
-  private grow(capacity: number): void {
+  /** Gives the memory back; the next batch allocates it again. */
+  dispose(): void {
+    for (const tensor of this.#tensors()) tensor.dispose();
+    this.#all = this.#latest = this.#logits = undefined;
+    this.#capacity = 0;
+  }
+
+  #tensors(): Tensor[] {
+    return [...Object.values(this.#all ?? {}), ...(this.#logits ? [this.#logits] : [])];
+  }
+
+  #grow(capacity: number): void {
     this.dispose();
-    const { hiddenSize, numHeads, numKvHeads, headDim, intermediateSize } = this.config;
-    const taken: Tensor<'f32'>[] = [];
-    const take = (width: number): Tensor<'f32'> => {
-      const tensor = this.runner.allocate('f32', [capacity, width]);
-      taken.push(tensor);
-      return tensor;
-    };
+    const taken: Tensor[] = [];
     try {
-      this.all = {
-        x: take(hiddenSize),
-        normed: take(hiddenSize),
-        q: take(numHeads * headDim),
-        k: take(numKvHeads * headDim),
-        v: take(numKvHeads * headDim),
-        attended: take(numHeads * headDim),
-        gate: take(intermediateSize),
-        up: take(intermediateSize),
-      };
+      this.#all = mapRows(activationWidths(this.#config), (width) => {
+        const tensor = this.#runner.allocate('f32', [capacity, width]);
+        taken.push(tensor);
+        return tensor;
+      });
     } catch (error) {
       for (const tensor of taken) tensor.dispose();
       throw error;
     }
-    this.capacity = capacity;
+    this.#capacity = capacity;
   }
+}
 
-  /** Gives the memory back; the next batch takes it anew. */
-  dispose(): void {
-    for (const tensor of Object.values(this.all ?? {}) as Tensor[]) tensor.dispose();
-    this.logitRows?.dispose();
-    this.all = this.latest = this.logitRows = undefined;
-    this.capacity = 0;
-  }
+function mapRows<T>(from: Readonly<Record<keyof Rows, T>>, make: (value: T) => Tensor<'f32'>): Rows {
+  return Object.fromEntries(Object.entries(from).map(([name, value]) => [name, make(value)])) as Rows;
 }

@@ -57,6 +57,27 @@ export function usualContext(config: DecoderConfig): number {
   return Math.min(config.maxContext, USUAL_CONTEXT);
 }
 
+/**
+ * The activations of one token, by name, and their widths in elements.
+ *
+ * `x` is the residual stream; `normed` is its normalised copy, and then what a block adds to the stream.
+ *
+ * @param config - of the model
+ */
+export function activationWidths(config: DecoderConfig) {
+  const { hiddenSize, numHeads, numKvHeads, headDim, intermediateSize } = config;
+  return {
+    x: hiddenSize,
+    normed: hiddenSize,
+    q: numHeads * headDim,
+    k: numKvHeads * headDim,
+    v: numKvHeads * headDim,
+    attended: numHeads * headDim,
+    gate: intermediateSize,
+    up: intermediateSize,
+  };
+}
+
 /** Rows of activations that are taken for a batch: a power of two, so that prompts of many lengths share them. */
 export function batchRows(tokens: number): number {
   return Math.min(CHUNK_TOKENS, 2 ** Math.ceil(Math.log2(tokens)));
@@ -79,7 +100,7 @@ export function memoryOf(
   weights: readonly WeightPlan[],
   session: { readonly context: number; readonly cacheDtype: CacheDtype },
 ): ModelMemory {
-  const { numLayers, numHeads, numKvHeads, headDim, hiddenSize, intermediateSize, vocabSize } = config;
+  const { numLayers, numKvHeads, headDim, vocabSize } = config;
   const { context } = session;
   const weightsBytes = weights.reduce((sum, { heldBytes }) => sum + heldBytes, 0);
   const widenedBytes = weights.reduce(
@@ -89,9 +110,8 @@ export function memoryOf(
   const cacheRow = numKvHeads * headDim * sizeBytes(session.cacheDtype);
   const cacheBytesPerToken = 2 * numLayers * cacheRow;
   const cacheBytes = context * cacheBytesPerToken;
-  const rows = batchRows(context);
-  const widths = 2 * hiddenSize + 2 * numHeads * headDim + 2 * numKvHeads * headDim + 2 * intermediateSize;
-  const scratchBytes = 4 * (rows * widths + logitRows(vocabSize) * vocabSize);
+  const width = Object.values(activationWidths(config)).reduce((sum, one) => sum + one, 0);
+  const scratchBytes = 4 * (batchRows(context) * width + logitRows(vocabSize) * vocabSize);
   const ropes = new Set(config.layers(context).map(({ rope }) => rope));
   let tableBytes = 0;
   for (const rope of ropes) tableBytes += rope ? 4 * context * (rope.rotaryDim ?? rope.headDim) : 0;

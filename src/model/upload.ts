@@ -12,7 +12,7 @@ import type { Ropewalk } from '../ropewalk.js';
 import { WIDENED, widenBlocks } from './dequantise.js';
 import { pauseIfDue } from './event-loop.js';
 import type { Folder } from './model-files.js';
-import type { Weight, WeightPlan } from './weights.js';
+import { isBlockFormat, type Weight, type WeightPlan } from './weights.js';
 
 /** How far loading is. */
 export interface LoadProgress {
@@ -58,7 +58,7 @@ export async function loadWeights(
         onProgress?.({ doneBytes, totalBytes, tensor: plan.name });
         await pauseIfDue();
       }
-      loaded.set(plan.name, place.weight());
+      loaded.set(plan.place, place.weight());
     } catch (error) {
       place.dispose();
       throw error;
@@ -90,7 +90,7 @@ class Place {
   /** Blocks are bytes here; {@link weight} says what they mean. */
   private get dtype(): 'f32' | 'f16' | 'bf16' | 'u8' {
     const { held } = this.plan;
-    return held === 'q8_0' || held === 'q4_0' ? 'u8' : held;
+    return isBlockFormat(held) ? 'u8' : held;
   }
 
   private get shape(): readonly number[] {
@@ -135,7 +135,7 @@ class Place {
   weight(): Weight {
     const { plan } = this;
     const tensor = this.tensor ?? this.upload();
-    return plan.held === 'q8_0' || plan.held === 'q4_0'
+    return isBlockFormat(plan.held)
       ? blocksFrom(plan.held, tensor as Tensor<'u8'>, plan.shape)
       : (tensor as Tensor<'f32' | 'f16' | 'bf16'>);
   }

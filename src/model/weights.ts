@@ -1,10 +1,12 @@
 /**
- * Which tensor of a file is which weight, and how each is held: names, shapes and types are all checked before the first byte is read.
+ * Which tensor of a file is which weight, and how each is held in memory. Names, shapes and types are checked before the
+ * first byte of a weight is read.
  *
  * @module
  */
 import { BLOCK_BYTES, type BlockFormat, type BlockTensor } from '../core/blocks.js';
-import { refuse } from '../core/errors.js';
+import { sizeBytes } from '../core/dtypes.js';
+import { fail, refuse } from '../core/errors.js';
 import type { Tensor } from '../core/tensor.js';
 import { nameForMessage } from '../formats/bytes.js';
 import { WIDENED } from './dequantise.js';
@@ -22,32 +24,17 @@ export interface Linear {
 /** A norm's gain, `[d]`. */
 export type Gain = Tensor<'f32' | 'f16' | 'bf16'>;
 
-/** One layer. h hidden, n heads, m key/value heads, d head_dim, f intermediate. */
-export interface LayerWeights {
-  /** `[h]` */
-  readonly attentionNorm: Gain;
-  /** `[n·d, h]` */
-  readonly q: Linear;
-  /** `[m·d, h]` */
-  readonly k: Linear;
-  /** `[m·d, h]` */
-  readonly v: Linear;
-  /** `[d]`, where the model has them. */
-  readonly qNorm: Gain | undefined;
-  readonly kNorm: Gain | undefined;
-  /** `[h, n·d]` */
-  readonly output: Linear;
-  /** `[h]` */
-  readonly mlpNorm: Gain;
-  /** `[f, h]` */
-  readonly gate: Linear;
-  /** `[f, h]` */
-  readonly up: Linear;
-  /** `[h, f]` */
-  readonly down: Linear;
-}
+/** Norms of a layer. */
+type LayerNorm = 'attentionNorm' | 'mlpNorm';
+/** Norms over each head of q and k, in models that have them. */
+type HeadNorm = 'qNorm' | 'kNorm';
+/** Matrices of a layer. */
+type Matrix = 'q' | 'k' | 'v' | 'output' | 'gate' | 'up' | 'down';
 
-/** All of a decoder. */
+/** One layer; {@link LAYER} has the shapes. */
+export type LayerWeights = Readonly<Record<LayerNorm, Gain> & Partial<Record<HeadNorm, Gain>> & Record<Matrix, Linear>>;
+
+/** All weights of a decoder. */
 export interface Weights {
   /** `[vocab, h]` */
   readonly embedding: Weight;
@@ -75,11 +62,13 @@ export interface StoredTensor {
 /** How a tensor is held. */
 export type Held = 'f32' | 'f16' | 'bf16' | BlockFormat;
 
-/** What the weights of a matrix become whose stored type no kernel multiplies and no 16-bit type holds exactly. */
+/** What a matrix becomes in memory if no kernel multiplies its stored type and no 16-bit type holds it exactly. */
 export type WidenTo = 'f32' | 'f16';
 
 /** A tensor to be loaded. */
 export interface WeightPlan extends StoredTensor {
+  /** Where it goes in {@link assembleWeights}. */
+  readonly place: string;
   readonly sizeBytes: number;
   readonly held: Held;
   /** Whether {@link WidenTo} chose how it is held. */
@@ -88,62 +77,51 @@ export interface WeightPlan extends StoredTensor {
   readonly heldBytes: number;
 }
 
-/** Our names → the files'. `{}` is the number of the layer. */
-interface Names {
-  readonly embedding: string;
-  readonly norm: string;
-  readonly head: string;
-  readonly layer: Readonly<Record<LayerPart, string>>;
-  /** Tensors that say what the config says too. */
-  readonly spare: RegExp;
+/** Lengths that shapes are made of: h hidden, q all query heads, kv all key/value heads, d one head, f intermediate. */
+type Length = 'h' | 'q' | 'kv' | 'd' | 'f' | 'vocab';
+
+/** One tensor of a layer, or one that a model has once. */
+interface Row {
+  /** The file's names, without prefix, layer and `.weight`. */
+  readonly huggingface: string;
+  readonly gguf: string;
+  /** Slowest dimension first: a matrix is `[outputs, inputs]`. */
+  readonly shape: readonly Length[];
+  /** The flag of {@link DecoderConfig} that says whether it has a bias. */
+  readonly bias?: 'qkvBias' | 'outputBias' | 'mlpBias';
+  /** The flag that says whether the model has the tensor. */
+  readonly when?: 'qkNorm';
 }
 
-type LayerPart = 'attentionNorm' | 'q' | 'k' | 'v' | 'qNorm' | 'kNorm' | 'output' | 'mlpNorm' | 'gate' | 'up' | 'down';
+/** The tensors of one layer, in the order of the forward pass. */
+const LAYER: Readonly<Record<LayerNorm | HeadNorm | Matrix, Row>> = {
+  attentionNorm: { huggingface: 'input_layernorm', gguf: 'attn_norm', shape: ['h'] },
+  q: { huggingface: 'self_attn.q_proj', gguf: 'attn_q', shape: ['q', 'h'], bias: 'qkvBias' },
+  k: { huggingface: 'self_attn.k_proj', gguf: 'attn_k', shape: ['kv', 'h'], bias: 'qkvBias' },
+  v: { huggingface: 'self_attn.v_proj', gguf: 'attn_v', shape: ['kv', 'h'], bias: 'qkvBias' },
+  qNorm: { huggingface: 'self_attn.q_norm', gguf: 'attn_q_norm', shape: ['d'], when: 'qkNorm' },
+  kNorm: { huggingface: 'self_attn.k_norm', gguf: 'attn_k_norm', shape: ['d'], when: 'qkNorm' },
+  output: { huggingface: 'self_attn.o_proj', gguf: 'attn_output', shape: ['h', 'q'], bias: 'outputBias' },
+  mlpNorm: { huggingface: 'post_attention_layernorm', gguf: 'ffn_norm', shape: ['h'] },
+  gate: { huggingface: 'mlp.gate_proj', gguf: 'ffn_gate', shape: ['f', 'h'], bias: 'mlpBias' },
+  up: { huggingface: 'mlp.up_proj', gguf: 'ffn_up', shape: ['f', 'h'], bias: 'mlpBias' },
+  down: { huggingface: 'mlp.down_proj', gguf: 'ffn_down', shape: ['h', 'f'], bias: 'mlpBias' },
+};
+const EMBEDDING: Row = { huggingface: 'embed_tokens', gguf: 'token_embd', shape: ['vocab', 'h'] };
+const NORM: Row = { huggingface: 'norm', gguf: 'output_norm', shape: ['h'] };
+const HEAD: Row = { huggingface: 'lm_head', gguf: 'output', shape: ['vocab', 'h'] };
 
-const HUGGINGFACE: Names = {
-  embedding: 'embed_tokens',
-  norm: 'norm',
-  head: 'lm_head',
-  layer: {
-    attentionNorm: 'layers.{}.input_layernorm',
-    q: 'layers.{}.self_attn.q_proj',
-    k: 'layers.{}.self_attn.k_proj',
-    v: 'layers.{}.self_attn.v_proj',
-    qNorm: 'layers.{}.self_attn.q_norm',
-    kNorm: 'layers.{}.self_attn.k_norm',
-    output: 'layers.{}.self_attn.o_proj',
-    mlpNorm: 'layers.{}.post_attention_layernorm',
-    gate: 'layers.{}.mlp.gate_proj',
-    up: 'layers.{}.mlp.up_proj',
-    down: 'layers.{}.mlp.down_proj',
-  },
-  // Old checkpoints carry the frequencies that config.json defines.
-  spare: /^(model\.)?layers\.\d+\.self_attn\.rotary_emb\.inv_freq$/,
+/** Tensors that repeat what the config or the RoPE dialect has read already. */
+const SPARE = {
+  huggingface: /^(model\.)?layers\.\d+\.self_attn\.rotary_emb\.inv_freq$/,
+  gguf: /^(rope_freqs|rope_factors_long|rope_factors_short)\.weight$/,
 };
 
-const GGUF: Names = {
-  embedding: 'token_embd',
-  norm: 'output_norm',
-  head: 'output',
-  layer: {
-    attentionNorm: 'blk.{}.attn_norm',
-    q: 'blk.{}.attn_q',
-    k: 'blk.{}.attn_k',
-    v: 'blk.{}.attn_v',
-    qNorm: 'blk.{}.attn_q_norm',
-    kNorm: 'blk.{}.attn_k_norm',
-    output: 'blk.{}.attn_output',
-    mlpNorm: 'blk.{}.ffn_norm',
-    gate: 'blk.{}.ffn_gate',
-    up: 'blk.{}.ffn_up',
-    down: 'blk.{}.ffn_down',
-  },
-  // Frequency factors: the dialect reads them.
-  spare: /^(rope_freqs|rope_factors_long|rope_factors_short)\.weight$/,
-};
-
-/** What one place of the model needs. */
+/** One tensor that the model needs. */
 interface Need {
+  /** Where it goes: `embedding.weight`, `3.q.bias`. */
+  readonly place: string;
+  /** Its name in the file. */
   readonly name: string;
   readonly shape: readonly number[];
 }
@@ -164,75 +142,60 @@ export function planWeights(
   where: string,
   widenTo: WidenTo = 'f32',
 ): WeightPlan[] {
-  const names = config.source === 'gguf' ? GGUF : HUGGINGFACE;
   const byName = new Map<string, StoredTensor>();
   for (const tensor of stored) {
     const twin = byName.get(tensor.name);
-    if (twin)
-      refuse('FORMAT', `${tensor.file}: ${nameForMessage(tensor.name)}`, 'each tensor once', `one in ${twin.file} too`);
+    if (twin) fail('FORMAT', `${tensor.file}: ${nameForMessage(tensor.name)}`, `${twin.file} has this tensor too`);
     byName.set(tensor.name, tensor);
   }
-  const needs = needsOf(config, prefixOf(config, byName));
+  const needs = needsOf(config, byName);
   const plans = needs.map((need) => {
     const tensor = byName.get(need.name) ?? refuseMissing(config, need, where, stored.length);
     return planOf(tensor, need, widenTo);
   });
   const known = new Set(needs.map(({ name }) => name));
   for (const { name, file } of stored) {
-    if (known.has(name) || names.spare.test(name)) continue;
-    // transformers reads no lm_head where the head is tied; some files carry it all the same.
+    if (known.has(name) || SPARE[config.source].test(name)) continue;
+    // transformers ignores the lm_head of a model with a tied head; some files have one.
     if (config.source === 'huggingface' && config.tiedHead && /(^|\.)lm_head\.weight$/.test(name)) continue;
-    refuse(
-      'UNSUPPORTED',
-      `${file}: tensor`,
-      `one of the ${known.size} that ${config.architecture} has`,
-      name,
-      'The model computes something that is not computed here, or its config does not belong to it.',
-    );
+    const why = `a ${config.architecture} model with this config has no such tensor`;
+    const next = 'The model has a step that is not computed here, or the config belongs to another model.';
+    fail('UNSUPPORTED', `${file}: tensor ${nameForMessage(name)}`, `${why}. ${next}`);
   }
   return plans;
-}
-
-/** HuggingFace's names start with `model.`, unless the file was saved without a head. */
-function prefixOf(config: DecoderConfig, byName: ReadonlyMap<string, StoredTensor>): string {
-  return config.source === 'gguf' || byName.has(`${HUGGINGFACE.embedding}.weight`) ? '' : 'model.';
 }
 
 function refuseMissing(config: DecoderConfig, { name, shape }: Need, where: string, count: number): never {
   const next =
     name === 'lm_head.weight'
       ? 'If the head is the embedding table, config.json must say "tie_word_embeddings": true.'
-      : `${config.architecture} with ${config.numLayers} layers needs it: the file is incomplete, or its config does not belong to it.`;
-  return refuse('FORMAT', where, `tensor ${name} of shape [${shape}]`, `none of that name among ${count}`, next);
+      : `${config.architecture} with ${config.numLayers} layers needs it: the file is incomplete, or the config belongs to another model.`;
+  return fail('FORMAT', where, `tensor ${name} of shape [${shape}] is not among the ${count} tensors. ${next}`);
 }
 
-function needsOf(config: DecoderConfig, prefix: string): Need[] {
-  const names = config.source === 'gguf' ? GGUF : HUGGINGFACE;
-  const { hiddenSize: h, headDim: d, intermediateSize: f, vocabSize } = config;
-  const needs: Need[] = [{ name: `${prefix}${names.embedding}.weight`, shape: [vocabSize, h] }];
+/** Every tensor of the model, in the order of the forward pass. */
+function needsOf(config: DecoderConfig, stored: ReadonlyMap<string, unknown>): Need[] {
+  const { source, hiddenSize: h, headDim: d, intermediateSize: f, vocabSize: vocab } = config;
+  const lengths = { h, d, f, vocab, q: config.numHeads * d, kv: config.numKvHeads * d };
+  const gguf = source === 'gguf';
+  // HuggingFace's names start with `model.`, unless the file was saved without a head. The head itself never has it.
+  const prefix = gguf || stored.has(`${EMBEDDING.huggingface}.weight`) ? '' : 'model.';
+  const needs: Need[] = [];
+  const add = (place: string, row: Row, before: string): void => {
+    if (row.when && !config[row.when]) return;
+    const shape = row.shape.map((length) => lengths[length]);
+    const name = before + row[source];
+    needs.push({ place: `${place}.weight`, name: `${name}.weight`, shape });
+    if (row.bias && config[row.bias])
+      needs.push({ place: `${place}.bias`, name: `${name}.bias`, shape: shape.slice(0, 1) });
+  };
+  add('embedding', EMBEDDING, prefix);
   for (let layer = 0; layer < config.numLayers; layer++) {
-    const add = (part: LayerPart, shape: readonly number[], bias = false): void => {
-      const stem = prefix + names.layer[part].replace('{}', String(layer));
-      needs.push({ name: `${stem}.weight`, shape });
-      if (bias) needs.push({ name: `${stem}.bias`, shape: shape.slice(0, 1) });
-    };
-    add('attentionNorm', [h]);
-    add('q', [config.numHeads * d, h], config.qkvBias);
-    add('k', [config.numKvHeads * d, h], config.qkvBias);
-    add('v', [config.numKvHeads * d, h], config.qkvBias);
-    if (config.qkNorm) {
-      add('qNorm', [d]);
-      add('kNorm', [d]);
-    }
-    add('output', [h, config.numHeads * d], config.outputBias);
-    add('mlpNorm', [h]);
-    add('gate', [f, h], config.mlpBias);
-    add('up', [f, h], config.mlpBias);
-    add('down', [h, f], config.mlpBias);
+    const before = gguf ? `blk.${layer}.` : `${prefix}layers.${layer}.`;
+    for (const [part, row] of Object.entries(LAYER)) add(`${layer}.${part}`, row, before);
   }
-  needs.push({ name: `${prefix}${names.norm}.weight`, shape: [h] });
-  // The head lies outside `model.`, whatever the rest does.
-  if (!config.tiedHead) needs.push({ name: `${names.head}.weight`, shape: [vocabSize, h] });
+  add('norm', NORM, prefix);
+  if (!config.tiedHead) add('head', HEAD, '');
   return needs;
 }
 
@@ -247,73 +210,52 @@ const BLOCKS: ReadonlyMap<string, BlockFormat> = /* @__PURE__ */ new Map([
 ] as const);
 const TYPES = [...PLAIN.keys(), ...WIDENED.keys()].join(', ');
 
-function planOf(tensor: StoredTensor, { name, shape }: Need, widenTo: WidenTo): WeightPlan {
+function planOf(tensor: StoredTensor, { place, name, shape }: Need, widenTo: WidenTo): WeightPlan {
   const where = `${tensor.file}: tensor ${name}`;
-  const same = tensor.shape.length === shape.length && shape.every((size, n) => tensor.shape[n] === size);
-  if (!same) {
-    const got = `[${tensor.shape}]`;
-    refuse(
-      'FORMAT',
-      where,
-      `shape [${shape}] (slowest dimension first)`,
-      got,
-      'The config does not belong to these weights.',
-    );
+  if (tensor.shape.length !== shape.length || shape.some((size, n) => tensor.shape[n] !== size)) {
+    const next = 'The config does not belong to these weights.';
+    refuse('FORMAT', where, `shape [${shape}] (slowest dimension first)`, tensor.shape, next);
   }
-  const count = shape.reduce((product, size) => product * size, 1);
   const plain = PLAIN.get(tensor.type);
-  const widened = WIDENED.get(tensor.type);
-  if ((!plain && !widened) || tensor.sizeBytes === undefined) {
+  const format = WIDENED.get(tensor.type);
+  if ((!plain && !format) || tensor.sizeBytes === undefined) {
     const next = 'Take a file with weights of one of these types; llama-quantize and transformers can write it.';
     return refuse('UNSUPPORTED', where, `type ${TYPES}`, tensor.type, next);
   }
-  // A vector in blocks is small: it becomes f32, as norms and biases are.
-  const blocks = shape.length === 2 ? BLOCKS.get(tensor.type) : undefined;
-  const held: Held = plain ?? blocks ?? (shape.length === 2 ? (widened!.exact ?? widenTo) : 'f32');
-  const chosen = shape.length === 2 && !plain && !blocks && !widened!.exact;
-  return { ...tensor, sizeBytes: tensor.sizeBytes, held, widened: chosen, heldBytes: heldBytes(held, count) };
+  // Vectors in blocks are small: they become f32, like norms and biases.
+  const matrix = shape.length === 2;
+  const blocks = matrix ? BLOCKS.get(tensor.type) : undefined;
+  const exact = plain ?? blocks ?? (matrix ? format!.exact : 'f32');
+  const held = exact ?? widenTo;
+  const count = shape.reduce((product, size) => product * size, 1);
+  const heldBytes = isBlockFormat(held) ? (count / 32) * BLOCK_BYTES[held] : count * sizeBytes(held);
+  return { ...tensor, sizeBytes: tensor.sizeBytes, place, held, widened: exact === undefined, heldBytes };
 }
 
-function heldBytes(held: Held, count: number): number {
-  if (held === 'q8_0' || held === 'q4_0') return (count / 32) * BLOCK_BYTES[held];
-  return count * (held === 'f32' ? 4 : 2);
+/** Whether weights are held in blocks, as the file has them. */
+export function isBlockFormat(held: Held): held is BlockFormat {
+  return held === 'q8_0' || held === 'q4_0';
 }
 
 /**
  * Puts loaded tensors into their places.
  *
  * @param config - of the model
- * @param loaded - by the files' names, all of {@link planWeights}
+ * @param loaded - all of {@link planWeights}, by their places
  */
 export function assembleWeights(config: DecoderConfig, loaded: ReadonlyMap<string, Weight>): Weights {
-  const names = config.source === 'gguf' ? GGUF : HUGGINGFACE;
-  const prefix = loaded.has(`${names.embedding}.weight`) ? '' : 'model.';
-  const optional = (name: string): Weight | undefined => loaded.get(name);
-  const get = (name: string): Weight => optional(`${prefix}${name}.weight`)!;
-  const linear = (name: string): Linear => ({
-    weight: get(name),
-    bias: optional(`${prefix}${name}.bias`) as Linear['bias'],
-  });
-  const embedding = get(names.embedding);
+  const embedding = loaded.get('embedding.weight')!;
+  const layerOf = (layer: number): LayerWeights => {
+    const parts = Object.entries(LAYER).map(([part, { shape }]) => {
+      const weight = loaded.get(`${layer}.${part}.weight`);
+      return [part, shape.length === 1 ? weight : { weight, bias: loaded.get(`${layer}.${part}.bias`) }];
+    });
+    return Object.fromEntries(parts) as LayerWeights;
+  };
   return {
     embedding,
-    layers: Array.from({ length: config.numLayers }, (_, layer): LayerWeights => {
-      const of = (part: LayerPart): string => names.layer[part].replace('{}', String(layer));
-      return {
-        attentionNorm: get(of('attentionNorm')) as Gain,
-        q: linear(of('q')),
-        k: linear(of('k')),
-        v: linear(of('v')),
-        qNorm: config.qkNorm ? (get(of('qNorm')) as Gain) : undefined,
-        kNorm: config.qkNorm ? (get(of('kNorm')) as Gain) : undefined,
-        output: linear(of('output')),
-        mlpNorm: get(of('mlpNorm')) as Gain,
-        gate: linear(of('gate')),
-        up: linear(of('up')),
-        down: linear(of('down')),
-      };
-    }),
-    norm: get(names.norm) as Gain,
-    head: config.tiedHead ? embedding : optional(`${names.head}.weight`)!,
+    layers: Array.from({ length: config.numLayers }, (_layer, layer) => layerOf(layer)),
+    norm: loaded.get('norm.weight') as Gain,
+    head: config.tiedHead ? embedding : loaded.get('head.weight')!,
   };
 }

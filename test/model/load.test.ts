@@ -448,7 +448,7 @@ describe('files that are not what they should be', () => {
     'a config of another model': [
       { ...files, 'config.json': json({ ...made.config, hidden_size: 64 }) },
       'FORMAT',
-      /model\.safetensors: tensor model\.embed_tokens\.weight: expected shape \[40,64\].*got "\[40,32\]"/,
+      /model\.safetensors: tensor model\.embed_tokens\.weight: expected shape \[40,64\].*got \[40, 32\]/,
     ],
     'shards without an index': [
       { ...files, 'model-2.safetensors': files['model.safetensors']! },
