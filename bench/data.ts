@@ -4,8 +4,8 @@
  * @module
  */
 
-import { randomFrom } from '../src/conformance/random.js';
 import { UNIT_ROUNDOFF } from '../src/conformance/tolerance.js';
+import { randomFrom } from '../src/core/random.js';
 import {
   type ArrayOf,
   type FloatDtype,

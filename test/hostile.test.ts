@@ -10,7 +10,6 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import * as aicore from '../src/aicore/index.js';
 import * as folders from '../src/conformance/folder.node.js';
-import * as goldenFolders from '../src/conformance/golden/folder.node.js';
 import * as convert from '../src/convert/index.js';
 import * as diagnosis from '../src/diagnose/index.js';
 import * as cann from '../src/dialects/cann.js';
@@ -609,10 +608,13 @@ const ENTRIES: Readonly<Record<string, { readonly rows: Rows; readonly module: o
   './aicore': { rows: AICORE, module: aicore },
   './graph': { rows: GRAPH, module: graph },
   './import': { rows: IMPORT, module: importer },
-  './conformance/node': { rows: { openFolder: () => [goldenPath] }, module: folders },
-  './conformance/golden/node': {
-    rows: { openGoldenFolder: () => [goldenPath], readGoldenFolder: () => [goldenPath] },
-    module: goldenFolders,
+  './conformance/node': {
+    rows: {
+      openFolder: () => [goldenPath],
+      openGoldenFolder: () => [goldenPath],
+      readGoldenFolder: () => [goldenPath],
+    },
+    module: folders,
   },
 };
 

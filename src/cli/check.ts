@@ -6,15 +6,25 @@
 import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import type { Backend, BackendOptions } from '../backends/backend.js';
-import { type ConformanceCase, formatLabel, parseLabel } from '../conformance/case.js';
 import { openFolder } from '../conformance/folder.node.js';
-import { goldenOperatorSuite } from '../conformance/golden/operators.js';
-import { goldenRopeSuite } from '../conformance/golden/rope.js';
-import { extendedCases, publishedCases } from '../conformance/published.js';
-import { formatResult, formatSummary, resultToJson } from '../conformance/report.js';
-import { parseRopeLabel, ropeCase } from '../conformance/rope-case.js';
-import { type CaseResult, countResults, runCases } from '../conformance/runner.js';
-import { vectorCases } from '../conformance/vectors.js';
+import {
+  type CaseResult,
+  type ConformanceCase,
+  countResults,
+  extendedCases,
+  formatLabel,
+  formatResult,
+  formatSummary,
+  goldenOperatorSuite,
+  goldenRopeSuite,
+  parseLabel,
+  parseRopeLabel,
+  publishedCases,
+  resultToJson,
+  ropeCase,
+  runCases,
+  vectorCases,
+} from '../conformance/index.js';
 import { refuse } from '../core/errors.js';
 import { BACKENDS, openBackend } from '../registry.js';
 import { readPattern } from './options.js';

@@ -5,7 +5,7 @@
  */
 import { readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
-import { parseRopeLabel, ropePlanOfCase } from '../conformance/rope-case.js';
+import { parseRopeLabel, ropePlanOfCase } from '../conformance/index.js';
 import { specFromJson } from '../convert/record.js';
 import type { FloatDtype } from '../core/dtypes.js';
 import { fail, refuse } from '../core/errors.js';

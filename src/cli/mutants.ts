@@ -3,9 +3,9 @@
  *
  * @module
  */
-import type { ConformanceCase } from '../conformance/case.js';
+
 import { openFolder } from '../conformance/folder.node.js';
-import { vectorCases } from '../conformance/vectors.js';
+import { type ConformanceCase, vectorCases } from '../conformance/index.js';
 import { refuse } from '../core/errors.js';
 import { MUTANTS } from '../diagnose/catalogue.js';
 import { CAUSES, type Cause, type Mutant } from '../diagnose/mutant.js';

@@ -7,26 +7,25 @@ import { existsSync, mkdirSync, readdirSync, renameSync, rmdirSync, rmSync, stat
 import { basename, dirname, join, resolve } from 'node:path';
 import { openFolder } from '../conformance/folder.node.js';
 import {
+  answer,
   type Chosen,
   chooseBuiltIn,
   chooseDialect,
   chooseRope,
+  formatManifest,
   GOLDEN_DIALECTS,
+  GOLDEN_FORMS,
   GOLDEN_OPS,
+  GOLDEN_SEED,
   type GoldenChoice,
   type GoldenDialect,
-  positionsFor,
-} from '../conformance/golden/choose.js';
-import { openGolden } from '../conformance/golden/folder.js';
-import {
-  formatManifest,
-  GOLDEN_FORMS,
   type GoldenEntry,
   type GoldenForm,
   type GoldenManifest,
-} from '../conformance/golden/manifest.js';
-import { GOLDEN_SEED } from '../conformance/golden/rope.js';
-import { answer, writeCase } from '../conformance/golden/write.js';
+  openGolden,
+  positionsFor,
+  writeCase,
+} from '../conformance/index.js';
 import type { FloatDtype } from '../core/dtypes.js';
 import { RopewalkError, refuse } from '../core/errors.js';
 import type { LayerRope } from '../dialects/model-rope.js';

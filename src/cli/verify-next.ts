@@ -5,8 +5,7 @@
  */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import type { GoldenCase, GoldenEntry } from '../conformance/golden/folder.js';
-import type { VerifyResult } from '../conformance/verify/judge.js';
+import type { GoldenCase, GoldenEntry, VerifyResult } from '../conformance/index.js';
 import type { Tensor } from '../core/tensor.js';
 import { writeNpy } from '../formats/npy.js';
 import { refuseSystem } from '../formats/read-file.node.js';

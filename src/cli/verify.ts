@@ -5,23 +5,28 @@
  */
 import { readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
-import { asFormatError, type GoldenCase, type GoldenEntry, type GoldenFolder } from '../conformance/golden/folder.js';
-import { openGoldenFolder } from '../conformance/golden/folder.node.js';
-import { verifyToHtml } from '../conformance/verify/html.js';
-import { judgeCase, type VerifyResult } from '../conformance/verify/judge.js';
-import type { ModelOptions } from '../conformance/verify/model.js';
-import { readCaseOutputs } from '../conformance/verify/outputs.node.js';
-import { openProgram, type ProgramUnderTest } from '../conformance/verify/program.node.js';
+import { openGoldenFolder } from '../conformance/folder.node.js';
 import {
+  asFormatError,
   countVerified,
+  type GoldenCase,
+  type GoldenEntry,
+  type GoldenFolder,
+  judgeCase,
+  type ModelOptions,
   type ReportTitle,
+  TABLE_PRECISIONS,
+  type TablePrecision,
+  type VerifyResult,
   verifyLines,
   verifySummary,
   verifyToCsv,
+  verifyToHtml,
   verifyToJson,
   verifyToJunit,
-} from '../conformance/verify/report.js';
-import { TABLE_PRECISIONS, type TablePrecision } from '../conformance/verify/rope-model.js';
+} from '../conformance/index.js';
+import { readCaseOutputs } from '../conformance/verify/outputs.node.js';
+import { openProgram, type ProgramUnderTest } from '../conformance/verify/program.node.js';
 import { refuse } from '../core/errors.js';
 import { splitWords } from './command-words.js';
 import { EXIT, openPrinter } from './output.js';

@@ -9,6 +9,8 @@ import { refuse } from '../core/errors.js';
 import { nameForMessage } from '../formats/bytes.js';
 import { readFileBytes } from '../formats/read-file.node.js';
 import type { VectorFolder } from './folder.js';
+import type { GoldenCase } from './golden/case.js';
+import { type GoldenFolder, openGolden } from './golden/read.js';
 
 /** The largest tensor that a manifest may name has a gigabyte. */
 const MAX_FILE_BYTES = 2 ** 31;
@@ -42,4 +44,34 @@ export function openFolder(path: string): VectorFolder {
         .sort()
         .map((name) => openFolder(join(root, name))),
   };
+}
+
+/** A folder that was read whole. */
+export interface GoldenOnDisk {
+  readonly folder: GoldenFolder;
+  /** In the manifest's order, inputs and expected outputs read and checked. */
+  readonly cases: readonly GoldenCase[];
+}
+
+/**
+ * Opens a folder that `ropewalk vectors` wrote; tensors are read case by case, by its `load`.
+ *
+ * @param dir - the folder
+ * @throws {RopewalkError} FORMAT when there is none, or its manifest is missing or malformed
+ */
+export function openGoldenFolder(dir: string): GoldenFolder {
+  return openGolden(openFolder(dir));
+}
+
+/**
+ * Reads a whole folder that `ropewalk vectors` wrote, whatever the form of its files.
+ *
+ * @param dir - the folder
+ * @throws {RopewalkError} FORMAT when anything in it is missing, malformed, or other than its hash says
+ */
+export async function readGoldenFolder(dir: string): Promise<GoldenOnDisk> {
+  const folder = openGoldenFolder(dir);
+  const cases: GoldenCase[] = [];
+  for (const entry of folder.cases) cases.push(await folder.load(entry));
+  return { folder, cases };
 }

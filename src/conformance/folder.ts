@@ -3,6 +3,13 @@
  *
  * @module
  */
+import { type ArrayOf, type Dtype, sizeBytes } from '../core/dtypes.js';
+import { refuse } from '../core/errors.js';
+import { Fields } from '../core/fields.js';
+import type { Tensor } from '../core/tensor.js';
+import { parseJson } from '../formats/json.js';
+import { parseNpy, tensorFromNpy } from '../formats/npy.js';
+import { bytesToArray } from './host.js';
 
 /** A folder that can be read. */
 export interface VectorFolder {
@@ -23,4 +30,37 @@ export interface VectorFolder {
   has(path: string): boolean;
   /** Names the folders directly below. */
   folders(): readonly VectorFolder[];
+}
+
+/**
+ * Reads a JSON file of a vector folder.
+ *
+ * @param folder - where it lies
+ * @param file - its path in the folder
+ * @throws {RopewalkError} FORMAT when it is missing, no JSON, or no object
+ */
+export function readManifest(folder: VectorFolder, file: string): Fields {
+  const where = `vectors/${folder.name}/${file}`;
+  return new Fields(parseJson(folder.read(file), where), where);
+}
+
+/**
+ * Reads a .npy file of a vector folder.
+ *
+ * @param folder - where it lies
+ * @param file - its path in the folder
+ * @param dtype - what it holds: the manifest knows bf16 and f16 where npy says u2
+ * @returns a tensor over a copy: the caller may write into it
+ * @throws {RopewalkError} FORMAT when it is malformed or holds elements of another size
+ */
+export function readNpy<D extends Dtype>(folder: VectorFolder, file: string, dtype: D): Tensor<D> {
+  const where = `vectors/${folder.name}/${file}`;
+  const npy = parseNpy(folder.read(file), where);
+  const raw = sizeBytes(npy.dtype) === sizeBytes(dtype) && (npy.dtype === dtype || npy.dtype.startsWith('u'));
+  if (!raw) refuse('FORMAT', where, `elements of ${dtype}`, npy.descr);
+  return tensorFromNpy({ ...npy, data: reinterpret(npy.data, dtype) }, dtype);
+}
+
+function reinterpret<D extends Dtype>(data: ArrayBufferView, dtype: D): ArrayOf[D] {
+  return bytesToArray(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), dtype, 'npy');
 }

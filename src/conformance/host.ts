@@ -7,8 +7,6 @@ import { type ArrayOf, type Dtype, type FloatDtype, newArray, sizeBytes, storeNu
 import { RopewalkError, refuse } from '../core/errors.js';
 import { countElements } from '../core/shape.js';
 import { Tensor, type TensorOptions, tensorFrom } from '../core/tensor.js';
-import { parseNpy, tensorFromNpy } from '../formats/npy.js';
-import type { VectorFolder } from './folder.js';
 
 /**
  * Makes a dense floating tensor for a runner, element by element.
@@ -72,27 +70,6 @@ export function bytesToTensor<D extends Dtype>(
   if (data.length !== countElements(shape))
     refuse('FORMAT', where, `${countElements(shape)} elements for shape [${shape}]`, data.length);
   return tensorFrom<D>(data, { dtype, shape });
-}
-
-/**
- * Reads a .npy file of a vector folder.
- *
- * @param folder - where it lies
- * @param file - its path in the folder
- * @param dtype - what it holds: the manifest knows bf16 and f16 where npy says u2
- * @returns a tensor over a copy: the caller may write into it
- * @throws {RopewalkError} FORMAT when it is malformed or holds elements of another size
- */
-export function readNpy<D extends Dtype>(folder: VectorFolder, file: string, dtype: D): Tensor<D> {
-  const where = `vectors/${folder.name}/${file}`;
-  const npy = parseNpy(folder.read(file), where);
-  const raw = sizeBytes(npy.dtype) === sizeBytes(dtype) && (npy.dtype === dtype || npy.dtype.startsWith('u'));
-  if (!raw) refuse('FORMAT', where, `elements of ${dtype}`, npy.descr);
-  return tensorFromNpy({ ...npy, data: reinterpret(npy.data, dtype) }, dtype);
-}
-
-function reinterpret<D extends Dtype>(data: ArrayBufferView, dtype: D): ArrayOf[D] {
-  return bytesToArray(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), dtype, 'npy');
 }
 
 /**

@@ -3,8 +3,9 @@
  *
  * @module
  */
-import type { ConformanceCase } from './case.js';
+
 import { type RopeCaseParams, ropeCase } from './rope-case.js';
+import type { ConformanceCase } from './runner.js';
 
 type Shape = Pick<RopeCaseParams, 'ne_a' | 'n_dims' | 'mode'>;
 

@@ -6,17 +6,18 @@
  */
 import { type FloatDtype, roundTo } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
+import { type RandomStream, randomFrom } from '../core/random.js';
 import { extentOf } from '../core/shape.js';
 import { Tensor } from '../core/tensor.js';
 import { ropePlanFromGgml } from '../dialects/ggml.js';
 import { bindRope } from '../ops/rope/call.js';
 import type { RopePlan } from '../ops/rope/plan.js';
 import type { Runner } from '../ops/runner.js';
-import { type ConformanceCase, formatLabel, type ParsedLabel, parseLabel, type Verdict } from './case.js';
-import { judgeNmse } from './compare.js';
 import { type GgmlRopeParams, ropeByFormula } from './ggml-formula.js';
 import { hostTensor, readFloats } from './host.js';
-import { type RandomStream, randomFrom } from './random.js';
+import { judgeNmse } from './judge.js';
+import { formatLabel, type ParsedLabel, parseLabel } from './label.js';
+import type { ConformanceCase, Verdict } from './runner.js';
 import { ropeNmseLimit } from './tolerance.js';
 
 /** Parameters of a ROPE case. The first eleven are upstream's, with upstream's names; the others are written only when they differ from its fixed values. */

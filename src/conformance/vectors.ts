@@ -4,11 +4,10 @@
  * @module
  */
 import { refuse } from '../core/errors.js';
-import type { ConformanceCase } from './case.js';
-import type { VectorFolder } from './folder.js';
-import { readManifest } from './manifest.js';
+import { readManifest, type VectorFolder } from './folder.js';
+import { goldenVectorCases } from './golden/suite.js';
+import type { ConformanceCase } from './runner.js';
 import { ggmlVectorCases } from './vectors/ggml.js';
-import { goldenVectorCases } from './vectors/golden.js';
 import { huggingfaceVectorCases } from './vectors/huggingface.js';
 import { infiniopVectorCases } from './vectors/infiniop.js';
 import { llaisysVectorCases } from './vectors/llaisys.js';

@@ -4,8 +4,8 @@
  * @module
  */
 import { hostTensor } from '../conformance/host.js';
-import { randomFrom } from '../conformance/random.js';
 import type { FloatDtype } from '../core/dtypes.js';
+import { randomFrom } from '../core/random.js';
 import { type Tensor, tensorFrom } from '../core/tensor.js';
 import type { Expected } from './hypotheses.js';
 import type { Observation } from './observation.js';

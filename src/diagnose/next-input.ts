@@ -3,8 +3,9 @@
  *
  * @module
  */
-import { randomFrom } from '../conformance/random.js';
+
 import { type FloatDtype, roundTo } from '../core/dtypes.js';
+import { randomFrom } from '../core/random.js';
 import { type Expected, type Hypothesis, hypothesesOf, misfit, pairsOf, runRows } from './hypotheses.js';
 import type { Mutant } from './mutant.js';
 import type { Heads } from './observation.js';

@@ -6,9 +6,9 @@
  *
  * @module
  */
-import type { ConformanceCase } from '../conformance/case.js';
-import { nmse } from '../conformance/compare.js';
-import { runCases } from '../conformance/runner.js';
+
+import { nmse } from '../conformance/judge.js';
+import { type ConformanceCase, runCases } from '../conformance/runner.js';
 import { zeros } from '../core/tensor.js';
 import type { RopeCall } from '../ops/rope/call.js';
 import type { OpPlan, Runner } from '../ops/runner.js';

@@ -10,9 +10,8 @@ import {
   type RopeKernelOptions,
   runRopeKernel,
 } from '../../src/aicore/index.js';
+import { readManifest, readNpy } from '../../src/conformance/folder.js';
 import { openFolder } from '../../src/conformance/folder.node.js';
-import { readNpy } from '../../src/conformance/host.js';
-import { readManifest } from '../../src/conformance/manifest.js';
 import {
   type Dtype,
   type FloatDtype,

@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { vectors } from '../../src/cli/vectors.js';
-import { readGoldenFolder } from '../../src/conformance/golden/folder.node.js';
+import { readGoldenFolder } from '../../src/conformance/folder.node.js';
 import { GOLDEN_ROPE } from '../../src/conformance/golden/rope.js';
 import { commandPath, ropewalkIn } from '../support/command.js';
 

@@ -8,6 +8,8 @@ import { dirname, join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import fc from 'fast-check';
 import type { VectorFolder } from '../../src/conformance/folder.js';
+import { readGoldenFolder } from '../../src/conformance/folder.node.js';
+import { exactWithBounds } from '../../src/conformance/golden/bounds.js';
 import { cPrefix } from '../../src/conformance/golden/c-header.js';
 import type { GoldenCase, GoldenQuestion } from '../../src/conformance/golden/case.js';
 import {
@@ -17,16 +19,13 @@ import {
   GOLDEN_OPS,
   positionsFor,
 } from '../../src/conformance/golden/choose.js';
-import { decodeTensor, openGolden } from '../../src/conformance/golden/folder.js';
-import { readGoldenFolder } from '../../src/conformance/golden/folder.node.js';
-import { exactWithBounds, judgeGolden, judgeOutput } from '../../src/conformance/golden/judge.js';
 import { formatManifest, GOLDEN_FORMS, type GoldenForm } from '../../src/conformance/golden/manifest.js';
 import { onnxTestOf } from '../../src/conformance/golden/onnx.js';
-import { goldenOperatorSuite } from '../../src/conformance/golden/operators.js';
-import { GOLDEN_ROPE, goldenRopeQuestion, goldenRopeSuite } from '../../src/conformance/golden/rope.js';
+import { decodeTensor, openGolden } from '../../src/conformance/golden/read.js';
+import { GOLDEN_ROPE, goldenRopeQuestion } from '../../src/conformance/golden/rope.js';
+import { goldenOperatorSuite, goldenRopeSuite, judgeGolden, judgeOutput } from '../../src/conformance/golden/suite.js';
 import { answer, writeCase } from '../../src/conformance/golden/write.js';
-import { formatResult } from '../../src/conformance/report.js';
-import { runCases } from '../../src/conformance/runner.js';
+import { formatResult, runCases } from '../../src/conformance/runner.js';
 import { vectorCases } from '../../src/conformance/vectors.js';
 import { bitsOf, type HostArray } from '../../src/core/dtypes.js';
 import { type Tensor, zeros } from '../../src/core/tensor.js';

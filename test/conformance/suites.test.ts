@@ -4,13 +4,19 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import fc from 'fast-check';
-import { type ConformanceCase, formatLabel, parseLabel } from '../../src/conformance/case.js';
-import { judgeBits, judgeClose, judgeNmse, nmse } from '../../src/conformance/compare.js';
 import { openFolder } from '../../src/conformance/folder.node.js';
+import { judgeBits, judgeClose, judgeNmse, nmse } from '../../src/conformance/judge.js';
+import { formatLabel, parseLabel } from '../../src/conformance/label.js';
 import { extendedCases, publishedCases } from '../../src/conformance/published.js';
-import { formatResult, formatSummary, resultToJson } from '../../src/conformance/report.js';
 import { parseRopeLabel, ropeCase, ropeLabel } from '../../src/conformance/rope-case.js';
-import { countResults, runCases } from '../../src/conformance/runner.js';
+import {
+  type ConformanceCase,
+  countResults,
+  formatResult,
+  formatSummary,
+  resultToJson,
+  runCases,
+} from '../../src/conformance/runner.js';
 import { vectorCases } from '../../src/conformance/vectors.js';
 import { RopewalkError } from '../../src/core/errors.js';
 import { parseNpy, writeNpy } from '../../src/formats/npy.js';

@@ -2,25 +2,22 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
 import { bindGolden, exactOutputs, type GoldenCase, type GoldenQuestion } from '../../src/conformance/golden/case.js';
-import { judgeGolden } from '../../src/conformance/golden/judge.js';
 import { GOLDEN_ROPE, goldenRopeQuestion } from '../../src/conformance/golden/rope.js';
+import { judgeGolden } from '../../src/conformance/golden/suite.js';
 import { answer } from '../../src/conformance/golden/write.js';
-import { within } from '../../src/conformance/index.js';
+import { within } from '../../src/conformance/judge.js';
+import { verifyToHtml } from '../../src/conformance/verify/html.js';
+import { judgeCase, ulps, type VerifyResult } from '../../src/conformance/verify/judge.js';
 import {
   countVerified,
-  defaultTable,
-  judgeCase,
   type ReportTitle,
-  type TablePrecision,
-  ulps,
-  type VerifyResult,
   verifyLines,
   verifySummary,
   verifyToCsv,
-  verifyToHtml,
   verifyToJson,
   verifyToJunit,
-} from '../../src/conformance/verify/index.js';
+} from '../../src/conformance/verify/report.js';
+import { defaultTable, type TablePrecision } from '../../src/conformance/verify/rope-model.js';
 import { type FloatDtype, isFloat, loadNumber, newArray, roundTo, storeNumber } from '../../src/core/dtypes.js';
 import { type Tensor, tensorFrom } from '../../src/core/tensor.js';
 import { escapeMarkup } from '../../src/core/text.js';

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
-import { nmse } from '../../src/conformance/compare.js';
+import { nmse } from '../../src/conformance/judge.js';
 import { type Tensor, tensorFrom, zeros } from '../../src/core/tensor.js';
 import * as cann from '../../src/dialects/cann.js';
 import * as ggml from '../../src/dialects/ggml.js';

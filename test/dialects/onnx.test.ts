@@ -1,9 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
+import { readManifest, readNpy } from '../../src/conformance/folder.js';
 import { openFolder } from '../../src/conformance/folder.node.js';
-import { readNpy } from '../../src/conformance/host.js';
-import { readManifest } from '../../src/conformance/manifest.js';
 import { roundTo } from '../../src/core/dtypes.js';
 import { tensorFrom, zeros } from '../../src/core/tensor.js';
 import { planRotaryEmbedding, rotaryEmbedding } from '../../src/dialects/onnx.js';

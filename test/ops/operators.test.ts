@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
+import { readNpy } from '../../src/conformance/folder.js';
 import { openFolder } from '../../src/conformance/folder.node.js';
-import { readNpy, viewOf } from '../../src/conformance/host.js';
+import { viewOf } from '../../src/conformance/host.js';
 import { BLOCK_BYTES, blocksFrom, readBlocks } from '../../src/core/blocks.js';
 import {
   bitsOf,

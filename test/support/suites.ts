@@ -3,8 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { openFolder } from '../../src/conformance/folder.node.js';
-import { formatResult } from '../../src/conformance/report.js';
-import { runCases } from '../../src/conformance/runner.js';
+import { formatResult, runCases } from '../../src/conformance/runner.js';
 import { vectorCases } from '../../src/conformance/vectors.js';
 import { referenceRunner } from '../../src/reference/index.js';
 

@@ -5,9 +5,9 @@
  */
 import type { FloatDtype } from '../../core/dtypes.js';
 import { refuse } from '../../core/errors.js';
+import { randomFrom } from '../../core/random.js';
 import type { PlanRopeOptions, RopeSpec } from '../../ops/rope/plan.js';
 import type { OpName } from '../../ops/runner.js';
-import { randomFrom } from '../random.js';
 import type { GoldenQuestion } from './case.js';
 import { isGoldenId, SPEC_KEYS } from './manifest.js';
 import { GOLDEN_OPERATORS, goldenOperatorQuestion } from './operators.js';

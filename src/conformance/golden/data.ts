@@ -4,9 +4,9 @@
  * @module
  */
 import { type FloatDtype, newArray, roundTo, storeNumber } from '../../core/dtypes.js';
+import { type RandomStream, randomFrom } from '../../core/random.js';
 import { countElements } from '../../core/shape.js';
 import { type Tensor, tensorFrom } from '../../core/tensor.js';
-import { type RandomStream, randomFrom } from '../random.js';
 
 /**
  * Opens the numbers of one tensor of one case: they depend on nothing but seed and names.

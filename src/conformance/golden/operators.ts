@@ -6,14 +6,12 @@
 import { BLOCK_BYTES, type BlockFormat } from '../../core/blocks.js';
 import { bitsOf, type FloatDtype, newArray, sizeBytes, storeNumber } from '../../core/dtypes.js';
 import { f16FromNumber } from '../../core/float16.js';
+import type { RandomStream } from '../../core/random.js';
 import { countElements } from '../../core/shape.js';
 import { type Tensor, tensorFrom } from '../../core/tensor.js';
 import type { OpName } from '../../ops/runner.js';
-import { type ConformanceCase, formatLabel } from '../case.js';
-import type { RandomStream } from '../random.js';
 import { type GoldenQuestion, integerTensor, type Json } from './case.js';
 import { distinctRows, numbersFor, uniformTensor } from './data.js';
-import { judgeGolden } from './judge.js';
 import { GOLDEN_SEED, type GoldenChoices } from './rope.js';
 
 /** What draws a tensor of a case by its name. */
@@ -494,17 +492,4 @@ export function goldenOperatorQuestion(d: GoldenOperatorDefinition, choices: Gol
   const { seed = GOLDEN_SEED } = choices;
   const inputs = new Map(Object.entries(d.inputs((name) => numbersFor(seed, d.id, name))));
   return { id: d.id, op: d.op, about: d.about, separates: d.separates, attributes: d.attributes ?? {}, inputs };
-}
-
-/**
- * The golden cases of the other eight operators as a suite, judged as {@link goldenRopeSuite} judges.
- *
- * @param choices - the seed
- */
-export function goldenOperatorSuite(choices: GoldenChoices = {}): ConformanceCase[] {
-  return GOLDEN_OPERATORS.map((d) => ({
-    suite: 'golden',
-    label: formatLabel('GOLDEN', { case: d.id, op: d.op, seed: choices.seed ?? GOLDEN_SEED }),
-    run: (runner) => judgeGolden(goldenOperatorQuestion(d, choices), runner),
-  }));
 }

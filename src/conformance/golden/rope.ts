@@ -10,10 +10,8 @@ import type { FloatDtype } from '../../core/dtypes.js';
 import type { Tensor } from '../../core/tensor.js';
 import type { RopeLayout } from '../../ops/rope/call.js';
 import type { RopeSpec } from '../../ops/rope/plan.js';
-import { type ConformanceCase, formatLabel } from '../case.js';
 import { type GoldenQuestion, type GoldenRopePart, integerTensor, type Json } from './case.js';
 import { distinctRows, numbersFor } from './data.js';
-import { judgeGolden } from './judge.js';
 
 /** The seed of the built-in suite and of a folder, unless another is given. */
 export const GOLDEN_SEED = 1;
@@ -555,27 +553,4 @@ function positionsOf(d: GoldenRopeDefinition): Tensor {
 /** Rows that are neither the token nor its neighbour: 5 steps on, around a cache longer than the tokens; every batch starts elsewhere. */
 function scatteredRows(batch: number, seq: number, rows: number): number[] {
   return Array.from({ length: batch * seq }, (_, n) => (2 + 3 * Math.floor(n / seq) + 5 * (n % seq)) % rows);
-}
-
-/**
- * The golden RoPE cases as a suite: each on a runner against the float64 reference on the same inputs, element by element.
- *
- * @param choices - the seed
- */
-export function goldenRopeSuite(choices: GoldenChoices = {}): ConformanceCase[] {
-  return GOLDEN_ROPE.map((d) => ({
-    suite: 'golden',
-    label: formatLabel('GOLDEN', {
-      case: d.id,
-      op: 'rope',
-      type: d.dtype,
-      head_dim: d.spec.headDim,
-      rotary_dim: d.spec.rotaryDim ?? d.spec.headDim,
-      pairing: d.spec.pairing,
-      scaling: d.spec.scaling?.kind ?? 'none',
-      ...(d.direction === 'backward' ? { direction: 'backward' } : {}),
-      seed: choices.seed ?? GOLDEN_SEED,
-    }),
-    run: (runner) => judgeGolden(goldenRopeQuestion(d, choices), runner),
-  }));
 }

@@ -1,20 +1,18 @@
 /**
  * Golden folders, written: cases → files, in every form. Nothing here touches a file system.
+ * Forms that need a package (npz, onnx) are loaded when asked for.
  *
  * @module
  */
 import { type Dtype, type FloatDtype, newArray, sizeBytes, storeNumber } from '../../core/dtypes.js';
 import { type Tensor, tensorFrom } from '../../core/tensor.js';
 import { writeNpy } from '../../formats/npy.js';
-import { writeNpz } from '../../formats/npz.js';
-import { writeOnnxModel, writeOnnxTensor } from '../../formats/onnx.js';
 import { writeSafetensors } from '../../formats/safetensors.js';
+import { type ExactOutput, exactWithBounds, toleranceOf } from './bounds.js';
 import { writeHeader } from './c-header.js';
 import type { GoldenCase, GoldenQuestion } from './case.js';
-import { elementBytes, sha256 } from './folder.js';
-import { type ExactOutput, exactWithBounds, toleranceOf } from './judge.js';
 import type { GoldenEntry, GoldenForm, GoldenManifest, GoldenTensor } from './manifest.js';
-import { onnxTestOf } from './onnx.js';
+import { elementBytes, sha256 } from './read.js';
 
 /** One file of a folder. */
 export interface GoldenFile {
@@ -140,10 +138,12 @@ async function writeForm(c: GoldenCase, form: GoldenForm, sink: Sink): Promise<s
       for (const [name, tensor] of allTensors(c))
         add(place(name, `${c.id}/${name}.npy`), writeNpy(tensor.read() as never, tensor));
       return undefined;
-    case 'npz':
+    case 'npz': {
+      const { writeNpz } = await import('../../formats/npz.js');
       together(`${c.id}.npz`);
       add(`${c.id}.npz`, writeNpz(new Map(allTensors(c))));
       return undefined;
+    }
     case 'safetensors': {
       together(`${c.id}.safetensors`);
       const { atol, rtol, formula } = c.tolerance;
@@ -173,6 +173,8 @@ async function writeForm(c: GoldenCase, form: GoldenForm, sink: Sink): Promise<s
       add(`${c.id}.h`, text(writeHeader(c, generator)));
       return undefined;
     case 'onnx': {
+      const { writeOnnxModel, writeOnnxTensor } = await import('../../formats/onnx.js');
+      const { onnxTestOf } = await import('./onnx.js');
       const test = onnxTestOf(c, generator);
       if (typeof test === 'string') return test;
       add(`${c.id}/model.onnx`, writeOnnxModel(test.model));

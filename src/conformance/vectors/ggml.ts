@@ -12,10 +12,11 @@ import { ropePlanFromGgml } from '../../dialects/ggml.js';
 import { bindRope } from '../../ops/rope/call.js';
 import type { TableRecipe } from '../../ops/rope/table.js';
 import type { Runner } from '../../ops/runner.js';
-import { type ConformanceCase, formatLabel, type Verdict } from '../case.js';
-import { allOf, judgeBits, judgeNmse } from '../compare.js';
 import type { VectorFolder } from '../folder.js';
 import { boundedShape, bytesToArray, bytesToTensor, readFloats, viewOf } from '../host.js';
+import { allOf, judgeBits, judgeNmse } from '../judge.js';
+import { formatLabel } from '../label.js';
+import type { ConformanceCase, Verdict } from '../runner.js';
 import { RECIPE_NMSE_LIMIT, ropeNmseLimit } from '../tolerance.js';
 
 /**

@@ -11,10 +11,11 @@ import { ropeFrequencies } from '../../ops/rope/frequencies.js';
 import { planRope, type RopeSpec } from '../../ops/rope/plan.js';
 import type { TableRecipe } from '../../ops/rope/table.js';
 import type { Runner } from '../../ops/runner.js';
-import { type ConformanceCase, formatLabel, type Verdict } from '../case.js';
-import { allOf, judgeClose, judgeNmse } from '../compare.js';
-import type { VectorFolder } from '../folder.js';
-import { readFloats, readNpy } from '../host.js';
+import { readNpy, type VectorFolder } from '../folder.js';
+import { readFloats } from '../host.js';
+import { allOf, judgeClose, judgeNmse } from '../judge.js';
+import { formatLabel } from '../label.js';
+import type { ConformanceCase, Verdict } from '../runner.js';
 import { HF_RECIPE_NMSE_LIMIT, ropeNmseLimit, UNIT_ROUNDOFF } from '../tolerance.js';
 
 /**

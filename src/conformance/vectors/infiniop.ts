@@ -8,11 +8,11 @@ import { refuse } from '../../core/errors.js';
 import type { Fields } from '../../core/fields.js';
 import * as infiniop from '../../dialects/infiniop.js';
 import type { Runner } from '../../ops/runner.js';
-import { type ConformanceCase, formatLabel, type Verdict } from '../case.js';
-import { allOf, judgeBits, judgeClose, type Tolerance } from '../compare.js';
-import type { VectorFolder } from '../folder.js';
-import { boundedShape, readNpy } from '../host.js';
-import { readManifest } from '../manifest.js';
+import { readManifest, readNpy, type VectorFolder } from '../folder.js';
+import { boundedShape } from '../host.js';
+import { allOf, judgeBits, judgeClose, type Tolerance } from '../judge.js';
+import { formatLabel } from '../label.js';
+import type { ConformanceCase, Verdict } from '../runner.js';
 
 /**
  * Makes the cases of a folder of InfiniOp vectors, invalid_descriptors.json included where it is present.

@@ -10,11 +10,11 @@ import { countElements } from '../../core/shape.js';
 import { type Tensor, tensorFrom, zeros } from '../../core/tensor.js';
 import * as llaisys from '../../dialects/llaisys.js';
 import type { Runner } from '../../ops/runner.js';
-import { type ConformanceCase, formatLabel, type Verdict } from '../case.js';
-import { allOf, judgeBits, judgeClose } from '../compare.js';
-import type { VectorFolder } from '../folder.js';
-import { boundedShape, readFloats, readNpy, viewOf } from '../host.js';
-import { readManifest } from '../manifest.js';
+import { readManifest, readNpy, type VectorFolder } from '../folder.js';
+import { boundedShape, readFloats, viewOf } from '../host.js';
+import { allOf, judgeBits, judgeClose } from '../judge.js';
+import { formatLabel } from '../label.js';
+import type { ConformanceCase, Verdict } from '../runner.js';
 
 const OPS = [
   'add',

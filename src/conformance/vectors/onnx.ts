@@ -8,10 +8,11 @@ import type { Fields } from '../../core/fields.js';
 import type { Tensor } from '../../core/tensor.js';
 import { rotaryEmbedding } from '../../dialects/onnx.js';
 import type { Runner } from '../../ops/runner.js';
-import { type ConformanceCase, formatLabel, type Verdict } from '../case.js';
-import { allOf, judgeClose, type Tolerance } from '../compare.js';
-import type { VectorFolder } from '../folder.js';
-import { readFloats, readNpy } from '../host.js';
+import { readNpy, type VectorFolder } from '../folder.js';
+import { readFloats } from '../host.js';
+import { allOf, judgeClose, type Tolerance } from '../judge.js';
+import { formatLabel } from '../label.js';
+import type { ConformanceCase, Verdict } from '../runner.js';
 import { rotationErrorBound, UNIT_ROUNDOFF } from '../tolerance.js';
 
 const DTYPES = { float32: 'f32', float16: 'f16', bfloat16: 'bf16' } as const;

@@ -8,9 +8,9 @@ import { refuse } from '../../core/errors.js';
 import { bf16FromNumber, f16FromNumber } from '../../core/float16.js';
 import type { Tensor } from '../../core/tensor.js';
 import type { OpName } from '../../ops/runner.js';
-import { powerOfTwoBelow, within } from '../compare.js';
 import type { GoldenCase } from '../golden/case.js';
-import { settled } from '../golden/judge.js';
+import { settled } from '../golden/suite.js';
+import { powerOfTwoBelow, within } from '../judge.js';
 import { type Expectation, expectationsOf, type ModelOptions, numbersOf } from './model.js';
 import { defaultTable, type RopePlace, TABLE_PRECISIONS, type TablePrecision } from './rope-model.js';
 

@@ -14,8 +14,8 @@
  */
 import { bitsOf, type FloatDtype, isFloat } from '../../core/dtypes.js';
 import { type Tensor, tensorFrom } from '../../core/tensor.js';
+import { type ExactOutput, exactWithBounds } from '../golden/bounds.js';
 import { exactOutputs, type GoldenCase } from '../golden/case.js';
-import { type ExactOutput, exactWithBounds } from '../golden/judge.js';
 import { UNIT_ROUNDOFF } from '../tolerance.js';
 import { type RopeGeometry, ropeGeometries, type TablePrecision } from './rope-model.js';
 

@@ -8,16 +8,14 @@
  * @module
  */
 import { readBlocks } from '../../core/blocks.js';
-import { type Dtype, type FloatDtype, type HostArray, isFloat, loadNumber } from '../../core/dtypes.js';
+import { type Dtype, type FloatDtype, type HostArray, isFloat } from '../../core/dtypes.js';
 import type { Tensor } from '../../core/tensor.js';
 import type { LinearPlan } from '../../ops/linear.js';
 import type { RopeCall, RopePart } from '../../ops/rope/call.js';
 import type { RopePlan } from '../../ops/rope/plan.js';
-import { type OpPlan, type Runner, unknownPlan } from '../../ops/runner.js';
+import { type OpPlan, unknownPlan } from '../../ops/runner.js';
 import type { SelfAttentionPlan } from '../../ops/self-attention.js';
 import { referenceRunner } from '../../reference/index.js';
-import type { Verdict } from '../case.js';
-import { allOf, judgeBits, judgeClose, within } from '../compare.js';
 import { UNIT_ROUNDOFF } from '../tolerance.js';
 import { bindGolden, type GoldenQuestion, isExact, outputDtypes, type ToleranceRecord } from './case.js';
 
@@ -361,85 +359,4 @@ function roundUp(x: number): number {
   if (x === 0) return 0;
   const step = 10 ** (Math.floor(Math.log10(x)) - 2);
   return Number((Math.ceil(x / step) * step).toPrecision(3));
-}
-
-/**
- * Runs a case on a runner and judges every output, each element by its own bound.
- *
- * @param c - inputs and attributes
- * @param runner - the accused
- * @param stored - expected outputs from a file, judged as well: they were rounded once more
- */
-export async function judgeGolden(
-  c: GoldenQuestion,
-  runner: Runner,
-  stored?: ReadonlyMap<string, Tensor>,
-): Promise<Verdict> {
-  const { plan, outputs } = bindGolden(c, runner);
-  const reason = runner.whyNot(plan);
-  if (reason !== undefined) return { status: 'not_supported', reason };
-  const exact = exactWithBounds(c);
-  runner.run(plan);
-  await runner.finish();
-  const verdicts: Verdict[] = [];
-  for (const [name, tensor] of outputs) {
-    const want = exact.get(name)!;
-    const got = await tensor.read();
-    const file = stored?.get(name);
-    verdicts.push(judgeOutput(`${c.op}.${name}`, got, want));
-    if (file) verdicts.push(judgeStored(`${c.op}.${name}, as stored`, got, want, file));
-  }
-  return allOf(...verdicts);
-}
-
-/**
- * Judges one output.
- *
- * @param label - names it in the verdict
- * @param got - the elements that came, in the output's dtype
- * @param want - from {@link exactWithBounds}
- */
-export function judgeOutput(label: string, got: HostArray, want: ExactOutput): Verdict {
-  const { bounds, dtype } = want;
-  if (!bounds) return judgeBits(label, got, want.values);
-  const values = numbers(got, dtype);
-  return judgeClose(
-    label,
-    values,
-    settled(want.values as Float64Array, values, want.unsettled),
-    (n) => bounds[n]!,
-    dtype,
-  );
-}
-
-function judgeStored(label: string, got: HostArray, want: ExactOutput, file: Tensor): Verdict {
-  const stored = file.read() as HostArray;
-  if (!want.bounds || !isFloat(want.dtype)) return judgeBits(label, got, stored);
-  const { bounds } = want;
-  const dtype = want.dtype;
-  const exact = want.values as Float64Array;
-  // An infinity that the exact value rounds to stands for it.
-  const values = numbers(stored, dtype).map((value, n) =>
-    Number.isFinite(value) || !within(value, exact[n]!, bounds[n]!, dtype) ? value : exact[n]!,
-  );
-  const limit = (n: number): number => (bounds[n] === 0 ? 0 : bounds[n]! + storedSlack(dtype, values[n]!));
-  const came = numbers(got, dtype);
-  return judgeClose(label, came, settled(values, came, want.unsettled), limit, dtype);
-}
-
-/**
- * What came, where it is not finite and an element is {@link ExactOutput.unsettled}; else what was expected.
- *
- * @param want - what was expected
- * @param got - what came, as many elements
- * @param unsettled - indices
- */
-export function settled(want: Float64Array, got: ArrayLike<number>, unsettled: ReadonlySet<number>): Float64Array {
-  return unsettled.size === 0
-    ? want
-    : want.map((value, n) => (unsettled.has(n) && !Number.isFinite(got[n]) ? got[n]! : value));
-}
-
-function numbers(data: HostArray, dtype: Dtype): Float64Array {
-  return Float64Array.from({ length: data.length }, (_, n) => loadNumber(data, dtype, n));
 }

@@ -11,9 +11,8 @@ import { countElements } from '../../core/shape.js';
 import { type Tensor, tensorFrom } from '../../core/tensor.js';
 import { type NpyArray, parseNpy, tensorFromNpy } from '../../formats/npy.js';
 import { parseSafetensors, tensorFromSafetensors } from '../../formats/safetensors.js';
-import type { VectorFolder } from '../folder.js';
+import { readManifest, type VectorFolder } from '../folder.js';
 import { bytesToArray } from '../host.js';
-import { readManifest } from '../manifest.js';
 import { parseHeaderArray } from './c-header.js';
 import type { GoldenCase } from './case.js';
 import {
@@ -24,9 +23,6 @@ import {
   type GoldenTensor,
   parseGoldenManifest,
 } from './manifest.js';
-
-export type { GoldenCase, GoldenQuestion, GoldenRope, GoldenRopePart, ToleranceRecord } from './case.js';
-export type { GoldenEntry, GoldenForm, GoldenManifest, GoldenTensor } from './manifest.js';
 
 /** A golden folder, opened: its manifest is read, its tensors are read case by case. */
 export interface GoldenFolder extends GoldenManifest {

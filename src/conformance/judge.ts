@@ -6,7 +6,7 @@
 import { readField } from '../core/arguments.js';
 import { bitsOf, type Dtype, type FloatDtype, type HostArray, isFloat, loadNumber } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
-import type { Verdict } from './case.js';
+import type { Verdict } from './runner.js';
 import { UNIT_ROUNDOFF } from './tolerance.js';
 
 /** Where rounding to a dtype begins to give infinity: half a unit past its largest number. In float64 the number itself is infinite by then. */

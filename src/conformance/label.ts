@@ -1,5 +1,5 @@
 /**
- * What a conformance case is, and how its label is read and written.
+ * Labels of cases: how they are read and written.
  *
  * A label is a reproduction: `ROPE(type=f32,ne_a=[128,32,2,1],…)` names every parameter, and pasting it into
  * `ropewalk check --case` runs the case again.
@@ -7,25 +7,6 @@
  * @module
  */
 import { refuse } from '../core/errors.js';
-import type { Runner } from '../ops/runner.js';
-
-/** What came out of one case on one backend. */
-export type Verdict =
-  /** `measure` is what was compared, for people: `NMSE 3.1e-15`. */
-  | { readonly status: 'ok'; readonly measure: string }
-  /** `detail` says what was measured against which threshold. */
-  | { readonly status: 'fail'; readonly detail: string }
-  | { readonly status: 'not_supported'; readonly reason: string };
-
-/** One case: it makes its inputs, runs a backend, and judges the output. */
-export interface ConformanceCase {
-  /** The suite it belongs to, `published`, `ggml`, … */
-  readonly suite: string;
-  /** Names the case and all its parameters; unique. */
-  readonly label: string;
-  /** Runs the case. A thrown error is a failure of the backend, not of the run. */
-  run(runner: Runner): Verdict | Promise<Verdict>;
-}
 
 /** A label taken apart: `NAME(key=value,…)`. */
 export interface ParsedLabel {
