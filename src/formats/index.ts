@@ -4,3 +4,4 @@ export * from './json.js';
 export * from './npy.js';
 export * from './permute-plan.js';
 export * from './safetensors.js';
+export * from './shards.js';

@@ -7,7 +7,7 @@
 import { existsSync } from 'node:fs';
 import { readdir, stat } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
-import { RopewalkError, refuse } from '../core/errors.js';
+import { fail, RopewalkError, refuse } from '../core/errors.js';
 import { Fields } from '../core/fields.js';
 import { ropeFromGguf } from '../dialects/gguf.js';
 import { ropeFromConfig } from '../dialects/huggingface.js';
@@ -18,6 +18,7 @@ import type { GgufFile, GgufTensor } from './gguf.js';
 import type { FusedLayout, HeadGeometry, LocatedTensor, WeightPairing } from './permute-plan.js';
 import { readJsonFile, refuseSystem } from './read-file.node.js';
 import { readGgufHeader, readSafetensorsHeader } from './read-header.node.js';
+import { checkShard, SAFETENSORS_INDEX, safetensorsShards } from './shards.js';
 
 /** A model on disk: headers read, weights not. */
 export interface OpenModel {
@@ -35,7 +36,6 @@ export interface OpenModel {
   readonly leftOut: readonly string[];
 }
 
-const INDEX = 'model.safetensors.index.json';
 /** Weights in other files would stay in the old order, and a runtime that finds them might take them. */
 const OTHER_WEIGHTS = /\.(bin|pt|pth|gguf|safetensors|onnx|onnx_data|msgpack|h5|index\.json)$/i;
 
@@ -50,11 +50,11 @@ export async function openModel(path: string): Promise<OpenModel> {
   if (info.isDirectory()) return openFolder(path);
   const common = { path, kind: 'file' as const, files: [path], sizes: [info.size], companions: [], leftOut: [] };
   if (/\.safetensors$/i.test(path)) {
-    if (/-\d{5}-of-\d{5}\./.test(basename(path)) && existsSync(join(dirname(path), INDEX)))
+    if (/-\d{5}-of-\d{5}\./.test(basename(path)) && existsSync(join(dirname(path), SAFETENSORS_INDEX)))
       refuse(
         'UNSUPPORTED',
         path,
-        `the folder: ${INDEX} says that this is one of several files`,
+        `the folder: ${SAFETENSORS_INDEX} says that this is one of several files`,
         basename(path),
         'Give the folder.',
       );
@@ -83,56 +83,30 @@ async function safetensorsOf(path: string, file: number): Promise<LocatedTensor[
 
 async function openFolder(path: string): Promise<OpenModel> {
   const entries = await readdir(path).catch((cause) => refuseSystem('FORMAT', path, 'a readable folder', cause));
-  const shards = await shardsOf(path, entries);
+  const where = join(path, SAFETENSORS_INDEX);
+  const index = entries.includes(SAFETENSORS_INDEX) ? readJsonFile(where) : undefined;
+  const shards = safetensorsShards(entries, index, path, where);
   const tensors: LocatedTensor[] = [];
   const sizes: number[] = [];
-  for (const [file, { name, claimed }] of shards.entries()) {
-    const own = await safetensorsOf(join(path, name), file);
+  for (const [name, claimed] of shards) {
+    const own = await safetensorsOf(join(path, name), sizes.length);
     sizes.push((await stat(join(path, name))).size);
-    if (claimed) checkClaims(own, claimed, join(path, name));
+    checkShard(new Map(own.map((tensor) => [tensor.name, tensor])), claimed, join(path, name));
+    const unlisted = claimed && own.find((tensor) => !claimed.includes(tensor.name));
+    if (unlisted)
+      fail('FORMAT', join(path, name), `it has ${nameForMessage(unlisted.name)}, which the index does not list`);
     tensors.push(...own);
   }
   const companions: string[] = [];
   const leftOut: string[] = [];
   for (const name of entries.sort()) {
-    if (shards.some((shard) => shard.name === name)) continue;
+    if (shards.has(name)) continue;
     const info = await stat(join(path, name)).catch(() => undefined);
-    if (info?.isFile() && (name === INDEX || !OTHER_WEIGHTS.test(name))) companions.push(name);
+    if (info?.isFile() && (name === SAFETENSORS_INDEX || !OTHER_WEIGHTS.test(name))) companions.push(name);
     else leftOut.push(name);
   }
-  const files = shards.map(({ name }) => join(path, name));
+  const files = [...shards.keys()].map((name) => join(path, name));
   return { path, kind: 'folder', format: 'safetensors', files, sizes, tensors, gguf: undefined, companions, leftOut };
-}
-
-/** The files that hold the weights, and the tensors that the index says are in each. */
-async function shardsOf(path: string, entries: readonly string[]): Promise<{ name: string; claimed?: string[] }[]> {
-  if (!entries.includes(INDEX)) {
-    const names = entries.filter((name) => /\.safetensors$/i.test(name));
-    if (names.length === 1) return [{ name: names[0]! }];
-    return refuse('FORMAT', path, `${INDEX}, or one .safetensors`, names, 'Give the file itself.');
-  }
-  const where = join(path, INDEX);
-  const map = new Fields(readJsonFile(where), where).object('weight_map');
-  const files = new Map<string, string[]>();
-  for (const tensor of map.keys()) {
-    const name = map.text(tensor);
-    // The index names files; it must not name others than those beside it.
-    if (!/\.safetensors$/i.test(name) || !entries.includes(name))
-      refuse('FORMAT', `${where}: ${nameForMessage(tensor)}`, 'a .safetensors beside it', name);
-    files.set(name, [...(files.get(name) ?? []), tensor]);
-  }
-  if (files.size === 0) refuse('FORMAT', `${where}: weight_map`, 'tensors', 'none');
-  return [...files].map(([name, claimed]) => ({ name, claimed }));
-}
-
-function checkClaims(own: readonly LocatedTensor[], claimed: readonly string[], where: string): void {
-  const there = new Set(own.map(({ name }) => name));
-  const absent = claimed.find((name) => !there.has(name));
-  if (absent !== undefined) refuse('FORMAT', where, `${nameForMessage(absent)}, which the index says is here`, 'none');
-  if (claimed.length === own.length) return;
-  const listed = new Set(claimed);
-  const extra = own.find(({ name }) => !listed.has(name));
-  refuse('FORMAT', where, 'the tensors that the index lists', extra?.name);
 }
 
 /** Withdrawn types whose rows are woven into each other, four or eight at a time. @see ggml-org/llama.cpp@0024aa7 ggml/include/ggml.h */

@@ -4,9 +4,8 @@
  * @module
  */
 import { reading } from '../core/arguments.js';
-import { refuse } from '../core/errors.js';
-import { Fields } from '../core/fields.js';
-import { decodeUtf8, nameForMessage } from '../formats/bytes.js';
+import { fail, refuse } from '../core/errors.js';
+import { decodeUtf8 } from '../formats/bytes.js';
 import { parseJson } from '../formats/json.js';
 import {
   type ByteSource,
@@ -16,6 +15,7 @@ import {
   readExactly,
   safetensorsHeaderOf,
 } from '../formats/read-header.js';
+import { checkShard, SAFETENSORS_INDEX, safetensorsShards } from '../formats/shards.js';
 import { byteSource } from './byte-source.js';
 import { configFromGguf, configFromJson } from './config.js';
 import { tokenizerFromGguf } from './gguf-vocabulary.js';
@@ -27,8 +27,6 @@ import type { StoredTensor } from './weights.js';
 export type ModelFiles =
   | ReadonlyMap<string, ByteSource | Blob | ArrayBuffer | Uint8Array>
   | Readonly<Record<string, ByteSource | Blob | ArrayBuffer | Uint8Array>>;
-
-const INDEX = 'model.safetensors.index.json';
 
 /** Files by name, and what to call them. */
 export interface Folder {
@@ -90,66 +88,36 @@ export async function readHeaders(folder: Folder): Promise<Found> {
 }
 
 async function readHuggingFace(folder: Folder): Promise<Found> {
-  const config = await jsonOf(folder, 'config.json');
-  const generation = folder.files.has('generation_config.json')
-    ? await jsonOf(folder, 'generation_config.json')
-    : undefined;
-  const decoder = configFromJson(config, generation, folder.path('config.json'));
+  const generation = await optionalJson(folder, 'generation_config.json');
+  const config = configFromJson(await jsonOf(folder, 'config.json'), generation, folder.path('config.json'));
+  const index = await optionalJson(folder, SAFETENSORS_INDEX);
+  const names = [...folder.files.keys()];
   const stored: StoredTensor[] = [];
-  for (const [name, claimed] of await shardsOf(folder)) {
-    const file = folder.path(name);
-    const source = folder.files.get(name)!;
-    const { tensors } = await safetensorsHeaderOf(source, file);
-    for (const tensor of claimed ?? [])
-      if (!tensors.has(tensor))
-        refuse('FORMAT', file, `${nameForMessage(tensor)}, which the index says is here`, 'none');
-    for (const [tensor, { type, shape, byteOffset, sizeBytes }] of tensors)
-      stored.push({ name: tensor, file: name, type, shape, byteOffset, sizeBytes });
+  for (const [file, claimed] of safetensorsShards(names, index, folder.where, folder.path(SAFETENSORS_INDEX))) {
+    const { tensors } = await safetensorsHeaderOf(folder.files.get(file)!, folder.path(file));
+    checkShard(tensors, claimed, folder.path(file));
+    for (const [name, { type, shape, byteOffset, sizeBytes }] of tensors)
+      stored.push({ name, file, type, shape, byteOffset, sizeBytes });
   }
   return {
-    config: decoder,
+    config,
     stored,
     async readTokenizer() {
       if (!folder.files.has('tokenizer.json')) {
-        const next = 'Copy it from where the model came from, or give options.tokenizer.';
-        refuse('FORMAT', folder.where, 'tokenizer.json beside config.json', [...folder.files.keys()], next);
+        const next = "Copy it from the model's page, or give options.tokenizer.";
+        fail('FORMAT', folder.where, `there is no tokenizer.json beside config.json. ${next}`);
       }
-      const optional = async (name: string): Promise<unknown> =>
-        folder.files.has(name) ? jsonOf(folder, name) : undefined;
-      const template = folder.files.get('chat_template.jinja');
-      return tokenizerFromJson(
-        {
-          tokenizerJson: await jsonOf(folder, 'tokenizer.json'),
-          tokenizerConfig: await optional('tokenizer_config.json'),
-          chatTemplate:
-            template && decodeUtf8(await smallFile(folder, 'chat_template.jinja'), folder.path('chat_template.jinja')),
-        },
-        folder.path('tokenizer.json'),
-      );
+      const template = 'chat_template.jinja';
+      const files = {
+        tokenizerJson: await jsonOf(folder, 'tokenizer.json'),
+        tokenizerConfig: await optionalJson(folder, 'tokenizer_config.json'),
+        chatTemplate: folder.files.has(template)
+          ? decodeUtf8(await smallFile(folder, template), folder.path(template))
+          : undefined,
+      };
+      return tokenizerFromJson(files, folder.path('tokenizer.json'));
     },
   };
-}
-
-/** The files that hold the weights, and the tensors that the index says are in each. */
-async function shardsOf(folder: Folder): Promise<Map<string, string[] | undefined>> {
-  const names = [...folder.files.keys()].filter((name) => /\.safetensors$/i.test(name));
-  if (!folder.files.has(INDEX)) {
-    if (names.length !== 1) refuse('FORMAT', folder.where, `${INDEX} beside several .safetensors`, names);
-    return new Map([[names[0]!, undefined]]);
-  }
-  const map = new Fields(await jsonOf(folder, INDEX), folder.path(INDEX)).object('weight_map');
-  const shards = new Map<string, string[]>();
-  for (const tensor of map.keys()) {
-    const name = map.text(tensor);
-    // The index names files; it must not name others than those beside it.
-    if (!names.includes(name))
-      refuse('FORMAT', `${folder.path(INDEX)}: ${nameForMessage(tensor)}`, 'a .safetensors beside it', name);
-    const claimed = shards.get(name);
-    if (claimed) claimed.push(tensor);
-    else shards.set(name, [tensor]);
-  }
-  if (shards.size === 0) refuse('FORMAT', `${folder.path(INDEX)}: weight_map`, 'tensors', 'none');
-  return shards;
 }
 
 async function readGguf(folder: Folder, name: string): Promise<Found> {
@@ -173,6 +141,10 @@ async function readGguf(folder: Folder, name: string): Promise<Found> {
 
 async function jsonOf(folder: Folder, name: string): Promise<unknown> {
   return parseJson(await smallFile(folder, name), folder.path(name));
+}
+
+async function optionalJson(folder: Folder, name: string): Promise<unknown> {
+  return folder.files.has(name) ? jsonOf(folder, name) : undefined;
 }
 
 async function smallFile(folder: Folder, name: string): Promise<Uint8Array> {

@@ -929,19 +929,19 @@ describe('refusals', () => {
       'a folder without weights',
       made('empty', {}),
       {},
-      /model\.safetensors\.index\.json, or one \.safetensors, got \[\]/,
+      /expected one \.safetensors file, or model\.safetensors\.index\.json beside several, got \[\]/,
     ],
     [
       'an index that names a file elsewhere',
       made('evil', { 'model.safetensors.index.json': '{"weight_map":{"a":"../known/model.safetensors"}}' }),
       {},
-      /a: expected a \.safetensors beside it, got "\.\.\/known/,
+      /a: expected a \.safetensors file in the same folder, got "\.\.\/known/,
     ],
     [
       'an index without tensors',
       made('none', { 'model.safetensors.index.json': '{"weight_map":{}}' }),
       {},
-      /weight_map: expected tensors/,
+      /weight_map: it lists no tensors/,
     ],
     [
       'an index that lists what is not there',
@@ -950,7 +950,7 @@ describe('refusals', () => {
         'm.safetensors': safetensorsOf(tensors),
       }),
       {},
-      /expected a, which the index says is here/,
+      /the index says that a is in this file, but it is not/,
     ],
   ];
   for (const [name, input, options, message] of cases) {

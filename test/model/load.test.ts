@@ -453,7 +453,7 @@ describe('files that are not what they should be', () => {
     'shards without an index': [
       { ...files, 'model-2.safetensors': files['model.safetensors']! },
       'FORMAT',
-      /index\.json beside several \.safetensors/,
+      /expected one \.safetensors file, or model\.safetensors\.index\.json beside several/,
     ],
     'an index that names a file elsewhere': [
       {
@@ -461,12 +461,12 @@ describe('files that are not what they should be', () => {
         'model.safetensors.index.json': json({ weight_map: { 'model.norm.weight': '../secret.safetensors' } }),
       },
       'FORMAT',
-      /index\.json: model\.norm\.weight: expected a \.safetensors beside it, got "\.\.\/secret\.safetensors"/,
+      /index\.json: model\.norm\.weight: expected a \.safetensors file in the same folder, got "\.\.\/secret\.safetensors"/,
     ],
     'an index of nothing': [
       { ...sharded(), 'model.safetensors.index.json': json({ weight_map: {} }) },
       'FORMAT',
-      /weight_map: expected tensors/,
+      /weight_map: it lists no tensors/,
     ],
     'an index that lies': [
       {
@@ -474,7 +474,7 @@ describe('files that are not what they should be', () => {
         'model.safetensors.index.json': json({ weight_map: { 'model.x': 'model-00001-of-00003.safetensors' } }),
       },
       'FORMAT',
-      /model-00001-of-00003\.safetensors: expected model\.x, which the index says is here/,
+      /model-00001-of-00003\.safetensors: the index says that model\.x is in this file, but it is not/,
     ],
     'no bytes': [
       { 'm.gguf': 'text' as unknown as Uint8Array },
@@ -495,7 +495,7 @@ describe('files that are not what they should be', () => {
     await refused(
       loadModel(files, { backend: rw }),
       'FORMAT',
-      /expected tokenizer\.json beside config\.json.*options\.tokenizer/,
+      /there is no tokenizer\.json beside config\.json.*options\.tokenizer/,
     );
     await refused(loadModel(made.gguf(), { backend: rw }), 'FORMAT', /tokenizer\.ggml\.model/);
   });
