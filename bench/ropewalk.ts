@@ -18,11 +18,11 @@ export type {
 } from '../src/index.js';
 
 const built = (await import(new URL('../dist/index.js', import.meta.url).href)) as typeof import('../src/index.js');
-export const { blocksFrom, f16FromNumber, newArray, numberFromF16, ropewalk, sizeBytes, tensorFrom } = built;
-const dtypes = (await import(
-  new URL('../dist/core/dtypes.js', import.meta.url).href
-)) as typeof import('../src/core/dtypes.js');
-export const { loadNumber, storeNumber } = dtypes;
+export const { blocksFrom, f16FromNumber, numberFromF16, ropewalk, sizeBytes, tensorFrom } = built;
+const contract = (await import(
+  new URL('../dist/backend.js', import.meta.url).href
+)) as typeof import('../src/backend.js');
+export const { loadNumber, newArray, storeNumber } = contract;
 
 /** A tensor over storage that exists. */
 export function layOver<D extends Dtype>(storage: TensorStorage<D>, options: TensorOptions): Tensor<D> {

@@ -26,7 +26,7 @@ const ARROWS = {
   aicore: ['core', 'ops', 'backends'],
   model: ['core', 'ops', 'dialects', 'backends', 'formats', 'entry'],
   // The package's front door: src/index.ts and the files beside it.
-  entry: ['core', 'ops', 'reference', 'backends', 'aicore'],
+  entry: ['core', 'ops', 'reference', 'backends'],
   cli: [
     'core',
     'ops',

@@ -3,8 +3,80 @@
  *
  * @module
  */
-export type { Backend, BackendEntry, Capabilities } from './backends/backend.js';
-export * from './core/index.js';
-export * from './ops/index.js';
-export { BACKENDS, openBackend } from './registry.js';
-export * from './ropewalk.js';
+export type { Backend, BackendEntry, BackendOptions, Capabilities } from './backends/backend.js';
+export { BLOCK_BYTES, BLOCK_WEIGHTS, type BlockFormat, type BlockTensor, blocksFrom, isBlocks } from './core/blocks.js';
+export {
+  type ArrayOf,
+  DTYPES,
+  type Dtype,
+  type FloatDtype,
+  type HostArray,
+  type IntDtype,
+  isDtype,
+  isFloat,
+  roundTo,
+  sizeBytes,
+} from './core/dtypes.js';
+export { type ErrorCode, RopewalkError } from './core/errors.js';
+export { bf16FromNumber, f16FromNumber, numberFromBf16, numberFromF16 } from './core/float16.js';
+export {
+  Tensor,
+  type TensorFromOptions,
+  type TensorOptions,
+  type TensorStorage,
+  tensorFrom,
+  zeros,
+} from './core/tensor.js';
+export { type AddPlan, planAdd } from './ops/add.js';
+export { type ArgmaxPlan, planArgmax } from './ops/argmax.js';
+export type { StoredDtype } from './ops/checks.js';
+export { type EmbeddingPlan, planEmbedding } from './ops/embedding.js';
+export { type LinearPlan, planLinear } from './ops/linear.js';
+export type { OpName, OpPlan } from './ops/op-plan.js';
+export { planRearrange, type RearrangePlan } from './ops/rearrange.js';
+export { planRmsNorm, type RmsNormPlan } from './ops/rms-norm.js';
+export type { AxisRule, RopeAxes } from './ops/rope/axes.js';
+export {
+  bindRope,
+  bindRopeParts,
+  type HeadNorm,
+  type RopeCall,
+  type RopeLayout,
+  type RopePart,
+  type RopePartOptions,
+} from './ops/rope/call.js';
+export {
+  type FrequencyOptions,
+  type LongRopeScaling,
+  type RopeFrequencies,
+  type RopeScaling,
+  ropeFrequencies,
+  type YarnScaling,
+} from './ops/rope/frequencies.js';
+export {
+  frequenciesOf,
+  type PairGeometry,
+  type Pairing,
+  type PlanRopeOptions,
+  type Positions,
+  planRope,
+  planRopeWithTable,
+  type RopePlan,
+  type RopeSource,
+  type RopeSpec,
+  type TablePlanOptions,
+} from './ops/rope/plan.js';
+export { type RopeTable, type TableDtype, type TableRecipe, tableFromTensors } from './ops/rope/table.js';
+export type { Runner } from './ops/runner.js';
+export { planSelfAttention, type SelfAttentionOptions, type SelfAttentionPlan } from './ops/self-attention.js';
+export { planSwiglu, type SwigluPlan } from './ops/swiglu.js';
+export { BACKENDS, openBackend, openCpu } from './registry.js';
+export {
+  type Float16ArrayLike,
+  type OutOption,
+  type RopeOptions,
+  type RopeRunOptions,
+  Ropewalk,
+  type RopewalkOptions,
+  ropewalk,
+} from './ropewalk.js';

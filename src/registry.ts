@@ -1,20 +1,20 @@
 /**
- * The backends of this build. The reference comes last: it always works.
+ * The backends of this package. The reference comes last: it always works.
  *
  * @module
  */
 import type { Backend, BackendEntry, BackendOptions } from './backends/backend.js';
-import { RopewalkError, refuse } from './core/errors.js';
-import { copyElements, zeros } from './core/tensor.js';
+import { hostMemory } from './backends/host-memory.js';
+import { readOptions } from './core/arguments.js';
+import { fail, refuse } from './core/errors.js';
+import type { OpPlan } from './ops/op-plan.js';
 
 const cpu: BackendEntry = {
   name: 'cpu',
   auto: true,
   whyNot: async () => (await import('./backends/wasm/module.js')).whyNotWasm(),
   async open(options): Promise<Backend> {
-    const { openCpu } = await import('./backends/wasm/host.js');
     const { runReference } = await import('./reference/index.js');
-    // Its kernels compute in f32: what needs float64 goes to the reference, and capabilities() says so.
     return openCpu(options, runReference);
   },
 };
@@ -30,29 +30,6 @@ const webgpu: BackendEntry = {
   },
 };
 
-const onnxruntime: BackendEntry = {
-  name: 'onnxruntime',
-  auto: false,
-  byName: true, // it runs the graphs that are exported for others; as a backend of its own it is slow
-  whyNot: async () => (await import('./backends/onnxruntime/package.js')).whyNotOnnxruntime(),
-  async open(options): Promise<Backend> {
-    // Not a literal: bundlers for browsers, where it cannot run, would follow it to the library that writes protobuf.
-    const host = './backends/onnxruntime/host.js';
-    const { openOnnxruntime } = (await import(
-      /* webpackIgnore: true */ /* @vite-ignore */ host
-    )) as typeof import('./backends/onnxruntime/host.js');
-    return openOnnxruntime(options);
-  },
-};
-
-const ascendModel: BackendEntry = {
-  name: 'ascend-model',
-  auto: false,
-  byName: true, // a model of a device, thousands of times slower than the machine it runs on
-  whyNot: async () => undefined,
-  open: async () => (await import('./aicore/runner.js')).openAscendModel(),
-};
-
 const reference: BackendEntry = {
   name: 'reference',
   auto: true,
@@ -60,6 +37,7 @@ const reference: BackendEntry = {
   async open(_options, passedOver = ['cpu: not asked for']): Promise<Backend> {
     const { referenceRunner } = await import('./reference/index.js');
     return {
+      ...hostMemory(),
       ...referenceRunner(),
       capabilities: () => ({
         backend: 'reference',
@@ -68,47 +46,62 @@ const reference: BackendEntry = {
         threads: 1,
         notTaken: passedOver,
       }),
-      upload(source) {
-        const copy = zeros(source.dtype, source.shape);
-        copyElements(source, copy);
-        return copy;
-      },
-      dispose() {},
     };
   },
 };
 
-/** Every backend of this build. */
-export const BACKENDS: readonly BackendEntry[] = /* @__PURE__ */ Object.freeze([
-  cpu,
-  webgpu,
-  onnxruntime,
-  ascendModel,
-  reference,
-]);
+/** The backends of this package, in the order in which `auto` tries them. */
+export const BACKENDS: readonly BackendEntry[] = /* @__PURE__ */ Object.freeze([cpu, webgpu, reference]);
 
 /**
  * Opens a backend by name.
  *
- * @param name - a backend's name, or `auto` for the fastest that opens here
+ * @param name - the name of one of {@link BACKENDS}, or `auto` for the fastest that opens here
  * @param options - for the backend
- * @throws {RopewalkError} UNSUPPORTED for a name this build does not have; DEVICE when it cannot open here, with the reason;
+ * @returns the backend, for {@link ropewalk} or `new Ropewalk(…)`; the caller disposes of it
+ * @throws {RopewalkError} UNSUPPORTED for a name that is not known; DEVICE when it cannot open here, with the reason;
  *   RANGE or UNSUPPORTED for a bad option
  */
-export async function openBackend(name: string, options: BackendOptions = {}): Promise<Backend> {
-  const wanted = BACKENDS.filter((entry) => (name === 'auto' ? entry.auto : entry.name === name));
+export function openBackend(name: string, options: BackendOptions = {}): Promise<Backend> {
+  return openFrom(BACKENDS, name, options);
+}
+
+/**
+ * Opens one of a list of backends by name, as {@link openBackend} does with this package's own.
+ *
+ * @param entries - the backends to choose from
+ * @param name - the name of one of them, or `auto` for the first that is `auto` and opens here
+ * @param options - for the backend
+ * @throws {RopewalkError} as {@link openBackend}
+ */
+export async function openFrom<Options>(
+  entries: readonly BackendEntry<Options>[],
+  name: string,
+  options?: Options,
+): Promise<Backend> {
+  const wanted = entries.filter((entry) => (name === 'auto' ? entry.auto : entry.name === name));
   if (wanted.length === 0)
-    refuse(
-      'UNSUPPORTED',
-      'ropewalk: backend',
-      `auto or one of ${BACKENDS.map((entry) => entry.name).join(', ')}`,
-      name,
-    );
+    refuse('UNSUPPORTED', 'ropewalk: backend', `auto or one of ${entries.map((entry) => entry.name).join(', ')}`, name);
   const reasons: string[] = [];
   for (const entry of wanted) {
     const why = await entry.whyNot();
     if (why === undefined) return entry.open(options, reasons.length > 0 ? reasons : undefined);
     reasons.push(`${entry.name}: ${why}`);
   }
-  throw new RopewalkError('DEVICE', `ropewalk: backend: expected ${name} to open, got "${reasons.join('; ')}"`); // in full, as it says the way out
+  return fail('DEVICE', 'ropewalk: backend', `cannot open ${reasons.join('; nor ')}`);
+}
+
+/**
+ * Opens the cpu backend for a page that bundles nothing else: no GPU code, no reference.
+ *
+ * @param options - threads, memory and module
+ * @param float64 - runs the plans that need float64 arithmetic, such as `runReference` of `ropewalk/reference`; without it they are refused
+ * @throws {RopewalkError} RANGE or UNSUPPORTED for a bad option; DEVICE when WebAssembly or its memory is missing
+ * @example const rw = new Ropewalk(await openCpu());
+ */
+export async function openCpu(options: BackendOptions = {}, float64?: (plan: OpPlan) => void): Promise<Backend> {
+  const given = readOptions(options, 'cpu: options');
+  if (float64 !== undefined && typeof float64 !== 'function')
+    refuse('RANGE', 'cpu: float64', 'a function that runs a plan', float64);
+  return (await import('./backends/wasm/host.js')).openCpu(given, float64);
 }

@@ -11,21 +11,26 @@ import { refuse } from './core/errors.js';
 import { checkTensor, Tensor, type TensorFromOptions, tensorFrom } from './core/tensor.js';
 import { planAdd } from './ops/add.js';
 import { planArgmax } from './ops/argmax.js';
+import { checkFloat, isPlan, type StoredDtype } from './ops/checks.js';
 import { planEmbedding } from './ops/embedding.js';
 import { planLinear } from './ops/linear.js';
+import type { OpPlan } from './ops/op-plan.js';
 import { planRearrange } from './ops/rearrange.js';
 import { planRmsNorm } from './ops/rms-norm.js';
 import { bindRope, bindRopeParts, type RopeLayout, type RopePartOptions } from './ops/rope/call.js';
 import { type PlanRopeOptions, type Positions, planRope, type RopePlan } from './ops/rope/plan.js';
-import { checkFloat, isPlan, type OpPlan, type Runner, type StoredDtype, withFresh } from './ops/runner.js';
+import { type Runner, withFresh } from './ops/runner.js';
 import { planSelfAttention, type SelfAttentionOptions } from './ops/self-attention.js';
 import { planSwiglu } from './ops/swiglu.js';
 import { openBackend } from './registry.js';
 
 /** What {@link ropewalk} takes. */
 export interface RopewalkOptions extends BackendOptions {
-  /** `auto` (the default) opens the fastest backend that works here; `capabilities()` says which it was. */
-  readonly backend?: 'auto' | 'cpu' | 'webgpu' | 'onnxruntime' | 'ascend-model' | 'reference';
+  /**
+   * A backend's name, or one that is open, of this package or another. `auto` (the default) opens the fastest that works here;
+   * `capabilities()` says which it was.
+   */
+  readonly backend?: 'auto' | 'cpu' | 'webgpu' | 'reference' | Backend;
 }
 
 /** A `Float16Array`, on runtimes that have it. */
@@ -72,7 +77,7 @@ export class Ropewalk implements Runner {
         'ropewalk: backend',
         'an open backend',
         backend,
-        'Open one with openBackend(), or call ropewalk().',
+        'Call await ropewalk(), or open one with await openBackend().',
       );
     this.name = backend.name;
   }
@@ -442,12 +447,15 @@ export class Ropewalk implements Runner {
 /**
  * Opens Ropewalk on a backend.
  *
- * @param options - which backend; `auto` unless given
- * @returns the operators
- * @throws {RopewalkError} UNSUPPORTED for an unknown backend; DEVICE when it cannot open here, with the reason
- * @example const rw = await ropewalk({ backend: 'auto' });
+ * @param options - which backend, `auto` unless given, and how it is opened
+ * @returns the operators; `dispose()` gives the backend back too
+ * @throws {RopewalkError} UNSUPPORTED for an unknown backend; DEVICE when it cannot open here, with the reason; RANGE or UNSUPPORTED for a
+ *   bad option
+ * @example const rw = await ropewalk({ backend: 'cpu', threads: 4 });
+ * @example const rw = await ropewalk({ backend: await openOnnxruntime() }); // a backend of another package
  */
 export async function ropewalk(options: RopewalkOptions = {}): Promise<Ropewalk> {
   const given = readOptions(options, 'ropewalk: options');
-  return new Ropewalk(await openBackend(given.backend ?? 'auto', given));
+  const { backend = 'auto' } = given;
+  return new Ropewalk(typeof backend === 'string' ? await openBackend(backend, given) : backend);
 }

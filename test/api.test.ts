@@ -1,7 +1,18 @@
 /** The library as a user meets it. Lines under @ts-expect-error are checked by tsc: what is wrong there must not compile. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { BACKENDS, openBackend, ropewalk, type Tensor, tensorFrom } from '../src/index.js';
+import { checkPlan, hostMemory, refuse } from '../src/backend.js';
+import {
+  BACKENDS,
+  type Backend,
+  openBackend,
+  openCpu,
+  Ropewalk,
+  ropewalk,
+  type Tensor,
+  tensorFrom,
+} from '../src/index.js';
+import { runReference } from '../src/reference/index.js';
 
 const rw = await ropewalk({ backend: 'auto' });
 
@@ -168,9 +179,48 @@ describe('backends', () => {
   test('an unknown one is refused', async () => {
     await assert.rejects(openBackend('tpu'), {
       code: 'UNSUPPORTED',
-      message:
-        'ropewalk: backend: expected auto or one of cpu, webgpu, onnxruntime, ascend-model, reference, got "tpu"',
+      message: 'ropewalk: backend: expected auto or one of cpu, webgpu, reference, got "tpu"',
     });
+  });
+  test('one of somebody else, handed in open, as docs of ropewalk/backend show', async () => {
+    const whyNot: Backend['whyNot'] = (plan) => {
+      checkPlan(plan);
+      return plan.op === 'add' ? undefined : `mine adds, and does no ${plan.op}`;
+    };
+    const mine: Backend = {
+      ...hostMemory(),
+      name: 'mine',
+      capabilities: () => ({ backend: 'mine', description: 'adds', dtypes: ['f32'], threads: 1, notTaken: [] }),
+      whyNot,
+      run(plan) {
+        const why = whyNot(plan);
+        if (why !== undefined) refuse('UNSUPPORTED', 'mine', 'a plan that adds', why);
+        runReference(plan);
+      },
+      finish: async () => {},
+    };
+    const own = await ropewalk({ backend: mine });
+    assert.equal(own.name, 'mine');
+    const x = own.upload(own.tensor(Float32Array.of(1, 2)));
+    assert.deepEqual(await own.add(x, x).read(), Float32Array.of(2, 4));
+    assert.throws(() => own.swiglu(x, x), {
+      code: 'UNSUPPORTED',
+      message: 'mine: expected a plan that adds, got "mine adds, and does no swiglu"',
+    });
+    await assert.rejects(ropewalk({ backend: openBackend('cpu') as never }), {
+      code: 'RANGE',
+      message:
+        'ropewalk: backend: expected an open backend, got Promise. Call await ropewalk(), or open one with await openBackend().',
+    });
+  });
+  test('openCpu: without the reference, f64 is refused', async () => {
+    const alone = new Ropewalk(await openCpu({ threads: 1 }));
+    const x = alone.tensor(Float64Array.of(1));
+    assert.throws(() => alone.add(x, x), { code: 'UNSUPPORTED' });
+    alone.dispose();
+    const exact = new Ropewalk(await openCpu({ threads: 1 }, runReference));
+    assert.deepEqual(await exact.add(x, x).read(), Float64Array.of(2));
+    exact.dispose();
   });
   test('a failed call writes nothing', () => {
     const out = tensorFrom<'f32'>(new Float32Array(8).fill(7), { shape: [2, 1, 4] });

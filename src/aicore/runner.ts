@@ -4,10 +4,11 @@
  * @module
  */
 import type { Backend } from '../backends/backend.js';
+import { hostMemory } from '../backends/host-memory.js';
 import { readName, readOptional, readOptions } from '../core/arguments.js';
 import { type FloatDtype, loadNumber, newArray, storeNumber } from '../core/dtypes.js';
 import { fail } from '../core/errors.js';
-import { copyElements, hostOf, type Tensor, zeros } from '../core/tensor.js';
+import { hostOf, type Tensor } from '../core/tensor.js';
 import type { RopeCall, RopePart } from '../ops/rope/call.js';
 import type { RopePlan } from '../ops/rope/plan.js';
 import { checkPlan, type OpPlan } from '../ops/runner.js';
@@ -60,12 +61,7 @@ export function openAscendModel(options: AscendModelOptions = {}): AscendModelRu
       threads: 1,
       notTaken: [],
     }),
-    allocate: zeros,
-    upload(source) {
-      const copy = zeros(source.dtype, source.shape);
-      copyElements(source, copy);
-      return copy;
-    },
+    ...hostMemory(),
     whyNot: (plan) => whyNot(plan, kernel),
     run(plan) {
       const why = whyNot(plan, kernel);
@@ -75,7 +71,6 @@ export function openAscendModel(options: AscendModelOptions = {}): AscendModelRu
       lastRuns = call.parts.map((part) => runPart(call.plan, part, kernel, machine));
     },
     async finish() {},
-    dispose() {},
   };
 }
 

@@ -39,9 +39,12 @@ export interface Backend extends Runner {
   dispose(): void;
 }
 
+/** The most threads that the cpu backend starts: more have never paid for kernels of this kind. */
+export const MAX_THREADS = 16;
+
 /** How a backend may be opened; each takes what concerns it. */
 export interface BackendOptions {
-  /** cpu: threads that compute, at most 16; as many as there are cores unless given. onnxruntime: threads of each node; 1 unless given. */
+  /** cpu: threads that compute, at most {@link MAX_THREADS}; as many as there are cores unless given. */
   readonly threads?: number;
   /** cpu: the most bytes that tensors may take, at most 4 GiB, which is also the default. */
   readonly memoryLimit?: number;
@@ -49,16 +52,10 @@ export interface BackendOptions {
   readonly simd?: 'auto' | 'simd128';
   /** webgpu: which adapter, where there are several; high-performance unless given. */
   readonly powerPreference?: 'high-performance' | 'low-power';
-  /** onnxruntime: execution providers by ONNX Runtime's names, first choice first; `['cpu']` unless given. */
-  readonly providers?: readonly string[];
-  /** onnxruntime: graphs of standard operators where there are such, or of primitives only; standard unless given. */
-  readonly form?: 'standard' | 'primitives';
-  /** onnxruntime, primitives: what RoPE's angles are computed in, in the graph; f64 unless given. */
-  readonly angles?: 'f64' | 'f32' | 'f32-reduced';
 }
 
-/** A backend that could be opened here, or the reason why it cannot. */
-export interface BackendEntry {
+/** A backend that could be opened here, or the reason why it cannot; `Options` are what it can be told. */
+export interface BackendEntry<Options = BackendOptions> {
   readonly name: string;
   /** Whether `auto` may open it; of those, the first that can be. */
   readonly auto: boolean;
@@ -71,5 +68,5 @@ export interface BackendEntry {
    * @param passedOver - faster backends that did not open, and why: `capabilities()` repeats it
    * @throws {RopewalkError} RANGE or UNSUPPORTED for a bad option
    */
-  open(options?: BackendOptions, passedOver?: readonly string[]): Promise<Backend>;
+  open(options?: Options, passedOver?: readonly string[]): Promise<Backend>;
 }

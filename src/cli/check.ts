@@ -5,7 +5,7 @@
  */
 import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import type { Backend, BackendOptions } from '../backends/backend.js';
+import type { Backend } from '../backends/backend.js';
 import { openFolder } from '../conformance/folder.node.js';
 import {
   type CaseResult,
@@ -26,7 +26,7 @@ import {
   vectorCases,
 } from '../conformance/index.js';
 import { refuse } from '../core/errors.js';
-import { BACKENDS, openBackend } from '../registry.js';
+import { BACKENDS, type CommandBackendOptions, openBackend } from './backends.js';
 import { readPattern } from './options.js';
 import { EXIT, openPrinter, printJson } from './output.js';
 
@@ -158,10 +158,8 @@ async function openBackends({ backend, provider, form, angles }: CheckOptions): 
       refuse('UNSUPPORTED', `check: --${name}`, 'it beside --backend onnxruntime', backend ?? 'all backends');
   }
   if (backend !== undefined) {
-    const given = Object.entries({ providers: provider?.split(','), form, angles }).filter(
-      ([, value]) => value !== undefined,
-    );
-    return [await openBackend(backend, Object.fromEntries(given) as BackendOptions)]; // the backend refuses words that it does not know
+    const given = { providers: provider?.split(','), form, angles } as CommandBackendOptions; // the backend refuses values that it does not know
+    return [await openBackend(backend, given)];
   }
   const open: Backend[] = [];
   for (const entry of BACKENDS) {

@@ -8,7 +8,7 @@ import { dirname, isAbsolute, resolve, sep } from 'node:path';
 import type { Dtype } from '../core/dtypes.js';
 import { RopewalkError, refuse, show } from '../core/errors.js';
 import type { Tensor } from '../core/tensor.js';
-import { nameForMessage } from '../formats/bytes.js';
+import { nameForMessage } from '../core/text.js';
 import { parseNpy, tensorFromNpy, writeNpy } from '../formats/npy.js';
 import { type ExternalLocation, MAX_MODEL_BYTES } from '../formats/onnx-model.js';
 import { readFileBytes, readFileRange, systemReason } from '../formats/read-file.node.js';
@@ -21,7 +21,7 @@ import {
   type NearMiss,
   runImported,
 } from '../import/index.js';
-import { openBackend } from '../registry.js';
+import { openBackend } from './backends.js';
 import { flagOf } from './options.js';
 import { EXIT, printJson } from './output.js';
 import { VERSION } from './version.js';

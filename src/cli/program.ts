@@ -8,7 +8,7 @@
  * @module
  */
 import { Command, Option } from 'commander';
-import { MAX_THREADS } from '../backends/wasm/pool.js';
+import { MAX_THREADS } from '../backends/backend.js';
 import { collect } from './options.js';
 import { VERSION } from './version.js';
 

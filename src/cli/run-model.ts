@@ -6,11 +6,13 @@
 import { existsSync } from 'node:fs';
 import { basename, dirname, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { MAX_THREADS } from '../backends/wasm/pool.js';
+import { MAX_THREADS } from '../backends/backend.js';
 import { fail, refuse } from '../core/errors.js';
 import type { Model } from '../model/index.js';
 import { type LoadOptions, loadModelPath } from '../model/load.node.js';
 import { mebibytes } from '../model/memory.js';
+import { BACKENDS as KERNEL_BACKENDS } from '../registry.js';
+import { openBackend } from './backends.js';
 import { flagOf, readInteger, readNumber } from './options.js';
 import { openPercentBar, type PercentBar } from './output.js';
 
@@ -68,7 +70,7 @@ export async function loadForCommand(command: string, options: ModelRunOptions, 
     ...(threads === undefined ? {} : { threads }),
     ...number('context'),
     ...cacheDtypeOf(options),
-    ...(options.backend === undefined ? {} : { backend: options.backend as 'auto' }), // the registry refuses names it does not know
+    backend: await backendOf(options.backend),
     ...(signal ? { signal } : {}),
     onMemory(memory, config) {
       if (options.json) return;
@@ -88,6 +90,13 @@ export async function loadForCommand(command: string, options: ModelRunOptions, 
   } finally {
     bar?.stop();
   }
+}
+
+/** What `--backend` names, for loadModel: it opens the kernel's own backends with the options above; others are opened here. */
+async function backendOf(name: string | undefined): Promise<LoadOptions['backend']> {
+  if (name === undefined || name === 'auto' || KERNEL_BACKENDS.some((entry) => entry.name === name))
+    return name as 'auto' | undefined;
+  return openBackend(name);
 }
 
 /** A path as a person would type it from here. */

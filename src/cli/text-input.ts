@@ -5,7 +5,7 @@
  */
 import { fstatSync } from 'node:fs';
 import { refuse } from '../core/errors.js';
-import { decodeUtf8 } from '../formats/bytes.js';
+import { decodeUtf8 } from '../core/text.js';
 import { readFileBytes, refuseSystem } from '../formats/read-file.node.js';
 
 /** A model takes days for a text of this size. */

@@ -6,7 +6,7 @@
 import { existsSync, readdirSync, statSync } from 'node:fs';
 import { basename, join, resolve, sep } from 'node:path';
 import { refuse } from '../core/errors.js';
-import { nameForMessage } from '../formats/bytes.js';
+import { nameForMessage } from '../core/text.js';
 import { readFileBytes } from '../formats/read-file.node.js';
 import type { VectorFolder } from './folder.js';
 import type { GoldenCase } from './golden/case.js';

@@ -1,4 +1,9 @@
-/** Words for messages. @module */
+/**
+ * Text: of messages, and out of bytes from outside.
+ *
+ * @module
+ */
+import { refuse, show } from './errors.js';
 
 /**
  * Numbers in few characters: `0-4, 6`.
@@ -32,4 +37,31 @@ export function escapeMarkup(text: string): string {
       // In an attribute a parser would turn these into spaces.
       .replace(/[\t\n\r]/g, (c) => `&#${c.charCodeAt(0)};`)
   );
+}
+
+/** A byte order mark is part of the text here: a vocabulary may hold it as a token. */
+const UTF8 = /* @__PURE__ */ new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+
+/**
+ * Decodes UTF-8, refusing what is not; a byte order mark is kept.
+ *
+ * @param bytes - the text
+ * @param where - names it in messages
+ * @throws {RopewalkError} FORMAT for invalid UTF-8
+ */
+export function decodeUtf8(bytes: Uint8Array, where: string): string {
+  try {
+    return UTF8.decode(bytes);
+  } catch {
+    return refuse('FORMAT', where, 'UTF-8 text', `${bytes.length} bytes that are not`);
+  }
+}
+
+/**
+ * A name out of a file, for a message: as it is when it is short and plain, else quoted, escaped and cut.
+ *
+ * @param name - anything; it may hold control characters, or a megabyte
+ */
+export function nameForMessage(name: string): string {
+  return name.length <= 80 && /^[\w./-]+$/.test(name) ? name : show(name);
 }

@@ -1,28 +1,9 @@
 /**
- * What the readers share: text, elements, counts and names out of bytes that nobody vouches for.
+ * What the readers share: elements and counts out of bytes that nobody vouches for.
  *
  * @module
  */
 import { type ArrayOf, type Dtype, type HostArray, newArray, sizeBytes } from '../core/dtypes.js';
-import { refuse, show } from '../core/errors.js';
-
-/** A byte order mark is part of the text here: a vocabulary may hold it as a token. */
-const UTF8 = /* @__PURE__ */ new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
-
-/**
- * Decodes UTF-8, refusing what is not; a byte order mark is kept.
- *
- * @param bytes - the text
- * @param where - names it in messages
- * @throws {RopewalkError} FORMAT for invalid UTF-8
- */
-export function decodeUtf8(bytes: Uint8Array, where: string): string {
-  try {
-    return UTF8.decode(bytes);
-  } catch {
-    return refuse('FORMAT', where, 'UTF-8 text', `${bytes.length} bytes that are not`);
-  }
-}
 
 /**
  * Counts the elements of a shape that a file claims. A dimension of 0 cannot hide absurd neighbours: the others are bounded without it.
@@ -67,13 +48,4 @@ export function elementsAt<D extends Dtype>(
   raw.set(bytes.subarray(start, start + raw.length));
   if (swap) for (let i = 0; i < raw.length; i += unit) raw.subarray(i, i + unit).reverse();
   return copy;
-}
-
-/**
- * A name out of a file, for a message: as it is when it is short and plain, else quoted, escaped and cut.
- *
- * @param name - anything; it may hold control characters, or a megabyte
- */
-export function nameForMessage(name: string): string {
-  return name.length <= 80 && /^[\w./-]+$/.test(name) ? name : show(name);
 }

@@ -8,7 +8,8 @@
  */
 import { checkBytes } from '../core/arguments.js';
 import { refuse } from '../core/errors.js';
-import { countClaimed, decodeUtf8, nameForMessage } from './bytes.js';
+import { decodeUtf8, nameForMessage } from '../core/text.js';
+import { countClaimed } from './bytes.js';
 
 /** A metadata value. 64-bit integers are bigint, all other numbers are numbers; arrays hold one type. */
 export type GgufValue = number | bigint | boolean | string | readonly GgufValue[];

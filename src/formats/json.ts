@@ -9,7 +9,7 @@
  */
 import { checkBytes, readOptions } from '../core/arguments.js';
 import { refuse } from '../core/errors.js';
-import { decodeUtf8 } from './bytes.js';
+import { decodeUtf8 } from '../core/text.js';
 
 /** A config.json is a few kilobytes, a tokenizer.json tens of megabytes; nothing real is larger. */
 const MAX_JSON_BYTES = 256 * 2 ** 20;

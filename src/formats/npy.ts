@@ -12,7 +12,8 @@ import { type ArrayOf, asHostArray, type Dtype, type HostArray, sizeBytes } from
 import { refuse } from '../core/errors.js';
 import { checkShape, countElements, rowMajorStrides } from '../core/shape.js';
 import { type Tensor, tensorFrom } from '../core/tensor.js';
-import { countClaimed, decodeUtf8, elementsAt } from './bytes.js';
+import { decodeUtf8 } from '../core/text.js';
+import { countClaimed, elementsAt } from './bytes.js';
 
 /** An array read from a file. */
 export interface NpyArray {

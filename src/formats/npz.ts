@@ -11,7 +11,7 @@ import { inflateSync, type Zippable, zipSync } from 'fflate';
 import { checkBytes } from '../core/arguments.js';
 import { refuse } from '../core/errors.js';
 import { checkNamedTensors, type Tensor } from '../core/tensor.js';
-import { decodeUtf8, nameForMessage } from './bytes.js';
+import { decodeUtf8, nameForMessage } from '../core/text.js';
 import { type NpyArray, parseNpy, writeNpy } from './npy.js';
 
 /** The most that the arrays of a file may take together: a zip of a few bytes can claim any size. */

@@ -11,7 +11,8 @@ import { checkBytes, readOptions } from '../core/arguments.js';
 import { type Dtype, sizeBytes } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import { type Tensor, tensorFrom } from '../core/tensor.js';
-import { countClaimed, decodeUtf8, elementsAt, nameForMessage } from './bytes.js';
+import { decodeUtf8, nameForMessage } from '../core/text.js';
+import { countClaimed, elementsAt } from './bytes.js';
 import { DTYPE_OF } from './onnx.js';
 import { decodeFile, elementsOf, type Message } from './onnx-messages.js';
 

@@ -11,7 +11,8 @@ import type { Dtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import { countElements } from '../core/shape.js';
 import { checkNamedTensors, checkTensor, type Tensor, tensorFrom } from '../core/tensor.js';
-import { countClaimed, nameForMessage } from './bytes.js';
+import { nameForMessage } from '../core/text.js';
+import { countClaimed } from './bytes.js';
 import { decodeFile, elementsOf, encodeFile, type Message } from './onnx-messages.js';
 
 /** ONNX has at most this many dimensions in practice; numpy has 64. */

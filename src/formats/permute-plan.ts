@@ -15,7 +15,8 @@
  * @see huggingface/transformers#25199; ggml-org/llama.cpp@6fed9f6 conversion/llama.py, LlamaModel.permute
  */
 import { refuse } from '../core/errors.js';
-import { countClaimed, nameForMessage } from './bytes.js';
+import { nameForMessage } from '../core/text.js';
+import { countClaimed } from './bytes.js';
 
 /** The two ways that weights are laid out. */
 export type WeightPairing = 'half' | 'interleaved';

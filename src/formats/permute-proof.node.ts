@@ -10,10 +10,11 @@ import { type Dtype, loadNumber, sizeBytes } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import { randomFrom } from '../core/random.js';
 import { tensorFrom } from '../core/tensor.js';
+import { nameForMessage } from '../core/text.js';
 import { bindRope } from '../ops/rope/call.js';
 import { planRope, type RopeSpec } from '../ops/rope/plan.js';
-import { ropeReference } from '../reference/rope.js';
-import { elementsAt, nameForMessage } from './bytes.js';
+import { runReference } from '../reference/index.js';
+import { elementsAt } from './bytes.js';
 import { permutedRows, type TensorMove, type WeightPairing } from './permute-plan.js';
 
 /** What a layer's scores say. All differences are in units of |q|·|k|, the largest a score can be. */
@@ -231,7 +232,7 @@ function turned(head: Float64Array, spec: RopeSpec): Float64Array {
   const plan = planRope({ ...spec, positions: POSITIONS, tableDtype: 'f64' });
   const x = tensorFrom(head, { shape, dtype: 'f64' });
   const out = tensorFrom(new Float64Array(head.length), { shape, dtype: 'f64' });
-  ropeReference(bindRope(plan, x, out));
+  runReference(bindRope(plan, x, out));
   return out.readNumbers() as Float64Array;
 }
 

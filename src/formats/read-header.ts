@@ -5,7 +5,7 @@
  */
 import { readList, readOptions } from '../core/arguments.js';
 import { RopewalkError, refuse, show } from '../core/errors.js';
-import { nameForMessage } from './bytes.js';
+import { nameForMessage } from '../core/text.js';
 import { type GgufFile, type GgufTensor, HeaderCut, parseGguf } from './gguf.js';
 import { parseSafetensors, type SafetensorsFile, safetensorsHeaderBytes } from './safetensors.js';
 

@@ -9,7 +9,8 @@ import { type Dtype, sizeBytes } from '../core/dtypes.js';
 import { refuse, show } from '../core/errors.js';
 import { countElements } from '../core/shape.js';
 import { checkNamedTensors, type Tensor, tensorFrom } from '../core/tensor.js';
-import { countClaimed, elementsAt, nameForMessage } from './bytes.js';
+import { nameForMessage } from '../core/text.js';
+import { countClaimed, elementsAt } from './bytes.js';
 import { parseJson } from './json.js';
 
 /** Where a tensor lies. */

@@ -6,7 +6,7 @@
 import { checkName, reading, readList } from '../core/arguments.js';
 import { fail, refuse } from '../core/errors.js';
 import { Fields } from '../core/fields.js';
-import { nameForMessage } from './bytes.js';
+import { nameForMessage } from '../core/text.js';
 
 /** The file that says which tensor is in which shard. */
 export const SAFETENSORS_INDEX = 'model.safetensors.index.json';

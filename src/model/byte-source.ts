@@ -5,7 +5,7 @@
  */
 import { reading, readOptions } from '../core/arguments.js';
 import { refuse } from '../core/errors.js';
-import { nameForMessage } from '../formats/bytes.js';
+import { nameForMessage } from '../core/text.js';
 import type { ByteSource } from '../formats/read-header.js';
 
 /**

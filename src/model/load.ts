@@ -25,7 +25,7 @@ export type { LoadProgress } from './upload.js';
 
 /** How {@link loadModel} loads. */
 export interface LoadOptions extends SessionOptions, BackendOptions {
-  /** A backend's name, `auto` unless given; or one that is open, which the model then shares and leaves open. */
+  /** A backend's name, `auto` unless given; or one that is open, which the model then uses and leaves open. */
   readonly backend?: RopewalkOptions['backend'] | Ropewalk;
   /**
    * What matrices in a GGUF's K, IQ and 5-bit types become in memory: `f32`, the default, or `f16`, which takes half of it and rounds each
@@ -62,12 +62,7 @@ export async function loadModel(files: ModelFiles, given: LoadOptions = {}): Pro
   checkTypes(options, ['onMemory', 'onProgress', 'availableBytes'], 'function', 'loadModel');
   checkTypes(options, ['where'], 'string', 'loadModel');
   if (options.tokenizer !== undefined) checkTokenizer(options.tokenizer, 'loadModel');
-  if (
-    backend !== undefined &&
-    typeof backend !== 'string' &&
-    !reading('loadModel: backend', () => backend instanceof Ropewalk)
-  )
-    refuse('RANGE', 'loadModel: backend', 'a name such as cpu, or what ropewalk() gives', backend);
+  const shared = openedBackend(backend);
   signal?.throwIfAborted();
   const folder = folderOf(files, options.where);
   const found = await readHeaders(folder);
@@ -83,9 +78,8 @@ export async function loadModel(files: ModelFiles, given: LoadOptions = {}): Pro
   const tokenizer = options.tokenizer ?? (await found.readTokenizer());
   signal?.throwIfAborted();
 
-  const shared = backend instanceof Ropewalk ? backend : undefined;
-  const rw =
-    shared ?? (await ropewalk({ ...backendOptions(options), ...(typeof backend === 'string' ? { backend } : {}) }));
+  const { threads, memoryLimit, simd, powerPreference } = options;
+  const rw = shared ?? (await ropewalk({ backend: backend as 'auto', threads, memoryLimit, simd, powerPreference }));
   const loaded = new Map<string, Weight>();
   try {
     const limits = (): MemoryLimits => limitsOf(rw, options.availableBytes);
@@ -187,10 +181,8 @@ function limitsOf(rw: Ropewalk, machine: LoadOptions['availableBytes']): MemoryL
   return { availableBytes: known.length > 0 ? Math.min(...known) : undefined, tensorBytes };
 }
 
-function backendOptions(options: LoadOptions): BackendOptions {
-  const { threads, memoryLimit, simd, powerPreference, providers, form } = options;
-  const given = Object.entries({ threads, memoryLimit, simd, powerPreference, providers, form }).filter(
-    ([, value]) => value !== undefined,
-  );
-  return Object.fromEntries(given);
+/** The backend that the caller opened; undefined where one is to be opened by name. */
+function openedBackend(given: LoadOptions['backend']): Ropewalk | undefined {
+  if (given === undefined || typeof given === 'string') return undefined;
+  return reading('loadModel: backend', () => (given instanceof Ropewalk ? given : new Ropewalk(given)));
 }

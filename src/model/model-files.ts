@@ -5,7 +5,7 @@
  */
 import { reading } from '../core/arguments.js';
 import { fail, refuse } from '../core/errors.js';
-import { decodeUtf8 } from '../formats/bytes.js';
+import { decodeUtf8 } from '../core/text.js';
 import { parseJson } from '../formats/json.js';
 import {
   type ByteSource,

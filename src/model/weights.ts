@@ -8,7 +8,7 @@ import { BLOCK_BYTES, type BlockFormat, type BlockTensor } from '../core/blocks.
 import { sizeBytes } from '../core/dtypes.js';
 import { fail, refuse } from '../core/errors.js';
 import type { Tensor } from '../core/tensor.js';
-import { nameForMessage } from '../formats/bytes.js';
+import { nameForMessage } from '../core/text.js';
 import { WIDENED } from './dequantise.js';
 import type { DecoderConfig } from './types.js';
 

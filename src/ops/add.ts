@@ -1,7 +1,7 @@
 /** Addition, element by element. @module */
 import type { FloatDtype } from '../core/dtypes.js';
 import { checkTensor, type Tensor } from '../core/tensor.js';
-import { CHECKED, checkDims, checkedPlan, checkFloat, checkOutput } from './runner.js';
+import { CHECKED, checkDims, checkedPlan, checkFloat, checkOutput } from './checks.js';
 
 /** A checked addition. Frozen. */
 export interface AddPlan {

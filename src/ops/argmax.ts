@@ -2,7 +2,7 @@
 import type { FloatDtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import { checkTensor, type Tensor } from '../core/tensor.js';
-import { CHECKED, checkDims, checkedPlan, checkFloat, checkOutput } from './runner.js';
+import { CHECKED, checkDims, checkedPlan, checkFloat, checkOutput } from './checks.js';
 
 /** A checked argmax over the last dimension. Frozen. */
 export interface ArgmaxPlan {

@@ -2,7 +2,7 @@
 import { type BlockTensor, checkWeight, isBlocks } from '../core/blocks.js';
 import { refuse } from '../core/errors.js';
 import { checkTensor, readIntegers, type Tensor } from '../core/tensor.js';
-import { CHECKED, checkDims, checkDtype, checkedPlan, checkOutput, isHalf } from './runner.js';
+import { CHECKED, checkDims, checkDtype, checkedPlan, checkOutput, isHalf } from './checks.js';
 
 /** A checked look-up. Frozen. */
 export interface EmbeddingPlan {

@@ -3,7 +3,7 @@ import { type BlockTensor, checkWeight, isBlocks } from '../core/blocks.js';
 import type { FloatDtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import { checkTensor, type Tensor } from '../core/tensor.js';
-import { CHECKED, checkDims, checkedPlan, checkFloat, checkOutput, checkStored } from './runner.js';
+import { CHECKED, checkDims, checkedPlan, checkFloat, checkOutput, checkStored } from './checks.js';
 
 /** A checked linear layer. Frozen. */
 export interface LinearPlan {

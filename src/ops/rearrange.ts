@@ -2,7 +2,7 @@
 import { isFloat } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import { checkTensor, type Tensor } from '../core/tensor.js';
-import { CHECKED, checkDims, checkDtype, checkedPlan, checkOutput } from './runner.js';
+import { CHECKED, checkDims, checkDtype, checkedPlan, checkOutput } from './checks.js';
 
 /** A checked copy. Frozen. */
 export interface RearrangePlan {

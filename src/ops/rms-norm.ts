@@ -2,7 +2,7 @@
 import type { FloatDtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import { checkTensor, type Tensor } from '../core/tensor.js';
-import { CHECKED, checkDims, checkedPlan, checkFloat, checkOutput, checkStored } from './runner.js';
+import { CHECKED, checkDims, checkedPlan, checkFloat, checkOutput, checkStored } from './checks.js';
 
 /** A checked RMS norm over the last dimension. Frozen. */
 export interface RmsNormPlan {

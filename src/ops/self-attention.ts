@@ -3,7 +3,7 @@ import { readField } from '../core/arguments.js';
 import type { FloatDtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import { checkTensor, type Tensor } from '../core/tensor.js';
-import { CHECKED, checkDims, checkedPlan, checkFloat, checkOutput, checkStored } from './runner.js';
+import { CHECKED, checkDims, checkedPlan, checkFloat, checkOutput, checkStored } from './checks.js';
 
 /** What attention can be told beside its tensors. */
 export interface SelfAttentionOptions {

@@ -1,7 +1,7 @@
 /** The gated activation of Llama's feed-forward layer. @module */
 import type { FloatDtype } from '../core/dtypes.js';
 import { checkTensor, type Tensor } from '../core/tensor.js';
-import { CHECKED, checkDims, checkedPlan, checkFloat, checkOutput } from './runner.js';
+import { CHECKED, checkDims, checkedPlan, checkFloat, checkOutput } from './checks.js';
 
 /** A checked SwiGLU. Frozen. */
 export interface SwigluPlan {

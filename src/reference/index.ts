@@ -6,7 +6,8 @@
  * @module
  */
 import { zeros } from '../core/tensor.js';
-import { checkPlan, type OpPlan, type Runner, unknownPlan } from '../ops/runner.js';
+import { checkPlan, type OpPlan, unknownPlan } from '../ops/op-plan.js';
+import type { Runner } from '../ops/runner.js';
 import { addReference } from './add.js';
 import { argmaxReference } from './argmax.js';
 import { embeddingReference } from './embedding.js';

@@ -4,6 +4,7 @@
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
 import { openAscendModel } from '../../src/aicore/runner.js';
+import { openBackend } from '../../src/cli/backends.js';
 import { openFolder } from '../../src/conformance/folder.node.js';
 import { runCases } from '../../src/conformance/runner.js';
 import { vectorCases } from '../../src/conformance/vectors.js';
@@ -11,7 +12,6 @@ import { tensorFrom, zeros } from '../../src/core/tensor.js';
 import { planAdd } from '../../src/ops/add.js';
 import { bindRope, bindRopeParts } from '../../src/ops/rope/call.js';
 import { planRope } from '../../src/ops/rope/plan.js';
-import { openBackend } from '../../src/registry.js';
 import { VECTORS } from '../support/suites.js';
 
 describe('ascend-model', () => {

@@ -3,12 +3,12 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Backend } from '../../src/backends/backend.js';
 import { openCpu } from '../../src/backends/wasm/host.js';
+import { BACKENDS } from '../../src/cli/backends.js';
 import { show } from '../../src/core/errors.js';
 import { type Tensor, tensorFrom } from '../../src/core/tensor.js';
 import * as cann from '../../src/dialects/cann.js';
 import * as ggml from '../../src/dialects/ggml.js';
 import * as onnx from '../../src/dialects/onnx.js';
-import { BACKENDS } from '../../src/registry.js';
 import { Ropewalk } from '../../src/ropewalk.js';
 import { noBackend } from '../support/gpu.js';
 

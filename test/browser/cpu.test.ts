@@ -173,7 +173,7 @@ describe('the cpu backend in Chromium', { skip: noBrowser, timeout: 600_000 }, (
     assert.equal(report.auto.backend, 'reference');
     assert.match(
       report.cpu,
-      /^DEVICE ropewalk: backend: expected cpu to open, got "cpu: WebAssembly is forbidden: script-src of the CSP lacks 'wasm-unsafe-eval'"$/,
+      /^DEVICE ropewalk: backend: cannot open cpu: WebAssembly is forbidden: script-src of the CSP lacks 'wasm-unsafe-eval'$/,
     );
   });
 

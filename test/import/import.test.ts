@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
+import { openBackend } from '../../src/cli/backends.js';
 import { type FloatDtype, type HostArray, newArray, storeNumber } from '../../src/core/dtypes.js';
 import { type Tensor, tensorFrom, zeros } from '../../src/core/tensor.js';
 import { bindImported, groupAlike, type ImportedRope, importOnnx, runImported } from '../../src/import/index.js';
 import { bindRope } from '../../src/ops/rope/call.js';
 import { frequenciesOf, planRope } from '../../src/ops/rope/plan.js';
 import { referenceRunner } from '../../src/reference/index.js';
-import { openBackend } from '../../src/registry.js';
 import { ortOrReason } from '../support/ort.js';
 import { f64Tensor, floats } from '../support/tensors.js';
 import { Graph } from './build.js';

@@ -3,8 +3,8 @@ import { existsSync } from 'node:fs';
 import { after } from 'node:test';
 import { whyNotWebgpu } from '../../src/backends/webgpu/device.js';
 import { openWebgpu, type WebgpuBackend } from '../../src/backends/webgpu/host.js';
+import { BACKENDS, openBackend } from '../../src/cli/backends.js';
 import { runReference } from '../../src/reference/index.js';
-import { BACKENDS, openBackend } from '../../src/registry.js';
 import { Ropewalk } from '../../src/ropewalk.js';
 import { noOnnxruntime } from './onnxruntime.js';
 

@@ -11,7 +11,7 @@ import { writeOnnxModel } from '../../formats/onnx.js';
 import { GraphBuilder } from '../../graph/builder.js';
 import type { EmitOptions } from '../../graph/emit.js';
 import { checkPlan, type OpPlan } from '../../ops/runner.js';
-import type { Backend, BackendOptions, Capabilities } from '../backend.js';
+import type { Backend, Capabilities } from '../backend.js';
 import { type Prepared, prepare, type Source, type Target } from './graph.js';
 import {
   checkProviders,
@@ -251,13 +251,25 @@ export class OnnxruntimeBackend implements Backend, Queue {
   }
 }
 
+/** How {@link openOnnxruntime} opens the backend. */
+export interface OnnxruntimeOptions {
+  /** Execution providers by ONNX Runtime's names, first choice first; `['cpu']` unless given. */
+  readonly providers?: readonly string[];
+  /** Threads of each node, at most 16; 1 unless given. */
+  readonly threads?: number;
+  /** Graphs of standard operators where there are such, or of primitives only; standard unless given. */
+  readonly form?: 'standard' | 'primitives';
+  /** Primitives only: what RoPE's angles are computed in, in the graph; f64 unless given. */
+  readonly angles?: 'f64' | 'f32' | 'f32-reduced';
+}
+
 /**
  * Opens the ONNX Runtime backend.
  *
  * @param options - providers, threads, form
  * @throws {RopewalkError} DEVICE when onnxruntime-node or a provider does not load, with the reason; UNSUPPORTED or RANGE for a bad option
  */
-export async function openOnnxruntime(options: BackendOptions = {}): Promise<OnnxruntimeBackend> {
+export async function openOnnxruntime(options: OnnxruntimeOptions = {}): Promise<OnnxruntimeBackend> {
   const { providers = ['cpu'], threads = 1, form = 'standard', angles } = options;
   if (form !== 'standard' && form !== 'primitives')
     refuse('UNSUPPORTED', 'onnxruntime: form', 'standard or primitives', form);

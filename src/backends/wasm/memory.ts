@@ -45,6 +45,7 @@ export class WasmMemory {
     limitBytes = MAX_PAGES * PAGE,
   ) {
     this.top = start;
+    if (typeof limitBytes !== 'number') refuse('RANGE', 'cpu: memoryLimit', 'a number of bytes', limitBytes);
     let maximum = Math.min(MAX_PAGES, Math.ceil(limitBytes / PAGE));
     const initial = Math.ceil(start / PAGE) + 1;
     if (!(maximum >= initial)) refuse('RANGE', 'cpu: memoryLimit', `at least ${initial * PAGE} bytes`, limitBytes);

@@ -8,6 +8,7 @@
  * @module
  */
 import { RopewalkError } from '../../core/errors.js';
+import { MAX_THREADS } from '../backend.js';
 import type { Kernels } from './module.js';
 
 /** The job board's words that the host reads or writes itself; assembly/index.ts lists all. */
@@ -21,8 +22,6 @@ const LOOKS = 20000;
 const PATIENCE_MS = 20000;
 /** After so many failures in a row the pool stays off. */
 const MAX_FAILURES = 3;
-/** More threads than this have never paid for kernels of this kind. */
-export const MAX_THREADS = 16;
 /** A page's worker that has not begun by then is not waited for. */
 const LOADING_MS = 10000;
 

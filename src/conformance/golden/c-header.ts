@@ -9,7 +9,7 @@
 import { bitsOf, type Dtype, type HostArray, newArray } from '../../core/dtypes.js';
 import { refuse } from '../../core/errors.js';
 import type { Tensor } from '../../core/tensor.js';
-import { decodeUtf8 } from '../../formats/bytes.js';
+import { decodeUtf8 } from '../../core/text.js';
 import type { GoldenCase } from './case.js';
 
 /** How each dtype is declared: f32 and f64 as unions. */

@@ -8,7 +8,7 @@ import { readField, readList } from '../../core/arguments.js';
 import type { FloatDtype } from '../../core/dtypes.js';
 import { refuse } from '../../core/errors.js';
 import { overlapOf, type Tensor } from '../../core/tensor.js';
-import { CHECKED, checkDims, checkedPlan, checkFloat, checkOutput, isPlan } from '../runner.js';
+import { CHECKED, checkDims, checkedPlan, checkFloat, checkOutput, isPlan } from '../checks.js';
 import type { RopePlan } from './plan.js';
 
 /**

@@ -7,7 +7,7 @@ import { readList, readName, readOptions } from '../../core/arguments.js';
 import { type HostArray, newArray } from '../../core/dtypes.js';
 import { refuse } from '../../core/errors.js';
 import { readIntegers, Tensor, tensorFrom } from '../../core/tensor.js';
-import { CHECKED, checkedPlan } from '../runner.js';
+import { CHECKED, checkedPlan } from '../checks.js';
 import { type RopeAxes, sharePairs } from './axes.js';
 import {
   type FrequencyOptions,

@@ -1,0 +1,61 @@
+/**
+ * The plans of all operators as one type.
+ *
+ * @module
+ */
+import { refuse } from '../core/errors.js';
+import type { AddPlan } from './add.js';
+import type { ArgmaxPlan } from './argmax.js';
+import { isPlan } from './checks.js';
+import type { EmbeddingPlan } from './embedding.js';
+import type { LinearPlan } from './linear.js';
+import type { RearrangePlan } from './rearrange.js';
+import type { RmsNormPlan } from './rms-norm.js';
+import type { RopeCall } from './rope/call.js';
+import type { SelfAttentionPlan } from './self-attention.js';
+import type { SwigluPlan } from './swiglu.js';
+
+/** A validated operator call, one kind for each operator. */
+export type OpPlan =
+  | AddPlan
+  | ArgmaxPlan
+  | EmbeddingPlan
+  | LinearPlan
+  | RearrangePlan
+  | RmsNormPlan
+  | RopeCall
+  | SelfAttentionPlan
+  | SwigluPlan;
+
+/** The name of an operator. */
+export type OpName = OpPlan['op'];
+
+/**
+ * Checks that an argument is an operator's plan.
+ *
+ * @param plan - what the caller gave
+ * @throws {RopewalkError} UNSUPPORTED when it is none
+ */
+export function checkPlan(plan: unknown): asserts plan is OpPlan {
+  if (!isPlan(plan) || (plan as OpPlan).op === undefined) noPlan(plan);
+}
+
+/**
+ * Ends a switch over the operators, as `default: unknownPlan(plan satisfies never)`: a switch that misses one does not compile.
+ *
+ * @param plan - what is no plan of an operator that there is
+ * @throws {RopewalkError} UNSUPPORTED always
+ */
+export function unknownPlan(plan: never): never {
+  noPlan((plan as OpPlan).op);
+}
+
+function noPlan(got: unknown): never {
+  refuse(
+    'UNSUPPORTED',
+    'run: plan',
+    "a plan of one of Ropewalk's operators",
+    got,
+    'Make it with a plan… or bind… function.',
+  );
+}
