@@ -13,7 +13,7 @@ const ARROWS = {
   core: [],
   ops: ['core'],
   reference: ['core', 'ops'],
-  dialects: ['core', 'ops'],
+  dialects: ['core', 'ops', 'convert'],
   backends: ['core', 'ops', 'formats', 'graph'],
   convert: ['core', 'ops', 'dialects'],
   formats: ['core', 'ops', 'reference', 'dialects'],

@@ -1,7 +1,7 @@
 /**
- * CANN: RoPE on Ascend NPUs as seed 003 specifies it, dimensions in the order `[B, S, N, D]`, and aclnn's table-driven operator.
+ * CANN: RoPE on Ascend NPUs as seed document 003 specifies it, for `[B, S, N, D]`, and aclnn's operator with tables.
  *
- * The parameters are ggml's; only the order of dimensions and the form of the call differ, so the translation is ggml's too.
+ * The parameters are ggml's. The order of dimensions and the form of the call differ.
  *
  * ```
  * mode 0   n_dims = 4 of 8 → [c s c s . . . .]   pairs (2j, 2j+1)
@@ -15,7 +15,7 @@
 import { readOptions } from '../core/arguments.js';
 import type { Dtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
-import { hostOf, readIntegers, Tensor } from '../core/tensor.js';
+import { checkTensor, hostOf, readIntegers, type Tensor } from '../core/tensor.js';
 import { bindRope, type RopeCall } from '../ops/rope/call.js';
 import { type Pairing, planRopeWithTable } from '../ops/rope/plan.js';
 import { tableFromTensors } from '../ops/rope/table.js';
@@ -24,7 +24,7 @@ import { type GgmlRopeWords, ropePlanFromGgml } from './ggml.js';
 
 const WORDS: GgmlRopeWords = { op: 'cann_rope', positions: 'pos', freq_factors: 'freq_factors', ne0: 'D', ne2: 'S' };
 
-/** The arguments of the operator, under the names of seed 003. */
+/** The arguments of the operator, with the names of seed document 003. */
 export interface CannRopeArguments<D extends 'f32' | 'f16'> {
   /** `[B, S, N, D]`, F32 or F16, any strides. */
   readonly src0: Tensor<D>;
@@ -39,14 +39,14 @@ export interface CannRopeArguments<D extends 'f32' | 'f16'> {
   readonly n_ctx_orig: number;
   readonly freq_base: number;
   readonly freq_scale: number;
-  /** YaRN's extrapolation mix; seed 003's own NPU decomposition ignores it, this does not. */
+  /** YaRN's extrapolation mix; the document's own NPU decomposition ignores it. */
   readonly ext_factor: number;
   readonly attn_factor: number;
   readonly beta_fast: number;
   readonly beta_slow: number;
   /** Pairs of time, height, width and extra, for the multi modes. */
   readonly sections?: readonly number[];
-  /** false turns the other way, for gradients. */
+  /** false rotates by the negative angle, for gradients. */
   readonly forward: boolean;
   /** `[B, S, N, D]`, src0's dtype; may be src0 itself. A fresh dense tensor unless given. */
   readonly dst?: Tensor<D>;
@@ -55,17 +55,16 @@ export interface CannRopeArguments<D extends 'f32' | 'f16'> {
 /**
  * Rotates `src0` into `dst`.
  *
- * @param rw - who computes
- * @param options - under the names of seed 003
+ * @param rw - runs the plan
+ * @param options - the arguments
  * @returns dst
- * @throws {RopewalkError} SHAPE, DTYPE, RANGE or ALIAS, in these names
+ * @throws {RopewalkError} SHAPE, DTYPE, RANGE or ALIAS, naming the argument
  */
 export function rope<D extends 'f32' | 'f16'>(rw: Runner, options: CannRopeArguments<D>): Tensor<D> {
   checkRunner(rw, 'cann_rope: rw');
   const { src0, pos, freq_factors, forward, dst: given, ...args } = readOptions(options, 'cann_rope: arguments');
-  for (const [name, tensor] of Object.entries({ src0, pos })) {
-    if (!Tensor.isTensor(tensor)) refuse('SHAPE', `cann_rope: ${name}`, 'a tensor', tensor);
-  }
+  checkTensor(src0, 'cann_rope: src0');
+  checkTensor(pos, 'cann_rope: pos');
   if (src0.rank !== 4) refuse('SHAPE', 'cann_rope: src0', '[B, S, N, D]', [...src0.shape]);
   if (src0.dtype !== 'f32' && src0.dtype !== 'f16') refuse('DTYPE', 'cann_rope: src0', 'F32 or F16', src0.dtype);
   checkDtype(pos, 'cann_rope: pos', 'i32');
@@ -80,7 +79,7 @@ export function rope<D extends 'f32' | 'f16'>(rw: Runner, options: CannRopeArgum
   const { sections, n_dims, mode, n_ctx_orig, freq_base, freq_scale, ext_factor, attn_factor, beta_fast, beta_slow } =
     args;
   const numbers = { n_dims, mode, n_ctx_orig, freq_base, freq_scale, ext_factor, attn_factor, beta_fast, beta_slow };
-  // ggml's translation has defaults; this operator has none, and a name misspelt in plain JavaScript must not find one.
+  // ropePlanFromGgml has defaults; this operator has none.
   for (const [name, value] of Object.entries(numbers)) {
     if (typeof value !== 'number') refuse('RANGE', `cann_rope: ${name}`, 'a number', value);
   }
@@ -88,7 +87,7 @@ export function rope<D extends 'f32' | 'f16'>(rw: Runner, options: CannRopeArgum
     {
       ne: [D, N, S, B],
       ...numbers,
-      ...(sections ? { sections } : {}), // only the multi modes read them
+      sections,
       positions: Int32Array.from(readIntegers(pos, 'cann_rope: pos')),
       freq_factors: freq_factors ? (freq_factors.read() as Float32Array) : undefined,
       direction: forward ? 'forward' : 'backward',
@@ -98,17 +97,18 @@ export function rope<D extends 'f32' | 'f16'>(rw: Runner, options: CannRopeArgum
   if (given !== undefined) {
     checkDtype(given, 'cann_rope: dst', src0.dtype);
     checkDims(given, 'cann_rope: dst', src0.shape);
-    checkOutput(given, 'cann_rope: dst', [
-      { tensor: src0, name: 'src0', inPlace: true },
-      { tensor: pos, name: 'pos', inPlace: false },
-      ...(freq_factors ? [{ tensor: freq_factors, name: 'freq_factors', inPlace: false }] : []),
-    ]);
+    const inputs = Object.entries({ src0, pos, freq_factors }).filter(([, tensor]) => tensor) as [string, Tensor][];
+    checkOutput(
+      given,
+      'cann_rope: dst',
+      inputs.map(([name, tensor]) => ({ tensor, name, inPlace: name === 'src0' })),
+    );
   }
   const into = (dst: Tensor<D>): Tensor<D> => {
     rw.run(bindRope(plan, src0, dst));
     return dst;
   };
-  return given !== undefined ? into(given) : withFresh(rw, src0.dtype, src0.shape, into);
+  return given === undefined ? withFresh(rw, src0.dtype, src0.shape, into) : into(given);
 }
 
 /** Modes of aclnnRotaryPositionEmbedding. */
@@ -126,16 +126,17 @@ export const ACLNN_ROTARY_MODE = /* @__PURE__ */ Object.freeze({
 /**
  * `aclnnRotaryPositionEmbedding(x, cos, sin, mode, out)`: rotation by given tables.
  *
- * The layout is told, as in aclnn, by the dimensions in which the tables are 1: BSND has `[1, S, 1, D]` or `[B, S, 1, D]`,
+ * As in aclnn, the dimensions in which the tables are 1 give the layout: BSND has `[1, S, 1, D]` or `[B, S, 1, D]`,
  * BNSD `[1, 1, S, D]` or `[B, 1, S, D]`, SBND `[S, 1, 1, D]` or `[S, B, 1, D]`; a full table has x's shape.
  *
- * @param rw - who computes
+ * @param rw - runs the plans
  * @param x - four dimensions, the last one D; f32, f16 or bf16, any strides
- * @param cos - each dimension 1 or x's, the last one D; x's dtype, host memory: full width, each pair's cosine at both its places
+ * @param cos - each dimension 1 or x's, the last one D; x's dtype, in host memory.
+ *   Each pair's cosine stands at both of its dimensions
  * @param sin - as cos
  * @param mode - one of {@link ACLNN_ROTARY_MODE}
  * @returns a fresh dense tensor of x's shape
- * @throws {RopewalkError} UNSUPPORTED when the two places of a pair hold different values: that is no rotation; SHAPE, DTYPE or RANGE
+ * @throws {RopewalkError} UNSUPPORTED when the two values of a pair differ, which is no rotation; SHAPE, DTYPE or RANGE
  */
 export function aclnnRotaryPositionEmbedding<D extends 'f32' | 'f16' | 'bf16'>(
   rw: Runner,
@@ -146,15 +147,13 @@ export function aclnnRotaryPositionEmbedding<D extends 'f32' | 'f16' | 'bf16'>(
 ): Tensor<D> {
   const op = 'aclnnRotaryPositionEmbedding';
   checkRunner(rw, `${op}: rw`);
-  for (const [name, tensor] of Object.entries({ x, cos, sin })) {
-    if (!Tensor.isTensor(tensor)) refuse('SHAPE', `${op}: ${name}`, 'a tensor', tensor);
-  }
+  for (const [name, tensor] of Object.entries({ x, cos, sin })) checkTensor(tensor, `${op}: ${name}`);
   const pairing = pairingOf(mode, op);
   checkFloat(x, `${op}: x`);
   if (x.rank !== 4) refuse('SHAPE', `${op}: x`, 'four dimensions: BSND, BNSD or SBND', [...x.shape]);
   const D = x.shape[3]!;
   const divisor = mode === ACLNN_ROTARY_MODE.quarter ? 4 : 2;
-  if (D === 0 || D % divisor !== 0) refuse('SHAPE', `${op}: x`, `D to be a multiple of ${divisor} in mode ${mode}`, D);
+  if (D === 0 || D % divisor !== 0) refuse('SHAPE', `${op}: x`, `a multiple of ${divisor} as D in mode ${mode}`, D);
   checkFloat(cos, `${op}: cos`, x.dtype);
   checkFloat(sin, `${op}: sin`, x.dtype);
   if (cos.rank !== 4 || cos.shape.some((size, d) => size !== x.shape[d] && (d === 3 || size !== 1))) {
@@ -162,15 +161,13 @@ export function aclnnRotaryPositionEmbedding<D extends 'f32' | 'f16' | 'bf16'>(
   }
   checkDims(sin, `${op}: sin`, cos.shape);
   return withFresh(rw, x.dtype, x.shape, (out) => {
-    // Quarter is two rotations side by side; every call is checked before the first one runs.
+    // Quarter is two rotations side by side. Every call is checked before the first one runs.
     const width = mode === ACLNN_ROTARY_MODE.quarter ? D / 2 : D;
     const calls: RopeCall[] = [];
     for (let start = 0; start < D; start += width) {
       const part = (tensor: Tensor<D>): Tensor<D> => tensor.slice(3, start, start + width);
-      const [cosTable, sinTable] = [
-        firstOfPairs(part(cos), mode, `${op}: cos`),
-        firstOfPairs(part(sin), mode, `${op}: sin`),
-      ];
+      const cosTable = firstOfPairs(part(cos), mode, `${op}: cos`);
+      const sinTable = firstOfPairs(part(sin), mode, `${op}: sin`);
       for (const [xs, outs, cosines, sines] of tokenMajor(part(x), part(out), cosTable, sinTable)) {
         const [batch, seqLen] = xs.shape as [number, number];
         const [tableBatch, tableSeq] = cosines.shape as [number, number];
@@ -188,8 +185,8 @@ export function aclnnRotaryPositionEmbedding<D extends 'f32' | 'f16' | 'bf16'>(
 }
 
 /**
- * Views everything as `[batch, seq, head, last]`, where the dimension that all rows of a table share comes to stand at head:
- * heads, in each of aclnn's layouts. A full table shares none; then each slice of the first dimension is a call with one head.
+ * Views everything as `[batch, seq, head, last]`. The head dimension is the one in which the tables are 1.
+ * Where there is none, each slice of the first dimension is a call with one head.
  */
 function tokenMajor<D extends Dtype>(
   ...tensors: [x: Tensor<D>, out: Tensor<D>, cos: Tensor<D>, sin: Tensor<D>]
@@ -221,8 +218,8 @@ function pairingOf(mode: number, op: string): Pairing {
 }
 
 /**
- * One column a pair of a full-width table. The operator multiplies element by element, so a table whose two places differ is no rotation.
- * Interleave-half multiplies after the dimensions have moved to halves, so there the table lies in halves too.
+ * Takes one column a pair out of a full-width table. A table whose two columns of a pair differ is no rotation.
+ * Interleave-half multiplies after moving the dimensions to halves, so its table is in halves too.
  */
 function firstOfPairs<D extends Dtype>(table: Tensor<D>, mode: number, where: string): Tensor<D> {
   hostOf(table, where);
@@ -231,17 +228,17 @@ function firstOfPairs<D extends Dtype>(table: Tensor<D>, mode: number, where: st
   const pairs = table.reshape([d0 * d1 * d2, ...(interleave ? [width / 2, 2] : [2, width / 2])]);
   const place = (k: number): Tensor<D> => pairs.slice(interleave ? 2 : 1, k, k + 1);
   const [first, second] = [place(0).readNumbers() as Float64Array, place(1).readNumbers() as Float64Array];
-  // Zeros of either sign turn alike.
-  const differs = first.findIndex(
-    (value, i) => value !== second[i] && !(Number.isNaN(value) && Number.isNaN(second[i])),
-  );
-  if (differs >= 0)
+  // +0 and −0 give the same rotation.
+  const differs = first.findIndex((a, i) => a !== second[i] && !(Number.isNaN(a) && Number.isNaN(second[i])));
+  if (differs >= 0) {
+    const next = 'This table scales and shears; it is no rotation.';
     refuse(
       'UNSUPPORTED',
       where,
-      `the same value at both places of a pair`,
+      'the same value at both dimensions of a pair',
       [first[differs], second[differs]],
-      'A table like that scales and shears; it is no rotation.',
+      next,
     );
+  }
   return place(0).reshape([d0, d1, d2, width / 2]);
 }

@@ -31,21 +31,20 @@ export const GGML_ROPE_TYPE_IMROPE = 40;
 /** Four numbers in ggml's order: head_dim, heads, tokens, batch. */
 export type GgmlDims = readonly [number, number, number, number];
 
-/** ggml's names of the types that its RoPE meets. */
+/** The element types of ggml's RoPE. */
 export type GgmlType = 'f32' | 'f16' | 'i32';
+type GgmlFloat = 'f32' | 'f16';
 
-/**
- * A tensor as ggml describes it: `ne` counts elements, fastest dimension first; `nb` are strides in BYTES.
- */
+/** A tensor as ggml describes it: `ne` counts elements, fastest dimension first; `nb` are strides in BYTES. */
 export interface GgmlTensor<T extends GgmlType = GgmlType> {
   readonly type: T;
   readonly ne: GgmlDims;
   readonly nb: GgmlDims;
-  /** The same elements as a tensor of ours, `[ne3, ne2, ne1, ne0]`; read it with `await t.tensor.read()`. */
+  /** The same elements as a Ropewalk tensor, `[ne3, ne2, ne1, ne0]`; read it with `await t.tensor.read()`. */
   readonly tensor: Tensor<T>;
 }
 
-/** How a ggml view lies over its data. */
+/** Shape, strides and offset of a ggml view over its data. */
 export interface GgmlTensorOptions {
   /** One to four dimensions, fastest first; missing ones are 1. */
   readonly ne: readonly number[];
@@ -61,7 +60,7 @@ export interface GgmlTensorOptions {
  * @param type - `f32` (Float32Array), `f16` (Uint16Array of bits, or Float16Array) or `i32` (Int32Array)
  * @param data - the elements
  * @param options - ne, nb in bytes, view_offs in bytes
- * @throws {RopewalkError} SHAPE, RANGE or DTYPE, in ggml's words
+ * @throws {RopewalkError} SHAPE, RANGE or DTYPE, with ggml's names
  */
 export function ggmlTensor<T extends GgmlType>(
   type: T,
@@ -73,16 +72,15 @@ export function ggmlTensor<T extends GgmlType>(
   const four = fourDims(given.ne);
   const dense = rowMajorStrides([...four].reverse()).reverse();
   const nb = given.nb === undefined ? dense.map((stride) => stride * unit) : Array.from(readList(given.nb, 'ggml: nb'));
-  if (nb.length !== 4 || nb.some((bytes) => !Number.isSafeInteger(bytes) || bytes < 0 || bytes % unit !== 0)) {
+  const isStride = (bytes: number): boolean => Number.isSafeInteger(bytes) && bytes >= 0 && bytes % unit === 0;
+  if (nb.length !== 4 || !nb.every(isStride))
     refuse('SHAPE', 'ggml: nb', `four multiples of ${unit} bytes, the size of ${type}`, nb);
-  }
   const offset = given.view_offs ?? 0;
-  if (!Number.isSafeInteger(offset) || offset < 0 || offset % unit !== 0)
-    refuse('RANGE', 'ggml: view_offs', `a multiple of ${unit} bytes`, offset);
+  if (!isStride(offset)) refuse('RANGE', 'ggml: view_offs', `a multiple of ${unit} bytes`, offset);
   const whole = tensorFrom(data, { dtype: type });
   const tensor = new Tensor(whole.storage, {
     shape: [...four].reverse(),
-    strides: [...nb].map((bytes) => bytes / unit).reverse(),
+    strides: nb.map((bytes) => bytes / unit).reverse(),
     offset: offset / unit,
   });
   return ggmlFromTensor(tensor);
@@ -90,13 +88,7 @@ export function ggmlTensor<T extends GgmlType>(
 
 function checkType<T extends GgmlType>(type: T): T {
   if (type !== 'f32' && type !== 'f16' && type !== 'i32')
-    refuse(
-      'DTYPE',
-      'ggml: type',
-      'f32, f16 or i32',
-      type,
-      'ggml rotates no other type; bf16 goes through ropewalk itself.',
-    );
+    refuse('DTYPE', 'ggml: type', 'f32, f16 or i32', type, "ggml's RoPE takes no other type; use planRope for bf16.");
   return type;
 }
 
@@ -133,7 +125,7 @@ export interface GgmlRopeParams {
   readonly tableDtype?: TableDtype;
 }
 
-/** What a dialect with ggml's parameters calls the operator and what differs in name. */
+/** Names in messages, for a dialect with ggml's parameters. */
 export interface GgmlRopeWords {
   readonly op: string;
   readonly positions: string;
@@ -142,34 +134,32 @@ export interface GgmlRopeWords {
   readonly ne2: string;
 }
 
+const FLOATS = ['freq_base', 'freq_scale', 'ext_factor', 'attn_factor', 'beta_fast', 'beta_slow'] as const;
 const GGML_WORDS: GgmlRopeWords = { op: 'ggml_rope', positions: 'b', freq_factors: 'c', ne0: 'ne0', ne2: 'ne2' };
 
 /**
  * Translates a ggml RoPE into a plan. Reads shapes and positions, never elements.
  *
  * @param given - the call
- * @param wording - for the messages of another dialect with these parameters (CANN); ggml's own unless given
+ * @param wording - names for messages, where another dialect (CANN) has these parameters; ggml's own unless given
  * @returns a plan for tensors `[ne3, ne2, ne1, ne0]`; positions are shared over the batch
- * @throws {RopewalkError} RANGE, SHAPE or UNSUPPORTED where ggml itself would assert, or would go on with NaN, in its words
+ * @throws {RopewalkError} RANGE, SHAPE or UNSUPPORTED where ggml itself would assert or compute NaN
  */
 export function ropePlanFromGgml(given: GgmlRopeParams, wording: GgmlRopeWords = GGML_WORDS): RopePlan {
-  const f32 = Math.fround;
   const words = readOptions(wording, 'ggml_rope: words');
   const { op } = words;
   const { n_dims, mode, n_offs = 0, ...p } = readOptions(given, `${op}: parameters`);
   const positions = readList(p.positions, `${op}: ${words.positions}`, 'a list of integers');
   const ne = fourDims(p.ne);
   const [ne0, , ne2] = ne;
-  const multi = checkMode(mode, op);
+  const multi = isMultiMode(mode, op);
   const vision = mode === GGML_ROPE_TYPE_VISION;
-  if (!Number.isInteger(n_dims) || n_dims < 2 || n_dims % 2 !== 0 || n_dims > ne0) {
+  if (!Number.isInteger(n_dims) || n_dims < 2 || n_dims % 2 !== 0 || n_dims > ne0)
     refuse('RANGE', `${op}: n_dims`, `an even integer in [2, ${words.ne0}=${ne0}]`, n_dims);
-  }
   if (vision && n_dims * 2 !== ne0)
     refuse('RANGE', `${op}: n_dims`, `${words.ne0} / 2 = ${ne0 / 2} in VISION mode`, n_dims);
-  if (!Number.isInteger(n_offs) || n_offs < 0 || n_offs + n_dims > ne0) {
+  if (!Number.isInteger(n_offs) || n_offs < 0 || n_offs + n_dims > ne0)
     refuse('RANGE', `${op}: n_offs`, `an integer in [0, ${words.ne0} - n_dims = ${ne0 - n_dims}]`, n_offs);
-  }
   if (vision && n_offs !== 0) refuse('UNSUPPORTED', `${op}: n_offs`, '0 in VISION mode', n_offs);
   if (positions.length !== ne2 * (multi ? 4 : 1)) {
     const wanted = multi ? `4 · ${words.ne2} = ${4 * ne2} positions, axis by axis` : `${words.ne2} = ${ne2} positions`;
@@ -177,13 +167,10 @@ export function ropePlanFromGgml(given: GgmlRopeParams, wording: GgmlRopeWords =
   }
   const freqFactors =
     p.freq_factors && checkFactors(p.freq_factors, vision ? n_dims : n_dims / 2, `${op}: ${words.freq_factors}`);
-  const finite = (
-    name: 'freq_base' | 'freq_scale' | 'ext_factor' | 'attn_factor' | 'beta_fast' | 'beta_slow',
-    fallback: number,
-  ): number => {
-    const value = p[name] ?? fallback;
+  const finite = (name: (typeof FLOATS)[number], usual: number): number => {
+    const value = p[name] ?? usual;
     if (!fitsFloat32(value)) refuse('RANGE', `${op}: ${name}`, 'a finite number', value);
-    return f32(value);
+    return Math.fround(value);
   };
   const freqScale = finite('freq_scale', 1);
   if (!(freqScale > 0)) refuse('RANGE', `${op}: freq_scale`, 'a number > 0', p.freq_scale);
@@ -197,32 +184,33 @@ export function ropePlanFromGgml(given: GgmlRopeParams, wording: GgmlRopeWords =
   if (!Number.isInteger(originalContext) || originalContext < 0)
     refuse('RANGE', `${op}: n_ctx_orig`, 'an integer >= 0', originalContext);
   for (const [name, beta] of Object.entries({ beta_fast: betaFast, beta_slow: betaSlow })) {
-    // The ramp's edge is log(n_ctx_orig / beta): ggml would go on with NaN.
+    // The ramp's edge is log(n_ctx_orig / beta), and ggml would compute NaN.
     if (extFactor === 0 || beta > 0 || (beta === 0 && originalContext > 0)) continue;
     refuse('RANGE', `${op}: ${name}`, 'a number > 0 where ext_factor is not 0', beta);
   }
 
   const factor = 1 / freqScale;
   const yarn: RopeScaling = { kind: 'yarn', factor, originalContext, betaFast, betaSlow, extFactor, attnFactor };
-  const plain: RopeScaling = freqScale === 1 ? { kind: 'none' } : { kind: 'linear', factor };
+  const linear: RopeScaling = freqScale === 1 ? { kind: 'none' } : { kind: 'linear', factor };
   return planRope({
     headDim: ne0,
     rotaryDim: vision ? ne0 : n_dims,
     rotaryOffset: n_offs,
     pairing: vision ? 'vision' : mode === GGML_ROPE_TYPE_NORMAL ? 'interleaved' : 'half',
-    ...(multi ? { axes: axesOf(mode, p.sections, ne0, words) } : {}),
+    axes: multi ? axesOf(mode, p.sections, ne0, words) : undefined,
     base,
-    ...(extFactor === 0 ? { scaling: plain, attentionFactor: attnFactor } : { scaling: yarn }),
-    ...(freqFactors ? { freqFactors } : {}),
+    scaling: extFactor === 0 ? linear : yarn,
+    attentionFactor: extFactor === 0 ? attnFactor : undefined,
+    freqFactors,
     positions: positions as Int32Array,
-    direction: p.direction ?? 'forward',
-    recipe: p.recipe ?? 'float64',
-    tableDtype: p.tableDtype ?? 'f32',
+    direction: p.direction,
+    recipe: p.recipe,
+    tableDtype: p.tableDtype,
   });
 }
 
-/** Says whether a mode has four positions a token. */
-function checkMode(mode: number, op: string): boolean {
+/** Whether a mode has four positions a token. */
+function isMultiMode(mode: number, op: string): boolean {
   switch (mode) {
     case GGML_ROPE_TYPE_NORMAL:
     case GGML_ROPE_TYPE_NEOX:
@@ -236,7 +224,7 @@ function checkMode(mode: number, op: string): boolean {
   }
 }
 
-/** ggml asserts only n_dims / 2 factors; its loop reads one for each pair, which in VISION mode is n_dims. */
+/** ggml asserts n_dims / 2 factors, but reads one for each pair, and VISION mode has n_dims pairs. */
 function checkFactors(given: Float32Array, pairs: number, where: string): ArrayLike<number> {
   const factors = readList(given, where, `at least ${pairs} freq_factors`);
   if (factors.length < pairs)
@@ -264,18 +252,18 @@ function axesOf(mode: number, given: readonly number[] | undefined, ne0: number,
   return { rule, sections };
 }
 
-/** What ggml keeps outside the argument list, and what it has no name for. */
+/** Options that are no arguments of ggml's functions. */
 export interface GgmlRopeExtras {
   /** Start of the rotated window, ggml_rope_set_offset. */
   readonly n_offs?: number;
-  /** `ggml-f32` repeats ggml's own angle arithmetic; float64 unless given. */
+  /** `ggml-f32` computes angles as ggml does; float64 unless given. */
   readonly recipe?: TableRecipe;
   /** dtype of cos and sin; f32 unless given. */
   readonly tableDtype?: TableDtype;
 }
 
 /** `ggml_rope(ctx, a, b, n_dims, mode)`: base 10000, nothing scaled. See {@link ropeExt}. */
-export function rope<T extends 'f32' | 'f16'>(
+export function rope<T extends GgmlFloat>(
   rw: Runner,
   a: GgmlTensor<T>,
   b: GgmlTensor<'i32'>,
@@ -283,11 +271,11 @@ export function rope<T extends 'f32' | 'f16'>(
   mode: number,
   extras?: GgmlRopeExtras,
 ): GgmlTensor<T> {
-  return run(rw, a, b, undefined, { n_dims, mode }, 'forward', false, extras);
+  return run(rw, a, b, null, { n_dims, mode }, 'fresh', extras);
 }
 
 /** `ggml_rope_inplace`: as {@link rope}, written over `a`. */
-export function ropeInplace<T extends 'f32' | 'f16'>(
+export function ropeInplace<T extends GgmlFloat>(
   rw: Runner,
   a: GgmlTensor<T>,
   b: GgmlTensor<'i32'>,
@@ -295,16 +283,10 @@ export function ropeInplace<T extends 'f32' | 'f16'>(
   mode: number,
   extras?: GgmlRopeExtras,
 ): GgmlTensor<T> {
-  return run(rw, a, b, undefined, { n_dims, mode }, 'forward', true, extras);
+  return run(rw, a, b, null, { n_dims, mode }, 'inplace', extras);
 }
 
-/** The arguments of `ggml_rope_ext` after the runner, in its order. */
-export type RopeExtArguments<T extends 'f32' | 'f16'> = [
-  a: GgmlTensor<T>,
-  b: GgmlTensor<'i32'>,
-  c: GgmlTensor<'f32'> | null,
-  n_dims: number,
-  mode: number,
+type ScalingArguments = [
   n_ctx_orig: number,
   freq_base: number,
   freq_scale: number,
@@ -314,198 +296,129 @@ export type RopeExtArguments<T extends 'f32' | 'f16'> = [
   beta_slow: number,
   extras?: GgmlRopeExtras,
 ];
+type TensorArguments<T extends GgmlFloat> = [a: GgmlTensor<T>, b: GgmlTensor<'i32'>, c: GgmlTensor<'f32'> | null];
 
-/** The arguments of `ggml_rope_multi` after the runner, in its order. */
-export type RopeMultiArguments<T extends 'f32' | 'f16'> = [
-  a: GgmlTensor<T>,
-  b: GgmlTensor<'i32'>,
-  c: GgmlTensor<'f32'> | null,
+/** The arguments of `ggml_rope_ext` after the runner, in ggml's order. */
+export type RopeExtArguments<T extends GgmlFloat> = [
+  ...TensorArguments<T>,
+  n_dims: number,
+  mode: number,
+  ...ScalingArguments,
+];
+
+/** The arguments of `ggml_rope_multi` after the runner, in ggml's order. */
+export type RopeMultiArguments<T extends GgmlFloat> = [
+  ...TensorArguments<T>,
   n_dims: number,
   sections: readonly number[],
   mode: number,
-  n_ctx_orig: number,
-  freq_base: number,
-  freq_scale: number,
-  ext_factor: number,
-  attn_factor: number,
-  beta_fast: number,
-  beta_slow: number,
-  extras?: GgmlRopeExtras,
+  ...ScalingArguments,
 ];
 
 /**
  * `ggml_rope_ext`: rotates `a` by the positions in `b`.
  *
- * @param rw - who computes
- * @param args - a `[head_dim, heads, tokens, batch]` f32 or f16, any nb but dense in dimension 0; b i32 `[tokens]`; c f32 freq_factors or null;
- *   then n_dims, mode and the rest in ggml's order; last, n_offs and the recipe
+ * @param rw - runs the plan
+ * @param args - a: `[head_dim, heads, tokens, batch]`, f32 or f16, dense in dimension 0; b: i32 `[tokens]`;
+ *   c: f32 freq_factors or null; then n_dims, mode and the rest in ggml's order; last {@link GgmlRopeExtras}
  * @returns a fresh dense tensor of a's ne
- * @throws {RopewalkError} where ggml would assert, in its words
+ * @throws {RopewalkError} where ggml would assert, with ggml's names
  */
-export function ropeExt<T extends 'f32' | 'f16'>(rw: Runner, ...args: RopeExtArguments<T>): GgmlTensor<T> {
-  return runExt(rw, args, 'forward', false);
+export function ropeExt<T extends GgmlFloat>(rw: Runner, ...args: RopeExtArguments<T>): GgmlTensor<T> {
+  return runExt(rw, args, 'fresh');
 }
 
 /** `ggml_rope_ext_inplace`: as {@link ropeExt}, written over `a`. */
-export function ropeExtInplace<T extends 'f32' | 'f16'>(rw: Runner, ...args: RopeExtArguments<T>): GgmlTensor<T> {
-  return runExt(rw, args, 'forward', true);
+export function ropeExtInplace<T extends GgmlFloat>(rw: Runner, ...args: RopeExtArguments<T>): GgmlTensor<T> {
+  return runExt(rw, args, 'inplace');
 }
 
-/** `ggml_rope_ext_back`: gradients of the result → gradients of `a`: sin with the other sign. */
-export function ropeExtBack<T extends 'f32' | 'f16'>(rw: Runner, ...args: RopeExtArguments<T>): GgmlTensor<T> {
-  return runExt(rw, args, 'backward', false);
+/** `ggml_rope_ext_back`: gradients of the result → gradients of `a`; sin has the other sign. */
+export function ropeExtBack<T extends GgmlFloat>(rw: Runner, ...args: RopeExtArguments<T>): GgmlTensor<T> {
+  return runExt(rw, args, 'backward');
 }
 
 /** `ggml_rope_multi`: M-RoPE, IMROPE and VISION; `b` holds 4 · tokens positions, axis by axis. See {@link ropeExt}. */
-export function ropeMulti<T extends 'f32' | 'f16'>(rw: Runner, ...args: RopeMultiArguments<T>): GgmlTensor<T> {
-  return runMulti(rw, args, 'forward', false);
+export function ropeMulti<T extends GgmlFloat>(rw: Runner, ...args: RopeMultiArguments<T>): GgmlTensor<T> {
+  return runMulti(rw, args, 'fresh');
 }
 
 /** `ggml_rope_multi_inplace`: as {@link ropeMulti}, written over `a`. */
-export function ropeMultiInplace<T extends 'f32' | 'f16'>(rw: Runner, ...args: RopeMultiArguments<T>): GgmlTensor<T> {
-  return runMulti(rw, args, 'forward', true);
+export function ropeMultiInplace<T extends GgmlFloat>(rw: Runner, ...args: RopeMultiArguments<T>): GgmlTensor<T> {
+  return runMulti(rw, args, 'inplace');
 }
 
 /** `ggml_rope_multi_back`: gradients of {@link ropeMulti}. */
-export function ropeMultiBack<T extends 'f32' | 'f16'>(rw: Runner, ...args: RopeMultiArguments<T>): GgmlTensor<T> {
-  return runMulti(rw, args, 'backward', false);
+export function ropeMultiBack<T extends GgmlFloat>(rw: Runner, ...args: RopeMultiArguments<T>): GgmlTensor<T> {
+  return runMulti(rw, args, 'backward');
 }
 
-type CallParams = Omit<
-  GgmlRopeParams,
-  'ne' | 'positions' | 'freq_factors' | 'direction' | 'n_offs' | 'recipe' | 'tableDtype'
->;
+type Form = 'fresh' | 'inplace' | 'backward';
 
-function runExt<T extends 'f32' | 'f16'>(
-  rw: Runner,
-  args: RopeExtArguments<T>,
-  direction: 'forward' | 'backward',
-  inplace: boolean,
-): GgmlTensor<T> {
-  const [
-    a,
-    b,
-    c,
-    n_dims,
-    mode,
-    n_ctx_orig,
-    freq_base,
-    freq_scale,
-    ext_factor,
-    attn_factor,
-    beta_fast,
-    beta_slow,
-    extras,
-  ] = args;
-  return run(
-    rw,
-    a,
-    b,
-    c,
-    { n_dims, mode, n_ctx_orig, freq_base, freq_scale, ext_factor, attn_factor, beta_fast, beta_slow },
-    direction,
-    inplace,
-    extras,
-  );
+function runExt<T extends GgmlFloat>(rw: Runner, args: RopeExtArguments<T>, form: Form): GgmlTensor<T> {
+  const [a, b, c, n_dims, mode, ...rest] = args;
+  return run(rw, a, b, c, { n_dims, mode, ...scalingOf(rest) }, form, rest[7]);
 }
 
-function runMulti<T extends 'f32' | 'f16'>(
-  rw: Runner,
-  args: RopeMultiArguments<T>,
-  direction: 'forward' | 'backward',
-  inplace: boolean,
-): GgmlTensor<T> {
-  const [
-    a,
-    b,
-    c,
-    n_dims,
-    sections,
-    mode,
-    n_ctx_orig,
-    freq_base,
-    freq_scale,
-    ext_factor,
-    attn_factor,
-    beta_fast,
-    beta_slow,
-    extras,
-  ] = args;
-  if (!checkMode(mode, 'ggml_rope_multi'))
-    refuse(
-      'UNSUPPORTED',
-      'ggml_rope_multi: mode',
-      '8 (MROPE), 24 (VISION) or 40 (IMROPE)',
-      mode,
-      'Use ropeExt for modes 0 and 2.',
-    );
-  const params = {
-    n_dims,
-    sections,
-    mode,
-    n_ctx_orig,
-    freq_base,
-    freq_scale,
-    ext_factor,
-    attn_factor,
-    beta_fast,
-    beta_slow,
-  };
-  return run(rw, a, b, c, params, direction, inplace, extras);
+function runMulti<T extends GgmlFloat>(rw: Runner, args: RopeMultiArguments<T>, form: Form): GgmlTensor<T> {
+  const [a, b, c, n_dims, sections, mode, ...rest] = args;
+  if (!isMultiMode(mode, 'ggml_rope_multi')) {
+    const next = 'Use ropeExt for modes 0 and 2.';
+    refuse('UNSUPPORTED', 'ggml_rope_multi: mode', '8 (MROPE), 24 (VISION) or 40 (IMROPE)', mode, next);
+  }
+  return run(rw, a, b, c, { n_dims, sections, mode, ...scalingOf(rest) }, form, rest[7]);
 }
 
-function run<T extends 'f32' | 'f16'>(
+function scalingOf(args: ScalingArguments) {
+  const [n_ctx_orig, freq_base, freq_scale, ext_factor, attn_factor, beta_fast, beta_slow] = args;
+  return { n_ctx_orig, freq_base, freq_scale, ext_factor, attn_factor, beta_fast, beta_slow };
+}
+
+function run<T extends GgmlFloat>(
   rw: Runner,
   a: GgmlTensor<T>,
   b: GgmlTensor<'i32'>,
   c: GgmlTensor<'f32'> | null | undefined,
-  params: CallParams,
-  direction: 'forward' | 'backward',
-  inplace: boolean,
+  params: Omit<GgmlRopeParams, 'ne' | 'positions'>,
+  form: Form,
   extras: GgmlRopeExtras = {},
 ): GgmlTensor<T> {
   const op = 'ggml_rope';
   checkRunner(rw, `${op}: rw`);
-  if (!MADE.has(a)) refuse('SHAPE', `${op}: a`, 'a ggml tensor, as ggmlTensor makes it', a);
-  if (!MADE.has(b)) refuse('SHAPE', `${op}: b`, 'a ggml tensor of positions, as ggmlTensor makes it', b);
-  if (c !== null && c !== undefined && !MADE.has(c))
-    refuse('SHAPE', `${op}: c`, 'a ggml tensor, as ggmlTensor makes it, or null', c);
+  if (!MADE.has(a)) refuse('SHAPE', `${op}: a`, 'a ggml tensor from ggmlTensor', a);
+  if (!MADE.has(b)) refuse('SHAPE', `${op}: b`, 'a ggml tensor of positions from ggmlTensor', b);
+  if (c && !MADE.has(c)) refuse('SHAPE', `${op}: c`, 'a ggml tensor from ggmlTensor, or null', c);
   if (a.type !== 'f32' && a.type !== 'f16') refuse('DTYPE', `${op}: a`, 'type f32 or f16', a.type);
   if (b.type !== 'i32') refuse('DTYPE', `${op}: b`, 'type i32', b.type);
   if (b.ne[1] !== 1 || b.ne[2] !== 1 || b.ne[3] !== 1) refuse('SHAPE', `${op}: b`, 'a vector', [...b.ne]);
   if (c && c.type !== 'f32') refuse('DTYPE', `${op}: c`, 'type f32', c.type);
   if (a.ne[0] > 1 && a.nb[0] !== sizeBytes(a.type))
     refuse('SHAPE', `${op}: a`, `nb0 = ${sizeBytes(a.type)}: elements of a head side by side`, [...a.nb]);
-  const { n_offs = 0, recipe = 'float64', tableDtype = 'f32' } = readOptions(extras, `${op}: extras`);
+  const { n_offs, recipe, tableDtype } = readOptions(extras, `${op}: extras`);
   const plan = ropePlanFromGgml({
     ...params,
     ne: a.ne,
     positions: Int32Array.from(readIntegers(b.tensor, `${op}: b`)),
     freq_factors: c ? readFactors(c) : undefined,
-    direction,
+    direction: form === 'backward' ? 'backward' : 'forward',
     n_offs,
     recipe,
     tableDtype,
   });
-  if (inplace) {
-    const others = [
-      { tensor: b.tensor, name: 'b', inPlace: false },
-      ...(c ? [{ tensor: c.tensor, name: 'c', inPlace: false }] : []),
-    ];
+  if (form === 'inplace') {
+    const others: Parameters<typeof checkOutput>[2][number][] = [{ tensor: b.tensor, name: 'b', inPlace: false }];
+    if (c) others.push({ tensor: c.tensor, name: 'c', inPlace: false });
     checkOutput(a.tensor, `${op}: a`, others);
-  }
-  const into = (out: typeof a.tensor): void => rw.run(bindRope(plan, a.tensor, out));
-  if (inplace) {
-    into(a.tensor);
+    rw.run(bindRope(plan, a.tensor, a.tensor));
     return a;
   }
   return withFresh(rw, a.type, a.tensor.shape, (out) => {
-    into(out);
+    rw.run(bindRope(plan, a.tensor, out));
     return ggmlFromTensor(out);
   });
 }
 
-/** ggml asserts on c's ne0 and reads its first row: a matrix has no more factors than that. */
+/** ggml checks c's ne0 and reads only its first row. */
 function readFactors(c: GgmlTensor<'f32'>): Float32Array {
   hostOf(c.tensor, 'ggml_rope: c');
   const row = [0, 1, 2].reduce((tensor, d) => tensor.slice(d, 0, Math.min(1, tensor.shape[d]!)), c.tensor);
@@ -513,10 +426,10 @@ function readFactors(c: GgmlTensor<'f32'>): Float32Array {
 }
 
 /**
- * Describes a tensor of ours in ggml's terms, sharing its memory.
+ * Describes a Ropewalk tensor as ggml does, sharing its memory.
  *
- * @param tensor - f32, f16 or i32, at most four dimensions, no negative strides; missing dimensions are put in front as 1
- * @throws {RopewalkError} DTYPE or SHAPE, in ggml's words
+ * @param tensor - f32, f16 or i32, at most four dimensions, no negative strides; missing leading dimensions become 1
+ * @throws {RopewalkError} DTYPE or SHAPE, with ggml's names
  */
 export function ggmlFromTensor<T extends GgmlType>(tensor: Tensor<T>): GgmlTensor<T> {
   checkTensor(tensor, 'ggml: tensor');
@@ -540,7 +453,7 @@ export function ggmlFromTensor<T extends GgmlType>(tensor: Tensor<T>): GgmlTenso
   return made;
 }
 
-/** What {@link ggmlFromTensor} has checked. */
+/** Tensors that {@link ggmlFromTensor} has checked. */
 const MADE = /* @__PURE__ */ new WeakSet<object>();
 
 /**

@@ -1,16 +1,16 @@
 /**
- * InfiniOp's RoPE as a C program meets it: descriptors, status codes, workspace, calculate, destroy.
+ * InfiniOp's RoPE as its C interface has it: descriptors, status codes, workspace, calculate, destroy.
  *
- * The checks come in upstream's order, so that the same mistake gives the same status. What upstream leaves open is
- * checked too, and said: x may not be null, positions must lie in the tables, y and x may not overlap in part.
- * Nothing is written when a status other than SUCCESS is returned; `error` says why in words.
+ * The checks run in upstream's order, so the same mistake gives the same status. This module also checks what upstream
+ * does not: x may not be null, positions must lie in the tables, y and x may not overlap in part.
+ * When the status is not SUCCESS, nothing is written, and `error` gives the reason.
  *
  * @module
  * @see InfiniTensor/InfiniCore@2cec6ce6 include/infiniop/ops/rope.h, src/infiniop/ops/rope/rope.h
  */
 import { readList, readOptions } from '../core/arguments.js';
 import { type Dtype, type FloatDtype, type HostArray, newArray } from '../core/dtypes.js';
-import { RopewalkError, refuse } from '../core/errors.js';
+import { type ErrorCode, RopewalkError, refuse, show } from '../core/errors.js';
 import { walk } from '../core/shape.js';
 import { hostOf, readIntegers, Tensor, tensorFrom } from '../core/tensor.js';
 import { sharePairs } from '../ops/rope/axes.js';
@@ -19,17 +19,17 @@ import { planRopeWithTable } from '../ops/rope/plan.js';
 import { type RopeTable, tableFromTensors } from '../ops/rope/table.js';
 import { checkOutput, checkRunner, type Runner } from '../ops/runner.js';
 
-/** Done. */
+/** Success. */
 export const INFINI_STATUS_SUCCESS = 0;
-/** A fault here or in the runner, not in the arguments. */
+/** An internal fault, here or in the runner. */
 export const INFINI_STATUS_INTERNAL_ERROR = 1;
-/** The runner does not do this. */
+/** The runner does not support the operation. */
 export const INFINI_STATUS_NOT_IMPLEMENTED = 2;
-/** A value that cannot be: a size, a position outside the tables, memory that is too short or overlaps, a destroyed descriptor. */
+/** A bad value: a size, a position outside the tables, memory that is too short or overlaps, a destroyed descriptor. */
 export const INFINI_STATUS_BAD_PARAM = 3;
 /** An argument is missing, or the algorithm is unknown. */
 export const INFINI_STATUS_NULL_POINTER = 4;
-/** The runner is not of the device that was asked for. */
+/** The runner does not belong to the requested device. */
 export const INFINI_STATUS_DEVICE_TYPE_NOT_SUPPORTED = 5;
 /** An element type does not fit. */
 export const INFINI_STATUS_BAD_TENSOR_DTYPE = 10;
@@ -37,7 +37,7 @@ export const INFINI_STATUS_BAD_TENSOR_DTYPE = 10;
 export const INFINI_STATUS_BAD_TENSOR_SHAPE = 11;
 /** Strides do not fit. */
 export const INFINI_STATUS_BAD_TENSOR_STRIDES = 12;
-/** Never returned here, as no workspace is needed. 13 is the value in upstream's infinicore.h; descriptions that say 21 are mistaken. */
+/** Never returned, as no workspace is needed. infinicore.h has 13; descriptions that say 21 are wrong. */
 export const INFINI_STATUS_INSUFFICIENT_WORKSPACE = 13;
 
 /** GPT-J pairs (2j, 2j+1). */
@@ -82,7 +82,7 @@ export const INFINI_DEVICE = /* @__PURE__ */ Object.freeze({
   HYGON: 8,
 } as const);
 
-/** Our dtype for each of InfiniOp's that an operator here can take. */
+/** InfiniOp's dtype → Ropewalk's, for those that the operators take. */
 const DTYPE_OF: ReadonlyMap<number, Dtype> = /* @__PURE__ */ new Map<number, Dtype>([
   [INFINI_DTYPE.I8, 'i8'],
   [INFINI_DTYPE.I16, 'i16'],
@@ -109,13 +109,13 @@ export interface InfiniTensorDescriptor {
   readonly dtype: number;
 }
 
-/** A status, and beside it what C cannot say: the reason in words. */
+/** A status, and the reason when it is not SUCCESS. */
 export interface InfiniResult {
   readonly status: number;
   readonly error?: RopewalkError;
 }
 
-/** The memory of a tensor, a pointer in C: a typed array, or a tensor, whose element `[0, 0, …]` is pointed at and whose own shape and strides do not count. */
+/** A pointer in C: a typed array, or a tensor, of which only the first element's place counts. */
 export type InfiniMemory = HostArray | Tensor;
 
 /**
@@ -125,7 +125,7 @@ export type InfiniMemory = HostArray | Tensor;
  * @param shape - that many integers >= 0
  * @param strides - that many integers, in elements; null for dense row-major
  * @param dtype - one of {@link INFINI_DTYPE}
- * @throws {RopewalkError} SHAPE when shape or strides are not ndim integers: in C that would read past an array
+ * @throws {RopewalkError} SHAPE when shape or strides are not ndim integers; DTYPE when dtype is not an integer
  */
 export function infiniopCreateTensorDescriptor(
   ndim: number,
@@ -151,15 +151,15 @@ export function infiniopCreateTensorDescriptor(
   return descriptor;
 }
 
-/** Descriptors that were made here; in C any other pointer would be read all the same. */
+/** Every descriptor that this module has made. */
 const MADE = /* @__PURE__ */ new WeakSet<object>();
 
-/** Upstream multiplies dimensions as they are, so a dimension of 0 gives strides of 0. */
+/** As upstream: a dimension of 0 gives strides of 0. */
 function defaultStrides(shape: readonly number[]): number[] {
   return shape.map((_, d) => shape.slice(d + 1).reduce((product, dim) => product * dim, 1));
 }
 
-/** Upstream's rule: size-1 dimensions do not matter, a stride of 0 is never contiguous. */
+/** As upstream: the stride of a dimension of size 1 does not matter, and a stride of 0 is never contiguous. */
 function isContiguous({ shape, strides, ndim }: InfiniTensorDescriptor): boolean {
   let expected = 1;
   for (let d = ndim - 1; d >= 0; d--) {
@@ -170,7 +170,7 @@ function isContiguous({ shape, strides, ndim }: InfiniTensorDescriptor): boolean
   return true;
 }
 
-/** What a RoPE descriptor remembers. Opaque to the caller. */
+/** The state of a RoPE descriptor. Opaque to the caller. */
 export interface InfiniRoPEDescriptor {
   readonly y: InfiniTensorDescriptor;
   readonly x: InfiniTensorDescriptor;
@@ -183,56 +183,41 @@ export interface InfiniRoPEDescriptor {
   destroyed: boolean;
 }
 
+/** An error that carries its status. */
 class Status extends RopewalkError {
   constructor(
     readonly status: number,
-    error: RopewalkError,
+    code: ErrorCode,
+    message: string,
   ) {
-    super(error.code, error.message);
+    super(code, message);
   }
 }
 
-/** Raises the status unless a condition holds; the first argument that is false decides, as in upstream's chain of checks. */
-function demand(
-  condition: boolean,
-  status: number,
-  argument: string,
-  expected: string,
-  got: unknown,
-): asserts condition {
-  if (condition) return;
-  const code =
-    status === INFINI_STATUS_BAD_TENSOR_DTYPE
-      ? 'DTYPE'
-      : status === INFINI_STATUS_NULL_POINTER || status === INFINI_STATUS_BAD_PARAM
-        ? 'RANGE'
-        : status === INFINI_STATUS_DEVICE_TYPE_NOT_SUPPORTED
-          ? 'UNSUPPORTED'
-          : 'SHAPE';
-  try {
-    refuse(code, `infiniop: ${argument}`, expected, got);
-  } catch (error) {
-    throw new Status(status, error as RopewalkError);
-  }
+type Demand = (condition: boolean, argument: string, expected: string, got: unknown) => void;
+
+/** Checks that raise a status; the first condition that is false decides, as in upstream. */
+function demandOf(status: number, code: ErrorCode): Demand {
+  return (condition, argument, expected, got) => {
+    if (!condition) throw new Status(status, code, `infiniop: ${argument}: expected ${expected}, got ${show(got)}`);
+  };
 }
 
-/** Raises NULL_POINTER for null, and for what JavaScript leaves out. */
+const demandParam = /* @__PURE__ */ demandOf(INFINI_STATUS_BAD_PARAM, 'RANGE');
+const demandDtype = /* @__PURE__ */ demandOf(INFINI_STATUS_BAD_TENSOR_DTYPE, 'DTYPE');
+const demandShape = /* @__PURE__ */ demandOf(INFINI_STATUS_BAD_TENSOR_SHAPE, 'SHAPE');
+const demandStrides = /* @__PURE__ */ demandOf(INFINI_STATUS_BAD_TENSOR_STRIDES, 'SHAPE');
+const demandDevice = /* @__PURE__ */ demandOf(INFINI_STATUS_DEVICE_TYPE_NOT_SUPPORTED, 'UNSUPPORTED');
+/** The status for null and undefined, and for an unknown algorithm. */
+const demandValid = /* @__PURE__ */ demandOf(INFINI_STATUS_NULL_POINTER, 'RANGE');
+
 function demandPointer<T>(pointer: T, argument: string, expected: string): asserts pointer is NonNullable<T> {
-  demand(pointer !== null && pointer !== undefined, INFINI_STATUS_NULL_POINTER, argument, expected, pointer);
+  demandValid(pointer !== null && pointer !== undefined, argument, expected, pointer);
 }
 
-function demandDescriptor(
-  desc: InfiniTensorDescriptor | null,
-  argument: string,
-): asserts desc is InfiniTensorDescriptor {
-  demandPointer(desc, argument, 'a descriptor');
-  demand(
-    MADE.has(desc),
-    INFINI_STATUS_BAD_PARAM,
-    argument,
-    'a descriptor, as infiniopCreateTensorDescriptor makes it',
-    desc,
-  );
+function demandDescriptor(desc: InfiniTensorDescriptor | null, name: string): asserts desc is InfiniTensorDescriptor {
+  demandPointer(desc, name, 'a descriptor');
+  demandParam(MADE.has(desc), name, 'a descriptor from infiniopCreateTensorDescriptor', desc);
 }
 
 function resultOf(work: () => void): InfiniResult {
@@ -253,14 +238,24 @@ function resultOf(work: () => void): InfiniResult {
   }
 }
 
+function created<T extends object>(make: () => T): InfiniResult & { readonly descriptor?: T } {
+  let descriptor: T | undefined;
+  const result = resultOf(() => {
+    descriptor = make();
+    MADE.add(descriptor);
+  });
+  return { ...result, descriptor };
+}
+
 /**
- * `infinirtSetDevice(device, id)` and `infiniopCreateHandle(&handle)`: makes sure that a runner is of a device. Every runner is of the CPU, as
- * its memory is the host's; `ascend-model` is of ASCEND too, as it computes in that device's arithmetic. A runner by itself is a handle of the
- * CPU.
+ * `infinirtSetDevice(device, id)` and `infiniopCreateHandle(&handle)`: checks that a runner belongs to a device.
  *
- * @param runner - who computes
+ * Every runner belongs to CPU, as its memory is the host's. `ascend-model` also belongs to ASCEND, as it computes in
+ * that device's arithmetic. A runner by itself is a handle of the CPU.
+ *
+ * @param runner - runs the plans
  * @param device - one of {@link INFINI_DEVICE}
- * @returns DEVICE_TYPE_NOT_SUPPORTED where the runner is of another device; else the handle, which is the runner
+ * @returns the runner as the handle, or DEVICE_TYPE_NOT_SUPPORTED
  */
 export function infiniopCreateHandle(
   runner: Runner,
@@ -268,24 +263,11 @@ export function infiniopCreateHandle(
 ): InfiniResult & { readonly handle?: Runner } {
   const result = resultOf(() => {
     checkRunner(runner, 'infiniop: runner');
-    demand(
-      Number.isInteger(device),
-      INFINI_STATUS_DEVICE_TYPE_NOT_SUPPORTED,
-      'device',
-      'a number of INFINI_DEVICE',
-      device,
-    );
-    const ofRunner: readonly number[] = [
-      INFINI_DEVICE.CPU,
-      ...(runner.name === 'ascend-model' ? [INFINI_DEVICE.ASCEND] : []),
-    ];
-    demand(
-      ofRunner.includes(device),
-      INFINI_STATUS_DEVICE_TYPE_NOT_SUPPORTED,
-      'device',
-      `one that ${runner.name} is of, ${ofRunner.map(deviceName).join(' or ')}`,
-      deviceName(device),
-    );
+    demandDevice(Number.isInteger(device), 'device', 'a number of INFINI_DEVICE', device);
+    const devices: number[] = [INFINI_DEVICE.CPU];
+    if (runner.name === 'ascend-model') devices.push(INFINI_DEVICE.ASCEND);
+    const expected = `a device of ${runner.name}, ${devices.map(deviceName).join(' or ')}`;
+    demandDevice(devices.includes(device), 'device', expected, deviceName(device));
   });
   return result.status === INFINI_STATUS_SUCCESS ? { ...result, handle: runner } : result;
 }
@@ -299,14 +281,14 @@ function deviceName(device: number): string {
 /**
  * `infiniopCreateRoPEDescriptor(handle, &desc, y, x, pos_ids, sin_table, cos_table, algo)`.
  *
- * @param handle - who computes: a runner, of whose device {@link infiniopCreateHandle} makes sure
+ * @param handle - a runner; see {@link infiniopCreateHandle}
  * @param y - `[seqlen, nhead, dhead]` or `[batch, seqlen, nhead, dhead]`, F16, BF16, F32 or F64, last stride 1
- * @param x - same shape and dtype, its own strides
+ * @param x - same shape and dtype as y; its strides may differ
  * @param pos - `[seqlen]` or `[batch, seqlen]`, any of the eight integer types
  * @param sin - `[table_len, dhead / 2]`, contiguous, y's dtype; sin comes before cos
  * @param cos - as sin
  * @param algo - {@link INFINIOP_ROPE_ALGO_GPT_J} or {@link INFINIOP_ROPE_ALGO_GPT_NEOX}
- * @returns the status of the first check that fails, and the descriptor when none does
+ * @returns the descriptor, or the status of the first check that fails
  */
 export function infiniopCreateRoPEDescriptor(
   handle: Runner,
@@ -317,81 +299,37 @@ export function infiniopCreateRoPEDescriptor(
   cos: InfiniTensorDescriptor | null,
   algo: number,
 ): InfiniResult & { readonly descriptor?: InfiniRoPEDescriptor } {
-  let descriptor: InfiniRoPEDescriptor | undefined;
-  const result = resultOf(() => {
+  return created(() => {
     demandDescriptor(y, 'y_desc');
     demandDescriptor(pos, 'pos_desc');
     demandDescriptor(sin, 'sin_desc');
     demandDescriptor(cos, 'cos_desc');
     demandDescriptor(x, 'x_desc');
-    // Compiled C lets −1 through and runs NEOX; an unknown algorithm is refused here whatever its sign.
-    demand(
-      algo === INFINIOP_ROPE_ALGO_GPT_J || algo === INFINIOP_ROPE_ALGO_GPT_NEOX,
-      INFINI_STATUS_NULL_POINTER,
-      'algo',
-      'GPT_J (0) or GPT_NEOX (1)',
-      algo,
-    );
-    for (const [name, desc] of [
-      ['x', x],
-      ['sin', sin],
-      ['cos', cos],
-    ] as const) {
-      demand(
-        desc.dtype === y.dtype,
-        INFINI_STATUS_BAD_TENSOR_DTYPE,
-        `${name}_desc`,
-        `y's dtype ${y.dtype}`,
-        desc.dtype,
-      );
-    }
-    demand(FLOATS.includes(y.dtype), INFINI_STATUS_BAD_TENSOR_DTYPE, 'y_desc', 'F16, BF16, F32 or F64', y.dtype);
-    demand(
-      INTEGERS.includes(pos.dtype),
-      INFINI_STATUS_BAD_TENSOR_DTYPE,
-      'pos_desc',
-      'one of I8 … I64, U8 … U64',
-      pos.dtype,
-    );
-    const shapeStatus = INFINI_STATUS_BAD_TENSOR_SHAPE;
-    demand((y.ndim === 4) === (x.ndim === 4), shapeStatus, 'x_desc', `${y.ndim} dimensions, as y`, x.ndim);
-    demand(
-      (y.ndim === 3 && x.ndim === 3) || (y.ndim === 4 && x.ndim === 4),
-      shapeStatus,
-      'y_desc',
-      '3 or 4 dimensions',
-      y.ndim,
-    );
-    demand(pos.ndim === 1 || pos.ndim === 2, shapeStatus, 'pos_desc', '1 or 2 dimensions', pos.ndim);
-    demand(sin.ndim === 2 && cos.ndim === 2, shapeStatus, 'sin_desc, cos_desc', '2 dimensions [table_len, table_dim]', [
-      sin.ndim,
-      cos.ndim,
-    ]);
-    demand(sameShape(x.shape, y.shape), shapeStatus, 'x_desc', `shape [${y.shape}]`, x.shape);
+    // Compiled C accepts −1 and runs NEOX; every unknown algorithm is refused here.
+    const known = algo === INFINIOP_ROPE_ALGO_GPT_J || algo === INFINIOP_ROPE_ALGO_GPT_NEOX;
+    demandValid(known, 'algo', 'GPT_J (0) or GPT_NEOX (1)', algo);
+    for (const [name, { dtype }] of Object.entries({ x, sin, cos }))
+      demandDtype(dtype === y.dtype, `${name}_desc`, `y's dtype ${y.dtype}`, dtype);
+    demandDtype(FLOATS.includes(y.dtype), 'y_desc', 'F16, BF16, F32 or F64', y.dtype);
+    demandDtype(INTEGERS.includes(pos.dtype), 'pos_desc', 'one of I8 … I64, U8 … U64', pos.dtype);
+    demandShape((y.ndim === 4) === (x.ndim === 4), 'x_desc', `${y.ndim} dimensions, as y`, x.ndim);
+    demandShape(y.ndim === x.ndim && (y.ndim === 3 || y.ndim === 4), 'y_desc', '3 or 4 dimensions', y.ndim);
+    demandShape(pos.ndim === 1 || pos.ndim === 2, 'pos_desc', '1 or 2 dimensions', pos.ndim);
+    const ranks = [sin.ndim, cos.ndim];
+    demandShape(sin.ndim === 2 && cos.ndim === 2, 'sin_desc, cos_desc', '2 dimensions [table_len, table_dim]', ranks);
+    demandShape(sameShape(x.shape, y.shape), 'x_desc', `shape [${y.shape}]`, x.shape);
     const [batch, seqlen, , dhead] = [...(y.ndim === 3 ? [1] : []), ...y.shape] as [number, number, number, number];
     const posShape = pos.ndim === 2 ? [batch, seqlen] : [seqlen];
-    demand(sameShape(pos.shape, posShape), shapeStatus, 'pos_desc', `shape [${posShape}]`, pos.shape);
-    demand(sameShape(cos.shape, sin.shape), shapeStatus, 'cos_desc', `sin's shape [${sin.shape}]`, cos.shape);
-    demand(dhead === 2 * sin.shape[1]!, shapeStatus, 'sin_desc', `table_dim = dhead / 2 = ${dhead / 2}`, sin.shape[1]);
-    demand(
-      y.strides.at(-1) === 1 && x.strides.at(-1) === 1,
-      INFINI_STATUS_BAD_TENSOR_STRIDES,
-      'y_desc, x_desc',
-      'last stride 1',
-      [y.strides.at(-1), x.strides.at(-1)],
-    );
-    demand(
-      isContiguous(sin) && isContiguous(cos),
-      INFINI_STATUS_BAD_TENSOR_STRIDES,
-      'sin_desc, cos_desc',
-      'contiguous tables',
-      [sin.strides, cos.strides],
-    );
+    demandShape(sameShape(pos.shape, posShape), 'pos_desc', `shape [${posShape}]`, pos.shape);
+    demandShape(sameShape(cos.shape, sin.shape), 'cos_desc', `sin's shape [${sin.shape}]`, cos.shape);
+    demandShape(dhead === 2 * sin.shape[1]!, 'sin_desc', `table_dim = dhead / 2 = ${dhead / 2}`, sin.shape[1]);
+    const last = [y.strides.at(-1), x.strides.at(-1)];
+    demandStrides(last[0] === 1 && last[1] === 1, 'y_desc, x_desc', 'last stride 1', last);
+    const contiguous = isContiguous(sin) && isContiguous(cos);
+    demandStrides(contiguous, 'sin_desc, cos_desc', 'contiguous tables', [sin.strides, cos.strides]);
     checkRunner(handle, 'infiniop: handle');
-    descriptor = { y, x, pos, sin, cos, algo, handle, destroyed: false };
-    MADE.add(descriptor);
+    return { y, x, pos, sin, cos, algo, handle, destroyed: false };
   });
-  return descriptor ? { ...result, descriptor } : result;
 }
 
 function sameShape(a: readonly number[], b: readonly number[]): boolean {
@@ -399,7 +337,7 @@ function sameShape(a: readonly number[], b: readonly number[]): boolean {
 }
 
 /**
- * `infiniopGetRoPEWorkspaceSize(desc, &size)`: this implementation needs none.
+ * `infiniopGetRoPEWorkspaceSize(desc, &size)`: the size is 0.
  *
  * @param desc - a live descriptor
  */
@@ -417,11 +355,11 @@ export function infiniopGetRoPEWorkspaceSize(desc: {
  * @param _workspace_size - unused
  * @param y - written through y's strides; may be x's memory when the strides agree
  * @param x - read through x's strides
- * @param pos_ids - read through pos' strides; each must be a row of the tables (upstream reads out of bounds instead)
- * @param sin_table - the table as it is; sin before cos
- * @param cos_table - the table as it is
+ * @param pos_ids - read through pos' strides; each must be a row of the tables (upstream reads out of bounds)
+ * @param sin_table - sin of each position and pair; sin comes before cos
+ * @param cos_table - cos of each position and pair
  * @param _stream - unused
- * @returns SUCCESS, or a status with nothing written: NULL_POINTER, BAD_PARAM (a position outside the tables, memory too short, partial overlap)
+ * @returns SUCCESS; or NULL_POINTER, or BAD_PARAM (a position outside the tables, short memory, partial overlap)
  */
 export function infiniopRoPE(
   desc: InfiniRoPEDescriptor,
@@ -436,18 +374,11 @@ export function infiniopRoPE(
 ): InfiniResult {
   return resultOf(() => {
     checkAlive(desc);
-    demandPointer(y, 'y', 'memory');
-    demandPointer(x, 'x', 'memory');
-    demandPointer(pos_ids, 'pos_ids', 'memory');
-    demandPointer(sin_table, 'sin_table', 'memory');
-    demandPointer(cos_table, 'cos_table', 'memory');
-    const [out, input] = [over(desc.y, y, 'y'), over(desc.x, x, 'x')];
-    const { positions, table, first } = readTables(
-      over(desc.pos, pos_ids, 'pos_ids'),
-      'pos_ids',
-      over(desc.cos, cos_table, 'cos_table'),
-      over(desc.sin, sin_table, 'sin_table'),
-    );
+    for (const [name, memory] of Object.entries({ y, x, pos_ids, sin_table, cos_table }))
+      demandPointer(memory, name, 'memory');
+    const [out, input, pos] = [over(desc.y, y!, 'y'), over(desc.x, x!, 'x'), over(desc.pos, pos_ids!, 'pos_ids')];
+    const [cos, sin] = [over(desc.cos, cos_table!, 'cos_table'), over(desc.sin, sin_table!, 'sin_table')];
+    const { positions, table, first } = readTables(pos, 'pos_ids', cos, sin);
     checkOutput(out, 'infiniop: y', [{ tensor: input, name: 'x', inPlace: true }]);
     const shape = [...(desc.y.ndim === 3 ? [1] : []), ...desc.y.shape];
     const plan = planRopeWithTable({
@@ -455,17 +386,14 @@ export function infiniopRoPE(
       pairing: desc.algo === INFINIOP_ROPE_ALGO_GPT_J ? 'interleaved' : 'half',
       table,
       seqLen: shape[1]!,
-      ...(desc.pos.ndim === 2 ? { batch: shape[0]! } : {}),
+      batch: desc.pos.ndim === 2 ? shape[0]! : undefined,
       tableRows: positions.map((position) => position - first),
     });
     desc.handle.run(bindRope(plan, input, out));
   });
 }
 
-/**
- * Reads the positions, checks each against the tables, and takes the rows that they span, from `first` on:
- * decoding one token against tables of 131072 rows converts one of them.
- */
+/** Reads and checks the positions, and converts only the table rows that they span, from `first` on. */
 function readTables(
   pos: Tensor,
   name: string,
@@ -481,8 +409,7 @@ function readTables(
   for (const [n, position] of positions.entries()) {
     if (position < 0 || position >= rows) {
       const at = pos.rank === 2 ? `${Math.floor(n / pos.shape[1]!)}, ${n % pos.shape[1]!}` : n;
-      const expected =
-        rows === 0 ? 'no position, as the tables have no rows' : `a row of the tables, in [0, ${rows - 1}]`;
+      const expected = rows === 0 ? 'no position, as the tables are empty' : `a row of the tables, in [0, ${rows - 1}]`;
       refuse('RANGE', `infiniop: ${name}[${at}]`, expected, position, 'Build longer tables, or check the positions.');
     }
     first = Math.min(first, position);
@@ -491,19 +418,19 @@ function readTables(
   return { positions, table: tableFromTensors(cos.slice(0, first, end), sin.slice(0, first, end), 'infiniop'), first };
 }
 
-/** Positions, and 0 for each that is no row of the tables. */
+/** The positions, with 0 for each that is not a row of the tables. */
 function insideOrRow0(pos: Tensor, name: string, rows: number): Float64Array {
   const host = hostOf(pos, `infiniop: ${name}`);
   const positions = new Float64Array(pos.size);
   walk(pos, (at, n) => {
-    const position = Number(host[at]!); // past 2^53 rounded, and outside all the same
+    const position = Number(host[at]!); // rounded past 2^53, but then it lies outside anyway
     positions[n] = position >= 0 && position < rows ? position : 0;
   });
   return positions;
 }
 
 /**
- * `infiniopDestroyRoPEDescriptor(desc)`: the descriptor answers BAD_PARAM from now on.
+ * `infiniopDestroyRoPEDescriptor(desc)`: from now on the descriptor gives BAD_PARAM.
  *
  * @param desc - a live descriptor
  */
@@ -516,25 +443,20 @@ export function infiniopDestroyRoPEDescriptor(desc: { destroyed: boolean }): Inf
 
 function checkAlive(desc: { readonly destroyed: boolean }): void {
   demandPointer(desc, 'desc', 'a descriptor');
-  demand(MADE.has(desc), INFINI_STATUS_BAD_PARAM, 'desc', 'a descriptor, as its create function makes it', desc);
-  demand(
-    !desc.destroyed,
-    INFINI_STATUS_BAD_PARAM,
-    'desc',
-    'a descriptor that has not been destroyed',
-    'a destroyed one',
-  );
+  demandParam(MADE.has(desc), 'desc', 'a descriptor from its create function', desc);
+  demandParam(!desc.destroyed, 'desc', 'a live descriptor', 'a destroyed one');
 }
 
-/** Lays a descriptor over memory. */
+/** The tensor of a descriptor over memory. */
 function over(desc: InfiniTensorDescriptor, memory: InfiniMemory, name: string): Tensor {
   const dtype = DTYPE_OF.get(desc.dtype)!;
   const whole = Tensor.isTensor(memory) ? memory : tensorFrom(memory, { dtype });
-  demand(whole.dtype === dtype, INFINI_STATUS_BAD_TENSOR_DTYPE, name, `memory of ${dtype}`, whole.dtype);
+  demandDtype(whole.dtype === dtype, name, `memory of ${dtype}`, whole.dtype);
   try {
     return new Tensor(whole.storage, { shape: desc.shape, strides: desc.strides, offset: whole.offset });
   } catch (error) {
-    throw new Status(INFINI_STATUS_BAD_PARAM, error as RopewalkError);
+    const { code, message } = error as RopewalkError;
+    throw new Status(INFINI_STATUS_BAD_PARAM, code, message);
   }
 }
 
@@ -550,140 +472,93 @@ export interface InfiniMRoPESizes {
   /** false: contiguous sections; true: pair j by j mod 3. */
   readonly mrope_interleaved: boolean;
   /**
-   * A position that is no row of the tables: BAD_PARAM (`refuse`, the default, as `infiniopRoPE` has it), or row 0 (`row_0`), as upstream's
-   * Ascend kernel takes it, InfiniTensor/InfiniCore@aa126523 src/infiniop/ops/mrope/ascend/mrope_ascend_kernel.cpp.
+   * What a position outside the tables gives: BAD_PARAM (`refuse`, the default), or row 0 (`row_0`), as in upstream's
+   * Ascend kernel, InfiniTensor/InfiniCore@aa126523 src/infiniop/ops/mrope/ascend/mrope_ascend_kernel.cpp.
    */
   readonly positions_outside?: 'refuse' | 'row_0';
 }
 
 const MROPE_TENSORS = ['q_out', 'k_out', 'q', 'k', 'cos', 'sin', 'positions'] as const;
 
-/** What an M-RoPE descriptor remembers. Opaque to the caller. */
+/** The state of an M-RoPE descriptor. Opaque to the caller. */
 export interface InfiniMRoPEDescriptor extends InfiniMRoPESizes {
   readonly tensors: InfiniMRoPETensors<InfiniTensorDescriptor>;
   readonly handle: Runner;
   destroyed: boolean;
 }
 
-/** The tensors of an M-RoPE: rows of q and k `[tokens, heads · head_size]`, tables `[table_len, rotary_dim / 2]`, positions `[tokens]` or `[3, tokens]`. */
+/**
+ * The tensors of an M-RoPE: q and k `[tokens, heads · head_size]`, tables `[table_len, rotary_dim / 2]`,
+ * positions `[tokens]` or `[3, tokens]`.
+ */
 export type InfiniMRoPETensors<T> = Readonly<Record<(typeof MROPE_TENSORS)[number], T>>;
 
 /**
  * `infiniopCreateMRoPEDescriptor`: RoPE of q and k with three position axes.
  *
- * @param handle - who computes
- * @param tensors - a descriptor each
+ * @param handle - a runner
+ * @param tensors - a descriptor for each tensor
  * @param sizes - heads, sizes, sections
- * @returns the status of the first check that fails, and the descriptor when none does
+ * @returns the descriptor, or the status of the first check that fails
  */
 export function infiniopCreateMRoPEDescriptor(
   handle: Runner,
   tensors: InfiniMRoPETensors<InfiniTensorDescriptor | null>,
   sizes: InfiniMRoPESizes,
 ): InfiniResult & { readonly descriptor?: InfiniMRoPEDescriptor } {
-  let descriptor: InfiniMRoPEDescriptor | undefined;
-  const result = resultOf(() => {
+  return created(() => {
     const t = readOptions(tensors, 'infiniop: tensors') as InfiniMRoPETensors<InfiniTensorDescriptor>;
     for (const name of MROPE_TENSORS) demandDescriptor(t[name], `${name}_desc`);
     const given = readOptions(sizes, 'infiniop: sizes');
-    const { num_q_heads, num_kv_heads, head_size, rotary_dim, mrope_interleaved } = given;
-    demand(
-      typeof mrope_interleaved === 'boolean',
-      INFINI_STATUS_BAD_PARAM,
-      'mrope_interleaved',
-      'true or false',
-      mrope_interleaved,
-    );
-    const mrope_section = Array.from(readList(given.mrope_section, 'infiniop: mrope_section', 'three integers')) as [
-      number,
-      number,
-      number,
-    ];
-    for (const [name, size] of Object.entries({ num_q_heads, num_kv_heads, head_size, rotary_dim })) {
-      demand(Number.isInteger(size) && size > 0, INFINI_STATUS_BAD_PARAM, name, 'an integer > 0', size);
-    }
-    demand(
-      rotary_dim % 2 === 0 && rotary_dim <= head_size,
-      INFINI_STATUS_BAD_PARAM,
-      'rotary_dim',
-      `an even integer <= head_size=${head_size}`,
-      rotary_dim,
-    );
-    demand(
+    const { num_q_heads, num_kv_heads, head_size, rotary_dim, mrope_interleaved, positions_outside } = given;
+    demandParam(typeof mrope_interleaved === 'boolean', 'mrope_interleaved', 'true or false', mrope_interleaved);
+    const mrope_section = Array.from(readList(given.mrope_section, 'infiniop: mrope_section', 'three integers'));
+    for (const [name, size] of Object.entries({ num_q_heads, num_kv_heads, head_size, rotary_dim }))
+      demandParam(Number.isInteger(size) && size > 0, name, 'an integer > 0', size);
+    const even = rotary_dim % 2 === 0 && rotary_dim <= head_size;
+    demandParam(even, 'rotary_dim', `an even integer <= head_size=${head_size}`, rotary_dim);
+    const fills =
       mrope_section.length === 3 &&
-        mrope_section.every((pairs) => Number.isInteger(pairs) && pairs >= 0) &&
-        mrope_section.reduce((sum, pairs) => sum + pairs, 0) === rotary_dim / 2,
-      INFINI_STATUS_BAD_PARAM,
-      'mrope_section',
-      `three integers >= 0 of sum rotary_dim / 2 = ${rotary_dim / 2}`,
-      mrope_section,
-    );
-    const { positions_outside: outside = 'refuse' } = sizes;
-    demand(
-      ['refuse', 'row_0'].includes(outside),
-      INFINI_STATUS_BAD_PARAM,
-      'positions_outside',
-      'refuse or row_0',
-      outside,
-    );
-    for (const name of ['k_out', 'q', 'k', 'cos', 'sin'] as const) {
-      demand(
-        t[name].dtype === t.q_out.dtype,
-        INFINI_STATUS_BAD_TENSOR_DTYPE,
-        `${name}_desc`,
-        `q_out's dtype ${t.q_out.dtype}`,
-        t[name].dtype,
-      );
-    }
-    demand(
-      FLOATS.includes(t.q_out.dtype),
-      INFINI_STATUS_BAD_TENSOR_DTYPE,
-      'q_out_desc',
-      'F16, BF16, F32 or F64',
-      t.q_out.dtype,
-    );
-    demand(
-      t.positions.dtype === INFINI_DTYPE.I32 || t.positions.dtype === INFINI_DTYPE.I64,
-      INFINI_STATUS_BAD_TENSOR_DTYPE,
-      'positions_desc',
-      'I32 or I64',
-      t.positions.dtype,
-    );
-    const tokens = t.q.shape[0] ?? 0;
+      mrope_section.every((pairs) => Number.isInteger(pairs) && pairs >= 0) &&
+      mrope_section.reduce((sum, pairs) => sum + pairs, 0) === rotary_dim / 2;
+    const expected = `three integers >= 0 of sum rotary_dim / 2 = ${rotary_dim / 2}`;
+    demandParam(fills, 'mrope_section', expected, mrope_section);
+    const outside = positions_outside ?? 'refuse';
+    demandParam(['refuse', 'row_0'].includes(outside), 'positions_outside', 'refuse or row_0', outside);
+    const { dtype } = t.q_out;
+    for (const name of ['k_out', 'q', 'k', 'cos', 'sin'] as const)
+      demandDtype(t[name].dtype === dtype, `${name}_desc`, `q_out's dtype ${dtype}`, t[name].dtype);
+    demandDtype(FLOATS.includes(dtype), 'q_out_desc', 'F16, BF16, F32 or F64', dtype);
+    const integer = t.positions.dtype === INFINI_DTYPE.I32 || t.positions.dtype === INFINI_DTYPE.I64;
+    demandDtype(integer, 'positions_desc', 'I32 or I64', t.positions.dtype);
+    const [tokens = 0] = t.q.shape;
+    const [rows = 0] = t.cos.shape;
     const shapes = {
       q: [tokens, num_q_heads * head_size],
       q_out: [tokens, num_q_heads * head_size],
       k: [tokens, num_kv_heads * head_size],
       k_out: [tokens, num_kv_heads * head_size],
-      cos: [t.cos.shape[0] ?? 0, rotary_dim / 2],
-      sin: [t.cos.shape[0] ?? 0, rotary_dim / 2],
+      cos: [rows, rotary_dim / 2],
+      sin: [rows, rotary_dim / 2],
       positions: t.positions.ndim === 1 ? [tokens] : [3, tokens],
     };
     for (const [name, shape] of Object.entries(shapes)) {
       const got = t[name as keyof typeof shapes].shape;
-      demand(sameShape(got, shape), INFINI_STATUS_BAD_TENSOR_SHAPE, `${name}_desc`, `shape [${shape}]`, got);
+      demandShape(sameShape(got, shape), `${name}_desc`, `shape [${shape}]`, got);
     }
-    for (const name of MROPE_TENSORS) {
-      demand(
-        t[name].strides.at(-1) === 1,
-        INFINI_STATUS_BAD_TENSOR_STRIDES,
-        `${name}_desc`,
-        'last stride 1',
-        t[name].strides,
-      );
-    }
+    for (const name of MROPE_TENSORS)
+      demandStrides(t[name].strides.at(-1) === 1, `${name}_desc`, 'last stride 1', t[name].strides);
     checkRunner(handle, 'infiniop: handle');
-    descriptor = { ...given, mrope_section, tensors: Object.freeze(t), handle, destroyed: false };
-    MADE.add(descriptor);
+    const section = mrope_section as unknown as InfiniMRoPESizes['mrope_section'];
+    return { ...given, mrope_section: section, tensors: Object.freeze(t), handle, destroyed: false };
   });
-  return descriptor ? { ...result, descriptor } : result;
 }
 
 /**
  * `infiniopMRoPE`: rotates q and k.
  *
  * @param desc - from {@link infiniopCreateMRoPEDescriptor}
- * @param pointers - the memory of each tensor; q_out may be q's, k_out k's; they may share nothing else
+ * @param pointers - the memory of each tensor; q_out may be q, and k_out may be k; nothing else may overlap
  * @returns SUCCESS, or a status with nothing written
  */
 export function infiniopMRoPE(
@@ -697,7 +572,7 @@ export function infiniopMRoPE(
     const lay = (name: (typeof MROPE_TENSORS)[number]): Tensor => over(desc.tensors[name], memory[name]!, name);
     const [q, k, qOut, kOut] = [lay('q'), lay('k'), lay('q_out'), lay('k_out')];
     const table = gatherRows(desc, lay('cos'), lay('sin'), lay('positions'));
-    // q is turned before k is read, so q_out may not touch k, nor k_out q's side.
+    // q is rotated before k is read, so q_out may not touch k.
     const apart = (tensor: Tensor, name: string) => ({ tensor, name, inPlace: false });
     checkOutput(qOut, 'infiniop: q_out', [{ ...apart(q, 'q'), inPlace: true }, apart(k, 'k'), apart(kOut, 'k_out')]);
     checkOutput(kOut, 'infiniop: k_out', [{ ...apart(k, 'k'), inPlace: true }, apart(q, 'q')]);
@@ -710,7 +585,7 @@ export function infiniopMRoPE(
       tableRows: Int32Array.from({ length: table.rows }, (_, token) => token),
     });
     const heads = (tensor: Tensor, count: number): Tensor => tensor.view([table.rows, count, desc.head_size]);
-    // Both calls are checked before the first one runs: nothing is half written.
+    // Both calls are checked before the first one runs.
     const calls = [
       bindRope(plan, heads(q, desc.num_q_heads), heads(qOut, desc.num_q_heads)),
       bindRope(plan, heads(k, desc.num_kv_heads), heads(kOut, desc.num_kv_heads)),
@@ -719,14 +594,11 @@ export function infiniopMRoPE(
   });
 }
 
-/** One table row for each token, every pair taken from the row of its own axis' position. */
+/** A table with one row a token: each pair comes from the row of its own axis' position. */
 function gatherRows(desc: InfiniMRoPEDescriptor, cos: Tensor, sin: Tensor, pos: Tensor): RopeTable {
   const pairs = desc.rotary_dim / 2;
-  const { axisOfPair } = sharePairs(
-    { rule: desc.mrope_interleaved ? 'interleaved' : 'sections', sections: desc.mrope_section },
-    pairs,
-    'infiniop',
-  );
+  const rule = desc.mrope_interleaved ? 'interleaved' : 'sections';
+  const { axisOfPair } = sharePairs({ rule, sections: desc.mrope_section }, pairs, 'infiniop');
   const { positions, table: given, first } = readTables(pos, 'positions', cos, sin, desc.positions_outside);
   const tokens = desc.tensors.q.shape[0]!;
   const dtype: FloatDtype = given.cos instanceof Float64Array ? 'f64' : 'f32';

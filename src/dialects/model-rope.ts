@@ -1,5 +1,5 @@
 /**
- * What a model file says about RoPE, layer by layer: the record that HuggingFace configs and GGUF headers both become.
+ * A model's RoPE, layer by layer, as read from a HuggingFace config or a GGUF header.
  *
  * @module
  */
@@ -11,7 +11,7 @@ import type { RopeSpec } from '../ops/rope/plan.js';
 export interface LayerRope {
   /** Counted from 0. */
   readonly layer: number;
-  /** The model's own name for this kind of layer, such as `sliding_attention`. */
+  /** The model's name for this kind of layer, such as `sliding_attention`. */
   readonly layerType?: string;
   /** Ready for planRope once positions are added; undefined for a layer without position encoding (NoPE). */
   readonly rope: RopeSpec | undefined;
@@ -20,21 +20,21 @@ export interface LayerRope {
 /** The effective RoPE of a model. */
 export interface ModelRope {
   readonly source: 'huggingface' | 'gguf';
-  /** The model's own name of its architecture: model_type or general.architecture. */
+  /** model_type or general.architecture. */
   readonly architecture: string;
-  /** Whether the architecture is known here; RoPE of one that is not is read as most models have it, and a note says so. */
+  /** Whether this library knows the architecture. An unknown one is read by the common rules, and a note says so. */
   readonly known: boolean;
   readonly numLayers: number;
   readonly layers: readonly LayerRope[];
   /** Tokens the model says it can take. */
   readonly maxContext: number | undefined;
-  /** What was assumed, and what a reader should know; full sentences. */
+  /** Assumptions and hints, in full sentences. */
   readonly notes: readonly string[];
 }
 
-/** What the reader may know beside the file. */
+/** What the caller may know beside the file. */
 export interface ModelRopeOptions {
-  /** Tokens in use: chooses LongRoPE's factors and dynamic NTK's base. Within the original context unless given. */
+  /** Tokens in use: chooses LongRoPE's factors and dynamic NTK's base. The original context unless given. */
   readonly context?: number;
   /** Names the file in messages. */
   readonly where?: string;

@@ -1,14 +1,15 @@
 /**
  * ONNX RotaryEmbedding, opset 23: X, cos_cache, sin_cache, position_ids in, Y out.
  *
- * The caches are used as given; they need not lie on a unit circle (the standard's own node tests do not).
+ * The caches are used as given. They need not satisfy cos² + sin² = 1; those of the standard's node tests do not.
  *
  * @module
- * @see https://onnx.ai/onnx/operators/onnx__RotaryEmbedding.html; onnx/onnx@f754691 onnx/reference/ops/op_rotary_embedding.py
+ * @see https://onnx.ai/onnx/operators/onnx__RotaryEmbedding.html
+ * @see onnx/onnx@f754691 onnx/reference/ops/op_rotary_embedding.py
  */
 import { readOptions } from '../core/arguments.js';
 import { refuse } from '../core/errors.js';
-import { checkTensor, readIntegers, Tensor } from '../core/tensor.js';
+import { checkTensor, readIntegers, type Tensor } from '../core/tensor.js';
 import { bindRope, type RopeCall } from '../ops/rope/call.js';
 import { planRopeWithTable } from '../ops/rope/plan.js';
 import { tableFromTensors } from '../ops/rope/table.js';
@@ -17,7 +18,7 @@ import { checkDims, checkDtype, checkOutput, checkRunner, type Runner, withFresh
 /** The standard's T. */
 type OnnxFloat = 'f32' | 'f16' | 'bf16';
 
-/** The inputs of the node, under their ONNX names. */
+/** The inputs of the node, with their ONNX names. */
 export interface RotaryEmbeddingInputs<D extends OnnxFloat> {
   /** `[batch, num_heads, seq, head_size]`, or `[batch, seq, hidden]` together with num_heads. */
   readonly X: Tensor<D>;
@@ -29,7 +30,7 @@ export interface RotaryEmbeddingInputs<D extends OnnxFloat> {
   readonly position_ids?: Tensor<'i64'>;
 }
 
-/** The attributes of the node, under their ONNX names. */
+/** The attributes of the node, with their ONNX names. */
 export interface RotaryEmbeddingAttributes {
   /** 1 pairs (2j, 2j+1), 0 pairs (j, j + rotary_dim / 2); 0 unless given. */
   readonly interleaved?: 0 | 1;
@@ -42,11 +43,11 @@ export interface RotaryEmbeddingAttributes {
 /**
  * Runs one RotaryEmbedding node.
  *
- * @param rw - who computes
+ * @param rw - runs the plan
  * @param inputs - X, cos_cache, sin_cache and perhaps position_ids
  * @param attributes - interleaved, rotary_embedding_dim, num_heads
  * @returns Y, a fresh dense tensor of X's shape and dtype
- * @throws {RopewalkError} SHAPE, DTYPE or RANGE, in ONNX's words
+ * @throws {RopewalkError} SHAPE, DTYPE or RANGE, with ONNX's names
  */
 export function rotaryEmbedding<D extends OnnxFloat>(
   rw: Runner,
@@ -68,7 +69,7 @@ export function rotaryEmbedding<D extends OnnxFloat>(
  * @param inputs - as {@link rotaryEmbedding}
  * @param attributes - as {@link rotaryEmbedding}
  * @param Y - the output, X's shape and dtype, any strides; may be X itself
- * @throws {RopewalkError} SHAPE, DTYPE, RANGE or ALIAS, in ONNX's words
+ * @throws {RopewalkError} SHAPE, DTYPE, RANGE or ALIAS, with ONNX's names
  */
 export function planRotaryEmbedding<D extends OnnxFloat>(
   inputs: RotaryEmbeddingInputs<D>,
@@ -78,9 +79,7 @@ export function planRotaryEmbedding<D extends OnnxFloat>(
   const op = 'onnx.RotaryEmbedding';
   const { X, cos_cache, sin_cache, position_ids } = readOptions(inputs, `${op}: inputs`);
   const { interleaved = 0, rotary_embedding_dim = 0, num_heads = 0 } = readOptions(attributes, `${op}: attributes`);
-  for (const [name, tensor] of Object.entries({ X, cos_cache, sin_cache })) {
-    if (!Tensor.isTensor(tensor)) refuse('SHAPE', `${op}: ${name}`, 'a tensor', undefined);
-  }
+  for (const [name, tensor] of Object.entries({ X, cos_cache, sin_cache })) checkTensor(tensor, `${op}: ${name}`);
   if (X.dtype !== 'f32' && X.dtype !== 'f16' && X.dtype !== 'bf16')
     refuse('DTYPE', `${op}: X`, 'f32, f16 or bf16', X.dtype);
   checkDtype(cos_cache, `${op}: cos_cache`, X.dtype);
@@ -97,7 +96,7 @@ export function planRotaryEmbedding<D extends OnnxFloat>(
 
   const lead = position_ids ? [checkRank(cos_cache, 'cos_cache', 2, 'with position_ids').shape[0]!] : [batch, seqLen];
   if (!position_ids) checkRank(cos_cache, 'cos_cache', 3, 'without position_ids');
-  // The standard's function body takes the first rotary_dim / 2 columns, so wider caches are accepted.
+  // The standard's function body takes the first rotary_dim / 2 columns, so caches may be wider.
   const width = cos_cache.shape.at(-1)!;
   if (width < rotaryDim / 2) refuse('SHAPE', `${op}: cos_cache`, `last dim ${rotaryDim / 2}`, [...cos_cache.shape]);
   checkDims(cos_cache, `${op}: cos_cache`, [...lead, width]);
@@ -122,10 +121,7 @@ export function planRotaryEmbedding<D extends OnnxFloat>(
   return bindRope(plan, heads, splitHeads(Y, num_heads), 'bnsh');
 }
 
-/**
- * The rows of the caches that the ids span, and each token's row among them.
- * Only these are converted: decoding one token against caches of 131072 rows takes one of them.
- */
+/** The rows of the caches that the ids span, and each token's row among them. Only these are converted. */
 function rowsInUse(
   position_ids: Tensor<'i64'>,
   batch: number,
@@ -140,10 +136,9 @@ function rowsInUse(
   let end = 0;
   for (const [n, id] of ids.entries()) {
     if (id < 0 || id >= maxPosition) {
-      const rows =
-        maxPosition === 0
-          ? 'no position, as the caches have no rows'
-          : `a row of the caches, in [0, ${maxPosition - 1}]`;
+      const rows = maxPosition
+        ? `a row of the caches, in [0, ${maxPosition - 1}]`
+        : 'no position, as the caches are empty';
       refuse('RANGE', `${where}[${Math.floor(n / seqLen)}, ${n % seqLen}]`, rows, id);
     }
     first = Math.min(first, id);
@@ -152,7 +147,7 @@ function rowsInUse(
   return { first, end, tableRows: ids.map((id) => id - first) };
 }
 
-/** X as `[batch, num_heads, seq, head_size]`: 4-D as it is, 3-D with its hidden dimension taken apart. */
+/** X as `[batch, num_heads, seq, head_size]`; a 3-D X has its hidden dimension split into heads. */
 function splitHeads<D extends OnnxFloat>(X: Tensor<D>, numHeads: number): Tensor<D> {
   const op = 'onnx.RotaryEmbedding';
   if (X.rank === 4) return X;

@@ -328,13 +328,13 @@ describe('aclnnRotaryPositionEmbedding', () => {
       'a table that is no rotation',
       () => run(0, [0, 1, 0.5, 1], [1, 0, 1, 0]),
       'UNSUPPORTED',
-      /cos: expected the same value at both places of a pair, got \[0, 0\.5\]\. A table like that scales and shears/,
+      /cos: expected the same value at both dimensions of a pair, got \[0, 0\.5\]\. This table scales and shears/,
     ],
     [
       'sin in another mode’s order',
       () => run(0, [1, 1, 1, 1], [1, 1, 0, 0]),
       'UNSUPPORTED',
-      /sin: expected the same value at both places of a pair, got \[1, 0\]/,
+      /sin: expected the same value at both dimensions of a pair, got \[1, 0\]/,
     ],
     [
       'mode 4',
@@ -361,7 +361,7 @@ describe('aclnnRotaryPositionEmbedding', () => {
           2,
         ),
       'SHAPE',
-      /x: expected D to be a multiple of 4 in mode 2, got 6/,
+      /x: expected a multiple of 4 as D in mode 2, got 6/,
     ],
     [
       'tables of another dtype',
@@ -372,7 +372,7 @@ describe('aclnnRotaryPositionEmbedding', () => {
     [
       'no sin',
       () => cann.aclnnRotaryPositionEmbedding(rw, x, table(1, 1, 1, 1), undefined as never, 0),
-      'SHAPE',
+      'DTYPE',
       /sin: expected a tensor/,
     ],
   ];
@@ -386,7 +386,7 @@ describe('refusals', () => {
   const run = (change: object) => () => cann.rope(rw, { ...good, ...change });
   const memory = new ArrayBuffer(64);
   const cases: [string, () => unknown, string, RegExp][] = [
-    ['no src0', run({ src0: undefined }), 'SHAPE', /^cann_rope: src0: expected a tensor, got none/],
+    ['no src0', run({ src0: undefined }), 'DTYPE', /^cann_rope: src0: expected a tensor, got none/],
     [
       'three dimensions',
       run({ src0: f32([1, 2], [1, 1, 2]) }),

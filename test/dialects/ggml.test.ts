@@ -346,7 +346,7 @@ describe('refusals', () => {
       'no positions',
       () => ggml.rope(rw, a, null as never, 80, 2),
       'SHAPE',
-      /b: expected a ggml tensor of positions, as ggmlTensor makes it/,
+      /b: expected a ggml tensor of positions from ggmlTensor/,
     ],
     [
       'a negative section',
@@ -424,7 +424,7 @@ describe('refusals', () => {
       'bf16',
       () => ggml.ggmlTensor('bf16' as never, new Uint16Array(4) as never, { ne: [4] }),
       'DTYPE',
-      /ggml rotates no other type; bf16 goes through ropewalk itself\./,
+      /use planRope for bf16\./,
     ],
   ];
   for (const [name, run, code, message] of cases) test(name, () => void assert.throws(run, { code, message }));

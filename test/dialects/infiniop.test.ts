@@ -33,7 +33,7 @@ describe('devices', () => {
       [status, handle, error?.code],
       [io.INFINI_STATUS_DEVICE_TYPE_NOT_SUPPORTED, undefined, 'UNSUPPORTED'],
     );
-    assert.equal(error!.message, 'infiniop: device: expected one that reference is of, CPU (0), got "ASCEND (3)"');
+    assert.equal(error!.message, 'infiniop: device: expected a device of reference, CPU (0), got "ASCEND (3)"');
     for (const device of [io.INFINI_DEVICE.NVIDIA, 99, -1])
       assert.equal(io.infiniopCreateHandle(ascend, device).status, 5);
   });

@@ -228,12 +228,12 @@ describe('the node', () => {
       'DTYPE',
       /cos_cache: expected dtype f32, got "f16"/,
     ],
-    ['no cache at all', () => run({ cos_cache: undefined }), 'SHAPE', /cos_cache: expected a tensor, got none/],
+    ['no cache at all', () => run({ cos_cache: undefined }), 'DTYPE', /cos_cache: expected a tensor, got none/],
     [
       'ids with caches of no rows',
       () => run({ cos_cache: zeros('f32', [0, 1]), sin_cache: zeros('f32', [0, 1]) }),
       'RANGE',
-      /position_ids\[0, 0\]: expected no position, as the caches have no rows, got 1/,
+      /position_ids\[0, 0\]: expected no position, as the caches are empty, got 1/,
     ],
     ['integers', () => run({ X: zeros('i32', [1, 1, 2, 2]) }), 'DTYPE', /X: expected f32, f16 or bf16, got "i32"/],
     [
