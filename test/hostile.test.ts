@@ -85,8 +85,8 @@ const plan = () => main.planRope({ ...spec, pairing: 'half', positions: [0, 1] }
 const blocks = () => main.blocksFrom('q8_0', new Uint8Array(34), [1, 32]);
 
 const backend = await main.openBackend('reference');
-/** Errors do with their arguments what JavaScript does; planPermutation has no row yet. */
-const NO_ROW = new Set<unknown>([main.RopewalkError, formats.HeaderCut, formats.planPermutation]);
+/** Errors do with their arguments what JavaScript does. */
+const NO_ROW = new Set<unknown>([main.RopewalkError, formats.HeaderCut]);
 
 const MAIN: Rows = {
   Tensor: () => [ones(2, 2).storage, { shape: [2, 2], strides: [2, 1], offset: 0 }],
@@ -423,6 +423,10 @@ const GGUF: Rows = {
 const npyBytes = () => formats.writeNpy(floats(2), { dtype: 'f32', shape: [2] });
 const namedTensors = () => new Map([['x', ones(2)]]);
 const safetensors = () => formats.writeSafetensors(namedTensors(), { format: 'pt' });
+const NPZ: Rows = {
+  parseNpz: () => [npz.writeNpz(namedTensors()), 'npz', 1000],
+  writeNpz: () => [namedTensors()],
+};
 const FORMATS: Rows = {
   parseGguf: () => [Uint8Array.of(0x47, 0x47, 0x55, 0x46, 3, 0, 0, 0, ...new Uint8Array(16)), 'gguf', 24],
   parseJson: () => ['{"a": [1]}', 'json', { uniqueKeys: true }],
@@ -436,10 +440,22 @@ const FORMATS: Rows = {
   tensorFromSafetensors: () => [safetensors(), formats.parseSafetensors(safetensors()), 'x'],
   writeSafetensors: () => [namedTensors(), { format: 'pt' }],
   permutedRows: () => [4, 'half'],
-};
-const NPZ: Rows = {
-  parseNpz: () => [npz.writeNpz(namedTensors()), 'npz', 1000],
-  writeNpz: () => [namedTensors()],
+  planPermutation: () => [
+    [
+      { name: 'h.0.attn.q_proj.weight', file: 0, shape: [8, 4], type: 'F32', byteOffset: 0, sizeBytes: 128 },
+      { name: 'h.0.attn.k_proj.weight', file: 0, shape: [8, 4], type: 'F32', byteOffset: 128, sizeBytes: 128 },
+    ],
+    {
+      to: 'interleaved',
+      naming: 'huggingface',
+      geometryOf: () => ({ numHeads: 2, numKvHeads: 2, headDim: 4, rotaryDim: 4 }),
+      fused: 'concatenated',
+      sharesKeys: false,
+      only: /_proj/,
+      where: 'permute',
+    },
+  ],
+  ...NPZ,
 };
 
 const given = () => ({ ...spec, rotaryDim: 4, rotaryOffset: 0, scaling: { kind: 'linear', factor: 2 } });

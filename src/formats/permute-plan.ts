@@ -1,10 +1,10 @@
 /**
- * Which rows of which tensors move when a model's q and k weights change from one pairing to the other. Names, shapes and
- * byte offsets only: nothing is read or written here.
+ * Plans which rows of which tensors move when a model's q and k weights change from one pairing to the other. It works with
+ * names, shapes and byte offsets; it reads and writes no files.
  *
- * RoPE turns pairs of dimensions of each head. Runtimes differ in which dimensions make a pair, and a checkpoint is written for
- * one of the two ways; in between lies a permutation of the rows (output features) of the q and k projections, the same in every
- * head. q·k is a sum over the dimensions of a head, so moving q's and k's alike changes nothing else. With a window of R rows:
+ * RoPE rotates pairs of dimensions of each head. Runtimes pair the dimensions in one of two ways, and a checkpoint is written
+ * for one of them. Between the two lies a permutation of the rows (output features) of the q and k projections, the same in
+ * every head. q·k is a sum over the dimensions of a head, so it does not change. For the R rows of a head that rotate:
  *
  * ```
  * half → interleaved    new row 2j ← old row j          new row 2j+1 ← old row j + R/2       R = 8: 0 4 1 5 2 6 3 7
@@ -14,7 +14,8 @@
  * @module
  * @see huggingface/transformers#25199; ggml-org/llama.cpp@6fed9f6 conversion/llama.py, LlamaModel.permute
  */
-import { refuse } from '../core/errors.js';
+import { checkName, reading, readList, readName, readOptions } from '../core/arguments.js';
+import { fail, refuse } from '../core/errors.js';
 import { nameForMessage } from '../core/text.js';
 import { countClaimed } from './bytes.js';
 
@@ -25,13 +26,13 @@ export type WeightPairing = 'half' | 'interleaved';
 export interface HeadGeometry {
   readonly numHeads: number;
   readonly numKvHeads: number;
-  /** Rows of a head, or of the part of it that RoPE sees (MLA). */
+  /** Rows of a head, or of its RoPE part (MLA). */
   readonly headDim: number;
-  /** Rows at the start of those that turn, even; the rest stay. */
+  /** Rows at the start of them that rotate, even; the others stay. */
   readonly rotaryDim: number;
-  /** Rows from one q head to the next, where that is not headDim: a gate or a part without position lies between. */
+  /** Rows from one q head to the next; headDim unless given. A gate or a part without position may lie between. */
   readonly queryRows?: number;
-  /** Where in a q head the headDim rows start; 0 unless given. */
+  /** Where the headDim rows start in a q head; 0 unless given. */
   readonly queryOffset?: number;
   /** As queryRows, for k. */
   readonly keyRows?: number;
@@ -45,52 +46,52 @@ export interface HeadGeometry {
  * - `concatenated`: all of q, all of k, all of v (Phi-3, ModernBERT; all of llama.cpp)
  * - `by-head`: q, k, v of head 0, then of head 1, … (GPT-NeoX)
  * - `by-group`: the q heads of a kv head, its k, its v, then the next (Falcon 40B)
- * - `codegen`: four shards, each with its q, v, k in this order
+ * - `codegen`: four shards, each with q, v, k in this order
  */
 export type FusedLayout = 'concatenated' | 'by-head' | 'by-group' | 'codegen';
 
-/** A tensor of a file, of either format. */
+/** A tensor of a safetensors or GGUF file. */
 export interface LocatedTensor {
   readonly name: string;
-  /** Which of a model's files it lies in; 0 where there is one. */
+  /** The index of its file; 0 for a model of one file. */
   readonly file: number;
-  /** Slowest dimension first, as in HuggingFace: a projection is `[rows, columns]`. GGUF lists it backwards. */
+  /** Slowest dimension first: a projection is `[rows, columns]`. GGUF files list the dimensions in reverse. */
   readonly shape: readonly number[];
   /** The type as the file names it. */
   readonly type: string;
   /** Bytes from the start of the file. */
   readonly byteOffset: number;
-  /** undefined for a type whose rows are not known to lie one after the other. */
+  /** undefined for a type whose layout is unknown. */
   readonly sizeBytes: number | undefined;
 }
 
-/** What planning needs to know about a model. */
+/** Options of {@link planPermutation}. */
 export interface PermuteOptions {
   readonly to: WeightPairing;
-  /** Whose names the tensors have. */
+  /** How the tensors are named. */
   readonly naming: 'huggingface' | 'gguf';
-  /** The heads of a layer, by its number. */
+  /** The heads of a layer, by layer number. */
   readonly geometryOf: (layer: number) => HeadGeometry;
-  /** How fused tensors are laid out; they are refused unless given. */
+  /** How fused tensors are laid out; without it they are refused. */
   readonly fused?: FusedLayout;
-  /** Layers may use another layer's k, and have none of their own. */
+  /** Layers may use another layer's k instead of their own. */
   readonly sharesKeys?: boolean;
-  /** Only tensors that match. With groups named q and k it says which tensors are which, in place of the names known here. */
+  /** Moves matching tensors only. Groups named q and k replace the built-in names: they say which tensor is which. */
   readonly only?: RegExp;
   /** Names the file in messages. */
   readonly where?: string;
 }
 
-/** A tensor of which rows move. */
+/** A tensor whose rows move. */
 export interface TensorMove {
   readonly name: string;
   readonly type: string;
   readonly shape: readonly number[];
   readonly file: number;
   readonly layer: number;
-  /** Layers with the same number in different parts of a model (mtp.layers.0) are kept apart by this. */
+  /** Tells apart layers with the same number in different parts of a model (mtp.layers.0). */
   readonly layerKey: string;
-  /** What it is: the projection, its bias, a norm over head_dim, or what quantisation keeps beside the projection. */
+  /** The projection, its bias, a norm over head_dim, or quantisation data beside the projection. */
   readonly kind: 'weight' | 'bias' | 'norm' | 'beside';
   readonly byteOffset: number;
   readonly rows: number;
@@ -102,136 +103,153 @@ export interface TensorMove {
   readonly geometry: HeadGeometry;
 }
 
-/** What moves. */
+/** The rows that move. */
 export interface PermutePlan {
   readonly to: WeightPairing;
   readonly moves: readonly TensorMove[];
-  /** What was left as it is although its name could make one wonder; full sentences. */
+  /** Which similar tensors stay as they are, and why; full sentences. */
   readonly notes: readonly string[];
 }
 
-/** Real models have 128 heads of at most 576 rows; a forged count stops here, before anything of its size is made. */
+const PAIRINGS = ['half', 'interleaved'] as const;
+/** Bounds forged counts before memory is taken. Real models have 128 heads of at most 576 rows. */
 const MAX_HEADS = 2 ** 16;
 const MAX_HEAD_ROWS = 2 ** 16;
 
 /**
- * The permutation of one head's window.
+ * The permutation of the rows of one head that rotate.
  *
- * @param rotaryDim - rows of the window, even
- * @param to - the pairing that the rows are put in; they are in the other
- * @returns `[rotaryDim]`: the old row, within the window, of each new row
+ * @param rotaryDim - how many rows, even
+ * @param to - the new pairing; the rows have the other one
+ * @returns `[rotaryDim]`: the old row of each new row
  * @throws {RopewalkError} RANGE for an odd or absurd size; UNSUPPORTED for another pairing
  */
 export function permutedRows(rotaryDim: number, to: WeightPairing): Uint32Array {
   if (!Number.isInteger(rotaryDim) || rotaryDim < 2 || rotaryDim % 2 !== 0 || rotaryDim > MAX_HEAD_ROWS)
     refuse('RANGE', 'permute: rotary_dim', `an even integer in [2, ${MAX_HEAD_ROWS}]`, rotaryDim);
-  if (to !== 'half' && to !== 'interleaved') refuse('UNSUPPORTED', 'permute: to', 'half or interleaved', to);
+  readName(to, PAIRINGS, 'permute: to');
   const half = rotaryDim / 2;
-  const source = new Uint32Array(rotaryDim);
-  for (let j = 0; j < half; j++) {
-    if (to === 'interleaved') {
-      source[2 * j] = j;
-      source[2 * j + 1] = j + half;
-    } else {
-      source[j] = 2 * j;
-      source[j + half] = 2 * j + 1;
-    }
-  }
-  return source;
+  return Uint32Array.from({ length: rotaryDim }, (_, row) => {
+    if (to === 'interleaved') return row % 2 === 0 ? row / 2 : (row - 1) / 2 + half;
+    return row < half ? 2 * row : 2 * (row - half) + 1;
+  });
 }
 
-/** What a name says. */
+/** The meaning of a tensor's name. */
 interface Role {
   readonly layer: number;
   readonly layerKey: string;
   readonly part: 'q' | 'k' | 'fused' | 'q-norm' | 'k-norm';
-  /** What follows the module's name: weight, bias, weight_scale, … */
+  /** The part after the module's name: weight, bias, weight_scale, … */
   readonly suffix: string;
-  /** The user's own pattern named it: whether it is a norm is then told from its length. */
+  /** The user's pattern matched it. Only its length then tells whether it is a norm. */
   readonly byGroups?: true;
 }
 
-const ATTENTION = new Set(['self_attn', 'self_attention', 'attention', 'attn']);
-const PART_OF: ReadonlyMap<string, Role['part']> = /* @__PURE__ */ new Map<string, Role['part']>([
-  ...['q_proj', 'wq', 'q_b_proj', 'attn_q', 'attn_q_b'].map((name) => [name, 'q'] as const),
-  ...['k_proj', 'wk', 'kv_a_proj_with_mqa', 'attn_k', 'attn_kv_a_mqa'].map((name) => [name, 'k'] as const),
-  ...['qkv_proj', 'query_key_value', 'Wqkv', 'wqkv', 'qkv', 'c_attn', 'attn_qkv'].map(
-    (name) => [name, 'fused'] as const,
+const ATTENTION = ['self_attn', 'self_attention', 'attention', 'attn'];
+const PART_NAMES: Readonly<Record<Role['part'], string>> = {
+  q: 'q_proj wq q_b_proj attn_q attn_q_b',
+  k: 'k_proj wk kv_a_proj_with_mqa attn_k attn_kv_a_mqa',
+  fused: 'qkv_proj query_key_value Wqkv wqkv qkv c_attn attn_qkv',
+  'q-norm': 'q_norm q_layernorm query_layernorm attn_q_norm',
+  'k-norm': 'k_norm k_layernorm key_layernorm attn_k_norm',
+};
+const PART_OF: ReadonlyMap<string, Role['part']> = /* @__PURE__ */ new Map(
+  /* @__PURE__ */ Object.entries(PART_NAMES).flatMap(([part, names]) =>
+    names.split(' ').map((name) => [name, part as Role['part']] as const),
   ),
-  ...['q_norm', 'q_layernorm', 'query_layernorm', 'attn_q_norm'].map((name) => [name, 'q-norm'] as const),
-  ...['k_norm', 'k_layernorm', 'key_layernorm', 'attn_k_norm'].map((name) => [name, 'k-norm'] as const),
-]);
-/** Modules around the language model's layers. What lies in others (a vision tower) has no RoPE of this kind. */
-const AROUND = new Set([
-  'model',
-  'base_model',
-  'language_model',
-  'text_model',
-  'transformer',
-  'gpt_neox',
-  'module',
-  'mtp',
-]);
+);
+/** Modules around the language model's layers. Other modules (a vision tower) have no RoPE of this kind. */
+const AROUND = 'model base_model language_model text_model transformer gpt_neox module mtp'.split(' ');
 const OTHER_TOWER = /vision|visual|image|img|audio|speech|whisper|cross_attn|crossattention|encoder_attn|^[va]\.blk\./;
 
 function roleInHuggingface(name: string): Role | undefined {
   const parts = name.split('.');
   const at = parts.findIndex((part, n) => /^(layers|h|blocks)$/.test(part) && /^\d{1,9}$/.test(parts[n + 1] ?? ''));
-  if (at < 0 || !parts.slice(0, at).every((part) => AROUND.has(part))) return undefined;
+  if (at < 0 || !parts.slice(0, at).every((part) => AROUND.includes(part))) return undefined;
   const inner = parts.slice(at + 2);
   if (inner[0] === 'norm_attn_norm') inner.shift();
   const part = PART_OF.get(inner[1] ?? '');
-  if (!ATTENTION.has(inner[0] ?? '') || !part || inner[1]!.startsWith('attn_')) return undefined;
-  // A base layer is what PEFT calls a weight that has an adapter beside it.
+  if (!ATTENTION.includes(inner[0] ?? '') || !part || inner[1]!.startsWith('attn_')) return undefined;
+  // PEFT's name for a weight with an adapter.
   if (inner[2] === 'base_layer') inner.splice(2, 1);
-  const prefix = parts.slice(0, at).includes('mtp') ? 'mtp.' : '';
-  return {
-    layer: Number(parts[at + 1]),
-    layerKey: `${prefix}${Number(parts[at + 1])}`,
-    part,
-    suffix: inner.slice(2).join('.'),
-  };
+  const layer = Number(parts[at + 1]);
+  const layerKey = `${parts.slice(0, at).includes('mtp') ? 'mtp.' : ''}${layer}`;
+  return { layer, layerKey, part, suffix: inner.slice(2).join('.') };
 }
 
 function roleInGguf(name: string): Role | undefined {
-  const match = /^blk\.(\d{1,9})\.(attn_[a-z_]+)\.(.+)$/.exec(name);
-  const part = PART_OF.get(match?.[2] ?? '');
-  return match && part
-    ? { layer: Number(match[1]), layerKey: String(Number(match[1])), part, suffix: match[3]! }
-    : undefined;
+  const [, digits, module = '', suffix = ''] = /^blk\.(\d{1,9})\.(attn_[a-z_]+)\.(.+)$/.exec(name) ?? [];
+  const part = PART_OF.get(module);
+  const layer = Number(digits);
+  return part && { layer, layerKey: String(layer), part, suffix };
 }
 
-/** The user's own names: groups q and k of the pattern. */
+/** For the user's own names: groups q and k of the pattern. */
 function roleByGroups(name: string, only: RegExp): Role | undefined {
   const groups = only.exec(name)?.groups;
   if (groups?.q === undefined && groups?.k === undefined) return undefined;
-  const layer = /\d{1,9}/.exec(name)?.[0];
+  const layer = Number(/\d{1,9}/.exec(name)?.[0] ?? 0);
   const [, suffix = 'weight'] = /\.([^.]+)$/.exec(name) ?? [];
-  return {
-    layer: Number(layer ?? 0),
-    layerKey: String(Number(layer ?? 0)),
-    part: groups.q === undefined ? 'k' : 'q',
-    suffix,
-    byGroups: true,
-  };
+  return { layer, layerKey: String(layer), part: groups.q === undefined ? 'k' : 'q', suffix, byGroups: true };
 }
 
-/** Says whether a name that no rule took could still be that of a q or k. */
+/** Whether an unknown name could be that of a q or k. */
 function looksLikeOne(name: string): boolean {
   return name.split('.').some((part) => part === 'indexer' || PART_OF.has(part));
+}
+
+function readPermuteOptions(given: PermuteOptions) {
+  const options = readOptions(given, 'permute: options');
+  const { where = 'permute', geometryOf, fused, only } = options;
+  checkName(where, 'permute: where', 'the model');
+  readName(options.to, PAIRINGS, `${where}: to`);
+  readName(options.naming, ['huggingface', 'gguf'], `${where}: naming`);
+  if (fused !== undefined) readName(fused, ['concatenated', 'by-head', 'by-group', 'codegen'], `${where}: fused`);
+  if (typeof geometryOf !== 'function') refuse('RANGE', `${where}: geometryOf`, 'a function', geometryOf);
+  const pattern = reading(`${where}: --tensors`, () => {
+    if (only === undefined) return undefined;
+    if (!(only instanceof RegExp)) refuse('RANGE', `${where}: --tensors`, 'a regular expression', only);
+    // Flags g and y would make every match depend on the one before.
+    return new RegExp(only.source, only.flags.replace(/[gy]/g, ''));
+  });
+  return { ...options, where, only: pattern };
+}
+type Options = ReturnType<typeof readPermuteOptions>;
+
+function readTensors(given: readonly LocatedTensor[], where: string): LocatedTensor[] {
+  const isCount = (value: unknown): boolean => Number.isSafeInteger(value) && (value as number) >= 0;
+  return Array.from(readList(given, `${where}: tensors`), (item, n) => {
+    const at = `${where}: tensors[${n}]`;
+    const tensor = readOptions(item, at);
+    const { name, type, file, byteOffset, sizeBytes } = tensor;
+    if (typeof name !== 'string' || typeof type !== 'string') refuse('RANGE', at, 'a name and a type', [name, type]);
+    const shape = Array.from(readList(tensor.shape, `${at}: shape`));
+    if (![file, byteOffset, sizeBytes ?? 0, ...shape].every(isCount))
+      refuse('RANGE', at, 'integers >= 0 as file, byteOffset, sizeBytes and shape', [
+        file,
+        byteOffset,
+        sizeBytes,
+        shape,
+      ]);
+    return { ...tensor, shape };
+  });
 }
 
 /**
  * Plans the permutation.
  *
- * @param tensors - all tensors of the model; those of several files (shards) come in one list
- * @param options - the pairing wanted, and what is known about the model
- * @returns what moves, in the order given
- * @throws {RopewalkError} SHAPE when rows do not fit the heads; UNSUPPORTED for what cannot be moved by rows, for fused tensors of unknown
- *   layout, and for names that may or may not be q or k; FORMAT when no q and k are there, or one without the other; RANGE for absurd heads
+ * @param tensors - all tensors of the model, those of several files (shards) in one list
+ * @param options - the new pairing, and the facts about the model
+ * @returns what moves, in the order of `tensors`
+ * @throws {RopewalkError} SHAPE when rows do not fit the heads; UNSUPPORTED for tensors that cannot be moved by rows, for fused
+ *   tensors of unknown layout, and for names that may or may not be q or k; FORMAT when q and k are missing, or one of the two;
+ *   RANGE for impossible heads or arguments
  */
 export function planPermutation(tensors: readonly LocatedTensor[], options: PermuteOptions): PermutePlan {
-  const { only, naming, where = 'permute' } = options;
+  const given = readPermuteOptions(options);
+  const { only, naming, where } = given;
+  const all = readTensors(tensors, where);
   const byGroups = only !== undefined && /\(\?<[qk]>/.test(only.source);
   const moves: TensorMove[] = [];
   const towers: string[] = [];
@@ -239,67 +257,57 @@ export function planPermutation(tensors: readonly LocatedTensor[], options: Perm
   const left = new Map<string, string>();
   const taken = new Map<string, string>();
   const heads = new Map<number, HeadGeometry>();
-  for (const tensor of tensors) {
+  for (const tensor of all) {
     const { name } = tensor;
     const role = byGroups ? roleByGroups(name, only) : naming === 'gguf' ? roleInGguf(name) : roleInHuggingface(name);
     if (!role) {
       if (byGroups || !looksLikeOne(name)) continue;
-      if (OTHER_TOWER.test(name)) {
-        towers.push(name);
-        continue;
-      }
-      refuse(
-        'UNSUPPORTED',
-        `${where}: ${nameForMessage(name)}`,
-        "a name that says whether it is q or k of a language model's layer",
-        name,
-        "Name the tensors that move with --tensors '(?<q>…)|(?<k>…)'.",
-      );
+      if (!OTHER_TOWER.test(name))
+        fail(
+          'UNSUPPORTED',
+          `${where}: ${nameForMessage(name)}`,
+          "this name does not say whether it is q or k. Name the tensors that move with --tensors '(?<q>…)|(?<k>…)'.",
+        );
+      towers.push(name);
+      continue;
     }
     if (only && !byGroups && !only.test(name)) {
       left.set(role.layerKey, name);
       continue;
     }
     taken.set(role.layerKey, name);
-    const geometry =
-      heads.get(role.layer) ?? checkGeometry(options.geometryOf(role.layer), `${where}: layer ${role.layer}`);
+    const geometry = heads.get(role.layer) ?? geometryAt(role.layer, given);
     heads.set(role.layer, geometry);
-    const move = moveOf(tensor, role, geometry, options, notes);
+    const move = moveOf(tensor, role, geometry, given, notes);
     if (move) moves.push(move);
   }
   for (const [layer, name] of taken) {
     const other = left.get(layer);
-    if (other !== undefined)
-      refuse(
-        'FORMAT',
-        `${where}: --tensors`,
-        `all of layer ${layer} or none of it`,
-        name,
-        `It leaves out ${nameForMessage(other)}.`,
-      );
-  }
-  checkPairs(moves, options, where);
-  checkOverlap(tensors, moves, where);
-  if (towers.length > 0)
-    notes.add(
-      `${towers.length} tensors of other towers (${nameForMessage(towers[0]!)}, …) are no part of this RoPE and stay as they are.`,
+    if (other === undefined) continue;
+    const [one, two] = [nameForMessage(name), nameForMessage(other)];
+    fail(
+      'FORMAT',
+      `${where}: --tensors`,
+      `it matches ${one} but not ${two}. Match all tensors of layer ${layer}, or none.`,
     );
+  }
+  checkPairs(moves, given);
+  checkOverlap(all, moves, where);
+  if (towers.length > 0)
+    notes.add(`${towers.length} tensors of other towers (${nameForMessage(towers[0]!)}, …) stay as they are.`);
   if (left.size > 0)
-    notes.add(`--tensors leaves ${left.size} layers as they are: no runtime turns layers by different pairings.`);
-  return { to: options.to, moves, notes: [...notes] };
+    notes.add(`--tensors leaves ${left.size} layers as they are. No runtime mixes the pairings of layers.`);
+  return { to: given.to, moves, notes: [...notes] };
 }
 
-function checkGeometry(geometry: HeadGeometry, where: string): HeadGeometry {
-  const {
-    numHeads,
-    numKvHeads,
-    headDim,
-    rotaryDim,
-    queryRows = headDim,
-    queryOffset = 0,
-    keyRows = headDim,
-    keyOffset = 0,
-  } = geometry;
+function geometryAt(layer: number, { geometryOf, where: file }: Options): HeadGeometry {
+  const where = `${file}: layer ${layer}`;
+  const geometry = readOptions(
+    reading(`${where}: geometryOf`, () => geometryOf(layer)),
+    `${where}: geometryOf`,
+  );
+  const { numHeads, numKvHeads, headDim, rotaryDim } = geometry;
+  const { queryRows = headDim, queryOffset = 0, keyRows = headDim, keyOffset = 0 } = geometry;
   const integer = (value: number, name: string, low: number, high: number): void => {
     if (!Number.isInteger(value) || value < low || value > high)
       refuse('RANGE', `${where}: ${name}`, `an integer in [${low}, ${high}]`, value);
@@ -318,10 +326,10 @@ function checkGeometry(geometry: HeadGeometry, where: string): HeadGeometry {
   return geometry;
 }
 
-/** The rows of a tensor, and where its windows start. */
+/** The rows of a tensor, and where the rows of each head that rotate start. */
 interface Windows {
   readonly rows: number;
-  /** How the rows come about, for messages. */
+  /** The formula of rows, for messages. */
   readonly why: string;
   readonly q: readonly number[];
   readonly k: readonly number[];
@@ -341,12 +349,7 @@ function windowsOf(part: 'q' | 'k' | 'fused', g: HeadGeometry, fused: FusedLayou
   }
   switch (fused) {
     case undefined:
-      return refuse(
-        'UNSUPPORTED',
-        where,
-        'a model whose layout of q, k and v in one tensor is known',
-        'one that is not',
-      );
+      return fail('UNSUPPORTED', where, 'how q, k and v share this tensor is unknown for this model');
     case 'concatenated':
       return {
         rows: (n + 2 * kv) * d,
@@ -355,8 +358,7 @@ function windowsOf(part: 'q' | 'k' | 'fused', g: HeadGeometry, fused: FusedLayou
         k: starts(kv, d, n * d),
       };
     case 'by-head':
-      if (kv !== n)
-        refuse('RANGE', `${where}: kv_heads`, `heads=${n}, as q, k and v lie side by side in each head`, kv);
+      if (kv !== n) refuse('RANGE', `${where}: kv_heads`, `heads=${n}, as each head holds q, k and v`, kv);
       return { rows: 3 * n * d, why: `3 × heads=${n} × ${d}`, q: starts(n, 3 * d, 0), k: starts(n, 3 * d, d) };
     case 'by-group': {
       const group = n / kv;
@@ -378,10 +380,10 @@ function windowsOf(part: 'q' | 'k' | 'fused', g: HeadGeometry, fused: FusedLayou
   }
 }
 
-/** What hangs on a projection: rows like its own, or one value for all of them. */
+/** Suffixes of data beside a projection, with as many rows as the projection, or one value for all rows. */
 const BESIDE =
   /^(weight_scale|weight_scale_inv|weight_zero_point|weight_packed|scale|lora_magnitude_vector.*|lora_B\..*|lora_B|weight\.lora_b)$/;
-/** Where rows cannot be told apart, or are not output features. */
+/** Suffixes of data that no permutation of the output rows changes. */
 const SHARED =
   /^(lora_A\..*|lora_A|weight\.lora_a|input_scale|output_scale|weight_scale_2|weight_global_scale|input_global_scale|weight_shape|[qkv]_scale)$/;
 
@@ -389,23 +391,17 @@ function moveOf(
   tensor: LocatedTensor,
   role: Role,
   geometry: HeadGeometry,
-  options: PermuteOptions,
+  { where: file, fused }: Options,
   notes: Set<string>,
 ): TensorMove | undefined {
-  const { name, shape, sizeBytes, file, type, byteOffset } = tensor;
+  const { name, shape, sizeBytes, type, byteOffset } = tensor;
   const { part, suffix, layer, layerKey } = role;
-  const where = `${options.where ?? 'permute'}: ${nameForMessage(name)}`;
+  const where = `${file}: ${nameForMessage(name)}`;
   const count = countClaimed(shape) ?? refuse('SHAPE', where, 'fewer than 2^50 elements', shape);
-  const common = { name, type, shape, file, layer, layerKey, byteOffset, geometry };
-  const rowsOf = (rows: number): number => {
+  const common = { name, type, shape, file: tensor.file, layer, layerKey, byteOffset, geometry };
+  const bytesOfRow = (rows: number): number => {
     if (sizeBytes === undefined)
-      refuse(
-        'UNSUPPORTED',
-        where,
-        'a type whose rows are known to be whole blocks, one after the other',
-        type,
-        'Permute the model before it is quantised.',
-      );
+      fail('UNSUPPORTED', where, `the layout of type ${type} is unknown. Permute the model before quantising it.`);
     const rowBytes = sizeBytes / rows;
     if (Number.isInteger(rowBytes) && rowBytes > 0) return rowBytes;
     return refuse('UNSUPPORTED', where, 'rows of whole bytes', `${sizeBytes} bytes of ${type} in ${rows} rows`);
@@ -417,46 +413,23 @@ function moveOf(
     const query = part === 'q-norm' || part === 'q';
     const { headDim: d } = geometry;
     const heads = query ? geometry.numHeads : geometry.numKvHeads;
+    const expected = `head_dim=${d} values, or ${heads} heads × ${d}`;
     if (count !== d && count !== heads * d)
-      refuse(
-        'SHAPE',
-        where,
-        `head_dim=${d} values, or ${heads} heads × ${d}`,
-        shape,
-        'Check heads, kv_heads and head_dim.',
-      );
+      refuse('SHAPE', where, expected, shape, 'Check heads, kv_heads and head_dim.');
     const starts = Array.from({ length: count / d }, (_, h) => h * d);
-    return {
-      ...common,
-      kind: 'norm',
-      rows: count,
-      rowBytes: rowsOf(count),
-      q: query ? starts : [],
-      k: query ? [] : starts,
-    };
+    const [q, k] = query ? [starts, []] : [[], starts];
+    return { ...common, kind: 'norm', rows: count, rowBytes: bytesOfRow(count), q, k };
   }
   if (norm) refuse('UNSUPPORTED', where, 'a norm with weight or bias', suffix);
 
-  const windows = windowsOf(part as 'q' | 'k' | 'fused', geometry, options.fused, where);
-  const { rows } = windows;
+  const windows = windowsOf(part as 'q' | 'k' | 'fused', geometry, fused, where);
+  const { rows, q, k } = windows;
   const beside = BESIDE.test(suffix);
   if (suffix === 'weight' || suffix === 'bias' || (beside && shape[0] === rows)) {
-    if (shape[0] !== rows)
-      refuse(
-        'SHAPE',
-        where,
-        `${rows} rows, ${windows.why}`,
-        shape,
-        'Check heads, kv_heads and head_dim; a weight that is packed along its rows cannot be permuted.',
-      );
-    return {
-      ...common,
-      kind: suffix === 'bias' ? 'bias' : suffix === 'weight' || suffix === 'weight_packed' ? 'weight' : 'beside',
-      rows,
-      rowBytes: rowsOf(rows),
-      q: windows.q,
-      k: windows.k,
-    };
+    const next = 'Check heads, kv_heads and head_dim. A weight packed along its rows cannot be permuted.';
+    if (shape[0] !== rows) refuse('SHAPE', where, `${rows} rows, ${windows.why}`, shape, next);
+    const kind = suffix === 'bias' ? 'bias' : suffix === 'weight' || suffix === 'weight_packed' ? 'weight' : 'beside';
+    return { ...common, kind, rows, rowBytes: bytesOfRow(rows), q, k };
   }
   if (SHARED.test(suffix) && (suffix.includes('lora') || count <= 2)) return undefined;
   if (beside && count === 1) return undefined;
@@ -464,56 +437,38 @@ function moveOf(
     notes.add('Scales of blocks that hold whole heads (weight_scale, weight_scale_inv) stay as they are.');
     return undefined;
   }
-  return refuse(
-    'UNSUPPORTED',
-    where,
-    'weights that move by whole rows, and scales by row, by block of whole heads or for all',
-    shape,
-    'Permute the model before it is quantised.',
-  );
+  const expected = 'weights that move by whole rows, or scales per row, per block of whole heads or per tensor';
+  return refuse('UNSUPPORTED', where, expected, shape, 'Permute the model before quantising it.');
 }
 
-/** Whether each window lies in one block of rows: its rows then keep their scale. */
+/** Whether the rows of each head that rotate lie in one block, and so keep their scale. */
 function staysInBlocks(blockRows: number, { q, k }: Windows, { rotaryDim }: HeadGeometry): boolean {
   if (!Number.isInteger(blockRows) || blockRows < 1) return false;
   return [...q, ...k].every((row) => Math.floor(row / blockRows) === Math.floor((row + rotaryDim - 1) / blockRows));
 }
 
-/** q moved and k not is the bug that this is to prevent. */
-function checkPairs(moves: readonly TensorMove[], { sharesKeys }: PermuteOptions, where: string): void {
-  if (moves.length === 0) {
-    refuse(
-      'FORMAT',
-      where,
-      'q and k projections among the tensors',
-      'none',
-      "Is this the language model? Name its tensors with --tensors '(?<q>…)|(?<k>…)'.",
-    );
-  }
+/** Refuses a layer of which only q or only k would move. */
+function checkPairs(moves: readonly TensorMove[], { sharesKeys, where }: Options): void {
+  const next = "Is this the language model? Name its tensors with --tensors '(?<q>…)|(?<k>…)'.";
+  if (moves.length === 0) fail('FORMAT', where, `no q and k projections found. ${next}`);
+  if (moves.every((move) => move.kind === 'norm')) fail('FORMAT', where, `only norms of q and k found. ${next}`);
   const layers = new Map<string, { q?: string; k?: string }>();
   for (const { name, layerKey, kind, q, k } of moves) {
-    // An adapter may well change q alone: it is the weights that come in pairs.
+    // An adapter may change q alone.
     if (kind !== 'weight') continue;
     const layer = layers.get(layerKey) ?? {};
     if (q.length > 0) layer.q = name;
     if (k.length > 0) layer.k = name;
     layers.set(layerKey, layer);
   }
-  if (moves.every((move) => move.kind === 'norm'))
-    refuse('FORMAT', where, 'q and k projections beside their norms', 'norms only');
   for (const [layer, { q, k }] of layers) {
     if (q !== undefined && (k !== undefined || sharesKeys)) continue;
-    refuse(
-      'FORMAT',
-      `${where}: layer ${layer}`,
-      'q and k, which move together',
-      q ?? k,
-      'Its partner is missing: is this one shard of several? Give the folder.',
-    );
+    const sentence = `${nameForMessage(q ?? k!)} has no ${q === undefined ? 'q' : 'k'} beside it`;
+    fail('FORMAT', `${where}: layer ${layer}`, `${sentence}. If this is one shard of several, give the folder.`);
   }
 }
 
-/** Bytes that belong to two tensors would move under the other one's feet. */
+/** Refuses tensors that move and share bytes with others. */
 function checkOverlap(tensors: readonly LocatedTensor[], moves: readonly TensorMove[], where: string): void {
   const moved = new Set(moves.map((move) => move.name));
   const order = [...tensors].sort((a, b) => a.file - b.file || a.byteOffset - b.byteOffset);
@@ -524,13 +479,7 @@ function checkOverlap(tensors: readonly LocatedTensor[], moves: readonly TensorM
     const { name, byteOffset, sizeBytes = 0 } = tensor;
     if (tensor.file !== file) [file, end, movedEnd] = [tensor.file, 0, 0];
     if (sizeBytes > 0 && byteOffset < (moved.has(name) ? end : movedEnd))
-      refuse(
-        'FORMAT',
-        `${where}: ${nameForMessage(name)}`,
-        'bytes of its own',
-        'bytes of another tensor too',
-        'The file is forged.',
-      );
+      fail('FORMAT', `${where}: ${nameForMessage(name)}`, 'it shares bytes with another tensor. The file is forged.');
     end = Math.max(end, byteOffset + sizeBytes);
     if (moved.has(name)) movedEnd = Math.max(movedEnd, byteOffset + sizeBytes);
   }
