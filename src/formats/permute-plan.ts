@@ -1,10 +1,11 @@
 /**
- * Plans which rows of which tensors move when a model's q and k weights change from one pairing to the other. It works with
- * names, shapes and byte offsets; it reads and writes no files.
+ * Plans which rows of which tensors move when a model's q and k weights change from one pairing to the other.
+ * It works with names, shapes and byte offsets; it reads and writes no files.
  *
- * RoPE rotates pairs of dimensions of each head. Runtimes pair the dimensions in one of two ways, and a checkpoint is written
- * for one of them. Between the two lies a permutation of the rows (output features) of the q and k projections, the same in
- * every head. q·k is a sum over the dimensions of a head, so it does not change. For the R rows of a head that rotate:
+ * RoPE rotates pairs of dimensions of each head. Runtimes pair the dimensions in one of two ways, and a checkpoint is
+ * written for one of them. Between the two lies a permutation of the rows (output features) of the q and k projections,
+ * the same in every head. q·k is a sum over the dimensions of a head, so it does not change.
+ * For the R rows of a head that rotate:
  *
  * ```
  * half → interleaved    new row 2j ← old row j          new row 2j+1 ← old row j + R/2       R = 8: 0 4 1 5 2 6 3 7
@@ -242,8 +243,8 @@ function readTensors(given: readonly LocatedTensor[], where: string): LocatedTen
  * @param tensors - all tensors of the model, those of several files (shards) in one list
  * @param options - the new pairing, and the facts about the model
  * @returns what moves, in the order of `tensors`
- * @throws {RopewalkError} SHAPE when rows do not fit the heads; UNSUPPORTED for tensors that cannot be moved by rows, for fused
- *   tensors of unknown layout, and for names that may or may not be q or k; FORMAT when q and k are missing, or one of the two;
+ * @throws {RopewalkError} SHAPE when rows do not fit the heads; UNSUPPORTED for tensors that cannot be moved by rows,
+ *   for fused tensors of unknown layout, and for names that may or may not be q or k; FORMAT when q or k is missing;
  *   RANGE for impossible heads or arguments
  */
 export function planPermutation(tensors: readonly LocatedTensor[], options: PermuteOptions): PermutePlan {
@@ -382,10 +383,10 @@ function windowsOf(part: 'q' | 'k' | 'fused', g: HeadGeometry, fused: FusedLayou
 
 /** Suffixes of data beside a projection, with as many rows as the projection, or one value for all rows. */
 const BESIDE =
-  /^(weight_scale|weight_scale_inv|weight_zero_point|weight_packed|scale|lora_magnitude_vector.*|lora_B\..*|lora_B|weight\.lora_b)$/;
+  /^(weight_(scale|scale_inv|zero_point|packed)|scale|lora_magnitude_vector.*|lora_B(\..*)?|weight\.lora_b)$/;
 /** Suffixes of data that no permutation of the output rows changes. */
 const SHARED =
-  /^(lora_A\..*|lora_A|weight\.lora_a|input_scale|output_scale|weight_scale_2|weight_global_scale|input_global_scale|weight_shape|[qkv]_scale)$/;
+  /^(lora_A(\..*)?|weight\.lora_a|weight_(scale_2|shape)|(weight|input)_global_scale|(input|output|[qkv])_scale)$/;
 
 function moveOf(
   tensor: LocatedTensor,
