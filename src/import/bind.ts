@@ -11,11 +11,12 @@ import { planRotaryEmbedding } from '../dialects/onnx.js';
 import { bindRope, type RopeCall } from '../ops/rope/call.js';
 import { planRopeWithTable } from '../ops/rope/plan.js';
 import { nodeInputs, positionValues } from './describe.js';
-import { Evaluation, fromTensor, type Value } from './evaluate.js';
+import { Evaluation } from './evaluate.js';
 import type { FoundArithmetic, FoundNode } from './find.js';
-import { numberAttribute } from './scope.js';
+import { numberAttribute } from './operators/attributes.js';
+import { CannotEvaluate, fromTensor, type Value } from './operators/values.js';
 import { tablesOf } from './tables.js';
-import { CannotEvaluate, Work } from './work.js';
+import { Work } from './work.js';
 
 /** The tensors of one call. */
 export interface BindOptions {

@@ -7,7 +7,7 @@ import { RopewalkError } from '../core/errors.js';
 import { countElements } from '../core/shape.js';
 import type { RopeSpec } from '../ops/rope/plan.js';
 import { MAX_CHANNELS } from './algebra.js';
-import { Evaluation, type Value } from './evaluate.js';
+import { Evaluation } from './evaluate.js';
 import type { FoundArithmetic, FoundAttention, FoundNode } from './find.js';
 import {
   type FoundFrequencies,
@@ -16,12 +16,13 @@ import {
   type Sample,
   type Sampler,
 } from './frequencies.js';
+import { numberAttribute } from './operators/attributes.js';
+import type { Dim } from './operators/operator.js';
+import { CannotEvaluate, type Value } from './operators/values.js';
 import type { PairTables, Rotation } from './rotation.js';
-import { numberAttribute, type Scope } from './scope.js';
-import type { Dim } from './shapes.js';
+import type { Scope } from './scope.js';
 import { ancestryOf, isConstant, positionsBehind } from './sources.js';
 import { MembersDiffer, tablesOf } from './tables.js';
-import { CannotEvaluate } from './work.js';
 
 /** Where the angles' positions come from. */
 export type PositionSource =
@@ -360,7 +361,7 @@ function cacheFrequencies(
   pairs: number,
 ): FoundFrequencies | NoFrequencies {
   try {
-    const evaluation = new Evaluation(scope, shapes, { values: new Map(), dims: new Map(), wholeCaches: true }, work);
+    const evaluation = new Evaluation(scope, shapes, { wholeCaches: true }, work);
     const [c, s] = [evaluation.value(cos), evaluation.value(sin)];
     const [rows = 0, width = 0] = c.shape;
     if (c.shape.length !== 2 || s.shape.join() !== c.shape.join() || width < pairs)
@@ -436,7 +437,7 @@ function tableUnit(found: FoundArithmetic): number {
 }
 
 function evaluationAt(found: FoundArithmetic, values: ReadonlyMap<string, Value>): Evaluation {
-  return new Evaluation(found.scope, found.shapes, { values, dims: new Map(), wholeCaches: true }, found.work);
+  return new Evaluation(found.scope, found.shapes, { values, wholeCaches: true }, found.work);
 }
 
 /** As many positions are fed as the graph declares while they are no more than this. */
@@ -535,9 +536,7 @@ function behind(scope: FoundArithmetic['scope'], value: string, positions: Reado
 /** A cache is cut to the length in use before rows are chosen: its own rows count. */
 function largestConstant({ scope, shapes, work }: FoundArithmetic, value: string): number | undefined {
   try {
-    const whole = new Evaluation(scope, shapes, { values: new Map(), dims: new Map(), wholeCaches: true }, work).value(
-      value,
-    );
+    const whole = new Evaluation(scope, shapes, { wholeCaches: true }, work).value(value);
     return whole.shape.length < 2 ? undefined : Math.max(...whole.shape.slice(0, -1));
   } catch (error) {
     if (error instanceof CannotEvaluate || error instanceof RopewalkError) return undefined;

@@ -10,10 +10,13 @@
  */
 import { countElements } from '../core/shape.js';
 import type { OnnxModelFile, OnnxModelNode } from '../formats/onnx-model.js';
-import { Algebra, type Forms, MAX_CHANNELS, TRACED } from './algebra.js';
+import { Algebra, MAX_CHANNELS } from './algebra.js';
 import { Evaluation } from './evaluate.js';
+import { numberAttribute } from './operators/attributes.js';
+import type { Forms } from './operators/forms.js';
+import { operatorOf } from './operators/index.js';
 import { judgeRotation, type Rotation } from './rotation.js';
-import { nodeName, numberAttribute, type Scope, scopesOf } from './scope.js';
+import { nodeName, type Scope, scopesOf } from './scope.js';
 import { Shapes } from './shapes.js';
 import { isTable } from './sources.js';
 import { SEARCHING, Work } from './work.js';
@@ -103,12 +106,7 @@ function findArithmetic(
   found: Findings['found'][number][],
   nearly: NearMiss[],
 ): void {
-  const constants = new Evaluation(
-    scope,
-    shapes,
-    { values: new Map(), dims: new Map(), wholeCaches: false },
-    computing,
-  );
+  const constants = new Evaluation(scope, shapes, { wholeCaches: false }, computing);
   const covered = new Set<OnnxModelNode>();
   const tables = new Map<string, boolean>();
   const table = (leaf: string): boolean => {
@@ -171,7 +169,7 @@ function endsOf(scope: Scope, anchor: OnnxModelNode, work: Work): string[] {
       const readers = scope.readersOf(value);
       work.spend(readers.length);
       for (const { node } of readers) {
-        if (node.domain !== '' || !TRACED.has(node.opType)) continue;
+        if (!operatorOf(node)?.trace) continue;
         for (const output of node.outputs) {
           if (output === '' || values.has(output) || values.size >= MAX_VALUES) continue;
           values.set(output, scope.indexOf(node));
@@ -257,7 +255,7 @@ function between(scope: Scope, x: string, y: string): OnnxModelNode[] {
   const walk = (value: string): void => {
     if (value === x || value === '') return;
     const node = scope.maker(value);
-    if (!node || nodes.has(node) || !TRACED.has(node.opType) || nodes.size > 256) return;
+    if (!node || nodes.has(node) || !operatorOf(node)?.trace || nodes.size > 256) return;
     nodes.add(node);
     for (const input of node.inputs) walk(input);
   };

@@ -4,7 +4,7 @@
  * @module
  */
 import type { Pairing } from '../ops/rope/plan.js';
-import type { Factor, Forms, Term } from './algebra.js';
+import type { Factor, Forms, Term } from './operators/forms.js';
 
 /** The cos and sin of one pair, as each of its members reads them. Two places may hold the same number: HuggingFace repeats its halves. */
 export interface PairTables {

@@ -3,15 +3,7 @@
  *
  * @module
  */
-import type { Dtype } from '../core/dtypes.js';
-import type {
-  AttributeValue,
-  OnnxGraph,
-  OnnxModelFile,
-  OnnxModelNode,
-  OnnxTensor,
-  OnnxValueType,
-} from '../formats/onnx-model.js';
+import type { OnnxGraph, OnnxModelFile, OnnxModelNode, OnnxTensor, OnnxValueType } from '../formats/onnx-model.js';
 
 /** Who reads a value. */
 export interface Reading {
@@ -25,10 +17,10 @@ const MAX_DEPTH = 16;
 
 /** One graph of a model with its surroundings. */
 export class Scope {
-  private readonly makers = new Map<string, OnnxModelNode>();
-  private readonly readers = new Map<string, Reading[]>();
-  private readonly order = new Map<OnnxModelNode, number>();
-  private readonly types = new Map<string, OnnxValueType>();
+  readonly #makers = new Map<string, OnnxModelNode>();
+  readonly #readers = new Map<string, Reading[]>();
+  readonly #order = new Map<OnnxModelNode, number>();
+  readonly #types = new Map<string, OnnxValueType>();
 
   /**
    * @param graph - one graph
@@ -41,56 +33,56 @@ export class Scope {
     readonly parent?: Scope,
   ) {
     for (const [n, node] of graph.nodes.entries()) {
-      this.order.set(node, n);
-      for (const output of node.outputs) if (output !== '') this.makers.set(output, node);
+      this.#order.set(node, n);
+      for (const output of node.outputs) if (output !== '') this.#makers.set(output, node);
       for (const [input, value] of node.inputs.entries()) {
         if (value === '') continue;
-        const list = this.readers.get(value);
+        const list = this.#readers.get(value);
         if (list) list.push({ node, input });
-        else this.readers.set(value, [{ node, input }]);
+        else this.#readers.set(value, [{ node, input }]);
       }
     }
     for (const value of [...graph.valueTypes.values(), ...graph.outputs, ...graph.inputs])
-      this.types.set(value.name, value);
+      this.#types.set(value.name, value);
   }
 
   /** The node whose output a value is, here or around. */
   maker(value: string): OnnxModelNode | undefined {
-    return this.makers.get(value) ?? (this.isOwn(value) ? undefined : this.parent?.maker(value));
+    return this.#makers.get(value) ?? (this.#isOwn(value) ? undefined : this.parent?.maker(value));
   }
 
   /** Who reads a value in this graph, in the order of the file. */
   readersOf(value: string): readonly Reading[] {
-    return this.readers.get(value) ?? [];
+    return this.#readers.get(value) ?? [];
   }
 
   /** The place of a node in the file. */
   indexOf(node: OnnxModelNode): number {
-    return this.order.get(node) ?? -1;
+    return this.#order.get(node) ?? -1;
   }
 
   /** The initializer that a value is, here or around. */
   initializer(value: string): OnnxTensor | undefined {
     const found = this.graph.initializers.get(value);
     if (found) return found;
-    if (this.isOwn(value)) return undefined;
+    if (this.#isOwn(value)) return undefined;
     return this.parent?.initializer(value);
   }
 
   /** What the file says of a value. */
   declared(value: string): OnnxValueType | undefined {
-    return this.types.get(value) ?? (this.isOwn(value) ? undefined : this.parent?.declared(value));
+    return this.#types.get(value) ?? (this.#isOwn(value) ? undefined : this.parent?.declared(value));
   }
 
   /** The input of the outermost graph that a value is; undefined when a node or an initializer makes it. */
   graphInput(value: string): OnnxValueType | undefined {
-    if (this.makers.has(value) || this.graph.initializers.has(value)) return undefined;
+    if (this.#makers.has(value) || this.graph.initializers.has(value)) return undefined;
     return this.graph.inputs.find((input) => input.name === value) ?? this.parent?.graphInput(value);
   }
 
-  private isOwn(value: string): boolean {
+  #isOwn(value: string): boolean {
     return (
-      this.makers.has(value) ||
+      this.#makers.has(value) ||
       this.graph.initializers.has(value) ||
       this.graph.inputs.some((input) => input.name === value)
     );
@@ -131,48 +123,4 @@ function within(outer: string, inner: string): string {
 /** A node's name, or its kind and place where it has none. */
 export function nodeName(node: OnnxModelNode, index: number): string {
   return node.name === '' ? `${node.opType}_${index}` : node.name;
-}
-
-/** A number in an attribute, or what the operator takes when it is missing. */
-export function numberAttribute<T extends number | undefined>(
-  node: OnnxModelNode,
-  name: string,
-  missing: T,
-): number | T {
-  const given = node.attributes.get(name);
-  return given?.kind === 'int' || given?.kind === 'float' ? given.value : missing;
-}
-
-/** A list of integers in an attribute. */
-export function intsAttribute(node: OnnxModelNode, name: string): readonly number[] | undefined {
-  const given = node.attributes.get(name);
-  return given?.kind === 'ints' ? given.value : undefined;
-}
-
-/** The tensor of a Constant node, whichever of its attributes holds it: numbers, or a tensor of the file. */
-export function constantOfNode(
-  node: OnnxModelNode,
-):
-  | OnnxTensor
-  | { readonly dtype: Dtype; readonly shape: readonly number[]; readonly values: readonly number[] }
-  | undefined {
-  const given = (name: string): AttributeValue | undefined => node.attributes.get(name);
-  const value = given('value');
-  if (value?.kind === 'tensor') return value.value;
-  for (const [name, dtype] of [
-    ['value_int', 'i64'],
-    ['value_float', 'f32'],
-  ] as const) {
-    const scalar = given(name);
-    if (scalar?.kind === 'int' || scalar?.kind === 'float') return { dtype, shape: [], values: [scalar.value] };
-  }
-  for (const [name, dtype] of [
-    ['value_ints', 'i64'],
-    ['value_floats', 'f32'],
-  ] as const) {
-    const many = given(name);
-    if (many?.kind === 'ints' || many?.kind === 'floats')
-      return { dtype, shape: [many.value.length], values: many.value };
-  }
-  return undefined;
 }

@@ -4,8 +4,11 @@
  * @module
  */
 import { isFloat } from '../core/dtypes.js';
-import { EVALUATED } from './evaluate.js';
-import { constantOfNode, numberAttribute, type Scope } from './scope.js';
+import type { OnnxModelNode } from '../formats/onnx-model.js';
+import { constantOfNode } from './operators/attributes.js';
+import { operatorOf } from './operators/index.js';
+import { isIntegral, type ValueDtype } from './operators/values.js';
+import type { Scope } from './scope.js';
 
 /** Tables have fewer operators behind them than this; who has more comes from hidden states. */
 const MAX_WALK = 400;
@@ -47,7 +50,7 @@ export function ancestryOf(scope: Scope, value: string, stop: ReadonlySet<string
       inputs.add(at);
       continue;
     }
-    if (node.domain !== '' || !EVALUATED.has(node.opType)) {
+    if (!operatorOf(node)?.compute) {
       unknown.add(node.domain === '' ? node.opType : `${node.domain}.${node.opType}`);
       continue;
     }
@@ -99,29 +102,6 @@ export function isTable(scope: Scope, value: string): boolean {
   });
 }
 
-/** Operators that show the same positions in another shape. */
-const VIEWS: ReadonlySet<string> = /* @__PURE__ */ new Set([
-  'Identity',
-  'Unsqueeze',
-  'Squeeze',
-  'Reshape',
-  'Expand',
-  'Cast',
-  'Flatten',
-]);
-/** Inputs that are sizes and indices of the operator, not data. */
-const DATA_INPUTS: Readonly<Record<string, number>> = {
-  Reshape: 1,
-  Expand: 1,
-  Tile: 1,
-  Slice: 1,
-  Unsqueeze: 1,
-  Squeeze: 1,
-  Split: 1,
-  CumSum: 1,
-  ConstantOfShape: 0,
-};
-
 /**
  * The positions behind a table: the integers, as near to the graph's inputs as they keep their values, that are cast to float or choose rows.
  *
@@ -141,20 +121,15 @@ export function positionsBehind(scope: Scope, value: string): Set<string> {
       if (!node || !isConstant(scope, at)) positions.add(firstOf(scope, at));
       continue;
     }
-    if (node?.domain !== '') continue;
-    const data = DATA_INPUTS[node.opType];
-    queue.push(
-      ...(data === undefined ? node.inputs : node.inputs.slice(0, data)).slice(node.opType === 'Where' ? 1 : 0),
-    );
+    if (node?.domain === '') queue.push(...dataInputs(node));
   }
   return positions;
 }
 
-/** Operators that make other integers of positions, one from one: limbs, axes, offsets. Sums over tokens are not among them. */
-const ONE_BY_ONE: ReadonlySet<string> = /* @__PURE__ */ new Set([
-  ...VIEWS,
-  ...'Add Sub Mul Div Mod Min Max Clip Gather Slice Split Transpose'.split(' '),
-]);
+/** The inputs of a node that are data, not sizes and indices. */
+function dataInputs(node: OnnxModelNode): readonly string[] {
+  return node.inputs.slice(...(operatorOf(node)?.data ?? []));
+}
 
 /** The input of the graph from which integers come one by one; else the first value of a chain of views. */
 function firstOf(scope: Scope, value: string): string {
@@ -162,8 +137,8 @@ function firstOf(scope: Scope, value: string): string {
   for (let step = 0; step < MAX_WALK; step++) {
     if (scope.graphInput(input)) return input;
     const node = scope.maker(input);
-    if (node?.domain !== '' || !ONE_BY_ONE.has(node.opType)) break;
-    const data = node.inputs.slice(0, node.opType === 'Gather' ? 1 : (DATA_INPUTS[node.opType] ?? node.inputs.length));
+    if (!node || !operatorOf(node)?.positions) break;
+    const data = node.opType === 'Gather' ? node.inputs.slice(0, 1) : dataInputs(node);
     const moving = data.filter((one) => one !== '' && !isConstant(scope, one));
     if (moving.length !== 1) break;
     input = moving[0]!;
@@ -171,14 +146,10 @@ function firstOf(scope: Scope, value: string): string {
   let at = value;
   for (let step = 0; step < MAX_WALK; step++) {
     const node = scope.maker(at);
-    if (
-      !node ||
-      !VIEWS.has(node.opType) ||
-      !isInteger(scope, node.inputs[0] ?? '') ||
-      scope.initializer(node.inputs[0]!)
-    )
+    const before = node?.inputs[0] ?? '';
+    if (!node || operatorOf(node)?.positions !== 'same' || !isInteger(scope, before) || scope.initializer(before))
       return at;
-    at = node.inputs[0]!;
+    at = before;
   }
   return at;
 }
@@ -189,35 +160,22 @@ export function isConstant(scope: Scope, value: string): boolean {
   return inputs.size === 0 && shapesOf.size === 0 && unknown.size === 0;
 }
 
-/** Operators whose output is integer or bool whatever goes in. */
-const MAKES_INTEGERS: ReadonlySet<string> = /* @__PURE__ */ new Set(
-  'Shape Size NonZero ArgMax ArgMin Equal Greater Less GreaterOrEqual LessOrEqual Not And Or Xor IsNaN IsInf'.split(
-    ' ',
-  ),
-);
+/** Whether a value holds integers or truth values. */
+function isInteger(scope: Scope, value: string): boolean {
+  const dtype = dtypeOf(scope, value);
+  return dtype !== undefined && isIntegral(dtype);
+}
 
-/** Says whether a value holds integers or truth values. */
-export function isInteger(scope: Scope, value: string, depth = 0): boolean {
-  const constant = scope.initializer(value);
-  if (constant) return constant.dtype !== undefined && !isFloat(constant.dtype);
-  const declared = scope.declared(value);
-  if (declared?.dtype) return !isFloat(declared.dtype);
+/** The dtype of a value, as far as the file says it. */
+function dtypeOf(scope: Scope, value: string, depth = 0): ValueDtype | undefined {
+  const said = scope.initializer(value) ?? scope.declared(value);
   const node = scope.maker(value);
-  if (!node || depth > MAX_WALK) return false;
-  if (MAKES_INTEGERS.has(node.opType)) return true;
-  if (node.opType === 'Constant') {
-    const own = constantOfNode(node);
-    return own?.dtype !== undefined && !isFloat(own.dtype);
-  }
-  if (node.opType === 'Cast') {
-    const to = numberAttribute(node, 'to', 1);
-    return (to >= 2 && to <= 9 && to !== 8) || to === 12 || to === 13;
-  }
-  if (node.opType === 'ConstantOfShape') {
-    const own = node.attributes.get('value');
-    return own?.kind === 'tensor' && own.value.dtype !== undefined && !isFloat(own.value.dtype);
-  }
-  if (node.domain !== '' || !EVALUATED.has(node.opType)) return false;
-  const data = node.inputs[node.opType === 'Where' ? 1 : 0];
-  return data !== undefined && data !== '' && isInteger(scope, data, depth + 1);
+  if (said?.dtype || !node || depth > MAX_WALK) return said?.dtype;
+  const operator = operatorOf(node);
+  if (!operator) return undefined;
+  const inputOf = (input: number): ValueDtype | undefined =>
+    node.inputs[input] ? dtypeOf(scope, node.inputs[input], depth + 1) : undefined;
+  return operator.dtype
+    ? operator.dtype({ node, dtype: ([input]) => inputOf(input!) })
+    : inputOf(operator.data?.[0] ?? 0);
 }

@@ -1,8 +1,10 @@
 /**
- * How much an import may do: numbers in a file say nothing of the work that it is worth, its bytes do.
+ * How much work an import may do. The sizes that a file declares say nothing of the work that it is worth; its bytes do.
  *
  * @module
  */
+import { CannotEvaluate } from './operators/values.js';
+
 /** How many steps bytes are worth. */
 interface Rate {
   /** What every file may take. */
@@ -10,26 +12,15 @@ interface Rate {
   readonly perByte: number;
 }
 
-/** For values that are computed. A step is an element that an operator reads or writes, 50 ns or so: 4096 positions × 64 through ten operators. */
+/** For computed values. A step is an element that an operator reads or writes, about 50 ns: 4096 positions × 64 through ten operators. */
 const COMPUTING: Rate = { base: 2 ** 23, perByte: 2 ** 10 };
-/** For the search. A step is a channel, or a quarter of a term, 100 ns or so; a small decoder whose 896 channels may all be a head's takes 1200 a byte. */
+/**
+ * For the search. A step is a channel, or a quarter of a term, about 100 ns. A small decoder whose 896 channels may all
+ * be a head's takes 1200 a byte.
+ */
 export const SEARCHING: Rate = { base: 2 ** 21, perByte: 2 ** 12 };
 
-/** Why a value cannot be computed. */
-export class CannotEvaluate extends Error {
-  /**
-   * @param message - in words
-   * @param missing - the input of the graph that was not given, if that is it
-   */
-  constructor(
-    message: string,
-    readonly missing?: string,
-  ) {
-    super(message);
-  }
-}
-
-/** The work would be more than the bytes given allow. */
+/** The work would be more than the bytes allow. */
 export class TooMuchWork extends CannotEvaluate {}
 
 /** Counts the steps of one import. */
@@ -40,7 +31,7 @@ export class Work {
 
   /**
    * @param bytes - of the file, and of the tensors that are given with it
-   * @param rate - {@link SEARCHING}, or for computing
+   * @param rate - {@link SEARCHING}; that of computed values unless given
    */
   constructor(
     readonly bytes: number,
@@ -50,7 +41,8 @@ export class Work {
   }
 
   /**
-   * Takes steps; called before they are done. What is refused is not counted, so that one absurd number leaves the rest of a file readable.
+   * Takes steps; called before they are done. Refused steps are not counted, so that one absurd number leaves the rest of
+   * a file readable.
    *
    * @throws {TooMuchWork} when they are more than are left
    */
