@@ -66,7 +66,7 @@ const IMPORT =
   /(?:^|\n)\s*(?:import|export)\s(?:[^'";]*?\sfrom\s)?['"]([^'"]+)['"]|\bimport\(\s*['"]([^'"]+)['"]\s*\)/g;
 
 const problems = [];
-/** file → files it imports for values; type-only imports vanish at run time and cannot make a cycle. */
+/** file → files it imports. Type-only imports count: they vanish at run time, but a reader follows them. */
 const graph = new Map();
 for (const file of files) {
   const room = roomOf(file);
@@ -89,7 +89,7 @@ for (const file of files) {
       if (to.endsWith('.node.ts') && room !== 'cli' && !file.endsWith('.node.ts')) {
         problems.push(`${name}: imports the Node-only file ${target}; only cli/ and *.node.ts may`);
       }
-      if (!/^\s*(?:import|export)\s+type\s/.test(match[0])) graph.get(file).push(to);
+      graph.get(file).push(to);
     } else if (!(PACKAGES[room] ?? []).includes(target))
       problems.push(`${name}: imports package ${target}; ${room} may import ${PACKAGES[room]?.join(', ') ?? 'none'}`);
   }
