@@ -24,7 +24,8 @@ import {
   type Seen,
   slackOf,
 } from './hypotheses.js';
-import { type Identification, identifyHeads } from './identify.js';
+import type { Identification } from './identification.js';
+import { identifyHeads } from './identify.js';
 import type { Mutant } from './mutant.js';
 import { type NextInput, nextInput } from './next-input.js';
 import { TIERS, type Tier } from './noise.js';

@@ -7,7 +7,7 @@ import { ranges } from '../core/text.js';
 import { sharePairs } from '../ops/rope/axes.js';
 import { frequenciesOf } from '../ops/rope/plan.js';
 import type { Expected } from './hypotheses.js';
-import type { FoundPair, Identification } from './identify.js';
+import type { FoundPair, Identification } from './identification.js';
 import { basesOf } from './spec-fit.js';
 
 /** One difference. */

@@ -6,7 +6,7 @@
 import { RopewalkError } from '../core/errors.js';
 import type { Pairing, RopeSpec } from '../ops/rope/plan.js';
 import { callOf, type Expected, hypothesesOf, misfit, runRows, type Seen, slackOf } from './hypotheses.js';
-import type { Identification } from './identify.js';
+import type { Identification } from './identification.js';
 import { TIERS, type Tier } from './noise.js';
 import type { Heads } from './observation.js';
 import { takeSample } from './sample.js';

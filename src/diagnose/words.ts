@@ -7,7 +7,7 @@
 import { ranges } from '../core/text.js';
 import type { Diagnosis, Named, WorstElement } from './diagnose.js';
 import { short } from './differences.js';
-import type { Identification } from './identify.js';
+import type { Identification } from './identification.js';
 import { CAUSES } from './mutant.js';
 import { yarnContexts } from './spec-fit.js';
 

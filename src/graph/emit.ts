@@ -26,7 +26,8 @@ import { type AttentionShape, argmax, attention, narrowed, rmsNorm, swiglu } fro
 import { computeIn, type EmitOptions, type EmittedGraph, type NotEmitted, PlanGraph } from './plan-graph.js';
 import { emitRope } from './rope.js';
 
-export type { EmitOptions, EmittedGraph, EmittedValue, GraphForm, NotEmitted } from './plan-graph.js';
+export type { GraphForm } from './operators.js';
+export type { EmitOptions, EmittedGraph, EmittedValue, NotEmitted } from './plan-graph.js';
 
 /**
  * Appends a plan to a graph.

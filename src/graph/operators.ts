@@ -7,7 +7,11 @@ import type { FloatDtype } from '../core/dtypes.js';
 import { tensorFrom } from '../core/tensor.js';
 import { isHalf } from '../ops/runner.js';
 import type { GraphBuilder } from './builder.js';
-import type { GraphForm } from './plan-graph.js';
+
+/**
+ * Which operators a graph is made of: the standard's own where it has one for the types, or primitives that every target has.
+ */
+export type GraphForm = 'standard' | 'primitives';
 
 /** The largest finite value of a 16-bit float, and the smallest magnitude that rounds beyond it. */
 const LIMITS: Readonly<Record<'f16' | 'bf16', readonly [largest: number, beyond: number]>> =

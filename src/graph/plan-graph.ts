@@ -7,12 +7,7 @@ import type { Dtype, FloatDtype } from '../core/dtypes.js';
 import type { Tensor } from '../core/tensor.js';
 import type { AngleMode } from './angles.js';
 import type { GraphBuilder } from './builder.js';
-import { narrowed } from './operators.js';
-
-/**
- * Which operators a graph is made of: the standard's own where it has one for the types, or primitives that every target has.
- */
-export type GraphForm = 'standard' | 'primitives';
+import { type GraphForm, narrowed } from './operators.js';
 
 /** How a plan becomes a graph. */
 export interface EmitOptions {

@@ -19,8 +19,8 @@ import {
   tableOver,
 } from './angles.js';
 import { GraphBuilder } from './builder.js';
+import type { GraphForm } from './operators.js';
 import { narrowed, rmsNorm } from './operators.js';
-import type { GraphForm } from './plan-graph.js';
 import { type Geometry, rotate, rotateStandard, turningFor } from './rope.js';
 
 /** What a model is to be. */

@@ -28,7 +28,6 @@ export {
   loadModel,
   type ModelFiles,
 } from './load.js';
-export type { ModelMemory } from './memory.js';
 export { type Perplexity, type PerplexityOptions, perplexity } from './perplexity.js';
 export { createSampler, type Sampler, type SamplingOptions } from './sampler.js';
 export { type TokenizerFiles, tokenizerFromJson } from './tokenizer.js';
@@ -38,6 +37,7 @@ export type {
   DecoderConfig,
   EncodeOptions,
   Model,
+  ModelMemory,
   Session,
   SessionOptions,
   StreamOptions,

@@ -11,10 +11,10 @@ import { refuse } from '../core/errors.js';
 import { Ropewalk, type RopewalkOptions, ropewalk } from '../ropewalk.js';
 import { checkSignal, checkTokenizer, checkTypes } from './arguments.js';
 import { type Decoder, Scratch } from './decoder.js';
-import { type CacheDtype, checkFits, type MemoryLimits, type ModelMemory, memoryOf, usualContext } from './memory.js';
+import { type CacheDtype, checkFits, type MemoryLimits, memoryOf, usualContext } from './memory.js';
 import { folderOf, type ModelFiles, readHeaders } from './model-files.js';
 import { DecoderSession } from './session.js';
-import type { DecoderConfig, Model, Session, SessionOptions, Tokenizer } from './types.js';
+import type { DecoderConfig, Model, ModelMemory, Session, SessionOptions, Tokenizer } from './types.js';
 import { type LoadProgress, loadWeights } from './upload.js';
 import { assembleWeights, planWeights, type Weight, type WeightPlan, type WidenTo } from './weights.js';
 

@@ -5,7 +5,7 @@
  */
 import { sizeBytes } from '../core/dtypes.js';
 import { RopewalkError } from '../core/errors.js';
-import type { DecoderConfig } from './types.js';
+import type { DecoderConfig, ModelMemory } from './types.js';
 import type { WeightPlan } from './weights.js';
 
 /** Tokens of a prompt that run at once: enough to use the weights well, few enough to keep activations small. */
@@ -17,28 +17,6 @@ const USUAL_CONTEXT = 4096;
 
 /** How a KV cache is stored. */
 export type CacheDtype = 'f32' | 'f16' | 'bf16';
-
-/** What a model and one session take, in bytes. */
-export interface ModelMemory {
-  readonly weightsBytes: number;
-  /** Keys and values of one token, all layers. */
-  readonly cacheBytesPerToken: number;
-  /** Tokens of room of the session counted here. */
-  readonly context: number;
-  /** Keys and values of all of them. */
-  readonly cacheBytes: number;
-  /** Activations and logits; shared by all sessions. */
-  readonly scratchBytes: number;
-  /** cos and sin, once they reach the whole context. */
-  readonly tableBytes: number;
-  /** What of the weights `widenTo: 'f16'` would save. */
-  readonly widenedBytes: number;
-  /** All of it. */
-  readonly totalBytes: number;
-  /** The largest single tensor, and its name. */
-  readonly largestBytes: number;
-  readonly largestName: string;
-}
 
 /** What there is. */
 export interface MemoryLimits {

@@ -4,7 +4,28 @@
  * @module
  */
 import type { RopeSpec } from '../ops/rope/plan.js';
-import type { ModelMemory } from './memory.js';
+
+/** What a model and one session take, in bytes. */
+export interface ModelMemory {
+  readonly weightsBytes: number;
+  /** Keys and values of one token, all layers. */
+  readonly cacheBytesPerToken: number;
+  /** Tokens of room of the session counted here. */
+  readonly context: number;
+  /** Keys and values of all of them. */
+  readonly cacheBytes: number;
+  /** Activations and logits; shared by all sessions. */
+  readonly scratchBytes: number;
+  /** cos and sin, once they reach the whole context. */
+  readonly tableBytes: number;
+  /** What of the weights `widenTo: 'f16'` would save. */
+  readonly widenedBytes: number;
+  /** All of it. */
+  readonly totalBytes: number;
+  /** The largest single tensor, and its name. */
+  readonly largestBytes: number;
+  readonly largestName: string;
+}
 
 /** What a model is, read from config.json or from GGUF metadata. */
 export interface DecoderConfig {

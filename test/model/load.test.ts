@@ -20,7 +20,8 @@ import {
   type ModelFiles,
 } from '../../src/model/load.js';
 import { loadModelFile, loadModelFolder, loadModelPath } from '../../src/model/load.node.js';
-import { checkFits, type ModelMemory } from '../../src/model/memory.js';
+import { checkFits } from '../../src/model/memory.js';
+import type { ModelMemory } from '../../src/model/types.js';
 import { type Ropewalk, ropewalk } from '../../src/ropewalk.js';
 import { damage, damaged } from '../support/fuzz.js';
 import { ggufOf, type MadeTensor, safetensorsOf } from '../support/model-files.js';

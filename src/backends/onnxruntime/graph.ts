@@ -15,7 +15,7 @@ import { type EmitOptions, emitPlan } from '../../graph/emit.js';
 import type { RopePart } from '../../ops/rope/call.js';
 import { isHalf, type OpPlan, unknownPlan } from '../../ops/runner.js';
 import { tensorsOf, whyFloat64 } from '../float64.js';
-import { ShellBuilder } from './shell.js';
+import { type Piece, ShellBuilder, type Target } from './shell.js';
 
 /** An input of a graph. */
 export interface Source {
@@ -24,23 +24,6 @@ export interface Source {
   readonly tensor: Tensor;
   /** What the graph takes them for: u16 where halves are moved. */
   readonly dtype: Dtype;
-}
-
-/** An output of a graph. */
-export interface Target {
-  readonly name: string;
-  readonly storage: TensorStorage;
-  readonly dtype: Dtype;
-  /** Which elements of the output go where in the storage. */
-  readonly pieces: readonly Piece[];
-  /** Where the pieces' `from` lie over the output's elements in another order: that order, over as many elements as it takes. */
-  readonly order: Layout | undefined;
-}
-
-/** Elements of an output, and where they go; two layouts of one shape. */
-export interface Piece {
-  readonly from: Layout;
-  readonly to: Layout;
 }
 
 /** A graph ready to run, or the reason why there is none. */

@@ -12,7 +12,7 @@ import { GraphBuilder } from '../../graph/builder.js';
 import type { EmitOptions } from '../../graph/emit.js';
 import { checkPlan, type OpPlan } from '../../ops/runner.js';
 import type { Backend, Capabilities } from '../backend.js';
-import { type Prepared, prepare, type Source, type Target } from './graph.js';
+import { type Prepared, prepare, type Source } from './graph.js';
 import {
   checkProviders,
   firstLine,
@@ -22,7 +22,7 @@ import {
   type OrtTensor,
 } from './package.js';
 import { Sessions } from './sessions.js';
-import { crossingType, pack, unpack } from './shell.js';
+import { crossingType, pack, type Target, unpack } from './shell.js';
 import { type Queue, QueuedStorage } from './storage.js';
 
 const NEXT = 'Open the backend again.';

@@ -17,10 +17,26 @@ import {
 } from '../../core/dtypes.js';
 import { numberFromF16 } from '../../core/float16.js';
 import { countElements, isRowMajor, type Layout, rowMajorStrides, walkPair } from '../../core/shape.js';
-import { copyBits } from '../../core/tensor.js';
+import { copyBits, type TensorStorage } from '../../core/tensor.js';
 import { GraphBuilder } from '../../graph/builder.js';
 import { isHalf } from '../../ops/runner.js';
-import type { Target } from './graph.js';
+
+/** An output of a graph. */
+export interface Target {
+  readonly name: string;
+  readonly storage: TensorStorage;
+  readonly dtype: Dtype;
+  /** Which elements of the output go where in the storage. */
+  readonly pieces: readonly Piece[];
+  /** Where the pieces' `from` lie over the output's elements in another order: that order, over as many elements as it takes. */
+  readonly order: Layout | undefined;
+}
+
+/** Elements of an output, and where they go; two layouts of one shape. */
+export interface Piece {
+  readonly from: Layout;
+  readonly to: Layout;
+}
 
 /** What the package calls each dtype that crosses as it is. */
 const ORT_TYPE: Readonly<Record<Exclude<Dtype, 'f16' | 'bf16'>, string>> = /* @__PURE__ */ Object.freeze({
