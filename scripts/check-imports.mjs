@@ -20,7 +20,7 @@ const ARROWS = {
   // An .onnx file → its RoPE.
   import: ['core', 'ops', 'dialects', 'formats'],
   // Plans as ONNX graphs.
-  graph: ['core', 'ops', 'formats'],
+  graph: ['core', 'ops', 'formats', 'import'],
   conformance: ['core', 'ops', 'reference', 'dialects', 'backends', 'formats', 'graph'],
   diagnose: ['core', 'ops', 'reference', 'dialects', 'backends', 'formats', 'conformance'],
   aicore: ['core', 'ops', 'backends'],

@@ -6,6 +6,7 @@
  */
 import { countElements } from '../core/shape.js';
 import type { OnnxModel } from '../formats/onnx.js';
+import { operatorNamed } from '../import/operators/index.js';
 import { bytesOf, valueTypes } from './shapes.js';
 
 /** Operators, and the bytes that they move. */
@@ -21,11 +22,6 @@ export interface GraphCost {
   readonly bytesBuffered: number;
 }
 
-/** Other names for the same bytes. */
-const VIEWS: readonly string[] = ['Reshape', 'Unsqueeze', 'Squeeze', 'Identity'];
-/** Operators that read as much of their table as they write, not all of it. */
-const LOOKUPS: readonly string[] = ['Gather', 'GatherElements'];
-
 /**
  * Counts a graph. Each node reads its inputs, constants too, and writes its outputs; a look-up reads as much of the table as it writes, a
  * RotaryEmbedding with position_ids the rows that these name. The shapes and axes of constants are not counted.
@@ -40,10 +36,11 @@ export function graphCost(model: OnnxModel, sizes: Readonly<Record<string, numbe
   const outputs = new Set(model.outputs.map(({ name }) => name));
   // What only gets another shape on its way out is no buffer of its own.
   for (const node of model.nodes.toReversed())
-    if (VIEWS.includes(node.opType) && outputs.has(node.outputs[0]!)) outputs.add(node.inputs[0]!);
+    if (operatorNamed(node.opType)?.cost === 'view' && outputs.has(node.outputs[0]!)) outputs.add(node.inputs[0]!);
   const size = (name: string): number => bytesOf(types.get(name)!);
   for (const node of model.nodes) {
-    if (VIEWS.includes(node.opType)) {
+    const cost = operatorNamed(node.opType)?.cost;
+    if (cost === 'view') {
       views++;
       continue;
     }
@@ -53,7 +50,7 @@ export function graphCost(model: OnnxModel, sizes: Readonly<Record<string, numbe
     bytesWritten += written;
     for (const name of node.outputs) if (!outputs.has(name)) bytesBuffered += size(name);
     const readOf = (name: string, n: number): number => {
-      const lookup = LOOKUPS.includes(node.opType);
+      const lookup = cost === 'lookup';
       if (model.initializers.get(name)?.dtype === 'i64' && !lookup) return 0;
       if (lookup && n === 0) return Math.min(written, size(name));
       if (node.opType !== 'RotaryEmbedding' || node.inputs.length < 4 || n === 0 || n === 3) return size(name);

@@ -10,7 +10,7 @@
 import { RopewalkError } from '../core/errors.js';
 import type { OnnxModelNode, OnnxTensor } from '../formats/onnx-model.js';
 import { intsAttribute } from './operators/attributes.js';
-import { shapesLike } from './operators/index.js';
+import { operatorNamed } from './operators/index.js';
 import { MAX_ENTRIES, type Shape, type ShapeReader } from './operators/operator.js';
 import { MAX_RANK } from './operators/values.js';
 import { Scope } from './scope.js';
@@ -68,7 +68,7 @@ export class Shapes {
   }
 
   #visit(node: OnnxModelNode): void {
-    const operator = shapesLike(node);
+    const operator = operatorNamed(node.opType);
     if (!operator) return;
     const reader = this.#reader(node);
     const inferred = operator.shapes?.(reader) ?? [];

@@ -352,14 +352,19 @@ describe('valueTypes', () => {
         ),
         /RotaryEmbedding: dtypes/,
       ],
-      [model('Frobnicate', [['f32', [1]]], ['f32', [1]]), /an operator that src\/graph emits/],
+      [model('Frobnicate', [['f32', [1]]], ['f32', [1]]), /Frobnicate: the table of operators does not have it/],
     ];
     for (const [bad, message] of wrong) assert.throws(() => valueTypes(bad), { code: 'FORMAT', message });
     const b = new GraphBuilder();
     b.nodes.push({ opType: 'Neg', inputs: ['nowhere'], outputs: ['y'] });
-    assert.throws(() => valueTypes(b.model('m', 'test')), { message: /a value that is there, got "nowhere"/ });
+    assert.throws(() => valueTypes(b.model('m', 'test')), {
+      message: /node 0, Neg: no value nowhere is made before this/,
+    });
     b.input('x', 'f32', ['n']);
-    assert.throws(() => valueTypes(b.model('m', 'test')), { code: 'RANGE', message: /graph: n: expected a size/ });
+    assert.throws(() => valueTypes(b.model('m', 'test')), {
+      code: 'RANGE',
+      message: /graph: n: this dimension needs a size/,
+    });
   });
 
   test('open dimensions are written by name', () => {

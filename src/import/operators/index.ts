@@ -19,11 +19,11 @@ const OPERATORS: ReadonlyMap<string, Operator> = /* @__PURE__ */ new Map(
 );
 
 /** The operator of a node of the standard domain. */
-export function operatorOf(node: OnnxModelNode): Operator | undefined {
-  return node.domain === '' ? OPERATORS.get(node.opType) : undefined;
+export function operatorOf({ domain, opType }: OnnxModelNode): Operator | undefined {
+  return domain === '' ? operatorNamed(opType) : undefined;
 }
 
-/** The operator whose shapes a node of any domain has: ONNX Runtime's own operators have names of their own. */
-export function shapesLike(node: OnnxModelNode): Operator | undefined {
-  return OPERATORS.get(node.opType);
+/** An operator by its name alone; the names of ONNX Runtime's own operators are in the table too, for their shapes. */
+export function operatorNamed(opType: string): Operator | undefined {
+  return OPERATORS.get(opType);
 }
