@@ -20,10 +20,10 @@ export const MODULES = [
 /**
  * Compiles the kernels.
  *
- * @param entry - assembly/index.ts, or a copy of it
+ * @param {string} entry - assembly/index.ts, a copy of it, or another AssemblyScript file
  * @param modules - which of MODULES
  * @param optimise - options of the compiler: how much
- * @returns name and bytes of each module
+ * @returns {Promise<{ name: string, bytes: Buffer<ArrayBuffer> }[]>} name and bytes of each module
  */
 export async function compileKernels(entry, modules = MODULES, optimise = ['-O3', '--converge']) {
   const compiled = [];
@@ -47,7 +47,11 @@ export async function compileKernels(entry, modules = MODULES, optimise = ['-O3'
   return compiled;
 }
 
-/** The text of kernels.generated.ts. @param compiled - from {@link compileKernels} */
+/**
+ * The text of kernels.generated.ts.
+ *
+ * @param {{ name: string, bytes: Buffer }[]} compiled - from {@link compileKernels}
+ */
 export function packKernels(compiled) {
   const constants = compiled.map(
     ({ name, bytes }) =>

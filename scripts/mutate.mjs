@@ -12,6 +12,7 @@ import { transformSync } from 'esbuild';
 import { compileKernels, MODULES, packKernels } from './build-wasm.mjs';
 
 const ASSEMBLY = 'src/backends/wasm/assembly/';
+const CPU = 'src/backends/wasm/';
 const WEBGPU = 'src/backends/webgpu/';
 /** Each replaces one text, which must occur exactly once in its file; white space counts as one space. */
 const MUTATIONS = [
@@ -125,8 +126,13 @@ const MUTATIONS = [
     'const c = v128.load(cos + table), s = v128.load(sin + table);',
     'const s = v128.load(cos + table), c = v128.load(sin + table);',
   ],
-  ['cpu: batch ignored', `${ASSEMBLY}rope.ts`, 'b * word(part, 5) + s', '0 * word(part, 5) + s'],
-  ['cpu: positions of batch 0 for every batch', `${ASSEMBLY}rope.ts`, 'word(args, 3) ? t : s', 'word(args, 3) ? s : s'],
+  ['cpu: batch ignored', `${ASSEMBLY}rope.ts`, 'b * word(part, RopePart.xBatch)', '0 * word(part, RopePart.xBatch)'],
+  [
+    'cpu: positions of batch 0 for every batch',
+    `${ASSEMBLY}rope.ts`,
+    'word(args, Rope.perBatch) ? t : s',
+    'word(args, Rope.perBatch) ? s : s',
+  ],
   [
     'cpu: f16 truncated instead of rounded',
     `${ASSEMBLY}lanes.ts`,
@@ -139,12 +145,7 @@ const MUTATIONS = [
     'causal ? position : total - 1);',
     'causal ? min(position + 1, total - 1) : total - 1);',
   ],
-  [
-    'cpu: linear without bias',
-    `${ASSEMBLY}linear.ts`,
-    'x + (<usize>(r * k) << 2), k) + add);',
-    'x + (<usize>(r * k) << 2), k));',
-  ],
+  ['cpu: linear without bias', `${ASSEMBLY}linear.ts`, 'place(x, r * k), k) + bias);', 'place(x, r * k), k));'],
   // The kernels of the webgpu backend.
   [
     'webgpu: sin with the other sign',
@@ -190,7 +191,7 @@ rmSync(copy, { recursive: true, force: true });
 mkdirSync(copy, { recursive: true });
 symlinkSync(join(root, 'vectors'), join(copy, 'vectors'));
 cpSync(join(root, 'package.json'), join(copy, 'package.json'));
-cpSync(join(root, ASSEMBLY), join(copy, 'assembly'), { recursive: true });
+cpSync(join(root, CPU), join(copy, 'wasm'), { recursive: true }); // the kernels read ../abi.ts
 const tsc = join(root, 'node_modules/typescript/bin/tsc');
 const built = spawnSync(
   process.execPath,
@@ -218,11 +219,11 @@ async function apply(file, from, to) {
   const before = readFileSync(target);
   if (!kernel) writeFileSync(target, transformSync(mutated, { loader: 'ts', format: 'esm', target: 'es2022' }).code);
   else {
-    const source = join(copy, 'assembly', file.slice(ASSEMBLY.length));
+    const source = join(copy, 'wasm', file.slice(CPU.length));
     writeFileSync(source, mutated);
     try {
       // One module serves as both, without optimising: what is wrong stays wrong, and compiling takes an eighth of the time.
-      const [{ bytes }] = await compileKernels(join(copy, 'assembly', 'index.ts'), [MODULES[0]], ['-O0']);
+      const [{ bytes }] = await compileKernels(join(copy, 'wasm/assembly/index.ts'), [MODULES[0]], ['-O0']);
       writeFileSync(target, packKernels(MODULES.map(({ name }) => ({ name, bytes }))).replaceAll(': string', ''));
     } finally {
       writeFileSync(source, text);
@@ -255,7 +256,7 @@ const counts = { red: 0, survived: 0, error: 0 };
 for (const [name, file, from, to] of MUTATIONS) {
   if (process.argv[2] !== undefined && name !== process.argv[2]) continue;
   // What everybody shares is seen on the reference.
-  const backend = file.startsWith('src/backends/wasm/') ? 'cpu' : file.startsWith(WEBGPU) ? 'webgpu' : 'reference';
+  const backend = file.startsWith(CPU) ? 'cpu' : file.startsWith(WEBGPU) ? 'webgpu' : 'reference';
   let outcome = 'error';
   let detail;
   try {

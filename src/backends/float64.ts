@@ -1,11 +1,14 @@
 /**
- * Plans that kernels in f32 cannot do: they go to somebody who computes in float64.
+ * Plans that kernels in f32 cannot do: the reference runs them.
  *
  * @module
  */
 import { isBlocks } from '../core/blocks.js';
 import type { Tensor } from '../core/tensor.js';
 import { type OpPlan, unknownPlan } from '../ops/runner.js';
+
+/** Runs a plan in float64, on tensors in host memory: `runReference`. */
+export type Float64Runner = (plan: OpPlan) => void;
 
 /** Says whether a factor keeps its meaning in f32, with room for the products it goes into. */
 function fitsF32(factor: number): boolean {
@@ -18,10 +21,10 @@ function fitsF32(factor: number): boolean {
  * @param plan - a validated plan
  */
 export function whyFloat64(plan: OpPlan): string | undefined {
-  if (usesFloat64(plan)) return 'the kernels compute in f32; f64 runs on the reference backend';
+  if (usesFloat64(plan)) return 'f64 runs on the reference: the kernels compute in f32';
   if (plan.op === 'self_attention' && !(fitsF32(plan.scale) && (plan.softcap === undefined || fitsF32(plan.softcap))))
-    return 'the kernels compute in f32, whose range the scale or the softcap leaves';
-  if (largestEps(plan) > LARGEST_EPS) return 'the kernels compute in f32, whose range eps leaves';
+    return 'the scale or the softcap is outside the range of f32, in which the kernels compute';
+  if (largestEps(plan) > LARGEST_EPS) return 'eps is outside the range of f32, in which the kernels compute';
   return undefined;
 }
 

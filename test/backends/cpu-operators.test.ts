@@ -7,7 +7,9 @@
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
 import fc from 'fast-check';
+import { Board } from '../../src/backends/wasm/abi.js';
 import { openCpu } from '../../src/backends/wasm/host.js';
+import { BOARD } from '../../src/backends/wasm/launcher.js';
 import { rotationErrorBound, UNIT_ROUNDOFF } from '../../src/conformance/tolerance.js';
 import {
   BLOCK_BYTES,
@@ -98,13 +100,11 @@ after(() => {
   for (const rw of [one, two, plain, plainTwo]) rw.dispose();
 });
 
-/** Where the job board lies, and its count of workers that are in (assembly/index.ts). */
-const [BOARD, WORKERS] = [2048, 12];
 // Workers start with the first large job; until they are in, the host computes alone and there is nothing to compare.
-for (const { memory } of [backends.two, backends.plainTwo]) {
+for (const { launcher } of [backends.two, backends.plainTwo]) {
   const large = tensorFrom<'f32'>(new Float32Array(1 << 17));
   for (const rw of [two, plainTwo]) rw.add(large, large);
-  for (let tries = 0; Atomics.load(new Int32Array(memory.buffer, BOARD), WORKERS) === 0; tries++) {
+  for (let tries = 0; Atomics.load(new Int32Array(launcher.memory.buffer, BOARD), Board.workers) === 0; tries++) {
     assert.ok(tries < 1000, 'a worker starts within 10 s');
     await new Promise((resolve) => setTimeout(resolve, 10));
   }

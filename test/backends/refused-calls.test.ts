@@ -170,7 +170,7 @@ test('cpu: a call whose working memory does not fit leaves nothing behind, at an
   let [refused, done] = [0, 0];
   for (let rows = 8; rows <= 1600; rows += 40) {
     const rw = new Ropewalk(small);
-    const held = small.memory.heldBytes;
+    const held = small.launcher.memory.heldBytes;
     try {
       run(rw, rows).dispose();
       done++;
@@ -178,7 +178,10 @@ test('cpu: a call whose working memory does not fit leaves nothing behind, at an
       assert.match(String(error), /^RopewalkError: cpu: memory: expected room for \d+ bytes/);
       refused++;
       // Scratch memory may have gone back, to make room.
-      assert.ok(small.memory.heldBytes <= held, `${rows} rows: ${small.memory.heldBytes} bytes held, ${held} before`);
+      assert.ok(
+        small.launcher.memory.heldBytes <= held,
+        `${rows} rows: ${small.launcher.memory.heldBytes} bytes held, ${held} before`,
+      );
       assert.deepEqual(run(rw, 8).read(), run(new Ropewalk(large), 8).read(), `after ${rows} rows`);
     }
   }

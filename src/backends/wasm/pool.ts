@@ -9,12 +9,8 @@
  */
 import { RopewalkError } from '../../core/errors.js';
 import { MAX_THREADS } from '../backend.js';
+import { Board, type Kernel } from './abi.js';
 import type { Kernels } from './module.js';
-
-/** The job board's words that the host reads or writes itself; assembly/index.ts lists all. */
-const WORD = { done: 2, wake: 3, scratch: 9, scratchBytes: 10, stop: 11, workers: 12, failed: 13 } as const;
-/** Words of the board. */
-export const BOARD_WORDS = 64;
 
 /** How often a thread looks for work, or for the end of it, before it gives the core away: about 50 µs. */
 const LOOKS = 20000;
@@ -51,10 +47,10 @@ interface StopHandle {
 const DROPPED = /* @__PURE__ */ new FinalizationRegistry<StopHandle>(stop);
 
 function stop({ memory, board, workers }: StopHandle): void {
-  const words = new Int32Array(memory.buffer, board, BOARD_WORDS);
-  Atomics.store(words, WORD.stop, 1);
-  Atomics.add(words, WORD.wake, 1);
-  Atomics.notify(words, WORD.wake);
+  const words = new Int32Array(memory.buffer, board, Board.words);
+  Atomics.store(words, Board.stop, 1);
+  Atomics.add(words, Board.wake, 1);
+  Atomics.notify(words, Board.wake);
   for (const { worker } of workers.splice(0)) void worker.terminate();
 }
 
@@ -103,6 +99,8 @@ interface Start {
   readonly module: WebAssembly.Module;
   readonly memory: WebAssembly.Memory;
   readonly board: number;
+  /** The word of the board that counts workers that failed. */
+  readonly failed: number;
   readonly slot: number;
   readonly looks: number;
 }
@@ -218,7 +216,7 @@ export class Pool implements Listener {
 
   /** The board, laid anew each time because memory grows. */
   private get words(): Int32Array {
-    return new Int32Array(this.options.memory.buffer, this.options.board, BOARD_WORDS);
+    return new Int32Array(this.options.memory.buffer, this.options.board, Board.words);
   }
 
   /**
@@ -228,8 +226,8 @@ export class Pool implements Listener {
    */
   setScratch(address: number, bytesPerThread: number): void {
     const words = this.words;
-    words[WORD.scratch] = address;
-    words[WORD.scratchBytes] = bytesPerThread;
+    words[Board.scratch] = address;
+    words[Board.scratchBytes] = bytesPerThread;
   }
 
   /**
@@ -241,7 +239,7 @@ export class Pool implements Listener {
    * @param chunk - units that one claim takes
    * @throws {RopewalkError} DEVICE when a worker dies on it: the output is incomplete, the next job starts new workers
    */
-  run(kernel: number, args: number, units: number, chunk: number): void {
+  run(kernel: Kernel, args: number, units: number, chunk: number): void {
     if (!this.started) this.start();
     this.job = (this.job + 1) & 0xffffff;
     let left = this.options.kernels.work(this.options.board, this.job, kernel, args, units, chunk, LOOKS);
@@ -250,19 +248,19 @@ export class Pool implements Listener {
       return;
     }
     let since = performance.now();
-    let done = Atomics.load(this.words, WORD.done);
+    let done = Atomics.load(this.words, Board.done);
     while (left !== 0) {
       const words = this.words;
-      const now = Atomics.load(words, WORD.done);
+      const now = Atomics.load(words, Board.done);
       if (now !== done) {
         done = now;
         since = performance.now();
       }
-      if (Atomics.load(words, WORD.failed) > 0) this.fail('a worker thread that crashed');
+      if (Atomics.load(words, Board.failed) > 0) this.fail('a worker thread that crashed');
       if (performance.now() - since > PATIENCE_MS)
         this.fail(`a worker thread that has not answered for ${PATIENCE_MS} ms`);
       // Sleeping gives the core to the worker that the host waits for. A page's main thread must not sleep, so it looks on.
-      if (this.mayBlock) Atomics.wait(words, BOARD_WORDS - 1, 0, 0.2);
+      if (this.mayBlock) Atomics.wait(words, Board.never, 0, 0.2);
       left = this.options.kernels.finish(this.options.board, LOOKS);
     }
     this.succeed();
@@ -292,7 +290,7 @@ export class Pool implements Listener {
     if (left === 0) {
       this.started = false;
       this.failures++;
-      this.neverBegan = loss === 'error' && Atomics.load(this.words, WORD.workers) === 0;
+      this.neverBegan = loss === 'error' && Atomics.load(this.words, Board.workers) === 0;
     }
     const next =
       left > 0
@@ -312,7 +310,7 @@ export class Pool implements Listener {
   }
 
   private succeed(): void {
-    if (this.failures === 0 || this.threads === 1 || (this.neverBegan && Atomics.load(this.words, WORD.workers) === 0))
+    if (this.failures === 0 || this.threads === 1 || (this.neverBegan && Atomics.load(this.words, Board.workers) === 0))
       return;
     this.failures = 0;
     this.neverBegan = false;
@@ -329,14 +327,17 @@ export class Pool implements Listener {
 
   /** A fresh board for fresh workers: what dead ones claimed can never be done, and where they slept nobody sleeps. Scratch stays. */
   private clear(): void {
-    this.words.fill(0, 0, WORD.scratch);
-    this.words.fill(0, WORD.stop);
+    this.words.fill(0, 0, Board.scratch);
+    this.words.fill(0, Board.stop);
   }
 
   private spawn(slot: number): void {
     const { module, memory, board } = this.options;
     try {
-      this.workers.push({ slot, worker: spawn({ module, memory, board, slot, looks: LOOKS }, listenerOf(this)) });
+      this.workers.push({
+        slot,
+        worker: spawn({ module, memory, board, failed: Board.failed, slot, looks: LOOKS }, listenerOf(this)),
+      });
     } catch (error) {
       this.giveUp(error);
     }

@@ -1,5 +1,6 @@
 /** argmax over rows: the first largest element; the first NaN wins over everything. */
-import { address, offsetOf, word } from './args';
+import { Argmax, Type } from '../abi';
+import { address, offsetOf, place, word } from './args';
 import { bytes, bytesOf, load1, load4 } from './lanes';
 
 /**
@@ -49,20 +50,16 @@ import { bytes, bytesOf, load1, load4 } from './lanes';
   return best;
 }
 
-/**
- * Searches rows `from … to - 1`.
- *
- * Words: 0 x, 1 index out, 2 value out, 3 type, 4 n, 5 x's stride, 6 index size in bytes (4 or 8), 7 unused, 8 unused,
- * 9 rank of the rows, then sizes, x's strides, index's strides, value's strides (rank words each).
- */
+/** Searches rows `from … to - 1`. */
 export function argmax(args: usize, from: i32, to: i32): void {
-  const type = word(args, 3), n = word(args, 4), stride = word(args, 5), indexSize = word(args, 6), rank = word(args, 9);
-  const step = (<usize>rank) << 2, dims = args + 40, unit = bytesOf(type);
+  const type = word(args, Argmax.type), n = word(args, Argmax.n), stride = word(args, Argmax.stride);
+  const indexSize = word(args, Argmax.indexSize), unit = bytesOf(type), walk = place(args, Argmax.walk);
   for (let r = from; r < to; r++) {
-    const x = address(args, 0) + <usize>offsetOf(r, rank, dims, dims + step) * unit;
-    const index = address(args, 1) + <usize>(offsetOf(r, rank, dims, dims + 2 * step) * indexSize);
-    const value = address(args, 2) + <usize>offsetOf(r, rank, dims, dims + 3 * step) * unit;
-    const best = type == 0 ? largest<f32>(x, n, stride) : type == 1 ? largest<u16>(x, n, stride) : largest<i16>(x, n, stride);
+    const x = address(args, Argmax.values) + <usize>offsetOf(walk, 0, r) * unit;
+    const index = address(args, Argmax.index) + <usize>(offsetOf(walk, 1, r) * indexSize);
+    const value = address(args, Argmax.value) + <usize>offsetOf(walk, 2, r) * unit;
+    const best = type == Type.f32 ? largest<f32>(x, n, stride)
+      : type == Type.f16 ? largest<u16>(x, n, stride) : largest<i16>(x, n, stride);
     if (indexSize == 8) store<i64>(index, best);
     else store<i32>(index, best);
     memory.copy(value, x + <usize>(best * stride) * unit, unit); // bits, so that a NaN keeps its payload

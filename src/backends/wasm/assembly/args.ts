@@ -1,39 +1,41 @@
-/**
- * How kernels are told what to do: a block of 32-bit words that the host writes, read by position.
- *
- * The order of words is given at each kernel here and repeated, by name, where the host writes them (../host.ts).
- */
+/** Reading a kernel's arguments: 32-bit words that the host wrote, each at the place that an enum of ../abi.ts names. */
 
-/** Word i of the block, an integer, an address or a stride in elements. */
+/** The address of a word. */
+// @ts-ignore: decorator
+@inline export function place(args: usize, i: i32): usize {
+  return args + ((<usize>i) << 2);
+}
+
+/** A word as an integer, or as a stride in elements. */
 // @ts-ignore: decorator
 @inline export function word(args: usize, i: i32): i32 {
-  return load<i32>(args + ((<usize>i) << 2));
+  return load<i32>(place(args, i));
 }
 
-/** Word i of the block as an address. */
+/** A word as an address. */
 // @ts-ignore: decorator
 @inline export function address(args: usize, i: i32): usize {
-  return load<usize>(args + ((<usize>i) << 2));
+  return load<usize>(place(args, i));
 }
 
-/** Word i of the block as an f32. */
+/** A word as an f32. */
 // @ts-ignore: decorator
 @inline export function real(args: usize, i: i32): f32 {
-  return load<f32>(args + ((<usize>i) << 2));
+  return load<f32>(place(args, i));
 }
 
 /**
- * Where row `index` of an n-dimensional walk begins.
+ * Where row `index` of a tensor begins, in elements.
  *
- * @param dims - address of `rank` sizes, slowest first
- * @param strides - address of `rank` strides in elements
- * @returns an offset in elements
+ * @param walk - address of the rank, as many sizes, slowest first, and as many strides for each tensor
+ * @param tensor - which tensor's strides
  */
-export function offsetOf(index: i32, rank: i32, dims: usize, strides: usize): i32 {
+export function offsetOf(walk: usize, tensor: i32, index: i32): i32 {
+  const rank = word(walk, 0), strides = rank * (tensor + 1);
   let offset = 0;
-  for (let d = rank - 1; d >= 0; d--) {
-    const size = word(dims, d);
-    offset += (index % size) * word(strides, d);
+  for (let d = rank; d > 0; d--) {
+    const size = word(walk, d);
+    offset += (index % size) * word(walk, strides + d);
     index /= size;
   }
   return offset;

@@ -5,12 +5,11 @@
  * A unit is a KV head and a block of its queries (all query heads that share it, and some tokens); the order of sums depends on the
  * shapes alone. In both paths lanes are queries, so maxima, exponentials and sums need no shuffling.
  */
-import { address, real, word } from './args';
+import { Attention, KEYS, NR, Type } from '../abi';
+import { address, place, real, word } from './args';
 import { bytes, bytesOf, expNonPositive4, load1, load4, madd, readRowOf, store1, widenHigh, widenLow, writeRowOf } from './lanes';
-import { MR, NR, multiplyTile, packPanelOf, packRowsOf } from './tile';
+import { MR, multiplyTile, packPanelOf, packRowsOf } from './tile';
 
-/** Keys of a block: a multiple of a tile's rows. */
-const KEYS = 96;
 /** Below every score and yet finite, so that differences with it are never NaN. */
 const LOWEST: f32 = -3.4028234663852886e38;
 
@@ -101,6 +100,12 @@ function addVisible(
   }
 }
 
+/** Where a row begins, in elements; `strides` is the place of the first of its tensor's strides. */
+// @ts-ignore: decorator
+@inline function rowAt(args: usize, strides: i32, b: i32, s: i32, head: i32): i32 {
+  return b * word(args, strides) + s * word(args, strides + 1) + head * word(args, strides + 2);
+}
+
 /** Sets the state of a group of four queries: rows `row … row + 3` of the unit, token = row / group. */
 function startState(state: usize, row: i32, rows: i32, group: i32, firstToken: i32, past: i32, total: i32, causal: i32, window: i32): void {
   v128.store(state, f32x4.splat(LOWEST));
@@ -117,16 +122,17 @@ function startState(state: usize, row: i32, rows: i32, group: i32, firstToken: i
 /**
  * Many queries: tiles of MR keys × 8 queries, then of MR values × 8 queries. Units are batches × KV heads × blocks of tokens.
  *
- * Words, of both paths: 0 q, 1 k, 2 v, 3 y, 4 type of q and y, 5 seq, 6 total, 7 KV heads, 8 group (query heads of a KV head), 9 d, 10 dv,
- * 11 scale (f32), 12 causal, 13 window or 0, 14 softcap (f32) or 0, 15 tokens of a unit, 16 token blocks,
- * 17–20 q's strides (batch, seq, head, dim), 21–24 k's, 25–28 v's, 29–32 y's, 33 type of k and v.
- * @param scratch - this thread's; the host (../host.ts, selfAttention) reckons its size from the same parts
+ * @param scratch - this thread's; ../operators/self-attention.ts computes its size from the same parts
  */
 export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): void {
-  const type = word(args, 4), seq = word(args, 5), total = word(args, 6), kvHeads = word(args, 7), group = word(args, 8);
-  const d = word(args, 9), dv = word(args, 10), causal = word(args, 12), window = word(args, 13), tokens = word(args, 15), blocks = word(args, 16);
-  const softcap = real(args, 14), unit = bytesOf(type), past = total - seq;
-  const cacheType = word(args, 33), cacheUnit = bytesOf(cacheType);
+  const seq = word(args, Attention.seq), total = word(args, Attention.total), past = total - seq;
+  const kvHeads = word(args, Attention.kvHeads), group = word(args, Attention.group);
+  const d = word(args, Attention.d), dv = word(args, Attention.dv);
+  const causal = word(args, Attention.causal), window = word(args, Attention.window);
+  const tokens = word(args, Attention.tokens), blocks = word(args, Attention.blocks);
+  const scale = real(args, Attention.scale), softcap = real(args, Attention.softcap);
+  const type = word(args, Attention.type), unit = bytesOf(type);
+  const cacheType = word(args, Attention.cacheType), cacheUnit = bytesOf(cacheType);
   const panels = (tokens * group + NR - 1) / NR, valuePanels = (dv + MR - 1) / MR;
   const qs = scratch; // [panels][d][8]
   const ks = qs + (<usize>(panels * d * NR) << 2); // [96 / MR][d][MR]
@@ -142,12 +148,11 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
       const panel = qs + (<usize>(p * d * NR) << 2);
       for (let lane = 0; lane < NR; lane++) {
         const r = min(p * NR + lane, rows - 1);
-        const q = b * word(args, 17) + (firstToken + r / group) * word(args, 18) + (head * group + r % group) * word(args, 19);
-        const from = address(args, 0) + <usize>q * unit;
+        const from = address(args, Attention.q) + <usize>rowAt(args, Attention.qBatch, b, firstToken + r / group, head * group + r % group) * unit;
         for (let i = 0; i < d; i++) {
-          const at = from + <usize>(i * word(args, 20)) * unit;
-          const value = type == 0 ? load1<f32>(at) : type == 1 ? load1<u16>(at) : load1<i16>(at);
-          store<f32>(panel + (<usize>(i * NR + lane) << 2), value * real(args, 11));
+          const at = from + <usize>(i * word(args, Attention.qDim)) * unit;
+          const value = type == Type.f32 ? load1<f32>(at) : type == Type.f16 ? load1<u16>(at) : load1<i16>(at);
+          store<f32>(panel + (<usize>(i * NR + lane) << 2), value * scale);
         }
       }
       startState(states + ((<usize>p) << 7), p * NR, rows, group, firstToken, past, total, causal, window);
@@ -161,16 +166,16 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
     for (let key = begin; key < end; key += KEYS) {
       const keys = min(KEYS, end - key), keyPanels = (keys + MR - 1) / MR;
       for (let p = 0; p < keyPanels; p++) {
-        const k = b * word(args, 21) + (key + p * MR) * word(args, 22) + head * word(args, 23);
+        const k = rowAt(args, Attention.kBatch, b, key + p * MR, head);
         const panel = ks + (<usize>(p * d * MR) << 2);
-        const from = address(args, 1) + <usize>k * cacheUnit;
-        packPanelOf(cacheType, panel, from, min(MR, keys - p * MR), MR, d, word(args, 22), word(args, 24), 1);
+        const from = address(args, Attention.k) + <usize>k * cacheUnit;
+        packPanelOf(cacheType, panel, from, min(MR, keys - p * MR), MR, d, word(args, Attention.kSeq), word(args, Attention.kDim), 1);
       }
       for (let p = 0; p < valuePanels; p++) {
-        const v = b * word(args, 25) + key * word(args, 26) + head * word(args, 27) + p * MR * word(args, 28);
+        const v = rowAt(args, Attention.vBatch, b, key, head) + p * MR * word(args, Attention.vDim);
         const panel = vs + (<usize>(p * KEYS * MR) << 2);
-        const from = address(args, 2) + <usize>v * cacheUnit;
-        packRowsOf(cacheType, panel, from, min(MR, dv - p * MR), MR, keys, word(args, 26), word(args, 28));
+        const from = address(args, Attention.v) + <usize>v * cacheUnit;
+        packRowsOf(cacheType, panel, from, min(MR, dv - p * MR), MR, keys, word(args, Attention.vSeq), word(args, Attention.vDim));
       }
       const masked = key + keys - 1 > allSee || key < hiddenBefore;
       let finite = true;
@@ -206,12 +211,12 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
       const state = states + ((<usize>p) << 7) + (lane >= 4 ? 64 : 0);
       const sum = load<f32>(state + 16 + ((<usize>(lane & 3)) << 2));
       const from = sums + (<usize>(p * valuePanels * MR * NR + lane) << 2);
-      const y = b * word(args, 29) + (firstToken + r / group) * word(args, 30) + (head * group + r % group) * word(args, 31);
+      const y = rowAt(args, Attention.yBatch, b, firstToken + r / group, head * group + r % group);
       for (let i = 0; i < dv; i++) {
-        const at = address(args, 3) + <usize>(y + i * word(args, 32)) * unit;
+        const at = address(args, Attention.y) + <usize>(y + i * word(args, Attention.yDim)) * unit;
         const value = load<f32>(from + (<usize>(i * NR) << 2)) / sum;
-        if (type == 0) store1<f32>(at, value);
-        else if (type == 1) store1<u16>(at, value);
+        if (type == Type.f32) store1<f32>(at, value);
+        else if (type == Type.f16) store1<u16>(at, value);
         else store1<i16>(at, value);
       }
     }
@@ -310,32 +315,35 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
 /** {@link attentionFew} of keys and values of type T. */
 // @ts-ignore: decorator
 @inline function fewOf<T>(args: usize, from: i32, to: i32, scratch: usize): void {
-  const type = word(args, 4), unit = bytesOf(type), cacheType = word(args, 33);
-  const seq = word(args, 5), total = word(args, 6), kvHeads = word(args, 7), group = word(args, 8);
-  const d = word(args, 9), dv = word(args, 10), causal = word(args, 12), window = word(args, 13), past = total - seq;
-  const softcap = real(args, 14);
+  const type = word(args, Attention.type), unit = bytesOf(type), cacheType = word(args, Attention.cacheType);
+  const seq = word(args, Attention.seq), total = word(args, Attention.total), past = total - seq;
+  const kvHeads = word(args, Attention.kvHeads), group = word(args, Attention.group);
+  const d = word(args, Attention.d), dv = word(args, Attention.dv);
+  const causal = word(args, Attention.causal), window = word(args, Attention.window);
+  const scale = real(args, Attention.scale), softcap = real(args, Attention.softcap);
   const rows = seq * group, groups = (rows + 3) / 4;
   const qs = scratch; // [groups · 4][d]
   const weights = qs + (<usize>(groups * 4 * d) << 2); // [96][4]
   const sums = weights + KEYS * 16; // [groups · 4][dv]
   const states = sums + (<usize>(groups * 4 * dv) << 2); // [groups] of 64 bytes
   const packed = states + ((<usize>groups) << 6); // [values / MR][96][MR], only for values that are not finite behind a mask
-  const keyRow = <usize>(word(args, 22) * <i32>bytes<T>()), valueRow = <usize>(word(args, 26) * <i32>bytes<T>());
+  const keyRow = <usize>(word(args, Attention.kSeq) * <i32>bytes<T>());
+  const valueRow = <usize>(word(args, Attention.vSeq) * <i32>bytes<T>());
   for (let u = from; u < to; u++) {
     const head = u % kvHeads, b = u / kvHeads;
     for (let r = 0; r < groups * 4; r++) {
       const row = min(r, rows - 1);
-      const q = b * word(args, 17) + (row / group) * word(args, 18) + (head * group + row % group) * word(args, 19);
+      const q = rowAt(args, Attention.qBatch, b, row / group, head * group + row % group);
       const at = qs + (<usize>(r * d) << 2);
-      readRowOf(type, at, address(args, 0) + <usize>q * unit, d, word(args, 20));
-      for (let i = 0; i < d; i++) store<f32>(at + ((<usize>i) << 2), load<f32>(at + ((<usize>i) << 2)) * real(args, 11));
+      readRowOf(type, at, address(args, Attention.q) + <usize>q * unit, d, word(args, Attention.qDim));
+      for (let i = 0; i < d; i++) store<f32>(at + ((<usize>i) << 2), load<f32>(at + ((<usize>i) << 2)) * scale);
     }
     for (let g = 0; g < groups; g++) startState(states + ((<usize>g) << 6), g * 4, rows, group, 0, past, total, causal, window);
     memory.fill(sums, 0, <usize>(groups * 4 * dv) << 2);
     const begin = window > 0 ? max(0, past - window + 1) : 0;
     const allSee = causal ? past : total - 1, hiddenBefore = window > 0 ? total - window : 0;
-    const keyBase = address(args, 1) + <usize>(b * word(args, 21) + head * word(args, 23)) * bytes<T>();
-    const valueBase = address(args, 2) + <usize>(b * word(args, 25) + head * word(args, 27)) * bytes<T>();
+    const keyBase = address(args, Attention.k) + <usize>rowAt(args, Attention.kBatch, b, 0, head) * bytes<T>();
+    const valueBase = address(args, Attention.v) + <usize>rowAt(args, Attention.vBatch, b, 0, head) * bytes<T>();
     for (let key = begin; key < total; key += KEYS) {
       const keys = min(KEYS, total - key);
       const masked = key + keys - 1 > allSee || key < hiddenBefore;
@@ -343,7 +351,7 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
       if (masked) {
         for (let p = 0; p * MR < dv; p++) {
           const panel = packed + (<usize>(p * KEYS * MR) << 2), from = valueBase + <usize>key * valueRow + <usize>(p * MR) * bytes<T>();
-          packRowsOf(cacheType, panel, from, min(MR, dv - p * MR), MR, keys, word(args, 26), 1);
+          packRowsOf(cacheType, panel, from, min(MR, dv - p * MR), MR, keys, word(args, Attention.vSeq), 1);
           finite = finite && allFinite(panel, keys * MR);
         }
       }
@@ -373,8 +381,8 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
       const sum = load<f32>(states + ((<usize>(r / 4)) << 6) + 16 + ((<usize>(r & 3)) << 2));
       const row = sums + (<usize>(r * dv) << 2);
       for (let i = 0; i < dv; i++) store<f32>(row + ((<usize>i) << 2), load<f32>(row + ((<usize>i) << 2)) / sum);
-      const y = b * word(args, 29) + (r / group) * word(args, 30) + (head * group + r % group) * word(args, 31);
-      writeRowOf(type, address(args, 3) + <usize>y * unit, row, dv, word(args, 32));
+      const y = rowAt(args, Attention.yBatch, b, r / group, head * group + r % group);
+      writeRowOf(type, address(args, Attention.y) + <usize>y * unit, row, dv, word(args, Attention.yDim));
     }
   }
 }
@@ -382,11 +390,11 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
 /**
  * A few queries, as in decoding: keys and values are used where they lie, four queries at a time. k and v are dense in their last dimension.
  *
- * Units are batches × KV heads; words as for {@link attentionMany}.
+ * Units are batches × KV heads.
  */
 export function attentionFew(args: usize, from: i32, to: i32, scratch: usize): void {
-  const type = word(args, 33);
-  if (type == 0) fewOf<f32>(args, from, to, scratch);
-  else if (type == 1) fewOf<u16>(args, from, to, scratch);
+  const type = word(args, Attention.cacheType);
+  if (type == Type.f32) fewOf<f32>(args, from, to, scratch);
+  else if (type == Type.f16) fewOf<u16>(args, from, to, scratch);
   else fewOf<i16>(args, from, to, scratch);
 }

@@ -1,7 +1,8 @@
 /** rearrange and embedding: elements move bit for bit, so only their size counts, or become elements of another type. */
-import { address, offsetOf, word } from './args';
-import { F32, bytesOf, readRowOf, writeRowOf } from './lanes';
-import { Q8_0, widenBlocks } from './quantised';
+import { Convert, Embedding, Rearrange, Type } from '../abi';
+import { address, offsetOf, place, word } from './args';
+import { bytesOf, readRowOf, writeRowOf } from './lanes';
+import { widenBlocks } from './quantised';
 
 /** Elements a side of the tiles in which a transposing copy goes: 16 lines of the source stay in the first-level cache. */
 const TILE = 16;
@@ -26,20 +27,15 @@ const TILE = 16;
   else copyElements<u8>(y, x, n, yStride, xStride);
 }
 
-/**
- * Copies planes of rows `from … to - 1`, each `rows × n` elements.
- *
- * Words: 0 x, 1 y, 2 element size in bytes, 3 n, 4 x's stride, 5 y's stride, 6 rows of a plane, 7 x's row stride, 8 y's row stride,
- * 9 rank of the planes, then sizes, x's strides, y's strides (rank words each).
- */
+/** Copies planes `from … to - 1`. */
 export function rearrange(args: usize, from: i32, to: i32): void {
-  const size = word(args, 2), n = word(args, 3), xStride = word(args, 4), yStride = word(args, 5);
-  const rows = word(args, 6), xRow = word(args, 7) * size, yRow = word(args, 8) * size, rank = word(args, 9);
-  const step = (<usize>rank) << 2, dims = args + 40;
-  const tile = xStride == 1 && yStride == 1 ? n : TILE;
+  const size = word(args, Rearrange.size), n = word(args, Rearrange.n), rows = word(args, Rearrange.rows);
+  const xStride = word(args, Rearrange.xStride), yStride = word(args, Rearrange.yStride);
+  const xRow = word(args, Rearrange.xRow) * size, yRow = word(args, Rearrange.yRow) * size;
+  const walk = place(args, Rearrange.walk), tile = xStride == 1 && yStride == 1 ? n : TILE;
   for (let u = from; u < to; u++) {
-    const x = address(args, 0) + <usize>(offsetOf(u, rank, dims, dims + step) * size);
-    const y = address(args, 1) + <usize>(offsetOf(u, rank, dims, dims + 2 * step) * size);
+    const x = address(args, Rearrange.x) + <usize>(offsetOf(walk, 0, u) * size);
+    const y = address(args, Rearrange.y) + <usize>(offsetOf(walk, 1, u) * size);
     for (let start = 0; start < n; start += tile) {
       const count = min(tile, n - start);
       for (let r = 0; r < rows; r++) {
@@ -52,8 +48,8 @@ export function rearrange(args: usize, from: i32, to: i32): void {
 
 /** n elements of one type as another, strides in elements; `scratch` is f32 `[n]`. y may be x where elements have one size. */
 function convertRun(yType: i32, y: usize, xType: i32, x: usize, n: i32, yStride: i32, xStride: i32, scratch: usize): void {
-  if (yType == F32 && yStride == 1) readRowOf(xType, y, x, n, xStride);
-  else if (xType == F32 && xStride == 1) writeRowOf(yType, y, x, n, yStride);
+  if (yType == Type.f32 && yStride == 1) readRowOf(xType, y, x, n, xStride);
+  else if (xType == Type.f32 && xStride == 1) writeRowOf(yType, y, x, n, yStride);
   else {
     readRowOf(xType, scratch, x, n, xStride);
     writeRowOf(yType, y, scratch, n, yStride);
@@ -61,56 +57,51 @@ function convertRun(yType: i32, y: usize, xType: i32, x: usize, n: i32, yStride:
 }
 
 /**
- * Converts blocks `from … to - 1`; each row is cut into blocks.
+ * Converts blocks `from … to - 1`.
  *
- * Words: 0 x, 1 y, 2 x's type, 3 y's type, 4 elements of a row, 5 elements of a block, 6 x's stride, 7 y's stride, 8 unused,
- * 9 rank of the rows, then sizes, x's strides, y's strides (rank words each).
  * @param scratch - this thread's: f32, a block
  */
 export function convert(args: usize, from: i32, to: i32, scratch: usize): void {
-  const xType = word(args, 2), yType = word(args, 3), n = word(args, 4), size = word(args, 5), rank = word(args, 9);
-  const xStride = word(args, 6), yStride = word(args, 7), blocks = (n + size - 1) / size;
-  const step = (<usize>rank) << 2, dims = args + 40;
+  const xType = word(args, Convert.xType), yType = word(args, Convert.yType);
+  const xStride = word(args, Convert.xStride), yStride = word(args, Convert.yStride);
+  const n = word(args, Convert.n), size = word(args, Convert.block), blocks = (n + size - 1) / size;
+  const walk = place(args, Convert.walk);
   for (let u = from; u < to; u++) {
     const row = u / blocks, start = (u - row * blocks) * size;
-    const x = address(args, 0) + <usize>(offsetOf(row, rank, dims, dims + step) + start * xStride) * bytesOf(xType);
-    const y = address(args, 1) + <usize>(offsetOf(row, rank, dims, dims + 2 * step) + start * yStride) * bytesOf(yType);
+    const x = address(args, Convert.x) + <usize>(offsetOf(walk, 0, row) + start * xStride) * bytesOf(xType);
+    const y = address(args, Convert.y) + <usize>(offsetOf(walk, 1, row) + start * yStride) * bytesOf(yType);
     convertRun(yType, y, xType, x, min(size, n - start), yStride, xStride, scratch);
   }
+}
+
+/** The table's row of unit r. */
+// @ts-ignore: decorator
+@inline function rowOf(args: usize, r: i32): usize {
+  return <usize>load<i32>(place(address(args, Embedding.index), r));
 }
 
 /**
  * Looks rows `from … to - 1` up and widens them to f32.
  *
- * Words: 0 table, 1 y, 2 index (i32), 3 table's type, 4 width, 5 table's row stride (bytes of a row for blocks), 6 table's stride,
- * 7 y's row stride, 8 y's stride.
  * @param scratch - this thread's: f32 `[width]`
  */
 export function embeddingWide(args: usize, from: i32, to: i32, scratch: usize): void {
-  const type = word(args, 3), width = word(args, 4), yStride = word(args, 8);
+  const type = word(args, Embedding.type), width = word(args, Embedding.width), yStride = word(args, Embedding.yStride);
   for (let r = from; r < to; r++) {
-    const row = load<i32>(address(args, 2) + ((<usize>r) << 2));
-    const y = address(args, 1) + ((<usize>(r * word(args, 7))) << 2);
-    if (type >= Q8_0) {
-      const x = address(args, 0) + <usize>row * <usize>word(args, 5);
-      widenBlocks(type, y, <usize>(yStride << 2), x, width >> 5);
-    } else {
-      const x = address(args, 0) + <usize>row * (<usize>word(args, 5) * bytesOf(type));
-      convertRun(F32, y, type, x, width, yStride, word(args, 6), scratch);
-    }
+    const row = rowOf(args, r) * <usize>word(args, Embedding.tableRow);
+    const y = place(address(args, Embedding.y), r * word(args, Embedding.yRow));
+    const table = address(args, Embedding.table);
+    if (type >= Type.q8_0) widenBlocks(type, y, <usize>(yStride << 2), table + row, width >> 5);
+    else convertRun(Type.f32, y, type, table + row * bytesOf(type), width, yStride, word(args, Embedding.tableStride), scratch);
   }
 }
 
-/**
- * Copies rows `from … to - 1` of a look-up.
- *
- * Words: 0 table, 1 y, 2 index (i32), 3 element size in bytes, 4 width, 5 table's row stride, 6 table's stride, 7 y's row stride, 8 y's stride.
- */
+/** Looks rows `from … to - 1` up, bit for bit. */
 export function embedding(args: usize, from: i32, to: i32): void {
-  const size = word(args, 3), width = word(args, 4);
+  const size = word(args, Embedding.size), width = word(args, Embedding.width);
   for (let r = from; r < to; r++) {
-    const row = load<i32>(address(args, 2) + ((<usize>r) << 2));
-    const x = address(args, 0) + <usize>row * <usize>(word(args, 5) * size);
-    copyRun(size, address(args, 1) + <usize>(r * word(args, 7) * size), x, width, word(args, 8), word(args, 6));
+    const x = address(args, Embedding.table) + rowOf(args, r) * <usize>(word(args, Embedding.tableRow) * size);
+    const y = address(args, Embedding.y) + <usize>(r * word(args, Embedding.yRow) * size);
+    copyRun(size, y, x, width, word(args, Embedding.yStride), word(args, Embedding.tableStride));
   }
 }

@@ -1,15 +1,14 @@
 /** add and swiglu: two tensors in, one out, element by element. */
-import { address, offsetOf, word } from './args';
+import { Elementwise, Kernel, Type } from '../abi';
+import { address, offsetOf, place, word } from './args';
 import { bytes, bytesOf, expNonPositive4, load1, load4, minusAbs4, one4, store1, store8 } from './lanes';
-
-const ADD = 0;
 
 /**
  * The function itself. SwiGLU is b · a / (1 + e^−a), with z = e^−|a|, which cannot overflow: 1 / (1 + z) for a >= 0, z / (1 + z) below.
  */
 // @ts-ignore: decorator
-@inline function apply(op: i32, a: v128, b: v128): v128 {
-  if (op == ADD) return f32x4.add(a, b);
+@inline function apply(op: Kernel, a: v128, b: v128): v128 {
+  if (op == Kernel.add) return f32x4.add(a, b);
   const one = one4();
   const z = expNonPositive4(minusAbs4(a));
   const above = v128.bitselect(z, one, i32x4.shr_s(a, 31));
@@ -17,10 +16,10 @@ const ADD = 0;
 }
 
 // @ts-ignore: decorator
-@inline function dense<T>(op: i32, y: usize, a: usize, b: usize, n: i32): void {
+@inline function dense<T>(op: Kernel, y: usize, a: usize, b: usize, n: i32): void {
   let i = 0;
-  if (isFloat<T>() && op == ADD) {
-    // Four vectors a round: an addition is so little that reckoning addresses would be half of the loop.
+  if (isFloat<T>() && op == Kernel.add) {
+    // Four vectors a round: an addition is so cheap that computing addresses would be half of the loop.
     for (; i + 16 <= n; i += 16) {
       const at = (<usize>i) << 2;
       const p = a + at, q = b + at, to = y + at;
@@ -41,7 +40,7 @@ const ADD = 0;
 }
 
 // @ts-ignore: decorator
-@inline function strided<T>(op: i32, y: usize, a: usize, b: usize, n: i32, yStride: i32, aStride: i32, bStride: i32): void {
+@inline function strided<T>(op: Kernel, y: usize, a: usize, b: usize, n: i32, yStride: i32, aStride: i32, bStride: i32): void {
   for (let i = 0; i < n; i++) {
     const left = load1<T>(a + <usize>(i * aStride) * bytes<T>()), right = load1<T>(b + <usize>(i * bStride) * bytes<T>());
     store1<T>(y + <usize>(i * yStride) * bytes<T>(), f32x4.extract_lane(apply(op, f32x4.splat(left), f32x4.splat(right)), 0));
@@ -49,39 +48,35 @@ const ADD = 0;
 }
 
 // @ts-ignore: decorator
-@inline function block<T>(op: i32, args: usize, y: usize, a: usize, b: usize, n: i32): void {
-  const aStride = word(args, 6), bStride = word(args, 7), yStride = word(args, 8);
+@inline function block<T>(op: Kernel, args: usize, y: usize, a: usize, b: usize, n: i32): void {
+  const aStride = word(args, Elementwise.aStride), bStride = word(args, Elementwise.bStride);
+  const yStride = word(args, Elementwise.yStride);
   if (aStride == 1 && bStride == 1 && yStride == 1) dense<T>(op, y, a, b, n);
   else strided<T>(op, y, a, b, n, yStride, aStride, bStride);
 }
 
-/**
- * Computes blocks `from … to - 1`; each row is cut into blocks.
- *
- * Words: 0 a, 1 b, 2 y, 3 type, 4 elements of a row, 5 elements of a block, 6 a's stride, 7 b's stride, 8 y's stride,
- * 9 rank of the rows, then sizes, a's strides, b's strides, y's strides (rank words each).
- */
+/** Computes blocks `from … to - 1`. */
 // @ts-ignore: decorator
-@inline function elementwise(op: i32, args: usize, from: i32, to: i32): void {
-  const type = word(args, 3), n = word(args, 4), size = word(args, 5), rank = word(args, 9);
-  const step = (<usize>rank) << 2;
-  const dims = args + 40, blocks = (n + size - 1) / size;
+@inline function elementwise(op: Kernel, args: usize, from: i32, to: i32): void {
+  const type = word(args, Elementwise.type), n = word(args, Elementwise.n), size = word(args, Elementwise.block);
+  const walk = place(args, Elementwise.walk), blocks = (n + size - 1) / size, unit = bytesOf(type);
+  const aStride = word(args, Elementwise.aStride), bStride = word(args, Elementwise.bStride);
+  const yStride = word(args, Elementwise.yStride);
   for (let u = from; u < to; u++) {
-    const row = u / blocks, start = (u - row * blocks) * size;
-    const count = min(size, n - start), unit = bytesOf(type);
-    const a = address(args, 0) + <usize>(offsetOf(row, rank, dims, dims + step) + start * word(args, 6)) * unit;
-    const b = address(args, 1) + <usize>(offsetOf(row, rank, dims, dims + 2 * step) + start * word(args, 7)) * unit;
-    const y = address(args, 2) + <usize>(offsetOf(row, rank, dims, dims + 3 * step) + start * word(args, 8)) * unit;
-    if (type == 0) block<f32>(op, args, y, a, b, count);
-    else if (type == 1) block<u16>(op, args, y, a, b, count);
+    const row = u / blocks, start = (u - row * blocks) * size, count = min(size, n - start);
+    const y = address(args, Elementwise.y) + <usize>(offsetOf(walk, 0, row) + start * yStride) * unit;
+    const a = address(args, Elementwise.a) + <usize>(offsetOf(walk, 1, row) + start * aStride) * unit;
+    const b = address(args, Elementwise.b) + <usize>(offsetOf(walk, 2, row) + start * bStride) * unit;
+    if (type == Type.f32) block<f32>(op, args, y, a, b, count);
+    else if (type == Type.f16) block<u16>(op, args, y, a, b, count);
     else block<i16>(op, args, y, a, b, count);
   }
 }
 
 export function add(args: usize, from: i32, to: i32): void {
-  elementwise(ADD, args, from, to);
+  elementwise(Kernel.add, args, from, to);
 }
 
 export function swiglu(args: usize, from: i32, to: i32): void {
-  elementwise(1, args, from, to);
+  elementwise(Kernel.swiglu, args, from, to);
 }

@@ -4,6 +4,7 @@
  * Kernels are generic over the storage type T: f32 is f32, u16 holds f16, i16 holds bf16. Everything computes in f32; a value is
  * rounded to nearest even once, when it is stored. Pointers are byte addresses; no alignment is assumed.
  */
+import { Type } from '../abi';
 
 /** Bytes of one element of T. */
 // @ts-ignore: decorator
@@ -275,29 +276,24 @@ export function writeRow<T>(to: usize, from: usize, n: i32, stride: i32): void {
   for (; i < n; i++) store1<T>(to + <usize>(i * stride) * bytes<T>(), load<f32>(from + ((<usize>i) << 2)));
 }
 
-/** The storage types as the host numbers them. */
-export const F32 = 0;
-export const F16 = 1;
-export const BF16 = 2;
-
 /** {@link readRow} of a type known only at run time. */
 export function readRowOf(type: i32, to: usize, from: usize, n: i32, stride: i32): void {
-  if (type == F32) readRow<f32>(to, from, n, stride);
-  else if (type == F16) readRow<u16>(to, from, n, stride);
+  if (type == Type.f32) readRow<f32>(to, from, n, stride);
+  else if (type == Type.f16) readRow<u16>(to, from, n, stride);
   else readRow<i16>(to, from, n, stride);
 }
 
 /** {@link writeRow} of a type known only at run time. */
 export function writeRowOf(type: i32, to: usize, from: usize, n: i32, stride: i32): void {
-  if (type == F32) writeRow<f32>(to, from, n, stride);
-  else if (type == F16) writeRow<u16>(to, from, n, stride);
+  if (type == Type.f32) writeRow<f32>(to, from, n, stride);
+  else if (type == Type.f16) writeRow<u16>(to, from, n, stride);
   else writeRow<i16>(to, from, n, stride);
 }
 
 /** Bytes of one element of a type known only at run time. */
 // @ts-ignore: decorator
 @inline export function bytesOf(type: i32): usize {
-  return type == F32 ? 4 : 2;
+  return type == Type.f32 ? 4 : 2;
 }
 
 /**

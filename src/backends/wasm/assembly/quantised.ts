@@ -6,16 +6,13 @@
  * that keep 31 bits of it (see {@link splitRow}); ggml rounds it to 8 bits.
  * @see ggml-org/ggml@d99724f src/ggml-quants.c, dequantize_row_q8_0, dequantize_row_q4_0
  */
+import { SPLIT_BLOCK, SPLIT_HEAD, Type } from '../abi';
 import { load1, madd } from './lanes';
-
-/** The block types, numbered on from the dense ones in lanes.ts. */
-export const Q8_0 = 3;
-export const Q4_0 = 4;
 
 /** Bytes of a block of 32 weights. */
 // @ts-ignore: decorator
 @inline export function blockBytes(type: i32): usize {
-  return type == Q8_0 ? 34 : 18;
+  return type == Type.q8_0 ? 34 : 18;
 }
 
 /** Lanes 0–3 (part 0) to 12–15 (part 3) of 16 signed bytes, as f32. */
@@ -28,7 +25,7 @@ export const Q4_0 = 4;
 /** Weights 0–15 (first) or 16–31 of a block as signed bytes. */
 // @ts-ignore: decorator
 @inline function weights(type: i32, block: usize, first: bool): v128 {
-  if (type == Q8_0) return first ? v128.load(block, 2, 1) : v128.load(block, 18, 1);
+  if (type == Type.q8_0) return first ? v128.load(block, 2, 1) : v128.load(block, 18, 1);
   const both = v128.load(block, 2, 1);
   return i8x16.sub(first ? v128.and(both, i8x16.splat(15)) : i8x16.shr_u(both, 4), i8x16.splat(8));
 }
@@ -69,13 +66,10 @@ export const Q4_0 = 4;
   );
 }
 
-/** Bytes of a block of x that was split: 32 high parts, 32 low parts, a scale, and room that keeps vectors aligned. */
-const SPLIT_BYTES: usize = 144;
-
-/** Bytes of a row of `blocks` split blocks: a word that is 0 when the row could be split comes first. */
+/** Bytes of a row of `blocks` split blocks. */
 // @ts-ignore: decorator
 @inline export function splitRowBytes(blocks: i32): usize {
-  return 16 + <usize>blocks * SPLIT_BYTES;
+  return <usize>(SPLIT_HEAD + blocks * SPLIT_BLOCK);
 }
 
 /** Exponents, biased, of the largest element of a block between which scales and sums stay far from overflow and underflow. */
@@ -91,8 +85,8 @@ const SMALLEST: i32 = 67, LARGEST: i32 = 187;
  */
 export function splitRow(to: usize, x: usize, blocks: i32): void {
   store<i32>(to, 0);
-  let at = to + 16;
-  for (let i = 0; i < blocks; i++, x += 128, at += SPLIT_BYTES) {
+  let at = to + SPLIT_HEAD;
+  for (let i = 0; i < blocks; i++, x += 128, at += SPLIT_BLOCK) {
     const magnitude = i32x4.splat(0x7fffffff);
     let most = i32x4.splat(0);
     for (let p: usize = 0; p < 128; p += 16) most = i32x4.max_s(most, v128.and(v128.load(x + p), magnitude));
@@ -133,7 +127,7 @@ export function splitRow(to: usize, x: usize, blocks: i32): void {
 // @ts-ignore: decorator
 @inline export function dotSplit(type: i32, row0: usize, row1: usize, x: usize, blocks: i32): v128 {
   let high0 = f32x4.splat(0), low0 = f32x4.splat(0), high1 = f32x4.splat(0), low1 = f32x4.splat(0);
-  x += 16;
+  x += SPLIT_HEAD;
   for (let i = 0; i < blocks; i++) {
     const scale = load<f32>(x, 128);
     let first = weights(type, row0, true), second = weights(type, row0, false);
@@ -153,7 +147,7 @@ export function splitRow(to: usize, x: usize, blocks: i32): void {
     low1 = madd(f32x4.convert_i32x4_s(dot32(w0, w1, w2, w3, x + 64)), both, low1);
     row0 += blockBytes(type);
     row1 += blockBytes(type);
-    x += SPLIT_BYTES;
+    x += SPLIT_BLOCK;
   }
   const parts = f32x4.splat(32768);
   const sum0 = f32x4.add(f32x4.mul(high0, parts), low0), sum1 = f32x4.add(f32x4.mul(high1, parts), low1);
@@ -186,7 +180,7 @@ export function widenBlocks(type: i32, to: usize, step: usize, row: usize, block
     const scale = scaleOf(row);
     for (let j = 0; j < 32; j++) {
       let q: i32;
-      if (type == Q8_0) q = load<i8>(row + 2 + <usize>j);
+      if (type == Type.q8_0) q = load<i8>(row + 2 + <usize>j);
       else {
         const both = <i32>load<u8>(row + 2 + <usize>(j & 15));
         q = (j < 16 ? both & 15 : both >> 4) - 8;

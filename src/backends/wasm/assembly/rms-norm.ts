@@ -1,5 +1,6 @@
 /** RMS norm: rows scaled to a root mean square of one, times a weight. */
-import { address, offsetOf, word } from './args';
+import { RmsNorm, Type } from '../abi';
+import { address, offsetOf, place, word } from './args';
 import { bytes, bytesOf, load1, load4, readRowOf, store1, store4, writeRowOf } from './lanes';
 
 /** Elements i and i + 1 as f64. */
@@ -73,21 +74,18 @@ import { bytes, bytesOf, load1, load4, readRowOf, store1, store4, writeRowOf } f
 /**
  * Normalises rows `from … to - 1`.
  *
- * Words: 0 x, 1 y, 2 weight (f32, dense), 3 type, 4 n, 5 and 6 the bits of eps (an f64), 7 x's stride, 8 y's stride,
- * 9 rank of the rows, then sizes, x's strides, y's strides (rank words each).
  * @param scratch - this thread's: f32 `[n]`, used where a row is not dense
  */
 export function rmsNorm(args: usize, from: i32, to: i32, scratch: usize): void {
-  const type = word(args, 3), n = word(args, 4), xStride = word(args, 7), yStride = word(args, 8), rank = word(args, 9);
-  const eps = load<f64>(args + 20);
-  const weight = address(args, 2);
-  const dims = args + 40, xStrides = dims + ((<usize>rank) << 2), yStrides = xStrides + ((<usize>rank) << 2);
+  const type = word(args, RmsNorm.type), n = word(args, RmsNorm.n), weight = address(args, RmsNorm.weight);
+  const xStride = word(args, RmsNorm.xStride), yStride = word(args, RmsNorm.yStride);
+  const eps = load<f64>(place(args, RmsNorm.eps)), walk = place(args, RmsNorm.walk), unit = bytesOf(type);
   for (let r = from; r < to; r++) {
-    const x = address(args, 0) + <usize>offsetOf(r, rank, dims, xStrides) * bytesOf(type);
-    const y = address(args, 1) + <usize>offsetOf(r, rank, dims, yStrides) * bytesOf(type);
+    const x = address(args, RmsNorm.x) + <usize>offsetOf(walk, 0, r) * unit;
+    const y = address(args, RmsNorm.y) + <usize>offsetOf(walk, 1, r) * unit;
     if (xStride == 1 && yStride == 1) {
-      if (type == 0) normaliseRow<f32, f32>(y, x, weight, n, eps);
-      else if (type == 1) normaliseRow<u16, f32>(y, x, weight, n, eps);
+      if (type == Type.f32) normaliseRow<f32, f32>(y, x, weight, n, eps);
+      else if (type == Type.f16) normaliseRow<u16, f32>(y, x, weight, n, eps);
       else normaliseRow<i16, f32>(y, x, weight, n, eps);
     } else {
       readRowOf(type, scratch, x, n, xStride);

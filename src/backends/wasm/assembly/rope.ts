@@ -4,18 +4,15 @@
  * Plain mul, add and sub in f32: vector bodies and scalar tails round alike, so the bits depend neither on the module, nor on where
  * tokens are cut between threads; test/backends/cpu.test.ts compares them with a Math.fround emulation.
  */
-import { address, word } from './args';
+import { Rope, RopePart, Type } from '../abi';
+import { address, place, word } from './args';
 import { copyRun } from './copy';
 import { bytes, bytesOf, load1, load4, readRowOf, store1, store4, storeTwo8, widenHigh, widenLow, writeRowOf } from './lanes';
 import { normaliseRow } from './rms-norm';
 
-/** Words before the first part, and words of a part. */
-const HEAD = 14;
-const PART = 18;
-
-/** Four pairs of f32 at byte `at` of each pointer, a number known when this is compiled. */
+/** Rotates four pairs of f32 at byte `at` of each pointer; `at` is a constant. */
 // @ts-ignore: decorator
-@inline function turnHalf(y0: usize, y1: usize, x0: usize, x1: usize, cos: usize, sin: usize, at: usize): void {
+@inline function rotateFour(y0: usize, y1: usize, x0: usize, x1: usize, cos: usize, sin: usize, at: usize): void {
   const c = v128.load(cos + at), s = v128.load(sin + at), a = v128.load(x0 + at), b = v128.load(x1 + at);
   v128.store(y0 + at, f32x4.sub(f32x4.mul(a, c), f32x4.mul(b, s)));
   v128.store(y1 + at, f32x4.add(f32x4.mul(a, s), f32x4.mul(b, c)));
@@ -31,15 +28,15 @@ const PART = 18;
   const span = <usize>half * bytes<T>();
   let j = 0;
   if (isFloat<T>()) {
-    // Four vectors a round share the reckoning of addresses, a third of the instructions otherwise. To keep the table's vectors in registers
-    // and go from head to head instead was tried: 20 GB/s where this has 68, since the strided walk defeats the prefetcher.
+    // Four vectors a round share the address arithmetic, otherwise a third of the instructions. Tried instead: to keep the table's
+    // vectors in registers and go from head to head. That gives 20 GB/s, this 68: the strided walk defeats the prefetcher.
     for (; j + 16 <= half; j += 16) {
       const table = (<usize>j) << 2;
       const c = cos + table, s = sin + table, a = x + table, b = x + table + span, p = y + table, q = y + table + span;
-      turnHalf(p, q, a, b, c, s, 0);
-      turnHalf(p, q, a, b, c, s, 16);
-      turnHalf(p, q, a, b, c, s, 32);
-      turnHalf(p, q, a, b, c, s, 48);
+      rotateFour(p, q, a, b, c, s, 0);
+      rotateFour(p, q, a, b, c, s, 16);
+      rotateFour(p, q, a, b, c, s, 32);
+      rotateFour(p, q, a, b, c, s, 48);
     }
   } else {
     for (; j + 8 <= half; j += 8) {
@@ -72,7 +69,7 @@ const PART = 18;
 
 /** One vector of two interleaved pairs: x·c + swapped(x)·s with s = (−sin, sin, …); the same bits as the two products and their sum. */
 // @ts-ignore: decorator
-@inline function turnPairs(x: v128, c: v128, s: v128): v128 {
+@inline function rotateTwo(x: v128, c: v128, s: v128): v128 {
   return f32x4.add(f32x4.mul(x, c), f32x4.mul(v128.shuffle<f32>(x, x, 1, 0, 3, 2), s));
 }
 
@@ -90,10 +87,10 @@ const PART = 18;
     for (; i + 16 <= n; i += 16) {
       const at = (<usize>i) << 2;
       const c = cos + at, s = sin + at, from = x + at, to = y + at;
-      v128.store(to, turnPairs(v128.load(from), v128.load(c), v128.load(s)));
-      v128.store(to, turnPairs(v128.load(from, 16), v128.load(c, 16), v128.load(s, 16)), 16);
-      v128.store(to, turnPairs(v128.load(from, 32), v128.load(c, 32), v128.load(s, 32)), 32);
-      v128.store(to, turnPairs(v128.load(from, 48), v128.load(c, 48), v128.load(s, 48)), 48);
+      v128.store(to, rotateTwo(v128.load(from), v128.load(c), v128.load(s)));
+      v128.store(to, rotateTwo(v128.load(from, 16), v128.load(c, 16), v128.load(s, 16)), 16);
+      v128.store(to, rotateTwo(v128.load(from, 32), v128.load(c, 32), v128.load(s, 32)), 32);
+      v128.store(to, rotateTwo(v128.load(from, 48), v128.load(c, 48), v128.load(s, 48)), 48);
     }
   } else {
     for (; i + 16 <= n; i += 16) {
@@ -101,17 +98,17 @@ const PART = 18;
       const raw = v128.load(x + at), next = v128.load(x + at, 16);
       storeTwo8<T>(
         y + at,
-        turnPairs(widenLow<T>(raw), v128.load(cos + table), v128.load(sin + table)),
-        turnPairs(widenHigh<T>(raw), v128.load(cos + table, 16), v128.load(sin + table, 16)),
+        rotateTwo(widenLow<T>(raw), v128.load(cos + table), v128.load(sin + table)),
+        rotateTwo(widenHigh<T>(raw), v128.load(cos + table, 16), v128.load(sin + table, 16)),
         y + at + 16,
-        turnPairs(widenLow<T>(next), v128.load(cos + table, 32), v128.load(sin + table, 32)),
-        turnPairs(widenHigh<T>(next), v128.load(cos + table, 48), v128.load(sin + table, 48)),
+        rotateTwo(widenLow<T>(next), v128.load(cos + table, 32), v128.load(sin + table, 32)),
+        rotateTwo(widenHigh<T>(next), v128.load(cos + table, 48), v128.load(sin + table, 48)),
       );
     }
   }
   for (; i + 4 <= n; i += 4) {
     const at = <usize>i * bytes<T>(), table = (<usize>i) << 2;
-    store4<T>(y + at, turnPairs(load4<T>(x + at), v128.load(cos + table), v128.load(sin + table)));
+    store4<T>(y + at, rotateTwo(load4<T>(x + at), v128.load(cos + table), v128.load(sin + table)));
   }
   for (; i < n; i += 2) {
     const at = <usize>i * bytes<T>(), table = (<usize>i) << 2;
@@ -169,58 +166,56 @@ function rotateAny(y: usize, x: usize, cos: usize, sin: usize, half: i32, readSt
 /**
  * Rotates tokens `from … to - 1`.
  *
- * Words: 0 cos, 1 sin (f32 `[rows, pairs]`), 2 tableRows (i32 `[batch or 1, seq]`), 3 ownRows (1: a row of tableRows for each batch),
- * 4 seq, 5 headDim, 6 rotaryOffset, 7 pairs, 8 readStep, 9 readGap, 10 writeStep, 11 writeGap, 12 parts, 13 tokens;
- * then for each part: 0 x, 1 y, 2 x's type, 3 y's type, 4 heads, 5–8 x's strides (batch, seq, head, dim), 9–12 y's,
- * 13 rows of y (i32 `[batch, seq]`, or 0: token s goes to row s), 14 norm weight (f32 `[headDim]`, or 0), 15 dense, 16 and 17 the bits of eps (an f64).
  * @param scratch - this thread's: f32 `[4 headDim]`
  */
 export function rope(args: usize, from: i32, to: i32, scratch: usize): void {
-  const seq = word(args, 4), headDim = word(args, 5), offset = word(args, 6), pairs = word(args, 7);
-  const readStep = word(args, 8), readGap = word(args, 9), writeStep = word(args, 10), writeGap = word(args, 11);
-  const parts = word(args, 12);
-  const plain = readStep == writeStep;
-  const interleaved = readStep == 2;
-  const row = <usize>headDim << 2;
+  const seq = word(args, Rope.seq), headDim = word(args, Rope.headDim), parts = word(args, Rope.parts);
+  const offset = word(args, Rope.rotaryOffset), pairs = word(args, Rope.pairs);
+  const readStep = word(args, Rope.readStep), readGap = word(args, Rope.readGap);
+  const writeStep = word(args, Rope.writeStep), writeGap = word(args, Rope.writeGap);
+  const plain = readStep == writeStep, interleaved = readStep == 2;
+  const row = <usize>headDim << 2, window = (<usize>offset) << 2;
   const spreadCos = scratch, spreadSin = scratch + row, rowIn = scratch + 2 * row, rowOut = scratch + 3 * row;
   for (let t = from; t < to; t++) {
     const b = t / seq, s = t - b * seq;
-    const tableAt = (<usize>(load<i32>(address(args, 2) + ((<usize>(word(args, 3) ? t : s)) << 2)) * pairs)) << 2;
-    let cos = address(args, 0) + tableAt, sin = address(args, 1) + tableAt;
+    const tableRow = load<i32>(place(address(args, Rope.tableRows), word(args, Rope.perBatch) ? t : s));
+    let cos = place(address(args, Rope.cos), tableRow * pairs), sin = place(address(args, Rope.sin), tableRow * pairs);
     if (plain && interleaved) {
       spread(spreadCos, spreadSin, cos, sin, pairs);
       cos = spreadCos;
       sin = spreadSin;
     }
     for (let p = 0; p < parts; p++) {
-      const part = args + ((<usize>(HEAD + PART * p)) << 2);
-      const xType = word(part, 2), yType = word(part, 3), heads = word(part, 4);
-      const rows = address(part, 13);
-      const yRow = rows ? load<i32>(rows + ((<usize>t) << 2)) : s;
-      let x = address(part, 0) + <usize>(b * word(part, 5) + s * word(part, 6)) * bytesOf(xType);
-      let y = address(part, 1) + <usize>(b * word(part, 9) + yRow * word(part, 10)) * bytesOf(yType);
-      const xHead = word(part, 7), yHead = word(part, 11);
-      if (plain && word(part, 15)) {
-        if (xType == 0) rotateHeads<f32>(x, y, heads, xHead, yHead, headDim, offset, pairs, interleaved, cos, sin);
-        else if (xType == 1) rotateHeads<u16>(x, y, heads, xHead, yHead, headDim, offset, pairs, interleaved, cos, sin);
+      const part = place(args, Rope.firstPart + RopePart.words * p);
+      const xType = word(part, RopePart.xType), yType = word(part, RopePart.yType), heads = word(part, RopePart.heads);
+      const rows = address(part, RopePart.rows), weight = address(part, RopePart.weight);
+      const yRow = rows ? load<i32>(place(rows, t)) : s;
+      const xToken = b * word(part, RopePart.xBatch) + s * word(part, RopePart.xSeq);
+      const yToken = b * word(part, RopePart.yBatch) + yRow * word(part, RopePart.ySeq);
+      let x = address(part, RopePart.x) + <usize>xToken * bytesOf(xType);
+      let y = address(part, RopePart.y) + <usize>yToken * bytesOf(yType);
+      const xHead = word(part, RopePart.xHead), yHead = word(part, RopePart.yHead);
+      if (plain && word(part, RopePart.dense)) {
+        if (xType == Type.f32) rotateHeads<f32>(x, y, heads, xHead, yHead, headDim, offset, pairs, interleaved, cos, sin);
+        else if (xType == Type.f16) rotateHeads<u16>(x, y, heads, xHead, yHead, headDim, offset, pairs, interleaved, cos, sin);
         else rotateHeads<i16>(x, y, heads, xHead, yHead, headDim, offset, pairs, interleaved, cos, sin);
         continue;
       }
-      // Everything else goes through two dense f32 rows: other strides, a norm before, another type after, or two geometries.
-      const window = (<usize>offset) << 2;
+      // Everything else goes through two dense f32 rows: other strides, a norm, another type, or two geometries.
+      const xStride = word(part, RopePart.xDim), yStride = word(part, RopePart.yDim);
       for (let h = 0; h < heads; h++) {
-        readRowOf(xType, rowIn, x, headDim, word(part, 8));
-        if (address(part, 14)) normaliseRow<f32, f32>(rowIn, rowIn, address(part, 14), headDim, load<f64>(part + 64));
+        readRowOf(xType, rowIn, x, headDim, xStride);
+        if (weight) normaliseRow<f32, f32>(rowIn, rowIn, weight, headDim, load<f64>(place(part, RopePart.eps)));
         memory.copy(rowOut, rowIn, row);
         if (!plain) rotateAny(rowOut + window, rowIn + window, cos, sin, pairs, readStep, readGap, writeStep, writeGap);
         else if (interleaved) rotateInterleaved<f32>(rowOut + window, rowIn + window, cos, sin, pairs);
         else rotateHalf<f32>(rowOut + window, rowIn + window, cos, sin, pairs);
-        const xStride = word(part, 8), yStride = word(part, 12);
-        if (xType == yType && !address(part, 14)) {
-          // What does not rotate keeps its bits, NaN payloads too.
+        if (xType == yType && !weight) {
+          // What is not rotated keeps its bits, NaN payloads too.
           const size = <i32>bytesOf(xType), end = offset + (pairs << 1);
+          const xEnd = x + <usize>(end * xStride * size), yEnd = y + <usize>(end * yStride * size);
           copyRun(size, y, x, offset, yStride, xStride);
-          copyRun(size, y + <usize>(end * yStride * size), x + <usize>(end * xStride * size), headDim - end, yStride, xStride);
+          copyRun(size, yEnd, xEnd, headDim - end, yStride, xStride);
           writeRowOf(yType, y + <usize>(offset * yStride * size), rowOut + window, pairs << 1, yStride);
         } else writeRowOf(yType, y, rowOut, headDim, yStride);
         x += <usize>(xHead * <i32>bytesOf(xType));

@@ -4,11 +4,11 @@
  * A is packed `[k][MR]`, B `[k][8]`. With relaxed SIMD MR is 6: 12 accumulators, 2 vectors of B and one of A fill the 15 registers that
  * V8 leaves on x86. Without it each product takes a register of its own on its way to the sum, so MR is 4.
  */
+import { NR, Type } from '../abi';
 import { bytes, bytesOf, load1, load4, madd } from './lanes';
 
-/** Rows of a tile, and columns. */
+/** Rows of a tile. */
 export const MR: i32 = ASC_FEATURE_RELAXED_SIMD ? 6 : 4;
-export const NR = 8;
 
 /**
  * Adds A·B to a tile of C.
@@ -121,8 +121,8 @@ function packPanel<T>(to: usize, x: usize, count: i32, width: i32, k: i32, rowSt
 export function packPanelOf(
   type: i32, to: usize, x: usize, count: i32, width: i32, k: i32, rowStride: i32, stride: i32, scale: f32,
 ): void {
-  if (type == 0) packPanel<f32>(to, x, count, width, k, rowStride, stride, scale);
-  else if (type == 1) packPanel<u16>(to, x, count, width, k, rowStride, stride, scale);
+  if (type == Type.f32) packPanel<f32>(to, x, count, width, k, rowStride, stride, scale);
+  else if (type == Type.f16) packPanel<u16>(to, x, count, width, k, rowStride, stride, scale);
   else packPanel<i16>(to, x, count, width, k, rowStride, stride, scale);
 }
 
@@ -133,13 +133,13 @@ export function packRowsOf(type: i32, to: usize, x: usize, count: i32, width: i3
     const from = x + <usize>(i * rowStride) * unit, at = to + <usize>i * step;
     let c = 0;
     if (stride == 1 && count == width) {
-      const low = type == 0 ? load4<f32>(from) : type == 1 ? load4<u16>(from) : load4<i16>(from);
+      const low = type == Type.f32 ? load4<f32>(from) : type == Type.f16 ? load4<u16>(from) : load4<i16>(from);
       v128.store(at, low);
       c = 4;
     }
     for (; c < count; c++) {
       const p = from + <usize>(c * stride) * unit;
-      store<f32>(at + ((<usize>c) << 2), type == 0 ? load1<f32>(p) : type == 1 ? load1<u16>(p) : load1<i16>(p));
+      store<f32>(at + ((<usize>c) << 2), type == Type.f32 ? load1<f32>(p) : type == Type.f16 ? load1<u16>(p) : load1<i16>(p));
     }
     for (; c < width; c++) store<f32>(at + ((<usize>c) << 2), 0);
   }

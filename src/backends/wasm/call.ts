@@ -1,0 +1,180 @@
+/**
+ * One call of an operator: where its tensors lie, and the memory that it takes until its end.
+ *
+ * Tensors of this backend are used where they lie. Host tensors are copied in before the call and, if written, copied out after it.
+ *
+ * @module
+ */
+import { BLOCK_BYTES, BLOCK_WEIGHTS, type BlockTensor, isBlocks } from '../../core/blocks.js';
+import { bitsOf, type HostArray, sizeBytes } from '../../core/dtypes.js';
+import { fail } from '../../core/errors.js';
+import { extentOf, isRowMajor } from '../../core/shape.js';
+import { hostOf, type Tensor } from '../../core/tensor.js';
+import { Kernel, Rows, Type } from './abi.js';
+import { writeWalk } from './arguments.js';
+import type { Launcher } from './launcher.js';
+import { type Block, type WasmMemory, WasmStorage } from './memory.js';
+
+interface Staged {
+  readonly source: HostArray;
+  /** First and one past the last byte staged, counted in the source's buffer. */
+  start: number;
+  end: number;
+  written: boolean;
+  block: Block | undefined;
+}
+
+/** The bytes that are staged, where the host has them. */
+function hostBytes({ source, start, end }: Staged): Uint8Array {
+  if (source.length === 0) {
+    fail(
+      'DEVICE',
+      'cpu: tensor',
+      "this typed array is a view of the backend's own memory, which grew and moved. " +
+        'Give the tensor whose storage.host it was, or read storage.host again.',
+    );
+  }
+  return new Uint8Array(source.buffer, start, end - start);
+}
+
+/** A weight matrix, dense or in blocks. */
+interface Matrix {
+  readonly address: number;
+  readonly type: Type;
+  /** From row to row: elements, or bytes where it is blocks. */
+  readonly row: number;
+  /** From element to element of a row; 0 where it is blocks. */
+  readonly stride: number;
+  readonly rowBytes: number;
+}
+
+/** One call. */
+export class Call {
+  /** By the buffer that a host tensor lies in; none in most calls. */
+  #staged: Map<ArrayBufferLike, Staged> | undefined;
+  #blocks: Block[] | undefined;
+  readonly #memory: WasmMemory;
+
+  constructor(readonly launcher: Launcher) {
+    this.#memory = launcher.memory;
+  }
+
+  /**
+   * Announces the call's tensors: those in host memory are copied in, each buffer once, so that views that share memory go on sharing it.
+   *
+   * @throws {RopewalkError} DEVICE when one belongs to another backend, or memory is full; nothing is written then
+   */
+  bring(inputs: readonly Tensor[], outputs: readonly Tensor[]): void {
+    for (const tensor of inputs) this.#announce(tensor, false);
+    for (const tensor of outputs) this.#announce(tensor, true);
+    if (!this.#staged) return;
+    for (const staged of this.#staged.values()) {
+      staged.block = this.#take(staged.end - staged.start);
+      new Uint8Array(this.#memory.buffer, staged.block.address).set(hostBytes(staged));
+    }
+  }
+
+  /**
+   * The byte address of a tensor's element `[0, 0, …]`.
+   *
+   * @param tensor - announced before
+   */
+  address(tensor: Tensor): number {
+    const { storage } = tensor;
+    const offset = tensor.offset * sizeBytes(tensor.dtype);
+    if (storage instanceof WasmStorage && storage.home === this.#memory) return storage.address + offset;
+    const host = storage.host!;
+    const staged = this.#staged?.get(host.buffer);
+    return staged ? staged.block!.address + host.byteOffset + offset - staged.start : 0; // a tensor without elements is not staged
+  }
+
+  /** Where a weight matrix lies; announced before. */
+  matrix(weight: Tensor | BlockTensor): Matrix {
+    if (!isBlocks(weight)) {
+      const [row, stride] = weight.strides as [number, number];
+      const rowBytes = Math.abs(row) * sizeBytes(weight.dtype);
+      return { address: this.address(weight), type: typeOf(weight), row, stride, rowBytes };
+    }
+    const rowBytes = (weight.shape[1] / BLOCK_WEIGHTS) * BLOCK_BYTES[weight.format];
+    return { address: this.address(weight.bytes), type: Type[weight.format], row: rowBytes, stride: 0, rowBytes };
+  }
+
+  /** A vector as dense f32: where it lies, or widened for this call. */
+  denseF32(vector: Tensor): number {
+    const address = this.address(vector);
+    if (vector.dtype === 'f32' && isRowMajor(vector)) return address;
+    const n = vector.size;
+    const to = this.temporary(n * 4);
+    const args = this.launcher.prepare();
+    args[Rows.x] = address;
+    args[Rows.to] = to;
+    args[Rows.type] = typeOf(vector);
+    args[Rows.k] = n;
+    args[Rows.stride] = vector.strides[0]!;
+    args[Rows.first] = 0;
+    writeWalk(args, Rows.walk, { dims: [1], strides: [[0]] });
+    this.launcher.run(Kernel.widenRows, n === 0 ? 0 : 1, n * 4);
+    return to;
+  }
+
+  /** The address of indices, copied in until the end of the call. */
+  copyIn(indices: Int32Array | Float64Array): number {
+    const address = this.temporary(indices.length * 4);
+    new Int32Array(this.#memory.buffer, address, indices.length).set(indices);
+    return address;
+  }
+
+  /** Memory until the end of the call. */
+  temporary(bytes: number): number {
+    return this.#take(bytes).address;
+  }
+
+  /** Copies what was written in host tensors back to them. */
+  takeHome(): void {
+    if (!this.#staged) return;
+    for (const staged of this.#staged.values()) {
+      if (!staged.written) continue;
+      const bytes = hostBytes(staged);
+      bytes.set(new Uint8Array(this.#memory.buffer, staged.block!.address, bytes.length));
+    }
+  }
+
+  /** Gives all memory of the call back. */
+  release(): void {
+    if (this.#blocks) for (const block of this.#blocks) this.#memory.free(block);
+  }
+
+  #take(bytes: number): Block {
+    const block = this.#memory.take(bytes);
+    this.#blocks ??= [];
+    this.#blocks.push(block);
+    return block;
+  }
+
+  #announce(tensor: Tensor, written: boolean): void {
+    const { storage } = tensor;
+    if (storage instanceof WasmStorage && storage.home === this.#memory) {
+      storage.address; // a disposed one is refused before anything is taken
+      return;
+    }
+    const source = hostOf(tensor, 'cpu: tensor');
+    const extent = extentOf(tensor);
+    if (!extent) return;
+    const unit = sizeBytes(tensor.dtype);
+    const start = source.byteOffset + extent[0] * unit;
+    const end = source.byteOffset + (extent[1] + 1) * unit;
+    this.#staged ??= new Map();
+    const staged = this.#staged.get(source.buffer);
+    if (!staged) this.#staged.set(source.buffer, { source: bitsOf(source), start, end, written, block: undefined });
+    else {
+      staged.start = Math.min(staged.start, start);
+      staged.end = Math.max(staged.end, end);
+      staged.written ||= written;
+    }
+  }
+}
+
+/** How a tensor's elements are stored, as kernels number it; f64 is not among them. */
+export function typeOf({ dtype }: Tensor): Type {
+  return Type[dtype as 'f32' | 'f16' | 'bf16'];
+}

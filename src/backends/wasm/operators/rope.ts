@@ -1,0 +1,67 @@
+/** Rotation of heads: q and k, norms and the way into a KV cache in one pass over the tokens. @module */
+import { sizeBytes } from '../../../core/dtypes.js';
+import { fail } from '../../../core/errors.js';
+import type { Tensor } from '../../../core/tensor.js';
+import type { RopeCall } from '../../../ops/rope/call.js';
+import { Kernel, Rope, RopePart } from '../abi.js';
+import { writeF64, writeList } from '../arguments.js';
+import { type Call, typeOf } from '../call.js';
+import { ARGUMENT_WORDS } from '../launcher.js';
+
+/** What the arguments have room for. */
+const MAX_PARTS = Math.floor((ARGUMENT_WORDS - Rope.firstPart) / RopePart.words);
+
+/** Runs a rotation. */
+export function runRope({ plan, parts }: RopeCall, call: Call): void {
+  const inputs: Tensor[] = [];
+  const outputs: Tensor[] = [];
+  for (const { x, out, norm } of parts) {
+    inputs.push(x);
+    outputs.push(out);
+    if (norm) inputs.push(norm.weight);
+  }
+  call.bring(inputs, outputs);
+  const [batch, seq] = parts[0]!.x.shape as [number, number];
+  if (batch * seq === 0) return;
+  if (parts.length > MAX_PARTS)
+    fail('UNSUPPORTED', 'cpu: rope: parts', `${parts.length} are too many for one call: give at most ${MAX_PARTS}.`);
+  // What takes memory or runs a kernel of its own comes before prepare.
+  const weights = parts.map(({ norm }) => (norm ? call.denseF32(norm.weight) : 0));
+  const rowsAt = parts.map(({ rows }) => (rows ? call.copyIn(rows) : 0));
+  const { table, read, write } = plan;
+  const { launcher } = call;
+  const [cos, sin, tableRows] = [launcher.table(table.cos), launcher.table(table.sin), launcher.table(plan.tableRows)];
+  const args = launcher.prepare(4 * plan.headDim * 4);
+  args[Rope.cos] = cos;
+  args[Rope.sin] = sin;
+  args[Rope.tableRows] = tableRows;
+  args[Rope.perBatch] = plan.batch === undefined ? 0 : 1;
+  args[Rope.seq] = seq;
+  args[Rope.headDim] = plan.headDim;
+  args[Rope.rotaryOffset] = plan.rotaryOffset;
+  args[Rope.pairs] = table.pairs;
+  args[Rope.readStep] = read.step;
+  args[Rope.readGap] = read.gap;
+  args[Rope.writeStep] = write.step;
+  args[Rope.writeGap] = write.gap;
+  args[Rope.parts] = parts.length;
+  let tokenBytes = 0;
+  for (let p = 0; p < parts.length; p++) {
+    const { x, out, norm } = parts[p]!;
+    const heads = x.shape[2]!;
+    const at = Rope.firstPart + RopePart.words * p;
+    args[at + RopePart.x] = call.address(x);
+    args[at + RopePart.y] = call.address(out);
+    args[at + RopePart.xType] = typeOf(x);
+    args[at + RopePart.yType] = typeOf(out);
+    args[at + RopePart.heads] = heads;
+    writeList(args, at + RopePart.xBatch, x.strides);
+    writeList(args, at + RopePart.yBatch, out.strides);
+    args[at + RopePart.rows] = rowsAt[p]!;
+    args[at + RopePart.weight] = weights[p]!;
+    writeF64(args, at + RopePart.eps, norm?.eps ?? 0);
+    args[at + RopePart.dense] = x.strides[3] === 1 && out.strides[3] === 1 && x.dtype === out.dtype && !norm ? 1 : 0;
+    tokenBytes += heads * plan.headDim * (sizeBytes(x.dtype) + sizeBytes(out.dtype));
+  }
+  launcher.run(Kernel.rope, batch * seq, tokenBytes);
+}

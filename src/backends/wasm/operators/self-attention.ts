@@ -1,0 +1,63 @@
+/** Attention: a kernel for a few queries, as in decoding, and one for many. @module */
+import { sizeBytes } from '../../../core/dtypes.js';
+import type { SelfAttentionPlan } from '../../../ops/self-attention.js';
+import { Attention, KEYS, Kernel, NR } from '../abi.js';
+import { writeF32, writeList } from '../arguments.js';
+import { type Call, typeOf } from '../call.js';
+import { BYTES_PER_MADD } from '../launcher.js';
+
+/** Up to so many queries of one KV head, keys and values are used where they lie. */
+const FEW_QUERIES = 16;
+/** Queries of one KV head that share a packed block of keys. */
+const QUERY_ROWS = 120;
+
+/** Runs an attention. */
+export function runSelfAttention(plan: SelfAttentionPlan, call: Call): void {
+  const { q, k, v, out } = plan;
+  call.bring([q, k, v], [out]);
+  if (out.size === 0) return;
+  const [batch, seq, heads, d] = q.shape as [number, number, number, number];
+  const [, total, kvHeads] = k.shape as [number, number, number];
+  const dv = v.shape[3]!;
+  const group = heads / kvHeads;
+  const few = seq * group <= FEW_QUERIES && k.strides[3] === 1 && v.strides[3] === 1;
+  const tokens = few ? seq : Math.max(1, Math.min(seq, Math.floor(QUERY_ROWS / group)));
+  const blocks = Math.ceil(seq / tokens);
+  const rows = tokens * group;
+  const args = call.launcher.prepare(scratchBytes(few, rows, d, dv, call.launcher.tileRows));
+  args[Attention.q] = call.address(q);
+  args[Attention.k] = call.address(k);
+  args[Attention.v] = call.address(v);
+  args[Attention.y] = call.address(out);
+  args[Attention.type] = typeOf(q);
+  args[Attention.cacheType] = typeOf(k);
+  args[Attention.seq] = seq;
+  args[Attention.total] = total;
+  args[Attention.kvHeads] = kvHeads;
+  args[Attention.group] = group;
+  args[Attention.d] = d;
+  args[Attention.dv] = dv;
+  writeF32(args, Attention.scale, plan.scale);
+  writeF32(args, Attention.softcap, plan.softcap ?? 0);
+  args[Attention.causal] = plan.causal ? 1 : 0;
+  args[Attention.window] = plan.window ?? 0;
+  args[Attention.tokens] = tokens;
+  args[Attention.blocks] = blocks;
+  writeList(args, Attention.qBatch, q.strides);
+  writeList(args, Attention.kBatch, k.strides);
+  writeList(args, Attention.vBatch, v.strides);
+  writeList(args, Attention.yBatch, out.strides);
+  const cost = few ? total * (d + dv) * sizeBytes(k.dtype) : (rows * total * (d + dv) * BYTES_PER_MADD) / 2;
+  call.launcher.run(few ? Kernel.attentionFew : Kernel.attentionMany, batch * kvHeads * blocks, cost);
+}
+
+/** What the kernels lay out in each thread's scratch memory: see assembly/attention.ts. */
+function scratchBytes(few: boolean, rows: number, d: number, dv: number, tileRows: number): number {
+  const values = Math.ceil(dv / tileRows) * tileRows;
+  if (few) {
+    const fours = Math.ceil(rows / 4);
+    return 4 * (fours * 4 * (d + dv) + KEYS * 4 + values * KEYS) + fours * 64;
+  }
+  const panels = Math.ceil(rows / NR);
+  return 4 * (panels * d * NR + KEYS * d + values * KEYS + KEYS * NR + panels * values * NR) + panels * 128;
+}
