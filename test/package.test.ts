@@ -5,6 +5,8 @@ import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, wr
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { after, describe, test } from 'node:test';
+import { gzipSync } from 'node:zlib';
+import { buildSync } from 'esbuild';
 import { consumerTool, installInto, ROOT } from './support/build.js';
 
 const root = ROOT;
@@ -168,6 +170,28 @@ describe('the built package', () => {
   });
 });
 
+test('a page that opens cpu with openCpu bundles no GPU code and no reference, in at most 60 kB gzipped', () => {
+  const page = `import { openCpu, Ropewalk } from 'ropewalk';
+    const rw = new Ropewalk(await openCpu());
+    console.log(rw.add(rw.tensor(Float32Array.of(1)), rw.tensor(Float32Array.of(2))));`;
+  const { metafile, outputFiles } = buildSync({
+    stdin: { contents: page, resolveDir: folder },
+    bundle: true,
+    minify: true,
+    format: 'esm',
+    metafile: true,
+    write: false,
+  });
+  const [output] = Object.values(metafile.outputs);
+  const inside = Object.entries(output!.inputs).flatMap(([path, { bytesInOutput }]) => (bytesInOutput > 0 ? path : []));
+  assert.deepEqual(
+    inside.filter((path) => /webgpu|reference/.test(path)),
+    [],
+  );
+  const size = gzipSync(outputFiles[0]!.contents, { level: 9 }).length;
+  assert.ok(size <= 60_000, `${size} bytes`);
+});
+
 test('check-imports finds what it is there for', () => {
   const bad = join(folder, 'bad');
   const write = (name: string, text: string): void => {
@@ -178,7 +202,8 @@ test('check-imports finds what it is there for', () => {
   write('core/b.ts', `import { a } from './a.js';\nexport const b = () => a;`);
   write('ops/c.ts', `import 'node:fs';\nimport 'lodash';\nimport './gone.js';\nexport {};`);
   write('reference/d.ts', `import type { x } from '../backends/e.js';\nexport type y = x;`);
-  write('backends/e.ts', `export type x = 1;`);
+  write('backends/e.ts', `import type { y } from './f.js';\nexport type x = y;`);
+  write('backends/f.ts', `import type { x } from './e.js';\nexport type y = x;`);
   const { status, stderr } = spawnSync(process.execPath, [join(root, 'scripts/check-imports.mjs'), bad], {
     encoding: 'utf8',
   });
@@ -186,6 +211,7 @@ test('check-imports finds what it is there for', () => {
   for (const message of [
     /core may not import ops/,
     /cycle: src\/core\/a\.ts → src\/core\/b\.ts → src\/core\/a\.ts/,
+    /cycle: src\/backends\/e\.ts → src\/backends\/f\.ts → src\/backends\/e\.ts/,
     /imports node:fs; only cli\/ and \*\.node\.ts may/,
     /imports package lodash; ops may import none/,
     /imports \.\/gone\.js, which does not exist/,
