@@ -17,10 +17,12 @@ const ARROWS = {
   backends: ['core', 'ops', 'formats', 'graph'],
   convert: ['core', 'ops', 'dialects'],
   formats: ['core', 'ops', 'reference', 'dialects'],
+  // What each ONNX operator does.
+  operators: ['core', 'formats'],
   // An .onnx file → its RoPE.
-  import: ['core', 'ops', 'dialects', 'formats'],
+  import: ['core', 'ops', 'dialects', 'formats', 'operators'],
   // Plans as ONNX graphs.
-  graph: ['core', 'ops', 'formats', 'import'],
+  graph: ['core', 'ops', 'formats', 'operators'],
   conformance: ['core', 'ops', 'reference', 'dialects', 'backends', 'formats', 'graph'],
   diagnose: ['core', 'ops', 'reference', 'dialects', 'backends', 'formats', 'conformance'],
   aicore: ['core', 'ops', 'backends'],

@@ -6,7 +6,7 @@
  */
 import { countElements } from '../core/shape.js';
 import type { OnnxModel } from '../formats/onnx.js';
-import { operatorNamed } from '../import/operators/index.js';
+import { operatorNamed } from '../operators/index.js';
 import { bytesOf, valueTypes } from './shapes.js';
 
 /** Operators, and the bytes that they move. */

@@ -9,10 +9,10 @@ import { fail, refuse } from '../core/errors.js';
 import { countElements } from '../core/shape.js';
 import type { OnnxAttribute, OnnxModel, OnnxNode } from '../formats/onnx.js';
 import type { AttributeValue, OnnxModelNode } from '../formats/onnx-model.js';
-import { intsAttribute } from '../import/operators/attributes.js';
-import { operatorOf } from '../import/operators/index.js';
-import type { DtypeReader, ShapeReader } from '../import/operators/operator.js';
-import type { ValueDtype } from '../import/operators/values.js';
+import { intsAttribute } from '../operators/attributes.js';
+import { operatorOf } from '../operators/index.js';
+import type { DtypeReader, ShapeReader } from '../operators/operator.js';
+import type { ValueDtype } from '../operators/values.js';
 
 /** A value's type and shape. */
 export interface ValueType {

@@ -8,10 +8,10 @@
  */
 import { countElements } from '../core/shape.js';
 import type { OnnxModelNode } from '../formats/onnx-model.js';
+import { type Forms, flatten, MAX_TERMS, NoForm, spread } from '../operators/forms.js';
+import { operatorOf } from '../operators/index.js';
+import type { TraceReader } from '../operators/operator.js';
 import type { Evaluation } from './evaluate.js';
-import { type Forms, flatten, MAX_TERMS, NoForm, spread } from './operators/forms.js';
-import { operatorOf } from './operators/index.js';
-import type { TraceReader } from './operators/operator.js';
 import type { Shapes } from './shapes.js';
 import type { Work } from './work.js';
 

@@ -8,13 +8,13 @@ import { RopewalkError, refuse } from '../core/errors.js';
 import { countElements, rowMajorStrides } from '../core/shape.js';
 import { hostOf, readIntegers, type Tensor, tensorFrom } from '../core/tensor.js';
 import { planRotaryEmbedding } from '../dialects/onnx.js';
+import { numberAttribute } from '../operators/attributes.js';
+import { CannotEvaluate, fromTensor, type Value } from '../operators/values.js';
 import { bindRope, type RopeCall } from '../ops/rope/call.js';
 import { planRopeWithTable } from '../ops/rope/plan.js';
 import { nodeInputs, positionValues } from './describe.js';
 import { Evaluation } from './evaluate.js';
 import type { FoundArithmetic, FoundNode } from './find.js';
-import { numberAttribute } from './operators/attributes.js';
-import { CannotEvaluate, fromTensor, type Value } from './operators/values.js';
 import { tablesOf } from './tables.js';
 import { Work } from './work.js';
 

@@ -5,6 +5,9 @@
  */
 import { RopewalkError } from '../core/errors.js';
 import { countElements } from '../core/shape.js';
+import { numberAttribute } from '../operators/attributes.js';
+import type { Dim } from '../operators/operator.js';
+import { CannotEvaluate, type Value } from '../operators/values.js';
 import type { RopeSpec } from '../ops/rope/plan.js';
 import { MAX_CHANNELS } from './algebra.js';
 import { Evaluation } from './evaluate.js';
@@ -16,9 +19,6 @@ import {
   type Sample,
   type Sampler,
 } from './frequencies.js';
-import { numberAttribute } from './operators/attributes.js';
-import type { Dim } from './operators/operator.js';
-import { CannotEvaluate, type Value } from './operators/values.js';
 import type { PairTables, Rotation } from './rotation.js';
 import type { Scope } from './scope.js';
 import { ancestryOf, isConstant, positionsBehind } from './sources.js';

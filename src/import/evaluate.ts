@@ -9,10 +9,10 @@
 import { RopewalkError } from '../core/errors.js';
 import { countElements } from '../core/shape.js';
 import type { OnnxGraph, OnnxModelNode, OnnxTensor } from '../formats/onnx-model.js';
-import { intsAttribute, numberAttribute } from './operators/attributes.js';
-import { operatorOf } from './operators/index.js';
-import { axisAt, type ValueReader } from './operators/operator.js';
-import { CannotEvaluate, checkSizes, fromTensor, MAX_ELEMENTS, type Value, valueDtype } from './operators/values.js';
+import { intsAttribute, numberAttribute } from '../operators/attributes.js';
+import { operatorOf } from '../operators/index.js';
+import { axisAt, type ValueReader } from '../operators/operator.js';
+import { CannotEvaluate, checkSizes, fromTensor, MAX_ELEMENTS, type Value, valueDtype } from '../operators/values.js';
 import { Scope } from './scope.js';
 import { Shapes } from './shapes.js';
 import type { Work } from './work.js';

@@ -10,11 +10,11 @@
  */
 import { countElements } from '../core/shape.js';
 import type { OnnxModelFile, OnnxModelNode } from '../formats/onnx-model.js';
+import { numberAttribute } from '../operators/attributes.js';
+import type { Forms } from '../operators/forms.js';
+import { operatorOf } from '../operators/index.js';
 import { Algebra, MAX_CHANNELS } from './algebra.js';
 import { Evaluation } from './evaluate.js';
-import { numberAttribute } from './operators/attributes.js';
-import type { Forms } from './operators/forms.js';
-import { operatorOf } from './operators/index.js';
 import { judgeRotation, type Rotation } from './rotation.js';
 import { nodeName, type Scope, scopesOf } from './scope.js';
 import { Shapes } from './shapes.js';

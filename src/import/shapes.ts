@@ -9,10 +9,10 @@
  */
 import { RopewalkError } from '../core/errors.js';
 import type { OnnxModelNode, OnnxTensor } from '../formats/onnx-model.js';
-import { intsAttribute } from './operators/attributes.js';
-import { operatorNamed } from './operators/index.js';
-import { MAX_ENTRIES, type Shape, type ShapeReader } from './operators/operator.js';
-import { MAX_RANK } from './operators/values.js';
+import { intsAttribute } from '../operators/attributes.js';
+import { operatorNamed } from '../operators/index.js';
+import { MAX_ENTRIES, type Shape, type ShapeReader } from '../operators/operator.js';
+import { MAX_RANK } from '../operators/values.js';
 import { Scope } from './scope.js';
 
 /** Shapes of a scope's values, and the contents of its small integer vectors. */

@@ -5,9 +5,9 @@
  */
 import { isFloat } from '../core/dtypes.js';
 import type { OnnxModelNode } from '../formats/onnx-model.js';
-import { constantOfNode } from './operators/attributes.js';
-import { operatorOf } from './operators/index.js';
-import { isIntegral, type ValueDtype } from './operators/values.js';
+import { constantOfNode } from '../operators/attributes.js';
+import { operatorOf } from '../operators/index.js';
+import { isIntegral, type ValueDtype } from '../operators/values.js';
 import type { Scope } from './scope.js';
 
 /** Tables have fewer operators behind them than this; who has more comes from hidden states. */

@@ -4,10 +4,10 @@
  * @module
  */
 import { countElements, rowMajorStrides } from '../core/shape.js';
+import type { Factor } from '../operators/forms.js';
+import { CannotEvaluate, type Value } from '../operators/values.js';
 import type { Evaluation } from './evaluate.js';
 import type { FoundArithmetic } from './find.js';
-import type { Factor } from './operators/forms.js';
-import { CannotEvaluate, type Value } from './operators/values.js';
 
 /** cos and sin of every pair at every place of the outer dimensions. */
 export interface OuterTables {

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { CannotEvaluate } from './operators/values.js';
+import { CannotEvaluate } from '../operators/values.js';
 
 /** How many steps bytes are worth. */
 interface Rate {

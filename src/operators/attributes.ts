@@ -3,8 +3,8 @@
  *
  * @module
  */
-import type { Dtype } from '../../core/dtypes.js';
-import type { OnnxModelNode, OnnxTensor } from '../../formats/onnx-model.js';
+import type { Dtype } from '../core/dtypes.js';
+import type { OnnxModelNode, OnnxTensor } from '../formats/onnx-model.js';
 
 /** A number in an attribute, or `missing`, the operator's default. */
 export function numberAttribute<T extends number | undefined>(

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { countElements, rowMajorStrides } from '../../core/shape.js';
+import { countElements, rowMajorStrides } from '../core/shape.js';
 import { numberAttribute } from './attributes.js';
 import { flatten, NoForm, spread } from './forms.js';
 import { pick } from './layout.js';

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { countElements, rowMajorStrides } from '../../core/shape.js';
+import { countElements, rowMajorStrides } from '../core/shape.js';
 import { intsAttribute, numberAttribute } from './attributes.js';
 import { broadcastDims, broadcastValues } from './elementwise.js';
 import { flatten, spread } from './forms.js';

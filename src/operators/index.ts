@@ -4,7 +4,7 @@
  * @module
  * @see https://onnx.ai/onnx/operators/
  */
-import type { OnnxModelNode } from '../../formats/onnx-model.js';
+import type { OnnxModelNode } from '../formats/onnx-model.js';
 import { ELEMENTWISE } from './elementwise.js';
 import { LAYERS } from './layers.js';
 import { LAYOUT } from './layout.js';

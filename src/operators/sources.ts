@@ -3,8 +3,8 @@
  *
  * @module
  */
-import { countElements } from '../../core/shape.js';
-import type { OnnxGraph, OnnxModelNode } from '../../formats/onnx-model.js';
+import { countElements } from '../core/shape.js';
+import type { OnnxGraph, OnnxModelNode } from '../formats/onnx-model.js';
 import { constantOfNode } from './attributes.js';
 import { MAX_ENTRIES, type Operators } from './operator.js';
 import { rounded, valueDtype } from './values.js';

@@ -7,7 +7,7 @@
  *
  * @module
  */
-import type { OnnxGraph, OnnxModelNode, OnnxTensor } from '../../formats/onnx-model.js';
+import type { OnnxGraph, OnnxModelNode, OnnxTensor } from '../formats/onnx-model.js';
 import type { Forms } from './forms.js';
 import type { Value, ValueDtype } from './values.js';
 

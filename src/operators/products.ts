@@ -3,8 +3,8 @@
  *
  * @module
  */
-import { countElements, rowMajorStrides } from '../../core/shape.js';
-import type { OnnxModelNode } from '../../formats/onnx-model.js';
+import { countElements, rowMajorStrides } from '../core/shape.js';
+import type { OnnxModelNode } from '../formats/onnx-model.js';
 import { numberAttribute } from './attributes.js';
 import { broadcastDims } from './elementwise.js';
 import { collect, flatten, MAX_TERMS, NoForm, scale, spread, type Term } from './forms.js';

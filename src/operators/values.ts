@@ -3,10 +3,10 @@
  *
  * @module
  */
-import { type Dtype, isFloat, roundTo } from '../../core/dtypes.js';
-import { countElements, rowMajorStrides } from '../../core/shape.js';
-import type { Tensor } from '../../core/tensor.js';
-import { DTYPE_OF } from '../../formats/onnx.js';
+import { type Dtype, isFloat, roundTo } from '../core/dtypes.js';
+import { countElements, rowMajorStrides } from '../core/shape.js';
+import type { Tensor } from '../core/tensor.js';
+import { DTYPE_OF } from '../formats/onnx.js';
 
 /** The dtype of a value in a graph. */
 export type ValueDtype = Dtype | 'bool';
