@@ -35,7 +35,19 @@ export { GOLDEN_SEED, type GoldenChoices } from './golden/rope.js';
 export { goldenOperatorSuite, goldenRopeSuite } from './golden/suite.js';
 export { answer, type GoldenFile, type WrittenCase, writeCase } from './golden/write.js';
 export { bytesToTensor } from './host.js';
-export { allOf, judgeBits, judgeClose, judgeNmse, nmse, powerOfTwoBelow, type Tolerance, within } from './judge.js';
+export {
+  allOf,
+  type Comparison,
+  compareOutput,
+  type ExpectedOutput,
+  judgeBits,
+  judgeClose,
+  judgeNmse,
+  judgeOutput,
+  nmse,
+  type Tolerance,
+  within,
+} from './judge.js';
 export { formatLabel, type ParsedLabel, parseLabel } from './label.js';
 export { extendedCases, publishedCases } from './published.js';
 export { parseRopeLabel, type RopeCaseParams, ropeCase, ropeLabel, ropePlanOfCase } from './rope-case.js';

@@ -24,8 +24,9 @@ import { formatManifest, GOLDEN_FORMS, type GoldenForm } from '../../src/conform
 import { onnxTestOf } from '../../src/conformance/golden/onnx.js';
 import { decodeTensor, openGolden } from '../../src/conformance/golden/read.js';
 import { GOLDEN_ROPE, goldenRopeQuestion } from '../../src/conformance/golden/rope.js';
-import { goldenOperatorSuite, goldenRopeSuite, judgeGolden, judgeOutput } from '../../src/conformance/golden/suite.js';
+import { goldenOperatorSuite, goldenRopeSuite, judgeGolden } from '../../src/conformance/golden/suite.js';
 import { answer, writeCase } from '../../src/conformance/golden/write.js';
+import { judgeOutput } from '../../src/conformance/judge.js';
 import { formatResult, runCases } from '../../src/conformance/runner.js';
 import { vectorCases } from '../../src/conformance/vectors.js';
 import { bitsOf, type HostArray } from '../../src/core/dtypes.js';

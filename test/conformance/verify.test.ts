@@ -414,7 +414,8 @@ describe('wrong outputs', () => {
     const index = Number((max.outputs.get('max_idx')!.read() as BigInt64Array)[1]);
     const off = judgeCase(max, withElement(max, 1, index + 1, 'max_idx'));
     assert.deepEqual([off.status, off.detail], ['fail', 'max_idx: 1 of 3 wrong']);
-    assert.deepEqual(off.tensors[0]!.first[0], { index: [1, 0], got: index + 1, expected: index, bound: 0 });
+    const { index: at, got, expected, bound } = off.tensors[0]!.first[0]!;
+    assert.deepEqual({ at, got, expected, bound }, { at: [1, 0], got: index + 1, expected: index, bound: 0 });
   });
 
   test('NaN and infinity where numbers are, and where they belong', () => {

@@ -8,35 +8,20 @@
  * @module
  */
 import { readBlocks } from '../../core/blocks.js';
-import { type Dtype, type FloatDtype, type HostArray, isFloat } from '../../core/dtypes.js';
-import type { Tensor } from '../../core/tensor.js';
+import { type FloatDtype, type HostArray, isFloat } from '../../core/dtypes.js';
 import type { LinearPlan } from '../../ops/linear.js';
 import type { RopeCall, RopePart } from '../../ops/rope/call.js';
 import type { RopePlan } from '../../ops/rope/plan.js';
 import { type OpPlan, unknownPlan } from '../../ops/runner.js';
 import type { SelfAttentionPlan } from '../../ops/self-attention.js';
 import { referenceRunner } from '../../reference/index.js';
+import type { ExpectedOutput } from '../judge.js';
 import { UNIT_ROUNDOFF } from '../tolerance.js';
-import { bindGolden, type GoldenQuestion, isExact, outputDtypes, type ToleranceRecord } from './case.js';
-
-/** An output as it should be, and how far off it may be. */
-export interface ExactOutput {
-  readonly dtype: Dtype;
-  readonly shape: readonly number[];
-  /** float64 where the operator computes; the very elements where it copies. */
-  readonly values: HostArray;
-  /** For each element; undefined where the bits must be equal. */
-  readonly bounds: Float64Array | undefined;
-  /**
-   * Elements whose exact value is infinite by a factor that f32 may take for zero: there 0 · ∞ is NaN in a right kernel. Anything that is
-   * not finite passes.
-   */
-  readonly unsettled: ReadonlySet<number>;
-}
+import { bindGolden, floats, type GoldenQuestion, isExact, type ToleranceRecord } from './case.js';
 
 /** Marks an element that is copied: no error at all. */
 const COPIED = -1;
-/** Marks an element of {@link ExactOutput.unsettled}. */
+/** Marks an element of {@link ExpectedOutput.unsettled}. */
 const UNSETTLED = -2;
 
 /**
@@ -64,15 +49,13 @@ const SOFTMAX_UNITS = 16;
  * @param c - inputs and attributes
  * @returns by output
  */
-export function exactWithBounds(c: GoldenQuestion): Map<string, ExactOutput> {
+export function exactWithBounds(c: GoldenQuestion): Map<string, ExpectedOutput> {
   const runner = referenceRunner();
-  const bound = bindGolden(c, runner, true);
-  const dtypes = outputDtypes(c);
-  // Before the run: in place or not, the plan's inputs are still what they were.
-  const errors = errorsOf(c, bound.plan);
-  runner.run(bound.plan);
+  const { plan, outputs, dtypes } = bindGolden(c, runner, true);
+  const errors = errorsOf(c, plan); // before the run, which may overwrite inputs
+  runner.run(plan);
   return new Map(
-    [...bound.outputs].map(([name, tensor]): [string, ExactOutput] => {
+    [...outputs].map(([name, tensor]): [string, ExpectedOutput] => {
       const dtype = dtypes.get(name)!;
       const values = tensor.read() as HostArray;
       const error = errors.get(name);
@@ -150,10 +133,6 @@ function errorsOf(c: GoldenQuestion, plan: OpPlan): Map<string, Float64Array> {
 
 function isDouble(c: GoldenQuestion): boolean {
   return [...c.inputs.values()].some((tensor) => tensor.dtype === 'f64');
-}
-
-function floats(tensor: Tensor): Float64Array {
-  return tensor.readNumbers() as Float64Array;
 }
 
 /**
@@ -303,7 +282,7 @@ const FROM = {
  * @param c - the case
  * @param exact - from {@link exactWithBounds}
  */
-export function toleranceOf(c: GoldenQuestion, exact: ReadonlyMap<string, ExactOutput>): ToleranceRecord {
+export function toleranceOf(c: GoldenQuestion, exact: ReadonlyMap<string, ExpectedOutput>): ToleranceRecord {
   const formulas = {
     rope: 'rotation',
     add: 'sum',

@@ -9,8 +9,9 @@
 import { blocksFrom } from '../../core/blocks.js';
 import { type ArrayOf, type Dtype, type FloatDtype, isFloat, newArray } from '../../core/dtypes.js';
 import { refuse } from '../../core/errors.js';
+import { Fields } from '../../core/fields.js';
 import { countElements } from '../../core/shape.js';
-import { Tensor, tensorFrom, zeros } from '../../core/tensor.js';
+import { Tensor, tensorFrom } from '../../core/tensor.js';
 import { planAdd } from '../../ops/add.js';
 import { planArgmax } from '../../ops/argmax.js';
 import { planEmbedding } from '../../ops/embedding.js';
@@ -18,7 +19,7 @@ import { planLinear } from '../../ops/linear.js';
 import { planRearrange } from '../../ops/rearrange.js';
 import { planRmsNorm } from '../../ops/rms-norm.js';
 import { bindRopeParts, type RopeLayout } from '../../ops/rope/call.js';
-import { type PlanRopeOptions, planRope, type RopeSpec } from '../../ops/rope/plan.js';
+import { planRope, type RopeSpec } from '../../ops/rope/plan.js';
 import type { OpName, OpPlan, Runner } from '../../ops/runner.js';
 import { planSelfAttention } from '../../ops/self-attention.js';
 import { planSwiglu } from '../../ops/swiglu.js';
@@ -91,13 +92,15 @@ export interface BoundGolden {
   readonly plan: OpPlan;
   /** By the names of the case's outputs, in order. */
   readonly outputs: ReadonlyMap<string, Tensor>;
+  /** The dtypes of the outputs in the case; those of `outputs` unless it was bound `wide`. */
+  readonly dtypes: ReadonlyMap<string, Dtype>;
 }
 
 /** Operators that copy elements bit for bit: they are never widened. */
 const COPIES: readonly OpName[] = ['argmax', 'embedding', 'rearrange'];
 
 /**
- * Says whether an operator's outputs are to be equal to the bit.
+ * Says whether an operator's outputs must be equal to the bit.
  *
  * @param op - the operator
  */
@@ -105,178 +108,156 @@ export function isExact(op: OpName): boolean {
   return COPIES.includes(op);
 }
 
+/** A case's tensors, as a plan takes them. */
+interface Tensors {
+  input(name: string): Tensor;
+  /** Makes an output, with the shape and the dtype of input `like` unless told otherwise. */
+  output(name: string, like: string, shape?: readonly number[], dtype?: Dtype): Tensor;
+  /** Makes an output that holds an input's elements before the call. */
+  outputFrom(name: string, initial: string): Tensor;
+}
+
 /**
  * Plans a case on a runner, with outputs in its memory.
  *
  * @param c - inputs and attributes
- * @param runner - on whom
- * @param wide - every floating tensor as float64, tables too: for the exact result
+ * @param runner - allocates the outputs
+ * @param wide - makes every floating tensor float64, tables too: for the exact result
  * @throws {RopewalkError} what the plan says of inputs that do not fit
  */
 export function bindGolden(c: GoldenQuestion, runner: Runner, wide = false): BoundGolden {
+  const where = `golden: ${c.id}`;
   const widen = wide && !isExact(c.op);
-  const input = (name: string): Tensor => {
-    const tensor = c.inputs.get(name) ?? refuse('FORMAT', `golden: ${c.id}`, `an input ${name}`, [...c.inputs.keys()]);
-    return widen && isFloat(tensor.dtype) ? widened(tensor) : tensor;
-  };
   const outputs = new Map<string, Tensor>();
-  const output = (name: string, dtype: FloatDtype | Tensor['dtype'], shape: readonly number[]): Tensor => {
-    const tensor = runner.allocate(
-      widen && isFloat(dtype) ? 'f64' : dtype,
-      boundedShape(shape, `golden: ${c.id}: ${name}`),
-    );
+  const dtypes = new Map<string, Dtype>();
+  const given = (name: string): Tensor =>
+    c.inputs.get(name) ?? refuse('FORMAT', where, `an input ${name}`, [...c.inputs.keys()]);
+  const keep = (name: string, dtype: Dtype, tensor: Tensor): Tensor => {
     outputs.set(name, tensor);
+    dtypes.set(name, dtype);
     return tensor;
   };
-  const attribute = (name: string): Json | undefined => c.attributes[name];
-  const number = (name: string): number => {
-    const value = attribute(name);
-    return typeof value === 'number' ? value : refuse('FORMAT', `golden: ${c.id}: ${name}`, 'a number', value);
+  const widened = (tensor: Tensor): Tensor =>
+    widen && isFloat(tensor.dtype) ? tensorFrom(floats(tensor).slice(), { shape: tensor.shape }) : tensor;
+  const tensors: Tensors = {
+    input: (name) => widened(given(name)),
+    output(name, like, shape = given(like).shape, dtype = given(like).dtype) {
+      const bounded = boundedShape(shape, `${where}: ${name}`);
+      return keep(name, dtype, runner.allocate(widen && isFloat(dtype) ? 'f64' : dtype, bounded));
+    },
+    outputFrom(name, initial) {
+      const { dtype } = given(initial);
+      const start = widened(given(initial));
+      // In host memory, which every runner can write.
+      const copy = tensorFrom(start.read() as ArrayOf[Dtype], { dtype: start.dtype, shape: start.shape });
+      return keep(name, dtype, copy);
+    },
   };
-  const like = (name: string, of: Tensor): Tensor => output(name, of.dtype, of.shape);
-  const done = (plan: OpPlan): BoundGolden => ({ plan, outputs });
+  const plan = c.op === 'rope' ? planRopeCase(c, tensors, wide) : planOperator(c, tensors);
+  return { plan, outputs, dtypes };
+}
+
+function planOperator(c: GoldenQuestion, { input, output, outputFrom }: Tensors): OpPlan {
+  const where = `golden: ${c.id}`;
+  const attributes = new Fields(c.attributes, where);
   switch (c.op) {
-    case 'rope':
-      return done(bindRope(c, input, output, (name, tensor) => outputs.set(name, tensor), wide));
     case 'add':
-      return done(planAdd(input('a'), input('b'), like('c', input('a'))));
+      return planAdd(input('a'), input('b'), output('c', 'a'));
     case 'swiglu':
-      return done(planSwiglu(input('gate'), input('up'), like('out', input('gate'))));
+      return planSwiglu(input('gate'), input('up'), output('out', 'gate'));
     case 'rms_norm':
-      return done(planRmsNorm(input('x'), input('weight'), number('eps'), like('y', input('x'))));
+      return planRmsNorm(input('x'), input('weight'), attributes.number('eps'), output('y', 'x'));
     case 'linear': {
       const x = input('x');
-      const format = attribute('format');
       const raw = input('weight');
-      if (format !== undefined && raw.dtype !== 'u8')
-        refuse('FORMAT', `golden: ${c.id}: weight`, 'bytes of blocks', raw.dtype);
-      const weight =
-        format === 'q8_0' || format === 'q4_0'
-          ? blocksFrom(format, raw as Tensor<'u8'>, integers(attribute('weight_shape'), c.id))
-          : raw;
+      if (attributes.has('format') && raw.dtype !== 'u8')
+        refuse('FORMAT', `${where}: weight`, 'bytes of blocks', raw.dtype);
+      const weight = attributes.has('format')
+        ? blocksFrom(
+            attributes.oneOf('format', ['q8_0', 'q4_0']),
+            raw as Tensor<'u8'>,
+            attributes.integers('weight_shape'),
+          )
+        : raw;
       const bias = c.inputs.has('bias') ? input('bias') : undefined;
-      return done(planLinear(x, weight, bias, output('y', x.dtype, [...x.shape.slice(0, -1), weight.shape[0] ?? 0])));
+      return planLinear(x, weight, bias, output('y', 'x', [...x.shape.slice(0, -1), weight.shape[0] ?? 0]));
     }
     case 'self_attention': {
       const [q, k, v] = [input('q'), input('k'), input('v')];
-      const optional = (name: string): number | undefined =>
-        c.attributes[name] === undefined ? undefined : number(name);
-      const causal = attribute('causal');
-      const options = {
-        scale: number('scale'),
-        causal: causal !== false,
-        window: optional('window'),
-        softcap: optional('softcap'),
-      };
-      const given = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
-      return done(
-        planSelfAttention(q, k, v, output('attn_val', q.dtype, [...q.shape.slice(0, -1), v.shape.at(-1) ?? 0]), given),
-      );
+      return planSelfAttention(q, k, v, output('attn_val', 'q', [...q.shape.slice(0, -1), v.shape.at(-1) ?? 0]), {
+        scale: attributes.number('scale'),
+        causal: attributes.optionalFlag('causal'),
+        window: attributes.optionalNumber('window'),
+        softcap: attributes.optionalNumber('softcap'),
+      });
     }
     case 'argmax': {
       const values = input('values');
       const shape = [...values.shape.slice(0, -1), 1];
-      const dtype = attribute('index_dtype') === 'i32' ? 'i32' : 'i64';
-      return done(planArgmax(values, output('max_idx', dtype, shape), output('max_val', values.dtype, shape)));
+      const index = output('max_idx', 'values', shape, attributes.raw('index_dtype') === 'i32' ? 'i32' : 'i64');
+      return planArgmax(values, index, output('max_val', 'values', shape));
     }
     case 'embedding': {
       const [index, weight] = [input('index'), input('weight')];
-      return done(planEmbedding(index, weight, output('out', weight.dtype, [index.size, weight.shape[1] ?? 0])));
+      return planEmbedding(index, weight, output('out', 'weight', [index.size, weight.shape[1] ?? 0]));
     }
     case 'rearrange': {
-      const x = new Tensor(input('x').storage, layoutOf(attribute('x'), c.id));
-      const y = startingAs(input('y_initial'));
-      outputs.set('y', y);
-      return done(planRearrange(x, new Tensor(y.storage, layoutOf(attribute('y'), c.id))));
+      const view = (tensor: Tensor, f: Fields): Tensor =>
+        new Tensor(tensor.storage, {
+          shape: f.integers('shape'),
+          strides: f.integers('strides', Number.MIN_SAFE_INTEGER),
+          offset: f.integer('offset'),
+        });
+      const x = view(input('x'), attributes.object('x'));
+      return planRearrange(x, view(outputFrom('y', 'y_initial'), attributes.object('y')));
     }
     default:
-      return refuse('FORMAT', `golden: ${c.id}: op`, 'one of the nine operators', c.op);
+      return refuse('FORMAT', `${where}: op`, 'one of the nine operators', c.op);
   }
 }
 
-function bindRope(
-  c: GoldenQuestion,
-  input: (name: string) => Tensor,
-  output: (name: string, dtype: Tensor['dtype'], shape: readonly number[]) => Tensor,
-  keep: (name: string, tensor: Tensor) => void,
-  wide: boolean,
-): OpPlan {
+function planRopeCase(c: GoldenQuestion, { input, output, outputFrom }: Tensors, wide: boolean): OpPlan {
   const rope = c.rope ?? refuse('FORMAT', `golden: ${c.id}`, 'spec, direction, layout and parts', undefined);
   const exact = wide || rope.parts.some((part) => c.inputs.get(part.x)?.dtype === 'f64');
-  const options: PlanRopeOptions = {
+  const plan = planRope({
     ...rope.spec,
     positions: input('positions'),
     direction: rope.direction,
     tableDtype: exact ? 'f64' : 'f32',
-  };
-  const parts = rope.parts.map((part) => {
-    const x = input(part.x) as Tensor<FloatDtype>;
-    const cache = part.cache === undefined ? undefined : startingAs(input(part.cache));
-    if (cache) keep(part.out, cache);
-    const out = (cache ?? output(part.out, x.dtype, x.shape)) as Tensor<FloatDtype>;
-    return {
-      x,
-      out,
-      ...(part.rows === undefined ? {} : { rows: input(part.rows).readNumbers() as Float64Array }),
-      ...(part.weight === undefined
-        ? {}
-        : { norm: { weight: input(part.weight) as Tensor<FloatDtype>, eps: part.eps ?? 0 } }),
-    };
   });
-  return bindRopeParts(planRope(options), parts, rope.layout);
-}
-
-/** An output that has content before the call: in host memory, which every runner can write. */
-function startingAs(initial: Tensor): Tensor {
-  return tensorFrom(initial.read() as ArrayOf[Dtype], { dtype: initial.dtype, shape: initial.shape });
-}
-
-/** The same values in float64. */
-function widened(tensor: Tensor): Tensor {
-  return tensorFrom(Float64Array.from(tensor.readNumbers() as Float64Array), { shape: tensor.shape });
-}
-
-function integers(value: Json | undefined, id: string): number[] {
-  if (!Array.isArray(value) || !value.every((n) => Number.isSafeInteger(n)))
-    refuse('FORMAT', `golden: ${id}`, 'a list of integers', value);
-  return value as number[];
-}
-
-/** `{ shape, strides, offset }` out of attributes. */
-function layoutOf(value: Json | undefined, id: string): { shape: number[]; strides: number[]; offset: number } {
-  if (typeof value !== 'object' || value === null || Array.isArray(value))
-    refuse('FORMAT', `golden: ${id}`, 'shape, strides, offset', value);
-  const fields = value as { readonly [key: string]: Json };
-  const offset = fields.offset;
-  if (typeof offset !== 'number') refuse('FORMAT', `golden: ${id}: offset`, 'a number', offset);
-  return { shape: integers(fields.shape, id), strides: integers(fields.strides, id), offset };
+  const parts = rope.parts.map(({ x, out, cache, rows, weight, eps = 0 }) => ({
+    x: input(x) as Tensor<FloatDtype>,
+    out: (cache === undefined ? output(out, x) : outputFrom(out, cache)) as Tensor<FloatDtype>,
+    rows: rows === undefined ? undefined : floats(input(rows)),
+    norm: weight === undefined ? undefined : { weight: input(weight) as Tensor<FloatDtype>, eps },
+  }));
+  return bindRopeParts(plan, parts, rope.layout);
 }
 
 /**
- * Computes a case's outputs exactly: the reference on float64 tensors and tables; what is copied, as it is.
+ * A host tensor's elements as float64, row-major.
+ *
+ * @param tensor - in host memory, as the tensors of golden cases are
+ */
+export function floats(tensor: Tensor): Float64Array {
+  return tensor.readNumbers() as Float64Array;
+}
+
+/**
+ * Computes a case's outputs exactly: with the reference on float64 tensors and tables. Copied elements stay as they are.
  *
  * @param c - inputs and attributes
  * @returns by output, dense; float64 where the operator computes
  */
-export function exactOutputs(c: GoldenQuestion): Map<string, Tensor> {
+export function exactOutputs(c: GoldenQuestion): ReadonlyMap<string, Tensor> {
   const runner = referenceRunner();
-  const bound = bindGolden(c, runner, true);
-  runner.run(bound.plan);
-  return new Map(bound.outputs);
+  const { plan, outputs } = bindGolden(c, runner, true);
+  runner.run(plan);
+  return outputs;
 }
 
 /**
- * Names and dtypes of a case's outputs.
- *
- * @param c - inputs and attributes
- */
-export function outputDtypes(c: GoldenQuestion): Map<string, Tensor['dtype']> {
-  const shapesOnly: Runner = { name: 'shapes', allocate: zeros, whyNot: () => undefined, run() {}, async finish() {} };
-  return new Map([...bindGolden(c, shapesOnly).outputs].map(([name, tensor]) => [name, tensor.dtype]));
-}
-
-/**
- * A dense host tensor filled by a function.
+ * Makes a dense host tensor of integers.
  *
  * @param dtype - an integer dtype
  * @param shape - dimensions

@@ -3,15 +3,15 @@
  *
  * @module
  */
-import { type Dtype, type HostArray, isFloat, loadNumber } from '../../core/dtypes.js';
+import { type HostArray, isFloat } from '../../core/dtypes.js';
 import type { Tensor } from '../../core/tensor.js';
 import type { Runner } from '../../ops/runner.js';
 import { referenceRunner } from '../../reference/index.js';
 import type { VectorFolder } from '../folder.js';
-import { allOf, judgeBits, judgeClose, within } from '../judge.js';
+import { allOf, type ExpectedOutput, judgeOutput, within } from '../judge.js';
 import { formatLabel } from '../label.js';
 import type { ConformanceCase, Verdict } from '../runner.js';
-import { type ExactOutput, exactWithBounds, storedSlack } from './bounds.js';
+import { exactWithBounds, storedSlack } from './bounds.js';
 import { bindGolden, type GoldenQuestion } from './case.js';
 import { GOLDEN_OPERATORS, goldenOperatorQuestion } from './operators.js';
 import { asFormatError, openGolden } from './read.js';
@@ -86,8 +86,8 @@ export function goldenOperatorSuite(choices: GoldenChoices = {}): ConformanceCas
  * Runs a case on a runner and judges every output, each element by its own bound.
  *
  * @param c - inputs and attributes
- * @param runner - the accused
- * @param stored - expected outputs from a file, judged as well: they were rounded once more
+ * @param runner - what is judged
+ * @param stored - expected outputs from a file, which are judged as well: they were rounded once more
  */
 export async function judgeGolden(
   c: GoldenQuestion,
@@ -105,60 +105,21 @@ export async function judgeGolden(
     const want = exact.get(name)!;
     const got = await tensor.read();
     const file = stored?.get(name);
-    verdicts.push(judgeOutput(`${c.op}.${name}`, got, want));
-    if (file) verdicts.push(judgeStored(`${c.op}.${name}, as stored`, got, want, file));
+    const label = `${c.op}.${name}`;
+    verdicts.push(judgeOutput(label, got, want));
+    if (file) verdicts.push(judgeOutput(`${label}, as stored`, got, asStored(want, file)));
   }
   return allOf(...verdicts);
 }
 
-/**
- * Judges one output.
- *
- * @param label - names it in the verdict
- * @param got - the elements that came, in the output's dtype
- * @param want - from {@link exactWithBounds}
- */
-export function judgeOutput(label: string, got: HostArray, want: ExactOutput): Verdict {
-  const { bounds, dtype } = want;
-  if (!bounds) return judgeBits(label, got, want.values);
-  const values = numbers(got, dtype);
-  return judgeClose(
-    label,
-    values,
-    settled(want.values as Float64Array, values, want.unsettled),
-    (n) => bounds[n]!,
-    dtype,
+/** An expected output whose values are those of a file. */
+function asStored(exact: ExpectedOutput, file: Tensor): ExpectedOutput {
+  const { dtype, bounds } = exact;
+  if (!bounds || !isFloat(dtype)) return { ...exact, values: file.read() as HostArray };
+  const exactValues = exact.values as Float64Array;
+  // Where the exact value rounds to an infinity, it stands for that infinity.
+  const values = (file.readNumbers() as Float64Array).map((value, n) =>
+    Number.isFinite(value) || !within(value, exactValues[n]!, bounds[n]!, dtype) ? value : exactValues[n]!,
   );
-}
-
-function judgeStored(label: string, got: HostArray, want: ExactOutput, file: Tensor): Verdict {
-  const stored = file.read() as HostArray;
-  if (!want.bounds || !isFloat(want.dtype)) return judgeBits(label, got, stored);
-  const { bounds } = want;
-  const dtype = want.dtype;
-  const exact = want.values as Float64Array;
-  // An infinity that the exact value rounds to stands for it.
-  const values = numbers(stored, dtype).map((value, n) =>
-    Number.isFinite(value) || !within(value, exact[n]!, bounds[n]!, dtype) ? value : exact[n]!,
-  );
-  const limit = (n: number): number => (bounds[n] === 0 ? 0 : bounds[n]! + storedSlack(dtype, values[n]!));
-  const came = numbers(got, dtype);
-  return judgeClose(label, came, settled(values, came, want.unsettled), limit, dtype);
-}
-
-/**
- * What came, where it is not finite and an element is {@link ExactOutput.unsettled}; else what was expected.
- *
- * @param want - what was expected
- * @param got - what came, as many elements
- * @param unsettled - indices
- */
-export function settled(want: Float64Array, got: ArrayLike<number>, unsettled: ReadonlySet<number>): Float64Array {
-  return unsettled.size === 0
-    ? want
-    : want.map((value, n) => (unsettled.has(n) && !Number.isFinite(got[n]) ? got[n]! : value));
-}
-
-function numbers(data: HostArray, dtype: Dtype): Float64Array {
-  return Float64Array.from({ length: data.length }, (_, n) => loadNumber(data, dtype, n));
+  return { ...exact, values, bounds: bounds.map((bound, n) => bound && bound + storedSlack(dtype, values[n]!)) };
 }

@@ -8,7 +8,8 @@ import { type Dtype, type FloatDtype, newArray, sizeBytes, storeNumber } from '.
 import { type Tensor, tensorFrom } from '../../core/tensor.js';
 import { writeNpy } from '../../formats/npy.js';
 import { writeSafetensors } from '../../formats/safetensors.js';
-import { type ExactOutput, exactWithBounds, toleranceOf } from './bounds.js';
+import type { ExpectedOutput } from '../judge.js';
+import { exactWithBounds, toleranceOf } from './bounds.js';
 import { writeHeader } from './c-header.js';
 import type { GoldenCase, GoldenQuestion } from './case.js';
 import type { GoldenEntry, GoldenForm, GoldenManifest, GoldenTensor } from './manifest.js';
@@ -36,7 +37,7 @@ export function answer(question: GoldenQuestion): GoldenCase {
 }
 
 /** An exact output rounded once to its dtype; what was copied stays as it is. */
-function rounded({ dtype, shape, values, bounds }: ExactOutput): Tensor {
+function rounded({ dtype, shape, values, bounds }: ExpectedOutput): Tensor {
   if (!bounds) return tensorFrom(values, { dtype, shape });
   const data = newArray(dtype, values.length);
   for (let n = 0; n < data.length; n++) storeNumber(data, dtype as FloatDtype, n, values[n] as number);

@@ -4,7 +4,7 @@
  * @module
  */
 import { escapeMarkup } from '../../core/text.js';
-import { type ErrorMap, FIRST_WRONG, type TensorReport, type VerifyResult } from './judge.js';
+import type { ErrorMap, TensorReport, VerifyResult } from './judge.js';
 import {
   countVerified,
   elementValue,
@@ -168,7 +168,7 @@ function tensorSection(t: TensorReport): string {
     const cells = (row: readonly string[], tag: string): string =>
       row.map((text, c) => `<${tag}${c === 0 ? ' class="l"' : ''}>${escapeMarkup(text)}</${tag}>`).join('');
     parts.push(
-      `<p class="dim">${t.wrong > FIRST_WRONG ? `The first ${FIRST_WRONG} of ${t.wrong} wrong elements` : 'The wrong elements'}</p>`,
+      `<p class="dim">${t.wrong > t.first.length ? `The first ${t.first.length} of ${t.wrong} wrong elements` : 'The wrong elements'}</p>`,
       `<div class="scroll"><table><thead><tr>${cells(header, 'th')}</tr></thead><tbody>${rows.map((row) => `<tr>${cells(row, 'td')}</tr>`).join('')}</tbody></table></div>`,
     );
   }

@@ -3,19 +3,22 @@
  *
  * @module
  */
-import { bitsOf, type Dtype, type FloatDtype, isFloat, roundTo } from '../../core/dtypes.js';
+import { bitsOf, type Dtype, type FloatDtype, type HostArray, isFloat, roundTo } from '../../core/dtypes.js';
 import { refuse } from '../../core/errors.js';
 import { bf16FromNumber, f16FromNumber } from '../../core/float16.js';
 import type { Tensor } from '../../core/tensor.js';
 import type { OpName } from '../../ops/runner.js';
 import type { GoldenCase } from '../golden/case.js';
-import { settled } from '../golden/suite.js';
-import { powerOfTwoBelow, within } from '../judge.js';
-import { type Expectation, expectationsOf, type ModelOptions, numbersOf } from './model.js';
-import { defaultTable, type RopePlace, TABLE_PRECISIONS, type TablePrecision } from './rope-model.js';
+import { type Comparison, compareOutput, type ExpectedOutput } from '../judge.js';
+import { expectationsOf, type ModelOptions } from './model.js';
+import {
+  defaultTable,
+  type RopeGeometry,
+  type RopePlace,
+  TABLE_PRECISIONS,
+  type TablePrecision,
+} from './rope-model.js';
 
-/** How many wrong elements of a tensor are told one by one. */
-export const FIRST_WRONG = 10;
 /** The error map has at most this many rows and columns: neighbours share a cell beyond it. */
 const MAP_ROWS = 96;
 const MAP_COLUMNS = 256;
@@ -50,31 +53,17 @@ export interface ErrorMap {
 }
 
 /** What was measured on one output. */
-export interface TensorReport {
+export interface TensorReport extends Omit<Comparison, 'got' | 'want' | 'worst' | 'first'> {
   readonly name: string;
   readonly dtype: Dtype;
   readonly shape: readonly number[];
   readonly elements: number;
-  /** Elements outside their bound. */
-  readonly wrong: number;
-  /** Of these, NaN or infinite where a finite number should be, or the other way round. */
-  readonly nonFinite: number;
-  /** The largest |got − expected|, over the elements that are finite on both sides. */
-  readonly maxAbs: number;
-  /** The largest |got − expected| / |expected|, where expected is not 0. */
-  readonly maxRel: number;
   /** The largest distance in units of the last place: how many numbers of the dtype lie between what came and the exact value rounded. */
   readonly maxUlp: number;
-  /** Σ(got − expected)² / Σ expected². */
-  readonly nmse: number;
-  /** The factor g that makes g·expected come nearest to what came; NaN where expected is all 0. */
-  readonly gain: number;
-  /** The largest |got − expected| / bound: at most 1 when all is well. */
-  readonly maxRatio: number;
-  /** The element with that ratio. */
+  /** The element with the largest error over its bound. */
   readonly worst?: WrongElement;
   readonly first: readonly WrongElement[];
-  /** RoPE: the pair and the token position with the largest ratio. */
+  /** Of RoPE: the pair and the token position of `worst`. */
   readonly worstPair?: number;
   readonly worstPosition?: readonly number[];
   readonly map?: ErrorMap;
@@ -116,30 +105,28 @@ export function judgeCase(
   options: ModelOptions = {},
 ): VerifyResult {
   const { id, op, about } = golden;
-  const allowed = options.table ?? defaultTable(golden);
-  const expectations = expectationsOf(golden, { ...options, table: allowed });
+  const table = options.table ?? defaultTable(golden);
+  const expectations = expectationsOf(golden, options);
   const tensors: TensorReport[] = [];
-  const meets = new Set(TABLE_PRECISIONS);
+  const met = new Set(TABLE_PRECISIONS);
   for (const [name, stored] of golden.outputs) {
+    const where = `${id}: ${name}`;
     const expectation =
       expectations.get(name) ??
       refuse('FORMAT', `vectors: ${id}`, `outputs ${[...expectations.keys()]} of ${op}`, name);
-    checkStored(stored, expectation, `vectors: ${id}: ${name}`);
+    checkStored(stored, expectation.exact, `vectors: ${where}`);
     const output = got.get(name) ?? refuse('SHAPE', `verify: ${id}`, `an output ${name}`, [...got.keys()]);
-    const { dtype, shape } = expectation.output;
-    if (
-      output.dtype !== dtype ||
-      output.shape.length !== shape.length ||
-      output.shape.some((size, d) => size !== shape[d])
-    )
-      refuse('SHAPE', `verify: ${id}: ${name}`, `${dtype} [${shape}]`, `${output.dtype} [${output.shape}]`);
-    tensors.push(judgeTensor(name, output, expectation));
+    if (!fits(output, expectation.exact))
+      refuse('SHAPE', `verify: ${where}`, sizeText(expectation.exact), sizeText(output));
+    const report = reportOf(name, output, expectation.allowed(table), expectation.rope);
+    tensors.push(report);
     if (!expectation.rope) continue;
-    const values = numbersOf(output);
-    for (const precision of meets) {
-      const { bound, unsettled } = expectation.allowedFor(precision);
-      const exact = settled(expectation.exact, values, unsettled);
-      if (values.some((value, n) => !within(value, exact[n]!, bound[n]!, dtype))) meets.delete(precision);
+    for (const precision of met) {
+      const wrong =
+        precision === table
+          ? report.wrong
+          : compareOutput(output.read() as HostArray, expectation.allowed(precision)).wrong;
+      if (wrong > 0) met.delete(precision);
     }
   }
   const failed = tensors.filter(({ wrong }) => wrong > 0);
@@ -148,131 +135,89 @@ export function judgeCase(
     op,
     about,
     status: failed.length > 0 ? 'fail' : 'ok',
-    ...(failed.length > 0
-      ? { detail: failed.map((t) => `${t.name}: ${t.wrong} of ${t.elements} wrong`).join('; ') }
-      : {}),
+    detail:
+      failed.length > 0 ? failed.map((t) => `${t.name}: ${t.wrong} of ${t.elements} wrong`).join('; ') : undefined,
     notes: [],
     tensors,
-    ...(op === 'rope' ? { table: { allowed, met: TABLE_PRECISIONS.find((precision) => meets.has(precision)) } } : {}),
+    table:
+      op === 'rope' ? { allowed: table, met: TABLE_PRECISIONS.find((precision) => met.has(precision)) } : undefined,
   };
 }
 
-/** The folder's own outputs must be the exact result rounded; otherwise it was edited, or means something else. */
-function checkStored(stored: Tensor, { output, exact, bits }: Expectation, where: string): void {
-  const { dtype, shape } = output;
-  if (
-    stored.dtype !== dtype ||
-    stored.shape.length !== shape.length ||
-    stored.shape.some((size, d) => size !== shape[d])
-  )
-    refuse('FORMAT', where, `${dtype} [${shape}], as inputs and attributes give`, `${stored.dtype} [${stored.shape}]`);
-  const next = 'The folder was edited, or another version wrote it: write it anew with ropewalk vectors.';
-  const values = numbersOf(stored);
-  const storedBits = bitsOf(stored.read() as Uint8Array);
-  for (let n = 0; n < values.length; n++) {
-    if (bits || !isFloat(dtype)) {
-      if (storedBits[n] !== bits![n])
-        refuse('FORMAT', `${where}[${n}]`, `${exact[n]}, as inputs and attributes give`, values[n], next);
-      continue;
-    }
-    if (!within(values[n]!, exact[n]!, output.bounds![n]!, dtype))
-      refuse(
-        'FORMAT',
-        `${where}[${n}]`,
-        `${roundTo(dtype, exact[n]!)}, as inputs and attributes give`,
-        values[n],
-        next,
-      );
-  }
+function fits(tensor: Tensor, { dtype, shape }: ExpectedOutput): boolean {
+  return (
+    tensor.dtype === dtype && tensor.shape.length === shape.length && tensor.shape.every((size, d) => size === shape[d])
+  );
 }
 
-function judgeTensor(
+function sizeText({ dtype, shape }: { readonly dtype: Dtype; readonly shape: readonly number[] }): string {
+  return `${dtype} [${shape}]`;
+}
+
+/** A folder's outputs must be the exact results, rounded. Otherwise somebody edited it, or its attributes mean something else here. */
+function checkStored(stored: Tensor, exact: ExpectedOutput, where: string): void {
+  if (!fits(stored, exact))
+    refuse('FORMAT', where, `${sizeText(exact)}, as inputs and attributes give`, sizeText(stored));
+  const { first, got, want } = compareOutput(stored.read() as HostArray, { ...exact, unsettled: new Set() });
+  if (first.length === 0) return;
+  const n = first[0]!;
+  const value = exact.bounds && isFloat(exact.dtype) ? roundTo(exact.dtype, want[n]!) : want[n];
+  refuse(
+    'FORMAT',
+    `${where}[${n}]`,
+    `${value}, as inputs and attributes give`,
+    got[n],
+    'The folder was edited, or another version wrote it: write it anew with ropewalk vectors.',
+  );
+}
+
+function reportOf(
   name: string,
-  got: Tensor,
-  { exact: expected, allowed, bits, output, rope }: Expectation,
+  output: Tensor,
+  expected: ExpectedOutput,
+  rope: RopeGeometry | undefined,
 ): TensorReport {
-  const { dtype, shape } = output;
-  const { bound } = allowed;
-  const values = numbersOf(got);
-  const exact = settled(expected, values, allowed.unsettled);
-  const bitsGot = bits && bitsOf(got.read() as Uint8Array);
+  const { dtype, shape, bounds } = expected;
+  const data = output.read() as HostArray;
   const map = rope && emptyMap(rope.pairs, rope.tokens);
-  const first: WrongElement[] = [];
-  let wrong = 0;
-  let nonFinite = 0;
-  let maxAbs = 0;
-  let maxRel = 0;
-  let maxUlp = 0;
-  let maxRatio = 0;
-  let worstAt = -1;
-  let squares = 0;
-  let power = 0;
-  let along = 0;
-  const unit = powerOfTwoBelow(exact); // as in nmse
+  let ulp = 0;
+  const compared = compareOutput(data, expected, (n, error, ratio, value, exact) => {
+    if (isFloat(dtype) && error > 0 && Number.isFinite(error))
+      ulp = Math.max(ulp, Math.abs(ulps(dtype, value, roundTo(dtype, exact))));
+    if (map && rope) addToMap(map, rope.place(n), ratio, error);
+  });
+  const { got, want, wrong, nonFinite, maxAbs, maxRel, nmse, gain, maxRatio } = compared;
+  const [bitsGot, bitsWant] = bounds ? [] : [bitsOf(data), bitsOf(expected.values)];
   const told = (n: number): WrongElement => {
-    const [a, b] = [bitsGot?.[n], bits?.[n]];
-    const hex = a !== undefined && b !== undefined && (isFloat(dtype) || Math.abs(exact[n]!) > 2 ** 53);
+    const hex = bitsGot && bitsWant && (isFloat(dtype) || Math.abs(want[n]!) > 2 ** 53);
     return {
       index: indexOf(n, shape),
-      got: values[n]!,
-      expected: exact[n]!,
-      bound: bound[n]!,
-      ...(rope ? { place: rope.place(n) } : {}),
-      ...(hex ? { bits: [`0x${a.toString(16)}`, `0x${b.toString(16)}`] as const } : {}),
+      got: got[n]!,
+      expected: want[n]!,
+      bound: bounds?.[n] ?? 0,
+      place: rope?.place(n),
+      bits: hex ? [`0x${bitsGot[n]!.toString(16)}`, `0x${bitsWant[n]!.toString(16)}`] : undefined,
     };
   };
-  for (let n = 0; n < values.length; n++) {
-    const value = values[n]!;
-    const want = exact[n]!;
-    const limit = bound[n]!;
-    const good = bits ? bitsGot![n] === bits[n] : within(value, want, limit, dtype);
-    let error = value === want || (Number.isNaN(value) && Number.isNaN(want)) ? 0 : Math.abs(value - want);
-    // An overflow that is allowed is no error; anything else that is not finite is as far off as can be.
-    if (!Number.isFinite(error)) error = good ? 0 : Number.POSITIVE_INFINITY;
-    const share = error === 0 ? (good ? 0 : Number.POSITIVE_INFINITY) : error / limit;
-    const ratio = Number.isNaN(share) ? Number.POSITIVE_INFINITY : share;
-    if (!good) {
-      wrong++;
-      if (!Number.isFinite(error)) nonFinite++;
-      if (first.length < FIRST_WRONG) first.push(told(n));
-    }
-    if (ratio > maxRatio || (ratio === maxRatio && ratio > 0 && worstAt < 0)) {
-      maxRatio = ratio;
-      worstAt = n;
-    }
-    if (Number.isFinite(error)) {
-      maxAbs = Math.max(maxAbs, error);
-      if (want !== 0) maxRel = Math.max(maxRel, error / Math.abs(want));
-      if (error > 0 && isFloat(dtype)) maxUlp = Math.max(maxUlp, Math.abs(ulps(dtype, value, roundTo(dtype, want))));
-      if (Number.isFinite(want) && Number.isFinite(value)) {
-        squares += (error / unit) ** 2;
-        power += (want / unit) ** 2;
-        along += (value / unit) * (want / unit);
-      }
-    }
-    if (map && rope) addToMap(map, rope.place(n), ratio, error);
-  }
-  if (!isFloat(dtype)) maxUlp = maxAbs;
-  const worst = worstAt < 0 ? undefined : told(worstAt);
-  const finished = map && finishMap(map);
+  const worst = compared.worst < 0 ? undefined : told(compared.worst);
   return {
     name,
     dtype,
     shape,
-    elements: values.length,
+    elements: got.length,
     wrong,
     nonFinite,
     maxAbs,
     maxRel,
-    maxUlp,
-    nmse: squares === 0 ? 0 : squares / power,
-    gain: along / power,
+    maxUlp: isFloat(dtype) ? ulp : maxAbs,
+    nmse,
+    gain,
     maxRatio,
-    ...(worst ? { worst } : {}),
-    first,
-    ...(worst?.place?.pair === undefined ? {} : { worstPair: worst.place.pair }),
-    ...(worst?.place?.token === undefined ? {} : { worstPosition: worst.place.positions }),
-    ...(finished ? { map: finished } : {}),
+    worst,
+    first: compared.first.map(told),
+    worstPair: worst?.place?.pair,
+    worstPosition: worst?.place?.token === undefined ? undefined : worst.place.positions,
+    map: map && finishMap(map),
   };
 }
 

@@ -12,10 +12,11 @@
  *
  * @module
  */
-import { bitsOf, type FloatDtype, isFloat } from '../../core/dtypes.js';
+import { type FloatDtype, isFloat } from '../../core/dtypes.js';
 import { type Tensor, tensorFrom } from '../../core/tensor.js';
-import { type ExactOutput, exactWithBounds } from '../golden/bounds.js';
-import { exactOutputs, type GoldenCase } from '../golden/case.js';
+import { exactWithBounds } from '../golden/bounds.js';
+import { exactOutputs, floats, type GoldenCase } from '../golden/case.js';
+import type { ExpectedOutput } from '../judge.js';
 import { UNIT_ROUNDOFF } from '../tolerance.js';
 import { type RopeGeometry, ropeGeometries, type TablePrecision } from './rope-model.js';
 
@@ -31,92 +32,72 @@ export interface ModelOptions {
 
 /** What one output tensor should be. */
 export interface Expectation {
-  /** The exact result: float64 where the operator computes, the very elements where it copies. */
-  readonly output: ExactOutput;
-  /** As numbers, row-major, unrounded where the operator computes. */
-  readonly exact: Float64Array;
-  /** The elements as unsigned integers, where bits must be equal. */
-  readonly bits: ReturnType<typeof bitsOf> | undefined;
-  /** What the options allow. */
-  readonly allowed: Allowed;
-  /** RoPE alone: where elements lie. */
+  /** With the stated bounds: what a case's own outputs must keep. */
+  readonly exact: ExpectedOutput;
+  /** Of RoPE: where elements lie. */
   readonly rope: RopeGeometry | undefined;
   /**
-   * What another table precision would allow; of other operators the same.
+   * With the bounds that a kernel is judged by.
    *
-   * @param table - which
+   * @param table - what RoPE's angles may be computed in; other operators have none
    */
-  allowedFor(table: TablePrecision): Allowed;
+  allowed(table: TablePrecision): ExpectedOutput;
 }
 
-/** What may come beside the exact value. */
-export interface Allowed {
-  /** How far from `exact` each element may be, >= 0 and finite. */
-  readonly bound: Float64Array;
-  /** Elements that are NaN or infinite, where anything else that is not finite may come: {@link ExactOutput.unsettled}. */
-  readonly unsettled: ReadonlySet<number>;
-}
-
-/** The formulas that golden/judge.ts knows. A folder of somebody else's may name others. */
+/** The formulas of golden/bounds.ts. A folder of somebody else's may name others. */
 const FORMULAS = ['bits', 'rotation', 'sum', 'norm', 'dot', 'attention', 'gate'];
 
 /**
  * What each output of a case should be.
  *
  * @param golden - the case
- * @param options - what the kernel is allowed; `table` is needed for RoPE
+ * @param options - what the kernel is allowed, beside its table
  * @returns by output
  * @throws {RopewalkError} what the plan says of inputs and attributes that do not fit
  */
-export function expectationsOf(
-  golden: GoldenCase,
-  options: ModelOptions & { readonly table: TablePrecision },
-): Map<string, Expectation> {
-  const outputs = exactWithBounds(golden);
+export function expectationsOf(golden: GoldenCase, options: Omit<ModelOptions, 'table'>): Map<string, Expectation> {
+  const { toleranceScale: scale = 1, arithmetic } = options;
   const geometries = ropeGeometries(golden);
   const probabilities =
     golden.op === 'self_attention' ? exactOutputs({ ...golden, inputs: withAbsolute(golden.inputs, 'v') }) : undefined;
   const { formula, atol, rtol } = golden.tolerance;
-  const scale = options.toleranceScale ?? 1;
   const found = new Map<string, Expectation>();
-  for (const [name, output] of outputs) {
-    const { dtype, values } = output;
-    const exact = Float64Array.from(values as ArrayLike<number | bigint>, Number);
+  for (const [name, output] of exactWithBounds(golden)) {
+    const { dtype, bounds } = output;
     const rope = geometries.get(name);
-    if (!output.bounds || !isFloat(dtype)) {
-      const numbers = isFloat(dtype) ? numbersOf(tensorFrom(values, { dtype, shape: output.shape })) : exact;
-      const none = new Float64Array(exact.length);
-      const allowed = { bound: none, unsettled: output.unsettled };
-      found.set(name, { output, exact: numbers, bits: bitsOf(values), allowed, rope, allowedFor: () => allowed });
+    if (!bounds || !isFloat(dtype)) {
+      found.set(name, { exact: output, rope, allowed: () => output });
       continue;
     }
+    const exact = output.values as Float64Array;
+    const native = arithmetic === 'native' ? UNIT_ROUNDOFF[dtype] : 0;
     const size = probabilities?.get(name);
-    const sums = size && (dtype === 'f16' || dtype === 'bf16') ? numbersOf(size) : undefined;
+    const sums = size && (dtype === 'f16' || dtype === 'bf16') ? floats(size) : undefined;
     const stated = FORMULAS.includes(formula)
-      ? output.bounds.map(
+      ? bounds.map(
           (bound, n) =>
             bound &&
-            (arithmetic(bound, exact[n]!, dtype, options) + (sums ? UNIT_ROUNDOFF[dtype] * sums[n]! : 0)) * scale,
+            ((native ? grown(bound, exact[n]!, dtype) : bound) + (sums ? UNIT_ROUNDOFF[dtype] * sums[n]! : 0)) * scale,
         )
       : exact.map((value) => (Number.isFinite(value) ? (atol + rtol * Math.abs(value)) * scale : 0));
-    const allowedFor = (table: TablePrecision): Allowed => {
-      const extra = rope?.tableError(table, exact, dtype, options.arithmetic === 'native' ? UNIT_ROUNDOFF[dtype] : 0);
-      if (!extra) return { bound: stated, unsettled: output.unsettled };
+    const allowed = (table: TablePrecision): ExpectedOutput => {
+      const extra = rope?.tableError(table, exact, dtype, native);
+      if (!extra) return { ...output, bounds: stated };
       const unsettled = new Set(output.unsettled);
       extra.forEach((error, n) => {
         if (error === Number.POSITIVE_INFINITY) unsettled.add(n);
       });
-      // What is copied (bound 0) stays exact, and what is not finite is near to nothing.
-      return { bound: stated.map((bound, n) => (bound === 0 ? 0 : bound + extra[n]! * scale)), unsettled };
+      // Copied elements (bound 0) stay exact, and so do those that are not finite.
+      return { ...output, bounds: stated.map((bound, n) => bound && bound + extra[n]! * scale), unsettled };
     };
-    found.set(name, { output, exact, bits: undefined, allowed: allowedFor(options.table), rope, allowedFor });
+    found.set(name, { exact: output, rope, allowed });
   }
   return found;
 }
 
-/** A stated bound is an error before the store, proportional to the arithmetic's roundoff, and the store's own rounding. */
-function arithmetic(bound: number, exact: number, dtype: FloatDtype, options: ModelOptions): number {
-  if (options.arithmetic !== 'native' || bound === 0 || dtype === 'f64' || dtype === 'f32') return bound;
+/** A bound for native arithmetic: its error before the store is proportional to the arithmetic's roundoff. */
+function grown(bound: number, exact: number, dtype: FloatDtype): number {
+  if (bound === 0 || dtype === 'f64' || dtype === 'f32') return bound;
   const before = Math.max(0, bound - UNIT_ROUNDOFF[dtype] * Math.abs(exact));
   return bound + before * (UNIT_ROUNDOFF[dtype] / UNIT_ROUNDOFF.f32);
 }
@@ -124,15 +105,6 @@ function arithmetic(bound: number, exact: number, dtype: FloatDtype, options: Mo
 function withAbsolute(inputs: ReadonlyMap<string, Tensor>, name: string): Map<string, Tensor> {
   const changed = new Map(inputs);
   const tensor = inputs.get(name);
-  if (tensor) changed.set(name, tensorFrom(numbersOf(tensor).map(Math.abs), { shape: tensor.shape }));
+  if (tensor) changed.set(name, tensorFrom(floats(tensor).map(Math.abs), { shape: tensor.shape }));
   return changed;
-}
-
-/**
- * Reads a host tensor as float64, row-major.
- *
- * @param tensor - in host memory: of golden cases and of files they all are
- */
-export function numbersOf(tensor: Tensor): Float64Array {
-  return tensor.readNumbers() as Float64Array;
 }
