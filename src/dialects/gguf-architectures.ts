@@ -1,25 +1,29 @@
 /**
- * What llama.cpp does with RoPE, architecture by architecture: a row for each name that general.architecture may have.
+ * What llama.cpp does with RoPE in each architecture: one row for each general.architecture.
  *
  * @module
- * @see ggml-org/llama.cpp@de3ff815 src/llama-arch.cpp LLM_ARCH_NAMES, src/llama-model.cpp llama_model_rope_type, and of each architecture
- *   src/models/*.cpp load_arch_hparams (keys), load_arch_tensors (factors) and graph (the call)
+ * @see ggml-org/llama.cpp@de3ff815 src/llama-arch.cpp LLM_ARCH_NAMES, src/llama-model.cpp llama_model_rope_type
+ * @see ggml-org/llama.cpp@de3ff815 src/models/*.cpp: load_arch_hparams (keys), load_arch_tensors (factors), graph (call)
  */
 
-/** norm rotates neighbours; neox, mrope and imrope rotate halves; none: the graph has no RoPE. */
+/** norm has interleaved pairs; neox, mrope and imrope have half pairing; none: the graph has no RoPE. */
 export type GgufRopeKind = 'norm' | 'neox' | 'mrope' | 'imrope' | 'none';
 
-/** Layers that slide, where an architecture tells two kinds of layer apart. */
+/** Sliding-window layers, in architectures that also have full layers. */
 export interface GgufSliding {
-  /** `window`: where attention.sliding_window > 0; `not-0`: unless it is 0; `64-layers`: in models of 64 layers; `always`. */
+  /** `window`: if attention.sliding_window > 0; `not-0`: unless it is 0; `64-layers`: in models of 64 layers. */
   readonly when: 'always' | 'window' | 'not-0' | '64-layers';
-  /** Unless attention.sliding_window_pattern says otherwise, each n-th layer is full; `list`: the key must be there, a flag a layer. */
+  /** Every n-th layer is full, unless attention.sliding_window_pattern says which; `list`: that key is required. */
   readonly full: number | 'list';
   /** The full layer is the first of n, not the last. */
   readonly fullFirst?: true;
-  /** Base of sliding layers: freq_base_swa, or where that is missing freq_base (`shared`), 10000 (`own`), nothing (`needed`); `same`: freq_base, always. */
+  /**
+   * The base of sliding layers: freq_base_swa, and without it freq_base (`shared`), 10000 (`own`) or a refusal
+   * (`needed`).
+   * `same`: always freq_base.
+   */
   readonly base: 'shared' | 'own' | 'needed' | 'same';
-  /** Factor of sliding layers: the file's, even beside type none (`shared`); as full layers have it (`same`); none. */
+  /** The factor of sliding layers: the file's, even with type none (`shared`); that of full layers (`same`); none. */
   readonly scale: 'shared' | 'same' | 'none';
   /** No YaRN and no magnitude on sliding layers. */
   readonly plain?: true;
@@ -28,30 +32,30 @@ export interface GgufSliding {
 /** One architecture. */
 export interface GgufArchitecture {
   readonly rope: GgufRopeKind;
-  /** llama.cpp stops unless rope.dimension_count is the size of a head. */
+  /** rope.dimension_count must be the size of a head. */
   readonly whole?: true;
-  /** `mla`: q and k are a part without position and a part with, and the record is that of the latter; `tail`: the last dimensions rotate. */
+  /** `mla`: the record is that of the rotary part of q and k; `tail`: the last dimensions rotate. */
   readonly window?: 'mla' | 'tail';
   /**
-   * Tensors that it loads: rope_freqs; rope_factors_long and _short; `by-type`: the latter for scaling type longrope, the former otherwise.
-   * A file with another one is refused, as the count of tensors is off.
+   * The factor tensors that it loads: rope_freqs; rope_factors_long and _short; `by-type`: long and short for scaling
+   * type longrope, rope_freqs otherwise. llama.cpp refuses a file with other factor tensors.
    */
   readonly factors?: 'freqs' | 'long-short' | 'by-type';
-  /** `full`: full layers use them; `none`: they are loaded and not used. */
+  /** `full`: only full layers use the factors; `none`: no layer does. */
   readonly factorsFor?: 'full' | 'none';
-  /** Values of a factor tensor: half a head, half of the widest layer, unless one a pair. */
+  /** A factor tensor has half a head of values, or half of the widest layer; one a pair unless given. */
   readonly factorsOver?: 'head' | 'widest';
-  /** rope.dimension_sections may be there, and then it is M-RoPE: where t and h have pairs, or where any axis has. */
+  /** With rope.dimension_sections it is M-RoPE, if t and h have pairs, or if any axis has. */
   readonly sections?: 't-and-h' | 'any';
-  /** YaRN's keys that it reads: yarn_beta_fast and _slow; also yarn_ext_factor and yarn_attn_factor; yarn_log_multiplier. */
+  /** The YaRN keys that it reads: yarn_beta_fast and _slow; `all`: yarn_ext_factor and yarn_attn_factor too. */
   readonly yarn?: 'betas' | 'all';
   readonly betaFast?: number;
-  /** yarn_log_multiplier is HuggingFace's mscale_all_dim times this; `cancels`: mscale is the same, and the magnitude 1. */
+  /** yarn_log_multiplier is mscale_all_dim times this; `cancels`: mscale is the same, so the magnitude is 1. */
   readonly logMultiplier?: 1 | 0.1 | 'cancels';
   readonly sliding?: GgufSliding;
-  /** Sliding and full layers may have rotary dimensions and heads of their own; else the first layer's hold. */
+  /** Sliding and full layers have sizes of their own; else the first layer's sizes hold. */
   readonly sizesByLayer?: true;
-  /** Layers that do not rotate; gguf.ts has the rules. */
+  /** Layers that do not rotate; see gguf.ts. */
   readonly skips?:
     | 'full'
     | 'full-after-dense'
@@ -61,11 +65,11 @@ export interface GgufArchitecture {
     | 'rope-pattern'
     | 'not-finetuned'
     | 'unless-32-layers';
-  /** Layers without attention: those with no key/value heads, or all but each n-th. */
+  /** Layers without attention: those without key/value heads, or all but every n-th. */
   readonly recurrent?: 'no-kv-heads' | 4 | 8;
-  /** Nothing is scaled, whatever the file says. */
+  /** Scaling keys are ignored. */
   readonly plain?: true;
-  /** The base, whatever the file says. */
+  /** A fixed base. */
   readonly base?: number;
   /** rope.scaling.alpha raises the base. */
   readonly alpha?: true;
@@ -77,8 +81,23 @@ export interface GgufArchitecture {
 
 const GEMMA: GgufSliding = { when: 'always', full: 6, base: 'own', scale: 'none' };
 const LISTED: GgufSliding = { when: 'always', full: 'list', base: 'own', scale: 'none' };
+const GRANITE: GgufSliding = { when: 'always', full: 'list', base: 'same', scale: 'same' };
+const SHARED: GgufSliding = { when: 'always', full: 'list', base: 'shared', scale: 'shared' };
+const WINDOW_LISTED: GgufSliding = { when: 'window', full: 'list', base: 'same', scale: 'same' };
 const FOURTH_FULL: GgufSliding = { when: 'always', full: 4, base: 'same', scale: 'same' };
+const LLAMA4: GgufSliding = { when: 'not-0', full: 4, base: 'shared', scale: 'shared' };
+const SMALLTHINKER: GgufSliding = { when: 'window', full: 4, fullFirst: true, base: 'shared', scale: 'shared' };
+const LAGUNA: GgufSliding = { ...SMALLTHINKER, scale: 'none', plain: true };
+const EXAONE4: GgufSliding = { ...FOURTH_FULL, when: '64-layers' };
 const OLMO3: GgufSliding = { when: 'window', full: 4, base: 'same', scale: 'none', plain: true };
+const GEMMA4: GgufArchitecture = {
+  rope: 'neox',
+  sliding: LISTED,
+  sizesByLayer: true,
+  factors: 'freqs',
+  factorsFor: 'full',
+  factorsOver: 'head',
+};
 
 /** By general.architecture. */
 export const GGUF_ARCHITECTURES: Readonly<Record<string, GgufArchitecture>> = {
@@ -109,13 +128,7 @@ export const GGUF_ARCHITECTURES: Readonly<Record<string, GgufArchitecture>> = {
   'deepseek2-ocr': { rope: 'neox', plain: true },
   deepseek32: { rope: 'norm', window: 'mla', logMultiplier: 0.1 },
   deepseek4: { rope: 'norm', window: 'tail', compressed: true },
-  dflash: {
-    rope: 'neox',
-    sections: 'any',
-    factors: 'freqs',
-    factorsOver: 'head',
-    sliding: { when: 'window', full: 'list', base: 'same', scale: 'same' },
-  },
+  dflash: { rope: 'neox', sections: 'any', factors: 'freqs', factorsOver: 'head', sliding: WINDOW_LISTED },
   dots1: { rope: 'neox', whole: true },
   dots3note: { rope: 'norm', window: 'mla', sliding: { when: 'always', full: 'list', base: 'needed', scale: 'same' } },
   dream: { rope: 'neox', whole: true },
@@ -125,13 +138,7 @@ export const GGUF_ARCHITECTURES: Readonly<Record<string, GgufArchitecture>> = {
   eurobert: { rope: 'neox' },
   exaone: { rope: 'neox', whole: true, factors: 'freqs' },
   'exaone-moe': { rope: 'neox', whole: true, factors: 'freqs', sliding: FOURTH_FULL, skips: 'full' },
-  exaone4: {
-    rope: 'neox',
-    whole: true,
-    factors: 'freqs',
-    sliding: { ...FOURTH_FULL, when: '64-layers' },
-    skips: 'full',
-  },
+  exaone4: { rope: 'neox', whole: true, factors: 'freqs', sliding: EXAONE4, skips: 'full' },
   falcon: { rope: 'neox', whole: true },
   'falcon-h1': { rope: 'neox', factors: 'freqs', factorsFor: 'none' },
   gemma: { rope: 'neox' },
@@ -139,22 +146,8 @@ export const GGUF_ARCHITECTURES: Readonly<Record<string, GgufArchitecture>> = {
   gemma2: { rope: 'neox', sliding: { when: 'always', full: 2, base: 'shared', scale: 'shared' } },
   gemma3: { rope: 'neox', sliding: { ...GEMMA, when: 'window' } },
   gemma3n: { rope: 'neox', sliding: { ...GEMMA, full: 5 } },
-  gemma4: {
-    rope: 'neox',
-    sliding: LISTED,
-    sizesByLayer: true,
-    factors: 'freqs',
-    factorsFor: 'full',
-    factorsOver: 'head',
-  },
-  'gemma4-assistant': {
-    rope: 'neox',
-    sliding: LISTED,
-    sizesByLayer: true,
-    factors: 'freqs',
-    factorsFor: 'full',
-    factorsOver: 'head',
-  },
+  gemma4: GEMMA4,
+  'gemma4-assistant': GEMMA4,
   'glm-dsa': { rope: 'norm', window: 'mla' },
   glm4: { rope: 'norm', sections: 't-and-h' },
   glm4moe: { rope: 'neox', sections: 't-and-h' },
@@ -163,13 +156,7 @@ export const GGUF_ARCHITECTURES: Readonly<Record<string, GgufArchitecture>> = {
   gptj: { rope: 'none' },
   gptneox: { rope: 'neox' },
   granite: { rope: 'norm', whole: true, factors: 'by-type', skips: 'not-finetuned' },
-  granite_swa: {
-    rope: 'norm',
-    whole: true,
-    factors: 'by-type',
-    sliding: { when: 'always', full: 'list', base: 'same', scale: 'same' },
-    skips: 'rope-pattern',
-  },
+  granite_swa: { rope: 'norm', whole: true, factors: 'by-type', sliding: GRANITE, skips: 'rope-pattern' },
   granitehybrid: { rope: 'norm', factors: 'freqs', skips: 'not-finetuned', recurrent: 'no-kv-heads' },
   granitemoe: { rope: 'norm', whole: true, factors: 'by-type', skips: 'not-finetuned' },
   graniteswitch: { rope: 'norm', whole: true, skips: 'not-finetuned' },
@@ -189,33 +176,18 @@ export const GGUF_ARCHITECTURES: Readonly<Record<string, GgufArchitecture>> = {
   'jina-bert-v3': { rope: 'neox' },
   'kimi-k3': { rope: 'none' },
   'kimi-linear': { rope: 'none' },
-  laguna: {
-    rope: 'neox',
-    sliding: { when: 'window', full: 4, fullFirst: true, base: 'shared', scale: 'none', plain: true },
-    sizesByLayer: true,
-  },
+  laguna: { rope: 'neox', sliding: LAGUNA, sizesByLayer: true },
   lfm2: { rope: 'neox', sliding: { when: 'window', full: 0, base: 'same', scale: 'same' }, recurrent: 'no-kv-heads' },
   lfm2moe: { rope: 'neox', recurrent: 'no-kv-heads' },
   llada: { rope: 'norm', whole: true, factors: 'freqs', factorsFor: 'none' },
   'llada-moe': { rope: 'neox', whole: true },
   llama: { rope: 'norm', whole: true, factors: 'by-type' },
   'llama-embed': { rope: 'norm', whole: true, factors: 'by-type' },
-  llama4: {
-    rope: 'norm',
-    whole: true,
-    factors: 'freqs',
-    sliding: { when: 'not-0', full: 4, base: 'shared', scale: 'shared' },
-    skips: 'llama4',
-  },
+  llama4: { rope: 'norm', whole: true, factors: 'freqs', sliding: LLAMA4, skips: 'llama4' },
   maincoder: { rope: 'norm', whole: true },
   mamba: { rope: 'none' },
   mamba2: { rope: 'none' },
-  maple: {
-    rope: 'neox',
-    sliding: { when: 'always', full: 'list', base: 'shared', scale: 'shared' },
-    sizesByLayer: true,
-    skips: 'full',
-  },
+  maple: { rope: 'neox', sliding: SHARED, sizesByLayer: true, skips: 'full' },
   mellum: { rope: 'neox', whole: true, sliding: OLMO3 },
   mimo2: { rope: 'neox', sliding: LISTED },
   minicpm: { rope: 'norm', whole: true, factors: 'by-type' },
@@ -269,18 +241,9 @@ export const GGUF_ARCHITECTURES: Readonly<Record<string, GgufArchitecture>> = {
   rwkv6qwen2: { rope: 'none' },
   rwkv7: { rope: 'none' },
   seed_oss: { rope: 'neox', whole: true },
-  smallthinker: {
-    rope: 'neox',
-    whole: true,
-    sliding: { when: 'window', full: 4, fullFirst: true, base: 'shared', scale: 'shared' },
-    skips: 'smallthinker',
-  },
+  smallthinker: { rope: 'neox', whole: true, sliding: SMALLTHINKER, skips: 'smallthinker' },
   smollm3: { rope: 'norm', whole: true, skips: 'fourth' },
-  spark2_5: {
-    rope: 'neox',
-    sliding: { when: 'always', full: 'list', base: 'shared', scale: 'shared' },
-    sizesByLayer: true,
-  },
+  spark2_5: { rope: 'neox', sliding: SHARED, sizesByLayer: true },
   stablelm: { rope: 'neox' },
   starcoder: { rope: 'none' },
   starcoder2: { rope: 'neox', whole: true },
@@ -298,4 +261,31 @@ export const GGUF_ARCHITECTURES: Readonly<Record<string, GgufArchitecture>> = {
   talkie: { rope: 'neox', whole: true },
   'wavtokenizer-dec': { rope: 'none' },
   xverse: { rope: 'norm', whole: true },
+};
+
+/** The tensors that hold frequency factors. */
+export const FREQS = 'rope_freqs.weight';
+export const LONG = 'rope_factors_long.weight';
+export const SHORT = 'rope_factors_short.weight';
+
+/** HuggingFace's model_type → general.architecture, where the two differ. */
+export const ARCHITECTURE_OF: Readonly<Record<string, string>> = {
+  mistral: 'llama',
+  mixtral: 'llama',
+  qwen2_moe: 'qwen2moe',
+  qwen3_moe: 'qwen3moe',
+  qwen2_vl: 'qwen2vl',
+  qwen2_5_vl: 'qwen2vl',
+  qwen3_vl: 'qwen3vl',
+  qwen3_vl_moe: 'qwen3vlmoe',
+  phi: 'phi2',
+  gemma3_text: 'gemma3',
+  gpt_neox: 'gptneox',
+  gpt_oss: 'gpt-oss',
+  glm4_moe: 'glm4moe',
+  cohere: 'command-r',
+  deepseek_v2: 'deepseek2',
+  deepseek_v3: 'deepseek2',
+  llama4_text: 'llama4',
+  ernie4_5_moe: 'ernie4_5-moe',
 };

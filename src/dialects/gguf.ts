@@ -1,24 +1,24 @@
 /**
  * GGUF: metadata keys → the effective RoPE of each layer, as llama.cpp reads them.
  *
- * Which pairs rotate is nowhere in the file, nor which layers: llama.cpp decides it by architecture, and so does the table in
- * gguf-architectures.ts. What a file says and llama.cpp does not read is noted and not applied.
+ * The file has neither the pairing nor the layers that rotate. llama.cpp derives both from the architecture, and so
+ * does the table in gguf-architectures.ts. Keys that llama.cpp does not read are not applied; a note names them.
  *
  * @module
  * @see ggml-org/llama.cpp@de3ff815 src/llama-model.cpp, src/llama-context.cpp, src/models; ggml docs/gguf.md
  */
 import { reading, readList, readOptions } from '../core/arguments.js';
-import { refuse } from '../core/errors.js';
+import { fail, refuse } from '../core/errors.js';
 import { Fields } from '../core/fields.js';
 import type { RopeSpec } from '../ops/rope/plan.js';
-import { GGUF_ARCHITECTURES, type GgufArchitecture } from './gguf-architectures.js';
+import { FREQS, GGUF_ARCHITECTURES, type GgufArchitecture, LONG, SHORT } from './gguf-architectures.js';
 import { type LayerRope, type ModelRope, type ModelRopeOptions, readModelRopeOptions } from './model-rope.js';
 
-/** What this dialect needs of a GGUF file: its header, and perhaps the few small tensors that hold factors. */
+/** The header of a GGUF file, and optionally its small factor tensors. */
 export interface GgufHeader {
   readonly metadata: ReadonlyMap<string, unknown>;
   readonly tensors: readonly { readonly name: string }[];
-  /** Reads a small f32 tensor, where the weights are at hand. */
+  /** Reads a small f32 tensor, where the weights are available. */
   readonly readTensor?: (name: string) => Float32Array | undefined;
 }
 
@@ -31,9 +31,9 @@ const CONTEXT_STEP = 256;
  *
  * @param given - the header, from parseGguf or another reader
  * @param how - the context in use, and the file's name for messages
- * @returns a layer each; `planRope({ ...layer.rope, positions })` makes it runnable
- * @throws {RopewalkError} FORMAT for missing or malformed keys; UNSUPPORTED for an architecture or scaling that is not known, or has no RoPE,
- *   and for a file that llama.cpp refuses to load because of its RoPE
+ * @returns one record a layer; `planRope({ ...layer.rope, positions })` plans it
+ * @throws {RopewalkError} FORMAT for missing or malformed keys; UNSUPPORTED for an unknown architecture or scaling, an
+ *   architecture without RoPE, and a file that llama.cpp refuses because of its RoPE
  */
 export function ropeFromGguf(given: GgufHeader, how: ModelRopeOptions = {}): ModelRope {
   const options = readModelRopeOptions(how, 'gguf');
@@ -51,23 +51,13 @@ export function ropeFromGguf(given: GgufHeader, how: ModelRopeOptions = {}): Mod
 
 function readModel(file: GgufHeader, options: ModelRopeOptions & { readonly where: string }): ModelRope {
   const keys = new Fields(file.metadata, options.where);
-  const architecture =
-    keys.optionalText('general.architecture') ??
-    refuse('FORMAT', keys.path('general.architecture'), 'a text', undefined);
-  const row =
-    rowOf(architecture) ??
-    refuse(
-      'UNSUPPORTED',
-      keys.path('general.architecture'),
-      `one of the ${Object.keys(GGUF_ARCHITECTURES).length} architectures of llama.cpp`,
-      architecture,
-    );
-  if (row.rope === 'none')
-    refuse('UNSUPPORTED', keys.path('general.architecture'), 'a model with rotary position embedding', architecture);
+  const architecture = keys.text('general.architecture');
+  const where = keys.path('general.architecture');
+  const known = `one of the ${Object.keys(GGUF_ARCHITECTURES).length} architectures of llama.cpp`;
+  const row = rowOf(architecture) ?? refuse('UNSUPPORTED', where, known, architecture);
+  if (row.rope === 'none') refuse('UNSUPPORTED', where, 'a model with rotary position embedding', architecture);
   const a = (key: string): string => `${architecture}.${key}`;
-  const numLayers =
-    keys.optionalInteger(a('block_count'), 1, MAX_LAYERS) ??
-    refuse('FORMAT', keys.path(a('block_count')), `an integer in [1, ${MAX_LAYERS}]`, undefined);
+  const numLayers = keys.integer(a('block_count'), 1, MAX_LAYERS);
   const model: Model = {
     file,
     keys,
@@ -76,31 +66,28 @@ function readModel(file: GgufHeader, options: ModelRopeOptions & { readonly wher
     row,
     a,
     numLayers,
-    // The last layers may predict further tokens; rules that count layers leave them out.
+    // The last layers may be for multi-token prediction; rules that count layers leave them out.
     numMain: numLayers - (keys.optionalInteger(a('nextn_predict_layers'), 0, numLayers) ?? 0),
     notes: [],
   };
   const kinds = layerKinds(model);
-  const made = new Map<string, RopeSpec>(); // layers of one kind share their record
+  const made = new Map<string, RopeSpec>(); // one record for each kind of layer
   const scaling = scalingOf(model);
   checkFactorTensors(model, scaling.type);
   const twoKinds = kinds.some((kind) => kind.sliding);
   const layers = kinds.map((kind, layer): LayerRope => {
-    const layerType = kind.recurrent
-      ? { layerType: 'recurrent' }
-      : twoKinds
-        ? { layerType: kind.sliding ? 'sliding_attention' : 'full_attention' }
-        : {};
-    if (!kind.rotates) return { layer, ...layerType, rope: undefined };
+    const attention = kind.sliding ? 'sliding_attention' : 'full_attention';
+    const layerType = kind.recurrent ? 'recurrent' : twoKinds ? attention : undefined;
+    if (!kind.rotates) return { layer, layerType, rope: undefined };
     const id = `${kind.sliding} ${kind.compressed}`;
     const rope = made.get(id) ?? ropeOf(model, kind, kinds, scaling);
     made.set(id, rope);
-    return { layer, ...layerType, rope };
+    return { layer, layerType, rope };
   });
   noteIgnored(model, kinds);
   if (model.numMain < numLayers && model.numMain > 0)
     model.notes.push(
-      `Layers from ${model.numMain} on predict further tokens (nextn_predict_layers): what is shown of them was not checked.`,
+      `Layers from ${model.numMain} on (nextn_predict_layers) predict further tokens and were not checked.`,
     );
   return {
     source: 'gguf',
@@ -114,7 +101,7 @@ function readModel(file: GgufHeader, options: ModelRopeOptions & { readonly wher
 }
 
 /**
- * Says what llama.cpp does with RoPE in an architecture.
+ * Looks up what llama.cpp does with RoPE in an architecture.
  *
  * @param architecture - general.architecture
  * @returns its row; undefined for a name that llama.cpp does not have
@@ -134,7 +121,7 @@ interface Model {
   /** The full name of one of the architecture's keys. */
   readonly a: (key: string) => string;
   readonly numLayers: number;
-  /** Layers but those that predict further tokens. */
+  /** Layers without those for multi-token prediction. */
   readonly numMain: number;
   readonly notes: string[];
 }
@@ -146,7 +133,7 @@ interface LayerKind {
   readonly compressed: boolean;
 }
 
-/** Which layers slide, which have no attention, and which do not rotate. */
+/** The kind of each layer. */
 function layerKinds(model: Model): LayerKind[] {
   const { keys, a, row, numLayers, numMain } = model;
   const recurrent = recurrentLayers(model);
@@ -172,7 +159,7 @@ function layerKinds(model: Model): LayerKind[] {
       case 'fourth':
         return (layer + 1) % 4 === 0;
       case 'llama4':
-        // Without chunks the step is the number of layers, which spares the last one.
+        // Without sliding layers, only the last layer does not rotate.
         return (layer + 1) % (active ? 4 : numMain) === 0;
       case 'smallthinker':
         return active && numMain !== 4 && layer % 4 === 0;
@@ -212,7 +199,7 @@ function recurrentLayers(model: Model): boolean[] {
   return layers((layer) => (layer + 1) % interval !== 0);
 }
 
-/** Whether each layer slides; undefined where the model has one kind of layer. */
+/** Whether each layer has a sliding window; undefined where the model has one kind of layer. */
 function slidingLayers(model: Model, recurrent: readonly boolean[]): boolean[] | undefined {
   const { keys, a, row, numLayers, numMain } = model;
   if (!row.sliding) return undefined;
@@ -226,8 +213,7 @@ function slidingLayers(model: Model, recurrent: readonly boolean[]): boolean[] |
     const flags = listOf(model, key);
     return Array.from({ length: numLayers }, (_, layer) => (flags[layer] ?? 0) !== 0);
   }
-  if (full === 'list')
-    refuse('FORMAT', keys.path(a(key)), 'a list that says of each layer whether it slides', keys.raw(a(key)));
+  if (full === 'list') refuse('FORMAT', keys.path(a(key)), 'a list with a flag for each layer', keys.raw(a(key)));
   const period = keys.optionalInteger(a(key), 0) ?? full;
   return Array.from({ length: numLayers }, (_, layer) => {
     if (layer >= numMain) return false;
@@ -245,10 +231,10 @@ function listOf({ keys, a }: Model, key: string): number[] {
   return numbers;
 }
 
-/** ggml's numbers for full layers, and what other layers take of the file. */
+/** ggml's numbers for full layers. */
 interface Scaling {
   readonly type: 'none' | 'linear' | 'yarn' | 'longrope';
-  /** Divides positions, before `type` is looked at. */
+  /** The file's factor, for every `type`. */
   readonly fileFactor: number;
   readonly factor: number;
   readonly extFactor: number;
@@ -259,13 +245,13 @@ interface Scaling {
 
 const TYPES = ['none', 'linear', 'yarn', 'longrope'] as const;
 
-/** @see ggml-org/llama.cpp@de3ff815 src/llama-model.cpp llama_model_base::load_hparams, src/llama-context.cpp llama_context::llama_context */
+/** @see ggml-org/llama.cpp@de3ff815 src/llama-model.cpp load_hparams, src/llama-context.cpp llama_context::llama_context */
 function scalingOf({ keys, a, row, notes }: Model): Scaling {
   const text = keys.optionalText(a('rope.scaling.type')) ?? 'linear';
   const type =
     TYPES.find((name) => name === text) ??
     refuse('UNSUPPORTED', keys.path(a('rope.scaling.type')), 'none, linear, yarn or longrope', text);
-  // scale_linear is the key of old files; 0 says that there is none.
+  // scale_linear is the key of old files; 0 means none.
   const key = keys.has(a('rope.scaling.factor')) ? a('rope.scaling.factor') : a('rope.scale_linear');
   const given = keys.optionalNumber(key) ?? 0;
   if (given < 0) refuse('FORMAT', keys.path(key), 'a number >= 0', given);
@@ -283,30 +269,27 @@ function scalingOf({ keys, a, row, notes }: Model): Scaling {
   const extFactor = ext < 0 ? (type === 'yarn' ? 1 : 0) : ext;
   const attn = read('attn_factor', 1, true);
   const yarnAttn = read('yarn_attn_factor', 1, all);
+  const multiplier = read('yarn_log_multiplier', 0, row.logMultiplier !== undefined);
   if (extFactor !== 0 && yarnAttn !== 1)
     notes.push(
-      `${a('rope.scaling.yarn_attn_factor')} = ${yarnAttn} is not applied: with YaRN llama.cpp works the magnitude out itself.`,
+      `${a('rope.scaling.yarn_attn_factor')} = ${yarnAttn} is not applied: llama.cpp computes YaRN's magnitude.`,
     );
   return {
     type,
     fileFactor,
     factor,
     extFactor,
-    // ggml multiplies by 1 + 0.1 ln(factor) where ext_factor is not 0, which llama.cpp takes out first.
-    attnFactor: attn * (extFactor === 0 ? yarnAttn : yarnMagnitudeOf(row, read, factor) / (1 + 0.1 * Math.log(factor))),
+    // ggml multiplies by 1 + 0.1 ln(factor) where ext_factor is not 0, so llama.cpp divides by it first.
+    attnFactor:
+      attn * (extFactor === 0 ? yarnAttn : yarnMagnitudeOf(row, multiplier, factor) / (1 + 0.1 * Math.log(factor))),
     betaFast: read('yarn_beta_fast', row.betaFast ?? 32, betas),
     betaSlow: read('yarn_beta_slow', 1, betas),
   };
 }
 
-function yarnMagnitudeOf(
-  row: GgufArchitecture,
-  read: (name: string, usual: number, reads: boolean) => number,
-  factor: number,
-): number {
+/** @param given - yarn_log_multiplier, 0 without one */
+function yarnMagnitudeOf({ logMultiplier = 1 }: GgufArchitecture, given: number, factor: number): number {
   const m = (mscale: number): number => (factor <= 1 ? 1 : 1 + 0.1 * mscale * Math.log(factor));
-  const { logMultiplier = 0 } = row;
-  const given = read('yarn_log_multiplier', 0, logMultiplier !== 0);
   if (given === 0) return m(1);
   return logMultiplier === 'cancels' ? 1 : m(1) / m(given / logMultiplier);
 }
@@ -318,24 +301,21 @@ function ropeOf(model: Model, kind: LayerKind, kinds: readonly LayerKind[], scal
   const base = keys.optionalPositive(a('rope.freq_base'));
   if (base === undefined && row.base === undefined)
     noteOnce(notes, `${a('rope.freq_base')} is missing: llama.cpp takes 10000.`);
-  // DFlash has two forms, and the second is DeepSeek-V4's.
+  // One of DFlash's two forms is DeepSeek-V4's.
   const asDeepseek4 = architecture === 'dflash' && (keys.optionalInteger(a('hyper_connection.count'), 0) ?? 0) > 0;
   const sections = asDeepseek4 ? undefined : sectionsOf(model);
   const tail = row.window === 'tail' || asDeepseek4;
   const plain =
     row.plain || asDeepseek4 || (row.compressed && !kind.compressed) || (kind.sliding && row.sliding?.plain);
-  const factors = asDeepseek4 || sections ? undefined : factorsOf(model, kind, kinds, scaling.type);
   return {
     headDim,
     rotaryDim,
-    ...(tail && headDim > rotaryDim ? { rotaryOffset: headDim - rotaryDim } : {}),
+    rotaryOffset: (tail && headDim - rotaryDim) || undefined,
     pairing: (row.rope === 'norm' || asDeepseek4) && !sections ? 'interleaved' : 'half',
     base: baseOf(model, kind, base ?? 10000, headDim),
-    ...(plain ? {} : ggmlScaling(model, kind, scaling)),
-    ...(factors ? { freqFactors: factors } : {}),
-    ...(sections
-      ? { axes: { rule: row.rope === 'imrope' ? ('interleaved-ggml' as const) : ('sections' as const), sections } }
-      : {}),
+    ...(plain ? undefined : ggmlScaling(model, kind, scaling)),
+    freqFactors: asDeepseek4 || sections ? undefined : factorsOf(model, kind, kinds, scaling.type),
+    axes: sections && { rule: row.rope === 'imrope' ? 'interleaved-ggml' : 'sections', sections },
   };
 }
 
@@ -347,17 +327,16 @@ function ggmlScaling(
   const { extFactor, betaFast, betaSlow } = scaling;
   const rule = kind.sliding ? row.sliding!.scale : 'same';
   const factor = rule === 'none' ? 1 : rule === 'shared' ? scaling.fileFactor : scaling.factor;
-  // DeepSeek-V4 leaves attn_factor out.
+  // DeepSeek-V4 does not read attn_factor.
   const attnFactor = row.compressed ? 1 / (extFactor === 0 ? 1 : 1 + 0.1 * Math.log(factor)) : scaling.attnFactor;
   if (extFactor === 0)
     return {
-      ...(factor === 1 ? {} : { scaling: { kind: 'linear', factor } }),
-      ...(attnFactor === 1 ? {} : { attentionFactor: attnFactor }),
+      scaling: factor === 1 ? undefined : { kind: 'linear', factor },
+      attentionFactor: attnFactor === 1 ? undefined : attnFactor,
     };
   const originalContext =
     keys.optionalInteger(a('rope.scaling.original_context_length'), 0) ||
-    keys.optionalInteger(a('context_length')) ||
-    refuse('FORMAT', keys.path(a('rope.scaling.original_context_length')), 'an integer', undefined);
+    keys.need(keys.optionalInteger(a('context_length')), a('rope.scaling.original_context_length'), 'an integer');
   return { scaling: { kind: 'yarn', factor, originalContext, extFactor, attnFactor, betaFast, betaSlow } };
 }
 
@@ -365,7 +344,7 @@ function baseOf({ keys, a, row }: Model, kind: LayerKind, base: number, headDim:
   if (row.base !== undefined) return row.base;
   if (kind.compressed) {
     const key = a('attention.compress_rope_freq_base');
-    return keys.optionalPositive(key) ?? refuse('FORMAT', keys.path(key), 'a number > 0', undefined);
+    return keys.need(keys.optionalPositive(key), key, 'a number > 0');
   }
   if (row.alpha) {
     const alpha = keys.optionalNumber(a('rope.scaling.alpha')) ?? 0;
@@ -374,10 +353,10 @@ function baseOf({ keys, a, row }: Model, kind: LayerKind, base: number, headDim:
   if (!kind.sliding || row.sliding!.base === 'same') return base;
   const key = a('rope.freq_base_swa');
   const usual = { shared: base, own: 10000, needed: undefined }[row.sliding!.base];
-  return keys.optionalPositive(key) ?? usual ?? refuse('FORMAT', keys.path(key), 'a number > 0', undefined);
+  return keys.need(keys.optionalPositive(key) ?? usual, key, 'a number > 0');
 }
 
-/** The size of a head, and how much of it rotates. */
+/** head_dim and rotary_dim. */
 function sizesOf(model: Model, sliding: boolean): { headDim: number; rotaryDim: number } {
   const { keys, a, row, architecture } = model;
   const full = fullHeadDim(model);
@@ -390,14 +369,8 @@ function sizesOf(model: Model, sliding: boolean): { headDim: number; rotaryDim: 
   const headDim = row.window === 'mla' ? rotaryDim : head;
   if (rotaryDim % 2 !== 0 || rotaryDim < 2 || rotaryDim > headDim)
     refuse('FORMAT', keys.path(key), `an even integer in [2, head_dim=${headDim}]`, rotaryDim);
-  if (row.whole && rotaryDim !== headDim)
-    refuse(
-      'UNSUPPORTED',
-      keys.path(key),
-      `head_dim=${headDim}`,
-      rotaryDim,
-      `llama.cpp refuses such a file: its ${architecture} rotates whole heads.`,
-    );
+  const next = `llama.cpp refuses such a file: its ${architecture} rotates whole heads.`;
+  if (row.whole && rotaryDim !== headDim) refuse('UNSUPPORTED', keys.path(key), `head_dim=${headDim}`, rotaryDim, next);
   return { headDim, rotaryDim };
 }
 
@@ -408,22 +381,16 @@ function fullHeadDim({ keys, a, row }: Model): number {
   if (row.window === 'mla' && rope !== undefined) return rope;
   const width = keys.optionalInteger(a('embedding_length'));
   const counts = keys.raw(a('attention.head_count'));
-  // Some architectures list heads by layer; head_dim is the same for all.
+  // Some architectures list heads by layer; head_dim is the same in all layers.
   const heads = Array.isArray(counts)
     ? Number(counts.find((n) => Number(n) > 0))
     : keys.optionalInteger(a('attention.head_count'));
-  if (width === undefined || heads === undefined || !(heads > 0) || width % heads !== 0) {
-    refuse(
-      'FORMAT',
-      keys.path(a('attention.key_length')),
-      'an integer, or embedding_length and head_count that give one',
-      undefined,
-    );
-  }
-  return width / heads;
+  if (width !== undefined && heads !== undefined && heads > 0 && width % heads === 0) return width / heads;
+  const expected = 'an integer, or embedding_length and head_count that give one';
+  return refuse('FORMAT', keys.path(a('attention.key_length')), expected, undefined);
 }
 
-/** The sections of M-RoPE; undefined where the architecture, or this file of it, has one axis. */
+/** The sections of M-RoPE; undefined for one axis. */
 function sectionsOf({ keys, a, row }: Model): number[] | undefined {
   const multi = row.rope === 'mrope' || row.rope === 'imrope';
   const key = a('rope.dimension_sections');
@@ -441,21 +408,17 @@ function sectionsOf({ keys, a, row }: Model): number[] | undefined {
   return given;
 }
 
-const FREQS = 'rope_freqs.weight';
-const LONG = 'rope_factors_long.weight';
-const SHORT = 'rope_factors_short.weight';
-
-/** The factor tensors that llama.cpp loads; refuses a file with others, as llama.cpp counts tensors. */
+/** Refuses a file with factor tensors that llama.cpp does not load: it counts the tensors. */
 function checkFactorTensors({ file, keys, row, architecture }: Model, type: Scaling['type']): void {
   const loaded = readsBoth(row, type) ? [LONG, SHORT] : row.factors === undefined ? [] : [FREQS];
   const extra = [FREQS, LONG, SHORT].find((name) => hasTensor(file, name) && !loaded.includes(name));
   if (extra === undefined) return;
   const when = row.factors === 'by-type' ? ` where rope.scaling.type is ${type}` : '';
   const why = `its ${architecture} reads ${loaded.length > 0 ? loaded.join(' and ') : 'no factors'}${when}`;
-  refuse('UNSUPPORTED', keys.path(extra), 'no such tensor', 'one', `llama.cpp refuses such a file: ${why}.`);
+  fail('UNSUPPORTED', keys.path(extra), `llama.cpp refuses a file with this tensor: ${why}`);
 }
 
-/** Whether an architecture has factors for long and for short contexts, or one list. */
+/** Whether an architecture has factors for long and short contexts, not one list. */
 function readsBoth(row: GgufArchitecture, type: Scaling['type']): boolean {
   return row.factors === 'long-short' || (row.factors === 'by-type' && type === 'longrope');
 }
@@ -487,64 +450,53 @@ function factorsOf(
   if (!there.includes(name)) return undefined;
   const values = file.readTensor?.(name);
   if (!values)
-    noteOnce(notes, `${name} divides the frequencies; its values were not read, so they are not in what is shown.`);
+    noteOnce(notes, `${name} divides the frequencies, but its values were not read: the frequencies lack them.`);
   return values;
 }
 
-/** Values that a factor tensor has: one a pair, in some architectures more than a layer's own pairs. */
+/** The length of a factor tensor. */
 function factorCount(model: Model, kind: LayerKind, kinds: readonly LayerKind[]): number {
   const { headDim, rotaryDim } = sizesOf(model, kind.sliding);
   switch (model.row.factorsOver) {
     case 'head':
       return headDim / 2;
     case 'widest':
-      return (
-        Math.max(
-          ...[true, false]
-            .filter((s) => kinds.some(({ sliding }) => sliding === s))
-            .map((s) => sizesOf(model, s).rotaryDim),
-        ) / 2
-      );
+      return Math.max(...kinds.map(({ sliding }) => sizesOf(model, sliding).rotaryDim)) / 2;
     case undefined:
       return rotaryDim / 2;
   }
 }
 
-/** llama.cpp chooses by the size of the context it was opened with, not by the sequence. */
+/** llama.cpp chooses by the size of the context, not by the length of the sequence. */
 function longOrShort({ keys, a, options, notes }: Model): string {
   const key = a('rope.scaling.original_context_length');
-  const original =
-    keys.optionalInteger(key, 0) ??
-    keys.optionalInteger(a('context_length')) ??
-    refuse('FORMAT', keys.path(key), 'an integer', undefined);
+  const given = keys.optionalInteger(key, 0) ?? keys.optionalInteger(a('context_length'));
+  const original = keys.need(given, key, 'an integer');
   if (options.context === undefined) {
-    noteOnce(notes, `The frequencies depend on the context; one of up to ${original} tokens is assumed.`);
+    noteOnce(notes, `The frequencies depend on the context; up to ${original} tokens are assumed.`);
     return SHORT;
   }
   return Math.ceil(options.context / CONTEXT_STEP) * CONTEXT_STEP > original ? LONG : SHORT;
 }
 
-/** Layers of different kinds have the same to say. */
 function noteOnce(notes: string[], note: string): void {
   if (!notes.includes(note)) notes.push(note);
 }
 
-/** Says which keys about RoPE are in the file and not read. */
+/** Notes the keys about RoPE that llama.cpp does not read. */
 function noteIgnored(model: Model, kinds: readonly LayerKind[]): void {
   const { keys, a, row, architecture, notes } = model;
   const sliding = kinds.some((kind) => kind.sliding && kind.rotates);
-  const readers = (reads: (row: GgufArchitecture) => boolean): string =>
-    Object.entries(GGUF_ARCHITECTURES)
-      .flatMap(([name, other]) => (reads(other) ? [name] : []))
-      .join(', ');
-  const ignored = (key: string, reads: (row: GgufArchitecture) => boolean, because?: string): void => {
-    if (!keys.has(a(key)) || (reads(row) && because === undefined)) return;
+  const note = (key: string, why: string): void => {
     const given = keys.raw(a(key));
-    const value = Array.isArray(given)
-      ? `[${given.slice(0, 8).join(', ')}${given.length > 8 ? ', …' : ''}]`
-      : String(given);
-    const why = because ?? `llama.cpp reads it for ${readers(reads)} only`;
-    notes.push(`${a(key)} = ${value} is not applied: ${why}.`);
+    if (given === undefined) return;
+    const list = Array.isArray(given) && `[${given.slice(0, 8).join(', ')}${given.length > 8 ? ', …' : ''}]`;
+    notes.push(`${a(key)} = ${list || String(given)} is not applied: ${why}.`);
+  };
+  const ignored = (key: string, reads: (row: GgufArchitecture) => boolean): void => {
+    if (reads(row)) return;
+    const readers = Object.entries(GGUF_ARCHITECTURES).filter(([, other]) => reads(other));
+    note(key, `llama.cpp reads it for ${readers.map(([name]) => name).join(', ')} only`);
   };
   const scaling = 'rope.scaling';
   ignored(`${scaling}.yarn_ext_factor`, ({ yarn }) => yarn === 'all');
@@ -554,23 +506,14 @@ function noteIgnored(model: Model, kinds: readonly LayerKind[]): void {
   ignored(`${scaling}.yarn_log_multiplier`, ({ logMultiplier }) => logMultiplier !== undefined);
   ignored(`${scaling}.finetuned`, ({ skips }) => skips === 'not-finetuned');
   ignored(`${scaling}.alpha`, ({ alpha }) => alpha === true);
-  ignored(
-    'rope.dimension_sections',
-    ({ rope, sections }) => rope === 'mrope' || rope === 'imrope' || sections !== undefined,
-  );
-  if (!sliding || row.sliding!.base === 'same')
-    ignored(
-      'rope.freq_base_swa',
-      () => true,
-      `${architecture} has no ${sliding ? 'base of their own for sliding layers' : 'sliding layers here'}`,
-    );
-  if (
-    row.factorsFor === 'none' &&
-    model.file.tensors.some(({ name }) => name === FREQS || name === LONG || name === SHORT)
-  )
-    notes.push(`The factor tensors are loaded and not used by llama.cpp's ${architecture}.`);
-  if ((row.plain || (sliding && row.sliding!.plain)) && keys.has(a(`${scaling}.type`)))
-    notes.push(
-      `${a(`${scaling}.*`)} ${row.plain ? `is not applied: llama.cpp's ${architecture} scales nothing` : 'is not applied to sliding layers'}.`,
-    );
+  ignored('rope.dimension_sections', ({ rope, sections }) => rope.endsWith('mrope') || sections !== undefined);
+  if (!sliding) note('rope.freq_base_swa', `this ${architecture} has no sliding layers`);
+  else if (row.sliding!.base === 'same')
+    note('rope.freq_base_swa', `the sliding layers of ${architecture} have the base of the full ones`);
+  if (row.factorsFor === 'none' && [FREQS, LONG, SHORT].some((name) => hasTensor(model.file, name)))
+    notes.push(`llama.cpp's ${architecture} loads the factor tensors but does not use them.`);
+  if (!keys.has(a(`${scaling}.type`))) return;
+  const all = a(`${scaling}.*`);
+  if (row.plain) notes.push(`${all} is not applied: llama.cpp's ${architecture} scales nothing.`);
+  else if (sliding && row.sliding!.plain) notes.push(`${all} is not applied to sliding layers.`);
 }

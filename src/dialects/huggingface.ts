@@ -1,15 +1,15 @@
 /**
  * HuggingFace: config.json → the effective RoPE of each layer.
  *
- * Reads the old form (rope_theta, rope_scaling) and the new one (rope_parameters, flat or by layer type), and fills in what
- * a file leaves out as the model's own classes do. What one plan a layer cannot say is refused: taken for something else it
- * would only show as a model that slowly loses its thread. A model that is in no table here is read by the common rules,
- * and a note says so.
+ * Reads the old form (rope_theta, rope_scaling) and the new one (rope_parameters, flat or by layer type). Missing
+ * fields get the defaults of the model's own classes. A rotation that one plan a layer cannot express is refused. A
+ * model that is in no table here is read by the common rules, and a note says so.
  *
  * @module
- * @see huggingface/transformers@v5.18.0 src/transformers/modeling_rope_utils.py and models/NAME/{configuration,modeling}_NAME.py
+ * @see huggingface/transformers@v5.18.0 src/transformers/modeling_rope_utils.py
+ * @see huggingface/transformers@v5.18.0 src/transformers/models/NAME/{configuration,modeling}_NAME.py
  */
-import { refuse } from '../core/errors.js';
+import { fail, refuse } from '../core/errors.js';
 import { Fields } from '../core/fields.js';
 import type { RopeAxes } from '../ops/rope/axes.js';
 import type { RopeScaling } from '../ops/rope/frequencies.js';
@@ -20,53 +20,54 @@ const FULL = 'full_attention';
 const SLIDING = 'sliding_attention';
 const LINEAR = 'linear_attention';
 
-/** Where a model departs from Llama: θ = 10000, head_dim = hidden_size / num_attention_heads, all of it turned, in halves. */
+/**
+ * How a model differs from Llama. Llama has θ = 10000 and head_dim = hidden_size / num_attention_heads, and rotates the
+ * whole head with half pairing. Numbers are defaults for missing fields.
+ */
 interface Rules {
-  /** Where the file leaves rope_theta out; 10000 unless given. */
+  /** rope_theta; 10000 unless given. */
   readonly theta?: number;
-  /** The old name of rope_theta, where it had another. */
+  /** The old name of rope_theta. */
   readonly thetaKey?: string;
   readonly pairing?: Pairing;
-  /** The file may say rope_interleave: false, and halves are turned. */
+  /** The model reads rope_interleave; false means half pairing. */
   readonly readsInterleave?: true;
-  /** Where the file leaves head_dim out. */
   readonly headDim?: number;
-  /** head_dim of the full layers, where the file leaves global_head_dim out. */
+  /** global_head_dim: head_dim of the full layers. */
   readonly globalHeadDim?: number;
-  /** Where the file leaves qk_rope_head_dim out (MLA): a part of the head of its own, turned as a whole. */
+  /** qk_rope_head_dim (MLA): a separate part of the head, which rotates as a whole. */
   readonly mla?: number;
-  /** Where the file leaves partial_rotary_factor out. Models without this do not read it. */
+  /** partial_rotary_factor. Models without this do not read it. */
   readonly partial?: number;
-  /** The old name of partial_rotary_factor, where it had another. */
+  /** The old name of partial_rotary_factor. */
   readonly partialKey?: string;
-  /** Where the file leaves rotary_dim out. Models without this do not read it. */
+  /** rotary_dim. Models without this do not read it. */
   readonly rotaryDim?: number;
-  /** The rule of the axes, and the sections where the file leaves mrope_section out. */
+  /** The rule of the axes, and mrope_section. */
   readonly axes?: RopeAxes;
-  /** Where the file leaves layer_types out: `other`, but full attention in every `period`-th layer, which a field may set. */
+  /** layer_types: full attention in every `period`-th layer (the field `key` may set it), `other` in the rest. */
   readonly layers?: { readonly other: string; readonly period: number; readonly key?: string; readonly first?: true };
-  /** The old name of a list of the full layers; the others are convolutions. All are full where it is left out too. */
+  /** The old list of the full layers; the others are convolutions. Without the list all layers are full. */
   readonly attentionAt?: string;
-  /** One RoPE a layer type, and how the old fields, [name, θ where left out], become two. rope_scaling is for full layers. */
+  /** One RoPE a layer type: the old field of each θ, and its default. rope_scaling applies to full layers. */
   readonly byType?: {
     readonly full: [string, number];
     readonly sliding: [string, number];
     readonly scalesSliding?: true;
   };
-  /** Full layers do not turn. */
+  /** Full layers do not rotate. */
   readonly onlySliding?: true;
-  /** Every so many layers one does not turn, unless no_rope_layers says which. */
+  /** Every n-th layer does not rotate, unless no_rope_layers lists them. */
   readonly nopeEvery?: number;
-  /** Without parameters transformers takes a scaling rule from one checkpoint: here the file must say. */
+  /** transformers takes missing parameters from one checkpoint; here the file must have them. */
   readonly needsParameters?: true;
 }
 
-/** The same rules for several models. */
 function each(models: string, rules: Rules): Record<string, Rules> {
   return Object.fromEntries(models.split(' ').map((name) => [name, rules]));
 }
 
-/** By model_type, without a closing _text. */
+/** By model_type, without `_text` at its end. */
 const MODELS: Readonly<Record<string, Rules>> = {
   ...each(
     'llama mistral ministral qwen2 qwen2_moe qwen3_moe olmo olmo2 olmoe starcoder2 granite granitemoe granitemoeshared',
@@ -86,7 +87,7 @@ const MODELS: Readonly<Record<string, Rules>> = {
   gpt_oss: { theta: 150000, headDim: 64, needsParameters: true },
   openai_privacy_filter: { theta: 150000, headDim: 64, needsParameters: true, pairing: 'interleaved' },
 
-  // A part of each head turns.
+  // A part of each head rotates.
   ...each('phi persimmon nemotron glm4_moe', { partial: 0.5 }),
   ...each('phi3 phi4_multimodal', { partial: 1 }),
   stablelm: { partial: 0.25 },
@@ -96,7 +97,7 @@ const MODELS: Readonly<Record<string, Rules>> = {
   minimax_m2: { theta: 5e6, headDim: 128, partial: 1 },
   qwen3_next: { headDim: 256, partial: 0.25, layers: { other: LINEAR, period: 4, key: 'full_attention_interval' } },
 
-  // Neighbours turn.
+  // Interleaved pairs.
   ...each('gptj codegen', { pairing: 'interleaved', rotaryDim: 64 }),
   ...each('cohere ernie4_5_moe', { pairing: 'interleaved', theta: 5e5 }),
   ...each('glm glm4', { pairing: 'interleaved', headDim: 128, partial: 0.5 }),
@@ -164,30 +165,31 @@ const MODELS: Readonly<Record<string, Rules>> = {
   }),
   olmo3: {
     layers: { other: SLIDING, period: 4 },
-    // The sliding layers never see an old file's rope_theta.
+    // Sliding layers do not read rope_theta of old files.
     byType: { full: ['rope_theta', 5e5], sliding: ['rope_parameters.sliding_attention.rope_theta', 5e5] },
   },
 };
 
-/** Models without rotary embedding: naming them beats a guess. */
-const WITHOUT_ROPE =
-  'gpt2 bert roberta opt bloom mpt t5 gpt_bigcode gpt_neo mamba mamba2 distilbert bart xlnet jamba nemotron_h kimi_linear'.split(
-    ' ',
-  );
-/** Models that turn in a way that no plan can say. */
+/** Models without rotary embedding. */
+const WITHOUT_ROPE = (
+  'gpt2 bert roberta opt bloom mpt t5 gpt_bigcode gpt_neo mamba mamba2 distilbert bart xlnet jamba nemotron_h ' +
+  'kimi_linear'
+).split(' ');
+const OWN_ORDER = 'it assigns pairs to axes in an order of its own';
+/** Models whose rotation no plan can express. */
 const REFUSED: Readonly<Record<string, string>> = {
-  nanochat: 'It turns the other way round, by minus the angle.',
-  deepseek_v4: 'It also turns the attention output back, and its compressed keys have positions of their own.',
-  cohere2_moe: 'Which of its full layers turn depends on where it is dense.',
-  ernie4_5_vl_moe: 'It shares out the pairs among its axes in an order of its own.',
-  cohere_compass: 'It shares out the pairs among its axes in an order of its own.',
-  hunyuan_vl: 'It gives the two members of a pair to different axes.',
-  neomme: 'It turns by rows and columns in turn.',
+  nanochat: 'it rotates by the negative angle',
+  deepseek_v4: 'it also rotates the attention output back, and its compressed keys have positions of their own',
+  cohere2_moe: 'which full layers rotate depends on which layers are dense',
+  ernie4_5_vl_moe: OWN_ORDER,
+  cohere_compass: OWN_ORDER,
+  hunyuan_vl: 'it gives the two dimensions of a pair to different axes',
+  neomme: 'its pairs alternate between rows and columns',
 };
-/** Layers of these types hold no attention, or one without position encoding. */
+/** Types of layers without attention or without position encoding. */
 const WITHOUT_ATTENTION = [LINEAR, 'mamba', 'conv', 'recurrent'];
 const KNOWN_TYPES = 'default, linear, dynamic, yarn, longrope (su), llama3, mrope or proportional';
-/** No model comes near; a forged count stops here. */
+/** Bounds forged counts. */
 const MAX_LAYERS = 10000;
 
 /**
@@ -195,14 +197,14 @@ const MAX_LAYERS = 10000;
  *
  * @param json - the parsed file
  * @param given - the context in use, and the file's name for messages
- * @returns a layer each; `planRope({ ...layer.rope, positions })` makes it runnable
- * @throws {RopewalkError} FORMAT for missing or malformed fields; UNSUPPORTED for an unknown rope_type, a model without RoPE
- * or one whose rotation no plan can say
+ * @returns one record a layer; `planRope({ ...layer.rope, positions })` plans it
+ * @throws {RopewalkError} FORMAT for missing or malformed fields; UNSUPPORTED for an unknown rope_type, a model without
+ *   RoPE, or one whose rotation no plan can express
  */
 export function ropeFromConfig(json: unknown, given: ModelRopeOptions = {}): ModelRope {
   const options = readModelRopeOptions(given, 'config.json');
   const outer = new Fields(json, options.where);
-  // Multimodal configs keep the language model's in text_config; copies of its fields beside it do not count.
+  // Multimodal configs keep the language model in text_config; copies of its fields outside do not count.
   const config = outer.optionalObject('text_config') ?? outer;
   const modelType =
     config.optionalText('model_type') ??
@@ -213,24 +215,21 @@ export function ropeFromConfig(json: unknown, given: ModelRopeOptions = {}): Mod
   if (WITHOUT_ROPE.includes(family) || (family === 'falcon' && config.optionalFlag('alibi')))
     refuse('UNSUPPORTED', config.path('model_type'), 'a model with rotary position embedding', modelType);
   if (Object.hasOwn(REFUSED, family))
-    refuse(
+    fail(
       'UNSUPPORTED',
       config.path('model_type'),
-      'a model whose rotation a plan can say',
-      modelType,
-      REFUSED[family],
+      `a plan cannot express the RoPE of ${modelType}: ${REFUSED[family]}`,
     );
 
-  // GPT-J's code has θ = 10000 and no scaling written into it.
+  // GPT-J's code has a fixed θ = 10000 and no scaling.
   for (const key of rules?.rotaryDim === undefined ? [] : ['rope_theta', 'rope_scaling', 'rope_parameters'])
-    if (config.has(key))
-      refuse('UNSUPPORTED', config.path(key), `nothing, as ${modelType} does not read it`, config.raw(key));
+    if (config.has(key)) fail('UNSUPPORTED', config.path(key), `${modelType} does not read it. Remove it.`);
 
   const notes: string[] = [];
   if (!rules)
     notes.push(
-      `${modelType} is not known here: as most models in transformers have it, RoPE is assumed to turn halves, in every attention layer, ` +
-        'and as much of the head as partial_rotary_factor says.',
+      `${modelType} is unknown here. As in most models of transformers, every attention layer is assumed to rotate the ` +
+        'part of the head that partial_rotary_factor gives, with half pairing.',
     );
   const model: Model = { config, modelType, family, rules, notes, ...sizesOf(config, rules), options };
   const layers: LayerRope[] = [];
@@ -238,16 +237,14 @@ export function ropeFromConfig(json: unknown, given: ModelRopeOptions = {}): Mod
   const types = layerTypes(model);
   for (let layer = 0; layer < model.numLayers; layer++) {
     const layerType = types[layer];
-    const named = layerType === undefined ? {} : { layerType };
-    if (!turns(model, layer, layerType)) {
-      layers.push({ layer, ...named, rope: undefined });
-      continue;
+    let rope: RopeSpec | undefined;
+    if (rotates(model, layer, layerType)) {
+      const headDim = headDimOf(model, layer, layerType);
+      const key = `${headDim} ${layerType ?? ''}`;
+      rope = cache.get(key) ?? ropeOf({ ...model, headDim }, layerType);
+      cache.set(key, rope);
     }
-    const headDim = headDimOf(model, layer, layerType);
-    const key = `${headDim} ${layerType ?? ''}`;
-    const rope = cache.get(key) ?? ropeOf({ ...model, headDim }, layerType);
-    cache.set(key, rope);
-    layers.push({ layer, ...named, rope });
+    layers.push({ layer, layerType, rope });
   }
   return {
     source: 'huggingface',
@@ -264,18 +261,18 @@ interface Model {
   readonly config: Fields;
   readonly modelType: string;
   readonly family: string;
-  /** undefined for a model that is not known here. */
+  /** undefined for an unknown model. */
   readonly rules: Rules | undefined;
   readonly notes: string[];
   readonly options: ModelRopeOptions;
   readonly numLayers: number;
   readonly headDim: number;
-  /** head_dim of single layers, by number. */
+  /** head_dim by layer, where layers differ. */
   readonly headDims: ReadonlyMap<number, number> | undefined;
   readonly maxContext: number | undefined;
 }
 
-/** The first of several fields that is there: models name one thing differently. */
+/** The first field that is present; models use different names. */
 function firstInteger(config: Fields, keys: readonly string[], high?: number): number | undefined {
   for (const key of keys) {
     const value = config.optionalInteger(key, 1, high);
@@ -284,14 +281,9 @@ function firstInteger(config: Fields, keys: readonly string[], high?: number): n
   return undefined;
 }
 
-function sizesOf(
-  config: Fields,
-  rules: Rules | undefined,
-): Pick<Model, 'numLayers' | 'headDim' | 'headDims' | 'maxContext'> {
-  const numLayers = config.need(
-    firstInteger(config, ['num_hidden_layers', 'n_layer', 'num_layers'], MAX_LAYERS),
-    'num_hidden_layers',
-  );
+function sizesOf(config: Fields, rules: Rules | undefined) {
+  const count = firstInteger(config, ['num_hidden_layers', 'n_layer', 'num_layers'], MAX_LAYERS);
+  const numLayers = config.need(count, 'num_hidden_layers');
   const maxContext = firstInteger(config, ['max_position_embeddings', 'n_positions', 'seq_length']);
   const overrides = config.optionalObject('per_layer_config');
   const headDims =
@@ -307,24 +299,18 @@ function sizesOf(
 
 function commonHeadDim(config: Fields, rules: Rules | undefined): number {
   if (rules?.mla !== undefined) return config.optionalInteger('qk_rope_head_dim') ?? rules.mla;
-  // head_dim need not be hidden_size / num_attention_heads; where it is given, it counts.
   const given = firstInteger(config, rules ? ['head_dim'] : ['qk_rope_head_dim', 'head_dim', 'kv_channels']);
   if (given !== undefined) return given;
-  // head_dim: null is no omission, but asks for the quotient.
+  // head_dim: null asks for the quotient.
   if (rules?.headDim !== undefined && !config.keys().includes('head_dim')) return rules.headDim;
   const hidden = config.need(firstInteger(config, ['hidden_size', 'n_embd']), 'head_dim, or hidden_size');
   const heads = config.need(
     firstInteger(config, ['num_attention_heads', 'n_head']),
     'head_dim, or num_attention_heads',
   );
-  if (hidden % heads !== 0)
-    refuse(
-      'FORMAT',
-      config.path('hidden_size'),
-      `a multiple of num_attention_heads=${heads}, or head_dim beside it`,
-      hidden,
-    );
-  return hidden / heads;
+  if (hidden % heads === 0) return hidden / heads;
+  const expected = `a multiple of num_attention_heads=${heads}, or head_dim beside it`;
+  return refuse('FORMAT', config.path('hidden_size'), expected, hidden);
 }
 
 function headDimOf({ config, rules, headDim, headDims }: Model, layer: number, layerType: string | undefined): number {
@@ -333,14 +319,13 @@ function headDimOf({ config, rules, headDim, headDims }: Model, layer: number, l
   return config.optionalInteger('global_head_dim') ?? rules.globalHeadDim;
 }
 
-/** The kind of each layer, where a model has more than one. */
+/** The type of each layer, where a model has several. */
 function layerTypes({ config, rules, numLayers }: Model): readonly (string | undefined)[] {
   const given = config.optionalList('layer_types');
   if (given) {
-    if (given.length !== numLayers || !given.every((t) => typeof t === 'string')) {
+    if (given.length !== numLayers || !given.every((t) => typeof t === 'string'))
       refuse('FORMAT', config.path('layer_types'), `${numLayers} texts, one a layer`, given.length);
-    }
-    // Gemma 4 makes its last layer a full one, whatever the file says.
+    // Gemma 4's last layer is always full.
     return rules?.globalHeadDim === undefined ? (given as string[]) : [...(given as string[]).slice(0, -1), FULL];
   }
   const full = rules?.attentionAt === undefined ? undefined : config.optionalNumbers(rules.attentionAt);
@@ -355,15 +340,15 @@ function layerTypes({ config, rules, numLayers }: Model): readonly (string | und
   return types;
 }
 
-/** Whether a layer turns: some hold no attention, some attend without position encoding (NoPE). */
-function turns({ config, family, rules, numLayers }: Model, layer: number, layerType: string | undefined): boolean {
+/** Whether a layer rotates: some have no attention, some have no position encoding (NoPE). */
+function rotates({ config, family, rules, numLayers }: Model, layer: number, layerType: string | undefined): boolean {
   if (layerType !== undefined && WITHOUT_ATTENTION.includes(layerType)) return false;
-  // Granite 4 turns only where the file says so.
+  // Granite 4 rotates only where the file says so.
   if (family === 'granitemoehybrid') return config.optionalText('position_embedding_type') === 'rope';
   if (family === 'mllama')
     return !(config.optionalNumbers('cross_attention_layers') ?? [3, 8, 13, 18, 23, 28, 33, 38]).includes(layer);
   if (rules?.onlySliding) {
-    // EXAONE with sliding_window: null has no sliding layers, and turns all.
+    // EXAONE with sliding_window: null has no sliding layers, and rotates all.
     const windowless =
       family.startsWith('exaone') && config.keys().includes('sliding_window') && !config.has('sliding_window');
     return windowless || layerType === SLIDING;
@@ -373,12 +358,12 @@ function turns({ config, family, rules, numLayers }: Model, layer: number, layer
   if (list && list.length > 0) {
     if (list.length !== numLayers)
       refuse('FORMAT', config.path('no_rope_layers'), `${numLayers} entries, one a layer`, list.length);
-    return Boolean(list[layer]); // 1 means that the layer does rotate, whatever the key's name suggests
+    return Boolean(list[layer]); // 1 means that the layer does rotate
   }
   return !rules || (layer + 1) % (config.optionalInteger('no_rope_layer_interval') ?? rules.nopeEvery!) !== 0;
 }
 
-/** What says how a layer turns, and whether the file says it by layer type. */
+/** The fields of a layer's RoPE, and whether the file has them by layer type. */
 interface Parameters {
   readonly fields: Fields;
   readonly byType: boolean;
@@ -389,14 +374,10 @@ function parametersOf({ config, modelType, rules }: Model, layerType: string | u
   const parameters = notEmpty(config.optionalObject('rope_parameters'));
   const scaling = notEmpty(config.optionalObject('rope_scaling'));
   if (parameters && scaling) refuseContradiction(config, parameters, scaling);
-  if (rules?.needsParameters && !parameters && !scaling)
-    refuse(
-      'FORMAT',
-      config.path('rope_parameters'),
-      'an object',
-      undefined,
-      `transformers has defaults of one ${modelType} checkpoint; write yours.`,
-    );
+  if (rules?.needsParameters && !parameters && !scaling) {
+    const next = `transformers' defaults are those of one ${modelType} checkpoint. Add this model's own.`;
+    refuse('FORMAT', config.path('rope_parameters'), 'an object', undefined, next);
+  }
   if (scaling && rules?.byType) {
     if (!rules.byType.scalesSliding && layerType !== FULL)
       return { fields: new Fields({}, config.path('rope_scaling')), byType: true };
@@ -404,7 +385,6 @@ function parametersOf({ config, modelType, rules }: Model, layerType: string | u
       refuse('FORMAT', scaling.path('rope_type'), `a text, as ${modelType} does not read "type"`, undefined);
     return { fields: scaling, byType: true };
   }
-  // As in transformers, rope_scaling comes first.
   if (scaling) return { fields: scaling, byType: false };
   if (!parameters) return { fields: new Fields({}, config.path('rope_scaling')), byType: rules?.byType !== undefined };
   const nested = parameters
@@ -412,25 +392,17 @@ function parametersOf({ config, modelType, rules }: Model, layerType: string | u
     .map((key) => parameters.raw(key))
     .some((value) => typeof value === 'object' && value !== null && !Array.isArray(value));
   if (!nested && !rules?.byType) return { fields: parameters, byType: false };
-  // Which layer is of which type must be known; the first entry for all would be a guess.
-  const key = config.need(
-    layerType,
-    'layer_types',
-    'a list, one text a layer, as rope_parameters is given by layer type',
-  );
-  const fields = config.need(
-    parameters.optionalObject(key),
-    `rope_parameters.${key}`,
-    'an object for this type of layer',
-  );
-  return { fields, byType: true };
+  const needed = 'a list of one text a layer, because rope_parameters is by layer type';
+  const key = config.need(layerType, 'layer_types', needed);
+  const own = parameters.optionalObject(key);
+  return { fields: config.need(own, `rope_parameters.${key}`, 'an object for this type of layer'), byType: true };
 }
 
 function notEmpty(fields: Fields | undefined): Fields | undefined {
   return fields && fields.keys().length > 0 ? fields : undefined;
 }
 
-/** Where a file has both forms, they must say the same: transformers reads rope_scaling, others may not. */
+/** The two forms must agree: transformers reads rope_scaling, others may read the other. */
 function refuseContradiction(config: Fields, parameters: Fields, scaling: Fields): void {
   const text = (value: unknown): string | undefined =>
     JSON.stringify(value, (_, v) => (typeof v === 'bigint' ? Number(v) : v));
@@ -440,7 +412,7 @@ function refuseContradiction(config: Fields, parameters: Fields, scaling: Fields
         ? (scaling.raw('rope_type') ?? scaling.raw('type'))
         : (scaling.raw(key) ?? config.raw(key));
     if (text(said) === text(parameters.raw(key))) continue;
-    const expected = `what rope_parameters says, ${text(parameters.raw(key))}`;
+    const expected = `${text(parameters.raw(key))}, as in rope_parameters`;
     refuse('FORMAT', config.path(`rope_scaling.${key}`), expected, said, 'Delete one of the two.');
   }
 }
@@ -449,10 +421,9 @@ function thetaOf({ config, modelType, rules, notes }: Model, fields: Fields, lay
   const own = fields.optionalPositive('rope_theta');
   if (own !== undefined) return own;
   if (!rules) {
-    const theta = ['rope_theta', 'rotary_emb_base', 'rope_base']
-      .map((key) => config.optionalPositive(key))
-      .find((value) => value !== undefined);
-    const next = `The default of ${modelType} is not known here; write it into the config.`;
+    const keys = ['rope_theta', 'rotary_emb_base', 'rope_base'];
+    const theta = keys.map((key) => config.optionalPositive(key)).find((value) => value !== undefined);
+    const next = `The default of ${modelType} is unknown here. Add it to the config.`;
     return theta ?? refuse('FORMAT', config.path('rope_theta'), 'a number', undefined, next);
   }
   const [key, known] = rules.byType?.[layerType === SLIDING ? 'sliding' : 'full'] ?? [
@@ -461,7 +432,7 @@ function thetaOf({ config, modelType, rules, notes }: Model, fields: Fields, lay
   ];
   const theta = config.optionalPositive(key);
   if (theta !== undefined) return theta;
-  notes.push(`${key} is missing: transformers' default for ${modelType}, ${known}, is used.`);
+  notes.push(`${key} is missing. transformers' default for ${modelType} is used: ${known}.`);
   return known;
 }
 
@@ -472,35 +443,23 @@ function ropeOf(model: Model, layerType: string | undefined): RopeSpec {
   const share = shareOf(model, parameters.fields, type);
   const rotaryDim = type === 'proportional' ? headDim : (rotaryDimOf(model) ?? Math.trunc(headDim * share));
   if (rotaryDim % 2 !== 0 || rotaryDim < 2 || rotaryDim > headDim) {
-    refuse(
-      'FORMAT',
-      config.path('rotary_dim'),
-      `an even number of dimensions in [2, head_dim=${headDim}]`,
-      rotaryDim,
-      'It is head_dim × partial_rotary_factor.',
-    );
+    const expected = `an even number of dimensions in [2, head_dim=${headDim}]`;
+    refuse('FORMAT', config.path('rotary_dim'), expected, rotaryDim, 'It is head_dim × partial_rotary_factor.');
   }
   const base = thetaOf(model, parameters.fields, layerType);
   const axes = axesOf(model, parameters.fields);
-  return {
-    headDim,
-    rotaryDim,
-    pairing: pairingOf(model),
-    base,
-    ...scalingOf(model, parameters, { type, share, rotaryDim, base }),
-    ...(axes ? { axes } : {}),
-  };
+  const scaled = scalingOf(model, parameters, { type, share, rotaryDim, base });
+  return { headDim, rotaryDim, pairing: pairingOf(model), base, axes, ...scaled };
 }
 
 function rotaryDimOf({ config, rules }: Model): number | undefined {
-  return rules && rules.rotaryDim === undefined
-    ? undefined
-    : (config.optionalInteger('rotary_dim') ?? rules?.rotaryDim);
+  if (rules && rules.rotaryDim === undefined) return undefined;
+  return config.optionalInteger('rotary_dim') ?? rules?.rotaryDim;
 }
 
-/** The share of each head that turns. */
+/** The share of each head that rotates. */
 function shareOf({ config, modelType, family, rules, headDim, notes }: Model, fields: Fields, type: string): number {
-  // Mistral 4 writes down which part of the whole head qk_rope_head_dim is.
+  // Mistral 4's factor tells which part of the whole head qk_rope_head_dim is.
   if (family === 'mistral4') return 1;
   const old = rules?.partialKey ?? 'partial_rotary_factor';
   const dims = family === 'minimax_m2' ? config.optionalInteger('rotary_dim') : undefined;
@@ -511,15 +470,11 @@ function shareOf({ config, modelType, family, rules, headDim, notes }: Model, fi
     (dims === undefined ? (rules?.partial ?? 1) : dims / headDim);
   if (share > 1) refuse('FORMAT', config.path('partial_rotary_factor'), 'a number in (0, 1]', share);
   if (share === 1 || type === 'proportional' || !rules || rules.partial !== undefined) return share;
-  if (type !== 'default')
-    refuse(
-      'UNSUPPORTED',
-      config.path('partial_rotary_factor'),
-      `1 beside rope_type ${type}`,
-      share,
-      `${modelType} fails on it in transformers.`,
-    );
-  notes.push(`${modelType} does not read partial_rotary_factor: the whole head turns.`);
+  if (type !== 'default') {
+    const next = `${modelType} fails on it in transformers.`;
+    refuse('UNSUPPORTED', config.path('partial_rotary_factor'), `1 beside rope_type ${type}`, share, next);
+  }
+  notes.push(`${modelType} does not read partial_rotary_factor: the whole head rotates.`);
   return 1;
 }
 
@@ -530,7 +485,7 @@ function typeOf({ family }: Model, fields: Fields, layerType: string | undefined
     mrope: 'default',
     linear: 'linear',
     dynamic: 'dynamic',
-    // Early Phi-3 files say yarn, and give LongRoPE's factors.
+    // Early Phi-3 files say yarn but give LongRoPE's factors.
     yarn: family === 'phi3' || family === 'phi4_multimodal' ? 'longrope' : 'yarn',
     longrope: 'longrope',
     su: 'longrope',
@@ -543,9 +498,7 @@ function typeOf({ family }: Model, fields: Fields, layerType: string | undefined
 
 function pairingOf({ config, rules, notes }: Model): Pairing {
   if (rules?.mla !== undefined || (!rules && config.has('qk_rope_head_dim')))
-    notes.push(
-      'RoPE turns the qk_rope_head_dim part of each head; the other part (qk_nope_head_dim) is not among these dimensions.',
-    );
+    notes.push('head_dim is qk_rope_head_dim, the part of each head that rotates. qk_nope_head_dim is not included.');
   if (rules?.readsInterleave && config.optionalFlag('rope_interleave') === false) return 'half';
   return rules?.pairing ?? 'half';
 }
@@ -558,26 +511,23 @@ function axesOf({ modelType, rules, notes }: Model, fields: Fields): RopeAxes | 
   }
   const sections = given ?? rules?.axes?.sections;
   if (!sections) return undefined;
-  if (sections.length < 3 || sections.length > 4 || !sections.every((n) => Number.isInteger(n) && n >= 0)) {
+  if (sections.length < 3 || sections.length > 4 || !sections.every((n) => Number.isInteger(n) && n >= 0))
     refuse('FORMAT', fields.path('mrope_section'), 'three or four integers', sections);
-  }
-  return {
-    rule: rules?.axes?.rule ?? (fields.optionalFlag('mrope_interleaved') ? 'interleaved' : 'sections'),
-    sections,
-  };
+  const rule = rules?.axes?.rule ?? (fields.optionalFlag('mrope_interleaved') ? 'interleaved' : 'sections');
+  return { rule, sections };
 }
 
-/** The context the model was trained with, where the file says it. */
+/** The context that the model was trained with, if given. */
 function originalContextOf({ config, family, rules }: Model, { fields, byType }: Parameters): number | undefined {
   const key = 'original_max_position_embeddings';
   const own = fields.optionalInteger(key);
-  // PhiMoE and parameters by layer type have one place for it; elsewhere the outer one wins.
+  // The outer field wins, except in PhiMoE and in parameters by layer type.
   if (byType || family === 'phimoe') return own;
   const outer = config.optionalInteger(key);
   return outer ?? (rules && (family === 'phi3' || family === 'phi4_multimodal') ? 4096 : own);
 }
 
-/** The scaling rule, and the attention factor or base where transformers computes them otherwise than the rule itself. */
+/** The scaling rule, and the attention factor or base where transformers' differ from the rule's. */
 function scalingOf(
   model: Model,
   parameters: Parameters,
@@ -587,8 +537,7 @@ function scalingOf(
   const { fields, byType } = parameters;
   const maxContext = (): number => config.need(model.maxContext, 'max_position_embeddings');
   const original = originalContextOf(model, parameters);
-  const given = fields.optionalPositive('attention_factor');
-  const override = given === undefined ? {} : { attentionFactor: given };
+  const attentionFactor = fields.optionalPositive('attention_factor');
   const needFactor = (): number => fields.need(fields.optionalPositive('factor'), 'factor');
   if (family === 'phimoe' && type !== 'default' && type !== 'longrope')
     refuse('UNSUPPORTED', fields.path('rope_type'), 'default or longrope, for phimoe', type);
@@ -598,10 +547,10 @@ function scalingOf(
     case 'dynamic': {
       const originalContext = maxContext();
       notes.push(
-        'Dynamic NTK changes the base with the sequence length: keys cached at a shorter length carry the old one.',
+        'Dynamic NTK changes the base with the sequence length; keys cached at a shorter length keep the old one.',
       );
       const context = contextOf(model, originalContext);
-      // HunYuan raises the base once and for all; past the context transformers forgets about it.
+      // HunYuan raises the base by alpha; past the context transformers ignores alpha.
       const alpha = family.startsWith('hunyuan_v1') ? fields.optionalPositive('alpha') : undefined;
       if (alpha !== undefined && context <= originalContext) return { base: base * alpha ** (headDim / (headDim - 2)) };
       return { scaling: { kind: 'dynamicNtk', factor: needFactor(), originalContext, context } };
@@ -624,50 +573,45 @@ function scalingOf(
       const pairs = rotaryDim / 2;
       const factors = (key: string): number[] => {
         const list = fields.need(fields.optionalNumbers(key), key);
-        return list.length === pairs
-          ? list
-          : refuse('FORMAT', fields.path(key), `${pairs} numbers, one a pair`, list.length);
+        if (list.length === pairs) return list;
+        return refuse('FORMAT', fields.path(key), `${pairs} numbers, one a pair`, list.length);
       };
       const originalContext = original ?? maxContext();
       const shortFactor = factors('short_factor');
       const longFactor = factors('long_factor');
       const context = contextOf(model, originalContext);
       if (family === 'phimoe') {
-        // Its forward pass asks for no length, and so never gets the long factors; only the magnitude changes.
+        // PhiMoE's forward pass never uses the long factors; only the magnitude changes.
         const key = context > originalContext ? 'long_mscale' : 'short_mscale';
-        const attentionFactor = fields.need(fields.optionalPositive(key), key);
         return {
           scaling: { kind: 'longrope', shortFactor, longFactor: shortFactor, originalContext, context },
-          attentionFactor,
+          attentionFactor: fields.need(fields.optionalPositive(key), key),
         };
       }
-      // Phi-3 and others leave the factor out, and it follows from the two contexts.
       const factor = fields.optionalPositive('factor') ?? maxContext() / originalContext;
-      return { scaling: { kind: 'longrope', shortFactor, longFactor, originalContext, context, factor }, ...override };
+      const scaling: RopeScaling = { kind: 'longrope', shortFactor, longFactor, originalContext, context, factor };
+      return { scaling, attentionFactor };
     }
     case 'yarn': {
       const originalContext = original ?? maxContext();
       const factor = fields.optionalPositive('factor') ?? maxContext() / originalContext;
-      const optional = (key: string, name: string): Record<string, number> => {
-        const value = fields.optionalNumber(key);
-        return value === undefined || value === 0 ? {} : { [name]: value };
-      };
-      // By layer type, transformers looks for truncate where it is not.
-      const truncate = byType ? undefined : fields.optionalFlag('truncate');
+      // transformers takes 0 as missing.
+      const optional = (key: string): number | undefined => fields.optionalNumber(key) || undefined;
       const scaling: RopeScaling = {
         kind: 'yarn',
         factor,
         originalContext,
-        ...optional('beta_fast', 'betaFast'),
-        ...optional('beta_slow', 'betaSlow'),
-        ...optional('mscale', 'mscale'),
-        ...optional('mscale_all_dim', 'mscaleAllDim'),
-        ...(truncate === undefined ? {} : { truncate }),
+        betaFast: optional('beta_fast'),
+        betaSlow: optional('beta_slow'),
+        mscale: optional('mscale'),
+        mscaleAllDim: optional('mscale_all_dim'),
+        // In parameters by layer type, transformers does not find truncate.
+        truncate: byType ? undefined : fields.optionalFlag('truncate'),
       };
       if (fields.has('mscale_all_dim'))
-        notes.push('mscale_all_dim also scales the attention scores in DeepSeek models; that is no part of RoPE.');
-      // transformers' get_mscale is 1 up to a factor of 1, where ggml goes on below 1.
-      return { scaling, ...(factor <= 1 ? { attentionFactor: 1 } : {}), ...override };
+        notes.push('DeepSeek models also scale the attention scores by mscale_all_dim, which is not part of RoPE.');
+      // transformers' get_mscale is 1 for factors up to 1; ggml's is below 1 there.
+      return { scaling, attentionFactor: attentionFactor ?? (factor <= 1 ? 1 : undefined) };
     }
     default:
       return {};
@@ -676,8 +620,6 @@ function scalingOf(
 
 function contextOf({ options, notes }: Model, originalContext: number): number {
   if (options.context !== undefined) return options.context;
-  notes.push(
-    `The frequencies depend on the sequence length; one within the original context of ${originalContext} tokens is assumed.`,
-  );
+  notes.push(`The frequencies depend on the sequence length; up to ${originalContext} tokens are assumed.`);
   return originalContext;
 }

@@ -1,5 +1,5 @@
 /**
- * One RoPE in every peer's names: each peer's calls and files as a namespace, and conversion and comparison between them.
+ * One RoPE in every peer's names: a namespace for each peer, and conversion and comparison between peers.
  *
  * @example import { convertRope, ggml } from '@ropewalk/dialects';
  * @module

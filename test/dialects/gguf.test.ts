@@ -158,7 +158,7 @@ describe('models', () => {
     const { readTensor: _, ...blind } = h;
     assert.match(
       ropeFromGguf(blind).notes.join(),
-      /rope_freqs\.weight divides the frequencies; its values were not read/,
+      /rope_freqs\.weight divides the frequencies, but its values were not read/,
     );
   });
 
@@ -216,7 +216,7 @@ describe('models', () => {
     assert.ok(full.layers.every((l) => l.rope!.base === 1e6 && l.layerType === undefined));
     assert.match(
       full.notes.join(),
-      /gemma3\.rope\.freq_base_swa = 5000 is not applied: gemma3 has no sliding layers here\./,
+      /gemma3\.rope\.freq_base_swa = 5000 is not applied: this gemma3 has no sliding layers\./,
     );
   });
 
@@ -358,7 +358,7 @@ describe('models', () => {
     assert.deepEqual(rope(header('grok', yarn)).scaling, { ...usual, extFactor: 0.5, betaFast: 4, betaSlow: 2 });
     assert.match(
       ropeFromGguf(header('grok', yarn)).notes.join(),
-      /grok\.rope\.scaling\.yarn_attn_factor = 0\.8 is not applied: with YaRN/,
+      /grok\.rope\.scaling\.yarn_attn_factor = 0\.8 is not applied: llama\.cpp computes YaRN's magnitude/,
     );
     assert.equal(freq(header('grok', { ...yarn, 'rope.scaling.yarn_ext_factor': 0 })).attentionFactor, 0.8);
     const f = 0.1 * Math.log(16);
@@ -563,7 +563,7 @@ describe('refusals', () => {
       'factors that llama.cpp does not load for an architecture',
       header('qwen2', base, { 'rope_freqs.weight': new Float32Array(64).fill(1) }),
       'UNSUPPORTED',
-      /rope_freqs\.weight: expected no such tensor, got "one"\. llama\.cpp refuses such a file: its qwen2 reads no factors\./,
+      /rope_freqs\.weight: llama\.cpp refuses a file with this tensor: its qwen2 reads no factors/,
     ],
     [
       'factors of another scaling type',
@@ -576,7 +576,7 @@ describe('refusals', () => {
         },
       ),
       'UNSUPPORTED',
-      /its llama reads rope_factors_long\.weight and rope_factors_short\.weight where rope\.scaling\.type is longrope\./,
+      /its llama reads rope_factors_long\.weight and rope_factors_short\.weight where rope\.scaling\.type is longrope/,
     ],
     [
       'factors of another length',
@@ -603,7 +603,7 @@ describe('refusals', () => {
       'a list of layers that an architecture needs',
       header('gemma4', base),
       'FORMAT',
-      /gemma4\.attention\.sliding_window_pattern: expected a list that says of each layer whether it slides, got none/,
+      /gemma4\.attention\.sliding_window_pattern: expected a list with a flag for each layer, got none/,
     ],
   ];
   for (const [name, file, code, message] of cases)
