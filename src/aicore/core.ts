@@ -1,8 +1,8 @@
 /**
- * One vector core: four queues, a unified buffer, the order that flags and barriers make, and a shadow that knows who touched what.
+ * One vector core: four queues, a unified buffer, the order that flags and barriers make, and a shadow memory of who touched which bytes.
  *
- * The scalar unit issues in program order; every queue runs its instructions in order and finishes them later. Data is moved when an
- * instruction is issued, which is right for every program without races; races are found by the shadow, not by wrong data.
+ * The scalar unit issues instructions in program order. Every queue runs its instructions in order and finishes them later. Data moves
+ * when an instruction is issued, which is right for every program without races; the shadow finds the races.
  *
  * @module
  */
@@ -36,11 +36,14 @@ import {
 } from './trace.js';
 
 /** Position of a queue in {@link QUEUES}. */
-export const Q = /* @__PURE__ */ Object.freeze({ S: 0, V: 1, MTE2: 2, MTE3: 3 });
+export const Q = /* @__PURE__ */ Object.freeze({ S: 0, V: 1, MTE2: 2, MTE3: 3 } as const);
 /** A queue by its position. */
 export type QueueIndex = 0 | 1 | 2 | 3;
 
-/** A kernel that cannot go on. Never leaves the room. */
+/** Bits of the unified buffer before anything is written: finite in every dtype, and no tensor's data. */
+export const POISON = 0xa5;
+
+/** Ends a kernel that cannot go on; caught by launchKernel. */
 export class Stopped extends Error {}
 
 /** A run of bytes that an instruction touches. */
@@ -85,28 +88,29 @@ export interface LineCost {
   cycles: number;
 }
 
+type Mutable<T> = { -readonly [K in keyof T]: T[K] };
+
+/** A finding as it is reported. */
+interface NewFinding extends Pick<Finding, 'kind' | 'line' | 'message'> {
+  readonly block: number;
+  readonly cycle: number;
+  readonly fatal?: boolean;
+  readonly count?: number;
+}
+
 /** One findings list for all cores of a run. */
 export class Findings {
-  readonly #byKey = new Map<string, { -readonly [K in keyof Finding]: Finding[K] }>();
+  readonly #byKey = new Map<string, Mutable<Finding>>();
 
-  /** Notes a fault; the same kind on the same line (and of the same `part`) is counted. */
-  add(
-    kind: FindingKind,
-    line: string,
-    message: string,
-    block: number,
-    cycle: number,
-    fatal = false,
-    count = 1,
-    part = '',
-  ): void {
+  /** Adds a finding, or counts it when its kind, line and `part` are known. */
+  add({ kind, line, message, block, cycle, fatal = false, count = 1 }: NewFinding, part = ''): void {
     const key = `${kind} ${line} ${part}`;
     const known = this.#byKey.get(key);
     if (known) known.count += count;
     else this.#byKey.set(key, { kind, message, line, first: { block, cycle: Math.round(cycle) }, count, fatal });
   }
 
-  /** In the order in which they were first met. */
+  /** All findings, in the order in which they first happened. */
   list(): readonly Finding[] {
     return [...this.#byKey.values()];
   }
@@ -131,25 +135,19 @@ export interface Launch {
  *
  * @param options - the caller's
  * @param autoSync - the kernel's default
- * @param blocks - to be launched
+ * @param blocks - how many are launched
  * @throws {RopewalkError} RANGE or UNSUPPORTED, naming the option
  */
 export function newLaunch(options: MachineOptions, autoSync: boolean, blocks: number): Launch {
-  const chip = readName(options.chip ?? '910B3', ['910B3', '910B4'], 'aicore: chip');
+  const { chip, cores } = readChip(options);
   const capacity = options.unifiedBufferBytes ?? UB_BYTES;
-  if (!Number.isInteger(capacity) || capacity < 32 || capacity % 32 !== 0 || capacity > UB_BYTES) {
+  if (!Number.isInteger(capacity) || capacity < 32 || capacity % 32 !== 0 || capacity > UB_BYTES)
     refuse('RANGE', 'aicore: unifiedBufferBytes', `a multiple of 32 in [32, ${UB_BYTES}]`, capacity);
-  }
-  const cores = coresOf(options);
-  const vectorTiming = options.vectorTiming ?? 'published';
-  if (vectorTiming !== 'published' && vectorTiming !== 'repeats') {
-    refuse('UNSUPPORTED', 'aicore: vectorTiming', 'published or repeats', vectorTiming);
-  }
   return {
     chip,
     capacity,
     autoSync: options.autoSync ?? autoSync,
-    vectorTiming,
+    vectorTiming: readName(options.vectorTiming ?? 'published', ['published', 'repeats'], 'aicore: vectorTiming'),
     checkRaces: options.checkRaces ?? true,
     concurrent: Math.max(1, Math.min(blocks, cores)),
     findings: new Findings(),
@@ -159,28 +157,26 @@ export function newLaunch(options: MachineOptions, autoSync: boolean, blocks: nu
 }
 
 /**
- * Vector cores that a launch may use.
+ * Reads the chip and the number of its vector cores that a launch may use.
  *
  * @param options - the caller's
- * @throws {RopewalkError} RANGE when the chip has fewer
+ * @throws {RopewalkError} UNSUPPORTED for another chip, RANGE when the chip has fewer cores
  */
-export function coresOf(options: MachineOptions): number {
-  const most = CHIPS[readName(options.chip ?? '910B3', ['910B3', '910B4'], 'aicore: chip')].cores;
-  const cores = options.cores ?? most;
+export function readChip(options: MachineOptions): { chip: ChipName; cores: number } {
+  const chip = readName(options.chip ?? '910B3', ['910B3', '910B4'], 'aicore: chip');
+  const most = CHIPS[chip].cores;
+  const { cores = most } = options;
   if (!Number.isInteger(cores) || cores < 1 || cores > most)
     refuse('RANGE', 'aicore: cores', `an integer in [1, ${most}]`, cores);
-  return cores;
+  return { chip, cores };
 }
-
-/** Bits of the unified buffer before anything is written: finite in every dtype, and nobody's data. */
-const POISON = 0xa5;
 
 /** A unified buffer and its shadow; one serves all cores of a run, one after the other. */
 export class UnifiedBuffer {
   readonly bytes: Uint8Array;
-  /** Who wrote a grain last: sequence · 4 + queue, 0 for nobody. */
+  /** Last writer of each grain: sequence · 4 + queue, 0 for none. */
   readonly writer: Int32Array;
-  /** The last reader of each queue, as a sequence. */
+  /** Each queue's last read of each grain, as a sequence. */
   readonly readers: readonly Int32Array[];
   /** One past the highest byte that was touched since the last clear. */
   high = 0;
@@ -192,7 +188,7 @@ export class UnifiedBuffer {
     this.readers = QUEUES.map(() => new Int32Array(grains));
   }
 
-  /** Forgets everything: what was not touched is as it was, and need not be cleared again for each block. */
+  /** Forgets everything. Only touched bytes are cleared, because each block clears the buffer. */
   clear(): void {
     const grains = Math.ceil(this.high / GRAIN);
     this.bytes.fill(POISON, 0, this.high);
@@ -202,46 +198,41 @@ export class UnifiedBuffer {
   }
 }
 
-/** A list of end times and clocks that grows. */
+/** End times and clocks of a queue's instructions, by their sequence, which starts at 1. */
 class History {
-  ends = new Float64Array(64);
-  clocks = new Int32Array(64 * 4);
-  indices = new Int32Array(64);
+  readonly ends = [0];
+  readonly indices = [-1];
+  readonly #clocks = [0, 0, 0, 0];
 
-  push(seq: number, end: number, clock: Int32Array, index: number): void {
-    if (seq >= this.ends.length) {
-      const grow = <T extends Float64Array | Int32Array>(old: T, into: T): T => {
-        into.set(old);
-        return into;
-      };
-      this.ends = grow(this.ends, new Float64Array(this.ends.length * 2));
-      this.clocks = grow(this.clocks, new Int32Array(this.clocks.length * 2));
-      this.indices = grow(this.indices, new Int32Array(this.indices.length * 2));
-    }
-    this.ends[seq] = end;
-    this.clocks.set(clock, seq * 4);
-    this.indices[seq] = index;
+  push(end: number, clock: Int32Array, index: number): void {
+    this.ends.push(end);
+    this.#clocks.push(clock[0]!, clock[1]!, clock[2]!, clock[3]!);
+    this.indices.push(index);
+  }
+
+  clockOf(seq: number): Int32Array {
+    return Int32Array.from(this.#clocks.slice(seq * 4, seq * 4 + 4));
   }
 }
 
 /** A vector core that runs one block of a kernel. */
 export class Core {
-  /** The unified buffer. */
+  /** The unified buffer, and the same bytes as wider lanes. */
   readonly memory: Uint8Array;
   readonly u16: Uint16Array;
   readonly u32: Uint32Array;
   readonly f32: Float32Array;
-  /** What was allocated of it. */
+  /** Its allocations so far. */
   readonly buffers: BufferEntry[] = [];
-  /** First free byte of it. */
+  /** Its first free byte. */
   top = 0;
 
   readonly #buffer: UnifiedBuffer;
   /** The scalar unit's clock. */
-  #now: number;
+  #now: number = HEADS.operator;
   /** End of the last instruction of each queue, or when it can take its first. */
   readonly #ready: number[];
-  /** What each queue was told to wait for before its next instruction. */
+  /** What each queue must wait for before its next instruction. */
   readonly #wait: { time: number; why: string; index: number }[] = QUEUES.map(() => ({ time: 0, why: '', index: -1 }));
   readonly #seq = [0, 0, 0, 0];
   readonly #known = QUEUES.map(() => new Int32Array(4));
@@ -253,7 +244,7 @@ export class Core {
   readonly #spans: number[][] = QUEUES.map(() => []);
   readonly #costs = QUEUES.map(() => new Map<string, LineCost>());
   readonly #record: Mutable<InstructionRecord>[] | undefined;
-  #last = 0;
+  #last: number = HEADS.operator;
   #index = 0;
   #large = false;
   #buffersCounted = 0;
@@ -276,63 +267,49 @@ export class Core {
     this.f32 = new Float32Array(this.memory.buffer);
     this.#buffer = buffer;
     buffer.clear();
-    this.#now = HEADS.operator;
-    this.#last = this.#now;
-    this.#ready = [
-      this.#now,
-      this.#now + HEADS.V,
-      this.#now + HEADS.mte2(launch.concurrent, false),
-      this.#now + HEADS.MTE3,
-    ];
+    const now = this.#now;
+    this.#ready = [now, now + HEADS.V, now + HEADS.mte2(launch.concurrent, false), now + HEADS.MTE3];
     this.#record = record ? [] : undefined;
   }
 
-  /** The scalar unit's clock, in cycles. */
-  get now(): number {
-    return this.#now;
-  }
-
-  /** Notes a fault of this block; `part` tells apart faults of one kind on one line. */
+  /** Reports a fault of this block; `part` tells apart faults of one kind on one line. */
   fault(kind: FindingKind, line: string, message: string, part = ''): void {
-    this.launch.findings.add(kind, line, message, this.block, this.#now, false, 1, part);
+    this.launch.findings.add({ kind, line, message, block: this.block, cycle: this.#now }, part);
   }
 
-  /** Notes a fault after which the kernel cannot go on, and ends the block. */
+  /** Reports a fault after which the kernel cannot go on, and ends the block. */
   stop(kind: FindingKind, line: string, message: string): never {
-    this.launch.findings.add(kind, line, message, this.block, this.#now, true);
+    this.launch.findings.add({ kind, line, message, block: this.block, cycle: this.#now, fatal: true });
     throw new Stopped(message);
   }
 
   /**
-   * Takes bytes of the unified buffer, one after the other, as TPipe::InitBuffer does.
+   * Allocates in the unified buffer, one allocation after the other, as TPipe::InitBuffer does.
    *
-   * @returns the offset of the first of `num` buffers
+   * @returns the offset of the first of `num` buffers, and the bytes of each, rounded up to 32
    */
-  allocate(name: string, kind: BufferEntry['kind'], num: number, bytes: number): number {
+  allocate(name: string, kind: BufferEntry['kind'], num: number, bytes: number): BufferEntry {
     checkCount(num, `InitBuffer(${name}): num`, 1);
     checkCount(bytes, `InitBuffer(${name}): bytes`, 1);
     const size = Math.ceil(bytes / 32) * 32;
     const line = `init: InitBuffer(${name})`;
     this.#buffersCounted += num;
-    if (this.#buffersCounted > MAX_BUFFERS) {
+    if (this.#buffersCounted > MAX_BUFFERS)
       this.stop('too-many-buffers', line, `${this.#buffersCounted} buffers, and a kernel may have ${MAX_BUFFERS}`);
-    }
-    const offset = this.top;
+    const entry = { name, kind, offset: this.top, size, num };
     this.top += size * num;
-    this.buffers.push({ name, kind, offset, size, num });
-    if (this.top > this.launch.capacity) {
-      this.stop(
-        'ub-capacity',
-        line,
-        `${num} × ${size} bytes from offset ${offset} end at ${this.top}, past the unified buffer's ${this.launch.capacity}`,
-      );
+    this.buffers.push(entry);
+    const { capacity } = this.launch;
+    if (this.top > capacity) {
+      const end = `end at ${this.top}, past the unified buffer's ${capacity}`;
+      this.stop('ub-capacity', line, `${num} × ${size} bytes from offset ${entry.offset} ${end}`);
     }
-    return offset;
+    return entry;
   }
 
-  /** Hands an instruction of V, MTE2 or MTE3 over. */
+  /** Issues an instruction to V, MTE2 or MTE3. */
   issue(queue: QueueIndex, it: Instruction): void {
-    this.#advance(ISSUE);
+    this.#now += ISSUE;
     this.#busy[Q.S]! += ISSUE;
     this.#span(Q.S, this.#now - ISSUE, this.#now);
     this.#wait[Q.S]!.time = 0; // it was this instruction that waited
@@ -346,49 +323,29 @@ export class Core {
       this.#large = true;
       this.#ready[queue]! += HEADS.mte2(this.launch.concurrent, true) - HEADS.mte2(this.launch.concurrent, false);
     }
-    for (const access of it.reads) this.#reach(access);
-    for (const access of it.writes) this.#reach(access);
-    this.#check(queue, seq, it);
-    const wait = this.#wait[queue]!;
+    for (const access of it.reads) this.#touch(queue, seq, it, access, false);
+    for (const access of it.writes) this.#touch(queue, seq, it, access, true);
+    const { name, line, cycles, bytes, elements, conflictCycles = 0 } = it;
     const free = Math.max(this.#now, this.#ready[queue]!);
-    const start = Math.max(free, wait.time);
-    const end = start + it.cycles;
-    history.push(seq, end, known, this.#record ? this.#index : -1);
+    const start = Math.max(free, this.#wait[queue]!.time);
+    const end = start + cycles;
+    history.push(end, known, this.#record ? this.#index : -1);
     this.#ready[queue] = end;
-    this.#last = Math.max(this.#last, end);
-    this.#busy[queue]! += it.cycles;
-    this.#count[queue]! += 1;
-    this.#cost(queue, it.line, it.cycles);
-    this.#span(queue, start, end);
-    this.#record?.push({
-      index: this.#index++,
-      queue: QUEUES[queue]!,
-      name: it.name,
-      line: it.line,
-      issue: this.#now,
-      start,
-      end,
-      count: 1,
-      bytes: it.bytes,
-      elements: it.elements,
-      conflictCycles: it.conflictCycles ?? 0,
-      ...(wait.time > free ? { waitsFor: { why: wait.why, ...(wait.index >= 0 ? { index: wait.index } : {}) } } : {}),
-    });
-    wait.time = 0;
+    this.#work(queue, line, start, end, cycles);
+    this.#keep({ queue, name, line, issue: this.#now, start, end, bytes, elements, conflictCycles }, free);
   }
 
   /** Does a scalar access: on the unified buffer, or on global memory through the cache. */
-  scalar(name: string, line: string, access: Access, write: boolean, elements = 1): void {
+  scalar(name: string, line: string, access: Access, write: boolean): void {
     const seq = ++this.#seq[Q.S]!;
     this.#known[Q.S]![Q.S] = seq - 1;
-    this.#reach(access);
     const issue = this.#now;
-    if (this.launch.checkRaces || this.launch.autoSync) this.#touch(Q.S, seq, { name, line }, access, write);
+    this.#touch(Q.S, seq, { name, line }, access, write);
     const start = this.#now; // later where it had to wait
-    const wait = this.#wait[Q.S]!;
     let cycles = SCALAR_UB;
     if (access.memory) {
-      for (let at = access.memory.lineOf(access.at); at <= access.memory.lineOf(access.at + access.bytes - 1); at++) {
+      const last = Math.floor((access.at + access.bytes - 1) / CACHE_LINE);
+      for (let at = Math.floor(access.at / CACHE_LINE); at <= last; at++) {
         const key = `${access.memory.name} ${at}`;
         if (this.#lines.has(key)) continue;
         this.#lines.add(key);
@@ -396,52 +353,54 @@ export class Core {
         this.launch.bytes.scalar += CACHE_LINE;
       }
     }
-    this.#now = start + cycles;
-    this.#last = Math.max(this.#last, this.#now);
-    this.#busy[Q.S]! += cycles;
-    this.#count[Q.S]! += 1;
-    this.#cost(Q.S, line, cycles);
-    this.#span(Q.S, start, this.#now);
-    if (this.#record) {
-      const last = this.#record.at(-1);
-      if (last && last.queue === 'S' && last.line === line && wait.time === 0) {
-        if (!last.name.includes(name)) last.name += `, ${name}`;
-        last.count++;
-        last.end = this.#now;
-        last.bytes += access.bytes;
-        last.elements += elements;
-      } else {
-        this.#record.push({
-          index: this.#index++,
-          queue: 'S',
-          name,
-          line,
-          issue,
-          start,
-          end: this.#now,
-          count: 1,
-          bytes: access.bytes,
-          elements,
-          conflictCycles: 0,
-          ...(wait.time > 0 ? { waitsFor: { why: wait.why, ...(wait.index >= 0 ? { index: wait.index } : {}) } } : {}),
-        });
-      }
+    const end = start + cycles;
+    this.#now = end;
+    this.#work(Q.S, line, start, end, cycles);
+    const last = this.#record?.at(-1);
+    if (last?.queue !== 'S' || last.line !== line || this.#wait[Q.S]!.time > 0) {
+      const { bytes } = access;
+      this.#keep({ queue: Q.S, name, line, issue, start, end, bytes, elements: 1, conflictCycles: 0 }, 0);
+      return;
     }
-    wait.time = 0;
+    if (!last.name.includes(name)) last.name += `, ${name}`;
+    last.count++;
+    last.end = end;
+    last.bytes += access.bytes;
+    last.elements++;
+  }
+
+  /** Counts what a queue did. */
+  #work(queue: QueueIndex, line: string, start: number, end: number, cycles: number): void {
+    this.#last = Math.max(this.#last, end);
+    this.#busy[queue]! += cycles;
+    this.#count[queue]! += 1;
+    this.#span(queue, start, end);
+    const known = this.#costs[queue]!.get(line);
+    if (known) known.cycles += cycles;
+    else this.#costs[queue]!.set(line, { queue: QUEUES[queue]!, line, cycles });
+  }
+
+  /** Ends the queue's wait, and records an instruction that could have started at `free`. */
+  #keep(it: Omit<InstructionRecord, 'index' | 'count' | 'queue'> & { readonly queue: QueueIndex }, free: number): void {
+    const { time, why, index } = this.#wait[it.queue]!;
+    this.#wait[it.queue]!.time = 0;
+    if (!this.#record) return;
+    const waitsFor = time > free ? { why, index: index >= 0 ? index : undefined } : undefined;
+    this.#record.push({ ...it, index: this.#index++, queue: QUEUES[it.queue]!, count: 1, waitsFor });
   }
 
   /** What is complete once the work that a queue has now is done. */
   mark(queue: QueueIndex, why: string): Mark {
-    const clock = Int32Array.from(this.#known[queue]!);
-    clock[queue] = this.#seq[queue]!;
-    // A queue that was told to wait and has done nothing since hands the wait on.
-    const done = queue === Q.S || this.#seq[queue]! === 0 ? this.#now : this.#ready[queue]!;
-    const time = Math.max(done, this.#wait[queue]!.time);
-    const index = this.#seq[queue]! > 0 && queue !== Q.S ? this.#history[queue]!.indices[this.#seq[queue]!]! : -1;
-    return { time, clock, why, index };
+    const seq = this.#seq[queue]!;
+    const clock = this.#known[queue]!.slice();
+    clock[queue] = seq;
+    const worked = queue !== Q.S && seq > 0;
+    // A queue that must wait and has done nothing since passes the wait on.
+    const time = Math.max(worked ? this.#ready[queue]! : this.#now, this.#wait[queue]!.time);
+    return { time, clock, why, index: worked ? this.#history[queue]!.indices[seq]! : -1 };
   }
 
-  /** Lets a queue wait for a mark before its next instruction; the scalar unit waits at once. */
+  /** Makes a queue wait for a mark before its next instruction; the scalar unit waits at once. */
   await(queue: QueueIndex, mark: Mark): void {
     const known = this.#known[queue]!;
     for (let p = 0; p < 4; p++) known[p] = Math.max(known[p]!, mark.clock[p]!);
@@ -455,15 +414,15 @@ export class Core {
   setFlag(from: QueueIndex, to: QueueIndex, id: number): void {
     const key = this.#flagKey(from, to, id);
     const set = this.#flags.get(key) ?? [];
-    set.push(this.mark(from, `${key}`));
+    set.push(this.mark(from, key));
     this.#flags.set(key, set);
   }
 
-  /** AscendC's `WaitFlag<from_to>(id)`: ends the block when nobody has set the flag. */
+  /** AscendC's `WaitFlag<from_to>(id)`: ends the block when the flag is not set. */
   waitFlag(from: QueueIndex, to: QueueIndex, id: number, line: string): void {
     const key = this.#flagKey(from, to, id);
     const mark = this.#flags.get(key)?.shift();
-    if (!mark) this.stop('deadlock', line, `WaitFlag<${key}>: nobody has set it, so ${QUEUES[to]} waits for ever`);
+    if (!mark) this.stop('deadlock', line, `WaitFlag<${key}>: it was never set, so ${QUEUES[to]} waits for ever`);
     this.await(to, mark);
   }
 
@@ -492,21 +451,11 @@ export class Core {
       busy: per(this.#busy),
       instructionCount: per(this.#count),
       overlap: overlapOf(this.#spans),
-      ...(this.#record ? { instructions: this.#record } : {}),
+      instructions: this.#record,
       stopped,
     };
     const costs = this.#costs.flatMap((lines) => [...lines.values()]);
     return { run, costs, mte2Head: HEADS.mte2(this.launch.concurrent, this.#large) };
-  }
-
-  #advance(cycles: number): void {
-    this.#now += cycles;
-  }
-
-  #cost(queue: QueueIndex, line: string, cycles: number): void {
-    const known = this.#costs[queue]!.get(line);
-    if (known) known.cycles += cycles;
-    else this.#costs[queue]!.set(line, { queue: QUEUES[queue]!, line, cycles });
   }
 
   #span(queue: QueueIndex, start: number, end: number): void {
@@ -517,99 +466,67 @@ export class Core {
     else spans.push(start, end);
   }
 
-  #reach(access: Access): void {
-    if (!access.memory && access.bytes > 0)
-      this.#buffer.high = Math.min(this.memory.length, Math.max(this.#buffer.high, access.at + access.bytes));
-  }
-
-  /** Looks for accesses that nothing orders, and makes this one the last. */
-  #check(queue: QueueIndex, seq: number, it: Instruction): void {
-    if (!this.launch.checkRaces && !this.launch.autoSync) return;
-    for (const access of it.reads) this.#touch(queue, seq, it, access, false);
-    for (const access of it.writes) this.#touch(queue, seq, it, access, true);
-  }
-
+  /** Looks for accesses that are not ordered with this one, and makes this one the last. */
   #touch(queue: QueueIndex, seq: number, it: Statement, access: Access, write: boolean): void {
     if (access.bytes <= 0) return;
-    const first = Math.floor(access.at / GRAIN);
+    if (!access.memory)
+      this.#buffer.high = Math.min(this.memory.length, Math.max(this.#buffer.high, access.at + access.bytes));
+    if (!this.launch.checkRaces && !this.launch.autoSync) return;
+    const known = this.#known[queue]!;
+    const first = Math.max(0, Math.floor(access.at / GRAIN));
     const end = Math.ceil((access.at + access.bytes) / GRAIN);
     if (access.memory) {
       const { name } = access.memory;
-      const found = (p: QueueIndex, s: number, block: number, kind: string) =>
-        this.#hazard(queue, it, p, s, block, kind, name);
-      access.memory.touch(this.block, queue, seq, first, end, write, found, this.#known[queue]!);
+      access.memory.touch({ block: this.block, queue, seq, first, end, write, known }, ({ writer, kind, block }) =>
+        this.#hazard(queue, it, writer, kind, name, block),
+      );
       return;
     }
     const { writer, readers } = this.#buffer;
     const last = Math.min(end, writer.length);
-    const known = this.#known[queue]!;
     let seen = 0;
-    for (let g = Math.max(0, first); g < last; g++) {
+    for (let g = first; g < last; g++) {
       const w = writer[g]!;
       if (w === seen || w === 0) continue;
       seen = w;
-      const p = (w & 3) as QueueIndex;
-      const s = w >> 2;
-      if (s === seq && p === queue) continue;
-      if (s > known[p]!)
-        this.#hazard(
-          queue,
-          it,
-          p,
-          s,
-          this.block,
-          write ? 'write after write' : 'read after write',
-          this.nameAt(g * GRAIN),
-        );
+      const p = w & 3;
+      if ((w >> 2 === seq && p === queue) || w >> 2 <= known[p]!) continue;
+      this.#hazard(queue, it, w, write ? 'write after write' : 'read after write', this.nameAt(g * GRAIN));
     }
     if (!write) {
-      readers[queue]!.fill(seq, Math.max(0, first), last);
+      readers[queue]!.fill(seq, first, last);
       return;
     }
     for (let p = 0; p < 4; p++) {
       if (p === queue) continue; // a queue starts in order: an earlier read has begun before a later write
       const reader = readers[p]!;
       const limit = known[p]!;
-      for (let g = Math.max(0, first); g < last; g++) {
+      for (let g = first; g < last; g++) {
         if (reader[g]! <= limit) continue;
-        this.#hazard(queue, it, p as QueueIndex, reader[g]!, this.block, 'write after read', this.nameAt(g * GRAIN));
+        this.#hazard(queue, it, reader[g]! * 4 + p, 'write after read', this.nameAt(g * GRAIN));
         break;
       }
     }
-    writer.fill(seq * 4 + queue, Math.max(0, first), last);
+    writer.fill(seq * 4 + queue, first, last);
   }
 
-  /** Two accesses without an order: automatic synchronisation makes one where the compiler does, else it is a race. */
-  #hazard(
-    queue: QueueIndex,
-    it: Statement,
-    p: QueueIndex,
-    s: number,
-    block: number,
-    kind: string,
-    where: string,
-  ): void {
+  /** Two accesses without an order: automatic synchronisation orders them where the compiler does, otherwise it is a race. */
+  #hazard(queue: QueueIndex, it: Statement, other: number, kind: string, where: string, block = this.block): void {
+    const [p, s] = [(other & 3) as QueueIndex, other >> 2];
     const scalar = p === Q.S || queue === Q.S;
     if (block === this.block && this.launch.autoSync && (scalar || (p === Q.V && queue === Q.V))) {
       const history = this.#history[p]!;
-      const clock = p === Q.S ? Int32Array.from(this.#known[Q.S]!) : history.clocks.slice(s * 4, s * 4 + 4);
+      const clock = p === Q.S ? this.#known[Q.S]!.slice() : history.clockOf(s);
       clock[p] = Math.max(clock[p]!, s);
       const time = p === Q.S ? this.#now : history.ends[s]!;
-      this.await(queue, {
-        time,
-        clock,
-        why: `automatic ${QUEUES[p]} → ${QUEUES[queue]}`,
-        index: p === Q.S || !this.#record ? -1 : history.indices[s]!,
-      });
+      const index = p === Q.S || !this.#record ? -1 : history.indices[s]!;
+      this.await(queue, { time, clock, why: `automatic ${QUEUES[p]} → ${QUEUES[queue]}`, index });
       return;
     }
     if (!this.launch.checkRaces) return;
     const who = block === this.block ? `${QUEUES[p]} of the same core` : `${QUEUES[p]} of block ${block}`;
-    this.fault(
-      'race',
-      it.line,
-      `${it.name} on ${QUEUES[queue]}: ${kind} in ${where}, and no event, barrier or queue orders it after ${who} (instruction ${s} there)`,
-    );
+    const order = `no event, barrier or queue orders it after ${who} (instruction ${s} there)`;
+    this.fault('race', it.line, `${it.name} on ${QUEUES[queue]}: ${kind} in ${where}, and ${order}`);
   }
 
   /** The buffer that a byte of the unified buffer belongs to. */
@@ -619,20 +536,18 @@ export class Core {
   }
 }
 
-/** Refuses what is no count: an instruction of NaN lanes would take NaN cycles. */
+/**
+ * Checks a count of a kernel's call: NaN lanes would take NaN cycles.
+ *
+ * @throws {RopewalkError} RANGE when it is no integer from `least` to `most`
+ */
 export function checkCount(count: number, what: string, least = 0, most = Number.MAX_SAFE_INTEGER): void {
-  if (!Number.isInteger(count) || count < least || count > most)
-    refuse(
-      'RANGE',
-      `aicore: ${what}`,
-      most < Number.MAX_SAFE_INTEGER ? `an integer in [${least}, ${most}]` : `an integer >= ${least}`,
-      count,
-    );
+  if (Number.isInteger(count) && count >= least && count <= most) return;
+  const range = most < Number.MAX_SAFE_INTEGER ? `in [${least}, ${most}]` : `>= ${least}`;
+  refuse('RANGE', `aicore: ${what}`, `an integer ${range}`, count);
 }
 
-type Mutable<T> = { -readonly [K in keyof T]: T[K] };
-
-/** Sweeps the spans of all queues. */
+/** How long the spans of the queues overlap. */
 function overlapOf(spans: readonly number[][]): BlockRun['overlap'] {
   const edges: [number, number][] = [];
   let busy = 0;

@@ -1,18 +1,33 @@
 /**
- * Global memory: the caller's arrays, what of them is a tensor, and who touched what.
+ * Global memory: the caller's arrays, which parts of them are tensors, and which core touched which bytes.
  *
  * @module
  */
 import { reading, readList } from '../core/arguments.js';
 import { type Dtype, type HostArray, sizeBytes } from '../core/dtypes.js';
-import { refuse } from '../core/errors.js';
-import { CACHE_LINE } from './costs.js';
+import { fail, refuse } from '../core/errors.js';
 
-/** Bytes that the shadows tell apart: no element that the core computes with is smaller. */
+/** Bytes that the shadow memories tell apart: no element that the core computes with is smaller. */
 export const GRAIN = 2;
 
-/** Told of an access that another queue's, or another block's, may overtake. */
-export type OnConflict = (queue: 0 | 1 | 2 | 3, seq: number, block: number, kind: string) => void;
+/** One access of a core, in grains from `first` to before `end`. */
+export interface Touch {
+  readonly block: number;
+  readonly queue: 0 | 1 | 2 | 3;
+  readonly seq: number;
+  readonly first: number;
+  readonly end: number;
+  readonly write: boolean;
+  /** Instructions of each queue that are complete before it. */
+  readonly known: Int32Array;
+}
+
+/** An earlier access, sequence · 4 + queue, that nothing orders before this one. */
+interface Conflict {
+  readonly writer: number;
+  readonly kind: string;
+  readonly block: number;
+}
 
 function checkName(name: unknown, what: string): void {
   if (typeof name !== 'string') refuse('RANGE', `aicore: ${what}: name`, 'a text', name);
@@ -24,7 +39,11 @@ function checkArray(array: HostArray | undefined): HostArray {
   return array;
 }
 
-/** One array of the caller in global memory. */
+/**
+ * Memory of the caller in the modelled global memory: one array, or several of one buffer.
+ *
+ * @example const x = new GlobalTensor('x', new Allocation('x', [data], false), 'f32', 0, 0, data.length);
+ */
 export class Allocation {
   readonly bytes: Uint8Array;
   /** Where `bytes` starts in its buffer. */
@@ -38,8 +57,9 @@ export class Allocation {
 
   /**
    * @param name - of the tensor, for messages
-   * @param arrays - the caller's, of one buffer: one allocation from the first byte of any to the last
-   * @param written - whether a kernel may write it; only then accesses are remembered
+   * @param arrays - the caller's, of one buffer; the allocation reaches from the first byte of any to the last
+   * @param written - whether a kernel may write it; only then are accesses remembered
+   * @throws {RopewalkError} RANGE or DTYPE, naming the argument
    */
   constructor(
     readonly name: string,
@@ -50,7 +70,11 @@ export class Allocation {
     const list = Array.from(readList(arrays, 'aicore: Allocation: arrays'));
     const { buffer } = checkArray(list[0]);
     if (!list.every((array) => checkArray(array).buffer === buffer))
-      refuse('RANGE', 'aicore: Allocation: arrays', 'arrays of one buffer', 'arrays of several');
+      fail(
+        'RANGE',
+        'aicore: Allocation: arrays',
+        'the arrays lie in different buffers. Make one Allocation for each buffer.',
+      );
     this.start = Math.min(...list.map((a) => a.byteOffset));
     const end = Math.max(...list.map((a) => a.byteOffset + a.byteLength));
     this.bytes = reading('aicore: Allocation: arrays', () => new Uint8Array(buffer, this.start, end - this.start));
@@ -62,40 +86,25 @@ export class Allocation {
     this.#readerBlock = new Int32Array(grains);
   }
 
-  /** The cache line of a byte. */
-  lineOf(at: number): number {
-    return Math.floor(at / CACHE_LINE);
-  }
-
   /** Compares an access with those before it, and remembers it. */
-  touch(
-    block: number,
-    queue: 0 | 1 | 2 | 3,
-    seq: number,
-    first: number,
-    end: number,
-    write: boolean,
-    conflict: OnConflict,
-    known: Int32Array,
-  ): void {
+  touch({ block, queue, seq, first, end, write, known }: Touch, onConflict: (conflict: Conflict) => void): void {
     const writer = this.#writer;
     if (!writer) return;
     const last = Math.min(end, writer.length);
     let seen = 0;
-    for (let g = Math.max(0, first); g < last; g++) {
+    const racing = (access: number, from: number): boolean => from !== block || access >> 2 > known[access & 3]!;
+    for (let g = first; g < last; g++) {
       const w = writer[g]!;
       if (w !== 0 && w !== seen) {
         seen = w;
         const from = this.#writerBlock![g]! - 1;
-        const p = (w & 3) as 0 | 1 | 2 | 3;
-        if (from !== block || w >> 2 > known[p]!)
-          conflict(p, w >> 2, from, write ? 'write after write' : 'read after write');
+        if (racing(w, from))
+          onConflict({ writer: w, kind: write ? 'write after write' : 'read after write', block: from });
       }
       if (write) {
         const r = this.#reader![g]!;
         const from = this.#readerBlock![g]! - 1;
-        const p = (r & 3) as 0 | 1 | 2 | 3;
-        if (r !== 0 && (from !== block || r >> 2 > known[p]!)) conflict(p, r >> 2, from, 'write after read');
+        if (r !== 0 && racing(r, from)) onConflict({ writer: r, kind: 'write after read', block: from });
         writer[g] = seq * 4 + queue;
         this.#writerBlock![g] = block + 1;
       } else if (this.#reader![g] === 0 || this.#readerBlock![g] === block + 1) {
@@ -106,10 +115,14 @@ export class Allocation {
   }
 }
 
-/** A tensor in an allocation: AscendC's GlobalTensor. Element indices count from the tensor's element 0. */
+/**
+ * A tensor in an allocation: AscendC's GlobalTensor. Element indices count from the tensor's element 0.
+ *
+ * An access outside `low` to `high` is a finding, not an error.
+ */
 export class GlobalTensor {
   readonly size: number;
-  /** What of the allocation belongs to the tensor, by element: 0 nothing, 1 to be written, 2 written. Absent on what is only read. */
+  /** For each element of the allocation: 0 not of this tensor, 1 to be written, 2 written. Undefined where nothing counts the writes. */
   coverage: Uint8Array | undefined;
 
   /**
@@ -119,6 +132,7 @@ export class GlobalTensor {
    * @param base - index in the allocation of element 0
    * @param low - first element, relative to element 0, that belongs to it (negative with negative strides)
    * @param high - one past the last
+   * @throws {RopewalkError} RANGE or DTYPE, naming the argument
    */
   constructor(
     readonly name: string,

@@ -12,7 +12,7 @@ import { hostOf, type Tensor } from '../core/tensor.js';
 import type { RopeCall, RopePart } from '../ops/rope/call.js';
 import type { RopePlan } from '../ops/rope/plan.js';
 import { checkPlan, type OpPlan } from '../ops/runner.js';
-import { coresOf } from './core.js';
+import { readChip } from './core.js';
 import { MAX_HEAD_DIM } from './kernels/args.js';
 import { runRopeKernel } from './kernels/run.js';
 import { whyNotSeed } from './kernels/seed.js';
@@ -47,7 +47,7 @@ export function openAscendModel(options: AscendModelOptions = {}): AscendModelRu
   const { kernel: wanted = 'fast', machine: given } = readOptions(options, 'ascend-model: options');
   const kernel = readName(wanted, ['seed', 'correct', 'fast'], 'ascend-model: kernel');
   const machine = readOptional(given, 'ascend-model: machine') ?? {};
-  coresOf(machine);
+  readChip(machine);
   let lastRuns: readonly KernelRun[] = [];
   return {
     name: 'ascend-model',

@@ -126,7 +126,7 @@ describe('InfiniOp vectors', () => {
             () => runRopeKernel({ kernel, dtype, pairing: 'half', x, y: x, positions: [0], sin: none, cos: none }),
             {
               code: 'UNSUPPORTED',
-              message: /dtype: expected f32, f16 or bf16, got "f64"\. The vector unit of architecture 2201 has no f64/,
+              message: /dtype: f64 cannot be computed: the vector unit of architecture 2201 has no f64/,
             },
           );
           continue;
@@ -457,10 +457,13 @@ describe('kernel (a) is caught', () => {
       assert.throws(() => runRopeKernel({ kernel: 'seed', ...call, ...o }), { code: 'UNSUPPORTED', message });
     refused(
       made([1, 2, 2, 32], { dtype: 'bf16' }),
-      /dtype: expected f16 or f32 with the seed kernel, got "bf16"\. Use kernel correct or fast/,
+      /kernel: the seed kernel takes f16 and f32 only\. Use correct or fast\./,
     );
-    refused({ pairing: 'half' }, /pairing: expected interleaved \(GPT-J\) with the seed kernel/);
-    refused(made([1, 2, 2, 32], { rotaryDim: 16 }), /rotaryDim: expected the whole head_dim=32/);
+    refused(
+      { pairing: 'half' },
+      /kernel: the seed kernel rotates interleaved pairs \(GPT-J\) only\. Use correct or fast\./,
+    );
+    refused(made([1, 2, 2, 32], { rotaryDim: 16 }), /kernel: the seed kernel rotates whole heads only/);
   });
 });
 
@@ -600,9 +603,9 @@ describe('refusals', () => {
     refused(
       { x: { ...call.x, strides: [96, 49, 16, 1] } },
       'RANGE',
-      /aicore: x: expected elements within its memory of 96/,
+      /aicore: x: shape, strides and offset reach elements 0 to 96; its memory has only 96/,
     );
-    refused({ y: { ...call.y, strides: [96, 8, 16, 1] } }, 'ALIAS', /rows that lie apart/);
+    refused({ y: { ...call.y, strides: [96, 8, 16, 1] } }, 'ALIAS', /with strides \[96, 8, 16, 1\], rows of y overlap/);
     refused({ x: { ...call.y, data: call.y.data, shape: [1, 1, 3, 16] } as GlobalView }, 'SHAPE', /aicore/);
     refused({ sin: newArray('f16', 9) }, 'SHAPE', /sin and cos: expected two dense tables \[rows, 8\], got \[9, 16\]/);
     refused({ positions: [0] }, 'SHAPE', /positions: expected 2 or 1 × 2 rows/);
@@ -621,7 +624,7 @@ describe('refusals', () => {
     const call = made([1, 2, 3, 16]);
     const over = (offset: number) =>
       runRopeKernel({ kernel: 'fast', ...call, x, y: view(memory, [2, 3, 16], [48, 16, 1], offset) });
-    assert.throws(() => over(16), { code: 'ALIAS', message: /x itself, or memory apart/ });
+    assert.throws(() => over(16), { code: 'ALIAS', message: /it overlaps x in part\. Give y its own memory/ });
     assert.deepEqual([...over(96).findings, ...over(0).findings], []);
     const y = { ...call.y, data: new Uint16Array(call.sin.buffer) };
     const small = {
@@ -632,7 +635,7 @@ describe('refusals', () => {
     };
     assert.throws(() => runRopeKernel({ kernel: 'fast', ...small }), {
       code: 'ALIAS',
-      message: /aicore: sin: expected memory apart from y/,
+      message: /aicore: sin: it overlaps y in memory/,
     });
   });
 });

@@ -81,7 +81,10 @@ describe('ascend-model', () => {
 
   test('the seed kernel takes what its document says', () => {
     const runner = openAscendModel({ kernel: 'seed' });
-    assert.match(runner.whyNot(bindRope(planRope({ ...spec, pairing: 'half' }), f32(), f32())) ?? '', /neighbours/);
+    assert.match(
+      runner.whyNot(bindRope(planRope({ ...spec, pairing: 'half' }), f32(), f32())) ?? '',
+      /interleaved pairs/,
+    );
     assert.match(runner.whyNot(bindRope(planRope({ ...spec, rotaryDim: 4 }), f32(), f32())) ?? '', /whole heads/);
   });
 

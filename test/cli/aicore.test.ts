@@ -119,7 +119,7 @@ describe('aicore', () => {
     [
       'the seed with halves',
       ['--kernel', 'seed', '--pairing', 'half', '--shape', '1,1,8'],
-      /aicore: --pairing: expected interleaved \(GPT-J\) with the seed kernel/,
+      /aicore: --kernel: the seed kernel rotates interleaved pairs \(GPT-J\) only/,
     ],
     [
       'a file in no folder',

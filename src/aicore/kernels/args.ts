@@ -1,11 +1,11 @@
 /**
- * What a RoPE kernel is launched with: the caller's tensors as global memory, checked once.
+ * The arguments of a RoPE kernel: the caller's tensors as global memory, checked once.
  *
  * @module
  */
-import { readList, readOptions } from '../../core/arguments.js';
-import { asHostArray, type FloatDtype, sizeBytes } from '../../core/dtypes.js';
-import { refuse } from '../../core/errors.js';
+import { readList, readName, readOptions } from '../../core/arguments.js';
+import { asHostArray, sizeBytes } from '../../core/dtypes.js';
+import { fail, refuse } from '../../core/errors.js';
 import { Allocation, GlobalTensor } from '../memory.js';
 import type { GlobalView, Pairing, RopeKernelOptions } from '../trace.js';
 
@@ -18,15 +18,20 @@ export interface RowStrides {
 
 /** A kernel's arguments. */
 export interface RopeArgs {
-  readonly dtype: FloatDtype;
+  readonly dtype: 'f32' | 'f16' | 'bf16';
   /** Bytes of an element. */
   readonly size: number;
+  /** What lanes compute in: f32 for bf16, the dtype itself otherwise. */
+  readonly laneType: 'f32' | 'f16';
+  readonly laneBytes: number;
+  /** Whether elements are cast to f32 and back. */
+  readonly widens: boolean;
   readonly pairing: Pairing;
   readonly batch: number;
   readonly seq: number;
   readonly heads: number;
   readonly dim: number;
-  /** Leading elements of a head that turn. */
+  /** Leading elements of a head that rotate. */
   readonly rotaryDim: number;
   readonly half: number;
   readonly x: GlobalTensor;
@@ -37,40 +42,32 @@ export interface RopeArgs {
   readonly cos: GlobalTensor;
   /** Rows of the tables as i32, `[seq]` or `[batch, seq]`. */
   readonly positions: GlobalTensor;
-  /** Elements of `positions` from batch to batch: 0 when all share one row. */
+  /** Elements of `positions` from batch to batch: 0 when all batches share one row. */
   readonly positionBatch: number;
-  /** Whether the positions have a batch dimension. */
-  readonly positions2d: boolean;
   /** First element of each row of y, as an index in its allocation. */
   readonly rowStarts: readonly number[];
   readonly least: { readonly load: number; readonly store: number };
 }
 
-/** Elements that a head may have: a row with its temporaries has to fit the unified buffer. */
+/** The most elements of a head: a row and its temporaries must fit the unified buffer. */
 export const MAX_HEAD_DIM = 2048;
 
 /**
- * Checks the tensors of a call, and lays them into global memory.
+ * Checks the tensors of a call, and lays them out in global memory.
  *
  * @param given - the caller's, read once
  * @throws {RopewalkError} SHAPE, DTYPE, RANGE, ALIAS or UNSUPPORTED, naming the argument
  */
 export function ropeArgs(given: RopeKernelOptions): RopeArgs {
   const o = { ...given, x: readView(given.x, 'aicore: x'), y: readView(given.y, 'aicore: y') };
-  const { dtype } = o;
+  const { dtype, pairing } = o;
   if (dtype === 'f64') {
-    refuse(
-      'UNSUPPORTED',
-      'aicore: dtype',
-      'f32, f16 or bf16',
-      dtype,
-      'The vector unit of architecture 2201 has no f64 arithmetic; cast to f32.',
-    );
+    const why = 'the vector unit of architecture 2201 has no f64 arithmetic. Cast to f32.';
+    fail('UNSUPPORTED', 'aicore: dtype', `f64 cannot be computed: ${why}`);
   }
   if (dtype !== 'f32' && dtype !== 'f16' && dtype !== 'bf16')
     refuse('DTYPE', 'aicore: dtype', 'f32, f16 or bf16', dtype);
-  if (o.pairing !== 'interleaved' && o.pairing !== 'half')
-    refuse('UNSUPPORTED', 'aicore: pairing', 'interleaved or half', o.pairing);
+  readName(pairing, ['interleaved', 'half'], 'aicore: pairing');
   const size = sizeBytes(dtype);
   const xData = asHostArray(o.x.data, dtype, 'aicore: x');
   const yData = asHostArray(o.y.data, dtype, 'aicore: y');
@@ -81,44 +78,14 @@ export function ropeArgs(given: RopeKernelOptions): RopeArgs {
   if (o.y.shape.some((n, d) => n !== o.x.shape[d]))
     refuse('SHAPE', 'aicore: y', `the shape of x, [${o.x.shape.join(', ')}]`, [...o.y.shape]);
   const rotaryDim = o.rotaryDim ?? dim;
-  if (!Number.isInteger(rotaryDim) || rotaryDim < 2 || rotaryDim % 2 !== 0 || rotaryDim > dim) {
+  if (!Number.isInteger(rotaryDim) || rotaryDim < 2 || rotaryDim % 2 !== 0 || rotaryDim > dim)
     refuse('RANGE', 'aicore: rotaryDim', `an even integer in [2, head_dim=${dim}]`, rotaryDim);
-  }
-  if (dim > MAX_HEAD_DIM) {
-    refuse(
-      'UNSUPPORTED',
-      'aicore: x',
-      `head_dim <= ${MAX_HEAD_DIM}: a row and its temporaries must fit the unified buffer`,
-      dim,
-    );
-  }
+  if (dim > MAX_HEAD_DIM)
+    refuse('UNSUPPORTED', 'aicore: x', `head_dim <= ${MAX_HEAD_DIM}, so that a row fits the unified buffer`, dim);
   const half = rotaryDim / 2;
-  if (sinData.length !== cosData.length || sinData.length === 0 || sinData.length % half !== 0) {
+  if (sinData.length !== cosData.length || sinData.length === 0 || sinData.length % half !== 0)
     refuse('SHAPE', 'aicore: sin and cos', `two dense tables [rows, ${half}]`, [sinData.length, cosData.length]);
-  }
-  const tableRows = sinData.length / half;
-  const list = readList(o.positions, 'aicore: positions', 'a list of integers');
-  const rowAt = (i: number): number => {
-    const row: unknown = list[i];
-    return typeof row === 'number' || typeof row === 'bigint'
-      ? Number(row)
-      : refuse('RANGE', `aicore: positions[${i}]`, 'an integer', row);
-  };
-  const positions = Int32Array.from({ length: list.length }, (_, i) => rowAt(i));
-  const positions2d = positions.length !== seq;
-  if (positions.length !== seq && positions.length !== batch * seq) {
-    refuse('SHAPE', 'aicore: positions', `${seq} or ${batch} × ${seq} rows of the tables`, positions.length);
-  }
-  const wrong = positions.findIndex((p, i) => p < 0 || p >= tableRows || p !== rowAt(i));
-  if (wrong >= 0) {
-    refuse(
-      'RANGE',
-      `aicore: positions[${wrong}]`,
-      `a row of the tables, in [0, ${tableRows - 1}]`,
-      rowAt(wrong),
-      'Make the tables longer.',
-    );
-  }
+  const positions = readPositions(o.positions, batch, seq, sinData.length / half);
 
   const inPlace = isSameView(o.x, o.y) && xData.buffer === yData.buffer && xData.byteOffset === yData.byteOffset;
   const together = xData.buffer === yData.buffer;
@@ -136,52 +103,44 @@ export function ropeArgs(given: RopeKernelOptions): RopeArgs {
       data.buffer === yData.buffer &&
       data.byteOffset < yData.byteOffset + yData.byteLength &&
       yData.byteOffset < data.byteOffset + data.byteLength;
-    if (clash)
-      refuse('ALIAS', `aicore: ${name}`, 'memory apart from y', 'a view that overlaps it', 'Give y its own memory.');
+    if (clash) fail('ALIAS', `aicore: ${name}`, 'it overlaps y in memory. Give y its own memory.');
     return new GlobalTensor(name, new Allocation(name, [data], false), dtype, 0, 0, data.length);
   };
 
-  // Rows of y must not meet, nor y and x in part: cores work on rows in any order.
+  // Cores take rows in any order: rows of y must not overlap each other, and y must not overlap x in part.
   const coverage = new Uint8Array(Math.floor(yMemory.bytes.length / size));
   y.coverage = coverage;
   const rowStarts: number[] = [];
+  const strideWords = `with strides [${o.y.strides.join(', ')}], rows of y overlap. Give each row its own memory.`;
   eachRow(o.y, (at) => {
     const start = y.base + at;
     rowStarts.push(start);
     for (let e = start; e < start + dim; e++) {
-      if (coverage[e] === 1)
-        refuse(
-          'ALIAS',
-          'aicore: y',
-          'rows that lie apart',
-          `strides [${o.y.strides.join(', ')}]`,
-          'Give y strides of its own for each row.',
-        );
+      if (coverage[e] === 1) fail('ALIAS', 'aicore: y', strideWords);
       coverage[e] = 1;
     }
   });
   if (together && !inPlace) {
     eachRow(o.x, (at) => {
-      for (let e = x.base + at; e < x.base + at + dim; e++) {
+      for (let e = x.base + at; e < x.base + at + dim; e++)
         if (coverage[e] === 1)
-          refuse(
-            'ALIAS',
-            'aicore: y',
-            'x itself, or memory apart from it',
-            'a view that overlaps x in part',
-            'Give y its own memory.',
-          );
-      }
+          fail('ALIAS', 'aicore: y', 'it overlaps x in part. Give y its own memory, or exactly the view of x.');
     });
   }
 
   const rows = batch * seq * heads;
   const usedRows = new Set(positions).size;
+  const widens = dtype === 'bf16';
+  const laneType = widens ? 'f32' : dtype;
   const strides = ({ strides: [b, s, h] }: GlobalView): RowStrides => ({ batch: b, seq: s, head: h });
+  const list = new Allocation('positions', [positions.length > 0 ? positions : new Int32Array(1)], false);
   return {
     dtype,
     size,
-    pairing: o.pairing,
+    laneType,
+    laneBytes: sizeBytes(laneType),
+    widens,
+    pairing,
     batch,
     seq,
     heads,
@@ -194,19 +153,29 @@ export function ropeArgs(given: RopeKernelOptions): RopeArgs {
     yStrides: strides(o.y),
     sin: table('sin', sinData),
     cos: table('cos', cosData),
-    positions: new GlobalTensor(
-      'positions',
-      new Allocation('positions', [positions.length > 0 ? positions : new Int32Array(1)], false),
-      'i32',
-      0,
-      0,
-      positions.length,
-    ),
-    positionBatch: positions2d ? seq : 0,
-    positions2d,
+    positions: new GlobalTensor('positions', list, 'i32', 0, 0, positions.length),
+    positionBatch: positions.length === seq ? 0 : seq,
     rowStarts,
     least: { load: rows === 0 ? 0 : (rows * dim + usedRows * half * 2) * size, store: rows * dim * size },
   };
+}
+
+function readPositions(given: ArrayLike<number | bigint>, batch: number, seq: number, tableRows: number): Int32Array {
+  const list = readList(given, 'aicore: positions', 'a list of integers');
+  const rows = Array.from(list, (row: unknown, i) =>
+    typeof row === 'number' || typeof row === 'bigint'
+      ? Number(row)
+      : refuse('RANGE', `aicore: positions[${i}]`, 'an integer', row),
+  );
+  if (rows.length !== seq && rows.length !== batch * seq)
+    refuse('SHAPE', 'aicore: positions', `${seq} or ${batch} × ${seq} rows of the tables`, rows.length);
+  const positions = Int32Array.from(rows);
+  const wrong = rows.findIndex((row, i) => row < 0 || row >= tableRows || row !== positions[i]);
+  if (wrong >= 0) {
+    const expected = `a row of the tables, in [0, ${tableRows - 1}]`;
+    refuse('RANGE', `aicore: positions[${wrong}]`, expected, rows[wrong], 'Make the tables longer.');
+  }
+  return positions;
 }
 
 function readView(given: GlobalView, where: string): GlobalView {
@@ -228,12 +197,8 @@ function checkView(view: GlobalView, where: string): readonly [number, number, n
   const offset = view.offset ?? 0;
   if (!Number.isInteger(offset)) refuse('RANGE', `${where}: offset`, 'an integer', offset);
   if (high > low && (offset + low < 0 || offset + high > view.data.length)) {
-    refuse(
-      'RANGE',
-      where,
-      `elements within its memory of ${view.data.length}`,
-      `${offset + low} to ${offset + high - 1}`,
-    );
+    const memory = `its memory has only ${view.data.length}`;
+    fail('RANGE', where, `shape, strides and offset reach elements ${offset + low} to ${offset + high - 1}; ${memory}`);
   }
   return shape;
 }
@@ -252,7 +217,7 @@ function reach({ shape, strides }: GlobalView): { low: number; high: number } {
 }
 
 function eachRow({ shape: [batch, seq, heads], strides: [sb, ss, sh] }: GlobalView, visit: (at: number) => void): void {
-  if (batch * seq * heads === 0) return; // the others may be as large as they like
+  if (batch * seq * heads === 0) return; // the other dimensions may be of any size
   for (let b = 0; b < batch; b++)
     for (let s = 0; s < seq; s++) for (let h = 0; h < heads; h++) visit(b * sb + s * ss + h * sh);
 }

@@ -1,17 +1,27 @@
 /**
- * Rows of a RoPE call and how blocks share them: a row is one head of one token of one batch.
+ * The rows of a RoPE call (a row is one head of one token of one batch), how blocks share them, and how they are copied.
  *
  * @module
  */
-import type { AscendC, CopyParams, LocalTensor } from '../ascendc.js';
+import type { AscendC, CopyParams, LocalTensor, TQue } from '../ascendc.js';
+import { BLOCK } from '../costs.js';
 import type { GlobalTensor } from '../memory.js';
 import type { RopeArgs, RowStrides } from './args.js';
+
+/** Buffers in each queue of the kernels: double buffering. */
+export const BUFFER_NUM = 2;
 
 /** Where a row lies. */
 export interface Row {
   readonly batch: number;
   readonly token: number;
   readonly head: number;
+}
+
+/** Several heads of one token, from `row` on. */
+export interface RowGroup {
+  readonly row: Row;
+  readonly rows: number;
 }
 
 /** The row of a number in batch-major order. */
@@ -26,66 +36,126 @@ export function startOf(row: Row, strides: RowStrides): number {
   return row.batch * strides.batch + row.token * strides.seq + row.head * strides.head;
 }
 
-/** The rows of one of `blocks` blocks, within one of each other: from the first to before the last. */
-export function shareOf(rows: number, block: number, blocks: number): { first: number; end: number } {
+/** The rows of one of `blocks` blocks: all blocks get the same number, or one more. */
+export function shareOf(a: RopeArgs, block: number, blocks: number): { first: number; end: number } {
+  const rows = a.batch * a.seq * a.heads;
   return { first: Math.floor((rows * block) / blocks), end: Math.floor((rows * (block + 1)) / blocks) };
 }
 
-/** One row of `bytes`. */
+/** The table row of a token, read through the scalar unit. */
+export function tableRowOf(c: AscendC, a: RopeArgs, { batch, token }: Row): number {
+  return c.GetGlobal('copyIn: positions.GetValue(batch, token)', a.positions, batch * a.positionBatch + token);
+}
+
+/** Copy parameters of one row of `bytes`. */
 export function oneRow(bytes: number): CopyParams {
   return { blockCount: 1, blockLen: bytes, srcStride: 0, dstStride: 0 };
-}
-
-/**
- * Copies a column of several heads' rows in: one DataCopyPad where the heads lie apart going up, else one for each.
- *
- * @param start - element of the first row's column
- * @param stride - elements from head to head
- * @param length - elements of a row's column
- * @param pitch - elements from row to row in the unified buffer, whole datablocks
- */
-export function copyRowsIn(
-  c: AscendC,
-  line: string,
-  dst: LocalTensor,
-  src: GlobalTensor,
-  start: number,
-  stride: number,
-  rows: number,
-  length: number,
-  pitch: number,
-): void {
-  const bytes = length * src.size;
-  const gap = (stride - length) * src.size;
-  if (rows > 1 && gap >= 0 && gap < 2 ** 32) {
-    c.DataCopyPadIn(line, dst, src, start, { blockCount: rows, blockLen: bytes, srcStride: gap, dstStride: 0 });
-    return;
-  }
-  for (let r = 0; r < rows; r++) c.DataCopyPadIn(line, dst.at(r * pitch), src, start + r * stride, oneRow(bytes));
-}
-
-/** As {@link copyRowsIn}, the other way. */
-export function copyRowsOut(
-  c: AscendC,
-  line: string,
-  dst: GlobalTensor,
-  start: number,
-  stride: number,
-  src: LocalTensor,
-  rows: number,
-  length: number,
-  pitch: number,
-): void {
-  const bytes = length * dst.size;
-  const gap = (stride - length) * dst.size;
-  if (rows > 1 && gap >= 0 && gap < 2 ** 32) {
-    c.DataCopyPadOut(line, dst, start, src, { blockCount: rows, blockLen: bytes, srcStride: 0, dstStride: gap });
-    return;
-  }
-  for (let r = 0; r < rows; r++) c.DataCopyPadOut(line, dst, start + r * stride, src.at(r * pitch), oneRow(bytes));
 }
 
 /** Rounds up to a multiple. */
 export function roundUp(n: number, unit: number): number {
   return Math.ceil(n / unit) * unit;
+}
+
+/** What a {@link Transfer} moves. */
+interface TransferOptions {
+  /** Names of the queue in and the queue out. */
+  readonly ques: readonly [string, string];
+  /** One for each column of a row, as it completes `DataCopyPad(x…)` in the kernel's statements. */
+  readonly columns: readonly string[];
+  /** First element of the first column, in a head. */
+  readonly first: number;
+  /** Elements of a column. */
+  readonly length: number;
+  /** The most rows at once. */
+  readonly rows: number;
+  /** Bytes of a buffer of the queue in, where it is larger than the columns. */
+  readonly inBytes?: number;
+  /** Elements before the first column in a buffer of the queue in. */
+  readonly lead?: number;
+}
+
+/** Moves columns of rows through the core: a queue and copies on the way in, a queue and copies on the way out. */
+export class Transfer {
+  /** Elements from row to row of a column in the unified buffer: whole datablocks. */
+  readonly pitch: number;
+  /** Elements from column to column in the unified buffer. */
+  readonly column: number;
+  readonly #in: TQue;
+  readonly #out: TQue;
+
+  constructor(
+    readonly c: AscendC,
+    readonly a: RopeArgs,
+    readonly options: TransferOptions,
+  ) {
+    const { ques, columns, length, rows, inBytes } = options;
+    this.pitch = roundUp(length * a.size, BLOCK) / a.size;
+    this.column = rows * this.pitch;
+    const bytes = columns.length * this.column * a.size;
+    this.#in = c.pipe.InitBuffer(ques[0], 'VECIN', BUFFER_NUM, inBytes ?? bytes);
+    this.#out = c.pipe.InitBuffer(ques[1], 'VECOUT', BUFFER_NUM, bytes);
+  }
+
+  copyIn(group: RowGroup): void {
+    const { a, options } = this;
+    const input = this.#in.AllocTensor(`copyIn: ${options.ques[0]}.AllocTensor()`, a.dtype);
+    this.#copy('copyIn: DataCopyPad(x', group, input.at(options.lead ?? 0), a.x, a.xStrides, true);
+    this.#in.EnQue(`copyIn: ${options.ques[0]}.EnQue()`, input);
+  }
+
+  /** The next input, and a buffer for its output. */
+  take(): { input: LocalTensor; output: LocalTensor } {
+    const [inName, outName] = this.options.ques;
+    const input = this.#in.DeQue(`compute: ${inName}.DeQue()`, this.a.dtype);
+    return { input, output: this.#out.AllocTensor(`compute: ${outName}.AllocTensor()`, this.a.dtype) };
+  }
+
+  /** Hands a finished output on, and the buffer of its input back. */
+  put({ input, output }: { input: LocalTensor; output: LocalTensor }): void {
+    const [inName, outName] = this.options.ques;
+    this.#out.EnQue(`compute: ${outName}.EnQue()`, output);
+    this.#in.FreeTensor(`compute: ${inName}.FreeTensor()`, input);
+  }
+
+  copyOut(group: RowGroup): void {
+    const { a, options } = this;
+    const output = this.#out.DeQue(`copyOut: ${options.ques[1]}.DeQue()`, a.dtype);
+    this.#copy('copyOut: DataCopyPad(y', group, output, a.y, a.yStrides, false);
+    this.#out.FreeTensor(`copyOut: ${options.ques[1]}.FreeTensor()`, output);
+  }
+
+  /** One DataCopyPad for a column of all rows where the heads lie in ascending order, else one for each row. */
+  #copy(line: string, group: RowGroup, local: LocalTensor, global: GlobalTensor, strides: RowStrides, load: boolean) {
+    const { a, options } = this;
+    const bytes = options.length * a.size;
+    const gap = (strides.head - options.length) * a.size;
+    const together = group.rows > 1 && gap >= 0 && gap < 2 ** 32;
+    const params = together
+      ? { blockCount: group.rows, blockLen: bytes, srcStride: load ? gap : 0, dstStride: load ? 0 : gap }
+      : oneRow(bytes);
+    for (const [k, what] of options.columns.entries()) {
+      const first = startOf(group.row, strides) + options.first + k * options.length;
+      for (let r = 0; r < (together ? 1 : group.rows); r++) {
+        const [here, there] = [local.at(k * this.column + r * this.pitch), first + r * strides.head];
+        if (load) this.c.DataCopyPadIn(`${line}${what})`, here, global, there, params);
+        else this.c.DataCopyPadOut(`${line}${what})`, global, there, here, params);
+      }
+    }
+  }
+}
+
+/** Copies the dimensions that no pair uses, or undefined where there are none. */
+export function tailOf(c: AscendC, a: RopeArgs, rows: number, name: string): Transfer | undefined {
+  if (a.dim === a.rotaryDim) return undefined;
+  const ques = ['_tail_que', '_tail_out_que'] as const;
+  return new Transfer(c, a, { ques, columns: [`, ${name}`], first: a.rotaryDim, length: a.dim - a.rotaryDim, rows });
+}
+
+/** Moves the bits of the next tail from its input to its output. */
+export function copyTail(c: AscendC, tail: Transfer | undefined, count: number, name: string): void {
+  if (!tail) return;
+  const both = tail.take();
+  c.Copy(`compute: Copy(${name})`, both.output, both.input, count);
+  tail.put(both);
 }

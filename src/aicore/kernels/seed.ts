@@ -1,13 +1,13 @@
 /**
- * Kernel (a): RoPEKernel<T, U> as the seed document 004 tells it (InfiniTensor/InfiniCore, `rope_ascend_kernel.cpp`), faults and all.
+ * Kernel (a), the baseline: RoPEKernel<T, U> as document 004 gives it (InfiniTensor/InfiniCore, `rope_ascend_kernel.cpp`), with its faults.
  *
- * One block a head, one row a step, GPT-J pairs, f16 and f32. It is here to be measured and to be caught, not to be used.
+ * One block a head, one row a step, GPT-J pairs, f16 and f32. It is here to be measured and to show what the model finds, not to be used.
  *
  * @module
  */
-import type { FloatDtype } from '../../core/dtypes.js';
-import type { AscendC, LaneType } from '../ascendc.js';
+import type { AscendC } from '../ascendc.js';
 import type { RopeArgs } from './args.js';
+import { oneRow } from './rows.js';
 
 /** The document's BYTE_ALIGN. */
 const BYTE_ALIGN = 32;
@@ -15,20 +15,20 @@ const BYTE_ALIGN = 32;
 const BUFFER_NUM = 2;
 
 /**
- * What the seed's document does not take.
+ * What the baseline's document excludes.
  *
  * @param call - of any kernel
- * @returns the rest of a sentence, or undefined when it takes the call
+ * @returns the rest of a sentence that starts with the kernel; undefined when the kernel takes the call
  */
 export function whyNotSeed(call: {
-  readonly dtype: FloatDtype;
+  readonly dtype: string;
   readonly pairing: string;
   readonly rotaryDim: number;
   readonly headDim: number;
 }): string | undefined {
-  if (call.dtype !== 'f16' && call.dtype !== 'f32') return 'takes f16 and f32';
-  if (call.pairing !== 'interleaved') return 'turns neighbours (GPT-J) only';
-  return call.rotaryDim === call.headDim ? undefined : 'turns whole heads only';
+  if (call.dtype !== 'f16' && call.dtype !== 'f32') return 'takes f16 and f32 only';
+  if (call.pairing !== 'interleaved') return 'rotates interleaved pairs (GPT-J) only';
+  return call.rotaryDim === call.headDim ? undefined : 'rotates whole heads only';
 }
 
 /** alignTileLen<T>: elements rounded up to whole datablocks. */
@@ -43,7 +43,7 @@ function alignTileLen(length: number, size: number): number {
  * @param a - the arguments; batch is not looked at, as in the original
  */
 export function seedKernel(c: AscendC, a: RopeArgs): void {
-  const T = a.dtype as LaneType;
+  const T = a.dtype;
   const blockIdx = c.GetBlockIdx();
   const tileLen = a.dim;
   const copyLen = alignTileLen(a.dim, a.size);
@@ -52,13 +52,11 @@ export function seedKernel(c: AscendC, a: RopeArgs): void {
   const outQue = c.pipe.InitBuffer('_out_que', 'VECOUT', BUFFER_NUM, tileLen * a.size);
   const sinQue = c.pipe.InitBuffer('_sin_que', 'VECIN', BUFFER_NUM, halfCopyLen * a.size);
   const cosQue = c.pipe.InitBuffer('_cos_que', 'VECIN', BUFFER_NUM, halfCopyLen * a.size);
-  const temporary = (name: string) => c.pipe.InitTBuf(name, (tileLen / 2) * a.size);
-  const tmpOddBuf = temporary('_tmp_odd_buf');
-  const tmpEvenBuf = temporary('_tmp_even_buf');
-  const tmpOddBuf1 = temporary('_tmp_odd_buf1');
-  const tmpOddBuf2 = temporary('_tmp_odd_buf2');
-  const tmpEvenBuf1 = temporary('_tmp_even_buf1');
-  const tmpEvenBuf2 = temporary('_tmp_even_buf2');
+  const temporary = (name: string) => c.pipe.InitTBuf(name, (tileLen / 2) * a.size).Get(T);
+  // "odd" is the document's word for the elements at 0, 2, 4 …
+  const [tmpOdd, tmpEven] = [temporary('_tmp_odd_buf'), temporary('_tmp_even_buf')];
+  const [tmpOdd1, tmpOdd2] = [temporary('_tmp_odd_buf1'), temporary('_tmp_odd_buf2')];
+  const [tmpEven1, tmpEven2] = [temporary('_tmp_even_buf1'), temporary('_tmp_even_buf2')];
 
   const copyIn = (i: number): void => {
     const input = inQue.AllocTensor('copyIn: _in_que.AllocTensor()', T);
@@ -67,20 +65,11 @@ export function seedKernel(c: AscendC, a: RopeArgs): void {
     const idx = i * a.xStrides.seq + blockIdx * a.xStrides.head;
     c.DataCopyIn('copyIn: DataCopy(input_ub, _x_gm[idx], _copy_len)', input, a.x, idx, copyLen);
     const pos = c.GetGlobal('copyIn: pos_idx = _p_gm(i)', a.positions, i);
-    c.DataCopyIn(
-      'copyIn: DataCopy(sin_ub, _sin_gm[pos_idx * _tile_len / 2], _half_copy_len)',
-      sin,
-      a.sin,
-      (pos * tileLen) / 2,
-      halfCopyLen,
-    );
-    c.DataCopyIn(
-      'copyIn: DataCopy(cos_ub, _cos_gm[pos_idx * _tile_len / 2], _half_copy_len)',
-      cos,
-      a.cos,
-      (pos * tileLen) / 2,
-      halfCopyLen,
-    );
+    const [sinLine, cosLine] = ['sin', 'cos'].map(
+      (t) => `copyIn: DataCopy(${t}_ub, _${t}_gm[pos_idx * _tile_len / 2], _half_copy_len)`,
+    ) as [string, string];
+    c.DataCopyIn(sinLine, sin, a.sin, (pos * tileLen) / 2, halfCopyLen);
+    c.DataCopyIn(cosLine, cos, a.cos, (pos * tileLen) / 2, halfCopyLen);
     inQue.EnQue('copyIn: _in_que.EnQue(input_ub)', input);
     sinQue.EnQue('copyIn: _sin_que.EnQue(sin_ub)', sin);
     cosQue.EnQue('copyIn: _cos_que.EnQue(cos_ub)', cos);
@@ -91,13 +80,6 @@ export function seedKernel(c: AscendC, a: RopeArgs): void {
     const sin = sinQue.DeQue('compute: _sin_que.DeQue()', T);
     const cos = cosQue.DeQue('compute: _cos_que.DeQue()', T);
     const output = outQue.AllocTensor('compute: _out_que.AllocTensor()', T);
-    const tmpOdd = tmpOddBuf.Get(T);
-    const tmpEven = tmpEvenBuf.Get(T);
-    const tmpOdd1 = tmpOddBuf1.Get(T);
-    const tmpOdd2 = tmpOddBuf2.Get(T);
-    const tmpEven1 = tmpEvenBuf1.Get(T);
-    const tmpEven2 = tmpEvenBuf2.Get(T);
-    // "odd" is the document's word for the elements at 0, 2, 4 …
     const params = { repeatTimes: Math.ceil((tileLen * a.size) / 256), src0RepeatStride: 8 };
     c.GatherMask('compute: GatherMask(tmp_odd, input_ub, 1)', tmpOdd, input, 1, params);
     c.GatherMask('compute: GatherMask(tmp_even, input_ub, 2)', tmpEven, input, 2, params);
@@ -122,8 +104,7 @@ export function seedKernel(c: AscendC, a: RopeArgs): void {
   const copyOut = (i: number): void => {
     const output = outQue.DeQue('copyOut: _out_que.DeQue()', T);
     const idy = i * a.yStrides.seq + blockIdx * a.yStrides.head;
-    const params = { blockCount: 1, blockLen: tileLen * a.size, srcStride: 0, dstStride: 0 };
-    c.DataCopyPadOut('copyOut: DataCopyPad(_y_gm[idy], output_ub, params)', a.y, idy, output, params);
+    c.DataCopyPadOut('copyOut: DataCopyPad(_y_gm[idy], output_ub, params)', a.y, idy, output, oneRow(tileLen * a.size));
     outQue.FreeTensor('copyOut: _out_que.FreeTensor(output_ub)', output);
   };
 
