@@ -21,8 +21,11 @@ import {
   FileDescriptorProtoSchema,
 } from '@bufbuild/protobuf/wkt';
 import { type Dtype, type HostArray, newArray, sizeBytes } from '../core/dtypes.js';
-import { refuse } from '../core/errors.js';
-import { elementsAt } from './bytes.js';
+import { fail, refuse } from '../core/errors.js';
+import { countClaimed, elementsAt } from './bytes.js';
+
+/** More dimensions than this are refused. ONNX names no limit; numpy's is 64. */
+export const MAX_RANK = 64;
 
 /** A field: its number, its type (of a scalar, or the name of a message), and whether it may be there several times. */
 type Field = readonly [id: number, type: string, rule?: 'repeated' | 'packed'];
@@ -149,8 +152,8 @@ export function decodeFile(kind: FileKind, bytes: Uint8Array, where: string): Me
   try {
     return fromBinary(messageOf(kind), bytes, { readUnknownFields: false }) as unknown as Message;
   } catch (cause) {
-    const got = cause instanceof Error ? cause.message : 'other bytes';
-    return refuse('FORMAT', where, `a ${kind}`, got, 'Is it an ONNX file, and whole?');
+    const why = cause instanceof Error ? cause.message : String(cause);
+    return fail('FORMAT', where, `these bytes are not a ${kind}: ${why}. Is it an ONNX file, and whole?`);
   }
 }
 
@@ -166,6 +169,21 @@ export function encodeFile(kind: FileKind, message: Message): Uint8Array {
 }
 
 /**
+ * The dimensions of a decoded TensorProto.
+ *
+ * @returns shape, and the number of elements
+ * @throws {RopewalkError} FORMAT when they are more than {@link MAX_RANK}, negative, or of 2^50 elements and more
+ */
+export function dimensionsOf(message: Message, where: string): { readonly shape: number[]; readonly count: number } {
+  const shape = ((message.dims ?? []) as readonly unknown[]).map(Number);
+  if (shape.length > MAX_RANK) refuse('FORMAT', `${where}: dims`, `at most ${MAX_RANK} dimensions`, shape.length);
+  if (!shape.every((dim) => Number.isSafeInteger(dim) && dim >= 0))
+    refuse('FORMAT', `${where}: dims`, 'integers >= 0', shape);
+  const count = countClaimed(shape) ?? refuse('FORMAT', `${where}: dims`, 'fewer than 2^50 elements', shape);
+  return { shape, count };
+}
+
+/**
  * The elements of a decoded TensorProto: raw_data, or the typed field of its dtype.
  *
  * @throws {RopewalkError} FORMAT when there are not `count` of them
@@ -173,18 +191,12 @@ export function encodeFile(kind: FileKind, message: Message): Uint8Array {
 export function elementsOf(message: Message, dtype: Dtype, count: number, where: string): HostArray {
   const raw = message.rawData as Uint8Array | undefined;
   if (raw !== undefined && raw.length > 0) {
-    if (raw.length !== count * sizeBytes(dtype))
-      refuse(
-        'FORMAT',
-        `${where}: raw_data`,
-        `${count * sizeBytes(dtype)} bytes for ${count} elements of ${dtype}`,
-        raw.length,
-      );
+    const bytes = count * sizeBytes(dtype);
+    if (raw.length !== bytes)
+      refuse('FORMAT', `${where}: raw_data`, `${bytes} bytes for ${count} elements of ${dtype}`, raw.length);
     return elementsAt(raw, 0, dtype, count);
   }
-  const field =
-    { f64: 'doubleData', f32: 'floatData', i64: 'int64Data', u64: 'uint64Data', u32: 'uint64Data' }[dtype as string] ??
-    'int32Data';
+  const field = FIELD_OF[dtype] ?? 'int32Data';
   const values = (message[field] ?? []) as readonly (number | bigint)[];
   if (values.length !== count) refuse('FORMAT', `${where}: ${field}`, `${count} elements of ${dtype}`, values.length);
   const data = newArray(dtype, count);
@@ -195,3 +207,12 @@ export function elementsOf(message: Message, dtype: Dtype, count: number, where:
   }
   return data;
 }
+
+/** Where a TensorProto has its elements when not in raw_data; other dtypes are in int32_data. */
+const FIELD_OF: { readonly [D in Dtype]?: string } = {
+  f64: 'doubleData',
+  f32: 'floatData',
+  i64: 'int64Data',
+  u64: 'uint64Data',
+  u32: 'uint64Data',
+};

@@ -1,25 +1,23 @@
 /**
  * Reading ONNX models: graphs, nodes with attributes of every kind, functions, and initializers as views of the file.
  *
- * The bytes are untrusted. What is built is bounded by their number; elements are converted when they are read, and those that lie in another
- * file only where a loader is given. Nothing is inferred here: shapes, folding and meaning are the importer's.
+ * The bytes are untrusted. What is built is bounded by their number. Elements are converted when they are read; those in
+ * another file are read only where a loader is given. Nothing is inferred here: the importer finds shapes and meaning.
  *
  * @module
  * @see https://github.com/onnx/onnx/blob/main/onnx/onnx.proto; onnx/onnx docs/ExternalData.md
  */
 import { checkBytes, readOptions } from '../core/arguments.js';
 import { type Dtype, sizeBytes } from '../core/dtypes.js';
-import { refuse } from '../core/errors.js';
+import { fail, refuse } from '../core/errors.js';
 import { type Tensor, tensorFrom } from '../core/tensor.js';
 import { decodeUtf8, nameForMessage } from '../core/text.js';
-import { countClaimed, elementsAt } from './bytes.js';
+import { elementsAt } from './bytes.js';
 import { DTYPE_OF } from './onnx.js';
-import { decodeFile, elementsOf, type Message } from './onnx-messages.js';
+import { decodeFile, dimensionsOf, elementsOf, MAX_RANK, type Message } from './onnx-messages.js';
 
 /** A protobuf message holds at most 2 GiB - 1; larger models keep their tensors in other files. */
 export const MAX_MODEL_BYTES = 2 ** 31 - 1;
-/** numpy's limit; ONNX names none. */
-const MAX_RANK = 64;
 /** TensorProto.DataType of bool, read as u8. */
 const BOOL = 9;
 /** TensorProto.DataLocation of elements in another file. */
@@ -147,10 +145,9 @@ export function parseOnnxModel(bytes: Uint8Array, where = 'onnx', options: Parse
   if (loadExternal !== undefined && typeof loadExternal !== 'function')
     refuse('RANGE', `${where}: loadExternal`, 'a function', loadExternal);
   if (bytes.length > MAX_MODEL_BYTES) refuse('FORMAT', where, `at most ${MAX_MODEL_BYTES} bytes`, bytes.length);
-  if (bytes.length === 0) refuse('FORMAT', where, 'a ModelProto', 'an empty file');
+  if (bytes.length === 0) fail('FORMAT', where, 'the file is empty');
   const model = decodeFile('ModelProto', bytes, where);
-  if (!Object.hasOwn(model, 'graph'))
-    refuse('FORMAT', where, 'a ModelProto with a graph', 'none', 'Is it an .onnx file?');
+  if (!Object.hasOwn(model, 'graph')) fail('FORMAT', where, 'it has no graph. Is it an .onnx file?');
   const reader: Reader = { where, loadExternal };
   const opsets = new Map<string, number>();
   for (const entry of list(model, 'opsetImport')) opsets.set(domainOf(entry), number(entry.version));
@@ -185,20 +182,16 @@ function readGraph(message: Message, reader: Reader): OnnxGraph {
   for (const entry of list(message, 'initializer')) {
     const tensor = readTensor(entry, reader);
     if (initializers.has(tensor.name))
-      refuse(
-        'FORMAT',
-        `${reader.where}: graph`,
-        'initializers of different names',
-        `two named ${nameForMessage(tensor.name)}`,
-      );
+      fail('FORMAT', `${reader.where}: graph`, `two initializers are named ${nameForMessage(tensor.name)}`);
     initializers.set(tensor.name, tensor);
   }
+  const values = (field: string): OnnxValueType[] => list(message, field).map((value) => readValue(value, reader));
   return {
     name: text(message, 'name'),
     nodes: list(message, 'node').map((node) => readNode(node, reader)),
-    inputs: list(message, 'input').map((value) => readValue(value, reader)),
-    outputs: list(message, 'output').map((value) => readValue(value, reader)),
-    valueTypes: byName(list(message, 'valueInfo').map((value) => readValue(value, reader))),
+    inputs: values('input'),
+    outputs: values('output'),
+    valueTypes: byName(values('valueInfo')),
     initializers,
   };
 }
@@ -216,56 +209,40 @@ function readNode(message: Message, reader: Reader): OnnxModelNode {
   };
 }
 
-/** AttributeProto.type → the field that holds the value. */
-const ATTRIBUTE_FIELDS: readonly (readonly [type: number, field: string])[] = [
-  [1, 'f'],
-  [2, 'i'],
-  [3, 's'],
-  [4, 't'],
-  [5, 'g'],
-  [6, 'floats'],
-  [7, 'ints'],
-  [8, 'strings'],
-  [9, 'tensors'],
-  [10, 'graphs'],
-];
+/** AttributeProto.type → the field that holds the value, from type 1 on. */
+const ATTRIBUTE_FIELDS = ['f', 'i', 's', 't', 'g', 'floats', 'ints', 'strings', 'tensors', 'graphs'] as const;
 
 function readAttribute(message: Message, reader: Reader): AttributeValue {
   if (text(message, 'refAttrName') !== '') return { kind: 'reference', value: text(message, 'refAttrName') };
   const type = number(message.type);
-  // IR versions before 2 write no type; then the field that is there says it.
-  const field = ATTRIBUTE_FIELDS.find(([code, name]) =>
-    type === 0 ? Object.hasOwn(message, name) && (message[name] as { length?: number }).length !== 0 : code === type,
-  )?.[1];
+  const here = (field: string): boolean => Object.hasOwn(message, field);
+  // IR versions before 2 write no type: the field that is there says it.
+  const field =
+    type === 0
+      ? ATTRIBUTE_FIELDS.find((name) => here(name) && (message[name] as { length?: number }).length !== 0)
+      : ATTRIBUTE_FIELDS[type - 1];
+  const utf8 = (value: unknown): string =>
+    decodeUtf8(bytesOf(value), `${reader.where}: attribute ${nameForMessage(text(message, 'name'))}`);
   switch (field) {
     case 'f':
       return { kind: 'float', value: number(message.f) };
     case 'i':
       return { kind: 'int', value: number(message.i) };
     case 's':
-      return {
-        kind: 'string',
-        value: decodeUtf8(bytesOf(message.s), `${reader.where}: attribute ${nameForMessage(text(message, 'name'))}`),
-      };
+      return { kind: 'string', value: utf8(message.s) };
     case 't':
-      return Object.hasOwn(message, 't') ? { kind: 'tensor', value: readTensor(message.t as Message, reader) } : OTHER;
+      return here('t') ? { kind: 'tensor', value: readTensor(message.t as Message, reader) } : OTHER;
     case 'g':
-      return Object.hasOwn(message, 'g') ? { kind: 'graph', value: readGraph(message.g as Message, reader) } : OTHER;
+      return here('g') ? { kind: 'graph', value: readGraph(message.g as Message, reader) } : OTHER;
     case 'floats':
-      return { kind: 'floats', value: numbers(message, 'floats') };
     case 'ints':
-      return { kind: 'ints', value: numbers(message, 'ints') };
-    case 'strings': {
-      const where = `${reader.where}: attribute ${nameForMessage(text(message, 'name'))}`;
-      return {
-        kind: 'strings',
-        value: (message.strings as readonly unknown[]).map((value) => decodeUtf8(bytesOf(value), where)),
-      };
-    }
+      return { kind: field, value: numbers(message, field) };
+    case 'strings':
+      return { kind: field, value: (message.strings as readonly unknown[]).map(utf8) };
     case 'tensors':
-      return { kind: 'tensors', value: list(message, 'tensors').map((tensor) => readTensor(tensor, reader)) };
+      return { kind: field, value: list(message, field).map((tensor) => readTensor(tensor, reader)) };
     case 'graphs':
-      return { kind: 'graphs', value: list(message, 'graphs').map((graph) => readGraph(graph, reader)) };
+      return { kind: field, value: list(message, field).map((graph) => readGraph(graph, reader)) };
     default:
       return OTHER;
   }
@@ -276,11 +253,7 @@ const OTHER: AttributeValue = /* @__PURE__ */ Object.freeze({ kind: 'other', val
 function readTensor(message: Message, { where: file, loadExternal }: Reader): OnnxTensor {
   const name = text(message, 'name');
   const where = `${file}: tensor ${nameForMessage(name)}`;
-  const shape = numbers(message, 'dims');
-  if (shape.length > MAX_RANK) refuse('FORMAT', `${where}: dims`, `at most ${MAX_RANK} dimensions`, shape.length);
-  if (!shape.every((dim) => Number.isSafeInteger(dim) && dim >= 0))
-    refuse('FORMAT', `${where}: dims`, 'integers >= 0', shape);
-  const count = countClaimed(shape) ?? refuse('FORMAT', `${where}: dims`, 'fewer than 2^50 elements', shape);
+  const { shape, count } = dimensionsOf(message, where);
   const dataType = number(message.dataType);
   const dtype = dtypeOf(dataType);
   const external = number(message.dataLocation) === EXTERNAL ? readLocation(message, dtype, count, where) : undefined;
@@ -295,24 +268,15 @@ function readTensor(message: Message, { where: file, loadExternal }: Reader): On
         refuse('UNSUPPORTED', `${where}: data_type`, `one of ${[...DTYPE_OF.keys(), BOOL].join(', ')}`, dataType);
       if (!external) return tensorFrom(elementsOf(message, dtype, count, where), { dtype, shape });
       const wanted = count * sizeBytes(dtype);
-      if (external.length !== wanted)
-        refuse(
-          'FORMAT',
-          `${where}: external_data`,
-          `${wanted} bytes for ${count} elements of ${dtype}`,
-          external.length,
-        );
+      const elsewhere = nameForMessage(external.location);
+      if (external.length !== wanted) {
+        const expected = `${wanted} bytes for ${count} elements of ${dtype}`;
+        refuse('FORMAT', `${where}: external_data`, expected, external.length);
+      }
       if (!loadExternal)
-        refuse(
-          'FORMAT',
-          where,
-          'elements in the file itself',
-          `elements in ${nameForMessage(external.location)}`,
-          'Give a loader for other files.',
-        );
+        fail('FORMAT', where, `its elements lie in the file ${elsewhere}. Give a loader for other files: loadExternal`);
       const bytes = loadExternal(external);
-      if (bytes.length !== wanted)
-        refuse('FORMAT', `${where}: ${nameForMessage(external.location)}`, `${wanted} bytes`, bytes.length);
+      if (bytes.length !== wanted) refuse('FORMAT', `${where}: ${elsewhere}`, `${wanted} bytes`, bytes.length);
       return tensorFrom(elementsAt(bytes, 0, dtype, count), { dtype, shape });
     },
   };
@@ -329,7 +293,7 @@ function readLocation(message: Message, dtype: Dtype | undefined, count: number,
     return value;
   };
   const location = entries.get('location') ?? '';
-  if (location === '') refuse('FORMAT', `${where}: external_data.location`, 'the name of a file', undefined);
+  if (location === '') fail('FORMAT', `${where}: external_data.location`, 'the name of the other file is missing');
   return { location, offset: integer('offset', 0), length: integer('length', dtype ? count * sizeBytes(dtype) : 0) };
 }
 
@@ -338,16 +302,11 @@ function readValue(message: Message, reader: Reader): OnnxValueType {
   const name = text(message, 'name');
   if (!type) return untyped(name);
   const dataType = number(type.elemType);
-  const dims = own(type, 'shape');
-  if (dims && list(dims, 'dim').length > MAX_RANK)
-    refuse(
-      'FORMAT',
-      `${reader.where}: value ${nameForMessage(name)}`,
-      `at most ${MAX_RANK} dimensions`,
-      list(dims, 'dim').length,
-    );
-  const shape = dims && list(dims, 'dim').map(readDimension);
-  return { name, dataType, dtype: dtypeOf(dataType), shape };
+  const described = own(type, 'shape');
+  const dims = described && list(described, 'dim');
+  if (dims && dims.length > MAX_RANK)
+    refuse('FORMAT', `${reader.where}: value ${nameForMessage(name)}`, `at most ${MAX_RANK} dimensions`, dims.length);
+  return { name, dataType, dtype: dtypeOf(dataType), shape: dims?.map(readDimension) };
 }
 
 function readDimension(dim: Message): number | string | undefined {

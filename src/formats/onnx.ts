@@ -8,15 +8,10 @@
  */
 import { checkBytes, reading, readList, readOptions } from '../core/arguments.js';
 import type { Dtype } from '../core/dtypes.js';
-import { refuse } from '../core/errors.js';
-import { countElements } from '../core/shape.js';
+import { fail, refuse } from '../core/errors.js';
 import { checkNamedTensors, checkTensor, type Tensor, tensorFrom } from '../core/tensor.js';
 import { nameForMessage } from '../core/text.js';
-import { countClaimed } from './bytes.js';
-import { decodeFile, elementsOf, encodeFile, type Message } from './onnx-messages.js';
-
-/** ONNX has at most this many dimensions in practice; numpy has 64. */
-const MAX_RANK = 64;
+import { decodeFile, dimensionsOf, elementsOf, encodeFile, type Message } from './onnx-messages.js';
 
 /** TensorProto.DataType. A map, not a record: numbers come from files. */
 export const DTYPE_OF: ReadonlyMap<number, Dtype> = /* @__PURE__ */ new Map<number, Dtype>([
@@ -98,7 +93,11 @@ function tensorMessage(tensor: Tensor, name: string): Message {
   checkTensor(tensor, `onnx: ${nameForMessage(name)}`);
   const data = tensor.read();
   if (data instanceof Promise)
-    refuse('DEVICE', `onnx: ${name}`, 'a tensor in host memory', tensor.storage.owner, 'Read it first.');
+    fail(
+      'DEVICE',
+      `onnx: ${name}`,
+      `this tensor is in the memory of ${tensor.storage.owner}. Read it into host memory first`,
+    );
   return {
     dims: [...tensor.shape],
     dataType: onnxDataType(tensor.dtype),
@@ -119,22 +118,14 @@ function tensorMessage(tensor: Tensor, name: string): Message {
 export function parseOnnxTensor(bytes: Uint8Array, where = 'onnx'): { readonly name: string; readonly tensor: Tensor } {
   checkBytes(bytes, where);
   const message = decodeFile('TensorProto', bytes, where);
-  const dims = (message.dims ?? []) as unknown[];
-  if (dims.length > MAX_RANK) refuse('FORMAT', `${where}: dims`, `at most ${MAX_RANK} dimensions`, dims.length);
-  const shape = dims.map(Number);
-  if (!shape.every((dim) => Number.isSafeInteger(dim) && dim >= 0))
-    refuse('FORMAT', `${where}: dims`, 'integers >= 0', shape);
-  const count = countClaimed(shape) ?? refuse('FORMAT', `${where}: dims`, 'fewer than 2^50 elements', shape);
-  if (message.dataLocation)
-    refuse('FORMAT', `${where}: data_location`, 'elements in the file itself', message.dataLocation);
+  const { shape, count } = dimensionsOf(message, where);
+  if (message.dataLocation) fail('FORMAT', where, 'its elements lie in another file. Read the tensor from its model');
   const code = Number(message.dataType ?? 0);
   const dtype =
     DTYPE_OF.get(code) ??
     refuse('UNSUPPORTED', `${where}: data_type`, `one of ${[...DTYPE_OF.keys()].join(', ')}`, code);
-  const data = elementsOf(message, dtype, count, where);
-  if (countElements(shape) !== data.length)
-    refuse('FORMAT', where, `${countElements(shape)} elements of ${dtype} for dims [${shape}]`, data.length);
-  return { name: String(message.name ?? ''), tensor: tensorFrom(data, { dtype, shape }) };
+  const tensor = tensorFrom(elementsOf(message, dtype, count, where), { dtype, shape });
+  return { name: String(message.name ?? ''), tensor };
 }
 
 /**
@@ -148,6 +139,7 @@ export function writeOnnxModel(model: OnnxModel): Uint8Array {
 }
 
 function modelMessage(model: OnnxModel): Message {
+  checkNamedTensors(model.initializers, 'onnx: initializers');
   const list = <T>(given: readonly T[], what: string): T[] => Array.from(readList(given, `onnx: ${what}`));
   const value = ({ name, dtype, shape }: OnnxValue): unknown => ({
     name,
@@ -159,7 +151,7 @@ function modelMessage(model: OnnxModel): Message {
     opsetImport: [{ domain: '', version: model.opset }],
     graph: {
       name: model.name,
-      ...(model.doc === undefined ? {} : { docString: model.doc }),
+      docString: model.doc,
       node: list(model.nodes, 'nodes').map((node, n) => ({
         name: `${node.opType}_${n}`,
         opType: node.opType,
@@ -167,16 +159,11 @@ function modelMessage(model: OnnxModel): Message {
         output: list(node.outputs, 'outputs of a node'),
         attribute: Object.entries(node.attributes ?? {}).map(([name, given]) => attributeMessage(name, given)),
       })),
-      initializer: [...checkedTensors(model.initializers)].map(([name, tensor]) => tensorMessage(tensor, name)),
+      initializer: Array.from(model.initializers, ([name, tensor]) => tensorMessage(tensor, name)),
       input: list(model.inputs, 'inputs').map(value),
       output: list(model.outputs, 'outputs').map(value),
     },
   };
-}
-
-function checkedTensors(tensors: OnnxModel['initializers']): OnnxModel['initializers'] {
-  checkNamedTensors(tensors, 'onnx: initializers');
-  return tensors;
 }
 
 function dimension(size: number | string): unknown {

@@ -247,8 +247,8 @@ describe('refusals', () => {
   const cases: [string, string, ImportOptions, RegExp][] = [
     ['a missing file', 'gone.onnx', {}, /^import: .*gone\.onnx: expected a readable file, got none/],
     ['a folder', '.', {}, /^import: .*: expected a regular file, got a folder/],
-    ['an empty file', 'empty.onnx', {}, /empty\.onnx: expected a ModelProto, got "an empty file"/],
-    ['no model', 'text.onnx', {}, /text\.onnx: expected a ModelProto/],
+    ['an empty file', 'empty.onnx', {}, /empty\.onnx: the file is empty/],
+    ['no model', 'text.onnx', {}, /text\.onnx: these bytes are not a ModelProto/],
     ['--x without --run', cached, { x: 'x.npy' }, /^import: --x: expected --run NODE beside it/],
     [
       '--run without --x',
@@ -302,7 +302,7 @@ describe('refusals', () => {
   test('the exit code is 2, and the message one line', () => {
     const { status, stdout, stderr } = ropewalk('text.onnx');
     assert.deepEqual([status, stdout], [2, '']);
-    assert.match(stderr, /^ropewalk: import: text\.onnx: expected a ModelProto.*\n$/);
+    assert.match(stderr, /^ropewalk: import: text\.onnx: these bytes are not a ModelProto.*\n$/);
     assert.equal(ropewalk(cached, '--nonsense').status, 2);
   });
 });

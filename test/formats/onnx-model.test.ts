@@ -158,7 +158,7 @@ describe('golden', () => {
     const plain = parseOnnxModel(file, 'm.onnx').graph.initializers.get('w')!;
     assert.throws(() => plain.read(), {
       code: 'FORMAT',
-      message: /m\.onnx: tensor w: expected elements in the file itself, got "elements in w\.bin"/,
+      message: /m\.onnx: tensor w: its elements lie in the file w\.bin\. Give a loader/,
     });
   });
 });
@@ -198,17 +198,13 @@ describe('refusals', () => {
   const initializer = (...fields: number[]): number[] => bytes(5, [...bytes(8, ascii('w')), ...fields]);
   const huge = varint(2 ** 40);
   const cases: [string, Uint8Array, RegExp][] = [
-    ['an empty file', new Uint8Array(0), /m\.onnx: expected a ModelProto, got "an empty file"/],
-    [
-      'no graph',
-      Uint8Array.of(0x08, 10),
-      /m\.onnx: expected a ModelProto with a graph, got "none"\. Is it an \.onnx file\?/,
-    ],
-    ['other bytes', Uint8Array.from(ascii('{"a": 1}')), /m\.onnx: expected a ModelProto/],
+    ['an empty file', new Uint8Array(0), /m\.onnx: the file is empty/],
+    ['no graph', Uint8Array.of(0x08, 10), /m\.onnx: it has no graph\. Is it an \.onnx file\?/],
+    ['other bytes', Uint8Array.from(ascii('{"a": 1}')), /m\.onnx: these bytes are not a ModelProto/],
     [
       'a file that is cut',
       modelOf(bytes(2, ascii('graph'))).slice(0, -2),
-      /m\.onnx: expected a ModelProto, got .* and whole\?/,
+      /m\.onnx: these bytes are not a ModelProto: .* and whole\?/,
     ],
     [
       'absurd dimensions',
@@ -220,15 +216,11 @@ describe('refusals', () => {
       modelOf(initializer(...bytes(1, new Array(65).fill(1)))),
       /tensor w: dims: expected at most 64 dimensions, got 65/,
     ],
-    [
-      'two initializers of one name',
-      modelOf([...initializer(), ...initializer()]),
-      /expected initializers of different names, got "two named w"/,
-    ],
+    ['two initializers of one name', modelOf([...initializer(), ...initializer()]), /two initializers are named w/],
     [
       'elements in a file without a name',
       modelOf(initializer(0x70, 1)),
-      /tensor w: external_data\.location: expected the name of a file, got none/,
+      /tensor w: external_data\.location: the name of the other file is missing/,
     ],
     [
       'an offset that is none',
@@ -274,7 +266,7 @@ describe('refusals', () => {
     for (let depth = 0; depth < 200; depth++) graph = bytes(1, bytes(5, [...bytes(6, graph), 0xa0, 1, 5]));
     assert.throws(() => parseOnnxModel(modelOf(graph), 'm.onnx'), {
       code: 'FORMAT',
-      message: /expected a ModelProto, got/,
+      message: /these bytes are not a ModelProto/,
     });
   });
 });
