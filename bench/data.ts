@@ -4,8 +4,8 @@
  * @module
  */
 
-import { UNIT_ROUNDOFF } from '../src/conformance/tolerance.js';
-import { randomFrom } from '../src/core/random.js';
+import { UNIT_ROUNDOFF } from '../packages/oracle/src/tolerance.js';
+import { randomFrom } from '../packages/ropewalk/src/core/random.js';
 import {
   type ArrayOf,
   type FloatDtype,

@@ -4,8 +4,8 @@
  *
  * @module
  */
-import type { WebgpuBackend } from '../src/backends/webgpu/host.js';
-import type { Dtype, Ropewalk, Tensor, TensorOptions, TensorStorage } from '../src/index.js';
+import type { WebgpuBackend } from '../packages/ropewalk/src/backends/webgpu/host.js';
+import type { Dtype, Ropewalk, Tensor, TensorOptions, TensorStorage } from '../packages/ropewalk/src/index.js';
 
 export type {
   ArrayOf,
@@ -15,13 +15,15 @@ export type {
   Ropewalk,
   RopewalkOptions,
   Tensor,
-} from '../src/index.js';
+} from '../packages/ropewalk/src/index.js';
 
-const built = (await import(new URL('../dist/index.js', import.meta.url).href)) as typeof import('../src/index.js');
+const built = (await import(
+  new URL('../dist/index.js', import.meta.url).href
+)) as typeof import('../packages/ropewalk/src/index.js');
 export const { blocksFrom, f16FromNumber, numberFromF16, ropewalk, sizeBytes, tensorFrom } = built;
 const contract = (await import(
   new URL('../dist/backend.js', import.meta.url).href
-)) as typeof import('../src/backend.js');
+)) as typeof import('../packages/ropewalk/src/backend.js');
 export const { loadNumber, newArray, storeNumber } = contract;
 
 /** A tensor over storage that exists. */

@@ -3,10 +3,11 @@
  *
  * @module
  */
-import type * as Root from '../../src/index.js';
-import type * as Decoder from '../../src/model/index.js';
 
-export type { Model, ModelFiles } from '../../src/model/index.js';
+import type * as Decoder from '../../packages/model/src/index.js';
+import type * as Root from '../../packages/ropewalk/src/index.js';
+
+export type { Model, ModelFiles } from '../../packages/model/src/index.js';
 
 const at = (file: string): string => new URL(`../../dist/${file}`, import.meta.url).href;
 export const { ropewalk } = (await import(at('index.js'))) as typeof Root;

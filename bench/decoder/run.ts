@@ -7,7 +7,7 @@ import { existsSync, mkdirSync, statSync, writeFileSync } from 'node:fs';
 import { basename, dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Command, InvalidArgumentError, Option } from 'commander';
-import { readGgufHeader } from '../../src/formats/read-header.node.js';
+import { readGgufHeader } from '../../packages/formats/src/read-header.node.js';
 import { isChild, parseThreads, runInChild, serveAsChild, showProgress } from '../child.js';
 import { describeMachine } from '../report.js';
 import { type DecoderSession, type Effort, FULL_EFFORT, QUICK_EFFORT, type Workload } from './measure.js';

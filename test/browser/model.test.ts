@@ -5,9 +5,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import type { Browser } from 'playwright-core';
-import { generate } from '../../src/model/index.js';
-import { loadModelFolder, loadModelPath } from '../../src/model/load.node.js';
-import { ropewalk } from '../../src/ropewalk.js';
+import { generate } from '../../packages/model/src/index.js';
+import { loadModelFolder, loadModelPath } from '../../packages/model/src/load.node.js';
+import { ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
 import {
   noBrowser,
   openChromium,

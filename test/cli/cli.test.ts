@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { VERSION } from '../../src/cli/version.js';
+import { VERSION } from '../../packages/cli/src/version.js';
 import { commandPath, ropewalkIn } from '../support/command.js';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));

@@ -4,8 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { type ConvertCommandOptions, convert } from '../../src/cli/convert.js';
-import { parseNpy } from '../../src/formats/npy.js';
+import { type ConvertCommandOptions, convert } from '../../packages/cli/src/convert.js';
+import { parseNpy } from '../../packages/formats/src/npy.js';
 import { ropewalkIn } from '../support/command.js';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { type DiffOptions, diff } from '../../src/cli/diff.js';
+import { type DiffOptions, diff } from '../../packages/cli/src/diff.js';
 import { ropewalkIn } from '../support/command.js';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));

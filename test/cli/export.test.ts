@@ -5,7 +5,7 @@ import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSy
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
-import { type ExportOptions, exportModel } from '../../src/cli/export.js';
+import { type ExportOptions, exportModel } from '../../packages/cli/src/export.js';
 import { ROOT, ropewalkIn } from '../support/command.js';
 import { ortOrReason } from '../support/ort.js';
 

@@ -8,9 +8,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { Command } from 'commander';
-import { failureOf } from '../../src/cli/failure.js';
-import { createProgram } from '../../src/cli/program.js';
-import { RopewalkError } from '../../src/core/errors.js';
+import { failureOf } from '../../packages/cli/src/failure.js';
+import { createProgram } from '../../packages/cli/src/program.js';
+import { RopewalkError } from '../../packages/ropewalk/src/core/errors.js';
 import { ROOT, ropewalkIn } from '../support/command.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'failure-'));

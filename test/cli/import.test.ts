@@ -13,11 +13,11 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
-import { type ImportOptions, importModel, readExternal } from '../../src/cli/import.js';
-import { parseNpy, writeNpy } from '../../src/formats/npy.js';
-import { importOnnx } from '../../src/import/index.js';
-import { Graph } from '../import/build.js';
-import { FORMS, f32 } from '../import/forms.js';
+import { type ImportOptions, importModel, readExternal } from '../../packages/cli/src/import.js';
+import { parseNpy, writeNpy } from '../../packages/formats/src/npy.js';
+import { importOnnx } from '../../packages/onnx/src/import/index.js';
+import { Graph } from '../onnx/import/build.js';
+import { FORMS, f32 } from '../onnx/import/forms.js';
 import { ropewalkIn } from '../support/command.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'import-'));

@@ -7,8 +7,8 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
-import { readRopeSource } from '../../src/cli/convert.js';
-import { modelFileOf, readExpectedRope, readModel } from '../../src/cli/model-file.js';
+import { readRopeSource } from '../../packages/cli/src/convert.js';
+import { modelFileOf, readExpectedRope, readModel } from '../../packages/cli/src/model-file.js';
 import { ROOT, ropewalkIn } from '../support/command.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'model-file-'));

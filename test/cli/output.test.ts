@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { PassThrough } from 'node:stream';
 import { test } from 'node:test';
-import { openPercentBar, openPrinter } from '../../src/cli/output.js';
+import { openPercentBar, openPrinter } from '../../packages/cli/src/output.js';
 
 function capture(isTTY: boolean): { stream: NodeJS.WriteStream; text: () => string } {
   const stream = Object.assign(new PassThrough(), { isTTY, columns: 80 }) as unknown as NodeJS.WriteStream;

@@ -16,13 +16,13 @@ import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import fc from 'fast-check';
-import { type PermuteCommandOptions, permute } from '../../src/cli/permute.js';
-import { blocksFrom, readBlocks } from '../../src/core/blocks.js';
-import { RopewalkError } from '../../src/core/errors.js';
-import { copyPermuted } from '../../src/formats/permute-file.node.js';
-import { factsOf, openModel } from '../../src/formats/permute-model.node.js';
-import { type PermutePlan, planPermutation } from '../../src/formats/permute-plan.js';
-import { proveScores } from '../../src/formats/permute-proof.node.js';
+import { type PermuteCommandOptions, permute } from '../../packages/cli/src/permute.js';
+import { copyPermuted } from '../../packages/formats/src/permute-file.node.js';
+import { factsOf, openModel } from '../../packages/formats/src/permute-model.node.js';
+import { type PermutePlan, planPermutation } from '../../packages/formats/src/permute-plan.js';
+import { proveScores } from '../../packages/formats/src/permute-proof.node.js';
+import { blocksFrom, readBlocks } from '../../packages/ropewalk/src/core/blocks.js';
+import { RopewalkError } from '../../packages/ropewalk/src/core/errors.js';
 import { commandPath, ropewalkIn } from '../support/command.js';
 import { damage, damaged } from '../support/fuzz.js';
 import { ggufOf, type MadeTensor, numberedRows, safetensorsOf } from '../support/model-files.js';
@@ -169,7 +169,7 @@ describe('a trained model, whose two files were written by other programs', { sk
     ];
     const bytes = got.get('blk.2.attn_k.weight')!;
     const want = hf.get('model.layers.2.self_attn.k_proj.weight')!;
-    const { numberFromF16 } = await import('../../src/core/float16.js');
+    const { numberFromF16 } = await import('../../packages/ropewalk/src/core/float16.js');
     for (let n = 0; n < bytes.length / 2; n++) {
       const exact = want.readFloatLE(4 * n);
       assert.ok(

@@ -6,7 +6,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import type { Option } from 'commander';
-import { createProgram } from '../../src/cli/program.js';
+import { createProgram } from '../../packages/cli/src/program.js';
 import { ROOT } from '../support/command.js';
 
 /** Every option, by command; help and version are commander's. */

@@ -6,9 +6,9 @@ import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, 
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
-import { vectors } from '../../src/cli/vectors.js';
-import { readGoldenFolder } from '../../src/conformance/folder.node.js';
-import { GOLDEN_ROPE } from '../../src/conformance/golden/rope.js';
+import { vectors } from '../../packages/cli/src/vectors.js';
+import { readGoldenFolder } from '../../packages/oracle/src/folder.node.js';
+import { GOLDEN_ROPE } from '../../packages/oracle/src/golden/rope.js';
 import { commandPath, ropewalkIn } from '../support/command.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'vectors-'));

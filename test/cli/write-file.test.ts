@@ -16,7 +16,7 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
-import { makeFolder, replaceFile, writeWhole } from '../../src/cli/write-file.js';
+import { makeFolder, replaceFile, writeWhole } from '../../packages/cli/src/write-file.js';
 import { ropewalkIn } from '../support/command.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'write-file-'));

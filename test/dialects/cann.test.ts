@@ -3,11 +3,11 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
-import { nmse } from '../../src/conformance/judge.js';
-import { type Tensor, tensorFrom, zeros } from '../../src/core/tensor.js';
-import * as cann from '../../src/dialects/cann.js';
-import * as ggml from '../../src/dialects/ggml.js';
-import { referenceRunner } from '../../src/reference/index.js';
+import * as cann from '../../packages/dialects/src/cann.js';
+import * as ggml from '../../packages/dialects/src/ggml.js';
+import { nmse } from '../../packages/oracle/src/judge.js';
+import { type Tensor, tensorFrom, zeros } from '../../packages/ropewalk/src/core/tensor.js';
+import { referenceRunner } from '../../packages/ropewalk/src/reference/index.js';
 import { VECTORS } from '../support/suites.js';
 import { f64Tensor, floats, seeded } from '../support/tensors.js';
 

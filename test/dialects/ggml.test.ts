@@ -3,12 +3,12 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
-import { type GgmlRopeParams, ropeByFormula } from '../../src/conformance/ggml-formula.js';
-import { nmse } from '../../src/conformance/judge.js';
-import { walk } from '../../src/core/shape.js';
-import type { Tensor } from '../../src/core/tensor.js';
-import * as ggml from '../../src/dialects/ggml.js';
-import { referenceRunner } from '../../src/reference/index.js';
+import * as ggml from '../../packages/dialects/src/ggml.js';
+import { type GgmlRopeParams, ropeByFormula } from '../../packages/oracle/src/ggml-formula.js';
+import { nmse } from '../../packages/oracle/src/judge.js';
+import { walk } from '../../packages/ropewalk/src/core/shape.js';
+import type { Tensor } from '../../packages/ropewalk/src/core/tensor.js';
+import { referenceRunner } from '../../packages/ropewalk/src/reference/index.js';
 import { suitePasses, VECTORS } from '../support/suites.js';
 import { f64Tensor, floats, seeded } from '../support/tensors.js';
 

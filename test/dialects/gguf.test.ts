@@ -3,11 +3,11 @@ import { existsSync, readFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import fc from 'fast-check';
-import { type GgufHeader, ropeFromGguf } from '../../src/dialects/gguf.js';
-import { GGUF_ARCHITECTURES } from '../../src/dialects/gguf-architectures.js';
-import { readGgufFactors, readGgufHeader } from '../../src/formats/read-header.node.js';
-import { ropeFrequencies } from '../../src/ops/rope/frequencies.js';
-import { planRope } from '../../src/ops/rope/plan.js';
+import { type GgufHeader, ropeFromGguf } from '../../packages/dialects/src/gguf.js';
+import { GGUF_ARCHITECTURES } from '../../packages/dialects/src/gguf-architectures.js';
+import { readGgufFactors, readGgufHeader } from '../../packages/formats/src/read-header.node.js';
+import { ropeFrequencies } from '../../packages/ropewalk/src/ops/rope/frequencies.js';
+import { planRope } from '../../packages/ropewalk/src/ops/rope/plan.js';
 import { mustRefuseOrReturn } from '../support/fuzz.js';
 import { seeded } from '../support/tensors.js';
 

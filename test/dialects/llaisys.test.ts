@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { tensorFrom, zeros } from '../../src/core/tensor.js';
-import * as llaisys from '../../src/dialects/llaisys.js';
-import { referenceRunner } from '../../src/reference/index.js';
+import * as llaisys from '../../packages/dialects/src/llaisys.js';
+import { tensorFrom, zeros } from '../../packages/ropewalk/src/core/tensor.js';
+import { referenceRunner } from '../../packages/ropewalk/src/reference/index.js';
 import { suitePasses } from '../support/suites.js';
 
 const rw = referenceRunner();

@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
-import { readManifest, readNpy } from '../../src/conformance/folder.js';
-import { openFolder } from '../../src/conformance/folder.node.js';
-import { roundTo } from '../../src/core/dtypes.js';
-import { tensorFrom, zeros } from '../../src/core/tensor.js';
-import { planRotaryEmbedding, rotaryEmbedding } from '../../src/dialects/onnx.js';
-import { referenceRunner } from '../../src/reference/index.js';
+import { planRotaryEmbedding, rotaryEmbedding } from '../../packages/dialects/src/onnx.js';
+import { readManifest, readNpy } from '../../packages/oracle/src/folder.js';
+import { openFolder } from '../../packages/oracle/src/folder.node.js';
+import { roundTo } from '../../packages/ropewalk/src/core/dtypes.js';
+import { tensorFrom, zeros } from '../../packages/ropewalk/src/core/tensor.js';
+import { referenceRunner } from '../../packages/ropewalk/src/reference/index.js';
 import { suitePasses, VECTORS } from '../support/suites.js';
 import { f64Tensor, floats, seeded } from '../support/tensors.js';
 

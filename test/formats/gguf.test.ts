@@ -5,8 +5,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
-import { parseGguf } from '../../src/formats/gguf.js';
-import { readGgufFloats, readGgufHeader } from '../../src/formats/read-header.node.js';
+import { parseGguf } from '../../packages/formats/src/gguf.js';
+import { readGgufFloats, readGgufHeader } from '../../packages/formats/src/read-header.node.js';
 import { damage, damaged, mustRefuseOrReturn } from '../support/fuzz.js';
 import { seeded } from '../support/tensors.js';
 

@@ -2,9 +2,9 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
-import { bitsOf, DTYPES, newArray, sizeBytes } from '../../src/core/dtypes.js';
-import { countElements } from '../../src/core/shape.js';
-import { parseNpy, tensorFromNpy, writeNpy } from '../../src/formats/npy.js';
+import { parseNpy, tensorFromNpy, writeNpy } from '../../packages/formats/src/npy.js';
+import { bitsOf, DTYPES, newArray, sizeBytes } from '../../packages/ropewalk/src/core/dtypes.js';
+import { countElements } from '../../packages/ropewalk/src/core/shape.js';
 import { damage, damaged, mustRefuseOrReturn } from '../support/fuzz.js';
 import { seeded } from '../support/tensors.js';
 

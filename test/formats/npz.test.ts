@@ -6,11 +6,11 @@ import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import fc from 'fast-check';
 import { zipSync } from 'fflate';
-import { bitsOf, DTYPES, newArray } from '../../src/core/dtypes.js';
-import { countElements } from '../../src/core/shape.js';
-import { tensorFrom } from '../../src/core/tensor.js';
-import { writeNpy } from '../../src/formats/npy.js';
-import { parseNpz, writeNpz } from '../../src/formats/npz.js';
+import { writeNpy } from '../../packages/formats/src/npy.js';
+import { parseNpz, writeNpz } from '../../packages/formats/src/npz.js';
+import { bitsOf, DTYPES, newArray } from '../../packages/ropewalk/src/core/dtypes.js';
+import { countElements } from '../../packages/ropewalk/src/core/shape.js';
+import { tensorFrom } from '../../packages/ropewalk/src/core/tensor.js';
 import { damage, damaged, mustRefuseOrReturn } from '../support/fuzz.js';
 import { seeded } from '../support/tensors.js';
 
@@ -112,7 +112,7 @@ describe('properties', () => {
 
   test('the same bytes in every time zone', () => {
     const code = `import { writeNpz } from ${JSON.stringify(new URL('../../src/formats/npz.ts', import.meta.url).href)};
-      import { tensorFrom } from ${JSON.stringify(new URL('../../src/core/tensor.ts', import.meta.url).href)};
+      import { tensorFrom } from ${JSON.stringify(new URL('../../packages/ropewalk/src/core/tensor.js', import.meta.url).href)};
       process.stdout.write(Buffer.from(writeNpz(new Map([['x', tensorFrom(Float32Array.of(1, 2))]]))).toString('hex'));`;
     const run = (TZ: string): string => {
       const ran = spawnSync(process.execPath, ['--import', 'tsx', '--input-type=module', '-e', code], {

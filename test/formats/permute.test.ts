@@ -15,7 +15,7 @@ import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import fc from 'fast-check';
-import { copyPermuted, writeWhole } from '../../src/formats/permute-file.node.js';
+import { copyPermuted, writeWhole } from '../../packages/formats/src/permute-file.node.js';
 import {
   type FusedLayout,
   type HeadGeometry,
@@ -23,7 +23,7 @@ import {
   type PermuteOptions,
   permutedRows,
   planPermutation,
-} from '../../src/formats/permute-plan.js';
+} from '../../packages/formats/src/permute-plan.js';
 import { mustRefuseOrReturn } from '../support/fuzz.js';
 import { labelledRows, numberedRows } from '../support/model-files.js';
 import { seeded } from '../support/tensors.js';

@@ -5,8 +5,8 @@ import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
-import { openFolder } from '../../src/conformance/folder.node.js';
-import { openFile, readAt, readFileBytes, readFileRange } from '../../src/formats/read-file.node.js';
+import { openFile, readAt, readFileBytes, readFileRange } from '../../packages/formats/src/read-file.node.js';
+import { openFolder } from '../../packages/oracle/src/folder.node.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'read-file-'));
 after(() => rmSync(folder, { recursive: true, force: true }));

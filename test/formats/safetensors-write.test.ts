@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
-import { bitsOf, DTYPES, newArray } from '../../src/core/dtypes.js';
-import { countElements } from '../../src/core/shape.js';
-import { tensorFrom } from '../../src/core/tensor.js';
-import { parseSafetensors, tensorFromSafetensors, writeSafetensors } from '../../src/formats/safetensors.js';
+import { parseSafetensors, tensorFromSafetensors, writeSafetensors } from '../../packages/formats/src/safetensors.js';
+import { bitsOf, DTYPES, newArray } from '../../packages/ropewalk/src/core/dtypes.js';
+import { countElements } from '../../packages/ropewalk/src/core/shape.js';
+import { tensorFrom } from '../../packages/ropewalk/src/core/tensor.js';
 import { seeded } from '../support/tensors.js';
 
 describe('writing', () => {

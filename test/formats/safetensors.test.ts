@@ -2,8 +2,8 @@ import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
-import { readSafetensorsHeader } from '../../src/formats/read-header.node.js';
-import { parseSafetensors, tensorFromSafetensors } from '../../src/formats/safetensors.js';
+import { readSafetensorsHeader } from '../../packages/formats/src/read-header.node.js';
+import { parseSafetensors, tensorFromSafetensors } from '../../packages/formats/src/safetensors.js';
 import { damage, damaged, mustRefuseOrReturn } from '../support/fuzz.js';
 import { seeded } from '../support/tensors.js';
 

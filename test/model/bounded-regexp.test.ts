@@ -1,9 +1,9 @@
 /** Patterns of strangers: the results of JavaScript's own engine, in a bounded number of steps. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { randomFrom } from '../../src/core/random.js';
-import { BoundedRegExp } from '../../src/model/bounded-regexp.js';
-import { tokenizerFromJson } from '../../src/model/tokenizer.js';
+import { BoundedRegExp } from '../../packages/model/src/bounded-regexp.js';
+import { tokenizerFromJson } from '../../packages/model/src/tokenizer.js';
+import { randomFrom } from '../../packages/ropewalk/src/core/random.js';
 
 const HOSTILE = [
   '(a+)+$',

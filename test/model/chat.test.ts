@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { Template } from '@huggingface/jinja';
-import { type ChatMessage, type ChatOptions, renderChat } from '../../src/model/chat.js';
-import { tokenizerFromGguf } from '../../src/model/gguf-vocabulary.js';
-import { tokenizerFromJson } from '../../src/model/tokenizer.js';
+import { type ChatMessage, type ChatOptions, renderChat } from '../../packages/model/src/chat.js';
+import { tokenizerFromGguf } from '../../packages/model/src/gguf-vocabulary.js';
+import { tokenizerFromJson } from '../../packages/model/src/tokenizer.js';
 
 const CHATML =
   "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}{% endfor %}" +

@@ -1,9 +1,9 @@
 /** What a model's files say of it, and what is refused. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { parseGguf } from '../../src/formats/gguf.js';
-import { configFromGguf, configFromJson } from '../../src/model/config.js';
-import type { DecoderConfig } from '../../src/model/types.js';
+import { parseGguf } from '../../packages/formats/src/gguf.js';
+import { configFromGguf, configFromJson } from '../../packages/model/src/config.js';
+import type { DecoderConfig } from '../../packages/model/src/types.js';
 import { ggufOf, type MadeTensor } from '../support/model-files.js';
 
 /** As published; only what the reader looks at. */

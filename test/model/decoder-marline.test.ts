@@ -3,9 +3,9 @@ import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { perplexity } from '../../src/model/index.js';
-import { loadModelFile, loadModelFolder } from '../../src/model/load.node.js';
-import type { Model } from '../../src/model/types.js';
+import { perplexity } from '../../packages/model/src/index.js';
+import { loadModelFile, loadModelFolder } from '../../packages/model/src/load.node.js';
+import type { Model } from '../../packages/model/src/types.js';
 import { ROOT } from '../support/build.js';
 
 const expected = join(ROOT, 'training/expected.json');

@@ -3,17 +3,16 @@ import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import { after, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { RopewalkError } from '../../src/core/errors.js';
-import { type Tensor, zeros } from '../../src/core/tensor.js';
-
-import { Scratch } from '../../src/model/decoder.js';
-import { type LoadOptions, loadModel } from '../../src/model/load.js';
-import { loadModelFile, loadModelFolder } from '../../src/model/load.node.js';
-import type { DecoderSession } from '../../src/model/session.js';
-import type { DecoderConfig, Model, Session } from '../../src/model/types.js';
-import type { Runner } from '../../src/ops/runner.js';
-import { referenceRunner } from '../../src/reference/index.js';
-import { type Ropewalk, ropewalk } from '../../src/ropewalk.js';
+import { Scratch } from '../../packages/model/src/decoder.js';
+import { type LoadOptions, loadModel } from '../../packages/model/src/load.js';
+import { loadModelFile, loadModelFolder } from '../../packages/model/src/load.node.js';
+import type { DecoderSession } from '../../packages/model/src/session.js';
+import type { DecoderConfig, Model, Session } from '../../packages/model/src/types.js';
+import { RopewalkError } from '../../packages/ropewalk/src/core/errors.js';
+import { type Tensor, zeros } from '../../packages/ropewalk/src/core/tensor.js';
+import type { Runner } from '../../packages/ropewalk/src/ops/runner.js';
+import { referenceRunner } from '../../packages/ropewalk/src/reference/index.js';
+import { type Ropewalk, ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
 import { noGpu, openShared } from '../support/gpu.js';
 import { numberTokenizer, type TinyModel, type TinyShape, tinyModel } from '../support/tiny-model.js';
 

@@ -4,11 +4,17 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { embed } from '../../src/model/embed.js';
-import { type GenerateOptions, type Generation, generate, keepSession, type Prompt } from '../../src/model/generate.js';
-import { loadModelFile, loadModelFolder } from '../../src/model/load.node.js';
-import { perplexity } from '../../src/model/perplexity.js';
-import type { Model } from '../../src/model/types.js';
+import { embed } from '../../packages/model/src/embed.js';
+import {
+  type GenerateOptions,
+  type Generation,
+  generate,
+  keepSession,
+  type Prompt,
+} from '../../packages/model/src/generate.js';
+import { loadModelFile, loadModelFolder } from '../../packages/model/src/load.node.js';
+import { perplexity } from '../../packages/model/src/perplexity.js';
+import type { Model } from '../../packages/model/src/types.js';
 import { noGpu, openShared } from '../support/gpu.js';
 
 const folder = join(fileURLToPath(new URL('.', import.meta.url)), '..', '..', '..', 'shared', 'models', 'stories260K');

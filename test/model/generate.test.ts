@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
-import { embed } from '../../src/model/embed.js';
+import { embed } from '../../packages/model/src/embed.js';
 import {
   type GenerateOptions,
   type Generation,
@@ -13,10 +13,10 @@ import {
   keepSession,
   type Prompt,
   StopFinder,
-} from '../../src/model/generate.js';
-import { tokenizerFromGguf } from '../../src/model/gguf-vocabulary.js';
-import { perplexity } from '../../src/model/perplexity.js';
-import type { AppendOptions, Model, Session, SessionOptions } from '../../src/model/types.js';
+} from '../../packages/model/src/generate.js';
+import { tokenizerFromGguf } from '../../packages/model/src/gguf-vocabulary.js';
+import { perplexity } from '../../packages/model/src/perplexity.js';
+import type { AppendOptions, Model, Session, SessionOptions } from '../../packages/model/src/types.js';
 
 const LETTERS = 'abcdefghijklmnopqrstuvwxyz .'.split('');
 const BYTES = ['<0xF0>', '<0x9F>', '<0x91>', '<0x8D>']; // 👍

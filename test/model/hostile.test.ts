@@ -1,9 +1,9 @@
 /** Every public function of the decoder with a hostile value in place of each argument and field: a RopewalkError, or a right result. */
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { embed } from '../../src/model/embed.js';
-import { generate, keepSession } from '../../src/model/generate.js';
-import * as decoder from '../../src/model/index.js';
+import { embed } from '../../packages/model/src/embed.js';
+import { generate, keepSession } from '../../packages/model/src/generate.js';
+import * as decoder from '../../packages/model/src/index.js';
 import {
   byteSource,
   createSampler,
@@ -14,10 +14,10 @@ import {
   renderChat,
   tokenizerFromGguf,
   tokenizerFromJson,
-} from '../../src/model/index.js';
-import * as onDisk from '../../src/model/load.node.js';
-import { loadModelFile, loadModelFolder, loadModelPath } from '../../src/model/load.node.js';
-import { type Ropewalk, ropewalk } from '../../src/ropewalk.js';
+} from '../../packages/model/src/index.js';
+import * as onDisk from '../../packages/model/src/load.node.js';
+import { loadModelFile, loadModelFolder, loadModelPath } from '../../packages/model/src/load.node.js';
+import { type Ropewalk, ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
 import { complaint, hostileCalls } from '../support/hostile.js';
 import { tinyModel } from '../support/tiny-model.js';
 

@@ -3,9 +3,9 @@ import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { after, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { parseNpy } from '../../src/formats/npy.js';
-import { loadModelFile } from '../../src/model/load.node.js';
-import { type Ropewalk, ropewalk } from '../../src/ropewalk.js';
+import { parseNpy } from '../../packages/formats/src/npy.js';
+import { loadModelFile } from '../../packages/model/src/load.node.js';
+import { type Ropewalk, ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
 import { numberTokenizer } from '../support/tiny-model.js';
 
 const folder = fileURLToPath(new URL('../../../shared/vectors/llamacpp/models', import.meta.url));

@@ -8,9 +8,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import fc from 'fast-check';
-import { RopewalkError } from '../../src/core/errors.js';
-import { randomFrom } from '../../src/core/random.js';
-import { WIDENED, widenBlocks } from '../../src/model/dequantise.js';
+import { WIDENED, widenBlocks } from '../../packages/model/src/dequantise.js';
 import {
   type ByteSource,
   fetchSource,
@@ -18,11 +16,13 @@ import {
   type LoadProgress,
   loadModel,
   type ModelFiles,
-} from '../../src/model/load.js';
-import { loadModelFile, loadModelFolder, loadModelPath } from '../../src/model/load.node.js';
-import { checkFits } from '../../src/model/memory.js';
-import type { ModelMemory } from '../../src/model/types.js';
-import { type Ropewalk, ropewalk } from '../../src/ropewalk.js';
+} from '../../packages/model/src/load.js';
+import { loadModelFile, loadModelFolder, loadModelPath } from '../../packages/model/src/load.node.js';
+import { checkFits } from '../../packages/model/src/memory.js';
+import type { ModelMemory } from '../../packages/model/src/types.js';
+import { RopewalkError } from '../../packages/ropewalk/src/core/errors.js';
+import { randomFrom } from '../../packages/ropewalk/src/core/random.js';
+import { type Ropewalk, ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
 import { damage, damaged } from '../support/fuzz.js';
 import { ggufOf, type MadeTensor, safetensorsOf } from '../support/model-files.js';
 import { bytesOf, numberTokenizer, tinyModel } from '../support/tiny-model.js';

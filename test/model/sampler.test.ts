@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
-import { RopewalkError } from '../../src/core/errors.js';
-import { createSampler, type SamplingOptions } from '../../src/model/sampler.js';
+import { createSampler, type SamplingOptions } from '../../packages/model/src/sampler.js';
+import { RopewalkError } from '../../packages/ropewalk/src/core/errors.js';
 
 /** Logits whose softmax is the given probabilities. */
 const logitsOf = (...probabilities: number[]): Float32Array => Float32Array.from(probabilities, Math.log);

@@ -9,12 +9,12 @@ import { describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { Tokenizer as HuggingFaceTokenizer } from '@huggingface/tokenizers';
 import fc from 'fast-check';
-import { type GgufValue, parseGguf } from '../../src/formats/gguf.js';
-import { parseJson } from '../../src/formats/json.js';
-import { tokenizerFromGguf } from '../../src/model/gguf-vocabulary.js';
-import { cutterOf } from '../../src/model/safe-cuts.js';
-import { AddedFinder, tokenizerFromJson } from '../../src/model/tokenizer.js';
-import type { Tokenizer } from '../../src/model/types.js';
+import { type GgufValue, parseGguf } from '../../packages/formats/src/gguf.js';
+import { parseJson } from '../../packages/formats/src/json.js';
+import { tokenizerFromGguf } from '../../packages/model/src/gguf-vocabulary.js';
+import { cutterOf } from '../../packages/model/src/safe-cuts.js';
+import { AddedFinder, tokenizerFromJson } from '../../packages/model/src/tokenizer.js';
+import type { Tokenizer } from '../../packages/model/src/types.js';
 import { mustRefuseOrReturn } from '../support/fuzz.js';
 
 const here = fileURLToPath(new URL('.', import.meta.url));

@@ -2,11 +2,11 @@
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
-import { f16FromNumber, numberFromBf16, numberFromF16 } from '../../src/core/float16.js';
-import { randomFrom } from '../../src/core/random.js';
-import { configFromJson } from '../../src/model/config.js';
-import { WIDENED, widenBlocks } from '../../src/model/dequantise.js';
-import { planWeights, type StoredTensor } from '../../src/model/weights.js';
+import { configFromJson } from '../../packages/model/src/config.js';
+import { WIDENED, widenBlocks } from '../../packages/model/src/dequantise.js';
+import { planWeights, type StoredTensor } from '../../packages/model/src/weights.js';
+import { f16FromNumber, numberFromBf16, numberFromF16 } from '../../packages/ropewalk/src/core/float16.js';
+import { randomFrom } from '../../packages/ropewalk/src/core/random.js';
 
 const CONFIG = {
   model_type: 'qwen3',

@@ -1,11 +1,11 @@
 /** Golden folders and programs for tests of verify. */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import type { GoldenCase } from '../../src/conformance/golden/case.js';
-import { formatManifest, type GoldenEntry, type GoldenForm } from '../../src/conformance/golden/manifest.js';
-import { writeCase } from '../../src/conformance/golden/write.js';
-import type { Tensor } from '../../src/core/tensor.js';
-import { writeNpy } from '../../src/formats/npy.js';
+import { writeNpy } from '../../packages/formats/src/npy.js';
+import type { GoldenCase } from '../../packages/oracle/src/golden/case.js';
+import { formatManifest, type GoldenEntry, type GoldenForm } from '../../packages/oracle/src/golden/manifest.js';
+import { writeCase } from '../../packages/oracle/src/golden/write.js';
+import type { Tensor } from '../../packages/ropewalk/src/core/tensor.js';
 
 /** Writes a golden folder as `ropewalk vectors` does. */
 export async function writeGolden(

@@ -1,11 +1,11 @@
 /** Whether tests can have a GPU here. */
 import { existsSync } from 'node:fs';
 import { after } from 'node:test';
-import { whyNotWebgpu } from '../../src/backends/webgpu/device.js';
-import { openWebgpu, type WebgpuBackend } from '../../src/backends/webgpu/host.js';
-import { BACKENDS, openBackend } from '../../src/cli/backends.js';
-import { runReference } from '../../src/reference/index.js';
-import { Ropewalk } from '../../src/ropewalk.js';
+import { BACKENDS, openBackend } from '../../packages/cli/src/backends.js';
+import { whyNotWebgpu } from '../../packages/ropewalk/src/backends/webgpu/device.js';
+import { openWebgpu, type WebgpuBackend } from '../../packages/ropewalk/src/backends/webgpu/host.js';
+import { runReference } from '../../packages/ropewalk/src/reference/index.js';
+import { Ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
 import { noOnnxruntime } from './onnxruntime.js';
 
 /** The backends that do every operator: the AI Core's model does one. */

@@ -1,5 +1,5 @@
 /** Values that no caller should pass, put in place of each argument and each field of a call that works. */
-import { Ropewalk, RopewalkError, Tensor } from '../../src/index.js';
+import { Ropewalk, RopewalkError, Tensor } from '../../packages/ropewalk/src/index.js';
 
 const throwing = (): never => {
   throw new Error('a trap of the test');

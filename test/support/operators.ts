@@ -7,8 +7,8 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import fc from 'fast-check';
-import { UNIT_ROUNDOFF } from '../../src/conformance/tolerance.js';
-import { type BlockTensor, blocksFrom, isBlocks } from '../../src/core/blocks.js';
+import { UNIT_ROUNDOFF } from '../../packages/oracle/src/tolerance.js';
+import { type BlockTensor, blocksFrom, isBlocks } from '../../packages/ropewalk/src/core/blocks.js';
 import {
   bitsOf,
   type Dtype,
@@ -18,12 +18,12 @@ import {
   newArray,
   roundTo,
   storeNumber,
-} from '../../src/core/dtypes.js';
-import { numberFromF16 } from '../../src/core/float16.js';
-import { walk } from '../../src/core/shape.js';
-import { Tensor, type TensorStorage, tensorFrom, zeros } from '../../src/core/tensor.js';
-import { type Pairing, planRopeWithTable, type RopePlan } from '../../src/ops/rope/plan.js';
-import type { OpPlan } from '../../src/ops/runner.js';
+} from '../../packages/ropewalk/src/core/dtypes.js';
+import { numberFromF16 } from '../../packages/ropewalk/src/core/float16.js';
+import { walk } from '../../packages/ropewalk/src/core/shape.js';
+import { Tensor, type TensorStorage, tensorFrom, zeros } from '../../packages/ropewalk/src/core/tensor.js';
+import { type Pairing, planRopeWithTable, type RopePlan } from '../../packages/ropewalk/src/ops/rope/plan.js';
+import type { OpPlan } from '../../packages/ropewalk/src/ops/runner.js';
 import { f64Tensor, floats, seeded } from './tensors.js';
 
 export type Float = Tensor<FloatDtype>;

@@ -1,12 +1,13 @@
 /**
  * Running graphs in ONNX Runtime, where the package is there.
  */
-import { loadOnnxruntime, type Ort, whyNotOnnxruntime } from '../../src/backends/onnxruntime/package.js';
-import { crossingType } from '../../src/backends/onnxruntime/shell.js';
-import { type HostArray, newArray, storeNumber } from '../../src/core/dtypes.js';
-import { type Tensor, tensorFrom } from '../../src/core/tensor.js';
-import { type OnnxModel, type OnnxNode, onnxDataType, writeOnnxModel } from '../../src/formats/onnx.js';
-import { isHalf } from '../../src/ops/runner.js';
+
+import { type OnnxModel, type OnnxNode, onnxDataType, writeOnnxModel } from '../../packages/onnx/src/format/onnx.js';
+import { loadOnnxruntime, type Ort, whyNotOnnxruntime } from '../../packages/onnx/src/onnxruntime/package.js';
+import { crossingType } from '../../packages/onnx/src/onnxruntime/shell.js';
+import { type HostArray, newArray, storeNumber } from '../../packages/ropewalk/src/core/dtypes.js';
+import { type Tensor, tensorFrom } from '../../packages/ropewalk/src/core/tensor.js';
+import { isHalf } from '../../packages/ropewalk/src/ops/runner.js';
 
 /** What tests ask of the package beside what the backend does. */
 interface Package extends Omit<Ort, 'InferenceSession'> {

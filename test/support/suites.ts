@@ -2,10 +2,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { openFolder } from '../../src/conformance/folder.node.js';
-import { formatResult, runCases } from '../../src/conformance/runner.js';
-import { vectorCases } from '../../src/conformance/vectors.js';
-import { referenceRunner } from '../../src/reference/index.js';
+import { openFolder } from '../../packages/oracle/src/folder.node.js';
+import { formatResult, runCases } from '../../packages/oracle/src/runner.js';
+import { vectorCases } from '../../packages/oracle/src/vectors.js';
+import { referenceRunner } from '../../packages/ropewalk/src/reference/index.js';
 
 /** The repository's own vectors. */
 export const VECTORS = fileURLToPath(new URL('../../vectors', import.meta.url));

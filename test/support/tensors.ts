@@ -1,6 +1,6 @@
 /** Small helpers that tests share. */
-import { type FloatDtype, newArray, storeNumber } from '../../src/core/dtypes.js';
-import { type Tensor, tensorFrom } from '../../src/core/tensor.js';
+import { type FloatDtype, newArray, storeNumber } from '../../packages/ropewalk/src/core/dtypes.js';
+import { type Tensor, tensorFrom } from '../../packages/ropewalk/src/core/tensor.js';
 
 /** fast-check settings: one seed, so that a failure is the same everywhere. */
 export const seeded = { seed: 20261121, numRuns: 200 };

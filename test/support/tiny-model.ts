@@ -1,7 +1,8 @@
 /** Small decoders with random weights, as HuggingFace and GGUF files, and what they compute: written a second time, in float64 loops. */
-import { type FloatDtype, newArray, roundTo, storeNumber } from '../../src/core/dtypes.js';
-import { randomFrom } from '../../src/core/random.js';
-import type { Tokenizer } from '../../src/model/types.js';
+
+import type { Tokenizer } from '../../packages/model/src/types.js';
+import { type FloatDtype, newArray, roundTo, storeNumber } from '../../packages/ropewalk/src/core/dtypes.js';
+import { randomFrom } from '../../packages/ropewalk/src/core/random.js';
 import { ggufOf, type MadeTensor, safetensorsOf } from './model-files.js';
 
 /** What a small model is. */

@@ -1,0 +1,827 @@
+/**
+ * AscendC on the modelled core: TPipe, TQue, TBuf, tensors and instructions, under the names that kernels use.
+ *
+ * The first argument of every instruction is the kernel's statement that it stands for. Findings and traces print it.
+ *
+ * @module
+ */
+import { reading, loadNumber, newArray, refuse } from 'ropewalk/backend';
+import { sizeBytes, bf16FromNumber, numberFromBf16 } from 'ropewalk';
+import { conflictsOf } from './banks.js';
+import { type Access, type Core, checkCount, type Mark, POISON, Q, type QueueIndex } from './core.js';
+import { BLOCK, loadCycles, MIN_BURST, REPEAT, storeCycles, type VectorOp, vectorCycles } from './costs.js';
+import { f16Table, toF16 } from './lanes.js';
+import type { GlobalTensor } from './memory.js';
+import { type BufferEntry, QUEUES, type QueueName } from './trace.js';
+
+/** Element types that lanes hold on this core. */
+export type LaneType = 'f16' | 'bf16' | 'f32' | 'u16' | 'u32';
+
+/** The lanes of a repeat that are computed: the first n, or those whose bits are set (lane 0 is the lowest bit of the first word). */
+export type Mask = number | readonly [bigint, bigint];
+/** Every other lane of a repeat, from lane 0 on. */
+export const EVEN_LANES: readonly [bigint, bigint] = [0x5555_5555_5555_5555n, 0x5555_5555_5555_5555n];
+/** Every other lane of a repeat, from lane 1 on. */
+export const ODD_LANES: readonly [bigint, bigint] = [0xaaaa_aaaa_aaaa_aaaan, 0xaaaa_aaaa_aaaa_aaaan];
+
+/**
+ * Limits a mask to the first `lanes` lanes.
+ *
+ * @param mask - two words of 64 bits
+ * @param lanes - an integer in [0, 128]
+ * @throws {RopewalkError} RANGE, naming the argument
+ * @example const mask = firstLanes(EVEN_LANES, 64);
+ */
+export function firstLanes(mask: readonly [bigint, bigint], lanes: number): Mask {
+  checkCount(lanes, 'firstLanes: lanes', 0, 128);
+  if (!reading('aicore: firstLanes: mask', () => typeof mask[0] === 'bigint' && typeof mask[1] === 'bigint'))
+    refuse('RANGE', 'aicore: firstLanes: mask', 'two bigints of 64 bits', mask);
+  const all = (mask[0] | (mask[1] << 64n)) & ((1n << BigInt(lanes)) - 1n);
+  return [all & 0xffff_ffff_ffff_ffffn, all >> 64n];
+}
+
+/** AscendC's BinaryRepeatParams: repeat strides in datablocks of 32 bytes. The datablocks of one repeat lie side by side. */
+export interface RepeatParams {
+  readonly dst: number;
+  readonly src0: number;
+  readonly src1?: number;
+}
+
+/** A vector instruction by repeats. */
+export interface Repeats {
+  readonly mask: Mask;
+  /** At most 255. */
+  readonly repeats: number;
+  readonly strides: RepeatParams;
+}
+
+/** AscendC's DataCopyExtParams. Strides are gaps: bytes in global memory, datablocks of 32 bytes in the unified buffer. */
+export interface CopyParams {
+  readonly blockCount: number;
+  /** Bytes. */
+  readonly blockLen: number;
+  readonly srcStride: number;
+  readonly dstStride: number;
+}
+
+/** AscendC's GatherMaskParams, as far as the kernels use them: the datablocks of a repeat lie side by side. */
+export interface GatherMaskParams {
+  readonly repeatTimes: number;
+  /** Datablocks from repeat to repeat. */
+  readonly src0RepeatStride: number;
+  /** Datablocks from one repeat's custom pattern to the next. */
+  readonly src1RepeatStride?: number;
+}
+
+type QuePosition = 'VECIN' | 'VECOUT';
+type State = 'FREE' | 'OCCUPIED' | 'ENQUE' | 'DEQUE';
+
+/** The queue that fills the buffers of a TQue, and the queue that uses them. */
+const SIDES = {
+  VECIN: { fills: 'MTE2', uses: 'V' },
+  VECOUT: { fills: 'V', uses: 'MTE3' },
+} as const;
+
+/** One buffer: a TBuf, or a part of a TQue. */
+interface LocalBuffer {
+  readonly name: string;
+  /** Bytes from the start of the unified buffer. */
+  readonly at: number;
+  readonly size: number;
+  /** Of a TQue only. */
+  readonly position?: QuePosition;
+  state?: State;
+  /** What its next step waits for: the flag of EnQue or of FreeTensor. */
+  flag?: Mark | undefined;
+}
+
+/** AscendC's LocalTensor: a typed part of the unified buffer. */
+export class LocalTensor {
+  readonly #core: Core;
+
+  constructor(
+    core: Core,
+    readonly type: LaneType,
+    /** Byte in the unified buffer. */
+    readonly address: number,
+    /** The buffer that it lies in. */
+    readonly buffer: LocalBuffer,
+  ) {
+    this.#core = core;
+  }
+
+  /** The tensor from an element on: AscendC's `tensor[elements]`. */
+  at(elements: number): LocalTensor {
+    return new LocalTensor(this.#core, this.type, this.address + elements * sizeBytes(this.type), this.buffer);
+  }
+
+  /** AscendC's ReinterpretCast. */
+  as(type: LaneType): LocalTensor {
+    return new LocalTensor(this.#core, type, this.address, this.buffer);
+  }
+
+  /** Reads one element on the scalar unit: its bits for f16 and bf16, its value otherwise. */
+  GetValue(line: string, index: number): number {
+    return this.#lanes()[this.#reach(line, 'GetValue', index, false)] ?? 0;
+  }
+
+  /** Writes one element on the scalar unit: its bits for f16 and bf16, its value otherwise. */
+  SetValue(line: string, index: number, value: number): void {
+    const lanes = this.#lanes();
+    const element = this.#reach(line, 'SetValue', index, true);
+    if (element < lanes.length) lanes[element] = value;
+  }
+
+  #lanes(): Float32Array | Uint32Array | Uint16Array {
+    return this.type === 'f32' ? this.#core.f32 : bitsOf(this.#core, this.type);
+  }
+
+  #reach(line: string, name: string, index: number, write: boolean): number {
+    const size = sizeBytes(this.type);
+    const access = { at: this.address + index * size, bytes: size };
+    check(this.#core, line, name, this, [access], Q.S, write);
+    this.#core.scalar(name, line, access, write);
+    return access.at / size;
+  }
+}
+
+/** Reports a tensor that is used in the wrong state of its buffer, or outside its buffer. */
+function check(
+  core: Core,
+  line: string,
+  name: string,
+  { buffer }: LocalTensor,
+  accesses: readonly Access[],
+  queue: QueueIndex,
+  write: boolean,
+): void {
+  const verb = write ? 'writes' : 'reads';
+  const { position, state } = buffer;
+  if (position) {
+    const filling = position === 'VECIN' ? queue === Q.MTE2 : queue !== Q.MTE3;
+    if (state !== (filling ? 'OCCUPIED' : 'DEQUE')) {
+      const where = `${name} on ${QUEUES[queue]} ${verb} a buffer of ${buffer.name} that is ${state}`;
+      const must = filling
+        ? 'OCCUPIED there (after AllocTensor, before EnQue)'
+        : 'DEQUE there (after DeQue, before FreeTensor)';
+      core.fault('before-dequeue', line, `${where}: it must be ${must}`);
+    }
+  }
+  const end = buffer.at + buffer.size;
+  for (const { at, bytes } of accesses) {
+    const over = Math.max(at + bytes - end, buffer.at - at);
+    if (over <= 0 || bytes <= 0) continue;
+    const outside = at < buffer.at ? at : end;
+    const neighbour = core.nameAt(outside);
+    const into =
+      outside >= core.launch.capacity
+        ? 'past the end of the unified buffer'
+        : `into ${neighbour === buffer.name ? `the next buffer of ${neighbour}` : neighbour}`;
+    const own = `${buffer.name} (${buffer.size} bytes at ${buffer.at})`;
+    core.fault('overflow', line, `${name} ${verb} ${over} bytes past ${own}, ${into}`, `${verb} ${buffer.name}`);
+    return;
+  }
+}
+
+/** AscendC's TPipe: allocates the unified buffer. */
+export class TPipe {
+  readonly #core: Core;
+
+  constructor(core: Core) {
+    this.#core = core;
+  }
+
+  /**
+   * Makes a queue of buffers.
+   *
+   * @param name - the kernel's member, for findings
+   * @param position - VECIN carries loads to the vector unit, VECOUT carries results to stores
+   * @param num - buffers; two make double buffering
+   * @param bytes - of each, rounded up to 32
+   */
+  InitBuffer(name: string, position: QuePosition, num: number, bytes: number): TQue {
+    return new TQue(this.#core, position, this.#core.allocate(name, `TQue ${position}`, num, bytes));
+  }
+
+  /**
+   * Makes a buffer without a queue: nothing synchronises it.
+   *
+   * @param name - the kernel's member, for findings
+   * @param bytes - rounded up to 32
+   */
+  InitTBuf(name: string, bytes: number): TBuf {
+    return new TBuf(this.#core, this.#core.allocate(name, 'TBuf VECCALC', 1, bytes));
+  }
+}
+
+/** AscendC's TBuf. */
+export class TBuf {
+  readonly #core: Core;
+  readonly #buffer: LocalBuffer;
+
+  constructor(core: Core, { name, offset, size }: BufferEntry) {
+    this.#core = core;
+    this.#buffer = { name, at: offset, size };
+  }
+
+  /** The whole buffer as a tensor; always the same address. */
+  Get(type: LaneType): LocalTensor {
+    return new LocalTensor(this.#core, type, this.#buffer.at, this.#buffer);
+  }
+}
+
+/** AscendC's TQue: buffers that go FREE → OCCUPIED → ENQUE → DEQUE → FREE. EnQue and FreeTensor set flags; DeQue and AllocTensor wait. */
+export class TQue {
+  readonly #core: Core;
+  readonly #name: string;
+  readonly #position: QuePosition;
+  readonly #buffers: LocalBuffer[];
+  readonly #entered: LocalBuffer[] = [];
+  #next = 0;
+
+  constructor(core: Core, position: QuePosition, { name, offset, size, num }: BufferEntry) {
+    this.#core = core;
+    this.#name = name;
+    this.#position = position;
+    this.#buffers = Array.from({ length: num }, (_, i) => ({
+      name,
+      position,
+      at: offset + i * size,
+      size,
+      state: 'FREE',
+    }));
+  }
+
+  /** Takes the next free buffer, round robin. The queue that fills it waits for its last FreeTensor. */
+  AllocTensor(line: string, type: LaneType): LocalTensor {
+    const { length } = this.#buffers;
+    const free = Array.from({ length }, (_, i) => (this.#next + i) % length).find(
+      (i) => this.#buffers[i]!.state === 'FREE',
+    );
+    if (free === undefined) {
+      const states = this.#buffers.map((b) => b.state).join(', ');
+      const why = `its ${length} buffers are ${states}`;
+      this.#core.stop('no-free-buffer', line, `AllocTensor of ${this.#name} waits for ever: ${why}`);
+    }
+    this.#next = (free + 1) % length;
+    return this.#tensor(this.#buffers[free]!, 'OCCUPIED', SIDES[this.#position].fills, type);
+  }
+
+  /** Puts a filled buffer in: sets MTE2_V (VECIN) or V_MTE3 (VECOUT). */
+  EnQue(line: string, tensor: LocalTensor): void {
+    const { fills, uses } = SIDES[this.#position];
+    this.#entered.push(this.#handOver(line, 'EnQue', tensor, ['OCCUPIED', 'ENQUE'], [fills, uses]));
+  }
+
+  /** Takes the oldest filled buffer out. The queue that uses it waits for the flag of its EnQue. */
+  DeQue(line: string, type: LaneType): LocalTensor {
+    const buffer = this.#entered.shift();
+    if (!buffer) this.#core.stop('no-free-buffer', line, `DeQue of ${this.#name} waits for ever: nothing was put in`);
+    return this.#tensor(buffer, 'DEQUE', SIDES[this.#position].uses, type);
+  }
+
+  /** Gives a buffer back: sets V_MTE2 (VECIN) or MTE3_V (VECOUT). */
+  FreeTensor(line: string, tensor: LocalTensor): void {
+    const { fills, uses } = SIDES[this.#position];
+    this.#handOver(line, 'FreeTensor', tensor, ['DEQUE', 'FREE'], [uses, fills]);
+  }
+
+  #tensor(buffer: LocalBuffer, state: State, waits: QueueName, type: LaneType): LocalTensor {
+    buffer.state = state;
+    if (buffer.flag) this.#core.await(Q[waits], buffer.flag);
+    buffer.flag = undefined;
+    return new LocalTensor(this.#core, type, buffer.at, buffer);
+  }
+
+  #handOver(
+    line: string,
+    what: string,
+    { buffer }: LocalTensor,
+    [from, to]: readonly [State, State],
+    [sets, waits]: readonly [QueueName, QueueName],
+  ): LocalBuffer {
+    if (!buffer.position || buffer.name !== this.#name)
+      refuse('RANGE', `aicore: ${what}`, `a tensor of ${this.#name}`, buffer.name);
+    if (buffer.state !== from) {
+      const state = `that is ${buffer.state}, not ${from}`;
+      this.#core.fault('before-dequeue', line, `${what} of a buffer of ${this.#name} ${state}`);
+    }
+    buffer.state = to;
+    buffer.flag = this.#core.mark(Q[sets], `${sets}_${waits} of ${this.#name}`);
+    return buffer;
+  }
+}
+
+/** The bytes of one operand of a vector instruction. */
+interface Operand {
+  readonly tensor: LocalTensor;
+  readonly accesses: readonly Access[];
+}
+
+/** A vector instruction, ready to run. */
+interface VectorCall {
+  readonly dst: Operand;
+  readonly sources: readonly Operand[];
+  /** Reads of custom patterns, already checked. */
+  readonly patterns?: readonly Access[];
+  /** Bytes of an element, by which its cost is looked up. */
+  readonly size: number;
+  /** Elements that the cost counts. */
+  readonly charged: number;
+  readonly repeats: number;
+  readonly elements: number;
+  readonly bytes: number;
+  readonly conflictCycles?: number;
+}
+
+/**
+ * The instructions of AscendC, for one block of a kernel.
+ *
+ * @example launchKernel({ …, body: (c) => { const t = c.pipe.InitTBuf('t', 64).Get('f32'); c.Duplicate('fill', t, 1, 16); } });
+ */
+export class AscendC {
+  /** Allocates the unified buffer. */
+  readonly pipe: TPipe;
+
+  constructor(readonly core: Core) {
+    this.pipe = new TPipe(core);
+  }
+
+  /** The number of this block, in [0, blocks). */
+  GetBlockIdx(): number {
+    return this.core.block;
+  }
+
+  /** AscendC's PipeBarrier: the next instruction of a queue starts when all earlier ones have ended. */
+  PipeBarrier(queue: 'V' | 'MTE2' | 'MTE3' | 'ALL'): void {
+    this.core.barrier(queue === 'ALL' ? queue : Q[queue]);
+  }
+
+  /** AscendC's `SetFlag<HardEvent::from_to>(id)`. */
+  SetFlag(from: QueueName, to: QueueName, id: number): void {
+    this.core.setFlag(Q[from], Q[to], id);
+  }
+
+  /** AscendC's `WaitFlag<HardEvent::from_to>(id)`. */
+  WaitFlag(line: string, from: QueueName, to: QueueName, id: number): void {
+    this.core.waitFlag(Q[from], Q[to], id, line);
+  }
+
+  /** GlobalTensor::GetValue: one element as a number, through the scalar unit's cache. */
+  GetGlobal(line: string, tensor: GlobalTensor, index: number): number {
+    const at = tensor.byteOf(index);
+    this.#boundGlobal(line, 'GetValue', tensor, at, tensor.size, false);
+    this.core.scalar('GetValue', line, { memory: tensor.memory, at, bytes: tensor.size }, false);
+    const { bytes } = tensor.memory;
+    if (at < 0 || at + tensor.size > bytes.length) return 0;
+    const one = newArray(tensor.dtype, 1);
+    new Uint8Array(one.buffer).set(bytes.subarray(at, at + tensor.size));
+    return loadNumber(one, tensor.dtype, 0);
+  }
+
+  /**
+   * DataCopy, global memory → unified buffer: `count` elements, rounded down to datablocks.
+   *
+   * @param index - element of the tensor to start at
+   */
+  DataCopyIn(line: string, dst: LocalTensor, src: GlobalTensor, index: number, count: number): void {
+    checkCount(count, 'DataCopy: count');
+    const asked = count * src.size;
+    const bytes = Math.floor(asked / BLOCK) * BLOCK;
+    this.#aligned(line, 'DataCopy', [dst]);
+    if (bytes !== asked)
+      this.core.fault(
+        'unaligned',
+        line,
+        `DataCopy of ${asked} bytes moves only ${bytes}: it takes multiples of ${BLOCK}`,
+      );
+    this.#load(line, 'DataCopy', dst, src, index, { blockCount: 1, blockLen: bytes, srcStride: 0, dstStride: 0 });
+  }
+
+  /** DataCopyPad, global memory → unified buffer: rows from any byte, each filled up to whole datablocks. */
+  DataCopyPadIn(line: string, dst: LocalTensor, src: GlobalTensor, index: number, params: CopyParams): void {
+    checkCopy(params);
+    this.#aligned(line, 'DataCopyPad', [dst]);
+    this.#load(line, 'DataCopyPad', dst, src, index, params);
+  }
+
+  /** DataCopyPad, unified buffer → global memory: exactly blockLen bytes of each row, to any byte. */
+  DataCopyPadOut(line: string, dst: GlobalTensor, index: number, src: LocalTensor, params: CopyParams): void {
+    checkCopy(params);
+    const { core } = this;
+    const { blockCount, blockLen } = params;
+    this.#aligned(line, 'DataCopyPad', [src]);
+    const pitch = Math.ceil(blockLen / BLOCK) * BLOCK + params.srcStride * BLOCK;
+    const reads: Access[] = [];
+    const writes: Access[] = [];
+    const target = dst.memory.bytes;
+    for (let row = 0; row < blockCount; row++) {
+      const from = src.address + row * pitch;
+      const to = dst.byteOf(index) + row * (blockLen + params.dstStride);
+      reads.push({ at: from, bytes: blockLen });
+      writes.push({ memory: dst.memory, at: to, bytes: blockLen });
+      this.#boundGlobal(line, 'DataCopyPad', dst, to, blockLen, true);
+      this.#cover(line, dst, to, blockLen);
+      const end = Math.min(to + blockLen, target.length);
+      if (to >= 0 && end > to) target.set(core.memory.subarray(from, from + end - to), to);
+    }
+    check(core, line, 'DataCopyPad', src, reads, Q.MTE3, false);
+    const bytes = blockCount * blockLen;
+    core.launch.bytes.store += bytes;
+    this.#count(dst.name, bytes);
+    const cycles = storeCycles(chargedBytes(params), blockLen, blockCount, core.launch.concurrent);
+    core.issue(Q.MTE3, { name: 'DataCopyPad', line, reads, writes, cycles, bytes, elements: bytes / dst.size });
+  }
+
+  /** dst = src0 · src1: the first `count` lanes, or repeats with strides. f16 and f32. */
+  Mul(line: string, dst: LocalTensor, src0: LocalTensor, src1: LocalTensor, count: number | Repeats): void {
+    this.#compute('Mul', line, [dst, src0, src1], count, (a, b) => a * b);
+  }
+
+  /** dst = src0 + src1, as {@link Mul}. */
+  Add(line: string, dst: LocalTensor, src0: LocalTensor, src1: LocalTensor, count: number | Repeats): void {
+    this.#compute('Add', line, [dst, src0, src1], count, (a, b) => a + b);
+  }
+
+  /** dst = src0 − src1, as {@link Mul}. */
+  Sub(line: string, dst: LocalTensor, src0: LocalTensor, src1: LocalTensor, count: number | Repeats): void {
+    this.#compute('Sub', line, [dst, src0, src1], count, (a, b) => a - b);
+  }
+
+  /** dst = src · scalar. f16 and f32. */
+  Muls(line: string, dst: LocalTensor, src: LocalTensor, scalar: number, count: number | Repeats): void {
+    this.#compute('Muls', line, [dst, src], count, (a) => a * scalar);
+  }
+
+  /** dst = src + scalar; f16 and f32, and u32 as AscendC's int32. */
+  Adds(line: string, dst: LocalTensor, src: LocalTensor, scalar: number, count: number): void {
+    if (dst.type !== 'u32') {
+      this.#compute('Adds', line, [dst, src], count, (a) => a + scalar);
+      return;
+    }
+    const { u32 } = this.core;
+    this.#lanes('Adds', line, [dst, src], count, (d, a) => {
+      u32[d] = u32[a]! + scalar;
+    });
+  }
+
+  /** Copies the bits of lanes within the unified buffer. */
+  Copy(line: string, dst: LocalTensor, src: LocalTensor, count: number | Repeats): void {
+    const bits = bitsOf(this.core, dst.type);
+    this.#lanes('Copy', line, [dst, src], count, (d, a) => {
+      bits[d] = bits[a]!;
+    });
+  }
+
+  /** Fills `count` lanes with a value, which is rounded to the dtype. */
+  Duplicate(line: string, dst: LocalTensor, value: number, count: number): void {
+    const bits = dst.type === 'f16' ? toF16(value) : dst.type === 'bf16' ? bf16FromNumber(value) : value;
+    const lanes = dst.type === 'f32' ? this.core.f32 : bitsOf(this.core, dst.type);
+    this.#lanes('Duplicate', line, [dst], count, (d) => {
+      lanes[d] = bits;
+    });
+  }
+
+  /** `count` lanes: f16 or bf16 → f32, and back, to nearest even (CAST_RINT). */
+  Cast(line: string, dst: LocalTensor, src: LocalTensor, count: number): void {
+    checkCount(count, 'Cast: count');
+    const { u16, f32 } = this.core;
+    const pair = `${src.type}→${dst.type}`;
+    if (!['f16→f32', 'bf16→f32', 'f32→f16', 'f32→bf16'].includes(pair))
+      this.core.stop('unsupported-dtype', line, `Cast does not do ${pair}`);
+    const [from, to] = [src.address / sizeBytes(src.type), dst.address / sizeBytes(dst.type)];
+    const table = f16Table();
+    for (let i = 0; i < count; i++) {
+      if (pair === 'f16→f32') f32[to + i] = table[u16[from + i]!]!;
+      else if (pair === 'bf16→f32') f32[to + i] = numberFromBf16(u16[from + i]!);
+      else u16[to + i] = pair === 'f32→f16' ? toF16(f32[from + i]!) : bf16FromNumber(f32[from + i]!);
+    }
+    const bytes = count * sizeBytes(dst.type);
+    this.#vector('Cast', line, {
+      dst: { tensor: dst, accesses: [{ at: dst.address, bytes }] },
+      sources: [{ tensor: src, accesses: [{ at: src.address, bytes: count * sizeBytes(src.type) }] }],
+      size: sizeBytes(src.type),
+      charged: count,
+      repeats: Math.ceil((count * 4) / REPEAT),
+      elements: count,
+      bytes,
+    });
+  }
+
+  /**
+   * Keeps the elements that a pattern selects, packed. It reads whole repeats of 256 bytes, whatever the length of the row (normal mode).
+   *
+   * @param pattern - 1 even, 2 odd positions, 3 to 6 one of four, 7 all; or a custom pattern of bits, one for each repeat
+   * @returns rsvdCnt: elements kept
+   */
+  GatherMask(
+    line: string,
+    dst: LocalTensor,
+    src: LocalTensor,
+    pattern: number | LocalTensor,
+    params: GatherMaskParams,
+  ): number {
+    const { repeatTimes, src0RepeatStride, src1RepeatStride = 0 } = params;
+    checkCount(repeatTimes, 'GatherMask: repeatTimes');
+    if (typeof pattern === 'number') checkCount(pattern, 'GatherMask: pattern', 1, 7);
+    const { core } = this;
+    const size = sizeBytes(src.type);
+    const lanes = REPEAT / size;
+    const bits = bitsOf(core, src.type);
+    const rows = Array.from({ length: repeatTimes }, (_, r) => src.address + r * src0RepeatStride * BLOCK);
+    const patterns =
+      typeof pattern === 'number'
+        ? []
+        : rows.map((_, r) => ({ at: pattern.address + r * src1RepeatStride * BLOCK, bytes: lanes / 8 }));
+    const kept: number[] = [];
+    for (const [r, from] of rows.entries()) {
+      const own = patterns[r]?.at ?? 0;
+      for (let lane = 0; lane < lanes; lane++) {
+        const keeps =
+          typeof pattern === 'number'
+            ? selects(pattern, lane)
+            : ((core.memory[own + (lane >> 3)]! >> (lane & 7)) & 1) === 1;
+        if (keeps) kept.push(bits[from / size + lane] ?? 0);
+      }
+    }
+    if (typeof pattern !== 'number') check(core, line, 'GatherMask', pattern, patterns, Q.V, false);
+    const bytes = kept.length * size;
+    this.#vector('GatherMask', line, {
+      dst: { tensor: dst, accesses: [{ at: dst.address, bytes }] },
+      sources: [{ tensor: src, accesses: rows.map((at) => ({ at, bytes: REPEAT })) }],
+      patterns,
+      size,
+      charged: repeatTimes * lanes,
+      repeats: repeatTimes,
+      elements: repeatTimes * lanes,
+      bytes,
+    });
+    const to = dst.address / size;
+    for (const [i, value] of kept.entries()) if (to + i < bits.length) bits[to + i] = value;
+    return kept.length;
+  }
+
+  /** dst[i] = the element of src at byte `offsets[i]`, for `count` elements. */
+  Gather(line: string, dst: LocalTensor, src: LocalTensor, offsets: LocalTensor, count: number): void {
+    checkCount(count, 'Gather: count', 1);
+    const size = sizeBytes(dst.type);
+    const bits = bitsOf(this.core, dst.type);
+    const at = offsets.address / 4;
+    const bytes = this.core.u32.subarray(at, at + count);
+    const picked = Array.from(bytes, (offset) => bits[(src.address + offset) / size] ?? 0);
+    const low = bytes.reduce((a, b) => Math.min(a, b), Number.POSITIVE_INFINITY);
+    const high = bytes.reduce((a, b) => Math.max(a, b + size), 0);
+    this.#vector('Gather', line, {
+      dst: { tensor: dst, accesses: [{ at: dst.address, bytes: count * size }] },
+      sources: [
+        { tensor: src, accesses: [{ at: src.address + low, bytes: high - low }] },
+        { tensor: offsets, accesses: [{ at: offsets.address, bytes: count * 4 }] },
+      ],
+      size,
+      charged: count,
+      repeats: Math.ceil((count * size) / REPEAT),
+      elements: count,
+      bytes: count * size,
+    });
+    for (const [i, value] of picked.entries()) bits[dst.address / size + i] = value;
+  }
+
+  #load(line: string, name: string, dst: LocalTensor, src: GlobalTensor, index: number, params: CopyParams): void {
+    const { core } = this;
+    const { blockCount, blockLen } = params;
+    const padded = Math.ceil(blockLen / BLOCK) * BLOCK;
+    const reads: Access[] = [];
+    const writes: Access[] = [];
+    const source = src.memory.bytes;
+    for (let row = 0; row < blockCount; row++) {
+      const from = src.byteOf(index) + row * (blockLen + params.srcStride);
+      const to = dst.address + row * (padded + params.dstStride * BLOCK);
+      reads.push({ memory: src.memory, at: from, bytes: blockLen });
+      writes.push({ at: to, bytes: padded });
+      this.#boundGlobal(line, name, src, from, blockLen, false);
+      // Padding, and what lies past the caller's memory, stay poison.
+      const end = Math.min(from + blockLen, source.length);
+      core.memory.fill(POISON, Math.max(0, to), Math.max(0, to + padded));
+      if (from >= 0 && end > from && to >= 0 && to + end - from <= core.memory.length)
+        core.memory.set(source.subarray(from, end), to);
+    }
+    check(core, line, name, dst, writes, Q.MTE2, true);
+    const bytes = blockCount * blockLen;
+    core.launch.bytes.load += bytes;
+    this.#count(src.name, bytes);
+    const cycles = loadCycles(chargedBytes(params), core.launch.concurrent);
+    core.issue(Q.MTE2, { name, line, reads, writes, cycles, bytes, elements: bytes / src.size });
+  }
+
+  /** Marks what a store has written, and reports elements that do not belong to the tensor: those between its rows. */
+  #cover(line: string, tensor: GlobalTensor, at: number, bytes: number): void {
+    const { coverage } = tensor;
+    if (!coverage) return;
+    const end = Math.min((at + bytes) / tensor.size, coverage.length);
+    let holes = 0;
+    for (let e = Math.max(0, at / tensor.size); e < end; e++) {
+      if (coverage[e] === 0) holes++;
+      else coverage[e] = 2;
+    }
+    if (holes > 0)
+      this.core.fault('gm-over-write', line, `DataCopyPad writes ${holes} elements between the rows of ${tensor.name}`);
+  }
+
+  #count(tensor: string, bytes: number): void {
+    const { byTensor } = this.core.launch.bytes;
+    byTensor.set(tensor, (byTensor.get(tensor) ?? 0) + bytes);
+  }
+
+  #boundGlobal(line: string, name: string, tensor: GlobalTensor, at: number, bytes: number, write: boolean): void {
+    const low = tensor.byteOf(tensor.low);
+    const over = Math.max(at + bytes - tensor.byteOf(tensor.high), low - at);
+    if (over <= 0) return;
+    const verb = write ? 'writes' : 'reads';
+    const where = `of ${bytes} bytes ${at < low ? 'before' : 'past the end of'} ${tensor.name}`;
+    this.core.fault(
+      write ? 'gm-over-write' : 'gm-over-read',
+      line,
+      `${name} ${verb} ${Math.min(over, bytes)} ${where}`,
+    );
+    const outside = Math.max(at + bytes - tensor.memory.bytes.length, -at);
+    if (outside <= 0) return;
+    const past = `${Math.min(outside, bytes)} bytes past the memory that holds ${tensor.name}`;
+    this.core.fault('gm-unallocated', line, `${name} ${verb} ${past}`);
+  }
+
+  #aligned(line: string, name: string, tensors: readonly LocalTensor[]): void {
+    for (const { address, buffer } of tensors) {
+      if (address % BLOCK === 0) continue;
+      const must = `addresses must be multiples of ${BLOCK}`;
+      this.core.fault('unaligned', line, `${name} takes ${buffer.name} at address ${address}: ${must}`);
+    }
+  }
+
+  /** An instruction that computes lanes of f16 or f32, rounded once. */
+  #compute(
+    op: VectorOp,
+    line: string,
+    tensors: readonly LocalTensor[],
+    count: number | Repeats,
+    of: (a: number, b: number) => number,
+  ): void {
+    const { u16, f32 } = this.core;
+    const { type } = tensors[0]!;
+    if (type === 'f32') {
+      this.#lanes(op, line, tensors, count, (d, a, b) => {
+        f32[d] = of(f32[a]!, f32[b]!); // storing to a Float32Array rounds
+      });
+    } else if (type === 'f16') {
+      const table = f16Table();
+      this.#lanes(op, line, tensors, count, (d, a, b) => {
+        u16[d] = toF16(of(table[u16[a]!]!, table[u16[b]!]!));
+      });
+    } else {
+      const way = 'Cast to f32 and back';
+      this.core.stop('unsupported-dtype', line, `${op} does not do ${type} on this architecture: ${way}`);
+    }
+  }
+
+  /** An instruction that visits the lanes of dst and of up to two sources, by their element indices. */
+  #lanes(
+    op: VectorOp,
+    line: string,
+    [dst, ...sources]: readonly LocalTensor[],
+    count: number | Repeats,
+    visit: (dst: number, src0: number, src1: number) => void,
+  ): void {
+    const { core } = this;
+    const walk = new LaneWalk(dst!.type, count);
+    const operand = (tensor: LocalTensor, n: number) => ({ tensor, accesses: walk.accesses(tensor.address, n) });
+    const all = [dst!, ...sources].map(operand);
+    const at = all.map(({ tensor }, n) => ({ at: tensor.address, step: walk.steps[n]! }));
+    const conflicts = conflictsOf(at[0]!, at.slice(1), walk.repeats, walk.lanesUsed * walk.size);
+    core.launch.conflicts.readRead += conflicts.readRead;
+    core.launch.conflicts.readWrite += conflicts.readWrite;
+    core.launch.conflicts.cycles += conflicts.cycles;
+    const { size, repeats, charged, elements } = walk;
+    this.#vector(op, line, {
+      dst: all[0]!,
+      sources: all.slice(1),
+      size,
+      charged,
+      repeats,
+      elements,
+      bytes: elements * size,
+      conflictCycles: conflicts.cycles,
+    });
+    walk.each(
+      at.map((one) => one.at),
+      visit,
+    );
+  }
+
+  /** Checks the operands of a vector instruction and issues it. */
+  #vector(op: VectorOp, line: string, call: VectorCall): void {
+    const { core } = this;
+    const { dst, sources, patterns = [], size, charged, repeats, elements, bytes, conflictCycles = 0 } = call;
+    this.#aligned(
+      line,
+      op,
+      [dst, ...sources].map(({ tensor }) => tensor),
+    );
+    for (const { tensor, accesses } of sources) check(core, line, op, tensor, accesses, Q.V, false);
+    check(core, line, op, dst.tensor, dst.accesses, Q.V, true);
+    const clean = vectorCycles(op, size === 4 ? 'f32' : 'f16', charged, repeats, core.launch.vectorTiming);
+    core.issue(Q.V, {
+      name: op,
+      line,
+      reads: [...sources.flatMap(({ accesses }) => accesses), ...patterns],
+      writes: dst.accesses,
+      cycles: clean + conflictCycles,
+      bytes,
+      elements,
+      conflictCycles,
+    });
+  }
+}
+
+/** Which lanes an instruction works on, and where they lie. */
+class LaneWalk {
+  readonly size: number;
+  readonly repeats: number;
+  /** Bytes from repeat to repeat, of dst and each source. */
+  readonly steps: readonly number[];
+  /** Lanes of a repeat from the first to the last that is computed. */
+  readonly lanesUsed: number;
+  readonly elements: number;
+  /** Elements that the cost counts. */
+  readonly charged: number;
+  readonly #lanes: readonly number[];
+  readonly #count: number | undefined;
+
+  constructor(type: LaneType, count: number | Repeats) {
+    this.size = sizeBytes(type);
+    const full = REPEAT / this.size;
+    if (typeof count === 'number') {
+      checkCount(count, 'count');
+      this.#count = count;
+      this.#lanes = [];
+      this.repeats = Math.ceil(count / full);
+      this.steps = [REPEAT, REPEAT, REPEAT];
+      this.lanesUsed = Math.min(full, count);
+      this.elements = count;
+      this.charged = count;
+      return;
+    }
+    const { mask, repeats, strides } = count;
+    checkCount(repeats, 'repeatTimes', 0, 255);
+    this.#lanes = Array.from({ length: full }, (_, lane) => lane).filter((lane) =>
+      typeof mask === 'number' ? lane < mask : ((mask[lane >> 6]! >> BigInt(lane & 63)) & 1n) === 1n,
+    );
+    this.repeats = repeats;
+    this.steps = [strides.dst, strides.src0, strides.src1 ?? 0].map((blocks) => blocks * BLOCK);
+    this.lanesUsed = (this.#lanes.at(-1) ?? -1) + 1;
+    this.elements = this.#lanes.length * repeats;
+    this.charged = full * repeats;
+  }
+
+  /** Visits all lanes; addresses are bytes, indices are elements. A missing source is visited at dst's address. */
+  each([dst, src0, src1]: readonly number[], visit: (dst: number, src0: number, src1: number) => void): void {
+    const { size } = this;
+    const [d, a, b] = [dst! / size, (src0 ?? dst!) / size, (src1 ?? dst!) / size];
+    if (this.#count !== undefined) {
+      for (let i = 0; i < this.#count; i++) visit(d + i, a + i, b + i);
+      return;
+    }
+    const [stepD, stepA, stepB] = this.steps.map((step) => step / size) as [number, number, number];
+    for (let r = 0; r < this.repeats; r++)
+      for (const lane of this.#lanes) visit(d + r * stepD + lane, a + r * stepA + lane, b + r * stepB + lane);
+  }
+
+  /** The bytes of an operand that the instruction touches. */
+  accesses(address: number, operand: number): Access[] {
+    if (this.#count !== undefined) return [{ at: address, bytes: this.#count * this.size }];
+    const first = (this.#lanes[0] ?? 0) * this.size;
+    const bytes = this.lanesUsed * this.size - first;
+    const step = this.steps[operand]!;
+    const length = step === 0 ? 1 : this.repeats;
+    return Array.from({ length }, (_, r) => ({ at: address + r * step + first, bytes }));
+  }
+}
+
+/** The unified buffer in lanes as wide as a type, as bits. */
+function bitsOf(core: Core, type: LaneType): Uint16Array | Uint32Array {
+  return sizeBytes(type) === 4 ? core.u32 : core.u16;
+}
+
+/** Whether one of GatherMask's fixed patterns keeps a lane. */
+function selects(pattern: number, lane: number): boolean {
+  if (pattern === 7) return true;
+  return pattern <= 2 ? lane % 2 === pattern - 1 : lane % 4 === pattern - 3;
+}
+
+/** Bytes of a copy that its cost counts: each of several rows counts as at least one burst. */
+function chargedBytes({ blockCount, blockLen }: CopyParams): number {
+  return blockCount > 1 ? blockCount * Math.max(blockLen, MIN_BURST) : blockLen;
+}
+
+function checkCopy(params: CopyParams): void {
+  checkCount(params.blockCount, 'DataCopyPad: blockCount', 1, 4095);
+  checkCount(params.blockLen, 'DataCopyPad: blockLen', 1, 2097151);
+}

@@ -1,0 +1,571 @@
+/**
+ * One vector core: four queues, a unified buffer, the order that flags and barriers make, and a shadow memory of who touched which bytes.
+ *
+ * The scalar unit issues instructions in program order. Every queue runs its instructions in order and finishes them later. Data moves
+ * when an instruction is issued, which is right for every program without races; the shadow finds the races.
+ *
+ * @module
+ */
+import { readName, refuse } from 'ropewalk/backend';
+import {
+  CACHE_LINE,
+  CHIPS,
+  HEADS,
+  ISSUE,
+  LARGE_LOAD,
+  MAX_BUFFERS,
+  MAX_EVENTS,
+  QUEUE_DEPTH,
+  SCALAR_MISS,
+  SCALAR_UB,
+  UB_BYTES,
+} from './costs.js';
+import { type Allocation, GRAIN } from './memory.js';
+import {
+  type BlockRun,
+  type BufferEntry,
+  type ChipName,
+  type Finding,
+  type FindingKind,
+  type InstructionRecord,
+  type MachineOptions,
+  type PerQueue,
+  QUEUES,
+  type QueueName,
+} from './trace.js';
+
+/** Position of a queue in {@link QUEUES}. */
+export const Q = /* @__PURE__ */ Object.freeze({ S: 0, V: 1, MTE2: 2, MTE3: 3 } as const);
+/** A queue by its position. */
+export type QueueIndex = 0 | 1 | 2 | 3;
+
+/** Bits of the unified buffer before anything is written: finite in every dtype, and no tensor's data. */
+export const POISON = 0xa5;
+
+/** Ends a kernel that cannot go on; caught by launchKernel. */
+export class Stopped extends Error {}
+
+/** A run of bytes that an instruction touches. */
+export interface Access {
+  /** Undefined for the unified buffer. */
+  readonly memory?: Allocation;
+  /** Bytes from the start of the memory. */
+  readonly at: number;
+  readonly bytes: number;
+}
+
+/** What findings name. */
+interface Statement {
+  readonly name: string;
+  readonly line: string;
+}
+
+/** One instruction, ready to be issued. */
+export interface Instruction extends Statement {
+  readonly reads: readonly Access[];
+  readonly writes: readonly Access[];
+  readonly cycles: number;
+  readonly bytes: number;
+  readonly elements: number;
+  readonly conflictCycles?: number;
+}
+
+/** A point in the order of a core's work: what is complete once it is reached. */
+export interface Mark {
+  readonly time: number;
+  /** Instructions of each queue that are complete. */
+  readonly clock: Int32Array;
+  readonly why: string;
+  /** Entry of the trace that makes it, −1 when none was recorded. */
+  readonly index: number;
+}
+
+/** Cycles that a statement took on a queue. */
+export interface LineCost {
+  readonly queue: QueueName;
+  readonly line: string;
+  cycles: number;
+}
+
+type Mutable<T> = { -readonly [K in keyof T]: T[K] };
+
+/** A finding as it is reported. */
+interface NewFinding extends Pick<Finding, 'kind' | 'line' | 'message'> {
+  readonly block: number;
+  readonly cycle: number;
+  readonly fatal?: boolean;
+  readonly count?: number;
+}
+
+/** One findings list for all cores of a run. */
+export class Findings {
+  readonly #byKey = new Map<string, Mutable<Finding>>();
+
+  /** Adds a finding, or counts it when its kind, line and `part` are known. */
+  add({ kind, line, message, block, cycle, fatal = false, count = 1 }: NewFinding, part = ''): void {
+    const key = `${kind} ${line} ${part}`;
+    const known = this.#byKey.get(key);
+    if (known) known.count += count;
+    else this.#byKey.set(key, { kind, message, line, first: { block, cycle: Math.round(cycle) }, count, fatal });
+  }
+
+  /** All findings, in the order in which they first happened. */
+  list(): readonly Finding[] {
+    return [...this.#byKey.values()];
+  }
+}
+
+/** What all cores of one launch share. */
+export interface Launch {
+  readonly chip: ChipName;
+  readonly capacity: number;
+  readonly autoSync: boolean;
+  readonly vectorTiming: 'published' | 'repeats';
+  readonly checkRaces: boolean;
+  /** Cores that run at the same time. */
+  readonly concurrent: number;
+  readonly findings: Findings;
+  readonly bytes: { load: number; store: number; scalar: number; byTensor: Map<string, number> };
+  readonly conflicts: { readRead: number; readWrite: number; writeWrite: number; cycles: number };
+}
+
+/**
+ * Checks the machine's options and makes what its cores share.
+ *
+ * @param options - the caller's
+ * @param autoSync - the kernel's default
+ * @param blocks - how many are launched
+ * @throws {RopewalkError} RANGE or UNSUPPORTED, naming the option
+ */
+export function newLaunch(options: MachineOptions, autoSync: boolean, blocks: number): Launch {
+  const { chip, cores } = readChip(options);
+  const capacity = options.unifiedBufferBytes ?? UB_BYTES;
+  if (!Number.isInteger(capacity) || capacity < 32 || capacity % 32 !== 0 || capacity > UB_BYTES)
+    refuse('RANGE', 'aicore: unifiedBufferBytes', `a multiple of 32 in [32, ${UB_BYTES}]`, capacity);
+  return {
+    chip,
+    capacity,
+    autoSync: options.autoSync ?? autoSync,
+    vectorTiming: readName(options.vectorTiming ?? 'published', ['published', 'repeats'], 'aicore: vectorTiming'),
+    checkRaces: options.checkRaces ?? true,
+    concurrent: Math.max(1, Math.min(blocks, cores)),
+    findings: new Findings(),
+    bytes: { load: 0, store: 0, scalar: 0, byTensor: new Map() },
+    conflicts: { readRead: 0, readWrite: 0, writeWrite: 0, cycles: 0 },
+  };
+}
+
+/**
+ * Reads the chip and the number of its vector cores that a launch may use.
+ *
+ * @param options - the caller's
+ * @throws {RopewalkError} UNSUPPORTED for another chip, RANGE when the chip has fewer cores
+ */
+export function readChip(options: MachineOptions): { chip: ChipName; cores: number } {
+  const chip = readName(options.chip ?? '910B3', ['910B3', '910B4'], 'aicore: chip');
+  const most = CHIPS[chip].cores;
+  const { cores = most } = options;
+  if (!Number.isInteger(cores) || cores < 1 || cores > most)
+    refuse('RANGE', 'aicore: cores', `an integer in [1, ${most}]`, cores);
+  return { chip, cores };
+}
+
+/** A unified buffer and its shadow; one serves all cores of a run, one after the other. */
+export class UnifiedBuffer {
+  readonly bytes: Uint8Array;
+  /** Last writer of each grain: sequence · 4 + queue, 0 for none. */
+  readonly writer: Int32Array;
+  /** Each queue's last read of each grain, as a sequence. */
+  readonly readers: readonly Int32Array[];
+  /** One past the highest byte that was touched since the last clear. */
+  high = 0;
+
+  constructor(capacity: number) {
+    this.bytes = new Uint8Array(capacity).fill(POISON);
+    const grains = Math.ceil(capacity / GRAIN);
+    this.writer = new Int32Array(grains);
+    this.readers = QUEUES.map(() => new Int32Array(grains));
+  }
+
+  /** Forgets everything. Only touched bytes are cleared, because each block clears the buffer. */
+  clear(): void {
+    const grains = Math.ceil(this.high / GRAIN);
+    this.bytes.fill(POISON, 0, this.high);
+    this.writer.fill(0, 0, grains);
+    for (const reader of this.readers) reader.fill(0, 0, grains);
+    this.high = 0;
+  }
+}
+
+/** End times and clocks of a queue's instructions, by their sequence, which starts at 1. */
+class History {
+  readonly ends = [0];
+  readonly indices = [-1];
+  readonly #clocks = [0, 0, 0, 0];
+
+  push(end: number, clock: Int32Array, index: number): void {
+    this.ends.push(end);
+    this.#clocks.push(clock[0]!, clock[1]!, clock[2]!, clock[3]!);
+    this.indices.push(index);
+  }
+
+  clockOf(seq: number): Int32Array {
+    return Int32Array.from(this.#clocks.slice(seq * 4, seq * 4 + 4));
+  }
+}
+
+/** A vector core that runs one block of a kernel. */
+export class Core {
+  /** The unified buffer, and the same bytes as wider lanes. */
+  readonly memory: Uint8Array;
+  readonly u16: Uint16Array;
+  readonly u32: Uint32Array;
+  readonly f32: Float32Array;
+  /** Its allocations so far. */
+  readonly buffers: BufferEntry[] = [];
+  /** Its first free byte. */
+  top = 0;
+
+  readonly #buffer: UnifiedBuffer;
+  /** The scalar unit's clock. */
+  #now: number = HEADS.operator;
+  /** End of the last instruction of each queue, or when it can take its first. */
+  readonly #ready: number[];
+  /** What each queue must wait for before its next instruction. */
+  readonly #wait: { time: number; why: string; index: number }[] = QUEUES.map(() => ({ time: 0, why: '', index: -1 }));
+  readonly #seq = [0, 0, 0, 0];
+  readonly #known = QUEUES.map(() => new Int32Array(4));
+  readonly #history = QUEUES.map(() => new History());
+  readonly #busy = [0, 0, 0, 0];
+  readonly #count = [0, 0, 0, 0];
+  readonly #flags = new Map<string, Mark[]>();
+  readonly #lines = new Set<string>();
+  readonly #spans: number[][] = QUEUES.map(() => []);
+  readonly #costs = QUEUES.map(() => new Map<string, LineCost>());
+  readonly #record: Mutable<InstructionRecord>[] | undefined;
+  #last: number = HEADS.operator;
+  #index = 0;
+  #large = false;
+  #buffersCounted = 0;
+
+  /**
+   * @param block - GetBlockIdx
+   * @param launch - what the cores share
+   * @param buffer - the unified buffer; cleared here
+   * @param record - keep every instruction
+   */
+  constructor(
+    readonly block: number,
+    readonly launch: Launch,
+    buffer: UnifiedBuffer,
+    record: boolean,
+  ) {
+    this.memory = buffer.bytes;
+    this.u16 = new Uint16Array(this.memory.buffer);
+    this.u32 = new Uint32Array(this.memory.buffer);
+    this.f32 = new Float32Array(this.memory.buffer);
+    this.#buffer = buffer;
+    buffer.clear();
+    const now = this.#now;
+    this.#ready = [now, now + HEADS.V, now + HEADS.mte2(launch.concurrent, false), now + HEADS.MTE3];
+    this.#record = record ? [] : undefined;
+  }
+
+  /** Reports a fault of this block; `part` tells apart faults of one kind on one line. */
+  fault(kind: FindingKind, line: string, message: string, part = ''): void {
+    this.launch.findings.add({ kind, line, message, block: this.block, cycle: this.#now }, part);
+  }
+
+  /** Reports a fault after which the kernel cannot go on, and ends the block. */
+  stop(kind: FindingKind, line: string, message: string): never {
+    this.launch.findings.add({ kind, line, message, block: this.block, cycle: this.#now, fatal: true });
+    throw new Stopped(message);
+  }
+
+  /**
+   * Allocates in the unified buffer, one allocation after the other, as TPipe::InitBuffer does.
+   *
+   * @returns the offset of the first of `num` buffers, and the bytes of each, rounded up to 32
+   */
+  allocate(name: string, kind: BufferEntry['kind'], num: number, bytes: number): BufferEntry {
+    checkCount(num, `InitBuffer(${name}): num`, 1);
+    checkCount(bytes, `InitBuffer(${name}): bytes`, 1);
+    const size = Math.ceil(bytes / 32) * 32;
+    const line = `init: InitBuffer(${name})`;
+    this.#buffersCounted += num;
+    if (this.#buffersCounted > MAX_BUFFERS)
+      this.stop('too-many-buffers', line, `${this.#buffersCounted} buffers, and a kernel may have ${MAX_BUFFERS}`);
+    const entry = { name, kind, offset: this.top, size, num };
+    this.top += size * num;
+    this.buffers.push(entry);
+    const { capacity } = this.launch;
+    if (this.top > capacity) {
+      const end = `end at ${this.top}, past the unified buffer's ${capacity}`;
+      this.stop('ub-capacity', line, `${num} × ${size} bytes from offset ${entry.offset} ${end}`);
+    }
+    return entry;
+  }
+
+  /** Issues an instruction to V, MTE2 or MTE3. */
+  issue(queue: QueueIndex, it: Instruction): void {
+    this.#now += ISSUE;
+    this.#busy[Q.S]! += ISSUE;
+    this.#span(Q.S, this.#now - ISSUE, this.#now);
+    this.#wait[Q.S]!.time = 0; // it was this instruction that waited
+    const seq = ++this.#seq[queue]!;
+    const known = this.#known[queue]!;
+    // What the scalar unit has waited for is complete before anything it issues later.
+    for (let p = 1; p < 4; p++) known[p] = Math.max(known[p]!, this.#known[Q.S]![p]!);
+    const history = this.#history[queue]!;
+    if (seq > QUEUE_DEPTH) this.#now = Math.max(this.#now, history.ends[seq - QUEUE_DEPTH]!);
+    if (queue === Q.MTE2 && it.bytes >= LARGE_LOAD && !this.#large) {
+      this.#large = true;
+      this.#ready[queue]! += HEADS.mte2(this.launch.concurrent, true) - HEADS.mte2(this.launch.concurrent, false);
+    }
+    for (const access of it.reads) this.#touch(queue, seq, it, access, false);
+    for (const access of it.writes) this.#touch(queue, seq, it, access, true);
+    const { name, line, cycles, bytes, elements, conflictCycles = 0 } = it;
+    const free = Math.max(this.#now, this.#ready[queue]!);
+    const start = Math.max(free, this.#wait[queue]!.time);
+    const end = start + cycles;
+    history.push(end, known, this.#record ? this.#index : -1);
+    this.#ready[queue] = end;
+    this.#work(queue, line, start, end, cycles);
+    this.#keep({ queue, name, line, issue: this.#now, start, end, bytes, elements, conflictCycles }, free);
+  }
+
+  /** Does a scalar access: on the unified buffer, or on global memory through the cache. */
+  scalar(name: string, line: string, access: Access, write: boolean): void {
+    const seq = ++this.#seq[Q.S]!;
+    this.#known[Q.S]![Q.S] = seq - 1;
+    const issue = this.#now;
+    this.#touch(Q.S, seq, { name, line }, access, write);
+    const start = this.#now; // later where it had to wait
+    let cycles = SCALAR_UB;
+    if (access.memory) {
+      const last = Math.floor((access.at + access.bytes - 1) / CACHE_LINE);
+      for (let at = Math.floor(access.at / CACHE_LINE); at <= last; at++) {
+        const key = `${access.memory.name} ${at}`;
+        if (this.#lines.has(key)) continue;
+        this.#lines.add(key);
+        cycles += SCALAR_MISS;
+        this.launch.bytes.scalar += CACHE_LINE;
+      }
+    }
+    const end = start + cycles;
+    this.#now = end;
+    this.#work(Q.S, line, start, end, cycles);
+    const last = this.#record?.at(-1);
+    if (last?.queue !== 'S' || last.line !== line || this.#wait[Q.S]!.time > 0) {
+      const { bytes } = access;
+      this.#keep({ queue: Q.S, name, line, issue, start, end, bytes, elements: 1, conflictCycles: 0 }, 0);
+      return;
+    }
+    if (!last.name.includes(name)) last.name += `, ${name}`;
+    last.count++;
+    last.end = end;
+    last.bytes += access.bytes;
+    last.elements++;
+  }
+
+  /** Counts what a queue did. */
+  #work(queue: QueueIndex, line: string, start: number, end: number, cycles: number): void {
+    this.#last = Math.max(this.#last, end);
+    this.#busy[queue]! += cycles;
+    this.#count[queue]! += 1;
+    this.#span(queue, start, end);
+    const known = this.#costs[queue]!.get(line);
+    if (known) known.cycles += cycles;
+    else this.#costs[queue]!.set(line, { queue: QUEUES[queue]!, line, cycles });
+  }
+
+  /** Ends the queue's wait, and records an instruction that could have started at `free`. */
+  #keep(it: Omit<InstructionRecord, 'index' | 'count' | 'queue'> & { readonly queue: QueueIndex }, free: number): void {
+    const { time, why, index } = this.#wait[it.queue]!;
+    this.#wait[it.queue]!.time = 0;
+    if (!this.#record) return;
+    const waitsFor = time > free ? { why, index: index >= 0 ? index : undefined } : undefined;
+    this.#record.push({ ...it, index: this.#index++, queue: QUEUES[it.queue]!, count: 1, waitsFor });
+  }
+
+  /** What is complete once the work that a queue has now is done. */
+  mark(queue: QueueIndex, why: string): Mark {
+    const seq = this.#seq[queue]!;
+    const clock = this.#known[queue]!.slice();
+    clock[queue] = seq;
+    const worked = queue !== Q.S && seq > 0;
+    // A queue that must wait and has done nothing since passes the wait on.
+    const time = Math.max(worked ? this.#ready[queue]! : this.#now, this.#wait[queue]!.time);
+    return { time, clock, why, index: worked ? this.#history[queue]!.indices[seq]! : -1 };
+  }
+
+  /** Makes a queue wait for a mark before its next instruction; the scalar unit waits at once. */
+  await(queue: QueueIndex, mark: Mark): void {
+    const known = this.#known[queue]!;
+    for (let p = 0; p < 4; p++) known[p] = Math.max(known[p]!, mark.clock[p]!);
+    const wait = this.#wait[queue]!;
+    if (mark.time > (queue === Q.S ? this.#now : wait.time))
+      Object.assign(wait, { time: mark.time, why: mark.why, index: mark.index });
+    if (queue === Q.S) this.#now = Math.max(this.#now, mark.time);
+  }
+
+  /** AscendC's `SetFlag<from_to>(id)`. */
+  setFlag(from: QueueIndex, to: QueueIndex, id: number): void {
+    const key = this.#flagKey(from, to, id);
+    const set = this.#flags.get(key) ?? [];
+    set.push(this.mark(from, key));
+    this.#flags.set(key, set);
+  }
+
+  /** AscendC's `WaitFlag<from_to>(id)`: ends the block when the flag is not set. */
+  waitFlag(from: QueueIndex, to: QueueIndex, id: number, line: string): void {
+    const key = this.#flagKey(from, to, id);
+    const mark = this.#flags.get(key)?.shift();
+    if (!mark) this.stop('deadlock', line, `WaitFlag<${key}>: it was never set, so ${QUEUES[to]} waits for ever`);
+    this.await(to, mark);
+  }
+
+  #flagKey(from: QueueIndex, to: QueueIndex, id: number): string {
+    if (!Number.isInteger(id) || id < 0 || id >= MAX_EVENTS)
+      refuse('RANGE', 'aicore: event id', `an integer in [0, ${MAX_EVENTS - 1}]`, id);
+    return `${QUEUES[from]}_${QUEUES[to]}(${id})`;
+  }
+
+  /** AscendC's `PipeBarrier<queue>`: the queue's next instruction starts when all before it have ended. */
+  barrier(queue: QueueIndex | 'ALL'): void {
+    if (queue !== 'ALL') {
+      if (queue !== Q.S) this.#known[queue]![queue] = this.#seq[queue]!;
+      return;
+    }
+    for (const q of [Q.V, Q.MTE2, Q.MTE3] as const) this.await(Q.S, this.mark(q, 'PipeBarrier<PIPE_ALL>'));
+    for (const known of this.#known) for (let p = 0; p < 4; p++) known[p] = this.#seq[p]!;
+  }
+
+  /** The block's result; call it once, at the end. */
+  finish(stopped: boolean): { run: BlockRun; costs: readonly LineCost[]; mte2Head: number } {
+    const per = (list: readonly number[]): PerQueue => ({ S: list[0]!, V: list[1]!, MTE2: list[2]!, MTE3: list[3]! });
+    const run = {
+      block: this.block,
+      cycles: this.#last,
+      busy: per(this.#busy),
+      instructionCount: per(this.#count),
+      overlap: overlapOf(this.#spans),
+      instructions: this.#record,
+      stopped,
+    };
+    const costs = this.#costs.flatMap((lines) => [...lines.values()]);
+    return { run, costs, mte2Head: HEADS.mte2(this.launch.concurrent, this.#large) };
+  }
+
+  #span(queue: QueueIndex, start: number, end: number): void {
+    const spans = this.#spans[queue]!;
+    const last = spans.length - 1;
+    // Work that follows without a gap is one span: rounding of sums must not make two of it.
+    if (last > 0 && start <= spans[last]! + 1e-6) spans[last] = end;
+    else spans.push(start, end);
+  }
+
+  /** Looks for accesses that are not ordered with this one, and makes this one the last. */
+  #touch(queue: QueueIndex, seq: number, it: Statement, access: Access, write: boolean): void {
+    if (access.bytes <= 0) return;
+    if (!access.memory)
+      this.#buffer.high = Math.min(this.memory.length, Math.max(this.#buffer.high, access.at + access.bytes));
+    if (!this.launch.checkRaces && !this.launch.autoSync) return;
+    const known = this.#known[queue]!;
+    const first = Math.max(0, Math.floor(access.at / GRAIN));
+    const end = Math.ceil((access.at + access.bytes) / GRAIN);
+    if (access.memory) {
+      const { name } = access.memory;
+      access.memory.touch({ block: this.block, queue, seq, first, end, write, known }, ({ writer, kind, block }) =>
+        this.#hazard(queue, it, writer, kind, name, block),
+      );
+      return;
+    }
+    const { writer, readers } = this.#buffer;
+    const last = Math.min(end, writer.length);
+    let seen = 0;
+    for (let g = first; g < last; g++) {
+      const w = writer[g]!;
+      if (w === seen || w === 0) continue;
+      seen = w;
+      const p = w & 3;
+      if ((w >> 2 === seq && p === queue) || w >> 2 <= known[p]!) continue;
+      this.#hazard(queue, it, w, write ? 'write after write' : 'read after write', this.nameAt(g * GRAIN));
+    }
+    if (!write) {
+      readers[queue]!.fill(seq, first, last);
+      return;
+    }
+    for (let p = 0; p < 4; p++) {
+      if (p === queue) continue; // a queue starts in order: an earlier read has begun before a later write
+      const reader = readers[p]!;
+      const limit = known[p]!;
+      for (let g = first; g < last; g++) {
+        if (reader[g]! <= limit) continue;
+        this.#hazard(queue, it, reader[g]! * 4 + p, 'write after read', this.nameAt(g * GRAIN));
+        break;
+      }
+    }
+    writer.fill(seq * 4 + queue, first, last);
+  }
+
+  /** Two accesses without an order: automatic synchronisation orders them where the compiler does, otherwise it is a race. */
+  #hazard(queue: QueueIndex, it: Statement, other: number, kind: string, where: string, block = this.block): void {
+    const [p, s] = [(other & 3) as QueueIndex, other >> 2];
+    const scalar = p === Q.S || queue === Q.S;
+    if (block === this.block && this.launch.autoSync && (scalar || (p === Q.V && queue === Q.V))) {
+      const history = this.#history[p]!;
+      const clock = p === Q.S ? this.#known[Q.S]!.slice() : history.clockOf(s);
+      clock[p] = Math.max(clock[p]!, s);
+      const time = p === Q.S ? this.#now : history.ends[s]!;
+      const index = p === Q.S || !this.#record ? -1 : history.indices[s]!;
+      this.await(queue, { time, clock, why: `automatic ${QUEUES[p]} → ${QUEUES[queue]}`, index });
+      return;
+    }
+    if (!this.launch.checkRaces) return;
+    const who = block === this.block ? `${QUEUES[p]} of the same core` : `${QUEUES[p]} of block ${block}`;
+    const order = `no event, barrier or queue orders it after ${who} (instruction ${s} there)`;
+    this.fault('race', it.line, `${it.name} on ${QUEUES[queue]}: ${kind} in ${where}, and ${order}`);
+  }
+
+  /** The buffer that a byte of the unified buffer belongs to. */
+  nameAt(at: number): string {
+    const entry = this.buffers.find((b) => at >= b.offset && at < b.offset + b.size * b.num);
+    return entry ? entry.name : 'unallocated bytes';
+  }
+}
+
+/**
+ * Checks a count of a kernel's call: NaN lanes would take NaN cycles.
+ *
+ * @throws {RopewalkError} RANGE when it is no integer from `least` to `most`
+ */
+export function checkCount(count: number, what: string, least = 0, most = Number.MAX_SAFE_INTEGER): void {
+  if (Number.isInteger(count) && count >= least && count <= most) return;
+  const range = most < Number.MAX_SAFE_INTEGER ? `in [${least}, ${most}]` : `>= ${least}`;
+  refuse('RANGE', `aicore: ${what}`, `an integer ${range}`, count);
+}
+
+/** How long the spans of the queues overlap. */
+function overlapOf(spans: readonly number[][]): BlockRun['overlap'] {
+  const edges: [number, number][] = [];
+  let busy = 0;
+  for (const list of spans) {
+    for (let i = 0; i < list.length; i += 2) {
+      edges.push([list[i]!, 1], [list[i + 1]!, -1]);
+      busy += list[i + 1]! - list[i]!;
+    }
+  }
+  edges.sort((a, b) => a[0] - b[0] || a[1] - b[1]);
+  let any = 0;
+  let several = 0;
+  let depth = 0;
+  let last = 0;
+  for (const [time, step] of edges) {
+    if (depth > 0) any += time - last;
+    if (depth > 1) several += time - last;
+    depth += step;
+    last = time;
+  }
+  return { any, several, share: any > 0 ? several / any : 0, parallelism: any > 0 ? busy / any : 0 };
+}

@@ -1,0 +1,211 @@
+/**
+ * Launches a kernel on the modelled chip: runs one block after the other, then adds up what they report.
+ *
+ * @module
+ */
+import { reading, readList, readName, readOptional, readOptions, refuse } from 'ropewalk/backend';
+import type { FloatDtype } from 'ropewalk';
+import { AscendC } from './ascendc.js';
+import { Core, checkCount, type LineCost, newLaunch, readChip, Stopped, UnifiedBuffer } from './core.js';
+import { ASSUMPTIONS, CHIPS, HEADS } from './costs.js';
+import { GlobalTensor } from './memory.js';
+import {
+  type BlockRun,
+  type Bottleneck,
+  type BufferEntry,
+  type Finding,
+  type KernelName,
+  type KernelRun,
+  type MachineOptions,
+  QUEUES,
+  type QueueName,
+} from './trace.js';
+
+/** Options of {@link launchKernel}: a kernel, and how it is launched. */
+export interface LaunchOptions {
+  /** A name for reports. */
+  readonly kernel: KernelName | string;
+  readonly dtype: FloatDtype;
+  /** Blocks, in [0, 65535]. */
+  readonly blocks: number;
+  /** The kernel's default for MachineOptions.autoSync. */
+  readonly autoSync: boolean;
+  readonly machine?: MachineOptions;
+  /** Keep the instructions of these blocks: all, none (the default), or a list. */
+  readonly record?: boolean | readonly number[];
+  /** Called after each block with the number of blocks done and of all blocks. */
+  readonly onBlock?: (done: number, total: number) => void;
+  /** The kernel: what each block does. */
+  readonly body: (c: AscendC) => void;
+  /** The tensor that it must write, with coverage; none for kernels that write no tensor. */
+  readonly output?: GlobalTensor;
+  /** Elements of one row of the output. */
+  readonly rowLength?: number;
+  /** First element of each row, as an index in the allocation. */
+  readonly rowStarts?: readonly number[];
+  /** The fewest bytes that must move. */
+  readonly least?: { readonly load: number; readonly store: number };
+  /** Findings about the launch itself. */
+  readonly extra?: readonly Pick<Finding, 'kind' | 'line' | 'message'>[];
+}
+
+/**
+ * Runs a kernel on every block, one after the other, on the modelled chip.
+ *
+ * @param call - the kernel and how it is launched
+ * @returns what the model reports; the kernel's writes are in the caller's memory
+ * @throws {RopewalkError} RANGE, SHAPE or UNSUPPORTED, naming the option; a kernel that hangs is a finding, not an error
+ * @example
+ * const body = (c: AscendC) => c.Duplicate('fill', c.pipe.InitTBuf('t', 64).Get('f32'), 1, 16);
+ * const run = launchKernel({ kernel: 'fill', dtype: 'f32', blocks: 1, autoSync: false, body });
+ */
+export function launchKernel(call: LaunchOptions): KernelRun {
+  const options = readLaunch(call);
+  const { blocks: blockCount, record } = options;
+  const machine = readOptions(options.machine ?? {}, 'aicore: machine');
+  const launch = newLaunch(machine, options.autoSync, blockCount);
+  const buffer = new UnifiedBuffer(launch.capacity);
+  const blocks: BlockRun[] = [];
+  const details: { readonly costs: readonly LineCost[]; readonly mte2Head: number }[] = [];
+  let buffers: readonly BufferEntry[] = [];
+  let used = 0;
+  for (let block = 0; block < blockCount; block++) {
+    const core = new Core(block, launch, buffer, Array.isArray(record) ? record.includes(block) : record === true);
+    let stopped = false;
+    try {
+      options.body(new AscendC(core));
+    } catch (error) {
+      if (!(error instanceof Stopped)) throw error;
+      stopped = true;
+    }
+    const { run, ...detail } = core.finish(stopped);
+    blocks.push(run);
+    details.push(detail);
+    if (core.top > used) [buffers, used] = [core.buffers, core.top];
+    options.onBlock?.(block + 1, blockCount);
+  }
+  for (const finding of options.extra ?? []) launch.findings.add({ ...finding, block: 0, cycle: 0 });
+
+  const rows = countRows(options);
+  const missing = rows.wanted - rows.written;
+  if (missing > 0) {
+    const message = `${missing} of ${rows.wanted} rows of ${options.output!.name} were never written`;
+    launch.findings.add({ kind: 'coverage', line: 'launch', message, block: 0, cycle: 0, count: missing });
+  }
+
+  // Blocks beyond the cores run after one another on the same core, each with its own heads.
+  const { cores } = readChip(machine);
+  const perCore = new Float64Array(Math.min(cores, Math.max(1, blockCount)));
+  for (const run of blocks) perCore[run.block % cores]! += run.cycles - HEADS.operator;
+  const cycles = HEADS.operator + Math.max(0, ...perCore);
+  const slowest = blocks.reduce((best, run, i) => (run.cycles > blocks[best]!.cycles ? i : best), 0);
+  const slow = blocks[slowest] ?? IDLE;
+  const { clockGHz } = CHIPS[launch.chip];
+  const { costs, mte2Head } = details[slowest] ?? { costs: [], mte2Head: HEADS.mte2(launch.concurrent, false) };
+  const { least = { load: 0, store: 0 } } = options;
+  const bytes = { ...launch.bytes, byTensor: Object.fromEntries(launch.bytes.byTensor), least };
+  return {
+    kernel: options.kernel,
+    dtype: options.dtype,
+    chip: launch.chip,
+    clockGHz,
+    blockCount,
+    waves: Math.ceil(blockCount / cores),
+    cycles,
+    microseconds: cycles / (clockGHz * 1000),
+    busy: slow.busy,
+    heads: { S: 0, V: HEADS.V, MTE2: mte2Head, MTE3: HEADS.MTE3, operator: HEADS.operator },
+    rows,
+    cyclesPerRow: rows.written > 0 ? cycles / rows.written : 0,
+    overlap: slow.overlap,
+    bytes,
+    unifiedBuffer: { capacity: launch.capacity, used, buffers },
+    bankConflicts: launch.conflicts,
+    bottleneck: bottleneckOf(slow, costs, mte2Head, bytes),
+    findings: launch.findings.list(),
+    assumptions: ASSUMPTIONS,
+    blocks,
+    slowest,
+  };
+}
+
+/** The most blocks of a launch: the count has 16 bits on the device. */
+const MAX_BLOCKS = 2 ** 16 - 1;
+
+function readLaunch(call: LaunchOptions): LaunchOptions {
+  const options = readOptions(call, 'aicore: options');
+  const { kernel, dtype, blocks, body, onBlock, record, output, rowLength = 0, rowStarts = [] } = options;
+  if (typeof kernel !== 'string') refuse('RANGE', 'aicore: kernel', 'a name', kernel);
+  readName(dtype, ['f64', 'f32', 'f16', 'bf16'], 'aicore: dtype');
+  checkCount(blocks, 'blocks', 0, MAX_BLOCKS);
+  if (typeof body !== 'function') refuse('RANGE', 'aicore: body', 'a function', body);
+  if (onBlock !== undefined && typeof onBlock !== 'function') refuse('RANGE', 'aicore: onBlock', 'a function', onBlock);
+  if (output !== undefined && !reading('aicore: output', () => output instanceof GlobalTensor))
+    refuse('RANGE', 'aicore: output', 'a GlobalTensor', output);
+  checkCount(rowLength, 'rowLength');
+  const least = readOptional(options.least, 'aicore: least');
+  for (const count of least ? [least.load, least.store] : []) checkCount(count, 'least');
+  const all = record === undefined || typeof record === 'boolean';
+  return {
+    ...options,
+    record: all ? record : Array.from(readList(record, 'aicore: record')),
+    rowStarts: Array.from(readList(rowStarts, 'aicore: rowStarts')),
+    least,
+  };
+}
+
+/** The slowest block of a launch without blocks. */
+const IDLE: BlockRun = /* @__PURE__ */ Object.freeze({
+  block: 0,
+  cycles: HEADS.operator,
+  busy: { S: 0, V: 0, MTE2: 0, MTE3: 0 },
+  instructionCount: { S: 0, V: 0, MTE2: 0, MTE3: 0 },
+  overlap: { any: 0, several: 0, share: 0, parallelism: 0 },
+  stopped: false,
+});
+
+function countRows({ output, rowLength = 0, rowStarts = [] }: LaunchOptions): { written: number; wanted: number } {
+  const coverage = output?.coverage;
+  if (!coverage) return { written: 0, wanted: 0 };
+  const isWritten = (start: number): boolean => {
+    for (let e = start; e < start + rowLength; e++) if (coverage[e] !== 2) return false;
+    return true;
+  };
+  return { written: rowStarts.filter(isWritten).length, wanted: rowStarts.length };
+}
+
+/** Below this share no queue is the bottleneck: they wait for each other. */
+const WAITING = 0.6;
+
+function bottleneckOf(
+  run: BlockRun,
+  costs: readonly LineCost[],
+  mte2Head: number,
+  bytes: KernelRun['bytes'],
+): Bottleneck {
+  const what = QUEUES.reduce((best, q) => (run.busy[q] > run.busy[best] ? q : best), 'S' as QueueName);
+  const busy = run.busy[what];
+  const share = run.cycles > 0 ? busy / run.cycles : 0;
+  const percent = (n: number) => `${Math.round(n * 100)} %`;
+  if (busy < mte2Head) {
+    const start = mte2Head + HEADS.operator;
+    const times = `${Math.round(start)} cycles pass before the first load, and ${what} then works for ${Math.round(busy)}`;
+    const advice = `Starting takes longer than the work: ${times}. Give one launch more rows.`;
+    return { what: 'start', share: Math.min(1, start / run.cycles), line: 'launch', advice };
+  }
+  const costliest = costs.filter((c) => c.queue === what).sort((a, b) => b.cycles - a.cycles)[0];
+  const { line, cycles } = costliest ?? { line: 'launch', cycles: 0 };
+  const { load, store, least } = bytes;
+  const next: { readonly [Q in QueueName]: string } = {
+    S: 'The scalar unit handles elements one by one: use vector instructions (GatherMask, Gather) instead.',
+    V: 'The vector unit is the limit: use fewer instructions, more rows in each, and avoid bank conflicts.',
+    MTE2: `Loads are the limit: ${load} bytes are loaded, at least ${least.load} must be. Load each table row once, and several rows in a copy.`,
+    MTE3: `Stores are the limit: ${store} bytes are stored, at least ${least.store} must be. Store several rows in a copy, and whole datablocks.`,
+  };
+  const wait =
+    share < WAITING
+      ? ' The queues wait for each other much of the time: use two buffers in each queue, and no waits of the scalar unit.'
+      : '';
+  const head = `${what} is busy ${percent(share)} of the slowest block, ${percent(cycles / Math.max(1, busy))} of that in "${line}".`;
+  return { what, share, line, advice: `${head} ${next[what]}${wait}` };
+}

@@ -1,0 +1,144 @@
+/**
+ * The modelled AI Core as a backend: RoPE plans and InfiniOp's descriptors compute on it.
+ *
+ * @module
+ */
+import type { Backend, FloatDtype, Tensor, RopeCall, RopePart, RopePlan, OpPlan } from 'ropewalk';
+import { hostMemory, readName, readOptional, readOptions, loadNumber, newArray, storeNumber, fail, hostOf, checkPlan } from 'ropewalk/backend';
+import { readChip } from './core.js';
+import { MAX_HEAD_DIM } from './kernels/args.js';
+import { runRopeKernel } from './kernels/run.js';
+import { whyNotSeed } from './kernels/seed.js';
+import type { GlobalView, KernelName, KernelRun, MachineOptions } from './trace.js';
+
+/** Options of {@link openAscendModel}. */
+export interface AscendModelOptions {
+  /** `fast` unless given. `seed`, the baseline, takes only what its document describes. */
+  readonly kernel?: KernelName;
+  /** The modelled chip; a 910B3 with 40 cores unless given. */
+  readonly machine?: MachineOptions;
+}
+
+/** A backend that computes RoPE on the modelled AI Core and keeps what the model reported. */
+export interface AscendModelRunner extends Backend {
+  readonly name: 'ascend-model';
+  /** The runs of the last plan, one for each of its parts; empty before the first plan. */
+  readonly lastRuns: readonly KernelRun[];
+}
+
+/**
+ * Opens the modelled AI Core as a backend. It runs RoPE only; `whyNot(plan)` says why another plan does not run.
+ *
+ * Results are those of the device's arithmetic: f16 rounds at each vector step, bf16 computes in f32. Tensors lie in host memory.
+ *
+ * @param options - which kernel, on which machine
+ * @returns an open backend; nothing needs to be disposed of
+ * @throws {RopewalkError} UNSUPPORTED for a kernel or chip that does not exist, RANGE for a number of cores that the chip does not have
+ * @example const rw = await ropewalk({ backend: openAscendModel({ kernel: 'correct' }) });
+ */
+export function openAscendModel(options: AscendModelOptions = {}): AscendModelRunner {
+  const { kernel: wanted = 'fast', machine: given } = readOptions(options, 'ascend-model: options');
+  const kernel = readName(wanted, ['seed', 'correct', 'fast'], 'ascend-model: kernel');
+  const machine = readOptional(given, 'ascend-model: machine') ?? {};
+  readChip(machine);
+  let lastRuns: readonly KernelRun[] = [];
+  return {
+    name: 'ascend-model',
+    get lastRuns() {
+      return lastRuns;
+    },
+    capabilities: () => ({
+      backend: 'ascend-model',
+      description: `RoPE by the ${kernel} kernel on a model of an Ascend ${machine.chip ?? '910B3'}'s vector cores`,
+      dtypes: kernel === 'seed' ? ['f32', 'f16'] : ['f32', 'f16', 'bf16'],
+      threads: 1,
+      notTaken: [],
+    }),
+    ...hostMemory(),
+    whyNot: (plan) => whyNot(plan, kernel),
+    run(plan) {
+      const why = whyNot(plan, kernel);
+      if (why !== undefined)
+        fail('UNSUPPORTED', `ascend-model: ${plan.op}`, `the ${kernel} kernel cannot run it: ${why}`);
+      const call = plan as RopeCall;
+      lastRuns = call.parts.map((part) => runPart(call.plan, part, kernel, machine));
+    },
+    async finish() {},
+  };
+}
+
+/** {@link openAscendModel} by its earlier name. */
+export const ascendModelRunner: typeof openAscendModel = openAscendModel;
+
+function runPart(plan: RopePlan, part: RopePart, kernel: KernelName, machine: MachineOptions): KernelRun {
+  const dtype = part.x.dtype;
+  return runRopeKernel({
+    kernel,
+    dtype,
+    pairing: plan.read.step === 2 ? 'interleaved' : 'half',
+    x: viewOf(part.x, 'x'),
+    y: viewOf(part.out, 'out'),
+    positions: plan.tableRows,
+    sin: tableOf(plan.table.sin, dtype),
+    cos: tableOf(plan.table.cos, dtype),
+    rotaryDim: plan.rotaryDim,
+    machine,
+  });
+}
+
+function viewOf(tensor: Tensor<FloatDtype>, name: string): GlobalView {
+  return {
+    data: hostOf(tensor, `ascend-model: ${name}`),
+    shape: tensor.shape as GlobalView['shape'],
+    strides: tensor.strides as GlobalView['strides'],
+    offset: tensor.offset,
+  };
+}
+
+/** The table in the data's own type, as the kernels load it. */
+function tableOf(values: ArrayLike<number>, dtype: FloatDtype): ReturnType<typeof newArray> {
+  const data = newArray(dtype, values.length);
+  for (let n = 0; n < values.length; n++) storeNumber(data, dtype, n, values[n]!);
+  return data;
+}
+
+/** Whether the data's own type holds these table values exactly: the kernels have no wider tables. */
+function fits(values: ArrayLike<number>, dtype: FloatDtype): boolean {
+  const data = tableOf(values, dtype);
+  for (let n = 0; n < values.length; n++) if (loadNumber(data, dtype, n) !== values[n]) return false;
+  return true;
+}
+
+/** Why a kernel cannot run a plan, as the rest of a sentence; undefined when it can. */
+function whyNot(plan: OpPlan, kernel: KernelName): string | undefined {
+  checkPlan(plan);
+  if (plan.op !== 'rope') return `the model has kernels for rope, not for ${plan.op}`;
+  const { pairing, rotaryOffset, headDim, rotaryDim, table } = plan.plan;
+  if (pairing === 'interleaved-to-half') return 'the kernels write a pair where they read it';
+  if (rotaryOffset !== 0) return 'the kernels rotate the leading dimensions of a head';
+  if (headDim > MAX_HEAD_DIM) return `a row of ${headDim} elements and its temporaries do not fit the unified buffer`;
+  for (const part of plan.parts) {
+    const { dtype } = part.x;
+    const why = whyNotPart(part);
+    if (why !== undefined) return why;
+    const limit = kernel === 'seed' ? whyNotSeed({ dtype, pairing, rotaryDim, headDim }) : undefined;
+    if (limit !== undefined) return `the seed kernel ${limit}`;
+  }
+  for (const dtype of new Set(plan.parts.map(({ x }) => x.dtype))) {
+    if (!fits(table.cos, dtype) || !fits(table.sin, dtype))
+      return `the kernels read cos and sin in the data's own type, and ${dtype} cannot hold these tables exactly`;
+  }
+  return undefined;
+}
+
+function whyNotPart({ x, out, rows, norm }: RopePart): string | undefined {
+  if (x.dtype === 'f64') return 'the vector unit has no f64 arithmetic';
+  if (out.dtype !== x.dtype) return 'the kernels write the dtype that they read';
+  if (rows) return 'the kernels write no KV cache';
+  if (norm) return 'the kernels do no norm';
+  for (const { shape, strides } of [x, out]) {
+    if (strides[3] !== 1 && shape[3] !== 1)
+      return 'a copy reads rows whose elements lie side by side, a last stride of 1';
+  }
+  return undefined;
+}

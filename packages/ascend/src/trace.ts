@@ -1,0 +1,270 @@
+/**
+ * What a run on the modelled AI Core says: instructions, cycles, bytes, the unified buffer and the findings. Types only.
+ *
+ * Every time is in cycles of the core's clock; every address and size in bytes.
+ *
+ * @module
+ */
+import type { FloatDtype, HostArray } from 'ropewalk';
+
+/** The queues of a vector core: scalar, vector, global memory → unified buffer, unified buffer → global memory. */
+export type QueueName = 'S' | 'V' | 'MTE2' | 'MTE3';
+/** All queues, in the order in which they are shown. */
+export const QUEUES: readonly QueueName[] = /* @__PURE__ */ Object.freeze(['S', 'V', 'MTE2', 'MTE3'] as const);
+
+/** The chips whose core, clock and cache are known. */
+export type ChipName = '910B3' | '910B4';
+
+/** The kernels that are here. */
+export type KernelName = 'seed' | 'correct' | 'fast';
+
+/** How two neighbouring elements are paired: (2j, 2j + 1), GPT-J; or (j, j + half), GPT-NeoX. */
+export type Pairing = 'interleaved' | 'half';
+
+/**
+ * What a finding is about.
+ *
+ * - `gm-over-read`, `gm-over-write`: an access reaches past a tensor in global memory
+ * - `gm-unallocated`: as above, past the memory that holds the tensor: on the device whatever lies there
+ * - `unaligned`: an address or length that the instruction does not take
+ * - `before-dequeue`: a queue's buffer used before it was taken out by DeQue, or after FreeTensor, or at a step out of order
+ * - `no-free-buffer`: AllocTensor or DeQue that would wait for ever: the kernel hangs
+ * - `deadlock`: WaitFlag for a flag that nobody set
+ * - `overflow`: an instruction reads or writes past its buffer, into a neighbour's
+ * - `race`: two accesses of the same bytes, at least one a write, that no event, barrier or queue orders
+ * - `too-many-buffers`: more than 64 buffers
+ * - `ub-capacity`: the buffers do not fit the unified buffer
+ * - `unsupported-dtype`: an instruction that this architecture lacks for the dtype
+ * - `coverage`: rows of y that no instruction ever wrote
+ * - `wrong-operand`: a kernel that takes what it should not (positions of another batch, say)
+ */
+export type FindingKind =
+  | 'gm-over-read'
+  | 'gm-over-write'
+  | 'gm-unallocated'
+  | 'unaligned'
+  | 'before-dequeue'
+  | 'no-free-buffer'
+  | 'deadlock'
+  | 'overflow'
+  | 'race'
+  | 'too-many-buffers'
+  | 'ub-capacity'
+  | 'unsupported-dtype'
+  | 'coverage'
+  | 'wrong-operand';
+
+/** A fault of a kernel, found by running it; equal ones of one line are counted, not repeated. */
+export interface Finding {
+  readonly kind: FindingKind;
+  /** A sentence with the numbers of the first occurrence. */
+  readonly message: string;
+  /** The kernel's statement, `copyIn: DataCopy(x)`; `launch` for what concerns the whole run. */
+  readonly line: string;
+  /** Where it happened first. */
+  readonly first: { readonly block: number; readonly cycle: number };
+  /** How often it happened in the whole run. */
+  readonly count: number;
+  /** Whether the kernel cannot go on after it (it hangs, or does not start). */
+  readonly fatal: boolean;
+}
+
+/** One instruction of a recorded block; successive scalar accesses of one line are one entry with a count. */
+export interface InstructionRecord {
+  /** Position in the block's program order. */
+  readonly index: number;
+  readonly queue: QueueName;
+  /** AscendC's name: `DataCopyPad`, `GatherMask`; of a run of scalar accesses all its names: `GetValue, SetValue`. */
+  readonly name: string;
+  /** The kernel's statement, `compute: Mul(tmp_odd1, tmp_odd, cos)`. */
+  readonly line: string;
+  /** When the scalar unit handed it over. */
+  readonly issue: number;
+  readonly start: number;
+  readonly end: number;
+  /** How many instructions this entry stands for: 1, or a run of scalar accesses. */
+  readonly count: number;
+  /** Bytes moved (MTE2, MTE3, scalar), or written (V). */
+  readonly bytes: number;
+  /** Elements computed or moved. */
+  readonly elements: number;
+  /** What it waited for last, when it could not start at its issue nor right after its queue's previous instruction. */
+  readonly waitsFor?: { readonly why: string; readonly index?: number };
+  /** Extra cycles from conflicts of the unified buffer's banks. */
+  readonly conflictCycles: number;
+}
+
+/** A number of cycles for each queue. */
+export type PerQueue = { readonly [Q in QueueName]: number };
+
+/** How long pairs of queues worked at the same time, and how long none or several did. */
+export interface Overlap {
+  /** Cycles in which at least one of MTE2, V, MTE3, S worked. */
+  readonly any: number;
+  /** Cycles in which two or more worked. */
+  readonly several: number;
+  /** `several / any`, 0 when nothing ran. */
+  readonly share: number;
+  /** Sum of busy cycles of all queues over `any`: 1 means one after the other, 4 all at once. */
+  readonly parallelism: number;
+}
+
+/** One core's part of a run. */
+export interface BlockRun {
+  /** GetBlockIdx. */
+  readonly block: number;
+  /** From the launch to the end of the last instruction. */
+  readonly cycles: number;
+  readonly busy: PerQueue;
+  readonly instructionCount: PerQueue;
+  readonly overlap: Overlap;
+  /** Of recorded blocks, in program order; absent otherwise. */
+  readonly instructions?: readonly InstructionRecord[];
+  /** Whether a fatal finding ended it early. */
+  readonly stopped: boolean;
+}
+
+/** Bytes over the whole run. */
+export interface ByteCounts {
+  /** Global memory → unified buffer, as the copies ask for it. */
+  readonly load: number;
+  /** Unified buffer → global memory. */
+  readonly store: number;
+  /** Read by GetValue from global memory, in lines of 64 B. */
+  readonly scalar: number;
+  /** Load by tensor: `x`, `sin`, `cos`; store: `y`. */
+  readonly byTensor: { readonly [tensor: string]: number };
+  /** The least that any kernel must move for the same rows: x once, each table row that is used once, y once. */
+  readonly least: { readonly load: number; readonly store: number };
+}
+
+/** One allocation of the unified buffer. */
+export interface BufferEntry {
+  /** The kernel's member, `_in_que`. */
+  readonly name: string;
+  readonly kind: 'TQue VECIN' | 'TQue VECOUT' | 'TBuf VECCALC';
+  /** Of the first of its buffers. */
+  readonly offset: number;
+  /** Of each, after rounding up to 32. */
+  readonly size: number;
+  /** 2 is double buffering. */
+  readonly num: number;
+}
+
+/** A figure that the model states because nothing published gives it. */
+export interface Assumption {
+  readonly name: string;
+  readonly value: number | string;
+  readonly unit: string;
+  readonly why: string;
+}
+
+/** What takes the time. */
+export interface Bottleneck {
+  /** The queue that is busiest, or `start` when the one-off heads are longer than the work. */
+  readonly what: QueueName | 'start';
+  /** Of the slowest block's cycles, 0…1. */
+  readonly share: number;
+  /** The line that costs most on that queue. */
+  readonly line: string;
+  /** A sentence that says what to change. */
+  readonly advice: string;
+}
+
+/** All that a run on the model says. */
+export interface KernelRun {
+  readonly kernel: KernelName | string;
+  readonly dtype: FloatDtype;
+  readonly chip: ChipName;
+  readonly clockGHz: number;
+  /** Blocks launched (`<<<blocks>>>`); the chip has 40 vector cores, more blocks run in waves. */
+  readonly blockCount: number;
+  readonly waves: number;
+  /** From the operator's start to the end of the slowest block, with the one-off heads. */
+  readonly cycles: number;
+  readonly microseconds: number;
+  /** Of the slowest block. */
+  readonly busy: PerQueue;
+  /** The one-off heads inside `cycles`. */
+  readonly heads: PerQueue & { readonly operator: number };
+  /** Rows (a head of a token, or a head row) that the kernel really wrote, and that it should have. */
+  readonly rows: { readonly written: number; readonly wanted: number };
+  /** `cycles` over the rows written. */
+  readonly cyclesPerRow: number;
+  /** Of the slowest block. */
+  readonly overlap: Overlap;
+  readonly bytes: ByteCounts;
+  readonly unifiedBuffer: {
+    readonly capacity: number;
+    readonly used: number;
+    readonly buffers: readonly BufferEntry[];
+  };
+  /** Repeats that met in a bank. Writes cannot meet while a repeat's datablocks lie side by side, as in all instructions here. */
+  readonly bankConflicts: {
+    readonly readRead: number;
+    readonly readWrite: number;
+    readonly writeWrite: number;
+    readonly cycles: number;
+  };
+  readonly bottleneck: Bottleneck;
+  readonly findings: readonly Finding[];
+  readonly assumptions: readonly Assumption[];
+  readonly blocks: readonly BlockRun[];
+  /** Index in `blocks` of the slowest. */
+  readonly slowest: number;
+}
+
+/** A tensor in the modelled global memory: the caller's own memory, read and written in place. */
+export interface GlobalView {
+  /** The typed array that holds the dtype's bits (core/dtypes.ts). */
+  readonly data: HostArray;
+  /** `[batch, seq, heads, dim]`. */
+  readonly shape: readonly [number, number, number, number];
+  /** In elements; the last is 1. */
+  readonly strides: readonly [number, number, number, number];
+  /** Index of element 0 in `data`; 0 unless given. */
+  readonly offset?: number;
+}
+
+/** How the machine is set up. */
+export interface MachineOptions {
+  /** 910B3 unless given. */
+  readonly chip?: ChipName;
+  /** Bytes of the unified buffer; 196608 unless given. */
+  readonly unifiedBufferBytes?: number;
+  /** The compiler's automatic synchronisation: on for `seed` and `correct`, off for `fast`, which sets its own, unless given. */
+  readonly autoSync?: boolean;
+  /** Vector cores to spread over; 40 unless given. */
+  readonly cores?: number;
+  /**
+   * What a vector instruction costs: `published` (the autofuse model's n·slope + head, the default) or `repeats`
+   * (a repeat a cycle + head, as the Add of 64 repeats was measured). Bank conflicts come on top of both.
+   */
+  readonly vectorTiming?: 'published' | 'repeats';
+  /** Keep looking for races; on unless given. */
+  readonly checkRaces?: boolean;
+}
+
+/** One call of a RoPE kernel on the model. */
+export interface RopeKernelOptions {
+  readonly kernel: KernelName;
+  /** f16, f32; bf16 on `correct` and `fast`. f64 is refused: the core has no f64 vector arithmetic. */
+  readonly dtype: FloatDtype;
+  readonly pairing: Pairing;
+  readonly x: GlobalView;
+  /** Same shape as x; may be the same memory with the same strides (in place). */
+  readonly y: GlobalView;
+  /** Row of the tables of each token: `[seq]`, shared by all batches, or `[batch, seq]` flat. */
+  readonly positions: ArrayLike<number | bigint>;
+  /** `[rows, rotaryDim / 2]`, dense, of `dtype`. */
+  readonly sin: HostArray;
+  /** As `sin`. */
+  readonly cos: HostArray;
+  /** Leading elements of each head that turn, even; the rest is copied. The whole head unless given. */
+  readonly rotaryDim?: number;
+  readonly machine?: MachineOptions;
+  /** Keep the instructions of these blocks: all, none (the default), or a list. */
+  readonly record?: boolean | readonly number[];
+  /** Told the blocks that are done and all there are, after each. */
+  readonly onBlock?: (done: number, total: number) => void;
+}

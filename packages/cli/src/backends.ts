@@ -1,0 +1,41 @@
+/**
+ * The backends that commands can open by name: the kernel's own, ONNX Runtime, and the model of an Ascend AI Core.
+ *
+ * @module
+ */
+import { type Backend, type BackendEntry, type BackendOptions, BACKENDS as KERNEL_BACKENDS } from 'ropewalk';
+import type { OnnxruntimeOptions } from '@ropewalk/onnx';
+import { openFrom } from 'ropewalk/backend';
+
+/** What `--backend` and the options beside it can say. */
+export type CommandBackendOptions = BackendOptions & OnnxruntimeOptions;
+
+const onnxruntime: BackendEntry<CommandBackendOptions> = {
+  name: 'onnxruntime',
+  auto: false,
+  byName: true, // it runs the graphs that are exported for others; as a backend of its own it is slow
+  whyNot: async () => (await import('@ropewalk/onnx')).whyNotOnnxruntime(),
+  open: async (options) => (await import('@ropewalk/onnx')).openOnnxruntime(options),
+};
+
+const ascendModel: BackendEntry<CommandBackendOptions> = {
+  name: 'ascend-model',
+  auto: false,
+  byName: true, // a model of a device, thousands of times slower than the machine it runs on
+  whyNot: async () => undefined,
+  open: async () => (await import('@ropewalk/ascend')).openAscendModel(),
+};
+
+/** Every backend that a command can open. */
+export const BACKENDS: readonly BackendEntry<CommandBackendOptions>[] = [...KERNEL_BACKENDS, onnxruntime, ascendModel];
+
+/**
+ * Opens a backend by the name that a command was given.
+ *
+ * @param name - the name of one of {@link BACKENDS}, or `auto`
+ * @param options - for the backend
+ * @throws {RopewalkError} as openBackend of `ropewalk`
+ */
+export function openBackend(name: string, options?: CommandBackendOptions): Promise<Backend> {
+  return openFrom(BACKENDS, name, options);
+}

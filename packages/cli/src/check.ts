@@ -1,0 +1,155 @@
+/**
+ * `ropewalk check`: runs the conformance suites on backends and reports case by case.
+ *
+ * @module
+ */
+import { existsSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import type { Backend } from 'ropewalk';
+import { openFolder } from '@ropewalk/oracle/node';
+import { type CaseResult, type ConformanceCase, countResults, extendedCases, formatLabel, formatResult, formatSummary, goldenOperatorSuite, goldenRopeSuite, parseLabel, parseRopeLabel, publishedCases, resultToJson, ropeCase, runCases, vectorCases } from '@ropewalk/oracle';
+import { refuse } from 'ropewalk/backend';
+import { BACKENDS, type CommandBackendOptions, openBackend } from './backends.js';
+import { readPattern } from './options.js';
+import { EXIT, openPrinter, printJson } from './output.js';
+
+/** Options of the command, as the command line gives them. */
+export interface CheckOptions {
+  readonly backend?: string;
+  readonly provider?: string;
+  readonly form?: string;
+  readonly angles?: string;
+  readonly filter?: string;
+  readonly case?: string;
+  readonly vectors?: string;
+  readonly json?: boolean;
+}
+
+/**
+ * Runs the suites.
+ *
+ * @param options - what to run, on what, and how to print it
+ * @returns the exit code: 0 when every case passed, 1 when one failed
+ * @throws {RopewalkError} for options and files that make no sense: the caller exits with 2
+ */
+export async function check(options: CheckOptions): Promise<number> {
+  const cases = chooseCases(options);
+  const backends = await openBackends(options);
+  const printer = openPrinter(cases.length * backends.length, 'cases', options.json);
+  const results: CaseResult[] = [];
+  try {
+    for (const backend of backends) {
+      if (!options.json) printer.line(`Backend ${backend.name}: ${backend.capabilities().description}`);
+      for await (const result of runCases(cases, backend)) {
+        results.push(result);
+        printer.line(options.json ? resultToJson(result) : formatResult(result));
+        printer.step();
+      }
+      backend.dispose();
+    }
+  } finally {
+    printer.stop();
+  }
+  const counts = countResults(results);
+  const failed = results.filter(({ verdict }) => verdict.status === 'fail');
+  if (options.json) {
+    const total = { ok: 0, fail: 0, notSupported: 0 };
+    for (const { ok, fail, notSupported } of counts.values()) {
+      total.ok += ok;
+      total.fail += fail;
+      total.notSupported += notSupported;
+    }
+    printJson({ summary: { ...total, suites: Object.fromEntries(counts) } });
+  } else {
+    process.stdout.write(`\nSummary\n${formatSummary(counts).join('\n')}\n`);
+    if (failed.length > 0)
+      process.stdout.write(
+        `\nFailed; rerun one with: ropewalk check --case "LINE"\n${failed.map((r) => formatResult(r)).join('\n')}\n`,
+      );
+  }
+  return failed.length > 0 ? EXIT.failed : EXIT.ok;
+}
+
+function chooseCases(options: CheckOptions): ConformanceCase[] {
+  const all = options.vectors !== undefined ? vectorCases(openFolder(options.vectors)) : builtInCases();
+  if (options.case !== undefined) return [findCase(options.case, all)];
+  if (options.filter === undefined) return all;
+  return filterCases(all, options.filter, 'check');
+}
+
+/**
+ * Takes the cases whose label or suite matches `--filter`.
+ *
+ * @param all - in order
+ * @param filter - a regular expression
+ * @param command - names the command in messages
+ * @throws {RopewalkError} FORMAT for a pattern that is none, or that matches nothing
+ */
+export function filterCases(all: ConformanceCase[], filter: string, command: string): ConformanceCase[] {
+  const pattern = readPattern(filter, `${command}: --filter`);
+  const chosen = all.filter(({ label, suite }) => pattern.test(label) || pattern.test(suite));
+  if (chosen.length === 0)
+    refuse(
+      'FORMAT',
+      `${command}: --filter`,
+      `a pattern that matches one of ${all.length} cases or a suite's name`,
+      filter,
+    );
+  return chosen;
+}
+
+/** The published, extended and golden cases, and the vectors that travel with the package. */
+export function builtInCases(): ConformanceCase[] {
+  const folder = fileURLToPath(new URL('../../vectors', import.meta.url));
+  if (!existsSync(folder))
+    refuse(
+      'FORMAT',
+      'check',
+      "the package's vectors/ folder beside src/ or dist/",
+      undefined,
+      'Reinstall ropewalk, or give --vectors DIR.',
+    );
+  return [
+    ...publishedCases(),
+    ...extendedCases(),
+    ...goldenRopeSuite(),
+    ...goldenOperatorSuite(),
+    ...vectorCases(openFolder(folder)),
+  ];
+}
+
+/** A line of any suite by its text; a ROPE line that no suite has is run as a new case. */
+function findCase(line: string, all: readonly ConformanceCase[]): ConformanceCase {
+  const { name, values } = parseLabel(line);
+  const label = formatLabel(name, Object.fromEntries(values));
+  const known = all.find((one) => one.label === label);
+  if (known) return known;
+  if (name === 'ROPE' && !values.has('vector')) return ropeCase('pasted', parseRopeLabel({ name, values }));
+  return refuse(
+    'FORMAT',
+    'check: --case',
+    'a line that ropewalk check prints, or any ROPE(…) line',
+    line,
+    'List lines with: ropewalk check --filter NAME.',
+  );
+}
+
+/** Every backend that opens here, or the one that was asked for. One that cannot open is named with its reason. */
+async function openBackends({ backend, provider, form, angles }: CheckOptions): Promise<Backend[]> {
+  for (const [name, given] of Object.entries({ provider, form, angles })) {
+    if (given !== undefined && backend !== 'onnxruntime')
+      refuse('UNSUPPORTED', `check: --${name}`, 'it beside --backend onnxruntime', backend ?? 'all backends');
+  }
+  if (backend !== undefined) {
+    const given = { providers: provider?.split(','), form, angles } as CommandBackendOptions; // the backend refuses values that it does not know
+    return [await openBackend(backend, given)];
+  }
+  const open: Backend[] = [];
+  for (const entry of BACKENDS) {
+    if (entry.byName) continue;
+    const why = await entry.whyNot();
+    if (why === undefined) open.push(await entry.open());
+    else process.stderr.write(`Backend ${entry.name}: skipped, ${why}\n`);
+  }
+  return open;
+}

@@ -1,0 +1,66 @@
+/**
+ * Splitting a command into words, as a shell does, without a shell.
+ *
+ * @module
+ */
+import { refuse } from 'ropewalk/backend';
+
+/** What a shell would act on and we do not: refused, so that nobody believes otherwise. */
+const SHELL_ONLY = /[|&;<>()$`]/;
+
+/**
+ * Splits a command line into its words: blanks separate, single quotes keep everything, double quotes and backslashes keep blanks
+ * and quotes. Nothing is expanded and nothing is run.
+ *
+ * @param text - `./kernel --device 0 "my model"`
+ * @param where - the option, for messages
+ * @returns at least one word
+ * @throws {RopewalkError} FORMAT for an open quote, no word at all, or something that only a shell would do
+ */
+export function splitWords(text: string, where: string): string[] {
+  const words: string[] = [];
+  let word: string | undefined;
+  for (let at = 0; at < text.length; at++) {
+    const c = text[at]!;
+    if (c === '\0') refuse('FORMAT', where, 'a command without NUL characters', text);
+    if (/\s/.test(c)) {
+      if (word !== undefined) words.push(word);
+      word = undefined;
+    } else if (c === "'" || c === '"') {
+      const end = closingQuote(text, at);
+      if (end < 0) refuse('FORMAT', where, `a closing ${c}`, text.slice(at));
+      const inside = text.slice(at + 1, end);
+      if (c === '"' && /[$`]/.test(inside.replace(/\\./g, ''))) refuseShell(where, inside);
+      word = (word ?? '') + (c === '"' ? inside.replace(/\\(["\\$`])/g, '$1') : inside);
+      at = end;
+    } else if (c === '\\') {
+      if (at + 1 === text.length) refuse('FORMAT', where, 'a character after the last \\', text);
+      word = (word ?? '') + text[++at]!;
+    } else {
+      if (SHELL_ONLY.test(c)) refuseShell(where, text.slice(at));
+      word = (word ?? '') + c;
+    }
+  }
+  if (word !== undefined) words.push(word);
+  if (words.length === 0 || words[0] === '') refuse('FORMAT', where, 'a command', text);
+  return words;
+}
+
+function closingQuote(text: string, at: number): number {
+  if (text[at] === "'") return text.indexOf("'", at + 1);
+  for (let end = at + 1; end < text.length; end++) {
+    if (text[end] === '\\') end++;
+    else if (text[end] === '"') return end;
+  }
+  return -1;
+}
+
+function refuseShell(where: string, got: string): never {
+  return refuse(
+    'FORMAT',
+    where,
+    'words alone, as no shell reads the command',
+    got,
+    'Put single quotes around what is meant as it stands, or start a shell yourself: --program "sh -c \'…\'".',
+  );
+}

@@ -1,0 +1,98 @@
+/**
+ * What a command that failed says: one line with one prefix, and an exit code.
+ *
+ * @module
+ */
+import { type Command, CommanderError } from 'commander';
+import { RopewalkError } from 'ropewalk';
+import { systemReason } from '@ropewalk/formats/node';
+import { flagOf } from './options.js';
+import { EXIT } from './output.js';
+
+/** What is said and done about an error. */
+export interface Failure {
+  readonly exitCode: number;
+  /** As in a RopewalkError, or `USAGE`, `SYSTEM` (the operating system refused) or `BUG`. */
+  readonly code: string;
+  /** `ropewalk: convert: --layer: expected …`; empty where all has been said. */
+  readonly text: string;
+}
+
+/**
+ * Puts an error into words.
+ *
+ * @param error - whatever was thrown
+ * @param command - the one that was running, or undefined before one was found
+ * @param argv - what was typed
+ */
+export function failureOf(
+  error: unknown,
+  command: Command | undefined,
+  argv: readonly string[] = process.argv,
+): Failure {
+  const prefix = ['ropewalk', ...(command ? [command.name()] : [])].join(': ');
+  if (error instanceof CommanderError) {
+    // Help and the version are printed by then.
+    if (!error.message.startsWith('error: '))
+      return { exitCode: error.exitCode === 0 ? EXIT.ok : EXIT.usage, code: 'USAGE', text: '' };
+    const help = ['ropewalk', ...(command ? [command.name()] : []), '--help'].join(' ');
+    const text = `${prefix}: ${error.message.slice('error: '.length)}\nRun ${help} for what there is.`;
+    return { exitCode: EXIT.usage, code: 'USAGE', text };
+  }
+  if (error instanceof RopewalkError)
+    return {
+      exitCode: EXIT.usage,
+      code: error.code,
+      text: `${prefix}: ${inTheUsersWords(error.message, command, argv)}`,
+    };
+  const { syscall, path } = (error ?? {}) as NodeJS.ErrnoException;
+  if (error instanceof Error && syscall !== undefined) {
+    // A write without a path is one to a stream, and stdout is where commands write.
+    const where = path ?? (syscall === 'write' ? 'stdout' : syscall);
+    const wanted = WRITES.has(syscall) ? 'to be able to write' : 'to be able to read';
+    return {
+      exitCode: EXIT.usage,
+      code: 'SYSTEM',
+      text: `${prefix}: ${where}: expected ${wanted}, got ${systemReason(error)}`,
+    };
+  }
+  const stack = error instanceof Error ? error.stack : String(error);
+  return {
+    exitCode: EXIT.bug,
+    code: 'BUG',
+    text: `${prefix}: a bug in ropewalk. Please report it with these lines:\n${stack}`,
+  };
+}
+
+const WRITES: ReadonlySet<string> = new Set([
+  'write',
+  'mkdir',
+  'rename',
+  'rmdir',
+  'unlink',
+  'link',
+  'copyfile',
+  'fsync',
+]);
+
+/** The library names its own arguments; whoever typed a flag is told of that flag: `sample: topP: …` becomes `--top-p: …`. */
+function inTheUsersWords(message: string, command: Command | undefined, argv: readonly string[]): string {
+  if (!command) return message;
+  const own = `${command.name()}: `;
+  const text = message.startsWith(own) ? message.slice(own.length) : message;
+  const parts = text.split(': ');
+  for (const at of [0, 1]) {
+    const name = parts[at];
+    if (name === undefined || / /.test(name)) break; // a path with blanks, or the sentence itself
+    const flag = command.getOptionValueSource(name) === 'cli' ? flagOf(name) : name.startsWith('--') ? name : undefined;
+    if (flag) return [asTyped(flag, command, argv), ...parts.slice(at + 1)].join(': ');
+  }
+  return text;
+}
+
+/** The shorter name of an option, where that one was typed. */
+function asTyped(flag: string, command: Command, argv: readonly string[]): string {
+  const { short, long } = command.options.find((option) => option.long === flag) ?? {};
+  const isTyped = (name: string): boolean => argv.some((word) => word === name || word.startsWith(`${name}=`));
+  return short && !isTyped(long!) && isTyped(short) ? short : flag;
+}

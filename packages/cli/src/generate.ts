@@ -1,0 +1,159 @@
+/**
+ * `ropewalk generate`: a model continues a text or answers a message, token by token.
+ *
+ * The text goes to stdout as it comes, everything about it to stderr: `ropewalk generate … > story.txt` holds the story alone.
+ *
+ * @module
+ */
+import { refuse } from 'ropewalk/backend';
+import { type Generation, type Pace, readOptions, type ChatMessage, generate as generateText, type Model, type Prompt } from '@ropewalk/model';
+import { EXIT, printJson } from './output.js';
+import { loadForCommand, type ModelRunOptions, numbersOf } from './run-model.js';
+import { isPiped, readStdin, readTextFile, watchStdin } from './text-input.js';
+
+/** Options of the command, as the command line gives them. */
+export interface GenerateCommandOptions extends ModelRunOptions {
+  readonly prompt?: string;
+  readonly file?: string;
+  readonly maxTokens?: string;
+  readonly temperature?: string;
+  readonly topK?: string;
+  readonly topP?: string;
+  readonly minP?: string;
+  readonly repetitionPenalty?: string;
+  readonly seed?: string;
+  readonly stop?: readonly string[];
+  readonly chat?: boolean;
+  readonly system?: string;
+  readonly onFull?: string;
+  readonly ignoreEos?: boolean;
+}
+
+/** How the model in the box is sampled unless told otherwise, as its generation_config.json says: the likeliest tokens soon repeat. */
+const BOX_SAMPLING = { temperature: 0.8, topP: 0.95 } as const;
+/** What a shell reports for a program that Ctrl-C ended. */
+const INTERRUPTED = 130;
+
+/**
+ * Generates text.
+ *
+ * @param argument - the prompt: continued, with `chat` a message that is answered; `-` reads it from stdin, as does a pipe without any
+ *   prompt. The model's start token alone where there is none
+ * @param options - model, backend, sampling
+ * @returns the exit code: 0, or 130 when Ctrl-C ended it
+ * @throws {RopewalkError} for options and files that make no sense: the caller exits with 2
+ */
+export async function generate(argument: string | undefined, options: GenerateCommandOptions): Promise<number> {
+  if (options.system !== undefined && !options.chat)
+    refuse('UNSUPPORTED', 'generate: --system', 'it beside --chat', options.system);
+  const number = numbersOf('generate', options);
+  const sampling = {
+    ...(options.model === undefined && options.temperature === undefined ? BOX_SAMPLING : {}),
+    ...number('maxTokens'),
+    ...number('temperature'),
+    ...number('topK'),
+    ...number('topP'),
+    ...number('minP'),
+    ...number('repetitionPenalty'),
+    ...(options.seed === '-1' ? {} : number('seed')), // a random one, as in llama.cpp
+    ...(options.onFull === undefined ? {} : { onFull: options.onFull as 'stop' | 'shift' }), // generate refuses others
+    ...(options.stop === undefined ? {} : { stop: options.stop }),
+    ...(options.ignoreEos ? { ignoreEos: true } : {}),
+  };
+  readOptions(sampling); // before a large model is read
+  const prompt = await readPrompt(argument, options);
+  if (options.chat && !prompt.text)
+    refuse('RANGE', 'generate: prompt', 'a message to answer, with --chat', prompt.text);
+  const abort = new AbortController();
+  const interrupt = (): void => abort.abort();
+  process.once('SIGINT', interrupt);
+  let model: Model | undefined;
+  try {
+    model = await loadForCommand('generate', options, abort.signal);
+    if (prompt.unread())
+      process.stderr.write(
+        'ropewalk: generate: what is piped in is not read, as the prompt is given; - would read it\n',
+      );
+    if (prompt.text === '')
+      process.stderr.write("ropewalk: generate: the prompt is empty: the text starts from the model's start token\n");
+    const start = options.chat ? messagesOf(prompt.text!, options.system) : (prompt.text ?? '');
+    const echo = !options.chat && !options.json ? (prompt.text ?? '') : '';
+    const end = await stream(
+      model,
+      start,
+      { ...sampling, signal: abort.signal },
+      { echo, quiet: options.json === true },
+    );
+    if (options.json) printJson({ ...end, backend: model.backend });
+    else {
+      if (!end.text.endsWith('\n')) process.stdout.write('\n');
+      process.stderr.write(`${summary(end, model.backend, (sampling.temperature ?? 0) > 0)}\n`);
+    }
+    return end.reason === 'abort' ? INTERRUPTED : EXIT.ok;
+  } catch (error) {
+    if (abort.signal.aborted && error === abort.signal.reason) return INTERRUPTED;
+    throw error;
+  } finally {
+    process.off('SIGINT', interrupt);
+    model?.dispose();
+  }
+}
+
+/** A prompt, and whether something is piped in beside it that nobody reads. */
+interface GivenPrompt {
+  readonly text: string | undefined;
+  readonly unread: () => boolean;
+}
+
+async function readPrompt(
+  argument: string | undefined,
+  { prompt, file }: GenerateCommandOptions,
+): Promise<GivenPrompt> {
+  const given = Object.entries({ 'an argument': argument, '--prompt': prompt, '--file': file }).filter(
+    ([, text]) => text !== undefined,
+  );
+  if (given.length > 1) refuse('FORMAT', 'generate: prompt', 'it once', given.map(([name]) => name).join(' and '));
+  if (argument === '-' || prompt === '-' || file === '-' || (given.length === 0 && isPiped()))
+    return { text: withoutLineEnd(await readStdin('generate')), unread: () => false };
+  const text = file === undefined ? (argument ?? prompt) : withoutLineEnd(readTextFile(file, 'generate: --file'));
+  return { text, unread: watchStdin() };
+}
+
+/** Files and `echo` end with a line end that is not meant; llama.cpp drops it too. @see ggml-org/llama.cpp@001d906 common/arg.cpp */
+function withoutLineEnd(text: string): string {
+  return text.replace(/\r?\n$/, '');
+}
+
+/** Writes the prompt, where it is to be seen, and the text as it comes; nothing before the options have passed. */
+async function stream(
+  model: Model,
+  prompt: Prompt,
+  options: Parameters<typeof generateText>[2],
+  { echo, quiet }: { readonly echo: string; readonly quiet: boolean },
+): Promise<Generation> {
+  let before = echo;
+  for await (const item of generateText(model, prompt, options)) {
+    if (!quiet) process.stdout.write(before + item.text);
+    before = '';
+    if (item.end) return item.end;
+  }
+  throw new Error('a generation ends with its summary');
+}
+
+function messagesOf(prompt: string, system: string | undefined): ChatMessage[] {
+  return [...(system === undefined ? [] : [{ role: 'system', content: system }]), { role: 'user', content: prompt }];
+}
+
+function summary(end: Generation, backend: string, sampled: boolean): string {
+  const why = {
+    length: end.contextFull ? 'the context is full (--on-full shift goes on)' : 'as many tokens as asked for',
+    eos: 'the model ended its text',
+    stop: `stopped before ${JSON.stringify(end.stop)}`,
+    abort: 'interrupted',
+  }[end.reason];
+  const pace = (count: number, { tokens, tokensPerSecond }: Pace): string =>
+    `${count} tokens${tokens > 0 ? ` at ${tokensPerSecond.toPrecision(3)}/s` : ''}`;
+  // The first token comes with the prompt's batch, so that the pace of the others has one less.
+  const paces = `prompt ${pace(end.prefill.tokens, end.prefill)}, then ${pace(end.tokens.length, end.decode)}`;
+  return `\n${backend}: ${paces}; ${why}${sampled ? `; seed ${end.seed}` : ''}`;
+}

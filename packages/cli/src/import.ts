@@ -1,0 +1,275 @@
+/**
+ * `ropewalk import`: the RoPE of an .onnx file, found, described, and run on a backend.
+ *
+ * @module
+ */
+import { realpathSync } from 'node:fs';
+import { dirname, isAbsolute, resolve, sep } from 'node:path';
+import { type Dtype, RopewalkError, type Tensor } from 'ropewalk';
+import { refuse, show, nameForMessage } from 'ropewalk/backend';
+import { parseNpy, tensorFromNpy, writeNpy } from '@ropewalk/formats';
+import { type ExternalLocation, MAX_MODEL_BYTES, type FoundFrequencies, groupAlike, type ImportedModel, type ImportedRope, importOnnx, type NearMiss, runImported } from '@ropewalk/onnx';
+import { readFileBytes, readFileRange, systemReason } from '@ropewalk/formats/node';
+import { openBackend } from './backends.js';
+import { flagOf } from './options.js';
+import { EXIT, printJson } from './output.js';
+import { VERSION } from './version.js';
+import { writeWhole } from './write-file.js';
+
+/** Options of the command, as the command line gives them. */
+export interface ImportOptions {
+  readonly run?: string;
+  readonly x?: string;
+  readonly positionIds?: string;
+  /** `NAME=file.npy`, each. */
+  readonly input?: readonly string[];
+  readonly out?: string;
+  readonly backend?: string;
+  readonly json?: boolean;
+}
+
+/** One layer's activations; the model's weights are not among them. */
+const MAX_NPY_BYTES = 2 ** 31 - 1;
+
+/**
+ * Finds and describes the RoPE of a model, or runs one of them.
+ *
+ * @param file - an .onnx file
+ * @param options - run, x, positionIds, input, out, backend, json
+ * @returns 0 when RoPE was found (and run); 1 when there is none, or something is nearly one
+ * @throws {RopewalkError} for a file or an option that means nothing: the caller exits with 2
+ */
+export async function importModel(file: string, options: ImportOptions): Promise<number> {
+  checkOptions(options);
+  const bytes = readFileBytes(file, MAX_MODEL_BYTES, `import: ${file}`);
+  const imported = importOnnx(bytes, file, { loadExternal: (where) => readExternal(file, where) });
+  if (options.run !== undefined) return run(file, imported, options.run, options);
+  if (options.json) printJson(toJson(file, imported));
+  else process.stdout.write(`${describe(file, imported).map(printable).join('\n')}\n`);
+  return imported.ropes.length === 0 || imported.nearly.length > 0 ? EXIT.failed : EXIT.ok;
+}
+
+function checkOptions(options: ImportOptions): void {
+  if (options.run === undefined) {
+    for (const name of ['x', 'positionIds', 'out', 'backend'] as const) {
+      if (options[name] !== undefined) refuse('FORMAT', `import: ${flagOf(name)}`, '--run NODE beside it', 'none');
+    }
+    if (options.input?.length) refuse('FORMAT', 'import: --input', '--run NODE beside it', 'none');
+    return;
+  }
+  for (const name of ['x', 'out'] as const)
+    if (!options[name]) refuse('FORMAT', 'import: --run', `${flagOf(name)} FILE.npy beside it`, options[name]);
+  if (!options.out!.endsWith('.npy')) refuse('FORMAT', 'import: --out', 'a .npy file', options.out);
+}
+
+async function run(file: string, imported: ImportedModel, name: string, options: ImportOptions): Promise<number> {
+  const rope = choose(file, imported, name);
+  const inputs: Record<string, Tensor> = {};
+  for (const given of options.input ?? []) {
+    const [, key, path] = /^([^=]+)=(.+)$/s.exec(given) ?? refuse('FORMAT', 'import: --input', 'NAME=FILE.npy', given);
+    if (Object.hasOwn(inputs, key!)) refuse('FORMAT', 'import: --input', 'each name once', key);
+    inputs[key!] = readNpy(path!, '--input');
+  }
+  const x = readNpy(options.x!, '--x', 'bf16');
+  const positionIds = options.positionIds === undefined ? undefined : readNpy(options.positionIds, '--position-ids');
+  const backend = await openBackend(options.backend ?? 'auto');
+  try {
+    const y = runImported(rope, backend, { x: backend.upload(x), ...(positionIds && { positionIds }), inputs });
+    const data = await y.read();
+    // npy has no bf16; its bits travel as u16, as they came.
+    const dtype: Dtype = y.dtype === 'bf16' ? 'u16' : y.dtype;
+    writeWhole(options.out!, writeNpy(data, { dtype, shape: y.shape }), 'import: --out');
+    const result = {
+      rope: rope.name,
+      backend: backend.name,
+      x: options.x,
+      out: options.out,
+      dtype: y.dtype,
+      shape: [...y.shape],
+    };
+    if (options.json) printJson(result);
+    else
+      process.stdout.write(
+        `${rope.name}: ${y.dtype} [${y.shape.join(', ')}] on ${backend.name}, wrote ${options.out}\n`,
+      );
+  } finally {
+    backend.dispose();
+  }
+  return EXIT.ok;
+}
+
+function choose(file: string, { ropes }: ImportedModel, name: string): ImportedRope {
+  const found = ropes.filter((rope) => rope.name === name || rope.y === name || where(rope) === name);
+  if (found.length === 1) return found[0]!;
+  const names = ropes.slice(0, 4).map((rope) => show(where(rope)));
+  const all =
+    ropes.length === 0
+      ? 'the name of a RoPE, of which there is none'
+      : `one of ${names.join(', ')}${ropes.length > 4 ? ` and ${ropes.length - 4} more` : ''}`;
+  return refuse(
+    'RANGE',
+    'import: --run',
+    found.length > 1
+      ? `a name that one of them has: ${found.map((rope) => rope.y).join(', ')} are what they write`
+      : `${all}`,
+    name,
+    `ropewalk import ${file} lists them.`,
+  );
+}
+
+/** npy has no bf16: its bits travel as u16. */
+function readNpy(path: string, option: string, u16?: 'bf16'): Tensor {
+  const npy = parseNpy(readFileBytes(path, MAX_NPY_BYTES, `import: ${option}: ${path}`), path);
+  return tensorFromNpy<Dtype>(npy, npy.dtype === 'u16' && u16 ? u16 : npy.dtype);
+}
+
+/**
+ * Reads a tensor out of the model's own folder, and out of no other place, wherever symbolic links lead. The folder is that of the model's name,
+ * or of the file that the name links to: in HuggingFace's cache a model and its data are both links to a folder of blobs.
+ *
+ * @param file - the model
+ * @param where - as the model says it
+ * @throws {RopewalkError} FORMAT for a place outside, and for what is no regular file
+ */
+export function readExternal(file: string, { location, offset, length }: ExternalLocation): Uint8Array {
+  const at = `import: ${file}: external data`;
+  const folder = resolve(dirname(file));
+  const named = resolve(folder, location);
+  if (isAbsolute(location) || !isInside(named, folder)) refuse('FORMAT', at, "a file in the model's folder", location);
+  const which = `${at} ${nameForMessage(location)}`;
+  if (length > MAX_NPY_BYTES) refuse('FORMAT', which, `at most ${MAX_NPY_BYTES} bytes`, length);
+  const path = realPath(named, which);
+  if (![realPath(folder, at), dirname(realPath(file, at))].some((one) => isInside(path, one)))
+    refuse(
+      'FORMAT',
+      which,
+      "a file in the model's folder",
+      'a link to a place outside',
+      'If you trust it, copy the file there.',
+    );
+  return readFileRange(path, offset, length, which);
+}
+
+function isInside(path: string, folder: string): boolean {
+  return path.startsWith(folder.endsWith(sep) ? folder : folder + sep);
+}
+
+function realPath(path: string, at: string): string {
+  try {
+    return realpathSync(path);
+  } catch (cause) {
+    throw new RopewalkError('FORMAT', `${at}: expected a readable file, got ${systemReason(cause)}`, { cause });
+  }
+}
+
+/** Names come from the file: what would steer a terminal is written as its code. */
+function printable(line: string): string {
+  return line.replace(/\p{Cc}/gu, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);
+}
+
+function describe(file: string, { model, ropes, nearly }: ImportedModel): string[] {
+  const groups = groupAlike(ropes);
+  const lines = [
+    `${file}: ${ropes.length} RoPE${groups.length > 1 ? `, ${groups.length} kinds` : ''} ` +
+      `(${model.graph.nodes.length} nodes, opset ${model.opsets.get('') ?? 'unknown'}${model.producer === '' ? '' : `, from ${show(model.producer)}`})`,
+  ];
+  if (ropes.length === 0) {
+    lines.push(
+      '  looked for RotaryEmbedding (ai.onnx, com.microsoft), attention of com.microsoft with do_rotary,',
+      '  and arithmetic that turns pairs: y0 = x0·cos − x1·sin, y1 = x0·sin + x1·cos, in whatever operators',
+    );
+  }
+  for (const group of groups) lines.push('', ...describeGroup(group));
+  for (const miss of nearly) lines.push('', `${where(miss)}: not RoPE, because ${miss.because}`);
+  return lines;
+}
+
+function where({ name, scope, scopeName }: { name: string; scope?: string } & Partial<NearMiss>): string {
+  const within = scope ?? scopeName ?? '';
+  return within === '' ? name : `${within} / ${name}`;
+}
+
+function describeGroup(group: readonly ImportedRope[]): string[] {
+  const rope = group[0]!;
+  const { tables, positions, frequencies, rotaryDim, headDim, rotaryOffset = 0 } = rope;
+  const names = group.slice(0, 2).map(where);
+  const heads = [...new Set(group.map((one) => one.numHeads).filter((count) => count !== undefined))];
+  const title =
+    group.length > 2
+      ? `${names[0]} … ${where(group.at(-1)!)}: ${group.length} nodes, all alike`
+      : `${names.join(', ')}${group.length > 1 ? ': alike' : ''}`;
+  const rows: [string, string | undefined][] = [
+    ['form', rope.form],
+    ['x → y', group.length > 1 ? undefined : `${rope.x} → ${rope.y}${rope.dtype ? ` (${rope.dtype})` : ''}`],
+    ['pairing', rope.pairing && `${rope.pairing}${rope.direction === 'backward' ? ', backward' : ''}`],
+    ['head_dim', headDim === undefined ? 'not said' : String(headDim)],
+    ['rotary_dim', rotaryDim === undefined ? 'not said' : `${rotaryDim}${rotaryOffset ? ` from ${rotaryOffset}` : ''}`],
+    ['layout', rope.layout && `${rope.layout}${heads.length > 0 ? `, ${heads.join(' and ')} heads` : ''}`],
+    ['cos, sin', TABLES[tables.from] + (tables.rows === undefined ? '' : ` of ${tables.rows} positions`)],
+    ['positions', describePositions(positions)],
+    ...(frequencies ? describeFrequencies(frequencies) : []),
+    ['axes', rope.axisOfPair && `the axis of each pair is ${brief(rope.axisOfPair)}`],
+    ['run', rope.whyNotRun && `not here: ${rope.whyNotRun}`],
+  ];
+  return [
+    title,
+    ...rows.filter(([, value]) => value !== undefined).map(([key, value]) => `  ${key.padEnd(11)} ${value}`),
+    ...rope.notes.map((note) => `  note: ${note}`),
+  ];
+}
+
+const TABLES: Readonly<Record<ImportedRope['tables']['from'], string>> = {
+  cache: 'a cache',
+  computed: 'computed in the graph from positions',
+  input: 'inputs of the graph',
+  inside: 'inside attention',
+  unknown: 'from operators that are not known here',
+};
+
+function describePositions(positions: ImportedRope['positions']): string {
+  switch (positions.from) {
+    case 'input':
+      return `${positions.name}${positions.shape ? ` [${positions.shape.join(', ')}]` : ''}`;
+    case 'graph':
+      return `computed: ${positions.operator} ${positions.name}${positions.needs.length > 0 ? `, from ${positions.needs.join(', ')}` : ''}`;
+    case 'rows':
+      return 'the place in the sequence';
+    case 'inside':
+      return 'counted by attention';
+  }
+}
+
+function describeFrequencies({ law, magnitude, invFreq }: FoundFrequencies): [string, string][] {
+  const rows: [string, string][] = [];
+  if (law.kind === 'power')
+    rows.push(['base', `${law.base}${law.factor === 1 ? '' : `, every frequency divided by ${law.factor}`}`]);
+  else if (law.kind === 'scaled') {
+    const { plainPairs, factors } = law;
+    rows.push(
+      ['base', String(law.base)],
+      ['scaling', `pairs 0-${plainPairs - 1} plain, then divided by ${brief(factors.slice(plainPairs))}`],
+    );
+  } else rows.push(['frequencies', `no law that is known here: ${brief(invFreq)}`]);
+  return magnitude === 1 ? rows : [...rows, ['factor', `${magnitude} on cos and sin`]];
+}
+
+function brief(values: readonly number[]): string {
+  const short = (value: number): string => (Number.isFinite(value) ? String(Number(value.toPrecision(4))) : 'no end');
+  return values.length <= 8
+    ? values.map(short).join(', ')
+    : `${values.slice(0, 3).map(short).join(', ')}, …, ${values.slice(-2).map(short).join(', ')}`;
+}
+
+function toJson(file: string, { model, ropes, nearly }: ImportedModel): unknown {
+  return {
+    ropewalk: VERSION,
+    file,
+    ir_version: model.irVersion,
+    producer: model.producer,
+    opsets: Object.fromEntries(
+      [...model.opsets].map(([domain, version]) => [domain === '' ? 'ai.onnx' : domain, version]),
+    ),
+    ropes: ropes.map(({ found: _, ...rope }) => rope),
+    nearly: nearly.map(({ name, scopeName, because }) => ({ name, scope: scopeName, because })),
+  };
+}

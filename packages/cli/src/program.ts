@@ -1,0 +1,378 @@
+/**
+ * The commands, their arguments and their options: what `ropewalk --help` lists.
+ *
+ * A short flag means the same in every command that has it, and what it means in llama.cpp (docs/cli.md has the table).
+ *
+ * A command's own code is loaded when it runs: it would take most of the time of a short one.
+ *
+ * @module
+ */
+import { Command, Option } from 'commander';
+import { MAX_THREADS } from 'ropewalk/backend';
+import { collect } from './options.js';
+import { VERSION } from './version.js';
+
+const JSON_OBJECT = ['--json', 'print one JSON object on a line'] as const;
+const JSON_LINES = ['--json', 'print a JSON object a line, the last one with the summary'] as const;
+const CONTEXT = ['-c, --context <tokens>', 'the context in use, for scaling that depends on it'] as const;
+const MODEL = 'a config.json, a .gguf, or a folder with one';
+const BACKEND = '-b, --backend <name>';
+
+/** -1 tokens are no limit, as in llama.cpp. */
+const limitOf = (text: string): string => (text === '-1' ? String(Number.MAX_SAFE_INTEGER) : text);
+
+/** Takes llama.cpp's long name of an option too; help does not list it. */
+function alias(command: Command, flags: string, option: string, read = (text: string): string => text): Command {
+  const hidden = new Option(flags).hideHelp();
+  return command.addOption(hidden).on(`option:${hidden.name()}`, (text: string) => {
+    command.setOptionValueWithSource(option, read(text), 'cli');
+  });
+}
+
+/**
+ * Builds the command line. Parsing throws what fails: nothing here prints an error or ends the process.
+ *
+ * @param onCommand - told which command the words on the command line chose, before its options are read
+ */
+export function createProgram(onCommand: (command: Command) => void = () => {}): Command {
+  const program = new Command('ropewalk')
+    .description(
+      'RoPE and the other operators of a decoder-only transformer: find bugs in kernels, compare and convert models, run them.',
+    )
+    .version(VERSION)
+    .exitOverride()
+    .configureOutput({ outputError() {} })
+    .hook('preSubcommand', (_, command) => onCommand(command));
+
+  program
+    .command('check')
+    .description('run the conformance suites on every backend that works here')
+    .option(BACKEND, 'only this backend')
+    .option(
+      '--provider <names>',
+      "onnxruntime: execution providers, with commas: cpu (default), cuda, webgpu, … as ONNX Runtime's build has them",
+    )
+    .option('--form <form>', 'onnxruntime: graphs of standard operators (standard, the default), or of primitives')
+    .option(
+      '--angles <dtype>',
+      'onnxruntime, primitives: what angles are computed in: f64 (default), f32 or f32-reduced',
+    )
+    .option('--filter <regex>', 'only cases or suites that match')
+    .option('--case <line>', 'rerun one line of the output, or any ROPE(…) line')
+    .option('--vectors <dir>', 'run the golden vectors in a folder instead of the built-in suites')
+    .option(...JSON_LINES)
+    .action(async (options) => {
+      const { check } = await import('./check.js');
+      process.exitCode = await check(options);
+    });
+
+  program
+    .command('inspect')
+    .description('print the effective RoPE of each layer of a model')
+    .argument('<model>', MODEL)
+    .option(...CONTEXT)
+    .option(...JSON_OBJECT)
+    .action(async (file, options) => {
+      const { inspect } = await import('./inspect.js');
+      process.exitCode = await inspect(file, options);
+    });
+
+  program
+    .command('diagnose')
+    .description('say what a kernel did, from its input, output and positions, and which known bug that is')
+    .option(
+      '--x <file>',
+      'what the kernel read: .npy, or file.safetensors:name; [batch, seq, head, head_dim] or without batch',
+    )
+    .option('--y <file>', 'what it wrote, same shape')
+    .option('--positions <file>', 'the positions it was given: [seq], [batch, seq], or with axes in front')
+    .option('--expect <rope>', `what it was meant to do: ${MODEL}, a ROPE(…) line, or a .json record`)
+    .option('--layer <n>', 'the layer of the model; 0 unless given')
+    .option(...CONTEXT)
+    .option('--layout <letters>', 'bsnh (default) or bnsh: batch, sequence, number of heads, head_dim')
+    .option('--direction <way>', 'forward (default) or backward')
+    .option('--dtype <dtype>', 'what the kernel stores, where the file cannot say: bf16 over u16, or a wider dump')
+    .option('--norm-weight <file>', 'the weight of the RMS norm that the kernel does before the rotation, [head_dim]')
+    .option('--norm-eps <number>', 'its epsilon; 1e-6 unless given')
+    .option('--svg <file>', 'draw frequency by pair, expected and found')
+    .option('--next-input <dir>', 'write x.npy and positions.npy that tell apart what this input cannot')
+    .option('--demo', 'diagnose a wrong kernel that comes with this program')
+    .option(...JSON_OBJECT)
+    .action(async (options) => {
+      const { diagnose } = await import('./diagnose.js');
+      process.exitCode = await diagnose(options);
+    });
+
+  program
+    .command('mutants')
+    .description('say how many of the known wrong kernels a set of test vectors notices')
+    .option('--vectors <dir>', 'the vectors to score; the built-in suites unless given')
+    .option('--filter <regex>', 'only cases or suites that match')
+    .option('--list', 'print the catalogue of wrong kernels')
+    .option(...JSON_LINES)
+    .action(async (options) => {
+      const { mutants } = await import('./mutants.js');
+      process.exitCode = await mutants(options);
+    });
+
+  program
+    .command('permute')
+    .description("put a model's q and k weights from one pairing into the other")
+    .argument('<in>', 'a .safetensors or .gguf file, or a folder of .safetensors')
+    .argument('[out]', 'the file or folder to write; it must not exist')
+    .requiredOption('--to <pairing>', 'interleaved or half')
+    .option('--from <pairing>', 'how the weights are laid out, where the model does not say')
+    .option('--config <file>', "the model's config.json, if it does not lie beside IN")
+    .option('--heads <n>', 'q heads, where nothing says how many')
+    .option('--kv-heads <n>', 'k heads')
+    .option('--head-dim <n>', 'rows of a head')
+    .option('--rotary-dim <n>', 'rows of a head that are rotated')
+    .option(
+      '--tensors <regex>',
+      'only tensors that match; groups (?<q>…) and (?<k>…) name those that are not known here',
+    )
+    .option('--dry-run', 'only say what would be done')
+    .option('--check', 'compare the scores of all layers and heads, not of a sample')
+    .option('--force', 'permute although the model says that it is done; replace OUT if it is a file')
+    .option(...JSON_OBJECT)
+    .action(async (input, output, options) => {
+      const { permute } = await import('./permute.js');
+      process.exitCode = await permute(input, output, options);
+    });
+
+  program
+    .command('convert')
+    .description("say one layer's RoPE in another peer's words, and prove it by reading it back")
+    .argument('<from>', `${MODEL}, a record, arguments as .json, or a ROPE(…) line`)
+    .requiredOption(
+      '--to <target>',
+      'huggingface, gguf, ggml, cann, onnx, onnxruntime, infiniop, aclnn, vllm, flashinfer, mlx or spec',
+    )
+    .option('--layer <n>', 'the layer of a model; 0 unless given')
+    .option(...CONTEXT)
+    .option('--positions <n>', 'rows of the tables, for positions 0 to n - 1')
+    .option('--heads <n>', 'heads, where a call wants to know')
+    .option('--arch <name>', 'for gguf: general.architecture')
+    .option('--model-type <name>', 'for huggingface: the model whose code reads the fields')
+    .option('-o, --out <dir>', 'write the arguments and the tables (.npy) into a folder')
+    .option(...JSON_OBJECT)
+    .action(async (from, options) => {
+      const { convert } = await import('./convert.js');
+      process.exitCode = await convert(from, options);
+    });
+
+  program
+    .command('import')
+    .description('find the RoPE of an ONNX model, describe it, and run it')
+    .argument('<model>', 'an .onnx file')
+    .option('--run <node>', 'run this one: the name of its node, or of the value it writes')
+    .option('--x <file>', 'what it rotates, .npy in the shape of the graph; bf16 as u16')
+    .option('--position-ids <file>', 'the positions, .npy of integers')
+    .option(
+      '--input <name=file>',
+      'another input of the graph that the angles need, .npy; may be given several times',
+      collect,
+    )
+    .option('-o, --out <file>', 'where the result goes, .npy')
+    .option(BACKEND, 'who computes; the fastest that works here unless given')
+    .option(...JSON_OBJECT)
+    .action(async (model, options) => {
+      const { importModel } = await import('./import.js');
+      process.exitCode = await importModel(model, options);
+    });
+
+  program
+    .command('diff')
+    .description('compare the effective RoPE of two models, or of two readings of one, layer by layer')
+    .argument(
+      '<a>',
+      `${MODEL}, or a record; with @ggml-f32 or @hf-f32 behind it, angles are computed as that peer does`,
+    )
+    .argument('<b>', 'the same')
+    .option(...CONTEXT)
+    .option('--positions <list>', 'positions at which both rotate a vector', '1,40,8192,131072')
+    .option('--recipe <name>', 'angles of both sides, where no @ says otherwise: float64, ggml-f32 or hf-f32')
+    .option(...JSON_OBJECT)
+    .action(async (a, b, options) => {
+      const { diff } = await import('./diff.js');
+      process.exitCode = await diff(a, b, options);
+    });
+
+  program
+    .command('export')
+    .description('write RoPE, or another operator, as an ONNX model')
+    .argument('[model]', `whose RoPE: ${MODEL}, a record or a ROPE(…) line`)
+    .option('--layer <n>', 'the layer of a model; 0 unless given')
+    .option('--rope <line>', 'a ROPE(…) line instead')
+    .option('--spec <file>', 'a RopeSpec as .json instead')
+    .option(
+      '--op <name>',
+      'another operator: add, argmax, embedding, linear, rearrange, rms_norm, self_attention, swiglu',
+    )
+    .option(
+      '--shape <list>',
+      'its dimensions, with commas; linear M,N,K, embedding COUNT,ROWS,WIDTH, self_attention BATCH,SEQ,TOTAL,HEADS,KV_HEADS,HEAD_DIM',
+    )
+    .option('--form <form>', 'of standard operators (default), or of primitives with the angles computed in the graph')
+    .option('--angles <mode>', 'f32-reduced, f64, f32, f32-table or f16-table')
+    .option('--dtype <dtype>', 'of the data: f32, f16, bf16 or f64; of a ROPE(…) line its type, else f32, unless given')
+    .option('--layout <letters>', 'bsnh (default) or bnsh: batch, sequence, number of heads, head_dim')
+    .option('--direction <way>', 'forward (default) or backward')
+    .option('--heads <n>', "heads of x, or of q; the model's or the ROPE(…) line's unless given")
+    .option('--kv-heads <n>', "heads of k: q and k in one model; the model's unless --heads is given alone")
+    .option(
+      '-c, --context <tokens>',
+      'positions are below this; of tables 4096 unless given; also what scaling depends on',
+    )
+    .option('--norm-eps <number>', 'an RMS norm of each head first, with this epsilon')
+    .option('--kv-cache', 'k goes into rows of a cache')
+    .option('--weights <kind>', 'linear, embedding: f32, f16, bf16, f64, q8_0 or q4_0')
+    .option('--bias', 'linear: with a bias')
+    .option('--eps <number>', 'rms_norm: its epsilon; 1e-6 unless given')
+    .option('--window <n>', 'self_attention: keys that a query sees')
+    .option('--softcap <number>', 'self_attention: caps the scores')
+    .option('--perm <list>', 'rearrange: the order of dimensions; reversed unless given')
+    .option('--opset <n>', '23 (default); from 18 on with primitives')
+    .option(
+      '--count [batch,seq]',
+      "count operators and bytes moved, beside the twelve steps of an NPU's RoPE; 1,512 unless given",
+    )
+    .option('-o, --out <file>', 'the .onnx to write; replaced if it exists')
+    .option(...JSON_OBJECT)
+    .action(async (model, options) => {
+      const { exportModel } = await import('./export.js');
+      process.exitCode = await exportModel(model, options);
+    });
+
+  program
+    .command('verify')
+    .description("compare a kernel's outputs, or those of a program, with the cases of ropewalk vectors")
+    .argument('<vectors>', 'a folder that ropewalk vectors wrote')
+    .option('--outputs <dir>', 'the outputs: <case>/<output>.npy or .bin, <case>.npz or <case>.safetensors')
+    .option('--program <command>', 'a program that computes them; words and quotes, no shell')
+    .option('--protocol <name>', 'how the program is spoken to: stdio (default) or files')
+    .option('--timeout <seconds>', 'for each case of the program; 60 unless given')
+    .option('--keep <dir>', 'write what came there as .npy, and what was meant, for ropewalk diagnose')
+    .option('--case <id...>', 'only these cases')
+    .option('--table <precision>', 'what RoPE angles may be computed in: float64, f32 (default), f32-recurrence')
+    .option('--arithmetic <kind>', 'f32 (default), or native: 16-bit data is computed in its own dtype')
+    .option('--tolerance-scale <factor>', 'multiplies every bound')
+    .option('--report <form>', 'console (default), jsonl, csv, junit or html')
+    .option('--json', 'the same as --report jsonl: a JSON object a line, the last one with the summary')
+    .option('-o, --out <file>', 'write the report there, and lines to the terminal')
+    .action(async (vectors, options) => {
+      const { verify } = await import('./verify.js');
+      process.exitCode = await verify(vectors, options);
+    });
+
+  program
+    .command('vectors')
+    .description('write golden cases that tell dialects apart: inputs, expected outputs, tolerances')
+    .argument('<out>', 'the folder to write; it must not exist, or be empty')
+    .option('-m, --model <path>', `a case for each RoPE of a model: ${MODEL}`)
+    .option('--layer <n>', "only this layer's")
+    .option(...CONTEXT)
+    .option('--case <line>', 'a ROPE(…) line of ropewalk check')
+    .option('--spec <file>', 'a RopeSpec as .json')
+    .option('--dialect <name>', 'what ggml, onnx, infiniop, llaisys, huggingface or cann can express, in its layout')
+    .option(
+      '--op <name>',
+      'only this operator: rope, add, argmax, …; several with commas, or given several times',
+      collect,
+    )
+    .option('--format <form>', 'npy (default), npz, safetensors, onnx, bin, c; several likewise', collect)
+    .option(
+      '--dtype <dtype>',
+      'RoPE in f32, f16, bf16 or f64; of other operators, what is in it; several likewise',
+      collect,
+    )
+    .option('-s, --seed <n>', 'the same seed gives the same bytes; 1 unless given')
+    .option('--tokens <n>', 'tokens of RoPE; six unless given')
+    .option('--positions <list>', 'positions of the tokens, with commas, instead')
+    .option('--heads <n>', 'heads of RoPE; two unless given')
+    .option('--force', 'replace a folder that this command wrote')
+    .option(...JSON_OBJECT)
+    .action(async (out, options) => {
+      const { vectors } = await import('./vectors.js');
+      process.exitCode = await vectors(out, options);
+    });
+
+  program
+    .command('aicore')
+    .description('run RoPE kernels on a model of the Ascend AI Core: cycles by queue, bytes, buffers, faults')
+    .option('--shape <dims>', 'batch,seq,heads,head_dim; 8,128,32,128 unless given')
+    .option('--dtype <dtype>', 'f16 (default), bf16 or f32')
+    .option('--pairing <name>', 'interleaved (GPT-J, the default) or half (GPT-NeoX)')
+    .option('--kernel <name>', 'seed, correct, fast, or all (default)')
+    .option('--chip <name>', '910B3 (default) or 910B4')
+    .option('--rotary-dim <n>', 'leading dimensions of a head that are rotated; all unless given')
+    .option('--base <number>', 'of the frequencies; 10000 unless given')
+    .option('--table-len <n>', 'rows of the tables; as many as positions need unless given')
+    .option('--batch-positions', 'each batch has positions of its own: batch b starts at b')
+    .option('--svg <file>', 'draw the first instructions of block 0, a lane for each queue')
+    .option('--from <cycle>', 'where the drawing starts')
+    .option('--to <cycle>', 'where it ends')
+    .option('--trace <file>', 'write all of block 0 for Perfetto or chrome://tracing')
+    .option(...JSON_OBJECT)
+    .action(async (options) => {
+      const { aicore } = await import('./aicore.js');
+      process.exitCode = await aicore(options);
+    });
+
+  const withModel = (command: Command): Command =>
+    alias(command, '--ctx-size <tokens>', 'context')
+      .option(
+        '-m, --model <path>',
+        'a folder with config.json, tokenizer.json and *.safetensors, or a .gguf; models/marline, which comes with the package, unless given',
+      )
+      .option(BACKEND, 'cpu (what auto takes), webgpu or reference')
+      .option('-t, --threads <n>', `cpu: threads that compute, at most ${MAX_THREADS}`)
+      .option('-c, --context <tokens>', "tokens that fit in the KV cache, at most the model's own context")
+      .option('--cache-dtype <dtype>', 'of the KV cache: f32 (default), f16 or bf16')
+      .option(...JSON_OBJECT);
+
+  const generating = withModel(program.command('generate'));
+  for (const flags of ['--predict <n>', '--n-predict <n>']) alias(generating, flags, 'maxTokens', limitOf);
+  generating
+    .description('continue a text, or answer a message')
+    .argument(
+      '[prompt]',
+      "the text; - for stdin, which a pipe without a prompt is read from too; the model's start token alone otherwise",
+    )
+    .option('-p, --prompt <text>', 'the prompt; - for stdin')
+    .option('-f, --file <file>', 'the prompt, from a UTF-8 file; - for stdin')
+    .option(
+      '-n, --max-tokens <n>',
+      'end after this many; 256 unless given; -1: when the model ends or the context is full',
+      limitOf,
+    )
+    .option(
+      '--temp, --temperature <number>',
+      '0 takes the likeliest token each time: the default with --model; 0.8 without, with --top-p 0.95',
+    )
+    .option('--top-k <n>', 'only the n likeliest tokens')
+    .option('--top-p <p>', 'only the likeliest tokens that make up this probability')
+    .option('--min-p <p>', 'only tokens this times as likely as the likeliest')
+    .option('--repeat-penalty, --repetition-penalty <number>', '> 1 makes the last 64 tokens less likely')
+    .option('-s, --seed <n>', 'the same seed gives the same text; -1 for a random one, the default')
+    .option('--stop <text>', 'end before this text; may be given several times', collect)
+    .option('--chat', "the prompt is a message: use the model's chat template")
+    .option('--system <text>', 'the system message, with --chat')
+    .option('--on-full <way>', 'when the context is full: stop (default) or shift')
+    .option('--ignore-eos', 'go on past the end of the text')
+    .action(async (prompt, options) => {
+      const { generate } = await import('./generate.js');
+      process.exitCode = await generate(prompt, options);
+    });
+
+  withModel(program.command('perplexity'))
+    .description('say how well a model predicts a text')
+    .argument('[file]', 'the text, UTF-8; - for stdin, which a pipe without a file is read from too')
+    .option('-f, --file <file>', 'the text, instead of the argument')
+    .option('--stride <n>', 'tokens that each window moves on; half of a window unless given')
+    .action(async (file, options) => {
+      const { perplexity } = await import('./perplexity.js');
+      process.exitCode = await perplexity(file, options);
+    });
+  return program;
+}

@@ -1,0 +1,126 @@
+/**
+ * What commands that run a model share: its options, loading it, and what is said about that on stderr.
+ *
+ * @module
+ */
+import { existsSync } from 'node:fs';
+import { basename, dirname, relative } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { MAX_THREADS, fail, refuse } from 'ropewalk/backend';
+import { type Model, type LoadOptions, mebibytes } from '@ropewalk/model';
+import { loadModelPath } from '@ropewalk/model/node';
+import { BACKENDS as KERNEL_BACKENDS } from 'ropewalk';
+import { openBackend } from './backends.js';
+import { flagOf, readInteger, readNumber } from './options.js';
+import { openPercentBar, type PercentBar } from './output.js';
+
+/** Options that say which model, and on what. */
+export interface ModelRunOptions {
+  readonly model?: string;
+  readonly backend?: string;
+  readonly threads?: string;
+  readonly context?: string;
+  readonly cacheDtype?: string;
+  readonly json?: boolean;
+}
+
+/**
+ * The model that comes with the package.
+ *
+ * @returns its folder
+ * @throws {RopewalkError} FORMAT where it is gone
+ */
+export function modelInTheBox(): string {
+  const folder = fileURLToPath(new URL('../../models/marline', import.meta.url));
+  const next = 'Reinstall ropewalk, or give --model PATH.';
+  if (!existsSync(folder))
+    refuse('FORMAT', 'models', "the package's models/ folder beside src/ or dist/", undefined, next);
+  return folder;
+}
+
+/**
+ * Loads the model that the options name, with its memory and a bar on stderr; without `model` the one in the box, and says so.
+ *
+ * @param command - names the command in messages
+ * @param options - model, backend, threads, context, cacheDtype, json
+ * @param signal - ends it
+ * @throws {RopewalkError} as loadModelPath
+ */
+export async function loadForCommand(command: string, options: ModelRunOptions, signal?: AbortSignal): Promise<Model> {
+  const number = numbersOf(command, options);
+  const threads = readInteger(
+    options.threads,
+    `${command}: --threads`,
+    1,
+    MAX_THREADS,
+    `${MAX_THREADS} is the most that cpu starts.`,
+  );
+  if (threads !== undefined && !['auto', 'cpu'].includes(options.backend ?? 'auto'))
+    fail(
+      'UNSUPPORTED',
+      `${command}: --threads`,
+      `the backend ${options.backend} has no threads to set. Leave it out, or use --backend cpu.`,
+    );
+  let bar: PercentBar | undefined;
+  const given = options.model ?? modelInTheBox();
+  const path = basename(given) === 'config.json' ? dirname(given) : given; // its weights lie beside it
+  const loading: LoadOptions = {
+    ...(threads === undefined ? {} : { threads }),
+    ...number('context'),
+    ...cacheDtypeOf(options),
+    backend: await backendOf(options.backend),
+    ...(signal ? { signal } : {}),
+    onMemory(memory, config) {
+      if (options.json) return;
+      const box = options.model === undefined ? 'No --model: this runs the small one that comes with ropewalk.\n' : '';
+      process.stderr.write(
+        `${box}${shortest(path)}: ${config.architecture}, ${config.numLayers} layers; weights ${mebibytes(memory.weightsBytes)}, ` +
+          `KV cache of ${memory.context} tokens ${mebibytes(memory.cacheBytes)}, in all ${mebibytes(memory.totalBytes)}\n`,
+      );
+      bar = openPercentBar('loaded');
+    },
+    onProgress({ doneBytes, totalBytes }) {
+      bar?.to(doneBytes / totalBytes);
+    },
+  };
+  try {
+    return await loadModelPath(path, loading);
+  } finally {
+    bar?.stop();
+  }
+}
+
+/** What `--backend` names, for loadModel: it opens the kernel's own backends with the options above; others are opened here. */
+async function backendOf(name: string | undefined): Promise<LoadOptions['backend']> {
+  if (name === undefined || name === 'auto' || KERNEL_BACKENDS.some((entry) => entry.name === name))
+    return name as 'auto' | undefined;
+  return openBackend(name);
+}
+
+/** A path as a person would type it from here. */
+function shortest(path: string): string {
+  const near = relative(process.cwd(), path);
+  return near.length > 0 && near.length < path.length ? near : path;
+}
+
+/** The type of the KV cache, to be spread into options. */
+export function cacheDtypeOf({ cacheDtype }: ModelRunOptions): { cacheDtype?: 'f32' | 'f16' | 'bf16' } {
+  return cacheDtype === undefined ? {} : { cacheDtype: cacheDtype as 'f32' }; // loadModel refuses others
+}
+
+/**
+ * Reads options that are numbers; ranges are checked by whom they concern.
+ *
+ * @param command - names the command in messages
+ * @param options - as the command line gives them
+ * @returns for a name, an object with its number, or an empty one: to be spread
+ */
+export function numbersOf<O extends object>(
+  command: string,
+  options: O,
+): <K extends keyof O & string>(key: K) => { [P in K]?: number } {
+  return (key) => {
+    const value = readNumber(options[key] as string | undefined, `${command}: ${flagOf(key)}`);
+    return (value === undefined ? {} : { [key]: value }) as never;
+  };
+}

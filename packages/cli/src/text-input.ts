@@ -1,0 +1,81 @@
+/**
+ * Texts that come from a file or from stdin.
+ *
+ * @module
+ */
+import { fstatSync } from 'node:fs';
+import { refuse, decodeUtf8 } from 'ropewalk/backend';
+import { readFileBytes, refuseSystem } from '@ropewalk/formats/node';
+
+/** A model takes days for a text of this size. */
+const MAX_TEXT_BYTES = 64 * 2 ** 20;
+/** After this long without input, stderr says what is waited for. */
+const PATIENCE_MS = 1000;
+
+/**
+ * Reads a text from a file.
+ *
+ * @param file - UTF-8, at most 64 MiB
+ * @param command - names the command in messages
+ * @throws {RopewalkError} FORMAT
+ */
+export function readTextFile(file: string, command: string): string {
+  return decodeUtf8(readFileBytes(file, MAX_TEXT_BYTES, `${command}: ${file}`), file);
+}
+
+/** Whether stdin is a pipe or a file, so that somebody sends something through it: no terminal, and not /dev/null. */
+export function isPiped(): boolean {
+  try {
+    const info = fstatSync(0);
+    return info.isFIFO() || info.isSocket() || info.isFile();
+  } catch {
+    return false;
+  }
+}
+
+/**
+ * Reads stdin to its end.
+ *
+ * @param command - names the command in messages
+ * @returns UTF-8, at most 64 MiB
+ * @throws {RopewalkError} FORMAT
+ */
+export async function readStdin(command: string): Promise<string> {
+  const chunks: Uint8Array[] = [];
+  let size = 0;
+  const waiting = setTimeout(
+    () => process.stderr.write(`ropewalk: ${command}: reading stdin to its end\n`),
+    PATIENCE_MS,
+  );
+  try {
+    for await (const chunk of process.stdin as AsyncIterable<Uint8Array>) {
+      clearTimeout(waiting);
+      size += chunk.length;
+      if (size > MAX_TEXT_BYTES) refuse('FORMAT', `${command}: stdin`, `at most ${MAX_TEXT_BYTES} bytes`, 'more');
+      chunks.push(chunk);
+    }
+  } catch (cause) {
+    refuseSystem('FORMAT', `${command}: stdin`, 'to be able to read', cause);
+  } finally {
+    clearTimeout(waiting);
+  }
+  return decodeUtf8(Buffer.concat(chunks), 'stdin');
+}
+
+/**
+ * Looks out for a text that nobody asked for: it is left unread, and that is said.
+ *
+ * @returns to be called when the work begins: whether something has come in
+ */
+export function watchStdin(): () => boolean {
+  if (!isPiped()) return () => false;
+  if (fstatSync(0).isFile()) return () => fstatSync(0).size > 0;
+  const listen = (): void => {};
+  process.stdin.on('readable', listen);
+  process.stdin.on('error', listen);
+  process.stdin.unref();
+  return () => {
+    process.stdin.off('readable', listen);
+    return process.stdin.readableLength > 0;
+  };
+}

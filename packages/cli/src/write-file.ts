@@ -1,0 +1,107 @@
+/**
+ * Writing small files whole, and making folders.
+ *
+ * @module
+ */
+import {
+  fstatSync,
+  lstatSync,
+  mkdirSync,
+  readlinkSync,
+  realpathSync,
+  renameSync,
+  rmSync,
+  type Stats,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
+import { dirname, resolve } from 'node:path';
+import { fail } from 'ropewalk/backend';
+import { refuseSystem, temporaryName } from '@ropewalk/formats/node';
+
+/**
+ * Writes under a temporary name in the same folder, then renames: an interrupted run leaves no half of a file.
+ * What is no regular file (a device, a pipe, /dev/stdout) is written to as it is.
+ *
+ * @param file - replaced if it exists; of a symbolic link, the file that it leads to
+ * @param content - all of it
+ * @throws whatever the file system says; the temporary file is gone then
+ */
+export function replaceFile(file: string, content: string | Uint8Array): void {
+  const there = statSync(file, { throwIfNoEntry: false });
+  const stream = there && ([process.stdout, process.stderr] as const).find((_, n) => isSameFile(there, fstatOf(n + 1)));
+  if (stream) {
+    stream.write(content);
+    return;
+  }
+  if (there && !there.isFile()) {
+    writeFileSync(file, content);
+    return;
+  }
+  const target = followLinks(file);
+  const temporary = temporaryName(target);
+  try {
+    writeFileSync(temporary, content);
+    renameSync(temporary, target);
+  } catch (cause) {
+    rmSync(temporary, { force: true });
+    throw cause;
+  }
+}
+
+function fstatOf(file: number): Stats | undefined {
+  try {
+    return fstatSync(file);
+  } catch {
+    return undefined; // closed
+  }
+}
+
+function isSameFile(a: Stats, b: Stats | undefined): boolean {
+  return a.ino === b?.ino && a.dev === b.dev;
+}
+
+/** The file that a path leads to, which need not be there yet. */
+function followLinks(file: string): string {
+  try {
+    return realpathSync(file);
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code !== 'ENOENT') throw cause;
+    // A link to nothing leads to where the file will be; a loop of links is another error.
+    const isLink = lstatSync(file, { throwIfNoEntry: false })?.isSymbolicLink();
+    return isLink ? followLinks(resolve(dirname(file), readlinkSync(file))) : file;
+  }
+}
+
+/**
+ * Writes a file that an option names: {@link replaceFile}, and what the file system says in our words.
+ *
+ * @param file - replaced if it exists
+ * @param content - all of it
+ * @param where - command and option, for messages
+ * @throws {RopewalkError} DEVICE
+ */
+export function writeWhole(file: string, content: string | Uint8Array, where: string): void {
+  try {
+    replaceFile(file, content);
+  } catch (cause) {
+    const folder = dirname(file);
+    if (!statSync(folder, { throwIfNoEntry: false }))
+      fail('DEVICE', `${where}: ${file}`, `there is no folder ${folder}. Make it first.`);
+    refuseSystem('DEVICE', `${where}: ${file}`, 'a place that can be written', cause);
+  }
+}
+
+/**
+ * Makes a folder and those above it. Not with the option `recursive`, which runs for ever in file systems that take no folders, such as /proc.
+ *
+ * @param folder - may be there already
+ * @returns the topmost folder that was made, or undefined; to be removed when what it is for fails
+ * @throws whatever the file system says
+ */
+export function makeFolder(folder: string): string | undefined {
+  const missing: string[] = [];
+  for (let at = resolve(folder); !statSync(at, { throwIfNoEntry: false }); at = dirname(at)) missing.unshift(at);
+  for (const at of missing) mkdirSync(at);
+  return missing[0];
+}

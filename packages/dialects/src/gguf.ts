@@ -1,0 +1,517 @@
+/**
+ * GGUF: metadata keys → the effective RoPE of each layer, as llama.cpp reads them.
+ *
+ * The file has neither the pairing nor the layers that rotate. llama.cpp derives both from the architecture, and so
+ * does the table in gguf-architectures.ts. Keys that llama.cpp does not read are not applied; a note names them.
+ *
+ * @module
+ * @see ggml-org/llama.cpp@de3ff815 src/llama-model.cpp, src/llama-context.cpp, src/models; ggml docs/gguf.md
+ */
+import { reading, readList, readOptions, fail, refuse, Fields } from 'ropewalk/backend';
+import type { RopeSpec } from 'ropewalk';
+import { FREQS, GGUF_ARCHITECTURES, type GgufArchitecture, LONG, SHORT } from './gguf-architectures.js';
+import { type LayerRope, type ModelRope, type ModelRopeOptions, readModelRopeOptions } from './model-rope.js';
+
+/** The header of a GGUF file, and optionally its small factor tensors. */
+export interface GgufHeader {
+  readonly metadata: ReadonlyMap<string, unknown>;
+  readonly tensors: readonly { readonly name: string }[];
+  /** Reads a small f32 tensor, where the weights are available. */
+  readonly readTensor?: (name: string) => Float32Array | undefined;
+}
+
+const MAX_LAYERS = 512; // llama.cpp's LLAMA_MAX_LAYERS
+/** llama.cpp makes every context a multiple of this. */
+const CONTEXT_STEP = 256;
+
+/**
+ * Reads the effective RoPE of each layer from a GGUF header.
+ *
+ * @param given - the header, from parseGguf or another reader
+ * @param how - the context in use, and the file's name for messages
+ * @returns one record a layer; `planRope({ ...layer.rope, positions })` plans it
+ * @throws {RopewalkError} FORMAT for missing or malformed keys; UNSUPPORTED for an unknown architecture or scaling, an
+ *   architecture without RoPE, and a file that llama.cpp refuses because of its RoPE
+ */
+export function ropeFromGguf(given: GgufHeader, how: ModelRopeOptions = {}): ModelRope {
+  const options = readModelRopeOptions(how, 'gguf');
+  const file = readOptions(given, options.where);
+  if (file.readTensor !== undefined && typeof file.readTensor !== 'function')
+    refuse('RANGE', `${options.where}: readTensor`, 'a function', file.readTensor);
+  const tensors = Array.from(readList(file.tensors, `${options.where}: tensors`), (tensor) =>
+    readOptions(tensor, `${options.where}: tensors`),
+  );
+  const read = file.readTensor;
+  const readTensor = (name: string): Float32Array | undefined =>
+    reading(`${options.where}: ${name}`, () => read?.(name));
+  return readModel({ ...file, tensors, readTensor }, options);
+}
+
+function readModel(file: GgufHeader, options: ModelRopeOptions & { readonly where: string }): ModelRope {
+  const keys = new Fields(file.metadata, options.where);
+  const architecture = keys.text('general.architecture');
+  const where = keys.path('general.architecture');
+  const known = `one of the ${Object.keys(GGUF_ARCHITECTURES).length} architectures of llama.cpp`;
+  const row = rowOf(architecture) ?? refuse('UNSUPPORTED', where, known, architecture);
+  if (row.rope === 'none') refuse('UNSUPPORTED', where, 'a model with rotary position embedding', architecture);
+  const a = (key: string): string => `${architecture}.${key}`;
+  const numLayers = keys.integer(a('block_count'), 1, MAX_LAYERS);
+  const model: Model = {
+    file,
+    keys,
+    options,
+    architecture,
+    row,
+    a,
+    numLayers,
+    // The last layers may be for multi-token prediction; rules that count layers leave them out.
+    numMain: numLayers - (keys.optionalInteger(a('nextn_predict_layers'), 0, numLayers) ?? 0),
+    notes: [],
+  };
+  const kinds = layerKinds(model);
+  const made = new Map<string, RopeSpec>(); // one record for each kind of layer
+  const scaling = scalingOf(model);
+  checkFactorTensors(model, scaling.type);
+  const twoKinds = kinds.some((kind) => kind.sliding);
+  const layers = kinds.map((kind, layer): LayerRope => {
+    const attention = kind.sliding ? 'sliding_attention' : 'full_attention';
+    const layerType = kind.recurrent ? 'recurrent' : twoKinds ? attention : undefined;
+    if (!kind.rotates) return { layer, layerType, rope: undefined };
+    const id = `${kind.sliding} ${kind.compressed}`;
+    const rope = made.get(id) ?? ropeOf(model, kind, kinds, scaling);
+    made.set(id, rope);
+    return { layer, layerType, rope };
+  });
+  noteIgnored(model, kinds);
+  if (model.numMain < numLayers && model.numMain > 0)
+    model.notes.push(
+      `Layers from ${model.numMain} on (nextn_predict_layers) predict further tokens and were not checked.`,
+    );
+  return {
+    source: 'gguf',
+    architecture,
+    known: true, // any other was refused
+    numLayers,
+    layers,
+    maxContext: keys.optionalInteger(a('context_length')),
+    notes: model.notes,
+  };
+}
+
+/**
+ * Looks up what llama.cpp does with RoPE in an architecture.
+ *
+ * @param architecture - general.architecture
+ * @returns its row; undefined for a name that llama.cpp does not have
+ */
+export function rowOf(architecture: string): GgufArchitecture | undefined {
+  return typeof architecture === 'string' && Object.hasOwn(GGUF_ARCHITECTURES, architecture)
+    ? GGUF_ARCHITECTURES[architecture]
+    : undefined;
+}
+
+interface Model {
+  readonly file: GgufHeader;
+  readonly keys: Fields;
+  readonly options: ModelRopeOptions;
+  readonly architecture: string;
+  readonly row: GgufArchitecture;
+  /** The full name of one of the architecture's keys. */
+  readonly a: (key: string) => string;
+  readonly numLayers: number;
+  /** Layers without those for multi-token prediction. */
+  readonly numMain: number;
+  readonly notes: string[];
+}
+
+interface LayerKind {
+  readonly sliding: boolean;
+  readonly recurrent: boolean;
+  readonly rotates: boolean;
+  readonly compressed: boolean;
+}
+
+/** The kind of each layer. */
+function layerKinds(model: Model): LayerKind[] {
+  const { keys, a, row, numLayers, numMain } = model;
+  const recurrent = recurrentLayers(model);
+  const slides = slidingLayers(model, recurrent);
+  const active = slides !== undefined;
+  const compressed = row.compressed ? listOf(model, 'attention.compress_ratios') : undefined;
+  if (compressed && compressed.length < numLayers)
+    refuse('FORMAT', keys.path(a('attention.compress_ratios')), `${numLayers} numbers, one a layer`, compressed.length);
+  const pattern =
+    row.skips === 'rope-pattern' && Array.isArray(keys.raw(a('attention.rope_pattern')))
+      ? listOf(model, 'attention.rope_pattern')
+      : [];
+  const dense = row.skips === 'full-after-dense' ? (keys.optionalInteger(a('leading_dense_block_count'), 0) ?? 0) : 0;
+  const finetuned = row.skips !== 'not-finetuned' || (keys.optionalFlag(a('rope.scaling.finetuned')) ?? true);
+  const skips = (layer: number, sliding: boolean): boolean => {
+    switch (row.skips) {
+      case undefined:
+        return false;
+      case 'full':
+        return active && !sliding;
+      case 'full-after-dense':
+        return !sliding && layer >= dense;
+      case 'fourth':
+        return (layer + 1) % 4 === 0;
+      case 'llama4':
+        // Without sliding layers, only the last layer does not rotate.
+        return (layer + 1) % (active ? 4 : numMain) === 0;
+      case 'smallthinker':
+        return active && numMain !== 4 && layer % 4 === 0;
+      case 'rope-pattern':
+        return pattern[layer] === 0;
+      case 'not-finetuned':
+        return !finetuned;
+      case 'unless-32-layers':
+        return numMain !== 32; // Baichuan 13B has ALiBi
+    }
+  };
+  return Array.from({ length: numLayers }, (_, layer) => {
+    const sliding = slides?.[layer] ?? false;
+    return {
+      sliding,
+      recurrent: recurrent[layer]!,
+      rotates: !recurrent[layer] && !skips(layer, sliding),
+      compressed: (compressed?.[layer] ?? 0) !== 0,
+    };
+  });
+}
+
+function recurrentLayers(model: Model): boolean[] {
+  const { keys, a, row, numLayers, numMain } = model;
+  const layers = (is: (layer: number) => boolean): boolean[] =>
+    Array.from({ length: numLayers }, (_, layer) => layer < numMain && is(layer));
+  if (row.recurrent === undefined) return layers(() => false);
+  if (row.recurrent === 'no-kv-heads') {
+    const heads = keys.raw(a('attention.head_count_kv'));
+    return layers((layer) => Array.isArray(heads) && Number(heads[layer]) === 0);
+  }
+  if (Array.isArray(keys.raw(a('attention.recurrent_layers')))) {
+    const flags = listOf(model, 'attention.recurrent_layers');
+    return layers((layer) => flags[layer] === 1);
+  }
+  const interval = keys.optionalInteger(a('full_attention_interval')) ?? row.recurrent;
+  return layers((layer) => (layer + 1) % interval !== 0);
+}
+
+/** Whether each layer has a sliding window; undefined where the model has one kind of layer. */
+function slidingLayers(model: Model, recurrent: readonly boolean[]): boolean[] | undefined {
+  const { keys, a, row, numLayers, numMain } = model;
+  if (!row.sliding) return undefined;
+  const { when, full, fullFirst } = row.sliding;
+  const window = keys.optionalInteger(a('attention.sliding_window'), 0);
+  if ((when === 'window' && !window) || (when === 'not-0' && window === 0) || (when === '64-layers' && numMain !== 64))
+    return undefined;
+  if (full === 0) return recurrent.map((is) => !is);
+  const key = 'attention.sliding_window_pattern';
+  if (Array.isArray(keys.raw(a(key)))) {
+    const flags = listOf(model, key);
+    return Array.from({ length: numLayers }, (_, layer) => (flags[layer] ?? 0) !== 0);
+  }
+  if (full === 'list') refuse('FORMAT', keys.path(a(key)), 'a list with a flag for each layer', keys.raw(a(key)));
+  const period = keys.optionalInteger(a(key), 0) ?? full;
+  return Array.from({ length: numLayers }, (_, layer) => {
+    if (layer >= numMain) return false;
+    if (period === 0) return true;
+    return fullFirst ? layer % period !== 0 : layer % period < period - 1;
+  });
+}
+
+/** A list of flags or integers. */
+function listOf({ keys, a }: Model, key: string): number[] {
+  const list = keys.raw(a(key));
+  const numbers = Array.isArray(list) ? list.map(Number) : [];
+  if (numbers.length === 0 || !numbers.every(Number.isSafeInteger))
+    refuse('FORMAT', keys.path(a(key)), 'a list of flags or integers, one a layer', list);
+  return numbers;
+}
+
+/** ggml's numbers for full layers. */
+interface Scaling {
+  readonly type: 'none' | 'linear' | 'yarn' | 'longrope';
+  /** The file's factor, for every `type`. */
+  readonly fileFactor: number;
+  readonly factor: number;
+  readonly extFactor: number;
+  readonly attnFactor: number;
+  readonly betaFast: number;
+  readonly betaSlow: number;
+}
+
+const TYPES = ['none', 'linear', 'yarn', 'longrope'] as const;
+
+/** @see ggml-org/llama.cpp@de3ff815 src/llama-model.cpp load_hparams, src/llama-context.cpp llama_context::llama_context */
+function scalingOf({ keys, a, row, notes }: Model): Scaling {
+  const text = keys.optionalText(a('rope.scaling.type')) ?? 'linear';
+  const type =
+    TYPES.find((name) => name === text) ??
+    refuse('UNSUPPORTED', keys.path(a('rope.scaling.type')), 'none, linear, yarn or longrope', text);
+  // scale_linear is the key of old files; 0 means none.
+  const key = keys.has(a('rope.scaling.factor')) ? a('rope.scaling.factor') : a('rope.scale_linear');
+  const given = keys.optionalNumber(key) ?? 0;
+  if (given < 0) refuse('FORMAT', keys.path(key), 'a number >= 0', given);
+  const fileFactor = given === 0 ? 1 : given;
+  const factor = type === 'none' ? 1 : fileFactor;
+  if (type === 'none' && fileFactor !== 1 && row.sliding?.scale !== 'shared')
+    notes.push(`${key} = ${fileFactor} is not applied: the scaling type is none.`);
+  const read = (name: string, usual: number, reads: boolean): number => {
+    const value = reads ? keys.optionalNumber(a(`rope.scaling.${name}`)) : undefined;
+    return value ?? usual;
+  };
+  const betas = row.yarn !== undefined;
+  const all = row.yarn === 'all';
+  const ext = read('yarn_ext_factor', -1, all);
+  const extFactor = ext < 0 ? (type === 'yarn' ? 1 : 0) : ext;
+  const attn = read('attn_factor', 1, true);
+  const yarnAttn = read('yarn_attn_factor', 1, all);
+  const multiplier = read('yarn_log_multiplier', 0, row.logMultiplier !== undefined);
+  if (extFactor !== 0 && yarnAttn !== 1)
+    notes.push(
+      `${a('rope.scaling.yarn_attn_factor')} = ${yarnAttn} is not applied: llama.cpp computes YaRN's magnitude.`,
+    );
+  return {
+    type,
+    fileFactor,
+    factor,
+    extFactor,
+    // ggml multiplies by 1 + 0.1 ln(factor) where ext_factor is not 0, so llama.cpp divides by it first.
+    attnFactor:
+      attn * (extFactor === 0 ? yarnAttn : yarnMagnitudeOf(row, multiplier, factor) / (1 + 0.1 * Math.log(factor))),
+    betaFast: read('yarn_beta_fast', row.betaFast ?? 32, betas),
+    betaSlow: read('yarn_beta_slow', 1, betas),
+  };
+}
+
+/** @param given - yarn_log_multiplier, 0 without one */
+function yarnMagnitudeOf({ logMultiplier = 1 }: GgufArchitecture, given: number, factor: number): number {
+  const m = (mscale: number): number => (factor <= 1 ? 1 : 1 + 0.1 * mscale * Math.log(factor));
+  if (given === 0) return m(1);
+  return logMultiplier === 'cancels' ? 1 : m(1) / m(given / logMultiplier);
+}
+
+function ropeOf(model: Model, kind: LayerKind, kinds: readonly LayerKind[], scaling: Scaling): RopeSpec {
+  const { keys, a, row, architecture, notes } = model;
+  const own = row.sizesByLayer ? kind : kinds[0]!; // otherwise the first layer's sizes hold
+  const { headDim, rotaryDim } = sizesOf(model, own.sliding);
+  const base = keys.optionalPositive(a('rope.freq_base'));
+  if (base === undefined && row.base === undefined)
+    noteOnce(notes, `${a('rope.freq_base')} is missing: llama.cpp takes 10000.`);
+  // One of DFlash's two forms is DeepSeek-V4's.
+  const asDeepseek4 = architecture === 'dflash' && (keys.optionalInteger(a('hyper_connection.count'), 0) ?? 0) > 0;
+  const sections = asDeepseek4 ? undefined : sectionsOf(model);
+  const tail = row.window === 'tail' || asDeepseek4;
+  const plain =
+    row.plain || asDeepseek4 || (row.compressed && !kind.compressed) || (kind.sliding && row.sliding?.plain);
+  return {
+    headDim,
+    rotaryDim,
+    rotaryOffset: (tail && headDim - rotaryDim) || undefined,
+    pairing: (row.rope === 'norm' || asDeepseek4) && !sections ? 'interleaved' : 'half',
+    base: baseOf(model, kind, base ?? 10000, headDim),
+    ...(plain ? undefined : ggmlScaling(model, kind, scaling)),
+    freqFactors: asDeepseek4 || sections ? undefined : factorsOf(model, kind, kinds, scaling.type),
+    axes: sections && { rule: row.rope === 'imrope' ? 'interleaved-ggml' : 'sections', sections },
+  };
+}
+
+function ggmlScaling(
+  { keys, a, row }: Model,
+  kind: LayerKind,
+  scaling: Scaling,
+): Pick<RopeSpec, 'scaling' | 'attentionFactor'> {
+  const { extFactor, betaFast, betaSlow } = scaling;
+  const rule = kind.sliding ? row.sliding!.scale : 'same';
+  const factor = rule === 'none' ? 1 : rule === 'shared' ? scaling.fileFactor : scaling.factor;
+  // DeepSeek-V4 does not read attn_factor.
+  const attnFactor = row.compressed ? 1 / (extFactor === 0 ? 1 : 1 + 0.1 * Math.log(factor)) : scaling.attnFactor;
+  if (extFactor === 0)
+    return {
+      scaling: factor === 1 ? undefined : { kind: 'linear', factor },
+      attentionFactor: attnFactor === 1 ? undefined : attnFactor,
+    };
+  const originalContext =
+    keys.optionalInteger(a('rope.scaling.original_context_length'), 0) ||
+    keys.need(keys.optionalInteger(a('context_length')), a('rope.scaling.original_context_length'), 'an integer');
+  return { scaling: { kind: 'yarn', factor, originalContext, extFactor, attnFactor, betaFast, betaSlow } };
+}
+
+function baseOf({ keys, a, row }: Model, kind: LayerKind, base: number, headDim: number): number {
+  if (row.base !== undefined) return row.base;
+  if (kind.compressed) {
+    const key = a('attention.compress_rope_freq_base');
+    return keys.need(keys.optionalPositive(key), key, 'a number > 0');
+  }
+  if (row.alpha) {
+    const alpha = keys.optionalNumber(a('rope.scaling.alpha')) ?? 0;
+    return alpha > 0 && headDim > 2 ? base * alpha ** (headDim / (headDim - 2)) : base;
+  }
+  if (!kind.sliding || row.sliding!.base === 'same') return base;
+  const key = a('rope.freq_base_swa');
+  const usual = { shared: base, own: 10000, needed: undefined }[row.sliding!.base];
+  return keys.need(keys.optionalPositive(key) ?? usual, key, 'a number > 0');
+}
+
+/** head_dim and rotary_dim. */
+function sizesOf(model: Model, sliding: boolean): { headDim: number; rotaryDim: number } {
+  const { keys, a, row, architecture } = model;
+  const full = fullHeadDim(model);
+  const head = (sliding ? keys.optionalInteger(a('attention.key_length_swa')) : undefined) ?? full;
+  const count = keys.optionalInteger(a('rope.dimension_count')) ?? full;
+  const ofSliding = keys.optionalInteger(a('rope.dimension_count_swa')) ?? count;
+  const rotaryDim =
+    architecture === 'deepseek2-ocr' ? head : sliding ? ofSliding : row.halvesFull ? Math.floor(count / 2) : count;
+  const key = a(sliding && ofSliding !== count ? 'rope.dimension_count_swa' : 'rope.dimension_count');
+  const headDim = row.window === 'mla' ? rotaryDim : head;
+  if (rotaryDim % 2 !== 0 || rotaryDim < 2 || rotaryDim > headDim)
+    refuse('FORMAT', keys.path(key), `an even integer in [2, head_dim=${headDim}]`, rotaryDim);
+  const next = `llama.cpp refuses such a file: its ${architecture} rotates whole heads.`;
+  if (row.whole && rotaryDim !== headDim) refuse('UNSUPPORTED', keys.path(key), `head_dim=${headDim}`, rotaryDim, next);
+  return { headDim, rotaryDim };
+}
+
+function fullHeadDim({ keys, a, row }: Model): number {
+  const given = keys.optionalInteger(a('attention.key_length'));
+  if (given !== undefined) return given;
+  const rope = keys.optionalInteger(a('rope.dimension_count'));
+  if (row.window === 'mla' && rope !== undefined) return rope;
+  const width = keys.optionalInteger(a('embedding_length'));
+  const counts = keys.raw(a('attention.head_count'));
+  // Some architectures list heads by layer; head_dim is the same in all layers.
+  const heads = Array.isArray(counts)
+    ? Number(counts.find((n) => Number(n) > 0))
+    : keys.optionalInteger(a('attention.head_count'));
+  if (width !== undefined && heads !== undefined && heads > 0 && width % heads === 0) return width / heads;
+  const expected = 'an integer, or embedding_length and head_count that give one';
+  return refuse('FORMAT', keys.path(a('attention.key_length')), expected, undefined);
+}
+
+/** The sections of M-RoPE; undefined for one axis. */
+function sectionsOf({ keys, a, row }: Model): number[] | undefined {
+  const multi = row.rope === 'mrope' || row.rope === 'imrope';
+  const key = a('rope.dimension_sections');
+  if (!multi && (row.sections === undefined || !keys.has(key))) return undefined;
+  const list = keys.raw(key);
+  const given = Array.isArray(list) ? list.map(Number) : [];
+  if (
+    given.length !== 4 ||
+    !given.every((n) => Number.isSafeInteger(n) && n >= 0) ||
+    (multi && !given.slice(0, 3).some((n) => n > 0))
+  )
+    refuse('FORMAT', keys.path(key), 'four integers >= 0, pairs of t, h, w and e', list);
+  if (row.sections === 't-and-h' && !(given[0]! > 0 && given[1]! > 0)) return undefined;
+  if (row.sections === 'any' && given.every((n) => n === 0)) return undefined;
+  return given;
+}
+
+/** Refuses a file with factor tensors that llama.cpp does not load: it counts the tensors. */
+function checkFactorTensors({ file, keys, row, architecture }: Model, type: Scaling['type']): void {
+  const loaded = readsBoth(row, type) ? [LONG, SHORT] : row.factors === undefined ? [] : [FREQS];
+  const extra = [FREQS, LONG, SHORT].find((name) => hasTensor(file, name) && !loaded.includes(name));
+  if (extra === undefined) return;
+  const when = row.factors === 'by-type' ? ` where rope.scaling.type is ${type}` : '';
+  const why = `its ${architecture} reads ${loaded.length > 0 ? loaded.join(' and ') : 'no factors'}${when}`;
+  fail('UNSUPPORTED', keys.path(extra), `llama.cpp refuses a file with this tensor: ${why}`);
+}
+
+/** Whether an architecture has factors for long and short contexts, not one list. */
+function readsBoth(row: GgufArchitecture, type: Scaling['type']): boolean {
+  return row.factors === 'long-short' || (row.factors === 'by-type' && type === 'longrope');
+}
+
+function hasTensor(file: GgufHeader, name: string): boolean {
+  return file.tensors.some((tensor) => tensor.name === name);
+}
+
+/** The factors that divide a layer's frequencies. */
+function factorsOf(
+  model: Model,
+  kind: LayerKind,
+  kinds: readonly LayerKind[],
+  type: Scaling['type'],
+): Float32Array | undefined {
+  const { file, keys, row, notes } = model;
+  if (row.factors === undefined) return undefined;
+  if (row.factorsFor === 'none' || (row.factorsFor === 'full' && kind.sliding)) return undefined;
+  const both = readsBoth(row, type);
+  const there = (both ? [LONG, SHORT] : [FREQS]).filter((name) => hasTensor(file, name));
+  if (there.length === 0) return undefined;
+  const wanted = factorCount(model, kind, kinds);
+  for (const name of there) {
+    const { length } = file.readTensor?.(name) ?? { length: wanted };
+    if (length !== wanted)
+      refuse('FORMAT', keys.path(name), `${wanted} values`, length, 'llama.cpp refuses such a file.');
+  }
+  const name = both ? longOrShort(model) : FREQS;
+  if (!there.includes(name)) return undefined;
+  const values = file.readTensor?.(name);
+  if (!values)
+    noteOnce(notes, `${name} divides the frequencies, but its values were not read: the frequencies lack them.`);
+  return values;
+}
+
+/** The length of a factor tensor. */
+function factorCount(model: Model, kind: LayerKind, kinds: readonly LayerKind[]): number {
+  const { headDim, rotaryDim } = sizesOf(model, kind.sliding);
+  switch (model.row.factorsOver) {
+    case 'head':
+      return headDim / 2;
+    case 'widest':
+      return Math.max(...kinds.map(({ sliding }) => sizesOf(model, sliding).rotaryDim)) / 2;
+    case undefined:
+      return rotaryDim / 2;
+  }
+}
+
+/** llama.cpp chooses by the size of the context, not by the length of the sequence. */
+function longOrShort({ keys, a, options, notes }: Model): string {
+  const key = a('rope.scaling.original_context_length');
+  const given = keys.optionalInteger(key, 0) ?? keys.optionalInteger(a('context_length'));
+  const original = keys.need(given, key, 'an integer');
+  if (options.context === undefined) {
+    noteOnce(notes, `The frequencies depend on the context; up to ${original} tokens are assumed.`);
+    return SHORT;
+  }
+  return Math.ceil(options.context / CONTEXT_STEP) * CONTEXT_STEP > original ? LONG : SHORT;
+}
+
+function noteOnce(notes: string[], note: string): void {
+  if (!notes.includes(note)) notes.push(note);
+}
+
+/** Notes the keys about RoPE that llama.cpp does not read. */
+function noteIgnored(model: Model, kinds: readonly LayerKind[]): void {
+  const { keys, a, row, architecture, notes } = model;
+  const sliding = kinds.some((kind) => kind.sliding && kind.rotates);
+  const note = (key: string, why: string): void => {
+    const given = keys.raw(a(key));
+    if (given === undefined) return;
+    const list = Array.isArray(given) && `[${given.slice(0, 8).join(', ')}${given.length > 8 ? ', …' : ''}]`;
+    notes.push(`${a(key)} = ${list || String(given)} is not applied: ${why}.`);
+  };
+  const ignored = (key: string, reads: (row: GgufArchitecture) => boolean): void => {
+    if (reads(row)) return;
+    const readers = Object.entries(GGUF_ARCHITECTURES).filter(([, other]) => reads(other));
+    note(key, `llama.cpp reads it for ${readers.map(([name]) => name).join(', ')} only`);
+  };
+  const scaling = 'rope.scaling';
+  ignored(`${scaling}.yarn_ext_factor`, ({ yarn }) => yarn === 'all');
+  ignored(`${scaling}.yarn_attn_factor`, ({ yarn }) => yarn === 'all');
+  ignored(`${scaling}.yarn_beta_fast`, ({ yarn }) => yarn !== undefined);
+  ignored(`${scaling}.yarn_beta_slow`, ({ yarn }) => yarn !== undefined);
+  ignored(`${scaling}.yarn_log_multiplier`, ({ logMultiplier }) => logMultiplier !== undefined);
+  ignored(`${scaling}.finetuned`, ({ skips }) => skips === 'not-finetuned');
+  ignored(`${scaling}.alpha`, ({ alpha }) => alpha === true);
+  ignored('rope.dimension_sections', ({ rope, sections }) => rope.endsWith('mrope') || sections !== undefined);
+  if (!sliding) note('rope.freq_base_swa', `this ${architecture} has no sliding layers`);
+  else if (row.sliding!.base === 'same')
+    note('rope.freq_base_swa', `the sliding layers of ${architecture} have the base of the full ones`);
+  if (row.factorsFor === 'none' && [FREQS, LONG, SHORT].some((name) => hasTensor(model.file, name)))
+    notes.push(`llama.cpp's ${architecture} loads the factor tensors but does not use them.`);
+  if (!keys.has(a(`${scaling}.type`))) return;
+  const all = a(`${scaling}.*`);
+  if (row.plain) notes.push(`${all} is not applied: llama.cpp's ${architecture} scales nothing.`);
+  else if (sliding && row.sliding!.plain) notes.push(`${all} is not applied to sliding layers.`);
+}

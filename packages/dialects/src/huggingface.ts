@@ -1,0 +1,622 @@
+/**
+ * HuggingFace: config.json → the effective RoPE of each layer.
+ *
+ * Reads the old form (rope_theta, rope_scaling) and the new one (rope_parameters, flat or by layer type). Missing
+ * fields get the defaults of the model's own classes. A rotation that one plan a layer cannot express is refused. A
+ * model that is in no table here is read by the common rules, and a note says so.
+ *
+ * @module
+ * @see huggingface/transformers@v5.18.0 src/transformers/modeling_rope_utils.py
+ * @see huggingface/transformers@v5.18.0 src/transformers/models/NAME/{configuration,modeling}_NAME.py
+ */
+import { fail, refuse, Fields } from 'ropewalk/backend';
+import type { RopeAxes, RopeScaling, Pairing, RopeSpec } from 'ropewalk';
+import { type LayerRope, type ModelRope, type ModelRopeOptions, readModelRopeOptions } from './model-rope.js';
+
+const FULL = 'full_attention';
+const SLIDING = 'sliding_attention';
+const LINEAR = 'linear_attention';
+
+/**
+ * How a model differs from Llama. Llama has θ = 10000 and head_dim = hidden_size / num_attention_heads, and rotates the
+ * whole head with half pairing. Numbers are defaults for missing fields.
+ */
+interface Rules {
+  /** rope_theta; 10000 unless given. */
+  readonly theta?: number;
+  /** The old name of rope_theta. */
+  readonly thetaKey?: string;
+  readonly pairing?: Pairing;
+  /** The model reads rope_interleave; false means half pairing. */
+  readonly readsInterleave?: true;
+  readonly headDim?: number;
+  /** global_head_dim: head_dim of the full layers. */
+  readonly globalHeadDim?: number;
+  /** qk_rope_head_dim (MLA): a separate part of the head, which rotates as a whole. */
+  readonly mla?: number;
+  /** partial_rotary_factor. Models without this do not read it. */
+  readonly partial?: number;
+  /** The old name of partial_rotary_factor. */
+  readonly partialKey?: string;
+  /** rotary_dim. Models without this do not read it. */
+  readonly rotaryDim?: number;
+  /** The rule of the axes, and mrope_section. */
+  readonly axes?: RopeAxes;
+  /** layer_types: full attention in every `period`-th layer (the field `key` may set it), `other` in the rest. */
+  readonly layers?: { readonly other: string; readonly period: number; readonly key?: string; readonly first?: true };
+  /** The old list of the full layers; the others are convolutions. Without the list all layers are full. */
+  readonly attentionAt?: string;
+  /** One RoPE a layer type: the old field of each θ, and its default. rope_scaling applies to full layers. */
+  readonly byType?: {
+    readonly full: [string, number];
+    readonly sliding: [string, number];
+    readonly scalesSliding?: true;
+  };
+  /** Full layers do not rotate. */
+  readonly onlySliding?: true;
+  /** Every n-th layer does not rotate, unless no_rope_layers lists them. */
+  readonly nopeEvery?: number;
+  /** transformers takes missing parameters from one checkpoint; here the file must have them. */
+  readonly needsParameters?: true;
+}
+
+function each(models: string, rules: Rules): Record<string, Rules> {
+  return Object.fromEntries(models.split(' ').map((name) => [name, rules]));
+}
+
+/** By model_type, without `_text` at its end. */
+const MODELS: Readonly<Record<string, Rules>> = {
+  ...each(
+    'llama mistral ministral qwen2 qwen2_moe qwen3_moe olmo olmo2 olmoe starcoder2 granite granitemoe granitemoeshared',
+    {},
+  ),
+  ...each('falcon falcon_h1 diffllama arcee dots1 jais2 hunyuan_v1_dense hunyuan_v1_moe', {}),
+  ...each('mixtral phimoe lfm2_moe', { theta: 1e6 }),
+  ...each('bitnet flex_olmo mllama', { theta: 5e5 }),
+  ...each('gemma gemma2 vaultgemma', { headDim: 256 }),
+  ...each('qwen3 seed_oss', { headDim: 128 }),
+  smollm3: { theta: 2e6, nopeEvery: 4 },
+  minimax: { theta: 1e6, layers: { other: LINEAR, period: 2, first: true } },
+  hy_v3: { theta: 11158840, headDim: 128 },
+  apertus: { theta: 12e6, needsParameters: true },
+  cwm: { theta: 1e6, headDim: 128, needsParameters: true },
+  ministral3: { headDim: 128, needsParameters: true },
+  gpt_oss: { theta: 150000, headDim: 64, needsParameters: true },
+  openai_privacy_filter: { theta: 150000, headDim: 64, needsParameters: true, pairing: 'interleaved' },
+
+  // A part of each head rotates.
+  ...each('phi persimmon nemotron glm4_moe', { partial: 0.5 }),
+  ...each('phi3 phi4_multimodal', { partial: 1 }),
+  stablelm: { partial: 0.25 },
+  gpt_neox: { partial: 0.25, partialKey: 'rotary_pct', thetaKey: 'rotary_emb_base' },
+  gpt_neox_japanese: { partial: 1, partialKey: 'rotary_pct', thetaKey: 'rotary_emb_base' },
+  solar_open: { theta: 1e6, headDim: 128, partial: 1 },
+  minimax_m2: { theta: 5e6, headDim: 128, partial: 1 },
+  qwen3_next: { headDim: 256, partial: 0.25, layers: { other: LINEAR, period: 4, key: 'full_attention_interval' } },
+
+  // Interleaved pairs.
+  ...each('gptj codegen', { pairing: 'interleaved', rotaryDim: 64 }),
+  ...each('cohere ernie4_5_moe', { pairing: 'interleaved', theta: 5e5 }),
+  ...each('glm glm4', { pairing: 'interleaved', headDim: 128, partial: 0.5 }),
+  ernie4_5: { pairing: 'interleaved', theta: 5e5, headDim: 128 },
+  helium: { pairing: 'interleaved', theta: 1e5, headDim: 128 },
+  moonshine: { pairing: 'interleaved', partial: 0.9 },
+  llama4: { pairing: 'interleaved', theta: 5e5, headDim: 128, nopeEvery: 4 },
+
+  // Multi-head latent attention.
+  deepseek_v2: { mla: 64, pairing: 'interleaved' },
+  ...each('deepseek_v3 youtu', { mla: 64, pairing: 'interleaved-to-half', readsInterleave: true }),
+  glm4_moe_lite: { mla: 64, pairing: 'interleaved-to-half', readsInterleave: true, partial: 1 },
+  mistral4: { mla: 64, pairing: 'interleaved-to-half', readsInterleave: true, needsParameters: true },
+  ...each('deepseek_v32 glm_moe_dsa', { mla: 64, pairing: 'interleaved-to-half' }),
+  longcat_flash: { mla: 64, pairing: 'interleaved-to-half', theta: 1e7 },
+  minicpm3: { mla: 32 },
+
+  // Several position axes.
+  ...each('qwen2_vl qwen2_5_vl', { theta: 1e6, axes: { rule: 'sections', sections: [16, 24, 24] } }),
+  paddleocr_vl: { theta: 5e5, headDim: 128, axes: { rule: 'sections', sections: [16, 24, 24] } },
+  ...each('glm4v glm_ocr', { pairing: 'interleaved', partial: 1, axes: { rule: 'sections', sections: [8, 12, 12] } }),
+  glm4v_moe: { partial: 0.5, axes: { rule: 'sections', sections: [8, 12, 12] } },
+  qwen3_vl: { theta: 5e5, headDim: 128, axes: { rule: 'interleaved', sections: [24, 20, 20] } },
+  qwen3_vl_moe: { theta: 5e5, axes: { rule: 'interleaved', sections: [24, 20, 20] } },
+  ...each('qwen3_5 qwen3_5_moe', {
+    headDim: 256,
+    partial: 0.25,
+    layers: { other: LINEAR, period: 4, key: 'full_attention_interval' },
+    axes: { rule: 'interleaved', sections: [11, 11, 10] },
+  }),
+
+  // Layers differ.
+  granitemoehybrid: { layers: { other: LINEAR, period: Number.POSITIVE_INFINITY } },
+  lfm2: { theta: 1e6, attentionAt: 'full_attn_idxs' },
+  cohere2: {
+    pairing: 'interleaved',
+    onlySliding: true,
+    layers: { other: SLIDING, period: 4, key: 'sliding_window_pattern' },
+  },
+  ...each('exaone4 exaone_moe', {
+    onlySliding: true,
+    layers: { other: SLIDING, period: 4, key: 'sliding_window_pattern' },
+  }),
+  afmoe: { headDim: 128, onlySliding: true, layers: { other: SLIDING, period: 4, key: 'global_attn_every_n_layers' } },
+  gemma3: {
+    headDim: 256,
+    layers: { other: SLIDING, period: 6, key: 'sliding_window_pattern' },
+    byType: { full: ['rope_theta', 1e6], sliding: ['rope_local_base_freq', 1e4] },
+  },
+  gemma3n: {
+    headDim: 256,
+    layers: { other: SLIDING, period: 5 },
+    byType: { full: ['rope_theta', 1e6], sliding: ['rope_local_base_freq', 1e4] },
+  },
+  ...each('gemma4 gemma4_unified', {
+    headDim: 256,
+    globalHeadDim: 512,
+    layers: { other: SLIDING, period: 6 },
+    byType: { full: ['rope_theta', 1e6], sliding: ['rope_theta', 1e4] },
+    needsParameters: true,
+  }),
+  ...each('modernbert modernbert-decoder', {
+    layers: { other: SLIDING, period: 3, key: 'global_attn_every_n_layers', first: true },
+    byType: { full: ['global_rope_theta', 160000], sliding: ['local_rope_theta', 1e4], scalesSliding: true },
+  }),
+  olmo3: {
+    layers: { other: SLIDING, period: 4 },
+    // Sliding layers do not read rope_theta of old files.
+    byType: { full: ['rope_theta', 5e5], sliding: ['rope_parameters.sliding_attention.rope_theta', 5e5] },
+  },
+};
+
+/** Models without rotary embedding. */
+const WITHOUT_ROPE = (
+  'gpt2 bert roberta opt bloom mpt t5 gpt_bigcode gpt_neo mamba mamba2 distilbert bart xlnet jamba nemotron_h ' +
+  'kimi_linear'
+).split(' ');
+const OWN_ORDER = 'it assigns pairs to axes in an order of its own';
+/** Models whose rotation no plan can express. */
+const REFUSED: Readonly<Record<string, string>> = {
+  nanochat: 'it rotates by the negative angle',
+  deepseek_v4: 'it also rotates the attention output back, and its compressed keys have positions of their own',
+  cohere2_moe: 'which full layers rotate depends on which layers are dense',
+  ernie4_5_vl_moe: OWN_ORDER,
+  cohere_compass: OWN_ORDER,
+  hunyuan_vl: 'it gives the two dimensions of a pair to different axes',
+  neomme: 'its pairs alternate between rows and columns',
+};
+/** Types of layers without attention or without position encoding. */
+const WITHOUT_ATTENTION = [LINEAR, 'mamba', 'conv', 'recurrent'];
+const KNOWN_TYPES = 'default, linear, dynamic, yarn, longrope (su), llama3, mrope or proportional';
+/** Bounds forged counts. */
+const MAX_LAYERS = 10000;
+
+/**
+ * Reads the effective RoPE of each layer from a parsed config.json.
+ *
+ * @param json - the parsed file
+ * @param given - the context in use, and the file's name for messages
+ * @returns one record a layer; `planRope({ ...layer.rope, positions })` plans it
+ * @throws {RopewalkError} FORMAT for missing or malformed fields; UNSUPPORTED for an unknown rope_type, a model without
+ *   RoPE, or one whose rotation no plan can express
+ */
+export function ropeFromConfig(json: unknown, given: ModelRopeOptions = {}): ModelRope {
+  const options = readModelRopeOptions(given, 'config.json');
+  const outer = new Fields(json, options.where);
+  // Multimodal configs keep the language model in text_config; copies of its fields outside do not count.
+  const config = outer.optionalObject('text_config') ?? outer;
+  const modelType =
+    config.optionalText('model_type') ??
+    outer.optionalText('model_type') ??
+    refuse('FORMAT', config.path('model_type'), 'a text', undefined);
+  const family = modelType.replace(/_text(_model)?$/, '');
+  const rules = Object.hasOwn(MODELS, family) ? MODELS[family] : undefined;
+  if (WITHOUT_ROPE.includes(family) || (family === 'falcon' && config.optionalFlag('alibi')))
+    refuse('UNSUPPORTED', config.path('model_type'), 'a model with rotary position embedding', modelType);
+  if (Object.hasOwn(REFUSED, family))
+    fail(
+      'UNSUPPORTED',
+      config.path('model_type'),
+      `a plan cannot express the RoPE of ${modelType}: ${REFUSED[family]}`,
+    );
+
+  // GPT-J's code has a fixed θ = 10000 and no scaling.
+  for (const key of rules?.rotaryDim === undefined ? [] : ['rope_theta', 'rope_scaling', 'rope_parameters'])
+    if (config.has(key)) fail('UNSUPPORTED', config.path(key), `${modelType} does not read it. Remove it.`);
+
+  const notes: string[] = [];
+  if (!rules)
+    notes.push(
+      `${modelType} is unknown here. As in most models of transformers, every attention layer is assumed to rotate the ` +
+        'part of the head that partial_rotary_factor gives, with half pairing.',
+    );
+  const model: Model = { config, modelType, family, rules, notes, ...sizesOf(config, rules), options };
+  const layers: LayerRope[] = [];
+  const cache = new Map<string, RopeSpec>();
+  const types = layerTypes(model);
+  for (let layer = 0; layer < model.numLayers; layer++) {
+    const layerType = types[layer];
+    let rope: RopeSpec | undefined;
+    if (rotates(model, layer, layerType)) {
+      const headDim = headDimOf(model, layer, layerType);
+      const key = `${headDim} ${layerType ?? ''}`;
+      rope = cache.get(key) ?? ropeOf({ ...model, headDim }, layerType);
+      cache.set(key, rope);
+    }
+    layers.push({ layer, layerType, rope });
+  }
+  return {
+    source: 'huggingface',
+    architecture: modelType,
+    known: rules !== undefined,
+    numLayers: model.numLayers,
+    layers,
+    maxContext: model.maxContext,
+    notes: [...new Set(model.notes)],
+  };
+}
+
+interface Model {
+  readonly config: Fields;
+  readonly modelType: string;
+  readonly family: string;
+  /** undefined for an unknown model. */
+  readonly rules: Rules | undefined;
+  readonly notes: string[];
+  readonly options: ModelRopeOptions;
+  readonly numLayers: number;
+  readonly headDim: number;
+  /** head_dim by layer, where layers differ. */
+  readonly headDims: ReadonlyMap<number, number> | undefined;
+  readonly maxContext: number | undefined;
+}
+
+/** The first field that is present; models use different names. */
+function firstInteger(config: Fields, keys: readonly string[], high?: number): number | undefined {
+  for (const key of keys) {
+    const value = config.optionalInteger(key, 1, high);
+    if (value !== undefined) return value;
+  }
+  return undefined;
+}
+
+function sizesOf(config: Fields, rules: Rules | undefined) {
+  const count = firstInteger(config, ['num_hidden_layers', 'n_layer', 'num_layers'], MAX_LAYERS);
+  const numLayers = config.need(count, 'num_hidden_layers');
+  const maxContext = firstInteger(config, ['max_position_embeddings', 'n_positions', 'seq_length']);
+  const overrides = config.optionalObject('per_layer_config');
+  const headDims =
+    overrides &&
+    new Map(
+      overrides
+        .keys()
+        .flatMap((key) => [[Number(key), overrides.optionalObject(key)?.optionalInteger('head_dim')] as const])
+        .filter((entry): entry is readonly [number, number] => entry[1] !== undefined),
+    );
+  return { numLayers, headDim: commonHeadDim(config, rules), headDims, maxContext };
+}
+
+function commonHeadDim(config: Fields, rules: Rules | undefined): number {
+  if (rules?.mla !== undefined) return config.optionalInteger('qk_rope_head_dim') ?? rules.mla;
+  const given = firstInteger(config, rules ? ['head_dim'] : ['qk_rope_head_dim', 'head_dim', 'kv_channels']);
+  if (given !== undefined) return given;
+  // head_dim: null asks for the quotient.
+  if (rules?.headDim !== undefined && !config.keys().includes('head_dim')) return rules.headDim;
+  const hidden = config.need(firstInteger(config, ['hidden_size', 'n_embd']), 'head_dim, or hidden_size');
+  const heads = config.need(
+    firstInteger(config, ['num_attention_heads', 'n_head']),
+    'head_dim, or num_attention_heads',
+  );
+  if (hidden % heads === 0) return hidden / heads;
+  const expected = `a multiple of num_attention_heads=${heads}, or head_dim beside it`;
+  return refuse('FORMAT', config.path('hidden_size'), expected, hidden);
+}
+
+function headDimOf({ config, rules, headDim, headDims }: Model, layer: number, layerType: string | undefined): number {
+  if (headDims) return headDims.get(layer) ?? headDim;
+  if (rules?.globalHeadDim === undefined || layerType !== FULL) return headDim;
+  return config.optionalInteger('global_head_dim') ?? rules.globalHeadDim;
+}
+
+/** The type of each layer, where a model has several. */
+function layerTypes({ config, rules, numLayers }: Model): readonly (string | undefined)[] {
+  const given = config.optionalList('layer_types');
+  if (given) {
+    if (given.length !== numLayers || !given.every((t) => typeof t === 'string'))
+      refuse('FORMAT', config.path('layer_types'), `${numLayers} texts, one a layer`, given.length);
+    // Gemma 4's last layer is always full.
+    return rules?.globalHeadDim === undefined ? (given as string[]) : [...(given as string[]).slice(0, -1), FULL];
+  }
+  const full = rules?.attentionAt === undefined ? undefined : config.optionalNumbers(rules.attentionAt);
+  if (full) return Array.from({ length: numLayers }, (_, layer) => (full.includes(layer) ? FULL : 'conv'));
+  if (!rules?.layers) return new Array<undefined>(numLayers).fill(undefined);
+  const { other, period: usual, key, first } = rules.layers;
+  const period = (key === undefined ? undefined : config.optionalInteger(key)) ?? usual;
+  const types = Array.from({ length: numLayers }, (_, layer) =>
+    (first ? layer : layer + 1) % period === 0 ? FULL : other,
+  );
+  if (rules.globalHeadDim !== undefined) types[numLayers - 1] = FULL;
+  return types;
+}
+
+/** Whether a layer rotates: some have no attention, some have no position encoding (NoPE). */
+function rotates({ config, family, rules, numLayers }: Model, layer: number, layerType: string | undefined): boolean {
+  if (layerType !== undefined && WITHOUT_ATTENTION.includes(layerType)) return false;
+  // Granite 4 rotates only where the file says so.
+  if (family === 'granitemoehybrid') return config.optionalText('position_embedding_type') === 'rope';
+  if (family === 'mllama')
+    return !(config.optionalNumbers('cross_attention_layers') ?? [3, 8, 13, 18, 23, 28, 33, 38]).includes(layer);
+  if (rules?.onlySliding) {
+    // EXAONE with sliding_window: null has no sliding layers, and rotates all.
+    const windowless =
+      family.startsWith('exaone') && config.keys().includes('sliding_window') && !config.has('sliding_window');
+    return windowless || layerType === SLIDING;
+  }
+  if (rules && rules.nopeEvery === undefined) return true;
+  const list = config.optionalList('no_rope_layers');
+  if (list && list.length > 0) {
+    if (list.length !== numLayers)
+      refuse('FORMAT', config.path('no_rope_layers'), `${numLayers} entries, one a layer`, list.length);
+    return Boolean(list[layer]); // 1 means that the layer does rotate
+  }
+  return !rules || (layer + 1) % (config.optionalInteger('no_rope_layer_interval') ?? rules.nopeEvery!) !== 0;
+}
+
+/** The fields of a layer's RoPE, and whether the file has them by layer type. */
+interface Parameters {
+  readonly fields: Fields;
+  readonly byType: boolean;
+}
+
+/** The parameters of one kind of layer: rope_scaling beside rope_theta, else rope_parameters, flat or by layer type. */
+function parametersOf({ config, modelType, rules }: Model, layerType: string | undefined): Parameters {
+  const parameters = notEmpty(config.optionalObject('rope_parameters'));
+  const scaling = notEmpty(config.optionalObject('rope_scaling'));
+  if (parameters && scaling) refuseContradiction(config, parameters, scaling);
+  if (rules?.needsParameters && !parameters && !scaling) {
+    const next = `transformers' defaults are those of one ${modelType} checkpoint. Add this model's own.`;
+    refuse('FORMAT', config.path('rope_parameters'), 'an object', undefined, next);
+  }
+  if (scaling && rules?.byType) {
+    if (!rules.byType.scalesSliding && layerType !== FULL)
+      return { fields: new Fields({}, config.path('rope_scaling')), byType: true };
+    if (!scaling.has('rope_type') && scaling.has('type'))
+      refuse('FORMAT', scaling.path('rope_type'), `a text, as ${modelType} does not read "type"`, undefined);
+    return { fields: scaling, byType: true };
+  }
+  if (scaling) return { fields: scaling, byType: false };
+  if (!parameters) return { fields: new Fields({}, config.path('rope_scaling')), byType: rules?.byType !== undefined };
+  const nested = parameters
+    .keys()
+    .map((key) => parameters.raw(key))
+    .some((value) => typeof value === 'object' && value !== null && !Array.isArray(value));
+  if (!nested && !rules?.byType) return { fields: parameters, byType: false };
+  const needed = 'a list of one text a layer, because rope_parameters is by layer type';
+  const key = config.need(layerType, 'layer_types', needed);
+  const own = parameters.optionalObject(key);
+  return { fields: config.need(own, `rope_parameters.${key}`, 'an object for this type of layer'), byType: true };
+}
+
+function notEmpty(fields: Fields | undefined): Fields | undefined {
+  return fields && fields.keys().length > 0 ? fields : undefined;
+}
+
+/** The two forms must agree: transformers reads rope_scaling, others may read the other. */
+function refuseContradiction(config: Fields, parameters: Fields, scaling: Fields): void {
+  const text = (value: unknown): string | undefined =>
+    JSON.stringify(value, (_, v) => (typeof v === 'bigint' ? Number(v) : v));
+  for (const key of parameters.keys()) {
+    const said =
+      key === 'rope_type' || key === 'type'
+        ? (scaling.raw('rope_type') ?? scaling.raw('type'))
+        : (scaling.raw(key) ?? config.raw(key));
+    if (text(said) === text(parameters.raw(key))) continue;
+    const expected = `${text(parameters.raw(key))}, as in rope_parameters`;
+    refuse('FORMAT', config.path(`rope_scaling.${key}`), expected, said, 'Delete one of the two.');
+  }
+}
+
+function thetaOf({ config, modelType, rules, notes }: Model, fields: Fields, layerType: string | undefined): number {
+  const own = fields.optionalPositive('rope_theta');
+  if (own !== undefined) return own;
+  if (!rules) {
+    const keys = ['rope_theta', 'rotary_emb_base', 'rope_base'];
+    const theta = keys.map((key) => config.optionalPositive(key)).find((value) => value !== undefined);
+    const next = `The default of ${modelType} is unknown here. Add it to the config.`;
+    return theta ?? refuse('FORMAT', config.path('rope_theta'), 'a number', undefined, next);
+  }
+  const [key, known] = rules.byType?.[layerType === SLIDING ? 'sliding' : 'full'] ?? [
+    rules.thetaKey ?? 'rope_theta',
+    rules.theta ?? 10000,
+  ];
+  const theta = config.optionalPositive(key);
+  if (theta !== undefined) return theta;
+  notes.push(`${key} is missing. transformers' default for ${modelType} is used: ${known}.`);
+  return known;
+}
+
+function ropeOf(model: Model, layerType: string | undefined): RopeSpec {
+  const { config, headDim } = model;
+  const parameters = parametersOf(model, layerType);
+  const type = typeOf(model, parameters.fields, layerType);
+  const share = shareOf(model, parameters.fields, type);
+  const rotaryDim = type === 'proportional' ? headDim : (rotaryDimOf(model) ?? Math.trunc(headDim * share));
+  if (rotaryDim % 2 !== 0 || rotaryDim < 2 || rotaryDim > headDim) {
+    const expected = `an even number of dimensions in [2, head_dim=${headDim}]`;
+    refuse('FORMAT', config.path('rotary_dim'), expected, rotaryDim, 'It is head_dim × partial_rotary_factor.');
+  }
+  const base = thetaOf(model, parameters.fields, layerType);
+  const axes = axesOf(model, parameters.fields);
+  const scaled = scalingOf(model, parameters, { type, share, rotaryDim, base });
+  return { headDim, rotaryDim, pairing: pairingOf(model), base, axes, ...scaled };
+}
+
+function rotaryDimOf({ config, rules }: Model): number | undefined {
+  if (rules && rules.rotaryDim === undefined) return undefined;
+  return config.optionalInteger('rotary_dim') ?? rules?.rotaryDim;
+}
+
+/** The share of each head that rotates. */
+function shareOf({ config, modelType, family, rules, headDim, notes }: Model, fields: Fields, type: string): number {
+  // Mistral 4's factor tells which part of the whole head qk_rope_head_dim is.
+  if (family === 'mistral4') return 1;
+  const old = rules?.partialKey ?? 'partial_rotary_factor';
+  const dims = family === 'minimax_m2' ? config.optionalInteger('rotary_dim') : undefined;
+  const share =
+    fields.optionalPositive('partial_rotary_factor') ??
+    config.optionalPositive(old) ??
+    (rules ? undefined : config.optionalPositive('rotary_pct')) ??
+    (dims === undefined ? (rules?.partial ?? 1) : dims / headDim);
+  if (share > 1) refuse('FORMAT', config.path('partial_rotary_factor'), 'a number in (0, 1]', share);
+  if (share === 1 || type === 'proportional' || !rules || rules.partial !== undefined) return share;
+  if (type !== 'default') {
+    const next = `${modelType} fails on it in transformers.`;
+    refuse('UNSUPPORTED', config.path('partial_rotary_factor'), `1 beside rope_type ${type}`, share, next);
+  }
+  notes.push(`${modelType} does not read partial_rotary_factor: the whole head rotates.`);
+  return 1;
+}
+
+function typeOf({ family }: Model, fields: Fields, layerType: string | undefined): string {
+  const type = fields.optionalText('rope_type') ?? fields.optionalText('type') ?? 'default';
+  const known: Record<string, string> = {
+    default: 'default',
+    mrope: 'default',
+    linear: 'linear',
+    dynamic: 'dynamic',
+    // Early Phi-3 files say yarn but give LongRoPE's factors.
+    yarn: family === 'phi3' || family === 'phi4_multimodal' ? 'longrope' : 'yarn',
+    longrope: 'longrope',
+    su: 'longrope',
+    llama3: 'llama3',
+    proportional: 'proportional',
+  };
+  if (Object.hasOwn(known, type)) return known[type]!;
+  return refuse('UNSUPPORTED', `${fields.path('rope_type')}${layerType ? ` (${layerType})` : ''}`, KNOWN_TYPES, type);
+}
+
+function pairingOf({ config, rules, notes }: Model): Pairing {
+  if (rules?.mla !== undefined || (!rules && config.has('qk_rope_head_dim')))
+    notes.push('head_dim is qk_rope_head_dim, the part of each head that rotates. qk_nope_head_dim is not included.');
+  if (rules?.readsInterleave && config.optionalFlag('rope_interleave') === false) return 'half';
+  return rules?.pairing ?? 'half';
+}
+
+function axesOf({ modelType, rules, notes }: Model, fields: Fields): RopeAxes | undefined {
+  const given = fields.optionalNumbers('mrope_section');
+  if (rules && !rules.axes) {
+    if (given) notes.push(`${modelType} does not read mrope_section.`);
+    return undefined;
+  }
+  const sections = given ?? rules?.axes?.sections;
+  if (!sections) return undefined;
+  if (sections.length < 3 || sections.length > 4 || !sections.every((n) => Number.isInteger(n) && n >= 0))
+    refuse('FORMAT', fields.path('mrope_section'), 'three or four integers', sections);
+  const rule = rules?.axes?.rule ?? (fields.optionalFlag('mrope_interleaved') ? 'interleaved' : 'sections');
+  return { rule, sections };
+}
+
+/** The context that the model was trained with, if given. */
+function originalContextOf({ config, family, rules }: Model, { fields, byType }: Parameters): number | undefined {
+  const key = 'original_max_position_embeddings';
+  const own = fields.optionalInteger(key);
+  // The outer field wins, except in PhiMoE and in parameters by layer type.
+  if (byType || family === 'phimoe') return own;
+  const outer = config.optionalInteger(key);
+  return outer ?? (rules && (family === 'phi3' || family === 'phi4_multimodal') ? 4096 : own);
+}
+
+/** The scaling rule, and the attention factor or base where transformers' differ from the rule's. */
+function scalingOf(
+  model: Model,
+  parameters: Parameters,
+  { type, share, rotaryDim, base }: { type: string; share: number; rotaryDim: number; base: number },
+): Pick<RopeSpec, 'scaling' | 'attentionFactor'> & { base?: number } {
+  const { config, family, headDim, notes } = model;
+  const { fields, byType } = parameters;
+  const maxContext = (): number => config.need(model.maxContext, 'max_position_embeddings');
+  const original = originalContextOf(model, parameters);
+  const attentionFactor = fields.optionalPositive('attention_factor');
+  const needFactor = (): number => fields.need(fields.optionalPositive('factor'), 'factor');
+  if (family === 'phimoe' && type !== 'default' && type !== 'longrope')
+    refuse('UNSUPPORTED', fields.path('rope_type'), 'default or longrope, for phimoe', type);
+  switch (type) {
+    case 'linear':
+      return { scaling: { kind: 'linear', factor: needFactor() } };
+    case 'dynamic': {
+      const originalContext = maxContext();
+      notes.push(
+        'Dynamic NTK changes the base with the sequence length; keys cached at a shorter length keep the old one.',
+      );
+      const context = contextOf(model, originalContext);
+      // HunYuan raises the base by alpha; past the context transformers ignores alpha.
+      const alpha = family.startsWith('hunyuan_v1') ? fields.optionalPositive('alpha') : undefined;
+      if (alpha !== undefined && context <= originalContext) return { base: base * alpha ** (headDim / (headDim - 2)) };
+      return { scaling: { kind: 'dynamicNtk', factor: needFactor(), originalContext, context } };
+    }
+    case 'proportional': {
+      const rotatedPairs = Math.floor((share * headDim) / 2);
+      return { scaling: { kind: 'proportional', rotatedPairs, factor: fields.optionalPositive('factor') ?? 1 } };
+    }
+    case 'llama3':
+      return {
+        scaling: {
+          kind: 'llama3',
+          factor: needFactor(),
+          lowFreqFactor: fields.need(fields.optionalPositive('low_freq_factor'), 'low_freq_factor'),
+          highFreqFactor: fields.need(fields.optionalPositive('high_freq_factor'), 'high_freq_factor'),
+          originalContext: fields.need(original, 'original_max_position_embeddings'),
+        },
+      };
+    case 'longrope': {
+      const pairs = rotaryDim / 2;
+      const factors = (key: string): number[] => {
+        const list = fields.need(fields.optionalNumbers(key), key);
+        if (list.length === pairs) return list;
+        return refuse('FORMAT', fields.path(key), `${pairs} numbers, one a pair`, list.length);
+      };
+      const originalContext = original ?? maxContext();
+      const shortFactor = factors('short_factor');
+      const longFactor = factors('long_factor');
+      const context = contextOf(model, originalContext);
+      if (family === 'phimoe') {
+        // PhiMoE's forward pass never uses the long factors; only the magnitude changes.
+        const key = context > originalContext ? 'long_mscale' : 'short_mscale';
+        return {
+          scaling: { kind: 'longrope', shortFactor, longFactor: shortFactor, originalContext, context },
+          attentionFactor: fields.need(fields.optionalPositive(key), key),
+        };
+      }
+      const factor = fields.optionalPositive('factor') ?? maxContext() / originalContext;
+      const scaling: RopeScaling = { kind: 'longrope', shortFactor, longFactor, originalContext, context, factor };
+      return { scaling, attentionFactor };
+    }
+    case 'yarn': {
+      const originalContext = original ?? maxContext();
+      const factor = fields.optionalPositive('factor') ?? maxContext() / originalContext;
+      // transformers takes 0 as missing.
+      const optional = (key: string): number | undefined => fields.optionalNumber(key) || undefined;
+      const scaling: RopeScaling = {
+        kind: 'yarn',
+        factor,
+        originalContext,
+        betaFast: optional('beta_fast'),
+        betaSlow: optional('beta_slow'),
+        mscale: optional('mscale'),
+        mscaleAllDim: optional('mscale_all_dim'),
+        // In parameters by layer type, transformers does not find truncate.
+        truncate: byType ? undefined : fields.optionalFlag('truncate'),
+      };
+      if (fields.has('mscale_all_dim'))
+        notes.push('DeepSeek models also scale the attention scores by mscale_all_dim, which is not part of RoPE.');
+      // transformers' get_mscale is 1 for factors up to 1; ggml's is below 1 there.
+      return { scaling, attentionFactor: attentionFactor ?? (factor <= 1 ? 1 : undefined) };
+    }
+    default:
+      return {};
+  }
+}
+
+function contextOf({ options, notes }: Model, originalContext: number): number {
+  if (options.context !== undefined) return options.context;
+  notes.push(`The frequencies depend on the sequence length; up to ${originalContext} tokens are assumed.`);
+  return originalContext;
+}

@@ -1,0 +1,31 @@
+/**
+ * One RoPE in every peer's names: a namespace for each peer, and conversion and comparison between peers.
+ *
+ * @example import { convertRope, ggml } from '@ropewalk/dialects';
+ * @module
+ */
+export {
+  type ComparedRow,
+  compareRope,
+  type LayoutVerdict,
+  type ReadingSource,
+  type RopeComparison,
+  type RopeReading,
+} from './convert/compare.js';
+export { type Conversion, convertRope, PEERS, peerOf, type ReadForm, readForm } from './convert/convert.js';
+export { distanceOf, type EffectiveRope, effectiveRope, type RopeDistance, STANDSTILL } from './convert/effective.js';
+export type { ConvertOptions, FormTable, GivenTable, Relayout } from './convert/form.js';
+export { specFromJson, specToJson } from './convert/record.js';
+export * as cann from './cann.js';
+export * as ggml from './ggml.js';
+export * as gguf from './gguf.js';
+export * as huggingface from './huggingface.js';
+export * as infiniop from './infiniop.js';
+export * as llaisys from './llaisys.js';
+export type { LayerRope, ModelRope, ModelRopeOptions } from './model-rope.js';
+export * as onnx from './onnx.js';
+export { modelTypeOf } from './convert/gguf.js';
+export { ropeFromGguf, type GgufHeader } from './gguf.js';
+export { ropeFromConfig } from './huggingface.js';
+export { planRotaryEmbedding, rotaryEmbedding } from './onnx.js';
+export { ropePlanFromGgml } from './ggml.js';

@@ -1,0 +1,164 @@
+/**
+ * LLAISYS' nine operators with their own signatures: outputs first; float32, float16 or bfloat16; dense memory.
+ *
+ * The angles of `rope` are float64 here. LLAISYS computes them in float32, which drifts after some thousand positions.
+ *
+ * @module
+ * @see InfiniTensor/llaisys@7740d46f; seed document 001
+ */
+import { RopewalkError, type Tensor, planAdd, planArgmax, planEmbedding, planLinear, planRearrange, planRmsNorm, bindRope, planRope, type OpPlan, type Runner, planSelfAttention, planSwiglu } from 'ropewalk';
+import { refuse, checkTensor, checkDims, checkDtype, checkRunner } from 'ropewalk/backend';
+
+type Named = Readonly<Record<string, Tensor>>;
+
+/** `add(c, a, b)`: c = a + b; same shape, same dtype, contiguous. */
+export function add(rw: Runner, c: Tensor, a: Tensor, b: Tensor): void {
+  const plan = withNames({ out: 'c' }, () => planAdd(a, b, c));
+  checkCommon('add', { c, a, b });
+  run(rw, plan);
+}
+
+/** `argmax(max_idx, max_val, vals)`: vals 1-D and contiguous; max_idx i64 `[1]`, max_val `[1]`. */
+export function argmax(rw: Runner, max_idx: Tensor, max_val: Tensor, vals: Tensor): void {
+  checkRanks('argmax', 1, { vals });
+  checkDims(max_idx, 'argmax: max_idx', [1]);
+  checkDims(max_val, 'argmax: max_val', [1]);
+  checkDtype(max_idx, 'argmax: max_idx', 'i64');
+  checkCommon('argmax', { max_val, vals }, { vals });
+  run(rw, planArgmax(vals, max_idx, max_val));
+}
+
+/** `embedding(out, index, weight)`: index i64 1-D; weight and out 2-D, weight contiguous. */
+export function embedding(rw: Runner, out: Tensor, index: Tensor, weight: Tensor): void {
+  checkRanks('embedding', 1, { index });
+  checkRanks('embedding', 2, { weight, out });
+  checkDtype(index, 'embedding: index', 'i64');
+  checkCommon('embedding', { out, weight }, { weight });
+  const plan = planEmbedding(index, weight, out);
+  checkOneDtype('embedding', weight, { out });
+  run(rw, plan);
+}
+
+/** `linear(out, in, weight, bias)`: out = in·weightᵀ + bias; 2-D and contiguous; bias 1-D or absent. */
+export function linear(rw: Runner, out: Tensor, input: Tensor, weight: Tensor, bias?: Tensor | null): void {
+  const matrices = { out, in: input, weight };
+  const all: Named = bias ? { ...matrices, bias } : matrices;
+  checkRanks('linear', 2, matrices);
+  checkCommon('linear', all, matrices);
+  const plan = withNames({ x: 'in' }, () => planLinear(input, weight, bias ?? undefined, out));
+  checkOneDtype('linear', input, all);
+  run(rw, plan);
+}
+
+/** `rms_norm(out, in, weight, eps)`: rows of a 2-D contiguous tensor. */
+export function rmsNorm(rw: Runner, out: Tensor, input: Tensor, weight: Tensor, eps: number): void {
+  const matrices = { out, in: input };
+  checkRanks('rms_norm', 2, matrices);
+  checkCommon('rms_norm', { ...matrices, weight }, matrices);
+  const plan = withNames({ x: 'in' }, () => planRmsNorm(input, weight, eps, out));
+  checkOneDtype('rms_norm', input, { weight });
+  run(rw, plan);
+}
+
+/**
+ * `rope(out, in, pos_ids, theta)`: half pairing, over the whole head.
+ *
+ * @param rw - runs the plan
+ * @param out - `[seqlen, nhead, d]`; may be `in` itself
+ * @param input - `[seqlen, nhead, d]`, `in` upstream
+ * @param pos_ids - i64 `[seqlen]`
+ * @param theta - the base, such as 10000
+ * @throws {RopewalkError} SHAPE, DTYPE, RANGE or ALIAS
+ */
+export function rope(rw: Runner, out: Tensor, input: Tensor, pos_ids: Tensor, theta: number): void {
+  checkRanks('rope', 3, { in: input });
+  checkDims(out, 'rope: out', input.shape);
+  checkDims(pos_ids, 'rope: pos_ids', [input.shape[0]!]);
+  checkDtype(pos_ids, 'rope: pos_ids', 'i64');
+  checkCommon('rope', { out, in: input });
+  const names = { x: 'in', base: 'theta', positions: 'pos_ids', head_dim: 'd', rotary_dim: 'd' };
+  const call = withNames(names, () => {
+    const plan = planRope({ headDim: input.shape[2]!, pairing: 'half', base: theta, positions: pos_ids });
+    return bindRope(plan, input, out);
+  });
+  run(rw, call);
+}
+
+/**
+ * `self_attention(attn_val, q, k, v, scale)`: causal; the queries are the last seqlen of the total_len tokens.
+ *
+ * @param rw - runs the plan
+ * @param attn_val - `[seqlen, nhead, dv]`
+ * @param q - `[seqlen, nhead, d]`
+ * @param k - `[total_len, nkvhead, d]`
+ * @param v - `[total_len, nkvhead, dv]`
+ * @param scale - usually 1/√d
+ * @throws {RopewalkError} SHAPE, DTYPE, RANGE or ALIAS
+ */
+export function selfAttention(rw: Runner, attn_val: Tensor, q: Tensor, k: Tensor, v: Tensor, scale: number): void {
+  const all = { attn_val, q, k, v };
+  checkRanks('self_attention', 3, all);
+  const plan = planSelfAttention(q, k, v, attn_val, { scale });
+  // planSelfAttention has a default, 1/√d; LLAISYS has none.
+  if (scale === undefined) refuse('RANGE', 'self_attention: scale', 'a finite number', scale);
+  checkCommon('self_attention', all);
+  checkOneDtype('self_attention', q, all);
+  run(rw, plan);
+}
+
+/** `swiglu(out, gate, up)`: 2-D, same shape, contiguous. */
+export function swiglu(rw: Runner, out: Tensor, gate: Tensor, up: Tensor): void {
+  checkRanks('swiglu', 2, { out, gate, up });
+  const plan = planSwiglu(gate, up, out);
+  checkCommon('swiglu', { out, gate, up });
+  run(rw, plan);
+}
+
+/** `rearrange(out, in)`: same shape, any strides on both sides, copied bit for bit. */
+export function rearrange(rw: Runner, out: Tensor, input: Tensor): void {
+  checkCommon('rearrange', { out, in: input }, {});
+  const plan = withNames({ x: 'in' }, () => planRearrange(input, out));
+  checkOneDtype('rearrange', input, { out });
+  run(rw, plan);
+}
+
+function run(rw: Runner, plan: OpPlan): void {
+  checkRunner(rw, 'llaisys: rw');
+  rw.run(plan);
+}
+
+/** Puts LLAISYS' argument names into the errors of Ropewalk's own checks. */
+function withNames<T>(names: Readonly<Record<string, string>>, check: () => T): T {
+  try {
+    return check();
+  } catch (error) {
+    if (!(error instanceof RopewalkError)) throw error;
+    const rename = (word: string): string => (Object.hasOwn(names, word) ? names[word]! : word);
+    throw new RopewalkError(error.code, error.message.replace(/\w+/g, rename), { cause: error });
+  }
+}
+
+function checkRanks(op: string, rank: number, tensors: Named): void {
+  for (const [name, tensor] of Object.entries(tensors)) {
+    checkTensor(tensor, `${op}: ${name}`);
+    if (tensor.rank !== rank) refuse('SHAPE', `${op}: ${name}`, `${rank} dimensions`, [...tensor.shape]);
+  }
+}
+
+/** Ropewalk's operators allow mixed dtypes (half weights beside f32); LLAISYS allows one. */
+function checkOneDtype(op: string, first: Tensor, others: Named): void {
+  for (const [name, tensor] of Object.entries(others)) checkDtype(tensor, `${op}: ${name}`, first.dtype);
+}
+
+/** LLAISYS has three dtypes, and takes dense memory everywhere but in rearrange. */
+function checkCommon(op: string, floats: Named, dense = floats): void {
+  for (const [name, tensor] of Object.entries(floats)) {
+    checkTensor(tensor, `${op}: ${name}`);
+    if (tensor.dtype !== 'f32' && tensor.dtype !== 'f16' && tensor.dtype !== 'bf16')
+      refuse('DTYPE', `${op}: ${name}`, 'f32, f16 or bf16', tensor.dtype);
+  }
+  for (const [name, tensor] of Object.entries(dense)) {
+    if (!tensor.isContiguous())
+      refuse('SHAPE', `${op}: ${name}`, 'contiguous memory', `strides [${tensor.strides}]`, 'Use rearrange first.');
+  }
+}

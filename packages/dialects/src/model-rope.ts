@@ -1,0 +1,61 @@
+/**
+ * A model's RoPE, layer by layer, as read from a HuggingFace config or a GGUF header.
+ *
+ * @module
+ */
+import { readOptions, refuse } from 'ropewalk/backend';
+import type { RopeSpec } from 'ropewalk';
+
+/** The effective RoPE of one layer. */
+export interface LayerRope {
+  /** Counted from 0. */
+  readonly layer: number;
+  /** The model's name for this kind of layer, such as `sliding_attention`. */
+  readonly layerType?: string;
+  /** Ready for planRope once positions are added; undefined for a layer without position encoding (NoPE). */
+  readonly rope: RopeSpec | undefined;
+}
+
+/** The effective RoPE of a model. */
+export interface ModelRope {
+  readonly source: 'huggingface' | 'gguf';
+  /** model_type or general.architecture. */
+  readonly architecture: string;
+  /** Whether this library knows the architecture. An unknown one is read by the common rules, and a note says so. */
+  readonly known: boolean;
+  readonly numLayers: number;
+  readonly layers: readonly LayerRope[];
+  /** Tokens the model says it can take. */
+  readonly maxContext: number | undefined;
+  /** Assumptions and hints, in full sentences. */
+  readonly notes: readonly string[];
+}
+
+/** What the caller may know beside the file. */
+export interface ModelRopeOptions {
+  /** Tokens in use: chooses LongRoPE's factors and dynamic NTK's base. The original context unless given. */
+  readonly context?: number;
+  /** Names the file in messages. */
+  readonly where?: string;
+}
+
+/**
+ * Checks the options of a dialect that reads a model's RoPE.
+ *
+ * @param options - as the caller gave them
+ * @param where - what messages call the file, unless the options say
+ * @returns a copy
+ * @throws {RopewalkError} RANGE, naming the option
+ */
+export function readModelRopeOptions(
+  options: ModelRopeOptions,
+  where: string,
+): ModelRopeOptions & { readonly where: string } {
+  const given = readOptions(options, `${where}: options`);
+  const { context } = given;
+  if (given.where !== undefined && typeof given.where !== 'string')
+    refuse('RANGE', `${where}: where`, 'a text', given.where);
+  if (context !== undefined && !(Number.isSafeInteger(context) && context > 0))
+    refuse('RANGE', `${where}: context`, 'an integer >= 1, in tokens', context);
+  return { ...given, where: given.where ?? where };
+}

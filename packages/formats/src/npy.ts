@@ -1,0 +1,221 @@
+/**
+ * NumPy's .npy files: one array each, versions 1.0, 2.0 and 3.0.
+ *
+ * npy has no bf16. We write it as `<u2` (its raw bits) and read `<V2` and `bfloat16`, which ml_dtypes writes, as bf16;
+ * a `<u2` file reads as u16, and the caller who knows better says so.
+ *
+ * @module
+ * @see https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
+ */
+import { checkBytes, readOptions, asHostArray, refuse, checkShape, countElements, rowMajorStrides, decodeUtf8 } from 'ropewalk/backend';
+import { type ArrayOf, type Dtype, type HostArray, sizeBytes, type Tensor, tensorFrom } from 'ropewalk';
+import { countClaimed, elementsAt } from './bytes.js';
+
+/** An array read from a file. */
+export interface NpyArray {
+  readonly dtype: Dtype;
+  readonly shape: readonly number[];
+  /** Column-major: the first dimension is dense. */
+  readonly fortranOrder: boolean;
+  /** The elements in file order; shares the file's memory where alignment and byte order allow. */
+  readonly data: HostArray;
+  /** The type as the file writes it, such as `<f4`. */
+  readonly descr: string;
+}
+
+const MAGIC = [0x93, 0x4e, 0x55, 0x4d, 0x50, 0x59]; // \x93NUMPY
+/** A header names one type and a shape; numpy itself warns past 10,000 characters. */
+const MAX_HEADER_BYTES = 65536;
+/** numpy has at most 64 dimensions. */
+const MAX_RANK = 64;
+
+/** A map, not a record: a file that names the type `constructor` must not find one. */
+const TYPES: ReadonlyMap<string, Dtype> = /* @__PURE__ */ new Map<string, Dtype>([
+  ['f8', 'f64'],
+  ['f4', 'f32'],
+  ['f2', 'f16'],
+  ['i1', 'i8'],
+  ['i2', 'i16'],
+  ['i4', 'i32'],
+  ['i8', 'i64'],
+  ['u1', 'u8'],
+  ['u2', 'u16'],
+  ['u4', 'u32'],
+  ['u8', 'u64'],
+  ['b1', 'u8'],
+  ['V2', 'bf16'],
+]);
+
+/**
+ * Reads a .npy file.
+ *
+ * @param bytes - the whole file
+ * @param where - names it in messages
+ * @throws {RopewalkError} FORMAT when the file is malformed, truncated, longer than its header says, or holds objects
+ */
+export function parseNpy(bytes: Uint8Array, where = 'npy'): NpyArray {
+  checkBytes(bytes, where);
+  if (bytes.length < 10 || MAGIC.some((byte, at) => bytes[at] !== byte))
+    refuse('FORMAT', where, 'a .npy file, which starts with \\x93NUMPY', 'other bytes');
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const major = bytes[6]!;
+  if (major < 1 || major > 3) refuse('FORMAT', where, 'npy version 1, 2 or 3', major);
+  const start = major === 1 ? 10 : 12;
+  if (bytes.length < start) refuse('FORMAT', where, 'a whole header', `a file cut at ${bytes.length} bytes`);
+  const length = major === 1 ? view.getUint16(8, true) : view.getUint32(8, true);
+  if (length > MAX_HEADER_BYTES) refuse('FORMAT', where, `a header of at most ${MAX_HEADER_BYTES} bytes`, length);
+  if (start + length > bytes.length)
+    refuse('FORMAT', where, `a header of ${length} bytes`, `a file cut at ${bytes.length} bytes`);
+  const headerBytes = bytes.subarray(start, start + length);
+  // Versions 1 and 2 are Latin-1, which only field names of structured types ever need; version 3 is UTF-8.
+  const header = parseHeader(major === 3 ? decodeUtf8(headerBytes, where) : String.fromCharCode(...headerBytes), where);
+  const { dtype, swap } = dtypeOf(header.descr, where);
+  const count = countElements(header.shape);
+  const unit = sizeBytes(dtype);
+  const rest = bytes.length - start - length;
+  if (count * unit !== rest) {
+    refuse(
+      'FORMAT',
+      where,
+      `${count * unit} bytes of data for shape [${header.shape}] of ${header.descr}`,
+      rest,
+      'The file is truncated or forged.',
+    );
+  }
+  return {
+    dtype,
+    shape: header.shape,
+    fortranOrder: header.fortranOrder,
+    descr: header.descr,
+    data: elementsAt(bytes, start + length, dtype, count, swap),
+  };
+}
+
+/**
+ * Lays a tensor over a read array.
+ *
+ * @param npy - from {@link parseNpy}
+ * @param dtype - how to read it, where the file cannot say: bf16 or f16 over u16
+ * @throws {RopewalkError} DTYPE when the element sizes differ
+ */
+export function tensorFromNpy<D extends Dtype = Dtype>(npy: NpyArray, dtype?: D): Tensor<D> {
+  const { data, fortranOrder, ...given } = readOptions(npy, 'npy: array');
+  const shape = checkShape(given.shape, 'npy: shape');
+  const strides = fortranOrder ? rowMajorStrides([...shape].reverse()).reverse() : rowMajorStrides(shape);
+  return tensorFrom(data, { dtype: dtype ?? (given.dtype as D), shape, strides });
+}
+
+/**
+ * Writes a .npy file: version 1.0, little-endian, row-major; bf16 as `<u2`.
+ *
+ * @param data - the elements, row-major
+ * @param options - dtype and shape
+ * @returns the file
+ * @throws {RopewalkError} DTYPE when the array is not that of the dtype; SHAPE when the sizes differ or there are over 64 dimensions
+ */
+export function writeNpy<D extends Dtype>(
+  data: ArrayOf[D],
+  options: { readonly dtype: D; readonly shape: readonly number[] },
+): Uint8Array {
+  const { dtype, ...given } = readOptions(options, 'npy: options');
+  data = asHostArray(data, dtype, 'npy: data');
+  const shape = checkShape(given.shape, 'npy: shape');
+  if (shape.length > MAX_RANK) refuse('SHAPE', 'npy: shape', `at most ${MAX_RANK} dimensions`, shape.length);
+  if (countElements(shape) !== data.length) refuse('SHAPE', 'npy: shape', `${data.length} elements`, shape);
+  const code = {
+    f64: '<f8',
+    f32: '<f4',
+    f16: '<f2',
+    bf16: '<u2',
+    i8: '|i1',
+    u8: '|u1',
+    i16: '<i2',
+    u16: '<u2',
+    i32: '<i4',
+    u32: '<u4',
+    i64: '<i8',
+    u64: '<u8',
+  }[dtype as Dtype];
+  const dims = shape.length === 1 ? `${shape[0]},` : shape.join(', ');
+  const text = `{'descr': '${code}', 'fortran_order': False, 'shape': (${dims}), }`;
+  const padding = (64 - ((10 + text.length + 1) % 64)) % 64; // data starts at a multiple of 64, as numpy writes it
+  const header = `${text}${' '.repeat(padding)}\n`;
+  const file = new Uint8Array(10 + header.length + data.byteLength);
+  file.set(MAGIC);
+  file.set([1, 0, header.length & 0xff, header.length >> 8], 6);
+  for (let at = 0; at < header.length; at++) file[10 + at] = header.charCodeAt(at);
+  file.set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), 10 + header.length);
+  return file;
+}
+
+function dtypeOf(descr: string, where: string): { dtype: Dtype; swap: boolean } {
+  if (descr === 'bfloat16') return { dtype: 'bf16', swap: false };
+  const dtype = /^[<>|=]/.test(descr) ? TYPES.get(descr.slice(1)) : undefined;
+  const next = descr.includes('O') ? 'Arrays of Python objects are pickles, which are never read.' : undefined;
+  if (dtype === undefined)
+    refuse('FORMAT', `${where}: descr`, `one of ${[...TYPES.keys()].join(', ')} after <, > or |`, descr, next);
+  return { dtype, swap: descr.startsWith('>') && sizeBytes(dtype) > 1 };
+}
+
+interface Header {
+  readonly descr: string;
+  readonly fortranOrder: boolean;
+  readonly shape: number[];
+}
+
+/** The header is the text of a Python dict; this reads as much Python as numpy writes there. */
+function parseHeader(text: string, where: string): Header {
+  const at = `${where}: header`;
+  const tokens = text.match(/'[^'\n]*'|"[^"\n]*"|[{}()[\],:]|[A-Za-z]+|-?\d+L?|[^\s]/g) ?? [];
+  let next = 0;
+  const take = (wanted?: string): string => {
+    const token = tokens[next++];
+    if (token === undefined || (wanted !== undefined && token !== wanted))
+      refuse('FORMAT', at, wanted ?? 'more text', token ?? 'its end');
+    return token;
+  };
+  const quoted = (): string => {
+    const token = take();
+    if (!/^(['"]).*\1$/.test(token))
+      refuse('FORMAT', at, 'a quoted text', token, "A list here is a structured type, which is no tensor's.");
+    return token.slice(1, -1);
+  };
+  const found: { descr?: string; fortranOrder?: boolean; shape?: number[] } = {};
+  const seen = new Set<string>();
+  take('{');
+  while (tokens[next] !== '}') {
+    const key = quoted();
+    if (seen.has(key)) refuse('FORMAT', at, 'each key once', key);
+    seen.add(key);
+    take(':');
+    if (key === 'descr') found.descr = quoted();
+    else if (key === 'fortran_order') {
+      const word = take();
+      if (word !== 'True' && word !== 'False') refuse('FORMAT', `${at}.fortran_order`, 'True or False', word);
+      found.fortranOrder = word === 'True';
+    } else if (key === 'shape') found.shape = tuple();
+    else refuse('FORMAT', at, 'descr, fortran_order and shape', key);
+    if (tokens[next] !== '}') take(',');
+  }
+  take('}');
+  if (next !== tokens.length) refuse('FORMAT', at, 'nothing after the dict', tokens[next]);
+  if (found.descr === undefined || found.fortranOrder === undefined || !found.shape)
+    refuse('FORMAT', at, 'descr, fortran_order and shape', [...seen]);
+  return found as Header;
+
+  function tuple(): number[] {
+    const dims: number[] = [];
+    take('(');
+    while (tokens[next] !== ')') {
+      const token = take();
+      const dim = Number(token.replace(/L$/, '')); // Python 2 wrote long integers with an L
+      if (!/^\d+L?$/.test(token) || !Number.isSafeInteger(dim))
+        refuse('FORMAT', `${at}.shape`, 'dimensions >= 0', token);
+      if (dims.push(dim) > MAX_RANK) refuse('FORMAT', `${at}.shape`, `at most ${MAX_RANK} dimensions`, 'more');
+      if (tokens[next] !== ')') take(',');
+    }
+    take(')');
+    if (countClaimed(dims) === undefined) refuse('FORMAT', `${at}.shape`, 'fewer than 2^50 elements', dims);
+    return dims;
+  }
+}

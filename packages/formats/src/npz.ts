@@ -1,0 +1,207 @@
+/**
+ * NumPy's .npz: a zip of .npy files, one for each named array.
+ *
+ * Written without compression and with a fixed time, so that the same arrays give the same bytes anywhere, at any time.
+ *
+ * @module
+ * @see https://numpy.org/doc/stable/reference/generated/numpy.savez.html
+ */
+
+import { inflateSync, type Zippable, zipSync } from 'fflate';
+import { checkBytes, refuse, checkNamedTensors, decodeUtf8, nameForMessage } from 'ropewalk/backend';
+import { type Tensor } from 'ropewalk';
+import { type NpyArray, parseNpy, writeNpy } from './npy.js';
+
+/** The most that the arrays of a file may take together: a zip of a few bytes can claim any size. */
+const MAX_BYTES = 2 ** 31;
+/** A case has a dozen arrays; a model's checkpoint a few thousand. */
+const MAX_ENTRIES = 65535;
+
+/**
+ * Reads a .npz file. Each array must have the size and the checksum (CRC-32) that the zip's directory says.
+ *
+ * @param bytes - the whole file
+ * @param where - names it in messages
+ * @param maxBytes - the most that the arrays may take together, with their headers; 2 GiB unless given
+ * @returns the arrays by name, without `.npy`, in the file's order
+ * @throws {RopewalkError} FORMAT when the zip or an array is malformed or damaged, a name comes twice, entries overlap, or the arrays are too large
+ */
+export function parseNpz(bytes: Uint8Array, where = 'npz', maxBytes = MAX_BYTES): Map<string, NpyArray> {
+  checkBytes(bytes, where);
+  if (typeof maxBytes !== 'number' || !(maxBytes >= 0))
+    refuse('RANGE', `${where}: maxBytes`, 'a number >= 0', maxBytes);
+  const entries = readDirectory(bytes, where);
+  const names = new Set<string>();
+  let total = 0;
+  for (const { name, size, originalSize, method } of entries) {
+    if (names.has(name)) refuse('FORMAT', where, 'each name once', name);
+    names.add(name);
+    if (!name.endsWith('.npy')) refuse('FORMAT', where, 'files that end in .npy', name);
+    total += originalSize;
+    if (!(total <= maxBytes))
+      refuse(
+        'FORMAT',
+        where,
+        `arrays of at most ${maxBytes} bytes together`,
+        total,
+        'Write fewer or smaller arrays into it.',
+      );
+    // Deflate makes at most 1032 bytes of one; more is a claim that would only cost memory.
+    if (originalSize > (method === STORED ? size : 1032 * size + 1032))
+      refuse(
+        'FORMAT',
+        `${where}: ${nameForMessage(name)}`,
+        `a size that ${size} bytes can hold`,
+        originalSize,
+        'The file is forged.',
+      );
+  }
+  // Entries that share bytes would expand them once for each: 99 kB to 2 GB.
+  let end = 0;
+  for (const entry of [...entries].sort((a, b) => a.headerStart - b.headerStart)) {
+    if (entry.headerStart < end)
+      refuse(
+        'FORMAT',
+        `${where}: ${nameForMessage(entry.name)}`,
+        `to start at byte ${end} or later, where the entry before ends`,
+        entry.headerStart,
+      );
+    end = entry.dataStart + entry.size;
+  }
+  return new Map(
+    entries.map((entry) => {
+      const at = `${where}: ${nameForMessage(entry.name)}`;
+      return [entry.name.slice(0, -4), parseNpy(expand(bytes, entry, at), at)];
+    }),
+  );
+}
+
+function expand(bytes: Uint8Array, { method, dataStart, size, originalSize, crc }: ZipEntry, at: string): Uint8Array {
+  const packed = bytes.subarray(dataStart, dataStart + size);
+  const file = method === STORED ? packed.slice() : inflate(packed, originalSize, at); // a copy: the arrays outlive the file
+  if (file.length !== originalSize)
+    refuse('FORMAT', at, `${originalSize} bytes`, file.length > originalSize ? 'more' : file.length, DAMAGED);
+  const sum = crc32(file);
+  if (sum !== crc) refuse('FORMAT', at, `bytes with the checksum ${crc}`, sum, DAMAGED);
+  return file;
+}
+
+/** Expands to one byte more than is declared at most: that is enough to see that there is more. */
+function inflate(packed: Uint8Array, originalSize: number, at: string): Uint8Array {
+  try {
+    return inflateSync(packed, { out: new Uint8Array(originalSize + 1) });
+  } catch {
+    return refuse('FORMAT', at, 'deflated bytes', 'other bytes', DAMAGED);
+  }
+}
+
+const DAMAGED = 'The file is damaged. Write or copy it again.';
+
+/** @see https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT 4.4.7 */
+function crc32(bytes: Uint8Array): number {
+  let crc = -1;
+  for (let n = 0; n < bytes.length; n++) crc = CRC_OF_BYTE[(crc ^ bytes[n]!) & 255]! ^ (crc >>> 8);
+  return ~crc >>> 0;
+}
+
+const CRC_OF_BYTE = /* @__PURE__ */ Int32Array.from({ length: 256 }, (_, byte) => {
+  let crc = byte;
+  for (let bit = 0; bit < 8; bit++) crc = (crc >>> 1) ^ (crc & 1 ? 0xedb88320 : 0);
+  return crc;
+});
+
+/** Methods of compression. */
+const STORED = 0;
+const DEFLATED = 8;
+
+/** A file in a zip, as the directory says. */
+interface ZipEntry {
+  readonly name: string;
+  readonly method: number;
+  /** Bytes that it has in the zip. */
+  readonly size: number;
+  readonly originalSize: number;
+  /** CRC-32 of its bytes before compression. */
+  readonly crc: number;
+  /** Of the header before its bytes. */
+  readonly headerStart: number;
+  readonly dataStart: number;
+}
+
+/**
+ * Reads a zip's central directory.
+ *
+ * @see https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT 4.3.7, 4.3.12, 4.3.14 to 4.3.16, 4.5.3
+ */
+function readDirectory(bytes: Uint8Array, where: string): ZipEntry[] {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const broken = (got: string): never => refuse('FORMAT', where, 'a zip file of .npy files', got);
+  /** 0 past the end, which no signature is. */
+  const u16 = (at: number): number => (at >= 0 && at + 2 <= bytes.length ? view.getUint16(at, true) : 0);
+  const u32 = (at: number): number => (at >= 0 && at + 4 <= bytes.length ? view.getUint32(at, true) : 0);
+  const u64 = (at: number): number => u32(at) + u32(at + 4) * 2 ** 32;
+  let end = bytes.length - 22;
+  // A comment of up to 65535 bytes may follow.
+  while (u32(end) !== 0x06054b50) if (--end < 0 || bytes.length - end > 22 + 65535) broken('no end of a zip file');
+  let count = u16(end + 10);
+  let at = u32(end + 16);
+  const zip64 = u32(end - 20) === 0x07064b50 ? u64(end - 12) : 0;
+  if (zip64 > 0 && u32(zip64) === 0x06064b50) [count, at] = [u64(zip64 + 32), u64(zip64 + 48)];
+  if (count > MAX_ENTRIES) refuse('FORMAT', where, `at most ${MAX_ENTRIES} arrays`, count);
+  const entries: ZipEntry[] = [];
+  while (entries.length < count) {
+    if (u32(at) !== 0x02014b50) broken(`no directory entry at byte ${at}`);
+    const [nameLength, extraLength, commentLength] = [u16(at + 28), u16(at + 30), u16(at + 32)];
+    const extra = at + 46 + nameLength;
+    if (extra + extraLength > bytes.length) broken(`a directory entry past the end at byte ${at}`);
+    const name = decodeName(bytes.subarray(at + 46, extra), (u16(at + 8) & 0x800) !== 0, where);
+    if ((u16(at + 8) & 1) !== 0)
+      refuse('FORMAT', `${where}: ${nameForMessage(name)}`, 'no encryption', 'an encrypted file');
+    const method = u16(at + 10);
+    if (method !== STORED && method !== DEFLATED)
+      refuse('FORMAT', `${where}: ${nameForMessage(name)}`, 'compression 0 (stored) or 8 (deflated)', method);
+    // Sizes and offset that 32 bits cannot hold are in the zip64 field, in this order, and only those.
+    let large = extra;
+    while (large < extra + extraLength && u16(large) !== 1) large += 4 + u16(large + 2);
+    large += 4;
+    const [originalSize, size, headerStart] = [24, 20, 42].map((field) => {
+      const value = u32(at + field);
+      if (value !== 0xffffffff || large + 8 > extra + extraLength) return value;
+      large += 8;
+      return u64(large - 8);
+    }) as [number, number, number];
+    if (u32(headerStart) !== 0x04034b50) broken(`no file header at byte ${headerStart}`);
+    const dataStart = headerStart + 30 + u16(headerStart + 26) + u16(headerStart + 28);
+    if (!(dataStart + size <= bytes.length)) broken(`a file past the end, at byte ${headerStart}`);
+    entries.push({ name, method, size, originalSize, crc: u32(at + 16), headerStart, dataStart });
+    at = extra + extraLength + commentLength;
+  }
+  return entries;
+}
+
+/** Names are UTF-8 or, as numpy leaves it unless it must, the bytes as they are. */
+function decodeName(bytes: Uint8Array, utf8: boolean, where: string): string {
+  return utf8 ? decodeUtf8(bytes, `${where}: a name`) : String.fromCharCode(...bytes);
+}
+
+/**
+ * Writes a .npz file: the same tensors give the same bytes.
+ *
+ * @param tensors - by name, in host memory; names are what numpy will call the arrays
+ * @returns the file
+ * @throws {RopewalkError} FORMAT for an empty name or one with a slash; DEVICE when a tensor is not in host memory
+ */
+export function writeNpz(tensors: ReadonlyMap<string, Tensor>): Uint8Array {
+  checkNamedTensors(tensors, 'npz');
+  const files: Zippable = {};
+  for (const [name, tensor] of tensors) {
+    if (!/^[A-Za-z_][\w.-]*$/.test(name))
+      refuse('FORMAT', 'npz: name', 'a letter, then letters, digits, _, - or .', name);
+    const data = tensor.read();
+    if (data instanceof Promise)
+      refuse('DEVICE', `npz: ${name}`, 'a tensor in host memory', tensor.storage.owner, 'Read it first.');
+    files[`${name}.npy`] = writeNpy(data, tensor);
+  }
+  // fflate takes the local calendar date; built from the same calendar it is the same everywhere. 1980 is the zip format's first year.
+  return zipSync(files, { level: 0, mtime: new Date(1980, 0, 1) });
+}

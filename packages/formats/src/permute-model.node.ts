@@ -1,0 +1,456 @@
+/**
+ * What `ropewalk permute` reads before it plans: where a model's tensors lie, how many heads they have, and which pairing they
+ * are laid out for.
+ *
+ * @module
+ */
+import { existsSync } from 'node:fs';
+import { readdir, stat } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
+import { fail, refuse, Fields, nameForMessage } from 'ropewalk/backend';
+import { RopewalkError, type RopeSpec } from 'ropewalk';
+import { ropeFromGguf, ropeFromConfig, type ModelRope } from '@ropewalk/dialects';
+import type { GgufFile, GgufTensor } from './gguf.js';
+import type { FusedLayout, HeadGeometry, LocatedTensor, WeightPairing } from './permute-plan.js';
+import { readJsonFile, refuseSystem } from './read-file.node.js';
+import { readGgufHeader, readSafetensorsHeader } from './read-header.node.js';
+import { checkShard, SAFETENSORS_INDEX, safetensorsShards } from './shards.js';
+
+/** A model on disk: headers read, weights not. */
+export interface OpenModel {
+  readonly path: string;
+  readonly kind: 'file' | 'folder';
+  readonly format: 'safetensors' | 'gguf';
+  /** Files with weights; a tensor's `file` counts them. */
+  readonly files: readonly string[];
+  readonly sizes: readonly number[];
+  readonly tensors: readonly LocatedTensor[];
+  readonly gguf: GgufFile | undefined;
+  /** Names in the folder that are copied as they are. */
+  readonly companions: readonly string[];
+  /** Names in the folder that are not: other weights, and folders. */
+  readonly leftOut: readonly string[];
+}
+
+/** Weights in other files would stay in the old order, and a runtime that finds them might take them. */
+const OTHER_WEIGHTS = /\.(bin|pt|pth|gguf|safetensors|onnx|onnx_data|msgpack|h5|index\.json)$/i;
+
+/**
+ * Reads the headers of a model.
+ *
+ * @param path - a .safetensors or .gguf file, or a folder of .safetensors
+ * @throws {RopewalkError} FORMAT when it cannot be read or is malformed; UNSUPPORTED for one part of a model in several files
+ */
+export async function openModel(path: string): Promise<OpenModel> {
+  const info = await stat(path).catch((cause) => refuseSystem('FORMAT', path, 'a readable file or folder', cause));
+  if (info.isDirectory()) return openFolder(path);
+  const common = { path, kind: 'file' as const, files: [path], sizes: [info.size], companions: [], leftOut: [] };
+  if (/\.safetensors$/i.test(path)) {
+    if (/-\d{5}-of-\d{5}\./.test(basename(path)) && existsSync(join(dirname(path), SAFETENSORS_INDEX)))
+      refuse(
+        'UNSUPPORTED',
+        path,
+        `the folder: ${SAFETENSORS_INDEX} says that this is one of several files`,
+        basename(path),
+        'Give the folder.',
+      );
+    return { ...common, format: 'safetensors', tensors: await safetensorsOf(path, 0), gguf: undefined };
+  }
+  if (!/\.gguf$/i.test(path))
+    refuse('FORMAT', path, 'a .safetensors or .gguf file, or a folder of .safetensors', basename(path));
+  const gguf = await readGgufHeader(path);
+  const parts = gguf.metadata.get('split.count');
+  if (parts !== undefined && parts !== 1)
+    refuse('UNSUPPORTED', `${path}: split.count`, 'a whole GGUF', parts, 'Merge it with llama-gguf-split first.');
+  return { ...common, format: 'gguf', tensors: locateGguf(gguf, info.size), gguf };
+}
+
+async function safetensorsOf(path: string, file: number): Promise<LocatedTensor[]> {
+  const header = await readSafetensorsHeader(path);
+  return [...header.tensors].map(([name, { shape, type, byteOffset, sizeBytes }]) => ({
+    name,
+    file,
+    shape,
+    type,
+    byteOffset,
+    sizeBytes,
+  }));
+}
+
+async function openFolder(path: string): Promise<OpenModel> {
+  const entries = await readdir(path).catch((cause) => refuseSystem('FORMAT', path, 'a readable folder', cause));
+  const where = join(path, SAFETENSORS_INDEX);
+  const index = entries.includes(SAFETENSORS_INDEX) ? readJsonFile(where) : undefined;
+  const shards = safetensorsShards(entries, index, path, where);
+  const tensors: LocatedTensor[] = [];
+  const sizes: number[] = [];
+  for (const [name, claimed] of shards) {
+    const own = await safetensorsOf(join(path, name), sizes.length);
+    sizes.push((await stat(join(path, name))).size);
+    checkShard(new Map(own.map((tensor) => [tensor.name, tensor])), claimed, join(path, name));
+    const unlisted = claimed && own.find((tensor) => !claimed.includes(tensor.name));
+    if (unlisted)
+      fail('FORMAT', join(path, name), `it has ${nameForMessage(unlisted.name)}, which the index does not list`);
+    tensors.push(...own);
+  }
+  const companions: string[] = [];
+  const leftOut: string[] = [];
+  for (const name of entries.sort()) {
+    if (shards.has(name)) continue;
+    const info = await stat(join(path, name)).catch(() => undefined);
+    if (info?.isFile() && (name === SAFETENSORS_INDEX || !OTHER_WEIGHTS.test(name))) companions.push(name);
+    else leftOut.push(name);
+  }
+  const files = [...shards.keys()].map((name) => join(path, name));
+  return { path, kind: 'folder', format: 'safetensors', files, sizes, tensors, gguf: undefined, companions, leftOut };
+}
+
+/** Withdrawn types whose rows are woven into each other, four or eight at a time. @see ggml-org/llama.cpp@0024aa7 ggml/include/ggml.h */
+const WOVEN = new Set(['TYPE_31', 'TYPE_32', 'TYPE_33', 'TYPE_36', 'TYPE_37', 'TYPE_38']);
+
+function locateGguf({ tensors, dataOffset, alignment }: GgufFile, fileSize: number): LocatedTensor[] {
+  const offsets = [...new Set(tensors.map(({ offset }) => offset))].sort((a, b) => a - b);
+  const nextOf = new Map(offsets.map((offset, n) => [offset, offsets[n + 1] ?? fileSize - dataOffset]));
+  return tensors.map((tensor) => ({
+    name: tensor.name,
+    file: 0,
+    shape: [...tensor.shape].reverse(),
+    type: tensor.type,
+    byteOffset: dataOffset + tensor.offset,
+    sizeBytes: tensor.sizeBytes ?? sizeByPlace(tensor, nextOf.get(tensor.offset)! - tensor.offset, alignment),
+  }));
+}
+
+/** The size of a type unknown here, where only one number of bytes a row fits between it and the next tensor. */
+function sizeByPlace({ type, shape }: GgufTensor, room: number, alignment: number): number | undefined {
+  const rows = shape.at(-1) ?? 0;
+  if (WOVEN.has(type) || rows < 1 || shape.length < 2) return undefined;
+  const size = Math.floor(room / rows) * rows;
+  return size > 0 && room - size < alignment && room - (size - rows) >= alignment ? size : undefined;
+}
+
+/** What the command line says about a model. */
+export interface GivenGeometry {
+  readonly from?: WeightPairing;
+  readonly config?: string;
+  readonly heads?: number;
+  readonly kvHeads?: number;
+  readonly headDim?: number;
+  readonly rotaryDim?: number;
+}
+
+/** What is known about a model. */
+export interface ModelFacts {
+  /** The pairing that the weights are laid out for; undefined when neither the model nor the user says. */
+  readonly from: WeightPairing | undefined;
+  /** Where that comes from; a full sentence. */
+  readonly evidence: string;
+  /** The pairing that the file's own metadata stand for, whoever says otherwise. */
+  readonly native: WeightPairing | undefined;
+  /** What runs the file by that metadata. */
+  readonly runtime: 'transformers' | 'llama.cpp' | undefined;
+  readonly architecture: string;
+  readonly geometryOf: (layer: number) => HeadGeometry;
+  /** The rotation itself, for the proof; undefined where nothing says it. */
+  readonly ropeOf: (layer: number) => RopeSpec | undefined;
+  readonly fused: FusedLayout | undefined;
+  readonly sharesKeys: boolean;
+  readonly notes: readonly string[];
+}
+
+/**
+ * Finds out what is known about a model: from its config.json or GGUF metadata, and from the command line.
+ *
+ * @param model - from openModel
+ * @param given - the command line's
+ * @throws {RopewalkError} FORMAT where the two disagree or nothing says how many heads there are; what the readers of both formats say
+ */
+export async function factsOf(model: OpenModel, given: GivenGeometry): Promise<ModelFacts> {
+  if (model.gguf) {
+    if (given.config !== undefined)
+      refuse('FORMAT', 'permute: --config', 'nothing beside a GGUF, which carries its own', given.config);
+    return combine(ggufFacts(model.gguf, model.path, given), given);
+  }
+  const beside = join(model.kind === 'folder' ? model.path : dirname(model.path), 'config.json');
+  const path = given.config ?? (existsSync(beside) ? beside : undefined);
+  return combine(path === undefined ? undefined : huggingfaceFacts(readJsonFile(path), path, given), given);
+}
+
+/**
+ * Reads how many heads a layer has.
+ *
+ * @param file - a config.json or a .gguf
+ * @param layer - counted from 0
+ * @returns what the file says; nothing where it does not say it in a way that is known here
+ * @throws {RopewalkError} FORMAT when the file cannot be read
+ */
+export async function headsOf(file: string, layer: number): Promise<Pick<GivenGeometry, 'heads' | 'kvHeads'>> {
+  const header = /\.gguf$/i.test(file) ? await readGgufHeader(file) : undefined;
+  const config = header ? undefined : readJsonFile(file);
+  try {
+    const own = header ? ggufFacts(header, file, {}) : huggingfaceFacts(config, file, {});
+    const { numHeads, numKvHeads } = own.geometryOf!(layer);
+    return {
+      ...(numHeads === undefined ? {} : { heads: numHeads }),
+      ...(numKvHeads === undefined ? {} : { kvHeads: numKvHeads }),
+    };
+  } catch (error) {
+    if (error instanceof RopewalkError) return {};
+    throw error;
+  }
+}
+
+/** What a model's own metadata say; the command line may fill in what they leave open. */
+interface OwnFacts extends Partial<Pick<ModelFacts, 'runtime' | 'native' | 'fused' | 'sharesKeys'>> {
+  /** The file's name, for messages. */
+  readonly where: string;
+  readonly architecture: string;
+  readonly evidence?: string;
+  readonly geometryOf?: (layer: number) => Partial<HeadGeometry>;
+  readonly ropeOf?: (layer: number) => RopeSpec | undefined;
+  readonly notes: readonly string[];
+}
+
+function combine(own: OwnFacts | undefined, given: GivenGeometry): ModelFacts {
+  const notes = [...(own?.notes ?? [])];
+  const agreed = (known: number | undefined, said: number | undefined, flag: string): number => {
+    if (known !== undefined && said !== undefined && known !== said)
+      refuse(
+        'FORMAT',
+        `permute: --${flag}`,
+        `${known}, as ${own?.where} says`,
+        said,
+        'Leave it out, or correct the file.',
+      );
+    return (
+      known ??
+      said ??
+      refuse('FORMAT', `permute: --${flag}`, 'a number, as no config.json or metadata says it', undefined)
+    );
+  };
+  if (own?.geometryOf === undefined && given.rotaryDim === undefined)
+    notes.push('--rotary-dim is not given: all of head_dim is taken to turn.');
+  return {
+    from: given.from ?? own?.native,
+    native: own?.native,
+    evidence: own?.evidence ?? 'Nothing in the file says how it is laid out; --from does.',
+    runtime: own?.runtime,
+    architecture: own?.architecture ?? 'unknown model',
+    geometryOf: (layer) => {
+      const known = own?.geometryOf?.(layer) ?? {};
+      const headDim = agreed(known.headDim, given.headDim, 'head-dim');
+      return {
+        ...known,
+        numHeads: agreed(known.numHeads, given.heads, 'heads'),
+        numKvHeads: agreed(known.numKvHeads, given.kvHeads, 'kv-heads'),
+        headDim,
+        rotaryDim: agreed(
+          known.rotaryDim,
+          given.rotaryDim ?? (known.rotaryDim === undefined ? headDim : undefined),
+          'rotary-dim',
+        ),
+      };
+    },
+    ropeOf: (layer) => own?.ropeOf?.(layer),
+    fused: own?.fused,
+    sharesKeys: own?.sharesKeys ?? false,
+    notes,
+  };
+}
+
+/** Whether the command line says all by itself, so that metadata that mean nothing here do no harm. */
+function saysAll({ from, heads, kvHeads, headDim }: GivenGeometry): boolean {
+  return from !== undefined && heads !== undefined && kvHeads !== undefined && headDim !== undefined;
+}
+
+const pairingOf = (spec: RopeSpec | undefined): WeightPairing | undefined =>
+  // DeepSeek-V3 reads neighbours and writes halves: its weights are laid out for neighbours.
+  spec === undefined
+    ? undefined
+    : spec.pairing === 'half'
+      ? 'half'
+      : spec.pairing === 'vision'
+        ? undefined
+        : 'interleaved';
+
+/** The rotation of a layer; one without position encoding, or past the last (an extra head for prediction), is as the others if they agree. */
+function specAt(model: ModelRope): (layer: number) => RopeSpec | undefined {
+  const specs = model.layers.flatMap(({ rope }) => (rope ? [rope] : []));
+  const uniform = specs.every((spec) => spec.headDim === specs[0]!.headDim && spec.rotaryDim === specs[0]!.rotaryDim);
+  return (layer) => model.layers[layer]?.rope ?? (uniform ? specs[0] : undefined);
+}
+
+function needSpec(spec: RopeSpec | undefined, where: string, layer: number): RopeSpec {
+  return (
+    spec ??
+    refuse(
+      'UNSUPPORTED',
+      `${where}: layer ${layer}`,
+      'a layer whose heads are known',
+      'one without, beside layers that differ',
+    )
+  );
+}
+
+/** By model_type: how q, k and v share a tensor. @see huggingface/transformers@00dcc6d models/NAME/modeling_NAME.py */
+const FUSED_OF: Readonly<Record<string, FusedLayout>> = {
+  gpt_neox: 'by-head',
+  gpt_neox_japanese: 'by-head',
+  persimmon: 'by-head',
+  phi3: 'concatenated',
+  phi4_multimodal: 'concatenated',
+  modernbert: 'concatenated',
+  codegen: 'codegen',
+};
+/** A gate lies beside each q head, in the same projection. */
+const GATED = ['qwen3_next', 'qwen3_5', 'qwen3_5_moe'];
+
+function huggingfaceFacts(json: unknown, where: string, given: GivenGeometry): OwnFacts {
+  const outer = new Fields(json, where);
+  const config = outer.optionalObject('text_config') ?? outer;
+  const name = String(config.raw('model_type') ?? outer.raw('model_type') ?? 'unknown model');
+  let model: ModelRope;
+  try {
+    model = ropeFromConfig(json, { where });
+  } catch (error) {
+    if (!(error instanceof RopewalkError) || !saysAll(given)) throw error;
+    return { where, architecture: name, notes: [`What ${where} says is not used: ${error.message}`] };
+  }
+  const family = model.architecture.replace(/_text(_model)?$/, '');
+  // A guess is no ground to rewrite weights on.
+  const { known } = model;
+  const spec = specAt(model);
+  const native = known ? pairingOf(model.layers.find(({ rope }) => rope)?.rope) : undefined;
+  if (config.optionalFlag('attention_k_eq_v'))
+    refuse(
+      'UNSUPPORTED',
+      config.path('attention_k_eq_v'),
+      'false',
+      true,
+      'k_proj makes the values too, and their order must stay.',
+    );
+  const integer = (...keys: string[]): number | undefined => {
+    for (const key of keys) {
+      const value = Array.isArray(config.raw(key)) ? undefined : config.optionalInteger(key, 1, 2 ** 16);
+      if (value !== undefined) return value;
+    }
+    return undefined;
+  };
+  const heads = integer('num_attention_heads', 'n_head', 'n_heads');
+  const falcon = family === 'falcon' ? falconLayout(config, heads) : undefined;
+  const kvHeads = falcon?.kvHeads ?? integer('num_key_value_heads', 'n_head_kv', 'num_kv_heads') ?? heads;
+  const optional = <K extends keyof HeadGeometry>(key: K, value: number | undefined): Partial<HeadGeometry> =>
+    value === undefined ? {} : { [key]: value };
+  const mla = config.has('kv_lora_rank') || config.has('qk_rope_head_dim');
+  const geometryOf = (layer: number): Partial<HeadGeometry> => {
+    const { headDim, rotaryDim = headDim } = needSpec(spec(layer), where, layer);
+    if (mla) {
+      const nope = config.integer('qk_nope_head_dim', 0, 2 ** 16);
+      const rank = config.integer('kv_lora_rank', 0, 2 ** 16);
+      const q = { queryRows: nope + headDim, queryOffset: nope };
+      return {
+        ...optional('numHeads', heads),
+        numKvHeads: 1,
+        headDim,
+        rotaryDim,
+        ...q,
+        keyRows: rank + headDim,
+        keyOffset: rank,
+      };
+    }
+    const full = model.layers[layer]?.layerType === 'full_attention';
+    const kv = (full ? integer('num_global_key_value_heads') : undefined) ?? kvHeads;
+    const gate =
+      GATED.includes(family) && config.optionalFlag('attn_output_gate') !== false ? { queryRows: 2 * headDim } : {};
+    return { ...optional('numHeads', heads), ...optional('numKvHeads', kv), headDim, rotaryDim, ...gate };
+  };
+  const fused = falcon?.fused ?? (Object.hasOwn(FUSED_OF, family) ? FUSED_OF[family] : undefined);
+  return {
+    where,
+    architecture: model.architecture,
+    runtime: 'transformers',
+    native,
+    evidence: known
+      ? `${where}: model_type ${model.architecture}: transformers turns ${native === 'half' ? 'halves' : 'neighbours'}.`
+      : `${where}: model_type ${model.architecture} is not known here; --from says it.`,
+    geometryOf,
+    ropeOf: spec,
+    fused,
+    sharesKeys: (config.optionalInteger('num_kv_shared_layers', 0) ?? 0) > 0,
+    notes: [],
+  };
+}
+
+function falconLayout(config: Fields, heads: number | undefined): { fused: FusedLayout; kvHeads: number | undefined } {
+  if (config.optionalFlag('new_decoder_architecture'))
+    return { fused: 'by-group', kvHeads: config.optionalInteger('num_kv_heads') ?? heads };
+  // Left out, transformers takes multi_query for true.
+  return config.optionalFlag('multi_query') === false
+    ? { fused: 'by-head', kvHeads: heads }
+    : { fused: 'concatenated', kvHeads: 1 };
+}
+
+function ggufFacts(header: GgufFile, where: string, given: GivenGeometry): OwnFacts {
+  const keys = new Fields(header.metadata, where);
+  const a = keys.text('general.architecture');
+  let model: ModelRope | undefined;
+  try {
+    model = ropeFromGguf(header, { where });
+  } catch (error) {
+    // An architecture that is not known has heads all the same; its pairing must then be said.
+    if (!(error instanceof RopewalkError) || error.code !== 'UNSUPPORTED' || given.from === undefined) throw error;
+  }
+  const spec = model && specAt(model);
+  const native = pairingOf(model?.layers.find(({ rope }) => rope)?.rope);
+  const count = (key: string, layer: number): number | undefined => {
+    const value = keys.raw(`${a}.${key}`);
+    if (!Array.isArray(value)) return keys.optionalInteger(`${a}.${key}`, 1, 2 ** 16);
+    const own = value[layer];
+    return typeof own === 'number' && own > 0
+      ? own
+      : refuse('FORMAT', keys.path(`${a}.${key}`), `a number > 0 for layer ${layer}`, own);
+  };
+  const geometryOf = (layer: number): Partial<HeadGeometry> => {
+    const numHeads = count('attention.head_count', layer) ?? given.heads;
+    const numKvHeads = count('attention.head_count_kv', layer) ?? numHeads;
+    const width = keys.optionalInteger(`${a}.embedding_length`);
+    const keyLength = keys.optionalInteger(`${a}.attention.key_length`, 1, 2 ** 16);
+    const own = spec && needSpec(spec(layer), where, layer);
+    const headDim =
+      own?.headDim ?? keyLength ?? (width !== undefined && numHeads !== undefined ? width / numHeads : given.headDim);
+    const rotaryDim = own?.rotaryDim ?? keys.optionalInteger(`${a}.rope.dimension_count`) ?? headDim;
+    const heads = numHeads === undefined ? {} : { numHeads };
+    const rank = keys.optionalInteger(`${a}.attention.kv_lora_rank`, 1, 2 ** 16);
+    if (rank !== undefined && rotaryDim !== undefined) {
+      // MLA: RoPE has a part of its own at the end of each q head, and one at the end of what makes all keys.
+      const queryRows = keys.optionalInteger(`${a}.attention.key_length_mla`, 1, 2 ** 16) ?? keyLength ?? rotaryDim;
+      const q = { queryRows, queryOffset: queryRows - rotaryDim };
+      return {
+        ...heads,
+        numKvHeads: 1,
+        headDim: rotaryDim,
+        rotaryDim,
+        ...q,
+        keyRows: rank + rotaryDim,
+        keyOffset: rank,
+      };
+    }
+    const dims = headDim === undefined || rotaryDim === undefined ? {} : { headDim, rotaryDim };
+    return { ...heads, ...(numKvHeads === undefined ? {} : { numKvHeads }), ...dims };
+  };
+  const kind = native === 'half' ? 'halves (NEOX)' : 'neighbours (NORMAL)';
+  return {
+    where,
+    architecture: a,
+    runtime: 'llama.cpp',
+    native,
+    evidence: native
+      ? `${where}: general.architecture ${a}: llama.cpp turns ${kind}, and its converter writes q and k for that. No key says whether it did.`
+      : `${where}: general.architecture ${a} is not known here; --from says it.`,
+    geometryOf,
+    ...(spec ? { ropeOf: spec } : {}),
+    // llama.cpp takes q, k and v out of one tensor one after the other, whatever the architecture; its converter puts them so.
+    fused: 'concatenated',
+    notes: [],
+  };
+}

@@ -1,0 +1,231 @@
+/**
+ * Reading a file that a user names (Node only): regular files alone. A pipe, a device, a socket or a folder is refused, and never waited for.
+ *
+ * @module
+ */
+import { closeSync, constants, fstatSync, openSync, readSync, type Stats, statSync } from 'node:fs';
+import { type FileHandle, open, stat } from 'node:fs/promises';
+import { type ErrorCode, RopewalkError } from 'ropewalk';
+import { refuse } from 'ropewalk/backend';
+import { parseJson } from './json.js';
+
+/** Without O_NONBLOCK, opening a pipe waits for its writer, perhaps for ever. Windows has no such flag and no such pipes. */
+const OPEN_FLAGS = constants.O_RDONLY | (constants.O_NONBLOCK ?? 0);
+
+/** What the system's commonest refusals mean, to be read after "got". */
+const REASONS: Readonly<Record<string, string>> = {
+  ENOENT: 'none',
+  ENOTDIR: 'a path through something that is no folder',
+  EACCES: 'no permission',
+  EPERM: 'no permission',
+  EISDIR: 'a folder',
+  EEXIST: 'a name that is taken',
+  ELOOP: 'a symbolic link that leads back to itself',
+  ENAMETOOLONG: 'a name that is too long',
+  EMFILE: 'too many open files',
+  ENFILE: 'too many open files',
+  ENXIO: 'something that is no regular file',
+  EBUSY: 'something in use, such as a mount point',
+  ENOSPC: 'a full disk',
+  EDQUOT: 'a full quota',
+  EFBIG: 'a file that is larger than the system allows',
+  EROFS: 'a read-only file system',
+};
+
+/**
+ * Says in words why the file system refused.
+ *
+ * @param cause - what it threw
+ * @returns words to follow "got": `none` where there is no such file
+ */
+export function systemReason(cause: unknown): string {
+  const { code, message } = (cause ?? {}) as NodeJS.ErrnoException;
+  return (code && REASONS[code]) ?? `the system's error ${code ?? message ?? String(cause)}`;
+}
+
+/**
+ * Throws what the file system refused, in words.
+ *
+ * @param code - FORMAT for what is read, DEVICE for what is written
+ * @param where - as for {@link readFileBytes}
+ * @param expected - what would have been accepted
+ * @param cause - what the file system threw; an error that is in our words already is thrown as it is
+ * @param next - the next step, a full sentence
+ * @throws {RopewalkError} always
+ */
+export function refuseSystem(code: ErrorCode, where: string, expected: string, cause: unknown, next?: string): never {
+  if (cause instanceof RopewalkError) throw cause;
+  throw new RopewalkError(
+    code,
+    `${where}: expected ${expected}, got ${systemReason(cause)}${next === undefined ? '' : `. ${next}`}`,
+    {
+      cause,
+    },
+  );
+}
+
+/**
+ * Reads a whole file into memory. The process waits for the disk, and for nothing else.
+ *
+ * @param path - the file
+ * @param limit - the most bytes that it may have, or a function that refuses a size; asked before memory is taken
+ * @param where - names it in messages, with the command and the option that it came from: `import: --x: x.npy`
+ * @returns a fresh array
+ * @throws {RopewalkError} FORMAT when it is missing, no regular file, too large, cannot be read or is cut while it is read
+ */
+export function readFileBytes(
+  path: string,
+  limit: number | ((sizeBytes: number) => void),
+  where: string = path,
+): Uint8Array<ArrayBuffer> {
+  return withFileSync(path, where, (file, size) => {
+    if (typeof limit === 'function') limit(size);
+    else if (size > limit) refuse('FORMAT', where, `at most ${limit} bytes`, size);
+    return readSyncAt(file, 0, size, where);
+  });
+}
+
+/** A config.json is a few kilobytes, an index of shards a few megabytes. */
+const MAX_JSON_FILE_BYTES = 64 * 2 ** 20;
+
+/**
+ * Reads a JSON file of at most 64 MiB.
+ *
+ * @param path - the file
+ * @param where - as for {@link readFileBytes}
+ * @returns the value
+ * @throws {RopewalkError} FORMAT when it cannot be read, or is not JSON
+ */
+export function readJsonFile(path: string, where: string = path): unknown {
+  return parseJson(readFileBytes(path, MAX_JSON_FILE_BYTES, where), path);
+}
+
+/**
+ * Reads a part of a file into memory.
+ *
+ * @param path - the file
+ * @param start - first byte
+ * @param length - how many; the caller has set its limit
+ * @param where - as for {@link readFileBytes}
+ * @returns a fresh array
+ * @throws {RopewalkError} FORMAT as {@link readFileBytes}, and when the file ends before
+ */
+export function readFileRange(
+  path: string,
+  start: number,
+  length: number,
+  where: string = path,
+): Uint8Array<ArrayBuffer> {
+  return withFileSync(path, where, (file, size) => {
+    // Before memory is taken for it.
+    if (start + length > size) refuse('FORMAT', where, `its end <= file size ${size}`, `${start} + ${length} bytes`);
+    return readSyncAt(file, start, length, where);
+  });
+}
+
+/** A file that is open for reading. */
+export interface OpenFile {
+  /** The caller closes it. */
+  readonly file: FileHandle;
+  /** Bytes, when it was opened. */
+  readonly size: number;
+}
+
+/**
+ * Opens a file, to be read piece by piece with {@link readAt}.
+ *
+ * @param path - the file
+ * @param where - as for {@link readFileBytes}
+ * @throws {RopewalkError} FORMAT when it is missing, no regular file, or cannot be read
+ */
+export async function openFile(path: string, where: string = path): Promise<OpenFile> {
+  if (typeof path !== 'string') refuse('RANGE', 'path', 'a path', path); // open() takes bytes and URLs too, and numbers elsewhere
+  // Asked before it is opened, as opening a device or a pipe may have effects; and after, as the name may lead elsewhere by then.
+  checkRegular(await stat(path).catch((cause) => unreadable(where, cause)), where);
+  const file = await open(path, OPEN_FLAGS).catch((cause) => unreadable(where, cause));
+  try {
+    const info = await file.stat().catch((cause) => unreadable(where, cause));
+    checkRegular(info, where);
+    return { file, size: info.size };
+  } catch (error) {
+    await file.close();
+    throw error;
+  }
+}
+
+/**
+ * Reads a piece of an open file.
+ *
+ * @param file - open
+ * @param start - first byte
+ * @param length - how many
+ * @param where - names the file in messages
+ * @returns a fresh array
+ * @throws {RopewalkError} FORMAT when it cannot be read, or ends before
+ */
+export async function readAt(
+  file: FileHandle,
+  start: number,
+  length: number,
+  where: string,
+): Promise<Uint8Array<ArrayBuffer>> {
+  const bytes = new Uint8Array(length);
+  for (let at = 0; at < length; ) {
+    const { bytesRead } = await file
+      .read(bytes, at, length - at, start + at)
+      .catch((cause) => unreadable(where, cause));
+    if (bytesRead === 0) cut(where, start, length, at);
+    at += bytesRead;
+  }
+  return bytes;
+}
+
+/** {@link openFile} and the close, without promises. */
+function withFileSync<T>(path: string, where: string, work: (file: number, size: number) => T): T {
+  let file: number | undefined;
+  try {
+    checkRegular(statSync(path), where);
+    file = openSync(path, OPEN_FLAGS);
+    const info = fstatSync(file);
+    checkRegular(info, where);
+    return work(file, info.size);
+  } catch (cause) {
+    return unreadable(where, cause);
+  } finally {
+    if (file !== undefined) closeSync(file);
+  }
+}
+
+function readSyncAt(file: number, start: number, length: number, where: string): Uint8Array<ArrayBuffer> {
+  const bytes = new Uint8Array(length);
+  for (let at = 0; at < length; ) {
+    const count = readSync(file, bytes, at, length - at, start + at);
+    if (count === 0) cut(where, start, length, at);
+    at += count;
+  }
+  return bytes;
+}
+
+/**
+ * Refuses what is no regular file.
+ *
+ * @param info - of the path, asked before it is opened
+ * @param where - as for {@link readFileBytes}
+ * @throws {RopewalkError} FORMAT, with the kind of file
+ */
+export function checkRegular(info: Stats, where: string): void {
+  if (info.isFile()) return;
+  const kind = info.isDirectory() ? 'a folder' : info.isFIFO() ? 'a pipe' : info.isSocket() ? 'a socket' : 'a device';
+  throw new RopewalkError(
+    'FORMAT',
+    `${where}: expected a regular file, got ${kind}${info.isDirectory() ? '' : '. Write its content to a file first.'}`,
+  );
+}
+
+function cut(where: string, start: number, length: number, got: number): never {
+  return refuse('FORMAT', where, `${length} bytes from ${start}`, got, 'The file was cut while it was read.');
+}
+
+function unreadable(where: string, cause: unknown): never {
+  return refuseSystem('FORMAT', where, 'a readable file', cause);
+}

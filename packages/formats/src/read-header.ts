@@ -1,0 +1,147 @@
+/**
+ * Headers from bytes that are read piece by piece: as much as the header needs, however large the weights behind it.
+ *
+ * @module
+ */
+import { readList, readOptions, refuse, show, nameForMessage } from 'ropewalk/backend';
+import { RopewalkError } from 'ropewalk';
+import { type GgufFile, type GgufTensor, HeaderCut, parseGguf } from './gguf.js';
+import { parseSafetensors, type SafetensorsFile, safetensorsHeaderBytes } from './safetensors.js';
+
+/** Bytes that can be read piece by piece. */
+export interface ByteSource {
+  /** Bytes in all. */
+  readonly size: number;
+  /**
+   * Reads a piece; the caller keeps to what there is.
+   *
+   * @param start - first byte
+   * @param length - how many
+   * @returns exactly that many
+   */
+  read(start: number, length: number): Promise<Uint8Array>;
+}
+
+/** Vocabularies make GGUF headers some megabytes long; one read fetches most of them whole. */
+const FIRST_READ_BYTES = 4 * 2 ** 20;
+/** No real header comes near; a forged length stops here, before the memory for it is asked for. */
+export const MAX_READ_BYTES = 2 ** 28;
+/** Frequency factors are a few hundred numbers. */
+const MAX_SMALL_TENSOR_BYTES = 2 ** 20;
+
+/**
+ * Reads a piece, and makes sure of its length.
+ *
+ * @param source - the bytes
+ * @param start - first byte
+ * @param length - how many
+ * @param file - names the source in messages
+ * @throws {RopewalkError} FORMAT when fewer come
+ */
+export async function readExactly(
+  source: ByteSource,
+  start: number,
+  length: number,
+  file: string,
+): Promise<Uint8Array> {
+  if (length === 0) return new Uint8Array(0);
+  const bytes = await source.read(start, length);
+  if (bytes.length !== length)
+    refuse('FORMAT', file, `${length} bytes from ${start}`, bytes.length, 'The file was cut while it was read.');
+  return bytes;
+}
+
+/**
+ * Reads the header of a GGUF file.
+ *
+ * @param source - the file
+ * @param file - names it in messages
+ * @throws {RopewalkError} FORMAT when it is malformed, or its tensors end past the file
+ */
+export async function ggufHeaderOf(source: ByteSource, file: string): Promise<GgufFile> {
+  for (let want = FIRST_READ_BYTES; ; ) {
+    const bytes = await readExactly(source, 0, Math.min(want, source.size), file);
+    try {
+      return parseGguf(bytes, file, source.size);
+    } catch (error) {
+      const cut = error instanceof RopewalkError && error.cause instanceof HeaderCut ? error.cause : undefined;
+      if (!cut || cut.bytesNeeded > source.size) throw error;
+      if (cut.bytesNeeded > MAX_READ_BYTES)
+        refuse('FORMAT', file, `a header of at most ${MAX_READ_BYTES} bytes`, cut.bytesNeeded);
+      want = Math.min(Math.max(2 * want, cut.bytesNeeded), MAX_READ_BYTES);
+    }
+  }
+}
+
+/**
+ * Reads a small F32 tensor of a GGUF file.
+ *
+ * @param source - the file
+ * @param header - its header
+ * @param tensor - which tensor; at most 1 MiB
+ * @param file - names it in messages
+ * @throws {RopewalkError} FORMAT when it is larger, or no F32
+ */
+export async function ggufFloatsOf(
+  source: ByteSource,
+  header: GgufFile,
+  tensor: GgufTensor,
+  file: string,
+): Promise<Float32Array> {
+  const { name, type, sizeBytes, offset } = readOptions(tensor, `${file}: tensor`);
+  const { dataOffset, bigEndian } = readOptions(header, `${file}: header`);
+  if (typeof name !== 'string') refuse('RANGE', `${file}: tensor`, 'a tensor of the header', tensor);
+  const where = `${file}: tensor ${nameForMessage(name)}`;
+  if (type !== 'F32' || !isCount(sizeBytes) || sizeBytes > MAX_SMALL_TENSOR_BYTES || sizeBytes % 4 !== 0)
+    refuse(
+      'FORMAT',
+      where,
+      `F32 of at most ${MAX_SMALL_TENSOR_BYTES} bytes`,
+      `${show(type)}, ${show(sizeBytes)} bytes`,
+    );
+  if (!isCount(dataOffset) || !isCount(offset) || !isCount(dataOffset + offset))
+    refuse('RANGE', where, 'a place in the file', [dataOffset, offset]);
+  const bytes = await readExactly(source, dataOffset + offset, sizeBytes, file);
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  return Float32Array.from({ length: sizeBytes / 4 }, (_, i) => view.getFloat32(4 * i, !bigEndian));
+}
+
+/**
+ * Reads the tensors of a GGUF file that divide RoPE's frequencies.
+ *
+ * @param source - the file
+ * @param header - its header
+ * @param file - names it in messages
+ * @returns by name; empty when it has none
+ * @throws {RopewalkError} FORMAT as {@link ggufFloatsOf}
+ */
+export async function ggufFactorsOf(
+  source: ByteSource,
+  header: GgufFile,
+  file: string,
+): Promise<ReadonlyMap<string, Float32Array>> {
+  const factors = new Map<string, Float32Array>();
+  for (const given of Array.from(readList(readOptions(header, `${file}: header`).tensors, `${file}: tensors`))) {
+    const tensor = readOptions(given, `${file}: tensors`);
+    if (typeof tensor.name === 'string' && /^rope_(freqs|factors_long|factors_short)\.weight$/.test(tensor.name))
+      factors.set(tensor.name, await ggufFloatsOf(source, header, tensor, file));
+  }
+  return factors;
+}
+
+/**
+ * Reads the header of a safetensors file.
+ *
+ * @param source - the file
+ * @param file - names it in messages
+ * @throws {RopewalkError} FORMAT when it is malformed
+ */
+export async function safetensorsHeaderOf(source: ByteSource, file: string): Promise<SafetensorsFile> {
+  const start = await readExactly(source, 0, Math.min(8, source.size), file);
+  const bytes = await readExactly(source, 0, Math.min(safetensorsHeaderBytes(start, file), source.size), file);
+  return parseSafetensors(bytes, file, source.size);
+}
+
+function isCount(value: unknown): value is number {
+  return Number.isSafeInteger(value) && (value as number) >= 0;
+}

@@ -1,0 +1,254 @@
+/**
+ * safetensors: a JSON header that names tensors, then their bytes.
+ *
+ * @module
+ * @see https://github.com/huggingface/safetensors#format
+ */
+import { checkBytes, reading, readOptions, refuse, show, countElements, checkNamedTensors, nameForMessage } from 'ropewalk/backend';
+import { type Dtype, sizeBytes, type Tensor, tensorFrom } from 'ropewalk';
+import { countClaimed, elementsAt } from './bytes.js';
+import { parseJson } from './json.js';
+
+/** Where a tensor lies. */
+export interface SafetensorsTensor {
+  /** The type as the file names it, such as F32 or BF16. */
+  readonly type: string;
+  readonly shape: readonly number[];
+  /** Bytes from the start of the file. */
+  readonly byteOffset: number;
+  readonly sizeBytes: number;
+}
+
+/** A header. */
+export interface SafetensorsFile {
+  readonly metadata: ReadonlyMap<string, string>;
+  readonly tensors: ReadonlyMap<string, SafetensorsTensor>;
+  /** Where the data section starts. */
+  readonly dataOffset: number;
+}
+
+/** The reference implementation's own limit, against headers made to exhaust memory. */
+const MAX_HEADER_BYTES = 100_000_000;
+
+/** A map, not a record: a file that names the type `constructor` must not find one. */
+const DTYPE_OF: ReadonlyMap<string, Dtype> = /* @__PURE__ */ new Map<string, Dtype>([
+  ['F64', 'f64'],
+  ['F32', 'f32'],
+  ['F16', 'f16'],
+  ['BF16', 'bf16'],
+  ['I64', 'i64'],
+  ['I32', 'i32'],
+  ['I16', 'i16'],
+  ['I8', 'i8'],
+  ['U64', 'u64'],
+  ['U32', 'u32'],
+  ['U16', 'u16'],
+  ['U8', 'u8'],
+  ['BOOL', 'u8'],
+]);
+
+/**
+ * The number of bytes that a header takes, from the first eight bytes of the file.
+ *
+ * @param bytes - at least the first eight bytes
+ * @param where - names the file in messages
+ * @returns bytes from the start of the file to the data section
+ * @throws {RopewalkError} FORMAT when there are fewer than eight bytes, or the length is absurd
+ */
+export function safetensorsHeaderBytes(bytes: Uint8Array, where = 'safetensors'): number {
+  checkBytes(bytes, where);
+  if (bytes.length < 8) refuse('FORMAT', where, 'at least 8 bytes', bytes.length);
+  const length = new DataView(bytes.buffer, bytes.byteOffset).getBigUint64(0, true);
+  if (length > BigInt(MAX_HEADER_BYTES))
+    refuse('FORMAT', `${where}: header length`, `at most ${MAX_HEADER_BYTES} bytes`, length);
+  return 8 + Number(length);
+}
+
+/**
+ * Reads a header.
+ *
+ * @param bytes - the file, or its beginning with the whole header
+ * @param where - names it in messages
+ * @param fileSize - the whole file's size; that of `bytes` unless given
+ * @throws {RopewalkError} FORMAT when the header is malformed or names a tensor twice, or tensors overlap, leave gaps or end past the file
+ */
+export function parseSafetensors(bytes: Uint8Array, where = 'safetensors', fileSize?: number): SafetensorsFile {
+  checkBytes(bytes, where);
+  const fileSizeBytes = fileSize ?? bytes.length;
+  const dataOffset = safetensorsHeaderBytes(bytes, where);
+  if (dataOffset > bytes.length)
+    refuse(
+      'FORMAT',
+      where,
+      `a header of ${dataOffset} bytes`,
+      `${bytes.length} bytes`,
+      'The file is truncated or forged.',
+    );
+  if (bytes[8] !== 0x7b) refuse('FORMAT', where, 'a header that is a JSON object, which starts with {', bytes[8]);
+  const header = parseJson(bytes.subarray(8, dataOffset), where, { uniqueKeys: true }) as Record<string, unknown>;
+  const metadata = new Map<string, string>();
+  const tensors = new Map<string, SafetensorsTensor>();
+  for (const [name, entry] of Object.entries(header)) {
+    if (name === '__metadata__') {
+      if (!isObject(entry ?? {})) refuse('FORMAT', `${where}: __metadata__`, 'an object', entry);
+      for (const [key, value] of Object.entries(entry ?? {})) {
+        if (typeof value !== 'string')
+          refuse('FORMAT', `${where}: __metadata__.${nameForMessage(key)}`, 'a text', value);
+        metadata.set(key, value);
+      }
+    } else tensors.set(name, readEntry(entry, `${where}: ${nameForMessage(name)}`, dataOffset));
+  }
+  checkCoverage(tensors, where, dataOffset, fileSizeBytes);
+  return { metadata, tensors, dataOffset };
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+function readEntry(entry: unknown, where: string, dataOffset: number): SafetensorsTensor {
+  if (!isObject(entry)) refuse('FORMAT', where, 'an object with dtype, shape and data_offsets', entry);
+  const { dtype: type, shape, data_offsets: offsets } = entry;
+  const integers = (list: unknown): list is number[] =>
+    Array.isArray(list) && list.every((n) => Number.isSafeInteger(n) && n >= 0);
+  if (typeof type !== 'string') refuse('FORMAT', `${where}.dtype`, 'a text', type);
+  if (!integers(shape)) refuse('FORMAT', `${where}.shape`, 'integers >= 0', shape);
+  const count = countClaimed(shape) ?? refuse('FORMAT', `${where}.shape`, 'fewer than 2^50 elements', shape);
+  if (!integers(offsets) || offsets.length !== 2 || offsets[1]! < offsets[0]!)
+    refuse('FORMAT', `${where}.data_offsets`, '[begin, end] with begin <= end', offsets);
+  const size = offsets[1]! - offsets[0]!;
+  const dtype = DTYPE_OF.get(type);
+  if (dtype && size !== count * sizeBytes(dtype)) {
+    refuse(
+      'FORMAT',
+      `${where}.data_offsets`,
+      `${count * sizeBytes(dtype)} bytes for shape ${show(shape)} of ${type}`,
+      size,
+    );
+  }
+  return { type, shape, byteOffset: dataOffset + offsets[0]!, sizeBytes: size };
+}
+
+/** The format wants the data section filled without gaps: nothing can hide in it. */
+function checkCoverage(
+  tensors: ReadonlyMap<string, SafetensorsTensor>,
+  where: string,
+  dataOffset: number,
+  fileSizeBytes: number,
+): void {
+  let end = dataOffset;
+  for (const [name, tensor] of [...tensors].sort(
+    ([, a], [, b]) => a.byteOffset - b.byteOffset || a.sizeBytes - b.sizeBytes,
+  )) {
+    if (tensor.byteOffset !== end)
+      refuse(
+        'FORMAT',
+        `${where}: ${nameForMessage(name)}.data_offsets`,
+        `to begin at ${end - dataOffset}, where the tensor before ends`,
+        tensor.byteOffset - dataOffset,
+      );
+    end += tensor.sizeBytes;
+  }
+  if (end !== fileSizeBytes)
+    refuse(
+      'FORMAT',
+      where,
+      `${end} bytes, where the last tensor ends`,
+      fileSizeBytes,
+      'The file is truncated or forged.',
+    );
+}
+
+/**
+ * Takes a tensor out of a file.
+ *
+ * @param bytes - the whole file
+ * @param file - its header
+ * @param name - the tensor
+ * @returns a dense tensor; a view of the file where alignment allows, else a copy
+ * @throws {RopewalkError} FORMAT for a name that is not there, or bytes that end before the tensor does;
+ *   UNSUPPORTED for a type that is no dtype of ours (fp8, …)
+ */
+export function tensorFromSafetensors(bytes: Uint8Array, file: SafetensorsFile, name: string): Tensor {
+  checkBytes(bytes, 'safetensors');
+  const { tensors } = readOptions(file, 'safetensors: file');
+  if (!reading('safetensors: file', () => tensors instanceof Map))
+    refuse('FORMAT', 'safetensors: file', 'what parseSafetensors gives', file);
+  const found = tensors.get(name) ?? refuse('FORMAT', 'safetensors', `one of ${tensors.size} tensors`, name);
+  const { type, shape, byteOffset, sizeBytes: size } = readOptions(found, 'safetensors: tensor');
+  const where = `safetensors: ${nameForMessage(name)}`;
+  const dtype =
+    DTYPE_OF.get(type) ?? refuse('UNSUPPORTED', where, `a type among ${[...DTYPE_OF.keys()].join(', ')}`, type);
+  // The header may come from a file on disk and `bytes` from elsewhere; a view would then reach past them, into whatever lies behind.
+  if (byteOffset + size > bytes.length)
+    refuse(
+      'FORMAT',
+      where,
+      `the whole file, at least ${byteOffset + size} bytes`,
+      bytes.length,
+      'Pass the file, not only its header.',
+    );
+  return tensorFrom(elementsAt(bytes, byteOffset, dtype, countElements(shape)), { dtype, shape });
+}
+
+/** The type that the format names for each dtype. */
+const TYPE_OF: Readonly<Record<Dtype, string>> = {
+  f64: 'F64',
+  f32: 'F32',
+  f16: 'F16',
+  bf16: 'BF16',
+  i64: 'I64',
+  i32: 'I32',
+  i16: 'I16',
+  i8: 'I8',
+  u64: 'U64',
+  u32: 'U32',
+  u16: 'U16',
+  u8: 'U8',
+};
+
+/**
+ * Writes a file: header padded so that data starts at a multiple of 8, tensors in the order given. The same tensors give the same bytes.
+ *
+ * Readers want elements aligned: give tensors of wider dtypes first, as the reference implementation does.
+ *
+ * @param tensors - by name, in host memory
+ * @param metadata - texts by name
+ * @returns the file
+ * @throws {RopewalkError} FORMAT for a tensor named `__metadata__`; DEVICE when a tensor is not in host memory
+ */
+export function writeSafetensors(
+  tensors: ReadonlyMap<string, Tensor>,
+  metadata: Readonly<Record<string, string>> = {},
+): Uint8Array {
+  checkNamedTensors(tensors, 'safetensors');
+  const texts = readOptions(metadata, 'safetensors: metadata');
+  for (const [key, text] of Object.entries(texts))
+    if (typeof text !== 'string') refuse('FORMAT', `safetensors: metadata.${nameForMessage(key)}`, 'a text', text);
+  const entries: [string, unknown][] = Object.keys(texts).length > 0 ? [['__metadata__', texts]] : [];
+  const parts: Uint8Array[] = [];
+  let at = 0;
+  for (const [name, tensor] of tensors) {
+    if (name === '__metadata__') refuse('FORMAT', 'safetensors: name', 'another name', name);
+    const data = tensor.read();
+    if (data instanceof Promise)
+      refuse('DEVICE', `safetensors: ${name}`, 'a tensor in host memory', tensor.storage.owner, 'Read it first.');
+    const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+    entries.push([name, { dtype: TYPE_OF[tensor.dtype], shape: tensor.shape, data_offsets: [at, at + bytes.length] }]);
+    parts.push(bytes);
+    at += bytes.length;
+  }
+  // Not Object.fromEntries and JSON.stringify of the whole: integer-like names would come first there, and __proto__ not at all.
+  const text = `{${entries.map(([name, value]) => `${JSON.stringify(name)}:${JSON.stringify(value)}`).join(',')}}`;
+  const utf8 = new TextEncoder().encode(text);
+  const start = 8 + Math.ceil(utf8.length / 8) * 8;
+  const file = new Uint8Array(start + at).fill(0x20, 8, start);
+  new DataView(file.buffer).setBigUint64(0, BigInt(start - 8), true);
+  file.set(utf8, 8);
+  let offset = start;
+  for (const part of parts) {
+    file.set(part, offset);
+    offset += part.length;
+  }
+  return file;
+}

@@ -1,0 +1,151 @@
+/**
+ * What a model takes, in bytes, and whether that fits: summed up before anything is allocated.
+ *
+ * @module
+ */
+import { sizeBytes, RopewalkError } from 'ropewalk';
+import type { DecoderConfig, ModelMemory } from './types.js';
+import type { WeightPlan } from './weights.js';
+
+/** Tokens of a prompt that run at once: enough to use the weights well, few enough to keep activations small. */
+export const CHUNK_TOKENS = 512;
+/** Logits at a time, 16 MB: those of a whole chunk would be 300 MB for a vocabulary of 150,000. */
+const MAX_LOGITS = 2 ** 22;
+/** Tokens of room where nobody says how many. */
+const USUAL_CONTEXT = 4096;
+
+/** How a KV cache is stored. */
+export type CacheDtype = 'f32' | 'f16' | 'bf16';
+
+/** What there is. */
+export interface MemoryLimits {
+  /** Bytes that all tensors together may take, or undefined where nobody knows. */
+  readonly availableBytes?: number | undefined;
+  /** Bytes that one tensor may take, or undefined where there is no such limit. */
+  readonly tensorBytes?: number | undefined;
+}
+
+/**
+ * The room of a session whose opener does not say.
+ *
+ * @param config - of the model
+ */
+export function usualContext(config: DecoderConfig): number {
+  return Math.min(config.maxContext, USUAL_CONTEXT);
+}
+
+/**
+ * The activations of one token, by name, and their widths in elements.
+ *
+ * `x` is the residual stream; `normed` is its normalised copy, and then what a block adds to the stream.
+ *
+ * @param config - of the model
+ */
+export function activationWidths(config: DecoderConfig) {
+  const { hiddenSize, numHeads, numKvHeads, headDim, intermediateSize } = config;
+  return {
+    x: hiddenSize,
+    normed: hiddenSize,
+    q: numHeads * headDim,
+    k: numKvHeads * headDim,
+    v: numKvHeads * headDim,
+    attended: numHeads * headDim,
+    gate: intermediateSize,
+    up: intermediateSize,
+  };
+}
+
+/** Rows of activations that are taken for a batch: a power of two, so that prompts of many lengths share them. */
+export function batchRows(tokens: number): number {
+  return Math.min(CHUNK_TOKENS, 2 ** Math.ceil(Math.log2(tokens)));
+}
+
+/** Rows of logits that are computed at a time. */
+export function logitRows(vocabSize: number): number {
+  return Math.max(1, Math.min(CHUNK_TOKENS, Math.floor(MAX_LOGITS / vocabSize)));
+}
+
+/**
+ * Sums up what a model takes.
+ *
+ * @param config - of the model
+ * @param weights - where its tensors lie and how they will be held
+ * @param session - room and type of the cache
+ */
+export function memoryOf(
+  config: DecoderConfig,
+  weights: readonly WeightPlan[],
+  session: { readonly context: number; readonly cacheDtype: CacheDtype },
+): ModelMemory {
+  const { numLayers, numKvHeads, headDim, vocabSize } = config;
+  const { context } = session;
+  const weightsBytes = weights.reduce((sum, { heldBytes }) => sum + heldBytes, 0);
+  const widenedBytes = weights.reduce(
+    (sum, { widened, held, heldBytes }) => sum + (widened && held === 'f32' ? heldBytes / 2 : 0),
+    0,
+  );
+  const cacheRow = numKvHeads * headDim * sizeBytes(session.cacheDtype);
+  const cacheBytesPerToken = 2 * numLayers * cacheRow;
+  const cacheBytes = context * cacheBytesPerToken;
+  const width = Object.values(activationWidths(config)).reduce((sum, one) => sum + one, 0);
+  const scratchBytes = 4 * (batchRows(context) * width + logitRows(vocabSize) * vocabSize);
+  const ropes = new Set(config.layers(context).map(({ rope }) => rope));
+  let tableBytes = 0;
+  for (const rope of ropes) tableBytes += rope ? 4 * context * (rope.rotaryDim ?? rope.headDim) : 0;
+  let [largestName, largestBytes] = ['keys of a layer', context * cacheRow];
+  for (const { name, heldBytes } of weights)
+    if (heldBytes > largestBytes) [largestName, largestBytes] = [name, heldBytes];
+  const totalBytes = weightsBytes + cacheBytes + scratchBytes + tableBytes;
+  return {
+    ...{ weightsBytes, cacheBytesPerToken, context, cacheBytes, scratchBytes, tableBytes, totalBytes },
+    ...{ widenedBytes, largestBytes, largestName },
+  };
+}
+
+/**
+ * Refuses what does not fit.
+ *
+ * @param where - names model and backend
+ * @param memory - of {@link memoryOf}
+ * @param limits - of the backend and the machine
+ * @param held - bytes of it that are held already, and so are not among those available
+ * @throws {RopewalkError} DEVICE with the sums, and how many tokens of context would fit
+ */
+export function checkFits(where: string, memory: ModelMemory, limits: MemoryLimits, held = 0): void {
+  const { availableBytes, tensorBytes } = limits;
+  const { weightsBytes, cacheBytes, cacheBytesPerToken, context, scratchBytes, tableBytes, totalBytes } = memory;
+  const needed = totalBytes - held;
+  if (availableBytes !== undefined && needed > availableBytes) {
+    const sums =
+      `weights ${mebibytes(weightsBytes)} + cache of ${context} tokens ${mebibytes(cacheBytes)} + ` +
+      `activations ${mebibytes(scratchBytes)} + tables ${mebibytes(tableBytes)}`;
+    const perToken = cacheBytesPerToken + tableBytes / context;
+    const room = Math.floor((availableBytes + held - weightsBytes - scratchBytes) / perToken);
+    const next =
+      room >= 1
+        ? `A context of ${room} tokens would fit; an f16 cache takes half of an f32 one.`
+        : 'Take a smaller or more quantised model.';
+    const narrower =
+      memory.widenedBytes > 0 && held === 0
+        ? ` With widenTo: 'f16' the weights take ${mebibytes(memory.widenedBytes)} less.`
+        : '';
+    const less = held > 0 ? `, less ${mebibytes(held)} held already` : '';
+    throw new RopewalkError(
+      'DEVICE',
+      `${where}: memory: expected at most ${mebibytes(availableBytes)}, which are available, got ${mebibytes(needed)} (${sums}${less}). ${next}${narrower}`,
+    );
+  }
+  if (tensorBytes !== undefined && memory.largestBytes > tensorBytes) {
+    throw new RopewalkError(
+      'DEVICE',
+      `${where}: memory: expected at most ${mebibytes(tensorBytes)} in one tensor, got ${mebibytes(memory.largestBytes)} (${memory.largestName}). ` +
+        'Take a more quantised model or a shorter context, or the cpu backend.',
+    );
+  }
+}
+
+/** Bytes as people read them. */
+export function mebibytes(bytes: number): string {
+  const mib = bytes / 2 ** 20;
+  return `${mib >= 100 ? Math.ceil(mib) : mib.toFixed(mib >= 10 ? 1 : 2)} MiB`;
+}

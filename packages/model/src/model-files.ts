@@ -1,0 +1,143 @@
+/**
+ * A model's files, and what their headers say: config, tensors, vocabulary. No weight is read here.
+ *
+ * @module
+ */
+import { reading, fail, refuse, decodeUtf8 } from 'ropewalk/backend';
+import { parseJson, type ByteSource, ggufFactorsOf, ggufHeaderOf, MAX_READ_BYTES, readExactly, safetensorsHeaderOf, checkShard, SAFETENSORS_INDEX, safetensorsShards } from '@ropewalk/formats';
+import { byteSource } from './byte-source.js';
+import { configFromGguf, configFromJson } from './config.js';
+import { tokenizerFromGguf } from './gguf-vocabulary.js';
+import { tokenizerFromJson } from './tokenizer.js';
+import type { DecoderConfig, Tokenizer } from './types.js';
+import type { StoredTensor } from './weights.js';
+
+/** A model's files by name, without folders: config.json, tokenizer.json and *.safetensors; or one *.gguf. */
+export type ModelFiles =
+  | ReadonlyMap<string, ByteSource | Blob | ArrayBuffer | Uint8Array>
+  | Readonly<Record<string, ByteSource | Blob | ArrayBuffer | Uint8Array>>;
+
+/** Files by name, and what to call them. */
+export interface Folder {
+  readonly where: string;
+  readonly files: ReadonlyMap<string, ByteSource>;
+  /** A file in messages. */
+  path(name: string): string;
+}
+
+/**
+ * Takes files of any kind as a folder.
+ *
+ * @param files - by name
+ * @param where - names the folder, or its only file, in messages
+ * @throws {RopewalkError} FORMAT for what are no files
+ */
+export function folderOf(files: ModelFiles, where: string | undefined): Folder {
+  if (typeof files !== 'object' || files === null)
+    refuse('FORMAT', 'loadModel: files', 'a map from names to bytes', files);
+  const entries: [string, ByteSource | Blob | ArrayBuffer | Uint8Array][] = reading('loadModel: files', () =>
+    files instanceof Map ? [...files] : Object.entries(files as Readonly<Record<string, ByteSource>>),
+  );
+  const sources = new Map(entries.map(([name, data]) => [name, byteSource(data, name)]));
+  return {
+    where: where ?? 'model',
+    files: sources,
+    // A model of one file is called by that file's own path.
+    path: (name) => (where === undefined ? name : where.endsWith(name) ? where : `${where}/${name}`),
+  };
+}
+
+/** What the headers of a model's files say. */
+export interface Found {
+  readonly config: DecoderConfig;
+  /** Of all files. */
+  readonly stored: readonly StoredTensor[];
+  /** Reads the files' own vocabulary. @throws {RopewalkError} FORMAT or UNSUPPORTED, also when there is none */
+  readTokenizer(): Promise<Tokenizer>;
+}
+
+/**
+ * Reads everything but weights.
+ *
+ * @param folder - with config.json and *.safetensors; else with exactly one *.gguf
+ * @throws {RopewalkError} FORMAT for files that are missing, cut or forged; UNSUPPORTED for a model that is not computed here
+ */
+export async function readHeaders(folder: Folder): Promise<Found> {
+  const names = [...folder.files.keys()];
+  const hasShards = names.some((name) => /\.safetensors$/i.test(name));
+  if (folder.files.has('config.json') && hasShards) return readHuggingFace(folder);
+  const ggufs = names.filter((name) => /\.gguf$/i.test(name));
+  if (ggufs.length === 1) return readGguf(folder, ggufs[0]!);
+  const expected = 'config.json and *.safetensors, or one *.gguf';
+  const next =
+    ggufs.length > 1
+      ? 'Give one of the .gguf files itself.'
+      : 'Weights in other formats (.bin, .pth) are not read: convert them to safetensors.';
+  return refuse('FORMAT', folder.where, expected, names, next);
+}
+
+async function readHuggingFace(folder: Folder): Promise<Found> {
+  const generation = await optionalJson(folder, 'generation_config.json');
+  const config = configFromJson(await jsonOf(folder, 'config.json'), generation, folder.path('config.json'));
+  const index = await optionalJson(folder, SAFETENSORS_INDEX);
+  const names = [...folder.files.keys()];
+  const stored: StoredTensor[] = [];
+  for (const [file, claimed] of safetensorsShards(names, index, folder.where, folder.path(SAFETENSORS_INDEX))) {
+    const { tensors } = await safetensorsHeaderOf(folder.files.get(file)!, folder.path(file));
+    checkShard(tensors, claimed, folder.path(file));
+    for (const [name, { type, shape, byteOffset, sizeBytes }] of tensors)
+      stored.push({ name, file, type, shape, byteOffset, sizeBytes });
+  }
+  return {
+    config,
+    stored,
+    async readTokenizer() {
+      if (!folder.files.has('tokenizer.json')) {
+        const next = "Copy it from the model's page, or give options.tokenizer.";
+        fail('FORMAT', folder.where, `there is no tokenizer.json beside config.json. ${next}`);
+      }
+      const template = 'chat_template.jinja';
+      const files = {
+        tokenizerJson: await jsonOf(folder, 'tokenizer.json'),
+        tokenizerConfig: await optionalJson(folder, 'tokenizer_config.json'),
+        chatTemplate: folder.files.has(template)
+          ? decodeUtf8(await smallFile(folder, template), folder.path(template))
+          : undefined,
+      };
+      return tokenizerFromJson(files, folder.path('tokenizer.json'));
+    },
+  };
+}
+
+async function readGguf(folder: Folder, name: string): Promise<Found> {
+  const source = folder.files.get(name)!;
+  const file = folder.path(name);
+  const header = await ggufHeaderOf(source, file);
+  const factors = await ggufFactorsOf(source, header, file);
+  return {
+    config: configFromGguf(header, (tensor) => factors.get(tensor), file),
+    stored: header.tensors.map((tensor) => ({
+      name: tensor.name,
+      file: name,
+      type: tensor.type,
+      shape: [...tensor.shape].reverse(),
+      byteOffset: header.dataOffset + tensor.offset,
+      sizeBytes: tensor.sizeBytes,
+    })),
+    readTokenizer: async () => tokenizerFromGguf(header.metadata, file),
+  };
+}
+
+async function jsonOf(folder: Folder, name: string): Promise<unknown> {
+  return parseJson(await smallFile(folder, name), folder.path(name));
+}
+
+async function optionalJson(folder: Folder, name: string): Promise<unknown> {
+  return folder.files.has(name) ? jsonOf(folder, name) : undefined;
+}
+
+async function smallFile(folder: Folder, name: string): Promise<Uint8Array> {
+  const source = folder.files.get(name)!;
+  if (source.size > MAX_READ_BYTES) refuse('FORMAT', folder.path(name), `at most ${MAX_READ_BYTES} bytes`, source.size);
+  return readExactly(source, 0, source.size, folder.path(name));
+}

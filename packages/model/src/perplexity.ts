@@ -1,0 +1,136 @@
+/**
+ * How well a model predicts a text: perplexity a token, bits a byte.
+ *
+ * @module
+ */
+import { readOptions, refuse } from 'ropewalk/backend';
+import { checkModel, checkSignal, checkTypes } from './arguments.js';
+import type { Model, Session } from './types.js';
+
+/** How {@link perplexity} cuts the text. */
+export interface PerplexityOptions {
+  /** Tokens in a window, BOS included; the model's context unless given, at most 512. */
+  readonly context?: number;
+  /** Tokens that each window moves on, and so scores; half of what fits unless given. */
+  readonly stride?: number;
+  /** Type of the KV cache. */
+  readonly cacheDtype?: 'f32' | 'f16' | 'bf16';
+  /** Ends it with the signal's reason. */
+  readonly signal?: AbortSignal;
+  /** Called after each window: tokens scored, tokens to score. */
+  readonly onProgress?: (done: number, total: number) => void;
+}
+
+/** What {@link perplexity} measures. */
+export interface Perplexity {
+  /** exp of the mean negative log-likelihood of a token. Two models compare only if they share a vocabulary. */
+  readonly perplexity: number;
+  /** Negative log-likelihood of the text in bits, by its UTF-8 bytes: compares models of any vocabulary. */
+  readonly bitsPerByte: number;
+  /** Tokens scored. */
+  readonly tokens: number;
+  /** Bytes of the text that these stand for. */
+  readonly bytes: number;
+}
+
+/** Logits of this many elements at a time, 64 MB: a vocabulary of 150,000 for a whole window would be 300. */
+const MAX_LOGITS = 2 ** 24;
+
+/**
+ * Scores every token of a text once, in windows.
+ *
+ * Window w holds text tokens [w·stride, w·stride + context), with BOS before them where the vocabulary adds one, and scores
+ * those that no window before it has scored: all of the first window, then the last `stride` of each. So a token is predicted
+ * from at least context - stride tokens before it, the first window apart. Without BOS nothing predicts the first token; it is
+ * not scored, and its bytes are not counted. Sums are float64.
+ *
+ * @param model - any decoder
+ * @param text - special tokens in it are text like any other
+ * @param given - options
+ * @throws {RopewalkError} RANGE for a text with nothing to score, for options out of range, or logits that are NaN
+ */
+export async function perplexity(model: Model, text: string, given: PerplexityOptions = {}): Promise<Perplexity> {
+  checkModel(model, 'perplexity');
+  if (typeof text !== 'string') refuse('RANGE', 'perplexity: text', 'a text', text);
+  const options = readOptions(given, 'perplexity: options');
+  checkSignal(options.signal, 'perplexity');
+  checkTypes(options, ['onProgress'], 'function', 'perplexity');
+  const { tokenizer, config } = model;
+  const { signal, onProgress } = options;
+  const bos = tokenizer.addBos && tokenizer.bosToken !== undefined ? [tokenizer.bosToken] : [];
+  const tokens = tokenizer.encode(text, { addBos: false, addEos: false });
+  const context = options.context ?? Math.min(512, config.maxContext);
+  if (!Number.isInteger(context) || context < 2 || context > config.maxContext) {
+    refuse('RANGE', 'perplexity: context', `an integer in [2, maxContext=${config.maxContext}]`, options.context);
+  }
+  const room = context - bos.length;
+  const stride = options.stride ?? Math.max(1, Math.floor(room / 2));
+  // A stride of the whole window without BOS would leave the first token of each window unpredicted.
+  const most = bos.length > 0 ? room : room - 1;
+  if (!Number.isInteger(stride) || stride < 1 || stride > most) {
+    refuse('RANGE', 'perplexity: stride', `an integer in [1, ${most}] for context ${context}`, options.stride);
+  }
+  const unscored = bos.length > 0 ? 0 : 1;
+  const total = tokens.length - unscored;
+  if (total < 1) refuse('RANGE', 'perplexity: text', 'a text with a token to score', text);
+
+  let nats = 0;
+  let scored = unscored;
+  const session = model.openSession({
+    context,
+    ...(options.cacheDtype === undefined ? {} : { cacheDtype: options.cacheDtype }),
+  });
+  try {
+    for (let begin = 0; scored < tokens.length; begin += stride) {
+      const end = Math.min(begin + room, tokens.length);
+      session.truncate(0);
+      nats += await scoreWindow(
+        session,
+        [...bos, ...tokens.slice(begin, end)],
+        bos.length + scored - begin,
+        config.vocabSize,
+        signal,
+      );
+      scored = end;
+      onProgress?.(scored - unscored, total);
+    }
+  } finally {
+    session.dispose();
+  }
+  if (!Number.isFinite(nats)) refuse('RANGE', 'perplexity: logits', 'numbers', nats, 'The weights may be damaged.');
+  const utf8 = new TextEncoder();
+  const bytes = utf8.encode(text).length - (unscored ? utf8.encode(tokenizer.decode(tokens.slice(0, 1))).length : 0);
+  return { perplexity: Math.exp(nats / total), bitsPerByte: nats / Math.LN2 / bytes, tokens: total, bytes };
+}
+
+/** Negative log-likelihood of ids[from…] in nats, each given all before it. */
+async function scoreWindow(
+  session: Session,
+  ids: readonly number[],
+  from: number,
+  vocab: number,
+  signal?: AbortSignal,
+): Promise<number> {
+  const call = signal ? { signal } : {};
+  let nats = 0;
+  // The logits of token t predict token t + 1: those before from - 1 are of no use, nor are the last token's.
+  if (from > 1) await session.append(ids.slice(0, from - 1), { logits: 'none', ...call });
+  const step = Math.max(1, Math.floor(MAX_LOGITS / vocab));
+  for (let at = Math.max(from - 1, 0); at < ids.length - 1; at += step) {
+    const part = ids.slice(at, Math.min(at + step, ids.length - 1));
+    signal?.throwIfAborted();
+    const logits = await session.append(part, { logits: 'all', ...call });
+    for (let s = 0; s < part.length; s++)
+      nats += surprise(logits.subarray(s * vocab, (s + 1) * vocab), ids[at + s + 1]!);
+  }
+  return nats;
+}
+
+/** -log softmax(logits)[id], in float64. */
+function surprise(logits: Float32Array, id: number): number {
+  let top = Number.NEGATIVE_INFINITY;
+  for (const logit of logits) if (logit > top) top = logit;
+  let sum = 0;
+  for (const logit of logits) sum += Math.exp(logit - top);
+  return Math.log(sum) - (logits[id]! - top);
+}

@@ -1,0 +1,204 @@
+/**
+ * Logits → the next token: greedy, or drawn with temperature, top-k, top-p, min-p and a repetition penalty.
+ *
+ * The order is llama.cpp's: repetition penalty, top-k, top-p, min-p, temperature, draw. So top-p and min-p see the
+ * probabilities at temperature 1, and a high temperature does not let in what they keep out. (HuggingFace's transformers
+ * applies the temperature before top-k, top-p and min-p.)
+ *
+ * @module
+ * @see ggml-org/llama.cpp@001d906 common/common.h, common_params_sampling::samplers
+ */
+import { reading, readList, readOptions, refuse, randomFrom } from 'ropewalk/backend';
+
+/** How to choose tokens. Every filter is off unless given. */
+export interface SamplingOptions {
+  /** 0, the default, is greedy: the likeliest token, of equals the lowest id. Else logits are divided by it before the draw. */
+  readonly temperature?: number;
+  /** Keeps this many of the likeliest tokens; 0 keeps all. */
+  readonly topK?: number;
+  /** Keeps the fewest likeliest tokens whose probabilities add up to at least this; 1 keeps all. */
+  readonly topP?: number;
+  /** Keeps tokens at least this times as likely as the likeliest; 0 keeps all. */
+  readonly minP?: number;
+  /** > 1 makes tokens of the window less likely: a positive logit is divided by it, another multiplied. */
+  readonly repetitionPenalty?: number;
+  /** How many of the last tokens, prompt included, the penalty looks at; -1 for all, 64 unless given (llama.cpp's). */
+  readonly repetitionWindow?: number;
+  /** An integer: the same seed, options and logits give the same tokens. Drawn at random unless given. */
+  readonly seed?: number;
+}
+
+/** Chooses tokens one after another. */
+export interface Sampler {
+  /** The seed in use. */
+  readonly seed: number;
+  /**
+   * Chooses the next token.
+   *
+   * @param logits - `[vocab]`, float32; read only
+   * @param history - the tokens so far, for the repetition penalty
+   * @throws {RopewalkError} RANGE for NaN or +Infinity, or when every logit is -Infinity
+   */
+  pick(logits: Float32Array, history?: readonly number[]): number;
+}
+
+/**
+ * Makes a sampler.
+ *
+ * @param given - options, checked here, all of them
+ * @throws {RopewalkError} RANGE, naming the option
+ */
+export function createSampler(given: SamplingOptions = {}): Sampler {
+  const options = readOptions(given, 'sample: options');
+  const { temperature = 0, topK = 0, topP = 1, minP = 0, repetitionPenalty = 1, repetitionWindow = 64 } = options;
+  const number = (name: string, value: unknown, expected: string, fits: (n: number) => boolean): void => {
+    if (typeof value !== 'number' || !Number.isFinite(value) || !fits(value))
+      refuse('RANGE', `sample: ${name}`, expected, value);
+  };
+  number('temperature', temperature, 'a number >= 0', (n) => n >= 0);
+  number('topK', topK, 'an integer >= 0', (n) => Number.isInteger(n) && n >= 0);
+  number('topP', topP, 'a number in [0, 1]', (n) => n >= 0 && n <= 1);
+  number('minP', minP, 'a number in [0, 1]', (n) => n >= 0 && n <= 1);
+  number('repetitionPenalty', repetitionPenalty, 'a number > 0', (n) => n > 0);
+  number('repetitionWindow', repetitionWindow, 'an integer >= -1', (n) => Number.isInteger(n) && n >= -1);
+  const seed = options.seed ?? crypto.getRandomValues(new Uint32Array(1))[0]!;
+  number('seed', seed, 'an integer', (n) => Number.isSafeInteger(n));
+  const random = randomFrom(`sample ${seed}`);
+
+  return {
+    seed,
+    pick(logits, history = []) {
+      checkHistory(logits, history);
+      checkLogits(logits);
+      const scores = penalised(logits, history, repetitionPenalty, repetitionWindow);
+      if (temperature === 0) return likeliest(scores);
+      let kept: Candidates = { ids: undefined, count: scores.length };
+      if (topK > 0 && topK < scores.length) kept = topKOf(scores, topK);
+      if (topP < 1) kept = topPOf(scores, kept, topP);
+      return draw(scores, kept, minP, temperature, random.uniform(0, 1));
+    },
+  };
+}
+
+function checkHistory(logits: Float32Array, history: readonly number[]): void {
+  if (!reading('sample: logits', () => logits instanceof Float32Array))
+    refuse('RANGE', 'sample: logits', 'a Float32Array', logits);
+  for (const id of Array.from(readList(history, 'sample: history', 'a list of tokens')))
+    if (typeof id !== 'number') refuse('RANGE', 'sample: history', 'a list of tokens', id);
+}
+
+function checkLogits(logits: Float32Array): void {
+  if (logits.length === 0) refuse('RANGE', 'sample: logits', 'at least one', 0);
+  let highest = Number.NEGATIVE_INFINITY;
+  for (let id = 0; id < logits.length; id++) {
+    const logit = logits[id]!;
+    // NaN and +Infinity alike: a sum of probabilities with either in it means nothing.
+    if (!(logit < Number.POSITIVE_INFINITY)) {
+      const next = 'The model overflowed or its weights are damaged: try cacheDtype f32, or another backend.';
+      refuse('RANGE', 'sample: logits', 'numbers', `${logit} for token ${id}`, next);
+    }
+    if (logit > highest) highest = logit;
+  }
+  if (highest === Number.NEGATIVE_INFINITY)
+    refuse('RANGE', 'sample: logits', 'a token that may be chosen', 'all -Infinity');
+}
+
+/**
+ * Divides or multiplies the logits of recent tokens, each once however often it occurs.
+ *
+ * @see arXiv:1909.05858 (CTRL), section 4.1, with the sign rule of ggml-org/llama.cpp src/llama-sampler.cpp
+ */
+function penalised(logits: Float32Array, history: readonly number[], penalty: number, window: number): Float32Array {
+  if (penalty === 1 || window === 0 || history.length === 0) return logits;
+  const scores = Float32Array.from(logits);
+  for (const id of new Set(window < 0 ? history : history.slice(-window))) {
+    if (id < scores.length) scores[id] = logits[id]! > 0 ? logits[id]! / penalty : logits[id]! * penalty;
+  }
+  return scores;
+}
+
+function likeliest(scores: Float32Array): number {
+  let best = 0;
+  for (let id = 1; id < scores.length; id++) if (scores[id]! > scores[best]!) best = id;
+  return best;
+}
+
+/** The tokens left: all in order of id, or these, likeliest first. */
+interface Candidates {
+  readonly ids: Int32Array | undefined;
+  readonly count: number;
+}
+
+/**
+ * The k likeliest ids, likeliest first, of equals the lower id first. Sorting a vocabulary of 150,000 for each token would cost more than many a
+ * forward pass; a heap of the k best so far turns nearly all of it away at one comparison.
+ */
+function largest(scores: Float32Array, k: number): Int32Array {
+  // The worst of those kept lies on top. Ids come in order, so of equal scores the later one is the worse.
+  const heap = new Int32Array(k);
+  const worse = (a: number, b: number): boolean => scores[a]! < scores[b]! || (scores[a]! === scores[b]! && a > b);
+  const sink = (id: number): void => {
+    let at = 0;
+    for (;;) {
+      let child = 2 * at + 1;
+      if (child >= k) break;
+      if (child + 1 < k && worse(heap[child + 1]!, heap[child]!)) child++;
+      if (!worse(heap[child]!, id)) break;
+      heap[at] = heap[child]!;
+      at = child;
+    }
+    heap[at] = id;
+  };
+  // Ids 0 … k - 1 sorted worst first are a heap already.
+  heap.set(Int32Array.from({ length: k }, (_, id) => id).sort((a, b) => (worse(a, b) ? -1 : 1)));
+  for (let id = k; id < scores.length; id++) if (scores[id]! > scores[heap[0]!]!) sink(id);
+  return heap.sort((a, b) => (worse(a, b) ? 1 : -1));
+}
+
+function topKOf(scores: Float32Array, k: number): Candidates {
+  return { ids: largest(scores, k), count: k };
+}
+
+function topPOf(scores: Float32Array, { ids, count }: Candidates, p: number): Candidates {
+  const top = ids ? scores[ids[0]!]! : scores[likeliest(scores)]!;
+  let total = 0;
+  for (let n = 0; n < count; n++) total += Math.exp(scores[ids ? ids[n]! : n]! - top);
+  // Of a whole vocabulary few tokens make up most of the sum: look at a few, and at more only when they do not.
+  for (let look = ids ? count : Math.min(count, 256); ; look = Math.min(count, look * 8)) {
+    const sorted = ids ?? largest(scores, look);
+    let sum = 1; // exp(0), the likeliest itself
+    let kept = 1;
+    while (kept < look && sum < p * total) sum += Math.exp(scores[sorted[kept++]!]! - top);
+    if (sum >= p * total || look === count) return { ids: sorted.subarray(0, kept), count: kept };
+  }
+}
+
+/** Draws by inverting the cumulative distribution, tokens in the order of {@link Candidates}. */
+function draw(
+  scores: Float32Array,
+  { ids, count }: Candidates,
+  minP: number,
+  temperature: number,
+  uniform: number,
+): number {
+  const idAt = (n: number): number => (ids ? ids[n]! : n);
+  const top = ids ? scores[ids[0]!]! : scores[likeliest(scores)]!;
+  const least = minP > 0 ? top + Math.log(minP) : Number.NEGATIVE_INFINITY;
+  const weight = (n: number): number => {
+    const score = scores[idAt(n)]!;
+    return score >= least ? Math.exp((score - top) / temperature) : 0;
+  };
+  let total = 0;
+  for (let n = 0; n < count; n++) total += weight(n);
+  const target = uniform * total;
+  let sum = 0;
+  let last = 0;
+  for (let n = 0; n < count; n++) {
+    const w = weight(n);
+    if (w === 0) continue;
+    sum += w;
+    last = n;
+    if (sum > target) break;
+  }
+  return idAt(last);
+}

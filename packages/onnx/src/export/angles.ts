@@ -1,0 +1,309 @@
+/**
+ * RoPE's angles inside of a graph: from integer positions to cos and sin, in the arithmetic that a target has, and how precise each is.
+ *
+ * Scaling, frequency factors and the direction's sign are in the constants; only a magnitude other than 1 costs operators.
+ *
+ * @module
+ */
+import { roundTo, tensorFrom, frequenciesOf, type RopeSpec } from 'ropewalk';
+import { refuse, sharePairs } from 'ropewalk/backend';
+import type { GraphBuilder } from './builder.js';
+
+/**
+ * How a graph comes to cos and sin.
+ *
+ * - `f64`: position × frequency, Sin and Cos in float64: exact as the library's own tables, where a target has float64 (CPU, CUDA)
+ * - `f32`: the same in float32, as most exporters write it: wrong by a radian where positions are large
+ * - `f32-reduced`: the angle modulo one turn, every product exact in float32; needs integer Div and Mod, and no float64
+ * - `f32-table`: rows of a float32 table, computed in float64 by the exporter
+ * - `f16-table`: rows of a float16 table; data stays in float16 throughout, for targets that have nothing else
+ */
+export type AngleMode = 'f64' | 'f32' | 'f32-reduced' | 'f32-table' | 'f16-table';
+
+/** All of them. */
+export const ANGLE_MODES: readonly AngleMode[] = /* @__PURE__ */ Object.freeze([
+  'f64',
+  'f32',
+  'f32-reduced',
+  'f32-table',
+  'f16-table',
+]);
+
+/** What a graph's angles are made from. */
+export interface AngleConstants {
+  /** Radians a position, negative for the backward direction; one a pair. */
+  readonly invFreq: Float64Array;
+  /** Multiplies cos and sin. */
+  readonly magnitude: number;
+  /** The position axis of each pair. */
+  readonly axisOfPair: Uint8Array;
+  readonly numAxes: number;
+}
+
+/**
+ * The constants of a RoPE.
+ *
+ * @param spec - a model's RoPE
+ * @param direction - backward turns the other way
+ * @throws {RopewalkError} what {@link frequenciesOf} says of a spec that no model can mean
+ */
+export function angleConstants(spec: RopeSpec, direction: 'forward' | 'backward' = 'forward'): AngleConstants {
+  const { invFreq, attentionFactor } = frequenciesOf(spec);
+  const { axisOfPair, numAxes } = sharePairs(spec.axes, invFreq.length);
+  const sign = direction === 'backward' ? -1 : 1;
+  return { invFreq: invFreq.map((f) => sign * f), magnitude: attentionFactor, axisOfPair, numAxes };
+}
+
+/** Bits of a position that one f32 product takes: its limb, beside {@link FRACTION_BITS} of a turn. */
+const LIMB = 256;
+/** 255 · ½ · 4 limbs stay below 2^9, so that sums of multiples of 2^-15 fit the 24 bits of an f32, in any order. */
+const FRACTION_BITS = 15;
+/** 2π in nine bits, whose product with a fraction of 15 bits is exact, and what is left of it. */
+const TWO_PI_HEAD = 6.28125;
+const TWO_PI_TAIL = 2 * Math.PI - TWO_PI_HEAD;
+
+/** 2/π = 0.A2F9836E4E441529FC… in hexadecimal, 192 bits. @see FDLIBM e_rem_pio2.c, whose table it begins */
+const TWO_OVER_PI = 0xa2f9836e4e441529fc2757d1f534ddc0db6295993c439041n;
+const TWO_OVER_PI_BITS = 192n;
+
+/**
+ * The part of a turn, in [−½, ½), that `steps` positions make of a frequency: exactly, but for the last rounding to float64.
+ *
+ * @param invFreq - radians a position, taken as the exact value of the float64
+ * @param steps - an integer
+ */
+export function turnsOf(invFreq: number, steps: number): number {
+  let bits = TWO_OVER_PI_BITS + 2n; // 1/(2π) is a quarter of 2/π
+  let scaled = invFreq;
+  for (; !Number.isInteger(scaled); scaled *= 2) bits++; // a power of two changes no digit
+  const product = BigInt(scaled) * TWO_OVER_PI * BigInt(steps);
+  const fraction = BigInt.asIntN(Number(bits), product); // modulo one turn, to nearest
+  const kept = bits > 80n ? 80n : bits;
+  return Number(fraction >> (bits - kept)) / 2 ** Number(kept);
+}
+
+/** Of one limb: its fraction of a turn a step, in 15 bits, and what is left, in radians. */
+interface LimbConstants {
+  readonly head: Float32Array;
+  readonly tail: Float32Array;
+}
+
+/** How many limbs hold positions up to a bound. */
+function limbsFor(maxPosition: number): number {
+  return Math.max(1, Math.ceil(Math.log2(maxPosition + 1) / 8));
+}
+
+/** Constants `[pairs, limbs]` of {@link AngleMode} `f32-reduced`. */
+function reducedConstants(invFreq: Float64Array, limbs: number): LimbConstants {
+  const head = new Float32Array(invFreq.length * limbs);
+  const tail = new Float32Array(invFreq.length * limbs);
+  for (const [j, frequency] of invFreq.entries()) {
+    for (let limb = 0; limb < limbs; limb++) {
+      const turns = turnsOf(frequency, LIMB ** limb);
+      const short = Math.round(turns * 2 ** FRACTION_BITS) / 2 ** FRACTION_BITS;
+      head[j * limbs + limb] = short;
+      tail[j * limbs + limb] = (turns - short) * 2 * Math.PI;
+    }
+  }
+  return { head, tail };
+}
+
+/** cos and sin in a graph, `[batch or 1, seq, pairs]`. */
+export interface Turning {
+  readonly cos: string;
+  readonly sin: string;
+  readonly dtype: 'f32' | 'f64' | 'f16';
+}
+
+/** How {@link anglesInGraph} and {@link tablesInGraph} are told. */
+export interface AngleOptions {
+  /** i64 `[batch, seq]`, or with several axes `[axes, batch, seq]`. */
+  readonly positions: string;
+  /** The largest magnitude that a position can have; 2^31 unless given. */
+  readonly maxPosition?: number;
+}
+
+/**
+ * Appends angles, cos and sin.
+ *
+ * @param b - the graph
+ * @param c - constants of the RoPE
+ * @param mode - the arithmetic
+ * @param options - positions and their range
+ * @returns cos and sin with the magnitude in them, f64 for mode f64, else f32
+ */
+export function anglesInGraph(
+  b: GraphBuilder,
+  c: AngleConstants,
+  mode: 'f64' | 'f32' | 'f32-reduced',
+  options: AngleOptions,
+): Turning {
+  const dtype = mode === 'f64' ? 'f64' : 'f32';
+  const angle = mode === 'f32-reduced' ? reducedAngle(b, c, options) : plainAngle(b, c, dtype, options.positions);
+  const scaled = (value: string): string =>
+    c.magnitude === 1 ? value : b.add('Mul', [value, b.scalar(b.fresh('magnitude'), dtype, c.magnitude)]);
+  return { cos: scaled(b.add('Cos', [angle])), sin: scaled(b.add('Sin', [angle])), dtype };
+}
+
+function plainAngle(b: GraphBuilder, c: AngleConstants, dtype: 'f32' | 'f64', positions: string): string {
+  const column = perPair(b, c, b.cast(positions, dtype), []);
+  const values = dtype === 'f64' ? c.invFreq : Float32Array.from(c.invFreq);
+  return b.add('Mul', [column, b.constant(b.fresh('inv_freq'), tensorFrom(values))]);
+}
+
+/** `[batch, seq, 1, …]` for one axis, `[batch, seq, pairs, …]` for several: each pair beside its own axis's position. */
+function perPair(b: GraphBuilder, c: AngleConstants, positions: string, behind: readonly number[]): string {
+  if (c.numAxes === 1) return b.add('Unsqueeze', [positions, b.integers(b.fresh('pair_axis'), [2])]);
+  const last = b.add('Transpose', [positions], { perm: { ints: [1, 2, 0, ...behind] } });
+  return b.add('Gather', [last, b.integers(b.fresh('axis_of_pair'), c.axisOfPair)], { axis: { i: 2 } });
+}
+
+function reducedAngle(b: GraphBuilder, c: AngleConstants, { positions, maxPosition = 2 ** 31 }: AngleOptions): string {
+  const limbs = limbsFor(maxPosition);
+  const pairs = c.invFreq.length;
+  const { head, tail } = reducedConstants(c.invFreq, limbs);
+  const constant = (name: string, data: Float32Array): string =>
+    b.constant(b.fresh(name), tensorFrom(data, { shape: [pairs, limbs] }));
+  const integers = (name: string, values: readonly number[]): string => b.integers(b.fresh(name), values);
+  // Limbs with the sign of the position: Div cuts towards 0, and so does the remainder with fmod.
+  const apart = b.add('Unsqueeze', [positions, integers('limb_axis', [-1])]);
+  const shifts = Array.from({ length: limbs }, (_, limb) => LIMB ** limb);
+  const shifted = limbs === 1 ? apart : b.add('Div', [apart, integers('limb_steps', shifts)]);
+  const limb = b.cast(b.add('Mod', [shifted, integers('limb_size', [LIMB])], { fmod: { i: 1 } }), 'f32');
+  const spread = perPair(b, c, limb, [3]);
+  const sum = (constants: string): string =>
+    b.add('ReduceSum', [b.add('Mul', [spread, constants]), integers('limbs', [-1])], { keepdims: { i: 0 } });
+  const turns = sum(constant('turn_heads', head));
+  const part = b.add('Sub', [turns, b.add('Round', [turns])]);
+  const number = (name: string, value: number): string => b.scalar(b.fresh(name), 'f32', value);
+  const rest = b.add('Add', [
+    b.add('Mul', [part, number('two_pi_tail', TWO_PI_TAIL)]),
+    sum(constant('turn_tails', tail)),
+  ]);
+  return b.add('Add', [b.add('Mul', [part, number('two_pi_head', TWO_PI_HEAD)]), rest]);
+}
+
+/**
+ * A table over positions 0 to context − 1.
+ *
+ * @param c - constants of the RoPE
+ * @param context - rows
+ * @param pairsOf - the pairs that are its columns; all unless given
+ * @returns cos and sin `[context, pairs]` in float64, with magnitude and sign
+ */
+export function tableOver(
+  c: AngleConstants,
+  context: number,
+  pairsOf: readonly number[] = Array.from(c.invFreq, (_, j) => j),
+): { readonly cos: Float64Array; readonly sin: Float64Array } {
+  const cos = new Float64Array(context * pairsOf.length);
+  const sin = new Float64Array(context * pairsOf.length);
+  for (let position = 0; position < context; position++) {
+    for (const [column, j] of pairsOf.entries()) {
+      const angle = position * c.invFreq[j]!;
+      cos[position * pairsOf.length + column] = Math.cos(angle) * c.magnitude;
+      sin[position * pairsOf.length + column] = Math.sin(angle) * c.magnitude;
+    }
+  }
+  return { cos, sin };
+}
+
+/** How far cos and sin are off at one position. */
+export interface AnglePrecision {
+  readonly position: number;
+  /** Of all pairs, the largest of |cos − exact| and |sin − exact|, before the magnitude. */
+  readonly maxError: number;
+  /** The pair that has it. */
+  readonly pair: number;
+}
+
+/** Where {@link anglePrecision} looks unless told otherwise. */
+export const PRECISION_POSITIONS: readonly number[] = /* @__PURE__ */ Object.freeze([
+  1,
+  1000,
+  4096,
+  32768,
+  131072,
+  1e6,
+  2 ** 24,
+  2 ** 31 - 1,
+]);
+
+/**
+ * Says how precise a graph's cos and sin are: the graph's own arithmetic, rounding where it rounds, with sin and cos correctly rounded; against
+ * the exact angle, modulo one turn, of the float64 frequency. That reference is itself in float64: a few 1e-16 of f64 data are its own.
+ *
+ * @param spec - a model's RoPE
+ * @param mode - the arithmetic
+ * @param positions - integers in [−2^31, 2^31]
+ * @param data - what cos and sin of mode f64 come out in: f32 beside data of f32 and less, which rounds them, or f64
+ * @returns one entry for each position
+ * @throws {RopewalkError} RANGE for another position; UNSUPPORTED for another mode
+ */
+export function anglePrecision(
+  spec: RopeSpec,
+  mode: AngleMode,
+  positions: readonly number[] = PRECISION_POSITIONS,
+  data: 'f32' | 'f64' = 'f32',
+): readonly AnglePrecision[] {
+  const { invFreq } = angleConstants(spec);
+  const limbs = 4;
+  const constants = mode === 'f32-reduced' ? reducedConstants(invFreq, limbs) : undefined;
+  return positions.map((position) => {
+    if (!Number.isInteger(position) || Math.abs(position) > 2 ** 31)
+      refuse('RANGE', 'anglePrecision: positions', 'integers in [-2^31, 2^31]', position);
+    let worst = { position, maxError: 0, pair: 0 };
+    for (const [j, frequency] of invFreq.entries()) {
+      const exact = turnsOf(frequency, position) * 2 * Math.PI;
+      const [cos, sin] = computed(mode, data, frequency, position, (limb) => [
+        constants!.head[j * limbs + limb]!,
+        constants!.tail[j * limbs + limb]!,
+      ]);
+      const maxError = Math.max(Math.abs(cos - Math.cos(exact)), Math.abs(sin - Math.sin(exact)));
+      if (maxError > worst.maxError) worst = { position, maxError, pair: j };
+    }
+    return worst;
+  });
+}
+
+/** cos and sin of one pair as a graph computes them. */
+function computed(
+  mode: AngleMode,
+  data: 'f32' | 'f64',
+  frequency: number,
+  position: number,
+  constantsOf: (limb: number) => readonly [head: number, tail: number],
+): readonly [cos: number, sin: number] {
+  const f = Math.fround;
+  const of = (angle: number, round: (x: number) => number): readonly [number, number] => [
+    round(Math.cos(angle)),
+    round(Math.sin(angle)),
+  ];
+  switch (mode) {
+    case 'f64':
+      return of(position * frequency, (x) => roundTo(data, x));
+    case 'f32-table':
+      return of(position * frequency, f);
+    case 'f32':
+      return of(f(f(position) * f(frequency)), f);
+    case 'f16-table':
+      return of(position * frequency, (x) => roundTo('f16', x));
+    case 'f32-reduced': {
+      let turns = 0;
+      let tails = 0;
+      let left = position;
+      for (let limb = 0; limb < 4; limb++) {
+        const digit = left % LIMB;
+        left = Math.trunc(left / LIMB);
+        const [head, tail] = constantsOf(limb);
+        turns = f(turns + f(digit * head));
+        tails = f(tails + f(digit * tail));
+      }
+      const part = f(turns - Math.round(turns));
+      const rest = f(f(part * f(TWO_PI_TAIL)) + tails);
+      return of(f(f(part * TWO_PI_HEAD) + rest), f);
+    }
+    default:
+      return refuse('UNSUPPORTED', 'anglePrecision: mode', ANGLE_MODES.join(', '), mode);
+  }
+}

@@ -1,0 +1,67 @@
+/**
+ * Quantised blocks, widened in the graph: bytes in, exact floats out, for every scale that is a number.
+ *
+ * ONNX has no operator that reads the bits of a byte pair as an f16 before opset 26, so that an f16's high byte chooses its value and the size
+ * of one step of its low byte from two tables of 256; f32 holds both, and the sum, exactly.
+ *
+ * @module
+ * @see ggml-org/ggml@d99724f src/ggml-quants.c, dequantize_row_q8_0 and dequantize_row_q4_0
+ */
+import { BLOCK_BYTES, BLOCK_WEIGHTS, type BlockFormat, numberFromF16, tensorFrom } from 'ropewalk';
+import type { GraphBuilder } from './builder.js';
+
+const BYTES = 256;
+
+/**
+ * Appends the widening of a matrix in blocks.
+ *
+ * @param b - the graph
+ * @param bytes - u8, all blocks of the matrix, of any shape
+ * @param format - how they are packed
+ * @param shape - `[n, k]`, of the matrix
+ * @param to - the dtype that comes out; both hold every weight exactly
+ * @returns `[n, k]`
+ */
+export function dequantise(
+  b: GraphBuilder,
+  bytes: string,
+  format: BlockFormat,
+  [n, k]: readonly [n: number, k: number],
+  to: 'f32' | 'f64',
+): string {
+  const unit = BLOCK_BYTES[format];
+  const blocks = k / BLOCK_WEIGHTS;
+  const byBlock = b.add('Reshape', [bytes, b.integers(b.fresh('by_block'), [n, blocks, unit])], {
+    allowzero: { i: 1 },
+  });
+  // Gather's indices are i32 or i64.
+  const indices = b.cast(byBlock, 'i32');
+  const sizes = b.integers(b.fresh('block_parts'), [1, 1, unit - 2]);
+  const [low, high, quants] = b.addMany('Split', [indices, sizes], { axis: { i: 2 } }, 3) as [string, string, string];
+  const table = (name: string, value: (byte: number) => number): string =>
+    b.constant(b.fresh(name), tensorFrom(Float32Array.from({ length: BYTES }, (_, byte) => value(byte))));
+  const look = (name: string, value: (byte: number) => number, index: string): string =>
+    b.add('Gather', [table(name, value), index], { axis: { i: 0 } });
+  const start = (byte: number): number => numberFromF16(byte << 8);
+  const step = (byte: number): number => {
+    const size = numberFromF16((byte << 8) | 1) - start(byte);
+    return Number.isNaN(size) ? 0 : size; // an infinite scale stays infinite; a NaN that shows in its low byte alone becomes one
+  };
+  const scale = b.add('Add', [
+    look('scale_high', start, high),
+    b.add('Mul', [look('scale_step', step, high), b.cast(low, 'f32')]),
+  ]);
+  const weights =
+    format === 'q8_0'
+      ? look('signed', (byte) => (byte << 24) >> 24, quants)
+      : b.add(
+          'Concat',
+          [look('low_half', (byte) => (byte & 15) - 8, quants), look('high_half', (byte) => (byte >> 4) - 8, quants)],
+          {
+            axis: { i: 2 },
+          },
+        );
+  const product = b.add('Mul', [scale, weights]);
+  const matrix = b.add('Reshape', [product, b.integers(b.fresh('matrix'), [n, k])], { allowzero: { i: 1 } });
+  return to === 'f64' ? b.cast(matrix, 'f64') : matrix;
+}

@@ -1,0 +1,133 @@
+/**
+ * An ONNX graph while it grows: values have names, nodes are appended, constants are initializers.
+ *
+ * It knows no operator of ours; emitters call it.
+ *
+ * @module
+ */
+import { type Dtype, f16FromNumber, type Tensor, tensorFrom } from 'ropewalk';
+import { refuse } from 'ropewalk/backend';
+import { type OnnxAttribute, type OnnxModel, type OnnxNode, type OnnxValue, onnxDataType } from '../format/onnx.js';
+
+/** RotaryEmbedding, RMSNormalization and Attention as they came with opset 23. */
+export const OPSET = 23;
+/** TensorProto.DataType BOOL: conditions inside of a graph; no dtype of ours. */
+export const ONNX_BOOL = 9;
+/** The oldest opset with everything that primitives need: Split with num_outputs, ReduceMean with axes as an input. */
+export const OLDEST_OPSET = 18;
+
+/** The IR version that came with each opset. */
+const IR_VERSION: ReadonlyMap<number, number> = /* @__PURE__ */ new Map([
+  [18, 8],
+  [19, 9],
+  [20, 9],
+  [21, 10],
+  [22, 10],
+  [23, 11],
+]);
+
+/** A graph under construction. Values are passed around by name. */
+export class GraphBuilder {
+  readonly nodes: OnnxNode[] = [];
+  readonly initializers = new Map<string, Tensor>();
+  readonly inputs: OnnxValue[] = [];
+  readonly outputs: OnnxValue[] = [];
+  private count = 0;
+
+  /** Declares an input of the graph. */
+  input(name: string, dtype: Dtype, shape: readonly (number | string)[]): string {
+    this.inputs.push({ name, dtype, shape });
+    return name;
+  }
+
+  /** A constant of the graph; in host memory. */
+  constant(name: string, tensor: Tensor): string {
+    this.initializers.set(name, tensor);
+    return name;
+  }
+
+  /** A constant vector of i64, as shapes, axes and indices are given. */
+  integers(name: string, values: ArrayLike<number>): string {
+    return this.constant(name, tensorFrom(BigInt64Array.from(Array.from(values), BigInt)));
+  }
+
+  /** A constant without dimensions. */
+  scalar(name: string, dtype: 'f32' | 'f64' | 'f16', value: number): string {
+    if (dtype === 'f16')
+      return this.constant(name, tensorFrom(Uint16Array.of(f16FromNumber(value)), { dtype: 'f16', shape: [] }));
+    return this.constant(
+      name,
+      tensorFrom(dtype === 'f64' ? Float64Array.of(value) : Float32Array.of(value), { shape: [] }),
+    );
+  }
+
+  /** Appends a node with one output. */
+  add(opType: string, inputs: readonly string[], attributes: Readonly<Record<string, OnnxAttribute>> = {}): string {
+    return this.addMany(opType, inputs, attributes, 1)[0]!;
+  }
+
+  /** Appends a node with several outputs. */
+  addMany(
+    opType: string,
+    inputs: readonly string[],
+    attributes: Readonly<Record<string, OnnxAttribute>>,
+    outputs: number,
+  ): readonly string[] {
+    const names = Array.from({ length: outputs }, (_, n) => `v${this.count}${outputs > 1 ? `_${n}` : ''}`);
+    this.count++;
+    this.nodes.push({ opType, inputs, outputs: names, attributes });
+    return names;
+  }
+
+  /** A name for a constant that no constant or input has. */
+  fresh(name: string): string {
+    const taken = (wanted: string): boolean =>
+      this.initializers.has(wanted) || this.inputs.some((input) => input.name === wanted);
+    if (!taken(name)) return name;
+    let n = 1;
+    while (taken(`${name}_${n}`)) n++;
+    return `${name}_${n}`;
+  }
+
+  cast(value: string, to: Dtype | 'bool'): string {
+    return this.add('Cast', [value], { to: { i: to === 'bool' ? ONNX_BOOL : onnxDataType(to) } });
+  }
+
+  /** 16-bit floats as f32. */
+  widen(value: string, dtype: Dtype): string {
+    return dtype === 'f16' || dtype === 'bf16' ? this.cast(value, 'f32') : value;
+  }
+
+  /** Hands a value out of the graph. The last node writes it under its name; any other value goes through Identity. */
+  output(value: string, name: string, dtype: Dtype, shape: readonly (number | string)[]): void {
+    const node = this.nodes.at(-1);
+    if (node?.outputs.includes(value))
+      this.nodes[this.nodes.length - 1] = { ...node, outputs: node.outputs.map((o) => (o === value ? name : o)) };
+    else this.nodes.push({ opType: 'Identity', inputs: [value], outputs: [name] });
+    this.outputs.push({ name, dtype, shape });
+  }
+
+  /**
+   * Closes the graph.
+   *
+   * @param name - the graph's name
+   * @param producer - the program that wrote it
+   * @param doc - a line for people
+   * @param opset - in [{@link OLDEST_OPSET}, {@link OPSET}]; below OPSET for graphs of primitives only
+   */
+  model(name: string, producer: string, doc?: string, opset = OPSET): OnnxModel {
+    const { inputs, outputs, initializers, nodes } = this;
+    return {
+      name,
+      ...(doc === undefined ? {} : { doc }),
+      opset,
+      irVersion:
+        IR_VERSION.get(opset) ?? refuse('RANGE', 'graph: opset', `an integer in [${OLDEST_OPSET}, ${OPSET}]`, opset),
+      producer,
+      inputs,
+      outputs,
+      initializers,
+      nodes,
+    };
+  }
+}

@@ -1,0 +1,206 @@
+/**
+ * Plans as ONNX graphs: one emitter for each operator, in two forms.
+ *
+ * A graph sees dense tensors of a plan's logical shapes; whoever runs it packs and unpacks strides. Only rearrange takes layouts into the
+ * graph, because they are what it is about. 16-bit floats are cast to f32 and back: results are rounded once, where ONNX's own operators
+ * would round in between.
+ *
+ * @module
+ * @see https://onnx.ai/onnx/operators/
+ */
+import { isBlocks, type FloatDtype, sizeBytes, Tensor, tensorFrom, type ArgmaxPlan, type EmbeddingPlan, type LinearPlan, type RearrangePlan, type RmsNormPlan, type OpPlan, type SelfAttentionPlan, type SwigluPlan } from 'ropewalk';
+import { walk, unknownPlan } from 'ropewalk/backend';
+import { dequantise } from './blocks.js';
+import type { GraphBuilder } from './builder.js';
+import { type AttentionShape, argmax, attention, narrowed, rmsNorm, swiglu } from './operators.js';
+import { computeIn, type EmitOptions, type EmittedGraph, type NotEmitted, PlanGraph } from './plan-graph.js';
+import { emitRope } from './rope.js';
+
+export type { GraphForm } from './operators.js';
+export type { EmitOptions, EmittedGraph, EmittedValue, NotEmitted } from './plan-graph.js';
+
+/**
+ * Appends a plan to a graph.
+ *
+ * Inputs and outputs by operator: add a, b → out; swiglu gate, up → out; rms_norm x, weight → out; linear x, weight, bias → out;
+ * self_attention q, k, v → out; argmax values → index, value; embedding index, weight → out; rearrange x, initial → out; rope x → out and,
+ * as the form needs them, cos_cache, sin_cache, positions, weight, cache, rows, with `_p` behind the names of part p where there are several.
+ *
+ * @param b - the graph; empty
+ * @param plan - a checked plan; of its tensors only shapes, strides and dtypes are read
+ * @param options - form and names
+ * @returns what goes in and comes out, or the reason why a graph cannot say it
+ */
+export function emitPlan(b: GraphBuilder, plan: OpPlan, options: EmitOptions): EmittedGraph | NotEmitted {
+  const g = new PlanGraph(b, options);
+  const whyNot = emit(g, plan);
+  return whyNot === undefined ? { inputs: g.inputs, outputs: g.outputs } : { whyNot };
+}
+
+function emit(g: PlanGraph, plan: OpPlan): string | undefined {
+  switch (plan.op) {
+    case 'rope':
+      return emitRope(g, plan);
+    case 'add': {
+      const compute = computeIn(plan.out.dtype);
+      g.round(g.b.add('Add', [g.wide('a', plan.a, compute), g.wide('b', plan.b, compute)]), compute, 'out', plan.out);
+      return undefined;
+    }
+    case 'swiglu':
+      return emitSwiglu(g, plan);
+    case 'rms_norm':
+      return emitRmsNorm(g, plan);
+    case 'linear':
+      return emitLinear(g, plan);
+    case 'self_attention':
+      return emitAttention(g, plan);
+    case 'argmax':
+      return emitArgmax(g, plan);
+    case 'embedding':
+      return emitEmbedding(g, plan);
+    case 'rearrange':
+      return emitRearrange(g, plan);
+    default:
+      return unknownPlan(plan satisfies never);
+  }
+}
+
+function emitSwiglu(g: PlanGraph, { gate, up, out }: SwigluPlan): undefined {
+  const compute = computeIn(out.dtype);
+  const value = g.wide('gate', gate, compute);
+  g.round(swiglu(g.b, value, g.wide('up', up, compute), compute), compute, 'out', out);
+}
+
+function emitRmsNorm(g: PlanGraph, { x, weight, eps, out }: RmsNormPlan): undefined {
+  const compute = computeIn(out.dtype);
+  const value = g.wide('x', x, compute);
+  g.round(rmsNorm(g.b, value, g.wide('weight', weight, compute), eps, compute, g.options.form), compute, 'out', out);
+}
+
+function emitLinear(g: PlanGraph, { x, weight, bias, out }: LinearPlan): undefined {
+  const { b } = g;
+  const compute = computeIn(out.dtype);
+  const value = g.wide('x', x, compute);
+  const matrix = isBlocks(weight)
+    ? dequantise(b, g.take('weight', weight.bytes), weight.format, weight.shape, compute)
+    : g.wide('weight', weight, compute);
+  const added = bias && g.wide('bias', bias, compute);
+  if (x.rank === 2 && !g.primitives) {
+    g.round(b.add('Gemm', [value, matrix, ...(added ? [added] : [])], { transB: { i: 1 } }), compute, 'out', out);
+    return;
+  }
+  const y = b.add('MatMul', [value, b.add('Transpose', [matrix], { perm: { ints: [1, 0] } })]);
+  g.round(added ? b.add('Add', [y, added]) : y, compute, 'out', out);
+}
+
+/** Bytes of a mask that are still taken: it is a constant of the graph, and an ONNX file ends at two gigabytes. */
+const MAX_MASK_BYTES = 2 ** 30;
+
+function emitAttention(g: PlanGraph, plan: SelfAttentionPlan): string | undefined {
+  const { q, k, v, out } = plan;
+  const compute = computeIn(out.dtype);
+  const [batch, seq, heads, d] = q.shape as [number, number, number, number];
+  const [, total, kvHeads, dv] = v.shape as [number, number, number, number];
+  const shape: AttentionShape = { batch, seq, total, heads, kvHeads, d, dv };
+  if (plan.causal && seq * total * sizeBytes(compute) > MAX_MASK_BYTES)
+    return `a mask of ${seq} × ${total} makes no ONNX file`;
+  const mask = plan.causal ? g.b.constant('attn_mask', maskOf(shape, plan.window, compute)) : undefined;
+  // Attention-23 adds the mask before it caps, which would let masked keys back in; its scale is an f32, and in ONNX Runtime above 0.
+  const standard = !g.primitives && plan.softcap === undefined && compute === 'f32' && plan.scale > 0;
+  // The standard operator takes heads side by side, and knows their number.
+  const folded = (name: string, tensor: Tensor<FloatDtype>): string => {
+    const [b, s, h, width] = tensor.shape as [number, number, number, number];
+    return standard && tensor.isContiguous()
+      ? g.wide(name, tensor.view([b, s, h * width]), compute)
+      : fold(g, g.wide(name, tensor, compute), standard, [b, s, h * width]);
+  };
+  const values = [folded('q', q), folded('k', k), folded('v', v)] as const;
+  const y = attention(g.b, values, mask, shape, plan, compute, standard);
+  if (standard && out.isContiguous()) g.round(y, compute, 'out', out.view([batch, seq, heads * dv]));
+  else g.round(fold(g, y, standard, out.shape), compute, 'out', out);
+  return undefined;
+}
+
+function fold(g: PlanGraph, value: string, wanted: boolean, shape: readonly number[]): string {
+  return wanted ? g.b.add('Reshape', [value, g.b.integers(g.b.fresh('shape'), shape)], { allowzero: { i: 1 } }) : value;
+}
+
+/** 0 where query i sees key t, −∞ where it does not: the past's length is in it, which is_causal leaves open. */
+function maskOf({ seq, total }: AttentionShape, window: number | undefined, compute: 'f32' | 'f64'): Tensor {
+  const data = compute === 'f64' ? new Float64Array(seq * total) : new Float32Array(seq * total);
+  for (let i = 0; i < seq; i++) {
+    const position = total - seq + i;
+    for (let t = 0; t < total; t++) {
+      const seen = t <= position && (window === undefined || t > position - window);
+      data[i * total + t] = seen ? 0 : -Infinity;
+    }
+  }
+  return tensorFrom(data, { shape: [seq, total] });
+}
+
+function emitArgmax(g: PlanGraph, { values, outIndex, outValue }: ArgmaxPlan): undefined {
+  const value = g.take('values', values);
+  // ArgMax has not every dtype everywhere; a cast to f32 keeps order, ties and NaN.
+  const index = argmax(g.b, g.b.widen(value, values.dtype), computeIn(values.dtype), g.options.nan ?? 'first');
+  g.give(g.b.add('GatherElements', [value, index], { axis: { i: -1 } }), 'value', outValue);
+  g.give(outIndex.dtype === 'i32' ? g.b.cast(index, 'i32') : index, 'index', outIndex);
+}
+
+function emitEmbedding(g: PlanGraph, { rows, weight, out }: EmbeddingPlan): undefined {
+  const { b } = g;
+  const index = tensorFrom(BigInt64Array.from(rows, BigInt));
+  if (isBlocks(weight)) {
+    const table = g.take('weight', weight.bytes);
+    const [n, k] = weight.shape;
+    // The rows are looked up as bytes, so that no more than they are widened.
+    const rowBytes = n === 0 ? 0 : weight.bytes.size / n;
+    const byRow = b.add('Reshape', [table, b.integers('by_row', [n, rowBytes])], { allowzero: { i: 1 } });
+    const found = b.add('Gather', [byRow, g.take('index', index)], { axis: { i: 0 } });
+    g.give(dequantise(b, found, weight.format, [rows.length, k], 'f32'), 'out', out);
+    return;
+  }
+  const found = b.add('Gather', [g.take('weight', weight), g.take('index', index)], { axis: { i: 0 } });
+  g.give(weight.dtype === out.dtype ? found : b.cast(found, out.dtype), 'out', out);
+}
+
+/** Dimensions of a tensor by falling stride, where that makes it dense and row-major and all of its storage; else undefined. */
+function permutationOf(tensor: Tensor): number[] | undefined {
+  if (tensor.size !== tensor.storage.length) return undefined;
+  const order = tensor.shape.map((_, d) => d).sort((a, b) => tensor.strides[b]! - tensor.strides[a]! || a - b);
+  return tensor.permute(order).isContiguous() ? order : undefined;
+}
+
+function emitRearrange(g: PlanGraph, { x, out }: RearrangePlan): undefined {
+  const { b } = g;
+  const converted = (value: string): string =>
+    x.dtype === out.dtype ? value : narrowed(b, value, x.dtype as FloatDtype, out.dtype as FloatDtype);
+  const [from, to] = [permutationOf(x), permutationOf(out)];
+  if (from && to && !g.options.places) {
+    // Both lie densely: dimension to[d] of the tensor is dimension d as out lies in memory, and from.indexOf(to[d]) as x does.
+    const value = converted(g.take('x', x.permute(from)));
+    const perm = to.map((dim) => from.indexOf(dim));
+    const inOrder = perm.every((dim, d) => dim === d);
+    g.give(
+      inOrder ? b.add('Identity', [value]) : b.add('Transpose', [value], { perm: { ints: perm } }),
+      'out',
+      out.permute(to),
+    );
+    return;
+  }
+  // Any layout: the elements of x by their places, scattered to their places in out.
+  const read = flat(x);
+  const written = flat(out);
+  const values = b.add('Gather', [g.take('x', read.tensor), b.integers('x_places', read.places)], { axis: { i: 0 } });
+  const initial = g.take('initial', written.tensor);
+  const y = b.add('ScatterElements', [initial, b.integers('out_places', written.places), converted(values)], {
+    axis: { i: 0 },
+  });
+  g.give(y, 'out', written.tensor);
+}
+
+/** All of the storage that a tensor lies over, and where in it the tensor's elements lie. */
+function flat(tensor: Tensor): { tensor: Tensor; places: number[] } {
+  const places: number[] = [];
+  if (tensor.size > 0) walk(tensor, (at) => places.push(at));
+  return { tensor: new Tensor(tensor.storage, { shape: [tensor.storage.length] }), places };
+}

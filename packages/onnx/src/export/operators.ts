@@ -1,0 +1,192 @@
+/**
+ * The operators beside RoPE, from value to value: what plans and exported models are put together from.
+ *
+ * @module
+ */
+import { type FloatDtype, tensorFrom } from 'ropewalk';
+import { isHalf } from 'ropewalk/backend';
+import type { GraphBuilder } from './builder.js';
+
+/**
+ * Which operators a graph is made of: the standard's own where it has one for the types, or primitives that every target has.
+ */
+export type GraphForm = 'standard' | 'primitives';
+
+/** The largest finite value of a 16-bit float, and the smallest magnitude that rounds beyond it. */
+const LIMITS: Readonly<Record<'f16' | 'bf16', readonly [largest: number, beyond: number]>> =
+  /* @__PURE__ */ Object.freeze({
+    f16: [65504, 65520],
+    bf16: [(2 - 2 ** -7) * 2 ** 127, (2 - 2 ** -8) * 2 ** 127],
+  });
+
+/**
+ * Appends one rounding to nearest even.
+ *
+ * @param b - the graph
+ * @param value - what is rounded
+ * @param from - its dtype
+ * @param to - the dtype that comes out
+ */
+export function narrowed(b: GraphBuilder, value: string, from: FloatDtype, to: FloatDtype): string {
+  if (from === to) return value;
+  if (from !== 'f64' || !isHalf(to)) return b.cast(value, to);
+  // Runtimes go from f64 to 16 bits by way of f32, which rounds twice. That is wrong only where the f32 lies half-way between two 16-bit
+  // values; then the other one is 2·f32 − chosen, and the nearer of both to the f64 is meant.
+  const number = (name: string, x: number): string => b.scalar(b.fresh(name), 'f64', x);
+  const [largest, beyond] = LIMITS[to];
+  // Where is kept to constants: ONNX Runtime's makes +0 of −0.
+  const inside = b.add('Less', [b.add('Abs', [value]), number('beyond', beyond)]);
+  const bound = b.add('Where', [inside, number('largest', largest), number('unbounded', Infinity)]);
+  const finite = b.add('Min', [b.add('Max', [value, b.add('Neg', [bound])]), bound]);
+  const single = b.cast(finite, 'f32');
+  const chosen = b.cast(single, to);
+  const chosenWide = b.cast(chosen, 'f64');
+  const mirrored = b.add('Sub', [b.add('Mul', [b.cast(single, 'f64'), number('two', 2)]), chosenWide]);
+  const other = b.cast(b.cast(mirrored, 'f32'), to);
+  const distance = (x: string): string => b.add('Abs', [b.add('Sub', [finite, x])]);
+  const exists = b.add('Equal', [b.cast(other, 'f64'), mirrored]);
+  const nearer = b.add('Less', [distance(mirrored), distance(chosenWide)]);
+  // Both are exact in f32, which every runtime can put together.
+  const apart = (x: string): string => b.add('Unsqueeze', [x, b.integers(b.fresh('choice_axis'), [0])]);
+  const both = b.add('Concat', [apart(b.cast(chosen, 'f32')), apart(b.cast(other, 'f32'))], { axis: { i: 0 } });
+  const which = apart(b.cast(b.add('And', [exists, nearer]), 'i64'));
+  const picked = b.add('Squeeze', [
+    b.add('GatherElements', [both, which], { axis: { i: 0 } }),
+    b.integers(b.fresh('choice_axis'), [0]),
+  ]);
+  return b.cast(picked, to);
+}
+
+/**
+ * Appends RMS normalisation over the last dimension: `weight · x / √(mean(x²) + eps)`.
+ *
+ * @param b - the graph
+ * @param x - `[…, d]`
+ * @param weight - `[d]`
+ * @param eps - added to the mean
+ * @param compute - dtype of all
+ * @param form - RMSNormalization, whose epsilon is an f32, or primitives
+ */
+export function rmsNorm(
+  b: GraphBuilder,
+  x: string,
+  weight: string,
+  eps: number,
+  compute: 'f32' | 'f64',
+  form: GraphForm,
+): string {
+  if (form === 'standard' && compute === 'f32')
+    return b.add('RMSNormalization', [x, weight], { axis: { i: -1 }, epsilon: { f: eps } });
+  const mean = b.add('ReduceMean', [b.add('Mul', [x, x]), b.integers(b.fresh('last'), [-1])], { keepdims: { i: 1 } });
+  const root = b.add('Sqrt', [b.add('Add', [mean, b.scalar(b.fresh('eps'), compute, eps)])]);
+  return b.add('Mul', [b.add('Div', [x, root]), weight]);
+}
+
+/**
+ * Appends SwiGLU: `up · gate / (1 + exp(−gate))`, with the exponential of −|gate|, which cannot overflow. Sigmoid is left alone: ONNX Runtime's
+ * is a polynomial within 4e-7, too coarse for gates below −4.
+ *
+ * @param b - the graph
+ * @param gate - any shape
+ * @param up - the same
+ * @param compute - dtype of both
+ */
+export function swiglu(b: GraphBuilder, gate: string, up: string, compute: 'f32' | 'f64'): string {
+  const one = b.scalar(b.fresh('one'), compute, 1);
+  const small = b.add('Exp', [b.add('Neg', [b.add('Abs', [gate])])]);
+  const negative = b.add('Less', [gate, b.scalar(b.fresh('zero'), compute, 0)]);
+  const share = b.add('Div', [b.add('Where', [negative, small, one]), b.add('Add', [small, one])]);
+  return b.add('Mul', [up, b.add('Mul', [gate, share])]);
+}
+
+/**
+ * Appends argmax over the last dimension; the first maximum wins.
+ *
+ * @param b - the graph
+ * @param values - `[…, n]`
+ * @param compute - their dtype
+ * @param nan - first: the first NaN wins over everything; unspecified: as the runtime's ArgMax does
+ * @returns i64 `[…, 1]`
+ */
+export function argmax(b: GraphBuilder, values: string, compute: 'f32' | 'f64', nan: 'first' | 'unspecified'): string {
+  const attributes = { axis: { i: -1 }, keepdims: { i: 1 }, select_last_index: { i: 0 } };
+  if (nan === 'unspecified') return b.add('ArgMax', [values], attributes);
+  const isNan = b.add('IsNaN', [values]);
+  const lowest = b.scalar(b.fresh('lowest'), compute, -Infinity);
+  const largest = b.add('ArgMax', [b.add('Where', [isNan, lowest, values])], attributes);
+  const flags = b.cast(isNan, 'f32');
+  const firstNaN = b.add('ArgMax', [flags], attributes);
+  const any = b.cast(b.add('GatherElements', [flags, firstNaN], { axis: { i: -1 } }), 'bool');
+  return b.add('Where', [any, firstNaN, largest]);
+}
+
+/** Sizes of an attention. */
+export interface AttentionShape {
+  readonly batch: number;
+  readonly seq: number;
+  readonly total: number;
+  readonly heads: number;
+  readonly kvHeads: number;
+  readonly d: number;
+  readonly dv: number;
+}
+
+/**
+ * Appends attention.
+ *
+ * @param b - the graph
+ * @param values - q, k, v: `[batch, seq, heads · d]` and so on where `standard`, else `[batch, seq, heads, d]`
+ * @param mask - added to the scores, `[seq, total]`
+ * @param shape - sizes
+ * @param options - scale and softcap
+ * @param compute - dtype of all
+ * @param standard - as Attention-23
+ * @returns `[batch, seq, heads · dv]` where `standard`, else `[batch, seq, heads, dv]`
+ */
+export function attention(
+  b: GraphBuilder,
+  [q, k, v]: readonly [string, string, string],
+  mask: string | undefined,
+  { heads, kvHeads, total }: AttentionShape,
+  { scale, softcap }: { readonly scale: number; readonly softcap: number | undefined },
+  compute: 'f32' | 'f64',
+  standard: boolean,
+): string {
+  if (standard) {
+    return b.add('Attention', [q, k, v, ...(mask ? [mask] : [])], {
+      q_num_heads: { i: heads },
+      kv_num_heads: { i: kvHeads },
+      scale: { f: scale },
+    });
+  }
+  const turn = (value: string, perm: readonly number[]): string =>
+    b.add('Transpose', [value], { perm: { ints: perm } });
+  const number = (name: string, value: number): string => b.scalar(b.fresh(name), compute, value);
+  const group = kvHeads === 0 ? 1 : heads / kvHeads;
+  const kvOf =
+    group === 1
+      ? undefined
+      : b.integers(
+          b.fresh('kv_head_of'),
+          Array.from({ length: heads }, (_, h) => Math.floor(h / group)),
+        );
+  const spread = (value: string): string => (kvOf ? b.add('Gather', [value, kvOf], { axis: { i: 1 } }) : value);
+  const qs = turn(q, [0, 2, 1, 3]);
+  const ks = spread(turn(k, [0, 2, 3, 1]));
+  const vs = spread(turn(v, [0, 2, 1, 3]));
+  const product = b.add('MatMul', [qs, ks]);
+  // ONNX Runtime melts a product with one number into the MatMul, as an f32: in f64 the number is given once for each key.
+  const scaled = (name: string, value: number): string =>
+    b.add('Mul', [
+      product,
+      compute === 'f64'
+        ? b.constant(b.fresh(name), tensorFrom(new Float64Array(total).fill(value)))
+        : number(name, value),
+    ]);
+  const scores =
+    softcap === undefined
+      ? scaled('scale', scale)
+      : b.add('Mul', [b.add('Tanh', [scaled('scale_over_cap', scale / softcap)]), number('cap', softcap)]);
+  const weights = b.add('Softmax', [mask ? b.add('Add', [scores, mask]) : scores], { axis: { i: -1 } });
+  return turn(b.add('MatMul', [weights, vs]), [0, 2, 1, 3]);
+}

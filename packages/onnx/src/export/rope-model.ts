@@ -1,0 +1,272 @@
+/**
+ * A RoPE as an ONNX model that can be deployed: batch and sequence stay open, positions are an input, tables are constants.
+ *
+ * @module
+ */
+import { readName, readOptions, newArray, storeNumber, refuse } from 'ropewalk/backend';
+import { type FloatDtype, tensorFrom, type RopeLayout, planRope, type RopeSpec } from 'ropewalk';
+import {
+  ANGLE_MODES,
+  type AngleConstants,
+  type AngleMode,
+  angleConstants,
+  anglesInGraph,
+  type Turning,
+  tableOver,
+} from './angles.js';
+import { GraphBuilder } from './builder.js';
+import type { GraphForm } from './operators.js';
+import { narrowed, rmsNorm } from './operators.js';
+import { type Geometry, rotate, rotateStandard, turningFor } from './rope.js';
+
+/** What a model is to be. */
+export interface RopeModelOptions {
+  readonly spec: RopeSpec;
+  readonly direction?: 'forward' | 'backward';
+  readonly form: GraphForm;
+  /** Standard: f32-table unless given, or f16-table. Primitives: f64 for f64 data, else f32-reduced, unless given; any. */
+  readonly angles?: AngleMode;
+  /** Of the data; f32 unless given. */
+  readonly dtype?: FloatDtype;
+  /** bsnh unless given. */
+  readonly layout?: RopeLayout;
+  /** Heads of x, or of q; 1 unless given. */
+  readonly heads?: number;
+  /** Heads of k; without it there is one tensor, x. */
+  readonly kvHeads?: number;
+  /** Positions are in [0, context). Unless given, 4096 where the angles come from a table, else all there are: 2^31. */
+  readonly context?: number;
+  /** RMS norm of each head first, with this epsilon; its weights are inputs. */
+  readonly normEps?: number;
+  /** k goes into rows of a cache: inputs k_cache and cache_rows. */
+  readonly kvCache?: boolean;
+}
+
+/** A model's graph, and how its angles come about. */
+export interface RopeModel {
+  readonly graph: GraphBuilder;
+  readonly angles: AngleMode;
+  /** Positions that it serves: past them a table ends, and computed angles may have too few digits. */
+  readonly context: number;
+}
+
+/** Positions of a table, and rows of a KV cache, unless told otherwise. */
+export const TABLE_CONTEXT = 4096;
+/** Positions of computed angles unless told otherwise: all of an i32. */
+const ALL_POSITIONS = 2 ** 31;
+
+/** Rows × pairs of a table that are still taken: a million positions of 64 pairs, half a gigabyte; an ONNX file ends at two. */
+const MAX_TABLE = 2 ** 26;
+
+/**
+ * Builds the graph of a RoPE.
+ *
+ * Inputs: x, or q and k, `[batch, seq, heads, head_dim]` in bsnh or `[batch, heads, seq, head_dim]` in bnsh; position_ids, i64
+ * `[batch, seq]`, or `[axes, batch, seq]` with several axes; with a norm x_weight, or q_weight and k_weight, `[head_dim]`; with a cache
+ * k_cache `[batch, cache, kv_heads, head_dim]` and cache_rows, i64 `[batch, seq, 2]`, the batch and the row of each token.
+ * Outputs: y, or q_out and k_out, as the inputs; k_out is the whole cache where there is one.
+ *
+ * @param options - the RoPE and what the model is to be
+ * @throws {RopewalkError} UNSUPPORTED for what no graph says; RANGE for sizes, or when the options or the spec are no object
+ */
+export function ropeModel(options: RopeModelOptions): RopeModel {
+  const given = readOptions(options, 'export: options');
+  const { direction = 'forward', dtype = 'f32', layout = 'bsnh', heads = 1, kvHeads, normEps, kvCache } = given;
+  const spec = readOptions(given.spec, 'export: spec');
+  const form = readName(given.form, ['standard', 'primitives'], 'export: form');
+  readName(dtype, ['f64', 'f32', 'f16', 'bf16'], 'export: dtype');
+  checkSize('heads', heads);
+  if (kvHeads !== undefined) checkSize('kv_heads', kvHeads);
+  if (normEps !== undefined && !(Number.isFinite(normEps) && normEps >= 0))
+    refuse('RANGE', 'export: norm_eps', 'a finite number >= 0', normEps);
+  if (layout !== 'bsnh' && layout !== 'bnsh') refuse('UNSUPPORTED', 'export: layout', 'bsnh or bnsh', layout);
+  if (kvCache && kvHeads === undefined)
+    refuse('UNSUPPORTED', 'export: kv_cache', 'k beside q', 'one tensor', 'Give kv_heads.');
+  if (kvCache && layout === 'bnsh')
+    refuse('UNSUPPORTED', 'export: kv_cache', 'layout bsnh, whose tokens ScatterND finds by batch and row', layout);
+  const angles = anglesFor(form, given.angles, dtype);
+  const context = given.context ?? (angles.endsWith('-table') ? TABLE_CONTEXT : ALL_POSITIONS);
+  checkSize('context', context);
+  const c = angleConstants(spec, direction);
+  if (angles.endsWith('-table') && context * c.invFreq.length > MAX_TABLE)
+    refuse(
+      'RANGE',
+      'export: context',
+      `at most ${MAX_TABLE} table entries, rows × pairs`,
+      context * c.invFreq.length,
+      'Use other angles.',
+    );
+  const plan: Geometry = planRope({ ...spec, positions: 0, seqLen: 1, direction });
+  const b = new GraphBuilder();
+  // Float16 throughout only where it is asked for: one rounding otherwise.
+  const compute = dtype === 'f64' ? 'f64' : angles === 'f16-table' ? 'f16' : 'f32';
+  const parts = (
+    kvHeads === undefined
+      ? [['x', 'y', heads]]
+      : [
+          ['q', 'q_out', heads],
+          ['k', 'k_out', kvHeads],
+        ]
+  ) as [string, string, number][];
+  const shapeOf = (count: number): (number | string)[] =>
+    layout === 'bsnh' ? ['batch', 'seq', count, spec.headDim] : ['batch', count, 'seq', spec.headDim];
+  const data = parts.map(([name, , count]) => b.input(name, dtype, shapeOf(count)));
+  const ids = b.input('position_ids', 'i64', c.numAxes === 1 ? ['batch', 'seq'] : [c.numAxes, 'batch', 'seq']);
+  const wide = (value: string, from: FloatDtype = dtype): string => (from === compute ? value : b.cast(value, compute));
+  const round = (value: string): string => (compute === 'f16' ? value : narrowed(b, value, compute, dtype));
+
+  const standard = form === 'standard';
+  const tables = standard && c.numAxes === 1 ? constantTables(b, c, compute, context) : undefined;
+  const turning = tables ?? turningOf(b, c, angles, compute, ids, context);
+  let shaped: [string, string] | undefined;
+  for (const [p, [name, out, count]] of parts.entries()) {
+    let value = wide(data[p]!);
+    if (normEps !== undefined)
+      value = normed(b, value, wide(b.input(`${name}_weight`, dtype, [spec.headDim])), normEps, compute, form);
+    if (standard)
+      value = rotateStandard(
+        b,
+        value,
+        { ...turning, ...(tables ? { positionIds: ids } : {}), heads: count },
+        plan,
+        layout,
+        false,
+      );
+    else {
+      shaped ??= turningFor(b, turning, layout, plan, compute);
+      value = rotate(b, value, shaped, plan);
+    }
+    if (!kvCache || name !== 'k') {
+      b.output(round(value), out, dtype, shapeOf(count));
+      continue;
+    }
+    const shape = ['batch', 'cache', count, spec.headDim];
+    const cache = wide(b.input('k_cache', dtype, shape));
+    const rows = b.input('cache_rows', 'i64', ['batch', 'seq', 2]);
+    b.output(round(b.add('ScatterND', [cache, rows, value])), out, dtype, shape);
+  }
+  return { graph: b, angles, context };
+}
+
+function checkSize(name: string, value: number): void {
+  if (!Number.isInteger(value) || value < 1 || value > 2 ** 31)
+    refuse('RANGE', `export: ${name}`, 'an integer in [1, 2^31]', value);
+}
+
+function anglesFor(form: GraphForm, angles: AngleMode | undefined, dtype: FloatDtype): AngleMode {
+  const chosen = angles ?? (form === 'standard' ? 'f32-table' : dtype === 'f64' ? 'f64' : 'f32-reduced');
+  readName(chosen, ANGLE_MODES, 'export: angles');
+  if (form === 'standard') {
+    if (dtype === 'f64')
+      refuse('UNSUPPORTED', 'export: form', 'primitives for f64, which RotaryEmbedding does not take', form);
+    if (!chosen.endsWith('-table'))
+      refuse(
+        'UNSUPPORTED',
+        'export: angles',
+        'f32-table or f16-table in form standard, whose operator takes tables',
+        chosen,
+        'Use form primitives.',
+      );
+  }
+  if (chosen === 'f16-table' && dtype !== 'f16')
+    refuse('UNSUPPORTED', 'export: angles', 'another than f16-table beside this dtype', dtype);
+  if (dtype === 'f64' && chosen !== 'f64') refuse('UNSUPPORTED', 'export: angles', 'f64 beside f64 data', chosen);
+  return chosen;
+}
+
+/** RMS norm; in f16 its squares would overflow, so that it goes by way of f32. */
+function normed(
+  b: GraphBuilder,
+  x: string,
+  weight: string,
+  eps: number,
+  compute: 'f32' | 'f64' | 'f16',
+  form: GraphForm,
+): string {
+  if (compute !== 'f16') return rmsNorm(b, x, weight, eps, compute, form);
+  return b.cast(rmsNorm(b, b.cast(x, 'f32'), b.cast(weight, 'f32'), eps, 'f32', form), 'f16');
+}
+
+function tableConstant(
+  b: GraphBuilder,
+  name: string,
+  values: Float64Array,
+  rows: number,
+  dtype: 'f32' | 'f64' | 'f16',
+): string {
+  const data = newArray(dtype, values.length);
+  for (const [n, value] of values.entries()) storeNumber(data, dtype, n, value);
+  return b.constant(name, tensorFrom(data, { dtype, shape: [rows, values.length / rows] }));
+}
+
+function constantTables(b: GraphBuilder, c: AngleConstants, dtype: 'f32' | 'f64' | 'f16', context: number): Turning {
+  const { cos, sin } = tableOver(c, context);
+  return {
+    cos: tableConstant(b, 'cos_cache', cos, context, dtype),
+    sin: tableConstant(b, 'sin_cache', sin, context, dtype),
+    dtype,
+  };
+}
+
+/** cos and sin of each token, `[batch, seq, pairs]`. */
+function turningOf(
+  b: GraphBuilder,
+  c: AngleConstants,
+  mode: AngleMode,
+  compute: 'f32' | 'f64' | 'f16',
+  positions: string,
+  context: number,
+): Turning {
+  if (mode !== 'f32-table' && mode !== 'f16-table') {
+    const turning = anglesInGraph(b, c, mode, { positions, maxPosition: context - 1 });
+    if (turning.dtype === compute) return turning;
+    return { cos: b.cast(turning.cos, compute), sin: b.cast(turning.sin, compute), dtype: compute };
+  }
+  if (c.numAxes === 1) {
+    const { cos, sin } = constantTables(b, c, compute, context);
+    const look = (table: string): string => b.add('Gather', [table, positions], { axis: { i: 0 } });
+    return { cos: look(cos), sin: look(sin), dtype: compute };
+  }
+  return tablesByAxis(b, c, compute, positions, context);
+}
+
+/** Each axis has a table of the pairs that it turns; rows are looked up by its own positions and put side by side. */
+function tablesByAxis(
+  b: GraphBuilder,
+  c: AngleConstants,
+  dtype: 'f32' | 'f64' | 'f16',
+  positions: string,
+  context: number,
+): Turning {
+  const cos: string[] = [];
+  const sin: string[] = [];
+  const order: number[] = [];
+  for (let axis = 0; axis < c.numAxes; axis++) {
+    const pairs = Array.from(c.axisOfPair.keys()).filter((j) => c.axisOfPair[j] === axis);
+    if (pairs.length === 0) continue;
+    const which = b.constant(b.fresh('axis'), tensorFrom(BigInt64Array.of(BigInt(axis)), { shape: [] }));
+    const ids = b.add('Gather', [positions, which], { axis: { i: 0 } });
+    const table = tableOver(c, context, pairs);
+    for (const [name, list] of [
+      ['cos', cos],
+      ['sin', sin],
+    ] as const) {
+      const rows = tableConstant(b, `${name}_cache_${axis}`, table[name], context, dtype);
+      list.push(b.add('Gather', [rows, ids], { axis: { i: 0 } }));
+    }
+    order.push(...pairs);
+  }
+  const inOrder = order.every((j, n) => j === n);
+  // Column j of the result is where the tables side by side have pair j.
+  const places = inOrder
+    ? ''
+    : b.integers(
+        b.fresh('pair_order'),
+        Array.from(order.keys(), (j) => order.indexOf(j)),
+      );
+  const whole = (list: readonly string[]): string => {
+    const beside = list.length === 1 ? list[0]! : b.add('Concat', list, { axis: { i: 2 } });
+    return inOrder ? beside : b.add('Gather', [beside, places], { axis: { i: 2 } });
+  };
+  return { cos: whole(cos), sin: whole(sin), dtype };
+}

@@ -1,0 +1,296 @@
+/**
+ * RoPE as a graph: the rotation by RotaryEmbedding-23 or by primitives, and plans put together from it.
+ *
+ * Everything lies as `[batch, seq, heads, head_dim]` (bsnh) or `[batch, heads, seq, head_dim]` (bnsh); batch and seq are nowhere in the
+ * constants, so that they can stay open.
+ *
+ * @module
+ * @see https://onnx.ai/onnx/operators/onnx__RotaryEmbedding.html
+ */
+import { type FloatDtype, type Tensor, tensorFrom, type RopeCall, type RopeLayout, type RopePart, type RopePlan } from 'ropewalk';
+import { angleConstants, anglesInGraph, type Turning } from './angles.js';
+import type { GraphBuilder } from './builder.js';
+import { rmsNorm } from './operators.js';
+import { computeIn, type PlanGraph } from './plan-graph.js';
+
+/** What a rotation needs to know of a plan. */
+export type Geometry = Pick<RopePlan, 'headDim' | 'rotaryDim' | 'rotaryOffset' | 'read' | 'write'>;
+
+const HEAD_AXIS: Readonly<Record<RopeLayout, number>> = { bsnh: 2, bnsh: 1 };
+
+/** Sizes of the parts of a head: before the window, the window, after it; parts of no elements left out. */
+function partsOfHead({ headDim, rotaryDim, rotaryOffset }: Geometry, window: readonly number[]): number[] {
+  return [rotaryOffset, ...window, headDim - rotaryOffset - rotaryDim].filter((size) => size > 0);
+}
+
+/** Cuts heads into parts, and says which of them are the window. */
+function cut(b: GraphBuilder, x: string, g: Geometry, window: readonly number[]): { parts: string[]; first: number } {
+  const sizes = partsOfHead(g, window);
+  const first = g.rotaryOffset > 0 ? 1 : 0;
+  if (sizes.length === 1) return { parts: [x], first };
+  return {
+    parts: [...b.addMany('Split', [x, b.integers(b.fresh('head_parts'), sizes)], { axis: { i: 3 } }, sizes.length)],
+    first,
+  };
+}
+
+function join(b: GraphBuilder, parts: readonly string[]): string {
+  return parts.length === 1 ? parts[0]! : b.add('Concat', parts, { axis: { i: 3 } });
+}
+
+/**
+ * Appends the rotation in primitives: one Split, four products, a difference, a sum, one Concat. cos and sin are of half width and are
+ * broadcast over heads; nothing is repeated.
+ *
+ * @param b - the graph
+ * @param x - `[batch, seq, heads, head_dim]` or `[batch, heads, seq, head_dim]`
+ * @param turning - see {@link turningFor}
+ * @param g - the window and its pairs
+ */
+export function rotate(b: GraphBuilder, x: string, [cos, sin]: readonly [string, string], g: Geometry): string {
+  const pairs = g.rotaryDim / 2;
+  const turn = (x0: string, x1: string): [string, string] => [
+    b.add('Sub', [b.add('Mul', [x0, cos]), b.add('Mul', [x1, sin])]),
+    b.add('Add', [b.add('Mul', [x0, sin]), b.add('Mul', [x1, cos])]),
+  ];
+  if (g.read.step === 1 && g.write.step === 1) {
+    const { parts, first } = cut(b, x, g, [pairs, pairs]);
+    return join(b, [...parts.slice(0, first), ...turn(parts[first]!, parts[first + 1]!), ...parts.slice(first + 2)]);
+  }
+  const { parts, first } = cut(b, x, g, [g.rotaryDim]);
+  const window = parts[first]!;
+  const shaped = (value: string, shape: readonly number[]): string =>
+    b.add('Reshape', [value, b.integers(b.fresh('shape'), [0, 0, 0, ...shape])]);
+  let rotated: string;
+  if (g.read.step === 2) {
+    // [..., pairs, 2]: members of a pair stay `[..., pairs, 1]`, and where they are put together decides how they are written.
+    const [x0, x1] = b.addMany('Split', [shaped(window, [pairs, 2])], { axis: { i: 4 }, num_outputs: { i: 2 } }, 2) as [
+      string,
+      string,
+    ];
+    rotated = b.add('Concat', turn(x0, x1), { axis: { i: g.write.step === 2 ? 4 : 3 } });
+  } else {
+    const [x0, x1] = b.addMany('Split', [window], { axis: { i: 3 }, num_outputs: { i: 2 } }, 2) as [string, string];
+    const apart = turn(x0, x1).map((y) => b.add('Unsqueeze', [y, b.integers(b.fresh('member_axis'), [4])]));
+    rotated = b.add('Concat', apart, { axis: { i: 4 } });
+  }
+  return join(b, parts.with(first, shaped(rotated, [g.rotaryDim])));
+}
+
+/**
+ * Shapes cos and sin for {@link rotate}.
+ *
+ * @param b - the graph
+ * @param turning - `[batch or 1, seq, pairs]`
+ * @param layout - of the heads
+ * @param g - adjacent pairs need a dimension for their members
+ * @param dtype - what is computed in
+ */
+export function turningFor(
+  b: GraphBuilder,
+  turning: Turning,
+  layout: RopeLayout,
+  g: Geometry,
+  dtype: 'f32' | 'f64' | 'f16',
+): [string, string] {
+  const axes = [HEAD_AXIS[layout], ...(g.read.step === 2 ? [4] : [])];
+  const name = b.fresh('head_axis');
+  b.integers(name, axes);
+  const shaped = (value: string): string =>
+    b.add('Unsqueeze', [turning.dtype === dtype ? value : b.cast(value, dtype), name]);
+  return [shaped(turning.cos), shaped(turning.sin)];
+}
+
+/** What RotaryEmbedding is given beside its data. */
+export interface StandardRotation {
+  readonly cos: string;
+  readonly sin: string;
+  /** `[batch, seq]` with tables of positions; without it the tables have a row for each token, `[batch, seq, pairs]`. */
+  readonly positionIds?: string;
+  readonly heads: number;
+}
+
+/**
+ * Appends RotaryEmbedding-23, and what it leaves to others: a window that does not begin at 0, pairs that are written elsewhere.
+ *
+ * @param b - the graph
+ * @param x - 4-D in bnsh; in bsnh 4-D, or with heads side by side, `[batch, seq, heads · head_dim]`, where `folded`
+ * @param r - tables and number of heads
+ * @param g - the window and its pairs
+ * @param layout - of x
+ * @param folded - whether x has, and the result is to have, heads side by side
+ */
+export function rotateStandard(
+  b: GraphBuilder,
+  x: string,
+  r: StandardRotation,
+  g: Geometry,
+  layout: RopeLayout,
+  folded: boolean,
+): string {
+  const { headDim, rotaryDim, rotaryOffset, read, write } = g;
+  const embed = (value: string, dim: number): string =>
+    b.add('RotaryEmbedding', [value, r.cos, r.sin, ...(r.positionIds ? [r.positionIds] : [])], {
+      interleaved: { i: read.step === 2 ? 1 : 0 },
+      ...(rotaryDim < dim ? { rotary_embedding_dim: { i: rotaryDim } } : {}),
+      ...(layout === 'bsnh' ? { num_heads: { i: r.heads } } : {}),
+    });
+  const shaped = (value: string, shape: readonly number[]): string =>
+    b.add('Reshape', [value, b.integers(b.fresh('shape'), [0, 0, ...shape])]);
+  // With tokens before heads the operator takes heads side by side only.
+  const embedded = (value: string, dim: number): string =>
+    layout === 'bsnh' ? shaped(embed(shaped(value, [r.heads * dim]), dim), [r.heads, dim]) : embed(value, dim);
+  if (folded && !needsHeads(g)) return embed(x, headDim);
+  let y = folded ? shaped(x, [r.heads, headDim]) : x;
+  if (rotaryOffset > 0) {
+    const { parts, first } = cut(b, y, g, [rotaryDim]);
+    y = join(b, parts.with(first, embedded(parts[first]!, rotaryDim)));
+  } else y = embedded(y, headDim);
+  if (read.step !== write.step) {
+    // The operator writes where it reads: a Gather takes each element to where the pairing writes it.
+    const from = Array.from({ length: headDim }, (_, i) => i);
+    for (let j = 0; j < rotaryDim / 2; j++)
+      for (const k of [0, 1])
+        from[rotaryOffset + j * write.step + k * write.gap] = rotaryOffset + j * read.step + k * read.gap;
+    y = b.add('Gather', [y, b.integers(b.fresh('order'), from)], { axis: { i: 3 } });
+  }
+  return folded ? shaped(y, [r.heads * headDim]) : y;
+}
+
+/** Whether RotaryEmbedding alone does not do. */
+function needsHeads({ rotaryOffset, read, write }: Geometry): boolean {
+  return rotaryOffset > 0 || read.step !== write.step;
+}
+
+/**
+ * Appends a bound plan.
+ *
+ * @param g - the graph; takes x, then tables or positions, then what else the parts need
+ * @param call - the plan and its tensors
+ * @returns the reason why a graph cannot say it
+ */
+export function emitRope(g: PlanGraph, { plan, parts }: RopeCall): string | undefined {
+  const batch = parts[0]!.x.shape[0]!;
+  const named = (p: number) => (name: string) => (parts.length === 1 ? name : `${name}_${p}`);
+  const first = takePart(g, plan, parts[0]!, named(0));
+  const turning = turningOf(g, plan, batch);
+  const shaped = new Map<string, [string, string]>();
+  for (const [p, part] of parts.entries()) {
+    const name = named(p);
+    const taken = p === 0 ? first : takePart(g, plan, part, name);
+    const { compute, layout } = taken;
+    const turningIn = (): [string, string] => {
+      const key = `${layout} ${compute}`;
+      const found = shaped.get(key) ?? turningFor(g.b, turning, layout, plan, compute);
+      shaped.set(key, found);
+      return found;
+    };
+    let { value } = taken;
+    if (part.norm) {
+      const weight = g.wide(name('weight'), part.norm.weight, compute);
+      value = rmsNorm(g.b, value, weight, part.norm.eps, compute, g.options.form);
+    }
+    const heads = part.x.shape[2]!;
+    if (standardFor(g, compute)) {
+      const [cos, sin] =
+        turning.dtype === 'f64'
+          ? [g.b.cast(turning.cos, 'f32'), g.b.cast(turning.sin, 'f32')]
+          : [turning.cos, turning.sin];
+      value = rotateStandard(g.b, value, { cos, sin, heads }, plan, layout, taken.folded);
+    } else value = rotate(g.b, value, turningIn(), plan);
+    givePart(g, part, taken, value, name);
+  }
+  return undefined;
+}
+
+function standardFor(g: PlanGraph, compute: 'f32' | 'f64'): boolean {
+  return !g.primitives && compute === 'f32';
+}
+
+interface TakenPart {
+  readonly value: string;
+  readonly compute: 'f32' | 'f64';
+  readonly layout: RopeLayout;
+  readonly folded: boolean;
+}
+
+/** Takes a part as its elements lie: heads side by side where RotaryEmbedding alone does, heads before tokens where they lie so. */
+function takePart(
+  g: PlanGraph,
+  plan: RopePlan,
+  { x, out, norm, rows }: RopePart,
+  name: (n: string) => string,
+): TakenPart {
+  const compute = computeIn(x.dtype, out.dtype);
+  const [batch, seq, heads, headDim] = x.shape as [number, number, number, number];
+  const layout: RopeLayout = !x.isContiguous() && !rows && turned(x).isContiguous() ? 'bnsh' : 'bsnh';
+  const folded =
+    layout === 'bsnh' &&
+    standardFor(g, compute) &&
+    !needsHeads(plan) &&
+    !norm &&
+    !rows &&
+    x.isContiguous() &&
+    out.isContiguous();
+  const shaped = folded ? x.view([batch, seq, heads * headDim]) : layout === 'bnsh' ? turned(x) : x;
+  return { value: g.wide(name('x'), shaped, compute), compute, layout, folded };
+}
+
+function turned(tensor: Tensor<FloatDtype>): Tensor<FloatDtype> {
+  return tensor.permute([0, 2, 1, 3]);
+}
+
+function givePart(
+  g: PlanGraph,
+  { x, out, rows }: RopePart,
+  taken: TakenPart,
+  value: string,
+  name: (n: string) => string,
+): void {
+  const [batch, seq, heads, headDim] = x.shape as [number, number, number, number];
+  if (!rows) {
+    const shaped = taken.folded ? out.view([batch, seq, heads * headDim]) : taken.layout === 'bnsh' ? turned(out) : out;
+    g.round(value, taken.compute, name('out'), shaped);
+    return;
+  }
+  const places = new BigInt64Array(2 * rows.length);
+  for (const [n, row] of rows.entries()) {
+    places[2 * n] = BigInt(Math.floor(n / seq));
+    places[2 * n + 1] = BigInt(row);
+  }
+  const cache = g.wide(name('cache'), out, taken.compute);
+  const at = g.take(name('rows'), tensorFrom(places, { shape: [batch, seq, 2] }));
+  g.round(g.b.add('ScatterND', [cache, at, value]), taken.compute, name('out'), out);
+}
+
+/** cos and sin for every token of a plan: inputs, or computed from positions. */
+function turningOf(g: PlanGraph, plan: RopePlan, batch: number): Turning {
+  const { table, source, seqLen } = plan;
+  const double = table.cos instanceof Float64Array;
+  const ordered = source?.recipe === 'float64' && plan.tableRows.every((row, n) => row === n);
+  // Float64 data asks for more than float64 angles give in every runtime: ONNX Runtime's Sin and Cos are off by up to 3.3e-16 (measured).
+  const angles = g.options.angles ?? (double ? undefined : 'f64');
+  if (g.primitives && source && ordered && angles) {
+    const constants = angleConstants(source.spec, plan.direction);
+    const own = plan.batch ?? 1;
+    const shape = constants.numAxes === 1 ? [own, seqLen] : [constants.numAxes, own, seqLen];
+    const ids = tensorFrom(BigInt64Array.from(source.positions, BigInt), { shape });
+    const positions = g.take('positions', ids);
+    const turning = anglesInGraph(g.b, constants, angles, { positions });
+    if (turning.dtype === 'f32' || double) return turning;
+    return { cos: g.b.cast(turning.cos, 'f32'), sin: g.b.cast(turning.sin, 'f32'), dtype: 'f32' };
+  }
+  // A row for each token: without position_ids RotaryEmbedding takes them so.
+  const rows = g.primitives ? (plan.batch ?? 1) : batch;
+  const gathered = (values: ArrayLike<number>): Tensor => {
+    const data = double ? new Float64Array(rows * seqLen * table.pairs) : new Float32Array(rows * seqLen * table.pairs);
+    for (let n = 0; n < rows * seqLen; n++) {
+      const row = plan.tableRows[plan.batch === undefined ? n % seqLen : n]! * table.pairs;
+      for (let j = 0; j < table.pairs; j++) data[n * table.pairs + j] = values[row + j]!;
+    }
+    return tensorFrom(data, { shape: [rows, seqLen, table.pairs] });
+  };
+  const cos = g.take('cos_cache', gathered(table.cos));
+  const sin = g.take('sin_cache', gathered(table.sin));
+  return { cos, sin, dtype: double ? 'f64' : 'f32' };
+}

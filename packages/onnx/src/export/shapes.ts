@@ -1,0 +1,124 @@
+/**
+ * Types and shapes of every value of a graph that our emitters write, checked against the operators' definitions.
+ *
+ * @module
+ * @see https://onnx.ai/onnx/operators/
+ */
+import { sizeBytes } from 'ropewalk';
+import { fail, refuse, countElements } from 'ropewalk/backend';
+import type { OnnxAttribute, OnnxModel, OnnxNode } from '../format/onnx.js';
+import type { AttributeValue, OnnxModelNode } from '../format/onnx-model.js';
+import { intsAttribute } from '../operators/attributes.js';
+import { operatorOf } from '../operators/index.js';
+import type { DtypeReader, ShapeReader } from '../operators/operator.js';
+import type { ValueDtype } from '../operators/values.js';
+
+/** A value's type and shape. */
+export interface ValueType {
+  readonly dtype: ValueDtype;
+  readonly shape: readonly number[];
+}
+
+/** Bytes of a value. */
+export function bytesOf({ dtype, shape }: ValueType): number {
+  return countElements(shape) * (dtype === 'bool' ? 1 : sizeBytes(dtype));
+}
+
+/**
+ * Finds type and shape of every value.
+ *
+ * @param model - a graph that src/graph wrote
+ * @param sizes - of open dimensions, by name
+ * @returns by name: inputs, constants and what nodes write
+ * @throws {RopewalkError} FORMAT for a value that is used before it is there or written twice, types that an operator
+ *   does not take, shapes that do not fit, or outputs that are not as declared; RANGE for an open dimension without a size
+ */
+export function valueTypes(
+  model: OnnxModel,
+  sizes: Readonly<Record<string, number>> = {},
+): ReadonlyMap<string, ValueType> {
+  const types = new Map<string, ValueType>();
+  const define = (name: string, type: ValueType): void => {
+    if (types.has(name)) fail('FORMAT', `graph: ${name}`, 'two values have this name');
+    types.set(name, type);
+  };
+  const find = (name: string, where: string): ValueType =>
+    types.get(name) ?? fail('FORMAT', where, `no value ${name} is made before this`);
+  const sized = (shape: readonly (number | string)[]): number[] =>
+    shape.map((dim) =>
+      typeof dim === 'number' ? dim : (sizes[dim] ?? fail('RANGE', `graph: ${dim}`, 'this dimension needs a size')),
+    );
+  for (const { name, dtype, shape } of model.inputs) define(name, { dtype, shape: sized(shape) });
+  for (const [name, tensor] of model.initializers) define(name, { dtype: tensor.dtype, shape: tensor.shape });
+  for (const [n, node] of model.nodes.entries()) {
+    const where = `graph: node ${n}, ${node.opType}`;
+    const inputs = node.inputs.map((name) => find(name, where));
+    const results = resultsOf(model, node, inputs, where);
+    if (results.length !== node.outputs.length)
+      refuse('FORMAT', where, `${results.length} outputs`, node.outputs.length);
+    for (const [o, name] of node.outputs.entries()) define(name, results[o]!);
+  }
+  for (const { name, dtype, shape } of model.outputs) {
+    const where = `graph: output ${name}`;
+    const type = find(name, where);
+    const wanted = sized(shape);
+    if (type.dtype !== dtype || type.shape.join() !== wanted.join())
+      refuse('FORMAT', where, `${dtype} [${wanted}]`, `${type.dtype} [${type.shape}]`);
+  }
+  return types;
+}
+
+function resultsOf(
+  model: OnnxModel,
+  written: OnnxNode,
+  inputs: readonly ValueType[],
+  where: string,
+): readonly ValueType[] {
+  const node = asRead(written);
+  const operator = operatorOf(node) ?? fail('FORMAT', where, 'the table of operators does not have it');
+  const wrong = (what: string): never => {
+    const given = inputs.map(({ dtype, shape }) => `${dtype} [${shape}]`).join(', ');
+    return fail('FORMAT', `${where}: ${what}`, `the operator does not take this; its inputs are ${given}`);
+  };
+  const numbers = (input: number): readonly number[] | undefined => {
+    const tensor = model.initializers.get(node.inputs[input] ?? '');
+    return tensor?.dtype === 'i64' ? [...(tensor.readNumbers() as Float64Array)] : undefined;
+  };
+  const shapes: ShapeReader = {
+    node,
+    list: (attribute, input) => intsAttribute(node, attribute) ?? numbers(input),
+    shape: (input) => inputs[input]?.shape,
+    content: numbers,
+    numbers,
+    entries: numbers,
+    integersOf: () => undefined,
+    fresh: () => wrong('shape'),
+    inside: () => wrong('graph'),
+    check: (fits, what) => void (fits || wrong(what)),
+  };
+  const dtypes: DtypeReader = {
+    node,
+    dtype: (which, allowed) => {
+      const found = new Set(which.map((input) => (inputs[input] ?? wrong('inputs')).dtype));
+      const [dtype] = found;
+      if (found.size !== 1 || (allowed && !allowed.includes(dtype!)))
+        refuse('FORMAT', `${where}: dtypes`, `one of ${allowed?.join(', ')}`, [...found]);
+      return dtype;
+    },
+  };
+  const dtype = (operator.dtype ? operator.dtype(dtypes) : inputs[0]?.dtype) ?? wrong('dtype');
+  const results = operator.shapes?.(shapes) ?? wrong('shape');
+  return results.map((shape) => ({ dtype, shape: (shape ?? wrong('shape')) as readonly number[] }));
+}
+
+/** A node as it would be read from a file. */
+function asRead({ opType, inputs, outputs, attributes = {} }: OnnxNode): OnnxModelNode {
+  const read = Object.entries(attributes).map(([name, value]) => [name, attributeAsRead(value)] as const);
+  return { name: '', opType, domain: '', inputs, outputs, attributes: new Map(read) };
+}
+
+function attributeAsRead(given: OnnxAttribute): AttributeValue {
+  if ('i' in given) return { kind: 'int', value: given.i };
+  if ('f' in given) return { kind: 'float', value: given.f };
+  return 's' in given ? { kind: 'string', value: given.s } : { kind: 'ints', value: given.ints };
+}

@@ -1,0 +1,362 @@
+/**
+ * Reading ONNX models: graphs, nodes with attributes of every kind, functions, and initializers as views of the file.
+ *
+ * The bytes are untrusted. What is built is bounded by their number. Elements are converted when they are read; those in
+ * another file are read only where a loader is given. Nothing is inferred here: the importer finds shapes and meaning.
+ *
+ * @module
+ * @see https://github.com/onnx/onnx/blob/main/onnx/onnx.proto; onnx/onnx docs/ExternalData.md
+ */
+import { checkBytes, readOptions, fail, refuse, decodeUtf8, nameForMessage } from 'ropewalk/backend';
+import { type Dtype, sizeBytes, type Tensor, tensorFrom } from 'ropewalk';
+import { elementsAt } from '@ropewalk/formats';
+import { DTYPE_OF } from './onnx.js';
+import { decodeFile, dimensionsOf, elementsOf, MAX_RANK, type Message } from './onnx-messages.js';
+
+/** A protobuf message holds at most 2 GiB - 1; larger models keep their tensors in other files. */
+export const MAX_MODEL_BYTES = 2 ** 31 - 1;
+/** TensorProto.DataType of bool, read as u8. */
+const BOOL = 9;
+/** TensorProto.DataLocation of elements in another file. */
+const EXTERNAL = 1;
+
+/** Where elements lie that are not in the model's own file. */
+export interface ExternalLocation {
+  /** A path relative to the model's folder, as the file says it: nobody has checked it. */
+  readonly location: string;
+  /** Bytes from the start of that file. */
+  readonly offset: number;
+  /** Bytes; what the shape needs unless the file says otherwise. */
+  readonly length: number;
+}
+
+/** Gives the bytes of a tensor that lies in another file: exactly `length` of them. */
+export type ExternalLoader = (where: ExternalLocation) => Uint8Array;
+
+/** A tensor in a model: its header, and its elements when asked. */
+export interface OnnxTensor {
+  readonly name: string;
+  readonly shape: readonly number[];
+  /** The dtype that reads it; u8 for bool; undefined for a type that is no dtype of ours (strings, 8-bit floats, 4-bit integers). */
+  readonly dtype: Dtype | undefined;
+  /** TensorProto.DataType, as the file says it. */
+  readonly dataType: number;
+  /** Set where the elements lie in another file. */
+  readonly external: ExternalLocation | undefined;
+  /**
+   * The elements, a view of the file where alignment allows; dense.
+   *
+   * @throws {RopewalkError} FORMAT when they are not as many as the shape says, or lie in another file and no loader was given;
+   *   UNSUPPORTED for a type that is no dtype of ours
+   */
+  read(): Tensor;
+}
+
+/** A value of a node's attribute. Integers past 2^53 are rounded: "to the end" stays far away. */
+export type AttributeValue =
+  | { readonly kind: 'float' | 'int'; readonly value: number }
+  | { readonly kind: 'floats' | 'ints'; readonly value: readonly number[] }
+  | { readonly kind: 'string'; readonly value: string }
+  | { readonly kind: 'strings'; readonly value: readonly string[] }
+  | { readonly kind: 'tensor'; readonly value: OnnxTensor }
+  | { readonly kind: 'tensors'; readonly value: readonly OnnxTensor[] }
+  | { readonly kind: 'graph'; readonly value: OnnxGraph }
+  | { readonly kind: 'graphs'; readonly value: readonly OnnxGraph[] }
+  /** In a function: the attribute of that name of whoever calls it. */
+  | { readonly kind: 'reference'; readonly value: string }
+  /** Sparse tensors and types: told, not read. */
+  | { readonly kind: 'other'; readonly value: undefined };
+
+/** A node as it was read. */
+export interface OnnxModelNode {
+  /** May be empty: names of nodes are optional. */
+  readonly name: string;
+  readonly opType: string;
+  /** '' is ai.onnx; 'ai.onnx' is read as ''. */
+  readonly domain: string;
+  /** Names of values; '' leaves an optional one out. */
+  readonly inputs: readonly string[];
+  readonly outputs: readonly string[];
+  readonly attributes: ReadonlyMap<string, AttributeValue>;
+}
+
+/** What a graph says of a value. */
+export interface OnnxValueType {
+  readonly name: string;
+  /** TensorProto.DataType; 0 where nothing is said or the value is no tensor. */
+  readonly dataType: number;
+  /** As {@link OnnxTensor.dtype}. */
+  readonly dtype: Dtype | undefined;
+  /** A number, a name (`batch_size`), or undefined for each dimension; undefined when the rank is not said. */
+  readonly shape: readonly (number | string | undefined)[] | undefined;
+}
+
+/** A graph: the model's own, or one inside a node (If, Loop, Scan). */
+export interface OnnxGraph {
+  readonly name: string;
+  readonly nodes: readonly OnnxModelNode[];
+  readonly inputs: readonly OnnxValueType[];
+  readonly outputs: readonly OnnxValueType[];
+  /** What is said of values in between. */
+  readonly valueTypes: ReadonlyMap<string, OnnxValueType>;
+  readonly initializers: ReadonlyMap<string, OnnxTensor>;
+}
+
+/** A function that the model brings itself. */
+export interface OnnxFunction {
+  readonly name: string;
+  readonly domain: string;
+  /** Its body; inputs and outputs have names only, and there are no initializers. */
+  readonly graph: OnnxGraph;
+}
+
+/** A model as it was read. */
+export interface OnnxModelFile {
+  /** Size of the file, without other files that its tensors lie in. */
+  readonly bytes: number;
+  readonly irVersion: number;
+  readonly producer: string;
+  /** Domain → version; '' is ai.onnx. */
+  readonly opsets: ReadonlyMap<string, number>;
+  readonly graph: OnnxGraph;
+  readonly functions: readonly OnnxFunction[];
+}
+
+/** What {@link parseOnnxModel} may be told. */
+export interface ParseOnnxOptions {
+  /** Without one, tensors in other files are named and cannot be read. */
+  readonly loadExternal?: ExternalLoader;
+}
+
+/**
+ * Reads a `ModelProto`.
+ *
+ * @param bytes - the whole file; kept, as tensors are views of it
+ * @param where - names it in messages
+ * @param options - who reads tensors that lie in other files
+ * @throws {RopewalkError} FORMAT when it is malformed, has no graph, or two initializers of a graph have one name
+ */
+export function parseOnnxModel(bytes: Uint8Array, where = 'onnx', options: ParseOnnxOptions = {}): OnnxModelFile {
+  checkBytes(bytes, where);
+  const { loadExternal } = readOptions(options, `${where}: options`);
+  if (loadExternal !== undefined && typeof loadExternal !== 'function')
+    refuse('RANGE', `${where}: loadExternal`, 'a function', loadExternal);
+  if (bytes.length > MAX_MODEL_BYTES) refuse('FORMAT', where, `at most ${MAX_MODEL_BYTES} bytes`, bytes.length);
+  if (bytes.length === 0) fail('FORMAT', where, 'the file is empty');
+  const model = decodeFile('ModelProto', bytes, where);
+  if (!Object.hasOwn(model, 'graph')) fail('FORMAT', where, 'it has no graph. Is it an .onnx file?');
+  const reader: Reader = { where, loadExternal };
+  const opsets = new Map<string, number>();
+  for (const entry of list(model, 'opsetImport')) opsets.set(domainOf(entry), number(entry.version));
+  return {
+    bytes: bytes.length,
+    irVersion: number(model.irVersion),
+    producer: text(model, 'producerName'),
+    opsets,
+    graph: readGraph(model.graph as Message, reader),
+    functions: list(model, 'functions').map((message) => ({
+      name: text(message, 'name'),
+      domain: domainOf(message),
+      graph: {
+        name: text(message, 'name'),
+        nodes: list(message, 'node').map((node) => readNode(node, reader)),
+        inputs: names(message, 'input').map(untyped),
+        outputs: names(message, 'output').map(untyped),
+        valueTypes: byName(list(message, 'valueInfo').map((value) => readValue(value, reader))),
+        initializers: new Map(),
+      },
+    })),
+  };
+}
+
+interface Reader {
+  readonly where: string;
+  readonly loadExternal: ExternalLoader | undefined;
+}
+
+function readGraph(message: Message, reader: Reader): OnnxGraph {
+  const initializers = new Map<string, OnnxTensor>();
+  for (const entry of list(message, 'initializer')) {
+    const tensor = readTensor(entry, reader);
+    if (initializers.has(tensor.name))
+      fail('FORMAT', `${reader.where}: graph`, `two initializers are named ${nameForMessage(tensor.name)}`);
+    initializers.set(tensor.name, tensor);
+  }
+  const values = (field: string): OnnxValueType[] => list(message, field).map((value) => readValue(value, reader));
+  return {
+    name: text(message, 'name'),
+    nodes: list(message, 'node').map((node) => readNode(node, reader)),
+    inputs: values('input'),
+    outputs: values('output'),
+    valueTypes: byName(values('valueInfo')),
+    initializers,
+  };
+}
+
+function readNode(message: Message, reader: Reader): OnnxModelNode {
+  const attributes = new Map<string, AttributeValue>();
+  for (const entry of list(message, 'attribute')) attributes.set(text(entry, 'name'), readAttribute(entry, reader));
+  return {
+    name: text(message, 'name'),
+    opType: text(message, 'opType'),
+    domain: domainOf(message),
+    inputs: names(message, 'input'),
+    outputs: names(message, 'output'),
+    attributes,
+  };
+}
+
+/** AttributeProto.type → the field that holds the value, from type 1 on. */
+const ATTRIBUTE_FIELDS = ['f', 'i', 's', 't', 'g', 'floats', 'ints', 'strings', 'tensors', 'graphs'] as const;
+
+function readAttribute(message: Message, reader: Reader): AttributeValue {
+  if (text(message, 'refAttrName') !== '') return { kind: 'reference', value: text(message, 'refAttrName') };
+  const type = number(message.type);
+  const here = (field: string): boolean => Object.hasOwn(message, field);
+  // IR versions before 2 write no type: the field that is there says it.
+  const field =
+    type === 0
+      ? ATTRIBUTE_FIELDS.find((name) => here(name) && (message[name] as { length?: number }).length !== 0)
+      : ATTRIBUTE_FIELDS[type - 1];
+  const utf8 = (value: unknown): string =>
+    decodeUtf8(bytesOf(value), `${reader.where}: attribute ${nameForMessage(text(message, 'name'))}`);
+  switch (field) {
+    case 'f':
+      return { kind: 'float', value: number(message.f) };
+    case 'i':
+      return { kind: 'int', value: number(message.i) };
+    case 's':
+      return { kind: 'string', value: utf8(message.s) };
+    case 't':
+      return here('t') ? { kind: 'tensor', value: readTensor(message.t as Message, reader) } : OTHER;
+    case 'g':
+      return here('g') ? { kind: 'graph', value: readGraph(message.g as Message, reader) } : OTHER;
+    case 'floats':
+    case 'ints':
+      return { kind: field, value: numbers(message, field) };
+    case 'strings':
+      return { kind: field, value: (message.strings as readonly unknown[]).map(utf8) };
+    case 'tensors':
+      return { kind: field, value: list(message, field).map((tensor) => readTensor(tensor, reader)) };
+    case 'graphs':
+      return { kind: field, value: list(message, field).map((graph) => readGraph(graph, reader)) };
+    default:
+      return OTHER;
+  }
+}
+
+const OTHER: AttributeValue = /* @__PURE__ */ Object.freeze({ kind: 'other', value: undefined });
+
+function readTensor(message: Message, { where: file, loadExternal }: Reader): OnnxTensor {
+  const name = text(message, 'name');
+  const where = `${file}: tensor ${nameForMessage(name)}`;
+  const { shape, count } = dimensionsOf(message, where);
+  const dataType = number(message.dataType);
+  const dtype = dtypeOf(dataType);
+  const external = number(message.dataLocation) === EXTERNAL ? readLocation(message, dtype, count, where) : undefined;
+  return {
+    name,
+    shape,
+    dtype,
+    dataType,
+    external,
+    read() {
+      if (dtype === undefined)
+        refuse('UNSUPPORTED', `${where}: data_type`, `one of ${[...DTYPE_OF.keys(), BOOL].join(', ')}`, dataType);
+      if (!external) return tensorFrom(elementsOf(message, dtype, count, where), { dtype, shape });
+      const wanted = count * sizeBytes(dtype);
+      const elsewhere = nameForMessage(external.location);
+      if (external.length !== wanted) {
+        const expected = `${wanted} bytes for ${count} elements of ${dtype}`;
+        refuse('FORMAT', `${where}: external_data`, expected, external.length);
+      }
+      if (!loadExternal)
+        fail('FORMAT', where, `its elements lie in the file ${elsewhere}. Give a loader for other files: loadExternal`);
+      const bytes = loadExternal(external);
+      if (bytes.length !== wanted) refuse('FORMAT', `${where}: ${elsewhere}`, `${wanted} bytes`, bytes.length);
+      return tensorFrom(elementsAt(bytes, 0, dtype, count), { dtype, shape });
+    },
+  };
+}
+
+function readLocation(message: Message, dtype: Dtype | undefined, count: number, where: string): ExternalLocation {
+  const entries = new Map(list(message, 'externalData').map((entry) => [text(entry, 'key'), text(entry, 'value')]));
+  const integer = (key: string, missing: number): number => {
+    const given = entries.get(key);
+    if (given === undefined) return missing;
+    const value = Number(given);
+    if (!/^\d+$/.test(given) || !Number.isSafeInteger(value))
+      refuse('FORMAT', `${where}: external_data.${key}`, 'an integer >= 0', given);
+    return value;
+  };
+  const location = entries.get('location') ?? '';
+  if (location === '') fail('FORMAT', `${where}: external_data.location`, 'the name of the other file is missing');
+  return { location, offset: integer('offset', 0), length: integer('length', dtype ? count * sizeBytes(dtype) : 0) };
+}
+
+function readValue(message: Message, reader: Reader): OnnxValueType {
+  const type = own(own(message, 'type'), 'tensorType');
+  const name = text(message, 'name');
+  if (!type) return untyped(name);
+  const dataType = number(type.elemType);
+  const described = own(type, 'shape');
+  const dims = described && list(described, 'dim');
+  if (dims && dims.length > MAX_RANK)
+    refuse('FORMAT', `${reader.where}: value ${nameForMessage(name)}`, `at most ${MAX_RANK} dimensions`, dims.length);
+  return { name, dataType, dtype: dtypeOf(dataType), shape: dims?.map(readDimension) };
+}
+
+function readDimension(dim: Message): number | string | undefined {
+  if (Object.hasOwn(dim, 'dimValue')) {
+    const value = number(dim.dimValue);
+    // Old exporters write -1 or 0 for what is not known.
+    return Number.isSafeInteger(value) && value > 0 ? value : undefined;
+  }
+  return text(dim, 'dimParam') || undefined;
+}
+
+function dtypeOf(dataType: number): Dtype | undefined {
+  return dataType === BOOL ? 'u8' : DTYPE_OF.get(dataType);
+}
+
+function untyped(name: string): OnnxValueType {
+  return { name, dataType: 0, dtype: undefined, shape: undefined };
+}
+
+function byName(values: readonly OnnxValueType[]): ReadonlyMap<string, OnnxValueType> {
+  return new Map(values.map((value) => [value.name, value]));
+}
+
+function domainOf(message: Message): string {
+  const domain = text(message, 'domain');
+  return domain === 'ai.onnx' ? '' : domain;
+}
+
+function own(message: Message | undefined, field: string): Message | undefined {
+  return message && Object.hasOwn(message, field) ? (message[field] as Message) : undefined;
+}
+
+function list(message: Message, field: string): readonly Message[] {
+  return (message[field] as readonly Message[] | undefined) ?? [];
+}
+
+function names(message: Message, field: string): readonly string[] {
+  return (message[field] as readonly string[] | undefined) ?? [];
+}
+
+function text(message: Message, field: string): string {
+  return (message[field] as string | undefined) ?? '';
+}
+
+function numbers(message: Message, field: string): number[] {
+  return ((message[field] as readonly unknown[] | undefined) ?? []).map(number);
+}
+
+/** A number, or a bigint, which is rounded past 2^53. */
+function number(value: unknown): number {
+  return value === undefined || value === null ? 0 : Number(value);
+}
+
+function bytesOf(value: unknown): Uint8Array {
+  return value instanceof Uint8Array ? value : new Uint8Array(0);
+}

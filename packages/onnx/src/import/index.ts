@@ -1,0 +1,160 @@
+/**
+ * An .onnx file → its RoPE: found, described, and bound to plans that every backend runs.
+ *
+ * @module
+ */
+
+import { reading, readList, readOptional, readOptions, refuse, checkTensor, checkRunner, withFresh } from 'ropewalk/backend';
+import { RopewalkError, type Tensor, type RopeCall, type Runner } from 'ropewalk';
+import { type OnnxModelFile, type ParseOnnxOptions, parseOnnxModel } from '../format/onnx-model.js';
+import { type BindOptions, bindFound } from './bind.js';
+import { describe, type RopeDescription } from './describe.js';
+import { type FoundArithmetic, type FoundAttention, type FoundNode, findRope, type NearMiss } from './find.js';
+import { TooMuchWork } from './work.js';
+
+export type { BindOptions } from './bind.js';
+export type { PositionSource, RopeDescription, TableSource } from './describe.js';
+export type { NearMiss } from './find.js';
+export type { FoundFrequencies, FrequencyLaw } from './frequencies.js';
+
+/** One RoPE of a model. */
+export interface ImportedRope extends RopeDescription {
+  /** How it is bound; for {@link bindImported}. */
+  readonly found: FoundNode | FoundArithmetic | FoundAttention;
+}
+
+/** What an .onnx file has of RoPE. */
+export interface ImportedModel {
+  readonly model: OnnxModelFile;
+  /** In the order of the file: the model's own graph, then graphs inside nodes, then functions. */
+  readonly ropes: readonly ImportedRope[];
+  /** What looks like RoPE and is none, with the reason. */
+  readonly nearly: readonly NearMiss[];
+}
+
+/** What {@link importOnnx} found: whoever binds a rope trusts these. */
+const FOUND = /* @__PURE__ */ new WeakSet<ImportedRope['found']>();
+
+function checkRope(rope: ImportedRope, where: string): ImportedRope {
+  const copy = readOptions(rope, where);
+  if (!FOUND.has(copy.found)) refuse('RANGE', where, 'a rope that importOnnx found', rope);
+  return copy;
+}
+
+/**
+ * Reads a model and finds its RoPE.
+ *
+ * @param bytes - an .onnx file; kept, as its tensors are views of it
+ * @param where - names it in messages
+ * @param options - who reads tensors that lie in other files
+ * @throws {RopewalkError} FORMAT when the file is malformed; UNSUPPORTED when its graph takes more work than a file of its size may
+ * @example const { ropes } = importOnnx(bytes); ropes[0].pairing // 'half'
+ */
+export function importOnnx(bytes: Uint8Array, where = 'onnx', options: ParseOnnxOptions = {}): ImportedModel {
+  const model = parseOnnxModel(bytes, where, options);
+  try {
+    const { found, nearly } = findRope(model);
+    const ropes: ImportedRope[] = [];
+    const none: NearMiss[] = [...nearly];
+    for (const one of found) {
+      const { description, because } = describe(one);
+      FOUND.add(one);
+      if (because === undefined) ropes.push({ ...description, found: one });
+      else none.push({ name: one.name, scopeName: one.scopeName, because });
+    }
+    return { model, ropes, nearly: none };
+  } catch (cause) {
+    if (cause instanceof RopewalkError) throw cause;
+    // Strangers' files: whatever nobody thought of ends here too.
+    const why = cause instanceof TooMuchWork ? cause.message : `it ended in "${cause}"`;
+    throw new RopewalkError('UNSUPPORTED', `${where}: expected a graph that can be searched, but ${why}`, { cause });
+  }
+}
+
+/**
+ * Binds a RoPE of a model to tensors: cos and sin by the graph's own arithmetic, the rotation as a plan. The backend computes in f32 and rounds
+ * once, whatever casts lie between x and y in the graph.
+ *
+ * @param rope - from {@link importOnnx}
+ * @param options - x, out, and what the angles need
+ * @returns a checked call for {@link Runner.run}
+ * @throws {RopewalkError} UNSUPPORTED for a RoPE that cannot be run here, with the reason; SHAPE, DTYPE, RANGE or ALIAS for tensors that do not fit
+ */
+export function bindImported(rope: ImportedRope, options: BindOptions): RopeCall {
+  return bind(checkRope(rope, 'import: rope'), readTensors(options));
+}
+
+/** The options, with tensors where tensors must be. */
+function readTensors<T extends Partial<BindOptions>>(options: T): T {
+  const copy = readOptions(options, 'import: options');
+  const inputs = readOptional(copy.inputs, 'import: inputs');
+  for (const [name, tensor] of Object.entries({ ...inputs, x: copy.x, out: copy.out, position_ids: copy.positionIds }))
+    if (tensor !== undefined || name === 'x') checkTensor(tensor, `import: ${name}`);
+  return inputs ? { ...copy, inputs } : copy;
+}
+
+function bind(rope: ImportedRope, options: BindOptions): RopeCall {
+  checkTensor(options.out, 'import: out');
+  if (rope.whyNotRun !== undefined || rope.found.kind === 'attention')
+    return refuse(
+      'UNSUPPORTED',
+      `import: ${rope.name}`,
+      'a RoPE that can be run alone',
+      rope.form,
+      `${rope.whyNotRun}.`,
+    );
+  return bindFound(rope.found, options);
+}
+
+/**
+ * Runs a RoPE of a model.
+ *
+ * @param rope - from {@link importOnnx}
+ * @param runner - the reference, or a backend, in whose memory x lies
+ * @param options - x, and what the angles need
+ * @returns y, a fresh dense tensor of x's shape and dtype; ready when it is read
+ * @throws {RopewalkError} as {@link bindImported}
+ */
+export function runImported<D extends Tensor>(
+  rope: ImportedRope,
+  runner: Runner,
+  options: Omit<BindOptions, 'out'> & { readonly x: D },
+): D {
+  checkRunner(runner, 'import: runner');
+  const known = checkRope(rope, 'import: rope');
+  const given = readTensors(options);
+  return withFresh(runner, given.x.dtype, given.x.shape, (out) => {
+    runner.run(bind(known, { ...given, out }));
+    return out as D;
+  });
+}
+
+/**
+ * Puts RoPE that is alike together, the number of heads aside: 32 layers with q and k have 64 nodes and often one description.
+ *
+ * @param ropes - from {@link importOnnx}
+ * @returns groups in the order of their first members
+ */
+export function groupAlike(ropes: readonly ImportedRope[]): ImportedRope[][] {
+  const groups = new Map<string, ImportedRope[]>();
+  for (const rope of Array.from(readList(ropes, 'import: ropes'))) {
+    // Exporters declare the dtype of some values only.
+    const {
+      found: _,
+      name: __,
+      x: ___,
+      y: ____,
+      dtype: _____,
+      numHeads: ______,
+      tables,
+      ...alike
+    } = checkRope(rope, 'import: ropes');
+    const key = reading('import: ropes', () =>
+      JSON.stringify({ ...alike, tables: { from: tables.from, rows: tables.rows } }),
+    );
+    const group = groups.get(key);
+    if (group) group.push(rope);
+    else groups.set(key, [rope]);
+  }
+  return [...groups.values()];
+}

@@ -1,0 +1,175 @@
+/**
+ * Says whether sums of products are a rotation of pairs: y0 = x0·c − x1·s, y1 = x0·s + x1·c, the rest copied.
+ *
+ * @module
+ */
+
+import type { Factor, Forms, Term } from '../operators/forms.js';
+import type { Pairing } from 'ropewalk';
+
+/** The cos and sin of one pair, as each of its members reads them. Two places may hold the same number: HuggingFace repeats its halves. */
+export interface PairTables {
+  readonly cos: readonly [Factor, Factor];
+  readonly sin: readonly [Factor, Factor];
+}
+
+/** A rotation. */
+export interface Rotation {
+  readonly headDim: number;
+  readonly rotaryDim: number;
+  readonly rotaryOffset: number;
+  readonly pairing: Exclude<Pairing, 'vision'>;
+  /** backward turns by −angle. */
+  readonly direction: 'forward' | 'backward';
+  /** Multiplies cos and sin outside their tables; 1 unless the graph does so. */
+  readonly scale: number;
+  readonly tables: readonly PairTables[];
+}
+
+/** A rotation, why something that looks like one is none, or undefined for what does not look like one. */
+export type Verdict = { readonly rotation: Rotation } | { readonly because: string } | undefined;
+
+/** A channel of y that mixes two of x. */
+interface Mixed {
+  readonly channel: number;
+  /** x channel → sign, size and table. */
+  readonly parts: ReadonlyMap<number, { readonly k: number; readonly table: Factor }>;
+}
+
+/**
+ * Judges the channels of y against x.
+ *
+ * @param forms - of y's last dimension
+ * @param x - the leaf that is turned, as wide as y
+ * @param isTable - says whether a leaf holds cos or sin, for what is called nearly a rotation
+ */
+export function judgeRotation(forms: Forms, x: string, isTable: (leaf: string) => boolean): Verdict {
+  const mixed: Mixed[] = [];
+  let other = '';
+  for (const [channel, terms] of forms.entries()) {
+    if (isCopy(terms, x, channel)) continue;
+    const parts = new Map<number, { k: number; table: Factor }>();
+    for (const term of terms) {
+      const own = term.factors.filter((factor) => factor.leaf === x);
+      const tables = term.factors.filter((factor) => factor.leaf !== x);
+      if (own.length === 1 && tables.length === 1 && !parts.has(own[0]!.at))
+        parts.set(own[0]!.at, { k: term.k, table: tables[0]! });
+    }
+    if (parts.size === 2 && terms.length === 2) mixed.push({ channel, parts });
+    else other ||= `y${channel} is ${describe(terms, x)}`;
+  }
+  if (mixed.length === 0) return undefined;
+  if (![...mixed].some(({ parts }) => [...parts.values()].every(({ table }) => isTable(table.leaf)))) {
+    // Four tensors multiplied and added look alike; without tables only an exact rotation is one.
+    if (other !== '') return undefined;
+    const verdict = pairUp(mixed, forms.length);
+    return verdict && 'rotation' in verdict ? verdict : undefined;
+  }
+  if (other !== '') return { because: `${other}, where a rotation has x·cos ± x'·sin or x itself` };
+  return pairUp(mixed, forms.length);
+}
+
+function isCopy(terms: readonly Term[], x: string, channel: number): boolean {
+  const [term] = terms;
+  return (
+    terms.length === 1 &&
+    term!.k === 1 &&
+    term!.factors.length === 1 &&
+    term!.factors[0]!.leaf === x &&
+    term!.factors[0]!.at === channel
+  );
+}
+
+/** A sum in a few words. */
+function describe(terms: readonly Term[], x: string): string {
+  if (terms.length === 0) return '0';
+  const words = terms.slice(0, 3).map(({ k, factors }) => {
+    const own = factors.filter((factor) => factor.leaf === x).map((factor) => `x${factor.at}`);
+    const tables = factors.length - own.length;
+    return `${k < 0 ? '−' : '+'}${[...(Math.abs(k) === 1 ? [] : [String(Math.abs(k))]), ...own, ...(tables > 0 ? [tables === 1 ? 't' : `t^${tables}`] : [])].join('·')}`;
+  });
+  return `${words.join(' ')}${terms.length > 3 ? ' …' : ''}`.replace(/^\+/, '');
+}
+
+function pairUp(mixed: readonly Mixed[], headDim: number): Verdict {
+  const byInputs = new Map<string, Mixed[]>();
+  for (const one of mixed) {
+    const key = [...one.parts.keys()].sort((a, b) => a - b).join();
+    byInputs.set(key, [...(byInputs.get(key) ?? []), one]);
+  }
+  const pairs: { a: number; b: number; p: Mixed; q: Mixed }[] = [];
+  for (const [key, outputs] of byInputs) {
+    const [a, b] = key.split(',').map(Number) as [number, number];
+    if (outputs.length !== 2) {
+      return {
+        because: `x${a} and x${b} are mixed into ${outputs.length} of y's dimensions, where a pair goes into 2`,
+      };
+    }
+    pairs.push({ a, b, p: outputs[0]!, q: outputs[1]! });
+  }
+  pairs.sort((one, two) => one.a - two.a);
+  const window = windowOf(pairs);
+  if ('because' in window) return window;
+  const { rotaryOffset, pairing } = window;
+
+  const tables: PairTables[] = [];
+  const signs = new Set<string>();
+  let scale: number | undefined;
+  for (const { a, b, p, q } of pairs) {
+    const [pa, pb, qa, qb] = [p.parts.get(a)!, p.parts.get(b)!, q.parts.get(a)!, q.parts.get(b)!];
+    const sizes = [pa, pb, qa, qb].map(({ k }) => Math.abs(k));
+    scale ??= sizes[0]!;
+    if (sizes.some((size) => Math.abs(size / scale! - 1) > 1e-6))
+      return { because: 'cos and sin are multiplied by different numbers' };
+    signs.add([pa, pb, qa, qb].map(({ k }) => (k < 0 ? '−' : '+')).join(''));
+    tables.push({ cos: [pa.table, qb.table], sin: [pb.table, qa.table] });
+  }
+  if (signs.size > 1)
+    return { because: `the signs differ from pair to pair: ${[...signs].join(' and ')} of x0·c, x1·s, x0·s, x1·c` };
+  const [pattern] = signs as unknown as [string];
+  const direction = { '+−++': 'forward' as const, '++−+': 'backward' as const }[pattern];
+  if (!direction) return { because: wrongSigns(pattern) };
+  return {
+    rotation: { headDim, rotaryDim: 2 * pairs.length, rotaryOffset, pairing, direction, scale: scale!, tables },
+  };
+}
+
+function wrongSigns(pattern: string): string {
+  const [c0, s1, s0, c1] = pattern as unknown as [string, string, string, string];
+  const has = `y0 = ${c0 === '+' ? '' : '−'}x0·c ${s1} x1·s, y1 = ${s0 === '+' ? '' : '−'}x0·s ${c1} x1·c`;
+  const why =
+    c0 === c1 && s0 !== s1
+      ? 'cos has a minus sign, which turns by half a turn more'
+      : 'that is no rotation: it does not keep lengths';
+  return `its signs are wrong: ${has}; ${why}. RoPE has y0 = x0·c − x1·s, y1 = x0·s + x1·c`;
+}
+
+function windowOf(
+  pairs: readonly { a: number; b: number; p: Mixed; q: Mixed }[],
+): { readonly rotaryOffset: number; readonly pairing: Rotation['pairing'] } | { readonly because: string } {
+  const rotaryDim = 2 * pairs.length;
+  const half = pairs.length;
+  const rotaryOffset = Math.min(...pairs.flatMap(({ a, p }) => [a, p.channel]));
+  const is = (
+    members: (pair: (typeof pairs)[number]) => readonly [number, number],
+    step: number,
+    gap: number,
+  ): boolean =>
+    pairs.every((pair, j) => {
+      const [first, second] = members(pair);
+      return first === rotaryOffset + step * j && second === first + gap;
+    });
+  const read = (pair: (typeof pairs)[number]): [number, number] => [pair.a, pair.b];
+  const written = (pair: (typeof pairs)[number]): [number, number] => [pair.p.channel, pair.q.channel];
+  const [readsHalves, readsNeighbours] = [is(read, 1, half), is(read, 2, 1)];
+  const [writesHalves, writesNeighbours] = [is(written, 1, half), is(written, 2, 1)];
+  if (readsHalves && writesHalves) return { rotaryOffset, pairing: 'half' };
+  if (readsNeighbours && writesNeighbours) return { rotaryOffset, pairing: 'interleaved' };
+  if (readsNeighbours && writesHalves) return { rotaryOffset, pairing: 'interleaved-to-half' };
+  const { a, b, p, q } = pairs[0]!;
+  return {
+    because:
+      `its pairs are none of ours: x${a} and x${b} go to y${p.channel} and y${q.channel}; ` +
+      `with ${rotaryDim} dimensions from ${rotaryOffset} they are (2j, 2j + 1) or (j, j + ${half})`,
+  };
+}

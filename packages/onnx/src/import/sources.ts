@@ -1,0 +1,181 @@
+/**
+ * Where a value comes from: which inputs of the graph it needs, through which operators, and where positions enter.
+ *
+ * @module
+ */
+import { isFloat } from 'ropewalk';
+import type { OnnxModelNode } from '../format/onnx-model.js';
+import { constantOfNode } from '../operators/attributes.js';
+import { operatorOf } from '../operators/index.js';
+import { isIntegral, type ValueDtype } from '../operators/values.js';
+import type { Scope } from './scope.js';
+
+/** Tables have fewer operators behind them than this; who has more comes from hidden states. */
+const MAX_WALK = 400;
+
+/** What lies behind a value. */
+export interface Ancestry {
+  /** Inputs of the graph whose elements it needs. */
+  readonly inputs: ReadonlySet<string>;
+  /** Values whose shape alone it needs. */
+  readonly shapesOf: ReadonlySet<string>;
+  /** Operators on the way that are not computed here, and whether the way is too long to tell. */
+  readonly unknown: ReadonlySet<string>;
+  /** All values on the way, from the value back. */
+  readonly values: readonly string[];
+}
+
+/**
+ * Walks back from a value.
+ *
+ * @param stop - values not to walk past: what somebody gives
+ */
+export function ancestryOf(scope: Scope, value: string, stop: ReadonlySet<string> = new Set()): Ancestry {
+  const inputs = new Set<string>();
+  const shapesOf = new Set<string>();
+  const unknown = new Set<string>();
+  const seen = new Set<string>();
+  const queue = [value];
+  while (queue.length > 0) {
+    const at = queue.shift()!;
+    if (at === '' || seen.has(at) || stop.has(at)) continue;
+    seen.add(at);
+    if (seen.size > MAX_WALK) {
+      unknown.add('too many operators');
+      break;
+    }
+    if (scope.initializer(at)) continue;
+    const node = scope.maker(at);
+    if (!node) {
+      inputs.add(at);
+      continue;
+    }
+    if (!operatorOf(node)?.compute) {
+      unknown.add(node.domain === '' ? node.opType : `${node.domain}.${node.opType}`);
+      continue;
+    }
+    if (node.opType === 'Shape' || node.opType === 'Size') {
+      shapesOf.add(node.inputs[0] ?? '');
+      continue;
+    }
+    queue.push(...node.inputs);
+    if (node.opType === 'If') {
+      // The branches read values around them by name.
+      for (const attribute of node.attributes.values()) {
+        if (attribute.kind !== 'graph') continue;
+        const own = new Set(attribute.value.nodes.flatMap((inner) => inner.outputs));
+        for (const inner of attribute.value.nodes) {
+          queue.push(...inner.inputs.filter((name) => !own.has(name) && !attribute.value.initializers.has(name)));
+        }
+        queue.push(
+          ...attribute.value.outputs
+            .map((output) => output.name)
+            .filter((name) => !own.has(name) && !attribute.value.initializers.has(name)),
+        );
+      }
+    }
+  }
+  return { inputs, shapesOf, unknown, values: [...seen] };
+}
+
+/**
+ * Says whether a value may hold cos or sin: a cosine or sine lies behind it, or a table of constants, and no floating input of the graph.
+ *
+ * @param value - a leaf of the algebra
+ */
+export function isTable(scope: Scope, value: string): boolean {
+  const { inputs, unknown, values } = ancestryOf(scope, value, positionsBehind(scope, value));
+  if (unknown.size > 0) return false;
+  for (const input of inputs) {
+    const dtype = scope.graphInput(input)?.dtype;
+    if (dtype === undefined || isFloat(dtype)) return false;
+  }
+  return values.some((name) => {
+    const constant = scope.initializer(name);
+    if (constant) return constant.dtype !== undefined && isFloat(constant.dtype) && constant.shape.length > 0;
+    const node = scope.maker(name);
+    return (
+      node?.opType === 'Cos' ||
+      node?.opType === 'Sin' ||
+      (node?.opType === 'Constant' && (constantOfNode(node)?.shape.length ?? 0) > 0)
+    );
+  });
+}
+
+/**
+ * The positions behind a table: the integers, as near to the graph's inputs as they keep their values, that are cast to float or choose rows.
+ *
+ * @param value - a table
+ * @returns names of values; usually one, `position_ids`
+ */
+export function positionsBehind(scope: Scope, value: string): Set<string> {
+  const positions = new Set<string>();
+  const seen = new Set<string>();
+  const queue = [value];
+  while (queue.length > 0 && seen.size <= MAX_WALK) {
+    const at = queue.shift()!;
+    if (at === '' || seen.has(at) || scope.initializer(at)) continue;
+    seen.add(at);
+    const node = scope.maker(at);
+    if (isInteger(scope, at)) {
+      if (!node || !isConstant(scope, at)) positions.add(firstOf(scope, at));
+      continue;
+    }
+    if (node?.domain === '') queue.push(...dataInputs(node));
+  }
+  return positions;
+}
+
+/** The inputs of a node that are data, not sizes and indices. */
+function dataInputs(node: OnnxModelNode): readonly string[] {
+  return node.inputs.slice(...(operatorOf(node)?.data ?? []));
+}
+
+/** The input of the graph from which integers come one by one; else the first value of a chain of views. */
+function firstOf(scope: Scope, value: string): string {
+  let input = value;
+  for (let step = 0; step < MAX_WALK; step++) {
+    if (scope.graphInput(input)) return input;
+    const node = scope.maker(input);
+    if (!node || !operatorOf(node)?.positions) break;
+    const data = node.opType === 'Gather' ? node.inputs.slice(0, 1) : dataInputs(node);
+    const moving = data.filter((one) => one !== '' && !isConstant(scope, one));
+    if (moving.length !== 1) break;
+    input = moving[0]!;
+  }
+  let at = value;
+  for (let step = 0; step < MAX_WALK; step++) {
+    const node = scope.maker(at);
+    const before = node?.inputs[0] ?? '';
+    if (!node || operatorOf(node)?.positions !== 'same' || !isInteger(scope, before) || scope.initializer(before))
+      return at;
+    at = before;
+  }
+  return at;
+}
+
+/** Says whether a value depends on no input of the graph. */
+export function isConstant(scope: Scope, value: string): boolean {
+  const { inputs, shapesOf, unknown } = ancestryOf(scope, value);
+  return inputs.size === 0 && shapesOf.size === 0 && unknown.size === 0;
+}
+
+/** Whether a value holds integers or truth values. */
+function isInteger(scope: Scope, value: string): boolean {
+  const dtype = dtypeOf(scope, value);
+  return dtype !== undefined && isIntegral(dtype);
+}
+
+/** The dtype of a value, as far as the file says it. */
+function dtypeOf(scope: Scope, value: string, depth = 0): ValueDtype | undefined {
+  const said = scope.initializer(value) ?? scope.declared(value);
+  const node = scope.maker(value);
+  if (said?.dtype || !node || depth > MAX_WALK) return said?.dtype;
+  const operator = operatorOf(node);
+  if (!operator) return undefined;
+  const inputOf = (input: number): ValueDtype | undefined =>
+    node.inputs[input] ? dtypeOf(scope, node.inputs[input], depth + 1) : undefined;
+  return operator.dtype
+    ? operator.dtype({ node, dtype: ([input]) => inputOf(input!) })
+    : inputOf(operator.data?.[0] ?? 0);
+}

@@ -1,0 +1,170 @@
+/**
+ * From a plan to a graph: which tensors go in and come out, and where their elements lie.
+ *
+ * A graph sees dense tensors. Where elements are only moved, 16-bit floats are moved as integers, so that every NaN keeps its bits; rows of a
+ * KV cache are written by the host, as strides are.
+ *
+ * @module
+ */
+import { isBlocks, type ArrayOf, type Dtype, type FloatDtype, Tensor, type TensorStorage, type RopePart, type OpPlan } from 'ropewalk';
+import { newArray, countElements, extentOf, type Layout, rowMajorStrides, isHalf, unknownPlan, tensorsOf, whyFloat64 } from 'ropewalk/backend';
+import { writeOnnxModel } from '../format/onnx.js';
+import { type EmitOptions, emitPlan } from '../export/emit.js';
+import { type Piece, ShellBuilder, type Target } from './shell.js';
+
+/** An input of a graph. */
+export interface Source {
+  readonly name: string;
+  /** Where its elements lie, in the shape that the graph takes. */
+  readonly tensor: Tensor;
+  /** What the graph takes them for: u16 where halves are moved. */
+  readonly dtype: Dtype;
+}
+
+/** A graph ready to run, or the reason why there is none. */
+export type Prepared =
+  | { readonly whyNot: string }
+  | {
+      readonly whyNot: undefined;
+      /** Undefined where no element is to be written. */
+      readonly model: Uint8Array | undefined;
+      readonly inputs: readonly Source[];
+      readonly outputs: readonly Target[];
+    };
+
+/**
+ * Makes a plan's graph.
+ *
+ * @param plan - a validated plan
+ * @param options - of which operators
+ */
+export function prepare(plan: OpPlan, options: EmitOptions): Prepared {
+  const double = tensorsOf(plan).some(({ dtype }) => dtype === 'f64');
+  const why = double ? undefined : whyFloat64(plan);
+  if (why !== undefined) return { whyNot: why };
+  const standIns = new StandIns();
+  const builder = new ShellBuilder();
+  const emitted = emitPlan(builder, standIns.replace(plan), options);
+  if ('whyNot' in emitted) return emitted;
+  const outputs = emitted.outputs.map(({ name, tensor }) => standIns.target(name, tensor));
+  const inputs = emitted.inputs.map(({ name, tensor }) => standIns.source(name, tensor));
+  const anything = outputs.some(({ pieces }) => pieces.some(({ to }) => countElements(to.shape) > 0));
+  return {
+    whyNot: undefined,
+    model: anything ? writeOnnxModel(builder.model(plan.op, 'ropewalk')) : undefined,
+    inputs,
+    outputs,
+  };
+}
+
+/** Storage that a graph is made from in another's place: nothing reads it. */
+class StandInStorage<D extends Dtype = Dtype> implements TensorStorage<D> {
+  readonly owner = 'a graph under construction';
+  readonly host = undefined;
+  constructor(
+    readonly dtype: D,
+    readonly length: number,
+    /** Whose place it takes, and the element there that its first one is. */
+    readonly real: TensorStorage,
+    readonly shift: number,
+    /** Which of its elements go where, if they do not just take the other's place. */
+    readonly pieces?: readonly Piece[],
+  ) {}
+
+  read(): ArrayOf[D] {
+    return newArray(this.dtype, 0);
+  }
+}
+
+/** The tensors of a plan as its graph is to see them, and the way back. */
+class StandIns {
+  /** The same call, over tensors that a graph can take. */
+  replace(plan: OpPlan): OpPlan {
+    switch (plan.op) {
+      case 'rope':
+        return plan.parts.some(({ rows }) => rows)
+          ? { ...plan, parts: plan.parts.map((part) => this.withoutRows(part)) }
+          : plan;
+      case 'embedding': {
+        const { weight, out } = plan;
+        return !isBlocks(weight) && weight.dtype === out.dtype && isHalf(out.dtype)
+          ? { ...plan, weight: this.asBits(weight), out: this.asBits(out) }
+          : plan;
+      }
+      case 'rearrange': {
+        const { x, out } = plan;
+        const bits = x.dtype === out.dtype;
+        return { ...plan, x: this.extent(x, bits), out: this.extent(out, bits, true) };
+      }
+      case 'add':
+      case 'argmax':
+      case 'linear':
+      case 'rms_norm':
+      case 'self_attention':
+      case 'swiglu':
+        return plan;
+      default:
+        return unknownPlan(plan satisfies never);
+    }
+  }
+
+  source(name: string, tensor: Tensor): Source {
+    const { storage, shape, strides, offset, dtype } = tensor;
+    if (!(storage instanceof StandInStorage)) return { name, tensor, dtype };
+    return { name, tensor: new Tensor(storage.real, { shape, strides, offset: offset + storage.shift }), dtype };
+  }
+
+  target(name: string, tensor: Tensor): Target {
+    const { storage, shape, strides, dtype } = tensor;
+    if (!(storage instanceof StandInStorage))
+      return { name, storage, dtype, pieces: [{ from: dense(shape), to: tensor }], order: undefined };
+    if (!storage.pieces) {
+      const to = { shape, strides, offset: tensor.offset + storage.shift };
+      return { name, storage: storage.real, dtype, pieces: [{ from: dense(shape), to }], order: undefined };
+    }
+    // The graph may write the storage in any order: with heads before tokens, say.
+    const inOrder = tensor.isContiguous() && tensor.offset === 0;
+    return { name, storage: storage.real, dtype, pieces: storage.pieces, order: inOrder ? undefined : tensor };
+  }
+
+  /** The tensor's bits as integers. */
+  private asBits(tensor: Tensor): Tensor {
+    const { storage, shape, strides, offset } = tensor;
+    return new Tensor(new StandInStorage('u16', storage.length, storage, 0), { shape, strides, offset });
+  }
+
+  /** The part of the storage that a tensor reaches over, and the tensor in it; of an output, no other elements are written. */
+  private extent(tensor: Tensor, asBits: boolean, output = false): Tensor {
+    const { storage, shape, strides, offset } = tensor;
+    const [low, high] = extentOf(tensor) ?? [offset, offset - 1];
+    const inside = { shape, strides, offset: offset - low };
+    const pieces = output ? [{ from: inside, to: tensor }] : undefined;
+    const dtype = asBits && isHalf(tensor.dtype) ? 'u16' : tensor.dtype;
+    return new Tensor(new StandInStorage(dtype, high - low + 1, storage, low, pieces), inside);
+  }
+
+  /** A part whose tokens stay in order: the host takes them to their rows. */
+  private withoutRows(part: RopePart): RopePart {
+    const { x, out, rows } = part;
+    if (!rows) return part;
+    const [batch, seq, heads, headDim] = x.shape as [number, number, number, number];
+    const token = dense([heads, headDim]);
+    const pieces = Array.from(rows, (row, n) => {
+      const b = Math.floor(n / seq);
+      return {
+        from: { ...token, offset: n * heads * headDim },
+        to: {
+          shape: token.shape,
+          strides: out.strides.slice(2),
+          offset: out.offset + b * out.strides[0]! + row * out.strides[1]!,
+        },
+      };
+    });
+    const storage = new StandInStorage<FloatDtype>(out.dtype, batch * seq * heads * headDim, out.storage, 0, pieces);
+    return { ...part, out: new Tensor(storage, { shape: [batch, seq, heads, headDim] }), rows: undefined };
+  }
+}
+
+function dense(shape: readonly number[]): Layout {
+  return { shape, strides: rowMajorStrides(shape), offset: 0 };
+}

@@ -1,0 +1,322 @@
+/**
+ * The ONNX Runtime backend: each plan becomes the graph that `ropewalk export` writes, and a session of onnxruntime-node runs it.
+ *
+ * @module
+ */
+import { type ArrayOf, type Dtype, type HostArray, RopewalkError, type Tensor, type TensorStorage, type OpPlan, type Backend, type Capabilities } from 'ropewalk';
+import { refuse, countElements, denseTensor, hostOf, writtenLater, checkPlan } from 'ropewalk/backend';
+import { writeOnnxModel } from '../format/onnx.js';
+import { GraphBuilder } from '../export/builder.js';
+import type { EmitOptions } from '../export/emit.js';
+import { type Prepared, prepare, type Source } from './graph.js';
+import {
+  checkProviders,
+  firstLine,
+  loadOnnxruntime,
+  type Ort,
+  type OrtSessionOptions,
+  type OrtTensor,
+} from './package.js';
+import { Sessions } from './sessions.js';
+import { crossingType, pack, type Target, unpack } from './shell.js';
+import { type Queue, QueuedStorage } from './storage.js';
+
+const NEXT = 'Open the backend again.';
+const MAX_THREADS = 16;
+const ANGLES: readonly string[] = ['f64', 'f32', 'f32-reduced'];
+
+/** An input of a graph on its way in: its elements, or where they will be when its turn comes. */
+type Feed = () => HostArray;
+
+/** A buffer of the host that queued plans are still to write. */
+interface Awaited {
+  /** How many. */
+  writes: number;
+  /** Why one of them did not happen. */
+  failure: RopewalkError | undefined;
+  /** Settles, and never rejects, when tensors over it are read at once again. */
+  last: Promise<void>;
+}
+
+/** The backend. Open it with {@link openOnnxruntime}. */
+export class OnnxruntimeBackend implements Backend, Queue {
+  readonly name = 'onnxruntime';
+  private readonly prepared = new WeakMap<OpPlan, Prepared>();
+  private readonly awaited = new Map<ArrayBufferLike, Awaited>();
+  /** What went wrong since the last finish and reached nobody. */
+  private readonly failures = new Set<RopewalkError>();
+  private tail: Promise<unknown> = Promise.resolve();
+  private closed = false;
+
+  constructor(
+    private readonly ort: Ort,
+    /** Visible for tests. */
+    readonly sessions: Sessions,
+    private readonly providers: readonly string[],
+    private readonly threads: number,
+    private readonly graphs: EmitOptions,
+  ) {}
+
+  capabilities(): Capabilities {
+    const version = this.ort.env.versions.node ?? this.ort.env.versions.common ?? 'of unknown version';
+    return {
+      backend: this.name,
+      description: `ONNX Runtime ${version}, provider ${this.providers.join(', then ')}, graphs of ${formOf(this.graphs)}`,
+      dtypes: ['f64', 'f32', 'f16', 'bf16'],
+      threads: this.threads,
+      notTaken: [
+        'f16 and bf16 tensors: onnxruntime-node takes no bf16, and no f16 from Node 24 on; they cross as f32, which holds them exactly, and the graph casts',
+        'KV cache rows and strides: the graph sees dense tensors; the host gathers and scatters elements',
+      ],
+    };
+  }
+
+  allocate<D extends Dtype>(dtype: D, shape: readonly number[]): Tensor<D> {
+    this.checkOpen();
+    return this.take(dtype, shape);
+  }
+
+  upload<D extends Dtype>(source: Tensor<D>): Tensor<D> {
+    this.checkOpen();
+    hostOf(source, 'onnxruntime: upload');
+    return this.take(source.dtype, source.shape, source.read() as ArrayOf[D]);
+  }
+
+  whyNot(plan: OpPlan): string | undefined {
+    return this.prepare(plan).whyNot;
+  }
+
+  /**
+   * Queues a plan. What lies in host memory is read now, tensors of this backend when their turn comes; outputs in host memory are written
+   * after {@link finish}.
+   *
+   * @throws {RopewalkError} UNSUPPORTED for what no graph says; DEVICE when a tensor belongs to another backend
+   */
+  run(plan: OpPlan): void {
+    this.checkOpen();
+    const prepared = this.prepare(plan);
+    if (prepared.whyNot !== undefined)
+      refuse('UNSUPPORTED', `onnxruntime: ${plan.op}`, 'a plan that a graph can say', `another: ${prepared.whyNot}`);
+    const { model, inputs, outputs } = prepared;
+    if (model === undefined) return;
+    const feeds = inputs.map((source) => this.feed(source, plan.op));
+    const sinks = outputs.map((target) => this.sink(target, plan.op));
+    const what = `${plan.op} (${this.graphs.form})`;
+    const job = this.enqueue(async () => {
+      const given: Record<string, OrtTensor> = {};
+      for (const [n, { name, dtype, tensor }] of inputs.entries())
+        given[name] = new this.ort.Tensor(crossingType(dtype), feeds[n]!(), [...tensor.shape]);
+      const session = await this.sessions.get(model, what);
+      const results = await session.run(given).catch((cause: unknown) => {
+        const message = `onnxruntime: ${what}: expected the graph to run, got: ${firstLine(cause)}. Try the other form or another provider.`;
+        throw new RopewalkError('DEVICE', message, { cause });
+      });
+      for (const [n, { name }] of outputs.entries()) sinks[n]!(results[name]!);
+    });
+    this.announce(job, outputs);
+  }
+
+  async finish(): Promise<void> {
+    this.checkOpen();
+    await this.enqueue(() => {});
+    await Promise.all([...this.awaited.values()].map(({ last }) => last));
+    const [first] = this.failures;
+    this.failures.clear();
+    if (first) throw first;
+  }
+
+  dispose(): void {
+    if (this.closed) return;
+    this.closed = true;
+    void this.tail.then(() => this.sessions.clear()).catch(() => {}); // whatever runs now runs to its end
+  }
+
+  enqueue<T>(job: () => T | Promise<T>): Promise<T> {
+    const turn = this.tail.then(() => {
+      this.checkOpen();
+      return job();
+    });
+    this.tail = turn.catch(() => {}); // one that fails does not stop the next
+    return turn;
+  }
+
+  heard(failure: RopewalkError): void {
+    this.failures.delete(failure);
+  }
+
+  private prepare(plan: OpPlan): Prepared {
+    checkPlan(plan);
+    let prepared = this.prepared.get(plan);
+    if (!prepared) {
+      prepared = prepare(plan, this.graphs);
+      this.prepared.set(plan, prepared);
+    }
+    return prepared;
+  }
+
+  /** Makes everybody who waits for these outputs hear of what becomes of them. */
+  private announce(job: Promise<void>, outputs: readonly Target[]): void {
+    const owned = outputs.flatMap(({ storage, pieces }) => {
+      const own = this.own(storage);
+      const written = pieces.reduce((sum, { to }) => sum + countElements(to.shape), 0);
+      return own ? [{ own, whole: written === storage.length }] : [];
+    });
+    const buffers = new Set(outputs.flatMap(({ storage }) => (storage.host ? [storage.host.buffer] : [])));
+    const waiting = [...buffers].map((buffer) => {
+      const entry = this.awaited.get(buffer) ?? { writes: 0, failure: undefined, last: Promise.resolve() };
+      this.awaited.set(buffer, entry);
+      entry.writes++;
+      return entry;
+    });
+    const done = job.then(
+      () => {
+        for (const { own, whole } of owned) if (whole) own.failure = undefined;
+      },
+      (error: unknown) => {
+        const failure =
+          error instanceof RopewalkError
+            ? error
+            : new RopewalkError(
+                'DEVICE',
+                `onnxruntime: queue: expected the call to run, got: ${firstLine(error)}. ${NEXT}`,
+                {
+                  cause: error,
+                },
+              );
+        for (const { own } of owned) own.failure = failure;
+        for (const entry of waiting) entry.failure = failure;
+        this.failures.add(failure);
+        throw failure;
+      },
+    );
+    this.tail = done.catch(() => {}); // the next sees what this one leaves behind
+    for (const [n, buffer] of [...buffers].entries()) {
+      const entry = waiting[n]!;
+      const settled = (): void => {
+        if (--entry.writes === 0) this.awaited.delete(buffer);
+      };
+      entry.last = writtenLater(buffer, done).then(settled, settled);
+    }
+  }
+
+  private feed({ tensor, dtype }: Source, op: string): Feed {
+    const own = this.own(tensor.storage);
+    if (own) {
+      const { array } = own;
+      return () => {
+        if (own.failure) throw own.failure;
+        return pack(array, dtype, tensor, true);
+      };
+    }
+    const { host } = tensor.storage;
+    // What this queue has yet to write is read behind that.
+    const awaited = host && this.awaited.get(host.buffer);
+    if (awaited) {
+      return () => {
+        if (awaited.failure) throw awaited.failure;
+        return pack(tensor.storage.host!, dtype, tensor, false);
+      };
+    }
+    const packed = pack(hostOf(tensor, `onnxruntime: ${op}`), dtype, tensor, false);
+    return () => packed;
+  }
+
+  private sink(target: Target, op: string): (result: OrtTensor) => void {
+    const { storage } = target;
+    const array = this.own(storage)?.array;
+    if (!array && !storage.host)
+      refuse(
+        'DEVICE',
+        `onnxruntime: ${op}`,
+        "an output in host memory, or this backend's own",
+        `one owned by ${storage.owner}`,
+      );
+    return ({ data }) => unpack(data as HostArray, array ?? storage.host!, target);
+  }
+
+  private own(storage: TensorStorage): QueuedStorage | undefined {
+    return storage instanceof QueuedStorage && storage.home === this ? storage : undefined;
+  }
+
+  private take<D extends Dtype>(dtype: D, shape: readonly number[], elements?: ArrayOf[D]): Tensor<D> {
+    return denseTensor(dtype, shape, (length) => new QueuedStorage(this, dtype, length, elements));
+  }
+
+  private checkOpen(): void {
+    if (this.closed) refuse('DEVICE', 'onnxruntime', 'an open backend', 'one that was disposed', NEXT);
+  }
+}
+
+/** How {@link openOnnxruntime} opens the backend. */
+export interface OnnxruntimeOptions {
+  /** Execution providers by ONNX Runtime's names, first choice first; `['cpu']` unless given. */
+  readonly providers?: readonly string[];
+  /** Threads of each node, at most 16; 1 unless given. */
+  readonly threads?: number;
+  /** Graphs of standard operators where there are such, or of primitives only; standard unless given. */
+  readonly form?: 'standard' | 'primitives';
+  /** Primitives only: what RoPE's angles are computed in, in the graph; f64 unless given. */
+  readonly angles?: 'f64' | 'f32' | 'f32-reduced';
+}
+
+/**
+ * Opens the ONNX Runtime backend.
+ *
+ * @param options - providers, threads, form
+ * @throws {RopewalkError} DEVICE when onnxruntime-node or a provider does not load, with the reason; UNSUPPORTED or RANGE for a bad option
+ */
+export async function openOnnxruntime(options: OnnxruntimeOptions = {}): Promise<OnnxruntimeBackend> {
+  const { providers = ['cpu'], threads = 1, form = 'standard', angles } = options;
+  if (form !== 'standard' && form !== 'primitives')
+    refuse('UNSUPPORTED', 'onnxruntime: form', 'standard or primitives', form);
+  if (angles !== undefined && !ANGLES.includes(angles))
+    refuse('UNSUPPORTED', 'onnxruntime: angles', ANGLES.join(', '), angles);
+  if (angles !== undefined && form === 'standard')
+    refuse(
+      'UNSUPPORTED',
+      'onnxruntime: angles',
+      'form primitives beside it: standard graphs are given cos and sin',
+      form,
+    );
+  if (!Number.isInteger(threads) || threads < 1 || threads > MAX_THREADS)
+    refuse('RANGE', 'onnxruntime: threads', `an integer in [1, ${MAX_THREADS}]`, threads);
+  const ort = await loadOnnxruntime();
+  checkProviders(ort, providers);
+  const sessionOptions: OrtSessionOptions = {
+    executionProviders: providers,
+    // Each session has threads of its own, and hundreds of sessions are kept.
+    intraOpNumThreads: threads,
+    interOpNumThreads: 1,
+    enableCpuMemArena: false,
+    logSeverityLevel: 4, // what goes wrong is thrown; ONNX Runtime would print it as well
+    extra: {
+      session: {
+        intra_op: { allow_spinning: '0' }, // hundreds of pools that spin would starve the one at work: 39 s instead of 8 for the suites
+        // A provider that leaves nodes to the CPU says so, unless the caller names the CPU as well.
+        ...(providers.includes('cpu') ? {} : { disable_cpu_ep_fallback: '1' }),
+      },
+    },
+  };
+  const sessions = new Sessions(ort, sessionOptions);
+  await tryProviders(ort, sessionOptions);
+  return new OnnxruntimeBackend(ort, sessions, providers, threads, { form, ...(angles ? { angles } : {}) });
+}
+
+/** Says what graphs are made of. */
+function formOf({ form, angles = 'f64' }: EmitOptions): string {
+  return form === 'standard' ? 'standard operators' : `primitives, angles in ${angles}`;
+}
+
+/** Loads the smallest graph there is: a provider's libraries and hardware are found or missed now, not at the first call. */
+async function tryProviders(ort: Ort, options: OrtSessionOptions): Promise<void> {
+  const g = new GraphBuilder();
+  g.output(g.add('Add', [g.input('x', 'f32', [1]), 'x']), 'y', 'f32', [1]);
+  try {
+    const session = await ort.InferenceSession.create(writeOnnxModel(g.model('open', 'ropewalk')), options);
+    await session.release();
+  } catch (cause) {
+    const names = options.executionProviders.join(', ');
+    const message = `onnxruntime: providers: expected ${names} to open, got: ${firstLine(cause)}. Install what the provider needs, or use cpu.`;
+    throw new RopewalkError('DEVICE', message, { cause });
+  }
+}

@@ -1,0 +1,115 @@
+/**
+ * Finding ONNX Runtime: the package `onnxruntime-node`, an optional peer dependency.
+ *
+ * @module
+ */
+import { RopewalkError } from 'ropewalk';
+import { refuse } from 'ropewalk/backend';
+
+/** A tensor of the package, as far as it is used here. */
+export interface OrtTensor {
+  readonly type: string;
+  readonly dims: readonly number[];
+  readonly data: ArrayBufferView & ArrayLike<unknown>;
+}
+
+/** A loaded graph. */
+export interface OrtSession {
+  run(feeds: Readonly<Record<string, OrtTensor>>): Promise<Readonly<Record<string, OrtTensor>>>;
+  release(): Promise<void>;
+}
+
+/** What the package exports, as far as it is used here. */
+export interface Ort {
+  readonly InferenceSession: { create(model: Uint8Array, options: OrtSessionOptions): Promise<OrtSession> };
+  readonly Tensor: new (type: string, data: ArrayBufferView, dims: readonly number[]) => OrtTensor;
+  readonly env: { readonly versions: { readonly node?: string; readonly common?: string } };
+  listSupportedBackends(): readonly { readonly name: string; readonly bundled: boolean }[];
+}
+
+/** How a graph is loaded. */
+export interface OrtSessionOptions {
+  readonly executionProviders: readonly string[];
+  readonly intraOpNumThreads: number;
+  readonly interOpNumThreads: number;
+  readonly enableCpuMemArena: boolean;
+  readonly logSeverityLevel: 0 | 1 | 2 | 3 | 4;
+  /** Session configuration, dots of its keys as levels. */
+  readonly extra: { readonly session: Readonly<Record<string, string | Readonly<Record<string, string>>>> };
+}
+
+let found: Promise<Ort | string> | undefined;
+
+/** The package, or why there is none. */
+function entry(): Promise<Ort | string> {
+  found ??= findPackage();
+  return found;
+}
+
+async function findPackage(): Promise<Ort | string> {
+  const { process } = globalThis as { process?: { versions?: { node?: string } } };
+  if (process?.versions?.node === undefined) return 'onnxruntime-node runs in Node only, and this is a browser';
+  const name = 'onnxruntime-node'; // not a literal: bundlers for browsers would look for the package
+  try {
+    const module = (await import(/* webpackIgnore: true */ /* @vite-ignore */ name)) as { default?: Ort } & Ort;
+    return module.default ?? module;
+  } catch (cause) {
+    const missing = (cause as { code?: string }).code === 'ERR_MODULE_NOT_FOUND';
+    return missing
+      ? 'the package onnxruntime-node is not installed: npm install onnxruntime-node'
+      : `the package onnxruntime-node does not load: ${firstLine(cause)}`;
+  }
+}
+
+/** Says why ONNX Runtime cannot be used here, or undefined when it can. */
+export async function whyNotOnnxruntime(): Promise<string | undefined> {
+  const ort = await entry();
+  return typeof ort === 'string' ? ort : undefined;
+}
+
+/**
+ * Loads the package.
+ *
+ * @throws {RopewalkError} DEVICE when there is none, with the reason
+ */
+export async function loadOnnxruntime(): Promise<Ort> {
+  const ort = await entry();
+  if (typeof ort === 'string')
+    throw new RopewalkError('DEVICE', `onnxruntime: package: expected one, got none: ${ort}.`);
+  return ort;
+}
+
+/**
+ * Checks that the package was built with these execution providers. Whether a provider's libraries and hardware are there shows when a
+ * graph is loaded.
+ *
+ * @param ort - the package
+ * @param providers - names, first choice first
+ * @throws {RopewalkError} UNSUPPORTED for a name that this build does not have
+ */
+export function checkProviders(ort: Ort, providers: readonly string[]): void {
+  const known = ort.listSupportedBackends().map(({ name }) => name);
+  if (providers.length === 0)
+    refuse('UNSUPPORTED', 'onnxruntime: providers', `at least one of ${known.join(', ')}`, providers);
+  for (const name of providers) {
+    if (!known.includes(name)) {
+      refuse(
+        'UNSUPPORTED',
+        'onnxruntime: providers',
+        `one that this build of onnxruntime-node has: ${known.join(', ')}`,
+        name,
+        'Other providers need another build of ONNX Runtime; ropewalk export writes the graphs for it.',
+      );
+    }
+  }
+}
+
+/**
+ * What an error of ONNX Runtime says, on one line and without its full stop: its messages name the node, and may go on with a stack.
+ *
+ * @param cause - what was thrown
+ */
+export function firstLine(cause: unknown): string {
+  const text = cause instanceof Error ? cause.message : String(cause);
+  return text.trim().split('\n')[0]!.trim().replace(/\.$/, '');
+}

@@ -1,0 +1,125 @@
+/**
+ * What lies between tensors of ours and those of the package, which has no bf16, and f16 only where JavaScript has no `Float16Array`
+ * (its native part takes Uint16Array alone, its JavaScript part hands it a Float16Array from Node 24 on).
+ *
+ * 16-bit floats cross as f32, which holds them exactly: the graph begins with a Cast to the real type and ends with one from it.
+ *
+ * @module
+ */
+import { type ArrayOf, type Dtype, type FloatDtype, type HostArray, numberFromF16, type TensorStorage } from 'ropewalk';
+import { bitsOf, newArray, storeNumber, countElements, isRowMajor, type Layout, rowMajorStrides, walkPair, copyBits, isHalf } from 'ropewalk/backend';
+import { GraphBuilder } from '../export/builder.js';
+
+/** An output of a graph. */
+export interface Target {
+  readonly name: string;
+  readonly storage: TensorStorage;
+  readonly dtype: Dtype;
+  /** Which elements of the output go where in the storage. */
+  readonly pieces: readonly Piece[];
+  /** Where the pieces' `from` lie over the output's elements in another order: that order, over as many elements as it takes. */
+  readonly order: Layout | undefined;
+}
+
+/** Elements of an output, and where they go; two layouts of one shape. */
+export interface Piece {
+  readonly from: Layout;
+  readonly to: Layout;
+}
+
+/** What the package calls each dtype that crosses as it is. */
+const ORT_TYPE: Readonly<Record<Exclude<Dtype, 'f16' | 'bf16'>, string>> = /* @__PURE__ */ Object.freeze({
+  f64: 'float64',
+  f32: 'float32',
+  i8: 'int8',
+  i16: 'int16',
+  i32: 'int32',
+  i64: 'int64',
+  u8: 'uint8',
+  u16: 'uint16',
+  u32: 'uint32',
+  u64: 'uint64',
+});
+
+/** A graph whose 16-bit inputs and outputs are f32 outside and themselves inside. */
+export class ShellBuilder extends GraphBuilder {
+  override input(name: string, dtype: Dtype, shape: readonly number[]): string {
+    if (!isHalf(dtype)) return super.input(name, dtype, shape);
+    return this.cast(super.input(name, 'f32', shape), dtype);
+  }
+
+  override output(value: string, name: string, dtype: Dtype, shape: readonly number[]): void {
+    if (isHalf(dtype)) super.output(this.cast(value, 'f32'), name, 'f32', shape);
+    else super.output(value, name, dtype, shape);
+  }
+}
+
+/** What a tensor of a dtype is called outside of the graph. */
+export function crossingType(dtype: Dtype): string {
+  return ORT_TYPE[isHalf(dtype) ? 'f32' : dtype];
+}
+
+/**
+ * Packs elements for a graph: dense, row-major, 16-bit floats widened.
+ *
+ * @param data - what `layout` lies over
+ * @param dtype - of the elements
+ * @param layout - any
+ * @returns fresh unless `data` is the whole answer already: then, if `mayShare`, a part of it
+ */
+export function pack(data: HostArray, dtype: Dtype, layout: Layout, mayShare: boolean): HostArray {
+  const count = countElements(layout.shape);
+  const dense = isRowMajor(layout);
+  if (!isHalf(dtype)) {
+    if (dense && mayShare) return data.subarray(layout.offset, layout.offset + count);
+    const packed = newArray(dtype, count);
+    copyBits(data, layout, packed, { shape: layout.shape, strides: rowMajorStrides(layout.shape), offset: 0 });
+    return packed;
+  }
+  const packed = new Float32Array(count);
+  const from = data as Uint16Array;
+  const put = dtype === 'bf16' ? putBf16(packed) : putF16(packed);
+  let n = 0;
+  walkPair(layout.shape, layout, layout, (at) => put(n++, from[at]!));
+  return packed;
+}
+
+function putBf16(to: Float32Array): (at: number, half: number) => void {
+  const bits = bitsOf(to) as Uint32Array;
+  return (at, half) => {
+    bits[at] = half << 16;
+  };
+}
+
+let wideF16: Float32Array | undefined;
+
+function putF16(to: Float32Array): (at: number, half: number) => void {
+  wideF16 ??= Float32Array.from({ length: 65536 }, (_, half) => numberFromF16(half));
+  const table = wideF16;
+  return (at, half) => {
+    to[at] = table[half]!;
+  };
+}
+
+/**
+ * Unpacks what came out of a graph; elements outside of the target keep their bits.
+ *
+ * @param packed - dense, 16-bit floats as f32
+ * @param data - the target's storage
+ * @param target - which elements go where; 16-bit floats are narrowed, which is exact
+ */
+export function unpack(packed: HostArray, data: HostArray, { dtype, pieces, order }: Target): void {
+  let elements = isHalf(dtype) ? narrowed(packed as Float32Array, dtype) : packed;
+  if (order) {
+    const ordered = newArray(dtype, elements.length);
+    copyBits(elements, { shape: order.shape, strides: rowMajorStrides(order.shape), offset: 0 }, ordered, order);
+    elements = ordered;
+  }
+  for (const { from, to } of pieces) copyBits(elements, from, data, to);
+}
+
+function narrowed(wide: Float32Array, dtype: FloatDtype): ArrayOf['f16'] {
+  const narrow = new Uint16Array(wide.length);
+  for (const [n, value] of wide.entries()) storeNumber(narrow, dtype, n, value);
+  return narrow;
+}

@@ -1,0 +1,54 @@
+/**
+ * Tensors of the backend: host memory that only the queue touches.
+ *
+ * @module
+ */
+import type { ArrayOf, Dtype, RopewalkError, TensorStorage } from 'ropewalk';
+import { newArray, refuse } from 'ropewalk/backend';
+
+/** Whose queue it is. */
+export interface Queue {
+  /** Waits for its turn behind everything that is queued. */
+  enqueue<T>(job: () => T | Promise<T>): Promise<T>;
+  /** Takes note that somebody heard of a failure: finish() need not tell it again. */
+  heard(failure: RopewalkError): void;
+}
+
+/** A tensor's elements, written and read in the order of the queue. */
+export class QueuedStorage<D extends Dtype = Dtype> implements TensorStorage<D> {
+  readonly owner = 'onnxruntime';
+  /** None to others: the array is behind the queue. */
+  readonly host = undefined;
+  /** Why the last write did not happen. */
+  failure: RopewalkError | undefined;
+  private elements: ArrayOf[D] | undefined;
+
+  constructor(
+    readonly home: Queue,
+    readonly dtype: D,
+    readonly length: number,
+    elements?: ArrayOf[D],
+  ) {
+    this.elements = elements ?? newArray(dtype, length);
+  }
+
+  /** The elements; for the queue alone. */
+  get array(): ArrayOf[D] {
+    return this.elements ?? refuse('DEVICE', 'tensor', 'one that is still in memory', 'a disposed tensor');
+  }
+
+  read(start = 0, end = this.length): Promise<ArrayOf[D]> {
+    const { array } = this; // disposing it now does not take it from who reads
+    return this.home.enqueue(() => {
+      if (this.failure) {
+        this.home.heard(this.failure);
+        throw this.failure;
+      }
+      return array.slice(start, end) as ArrayOf[D];
+    });
+  }
+
+  dispose(): void {
+    this.elements = undefined;
+  }
+}

@@ -1,0 +1,128 @@
+/**
+ * Values that are computed here: dense tensors of float64 numbers, rounded to their dtype.
+ *
+ * @module
+ */
+import { type Dtype, isFloat, roundTo, type Tensor } from 'ropewalk';
+import { countElements, rowMajorStrides } from 'ropewalk/backend';
+import { DTYPE_OF } from '../format/onnx.js';
+
+/** The dtype of a value in a graph. */
+export type ValueDtype = Dtype | 'bool';
+
+/** A tensor of numbers. bool is 0 and 1; i64 is exact up to 2^53. */
+export interface Value {
+  readonly dtype: ValueDtype;
+  readonly shape: readonly number[];
+  readonly data: Float64Array;
+}
+
+/** All results of one evaluation together: 2^27 numbers are 1 GiB. Tables of 2^20 positions × 64 fit. */
+export const MAX_ELEMENTS = 2 ** 27;
+/** The limit of numpy; a file with more dimensions is forged. */
+export const MAX_RANK = 64;
+/** TensorProto.DataType of bool. */
+const BOOL = 9;
+
+/** Why a value cannot be computed. */
+export class CannotEvaluate extends Error {
+  /**
+   * @param message - the reason, in words
+   * @param missing - the graph input that was not given, where that is the reason
+   */
+  constructor(
+    message: string,
+    readonly missing?: string,
+  ) {
+    super(message);
+  }
+}
+
+/** The dtype that a TensorProto.DataType means in a graph; undefined for types that are not read. */
+export function valueDtype(dataType: number): ValueDtype | undefined {
+  return dataType === BOOL ? 'bool' : DTYPE_OF.get(dataType);
+}
+
+/** Whether a dtype holds integers or truth values. */
+export function isIntegral(dtype: ValueDtype): boolean {
+  return dtype === 'bool' || !isFloat(dtype);
+}
+
+/** A host tensor as a value. */
+export function fromTensor(tensor: Tensor): Value {
+  return { dtype: tensor.dtype, shape: tensor.shape, data: tensor.readNumbers() as Float64Array };
+}
+
+/** Integers as a value. */
+export function vector(values: readonly number[]): Value {
+  return { dtype: 'i64', shape: [values.length], data: Float64Array.from(values) };
+}
+
+/** A value of a dtype; rounds the numbers in place. */
+export function rounded(dtype: ValueDtype, shape: readonly number[], data: Float64Array): Value {
+  if (dtype !== 'bool' && dtype !== 'f64' && isFloat(dtype))
+    for (let n = 0; n < data.length; n++) data[n] = roundTo(dtype, data[n]!);
+  return { dtype, shape, data };
+}
+
+/** A value as ONNX's Cast converts it. */
+export function castTo(x: Value, dtype: ValueDtype): Value {
+  if (dtype === 'bool') return { ...x, dtype, data: x.data.map((value) => Number(value !== 0)) };
+  return isFloat(dtype) ? rounded(dtype, x.shape, x.data.slice()) : { ...x, dtype, data: x.data.map(Math.trunc) };
+}
+
+/**
+ * Refuses shapes that are forged or too large. Dimensions of 0 count as 1, because loops over the outer and inner
+ * dimensions run separately.
+ */
+export function checkSizes(shape: readonly number[]): void {
+  if (shape.length > MAX_RANK || !shape.every((dim) => Number.isSafeInteger(dim) && dim >= 0))
+    throw new CannotEvaluate(`[${shape.slice(0, MAX_RANK)}] is no shape`);
+  if (shape.reduce((product, dim) => product * Math.max(1, dim), 1) > MAX_ELEMENTS)
+    throw new CannotEvaluate(`it takes more than ${MAX_ELEMENTS} numbers`);
+}
+
+/** The shape that shapes broadcast to, or undefined where they do not fit. */
+export function broadcastShape(shapes: readonly (readonly number[])[]): number[] | undefined {
+  const rank = Math.max(0, ...shapes.map((shape) => shape.length));
+  const result = new Array<number>(rank).fill(1);
+  for (const shape of shapes)
+    for (const [n, dim] of shape.entries()) {
+      const axis = n + rank - shape.length;
+      if (dim === 1) continue;
+      if (result[axis] !== 1 && result[axis] !== dim) return undefined;
+      result[axis] = dim;
+    }
+  return result;
+}
+
+/** Strides by which a dense tensor is read as a shape that it broadcasts to. */
+export function broadcastStrides(shape: readonly number[], to: readonly number[]): number[] {
+  const strides = rowMajorStrides(shape);
+  return to.map((_, axis) => {
+    const own = axis - to.length + shape.length;
+    return own < 0 || shape[own] === 1 ? 0 : strides[own]!;
+  });
+}
+
+/** Reads elements by strides into a dense value. */
+export function gather(x: Value, shape: readonly number[], strides: readonly number[], offset = 0): Value {
+  const data = new Float64Array(countElements(shape));
+  const index = new Array<number>(shape.length).fill(0);
+  let at = offset;
+  for (let n = 0; n < data.length; n++) {
+    data[n] = x.data[at]!;
+    for (let d = shape.length - 1; d >= 0; d--) {
+      at += strides[d]!;
+      if (++index[d]! < shape[d]!) break;
+      at -= strides[d]! * shape[d]!;
+      index[d] = 0;
+    }
+  }
+  return { dtype: x.dtype, shape, data };
+}
+
+/** The elements of a value as a shape that it broadcasts to. */
+export function spreadTo(x: Value, shape: readonly number[]): Value {
+  return gather(x, shape, broadcastStrides(x.shape, shape));
+}

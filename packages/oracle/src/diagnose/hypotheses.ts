@@ -1,0 +1,257 @@
+/**
+ * What a kernel may have done, each thing as steps that can be run: the expected rotation, the peers' own arithmetic of it, known bugs.
+ *
+ * @module
+ */
+import { type FloatDtype, RopewalkError, tensorFrom, zeros, bindRopeParts, type RopeCall, planRope, planRopeWithTable, type RopePlan, type RopeSpec, type TableRecipe } from 'ropewalk';
+import type { Mutant } from './mutant.js';
+import { angleNoise, arithmeticNoise, storedNoise, type Tier } from './noise.js';
+import { type Heads, type RowAt, rowAt } from './observation.js';
+import { type Change, changed, RopeSteps } from './steps.js';
+
+/** The RoPE that somebody expects. */
+export interface Expected {
+  readonly spec: RopeSpec;
+  /** forward unless given */
+  readonly direction?: 'forward' | 'backward';
+}
+
+/** What a kernel may have done. */
+export interface Hypothesis {
+  /** `right`, `recipe:hf-f32`, or the ids of its mutants joined by `+`. */
+  readonly id: string;
+  readonly kind: 'right' | 'recipe' | 'known-bug';
+  /** None for what is right. */
+  readonly mutants: readonly Mutant[];
+  readonly steps: RopeSteps;
+}
+
+/**
+ * Binds an expectation to what went in.
+ *
+ * @param expected - a model's RoPE
+ * @param heads - x and positions; as many axes as the RoPE has
+ * @param recipe - whose arithmetic of angles; float64 unless given
+ * @throws {RopewalkError} from planRope: a spec that means nothing, or does not fit x
+ */
+export function callOf(expected: Expected, heads: Heads, recipe: TableRecipe = 'float64'): RopeCall {
+  const { spec, direction = 'forward' } = expected;
+  const { batch, seq, ownPositions, numAxes } = heads;
+  // Shared positions stay shared: a mutant may go wrong in just that.
+  const own = ownPositions ? heads.positions : sharedPositions(heads);
+  const shape = [...(numAxes > 1 ? [numAxes] : []), ...(ownPositions ? [batch] : []), seq];
+  const positions = tensorFrom(BigInt64Array.from(own, BigInt), { shape });
+  const plan = planRope({ ...spec, positions, direction, recipe, tableDtype: 'f64' });
+  return bindHeads(recipe === 'float64' ? plan : asGivenTable(plan, expected, positions, recipe), heads);
+}
+
+function sharedPositions({ numAxes, batch, seq, positions }: Heads): Float64Array {
+  const shared = new Float64Array(numAxes * seq);
+  for (let a = 0; a < numAxes; a++) shared.set(positions.subarray(a * batch * seq, a * batch * seq + seq), a * seq);
+  return shared;
+}
+
+function bindHeads(plan: RopePlan, { batch, seq, heads, headDim, x, norm, dtype }: Heads): RopeCall {
+  const tensor = tensorFrom<'f64'>(x, { shape: [batch, seq, heads, headDim] });
+  // Nothing is written there; bugs ask for its dtype.
+  return bindRopeParts(plan, [{ x: tensor, out: zeros(dtype, tensor.shape), ...(norm ? { norm } : {}) }]);
+}
+
+/** Steps compute angles in float64 unless their plan has only a table: a recipe's table is given as one. */
+function asGivenTable(
+  plan: RopePlan,
+  { spec, direction = 'forward' }: Expected,
+  positions: ReturnType<typeof tensorFrom>,
+  recipe: TableRecipe,
+): RopePlan {
+  const { table } = planRope({ ...spec, positions, recipe, tableDtype: 'f64' });
+  const { headDim, rotaryDim, rotaryOffset, pairing, seqLen, batch, tableRows } = plan;
+  const rest = batch === undefined ? {} : { batch };
+  return planRopeWithTable({ headDim, rotaryDim, rotaryOffset, pairing, direction, table, seqLen, tableRows, ...rest });
+}
+
+/**
+ * Lists what a kernel may have done that was meant to do what is expected.
+ *
+ * @param expected - a model's RoPE
+ * @param heads - what went in
+ * @param mutants - the known bugs
+ * @returns the right kernel first, then the peers' recipes of it, then every bug that can happen here
+ */
+export function hypothesesOf(expected: Expected, heads: Heads, mutants: readonly Mutant[]): Hypothesis[] {
+  const right = stepsOf(callOf(expected, heads));
+  const list: Hypothesis[] = [{ id: 'right', kind: 'right', mutants: [], steps: right }];
+  for (const recipe of ['hf-f32', 'ggml-f32'] as const) {
+    const call = recipeCall(expected, heads, recipe);
+    if (call) list.push({ id: `recipe:${recipe}`, kind: 'recipe', mutants: [], steps: stepsOf(call) });
+  }
+  for (const mutant of mutants) {
+    const change = mutant.change(right);
+    if (change) list.push({ id: mutant.id, kind: 'known-bug', mutants: [mutant], steps: changed(right, change) });
+  }
+  return list;
+}
+
+/** Two bugs at once: the second changes what the first has left. Either order, where it matters. */
+export function* pairsOf(right: RopeSteps, mutants: readonly Mutant[]): Generator<Hypothesis> {
+  for (const [n, first] of mutants.entries()) {
+    const one = first.change(right);
+    if (!one) continue;
+    for (const second of mutants.slice(n + 1)) {
+      const both = [first, second];
+      const other = second.change(right);
+      if (!other || Object.keys(one).some((step) => step in other)) continue; // one would hide the other, or fight it
+      yield {
+        id: both.map(({ id }) => id).join('+'),
+        kind: 'known-bug',
+        mutants: both,
+        steps: changed(changed(right, one), other),
+      };
+    }
+  }
+}
+
+function stepsOf(call: RopeCall): RopeSteps {
+  return new RopeSteps(call.plan, call.parts[0]!);
+}
+
+/** Not every peer has every scaling. */
+function recipeCall(expected: Expected, heads: Heads, recipe: TableRecipe): RopeCall | undefined {
+  try {
+    return callOf(expected, heads, recipe);
+  } catch (error) {
+    if (error instanceof RopewalkError && error.code === 'UNSUPPORTED') return undefined;
+    throw error;
+  }
+}
+
+/**
+ * Runs steps over some rows of `[batch, seq, head]`.
+ *
+ * @param steps - any
+ * @param heads - what they read
+ * @param rows - which
+ * @returns `[rows, head_dim]`
+ */
+export function runRows(steps: RopeSteps, heads: Heads, rows: readonly number[]): Float64Array {
+  const { headDim, x } = heads;
+  const y = new Float64Array(rows.length * headDim);
+  // Steps that move whole rows about cannot be run for one of them.
+  const whole = Object.is(steps.all, RopeSteps.prototype.all) ? undefined : steps.all(x);
+  for (const [n, r] of rows.entries()) {
+    const from = r * headDim;
+    y.set(
+      whole ? whole.subarray(from, from + headDim) : steps.head(x.subarray(from, from + headDim), rowAt(heads, r)),
+      n * headDim,
+    );
+  }
+  return y;
+}
+
+/** What {@link misfit} compares with. */
+export interface Seen {
+  /** `[rows, head_dim]` of y. */
+  readonly y: Float64Array;
+  readonly dtype: FloatDtype;
+  /** The largest |x| of each row, times the largest magnitude that is found. */
+  readonly sizes: Float64Array;
+}
+
+/**
+ * Compares a hypothesis with what was seen.
+ *
+ * @param seen - y
+ * @param made - what the hypothesis makes, `[rows, head_dim]`
+ * @param slack - noise beyond `stored`, as made; none unless given
+ * @param enough - stop beyond this
+ * @returns the largest error over its noise: at most 1 where the hypothesis explains all; Infinity where y is not finite
+ */
+export function misfit(seen: Seen, made: Float64Array, slack?: Float64Array, enough = Infinity): number {
+  return farthest(seen, made, slack, enough).ratio;
+}
+
+/**
+ * {@link misfit}, and where it is.
+ *
+ * @returns `at` counts elements of `made`; −1 when all are equal
+ */
+export function farthest(
+  seen: Seen,
+  made: Float64Array,
+  slack?: Float64Array,
+  enough = Infinity,
+): { ratio: number; at: number } {
+  const headDim = made.length / seen.sizes.length;
+  let worst = { ratio: 0, at: -1 };
+  for (let n = 0; n < made.length; n++) {
+    if (Object.is(seen.y[n], made[n])) continue; // NaN and infinities too: a bug may make them
+    const noise = storedNoise(seen.dtype, made[n]!, seen.sizes[Math.floor(n / headDim)]!) + (slack ? slack[n]! : 0);
+    const error = Math.abs(seen.y[n]! - made[n]!);
+    const ratio = error === 0 ? 0 : error / noise;
+    if (ratio <= worst.ratio) continue;
+    worst = { ratio: Number.isFinite(ratio) ? ratio : Infinity, at: n };
+    if (worst.ratio > enough) return worst;
+  }
+  return worst;
+}
+
+/**
+ * The noise of a tier beyond `stored`, element by element: the steps are run with lengths in place of turned pairs.
+ *
+ * @param steps - a hypothesis
+ * @param right - the steps it was made from
+ * @param heads - what it reads
+ * @param rows - which rows
+ * @param tier - not `stored`
+ */
+export function slackOf(
+  steps: RopeSteps,
+  right: RopeSteps,
+  heads: Heads,
+  rows: readonly number[],
+  tier: Tier,
+): Float64Array {
+  const own = probe(steps, heads, rows, tier);
+  if (own) return own;
+  // A bug that turns heads in its own way passes the probe by: it gets the largest noise of each row, twice.
+  const { headDim } = heads;
+  const of = probe(right, heads, rows, tier)!;
+  return of.map(
+    (_, n) => 2 * of.subarray(n - (n % headDim), n - (n % headDim) + headDim).reduce((a, b) => Math.max(a, b), 0),
+  );
+}
+
+/** Undefined where the steps do not turn every pair once, by {@link RopeSteps.turn}. */
+function probe(steps: RopeSteps, heads: Heads, rows: readonly number[], tier: Tier): Float64Array | undefined {
+  const arithmetic = tier === 'arithmetic' ? arithmeticNoise(heads.dtype) : 0;
+  let radians = 0;
+  let turned = 0;
+  const change: Change = {
+    angle(position: number, j: number) {
+      const angle = steps.angle(position, j);
+      radians = angleNoise(angle, j);
+      return angle;
+    },
+    turn(x0: number, x1: number, cos: number, sin: number) {
+      turned++;
+      const length = Math.hypot(x0, x1) * Math.hypot(cos, sin) * (radians + arithmetic);
+      radians = 0; // a given table has no angles
+      return [length, length];
+    },
+    beside: () => 0,
+  };
+  const probed = changed(steps, change);
+  const whole = !Object.is(steps.all, RopeSteps.prototype.all);
+  const slack = runRows(probed, heads, rows).map(Math.abs);
+  return turned === (whole ? heads.batch * heads.seq * heads.heads : rows.length) * steps.pairs ? slack : undefined;
+}
+
+/** Where a head row is, and the position it was given on each axis. */
+export function describeRow(heads: Heads, r: number): RowAt & { readonly positions: readonly number[] } {
+  const at = rowAt(heads, r);
+  const positions = Array.from(
+    { length: heads.numAxes },
+    (_, a) => heads.positions[(a * heads.batch + at.batch) * heads.seq + at.seq]!,
+  );
+  return { ...at, positions };
+}

@@ -1,0 +1,365 @@
+/**
+ * What a kernel did, from x, y and positions alone. Nothing is expected; what the data cannot tell is left open.
+ *
+ * @module
+ */
+import { UNIT_ROUNDOFF } from '../tolerance.js';
+import type { RopeAxes } from 'ropewalk';
+import { fitPairs, type PairFit, type PositionOf } from './frequency-fit.js';
+import { type FrequencyLaw, fitLaw, type Measured } from './frequency-law.js';
+import { findGeometry, type Geometry, type PairLayout } from './geometry.js';
+import type { FoundPair, Identification, Outcome } from './identification.js';
+import { type Heads, type Observation, readObservation } from './observation.js';
+import { explainPositions, type FoundPosition, findPositions, type PositionRule } from './position-fit.js';
+import { rebuild } from './rebuild.js';
+import { type Sample, takeSample } from './sample.js';
+import { axesRules, basesOf } from './spec-fit.js';
+import { measureTurns, type Turns } from './turns.js';
+
+/**
+ * Identifies the rotation.
+ *
+ * @param observation - x, y and positions
+ * @throws {RopewalkError} as readObservation
+ */
+export function identify(observation: Observation): Identification {
+  return identifyHeads(readObservation(observation));
+}
+
+/** Tables in a 16-bit dtype lengthen pairs by up to this, relative to the head's largest element. */
+const TABLE_SLACKS = [0, 3 * UNIT_ROUNDOFF.f16, 3 * UNIT_ROUNDOFF.bf16];
+/** Angles that were computed in f32. */
+const ANGLE_SLACK = 12 * UNIT_ROUNDOFF.f32;
+
+/**
+ * {@link identify} for what is read already.
+ *
+ * @param heads - from readObservation
+ * @param hint - signed frequencies of the pairs that may be meant, where somebody knows: positions are then found even where no rule of
+ *   frequencies can be measured
+ */
+export function identifyHeads(heads: Heads, hint?: ArrayLike<number>): Identification {
+  const early = withoutTurns(heads);
+  if (early) return early;
+  let best: Identification | undefined;
+  for (const slack of TABLE_SLACKS) {
+    const sample = takeSample(heads, slack);
+    const geometry = findGeometry(sample);
+    if (geometry.dims.every((kind) => kind !== 'turned'))
+      return best ?? { ...nothing(heads, 'unchanged'), geometry, gain: plainGain(sample) };
+    for (const layout of geometry.layouts.slice(0, 3)) {
+      const found = describe(heads, sample, geometry, layout, hint);
+      if (found.outcome === 'rotation' && found.explains) return found;
+      best = best && rank(best) >= rank(found) ? best : found;
+    }
+    best ??= { ...nothing(heads, 'no rotation'), geometry };
+  }
+  return best!;
+}
+
+function rank({ outcome, explains, positions }: Identification): number {
+  const order: Outcome[] = ['no rotation', 'odd rotation', 'mirrored', 'rotation'];
+  return order.indexOf(outcome) * 4 + (explains ? 2 : 0) + (positions.length > 0 ? 1 : 0);
+}
+
+function withoutTurns(heads: Heads): Identification | undefined {
+  if (heads.y.some((value) => !Number.isFinite(value))) return nothing(heads, 'not finite');
+  if (heads.y.every((value) => value === 0) && heads.x.some((value) => value !== 0)) return nothing(heads, 'zero');
+  return undefined;
+}
+
+function nothing(heads: Heads, outcome: Outcome): Identification {
+  return {
+    outcome,
+    headDim: heads.headDim,
+    dtype: heads.dtype,
+    numAxes: heads.numAxes,
+    geometry: undefined,
+    layout: undefined,
+    pairs: [],
+    sign: undefined,
+    gain: undefined,
+    gainRange: undefined,
+    law: undefined,
+    bases: [],
+    axes: [],
+    positions: [],
+    foundPositions: [],
+    headsAgree: true,
+    expected: undefined,
+    explains: undefined,
+    open: [],
+  };
+}
+
+/** y = gain · x, when nothing turned. */
+function plainGain({ x, y }: Sample): number | undefined {
+  let [above, below] = [0, 0];
+  for (let n = 0; n < x.length; n++) {
+    above += x[n]! * y[n]!;
+    below += x[n]! ** 2;
+  }
+  return below > 0 ? above / below : undefined;
+}
+
+function describe(
+  heads: Heads,
+  sample: Sample,
+  geometry: Geometry,
+  layout: PairLayout,
+  hint: ArrayLike<number> | undefined,
+): Identification {
+  const turns = measureTurns(sample, layout);
+  const { fits, rules, found } = fitWithPositions(turns, heads, hint);
+  const pairs = fits.map((fit, j) => foundPair(fit, layout, turns, j));
+  const clean = fits.every(({ against }) => against.length === 0);
+  const turning = pairs.filter((pair) => pair.turns);
+  const sign = turning.every(({ frequency }) => frequency > 0)
+    ? 1
+    : turning.every(({ frequency }) => frequency < 0)
+      ? -1
+      : undefined;
+  const axes =
+    heads.numAxes > 1
+      ? axesRules(
+          pairs.map((pair) => pair.axes),
+          heads.numAxes,
+        )
+      : [];
+  const { law, exponents } = lawOf(pairs, axes);
+  const windowDim = 2 * layout.pairs.length;
+  const shown = 2 * pairs.filter((pair) => pair.turns).length;
+  const bases = law
+    ? basesOf(law, [...(exponents === 'restart' ? [windowDim / 2] : []), windowDim, shown, heads.headDim])
+    : [];
+  const { gain, gainRange } = commonGain(turns);
+  const partial: Identification = {
+    ...nothing(
+      heads,
+      turns.mirrored ? 'mirrored' : clean && turns.headsAgree && sign !== undefined ? 'rotation' : 'odd rotation',
+    ),
+    geometry,
+    layout,
+    pairs,
+    sign,
+    gain,
+    gainRange,
+    law,
+    bases,
+    axes,
+    positions: rules,
+    foundPositions: found,
+    headsAgree: turns.headsAgree,
+  };
+  const built = rebuild(partial, heads);
+  return { ...partial, ...built, open: openQuestions(partial, heads, sample) };
+}
+
+/** Frequencies need positions and positions frequencies: small positions that agree give the first, then both are found in turn. */
+function fitWithPositions(turns: Turns, heads: Heads, hint: ArrayLike<number> | undefined) {
+  const { numAxes } = heads;
+  const given: PositionOf = (unit, axis) => unit.positions[axis]!;
+  const against = (fits: readonly PairFit[]): number => fits.reduce((sum, fit) => sum + fit.against.length, 0);
+  // The simplest line first: exact, and through 0; then shifted, then with the errors of f32 angles.
+  let slack = 0;
+  let fits = fitPairs(turns, numAxes, given, 0, true);
+  for (const [relative, fromZero] of [
+    [0, false],
+    [ANGLE_SLACK, true],
+    [ANGLE_SLACK, false],
+  ] as const) {
+    if (against(fits) === 0) break;
+    const other = fitPairs(turns, numAxes, given, relative, fromZero);
+    if (against(other) < against(fits)) [fits, slack] = [other, relative];
+  }
+  const known = positionsBy(turns, heads, fits, slack);
+  if (numAxes > 1 || (known.rules.length > 0 && against(fits) === 0)) return { fits, ...known };
+  const hinted =
+    hint && hint.length >= turns.pairs
+      ? positionsFrom(turns, heads, hint, new Float64Array(turns.pairs), ANGLE_SLACK)
+      : undefined;
+  for (const tried of [known, hinted, ...bySmallPositions(turns, heads)]) {
+    const rule = tried?.rules[0];
+    if (!tried || !rule || rule.asGiven) continue;
+    for (const relative of [0, ANGLE_SLACK]) {
+      const again = fitPairs(turns, 1, (unit) => rule.map(unit.positions[0]!, unit), relative);
+      if (against(again) === 0) return { fits: again, ...tried };
+    }
+  }
+  // Every token turns by the frequencies that may be meant, if at positions that follow no rule.
+  if (hinted && hinted.rules.length === 0 && hinted.found.every(({ intervals }) => intervals.length > 0)) {
+    return {
+      fits: fits.map(
+        (fit, j): PairFit => ({ ...fit, slope: hint![j]!, low: hint![j]!, high: hint![j]!, others: [], against: [] }),
+      ),
+      ...hinted,
+    };
+  }
+  return { fits, ...known };
+}
+
+/** Positions that are rounded, wrapped or cut off are right while they are small: frequencies are taken from those alone. */
+function* bySmallPositions(turns: Turns, heads: Heads) {
+  const first = turns.units[0]?.head;
+  for (const limit of [65535, 4095, 255, 63, 1]) {
+    const known = turns.units.map(
+      ({ positions, head }) => head === first && positions.every((p) => Math.abs(p) <= limit),
+    );
+    const tolerance = turns.tolerance.map((value, at) => (known[Math.floor(at / turns.pairs)] ? value : Infinity));
+    const fits = fitPairs({ ...turns, tolerance }, heads.numAxes, (unit, axis) => unit.positions[axis]!, 0, true);
+    if (fits.every(({ against }) => against.length === 0)) yield positionsBy(turns, heads, fits, 0);
+  }
+}
+
+function positionsBy(turns: Turns, heads: Heads, fits: readonly PairFit[], slack: number) {
+  const sharp = sharpened(fits);
+  const frequency = sharp.map(({ frequency }) => frequency);
+  const error = sharp.map(({ error }) => error);
+  if (heads.numAxes === 1) return positionsFrom(turns, heads, frequency, error, slack);
+  const found: FoundPosition[] = [];
+  const rules: PositionRule[] = [];
+  for (let axis = 0; axis < heads.numAxes; axis++) {
+    const own = fits.flatMap((fit, j) => (fit.axes.length === 1 && fit.axes[0] === axis ? [j] : []));
+    if (own.length === 0) continue;
+    const here = findPositions(turns, frequency, error, own, axis, slack);
+    const rule = explainPositions(here, heads);
+    if (rule.length === 0) return { rules: [], found: here };
+    if (!rule[0]!.asGiven) rules.push({ ...rule[0]!, words: `on axis ${axis}, ${rule[0]!.words}` });
+    found.push(...here);
+  }
+  return {
+    rules: rules.length > 0 ? rules : [{ words: 'the position as given', asGiven: true, map: (p: number) => p }],
+    found,
+  };
+}
+
+function positionsFrom(
+  turns: Turns,
+  heads: Heads,
+  frequency: ArrayLike<number>,
+  error: ArrayLike<number>,
+  slack: number,
+) {
+  const all = Array.from({ length: turns.pairs }, (_, j) => j);
+  const found = findPositions(turns, frequency, error, all, 0, slack);
+  return { rules: explainPositions(found, heads), found };
+}
+
+/** Frequencies and errors; where a rule runs through them all, the rule's, which is sharper. */
+function sharpened(fits: readonly PairFit[]): { frequency: number; error: number }[] {
+  const plain = fits.map(({ slope, low, high }) => ({ frequency: slope, error: (high - low) / 2 }));
+  const turning = fits.flatMap((fit, j) => (fit.low > 0 || fit.high < 0 ? [j] : []));
+  const law = fitLaw(turning.map((j) => measuredOf(fits[j]!, j)));
+  if (law?.scaling.kind !== 'none') return plain;
+  // A round base over the pairs that are there is meant, not measured.
+  const base = basesOf(law, [2 * fits.length])[0]!;
+  const step = base.round ? (2 * Math.log(base.base)) / base.denominator : law.step;
+  for (const j of turning) {
+    const value = Math.exp(-step * j) * Math.sign(fits[j]!.slope);
+    if (value >= fits[j]!.low && value <= fits[j]!.high)
+      plain[j] = {
+        frequency: value,
+        error: base.round ? 0 : Math.min(plain[j]!.error, law.stepError * j * Math.abs(value)),
+      };
+  }
+  return plain;
+}
+
+function measuredOf({ slope, low, high }: { slope: number; low: number; high: number }, exponent: number): Measured {
+  return slope < 0
+    ? { exponent, frequency: -slope, low: Math.max(0, -high), high: -low }
+    : { exponent, frequency: slope, low: Math.max(0, low), high };
+}
+
+function foundPair(fit: PairFit, layout: PairLayout, turns: Turns, j: number): FoundPair {
+  const { read, write } = layout.pairs[j]!;
+  const turned = turns.units.some(
+    (_, u) => Math.abs(turns.angle[u * turns.pairs + j]!) > turns.tolerance[u * turns.pairs + j]!,
+  );
+  let [sum, weight] = [0, 0];
+  for (let u = 0; u < turns.units.length; u++) {
+    const at = u * turns.pairs + j;
+    if (!(turns.tolerance[at]! < 1)) continue;
+    const w = 1 / Math.max(turns.tolerance[at]!, 1e-12) ** 2;
+    sum += w * turns.gain[at]!;
+    weight += w;
+  }
+  const { slope, low, high, axes } = fit;
+  return {
+    read,
+    write,
+    frequency: slope,
+    low,
+    high,
+    gain: weight > 0 ? sum / weight : Number.NaN,
+    axes,
+    turns: turned && (low > 0 || high < 0),
+  };
+}
+
+/** One gain for every pair and token, or none. */
+function commonGain(turns: Turns): Pick<Identification, 'gain' | 'gainRange'> {
+  let [low, high, sum, weight] = [0, Infinity, 0, 0];
+  for (let at = 0; at < turns.gain.length; at++) {
+    const tolerance = turns.tolerance[at]!;
+    if (!(tolerance < 1)) continue;
+    const gain = turns.gain[at]!;
+    low = Math.max(low, gain * (1 - 1.5 * tolerance));
+    high = Math.min(high, gain * (1 + 1.5 * tolerance));
+    const w = 1 / Math.max(tolerance, 1e-12) ** 2;
+    sum += w * gain;
+    weight += w;
+  }
+  if (!(low <= high) || weight === 0) return { gain: undefined, gainRange: undefined };
+  return { gain: low <= 1 && high >= 1 ? 1 : Math.min(high, Math.max(low, sum / weight)), gainRange: [low, high] };
+}
+
+function lawOf(
+  pairs: readonly FoundPair[],
+  axes: readonly RopeAxes[],
+): { law: FrequencyLaw | undefined; exponents: 'pair' | 'restart' } {
+  const turning = pairs.flatMap((pair, j) => (pair.turns ? [{ pair, j }] : []));
+  const one = fitLaw(turning.map(({ pair, j }) => measuredOf({ ...pair, slope: pair.frequency }, j)));
+  const vision = axes.find(({ rule }) => rule === 'vision');
+  if (one || !vision) return { law: one, exponents: 'pair' };
+  const restarted = restartsOf(pairs.length, vision);
+  return {
+    law: fitLaw(turning.map(({ pair, j }) => measuredOf({ ...pair, slope: pair.frequency }, restarted[j]!))),
+    exponents: 'restart',
+  };
+}
+
+function restartsOf(pairs: number, { sections }: RopeAxes): number[] {
+  const list: number[] = [];
+  while (list.length < pairs) {
+    for (const count of sections) for (let e = 0; e < count && list.length < pairs; e++) list.push(e);
+    if (sections.every((count) => count === 0)) break;
+  }
+  return list;
+}
+
+/** What this input could not show. */
+function openQuestions(found: Identification, heads: Heads, sample: Sample): string[] {
+  const open: string[] = [];
+  const reach = Math.max(...sample.tokens.flatMap(({ positions }) => positions.map(Math.abs)));
+  const distinct = new Set(sample.tokens.map(({ positions }) => positions.join()));
+  if (found.geometry!.layouts.length > 1)
+    open.push(
+      `The pairing: ${found.geometry!.layouts.map(({ name, distance }) => (name === 'half' ? `half at distance ${distance}` : name)).join(' or ')} would give the same lengths.`,
+    );
+  if (found.geometry!.dark.length > 0)
+    open.push(`Dimensions ${found.geometry!.dark.join(', ')}: x is 0 there in every row.`);
+  if (distinct.size < 2) open.push('Frequencies and offset: there is only one position, so they cannot be told apart.');
+  const idle = found.pairs.filter((pair) => !pair.turns).length;
+  if (idle > 0)
+    open.push(`${idle} of ${found.pairs.length} pairs turn by less than noise up to position ${reach}, or not at all.`);
+  const vague = found.pairs.filter(
+    (pair) => pair.turns && pair.high - pair.low > 1e-2 * Math.abs(pair.frequency),
+  ).length;
+  if (vague > 0) open.push(`The frequency of ${vague} pairs, to better than 1 %: positions reach only ${reach}.`);
+  if (heads.heads < 2) open.push('Whether heads differ: there is only one.');
+  if (heads.batch < 2) open.push('Whether batches differ: there is only one.');
+  if (found.axes.length > 1)
+    open.push(`The axes: ${found.axes.map(({ rule, sections }) => `${rule} ${sections.join('+')}`).join(' or ')}.`);
+  return open;
+}

@@ -1,0 +1,139 @@
+/**
+ * The next input to try: positions on which what the data left together falls apart.
+ *
+ * @module
+ */
+
+import { type FloatDtype, roundTo } from 'ropewalk';
+import { randomFrom } from 'ropewalk/backend';
+import { type Expected, type Hypothesis, hypothesesOf, misfit, pairsOf, runRows } from './hypotheses.js';
+import type { Mutant } from './mutant.js';
+import type { Heads } from './observation.js';
+import { magnitudeOf } from './spec-fit.js';
+
+/** An input for the kernel, small. */
+export interface NextInput {
+  readonly why: string;
+  /** `[batch, seq, head, head_dim]`; every number is exact in bf16, f16 and f32. */
+  readonly x: Float64Array;
+  readonly shape: readonly [batch: number, seq: number, heads: number, headDim: number];
+  /** `[numAxes, batch, seq]` */
+  readonly positions: Float64Array;
+  readonly numAxes: number;
+  /** The hypotheses in groups: one group from another can be told apart, within a group not. What it would not show either is left out. */
+  readonly groups: readonly (readonly string[])[];
+}
+
+const HEADS = 4;
+/** Beyond noise by this factor, so that an f32 kernel shows it too. */
+const CLEAR = 16;
+
+/**
+ * Finds an input that tells hypotheses apart.
+ *
+ * @param expected - what they are changes of
+ * @param together - hypotheses that explain y alike
+ * @param like - head_dim, axes, norm and y's dtype
+ * @param mutants - the known bugs
+ * @returns of the inputs tried, the one with most groups; undefined when none separates any
+ */
+export function nextInput(
+  expected: Expected,
+  together: readonly Hypothesis[],
+  like: Heads,
+  mutants: readonly Mutant[],
+): NextInput | undefined {
+  let best: NextInput | undefined;
+  for (const { why, rows } of candidates(expected)) {
+    const heads = makeHeads(like, rows);
+    const groups = groupsOn(expected, together, heads, mutants);
+    if (groups.length > Math.max(1, best?.groups.length ?? 1)) {
+      const { batch, seq, headDim, x, positions, numAxes } = heads;
+      best = { why, x, shape: [batch, seq, HEADS, headDim], positions, numAxes, groups };
+    }
+    if (best?.groups.length === together.length) break;
+  }
+  return best;
+}
+
+/** Positions of two batches, from the most ordinary on. */
+function candidates({ spec }: Expected): { why: string; rows: [number[], number[]] }[] {
+  const scaling = spec.scaling;
+  const context =
+    scaling && 'originalContext' in scaling && scaling.originalContext > 0 ? Math.round(scaling.originalContext) : 4096;
+  const mirrored = (row: number[]): [number[], number[]] => [row, row.map((p) => p + 7).reverse()];
+  return [
+    { why: 'positions from 0 to 1048575', rows: mirrored([0, 1, 2, 40, 511, 8191, 131071, 1048575]) },
+    { why: 'small positions', rows: mirrored([0, 1, 2, 3, 5, 8, 13, 40]) },
+    {
+      why: `positions about the original context, ${context}`,
+      rows: mirrored([0, 1, context - 1, context, context + 1, 2 * context, 4 * context, 8 * context]),
+    },
+    { why: 'positions about powers of two', rows: mirrored([127, 128, 255, 257, 2049, 32768, 65536, 65537]) },
+    {
+      why: 'negative positions, as a shift of cached keys has',
+      rows: mirrored([-1, -40, -511, -8191, -1023, 0, 1, 40]),
+    },
+    { why: 'positions of a continued sequence', rows: mirrored([100, 101, 102, 103, 104, 105, 106, 107]) },
+  ];
+}
+
+function makeHeads(like: Heads, rows: readonly [number[], number[]]): Heads {
+  const { headDim, numAxes, dtype, norm } = like;
+  const [batch, seq] = [rows.length, rows[0].length];
+  const random = randomFrom(`next input ${rows.join()}`);
+  // No zero, no equal magnitudes in a pair.
+  const x = Float64Array.from({ length: batch * seq * HEADS * headDim }, () =>
+    roundTo('bf16', random.uniform(0.25, 1) * (random.integer(2) ? 1 : -1)),
+  );
+  const positions = Float64Array.from({ length: numAxes * batch * seq }, (_, n) => {
+    const axis = Math.floor(n / (batch * seq));
+    const p = rows[Math.floor(n / seq) % batch]![n % seq]!;
+    return axis === 0 ? p : Math.trunc(p / (axis + 1)) + 3 * axis; // each axis its own
+  });
+  return { batch, seq, heads: HEADS, headDim, x, y: x, dtype, numAxes, ownPositions: true, positions, norm };
+}
+
+function groupsOn(
+  expected: Expected,
+  together: readonly Hypothesis[],
+  heads: Heads,
+  mutants: readonly Mutant[],
+): string[][] {
+  const here = again(expected, together, heads, mutants);
+  const rows = Array.from({ length: heads.batch * heads.seq * heads.heads }, (_, r) => r);
+  const sizes = new Float64Array(rows.length).fill(
+    Math.max(1, expected.spec.attentionFactor ?? magnitudeOf(expected.spec.scaling)),
+  );
+  const groups: { ids: string[]; made: Float64Array }[] = [];
+  for (const { id, steps } of here) {
+    const made = runRows(steps, heads, rows);
+    const known = groups.find(
+      (group) => misfit({ y: made, dtype: wider(heads.dtype), sizes }, group.made, undefined, CLEAR) <= CLEAR,
+    );
+    if (known) known.ids.push(id);
+    else groups.push({ ids: [id], made });
+  }
+  return groups.map(({ ids }) => (ids.includes('right') ? ['right'] : ids));
+}
+
+/** The same hypotheses on another input; one that cannot happen there runs rightly. */
+function again(
+  expected: Expected,
+  together: readonly Hypothesis[],
+  heads: Heads,
+  mutants: readonly Mutant[],
+): { id: string; steps: Hypothesis['steps'] }[] {
+  const list = hypothesesOf(expected, heads, mutants);
+  const right = list[0]!.steps;
+  return together.map(({ id, mutants: of }) => {
+    const known =
+      list.find((one) => one.id === id) ??
+      (of.length > 1 ? [...pairsOf(right, of)].find((one) => one.id === id) : undefined);
+    return { id, steps: known?.steps ?? right };
+  });
+}
+
+function wider(dtype: FloatDtype): FloatDtype {
+  return dtype === 'f64' ? 'f32' : dtype;
+}

@@ -1,0 +1,57 @@
+/**
+ * How far a right kernel's output may lie from the exact one: what counts as noise, in three tiers, each with its reason.
+ *
+ * @module
+ */
+import { UNIT_ROUNDOFF } from '../tolerance.js';
+import type { FloatDtype } from 'ropewalk';
+
+/**
+ * - `stored`: exact angles, the rotation in f32 (f64 for f64 data), one rounding to y's dtype
+ * - `angles`: besides, angles computed in f32: their error grows with the angle, and from pair to pair where a product is carried on
+ * - `arithmetic`: besides, cos, sin, products and sums rounded to y's own 16-bit dtype
+ */
+export type Tier = 'stored' | 'angles' | 'arithmetic';
+
+/** From the strictest on. */
+export const TIERS: readonly Tier[] = ['stored', 'angles', 'arithmetic'];
+
+/** Half the smallest subnormal: below it a dtype holds nothing. */
+const SMALLEST: Readonly<Record<FloatDtype, number>> = { f64: 0, f32: 2 ** -150, f16: 2 ** -25, bf16: 2 ** -134 };
+
+/**
+ * Noise of one element that the exact angle explains.
+ *
+ * Two products, a sum, and cos and sin rounded to f32: 5 roundings of at most the pair's length, which is bounded by √2 times the larger
+ * member; then one rounding to the dtype.
+ *
+ * @param dtype - of y
+ * @param value - the exact element
+ * @param size - the largest |x| of the head, times the magnitude
+ */
+export function storedNoise(dtype: FloatDtype, value: number, size: number): number {
+  const arithmetic = dtype === 'f64' ? UNIT_ROUNDOFF.f64 : UNIT_ROUNDOFF.f32;
+  return 1.01 * UNIT_ROUNDOFF[dtype] * Math.abs(value) + 6 * arithmetic * size + SMALLEST[dtype];
+}
+
+/**
+ * Error of an f32 angle, in radians.
+ *
+ * A frequency from pow, log or a table and the product with the position: 8 roundings of the angle. One carried on from pair to pair by a
+ * product (ggml; θ_scale^j) is off by two more each pair.
+ *
+ * @param angle - position × frequency
+ * @param j - the pair
+ */
+export function angleNoise(angle: number, j: number): number {
+  return Math.min(2, (8 + 2 * j) * UNIT_ROUNDOFF.f32 * Math.abs(angle));
+}
+
+/**
+ * Arithmetic in a 16-bit dtype, for a pair of length 1: cos and sin rounded, two products and a sum. 0 for the wider ones.
+ *
+ * @param dtype - of y
+ */
+export function arithmeticNoise(dtype: FloatDtype): number {
+  return dtype === 'f16' || dtype === 'bf16' ? 3.5 * UNIT_ROUNDOFF[dtype] : 0;
+}

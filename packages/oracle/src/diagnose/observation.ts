@@ -1,0 +1,190 @@
+/**
+ * What somebody saw their kernel do: x, y and positions, checked and laid out as heads of numbers.
+ *
+ * @module
+ */
+import { UNIT_ROUNDOFF } from '../tolerance.js';
+import { readList, readOptions, refuse, hostOf, readIntegers } from 'ropewalk/backend';
+import { type Dtype, type FloatDtype, isFloat, roundTo, Tensor, tensorFrom, type HeadNorm, type RopeLayout } from 'ropewalk';
+
+/** A run of a kernel. Tensors in host memory, only read. */
+export interface Observation {
+  /** What the kernel read: `[batch, seq, head, head_dim]` or `[seq, head, head_dim]` (in `layout`'s order), any float dtype. */
+  readonly x: Tensor;
+  /** What it wrote: same shape. Its dtype says how much noise rounding explains. */
+  readonly y: Tensor;
+  /** The positions it was given, integers: `[seq]`, `[batch, seq]`, or with axes in front `[axes, seq]`, `[axes, batch, seq]`. */
+  readonly positions: Tensor | readonly number[];
+  /** bsnh unless given. */
+  readonly layout?: RopeLayout;
+  /** Position axes, 1 to 4, where the shape of `positions` leaves it open; a first dimension equal to batch is taken for batch. */
+  readonly numAxes?: number;
+  /** The norm that the kernel does before the rotation, where it does both. */
+  readonly norm?: HeadNorm;
+}
+
+/** One head of one token. */
+export interface RowAt {
+  readonly batch: number;
+  readonly seq: number;
+  readonly head: number;
+}
+
+/** An observation as numbers. */
+export interface Heads {
+  readonly batch: number;
+  readonly seq: number;
+  readonly heads: number;
+  readonly headDim: number;
+  /** `[batch, seq, head, head_dim]` */
+  readonly x: Float64Array;
+  /** As x. May hold anything, NaN too. */
+  readonly y: Float64Array;
+  /** What y was rounded to: its own dtype, or the narrower one that all its values fit. */
+  readonly dtype: FloatDtype;
+  readonly numAxes: number;
+  /** Whether every batch has positions of its own. */
+  readonly ownPositions: boolean;
+  /** `[numAxes, batch, seq]`: shared positions are repeated. */
+  readonly positions: Float64Array;
+  readonly norm: HeadNorm | undefined;
+}
+
+/** A dump of a whole layer of a long prompt; more is hardly meant, and would not fit in memory eight times over. */
+const MAX_ELEMENTS = 2 ** 27;
+
+/**
+ * Checks an observation and reads it.
+ *
+ * @param observation - from outside
+ * @param numAxes - position axes of the RoPE that is expected, where one is
+ * @returns fresh arrays
+ * @throws {RopewalkError} SHAPE, DTYPE or RANGE: shapes that disagree, an x that is not finite. A y that is not finite is for the diagnosis
+ */
+export function readObservation(observation: Observation, numAxes?: number): Heads {
+  const given = readOptions(observation, 'diagnose: observation');
+  const { layout = 'bsnh', norm } = given;
+  if (layout !== 'bsnh' && layout !== 'bnsh') refuse('UNSUPPORTED', 'diagnose: layout', 'bsnh or bnsh', layout);
+  const x = asHeads(given.x, layout, 'x');
+  const y = asHeads(given.y, layout, 'y');
+  if (given.x.shape.join() !== given.y.shape.join()) {
+    refuse('SHAPE', 'diagnose: y', `the shape of x, [${given.x.shape}]`, [...given.y.shape]);
+  }
+  const [batch, seq, heads, headDim] = x.shape as [number, number, number, number];
+  if (headDim % 2 !== 0 || headDim < 2)
+    refuse('SHAPE', 'diagnose: x', 'an even head_dim in the last dimension', [...x.shape]);
+  const xs = x.readNumbers() as Float64Array;
+  const bad = xs.findIndex((value) => !Number.isFinite(value));
+  if (bad >= 0)
+    refuse(
+      'RANGE',
+      `diagnose: x[${bad}]`,
+      'a finite number',
+      xs[bad],
+      'Give a bf16 or f16 file its dtype, or dump x before the kernel runs.',
+    );
+  const positions = readPositions(given.positions, { batch, seq, numAxes: numAxes ?? given.numAxes });
+  const ys = y.readNumbers() as Float64Array;
+  return { batch, seq, heads, headDim, x: xs, y: ys, dtype: heldDtype(ys, y.dtype as FloatDtype), ...positions, norm };
+}
+
+/** Frameworks widen bf16 and f16 to dump them: values that all fit a narrower dtype were rounded to it. */
+function heldDtype(values: Float64Array, dtype: FloatDtype): FloatDtype {
+  const narrower = (['bf16', 'f16', 'f32'] as const).filter((one) => UNIT_ROUNDOFF[one] > UNIT_ROUNDOFF[dtype]);
+  return narrower.find((one) => values.every((value) => Number.isNaN(value) || roundTo(one, value) === value)) ?? dtype;
+}
+
+function asHeads(tensor: Tensor<Dtype>, layout: RopeLayout, name: string): Tensor {
+  const where = `diagnose: ${name}`;
+  hostOf(tensor, where);
+  if (!isFloat(tensor.dtype)) {
+    const next = tensor.dtype === 'u16' ? 'If these are the bits of bf16 or f16, say so: --dtype bf16.' : undefined;
+    refuse('DTYPE', where, 'f64, f32, f16 or bf16', tensor.dtype, next);
+  }
+  if (tensor.rank !== 3 && tensor.rank !== 4) {
+    refuse('SHAPE', where, 'three dimensions [seq, head, head_dim], or four with batch in front', [...tensor.shape]);
+  }
+  if (tensor.size === 0) refuse('SHAPE', where, 'at least one element', [...tensor.shape]);
+  if (tensor.size > MAX_ELEMENTS)
+    refuse('SHAPE', where, `at most ${MAX_ELEMENTS} elements`, tensor.size, 'A few tokens and heads are enough.');
+  const four = tensor.rank === 4 ? tensor : tensor.unsqueeze();
+  return layout === 'bsnh' ? four : four.permute([0, 2, 1, 3]);
+}
+
+function readPositions(
+  given: Tensor | readonly number[],
+  of: { batch: number; seq: number; numAxes: number | undefined },
+) {
+  const { batch, seq } = of;
+  const where = 'diagnose: positions';
+  const tensor = Tensor.isTensor(given) ? given : tensorFrom(listed(given, where));
+  const values = isFloat(tensor.dtype) ? wholeNumbers(tensor, where) : readIntegers(tensor, where);
+  for (const [n, p] of values.entries())
+    if (Math.abs(p) > 2 ** 31) refuse('RANGE', `${where}[${n}]`, 'an integer in [-2^31, 2^31]', p);
+  const [numAxes, ownPositions] = shapeOfPositions(tensor.shape, of, where);
+  const positions = new Float64Array(numAxes * batch * seq);
+  for (let a = 0; a < numAxes; a++) {
+    for (let b = 0; b < batch; b++) {
+      const from = ownPositions ? (a * batch + b) * seq : a * seq;
+      positions.set(values.subarray(from, from + seq), (a * batch + b) * seq);
+    }
+  }
+  return { numAxes, ownPositions, positions };
+}
+
+function listed(positions: ArrayLike<number>, where: string): Float64Array {
+  const list = readList(positions, where, 'a tensor or a list of integers');
+  return Float64Array.from(list, (p, n) =>
+    typeof p === 'number' ? p : refuse('DTYPE', `${where}[${n}]`, 'an integer', p),
+  );
+}
+
+/** Frameworks dump positions as floats now and then. */
+function wholeNumbers(tensor: Tensor, where: string): Float64Array {
+  const values = tensor.readNumbers() as Float64Array;
+  const bad = values.findIndex((p) => !Number.isInteger(p));
+  if (bad >= 0) refuse('RANGE', `${where}[${bad}]`, 'an integer', values[bad]);
+  return values;
+}
+
+function shapeOfPositions(
+  shape: readonly number[],
+  { batch, seq, numAxes }: { batch: number; seq: number; numAxes: number | undefined },
+  where: string,
+): [numAxes: number, own: boolean] {
+  if (numAxes !== undefined && !(Number.isInteger(numAxes) && numAxes >= 1 && numAxes <= 4)) {
+    refuse('RANGE', 'diagnose: numAxes', 'an integer in [1, 4]', numAxes);
+  }
+  const wanted = numAxes ?? 1;
+  const forms = [
+    `[${seq}]`,
+    `[${batch}, ${seq}]`,
+    `[axes, ${seq}]`,
+    `[axes, ${batch}, ${seq}], axes 2 to 4${numAxes && numAxes > 1 ? `, here ${numAxes}` : ''}`,
+  ];
+  const fail = (): never => refuse('SHAPE', where, `shape ${forms.join(', ')}`, [...shape]);
+  const axesOk = (axes: number): boolean => (numAxes === undefined ? axes >= 1 && axes <= 4 : axes === wanted);
+  if (shape.length === 1) {
+    const axes = shape[0]! / seq; // flat and axis-major, as ggml has it
+    if (shape[0] === seq && (numAxes ?? 1) === 1) return [1, false];
+    return Number.isInteger(axes) && axes > 1 && axesOk(axes) ? [axes, false] : fail();
+  }
+  if (shape.at(-1) !== seq) return fail();
+  if (shape.length === 2) {
+    if (shape[0] === batch && (numAxes ?? 1) === 1) return [1, true];
+    if (shape[0] === 1 && (numAxes ?? 1) === 1) return [1, false];
+    return axesOk(shape[0]!) ? [shape[0]!, false] : fail();
+  }
+  if (shape.length === 3 && axesOk(shape[0]!)) {
+    if (shape[1] === batch) return [shape[0]!, true];
+    if (shape[1] === 1) return [shape[0]!, false];
+  }
+  return fail();
+}
+
+/** Where row r of `[batch, seq, head]` is. */
+export function rowAt(of: Heads, r: number): RowAt {
+  const head = r % of.heads;
+  const token = (r - head) / of.heads;
+  return { batch: Math.floor(token / of.seq), seq: token % of.seq, head };
+}

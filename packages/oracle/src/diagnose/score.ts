@@ -1,0 +1,202 @@
+/**
+ * Scoring test vectors: how many of the known wrong kernels they notice.
+ *
+ * Each mutant runs every case in which it could go wrong, the small ones first, until one fails. What remains was missed, and the cases
+ * themselves say why: none of them has what the mutant needs, or the difference is within their tolerance.
+ *
+ * @module
+ */
+
+import { nmse } from '../judge.js';
+import { type ConformanceCase, runCases } from '../runner.js';
+import { zeros, type RopeCall, type OpPlan, type Runner } from 'ropewalk';
+import { referenceRunner, runReference } from 'ropewalk/reference';
+import { type Mutant, mutantRunner } from './mutant.js';
+import { changed, RopeSteps, runSteps } from './steps.js';
+
+/** What became of one mutant. */
+export type MutantScore = {
+  readonly mutant: Mutant;
+  /** In how many of the cases it could go wrong. */
+  readonly applies: number;
+} & (
+  | {
+      readonly outcome: 'killed';
+      /** The first case that failed. */
+      readonly by: { readonly suite: string; readonly label: string; readonly detail: string };
+    }
+  | {
+      /** `idle`: it could go wrong in no case; `survived`: it could, and every case still passes. */
+      readonly outcome: 'idle' | 'survived';
+      /** Why it was missed, from the cases. */
+      readonly why: string;
+    }
+);
+
+/** A case that was left out, and why. */
+export interface LeftOut {
+  readonly suite: string;
+  readonly label: string;
+  readonly why: string;
+}
+
+/** What a set of cases is worth. */
+export interface VectorScore {
+  /** Cases given. */
+  readonly cases: number;
+  /** Cases that rotate, and so can notice anything. */
+  readonly rotating: number;
+  /** Cases that the right kernel does not pass either: they prove nothing about a wrong one. */
+  readonly leftOut: readonly LeftOut[];
+  /** In the order of the mutants. */
+  readonly mutants: readonly MutantScore[];
+}
+
+/** What is known of a case after the right kernel ran it. */
+interface Examined {
+  readonly one: ConformanceCase;
+  /** Elements that it rotates: what running it costs. */
+  readonly cost: number;
+  /** Which mutants could go wrong in it. */
+  readonly applies: ReadonlySet<Mutant>;
+  /** Of a table that came with the call, the largest row. */
+  readonly largestPosition: number;
+  /** Whether the table came with a call: then what it was made of does not show. */
+  readonly given: boolean;
+}
+
+/**
+ * Scores cases by the mutants that they notice.
+ *
+ * @param cases - any; those of other operators cannot notice anything
+ * @param mutants - the catalogue, or some of it
+ * @param onProgress - called after each case that was examined and after each mutant that was scored: `cases.length + mutants.length` times
+ * @throws {RopewalkError} FORMAT when a case's files are unreadable
+ */
+export async function scoreVectors(
+  cases: readonly ConformanceCase[],
+  mutants: readonly Mutant[],
+  onProgress: () => void = () => {},
+): Promise<VectorScore> {
+  const leftOut: LeftOut[] = [];
+  const usable: Examined[] = [];
+  for (const one of cases) {
+    const examined = await examine(one, mutants);
+    if (examined && 'why' in examined) leftOut.push(examined);
+    else if (examined) usable.push(examined);
+    onProgress();
+  }
+  usable.sort((a, b) => a.cost - b.cost);
+  const scores: MutantScore[] = [];
+  for (const mutant of mutants) {
+    scores.push(
+      await scoreMutant(
+        mutant,
+        usable.filter(({ applies }) => applies.has(mutant)),
+        usable,
+      ),
+    );
+    onProgress();
+  }
+  return { cases: cases.length, rotating: usable.length + leftOut.length, leftOut, mutants: scores };
+}
+
+/** Runs a case on the right kernel, and looks at what it asks for. Undefined for a case that rotates nothing. */
+async function examine(one: ConformanceCase, mutants: readonly Mutant[]): Promise<Examined | LeftOut | undefined> {
+  const applies = new Set<Mutant>();
+  let rotates = false;
+  let cost = 0;
+  let largestPosition = 0;
+  let given = false;
+  let recipe = 'float64';
+  const looker = ropeRunner((call) => {
+    rotates = true;
+    given ||= call.plan.source === undefined;
+    recipe = call.plan.source?.recipe ?? recipe;
+    for (const position of call.plan.source?.positions ?? call.plan.tableRows) {
+      largestPosition = Math.max(largestPosition, Math.abs(position));
+    }
+    for (const part of call.parts) {
+      cost += part.x.size;
+      const steps = new RopeSteps(call.plan, part);
+      for (const mutant of mutants) if (!applies.has(mutant) && mutant.change(steps)) applies.add(mutant);
+    }
+    runSteps(call, (steps) => steps);
+  });
+  const because = (why: string): LeftOut => ({ suite: one.suite, label: one.label, why });
+  const problem = await problemOf(one, looker);
+  if (!rotates) return undefined;
+  // Such a case holds a table builder to a peer's own f32 arithmetic; a kernel is held to the same vector by its float64 twin.
+  if (recipe !== 'float64') return because(`about ${recipe}, a peer’s own arithmetic`);
+  if (problem !== undefined) return because(`the right kernel does not pass it: ${problem}`);
+  const onReference = await problemOf(one, referenceRunner());
+  if (onReference !== undefined) return because(`the reference does not pass it: ${onReference}`);
+  return { one, cost, applies, largestPosition, given };
+}
+
+/** Why a case is not passed; undefined when it is. */
+async function problemOf(one: ConformanceCase, runner: Runner): Promise<string | undefined> {
+  for await (const { verdict } of runCases([one], runner)) {
+    if (verdict.status === 'fail') return verdict.detail;
+    if (verdict.status === 'not_supported') return verdict.reason;
+  }
+  return undefined;
+}
+
+async function scoreMutant(mutant: Mutant, cases: readonly Examined[], all: readonly Examined[]): Promise<MutantScore> {
+  const applies = cases.length;
+  if (applies === 0) return { mutant, applies, outcome: 'idle', why: whyIdle(mutant, all) };
+  for (const { one } of cases) {
+    // An error of a mutant is one of ours, and no verdict: it is not caught.
+    const verdict = await one.run(mutantRunner(mutant));
+    if (verdict.status === 'fail')
+      return { mutant, applies, outcome: 'killed', by: { suite: one.suite, label: one.label, detail: verdict.detail } };
+  }
+  const difference = await largestDifference(mutant, cases);
+  const largest = cases.reduce((max, { largestPosition }) => Math.max(max, largestPosition), 0);
+  const positions = cases.every(({ given }) => given) ? 'table rows' : 'positions';
+  const where = `it applies in ${applies} of ${all.length} cases, with ${positions} up to ${largest}`;
+  const why =
+    difference === 0
+      ? `${where}, and changes nothing there`
+      : `${where}, and changes their output by an NMSE of at most ${difference.toExponential(1)}, which they tolerate`;
+  return { mutant, applies, outcome: 'survived', why };
+}
+
+function whyIdle(mutant: Mutant, all: readonly Examined[]): string {
+  if (all.length === 0) return 'no case rotates';
+  const given = all.filter((one) => one.given).length;
+  const hidden = given === 0 ? '' : ` (${given} of ${all.length} bring their table: what it was made of does not show)`;
+  return `no case has ${mutant.needs ?? 'what it takes'}${hidden}`;
+}
+
+/** How far a mutant's float64 output is from the right one, in the case where it is furthest, as NMSE. */
+async function largestDifference(mutant: Mutant, cases: readonly Examined[]): Promise<number> {
+  let largest = 0;
+  const comparer = ropeRunner((call) => {
+    for (const part of call.parts) {
+      const steps = new RopeSteps(call.plan, part);
+      const change = mutant.change(steps);
+      if (!change) continue;
+      const x = part.x.readNumbers() as Float64Array;
+      largest = Math.max(largest, nmse(changed(steps, change).all(x), steps.all(x)));
+    }
+    runSteps(call, (steps) => steps);
+  });
+  for (const { one } of cases) await one.run(comparer);
+  return largest;
+}
+
+/** A runner that hands rotations over, and does all else rightly. */
+function ropeRunner(rotate: (call: RopeCall) => void): Runner {
+  return {
+    name: 'mutants',
+    allocate: zeros,
+    whyNot: () => undefined,
+    run(plan: OpPlan) {
+      if (plan.op === 'rope') rotate(plan);
+      else runReference(plan);
+    },
+    async finish() {},
+  };
+}

@@ -1,0 +1,186 @@
+/**
+ * From measured frequencies to a model's RoPE: base and denominator, scaling, axes.
+ *
+ * @module
+ */
+import type { RopeAxes, RopeScaling, YarnScaling } from 'ropewalk';
+import { sharePairs, yarnMagnitude, yarnRampEdges } from 'ropewalk/backend';
+import type { FoundScaling, FrequencyLaw } from './frequency-law.js';
+
+/** A base, under one reading of the exponent. */
+export interface FoundBase {
+  readonly base: number;
+  /** How far it may be off, relative. */
+  readonly error: number;
+  /** The exponent's denominator that it belongs to: only `base^(1/denominator)` can be measured. */
+  readonly denominator: number;
+  /** Whether it is a number that people write, within its error. */
+  readonly round: boolean;
+}
+
+/**
+ * Reads the base off a law, once for each denominator that it could have.
+ *
+ * @param law - from fitLaw
+ * @param denominators - the likeliest first
+ * @returns round ones first
+ */
+export function basesOf(law: FrequencyLaw, denominators: readonly number[]): FoundBase[] {
+  const list = [...new Set(denominators)].map((denominator): FoundBase => {
+    const measured = Math.exp((law.step * denominator) / 2);
+    const error = (law.stepError * denominator) / 2;
+    const near = roundNear(measured, error);
+    return { base: near ?? measured, error, denominator, round: near !== undefined };
+  });
+  return list.sort((a, b) => Number(b.round) - Number(a.round));
+}
+
+/**
+ * The number with few significant digits that a measurement means, if any: at most five, two where it is uncertain.
+ *
+ * @param value - measured
+ * @param error - relative
+ */
+export function roundNear(value: number, error: number): number | undefined {
+  // Numbers of two digits lie 1 % to 10 % apart: a coarser measurement would always find one.
+  if (!(value > 0) || !(error < 2e-3)) return undefined;
+  for (const digits of error < 1e-5 ? [1, 2, 3, 4, 5] : error < 1e-4 ? [1, 2, 3] : [1, 2]) {
+    const near = Number(value.toPrecision(digits));
+    if (Math.abs(value / near - 1) <= Math.max(2 * error, 1e-9)) return near;
+  }
+  return undefined;
+}
+
+/** The original contexts that models are trained with: powers of two. */
+const CONTEXTS = Array.from({ length: 13 }, (_, n) => 2 ** (n + 9));
+
+/**
+ * Original contexts that, with beta 32 and 1, put YaRN's ramp where it was found.
+ *
+ * @param found - the ramp
+ * @param base - θ
+ * @param denominator - the exponent's
+ */
+export function yarnContexts(
+  found: Extract<FoundScaling, { kind: 'yarn' }>,
+  base: number,
+  denominator: number,
+): number[] {
+  return CONTEXTS.filter((originalContext) => {
+    const [low, high] = yarnRampEdges(
+      { kind: 'yarn', factor: found.factor, originalContext, truncate: found.wholeEdges },
+      base,
+      denominator,
+    );
+    return Math.abs(low - found.ramp[0]) < 0.02 && Math.abs(high - found.ramp[1]) < 0.02;
+  });
+}
+
+/**
+ * A scaling rule with parameters that make what was found.
+ *
+ * @param law - from fitLaw
+ * @param base - θ
+ * @param denominator - the exponent's
+ * @returns undefined for none; where several parameters would do, the usual ones
+ */
+export function scalingOf(law: FrequencyLaw, base: number, denominator: number): RopeScaling | undefined {
+  const found = law.scaling;
+  const factor = found.kind === 'none' ? 1 : asWritten(found.factor, found.factorError);
+  switch (found.kind) {
+    case 'none':
+      return undefined;
+    case 'linear':
+      return { kind: 'linear', factor };
+    case 'llama3': {
+      const originalContext = near(found.divideFrom);
+      const highFreqFactor = near(originalContext / found.keepUpTo);
+      return { kind: 'llama3', factor, lowFreqFactor: 1, highFreqFactor, originalContext };
+    }
+    case 'yarn': {
+      const known = yarnContexts(found, base, denominator)[0];
+      if (known !== undefined) return { kind: 'yarn', factor, originalContext: known, truncate: found.wholeEdges };
+      const originalContext = 32768;
+      const beta = (edge: number): number => originalContext / (2 * Math.PI * base ** ((2 * edge) / denominator));
+      return {
+        kind: 'yarn',
+        factor,
+        originalContext,
+        betaFast: beta(found.ramp[0]),
+        betaSlow: beta(found.ramp[1]),
+        truncate: false,
+      };
+    }
+  }
+}
+
+/** A factor as people write it: round, or one over a round number. */
+export function asWritten(factor: number, error: number): number {
+  const inverse = roundNear(1 / factor, error);
+  return roundNear(factor, error) ?? (inverse === undefined ? factor : 1 / inverse);
+}
+
+/** A whole number, where that is what was measured. */
+function near(value: number): number {
+  return Math.abs(value / Math.round(value) - 1) < 1e-3 ? Math.round(value) : value;
+}
+
+/**
+ * The magnitude that a scaling rule brings by itself.
+ *
+ * @param scaling - any
+ */
+export function magnitudeOf(scaling: RopeScaling | undefined): number {
+  return scaling?.kind === 'yarn' ? yarnMagnitude(scaling as YarnScaling) : 1;
+}
+
+/**
+ * Finds the rule that shares pairs out among axes.
+ *
+ * @param axesOfPairs - for each pair the axes that explain it; several where the data cannot tell
+ * @param numAxes - position axes
+ * @returns every rule that fits, the simplest first
+ */
+export function axesRules(axesOfPairs: readonly (readonly number[])[], numAxes: number): RopeAxes[] {
+  const pairs = axesOfPairs.length;
+  const fits = (axes: RopeAxes): boolean => {
+    if (axes.sections[0]! + axes.sections[1]! + axes.sections[2]! === 0) return false;
+    const shared = sharePairs(axes, pairs);
+    return shared.numAxes <= numAxes && axesOfPairs.every((of, j) => of.includes(shared.axisOfPair[j]!));
+  };
+  const rules: RopeAxes[] = [];
+  const add = (axes: RopeAxes): void => {
+    if (fits(axes)) rules.push(axes);
+  };
+  const runs = sectionRuns(axesOfPairs);
+  if (runs) {
+    add({ rule: 'sections', sections: padded(runs, numAxes) });
+    add({ rule: 'vision', sections: padded(runs, numAxes) });
+  }
+  const count = (axis: number): number => axesOfPairs.filter((of) => of.length === 1 && of[0] === axis).length;
+  const sections = [pairs - count(1) - count(2) - count(3), count(1), count(2), ...(numAxes > 3 ? [count(3)] : [])];
+  if (sections[0]! >= 0) {
+    add({ rule: 'interleaved', sections });
+    add({ rule: 'interleaved-ggml', sections });
+  }
+  return rules;
+}
+
+function padded(runs: readonly number[], numAxes: number): number[] {
+  return Array.from({ length: Math.max(3, Math.min(4, numAxes)) }, (_, a) => runs[a] ?? 0);
+}
+
+/** Lengths of the first run of each axis, in the order t, h, w, e; pairs that fit several axes go with their neighbours. */
+function sectionRuns(axesOfPairs: readonly (readonly number[])[]): number[] | undefined {
+  const runs = [0, 0, 0, 0];
+  let axis = -1;
+  for (const of of axesOfPairs) {
+    if (axis < 0 || !of.includes(axis)) {
+      const next = of.find((a) => a > axis);
+      if (next === undefined) return runs; // a second round
+      axis = next;
+    }
+    runs[axis]!++;
+  }
+  return runs;
+}

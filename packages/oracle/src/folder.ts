@@ -1,0 +1,63 @@
+/**
+ * A folder of golden vectors, wherever it lies: conformance reads it through this and never touches a file system itself.
+ *
+ * @module
+ */
+import { type ArrayOf, type Dtype, sizeBytes, type Tensor } from 'ropewalk';
+import { refuse, Fields } from 'ropewalk/backend';
+import { parseJson, parseNpy, tensorFromNpy } from '@ropewalk/formats';
+import { bytesToArray } from './host.js';
+
+/** A folder that can be read. */
+export interface VectorFolder {
+  /** What messages and suites call it: the folder's own name. */
+  readonly name: string;
+  /**
+   * Reads a file.
+   *
+   * @param path - relative, with `/`, never leaving the folder
+   * @throws {RopewalkError} FORMAT when the file is missing or the path leaves the folder
+   */
+  read(path: string): Uint8Array;
+  /**
+   * Says whether a file exists.
+   *
+   * @param path - as {@link read}
+   */
+  has(path: string): boolean;
+  /** Names the folders directly below. */
+  folders(): readonly VectorFolder[];
+}
+
+/**
+ * Reads a JSON file of a vector folder.
+ *
+ * @param folder - where it lies
+ * @param file - its path in the folder
+ * @throws {RopewalkError} FORMAT when it is missing, no JSON, or no object
+ */
+export function readManifest(folder: VectorFolder, file: string): Fields {
+  const where = `vectors/${folder.name}/${file}`;
+  return new Fields(parseJson(folder.read(file), where), where);
+}
+
+/**
+ * Reads a .npy file of a vector folder.
+ *
+ * @param folder - where it lies
+ * @param file - its path in the folder
+ * @param dtype - what it holds: the manifest knows bf16 and f16 where npy says u2
+ * @returns a tensor over a copy: the caller may write into it
+ * @throws {RopewalkError} FORMAT when it is malformed or holds elements of another size
+ */
+export function readNpy<D extends Dtype>(folder: VectorFolder, file: string, dtype: D): Tensor<D> {
+  const where = `vectors/${folder.name}/${file}`;
+  const npy = parseNpy(folder.read(file), where);
+  const raw = sizeBytes(npy.dtype) === sizeBytes(dtype) && (npy.dtype === dtype || npy.dtype.startsWith('u'));
+  if (!raw) refuse('FORMAT', where, `elements of ${dtype}`, npy.descr);
+  return tensorFromNpy({ ...npy, data: reinterpret(npy.data, dtype) }, dtype);
+}
+
+function reinterpret<D extends Dtype>(data: ArrayBufferView, dtype: D): ArrayOf[D] {
+  return bytesToArray(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), dtype, 'npy');
+}

@@ -1,0 +1,336 @@
+/**
+ * How far off a right kernel may be, element by element, and judging one by it.
+ *
+ * Each bound is an error analysis of arithmetic in f32 (of float64 data: in float64) with one rounding at the store, in any order of
+ * summation; docs/vectors.md writes the formulas out. Bounds are about the exact float64 result; {@link storedSlack} is what an expected
+ * output that was itself rounded adds.
+ *
+ * @module
+ */
+import { readBlocks, unknownPlan } from 'ropewalk/backend';
+import { type FloatDtype, type HostArray, isFloat, type LinearPlan, type RopeCall, type RopePart, type RopePlan, type OpPlan, type SelfAttentionPlan } from 'ropewalk';
+import { referenceRunner } from 'ropewalk/reference';
+import type { ExpectedOutput } from '../judge.js';
+import { UNIT_ROUNDOFF } from '../tolerance.js';
+import { bindGolden, floats, type GoldenQuestion, isExact, type ToleranceRecord } from './case.js';
+
+/** Marks an element that is copied: no error at all. */
+const COPIED = -1;
+/** Marks an element of {@link ExpectedOutput.unsettled}. */
+const UNSETTLED = -2;
+
+/**
+ * What may be lost near zero: half the smallest subnormal of f16; of f32 and bf16 all subnormals, which WGSL and many devices take for zero.
+ */
+const NEAR_ZERO: Readonly<Record<FloatDtype, number>> = { f64: 0, f32: 2 ** -126, f16: 2 ** -25, bf16: 2 ** -126 };
+
+/** Roundings of the gate's e^x, sum, quotient and products: an e^x within 4 ulp makes 16 units. */
+const GATE_UNITS = 16;
+/** Below this e^−|gate| may be taken for zero: it is no normal f32. */
+const GATE_TINY = 2 ** -126;
+/**
+ * Below this a factor may be taken for zero, where it is computed by an exponential: twice the smallest normal number of f32, or of f16 where
+ * probabilities may be f16 (verify/model.ts).
+ */
+const MAY_VANISH: Readonly<Record<FloatDtype, number>> = { f64: 0, f32: 2 ** -125, f16: 2 ** -13, bf16: 2 ** -125 };
+/** Roundings of the norm beside the sum: eps, mean, root, quotient, weight. */
+const NORM_UNITS = 8;
+/** Roundings of softmax beside its sums: the score's scale, e^x within 4 ulp, quotient, product. */
+const SOFTMAX_UNITS = 16;
+
+/**
+ * Computes a case's exact outputs and their bounds.
+ *
+ * @param c - inputs and attributes
+ * @returns by output
+ */
+export function exactWithBounds(c: GoldenQuestion): Map<string, ExpectedOutput> {
+  const runner = referenceRunner();
+  const { plan, outputs, dtypes } = bindGolden(c, runner, true);
+  const errors = errorsOf(c, plan); // before the run, which may overwrite inputs
+  runner.run(plan);
+  return new Map(
+    [...outputs].map(([name, tensor]): [string, ExpectedOutput] => {
+      const dtype = dtypes.get(name)!;
+      const values = tensor.read() as HostArray;
+      const error = errors.get(name);
+      const bounds =
+        error && isFloat(dtype)
+          ? Float64Array.from(error, (e, n) => rounded(e, values[n] as number, dtype))
+          : undefined;
+      const unsettled = new Set<number>();
+      error?.forEach((e, n) => {
+        if (e === UNSETTLED && !Number.isFinite(values[n])) unsettled.add(n);
+      });
+      return [name, { dtype, shape: tensor.shape, values, bounds, unsettled }];
+    }),
+  );
+}
+
+/** The error before the store, and the store's own; none for what is copied. To NaN and infinities nothing is near: only the same passes. */
+function rounded(error: number, exact: number, dtype: FloatDtype): number {
+  if (error < 0 || !Number.isFinite(exact)) return 0;
+  return error + UNIT_ROUNDOFF[dtype] * (Math.abs(exact) + error) + NEAR_ZERO[dtype];
+}
+
+/** What must be allowed on top when the expected output was itself rounded to its dtype. */
+export function storedSlack(dtype: FloatDtype, stored: number): number {
+  return UNIT_ROUNDOFF[dtype] * Math.abs(stored) * (1 + 2 ** -7) + NEAR_ZERO[dtype];
+}
+
+/** Errors before the store, by output; of outputs that are copied, none. */
+function errorsOf(c: GoldenQuestion, plan: OpPlan): Map<string, Float64Array> {
+  if (isExact(c.op)) return new Map();
+  const u = isDouble(c) ? UNIT_ROUNDOFF.f64 : UNIT_ROUNDOFF.f32;
+  switch (plan.op) {
+    case 'rope':
+      return new Map(plan.parts.map((part, p) => [c.rope!.parts[p]!.out, rotationErrors(plan, part, c, p, u)]));
+    case 'add': {
+      const [a, b] = [floats(plan.a), floats(plan.b)];
+      return new Map([['c', a.map((v, n) => u * Math.abs(v + b[n]!))]]);
+    }
+    case 'swiglu': {
+      const [gate, up] = [floats(plan.gate), floats(plan.up)];
+      const errors = gate.map((g, n) => {
+        const silu = g / (1 + Math.exp(-g));
+        if (!isDouble(c) && Math.abs(silu) < MAY_VANISH.f32 && !Number.isFinite(up[n]!)) return UNSETTLED;
+        // No more of e^−|gate| is lost than there is: else a huge gate would allow anything.
+        const lost = isDouble(c) ? 0 : Math.min(GATE_TINY, Math.exp(-Math.abs(g)));
+        return GATE_UNITS * u * Math.abs(up[n]! * silu) + lost * Math.abs(up[n]! * g);
+      });
+      return new Map([['out', errors]]);
+    }
+    case 'rms_norm': {
+      const [x, weight] = [floats(plan.x), floats(plan.weight)];
+      const d = weight.length;
+      const errors = new Float64Array(x.length);
+      for (let row = 0; row < x.length; row += d) {
+        let squares = 0;
+        for (let i = 0; i < d; i++) squares += x[row + i]! ** 2;
+        const rms = Math.sqrt(squares / d + plan.eps);
+        for (let i = 0; i < d; i++)
+          errors[row + i] = rms === 0 ? 0 : (d / 2 + NORM_UNITS) * u * Math.abs((x[row + i]! * weight[i]!) / rms);
+      }
+      return new Map([['y', errors]]);
+    }
+    case 'linear':
+      return new Map([['y', dotErrors(plan, u)]]);
+    case 'self_attention':
+      return new Map([['attn_val', attentionErrors(plan, u, MAY_VANISH[c.inputs.get('q')!.dtype as FloatDtype])]]);
+    case 'argmax':
+    case 'embedding':
+    case 'rearrange':
+      return new Map();
+    default:
+      return unknownPlan(plan satisfies never);
+  }
+}
+
+function isDouble(c: GoldenQuestion): boolean {
+  return [...c.inputs.values()].some((tensor) => tensor.dtype === 'f64');
+}
+
+/**
+ * Two products and a sum, each with one rounding, from cos and sin that were rounded once from exact angles: 3 u · (|x0 cos| + |x1 sin|).
+ * A norm before that adds its own, relative to the normed values.
+ */
+function rotationErrors({ plan }: RopeCall, part: RopePart, c: GoldenQuestion, p: number, u: number): Float64Array {
+  const { x, out, rows, norm } = part;
+  const [batch, seq, heads, headDim] = x.shape as [number, number, number, number];
+  const given = c.rope!.parts[p]!;
+  const sameDtype = given.cache === undefined || c.inputs.get(given.cache)!.dtype === c.inputs.get(given.x)!.dtype;
+  const weight = norm && floats(norm.weight);
+  const units = norm ? 3 + headDim / 2 + NORM_UNITS : 3;
+  const values = floats(x);
+  // Laid out as `out` is, whatever the layout: rows of the cache that no token goes to stay as they are.
+  const errors = new Float64Array(out.size).fill(COPIED);
+  const magnitudes = new Float64Array(headDim);
+  for (let b = 0; b < batch; b++) {
+    for (let s = 0; s < seq; s++) {
+      for (let h = 0; h < heads; h++) {
+        const from = ((b * seq + s) * heads + h) * headDim;
+        const head = values.slice(from, from + headDim);
+        if (norm && weight) {
+          const rms = Math.sqrt(head.reduce((sum, v) => sum + v * v, 0) / headDim + norm.eps);
+          for (let i = 0; i < headDim; i++) head[i] = (head[i]! * weight[i]!) / rms;
+        }
+        const copied = !norm && sameDtype;
+        for (let i = 0; i < headDim; i++) magnitudes[i] = copied ? COPIED : norm ? Math.abs(head[i]!) : 0;
+        pairMagnitudes(plan, head, plan.batch === undefined ? s : b * seq + s, magnitudes);
+        const row = rows ? rows[b * seq + s]! : s;
+        const at = out.offset + b * out.strides[0]! + row * out.strides[1]! + h * out.strides[2]!;
+        for (let i = 0; i < headDim; i++)
+          errors[at + i * out.strides[3]!] = magnitudes[i]! < 0 ? COPIED : units * u * magnitudes[i]!;
+      }
+    }
+  }
+  return errors;
+}
+
+/** |x0 cos| + |x1 sin| and |x0 sin| + |x1 cos| where each pair is written. */
+function pairMagnitudes(plan: RopePlan, head: Float64Array, token: number, magnitudes: Float64Array): void {
+  const { table, read, write, rotaryOffset } = plan;
+  const row = plan.tableRows[token]! * table.pairs;
+  for (let j = 0; j < table.pairs; j++) {
+    const i0 = rotaryOffset + j * read.step;
+    const o0 = rotaryOffset + j * write.step;
+    const [x0, x1] = [Math.abs(head[i0]!), Math.abs(head[i0 + read.gap]!)];
+    const [cos, sin] = [Math.abs(table.cos[row + j]!), Math.abs(table.sin[row + j]!)];
+    magnitudes[o0] = x0 * cos + x1 * sin;
+    magnitudes[o0 + write.gap] = x0 * sin + x1 * cos;
+  }
+}
+
+/** A sum of k products in any order: (k + 2) u · (Σ |x w| + |bias|). */
+function dotErrors(plan: LinearPlan, u: number): Float64Array {
+  const { m, n, k } = plan;
+  const x = floats(plan.x);
+  const w = 'format' in plan.weight ? readBlocks(plan.weight, 'golden: weight') : floats(plan.weight);
+  const bias = plan.bias && floats(plan.bias);
+  const errors = new Float64Array(m * n);
+  for (let i = 0; i < m; i++) {
+    for (let o = 0; o < n; o++) {
+      let sum = bias ? Math.abs(bias[o]!) : 0;
+      for (let t = 0; t < k; t++) sum += Math.abs(x[i * k + t]! * w[o * k + t]!);
+      errors[i * n + o] = (k + 2) * u * sum;
+    }
+  }
+  return errors;
+}
+
+/**
+ * A score is off by δ = (d + 2) u · scale · Σ |q k|, and with softcap by 8 u · softcap more; a probability by a share of 2 δ, the largest δ
+ * of the row, and of its roundings; the output by that share of Σ p |v|.
+ */
+function attentionErrors(plan: SelfAttentionPlan, u: number, mayVanish: number): Float64Array {
+  const { q, k, v, scale, causal, window, softcap } = plan;
+  const [batch, seq, heads, d] = q.shape as [number, number, number, number];
+  const [, total, kvHeads, dv] = v.shape as [number, number, number, number];
+  const [qs, ks, vs] = [floats(q), floats(k), floats(v)];
+  const errors = new Float64Array(batch * seq * heads * dv);
+  const group = heads / kvHeads;
+  for (let b = 0; b < batch; b++) {
+    for (let s = 0; s < seq; s++) {
+      for (let h = 0; h < heads; h++) {
+        const kv = Math.floor(h / group);
+        const position = total - seq + s;
+        const last = causal ? position : total - 1;
+        const first = window === undefined ? 0 : Math.max(0, position - window + 1);
+        const scores: number[] = [];
+        let delta = 0;
+        for (let t = first; t <= last; t++) {
+          let dot = 0;
+          let size = 0;
+          for (let i = 0; i < d; i++) {
+            const product = qs[((b * seq + s) * heads + h) * d + i]! * ks[((b * total + t) * kvHeads + kv) * d + i]!;
+            dot += product;
+            size += Math.abs(product);
+          }
+          scores.push(softcap === undefined ? dot * scale : softcap * Math.tanh((dot * scale) / softcap));
+          // A score of ±∞ is that in any order of summation; capped it is the cap, and uncapped −∞ is a probability of 0.
+          const slack = Number.isFinite(dot) ? (d + 2) * u * size * Math.abs(scale) : 0;
+          delta = Math.max(delta, slack + 8 * u * (softcap ?? 0));
+        }
+        const top = Math.max(...scores);
+        const weights = scores.map((score) => Math.exp(score - top));
+        const sum = weights.reduce((a, w) => a + w, 0);
+        // e^(score − top): the difference is rounded too, which costs u of its size.
+        const spread = Math.max(
+          ...scores.map((score) => (score === Number.NEGATIVE_INFINITY ? 0 : Math.abs(score - top))),
+        );
+        const roundings = (2 * scores.length + SOFTMAX_UNITS) * u;
+        const share = 2 * delta + 2 * spread * u + roundings;
+        for (let i = 0; i < dv; i++) {
+          let size = 0;
+          let largest = 0;
+          let vanishes = false;
+          for (const [n, w] of weights.entries()) {
+            const v = Math.abs(vs[((b * total + first + n) * kvHeads + kv) * dv + i]!);
+            size += (w / sum) * v;
+            largest = Math.max(largest, v);
+            vanishes ||= v === Number.POSITIVE_INFINITY && w / sum < mayVanish;
+          }
+          // However wrong the scores, what comes is a mean of the values.
+          const error = Math.min(share * size, (2 + roundings) * largest);
+          errors[((b * seq + s) * heads + h) * dv + i] = vanishes ? UNSETTLED : error;
+        }
+      }
+    }
+  }
+  return errors;
+}
+
+const FROM = {
+  rotation:
+    'Error analysis of two f32 products and a sum from cos and sin rounded once from exact angles, then one rounding to the output.',
+  norm: 'Error analysis of f32 sums in any order under a root, then one rounding to the output.',
+  sum: 'One f32 sum, then one rounding to the output.',
+  dot: 'Error analysis of an f32 sum of products in any order, then one rounding to the output.',
+  attention: 'Error analysis of f32 scores, softmax and sums in any order, then one rounding to the output.',
+  gate: 'Error analysis with an f32 exponential within 4 units of the last place, then one rounding to the output.',
+  bits: 'Elements are copied: every bit must be equal.',
+};
+
+/**
+ * States how far a right kernel may be from a case's stored outputs.
+ *
+ * @param c - the case
+ * @param exact - from {@link exactWithBounds}
+ */
+export function toleranceOf(c: GoldenQuestion, exact: ReadonlyMap<string, ExpectedOutput>): ToleranceRecord {
+  const formulas = {
+    rope: 'rotation',
+    add: 'sum',
+    swiglu: 'gate',
+    rms_norm: 'norm',
+    linear: 'dot',
+    self_attention: 'attention',
+  } as const;
+  const formula = isExact(c.op) ? 'bits' : formulas[c.op as keyof typeof formulas];
+  let atol = 0;
+  let rtol = 0;
+  const parameters: Record<string, number> = {};
+  for (const { dtype, values, bounds } of exact.values()) {
+    if (!bounds || !isFloat(dtype)) continue;
+    rtol = Math.max(rtol, 2 * UNIT_ROUNDOFF[dtype]);
+    for (const [n, bound] of bounds.entries()) {
+      const size = Math.abs(values[n] as number);
+      // An element that is copied is off by nothing, so any atol serves it.
+      if (bound > 0 && Number.isFinite(size))
+        atol = Math.max(atol, bound + storedSlack(dtype, size) - 2 * UNIT_ROUNDOFF[dtype] * size);
+    }
+    parameters.output_roundoff = Math.max(parameters.output_roundoff ?? 0, UNIT_ROUNDOFF[dtype]);
+  }
+  if (formula !== 'bits') parameters.arithmetic_roundoff = isDouble(c) ? UNIT_ROUNDOFF.f64 : UNIT_ROUNDOFF.f32;
+  Object.assign(parameters, unitsOf(c, formula));
+  return { formula, parameters, from: FROM[formula], atol: roundUp(atol), rtol };
+}
+
+/** The counts that a formula multiplies roundoff by. */
+function unitsOf(c: GoldenQuestion, formula: keyof typeof FROM): Record<string, number> {
+  switch (formula) {
+    case 'rotation': {
+      const normed = c.rope!.parts.some((part) => part.weight !== undefined);
+      return { units: 3, ...(normed ? { norm_units: c.rope!.spec.headDim / 2 + NORM_UNITS } : {}) };
+    }
+    case 'norm':
+      return { units: c.inputs.get('weight')!.size / 2 + NORM_UNITS };
+    case 'dot':
+      return { units: c.inputs.get('x')!.shape.at(-1)! + 2 };
+    case 'attention':
+      return { score_units: c.inputs.get('q')!.shape.at(-1)! + 2, softmax_units: SOFTMAX_UNITS };
+    case 'gate':
+      return { units: GATE_UNITS };
+    case 'sum':
+      return { units: 1 };
+    case 'bits':
+      return {};
+  }
+}
+
+/** Three significant digits, upwards: a tolerance is read by people. */
+function roundUp(x: number): number {
+  if (x === 0) return 0;
+  const step = 10 ** (Math.floor(Math.log10(x)) - 2);
+  return Number((Math.ceil(x / step) * step).toPrecision(3));
+}

@@ -1,0 +1,185 @@
+/**
+ * Golden cases as C99 headers: static arrays for targets without a file system. Written, and read back.
+ *
+ * Floats are unions of their bits and their values, so that NaN and the last bit survive any compiler; f16 and bf16, which C99 lacks, are
+ * `uint16_t` bits.
+ *
+ * @module
+ */
+import { bitsOf, newArray, refuse, decodeUtf8 } from 'ropewalk/backend';
+import type { Dtype, HostArray, Tensor } from 'ropewalk';
+import type { GoldenCase } from './case.js';
+
+/** How each dtype is declared: f32 and f64 as unions. */
+const C_TYPE: Readonly<Record<Dtype, string>> = {
+  f64: 'union { uint64_t bits[%]; double values[%]; }',
+  f32: 'union { uint32_t bits[%]; float values[%]; }',
+  f16: 'uint16_t',
+  bf16: 'uint16_t',
+  i8: 'int8_t',
+  i16: 'int16_t',
+  i32: 'int32_t',
+  i64: 'int64_t',
+  u8: 'uint8_t',
+  u16: 'uint16_t',
+  u32: 'uint32_t',
+  u64: 'uint64_t',
+};
+/** Numbers of a line: a line stays below 140 columns. */
+const PER_LINE = 10;
+
+/**
+ * What C calls a case: its id with `_` for what no identifier has.
+ *
+ * @param id - a case's
+ */
+export function cPrefix(id: string): string {
+  const name = id.replace(/[^A-Za-z0-9]/g, '_');
+  return /^[0-9]/.test(name) ? `case_${name}` : name;
+}
+
+/**
+ * Writes a case as a header.
+ *
+ * @param c - the case
+ * @param generator - program and version, for the first line
+ * @returns C99, ASCII
+ */
+export function writeHeader(c: GoldenCase, generator: string): string {
+  const prefix = cPrefix(c.id);
+  const guard = `${prefix.toUpperCase()}_H`;
+  const attributes = JSON.stringify(c.attributes);
+  const lines = [
+    `/* ${comment(`${c.id}: ${c.about} Written by ${generator}.`)} */`,
+    `#ifndef ${guard}`,
+    `#define ${guard}`,
+    '',
+    '#include <stdint.h>',
+    '',
+    `/* ${c.op}. Attributes: ${comment(attributes)} */`,
+    `/* A right kernel is nowhere further off than ${prefix}_atol + ${prefix}_rtol * |expected|. ${comment(c.tolerance.from)} */`,
+    `static const double ${prefix}_atol = ${cNumber(c.tolerance.atol)};`,
+    `static const double ${prefix}_rtol = ${cNumber(c.tolerance.rtol)};`,
+  ];
+  for (const [title, tensors] of [
+    ['input', c.inputs],
+    ['expected output', c.outputs],
+  ] as const) {
+    for (const [name, tensor] of tensors) lines.push('', ...declare(prefix, name, tensor, title));
+  }
+  lines.push('', `#endif /* ${guard} */`, '');
+  return lines.join('\n');
+}
+
+function declare(prefix: string, name: string, tensor: Tensor, title: string): string[] {
+  const count = tensor.size;
+  const size = String(Math.max(1, count)); // C has no array of no elements
+  const type = C_TYPE[tensor.dtype];
+  const union = type.startsWith('union');
+  const values = count === 0 ? ['0'] : spell(tensor);
+  const rows: string[] = [];
+  for (let at = 0; at < values.length; at += PER_LINE) rows.push(`  ${values.slice(at, at + PER_LINE).join(', ')},`);
+  const note = tensor.dtype === 'f16' || tensor.dtype === 'bf16' ? `, bits of ${tensor.dtype}` : '';
+  const shape = tensor.shape.length > 0 ? tensor.shape.join(', ') : '1';
+  return [
+    `/* ${title} ${name}: ${tensor.dtype} [${tensor.shape.join(', ')}]${note} */`,
+    `enum { ${prefix}_${name}_rank = ${tensor.shape.length}, ${prefix}_${name}_count = ${count} };`,
+    `static const int64_t ${prefix}_${name}_shape[] = { ${shape} };`,
+    `static const ${type.replaceAll('%', size)} ${prefix}_${name}${union ? '' : `[${size}]`} = {${union ? '{' : ''}`,
+    ...rows,
+    union ? '}};' : '};',
+  ];
+}
+
+/** Elements as C spells them: floats by their bits, integers as they are. */
+function spell(tensor: Tensor): string[] {
+  const data = tensor.read() as HostArray;
+  if (tensor.dtype[0] === 'i' || tensor.dtype[0] === 'u')
+    return Array.from(data as ArrayLike<number | bigint>, integer);
+  const digits = data.BYTES_PER_ELEMENT * 2;
+  return Array.from(
+    bitsOf(data) as ArrayLike<number | bigint>,
+    (bits) => `0x${bits.toString(16).padStart(digits, '0')}${digits === 16 ? 'u' : ''}`,
+  );
+}
+
+/** The least int64 and int32 have no literal in C, and int64 beyond int needs none: C99 gives a literal the first type it fits. */
+function integer(value: number | bigint): string {
+  if (value === -(2n ** 63n)) return '(-INT64_C(9223372036854775807) - 1)';
+  if (value > 2n ** 63n - 1n) return `${value}u`;
+  return String(value);
+}
+
+function cNumber(x: number): string {
+  const text = String(x);
+  return /[.e]/.test(text) ? text : `${text}.0`;
+}
+
+/** A comment ends where a text says so, and nowhere else; C99 sources are ASCII. */
+function comment(text: string): string {
+  return text
+    .replaceAll('*/', '* /')
+    .replaceAll('/*', '/ *')
+    .replace(/[^\x20-\x7e]/g, (c) => ASCII.get(c) ?? '?');
+}
+
+const ASCII: ReadonlyMap<string, string> = new Map([
+  ['×', 'x'],
+  ['·', '*'],
+  ['−', '-'],
+  ['…', '...'],
+  ['√', 'sqrt'],
+  ['→', '->'],
+  ['θ', 'theta'],
+  ['⌊', 'floor('],
+  ['⌋', ')'],
+]);
+
+/** A header is a few megabytes; a larger one is no case of ours. */
+const MAX_HEADER_BYTES = 2 ** 28;
+
+/**
+ * Reads one array back out of a header that {@link writeHeader} wrote.
+ *
+ * @param bytes - the whole header
+ * @param name - the tensor's name, without the case's
+ * @param dtype - what it holds
+ * @param where - names the file in messages
+ * @throws {RopewalkError} FORMAT when there is no such array, or its numbers are not of the dtype
+ */
+export function parseHeaderArray(bytes: Uint8Array, name: string, dtype: Dtype, where: string): HostArray {
+  if (bytes.length > MAX_HEADER_BYTES) refuse('FORMAT', where, `at most ${MAX_HEADER_BYTES} bytes`, bytes.length);
+  const text = decodeUtf8(bytes, where);
+  const count = Number(
+    new RegExp(`\\b\\w+_${name}_count = (\\d{1,10}) `).exec(text)?.[1] ??
+      refuse('FORMAT', where, `a count of ${name}`, undefined),
+  );
+  const open = new RegExp(`^static const .*\\b(?!\\w+_shape\\b)\\w+_${name}(?:\\[\\d+\\])? = \\{\\{?$`, 'm').exec(text);
+  if (!open) refuse('FORMAT', where, `an array ${name}`, undefined);
+  const start = open.index + open[0].length;
+  const end = text.indexOf('}', start);
+  if (end < 0) refuse('FORMAT', `${where}: ${name}`, 'an array that ends', undefined);
+  const words = text
+    .slice(start, end)
+    .split(',')
+    .map((word) => word.trim())
+    .filter((word) => word !== '');
+  if (count === 0) return newArray(dtype, 0);
+  if (words.length !== count) refuse('FORMAT', `${where}: ${name}`, `${count} numbers`, words.length);
+  const float = dtype === 'f64' || dtype === 'f32' || dtype === 'f16' || dtype === 'bf16';
+  const data = newArray(dtype, count);
+  const bits = float ? bitsOf(data) : data;
+  for (const [n, word] of words.entries()) {
+    const value = word === '(-INT64_C(9223372036854775807) - 1)' ? -(2n ** 63n) : literal(word, `${where}: ${name}`);
+    if (bits instanceof BigUint64Array || bits instanceof BigInt64Array) bits[n] = value;
+    else bits[n] = Number(value);
+    if (BigInt(bits[n]!) !== value) refuse('FORMAT', `${where}: ${name}[${n}]`, `a number that ${dtype} holds`, word);
+  }
+  return data;
+}
+
+function literal(word: string, where: string): bigint {
+  const match = /^(-?)(0x[0-9a-f]{1,16}|\d{1,20})u?$/.exec(word) ?? refuse('FORMAT', where, 'a C integer', word);
+  const value = BigInt(match[2]!);
+  return match[1] === '-' ? -value : value;
+}

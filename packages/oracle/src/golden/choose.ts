@@ -1,0 +1,252 @@
+/**
+ * Which golden cases to make: all of them, one operator's, what a dialect can express, or one RoPE that somebody names.
+ *
+ * @module
+ */
+import type { FloatDtype, PlanRopeOptions, RopeSpec, OpName } from 'ropewalk';
+import { refuse, randomFrom } from 'ropewalk/backend';
+import type { GoldenQuestion } from './case.js';
+import { isGoldenId, SPEC_KEYS } from './manifest.js';
+import { GOLDEN_OPERATORS, goldenOperatorQuestion } from './operators.js';
+import { GOLDEN_POSITIONS, GOLDEN_ROPE, GOLDEN_SEED, type GoldenRopeDefinition, goldenRopeQuestion } from './rope.js';
+
+/** Dialects whose reach is known. */
+export const GOLDEN_DIALECTS = ['ggml', 'onnx', 'infiniop', 'llaisys', 'huggingface', 'cann'] as const;
+/** A dialect whose reach is known. */
+export type GoldenDialect = (typeof GOLDEN_DIALECTS)[number];
+
+/** Operators that a choice can name. */
+export const GOLDEN_OPS: readonly OpName[] = [
+  'rope',
+  'add',
+  'argmax',
+  'embedding',
+  'linear',
+  'rearrange',
+  'rms_norm',
+  'self_attention',
+  'swiglu',
+];
+
+/** How cases are drawn. */
+export interface GoldenChoice {
+  /** {@link GOLDEN_SEED} unless given. */
+  readonly seed?: number;
+  /** RoPE is made in each of these; of the other operators, what is in one of them is taken. As defined unless given. */
+  readonly dtypes?: readonly FloatDtype[];
+  /** Positions of RoPE's tokens, the same in all batches. Those of the definition unless given. */
+  readonly positions?: readonly number[];
+  /** Heads of RoPE, where a case has one tensor. */
+  readonly heads?: number;
+}
+
+/** A case that was chosen: made when it is its turn. */
+export interface ChosenCase {
+  readonly id: string;
+  readonly op: OpName;
+  make(): GoldenQuestion;
+}
+
+/** What was chosen, and what was left out. */
+export interface Chosen {
+  readonly cases: readonly ChosenCase[];
+  readonly left: readonly { readonly id: string; readonly reason: string }[];
+}
+
+/**
+ * Chooses from the built-in cases.
+ *
+ * @param ops - whose cases
+ * @param choice - how they are drawn
+ */
+export function chooseBuiltIn(ops: readonly OpName[], choice: GoldenChoice = {}): Chosen {
+  const rope = ops.includes('rope') ? GOLDEN_ROPE.flatMap((d) => ropeCases(d, choice)) : [];
+  const others = GOLDEN_OPERATORS.filter(({ op }) => ops.includes(op))
+    .map((d) => ({ id: d.id, op: d.op, make: () => goldenOperatorQuestion(d, { seed: choice.seed ?? GOLDEN_SEED }) }))
+    .filter(
+      ({ make }) =>
+        !choice.dtypes || [...make().inputs.values()].some(({ dtype }) => choice.dtypes!.includes(dtype as FloatDtype)),
+    );
+  return { cases: [...rope, ...others], left: [] };
+}
+
+/**
+ * Chooses what a dialect can express, in its layout, positions and dtypes. RoPE only.
+ *
+ * @param dialect - whose
+ * @param choice - how cases are drawn
+ */
+export function chooseDialect(dialect: GoldenDialect, choice: GoldenChoice = {}): Chosen {
+  const cases: ChosenCase[] = [];
+  const left: { id: string; reason: string }[] = [];
+  for (const definition of GOLDEN_ROPE) {
+    for (const d of inDtypes(definition, choice)) {
+      const adapted = adapt(dialect, d);
+      if (typeof adapted === 'string') left.push({ id: d.id, reason: adapted });
+      else cases.push(ropeCase(adapted, choice));
+    }
+  }
+  return { cases, left };
+}
+
+/**
+ * Makes cases of one RoPE.
+ *
+ * @param rope - its parameters, an id and a sentence about it
+ * @param choice - how cases are drawn; f32 unless it says otherwise
+ * @throws {RopewalkError} FORMAT when the id cannot name a file, or the parameters have a field that means nothing
+ */
+export function chooseRope(
+  rope: {
+    readonly id: string;
+    readonly about: string;
+    readonly spec: RopeSpec;
+    readonly direction?: 'forward' | 'backward';
+  },
+  choice: GoldenChoice = {},
+): Chosen {
+  if (!isGoldenId(rope.id)) refuse('FORMAT', 'vectors: id', 'up to 100 letters, digits, -, _ and .', rope.id);
+  const spec = specOnly(rope.spec);
+  return { cases: ropeCases({ ...rope, spec, separates: [], dtype: choice.dtypes?.[0] ?? 'f32' }, choice), left: [] };
+}
+
+/** What a plan's options have beside the RoPE itself. */
+const CALL_KEYS: readonly string[] = [
+  'positions',
+  'seqLen',
+  'direction',
+  'recipe',
+  'tableDtype',
+] satisfies (keyof PlanRopeOptions)[];
+
+/** The RoPE without the call that it may come from. A field that means nothing is refused: it may be a misspelt one. */
+function specOnly(given: RopeSpec): RopeSpec {
+  for (const key of Object.keys(given)) {
+    if (!SPEC_KEYS.includes(key) && !CALL_KEYS.includes(key))
+      refuse('FORMAT', 'vectors: spec', `fields among ${SPEC_KEYS.join(', ')}`, key);
+  }
+  return Object.fromEntries(Object.entries(given).filter(([key]) => SPEC_KEYS.includes(key))) as unknown as RopeSpec;
+}
+
+/**
+ * Positions for a number of tokens: near and far by turns, then seeded ones below 2^20.
+ *
+ * @param count - tokens, at least 1
+ * @param seed - for what goes beyond the six that every case has
+ */
+export function positionsFor(count: number, seed = GOLDEN_SEED): number[] {
+  const first = [1, 1048575, 40, 131072, 0, 8192].slice(0, count);
+  const random = randomFrom(`${seed}/positions`);
+  while (first.length < count) first.push(random.integer(2 ** 20));
+  return first;
+}
+
+function ropeCases(d: GoldenRopeDefinition, choice: GoldenChoice): ChosenCase[] {
+  return inDtypes(d, choice).map((one) => ropeCase(one, choice));
+}
+
+/** The same case in each dtype that is asked for; another dtype than its own is said in the id. */
+function inDtypes(d: GoldenRopeDefinition, { dtypes }: GoldenChoice): GoldenRopeDefinition[] {
+  if (!dtypes) return [d];
+  return dtypes.map((dtype) => (dtype === d.dtype ? d : { ...d, dtype, id: `${d.id}-${dtype}` }));
+}
+
+function ropeCase(d: GoldenRopeDefinition, { seed = GOLDEN_SEED, positions, heads }: GoldenChoice): ChosenCase {
+  const drawn: GoldenRopeDefinition = {
+    ...d,
+    ...(positions ? { positions } : {}),
+    ...(heads !== undefined && (d.parts?.length ?? 1) === 1
+      ? { parts: [{ ...d.parts?.[0], name: d.parts?.[0]?.name ?? 'x', heads }] }
+      : {}),
+  };
+  return { id: d.id, op: 'rope', make: () => goldenRopeQuestion(drawn, { seed }) };
+}
+
+/** A case as a dialect would be called, or the reason why it cannot be. */
+function adapt(dialect: GoldenDialect, d: GoldenRopeDefinition): GoldenRopeDefinition | string {
+  return { ggml, cann: ggml, onnx, infiniop, llaisys, huggingface }[dialect](d);
+}
+
+const oneForAll = (d: GoldenRopeDefinition): readonly number[] => {
+  const given = d.positions ?? GOLDEN_POSITIONS;
+  return (typeof given[0] === 'object' ? given[0] : given) as readonly number[];
+};
+const hasCache = (d: GoldenRopeDefinition): boolean => d.parts?.some(({ cache }) => cache !== undefined) ?? false;
+const hasNorm = (d: GoldenRopeDefinition): boolean => d.parts?.some(({ normEps }) => normEps !== undefined) ?? false;
+const isWhole = ({ spec }: GoldenRopeDefinition): boolean => (spec.rotaryDim ?? spec.headDim) === spec.headDim;
+
+/** ggml_rope_ext and _multi, and seed 003's operator, which has its parameters: `[B, S, N, D]`, i32 positions for all batches. */
+function ggml(d: GoldenRopeDefinition): GoldenRopeDefinition | string {
+  const { spec } = d;
+  if (d.dtype === 'f64' || d.dtype === 'bf16') return 'ggml rotates f32 and f16';
+  if (spec.pairing === 'interleaved-to-half') return 'ggml writes where it reads';
+  if (hasNorm(d) || hasCache(d) || (d.parts?.length ?? 1) > 1)
+    return 'ggml turns one tensor a call, and norms in another';
+  if (d.layout === 'bnsh') return "ggml's heads come after its tokens";
+  if (spec.axes?.rule === 'interleaved') return "ggml's mode 40 gives the last pairs to e";
+  const { scaling, attentionFactor } = spec;
+  if (scaling && !['none', 'linear', 'yarn'].includes(scaling.kind))
+    return `ggml has no ${scaling.kind}: llama.cpp writes freq_factors, as in llama-3.1-ggml, or another base`;
+  if (scaling?.kind === 'yarn' && scaling.truncate === false) return "ggml rounds YaRN's edges to whole pairs";
+  if (scaling?.kind === 'yarn' && scaling.mscale !== undefined)
+    return 'ggml has no mscale: llama.cpp puts it into attn_factor';
+  if (attentionFactor !== undefined) return 'ggml multiplies by attn_factor, it does not replace';
+  const axes = spec.axes && { ...spec.axes, sections: [0, 1, 2, 3].map((a) => spec.axes!.sections[a] ?? 0) };
+  return { ...d, spec: { ...spec, ...(axes ? { axes } : {}) }, positions: oneForAll(d), positionDtype: 'i32' };
+}
+
+/** ONNX RotaryEmbedding-23: everything is in the caches. */
+function onnx(d: GoldenRopeDefinition): GoldenRopeDefinition | string {
+  if (d.dtype === 'f64') return 'RotaryEmbedding takes no float64';
+  if (hasCache(d)) return 'RotaryEmbedding does not write into a KV cache';
+  return d;
+}
+
+/** infiniopRoPE and infiniopMRoPE: whole heads, tables given, positions are rows of them. */
+function infiniop(d: GoldenRopeDefinition): GoldenRopeDefinition | string {
+  const { spec } = d;
+  if (d.direction === 'backward') return 'InfiniOp has no backward';
+  if (spec.pairing !== 'half' && spec.pairing !== 'interleaved') return `InfiniOp has no pairing ${spec.pairing}`;
+  if (d.layout === 'bnsh') return "InfiniOp's heads come after its tokens";
+  if (hasNorm(d) || hasCache(d)) return 'InfiniOp norms and writes caches in other operators';
+  if (spec.axes && spec.axes.rule !== 'sections' && spec.axes.rule !== 'interleaved')
+    return `infiniopMRoPE has no axes ${spec.axes.rule}`;
+  if (spec.axes && spec.axes.sections.length > 3) return 'infiniopMRoPE has three axes';
+  if (!spec.axes && !isWhole(d)) return "infiniopRoPE's tables are half a head wide";
+  if (!spec.axes && (d.parts?.length ?? 1) > 1) return 'infiniopRoPE turns one tensor a call';
+  if (oneForAll(d).some((p) => p < 0)) return 'positions are rows of a table, which starts at 0';
+  return d;
+}
+
+/** llaisysROPE: `[S, H, D]`, half pairing, a base and nothing else. */
+function llaisys(d: GoldenRopeDefinition): GoldenRopeDefinition | string {
+  const { spec } = d;
+  if (d.dtype === 'f64') return 'LLAISYS rotates f32, f16 and bf16';
+  if (spec.pairing !== 'half') return 'LLAISYS pairs halves';
+  if (!isWhole(d)) return 'LLAISYS turns whole heads';
+  if (
+    spec.axes ||
+    spec.freqFactors ||
+    spec.attentionFactor !== undefined ||
+    (spec.scaling && spec.scaling.kind !== 'none')
+  )
+    return 'LLAISYS has a base and nothing else';
+  if (d.direction === 'backward') return 'LLAISYS has no backward';
+  if (hasNorm(d) || hasCache(d) || (d.parts?.length ?? 1) > 1 || d.layout === 'bnsh')
+    return 'LLAISYS turns one [seq, head, head_dim] a call';
+  return { ...d, batch: 1, positions: oneForAll(d), positionDtype: 'i64' };
+}
+
+/** transformers' apply_rotary_pos_emb: heads before tokens, i64 position_ids. */
+function huggingface(d: GoldenRopeDefinition): GoldenRopeDefinition | string {
+  const { spec } = d;
+  if (d.direction === 'backward') return 'transformers leaves the backward direction to autograd';
+  if (spec.pairing === 'vision' || spec.axes?.rule === 'interleaved-ggml') return "that is ggml's own rule";
+  if (spec.axes && spec.axes.sections.length > 3) return 'transformers has three axes';
+  if (spec.freqFactors) return 'transformers has no freq_factors';
+  if ((spec.rotaryOffset ?? 0) > 0) return 'transformers slices the window out and turns that';
+  if (spec.scaling?.kind === 'yarn' && (spec.scaling.extFactor !== undefined || spec.scaling.attnFactor !== undefined))
+    return 'transformers has no ext_factor';
+  if (hasCache(d)) return 'transformers appends to its caches';
+  return { ...d, layout: 'bnsh', positionDtype: 'i64' };
+}

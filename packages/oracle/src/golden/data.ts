@@ -1,0 +1,69 @@
+/**
+ * Numbers for golden inputs: seeded, and such that no two choices give the same result by accident.
+ *
+ * @module
+ */
+import { type FloatDtype, roundTo, type Tensor, tensorFrom } from 'ropewalk';
+import { newArray, storeNumber, type RandomStream, randomFrom, countElements } from 'ropewalk/backend';
+
+/**
+ * Opens the numbers of one tensor of one case: they depend on nothing but seed and names.
+ *
+ * @param seed - of the whole folder
+ * @param id - the case
+ * @param name - the tensor
+ */
+export function numbersFor(seed: number, id: string, name: string): RandomStream {
+  return randomFrom(`${seed}/${id}/${name}`);
+}
+
+/** Magnitudes lie in [LOWEST, LOWEST · 2^OCTAVES): near enough to one another that none drowns in an error of the others. */
+const LOWEST = 0.25;
+const OCTAVES = 3;
+
+/**
+ * Draws rows in which no element is zero and no two have the same magnitude, so that a wrong partner, order or sign is always seen.
+ *
+ * @param dtype - values are rounded to it, and distinct after that: at most 384 fit a row of bf16
+ * @param shape - the last dimension is the row
+ * @param random - from {@link numbersFor}
+ */
+export function distinctRows<D extends FloatDtype>(
+  dtype: D,
+  shape: readonly number[],
+  random: RandomStream,
+): Tensor<D> {
+  const data = newArray(dtype, countElements(shape));
+  const width = shape.at(-1) ?? 1;
+  let seen = new Set<number>();
+  for (let n = 0; n < data.length; n++) {
+    if (n % width === 0) seen = new Set();
+    let magnitude: number;
+    do magnitude = roundTo(dtype, LOWEST * 2 ** random.uniform(0, OCTAVES));
+    while (seen.has(magnitude));
+    seen.add(magnitude);
+    storeNumber(data, dtype, n, random.integer(2) === 0 ? magnitude : -magnitude);
+  }
+  return tensorFrom<D>(data, { dtype, shape });
+}
+
+/**
+ * Draws uniform values.
+ *
+ * @param dtype - values are rounded to it
+ * @param shape - dimensions
+ * @param random - from {@link numbersFor}
+ * @param low - least
+ * @param high - above the largest
+ */
+export function uniformTensor<D extends FloatDtype>(
+  dtype: D,
+  shape: readonly number[],
+  random: RandomStream,
+  low: number,
+  high: number,
+): Tensor<D> {
+  const data = newArray(dtype, countElements(shape));
+  for (let n = 0; n < data.length; n++) storeNumber(data, dtype, n, random.uniform(low, high));
+  return tensorFrom<D>(data, { dtype, shape });
+}

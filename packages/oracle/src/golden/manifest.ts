@@ -1,0 +1,221 @@
+/**
+ * The manifest of a golden folder: what it says, written and read.
+ *
+ * @module
+ */
+import { type Dtype, isDtype, type RopeSpec, type OpName } from 'ropewalk';
+import { refuse, type Fields, countElements } from 'ropewalk/backend';
+import { boundedShape } from '../host.js';
+import type { GoldenCase, GoldenRope, GoldenRopePart, Json, ToleranceRecord } from './case.js';
+
+/** The first field of every manifest. */
+export const GOLDEN_FORMAT = 'ropewalk-vectors-1';
+
+/** How tensors may lie in a folder, in the order in which a reader prefers them. */
+export const GOLDEN_FORMS = ['npy', 'bin', 'safetensors', 'npz', 'onnx', 'c'] as const;
+/** One way in which tensors lie in a folder. */
+export type GoldenForm = (typeof GOLDEN_FORMS)[number];
+
+/** A tensor of a case, as the manifest has it. */
+export interface GoldenTensor {
+  readonly name: string;
+  readonly dtype: Dtype;
+  readonly shape: readonly number[];
+  /** Of the elements, little-endian and row-major, whatever the file around them; in hexadecimal. */
+  readonly sha256: string;
+  /** The file, by form. */
+  readonly files: Readonly<Partial<Record<GoldenForm, string>>>;
+  /** The elements themselves, of a small tensor of integers. */
+  readonly values?: readonly number[];
+}
+
+/** A case, as the manifest has it. */
+export interface GoldenEntry
+  extends Pick<GoldenCase, 'id' | 'op' | 'about' | 'separates' | 'attributes' | 'tolerance' | 'rope'> {
+  readonly inputs: readonly GoldenTensor[];
+  readonly outputs: readonly GoldenTensor[];
+}
+
+/** A manifest. */
+export interface GoldenManifest {
+  /** Program and version. */
+  readonly generator: string;
+  readonly seed: number;
+  readonly cases: readonly GoldenEntry[];
+  /** What a form cannot express, and why. */
+  readonly skipped: readonly { readonly id: string; readonly form: GoldenForm; readonly reason: string }[];
+}
+
+const OPS: readonly OpName[] = [
+  'add',
+  'argmax',
+  'embedding',
+  'linear',
+  'rearrange',
+  'rms_norm',
+  'rope',
+  'self_attention',
+  'swiglu',
+];
+const ID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$/;
+const NAME = /^[A-Za-z_][A-Za-z0-9_]{0,63}$/;
+/** What a RoPE's parameters may say: a recipe, say, would change what is exact. */
+export const SPEC_KEYS: readonly string[] = [
+  'headDim',
+  'rotaryDim',
+  'rotaryOffset',
+  'pairing',
+  'axes',
+  'base',
+  'frequencyDim',
+  'scaling',
+  'freqFactors',
+  'attentionFactor',
+] satisfies readonly (keyof RopeSpec)[];
+/** Angles of a case: a table for so many tokens and pairs is a gigabyte. */
+const MAX_ANGLES = 2 ** 26;
+
+/**
+ * Says whether a text can name a case: it becomes a file's name and a label's value.
+ *
+ * @param id - any text
+ */
+export function isGoldenId(id: string): boolean {
+  return ID.test(id) && !id.includes('..');
+}
+
+/**
+ * Writes a manifest.
+ *
+ * @param manifest - what it says
+ * @returns JSON, indented, short lists on one line
+ */
+export function formatManifest(manifest: GoldenManifest): string {
+  // What is particular to RoPE is the attributes once more.
+  const cases = manifest.cases.map(({ rope: _, ...entry }) => entry);
+  return `${formatJson({ format: GOLDEN_FORMAT, ...manifest, cases } as unknown as Json, '')}\n`;
+}
+
+function formatJson(value: Json, indent: string): string {
+  const short = JSON.stringify(value);
+  if (typeof value !== 'object' || value === null || short.length <= 100) return short;
+  const deeper = `${indent}  `;
+  if (Array.isArray(value)) {
+    if (value.every((item) => typeof item !== 'object')) return short;
+    return `[\n${value.map((item) => deeper + formatJson(item, deeper)).join(',\n')}\n${indent}]`;
+  }
+  const items = Object.entries(value).filter(([, item]) => item !== undefined);
+  return `{\n${items.map(([key, item]) => `${deeper}${JSON.stringify(key)}: ${formatJson(item, deeper)}`).join(',\n')}\n${indent}}`;
+}
+
+/**
+ * Reads a manifest.
+ *
+ * @param fields - manifest.json
+ * @throws {RopewalkError} FORMAT when it is malformed, names a case twice, or asks for absurd sizes
+ */
+export function parseGoldenManifest(fields: Fields): GoldenManifest {
+  fields.oneOf('format', [GOLDEN_FORMAT]);
+  const seen = new Set<string>();
+  const cases = fields.objects('cases').map((f) => {
+    const entry = parseEntry(f);
+    if (seen.has(entry.id)) refuse('FORMAT', `${f.where}.id`, 'each id once', entry.id);
+    seen.add(entry.id);
+    return entry;
+  });
+  const skipped = (fields.has('skipped') ? fields.objects('skipped') : []).map((f) => ({
+    id: f.text('id'),
+    form: f.oneOf('form', GOLDEN_FORMS),
+    reason: f.text('reason'),
+  }));
+  return { generator: fields.text('generator'), seed: fields.number('seed'), cases, skipped };
+}
+
+function parseEntry(f: Fields): GoldenEntry {
+  const id = f.text('id');
+  if (!isGoldenId(id)) refuse('FORMAT', `${f.where}.id`, 'up to 100 letters, digits, -, _ and .', id);
+  const op = f.oneOf('op', OPS);
+  const names = new Set<string>();
+  const tensors = (key: string): GoldenTensor[] =>
+    f.objects(key).map((t) => {
+      const tensor = parseTensor(t);
+      if (names.has(tensor.name)) refuse('FORMAT', `${t.where}.name`, 'each name once in a case', tensor.name);
+      names.add(tensor.name);
+      return tensor;
+    });
+  const inputs = tensors('inputs');
+  const outputs = tensors('outputs');
+  const attributes = f.object('attributes');
+  const separates = f.optionalList('separates') ?? [];
+  if (!separates.every((text) => typeof text === 'string')) refuse('FORMAT', f.path('separates'), 'texts', separates);
+  return {
+    id,
+    op,
+    about: f.optionalText('about') ?? '',
+    separates: separates as string[],
+    attributes: Object.fromEntries(attributes.keys().map((key) => [key, attributes.raw(key) as Json])),
+    inputs,
+    outputs,
+    tolerance: parseTolerance(f.object('tolerance')),
+    ...(op === 'rope' ? { rope: parseRope(attributes, inputs) } : {}),
+  };
+}
+
+function parseTensor(t: Fields): GoldenTensor {
+  const name = t.text('name');
+  if (!NAME.test(name)) refuse('FORMAT', `${t.where}.name`, 'a letter, then up to 63 letters, digits and _', name);
+  const dtype = t.text('dtype');
+  if (!isDtype(dtype)) refuse('FORMAT', t.path('dtype'), 'a dtype such as f32, bf16 or i64', dtype);
+  const shape = boundedShape(t.integers('shape'), t.path('shape'));
+  const sha256 = t.text('sha256');
+  if (!/^[0-9a-f]{64}$/.test(sha256)) refuse('FORMAT', t.path('sha256'), '64 hexadecimal digits', sha256);
+  const given = t.object('files');
+  const files: Partial<Record<GoldenForm, string>> = {};
+  for (const form of GOLDEN_FORMS) if (given.has(form)) files[form] = given.text(form);
+  const values = t.has('values') ? t.integers('values', Number.MIN_SAFE_INTEGER) : undefined;
+  if (values && values.length !== countElements(shape))
+    refuse('FORMAT', t.path('values'), `${countElements(shape)} values`, values.length);
+  return { name, dtype, shape, sha256, files, ...(values ? { values } : {}) };
+}
+
+function parseTolerance(f: Fields): ToleranceRecord {
+  const given = f.object('parameters');
+  const parameters = Object.fromEntries(given.keys().map((key) => [key, given.number(key)]));
+  return {
+    formula: f.text('formula'),
+    parameters,
+    from: f.text('from'),
+    atol: f.number('atol'),
+    rtol: f.number('rtol'),
+  };
+}
+
+function parseRope(f: Fields, inputs: readonly GoldenTensor[]): GoldenRope {
+  const parts = f.objects('parts').map((p): GoldenRopePart => {
+    const optional = (key: 'cache' | 'rows' | 'weight'): object => (p.has(key) ? { [key]: p.text(key) } : {});
+    const eps = p.has('eps') ? { eps: p.number('eps') } : {};
+    return {
+      x: p.text('x'),
+      out: p.text('out'),
+      ...optional('cache'),
+      ...optional('rows'),
+      ...optional('weight'),
+      ...eps,
+    };
+  });
+  const spec = f.object('spec');
+  for (const key of spec.keys()) {
+    if (!SPEC_KEYS.includes(key) || spec.raw(key) === null)
+      refuse('FORMAT', spec.where, `values for some of ${SPEC_KEYS.join(', ')}`, key);
+  }
+  // planRope checks the rest when the case is bound; what is checked here is what it would allocate.
+  const angles =
+    (spec.integer('headDim') / 2) * countElements(inputs.find(({ name }) => name === 'positions')?.shape ?? []);
+  if (!(angles <= MAX_ANGLES)) refuse('FORMAT', spec.where, `at most ${MAX_ANGLES} angles`, angles);
+  return {
+    spec: Object.fromEntries(spec.keys().map((key) => [key, spec.raw(key)])) as unknown as RopeSpec,
+    direction: f.oneOf('direction', ['forward', 'backward']),
+    layout: f.oneOf('layout', ['bsnh', 'bnsh']),
+    parts,
+  };
+}

@@ -1,0 +1,206 @@
+/**
+ * Golden folders, as `ropewalk vectors` writes them: manifest, inputs and expected outputs, whatever the form of the files.
+ *
+ * Nothing here touches a file system; `folder.node.ts` opens a folder on disk. Forms that need a package (npz, onnx) are loaded when met.
+ *
+ * @module
+ */
+import { type Dtype, type HostArray, sizeBytes, RopewalkError, type Tensor, tensorFrom } from 'ropewalk';
+import { newArray, refuse, countElements } from 'ropewalk/backend';
+import { type NpyArray, parseNpy, tensorFromNpy, parseSafetensors, tensorFromSafetensors } from '@ropewalk/formats';
+import { readManifest, type VectorFolder } from '../folder.js';
+import { bytesToArray } from '../host.js';
+import { parseHeaderArray } from './c-header.js';
+import type { GoldenCase } from './case.js';
+import {
+  GOLDEN_FORMS,
+  type GoldenEntry,
+  type GoldenForm,
+  type GoldenManifest,
+  type GoldenTensor,
+  parseGoldenManifest,
+} from './manifest.js';
+
+/** A golden folder, opened: its manifest is read, its tensors are read case by case. */
+export interface GoldenFolder extends GoldenManifest {
+  /** The folder's own name. */
+  readonly name: string;
+  /**
+   * Reads a case's tensors and checks their hashes.
+   *
+   * @param entry - one of `cases`
+   * @throws {RopewalkError} FORMAT when a file is missing, malformed, of another dtype or shape, or not what the hash says
+   */
+  load(entry: GoldenEntry): Promise<GoldenCase>;
+}
+
+/**
+ * Opens a golden folder.
+ *
+ * @param folder - with the manifest.json that `ropewalk vectors` wrote
+ * @throws {RopewalkError} FORMAT when the manifest is missing or malformed
+ */
+export function openGolden(folder: VectorFolder): GoldenFolder {
+  const manifest = parseGoldenManifest(readManifest(folder, 'manifest.json'));
+  return {
+    ...manifest,
+    name: folder.name,
+    async load(entry) {
+      const files = new Map<string, Uint8Array>();
+      const load = async (list: readonly GoldenTensor[]): Promise<Map<string, Tensor>> => {
+        const tensors = new Map<string, Tensor>();
+        for (const one of list) tensors.set(one.name, await readGoldenTensor(folder, one, files));
+        return tensors;
+      };
+      const { id, op, about, separates, attributes, tolerance, rope } = entry;
+      const inputs = await load(entry.inputs);
+      const outputs = await load(entry.outputs);
+      return { id, op, about, separates, attributes, inputs, outputs, tolerance, ...(rope ? { rope } : {}) };
+    },
+  };
+}
+
+/**
+ * Reads one tensor of a folder, from the first form that is there, and checks its hash.
+ *
+ * @param folder - where it lies
+ * @param tensor - what the manifest says of it
+ * @param files - files read before: a case's tensors may share one
+ * @throws {RopewalkError} FORMAT when it is missing, malformed, or other than the manifest says
+ */
+async function readGoldenTensor(
+  folder: VectorFolder,
+  tensor: GoldenTensor,
+  files: Map<string, Uint8Array>,
+): Promise<Tensor> {
+  const form = GOLDEN_FORMS.find((f) => tensor.files[f] !== undefined);
+  const where = `vectors/${folder.name}/${tensor.files[form ?? 'npy'] ?? 'manifest.json'}`;
+  let read: Tensor;
+  if (form === undefined) {
+    if (!tensor.values)
+      refuse('FORMAT', `${where}: ${tensor.name}`, `a file in one of ${GOLDEN_FORMS.join(', ')}`, undefined);
+    read = fromValues(tensor, where);
+  } else {
+    const path = tensor.files[form]!;
+    const bytes = files.get(path) ?? folder.read(path);
+    files.set(path, bytes);
+    read = await decodeTensor(bytes, form, tensor, where);
+  }
+  const hash = await sha256(elementBytes(read));
+  if (hash !== tensor.sha256) {
+    refuse(
+      'FORMAT',
+      `${where}: ${tensor.name}`,
+      `elements whose sha256 is ${tensor.sha256.slice(0, 16)}…`,
+      `${hash.slice(0, 16)}…`,
+      'The file was changed after it was written.',
+    );
+  }
+  return read;
+}
+
+/** What a tensor in a file must be. */
+export interface WantedTensor {
+  /** Its name in the files that hold several. */
+  readonly name: string;
+  readonly dtype: Dtype;
+  readonly shape: readonly number[];
+}
+
+/**
+ * Takes a tensor out of a file's bytes.
+ *
+ * @param bytes - the whole file
+ * @param form - what kind of file it is
+ * @param wanted - its name, dtype and shape; of another shape with as many elements it is reshaped (ONNX folds heads into rows). Where npy
+ *   and bin cannot say bf16 or f16, their bits are taken
+ * @param where - names the file in messages
+ * @returns a dense tensor; it may share the bytes' memory
+ * @throws {RopewalkError} FORMAT when the file is malformed, lacks the tensor, or holds another dtype or number of elements
+ */
+export async function decodeTensor(
+  bytes: Uint8Array,
+  form: GoldenForm,
+  wanted: WantedTensor,
+  where: string,
+): Promise<Tensor> {
+  const { name, dtype } = wanted;
+  const at = `${where}: ${name}`;
+  switch (form) {
+    case 'npy':
+      return fromNpy(parseNpy(bytes, where), wanted, where);
+    case 'npz': {
+      const { parseNpz } = await import('@ropewalk/formats');
+      const arrays = parseNpz(bytes, where);
+      return fromNpy(arrays.get(name) ?? refuse('FORMAT', where, `an array ${name}`, [...arrays.keys()]), wanted, at);
+    }
+    case 'safetensors': {
+      const file = parseSafetensors(bytes, where);
+      if (!file.tensors.has(name)) refuse('FORMAT', where, `a tensor ${name}`, [...file.tensors.keys()]);
+      return fitted(tensorFromSafetensors(bytes, file, name), wanted, at);
+    }
+    case 'onnx': {
+      const { parseOnnxTensor } = await import('@ropewalk/onnx');
+      return fitted(parseOnnxTensor(bytes, where).tensor, wanted, where);
+    }
+    case 'bin': {
+      const data = bytesToArray(bytes, dtype, where);
+      return fitted(tensorFrom(data, { dtype, shape: [data.length] }), wanted, where);
+    }
+    case 'c':
+      return fitted(tensorFrom(parseHeaderArray(bytes, name, dtype, where), { dtype }), wanted, at);
+  }
+}
+
+function fromNpy(npy: NpyArray, wanted: WantedTensor, where: string): Tensor {
+  const { dtype } = wanted;
+  const bitsOnly = (dtype === 'bf16' || dtype === 'f16') && npy.dtype === 'u16';
+  return fitted(tensorFromNpy(npy, bitsOnly ? dtype : npy.dtype), wanted, where);
+}
+
+function fitted(tensor: Tensor, { dtype, shape }: WantedTensor, where: string): Tensor {
+  if (tensor.dtype !== dtype) refuse('FORMAT', where, `elements of ${dtype}`, tensor.dtype);
+  if (tensor.size !== countElements(shape))
+    refuse('FORMAT', where, `${countElements(shape)} elements for shape [${shape}]`, [...tensor.shape]);
+  return tensor.contiguous().view(shape);
+}
+
+function fromValues({ dtype, shape, values }: GoldenTensor, where: string): Tensor {
+  const data = newArray(dtype, countElements(shape));
+  for (const [n, value] of values!.entries()) {
+    data[n] = data instanceof BigInt64Array || data instanceof BigUint64Array ? BigInt(value) : value;
+    if (Number(data[n]) !== value) refuse('FORMAT', where, `values that ${dtype} holds`, value);
+  }
+  return tensorFrom(data, { dtype, shape });
+}
+
+/**
+ * A tensor's elements as they lie in a .bin file: little-endian, row-major.
+ *
+ * @param tensor - in host memory
+ */
+export function elementBytes(tensor: Tensor): Uint8Array {
+  const data = tensor.read() as HostArray;
+  return new Uint8Array(data.buffer, data.byteOffset, tensor.size * sizeBytes(tensor.dtype));
+}
+
+/**
+ * SHA-256 in hexadecimal.
+ *
+ * @param bytes - anything
+ * @throws {RopewalkError} UNSUPPORTED on a page without crypto.subtle: one that came over plain http
+ */
+export async function sha256(bytes: Uint8Array): Promise<string> {
+  const { subtle } = globalThis.crypto ?? {};
+  if (!subtle)
+    refuse('UNSUPPORTED', 'vectors: sha256', 'a runtime with crypto.subtle', undefined, 'Serve the page over https.');
+  // A copy: digest takes no view of shared memory.
+  const digest = new Uint8Array(await subtle.digest('SHA-256', Uint8Array.from(bytes)));
+  return Array.from(digest, (byte) => byte.toString(16).padStart(2, '0')).join('');
+}
+
+/** Names the manifest's mistakes as the folder's: a plan's refusal of a forged case is a malformed file, no backend's failure. */
+export function asFormatError(error: unknown, where: string): RopewalkError {
+  if (!(error instanceof RopewalkError)) throw error;
+  return error.code === 'FORMAT' ? error : new RopewalkError('FORMAT', `${where}: ${error.message}`, { cause: error });
+}

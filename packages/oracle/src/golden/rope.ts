@@ -1,0 +1,553 @@
+/**
+ * Golden RoPE cases: parameter sets of real models, and positions and values chosen so that each wrong choice shows.
+ *
+ * Every case holds the positions 0, 1, about 40, 8192 or more, 131,072 or more, and 1,048,575, unless it is about one token;
+ * two batches; two heads; and heads without zeros and without two elements of equal magnitude.
+ *
+ * @module
+ */
+import type { FloatDtype, Tensor, RopeLayout, RopeSpec } from 'ropewalk';
+import { type GoldenQuestion, type GoldenRopePart, integerTensor, type Json } from './case.js';
+import { distinctRows, numbersFor } from './data.js';
+
+/** The seed of the built-in suite and of a folder, unless another is given. */
+export const GOLDEN_SEED = 1;
+
+/** Positions of two batches: none, one step, a prompt's, and three that only exact angles reach. */
+export const GOLDEN_POSITIONS: readonly (readonly number[])[] = [
+  [0, 1, 40, 8192, 131072, 1048575],
+  [1, 0, 37, 9001, 200003, 1048574],
+];
+
+/** One tensor of a case. */
+export interface PartDefinition {
+  readonly name: string;
+  readonly heads: number;
+  /** Written to scattered rows of a KV cache of so many rows and this dtype. */
+  readonly cache?: { readonly rows: number; readonly dtype: FloatDtype };
+  /** Eps of an RMS norm before the rotation. */
+  readonly normEps?: number;
+}
+
+/** What a golden RoPE case is made from. */
+export interface GoldenRopeDefinition {
+  readonly id: string;
+  readonly about: string;
+  readonly separates: readonly string[];
+  readonly dtype: FloatDtype;
+  readonly spec: RopeSpec;
+  /** `[seq]` for all batches, `[batch][seq]` for each; the two rows of {@link GOLDEN_POSITIONS} unless given. With axes they are t's. */
+  readonly positions?: readonly number[] | readonly (readonly number[])[];
+  readonly positionDtype?: 'i32' | 'i64';
+  readonly direction?: 'forward' | 'backward';
+  readonly layout?: RopeLayout;
+  readonly batch?: number;
+  /** x → y with two heads unless given. */
+  readonly parts?: readonly PartDefinition[];
+}
+
+const HALF = { pairing: 'half' } as const;
+const PAIRS = { pairing: 'interleaved' } as const;
+const LLAMA3 = { kind: 'llama3', factor: 8, lowFreqFactor: 1, highFreqFactor: 4, originalContext: 8192 } as const;
+const DEEPSEEK_YARN = { kind: 'yarn', factor: 40, originalContext: 4096, betaFast: 32, betaSlow: 1 } as const;
+const QWEN_YARN = { kind: 'yarn', factor: 4, originalContext: 32768 } as const;
+/** Smooth factors of LongRoPE's kind: they grow with the pair, the long ones far more. The real lists are learnt, and a model file has them. */
+const LONGROPE = {
+  kind: 'longrope',
+  shortFactor: Array.from({ length: 48 }, (_, j) => 1 + j / 24),
+  longFactor: Array.from({ length: 48 }, (_, j) => 1 + (63 * j * j) / (47 * 47)),
+  originalContext: 4096,
+  factor: 32,
+} as const;
+/** Llama 3.1's step as freq_factors, which divide the frequency: 1 for fast pairs, 8 for slow ones. As llama.cpp's converter writes them. */
+const LLAMA31_FACTORS = Array.from({ length: 64 }, (_, j) => {
+  const turns = 8192 / (2 * Math.PI * 500000 ** ((2 * j) / 128)); // of pair j within the original context
+  if (turns > 4) return 1;
+  return turns < 1 ? 8 : Math.fround(1 / ((1 - (turns - 1) / 3) / 8 + (turns - 1) / 3));
+});
+
+/**
+ * The golden RoPE cases, in the order of the causes in docs/vectors.md.
+ */
+export const GOLDEN_ROPE: readonly GoldenRopeDefinition[] = /* @__PURE__ */ Object.freeze<GoldenRopeDefinition[]>([
+  {
+    id: 'llama-2-half',
+    about: 'Llama 2 in HuggingFace: half pairing, base 10000.',
+    separates: [
+      'half | interleaved | interleaved-to-half',
+      'positions of each batch | of the first',
+      'sign of sin',
+      'angles in float64 | f32 | bf16',
+    ],
+    dtype: 'f32',
+    spec: { headDim: 128, ...HALF, base: 10000 },
+  },
+  {
+    id: 'llama-2-interleaved',
+    about: 'Llama 2 in ggml and in the original: interleaved pairing, one row of positions for all batches.',
+    separates: ['interleaved | half', 'token index | position', 'head or batch index added to the position'],
+    dtype: 'f32',
+    spec: { headDim: 128, ...PAIRS, base: 10000 },
+    positions: GOLDEN_POSITIONS[0]!,
+    positionDtype: 'i32',
+  },
+  {
+    id: 'llama-2-f64',
+    about: 'Llama 2 in float64 throughout.',
+    separates: ['float64 data | f32 arithmetic on it'],
+    dtype: 'f64',
+    spec: { headDim: 128, ...HALF, base: 10000 },
+  },
+  {
+    id: 'llama-3-f16',
+    about: 'Llama 3: base 500000.',
+    separates: ['base 500000 | 10000'],
+    dtype: 'f16',
+    spec: { headDim: 128, ...HALF, base: 500000 },
+  },
+  {
+    id: 'llama-3.1-bf16',
+    about: 'Llama 3.1: llama3 scaling, bf16 data; tables stay in f32 or better.',
+    separates: ['llama3 scaling | none | linear', 'f32 tables | bf16 tables'],
+    dtype: 'bf16',
+    spec: { headDim: 128, ...HALF, base: 500000, scaling: LLAMA3 },
+  },
+  {
+    id: 'llama-3.1-f32',
+    about: 'Llama 3.1 in f32.',
+    separates: ['llama3 scaling | none | yarn', 'llama3 edges (low and high frequency factors exchanged, factor lost)'],
+    dtype: 'f32',
+    spec: { headDim: 128, ...HALF, base: 500000, scaling: LLAMA3 },
+  },
+  {
+    id: 'llama-3.1-ggml',
+    about: 'Llama 3.1 in ggml: interleaved, freq_factors divide the frequencies.',
+    separates: ['freq_factors divide | multiply | are ignored'],
+    dtype: 'f32',
+    spec: { headDim: 128, ...PAIRS, base: 500000, freqFactors: LLAMA31_FACTORS },
+    positions: GOLDEN_POSITIONS[0]!,
+    positionDtype: 'i32',
+  },
+  {
+    id: 'gpt-j',
+    about: 'GPT-J: the first 64 of 256 dimensions, interleaved.',
+    separates: ['rotary_dim | head_dim', 'leading | trailing dimensions'],
+    dtype: 'f32',
+    spec: { headDim: 256, rotaryDim: 64, ...PAIRS, base: 10000 },
+  },
+  {
+    id: 'gpt-neox',
+    about: 'GPT-NeoX: the first 24 of 96 dimensions, halves 12 apart.',
+    separates: ['halves rotary_dim / 2 apart | head_dim / 2 apart', 'exponent over rotary_dim | over head_dim'],
+    dtype: 'f16',
+    spec: { headDim: 96, rotaryDim: 24, ...HALF, base: 10000 },
+  },
+  {
+    id: 'phi-2',
+    about: 'Phi-2: the first 32 of 80 dimensions.',
+    separates: ['exponent over rotary_dim | over head_dim', 'other dimensions copied | scaled | zeroed'],
+    dtype: 'f32',
+    spec: { headDim: 80, rotaryDim: 32, ...HALF, base: 10000 },
+  },
+  {
+    id: 'stablelm-3b',
+    about: 'StableLM 3B: the first 20 of 80 dimensions; ten pairs, no multiple of a vector.',
+    separates: ['the last pairs of a row | a tail forgotten'],
+    dtype: 'f32',
+    spec: { headDim: 80, rotaryDim: 20, ...HALF, base: 10000 },
+  },
+  {
+    id: 'glm-4',
+    about: 'GLM-4: the first 64 of 128 dimensions, interleaved, bf16.',
+    separates: ['interleaved | half, in half a head'],
+    dtype: 'bf16',
+    spec: { headDim: 128, rotaryDim: 64, ...PAIRS, base: 10000 },
+  },
+  {
+    id: 'one-pair',
+    about: 'A head of two dimensions: one pair, whose frequency is 1.',
+    separates: ['the smallest head'],
+    dtype: 'f32',
+    spec: { headDim: 2, ...HALF, base: 10000 },
+  },
+  {
+    id: 'window-trailing',
+    about: 'The last 64 of 192 dimensions, interleaved: the query of multi-head latent attention, content first.',
+    separates: ['window at its offset | leading dimensions'],
+    dtype: 'f32',
+    spec: { headDim: 192, rotaryDim: 64, rotaryOffset: 128, ...PAIRS, base: 10000 },
+  },
+  {
+    id: 'window-middle-half',
+    about: 'Dimensions 20 … 51 of 80, half pairing.',
+    separates: ['window at its offset | leading | trailing dimensions'],
+    dtype: 'f16',
+    spec: { headDim: 80, rotaryDim: 32, rotaryOffset: 20, ...HALF, base: 10000 },
+  },
+  {
+    id: 'deepseek-v3',
+    about:
+      'DeepSeek-V3 in HuggingFace: reads interleaved, writes halves; YaRN × 40 whose mscale and mscale_all_dim cancel.',
+    separates: ['interleaved-to-half | interleaved | half', 'mscale / mscale_all_dim = 1 | 0.1 ln f + 1'],
+    dtype: 'bf16',
+    spec: {
+      headDim: 64,
+      pairing: 'interleaved-to-half',
+      base: 10000,
+      scaling: { ...DEEPSEEK_YARN, mscale: 1, mscaleAllDim: 1 },
+    },
+  },
+  {
+    id: 'yarn-mscale',
+    about:
+      'YaRN × 40 with mscale 0.9 over mscale_all_dim 0.7; with 1 for either, a kernel that ignores the other is not told apart.',
+    separates: ['mscale / mscale_all_dim | mscale | its square | none'],
+    dtype: 'f32',
+    spec: { headDim: 64, ...PAIRS, base: 10000, scaling: { ...DEEPSEEK_YARN, mscale: 0.9, mscaleAllDim: 0.7 } },
+  },
+  {
+    id: 'qwen2.5-yarn',
+    about: 'Qwen2.5 with YaRN × 4 over 32768 tokens.',
+    separates: [
+      'yarn ramp | linear | none',
+      'magnitude 0.1 ln 4 + 1 | 1 | its square',
+      'beta_fast 32, beta_slow 1 | exchanged',
+    ],
+    dtype: 'f32',
+    spec: { headDim: 128, ...HALF, base: 1000000, scaling: QWEN_YARN },
+  },
+  {
+    id: 'qwen2.5-yarn-bf16',
+    about: 'The same in bf16.',
+    separates: ['magnitude in f32 | lost in bf16'],
+    dtype: 'bf16',
+    spec: { headDim: 128, ...HALF, base: 1000000, scaling: QWEN_YARN },
+  },
+  {
+    id: 'gpt-oss',
+    about: "gpt-oss: YaRN × 32 whose ramp's edges are not rounded to whole pairs.",
+    separates: ['truncate = false | true'],
+    dtype: 'f32',
+    spec: {
+      headDim: 64,
+      ...HALF,
+      base: 150000,
+      scaling: { kind: 'yarn', factor: 32, originalContext: 4096, truncate: false },
+    },
+  },
+  {
+    id: 'yarn-half-extrapolated',
+    about: "ggml's YaRN with ext_factor 0.5, attn_factor 0.9 and freq_factors.",
+    separates: ['ext_factor 0.5 | 1 | 0', 'attn_factor multiplies the magnitude | replaces it'],
+    dtype: 'f32',
+    spec: {
+      headDim: 128,
+      ...PAIRS,
+      base: 10000,
+      scaling: { kind: 'yarn', factor: 4, originalContext: 4096, extFactor: 0.5, attnFactor: 0.9 },
+      freqFactors: Array.from({ length: 64 }, (_, j) => 0.9 + j / 320),
+    },
+    positions: GOLDEN_POSITIONS[0]!,
+    positionDtype: 'i32',
+  },
+  {
+    id: 'yarn-partial',
+    about: 'YaRN × 4 on the first 64 of 128 dimensions.',
+    separates: ['magnitude on rotated dimensions only | on all', 'ramp over rotary_dim | over head_dim'],
+    dtype: 'f32',
+    spec: {
+      headDim: 128,
+      rotaryDim: 64,
+      ...HALF,
+      base: 10000,
+      scaling: { kind: 'yarn', factor: 4, originalContext: 4096 },
+    },
+  },
+  {
+    id: 'yarn-long-original',
+    about: 'YaRN × 4 over an original context of 131,072 tokens: the ramp reaches past the last pair.',
+    separates: ['upper edge up to rotary_dim − 1 | up to rotary_dim / 2 − 1'],
+    dtype: 'f32',
+    spec: { headDim: 64, ...HALF, base: 10000, scaling: { kind: 'yarn', factor: 4, originalContext: 131072 } },
+  },
+  {
+    id: 'attention-factor',
+    about: 'YaRN whose attention_factor is given, 1.5: it replaces what follows from the factor.',
+    separates: ['attention_factor given | computed | both'],
+    dtype: 'f32',
+    spec: {
+      headDim: 64,
+      ...HALF,
+      base: 10000,
+      scaling: { kind: 'yarn', factor: 16, originalContext: 4096 },
+      attentionFactor: 1.5,
+    },
+  },
+  {
+    id: 'linear',
+    about: 'Linear scaling by 8, as LongChat and Gemma 3 have it.',
+    separates: ['position / 8 | position · 8 | none | yarn'],
+    dtype: 'f32',
+    spec: { headDim: 128, ...HALF, base: 10000, scaling: { kind: 'linear', factor: 8 } },
+  },
+  {
+    id: 'dynamic-ntk',
+    about: 'Dynamic NTK × 2 over 4096 tokens at a context of 16384: another base.',
+    separates: ['base of the context in use | the original base', 'exponent d / (d − 2)'],
+    dtype: 'f32',
+    spec: {
+      headDim: 128,
+      ...HALF,
+      base: 10000,
+      scaling: { kind: 'dynamicNtk', factor: 2, originalContext: 4096, context: 16384 },
+    },
+  },
+  {
+    id: 'longrope-short',
+    about: "LongRoPE within the original context: the short factors, with the long context's magnitude.",
+    separates: ['short | long factors', 'magnitude √(1 + ln f / ln c) | 1'],
+    dtype: 'f32',
+    spec: { headDim: 96, ...HALF, base: 10000, scaling: { ...LONGROPE, context: 4096 } },
+  },
+  {
+    id: 'longrope-long',
+    about: 'LongRoPE beyond the original context: the long factors.',
+    separates: ['long | short factors', 'factors divide | multiply'],
+    dtype: 'f16',
+    spec: { headDim: 96, ...HALF, base: 10000, scaling: { ...LONGROPE, context: 131072 } },
+  },
+  {
+    id: 'gemma-4-proportional',
+    about: "Gemma 4's global layers: a quarter of the pairs of the whole head turn, exponents over head_dim.",
+    separates: ['pairs head_dim / 2 apart | leading rotary_dim', 'exponent over head_dim | over rotary_dim'],
+    dtype: 'f32',
+    spec: { headDim: 512, ...HALF, base: 1000000, scaling: { kind: 'proportional', rotatedPairs: 64 } },
+  },
+  {
+    id: 'proportional-factor',
+    about: 'Proportional frequencies that a factor of 8 divides.',
+    separates: ['factor | none'],
+    dtype: 'f32',
+    spec: { headDim: 256, ...HALF, base: 1000000, scaling: { kind: 'proportional', rotatedPairs: 32, factor: 8 } },
+  },
+  {
+    id: 'gemma-3-global',
+    about: "Gemma 3's global layers: head_dim 256, base 1000000, linear × 8; its sliding layers have base 10000.",
+    separates: ["a layer's own base | the model's"],
+    dtype: 'bf16',
+    spec: { headDim: 256, ...HALF, base: 1000000, scaling: { kind: 'linear', factor: 8 } },
+  },
+  {
+    id: 'qwen2-vl-mrope',
+    about: 'Qwen2-VL: M-RoPE, sections 16, 24, 24 one after the other.',
+    separates: ['sections | interleaved axes', 'order of t, h, w', 'one axis for all'],
+    dtype: 'f32',
+    spec: { headDim: 128, ...HALF, base: 1000000, axes: { rule: 'sections', sections: [16, 24, 24] } },
+  },
+  {
+    id: 'mrope-four-axes',
+    about: "ggml's mode 8 with all four axes, on the first 96 of 128 dimensions.",
+    separates: ['the fourth axis | three axes', 'sections repeated | once'],
+    dtype: 'f32',
+    spec: { headDim: 128, rotaryDim: 96, ...HALF, base: 10000, axes: { rule: 'sections', sections: [8, 10, 6, 12] } },
+    positionDtype: 'i32',
+  },
+  {
+    id: 'qwen3-vl-mrope',
+    about: 'Qwen3-VL in HuggingFace: axes t, h, w by turns; what is left is t.',
+    separates: ['interleaved | sections', 'the last pairs: t | e'],
+    dtype: 'f32',
+    spec: { headDim: 128, ...HALF, base: 5000000, axes: { rule: 'interleaved', sections: [24, 20, 20] } },
+  },
+  {
+    id: 'qwen3-vl-ggml',
+    about: "Qwen3-VL in ggml's mode 40: axes by turns; what is left is e.",
+    separates: ['the last pairs: e | t'],
+    dtype: 'f32',
+    spec: { headDim: 128, ...HALF, base: 5000000, axes: { rule: 'interleaved-ggml', sections: [24, 20, 20, 0] } },
+    positionDtype: 'i32',
+  },
+  {
+    id: 'vision-tower',
+    about: "Qwen2-VL's vision tower in ggml's mode 24: two axes, exponents start again in each.",
+    separates: ['exponents restart | go on', 'h, w | w, h'],
+    dtype: 'f32',
+    spec: { headDim: 80, pairing: 'vision', base: 10000, axes: { rule: 'vision', sections: [20, 20, 0, 0] } },
+    positionDtype: 'i32',
+  },
+  {
+    id: 'backward',
+    about: 'The gradient: the transpose, sin with the other sign.',
+    separates: ['backward | forward'],
+    dtype: 'f32',
+    spec: { headDim: 128, ...HALF, base: 10000 },
+    direction: 'backward',
+  },
+  {
+    id: 'backward-yarn',
+    about: 'The gradient under YaRN: the magnitude multiplies again, it does not divide.',
+    separates: ['transpose | inverse'],
+    dtype: 'f32',
+    spec: { headDim: 64, ...PAIRS, base: 10000, scaling: { kind: 'yarn', factor: 16, originalContext: 4096 } },
+    direction: 'backward',
+  },
+  {
+    id: 'backward-interleaved-to-half',
+    about: 'The gradient of interleaved-to-half reads halves and writes interleaved.',
+    separates: ['reads halves | reads interleaved'],
+    dtype: 'f32',
+    spec: { headDim: 64, pairing: 'interleaved-to-half', base: 10000 },
+    direction: 'backward',
+  },
+  {
+    id: 'heads-first',
+    about: 'Llama 3 with heads before tokens, as ONNX and PyTorch lay them out.',
+    separates: ['bnsh | bsnh'],
+    dtype: 'f32',
+    spec: { headDim: 128, ...HALF, base: 500000 },
+    layout: 'bnsh',
+    parts: [{ name: 'x', heads: 3 }],
+  },
+  {
+    id: 'decode-one-token',
+    about: 'One token of three sequences, each as long as it is: decoding.',
+    separates: ['position of the sequence | 0', 'positions of each batch | of the first'],
+    dtype: 'f16',
+    spec: { headDim: 128, ...HALF, base: 10000 },
+    batch: 3,
+    positions: [[40], [1048575], [131072]],
+    parts: [{ name: 'x', heads: 4 }],
+  },
+  {
+    id: 'k-shift',
+    about: 'Negative positions: a KV cache whose keys move back.',
+    separates: ['signed positions | unsigned', 'turns by the difference | by the position again'],
+    dtype: 'f32',
+    spec: { headDim: 128, ...HALF, base: 10000 },
+    positions: [0, -1, -40, -8192, -131072, -1048575],
+    positionDtype: 'i32',
+  },
+  {
+    id: 'q-and-k',
+    about: 'q with four heads and k with two in one call: grouped KV heads.',
+    separates: ['k has heads of its own | as many as q'],
+    dtype: 'f32',
+    spec: { headDim: 128, ...HALF, base: 10000 },
+    parts: [
+      { name: 'q', heads: 4 },
+      { name: 'k', heads: 2 },
+    ],
+  },
+  {
+    id: 'qwen3-norm-and-cache',
+    about:
+      'Qwen3: q and k are normed first; k goes to scattered rows of an f16 cache, whose other rows stay as they are.',
+    separates: [
+      'norm, then rotation | rotation, then norm',
+      'row of the cache | position',
+      'one rounding to the cache | two',
+    ],
+    dtype: 'f32',
+    spec: { headDim: 128, ...HALF, base: 1000000 },
+    parts: [
+      { name: 'q', heads: 4, normEps: 1e-6 },
+      { name: 'k', heads: 2, normEps: 1e-6, cache: { rows: 9, dtype: 'f16' } },
+    ],
+  },
+  {
+    id: 'qwen3-next-norm-partial',
+    about: 'Qwen3-Next: the whole head of 256 is normed, the first 64 dimensions turn.',
+    separates: ['norm over head_dim | over rotary_dim', 'other dimensions normed | as they were'],
+    dtype: 'f32',
+    spec: { headDim: 256, rotaryDim: 64, ...HALF, base: 10000000 },
+    parts: [{ name: 'x', heads: 2, normEps: 1e-6 }],
+  },
+]);
+
+/** How a case is drawn otherwise than its definition says. */
+export interface GoldenChoices {
+  /** {@link GOLDEN_SEED} unless given. */
+  readonly seed?: number;
+}
+
+/**
+ * Makes the inputs of a case.
+ *
+ * @param d - its definition
+ * @param choices - the seed
+ * @returns everything but outputs and tolerance
+ */
+export function goldenRopeQuestion(d: GoldenRopeDefinition, choices: GoldenChoices = {}): GoldenQuestion {
+  const { seed = GOLDEN_SEED } = choices;
+  const { direction = 'forward', layout = 'bsnh' } = d;
+  const positions = positionsOf(d);
+  const batch = batchOf(d);
+  const seq = positions.shape.at(-1)!;
+  const { headDim } = d.spec;
+  const inputs = new Map<string, Tensor>();
+  const parts: GoldenRopePart[] = (d.parts ?? ONE_PART).map(({ name, heads, cache, normEps }) => {
+    const shapeOf = (tokens: number): number[] =>
+      layout === 'bsnh' ? [batch, tokens, heads, headDim] : [batch, heads, tokens, headDim];
+    inputs.set(name, distinctRows(d.dtype, shapeOf(seq), numbersFor(seed, d.id, name)));
+    const part: { -readonly [K in keyof GoldenRopePart]: GoldenRopePart[K] } = {
+      x: name,
+      out: name === 'x' ? 'y' : `${name}_out`,
+    };
+    if (normEps !== undefined) {
+      part.weight = `${name}_weight`;
+      part.eps = normEps;
+      inputs.set(part.weight, distinctRows(d.dtype, [headDim], numbersFor(seed, d.id, part.weight)));
+    }
+    if (cache) {
+      part.cache = `${name}_cache`;
+      part.rows = `${name}_rows`;
+      inputs.set(part.cache, distinctRows(cache.dtype, shapeOf(cache.rows), numbersFor(seed, d.id, part.cache)));
+      inputs.set(part.rows, integerTensor('i32', [batch, seq], scatteredRows(batch, seq, cache.rows)));
+    }
+    return part;
+  });
+  inputs.set('positions', positions);
+  const rope = plainJson({ spec: d.spec, direction, layout, parts });
+  return {
+    id: d.id,
+    op: 'rope',
+    about: d.about,
+    separates: d.separates,
+    attributes: rope as unknown as Record<string, Json>,
+    inputs,
+    rope,
+  };
+}
+
+/** As a manifest will have it: typed arrays become lists, what is undefined falls away. */
+function plainJson<T>(value: T): T {
+  return JSON.parse(
+    JSON.stringify(value, (_, item) => (ArrayBuffer.isView(item) ? Array.from(item as Float32Array) : item)),
+  );
+}
+
+const ONE_PART: readonly PartDefinition[] = [{ name: 'x', heads: 2 }];
+
+function batchOf(d: GoldenRopeDefinition): number {
+  return d.batch ?? 2;
+}
+
+function positionsOf(d: GoldenRopeDefinition): Tensor {
+  const dtype = d.positionDtype ?? 'i64';
+  const given = d.positions ?? GOLDEN_POSITIONS;
+  const lead = typeof given[0] === 'object' ? [given.length] : [];
+  const rows = (lead.length > 0 ? given : [given]) as readonly (readonly number[])[];
+  const shape = [...lead, rows[0]!.length];
+  if (!d.spec.axes) return integerTensor(dtype, shape, rows.flat());
+  // On every axis another position, and as far: a wrong axis turns by another angle, at each token.
+  const numAxes = d.spec.axes.sections.length;
+  const values = Array.from({ length: numAxes }, (_, a) =>
+    rows.map((row) => row.map((p, s) => Math.abs(p - a * (5 + 2 * s)))),
+  );
+  return integerTensor(dtype, [numAxes, ...shape], values.flat(2));
+}
+
+/** Rows that are neither the token nor its neighbour: 5 steps on, around a cache longer than the tokens; every batch starts elsewhere. */
+function scatteredRows(batch: number, seq: number, rows: number): number[] {
+  return Array.from({ length: batch * seq }, (_, n) => (2 + 3 * Math.floor(n / seq) + 5 * (n % seq)) % rows);
+}

@@ -1,0 +1,123 @@
+/**
+ * Golden cases as conformance cases: the built-in suites, folders that `ropewalk vectors` wrote, and judging one.
+ *
+ * @module
+ */
+import { type HostArray, isFloat, type Tensor, type Runner } from 'ropewalk';
+import { referenceRunner } from 'ropewalk/reference';
+import type { VectorFolder } from '../folder.js';
+import { allOf, type ExpectedOutput, judgeOutput, within } from '../judge.js';
+import { formatLabel } from '../label.js';
+import type { ConformanceCase, Verdict } from '../runner.js';
+import { exactWithBounds, storedSlack } from './bounds.js';
+import { bindGolden, type GoldenQuestion } from './case.js';
+import { GOLDEN_OPERATORS, goldenOperatorQuestion } from './operators.js';
+import { asFormatError, openGolden } from './read.js';
+import { GOLDEN_ROPE, GOLDEN_SEED, type GoldenChoices, goldenRopeQuestion } from './rope.js';
+
+/**
+ * Makes the cases of a golden folder. Each is judged twice: by the exact result of its inputs, and by the outputs that the folder holds.
+ *
+ * @param folder - with the manifest.json that `ropewalk vectors` wrote
+ * @throws {RopewalkError} FORMAT when the manifest is malformed
+ */
+export function goldenVectorCases(folder: VectorFolder): ConformanceCase[] {
+  const golden = openGolden(folder);
+  return golden.cases.map((entry) => ({
+    suite: 'golden',
+    label: formatLabel('GOLDEN', {
+      vector: `${folder.name}/${entry.id}`,
+      op: entry.op,
+      type: entry.inputs[0]?.dtype ?? '',
+      shape: entry.inputs[0]?.shape ?? [],
+    }),
+    async run(runner) {
+      const c = await golden.load(entry);
+      const where = `vectors/${folder.name}/${entry.id}`;
+      try {
+        bindGolden(c, referenceRunner());
+      } catch (error) {
+        throw asFormatError(error, where);
+      }
+      return judgeGolden(c, runner, c.outputs);
+    },
+  }));
+}
+
+/**
+ * The golden RoPE cases as a suite: each on a runner against the float64 reference on the same inputs, element by element.
+ *
+ * @param choices - the seed
+ */
+export function goldenRopeSuite(choices: GoldenChoices = {}): ConformanceCase[] {
+  return GOLDEN_ROPE.map((d) => ({
+    suite: 'golden',
+    label: formatLabel('GOLDEN', {
+      case: d.id,
+      op: 'rope',
+      type: d.dtype,
+      head_dim: d.spec.headDim,
+      rotary_dim: d.spec.rotaryDim ?? d.spec.headDim,
+      pairing: d.spec.pairing,
+      scaling: d.spec.scaling?.kind ?? 'none',
+      ...(d.direction === 'backward' ? { direction: 'backward' } : {}),
+      seed: choices.seed ?? GOLDEN_SEED,
+    }),
+    run: (runner) => judgeGolden(goldenRopeQuestion(d, choices), runner),
+  }));
+}
+
+/**
+ * The golden cases of the other eight operators as a suite, judged as {@link goldenRopeSuite} judges.
+ *
+ * @param choices - the seed
+ */
+export function goldenOperatorSuite(choices: GoldenChoices = {}): ConformanceCase[] {
+  return GOLDEN_OPERATORS.map((d) => ({
+    suite: 'golden',
+    label: formatLabel('GOLDEN', { case: d.id, op: d.op, seed: choices.seed ?? GOLDEN_SEED }),
+    run: (runner) => judgeGolden(goldenOperatorQuestion(d, choices), runner),
+  }));
+}
+
+/**
+ * Runs a case on a runner and judges every output, each element by its own bound.
+ *
+ * @param c - inputs and attributes
+ * @param runner - what is judged
+ * @param stored - expected outputs from a file, which are judged as well: they were rounded once more
+ */
+export async function judgeGolden(
+  c: GoldenQuestion,
+  runner: Runner,
+  stored?: ReadonlyMap<string, Tensor>,
+): Promise<Verdict> {
+  const { plan, outputs } = bindGolden(c, runner);
+  const reason = runner.whyNot(plan);
+  if (reason !== undefined) return { status: 'not_supported', reason };
+  const exact = exactWithBounds(c);
+  runner.run(plan);
+  await runner.finish();
+  const verdicts: Verdict[] = [];
+  for (const [name, tensor] of outputs) {
+    const want = exact.get(name)!;
+    const got = await tensor.read();
+    const file = stored?.get(name);
+    const label = `${c.op}.${name}`;
+    verdicts.push(judgeOutput(label, got, want));
+    if (file) verdicts.push(judgeOutput(`${label}, as stored`, got, asStored(want, file)));
+  }
+  return allOf(...verdicts);
+}
+
+/** An expected output whose values are those of a file. */
+function asStored(exact: ExpectedOutput, file: Tensor): ExpectedOutput {
+  const { dtype, bounds } = exact;
+  if (!bounds || !isFloat(dtype)) return { ...exact, values: file.read() as HostArray };
+  const exactValues = exact.values as Float64Array;
+  // Where the exact value rounds to an infinity, it stands for that infinity.
+  const values = (file.readNumbers() as Float64Array).map((value, n) =>
+    Number.isFinite(value) || !within(value, exactValues[n]!, bounds[n]!, dtype) ? value : exactValues[n]!,
+  );
+  return { ...exact, values, bounds: bounds.map((bound, n) => bound && bound + storedSlack(dtype, values[n]!)) };
+}

@@ -1,0 +1,215 @@
+/**
+ * Golden folders, written: cases → files, in every form. Nothing here touches a file system.
+ * Forms that need a package (npz, onnx) are loaded when asked for.
+ *
+ * @module
+ */
+import { type Dtype, type FloatDtype, sizeBytes, type Tensor, tensorFrom } from 'ropewalk';
+import { newArray, storeNumber } from 'ropewalk/backend';
+import { writeNpy, writeSafetensors } from '@ropewalk/formats';
+import type { ExpectedOutput } from '../judge.js';
+import { exactWithBounds, toleranceOf } from './bounds.js';
+import { writeHeader } from './c-header.js';
+import type { GoldenCase, GoldenQuestion } from './case.js';
+import type { GoldenEntry, GoldenForm, GoldenManifest, GoldenTensor } from './manifest.js';
+import { elementBytes, sha256 } from './read.js';
+
+/** One file of a folder. */
+export interface GoldenFile {
+  /** Relative, with `/`. */
+  readonly path: string;
+  readonly bytes: Uint8Array;
+}
+
+/** Integers that a manifest shows: positions, rows, indices; more would hide the rest. */
+const SHOWN_VALUES = 64;
+
+/**
+ * Answers a question: computes the outputs in float64, rounds them once, and states the tolerance.
+ *
+ * @param question - inputs and attributes
+ */
+export function answer(question: GoldenQuestion): GoldenCase {
+  const exact = exactWithBounds(question);
+  const outputs = new Map([...exact].map(([name, output]): [string, Tensor] => [name, rounded(output)]));
+  return { ...question, outputs, tolerance: toleranceOf(question, exact) };
+}
+
+/** An exact output rounded once to its dtype; what was copied stays as it is. */
+function rounded({ dtype, shape, values, bounds }: ExpectedOutput): Tensor {
+  if (!bounds) return tensorFrom(values, { dtype, shape });
+  const data = newArray(dtype, values.length);
+  for (let n = 0; n < data.length; n++) storeNumber(data, dtype as FloatDtype, n, values[n] as number);
+  return tensorFrom(data, { dtype, shape });
+}
+
+/** A case's files and what the manifest says of it. */
+export interface WrittenCase {
+  readonly entry: GoldenEntry;
+  readonly files: readonly GoldenFile[];
+  readonly skipped: GoldenManifest['skipped'];
+}
+
+/**
+ * Writes one case.
+ *
+ * @param c - the case
+ * @param forms - at least one
+ * @param generator - program and version, for files that name their writer
+ * @param seed - of the folder, for the sidecars
+ * @returns undefined as entry's files where no form can express it; then it does not belong into the manifest
+ */
+export async function writeCase(
+  c: GoldenCase,
+  forms: readonly GoldenForm[],
+  generator: string,
+  seed: number,
+): Promise<WrittenCase> {
+  const files: GoldenFile[] = [];
+  const skipped: { id: string; form: GoldenForm; reason: string }[] = [];
+  const hashes = new Map<string, string>();
+  for (const [name, tensor] of allTensors(c)) hashes.set(name, await sha256(elementBytes(tensor)));
+  const places = new Map<string, Partial<Record<GoldenForm, string>>>([...hashes.keys()].map((name) => [name, {}]));
+  for (const form of forms) {
+    const reason = await writeForm(c, form, {
+      generator,
+      seed,
+      hashes,
+      add: (path, bytes) => files.push({ path, bytes }),
+      places,
+    });
+    if (reason !== undefined) skipped.push({ id: c.id, form, reason });
+  }
+  const describe = (tensors: ReadonlyMap<string, Tensor>): GoldenTensor[] =>
+    [...tensors].map(([name, tensor]) => ({
+      name,
+      dtype: tensor.dtype,
+      shape: tensor.shape,
+      sha256: hashes.get(name)!,
+      files: places.get(name)!,
+      ...shown(tensor),
+    }));
+  const { id, op, about, separates, attributes, tolerance, rope } = c;
+  const entry = {
+    id,
+    op,
+    about,
+    separates,
+    attributes,
+    inputs: describe(c.inputs),
+    outputs: describe(c.outputs),
+    tolerance,
+    ...(rope ? { rope } : {}),
+  };
+  return { entry, files, skipped };
+}
+
+function allTensors(c: GoldenCase): [string, Tensor][] {
+  return [...c.inputs, ...c.outputs];
+}
+
+function shown(tensor: Tensor): { values?: number[] } {
+  const integer = tensor.dtype[0] === 'i' || tensor.dtype[0] === 'u';
+  if (!integer || tensor.size > SHOWN_VALUES) return {};
+  const values = [...(tensor.readNumbers() as Float64Array)];
+  return values.every(Number.isSafeInteger) ? { values } : {};
+}
+
+/** What writing one form of a case needs. */
+interface Sink {
+  readonly generator: string;
+  readonly seed: number;
+  readonly hashes: ReadonlyMap<string, string>;
+  readonly add: (path: string, bytes: Uint8Array) => void;
+  readonly places: ReadonlyMap<string, Partial<Record<GoldenForm, string>>>;
+}
+
+async function writeForm(c: GoldenCase, form: GoldenForm, sink: Sink): Promise<string | undefined> {
+  const { add, places, generator, seed } = sink;
+  const place = (name: string, path: string): string => {
+    places.get(name)![form] = path;
+    return path;
+  };
+  const together = (path: string): void => {
+    for (const [name] of allTensors(c)) place(name, path);
+  };
+  switch (form) {
+    case 'npy':
+      for (const [name, tensor] of allTensors(c))
+        add(place(name, `${c.id}/${name}.npy`), writeNpy(tensor.read() as never, tensor));
+      return undefined;
+    case 'npz': {
+      const { writeNpz } = await import('@ropewalk/formats');
+      together(`${c.id}.npz`);
+      add(`${c.id}.npz`, writeNpz(new Map(allTensors(c))));
+      return undefined;
+    }
+    case 'safetensors': {
+      together(`${c.id}.safetensors`);
+      const { atol, rtol, formula } = c.tolerance;
+      const metadata = {
+        op: c.op,
+        about: c.about,
+        attributes: JSON.stringify(c.attributes),
+        inputs: [...c.inputs.keys()].join(','),
+        outputs: [...c.outputs.keys()].join(','),
+        tolerance: JSON.stringify({ formula, atol, rtol }),
+        seed: String(seed),
+        generator,
+      };
+      // Wider elements first, so that every tensor is aligned.
+      const sorted = allTensors(c).sort(([, a], [, b]) => sizeBytes(b.dtype) - sizeBytes(a.dtype));
+      add(`${c.id}.safetensors`, writeSafetensors(new Map(sorted), metadata));
+      return undefined;
+    }
+    case 'bin':
+      for (const [name, tensor] of allTensors(c)) {
+        add(place(name, `${c.id}/${name}.bin`), elementBytes(tensor));
+        add(`${c.id}/${name}.json`, text(`${JSON.stringify(sidecar(c, name, tensor, sink), null, 2)}\n`));
+      }
+      return undefined;
+    case 'c':
+      together(`${c.id}.h`);
+      add(`${c.id}.h`, text(writeHeader(c, generator)));
+      return undefined;
+    case 'onnx': {
+      const { writeOnnxModel, writeOnnxTensor } = await import('@ropewalk/onnx');
+      const { onnxTestOf } = await import('./onnx.js');
+      const test = onnxTestOf(c, generator);
+      if (typeof test === 'string') return test;
+      add(`${c.id}/model.onnx`, writeOnnxModel(test.model));
+      for (const [kind, tensors] of [
+        ['input', test.inputs],
+        ['output', test.outputs],
+      ] as const) {
+        for (const [n, one] of tensors.entries()) {
+          const path = `${c.id}/test_data_set_0/${kind}_${n}.pb`;
+          if (one.golden !== undefined) place(one.golden, path);
+          add(path, writeOnnxTensor(one.tensor, one.name));
+        }
+      }
+      return undefined;
+    }
+  }
+}
+
+/** What lies beside a .bin: all that a reader without the manifest needs. */
+function sidecar(c: GoldenCase, name: string, tensor: Tensor, { generator, seed, hashes }: Sink): unknown {
+  const output = c.outputs.has(name);
+  return {
+    case: c.id,
+    tensor: name,
+    role: output ? 'output' : 'input',
+    dtype: tensor.dtype satisfies Dtype,
+    shape: tensor.shape,
+    byte_order: 'little',
+    sha256: hashes.get(name),
+    seed,
+    generator,
+    ...(output ? { tolerance: c.tolerance } : {}),
+  };
+}
+
+function text(content: string): Uint8Array {
+  return new TextEncoder().encode(content);
+}

@@ -1,0 +1,93 @@
+/** Conformance: cases, comparison, tolerances and the runner, for our backends and for yours. @module */
+export type { VectorFolder } from './folder.js';
+export { type GgmlRopeParams, ropeByFormula } from './ggml-formula.js';
+export type { GoldenCase, GoldenQuestion, GoldenRope, GoldenRopePart, ToleranceRecord } from './golden/case.js';
+export {
+  type Chosen,
+  type ChosenCase,
+  chooseBuiltIn,
+  chooseDialect,
+  chooseRope,
+  GOLDEN_DIALECTS,
+  GOLDEN_OPS,
+  type GoldenChoice,
+  type GoldenDialect,
+  positionsFor,
+} from './golden/choose.js';
+export {
+  formatManifest,
+  GOLDEN_FORMS,
+  type GoldenEntry,
+  type GoldenForm,
+  type GoldenManifest,
+  type GoldenTensor,
+} from './golden/manifest.js';
+export {
+  asFormatError,
+  decodeTensor,
+  elementBytes,
+  type GoldenFolder,
+  openGolden,
+  sha256,
+  type WantedTensor,
+} from './golden/read.js';
+export { GOLDEN_SEED, type GoldenChoices } from './golden/rope.js';
+export { goldenOperatorSuite, goldenRopeSuite } from './golden/suite.js';
+export { answer, type GoldenFile, type WrittenCase, writeCase } from './golden/write.js';
+export { bytesToTensor } from './host.js';
+export {
+  allOf,
+  type Comparison,
+  compareOutput,
+  type ExpectedOutput,
+  judgeBits,
+  judgeClose,
+  judgeNmse,
+  judgeOutput,
+  nmse,
+  type Tolerance,
+  within,
+} from './judge.js';
+export { formatLabel, type ParsedLabel, parseLabel } from './label.js';
+export { extendedCases, publishedCases } from './published.js';
+export { parseRopeLabel, type RopeCaseParams, ropeCase, ropeLabel, ropePlanOfCase } from './rope-case.js';
+export {
+  type CaseResult,
+  type ConformanceCase,
+  type Counts,
+  countResults,
+  formatResult,
+  formatSummary,
+  resultToJson,
+  runCases,
+  type Verdict,
+} from './runner.js';
+export {
+  HF_RECIPE_NMSE_LIMIT,
+  RECIPE_NMSE_LIMIT,
+  ropeNmseLimit,
+  rotationErrorBound,
+  UNIT_ROUNDOFF,
+} from './tolerance.js';
+export { vectorCases } from './vectors.js';
+export { verifyToHtml } from './verify/html.js';
+export { type ErrorMap, judgeCase, type TensorReport, type VerifyResult, type WrongElement } from './verify/judge.js';
+export type { ModelOptions } from './verify/model.js';
+export {
+  countVerified,
+  type ReportTitle,
+  type VerifyCounts,
+  verifyLines,
+  verifySummary,
+  verifyToCsv,
+  verifyToJson,
+  verifyToJunit,
+} from './verify/report.js';
+export { type RopePlace, TABLE_PRECISIONS, type TablePrecision } from './verify/rope-model.js';
+export { demoObservation } from './diagnose/demo.js';
+export { Diagnosis, Expected, Named, NextInput, Observation, diagnose } from './diagnose/index.js';
+export { frequencySvg } from './diagnose/picture.js';
+export { describeDiagnosis } from './diagnose/words.js';
+export { MUTANTS } from './diagnose/catalogue.js';
+export { CAUSES, type Cause, type Mutant } from './diagnose/mutant.js';
+export { scoreVectors, type MutantScore, type VectorScore } from './diagnose/score.js';

@@ -1,0 +1,362 @@
+/**
+ * The judge: compares what came with what was expected, element by element.
+ *
+ * {@link compareElements} measures. `ropewalk check` makes a verdict of the measurements ({@link judgeClose},
+ * {@link judgeOutput}), `ropewalk verify` a report (verify/judge.ts).
+ *
+ * @module
+ */
+import { readField, bitsOf, loadNumber, refuse } from 'ropewalk/backend';
+import { type Dtype, type FloatDtype, type HostArray, isFloat } from 'ropewalk';
+import type { Verdict } from './runner.js';
+import { UNIT_ROUNDOFF } from './tolerance.js';
+
+/** Where rounding to a dtype begins to give infinity: half a unit past its largest number. In float64 the number itself is already infinite. */
+const OVERFLOW: Readonly<Record<FloatDtype, number>> = /* @__PURE__ */ Object.freeze({
+  f64: Number.POSITIVE_INFINITY,
+  f32: (2 - 2 ** -24) * 2 ** 127,
+  f16: 65520,
+  bf16: (2 - 2 ** -8) * 2 ** 127,
+});
+
+/** How many wrong elements of an output a {@link Comparison} lists. */
+const FIRST_WRONG = 10;
+
+/**
+ * Says whether a value may stand for an exact one: NaN for NaN, an infinity for the same infinity, otherwise a number
+ * within the bound.
+ *
+ * @param got - what came
+ * @param exact - what should have come, unrounded
+ * @param bound - how far off it may be; a bound that is not finite counts as 0
+ * @param dtype - of the output, if known: a value that rounds past its largest number may be infinite
+ */
+export function within(got: number, exact: number, bound: number, dtype?: Dtype): boolean {
+  if (got === exact) return true;
+  if (!Number.isFinite(exact)) return Number.isNaN(exact) && Number.isNaN(got);
+  const limit = Number.isFinite(bound) ? bound : 0;
+  if (Number.isFinite(got)) return Math.abs(got - exact) <= limit;
+  // An infinity of the right sign, where the exact value or one within the bound rounds to it.
+  return (
+    dtype !== undefined &&
+    isFloat(dtype) &&
+    Math.sign(got) === Math.sign(exact) &&
+    Math.abs(exact) + limit >= OVERFLOW[dtype]
+  );
+}
+
+/** What was measured between what came and what was expected. */
+export interface Comparison {
+  /** The numbers that were compared, row-major. */
+  readonly got: ArrayLike<number>;
+  readonly want: ArrayLike<number>;
+  /** How many elements are outside their bound. */
+  readonly wrong: number;
+  /** Of these, how many are NaN or infinite where a finite number should be, or the other way round. */
+  readonly nonFinite: number;
+  /** Indices of the first {@link FIRST_WRONG} wrong elements. */
+  readonly first: readonly number[];
+  /** The largest |got − want|, over the elements that are finite on both sides. */
+  readonly maxAbs: number;
+  /** The largest |got − want| / |want|, where want is not 0. */
+  readonly maxRel: number;
+  /** Σ(got − want)² / Σ want². */
+  readonly nmse: number;
+  /** The factor g for which g·want is nearest to what came; NaN where want is all 0. */
+  readonly gain: number;
+  /** The largest |got − want| / bound: at most 1 when nothing is wrong. */
+  readonly maxRatio: number;
+  /** Index of the element with that ratio; −1 when every element is exact. */
+  readonly worst: number;
+}
+
+/** Is told of element n: its error and the error over its bound, both Infinity where nothing can be subtracted, and what was compared. */
+export type ElementVisitor = (n: number, error: number, ratio: number, got: number, want: number) => void;
+
+/** How elements are compared. */
+interface ComparisonOptions {
+  /** How far element n may be off. */
+  readonly bound: (n: number) => number;
+  /** Of the output, as for {@link within}. */
+  readonly dtype?: Dtype;
+  /** Decides whether element n is right, instead of the bound. */
+  readonly isRight?: (n: number) => boolean;
+  /** Called for each element. */
+  readonly visit?: ElementVisitor;
+}
+
+/** Compares elements and measures. */
+function compareElements(
+  got: ArrayLike<number>,
+  want: ArrayLike<number>,
+  { bound, dtype, isRight, visit }: ComparisonOptions,
+): Comparison {
+  const unit = powerOfTwoBelow(want); // as in nmse
+  const first: number[] = [];
+  let [wrong, nonFinite, worst] = [0, 0, -1];
+  let [maxAbs, maxRel, maxRatio] = [0, 0, 0];
+  let [squares, power, along] = [0, 0, 0];
+  for (let n = 0; n < want.length; n++) {
+    const [a, b, given] = [got[n]!, want[n]!, bound(n)];
+    const limit = Number.isFinite(given) ? given : 0;
+    const right = isRight ? isRight(n) : within(a, b, limit, dtype);
+    let error = a === b || (Number.isNaN(a) && Number.isNaN(b)) ? 0 : Math.abs(a - b);
+    // An allowed overflow is no error. Anything else that is not finite is as far off as can be.
+    if (!Number.isFinite(error)) error = right ? 0 : Number.POSITIVE_INFINITY;
+    const share = error === 0 ? (right ? 0 : Number.POSITIVE_INFINITY) : error / limit;
+    const ratio = Number.isNaN(share) ? Number.POSITIVE_INFINITY : share;
+    if (!right) {
+      wrong++;
+      if (!Number.isFinite(error)) nonFinite++;
+      if (first.length < FIRST_WRONG) first.push(n);
+    }
+    if (ratio > maxRatio) {
+      maxRatio = ratio;
+      worst = n;
+    }
+    if (Number.isFinite(error)) {
+      maxAbs = Math.max(maxAbs, error);
+      if (b !== 0) maxRel = Math.max(maxRel, error / Math.abs(b));
+      if (Number.isFinite(a) && Number.isFinite(b)) {
+        squares += (error / unit) ** 2;
+        power += (b / unit) ** 2;
+        along += (a / unit) * (b / unit);
+      }
+    }
+    visit?.(n, error, ratio, a, b);
+  }
+  return {
+    got,
+    want,
+    wrong,
+    nonFinite,
+    first,
+    maxAbs,
+    maxRel,
+    nmse: squares === 0 ? 0 : squares / power,
+    gain: along / power,
+    maxRatio,
+    worst,
+  };
+}
+
+/** What an output should be, and how far off each element may be. */
+export interface ExpectedOutput {
+  readonly dtype: Dtype;
+  readonly shape: readonly number[];
+  /** float64 where the operator computes; the elements themselves where it copies. */
+  readonly values: HostArray;
+  /** For each element, >= 0 and finite; undefined where the bits must be equal. */
+  readonly bounds: Float64Array | undefined;
+  /**
+   * Elements that are NaN or infinite in a right kernel, but not always the same: 0 · ∞ is NaN where f32 takes the other factor
+   * for zero, and ∞ otherwise. Anything that is not finite passes.
+   */
+  readonly unsettled: ReadonlySet<number>;
+}
+
+/**
+ * Compares an output with what it should be.
+ *
+ * @param got - the elements that came, in the output's dtype, as many as were expected
+ * @param expected - the output as it should be
+ * @param visit - called for each element
+ */
+export function compareOutput(
+  got: HostArray,
+  { dtype, values, bounds, unsettled }: ExpectedOutput,
+  visit?: ElementVisitor,
+): Comparison {
+  const came = numbersOf(got, dtype);
+  if (!bounds) {
+    const [a, b] = [bitsOf(got), bitsOf(values)];
+    return compareElements(came, numbersOf(values, dtype), { bound: () => 0, isRight: (n) => a[n] === b[n], visit });
+  }
+  const exact = values as Float64Array;
+  const want =
+    unsettled.size === 0
+      ? exact
+      : exact.map((value, n) => (unsettled.has(n) && !Number.isFinite(came[n]) ? came[n]! : value));
+  return compareElements(came, want, { bound: (n) => bounds[n]!, dtype, visit });
+}
+
+function numbersOf(data: HostArray, dtype: Dtype): Float64Array {
+  return Float64Array.from({ length: data.length }, (_, n) => loadNumber(data, dtype, n));
+}
+
+/**
+ * Judges an output by what it should be.
+ *
+ * @param label - names it in the verdict
+ * @param got - the elements that came, in the output's dtype
+ * @param expected - the output as it should be
+ */
+export function judgeOutput(label: string, got: HostArray, expected: ExpectedOutput): Verdict {
+  const { bounds, values } = expected;
+  if (!bounds) return judgeBits(label, got, values);
+  if (got.length !== values.length) return otherLength(label, got, values);
+  return verdictOf(label, compareOutput(got, expected), (n) => bounds[n]!);
+}
+
+/**
+ * Normalised mean squared error: `Σ(got − want)² / Σ want²`, the field's measure for RoPE (test-backend-ops). An element that is
+ * NaN on both sides, or the same infinity on both sides, counts for nothing.
+ *
+ * @param got - what came
+ * @param want - what was expected, as many elements
+ * @param dtype - of `got`, if known: a value that rounds past its largest number may be infinite
+ * @returns 0 for equal; NaN when an element is not finite on one side and not the same on the other
+ */
+export function nmse(got: ArrayLike<number>, want: ArrayLike<number>, dtype?: FloatDtype): number {
+  // Squares of huge numbers overflow and those of tiny ones vanish. Dividing by a power of two loses no precision.
+  const unit = powerOfTwoBelow(want);
+  let error = 0;
+  let power = 0;
+  for (let i = 0; i < want.length; i++) {
+    const [a, b] = [got[i]!, want[i]!];
+    if (!Number.isFinite(a) || !Number.isFinite(b)) {
+      if (!within(a, b, dtype === undefined ? 0 : UNIT_ROUNDOFF[dtype] * Math.abs(b), dtype)) return Number.NaN;
+      continue;
+    }
+    const [difference, size] = [(a - b) / unit, b / unit];
+    error += difference * difference;
+    power += size * size;
+  }
+  return error === 0 ? 0 : error / power;
+}
+
+/** The power of two at or just below the largest finite magnitude; 1 where all are 0. */
+function powerOfTwoBelow(values: ArrayLike<number>): number {
+  let largest = 0;
+  for (let i = 0; i < values.length; i++)
+    if (Number.isFinite(values[i]!)) largest = Math.max(largest, Math.abs(values[i]!));
+  return largest === 0 ? 1 : 2 ** Math.min(1023, Math.floor(Math.log2(largest)));
+}
+
+/**
+ * Judges by NMSE.
+ *
+ * @param op - the operator's name, printed as `[ROPE]`
+ * @param got - what came
+ * @param want - what was expected
+ * @param limit - the largest NMSE that passes, a finite number >= 0
+ * @param dtype - as for {@link nmse}
+ * @throws {RopewalkError} RANGE for any other limit
+ */
+export function judgeNmse(
+  op: string,
+  got: ArrayLike<number>,
+  want: ArrayLike<number>,
+  limit: number,
+  dtype?: FloatDtype,
+): Verdict {
+  checkLimit(limit, `${op}: limit`);
+  if (got.length !== want.length) return otherLength(op, got, want);
+  const error = nmse(got, want, dtype);
+  // Not `error > limit`: NaN must fail.
+  if (!(error <= limit)) return { status: 'fail', detail: `[${op}] NMSE = ${error.toFixed(9)} > ${limit.toFixed(9)}` };
+  return { status: 'ok', measure: `NMSE ${error.toExponential(1)}` };
+}
+
+/** An absolute and a relative tolerance: `|got − want| <= atol + rtol·|want|`. */
+export interface Tolerance {
+  readonly atol: number;
+  readonly rtol: number;
+}
+
+/**
+ * Judges element by element, as numpy's allclose with equal_nan does.
+ *
+ * @param op - the operator's name
+ * @param got - what came
+ * @param want - what was expected
+ * @param tolerance - absolute and relative, finite numbers >= 0; or a function that gives the bound of element i
+ * @param dtype - as for {@link within}
+ * @throws {RopewalkError} RANGE for any other tolerance
+ */
+export function judgeClose(
+  op: string,
+  got: ArrayLike<number>,
+  want: ArrayLike<number>,
+  tolerance: Tolerance | ((i: number) => number),
+  dtype?: Dtype,
+): Verdict {
+  const bound = boundOf(tolerance, want, `${op}: tolerance`);
+  if (got.length !== want.length) return otherLength(op, got, want);
+  return verdictOf(op, compareElements(got, want, { bound, dtype }), bound);
+}
+
+function boundOf(
+  tolerance: Tolerance | ((i: number) => number),
+  want: ArrayLike<number>,
+  where: string,
+): (i: number) => number {
+  if (typeof tolerance === 'function') return tolerance;
+  const atol = readField(tolerance, 'atol', where);
+  const rtol = readField(tolerance, 'rtol', where);
+  checkLimit(atol, `${where}.atol`);
+  checkLimit(rtol, `${where}.rtol`);
+  return (i) => atol + rtol * Math.abs(want[i]!);
+}
+
+function checkLimit(limit: number, where: string): void {
+  if (!(Number.isFinite(limit) && limit >= 0)) refuse('RANGE', where, 'a finite number >= 0', limit);
+}
+
+function verdictOf(op: string, comparison: Comparison, bound: (n: number) => number): Verdict {
+  const { got, want, wrong, first, worst, maxAbs } = comparison;
+  if (wrong === 0) return { status: 'ok', measure: `max error ${maxAbs.toExponential(1)}` };
+  const at = first[0]!;
+  const limit = Number.isFinite(want[at]) ? ` ± ${bound(at).toExponential(2)}` : '';
+  const off = Math.abs(got[worst]! - want[worst]!);
+  const detail =
+    `[${op}] ${wrong} of ${want.length} outside tolerance; first at ${at}: got ${got[at]}, expected ${want[at]}${limit}; ` +
+    `worst at ${worst}: off by ${Number.isFinite(off) ? off : Number.POSITIVE_INFINITY}`;
+  return { status: 'fail', detail };
+}
+
+function otherLength(op: string, got: ArrayLike<unknown>, want: ArrayLike<unknown>): Verdict {
+  return { status: 'fail', detail: `[${op}] ${got.length} elements, expected ${want.length}` };
+}
+
+/**
+ * Judges bit for bit: NaN payloads, signs of zero, and the elements between strided rows.
+ *
+ * @param op - the operator's name
+ * @param got - what came
+ * @param want - what was expected, same element size
+ * @param computed - the dtype of elements that were computed, not copied: any NaN passes for a computed NaN, whatever its payload
+ */
+export function judgeBits(op: string, got: HostArray, want: HostArray, computed?: Dtype): Verdict {
+  const [a, b] = [bitsOf(got), bitsOf(want)];
+  if (a.BYTES_PER_ELEMENT !== b.BYTES_PER_ELEMENT || a.length !== b.length) {
+    const size = (bits: typeof a): string => `${bits.length} × ${bits.BYTES_PER_ELEMENT}`;
+    return { status: 'fail', detail: `[${op}] ${size(a)} bytes, expected ${size(b)}` };
+  }
+  let wrong = 0;
+  let first = -1;
+  for (let i = 0; i < a.length; i++) {
+    if (a[i] === b[i]) continue;
+    if (computed && Number.isNaN(loadNumber(got, computed, i)) && Number.isNaN(loadNumber(want, computed, i))) continue;
+    wrong++;
+    if (first < 0) first = i;
+  }
+  if (wrong === 0) return { status: 'ok', measure: 'equal to the bit' };
+  const hex = (v: number | bigint): string => `0x${v.toString(16)}`;
+  const values = `got ${hex(a[first]!)}, expected ${hex(b[first]!)}`;
+  return {
+    status: 'fail',
+    detail: `[${op}] ${wrong} of ${a.length} elements differ in bits; first at ${first}: ${values}`,
+  };
+}
+
+/**
+ * Joins verdicts: the first that is not OK decides; otherwise all measures are listed.
+ *
+ * @param verdicts - at least one
+ */
+export function allOf(...verdicts: Verdict[]): Verdict {
+  const bad = verdicts.find((v) => v.status !== 'ok');
+  if (bad) return bad;
+  return { status: 'ok', measure: verdicts.map((v) => (v.status === 'ok' ? v.measure : '')).join(', ') };
+}

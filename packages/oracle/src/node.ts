@@ -1,0 +1,4 @@
+/** For Node only: what opens files. @module */
+export { openFolder, openGoldenFolder } from './folder.node.js';
+export { readCaseOutputs } from './verify/outputs.node.js';
+export { openProgram, type ProgramUnderTest } from './verify/program.node.js';

@@ -1,0 +1,268 @@
+/**
+ * ROPE cases in the form of seed 000: the label holds every parameter, the inputs follow from the label,
+ * and the expected output comes from ggml's formula in float64.
+ *
+ * @module
+ */
+import { type FloatDtype, roundTo, Tensor, bindRope, type RopePlan, type Runner } from 'ropewalk';
+import { refuse, type RandomStream, randomFrom, extentOf } from 'ropewalk/backend';
+import { ropePlanFromGgml } from '@ropewalk/dialects';
+import { type GgmlRopeParams, ropeByFormula } from './ggml-formula.js';
+import { hostTensor, readFloats } from './host.js';
+import { judgeNmse } from './judge.js';
+import { formatLabel, type ParsedLabel, parseLabel } from './label.js';
+import type { ConformanceCase, Verdict } from './runner.js';
+import { ropeNmseLimit } from './tolerance.js';
+
+/** Parameters of a ROPE case. The first eleven are upstream's, with upstream's names; the others are written only when they differ from its fixed values. */
+export interface RopeCaseParams {
+  readonly type: 'f32' | 'f16' | 'bf16' | 'f64';
+  /** head_dim, heads, tokens, batch. */
+  readonly ne_a: readonly [number, number, number, number];
+  readonly n_dims: number;
+  readonly mode: number;
+  /** Positions are drawn from [0, n_ctx). */
+  readonly n_ctx: number;
+  readonly fs: number;
+  readonly ef: number;
+  readonly af: number;
+  /** freq_factors: 0 none, 1 drawn from [0.9, 1.1), 2 Llama 3.1's. */
+  readonly ff: 0 | 1 | 2;
+  /** 1: x is a view of a larger tensor. */
+  readonly v: 0 | 1;
+  readonly inplace?: 0 | 1;
+  readonly n_offs?: number;
+  readonly fb?: number;
+  readonly n_ctx_orig?: number;
+  readonly bf?: number;
+  readonly bs?: number;
+  readonly sections?: readonly number[];
+  /** Positions given instead of drawn: one a token, axis by axis for the multi modes. */
+  readonly pos?: readonly number[];
+  /** 0: backward. */
+  readonly fwd?: 0 | 1;
+}
+
+const DEFAULTS = {
+  inplace: 0,
+  n_offs: 0,
+  fb: 10000,
+  n_ctx_orig: 0,
+  bf: 1,
+  bs: 1,
+  sections: [0, 0, 0, 0],
+  fwd: 1,
+} as const;
+const MODES = [0, 2, 8, 24, 40];
+/** A pasted label may not ask for more than this many elements: 2^27 float64 values are a gigabyte. */
+const MAX_ELEMENTS = 2 ** 27;
+
+/**
+ * Writes a case's label; upstream's eleven parameters look exactly as in seed 000.
+ *
+ * @param p - the parameters
+ */
+export function ropeLabel(p: RopeCaseParams): string {
+  // Upstream prints six decimals; a value that needs more is written whole, so that the label still reproduces it.
+  const six = (x: number): string => (Number(x.toFixed(6)) === x ? x.toFixed(6) : String(x));
+  const extras: Record<string, number | readonly number[]> = {};
+  for (const key of ['inplace', 'n_offs', 'fb', 'n_ctx_orig', 'bf', 'bs', 'fwd'] as const) {
+    if (p[key] !== undefined && p[key] !== DEFAULTS[key]) extras[key] = p[key];
+  }
+  if (p.sections) extras.sections = p.sections;
+  if (p.pos) extras.pos = p.pos;
+  const { type, ne_a, n_dims, mode, n_ctx, fs, ef, af, ff, v } = p;
+  return formatLabel('ROPE', {
+    type,
+    ne_a,
+    n_dims,
+    mode,
+    n_ctx,
+    fs: six(fs),
+    ef: six(ef),
+    af: six(af),
+    ff,
+    v,
+    ...extras,
+  });
+}
+
+/**
+ * Reads a case from its label.
+ *
+ * @param line - `ROPE(type=f32,ne_a=[128,32,2,1],n_dims=128,mode=0,…)`
+ * @throws {RopewalkError} FORMAT or RANGE, naming the key
+ */
+export function parseRopeLabel(line: string | ParsedLabel): RopeCaseParams {
+  const { name, values } = typeof line === 'string' ? parseLabel(line) : line;
+  if (name !== 'ROPE') refuse('FORMAT', 'case', 'a ROPE(…) line', name);
+  const known = [
+    'type',
+    'ne_a',
+    'n_dims',
+    'mode',
+    'n_ctx',
+    'fs',
+    'ef',
+    'af',
+    'ff',
+    'v',
+    ...Object.keys(DEFAULTS),
+    'pos',
+  ];
+  for (const key of values.keys()) if (!known.includes(key)) refuse('FORMAT', 'case: key', known.join(', '), key);
+  const text = (key: string): string => values.get(key) ?? refuse('FORMAT', `case: ${key}`, 'a value', undefined);
+  const number = (key: string, fallback?: number): number => {
+    const given = values.get(key);
+    if (given === undefined && fallback !== undefined) return fallback;
+    const value = Number(text(key));
+    if (text(key) === '' || !Number.isFinite(value)) refuse('FORMAT', `case: ${key}`, 'a number', given);
+    return value;
+  };
+  const integer = (key: string, low: number, high: number, fallback?: number): number => {
+    const value = number(key, fallback);
+    if (!Number.isInteger(value) || value < low || value > high)
+      refuse('RANGE', `case: ${key}`, `an integer in [${low}, ${high}]`, value);
+    return value;
+  };
+  const list = (key: string): number[] => {
+    const body =
+      /^\[([-0-9, ]*)\]$/.exec(text(key))?.[1] ?? refuse('FORMAT', `case: ${key}`, 'integers in brackets', text(key));
+    return body.trim() === ''
+      ? []
+      : body
+          .split(',')
+          .map((item) =>
+            Number.isInteger(Number(item)) ? Number(item) : refuse('FORMAT', `case: ${key}`, 'integers', item),
+          );
+  };
+  const type = text('type');
+  if (type !== 'f32' && type !== 'f16' && type !== 'bf16' && type !== 'f64')
+    refuse('FORMAT', 'case: type', 'f32, f16, bf16 or f64', type);
+  const ne = list('ne_a');
+  if (ne.length !== 4 || ne.some((n) => n < 0))
+    refuse('FORMAT', 'case: ne_a', 'four integers >= 0: head_dim, heads, tokens, batch', text('ne_a'));
+  const v = integer('v', 0, 1) as 0 | 1;
+  if (ne.reduce((product, n) => product * n, v ? 24 : 1) > MAX_ELEMENTS)
+    refuse('RANGE', 'case: ne_a', `at most ${MAX_ELEMENTS} elements`, ne);
+  const mode = integer('mode', 0, 40);
+  if (!MODES.includes(mode)) refuse('RANGE', 'case: mode', 'one of 0, 2, 8, 24, 40', mode);
+  const multi = mode >= 8;
+  const pos = values.has('pos') ? list('pos') : undefined;
+  const tokens = ne[2]! * (multi ? 4 : 1);
+  if (pos && pos.length !== tokens) refuse('SHAPE', 'case: pos', `${tokens} positions`, pos.length);
+  const sections = values.has('sections') ? list('sections') : undefined;
+  if (multi && sections?.length !== 4)
+    refuse('FORMAT', 'case: sections', 'four integers for modes 8, 24 and 40', values.get('sections'));
+  return {
+    type,
+    ne_a: ne as unknown as RopeCaseParams['ne_a'],
+    n_dims: integer('n_dims', 1, 2 ** 20),
+    mode,
+    n_ctx: integer('n_ctx', 1, 2 ** 31 - 1),
+    fs: number('fs'),
+    ef: number('ef'),
+    af: number('af'),
+    ff: integer('ff', 0, 2) as 0 | 1 | 2,
+    v,
+    inplace: integer('inplace', 0, 1, DEFAULTS.inplace) as 0 | 1,
+    n_offs: integer('n_offs', 0, 2 ** 20, DEFAULTS.n_offs),
+    fb: number('fb', DEFAULTS.fb),
+    n_ctx_orig: number('n_ctx_orig', DEFAULTS.n_ctx_orig),
+    bf: number('bf', DEFAULTS.bf),
+    bs: number('bs', DEFAULTS.bs),
+    fwd: integer('fwd', 0, 1, DEFAULTS.fwd) as 0 | 1,
+    ...(sections ? { sections } : {}),
+    ...(pos ? { pos } : {}),
+  };
+}
+
+/**
+ * Makes a runnable case.
+ *
+ * @param suite - the suite's name
+ * @param params - the case
+ */
+export function ropeCase(suite: string, params: RopeCaseParams): ConformanceCase {
+  return { suite, label: ropeLabel(params), run: (runner) => runRopeCase(params, runner) };
+}
+
+/**
+ * The plan of a case, with the positions and factors that its label draws.
+ *
+ * @param params - the case
+ */
+export function ropePlanOfCase(params: RopeCaseParams): RopePlan {
+  return drawCase(params).plan;
+}
+
+/** Everything that follows from the label. */
+function drawCase(params: RopeCaseParams) {
+  const p = { ...DEFAULTS, ...params };
+  const [ne0, , ne2] = p.ne_a;
+  const random = randomFrom(ropeLabel(params));
+  const x = drawX(p.type, p.ne_a, p.v === 1, random);
+  const pos = p.pos ?? Array.from({ length: ne2 * (p.mode >= 8 ? 4 : 1) }, () => random.integer(p.n_ctx));
+  const pairs = p.mode === 24 ? ne0 / 2 : p.n_dims / 2;
+  const factors =
+    p.ff === 0
+      ? undefined
+      : Float32Array.from({ length: pairs }, (_, j) =>
+          p.ff === 1 ? random.uniform(0.9, 1.1) : llama31Factor(j, p.n_dims, p.fb),
+        );
+  const formula: GgmlRopeParams = {
+    ne: p.ne_a,
+    n_dims: p.n_dims,
+    mode: p.mode,
+    sections: p.sections,
+    n_ctx_orig: p.n_ctx_orig,
+    freq_base: p.fb,
+    freq_scale: p.fs,
+    ext_factor: p.ef,
+    attn_factor: p.af,
+    beta_fast: p.bf,
+    beta_slow: p.bs,
+    n_offs: p.n_offs,
+    forward: p.fwd === 1,
+  };
+  const plan = ropePlanFromGgml({
+    ...formula,
+    positions: Int32Array.from(pos),
+    freq_factors: factors,
+    direction: formula.forward ? 'forward' : 'backward',
+    tableDtype: p.type === 'f64' ? 'f64' : 'f32',
+  });
+  return { x, pos, factors, formula, plan };
+}
+
+async function runRopeCase(params: RopeCaseParams, runner: Runner): Promise<Verdict> {
+  const { x, pos, factors, formula, plan } = drawCase(params);
+  const values = await readFloats(x);
+  const out = params.inplace ? x : runner.allocate(params.type, x.shape);
+  const call = bindRope(plan, x, out);
+  const reason = runner.whyNot(call);
+  if (reason !== undefined) return { status: 'not_supported', reason };
+  runner.run(call);
+  const want = ropeByFormula(formula, values, pos, factors);
+  return judgeNmse('ROPE', await readFloats(out), want, ropeNmseLimit(params.type), params.type);
+}
+
+/** Upstream's inputs: uniform in [−1, 1), rounded to the type; as a view they are the corner of a tensor 2 × 4 × 3 times as large. */
+function drawX(type: FloatDtype, ne: RopeCaseParams['ne_a'], view: boolean, random: RandomStream): Tensor<FloatDtype> {
+  const [ne0, ne1, ne2, ne3] = ne;
+  const base = view ? [ne3, ne2 * 3, ne1 * 4, ne0 * 2] : [ne3, ne2, ne1, ne0];
+  const whole = hostTensor(type, base, () => roundTo(type, random.uniform(-1, 1)));
+  const layout = { shape: [ne3, ne2, ne1, ne0], strides: whole.strides, offset: 0 };
+  return extentOf(layout) === undefined ? whole : new Tensor(whole.storage, layout);
+}
+
+/**
+ * Llama 3.1's factor of pair j as llama.cpp's converter writes it (factor 8, low 1, high 4, 8192 tokens): what divides the frequency.
+ */
+function llama31Factor(j: number, nDims: number, base: number): number {
+  const wavelength = 2 * Math.PI * base ** ((2 * j) / nDims);
+  if (wavelength < 8192 / 4) return 1;
+  if (wavelength > 8192 / 1) return 8;
+  const smooth = (8192 / wavelength - 1) / (4 - 1);
+  return 1 / ((1 - smooth) / 8 + smooth);
+}

@@ -1,0 +1,125 @@
+/**
+ * Conformance cases: what they are, running them on a backend, and the results as text and JSON.
+ *
+ * @module
+ */
+import { RopewalkError, type Runner } from 'ropewalk';
+
+/** What came out of one case on one backend. */
+export type Verdict =
+  /** `measure` is what was compared, for people: `NMSE 3.1e-15`. */
+  | { readonly status: 'ok'; readonly measure: string }
+  /** `detail` says what was measured against which threshold. */
+  | { readonly status: 'fail'; readonly detail: string }
+  | { readonly status: 'not_supported'; readonly reason: string };
+
+/** One case: it makes its inputs, runs a backend, and judges the output. */
+export interface ConformanceCase {
+  /** The suite it belongs to, `published`, `ggml`, … */
+  readonly suite: string;
+  /** Names the case and all its parameters; unique. */
+  readonly label: string;
+  /** Runs the case. A thrown error is a failure of the backend, not of the run. */
+  run(runner: Runner): Verdict | Promise<Verdict>;
+}
+
+/** One case on one backend. */
+export interface CaseResult {
+  readonly backend: string;
+  readonly suite: string;
+  readonly label: string;
+  readonly verdict: Verdict;
+}
+
+/** How many cases of a suite ended how. */
+export interface Counts {
+  ok: number;
+  fail: number;
+  notSupported: number;
+}
+
+/**
+ * Runs cases one after the other.
+ *
+ * @param cases - what to run
+ * @param runner - on whom
+ * @returns a result as each case ends; an error thrown by a case is that case's failure
+ */
+export async function* runCases(cases: Iterable<ConformanceCase>, runner: Runner): AsyncGenerator<CaseResult> {
+  for (const one of cases) {
+    let verdict: Verdict;
+    try {
+      verdict = await one.run(runner);
+    } catch (error) {
+      // A malformed vector file is not the backend's failure: it stops the run as unreadable input.
+      if (error instanceof RopewalkError && error.code === 'FORMAT') throw error;
+      verdict = { status: 'fail', detail: error instanceof Error ? `${error.name}: ${error.message}` : String(error) };
+    }
+    yield { backend: runner.name, suite: one.suite, label: one.label, verdict };
+  }
+}
+
+/**
+ * Counts results by suite.
+ *
+ * @param results - of any number of backends
+ * @returns `backend/suite` → counts, in order of appearance
+ */
+export function countResults(results: readonly CaseResult[]): Map<string, Counts> {
+  const counts = new Map<string, Counts>();
+  for (const { backend, suite, verdict } of results) {
+    const key = `${backend}/${suite}`;
+    const entry = counts.get(key) ?? { ok: 0, fail: 0, notSupported: 0 };
+    counts.set(key, entry);
+    if (verdict.status === 'ok') entry.ok++;
+    else if (verdict.status === 'fail') entry.fail++;
+    else entry.notSupported++;
+  }
+  return counts;
+}
+
+/**
+ * One line for a result, in the form of seed 000.
+ *
+ * @param result - one case on one backend
+ * @returns `LABEL: OK`, `LABEL: [ROPE] NMSE = 0.1 > 0.0000001 FAIL` or `LABEL: not supported [reason]`
+ */
+export function formatResult({ label, verdict }: CaseResult): string {
+  switch (verdict.status) {
+    case 'ok':
+      return `  ${label}: OK`;
+    case 'fail':
+      return `  ${label}: ${verdict.detail} FAIL`;
+    case 'not_supported':
+      return `  ${label}: not supported [${verdict.reason}]`;
+  }
+}
+
+/**
+ * One JSON object for a result.
+ *
+ * @param result - one case on one backend
+ */
+export function resultToJson({ backend, suite, label, verdict }: CaseResult): string {
+  return JSON.stringify({ backend, suite, case: label, ...verdict });
+}
+
+/**
+ * The closing table, a row a suite, and the last line.
+ *
+ * @param counts - from countResults
+ * @returns lines; the last one says how many passed and how many failed
+ */
+export function formatSummary(counts: ReadonlyMap<string, Counts>): string[] {
+  const width = Math.max(...[...counts.keys()].map((key) => key.length), 8);
+  const total: Counts = { ok: 0, fail: 0, notSupported: 0 };
+  const lines = [...counts].map(([key, { ok, fail, notSupported }]) => {
+    total.ok += ok;
+    total.fail += fail;
+    total.notSupported += notSupported;
+    const rest = notSupported > 0 ? `, ${notSupported} not supported` : '';
+    return `  ${key.padEnd(width)}  ${String(ok).padStart(5)} OK${fail > 0 ? `, ${fail} FAIL` : ''}${rest}`;
+  });
+  const rest = total.notSupported > 0 ? `, ${total.notSupported} not supported` : '';
+  return [...lines, `  ${total.ok}/${total.ok + total.fail} cases passed, ${total.fail} failed${rest}`];
+}

@@ -1,0 +1,47 @@
+/**
+ * Golden vectors as cases: finds out which peer's form a folder has and reads it.
+ *
+ * @module
+ */
+import { refuse } from 'ropewalk/backend';
+import { readManifest, type VectorFolder } from './folder.js';
+import { goldenVectorCases } from './golden/suite.js';
+import type { ConformanceCase } from './runner.js';
+import { ggmlVectorCases } from './vectors/ggml.js';
+import { huggingfaceVectorCases } from './vectors/huggingface.js';
+import { infiniopVectorCases } from './vectors/infiniop.js';
+import { llaisysVectorCases } from './vectors/llaisys.js';
+import { onnxVectorCases } from './vectors/onnx.js';
+
+/**
+ * Reads a folder of vectors: one with a manifest.json in a peer's form, or one that holds such folders.
+ *
+ * @param folder - the folder
+ * @returns its cases; files of a case are read when it runs
+ * @throws {RopewalkError} FORMAT when there is no manifest, or one in no known form
+ */
+export function vectorCases(folder: VectorFolder): ConformanceCase[] {
+  if (folder.has('manifest.json')) return casesOf(folder);
+  const below = folder.folders().filter((child) => child.has('manifest.json'));
+  if (below.length === 0)
+    refuse('FORMAT', `vectors/${folder.name}`, 'a manifest.json here or one folder below', undefined);
+  return below.flatMap(casesOf);
+}
+
+function casesOf(folder: VectorFolder): ConformanceCase[] {
+  const manifest = readManifest(folder, 'manifest.json');
+  if (typeof manifest.raw('format') === 'string') return goldenVectorCases(folder);
+  const suite = manifest.optionalText('suite') ?? '';
+  if (manifest.has('opset')) return onnxVectorCases(folder, manifest);
+  if (suite.startsWith('huggingface')) return huggingfaceVectorCases(folder, manifest);
+  if (suite.startsWith('llaisys')) return llaisysVectorCases(folder, manifest);
+  if (suite.startsWith('infiniop')) return infiniopVectorCases(folder, manifest);
+  if (manifest.has('meta') && manifest.has('cases')) return ggmlVectorCases(folder, manifest);
+  return refuse(
+    'FORMAT',
+    `vectors/${folder.name}/manifest.json`,
+    'the form of the ggml, onnx, llaisys, infiniop or huggingface vectors',
+    manifest.keys(),
+    'A folder that `ropewalk vectors` wrote says so in its field format.',
+  );
+}

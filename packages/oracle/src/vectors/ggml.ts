@@ -1,0 +1,140 @@
+/**
+ * ggml's golden vectors: raw bytes beside a manifest; each case is run with float64 tables and with ggml's own f32 recipe.
+ *
+ * @module
+ */
+import { type HostArray, sizeBytes, type Tensor, tensorFrom, bindRope, type TableRecipe, type Runner } from 'ropewalk';
+import { refuse, type Fields, countElements, walk } from 'ropewalk/backend';
+import { ropePlanFromGgml } from '@ropewalk/dialects';
+import type { VectorFolder } from '../folder.js';
+import { boundedShape, bytesToArray, bytesToTensor, readFloats, viewOf } from '../host.js';
+import { allOf, judgeBits, judgeNmse } from '../judge.js';
+import { formatLabel } from '../label.js';
+import type { ConformanceCase, Verdict } from '../runner.js';
+import { RECIPE_NMSE_LIMIT, ropeNmseLimit } from '../tolerance.js';
+
+/**
+ * Makes the cases of a folder of ggml vectors.
+ *
+ * @param folder - the folder
+ * @param manifest - its manifest.json
+ * @throws {RopewalkError} FORMAT when a case's parameters are malformed
+ */
+export function ggmlVectorCases(folder: VectorFolder, manifest: Fields): ConformanceCase[] {
+  return manifest.objects('cases').flatMap((fields) => {
+    const recipes: TableRecipe[] = isForScoring(fields) ? ['float64', 'ggml-f32'] : ['float64'];
+    return recipes.map((recipe) => ({
+      suite: 'ggml',
+      label: labelOf(fields, recipe),
+      run: (runner: Runner) => runCase(folder, fields, recipe, runner),
+    }));
+  });
+}
+
+/**
+ * Some cases show where ggml itself is arbitrary, and then its bits are no yardstick for the recipe. The manifest says so by a
+ * field about scoring, or in words.
+ */
+function isForScoring(fields: Fields): boolean {
+  for (const key of fields.keys())
+    if (/scor/i.test(key) && fields.raw(key) === /not|un|skip|exclud/i.test(key)) return false;
+  return !/not (for )?scor/i.test(
+    JSON.stringify([fields.raw('note'), fields.raw('notes'), fields.raw('scoring'), fields.raw('check')]),
+  );
+}
+
+function labelOf(f: Fields, recipe: TableRecipe): string {
+  const view = f.object('view').text('kind');
+  return formatLabel('ROPE', {
+    vector: `ggml/${f.text('name')}`,
+    type: f.text('type'),
+    ne_a: f.integers('ne'),
+    n_dims: f.integer('n_dims'),
+    mode: f.integer('mode'),
+    fs: f.number('freq_scale'),
+    ef: f.number('ext_factor'),
+    af: f.number('attn_factor'),
+    ff: f.flag('has_freq_factors') ? 1 : 0,
+    view,
+    inplace: f.flag('inplace') ? 1 : 0,
+    fwd: f.text('direction') === 'backward' ? 0 : 1,
+    recipe,
+  });
+}
+
+async function runCase(folder: VectorFolder, f: Fields, recipe: TableRecipe, runner: Runner): Promise<Verdict> {
+  const type = f.oneOf('type', ['f32', 'f16']);
+  const unit = sizeBytes(type);
+  const ne = f.integers('ne', 0, 2 ** 31);
+  if (ne.length !== 4) refuse('FORMAT', `${f.where}.ne`, 'four integers', ne);
+  const files = f.object('files');
+  const shape = boundedShape([...ne].reverse(), f.path('ne'));
+
+  const view = f.object('view');
+  const nb = view.integers('nb');
+  if (nb.length !== 4 || nb.some((bytes) => bytes % unit !== 0))
+    refuse('FORMAT', `${f.where}.view.nb`, `four multiples of ${unit}`, nb);
+  const base = bytesToTensor(folder.read(files.text('x')), type, view.integers('base_ne').reverse(), `${f.where}: x`);
+  const x = viewOf(
+    base,
+    {
+      shape,
+      strides: nb.map((bytes) => bytes / unit).reverse(),
+      offset: view.integer('offset_bytes') / unit,
+    },
+    f.where,
+  );
+
+  const factors = files.optionalText('freq_factors');
+  const plan = ropePlanFromGgml({
+    ne: ne as [number, number, number, number],
+    n_dims: f.integer('n_dims'),
+    mode: f.integer('mode'),
+    sections: f.integers('sections') as [number, number, number, number],
+    n_ctx_orig: f.integer('n_ctx_orig'),
+    freq_base: f.number('freq_base'),
+    freq_scale: f.number('freq_scale'),
+    ext_factor: f.number('ext_factor'),
+    attn_factor: f.number('attn_factor'),
+    beta_fast: f.number('beta_fast'),
+    beta_slow: f.number('beta_slow'),
+    n_offs: f.has('n_offs') ? f.integer('n_offs') : 0,
+    freq_factors:
+      factors === undefined
+        ? undefined
+        : (bytesToArray(folder.read(factors), 'f32', `${f.where}: freq_factors`) as Float32Array),
+    positions: bytesToArray(folder.read(files.text('pos')), 'i32', `${f.where}: pos`) as Int32Array,
+    direction: f.oneOf('direction', ['forward', 'backward'] as const),
+    recipe,
+  });
+
+  const out = f.flag('inplace') ? x : runner.allocate(type, shape);
+  const call = bindRope(plan, x, out);
+  const reason = runner.whyNot(call);
+  if (reason !== undefined) return { status: 'not_supported', reason };
+  runner.run(call);
+
+  const expected = tensorFrom(bytesToArray(folder.read(files.text('out')), type, `${f.where}: out`), {
+    dtype: type,
+    shape,
+  });
+  // With exact tables we are as far from ggml's file as the exact answer is: the manifest's own figure.
+  const limit =
+    recipe === 'ggml-f32' ? RECIPE_NMSE_LIMIT : ropeNmseLimit(type) + f.object('check').number('nmse_vs_f64');
+  const verdict = judgeNmse('ROPE', await readFloats(out), await readFloats(expected), limit, type);
+  const after = files.optionalText('base_after');
+  return after === undefined
+    ? verdict
+    : allOf(verdict, await judgeRest(base, x, bytesToArray(folder.read(after), type, `${f.where}: base_after`)));
+}
+
+/** In place on a view: every element of the base outside the view keeps its bits. */
+async function judgeRest(base: Tensor, view: Tensor, expected: HostArray): Promise<Verdict> {
+  const got = await base.read();
+  const inside = new Uint8Array(countElements(base.shape));
+  walk(view, (at) => {
+    inside[at] = 1;
+  });
+  const keep = <A extends HostArray>(array: A): A => array.filter((_: unknown, at: number) => !inside[at]) as A;
+  return judgeBits('ROPE', keep(got), keep(expected));
+}

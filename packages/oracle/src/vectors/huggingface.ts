@@ -1,0 +1,77 @@
+/**
+ * HuggingFace's golden vectors: config.json → inv_freq, attention factor and rotated heads, as transformers computes them with torch.
+ *
+ * @module
+ */
+import { refuse, type Fields } from 'ropewalk/backend';
+import { ropeFromConfig } from '@ropewalk/dialects';
+import { bindRope, ropeFrequencies, planRope, type RopeSpec, type TableRecipe, type Runner } from 'ropewalk';
+import { readNpy, type VectorFolder } from '../folder.js';
+import { readFloats } from '../host.js';
+import { allOf, judgeClose, judgeNmse } from '../judge.js';
+import { formatLabel } from '../label.js';
+import type { ConformanceCase, Verdict } from '../runner.js';
+import { HF_RECIPE_NMSE_LIMIT, ropeNmseLimit, UNIT_ROUNDOFF } from '../tolerance.js';
+
+/**
+ * Makes the cases of a folder of HuggingFace vectors: each with float64 tables and with transformers' own f32 recipe.
+ *
+ * @param folder - the folder
+ * @param manifest - its manifest.json
+ */
+export function huggingfaceVectorCases(folder: VectorFolder, manifest: Fields): ConformanceCase[] {
+  return manifest.objects('cases').flatMap((f) =>
+    (['float64', 'hf-f32'] as const).map((recipe) => ({
+      suite: 'huggingface',
+      label: formatLabel('HF_ROPE', {
+        vector: `huggingface/${f.text('name')}`,
+        model_type: f.object('config').text('model_type'),
+        rope_type: f.object('config').optionalObject('rope_scaling')?.text('rope_type') ?? 'default',
+        head_dim: f.object('config').integer('head_dim'),
+        ...(f.has('context') ? { context: f.integer('context') } : {}),
+        recipe,
+      }),
+      run: (runner: Runner) => runCase(folder, f, recipe, runner),
+    })),
+  );
+}
+
+async function runCase(folder: VectorFolder, f: Fields, recipe: TableRecipe, runner: Runner): Promise<Verdict> {
+  const rope = readRope(f);
+  const rotaryDim = rope.rotaryDim ?? rope.headDim;
+  const { invFreq, attentionFactor } = ropeFrequencies({ ...rope, rotaryDim });
+  const check = f.object('check');
+  // torch's frequencies are f32; the manifest says how far they are from exact, and so how far they may be from ours.
+  const torchFreq = await readFloats(readNpy(folder, f.text('inv_freq'), 'f32'));
+  const freqBound = check.number('max_rel_inv_freq_vs_f64') + 2 * UNIT_ROUNDOFF.f32 * 2 ** -20;
+  const frequencies = judgeClose('inv_freq', invFreq, torchFreq, { atol: 0, rtol: freqBound });
+  const magnitude = judgeClose('attention_factor', [attentionFactor], [f.number('attention_factor')], {
+    atol: 0,
+    rtol: UNIT_ROUNDOFF.f32,
+  });
+
+  const x = readNpy(folder, f.text('x'), 'f32');
+  const out = runner.allocate('f32', x.shape);
+  const call = bindRope(
+    planRope({ ...rope, positions: f.integers('positions', -(2 ** 31), 2 ** 31 - 1), recipe }),
+    x,
+    out,
+  );
+  const reason = runner.whyNot(call);
+  if (reason !== undefined) return { status: 'not_supported', reason };
+  runner.run(call);
+  const limit = recipe === 'hf-f32' ? HF_RECIPE_NMSE_LIMIT : ropeNmseLimit('f32') + check.number('nmse_vs_f64');
+  return allOf(
+    frequencies,
+    magnitude,
+    judgeNmse('HF_ROPE', await readFloats(out), await readFloats(readNpy(folder, f.text('y'), 'f32')), limit),
+  );
+}
+
+function readRope(f: Fields): RopeSpec {
+  const model = ropeFromConfig(
+    f.raw('config'),
+    f.has('context') ? { context: f.integer('context', 1, 2 ** 31 - 1) } : {},
+  );
+  return model.layers[0]?.rope ?? refuse('FORMAT', f.path('config'), 'a model that rotates in layer 0', undefined);
+}

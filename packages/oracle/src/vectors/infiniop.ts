@@ -1,0 +1,267 @@
+/**
+ * InfiniOp's golden vectors: RoPE over whole buffers, M-RoPE, and descriptors that must be refused with a status.
+ *
+ * @module
+ */
+import { type Dtype, type HostArray, isDtype, type Runner } from 'ropewalk';
+import { loadNumber, newArray, refuse, type Fields } from 'ropewalk/backend';
+import { infiniop } from '@ropewalk/dialects';
+import { readManifest, readNpy, type VectorFolder } from '../folder.js';
+import { boundedShape } from '../host.js';
+import { allOf, judgeBits, judgeClose, type Tolerance } from '../judge.js';
+import { formatLabel } from '../label.js';
+import type { ConformanceCase, Verdict } from '../runner.js';
+
+/**
+ * Makes the cases of a folder of InfiniOp vectors, invalid_descriptors.json included where it is present.
+ *
+ * @param folder - the folder
+ * @param manifest - its manifest.json
+ */
+export function infiniopVectorCases(folder: VectorFolder, manifest: Fields): ConformanceCase[] {
+  const suite = 'infiniop';
+  const rope = manifest.objects('rope').map((f) => ({
+    suite,
+    label: formatLabel('RoPE', {
+      vector: `infiniop/${f.text('id')}`,
+      type: f.text('dtype'),
+      shape: f.integers('shape'),
+      x_strides: f.integers('x_strides'),
+      y_strides: f.integers('y_strides'),
+      algo: f.text('algo_name'),
+      pos: f.object('pos').text('dtype'),
+      inplace: f.flag('inplace') ? 1 : 0,
+    }),
+    run: (runner: Runner) => runRope(folder, f, runner),
+  }));
+  const mrope = (manifest.has('mrope') ? manifest.objects('mrope') : []).map((f) => ({
+    suite,
+    label: formatLabel('MRoPE', {
+      vector: `infiniop/${f.text('id')}`,
+      type: f.text('dtype'),
+      head_size: f.integer('head_size'),
+      rotary_dim: f.integer('rotary_dim'),
+      sections: f.integers('sections'),
+      interleaved: f.flag('interleaved') ? 1 : 0,
+    }),
+    run: (runner: Runner) => runMrope(folder, f, runner),
+  }));
+  if (!folder.has('invalid_descriptors.json')) return [...rope, ...mrope];
+  const descriptors = readManifest(folder, 'invalid_descriptors.json').objects('cases');
+  const create = descriptors.map((f) => ({
+    suite,
+    label: formatLabel('CREATE_ROPE', {
+      vector: `infiniop/descriptors/${f.text('id')}`,
+      expected: f.text('expected_name'),
+    }),
+    run: (runner: Runner) => runCreate(f, runner),
+  }));
+  return [...rope, ...mrope, ...create];
+}
+
+function dtypeOf(name: string, where: string): Dtype {
+  return isDtype(name) ? name : refuse('FORMAT', where, 'a dtype', name);
+}
+
+function codeOf(dtype: Dtype): number {
+  return infiniop.INFINI_DTYPE[dtype.toUpperCase() as keyof typeof infiniop.INFINI_DTYPE];
+}
+
+function describe(
+  shape: readonly number[],
+  strides: readonly number[] | null,
+  dtype: Dtype,
+): infiniop.InfiniTensorDescriptor {
+  return infiniop.infiniopCreateTensorDescriptor(shape.length, shape, strides, codeOf(dtype));
+}
+
+async function runRope(folder: VectorFolder, f: Fields, runner: Runner): Promise<Verdict> {
+  const dtype = dtypeOf(f.text('dtype'), `${f.where}.dtype`);
+  const load = (file: string, as: Dtype): HostArray => readNpy(folder, file, as).storage.host!;
+  const pos = f.object('pos');
+  const posDtype = dtypeOf(pos.text('dtype'), `${pos.where}.dtype`);
+  const table = f.object('table');
+  const shape = boundedShape(f.integers('shape'), f.path('shape'));
+  const y = f.object('y');
+  const x = load(f.object('x').text('file'), dtype);
+  const out = f.flag('inplace') ? x : initialBuffer(folder, y, dtype);
+  const tableDesc = describe(table.integers('shape'), null, dtype);
+  const created = infiniop.infiniopCreateRoPEDescriptor(
+    runner,
+    describe(shape, f.integers('y_strides', -(2 ** 31)), dtype),
+    describe(shape, f.integers('x_strides', -(2 ** 31)), dtype),
+    describe(pos.integers('shape'), null, posDtype),
+    tableDesc,
+    tableDesc,
+    f.integer('algo'),
+  );
+  if (!created.descriptor)
+    return { status: 'fail', detail: `create returned ${created.status}: ${created.error?.message}` };
+  const { size } = infiniop.infiniopGetRoPEWorkspaceSize(created.descriptor);
+  const [sin, cos] = [load(table.text('sin'), dtype), load(table.text('cos'), dtype)];
+  const ran = infiniop.infiniopRoPE(
+    created.descriptor,
+    new Uint8Array(size),
+    size,
+    out,
+    x,
+    load(pos.text('file'), posDtype),
+    sin,
+    cos,
+  );
+  infiniop.infiniopDestroyRoPEDescriptor(created.descriptor);
+  if (ran.status !== infiniop.INFINI_STATUS_SUCCESS) return notDone(ran);
+  await runner.finish();
+
+  // The whole buffer is compared: what lies between the rows of y must keep its bits.
+  const expected = load(y.text('expected'), dtype);
+  return judgeBuffer('RoPE', dtype, out, expected, tolerance(f), runner.name === 'reference');
+}
+
+/** By the case's tolerance; and the reference, which rounds float64 once as the vector does, to the bit. */
+function judgeBuffer(
+  op: string,
+  dtype: Dtype,
+  got: HostArray,
+  expected: HostArray,
+  limit: Tolerance,
+  toTheBit: boolean,
+): Verdict {
+  const numbers = (data: HostArray): Float64Array =>
+    Float64Array.from({ length: data.length }, (_, i) => loadNumber(data, dtype, i));
+  const close = judgeClose(op, numbers(got), numbers(expected), limit, dtype);
+  return toTheBit && dtype !== 'f64' ? allOf(close, judgeBits(op, got, expected, dtype)) : close;
+}
+
+function tolerance(f: Fields): Tolerance {
+  const t = f.object('tolerance');
+  return { atol: t.number('atol'), rtol: t.number('rtol') };
+}
+
+function initialBuffer(folder: VectorFolder, y: Fields, dtype: Dtype): HostArray {
+  const initial = y.object('initial');
+  if (initial.has('file')) return readNpy(folder, initial.text('file'), dtype).storage.host!;
+  const data = newArray(dtype, boundedShape([y.integer('buffer_len')], y.path('buffer_len'))[0]!);
+  const hex = initial.text('fill_bits');
+  if (!/^0x[0-9a-f]{1,16}$/i.test(hex)) refuse('FORMAT', `${initial.where}.fill_bits`, 'bits in hexadecimal', hex);
+  const bytes = new Uint8Array(data.buffer);
+  const unit = data.BYTES_PER_ELEMENT;
+  for (let at = 0; at < bytes.length; at++) bytes[at] = Number((BigInt(hex) >> BigInt(8 * (at % unit))) & 0xffn);
+  return data;
+}
+
+/** The status says it, as there is no other way to ask: a runner that does not do this, or a failure. */
+function notDone({ status, error }: infiniop.InfiniResult): Verdict {
+  if (status === infiniop.INFINI_STATUS_NOT_IMPLEMENTED)
+    return { status: 'not_supported', reason: error?.message ?? 'NOT_IMPLEMENTED' };
+  return { status: 'fail', detail: `calculate returned ${status}: ${error?.message}` };
+}
+
+async function runMrope(folder: VectorFolder, f: Fields, runner: Runner): Promise<Verdict> {
+  const dtype = dtypeOf(f.text('dtype'), `${f.where}.dtype`);
+  const positions = f.object('positions');
+  const posDtype = dtypeOf(positions.text('dtype'), `${positions.where}.dtype`);
+  const load = (file: string, as: Dtype): HostArray => readNpy(folder, file, as).storage.host!;
+  const part = (
+    name: 'q' | 'k',
+  ): {
+    desc: infiniop.InfiniTensorDescriptor;
+    dense: infiniop.InfiniTensorDescriptor;
+    data: HostArray;
+    expected: HostArray;
+  } => {
+    const g = f.object(name);
+    const shape = g.integers('shape');
+    return {
+      desc: describe(shape, g.integers('strides'), dtype),
+      dense: describe(shape, null, dtype),
+      data: load(g.text('file'), dtype),
+      expected: load(g.text('expected'), dtype),
+    };
+  };
+  const [q, k] = [part('q'), part('k')];
+  const table = describe([f.integer('table_len'), f.integer('rotary_dim') / 2], null, dtype);
+  const created = infiniop.infiniopCreateMRoPEDescriptor(
+    runner,
+    {
+      q_out: q.dense,
+      k_out: k.dense,
+      q: q.desc,
+      k: k.desc,
+      cos: table,
+      sin: table,
+      positions: describe(positions.integers('shape'), null, posDtype),
+    },
+    {
+      num_q_heads: f.integer('num_q_heads'),
+      num_kv_heads: f.integer('num_kv_heads'),
+      head_size: f.integer('head_size'),
+      rotary_dim: f.integer('rotary_dim'),
+      mrope_section: f.integers('sections') as [number, number, number],
+      mrope_interleaved: f.flag('interleaved'),
+      positions_outside: 'row_0', // as the program that made the vectors
+    },
+  );
+  if (!created.descriptor)
+    return { status: 'fail', detail: `create returned ${created.status}: ${created.error?.message}` };
+  const [qOut, kOut] = [newArray(dtype, q.expected.length), newArray(dtype, k.expected.length)];
+  const ran = infiniop.infiniopMRoPE(created.descriptor, {
+    q_out: qOut,
+    k_out: kOut,
+    q: q.data,
+    k: k.data,
+    cos: load(f.text('cos'), dtype),
+    sin: load(f.text('sin'), dtype),
+    positions: load(positions.text('file'), posDtype),
+  });
+  if (ran.status !== infiniop.INFINI_STATUS_SUCCESS) return notDone(ran);
+  await runner.finish();
+  return allOf(
+    judgeBuffer('MRoPE', dtype, qOut, q.expected, tolerance(f), runner.name === 'reference'),
+    judgeBuffer('MRoPE', dtype, kOut, k.expected, tolerance(f), runner.name === 'reference'),
+  );
+}
+
+function runCreate(f: Fields, runner: Runner): Verdict {
+  const accepted = [f.integer('expected_status'), ...(f.has('also_accept') ? f.integers('also_accept') : [])];
+  const device = f.optionalText('device') ?? 'CPU';
+  // A device that nobody here has heard of is none that this host has.
+  const code = (infiniop.INFINI_DEVICE as Readonly<Record<string, number>>)[device.toUpperCase()] ?? -1;
+  const created = infiniop.infiniopCreateHandle(runner, code);
+  if (!created.handle) return judgeStatus(created, accepted);
+  if (code !== infiniop.INFINI_DEVICE.CPU && accepted.includes(infiniop.INFINI_STATUS_DEVICE_TYPE_NOT_SUPPORTED))
+    return { status: 'not_supported', reason: `the case is for a host without ${device}` };
+  const desc = (name: string): infiniop.InfiniTensorDescriptor | null => {
+    const g = f.optionalObject(name);
+    if (!g) return null;
+    const shape = g.integers('shape');
+    const code =
+      infiniop.INFINI_DTYPE[g.text('dtype') as keyof typeof infiniop.INFINI_DTYPE] ??
+      refuse('FORMAT', `${g.where}.dtype`, 'a name of infinicore.h', g.text('dtype'));
+    return infiniop.infiniopCreateTensorDescriptor(
+      shape.length,
+      shape,
+      g.has('strides') ? g.integers('strides', -(2 ** 31)) : null,
+      code,
+    );
+  };
+  const { status, error } = infiniop.infiniopCreateRoPEDescriptor(
+    created.handle,
+    desc('y'),
+    desc('x'),
+    desc('pos'),
+    desc('sin'),
+    desc('cos'),
+    f.integer('algo', -(2 ** 31)),
+  );
+  return judgeStatus({ status, error }, accepted);
+}
+
+function judgeStatus({ status, error }: infiniop.InfiniResult, accepted: readonly number[]): Verdict {
+  if (accepted.includes(status))
+    return { status: 'ok', measure: `status ${status}${error ? `: ${error.message}` : ''}` };
+  return {
+    status: 'fail',
+    detail: `status ${status}${error ? ` (${error.message})` : ''}, expected ${accepted.join(' or ')}`,
+  };
+}

@@ -1,0 +1,112 @@
+/**
+ * ONNX RotaryEmbedding-23's golden vectors: the standard's own node tests and cases made by its reference implementation.
+ *
+ * @module
+ */
+import { refuse, type Fields } from 'ropewalk/backend';
+import type { Tensor, Runner } from 'ropewalk';
+import { rotaryEmbedding } from '@ropewalk/dialects';
+import { readNpy, type VectorFolder } from '../folder.js';
+import { readFloats } from '../host.js';
+import { allOf, judgeClose, type Tolerance } from '../judge.js';
+import { formatLabel } from '../label.js';
+import type { ConformanceCase, Verdict } from '../runner.js';
+import { rotationErrorBound, UNIT_ROUNDOFF } from '../tolerance.js';
+
+const DTYPES = { float32: 'f32', float16: 'f16', bfloat16: 'bf16' } as const;
+
+/**
+ * Makes the cases of a folder of ONNX vectors.
+ *
+ * @param folder - the folder
+ * @param manifest - its manifest.json
+ */
+export function onnxVectorCases(folder: VectorFolder, manifest: Fields): ConformanceCase[] {
+  const official = manifest.object('official_tolerance');
+  const tolerance: Tolerance = { atol: official.number('atol'), rtol: official.number('rtol') };
+  return manifest.objects('cases').map((fields) => ({
+    suite: 'onnx',
+    label: labelOf(fields),
+    run: (runner: Runner) => runCase(folder, fields, tolerance, runner),
+  }));
+}
+
+interface Attributes {
+  readonly interleaved: number;
+  readonly rotary_embedding_dim: number;
+  readonly num_heads: number;
+}
+
+function attributesOf(f: Fields): Attributes {
+  const attrs = f.object('attrs');
+  const integer = (key: string): number => (attrs.has(key) ? attrs.integer(key) : 0);
+  return {
+    interleaved: integer('interleaved'),
+    rotary_embedding_dim: integer('rotary_embedding_dim'),
+    num_heads: integer('num_heads'),
+  };
+}
+
+function labelOf(f: Fields): string {
+  const inputs = f.object('inputs');
+  return formatLabel('RotaryEmbedding', {
+    vector: `onnx/${f.text('name')}`,
+    type: f.text('dtype'),
+    X: inputs.object('X').integers('shape'),
+    position_ids: inputs.has('position_ids') ? 1 : 0,
+    ...attributesOf(f),
+  });
+}
+
+async function runCase(folder: VectorFolder, f: Fields, official: Tolerance, runner: Runner): Promise<Verdict> {
+  const dtype = DTYPES[f.oneOf('dtype', ['float32', 'float16', 'bfloat16'])];
+  const inputs = f.object('inputs');
+  const load = (key: string): Tensor<typeof dtype> => readNpy(folder, inputs.object(key).text('file'), dtype);
+  const X = load('X');
+  const cos_cache = load('cos_cache');
+  const sin_cache = load('sin_cache');
+  const ids = inputs.optionalObject('position_ids');
+  const position_ids = ids && readNpy(folder, ids.text('file'), 'i64');
+  const attrs = attributesOf(f);
+  if (attrs.interleaved > 1) refuse('FORMAT', `${f.where}.attrs.interleaved`, '0 or 1', attrs.interleaved);
+  const Y = rotaryEmbedding(
+    runner,
+    { X, cos_cache, sin_cache, ...(position_ids ? { position_ids } : {}) },
+    { ...attrs, interleaved: attrs.interleaved as 0 | 1 },
+  );
+
+  const got = await readFloats(Y);
+  const exact = await readFloats(readNpy(folder, fileOf(f, 'output_f64'), 'f64'));
+  // Of the finite ones: where another takes part, the result is not finite, and has no bound.
+  const largest = (values: Float64Array): number =>
+    values.reduce((max, v) => (Number.isFinite(v) ? Math.max(max, Math.abs(v)) : max), 0);
+  // |x0·cos| + |x1·sin| is at most this for every element of the case.
+  const magnitude =
+    largest(await readFloats(X)) * (largest(await readFloats(cos_cache)) + largest(await readFloats(sin_cache)));
+  const verdict = judgeClose(
+    'RotaryEmbedding',
+    got,
+    exact,
+    (i) => rotationErrorBound(dtype, exact[i]!, magnitude),
+    dtype,
+  );
+  // The reference rounds each f16 step, two products and a sum; where it also gives one rounding of f32 arithmetic, that is compared.
+  const rounded = dtype === 'f16' && f.has('output_f32_then_round');
+  const peer = await readFloats(readNpy(folder, fileOf(f, rounded ? 'output_f32_then_round' : 'output'), dtype));
+  const steps = dtype === 'f16' && !rounded ? 3 * UNIT_ROUNDOFF.f16 * magnitude : 0;
+  // Two results that are each rounded once may fall on neighbouring values: 2 units of roundoff.
+  const rtol = Math.max(official.rtol, 2 * UNIT_ROUNDOFF[dtype]);
+  const peerVerdict = judgeClose(
+    'RotaryEmbedding',
+    got,
+    peer,
+    (i) => official.atol + rtol * Math.abs(peer[i]!) + steps,
+    dtype,
+  );
+  return allOf(verdict, peerVerdict);
+}
+
+/** An array's file: named by itself, or in an object beside its shape. */
+function fileOf(f: Fields, key: string): string {
+  return typeof f.raw(key) === 'string' ? f.text(key) : f.object(key).text('file');
+}

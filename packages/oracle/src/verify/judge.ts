@@ -1,0 +1,299 @@
+/**
+ * Judging one case: what came against what should have come, element by element, and what is worth telling about the difference.
+ *
+ * @module
+ */
+import { bitsOf, refuse } from 'ropewalk/backend';
+import { type Dtype, type FloatDtype, type HostArray, isFloat, roundTo, bf16FromNumber, f16FromNumber, type Tensor, type OpName } from 'ropewalk';
+import type { GoldenCase } from '../golden/case.js';
+import { type Comparison, compareOutput, type ExpectedOutput } from '../judge.js';
+import { expectationsOf, type ModelOptions } from './model.js';
+import {
+  defaultTable,
+  type RopeGeometry,
+  type RopePlace,
+  TABLE_PRECISIONS,
+  type TablePrecision,
+} from './rope-model.js';
+
+/** The error map has at most this many rows and columns: neighbours share a cell beyond it. */
+const MAP_ROWS = 96;
+const MAP_COLUMNS = 256;
+
+/** One element that is outside its bound. */
+export interface WrongElement {
+  /** Row-major index, one number a dimension. */
+  readonly index: readonly number[];
+  readonly got: number;
+  readonly expected: number;
+  /** How far from `expected` it may be. */
+  readonly bound: number;
+  readonly place?: RopePlace;
+  /** Where the numbers look alike: the bits, in hexadecimal. */
+  readonly bits?: readonly [got: string, expected: string];
+}
+
+/** Largest errors by pair and token. */
+export interface ErrorMap {
+  readonly rows: number;
+  readonly columns: number;
+  /** `[rows, columns]`: the largest |error| / bound in the cell; Infinity for NaN and for any error where none is allowed. */
+  readonly ratio: Float64Array;
+  /** `[rows, columns]`: the largest |error|. */
+  readonly error: Float64Array;
+  /** The first token's positions of each row, one for each axis, and its batch. */
+  readonly rowOf: readonly { readonly batch: number; readonly token: number; readonly positions: readonly number[] }[];
+  /** Pairs in a column, and tokens in a row: 1 unless the map was made coarser. */
+  readonly pairsPerColumn: number;
+  readonly tokensPerRow: number;
+  readonly pairs: number;
+}
+
+/** What was measured on one output. */
+export interface TensorReport extends Omit<Comparison, 'got' | 'want' | 'worst' | 'first'> {
+  readonly name: string;
+  readonly dtype: Dtype;
+  readonly shape: readonly number[];
+  readonly elements: number;
+  /** The largest distance in units of the last place: how many numbers of the dtype lie between what came and the exact value rounded. */
+  readonly maxUlp: number;
+  /** The element with the largest error over its bound. */
+  readonly worst?: WrongElement;
+  readonly first: readonly WrongElement[];
+  /** Of RoPE: the pair and the token position of `worst`. */
+  readonly worstPair?: number;
+  readonly worstPosition?: readonly number[];
+  readonly map?: ErrorMap;
+}
+
+/** What came of one case. */
+export interface VerifyResult {
+  readonly id: string;
+  readonly op: OpName;
+  /** One sentence of the manifest. */
+  readonly about: string;
+  /** `error`: there is nothing to compare: missing, misshapen, crashed, timed out. */
+  readonly status: 'ok' | 'fail' | 'error' | 'skipped';
+  /** Why, for error and skipped; what is wrong, for fail. */
+  readonly detail?: string;
+  /** Things to know that fail nothing: files that belong to no output. */
+  readonly notes: readonly string[];
+  readonly tensors: readonly TensorReport[];
+  /** RoPE with angles of its own: what was allowed, and the tightest precision whose bounds the output keeps. */
+  readonly table?: { readonly allowed: TablePrecision; readonly met: TablePrecision | undefined };
+  /** A command that says more; below it, on lines of their own, hints. */
+  readonly next?: string;
+  /** Of the user's program, where there is one. */
+  readonly seconds?: number;
+}
+
+/**
+ * Judges the outputs of one case.
+ *
+ * @param golden - the case
+ * @param got - an output for each of the case's, of the same dtype and shape, in host memory
+ * @param options - what the kernel is allowed
+ * @returns ok or fail, with the measurements
+ * @throws {RopewalkError} FORMAT when the case's own outputs are not what its inputs and attributes give, or it has no such plan
+ */
+export function judgeCase(
+  golden: GoldenCase,
+  got: ReadonlyMap<string, Tensor>,
+  options: ModelOptions = {},
+): VerifyResult {
+  const { id, op, about } = golden;
+  const table = options.table ?? defaultTable(golden);
+  const expectations = expectationsOf(golden, options);
+  const tensors: TensorReport[] = [];
+  const met = new Set(TABLE_PRECISIONS);
+  for (const [name, stored] of golden.outputs) {
+    const where = `${id}: ${name}`;
+    const expectation =
+      expectations.get(name) ??
+      refuse('FORMAT', `vectors: ${id}`, `outputs ${[...expectations.keys()]} of ${op}`, name);
+    checkStored(stored, expectation.exact, `vectors: ${where}`);
+    const output = got.get(name) ?? refuse('SHAPE', `verify: ${id}`, `an output ${name}`, [...got.keys()]);
+    if (!fits(output, expectation.exact))
+      refuse('SHAPE', `verify: ${where}`, sizeText(expectation.exact), sizeText(output));
+    const report = reportOf(name, output, expectation.allowed(table), expectation.rope);
+    tensors.push(report);
+    if (!expectation.rope) continue;
+    for (const precision of met) {
+      const wrong =
+        precision === table
+          ? report.wrong
+          : compareOutput(output.read() as HostArray, expectation.allowed(precision)).wrong;
+      if (wrong > 0) met.delete(precision);
+    }
+  }
+  const failed = tensors.filter(({ wrong }) => wrong > 0);
+  return {
+    id,
+    op,
+    about,
+    status: failed.length > 0 ? 'fail' : 'ok',
+    detail:
+      failed.length > 0 ? failed.map((t) => `${t.name}: ${t.wrong} of ${t.elements} wrong`).join('; ') : undefined,
+    notes: [],
+    tensors,
+    table:
+      op === 'rope' ? { allowed: table, met: TABLE_PRECISIONS.find((precision) => met.has(precision)) } : undefined,
+  };
+}
+
+function fits(tensor: Tensor, { dtype, shape }: ExpectedOutput): boolean {
+  return (
+    tensor.dtype === dtype && tensor.shape.length === shape.length && tensor.shape.every((size, d) => size === shape[d])
+  );
+}
+
+function sizeText({ dtype, shape }: { readonly dtype: Dtype; readonly shape: readonly number[] }): string {
+  return `${dtype} [${shape}]`;
+}
+
+/** A folder's outputs must be the exact results, rounded. Otherwise somebody edited it, or its attributes mean something else here. */
+function checkStored(stored: Tensor, exact: ExpectedOutput, where: string): void {
+  if (!fits(stored, exact))
+    refuse('FORMAT', where, `${sizeText(exact)}, as inputs and attributes give`, sizeText(stored));
+  const { first, got, want } = compareOutput(stored.read() as HostArray, { ...exact, unsettled: new Set() });
+  if (first.length === 0) return;
+  const n = first[0]!;
+  const value = exact.bounds && isFloat(exact.dtype) ? roundTo(exact.dtype, want[n]!) : want[n];
+  refuse(
+    'FORMAT',
+    `${where}[${n}]`,
+    `${value}, as inputs and attributes give`,
+    got[n],
+    'The folder was edited, or another version wrote it: write it anew with ropewalk vectors.',
+  );
+}
+
+function reportOf(
+  name: string,
+  output: Tensor,
+  expected: ExpectedOutput,
+  rope: RopeGeometry | undefined,
+): TensorReport {
+  const { dtype, shape, bounds } = expected;
+  const data = output.read() as HostArray;
+  const map = rope && emptyMap(rope.pairs, rope.tokens);
+  let ulp = 0;
+  const compared = compareOutput(data, expected, (n, error, ratio, value, exact) => {
+    if (isFloat(dtype) && error > 0 && Number.isFinite(error))
+      ulp = Math.max(ulp, Math.abs(ulps(dtype, value, roundTo(dtype, exact))));
+    if (map && rope) addToMap(map, rope.place(n), ratio, error);
+  });
+  const { got, want, wrong, nonFinite, maxAbs, maxRel, nmse, gain, maxRatio } = compared;
+  const [bitsGot, bitsWant] = bounds ? [] : [bitsOf(data), bitsOf(expected.values)];
+  const told = (n: number): WrongElement => {
+    const hex = bitsGot && bitsWant && (isFloat(dtype) || Math.abs(want[n]!) > 2 ** 53);
+    return {
+      index: indexOf(n, shape),
+      got: got[n]!,
+      expected: want[n]!,
+      bound: bounds?.[n] ?? 0,
+      place: rope?.place(n),
+      bits: hex ? [`0x${bitsGot[n]!.toString(16)}`, `0x${bitsWant[n]!.toString(16)}`] : undefined,
+    };
+  };
+  const worst = compared.worst < 0 ? undefined : told(compared.worst);
+  return {
+    name,
+    dtype,
+    shape,
+    elements: got.length,
+    wrong,
+    nonFinite,
+    maxAbs,
+    maxRel,
+    maxUlp: isFloat(dtype) ? ulp : maxAbs,
+    nmse,
+    gain,
+    maxRatio,
+    worst,
+    first: compared.first.map(told),
+    worstPair: worst?.place?.pair,
+    worstPosition: worst?.place?.token === undefined ? undefined : worst.place.positions,
+    map: map && finishMap(map),
+  };
+}
+
+const scratch = /* @__PURE__ */ new DataView(/* @__PURE__ */ new ArrayBuffer(8));
+
+/**
+ * How many numbers of a dtype lie between two of them: their distance on the line of all its numbers, −0 and 0 being one.
+ *
+ * @param dtype - a float dtype that holds both exactly
+ * @param a - a number, not NaN
+ * @param b - a number, not NaN
+ * @returns a − b in units of the last place
+ */
+export function ulps(dtype: FloatDtype, a: number, b: number): number {
+  if (dtype === 'f64') {
+    const key = (x: number): bigint => {
+      scratch.setFloat64(0, x);
+      const bits = scratch.getBigInt64(0);
+      return bits < 0n ? -(bits & 0x7fffffffffffffffn) : bits;
+    };
+    return Number(key(a) - key(b));
+  }
+  const key = (x: number): number => {
+    if (dtype === 'f32') {
+      scratch.setFloat32(0, x);
+      const bits = scratch.getInt32(0);
+      return bits < 0 ? -(bits & 0x7fffffff) : bits;
+    }
+    const bits = dtype === 'f16' ? f16FromNumber(x) : bf16FromNumber(x);
+    return bits & 0x8000 ? -(bits & 0x7fff) : bits;
+  };
+  return key(a) - key(b);
+}
+
+function indexOf(n: number, shape: readonly number[]): number[] {
+  const index: number[] = [];
+  for (let d = shape.length - 1; d >= 0; d--) {
+    index.unshift(n % shape[d]!);
+    n = Math.floor(n / shape[d]!);
+  }
+  return index;
+}
+
+interface OpenMap {
+  readonly map: Omit<ErrorMap, 'rowOf'>;
+  readonly rowOf: (ErrorMap['rowOf'][number] | undefined)[];
+}
+
+function emptyMap(pairs: number, tokens: number): OpenMap | undefined {
+  if (pairs === 0 || tokens === 0) return undefined;
+  const tokensPerRow = Math.ceil(tokens / MAP_ROWS);
+  const pairsPerColumn = Math.ceil(pairs / MAP_COLUMNS);
+  const rows = Math.ceil(tokens / tokensPerRow);
+  const columns = Math.ceil(pairs / pairsPerColumn);
+  const cells = rows * columns;
+  return {
+    map: {
+      rows,
+      columns,
+      ratio: new Float64Array(cells),
+      error: new Float64Array(cells),
+      pairsPerColumn,
+      tokensPerRow,
+      pairs,
+    },
+    rowOf: new Array(rows).fill(undefined),
+  };
+}
+
+function addToMap({ map, rowOf }: OpenMap, place: RopePlace, ratio: number, error: number): void {
+  if (place.row === undefined || place.token === undefined) return;
+  const row = Math.floor(place.row / map.tokensPerRow);
+  rowOf[row] ??= { batch: place.batch, token: place.token, positions: place.positions };
+  if (place.pair === undefined) return;
+  const at = row * map.columns + Math.floor(place.pair / map.pairsPerColumn);
+  map.ratio[at] = Math.max(map.ratio[at]!, ratio);
+  map.error[at] = Math.max(map.error[at]!, error);
+}
+
+function finishMap({ map, rowOf }: OpenMap): ErrorMap {
+  return { ...map, rowOf: rowOf.map((row) => row ?? { batch: 0, token: 0, positions: [] }) };
+}

@@ -1,0 +1,109 @@
+/**
+ * The error model: for each element of a case's outputs, the exact value and how far a right kernel may be from it.
+ *
+ * It starts from the formula that the case's tolerance names (golden/judge.ts: arithmetic in f32, one rounding at the store) and adds what
+ * people's kernels do beyond it, where that is common practice and not a mistake:
+ *
+ * - RoPE: angles from f32 frequencies, by position and pair (rope-model.ts);
+ * - attention on 16-bit data: probabilities rounded to the data's dtype before they meet v, as matrix units want them, which costs
+ *   at most u · Σ p·|v|;
+ * - `native` arithmetic, where it is asked for: every intermediate rounds to the data's dtype, so each error before the store grows by
+ *   u_dtype / u_f32.
+ *
+ * @module
+ */
+import { type FloatDtype, isFloat, type Tensor, tensorFrom } from 'ropewalk';
+import { exactWithBounds } from '../golden/bounds.js';
+import { exactOutputs, floats, type GoldenCase } from '../golden/case.js';
+import type { ExpectedOutput } from '../judge.js';
+import { UNIT_ROUNDOFF } from '../tolerance.js';
+import { type RopeGeometry, ropeGeometries, type TablePrecision } from './rope-model.js';
+
+/** What a kernel is allowed. */
+export interface ModelOptions {
+  /** f32 unless given; float64 for f64 data. */
+  readonly table?: TablePrecision;
+  /** `f32`: 16-bit data is computed in f32 and rounded once (the default). `native`: every step may round to the data's dtype. */
+  readonly arithmetic?: 'f32' | 'native';
+  /** Multiplies every bound but those of copies; 1 unless given. */
+  readonly toleranceScale?: number;
+}
+
+/** What one output tensor should be. */
+export interface Expectation {
+  /** With the stated bounds: what a case's own outputs must keep. */
+  readonly exact: ExpectedOutput;
+  /** Of RoPE: where elements lie. */
+  readonly rope: RopeGeometry | undefined;
+  /**
+   * With the bounds that a kernel is judged by.
+   *
+   * @param table - what RoPE's angles may be computed in; other operators have none
+   */
+  allowed(table: TablePrecision): ExpectedOutput;
+}
+
+/** The formulas of golden/bounds.ts. A folder of somebody else's may name others. */
+const FORMULAS = ['bits', 'rotation', 'sum', 'norm', 'dot', 'attention', 'gate'];
+
+/**
+ * What each output of a case should be.
+ *
+ * @param golden - the case
+ * @param options - what the kernel is allowed, beside its table
+ * @returns by output
+ * @throws {RopewalkError} what the plan says of inputs and attributes that do not fit
+ */
+export function expectationsOf(golden: GoldenCase, options: Omit<ModelOptions, 'table'>): Map<string, Expectation> {
+  const { toleranceScale: scale = 1, arithmetic } = options;
+  const geometries = ropeGeometries(golden);
+  const probabilities =
+    golden.op === 'self_attention' ? exactOutputs({ ...golden, inputs: withAbsolute(golden.inputs, 'v') }) : undefined;
+  const { formula, atol, rtol } = golden.tolerance;
+  const found = new Map<string, Expectation>();
+  for (const [name, output] of exactWithBounds(golden)) {
+    const { dtype, bounds } = output;
+    const rope = geometries.get(name);
+    if (!bounds || !isFloat(dtype)) {
+      found.set(name, { exact: output, rope, allowed: () => output });
+      continue;
+    }
+    const exact = output.values as Float64Array;
+    const native = arithmetic === 'native' ? UNIT_ROUNDOFF[dtype] : 0;
+    const size = probabilities?.get(name);
+    const sums = size && (dtype === 'f16' || dtype === 'bf16') ? floats(size) : undefined;
+    const stated = FORMULAS.includes(formula)
+      ? bounds.map(
+          (bound, n) =>
+            bound &&
+            ((native ? grown(bound, exact[n]!, dtype) : bound) + (sums ? UNIT_ROUNDOFF[dtype] * sums[n]! : 0)) * scale,
+        )
+      : exact.map((value) => (Number.isFinite(value) ? (atol + rtol * Math.abs(value)) * scale : 0));
+    const allowed = (table: TablePrecision): ExpectedOutput => {
+      const extra = rope?.tableError(table, exact, dtype, native);
+      if (!extra) return { ...output, bounds: stated };
+      const unsettled = new Set(output.unsettled);
+      extra.forEach((error, n) => {
+        if (error === Number.POSITIVE_INFINITY) unsettled.add(n);
+      });
+      // Copied elements (bound 0) stay exact, and so do those that are not finite.
+      return { ...output, bounds: stated.map((bound, n) => bound && bound + extra[n]! * scale), unsettled };
+    };
+    found.set(name, { exact: output, rope, allowed });
+  }
+  return found;
+}
+
+/** A bound for native arithmetic: its error before the store is proportional to the arithmetic's roundoff. */
+function grown(bound: number, exact: number, dtype: FloatDtype): number {
+  if (bound === 0 || dtype === 'f64' || dtype === 'f32') return bound;
+  const before = Math.max(0, bound - UNIT_ROUNDOFF[dtype] * Math.abs(exact));
+  return bound + before * (UNIT_ROUNDOFF[dtype] / UNIT_ROUNDOFF.f32);
+}
+
+function withAbsolute(inputs: ReadonlyMap<string, Tensor>, name: string): Map<string, Tensor> {
+  const changed = new Map(inputs);
+  const tensor = inputs.get(name);
+  if (tensor) changed.set(name, tensorFrom(floats(tensor).map(Math.abs), { shape: tensor.shape }));
+  return changed;
+}

@@ -1,0 +1,243 @@
+/**
+ * Reading the outputs that somebody's kernel wrote: `<id>/<output>.npy` or `.bin`, or all of a case in `<id>.safetensors` or `<id>.npz`.
+ *
+ * The files are untrusted: what is missing, of another type, shape or size is told with the next step, and fails that case alone.
+ *
+ * @module
+ */
+import { existsSync, readdirSync, statSync } from 'node:fs';
+import { join, resolve, sep } from 'node:path';
+import { type Dtype, type HostArray, sizeBytes, RopewalkError, type Tensor } from 'ropewalk';
+import { refuse, show } from 'ropewalk/backend';
+import { parseJson, type NpyArray, parseNpy, tensorFromNpy, parseNpz, parseSafetensors, tensorFromSafetensors } from '@ropewalk/formats';
+import { readFileBytes } from '@ropewalk/formats/node';
+import type { GoldenCase } from '../golden/case.js';
+import { bytesToTensor } from '../host.js';
+
+/** The outputs of one case. */
+export interface FoundOutputs {
+  /** By name; all of them when there is no problem. */
+  readonly tensors: ReadonlyMap<string, Tensor>;
+  /** What is missing or does not fit, a sentence each with the next step. */
+  readonly problems: readonly string[];
+  /** Files that belong to no output. */
+  readonly notes: readonly string[];
+}
+
+/** An archive may hold other things beside the outputs; much more than the outputs' own size is another file. */
+const ARCHIVE_SLACK_BYTES = 64 * 2 ** 20;
+/** A small JSON object with dtype and shape. */
+const MAX_SIDECAR_BYTES = 2 ** 20;
+/** A .npy header is at most 64 KiB (npy.ts). */
+const NPY_HEADER_BYTES = 65536 + 12;
+
+/**
+ * Reads the outputs of a case.
+ *
+ * @param folder - the folder that was given
+ * @param golden - the case
+ * @returns tensors, problems and notes; it never throws for what a file holds
+ * @throws {RopewalkError} FORMAT for an id that leaves the folder
+ */
+export function readCaseOutputs(folder: string, golden: GoldenCase): FoundOutputs {
+  const own = join(folder, golden.id); // as the user named it, for messages
+  if (!resolve(own).startsWith(resolve(folder) + sep) || /[\\/]/.test(golden.id))
+    refuse('FORMAT', 'vectors: id', 'a name inside the folder', golden.id);
+  const archives = ['.npz', '.safetensors'].filter((suffix) => existsSync(`${own}${suffix}`));
+  const isFolder = existsSync(own) && statSync(own).isDirectory();
+  if (archives.length + Number(isFolder) > 1) {
+    const both = [...(isFolder ? [`${golden.id}/`] : []), ...archives.map((suffix) => golden.id + suffix)];
+    return failed(`expected one of ${both.join(', ')}, got all of them. Remove those that are not the last run's.`);
+  }
+  if (archives.length === 1) return readArchive(`${own}${archives[0]}`, golden);
+  if (isFolder) return readOutputFolder(own, golden);
+  return failed(
+    `expected the folder ${own}, or ${golden.id}.npz or ${golden.id}.safetensors beside it, got none. ${howToWrite(golden)}`,
+  );
+}
+
+/**
+ * Reads the outputs of a case from a folder of its own.
+ *
+ * @param folder - with `<output>.npy` or `<output>.bin` (little-endian, and beside it, where one likes, `<output>.json` with dtype and shape)
+ * @param golden - the case
+ */
+export function readOutputFolder(folder: string, golden: GoldenCase): FoundOutputs {
+  const names = readdirSync(folder);
+  // Inputs may lie beside the outputs, as a dump has them, and what verify itself writes.
+  const known = new Set([
+    ...[...golden.outputs.keys(), ...golden.inputs.keys()].flatMap((name) => [
+      `${name}.npy`,
+      `${name}.bin`,
+      `${name}.json`,
+      `${name}.bin.json`,
+    ]),
+    ...['case.json', 'answer.json', 'expect.json'],
+  ]);
+  const strangers = names.filter((name) => !known.has(name) && !name.startsWith('.'));
+  const tensors = new Map<string, Tensor>();
+  const problems: string[] = [];
+  for (const [name, expected] of golden.outputs) {
+    const found = [`${name}.npy`, `${name}.bin`].filter((file) => names.includes(file));
+    if (found.length !== 1) {
+      const got = found.length > 1 ? "both. Remove the one that is not the last run's" : `none${hint(strangers)}`;
+      problems.push(
+        `${name}: expected ${join(folder, `${name}.npy`)} or ${name}.bin, got ${got}.${found.length > 1 ? '' : ` ${howToWrite(golden)}`}`,
+      );
+      continue;
+    }
+    attempt(problems, name, () => tensors.set(name, readOne(join(folder, found[0]!), expected, name)));
+  }
+  return {
+    tensors,
+    problems,
+    notes: strangers.map((file) => `${join(folder, file)} belongs to no output of this case`),
+  };
+}
+
+function hint(strangers: readonly string[]): string {
+  return strangers.length === 0
+    ? ''
+    : ` (there is ${strangers
+        .slice(0, 3)
+        .map((name) => show(name))
+        .join(', ')})`;
+}
+
+function readOne(path: string, expected: Tensor, name: string): Tensor {
+  const wanted = expected.size * sizeBytes(expected.dtype);
+  if (path.endsWith('.npy')) {
+    const bytes = readFileBytes(path, (size) => {
+      if (size > wanted + NPY_HEADER_BYTES)
+        refuse('FORMAT', path, `${describe(expected)}, ${wanted} bytes and a header`, `${size} bytes`, FIT);
+    });
+    return fitNpy(path, parseNpy(bytes, path), expected);
+  }
+  for (const sidecar of [path.replace(/\.bin$/, '.json'), `${path}.json`]) {
+    if (existsSync(sidecar)) checkSidecar(sidecar, expected);
+  }
+  const bytes = readFileBytes(path, (size) => {
+    if (size !== wanted)
+      refuse('FORMAT', path, `${wanted} bytes, little-endian, for ${name} ${describe(expected)}`, `${size} bytes`, FIT);
+  });
+  return bytesToTensor(bytes, expected.dtype, expected.shape, path);
+}
+
+const FIT = 'Write the whole output, dense and row-major.';
+
+function checkSidecar(path: string, expected: Tensor): void {
+  const record = parseJson(readFileBytes(path, MAX_SIDECAR_BYTES), path);
+  const { dtype, shape } = (typeof record === 'object' && record !== null ? record : {}) as {
+    dtype?: unknown;
+    shape?: unknown;
+  };
+  if (dtype !== undefined && dtype !== expected.dtype) refuse('DTYPE', `${path}: dtype`, expected.dtype, dtype);
+  if (shape !== undefined && JSON.stringify(shape) !== JSON.stringify(expected.shape))
+    refuse('SHAPE', `${path}: shape`, `[${expected.shape}]`, shape);
+}
+
+function readArchive(path: string, golden: GoldenCase): FoundOutputs {
+  const wanted = [...golden.outputs.values()].reduce((sum, tensor) => sum + tensor.size * sizeBytes(tensor.dtype), 0);
+  const tensors = new Map<string, Tensor>();
+  const problems: string[] = [];
+  const notes: string[] = [];
+  attempt(problems, '', () => {
+    const limit = 4 * wanted + ARCHIVE_SLACK_BYTES;
+    const bytes = readFileBytes(path, (size) => {
+      if (size > limit) refuse('FORMAT', path, `at most ${limit} bytes`, size, 'Write the outputs of this case alone.');
+    });
+    const entries = path.endsWith('.npz') ? npzEntries(bytes, path, limit) : safetensorsEntries(bytes, path);
+    for (const [name, expected] of golden.outputs) {
+      const entry = entries.get(name);
+      if (!entry)
+        problems.push(`${name}: expected it in ${path}, got ${show([...entries.keys()])}. ${howToWrite(golden)}`);
+      else attempt(problems, name, () => tensors.set(name, entry(expected)));
+    }
+    for (const name of entries.keys())
+      if (!golden.outputs.has(name)) notes.push(`${path}: ${show(name)} belongs to no output of this case`);
+  });
+  return { tensors, problems, notes };
+}
+
+/** Reads an entry as what is expected. */
+type Entry = (expected: Tensor) => Tensor;
+
+function npzEntries(bytes: Uint8Array, path: string, limit: number): Map<string, Entry> {
+  return new Map(
+    [...parseNpz(bytes, path, limit)].map(([name, npy]): [string, Entry] => [
+      name,
+      (expected) => fitNpy(`${path}: ${name}`, npy, expected),
+    ]),
+  );
+}
+
+function safetensorsEntries(bytes: Uint8Array, path: string): Map<string, Entry> {
+  const file = parseSafetensors(bytes, path);
+  return new Map(
+    [...file.tensors.keys()].map((name): [string, Entry] => [
+      name,
+      (expected) => {
+        const tensor = tensorFromSafetensors(bytes, file, name);
+        checkFit(`${path}: ${name}`, tensor.dtype, tensor.shape, expected);
+        return retyped(tensor.read() as ArrayBufferView, expected.dtype, tensor.shape);
+      },
+    ]),
+  );
+}
+
+function fitNpy(where: string, npy: NpyArray, expected: Tensor): Tensor {
+  checkFit(where, npy.dtype, npy.shape, expected);
+  return tensorFromNpy(
+    { ...npy, data: retyped(npy.data, expected.dtype, [npy.data.length]).read() as HostArray },
+    expected.dtype,
+  ).contiguous();
+}
+
+/** Checks dtype and shape; u16 stands for the 16-bit floats that a format has no name for. */
+function checkFit(where: string, dtype: Dtype, shape: readonly number[], expected: Tensor): void {
+  const sixteen = (expected.dtype === 'bf16' || expected.dtype === 'f16') && dtype === 'u16';
+  if (dtype !== expected.dtype && !sixteen) {
+    const next =
+      expected.dtype === 'bf16'
+        ? 'Write bf16 as its bits: uint16 in .npy and .npz, BF16 in safetensors.'
+        : `Convert it to ${expected.dtype} before it is written.`;
+    refuse('DTYPE', where, describe(expected), `${dtype} [${shape}]`, next);
+  }
+  if (shape.length !== expected.shape.length || shape.some((size, d) => size !== expected.shape[d])) {
+    const count = shape.reduce((n, size) => n * size, 1);
+    const next =
+      count === expected.size ? 'There are as many elements: reshape, or see whether dimensions are exchanged.' : FIT;
+    refuse('SHAPE', where, describe(expected), `${dtype} [${shape}]`, next);
+  }
+}
+
+/** The same bytes as another dtype of that size, at an address that suits it. */
+function retyped(data: ArrayBufferView, dtype: Dtype, shape: readonly number[]): Tensor {
+  return bytesToTensor(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), dtype, shape, 'verify');
+}
+
+/** `f32 [2,6,2,64]` */
+function describe(tensor: Tensor): string {
+  return `${tensor.dtype} [${tensor.shape}]`;
+}
+
+function howToWrite(golden: GoldenCase): string {
+  const list = [...golden.outputs].map(
+    ([name, tensor]) => `${name} ${describe(tensor)}, ${tensor.size * sizeBytes(tensor.dtype)} bytes as .bin`,
+  );
+  return `Write there: ${list.join('; ')}.`;
+}
+
+function failed(problem: string): FoundOutputs {
+  return { tensors: new Map(), problems: [problem], notes: [] };
+}
+
+/** Keeps a refusal as a problem; other errors are ours. */
+function attempt(problems: string[], name: string, read: () => void): void {
+  try {
+    read();
+  } catch (error) {
+    if (!(error instanceof RopewalkError)) throw error;
+    problems.push(name === '' || error.message.includes(name) ? error.message : `${name}: ${error.message}`);
+  }
+}

@@ -1,0 +1,593 @@
+/**
+ * Running somebody's program on golden cases: over its standard input and output, or through files. docs/verify.md is the protocol.
+ *
+ * The program is not trusted: it may crash, hang, print junk or announce sizes that are not true. Each of these fails the case at hand,
+ * ends the program and starts it anew for the next case.
+ *
+ * @module
+ */
+import { type ChildProcess, type ChildProcessByStdio, spawn } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { Readable, Writable } from 'node:stream';
+import { sizeBytes, RopewalkError, type Tensor } from 'ropewalk';
+import { show } from 'ropewalk/backend';
+import { parseJson } from '@ropewalk/formats';
+import { readFileBytes, refuseSystem } from '@ropewalk/formats/node';
+import type { GoldenCase } from '../golden/case.js';
+import { bytesToTensor } from '../host.js';
+import { readOutputFolder } from './outputs.node.js';
+
+/** The version of the protocol, in every header. */
+export const PROTOCOL = 'ropewalk-verify-1';
+
+/** How the program is run. */
+export interface ProgramOptions {
+  /** The program and its arguments; no shell sees them. */
+  readonly words: readonly string[];
+  readonly protocol: 'stdio' | 'files';
+  /** For each case. */
+  readonly timeoutMs: number;
+}
+
+/** What the program said to a case. */
+export type Answer =
+  | { readonly kind: 'outputs'; readonly tensors: ReadonlyMap<string, Tensor>; readonly notes: readonly string[] }
+  /** It does not do this case, in its own words. */
+  | { readonly kind: 'skip'; readonly reason: string }
+  /** There is nothing to compare; what happened, over several lines if need be. */
+  | { readonly kind: 'problem'; readonly problem: string };
+
+/** A program under test. */
+export interface ProgramUnderTest {
+  /** Runs one case; cases come one after the other. @throws {RopewalkError} DEVICE when the program cannot be started at all */
+  run(golden: GoldenCase): Promise<Answer>;
+  /** Lets the program end by itself. @returns what was odd about that, or undefined */
+  close(): Promise<string | undefined>;
+  /** Ends the program and everything it started, at once: for Ctrl-C. */
+  kill(): void;
+}
+
+/** An answer's first line is a small JSON object; a program that prints more without a line break prints something else. */
+const MAX_ANSWER_LINE = 2 ** 20;
+/** Of what a program says on its standard error, the end is kept. */
+const STDERR_KEPT = 8192;
+const STDERR_LINES = 5;
+/** How long a program that closed its output, or was asked to end, may take to be gone. */
+const GRACE_MS = 3000;
+/** How long a program that has answered may still take to read its input. */
+const UNREAD_MS = 1000;
+/** How long the output of a process that is gone may stay open: what it started may hold it, for ever. */
+const HELD_MS = 500;
+
+/**
+ * Prepares a program; it starts with the first case.
+ *
+ * @param options - words, protocol, time limit
+ */
+export function openProgram(options: ProgramOptions): ProgramUnderTest {
+  return options.protocol === 'files' ? new FilesProgram(options) : new StdioProgram(options);
+}
+
+/** The header of a case, the same in both protocols. */
+function headerOf(golden: GoldenCase): Record<string, unknown> {
+  const list = (tensors: ReadonlyMap<string, Tensor>) =>
+    [...tensors].map(([name, { dtype, shape, size }]) => ({ name, dtype, shape, byteLength: size * sizeBytes(dtype) }));
+  const { id, op, attributes } = golden;
+  return { protocol: PROTOCOL, id, op, attributes, inputs: list(golden.inputs), outputs: list(golden.outputs) };
+}
+
+/** A dense host tensor's elements as bytes, little-endian. */
+function bytesOf(tensor: Tensor): Uint8Array {
+  const data = tensor.read() as Uint8Array;
+  return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+}
+
+/** Where a started program lives: in a process group of its own, so that what it starts ends with it. */
+const OWN_GROUP = process.platform !== 'win32';
+
+/**
+ * A variable of the program's environment. What it starts inherits it, and is found by it though it left the process group (setsid).
+ * A process that did both, leaving the group and clearing its environment, is not found: Node cannot make itself the parent of orphans.
+ */
+const MARK = 'ROPEWALK_VERIFY_RUN';
+const marks = new WeakMap<ChildProcess, string>();
+
+/** Ends a program and everything that it started, at once. What was written to its pipes can still be read. */
+function killTree(child: ChildProcess): void {
+  if (child.pid === undefined) return;
+  try {
+    if (OWN_GROUP) process.kill(-child.pid, 'SIGKILL');
+    else child.kill('SIGKILL');
+  } catch {
+    // It has ended already.
+  }
+  // Twice: a process may start another while the list is read.
+  if (process.platform === 'linux') for (let round = 0; round < 2; round++) killMarked(`${MARK}=${marks.get(child)}`);
+}
+
+/** Ends the processes whose environment has a line. Other people's cannot be read, and are left alone. */
+function killMarked(line: string): void {
+  for (const pid of readdirSync('/proc')) {
+    if (!/^\d+$/.test(pid) || Number(pid) === process.pid) continue;
+    try {
+      if (readFileSync(`/proc/${pid}/environ`, 'latin1').split('\0').includes(line))
+        process.kill(Number(pid), 'SIGKILL');
+    } catch {
+      // It is another user's, or has ended.
+    }
+  }
+}
+
+/** Ends a program, waits until it is gone, and reads no further: its pipes keep nobody waiting, whoever holds them. */
+async function endProgram(child: ChildProcess): Promise<void> {
+  killTree(child);
+  await gone(child, GRACE_MS);
+  letGo(child);
+}
+
+function letGo(child: ChildProcess): void {
+  for (const stream of [child.stdin, child.stdout, child.stderr]) stream?.destroy();
+  child.unref();
+}
+
+/** How a process that is gone ended, in words. */
+function endOf(child: ChildProcess): string {
+  return child.signalCode === null ? `exit code ${child.exitCode}` : `signal ${child.signalCode}`;
+}
+
+/** The end of a stream of text, for messages. */
+class Tail {
+  private text = '';
+
+  constructor(stream: Readable) {
+    stream.setEncoding('utf8');
+    stream.on('data', (piece: string) => {
+      this.text = (this.text + piece).slice(-STDERR_KEPT);
+    });
+    stream.on('error', () => {});
+  }
+
+  /** `problem`, and below it the last lines that the program said. */
+  below(problem: string): string {
+    const lines = this.text.trimEnd().split(/\r?\n/).slice(-STDERR_LINES);
+    return lines.join('').trim() === ''
+      ? problem
+      : [problem, 'The last it said on stderr:', ...lines.map((line) => `  ${line}`)].join('\n');
+  }
+}
+
+function hasEnded(child: ChildProcess): boolean {
+  return child.exitCode !== null || child.signalCode !== null;
+}
+
+/** Resolves when a process is gone, or after a time. */
+function gone(child: ChildProcess, ms: number): Promise<void> {
+  if (hasEnded(child)) return Promise.resolve();
+  return new Promise((resolve) => {
+    let timer = setTimeout(resolve, ms);
+    // close, not exit: by then the last words on stderr have arrived. But it comes late, or never, where another process holds the pipes.
+    child.once('exit', () => {
+      clearTimeout(timer);
+      timer = setTimeout(resolve, Math.min(ms, HELD_MS));
+    });
+    child.once('close', () => {
+      clearTimeout(timer);
+      resolve();
+    });
+  });
+}
+
+/** Starts the program. @throws {RopewalkError} DEVICE when the system cannot */
+async function start(
+  words: readonly string[],
+  stdin: 'pipe' | 'ignore',
+  more: readonly string[] = [],
+): Promise<ChildProcess> {
+  const [command, ...rest] = words as [string, ...string[]];
+  const mark = randomUUID();
+  const child = spawn(command, [...rest, ...more], {
+    stdio: [stdin, 'pipe', 'pipe'],
+    detached: OWN_GROUP,
+    windowsHide: true,
+    env: { ...process.env, [MARK]: mark },
+  });
+  marks.set(child, mark);
+  await new Promise<void>((resolve, reject) => {
+    child.once('spawn', resolve);
+    child.once('error', (error: NodeJS.ErrnoException) => {
+      const next =
+        error.code === 'ENOENT'
+          ? 'Give its path (./kernel for one in this folder).'
+          : error.code === 'EACCES'
+            ? 'Make it executable, or name what runs it: "node kernel.js".'
+            : undefined;
+      try {
+        refuseSystem('DEVICE', 'verify: --program', `a program that starts, ${show(command)}`, error, next);
+      } catch (refusal) {
+        reject(refusal);
+      }
+    });
+  });
+  child.on('error', () => {}); // a failed kill
+  return child;
+}
+
+/** Something is wrong with the answer; the case fails with this text. */
+class BadAnswer extends Error {}
+
+/** Reads lines and counted bytes from a stream that is read no further than asked, so that a pipe's own back pressure works. */
+class AnswerReader {
+  private readonly pieces: Uint8Array[] = [];
+  private held = 0;
+  private ended = false;
+  private wake: (() => void) | undefined;
+  private orphaned = false;
+  /** Set when waiting is over for another reason. */
+  private stopped: BadAnswer | undefined;
+
+  constructor(private readonly stream: Readable) {
+    const wake = (): void => this.wake?.();
+    stream.on('readable', wake);
+    for (const event of ['end', 'close', 'error'])
+      stream.on(event, () => {
+        this.ended = true;
+        wake();
+      });
+  }
+
+  /** The process is gone: what it wrote is still read, but its output need not end, as what it started may hold it. */
+  writerGone(): void {
+    this.orphaned = true;
+    this.limitWait();
+  }
+
+  private limitWait(): void {
+    if (!this.orphaned || !this.wake) return;
+    const { wake } = this;
+    const timer = setTimeout(() => {
+      // Once around the event loop: what lies in the pipe comes first.
+      setImmediate(() => {
+        if (this.wake !== wake) return;
+        this.ended = true;
+        wake();
+      });
+    }, HELD_MS);
+    timer.unref();
+  }
+
+  /** Makes the present and every later wait fail. */
+  stop(reason: BadAnswer): void {
+    this.stopped = reason;
+    this.wake?.();
+  }
+
+  /** Bytes that are there already. */
+  waiting(): number {
+    this.pull();
+    return this.held;
+  }
+
+  /** Up to a line break, which is dropped. */
+  async line(): Promise<Uint8Array> {
+    let searched = 0;
+    for (;;) {
+      const all = this.joined();
+      const end = all.indexOf(0x0a, searched);
+      if (end >= 0 && end <= MAX_ANSWER_LINE) return this.take(end + 1).subarray(0, end);
+      if (all.length > MAX_ANSWER_LINE)
+        throw new BadAnswer(`${describeBytes(all)}: over ${MAX_ANSWER_LINE} bytes without a line break`);
+      searched = all.length;
+      await this.more(() => (all.length === 0 ? 'nothing' : `${describeBytes(all)}, without a line break`));
+    }
+  }
+
+  /** Exactly so many bytes. */
+  async bytes(count: number): Promise<Uint8Array> {
+    while (this.waiting() < count) await this.more(() => `${this.held} of the ${count} bytes it announced`);
+    return this.take(count);
+  }
+
+  private take(count: number): Uint8Array {
+    const all = this.joined();
+    this.pieces.length = 0;
+    this.held = all.length - count;
+    if (this.held > 0) this.pieces.push(all.subarray(count));
+    return all.subarray(0, count);
+  }
+
+  private joined(): Uint8Array {
+    this.pull();
+    if (this.pieces.length !== 1)
+      this.pieces.splice(0, this.pieces.length, Uint8Array.from(Buffer.concat(this.pieces)));
+    return this.pieces[0]!;
+  }
+
+  private pull(): void {
+    for (let piece = this.stream.read(); piece !== null; piece = this.stream.read()) {
+      this.pieces.push(piece);
+      this.held += piece.length;
+    }
+  }
+
+  private async more(soFar: () => string): Promise<void> {
+    if (this.stopped) throw new BadAnswer(`${this.stopped.message}; by then it had written ${soFar()}`);
+    const before = this.held;
+    if (this.waiting() > before) return;
+    if (this.ended) throw new Ended(soFar());
+    await new Promise<void>((resolve) => {
+      this.wake = resolve;
+      this.limitWait();
+    });
+    this.wake = undefined;
+  }
+}
+
+/** The program's output ended within an answer; the message is what had come. */
+class Ended extends Error {}
+
+/** Bytes that should have been an answer, for a message. */
+function describeBytes(bytes: Uint8Array): string {
+  return show(new TextDecoder().decode(bytes.subarray(0, 200)));
+}
+
+/** One process for all cases. */
+class StdioProgram implements ProgramUnderTest {
+  private child: ChildProcessByStdio<Writable, Readable, Readable> | undefined;
+  private reader!: AnswerReader;
+  private stderr!: Tail;
+  /** Cases that the running process has answered. */
+  private answered = 0;
+
+  constructor(private readonly options: ProgramOptions) {}
+
+  async run(golden: GoldenCase): Promise<Answer> {
+    const notes: string[] = [];
+    // A program may do one case and end well; a new one is started then.
+    if (this.child && hasEnded(this.child)) {
+      if (this.child.exitCode !== 0)
+        notes.push(`after the case before, the program ended with ${endOf(this.child)}; it was started again`);
+      await this.drop();
+    }
+    const answer = (await this.ask(golden)) ?? (await this.ask(golden));
+    if (!answer) return { kind: 'problem', problem: 'the program ended well, twice, without an answer' };
+    return answer.kind === 'outputs' ? { ...answer, notes: [...notes, ...answer.notes] } : answer;
+  }
+
+  /** @returns undefined when the program had ended well before it read this case: it wants to be started anew */
+  private async ask(golden: GoldenCase): Promise<Answer | undefined> {
+    if (!this.child) {
+      this.child = (await start(this.options.words, 'pipe')) as ChildProcessByStdio<Writable, Readable, Readable>;
+      this.reader = new AnswerReader(this.child.stdout);
+      this.stderr = new Tail(this.child.stderr);
+      this.child.stdin.on('error', () => {}); // EPIPE: it ended, which reading tells
+      this.child.once('exit', this.reader.writerGone.bind(this.reader));
+      this.answered = 0;
+    }
+    const { child, reader, stderr } = this;
+    const seconds = this.options.timeoutMs / 1000;
+    const timer = setTimeout(() => {
+      reader.stop(new BadAnswer(`no answer within ${seconds} s (--timeout)`));
+    }, this.options.timeoutMs);
+    try {
+      // Not awaited before reading: a program may answer while it still reads, and neither pipe holds a whole tensor.
+      const sent = this.send(golden);
+      const answer = await readAnswer(reader, golden);
+      const read = await Promise.race([
+        sent.then(() => true),
+        new Promise<false>((resolve) => setTimeout(resolve, UNREAD_MS, false).unref()),
+      ]);
+      // What it writes beyond its announcement would be taken for the next answer.
+      await new Promise((resolve) => setImmediate(resolve));
+      const extra = reader.waiting();
+      if (extra > 0) throw new BadAnswer(`wrote ${extra} bytes or more beyond what it announced`);
+      this.answered++;
+      // What it has not read by now it would take for the next case.
+      if (!read) await this.drop();
+      return answer;
+    } catch (error) {
+      if (error instanceof Ended) {
+        await gone(child, GRACE_MS);
+        const what = hasEnded(child) ? `ended (${endOf(child)})` : 'closed its output';
+        await this.drop();
+        if (this.answered > 0 && error.message === 'nothing' && child.exitCode === 0) return undefined;
+        const when = error.message === 'nothing' ? 'before it answered' : `when it had written ${error.message}`;
+        return { kind: 'problem', problem: stderr.below(`the program ${what} ${when}`) };
+      }
+      await this.drop();
+      if (error instanceof BadAnswer) return { kind: 'problem', problem: stderr.below(`the program ${tell(error)}`) };
+      throw error;
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  /** Ends a program that cannot be trusted with another case. */
+  private async drop(): Promise<void> {
+    const { child } = this;
+    this.child = undefined;
+    if (child) await endProgram(child);
+  }
+
+  private async send(golden: GoldenCase): Promise<void> {
+    const { stdin } = this.child!;
+    const pieces = [
+      new TextEncoder().encode(`${JSON.stringify(headerOf(golden))}\n`),
+      ...[...golden.inputs.values()].map(bytesOf),
+    ];
+    for (const piece of pieces) {
+      if (piece.length === 0 || stdin.destroyed) continue;
+      if (!stdin.write(piece)) {
+        await new Promise<void>((resolve) => {
+          stdin.once('drain', resolve);
+          stdin.once('close', resolve);
+        });
+      }
+    }
+  }
+
+  async close(): Promise<string | undefined> {
+    const { child } = this;
+    if (!child) return undefined;
+    child.stdin.end();
+    child.stdout.resume();
+    await gone(child, GRACE_MS);
+    const running = !hasEnded(child);
+    await this.drop();
+    if (running) return `the program did not end within ${GRACE_MS / 1000} s of the end of its input`;
+    return child.exitCode === 0
+      ? undefined
+      : this.stderr.below(`the program ended with ${endOf(child)} after its last answer`);
+  }
+
+  kill(): void {
+    if (!this.child) return;
+    killTree(this.child);
+    letGo(this.child);
+  }
+}
+
+function tell(error: BadAnswer): string {
+  return error.message.startsWith('no answer') ? `gave ${error.message}` : error.message;
+}
+
+/** What an answer's line may hold. */
+interface AnswerLine {
+  readonly id?: unknown;
+  readonly outputs?: unknown;
+  readonly skip?: unknown;
+  readonly error?: unknown;
+}
+
+async function readAnswer(reader: AnswerReader, golden: GoldenCase): Promise<Answer> {
+  const line = await reader.line();
+  let record: AnswerLine;
+  try {
+    record = parseJson(line, 'answer') as AnswerLine;
+    if (typeof record !== 'object' || record === null || Array.isArray(record))
+      throw new RopewalkError('FORMAT', 'not an object');
+  } catch (error) {
+    if (!(error instanceof RopewalkError)) throw error;
+    throw new BadAnswer(
+      `wrote ${describeBytes(line)} where a line of JSON was expected. Its own messages belong on stderr`,
+    );
+  }
+  if (record.id !== golden.id) throw new BadAnswer(`answered for id ${show(record.id)}, expected ${show(golden.id)}`);
+  const said = saidInstead(record);
+  if (said) return said;
+  if (!Array.isArray(record.outputs))
+    throw new BadAnswer(`answered without outputs, skip or error: ${describeBytes(line)}`);
+  const problems: string[] = [];
+  const notes: string[] = [];
+  const tensors = new Map<string, Tensor>();
+  // All announced bytes are read, fitting or not, so that the next answer begins where it begins.
+  const most =
+    [...golden.outputs.values()].reduce((sum, tensor) => sum + tensor.size * sizeBytes(tensor.dtype), 0) * 4 + 2 ** 20;
+  let total = 0;
+  for (const output of record.outputs as unknown[]) {
+    const { name, dtype, shape, byteLength } = (typeof output === 'object' && output !== null ? output : {}) as Record<
+      string,
+      unknown
+    >;
+    if (typeof name !== 'string' || !Number.isSafeInteger(byteLength) || (byteLength as number) < 0)
+      throw new BadAnswer(`announced ${show(output)}, expected name, dtype, shape and byteLength`);
+    total += byteLength as number;
+    if (total > most) throw new BadAnswer(`announced ${total} bytes, which is over four times what the outputs have`);
+    const bytes = await reader.bytes(byteLength as number);
+    const expected = golden.outputs.get(name);
+    if (!expected) {
+      notes.push(`${show(name)} is no output of this case`);
+      continue;
+    }
+    const wanted = expected.size * sizeBytes(expected.dtype);
+    if (tensors.has(name)) problems.push(`${name}: expected once, got it twice`);
+    else if (dtype !== expected.dtype) problems.push(`${name}: expected dtype ${expected.dtype}, got ${show(dtype)}`);
+    else if (JSON.stringify(shape) !== JSON.stringify(expected.shape))
+      problems.push(`${name}: expected shape [${expected.shape}], got ${show(shape)}`);
+    else if (bytes.length !== wanted) problems.push(`${name}: expected byteLength ${wanted}, got ${bytes.length}`);
+    else tensors.set(name, bytesToTensor(bytes, expected.dtype, expected.shape, name));
+  }
+  for (const name of golden.outputs.keys()) {
+    if (!tensors.has(name) && !problems.some((problem) => problem.startsWith(`${name}:`)))
+      problems.push(`${name}: expected it among the outputs, got none`);
+  }
+  return problems.length > 0 ? { kind: 'problem', problem: problems.join('\n') } : { kind: 'outputs', tensors, notes };
+}
+
+/** `skip` and `error`, which both protocols know. */
+function saidInstead(record: AnswerLine): Answer | undefined {
+  const text = (value: unknown): string => (typeof value === 'string' ? value.slice(0, 1000) : show(value));
+  if (record.skip !== undefined) return { kind: 'skip', reason: text(record.skip) };
+  if (record.error !== undefined) return { kind: 'problem', problem: `the program says: ${text(record.error)}` };
+  return undefined;
+}
+
+/** A process for each case, which reads and writes folders. */
+class FilesProgram implements ProgramUnderTest {
+  private child: ChildProcess | undefined;
+  private folder: string | undefined;
+
+  constructor(private readonly options: ProgramOptions) {}
+
+  async run(golden: GoldenCase): Promise<Answer> {
+    const folder = mkdtempSync(join(tmpdir(), 'ropewalk-verify-'));
+    this.folder = folder;
+    try {
+      const [inside, outside] = [join(folder, 'in'), join(folder, 'out')];
+      for (const dir of [inside, outside]) mkdirSync(dir);
+      const header = headerOf(golden);
+      writeFileSync(join(inside, 'case.json'), `${JSON.stringify(header, null, 1)}\n`);
+      for (const record of header.inputs as { name: string }[]) {
+        writeFileSync(join(inside, `${record.name}.bin`), bytesOf(golden.inputs.get(record.name)!));
+        writeFileSync(join(inside, `${record.name}.json`), `${JSON.stringify(record)}\n`);
+      }
+      const problem = await this.call(inside, outside);
+      return problem === undefined ? readAnswerFolder(outside, golden) : { kind: 'problem', problem };
+    } finally {
+      rmSync(folder, { recursive: true, force: true });
+      this.folder = undefined;
+    }
+  }
+
+  /** @returns what went wrong */
+  private async call(inside: string, outside: string): Promise<string | undefined> {
+    const child = await start(this.options.words, 'ignore', [inside, outside]);
+    this.child = child;
+    const said = new Tail(child.stderr!);
+    child.stdout!.resume(); // it may print what it likes
+    await gone(child, this.options.timeoutMs);
+    const running = !hasEnded(child);
+    await endProgram(child);
+    this.child = undefined;
+    if (running) return said.below(`the program was not done within ${this.options.timeoutMs / 1000} s (--timeout)`);
+    return child.exitCode === 0 ? undefined : said.below(`the program ended with ${endOf(child)}`);
+  }
+
+  async close(): Promise<undefined> {}
+
+  kill(): void {
+    if (this.child) {
+      killTree(this.child);
+      letGo(this.child);
+    }
+    if (this.folder !== undefined) rmSync(this.folder, { recursive: true, force: true });
+  }
+}
+
+function readAnswerFolder(folder: string, golden: GoldenCase): Answer {
+  const answer = join(folder, 'answer.json');
+  if (existsSync(answer)) {
+    try {
+      const record = parseJson(readFileBytes(answer, MAX_ANSWER_LINE, 'answer.json'), 'answer.json');
+      const said = typeof record === 'object' && record !== null ? saidInstead(record) : undefined;
+      if (said) return said;
+    } catch (error) {
+      if (error instanceof RopewalkError) return { kind: 'problem', problem: error.message };
+      throw error;
+    }
+  }
+  const { tensors, problems, notes } = readOutputFolder(folder, golden);
+  return problems.length > 0 ? { kind: 'problem', problem: problems.join('\n') } : { kind: 'outputs', tensors, notes };
+}

@@ -1,0 +1,331 @@
+/**
+ * Results of verify as text for people, JSON lines for dashboards, CSV for spreadsheets and JUnit XML for CI.
+ *
+ * Names come from manifests and files that anybody may have written: each form escapes them in its own way.
+ *
+ * @module
+ */
+import { escapeMarkup } from 'ropewalk/backend';
+import type { TensorReport, VerifyResult, WrongElement } from './judge.js';
+
+/** What a report says above its cases. */
+export interface ReportTitle {
+  /** The folder of vectors, as the user named it. */
+  readonly vectors: string;
+  /** Where the outputs came from: a folder, or a program. */
+  readonly from: string;
+  /** `ropewalk 0.1.0` */
+  readonly by: string;
+  /** What was allowed, where it is not the default: `table float64`, `tolerance × 2`. */
+  readonly allowed: readonly string[];
+}
+
+/** Cases by what came of them. */
+export interface VerifyCounts {
+  readonly ok: number;
+  readonly fail: number;
+  readonly error: number;
+  readonly skipped: number;
+}
+
+/**
+ * Counts results.
+ *
+ * @param results - any number
+ */
+export function countVerified(results: readonly VerifyResult[]): VerifyCounts {
+  const count = (status: VerifyResult['status']): number => results.filter((result) => result.status === status).length;
+  return { ok: count('ok'), fail: count('fail'), error: count('error'), skipped: count('skipped') };
+}
+
+/**
+ * The last line: `23/24 cases passed, 1 failed`.
+ *
+ * @param counts - from {@link countVerified}
+ */
+export function verifySummary({ ok, fail, error, skipped }: VerifyCounts): string {
+  const rest = skipped > 0 ? `, ${skipped} skipped` : '';
+  const why = error > 0 ? ` (${error} with nothing to compare)` : '';
+  return `${ok}/${ok + fail + error} cases passed, ${fail + error} failed${why}${rest}`;
+}
+
+/**
+ * A number for a table: two digits of what matters.
+ *
+ * @param x - anything
+ */
+export function shortNumber(x: number): string {
+  if (Number.isInteger(x) && Math.abs(x) < 1e5) return String(x);
+  if (!Number.isFinite(x)) return Number.isNaN(x) ? 'NaN' : x > 0 ? 'inf' : '-inf';
+  return x.toExponential(1);
+}
+
+/**
+ * A share of a bound: `0.14`, `1.2e-5`, `3.1e+5`.
+ *
+ * @param x - a ratio >= 0
+ */
+export function ratioText(x: number): string {
+  return x >= 0.001 && x < 1000 ? String(Number(x.toPrecision(2))) : shortNumber(x);
+}
+
+/**
+ * A value of an element: as many digits as tell two floats apart.
+ *
+ * @param x - anything
+ */
+export function elementValue(x: number): string {
+  if (Object.is(x, -0)) return '-0';
+  return Number.isFinite(x) ? String(Number(x.toPrecision(9))) : shortNumber(x);
+}
+
+/**
+ * A gain: 1 where it is 1 to six digits.
+ *
+ * @param x - a ratio
+ */
+export function gainText(x: number): string {
+  return Number.isFinite(x) ? String(Number(x.toFixed(6))) : 'none';
+}
+
+/** A text on one line of a terminal: control characters are written as \xNN, so that a name cannot move the cursor. */
+function plain(text: string): string {
+  return text.replace(/[\p{Cc}\u2028\u2029]/gu, (c) => `\\x${c.charCodeAt(0).toString(16).padStart(2, '0')}`);
+}
+
+/** The worst of a case's tensors in a few words. */
+function measures(result: VerifyResult): string {
+  if (result.tensors.length === 0) return '';
+  const max = (key: 'maxAbs' | 'maxUlp' | 'maxRatio' | 'nmse'): number =>
+    Math.max(...result.tensors.map((t) => t[key]));
+  if (max('maxRatio') === 0) return 'exact';
+  const angles = result.table?.met ? `, angles ${result.table.met}` : '';
+  return `max error ${shortNumber(max('maxAbs'))}, ${shortNumber(max('maxUlp'))} ulp, ${ratioText(max('maxRatio'))} of the bound, NMSE ${shortNumber(max('nmse'))}${angles}`;
+}
+
+/**
+ * One case as text: a line, and below it what a failure needs.
+ *
+ * @param result - of one case
+ * @param width - pads the name, so that the verdicts stand in a column
+ * @returns lines
+ */
+export function verifyLines(result: VerifyResult, width = 0): string[] {
+  const word = { ok: 'OK', fail: 'FAIL', error: 'FAIL', skipped: 'skipped' }[result.status];
+  const detail = result.status === 'ok' ? measures(result) : (result.detail ?? '');
+  const [firstDetail = '', ...moreDetail] = detail.split('\n').map(plain);
+  const lines = [`  ${`${plain(result.id)}:`.padEnd(width + 1)} ${word.padEnd(4)}  ${firstDetail}`.trimEnd()];
+  lines.push(...moreDetail.map((line) => `      ${line}`));
+  lines.push(...result.notes.map((note) => `      note: ${plain(note)}`));
+  if (result.status !== 'fail') return lines;
+  for (const tensor of result.tensors) {
+    if (tensor.wrong > 0) lines.push(...tensorLines(tensor).map((line) => `      ${line}`));
+  }
+  if (result.table) {
+    const met = result.table.met ? ` (they keep those of ${result.table.met})` : '';
+    lines.push(`      allowed: angles in ${result.table.allowed}${met}`);
+  }
+  const [command, ...hints] = (result.next ?? '').split('\n').map(plain);
+  if (command) lines.push(`      next: ${command}`, ...hints.map((hint) => `            ${hint}`));
+  return lines;
+}
+
+function tensorLines(t: TensorReport): string[] {
+  const head =
+    `${plain(t.name)} ${t.dtype} [${t.shape}]: max abs ${shortNumber(t.maxAbs)}, rel ${shortNumber(t.maxRel)}, ulp ${shortNumber(t.maxUlp)}; ` +
+    `NMSE ${shortNumber(t.nmse)}, gain ${gainText(t.gain)}${t.nonFinite > 0 ? `; ${t.nonFinite} not finite` : ''}`;
+  const lines = [head];
+  if (t.worst) {
+    const where = t.worst.place ? `, ${placeText(t.worst)}` : '';
+    lines.push(`worst: [${t.worst.index}]${where}, ${ratioText(t.maxRatio)} × its bound`);
+  }
+  const { header, rows } = wrongTable(t.first);
+  const widths = header.map((name, c) => Math.max(name.length, ...rows.map((row) => row[c]!.length)));
+  const join = (row: readonly string[]): string =>
+    row
+      .map((cell, c) => (c === 0 ? cell.padEnd(widths[c]!) : cell.padStart(widths[c]!)))
+      .join('  ')
+      .trimEnd();
+  lines.push(t.wrong > t.first.length ? `first ${t.first.length} of ${t.wrong} wrong:` : 'wrong:');
+  lines.push(...[header, ...rows].map((row) => `  ${join(row)}`));
+  return lines;
+}
+
+/** `pair 3 (second), position 131071, head 1, batch 0` */
+function placeText({ place }: WrongElement): string {
+  if (!place) return '';
+  const pair =
+    place.pair === undefined
+      ? `dim ${place.dim}, not rotated`
+      : `pair ${place.pair} (${place.member === 0 ? 'first' : 'second'})`;
+  const position = place.token === undefined ? 'a row that no token goes to' : `position ${place.positions.join('/')}`;
+  return `${pair}, ${position}, head ${place.head}, batch ${place.batch}`;
+}
+
+/**
+ * The first wrong elements as a table, for people.
+ *
+ * @param first - from a tensor's report
+ * @returns a header and rows of texts; RoPE's carry position, head, dim, pair and member
+ */
+export function wrongTable(first: readonly WrongElement[]): { header: string[]; rows: string[][] } {
+  const rope = first.some(({ place }) => place !== undefined);
+  const hex = first.some(({ bits }) => bits !== undefined);
+  const header = [
+    'index',
+    ...(rope ? ['batch', 'position', 'head', 'dim', 'pair', 'member'] : []),
+    'got',
+    'expected',
+    '± bound',
+    'off by',
+    ...(hex ? ['got bits', 'expected bits'] : []),
+  ];
+  const rows = first.map(({ index, got, expected, bound, place, bits }) => [
+    `[${index}]`,
+    ...(rope && place
+      ? [
+          String(place.batch),
+          place.token === undefined ? 'none' : place.positions.join('/'),
+          String(place.head),
+          String(place.dim),
+          place.pair === undefined ? 'copied' : String(place.pair),
+          place.member === undefined ? '' : place.member === 0 ? 'first' : 'second',
+        ]
+      : rope
+        ? ['', '', '', '', '', '']
+        : []),
+    elementValue(got),
+    elementValue(expected),
+    shortNumber(bound),
+    shortNumber(Math.abs(got - expected)),
+    ...(hex ? [bits?.[0] ?? '', bits?.[1] ?? ''] : []),
+  ]);
+  return { header, rows };
+}
+
+/**
+ * One case as a JSON object on a line, keys in snake_case. What JSON has no number for (NaN, infinities) is a text; error maps are left out.
+ *
+ * @param result - of one case
+ */
+export function verifyToJson(result: VerifyResult): string {
+  const { table, ...rest } = result;
+  return JSON.stringify(
+    forJson({ ...rest, ...(table ? { table: { allowed: table.allowed, met: table.met ?? null } } : {}) }),
+  );
+}
+
+function forJson(value: unknown): unknown {
+  if (typeof value === 'number') return Number.isFinite(value) ? value : String(value);
+  if (Array.isArray(value)) return value.map(forJson);
+  if (typeof value !== 'object' || value === null) return value;
+  const entries = Object.entries(value).filter(([key]) => key !== 'map');
+  return Object.fromEntries(
+    entries.map(([key, item]) => [key.replace(/[A-Z]/g, (c) => `_${c.toLowerCase()}`), forJson(item)]),
+  );
+}
+
+/** The columns of the CSV, a row for each output of each case. */
+const CSV_COLUMNS = [
+  'case',
+  'op',
+  'status',
+  'output',
+  'dtype',
+  'shape',
+  'elements',
+  'wrong',
+  'max_abs',
+  'max_rel',
+  'max_ulp',
+  'nmse',
+  'gain',
+  'max_error_over_bound',
+  'worst_pair',
+  'worst_position',
+  'angles_allowed',
+  'angles_met',
+  'detail',
+] as const;
+
+/**
+ * All cases as CSV: a header, and a row for each output (one for a case with nothing to compare). Lines end on CR LF.
+ *
+ * @param results - in order
+ * @see https://www.rfc-editor.org/rfc/rfc4180
+ */
+export function verifyToCsv(results: readonly VerifyResult[]): string {
+  const cell = (value: string | number | undefined): string => {
+    const text = value === undefined ? '' : String(value);
+    return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  };
+  const lines: (string | number | undefined)[][] = [[...CSV_COLUMNS]];
+  for (const { id, op, status, tensors, table, detail } of results) {
+    const tail = [table?.allowed, table ? (table.met ?? 'none') : undefined, detail];
+    if (tensors.length === 0) lines.push([id, op, status, ...new Array<undefined>(13).fill(undefined), ...tail]);
+    for (const t of tensors) {
+      lines.push([
+        id,
+        op,
+        status,
+        t.name,
+        t.dtype,
+        t.shape.join('x'),
+        t.elements,
+        t.wrong,
+        t.maxAbs,
+        t.maxRel,
+        t.maxUlp,
+        t.nmse,
+        t.gain,
+        t.maxRatio,
+        t.worstPair,
+        t.worstPosition?.join('/'),
+        ...tail,
+      ]);
+    }
+  }
+  return lines.map((line) => `${line.map(cell).join(',')}\r\n`).join('');
+}
+
+/**
+ * All cases as JUnit XML: a test suite with a test case each; a wrong output is a failure, a missing one or a crash an error.
+ *
+ * @param title - what was compared
+ * @param results - in order
+ * @see https://github.com/testmoapp/junitxml, which collects what CI systems read
+ */
+export function verifyToJunit(title: ReportTitle, results: readonly VerifyResult[]): string {
+  const { ok, fail, error, skipped } = countVerified(results);
+  const seconds = (value: number): string => value.toFixed(3);
+  const total = results.reduce((sum, result) => sum + (result.seconds ?? 0), 0);
+  const counts = `tests="${ok + fail + error + skipped}" failures="${fail}" errors="${error}" skipped="${skipped}" time="${seconds(total)}"`;
+  const lines = [
+    '<?xml version="1.0" encoding="UTF-8"?>',
+    `<testsuites name="ropewalk verify" ${counts}>`,
+    `  <testsuite name="${escapeMarkup(title.vectors)}" ${counts}>`,
+    '    <properties>',
+    `      <property name="outputs" value="${escapeMarkup(title.from)}"/>`,
+    `      <property name="by" value="${escapeMarkup([title.by, ...title.allowed].join(', '))}"/>`,
+    '    </properties>',
+  ];
+  for (const result of results) {
+    const open = `    <testcase classname="${escapeMarkup(`ropewalk.${result.op}`)}" name="${escapeMarkup(result.id)}" time="${seconds(result.seconds ?? 0)}"`;
+    const message = escapeMarkup((result.detail ?? '').split('\n')[0]!);
+    // Inside an element line breaks may stay as they are.
+    const body = escapeMarkup(verifyLines(result).join('\n')).replaceAll('&#10;', '\n');
+    if (result.status === 'ok') lines.push(`${open}/>`);
+    else if (result.status === 'skipped')
+      lines.push(`${open}>`, `      <skipped message="${message}"/>`, '    </testcase>');
+    else {
+      const tag = result.status === 'fail' ? 'failure' : 'error';
+      lines.push(
+        `${open}>`,
+        `      <${tag} message="${message}" type="${result.op}">${body}</${tag}>`,
+        '    </testcase>',
+      );
+    }
+  }
+  lines.push('  </testsuite>', '</testsuites>', '');
+  return lines.join('\n');
+}

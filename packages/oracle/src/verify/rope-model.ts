@@ -1,0 +1,327 @@
+/**
+ * The error model of RoPE: what table precision, position and pair allow beyond the rotation's own roundings.
+ *
+ * An angle that is off by δ turns the right result by δ: its members move by sin δ of the other member and 1 − cos δ of their own. With
+ * r = |(y0, y1)|, which no turn changes,
+ *
+ * ```
+ * |Δy0| ≤ δ·|y1| + δ²/2·|y0| + roundings·u32·r        δ = |position|·invFreq·k·u
+ * ```
+ *
+ * where k counts roundings and u is 2^-24 for f32 angles, 2^-53 for float64. A pair whose frequency is 1 has none: 1 is 1 in any
+ * arithmetic, and an integer times 1 is exact. `f32`: one for the product, one for a position past 2^24, two for a pow of one ulp, one each
+ * for the reciprocal and the base, and 2·ln(base)·e for the exponent e = 2j/dim and its product with the logarithm, which pow feels
+ * ln(base)-fold; then what the scaling rule does. `f32-recurrence`: each step from pair to pair costs one for the product and, for the
+ * factor base^(−2/dim), three and its exponent's 2·ln(base)/dim. Cosines of f32 angles are good to two ulps, four roundings, where the
+ * stated bound has one.
+ *
+ * @module
+ */
+import { type FloatDtype, type RopePart, ropeFrequencies, frequenciesOf, type RopePlan, type RopeSpec } from 'ropewalk';
+import { sharePairs, yarnRampEdges } from 'ropewalk/backend';
+import { referenceRunner } from 'ropewalk/reference';
+import { bindGolden, type GoldenCase } from '../golden/case.js';
+import { UNIT_ROUNDOFF } from '../tolerance.js';
+
+/**
+ * What a RoPE kernel's angles may have been computed with.
+ *
+ * - `float64`: in float64, cos and sin rounded once to f32
+ * - `f32`: frequency by pow, and its product with the position, in f32 (transformers, vLLM, most GPU kernels)
+ * - `f32-recurrence`: the angle multiplied on from pair to pair in f32 (ggml)
+ */
+export type TablePrecision = 'float64' | 'f32' | 'f32-recurrence';
+
+/** The precisions from the tightest to the widest. */
+export const TABLE_PRECISIONS: readonly TablePrecision[] = /* @__PURE__ */ Object.freeze([
+  'float64',
+  'f32',
+  'f32-recurrence',
+] as const);
+
+/** Where an element of a rotated tensor lies. */
+export interface RopePlace {
+  readonly batch: number;
+  /** Token in its sequence; undefined in a row of a cache that no token goes to. */
+  readonly token: number | undefined;
+  /** batch · seq_len + token: the row of the error map. */
+  readonly row: number | undefined;
+  /** The token's position on each axis: one entry for text, none where there is no token. */
+  readonly positions: readonly number[];
+  readonly head: number;
+  readonly dim: number;
+  /** The pair that writes the element, and which of its two it is; undefined for a dimension that is copied. */
+  readonly pair?: number;
+  readonly member?: 0 | 1;
+}
+
+/** How one rotated tensor lies. */
+export interface RopeGeometry {
+  readonly pairs: number;
+  /** batch · seq_len: rows of the error map. */
+  readonly tokens: number;
+  /**
+   * Names an element.
+   *
+   * @param n - row-major index in the output
+   */
+  place(n: number): RopePlace;
+  /**
+   * What a table precision adds to the stated bounds; Infinity where it decides which of NaN, ∞ and −∞ comes.
+   *
+   * @param table - which
+   * @param exact - the output, row-major
+   * @param dtype - of the output
+   * @param native - unit roundoff of 16-bit arithmetic, in which cos and sin are rounded as well; 0 for f32
+   */
+  tableError(table: TablePrecision, exact: Float64Array, dtype: FloatDtype, native: number): Float64Array;
+}
+
+/**
+ * The geometry of each output of a RoPE case.
+ *
+ * @param golden - any case; of other operators the map is empty
+ */
+export function ropeGeometries(golden: GoldenCase): Map<string, RopeGeometry> {
+  const { plan, outputs } = bindGolden(golden, referenceRunner());
+  const found = new Map<string, RopeGeometry>();
+  if (plan.op !== 'rope') return found;
+  const slack = angleSlack(plan.plan);
+  for (const [name, { storage }] of outputs) {
+    const part = plan.parts.find(({ out }) => out.storage === storage);
+    if (!part) continue;
+    found.set(name, {
+      pairs: plan.plan.table.pairs,
+      tokens: part.x.shape[0]! * part.x.shape[1]!,
+      place: placer(plan.plan, part),
+      tableError: (table, exact, dtype, native) =>
+        tableError(plan.plan, part, slack(table), { table, exact, dtype, native }),
+    });
+  }
+  return found;
+}
+
+/**
+ * The table precision that is allowed unless one is asked for: f32, as nearly every kernel computes angles; float64 for f64 data.
+ *
+ * @param golden - the case
+ */
+export function defaultTable(golden: GoldenCase): TablePrecision {
+  return [...golden.outputs.values()].some(({ dtype }) => dtype === 'f64') ? 'float64' : 'f32';
+}
+
+interface TableErrorOptions {
+  readonly table: TablePrecision;
+  readonly exact: Float64Array;
+  readonly dtype: FloatDtype;
+  readonly native: number;
+}
+
+function tableError(
+  plan: RopePlan,
+  part: RopePart,
+  slack: Float64Array,
+  { table, exact, dtype, native }: TableErrorOptions,
+): Float64Array {
+  const { x, out, rows } = part;
+  const { rotaryOffset, write } = plan;
+  const { pairs } = plan.table;
+  const [batch, seqLen, numHeads] = x.shape as [number, number, number, number];
+  const errors = new Float64Array(exact.length);
+  const factor = frequenciesOf(plan.source!.spec).attentionFactor === 1 ? 0 : 1; // multiplied in by itself
+  // The stated bound has one rounding of cos and sin; in float64 data that is one to f64.
+  const roundings =
+    (table === 'float64'
+      ? (dtype === 'f64' ? UNIT_ROUNDOFF.f64 : UNIT_ROUNDOFF.f32) * factor
+      : UNIT_ROUNDOFF.f32 * (4 + factor)) + native;
+  for (let b = 0; b < batch; b++) {
+    for (let s = 0; s < seqLen; s++) {
+      const tableRow = plan.tableRows[plan.batch === undefined ? s : b * seqLen + s]! * pairs;
+      const outRow = rows ? rows[b * seqLen + s]! : s;
+      for (let h = 0; h < numHeads; h++) {
+        const head = b * out.strides[0]! + outRow * out.strides[1]! + h * out.strides[2]!;
+        for (let j = 0; j < pairs; j++) {
+          const o0 = head + (rotaryOffset + j * write.step) * out.strides[3]!;
+          const o1 = o0 + write.gap * out.strides[3]!;
+          const [y0, y1] = [Math.abs(exact[o0]!), Math.abs(exact[o1]!)];
+          const delta = slack[tableRow + j]!;
+          if (!Number.isFinite(y0) || !Number.isFinite(y1)) {
+            const open = infinitePair(plan, x, [b, s, h], j, tableRow + j, delta);
+            for (const [m, o] of [o0, o1].entries()) if (!Number.isFinite(exact[o]!)) errors[o] = open[m]!;
+            continue;
+          }
+          const [turned, bent] = [Math.min(1, delta), Math.min(2, (delta * delta) / 2)];
+          // The products whose roundings the stated bound counts are those of the turned pair: 3·u32·√2·δ·r more of them.
+          const more = (roundings * (1 + 1.5 * turned) + 4.5 * UNIT_ROUNDOFF.f32 * turned) * Math.hypot(y0, y1);
+          errors[o0] = (turned * y1 + bent * y0 + more) * (1 + UNIT_ROUNDOFF[dtype]);
+          errors[o1] = (turned * y0 + bent * y1 + more) * (1 + UNIT_ROUNDOFF[dtype]);
+        }
+      }
+    }
+  }
+  return errors;
+}
+
+/**
+ * Infinity for each member of a pair that is infinite or NaN by a sign that the angle's error leaves open: ∞·cos is ∞ or −∞ where cos is
+ * nearer to 0 than the angle is known. 0 where every allowed angle gives the same.
+ */
+function infinitePair(
+  { read, rotaryOffset, table }: RopePlan,
+  x: RopePart['x'],
+  [b, s, h]: readonly [number, number, number],
+  j: number,
+  entry: number,
+  delta: number,
+): [number, number] {
+  const head = x
+    .slice(0, b, b + 1)
+    .slice(1, s, s + 1)
+    .slice(2, h, h + 1)
+    .readNumbers() as Float64Array;
+  const i0 = rotaryOffset + j * read.step;
+  const [x0, x1] = [head[i0]!, head[i0 + read.gap]!];
+  const [cos, sin] = [table.cos[entry]!, table.sin[entry]!];
+  const signs = (value: number): number[] =>
+    Math.abs(value) > delta * Math.hypot(cos, sin) || delta === 0 ? [value] : [-1, 0, 1];
+  const open = (member: (c: number, s: number) => number): number => {
+    const outcomes = signs(cos).flatMap((c) => signs(sin).map((s) => member(c, s)));
+    return outcomes.every((outcome) => Object.is(outcome, outcomes[0])) ? 0 : Number.POSITIVE_INFINITY;
+  };
+  return [open((c, s) => x0 * c - x1 * s), open((c, s) => x0 * s + x1 * c)];
+}
+
+/** Radians that each angle of the table may be off, `[rows, pairs]`, by precision. */
+function angleSlack({ table, source }: RopePlan): (precision: TablePrecision) => Float64Array {
+  const { spec, positions } = source!;
+  const axes = sharePairs(spec.axes, table.pairs);
+  const { invFreq } = frequenciesOf(spec);
+  const far = positions.some((p) => Math.abs(p) > 2 ** 24) ? 1 : 0;
+  return (precision) => {
+    const u = precision === 'float64' ? UNIT_ROUNDOFF.f64 : UNIT_ROUNDOFF.f32;
+    const roundings = angleRoundings(spec, invFreq, precision);
+    return Float64Array.from({ length: table.rows * table.pairs }, (_, at) => {
+      const j = at % table.pairs;
+      const position = positions[axes.axisOfPair[j]! * table.rows + Math.floor(at / table.pairs)]!;
+      return Math.abs(position * invFreq[j]!) * (roundings[j]! + far) * u;
+    });
+  };
+}
+
+/**
+ * Roundings in an angle, relative, by pair: the k of this file's first comment, without the one for far positions.
+ *
+ * @param spec - the RoPE
+ * @param invFreq - radians a position, by pair
+ * @param precision - what the kernel is allowed
+ */
+function angleRoundings(spec: RopeSpec, invFreq: Float64Array, precision: TablePrecision): Float64Array {
+  const rotaryDim = spec.rotaryDim ?? spec.headDim;
+  const dim = spec.frequencyDim ?? (spec.pairing === 'vision' ? rotaryDim / 2 : rotaryDim);
+  const { exponents } = sharePairs(spec.axes, rotaryDim / 2);
+  const scaling = scalingRoundings(spec, invFreq, dim, exponents);
+  const ln = Math.abs(Math.log(spec.base));
+  return invFreq.map((_, j) => {
+    // A frequency of 1 is 1 in any arithmetic, and its product with an integer exact: the fastest pair, where errors are largest, has no slack.
+    if (invFreq[j] === 1) return 0;
+    const exponent = exponents[j]!;
+    const product = 2 + 1 + 1 + (2 * ln * 2 * exponent) / dim;
+    const power = precision === 'f32-recurrence' ? exponent * (4 + (2 * ln) / dim) : exponent === 0 ? 0 : product;
+    return 1 + power + scaling[j]!;
+  });
+}
+
+/**
+ * Roundings that the scaling rule adds, by pair. Mixing two frequencies with a weight that is off by w moves the mix by w·(plain − mixed),
+ * and relative to a slow mixed frequency that is w·plain/mixed: inside YaRN's ramp and Llama 3's band this is what counts.
+ */
+function scalingRoundings(spec: RopeSpec, invFreq: Float64Array, dim: number, exponents: Uint32Array): Float64Array {
+  const rotaryDim = spec.rotaryDim ?? spec.headDim;
+  const given = spec.freqFactors ? 2 : 0; // rounded to f32, and divided by
+  const scaling = spec.scaling ?? { kind: 'none' };
+  const plain = ropeFrequencies({
+    ...spec,
+    rotaryDim,
+    frequencyDim: dim,
+    exponents,
+    scaling: { kind: 'none' },
+    attentionFactor: 1,
+  }).invFreq;
+  const ratio = (j: number): number => (invFreq[j] === 0 ? 0 : Math.abs(plain[j]! / invFreq[j]!));
+  switch (scaling.kind) {
+    case 'none':
+      return invFreq.map(() => given);
+    case 'linear':
+    case 'proportional':
+      return invFreq.map(() => given + 2);
+    case 'longrope':
+      return invFreq.map(() => given + 3);
+    case 'dynamicNtk':
+      // The new base is off by some eight roundings, which a frequency feels e-fold, e < 1; its logarithm is larger by that of the ratio.
+      return invFreq.map((_, j) => given + 8 + 2 * Math.abs(Math.log(ratio(j))));
+    case 'yarn': {
+      const [low, high] = yarnRampEdges(scaling, spec.base, dim);
+      const span = Math.max(0.001, high - low);
+      return invFreq.map((_, j) => {
+        const ramp = (j - low) / span;
+        if (!(ramp > 0 && ramp < 1)) return given + 4;
+        // Edges that are not rounded to whole pairs carry their own logarithms' errors.
+        const edges = scaling.truncate === false ? (8 * (Math.abs(low) + Math.abs(high))) / span : 0;
+        return given + 6 + (3 + edges) * ratio(j);
+      });
+    }
+    case 'llama3': {
+      const { lowFreqFactor: low, highFreqFactor: high, originalContext } = scaling;
+      return invFreq.map((_, j) => {
+        const turns = (originalContext * plain[j]!) / (2 * Math.PI); // in the original context
+        if (turns > high * 1.001 || turns < low * 0.999) return given + 2;
+        // smooth = (turns − low) / (high − low): four roundings and the frequency's own error, of a value up to `high`.
+        return given + 6 + ((10 * high) / (high - low)) * ratio(j);
+      });
+    }
+  }
+}
+
+/** Makes the function that says where element n of the dense output lies, and which pair wrote it. */
+function placer(
+  { source, table, rotaryOffset, rotaryDim, write, tableRows, batch: batches }: RopePlan,
+  { x, out, rows }: RopePart,
+) {
+  const seqLen = x.shape[1]!;
+  const order = [0, 1, 2, 3].filter((d) => out.shape[d]! > 1).sort((a, b) => out.strides[b]! - out.strides[a]!);
+  // A row of a cache belongs to the token that is written to it.
+  const tokenOf = new Map<number, number>();
+  rows?.forEach((row, t) => void tokenOf.set(Math.floor(t / seqLen) * out.shape[1]! + row, t % seqLen));
+  const { positions: all } = source!;
+  const numAxes = all.length / Math.max(1, table.rows);
+  const positionsOf = Array.from({ length: table.rows }, (_, r) =>
+    Array.from({ length: numAxes }, (_, a) => all[a * table.rows + r]!),
+  );
+  const at = [0, 0, 0, 0];
+  return (n: number): RopePlace => {
+    at.fill(0);
+    let rest = n;
+    for (const d of order) {
+      at[d] = Math.floor(rest / out.strides[d]!);
+      rest -= at[d]! * out.strides[d]!;
+    }
+    const [batch, outRow, head, dim] = at as [number, number, number, number];
+    const token = rows ? tokenOf.get(batch * out.shape[1]! + outRow) : outRow;
+    if (token === undefined) return { batch, token, row: undefined, positions: [], head, dim };
+    const row = batch * seqLen + token;
+    const positions = positionsOf[tableRows[batches === undefined ? token : row]!]!;
+    const within = dim - rotaryOffset;
+    if (within < 0 || within >= rotaryDim) return { batch, token, row, positions, head, dim };
+    const member = write.step === 2 ? within % 2 : Number(within >= write.gap);
+    return {
+      batch,
+      token,
+      row,
+      positions,
+      head,
+      dim,
+      pair: (within - member * write.gap) / write.step,
+      member: member as 0 | 1,
+    };
+  };
+}

@@ -1,0 +1,93 @@
+/**
+ * `ropewalk/backend`: what the author of a backend needs, and what Ropewalk's other packages share.
+ *
+ * A backend runs plans. A plan ({@link OpPlan}) names the tensors that it reads and writes and has been checked in full, so a backend
+ * trusts it. To write one, implement {@link Backend}:
+ *
+ * - `allocate` and `upload` make tensors in the backend's memory: {@link denseTensor} lays one over a {@link TensorStorage}.
+ *   A backend without memory of its own spreads {@link hostMemory}.
+ * - `whyNot` says in words why a plan cannot run, `run` runs or queues it. Both call {@link checkPlan} first, then switch over `plan.op`
+ *   and end with `default: unknownPlan(plan satisfies never)`, so that a switch that misses an operator does not compile.
+ * - `finish` waits for what is queued, `dispose` gives everything back.
+ *
+ * Users hand it in: `await ropewalk({ backend: mine })`. Errors are {@link RopewalkError}s, thrown by {@link refuse} and {@link fail}.
+ *
+ * @example
+ * import { ropewalk } from 'ropewalk';
+ * import { type Backend, checkPlan, hostMemory, refuse } from 'ropewalk/backend';
+ * import { runReference } from 'ropewalk/reference';
+ *
+ * const whyNot: Backend['whyNot'] = (plan) => {
+ *   checkPlan(plan);
+ *   return plan.op === 'add' ? undefined : `mine adds, and does no ${plan.op}`;
+ * };
+ * const mine: Backend = {
+ *   ...hostMemory(),
+ *   name: 'mine',
+ *   capabilities: () => ({ backend: 'mine', description: 'adds', dtypes: ['f32'], threads: 1, notTaken: [] }),
+ *   whyNot,
+ *   run(plan) {
+ *     const why = whyNot(plan);
+ *     if (why !== undefined) refuse('UNSUPPORTED', 'mine', 'a plan that adds', why);
+ *     runReference(plan); // or kernels of your own, over plan.a, plan.b and plan.out
+ *   },
+ *   finish: async () => {},
+ * };
+ * const rw = await ropewalk({ backend: mine });
+ *
+ * @module
+ */
+export {
+  type Backend,
+  type BackendEntry,
+  type BackendOptions,
+  type Capabilities,
+  MAX_THREADS,
+} from './backends/backend.js';
+export { hostMemory } from './backends/host-memory.js';
+export {
+  checkBytes,
+  checkName,
+  fitsFloat32,
+  readField,
+  reading,
+  readList,
+  readName,
+  readOptional,
+  readOptions,
+} from './core/arguments.js';
+export { checkWeight, readBlocks } from './core/blocks.js';
+export { arrayOver, asHostArray, bitsOf, dtypeOfArray, loadNumber, newArray, storeNumber } from './core/dtypes.js';
+export { fail, refuse, show } from './core/errors.js';
+export { Fields } from './core/fields.js';
+export { type RandomStream, randomFrom } from './core/random.js';
+export {
+  checkShape,
+  countElements,
+  extentOf,
+  isRowMajor,
+  type Layout,
+  rowMajorStrides,
+  walk,
+  walkPair,
+} from './core/shape.js';
+export {
+  checkNamedTensors,
+  checkTensor,
+  copyBits,
+  copyElements,
+  denseTensor,
+  hostOf,
+  readIntegers,
+  type TensorStorage,
+  writtenLater,
+} from './core/tensor.js';
+export { decodeUtf8, escapeMarkup, nameForMessage, ranges } from './core/text.js';
+export { checkDims, checkDtype, checkFloat, checkOutput, isHalf } from './ops/checks.js';
+export { checkPlan, type OpName, type OpPlan, unknownPlan } from './ops/op-plan.js';
+export { type PairAxes, sharePairs } from './ops/rope/axes.js';
+export { dynamicNtkBase, yarnMagnitude, yarnRampEdges } from './ops/rope/frequencies.js';
+export { type AngleRecipe, ggmlRecipe, hfRecipe } from './ops/rope/recipes.js';
+export { checkRunner, type Runner, withFresh } from './ops/runner.js';
+export { openFrom } from './registry.js';
+export { tensorsOf, whyFloat64 } from './backends/float64.js';

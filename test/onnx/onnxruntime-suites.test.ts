@@ -1,0 +1,262 @@
+/**
+ * The backend `onnxruntime` over every suite of `ropewalk check`, in both forms, and over every operator, dtype and mix of dtypes that a plan
+ * may have. What does not pass is listed in docs/onnxruntime.md, and nothing else is.
+ */
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, describe, test } from 'node:test';
+import { builtInCases } from '../../packages/cli/src/check.js';
+import { type OnnxruntimeBackend, openOnnxruntime } from '../../packages/onnx/src/onnxruntime/host.js';
+import { extendedCases } from '../../packages/oracle/src/published.js';
+import { runCases } from '../../packages/oracle/src/runner.js';
+import { UNIT_ROUNDOFF } from '../../packages/oracle/src/tolerance.js';
+import { blocksFrom } from '../../packages/ropewalk/src/core/blocks.js';
+import { bitsOf, DTYPES, type Dtype, type FloatDtype } from '../../packages/ropewalk/src/core/dtypes.js';
+import { type Tensor, tensorFrom } from '../../packages/ropewalk/src/core/tensor.js';
+import { planAdd } from '../../packages/ropewalk/src/ops/add.js';
+import { planArgmax } from '../../packages/ropewalk/src/ops/argmax.js';
+import { planEmbedding } from '../../packages/ropewalk/src/ops/embedding.js';
+import { planLinear } from '../../packages/ropewalk/src/ops/linear.js';
+import { planRearrange } from '../../packages/ropewalk/src/ops/rearrange.js';
+import { planRmsNorm } from '../../packages/ropewalk/src/ops/rms-norm.js';
+import { bindRopeParts } from '../../packages/ropewalk/src/ops/rope/call.js';
+import { type Pairing, planRope } from '../../packages/ropewalk/src/ops/rope/plan.js';
+import type { OpPlan } from '../../packages/ropewalk/src/ops/runner.js';
+import { planSelfAttention } from '../../packages/ropewalk/src/ops/self-attention.js';
+import { planSwiglu } from '../../packages/ropewalk/src/ops/swiglu.js';
+import { runReference } from '../../packages/ropewalk/src/reference/index.js';
+import { ROOT } from '../support/build.js';
+import { noOnnxruntime } from '../support/onnxruntime.js';
+import { DENSE, laid, laidBits, roomFor } from '../support/operators.js';
+import { floats } from '../support/tensors.js';
+
+const FORMS = ['standard', 'primitives'] as const;
+type Form = (typeof FORMS)[number];
+
+const open = new Map<Form, OnnxruntimeBackend>();
+if (!noOnnxruntime)
+  for (const form of FORMS) open.set(form, await openOnnxruntime({ form, threads: form === 'standard' ? 1 : 2 }));
+after(() => {
+  for (const backend of open.values()) backend.dispose();
+});
+
+/** The cases that docs/onnxruntime.md lists as not passing in a form. */
+function listed(form: Form): string[] {
+  const text = readFileSync(join(ROOT, 'docs/onnxruntime.md'), 'utf8');
+  const section =
+    /^## What does not pass\n(.*?)(?=^## )/ms.exec(text)?.[1] ??
+    assert.fail('docs/onnxruntime.md: no section "What does not pass"');
+  return [...section.matchAll(/^- (\w+) `([^`]+)`/gm)]
+    .filter(([, which]) => which === form)
+    .map(([, , label]) => label!);
+}
+
+describe('every suite', { skip: noOnnxruntime }, () => {
+  for (const form of FORMS) {
+    test(`${form}: all cases pass but those that docs/onnxruntime.md names`, async () => {
+      const cases = builtInCases();
+      const other: string[] = [];
+      for await (const { label, verdict } of runCases(cases, open.get(form)!))
+        if (verdict.status !== 'ok') other.push(label);
+      assert.ok(cases.length >= 645, `${cases.length} cases`);
+      assert.deepEqual(other.sort(), listed(form).sort());
+    });
+  }
+
+  test('angles in f32: reduced exactly they pass where plain products do not', async () => {
+    const far = extendedCases().filter(({ label }) => label.includes('131071') && label.includes('type=f32'));
+    for (const angles of ['f32-reduced', 'f32'] as const) {
+      const backend = await openOnnxruntime({ form: 'primitives', angles });
+      const failed: string[] = [];
+      for await (const { label, verdict } of runCases(far, backend)) if (verdict.status !== 'ok') failed.push(label);
+      backend.dispose();
+      assert.ok(
+        angles === 'f32' ? failed.length > far.length / 2 : failed.length === 0,
+        `${angles}: ${failed.length} of ${far.length}`,
+      );
+    }
+  });
+});
+
+const FLOATS: readonly FloatDtype[] = ['f64', 'f32', 'f16', 'bf16'];
+
+/** What a kernel may be off: so many roundings of sums as large as `size`, in what is computed in, and one of the output. */
+function near(got: Tensor, want: Tensor, compute: FloatDtype, size: number, what: string): void {
+  const [values, exact] = [floats(got), floats(want)];
+  const dtype = got.dtype as FloatDtype;
+  for (const [n, value] of values.entries()) {
+    if (Number.isNaN(value) && Number.isNaN(exact[n])) continue; // a row of a cache that nobody wrote
+    const bound =
+      64 * UNIT_ROUNDOFF[compute === 'f64' ? 'f64' : 'f32'] * size +
+      2 * UNIT_ROUNDOFF[dtype] * Math.abs(exact[n]!) +
+      2 ** -130;
+    if (!(Math.abs(value - exact[n]!) <= bound)) assert.fail(`${what}[${n}]: ${value}, want ${exact[n]} ± ${bound}`);
+  }
+}
+
+/** Every plan of an operator: its outputs, made anew at each call. */
+interface Sweep {
+  readonly name: string;
+  /** 0: bits are wanted. */
+  readonly size: number;
+  readonly compute: FloatDtype;
+  readonly make: () => { readonly plan: OpPlan; readonly outs: readonly Tensor[] };
+}
+
+function sweeps(): Sweep[] {
+  const list: Sweep[] = [];
+  const of = (name: string, size: number, compute: FloatDtype, make: Sweep['make']): void =>
+    void list.push({ name, size, compute, make });
+  const x = (dtype: FloatDtype, shape: readonly number[], seed = 1) => laid(dtype, shape, DENSE, seed);
+  const room = <D extends Dtype>(dtype: D, shape: readonly number[]): Tensor<D> => roomFor(dtype, shape, DENSE);
+  for (const dtype of FLOATS) {
+    const stored = dtype === 'f32' ? (['f32', 'f16', 'bf16'] as const) : [dtype];
+    of(`add ${dtype}`, 4, dtype, () => {
+      const out = room(dtype, [3, 5]);
+      return { plan: planAdd(x(dtype, [3, 5]), x(dtype, [3, 5], 2), out), outs: [out] };
+    });
+    of(`swiglu ${dtype}`, 4, dtype, () => {
+      const out = room(dtype, [3, 5]);
+      return { plan: planSwiglu(x(dtype, [3, 5]), x(dtype, [3, 5], 2), out), outs: [out] };
+    });
+    of(`argmax ${dtype}`, 0, dtype, () => {
+      const [index, value] = [room('i32', [3, 1]), room(dtype, [3, 1])];
+      return { plan: planArgmax(x(dtype, [3, 5]), index, value), outs: [index, value] };
+    });
+    for (const weight of stored) {
+      of(`rms_norm ${dtype} ${weight}`, 4, dtype, () => {
+        const out = room(dtype, [3, 5]);
+        return { plan: planRmsNorm(x(dtype, [3, 5]), x(weight, [5], 2), 1e-6, out), outs: [out] };
+      });
+      for (const bias of [undefined, ...stored]) {
+        for (const lead of [[3], [2, 3], []]) {
+          of(`linear ${dtype} ${weight} ${bias} [${lead}]`, 80, dtype, () => {
+            const out = room(dtype, [...lead, 7]);
+            return {
+              plan: planLinear(x(dtype, [...lead, 20]), x(weight, [7, 20], 2), bias && x(bias, [7], 3), out),
+              outs: [out],
+            };
+          });
+        }
+      }
+      for (const [heads, kvHeads, d, dv] of [
+        [4, 2, 8, 8],
+        [3, 1, 5, 7],
+        [2, 2, 8, 4],
+      ] as const) {
+        for (const options of [{}, { causal: false }, { window: 2 }, { softcap: 3 }, { scale: 0 }]) {
+          of(
+            `self_attention ${dtype} ${weight} ${heads}/${kvHeads} ${d} ${dv} ${JSON.stringify(options)}`,
+            8,
+            dtype,
+            () => {
+              const out = room(dtype, [2, 3, heads, dv]);
+              const [q, k, v] = [
+                x(dtype, [2, 3, heads, d]),
+                x(weight, [2, 5, kvHeads, d], 2),
+                x(weight, [2, 5, kvHeads, dv], 3),
+              ];
+              return { plan: planSelfAttention(q, k, v, out, options), outs: [out] };
+            },
+          );
+        }
+      }
+    }
+    for (const format of ['q8_0', 'q4_0'] as const) {
+      of(`linear ${dtype} ${format}`, 2000, dtype, () => {
+        const unit = format === 'q8_0' ? 34 : 18;
+        const bytes = Uint8Array.from({ length: 6 * unit }, (_, i) =>
+          i % unit === 1 ? 0x20 + (i % 5) : (i * 37) & 0xff,
+        );
+        const out = room(dtype, [2, 3]);
+        return { plan: planLinear(x(dtype, [2, 64]), blocksFrom(format, bytes, [3, 64]), undefined, out), outs: [out] };
+      });
+      of(`embedding ${format}`, 0, 'f32', () => {
+        const unit = format === 'q8_0' ? 34 : 18;
+        const bytes = Uint8Array.from({ length: 6 * unit }, (_, i) =>
+          i % unit === 1 ? 0x20 + (i % 5) : (i * 37) & 0xff,
+        );
+        const out = room('f32', [2, 64]);
+        return {
+          plan: planEmbedding(tensorFrom(Int32Array.of(2, 0)), blocksFrom(format, bytes, [3, 64]), out),
+          outs: [out],
+        };
+      });
+    }
+    for (const to of FLOATS) {
+      of(`rearrange ${dtype} → ${to}`, 0, dtype, () => {
+        const out = roomFor(to, [3, 5], { ...DENSE, dense: false, turn: 1, pad: 2, lead: 1 });
+        return { plan: planRearrange(laid(dtype, [3, 5], { ...DENSE, dense: false, step: 2 }, 1), out), outs: [out] };
+      });
+      if (dtype === to || ((dtype === 'f16' || dtype === 'bf16') && to === 'f32')) {
+        of(`embedding ${dtype} → ${to}`, 0, dtype, () => {
+          const out = room(to, [3, 5]);
+          return { plan: planEmbedding(tensorFrom(Int32Array.of(1, 3, 1)), x(dtype, [4, 5]), out), outs: [out] };
+        });
+      }
+      for (const pairing of [
+        'half',
+        'interleaved',
+        'interleaved-to-half',
+        'vision',
+      ] as const satisfies readonly Pairing[]) {
+        of(
+          `rope ${dtype} → ${to} ${pairing}, norm in ${dtype}, rows`,
+          20,
+          dtype === 'f64' || to === 'f64' ? 'f64' : 'f32',
+          () => {
+            const vision =
+              pairing === 'vision'
+                ? { axes: { sections: [2, 2, 0, 0], rule: 'vision' as const }, rotaryDim: 8 }
+                : { rotaryDim: 6 };
+            const positions = pairing === 'vision' ? [1, 2, 3, 7, 8, 9, 0, 0, 0, 0, 0, 0] : [5, 131071, 7];
+            const plan = planRope({
+              headDim: 10,
+              rotaryOffset: 1,
+              pairing,
+              base: 10000,
+              ...vision,
+              positions,
+              tableDtype: dtype === 'f64' ? 'f64' : 'f32',
+            });
+            const [q, cache] = [room(to, [2, 3, 4, 10]), room(to, [2, 9, 2, 10])];
+            const norm = { weight: x(dtype, [10], 5), eps: 1e-5 };
+            const parts = [
+              { x: x(dtype, [2, 3, 4, 10]), out: q, norm },
+              { x: x(dtype, [2, 3, 2, 10], 2), out: cache, rows: [4, 0, 8] },
+            ];
+            return { plan: bindRopeParts(plan, parts), outs: [q, cache] };
+          },
+        );
+      }
+    }
+  }
+  for (const dtype of DTYPES) {
+    of(`rearrange ${dtype}`, 0, 'f32', () => {
+      const out = room(dtype, [3, 5]);
+      return { plan: planRearrange(laidBits(dtype, [3, 5], { ...DENSE, dense: false, turn: 1 }, 1), out), outs: [out] };
+    });
+  }
+  return list;
+}
+
+describe('every operator, dtype and mix of dtypes', { skip: noOnnxruntime }, () => {
+  for (const form of FORMS) {
+    test(form, async () => {
+      const backend = open.get(form)!;
+      for (const { name, size, compute, make } of sweeps()) {
+        const [want, got] = [make(), make()];
+        runReference(want.plan);
+        assert.equal(backend.whyNot(got.plan), undefined, name);
+        backend.run(got.plan);
+        await backend.finish().catch((error) => assert.fail(`${name}: ${error.message}`));
+        for (const [n, out] of got.outs.entries()) {
+          const exact = want.outs[n]!;
+          if (size > 0) near(out, exact, compute, size, `${form} ${name}`);
+          else assert.deepEqual(bitsOf(out.storage.host!), bitsOf(exact.storage.host!), `${form} ${name}`);
+        }
+      }
+    });
+  }
+});

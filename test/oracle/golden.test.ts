@@ -1,0 +1,795 @@
+/** Golden cases: what they must hold, that they tell wrong choices apart, and that every form of a folder says the same. */
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { after, describe, test } from 'node:test';
+import fc from 'fast-check';
+import { openBackend } from '../../packages/cli/src/backends.js';
+import { parseOnnxTensor } from '../../packages/onnx/src/format/onnx.js';
+import type { VectorFolder } from '../../packages/oracle/src/folder.js';
+import { readGoldenFolder } from '../../packages/oracle/src/folder.node.js';
+import { exactWithBounds } from '../../packages/oracle/src/golden/bounds.js';
+import { cPrefix } from '../../packages/oracle/src/golden/c-header.js';
+import type { GoldenCase, GoldenQuestion } from '../../packages/oracle/src/golden/case.js';
+import {
+  chooseBuiltIn,
+  chooseDialect,
+  GOLDEN_DIALECTS,
+  GOLDEN_OPS,
+  positionsFor,
+} from '../../packages/oracle/src/golden/choose.js';
+import { formatManifest, GOLDEN_FORMS, type GoldenForm } from '../../packages/oracle/src/golden/manifest.js';
+import { onnxTestOf } from '../../packages/oracle/src/golden/onnx.js';
+import { decodeTensor, openGolden } from '../../packages/oracle/src/golden/read.js';
+import { GOLDEN_ROPE, goldenRopeQuestion } from '../../packages/oracle/src/golden/rope.js';
+import { goldenOperatorSuite, goldenRopeSuite, judgeGolden } from '../../packages/oracle/src/golden/suite.js';
+import { answer, writeCase } from '../../packages/oracle/src/golden/write.js';
+import { judgeOutput } from '../../packages/oracle/src/judge.js';
+import { formatResult, runCases } from '../../packages/oracle/src/runner.js';
+import { vectorCases } from '../../packages/oracle/src/vectors.js';
+import { bitsOf, type HostArray } from '../../packages/ropewalk/src/core/dtypes.js';
+import { type Tensor, zeros } from '../../packages/ropewalk/src/core/tensor.js';
+import type { RopeSpec } from '../../packages/ropewalk/src/ops/rope/plan.js';
+import type { OpPlan, Runner } from '../../packages/ropewalk/src/ops/runner.js';
+import { referenceRunner, runReference } from '../../packages/ropewalk/src/reference/index.js';
+import { ROOT } from '../support/build.js';
+import { mustRefuseOrReturn } from '../support/fuzz.js';
+import { floats, seeded } from '../support/tensors.js';
+
+const temporary = mkdtempSync(join(tmpdir(), 'golden-'));
+after(() => rmSync(temporary, { recursive: true }));
+
+const questions = chooseBuiltIn(GOLDEN_OPS).cases.map((c) => c.make());
+const cases: GoldenCase[] = questions.map(answer);
+const question = (id: string): GoldenQuestion => questions.find((q) => q.id === id) ?? assert.fail(`no case ${id}`);
+
+/** A folder in memory. */
+function folderOf(files: ReadonlyMap<string, Uint8Array>, name = 'mem'): VectorFolder {
+  return {
+    name,
+    has: (path) => files.has(path),
+    read: (path) => files.get(path) ?? assert.fail(`no file ${path}`),
+    folders: () => [],
+  };
+}
+
+async function written(chosen: readonly GoldenCase[], forms: readonly GoldenForm[]): Promise<Map<string, Uint8Array>> {
+  const files = new Map<string, Uint8Array>();
+  const entries = [];
+  const skipped = [];
+  for (const c of chosen) {
+    const one = await writeCase(c, forms, 'ropewalk test', 1);
+    for (const { path, bytes } of one.files) {
+      assert.ok(!files.has(path), `${path} twice`);
+      files.set(path, bytes);
+    }
+    skipped.push(...one.skipped);
+    if (one.files.length > 0) entries.push(one.entry);
+  }
+  files.set(
+    'manifest.json',
+    new TextEncoder().encode(formatManifest({ generator: 'ropewalk test', seed: 1, cases: entries, skipped })),
+  );
+  return files;
+}
+
+function onDisk(files: ReadonlyMap<string, Uint8Array>, name: string): string {
+  const dir = join(temporary, name);
+  for (const [path, bytes] of files) {
+    mkdirSync(dirname(join(dir, path)), { recursive: true });
+    writeFileSync(join(dir, path), bytes);
+  }
+  return dir;
+}
+
+describe('the cases', () => {
+  test('reference and cpu pass every one, element by element', async () => {
+    for (const name of ['reference', 'cpu'] as const) {
+      const backend = await openBackend(name);
+      const failed: string[] = [];
+      for await (const result of runCases([...goldenRopeSuite(), ...goldenOperatorSuite()], backend)) {
+        if (result.verdict.status !== 'ok') failed.push(formatResult(result));
+      }
+      backend.dispose();
+      assert.deepEqual(failed, [], name);
+    }
+  });
+
+  test('ids are unique, in C as well', () => {
+    assert.equal(new Set(cases.map(({ id }) => cPrefix(id))).size, cases.length);
+  });
+
+  test('every operator is there', () => assert.deepEqual(new Set(cases.map(({ op }) => op)), new Set(GOLDEN_OPS)));
+
+  test('RoPE: positions near and far, two tokens, heads and batches', () => {
+    for (const d of GOLDEN_ROPE) {
+      const { inputs, rope } = goldenRopeQuestion(d);
+      const positions = floats(inputs.get('positions')!);
+      const has = (low: number, high = low): boolean =>
+        positions.some((p) => Math.abs(p) >= low && Math.abs(p) <= high);
+      // Decoding has one token of each sequence; all else has all six.
+      const wanted: [number, number?][] =
+        d.id === 'decode-one-token'
+          ? [[30, 50], [131072], [1048575]]
+          : [[0], [1], [30, 50], [8192, 131071], [131072, 2 ** 20], [1048575]];
+      for (const [low, high] of wanted) assert.ok(has(low, high), `${d.id}: a position in [${low}, ${high ?? low}]`);
+      const x = inputs.get(rope!.parts[0]!.x)!;
+      const [tokens, heads] = rope!.layout === 'bsnh' ? [x.shape[1]!, x.shape[2]!] : [x.shape[2]!, x.shape[1]!];
+      assert.ok(
+        x.shape[0]! >= 2 && heads >= 2 && (tokens >= 2 || d.id === 'decode-one-token'),
+        `${d.id}: [${x.shape}]`,
+      );
+    }
+  });
+
+  test('RoPE: no zero and no two equal magnitudes in a head, after rounding to the dtype', () => {
+    for (const { id, rope, inputs } of questions) {
+      for (const part of rope?.parts ?? []) {
+        const x = inputs.get(part.x)!;
+        const width = x.shape.at(-1)!;
+        const values = floats(x);
+        for (let at = 0; at < values.length; at += width) {
+          const magnitudes = new Set(values.subarray(at, at + width).map(Math.abs));
+          assert.ok(magnitudes.size === width && !magnitudes.has(0), `${id}: row ${at / width}`);
+        }
+      }
+    }
+  });
+
+  test('axes of a token stand at different positions', () => {
+    for (const d of GOLDEN_ROPE.filter(({ spec }) => spec.axes)) {
+      const positions = goldenRopeQuestion(d).inputs.get('positions')!;
+      const [axes] = positions.shape as [number];
+      const perAxis = positions.size / axes;
+      const values = floats(positions);
+      for (let token = 0; token < perAxis; token++) {
+        const row = Array.from({ length: axes }, (_, a) => values[a * perAxis + token]!);
+        assert.equal(new Set(row).size, axes, `${d.id}: token ${token} at ${row}`);
+      }
+    }
+  });
+
+  test('another seed, other numbers; the same seed, the same', () => {
+    const bits = (seed: number): unknown =>
+      [...goldenRopeQuestion(GOLDEN_ROPE[0]!, { seed }).inputs].map(([, t]) => bitsOf(t.read() as HostArray));
+    assert.deepEqual(bits(5), bits(5));
+    assert.notDeepEqual(bits(5), bits(6));
+  });
+});
+
+/** A wrong choice: a case as somebody who made it would compute it. */
+const wrongSpecs: [id: string, choice: string, (spec: RopeSpec) => RopeSpec][] = [
+  ['llama-2-half', 'interleaved', (s) => ({ ...s, pairing: 'interleaved' })],
+  ['llama-2-half', 'interleaved-to-half', (s) => ({ ...s, pairing: 'interleaved-to-half' })],
+  ['llama-2-half', 'base off by a hundredth of a percent', (s) => ({ ...s, base: 10001 })],
+  ['llama-2-interleaved', 'half', (s) => ({ ...s, pairing: 'half' })],
+  ['llama-2-f64', 'base off by 1e-11', (s) => ({ ...s, base: 10000 * (1 + 1e-11) })],
+  ['llama-3-f16', 'base 10000', (s) => ({ ...s, base: 10000 })],
+  ['llama-3.1-bf16', 'no scaling', (s) => ({ ...s, scaling: { kind: 'none' } })],
+  ['llama-3.1-bf16', 'linear scaling', (s) => ({ ...s, scaling: { kind: 'linear', factor: 8 } })],
+  ['llama-3.1-f32', 'yarn', (s) => ({ ...s, scaling: { kind: 'yarn', factor: 8, originalContext: 8192 } })],
+  [
+    'llama-3.1-f32',
+    'another original context',
+    (s) => ({ ...s, scaling: { ...s.scaling, originalContext: 8191 } as never }),
+  ],
+  ['llama-3.1-ggml', 'no freq_factors', (s) => ({ ...s, freqFactors: undefined as never })],
+  ['llama-3.1-ggml', 'freq_factors multiply', (s) => ({ ...s, freqFactors: Array.from(s.freqFactors!, (f) => 1 / f) })],
+  ['gpt-j', 'the whole head', (s) => ({ ...s, rotaryDim: 256 })],
+  ['gpt-neox', 'exponent over head_dim', (s) => ({ ...s, frequencyDim: 96 })],
+  ['phi-2', 'exponent over head_dim', (s) => ({ ...s, frequencyDim: 80 })],
+  ['phi-2', 'trailing dimensions', (s) => ({ ...s, rotaryOffset: 48 })],
+  ['stablelm-3b', 'the last pair forgotten', (s) => ({ ...s, rotaryDim: 18, frequencyDim: 20 })],
+  ['glm-4', 'half', (s) => ({ ...s, pairing: 'half' })],
+  ['window-trailing', 'leading dimensions', (s) => ({ ...s, rotaryOffset: 0 })],
+  ['window-middle-half', 'one dimension further', (s) => ({ ...s, rotaryOffset: 21 })],
+  [
+    'deepseek-v3',
+    'magnitude 0.1 ln f + 1',
+    (s) => ({ ...s, scaling: { kind: 'yarn', factor: 40, originalContext: 4096 } }),
+  ],
+  ['deepseek-v3', 'interleaved', (s) => ({ ...s, pairing: 'interleaved' })],
+  [
+    'yarn-mscale',
+    'mscale_all_dim lost',
+    (s) => ({ ...s, scaling: { ...s.scaling, mscale: undefined, mscaleAllDim: undefined } as never }),
+  ],
+  ['qwen2.5-yarn', 'no magnitude', (s) => ({ ...s, attentionFactor: 1 })],
+  ['qwen2.5-yarn', 'magnitude squared', (s) => ({ ...s, attentionFactor: (0.1 * Math.log(4) + 1) ** 2 })],
+  ['qwen2.5-yarn', 'edges not rounded', (s) => ({ ...s, scaling: { ...s.scaling, truncate: false } as never })],
+  ['qwen2.5-yarn', 'betas exchanged', (s) => ({ ...s, scaling: { ...s.scaling, betaFast: 1, betaSlow: 32 } as never })],
+  ['qwen2.5-yarn-bf16', 'plain linear', (s) => ({ ...s, scaling: { kind: 'linear', factor: 4 } })],
+  ['gpt-oss', 'edges rounded', (s) => ({ ...s, scaling: { ...s.scaling, truncate: true } as never })],
+  ['yarn-half-extrapolated', 'ext_factor 1', (s) => ({ ...s, scaling: { ...s.scaling, extFactor: 1 } as never })],
+  ['yarn-half-extrapolated', 'ext_factor 0', (s) => ({ ...s, scaling: { ...s.scaling, extFactor: 0 } as never })],
+  ['yarn-half-extrapolated', 'attn_factor replaces', (s) => ({ ...s, attentionFactor: 0.9 })],
+  ['yarn-partial', 'ramp over head_dim', (s) => ({ ...s, frequencyDim: 128 })],
+  ['attention-factor', 'computed', (s) => ({ ...s, attentionFactor: 0.1 * Math.log(16) + 1 })],
+  ['linear', 'none', (s) => ({ ...s, scaling: { kind: 'none' } })],
+  ['linear', 'the other way', (s) => ({ ...s, scaling: { kind: 'linear', factor: 1 / 8 } })],
+  ['dynamic-ntk', 'the original base', (s) => ({ ...s, scaling: { kind: 'none' } })],
+  ['longrope-short', 'long factors', (s) => ({ ...s, scaling: { ...s.scaling, context: 131072 } as never })],
+  ['longrope-short', 'no magnitude', (s) => ({ ...s, attentionFactor: 1 })],
+  ['longrope-long', 'short factors', (s) => ({ ...s, scaling: { ...s.scaling, context: 4096 } as never })],
+  [
+    'gemma-4-proportional',
+    'leading rotary_dim',
+    (s) => ({ ...s, scaling: { kind: 'none' }, rotaryDim: 128, frequencyDim: 512 }),
+  ],
+  ['gemma-3-global', "the sliding layers' base", (s) => ({ ...s, base: 10000, scaling: { kind: 'none' } })],
+  ['qwen2-vl-mrope', 'interleaved axes', (s) => ({ ...s, axes: { rule: 'interleaved', sections: [16, 24, 24] } })],
+  ['qwen2-vl-mrope', 'h and w exchanged', (s) => ({ ...s, axes: { rule: 'sections', sections: [24, 16, 24] } })],
+  ['mrope-four-axes', 'sections one pair off', (s) => ({ ...s, axes: { rule: 'sections', sections: [8, 10, 7, 11] } })],
+  ['qwen3-vl-mrope', 'sections', (s) => ({ ...s, axes: { rule: 'sections', sections: [24, 20, 20] } })],
+  [
+    'qwen3-vl-ggml',
+    'the last pairs by t',
+    (s) => ({ ...s, axes: { rule: 'interleaved-ggml', sections: [24, 21, 20, 0] } }),
+  ],
+  [
+    'vision-tower',
+    'exponents go on',
+    (s) => ({ ...s, pairing: 'half', frequencyDim: 40, axes: { rule: 'sections', sections: [20, 20, 0, 0] } }),
+  ],
+];
+
+/** A runner that answers another case than it is asked: what a wrong choice computes. */
+function answering(wrong: (plan: OpPlan) => void): Runner {
+  return { name: 'wrong', allocate: zeros, whyNot: () => undefined, run: wrong, async finish() {} };
+}
+
+/** Judges a case by what another one, with the same tensors, computes. */
+async function judgeWrong(right: GoldenQuestion, wrong: GoldenQuestion): Promise<string> {
+  const outputs = answer(wrong).outputs;
+  const runner = answering((plan) => {
+    assert.equal(plan.op, 'rope');
+    for (const [p, part] of (plan.op === 'rope' ? plan.parts : []).entries()) {
+      const out = outputs.get(right.rope!.parts[p]!.out)!;
+      (part.out.storage.host as HostArray as Uint8Array).set(out.read() as HostArray as Uint8Array);
+    }
+  });
+  return (await judgeGolden(right, runner)).status;
+}
+
+describe('wrong choices are seen', () => {
+  for (const [id, choice, change] of wrongSpecs) {
+    test(`${id}: ${choice}`, async () => {
+      const right = question(id);
+      assert.equal(await judgeWrong(right, right), 'ok');
+      assert.equal(
+        await judgeWrong(right, { ...right, rope: { ...right.rope!, spec: change(right.rope!.spec) } }),
+        'fail',
+      );
+    });
+  }
+
+  test('the direction', async () => {
+    for (const id of ['backward', 'backward-yarn', 'backward-interleaved-to-half', 'llama-2-half']) {
+      const right = question(id);
+      const direction = right.rope!.direction === 'forward' ? 'backward' : 'forward';
+      assert.equal(await judgeWrong(right, { ...right, rope: { ...right.rope!, direction } }), 'fail', id);
+    }
+  });
+
+  test('an angle that an f32 or a bf16 holds is not exact enough at far positions', async () => {
+    const right = question('llama-2-half');
+    const runner = answering((plan) => {
+      if (plan.op !== 'rope') return;
+      const { table } = plan.plan;
+      const positions = plan.plan.source!.positions;
+      const cos = Float32Array.from(table.cos, (_, n) =>
+        Math.cos(Math.fround(positions[Math.floor(n / 64)]! * Math.fround(10000 ** (-(n % 64) / 64)))),
+      );
+      const sin = Float32Array.from(table.sin, (_, n) =>
+        Math.sin(Math.fround(positions[Math.floor(n / 64)]! * Math.fround(10000 ** (-(n % 64) / 64)))),
+      );
+      runReference({ ...plan, plan: { ...plan.plan, table: { ...table, cos, sin } } });
+    });
+    const verdict = await judgeGolden(right, runner);
+    assert.equal(verdict.status, 'fail');
+  });
+
+  /** Wrong answers of the other operators: what comes out of other attributes or other inputs. */
+  const others: [id: string, choice: string, (c: GoldenQuestion) => GoldenQuestion][] = [
+    ['attention-gqa-past', 'not causal', (c) => ({ ...c, attributes: { ...c.attributes, causal: false } })],
+    ['attention-gqa-past', 'another scale', (c) => ({ ...c, attributes: { ...c.attributes, scale: 0.1251 } })],
+    ['attention-window', 'no window', (c) => ({ ...c, attributes: { scale: c.attributes.scale!, causal: true } })],
+    ['attention-window', 'window one wider', (c) => ({ ...c, attributes: { ...c.attributes, window: 5 } })],
+    ['attention-softcap', 'no cap', (c) => ({ ...c, attributes: { scale: 0.5, causal: true } })],
+    ['attention-bidirectional', 'causal', (c) => ({ ...c, attributes: { ...c.attributes, causal: true } })],
+    ['rms-norm-eps', 'eps 1e-6', (c) => ({ ...c, attributes: { eps: 1e-6 } })],
+    ['rms-norm-eps', 'no eps', (c) => ({ ...c, attributes: { eps: 0 } })],
+    [
+      'swiglu',
+      'gate and up exchanged',
+      (c) => ({
+        ...c,
+        inputs: new Map([
+          ['gate', c.inputs.get('up')!],
+          ['up', c.inputs.get('gate')!],
+        ]),
+      }),
+    ],
+    [
+      'linear-square',
+      'x·W',
+      (c) => ({
+        ...c,
+        inputs: new Map([...c.inputs, ['weight', c.inputs.get('weight')!.permute([1, 0]).contiguous()]]),
+      }),
+    ],
+    [
+      'linear-bias-f16',
+      'no bias',
+      (c) => ({ ...c, inputs: new Map([...c.inputs].filter(([name]) => name !== 'bias')) }),
+    ],
+  ];
+  for (const [id, choice, change] of others) {
+    test(`${id}: ${choice}`, () => {
+      const right = question(id);
+      const exact = exactWithBounds(right);
+      const statuses = [right, change(right)].map((asked) => {
+        const [[name, got]] = [...answer(asked).outputs] as [[string, Tensor]];
+        return judgeOutput(name, got.read() as HostArray, exact.get(name)!).status;
+      });
+      assert.deepEqual(statuses, ['ok', 'fail']);
+    });
+  }
+});
+
+describe('tolerances', () => {
+  test('the two numbers for everybody hold for every element, and are not infinite', () => {
+    for (const c of cases) {
+      const { atol, rtol, formula } = c.tolerance;
+      assert.ok(Number.isFinite(atol) && Number.isFinite(rtol), c.id);
+      for (const [name, { dtype, values, bounds }] of exactWithBounds(c)) {
+        if (!bounds) {
+          if (formula === 'bits') assert.deepEqual([atol, rtol], [0, 0], c.id);
+          continue;
+        }
+        const stored = floats(c.outputs.get(name)!);
+        for (const [n, bound] of bounds.entries()) {
+          const exact = values[n] as number;
+          if (!Number.isFinite(exact)) continue;
+          // The furthest that a right kernel may be from the stored value, before it is rounded to dtype itself.
+          const furthest = bound + Math.abs(stored[n]! - exact);
+          assert.ok(
+            furthest <= atol + rtol * Math.abs(stored[n]!),
+            `${c.id} ${name}[${n}] ${dtype}: ${furthest} > ${atol} + ${rtol}·|${stored[n]}|`,
+          );
+        }
+      }
+    }
+  });
+
+  test('a copied dimension has no tolerance, a rotated one is a few units', () => {
+    const c = question('phi-2');
+    const { bounds, values } = exactWithBounds(c).get('y')!;
+    for (let n = 0; n < bounds!.length; n++) {
+      if (n % 80 >= 32) assert.equal(bounds![n], 0);
+      else assert.ok(bounds![n]! > 0 && bounds![n]! < 1e-6, `${bounds![n]} at ${values[n]}`);
+    }
+  });
+});
+
+describe('forms', () => {
+  for (const form of GOLDEN_FORMS) {
+    test(`${form}: what is written is read, and passes`, async () => {
+      const files = await written(cases, [form]);
+      const again = await written(
+        chooseBuiltIn(['rope', 'argmax'])
+          .cases.filter((_, n) => n % 5 === 0)
+          .map((one) => answer(one.make())),
+        [form],
+      );
+      again.delete('manifest.json');
+      for (const [path, bytes] of again)
+        assert.ok(Buffer.from(bytes).equals(files.get(path)!), `${path} differs from run to run`);
+      const { folder, cases: read } = await readGoldenFolder(onDisk(files, form));
+      const left = folder.skipped.map(({ id }) => id);
+      assert.deepEqual(
+        read.map(({ id }) => id),
+        cases.map(({ id }) => id).filter((id) => !left.includes(id)),
+      );
+      assert.ok(form === 'onnx' ? left.length < 10 : left.length === 0);
+      for (const c of read) {
+        const made = cases.find(({ id }) => id === c.id)!;
+        for (const [got, want] of [
+          [c.inputs, made.inputs],
+          [c.outputs, made.outputs],
+        ] as const) {
+          assert.deepEqual([...got.keys()], [...want.keys()]);
+          for (const [name, tensor] of want) {
+            assert.deepEqual(
+              [got.get(name)!.dtype, got.get(name)!.shape],
+              [tensor.dtype, tensor.shape],
+              `${c.id} ${name}`,
+            );
+            assert.deepEqual(
+              bitsOf(got.get(name)!.read() as HostArray),
+              bitsOf(tensor.read() as HostArray),
+              `${c.id} ${name}`,
+            );
+          }
+        }
+        assert.deepEqual(c.tolerance, made.tolerance);
+        assert.deepEqual(c.rope, made.rope);
+      }
+      const failed: string[] = [];
+      for await (const result of runCases(vectorCases(folderOf(files)), referenceRunner())) {
+        if (result.verdict.status !== 'ok') failed.push(formatResult(result));
+      }
+      assert.deepEqual(failed, []);
+    });
+  }
+
+  test('an element that was changed is noticed', async () => {
+    const files = await written(cases.slice(0, 1), ['bin']);
+    const [path] = [...files.keys()].filter((name) => name.endsWith('y.bin'));
+    files.get(path!)![5]! ^= 1;
+    await assert.rejects(readGoldenFolder(onDisk(files, 'changed')), {
+      name: 'RopewalkError',
+      code: 'FORMAT',
+      message:
+        /llama-2-half\/y\.bin: y: expected elements whose sha256 is .*The file was changed after it was written\./,
+    });
+  });
+
+  test('C: compiles without a warning, and holds the very bits', (t) => {
+    const dir = join(temporary, 'c');
+    if (!existsSync(dir)) return t.skip('the test above wrote no headers');
+    const compiler = ['cc', 'gcc', 'clang'].find((name) => !spawnSync(name, ['--version']).error);
+    if (!compiler) return t.skip('no C compiler');
+    const headers = readdirSync(dir).filter((name) => name.endsWith('.h'));
+    const half = cases.find(({ id }) => id === 'llama-3-f16')!;
+    const nan = cases.find(({ id }) => id === 'argmax-nan')!;
+    const main = `${headers.map((name) => `#include "${name}"`).join('\n')}
+#include <stdio.h>
+int main(void) {
+  printf("%a %u %lld %08x %d %lld\\n", (double)llama_2_half_y.values[777], llama_3_f16_y[5], (long long)llama_2_half_positions[5],
+    (unsigned)argmax_nan_max_val.bits[0], llama_2_half_y_count, (long long)llama_2_half_y_shape[3]);
+  return 0;
+}
+`;
+    writeFileSync(join(dir, 'all.c'), main);
+    const built = spawnSync(compiler, ['-std=c99', '-pedantic', '-Wall', '-Wextra', '-Werror', '-o', 'all', 'all.c'], {
+      cwd: dir,
+      encoding: 'utf8',
+    });
+    assert.equal(built.status, 0, built.stderr);
+    const said = spawnSync(join(dir, 'all'), { encoding: 'utf8' }).stdout.trim().split(' ');
+    const first = floats(cases[0]!.outputs.get('y')!)[777]!;
+    const hex = /^(-?)0x1\.?([0-9a-f]*)p([+-]\d+)$/.exec(said[0]!)!;
+    assert.equal(
+      (hex[1] ? -1 : 1) * (1 + Number.parseInt(`0${hex[2]}`, 16) / 16 ** hex[2]!.length) * 2 ** Number(hex[3]),
+      first,
+    );
+    assert.deepEqual(said.slice(1), [
+      String((half.outputs.get('y')!.read() as Uint16Array)[5]),
+      '1048575',
+      (bitsOf(nan.outputs.get('max_val')!.read() as HostArray)[0]! as number).toString(16).padStart(8, '0'),
+      String(2 * 6 * 2 * 128),
+      '128',
+    ]);
+  });
+
+  test('numpy: npy and the two numbers are all it takes', (t) => {
+    const dir = join(temporary, 'npy');
+    const code = `
+import json, numpy as np
+m = json.load(open('manifest.json'))
+c = next(c for c in m['cases'] if c['id'] == 'llama-2-half')
+load = lambda t: np.load(t['files']['npy'])
+x, positions = (load(t) for t in c['inputs'])
+want = load(c['outputs'][0])
+angle = positions[:, :, None, None] * 10000.0 ** (-np.arange(64) / 64)
+a, b = x[..., :64].astype('f8'), x[..., 64:].astype('f8')
+y = np.concatenate([a * np.cos(angle) - b * np.sin(angle), a * np.sin(angle) + b * np.cos(angle)], -1)
+t = c['tolerance']
+print(np.all(np.abs(y - want) <= t['atol'] + t['rtol'] * np.abs(want)), np.abs(y - want).max() < 3e-7)
+bf16 = np.load('llama-3.1-bf16/x.npy')
+print(bf16.dtype, float((bf16.astype('u4') << 16).view('f4')[0, 0, 0, 0]))
+`;
+    const ran = spawnSync('python3', ['-c', code], { cwd: dir, encoding: 'utf8' });
+    if (ran.error || /ModuleNotFoundError/.test(ran.stderr))
+      return t.diagnostic('no python3 with numpy, as on a fresh machine');
+    const value = floats(cases.find(({ id }) => id === 'llama-3.1-bf16')!.inputs.get('x')!)[0]!;
+    assert.equal(ran.status, 0, ran.stderr);
+    const [verdict, last] = ran.stdout.trim().split('\n');
+    assert.equal(verdict, 'True True');
+    assert.equal(Number(last!.split(' ')[1]), value);
+    assert.match(last!, /^uint16 /);
+  });
+});
+
+describe('onnx', () => {
+  test('what ONNX cannot express is said', () => {
+    const said = new Map(cases.map((c) => [c.id, onnxTestOf(c, 'test')]));
+    const reasons = [...said].filter(([, result]) => typeof result === 'string');
+    assert.ok(reasons.some(([id, reason]) => id === 'llama-2-f64' && reason === 'RotaryEmbedding takes no float64'));
+    assert.ok(reasons.some(([id, reason]) => id === 'linear-q8_0' && reason === 'ONNX has no q8_0 blocks'));
+    assert.ok(reasons.some(([id, reason]) => id === 'argmax-nan' && reason === 'ArgMax says nothing of NaN'));
+    // A plain case is one node, as the standard's own tests are.
+    const plain = said.get('llama-2-half');
+    assert.ok(typeof plain === 'object');
+    assert.deepEqual(
+      plain.model.nodes.map(({ opType }) => opType),
+      ['RotaryEmbedding'],
+    );
+    assert.deepEqual(
+      plain.inputs.map(({ name }) => name),
+      ['x', 'cos_cache', 'sin_cache'],
+    );
+  });
+
+  test('ONNX Runtime computes what is expected', async (t) => {
+    const require = createRequire(join(ROOT, 'bench/package.json'));
+    // biome-ignore lint/suspicious/noExplicitAny: bench has its types, this project does not
+    let ort: any;
+    try {
+      ort = require('onnxruntime-node');
+    } catch (error) {
+      return t.skip(
+        `onnxruntime-node is not installed: npm ci --prefix bench (${(error as Error).message.split('\n')[0]})`,
+      );
+    }
+    const dir = join(temporary, 'onnx');
+    const names: Record<string, string> = {
+      f32: 'float32',
+      f16: 'float16',
+      f64: 'float64',
+      i64: 'int64',
+      i32: 'int32',
+    };
+    const noHalves = 'Float16Array' in globalThis;
+    let ran = 0;
+    const wrong: string[] = [];
+    for (const c of cases.filter(({ id }) => existsSync(join(dir, id, 'model.onnx')))) {
+      // Its JavaScript has no bf16 tensors, and its binary does not read a Float16Array, which it asks for where the runtime has one (Node 24).
+      const dtypes = [...c.inputs.values(), ...c.outputs.values()].map(({ dtype }) => dtype);
+      if (dtypes.includes('bf16') || (noHalves && dtypes.includes('f16'))) continue;
+      const session = await ort.InferenceSession.create(join(dir, c.id, 'model.onnx'), { logSeverityLevel: 4 });
+      const feeds: Record<string, unknown> = {};
+      const data = join(dir, c.id, 'test_data_set_0');
+      for (const file of readdirSync(data).filter((name) => name.startsWith('input_'))) {
+        const { name, tensor } = parseOnnxTensor(new Uint8Array(readFileSync(join(data, file))));
+        feeds[name] = new ort.Tensor(names[tensor.dtype], tensor.read(), [...tensor.shape]);
+      }
+      const result = await session.run(feeds);
+      for (const [name, want] of exactWithBounds(c)) {
+        ran++;
+        if (c.op === 'swiglu') {
+          // Its Sigmoid is a polynomial within 4e-7 (measured): for gates below −4 that is more than the bound, and no error of the graph.
+          const [gate, up] = [floats(c.inputs.get('gate')!), floats(c.inputs.get('up')!)];
+          const loose = want.bounds!.map((b, n) => b + 4e-7 * Math.abs(gate[n]! * up[n]!));
+          const verdict = judgeOutput(`${c.id}.${name}`, result[name].data, { ...want, bounds: loose });
+          if (verdict.status === 'fail') wrong.push(verdict.detail);
+          continue;
+        }
+        const verdict = judgeOutput(`${c.id}.${name}`, result[name].data, want);
+        if (verdict.status === 'fail') wrong.push(verdict.detail);
+      }
+    }
+    assert.deepEqual(wrong, []);
+    assert.ok(ran >= (noHalves ? 40 : 55), `${ran} outputs`);
+  });
+});
+
+describe('dialects', () => {
+  test('each has cases, in its own form, and says what it leaves out', () => {
+    for (const dialect of GOLDEN_DIALECTS) {
+      const { cases: chosen, left } = chooseDialect(dialect);
+      assert.ok(chosen.length >= 4, `${dialect}: ${chosen.length}`);
+      assert.equal(chosen.length + left.length, GOLDEN_ROPE.length);
+      for (const { reason } of left) assert.ok(reason.length > 10);
+      for (const c of chosen) {
+        const { inputs, rope, id } = c.make();
+        const positions = inputs.get('positions')!;
+        if (dialect === 'ggml' || dialect === 'cann') {
+          assert.equal(positions.dtype, 'i32', id);
+          assert.deepEqual(positions.shape.slice(0, -1), rope!.spec.axes ? [4] : [], id);
+        }
+        if (dialect === 'llaisys')
+          assert.deepEqual([positions.dtype, positions.rank, inputs.get('x')!.shape[0]], ['i64', 1, 1], id);
+        if (dialect === 'huggingface') assert.equal(rope!.layout, 'bnsh', id);
+        if (dialect === 'onnx') assert.equal(typeof onnxTestOf(answer(c.make()), 'test'), 'object', id);
+      }
+    }
+  });
+
+  test('dtypes, heads and tokens are as asked', () => {
+    const { cases: chosen } = chooseBuiltIn(['rope'], { dtypes: ['f16', 'f32'], heads: 5, positions: [3, 4] });
+    assert.equal(chosen.length, 2 * GOLDEN_ROPE.length);
+    assert.equal(new Set(chosen.map(({ id }) => id)).size, chosen.length);
+    const first = chosen[0]!.make();
+    assert.deepEqual(
+      [first.id, first.inputs.get('x')!.dtype, first.inputs.get('x')!.shape],
+      ['llama-2-half-f16', 'f16', [2, 2, 5, 128]],
+    );
+    assert.deepEqual(positionsFor(2), [1, 1048575]);
+    assert.equal(new Set(positionsFor(100)).size, 100);
+  });
+});
+
+const FORGED = ['llama-2-half', 'rearrange-strided', 'linear-q8_0', 'qwen3-norm-and-cache', 'attention-window'];
+const plain = await written(
+  cases.filter(({ id }) => FORGED.includes(id)),
+  ['npy'],
+);
+
+describe('forged folders', () => {
+  const manifest = JSON.parse(new TextDecoder().decode(plain.get('manifest.json')!));
+
+  /** Every place in a JSON value, as a path. */
+  function places(value: unknown, path: (string | number)[] = []): (string | number)[][] {
+    if (typeof value !== 'object' || value === null) return [path];
+    return [
+      path,
+      ...Object.entries(value).flatMap(([key, item]) =>
+        places(item, [...path, Array.isArray(value) ? Number(key) : key]),
+      ),
+    ];
+  }
+  const all = places(manifest).filter((path) => path.length > 0);
+  const odd = fc.constantFrom<unknown>(
+    null,
+    0,
+    -1,
+    1,
+    3,
+    0.5,
+    1e9,
+    2 ** 53,
+    -(2 ** 31),
+    '',
+    'x',
+    '../x',
+    'f32',
+    'i64',
+    'rope',
+    'linear',
+    [],
+    [0],
+    [2 ** 40],
+    [1, 2, 3],
+    {},
+    true,
+    { length: 5 },
+  );
+
+  test('fuzz: a manifest with other values in it is run or refused', async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.array(fc.tuple(fc.nat(), odd), { minLength: 1, maxLength: 3 }), async (changes) => {
+        const forged = structuredClone(manifest);
+        for (const [n, value] of changes) {
+          const path = all[n % all.length]!;
+          let at = forged;
+          for (const key of path.slice(0, -1)) at = at?.[key];
+          if (typeof at === 'object' && at !== null) at[path.at(-1)!] = value;
+        }
+        const files = new Map([...plain, ['manifest.json', new TextEncoder().encode(JSON.stringify(forged))]]);
+        const folder: VectorFolder = { ...folderOf(files), read: (path) => files.get(path) ?? refuseMissing(path) };
+        try {
+          for await (const result of runCases(vectorCases(folder), referenceRunner())) {
+            if (result.verdict.status === 'fail') assert.match(result.verdict.detail, /^\[|^RopewalkError: /);
+          }
+        } catch (error) {
+          mustRefuseOrReturn(() => {
+            throw error;
+          });
+        }
+      }),
+      { ...seeded, numRuns: 600 },
+    );
+  });
+
+  function refuseMissing(path: string): never {
+    throw Object.assign(new Error(path), { name: 'RopewalkError' });
+  }
+
+  const refused: [string, (m: typeof manifest) => void, RegExp][] = [
+    [
+      'another format',
+      (m) => (m.format = 'ropewalk-vectors-2'),
+      /format: expected ropewalk-vectors-1, got "ropewalk-vectors-2"/,
+    ],
+    ['an id that is a path', (m) => (m.cases[0].id = '../x'), /cases\[0\]\.id: expected up to 100 letters/],
+    [
+      'an id twice',
+      (m) => (m.cases[1].id = m.cases[0].id),
+      /cases\[1\]\.id: expected each id once, got "llama-2-half"/,
+    ],
+    ['an operator that is none', (m) => (m.cases[0].op = 'sin'), /cases\[0\]\.op: expected add, .* got "sin"/],
+    [
+      'a shape of a petabyte',
+      (m) => (m.cases[0].inputs[0].shape = [2 ** 40]),
+      /inputs\[0\]\.shape: expected at most 134217728 elements/,
+    ],
+    [
+      'a hash that is none',
+      (m) => (m.cases[0].inputs[0].sha256 = 'abc'),
+      /sha256: expected 64 hexadecimal digits, got "abc"/,
+    ],
+    [
+      'a head of 2^30',
+      (m) => (m.cases[0].attributes.spec.headDim = 2 ** 30),
+      /attributes\.spec: expected at most 67108864 angles/,
+    ],
+    [
+      'a recipe',
+      (m) => (m.cases[0].attributes.spec.recipe = 'ggml-f32'),
+      /attributes\.spec: expected values for some of headDim, .*, got "recipe"/,
+    ],
+    [
+      'no files',
+      (m) => (m.cases[0].inputs[0].files = {}),
+      /manifest\.json: x: expected a file in one of npy, bin, safetensors, npz, onnx, c, got none/,
+    ],
+    [
+      'an odd rotary_dim',
+      (m) => (m.cases[0].attributes.spec.rotaryDim = 21),
+      /mem\/llama-2-half: rope: rotary_dim: expected an even integer/,
+    ],
+  ];
+  for (const [name, forge, message] of refused) {
+    test(name, async () => {
+      const forged = structuredClone(manifest);
+      forge(forged);
+      const files = new Map([...plain, ['manifest.json', new TextEncoder().encode(JSON.stringify(forged))]]);
+      const run = async (): Promise<void> => {
+        for await (const result of runCases(vectorCases(folderOf(files)), referenceRunner()))
+          assert.equal(result.verdict.status, 'ok');
+      };
+      await assert.rejects(run, { name: 'RopewalkError', code: 'FORMAT', message });
+    });
+  }
+
+  test('fuzz: damaged C headers are read or refused', async () => {
+    const headers = await written([cases[0]!], ['c']);
+    const header = new TextDecoder().decode(headers.get('llama-2-half.h')!);
+    const cut =
+      header.slice(0, 900) + header.slice(header.indexOf('/* input positions'), header.indexOf('/* expected'));
+    const wanted = { name: 'positions', dtype: 'i64', shape: [2, 6] } as const;
+    const exact = await decodeTensor(new TextEncoder().encode(cut), 'c', wanted, 'x.h');
+    assert.deepEqual(exact.read(), cases[0]!.inputs.get('positions')!.read());
+    await fc.assert(
+      fc.asyncProperty(
+        fc.nat(),
+        fc.nat(40),
+        fc.constantFrom('', '}', '{', ',', '0x', '9'.repeat(25), '-1', '\n', '_count = 9'),
+        async (at, length, text) => {
+          const start = at % cut.length;
+          const bytes = new TextEncoder().encode(cut.slice(0, start) + text + cut.slice(start + length));
+          let failed: unknown;
+          await decodeTensor(bytes, 'c', wanted, 'x.h').catch((error) => {
+            failed = error;
+          });
+          mustRefuseOrReturn(() => {
+            if (failed) throw failed;
+          });
+        },
+      ),
+      { ...seeded, numRuns: 1000 },
+    );
+  });
+
+  test('a folder is opened without reading a tensor', () => {
+    const only = new Map([['manifest.json', plain.get('manifest.json')!]]);
+    assert.equal(openGolden(folderOf(only)).cases.length, manifest.cases.length);
+  });
+});
+
+test('docs/vectors.md names every case, and what it tells apart', () => {
+  const page = readFileSync(join(ROOT, 'docs/vectors.md'), 'utf8');
+  const escaped = (text: string): string => text.replaceAll('|', '\\|');
+  for (const { id, about, separates } of cases) {
+    const row = page.split('\n').find((line) => line.startsWith(`| \`${id}\` | `)) ?? assert.fail(`no row for ${id}`);
+    assert.ok(row.includes(escaped(about)), `${id}: ${about}`);
+    assert.ok(row.endsWith(`| ${escaped(separates.join('; '))} |`), `${id}: ${separates.join('; ')}`);
+  }
+  const counts = [...page.matchAll(/^golden: (\d+) cases/gm)].map((match) => Number(match[1]));
+  assert.deepEqual(counts, [cases.length]);
+});

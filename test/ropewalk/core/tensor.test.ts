@@ -1,0 +1,289 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import fc from 'fast-check';
+import { parseJson } from '../../../packages/formats/src/json.js';
+import {
+  DTYPES,
+  isFloat,
+  loadNumber,
+  newArray,
+  roundTo,
+  storeNumber,
+} from '../../../packages/ropewalk/src/core/dtypes.js';
+import { checkShape, countElements, walk } from '../../../packages/ropewalk/src/core/shape.js';
+import {
+  copyElements,
+  hostOf,
+  overlapOf,
+  readIntegers,
+  selfOverlaps,
+  type Tensor,
+  tensorFrom,
+  writtenLater,
+  zeros,
+} from '../../../packages/ropewalk/src/core/tensor.js';
+
+const seeded = { seed: 20261121, numRuns: 300 };
+const iota = (n: number): Float32Array => Float32Array.from({ length: n }, (_, i) => i);
+/** Reads by index arithmetic alone: the definition that the fast paths must meet. */
+const elements = (t: Tensor): number[] => {
+  const list: number[] = [];
+  walk(t, (at) => list.push(loadNumber(t.storage.host!, t.dtype, at)));
+  return list;
+};
+
+describe('layout', () => {
+  test('views share memory, copies do not', () => {
+    const data = iota(24);
+    const t = tensorFrom(data, { shape: [2, 3, 4] });
+    for (const view of [t.view([6, 4]), t.permute([2, 0, 1]), t.slice(1, 1, 3), t.reshape([-1])]) {
+      assert.equal(view.storage.host, data);
+    }
+    assert.notEqual(t.permute([1, 0, 2]).contiguous().storage.host, data);
+    assert.equal(t.contiguous(), t);
+  });
+
+  test('permute, slice and view give the elements that index arithmetic gives', () => {
+    const t = tensorFrom(iota(24), { shape: [2, 3, 4] });
+    assert.deepEqual(elements(t.permute([2, 0, 1]).slice(0, 1, 3)), [1, 5, 9, 13, 17, 21, 2, 6, 10, 14, 18, 22]);
+    assert.deepEqual(elements(t.slice(1, 1, 2).view([2, 4])), [4, 5, 6, 7, 16, 17, 18, 19]);
+    assert.deepEqual(elements(t.view([2, 1, 12]).slice(2, 10, 12)), [10, 11, 22, 23]);
+  });
+
+  test('isContiguous ignores dimensions of size 1 and holds for empty tensors', () => {
+    const data = iota(24);
+    assert.ok(tensorFrom(data, { shape: [4, 1, 6], strides: [6, 999, 1] }).isContiguous());
+    assert.ok(tensorFrom(data, { shape: [0, 5], strides: [77, 3] }).isContiguous());
+    assert.ok(!tensorFrom(data, { shape: [4, 5], strides: [6, 1] }).isContiguous());
+    assert.ok(tensorFrom(data, { shape: [2, 6], offset: 12 }).isContiguous());
+  });
+
+  test('property: reshape keeps the elements in order; view either does the same or refuses', () => {
+    const shapes = fc.array(fc.integer({ min: 0, max: 4 }), { minLength: 0, maxLength: 4 });
+    fc.assert(
+      fc.property(shapes, fc.infiniteStream(fc.nat()), (shape, picks) => {
+        const t = tensorFrom(iota(countElements(shape)), { shape });
+        const order = shape.map((_, d) => d).sort(() => (picks.next().value! % 2 ? 1 : -1));
+        const moved = t.permute(order);
+        const want = elements(moved);
+        const flat = moved.reshape([-1].slice(0, t.size > 0 ? 1 : 0).concat(t.size > 0 ? [] : [0]));
+        assert.deepEqual(elements(flat), want);
+        try {
+          assert.deepEqual(elements(moved.view([moved.size])), want);
+        } catch (error) {
+          assert.equal((error as { code?: string }).code, 'SHAPE');
+          assert.ok(!moved.isContiguous());
+        }
+        assert.deepEqual([...(moved.readNumbers() as Float64Array)], want);
+      }),
+      seeded,
+    );
+  });
+});
+
+describe('dtypes', () => {
+  test('store rounds once and load gives it back, for every floating dtype', () => {
+    fc.assert(
+      fc.property(fc.double({ noNaN: true }), fc.constantFrom(...DTYPES.filter(isFloat)), (value, dtype) => {
+        const data = newArray(dtype, 1);
+        storeNumber(data, dtype, 0, value);
+        assert.ok(Object.is(loadNumber(data, dtype, 0), roundTo(dtype, value)));
+      }),
+      seeded,
+    );
+  });
+
+  test('copies move bits: NaN payloads, negative zero, subnormals', () => {
+    const bits = Uint32Array.of(0x7fa00001, 0xffc12345, 0x80000000, 1);
+    const from = tensorFrom(new Float32Array(bits.buffer), { shape: [2, 2] }).permute([1, 0]);
+    const to = zeros('f32', [2, 2]);
+    copyElements(from, to);
+    assert.deepEqual(
+      [...new Uint32Array((to.storage.host as Float32Array).buffer)],
+      [0x7fa00001, 0x80000000, 0xffc12345, 1],
+    );
+    const dense = from.read() as Float32Array;
+    assert.deepEqual([...new Uint32Array(dense.buffer)], [0x7fa00001, 0x80000000, 0xffc12345, 1]);
+  });
+
+  test('readIntegers takes every integer dtype and refuses what a number cannot hold', () => {
+    for (const dtype of DTYPES.filter((d) => !isFloat(d))) {
+      const data = newArray(dtype, 2);
+      data[1] = (dtype.endsWith('64') ? 7n : 7) as never;
+      assert.deepEqual([...readIntegers(tensorFrom(data, { dtype }), 't')], [0, 7]);
+    }
+    assert.throws(() => readIntegers(tensorFrom(BigInt64Array.of(2n ** 60n)), 'op: ids'), {
+      code: 'RANGE',
+      message: 'op: ids: expected integers within ±(2^53 - 1), got 1152921504606846976n',
+    });
+    assert.throws(() => readIntegers(tensorFrom(iota(2)), 'op: ids'), {
+      code: 'DTYPE',
+      message: 'op: ids: expected an integer dtype, got "f32"',
+    });
+  });
+});
+
+test('a tensor that there is no memory for is refused in words', () => {
+  assert.throws(() => zeros('f32', [2 ** 40]), {
+    code: 'DEVICE',
+    message:
+      'tensor: size: expected at most as many bytes as there is memory for, got 4398046511104. Use a smaller tensor, or several.',
+  });
+});
+
+test('a refusal whose name for messages is no text is a RopewalkError too', () => {
+  for (const name of [Symbol('x'), Object.create(null), { toString: () => assert.fail() }]) {
+    const where = name as string;
+    assert.throws(() => checkShape([-1], where), { name: 'RopewalkError', code: 'SHAPE' });
+    assert.throws(() => checkShape(new Proxy([], { get: () => assert.fail() }), where), {
+      name: 'RopewalkError',
+      code: 'RANGE',
+    });
+    assert.throws(() => hostOf(null as never, where), { name: 'RopewalkError', code: 'DTYPE' });
+    assert.throws(() => readIntegers(tensorFrom(iota(2)), where), { name: 'RopewalkError', code: 'DTYPE' });
+    assert.throws(() => parseJson('{', where), { name: 'RopewalkError', code: 'FORMAT' });
+  }
+});
+
+describe('sharing memory', () => {
+  test('overlapOf: none, same, partial; interleaved rows do not overlap', () => {
+    const data = iota(60);
+    const q = tensorFrom(data, { shape: [3, 10], strides: [20, 1] });
+    const k = tensorFrom(data, { shape: [3, 10], strides: [20, 1], offset: 10 });
+    assert.equal(overlapOf(q, k), 'none');
+    assert.equal(overlapOf(q, tensorFrom(data, { shape: [3, 1, 10], strides: [20, 5, 1] }).view([3, 10])), 'same');
+    assert.equal(overlapOf(q, tensorFrom(data, { shape: [3, 10], strides: [20, 1], offset: 5 })), 'partial');
+    assert.equal(overlapOf(q, tensorFrom(iota(60))), 'none');
+    // Two typed arrays over one buffer, one of them offset in bytes.
+    const buffer = new ArrayBuffer(64);
+    assert.equal(
+      overlapOf(tensorFrom(new Float32Array(buffer, 0, 8)), tensorFrom(new Float32Array(buffer, 32, 8))),
+      'none',
+    );
+    assert.equal(
+      overlapOf(tensorFrom(new Float32Array(buffer, 0, 9)), tensorFrom(new Uint8Array(buffer, 32, 8))),
+      'partial',
+    );
+  });
+
+  test('selfOverlaps: broadcast and sliding layouts, but not permuted ones', () => {
+    const data = iota(24);
+    assert.ok(selfOverlaps(tensorFrom(data, { shape: [4, 2], strides: [0, 1] })));
+    assert.ok(selfOverlaps(tensorFrom(data, { shape: [4, 3], strides: [1, 1] })));
+    assert.ok(!selfOverlaps(tensorFrom(data, { shape: [2, 3, 4] }).permute([2, 0, 1])));
+    assert.ok(
+      !selfOverlaps(tensorFrom(data, { shape: [2, 3], strides: [3, 2] })),
+      'the strides 3 and 2 interleave without meeting',
+    );
+    assert.ok(!selfOverlaps(tensorFrom(data, { shape: [1, 1], strides: [0, 0] })));
+  });
+
+  test('property: overlapOf and selfOverlaps agree with sets of indices', () => {
+    const layout = fc.record({
+      shape: fc.tuple(fc.integer({ min: 1, max: 4 }), fc.integer({ min: 1, max: 4 })),
+      strides: fc.tuple(fc.integer({ min: -6, max: 9 }), fc.integer({ min: 0, max: 4 })),
+      offset: fc.integer({ min: 18, max: 30 }),
+    });
+    const data = iota(80);
+    fc.assert(
+      fc.property(layout, layout, (la, lb) => {
+        const a = tensorFrom(data, la);
+        const b = tensorFrom(data, lb);
+        const at = (t: Tensor): number[] => elements(t); // element i of iota holds i
+        const shared = at(a).some((i) => at(b).includes(i));
+        assert.equal(overlapOf(a, b) !== 'none', shared);
+        assert.equal(selfOverlaps(a), new Set(at(a)).size !== a.size);
+      }),
+      seeded,
+    );
+  });
+});
+
+describe('refusals', () => {
+  const t = tensorFrom(iota(24), { shape: [2, 3, 4] });
+  const cases: [string, () => unknown, string, RegExp][] = [
+    [
+      'view across strides',
+      () => t.permute([1, 0, 2]).view([6, 4]),
+      'SHAPE',
+      /tensor\.view: shape: expected a shape that strides \[4,12,1\] over \[3,2,4\] can express, got \[6,4\]\. Use reshape\(\)/,
+    ],
+    ['view of another size', () => t.view([5, 5]), 'SHAPE', /tensor\.view: shape: expected 24 elements, got \[5, 5\]/],
+    ['view with an indivisible -1', () => t.view([-1, 5]), 'SHAPE', /expected dimensions that divide 24 elements/],
+    ['permute twice the same', () => t.permute([0, 0, 1]), 'SHAPE', /expected each of 0 … 2 once, got \[0, 0, 1\]/],
+    [
+      'slice past the end',
+      () => t.slice(2, 0, 5),
+      'RANGE',
+      /tensor\.slice: end: expected an integer in \[0, 4\], got 5/,
+    ],
+    [
+      'slice of a missing dimension',
+      () => t.slice(3, 0, 1),
+      'RANGE',
+      /tensor\.slice: dim: expected an integer in \[0, 2\], got 3/,
+    ],
+    [
+      'storage too short',
+      () => tensorFrom(iota(5), { shape: [2, 3] }),
+      'RANGE',
+      /tensor: storage: expected 6 elements for shape \[2,3\].*got 5/,
+    ],
+    [
+      'reaching below the storage',
+      () => tensorFrom(iota(5), { shape: [3], strides: [-1], offset: 1 }),
+      'RANGE',
+      /also reaches index -1/,
+    ],
+    [
+      'negative dimension',
+      () => tensorFrom(iota(5), { shape: [-5] }),
+      'SHAPE',
+      /every dimension to be an integer >= 0/,
+    ],
+    [
+      'too few strides',
+      () => tensorFrom(iota(6), { shape: [2, 3], strides: [3] }),
+      'SHAPE',
+      /expected 2 integers, one for each dimension of \[2,3\]/,
+    ],
+    [
+      'a Uint16Array without dtype',
+      () => tensorFrom(new Uint16Array(4)),
+      'DTYPE',
+      /A Uint16Array can hold u16, f16 or bf16: say which\./,
+    ],
+    [
+      'the wrong array for a dtype',
+      () => tensorFrom(iota(4), { dtype: 'f64' }),
+      'DTYPE',
+      /tensor: data: expected a Float64Array for dtype f64, got Float32Array\(4\)/,
+    ],
+    ['a plain array', () => tensorFrom([1, 2] as never), 'DTYPE', /tensor: dtype: expected f64, f32/],
+  ];
+  for (const [name, call, code, message] of cases)
+    test(name, () => void assert.throws(call, { name: 'RopewalkError', code, message }));
+});
+
+test('memory that a device is still to write: reading waits, operators refuse it', async () => {
+  const data = new Float32Array(4);
+  const tensor = tensorFrom(data, { shape: [2, 2] });
+  let write = (): void => {};
+  const done = new Promise<void>((resolve) => {
+    write = () => {
+      data.fill(7);
+      resolve();
+    };
+  });
+  writtenLater(data.buffer, done);
+  const read = tensor.read();
+  assert.ok(read instanceof Promise);
+  assert.throws(() => hostOf(tensor, 'add: a'), { code: 'DEVICE', message: /add: a: .*finish/ });
+  write();
+  assert.deepEqual(await read, new Float32Array(4).fill(7));
+  assert.deepEqual(tensor.read(), new Float32Array(4).fill(7), 'and at once from then on');
+
+  const other = tensorFrom(new Float32Array(1));
+  writtenLater(other.storage.host!.buffer, Promise.reject(new Error('lost')));
+  await assert.rejects(async () => other.read(), /lost/);
+});

@@ -1,0 +1,38 @@
+/** Switches over the operators: an operator that one of them misses must not compile, and what is no plan must not do nothing. */
+import assert from 'node:assert/strict';
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { type OpPlan, unknownPlan } from '../../../packages/ropewalk/src/ops/runner.js';
+import { ROOT } from '../../support/build.js';
+
+test('every switch over operators is closed: one that misses an operator does not compile', () => {
+  const src = join(ROOT, 'src');
+  let count = 0;
+  for (const file of readdirSync(src, { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.ts'))) {
+    for (const body of readFileSync(join(src, file), 'utf8').split('switch (plan.op) {').slice(1)) {
+      assert.match(
+        body,
+        /^[^}]*(?:\}[^}]*)*?\n *default:\n *(?:return )?unknownPlan\(plan satisfies never\);\n *\}/,
+        file,
+      );
+      count++;
+    }
+  }
+  assert.ok(count >= 8, `${count} switches`);
+
+  const misses = (plan: OpPlan): string => {
+    switch (plan.op) {
+      case 'add':
+        return plan.op;
+      default:
+        // @ts-expect-error eight operators are missing
+        return unknownPlan(plan);
+    }
+  };
+  assert.throws(() => misses({ op: 'tenth' } as never), {
+    code: 'UNSUPPORTED',
+    message:
+      'run: plan: expected a plan of one of Ropewalk\'s operators, got "tenth". Make it with a plan… or bind… function.',
+  });
+});
