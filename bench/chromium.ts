@@ -45,7 +45,10 @@ export async function runInChromium(
   const ort = findInstalled('onnxruntime-web');
   const tried: readonly AdapterName[] = adapter ? [adapter] : ['default', 'swiftshader'];
   const here = dirname(fileURLToPath(import.meta.url));
-  const folders = { '/dist/': join(here, '../dist'), ...(typeof ort !== 'string' && { '/ort/': dirname(ort.entry) }) };
+  const folders = {
+    '/packages/': join(here, '../packages'),
+    ...(typeof ort !== 'string' && { '/ort/': dirname(ort.entry) }),
+  };
   const server = await servePage({ entry: join(here, 'page.ts'), module: '/bench/page.js', folders });
   try {
     for (const name of tried) {

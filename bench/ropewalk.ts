@@ -17,13 +17,10 @@ export type {
   Tensor,
 } from '../packages/ropewalk/src/index.js';
 
-const built = (await import(
-  new URL('../dist/index.js', import.meta.url).href
-)) as typeof import('../packages/ropewalk/src/index.js');
+const at = (file: string): string => new URL(`../packages/ropewalk/dist/${file}`, import.meta.url).href;
+const built = (await import(at('index.js'))) as typeof import('../packages/ropewalk/src/index.js');
 export const { blocksFrom, f16FromNumber, numberFromF16, ropewalk, sizeBytes, tensorFrom } = built;
-const contract = (await import(
-  new URL('../dist/backend.js', import.meta.url).href
-)) as typeof import('../packages/ropewalk/src/backend.js');
+const contract = (await import(at('backend.js'))) as typeof import('../packages/ropewalk/src/backend.js');
 export const { loadNumber, newArray, storeNumber } = contract;
 
 /** A tensor over storage that exists. */

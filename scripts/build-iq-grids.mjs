@@ -1,5 +1,5 @@
 /**
- * Packs the grids of ggml's IQ1, IQ2 and IQ3 formats into src/model/iq-grids.generated.ts.
+ * Packs the grids of ggml's IQ1, IQ2 and IQ3 formats into packages/model/src/iq-grids.generated.ts.
  *
  * Usage: node scripts/build-iq-grids.mjs GGML_COMMON_H, the file src/ggml-common.h of ggml-org/ggml at the commit below.
  */
@@ -35,4 +35,4 @@ for (const [name, [values, width, bits]] of Object.entries(TABLES)) {
   const constant = name.replace('_grid', '').toUpperCase();
   text += `/** ${entries.length} × ${width} values, ${bits} bits each. */\nexport const ${constant} =\n  '${Buffer.from(bytes).toString('base64')}';\n`;
 }
-writeFileSync(new URL('../src/model/iq-grids.generated.ts', import.meta.url), text);
+writeFileSync(new URL('../packages/model/src/iq-grids.generated.ts', import.meta.url), text);

@@ -5,111 +5,147 @@
  * not in its file, or its backend does not open here. Those of the webgpu kernels need an adapter (VK_ICD_FILENAMES may name a software driver).
  */
 import { spawnSync } from 'node:child_process';
-import { cpSync, existsSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { transformSync } from 'esbuild';
 import { compileKernels, MODULES, packKernels } from './build-wasm.mjs';
 
-const ASSEMBLY = 'src/backends/wasm/assembly/';
-const CPU = 'src/backends/wasm/';
-const WEBGPU = 'src/backends/webgpu/';
+const KERNEL = 'packages/ropewalk/src/';
+const CPU = `${KERNEL}backends/wasm/`;
+const ASSEMBLY = `${CPU}assembly/`;
+const WEBGPU = `${KERNEL}backends/webgpu/`;
 /** Each replaces one text, which must occur exactly once in its file; white space counts as one space. */
 const MUTATIONS = [
-  ['sin with the other sign', 'src/ops/rope/table.ts', 'const signed = magnitude * (', 'const signed = -magnitude * ('],
+  [
+    'sin with the other sign',
+    'packages/ropewalk/src/ops/rope/table.ts',
+    'const signed = magnitude * (',
+    'const signed = -magnitude * (',
+  ],
   [
     'interleaved and half swapped',
-    'src/ops/rope/plan.ts',
+    'packages/ropewalk/src/ops/rope/plan.ts',
     'const interleaved: PairGeometry = { step: 2, gap: 1 };\n  const half: PairGeometry = { step: 1, gap: window.rotaryDim / 2 };',
     'const half: PairGeometry = { step: 2, gap: 1 };\n  const interleaved: PairGeometry = { step: 1, gap: window.rotaryDim / 2 };',
   ],
   [
     'cos and sin swapped',
-    'src/reference/rope.ts',
+    'packages/ropewalk/src/reference/rope.ts',
     'const cos = table.cos[tableRow + j]!;\n          const sin = table.sin[tableRow + j]!;',
     'const cos = table.sin[tableRow + j]!;\n          const sin = table.cos[tableRow + j]!;',
   ],
   [
     'frequencies over head_dim',
-    'src/ops/rope/plan.ts',
+    'packages/ropewalk/src/ops/rope/plan.ts',
     "(spec.pairing === 'vision' ? rotaryDim / 2 : rotaryDim)",
     "(spec.pairing === 'vision' ? rotaryDim / 2 : spec.headDim)",
   ],
-  ['pair distance head_dim / 2', 'src/ops/rope/plan.ts', 'gap: window.rotaryDim / 2 }', 'gap: window.headDim / 2 }'],
+  [
+    'pair distance head_dim / 2',
+    'packages/ropewalk/src/ops/rope/plan.ts',
+    'gap: window.rotaryDim / 2 }',
+    'gap: window.headDim / 2 }',
+  ],
   [
     'position off by one',
-    'src/ops/rope/table.ts',
+    'packages/ropewalk/src/ops/rope/table.ts',
     'rowPositions[a] = positions[a * rows + r]!;',
     'rowPositions[a] = positions[a * rows + r]! + 1;',
   ],
-  ['batch ignored', 'src/reference/rope.ts', 'x.offset + b * x.strides[0]!', 'x.offset + 0 * x.strides[0]!'],
-  ['positions of batch 0 for every batch', 'src/reference/rope.ts', 's : b * seqLen + s]', 's : s]'],
-  ['window offset ignored', 'src/reference/rope.ts', 'const i0 = rotaryOffset + j', 'const i0 = j'],
-  ['tail not copied', 'src/reference/rope.ts', '= sourceBits[xAt + i * xDim]!', '= targetBits[outAt + i * outDim]!'],
+  [
+    'batch ignored',
+    'packages/ropewalk/src/reference/rope.ts',
+    'x.offset + b * x.strides[0]!',
+    'x.offset + 0 * x.strides[0]!',
+  ],
+  ['positions of batch 0 for every batch', 'packages/ropewalk/src/reference/rope.ts', 's : b * seqLen + s]', 's : s]'],
+  ['window offset ignored', 'packages/ropewalk/src/reference/rope.ts', 'const i0 = rotaryOffset + j', 'const i0 = j'],
+  [
+    'tail not copied',
+    'packages/ropewalk/src/reference/rope.ts',
+    '= sourceBits[xAt + i * xDim]!',
+    '= targetBits[outAt + i * outDim]!',
+  ],
   [
     'freq_factors multiply',
-    'src/ops/rope/frequencies.ts',
+    'packages/ropewalk/src/ops/rope/frequencies.ts',
     '/ (freqFactors ? freqFactors[j]! : 1)',
     '* (freqFactors ? freqFactors[j]! : 1)',
   ],
   [
     'magnitude dropped',
-    'src/ops/rope/frequencies.ts',
+    'packages/ropewalk/src/ops/rope/frequencies.ts',
     'given.attentionFactor ?? magnitude',
     'given.attentionFactor ?? 1',
   ],
-  ['YaRN ramp turned round', 'src/ops/rope/frequencies.ts', '(1 - clamp01((j - low)', '(clamp01((j - low)'],
-  ['YaRN betas swapped', 'src/ops/rope/frequencies.ts', 'edge(scaling.betaFast ?? 32)', 'edge(scaling.betaSlow ?? 1)'],
+  [
+    'YaRN ramp turned round',
+    'packages/ropewalk/src/ops/rope/frequencies.ts',
+    '(1 - clamp01((j - low)',
+    '(clamp01((j - low)',
+  ],
+  [
+    'YaRN betas swapped',
+    'packages/ropewalk/src/ops/rope/frequencies.ts',
+    'edge(scaling.betaFast ?? 32)',
+    'edge(scaling.betaSlow ?? 1)',
+  ],
   [
     'axes h and w swapped',
-    'src/ops/rope/axes.ts',
+    'packages/ropewalk/src/ops/rope/axes.ts',
     'sector < t + h ? H : sector < t + h + w ? W : E',
     'sector < t + h ? W : sector < t + h + w ? H : E',
   ],
   [
     'imrope rest to t instead of e',
-    'src/ops/rope/axes.ts',
+    'packages/ropewalk/src/ops/rope/axes.ts',
     'sector % 3 === 0 && sector < 3 * t ? T : E',
     'sector % 3 === 0 && sector < 3 * t ? T : T',
   ],
   [
     'vision exponent not restarted',
-    'src/ops/rope/axes.ts',
+    'packages/ropewalk/src/ops/rope/axes.ts',
     "if (rule === 'vision') restartExponents(",
     "if (rule === ('never' as string)) restartExponents(",
   ],
   [
     'attention sees one key more',
-    'src/reference/self-attention.ts',
+    'packages/ropewalk/src/reference/self-attention.ts',
     'causal ? position :',
     'causal ? Math.min(position + 1, total - 1) :',
   ],
-  ['query heads dealt out in turn', 'src/reference/self-attention.ts', 'Math.floor(h / group)', 'h % numKvHeads'],
-  ['rms_norm without eps', 'src/reference/rms-norm.ts', 'squares / d + eps', 'squares / d'],
-  ['argmax takes the last of a tie', 'src/reference/argmax.ts', 'value > all[', 'value >= all['],
+  [
+    'query heads dealt out in turn',
+    'packages/ropewalk/src/reference/self-attention.ts',
+    'Math.floor(h / group)',
+    'h % numKvHeads',
+  ],
+  ['rms_norm without eps', 'packages/ropewalk/src/reference/rms-norm.ts', 'squares / d + eps', 'squares / d'],
+  ['argmax takes the last of a tie', 'packages/ropewalk/src/reference/argmax.ts', 'value > all[', 'value >= all['],
   [
     'swiglu gates the wrong side',
-    'src/reference/swiglu.ts',
+    'packages/ropewalk/src/reference/swiglu.ts',
     'ups[i]! * (g / (1 + Math.exp(-g)))',
     'g * (ups[i]! / (1 + Math.exp(-ups[i]!)))',
   ],
-  ['linear without bias', 'src/reference/linear.ts', 'sum + bs[column]!', 'sum'],
+  ['linear without bias', 'packages/ropewalk/src/reference/linear.ts', 'sum + bs[column]!', 'sum'],
   [
     'embedding takes the row before',
-    'src/reference/embedding.ts',
+    'packages/ropewalk/src/reference/embedding.ts',
     'weight.slice(0, row, row + 1)',
     'weight.slice(0, Math.max(0, row - 1), Math.max(1, row))',
   ],
-  ['add subtracts', 'src/reference/add.ts', 'value + right', 'value - right'],
+  ['add subtracts', 'packages/ropewalk/src/reference/add.ts', 'value + right', 'value - right'],
   [
     'copies ignore the offset',
-    'src/core/tensor.ts',
+    'packages/ropewalk/src/core/tensor.ts',
     'walkPair(from.shape, from, to,',
     'walkPair(from.shape, { strides: from.strides, offset: 0 }, to,',
   ],
   [
     'f16 truncated instead of rounded',
-    'src/core/float16.ts',
+    'packages/ropewalk/src/core/float16.ts',
     'if (rest > 0.5 || (rest === 0.5 && floor % 2 === 1)) return floor + 1;',
     'if (rest > 2) return floor + 1;',
   ],
@@ -189,18 +225,16 @@ if (process.env.VK_ICD_FILENAMES === undefined && existsSync(SOFTWARE_DRIVER))
 
 rmSync(copy, { recursive: true, force: true });
 mkdirSync(copy, { recursive: true });
-symlinkSync(join(root, 'vectors'), join(copy, 'vectors'));
-cpSync(join(root, 'package.json'), join(copy, 'package.json'));
 cpSync(join(root, CPU), join(copy, 'wasm'), { recursive: true }); // the kernels read ../abi.ts
 const tsc = join(root, 'node_modules/typescript/bin/tsc');
-const built = spawnSync(
-  process.execPath,
-  [tsc, '-p', join(root, 'tsconfig.build.json'), '--outDir', join(copy, 'dist')],
-  {
-    encoding: 'utf8',
-  },
-);
+const built = spawnSync(process.execPath, [tsc, '-b', join(root, 'packages/cli')], { encoding: 'utf8' });
 if (built.status !== 0) throw new Error(built.stdout);
+/** Where a package lies in the copy; what it imports from elsewhere is found in the checkout, which the copy is in. */
+const homeOf = (folder) => join(copy, 'node_modules', folder === 'ropewalk' ? folder : `@ropewalk/${folder}`);
+for (const folder of readdirSync(join(root, 'packages')))
+  for (const name of ['package.json', 'dist'])
+    cpSync(join(root, 'packages', folder, name), join(homeOf(folder), name), { recursive: true });
+symlinkSync(join(root, 'vectors'), join(homeOf('cli'), 'vectors'));
 
 /** Puts one mutation into the copy. @returns what takes it out again */
 async function apply(file, from, to) {
@@ -211,11 +245,8 @@ async function apply(file, from, to) {
   if (times !== 1) throw new Error(`its text occurs ${times} times in ${file}, expected once: ${from}`);
   const mutated = text.replace(found[0], () => to);
   const kernel = file.startsWith(ASSEMBLY);
-  const target = join(
-    copy,
-    'dist',
-    kernel ? 'backends/wasm/kernels.generated.js' : file.replace(/^src\//, '').replace(/\.ts$/, '.js'),
-  );
+  const [, folder, module] = /^packages\/([^/]+)\/src\/(.*)\.ts$/.exec(file);
+  const target = join(homeOf(folder), 'dist', `${kernel ? 'backends/wasm/kernels.generated' : module}.js`);
   const before = readFileSync(target);
   if (!kernel) writeFileSync(target, transformSync(mutated, { loader: 'ts', format: 'esm', target: 'es2022' }).code);
   else {
@@ -234,9 +265,9 @@ async function apply(file, from, to) {
 
 /** Runs the suites of the copy on one backend up to the first case that fails. Those whose GPU kernels compile slowly come last. */
 const RUN = `
-  const { builtInCases } = await import('./dist/cli/check.js');
-  const { openBackend } = await import('./dist/registry.js');
-  const { runCases } = await import('./dist/conformance/runner.js');
+  const { builtInCases } = await import('./node_modules/@ropewalk/cli/dist/check.js');
+  const { openBackend } = await import('ropewalk');
+  const { runCases } = await import('@ropewalk/oracle');
   let backend;
   try {
     backend = await openBackend(process.argv[1]);

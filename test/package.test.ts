@@ -1,4 +1,4 @@
-/** The package as it is published: built, packed, installed in a folder of its own, imported by its entries. */
+/** The packages as they are published: built, packed, installed in a folder of their own, imported by their entries. */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
@@ -7,68 +7,65 @@ import { dirname, join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
 import { buildSync } from 'esbuild';
-import { consumerTool, installInto, ROOT } from './support/build.js';
+import { consumerTool, ENTRIES, installInto, PACKAGES, ROOT, tarballOf } from './support/build.js';
 
 const root = ROOT;
-const manifest = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
 const folder = mkdtempSync(join(tmpdir(), 'package-'));
 after(() => rmSync(folder, { recursive: true }));
 
-describe('the built package', () => {
-  const home = join(folder, 'node_modules/ropewalk');
-  test('installs, and holds what it needs, no sources and no tests', () => {
-    installInto(folder);
-    const files = readdirSync(home, { recursive: true, encoding: 'utf8' }).map((name) => name.replaceAll('\\', '/'));
-    for (const name of [
-      'dist/index.js',
-      'dist/index.d.ts',
-      'dist/cli/main.js',
-      'LICENSE',
-      'README.md',
-      'models/marline/model-q8_0.gguf',
-    ])
-      assert.ok(files.includes(name), name);
-    assert.deepEqual(
-      files.filter((name) => /(^|\/)(src|test|node_modules)(\/|$)|\.test\.|\.map$|(?<!\.d)\.ts$/.test(name)),
-      [],
-    );
+describe('the built packages', () => {
+  const modules = installInto(folder);
+  /** Every file of an installed package, by its path in it. */
+  const filesOf = (home: string): string[] =>
+    readdirSync(home, { recursive: true, encoding: 'utf8' })
+      .map((name) => name.replaceAll('\\', '/'))
+      .filter((name) => statSync(join(home, name)).isFile());
+  for (const { name, exports, bin = {} } of PACKAGES.values()) {
+    const home = join(modules, name);
+    test(`${name} holds what it needs, no sources and no tests`, () => {
+      const files = filesOf(home);
+      const targets = Object.values(exports).flatMap((to) => (typeof to === 'string' ? to : Object.values(to)));
+      for (const file of [...targets, ...Object.values(bin), './LICENSE', './README.md'])
+        assert.ok(files.includes(file.slice(2)), file);
+      if (name === '@ropewalk/cli') assert.ok(files.includes('models/marline/model-q8_0.gguf'));
+      assert.deepEqual(
+        files.filter((file) => /(^|\/)(src|test|node_modules)(\/|$)|\.test\.|\.map$|(?<!\.d)\.ts$/.test(file)),
+        [],
+      );
+      // Declarations are types: no text of a program is in them.
+      const large = files.filter((file) => file.endsWith('.d.ts') && statSync(join(home, file)).size > 20_000);
+      assert.deepEqual(large, []);
+    });
+  }
+
+  test('the kernel is small', () => {
+    const manifest = PACKAGES.get('ropewalk')!;
+    const home = join(modules, 'ropewalk');
+    const unpacked = filesOf(home).reduce((sum, file) => sum + statSync(join(home, file)).size, 0);
+    assert.ok(statSync(tarballOf(manifest)).size <= 350_000, `${statSync(tarballOf(manifest)).size} bytes packed`);
+    assert.ok(unpacked <= 1_200_000, `${unpacked} bytes unpacked`);
+    assert.equal(manifest.dependencies, undefined);
   });
 
-  test('its declarations are types: no text of a program is in them', () => {
-    const declarations = readdirSync(home, { recursive: true, encoding: 'utf8' }).filter((name) =>
-      name.endsWith('.d.ts'),
-    );
-    const large = declarations.filter((name) => statSync(join(home, name)).size > 20_000);
-    assert.deepEqual(large, []);
-  });
-
-  test('every entry imports, and has types', () => {
-    const entries = Object.keys(manifest.exports).filter((name) => name !== './package.json');
-    const code = entries
-      .map(
-        (name) =>
-          `console.log(${JSON.stringify(name)}, Object.keys(await import(${JSON.stringify(join('ropewalk', name))})).length > 0);`,
-      )
-      .join('\n');
+  test('every entry imports', () => {
+    const code = ENTRIES.map(
+      (entry) => `console.log('${entry}', Object.keys(await import('${entry}')).length > 0);\n`,
+    ).join('');
     writeFileSync(join(folder, 'all.mjs'), code);
     const ran = spawnSync(process.execPath, ['all.mjs'], { cwd: folder, encoding: 'utf8' });
-    assert.equal(ran.stdout, entries.map((name) => `${name} true\n`).join(''), ran.stderr);
-    for (const name of entries)
-      assert.ok(readFileSync(join(home, manifest.exports[name].types), 'utf8').length > 0, name);
+    assert.equal(ran.stdout, ENTRIES.map((entry) => `${entry} true\n`).join(''), ran.stderr);
   });
 
   test('nothing makes code of strings: ONNX, npz, tokenizers and chat templates work where the runtime forbids it', () => {
     const code = `
       import { readFileSync } from 'node:fs';
       import { tensorFrom } from 'ropewalk';
-      import { parseNpz, writeNpz } from 'ropewalk/formats/npz';
-      import { parseOnnxTensor, writeOnnxModel, writeOnnxTensor } from 'ropewalk/formats/onnx';
-      import { ropeModel } from 'ropewalk/graph';
-      import { importOnnx } from 'ropewalk/import';
-      import { renderChat, tokenizerFromJson } from 'ropewalk/model';
+      import { parseNpz, writeNpz } from '@ropewalk/formats';
+      import { renderChat, tokenizerFromJson } from '@ropewalk/model';
+      import { importOnnx, parseOnnxTensor, ropeModel, writeOnnxModel, writeOnnxTensor } from '@ropewalk/onnx';
       const x = tensorFrom(Float32Array.of(1, 2));
       const { graph } = ropeModel({ spec: { headDim: 4, pairing: 'half', base: 500 }, form: 'primitives', angles: 'f32-reduced', context: 16 });
-      const json = (name) => JSON.parse(readFileSync(new URL('./node_modules/ropewalk/models/marline/' + name, import.meta.url), 'utf8'));
+      const json = (name) => JSON.parse(readFileSync(new URL('./node_modules/@ropewalk/cli/models/marline/' + name, import.meta.url), 'utf8'));
       const tokenizer = tokenizerFromJson({ tokenizerJson: json('tokenizer.json'), tokenizerConfig: json('tokenizer_config.json') });
       const templateText = '{% for message in messages %}<{{ message.role }}>{{ message.content | trim }}{% endfor %}';
       console.log(JSON.stringify([
@@ -87,7 +84,7 @@ describe('the built package', () => {
   });
 
   test('its command runs every suite', () => {
-    const ran = spawnSync(process.execPath, [join(home, manifest.bin.ropewalk), 'check'], {
+    const ran = spawnSync(join(modules, '.bin/ropewalk'), ['check'], {
       cwd: folder,
       encoding: 'utf8',
       maxBuffer: 2 ** 26,
@@ -131,17 +128,14 @@ describe('the built package', () => {
       compile(
         current,
         'use.mts',
-        `import { ropewalk } from 'ropewalk';\nimport { rotaryEmbedding } from 'ropewalk/onnx';\nconst rw = await ropewalk();\nvoid rotaryEmbedding;\n${body}`,
+        `import { ropewalk } from 'ropewalk';\nimport { onnx } from '@ropewalk/dialects';\nconst rw = await ropewalk();\nvoid onnx.rotaryEmbedding;\n${body}`,
         { module: 'nodenext' },
       );
     assert.equal(use(`rw.rope(rw.allocate('f32', [1, 1, 4]), [0], { pairing: 'half', base: 10000 });`), '');
     assert.match(use(`rw.rope(rw.allocate('f32', [1, 1, 4]), [0], { base: 10000 });`), /Property 'pairing' is missing/);
   });
 
-  const everything = Object.keys(manifest.exports)
-    .filter((name) => name !== './package.json')
-    .map((name, i) => `export * as entry${i} from '${join('ropewalk', name)}';\n`)
-    .join('');
+  const everything = ENTRIES.map((entry, i) => `export * as entry${i} from '${entry}';\n`).join('');
   test('the types of every entry compile, libraries checked too, with ES2022 and DOM alone', () => {
     assert.equal(compile(current, 'all.mts', everything, { module: 'nodenext' }), '');
     assert.equal(compile(current, 'all.ts', everything, { module: 'esnext', moduleResolution: 'bundler' }), '');
@@ -151,7 +145,7 @@ describe('the built package', () => {
     assert.equal(oldest.missing === false && compile(oldest.path, 'all.mts', everything, { module: 'nodenext' }), '');
   });
 
-  test('the library entry has no runtime dependency and no side effect', () => {
+  test('the kernel imports nothing but its own files, and has no side effect', () => {
     const seen = new Set<string>();
     const visit = (path: string): void => {
       if (seen.has(path)) return;
@@ -164,9 +158,9 @@ describe('the built package', () => {
         visit(join(dirname(path), target));
       }
     };
-    visit(join(home, 'dist/index.js'));
+    for (const entry of ['index.js', 'backend.js', 'reference/index.js']) visit(join(modules, 'ropewalk/dist', entry));
     assert.ok(seen.size > 20);
-    assert.equal(manifest.sideEffects, false);
+    for (const { sideEffects } of PACKAGES.values()) assert.equal(sideEffects, false);
   });
 });
 
@@ -195,25 +189,28 @@ test('a page that opens cpu with openCpu bundles no GPU code and no reference, i
 test('check-imports finds what it is there for', () => {
   const bad = join(folder, 'bad');
   const write = (name: string, text: string): void => {
-    mkdirSync(dirname(join(bad, 'src', name)), { recursive: true });
-    writeFileSync(join(bad, 'src', name), text);
+    mkdirSync(dirname(join(bad, 'packages', name)), { recursive: true });
+    writeFileSync(join(bad, 'packages', name), text);
   };
-  write('core/a.ts', `import { b } from './b.js';\nimport '../ops/c.js';\nexport const a = b;`);
-  write('core/b.ts', `import { a } from './a.js';\nexport const b = () => a;`);
-  write('ops/c.ts', `import 'node:fs';\nimport 'lodash';\nimport './gone.js';\nexport {};`);
-  write('reference/d.ts', `import type { x } from '../backends/e.js';\nexport type y = x;`);
-  write('backends/e.ts', `import type { y } from './f.js';\nexport type x = y;`);
-  write('backends/f.ts', `import type { x } from './e.js';\nexport type y = x;`);
+  write('ropewalk/package.json', JSON.stringify({ name: 'ropewalk', exports: { '.': {} } }));
+  write('ropewalk/src/core/a.ts', `import type { b } from './b.js';\nimport '../ops/c.js';\nexport type a = b;`);
+  write('ropewalk/src/core/b.ts', `import type { a } from './a.js';\nexport type b = () => a;`);
+  write('ropewalk/src/ops/c.ts', `import 'node:fs';\nimport 'lodash';\nimport './gone.js';\nexport {};`);
+  write('ropewalk/src/reference/d.ts', `import type { x } from '../backends/e.js';\nexport type y = x;`);
+  write('ropewalk/src/backends/e.ts', `export type x = 1;`);
+  write('model/package.json', JSON.stringify({ name: '@ropewalk/model', dependencies: { ropewalk: '1' } }));
+  write('model/src/f.ts', `import '../../ropewalk/src/core/a.js';\nimport 'ropewalk/core';\nimport 'ropewalk';`);
   const { status, stderr } = spawnSync(process.execPath, [join(root, 'scripts/check-imports.mjs'), bad], {
     encoding: 'utf8',
   });
   assert.equal(status, 1);
   for (const message of [
     /core may not import ops/,
-    /cycle: src\/core\/a\.ts → src\/core\/b\.ts → src\/core\/a\.ts/,
-    /cycle: src\/backends\/e\.ts → src\/backends\/f\.ts → src\/backends\/e\.ts/,
-    /imports node:fs; only cli\/ and \*\.node\.ts may/,
-    /imports package lodash; ops may import none/,
+    /cycle: packages\/ropewalk\/src\/core\/a\.ts → \S*\/b\.ts → \S*\/a\.ts/,
+    /imports node:fs; only cli and \*\.node\.ts may/,
+    /imports lodash, which is not among the dependencies of ropewalk/,
+    /imports \.\.\/\.\.\/ropewalk\/src\/core\/a\.js, which is outside its package/,
+    /imports ropewalk\/core, which is no entry of ropewalk/,
     /imports \.\/gone\.js, which does not exist/,
     /reference may not import backends/,
   ]) {

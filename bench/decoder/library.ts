@@ -9,6 +9,6 @@ import type * as Root from '../../packages/ropewalk/src/index.js';
 
 export type { Model, ModelFiles } from '../../packages/model/src/index.js';
 
-const at = (file: string): string => new URL(`../../dist/${file}`, import.meta.url).href;
-export const { ropewalk } = (await import(at('index.js'))) as typeof Root;
-export const { createSampler, loadModel } = (await import(at('model/index.js'))) as typeof Decoder;
+const built = (name: string): string => new URL(`../../packages/${name}/dist/index.js`, import.meta.url).href;
+export const { ropewalk } = (await import(built('ropewalk'))) as typeof Root;
+export const { createSampler, loadModel } = (await import(built('model'))) as typeof Decoder;

@@ -1,9 +1,6 @@
 /** The built library in a real browser: every suite runs there as it does in Node, with no bundler and no Node module. */
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { after, test } from 'node:test';
+import { test } from 'node:test';
 import { openFolder } from '../../packages/oracle/src/folder.node.js';
 import { goldenOperatorSuite, goldenRopeSuite } from '../../packages/oracle/src/golden/suite.js';
 import { extendedCases, publishedCases } from '../../packages/oracle/src/published.js';
@@ -11,15 +8,12 @@ import { countResults, formatSummary, runCases } from '../../packages/oracle/src
 import { vectorCases } from '../../packages/oracle/src/vectors.js';
 import { referenceRunner } from '../../packages/ropewalk/src/reference/index.js';
 import { noBrowser, openChromium, reportOf, serve } from '../support/browser.js';
-import { buildInto } from '../support/build.js';
+import { builtPackage } from '../support/build.js';
 import { VECTORS } from '../support/suites.js';
 
-const folder = mkdtempSync(join(tmpdir(), 'browser-'));
-after(() => rmSync(folder, { recursive: true }));
-
 test('every suite in Chromium gives the summary that it gives in Node', { skip: noBrowser }, async () => {
-  buildInto(folder);
-  const site = await serve({ folders: { '/dist/': folder } });
+  builtPackage('oracle');
+  const site = await serve({ folders: { '/dist/': builtPackage('ropewalk') } });
   const browser = await openChromium();
   try {
     const { report } = await reportOf<{ failed: string[]; summary: string[] }>(

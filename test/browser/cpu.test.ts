@@ -3,7 +3,7 @@
  * Content-Security-Policy, bundled, and where workers or WebAssembly cannot be had.
  */
 import assert from 'node:assert/strict';
-import { cpSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -11,7 +11,7 @@ import { after, before, describe, test } from 'node:test';
 import type { Browser } from 'playwright-core';
 import type { Capabilities } from '../../packages/ropewalk/src/backends/backend.js';
 import { noBrowser, openChromium, reportOf, type Site, type SiteOptions, serve } from '../support/browser.js';
-import { buildInto, consumerTool, ROOT } from '../support/build.js';
+import { consumerTool, installInto, ROOT } from '../support/build.js';
 
 const ISOLATED = { 'cross-origin-opener-policy': 'same-origin', 'cross-origin-embedder-policy': 'require-corp' };
 const STRICT = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'";
@@ -37,14 +37,11 @@ interface Computed {
 
 describe('the cpu backend in Chromium', { skip: noBrowser, timeout: 600_000 }, () => {
   const folder = mkdtempSync(join(tmpdir(), 'cpu-'));
-  const home = join(folder, 'node_modules/ropewalk');
-  const dist = join(home, 'dist');
+  const dist = join(folder, 'node_modules/ropewalk/dist');
   const sites: Site[] = [];
   let browser: Browser;
   before(async () => {
-    mkdirSync(home, { recursive: true });
-    buildInto(dist);
-    cpSync(join(ROOT, 'package.json'), join(home, 'package.json'));
+    installInto(folder, { packages: ['ropewalk'] });
     cpSync(join(ROOT, 'test/browser/pages/compute.js'), join(folder, 'compute.js'));
     browser = await openChromium();
   });

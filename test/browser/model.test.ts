@@ -1,7 +1,6 @@
 /** A model in a real browser, from the built package: fetched or as a Blob, on one thread and on two, the tokens that Node generates. */
 import assert from 'node:assert/strict';
-import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import type { Browser } from 'playwright-core';
@@ -17,15 +16,9 @@ import {
   SOFTWARE_GPU,
   serve,
 } from '../support/browser.js';
-import { buildInto, ROOT } from '../support/build.js';
+import { builtPackage, ROOT } from '../support/build.js';
 
 const ISOLATED = { 'cross-origin-opener-policy': 'same-origin', 'cross-origin-embedder-policy': 'require-corp' };
-/** What a page without a bundler tells the browser: where the names in the package's modules lead. */
-const IMPORTS = {
-  'ropewalk/model': '/dist/model/index.js',
-  '@huggingface/tokenizers': '/modules/@huggingface/tokenizers/dist/tokenizers.mjs',
-  '@huggingface/jinja': '/modules/@huggingface/jinja/dist/index.js',
-};
 const BOX = join(ROOT, 'models/marline');
 const GGUF = 'model-q8_0.gguf';
 const SAFETENSORS = ['config.json', 'tokenizer.json', 'tokenizer_config.json', 'model.safetensors'];
@@ -55,37 +48,32 @@ interface Asked {
 const skip = noBrowser || (existsSync(join(BOX, GGUF)) ? false : 'no models/marline here');
 
 describe('the decoder in Chromium', { skip, timeout: 120_000 }, () => {
-  const folder = mkdtempSync(join(tmpdir(), 'decoder-'));
-  const dist = join(folder, 'dist');
   const sites: Site[] = [];
   let browser: Browser;
   before(async () => {
-    buildInto(dist);
-    mkdirSync(join(folder, 'home'));
-    const imports = `<script type="importmap">${JSON.stringify({ imports: IMPORTS })}</script>`;
-    const script = '<script type="module" src="/pages/generate.js"></script>';
-    writeFileSync(
-      join(folder, 'home/index.html'),
-      `<!doctype html><meta charset="utf-8"><title>ropewalk</title>${imports}${script}`,
-    );
+    builtPackage('model');
     browser = await openChromium(SOFTWARE_GPU);
   });
   after(async () => {
     await browser?.close();
     for (const site of sites) site.close();
-    rmSync(folder, { recursive: true });
   });
 
   async function run(headers: SiteOptions['headers'], asked: Asked): Promise<Report> {
     const folders = {
-      '/': join(folder, 'home'),
-      '/dist/': dist,
-      '/modules/': join(ROOT, 'node_modules'),
+      '/dist/': builtPackage('ropewalk'),
       '/model/': BOX,
     };
     const site = await serve({ headers: headers ?? {}, folders });
     sites.push(site);
-    const words = { backend: 'cpu', threads: 1, tokens: TOKENS, ...asked, prompt: PROMPT };
+    const words = {
+      script: '/pages/generate.js',
+      backend: 'cpu',
+      threads: 1,
+      tokens: TOKENS,
+      ...asked,
+      prompt: PROMPT,
+    };
     const address = new URLSearchParams(Object.entries(words).map(([key, value]) => [key, String(value)]));
     const { report, page } = await reportOf<Report>(browser, `${site.origin}/?${address}`);
     await page.close();

@@ -19,7 +19,6 @@ test('under a strict Content-Security-Policy models are written, read and import
   await build({
     absWorkingDir: ROOT,
     entryPoints: ['test/browser/pages/onnx.js'],
-    conditions: ['ropewalk-source'],
     bundle: true,
     format: 'esm',
     platform: 'browser',

@@ -1,13 +1,13 @@
 /** The WebGPU backend in a real browser, on Chromium's software adapter: from the built package, without a bundler and through one. */
 import assert from 'node:assert/strict';
-import { cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import type { Browser } from 'playwright-core';
 import type { Capabilities } from '../../packages/ropewalk/src/backends/backend.js';
 import { noBrowser, openChromium, reportOf, type Site, SOFTWARE_GPU, serve } from '../support/browser.js';
-import { buildInto, ROOT } from '../support/build.js';
+import { installInto, ROOT } from '../support/build.js';
 
 /** What pages/gpu.js logs. */
 interface Report {
@@ -25,9 +25,7 @@ describe('the webgpu backend in Chromium', { skip: noBrowser, timeout: 600_000 }
   const sites: Site[] = [];
   let browser: Browser;
   before(async () => {
-    mkdirSync(home, { recursive: true });
-    buildInto(join(home, 'dist'));
-    cpSync(join(ROOT, 'package.json'), join(home, 'package.json'));
+    installInto(folder, { packages: ['ropewalk'] });
     browser = await openChromium(SOFTWARE_GPU);
   });
   after(async () => {

@@ -4,7 +4,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { extname, join } from 'node:path';
 import { type Browser, chromium, type Page } from 'playwright-core';
-import { ROOT } from './build.js';
+import { ENTRIES, PACKAGES, ROOT } from './build.js';
 
 const executablePath = [
   process.env.CHROMIUM,
@@ -47,9 +47,25 @@ const TYPES: Readonly<Record<string, string>> = {
   '.css': 'text/css',
 };
 
+/** Where a page without a bundler finds the packages' entries and what they import; the kernel lies at /dist/. */
+export const IMPORTS: Readonly<Record<string, string>> = Object.fromEntries([
+  ...ENTRIES.map((entry): [string, string] => {
+    const [folder, { name, exports }] = [...PACKAGES].find(([, { name }]) => `${entry}/`.startsWith(`${name}/`))!;
+    const target = exports[`.${entry.slice(name.length)}`] as { readonly default: string };
+    const home = name === 'ropewalk' ? '/' : `/packages/${folder}/`;
+    return [entry, home + target.default.slice(2)];
+  }),
+  ['fflate', '/modules/fflate/esm/browser.js'],
+  ['@bufbuild/protobuf', '/modules/@bufbuild/protobuf/dist/esm/index.js'],
+  ['@bufbuild/protobuf/wkt', '/modules/@bufbuild/protobuf/dist/esm/wkt/index.js'],
+  ['@huggingface/tokenizers', '/modules/@huggingface/tokenizers/dist/tokenizers.mjs'],
+  ['@huggingface/jinja', '/modules/@huggingface/jinja/dist/index.js'],
+]);
+const IMPORT_MAP = `<script type="importmap">${JSON.stringify({ imports: IMPORTS })}</script>`;
+
 /** What a site serves. */
 export interface SiteOptions {
-  /** Folders by the start of the path; the longest fits first. `/vectors/` and `/pages/` are always there. */
+  /** Folders by the start of the path; the longest fits first. Vectors, pages, the packages and node_modules are always there. */
   readonly folders: Readonly<Record<string, string>>;
   /** Headers of every answer, or of the answer to a path. */
   readonly headers?: Readonly<Record<string, string>> | ((path: string) => Readonly<Record<string, string>>);
@@ -64,14 +80,17 @@ export interface Site {
 }
 
 /**
- * Serves folders over http. `/?script=URL` is a page that runs that module; the modules in test/browser/pages import the package by
- * its name, which becomes `/dist/` here, so that bundlers take the same files.
+ * Serves folders over http. `/?script=URL` is a page that runs that module. The modules in test/browser/pages import packages by name, as
+ * bundlers want it: an import map says where these lie, all but `ropewalk`, which becomes `/dist/` in the text, as a strict
+ * Content-Security-Policy forbids the map.
  */
 export async function serve({ folders, headers = {} }: SiteOptions): Promise<Site> {
   const asked: string[] = [];
   const all = Object.entries({
     '/vectors/': join(ROOT, 'vectors'),
     '/pages/': join(ROOT, 'test/browser/pages'),
+    '/packages/': join(ROOT, 'packages'),
+    '/modules/': join(ROOT, 'node_modules'),
     ...folders,
   });
   all.sort(([a], [b]) => b.length - a.length);
@@ -82,7 +101,7 @@ export async function serve({ folders, headers = {} }: SiteOptions): Promise<Sit
       response.setHeader(name, value);
     const script = searchParams.get('script');
     if (path === '/' && script) {
-      const page = `<!doctype html><meta charset="utf-8"><title>ropewalk</title><script type="module" src="${script}"></script>`;
+      const page = `<!doctype html><meta charset="utf-8"><title>ropewalk</title>${IMPORT_MAP}<script type="module" src="${script}"></script>`;
       response.setHeader('content-type', 'text/html').end(page);
       return;
     }
@@ -94,14 +113,7 @@ export async function serve({ folders, headers = {} }: SiteOptions): Promise<Sit
     }
     response.setHeader('content-type', TYPES[extname(file)] ?? 'application/octet-stream');
     const body = readFileSync(file);
-    if (start !== '/pages/') response.end(body);
-    else
-      response.end(
-        body
-          .toString()
-          .replace("'ropewalk'", "'/dist/index.js'")
-          .replace("'ropewalk/conformance'", "'/dist/conformance/index.js'"),
-      );
+    response.end(start === '/pages/' ? body.toString().replace("'ropewalk'", "'/dist/index.js'") : body);
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   return {

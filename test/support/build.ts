@@ -1,6 +1,6 @@
-/** The package for tests that need it built: compiled, or as `npm install` leaves it in a user's folder. */
-import { execFileSync, spawnSync } from 'node:child_process';
-import { chmodSync, cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
+/** The packages for tests that need them built: compiled, or as `npm install` leaves them in a user's folder. */
+import { spawnSync } from 'node:child_process';
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -9,80 +9,104 @@ import { fileURLToPath } from 'node:url';
 /** The repository. */
 export const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 
-let home: string | undefined;
+/** What tests read of a package.json. */
+export interface Manifest {
+  readonly name: string;
+  readonly bin?: Readonly<Record<string, string>>;
+  readonly exports: Readonly<Record<string, string | { readonly types: string; readonly default: string }>>;
+  readonly dependencies?: Readonly<Record<string, string>>;
+  readonly sideEffects: boolean;
+}
+
+/** Each package of the workspace, by its folder in packages/. */
+export const PACKAGES: ReadonlyMap<string, Manifest> = new Map(
+  readdirSync(join(ROOT, 'packages')).map((folder) => [
+    folder,
+    JSON.parse(readFileSync(join(ROOT, 'packages', folder, 'package.json'), 'utf8')),
+  ]),
+);
+
+/** Each entry of each package, as a user imports it. */
+export const ENTRIES: readonly string[] = [...PACKAGES.values()].flatMap(({ name, exports }) =>
+  Object.keys(exports)
+    .filter((entry) => entry !== './package.json')
+    .map((entry) => name + entry.slice(1)),
+);
+
+let built = false;
 
 /**
- * The package, compiled once a process, with what it reads beside it: package.json, models, vectors, and the checkout's node_modules.
+ * Compiles the packages, once a process.
  *
- * @returns its folder; `dist/` in it is what is published
+ * @param folder - of packages/
+ * @returns its dist/
  */
-export function builtPackage(): string {
-  if (home) return home;
-  const folder = mkdtempSync(join(tmpdir(), 'ropewalk-built-'));
+export function builtPackage(folder: string): string {
+  if (!built) {
+    const tsc = join(ROOT, 'node_modules/typescript/bin/tsc');
+    const { status, stdout } = spawnSync(process.execPath, [tsc, '-b', 'packages/cli'], {
+      cwd: ROOT,
+      encoding: 'utf8',
+    });
+    if (status !== 0) throw new Error(`tsc -b: ${stdout}`);
+    built = true;
+  }
+  return join(ROOT, 'packages', folder, 'dist');
+}
+
+let packed: string | undefined;
+
+/** Packs every package with npm, once a process. @returns the folder of the tarballs, named FOLDER.tgz */
+export function tarballs(): string {
+  if (packed) return packed;
+  builtPackage('cli');
+  const folder = mkdtempSync(join(tmpdir(), 'ropewalk-pack-'));
   process.on('exit', () => rmSync(folder, { recursive: true, force: true }));
-  for (const name of ['package.json', 'models', 'vectors', 'node_modules'])
-    symlinkSync(join(ROOT, name), join(folder, name));
-  const tsc = join(ROOT, 'node_modules/typescript/bin/tsc');
-  execFileSync(process.execPath, [tsc, '-p', join(ROOT, 'tsconfig.build.json'), '--outDir', join(folder, 'dist')], {
-    cwd: ROOT,
-  });
-  home = folder;
+  const options = { cwd: ROOT, encoding: 'utf8', shell: process.platform === 'win32' } as const;
+  const command = ['pack', '--workspaces', '--json', '--pack-destination', folder];
+  const { status, stderr } = spawnSync('npm', command, options);
+  if (status !== 0) throw new Error(`npm pack: ${stderr}`);
+  packed = folder;
   return folder;
 }
 
-/** Puts the compiled package into a folder, as `dist/` is published. */
-export function buildInto(outDir: string): void {
-  cpSync(join(builtPackage(), 'dist'), outDir, { recursive: true });
-}
-
-let tarball: string | undefined;
-
-/** Packs the package with npm, once a process: built beside copies of what package.json lists, so that the checkout's own dist/ stays. */
-function pack(): string {
-  if (tarball) return tarball;
-  const folder = mkdtempSync(join(tmpdir(), 'ropewalk-pack-'));
-  process.on('exit', () => rmSync(folder, { recursive: true, force: true }));
-  const stage = join(folder, 'stage');
-  const { files } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'));
-  for (const name of ['package.json', ...files].filter((name: string) => name !== 'dist'))
-    cpSync(join(ROOT, name), join(stage, name), { recursive: true });
-  buildInto(join(stage, 'dist'));
-  const options = { cwd: stage, encoding: 'utf8', shell: process.platform === 'win32' } as const;
-  const { status, stdout, stderr } = spawnSync(
-    'npm',
-    ['pack', '--ignore-scripts', '--json', '--pack-destination', folder],
-    options,
-  );
-  if (status !== 0) throw new Error(`npm pack: ${stderr}`);
-  tarball = join(folder, JSON.parse(stdout)[0].filename);
-  return tarball;
+/** The tarball of a package, as npm names it. */
+export function tarballOf({ name }: Manifest): string {
+  return join(tarballs(), `${name.replace('@', '').replace('/', '-')}-0.1.0.tgz`);
 }
 
 /**
- * Unpacks the package's tarball into the node_modules of a folder, with its dependencies and its command, as `npm install` does. Nothing is
- * fetched: the dependencies are links to the checkout's own.
+ * Unpacks the packages' tarballs into the node_modules of a folder, with their dependencies and their command, as `npm install` does.
+ * Nothing is fetched: the dependencies are links to the checkout's own.
  *
  * @param folder - an empty folder
- * @param peers - optional peers to have there too, if the checkout has them
- * @returns the folder of the package
+ * @param options - `packages`: which, by their folders, all unless given; `peers`: optional peers to have there too, if the checkout has them
+ * @returns its node_modules
  */
-export function installInto(folder: string, peers: readonly string[] = []): string {
-  const home = join(folder, 'node_modules/ropewalk');
-  mkdirSync(home, { recursive: true });
-  execFileSync('tar', ['-xzf', pack(), '-C', home, '--strip-components', '1']);
-  const { bin, dependencies } = JSON.parse(readFileSync(join(home, 'package.json'), 'utf8'));
-  for (const name of [
-    ...Object.keys(dependencies),
-    ...peers.filter((name) => existsSync(join(ROOT, 'node_modules', name))),
-  ]) {
-    const link = join(folder, 'node_modules', name);
+export function installInto(
+  folder: string,
+  { packages = [...PACKAGES.keys()], peers = [] }: { packages?: readonly string[]; peers?: readonly string[] } = {},
+): string {
+  const modules = join(folder, 'node_modules');
+  const others = new Set(peers.filter((name) => existsSync(join(ROOT, 'node_modules', name))));
+  for (const manifest of packages.map((name) => PACKAGES.get(name)!)) {
+    const home = join(modules, manifest.name);
+    mkdirSync(home, { recursive: true });
+    spawnSync('tar', ['-xzf', tarballOf(manifest), '-C', home, '--strip-components', '1']);
+    for (const name of Object.keys(manifest.dependencies ?? {}))
+      if (!/^(@ropewalk\/|ropewalk$)/.test(name)) others.add(name);
+    for (const [name, file] of Object.entries(manifest.bin ?? {})) {
+      mkdirSync(join(modules, '.bin'), { recursive: true });
+      chmodSync(join(home, file), 0o755);
+      symlinkSync(join(home, file), join(modules, '.bin', name));
+    }
+  }
+  for (const name of others) {
+    const link = join(modules, name);
     mkdirSync(dirname(link), { recursive: true });
     symlinkSync(join(ROOT, 'node_modules', name), link);
   }
-  mkdirSync(join(folder, 'node_modules/.bin'));
-  chmodSync(join(home, bin.ropewalk), 0o755);
-  symlinkSync(join(home, bin.ropewalk), join(folder, 'node_modules/.bin/ropewalk'));
-  return home;
+  return modules;
 }
 
 /** Where a tool of test/consumers lies, or why tests with it are skipped. */

@@ -13,7 +13,7 @@ export interface Ran {
 
 /** The path of the compiled command, for who starts it with `node` himself: five times as fast as from the sources. */
 export function commandPath(): string {
-  return join(builtPackage(), 'dist/cli/main.js');
+  return join(builtPackage('cli'), 'main.js');
 }
 
 /**

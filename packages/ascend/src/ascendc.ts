@@ -5,8 +5,9 @@
  *
  * @module
  */
-import { reading, loadNumber, newArray, refuse } from 'ropewalk/backend';
-import { sizeBytes, bf16FromNumber, numberFromBf16 } from 'ropewalk';
+
+import { bf16FromNumber, numberFromBf16, sizeBytes } from 'ropewalk';
+import { loadNumber, newArray, reading, refuse } from 'ropewalk/backend';
 import { conflictsOf } from './banks.js';
 import { type Access, type Core, checkCount, type Mark, POISON, Q, type QueueIndex } from './core.js';
 import { BLOCK, loadCycles, MIN_BURST, REPEAT, storeCycles, type VectorOp, vectorCycles } from './costs.js';

@@ -3,8 +3,9 @@
  *
  * @module
  */
-import { reading, readList, readName, readOptional, readOptions, refuse } from 'ropewalk/backend';
+
 import type { FloatDtype } from 'ropewalk';
+import { reading, readList, readName, readOptional, readOptions, refuse } from 'ropewalk/backend';
 import { AscendC } from './ascendc.js';
 import { Core, checkCount, type LineCost, newLaunch, readChip, Stopped, UnifiedBuffer } from './core.js';
 import { ASSUMPTIONS, CHIPS, HEADS } from './costs.js';

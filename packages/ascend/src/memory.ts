@@ -3,8 +3,9 @@
  *
  * @module
  */
-import { reading, readList, fail, refuse } from 'ropewalk/backend';
+
 import { type Dtype, type HostArray, sizeBytes } from 'ropewalk';
+import { fail, reading, readList, refuse } from 'ropewalk/backend';
 
 /** Bytes that the shadow memories tell apart: no element that the core computes with is smaller. */
 export const GRAIN = 2;

@@ -3,8 +3,19 @@
  *
  * @module
  */
-import type { Backend, FloatDtype, Tensor, RopeCall, RopePart, RopePlan, OpPlan } from 'ropewalk';
-import { hostMemory, readName, readOptional, readOptions, loadNumber, newArray, storeNumber, fail, hostOf, checkPlan } from 'ropewalk/backend';
+import type { Backend, FloatDtype, OpPlan, RopeCall, RopePart, RopePlan, Tensor } from 'ropewalk';
+import {
+  checkPlan,
+  fail,
+  hostMemory,
+  hostOf,
+  loadNumber,
+  newArray,
+  readName,
+  readOptional,
+  readOptions,
+  storeNumber,
+} from 'ropewalk/backend';
 import { readChip } from './core.js';
 import { MAX_HEAD_DIM } from './kernels/args.js';
 import { runRopeKernel } from './kernels/run.js';

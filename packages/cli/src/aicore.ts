@@ -4,9 +4,26 @@
  * @module
  */
 
-import { type ChipName, type KernelName, type KernelRun, QUEUES, runRopeKernel, whyNotSeed, chromeTrace, timelineSvg } from '@ropewalk/ascend';
-import { type FloatDtype, type HostArray, tensorFrom, bindRope, planRope, planRopeWithTable } from 'ropewalk';
-import { loadNumber, newArray, storeNumber, refuse, randomFrom, countElements, rowMajorStrides } from 'ropewalk/backend';
+import {
+  type ChipName,
+  chromeTrace,
+  type KernelName,
+  type KernelRun,
+  QUEUES,
+  runRopeKernel,
+  timelineSvg,
+  whyNotSeed,
+} from '@ropewalk/ascend';
+import { bindRope, type FloatDtype, type HostArray, planRope, planRopeWithTable, tensorFrom } from 'ropewalk';
+import {
+  countElements,
+  loadNumber,
+  newArray,
+  randomFrom,
+  refuse,
+  rowMajorStrides,
+  storeNumber,
+} from 'ropewalk/backend';
 import { runReference } from 'ropewalk/reference';
 import { oneOf, readInteger, readIntegers, readNumber } from './options.js';
 import { EXIT, openPercentBar, printJson } from './output.js';

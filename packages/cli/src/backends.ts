@@ -3,8 +3,9 @@
  *
  * @module
  */
-import { type Backend, type BackendEntry, type BackendOptions, BACKENDS as KERNEL_BACKENDS } from 'ropewalk';
+
 import type { OnnxruntimeOptions } from '@ropewalk/onnx';
+import { type Backend, type BackendEntry, type BackendOptions, BACKENDS as KERNEL_BACKENDS } from 'ropewalk';
 import { openFrom } from 'ropewalk/backend';
 
 /** What `--backend` and the options beside it can say. */

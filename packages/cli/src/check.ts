@@ -3,13 +3,29 @@
  *
  * @module
  */
-import { existsSync } from 'node:fs';
-import { fileURLToPath } from 'node:url';
-import type { Backend } from 'ropewalk';
+import {
+  type CaseResult,
+  type ConformanceCase,
+  countResults,
+  extendedCases,
+  formatLabel,
+  formatResult,
+  formatSummary,
+  goldenOperatorSuite,
+  goldenRopeSuite,
+  parseLabel,
+  parseRopeLabel,
+  publishedCases,
+  resultToJson,
+  ropeCase,
+  runCases,
+  vectorCases,
+} from '@ropewalk/oracle';
 import { openFolder } from '@ropewalk/oracle/node';
-import { type CaseResult, type ConformanceCase, countResults, extendedCases, formatLabel, formatResult, formatSummary, goldenOperatorSuite, goldenRopeSuite, parseLabel, parseRopeLabel, publishedCases, resultToJson, ropeCase, runCases, vectorCases } from '@ropewalk/oracle';
-import { refuse } from 'ropewalk/backend';
+import type { Backend } from 'ropewalk';
+import { fail, refuse } from 'ropewalk/backend';
 import { BACKENDS, type CommandBackendOptions, openBackend } from './backends.js';
+import { dataFolder } from './data-folder.js';
 import { readPattern } from './options.js';
 import { EXIT, openPrinter, printJson } from './output.js';
 
@@ -100,14 +116,12 @@ export function filterCases(all: ConformanceCase[], filter: string, command: str
 
 /** The published, extended and golden cases, and the vectors that travel with the package. */
 export function builtInCases(): ConformanceCase[] {
-  const folder = fileURLToPath(new URL('../../vectors', import.meta.url));
-  if (!existsSync(folder))
-    refuse(
+  const folder = dataFolder('vectors');
+  if (folder === undefined)
+    fail(
       'FORMAT',
       'check',
-      "the package's vectors/ folder beside src/ or dist/",
-      undefined,
-      'Reinstall ropewalk, or give --vectors DIR.',
+      'The folder vectors/ of @ropewalk/cli is gone. Install the package again, or give --vectors DIR.',
     );
   return [
     ...publishedCases(),

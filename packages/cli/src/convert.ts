@@ -5,11 +5,21 @@
  */
 import { rmSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
-import { modelTypeOf, type Conversion, convertRope, type GivenTable, peerOf, readForm, specFromJson, specToJson, type ModelRope } from '@ropewalk/dialects';
-import { refuse } from 'ropewalk/backend';
+import {
+  type Conversion,
+  convertRope,
+  type GivenTable,
+  type ModelRope,
+  modelTypeOf,
+  peerOf,
+  readForm,
+  specFromJson,
+  specToJson,
+} from '@ropewalk/dialects';
 import { parseNpy, tensorFromNpy, writeNpy } from '@ropewalk/formats';
 import { readFileBytes, readJsonFile, refuseSystem } from '@ropewalk/formats/node';
 import type { RopeSpec } from 'ropewalk';
+import { refuse } from 'ropewalk/backend';
 import { modelFileOf, readExpectedRope, readModel } from './model-file.js';
 import { readContext, readInteger } from './options.js';
 import { EXIT, printJson } from './output.js';

@@ -4,11 +4,21 @@
  * @module
  */
 import { join } from 'node:path';
-import { type Dtype, type FloatDtype, roundTo, type Tensor, tensorFrom, type RopeLayout } from 'ropewalk';
-import { fail, refuse } from 'ropewalk/backend';
-import { demoObservation, type Diagnosis, diagnose as diagnoseKernel, type Expected, type Named, type NextInput, type Observation, frequencySvg, describeDiagnosis } from '@ropewalk/oracle';
-import { parseNpy, tensorFromNpy, writeNpy, parseSafetensors, tensorFromSafetensors } from '@ropewalk/formats';
+import { parseNpy, parseSafetensors, tensorFromNpy, tensorFromSafetensors, writeNpy } from '@ropewalk/formats';
 import { readFileBytes, refuseSystem } from '@ropewalk/formats/node';
+import {
+  type Diagnosis,
+  demoObservation,
+  describeDiagnosis,
+  diagnose as diagnoseKernel,
+  type Expected,
+  frequencySvg,
+  type Named,
+  type NextInput,
+  type Observation,
+} from '@ropewalk/oracle';
+import { type Dtype, type FloatDtype, type RopeLayout, roundTo, type Tensor, tensorFrom } from 'ropewalk';
+import { fail, refuse } from 'ropewalk/backend';
 import { readExpectedRope } from './model-file.js';
 import { oneOf, readContext, readInteger, readNumber } from './options.js';
 import { EXIT, openPercentBar, printJson } from './output.js';

@@ -3,9 +3,9 @@
  *
  * @module
  */
-import { compareRope, type ReadingSource, type RopeComparison, specToJson, type LayerRope } from '@ropewalk/dialects';
-import { ranges } from 'ropewalk/backend';
+import { compareRope, type LayerRope, type ReadingSource, type RopeComparison, specToJson } from '@ropewalk/dialects';
 import type { RopeSpec, TableRecipe } from 'ropewalk';
+import { ranges } from 'ropewalk/backend';
 import { readRopeSource } from './convert.js';
 import { isFolder, readModel } from './model-file.js';
 import { oneOf, readContext, readIntegers } from './options.js';

@@ -3,10 +3,54 @@
  *
  * @module
  */
-import { BLOCK_BYTES, type BlockFormat, blocksFrom, type ArrayOf, type Dtype, type FloatDtype, isDtype, isFloat, sizeBytes, Tensor, type TensorStorage, zeros, planAdd, planArgmax, planEmbedding, planLinear, planRearrange, planRmsNorm, type OpName, type OpPlan, planSelfAttention, planSwiglu } from 'ropewalk';
-import { refuse, countElements } from 'ropewalk/backend';
-import { type OnnxModel, type OnnxValue, writeOnnxModel, ANGLE_MODES, type AngleMode, type AnglePrecision, anglePrecision, PRECISION_POSITIONS, GraphBuilder, OLDEST_OPSET, OPSET, type GraphCost, graphCost, type SeedStep, seedSteps, emitPlan, type GraphForm, ropeModel, TABLE_CONTEXT } from '@ropewalk/onnx';
+
 import { headsOf } from '@ropewalk/formats/node';
+import {
+  ANGLE_MODES,
+  type AngleMode,
+  type AnglePrecision,
+  anglePrecision,
+  emitPlan,
+  GraphBuilder,
+  type GraphCost,
+  type GraphForm,
+  graphCost,
+  OLDEST_OPSET,
+  type OnnxModel,
+  type OnnxValue,
+  OPSET,
+  PRECISION_POSITIONS,
+  ropeModel,
+  type SeedStep,
+  seedSteps,
+  TABLE_CONTEXT,
+  writeOnnxModel,
+} from '@ropewalk/onnx';
+import {
+  type ArrayOf,
+  BLOCK_BYTES,
+  type BlockFormat,
+  blocksFrom,
+  type Dtype,
+  type FloatDtype,
+  isDtype,
+  isFloat,
+  type OpName,
+  type OpPlan,
+  planAdd,
+  planArgmax,
+  planEmbedding,
+  planLinear,
+  planRearrange,
+  planRmsNorm,
+  planSelfAttention,
+  planSwiglu,
+  sizeBytes,
+  Tensor,
+  type TensorStorage,
+  zeros,
+} from 'ropewalk';
+import { countElements, refuse } from 'ropewalk/backend';
 import { type ExpectedRope, readExpectedRope } from './model-file.js';
 import { flagOf, oneOf, readContext, readInteger, readIntegers, readNumber } from './options.js';
 import { EXIT, printJson } from './output.js';

@@ -3,9 +3,10 @@
  *
  * @module
  */
+
+import { systemReason } from '@ropewalk/formats/node';
 import { type Command, CommanderError } from 'commander';
 import { RopewalkError } from 'ropewalk';
-import { systemReason } from '@ropewalk/formats/node';
 import { flagOf } from './options.js';
 import { EXIT } from './output.js';
 

@@ -5,8 +5,17 @@
  *
  * @module
  */
+
+import {
+  type ChatMessage,
+  type Generation,
+  generate as generateText,
+  type Model,
+  type Pace,
+  type Prompt,
+  readOptions,
+} from '@ropewalk/model';
 import { refuse } from 'ropewalk/backend';
-import { type Generation, type Pace, readOptions, type ChatMessage, generate as generateText, type Model, type Prompt } from '@ropewalk/model';
 import { EXIT, printJson } from './output.js';
 import { loadForCommand, type ModelRunOptions, numbersOf } from './run-model.js';
 import { isPiped, readStdin, readTextFile, watchStdin } from './text-input.js';

@@ -5,11 +5,21 @@
  */
 import { realpathSync } from 'node:fs';
 import { dirname, isAbsolute, resolve, sep } from 'node:path';
-import { type Dtype, RopewalkError, type Tensor } from 'ropewalk';
-import { refuse, show, nameForMessage } from 'ropewalk/backend';
 import { parseNpy, tensorFromNpy, writeNpy } from '@ropewalk/formats';
-import { type ExternalLocation, MAX_MODEL_BYTES, type FoundFrequencies, groupAlike, type ImportedModel, type ImportedRope, importOnnx, type NearMiss, runImported } from '@ropewalk/onnx';
 import { readFileBytes, readFileRange, systemReason } from '@ropewalk/formats/node';
+import {
+  type ExternalLocation,
+  type FoundFrequencies,
+  groupAlike,
+  type ImportedModel,
+  type ImportedRope,
+  importOnnx,
+  MAX_MODEL_BYTES,
+  type NearMiss,
+  runImported,
+} from '@ropewalk/onnx';
+import { type Dtype, RopewalkError, type Tensor } from 'ropewalk';
+import { nameForMessage, refuse, show } from 'ropewalk/backend';
 import { openBackend } from './backends.js';
 import { flagOf } from './options.js';
 import { EXIT, printJson } from './output.js';

@@ -3,9 +3,9 @@
  *
  * @module
  */
-import { specToJson, type LayerRope, type ModelRope } from '@ropewalk/dialects';
+import { type LayerRope, type ModelRope, specToJson } from '@ropewalk/dialects';
+import { frequenciesOf, type RopeSpec, ropeFrequencies } from 'ropewalk';
 import { ranges } from 'ropewalk/backend';
-import { ropeFrequencies, frequenciesOf, type RopeSpec } from 'ropewalk';
 import { modelFileOf, readModel } from './model-file.js';
 import { readContext } from './options.js';
 import { EXIT, printJson } from './output.js';

@@ -5,11 +5,18 @@
  */
 import { readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
+import {
+  type GgufHeader,
+  type ModelRope,
+  type ModelRopeOptions,
+  ropeFromConfig,
+  ropeFromGguf,
+  specFromJson,
+} from '@ropewalk/dialects';
+import { readGgufFactors, readGgufHeader, readJsonFile, refuseSystem } from '@ropewalk/formats/node';
 import { parseRopeLabel, ropePlanOfCase } from '@ropewalk/oracle';
-import { specFromJson, type GgufHeader, ropeFromGguf, ropeFromConfig, type ModelRope, type ModelRopeOptions } from '@ropewalk/dialects';
 import type { FloatDtype, RopeSpec } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
-import { readJsonFile, refuseSystem, readGgufFactors, readGgufHeader } from '@ropewalk/formats/node';
 
 /**
  * Finds the file that says what a model is. Of a folder that is the one whose model `ropewalk generate` would run: config.json, or the

@@ -4,8 +4,18 @@
  * @module
  */
 
+import {
+  CAUSES,
+  type Cause,
+  type ConformanceCase,
+  MUTANTS,
+  type Mutant,
+  type MutantScore,
+  scoreVectors,
+  type VectorScore,
+  vectorCases,
+} from '@ropewalk/oracle';
 import { openFolder } from '@ropewalk/oracle/node';
-import { type ConformanceCase, vectorCases, MUTANTS, CAUSES, type Cause, type Mutant, type MutantScore, scoreVectors, type VectorScore } from '@ropewalk/oracle';
 import { refuse } from 'ropewalk/backend';
 import { builtInCases, filterCases } from './check.js';
 import { EXIT, openPrinter } from './output.js';

@@ -5,9 +5,22 @@
  */
 import { copyFile, open } from 'node:fs/promises';
 import { basename, join } from 'node:path';
-import { refuse } from 'ropewalk/backend';
-import { type CopyOptions, copyPermuted, writeWhole, factsOf, type GivenGeometry, type ModelFacts, type OpenModel, openModel, type LayerProof, provableLayers, proveScores, refuseSystem } from '@ropewalk/formats/node';
 import { type PermutePlan, permutedRows, planPermutation, type WeightPairing } from '@ropewalk/formats';
+import {
+  type CopyOptions,
+  copyPermuted,
+  factsOf,
+  type GivenGeometry,
+  type LayerProof,
+  type ModelFacts,
+  type OpenModel,
+  openModel,
+  provableLayers,
+  proveScores,
+  refuseSystem,
+  writeWhole,
+} from '@ropewalk/formats/node';
+import { refuse } from 'ropewalk/backend';
 import { readInteger, readPattern } from './options.js';
 import { EXIT, openPrinter } from './output.js';
 

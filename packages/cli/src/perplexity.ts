@@ -3,8 +3,9 @@
  *
  * @module
  */
-import { refuse } from 'ropewalk/backend';
+
 import { perplexity as scoreText } from '@ropewalk/model';
+import { refuse } from 'ropewalk/backend';
 import { EXIT, openPercentBar, printJson } from './output.js';
 import { cacheDtypeOf, loadForCommand, type ModelRunOptions, numbersOf } from './run-model.js';
 import { isPiped, readStdin, readTextFile, watchStdin } from './text-input.js';

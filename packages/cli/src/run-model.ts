@@ -3,14 +3,13 @@
  *
  * @module
  */
-import { existsSync } from 'node:fs';
-import { basename, dirname, relative } from 'node:path';
-import { fileURLToPath } from 'node:url';
-import { MAX_THREADS, fail, refuse } from 'ropewalk/backend';
-import { type Model, type LoadOptions, mebibytes } from '@ropewalk/model';
+import { basename, dirname, join, relative } from 'node:path';
+import { type LoadOptions, type Model, mebibytes } from '@ropewalk/model';
 import { loadModelPath } from '@ropewalk/model/node';
 import { BACKENDS as KERNEL_BACKENDS } from 'ropewalk';
+import { fail, MAX_THREADS } from 'ropewalk/backend';
 import { openBackend } from './backends.js';
+import { dataFolder } from './data-folder.js';
 import { flagOf, readInteger, readNumber } from './options.js';
 import { openPercentBar, type PercentBar } from './output.js';
 
@@ -31,11 +30,14 @@ export interface ModelRunOptions {
  * @throws {RopewalkError} FORMAT where it is gone
  */
 export function modelInTheBox(): string {
-  const folder = fileURLToPath(new URL('../../models/marline', import.meta.url));
-  const next = 'Reinstall ropewalk, or give --model PATH.';
-  if (!existsSync(folder))
-    refuse('FORMAT', 'models', "the package's models/ folder beside src/ or dist/", undefined, next);
-  return folder;
+  const folder = dataFolder('models');
+  if (folder === undefined)
+    fail(
+      'FORMAT',
+      'models',
+      'The folder models/ of @ropewalk/cli is gone. Install the package again, or give --model PATH.',
+    );
+  return join(folder, 'marline');
 }
 
 /**

@@ -4,8 +4,8 @@
  * @module
  */
 import { fstatSync } from 'node:fs';
-import { refuse, decodeUtf8 } from 'ropewalk/backend';
 import { readFileBytes, refuseSystem } from '@ropewalk/formats/node';
+import { decodeUtf8, refuse } from 'ropewalk/backend';
 
 /** A model takes days for a text of this size. */
 const MAX_TEXT_BYTES = 64 * 2 ** 20;

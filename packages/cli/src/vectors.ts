@@ -5,12 +5,31 @@
  */
 import { existsSync, mkdirSync, readdirSync, renameSync, rmdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
-import { openFolder } from '@ropewalk/oracle/node';
-import { answer, type Chosen, chooseBuiltIn, chooseDialect, chooseRope, formatManifest, GOLDEN_DIALECTS, GOLDEN_FORMS, GOLDEN_OPS, GOLDEN_SEED, type GoldenChoice, type GoldenDialect, type GoldenEntry, type GoldenForm, type GoldenManifest, openGolden, positionsFor, writeCase } from '@ropewalk/oracle';
-import { type FloatDtype, RopewalkError, type OpName } from 'ropewalk';
-import { refuse } from 'ropewalk/backend';
 import type { LayerRope } from '@ropewalk/dialects';
-import { writeWhole, refuseSystem } from '@ropewalk/formats/node';
+import { refuseSystem, writeWhole } from '@ropewalk/formats/node';
+import {
+  answer,
+  type Chosen,
+  chooseBuiltIn,
+  chooseDialect,
+  chooseRope,
+  formatManifest,
+  GOLDEN_DIALECTS,
+  GOLDEN_FORMS,
+  GOLDEN_OPS,
+  GOLDEN_SEED,
+  type GoldenChoice,
+  type GoldenDialect,
+  type GoldenEntry,
+  type GoldenForm,
+  type GoldenManifest,
+  openGolden,
+  positionsFor,
+  writeCase,
+} from '@ropewalk/oracle';
+import { openFolder } from '@ropewalk/oracle/node';
+import { type FloatDtype, type OpName, RopewalkError } from 'ropewalk';
+import { refuse } from 'ropewalk/backend';
 import { readExpectedRope, readModel } from './model-file.js';
 import { oneOf, readContext, readInteger, readIntegers, someOf } from './options.js';
 import { EXIT, openPrinter, printJson } from './output.js';

@@ -5,8 +5,26 @@
  */
 import { readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
-import { openGoldenFolder, readCaseOutputs, openProgram, type ProgramUnderTest } from '@ropewalk/oracle/node';
-import { asFormatError, countVerified, type GoldenCase, type GoldenEntry, type GoldenFolder, judgeCase, type ModelOptions, type ReportTitle, TABLE_PRECISIONS, type TablePrecision, type VerifyResult, verifyLines, verifySummary, verifyToCsv, verifyToHtml, verifyToJson, verifyToJunit } from '@ropewalk/oracle';
+import {
+  asFormatError,
+  countVerified,
+  type GoldenCase,
+  type GoldenEntry,
+  type GoldenFolder,
+  judgeCase,
+  type ModelOptions,
+  type ReportTitle,
+  TABLE_PRECISIONS,
+  type TablePrecision,
+  type VerifyResult,
+  verifyLines,
+  verifySummary,
+  verifyToCsv,
+  verifyToHtml,
+  verifyToJson,
+  verifyToJunit,
+} from '@ropewalk/oracle';
+import { openGoldenFolder, openProgram, type ProgramUnderTest, readCaseOutputs } from '@ropewalk/oracle/node';
 import { refuse } from 'ropewalk/backend';
 import { splitWords } from './command-words.js';
 import { EXIT, openPrinter } from './output.js';

@@ -16,8 +16,8 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { dirname, resolve } from 'node:path';
-import { fail } from 'ropewalk/backend';
 import { refuseSystem, temporaryName } from '@ropewalk/formats/node';
+import { fail } from 'ropewalk/backend';
 
 /**
  * Writes under a temporary name in the same folder, then renames: an interrupted run leaves no half of a file.

@@ -12,8 +12,29 @@
  * @see seed document 003; CANN aclnnRotaryPositionEmbedding
  */
 
-import { readOptions, refuse, checkTensor, hostOf, readIntegers, checkDims, checkDtype, checkFloat, checkOutput, checkRunner, withFresh } from 'ropewalk/backend';
-import { type Dtype, type Tensor, bindRope, type RopeCall, type Pairing, planRopeWithTable, tableFromTensors, type Runner } from 'ropewalk';
+import {
+  bindRope,
+  type Dtype,
+  type Pairing,
+  planRopeWithTable,
+  type RopeCall,
+  type Runner,
+  type Tensor,
+  tableFromTensors,
+} from 'ropewalk';
+import {
+  checkDims,
+  checkDtype,
+  checkFloat,
+  checkOutput,
+  checkRunner,
+  checkTensor,
+  hostOf,
+  readIntegers,
+  readOptions,
+  refuse,
+  withFresh,
+} from 'ropewalk/backend';
 import { type GgmlRopeWords, ropePlanFromGgml } from './ggml.js';
 
 const WORDS: GgmlRopeWords = { op: 'cann_rope', positions: 'pos', freq_factors: 'freq_factors', ne0: 'D', ne2: 'S' };

@@ -10,8 +10,36 @@
  * @module
  * @see ggml-org/ggml@d99724f include/ggml.h, src/ggml.c, src/ggml-cpu/ops.cpp
  */
-import { fitsFloat32, readList, readOptions, newArray, refuse, countElements, rowMajorStrides, checkTensor, hostOf, readIntegers, checkOutput, checkRunner, withFresh } from 'ropewalk/backend';
-import { type ArrayOf, sizeBytes, Tensor, tensorFrom, type RopeAxes, bindRope, type RopeScaling, planRope, type RopePlan, type TableDtype, type TableRecipe, type Runner } from 'ropewalk';
+
+import {
+  type ArrayOf,
+  bindRope,
+  planRope,
+  type RopeAxes,
+  type RopePlan,
+  type RopeScaling,
+  type Runner,
+  sizeBytes,
+  type TableDtype,
+  type TableRecipe,
+  Tensor,
+  tensorFrom,
+} from 'ropewalk';
+import {
+  checkOutput,
+  checkRunner,
+  checkTensor,
+  countElements,
+  fitsFloat32,
+  hostOf,
+  newArray,
+  readIntegers,
+  readList,
+  readOptions,
+  refuse,
+  rowMajorStrides,
+  withFresh,
+} from 'ropewalk/backend';
 
 export const GGML_ROPE_TYPE_NORMAL = 0;
 export const GGML_ROPE_TYPE_NEOX = 2;

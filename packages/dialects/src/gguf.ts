@@ -7,8 +7,9 @@
  * @module
  * @see ggml-org/llama.cpp@de3ff815 src/llama-model.cpp, src/llama-context.cpp, src/models; ggml docs/gguf.md
  */
-import { reading, readList, readOptions, fail, refuse, Fields } from 'ropewalk/backend';
+
 import type { RopeSpec } from 'ropewalk';
+import { Fields, fail, reading, readList, readOptions, refuse } from 'ropewalk/backend';
 import { FREQS, GGUF_ARCHITECTURES, type GgufArchitecture, LONG, SHORT } from './gguf-architectures.js';
 import { type LayerRope, type ModelRope, type ModelRopeOptions, readModelRopeOptions } from './model-rope.js';
 

@@ -9,8 +9,9 @@
  * @see huggingface/transformers@v5.18.0 src/transformers/modeling_rope_utils.py
  * @see huggingface/transformers@v5.18.0 src/transformers/models/NAME/{configuration,modeling}_NAME.py
  */
-import { fail, refuse, Fields } from 'ropewalk/backend';
-import type { RopeAxes, RopeScaling, Pairing, RopeSpec } from 'ropewalk';
+
+import type { Pairing, RopeAxes, RopeScaling, RopeSpec } from 'ropewalk';
+import { Fields, fail, refuse } from 'ropewalk/backend';
 import { type LayerRope, type ModelRope, type ModelRopeOptions, readModelRopeOptions } from './model-rope.js';
 
 const FULL = 'full_attention';

@@ -4,6 +4,8 @@
  * @example import { convertRope, ggml } from '@ropewalk/dialects';
  * @module
  */
+
+export * as cann from './cann.js';
 export {
   type ComparedRow,
   compareRope,
@@ -15,17 +17,16 @@ export {
 export { type Conversion, convertRope, PEERS, peerOf, type ReadForm, readForm } from './convert/convert.js';
 export { distanceOf, type EffectiveRope, effectiveRope, type RopeDistance, STANDSTILL } from './convert/effective.js';
 export type { ConvertOptions, FormTable, GivenTable, Relayout } from './convert/form.js';
+export { modelTypeOf } from './convert/gguf.js';
 export { specFromJson, specToJson } from './convert/record.js';
-export * as cann from './cann.js';
 export * as ggml from './ggml.js';
+export { ropePlanFromGgml } from './ggml.js';
 export * as gguf from './gguf.js';
+export { type GgufHeader, ropeFromGguf } from './gguf.js';
 export * as huggingface from './huggingface.js';
+export { ropeFromConfig } from './huggingface.js';
 export * as infiniop from './infiniop.js';
 export * as llaisys from './llaisys.js';
 export type { LayerRope, ModelRope, ModelRopeOptions } from './model-rope.js';
 export * as onnx from './onnx.js';
-export { modelTypeOf } from './convert/gguf.js';
-export { ropeFromGguf, type GgufHeader } from './gguf.js';
-export { ropeFromConfig } from './huggingface.js';
 export { planRotaryEmbedding, rotaryEmbedding } from './onnx.js';
-export { ropePlanFromGgml } from './ggml.js';

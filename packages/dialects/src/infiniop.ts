@@ -8,8 +8,34 @@
  * @module
  * @see InfiniTensor/InfiniCore@2cec6ce6 include/infiniop/ops/rope.h, src/infiniop/ops/rope/rope.h
  */
-import { readList, readOptions, newArray, refuse, show, walk, hostOf, readIntegers, sharePairs, checkOutput, checkRunner } from 'ropewalk/backend';
-import { type Dtype, type FloatDtype, type HostArray, type ErrorCode, RopewalkError, Tensor, tensorFrom, bindRope, planRopeWithTable, type RopeTable, tableFromTensors, type Runner } from 'ropewalk';
+
+import {
+  bindRope,
+  type Dtype,
+  type ErrorCode,
+  type FloatDtype,
+  type HostArray,
+  planRopeWithTable,
+  type RopeTable,
+  RopewalkError,
+  type Runner,
+  Tensor,
+  tableFromTensors,
+  tensorFrom,
+} from 'ropewalk';
+import {
+  checkOutput,
+  checkRunner,
+  hostOf,
+  newArray,
+  readIntegers,
+  readList,
+  readOptions,
+  refuse,
+  sharePairs,
+  show,
+  walk,
+} from 'ropewalk/backend';
 
 /** Success. */
 export const INFINI_STATUS_SUCCESS = 0;

@@ -6,8 +6,23 @@
  * @module
  * @see InfiniTensor/llaisys@7740d46f; seed document 001
  */
-import { RopewalkError, type Tensor, planAdd, planArgmax, planEmbedding, planLinear, planRearrange, planRmsNorm, bindRope, planRope, type OpPlan, type Runner, planSelfAttention, planSwiglu } from 'ropewalk';
-import { refuse, checkTensor, checkDims, checkDtype, checkRunner } from 'ropewalk/backend';
+import {
+  bindRope,
+  type OpPlan,
+  planAdd,
+  planArgmax,
+  planEmbedding,
+  planLinear,
+  planRearrange,
+  planRmsNorm,
+  planRope,
+  planSelfAttention,
+  planSwiglu,
+  RopewalkError,
+  type Runner,
+  type Tensor,
+} from 'ropewalk';
+import { checkDims, checkDtype, checkRunner, checkTensor, refuse } from 'ropewalk/backend';
 
 type Named = Readonly<Record<string, Tensor>>;
 

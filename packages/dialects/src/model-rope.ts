@@ -3,8 +3,9 @@
  *
  * @module
  */
-import { readOptions, refuse } from 'ropewalk/backend';
+
 import type { RopeSpec } from 'ropewalk';
+import { readOptions, refuse } from 'ropewalk/backend';
 
 /** The effective RoPE of one layer. */
 export interface LayerRope {

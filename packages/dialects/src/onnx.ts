@@ -7,8 +7,19 @@
  * @see https://onnx.ai/onnx/operators/onnx__RotaryEmbedding.html
  * @see onnx/onnx@f754691 onnx/reference/ops/op_rotary_embedding.py
  */
-import { readOptions, refuse, checkTensor, readIntegers, checkDims, checkDtype, checkOutput, checkRunner, withFresh } from 'ropewalk/backend';
-import { type Tensor, bindRope, type RopeCall, planRopeWithTable, tableFromTensors, type Runner } from 'ropewalk';
+
+import { bindRope, planRopeWithTable, type RopeCall, type Runner, type Tensor, tableFromTensors } from 'ropewalk';
+import {
+  checkDims,
+  checkDtype,
+  checkOutput,
+  checkRunner,
+  checkTensor,
+  readIntegers,
+  readOptions,
+  refuse,
+  withFresh,
+} from 'ropewalk/backend';
 
 /** The standard's T. */
 type OnnxFloat = 'f32' | 'f16' | 'bf16';

@@ -6,7 +6,7 @@
  * @module
  * @see https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
  */
-import { checkBytes, refuse, decodeUtf8, nameForMessage } from 'ropewalk/backend';
+import { checkBytes, decodeUtf8, nameForMessage, refuse } from 'ropewalk/backend';
 import { countClaimed } from './bytes.js';
 
 /** A metadata value. 64-bit integers are bigint, all other numbers are numbers; arrays hold one type. */

@@ -1,4 +1,6 @@
 /** File formats: untrusted bytes → checked views, and permuting weights. Nothing here reads files; node.ts does. @module */
+
+export { countClaimed, elementsAt } from './bytes.js';
 export { type GgufFile, type GgufTensor, type GgufValue, HeaderCut, parseGguf } from './gguf.js';
 export { type JsonOptions, parseJson } from './json.js';
 export { type NpyArray, parseNpy, tensorFromNpy, writeNpy } from './npy.js';
@@ -15,6 +17,14 @@ export {
   type WeightPairing,
 } from './permute-plan.js';
 export {
+  type ByteSource,
+  ggufFactorsOf,
+  ggufHeaderOf,
+  MAX_READ_BYTES,
+  readExactly,
+  safetensorsHeaderOf,
+} from './read-header.js';
+export {
   parseSafetensors,
   type SafetensorsFile,
   type SafetensorsTensor,
@@ -23,5 +33,3 @@ export {
   writeSafetensors,
 } from './safetensors.js';
 export { checkShard, SAFETENSORS_INDEX, safetensorsShards } from './shards.js';
-export { MAX_READ_BYTES, ggufFactorsOf, ggufHeaderOf, readExactly, safetensorsHeaderOf, type ByteSource } from './read-header.js';
-export { countClaimed, elementsAt } from './bytes.js';

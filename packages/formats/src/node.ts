@@ -1,7 +1,24 @@
 /** For Node only: what opens files. @module */
-export { checkRegular, openFile, readAt, readFileBytes, readFileRange, readJsonFile, refuseSystem, systemReason } from './read-file.node.js';
-export { factsOf, headsOf, openModel, type GivenGeometry, type ModelFacts, type OpenModel } from './permute-model.node.js';
-export { readGgufFactors, readGgufHeader } from './read-header.node.js';
-export { copyPermuted, type CopyOptions, writeWhole } from './permute-file.node.js';
-export { provableLayers, proveScores, type LayerProof } from './permute-proof.node.js';
+
+export { type CopyOptions, copyPermuted, writeWhole } from './permute-file.node.js';
+export {
+  factsOf,
+  type GivenGeometry,
+  headsOf,
+  type ModelFacts,
+  type OpenModel,
+  openModel,
+} from './permute-model.node.js';
+export { type LayerProof, provableLayers, proveScores } from './permute-proof.node.js';
+export {
+  checkRegular,
+  openFile,
+  readAt,
+  readFileBytes,
+  readFileRange,
+  readJsonFile,
+  refuseSystem,
+  systemReason,
+} from './read-file.node.js';
+export { readGgufFactors, readGgufFloats, readGgufHeader, readSafetensorsHeader } from './read-header.node.js';
 export { temporaryName } from './temporary.node.js';

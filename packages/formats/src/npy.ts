@@ -7,8 +7,18 @@
  * @module
  * @see https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
  */
-import { checkBytes, readOptions, asHostArray, refuse, checkShape, countElements, rowMajorStrides, decodeUtf8 } from 'ropewalk/backend';
+
 import { type ArrayOf, type Dtype, type HostArray, sizeBytes, type Tensor, tensorFrom } from 'ropewalk';
+import {
+  asHostArray,
+  checkBytes,
+  checkShape,
+  countElements,
+  decodeUtf8,
+  readOptions,
+  refuse,
+  rowMajorStrides,
+} from 'ropewalk/backend';
 import { countClaimed, elementsAt } from './bytes.js';
 
 /** An array read from a file. */

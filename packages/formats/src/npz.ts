@@ -8,8 +8,8 @@
  */
 
 import { inflateSync, type Zippable, zipSync } from 'fflate';
-import { checkBytes, refuse, checkNamedTensors, decodeUtf8, nameForMessage } from 'ropewalk/backend';
-import { type Tensor } from 'ropewalk';
+import type { Tensor } from 'ropewalk';
+import { checkBytes, checkNamedTensors, decodeUtf8, nameForMessage, refuse } from 'ropewalk/backend';
 import { type NpyArray, parseNpy, writeNpy } from './npy.js';
 
 /** The most that the arrays of a file may take together: a zip of a few bytes can claim any size. */

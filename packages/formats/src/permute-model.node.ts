@@ -7,9 +7,9 @@
 import { existsSync } from 'node:fs';
 import { readdir, stat } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
-import { fail, refuse, Fields, nameForMessage } from 'ropewalk/backend';
-import { RopewalkError, type RopeSpec } from 'ropewalk';
-import { ropeFromGguf, ropeFromConfig, type ModelRope } from '@ropewalk/dialects';
+import { type ModelRope, ropeFromConfig, ropeFromGguf } from '@ropewalk/dialects';
+import { type RopeSpec, RopewalkError } from 'ropewalk';
+import { Fields, fail, nameForMessage, refuse } from 'ropewalk/backend';
 import type { GgufFile, GgufTensor } from './gguf.js';
 import type { FusedLayout, HeadGeometry, LocatedTensor, WeightPairing } from './permute-plan.js';
 import { readJsonFile, refuseSystem } from './read-file.node.js';

@@ -15,7 +15,7 @@
  * @module
  * @see huggingface/transformers#25199; ggml-org/llama.cpp@6fed9f6 conversion/llama.py, LlamaModel.permute
  */
-import { checkName, reading, readList, readName, readOptions, fail, refuse, nameForMessage } from 'ropewalk/backend';
+import { checkName, fail, nameForMessage, reading, readList, readName, readOptions, refuse } from 'ropewalk/backend';
 import { countClaimed } from './bytes.js';
 
 /** The two ways that weights are laid out. */

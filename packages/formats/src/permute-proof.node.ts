@@ -5,8 +5,18 @@
  * @module
  */
 import { type FileHandle, open } from 'node:fs/promises';
-import { BLOCK_WEIGHTS, type BlockFormat, blocksFrom, type Dtype, sizeBytes, tensorFrom, bindRope, planRope, type RopeSpec } from 'ropewalk';
-import { readBlocks, loadNumber, refuse, randomFrom, nameForMessage } from 'ropewalk/backend';
+import {
+  BLOCK_WEIGHTS,
+  type BlockFormat,
+  bindRope,
+  blocksFrom,
+  type Dtype,
+  planRope,
+  type RopeSpec,
+  sizeBytes,
+  tensorFrom,
+} from 'ropewalk';
+import { loadNumber, nameForMessage, randomFrom, readBlocks, refuse } from 'ropewalk/backend';
 import { runReference } from 'ropewalk/reference';
 import { elementsAt } from './bytes.js';
 import { permutedRows, type TensorMove, type WeightPairing } from './permute-plan.js';

@@ -3,8 +3,9 @@
  *
  * @module
  */
-import { readList, readOptions, refuse, show, nameForMessage } from 'ropewalk/backend';
+
 import { RopewalkError } from 'ropewalk';
+import { nameForMessage, readList, readOptions, refuse, show } from 'ropewalk/backend';
 import { type GgufFile, type GgufTensor, HeaderCut, parseGguf } from './gguf.js';
 import { parseSafetensors, type SafetensorsFile, safetensorsHeaderBytes } from './safetensors.js';
 

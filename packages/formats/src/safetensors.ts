@@ -4,8 +4,18 @@
  * @module
  * @see https://github.com/huggingface/safetensors#format
  */
-import { checkBytes, reading, readOptions, refuse, show, countElements, checkNamedTensors, nameForMessage } from 'ropewalk/backend';
+
 import { type Dtype, sizeBytes, type Tensor, tensorFrom } from 'ropewalk';
+import {
+  checkBytes,
+  checkNamedTensors,
+  countElements,
+  nameForMessage,
+  reading,
+  readOptions,
+  refuse,
+  show,
+} from 'ropewalk/backend';
 import { countClaimed, elementsAt } from './bytes.js';
 import { parseJson } from './json.js';
 

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { checkName, reading, readList, fail, refuse, Fields, nameForMessage } from 'ropewalk/backend';
+import { checkName, Fields, fail, nameForMessage, reading, readList, refuse } from 'ropewalk/backend';
 
 /** The file that says which tensor is in which shard. */
 export const SAFETENSORS_INDEX = 'model.safetensors.index.json';

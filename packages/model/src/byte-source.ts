@@ -3,8 +3,9 @@
  *
  * @module
  */
-import { reading, readOptions, refuse, nameForMessage } from 'ropewalk/backend';
+
 import type { ByteSource } from '@ropewalk/formats';
+import { nameForMessage, reading, readOptions, refuse } from 'ropewalk/backend';
 
 /**
  * Takes bytes of any kind as a source.

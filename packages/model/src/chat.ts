@@ -6,8 +6,9 @@
  *
  * @module
  */
-import { reading, readList, readOptions, refuse, show } from 'ropewalk/backend';
+
 import { RopewalkError } from 'ropewalk';
+import { reading, readList, readOptions, refuse, show } from 'ropewalk/backend';
 import { checkTokenizer, checkTypes } from './arguments.js';
 import { type Program, parseTemplate, renderBounded } from './bounded-jinja.js';
 import type { Tokenizer } from './types.js';

@@ -7,9 +7,10 @@
  *
  * @module
  */
-import { fail, refuse, Fields } from 'ropewalk/backend';
-import { ropeFromGguf, ropeFromConfig, type ModelRope } from '@ropewalk/dialects';
+
+import { type ModelRope, ropeFromConfig, ropeFromGguf } from '@ropewalk/dialects';
 import type { GgufFile } from '@ropewalk/formats';
+import { Fields, fail, refuse } from 'ropewalk/backend';
 import { FAMILIES, type Family, GGUF_IGNORED, GGUF_OTHER_STEPS, OTHER_STEPS } from './families.js';
 import type { DecoderConfig } from './types.js';
 

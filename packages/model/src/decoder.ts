@@ -6,7 +6,21 @@
  * @module
  * @see karpathy/llama2.c@350e04f run.c, forward, whose reading order this keeps; arXiv:2302.13971 (Llama), arXiv:2505.09388 (Qwen3)
  */
-import { type Tensor, tensorFrom, planAdd, planEmbedding, planLinear, planRearrange, planRmsNorm, bindRopeParts, type RopePlan, type RopeSpec, type Runner, planSelfAttention, planSwiglu } from 'ropewalk';
+import {
+  bindRopeParts,
+  planAdd,
+  planEmbedding,
+  planLinear,
+  planRearrange,
+  planRmsNorm,
+  planSelfAttention,
+  planSwiglu,
+  type RopePlan,
+  type RopeSpec,
+  type Runner,
+  type Tensor,
+  tensorFrom,
+} from 'ropewalk';
 import type { KvCache } from './kv-cache.js';
 import { activationWidths, batchRows, logitRows } from './memory.js';
 import type { DecoderConfig } from './types.js';

@@ -4,8 +4,9 @@
  * @module
  * @see ggml-org/ggml@d99724f src/ggml-quants.c, dequantize_row_NAME; gguf-py/gguf/quants.py of ggml-org/llama.cpp@150f157
  */
-import { refuse } from 'ropewalk/backend';
+
 import { bf16FromNumber, f16FromNumber } from 'ropewalk';
+import { refuse } from 'ropewalk/backend';
 import { type BlockReader, half, u16 } from './block-reader.js';
 import { GRIDS } from './dequantise-iq.js';
 

@@ -9,8 +9,8 @@
  * @see ggml-org/llama.cpp@00ad355 src/llama-vocab.cpp
  */
 import { Tokenizer as HuggingFaceTokenizer } from '@huggingface/tokenizers';
-import { reading, refuse, Fields } from 'ropewalk/backend';
 import type { GgufValue } from '@ropewalk/formats';
+import { Fields, reading, refuse } from 'ropewalk/backend';
 import { checkTypes } from './arguments.js';
 import { segmentByScores } from './sentencepiece.js';
 import {

@@ -17,6 +17,7 @@ export {
   keepSession,
   type Pace,
   type Prompt,
+  readOptions,
 } from './generate.js';
 export { tokenizerFromGguf } from './gguf-vocabulary.js';
 export {
@@ -28,6 +29,7 @@ export {
   loadModel,
   type ModelFiles,
 } from './load.js';
+export { mebibytes } from './memory.js';
 export { type Perplexity, type PerplexityOptions, perplexity } from './perplexity.js';
 export { createSampler, type Sampler, type SamplingOptions } from './sampler.js';
 export { type TokenizerFiles, tokenizerFromJson } from './tokenizer.js';
@@ -44,5 +46,3 @@ export type {
   TextStream,
   Tokenizer,
 } from './types.js';
-export { readOptions } from './generate.js';
-export { mebibytes } from './memory.js';

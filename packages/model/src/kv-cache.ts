@@ -3,7 +3,17 @@
  *
  * @module
  */
-import { type Tensor, planRearrange, bindRopeParts, planRope, planRopeWithTable, type RopePlan, type RopeSpec, type RopeTable, type Runner } from 'ropewalk';
+import {
+  bindRopeParts,
+  planRearrange,
+  planRope,
+  planRopeWithTable,
+  type RopePlan,
+  type RopeSpec,
+  type RopeTable,
+  type Runner,
+  type Tensor,
+} from 'ropewalk';
 import type { CacheDtype } from './memory.js';
 import type { DecoderConfig, LayerConfig } from './types.js';
 

@@ -6,8 +6,8 @@
 import { type FileHandle, readdir, stat } from 'node:fs/promises';
 import { freemem } from 'node:os';
 import { basename, join } from 'node:path';
-import { readOptions, refuse } from 'ropewalk/backend';
 import { checkRegular, openFile, readAt, refuseSystem } from '@ropewalk/formats/node';
+import { readOptions, refuse } from 'ropewalk/backend';
 import { type ByteSource, type LoadOptions, loadModel } from './load.js';
 import type { Model } from './types.js';
 

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { sizeBytes, RopewalkError } from 'ropewalk';
+import { RopewalkError, sizeBytes } from 'ropewalk';
 import type { DecoderConfig, ModelMemory } from './types.js';
 import type { WeightPlan } from './weights.js';
 

@@ -3,8 +3,20 @@
  *
  * @module
  */
-import { reading, fail, refuse, decodeUtf8 } from 'ropewalk/backend';
-import { parseJson, type ByteSource, ggufFactorsOf, ggufHeaderOf, MAX_READ_BYTES, readExactly, safetensorsHeaderOf, checkShard, SAFETENSORS_INDEX, safetensorsShards } from '@ropewalk/formats';
+
+import {
+  type ByteSource,
+  checkShard,
+  ggufFactorsOf,
+  ggufHeaderOf,
+  MAX_READ_BYTES,
+  parseJson,
+  readExactly,
+  SAFETENSORS_INDEX,
+  safetensorsHeaderOf,
+  safetensorsShards,
+} from '@ropewalk/formats';
+import { decodeUtf8, fail, reading, refuse } from 'ropewalk/backend';
 import { byteSource } from './byte-source.js';
 import { configFromGguf, configFromJson } from './config.js';
 import { tokenizerFromGguf } from './gguf-vocabulary.js';

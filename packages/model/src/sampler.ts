@@ -8,7 +8,7 @@
  * @module
  * @see ggml-org/llama.cpp@001d906 common/common.h, common_params_sampling::samplers
  */
-import { reading, readList, readOptions, refuse, randomFrom } from 'ropewalk/backend';
+import { randomFrom, reading, readList, readOptions, refuse } from 'ropewalk/backend';
 
 /** How to choose tokens. Every filter is off unless given. */
 export interface SamplingOptions {

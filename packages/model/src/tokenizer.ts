@@ -7,8 +7,8 @@
  * @module
  */
 import { Tokenizer as HuggingFaceTokenizer } from '@huggingface/tokenizers';
-import { reading, readList, readOptions, refuse, show, Fields } from 'ropewalk/backend';
 import { RopewalkError } from 'ropewalk';
+import { Fields, reading, readList, readOptions, refuse, show } from 'ropewalk/backend';
 import { checkTypes } from './arguments.js';
 import { BoundedRegExp } from './bounded-regexp.js';
 import { cutterOf } from './safe-cuts.js';

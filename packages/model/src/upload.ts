@@ -3,9 +3,10 @@
  *
  * @module
  */
-import { blocksFrom, type HostArray, type Tensor, tensorFrom, type Ropewalk } from 'ropewalk';
-import { bitsOf } from 'ropewalk/backend';
+
 import { readExactly } from '@ropewalk/formats';
+import { blocksFrom, type HostArray, type Ropewalk, type Tensor, tensorFrom } from 'ropewalk';
+import { bitsOf } from 'ropewalk/backend';
 import { WIDENED, widenBlocks } from './dequantise.js';
 import { pauseIfDue } from './event-loop.js';
 import type { Folder } from './model-files.js';

@@ -5,7 +5,7 @@
  * @module
  */
 import { BLOCK_BYTES, type BlockFormat, type BlockTensor, sizeBytes, type Tensor } from 'ropewalk';
-import { fail, refuse, nameForMessage } from 'ropewalk/backend';
+import { fail, nameForMessage, refuse } from 'ropewalk/backend';
 import { WIDENED } from './dequantise.js';
 import type { DecoderConfig } from './types.js';
 

@@ -1,10 +1,55 @@
-/** For Node only: what opens files. @module */
-export { type OnnxruntimeOptions } from './onnxruntime/host.js';
-export { type OnnxModel, type OnnxValue, writeOnnxModel } from './format/onnx.js';
-export { ANGLE_MODES, PRECISION_POSITIONS, anglePrecision, type AngleMode, type AnglePrecision } from './export/angles.js';
+/**
+ * ONNX: its files, RoPE and the other operators as graphs, the RoPE that a file has, and ONNX Runtime as a backend.
+ *
+ * @module
+ */
+export {
+  ANGLE_MODES,
+  type AngleMode,
+  type AnglePrecision,
+  anglePrecision,
+  PRECISION_POSITIONS,
+} from './export/angles.js';
 export { GraphBuilder, OLDEST_OPSET, OPSET } from './export/builder.js';
-export { graphCost, seedSteps, type GraphCost, type SeedStep } from './export/cost.js';
-export { GraphForm, emitPlan } from './export/emit.js';
-export { TABLE_CONTEXT, ropeModel } from './export/rope-model.js';
-export { MAX_MODEL_BYTES, type ExternalLocation } from './format/onnx-model.js';
-export { FoundFrequencies, NearMiss, groupAlike, importOnnx, runImported, type ImportedModel, type ImportedRope } from './import/index.js';
+export { type GraphCost, graphCost, type SeedStep, seedSteps } from './export/cost.js';
+export { emitPlan } from './export/emit.js';
+export type { GraphForm } from './export/operators.js';
+export type { EmitOptions, EmittedGraph, EmittedValue, NotEmitted } from './export/plan-graph.js';
+export { type RopeModel, type RopeModelOptions, ropeModel, TABLE_CONTEXT } from './export/rope-model.js';
+export {
+  type OnnxAttribute,
+  type OnnxModel,
+  type OnnxNode,
+  type OnnxValue,
+  parseOnnxTensor,
+  writeOnnxModel,
+  writeOnnxTensor,
+} from './format/onnx.js';
+export {
+  type AttributeValue,
+  type ExternalLoader,
+  type ExternalLocation,
+  MAX_MODEL_BYTES,
+  type OnnxFunction,
+  type OnnxGraph,
+  type OnnxModelFile,
+  type OnnxModelNode,
+  type OnnxTensor,
+  type OnnxValueType,
+  type ParseOnnxOptions,
+  parseOnnxModel,
+} from './format/onnx-model.js';
+export type { BindOptions } from './import/bind.js';
+export type { PositionSource, RopeDescription, TableSource } from './import/describe.js';
+export type { NearMiss } from './import/find.js';
+export type { FoundFrequencies, FrequencyLaw } from './import/frequencies.js';
+export {
+  bindImported,
+  groupAlike,
+  type ImportedModel,
+  type ImportedRope,
+  importOnnx,
+  runImported,
+} from './import/index.js';
+export { type OnnxruntimeBackend, type OnnxruntimeOptions, openOnnxruntime } from './onnxruntime/host.js';
+export { whyNotOnnxruntime } from './onnxruntime/package.js';

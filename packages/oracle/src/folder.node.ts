@@ -5,8 +5,8 @@
  */
 import { existsSync, readdirSync, statSync } from 'node:fs';
 import { basename, join, resolve, sep } from 'node:path';
-import { refuse, nameForMessage } from 'ropewalk/backend';
 import { readFileBytes } from '@ropewalk/formats/node';
+import { nameForMessage, refuse } from 'ropewalk/backend';
 import type { VectorFolder } from './folder.js';
 import type { GoldenCase } from './golden/case.js';
 import { type GoldenFolder, openGolden } from './golden/read.js';

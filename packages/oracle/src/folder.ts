@@ -3,9 +3,10 @@
  *
  * @module
  */
-import { type ArrayOf, type Dtype, sizeBytes, type Tensor } from 'ropewalk';
-import { refuse, Fields } from 'ropewalk/backend';
+
 import { parseJson, parseNpy, tensorFromNpy } from '@ropewalk/formats';
+import { type ArrayOf, type Dtype, sizeBytes, type Tensor } from 'ropewalk';
+import { Fields, refuse } from 'ropewalk/backend';
 import { bytesToArray } from './host.js';
 
 /** A folder that can be read. */

@@ -3,8 +3,17 @@
  *
  * @module
  */
-import { type ArrayOf, type Dtype, type FloatDtype, sizeBytes, RopewalkError, Tensor, type TensorOptions, tensorFrom } from 'ropewalk';
-import { newArray, storeNumber, refuse, countElements } from 'ropewalk/backend';
+import {
+  type ArrayOf,
+  type Dtype,
+  type FloatDtype,
+  RopewalkError,
+  sizeBytes,
+  Tensor,
+  type TensorOptions,
+  tensorFrom,
+} from 'ropewalk';
+import { countElements, newArray, refuse, storeNumber } from 'ropewalk/backend';
 
 /**
  * Makes a dense floating tensor for a runner, element by element.

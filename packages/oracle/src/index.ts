@@ -1,4 +1,10 @@
 /** Conformance: cases, comparison, tolerances and the runner, for our backends and for yours. @module */
+
+export { demoObservation } from './diagnose/demo.js';
+export * from './diagnose/index.js';
+export { frequencySvg } from './diagnose/picture.js';
+export { type MutantScore, scoreVectors, type VectorScore } from './diagnose/score.js';
+export { describeDiagnosis } from './diagnose/words.js';
 export type { VectorFolder } from './folder.js';
 export { type GgmlRopeParams, ropeByFormula } from './ggml-formula.js';
 export type { GoldenCase, GoldenQuestion, GoldenRope, GoldenRopePart, ToleranceRecord } from './golden/case.js';
@@ -84,10 +90,3 @@ export {
   verifyToJunit,
 } from './verify/report.js';
 export { type RopePlace, TABLE_PRECISIONS, type TablePrecision } from './verify/rope-model.js';
-export { demoObservation } from './diagnose/demo.js';
-export { Diagnosis, Expected, Named, NextInput, Observation, diagnose } from './diagnose/index.js';
-export { frequencySvg } from './diagnose/picture.js';
-export { describeDiagnosis } from './diagnose/words.js';
-export { MUTANTS } from './diagnose/catalogue.js';
-export { CAUSES, type Cause, type Mutant } from './diagnose/mutant.js';
-export { scoreVectors, type MutantScore, type VectorScore } from './diagnose/score.js';

@@ -6,8 +6,9 @@
  *
  * @module
  */
-import { readField, bitsOf, loadNumber, refuse } from 'ropewalk/backend';
+
 import { type Dtype, type FloatDtype, type HostArray, isFloat } from 'ropewalk';
+import { bitsOf, loadNumber, readField, refuse } from 'ropewalk/backend';
 import type { Verdict } from './runner.js';
 import { UNIT_ROUNDOFF } from './tolerance.js';
 

@@ -4,9 +4,10 @@
  *
  * @module
  */
-import { type FloatDtype, roundTo, Tensor, bindRope, type RopePlan, type Runner } from 'ropewalk';
-import { refuse, type RandomStream, randomFrom, extentOf } from 'ropewalk/backend';
+
 import { ropePlanFromGgml } from '@ropewalk/dialects';
+import { bindRope, type FloatDtype, type RopePlan, type Runner, roundTo, Tensor } from 'ropewalk';
+import { extentOf, type RandomStream, randomFrom, refuse } from 'ropewalk/backend';
 import { type GgmlRopeParams, ropeByFormula } from './ggml-formula.js';
 import { hostTensor, readFloats } from './host.js';
 import { judgeNmse } from './judge.js';

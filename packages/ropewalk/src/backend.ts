@@ -44,6 +44,7 @@ export {
   type Capabilities,
   MAX_THREADS,
 } from './backends/backend.js';
+export { tensorsOf, whyFloat64 } from './backends/float64.js';
 export { hostMemory } from './backends/host-memory.js';
 export {
   checkBytes,
@@ -90,4 +91,3 @@ export { dynamicNtkBase, yarnMagnitude, yarnRampEdges } from './ops/rope/frequen
 export { type AngleRecipe, ggmlRecipe, hfRecipe } from './ops/rope/recipes.js';
 export { checkRunner, type Runner, withFresh } from './ops/runner.js';
 export { openFrom } from './registry.js';
-export { tensorsOf, whyFloat64 } from './backends/float64.js';

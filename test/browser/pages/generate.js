@@ -2,8 +2,9 @@
  * Runs in a page: loads the model that the address names, as a user would, generates greedily, and logs
  * `{ backend, threads, description, tokens, text, logits }`; `logits` are those after the prompt.
  */
+
+import { fetchSource, generate, loadModel } from '@ropewalk/model';
 import { ropewalk } from 'ropewalk';
-import { fetchSource, generate, loadModel } from 'ropewalk/model';
 
 const asked = new URLSearchParams(location.search);
 /** @param {string} name */

@@ -2,11 +2,8 @@
  * Runs in a page, bundled: exports a RoPE as an ONNX model, reads it, finds the RoPE in it and runs it. Logs
  * `{ nodes, pairing, base, y }`.
  */
+import { importOnnx, parseOnnxModel, ropeModel, runImported, writeOnnxModel } from '@ropewalk/onnx';
 import { ropewalk, tensorFrom } from 'ropewalk';
-import { writeOnnxModel } from 'ropewalk/formats/onnx';
-import { parseOnnxModel } from 'ropewalk/formats/onnx-model';
-import { ropeModel } from 'ropewalk/graph';
-import { importOnnx, runImported } from 'ropewalk/import';
 
 const { graph } = ropeModel({
   spec: { headDim: 4, pairing: 'half', base: 10000 },
@@ -15,7 +12,7 @@ const { graph } = ropeModel({
   context: 16,
 });
 const bytes = writeOnnxModel(graph.model('rope', 'a page'));
-const [rope] = /** @type {[import('ropewalk/import').ImportedRope]} */ (
+const [rope] = /** @type {[import('@ropewalk/onnx').ImportedRope]} */ (
   /** @type {unknown} */ (importOnnx(bytes).ropes)
 );
 const rw = await ropewalk({ backend: 'cpu', threads: 1 });

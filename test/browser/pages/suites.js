@@ -2,7 +2,7 @@
  * Runs in a page: fetches every file that a manifest names, then all suites on the backend that the address asks for, and logs
  * `{ capabilities, failed, summary }`.
  */
-import { ropewalk } from 'ropewalk';
+
 import {
   countResults,
   extendedCases,
@@ -13,7 +13,8 @@ import {
   publishedCases,
   runCases,
   vectorCases,
-} from 'ropewalk/conformance';
+} from '@ropewalk/oracle';
+import { ropewalk } from 'ropewalk';
 
 /** @param {string} name */
 async function open(name) {

@@ -4,6 +4,9 @@ import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
 import * as cann from '../../../packages/dialects/src/cann.js';
+import * as ggml from '../../../packages/dialects/src/ggml.js';
+import { GGUF_ARCHITECTURES } from '../../../packages/dialects/src/gguf-architectures.js';
+import { ropeFromConfig } from '../../../packages/dialects/src/huggingface.js';
 import {
   type Conversion,
   convertRope,
@@ -15,10 +18,7 @@ import {
   readForm,
   specFromJson,
   specToJson,
-} from '../../../packages/dialects/src/convert/index.js';
-import * as ggml from '../../../packages/dialects/src/ggml.js';
-import { GGUF_ARCHITECTURES } from '../../../packages/dialects/src/gguf-architectures.js';
-import { ropeFromConfig } from '../../../packages/dialects/src/huggingface.js';
+} from '../../../packages/dialects/src/index.js';
 import * as io from '../../../packages/dialects/src/infiniop.js';
 import { rotaryEmbedding } from '../../../packages/dialects/src/onnx.js';
 import { roundTo } from '../../../packages/ropewalk/src/core/dtypes.js';

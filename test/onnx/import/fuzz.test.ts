@@ -4,12 +4,12 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import fc from 'fast-check';
-import { ropeModel } from '../../../packages/onnx/src/export/index.js';
 import { writeOnnxModel } from '../../../packages/onnx/src/format/onnx.js';
 import { parseOnnxModel } from '../../../packages/onnx/src/format/onnx-model.js';
 import { findRope } from '../../../packages/onnx/src/import/find.js';
 import { bindImported, type ImportedRope, importOnnx } from '../../../packages/onnx/src/import/index.js';
 import { SEARCHING, TooMuchWork, Work } from '../../../packages/onnx/src/import/work.js';
+import { ropeModel } from '../../../packages/onnx/src/index.js';
 import { tensorFrom, zeros } from '../../../packages/ropewalk/src/core/tensor.js';
 import { damage, damaged, mustRefuseOrReturn } from '../../support/fuzz.js';
 import { seeded } from '../../support/tensors.js';
@@ -163,7 +163,7 @@ describe('models that nobody wrote', () => {
     assert.ok(few < 8 * 2 ** 15, `${few} steps`);
   });
 
-  const repro = fileURLToPath(new URL('../../../../shared/repro/onnx/', import.meta.url));
+  const repro = fileURLToPath(new URL('../../../shared/repro/onnx/', import.meta.url));
   test('files that took minutes, gigabytes, or ended in a TypeError', {
     skip: existsSync(repro) ? false : 'no ../shared/repro',
   }, () => {

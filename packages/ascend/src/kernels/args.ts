@@ -3,8 +3,9 @@
  *
  * @module
  */
-import { readList, readName, readOptions, asHostArray, fail, refuse } from 'ropewalk/backend';
+
 import { sizeBytes } from 'ropewalk';
+import { asHostArray, fail, readList, readName, readOptions, refuse } from 'ropewalk/backend';
 import { Allocation, GlobalTensor } from '../memory.js';
 import type { GlobalView, Pairing, RopeKernelOptions } from '../trace.js';
 

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { readName, readOptions, fail } from 'ropewalk/backend';
+import { fail, readName, readOptions } from 'ropewalk/backend';
 import { readChip } from '../core.js';
 import { type LaunchOptions, launchKernel } from '../launch.js';
 import type { KernelRun, RopeKernelOptions } from '../trace.js';

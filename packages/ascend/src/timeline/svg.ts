@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { refuse, escapeMarkup } from 'ropewalk/backend';
+import { escapeMarkup, refuse } from 'ropewalk/backend';
 import { type InstructionRecord, type KernelRun, QUEUES, type QueueName } from '../trace.js';
 
 /** What part of a run is drawn. */

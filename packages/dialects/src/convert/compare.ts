@@ -3,8 +3,19 @@
  *
  * @module
  */
-import { readList, readName, readOptions, refuse, type PairAxes, sharePairs, type AngleRecipe, ggmlRecipe, hfRecipe } from 'ropewalk/backend';
-import { RopewalkError, type FrequencyOptions, type RopeSpec, type TableRecipe } from 'ropewalk';
+
+import { type FrequencyOptions, type RopeSpec, RopewalkError, type TableRecipe } from 'ropewalk';
+import {
+  type AngleRecipe,
+  ggmlRecipe,
+  hfRecipe,
+  type PairAxes,
+  readList,
+  readName,
+  readOptions,
+  refuse,
+  sharePairs,
+} from 'ropewalk/backend';
 import { convertRope } from './convert.js';
 import { type EffectiveRope, effectiveRope, STANDSTILL } from './effective.js';
 

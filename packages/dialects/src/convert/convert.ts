@@ -3,8 +3,9 @@
  *
  * @module
  */
-import { reading, readOptions, refuse, Fields } from 'ropewalk/backend';
+
 import type { RopeSpec } from 'ropewalk';
+import { Fields, reading, readOptions, refuse } from 'ropewalk/backend';
 import { distanceOf, effectiveRope } from './effective.js';
 import { flashinferPeer } from './flashinfer.js';
 import {

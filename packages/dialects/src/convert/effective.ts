@@ -5,8 +5,9 @@
  *
  * @module
  */
-import { reading, readOptions, refuse, sharePairs } from 'ropewalk/backend';
+
 import { frequenciesOf, type Pairing, planRope, type RopeSpec } from 'ropewalk';
+import { reading, readOptions, refuse, sharePairs } from 'ropewalk/backend';
 
 /** What a RoPE does. */
 export interface EffectiveRope {

@@ -4,8 +4,9 @@
  * @module
  * @see flashinfer-ai/flashinfer@ca14df1 flashinfer/rope.py; 020b0de include/flashinfer/pos_enc.cuh (the step of Llama 3.1 is the same)
  */
-import { refuse, type Fields } from 'ropewalk/backend';
+
 import type { RopeSpec } from 'ropewalk';
+import { type Fields, refuse } from 'ropewalk/backend';
 import { effectiveRope } from './effective.js';
 import {
   type ConvertOptions,

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { RopewalkError, type Pairing, type RopeSpec } from 'ropewalk';
+import { type Pairing, type RopeSpec, RopewalkError } from 'ropewalk';
 import type { Fields } from 'ropewalk/backend';
 
 /** A table that goes beside the arguments. */

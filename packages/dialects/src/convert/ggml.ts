@@ -4,9 +4,10 @@
  * @module
  * @see ggml-org/ggml@d99724f include/ggml.h, src/ggml.c ggml_rope_impl; seed document 003
  */
-import { refuse, type Fields, sharePairs, dynamicNtkBase } from 'ropewalk/backend';
-import { ropePlanFromGgml } from '../ggml.js';
+
 import type { RopeSpec } from 'ropewalk';
+import { dynamicNtkBase, type Fields, refuse, sharePairs } from 'ropewalk/backend';
+import { ropePlanFromGgml } from '../ggml.js';
 import { effectiveRope } from './effective.js';
 import { factorsFor } from './explicit.js';
 import { cannot, type Draft, F32_TOLERANCE, type Peer, READS_NEIGHBOURS_WRITES_HALVES } from './form.js';
@@ -271,7 +272,7 @@ export const ggmlPeer: Peer = {
   recognises: (form) => form.has('n_dims') && form.has('mode') && form.has('ne0'),
 };
 
-/** The rope of the aclnn design (seeds 000 and 003), `ropewalk/cann`. */
+/** The rope of the aclnn design (seeds 000 and 003), `@ropewalk/dialects`. */
 export const cannPeer: Peer = {
   name: 'cann',
   about: "the aclnn design's rope, dimensions [B, S, N, D]",

@@ -7,10 +7,11 @@
  * @module
  * @see ggml-org/llama.cpp@de3ff815 src/llama-model.cpp; convert_hf_to_gguf.py generate_extra_tensors; ggml docs/gguf.md
  */
-import { refuse, Fields, sharePairs } from 'ropewalk/backend';
+
+import type { RopeSpec } from 'ropewalk';
+import { Fields, refuse, sharePairs } from 'ropewalk/backend';
 import { ropeFromGguf, rowOf } from '../gguf.js';
 import type { GgufArchitecture } from '../gguf-architectures.js';
-import type { RopeSpec } from 'ropewalk';
 import { effectiveRope } from './effective.js';
 import { factorsFor } from './explicit.js';
 import { type ConvertOptions, cannot, type Draft, F32_TOLERANCE, type Peer, type Relayout } from './form.js';

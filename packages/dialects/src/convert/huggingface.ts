@@ -6,8 +6,8 @@
  * @module
  * @see huggingface/transformers@v5.18.0 src/transformers/modeling_rope_utils.py
  */
-import { RopewalkError, type Pairing, type RopeSpec } from 'ropewalk';
-import { refuse, type Fields } from 'ropewalk/backend';
+import { type Pairing, type RopeSpec, RopewalkError } from 'ropewalk';
+import { type Fields, refuse } from 'ropewalk/backend';
 import { ropeFromConfig } from '../huggingface.js';
 import { distanceOf, effectiveRope } from './effective.js';
 import { factorsFor } from './explicit.js';

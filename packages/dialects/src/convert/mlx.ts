@@ -4,8 +4,9 @@
  * @module
  * @see ml-explore/mlx@0017d3c mlx/fast.cpp rope; ml-explore/mlx-lm rope_utils.py
  */
-import { refuse, type Fields, dynamicNtkBase } from 'ropewalk/backend';
+
 import type { RopeSpec } from 'ropewalk';
+import { dynamicNtkBase, type Fields, refuse } from 'ropewalk/backend';
 import { effectiveRope, STANDSTILL } from './effective.js';
 import { NO_TURN, specFromFrequencies } from './explicit.js';
 import { cannot, type Draft, F32_TOLERANCE, type Peer, READS_NEIGHBOURS_WRITES_HALVES } from './form.js';

@@ -3,8 +3,9 @@
  *
  * @module
  */
-import { readOptions, refuse, Fields } from 'ropewalk/backend';
-import type { AxisRule, RopeAxes, RopeScaling, Pairing, RopeSpec } from 'ropewalk';
+
+import type { AxisRule, Pairing, RopeAxes, RopeScaling, RopeSpec } from 'ropewalk';
+import { Fields, readOptions, refuse } from 'ropewalk/backend';
 import { effectiveRope } from './effective.js';
 
 const PAIRINGS: readonly Pairing[] = ['interleaved', 'half', 'vision', 'interleaved-to-half'];

@@ -7,8 +7,9 @@
  * @see vllm-project/vllm@41c5903 vllm/model_executor/layers/rotary_embedding/__init__.py get_rope; ffdc985 yarn_scaling_rope.py;
  * 17d618b phi3_long_rope_scaled_rope.py; 055e47c mrope.py
  */
-import { refuse, type Fields, sharePairs, dynamicNtkBase } from 'ropewalk/backend';
+
 import type { RopeScaling, RopeSpec } from 'ropewalk';
+import { dynamicNtkBase, type Fields, refuse, sharePairs } from 'ropewalk/backend';
 import { effectiveRope } from './effective.js';
 import { factorsFor } from './explicit.js';
 import {

@@ -5,7 +5,7 @@
  *
  * @module
  */
-import { roundTo, tensorFrom, frequenciesOf, type RopeSpec } from 'ropewalk';
+import { frequenciesOf, type RopeSpec, roundTo, tensorFrom } from 'ropewalk';
 import { refuse, sharePairs } from 'ropewalk/backend';
 import type { GraphBuilder } from './builder.js';
 

@@ -8,8 +8,22 @@
  * @module
  * @see https://onnx.ai/onnx/operators/
  */
-import { isBlocks, type FloatDtype, sizeBytes, Tensor, tensorFrom, type ArgmaxPlan, type EmbeddingPlan, type LinearPlan, type RearrangePlan, type RmsNormPlan, type OpPlan, type SelfAttentionPlan, type SwigluPlan } from 'ropewalk';
-import { walk, unknownPlan } from 'ropewalk/backend';
+import {
+  type ArgmaxPlan,
+  type EmbeddingPlan,
+  type FloatDtype,
+  isBlocks,
+  type LinearPlan,
+  type OpPlan,
+  type RearrangePlan,
+  type RmsNormPlan,
+  type SelfAttentionPlan,
+  type SwigluPlan,
+  sizeBytes,
+  Tensor,
+  tensorFrom,
+} from 'ropewalk';
+import { unknownPlan, walk } from 'ropewalk/backend';
 import { dequantise } from './blocks.js';
 import type { GraphBuilder } from './builder.js';
 import { type AttentionShape, argmax, attention, narrowed, rmsNorm, swiglu } from './operators.js';

@@ -3,8 +3,9 @@
  *
  * @module
  */
-import { readName, readOptions, newArray, storeNumber, refuse } from 'ropewalk/backend';
-import { type FloatDtype, tensorFrom, type RopeLayout, planRope, type RopeSpec } from 'ropewalk';
+
+import { type FloatDtype, planRope, type RopeLayout, type RopeSpec, tensorFrom } from 'ropewalk';
+import { newArray, readName, readOptions, refuse, storeNumber } from 'ropewalk/backend';
 import {
   ANGLE_MODES,
   type AngleConstants,

@@ -7,7 +7,15 @@
  * @module
  * @see https://onnx.ai/onnx/operators/onnx__RotaryEmbedding.html
  */
-import { type FloatDtype, type Tensor, tensorFrom, type RopeCall, type RopeLayout, type RopePart, type RopePlan } from 'ropewalk';
+import {
+  type FloatDtype,
+  type RopeCall,
+  type RopeLayout,
+  type RopePart,
+  type RopePlan,
+  type Tensor,
+  tensorFrom,
+} from 'ropewalk';
 import { angleConstants, anglesInGraph, type Turning } from './angles.js';
 import type { GraphBuilder } from './builder.js';
 import { rmsNorm } from './operators.js';

@@ -5,7 +5,7 @@
  * @see https://onnx.ai/onnx/operators/
  */
 import { sizeBytes } from 'ropewalk';
-import { fail, refuse, countElements } from 'ropewalk/backend';
+import { countElements, fail, refuse } from 'ropewalk/backend';
 import type { OnnxAttribute, OnnxModel, OnnxNode } from '../format/onnx.js';
 import type { AttributeValue, OnnxModelNode } from '../format/onnx-model.js';
 import { intsAttribute } from '../operators/attributes.js';

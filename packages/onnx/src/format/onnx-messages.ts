@@ -20,9 +20,9 @@ import {
   FieldDescriptorProto_Type,
   FileDescriptorProtoSchema,
 } from '@bufbuild/protobuf/wkt';
-import { type Dtype, type HostArray, sizeBytes } from 'ropewalk';
-import { newArray, fail, refuse } from 'ropewalk/backend';
 import { countClaimed, elementsAt } from '@ropewalk/formats';
+import { type Dtype, type HostArray, sizeBytes } from 'ropewalk';
+import { fail, newArray, refuse } from 'ropewalk/backend';
 
 /** More dimensions than this are refused. ONNX names no limit; numpy's is 64. */
 export const MAX_RANK = 64;

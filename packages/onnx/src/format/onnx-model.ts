@@ -7,9 +7,10 @@
  * @module
  * @see https://github.com/onnx/onnx/blob/main/onnx/onnx.proto; onnx/onnx docs/ExternalData.md
  */
-import { checkBytes, readOptions, fail, refuse, decodeUtf8, nameForMessage } from 'ropewalk/backend';
-import { type Dtype, sizeBytes, type Tensor, tensorFrom } from 'ropewalk';
+
 import { elementsAt } from '@ropewalk/formats';
+import { type Dtype, sizeBytes, type Tensor, tensorFrom } from 'ropewalk';
+import { checkBytes, decodeUtf8, fail, nameForMessage, readOptions, refuse } from 'ropewalk/backend';
 import { DTYPE_OF } from './onnx.js';
 import { decodeFile, dimensionsOf, elementsOf, MAX_RANK, type Message } from './onnx-messages.js';
 

@@ -6,8 +6,19 @@
  * @module
  * @see https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
  */
-import { checkBytes, reading, readList, readOptions, fail, refuse, checkNamedTensors, checkTensor, nameForMessage } from 'ropewalk/backend';
+
 import { type Dtype, type Tensor, tensorFrom } from 'ropewalk';
+import {
+  checkBytes,
+  checkNamedTensors,
+  checkTensor,
+  fail,
+  nameForMessage,
+  reading,
+  readList,
+  readOptions,
+  refuse,
+} from 'ropewalk/backend';
 import { decodeFile, dimensionsOf, elementsOf, encodeFile, type Message } from './onnx-messages.js';
 
 /** TensorProto.DataType. A map, not a record: numbers come from files. */

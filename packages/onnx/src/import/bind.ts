@@ -3,9 +3,19 @@
  *
  * @module
  */
-import { type Dtype, isFloat, RopewalkError, type Tensor, tensorFrom, bindRope, type RopeCall, planRopeWithTable } from 'ropewalk';
-import { newArray, storeNumber, refuse, countElements, rowMajorStrides, hostOf, readIntegers } from 'ropewalk/backend';
+
 import { planRotaryEmbedding } from '@ropewalk/dialects';
+import {
+  bindRope,
+  type Dtype,
+  isFloat,
+  planRopeWithTable,
+  type RopeCall,
+  RopewalkError,
+  type Tensor,
+  tensorFrom,
+} from 'ropewalk';
+import { countElements, hostOf, newArray, readIntegers, refuse, rowMajorStrides, storeNumber } from 'ropewalk/backend';
 import { numberAttribute } from '../operators/attributes.js';
 import { CannotEvaluate, fromTensor, type Value } from '../operators/values.js';
 import { nodeInputs, positionValues } from './describe.js';

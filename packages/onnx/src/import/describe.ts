@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { RopewalkError, type RopeSpec } from 'ropewalk';
+import { type RopeSpec, RopewalkError } from 'ropewalk';
 import { countElements } from 'ropewalk/backend';
 import { numberAttribute } from '../operators/attributes.js';
 import type { Dim } from '../operators/operator.js';

@@ -4,8 +4,17 @@
  * @module
  */
 
-import { reading, readList, readOptional, readOptions, refuse, checkTensor, checkRunner, withFresh } from 'ropewalk/backend';
-import { RopewalkError, type Tensor, type RopeCall, type Runner } from 'ropewalk';
+import { type RopeCall, RopewalkError, type Runner, type Tensor } from 'ropewalk';
+import {
+  checkRunner,
+  checkTensor,
+  reading,
+  readList,
+  readOptional,
+  readOptions,
+  refuse,
+  withFresh,
+} from 'ropewalk/backend';
 import { type OnnxModelFile, type ParseOnnxOptions, parseOnnxModel } from '../format/onnx-model.js';
 import { type BindOptions, bindFound } from './bind.js';
 import { describe, type RopeDescription } from './describe.js';

@@ -4,8 +4,8 @@
  * @module
  */
 
-import type { Factor, Forms, Term } from '../operators/forms.js';
 import type { Pairing } from 'ropewalk';
+import type { Factor, Forms, Term } from '../operators/forms.js';
 
 /** The cos and sin of one pair, as each of its members reads them. Two places may hold the same number: HuggingFace repeats its halves. */
 export interface PairTables {

@@ -6,10 +6,29 @@
  *
  * @module
  */
-import { isBlocks, type ArrayOf, type Dtype, type FloatDtype, Tensor, type TensorStorage, type RopePart, type OpPlan } from 'ropewalk';
-import { newArray, countElements, extentOf, type Layout, rowMajorStrides, isHalf, unknownPlan, tensorsOf, whyFloat64 } from 'ropewalk/backend';
-import { writeOnnxModel } from '../format/onnx.js';
+import {
+  type ArrayOf,
+  type Dtype,
+  type FloatDtype,
+  isBlocks,
+  type OpPlan,
+  type RopePart,
+  Tensor,
+  type TensorStorage,
+} from 'ropewalk';
+import {
+  countElements,
+  extentOf,
+  isHalf,
+  type Layout,
+  newArray,
+  rowMajorStrides,
+  tensorsOf,
+  unknownPlan,
+  whyFloat64,
+} from 'ropewalk/backend';
 import { type EmitOptions, emitPlan } from '../export/emit.js';
+import { writeOnnxModel } from '../format/onnx.js';
 import { type Piece, ShellBuilder, type Target } from './shell.js';
 
 /** An input of a graph. */

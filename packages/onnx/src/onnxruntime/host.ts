@@ -3,11 +3,21 @@
  *
  * @module
  */
-import { type ArrayOf, type Dtype, type HostArray, RopewalkError, type Tensor, type TensorStorage, type OpPlan, type Backend, type Capabilities } from 'ropewalk';
-import { refuse, countElements, denseTensor, hostOf, writtenLater, checkPlan } from 'ropewalk/backend';
-import { writeOnnxModel } from '../format/onnx.js';
+import {
+  type ArrayOf,
+  type Backend,
+  type Capabilities,
+  type Dtype,
+  type HostArray,
+  type OpPlan,
+  RopewalkError,
+  type Tensor,
+  type TensorStorage,
+} from 'ropewalk';
+import { checkPlan, countElements, denseTensor, hostOf, refuse, writtenLater } from 'ropewalk/backend';
 import { GraphBuilder } from '../export/builder.js';
 import type { EmitOptions } from '../export/emit.js';
+import { writeOnnxModel } from '../format/onnx.js';
 import { type Prepared, prepare, type Source } from './graph.js';
 import {
   checkProviders,

@@ -7,7 +7,18 @@
  * @module
  */
 import { type ArrayOf, type Dtype, type FloatDtype, type HostArray, numberFromF16, type TensorStorage } from 'ropewalk';
-import { bitsOf, newArray, storeNumber, countElements, isRowMajor, type Layout, rowMajorStrides, walkPair, copyBits, isHalf } from 'ropewalk/backend';
+import {
+  bitsOf,
+  copyBits,
+  countElements,
+  isHalf,
+  isRowMajor,
+  type Layout,
+  newArray,
+  rowMajorStrides,
+  storeNumber,
+  walkPair,
+} from 'ropewalk/backend';
 import { GraphBuilder } from '../export/builder.js';
 
 /** An output of a graph. */

@@ -3,9 +3,10 @@
  *
  * @module
  */
-import { hostTensor } from '../host.js';
+
 import { type FloatDtype, type Tensor, tensorFrom } from 'ropewalk';
 import { randomFrom } from 'ropewalk/backend';
+import { hostTensor } from '../host.js';
 import type { Expected } from './hypotheses.js';
 import type { Observation } from './observation.js';
 

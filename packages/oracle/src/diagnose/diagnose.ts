@@ -6,8 +6,9 @@
  *
  * @module
  */
-import { reading, readList, readOptions, refuse, sharePairs } from 'ropewalk/backend';
+
 import { frequenciesOf, planRope } from 'ropewalk';
+import { reading, readList, readOptions, refuse, sharePairs } from 'ropewalk/backend';
 import { MUTANTS } from './catalogue.js';
 import { type Difference, differencesOf } from './differences.js';
 import {

@@ -3,7 +3,19 @@
  *
  * @module
  */
-import { type FloatDtype, RopewalkError, tensorFrom, zeros, bindRopeParts, type RopeCall, planRope, planRopeWithTable, type RopePlan, type RopeSpec, type TableRecipe } from 'ropewalk';
+import {
+  bindRopeParts,
+  type FloatDtype,
+  planRope,
+  planRopeWithTable,
+  type RopeCall,
+  type RopePlan,
+  type RopeSpec,
+  RopewalkError,
+  type TableRecipe,
+  tensorFrom,
+  zeros,
+} from 'ropewalk';
 import type { Mutant } from './mutant.js';
 import { angleNoise, arithmeticNoise, storedNoise, type Tier } from './noise.js';
 import { type Heads, type RowAt, rowAt } from './observation.js';

@@ -3,8 +3,9 @@
  *
  * @module
  */
-import { UNIT_ROUNDOFF } from '../tolerance.js';
+
 import type { RopeAxes } from 'ropewalk';
+import { UNIT_ROUNDOFF } from '../tolerance.js';
 import { fitPairs, type PairFit, type PositionOf } from './frequency-fit.js';
 import { type FrequencyLaw, fitLaw, type Measured } from './frequency-law.js';
 import { findGeometry, type Geometry, type PairLayout } from './geometry.js';

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { zeros, type RopeCall, type Runner } from 'ropewalk';
+import { type RopeCall, type Runner, zeros } from 'ropewalk';
 import { checkPlan } from 'ropewalk/backend';
 import { runReference } from 'ropewalk/reference';
 import { type Change, changed, type RopeSteps, runSteps } from './steps.js';

@@ -3,8 +3,9 @@
  *
  * @module
  */
-import { UNIT_ROUNDOFF } from '../tolerance.js';
+
 import type { FloatDtype } from 'ropewalk';
+import { UNIT_ROUNDOFF } from '../tolerance.js';
 
 /**
  * - `stored`: exact angles, the rotation in f32 (f64 for f64 data), one rounding to y's dtype

@@ -3,9 +3,19 @@
  *
  * @module
  */
+
+import {
+  type Dtype,
+  type FloatDtype,
+  type HeadNorm,
+  isFloat,
+  type RopeLayout,
+  roundTo,
+  Tensor,
+  tensorFrom,
+} from 'ropewalk';
+import { hostOf, readIntegers, readList, readOptions, refuse } from 'ropewalk/backend';
 import { UNIT_ROUNDOFF } from '../tolerance.js';
-import { readList, readOptions, refuse, hostOf, readIntegers } from 'ropewalk/backend';
-import { type Dtype, type FloatDtype, isFloat, roundTo, Tensor, tensorFrom, type HeadNorm, type RopeLayout } from 'ropewalk';
 
 /** A run of a kernel. Tensors in host memory, only read. */
 export interface Observation {

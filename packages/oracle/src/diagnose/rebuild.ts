@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { RopewalkError, type Pairing, type RopeSpec } from 'ropewalk';
+import { type Pairing, type RopeSpec, RopewalkError } from 'ropewalk';
 import { callOf, type Expected, hypothesesOf, misfit, runRows, type Seen, slackOf } from './hypotheses.js';
 import type { Identification } from './identification.js';
 import { TIERS, type Tier } from './noise.js';

@@ -7,10 +7,10 @@
  * @module
  */
 
+import { type OpPlan, type RopeCall, type Runner, zeros } from 'ropewalk';
+import { referenceRunner, runReference } from 'ropewalk/reference';
 import { nmse } from '../judge.js';
 import { type ConformanceCase, runCases } from '../runner.js';
-import { zeros, type RopeCall, type OpPlan, type Runner } from 'ropewalk';
-import { referenceRunner, runReference } from 'ropewalk/reference';
 import { type Mutant, mutantRunner } from './mutant.js';
 import { changed, RopeSteps, runSteps } from './steps.js';
 

@@ -5,8 +5,16 @@
  *
  * @module
  */
-import { storeNumber, hostOf, sharePairs } from 'ropewalk/backend';
-import { type RopeCall, type RopePart, type RopeFrequencies, frequenciesOf, type RopePlan, type RopeSource } from 'ropewalk';
+
+import {
+  frequenciesOf,
+  type RopeCall,
+  type RopeFrequencies,
+  type RopePart,
+  type RopePlan,
+  type RopeSource,
+} from 'ropewalk';
+import { hostOf, sharePairs, storeNumber } from 'ropewalk/backend';
 
 /** One head of one token. */
 export interface HeadAt {

@@ -7,8 +7,19 @@
  *
  * @module
  */
+
+import {
+  type FloatDtype,
+  type HostArray,
+  isFloat,
+  type LinearPlan,
+  type OpPlan,
+  type RopeCall,
+  type RopePart,
+  type RopePlan,
+  type SelfAttentionPlan,
+} from 'ropewalk';
 import { readBlocks, unknownPlan } from 'ropewalk/backend';
-import { type FloatDtype, type HostArray, isFloat, type LinearPlan, type RopeCall, type RopePart, type RopePlan, type OpPlan, type SelfAttentionPlan } from 'ropewalk';
 import { referenceRunner } from 'ropewalk/reference';
 import type { ExpectedOutput } from '../judge.js';
 import { UNIT_ROUNDOFF } from '../tolerance.js';

@@ -6,8 +6,9 @@
  *
  * @module
  */
-import { bitsOf, newArray, refuse, decodeUtf8 } from 'ropewalk/backend';
+
 import type { Dtype, HostArray, Tensor } from 'ropewalk';
+import { bitsOf, decodeUtf8, newArray, refuse } from 'ropewalk/backend';
 import type { GoldenCase } from './case.js';
 
 /** How each dtype is declared: f32 and f64 as unions. */

@@ -6,8 +6,31 @@
  *
  * @module
  */
-import { blocksFrom, type ArrayOf, type Dtype, type FloatDtype, isFloat, Tensor, tensorFrom, planAdd, planArgmax, planEmbedding, planLinear, planRearrange, planRmsNorm, bindRopeParts, type RopeLayout, planRope, type RopeSpec, type OpName, type OpPlan, type Runner, planSelfAttention, planSwiglu } from 'ropewalk';
-import { newArray, refuse, Fields, countElements } from 'ropewalk/backend';
+import {
+  type ArrayOf,
+  bindRopeParts,
+  blocksFrom,
+  type Dtype,
+  type FloatDtype,
+  isFloat,
+  type OpName,
+  type OpPlan,
+  planAdd,
+  planArgmax,
+  planEmbedding,
+  planLinear,
+  planRearrange,
+  planRmsNorm,
+  planRope,
+  planSelfAttention,
+  planSwiglu,
+  type RopeLayout,
+  type RopeSpec,
+  type Runner,
+  Tensor,
+  tensorFrom,
+} from 'ropewalk';
+import { countElements, Fields, newArray, refuse } from 'ropewalk/backend';
 import { referenceRunner } from 'ropewalk/reference';
 import { boundedShape } from '../host.js';
 

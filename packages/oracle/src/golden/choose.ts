@@ -3,8 +3,8 @@
  *
  * @module
  */
-import type { FloatDtype, PlanRopeOptions, RopeSpec, OpName } from 'ropewalk';
-import { refuse, randomFrom } from 'ropewalk/backend';
+import type { FloatDtype, OpName, PlanRopeOptions, RopeSpec } from 'ropewalk';
+import { randomFrom, refuse } from 'ropewalk/backend';
 import type { GoldenQuestion } from './case.js';
 import { isGoldenId, SPEC_KEYS } from './manifest.js';
 import { GOLDEN_OPERATORS, goldenOperatorQuestion } from './operators.js';

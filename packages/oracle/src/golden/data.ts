@@ -4,7 +4,7 @@
  * @module
  */
 import { type FloatDtype, roundTo, type Tensor, tensorFrom } from 'ropewalk';
-import { newArray, storeNumber, type RandomStream, randomFrom, countElements } from 'ropewalk/backend';
+import { countElements, newArray, type RandomStream, randomFrom, storeNumber } from 'ropewalk/backend';
 
 /**
  * Opens the numbers of one tensor of one case: they depend on nothing but seed and names.

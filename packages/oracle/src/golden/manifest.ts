@@ -3,8 +3,8 @@
  *
  * @module
  */
-import { type Dtype, isDtype, type RopeSpec, type OpName } from 'ropewalk';
-import { refuse, type Fields, countElements } from 'ropewalk/backend';
+import { type Dtype, isDtype, type OpName, type RopeSpec } from 'ropewalk';
+import { countElements, type Fields, refuse } from 'ropewalk/backend';
 import { boundedShape } from '../host.js';
 import type { GoldenCase, GoldenRope, GoldenRopePart, Json, ToleranceRecord } from './case.js';
 

@@ -7,8 +7,9 @@
  * @module
  * @see https://onnx.ai/onnx/operators/; https://github.com/onnx/onnx/blob/main/docs/OnnxBackendTest.md
  */
-import type { Tensor, OpName } from 'ropewalk';
-import { type OnnxModel, GraphBuilder, emitPlan } from '@ropewalk/onnx';
+
+import { emitPlan, GraphBuilder, type OnnxModel } from '@ropewalk/onnx';
+import type { OpName, Tensor } from 'ropewalk';
 import { referenceRunner } from 'ropewalk/reference';
 import { bindGolden, type GoldenCase } from './case.js';
 

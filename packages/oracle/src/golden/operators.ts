@@ -3,8 +3,17 @@
  *
  * @module
  */
-import { BLOCK_BYTES, type BlockFormat, type FloatDtype, sizeBytes, f16FromNumber, type Tensor, tensorFrom, type OpName } from 'ropewalk';
-import { bitsOf, newArray, storeNumber, type RandomStream, countElements } from 'ropewalk/backend';
+import {
+  BLOCK_BYTES,
+  type BlockFormat,
+  type FloatDtype,
+  f16FromNumber,
+  type OpName,
+  sizeBytes,
+  type Tensor,
+  tensorFrom,
+} from 'ropewalk';
+import { bitsOf, countElements, newArray, type RandomStream, storeNumber } from 'ropewalk/backend';
 import { type GoldenQuestion, integerTensor, type Json } from './case.js';
 import { distinctRows, numbersFor, uniformTensor } from './data.js';
 import { GOLDEN_SEED, type GoldenChoices } from './rope.js';

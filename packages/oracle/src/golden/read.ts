@@ -5,9 +5,10 @@
  *
  * @module
  */
-import { type Dtype, type HostArray, sizeBytes, RopewalkError, type Tensor, tensorFrom } from 'ropewalk';
-import { newArray, refuse, countElements } from 'ropewalk/backend';
-import { type NpyArray, parseNpy, tensorFromNpy, parseSafetensors, tensorFromSafetensors } from '@ropewalk/formats';
+
+import { type NpyArray, parseNpy, parseSafetensors, tensorFromNpy, tensorFromSafetensors } from '@ropewalk/formats';
+import { type Dtype, type HostArray, RopewalkError, sizeBytes, type Tensor, tensorFrom } from 'ropewalk';
+import { countElements, newArray, refuse } from 'ropewalk/backend';
 import { readManifest, type VectorFolder } from '../folder.js';
 import { bytesToArray } from '../host.js';
 import { parseHeaderArray } from './c-header.js';

@@ -6,7 +6,7 @@
  *
  * @module
  */
-import type { FloatDtype, Tensor, RopeLayout, RopeSpec } from 'ropewalk';
+import type { FloatDtype, RopeLayout, RopeSpec, Tensor } from 'ropewalk';
 import { type GoldenQuestion, type GoldenRopePart, integerTensor, type Json } from './case.js';
 import { distinctRows, numbersFor } from './data.js';
 

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { type HostArray, isFloat, type Tensor, type Runner } from 'ropewalk';
+import { type HostArray, isFloat, type Runner, type Tensor } from 'ropewalk';
 import { referenceRunner } from 'ropewalk/reference';
 import type { VectorFolder } from '../folder.js';
 import { allOf, type ExpectedOutput, judgeOutput, within } from '../judge.js';

@@ -4,9 +4,10 @@
  *
  * @module
  */
+
+import { writeNpy, writeSafetensors } from '@ropewalk/formats';
 import { type Dtype, type FloatDtype, sizeBytes, type Tensor, tensorFrom } from 'ropewalk';
 import { newArray, storeNumber } from 'ropewalk/backend';
-import { writeNpy, writeSafetensors } from '@ropewalk/formats';
 import type { ExpectedOutput } from '../judge.js';
 import { exactWithBounds, toleranceOf } from './bounds.js';
 import { writeHeader } from './c-header.js';

@@ -3,9 +3,10 @@
  *
  * @module
  */
-import { type HostArray, sizeBytes, type Tensor, tensorFrom, bindRope, type TableRecipe, type Runner } from 'ropewalk';
-import { refuse, type Fields, countElements, walk } from 'ropewalk/backend';
+
 import { ropePlanFromGgml } from '@ropewalk/dialects';
+import { bindRope, type HostArray, type Runner, sizeBytes, type TableRecipe, type Tensor, tensorFrom } from 'ropewalk';
+import { countElements, type Fields, refuse, walk } from 'ropewalk/backend';
 import type { VectorFolder } from '../folder.js';
 import { boundedShape, bytesToArray, bytesToTensor, readFloats, viewOf } from '../host.js';
 import { allOf, judgeBits, judgeNmse } from '../judge.js';

@@ -3,9 +3,10 @@
  *
  * @module
  */
-import { refuse, type Fields } from 'ropewalk/backend';
+
 import { ropeFromConfig } from '@ropewalk/dialects';
-import { bindRope, ropeFrequencies, planRope, type RopeSpec, type TableRecipe, type Runner } from 'ropewalk';
+import { bindRope, planRope, type RopeSpec, type Runner, ropeFrequencies, type TableRecipe } from 'ropewalk';
+import { type Fields, refuse } from 'ropewalk/backend';
 import { readNpy, type VectorFolder } from '../folder.js';
 import { readFloats } from '../host.js';
 import { allOf, judgeClose, judgeNmse } from '../judge.js';

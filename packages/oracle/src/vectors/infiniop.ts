@@ -3,9 +3,10 @@
  *
  * @module
  */
-import { type Dtype, type HostArray, isDtype, type Runner } from 'ropewalk';
-import { loadNumber, newArray, refuse, type Fields } from 'ropewalk/backend';
+
 import { infiniop } from '@ropewalk/dialects';
+import { type Dtype, type HostArray, isDtype, type Runner } from 'ropewalk';
+import { type Fields, loadNumber, newArray, refuse } from 'ropewalk/backend';
 import { readManifest, readNpy, type VectorFolder } from '../folder.js';
 import { boundedShape } from '../host.js';
 import { allOf, judgeBits, judgeClose, type Tolerance } from '../judge.js';

@@ -3,9 +3,10 @@
  *
  * @module
  */
-import { type Dtype, isDtype, RopewalkError, type Tensor, tensorFrom, zeros, type Runner } from 'ropewalk';
-import { newArray, refuse, type Fields, countElements } from 'ropewalk/backend';
+
 import { llaisys } from '@ropewalk/dialects';
+import { type Dtype, isDtype, RopewalkError, type Runner, type Tensor, tensorFrom, zeros } from 'ropewalk';
+import { countElements, type Fields, newArray, refuse } from 'ropewalk/backend';
 import { readManifest, readNpy, type VectorFolder } from '../folder.js';
 import { boundedShape, readFloats, viewOf } from '../host.js';
 import { allOf, judgeBits, judgeClose } from '../judge.js';

@@ -3,9 +3,10 @@
  *
  * @module
  */
-import { refuse, type Fields } from 'ropewalk/backend';
-import type { Tensor, Runner } from 'ropewalk';
+
 import { rotaryEmbedding } from '@ropewalk/dialects';
+import type { Runner, Tensor } from 'ropewalk';
+import { type Fields, refuse } from 'ropewalk/backend';
 import { readNpy, type VectorFolder } from '../folder.js';
 import { readFloats } from '../host.js';
 import { allOf, judgeClose, type Tolerance } from '../judge.js';

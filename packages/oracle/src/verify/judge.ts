@@ -3,8 +3,19 @@
  *
  * @module
  */
+
+import {
+  bf16FromNumber,
+  type Dtype,
+  type FloatDtype,
+  f16FromNumber,
+  type HostArray,
+  isFloat,
+  type OpName,
+  roundTo,
+  type Tensor,
+} from 'ropewalk';
 import { bitsOf, refuse } from 'ropewalk/backend';
-import { type Dtype, type FloatDtype, type HostArray, isFloat, roundTo, bf16FromNumber, f16FromNumber, type Tensor, type OpName } from 'ropewalk';
 import type { GoldenCase } from '../golden/case.js';
 import { type Comparison, compareOutput, type ExpectedOutput } from '../judge.js';
 import { expectationsOf, type ModelOptions } from './model.js';

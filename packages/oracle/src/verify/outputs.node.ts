@@ -7,10 +7,18 @@
  */
 import { existsSync, readdirSync, statSync } from 'node:fs';
 import { join, resolve, sep } from 'node:path';
-import { type Dtype, type HostArray, sizeBytes, RopewalkError, type Tensor } from 'ropewalk';
-import { refuse, show } from 'ropewalk/backend';
-import { parseJson, type NpyArray, parseNpy, tensorFromNpy, parseNpz, parseSafetensors, tensorFromSafetensors } from '@ropewalk/formats';
+import {
+  type NpyArray,
+  parseJson,
+  parseNpy,
+  parseNpz,
+  parseSafetensors,
+  tensorFromNpy,
+  tensorFromSafetensors,
+} from '@ropewalk/formats';
 import { readFileBytes } from '@ropewalk/formats/node';
+import { type Dtype, type HostArray, RopewalkError, sizeBytes, type Tensor } from 'ropewalk';
+import { refuse, show } from 'ropewalk/backend';
 import type { GoldenCase } from '../golden/case.js';
 import { bytesToTensor } from '../host.js';
 

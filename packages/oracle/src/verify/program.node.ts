@@ -12,10 +12,10 @@ import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, 
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Readable, Writable } from 'node:stream';
-import { sizeBytes, RopewalkError, type Tensor } from 'ropewalk';
-import { show } from 'ropewalk/backend';
 import { parseJson } from '@ropewalk/formats';
 import { readFileBytes, refuseSystem } from '@ropewalk/formats/node';
+import { RopewalkError, sizeBytes, type Tensor } from 'ropewalk';
+import { show } from 'ropewalk/backend';
 import type { GoldenCase } from '../golden/case.js';
 import { bytesToTensor } from '../host.js';
 import { readOutputFolder } from './outputs.node.js';

@@ -17,7 +17,7 @@
  *
  * @module
  */
-import { type FloatDtype, type RopePart, ropeFrequencies, frequenciesOf, type RopePlan, type RopeSpec } from 'ropewalk';
+import { type FloatDtype, frequenciesOf, type RopePart, type RopePlan, type RopeSpec, ropeFrequencies } from 'ropewalk';
 import { sharePairs, yarnRampEdges } from 'ropewalk/backend';
 import { referenceRunner } from 'ropewalk/reference';
 import { bindGolden, type GoldenCase } from '../golden/case.js';

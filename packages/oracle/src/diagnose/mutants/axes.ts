@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { type RopeAxes } from 'ropewalk';
+import type { RopeAxes } from 'ropewalk';
 import { sharePairs } from 'ropewalk/backend';
 import type { Mutant } from '../mutant.js';
 import type { Change, RopeSteps } from '../steps.js';

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { type RopeFrequencies, type RopeScaling, frequenciesOf, type PairGeometry, type RopeSpec } from 'ropewalk';
+import { frequenciesOf, type PairGeometry, type RopeFrequencies, type RopeScaling, type RopeSpec } from 'ropewalk';
 import type { Cause, Mutant } from '../mutant.js';
 import type { Change, HeadAt, RopeSteps } from '../steps.js';
 

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { type YarnScaling } from 'ropewalk';
+import type { YarnScaling } from 'ropewalk';
 import { yarnMagnitude, yarnRampEdges } from 'ropewalk/backend';
 import type { Mutant } from '../mutant.js';
 import { type Change, changed, type RopeSteps } from '../steps.js';

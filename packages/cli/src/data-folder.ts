@@ -1,0 +1,15 @@
+/** The folders that the command line brings. @module */
+import { existsSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+
+/**
+ * Finds a folder that comes with the package; in a checkout it lies at the repository's root.
+ *
+ * @param name - of the folder
+ * @returns its path, or undefined when it is gone
+ */
+export function dataFolder(name: 'vectors' | 'models'): string | undefined {
+  return [`../${name}`, `../../../${name}`]
+    .map((path) => fileURLToPath(new URL(path, import.meta.url)))
+    .find((path) => existsSync(path));
+}
