@@ -31,5 +31,5 @@ export function layOver<D extends Dtype>(storage: TensorStorage<D>, options: Ten
 /** The webgpu backend, and its device, which the library keeps to itself. */
 export async function openGpu(): Promise<{ rw: Ropewalk; device: GPUDevice }> {
   const backend = (await built.openBackend('webgpu')) as WebgpuBackend;
-  return { rw: new built.Ropewalk(backend), device: backend.device };
+  return { rw: new built.Ropewalk(backend), device: backend.home.device };
 }

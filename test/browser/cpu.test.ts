@@ -78,7 +78,7 @@ describe('the cpu backend in Chromium', { skip: noBrowser, timeout: 600_000 }, (
     assert.deepEqual([before.threads, after.threads, one.threads], [2, 2, 1]);
     assert.match(after.description, /^WebAssembly relaxed SIMD, 2 threads over shared memory/);
     assert.deepEqual(after.notTaken, []);
-    assert.deepEqual(one.notTaken, ['threads: not wanted (threads: 1)']);
+    assert.deepEqual(one.notTaken, ['threads: only one was asked for (threads: 1)']);
   }
 
   /** Asserts that one thread did all, and that the reason is told from the start. */

@@ -56,7 +56,7 @@ describe('the webgpu backend in Chromium', { skip: noBrowser, timeout: 600_000 }
     assert.equal(opened, 'accepted');
     assert.equal(different, 0);
     assert.match(reading, /^DEVICE webgpu: .* Open another: /);
-    assert.match(running, /^DEVICE webgpu: device: .* Open another: /);
+    assert.match(running, /^DEVICE webgpu: the device was lost .* Open another: /);
     assert.equal(survived, true);
   }
 

@@ -141,7 +141,7 @@ describe('threads', () => {
     const want = await large(backend).read();
     const { launcher } = backend;
     const message =
-      'cpu: threads: expected all chunks to be done, got a worker thread that crashed. The output is incomplete: call again. ' +
+      'cpu: threads: a worker thread crashed. The output is incomplete: call again. ' +
       'The next call starts new threads.';
     await assert.rejects(
       async () => {
@@ -290,14 +290,14 @@ describe('threads', () => {
       assert.deepEqual([missing.threads, missing.one], [1, true]);
       assert.match(
         missing.why.join(),
-        /^threads: file:.*\/worker\.js is not there: copy worker\.js from the package's dist\/backends\/wasm/,
+        /^threads: file:.*\/worker\.js does not exist: copy worker\.js from the package's dist\/backends\/wasm/,
       );
       cpSync(join(ROOT, 'src/backends/wasm/worker.js'), join(folder, 'worker.js'));
       assert.deepEqual(run(), { threads: 2, one: false, why: [] });
       const permission = process.allowedNodeEnvironmentFlags.has('--permission')
         ? '--permission'
         : '--experimental-permission';
-      const why = ['threads: this process may start no workers: give node --allow-worker'];
+      const why = ['threads: this process must not start workers: run node with --allow-worker'];
       assert.deepEqual(run(permission, '--allow-fs-read=*'), { threads: 1, one: true, why });
     } finally {
       rmSync(folder, { recursive: true });
@@ -335,6 +335,15 @@ describe('threads', () => {
       code: 'UNSUPPORTED',
       message: 'cpu: simd: expected auto or simd128, got "avx"',
     });
+    const alone = await openCpu({ threads: 1 });
+    assert.deepEqual(alone.capabilities().dtypes, ['f32', 'f16', 'bf16']);
+    const x = alone.allocate('f64', [4]);
+    assert.throws(() => new Ropewalk(alone).add(x, x), {
+      code: 'UNSUPPORTED',
+      message:
+        'cpu: add: f64 runs on the reference: the kernels compute in f32. Give the reference: openCpu(options, runReference).',
+    });
+    alone.dispose();
     const rw = await ropewalk({ backend: 'cpu' });
     rw.dispose();
     rw.dispose();
@@ -384,7 +393,7 @@ describe('memory', () => {
     const a = rw.allocate('f32', [100_000]);
     const asked = (): Tensor => rw.allocate('f32', [200_000]);
     const message =
-      /^cpu: memory: expected room for 800000 bytes, got (\d+) available of 983040\. Dispose tensors that are no longer needed\.$/;
+      /^cpu: memory: 800000 bytes do not fit: \d+ of 983040 are available\. Dispose tensors that are no longer needed\.$/;
     assert.throws(asked, { code: 'DEVICE', message });
     a.dispose();
     const b = asked();
@@ -442,7 +451,7 @@ describe('memory', () => {
     const view = a.view([2, 2]);
     a.dispose();
     a.dispose();
-    const message = 'tensor: expected one that is still in memory, got "a disposed tensor"';
+    const message = 'tensor: this tensor was disposed, so its elements are gone.';
     assert.throws(() => a.read(), { code: 'DEVICE', message });
     assert.throws(() => view.read(), { code: 'DEVICE', message });
     const held = backend.launcher.memory.heldBytes;

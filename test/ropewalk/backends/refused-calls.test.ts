@@ -175,7 +175,7 @@ test('cpu: a call whose working memory does not fit leaves nothing behind, at an
       run(rw, rows).dispose();
       done++;
     } catch (error) {
-      assert.match(String(error), /^RopewalkError: cpu: memory: expected room for \d+ bytes/);
+      assert.match(String(error), /^RopewalkError: cpu: memory: \d+ bytes do not fit/);
       refused++;
       // Scratch memory may have gone back, to make room.
       assert.ok(

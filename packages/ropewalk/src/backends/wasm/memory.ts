@@ -4,7 +4,7 @@
  * @module
  */
 import { type ArrayOf, arrayOver, bitsOf, type Dtype, newArray, sizeBytes } from '../../core/dtypes.js';
-import { RopewalkError, refuse } from '../../core/errors.js';
+import { fail, RopewalkError, refuse } from '../../core/errors.js';
 import type { TensorStorage } from '../../core/tensor.js';
 
 const PAGE = 65536;
@@ -13,7 +13,7 @@ const MAX_PAGES = 65536;
 /** A cache line: tensors that different threads write do not share one. */
 const ALIGNMENT = 64;
 
-/** Bytes of a memory that somebody holds. */
+/** Bytes of the memory that are held. */
 export interface Block {
   readonly address: number;
   readonly sizeBytes: number;
@@ -26,43 +26,43 @@ export class WasmMemory {
   readonly limitBytes: number;
   /** Bytes that are held now. */
   heldBytes = 0;
-  /** Called when nothing is left: gives back what can be made again, and says whether that was anything. */
+  /** Called when nothing is left: gives back what can be made again, and says whether there was any. */
   reclaim: () => boolean = () => false;
-  /** Blocks given back, by size: the same size is taken again first, so that a steady program never searches. */
-  private readonly bins = new Map<number, number[]>();
-  private freeBytes = 0;
-  private top: number;
-  private readonly forgotten: FinalizationRegistry<Block>;
+  /** Blocks given back, by size: a block of the same size is taken again first, so that a steady program never searches. */
+  readonly #bins = new Map<number, number[]>();
+  #freeBytes = 0;
+  readonly #start: number;
+  #top: number;
+  readonly #forgotten: FinalizationRegistry<Block>;
 
   /**
    * @param shared - whether workers share it
-   * @param start - bytes at the bottom that are not tensors'
+   * @param start - bytes at the bottom that are not for tensors
    * @param limitBytes - the most it may grow to, at most 4 GiB
    */
-  constructor(
-    shared: boolean,
-    private readonly start: number,
-    limitBytes = MAX_PAGES * PAGE,
-  ) {
-    this.top = start;
+  constructor(shared: boolean, start: number, limitBytes = MAX_PAGES * PAGE) {
+    this.#start = start;
+    this.#top = start;
     if (typeof limitBytes !== 'number') refuse('RANGE', 'cpu: memoryLimit', 'a number of bytes', limitBytes);
     let maximum = Math.min(MAX_PAGES, Math.ceil(limitBytes / PAGE));
     const initial = Math.ceil(start / PAGE) + 1;
     if (!(maximum >= initial)) refuse('RANGE', 'cpu: memoryLimit', `at least ${initial * PAGE} bytes`, limitBytes);
-    // A shared memory reserves its maximum at once; a phone may not have 4 GiB of addresses in one piece.
+    // A shared memory reserves its maximum at once; a phone may not have 4 GiB of contiguous addresses.
     for (;;) {
       try {
         this.memory = new WebAssembly.Memory({ initial, maximum, shared });
         break;
       } catch (cause) {
-        if (maximum / 2 < initial)
-          throw new RopewalkError('DEVICE', `cpu: memory: expected ${initial * PAGE} bytes, got ${cause}`, { cause });
+        if (maximum / 2 < initial) {
+          const message = `cpu: memory: this runtime does not give ${initial * PAGE} bytes: ${cause}`;
+          throw new RopewalkError('DEVICE', message, { cause });
+        }
         maximum = Math.floor(maximum / 2);
       }
     }
     this.limitBytes = maximum * PAGE;
-    // A net for tensors that were dropped without dispose(): their memory comes back when the collector finds them.
-    this.forgotten = new FinalizationRegistry((block) => this.free(block));
+    // For tensors that were dropped without dispose(): their memory comes back when the garbage collector finds them.
+    this.#forgotten = new FinalizationRegistry((block) => this.free(block));
   }
 
   /** All of it, as it is now. */
@@ -77,15 +77,15 @@ export class WasmMemory {
    */
   take(bytes: number): Block {
     const size = Math.max(ALIGNMENT, Math.ceil(bytes / ALIGNMENT) * ALIGNMENT);
-    const address = this.fromBin(size) ?? this.fromFree(size, false) ?? this.fromTop(size) ?? this.fromFree(size, true);
+    const address =
+      this.#fromBin(size) ?? this.#fromFree(size, false) ?? this.#fromTop(size) ?? this.#fromFree(size, true);
     if (address === undefined) {
       if (this.reclaim()) return this.take(bytes);
-      const available = this.limitBytes - this.start - this.heldBytes;
-      throw new RopewalkError(
-        'DEVICE',
-        `cpu: memory: expected room for ${bytes} bytes, got ${Math.max(0, available)} available of ${this.limitBytes - this.start}` +
-          `${available >= size ? ' (in smaller pieces, or the machine has no more)' : ''}. Dispose tensors that are no longer needed.`,
-      );
+      const room = this.limitBytes - this.#start;
+      const available = room - this.heldBytes;
+      const pieces = available >= size ? ', but in smaller pieces, or the machine has no more memory' : '';
+      const state = `${bytes} bytes do not fit: ${Math.max(0, available)} of ${room} are available${pieces}`;
+      fail('DEVICE', 'cpu: memory', `${state}. Dispose tensors that are no longer needed.`);
     }
     this.heldBytes += size;
     return { address, sizeBytes: size };
@@ -94,43 +94,47 @@ export class WasmMemory {
   /** Gives a block back. */
   free(block: Block): void {
     this.heldBytes -= block.sizeBytes;
-    this.freeBytes += block.sizeBytes;
-    const bin = this.bins.get(block.sizeBytes);
-    if (bin) bin.push(block.address);
-    else this.bins.set(block.sizeBytes, [block.address]);
+    this.#keep(block.sizeBytes, block.address);
   }
 
-  /** Watches over storage that the collector may find. */
+  /** Gives a block back when the garbage collector finds its storage. */
   watch(storage: WasmStorage, block: Block): void {
-    this.forgotten.register(storage, block, storage);
+    this.#forgotten.register(storage, block, storage);
   }
 
-  /** Ends the watch of {@link watch}. */
+  /** Ends {@link watch}. */
   unwatch(storage: WasmStorage): void {
-    this.forgotten.unregister(storage);
+    this.#forgotten.unregister(storage);
   }
 
-  private fromBin(size: number): number | undefined {
-    const address = this.bins.get(size)?.pop();
-    if (address !== undefined) this.freeBytes -= size;
+  #keep(size: number, address: number): void {
+    this.#freeBytes += size;
+    const bin = this.#bins.get(size);
+    if (bin) bin.push(address);
+    else this.#bins.set(size, [address]);
+  }
+
+  #fromBin(size: number): number | undefined {
+    const address = this.#bins.get(size)?.pop();
+    if (address !== undefined) this.#freeBytes -= size;
     return address;
   }
 
-  private fromTop(size: number): number | undefined {
-    const end = this.top + size;
+  #fromTop(size: number): number | undefined {
+    const end = this.#top + size;
     const have = this.memory.buffer.byteLength;
     if (end > have) {
       if (end > this.limitBytes) return undefined;
       // An eighth more than there is saves growing again for each tensor.
       const wanted = Math.min(this.limitBytes, Math.max(end, have + Math.floor(have / 8)));
-      if (!this.grow(wanted - have) && !this.grow(end - have)) return undefined;
+      if (!this.#grow(wanted - have) && !this.#grow(end - have)) return undefined;
     }
-    const address = this.top;
-    this.top = end;
+    const address = this.#top;
+    this.#top = end;
     return address;
   }
 
-  private grow(bytes: number): boolean {
+  #grow(bytes: number): boolean {
     try {
       this.memory.grow(Math.ceil(bytes / PAGE));
       return true;
@@ -140,11 +144,12 @@ export class WasmMemory {
   }
 
   /** Joins neighbours among the free blocks and takes the smallest that is large enough. */
-  private fromFree(size: number, always: boolean): number | undefined {
-    // Joining costs a sort; it is worth it when much is free, or when nothing else is left.
-    if (this.freeBytes === 0 || (!always && (this.freeBytes < size || this.freeBytes < this.top / 4))) return undefined;
+  #fromFree(size: number, always: boolean): number | undefined {
+    // Joining costs a sort: it pays when much is free, or when nothing else is left.
+    if (this.#freeBytes === 0 || (!always && (this.#freeBytes < size || this.#freeBytes < this.#top / 4)))
+      return undefined;
     const blocks: { address: number; size: number }[] = [];
-    for (const [binSize, addresses] of this.bins)
+    for (const [binSize, addresses] of this.#bins)
       for (const address of addresses) blocks.push({ address, size: binSize });
     blocks.sort((a, b) => a.address - b.address);
     const joined: { address: number; size: number }[] = [];
@@ -153,78 +158,68 @@ export class WasmMemory {
       if (last && last.address + last.size === block.address) last.size += block.size;
       else joined.push(block);
     }
-    this.bins.clear();
-    this.freeBytes = 0;
+    this.#bins.clear();
+    this.#freeBytes = 0;
     const last = joined.at(-1);
-    if (last && last.address + last.size === this.top) this.top = joined.pop()!.address;
+    if (last && last.address + last.size === this.#top) this.#top = joined.pop()!.address;
     let best: { address: number; size: number } | undefined;
     for (const block of joined) if (block.size >= size && block.size < (best?.size ?? Infinity)) best = block;
     for (const block of joined) {
       const rest = block === best ? { address: block.address + size, size: block.size - size } : block;
       if (rest.size === 0) continue;
-      this.freeBytes += rest.size;
-      const bin = this.bins.get(rest.size);
-      if (bin) bin.push(rest.address);
-      else this.bins.set(rest.size, [rest.address]);
+      this.#keep(rest.size, rest.address);
     }
-    return best?.address ?? this.fromTopIfShrunk(size);
-  }
-
-  /** Joining may have lowered the top far enough. */
-  private fromTopIfShrunk(size: number): number | undefined {
-    return this.top + size <= this.limitBytes ? this.fromTop(size) : undefined;
+    return best?.address ?? this.#fromTop(size); // joining may have lowered the top far enough
   }
 }
 
-/** Whose memory a view shows: who holds only the view holds the storage too, so that the collector does not give its memory away. */
+/** The storage of a view: whoever holds only the view keeps the storage alive, so that its memory is not given away. */
 const OWNER = /* @__PURE__ */ new WeakMap<object, unknown>();
 
 /** A tensor's elements in the backend's memory. */
 export class WasmStorage<D extends Dtype = Dtype> implements TensorStorage<D> {
   readonly owner = 'cpu';
-  private view: ArrayOf[D] | undefined;
+  #block: Block | undefined;
+  #view: ArrayOf[D] | undefined;
 
-  /**
-   * @param home - the memory
-   * @param block - taken from it; this storage gives it back
-   */
+  /** @param block - taken from `home`; this storage gives it back */
   constructor(
     readonly home: WasmMemory,
     readonly dtype: D,
     readonly length: number,
-    private block: Block | undefined,
+    block: Block,
   ) {
-    if (block) home.watch(this as WasmStorage, block);
+    this.#block = block;
+    home.watch(this as WasmStorage, block);
   }
 
   /** Byte address of element 0. */
   get address(): number {
-    return this.block?.address ?? refuse('DEVICE', 'tensor', 'one that is still in memory', 'a disposed tensor');
+    return this.#block?.address ?? fail('DEVICE', 'tensor', 'this tensor was disposed, so its elements are gone.');
   }
 
-  /** The elements; laid anew when the memory has grown. */
+  /** The elements: a new view when the memory has grown. */
   get host(): ArrayOf[D] {
     const buffer = this.home.buffer;
-    if (!this.block || this.view?.buffer !== buffer) {
-      this.view = arrayOver(this.dtype, buffer, this.address, this.length);
-      OWNER.set(this.view, this);
+    if (!this.#block || this.#view?.buffer !== buffer) {
+      this.#view = arrayOver(this.dtype, buffer, this.address, this.length);
+      OWNER.set(this.#view, this);
     }
-    return this.view!;
+    return this.#view!;
   }
 
   read(start = 0, end = this.length): ArrayOf[D] {
-    // slice() of a shared array is shared no more.
     const copy = newArray(this.dtype, end - start);
     (bitsOf(copy) as Uint8Array).set(bitsOf(this.host).subarray(start, end) as Uint8Array);
     return copy;
   }
 
   dispose(): void {
-    if (!this.block) return;
+    if (!this.#block) return;
     this.home.unwatch(this as WasmStorage);
-    this.home.free(this.block);
-    this.block = undefined;
-    this.view = undefined;
+    this.home.free(this.#block);
+    this.#block = undefined;
+    this.#view = undefined;
   }
 }
 

@@ -5,7 +5,7 @@
  */
 import { RELAXED_SIMD, SIMD128 } from './kernels.generated.js';
 
-/** What the kernels' module exports; addresses are in bytes, see assembly/index.ts. */
+/** What the kernels' module exports: see assembly/index.ts. Addresses are in bytes. */
 export interface Kernels {
   run(kernel: number, args: number, from: number, to: number, scratch: number): void;
   work(
@@ -23,7 +23,7 @@ export interface Kernels {
 }
 
 /** A compiled module and which of the two it is. */
-export interface KernelModule {
+interface KernelModule {
   readonly module: WebAssembly.Module;
   readonly simd: 'relaxed SIMD' | 'simd128';
   /** Why it is not the faster one. */
@@ -61,10 +61,10 @@ export async function whyNotWasm(): Promise<string | undefined> {
  */
 export async function compileKernels(shared: boolean, simd: 'auto' | 'simd128'): Promise<KernelModule> {
   let bytes = simd === 'auto' ? await unpack(RELAXED_SIMD) : undefined;
-  let whyNotRelaxed = bytes ? undefined : 'relaxed SIMD: not wanted (simd: simd128)';
+  let whyNotRelaxed = bytes ? undefined : 'relaxed SIMD: simd128 was asked for (simd: simd128)';
   if (bytes && !WebAssembly.validate(bytes)) {
     bytes = undefined;
-    whyNotRelaxed = 'relaxed SIMD: this runtime does not have it (Node 22, Chrome 114 and later do)';
+    whyNotRelaxed = 'relaxed SIMD: this runtime does not have it (Node 22 and Chrome 114 do)';
   }
   const chosen = bytes ?? (await unpack(SIMD128));
   if (!shared) importUnshared(chosen);
@@ -72,7 +72,7 @@ export async function compileKernels(shared: boolean, simd: 'auto' | 'simd128'):
 }
 
 /**
- * Makes the module import a memory that is not shared: where no worker may share it, browsers hand out no other.
+ * Makes the module import a memory that is not shared: a page that is not cross-origin isolated can have no other.
  *
  * It is one flag of the memory's limits (bit 1 of the byte after its import kind); atomic instructions are valid on either memory.
  *
@@ -89,6 +89,10 @@ function importUnshared(bytes: Uint8Array): void {
       if (byte < 0x80) return value;
     }
   };
+  const skipName = (): void => {
+    const length = leb();
+    at += length;
+  };
   const IMPORTS = 2;
   const MEMORY = 2;
   while (at < bytes.length) {
@@ -96,10 +100,8 @@ function importUnshared(bytes: Uint8Array): void {
     const end = leb() + at;
     if (section === IMPORTS) {
       leb(); // the memory is the only import
-      for (const _name of ['module', 'field']) {
-        const length = leb();
-        at += length;
-      }
+      skipName(); // of the module
+      skipName(); // of the memory
       if (bytes[at++] === MEMORY) bytes[at]! &= ~2;
       return;
     }

@@ -1,27 +1,26 @@
 /**
- * The threads of the CPU backend: started at the first job that is worth it, asleep when idle, never in the way of the process's end,
- * and ended when the backend is disposed or dropped. In a page the first one starts when the backend opens: see {@link Pool.tryOne}.
+ * The threads of the CPU backend. They start at the first job that is worth it, sleep when idle, do not keep the process alive, and
+ * end when the backend is disposed or dropped. In a page the first one starts when the backend opens: see {@link Pool.tryOne}.
  *
- * The host always works too, and takes whatever chunks nobody else takes: a pool whose workers have not started yet, or never will,
- * only makes a job slower.
+ * The host works too, and takes every chunk that no worker takes: if workers start late, or never, a job is only slower.
  *
  * @module
  */
-import { RopewalkError } from '../../core/errors.js';
+import { fail } from '../../core/errors.js';
 import { MAX_THREADS } from '../backend.js';
 import { Board, type Kernel } from './abi.js';
 import type { Kernels } from './module.js';
 
-/** How often a thread looks for work, or for the end of it, before it gives the core away: about 50 µs. */
+/** How often a thread looks for work, or for its end, before it gives the core away: about 50 µs. */
 const LOOKS = 20000;
-/** A worker that leaves its chunk undone this long is taken for dead; no chunk takes a hundredth of it. */
+/** A worker that has not finished a chunk after this long counts as dead; no chunk takes a hundredth of it. */
 const PATIENCE_MS = 20000;
 /** After so many failures in a row the pool stays off. */
 const MAX_FAILURES = 3;
 /** A page's worker that has not begun by then is not waited for. */
 const LOADING_MS = 10000;
 
-/** What a page can do about it; browsers do not tell which it was. */
+/** Every cause that a page can do something about: browsers do not say which it was. */
 const NOT_LOADED =
   'worker.js did not load: serve it beside the script that starts it, with the same COEP header, and allow it by worker-src of the CSP';
 
@@ -36,14 +35,14 @@ interface PoolWorker {
   readonly worker: WorkerLike;
 }
 
-/** What it takes to end the workers. Nothing here leads to the pool: while they run they would keep it, and nobody would ever end them. */
+/** What ends the workers. It must not refer to the pool: running workers would keep the pool alive, and nothing would end them. */
 interface StopHandle {
   readonly memory: WebAssembly.Memory;
   readonly board: number;
   readonly workers: PoolWorker[];
 }
 
-/** Ends the workers of pools that were dropped without dispose(), when the collector finds them. */
+/** Ends the workers of pools that were dropped without dispose(), when the garbage collector finds them. */
 const DROPPED = /* @__PURE__ */ new FinalizationRegistry<StopHandle>(stop);
 
 function stop({ memory, board, workers }: StopHandle): void {
@@ -54,18 +53,18 @@ function stop({ memory, board, workers }: StopHandle): void {
   for (const { worker } of workers.splice(0)) void worker.terminate();
 }
 
-/** How a worker was lost: its script did not load, it threw, or somebody ended it. */
+/** How a worker was lost: its script did not load, it threw, or it was ended. */
 type Loss = 'not loaded' | 'error' | 'exit';
 
-/** What becomes of a worker. */
+/** What happens to a worker. */
 interface Listener {
-  /** It waits for work; told in pages alone. */
+  /** It waits for work; only pages report this. */
   began(): void;
   lost(worker: WorkerLike, loss: Loss, why: unknown): void;
 }
 
-/** A listener that does not keep the pool: see {@link StopHandle}. */
-function listenerOf(pool: Listener): Listener {
+/** A listener that does not keep the pool alive: see {@link StopHandle}. */
+function weakListener(pool: Listener): Listener {
   const weak = new WeakRef(pool);
   return {
     began: () => weak.deref()?.began(),
@@ -73,7 +72,7 @@ function listenerOf(pool: Listener): Listener {
   };
 }
 
-/** Where the worker's script lies, for Node. */
+/** Where the worker's script is, for Node. */
 const workerUrl = (): URL => new URL('./worker.js', import.meta.url);
 
 function spawn(start: Start, listener: Listener): WorkerLike {
@@ -86,7 +85,7 @@ function spawn(start: Start, listener: Listener): WorkerLike {
     return thread;
   }
   const thread = new Worker(new URL('./worker.js', import.meta.url), { type: 'module' });
-  // Only a script that ran has a message to leave.
+  // Only a script that has run can leave a message.
   thread.onerror = (event) =>
     event.message ? listener.lost(thread, 'error', event.message) : listener.lost(thread, 'not loaded', NOT_LOADED);
   thread.onmessage = () => listener.began();
@@ -112,17 +111,17 @@ export interface PoolOptions {
   readonly memory: WebAssembly.Memory;
   /** Byte address of the job board. */
   readonly board: number;
-  /** Threads in all, the host's own among them. */
+  /** All threads, the host's own included. */
   readonly threads: number;
 }
 
 /**
- * Threads that this machine and runtime would let the pool have, and why not more.
+ * How many threads the pool can have on this machine and runtime, and why not more.
  *
  * @param wanted - what the user asked for, or undefined for as many as there are cores
  */
 export function threadsHere(wanted: number | undefined): { threads: number; whyNot: string | undefined } {
-  if (wanted === 1) return { threads: 1, whyNot: 'threads: not wanted (threads: 1)' };
+  if (wanted === 1) return { threads: 1, whyNot: 'threads: only one was asked for (threads: 1)' };
   const isolated =
     nodeThreads() !== undefined || (globalThis as { crossOriginIsolated?: boolean }).crossOriginIsolated === true;
   if (!isolated) {
@@ -135,22 +134,22 @@ export function threadsHere(wanted: number | undefined): { threads: number; whyN
   const os = builtin<{ availableParallelism(): number }>('node:os');
   const cores = os?.availableParallelism() ?? globalThis.navigator?.hardwareConcurrency ?? 1;
   const threads = Math.min(wanted ?? cores, MAX_THREADS);
-  if (threads === 1) return { threads, whyNot: 'threads: this machine gives one core' };
+  if (threads === 1) return { threads, whyNot: 'threads: this machine has one core' };
   const whyNot = nodeThreads() && whyNoWorkers();
   return { threads: whyNot === undefined ? threads : 1, whyNot };
 }
 
-/** Why Node would not start a worker, as far as that can be known without starting one. */
+/** Why Node cannot start a worker, as far as that is known without trying. */
 function whyNoWorkers(): string | undefined {
   const { permission } = globalThis.process as { permission?: { has(scope: string): boolean } };
   if (permission && !permission.has('worker'))
-    return 'threads: this process may start no workers: give node --allow-worker';
+    return 'threads: this process must not start workers: run node with --allow-worker';
   try {
     const url = workerUrl();
     if (builtin<{ existsSync(url: URL): boolean }>('node:fs')?.existsSync(url) !== false) return undefined;
-    return `threads: ${url.href} is not there: copy worker.js from the package's dist/backends/wasm beside the script that starts it`;
+    return `threads: ${url.href} does not exist: copy worker.js from the package's dist/backends/wasm beside the script that starts it`;
   } catch {
-    return 'threads: this script has no address of its own (import.meta.url), so worker.js cannot be found: bundle it as an ES module';
+    return 'threads: this script has no import.meta.url, so worker.js cannot be found: bundle it as an ES module';
   }
 }
 
@@ -173,50 +172,52 @@ interface NodeEvents {
 export class Pool implements Listener {
   /** Why there are fewer threads than could be. */
   whyNot: string | undefined;
-  private readonly workers: PoolWorker[] = [];
-  private readonly stopHandle: StopHandle;
-  /** Whether all workers were started, and one at least is left. */
-  private started = false;
-  private job = 0;
-  /** In a row: a job that is done ends it, unless the workers never began, which no job that the host does alone puts right. */
-  private failures = 0;
-  private neverBegan = false;
+  readonly #options: PoolOptions;
+  readonly #workers: PoolWorker[] = [];
+  readonly #stopHandle: StopHandle;
+  /** Whether all workers were started, and at least one is left. */
+  #started = false;
+  #job = 0;
+  /** In a row. A finished job resets it, unless the workers never began: the host alone may have done that job. */
+  #failures = 0;
+  #neverBegan = false;
   /** Ends the wait of {@link tryOne}. */
-  private tried: (() => void) | undefined;
-  private readonly mayBlock: boolean;
+  #tried: (() => void) | undefined;
+  readonly #mayBlock: boolean;
 
-  constructor(private readonly options: PoolOptions) {
-    this.mayBlock = mayBlock(options.memory.buffer);
+  constructor(options: PoolOptions) {
     const { memory, board } = options;
-    this.stopHandle = { memory, board, workers: this.workers };
-    DROPPED.register(this, this.stopHandle, this);
+    this.#options = options;
+    this.#mayBlock = mayBlock(memory.buffer);
+    this.#stopHandle = { memory, board, workers: this.#workers };
+    DROPPED.register(this, this.#stopHandle, this);
   }
 
   /**
-   * Starts the first worker where nothing but starting one tells whether any can be had, in a page, and waits until it has begun or failed;
-   * Node has been asked by {@link threadsHere}.
+   * In a page, starts the first worker and waits until it has begun or failed: only trying shows whether workers start there. In Node
+   * {@link threadsHere} knows it already.
    */
   async tryOne(): Promise<void> {
     if (this.threads === 1 || nodeThreads()) return;
-    this.clear();
+    this.#clear();
     const tried = new Promise<void>((resolve) => {
-      this.tried = resolve;
+      this.#tried = resolve;
     });
-    this.spawn(1);
-    const timer = setTimeout(() => this.giveUp(`worker.js has not loaded within ${LOADING_MS} ms`), LOADING_MS);
+    this.#spawn(1);
+    const timer = setTimeout(() => this.#giveUp(`worker.js has not loaded within ${LOADING_MS} ms`), LOADING_MS);
     await tried;
-    this.tried = undefined;
+    this.#tried = undefined;
     clearTimeout(timer);
   }
 
   /** Threads that compute: the host and its workers, once they are started. */
   get threads(): number {
-    return this.failures >= MAX_FAILURES ? 1 : this.options.threads;
+    return this.#failures >= MAX_FAILURES ? 1 : this.#options.threads;
   }
 
-  /** The board, laid anew each time because memory grows. */
-  private get words(): Int32Array {
-    return new Int32Array(this.options.memory.buffer, this.options.board, Board.words);
+  /** The board: a new view each time, because memory grows. */
+  get #words(): Int32Array {
+    return new Int32Array(this.#options.memory.buffer, this.#options.board, Board.words);
   }
 
   /**
@@ -225,7 +226,7 @@ export class Pool implements Listener {
    * @param address - of the host's; the others' follow
    */
   setScratch(address: number, bytesPerThread: number): void {
-    const words = this.words;
+    const words = this.#words;
     words[Board.scratch] = address;
     words[Board.scratchBytes] = bytesPerThread;
   }
@@ -233,64 +234,61 @@ export class Pool implements Listener {
   /**
    * Runs a job on all threads and returns when it is done.
    *
-   * @param kernel - its number
-   * @param args - address of its words
-   * @param units - how many
+   * @param args - address of the kernel's arguments
    * @param chunk - units that one claim takes
    * @throws {RopewalkError} DEVICE when a worker dies on it: the output is incomplete, the next job starts new workers
    */
   run(kernel: Kernel, args: number, units: number, chunk: number): void {
-    if (!this.started) this.start();
-    this.job = (this.job + 1) & 0xffffff;
-    let left = this.options.kernels.work(this.options.board, this.job, kernel, args, units, chunk, LOOKS);
+    if (!this.#started) this.#start();
+    this.#job = (this.#job + 1) & 0xffffff;
+    let left = this.#options.kernels.work(this.#options.board, this.#job, kernel, args, units, chunk, LOOKS);
     if (left === 0) {
-      this.succeed();
+      this.#succeed();
       return;
     }
     let since = performance.now();
-    let done = Atomics.load(this.words, Board.done);
+    let done = Atomics.load(this.#words, Board.done);
     while (left !== 0) {
-      const words = this.words;
+      const words = this.#words;
       const now = Atomics.load(words, Board.done);
       if (now !== done) {
         done = now;
         since = performance.now();
       }
-      if (Atomics.load(words, Board.failed) > 0) this.fail('a worker thread that crashed');
-      if (performance.now() - since > PATIENCE_MS)
-        this.fail(`a worker thread that has not answered for ${PATIENCE_MS} ms`);
-      // Sleeping gives the core to the worker that the host waits for. A page's main thread must not sleep, so it looks on.
-      if (this.mayBlock) Atomics.wait(words, Board.never, 0, 0.2);
-      left = this.options.kernels.finish(this.options.board, LOOKS);
+      if (Atomics.load(words, Board.failed) > 0) this.#fail('a worker thread crashed');
+      if (performance.now() - since > PATIENCE_MS) this.#fail(`a worker thread has not answered for ${PATIENCE_MS} ms`);
+      // Sleeping gives the core to the worker that the host waits for. A page's main thread must not sleep, so it keeps looking.
+      if (this.#mayBlock) Atomics.wait(words, Board.never, 0, 0.2);
+      left = this.#options.kernels.finish(this.#options.board, LOOKS);
     }
-    this.succeed();
+    this.#succeed();
   }
 
   /** Stops all workers. */
   dispose(): void {
     DROPPED.unregister(this);
-    stop(this.stopHandle);
+    stop(this.#stopHandle);
   }
 
   began(): void {
-    this.tried?.();
+    this.#tried?.();
   }
 
   lost(worker: WorkerLike, loss: Loss, why: unknown): void {
-    const at = this.workers.findIndex((one) => one.worker === worker);
-    if (at < 0) return; // the pool itself ended it, or it is known already: an error comes before an exit
-    this.workers.splice(at, 1);
+    const at = this.#workers.findIndex((one) => one.worker === worker);
+    if (at < 0) return; // the pool ended it, or knows already: an error comes before an exit
+    this.#workers.splice(at, 1);
     const reason = why instanceof Error ? why.message : why;
-    const left = this.workers.length;
+    const left = this.#workers.length;
     // A script that does not load now will not load later.
-    if (left === 0 && (loss === 'not loaded' || this.tried)) {
-      this.giveUp(reason);
+    if (left === 0 && (loss === 'not loaded' || this.#tried)) {
+      this.#giveUp(reason);
       return;
     }
     if (left === 0) {
-      this.started = false;
-      this.failures++;
-      this.neverBegan = loss === 'error' && Atomics.load(this.words, Board.workers) === 0;
+      this.#started = false;
+      this.#failures++;
+      this.#neverBegan = loss === 'error' && Atomics.load(this.#words, Board.workers) === 0;
     }
     const next =
       left > 0
@@ -301,64 +299,65 @@ export class Pool implements Listener {
     this.whyNot = `threads: a worker ${loss === 'not loaded' ? 'did not start' : 'has ended'} (${reason}); ${next}`;
   }
 
-  /** Does without workers from now on. */
-  private giveUp(why: unknown): void {
-    stop(this.stopHandle);
+  /** Works without workers from now on. */
+  #giveUp(why: unknown): void {
+    stop(this.#stopHandle);
     this.whyNot = `threads: a worker did not start (${why}); one thread computes`;
-    this.failures = MAX_FAILURES;
-    this.tried?.();
+    this.#failures = MAX_FAILURES;
+    this.#tried?.();
   }
 
-  private succeed(): void {
-    if (this.failures === 0 || this.threads === 1 || (this.neverBegan && Atomics.load(this.words, Board.workers) === 0))
+  #succeed(): void {
+    if (
+      this.#failures === 0 ||
+      this.threads === 1 ||
+      (this.#neverBegan && Atomics.load(this.#words, Board.workers) === 0)
+    )
       return;
-    this.failures = 0;
-    this.neverBegan = false;
+    this.#failures = 0;
+    this.#neverBegan = false;
   }
 
-  private start(): void {
+  #start(): void {
     if (this.threads === 1) return;
     this.whyNot = undefined;
-    if (this.workers.length === 0) this.clear();
-    this.started = true;
-    for (let slot = 1; slot < this.options.threads && this.threads > 1; slot++)
-      if (!this.workers.some((one) => one.slot === slot)) this.spawn(slot);
+    if (this.#workers.length === 0) this.#clear();
+    this.#started = true;
+    for (let slot = 1; slot < this.#options.threads && this.threads > 1; slot++)
+      if (!this.#workers.some((one) => one.slot === slot)) this.#spawn(slot);
   }
 
-  /** A fresh board for fresh workers: what dead ones claimed can never be done, and where they slept nobody sleeps. Scratch stays. */
-  private clear(): void {
-    this.words.fill(0, 0, Board.scratch);
-    this.words.fill(0, Board.stop);
+  /** A fresh board for fresh workers: chunks of dead ones would stay undone, and their sleep would stay counted. Scratch stays. */
+  #clear(): void {
+    this.#words.fill(0, 0, Board.scratch);
+    this.#words.fill(0, Board.stop);
   }
 
-  private spawn(slot: number): void {
-    const { module, memory, board } = this.options;
+  #spawn(slot: number): void {
+    const { module, memory, board } = this.#options;
     try {
-      this.workers.push({
+      this.#workers.push({
         slot,
-        worker: spawn({ module, memory, board, failed: Board.failed, slot, looks: LOOKS }, listenerOf(this)),
+        worker: spawn({ module, memory, board, failed: Board.failed, slot, looks: LOOKS }, weakListener(this)),
       });
     } catch (error) {
-      this.giveUp(error);
+      this.#giveUp(error);
     }
   }
 
-  private fail(what: string): never {
-    this.failures++;
-    this.started = false;
-    for (const { worker } of this.workers.splice(0)) void worker.terminate();
-    this.clear();
+  #fail(what: string): never {
+    this.#failures++;
+    this.#started = false;
+    for (const { worker } of this.#workers.splice(0)) void worker.terminate();
+    this.#clear();
     const next =
-      this.failures >= MAX_FAILURES ? 'From now on one thread computes.' : 'The next call starts new threads.';
+      this.#failures >= MAX_FAILURES ? 'From now on one thread computes.' : 'The next call starts new threads.';
     this.whyNot = `threads: ${what}`;
-    throw new RopewalkError(
-      'DEVICE',
-      `cpu: threads: expected all chunks to be done, got ${what}. The output is incomplete: call again. ${next}`,
-    );
+    fail('DEVICE', 'cpu: threads', `${what}. The output is incomplete: call again. ${next}`);
   }
 }
 
-/** Whether this thread may sleep: a page's main thread may not. */
+/** Says whether this thread may sleep: a page's main thread may not. */
 function mayBlock(buffer: ArrayBufferLike): boolean {
   if (typeof SharedArrayBuffer === 'undefined' || !(buffer instanceof SharedArrayBuffer)) return false;
   try {

@@ -7,10 +7,11 @@
  * @module
  */
 import { arrayOver, type Dtype, sizeBytes } from '../../core/dtypes.js';
-import { refuse } from '../../core/errors.js';
+import { fail, refuse } from '../../core/errors.js';
 import { extentOf, type Layout, walk } from '../../core/shape.js';
 import { copyBits, hostOf, overlapOf, type Tensor, writtenLater } from '../../core/tensor.js';
 import type { Uploads } from '../uploads.js';
+import type { Walk } from '../walks.js';
 import type { Commands } from './commands.js';
 import { type Block, type BlockPool, GpuStorage } from './memory.js';
 import { bindingsOf, type Element, type Kernel, type Operand, packParams, walkLength, writeShader } from './shader.js';
@@ -46,6 +47,9 @@ export interface Pending {
   readonly written: readonly Tensor[];
 }
 
+/** Elements of 32 bits. */
+type Words = Uint32Array | Int32Array | Float32Array;
+
 /** Where an operand lies. */
 export interface Place {
   readonly block: Block;
@@ -58,8 +62,18 @@ export interface Use extends Omit<Operand, 'buffer'> {
   readonly block: Block;
 }
 
+/** An operand that is only read. */
+export function reads(name: string, element: Element, lanes: 1 | 4, block: Block): Use {
+  return { name, element, lanes, written: false, block };
+}
+
+/** An operand that is written. */
+export function writes(name: string, element: Element, lanes: 1 | 4, block: Block): Use {
+  return { name, element, lanes, written: true, block };
+}
+
 /** One run of a kernel. */
-export interface Launch<P extends string, V> {
+interface Launch<P extends string, V> {
   readonly kernel: Kernel<P, V>;
   readonly variant: V;
   readonly uses: readonly Use[];
@@ -73,11 +87,11 @@ export interface Launch<P extends string, V> {
 /** One call. */
 export class Call {
   /** Ranges that this call brought. */
-  private readonly ranges: HostRange[] = [];
+  readonly #ranges: HostRange[] = [];
   /** Where each host tensor lies. */
-  private readonly rangeOf = new Map<Tensor, HostRange>();
-  private readonly blocks: Block[] = [];
-  private outputs: readonly Tensor[] = [];
+  readonly #rangeOf = new Map<Tensor, HostRange>();
+  readonly #blocks: Block[] = [];
+  #outputs: readonly Tensor[] = [];
 
   constructor(readonly home: Home) {}
 
@@ -96,9 +110,9 @@ export class Call {
       }
       const extent = extentOf(tensor);
       if (!extent) continue;
-      const range = this.onItsWay(tensor);
+      const range = this.#onItsWay(tensor);
       if (range) {
-        this.rangeOf.set(tensor, range);
+        this.#rangeOf.set(tensor, range);
         continue;
       }
       const host = storage.host!;
@@ -110,19 +124,19 @@ export class Call {
     // Spans that touch become one range, so that the elements they share stay shared.
     spans.sort((a, b) => a.start - b.start);
     for (const { tensor, memory, start, end } of spans) {
-      let range = this.ranges.find((one) => one.memory === memory && start < one.end);
+      let range = this.#ranges.find((one) => one.memory === memory && start < one.end);
       if (!range) {
         range = { memory, start, end, block: undefined, underWay: 0, last: Promise.resolve() };
-        this.ranges.push(range);
+        this.#ranges.push(range);
       }
       range.end = Math.max(range.end, end);
-      this.rangeOf.set(tensor, range);
+      this.#rangeOf.set(tensor, range);
     }
-    for (const range of this.ranges) {
+    for (const range of this.#ranges) {
       range.block = this.home.pool.take(range.end - range.start);
       this.home.commands.write(range.block, wholeWords(range));
     }
-    this.outputs = outputs;
+    this.#outputs = outputs;
   }
 
   /**
@@ -134,39 +148,50 @@ export class Call {
     const { storage, offset } = tensor;
     if (tensor.size === 0) return { block: this.scratch(0), offset: 0 };
     if (storage instanceof GpuStorage && storage.home === this.home.pool) return { block: storage.block, offset };
-    const { block, start } = this.rangeOf.get(tensor)!;
+    const { block, start } = this.#rangeOf.get(tensor)!;
     return { block: block!, offset: (storage.host!.byteOffset - start) / sizeBytes(tensor.dtype) + offset };
   }
 
-  /** Memory until the end of the call, with these bytes in it. */
-  temporary(data: Uint32Array | Int32Array | Float32Array): Block {
-    const block = this.home.pool.take(data.byteLength);
-    this.blocks.push(block);
-    this.home.commands.write(block, new Uint8Array(data.buffer as ArrayBuffer, data.byteOffset, data.byteLength));
+  /** Memory until the end of the call, with these elements in it. */
+  temporary(data: Words): Block {
+    const block = this.scratch(data.byteLength);
+    this.#write(block, data);
     return block;
+  }
+
+  /** Memory for what a plan keeps: its elements are made and written at its first use, and stay while it is used. */
+  upload(key: object, bytes: number, make: () => Words): Block {
+    return this.home.uploads.get(key, bytes, () => {
+      const block = this.home.pool.take(bytes);
+      this.#write(block, make());
+      return block;
+    });
+  }
+
+  #write(block: Block, { buffer, byteOffset, byteLength }: Words): void {
+    this.home.commands.write(block, new Uint8Array(buffer as ArrayBuffer, byteOffset, byteLength));
   }
 
   /** Memory until the end of the call; its contents are whatever was there. */
   scratch(bytes: number): Block {
     const block = this.home.pool.take(bytes);
-    this.blocks.push(block);
+    this.#blocks.push(block);
     return block;
   }
 
   /** Queues a kernel. */
   launch<P extends string, V>({ kernel, variant, uses, params, walk = [], groups }: Launch<P, V>): void {
     if (groups === 0) return;
-    if (walk.length > walkLength(kernel))
-      refuse(
-        'UNSUPPORTED',
-        `webgpu: ${kernel.name}`,
-        `at most ${walkLength(kernel)} dimensions that do not join`,
-        walk.length,
-      );
+    if (walk.length > walkLength(kernel)) {
+      const most = `takes at most ${walkLength(kernel)} dimensions that do not join, and these are ${walk.length}`;
+      fail('UNSUPPORTED', `webgpu: ${kernel.name}`, `${most}. Make the tensors contiguous.`);
+    }
     const blocks = [...new Set(uses.map(({ block }) => block))];
     const limit = this.home.device.limits.maxStorageBuffersPerShaderStage;
-    if (blocks.length > limit)
-      refuse('UNSUPPORTED', `webgpu: ${kernel.name}`, `at most ${limit} tensors on this device`, blocks.length);
+    if (blocks.length > limit) {
+      const most = `this device takes at most ${limit} buffers at a time, and these tensors lie in ${blocks.length}`;
+      fail('UNSUPPORTED', `webgpu: ${kernel.name}`, `${most}.`);
+    }
     const operands = uses.map(({ block, ...rest }): Operand => ({ ...rest, buffer: blocks.indexOf(block) }));
     const bindings = bindingsOf(operands, blocks.length);
     const parts = operands.map(
@@ -185,22 +210,22 @@ export class Call {
   /** Queues the way back of what was written in host memory. */
   takeHome(): void {
     const written = new Map<HostRange, Tensor[]>();
-    for (const tensor of this.outputs) {
-      const range = this.rangeOf.get(tensor);
+    for (const tensor of this.#outputs) {
+      const range = this.#rangeOf.get(tensor);
       if (range) written.set(range, [...(written.get(range) ?? []), tensor]);
     }
     for (const [range, tensors] of written) {
       const { pending, commands } = this.home;
       const bytes = commands.readBack(range.block!, 0, range.end - range.start);
       range.underWay++;
-      const back = writtenLater(range.memory, this.bringBack(range, tensors, bytes));
+      const back = writtenLater(range.memory, this.#bringBack(range, tensors, bytes));
       range.last = back;
       pending.set(back, { range, written: tensors });
       back.finally(() => pending.delete(back)).catch(() => {});
     }
   }
 
-  private async bringBack(range: HostRange, written: readonly Tensor[], bytes: Promise<ArrayBuffer>): Promise<void> {
+  async #bringBack(range: HostRange, written: readonly Tensor[], bytes: Promise<ArrayBuffer>): Promise<void> {
     const before = range.last;
     try {
       const all = await bytes;
@@ -215,8 +240,8 @@ export class Call {
   /** Gives the memory of the call back. What is on its way home stays. */
   release(): void {
     const { pool } = this.home;
-    for (const block of this.blocks) pool.free(block);
-    for (const { block, underWay } of this.ranges) if (block && underWay === 0) pool.free(block);
+    for (const block of this.#blocks) pool.free(block);
+    for (const { block, underWay } of this.#ranges) if (block && underWay === 0) pool.free(block);
   }
 
   /**
@@ -224,7 +249,7 @@ export class Call {
    *
    * @throws {RopewalkError} DEVICE when some are, or the tensor is not in host memory, or another backend is still to write it
    */
-  private onItsWay(tensor: Tensor): HostRange | undefined {
+  #onItsWay(tensor: Tensor): HostRange | undefined {
     const memory = tensor.storage.host?.buffer;
     const here = [...this.home.pending.values()].filter(({ range }) => range.memory === memory);
     if (here.length === 0) hostOf(tensor, 'webgpu: tensor');
@@ -232,8 +257,8 @@ export class Call {
       for (const other of written) {
         if (overlapOf(tensor, other) === 'none') continue;
         if (covers(other, tensor)) return range;
-        const got = 'host memory of which the device is still to write a part';
-        refuse('DEVICE', 'webgpu: tensor', 'one that is written', got, 'Wait first: await backend.finish().');
+        const state = 'the device has not yet written a part of this host memory';
+        fail('DEVICE', 'webgpu: tensor', `${state}. Wait first: await backend.finish().`);
       }
     }
     return undefined;
@@ -287,12 +312,25 @@ export function elementOf(dtype: Dtype): 'f32' | 'f16' | 'bf16' {
   return refuse('DTYPE', 'webgpu: dtype', 'f32, f16 or bf16', dtype);
 }
 
-/** A tensor's elements as bits to be moved, and its layout in those: 64-bit elements are two words each. */
-export function asBits(layout: Layout & { readonly dtype: Dtype }): { element: Element; layout: Layout } {
-  const bytes = sizeBytes(layout.dtype);
-  if (bytes < 8) return { element: ({ 1: 'u8', 2: 'u16', 4: 'u32' } as const)[bytes as 1 | 2 | 4], layout };
-  const strides = [...layout.strides.map((stride) => stride * 2), 1];
-  return { element: 'u32', layout: { shape: [...layout.shape, 2], strides, offset: layout.offset * 2 } };
+/**
+ * A tensor's elements as bits to be moved, and its layout in those: 64-bit elements are two words each.
+ *
+ * @param offset - of its element `[0, 0, …]`, in its own elements
+ */
+export function asBits({ dtype, shape, strides }: Tensor, offset: number): { element: Element; layout: Layout } {
+  const bytes = sizeBytes(dtype);
+  if (bytes < 8)
+    return {
+      element: ({ 1: 'u8', 2: 'u16', 4: 'u32' } as const)[bytes as 1 | 2 | 4],
+      layout: { shape, strides, offset },
+    };
+  const words = [...strides.map((stride) => stride * 2), 1];
+  return { element: 'u32', layout: { shape: [...shape, 2], strides: words, offset: offset * 2 } };
+}
+
+/** A walk as kernels take it, fastest dimension first: its size, and the stride of each tensor. */
+export function walkEntries({ dims, strides }: Walk): number[][] {
+  return dims.map((size, d) => [size, ...strides.map((list) => list[d]!)]).reverse();
 }
 
 /**

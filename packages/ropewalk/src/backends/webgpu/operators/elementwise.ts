@@ -5,7 +5,8 @@ import type { AddPlan } from '../../../ops/add.js';
 import type { RearrangePlan } from '../../../ops/rearrange.js';
 import type { SwigluPlan } from '../../../ops/swiglu.js';
 import { joinDims, type Walk } from '../../walks.js';
-import { asBits, type Call, elementOf, inFours } from '../call.js';
+import { asBits, type Call, elementOf, inFours, reads, walkEntries, writes } from '../call.js';
+import type { Block } from '../memory.js';
 import type { Element } from '../shader.js';
 import { COPY } from '../shaders/copy.js';
 import { ELEMENTWISE } from '../shaders/elementwise.js';
@@ -32,9 +33,7 @@ function pieces({ dims, strides }: Walk, offsets: readonly number[]): Piece[] {
       lanes,
       n: sizes.reduce((n, size) => n * size, 1),
       offsets: offsets.map((offset, t) => offset + from * strides[t]!.at(-1)!),
-      walk: sizes
-        .map((size, d) => [size, ...strides.map((list) => list[d]! * (d === sizes.length - 1 ? lanes : 1))])
-        .reverse(),
+      walk: walkEntries({ dims: sizes, strides: strides.map((list) => list.with(-1, list.at(-1)! * lanes)) }),
     };
   };
   if (!aligned) return [piece(1, 0, inner)];
@@ -56,9 +55,9 @@ export function runElementwise(plan: AddPlan | SwigluPlan, call: Call): void {
       kernel: ELEMENTWISE,
       variant: { op: plan.op, lanes },
       uses: [
-        { name: 'a', element, lanes, written: false, block: as.block },
-        { name: 'b', element, lanes, written: false, block: bs.block },
-        { name: 'out', element, lanes, written: true, block: outs.block },
+        reads('a', element, lanes, as.block),
+        reads('b', element, lanes, bs.block),
+        writes('out', element, lanes, outs.block),
       ],
       params: { n, rank: walk.length, a: offsets[0]!, b: offsets[1]!, out: offsets[2]! },
       walk,
@@ -72,34 +71,23 @@ export function runRearrange({ x, out }: RearrangePlan, call: Call): void {
   call.bring([x], [out]);
   if (out.size === 0) return;
   const converts = x.dtype !== out.dtype;
-  const elements = (tensor: Tensor): { element: Element; layout: Layout } => {
-    const layout = { ...layoutOf(tensor), dtype: tensor.dtype, offset: call.place(tensor).offset };
-    return converts ? { element: elementOf(tensor.dtype), layout } : asBits(layout);
+  const elements = (tensor: Tensor): { block: Block; element: Element; layout: Layout } => {
+    const { block, offset } = call.place(tensor);
+    const { dtype, shape, strides } = tensor;
+    if (converts) return { block, element: elementOf(dtype), layout: { shape, strides, offset } };
+    return { block, ...asBits(tensor, offset) };
   };
-  const { element: outElement, layout: to } = elements(out);
-  const { element: xElement, layout: from } = elements(x);
-  const { dims, strides } = joinDims([to, from]);
-  for (const { lanes, n, offsets, walk } of pieces({ dims, strides: [strides[1]!, strides[0]!] }, [
-    from.offset,
-    to.offset,
-  ])) {
+  const [from, to] = [elements(x), elements(out)];
+  const { dims, strides } = joinDims([to.layout, from.layout]);
+  const places = [from.layout.offset, to.layout.offset];
+  for (const { lanes, n, offsets, walk } of pieces({ dims, strides: [strides[1]!, strides[0]!] }, places)) {
     call.launch({
       kernel: COPY,
       variant: { converts },
-      uses: [
-        { name: 'x', element: xElement, lanes, written: false, block: call.place(x).block },
-        { name: 'out', element: outElement, lanes, written: true, block: call.place(out).block },
-      ],
+      uses: [reads('x', from.element, lanes, from.block), writes('out', to.element, lanes, to.block)],
       params: { n, rank: walk.length, x: offsets[0]!, out: offsets[1]! },
       walk,
       groups: Math.ceil(n / COPY.threads),
     });
   }
-}
-
-function layoutOf({ shape, strides }: { readonly shape: readonly number[]; readonly strides: readonly number[] }): {
-  shape: readonly number[];
-  strides: readonly number[];
-} {
-  return { shape, strides };
 }

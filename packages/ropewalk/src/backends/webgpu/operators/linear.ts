@@ -3,7 +3,17 @@ import { BLOCK_WEIGHTS, type BlockFormat, isBlocks } from '../../../core/blocks.
 import type { Tensor } from '../../../core/tensor.js';
 import type { LinearPlan } from '../../../ops/linear.js';
 import { rowsOf } from '../../walks.js';
-import { type Call, elementOf, inFours, type Place, type Use, usefulStrides } from '../call.js';
+import {
+  type Call,
+  elementOf,
+  inFours,
+  type Place,
+  reads,
+  type Use,
+  usefulStrides,
+  walkEntries,
+  writes,
+} from '../call.js';
 import { COPY } from '../shaders/copy.js';
 import {
   BLOCK_HALVES,
@@ -14,13 +24,13 @@ import {
   TILE_PER_FOUR,
 } from '../shaders/linear.js';
 
-/** Up to 8 rows of x are multiplied while W streams by, once: a tile would compute 24 more for nothing. */
+/** Up to 8 rows of x are multiplied as W streams by once: a tile would compute 24 more rows for nothing. */
 const FEW_ROWS = [1, 2, 4, 8] as const;
 
 /** Up to so many rows a tile of 64 would be half empty. */
 const HALF_TILE = 32;
 
-/** With fewer tiles of 64 × 64 than this some cores of a large GPU have nothing to do: it has up to 150, each wants two or more. */
+/** With fewer tiles of 64 × 64 than this, some cores of a large GPU have nothing to do: it has up to 150, and each needs two or more. */
 const ENOUGH_TILES = 256;
 
 /** W: where it lies, how it is loaded, and its strides, counted in what the kernel counts. */
@@ -35,28 +45,23 @@ interface Weight {
 /** Queues a linear layer. */
 export function runLinear({ x, weight, bias, out, m, n, k }: LinearPlan, call: Call): void {
   const matrix = isBlocks(weight) ? weight.bytes : weight;
-  call.bring([x, matrix, ...(bias ? [bias] : [])], [out]);
+  call.bring(bias ? [x, matrix, bias] : [x, matrix], [out]);
   if (out.size === 0) return;
   const [xs, outs, matrixAt] = [call.place(x), call.place(out), call.place(matrix)];
   const w = isBlocks(weight) ? blocksAt(matrixAt, weight.format, matrix.size, k, call) : denseAt(matrixAt, weight);
   const element = elementOf(out.dtype);
   const xLanes = inFours([k], [usefulStrides(x)], [xs.offset]) ? 4 : 1;
   const outLanes = inFours([n], [usefulStrides(out)], [outs.offset]) ? 4 : 1;
-  const uses: Use[] = [
-    { name: 'x', element, lanes: xLanes, written: false, block: xs.block },
-    ...w.uses,
-    { name: 'out', element, lanes: outLanes, written: true, block: outs.block },
-  ];
+  const uses: Use[] = [reads('x', element, xLanes, xs.block), ...w.uses, writes('out', element, outLanes, outs.block)];
   const biasAt = bias && call.place(bias);
-  if (biasAt)
-    uses.push({ name: 'bias', element: elementOf(bias.dtype), lanes: 1, written: false, block: biasAt.block });
-  const { dims, strides } = rowsOf([x, out]);
+  if (biasAt) uses.push(reads('bias', elementOf(bias.dtype), 1, biasAt.block));
+  const walk = walkEntries(rowsOf([x, out]));
   const variant: LinearVariant = { x: xLanes, weight: w.load, out: outLanes, bias: bias !== undefined };
   const params = {
     m,
     n,
     k,
-    rank: dims.length,
+    rank: walk.length,
     x: xs.offset,
     xStep: x.strides.at(-1)!,
     weight: w.offset,
@@ -67,7 +72,6 @@ export function runLinear({ x, weight, bias, out, m, n, k }: LinearPlan, call: C
     out: outs.offset,
     outStep: out.strides.at(-1)!,
   };
-  const walk = dims.map((size, d) => [size, strides[0]![d]!, strides[1]![d]!, 0]).reverse();
   const rows = FEW_ROWS.find((most) => m <= most);
   if (rows) {
     const groups = Math.ceil(n / FEW_COLUMNS);
@@ -101,7 +105,7 @@ export function denseAt({ block, offset }: Place, weight: Tensor): Weight {
   const [row, step] = weight.strides as [number, number];
   return {
     load: lanes,
-    uses: [{ name: 'weight', element: elementOf(weight.dtype), lanes, written: false, block }],
+    uses: [reads('weight', elementOf(weight.dtype), lanes, block)],
     offset,
     row,
     step,
@@ -111,7 +115,7 @@ export function denseAt({ block, offset }: Place, weight: Tensor): Weight {
 /**
  * Where a matrix in blocks lies, as operands `weight` and `scale`.
  *
- * The kernels count bytes of blocks by twos; what starts at an odd one is copied first.
+ * The kernels count two bytes at a time, so a matrix that starts at an odd byte is copied first.
  *
  * @param bytes - of all blocks
  * @param k - weights of a row
@@ -122,10 +126,7 @@ export function blocksAt({ block, offset }: Place, format: BlockFormat, bytes: n
     call.launch({
       kernel: COPY,
       variant: { converts: false },
-      uses: [
-        { name: 'x', element: 'u8', lanes: 1, written: false, block },
-        { name: 'out', element: 'u8', lanes: 1, written: true, block: even },
-      ],
+      uses: [reads('x', 'u8', 1, block), writes('out', 'u8', 1, even)],
       params: { n: bytes, rank: 1, x: offset, out: 0 },
       walk: [[bytes, 1, 1, 0]],
       groups: Math.ceil(bytes / COPY.threads),
@@ -135,10 +136,7 @@ export function blocksAt({ block, offset }: Place, format: BlockFormat, bytes: n
   }
   return {
     load: format,
-    uses: [
-      { name: 'weight', element: 'u32', lanes: 1, written: false, block },
-      { name: 'scale', element: 'f16', lanes: 1, written: false, block },
-    ],
+    uses: [reads('weight', 'u32', 1, block), reads('scale', 'f16', 1, block)],
     offset: offset / 2,
     row: (k / BLOCK_WEIGHTS) * BLOCK_HALVES[format],
     step: 0,

@@ -1,7 +1,7 @@
 /** Rotation of heads: q and k, norms and the way into a KV cache in one dispatch. @module */
 import type { RopeCall, RopePart } from '../../../ops/rope/call.js';
 import type { PairGeometry, RopePlan } from '../../../ops/rope/plan.js';
-import { type Call, elementOf, inFours, type Place, type Use, usefulStrides } from '../call.js';
+import { type Call, elementOf, inFours, type Place, reads, type Use, usefulStrides, writes } from '../call.js';
 import type { Block } from '../memory.js';
 import { epsParams } from '../shaders/common.js';
 import {
@@ -65,20 +65,63 @@ function rotate(plan: RopePlan, parts: readonly Placed[], call: Call): void {
       [xAt.offset, outAt.offset, weightAt?.offset ?? 0],
     ),
   );
-  // A head of one dimension that is not 4-aligned would never get here: pairs are a multiple of four.
-  const lanes = fours && (!parts.some(({ norm }) => norm) || headDim % 4 === 0) ? 4 : 1;
   const normed = parts.some(({ norm }) => norm);
+  const lanes = fours && (!normed || headDim % 4 === 0) ? 4 : 1;
   const countedTable = countedFrom(tableRows, tableRows.length) === 0;
-  const uses: Use[] = [
-    { name: 'cos', element: 'f32', lanes, written: false, block: tableBlock },
-    { name: 'sin', element: 'f32', lanes, written: false, block: tableBlock },
-  ];
+  const uses: Use[] = [reads('cos', 'f32', lanes, tableBlock), reads('sin', 'f32', lanes, tableBlock)];
   if (!countedTable)
-    uses.push({ name: 'table_rows', element: 'u32', lanes: 1, written: false, block: uploadList(tableRows, call) });
-  const params: Partial<Record<RopeParam, number>> = {
+    uses.push(
+      reads(
+        'table_rows',
+        'u32',
+        1,
+        call.upload(tableRows, tableRows.byteLength, () => tableRows),
+      ),
+    );
+  const params: Partial<Record<RopeParam, number>> = {};
+  let total = 0;
+  const variants = parts.map((part, p): RopePartVariant => {
+    const { x, out, xAt, outAt, rows, norm, weightAt, stays } = part;
+    const heads = x.shape[2]!;
+    const units = (table.pairs + (stays ? 0 : headDim - rotaryDim)) / lanes;
+    const first = rows ? countedFrom(rows, seq) : 0;
+    uses.push(reads(`x${p}`, elementOf(x.dtype), lanes, xAt.block));
+    uses.push(writes(`out${p}`, elementOf(out.dtype), lanes, outAt.block));
+    if (norm) uses.push(reads(`weight${p}`, elementOf(norm.weight.dtype), lanes, weightAt!.block));
+    if (rows && first === undefined) uses.push(reads(`rows${p}`, 'u32', 1, call.temporary(rows)));
+    const { eps, smallEps } = epsParams(norm?.eps ?? 0);
+    const [xb, xs, xh, xd] = x.strides as [number, number, number, number];
+    const [ob, os, oh, od] = out.strides as [number, number, number, number];
+    Object.assign(params, {
+      [`x${p}`]: xAt.offset,
+      [`xb${p}`]: xb,
+      [`xs${p}`]: xs,
+      [`xh${p}`]: xh,
+      [`xd${p}`]: xd,
+      [`out${p}`]: outAt.offset,
+      [`ob${p}`]: ob,
+      [`os${p}`]: os,
+      [`oh${p}`]: oh,
+      [`od${p}`]: od,
+      [`heads${p}`]: heads,
+      [`units${p}`]: units,
+      [`rows${p}`]: first ?? 0,
+      [`weight${p}`]: weightAt?.offset ?? 0,
+      [`weightStep${p}`]: norm?.weight.strides[0] ?? 0,
+      [`eps${p}`]: eps,
+      [`smallEps${p}`]: smallEps,
+    });
+    total += normed ? heads : heads * units;
+    return {
+      rest: stays ? 'stays' : norm || x.dtype !== out.dtype ? 'values' : 'bits',
+      rows: first === undefined ? 'listed' : 'counted',
+      norm: norm !== undefined,
+    };
+  });
+  Object.assign(params, {
     tokens: batch * seq,
     seq,
-    total: 0,
+    total,
     pairs: table.pairs,
     offset: rotaryOffset,
     rotaryDim,
@@ -88,52 +131,6 @@ function rotate(plan: RopePlan, parts: readonly Placed[], call: Call): void {
     sin,
     perBatch: plan.batch === undefined ? 0 : 1,
     tableRows: 0,
-  };
-  const variants = parts.map((part, p): RopePartVariant => {
-    const { x, out, xAt, outAt, rows, norm, weightAt, stays } = part;
-    const units = (table.pairs + (stays ? 0 : headDim - rotaryDim)) / lanes;
-    const first = rows ? countedFrom(rows, seq) : 0;
-    uses.push(
-      { name: `x${p}`, element: elementOf(x.dtype), lanes, written: false, block: xAt.block },
-      { name: `out${p}`, element: elementOf(out.dtype), lanes, written: true, block: outAt.block },
-    );
-    if (norm)
-      uses.push({
-        name: `weight${p}`,
-        element: elementOf(norm.weight.dtype),
-        lanes,
-        written: false,
-        block: weightAt!.block,
-      });
-    if (rows && first === undefined)
-      uses.push({ name: `rows${p}`, element: 'u32', lanes: 1, written: false, block: call.temporary(rows) });
-    const strides = (
-      names: readonly ['xb', 'xs', 'xh', 'xd'] | readonly ['ob', 'os', 'oh', 'od'],
-      list: readonly number[],
-    ): void => {
-      for (const [d, name] of names.entries()) params[`${name}${p}`] = list[d]!;
-    };
-    strides(['xb', 'xs', 'xh', 'xd'], x.strides);
-    strides(['ob', 'os', 'oh', 'od'], out.strides);
-    const heads = x.shape[2]!;
-    const { eps, smallEps } = epsParams(norm?.eps ?? 0);
-    Object.assign(params, {
-      [`x${p}`]: xAt.offset,
-      [`out${p}`]: outAt.offset,
-      [`heads${p}`]: heads,
-      [`units${p}`]: units,
-      [`rows${p}`]: first ?? 0,
-      [`weight${p}`]: weightAt?.offset ?? 0,
-      [`weightStep${p}`]: norm?.weight.strides[0] ?? 0,
-      [`eps${p}`]: eps,
-      [`smallEps${p}`]: smallEps,
-    });
-    params.total! += normed ? heads : heads * units;
-    return {
-      rest: stays ? 'stays' : norm || x.dtype !== out.dtype ? 'values' : 'bits',
-      rows: first === undefined ? 'listed' : 'counted',
-      norm: norm !== undefined,
-    };
   });
   const variant: RopeVariant = {
     lanes,
@@ -143,14 +140,9 @@ function rotate(plan: RopePlan, parts: readonly Placed[], call: Call): void {
     parts: variants,
   };
   const kernel = ropeKernel(parts.length);
-  const work = params.tokens! * params.total!;
-  call.launch({
-    kernel,
-    variant,
-    uses,
-    params: params as Record<RopeParam, number>,
-    groups: normed ? work : Math.ceil(work / kernel.threads),
-  });
+  const work = batch * seq * total;
+  const groups = normed ? work : Math.ceil(work / kernel.threads);
+  call.launch({ kernel, variant, uses, params: params as Record<RopeParam, number>, groups });
 }
 
 function orderOf({ step }: PairGeometry): PairOrder {
@@ -166,26 +158,13 @@ function countedFrom(list: Int32Array, length: number): number | undefined {
 
 /** cos, then sin from a multiple of four on. */
 function uploadTable({ table }: RopePlan, call: Call): { block: Block; sin: number } {
-  const { pool, commands, uploads } = call.home;
   const sin = Math.ceil(table.cos.length / 4) * 4;
-  const bytes = (sin + table.sin.length) * 4;
-  const block = uploads.get(table, bytes, () => {
-    const values = new Float32Array(sin + table.sin.length);
+  const length = sin + table.sin.length;
+  const block = call.upload(table, length * 4, () => {
+    const values = new Float32Array(length);
     values.set(table.cos);
     values.set(table.sin, sin);
-    const taken = pool.take(bytes);
-    commands.write(taken, new Uint8Array(values.buffer));
-    return taken;
+    return values;
   });
   return { block, sin };
-}
-
-/** Indices that a plan keeps. */
-function uploadList(list: Int32Array, call: Call): Block {
-  const { pool, commands, uploads } = call.home;
-  return uploads.get(list, list.byteLength, () => {
-    const taken = pool.take(list.byteLength);
-    commands.write(taken, new Uint8Array(list.buffer as ArrayBuffer, list.byteOffset, list.byteLength));
-    return taken;
-  });
 }

@@ -1,12 +1,11 @@
 /** Operators that go row by row: look-up, normalisation, the largest element. @module */
-
 import { isBlocks } from '../../../core/blocks.js';
 import { countElements } from '../../../core/shape.js';
 import type { ArgmaxPlan } from '../../../ops/argmax.js';
 import type { EmbeddingPlan } from '../../../ops/embedding.js';
 import type { RmsNormPlan } from '../../../ops/rms-norm.js';
 import { rowsOf } from '../../walks.js';
-import { asBits, type Call, elementOf, inFours, usefulStrides } from '../call.js';
+import { asBits, type Call, elementOf, inFours, reads, usefulStrides, walkEntries, writes } from '../call.js';
 import { argmaxKernel } from '../shaders/argmax.js';
 import { epsParams } from '../shaders/common.js';
 import { GATHER, GATHER_WIDE } from '../shaders/copy.js';
@@ -23,40 +22,28 @@ export function runEmbedding(plan: EmbeddingPlan, call: Call): void {
   call.bring([weight], [out]);
   if (out.size === 0) return;
   const [from, to] = [call.place(weight), call.place(out)];
-  const { element, layout: table } = asBits({
-    shape: weight.shape,
-    strides: weight.strides,
-    offset: from.offset,
-    dtype: weight.dtype,
-  });
-  const { layout: target } = asBits({ shape: out.shape, strides: out.strides, offset: to.offset, dtype: out.dtype });
-  // Of 64-bit elements a column is two words.
+  const { element, layout: table } = asBits(weight, from.offset);
+  const { layout: target } = asBits(out, to.offset);
+  // A column of 64-bit elements is two words.
   const columns = table.shape.slice(1);
   const width = countElements(columns);
   const dense = [table, target].every(
     ({ strides }) => strides.at(-1) === 1 && (columns.length === 1 || strides[1] === 2),
   );
   const rowStrides = [table, target].map((layout) => usefulStrides(layout)[0]!);
-  const lanes =
-    dense &&
-    inFours(
-      [width],
-      rowStrides.map((stride) => [stride, 1]),
-      [table.offset, target.offset],
-    )
-      ? 4
-      : 1;
+  const rowsOfFour = rowStrides.map((stride) => [stride, 1]);
+  const lanes = dense && inFours([width], rowsOfFour, [table.offset, target.offset]) ? 4 : 1;
   const walk = dense
-    ? [[width / lanes, lanes, lanes, 0]]
-    : columns.map((size, d) => [size, table.strides[d + 1]!, target.strides[d + 1]!, 0]).reverse();
+    ? [[width / lanes, lanes, lanes]]
+    : walkEntries({ dims: columns, strides: [table.strides.slice(1), target.strides.slice(1)] });
   const n = (rows.length * width) / lanes;
   call.launch({
     kernel: GATHER,
     variant: undefined,
     uses: [
-      { name: 'rows', element: 'u32', lanes: 1, written: false, block: call.temporary(Uint32Array.from(rows)) },
-      { name: 'weight', element, lanes, written: false, block: from.block },
-      { name: 'out', element, lanes, written: true, block: to.block },
+      reads('rows', 'u32', 1, call.temporary(Uint32Array.from(rows))),
+      reads('weight', element, lanes, from.block),
+      writes('out', element, lanes, to.block),
     ],
     params: {
       n,
@@ -88,9 +75,9 @@ function runWideEmbedding({ rows, weight, out }: EmbeddingPlan, call: Call): voi
     kernel: GATHER_WIDE,
     variant: { weight: table.load, out: lanes },
     uses: [
-      { name: 'rows', element: 'u32', lanes: 1, written: false, block: call.temporary(Uint32Array.from(rows)) },
+      reads('rows', 'u32', 1, call.temporary(Uint32Array.from(rows))),
       ...table.uses,
-      { name: 'out', element: 'f32', lanes, written: true, block: to.block },
+      writes('out', 'f32', lanes, to.block),
     ],
     params: {
       units: n,
@@ -113,39 +100,33 @@ export function runRmsNorm({ x, weight, eps, out }: RmsNormPlan, call: Call): vo
   if (out.size === 0) return;
   const [xs, ws, outs] = [call.place(x), call.place(weight), call.place(out)];
   const d = weight.shape[0]!;
-  const { dims, strides } = rowsOf([x, out]);
+  const walk = rowsOf([x, out]);
   const element = elementOf(out.dtype);
-  const step = (list: readonly number[]): number => list.at(-1)!;
-  const lanes = inFours(
-    [d],
-    [usefulStrides(x), usefulStrides(out), weight.strides],
-    [xs.offset, outs.offset, ws.offset],
-  )
-    ? 4
-    : 1;
-  const rows = countElements(dims);
+  const strides = [usefulStrides(x), usefulStrides(out), weight.strides];
+  const lanes = inFours([d], strides, [xs.offset, outs.offset, ws.offset]) ? 4 : 1;
+  const rows = countElements(walk.dims);
   call.launch({
     kernel: rmsNormKernel(d / lanes),
     variant: { lanes },
     uses: [
-      { name: 'x', element, lanes, written: false, block: xs.block },
-      { name: 'weight', element: elementOf(weight.dtype), lanes, written: false, block: ws.block },
-      { name: 'out', element, lanes, written: true, block: outs.block },
+      reads('x', element, lanes, xs.block),
+      reads('weight', elementOf(weight.dtype), lanes, ws.block),
+      writes('out', element, lanes, outs.block),
     ],
     params: {
       rows,
-      rank: dims.length,
+      rank: walk.dims.length,
       width: d / lanes,
       d,
       ...epsParams(eps),
       x: xs.offset,
-      xStep: step(x.strides) * lanes,
+      xStep: x.strides.at(-1)! * lanes,
       weight: ws.offset,
       weightStep: weight.strides[0]! * lanes,
       out: outs.offset,
-      outStep: step(out.strides) * lanes,
+      outStep: out.strides.at(-1)! * lanes,
     },
-    walk: dims.map((size, i) => [size, strides[0]![i]!, strides[1]![i]!, 0]).reverse(),
+    walk: walkEntries(walk),
     groups: rows,
   });
 }
@@ -163,9 +144,9 @@ export function runArgmax({ values, outIndex, outValue }: ArgmaxPlan, call: Call
     kernel: argmaxKernel(values.shape.at(-1)!),
     variant: { dtype, words },
     uses: [
-      { name: 'values', element: dtype, lanes: 1, written: false, block: from.block },
-      { name: 'index', element: 'u32', lanes: 1, written: true, block: index.block },
-      { name: 'value', element: dtype, lanes: 1, written: true, block: value.block },
+      reads('values', dtype, 1, from.block),
+      writes('index', 'u32', 1, index.block),
+      writes('value', dtype, 1, value.block),
     ],
     params: {
       rows,
@@ -176,7 +157,7 @@ export function runArgmax({ values, outIndex, outValue }: ArgmaxPlan, call: Call
       index: index.offset * words,
       value: value.offset,
     },
-    walk: dims.map((size, i) => [size, strides[0]![i]!, strides[1]![i]! * words, strides[2]![i]!]).reverse(),
+    walk: walkEntries({ dims, strides: [strides[0]!, strides[1]!.map((stride) => stride * words), strides[2]!] }),
     groups: rows,
   });
 }

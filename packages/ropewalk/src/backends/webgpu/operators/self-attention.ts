@@ -1,8 +1,7 @@
 /** Attention: which kernel takes a call, and over how many workgroups it goes. @module */
 import type { Tensor } from '../../../core/tensor.js';
 import type { SelfAttentionPlan } from '../../../ops/self-attention.js';
-import { type Call, elementOf, inFours, type Place, type Use, usefulStrides } from '../call.js';
-import type { Block } from '../memory.js';
+import { type Call, elementOf, inFours, type Place, reads, type Use, usefulStrides, writes } from '../call.js';
 import { type AttentionParam, FEW, JOIN, MANY, MANY_ROWS } from '../shaders/self-attention.js';
 
 /** Up to so many rows of a KV head are few: a tile of 64 would be mostly empty. */
@@ -53,15 +52,24 @@ export function runSelfAttention(plan: SelfAttentionPlan, call: Call): void {
     [qs, ks, vs, outs].map(({ offset }) => offset),
   );
   const lanes = fours ? 4 : 1;
-  const use = (name: string, { block }: Place, { dtype }: Tensor, written = false): Use => {
-    return { name, element: elementOf(dtype), lanes, written, block };
-  };
+  const writesOut = writes('out', elementOf(out.dtype), lanes, outs.block);
   const all = batch * kvHeads * rows;
   const parts = splits === 1 ? undefined : partsOf(all * splits, quads, call);
   const launch = {
     params: {
       units: alone * splits,
-      ...{ slices, splits, batch, kvHeads, blocks, width, rows, group, total, d, dv, scale },
+      slices,
+      splits,
+      batch,
+      kvHeads,
+      blocks,
+      width,
+      rows,
+      group,
+      total,
+      d,
+      dv,
+      scale,
       past: total - seq,
       window: window ?? 0,
       causal: causal ? 1 : 0,
@@ -71,7 +79,12 @@ export function runSelfAttention(plan: SelfAttentionPlan, call: Call): void {
       ...layout('v', 'v', vs, v),
       ...layout('out', 'o', outs, out),
     } as Record<AttentionParam, number>,
-    uses: [use('q', qs, q), use('k', ks, k), use('v', vs, v), ...(parts ?? [use('out', outs, out, true)])],
+    uses: [
+      reads('q', elementOf(q.dtype), lanes, qs.block),
+      reads('k', elementOf(k.dtype), lanes, ks.block),
+      reads('v', elementOf(v.dtype), lanes, vs.block),
+      ...(parts ?? [writesOut]),
+    ],
     groups: alone * splits,
   };
   const variant = { lanes, parts: parts !== undefined, softcap: softcap !== undefined, columns } as const;
@@ -85,7 +98,7 @@ export function runSelfAttention(plan: SelfAttentionPlan, call: Call): void {
   call.launch({
     kernel: JOIN,
     variant: { lanes },
-    uses: [...parts.map((one) => ({ ...one, written: false })), use('out', outs, out, true)],
+    uses: [...parts.map((part) => ({ ...part, written: false })), writesOut],
     params: { ...launch.params, units: all * across, columns: across },
     groups: all * across,
   });
@@ -110,14 +123,10 @@ function cutMany(quads: number): Cut {
 
 /** Memory for what each split found: sums of weighted values, and for each row the largest score and the sum of weights. */
 function partsOf(count: number, quads: number, call: Call): Use[] {
-  const part = (name: string, lanes: 1 | 4, block: Block): Use => ({
-    name,
-    element: 'f32',
-    lanes,
-    written: true,
-    block,
-  });
-  return [part('sums', 4, call.scratch(count * quads * 16)), part('states', 1, call.scratch(count * 8))];
+  return [
+    writes('sums', 'f32', 4, call.scratch(count * quads * 16)),
+    writes('states', 'f32', 1, call.scratch(count * 8)),
+  ];
 }
 
 /** A tensor's first element and its strides, as parameters. */
