@@ -18,9 +18,9 @@ import {
 import { countElements, hostOf, newArray, readIntegers, refuse, rowMajorStrides, storeNumber } from 'ropewalk/backend';
 import { numberAttribute } from '../operators/attributes.js';
 import { CannotEvaluate, fromTensor, type Value } from '../operators/values.js';
-import { nodeInputs, positionValues } from './describe.js';
 import { Evaluation } from './evaluate.js';
 import type { FoundArithmetic, FoundNode } from './find.js';
+import { nodeInputs, positionValues } from './sampling.js';
 import { tablesOf } from './tables.js';
 import { Work } from './work.js';
 
@@ -164,7 +164,7 @@ function bindNode(found: FoundNode, options: BindOptions, where: string): RopeCa
     // ONNX Runtime takes the size of a head from its caches: contrib_ops/cpu/bert/rotary_embedding_helper.h, microsoft/onnxruntime@076ffcd.
     num_heads = x.shape[2]! / (2 * cos_cache!.shape.at(-1)!);
   }
-  const position_ids = ids === undefined ? undefined : idsOf(found, evaluation.value(ids), x, where);
+  const position_ids = ids === '' ? undefined : idsOf(found, evaluation.value(ids), x, where);
   return planRotaryEmbedding(
     { X: x as Tensor<'f32'>, cos_cache: cos_cache!, sin_cache: sin_cache!, ...(position_ids && { position_ids }) },
     { interleaved, rotary_embedding_dim, num_heads },

@@ -3,25 +3,18 @@
  *
  * @module
  */
-import { type RopeSpec, RopewalkError } from 'ropewalk';
-import { countElements } from 'ropewalk/backend';
+
+import type { RopeSpec } from 'ropewalk';
 import { numberAttribute } from '../operators/attributes.js';
 import type { Dim } from '../operators/operator.js';
-import { CannotEvaluate, type Value } from '../operators/values.js';
+import { CannotEvaluate } from '../operators/values.js';
 import { MAX_CHANNELS } from './algebra.js';
-import { Evaluation } from './evaluate.js';
 import type { FoundArithmetic, FoundAttention, FoundNode } from './find.js';
-import {
-  type FoundFrequencies,
-  type NoFrequencies,
-  recoverFrequencies,
-  type Sample,
-  type Sampler,
-} from './frequencies.js';
+import type { FoundFrequencies, NoFrequencies } from './frequencies.js';
 import type { PairTables, Rotation } from './rotation.js';
-import type { Scope } from './scope.js';
-import { ancestryOf, isConstant, positionsBehind } from './sources.js';
-import { MembersDiffer, tablesOf } from './tables.js';
+import { cacheFrequencies, cacheRows, graphFrequencies, nodeInputs, positionValues, tableNames } from './sampling.js';
+import { ancestryOf, isConstant } from './sources.js';
+import { MembersDiffer } from './tables.js';
 
 /** Where the angles' positions come from. */
 export type PositionSource =
@@ -95,45 +88,8 @@ export interface Described {
  * @param found - from {@link findRope}
  */
 export function describe(found: FoundNode | FoundArithmetic | FoundAttention): Described {
-  if (found.kind === 'attention') return { description: describeAttention(found) };
+  if (found.kind === 'attention') return describeAttention(found);
   return found.kind === 'node' ? describeNode(found) : describeArithmetic(found);
-}
-
-/** The inputs of a RotaryEmbedding node, whichever standard orders them. */
-export function nodeInputs({ node, dialect }: FoundNode): {
-  x: string;
-  cos: string;
-  sin: string;
-  ids: string | undefined;
-} {
-  const [x = '', a = '', b = '', c = ''] = node.inputs;
-  if (dialect === 'onnx') return { x, cos: a, sin: b, ids: c === '' ? undefined : c };
-  return { x, cos: b, sin: c, ids: a === '' ? undefined : a };
-}
-
-/** The values at which positions enter; one where they all come from one input of the graph, as the axes of M-RoPE do. */
-export function positionValues(found: FoundNode | FoundArithmetic): string[] {
-  const { scope } = found;
-  const entries = (values: readonly string[]): string[] => [
-    ...new Set(values.flatMap((value) => [...positionsBehind(scope, value)])),
-  ];
-  if (found.kind === 'node') {
-    const { cos, sin, ids } = nodeInputs(found);
-    return joined(scope, entries(ids === undefined ? [cos, sin] : [ids]));
-  }
-  return joined(scope, entries(tableNames(found)));
-}
-
-function joined(scope: Scope, values: readonly string[]): string[] {
-  if (values.length < 2) return [...values];
-  const ancestries = values.map((value) => ancestryOf(scope, value));
-  const inputs = new Set(ancestries.flatMap((ancestry) => [...ancestry.inputs]));
-  const clear = ancestries.every(({ inputs: own, unknown }) => own.size > 0 && unknown.size === 0);
-  return clear && inputs.size === 1 ? [...inputs] : [...values];
-}
-
-function tableNames(found: FoundArithmetic): string[] {
-  return [...new Set(found.rotation.tables.flatMap(({ cos, sin }) => [...cos, ...sin].map(({ leaf }) => leaf)))];
 }
 
 const NOT_TOP = 'it lies in a function or inside a node: only the graph of the model itself is run';
@@ -142,7 +98,8 @@ function describeNode(found: FoundNode): Described {
   const { node, shapes, scope, dialect } = found;
   const { x, cos, sin, ids } = nodeInputs(found);
   const shape = shapes.shapeOf(x);
-  const width = numberOr(shapes.shapeOf(cos)?.at(-1));
+  const cacheShape = shapes.shapeOf(cos);
+  const width = numberOr(cacheShape?.at(-1));
   const given = numberAttribute(node, 'rotary_embedding_dim', 0);
   const headsGiven = numberAttribute(node, 'num_heads', 0);
   const hidden = shape?.length === 3 ? numberOr(shape[2]) : undefined;
@@ -156,44 +113,45 @@ function describeNode(found: FoundNode): Described {
   if (dialect === 'onnxruntime') {
     // Read and not used: microsoft/onnxruntime@0941ecb contrib_ops/cpu/bert/rotary_embedding.cc.
     const scale = numberAttribute(node, 'scale', 1);
-    if (scale !== 1)
-      notes.push(`scale is ${scale}: ONNX Runtime's kernels read it and do nothing with it, and so is it here`);
+    if (scale !== 1) notes.push(`scale is ${scale}: ONNX Runtime's kernels ignore it, and so does this import`);
     if (numberAttribute(node, 'is_packed_batching', 0) !== 0)
-      notes.push('is_packed_batching: sequences of different lengths lie in one batch');
+      notes.push('is_packed_batching: one batch holds sequences of different lengths');
   }
-  const tables = { ...tableSource(found, [cos], [sin]), ...rowsOf(shapes.shapeOf(cos)) };
-  const base = {
+  const base: Base = {
     name: found.name,
     scope: found.scopeName,
     form: `RotaryEmbedding (${dialect === 'onnx' ? 'ai.onnx' : 'com.microsoft'})`,
     x,
     y: node.outputs[0] ?? '',
     pairing,
-    direction: 'forward' as const,
-    ...defined({ headDim, rotaryDim, numHeads }),
+    direction: 'forward',
+    headDim,
+    rotaryDim,
+    numHeads,
     rotaryOffset: 0,
-    ...(shape ? { layout: shape.length === 4 ? 'bnsh' : 'bs(nh)' } : {}),
-    ...dtypeOf(scope.declared(x)?.dtype),
-    tables,
+    layout: shape && (shape.length === 4 ? 'bnsh' : 'bs(nh)'),
+    dtype: scope.declared(x)?.dtype,
+    tables: { ...tableSource(found, [cos], [sin]), rows: rowsOf(cacheShape) },
     positions: positionSource(found),
-    ...(found.scopeName === '' ? {} : { whyNotRun: NOT_TOP }),
+    whyNotRun: found.scopeName === '' ? undefined : NOT_TOP,
   };
   const pairs = (rotaryDim ?? (width ?? 0) * 2) / 2;
-  if (pairs < 1) return finish(base, undefined, undefined, notes);
+  if (pairs < 1) return finish(base, undefined, notes);
   if (!Number.isInteger(pairs) || pairs > (width ?? MAX_CHANNELS))
     return finish(
       base,
       { because: `tables of ${width ?? 'unknown'} columns do not fit a rotary_dim of ${rotaryDim}` },
-      undefined,
       notes,
     );
-  if (pairs > MAX_CHANNELS)
-    return finish(base, { because: `heads of ${2 * pairs} are wider than any` }, undefined, notes);
-  if (ids !== undefined) return finish(base, cacheFrequencies(found, cos, sin, pairs), undefined, notes);
-  // Caches gathered before: their arithmetic is asked as that of a written-out rotation is.
-  const pairTables = Array.from({ length: pairs }, (_, at): PairTables => {
-    const [c, s] = [cos, sin].map((leaf) => ({ leaf, at }));
-    return { cos: [c!, c!], sin: [s!, s!] };
+  if (pairs > MAX_CHANNELS) return finish(base, { because: `no model has heads as wide as ${2 * pairs}` }, notes);
+  if (ids !== '') return finish(base, cacheFrequencies(found, cos, sin, pairs), notes);
+  // Caches whose rows were chosen before: the arithmetic behind them is run, as that of a written-out rotation is.
+  const tables = Array.from({ length: pairs }, (_, at): PairTables => {
+    const [c, s] = [
+      { leaf: cos, at },
+      { leaf: sin, at },
+    ];
+    return { cos: [c, c], sin: [s, s] };
   });
   const rotation: Rotation = {
     headDim: headDim ?? 2 * pairs,
@@ -202,65 +160,64 @@ function describeNode(found: FoundNode): Described {
     pairing,
     direction: 'forward',
     scale: 1,
-    tables: pairTables,
+    tables,
   };
   const trails = new Map([cos, sin].map((leaf) => [leaf, [width ?? pairs]]));
   return withFrequencies(base, { ...found, kind: 'arithmetic', x, y: base.y, rotation, trails }, notes);
 }
 
-function describeAttention({ node, shapes, scope, name, scopeName, work }: FoundAttention): RopeDescription {
-  const cacheAt = { GroupQueryAttention: 7, PagedAttention: 9 }[node.opType];
-  const [cos, sin] = cacheAt === undefined ? ['', ''] : [node.inputs[cacheAt] ?? '', node.inputs[cacheAt + 1] ?? ''];
+/** Where operators of ONNX Runtime have cos_cache; sin_cache is behind it. */
+const CACHE_AT: Readonly<Record<string, number>> = { GroupQueryAttention: 7, PagedAttention: 9 };
+
+function describeAttention(found: FoundAttention): Described {
+  const { node, shapes, scope, name, scopeName } = found;
+  const cacheAt = CACHE_AT[node.opType] ?? Number.POSITIVE_INFINITY;
+  const [cos, sin] = [node.inputs[cacheAt] ?? '', node.inputs[cacheAt + 1] ?? ''];
   const shape = cos === '' ? undefined : shapes.shapeOf(cos);
   const width = numberOr(shape?.at(-1));
   const numHeads = numberAttribute(node, 'num_heads', 0);
   const given = numberAttribute(node, 'rotary_embedding_dim', 0);
-  const rotaryDim = given > 0 ? given : width && 2 * width;
   const hidden = numberOr(shapes.shapeOf(node.inputs[0] ?? '')?.[2]);
   const packed = (node.inputs[1] ?? '') === '' && node.opType === 'GroupQueryAttention';
   const heads = numHeads + (packed ? 2 * numberAttribute(node, 'kv_num_heads', 0) : 0);
-  const headDim = hidden && heads && Number.isInteger(hidden / heads) ? hidden / heads : undefined;
-  const tables: TableSource =
-    cos === ''
-      ? { from: 'inside', cos: [], sin: [] }
-      : { from: isConstant(scope, cos) ? 'cache' : 'computed', cos: [cos], sin: [sin], ...rowsOf(shape) };
-  const base = {
+  const base: Base = {
     name,
     scope: scopeName,
     form: `${node.opType} (com.microsoft)`,
     x: node.inputs[0] ?? '',
     y: node.outputs[0] ?? '',
     pairing: numberAttribute(node, 'rotary_interleaved', 0) === 0 ? 'half' : 'interleaved',
-    direction: 'forward' as const,
-    ...defined({ headDim, rotaryDim, numHeads: numHeads || undefined }),
+    direction: 'forward',
+    headDim: hidden && heads && Number.isInteger(hidden / heads) ? hidden / heads : undefined,
+    rotaryDim: given > 0 ? given : width && 2 * width,
+    numHeads: numHeads || undefined,
     rotaryOffset: 0,
-    tables,
-    positions: { from: 'inside' as const },
-    whyNotRun:
-      'it is a part of attention, which turns q and k before they meet: its rotation alone has no output in the graph',
+    tables:
+      cos === ''
+        ? { from: 'inside', cos: [], sin: [] }
+        : { from: isConstant(scope, cos) ? 'cache' : 'computed', cos: [cos], sin: [sin], rows: rowsOf(shape) },
+    positions: { from: 'inside' },
+    whyNotRun: 'it is part of attention, which rotates q and k before they meet: the graph has no output of it alone',
   };
-  const frequencies = cos !== '' && width ? cacheFrequencies({ shapes, scope, work }, cos, sin, width) : undefined;
-  return finish(base, frequencies, undefined, []).description;
+  return finish(base, cos !== '' && width ? cacheFrequencies(found, cos, sin, width) : undefined, []);
 }
 
 function describeArithmetic(found: FoundArithmetic): Described {
   const { rotation, scope, shapes, x } = found;
-  const names = tableNames(found);
   const shape = shapes.shapeOf(x)!;
   const layout = layoutOf(
     shape.length,
-    names.map((leaf) => shapes.shapeOf(leaf)?.slice(0, -found.trails.get(leaf)!.length)),
+    tableNames(found).map((leaf) => shapes.shapeOf(leaf)?.slice(0, -found.trails.get(leaf)!.length)),
   );
   const notes: string[] = [];
   if (rotation.scale !== 1)
     notes.push(`cos and sin are multiplied by ${rotation.scale} in the graph, outside their tables`);
-  const [cos, sin] = (['cos', 'sin'] as const).map((part) => [
+  const leaves = (part: 'cos' | 'sin'): string[] => [
     ...new Set(rotation.tables.flatMap((table) => table[part].map(({ leaf }) => leaf))),
-  ]);
-  const tables = tableSource(found, cos!, sin!);
-  const positions = positionSource(found);
-  const numHeads = layout?.includes('n') ? numberOr(shape[layout.indexOf('n')]) : undefined;
-  const base = {
+  ];
+  const tables = tableSource(found, leaves('cos'), leaves('sin'));
+  const unknown = (): string => [...unknownBehind(found)].join(', ');
+  const base: Base = {
     name: found.name,
     scope: found.scopeName,
     form: 'arithmetic',
@@ -271,18 +228,17 @@ function describeArithmetic(found: FoundArithmetic): Described {
     headDim: rotation.headDim,
     rotaryDim: rotation.rotaryDim,
     rotaryOffset: rotation.rotaryOffset,
-    ...defined({ numHeads }),
-    ...(layout ? { layout } : {}),
-    ...dtypeOf(scope.declared(x)?.dtype),
+    numHeads: layout?.includes('n') ? numberOr(shape[layout.indexOf('n')]) : undefined,
+    layout,
+    dtype: scope.declared(x)?.dtype,
     tables,
-    positions,
-    ...(found.scopeName !== ''
-      ? { whyNotRun: NOT_TOP }
-      : tables.from === 'unknown'
-        ? {
-            whyNotRun: `operators that are not computed here lie behind its tables: ${[...unknownBehind(found)].join(', ')}`,
-          }
-        : {}),
+    positions: positionSource(found),
+    whyNotRun:
+      found.scopeName !== ''
+        ? NOT_TOP
+        : tables.from === 'unknown'
+          ? `its tables are made by operators that are not computed here: ${unknown()}`
+          : undefined,
   };
   return withFrequencies(base, found, notes);
 }
@@ -290,11 +246,11 @@ function describeArithmetic(found: FoundArithmetic): Described {
 function withFrequencies(base: Base, found: FoundArithmetic, notes: readonly string[]): Described {
   try {
     const { frequencies, axisOfPair } = graphFrequencies(found);
-    return finish(base, frequencies, axisOfPair, notes);
+    return finish(base, frequencies, notes, axisOfPair);
   } catch (error) {
-    if (error instanceof MembersDiffer) return { ...finish(base, undefined, undefined, notes), because: error.message };
-    if (!(error instanceof CannotEvaluate || error instanceof RopewalkError)) throw error;
-    return finish(base, { because: error.message }, undefined, notes);
+    if (error instanceof MembersDiffer) return { ...finish(base, undefined, notes), because: error.message };
+    if (!(error instanceof CannotEvaluate)) throw error;
+    return finish(base, { because: error.message }, notes);
   }
 }
 
@@ -303,244 +259,45 @@ type Base = Omit<RopeDescription, 'frequencies' | 'axisOfPair' | 'spec' | 'notes
 function finish(
   base: Base,
   frequencies: FoundFrequencies | NoFrequencies | undefined,
-  axisOfPair: readonly number[] | undefined,
-  notes: readonly string[],
+  given: readonly string[],
+  axisOfPair?: readonly number[],
 ): Described {
+  const notes = [...given];
   if (!frequencies) return { description: { ...base, notes } };
   if ('because' in frequencies) {
-    const description = { ...base, notes: [...notes, `frequencies are not known: ${frequencies.because}`] };
-    return frequencies.swapped && base.form === 'arithmetic'
-      ? { description, because: frequencies.because }
-      : { description };
+    const { because, swapped } = frequencies;
+    notes.push(`frequencies are not known: ${because}`);
+    return { description: { ...base, notes }, because: swapped && base.form === 'arithmetic' ? because : undefined };
   }
-  const all = [...notes];
   const { invFreq, departs } = frequencies;
-  const backwards = invFreq.every((frequency) => frequency <= 0) && invFreq.some((frequency) => frequency < 0);
   if (departs)
-    all.push(
-      `from position ${departs.position} on the angles of ${departs.pairs} of ${invFreq.length} pairs are not position × frequency: ` +
-        'it is made for shorter contexts, or changes there; the frequencies are those of the positions below',
+    notes.push(
+      `from position ${departs.position} on the angles of ${departs.pairs} of ${invFreq.length} pairs are not ` +
+        'position × frequency: the graph is made for shorter contexts, or changes there; the frequencies are those of ' +
+        'the positions below',
     );
-  if (backwards && base.direction === 'forward')
-    all.push('the tables turn the other way: sin has a minus sign in them');
+  const backwards = invFreq.every((frequency) => frequency <= 0) && invFreq.some((frequency) => frequency < 0);
+  if (backwards && base.direction === 'forward') notes.push('the tables rotate backward: sin has a minus sign in them');
   const spec = specOf(base, frequencies, axisOfPair);
-  return {
-    description: { ...base, frequencies, ...(axisOfPair ? { axisOfPair } : {}), ...(spec ? { spec } : {}), notes: all },
-  };
+  return { description: { ...base, frequencies, axisOfPair, spec, notes } };
 }
 
 function specOf(
-  base: Base,
+  { headDim, rotaryDim, rotaryOffset, pairing }: Base,
   { law, magnitude, invFreq }: FoundFrequencies,
   axisOfPair: readonly number[] | undefined,
 ): RopeSpec | undefined {
-  const { headDim, rotaryDim, rotaryOffset } = base;
   if (law.kind !== 'power' || axisOfPair || !headDim || !rotaryDim || invFreq[0]! < 0) return undefined;
-  return {
+  const spec: { -readonly [K in keyof RopeSpec]: RopeSpec[K] } = {
     headDim,
-    ...(rotaryDim === headDim ? {} : { rotaryDim }),
-    ...(rotaryOffset ? { rotaryOffset } : {}),
-    pairing: base.pairing as RopeSpec['pairing'],
+    pairing: pairing as RopeSpec['pairing'],
     base: law.base,
-    ...(law.factor === 1 ? {} : { scaling: { kind: 'linear', factor: law.factor } }),
-    ...(magnitude === 1 ? {} : { attentionFactor: magnitude }),
   };
-}
-
-/** What the tables' dtype rounds by. */
-function unitOf(dtype: string): number {
-  return dtype === 'f16' ? 2 ** -11 : dtype === 'bf16' ? 2 ** -8 : 2 ** -24;
-}
-
-/** Frequencies of caches that RotaryEmbedding reads: `[rows, width]`. */
-function cacheFrequencies(
-  { scope, shapes, work }: Pick<FoundNode, 'scope' | 'shapes' | 'work'>,
-  cos: string,
-  sin: string,
-  pairs: number,
-): FoundFrequencies | NoFrequencies {
-  try {
-    const evaluation = new Evaluation(scope, shapes, { wholeCaches: true }, work);
-    const [c, s] = [evaluation.value(cos), evaluation.value(sin)];
-    const [rows = 0, width = 0] = c.shape;
-    if (c.shape.length !== 2 || s.shape.join() !== c.shape.join() || width < pairs)
-      return { because: `cos_cache has the shape [${c.shape}] and sin_cache [${s.shape}]` };
-    const pick = (value: Value, positions: readonly number[]): Float64Array =>
-      Float64Array.from(
-        { length: positions.length * pairs },
-        (_, n) => value.data[positions[Math.floor(n / pairs)]! * width + (n % pairs)]!,
-      );
-    return recoverFrequencies(
-      (positions) => ({ cos: pick(c, positions), sin: pick(s, positions) }),
-      rows,
-      pairs,
-      unitOf(c.dtype),
-    );
-  } catch (error) {
-    if (error instanceof CannotEvaluate || error instanceof RopewalkError) return { because: error.message };
-    throw error;
-  }
-}
-
-/** Runs the graph's own arithmetic at a few positions. */
-function graphFrequencies(found: FoundArithmetic): {
-  frequencies: FoundFrequencies | NoFrequencies;
-  axisOfPair?: readonly number[];
-} {
-  const pairs = found.rotation.tables.length;
-  const [position, ...others] = positionValues(found);
-  if (others.length > 0)
-    throw new CannotEvaluate(`positions enter in several places: ${[position, ...others].join(', ')}`);
-  const unit = tableUnit(found);
-  if (position === undefined) {
-    // Each row is its own position.
-    const tables = tablesOf(found, evaluationAt(found, new Map()));
-    const axis = tables.outer.indexOf(Math.max(...tables.outer));
-    const stride = countElements(tables.outer.slice(axis + 1)) * pairs;
-    const rows = tables.outer[axis] ?? 1;
-    const pick = (all: Float64Array, positions: readonly number[]): Float64Array =>
-      Float64Array.from(
-        { length: positions.length * pairs },
-        (_, n) => all[positions[Math.floor(n / pairs)]! * stride + (n % pairs)]!,
-      );
-    const sampler: Sampler = (positions) => ({ cos: pick(tables.cos, positions), sin: pick(tables.sin, positions) });
-    return { frequencies: recoverFrequencies(sampler, rows, pairs, unit) };
-  }
-  const shape = found.shapes.shapeOf(position);
-  const rows = cacheRows(found) ?? Number.POSITIVE_INFINITY;
-  const axes = shape?.length === 3 && typeof shape[0] === 'number' && shape[0] > 1 && shape[0] <= pairs ? shape[0] : 1;
-  const together = recoverFrequencies(sampler(found, position, shape, axes, undefined), rows, pairs, unit);
-  if (axes === 1 || 'because' in together) return { frequencies: together };
-  // One axis at a time: the pairs that turn are its own.
-  const axisOfPair = new Array<number>(pairs).fill(-1);
-  for (let axis = 0; axis < axes; axis++) {
-    const { cos, sin } = sampler(found, position, shape, axes, axis)([0, 1]);
-    for (let j = 0; j < pairs; j++) if (cos[pairs + j] !== cos[j] || sin[pairs + j] !== sin[j]) axisOfPair[j] = axis;
-  }
-  return axisOfPair.every((axis) => axis === 0) ? { frequencies: together } : { frequencies: together, axisOfPair };
-}
-
-function tableUnit(found: FoundArithmetic): number {
-  // What lies between the cosine and the rotation may be narrower than the rotation.
-  let unit = 2 ** -24;
-  for (const leaf of tableNames(found)) {
-    for (const value of ancestryOf(found.scope, leaf).values) {
-      const constant = found.scope.initializer(value);
-      const node = found.scope.maker(value);
-      const to = node?.opType === 'Cast' ? numberAttribute(node, 'to', 1) : 0;
-      if (constant?.dtype === 'bf16' || to === 16) unit = Math.max(unit, 2 ** -8);
-      if (constant?.dtype === 'f16' || to === 10) unit = Math.max(unit, 2 ** -11);
-    }
-  }
-  return unit;
-}
-
-function evaluationAt(found: FoundArithmetic, values: ReadonlyMap<string, Value>): Evaluation {
-  return new Evaluation(found.scope, found.shapes, { values, wholeCaches: true }, found.work);
-}
-
-/** As many positions are fed as the graph declares while they are no more than this. */
-const MAX_DECLARED = 4096;
-
-/**
- * Feeds positions in the shape that the graph declares, where that is small. A declared size is a number in a file: where it is large, sizes are
- * taken for ones that each call chooses, unless the graph's own shapes contradict.
- */
-function sampler(
-  found: FoundArithmetic,
-  name: string,
-  declared: readonly Dim[] | undefined,
-  axes: number,
-  only: number | undefined,
-): Sampler {
-  const dims = declared ?? ['batch', 'sequence'];
-  const free = dims.map((dim, d) => (d === 0 && axes > 1 ? dim : `#${d}`));
-  return (positions) => {
-    const asDeclared = (): Sample => sampleAt(found, name, dims, axes, only, positions);
-    if (countElements(fedShape(dims, positions.length)) <= MAX_DECLARED) return asDeclared();
-    try {
-      return sampleAt(found, name, free, axes, only, positions);
-    } catch (error) {
-      if (!(error instanceof CannotEvaluate) || error instanceof MembersDiffer) throw error;
-      return asDeclared();
-    }
-  };
-}
-
-/** Names of sizes stand for one batch, and in the last dimension for all positions at once. */
-function fedShape(dims: readonly Dim[], positions: number): number[] {
-  return dims.map((dim, d) => (typeof dim === 'number' ? dim : d === dims.length - 1 ? positions : 1));
-}
-
-function sampleAt(
-  found: FoundArithmetic,
-  name: string,
-  dims: readonly Dim[],
-  axes: number,
-  only: number | undefined,
-  positions: readonly number[],
-): Sample {
-  const pairs = found.rotation.tables.length;
-  const shape = fedShape(dims, positions.length);
-  const chunk = shape.at(-1) ?? 1;
-  if (chunk === 0) throw new CannotEvaluate(`${name} holds no positions`);
-  const cos = new Float64Array(positions.length * pairs);
-  const sin = new Float64Array(positions.length * pairs);
-  for (let start = 0; start < positions.length; start += chunk) {
-    const count = countElements(shape);
-    const values = new Map<string, Value>();
-    const evaluation = evaluationAt(found, values);
-    evaluation.fits(shape);
-    const data = new Float64Array(count);
-    for (let n = 0; n < count; n++) {
-      const axis = Math.floor(n / (count / axes));
-      if (only === undefined || axis === only) data[n] = positions[start + (n % chunk)] ?? 0;
-    }
-    values.set(name, { dtype: 'i64', shape, data });
-    const tables = tablesOf(found, evaluation);
-    const at = tables.outer.lastIndexOf(chunk);
-    if (at < 0 && chunk > 1) throw new CannotEvaluate(`${chunk} positions give tables of [${tables.outer}]`);
-    const stride = at < 0 ? 0 : countElements(tables.outer.slice(at + 1)) * pairs;
-    for (let n = 0; n < Math.min(chunk, positions.length - start); n++) {
-      for (let j = 0; j < pairs; j++) {
-        cos[(start + n) * pairs + j] = tables.cos[n * stride + j]!;
-        sin[(start + n) * pairs + j] = tables.sin[n * stride + j]!;
-      }
-    }
-  }
-  return { cos, sin };
-}
-
-/** The rows of the constant that positions choose from. */
-function cacheRows(found: FoundArithmetic): number | undefined {
-  const { scope, shapes } = found;
-  const positions = new Set(positionValues(found));
-  for (const leaf of tableNames(found)) {
-    for (const value of ancestryOf(scope, leaf, positions).values) {
-      const node = scope.maker(value);
-      if (node?.opType !== 'Gather' || !behind(scope, node.inputs[1] ?? '', positions)) continue;
-      const rows =
-        largestConstant(found, node.inputs[0] ?? '') ??
-        shapes.shapeOf(node.inputs[0] ?? '')?.at(numberAttribute(node, 'axis', 0));
-      if (typeof rows === 'number') return rows;
-    }
-  }
-  return undefined;
-}
-
-function behind(scope: FoundArithmetic['scope'], value: string, positions: ReadonlySet<string>): boolean {
-  return [...positionsBehind(scope, value)].some((name) => positions.has(name));
-}
-
-/** A cache is cut to the length in use before rows are chosen: its own rows count. */
-function largestConstant({ scope, shapes, work }: FoundArithmetic, value: string): number | undefined {
-  try {
-    const whole = new Evaluation(scope, shapes, { wholeCaches: true }, work).value(value);
-    return whole.shape.length < 2 ? undefined : Math.max(...whole.shape.slice(0, -1));
-  } catch (error) {
-    if (error instanceof CannotEvaluate || error instanceof RopewalkError) return undefined;
-    throw error;
-  }
+  if (rotaryDim !== headDim) spec.rotaryDim = rotaryDim;
+  if (rotaryOffset) spec.rotaryOffset = rotaryOffset;
+  if (law.factor !== 1) spec.scaling = { kind: 'linear', factor: law.factor };
+  if (magnitude !== 1) spec.attentionFactor = magnitude;
+  return spec;
 }
 
 function unknownBehind(found: FoundArithmetic): Set<string> {
@@ -573,7 +330,7 @@ function tableSource(found: FoundNode | FoundArithmetic, cos: readonly string[],
   const dtype = names
     .map((name) => scope.initializer(name)?.dtype ?? scope.declared(name)?.dtype)
     .find((known) => known);
-  return { from, cos, sin, ...defined({ rows }), ...dtypeOf(dtype) };
+  return { from, cos, sin, rows, dtype };
 }
 
 function positionSource(found: FoundNode | FoundArithmetic): PositionSource {
@@ -605,20 +362,11 @@ function layoutOf(rank: number, outers: readonly (readonly Dim[] | undefined)[])
   return rank === 3 && a !== 1 && b !== 1 ? 'bsh' : undefined;
 }
 
-function rowsOf(shape: readonly Dim[] | undefined): { rows?: number } {
-  return shape?.length === 2 && typeof shape[0] === 'number' ? { rows: shape[0] } : {};
-}
-
 function numberOr(dim: Dim | undefined): number | undefined {
   return typeof dim === 'number' ? dim : undefined;
 }
 
-function dtypeOf(dtype: string | undefined): { dtype?: string } {
-  return dtype === undefined ? {} : { dtype };
-}
-
-function defined<T extends Readonly<Record<string, number | undefined>>>(fields: T): { [K in keyof T]?: number } {
-  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as {
-    [K in keyof T]?: number;
-  };
+/** Positions in a cache `[rows, pairs]`. */
+function rowsOf(shape: readonly Dim[] | undefined): number | undefined {
+  return shape?.length === 2 ? numberOr(shape[0]) : undefined;
 }
