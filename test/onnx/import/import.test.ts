@@ -472,7 +472,7 @@ describe('what stands between positions and tables', () => {
     const odd = h.node('Tan', [h.node('Cast', [h.input('position_ids', 'i64', ['batch', 'seq'])], { to: 1 })]);
     const wide = h.node('Mul', [h.node('Unsqueeze', [odd, h.constant(i64([2]))]), h.constant(f32(inv, [4]))]);
     const [other] = importOnnx(finishRotation(h, wide)).ropes;
-    assert.match(other!.whyNotRun!, /operators that are not computed here lie behind its tables: Tan/);
+    assert.match(other!.whyNotRun!, /its tables are made by operators that are not computed here: Tan/);
   });
 });
 
@@ -585,7 +585,7 @@ describe('laws', () => {
   test('tables that turn nothing do not turn the other way', () => {
     const still = cached(8, [0, 0], (row, w) => unit(row * w));
     assert.deepEqual([still.frequencies!.invFreq, still.notes], [[0, 0], []]);
-    assert.match(cached(8, [1, 0.1], (row, w) => unit(-row * w)).notes.join(), /the tables turn the other way/);
+    assert.match(cached(8, [1, 0.1], (row, w) => unit(-row * w)).notes.join(), /the tables rotate backward/);
   });
 
   test('caches on no circle have none, and run all the same', () => {
