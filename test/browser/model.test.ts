@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import type { Browser } from 'playwright-core';
 import { generate } from '../../packages/model/src/index.js';
-import { loadModelFolder, loadModelPath } from '../../packages/model/src/load.node.js';
+import { loadModelFolder, loadModelPath } from '../../packages/model/src/node.js';
 import { ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
 import {
   noBrowser,

@@ -173,16 +173,16 @@ describe('chat templates', () => {
       });
     refuses(
       'UNSUPPORTED',
-      /a model with a chat template "default", got "none"\. It may be no chat model: give it a text/,
+      /chat: template: the model has no chat template\. It may be no chat model: give it a text/,
       undefined,
     );
-    refuses('UNSUPPORTED', /template "x", got \["rag"\]\. Name one of its templates: "rag"/, { rag: 'R' }, hello, {
+    refuses('UNSUPPORTED', /the model has no template "x"\. Name one of its own: "rag"/, { rag: 'R' }, hello, {
       template: 'x',
     });
     refuses('RANGE', /what the model's chat template takes, got "Roles must alternate user\/assistant/, STRICT, [
       { role: 'assistant', content: 'x' },
     ]);
-    refuses('FORMAT', /chat: template: expected a Jinja template, got/, '{% if %}');
+    refuses('FORMAT', /chat: template: it is no Jinja template: /, '{% if %}');
     refuses('FORMAT', /Jinja/, '{{ messages');
     refuses(
       'RANGE',
@@ -198,10 +198,10 @@ describe('chat templates', () => {
       "{{ 'a\nb' | indent(-1) }}": /-1/,
     };
     for (const [template, { source }] of Object.entries(mistakes)) {
-      const next = 'Correct the template, or pass another as templateText\\.$';
+      const next = 'Correct the template, or pass another one as templateText\\.$';
       refuses(
         'FORMAT',
-        new RegExp(`^chat: template: expected one that can be rendered with these messages, got .*${source}.* ${next}`),
+        new RegExp(`^chat: template: it cannot be rendered with these messages: .*${source}.* ${next}`),
         template,
       );
     }

@@ -4,7 +4,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { perplexity } from '../../packages/model/src/index.js';
-import { loadModelFile, loadModelFolder } from '../../packages/model/src/load.node.js';
+import { loadModelFile, loadModelFolder } from '../../packages/model/src/node.js';
 import type { Model } from '../../packages/model/src/types.js';
 import { ROOT } from '../support/build.js';
 

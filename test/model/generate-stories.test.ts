@@ -12,7 +12,7 @@ import {
   keepSession,
   type Prompt,
 } from '../../packages/model/src/generate.js';
-import { loadModelFile, loadModelFolder } from '../../packages/model/src/load.node.js';
+import { loadModelFile, loadModelFolder } from '../../packages/model/src/node.js';
 import { perplexity } from '../../packages/model/src/perplexity.js';
 import type { Model } from '../../packages/model/src/types.js';
 import { noGpu, openShared } from '../support/gpu.js';

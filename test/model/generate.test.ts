@@ -12,10 +12,10 @@ import {
   generate,
   keepSession,
   type Prompt,
-  StopFinder,
 } from '../../packages/model/src/generate.js';
 import { tokenizerFromGguf } from '../../packages/model/src/gguf-vocabulary.js';
 import { perplexity } from '../../packages/model/src/perplexity.js';
+import { StopFinder } from '../../packages/model/src/stop-finder.js';
 import type { AppendOptions, Model, Session, SessionOptions } from '../../packages/model/src/types.js';
 
 const LETTERS = 'abcdefghijklmnopqrstuvwxyz .'.split('');
@@ -323,7 +323,7 @@ describe('generate', () => {
     await refuses(/keep: expected at most 6, two less than the context, got 7/, 'a', { onFull: 'shift', keep: 7 });
     await refuses(/stop: expected texts that are not empty, got ""/, 'a', { stop: ['b', ''] });
     await refuses(/stopTokens: expected tokens in \[0, vocab=35\), got 35/, 'a', { stopTokens: [35] });
-    await refuses(/prompt: expected at most 8 tokens, the session's context, got "9 tokens"\. Shorten/, 'abcdefgh');
+    await refuses(/prompt: expected at most 8 tokens, the session's context, got 9\. Shorten/, 'abcdefgh');
     await refuses(/prompt: expected a prompt of at least one token, got ""/, '', { addBos: false });
     await refuses(/prompt: expected a text, a list of messages, or \{ tokens \}, got 7/, 7);
     await refuses(/prompt: expected tokens in \[0, vocab=35\), got 1.5/, { tokens: [1.5] });
@@ -331,10 +331,13 @@ describe('generate', () => {
     await refuses(/messages: expected a list of at least one message/, []);
     const model = fake();
     const kept = keepSession(model);
-    await refuses(/session: expected no context or cacheDtype beside it, got 8/, 'a', { session: kept, context: 8 });
+    await refuses(/session: context and cacheDtype do not apply to a kept session\. Give them to keepSession/, 'a', {
+      session: kept,
+      context: 8,
+    });
     const open = generate(model, 'a', { session: kept });
     await open.next();
-    await refuses(/session: expected one that no other generation uses/, 'a', { session: kept }, 'UNSUPPORTED');
+    await refuses(/session: another generation is using it\./, 'a', { session: kept }, 'UNSUPPORTED');
     await open.return();
     assert.equal((await run(model, 'a', { session: kept, maxTokens: 1 })).reason, 'length', 'and may be used again');
   });
@@ -387,7 +390,7 @@ describe('embed', () => {
     });
     await assert.rejects(embed(fake(hashed, { capacity: 3 }), 'abc'), {
       code: 'RANGE',
-      message: /at most 3 tokens, got "4 tokens"\. Embed it in parts/,
+      message: /at most maxContext=3 tokens, got 4\. Embed it in parts/,
     });
     const broken = { ...fake(), hidden: async () => Float32Array.of(Number.NaN, 1, 1, 1) } as Model;
     await assert.rejects(embed(broken, 'a'), { code: 'RANGE', message: /hidden states: expected finite numbers/ });

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { embed } from '../../packages/model/src/embed.js';
-import { generate, keepSession } from '../../packages/model/src/generate.js';
+import { checkGenerateOptions, generate, keepSession } from '../../packages/model/src/generate.js';
 import * as decoder from '../../packages/model/src/index.js';
 import {
   byteSource,
@@ -15,8 +15,8 @@ import {
   tokenizerFromGguf,
   tokenizerFromJson,
 } from '../../packages/model/src/index.js';
-import * as onDisk from '../../packages/model/src/load.node.js';
-import { loadModelFile, loadModelFolder, loadModelPath } from '../../packages/model/src/load.node.js';
+import * as onDisk from '../../packages/model/src/node.js';
+import { loadModelFile, loadModelFolder, loadModelPath } from '../../packages/model/src/node.js';
 import { type Ropewalk, ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
 import { complaint, hostileCalls } from '../support/hostile.js';
 import { tinyModel } from '../support/tiny-model.js';
@@ -123,6 +123,7 @@ const CALLS: Record<
     (...args: Parameters<typeof generate>) => generate(...args).next(),
     () => [model, messages(), { maxTokens: 1, chat: { templateText: CHAT } }],
   ],
+  checkGenerateOptions: [checkGenerateOptions, () => [{ ...sampling(), maxTokens: 2, stop: ['zz'], signal, keep: 1 }]],
   keepSession: [
     (...args: Parameters<typeof keepSession>) => disposed(keepSession(...args)),
     () => [model, { context: 8, cacheDtype: 'f32' }],

@@ -4,7 +4,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { after, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { parseNpy } from '../../packages/formats/src/npy.js';
-import { loadModelFile } from '../../packages/model/src/load.node.js';
+import { loadModelFile } from '../../packages/model/src/node.js';
 import { type Ropewalk, ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
 import { numberTokenizer } from '../support/tiny-model.js';
 

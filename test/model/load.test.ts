@@ -16,9 +16,9 @@ import {
   type LoadProgress,
   loadModel,
   type ModelFiles,
-} from '../../packages/model/src/load.js';
-import { loadModelFile, loadModelFolder, loadModelPath } from '../../packages/model/src/load.node.js';
+} from '../../packages/model/src/index.js';
 import { checkFits } from '../../packages/model/src/memory.js';
+import { loadModelFile, loadModelFolder, loadModelPath } from '../../packages/model/src/node.js';
 import type { ModelMemory } from '../../packages/model/src/types.js';
 import { RopewalkError } from '../../packages/ropewalk/src/core/errors.js';
 import { randomFrom } from '../../packages/ropewalk/src/core/random.js';

@@ -8,12 +8,12 @@
 
 import {
   type ChatMessage,
+  checkGenerateOptions,
   type Generation,
   generate as generateText,
   type Model,
   type Pace,
   type Prompt,
-  readOptions,
 } from '@ropewalk/model';
 import { refuse } from 'ropewalk/backend';
 import { EXIT, printJson } from './output.js';
@@ -69,7 +69,7 @@ export async function generate(argument: string | undefined, options: GenerateCo
     ...(options.stop === undefined ? {} : { stop: options.stop }),
     ...(options.ignoreEos ? { ignoreEos: true } : {}),
   };
-  readOptions(sampling); // before a large model is read
+  checkGenerateOptions(sampling); // before a large model is read
   const prompt = await readPrompt(argument, options);
   if (options.chat && !prompt.text)
     refuse('RANGE', 'generate: prompt', 'a message to answer, with --chat', prompt.text);

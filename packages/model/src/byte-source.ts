@@ -1,5 +1,5 @@
 /**
- * Bytes that are read piece by piece: memory, blobs, files on a server. Files on disk: load.node.ts.
+ * Bytes that are read piece by piece: memory, blobs, files on a server. Files on disk: node.ts.
  *
  * @module
  */

@@ -130,7 +130,7 @@ const END_TEXTS: readonly string[] = [
  *   llama and gpt2, or a pre-tokenizer that is not known
  */
 export function tokenizerFromGguf(metadata: ReadonlyMap<string, GgufValue>, where = 'gguf'): Tokenizer {
-  checkTypes({ where }, ['where'], 'string', 'tokenizerFromGguf');
+  checkTypes({ where }, 'string', 'tokenizerFromGguf');
   if (!reading('tokenizerFromGguf: metadata', () => metadata instanceof Map))
     refuse('RANGE', 'tokenizerFromGguf: metadata', 'a Map, as of parseGguf', metadata);
   const keys = new Fields(metadata, where);

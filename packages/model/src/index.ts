@@ -1,35 +1,29 @@
 /**
  * A decoder on Ropewalk's operators: load a Llama- or Qwen-family model, generate, embed, measure.
  *
- * Runs in browsers too; files on disk are opened by `ropewalk/model/node`.
+ * Runs in browsers too; files on disk are opened by `@ropewalk/model/node`.
  *
  * @module
  */
+export type { ByteSource } from '@ropewalk/formats';
+export { byteSource, fetchSource } from './byte-source.js';
 export { type ChatMessage, type ChatOptions, renderChat } from './chat.js';
 export { type EmbedOptions, embed } from './embed.js';
 export {
+  checkGenerateOptions,
   type GeneratedEnd,
   type GeneratedToken,
   type GenerateOptions,
   type Generation,
   generate,
-  type KeptSession,
   keepSession,
   type Pace,
   type Prompt,
-  readOptions,
 } from './generate.js';
 export { tokenizerFromGguf } from './gguf-vocabulary.js';
-export {
-  type ByteSource,
-  byteSource,
-  fetchSource,
-  type LoadOptions,
-  type LoadProgress,
-  loadModel,
-  type ModelFiles,
-} from './load.js';
+export { type LoadOptions, loadModel } from './load.js';
 export { mebibytes } from './memory.js';
+export type { ModelFiles } from './model-files.js';
 export { type Perplexity, type PerplexityOptions, perplexity } from './perplexity.js';
 export { createSampler, type Sampler, type SamplingOptions } from './sampler.js';
 export { type TokenizerFiles, tokenizerFromJson } from './tokenizer.js';
@@ -38,6 +32,7 @@ export type {
   DecodeOptions,
   DecoderConfig,
   EncodeOptions,
+  KeptSession,
   Model,
   ModelMemory,
   Session,
@@ -46,3 +41,4 @@ export type {
   TextStream,
   Tokenizer,
 } from './types.js';
+export type { LoadProgress } from './upload.js';

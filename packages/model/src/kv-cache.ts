@@ -1,5 +1,5 @@
 /**
- * Keys and values of the tokens so far, a pair of tensors a layer, and the tables that turn them.
+ * Keys and values of the tokens so far, two tensors for each layer, and the tables that rotate keys and queries.
  *
  * @module
  */
@@ -24,26 +24,26 @@ const SHIFT_ROWS = 512;
 export class KvCache {
   /** Tokens whose keys and values are there. */
   length = 0;
-  /** `[capacity, num_kv_heads, head_dim]` of each layer; keys are turned already. */
+  /** `[capacity, num_kv_heads, head_dim]` of each layer; keys are rotated already. */
   readonly k: readonly Tensor<CacheDtype>[];
   /** `[capacity, num_kv_heads, head_dim]` of each layer. */
   readonly v: readonly Tensor<CacheDtype>[];
   readonly layers: readonly LayerConfig[];
   readonly ropes: RopeTables;
 
+  readonly capacity: number;
+  readonly #runner: Runner;
+
   /**
    * @param runner - in whose memory it lies
    * @param config - of the model
    * @param capacity - tokens of room
    * @param dtype - how keys and values are stored
-   * @throws {RopewalkError} DEVICE when memory is full; what was taken is given back
+   * @throws {RopewalkError} DEVICE when memory is full; what was allocated is freed
    */
-  constructor(
-    private readonly runner: Runner,
-    config: DecoderConfig,
-    readonly capacity: number,
-    readonly dtype: CacheDtype,
-  ) {
+  constructor(runner: Runner, config: DecoderConfig, capacity: number, dtype: CacheDtype) {
+    this.#runner = runner;
+    this.capacity = capacity;
     this.layers = config.layers(capacity);
     this.ropes = new RopeTables(capacity);
     const taken: Tensor<CacheDtype>[] = [];
@@ -62,24 +62,24 @@ export class KvCache {
   }
 
   /**
-   * Drops rows [from, from + count) and moves the later ones back, their keys turned back by as many positions.
+   * Drops rows [from, from + count) and moves the later rows back. Their keys are rotated back by `count` positions.
    *
-   * A key at position p is R(p)·k; R(−count) on it gives R(p − count)·k, whatever k was. The magnitude that YaRN and LongRoPE put into R is
-   * in the cached key already, so this rotation has none.
+   * A key at position p is R(p)·k; R(−count) makes R(p − count)·k of it, whatever k was. The magnitude that YaRN and
+   * LongRoPE put into R is in the cached key already, so this rotation has magnitude 1.
    *
-   * @param from - first row that goes
-   * @param count - rows that go; from + count <= length
+   * @param from - first row to drop
+   * @param count - how many; from + count <= length
    */
   shift(from: number, count: number): void {
     const moved = this.length - from - count;
     if (moved > 0 && count > 0) {
       const { shape } = this.k[0]!;
       const rows = Math.min(moved, SHIFT_ROWS);
-      const scratch = this.runner.allocate('f32', [rows, shape[1]!, shape[2]!]);
+      const scratch = this.#runner.allocate('f32', [rows, shape[1]!, shape[2]!]);
       try {
         for (const [layer, { rope }] of this.layers.entries()) {
-          this.moveRows(this.k[layer]!, scratch, { from, count, back: rope && turnedBack(rope, count, rows) });
-          this.moveRows(this.v[layer]!, scratch, { from, count, back: undefined });
+          this.#moveRows(this.k[layer]!, scratch, { from, count, back: rope && rotateBack(rope, count, rows) });
+          this.#moveRows(this.v[layer]!, scratch, { from, count, back: undefined });
         }
       } finally {
         scratch.dispose();
@@ -88,8 +88,8 @@ export class KvCache {
     this.length -= count;
   }
 
-  /** Moves rows from + count … length to from, a piece at a time and through `scratch`: source and destination may overlap. */
-  private moveRows(
+  /** Moves rows [from + count, length) to `from`, piece by piece through `scratch`, because they may overlap. */
+  #moveRows(
     tensor: Tensor<CacheDtype>,
     scratch: Tensor<'f32'>,
     { from, count, back }: { from: number; count: number; back: ((rows: number) => RopePlan) | undefined },
@@ -98,8 +98,8 @@ export class KvCache {
       const rows = Math.min(scratch.shape[0]!, this.length - count - to);
       const source = tensor.slice(0, to + count, to + count + rows);
       const held = scratch.slice(0, 0, rows);
-      this.runner.run(back ? bindRopeParts(back(rows), [{ x: source, out: held }]) : planRearrange(source, held));
-      this.runner.run(planRearrange(held, tensor.slice(0, to, to + rows)));
+      this.#runner.run(back ? bindRopeParts(back(rows), [{ x: source, out: held }]) : planRearrange(source, held));
+      this.#runner.run(planRearrange(held, tensor.slice(0, to, to + rows)));
     }
   }
 
@@ -109,19 +109,22 @@ export class KvCache {
   }
 }
 
-/** Plans that turn some rows by −count positions, all alike, with magnitude 1. */
-function turnedBack(rope: RopeSpec, count: number, most: number): (rows: number) => RopePlan {
+/** Plans that rotate rows by −count positions with magnitude 1. */
+function rotateBack(rope: RopeSpec, count: number, most: number): (rows: number) => RopePlan {
   const { table } = planRope({ ...rope, attentionFactor: 1, positions: [-count] });
   const whole = new Int32Array(most);
   return (rows) => planRopeWithTable({ ...rope, table, seqLen: rows, tableRows: whole.subarray(0, rows) });
 }
 
-/** cos and sin for the positions in use, shared by layers that turn alike; a table grows by doubling. */
+/** cos and sin for the positions in use, shared by layers that rotate alike. A table grows by doubling. */
 export class RopeTables {
-  private readonly tables = new Map<RopeSpec, RopeTable>();
+  readonly #tables = new Map<RopeSpec, RopeTable>();
+  readonly #capacity: number;
 
   /** @param capacity - positions that can come up */
-  constructor(private readonly capacity: number) {}
+  constructor(capacity: number) {
+    this.#capacity = capacity;
+  }
 
   /**
    * A plan for consecutive positions.
@@ -131,19 +134,19 @@ export class RopeTables {
    * @param tokens - how many
    */
   plan(rope: RopeSpec, start: number, tokens: number): RopePlan {
-    let table = this.tables.get(rope);
+    let table = this.#tables.get(rope);
     const end = start + tokens;
     if (!table || table.rows < end) {
-      // At least 256 rows: a short chat then builds one table.
-      const rows = Math.min(this.capacity, Math.max(end, 256, 2 * (table?.rows ?? 0)));
+      // At least 256 rows, so that a short chat builds one table.
+      const rows = Math.min(this.#capacity, Math.max(end, 256, 2 * (table?.rows ?? 0)));
       table = planRope({ ...rope, positions: 0, seqLen: rows }).table;
-      this.tables.set(rope, table);
+      this.#tables.set(rope, table);
     }
     return planRopeWithTable({
       ...rope,
       table,
       seqLen: tokens,
-      tableRows: Int32Array.from({ length: tokens }, (_, s) => start + s),
+      tableRows: Int32Array.from({ length: tokens }, (_row, s) => start + s),
     });
   }
 }

@@ -1,5 +1,5 @@
 /**
- * How well a model predicts a text: perplexity a token, bits a byte.
+ * How well a model predicts a text: perplexity per token, bits per byte.
  *
  * @module
  */
@@ -9,88 +9,79 @@ import type { Model, Session } from './types.js';
 
 /** How {@link perplexity} cuts the text. */
 export interface PerplexityOptions {
-  /** Tokens in a window, BOS included; the model's context unless given, at most 512. */
+  /** Tokens in a window, BOS included; unless given, 512 or the model's context if that is smaller. */
   readonly context?: number;
-  /** Tokens that each window moves on, and so scores; half of what fits unless given. */
+  /** Tokens from one window to the next, which is what a window scores; half a window unless given. */
   readonly stride?: number;
-  /** Type of the KV cache. */
+  /** Dtype of the KV cache. */
   readonly cacheDtype?: 'f32' | 'f16' | 'bf16';
-  /** Ends it with the signal's reason. */
+  /** Ends the measurement with the signal's reason. */
   readonly signal?: AbortSignal;
-  /** Called after each window: tokens scored, tokens to score. */
+  /** Called after each window with the tokens scored so far and the tokens to score in all. */
   readonly onProgress?: (done: number, total: number) => void;
 }
 
 /** What {@link perplexity} measures. */
 export interface Perplexity {
-  /** exp of the mean negative log-likelihood of a token. Two models compare only if they share a vocabulary. */
+  /** exp of the mean negative log-likelihood of a token. Comparable only between models with the same vocabulary. */
   readonly perplexity: number;
-  /** Negative log-likelihood of the text in bits, by its UTF-8 bytes: compares models of any vocabulary. */
+  /** Negative log-likelihood of the text in bits, divided by its UTF-8 bytes. Comparable between any two models. */
   readonly bitsPerByte: number;
   /** Tokens scored. */
   readonly tokens: number;
-  /** Bytes of the text that these stand for. */
+  /** Bytes of the text that these tokens stand for. */
   readonly bytes: number;
 }
 
-/** Logits of this many elements at a time, 64 MB: a vocabulary of 150,000 for a whole window would be 300. */
+/** Logits computed at a time: 64 MB. Those of a whole window would be 300 MB with a vocabulary of 150,000. */
 const MAX_LOGITS = 2 ** 24;
 
 /**
  * Scores every token of a text once, in windows.
  *
- * Window w holds text tokens [w·stride, w·stride + context), with BOS before them where the vocabulary adds one, and scores
- * those that no window before it has scored: all of the first window, then the last `stride` of each. So a token is predicted
- * from at least context - stride tokens before it, the first window apart. Without BOS nothing predicts the first token; it is
- * not scored, and its bytes are not counted. Sums are float64.
+ * Window w holds the text's tokens [w·stride, w·stride + context), with BOS before them if the vocabulary adds one. It scores
+ * the tokens that no earlier window has scored: all of the first window, then the last `stride` of each. So every token after
+ * the first window is predicted from at least context - stride tokens. Without BOS nothing predicts the first token: it is not
+ * scored, and its bytes are not counted. Sums are float64.
  *
  * @param model - any decoder
  * @param text - special tokens in it are text like any other
  * @param given - options
  * @throws {RopewalkError} RANGE for a text with nothing to score, for options out of range, or logits that are NaN
+ * @example const { bitsPerByte } = await perplexity(model, text, { context: 256, stride: 128 });
  */
 export async function perplexity(model: Model, text: string, given: PerplexityOptions = {}): Promise<Perplexity> {
   checkModel(model, 'perplexity');
   if (typeof text !== 'string') refuse('RANGE', 'perplexity: text', 'a text', text);
   const options = readOptions(given, 'perplexity: options');
   checkSignal(options.signal, 'perplexity');
-  checkTypes(options, ['onProgress'], 'function', 'perplexity');
+  const { signal, onProgress, cacheDtype } = options;
+  checkTypes({ onProgress }, 'function', 'perplexity');
   const { tokenizer, config } = model;
-  const { signal, onProgress } = options;
   const bos = tokenizer.addBos && tokenizer.bosToken !== undefined ? [tokenizer.bosToken] : [];
   const tokens = tokenizer.encode(text, { addBos: false, addEos: false });
   const context = options.context ?? Math.min(512, config.maxContext);
-  if (!Number.isInteger(context) || context < 2 || context > config.maxContext) {
+  if (!Number.isInteger(context) || context < 2 || context > config.maxContext)
     refuse('RANGE', 'perplexity: context', `an integer in [2, maxContext=${config.maxContext}]`, options.context);
-  }
   const room = context - bos.length;
   const stride = options.stride ?? Math.max(1, Math.floor(room / 2));
-  // A stride of the whole window without BOS would leave the first token of each window unpredicted.
+  // Without BOS nothing predicts the first token of a window, so the window before must have scored it.
   const most = bos.length > 0 ? room : room - 1;
-  if (!Number.isInteger(stride) || stride < 1 || stride > most) {
+  if (!Number.isInteger(stride) || stride < 1 || stride > most)
     refuse('RANGE', 'perplexity: stride', `an integer in [1, ${most}] for context ${context}`, options.stride);
-  }
   const unscored = bos.length > 0 ? 0 : 1;
   const total = tokens.length - unscored;
   if (total < 1) refuse('RANGE', 'perplexity: text', 'a text with a token to score', text);
 
   let nats = 0;
   let scored = unscored;
-  const session = model.openSession({
-    context,
-    ...(options.cacheDtype === undefined ? {} : { cacheDtype: options.cacheDtype }),
-  });
+  const session = model.openSession({ context, cacheDtype });
   try {
     for (let begin = 0; scored < tokens.length; begin += stride) {
       const end = Math.min(begin + room, tokens.length);
       session.truncate(0);
-      nats += await scoreWindow(
-        session,
-        [...bos, ...tokens.slice(begin, end)],
-        bos.length + scored - begin,
-        config.vocabSize,
-        signal,
-      );
+      const window = [...bos, ...tokens.slice(begin, end)];
+      nats += await scoreWindow(session, window, bos.length + scored - begin, config.vocabSize, signal);
       scored = end;
       onProgress?.(scored - unscored, total);
     }
@@ -109,17 +100,16 @@ async function scoreWindow(
   ids: readonly number[],
   from: number,
   vocab: number,
-  signal?: AbortSignal,
+  signal: AbortSignal | undefined,
 ): Promise<number> {
-  const call = signal ? { signal } : {};
   let nats = 0;
-  // The logits of token t predict token t + 1: those before from - 1 are of no use, nor are the last token's.
-  if (from > 1) await session.append(ids.slice(0, from - 1), { logits: 'none', ...call });
+  // The logits of token t predict token t + 1, so those before token from - 1 and those of the last token are not needed.
+  if (from > 1) await session.append(ids.slice(0, from - 1), { logits: 'none', signal });
   const step = Math.max(1, Math.floor(MAX_LOGITS / vocab));
   for (let at = Math.max(from - 1, 0); at < ids.length - 1; at += step) {
     const part = ids.slice(at, Math.min(at + step, ids.length - 1));
     signal?.throwIfAborted();
-    const logits = await session.append(part, { logits: 'all', ...call });
+    const logits = await session.append(part, { logits: 'all', signal });
     for (let s = 0; s < part.length; s++)
       nats += surprise(logits.subarray(s * vocab, (s + 1) * vocab), ids[at + s + 1]!);
   }

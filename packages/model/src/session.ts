@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { readList, readOptions, refuse } from 'ropewalk/backend';
+import { fail, readList, readOptions, refuse } from 'ropewalk/backend';
 import { checkSignal } from './arguments.js';
 import { type Decoder, finalNorm, forward, logitsOf } from './decoder.js';
 import { pauseIfDue } from './event-loop.js';
@@ -11,28 +11,21 @@ import { KvCache } from './kv-cache.js';
 import { type CacheDtype, CHUNK_TOKENS, logitRows } from './memory.js';
 import type { AppendOptions, Session } from './types.js';
 
-/** What an append gives back: nothing, logits of the last token, of all, or all hidden states. */
+/** What an append returns: nothing, the logits of the last token or of all tokens, or all hidden states. */
 type Wanted = 'none' | 'last' | 'all' | 'hidden';
 
 /** The session. {@link Model.openSession} opens it. */
 export class DecoderSession implements Session {
-  /** Visible for tests. */
   readonly cache: KvCache;
-  private busy: string | undefined;
-  private closed = false;
+  readonly decoder: Decoder;
+  readonly #onClose: (session: DecoderSession) => void;
+  #busy: string | undefined;
+  #closed = false;
 
-  /**
-   * @param decoder - what runs
-   * @param capacity - tokens of room
-   * @param cacheDtype - how keys and values are stored
-   * @param onClose - called once, when it is disposed
-   */
-  constructor(
-    private readonly decoder: Decoder,
-    capacity: number,
-    cacheDtype: CacheDtype,
-    private readonly onClose: (session: DecoderSession) => void = () => {},
-  ) {
+  /** @param onClose - called once, when the session is disposed */
+  constructor(decoder: Decoder, capacity: number, cacheDtype: CacheDtype, onClose: (session: DecoderSession) => void) {
+    this.decoder = decoder;
+    this.#onClose = onClose;
     this.cache = new KvCache(decoder.runner, decoder.config, capacity, cacheDtype);
   }
 
@@ -49,7 +42,7 @@ export class DecoderSession implements Session {
     if (logits !== 'last' && logits !== 'all' && logits !== 'none')
       refuse('RANGE', 'append: logits', 'last, all or none', logits);
     checkSignal(signal, 'append');
-    return this.alone('append', () => this.run(tokens, logits, signal));
+    return this.#alone('append', () => this.#run(tokens, logits, signal));
   }
 
   /**
@@ -58,36 +51,41 @@ export class DecoderSession implements Session {
    * @returns hidden states after the final norm, `[tokens, hidden]`
    */
   hidden(tokens: readonly number[] | Int32Array): Promise<Float32Array> {
-    return this.alone('hidden', () => this.run(tokens, 'hidden', undefined));
+    return this.#alone('hidden', () => this.#run(tokens, 'hidden', undefined));
   }
 
   truncate(length: number): void {
-    this.checkFree('truncate');
+    this.#checkFree('truncate');
     if (!Number.isInteger(length) || length < 0 || length > this.length)
-      refuse('RANGE', 'truncate: length', `an integer in [0, ${this.length}], the tokens that are there`, length);
+      refuse('RANGE', 'truncate: length', `an integer in [0, length=${this.length}]`, length);
     this.cache.length = length;
   }
 
   shift(from: number, count: number): Promise<void> {
-    return this.alone('shift', async () => {
+    return this.#alone('shift', async () => {
       const { length } = this;
       if (!Number.isInteger(from) || from < 0 || from > length)
-        refuse('RANGE', 'shift: from', `an integer in [0, ${length}], the tokens that are there`, from);
+        refuse('RANGE', 'shift: from', `an integer in [0, length=${length}]`, from);
       if (!Number.isInteger(count) || count < 0 || from + count > length)
-        refuse('RANGE', 'shift: count', `an integer in [0, ${length - from}], the tokens from ${from} on`, count);
+        refuse(
+          'RANGE',
+          'shift: count',
+          `an integer in [0, ${length - from}], the number of tokens from ${from} on`,
+          count,
+        );
       this.cache.shift(from, count);
       await this.decoder.runner.finish();
     });
   }
 
   dispose(): void {
-    if (this.closed) return;
-    this.closed = true;
+    if (this.#closed) return;
+    this.#closed = true;
     this.cache.dispose();
-    this.onClose(this);
+    this.#onClose(this);
   }
 
-  private async run(
+  async #run(
     given: readonly number[] | Int32Array,
     wanted: Wanted,
     signal: AbortSignal | undefined,
@@ -104,18 +102,14 @@ export class DecoderSession implements Session {
     const result = new Float32Array(width * (all ? tokens.length : wanted === 'last' && tokens.length > 0 ? 1 : 0));
     for (let at = 0; at < tokens.length; at += CHUNK_TOKENS) {
       signal?.throwIfAborted();
-      this.checkOpen();
+      this.#checkOpen();
       const chunk = tokens.subarray(at, at + CHUNK_TOKENS);
       const before = this.length;
       try {
-        await this.runChunk(
-          chunk,
-          wanted,
-          at + chunk.length === tokens.length,
-          all ? result.subarray(at * width) : result,
-        );
+        const isLast = at + chunk.length === tokens.length;
+        await this.#runChunk(chunk, wanted, isLast, all ? result.subarray(at * width) : result);
       } catch (error) {
-        this.cache.length = before; // its keys may not be there
+        this.cache.length = before; // keys of this piece may be missing
         throw error;
       }
       await pauseIfDue();
@@ -123,8 +117,8 @@ export class DecoderSession implements Session {
     return result;
   }
 
-  /** Everything that uses the shared scratch memory is queued before anything is awaited: sessions take turns. */
-  private runChunk(chunk: Int32Array, wanted: Wanted, isLast: boolean, result: Float32Array): Promise<unknown> {
+  /** Queues everything that uses the shared scratch memory before anything is awaited, so sessions do not mix. */
+  #runChunk(chunk: Int32Array, wanted: Wanted, isLast: boolean, result: Float32Array): Promise<unknown> {
     const { decoder } = this;
     const x = forward(decoder, chunk, this.cache); // [t, h]
     if (wanted === 'none' || (wanted === 'last' && !isLast)) return decoder.runner.finish();
@@ -141,31 +135,25 @@ export class DecoderSession implements Session {
     return Promise.all(parts);
   }
 
-  private async alone<T>(what: string, work: () => Promise<T>): Promise<T> {
-    this.checkFree(what);
-    this.busy = what;
+  async #alone<T>(what: string, work: () => Promise<T>): Promise<T> {
+    this.#checkFree(what);
+    this.#busy = what;
     try {
       return await work();
     } finally {
-      this.busy = undefined;
+      this.#busy = undefined;
     }
   }
 
-  private checkFree(what: string): void {
-    this.checkOpen();
-    if (this.busy !== undefined)
-      refuse(
-        'UNSUPPORTED',
-        `${what}: session`,
-        'one at rest',
-        `one in the middle of ${this.busy}`,
-        `Await ${this.busy} first.`,
-      );
+  #checkFree(what: string): void {
+    this.#checkOpen();
+    const busy = this.#busy;
+    if (busy !== undefined)
+      fail('UNSUPPORTED', `${what}: session`, `it is in the middle of ${busy}. Await ${busy} first.`);
   }
 
-  private checkOpen(): void {
-    if (this.closed)
-      refuse('DEVICE', 'session', 'an open one', 'one that was disposed', 'Open another: model.openSession().');
+  #checkOpen(): void {
+    if (this.#closed) fail('DEVICE', 'session', 'it was disposed. Open another one: model.openSession().');
   }
 }
 

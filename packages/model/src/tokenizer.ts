@@ -103,9 +103,8 @@ export function tokenizerOf(vocabulary: Vocabulary): Tokenizer {
 
   const encode = (text: string, given: EncodeOptions = {}): number[] => {
     if (typeof text !== 'string') refuse('RANGE', 'encode: text', 'a text', text);
-    const options = readOptions(given, 'encode: options');
-    checkTypes(options, ['addBos', 'addEos', 'parseSpecial'], 'boolean', 'encode');
-    const { parseSpecial = false } = options;
+    const { addBos: bos = addBos, addEos: eos = addEos, parseSpecial = false } = readOptions(given, 'encode: options');
+    checkTypes({ addBos: bos, addEos: eos, parseSpecial }, 'boolean', 'encode');
     const ids: number[] = [];
     const whole = vocabulary.prepare ? vocabulary.prepare(text) : text;
     const sections = (parseSpecial ? all : textOnly).split(whole);
@@ -114,7 +113,7 @@ export function tokenizerOf(vocabulary: Vocabulary): Tokenizer {
       // Not a spread into push: a book has more tokens than a call may have arguments.
       else if (part !== '') for (const id of vocabulary.segment(part, { section, parseSpecial })) ids.push(id);
     }
-    return [...prefixWith(options.addBos ?? addBos), ...ids, ...suffixWith(options.addEos ?? addEos)];
+    return [...prefixWith(bos), ...ids, ...suffixWith(eos)];
   };
 
   // Made when first asked for: a generation sees a small part of a vocabulary.
@@ -127,7 +126,7 @@ export function tokenizerOf(vocabulary: Vocabulary): Tokenizer {
 
   const stream = (options: StreamOptions = {}): TextStream => {
     const { skipSpecial = true, after = [] } = readOptions(options, 'decode: options');
-    checkTypes({ skipSpecial }, ['skipSpecial'], 'boolean', 'decode');
+    checkTypes({ skipSpecial }, 'boolean', 'decode');
     // The byte order mark is text like any other: a decoder must not swallow it.
     const decoder = new TextDecoder('utf-8', { ignoreBOM: true });
     let atStart = true;
@@ -253,9 +252,9 @@ export interface TokenizerFiles {
  *   that is neither byte-level nor SentencePiece's
  */
 export function tokenizerFromJson(given: TokenizerFiles, where = 'tokenizer.json'): Tokenizer {
-  checkTypes({ where }, ['where'], 'string', 'tokenizerFromJson');
+  checkTypes({ where }, 'string', 'tokenizerFromJson');
   const files = readOptions(given, 'tokenizerFromJson: files');
-  checkTypes(files, ['chatTemplate'], 'string', 'tokenizerFromJson');
+  checkTypes({ chatTemplate: files.chatTemplate }, 'string', 'tokenizerFromJson');
   const root = new Fields(files.tokenizerJson, where);
   const config = new Fields(files.tokenizerConfig ?? {}, where.replace(/tokenizer\.json$/, 'tokenizer_config.json'));
   const model = root.object('model');

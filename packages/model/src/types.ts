@@ -117,6 +117,14 @@ export interface SessionOptions {
   readonly cacheDtype?: 'f32' | 'f16' | 'bf16';
 }
 
+/** A session and the tokens in its cache, for several calls of generate on one conversation. */
+export interface KeptSession {
+  readonly session: Session;
+  /** The tokens in the cache, oldest first. generate() keeps this list up to date. */
+  readonly tokens: number[];
+  dispose(): void;
+}
+
 /** A decoder with its weights in a backend's memory. */
 export interface Model {
   readonly config: DecoderConfig;

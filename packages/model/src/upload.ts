@@ -20,7 +20,7 @@ export interface LoadProgress {
   readonly tensor: string;
 }
 
-/** Read at a time: a large matrix never lies in memory twice. */
+/** Bytes that are read at a time, so that a large matrix is never in memory twice. */
 const PIECE_BYTES = 8 * 2 ** 20;
 
 /**
@@ -28,9 +28,9 @@ const PIECE_BYTES = 8 * 2 ** 20;
  *
  * @param rw - in whose memory
  * @param plans - of planWeights
- * @param folder - the files they lie in
- * @param loaded - gets them by name, also when it fails: the caller disposes
- * @param options - told of progress; a signal that ends it
+ * @param folder - the files that hold the tensors
+ * @param loaded - gets each weight by its place, also when loading fails: the caller disposes them
+ * @param options - a callback for progress, and a signal that ends loading
  * @throws {RopewalkError} FORMAT for a file that ends early or a weight out of range; DEVICE when memory is full
  */
 export async function loadWeights(
@@ -45,7 +45,7 @@ export async function loadWeights(
   for (const plan of plans) {
     const source = folder.files.get(plan.file)!;
     const file = folder.path(plan.file);
-    const place = new Place(rw, plan, file);
+    const place = new Place(rw, plan, `${file}: tensor ${plan.name}`);
     try {
       for (let at = 0; at < plan.sizeBytes; ) {
         signal?.throwIfAborted();
@@ -64,88 +64,74 @@ export async function loadWeights(
   }
 }
 
-/** Where a tensor's bytes go: its place in the backend's memory, where the host can write that; else host memory, uploaded as a whole. */
+/** Where a tensor's bytes go: its place in the backend's memory if the host can write there, else host memory that is uploaded. */
 class Place {
-  /** Read so many at a time: whole blocks. */
+  /** Bytes to read at a time: whole blocks. */
   readonly pieceBytes: number;
-  private readonly tensor: Tensor | undefined;
-  private readonly staged: Uint8Array | undefined;
+  readonly #rw: Ropewalk;
+  readonly #plan: WeightPlan;
+  readonly #where: string;
+  /** Blocks are bytes here; {@link weight} says what they mean. */
+  readonly #dtype: 'f32' | 'f16' | 'bf16' | 'u8';
+  readonly #shape: readonly number[];
+  readonly #tensor: Tensor | undefined;
+  readonly #staged: Uint8Array | undefined;
 
-  constructor(
-    private readonly rw: Ropewalk,
-    private readonly plan: WeightPlan,
-    private readonly file: string,
-  ) {
-    this.pieceBytes = Math.floor(PIECE_BYTES / this.unit) * this.unit;
-    const tensor = rw.name === 'webgpu' ? undefined : rw.allocate(this.dtype, this.shape);
-    if (tensor?.storage.host) this.tensor = tensor;
+  /** @param where - file and tensor in messages */
+  constructor(rw: Ropewalk, plan: WeightPlan, where: string) {
+    this.#rw = rw;
+    this.#plan = plan;
+    this.#where = where;
+    const { held, heldBytes, shape } = plan;
+    [this.#dtype, this.#shape] = isBlockFormat(held) ? ['u8', [heldBytes]] : [held, shape];
+    const blockBytes = WIDENED.get(plan.type)?.bytes ?? 4;
+    this.pieceBytes = Math.floor(PIECE_BYTES / blockBytes) * blockBytes;
+    const tensor = rw.name === 'webgpu' ? undefined : rw.allocate(this.#dtype, this.#shape);
+    if (tensor?.storage.host) this.#tensor = tensor;
     else {
       tensor?.dispose();
-      this.staged = new Uint8Array(plan.heldBytes);
+      this.#staged = new Uint8Array(heldBytes);
     }
-  }
-
-  /** Blocks are bytes here; {@link weight} says what they mean. */
-  private get dtype(): 'f32' | 'f16' | 'bf16' | 'u8' {
-    const { held } = this.plan;
-    return isBlockFormat(held) ? 'u8' : held;
-  }
-
-  private get shape(): readonly number[] {
-    return this.dtype === 'u8' ? [this.plan.heldBytes] : this.plan.shape;
-  }
-
-  /** Whether a piece is widened on its way. */
-  private get widened(): boolean {
-    return this.dtype !== 'u8' && WIDENED.has(this.plan.type);
-  }
-
-  /** Bytes of the file that belong together. */
-  private get unit(): number {
-    return WIDENED.get(this.plan.type)?.bytes ?? 4;
   }
 
   /** @param at - first byte of the piece in the file's tensor */
   write(piece: Uint8Array, at: number): void {
-    const { plan } = this;
-    if (!this.widened) {
-      this.bytes(at, piece.length).set(piece);
+    const dtype = this.#dtype;
+    const format = dtype === 'u8' ? undefined : WIDENED.get(this.#plan.type);
+    if (!format || dtype === 'u8') {
+      this.#bytes(at, piece.length).set(piece);
       return;
     }
-    const format = WIDENED.get(plan.type)!;
-    const held = this.dtype as Exclude<typeof this.dtype, 'u8'>;
-    const size = held === 'f32' ? 4 : 2;
+    const size = dtype === 'f32' ? 4 : 2;
     const first = (at / format.bytes) * format.weights;
     const count = (piece.length / format.bytes) * format.weights;
-    const bytes = this.bytes(first * size, count * size);
-    const Array_ = held === 'f32' ? Float32Array : Uint16Array;
-    const out = new Array_(bytes.buffer as ArrayBuffer, bytes.byteOffset, count);
-    widenBlocks(format, piece, `${this.file}: tensor ${plan.name}`, held, out);
+    const { buffer, byteOffset } = this.#bytes(first * size, count * size);
+    const Elements = dtype === 'f32' ? Float32Array : Uint16Array;
+    widenBlocks(format, piece, this.#where, dtype, new Elements(buffer as ArrayBuffer, byteOffset, count));
   }
 
-  /** The bytes of the held tensor; anew each time, as memory moves when it grows. */
-  private bytes(start: number, length: number): Uint8Array {
-    const all: HostArray = this.staged ?? bitsOf(this.tensor!.storage.host!);
+  /** Bytes of the held tensor. They are looked up anew each time, because the backend's memory moves when it grows. */
+  #bytes(start: number, length: number): Uint8Array {
+    const all: HostArray = this.#staged ?? bitsOf(this.#tensor!.storage.host!);
     return new Uint8Array(all.buffer, all.byteOffset + start, length);
   }
 
   /** The weight, once all is written. */
   weight(): Weight {
-    const { plan } = this;
-    const tensor = this.tensor ?? this.upload();
-    return isBlockFormat(plan.held)
-      ? blocksFrom(plan.held, tensor as Tensor<'u8'>, plan.shape)
+    const { held, shape } = this.#plan;
+    const tensor = this.#tensor ?? this.#upload();
+    return isBlockFormat(held)
+      ? blocksFrom(held, tensor as Tensor<'u8'>, shape)
       : (tensor as Tensor<'f32' | 'f16' | 'bf16'>);
   }
 
-  private upload(): Tensor {
-    const buffer = this.staged!.buffer as ArrayBuffer;
-    const Array_ = { u8: Uint8Array, f32: Float32Array, f16: Uint16Array, bf16: Uint16Array }[this.dtype];
-    return this.rw.upload(tensorFrom(new Array_(buffer), { dtype: this.dtype, shape: this.shape }));
+  #upload(): Tensor {
+    const buffer = this.#staged!.buffer as ArrayBuffer;
+    const Elements = { u8: Uint8Array, f32: Float32Array, f16: Uint16Array, bf16: Uint16Array }[this.#dtype];
+    return this.#rw.upload(tensorFrom(new Elements(buffer), { dtype: this.#dtype, shape: this.#shape }));
   }
 
-  /** Gives the memory back. */
   dispose(): void {
-    this.tensor?.dispose();
+    this.#tensor?.dispose();
   }
 }
