@@ -372,7 +372,7 @@ describe('memory, progress, ending', () => {
     await refused(
       load,
       'DEVICE',
-      /^m\S* on cpu: memory: expected at most 0\.10 MiB, which are available, got [\d.]+ MiB \(weights [\d.]+ MiB \+ cache of 64 tokens [\d.]+ MiB \+ activations [\d.]+ MiB \+ tables/,
+      /^m\S* on cpu: memory: [\d.]+ MiB are needed \(weights [\d.]+ MiB \+ cache of 64 tokens [\d.]+ MiB \+ activations [\d.]+ MiB \+ tables [\d.]+ MiB\), but only 0\.10 MiB are available/,
     );
     assert.equal(seen.length, 1);
     assert.equal(available(), start);
@@ -403,7 +403,7 @@ describe('memory, progress, ending', () => {
     assert.throws(() => checkFits('m on webgpu', large, { tensorBytes: 89 }), {
       code: 'DEVICE',
       message:
-        /^m on webgpu: memory: expected at most .* in one tensor, got .* \(token_embd\.weight\)\. Take a more quantised model/,
+        /^m on webgpu: memory: token_embd\.weight takes .* MiB, but one tensor may take .* MiB\. Take a more quantised model/,
     });
     assert.throws(() => checkFits('m', large, { availableBytes: 105 }), /A context of 5 tokens would fit/);
     assert.throws(() => checkFits('m', large, { availableBytes: 90 }), /Take a smaller or more quantised model/);
@@ -601,7 +601,11 @@ describe('on disk', () => {
 
   test('the machine, not only the backend, must have the memory', async () => {
     const short = { backend: rw, tokenizer, availableBytes: () => 1000 };
-    await refused(loadModelFolder(join(root, 'hf'), short), 'DEVICE', /hf on cpu: memory: expected at most 0\.00 MiB/);
+    await refused(
+      loadModelFolder(join(root, 'hf'), short),
+      'DEVICE',
+      /hf on cpu: memory: .* but only 0\.00 MiB are available/,
+    );
   });
 
   const files = (): ModelFiles => made.huggingFace();

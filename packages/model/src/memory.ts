@@ -1,35 +1,32 @@
 /**
- * What a model takes, in bytes, and whether that fits: summed up before anything is allocated.
+ * The memory that a model takes, and whether it fits. It is summed up before anything is allocated.
  *
  * @module
  */
-import { RopewalkError, sizeBytes } from 'ropewalk';
+import { sizeBytes } from 'ropewalk';
+import { fail, refuse } from 'ropewalk/backend';
 import type { DecoderConfig, ModelMemory } from './types.js';
 import type { WeightPlan } from './weights.js';
 
-/** Tokens of a prompt that run at once: enough to use the weights well, few enough to keep activations small. */
+/** Tokens of a prompt that run at once: enough to use the weights well, and few enough to keep activations small. */
 export const CHUNK_TOKENS = 512;
-/** Logits at a time, 16 MB: those of a whole chunk would be 300 MB for a vocabulary of 150,000. */
+/** Logits computed at a time: 16 MB. Those of a whole chunk would be 300 MB with a vocabulary of 150,000. */
 const MAX_LOGITS = 2 ** 22;
-/** Tokens of room where nobody says how many. */
+/** The context of a session whose opener does not say. */
 const USUAL_CONTEXT = 4096;
 
 /** How a KV cache is stored. */
 export type CacheDtype = 'f32' | 'f16' | 'bf16';
 
-/** What there is. */
+/** The memory that there is. */
 export interface MemoryLimits {
-  /** Bytes that all tensors together may take, or undefined where nobody knows. */
+  /** Bytes that all tensors together may take; undefined if unknown. */
   readonly availableBytes?: number | undefined;
-  /** Bytes that one tensor may take, or undefined where there is no such limit. */
+  /** Bytes that one tensor may take; undefined if there is no such limit. */
   readonly tensorBytes?: number | undefined;
 }
 
-/**
- * The room of a session whose opener does not say.
- *
- * @param config - of the model
- */
+/** The context of a session whose opener does not say: the model's own, but at most 4096. */
 export function usualContext(config: DecoderConfig): number {
   return Math.min(config.maxContext, USUAL_CONTEXT);
 }
@@ -55,7 +52,7 @@ export function activationWidths(config: DecoderConfig) {
   };
 }
 
-/** Rows of activations that are taken for a batch: a power of two, so that prompts of many lengths share them. */
+/** Rows of activations to allocate for a batch: a power of two, so that prompts of many lengths share them. */
 export function batchRows(tokens: number): number {
   return Math.min(CHUNK_TOKENS, 2 ** Math.ceil(Math.log2(tokens)));
 }
@@ -69,8 +66,8 @@ export function logitRows(vocabSize: number): number {
  * Sums up what a model takes.
  *
  * @param config - of the model
- * @param weights - where its tensors lie and how they will be held
- * @param session - room and type of the cache
+ * @param weights - of planWeights
+ * @param session - context and dtype of the KV cache
  */
 export function memoryOf(
   config: DecoderConfig,
@@ -97,55 +94,70 @@ export function memoryOf(
     if (heldBytes > largestBytes) [largestName, largestBytes] = [name, heldBytes];
   const totalBytes = weightsBytes + cacheBytes + scratchBytes + tableBytes;
   return {
-    ...{ weightsBytes, cacheBytesPerToken, context, cacheBytes, scratchBytes, tableBytes, totalBytes },
-    ...{ widenedBytes, largestBytes, largestName },
+    weightsBytes,
+    cacheBytesPerToken,
+    context,
+    cacheBytes,
+    scratchBytes,
+    tableBytes,
+    widenedBytes,
+    totalBytes,
+    largestBytes,
+    largestName,
   };
 }
 
 /**
- * Refuses what does not fit.
+ * Refuses a model that does not fit.
  *
  * @param where - names model and backend
  * @param memory - of {@link memoryOf}
  * @param limits - of the backend and the machine
- * @param held - bytes of it that are held already, and so are not among those available
+ * @param held - bytes of it that are allocated already, and so do not count as available
  * @throws {RopewalkError} DEVICE with the sums, and how many tokens of context would fit
  */
 export function checkFits(where: string, memory: ModelMemory, limits: MemoryLimits, held = 0): void {
-  const { availableBytes, tensorBytes } = limits;
-  const { weightsBytes, cacheBytes, cacheBytesPerToken, context, scratchBytes, tableBytes, totalBytes } = memory;
-  const needed = totalBytes - held;
-  if (availableBytes !== undefined && needed > availableBytes) {
-    const sums =
-      `weights ${mebibytes(weightsBytes)} + cache of ${context} tokens ${mebibytes(cacheBytes)} + ` +
-      `activations ${mebibytes(scratchBytes)} + tables ${mebibytes(tableBytes)}`;
-    const perToken = cacheBytesPerToken + tableBytes / context;
+  const { availableBytes = Infinity, tensorBytes = Infinity } = limits;
+  const { weightsBytes, cacheBytes, context, scratchBytes, tableBytes, largestBytes, widenedBytes } = memory;
+  const needed = memory.totalBytes - held;
+  if (needed > availableBytes) {
+    const parts = [
+      `weights ${mebibytes(weightsBytes)}`,
+      `cache of ${context} tokens ${mebibytes(cacheBytes)}`,
+      `activations ${mebibytes(scratchBytes)}`,
+      `tables ${mebibytes(tableBytes)}`,
+    ];
+    const less = held > 0 ? `, less ${mebibytes(held)} that are held already` : '';
+    const perToken = memory.cacheBytesPerToken + tableBytes / context;
     const room = Math.floor((availableBytes + held - weightsBytes - scratchBytes) / perToken);
     const next =
       room >= 1
         ? `A context of ${room} tokens would fit; an f16 cache takes half of an f32 one.`
         : 'Take a smaller or more quantised model.';
     const narrower =
-      memory.widenedBytes > 0 && held === 0
-        ? ` With widenTo: 'f16' the weights take ${mebibytes(memory.widenedBytes)} less.`
-        : '';
-    const less = held > 0 ? `, less ${mebibytes(held)} held already` : '';
-    throw new RopewalkError(
+      widenedBytes > 0 && held === 0 ? ` With widenTo: 'f16' the weights take ${mebibytes(widenedBytes)} less.` : '';
+    const sums = `${mebibytes(needed)} are needed (${parts.join(' + ')}${less})`;
+    fail(
       'DEVICE',
-      `${where}: memory: expected at most ${mebibytes(availableBytes)}, which are available, got ${mebibytes(needed)} (${sums}${less}). ${next}${narrower}`,
+      `${where}: memory`,
+      `${sums}, but only ${mebibytes(availableBytes)} are available. ${next}${narrower}`,
     );
   }
-  if (tensorBytes !== undefined && memory.largestBytes > tensorBytes) {
-    throw new RopewalkError(
-      'DEVICE',
-      `${where}: memory: expected at most ${mebibytes(tensorBytes)} in one tensor, got ${mebibytes(memory.largestBytes)} (${memory.largestName}). ` +
-        'Take a more quantised model or a shorter context, or the cpu backend.',
-    );
+  if (largestBytes > tensorBytes) {
+    const sentence = `${memory.largestName} takes ${mebibytes(largestBytes)}, but one tensor may take ${mebibytes(tensorBytes)}`;
+    const next = 'Take a more quantised model or a shorter context, or the cpu backend.';
+    fail('DEVICE', `${where}: memory`, `${sentence}. ${next}`);
   }
 }
 
-/** Bytes as people read them. */
+/**
+ * Writes a number of bytes for people: `1.50 MiB`, `230 MiB`.
+ *
+ * @param bytes - a number >= 0
+ * @throws {RopewalkError} RANGE for anything else
+ */
 export function mebibytes(bytes: number): string {
+  if (typeof bytes !== 'number' || !(bytes >= 0)) refuse('RANGE', 'mebibytes: bytes', 'a number >= 0', bytes);
   const mib = bytes / 2 ** 20;
   return `${mib >= 100 ? Math.ceil(mib) : mib.toFixed(mib >= 10 ? 1 : 2)} MiB`;
 }
