@@ -163,7 +163,7 @@ test('a closed pipe ends quietly', () => {
     'bash',
     [
       '-c',
-      `set -o pipefail; "${process.execPath}" --import tsx src/cli/main.ts check --backend reference | head -1 >/dev/null; exit "\${PIPESTATUS[0]}"`,
+      `set -o pipefail; "${process.execPath}" --import tsx packages/cli/src/main.ts check --backend reference | head -1 >/dev/null; exit "\${PIPESTATUS[0]}"`,
     ],
     { cwd: root, encoding: 'utf8' },
   );
@@ -210,6 +210,6 @@ describe('inspect', () => {
 });
 
 test('--version is the package’s', () => {
-  assert.equal(VERSION, JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')).version);
+  assert.equal(VERSION, JSON.parse(readFileSync(join(root, 'packages/cli/package.json'), 'utf8')).version);
   assert.equal(ropewalk('--version').stdout.trim(), VERSION);
 });

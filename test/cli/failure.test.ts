@@ -11,11 +11,11 @@ import { Command } from 'commander';
 import { failureOf } from '../../packages/cli/src/failure.js';
 import { createProgram } from '../../packages/cli/src/program.js';
 import { RopewalkError } from '../../packages/ropewalk/src/core/errors.js';
-import { ROOT, ropewalkIn } from '../support/command.js';
+import { commandPath, ROOT, ropewalkIn } from '../support/command.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'failure-'));
 after(() => rmSync(folder, { recursive: true }));
-const node = [process.execPath, '--import', import.meta.resolve('tsx'), join(ROOT, 'src/cli/main.ts')] as const;
+const node = [process.execPath, commandPath()] as const;
 const config = join(folder, 'config.json');
 writeFileSync(
   config,

@@ -96,7 +96,7 @@ describe('generate', () => {
   });
 
   const piped = (input: string, command: string, ...args: string[]) => {
-    const argv = ['--import', import.meta.resolve('tsx'), join(ROOT, 'src/cli/main.ts'), command, ...args];
+    const argv = [commandPath(), command, ...args];
     return spawnSync(process.execPath, argv, { cwd: folder, encoding: 'utf8', input });
   };
 
@@ -240,10 +240,10 @@ describe('perplexity', () => {
     const { stdout } = ropewalkIn(folder, 'perplexity', '-f', 'short.txt');
     assert.match(stdout, /^perplexity /);
     for (const args of [['-'], []]) {
-      const argv = ['--import', import.meta.resolve('tsx'), join(ROOT, 'src/cli/main.ts'), 'perplexity', ...args];
+      const argv = [commandPath(), 'perplexity', ...args];
       assert.equal(spawnSync(process.execPath, argv, { cwd: folder, encoding: 'utf8', input: text }).stdout, stdout);
     }
-    const argv = ['--import', import.meta.resolve('tsx'), join(ROOT, 'src/cli/main.ts'), 'perplexity'];
+    const argv = [commandPath(), 'perplexity'];
     const both = spawnSync(process.execPath, [...argv, 'short.txt'], {
       cwd: folder,
       encoding: 'utf8',

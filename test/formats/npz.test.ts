@@ -111,7 +111,7 @@ describe('properties', () => {
   });
 
   test('the same bytes in every time zone', () => {
-    const code = `import { writeNpz } from ${JSON.stringify(new URL('../../src/formats/npz.ts', import.meta.url).href)};
+    const code = `import { writeNpz } from ${JSON.stringify(new URL('../../packages/formats/src/npz.ts', import.meta.url).href)};
       import { tensorFrom } from ${JSON.stringify(new URL('../../packages/ropewalk/src/core/tensor.js', import.meta.url).href)};
       process.stdout.write(Buffer.from(writeNpz(new Map([['x', tensorFrom(Float32Array.of(1, 2))]]))).toString('hex'));`;
     const run = (TZ: string): string => {

@@ -264,7 +264,7 @@ describe('threads', () => {
   test('where workers cannot be had, capabilities say one thread from the start, and why', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'bundle-'));
     try {
-      const index = JSON.stringify(join(ROOT, 'src/index.ts'));
+      const index = JSON.stringify(join(ROOT, 'packages/ropewalk/src/index.ts'));
       buildSync({
         stdin: {
           contents: `
@@ -292,7 +292,7 @@ describe('threads', () => {
         missing.why.join(),
         /^threads: file:.*\/worker\.js does not exist: copy worker\.js from the package's dist\/backends\/wasm/,
       );
-      cpSync(join(ROOT, 'src/backends/wasm/worker.js'), join(folder, 'worker.js'));
+      cpSync(join(ROOT, 'packages/ropewalk/src/backends/wasm/worker.js'), join(folder, 'worker.js'));
       assert.deepEqual(run(), { threads: 2, one: false, why: [] });
       const permission = process.allowedNodeEnvironmentFlags.has('--permission')
         ? '--permission'

@@ -1,5 +1,5 @@
 /** The kernels' exponential by itself, AssemblyScript, for the test of its accuracy (test/backends/cpu.test.ts). */
-import { expNonPositive4 } from '../../../src/backends/wasm/assembly/lanes';
+import { expNonPositive4 } from '../../../packages/ropewalk/src/backends/wasm/assembly/lanes';
 
 /** y = e^x, x <= 0: n dense f32, a multiple of four. */
 export function exponential(x: usize, y: usize, n: i32): void {
