@@ -469,7 +469,7 @@ describe('errors', { skip }, () => {
       {
         code: 'DEVICE',
         message:
-          /^onnxruntime: rope \(primitives\): expected the graph to load, got: .*Sin.*'Sin_1'\. No provider given has a kernel for that node and type: try/,
+          /^onnxruntime: rope \(primitives\): the graph does not load: .*Sin.*'Sin_1'\. No provider given has a kernel for that node and type: try/,
       },
     );
     await assert.rejects(
@@ -504,14 +504,14 @@ describe('errors', { skip }, () => {
         },
       },
     };
-    const backend = new OnnxruntimeBackend(moody, new Sessions(moody, OPTIONS), ['cpu'], 1, { form: 'standard' });
+    const backend = new OnnxruntimeBackend(moody, OPTIONS, { form: 'standard' });
     open.push(backend);
     const [x, y, z] = [line([1, 2]), backend.upload(line([0, 0])), backend.upload(line([0, 0]))];
     const host = line([5, 5]);
     const refusal = {
       code: 'DEVICE',
       message:
-        /^onnxruntime: add \(standard\): expected the graph to run, got: .*'Add_0'.*\. Try the other form or another provider\.$/,
+        /^onnxruntime: add \(standard\): the graph does not run: .*'Add_0'.*\. Try the other form or another provider\.$/,
     };
     backend.run(planAdd(x, x, y));
     backend.run(planAdd(y, y, z)); // queued on what will never be
@@ -574,8 +574,7 @@ describe('errors', { skip }, () => {
   test('a provider whose libraries are not here says so when the backend opens', { skip: noCuda }, async () => {
     await assert.rejects(openOnnxruntime({ providers: ['cuda'] }), {
       code: 'DEVICE',
-      message:
-        /^onnxruntime: providers: expected cuda to open, got: .*\. Install what the provider needs, or use cpu\.$/,
+      message: /^onnxruntime: providers: cuda does not open: .*\. Install what the provider needs, or use cpu\.$/,
     });
   });
 });
@@ -667,7 +666,10 @@ describe('by name only', () => {
       [{ provider: 'cpu,tpu' }, /^onnxruntime: providers: expected one that this build/],
       [{ provider: '' }, /^onnxruntime: providers: expected one that this build/],
       [{ form: 'primitives', angles: 'f8' }, /^onnxruntime: angles: expected f64, f32, f32-reduced, got "f8"$/],
-      [{ angles: 'f32' }, /^onnxruntime: angles: expected form primitives beside it.*, got "standard"$/],
+      [
+        { angles: 'f32' },
+        /^onnxruntime: angles: they apply to form primitives only: standard graphs take cos and sin$/,
+      ],
     ] as const) {
       await assert.rejects(check({ backend: 'onnxruntime', ...options, filter: 'llaisys' }), {
         code: 'UNSUPPORTED',

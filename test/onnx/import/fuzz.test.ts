@@ -163,7 +163,7 @@ describe('models that nobody wrote', () => {
     assert.ok(few < 8 * 2 ** 15, `${few} steps`);
   });
 
-  const repro = fileURLToPath(new URL('../../../shared/repro/onnx/', import.meta.url));
+  const repro = fileURLToPath(new URL('../../../../shared/repro/onnx/', import.meta.url));
   test('files that took minutes, gigabytes, or ended in a TypeError', {
     skip: existsSync(repro) ? false : 'no ../shared/repro',
   }, () => {

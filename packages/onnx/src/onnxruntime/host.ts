@@ -14,7 +14,7 @@ import {
   type Tensor,
   type TensorStorage,
 } from 'ropewalk';
-import { checkPlan, countElements, denseTensor, hostOf, refuse, writtenLater } from 'ropewalk/backend';
+import { checkPlan, countElements, denseTensor, fail, hostOf, refuse, writtenLater } from 'ropewalk/backend';
 import { GraphBuilder } from '../export/builder.js';
 import type { EmitOptions } from '../export/emit.js';
 import { writeOnnxModel } from '../format/onnx.js';
@@ -51,29 +51,35 @@ interface Awaited {
 /** The backend. Open it with {@link openOnnxruntime}. */
 export class OnnxruntimeBackend implements Backend, Queue {
   readonly name = 'onnxruntime';
-  private readonly prepared = new WeakMap<OpPlan, Prepared>();
-  private readonly awaited = new Map<ArrayBufferLike, Awaited>();
-  /** What went wrong since the last finish and reached nobody. */
-  private readonly failures = new Set<RopewalkError>();
-  private tail: Promise<unknown> = Promise.resolve();
-  private closed = false;
+  readonly #prepared = new WeakMap<OpPlan, Prepared>();
+  readonly #awaited = new Map<ArrayBufferLike, Awaited>();
+  /** Failures since the last finish that nobody was told of. */
+  readonly #failures = new Set<RopewalkError>();
+  #tail: Promise<unknown> = Promise.resolve();
+  #closed = false;
 
-  constructor(
-    private readonly ort: Ort,
-    /** Visible for tests. */
-    readonly sessions: Sessions,
-    private readonly providers: readonly string[],
-    private readonly threads: number,
-    private readonly graphs: EmitOptions,
-  ) {}
+  readonly #ort: Ort;
+  readonly #options: OrtSessionOptions;
+  readonly #graphs: EmitOptions;
+  /** Visible for tests. */
+  readonly sessions: Sessions;
+
+  constructor(ort: Ort, options: OrtSessionOptions, graphs: EmitOptions) {
+    this.#ort = ort;
+    this.#options = options;
+    this.#graphs = graphs;
+    this.sessions = new Sessions(ort, options);
+  }
 
   capabilities(): Capabilities {
-    const version = this.ort.env.versions.node ?? this.ort.env.versions.common ?? 'of unknown version';
+    const { env } = this.#ort;
+    const version = env.versions.node ?? env.versions.common ?? 'of unknown version';
+    const { executionProviders, intraOpNumThreads } = this.#options;
     return {
       backend: this.name,
-      description: `ONNX Runtime ${version}, provider ${this.providers.join(', then ')}, graphs of ${formOf(this.graphs)}`,
+      description: `ONNX Runtime ${version}, provider ${executionProviders.join(', then ')}, graphs of ${formOf(this.#graphs)}`,
       dtypes: ['f64', 'f32', 'f16', 'bf16'],
-      threads: this.threads,
+      threads: intraOpNumThreads,
       notTaken: [
         'f16 and bf16 tensors: onnxruntime-node takes no bf16, and no f16 from Node 24 on; they cross as f32, which holds them exactly, and the graph casts',
         'KV cache rows and strides: the graph sees dense tensors; the host gathers and scatters elements',
@@ -82,18 +88,18 @@ export class OnnxruntimeBackend implements Backend, Queue {
   }
 
   allocate<D extends Dtype>(dtype: D, shape: readonly number[]): Tensor<D> {
-    this.checkOpen();
-    return this.take(dtype, shape);
+    this.#checkOpen();
+    return this.#take(dtype, shape);
   }
 
   upload<D extends Dtype>(source: Tensor<D>): Tensor<D> {
-    this.checkOpen();
+    this.#checkOpen();
     hostOf(source, 'onnxruntime: upload');
-    return this.take(source.dtype, source.shape, source.read() as ArrayOf[D]);
+    return this.#take(source.dtype, source.shape, source.read() as ArrayOf[D]);
   }
 
   whyNot(plan: OpPlan): string | undefined {
-    return this.prepare(plan).whyNot;
+    return this.#prepare(plan).whyNot;
   }
 
   /**
@@ -103,78 +109,78 @@ export class OnnxruntimeBackend implements Backend, Queue {
    * @throws {RopewalkError} UNSUPPORTED for what no graph says; DEVICE when a tensor belongs to another backend
    */
   run(plan: OpPlan): void {
-    this.checkOpen();
-    const prepared = this.prepare(plan);
+    this.#checkOpen();
+    const prepared = this.#prepare(plan);
     if (prepared.whyNot !== undefined)
-      refuse('UNSUPPORTED', `onnxruntime: ${plan.op}`, 'a plan that a graph can say', `another: ${prepared.whyNot}`);
+      fail('UNSUPPORTED', `onnxruntime: ${plan.op}`, `no graph can say this call: ${prepared.whyNot}`);
     const { model, inputs, outputs } = prepared;
     if (model === undefined) return;
-    const feeds = inputs.map((source) => this.feed(source, plan.op));
-    const sinks = outputs.map((target) => this.sink(target, plan.op));
-    const what = `${plan.op} (${this.graphs.form})`;
+    const feeds = inputs.map((source) => this.#feed(source, plan.op));
+    const sinks = outputs.map((target) => this.#sink(target, plan.op));
+    const what = `${plan.op} (${this.#graphs.form})`;
     const job = this.enqueue(async () => {
       const given: Record<string, OrtTensor> = {};
       for (const [n, { name, dtype, tensor }] of inputs.entries())
-        given[name] = new this.ort.Tensor(crossingType(dtype), feeds[n]!(), [...tensor.shape]);
+        given[name] = new this.#ort.Tensor(crossingType(dtype), feeds[n]!(), [...tensor.shape]);
       const session = await this.sessions.get(model, what);
       const results = await session.run(given).catch((cause: unknown) => {
-        const message = `onnxruntime: ${what}: expected the graph to run, got: ${firstLine(cause)}. Try the other form or another provider.`;
+        const message = `onnxruntime: ${what}: the graph does not run: ${firstLine(cause)}. Try the other form or another provider.`;
         throw new RopewalkError('DEVICE', message, { cause });
       });
       for (const [n, { name }] of outputs.entries()) sinks[n]!(results[name]!);
     });
-    this.announce(job, outputs);
+    this.#announce(job, outputs);
   }
 
   async finish(): Promise<void> {
-    this.checkOpen();
+    this.#checkOpen();
     await this.enqueue(() => {});
-    await Promise.all([...this.awaited.values()].map(({ last }) => last));
-    const [first] = this.failures;
-    this.failures.clear();
+    await Promise.all([...this.#awaited.values()].map(({ last }) => last));
+    const [first] = this.#failures;
+    this.#failures.clear();
     if (first) throw first;
   }
 
   dispose(): void {
-    if (this.closed) return;
-    this.closed = true;
-    void this.tail.then(() => this.sessions.clear()).catch(() => {}); // whatever runs now runs to its end
+    if (this.#closed) return;
+    this.#closed = true;
+    void this.#tail.then(() => this.sessions.clear()).catch(() => {}); // what runs now is finished first
   }
 
   enqueue<T>(job: () => T | Promise<T>): Promise<T> {
-    const turn = this.tail.then(() => {
-      this.checkOpen();
+    const turn = this.#tail.then(() => {
+      this.#checkOpen();
       return job();
     });
-    this.tail = turn.catch(() => {}); // one that fails does not stop the next
+    this.#tail = turn.catch(() => {}); // one that fails does not stop the next
     return turn;
   }
 
   heard(failure: RopewalkError): void {
-    this.failures.delete(failure);
+    this.#failures.delete(failure);
   }
 
-  private prepare(plan: OpPlan): Prepared {
+  #prepare(plan: OpPlan): Prepared {
     checkPlan(plan);
-    let prepared = this.prepared.get(plan);
+    let prepared = this.#prepared.get(plan);
     if (!prepared) {
-      prepared = prepare(plan, this.graphs);
-      this.prepared.set(plan, prepared);
+      prepared = prepare(plan, this.#graphs);
+      this.#prepared.set(plan, prepared);
     }
     return prepared;
   }
 
-  /** Makes everybody who waits for these outputs hear of what becomes of them. */
-  private announce(job: Promise<void>, outputs: readonly Target[]): void {
+  /** Passes the outcome of a job on to all that wait for its outputs. */
+  #announce(job: Promise<void>, outputs: readonly Target[]): void {
     const owned = outputs.flatMap(({ storage, pieces }) => {
-      const own = this.own(storage);
+      const own = this.#own(storage);
       const written = pieces.reduce((sum, { to }) => sum + countElements(to.shape), 0);
       return own ? [{ own, whole: written === storage.length }] : [];
     });
     const buffers = new Set(outputs.flatMap(({ storage }) => (storage.host ? [storage.host.buffer] : [])));
     const waiting = [...buffers].map((buffer) => {
-      const entry = this.awaited.get(buffer) ?? { writes: 0, failure: undefined, last: Promise.resolve() };
-      this.awaited.set(buffer, entry);
+      const entry = this.#awaited.get(buffer) ?? { writes: 0, failure: undefined, last: Promise.resolve() };
+      this.#awaited.set(buffer, entry);
       entry.writes++;
       return entry;
     });
@@ -186,31 +192,27 @@ export class OnnxruntimeBackend implements Backend, Queue {
         const failure =
           error instanceof RopewalkError
             ? error
-            : new RopewalkError(
-                'DEVICE',
-                `onnxruntime: queue: expected the call to run, got: ${firstLine(error)}. ${NEXT}`,
-                {
-                  cause: error,
-                },
-              );
+            : new RopewalkError('DEVICE', `onnxruntime: the call did not run: ${firstLine(error)}. ${NEXT}`, {
+                cause: error,
+              });
         for (const { own } of owned) own.failure = failure;
         for (const entry of waiting) entry.failure = failure;
-        this.failures.add(failure);
+        this.#failures.add(failure);
         throw failure;
       },
     );
-    this.tail = done.catch(() => {}); // the next sees what this one leaves behind
+    this.#tail = done.catch(() => {}); // the next sees what this one leaves behind
     for (const [n, buffer] of [...buffers].entries()) {
       const entry = waiting[n]!;
       const settled = (): void => {
-        if (--entry.writes === 0) this.awaited.delete(buffer);
+        if (--entry.writes === 0) this.#awaited.delete(buffer);
       };
       entry.last = writtenLater(buffer, done).then(settled, settled);
     }
   }
 
-  private feed({ tensor, dtype }: Source, op: string): Feed {
-    const own = this.own(tensor.storage);
+  #feed({ tensor, dtype }: Source, op: string): Feed {
+    const own = this.#own(tensor.storage);
     if (own) {
       const { array } = own;
       return () => {
@@ -220,7 +222,7 @@ export class OnnxruntimeBackend implements Backend, Queue {
     }
     const { host } = tensor.storage;
     // What this queue has yet to write is read behind that.
-    const awaited = host && this.awaited.get(host.buffer);
+    const awaited = host && this.#awaited.get(host.buffer);
     if (awaited) {
       return () => {
         if (awaited.failure) throw awaited.failure;
@@ -231,29 +233,28 @@ export class OnnxruntimeBackend implements Backend, Queue {
     return () => packed;
   }
 
-  private sink(target: Target, op: string): (result: OrtTensor) => void {
+  #sink(target: Target, op: string): (result: OrtTensor) => void {
     const { storage } = target;
-    const array = this.own(storage)?.array;
+    const array = this.#own(storage)?.array;
     if (!array && !storage.host)
-      refuse(
+      fail(
         'DEVICE',
         `onnxruntime: ${op}`,
-        "an output in host memory, or this backend's own",
-        `one owned by ${storage.owner}`,
+        `an output is in the memory of ${storage.owner}. Give outputs in host memory, or of this backend`,
       );
     return ({ data }) => unpack(data as HostArray, array ?? storage.host!, target);
   }
 
-  private own(storage: TensorStorage): QueuedStorage | undefined {
+  #own(storage: TensorStorage): QueuedStorage | undefined {
     return storage instanceof QueuedStorage && storage.home === this ? storage : undefined;
   }
 
-  private take<D extends Dtype>(dtype: D, shape: readonly number[], elements?: ArrayOf[D]): Tensor<D> {
+  #take<D extends Dtype>(dtype: D, shape: readonly number[], elements?: ArrayOf[D]): Tensor<D> {
     return denseTensor(dtype, shape, (length) => new QueuedStorage(this, dtype, length, elements));
   }
 
-  private checkOpen(): void {
-    if (this.closed) refuse('DEVICE', 'onnxruntime', 'an open backend', 'one that was disposed', NEXT);
+  #checkOpen(): void {
+    if (this.#closed) fail('DEVICE', 'onnxruntime', `this backend was disposed. ${NEXT}`);
   }
 }
 
@@ -270,10 +271,14 @@ export interface OnnxruntimeOptions {
 }
 
 /**
- * Opens the ONNX Runtime backend.
+ * Opens the ONNX Runtime backend, for `ropewalk({ backend })`. {@link whyNotOnnxruntime} says beforehand whether the
+ * package is there.
  *
  * @param options - providers, threads, form
- * @throws {RopewalkError} DEVICE when onnxruntime-node or a provider does not load, with the reason; UNSUPPORTED or RANGE for a bad option
+ * @returns an open backend; disposing of the `Ropewalk` that it is handed to closes it
+ * @throws {RopewalkError} DEVICE when onnxruntime-node or a provider does not load, with the reason; UNSUPPORTED or RANGE
+ *   for an option that it does not take
+ * @example const rw = await ropewalk({ backend: await openOnnxruntime({ providers: ['cuda', 'cpu'] }) });
  */
 export async function openOnnxruntime(options: OnnxruntimeOptions = {}): Promise<OnnxruntimeBackend> {
   const { providers = ['cpu'], threads = 1, form = 'standard', angles } = options;
@@ -282,12 +287,7 @@ export async function openOnnxruntime(options: OnnxruntimeOptions = {}): Promise
   if (angles !== undefined && !ANGLES.includes(angles))
     refuse('UNSUPPORTED', 'onnxruntime: angles', ANGLES.join(', '), angles);
   if (angles !== undefined && form === 'standard')
-    refuse(
-      'UNSUPPORTED',
-      'onnxruntime: angles',
-      'form primitives beside it: standard graphs are given cos and sin',
-      form,
-    );
+    fail('UNSUPPORTED', 'onnxruntime: angles', 'they apply to form primitives only: standard graphs take cos and sin');
   if (!Number.isInteger(threads) || threads < 1 || threads > MAX_THREADS)
     refuse('RANGE', 'onnxruntime: threads', `an integer in [1, ${MAX_THREADS}]`, threads);
   const ort = await loadOnnxruntime();
@@ -301,15 +301,15 @@ export async function openOnnxruntime(options: OnnxruntimeOptions = {}): Promise
     logSeverityLevel: 4, // what goes wrong is thrown; ONNX Runtime would print it as well
     extra: {
       session: {
-        intra_op: { allow_spinning: '0' }, // hundreds of pools that spin would starve the one at work: 39 s instead of 8 for the suites
+        // Hundreds of pools that spin would starve the one at work: 39 s instead of 8 for the suites.
+        intra_op: { allow_spinning: '0' },
         // A provider that leaves nodes to the CPU says so, unless the caller names the CPU as well.
-        ...(providers.includes('cpu') ? {} : { disable_cpu_ep_fallback: '1' }),
+        disable_cpu_ep_fallback: providers.includes('cpu') ? '0' : '1',
       },
     },
   };
-  const sessions = new Sessions(ort, sessionOptions);
   await tryProviders(ort, sessionOptions);
-  return new OnnxruntimeBackend(ort, sessions, providers, threads, { form, ...(angles ? { angles } : {}) });
+  return new OnnxruntimeBackend(ort, sessionOptions, { form, angles });
 }
 
 /** Says what graphs are made of. */
@@ -326,7 +326,7 @@ async function tryProviders(ort: Ort, options: OrtSessionOptions): Promise<void>
     await session.release();
   } catch (cause) {
     const names = options.executionProviders.join(', ');
-    const message = `onnxruntime: providers: expected ${names} to open, got: ${firstLine(cause)}. Install what the provider needs, or use cpu.`;
+    const message = `onnxruntime: providers: ${names} does not open: ${firstLine(cause)}. Install what the provider needs, or use cpu.`;
     throw new RopewalkError('DEVICE', message, { cause });
   }
 }

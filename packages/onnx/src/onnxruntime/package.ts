@@ -3,8 +3,7 @@
  *
  * @module
  */
-import { RopewalkError } from 'ropewalk';
-import { refuse } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
 
 /** A tensor of the package, as far as it is used here. */
 export interface OrtTensor {
@@ -42,13 +41,13 @@ let found: Promise<Ort | string> | undefined;
 
 /** The package, or why there is none. */
 function entry(): Promise<Ort | string> {
-  found ??= findPackage();
-  return found;
+  return (found ??= findPackage());
 }
 
 async function findPackage(): Promise<Ort | string> {
   const { process } = globalThis as { process?: { versions?: { node?: string } } };
-  if (process?.versions?.node === undefined) return 'onnxruntime-node runs in Node only, and this is a browser';
+  if (process?.versions?.node === undefined)
+    return 'the package onnxruntime-node runs in Node only, and this is a browser';
   const name = 'onnxruntime-node'; // not a literal: bundlers for browsers would look for the package
   try {
     const module = (await import(/* webpackIgnore: true */ /* @vite-ignore */ name)) as { default?: Ort } & Ort;
@@ -74,9 +73,7 @@ export async function whyNotOnnxruntime(): Promise<string | undefined> {
  */
 export async function loadOnnxruntime(): Promise<Ort> {
   const ort = await entry();
-  if (typeof ort === 'string')
-    throw new RopewalkError('DEVICE', `onnxruntime: package: expected one, got none: ${ort}.`);
-  return ort;
+  return typeof ort === 'string' ? fail('DEVICE', 'onnxruntime', `${ort}.`) : ort;
 }
 
 /**
@@ -90,7 +87,7 @@ export async function loadOnnxruntime(): Promise<Ort> {
 export function checkProviders(ort: Ort, providers: readonly string[]): void {
   const known = ort.listSupportedBackends().map(({ name }) => name);
   if (providers.length === 0)
-    refuse('UNSUPPORTED', 'onnxruntime: providers', `at least one of ${known.join(', ')}`, providers);
+    fail('UNSUPPORTED', 'onnxruntime: providers', `the list is empty. Name at least one of ${known.join(', ')}`);
   for (const name of providers) {
     if (!known.includes(name)) {
       refuse(

@@ -9,31 +9,33 @@ import { firstLine, type Ort, type OrtSession, type OrtSessionOptions } from './
 /** A session of a small graph takes about 100 KB, and half a millisecond to load. */
 const MAX_COUNT = 256;
 
-interface Kept {
-  readonly session: OrtSession;
-  used: number;
-}
-
 /**
- * Sessions by what their graphs are: the operator, its shapes, dtypes and attributes are in the bytes of the model, and nothing else is.
- * Only the queue calls it, so that no session is released while it runs.
+ * Sessions by their graphs: the bytes of a model hold the operator, its shapes, dtypes and attributes, and nothing else.
+ * Only the queue calls this, so that no session is released while it runs.
  */
 export class Sessions {
   /** How many graphs were loaded; visible for tests. */
   loaded = 0;
-  private readonly kept = new Map<string, Kept>();
-  private clock = 0;
+  /** The one used last is the last. */
+  readonly #kept = new Map<string, OrtSession>();
+  readonly #ort: Ort;
+  readonly #options: OrtSessionOptions;
+  readonly #maxCount: number;
 
-  constructor(
-    private readonly ort: Ort,
-    private readonly options: OrtSessionOptions,
-    /** The most that stay. */
-    private readonly maxCount = MAX_COUNT,
-  ) {}
+  /**
+   * @param ort - the package
+   * @param options - for every session
+   * @param maxCount - the most that are kept
+   */
+  constructor(ort: Ort, options: OrtSessionOptions, maxCount = MAX_COUNT) {
+    this.#ort = ort;
+    this.#options = options;
+    this.#maxCount = maxCount;
+  }
 
   /** How many are held. */
   get count(): number {
-    return this.kept.size;
+    return this.#kept.size;
   }
 
   /**
@@ -45,26 +47,26 @@ export class Sessions {
    */
   async get(model: Uint8Array, what: string): Promise<OrtSession> {
     const key = await digest(model);
-    let entry = this.kept.get(key);
-    if (!entry) {
-      await this.makeRoom();
-      entry = { session: await this.load(model, what), used: 0 };
-      this.kept.set(key, entry);
+    let session = this.#kept.get(key);
+    if (session) this.#kept.delete(key);
+    else {
+      await this.#makeRoom();
+      session = await this.#load(model, what);
     }
-    entry.used = ++this.clock;
-    return entry.session;
+    this.#kept.set(key, session);
+    return session;
   }
 
   /** Releases all. */
   async clear(): Promise<void> {
-    const sessions = [...this.kept.values()];
-    this.kept.clear();
-    for (const { session } of sessions) await session.release();
+    const sessions = [...this.#kept.values()];
+    this.#kept.clear();
+    for (const session of sessions) await session.release();
   }
 
-  private async load(model: Uint8Array, what: string): Promise<OrtSession> {
+  async #load(model: Uint8Array, what: string): Promise<OrtSession> {
     try {
-      const session = await this.ort.InferenceSession.create(model, this.options);
+      const session = await this.#ort.InferenceSession.create(model, this.#options);
       this.loaded++;
       return session;
     } catch (cause) {
@@ -73,20 +75,16 @@ export class Sessions {
         : /Could not find an implementation/.test(String(cause))
           ? 'No provider given has a kernel for that node and type: try the other form, another dtype or another provider.'
           : 'Try another provider, or a newer onnxruntime-node.';
-      throw new RopewalkError(
-        'DEVICE',
-        `onnxruntime: ${what}: expected the graph to load, got: ${firstLine(cause)}. ${next}`,
-        { cause },
-      );
+      const message = `onnxruntime: ${what}: the graph does not load: ${firstLine(cause)}. ${next}`;
+      throw new RopewalkError('DEVICE', message, { cause });
     }
   }
 
-  private async makeRoom(): Promise<void> {
-    if (this.kept.size < this.maxCount) return;
-    let oldest: [string, Kept] | undefined;
-    for (const one of this.kept) if (!oldest || one[1].used < oldest[1].used) oldest = one;
-    this.kept.delete(oldest![0]);
-    await oldest![1].session.release();
+  async #makeRoom(): Promise<void> {
+    const [oldest] = this.#kept;
+    if (!oldest || this.#kept.size < this.#maxCount) return;
+    this.#kept.delete(oldest[0]);
+    await oldest[1].release();
   }
 }
 

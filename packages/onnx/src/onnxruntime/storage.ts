@@ -4,13 +4,13 @@
  * @module
  */
 import type { ArrayOf, Dtype, RopewalkError, TensorStorage } from 'ropewalk';
-import { newArray, refuse } from 'ropewalk/backend';
+import { fail, newArray } from 'ropewalk/backend';
 
 /** Whose queue it is. */
 export interface Queue {
   /** Waits for its turn behind everything that is queued. */
   enqueue<T>(job: () => T | Promise<T>): Promise<T>;
-  /** Takes note that somebody heard of a failure: finish() need not tell it again. */
+  /** Notes that a reader was told of a failure, so that finish() does not throw it again. */
   heard(failure: RopewalkError): void;
 }
 
@@ -21,7 +21,7 @@ export class QueuedStorage<D extends Dtype = Dtype> implements TensorStorage<D> 
   readonly host = undefined;
   /** Why the last write did not happen. */
   failure: RopewalkError | undefined;
-  private elements: ArrayOf[D] | undefined;
+  #elements: ArrayOf[D] | undefined;
 
   constructor(
     readonly home: Queue,
@@ -29,16 +29,16 @@ export class QueuedStorage<D extends Dtype = Dtype> implements TensorStorage<D> 
     readonly length: number,
     elements?: ArrayOf[D],
   ) {
-    this.elements = elements ?? newArray(dtype, length);
+    this.#elements = elements ?? newArray(dtype, length);
   }
 
   /** The elements; for the queue alone. */
   get array(): ArrayOf[D] {
-    return this.elements ?? refuse('DEVICE', 'tensor', 'one that is still in memory', 'a disposed tensor');
+    return this.#elements ?? fail('DEVICE', 'tensor', 'a disposed tensor has no elements');
   }
 
   read(start = 0, end = this.length): Promise<ArrayOf[D]> {
-    const { array } = this; // disposing it now does not take it from who reads
+    const { array } = this; // a reader keeps it when it is disposed now
     return this.home.enqueue(() => {
       if (this.failure) {
         this.home.heard(this.failure);
@@ -49,6 +49,6 @@ export class QueuedStorage<D extends Dtype = Dtype> implements TensorStorage<D> 
   }
 
   dispose(): void {
-    this.elements = undefined;
+    this.#elements = undefined;
   }
 }
