@@ -7,13 +7,14 @@ import {
   type ArrayOf,
   type Dtype,
   type FloatDtype,
+  type HostArray,
   RopewalkError,
   sizeBytes,
   Tensor,
   type TensorOptions,
   tensorFrom,
 } from 'ropewalk';
-import { countElements, newArray, refuse, storeNumber } from 'ropewalk/backend';
+import { countElements, loadNumber, newArray, refuse, storeNumber } from 'ropewalk/backend';
 
 /**
  * Makes a dense floating tensor for a runner, element by element.
@@ -33,12 +34,13 @@ export function hostTensor<D extends FloatDtype>(
 }
 
 /**
- * Reads a tensor as float64 numbers.
+ * Reads elements as float64 numbers.
  *
- * @param tensor - any tensor
+ * @param data - elements
+ * @param dtype - what they are
  */
-export async function readFloats(tensor: Tensor<Dtype>): Promise<Float64Array> {
-  return tensor.readNumbers();
+export function numbersOf(data: HostArray, dtype: Dtype): Float64Array {
+  return Float64Array.from({ length: data.length }, (_, n) => loadNumber(data, dtype, n));
 }
 
 /**

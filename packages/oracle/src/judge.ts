@@ -9,6 +9,7 @@
 
 import { type Dtype, type FloatDtype, type HostArray, isFloat } from 'ropewalk';
 import { bitsOf, loadNumber, readField, refuse } from 'ropewalk/backend';
+import { numbersOf } from './host.js';
 import type { Verdict } from './runner.js';
 import { UNIT_ROUNDOFF } from './tolerance.js';
 
@@ -179,10 +180,6 @@ export function compareOutput(
       ? exact
       : exact.map((value, n) => (unsettled.has(n) && !Number.isFinite(came[n]) ? came[n]! : value));
   return compareElements(came, want, { bound: (n) => bounds[n]!, dtype, visit });
-}
-
-function numbersOf(data: HostArray, dtype: Dtype): Float64Array {
-  return Float64Array.from({ length: data.length }, (_, n) => loadNumber(data, dtype, n));
 }
 
 /**

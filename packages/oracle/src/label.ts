@@ -35,7 +35,8 @@ export function parseLabel(line: string): ParsedLabel {
       'Copy one from the output of ropewalk check.',
     );
   const values = new Map<string, string>();
-  for (const item of splitOutsideBrackets(match[2]!)) {
+  const items = match[2]!.trim() === '' ? [] : match[2]!.split(/,(?![^[]*\])/); // at commas outside brackets
+  for (const item of items) {
     const equals = item.indexOf('=');
     if (equals < 1) refuse('FORMAT', 'case', 'key=value between commas', item);
     const key = item.slice(0, equals).trim();
@@ -49,32 +50,14 @@ export function parseLabel(line: string): ParsedLabel {
  * Puts a label together.
  *
  * @param name - the operator
- * @param values - keys and values in order; arrays are written in brackets
+ * @param values - keys and values in order; arrays are written in brackets, undefined is left out
  */
 export function formatLabel(
   name: string,
-  values: Readonly<Record<string, string | number | readonly (string | number)[]>>,
+  values: Readonly<Record<string, string | number | readonly (string | number)[] | undefined>>,
 ): string {
-  const items = Object.entries(values).map(
-    ([key, value]) => `${key}=${Array.isArray(value) ? `[${value.join(',')}]` : value}`,
-  );
+  const items = Object.entries(values)
+    .filter(([, value]) => value !== undefined)
+    .map(([key, value]) => `${key}=${Array.isArray(value) ? `[${value.join(',')}]` : value}`);
   return `${name}(${items.join(',')})`;
-}
-
-function splitOutsideBrackets(text: string): string[] {
-  if (text.trim() === '') return [];
-  const items: string[] = [];
-  let depth = 0;
-  let start = 0;
-  for (let at = 0; at < text.length; at++) {
-    const c = text[at];
-    if (c === '[') depth++;
-    else if (c === ']') depth--;
-    else if (c === ',' && depth === 0) {
-      items.push(text.slice(start, at));
-      start = at + 1;
-    }
-  }
-  items.push(text.slice(start));
-  return items;
 }

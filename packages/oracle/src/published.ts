@@ -50,119 +50,74 @@ export function publishedCases(): ConformanceCase[] {
 }
 
 /** Positions that tell errors in the angle apart: none, one step, a prompt's, a long context's, and the longest in use. */
-const FAR = [0, 1, 40, 8191, 131071, 1048575] as const;
+const FAR = { n_ctx: 1048576, pos: [0, 1, 40, 8191, 131071, 1048575] };
+const TOKENS = FAR.pos.length;
+/** As many positions on each of four axes. */
+const AXES = {
+  n_ctx: 262144,
+  pos: [
+    [0, 5, 40, 8191, 131071, 262143],
+    [0, 3, 17, 900, 65535, 262142],
+    [1, 2, 31, 77, 4095, 100000],
+    [2, 9, 6, 12, 999, 200000],
+  ].flat(),
+};
+const YARN = { ef: 1, bf: 32, n_ctx_orig: 4096 };
 
 /**
  * What the published list lacks: a real YaRN ramp, far positions, other bases, Llama 3.1's factors, all four M-RoPE axes,
  * windows, views, in place, backward, batches, one token and none.
  */
 export function extendedCases(): ConformanceCase[] {
-  const heads = 4;
-  const tokens = FAR.length;
-  const far = { n_ctx: 1048576, pos: FAR };
+  const list: RopeCaseParams[] = [];
   const at = (headDim: number, nDims = headDim): Pick<RopeCaseParams, 'ne_a' | 'n_dims'> => ({
-    ne_a: [headDim, heads, tokens, 1],
+    ne_a: [headDim, 4, TOKENS, 1],
     n_dims: nDims,
   });
-  const axes = {
-    n_ctx: 262144,
-    pos: [
-      0, 5, 40, 8191, 131071, 262143, 0, 3, 17, 900, 65535, 262142, 1, 2, 31, 77, 4095, 100000, 2, 9, 6, 12, 999,
-      200000,
-    ],
-  };
-  const both = [0, 2] as const;
-  const list: RopeCaseParams[] = [];
-  for (const type of ['f32', 'f16', 'bf16', 'f64'] as const) {
-    for (const mode of both) list.push({ type, ...at(128), mode, ...PLAIN, ...far });
-  }
-  for (const mode of both) {
-    for (const fb of [500000, 1000000, 5000000]) list.push({ type: 'f32', ...at(128), mode, ...PLAIN, ...far, fb });
+  for (const type of ['f32', 'f16', 'bf16', 'f64'] as const)
+    for (const mode of [0, 2]) list.push({ type, mode, ...PLAIN, ...at(128), ...FAR });
+  for (const mode of [0, 2]) {
+    const add = (params: Partial<RopeCaseParams>): void => {
+      list.push({ type: 'f32', mode, ...PLAIN, ...at(128), ...FAR, ...params });
+    };
+    for (const fb of [500000, 1000000, 5000000]) add({ fb });
     // YaRN as models use it: Llama 2 × 4 and × 16, Qwen2.5 × 4, gpt-oss × 32 (its ramp is not truncated; ggml's is).
-    list.push({ type: 'f32', ...at(128), mode, ...PLAIN, ...far, fs: 1 / 4, ef: 1, n_ctx_orig: 4096, bf: 32 });
-    list.push({ type: 'f32', ...at(128), mode, ...PLAIN, ...far, fs: 1 / 16, ef: 1, n_ctx_orig: 4096, bf: 32 });
-    list.push({
-      type: 'f16',
-      ...at(128),
-      mode,
-      ...PLAIN,
-      ...far,
-      fs: 1 / 4,
-      ef: 1,
-      n_ctx_orig: 32768,
-      bf: 32,
-      fb: 1000000,
-    });
-    list.push({
-      type: 'f32',
-      ...at(64),
-      mode,
-      ...PLAIN,
-      ...far,
-      fs: 1 / 32,
-      ef: 1,
-      n_ctx_orig: 4096,
-      bf: 32,
-      fb: 150000,
-    });
-    list.push({
-      type: 'f32',
-      ...at(128),
-      mode,
-      ...PLAIN,
-      ...far,
-      fs: 1 / 4,
-      ef: 0.5,
-      af: 0.9,
-      n_ctx_orig: 4096,
-      bf: 32,
-      ff: 1,
-    });
-    list.push({ type: 'f32', ...at(128), mode, ...PLAIN, ...far, fs: 1 / 8 });
-    list.push({ type: 'f32', ...at(128), mode, ...PLAIN, ...far, ff: 2, fb: 500000 });
-    list.push({ type: 'f16', ...at(128), mode, ...PLAIN, ...far, ff: 2, fb: 500000 });
-    list.push({ type: 'f32', ...at(128), mode, ...PLAIN, ...far, fwd: 0 });
-    list.push({ type: 'f32', ...at(96, 48), mode, ...PLAIN, ...far });
-    list.push({ type: 'f32', ...at(80, 6), mode, ...PLAIN, ...far, n_offs: 20 });
-    list.push({ type: 'f32', ne_a: [64, 3, 5, 3], n_dims: 64, mode, ...PLAIN, v: 1 });
-    list.push({ type: 'f16', ne_a: [64, 3, 5, 3], n_dims: 32, mode, ...PLAIN, v: 1, inplace: 1 });
-    list.push({ type: 'f32', ne_a: [128, 32, 1, 1], n_dims: 128, mode, ...PLAIN, n_ctx: 131072, pos: [131071] });
-    list.push({ type: 'f32', ne_a: [128, 32, 0, 1], n_dims: 128, mode, ...PLAIN });
-    list.push({
-      type: 'f32',
-      ne_a: [128, 2, 3, 1],
-      n_dims: 128,
-      mode,
-      ...PLAIN,
-      n_ctx: 2147483647,
-      pos: [-1, -131071, 2147483647],
-    });
-    list.push({ type: 'f32', ne_a: [128, 2, 2048, 1], n_dims: 128, mode, ...PLAIN, n_ctx: 131072 });
+    add({ ...YARN, fs: 1 / 4 });
+    add({ ...YARN, fs: 1 / 16 });
+    add({ ...YARN, type: 'f16', fs: 1 / 4, n_ctx_orig: 32768, fb: 1000000 });
+    add({ ...YARN, ...at(64), fs: 1 / 32, fb: 150000 });
+    add({ ...YARN, fs: 1 / 4, ef: 0.5, af: 0.9, ff: 1 });
+    add({ fs: 1 / 8 });
+    add({ ff: 2, fb: 500000 });
+    add({ type: 'f16', ff: 2, fb: 500000 });
+    add({ fwd: 0 });
+    add({ ...at(96, 48) });
+    add({ ...at(80, 6), n_offs: 20 });
+    const drawn = (ne_a: RopeCaseParams['ne_a'], params: Partial<RopeCaseParams> = {}): void => {
+      list.push({ type: 'f32', mode, ...PLAIN, ne_a, n_dims: ne_a[0], ...params });
+    };
+    drawn([64, 3, 5, 3], { v: 1 });
+    drawn([64, 3, 5, 3], { type: 'f16', n_dims: 32, v: 1, inplace: 1 });
+    drawn([128, 32, 1, 1], { n_ctx: 131072, pos: [131071] });
+    drawn([128, 32, 0, 1]);
+    drawn([128, 2, 3, 1], { n_ctx: 2147483647, pos: [-1, -131071, 2147483647] });
+    drawn([128, 2, 2048, 1], { n_ctx: 131072 });
   }
   for (const type of ['f32', 'f16'] as const) {
-    for (const [mode, sections] of [
-      [8, [16, 24, 24, 0]], // Qwen2-VL
-      [8, [8, 16, 24, 16]], // all four axes
-      [40, [24, 20, 20, 0]], // Qwen3-VL
-      [40, [16, 16, 16, 16]], // all four axes
-    ] as const) {
-      list.push({ type, ...at(128), mode, ...PLAIN, ...axes, sections });
-      list.push({
-        type,
-        ...at(128, 96),
-        mode,
-        ...PLAIN,
-        ...axes,
-        sections,
-        fs: 1 / 4,
-        ef: 1,
-        n_ctx_orig: 32768,
-        bf: 32,
-        fb: 1000000,
-      });
+    const add = (params: Pick<RopeCaseParams, 'mode' | 'sections'> & Partial<RopeCaseParams>): void => {
+      list.push({ type, ...PLAIN, ...at(128), ...AXES, ...params });
+    };
+    for (const axes of [
+      { mode: 8, sections: [16, 24, 24, 0] }, // Qwen2-VL
+      { mode: 8, sections: [8, 16, 24, 16] }, // all four axes
+      { mode: 40, sections: [24, 20, 20, 0] }, // Qwen3-VL
+      { mode: 40, sections: [16, 16, 16, 16] }, // all four axes
+    ]) {
+      add(axes);
+      add({ ...axes, ...YARN, ...at(128, 96), fs: 1 / 4, n_ctx_orig: 32768, fb: 1000000 });
     }
-    list.push({ type, ...at(80, 40), mode: 24, ...PLAIN, ...axes, sections: [20, 20, 0, 0] }); // Qwen2-VL's vision tower
-    list.push({ type, ...at(128, 64), mode: 24, ...PLAIN, ...axes, sections: [16, 16, 16, 16], ff: 1, fwd: 0 });
+    add({ ...at(80, 40), mode: 24, sections: [20, 20, 0, 0] }); // Qwen2-VL's vision tower
+    add({ ...at(128, 64), mode: 24, sections: [16, 16, 16, 16], ff: 1, fwd: 0 });
   }
   return list.map((params) => ropeCase('extended', params));
 }

@@ -7,12 +7,12 @@
 
 import { ropePlanFromGgml } from '@ropewalk/dialects';
 import { bindRope, type FloatDtype, type RopePlan, type Runner, roundTo, Tensor } from 'ropewalk';
-import { extentOf, type RandomStream, randomFrom, refuse } from 'ropewalk/backend';
+import { extentOf, Fields, type RandomStream, randomFrom, refuse } from 'ropewalk/backend';
 import { type GgmlRopeParams, ropeByFormula } from './ggml-formula.js';
-import { hostTensor, readFloats } from './host.js';
+import { hostTensor } from './host.js';
 import { judgeNmse } from './judge.js';
 import { formatLabel, type ParsedLabel, parseLabel } from './label.js';
-import type { ConformanceCase, Verdict } from './runner.js';
+import { type ConformanceCase, declined, type Verdict } from './runner.js';
 import { ropeNmseLimit } from './tolerance.js';
 
 /** Parameters of a ROPE case. The first eleven are upstream's, with upstream's names; the others are written only when they differ from its fixed values. */
@@ -44,138 +44,86 @@ export interface RopeCaseParams {
   readonly fwd?: 0 | 1;
 }
 
-const DEFAULTS = {
-  inplace: 0,
-  n_offs: 0,
-  fb: 10000,
-  n_ctx_orig: 0,
-  bf: 1,
-  bs: 1,
-  sections: [0, 0, 0, 0],
-  fwd: 1,
-} as const;
+const DEFAULTS = { inplace: 0, n_offs: 0, fb: 10000, n_ctx_orig: 0, bf: 1, bs: 1, fwd: 1 } as const;
+const NO_SECTIONS = [0, 0, 0, 0];
+const REQUIRED = ['type', 'ne_a', 'n_dims', 'mode', 'n_ctx', 'fs', 'ef', 'af', 'ff', 'v'];
+const KEYS = [...REQUIRED, ...Object.keys(DEFAULTS), 'sections', 'pos'];
 const MODES = [0, 2, 8, 24, 40];
-/** A pasted label may not ask for more than this many elements: 2^27 float64 values are a gigabyte. */
+/** A pasted label may not ask for more elements than this: 2^27 float64 values are a gigabyte. */
 const MAX_ELEMENTS = 2 ** 27;
 
 /**
- * Writes a case's label; upstream's eleven parameters look exactly as in seed 000.
+ * Writes a case's label; upstream's first parameters look exactly as upstream prints them.
  *
  * @param p - the parameters
  */
 export function ropeLabel(p: RopeCaseParams): string {
   // Upstream prints six decimals; a value that needs more is written whole, so that the label still reproduces it.
   const six = (x: number): string => (Number(x.toFixed(6)) === x ? x.toFixed(6) : String(x));
-  const extras: Record<string, number | readonly number[]> = {};
-  for (const key of ['inplace', 'n_offs', 'fb', 'n_ctx_orig', 'bf', 'bs', 'fwd'] as const) {
-    if (p[key] !== undefined && p[key] !== DEFAULTS[key]) extras[key] = p[key];
-  }
-  if (p.sections) extras.sections = p.sections;
-  if (p.pos) extras.pos = p.pos;
-  const { type, ne_a, n_dims, mode, n_ctx, fs, ef, af, ff, v } = p;
-  return formatLabel('ROPE', {
-    type,
-    ne_a,
-    n_dims,
-    mode,
-    n_ctx,
-    fs: six(fs),
-    ef: six(ef),
-    af: six(af),
-    ff,
-    v,
-    ...extras,
-  });
+  const { type, ne_a, n_dims, mode, n_ctx, fs, ef, af, ff, v, sections, pos } = p;
+  const upstream = { type, ne_a, n_dims, mode, n_ctx, fs: six(fs), ef: six(ef), af: six(af), ff, v };
+  const extras = (Object.keys(DEFAULTS) as (keyof typeof DEFAULTS)[]).map((key) => [
+    key,
+    p[key] === DEFAULTS[key] ? undefined : p[key],
+  ]);
+  return formatLabel('ROPE', { ...upstream, ...Object.fromEntries(extras), sections, pos });
 }
 
 /**
  * Reads a case from its label.
  *
  * @param line - `ROPE(type=f32,ne_a=[128,32,2,1],n_dims=128,mode=0,…)`
- * @throws {RopewalkError} FORMAT or RANGE, naming the key
+ * @throws {RopewalkError} FORMAT, RANGE or SHAPE, naming the key
  */
 export function parseRopeLabel(line: string | ParsedLabel): RopeCaseParams {
   const { name, values } = typeof line === 'string' ? parseLabel(line) : line;
   if (name !== 'ROPE') refuse('FORMAT', 'case', 'a ROPE(…) line', name);
-  const known = [
-    'type',
-    'ne_a',
-    'n_dims',
-    'mode',
-    'n_ctx',
-    'fs',
-    'ef',
-    'af',
-    'ff',
-    'v',
-    ...Object.keys(DEFAULTS),
-    'pos',
-  ];
-  for (const key of values.keys()) if (!known.includes(key)) refuse('FORMAT', 'case: key', known.join(', '), key);
-  const text = (key: string): string => values.get(key) ?? refuse('FORMAT', `case: ${key}`, 'a value', undefined);
-  const number = (key: string, fallback?: number): number => {
-    const given = values.get(key);
-    if (given === undefined && fallback !== undefined) return fallback;
-    const value = Number(text(key));
-    if (text(key) === '' || !Number.isFinite(value)) refuse('FORMAT', `case: ${key}`, 'a number', given);
-    return value;
-  };
-  const integer = (key: string, low: number, high: number, fallback?: number): number => {
-    const value = number(key, fallback);
-    if (!Number.isInteger(value) || value < low || value > high)
-      refuse('RANGE', `case: ${key}`, `an integer in [${low}, ${high}]`, value);
-    return value;
-  };
-  const list = (key: string): number[] => {
-    const body =
-      /^\[([-0-9, ]*)\]$/.exec(text(key))?.[1] ?? refuse('FORMAT', `case: ${key}`, 'integers in brackets', text(key));
-    return body.trim() === ''
-      ? []
-      : body
-          .split(',')
-          .map((item) =>
-            Number.isInteger(Number(item)) ? Number(item) : refuse('FORMAT', `case: ${key}`, 'integers', item),
-          );
-  };
-  const type = text('type');
-  if (type !== 'f32' && type !== 'f16' && type !== 'bf16' && type !== 'f64')
-    refuse('FORMAT', 'case: type', 'f32, f16, bf16 or f64', type);
-  const ne = list('ne_a');
-  if (ne.length !== 4 || ne.some((n) => n < 0))
-    refuse('FORMAT', 'case: ne_a', 'four integers >= 0: head_dim, heads, tokens, batch', text('ne_a'));
-  const v = integer('v', 0, 1) as 0 | 1;
+  for (const key of values.keys()) if (!KEYS.includes(key)) refuse('FORMAT', 'case: key', KEYS.join(', '), key);
+  const given = [...values].map(([key, text]): [string, unknown] => [key, labelValue(text)]);
+  const f = new Fields(new Map<string, unknown>([...Object.entries(DEFAULTS), ...given]), 'case');
+  const bit = (key: string): 0 | 1 => f.integer(key, 0, 1) as 0 | 1;
+  const ne = f.integers('ne_a');
+  if (ne.length !== 4) refuse('FORMAT', 'case: ne_a', 'four integers: head_dim, heads, tokens, batch', ne);
+  const v = bit('v');
   if (ne.reduce((product, n) => product * n, v ? 24 : 1) > MAX_ELEMENTS)
     refuse('RANGE', 'case: ne_a', `at most ${MAX_ELEMENTS} elements`, ne);
-  const mode = integer('mode', 0, 40);
+  const mode = f.integer('mode');
   if (!MODES.includes(mode)) refuse('RANGE', 'case: mode', 'one of 0, 2, 8, 24, 40', mode);
-  const multi = mode >= 8;
-  const pos = values.has('pos') ? list('pos') : undefined;
-  const tokens = ne[2]! * (multi ? 4 : 1);
+  const pos = f.has('pos') ? f.integers('pos', Number.MIN_SAFE_INTEGER) : undefined;
+  const tokens = ne[2]! * (mode >= 8 ? 4 : 1);
   if (pos && pos.length !== tokens) refuse('SHAPE', 'case: pos', `${tokens} positions`, pos.length);
-  const sections = values.has('sections') ? list('sections') : undefined;
-  if (multi && sections?.length !== 4)
+  const sections = f.has('sections') ? f.integers('sections', Number.MIN_SAFE_INTEGER) : undefined;
+  if (mode >= 8 && sections?.length !== 4)
     refuse('FORMAT', 'case: sections', 'four integers for modes 8, 24 and 40', values.get('sections'));
   return {
-    type,
+    type: f.oneOf('type', ['f32', 'f16', 'bf16', 'f64']),
     ne_a: ne as unknown as RopeCaseParams['ne_a'],
-    n_dims: integer('n_dims', 1, 2 ** 20),
+    n_dims: f.integer('n_dims', 1, 2 ** 20),
     mode,
-    n_ctx: integer('n_ctx', 1, 2 ** 31 - 1),
-    fs: number('fs'),
-    ef: number('ef'),
-    af: number('af'),
-    ff: integer('ff', 0, 2) as 0 | 1 | 2,
+    n_ctx: f.integer('n_ctx', 1, 2 ** 31 - 1),
+    fs: f.number('fs'),
+    ef: f.number('ef'),
+    af: f.number('af'),
+    ff: f.integer('ff', 0, 2) as 0 | 1 | 2,
     v,
-    inplace: integer('inplace', 0, 1, DEFAULTS.inplace) as 0 | 1,
-    n_offs: integer('n_offs', 0, 2 ** 20, DEFAULTS.n_offs),
-    fb: number('fb', DEFAULTS.fb),
-    n_ctx_orig: number('n_ctx_orig', DEFAULTS.n_ctx_orig),
-    bf: number('bf', DEFAULTS.bf),
-    bs: number('bs', DEFAULTS.bs),
-    fwd: integer('fwd', 0, 1, DEFAULTS.fwd) as 0 | 1,
-    ...(sections ? { sections } : {}),
-    ...(pos ? { pos } : {}),
+    inplace: bit('inplace'),
+    n_offs: f.integer('n_offs', 0, 2 ** 20),
+    fb: f.number('fb'),
+    n_ctx_orig: f.number('n_ctx_orig'),
+    bf: f.number('bf'),
+    bs: f.number('bs'),
+    fwd: bit('fwd'),
+    sections,
+    pos,
   };
+}
+
+/** A label's value: a list of numbers in brackets, a number, or a text. */
+function labelValue(text: string): unknown {
+  const numberOf = (item: string): unknown => (item !== '' && Number.isFinite(Number(item)) ? Number(item) : item);
+  const body = /^\[(.*)\]$/s.exec(text)?.[1];
+  if (body === undefined) return numberOf(text);
+  return body.trim() === '' ? [] : body.split(',').map(numberOf);
 }
 
 /**
@@ -215,7 +163,7 @@ function drawCase(params: RopeCaseParams) {
     ne: p.ne_a,
     n_dims: p.n_dims,
     mode: p.mode,
-    sections: p.sections,
+    sections: p.sections ?? NO_SECTIONS,
     n_ctx_orig: p.n_ctx_orig,
     freq_base: p.fb,
     freq_scale: p.fs,
@@ -238,14 +186,13 @@ function drawCase(params: RopeCaseParams) {
 
 async function runRopeCase(params: RopeCaseParams, runner: Runner): Promise<Verdict> {
   const { x, pos, factors, formula, plan } = drawCase(params);
-  const values = await readFloats(x);
+  const values = await x.readNumbers();
   const out = params.inplace ? x : runner.allocate(params.type, x.shape);
   const call = bindRope(plan, x, out);
-  const reason = runner.whyNot(call);
-  if (reason !== undefined) return { status: 'not_supported', reason };
-  runner.run(call);
+  const verdict = declined(runner, call);
+  if (verdict) return verdict;
   const want = ropeByFormula(formula, values, pos, factors);
-  return judgeNmse('ROPE', await readFloats(out), want, ropeNmseLimit(params.type), params.type);
+  return judgeNmse('ROPE', await out.readNumbers(), want, ropeNmseLimit(params.type), params.type);
 }
 
 /** Upstream's inputs: uniform in [−1, 1), rounded to the type; as a view they are the corner of a tensor 2 × 4 × 3 times as large. */

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { RopewalkError, type Runner } from 'ropewalk';
+import { type OpPlan, RopewalkError, type Runner } from 'ropewalk';
 
 /** What came out of one case on one backend. */
 export type Verdict =
@@ -29,6 +29,20 @@ export interface CaseResult {
   readonly suite: string;
   readonly label: string;
   readonly verdict: Verdict;
+}
+
+/**
+ * Runs a plan, unless the runner declines it.
+ *
+ * @param runner - the backend
+ * @param plan - what it should run
+ * @returns undefined when it ran; otherwise the verdict, with the runner's reason
+ */
+export function declined(runner: Runner, plan: OpPlan): Verdict | undefined {
+  const reason = runner.whyNot(plan);
+  if (reason !== undefined) return { status: 'not_supported', reason };
+  runner.run(plan);
+  return undefined;
 }
 
 /** How many cases of a suite ended how. */

@@ -46,8 +46,20 @@ export interface GoldenRopeDefinition {
   readonly parts?: readonly PartDefinition[];
 }
 
-const HALF = { pairing: 'half' } as const;
-const PAIRS = { pairing: 'interleaved' } as const;
+/** Makes a spec; its fields stand in the order in which manifests list them. */
+const specOf =
+  (pairing: RopeSpec['pairing']) =>
+  (headDim: number, base: number, { rotaryDim, rotaryOffset, ...rest }: Partial<RopeSpec> = {}): RopeSpec => ({
+    headDim,
+    rotaryDim,
+    rotaryOffset,
+    pairing,
+    base,
+    ...rest,
+  });
+const half = /* @__PURE__ */ specOf('half');
+const interleaved = /* @__PURE__ */ specOf('interleaved');
+const interleavedToHalf = /* @__PURE__ */ specOf('interleaved-to-half');
 const LLAMA3 = { kind: 'llama3', factor: 8, lowFreqFactor: 1, highFreqFactor: 4, originalContext: 8192 } as const;
 const DEEPSEEK_YARN = { kind: 'yarn', factor: 40, originalContext: 4096, betaFast: 32, betaSlow: 1 } as const;
 const QWEN_YARN = { kind: 'yarn', factor: 4, originalContext: 32768 } as const;
@@ -66,12 +78,11 @@ const LLAMA31_FACTORS = Array.from({ length: 64 }, (_, j) => {
   return turns < 1 ? 8 : Math.fround(1 / ((1 - (turns - 1) / 3) / 8 + (turns - 1) / 3));
 });
 
-/**
- * The golden RoPE cases, in the order of the causes in docs/vectors.md.
- */
-export const GOLDEN_ROPE: readonly GoldenRopeDefinition[] = /* @__PURE__ */ Object.freeze<GoldenRopeDefinition[]>([
-  {
-    id: 'llama-2-half',
+/** What the golden RoPE cases are made from, by id, in the order of the causes in docs/vectors.md; f32 unless it says otherwise. */
+const DEFINITIONS: Readonly<
+  Record<string, Omit<GoldenRopeDefinition, 'id' | 'dtype'> & { readonly dtype?: FloatDtype }>
+> = {
+  'llama-2-half': {
     about: 'Llama 2 in HuggingFace: half pairing, base 10000.',
     separates: [
       'half | interleaved | interleaved-to-half',
@@ -79,367 +90,262 @@ export const GOLDEN_ROPE: readonly GoldenRopeDefinition[] = /* @__PURE__ */ Obje
       'sign of sin',
       'angles in float64 | f32 | bf16',
     ],
-    dtype: 'f32',
-    spec: { headDim: 128, ...HALF, base: 10000 },
+    spec: half(128, 10000),
   },
-  {
-    id: 'llama-2-interleaved',
+  'llama-2-interleaved': {
     about: 'Llama 2 in ggml and in the original: interleaved pairing, one row of positions for all batches.',
     separates: ['interleaved | half', 'token index | position', 'head or batch index added to the position'],
-    dtype: 'f32',
-    spec: { headDim: 128, ...PAIRS, base: 10000 },
+    spec: interleaved(128, 10000),
     positions: GOLDEN_POSITIONS[0]!,
     positionDtype: 'i32',
   },
-  {
-    id: 'llama-2-f64',
+  'llama-2-f64': {
     about: 'Llama 2 in float64 throughout.',
     separates: ['float64 data | f32 arithmetic on it'],
     dtype: 'f64',
-    spec: { headDim: 128, ...HALF, base: 10000 },
+    spec: half(128, 10000),
   },
-  {
-    id: 'llama-3-f16',
+  'llama-3-f16': {
     about: 'Llama 3: base 500000.',
     separates: ['base 500000 | 10000'],
     dtype: 'f16',
-    spec: { headDim: 128, ...HALF, base: 500000 },
+    spec: half(128, 500000),
   },
-  {
-    id: 'llama-3.1-bf16',
+  'llama-3.1-bf16': {
     about: 'Llama 3.1: llama3 scaling, bf16 data; tables stay in f32 or better.',
     separates: ['llama3 scaling | none | linear', 'f32 tables | bf16 tables'],
     dtype: 'bf16',
-    spec: { headDim: 128, ...HALF, base: 500000, scaling: LLAMA3 },
+    spec: half(128, 500000, { scaling: LLAMA3 }),
   },
-  {
-    id: 'llama-3.1-f32',
+  'llama-3.1-f32': {
     about: 'Llama 3.1 in f32.',
     separates: ['llama3 scaling | none | yarn', 'llama3 edges (low and high frequency factors exchanged, factor lost)'],
-    dtype: 'f32',
-    spec: { headDim: 128, ...HALF, base: 500000, scaling: LLAMA3 },
+    spec: half(128, 500000, { scaling: LLAMA3 }),
   },
-  {
-    id: 'llama-3.1-ggml',
+  'llama-3.1-ggml': {
     about: 'Llama 3.1 in ggml: interleaved, freq_factors divide the frequencies.',
     separates: ['freq_factors divide | multiply | are ignored'],
-    dtype: 'f32',
-    spec: { headDim: 128, ...PAIRS, base: 500000, freqFactors: LLAMA31_FACTORS },
+    spec: interleaved(128, 500000, { freqFactors: LLAMA31_FACTORS }),
     positions: GOLDEN_POSITIONS[0]!,
     positionDtype: 'i32',
   },
-  {
-    id: 'gpt-j',
+  'gpt-j': {
     about: 'GPT-J: the first 64 of 256 dimensions, interleaved.',
     separates: ['rotary_dim | head_dim', 'leading | trailing dimensions'],
-    dtype: 'f32',
-    spec: { headDim: 256, rotaryDim: 64, ...PAIRS, base: 10000 },
+    spec: interleaved(256, 10000, { rotaryDim: 64 }),
   },
-  {
-    id: 'gpt-neox',
+  'gpt-neox': {
     about: 'GPT-NeoX: the first 24 of 96 dimensions, halves 12 apart.',
     separates: ['halves rotary_dim / 2 apart | head_dim / 2 apart', 'exponent over rotary_dim | over head_dim'],
     dtype: 'f16',
-    spec: { headDim: 96, rotaryDim: 24, ...HALF, base: 10000 },
+    spec: half(96, 10000, { rotaryDim: 24 }),
   },
-  {
-    id: 'phi-2',
+  'phi-2': {
     about: 'Phi-2: the first 32 of 80 dimensions.',
     separates: ['exponent over rotary_dim | over head_dim', 'other dimensions copied | scaled | zeroed'],
-    dtype: 'f32',
-    spec: { headDim: 80, rotaryDim: 32, ...HALF, base: 10000 },
+    spec: half(80, 10000, { rotaryDim: 32 }),
   },
-  {
-    id: 'stablelm-3b',
+  'stablelm-3b': {
     about: 'StableLM 3B: the first 20 of 80 dimensions; ten pairs, no multiple of a vector.',
     separates: ['the last pairs of a row | a tail forgotten'],
-    dtype: 'f32',
-    spec: { headDim: 80, rotaryDim: 20, ...HALF, base: 10000 },
+    spec: half(80, 10000, { rotaryDim: 20 }),
   },
-  {
-    id: 'glm-4',
+  'glm-4': {
     about: 'GLM-4: the first 64 of 128 dimensions, interleaved, bf16.',
     separates: ['interleaved | half, in half a head'],
     dtype: 'bf16',
-    spec: { headDim: 128, rotaryDim: 64, ...PAIRS, base: 10000 },
+    spec: interleaved(128, 10000, { rotaryDim: 64 }),
   },
-  {
-    id: 'one-pair',
+  'one-pair': {
     about: 'A head of two dimensions: one pair, whose frequency is 1.',
     separates: ['the smallest head'],
-    dtype: 'f32',
-    spec: { headDim: 2, ...HALF, base: 10000 },
+    spec: half(2, 10000),
   },
-  {
-    id: 'window-trailing',
+  'window-trailing': {
     about: 'The last 64 of 192 dimensions, interleaved: the query of multi-head latent attention, content first.',
     separates: ['window at its offset | leading dimensions'],
-    dtype: 'f32',
-    spec: { headDim: 192, rotaryDim: 64, rotaryOffset: 128, ...PAIRS, base: 10000 },
+    spec: interleaved(192, 10000, { rotaryDim: 64, rotaryOffset: 128 }),
   },
-  {
-    id: 'window-middle-half',
+  'window-middle-half': {
     about: 'Dimensions 20 … 51 of 80, half pairing.',
     separates: ['window at its offset | leading | trailing dimensions'],
     dtype: 'f16',
-    spec: { headDim: 80, rotaryDim: 32, rotaryOffset: 20, ...HALF, base: 10000 },
+    spec: half(80, 10000, { rotaryDim: 32, rotaryOffset: 20 }),
   },
-  {
-    id: 'deepseek-v3',
+  'deepseek-v3': {
     about:
       'DeepSeek-V3 in HuggingFace: reads interleaved, writes halves; YaRN × 40 whose mscale and mscale_all_dim cancel.',
     separates: ['interleaved-to-half | interleaved | half', 'mscale / mscale_all_dim = 1 | 0.1 ln f + 1'],
     dtype: 'bf16',
-    spec: {
-      headDim: 64,
-      pairing: 'interleaved-to-half',
-      base: 10000,
-      scaling: { ...DEEPSEEK_YARN, mscale: 1, mscaleAllDim: 1 },
-    },
+    spec: interleavedToHalf(64, 10000, { scaling: { ...DEEPSEEK_YARN, mscale: 1, mscaleAllDim: 1 } }),
   },
-  {
-    id: 'yarn-mscale',
+  'yarn-mscale': {
     about:
       'YaRN × 40 with mscale 0.9 over mscale_all_dim 0.7; with 1 for either, a kernel that ignores the other is not told apart.',
     separates: ['mscale / mscale_all_dim | mscale | its square | none'],
-    dtype: 'f32',
-    spec: { headDim: 64, ...PAIRS, base: 10000, scaling: { ...DEEPSEEK_YARN, mscale: 0.9, mscaleAllDim: 0.7 } },
+    spec: interleaved(64, 10000, { scaling: { ...DEEPSEEK_YARN, mscale: 0.9, mscaleAllDim: 0.7 } }),
   },
-  {
-    id: 'qwen2.5-yarn',
+  'qwen2.5-yarn': {
     about: 'Qwen2.5 with YaRN × 4 over 32768 tokens.',
     separates: [
       'yarn ramp | linear | none',
       'magnitude 0.1 ln 4 + 1 | 1 | its square',
       'beta_fast 32, beta_slow 1 | exchanged',
     ],
-    dtype: 'f32',
-    spec: { headDim: 128, ...HALF, base: 1000000, scaling: QWEN_YARN },
+    spec: half(128, 1000000, { scaling: QWEN_YARN }),
   },
-  {
-    id: 'qwen2.5-yarn-bf16',
+  'qwen2.5-yarn-bf16': {
     about: 'The same in bf16.',
     separates: ['magnitude in f32 | lost in bf16'],
     dtype: 'bf16',
-    spec: { headDim: 128, ...HALF, base: 1000000, scaling: QWEN_YARN },
+    spec: half(128, 1000000, { scaling: QWEN_YARN }),
   },
-  {
-    id: 'gpt-oss',
+  'gpt-oss': {
     about: "gpt-oss: YaRN × 32 whose ramp's edges are not rounded to whole pairs.",
     separates: ['truncate = false | true'],
-    dtype: 'f32',
-    spec: {
-      headDim: 64,
-      ...HALF,
-      base: 150000,
-      scaling: { kind: 'yarn', factor: 32, originalContext: 4096, truncate: false },
-    },
+    spec: half(64, 150000, { scaling: { kind: 'yarn', factor: 32, originalContext: 4096, truncate: false } }),
   },
-  {
-    id: 'yarn-half-extrapolated',
+  'yarn-half-extrapolated': {
     about: "ggml's YaRN with ext_factor 0.5, attn_factor 0.9 and freq_factors.",
     separates: ['ext_factor 0.5 | 1 | 0', 'attn_factor multiplies the magnitude | replaces it'],
-    dtype: 'f32',
-    spec: {
-      headDim: 128,
-      ...PAIRS,
-      base: 10000,
+    spec: interleaved(128, 10000, {
       scaling: { kind: 'yarn', factor: 4, originalContext: 4096, extFactor: 0.5, attnFactor: 0.9 },
       freqFactors: Array.from({ length: 64 }, (_, j) => 0.9 + j / 320),
-    },
+    }),
     positions: GOLDEN_POSITIONS[0]!,
     positionDtype: 'i32',
   },
-  {
-    id: 'yarn-partial',
+  'yarn-partial': {
     about: 'YaRN × 4 on the first 64 of 128 dimensions.',
     separates: ['magnitude on rotated dimensions only | on all', 'ramp over rotary_dim | over head_dim'],
-    dtype: 'f32',
-    spec: {
-      headDim: 128,
-      rotaryDim: 64,
-      ...HALF,
-      base: 10000,
-      scaling: { kind: 'yarn', factor: 4, originalContext: 4096 },
-    },
+    spec: half(128, 10000, { rotaryDim: 64, scaling: { kind: 'yarn', factor: 4, originalContext: 4096 } }),
   },
-  {
-    id: 'yarn-long-original',
+  'yarn-long-original': {
     about: 'YaRN × 4 over an original context of 131,072 tokens: the ramp reaches past the last pair.',
     separates: ['upper edge up to rotary_dim − 1 | up to rotary_dim / 2 − 1'],
-    dtype: 'f32',
-    spec: { headDim: 64, ...HALF, base: 10000, scaling: { kind: 'yarn', factor: 4, originalContext: 131072 } },
+    spec: half(64, 10000, { scaling: { kind: 'yarn', factor: 4, originalContext: 131072 } }),
   },
-  {
-    id: 'attention-factor',
+  'attention-factor': {
     about: 'YaRN whose attention_factor is given, 1.5: it replaces what follows from the factor.',
     separates: ['attention_factor given | computed | both'],
-    dtype: 'f32',
-    spec: {
-      headDim: 64,
-      ...HALF,
-      base: 10000,
-      scaling: { kind: 'yarn', factor: 16, originalContext: 4096 },
-      attentionFactor: 1.5,
-    },
+    spec: half(64, 10000, { scaling: { kind: 'yarn', factor: 16, originalContext: 4096 }, attentionFactor: 1.5 }),
   },
-  {
-    id: 'linear',
+  linear: {
     about: 'Linear scaling by 8, as LongChat and Gemma 3 have it.',
     separates: ['position / 8 | position · 8 | none | yarn'],
-    dtype: 'f32',
-    spec: { headDim: 128, ...HALF, base: 10000, scaling: { kind: 'linear', factor: 8 } },
+    spec: half(128, 10000, { scaling: { kind: 'linear', factor: 8 } }),
   },
-  {
-    id: 'dynamic-ntk',
+  'dynamic-ntk': {
     about: 'Dynamic NTK × 2 over 4096 tokens at a context of 16384: another base.',
     separates: ['base of the context in use | the original base', 'exponent d / (d − 2)'],
-    dtype: 'f32',
-    spec: {
-      headDim: 128,
-      ...HALF,
-      base: 10000,
-      scaling: { kind: 'dynamicNtk', factor: 2, originalContext: 4096, context: 16384 },
-    },
+    spec: half(128, 10000, { scaling: { kind: 'dynamicNtk', factor: 2, originalContext: 4096, context: 16384 } }),
   },
-  {
-    id: 'longrope-short',
+  'longrope-short': {
     about: "LongRoPE within the original context: the short factors, with the long context's magnitude.",
     separates: ['short | long factors', 'magnitude √(1 + ln f / ln c) | 1'],
-    dtype: 'f32',
-    spec: { headDim: 96, ...HALF, base: 10000, scaling: { ...LONGROPE, context: 4096 } },
+    spec: half(96, 10000, { scaling: { ...LONGROPE, context: 4096 } }),
   },
-  {
-    id: 'longrope-long',
+  'longrope-long': {
     about: 'LongRoPE beyond the original context: the long factors.',
     separates: ['long | short factors', 'factors divide | multiply'],
     dtype: 'f16',
-    spec: { headDim: 96, ...HALF, base: 10000, scaling: { ...LONGROPE, context: 131072 } },
+    spec: half(96, 10000, { scaling: { ...LONGROPE, context: 131072 } }),
   },
-  {
-    id: 'gemma-4-proportional',
+  'gemma-4-proportional': {
     about: "Gemma 4's global layers: a quarter of the pairs of the whole head turn, exponents over head_dim.",
     separates: ['pairs head_dim / 2 apart | leading rotary_dim', 'exponent over head_dim | over rotary_dim'],
-    dtype: 'f32',
-    spec: { headDim: 512, ...HALF, base: 1000000, scaling: { kind: 'proportional', rotatedPairs: 64 } },
+    spec: half(512, 1000000, { scaling: { kind: 'proportional', rotatedPairs: 64 } }),
   },
-  {
-    id: 'proportional-factor',
+  'proportional-factor': {
     about: 'Proportional frequencies that a factor of 8 divides.',
     separates: ['factor | none'],
-    dtype: 'f32',
-    spec: { headDim: 256, ...HALF, base: 1000000, scaling: { kind: 'proportional', rotatedPairs: 32, factor: 8 } },
+    spec: half(256, 1000000, { scaling: { kind: 'proportional', rotatedPairs: 32, factor: 8 } }),
   },
-  {
-    id: 'gemma-3-global',
+  'gemma-3-global': {
     about: "Gemma 3's global layers: head_dim 256, base 1000000, linear × 8; its sliding layers have base 10000.",
     separates: ["a layer's own base | the model's"],
     dtype: 'bf16',
-    spec: { headDim: 256, ...HALF, base: 1000000, scaling: { kind: 'linear', factor: 8 } },
+    spec: half(256, 1000000, { scaling: { kind: 'linear', factor: 8 } }),
   },
-  {
-    id: 'qwen2-vl-mrope',
+  'qwen2-vl-mrope': {
     about: 'Qwen2-VL: M-RoPE, sections 16, 24, 24 one after the other.',
     separates: ['sections | interleaved axes', 'order of t, h, w', 'one axis for all'],
-    dtype: 'f32',
-    spec: { headDim: 128, ...HALF, base: 1000000, axes: { rule: 'sections', sections: [16, 24, 24] } },
+    spec: half(128, 1000000, { axes: { rule: 'sections', sections: [16, 24, 24] } }),
   },
-  {
-    id: 'mrope-four-axes',
+  'mrope-four-axes': {
     about: "ggml's mode 8 with all four axes, on the first 96 of 128 dimensions.",
     separates: ['the fourth axis | three axes', 'sections repeated | once'],
-    dtype: 'f32',
-    spec: { headDim: 128, rotaryDim: 96, ...HALF, base: 10000, axes: { rule: 'sections', sections: [8, 10, 6, 12] } },
+    spec: half(128, 10000, { rotaryDim: 96, axes: { rule: 'sections', sections: [8, 10, 6, 12] } }),
     positionDtype: 'i32',
   },
-  {
-    id: 'qwen3-vl-mrope',
+  'qwen3-vl-mrope': {
     about: 'Qwen3-VL in HuggingFace: axes t, h, w by turns; what is left is t.',
     separates: ['interleaved | sections', 'the last pairs: t | e'],
-    dtype: 'f32',
-    spec: { headDim: 128, ...HALF, base: 5000000, axes: { rule: 'interleaved', sections: [24, 20, 20] } },
+    spec: half(128, 5000000, { axes: { rule: 'interleaved', sections: [24, 20, 20] } }),
   },
-  {
-    id: 'qwen3-vl-ggml',
+  'qwen3-vl-ggml': {
     about: "Qwen3-VL in ggml's mode 40: axes by turns; what is left is e.",
     separates: ['the last pairs: e | t'],
-    dtype: 'f32',
-    spec: { headDim: 128, ...HALF, base: 5000000, axes: { rule: 'interleaved-ggml', sections: [24, 20, 20, 0] } },
+    spec: half(128, 5000000, { axes: { rule: 'interleaved-ggml', sections: [24, 20, 20, 0] } }),
     positionDtype: 'i32',
   },
-  {
-    id: 'vision-tower',
+  'vision-tower': {
     about: "Qwen2-VL's vision tower in ggml's mode 24: two axes, exponents start again in each.",
     separates: ['exponents restart | go on', 'h, w | w, h'],
-    dtype: 'f32',
-    spec: { headDim: 80, pairing: 'vision', base: 10000, axes: { rule: 'vision', sections: [20, 20, 0, 0] } },
+    spec: specOf('vision')(80, 10000, { axes: { rule: 'vision', sections: [20, 20, 0, 0] } }),
     positionDtype: 'i32',
   },
-  {
-    id: 'backward',
+  backward: {
     about: 'The gradient: the transpose, sin with the other sign.',
     separates: ['backward | forward'],
-    dtype: 'f32',
-    spec: { headDim: 128, ...HALF, base: 10000 },
+    spec: half(128, 10000),
     direction: 'backward',
   },
-  {
-    id: 'backward-yarn',
+  'backward-yarn': {
     about: 'The gradient under YaRN: the magnitude multiplies again, it does not divide.',
     separates: ['transpose | inverse'],
-    dtype: 'f32',
-    spec: { headDim: 64, ...PAIRS, base: 10000, scaling: { kind: 'yarn', factor: 16, originalContext: 4096 } },
+    spec: interleaved(64, 10000, { scaling: { kind: 'yarn', factor: 16, originalContext: 4096 } }),
     direction: 'backward',
   },
-  {
-    id: 'backward-interleaved-to-half',
+  'backward-interleaved-to-half': {
     about: 'The gradient of interleaved-to-half reads halves and writes interleaved.',
     separates: ['reads halves | reads interleaved'],
-    dtype: 'f32',
-    spec: { headDim: 64, pairing: 'interleaved-to-half', base: 10000 },
+    spec: interleavedToHalf(64, 10000),
     direction: 'backward',
   },
-  {
-    id: 'heads-first',
+  'heads-first': {
     about: 'Llama 3 with heads before tokens, as ONNX and PyTorch lay them out.',
     separates: ['bnsh | bsnh'],
-    dtype: 'f32',
-    spec: { headDim: 128, ...HALF, base: 500000 },
+    spec: half(128, 500000),
     layout: 'bnsh',
     parts: [{ name: 'x', heads: 3 }],
   },
-  {
-    id: 'decode-one-token',
+  'decode-one-token': {
     about: 'One token of three sequences, each as long as it is: decoding.',
     separates: ['position of the sequence | 0', 'positions of each batch | of the first'],
     dtype: 'f16',
-    spec: { headDim: 128, ...HALF, base: 10000 },
+    spec: half(128, 10000),
     batch: 3,
     positions: [[40], [1048575], [131072]],
     parts: [{ name: 'x', heads: 4 }],
   },
-  {
-    id: 'k-shift',
+  'k-shift': {
     about: 'Negative positions: a KV cache whose keys move back.',
     separates: ['signed positions | unsigned', 'turns by the difference | by the position again'],
-    dtype: 'f32',
-    spec: { headDim: 128, ...HALF, base: 10000 },
+    spec: half(128, 10000),
     positions: [0, -1, -40, -8192, -131072, -1048575],
     positionDtype: 'i32',
   },
-  {
-    id: 'q-and-k',
+  'q-and-k': {
     about: 'q with four heads and k with two in one call: grouped KV heads.',
     separates: ['k has heads of its own | as many as q'],
-    dtype: 'f32',
-    spec: { headDim: 128, ...HALF, base: 10000 },
+    spec: half(128, 10000),
     parts: [
       { name: 'q', heads: 4 },
       { name: 'k', heads: 2 },
     ],
   },
-  {
-    id: 'qwen3-norm-and-cache',
+  'qwen3-norm-and-cache': {
     about:
       'Qwen3: q and k are normed first; k goes to scattered rows of an f16 cache, whose other rows stay as they are.',
     separates: [
@@ -447,22 +353,24 @@ export const GOLDEN_ROPE: readonly GoldenRopeDefinition[] = /* @__PURE__ */ Obje
       'row of the cache | position',
       'one rounding to the cache | two',
     ],
-    dtype: 'f32',
-    spec: { headDim: 128, ...HALF, base: 1000000 },
+    spec: half(128, 1000000),
     parts: [
       { name: 'q', heads: 4, normEps: 1e-6 },
       { name: 'k', heads: 2, normEps: 1e-6, cache: { rows: 9, dtype: 'f16' } },
     ],
   },
-  {
-    id: 'qwen3-next-norm-partial',
+  'qwen3-next-norm-partial': {
     about: 'Qwen3-Next: the whole head of 256 is normed, the first 64 dimensions turn.',
     separates: ['norm over head_dim | over rotary_dim', 'other dimensions normed | as they were'],
-    dtype: 'f32',
-    spec: { headDim: 256, rotaryDim: 64, ...HALF, base: 10000000 },
+    spec: half(256, 10000000, { rotaryDim: 64 }),
     parts: [{ name: 'x', heads: 2, normEps: 1e-6 }],
   },
-]);
+};
+
+/** The golden RoPE cases. */
+export const GOLDEN_ROPE: readonly GoldenRopeDefinition[] = /* @__PURE__ */ Object.freeze(
+  /* @__PURE__ */ Object.entries(DEFINITIONS).map(([id, d]) => ({ id, dtype: 'f32' as const, ...d })),
+);
 
 /** How a case is drawn otherwise than its definition says. */
 export interface GoldenChoices {

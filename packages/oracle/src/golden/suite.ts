@@ -8,7 +8,7 @@ import { referenceRunner } from 'ropewalk/reference';
 import type { VectorFolder } from '../folder.js';
 import { allOf, type ExpectedOutput, judgeOutput, within } from '../judge.js';
 import { formatLabel } from '../label.js';
-import type { ConformanceCase, Verdict } from '../runner.js';
+import { type ConformanceCase, declined, type Verdict } from '../runner.js';
 import { exactWithBounds, storedSlack } from './bounds.js';
 import { bindGolden, type GoldenQuestion } from './case.js';
 import { GOLDEN_OPERATORS, goldenOperatorQuestion } from './operators.js';
@@ -60,7 +60,7 @@ export function goldenRopeSuite(choices: GoldenChoices = {}): ConformanceCase[] 
       rotary_dim: d.spec.rotaryDim ?? d.spec.headDim,
       pairing: d.spec.pairing,
       scaling: d.spec.scaling?.kind ?? 'none',
-      ...(d.direction === 'backward' ? { direction: 'backward' } : {}),
+      direction: d.direction === 'backward' ? d.direction : undefined,
       seed: choices.seed ?? GOLDEN_SEED,
     }),
     run: (runner) => judgeGolden(goldenRopeQuestion(d, choices), runner),
@@ -93,10 +93,9 @@ export async function judgeGolden(
   stored?: ReadonlyMap<string, Tensor>,
 ): Promise<Verdict> {
   const { plan, outputs } = bindGolden(c, runner);
-  const reason = runner.whyNot(plan);
-  if (reason !== undefined) return { status: 'not_supported', reason };
   const exact = exactWithBounds(c);
-  runner.run(plan);
+  const notRun = declined(runner, plan);
+  if (notRun) return notRun;
   await runner.finish();
   const verdicts: Verdict[] = [];
   for (const [name, tensor] of outputs) {

@@ -1,17 +1,27 @@
 /**
- * ggml's golden vectors: raw bytes beside a manifest; each case is run with float64 tables and with ggml's own f32 recipe.
+ * ggml's golden vectors: raw bytes beside a manifest. Each case runs with float64 tables and with ggml's own f32 recipe.
  *
  * @module
  */
 
 import { ropePlanFromGgml } from '@ropewalk/dialects';
-import { bindRope, type HostArray, type Runner, sizeBytes, type TableRecipe, type Tensor, tensorFrom } from 'ropewalk';
+import {
+  type ArrayOf,
+  bindRope,
+  type Dtype,
+  type HostArray,
+  type Runner,
+  sizeBytes,
+  type TableRecipe,
+  type Tensor,
+  tensorFrom,
+} from 'ropewalk';
 import { countElements, type Fields, refuse, walk } from 'ropewalk/backend';
 import type { VectorFolder } from '../folder.js';
-import { boundedShape, bytesToArray, bytesToTensor, readFloats, viewOf } from '../host.js';
+import { boundedShape, bytesToArray, bytesToTensor, viewOf } from '../host.js';
 import { allOf, judgeBits, judgeNmse } from '../judge.js';
 import { formatLabel } from '../label.js';
-import type { ConformanceCase, Verdict } from '../runner.js';
+import { type ConformanceCase, declined, type Verdict } from '../runner.js';
 import { RECIPE_NMSE_LIMIT, ropeNmseLimit } from '../tolerance.js';
 
 /**
@@ -32,10 +42,7 @@ export function ggmlVectorCases(folder: VectorFolder, manifest: Fields): Conform
   });
 }
 
-/**
- * Some cases show where ggml itself is arbitrary, and then its bits are no yardstick for the recipe. The manifest says so by a
- * field about scoring, or in words.
- */
+/** In some cases ggml's own result is arbitrary, and no measure for the recipe. The manifest says so in a field about scoring, or in words. */
 function isForScoring(fields: Fields): boolean {
   for (const key of fields.keys())
     if (/scor/i.test(key) && fields.raw(key) === /not|un|skip|exclud/i.test(key)) return false;
@@ -69,6 +76,8 @@ async function runCase(folder: VectorFolder, f: Fields, recipe: TableRecipe, run
   const ne = f.integers('ne', 0, 2 ** 31);
   if (ne.length !== 4) refuse('FORMAT', `${f.where}.ne`, 'four integers', ne);
   const files = f.object('files');
+  const array = <D extends Dtype>(dtype: D, file: string, what: string): ArrayOf[D] =>
+    bytesToArray(folder.read(file), dtype, `${f.where}: ${what}`);
   const shape = boundedShape([...ne].reverse(), f.path('ne'));
 
   const view = f.object('view');
@@ -76,15 +85,8 @@ async function runCase(folder: VectorFolder, f: Fields, recipe: TableRecipe, run
   if (nb.length !== 4 || nb.some((bytes) => bytes % unit !== 0))
     refuse('FORMAT', `${f.where}.view.nb`, `four multiples of ${unit}`, nb);
   const base = bytesToTensor(folder.read(files.text('x')), type, view.integers('base_ne').reverse(), `${f.where}: x`);
-  const x = viewOf(
-    base,
-    {
-      shape,
-      strides: nb.map((bytes) => bytes / unit).reverse(),
-      offset: view.integer('offset_bytes') / unit,
-    },
-    f.where,
-  );
+  const strides = nb.map((bytes) => bytes / unit).reverse();
+  const x = viewOf(base, { shape, strides, offset: view.integer('offset_bytes') / unit }, f.where);
 
   const factors = files.optionalText('freq_factors');
   const plan = ropePlanFromGgml({
@@ -99,34 +101,25 @@ async function runCase(folder: VectorFolder, f: Fields, recipe: TableRecipe, run
     attn_factor: f.number('attn_factor'),
     beta_fast: f.number('beta_fast'),
     beta_slow: f.number('beta_slow'),
-    n_offs: f.has('n_offs') ? f.integer('n_offs') : 0,
-    freq_factors:
-      factors === undefined
-        ? undefined
-        : (bytesToArray(folder.read(factors), 'f32', `${f.where}: freq_factors`) as Float32Array),
-    positions: bytesToArray(folder.read(files.text('pos')), 'i32', `${f.where}: pos`) as Int32Array,
+    n_offs: f.optionalInteger('n_offs', 0),
+    freq_factors: factors === undefined ? undefined : array('f32', factors, 'freq_factors'),
+    positions: array('i32', files.text('pos'), 'pos'),
     direction: f.oneOf('direction', ['forward', 'backward'] as const),
     recipe,
   });
 
   const out = f.flag('inplace') ? x : runner.allocate(type, shape);
   const call = bindRope(plan, x, out);
-  const reason = runner.whyNot(call);
-  if (reason !== undefined) return { status: 'not_supported', reason };
-  runner.run(call);
+  const notRun = declined(runner, call);
+  if (notRun) return notRun;
 
-  const expected = tensorFrom(bytesToArray(folder.read(files.text('out')), type, `${f.where}: out`), {
-    dtype: type,
-    shape,
-  });
-  // With exact tables we are as far from ggml's file as the exact answer is: the manifest's own figure.
+  const expected = tensorFrom(array(type, files.text('out'), 'out'), { dtype: type, shape });
+  // With exact tables we are as far from ggml's file as the exact answer is, which the manifest states.
   const limit =
     recipe === 'ggml-f32' ? RECIPE_NMSE_LIMIT : ropeNmseLimit(type) + f.object('check').number('nmse_vs_f64');
-  const verdict = judgeNmse('ROPE', await readFloats(out), await readFloats(expected), limit, type);
+  const verdict = judgeNmse('ROPE', await out.readNumbers(), await expected.readNumbers(), limit, type);
   const after = files.optionalText('base_after');
-  return after === undefined
-    ? verdict
-    : allOf(verdict, await judgeRest(base, x, bytesToArray(folder.read(after), type, `${f.where}: base_after`)));
+  return after === undefined ? verdict : allOf(verdict, await judgeRest(base, x, array(type, after, 'base_after')));
 }
 
 /** In place on a view: every element of the base outside the view keeps its bits. */

@@ -8,10 +8,9 @@ import { ropeFromConfig } from '@ropewalk/dialects';
 import { bindRope, planRope, type RopeSpec, type Runner, ropeFrequencies, type TableRecipe } from 'ropewalk';
 import { type Fields, refuse } from 'ropewalk/backend';
 import { readNpy, type VectorFolder } from '../folder.js';
-import { readFloats } from '../host.js';
 import { allOf, judgeClose, judgeNmse } from '../judge.js';
 import { formatLabel } from '../label.js';
-import type { ConformanceCase, Verdict } from '../runner.js';
+import { type ConformanceCase, declined, type Verdict } from '../runner.js';
 import { HF_RECIPE_NMSE_LIMIT, ropeNmseLimit, UNIT_ROUNDOFF } from '../tolerance.js';
 
 /**
@@ -29,7 +28,7 @@ export function huggingfaceVectorCases(folder: VectorFolder, manifest: Fields): 
         model_type: f.object('config').text('model_type'),
         rope_type: f.object('config').optionalObject('rope_scaling')?.text('rope_type') ?? 'default',
         head_dim: f.object('config').integer('head_dim'),
-        ...(f.has('context') ? { context: f.integer('context') } : {}),
+        context: f.optionalInteger('context'),
         recipe,
       }),
       run: (runner: Runner) => runCase(folder, f, recipe, runner),
@@ -43,7 +42,7 @@ async function runCase(folder: VectorFolder, f: Fields, recipe: TableRecipe, run
   const { invFreq, attentionFactor } = ropeFrequencies({ ...rope, rotaryDim });
   const check = f.object('check');
   // torch's frequencies are f32; the manifest says how far they are from exact, and so how far they may be from ours.
-  const torchFreq = await readFloats(readNpy(folder, f.text('inv_freq'), 'f32'));
+  const torchFreq = await readNpy(folder, f.text('inv_freq'), 'f32').readNumbers();
   const freqBound = check.number('max_rel_inv_freq_vs_f64') + 2 * UNIT_ROUNDOFF.f32 * 2 ** -20;
   const frequencies = judgeClose('inv_freq', invFreq, torchFreq, { atol: 0, rtol: freqBound });
   const magnitude = judgeClose('attention_factor', [attentionFactor], [f.number('attention_factor')], {
@@ -58,21 +57,17 @@ async function runCase(folder: VectorFolder, f: Fields, recipe: TableRecipe, run
     x,
     out,
   );
-  const reason = runner.whyNot(call);
-  if (reason !== undefined) return { status: 'not_supported', reason };
-  runner.run(call);
+  const verdict = declined(runner, call);
+  if (verdict) return verdict;
   const limit = recipe === 'hf-f32' ? HF_RECIPE_NMSE_LIMIT : ropeNmseLimit('f32') + check.number('nmse_vs_f64');
   return allOf(
     frequencies,
     magnitude,
-    judgeNmse('HF_ROPE', await readFloats(out), await readFloats(readNpy(folder, f.text('y'), 'f32')), limit),
+    judgeNmse('HF_ROPE', await out.readNumbers(), await readNpy(folder, f.text('y'), 'f32').readNumbers(), limit),
   );
 }
 
 function readRope(f: Fields): RopeSpec {
-  const model = ropeFromConfig(
-    f.raw('config'),
-    f.has('context') ? { context: f.integer('context', 1, 2 ** 31 - 1) } : {},
-  );
+  const model = ropeFromConfig(f.raw('config'), { context: f.optionalInteger('context', 1, 2 ** 31 - 1) });
   return model.layers[0]?.rope ?? refuse('FORMAT', f.path('config'), 'a model that rotates in layer 0', undefined);
 }

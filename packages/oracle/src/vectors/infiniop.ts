@@ -5,13 +5,14 @@
  */
 
 import { infiniop } from '@ropewalk/dialects';
-import { type Dtype, type HostArray, isDtype, type Runner } from 'ropewalk';
-import { type Fields, loadNumber, newArray, refuse } from 'ropewalk/backend';
+import type { Dtype, HostArray, Runner } from 'ropewalk';
+import { type Fields, newArray, refuse } from 'ropewalk/backend';
 import { readManifest, readNpy, type VectorFolder } from '../folder.js';
-import { boundedShape } from '../host.js';
+import { boundedShape, numbersOf } from '../host.js';
 import { allOf, judgeBits, judgeClose, type Tolerance } from '../judge.js';
 import { formatLabel } from '../label.js';
 import type { ConformanceCase, Verdict } from '../runner.js';
+import { readDtype, readTolerance } from './fields.js';
 
 /**
  * Makes the cases of a folder of InfiniOp vectors, invalid_descriptors.json included where it is present.
@@ -60,10 +61,6 @@ export function infiniopVectorCases(folder: VectorFolder, manifest: Fields): Con
   return [...rope, ...mrope, ...create];
 }
 
-function dtypeOf(name: string, where: string): Dtype {
-  return isDtype(name) ? name : refuse('FORMAT', where, 'a dtype', name);
-}
-
 function codeOf(dtype: Dtype): number {
   return infiniop.INFINI_DTYPE[dtype.toUpperCase() as keyof typeof infiniop.INFINI_DTYPE];
 }
@@ -77,14 +74,14 @@ function describe(
 }
 
 async function runRope(folder: VectorFolder, f: Fields, runner: Runner): Promise<Verdict> {
-  const dtype = dtypeOf(f.text('dtype'), `${f.where}.dtype`);
-  const load = (file: string, as: Dtype): HostArray => readNpy(folder, file, as).storage.host!;
+  const dtype = readDtype(f);
+  const load = (file: string, as = dtype): HostArray => readNpy(folder, file, as).storage.host!;
   const pos = f.object('pos');
-  const posDtype = dtypeOf(pos.text('dtype'), `${pos.where}.dtype`);
+  const posDtype = readDtype(pos);
   const table = f.object('table');
   const shape = boundedShape(f.integers('shape'), f.path('shape'));
   const y = f.object('y');
-  const x = load(f.object('x').text('file'), dtype);
+  const x = load(f.object('x').text('file'));
   const out = f.flag('inplace') ? x : initialBuffer(folder, y, dtype);
   const tableDesc = describe(table.integers('shape'), null, dtype);
   const created = infiniop.infiniopCreateRoPEDescriptor(
@@ -99,7 +96,7 @@ async function runRope(folder: VectorFolder, f: Fields, runner: Runner): Promise
   if (!created.descriptor)
     return { status: 'fail', detail: `create returned ${created.status}: ${created.error?.message}` };
   const { size } = infiniop.infiniopGetRoPEWorkspaceSize(created.descriptor);
-  const [sin, cos] = [load(table.text('sin'), dtype), load(table.text('cos'), dtype)];
+  const [sin, cos] = [load(table.text('sin')), load(table.text('cos'))];
   const ran = infiniop.infiniopRoPE(
     created.descriptor,
     new Uint8Array(size),
@@ -115,8 +112,8 @@ async function runRope(folder: VectorFolder, f: Fields, runner: Runner): Promise
   await runner.finish();
 
   // The whole buffer is compared: what lies between the rows of y must keep its bits.
-  const expected = load(y.text('expected'), dtype);
-  return judgeBuffer('RoPE', dtype, out, expected, tolerance(f), runner.name === 'reference');
+  const expected = load(y.text('expected'));
+  return judgeBuffer('RoPE', dtype, out, expected, readTolerance(f.object('tolerance')), runner.name === 'reference');
 }
 
 /** By the case's tolerance; and the reference, which rounds float64 once as the vector does, to the bit. */
@@ -128,15 +125,8 @@ function judgeBuffer(
   limit: Tolerance,
   toTheBit: boolean,
 ): Verdict {
-  const numbers = (data: HostArray): Float64Array =>
-    Float64Array.from({ length: data.length }, (_, i) => loadNumber(data, dtype, i));
-  const close = judgeClose(op, numbers(got), numbers(expected), limit, dtype);
+  const close = judgeClose(op, numbersOf(got, dtype), numbersOf(expected, dtype), limit, dtype);
   return toTheBit && dtype !== 'f64' ? allOf(close, judgeBits(op, got, expected, dtype)) : close;
-}
-
-function tolerance(f: Fields): Tolerance {
-  const t = f.object('tolerance');
-  return { atol: t.number('atol'), rtol: t.number('rtol') };
 }
 
 function initialBuffer(folder: VectorFolder, y: Fields, dtype: Dtype): HostArray {
@@ -159,25 +149,18 @@ function notDone({ status, error }: infiniop.InfiniResult): Verdict {
 }
 
 async function runMrope(folder: VectorFolder, f: Fields, runner: Runner): Promise<Verdict> {
-  const dtype = dtypeOf(f.text('dtype'), `${f.where}.dtype`);
+  const dtype = readDtype(f);
   const positions = f.object('positions');
-  const posDtype = dtypeOf(positions.text('dtype'), `${positions.where}.dtype`);
-  const load = (file: string, as: Dtype): HostArray => readNpy(folder, file, as).storage.host!;
-  const part = (
-    name: 'q' | 'k',
-  ): {
-    desc: infiniop.InfiniTensorDescriptor;
-    dense: infiniop.InfiniTensorDescriptor;
-    data: HostArray;
-    expected: HostArray;
-  } => {
+  const posDtype = readDtype(positions);
+  const load = (file: string, as = dtype): HostArray => readNpy(folder, file, as).storage.host!;
+  const part = (name: 'q' | 'k') => {
     const g = f.object(name);
     const shape = g.integers('shape');
     return {
       desc: describe(shape, g.integers('strides'), dtype),
       dense: describe(shape, null, dtype),
-      data: load(g.text('file'), dtype),
-      expected: load(g.text('expected'), dtype),
+      data: load(g.text('file')),
+      expected: load(g.text('expected')),
     };
   };
   const [q, k] = [part('q'), part('k')];
@@ -211,15 +194,15 @@ async function runMrope(folder: VectorFolder, f: Fields, runner: Runner): Promis
     k_out: kOut,
     q: q.data,
     k: k.data,
-    cos: load(f.text('cos'), dtype),
-    sin: load(f.text('sin'), dtype),
+    cos: load(f.text('cos')),
+    sin: load(f.text('sin')),
     positions: load(positions.text('file'), posDtype),
   });
   if (ran.status !== infiniop.INFINI_STATUS_SUCCESS) return notDone(ran);
   await runner.finish();
   return allOf(
-    judgeBuffer('MRoPE', dtype, qOut, q.expected, tolerance(f), runner.name === 'reference'),
-    judgeBuffer('MRoPE', dtype, kOut, k.expected, tolerance(f), runner.name === 'reference'),
+    judgeBuffer('MRoPE', dtype, qOut, q.expected, readTolerance(f.object('tolerance')), runner.name === 'reference'),
+    judgeBuffer('MRoPE', dtype, kOut, k.expected, readTolerance(f.object('tolerance')), runner.name === 'reference'),
   );
 }
 

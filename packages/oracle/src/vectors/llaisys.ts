@@ -5,26 +5,41 @@
  */
 
 import { llaisys } from '@ropewalk/dialects';
-import { type Dtype, isDtype, RopewalkError, type Runner, type Tensor, tensorFrom, zeros } from 'ropewalk';
-import { countElements, type Fields, newArray, refuse } from 'ropewalk/backend';
+import { RopewalkError, type Runner, type Tensor, tensorFrom, zeros } from 'ropewalk';
+import { type Fields, newArray, refuse } from 'ropewalk/backend';
 import { readManifest, readNpy, type VectorFolder } from '../folder.js';
-import { boundedShape, readFloats, viewOf } from '../host.js';
+import { boundedShape, viewOf } from '../host.js';
 import { allOf, judgeBits, judgeClose } from '../judge.js';
 import { formatLabel } from '../label.js';
 import type { ConformanceCase, Verdict } from '../runner.js';
+import { readDtype, readTolerance } from './fields.js';
 
-const OPS = [
-  'add',
-  'argmax',
-  'embedding',
-  'linear',
-  'rms_norm',
-  'rope',
-  'self_attention',
-  'swiglu',
-  'rearrange',
-] as const;
-type Op = (typeof OPS)[number];
+type Call = (runner: Runner, t: (name: string) => Tensor, number: (attribute: string) => number, bias?: Tensor) => void;
+
+/** Each operator by its LLAISYS signature: outputs first. */
+const CALLS = {
+  add: (r, t) => llaisys.add(r, t('c'), t('a'), t('b')),
+  argmax: (r, t) => llaisys.argmax(r, t('max_idx'), t('max_val'), t('vals')),
+  embedding: (r, t) => llaisys.embedding(r, t('out'), t('index'), t('weight')),
+  linear: (r, t, _number, bias) => llaisys.linear(r, t('out'), t('in'), t('weight'), bias),
+  rms_norm: (r, t, number) => llaisys.rmsNorm(r, t('out'), t('in'), t('weight'), number('eps')),
+  rope: (r, t, number) => llaisys.rope(r, t('out'), t('in'), t('pos_ids'), number('theta')),
+  self_attention: (r, t, number) => llaisys.selfAttention(r, t('attn_val'), t('q'), t('k'), t('v'), number('scale')),
+  swiglu: (r, t) => llaisys.swiglu(r, t('out'), t('gate'), t('up')),
+  rearrange: (r, t) => llaisys.rearrange(r, t('out'), t('in')),
+} satisfies Record<string, Call>;
+type Op = keyof typeof CALLS;
+const OPS = Object.keys(CALLS) as Op[];
+const OUTPUTS = ['c', 'out', 'attn_val', 'max_val', 'max_idx'];
+/** The code with which a call must be refused, by the category of its case. */
+const CODES: Readonly<Record<string, string | undefined>> = {
+  shape: 'SHAPE',
+  dtype: 'DTYPE',
+  range: 'RANGE',
+  index: 'RANGE',
+  bounds: 'RANGE',
+  value: 'RANGE',
+};
 
 /**
  * Makes the cases of a folder of LLAISYS vectors, errors.json included where it is present.
@@ -33,34 +48,27 @@ type Op = (typeof OPS)[number];
  * @param manifest - its manifest.json
  */
 export function llaisysVectorCases(folder: VectorFolder, manifest: Fields): ConformanceCase[] {
-  const cases: ConformanceCase[] = manifest.objects('cases').map((f) => {
+  const cases = manifest.objects('cases').map((f): ConformanceCase => {
     const op = f.oneOf('op', OPS);
+    const labelled = { vector: `llaisys/${f.text('id')}`, type: f.text('dtype'), ...shapesOf(f) };
     return {
       suite: 'llaisys',
-      label: formatLabel(op.toUpperCase(), {
-        vector: `llaisys/${f.text('id')}`,
-        type: f.text('dtype'),
-        ...shapesOf(f),
-      }),
-      run: (runner: Runner) => runCase(folder, f, op, runner),
+      label: formatLabel(op.toUpperCase(), labelled),
+      run: (runner) => runCase(folder, f, op, runner),
     };
   });
   if (!folder.has('errors.json')) return cases;
   const errors = readManifest(folder, 'errors.json').objects('cases');
-  return [
-    ...cases,
-    ...errors.map((f) => {
-      const op = f.oneOf('op', OPS);
-      return {
-        suite: 'llaisys',
-        label: formatLabel(`${op.toUpperCase()}_REFUSED`, {
-          vector: `llaisys/errors/${f.text('id')}`,
-          category: f.text('category'),
-        }),
-        run: (runner: Runner) => runRefusal(f, op, runner),
-      };
-    }),
-  ];
+  const refusals = errors.map((f): ConformanceCase => {
+    const op = f.oneOf('op', OPS);
+    const labelled = { vector: `llaisys/errors/${f.text('id')}`, category: f.text('category') };
+    return {
+      suite: 'llaisys',
+      label: formatLabel(`${op.toUpperCase()}_REFUSED`, labelled),
+      run: (runner) => runRefusal(f, op, runner),
+    };
+  });
+  return [...cases, ...refusals];
 }
 
 function shapesOf(f: Fields): Record<string, number[]> {
@@ -69,42 +77,15 @@ function shapesOf(f: Fields): Record<string, number[]> {
   return Object.fromEntries(inputs.keys().map((key) => [key, inputs.object(key).integers('shape')]));
 }
 
-/** Calls an operator by its LLAISYS signature: outputs first. */
-function call(op: Op, runner: Runner, t: Record<string, Tensor>, attrs: Fields | undefined): void {
-  const need = (name: string): Tensor => t[name] ?? refuse('FORMAT', `llaisys ${op}`, `a tensor ${name}`, undefined);
-  const number = (key: string): number =>
-    (attrs ?? refuse('FORMAT', `llaisys ${op}`, `attrs.${key}`, undefined)).number(key);
-  switch (op) {
-    case 'add':
-      llaisys.add(runner, need('c'), need('a'), need('b'));
-      break;
-    case 'argmax':
-      llaisys.argmax(runner, need('max_idx'), need('max_val'), need('vals'));
-      break;
-    case 'embedding':
-      llaisys.embedding(runner, need('out'), need('index'), need('weight'));
-      break;
-    case 'linear':
-      llaisys.linear(runner, need('out'), need('in'), need('weight'), t.bias);
-      break;
-    case 'rms_norm':
-      llaisys.rmsNorm(runner, need('out'), need('in'), need('weight'), number('eps'));
-      break;
-    case 'rope':
-      llaisys.rope(runner, need('out'), need('in'), need('pos_ids'), number('theta'));
-      break;
-    case 'self_attention':
-      llaisys.selfAttention(runner, need('attn_val'), need('q'), need('k'), need('v'), number('scale'));
-      break;
-    case 'swiglu':
-      llaisys.swiglu(runner, need('out'), need('gate'), need('up'));
-      break;
-    case 'rearrange':
-      llaisys.rearrange(runner, need('out'), need('in'));
-      break;
-    default:
-      op satisfies never;
-  }
+function call(op: Op, runner: Runner, tensors: Record<string, Tensor>, attrs: Fields | undefined): void {
+  const where = `llaisys ${op}`;
+  const run: Call = CALLS[op];
+  run(
+    runner,
+    (name) => tensors[name] ?? refuse('FORMAT', where, `a tensor ${name}`, undefined),
+    (key) => (attrs ? attrs.number(key) : refuse('FORMAT', where, `attrs.${key}`, undefined)),
+    tensors.bias,
+  );
 }
 
 async function runCase(folder: VectorFolder, f: Fields, op: Op, runner: Runner): Promise<Verdict> {
@@ -114,11 +95,11 @@ async function runCase(folder: VectorFolder, f: Fields, op: Op, runner: Runner):
   const tensors: Record<string, Tensor> = {};
   for (const name of inputs.keys()) {
     const g = inputs.object(name);
-    tensors[name] = layOver(readNpy(folder, g.text('file'), dtypeOf(g)), g, shape);
+    tensors[name] = layOver(readNpy(folder, g.text('file'), readDtype(g)), g, shape);
   }
   for (const name of outputs.keys()) {
     const g = outputs.object(name);
-    const dtype = dtypeOf(g);
+    const dtype = readDtype(g);
     // A whole buffer starts from the vector's own bytes, so that holes can be seen untouched.
     tensors[name] = g.has('initial')
       ? layOver(readNpy(folder, g.text('initial'), dtype), g, shape)
@@ -129,7 +110,7 @@ async function runCase(folder: VectorFolder, f: Fields, op: Op, runner: Runner):
 
   const verdicts: Verdict[] = [];
   for (const name of outputs.keys())
-    verdicts.push(await judge(folder, f, op, outputs.object(name), tensors[name]!, tensors));
+    verdicts.push(await judge(folder, f, op, outputs.object(name), tensors[name]!, tensors.gate));
   return allOf(...verdicts);
 }
 
@@ -139,29 +120,26 @@ async function judge(
   op: Op,
   output: Fields,
   got: Tensor,
-  tensors: Readonly<Record<string, Tensor>>,
+  gate: Tensor | undefined,
 ): Promise<Verdict> {
   const name = op.toUpperCase();
+  const expected = (): Tensor => readNpy(folder, output.text('expected'), readDtype(output));
   switch (f.oneOf('compare', ['allclose', 'exact', 'bits', 'bits_whole_buffer'])) {
-    case 'exact': {
-      return judgeClose(name, await readFloats(got), [expectedValue(output)], { atol: 0, rtol: 0 });
-    }
+    case 'exact':
+      return judgeClose(name, await got.readNumbers(), [expectedValue(output)], { atol: 0, rtol: 0 });
     case 'bits':
-      return judgeBits(name, await got.read(), await readNpy(folder, output.text('expected'), dtypeOf(output)).read());
-    case 'bits_whole_buffer': {
-      const whole = got.storage.host ?? (await got.storage.read());
-      return judgeBits(name, whole, await readNpy(folder, output.text('expected'), dtypeOf(output)).read());
-    }
+      return judgeBits(name, await got.read(), await expected().read());
+    case 'bits_whole_buffer':
+      return judgeBits(name, got.storage.host ?? (await got.storage.read()), await expected().read());
     case 'allclose': {
-      const t = f.object('tolerance');
-      const want = await readFloats(readNpy(folder, output.text('expected'), dtypeOf(output)));
-      const values = await readFloats(got);
+      const want = await expected().readNumbers();
+      const values = await got.readNumbers();
       // swiglu of a gate of −∞: NaN by the formula and in torch, 0 in the limit; the vectors accept both, there alone.
-      if (op === 'swiglu') {
-        for (const [i, gate] of (await readFloats(tensors.gate!)).entries())
-          if (gate === Number.NEGATIVE_INFINITY && values[i] === 0) want[i] = values[i]!;
+      if (op === 'swiglu' && gate) {
+        for (const [i, value] of (await gate.readNumbers()).entries())
+          if (value === Number.NEGATIVE_INFINITY && values[i] === 0) want[i] = values[i]!;
       }
-      return judgeClose(name, values, want, { atol: t.number('atol'), rtol: t.number('rtol') }, got.dtype);
+      return judgeClose(name, values, want, readTolerance(f.object('tolerance')), got.dtype);
     }
   }
 }
@@ -178,11 +156,6 @@ function expectedValue(output: Fields): number {
   return refuse('FORMAT', `${output.where}.value`, 'a number, "nan", "inf", "-inf" or "-0"', value);
 }
 
-function dtypeOf(f: Fields): Dtype {
-  const dtype = f.text('dtype');
-  return isDtype(dtype) ? dtype : refuse('FORMAT', `${f.where}.dtype`, 'a dtype', dtype);
-}
-
 /** Rearrange cases store whole buffers and say how a view lies in them. */
 function layOver(whole: Tensor, f: Fields, shape: readonly number[] | undefined): Tensor {
   if (!f.has('strides') || !shape) return whole;
@@ -197,7 +170,7 @@ async function runRefusal(f: Fields, op: Op, runner: Runner): Promise<Verdict> {
     const value = args.raw(name);
     if (typeof value !== 'object' || value === null) continue;
     const g = args.object(name);
-    const dtype = dtypeOf(g);
+    const dtype = readDtype(g);
     const shape = boundedShape(g.integers('shape'), g.path('shape'));
     const strides = g.has('strides') ? g.integers('strides', -(2 ** 31)) : undefined;
     const values = g.raw('values') ?? g.raw('data') ?? g.raw('value');
@@ -211,22 +184,19 @@ async function runRefusal(f: Fields, op: Op, runner: Runner): Promise<Verdict> {
       tensors[name] = tensorFrom(newArray(dtype, room), { dtype, shape, strides });
     } else tensors[name] = zeros(dtype, shape);
   }
-  const wanted = { shape: 'SHAPE', dtype: 'DTYPE', range: 'RANGE', index: 'RANGE', bounds: 'RANGE', value: 'RANGE' }[
-    f.text('category')
-  ];
+  const wanted = CODES[f.text('category')];
   const written = (): boolean =>
-    Object.values(tensors).some(
-      (t) => countElements(t.shape) > 0 && isOutput(t) && (t.storage.host as Uint8Array).some((v) => Number(v) !== 0),
-    );
-  const isOutput = (t: Tensor): boolean =>
-    ['c', 'out', 'attn_val', 'max_val', 'max_idx'].some((name) => tensors[name] === t);
+    OUTPUTS.some((name) => {
+      const t = tensors[name];
+      return t !== undefined && t.size > 0 && (t.storage.host as Uint8Array).some((v) => Number(v) !== 0);
+    });
   try {
     call(op, runner, tensors, args);
   } catch (error) {
     if (!(error instanceof RopewalkError)) throw error;
     if (wanted !== undefined && error.code !== wanted)
       return { status: 'fail', detail: `refused with ${error.code} (${error.message}), expected ${wanted}` };
-    if (written()) return { status: 'fail', detail: `refused, but an output was written` };
+    if (written()) return { status: 'fail', detail: 'refused, but an output was written' };
     return { status: 'ok', measure: `${error.code}: ${error.message}` };
   }
   return { status: 'fail', detail: 'accepted, expected a refusal' };

@@ -8,7 +8,6 @@ import { rotaryEmbedding } from '@ropewalk/dialects';
 import type { Runner, Tensor } from 'ropewalk';
 import { type Fields, refuse } from 'ropewalk/backend';
 import { readNpy, type VectorFolder } from '../folder.js';
-import { readFloats } from '../host.js';
 import { allOf, judgeClose, type Tolerance } from '../judge.js';
 import { formatLabel } from '../label.js';
 import type { ConformanceCase, Verdict } from '../runner.js';
@@ -76,14 +75,14 @@ async function runCase(folder: VectorFolder, f: Fields, official: Tolerance, run
     { ...attrs, interleaved: attrs.interleaved as 0 | 1 },
   );
 
-  const got = await readFloats(Y);
-  const exact = await readFloats(readNpy(folder, fileOf(f, 'output_f64'), 'f64'));
+  const got = await Y.readNumbers();
+  const exact = await readNpy(folder, fileOf(f, 'output_f64'), 'f64').readNumbers();
   // Of the finite ones: where another takes part, the result is not finite, and has no bound.
   const largest = (values: Float64Array): number =>
     values.reduce((max, v) => (Number.isFinite(v) ? Math.max(max, Math.abs(v)) : max), 0);
   // |x0·cos| + |x1·sin| is at most this for every element of the case.
   const magnitude =
-    largest(await readFloats(X)) * (largest(await readFloats(cos_cache)) + largest(await readFloats(sin_cache)));
+    largest(await X.readNumbers()) * (largest(await cos_cache.readNumbers()) + largest(await sin_cache.readNumbers()));
   const verdict = judgeClose(
     'RotaryEmbedding',
     got,
@@ -93,7 +92,7 @@ async function runCase(folder: VectorFolder, f: Fields, official: Tolerance, run
   );
   // The reference rounds each f16 step, two products and a sum; where it also gives one rounding of f32 arithmetic, that is compared.
   const rounded = dtype === 'f16' && f.has('output_f32_then_round');
-  const peer = await readFloats(readNpy(folder, fileOf(f, rounded ? 'output_f32_then_round' : 'output'), dtype));
+  const peer = await readNpy(folder, fileOf(f, rounded ? 'output_f32_then_round' : 'output'), dtype).readNumbers();
   const steps = dtype === 'f16' && !rounded ? 3 * UNIT_ROUNDOFF.f16 * magnitude : 0;
   // Two results that are each rounded once may fall on neighbouring values: 2 units of roundoff.
   const rtol = Math.max(official.rtol, 2 * UNIT_ROUNDOFF[dtype]);
