@@ -469,7 +469,7 @@ describe('refusals', () => {
       new Builder().start(1, 0).text('t').u32(1).u64(33).u32(8).u64(0).build(),
       /rows of a multiple of 32 elements for Q8_0/,
     ],
-    ['bytes that are no UTF-8', new Builder().start(0, 1).count(1).raw(255).build(), /expected UTF-8 text/],
+    ['bytes that are no UTF-8', new Builder().start(0, 1).count(1).raw(255).build(), /not valid UTF-8/],
   ];
   for (const [name, bytes, message] of cases)
     test(name, () => void assert.throws(() => parseGguf(bytes), { code: 'FORMAT', message }));

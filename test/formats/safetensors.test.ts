@@ -117,7 +117,7 @@ describe('refusals', () => {
     [
       'metadata that is a number',
       file('{"__metadata__":{"a":1}}'),
-      /safetensors: __metadata__\.a: expected a text, got 1/,
+      /safetensors: __metadata__\.a: expected a string, got 1/,
     ],
     [
       'an entry that is a list',

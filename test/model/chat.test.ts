@@ -211,7 +211,7 @@ describe('chat templates', () => {
       { content: 'x' },
     ]);
     refuses('RANGE', /messages\[0\]\.role/, CHATML, [null]);
-    refuses('RANGE', /messages\[1\]\.content: expected a text, got 5/, CHATML, [
+    refuses('RANGE', /messages\[1\]\.content: expected a string, got 5/, CHATML, [
       hello[0],
       { role: 'user', content: 5 },
     ]);

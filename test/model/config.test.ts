@@ -185,7 +185,7 @@ describe('config.json', () => {
       /^config\.json: model_type: expected llama, mistral, qwen2, qwen3, got "gemma2"/,
     ],
     'a mixture of experts': [{ model_type: 'qwen3_moe' }, 'UNSUPPORTED', /model_type/],
-    'no model': [{ model_type: undefined }, 'FORMAT', /model_type: expected a text, got none/],
+    'no model': [{ model_type: undefined }, 'FORMAT', /model_type: expected a string, got none/],
     'a name that every object has': [{ model_type: 'constructor' }, 'UNSUPPORTED', /got "constructor"/],
     'another activation': [{ hidden_act: 'gelu' }, 'UNSUPPORTED', /hidden_act: expected silu, got "gelu"/],
     softcap: [{ attn_logit_softcapping: 50 }, 'UNSUPPORTED', /attn_logit_softcapping: expected none, got 50/],

@@ -513,7 +513,7 @@ describe('streaming', () => {
       });
       assert.throws(() => tokenizer.encode(7 as unknown as string), {
         code: 'RANGE',
-        message: /encode: text: expected a text, got 7/,
+        message: /encode: text: expected a string, got 7/,
       });
     }
   });
@@ -523,7 +523,7 @@ describe('tokenizers: refusals', () => {
   const refusesGguf = (code: string, message: RegExp, keys: Map<string, GgufValue>): void =>
     assert.throws(() => tokenizerFromGguf(keys, 'm.gguf'), { code, message });
   test('GGUF', () => {
-    refusesGguf('FORMAT', /m\.gguf: tokenizer\.ggml\.model: expected a text, got none/, new Map());
+    refusesGguf('FORMAT', /m\.gguf: tokenizer\.ggml\.model: expected a string, got none/, new Map());
     refusesGguf(
       'UNSUPPORTED',
       /model: expected llama or gpt2, got "bert"/,
@@ -542,7 +542,7 @@ describe('tokenizers: refusals', () => {
     );
     refusesGguf(
       'FORMAT',
-      /tokens\[1\]: expected a text, got 5/,
+      /tokens\[1\]: expected a string, got 5/,
       metadata('qwen2', { 'tokenizer.ggml.tokens': ['a', 5] }),
     );
     refusesGguf(
@@ -585,7 +585,11 @@ describe('tokenizers: refusals', () => {
       /scores: expected \d+ scores, one a token, got 2/,
       pieces({ 'tokenizer.ggml.scores': [0, 0] }),
     );
-    refusesGguf('FORMAT', /chat_template: expected a text, got 3/, metadata('qwen2', { 'tokenizer.chat_template': 3 }));
+    refusesGguf(
+      'FORMAT',
+      /chat_template: expected a string, got 3/,
+      metadata('qwen2', { 'tokenizer.chat_template': 3 }),
+    );
     refusesGguf(
       'FORMAT',
       /at most 262144 characters, got 262145/,

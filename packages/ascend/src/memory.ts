@@ -30,7 +30,7 @@ interface Conflict {
 }
 
 function checkName(name: unknown, what: string): void {
-  if (typeof name !== 'string') refuse('RANGE', `aicore: ${what}: name`, 'a text', name);
+  if (typeof name !== 'string') refuse('RANGE', `aicore: ${what}: name`, 'a string', name);
 }
 
 function checkArray(array: HostArray | undefined): HostArray {

@@ -207,7 +207,7 @@ export function ropeFromConfig(json: unknown, given: ModelRopeOptions = {}): Mod
   const modelType =
     config.optionalText('model_type') ??
     outer.optionalText('model_type') ??
-    refuse('FORMAT', config.path('model_type'), 'a text', undefined);
+    refuse('FORMAT', config.path('model_type'), 'a string', undefined);
   const family = modelType.replace(/_text(_model)?$/, '');
   const rules = Object.hasOwn(MODELS, family) ? MODELS[family] : undefined;
   if (WITHOUT_ROPE.includes(family) || (family === 'falcon' && config.optionalFlag('alibi')))

@@ -55,7 +55,7 @@ export function readModelRopeOptions(
   const given = readOptions(options, `${where}: options`);
   const { context } = given;
   if (given.where !== undefined && typeof given.where !== 'string')
-    refuse('RANGE', `${where}: where`, 'a text', given.where);
+    refuse('RANGE', `${where}: where`, 'a string', given.where);
   if (context !== undefined && !(Number.isSafeInteger(context) && context > 0))
     refuse('RANGE', `${where}: context`, 'an integer >= 1, in tokens', context);
   return { ...given, where: given.where ?? where };

@@ -103,7 +103,7 @@ export function parseSafetensors(bytes: Uint8Array, where = 'safetensors', fileS
       if (!isObject(entry ?? {})) refuse('FORMAT', `${where}: __metadata__`, 'an object', entry);
       for (const [key, value] of Object.entries(entry ?? {})) {
         if (typeof value !== 'string')
-          refuse('FORMAT', `${where}: __metadata__.${nameForMessage(key)}`, 'a text', value);
+          refuse('FORMAT', `${where}: __metadata__.${nameForMessage(key)}`, 'a string', value);
         metadata.set(key, value);
       }
     } else tensors.set(name, readEntry(entry, `${where}: ${nameForMessage(name)}`, dataOffset));
@@ -121,7 +121,7 @@ function readEntry(entry: unknown, where: string, dataOffset: number): Safetenso
   const { dtype: type, shape, data_offsets: offsets } = entry;
   const integers = (list: unknown): list is number[] =>
     Array.isArray(list) && list.every((n) => Number.isSafeInteger(n) && n >= 0);
-  if (typeof type !== 'string') refuse('FORMAT', `${where}.dtype`, 'a text', type);
+  if (typeof type !== 'string') refuse('FORMAT', `${where}.dtype`, 'a string', type);
   if (!integers(shape)) refuse('FORMAT', `${where}.shape`, 'integers >= 0', shape);
   const count = countClaimed(shape) ?? refuse('FORMAT', `${where}.shape`, 'fewer than 2^50 elements', shape);
   if (!integers(offsets) || offsets.length !== 2 || offsets[1]! < offsets[0]!)
@@ -234,7 +234,7 @@ export function writeSafetensors(
   checkNamedTensors(tensors, 'safetensors');
   const texts = readOptions(metadata, 'safetensors: metadata');
   for (const [key, text] of Object.entries(texts))
-    if (typeof text !== 'string') refuse('FORMAT', `safetensors: metadata.${nameForMessage(key)}`, 'a text', text);
+    if (typeof text !== 'string') refuse('FORMAT', `safetensors: metadata.${nameForMessage(key)}`, 'a string', text);
   const entries: [string, unknown][] = Object.keys(texts).length > 0 ? [['__metadata__', texts]] : [];
   const parts: Uint8Array[] = [];
   let at = 0;

@@ -38,7 +38,7 @@ export function checkSignal(signal: AbortSignal | undefined, where: string): voi
 
 /** @throws {RopewalkError} RANGE for an option that is given and not of the type */
 export function checkTypes(options: object, type: 'boolean' | 'function' | 'string', where: string): void {
-  const expected = { boolean: 'true or false', function: 'a function', string: 'a text' }[type];
+  const expected = { boolean: 'true or false', function: 'a function', string: 'a string' }[type];
   for (const [name, value] of Object.entries(options))
     if (value !== undefined && typeof value !== type) refuse('RANGE', `${where}: ${name}`, expected, value);
 }

@@ -15,7 +15,7 @@ import { nameForMessage, reading, readOptions, refuse } from 'ropewalk/backend';
  * @throws {RopewalkError} FORMAT for anything else
  */
 export function byteSource(data: ByteSource | Blob | ArrayBuffer | Uint8Array, name = 'file'): ByteSource {
-  if (typeof name !== 'string') refuse('RANGE', 'byteSource: name', 'a text', name);
+  if (typeof name !== 'string') refuse('RANGE', 'byteSource: name', 'a string', name);
   return reading(`loadModel: ${nameForMessage(name)}`, () => sourceOf(data, name));
 }
 

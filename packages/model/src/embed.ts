@@ -30,7 +30,7 @@ export async function embed(model: Model, text: string, options: EmbedOptions = 
   const { pooling = 'mean', normalise = true } = readOptions(options, 'embed: options');
   checkTypes({ normalise }, 'boolean', 'embed');
   if (pooling !== 'mean' && pooling !== 'last') refuse('RANGE', 'embed: pooling', 'mean or last', pooling);
-  if (typeof text !== 'string') refuse('RANGE', 'embed: text', 'a text', text);
+  if (typeof text !== 'string') refuse('RANGE', 'embed: text', 'a string', text);
   const tokens = model.tokenizer.encode(text);
   if (tokens.length === 0) refuse('RANGE', 'embed: text', 'a text of at least one token', text);
   const { hiddenSize, maxContext } = model.config;

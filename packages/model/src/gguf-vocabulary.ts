@@ -162,7 +162,7 @@ function readTokens(keys: Fields): Tokens {
     refuse('FORMAT', keys.path(key), `1 to ${MAX_VOCABULARY} tokens`, list.length);
   const ids = new Map<string, number>();
   const texts = list.map((token, id) => {
-    if (typeof token !== 'string') refuse('FORMAT', `${keys.path(key)}[${id}]`, 'a text', token);
+    if (typeof token !== 'string') refuse('FORMAT', `${keys.path(key)}[${id}]`, 'a string', token);
     // An empty text would be found everywhere; llama.cpp gives it this name too.
     const text = token === '' ? `[EMPTY_${id}]` : token;
     const other = ids.get(text);

@@ -52,7 +52,7 @@ const MAX_LOGITS = 2 ** 24;
  */
 export async function perplexity(model: Model, text: string, given: PerplexityOptions = {}): Promise<Perplexity> {
   checkModel(model, 'perplexity');
-  if (typeof text !== 'string') refuse('RANGE', 'perplexity: text', 'a text', text);
+  if (typeof text !== 'string') refuse('RANGE', 'perplexity: text', 'a string', text);
   const options = readOptions(given, 'perplexity: options');
   checkSignal(options.signal, 'perplexity');
   const { signal, onProgress, cacheDtype } = options;

@@ -102,7 +102,7 @@ export function tokenizerOf(vocabulary: Vocabulary): Tokenizer {
   };
 
   const encode = (text: string, given: EncodeOptions = {}): number[] => {
-    if (typeof text !== 'string') refuse('RANGE', 'encode: text', 'a text', text);
+    if (typeof text !== 'string') refuse('RANGE', 'encode: text', 'a string', text);
     const { addBos: bos = addBos, addEos: eos = addEos, parseSpecial = false } = readOptions(given, 'encode: options');
     checkTypes({ addBos: bos, addEos: eos, parseSpecial }, 'boolean', 'encode');
     const ids: number[] = [];

@@ -48,7 +48,9 @@ export { tensorsOf, whyFloat64 } from './backends/float64.js';
 export { hostMemory } from './backends/host-memory.js';
 export {
   checkBytes,
+  checkInteger,
   checkName,
+  checkPositive,
   fitsFloat32,
   readField,
   reading,

@@ -330,7 +330,7 @@ describe('the webgpu backend', { skip: noGpu }, () => {
       const theirs = other.upload(host(counted(4)));
       assert.throws(() => rw.add(theirs, theirs), {
         code: 'DEVICE',
-        message: /webgpu: tensor: expected a tensor in host memory.*owned by webgpu/,
+        message: /webgpu: tensor: expected host memory, got a tensor of webgpu/,
       });
       other.dispose();
     });

@@ -132,7 +132,7 @@ function readConvertOptions(given: ConvertOptions): ConvertOptions {
   }
   for (const name of ['modelType', 'architecture'] as const) {
     const value = options[name];
-    if (value !== undefined && typeof value !== 'string') refuse('RANGE', `convert: ${name}`, 'a text', value);
+    if (value !== undefined && typeof value !== 'string') refuse('RANGE', `convert: ${name}`, 'a string', value);
   }
   return options;
 }

@@ -93,7 +93,7 @@ export interface OnnxModel {
  * @throws {RopewalkError} DEVICE when it is not in host memory
  */
 export function writeOnnxTensor(tensor: Tensor, name: string): Uint8Array {
-  if (typeof name !== 'string') refuse('RANGE', 'onnx: name', 'a text', name);
+  if (typeof name !== 'string') refuse('RANGE', 'onnx: name', 'a string', name);
   return encodeFile('TensorProto', tensorMessage(tensor, name));
 }
 

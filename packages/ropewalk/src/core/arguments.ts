@@ -1,141 +1,17 @@
 /**
- * Arguments as callers give them, in copies of ours: what is read once cannot change, or throw, when it is read again.
+ * Reading arguments: every value of the caller's is read once, into a copy of ours, so that a later change or a getter that throws does
+ * no harm.
  *
  * @module
  */
 import { RopewalkError, refuse, show } from './errors.js';
 
 /**
- * Copies an object of options.
- *
- * @param options - any object of named fields but a list; only its own fields count
- * @param where - operator and argument, for the message
- * @returns the fields, each read once
- * @throws {RopewalkError} RANGE when it is no such object, or when reading a field throws
- */
-export function readOptions<T extends object>(options: T, where: string): T {
-  try {
-    if (hasFields(options)) return { ...options };
-  } catch (cause) {
-    throw unreadable(where, cause);
-  }
-  return refuseOptions(options, where);
-}
-
-/**
- * Reads one option where a call is short: {@link readOptions} copies all of them, which takes a tenth of a microsecond.
- *
- * @param options - any object of named fields but a list
- * @param name - the field
- * @param where - operator and argument, for the message
- * @throws {RopewalkError} as {@link readOptions}
- */
-export function readField<T extends object, K extends keyof T>(options: T, name: K, where: string): T[K] {
-  try {
-    if (hasFields(options)) return options[name];
-  } catch (cause) {
-    throw unreadable(where, cause);
-  }
-  return refuseOptions(options, where);
-}
-
-function hasFields(options: unknown): options is object {
-  return typeof options === 'object' && options !== null && !Array.isArray(options) && !ArrayBuffer.isView(options);
-}
-
-function refuseOptions(options: unknown, where: string): never {
-  refuse('RANGE', where, 'an object of options', options, 'Leave it out, or give an object such as {}.');
-}
-
-/**
- * Copies an object that may be left out.
- *
- * @returns the fields, or undefined for undefined
- * @throws {RopewalkError} as {@link readOptions}
- */
-export function readOptional<T extends object>(options: T | undefined, where: string): T | undefined {
-  return options === undefined ? undefined : readOptions(options, where);
-}
-
-/**
- * Copies a list. A hole or undefined in it is refused at once, so that a sparse list takes no more memory than its elements do.
- *
- * @param list - an array, or anything with a length and elements by number; a typed array is given back as it is
- * @param where - operator and argument, for the message
- * @param expected - what the list is, for the message: `a list of integers`
- * @throws {RopewalkError} SHAPE when it is no list, or when reading it throws
- */
-export function readList<T>(list: ArrayLike<T>, where: string, expected = 'a list'): ArrayLike<T> {
-  // A typed array over a transferred buffer has no elements, and throws when it is walked.
-  if (ArrayBuffer.isView(list) && !(list instanceof DataView)) return list.length === 0 ? [] : list;
-  try {
-    const length = typeof list === 'object' && list !== null ? list.length : undefined;
-    if (!Number.isSafeInteger(length)) refuse('SHAPE', where, expected, list);
-    const copy: T[] = [];
-    for (let n = 0; n < length!; n++) {
-      const value = list[n];
-      if (value === undefined) refuse('SHAPE', `${where}[${n}]`, 'a value', undefined);
-      copy.push(value);
-    }
-    return copy;
-  } catch (cause) {
-    throw unreadable(where, cause);
-  }
-}
-
-/**
- * One of a few names.
- *
- * @param value - what the caller gave
- * @param names - what is known
- * @param where - operator and argument, for the message
- * @throws {RopewalkError} UNSUPPORTED for any other value
- */
-export function readName<const T extends string>(value: unknown, names: readonly T[], where: string): T {
-  if ((names as readonly unknown[]).includes(value)) return value as T;
-  return refuse('UNSUPPORTED', where, `${names.slice(0, -1).join(', ')} or ${names.at(-1)}`, value);
-}
-
-/**
- * Checks that an argument is bytes.
- *
- * @param bytes - what the caller gave
- * @param where - what messages call them; a text itself
- * @throws {RopewalkError} DTYPE for anything but a Uint8Array; RANGE when `where` is no text
- */
-export function checkBytes(bytes: unknown, where: unknown): asserts bytes is Uint8Array {
-  checkName(where, 'where', 'the file');
-  if (!ArrayBuffer.isView(bytes) || !(bytes instanceof Uint8Array))
-    refuse('DTYPE', where, 'bytes in a Uint8Array', bytes);
-}
-
-/**
- * Checks a name that stands in messages only.
- *
- * @param name - what the caller gave
- * @param where - the argument
- * @param what - what it names
- * @throws {RopewalkError} RANGE when it is no text
- */
-export function checkName(name: unknown, where: string, what: string): asserts name is string {
-  if (typeof name !== 'string') refuse('RANGE', where, `a text that names ${what} in messages`, name);
-}
-
-/**
- * Says whether a value is a number that float32, in which kernels compute, does not turn into an infinity.
- *
- * @param value - anything
- */
-export function fitsFloat32(value: unknown): value is number {
-  return typeof value === 'number' && Number.isFinite(Math.fround(value));
-}
-
-/**
- * Reads what a caller gave: a getter or a proxy of the caller's may throw anything.
+ * Reads something of the caller's, where a getter or a proxy may throw anything.
  *
  * @param where - operator and argument, for the message
  * @param read - reads it into values of ours
- * @throws {RopewalkError} RANGE when reading throws
+ * @throws {RopewalkError} what `read` refuses; RANGE when it throws anything else
  */
 export function reading<T>(where: string, read: () => T): T {
   try {
@@ -147,9 +23,151 @@ export function reading<T>(where: string, read: () => T): T {
 
 function unreadable(where: string, cause: unknown): RopewalkError {
   if (cause instanceof RopewalkError) return cause;
-  return new RopewalkError(
-    'RANGE',
-    `${typeof where === 'string' ? where : show(where)}: expected a value that can be read, got an error while reading it`,
-    { cause },
-  );
+  const at = typeof where === 'string' ? where : show(where);
+  return new RopewalkError('RANGE', `${at}: reading this value threw an error`, { cause });
+}
+
+/**
+ * Copies an object of options.
+ *
+ * @param options - an object with named fields, not a list; only its own fields are read
+ * @param where - operator and argument, for the message
+ * @throws {RopewalkError} RANGE for anything else, or when reading a field throws
+ */
+export function readOptions<T extends object>(options: T, where: string): T {
+  return reading(where, () => {
+    checkOptions(options, where);
+    return { ...options };
+  });
+}
+
+/**
+ * Reads one field of an object of options. {@link readOptions} copies all of them, which costs a short call a tenth of a microsecond.
+ *
+ * @param options - as for {@link readOptions}
+ * @param name - the field
+ * @param where - operator and argument, for the message
+ * @throws {RopewalkError} as {@link readOptions}
+ */
+export function readField<T extends object, K extends keyof T>(options: T, name: K, where: string): T[K] {
+  try {
+    checkOptions(options, where);
+    return options[name];
+  } catch (cause) {
+    throw unreadable(where, cause);
+  }
+}
+
+function checkOptions(options: unknown, where: string): void {
+  if (typeof options !== 'object' || options === null || Array.isArray(options) || ArrayBuffer.isView(options))
+    refuse('RANGE', where, 'an object of options', options, 'Leave it out, or give an object such as {}.');
+}
+
+/**
+ * {@link readOptions} of an object that may be left out.
+ *
+ * @returns the copy, or undefined for undefined
+ * @throws {RopewalkError} as {@link readOptions}
+ */
+export function readOptional<T extends object>(options: T | undefined, where: string): T | undefined {
+  return options === undefined ? undefined : readOptions(options, where);
+}
+
+/**
+ * Copies a list. A missing element is refused at once, so a sparse list takes no more memory than its elements.
+ *
+ * @param list - an array, or anything with a length and numbered elements; a typed array is returned as it is
+ * @param where - operator and argument, for the message
+ * @param expected - what the list is, for the message: `a list of integers`
+ * @throws {RopewalkError} SHAPE for anything else; RANGE when reading it throws
+ */
+export function readList<T>(list: ArrayLike<T>, where: string, expected = 'a list'): ArrayLike<T> {
+  // A typed array over a transferred buffer has no elements, and throws when it is iterated.
+  if (ArrayBuffer.isView(list) && !(list instanceof DataView)) return list.length === 0 ? [] : list;
+  return reading(where, () => {
+    const length = typeof list === 'object' && list !== null ? list.length : undefined;
+    if (!Number.isSafeInteger(length)) refuse('SHAPE', where, expected, list);
+    const copy: T[] = [];
+    for (let n = 0; n < length!; n++) {
+      const value = list[n];
+      if (value === undefined) refuse('SHAPE', `${where}[${n}]`, 'a value', undefined);
+      copy.push(value);
+    }
+    return copy;
+  });
+}
+
+/**
+ * Checks that a value is one of a few names.
+ *
+ * @param names - the names that are known
+ * @param where - operator and argument, for the message
+ * @throws {RopewalkError} UNSUPPORTED for any other value
+ */
+export function readName<const T extends string>(value: unknown, names: readonly T[], where: string): T {
+  if ((names as readonly unknown[]).includes(value)) return value as T;
+  return refuse('UNSUPPORTED', where, `${names.slice(0, -1).join(', ')} or ${names.at(-1)}`, value);
+}
+
+/**
+ * Checks that a value is an integer in a range.
+ *
+ * @param where - operator and argument, for the message
+ * @param low - the smallest allowed
+ * @param high - the largest allowed; any unless given
+ * @param limit - what sets the largest, for the message: `head_dim`
+ * @throws {RopewalkError} RANGE for any other value
+ */
+export function checkInteger(value: unknown, where: string, low: number, high = Infinity, limit?: string): number {
+  if (!Number.isSafeInteger(value) || (value as number) < low || (value as number) > high) {
+    const range = high === Infinity ? `>= ${low}` : `in [${low}, ${limit === undefined ? high : `${limit} = ${high}`}]`;
+    refuse('RANGE', where, `an integer ${range}`, value);
+  }
+  return value as number;
+}
+
+/**
+ * Checks that a value is a finite number above 0.
+ *
+ * @param where - operator and argument, for the message
+ * @throws {RopewalkError} RANGE for any other value
+ */
+export function checkPositive(value: unknown, where: string): number {
+  if (typeof value !== 'number' || !(value > 0 && value < Infinity))
+    refuse('RANGE', where, 'a finite number > 0', value);
+  return value;
+}
+
+/**
+ * Checks that an argument is bytes.
+ *
+ * @param bytes - what the caller gave
+ * @param where - what messages call it; checked too
+ * @throws {RopewalkError} DTYPE for anything but a Uint8Array; RANGE when `where` is not a string
+ */
+export function checkBytes(bytes: unknown, where: unknown): asserts bytes is Uint8Array {
+  checkName(where, 'where', 'the file');
+  if (!ArrayBuffer.isView(bytes) || !(bytes instanceof Uint8Array))
+    refuse('DTYPE', where, 'bytes in a Uint8Array', bytes);
+}
+
+/**
+ * Checks a name that is used in messages only.
+ *
+ * @param name - what the caller gave
+ * @param where - the argument
+ * @param what - what it names
+ * @throws {RopewalkError} RANGE when it is not a string
+ */
+export function checkName(name: unknown, where: string, what: string): asserts name is string {
+  if (typeof name !== 'string') refuse('RANGE', where, `a string that names ${what} in messages`, name);
+}
+
+/**
+ * Says whether a value is a number that stays finite in float32, in which kernels compute.
+ *
+ * @param value - anything
+ */
+export function fitsFloat32(value: unknown): value is number {
+  return typeof value === 'number' && Number.isFinite(Math.fround(value));
 }

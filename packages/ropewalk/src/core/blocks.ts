@@ -1,14 +1,14 @@
 /**
- * Weights in ggml's quantised blocks, as they lie in a GGUF file.
+ * Weights in ggml's quantised blocks, as GGUF files store them.
  *
  * A block is 32 weights of one row with one f16 scale d. q8_0: d, then 32 signed bytes q; weight = d·q. q4_0: d, then 16 bytes;
- * weight j is the low half of byte j, weight j + 16 its high half, each less 8, times d.
+ * weight j is d times (the low half of byte j − 8), weight j + 16 the same of its high half.
  *
  * @module
  * @see ggml-org/ggml@d99724f src/ggml-quants.c, dequantize_row_q8_0 and dequantize_row_q4_0
  */
 import { readName } from './arguments.js';
-import { RopewalkError, refuse } from './errors.js';
+import { refuse } from './errors.js';
 import { numberFromF16 } from './float16.js';
 import { checkShape } from './shape.js';
 import { hostOf, Tensor, tensorFrom } from './tensor.js';
@@ -16,10 +16,10 @@ import { hostOf, Tensor, tensorFrom } from './tensor.js';
 /** A block format. */
 export type BlockFormat = 'q8_0' | 'q4_0';
 
-/** Weights of a block, of either format. */
+/** Weights in a block, of either format. */
 export const BLOCK_WEIGHTS = 32;
 
-/** Bytes of a block. */
+/** Bytes in a block. */
 export const BLOCK_BYTES: Readonly<Record<BlockFormat, number>> = /* @__PURE__ */ Object.freeze({ q8_0: 34, q4_0: 18 });
 
 /** A weight matrix in blocks: `[n, k]`, rows one after the other, k a multiple of 32. */
@@ -28,7 +28,7 @@ export interface BlockTensor {
   readonly shape: readonly [n: number, k: number];
   /** The blocks, dense. */
   readonly bytes: Tensor<'u8'>;
-  /** Gives the memory back; see {@link Tensor.dispose}. */
+  /** Returns the memory to its owner, as {@link Tensor.dispose}. */
   dispose(): void;
 }
 
@@ -38,11 +38,11 @@ export interface BlockTensor {
  * @param weight - a tensor or blocks
  */
 export function isBlocks(weight: Tensor | BlockTensor): weight is BlockTensor {
-  return !Tensor.isTensor(weight) && MADE.has(weight); // the usual answer comes first: a WeakSet takes longer
+  return !Tensor.isTensor(weight) && BLOCKS.has(weight); // a WeakSet is slower, so it is asked last
 }
 
-/** What {@link blocksFrom} has checked. */
-const MADE = /* @__PURE__ */ new WeakSet<object>();
+/** Every object that {@link blocksFrom} has made. */
+const BLOCKS = /* @__PURE__ */ new WeakSet<object>();
 
 /**
  * Checks that an argument is a weight.
@@ -57,7 +57,7 @@ export function checkWeight(value: unknown, where: string): asserts value is Ten
 }
 
 /**
- * Takes bytes as quantised blocks, sharing their memory.
+ * Makes a weight of bytes in quantised blocks, sharing their memory.
  *
  * @param format - how they are packed
  * @param bytes - exactly n · k / 32 blocks, dense: a typed array, or a u8 tensor of one dimension
@@ -77,24 +77,20 @@ export function blocksFrom(
   const tensor = Tensor.isTensor(bytes) ? bytes : tensorFrom<'u8'>(bytes, { dtype: 'u8' });
   if (tensor.dtype !== 'u8') refuse('DTYPE', 'blocks: bytes', 'dtype u8', tensor.dtype);
   const needed = ((n * k) / BLOCK_WEIGHTS) * BLOCK_BYTES[format];
-  if (tensor.size !== needed || !tensor.isContiguous()) {
-    throw new RopewalkError(
-      'SHAPE',
-      `blocks: bytes: expected ${needed} dense bytes for ${format} [${n}, ${k}], got ${tensor.size}`,
-    );
-  }
+  if (tensor.size !== needed || !tensor.isContiguous())
+    refuse('SHAPE', 'blocks: bytes', `${needed} dense bytes for ${format} [${n}, ${k}]`, tensor.size);
   const blocks = Object.freeze({
     format,
     shape: Object.freeze([n, k] as const),
     bytes: tensor,
     dispose: () => tensor.dispose(),
   });
-  MADE.add(blocks);
+  BLOCKS.add(blocks);
   return blocks;
 }
 
 /**
- * Widens blocks to numbers, exactly: an f16 times an integer below 2^8 fits a float64 (and an f32).
+ * Converts blocks to numbers, exactly: an f16 times an integer below 2^8 fits a float64 (and an f32).
  *
  * @param blocks - in host memory
  * @param where - operator and argument, for the message

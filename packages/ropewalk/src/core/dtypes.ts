@@ -1,14 +1,15 @@
 /**
  * The element types, their sizes, the typed arrays that hold them, and reading and writing one element.
  *
- * f16 and bf16 live in a `Uint16Array` as raw bits, on every runtime: one form, whether or not the runtime has `Float16Array`.
+ * f16 and bf16 are kept as raw bits in a `Uint16Array`, whether or not the runtime has `Float16Array`.
  *
  * @module
  */
-import { refuse } from './errors.js';
+import { checkInteger } from './arguments.js';
+import { fail, refuse } from './errors.js';
 import { bf16FromNumber, f16FromNumber, numberFromBf16, numberFromF16 } from './float16.js';
 
-/** The typed array that holds each dtype. */
+/** The typed array that holds each dtype; f16 and bf16 as raw bits. */
 export interface ArrayOf {
   f64: Float64Array;
   f32: Float32Array;
@@ -83,7 +84,7 @@ export function isFloat(dtype: Dtype): dtype is FloatDtype {
  * @returns bytes: 1, 2, 4 or 8
  */
 export function sizeBytes(dtype: Dtype): number {
-  // Asked several times in each call: a table would take four times as long.
+  // Called several times in each operator call; a table would take four times as long.
   switch (dtype) {
     case 'f32':
     case 'i32':
@@ -107,22 +108,19 @@ export function sizeBytes(dtype: Dtype): number {
 }
 
 /**
- * Checks that a value names a dtype.
+ * Refuses what names no dtype.
  *
- * @param dtype - what the caller gave
+ * @param got - what the caller gave
  * @param where - operator and argument, for the message
- * @throws {RopewalkError} DTYPE when it names none
+ * @param next - the next step, a full sentence
+ * @throws {RopewalkError} DTYPE always
  */
-export function checkDtypeName<D extends Dtype>(dtype: D, where = 'dtype'): D {
-  return isDtype(dtype) ? dtype : refuseDtype(dtype, where);
+export function refuseDtype(got: unknown, where: string, next?: string): never {
+  refuse('DTYPE', where, `one of ${DTYPES.join(', ')}`, got, next);
 }
 
 function arrayClassOf(dtype: Dtype, where: string): ArrayClass {
   return ARRAYS.get(dtype) ?? refuseDtype(dtype, where);
-}
-
-function refuseDtype(got: unknown, where: string): never {
-  refuse('DTYPE', where, `one of ${DTYPES.join(', ')}`, got);
 }
 
 /**
@@ -134,23 +132,17 @@ function refuseDtype(got: unknown, where: string): never {
  */
 export function newArray<D extends Dtype>(dtype: D, length: number): ArrayOf[D] {
   const array = arrayClassOf(dtype, 'tensor: dtype');
-  if (!Number.isSafeInteger(length) || length < 0) refuse('RANGE', 'tensor: length', 'an integer >= 0', length);
+  checkInteger(length, 'tensor: length', 0);
   try {
     return new array(length) as ArrayOf[D];
   } catch {
     const bytes = length * sizeBytes(dtype);
-    return refuse(
-      'DEVICE',
-      'tensor: size',
-      'at most as many bytes as there is memory for',
-      bytes,
-      'Use a smaller tensor, or several.',
-    );
+    return fail('DEVICE', 'tensor: size', `there is no memory for ${bytes} bytes. Use a smaller tensor, or several.`);
   }
 }
 
 /**
- * Lays a typed array of a dtype over memory.
+ * Makes a typed array of a dtype over memory.
  *
  * @param dtype - any dtype
  * @param buffer - the memory, shared or not
@@ -167,7 +159,7 @@ export function arrayOver<D extends Dtype>(
 }
 
 /**
- * Takes a user's typed array as storage for a dtype, without a copy.
+ * Takes a typed array of the caller's as storage for a dtype, without a copy.
  *
  * @param data - the array of {@link ArrayOf} for `dtype`; a `Float16Array` is accepted for f16 and read as its bits
  * @param dtype - the dtype meant
@@ -185,7 +177,7 @@ export function asHostArray<D extends Dtype>(data: unknown, dtype: D, where: str
 }
 
 /**
- * Names the dtype that a typed array holds by itself.
+ * Names the dtype that a typed array implies.
  *
  * @param data - a typed array
  * @returns the dtype, or undefined for a `Uint16Array` (u16, f16 and bf16 all live there) and for anything else
@@ -196,7 +188,7 @@ export function dtypeOfArray(data: unknown): Dtype | undefined {
   return DTYPES.find((dtype) => data instanceof ARRAYS.get(dtype)!);
 }
 
-// Float16Array arrived in ES2025 (Node 24); Node 20 has none, so the name is looked up, never used directly.
+// Float16Array came with ES2025 (Node 24). Node 20 does not have it, so it is recognised by its name.
 function isFloat16Array(data: unknown): data is ArrayBufferView {
   return ArrayBuffer.isView(data) && Object.prototype.toString.call(data) === '[object Float16Array]';
 }
@@ -230,10 +222,13 @@ export function storeNumber(data: HostArray, dtype: FloatDtype, at: number, valu
 }
 
 /**
- * Rounds a number to a floating dtype and gives the value back as a float64.
+ * Rounds a number to a floating dtype.
  *
  * @param dtype - a floating dtype
  * @param value - the unrounded value
+ * @returns the rounded value as a number
+ * @throws {RopewalkError} DTYPE for another dtype; RANGE when the value is not a number
+ * @example roundTo('f16', 0.1) // 0.0999755859375
  */
 export function roundTo(dtype: FloatDtype, value: number): number {
   if (!isFloat(dtype)) refuse('DTYPE', 'roundTo: dtype', 'f64, f32, f16 or bf16', dtype);
@@ -244,7 +239,7 @@ export function roundTo(dtype: FloatDtype, value: number): number {
 }
 
 /**
- * Views the memory of a typed array as unsigned integers of the same width, so that copying moves bits (NaN payloads too).
+ * Views the memory of a typed array as unsigned integers of the same width, so that copying keeps every bit, NaN payloads too.
  *
  * @param data - any storage
  * @returns an unsigned view of the same memory and length

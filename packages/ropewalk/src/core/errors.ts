@@ -1,8 +1,7 @@
 /**
- * The one error type that crosses Ropewalk's boundaries.
+ * The one error type of Ropewalk, and the two ways to throw it.
  *
- * Every refusal names the operator, the argument, what was expected, what came, and the next step.
- * This file imports nothing.
+ * Every message names the operator and the argument, says what is wrong, and gives the next step where there is one.
  *
  * @module
  */
@@ -32,7 +31,7 @@ export class RopewalkError extends Error {
 
   /**
    * @param code - the kind of mistake
-   * @param message - `<op>: <argument>: expected <what>, got <value>[. <next step>]`
+   * @param message - `<op>: <argument>: <what is wrong>[. <next step>]`
    * @param options - `cause`, when another error led here
    */
   constructor(code: ErrorCode, message: string, options?: ErrorOptions) {
@@ -43,17 +42,18 @@ export class RopewalkError extends Error {
 }
 
 /**
- * Throws a {@link RopewalkError} in the house form. Call it on the failing path only, so that the text is built only then.
+ * Throws a {@link RopewalkError} about one value: `WHERE: expected EXPECTED, got GOT`. Call it only once the check has failed, so that the
+ * text is built only then.
  *
  * @param code - the kind of mistake
  * @param where - the operator and argument in the caller's words, `"rope: rotary_dim"`
  * @param expected - what would have been accepted, with the numbers that set the limit
- * @param got - the value that came; it is printed by {@link show}
+ * @param got - the value, printed by {@link show}
  * @param next - the next step, a full sentence
  * @throws {RopewalkError} always
  */
 export function refuse(code: ErrorCode, where: string, expected: string, got: unknown, next?: string): never {
-  // A caller's own name for messages may be anything, and turning it into text may throw.
+  // A name that the caller gives for messages may be anything, and turning it into a string may throw.
   const at = typeof where === 'string' ? where : show(where);
   throw new RopewalkError(
     code,
@@ -62,7 +62,7 @@ export function refuse(code: ErrorCode, where: string, expected: string, got: un
 }
 
 /**
- * Throws a {@link RopewalkError} whose mistake no single value shows: a file that is missing, two options that exclude each other.
+ * Throws a {@link RopewalkError} about a state or a rule: a file that is missing, two options that exclude each other.
  *
  * @param code - the kind of mistake
  * @param where - as for {@link refuse}
@@ -77,7 +77,7 @@ export function fail(code: ErrorCode, where: string, sentence: string): never {
  * Prints a value for an error message: short, on one line, never throwing.
  *
  * @param value - anything
- * @returns a text of at most about 80 characters
+ * @returns a string of at most 80 characters
  */
 export function show(value: unknown): string {
   try {
@@ -87,7 +87,7 @@ export function show(value: unknown): string {
   }
 }
 
-/** More than a message shows; what lies beyond is not looked at, however long the value is. */
+/** Characters of a value that a message shows. The rest is not even read, however long the value is. */
 const LONG = 80;
 
 function textOf(value: unknown, depth: number): string {
@@ -111,7 +111,7 @@ function textOf(value: unknown, depth: number): string {
 function jsonOf(value: object): string {
   let fields = 0;
   try {
-    return JSON.stringify(value, (_, inner: unknown) => {
+    return JSON.stringify(value, (_key, inner: unknown) => {
       if (++fields > LONG) throw new RopewalkError('RANGE', 'too long to print');
       return ArrayBuffer.isView(inner) ? textOf(inner, 0) : inner;
     });

@@ -1,16 +1,20 @@
 /**
- * Reading records from outside (JSON objects, GGUF metadata) field by field: each value is checked before use,
- * and each message carries the field's path.
+ * Records from outside (JSON objects, GGUF metadata), read field by field. Each value is checked before use, and each message names the
+ * field's path.
  *
  * @module
  */
 import { checkName, reading } from './arguments.js';
 import { type ErrorCode, fail, refuse } from './errors.js';
 
-/** A record whose fields are read with checks. Missing and null are the same. */
+/**
+ * A record whose fields are read with checks. A missing field and null are the same.
+ *
+ * @example new Fields(JSON.parse(text), 'config.json').integer('head_dim', 1)
+ */
 export class Fields {
-  private readonly get: (key: string) => unknown;
-  private readonly names: () => string[];
+  readonly #get: (key: string) => unknown;
+  readonly #keys: () => string[];
 
   /**
    * @param record - a parsed JSON value that should be an object, or a map
@@ -24,15 +28,15 @@ export class Fields {
     checkName(where, 'where', 'the file');
     if (reading(where, () => record instanceof Map)) {
       const map = record as Map<string, unknown>;
-      this.get = (key) => map.get(key);
-      this.names = () => [...map.keys()];
+      this.#get = (key) => map.get(key);
+      this.#keys = () => [...map.keys()];
     } else {
       if (typeof record !== 'object' || record === null || reading(where, () => Array.isArray(record)))
         refuse('FORMAT', where, 'an object', record);
-      const own = record as Record<string, unknown>;
-      // Own fields only: a file that says "constructor" means its own.
-      this.get = (key) => reading(where, () => (Object.hasOwn(own, key) ? own[key] : undefined));
-      this.names = () => reading(where, () => Object.keys(own));
+      // Own fields only: a file with a field "constructor" means its own.
+      this.#get = (key) =>
+        reading(where, () => (Object.hasOwn(record, key) ? (record as Record<string, unknown>)[key] : undefined));
+      this.#keys = () => reading(where, () => Object.keys(record));
     }
   }
 
@@ -53,7 +57,7 @@ export class Fields {
 
   /** The names of all fields. */
   keys(): string[] {
-    return this.names();
+    return this.#keys();
   }
 
   /** Says whether a field is there and not null. */
@@ -61,12 +65,12 @@ export class Fields {
     return this.raw(key) !== undefined;
   }
 
-  /** A field as it is; undefined for null. */
+  /** A field unchecked; undefined for null. */
   raw(key: string): unknown {
-    return this.get(key) ?? undefined;
+    return this.#get(key) ?? undefined;
   }
 
-  /** A finite number; a 64-bit integer comes as the nearest number. @throws {RopewalkError} FORMAT */
+  /** A finite number; a 64-bit integer becomes the nearest number. @throws {RopewalkError} FORMAT */
   optionalNumber(key: string): number | undefined {
     const value = this.raw(key);
     if (value === undefined) return undefined;
@@ -92,10 +96,12 @@ export class Fields {
     return value;
   }
 
-  /** A text. @throws {RopewalkError} FORMAT */
+  /** A string. @throws {RopewalkError} FORMAT */
   optionalText(key: string): string | undefined {
     const value = this.raw(key);
-    return value === undefined || typeof value === 'string' ? value : refuse('FORMAT', this.path(key), 'a text', value);
+    return value === undefined || typeof value === 'string'
+      ? value
+      : refuse('FORMAT', this.path(key), 'a string', value);
   }
 
   /** true or false. @throws {RopewalkError} FORMAT */
@@ -106,7 +112,7 @@ export class Fields {
       : refuse('FORMAT', this.path(key), 'true or false', value);
   }
 
-  /** A list. @throws {RopewalkError} FORMAT */
+  /** A list, copied. @throws {RopewalkError} FORMAT */
   optionalList(key: string): readonly unknown[] | undefined {
     const value = this.raw(key);
     if (value === undefined) return undefined;
@@ -114,7 +120,7 @@ export class Fields {
       if (!Array.isArray(value)) refuse('FORMAT', this.path(key), 'a list', value);
       const copy: unknown[] = [];
       for (let n = 0; n < value.length; n++) {
-        // A sparse list may say that it has 2^32 elements.
+        // A sparse list may claim 2^32 elements.
         if (!(n in value)) refuse('FORMAT', `${this.path(key)}[${n}]`, 'a value', undefined);
         copy.push(value[n]);
       }
@@ -132,10 +138,10 @@ export class Fields {
 
   /** An object. @throws {RopewalkError} FORMAT */
   optionalObject(key: string): Fields | undefined {
-    return this.has(key) ? new Fields(this.raw(key), this.path(key)) : undefined;
+    return this.has(key) ? this.object(key) : undefined;
   }
 
-  /** A field that must be there. @throws {RopewalkError} FORMAT */
+  /** Refuses a field that is missing. @throws {RopewalkError} FORMAT */
   need<T>(value: T | undefined, key: string, expected = 'a value'): T {
     return value ?? refuse('FORMAT', this.path(key), expected, undefined);
   }
@@ -150,9 +156,9 @@ export class Fields {
     return this.need(this.optionalInteger(key, low, high), key, `an integer in [${low}, ${high}]`);
   }
 
-  /** A text that must be there. @throws {RopewalkError} FORMAT */
+  /** A string that must be there. @throws {RopewalkError} FORMAT */
   text(key: string): string {
-    return this.need(this.optionalText(key), key, 'a text');
+    return this.need(this.optionalText(key), key, 'a string');
   }
 
   /** true or false; missing is false. @throws {RopewalkError} FORMAT */
@@ -180,7 +186,7 @@ export class Fields {
     return list.map((item, n) => new Fields(item, `${this.path(key)}[${n}]`));
   }
 
-  /** One of a few texts, which must be there. @throws {RopewalkError} FORMAT */
+  /** One of a few strings, which must be there. @throws {RopewalkError} FORMAT */
   oneOf<const T extends string>(key: string, allowed: readonly T[]): T {
     const value = this.raw(key);
     return allowed.find((item) => item === value) ?? refuse('FORMAT', this.path(key), allowed.join(', '), value);

@@ -1,12 +1,11 @@
 /**
  * Conversion between numbers and the two 16-bit floating formats, f16 (IEEE binary16) and bf16 (the top half of binary32).
  *
- * Each rounds once, to nearest even, straight from float64: going through float32 first would round twice and
- * be off by one unit where the first rounding lands on a tie. Bits travel as integers in [0, 65535].
+ * Each rounds once, to nearest even, from float64 directly. By way of float32 the value would be rounded twice, and would be wrong by one
+ * unit where the first rounding gives a tie. Bits are integers in [0, 65535].
  *
  * @module
  */
-
 import { refuse } from './errors.js';
 
 const scratch = new DataView(new ArrayBuffer(8));
@@ -84,11 +83,11 @@ function roundToBits(value: number, exponentBits: number, fractionBits: number):
   if (magnitude === 0) return sign;
   const bias = maxExponent >> 1;
   const exponent = ((high >>> 20) & 0x7ff) - 1023; // float64 subnormals are far below half of the smallest result
-  // One unit in the last place at this exponent; subnormal results share the smallest normal's unit.
+  // The exponent of one unit in the last place; subnormal results have the unit of the smallest normal one.
   const unitExponent = Math.max(exponent, 1 - bias) - fractionBits;
-  // Scaling by a power of two is exact here, so the only rounding is the one below.
+  // Scaling by a power of two is exact here, so this is the only rounding.
   const units = roundHalfEven(magnitude * 2 ** -unitExponent);
-  // A carry out of the fraction runs into the exponent field by plain addition, up to and into infinity.
+  // By plain addition a carry out of the fraction raises the exponent, up to infinity.
   const normal = unitExponent + fractionBits + bias - 1;
   const bits = units + normal * 2 ** fractionBits;
   return sign | Math.min(bits, infinity);

@@ -4,7 +4,7 @@
  * @module
  */
 
-/** A stream of uniform numbers. */
+/** A stream of uniformly distributed numbers. */
 export interface RandomStream {
   /** The next number in [low, high). */
   uniform(low: number, high: number): number;
@@ -13,11 +13,9 @@ export interface RandomStream {
 }
 
 /**
- * Starts a stream from a text: the same text gives the same numbers on every machine.
+ * Starts a stream: mulberry32, seeded with the FNV-1a hash of a string.
  *
- * The text is hashed by FNV-1a to seed mulberry32.
- *
- * @param seed - any text, usually a case's label
+ * @param seed - any string, usually a case's label
  */
 export function randomFrom(seed: string): RandomStream {
   let state = 0x811c9dc5;

@@ -1,5 +1,5 @@
 /**
- * Shapes and strides as arithmetic on integer lists: no memory is touched here.
+ * Shapes and strides: arithmetic on lists of integers.
  *
  * A layout is a shape, strides in elements (any sign, 0 for broadcasting) and the offset of element 0.
  *
@@ -44,7 +44,7 @@ export function rowMajorStrides(shape: readonly number[]): number[] {
 }
 
 /**
- * Says whether a layout is dense and row-major, the offset aside. Strides of dimensions of size 1 do not matter.
+ * Says whether a layout is dense and row-major, at any offset. Strides of dimensions of size 1 do not matter.
  *
  * @param layout - shape and strides
  */
@@ -78,7 +78,7 @@ export function extentOf(layout: Layout): [low: number, high: number] | undefine
 }
 
 /**
- * Checks that a value is a shape: a list of integers >= 0 whose product, those of 0 left out, is a safe integer. So its strides are too.
+ * Checks that a value is a shape: a list of integers >= 0. The product of those above 0 must be a safe integer, so that strides are too.
  *
  * @param shape - what the caller gave
  * @param where - operator and argument, for the message
@@ -91,7 +91,7 @@ export function checkShape(shape: unknown, where: string): readonly number[] {
   reading(where, () => {
     if (!Array.isArray(shape)) refuse('SHAPE', where, 'a list of dimensions such as [2, 3]', shape);
     for (const dim of shape) {
-      if (!Number.isSafeInteger(dim) || dim < 0) refuse('SHAPE', where, 'every dimension to be an integer >= 0', shape);
+      if (!Number.isSafeInteger(dim) || dim < 0) refuse('SHAPE', where, 'integers >= 0', shape);
       count *= Math.max(1, dim);
       dims.push(dim + 0); // −0 becomes 0
     }
@@ -103,7 +103,7 @@ export function checkShape(shape: unknown, where: string): readonly number[] {
 /**
  * Strides that give the same elements, in the same order, another shape without moving them.
  *
- * @param layout - the layout to look at anew
+ * @param layout - the present layout
  * @param shape - the new shape, with as many elements
  * @returns the new strides, or undefined when no strides can express it
  */
@@ -112,8 +112,8 @@ export function stridesForView(
   shape: readonly number[],
 ): number[] | undefined {
   if (countElements(shape) === 0) return rowMajorStrides(shape);
-  // Old dimensions of size 1 carry no information; the others are consumed from the back in runs that
-  // are contiguous among themselves, and each run must be filled by whole new dimensions.
+  // Old dimensions of size 1 do not matter. The others form runs that are contiguous in themselves; from the last run to the first, each
+  // must be filled by whole new dimensions.
   const dims: { size: number; stride: number }[] = [];
   for (const [d, size] of layout.shape.entries()) {
     if (size === 1) continue;
@@ -149,7 +149,7 @@ export function stridesForView(
 }
 
 /**
- * Walks two layouts of one shape together, innermost dimension last, in row-major order.
+ * Walks two layouts of one shape together, in row-major order.
  *
  * @param shape - the shared shape
  * @param a - offset and strides of the first
@@ -186,7 +186,7 @@ export function walkPair(
  * Walks one layout in row-major order.
  *
  * @param layout - what to walk
- * @param visit - called with the storage index and the running count
+ * @param visit - called with the storage index of each element and the element's number
  */
 export function walk(layout: Layout, visit: (at: number, n: number) => void): void {
   let n = 0;

@@ -5,7 +5,7 @@
  * @module
  */
 
-import { reading, readList, readOptions } from './arguments.js';
+import { checkInteger, reading, readList, readOptions } from './arguments.js';
 import {
   type ArrayOf,
   asHostArray,
@@ -14,11 +14,13 @@ import {
   dtypeOfArray,
   type HostArray,
   isDtype,
+  isFloat,
   loadNumber,
   newArray,
+  refuseDtype,
   sizeBytes,
 } from './dtypes.js';
-import { RopewalkError, refuse } from './errors.js';
+import { fail, refuse } from './errors.js';
 import {
   checkShape,
   countElements,
@@ -32,15 +34,15 @@ import {
 } from './shape.js';
 
 /**
- * A run of elements of one dtype, wherever it lives. Host memory has `host`; a device's memory can only be `read`.
+ * Elements of one dtype, in host memory or on a device. Host memory has `host`; a device's memory can only be `read`.
  */
 export interface TensorStorage<D extends Dtype = Dtype> {
   readonly dtype: D;
   /** Elements. */
   readonly length: number;
-  /** Who owns the memory, `host` or a backend's name: a backend refuses storage that is not its own. */
+  /** The owner of the memory, `host` or a backend's name: a backend refuses storage of another. */
   readonly owner: string;
-  /** The elements in host memory, or undefined on a device. Fetch it anew before each use: memory may move when it grows. */
+  /** The elements in host memory, or undefined on a device. Get it again before each use: memory may move when it grows. */
   readonly host: ArrayOf[D] | undefined;
   /**
    * Copies elements to a fresh host array.
@@ -49,72 +51,65 @@ export interface TensorStorage<D extends Dtype = Dtype> {
    * @param end - one past the last; all of them unless given
    */
   read(start?: number, end?: number): ArrayOf[D] | Promise<ArrayOf[D]>;
-  /** Gives the memory back to its owner, if the owner counts it; after that every other use is refused. */
+  /** Returns the memory to its owner, where the owner manages it; after that every other use is refused. */
   dispose?(): void;
 }
 
-// The symbol that `using` looks for, on runtimes that do not name it yet.
+// The symbol that `using` needs, on runtimes that do not define it yet.
 const DISPOSE: typeof Symbol.dispose = (Symbol.dispose ??
   /* @__PURE__ */ Symbol.for('Symbol.dispose')) as typeof Symbol.dispose;
 
 class HostStorage<D extends Dtype> implements TensorStorage<D> {
   readonly owner = 'host';
   readonly length: number;
+  readonly #array: ArrayOf[D];
   constructor(
     readonly dtype: D,
-    private readonly array: ArrayOf[D],
+    array: ArrayOf[D],
   ) {
+    this.#array = array;
     this.length = array.length;
   }
-  /** The caller's buffer may have been transferred or resized since: shapes were checked against the length of then. */
+  /** Shapes were checked against the length at construction; since then the buffer may have been transferred or resized. */
   get host(): ArrayOf[D] {
-    if (this.array.length < this.length)
-      refuse(
-        'DEVICE',
-        'tensor: data',
-        `${this.length} elements`,
-        this.array.length,
-        'Its buffer was transferred or made smaller.',
-      );
-    return this.array;
+    if (this.#array.length < this.length)
+      fail('DEVICE', 'tensor: data', 'the buffer was transferred or made smaller since the tensor was made');
+    return this.#array;
   }
   read(start?: number, end?: number): ArrayOf[D] {
     return this.host.slice(start, end) as ArrayOf[D];
   }
 }
 
-/** Host memory that a device has yet to write, and when it will have. */
-const LATE = /* @__PURE__ */ new WeakMap<ArrayBufferLike, Promise<unknown>>();
-/** How many there are: while there are none, nobody looks. */
-let late = 0;
+/** Host memory that a device has yet to write, with a promise that settles when it is written. */
+const PENDING = /* @__PURE__ */ new WeakMap<ArrayBufferLike, Promise<unknown>>();
+/** The number of pending writes: while it is 0, the map is not consulted. */
+let pending = 0;
 
 /**
- * Announces that host memory is about to be written: until then, reading a tensor over it waits, and no operator takes it.
+ * Announces that a device will write to host memory. Until then, reading a tensor over it waits, and operators refuse it.
  *
- * @param memory - the buffer that the tensors lie in
- * @param done - settles when it is written; a rejection reaches who reads
- * @returns the same, once tensors over it are read at once again
+ * @param memory - the buffer of the tensors
+ * @param done - settles when the memory is written; a rejection reaches whoever reads a tensor over it
+ * @returns a promise that settles with `done`, once such tensors can be read at once again
  */
 export function writtenLater(memory: ArrayBufferLike, done: Promise<void>): Promise<unknown> {
-  const all = Promise.all([LATE.get(memory), done]);
-  late++;
-  LATE.set(memory, all);
+  const all = Promise.all([PENDING.get(memory), done]);
+  pending++;
+  PENDING.set(memory, all);
   const settled = all.finally(() => {
-    late--;
-    if (LATE.get(memory) === all) LATE.delete(memory);
+    pending--;
+    if (PENDING.get(memory) === all) PENDING.delete(memory);
   });
-  settled.catch(() => {}); // who reads or waits hears of it; nobody has to
+  settled.catch(() => {}); // readers get the error; without readers it is not unhandled
   return settled;
 }
 
-function lateWrite(tensor: Tensor): Promise<unknown> | undefined {
-  return late > 0 && tensor.storage.host ? LATE.get(tensor.storage.host.buffer) : undefined;
+function pendingWrite(tensor: Tensor): Promise<unknown> | undefined {
+  return pending > 0 && tensor.storage.host ? PENDING.get(tensor.storage.host.buffer) : undefined;
 }
 
-/** The dtypes, for messages. */
-const DTYPE_NAMES = 'f64, f32, f16, bf16, i8 … i64 or u8 … u64';
-
-/** Marks a layout that is known to be right: derived from a checked one, or laid over memory taken for it. */
+/** Marks a layout that needs no checks: derived from a checked one, or laid over memory allocated for it. */
 const DERIVED: unique symbol = /* @__PURE__ */ Symbol('derived');
 
 /** How to lay a tensor over storage; strides and offset are in elements. */
@@ -140,7 +135,7 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
   /** Index in the storage of element `[0, 0, …]`. */
   readonly offset: number;
   readonly storage: TensorStorage<D>;
-  /** Set by the constructor alone: an object without it is no tensor, whatever its prototype says. */
+  /** Only the constructor sets it: an object without it is not a tensor, whatever its prototype. */
   readonly #made = true;
 
   /**
@@ -157,7 +152,7 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
    *
    * @param storage - the elements; shared, not copied
    * @param options - shape, strides and offset in elements
-   * @param derived - for this class alone
+   * @param derived - used by this module only
    * @throws {RopewalkError} SHAPE when shape and strides do not match; RANGE when an element would lie outside the storage
    */
   constructor(storage: TensorStorage<D>, options: TensorOptions = {}, derived?: typeof DERIVED) {
@@ -171,42 +166,32 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
     }
     const { offset = 0, shape, strides } = readOptions(options, 'tensor: options');
     if (!reading('tensor: storage', () => isDtype(storage?.dtype) && Number.isSafeInteger(storage.length)))
-      refuse(
-        'DTYPE',
-        'tensor: storage',
-        'storage with a dtype and a length',
-        storage,
-        'Use tensorFrom(), which takes a typed array.',
-      );
+      refuse('DTYPE', 'tensor: storage', 'a TensorStorage', storage, 'For a typed array use tensorFrom().');
     this.storage = storage;
     this.dtype = storage.dtype;
     this.offset = offset;
-    if (!Number.isSafeInteger(this.offset) || this.offset < 0)
-      refuse('RANGE', 'tensor: offset', 'an integer >= 0, in elements', this.offset);
+    checkInteger(this.offset, 'tensor: offset', 0);
     this.shape = checkShape(shape ?? [Math.max(0, storage.length - this.offset)], 'tensor: shape');
     this.strides = Object.freeze(
       Array.from(strides ? readList(strides, 'tensor: strides') : rowMajorStrides(this.shape)),
     );
-    if (this.strides.length !== this.shape.length || !this.strides.every(Number.isSafeInteger)) {
+    if (this.strides.length !== this.shape.length || !this.strides.every(Number.isSafeInteger))
       refuse(
         'SHAPE',
         'tensor: strides',
         `${this.shape.length} integers, one for each dimension of [${this.shape}]`,
         strides,
       );
-    }
     const extent = extentOf(this);
     if (extent && (extent[0] < 0 || extent[1] >= storage.length || !Number.isSafeInteger(extent[1]))) {
-      throw new RopewalkError(
-        'RANGE',
-        `tensor: storage: expected ${extent[1] + 1} elements for shape [${this.shape}], strides [${this.strides}], offset ${this.offset}` +
-          `${extent[0] < 0 ? ` (which also reaches index ${extent[0]})` : ''}, got ${storage.length}`,
-      );
+      const layout = `shape [${this.shape}], strides [${this.strides}] and offset ${this.offset}`;
+      const reach = `indices ${extent[0]} to ${extent[1]}`;
+      fail('RANGE', 'tensor: storage', `${layout} reach ${reach}, but the storage has ${storage.length} elements`);
     }
   }
 
-  /** A view whose elements are among this tensor's, so that nothing need be checked again: in a decoding step checks are half the time. */
-  private derive(shape: readonly number[], strides: readonly number[], offset = this.offset): Tensor<D> {
+  /** A view of elements of this tensor, not checked again: checks are half the time of a decoding step. */
+  #derive(shape: readonly number[], strides: readonly number[], offset = this.offset): Tensor<D> {
     return new Tensor(this.storage, { shape: Object.freeze(shape), strides: Object.freeze(strides), offset }, DERIVED);
   }
 
@@ -221,8 +206,8 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
   }
 
   /**
-   * Gives the memory back to the backend that owns it, for this tensor and every view of it. Host memory is the garbage collector's:
-   * there it does nothing. Doing it twice is harmless; any other use afterwards is a RopewalkError DEVICE.
+   * Returns the memory to the backend that owns it, for this tensor and every view of it. For host memory, which the garbage collector
+   * frees, it does nothing. A second call is harmless; any other use afterwards throws a RopewalkError DEVICE.
    *
    * @example using y = rw.rope(x, positions, { pairing: 'half', base: 10000 }); // disposed at the end of the block
    */
@@ -235,7 +220,7 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
     this.dispose();
   }
 
-  /** Says whether the elements are dense and row-major (the offset may be anything). */
+  /** Says whether the elements are dense and row-major, at any offset. */
   isContiguous(): boolean {
     return isRowMajor(this);
   }
@@ -243,19 +228,21 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
   /**
    * Gives the same elements another shape, sharing storage.
    *
-   * @param shape - as many elements; one dimension may be -1 and is worked out
+   * @param shape - as many elements; one dimension may be -1, which is computed
    * @throws {RopewalkError} SHAPE when the count differs, or when no strides can express it (then use {@link reshape})
    */
   view(shape: readonly number[]): Tensor<D> {
     const wanted = resolveShape(shape, this.size, 'tensor.view: shape');
     const strides = stridesForView(this, wanted);
     if (!strides) {
-      throw new RopewalkError(
+      const layout = `strides [${this.strides}] over [${this.shape}]`;
+      fail(
         'SHAPE',
-        `tensor.view: shape: expected a shape that strides [${this.strides}] over [${this.shape}] can express, got ${`[${wanted}]`}. Use reshape() or contiguous() to copy.`,
+        'tensor.view: shape',
+        `${layout} cannot express [${wanted}]. Use reshape() or contiguous() to copy.`,
       );
     }
-    return this.derive(wanted, strides);
+    return this.#derive(wanted, strides);
   }
 
   /**
@@ -271,7 +258,7 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
 
   /** The same elements with a dimension of size 1 in front, sharing storage. */
   unsqueeze(): Tensor<D> {
-    return this.derive(withFirst(1, this.shape), withFirst(this.size, this.strides));
+    return this.#derive(withFirst(1, this.shape), withFirst(this.size, this.strides));
   }
 
   /**
@@ -282,8 +269,8 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
    */
   permute(order: readonly number[]): Tensor<D> {
     const dims = Array.from(readList(order, 'tensor.permute: order'));
-    if (dims.length !== this.rank || this.shape.some((_, d) => !dims.includes(d))) {
-      refuse('SHAPE', 'tensor.permute: order', `each of 0 … ${this.rank - 1} once`, order);
+    if (dims.length !== this.rank || !this.shape.every((_dim, d) => dims.includes(d))) {
+      refuse('SHAPE', 'tensor.permute: order', `each of 0 to ${this.rank - 1} once`, order);
     }
     const shape: number[] = [];
     const strides: number[] = [];
@@ -291,7 +278,7 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
       shape.push(this.shape[d]!);
       strides.push(this.strides[d]!);
     }
-    return this.derive(shape, strides);
+    return this.#derive(shape, strides);
   }
 
   /**
@@ -303,21 +290,18 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
    * @throws {RopewalkError} RANGE when the dimension or the indices do not exist
    */
   slice(dim: number, start: number, end: number): Tensor<D> {
-    if (!Number.isInteger(dim) || dim < 0 || dim >= this.rank)
-      refuse('RANGE', 'tensor.slice: dim', `an integer in [0, ${this.rank - 1}]`, dim);
+    checkInteger(dim, 'tensor.slice: dim', 0, this.rank - 1);
     const length = this.shape[dim]!;
-    if (!Number.isInteger(start) || start < 0 || start > length)
-      refuse('RANGE', 'tensor.slice: start', `an integer in [0, ${length}]`, start);
-    if (!Number.isInteger(end) || end < start || end > length)
-      refuse('RANGE', 'tensor.slice: end', `an integer in [${start}, ${length}]`, end);
+    checkInteger(start, 'tensor.slice: start', 0, length);
+    checkInteger(end, 'tensor.slice: end', start, length);
     const shape = this.shape.with(dim, end - start);
-    // A slice without elements points at its source's start: start * stride may lie one past the storage.
+    // An empty slice keeps its source's offset: start * stride may lie past the end of the storage.
     const offset = end > start ? this.offset + start * this.strides[dim]! : this.offset;
-    return this.derive(shape, this.strides, offset);
+    return this.#derive(shape, this.strides, offset);
   }
 
   /**
-   * Gives a dense row-major tensor of the same elements: itself when it is dense, otherwise a copy in host memory.
+   * Returns a dense row-major tensor of the same elements: this one when it is dense, otherwise a copy in host memory.
    *
    * @throws {RopewalkError} DEVICE when a copy is needed of memory that is not on the host (use the backend's rearrange)
    */
@@ -329,38 +313,38 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
   }
 
   /**
-   * Reads the elements in row-major order. Immediate when the memory is on the host, a promise on a device, or while one is writing it.
+   * Reads the elements in row-major order: at once from host memory, as a promise from a device or while a device is writing.
    *
    * @returns a fresh typed array of `size` elements ({@link ArrayOf}; f16 and bf16 as raw bits in a Uint16Array)
    */
   read(): ArrayOf[D] | Promise<ArrayOf[D]> {
     const host = this.storage.host;
     if (host) {
-      const done = lateWrite(this);
-      return done ? done.then(() => this.gather(host, 0)) : this.gather(host, 0);
+      const done = pendingWrite(this);
+      return done ? done.then(() => this.#gather(host, 0)) : this.#gather(host, 0);
     }
     const extent = extentOf(this);
     if (!extent) return newArray(this.dtype, 0);
     const pending = this.storage.read(extent[0], extent[1] + 1);
     return pending instanceof Promise
-      ? pending.then((part) => this.gather(part, extent[0]))
-      : this.gather(pending, extent[0]);
+      ? pending.then((part) => this.#gather(part, extent[0]))
+      : this.#gather(pending, extent[0]);
   }
 
   /**
-   * Reads the elements as float64 numbers in row-major order; 64-bit integers past 2^53 lose precision.
+   * Reads the elements as numbers in row-major order; 64-bit integers beyond 2^53 lose precision.
    *
    * @returns a fresh array of `size` numbers
    */
   readNumbers(): Float64Array | Promise<Float64Array> {
     const elements = this.read();
     const convert = (array: ArrayOf[D]): Float64Array =>
-      Float64Array.from({ length: array.length }, (_, i) => loadNumber(array, this.dtype, i));
+      Float64Array.from({ length: array.length }, (_value, i) => loadNumber(array, this.dtype, i));
     return elements instanceof Promise ? elements.then(convert) : convert(elements);
   }
 
   /** @param part - the storage's elements from index `first` on */
-  private gather(part: ArrayOf[D], first: number): ArrayOf[D] {
+  #gather(part: ArrayOf[D], first: number): ArrayOf[D] {
     const start = this.offset - first;
     if (this.isContiguous()) return part.slice(start, start + this.size) as ArrayOf[D];
     const dense = newArray(this.dtype, this.size);
@@ -373,9 +357,9 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
   }
 }
 
-/** What {@link tensorFrom} needs to know beside the array. */
+/** Options of {@link tensorFrom}. */
 export interface TensorFromOptions<D extends Dtype = Dtype> extends TensorOptions {
-  /** Needed for a `Uint16Array`, which may hold u16, f16 or bf16; otherwise the array's own. */
+  /** Required for a `Uint16Array`, which may hold u16, f16 or bf16; otherwise the array says it. */
   readonly dtype?: D;
 }
 
@@ -393,22 +377,22 @@ export function tensorFrom<D extends Dtype>(
   const given = readOptions(options, 'tensor: options');
   const dtype = given.dtype ?? dtypeOfArray(data);
   if (!isDtype(dtype)) {
-    const next =
-      ArrayBuffer.isView(data) && data instanceof Uint16Array
-        ? 'A Uint16Array can hold u16, f16 or bf16: say which.'
-        : undefined;
-    refuse('DTYPE', 'tensor: dtype', DTYPE_NAMES, given.dtype ?? data, next);
+    const ambiguous = ArrayBuffer.isView(data) && data instanceof Uint16Array;
+    refuseDtype(
+      given.dtype ?? data,
+      'tensor: dtype',
+      ambiguous ? 'A Uint16Array needs dtype u16, f16 or bf16.' : undefined,
+    );
   }
   return new Tensor(new HostStorage(dtype as D, asHostArray(data, dtype as D, 'tensor: data')), given);
 }
 
 /**
- * Makes a dense tensor over memory that is taken for it. Every allocation goes through here: dtype and shape are checked before memory is
- * taken, and nothing can fail after it.
+ * Makes a dense tensor over fresh memory. Dtype and shape are checked before the memory is taken, and nothing can fail afterwards.
  *
  * @param dtype - element type
  * @param shape - dimensions
- * @param take - gives storage for `length` elements, or throws
+ * @param take - allocates storage for `length` elements, or throws
  * @throws {RopewalkError} DTYPE or SHAPE; whatever `take` throws
  */
 export function denseTensor<D extends Dtype>(
@@ -416,7 +400,7 @@ export function denseTensor<D extends Dtype>(
   shape: readonly number[],
   take: (length: number) => TensorStorage<D>,
 ): Tensor<D> {
-  if (!isDtype(dtype)) refuse('DTYPE', 'tensor: dtype', DTYPE_NAMES, dtype);
+  if (!isDtype(dtype)) refuseDtype(dtype, 'tensor: dtype');
   const checked = checkShape(shape, 'tensor: shape');
   const strides = Object.freeze(rowMajorStrides(checked));
   return new Tensor(take(countElements(checked)), { shape: checked, strides }, DERIVED);
@@ -434,7 +418,7 @@ export function zeros<D extends Dtype>(dtype: D, shape: readonly number[]): Tens
 }
 
 /**
- * Copies elements bit for bit between two host tensors of one shape and dtype; elements of `to` outside its layout keep their bits.
+ * Copies elements bit for bit between two host tensors of the same shape and dtype; storage of `to` outside its layout is not changed.
  *
  * @param from - source
  * @param to - destination; must not overlap `from` unless it is the same view
@@ -445,7 +429,7 @@ export function copyElements<D extends Dtype>(from: Tensor<D>, to: Tensor<D>): v
 }
 
 /**
- * {@link copyElements} between arrays that the caller knows to be there.
+ * {@link copyElements} between the arrays of two tensors.
  *
  * @param source - the elements that `from` lays out
  * @param target - the elements that `to` lays out; same element size
@@ -477,7 +461,7 @@ export function checkTensor(value: unknown, where: string): asserts value is Ten
 }
 
 /**
- * Checks that an argument is a map of tensors by their names.
+ * Checks that an argument is a map from names to tensors.
  *
  * @param value - what the caller gave
  * @param where - operator and argument, for the message
@@ -487,7 +471,7 @@ export function checkNamedTensors(value: unknown, where: string): asserts value 
   if (!reading(where, () => value instanceof Map))
     refuse('DTYPE', `${where}: tensors`, 'a Map of tensors by name', value);
   for (const [name, tensor] of value as Map<unknown, unknown>) {
-    if (typeof name !== 'string') refuse('DTYPE', `${where}: name`, 'a text', name);
+    if (typeof name !== 'string') refuse('DTYPE', `${where}: name`, 'a string', name);
     checkTensor(tensor, `${where}: ${name.slice(0, 80)}`);
   }
 }
@@ -497,27 +481,15 @@ export function checkNamedTensors(value: unknown, where: string): asserts value 
  *
  * @param tensor - any tensor
  * @param where - operator and argument, for the message
- * @throws {RopewalkError} DEVICE when its memory is on a device, or a device has yet to write it
+ * @throws {RopewalkError} DEVICE when the tensor lies on a device, or a device has yet to write it
  */
 export function hostOf<D extends Dtype>(tensor: Tensor<D>, where: string): ArrayOf[D] {
   checkTensor(tensor, where);
-  if (lateWrite(tensor))
-    refuse(
-      'DEVICE',
-      where,
-      'a tensor that is written',
-      'one that a device is still to write',
-      'Wait first: await backend.finish().',
-    );
+  if (pendingWrite(tensor))
+    fail('DEVICE', where, 'a device has yet to write this tensor. First await backend.finish().');
+  const { host, owner } = tensor.storage;
   return (
-    tensor.storage.host ??
-    refuse(
-      'DEVICE',
-      where,
-      'a tensor in host memory',
-      `one owned by ${tensor.storage.owner}`,
-      'Read it first: await tensor.read().',
-    )
+    host ?? fail('DEVICE', where, `expected host memory, got a tensor of ${owner}. Read it first: await tensor.read().`)
   );
 }
 
@@ -531,14 +503,7 @@ export function hostOf<D extends Dtype>(tensor: Tensor<D>, where: string): Array
  */
 export function readIntegers(tensor: Tensor, where: string): Float64Array {
   const host = hostOf(tensor, where);
-  if (
-    host instanceof Float64Array ||
-    host instanceof Float32Array ||
-    tensor.dtype === 'f16' ||
-    tensor.dtype === 'bf16'
-  ) {
-    refuse('DTYPE', where, 'an integer dtype', tensor.dtype);
-  }
+  if (isFloat(tensor.dtype)) refuse('DTYPE', where, 'an integer dtype', tensor.dtype);
   const values = new Float64Array(tensor.size);
   if (tensor.isContiguous())
     for (let n = 0; n < values.length; n++) values[n] = integerAt(host, tensor.offset + n, where);
@@ -558,15 +523,15 @@ export type Overlap = 'none' | 'same' | 'partial';
 /**
  * Says how two tensors share memory.
  *
- * Exact: where the ranges meet and the layouts differ, the elements themselves are compared,
- * so the q part and the k part of one packed row do not count as overlapping.
+ * The answer is exact: where the ranges meet and the layouts differ, the elements themselves are compared, so the q part and the k part of
+ * one packed row do not overlap.
  *
  * @param a - any tensor
  * @param b - any tensor
  */
 export function overlapOf(a: Tensor, b: Tensor): Overlap {
   if (a === b) return a.size > 0 ? 'same' : 'none';
-  // A backend gives each storage memory of its own; only host arrays can be laid over one another.
+  // A backend's storages never share memory; only host arrays can lie over one another.
   if (a.storage !== b.storage && a.storage.owner !== 'host' && b.storage.owner !== 'host') return 'none';
   const rangeA = byteRange(a);
   const rangeB = byteRange(b);
@@ -591,7 +556,7 @@ export function overlapOf(a: Tensor, b: Tensor): Overlap {
 }
 
 /**
- * Says whether two indices of a tensor name the same element, as in a broadcast view. Such a tensor cannot be written.
+ * Says whether two indices of a tensor name the same element, as in a broadcast view. Such a tensor cannot be an output.
  *
  * @param tensor - any tensor
  */
@@ -645,7 +610,7 @@ function byteRange(tensor: Tensor): ByteRange | undefined {
   };
 }
 
-/** `[first, ...rest]`; to spread a frozen list takes several times as long, and RoPE of one token does it four times. */
+/** `[first, ...rest]`. Spreading a frozen list is several times slower, and RoPE of one token does this four times. */
 function withFirst(first: number, rest: readonly number[]): number[] {
   const list = [first];
   for (let i = 0; i < rest.length; i++) list.push(rest[i]!);

@@ -3,12 +3,12 @@
  *
  * @module
  */
-import { refuse, show } from './errors.js';
+import { fail, show } from './errors.js';
 
 /**
- * Numbers in few characters: `0-4, 6`.
+ * Writes numbers with ranges: `0-4, 6`.
  *
- * @param numbers - integers that grow
+ * @param numbers - integers in rising order
  */
 export function ranges(numbers: readonly number[]): string {
   const parts: string[] = [];
@@ -31,34 +31,34 @@ export function escapeMarkup(text: string): string {
   const names: Record<string, string> = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;', "'": '&#39;' };
   return (
     text
-      .replace(/\p{Cs}/gu, '\ufffd') // halves of a surrogate pair, alone
+      .replace(/\p{Cs}/gu, '\ufffd') // lone surrogates
       .replace(/(?![\t\n\r\x7f-\x9f])\p{Cc}|[\ufffe\uffff]/gu, '\ufffd')
       .replace(/[&<>"']/g, (c) => names[c]!)
-      // In an attribute a parser would turn these into spaces.
+      // In an attribute a parser would make spaces of these.
       .replace(/[\t\n\r]/g, (c) => `&#${c.charCodeAt(0)};`)
   );
 }
 
-/** A byte order mark is part of the text here: a vocabulary may hold it as a token. */
+/** Keeps a byte order mark: a vocabulary may have it as a token. */
 const UTF8 = /* @__PURE__ */ new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
 /**
- * Decodes UTF-8, refusing what is not; a byte order mark is kept.
+ * Decodes UTF-8; a byte order mark is kept.
  *
  * @param bytes - the text
- * @param where - names it in messages
+ * @param where - what messages call it
  * @throws {RopewalkError} FORMAT for invalid UTF-8
  */
 export function decodeUtf8(bytes: Uint8Array, where: string): string {
   try {
     return UTF8.decode(bytes);
   } catch {
-    return refuse('FORMAT', where, 'UTF-8 text', `${bytes.length} bytes that are not`);
+    return fail('FORMAT', where, 'not valid UTF-8');
   }
 }
 
 /**
- * A name out of a file, for a message: as it is when it is short and plain, else quoted, escaped and cut.
+ * A name from a file, for a message: unchanged when it is short and plain, else quoted, escaped and cut.
  *
  * @param name - anything; it may hold control characters, or a megabyte
  */
