@@ -237,7 +237,7 @@ describe('refusals', () => {
     [
       'an attribute that is no text',
       modelOf(bytes(1, bytes(5, [...bytes(1, ascii('s')), ...bytes(4, [255, 254]), 0xa0, 1, 3]))),
-      /attribute s: expected UTF-8 text/,
+      /attribute s: not valid UTF-8/,
     ],
   ];
   for (const [name, file, message] of cases) {
