@@ -21,7 +21,7 @@ test('every switch over operators is closed: one that misses an operator does no
       count++;
     }
   }
-  assert.ok(count >= 8, `${count} switches`);
+  assert.ok(count >= 6, `${count} switches`);
 
   const misses = (plan: OpPlan): string => {
     switch (plan.op) {
