@@ -255,6 +255,15 @@ export function ropeFromConfig(json: unknown, given: ModelRopeOptions = {}): Mod
   };
 }
 
+/**
+ * Says whether a model has multi-head latent attention, whose rotary part has a size of its own.
+ *
+ * @param modelType - model_type
+ */
+export function isMla(modelType: string): boolean {
+  return Object.hasOwn(MODELS, modelType) && MODELS[modelType]!.mla !== undefined;
+}
+
 interface Model {
   readonly config: Fields;
   readonly modelType: string;

@@ -889,19 +889,19 @@ describe('refusals', () => {
       'neighbours into halves',
       REAL['deepseek-v3']!,
       'ggml',
-      /ggml writes where it reads\. Take pairing interleaved: .* q·k is the same/,
+      /mode has no value for reading interleaved pairs and writing halves\. Use pairing interleaved: .* q·k is the same/,
     ],
     [
       'neighbours into halves',
       REAL['deepseek-v3']!,
       'onnx',
-      /interleaved has no third value that reads neighbours and writes halves/,
+      /interleaved has no value for reading interleaved pairs and writing halves/,
     ],
     [
       'a window',
       offset,
       'onnx',
-      /the node turns the first rotary_embedding_dim dimensions, and this window starts at 8\. Put Split before/,
+      /the node rotates the first rotary_embedding_dim dimensions, and this window starts at 8\. Put Split before/,
     ],
     ['a window', offset, 'mlx', /dims counts from dimension 0, and this window starts at 8/],
     ['a window', offset, 'gguf', /no key says where the window starts/],
@@ -912,33 +912,28 @@ describe('refusals', () => {
       'several axes of neighbours',
       { ...REAL['qwen2-vl']!, pairing: 'interleaved' },
       'ggml',
-      /its modes with several axes turn halves/,
+      /its modes with several axes have half pairing/,
     ],
     [
       'leftover pairs',
       REAL['qwen3-vl']!,
       'gguf',
-      /gives pairs 61, 62 to the fourth axis, .* loses up to 0\.108 rad at position 262,143/,
+      /gives pairs 61, 62 to the fourth axis, .* would lose up to 0\.108 rad at position 262,143/,
     ],
     [
       "ggml's leftover rule",
       { ...REAL['qwen3-vl']!, axes: { rule: 'interleaved-ggml', sections: [24, 20, 20, 0] } },
       'vllm',
-      /it turns pair 61 by t/,
+      /vLLM rotates pair 61 by t/,
     ],
     [
       'free factors of neighbours',
       { ...half, pairing: 'interleaved', freqFactors: new Array(32).fill(1.5) },
       'vllm',
-      /longrope, which takes factors, turns halves only/,
+      /longrope, the only rope_type that takes factors, has half pairing only/,
     ],
-    ['a vision tower', REAL['clip tower']!, 'huggingface', /written into its class, not into fields/],
-    [
-      'a magnitude of 0',
-      { ...half, attentionFactor: 0 },
-      'onnx',
-      /cos at position 0 to be the magnitude, a number other than 0, got 0/,
-    ],
+    ['a vision tower', REAL['clip tower']!, 'huggingface', /is in its class, not in fields/],
+    ['a magnitude of 0', { ...half, attentionFactor: 0 }, 'onnx', /cos at position 0 is the magnitude and cannot be 0/],
   ];
   for (const [what, s, target, message] of refused) {
     test(`${what}: ${target}`, () => {
@@ -957,7 +952,7 @@ describe('refusals', () => {
     });
     assert.throws(() => convertRope({ ...half, pairing: 'interleaved' }, 'gguf', { architecture: 'qwen2' }), {
       code: 'UNSUPPORTED',
-      message: /qwen2 turns halves, this record neighbours\. Name an architecture/,
+      message: /qwen2 has half pairing, this record interleaved\. Name an architecture/,
     });
     assert.throws(() => convertRope(half, 'onnx', { positions: 2 ** 30 }), {
       code: 'RANGE',
@@ -1007,7 +1002,7 @@ describe('refusals', () => {
     assert.throws(() => convertRope(REAL['qwen2-vl']!, 'gguf', { architecture: 'qwen2' }), {
       code: 'UNSUPPORTED',
       message:
-        /cannot be expressed, because what its words give, read back, is another RoPE \(the axes of 48 pairs, the first one pair 16\)/,
+        /cannot be expressed, because its arguments, read back, give another RoPE \(the axes of 48 pairs, the first one pair 16\)/,
     });
   });
 
@@ -1022,7 +1017,7 @@ describe('refusals', () => {
     ]);
     assert.throws(() => readForm({ cos_cache: 'c.npy', sin_cache: 's.npy' }, given, { where: 'node.json' }), {
       code: 'UNSUPPORTED',
-      message: /node\.json: cos_cache: expected (cos|sin) of pair \d+ at position \d+ to be .* no record says them\./,
+      message: /node\.json: cos_cache: (cos|sin) of pair \d+ at position \d+: expected .* no record describes them\./,
     });
     given.set('cos_cache', { shape: [50, 4], data: new Float32Array(200).fill(Number.NaN), roundoff: 2 ** -24 });
     assert.throws(() => readForm({ cos_cache: 'c.npy', sin_cache: 's.npy' }, given, { where: 'x' }), {

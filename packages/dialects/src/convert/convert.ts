@@ -1,5 +1,5 @@
 /**
- * Converts one RoPE between the words of many peers, and proves each conversion by reading it back.
+ * Converts one RoPE between the arguments and files of many peers, and checks each conversion by reading it back.
  *
  * @module
  */
@@ -16,6 +16,7 @@ import {
   type FormTable,
   type GivenTable,
   type Peer,
+  plainJson,
   type Relayout,
 } from './form.js';
 import { cannPeer, ggmlPeer } from './ggml.js';
@@ -26,12 +27,16 @@ import { specFromJson, specToJson } from './record.js';
 import { aclnnPeer, infiniopPeer, onnxPeer, onnxruntimePeer } from './tables.js';
 import { vllmPeer } from './vllm.js';
 
+function allOf(form: Fields): Record<string, unknown> {
+  return Object.fromEntries(form.keys().map((key) => [key, form.raw(key)]));
+}
+
 const specPeer: Peer = {
   name: 'spec',
   about: "ropewalk's own record as JSON",
   tolerance: F64_TOLERANCE,
   drafts: (spec) => [{ call: 'RopeSpec', arguments: specToJson(spec) }],
-  read: (form) => specFromJson(Object.fromEntries(form.keys().map((key) => [key, form.raw(key)])), form.where),
+  read: (form) => specFromJson(allOf(form), form.where),
   recognises: (form) => form.has('headDim') && form.has('pairing'),
 };
 
@@ -51,18 +56,18 @@ export const PEERS: readonly Peer[] = /* @__PURE__ */ Object.freeze([
   specPeer,
 ]);
 
-/** A record in a peer's words, and the proof. */
+/** A record in a peer's arguments, and the result of reading them back. */
 export interface Conversion {
   readonly target: string;
   /** The function, operator or file that takes the arguments. */
   readonly call: string;
   readonly arguments: Readonly<Record<string, unknown>>;
-  /** Tables of `positions` rows; empty where none were asked for. */
+  /** Tables of `positions` rows; empty without `positions`. */
   readonly tables: readonly FormTable[];
   readonly notes: readonly string[];
-  /** A difference of layout that the reader must make up for, or that cancels in q·k. */
+  /** A difference of layout: q and k weights must be permuted, or it cancels in q·k. */
   readonly relayout: Relayout | undefined;
-  /** What the peer's words mean, read back. */
+  /** The record that the peer's arguments give when read back. */
   readonly readBack: RopeSpec;
   /** Largest relative error of a frequency, and of the magnitude, between the record and what was read back. */
   readonly error: { readonly invFreq: number; readonly attentionFactor: number };
@@ -82,45 +87,42 @@ export function peerOf(name: string): Peer {
 }
 
 /**
- * Says a record in a peer's words. The result is read back by the peer's own rules and must be the same RoPE.
+ * Converts a record to a peer's arguments. They are read back by the peer's own rules and must give the same RoPE.
  *
  * @param spec - the record
  * @param target - a peer's name
  * @param given - rows of tables, context, heads, names
- * @throws {RopewalkError} UNSUPPORTED: cannot be expressed, because …; RANGE or SHAPE for a record that is no RoPE
+ * @throws {RopewalkError} UNSUPPORTED when the peer cannot express it; RANGE or SHAPE for a record that is no RoPE
+ * @example convertRope({ headDim: 128, pairing: 'half', base: 10000 }, 'ggml').arguments
  */
 export function convertRope(spec: RopeSpec, target: string, given: ConvertOptions = {}): Conversion {
   const peer = peerOf(target);
   const own = effectiveRope(spec);
   const options = readConvertOptions(given);
   const context = options.context ?? (spec.scaling && 'context' in spec.scaling ? spec.scaling.context : undefined);
-  const known = { ...options, ...(context === undefined ? {} : { context }) };
-  // Tables of one row, or of a million, prove no more than these.
-  const proving = {
-    ...known,
-    ...(options.positions === undefined ? {} : { positions: Math.min(4096, Math.max(2, options.positions)) }),
-  };
+  const known = { ...options, context };
+  // Two rows are needed to read a table back, and 4096 are enough.
+  const checked = { ...known, positions: options.positions && Math.min(4096, Math.max(2, options.positions)) };
   let worst: string | undefined;
-  for (const [n, draft] of peer.drafts(spec, proving).entries()) {
+  for (const [n, draft] of peer.drafts(spec, checked).map(withPlainArguments).entries()) {
     const readBack = readDraft(peer, draft, known);
     const wanted = draft.relayout ? { ...own, pairing: draft.relayout.to as typeof own.pairing } : own;
     const { differences, ...error } = distanceOf(wanted, effectiveRope(readBack));
-    worst ??=
-      differences[0] ??
-      `frequencies off by ${error.invFreq.toExponential(1)}, magnitude by ${error.attentionFactor.toExponential(1)}`;
-    if (differences.length > 0 || !(error.invFreq <= peer.tolerance) || !(error.attentionFactor <= peer.tolerance))
-      continue;
-    if (!holdsAtOtherLengths(peer, draft, spec, known)) continue;
+    const off = `frequencies off by ${error.invFreq.toExponential(1)}, magnitude by ${error.attentionFactor.toExponential(1)}`;
+    worst ??= differences[0] ?? off;
+    const near = error.invFreq <= peer.tolerance && error.attentionFactor <= peer.tolerance;
+    if (differences.length > 0 || !near || !holdsAtOtherLengths(peer, draft, spec, known)) continue;
     const { call, notes = [], relayout } = draft;
-    const whole = draft.tables === undefined ? draft : peer.drafts(spec, known)[n]!;
+    const whole = draft.tables === undefined ? draft : withPlainArguments(peer.drafts(spec, known)[n]!);
     const tables = options.positions === undefined ? [] : (whole.tables ?? []);
     return { target, call, arguments: whole.arguments, tables, notes, relayout, readBack, error };
   }
-  return cannot(
-    target,
-    `what its words give, read back, is another RoPE (${worst})`,
-    'Use tables: --to onnx or --to infiniop.',
-  );
+  const because = `its arguments, read back, give another RoPE (${worst})`;
+  return cannot(target, because, 'Use tables: --to onnx or --to infiniop.');
+}
+
+function withPlainArguments(draft: Draft): Draft {
+  return { ...draft, arguments: plainJson(draft.arguments) as Draft['arguments'] };
 }
 
 function readConvertOptions(given: ConvertOptions): ConvertOptions {
@@ -137,7 +139,7 @@ function readConvertOptions(given: ConvertOptions): ConvertOptions {
   return options;
 }
 
-/** LongRoPE has two lists, and a reading at one length sees one of them: at the other length it must be right too, or not change at all. */
+/** LongRoPE has two lists, and each reading uses one. The other must be right too, or there must be no other. */
 function holdsAtOtherLengths(peer: Peer, draft: Draft, spec: RopeSpec, options: ConvertOptions): boolean {
   const { scaling } = spec;
   if (scaling?.kind !== 'longrope') return true;
@@ -152,27 +154,25 @@ function holdsAtOtherLengths(peer: Peer, draft: Draft, spec: RopeSpec, options: 
 }
 
 function readDraft(peer: Peer, draft: Draft, options: ConvertOptions): RopeSpec {
-  const tables = new Map(
-    (draft.tables ?? []).map(
-      ({ name, shape, data }) => [name, { shape, data, roundoff: 2 ** -24 } satisfies GivenTable] as const,
-    ),
-  );
+  const given = draft.tables ?? [];
+  const tables = new Map<string, GivenTable>(given.map((table) => [table.name, { ...table, roundoff: 2 ** -24 }]));
   return peer.read(new Fields(draft.arguments, `convert: ${peer.name}`), tables, options);
 }
 
-/** A record that was read, and the peer whose words it was in. */
+/** A record, and the peer whose arguments it came from. */
 export interface ReadForm {
   readonly peer: string;
   readonly spec: RopeSpec;
 }
 
 /**
- * Reads a record from arguments in some peer's words.
+ * Reads a record from some peer's arguments.
  *
- * @param json - what `ropewalk convert --json` prints (`target`, `arguments`, `tables`), or bare arguments
- * @param tables - tables by the peer's own names
- * @param options - the context in use, and the file's name for messages
- * @throws {RopewalkError} FORMAT when no peer's words are recognised; otherwise as the peer's reader says
+ * @param json - what `ropewalk convert --json` prints (`target`, `arguments`, `tables`), or the arguments alone
+ * @param tables - tables by the peer's names
+ * @param given - the context in use, and the file's name for messages
+ * @throws {RopewalkError} FORMAT when the arguments are no peer's; FORMAT, RANGE, SHAPE or UNSUPPORTED from the peer's
+ *   reader
  */
 export function readForm(
   json: unknown,
@@ -185,18 +185,11 @@ export function readForm(
     refuse('DTYPE', 'convert: tables', 'a Map of tables by name', tables);
   const named = outer.has('target') && outer.has('arguments');
   const form = named ? outer.object('arguments') : outer;
+  const expected = `a config.json, a record (headDim, pairing, …), or the arguments of ${PEERS.map((p) => p.name).join(', ')}`;
+  const next = 'ropewalk convert X --to PEER --json prints an example of each.';
   const peer = named
     ? peerOf(outer.text('target'))
     : (PEERS.find((candidate) => candidate.recognises(form)) ??
-      refuse(
-        'FORMAT',
-        options.where,
-        `a config.json, a record (headDim, pairing, …), or the arguments of ${PEERS.map((p) => p.name).join(', ')}`,
-        form.keys(),
-        'ropewalk convert X --to PEER --json shows what each looks like.',
-      ));
-  return {
-    peer: peer.name,
-    spec: peer.read(form, tables, options.context === undefined ? {} : { context: options.context }),
-  };
+      refuse('FORMAT', options.where, expected, form.keys(), next));
+  return { peer: peer.name, spec: peer.read(form, tables, { context: options.context }) };
 }

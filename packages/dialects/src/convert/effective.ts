@@ -1,7 +1,7 @@
 /**
- * What a RoPE does, whatever words say it: the frequency of each pair, the magnitude, and which dimensions turn by which axis.
+ * What a RoPE does: the frequency of each pair, the magnitude, and the dimensions and the axis of each pair.
  *
- * Two records are the same RoPE when this is the same; conversions are judged by it, and `ropewalk diff` compares it.
+ * Two records are the same RoPE if these are the same. Conversions are checked by it, and `ropewalk diff` compares it.
  *
  * @module
  */
@@ -14,7 +14,7 @@ export interface EffectiveRope {
   readonly headDim: number;
   readonly rotaryDim: number;
   readonly rotaryOffset: number;
-  /** `vision` turns halves; its exponents are already in invFreq. */
+  /** Pairing vision is half pairing here; invFreq includes its exponents. */
   readonly pairing: Exclude<Pairing, 'vision'>;
   /** Radians a position, one for each pair. */
   readonly invFreq: Float64Array;
@@ -47,7 +47,7 @@ export function effectiveRope(spec: RopeSpec): EffectiveRope {
 
 /** How far two RoPEs are apart. */
 export interface RopeDistance {
-  /** What differs in kind, in words; empty when the same dimensions turn in the same pairs by the same axes. */
+  /** What else differs: sizes, pairing, axes. Empty when the same pairs rotate by the same axes. */
   readonly differences: readonly string[];
   /** Largest relative difference of a frequency. */
   readonly invFreq: number;
@@ -55,7 +55,7 @@ export interface RopeDistance {
   readonly attentionFactor: number;
 }
 
-/** Below this a pair does not turn: at 2³¹ positions it is 2e-11 rad. llama.cpp divides by 1e30 to say so. */
+/** A pair with a lower frequency does not rotate: at 2³¹ positions it is 2e-11 rad. llama.cpp's factor for it is 1e30. */
 export const STANDSTILL = 1e-20;
 
 /**
@@ -73,14 +73,8 @@ function readEffective(given: EffectiveRope, where: string): EffectiveRope {
   const rope = readOptions(given, where);
   const numbers = [rope.headDim, rope.rotaryDim, rope.rotaryOffset, rope.attentionFactor];
   const lists = reading(where, () => rope.invFreq instanceof Float64Array && rope.axisOfPair instanceof Uint8Array);
-  if (
-    !lists ||
-    typeof rope.pairing !== 'string' ||
-    !numbers.every(Number.isFinite) ||
-    !rope.invFreq.every(Number.isFinite)
-  ) {
-    refuse('RANGE', where, 'what effectiveRope gives', given);
-  }
+  const finite = lists && numbers.every(Number.isFinite) && rope.invFreq.every(Number.isFinite);
+  if (!finite || typeof rope.pairing !== 'string') refuse('RANGE', where, 'a result of effectiveRope', given);
   return rope;
 }
 
@@ -94,15 +88,16 @@ function distance(a: EffectiveRope, b: EffectiveRope): RopeDistance {
   const otherAxis: number[] = [];
   for (let j = 0; j < pairs; j++) {
     invFreq = Math.max(invFreq, relative(a.invFreq[j]!, b.invFreq[j]!, STANDSTILL));
-    // The axis of a pair that does not turn is of no account.
+    // A pair that does not rotate has no axis.
     if (a.axisOfPair[j] !== b.axisOfPair[j] && Math.abs(a.invFreq[j]!) > STANDSTILL) otherAxis.push(j);
   }
   if (otherAxis.length > 0)
     differences.push(`the axes of ${otherAxis.length} pairs, the first one pair ${otherAxis[0]}`);
-  return { differences, invFreq, attentionFactor: relative(a.attentionFactor, b.attentionFactor, 0) };
+  return { differences, invFreq, attentionFactor: relative(a.attentionFactor, b.attentionFactor) };
 }
 
-function relative(a: number, b: number, floor: number): number {
+/** The relative difference of two numbers; 0 when both are within `floor`. */
+export function relative(a: number, b: number, floor = 0): number {
   const size = Math.max(Math.abs(a), Math.abs(b));
   return size <= floor ? 0 : Math.abs(a - b) / size;
 }

@@ -1,25 +1,25 @@
 /**
- * Frequencies given one by one, as a record: a base that fits them where there is one, otherwise factors that divide a base's.
+ * A record from a list of frequencies: with a base that fits them where there is one, else with factors for each pair.
  *
  * @module
  */
 import type { RopeScaling, RopeSpec } from 'ropewalk';
 import { STANDSTILL } from './effective.js';
 
-/** Divides the frequency of a pair that does not turn; llama.cpp's own value for Gemma 4 (conversion/gemma.py). An f32 holds it. */
-export const NO_TURN = 1e30;
+/** The factor of a pair that does not rotate, as in llama.cpp's files for Gemma 4 (conversion/gemma.py). It fits an f32. */
+export const NO_ROTATION = 1e30;
 
-/** What stands fixed beside the frequencies. */
+/** A record without its frequencies. */
 export type Frame = Pick<RopeSpec, 'headDim' | 'rotaryDim' | 'rotaryOffset' | 'pairing' | 'axes'>;
 
 /**
- * The factors that divide a base's frequencies to give others: plain[j] / invFreq[j].
+ * The factors that turn a base's frequencies into the given ones: plain[j] / invFreq[j].
  *
  * @param invFreq - radians a position, one a pair
  * @param base - θ
  * @param dim - the exponent's denominator
- * @param exponents - of each pair, where it is not the pair's number
- * @returns one factor a pair; {@link NO_TURN} for a pair that does not turn
+ * @param exponents - of each pair; the pair's number unless given
+ * @returns one factor a pair; {@link NO_ROTATION} for a pair that does not rotate
  */
 export function factorsFor(
   invFreq: ArrayLike<number>,
@@ -28,7 +28,7 @@ export function factorsFor(
   exponents?: ArrayLike<number>,
 ): number[] {
   return Array.from(invFreq, (frequency, j) => {
-    if (Math.abs(frequency) <= STANDSTILL) return NO_TURN;
+    if (Math.abs(frequency) <= STANDSTILL) return NO_ROTATION;
     return base ** ((-2 * (exponents ? exponents[j]! : j)) / dim) / frequency;
   });
 }
@@ -39,8 +39,8 @@ export function factorsFor(
  * @param frame - sizes, pairing and axes
  * @param invFreq - radians a position, one a pair
  * @param attentionFactor - multiplies cos and sin
- * @param tolerance - how well the frequencies are known, relative: a base that fits within it is taken
- * @returns the record, with the base in words when one fits and with factors when none does
+ * @param tolerance - the relative error of the frequencies; a base that fits within it is used
+ * @returns the record, with factors when no base fits
  */
 export function specFromFrequencies(
   frame: Frame,
@@ -49,24 +49,22 @@ export function specFromFrequencies(
   tolerance: number,
 ): RopeSpec {
   const { headDim, rotaryDim = headDim } = frame;
-  const magnitude = Math.abs(attentionFactor - 1) <= tolerance ? {} : { attentionFactor };
-  const turning = Array.from(invFreq).findLastIndex((frequency) => Math.abs(frequency) > STANDSTILL) + 1;
-  const fitted = fitBase(invFreq, turning, rotaryDim, tolerance);
-  if (fitted) {
-    const { base, factor } = fitted;
-    const scaling: RopeScaling | undefined =
-      turning < invFreq.length
-        ? { kind: 'proportional', rotatedPairs: turning, ...(factor === 1 ? {} : { factor }) }
-        : factor === 1
-          ? undefined
-          : { kind: 'linear', factor };
-    return { ...frame, base, ...(scaling ? { scaling } : {}), ...magnitude };
+  const magnitude = Math.abs(attentionFactor - 1) <= tolerance ? undefined : attentionFactor;
+  const rotatedPairs = Array.from(invFreq).findLastIndex((frequency) => Math.abs(frequency) > STANDSTILL) + 1;
+  const fitted = fitBase(invFreq, rotatedPairs, rotaryDim, tolerance);
+  if (!fitted) {
+    const base = baseOfFastPairs(invFreq, rotaryDim, tolerance) ?? 10000;
+    return { ...frame, base, freqFactors: factorsFor(invFreq, base, rotaryDim), attentionFactor: magnitude };
   }
-  const base = baseOfFastPairs(invFreq, rotaryDim, tolerance) ?? 10000;
-  return { ...frame, base, freqFactors: factorsFor(invFreq, base, rotaryDim), ...magnitude };
+  const { base } = fitted;
+  const factor = fitted.factor === 1 ? undefined : fitted.factor;
+  let scaling: RopeScaling | undefined;
+  if (rotatedPairs < invFreq.length) scaling = { kind: 'proportional', rotatedPairs, factor };
+  else if (factor !== undefined) scaling = { kind: 'linear', factor };
+  return { ...frame, base, scaling, attentionFactor: magnitude };
 }
 
-/** Scaling rules leave the fast pairs as they are: where those have a base, it is the model's. */
+/** The base of the fast pairs: scaling rules do not change those. */
 function baseOfFastPairs(invFreq: ArrayLike<number>, dim: number, tolerance: number): number | undefined {
   for (let pairs = invFreq.length >> 1; pairs >= 4; pairs >>= 1) {
     const fitted = fitBase(invFreq, pairs, dim, tolerance);
@@ -75,7 +73,7 @@ function baseOfFastPairs(invFreq: ArrayLike<number>, dim: number, tolerance: num
   return undefined;
 }
 
-/** A base and a common divisor that give all of the first frequencies, or undefined. */
+/** A base and a common divisor that give the first `pairs` frequencies, or undefined. */
 function fitBase(
   invFreq: ArrayLike<number>,
   pairs: number,
@@ -93,7 +91,7 @@ function fitBase(
     }
     return true;
   };
-  // The roundest base and divisor that the data allow are what somebody wrote down.
+  // The base and divisor with the fewest digits that fit are most likely the ones written down.
   for (let digits = 1; digits <= 17; digits++) {
     const base = Number(exact.toPrecision(digits));
     for (let coarse = 1; coarse <= digits; coarse++) {

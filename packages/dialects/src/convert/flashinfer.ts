@@ -2,76 +2,67 @@
  * FlashInfer's calls: apply_rope, apply_llama31_rope, and for everything else apply_rope_with_cos_sin_cache.
  *
  * @module
- * @see flashinfer-ai/flashinfer@ca14df1 flashinfer/rope.py; 020b0de include/flashinfer/pos_enc.cuh (the step of Llama 3.1 is the same)
+ * @see flashinfer-ai/flashinfer@ca14df1 flashinfer/rope.py; 020b0de include/flashinfer/pos_enc.cuh
  */
-
-import type { RopeSpec } from 'ropewalk';
-import { type Fields, refuse } from 'ropewalk/backend';
-import { effectiveRope } from './effective.js';
+import type { Fields } from '../core/fields.js';
+import type { RopeSpec } from '../ops/rope/plan.js';
 import {
   type ConvertOptions,
-  cannot,
+  checkLimits,
   type Draft,
   F32_TOLERANCE,
   type GivenTable,
+  hasPlainExponents,
   type Peer,
-  READS_NEIGHBOURS_WRITES_HALVES,
+  pairingOf,
 } from './form.js';
 import { joinTables, specFromTables, splitTable, tableOf } from './tables.js';
 
 function draftsOf(spec: RopeSpec, options: ConvertOptions): Draft[] {
-  const { headDim, rotaryDim, rotaryOffset, attentionFactor } = effectiveRope(spec);
-  if (rotaryOffset !== 0)
-    cannot(
-      'flashinfer',
-      `rotary_dim counts from dimension 0, and this window starts at ${rotaryOffset}`,
+  const { headDim, rotaryDim, attentionFactor } = checkLimits('flashinfer', spec, {
+    offset: [
+      'rotary_dim counts from dimension 0',
       'Give views of q and k that start there: the last dimension must be dense, the head stride is free.',
-    );
-  if (spec.pairing === 'interleaved-to-half')
-    cannot(
-      'flashinfer',
-      'interleave has no third value that reads neighbours and writes halves',
-      READS_NEIGHBOURS_WRITES_HALVES,
-    );
-  if (spec.axes)
-    cannot(
-      'flashinfer',
+    ],
+    toHalf: 'interleave',
+    axes: [
       'a token has one position',
-      'Fill a cos_sin_cache with a row a token, each pair by its own axis, and give positions that count from 0.',
-    );
+      'Make a cos_sin_cache with one row a token, each pair by its own axis, and positions that count from 0.',
+    ],
+  });
   const { scaling = { kind: 'none' as const } } = spec;
   const interleave = spec.pairing === 'interleaved';
   const common = { head_dim: headDim, rotary_dim: rotaryDim, interleave };
-  const fast =
-    'Its kernels compute the angle in f32 with __powf and __sincosf: 1e-2 off at position 131,071 (flashinfer#5066). A cos_sin_cache is as good as it was made.';
+  const notes = [
+    'Its kernels compute angles in f32 with __powf and __sincosf: at position 131,071 they are 1e-2 off (flashinfer#5066). ' +
+      'A cos_sin_cache avoids this.',
+  ];
   const drafts: Draft[] = [];
-  const plain = !spec.freqFactors && (spec.frequencyDim ?? rotaryDim) === rotaryDim && attentionFactor === 1;
-  if (plain && (scaling.kind === 'none' || scaling.kind === 'linear'))
-    drafts.push({
-      call: 'flashinfer.apply_rope_pos_ids',
-      arguments: { ...common, rope_scale: scaling.kind === 'linear' ? scaling.factor : 1, rope_theta: spec.base },
-      notes: [fast],
-    });
-  if (plain && scaling.kind === 'llama3')
-    drafts.push({
-      call: 'flashinfer.apply_llama31_rope_pos_ids',
-      arguments: {
-        ...common,
-        rope_scale: scaling.factor,
-        rope_theta: spec.base,
-        low_freq_factor: scaling.lowFreqFactor,
-        high_freq_factor: scaling.highFreqFactor,
-        old_context_len: scaling.originalContext,
-      },
-      notes: [fast],
-    });
+  const plain = hasPlainExponents(spec, rotaryDim) && attentionFactor === 1;
+  if (plain && (scaling.kind === 'none' || scaling.kind === 'linear')) {
+    const rope_scale = scaling.kind === 'linear' ? scaling.factor : 1;
+    const own = { ...common, rope_scale, rope_theta: spec.base };
+    drafts.push({ call: 'flashinfer.apply_rope_pos_ids', arguments: own, notes });
+  }
+  if (plain && scaling.kind === 'llama3') {
+    const own = {
+      ...common,
+      rope_scale: scaling.factor,
+      rope_theta: spec.base,
+      low_freq_factor: scaling.lowFreqFactor,
+      high_freq_factor: scaling.highFreqFactor,
+      old_context_len: scaling.originalContext,
+    };
+    drafts.push({ call: 'flashinfer.apply_llama31_rope_pos_ids', arguments: own, notes });
+  }
   const table = tableOf(spec, options);
   drafts.push({
     call: 'flashinfer.apply_rope_with_cos_sin_cache',
     arguments: { head_size: headDim, rotary_dim: rotaryDim, is_neox: !interleave },
     tables: [{ name: 'cos_sin_cache', shape: [table.rows, rotaryDim], data: joinTables(table) }],
     notes: [
-      'FlashInfer itself has plain and Llama 3.1 scaling only: the rest goes into a cache, f32 [max_position, rotary_dim], cosines first.',
+      'FlashInfer has plain and Llama 3.1 scaling only; anything else goes into a cache, f32 [max_position, rotary_dim], ' +
+        'cosines first.',
     ],
   });
   return drafts;
@@ -82,23 +73,17 @@ function read(form: Fields, tables: ReadonlyMap<string, GivenTable>): RopeSpec {
   const rotaryDim = form.optionalInteger('rotary_dim', 2) ?? headDim;
   const cache = tables.get('cos_sin_cache');
   if (cache) {
-    const pairing = (form.optionalFlag('is_neox') ?? true) ? ('half' as const) : ('interleaved' as const);
-    return specFromTables(
-      { headDim, rotaryDim, pairing },
-      splitTable(cache, form.path('cos_sin_cache')),
-      form.path('cos_sin_cache'),
-    );
+    const where = form.path('cos_sin_cache');
+    const pairing = pairingOf(form.optionalFlag('is_neox') === false);
+    return specFromTables({ headDim, rotaryDim, pairing }, splitTable(cache, where), where);
   }
-  const f32 = (key: string, usual?: number): number => {
-    const value = form.optionalPositive(key) ?? usual;
-    return Math.fround(value ?? refuse('FORMAT', form.path(key), 'a number > 0', undefined));
-  };
-  const pairing = (form.optionalFlag('interleave') ?? false) ? ('interleaved' as const) : ('half' as const);
+  const f32 = (key: string, usual: number): number => Math.fround(form.optionalPositive(key) ?? usual);
+  const pairing = pairingOf(form.optionalFlag('interleave'));
   const llama31 = ['low_freq_factor', 'high_freq_factor', 'old_context_len'].some((key) => form.has(key));
-  // The defaults of the two functions differ.
+  // The two functions have different defaults.
   const frame = { headDim, rotaryDim, pairing, base: f32('rope_theta', llama31 ? 5e5 : 1e4) };
   const factor = f32('rope_scale', llama31 ? 8 : 1);
-  if (!llama31) return factor === 1 ? frame : { ...frame, scaling: { kind: 'linear', factor } };
+  if (!llama31) return { ...frame, scaling: factor === 1 ? undefined : { kind: 'linear', factor } };
   return {
     ...frame,
     scaling: {
@@ -119,7 +104,7 @@ export const flashinferPeer: Peer = {
   drafts: draftsOf,
   read,
   recognises: (form) =>
-    form.has('rope_theta') && form.has('head_dim') && !form.has('model_type')
-      ? true
-      : form.has('is_neox') || form.has('cos_sin_cache'),
+    (form.has('rope_theta') && form.has('head_dim') && !form.has('model_type')) ||
+    form.has('is_neox') ||
+    form.has('cos_sin_cache'),
 };

@@ -1,103 +1,168 @@
 /**
- * What every peer's form has in common: arguments as JSON, tables beside them, what a reader should know.
+ * What all peers share: arguments as JSON, tables beside them, and the refusals of what a peer cannot express.
  *
  * @module
  */
-import { type Pairing, type RopeSpec, RopewalkError } from 'ropewalk';
-import type { Fields } from 'ropewalk/backend';
+import { fail } from '../core/errors.js';
+import type { Fields } from '../core/fields.js';
+import type { Pairing, RopeSpec } from '../ops/rope/plan.js';
+import { type EffectiveRope, effectiveRope } from './effective.js';
 
-/** A table that goes beside the arguments. */
+/** A table to write beside the arguments. */
 export interface FormTable {
-  /** The peer's own name, such as `cos_cache`. */
+  /** The peer's name for it, such as `cos_cache`. */
   readonly name: string;
   readonly shape: readonly number[];
   /** `shape`, dense. */
   readonly data: Float32Array;
 }
 
-/** A table that came beside the arguments. */
+/** A table read beside the arguments. */
 export interface GivenTable {
   readonly shape: readonly number[];
   /** `shape`, dense. */
   readonly data: ArrayLike<number>;
-  /** What rounding its elements carry: 2⁻²⁴ for f32. */
+  /** The relative rounding error of its elements: 2⁻²⁴ for f32. */
   readonly roundoff: number;
 }
 
-/** What a conversion may be told beside the record. */
+/** Options of a conversion. */
 export interface ConvertOptions {
-  /** Tokens in use, for forms whose own reading depends on it. */
+  /** Tokens in use, for peers whose frequencies depend on them. */
   readonly context?: number;
-  /** Rows of tables, positions 0 … N − 1. Without it, no tables are made. */
+  /** Rows of tables, for positions 0 … N − 1. Without it no tables are made. */
   readonly positions?: number;
-  /** Heads, where a call wants to know. */
+  /** Heads, for calls that take them. */
   readonly heads?: number;
-  /** huggingface: the model whose code should read the fields. */
+  /** huggingface: the model whose code reads the fields. */
   readonly modelType?: string;
-  /** gguf: general.architecture, which decides the pairing there. */
+  /** gguf: general.architecture, which decides the pairing. */
   readonly architecture?: string;
 }
 
-/** One way to say a record in a peer's words. */
+/** One way to express a record with a peer's arguments. */
 export interface Draft {
   /** The function, operator or file that takes the arguments. */
   readonly call: string;
+  /** JSON; undefined fields are left out. */
   readonly arguments: Readonly<Record<string, unknown>>;
   readonly tables?: readonly FormTable[];
   /** Full sentences. */
   readonly notes?: readonly string[];
-  /** The peer's pairing, where it is not the record's but a change of layout makes up for it. */
+  /** The change of layout that makes up for a pairing other than the record's. */
   readonly relayout?: Relayout;
 }
 
-/** A difference of layout that leaves q·k as it is. */
+/** A difference of layout that does not change q·k. */
 export interface Relayout {
   readonly from: Pairing;
   readonly to: Pairing;
-  /** `permute`: q and k weights must be permuted; `none`: q and k come out permuted alike, and nothing needs doing. */
+  /** `permute`: permute the q and k weights; `none`: q and k come out permuted in the same way, and nothing is to do. */
   readonly weights: 'permute' | 'none';
 }
 
-/** A peer: how it says a record, and how its words are read. */
+/** A peer: writes a record as the peer's arguments, and reads them. */
 export interface Peer {
   readonly name: string;
-  /** What it is, for help texts. */
+  /** One line for help texts. */
   readonly about: string;
-  /** Largest relative error of a frequency or of the magnitude that its number format costs. */
+  /** The largest relative error of a frequency or the magnitude that its number format causes. */
   readonly tolerance: number;
   /**
-   * Ways to say a record, the most natural first; the first one that reads back as the same RoPE is taken.
+   * Ways to express a record, the most natural first. The first that reads back as the same RoPE is used.
    *
-   * @throws {RopewalkError} UNSUPPORTED: cannot be expressed, because …
+   * @throws {RopewalkError} UNSUPPORTED when there is none
    */
   drafts(spec: RopeSpec, options: ConvertOptions): Draft[];
   /**
-   * Reads the peer's words.
+   * Reads the peer's arguments.
    *
    * @throws {RopewalkError} FORMAT, RANGE, SHAPE or UNSUPPORTED, naming the field
    */
   read(form: Fields, tables: ReadonlyMap<string, GivenTable>, options: ConvertOptions): RopeSpec;
-  /** Says whether bare arguments look like this peer's. */
+  /** Whether arguments without a target look like this peer's. */
   recognises(form: Fields): boolean;
 }
 
 /**
- * Says that a peer has no words for a record.
+ * Refuses a record that a peer cannot express.
  *
  * @param peer - its name
  * @param because - the reason
- * @param next - the nearest way, a full sentence
+ * @param next - the nearest alternative, a full sentence
  * @throws {RopewalkError} UNSUPPORTED, always
  */
 export function cannot(peer: string, because: string, next: string): never {
-  throw new RopewalkError('UNSUPPORTED', `convert: ${peer}: cannot be expressed, because ${because}. ${next}`);
+  return fail('UNSUPPORTED', `convert: ${peer}`, `cannot be expressed, because ${because}. ${next}`);
 }
 
-/** What f32 arguments cost: a rounding of base, of scale and of a factor. */
+/** For f32 arguments: a rounding of base, of scale and of a factor. */
 export const F32_TOLERANCE = 2 ** -21;
-/** What numbers in JSON cost. */
+/** For numbers in JSON. */
 export const F64_TOLERANCE = 1e-12;
 
-/** The sentence for a rotation that every peer but HuggingFace's DeepSeek lacks. */
-export const READS_NEIGHBOURS_WRITES_HALVES =
-  'Take pairing interleaved: q and k both come out permuted, and q·k is the same, as long as both are turned so and nothing else reads them.';
+/** What a peer lacks. Each text says why, and then the nearest alternative; a record that needs it is refused. */
+interface Limits {
+  /** A window that does not start at dimension 0. */
+  readonly offset?: readonly [why: string, next: string];
+  /** Pairing vision. */
+  readonly vision?: readonly [why: string, next: string];
+  /** Several position axes. */
+  readonly axes?: readonly [why: string, next: string];
+  /** Pairing interleaved-to-half: the argument that has no value for it. */
+  readonly toHalf?: string;
+}
+
+/**
+ * Refuses a record that needs what a peer lacks.
+ *
+ * @param peer - its name
+ * @param spec - the record
+ * @param limits - what the peer lacks
+ * @returns what the record's RoPE does
+ * @throws {RopewalkError} UNSUPPORTED for such a record; RANGE or SHAPE for one that is no RoPE
+ */
+export function checkLimits(peer: string, spec: RopeSpec, { offset, vision, axes, toHalf }: Limits): EffectiveRope {
+  const rope = effectiveRope(spec);
+  if (offset && rope.rotaryOffset !== 0)
+    cannot(peer, `${offset[0]}, and this window starts at ${rope.rotaryOffset}`, offset[1]);
+  if (toHalf !== undefined && spec.pairing === 'interleaved-to-half')
+    cannot(
+      peer,
+      `${toHalf} has no value for reading interleaved pairs and writing halves`,
+      'Use pairing interleaved: q and k come out permuted in the same way, and q·k is the same if nothing else reads them.',
+    );
+  if (vision && spec.pairing === 'vision') cannot(peer, ...vision);
+  if (axes && rope.numAxes > 1) cannot(peer, ...axes);
+  return rope;
+}
+
+/** The pairing of a peer's flag. */
+export function pairingOf(interleaved: unknown): 'interleaved' | 'half' {
+  return interleaved ? 'interleaved' : 'half';
+}
+
+/** Whether a peer computes the frequencies from base, scaling and rotary_dim alone. */
+export function hasPlainExponents(spec: RopeSpec, rotaryDim: number): boolean {
+  return !spec.freqFactors && (spec.frequencyDim ?? rotaryDim) === rotaryDim;
+}
+
+/** The note for dynamic NTK, written as a larger base. */
+export function dynamicNote(context: number): string {
+  return `Dynamic NTK is a larger base: this one is for a context of ${context} tokens.`;
+}
+
+/** A share whose product with head_dim, truncated to an integer as transformers and vLLM do it, is rotary_dim. */
+export function shareOf(headDim: number, rotaryDim: number): number {
+  const share = rotaryDim / headDim;
+  return Math.trunc(headDim * share) === rotaryDim ? share : (rotaryDim + 0.25) / headDim;
+}
+
+/** A JSON value without undefined fields; typed arrays become lists. */
+export function plainJson(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(plainJson);
+  if (ArrayBuffer.isView(value)) return Array.from(value as unknown as ArrayLike<number>);
+  if (typeof value !== 'object' || value === null) return value;
+  const fields = Object.entries(value).filter(([, field]) => field !== undefined);
+  return Object.fromEntries(fields.map(([key, field]) => [key, plainJson(field)]));
+}

@@ -1,132 +1,107 @@
 /**
- * ggml's op_params and the aclnn design's arguments, which are the same but for names: record ↔ arguments.
+ * ggml's op_params, and the arguments of the aclnn design, which differ in names only: record ↔ arguments.
  *
  * @module
  * @see ggml-org/ggml@d99724f include/ggml.h, src/ggml.c ggml_rope_impl; seed document 003
  */
-
-import type { RopeSpec } from 'ropewalk';
-import { dynamicNtkBase, type Fields, refuse, sharePairs } from 'ropewalk/backend';
-import { ropePlanFromGgml } from '../ggml.js';
+import { refuse } from '../core/errors.js';
+import type { Fields } from '../core/fields.js';
+import {
+  GGML_ROPE_TYPE_IMROPE,
+  GGML_ROPE_TYPE_MROPE,
+  GGML_ROPE_TYPE_NEOX,
+  GGML_ROPE_TYPE_NORMAL,
+  GGML_ROPE_TYPE_VISION,
+  ropePlanFromGgml,
+} from '../dialects/ggml.js';
+import { type RopeAxes, sharePairs } from '../ops/rope/axes.js';
+import { dynamicNtkBase } from '../ops/rope/frequencies.js';
+import type { RopeSpec } from '../ops/rope/plan.js';
 import { effectiveRope } from './effective.js';
 import { factorsFor } from './explicit.js';
-import { cannot, type Draft, F32_TOLERANCE, type Peer, READS_NEIGHBOURS_WRITES_HALVES } from './form.js';
+import { cannot, checkLimits, type Draft, dynamicNote, F32_TOLERANCE, type Peer } from './form.js';
 
 const f32 = Math.fround;
-const MODES = { NORMAL: 0, NEOX: 2, MROPE: 8, VISION: 24, IMROPE: 40 } as const;
 
-/** How the three numbers of a scaling and the two of a ramp are said, besides base and factors. */
-interface Scaling {
+/** A scaling in ggml's numbers. */
+export interface GgmlScaling {
   readonly n_ctx_orig: number;
   readonly freq_scale: number;
   readonly ext_factor: number;
   readonly attn_factor: number;
   readonly beta_fast: number;
   readonly beta_slow: number;
-}
-
-const PLAIN: Scaling = { n_ctx_orig: 0, freq_scale: 1, ext_factor: 0, attn_factor: 1, beta_fast: 32, beta_slow: 1 };
-
-/** A scaling in ggml's own numbers, and what goes with it. */
-export interface GgmlScaling extends Scaling {
   readonly freq_base: number;
   readonly freq_factors: readonly number[] | null;
   readonly notes: readonly string[];
 }
 
 /**
- * Says frequencies and magnitude in ggml's numbers: its own scaling where it has one, otherwise factors for each pair.
+ * Expresses frequencies and magnitude in ggml's numbers: with ggml's own scaling if it has one, and with factors for
+ * each pair.
  *
  * @param spec - the record
  * @param peer - names the peer in refusals
- * @returns ways to say it, the most natural first
- * @throws {RopewalkError} UNSUPPORTED when a factor is beyond f32
+ * @returns ways to express it, the most natural first
+ * @throws {RopewalkError} UNSUPPORTED when a factor does not fit an f32
  */
 export function ggmlScalings(spec: RopeSpec, peer: string): GgmlScaling[] {
   const { invFreq, attentionFactor, rotaryDim } = effectiveRope(spec);
-  const vision = spec.pairing === 'vision';
-  const dim = vision ? rotaryDim / 2 : rotaryDim;
-  const exponents = sharePairs(spec.axes, rotaryDim / 2).exponents;
+  const dim = spec.pairing === 'vision' ? rotaryDim / 2 : rotaryDim;
+  const { exponents } = sharePairs(spec.axes, rotaryDim / 2);
   const { scaling = { kind: 'none' as const } } = spec;
-  const own: GgmlScaling[] = [];
-  const given = spec.freqFactors
-    ? Array.from(spec.freqFactors)
-        .slice(0, rotaryDim / 2)
-        .map(f32)
-    : null;
-  const say = (numbers: Partial<GgmlScaling>): void => {
-    own.push({
-      ...PLAIN,
-      attn_factor: f32(attentionFactor),
-      freq_base: f32(spec.base),
-      freq_factors: given,
-      notes: [],
-      ...numbers,
-    });
+  const factors = spec.freqFactors && Array.from(spec.freqFactors, f32).slice(0, rotaryDim / 2);
+  const plain: GgmlScaling = {
+    n_ctx_orig: 0,
+    freq_scale: 1,
+    ext_factor: 0,
+    attn_factor: f32(attentionFactor),
+    beta_fast: 32,
+    beta_slow: 1,
+    freq_base: f32(spec.base),
+    freq_factors: factors ?? null,
+    notes: [],
   };
+  const all: GgmlScaling[] = [];
   if ((spec.frequencyDim ?? dim) === dim) {
-    if (scaling.kind === 'none') say({});
-    if (scaling.kind === 'linear') say({ freq_scale: f32(1 / scaling.factor) });
-    if (scaling.kind === 'dynamicNtk')
-      say({
-        freq_base: f32(dynamicNtkBase(spec.base, dim, scaling)),
-        notes: [`Dynamic NTK is a larger base: this one is for a context of ${scaling.context} tokens.`],
-      });
+    if (scaling.kind === 'none') all.push(plain);
+    if (scaling.kind === 'linear') all.push({ ...plain, freq_scale: f32(1 / scaling.factor) });
+    if (scaling.kind === 'dynamicNtk') {
+      const freq_base = f32(dynamicNtkBase(spec.base, dim, scaling));
+      all.push({ ...plain, freq_base, notes: [dynamicNote(scaling.context)] });
+    }
     if (scaling.kind === 'yarn' && Number.isInteger(scaling.originalContext)) {
-      const {
-        factor,
-        originalContext: n_ctx_orig,
-        extFactor: ext_factor = 1,
-        betaFast: beta_fast = 32,
-        betaSlow: beta_slow = 1,
-      } = scaling;
+      const { factor, originalContext: n_ctx_orig, extFactor = 1, betaFast = 32, betaSlow = 1, truncate } = scaling;
       const freq_scale = f32(1 / factor);
-      // ggml multiplies attn_factor by 1 + 0.1 ln(1 / freq_scale) wherever ext_factor is not 0.
-      const attn_factor = f32(attentionFactor / (ext_factor === 0 ? 1 : 1 + 0.1 * Math.log(1 / freq_scale)));
-      const truncate =
-        scaling.truncate === false ? ["ggml rounds the edges of YaRN's ramp to whole pairs, always (truncate)."] : [];
-      if (Number.isFinite(attn_factor))
-        say({
-          n_ctx_orig,
-          freq_scale,
-          ext_factor: f32(ext_factor),
-          attn_factor,
-          beta_fast,
-          beta_slow,
-          notes: truncate,
-        });
+      // ggml multiplies attn_factor by 1 + 0.1 ln(1 / freq_scale) if ext_factor is not 0.
+      const attn_factor = f32(attentionFactor / (extFactor === 0 ? 1 : 1 + 0.1 * Math.log(1 / freq_scale)));
+      const notes =
+        truncate === false ? ["ggml always rounds the edges of YaRN's ramp to whole pairs (truncate)."] : [];
+      const yarn = { n_ctx_orig, freq_scale, ext_factor: f32(extFactor), beta_fast: betaFast, beta_slow: betaSlow };
+      if (Number.isFinite(attn_factor)) all.push({ ...plain, ...yarn, attn_factor, notes });
     }
   }
-  const freq_base = f32(spec.base);
-  const freq_factors = factorsFor(invFreq, freq_base, dim, exponents).map(f32);
-  const last = freq_factors.findIndex((factor) => !Number.isFinite(factor) || factor === 0);
-  if (last < 0 && freq_base > 0 && Number.isFinite(freq_base)) {
-    const why = reasonForFactors(spec, dim);
-    own.push({
-      ...PLAIN,
-      freq_base,
-      attn_factor: f32(attentionFactor),
-      freq_factors,
-      notes: [
-        `${why}: what it does to the frequencies is in freq_factors, one a pair${attentionFactor === 1 ? '' : ', and its magnitude in attn_factor'}.`,
-      ],
-    });
-  } else if (own.length === 0) {
+  const freq_factors = factorsFor(invFreq, plain.freq_base, dim, exponents).map(f32);
+  const bad = freq_factors.findIndex((factor) => !Number.isFinite(factor) || factor === 0);
+  if (bad < 0 && plain.freq_base > 0 && Number.isFinite(plain.freq_base)) {
+    const magnitude = attentionFactor === 1 ? '' : ', and its magnitude in attn_factor';
+    const note = `${reasonForFactors(spec, dim)}: its effect is in freq_factors, one a pair${magnitude}.`;
+    all.push({ ...plain, freq_factors, notes: [note] });
+  } else if (all.length === 0) {
     cannot(
       peer,
-      `pair ${last}'s factor does not fit an f32`,
-      'Build cos and sin tables instead: --to onnx or --to infiniop.',
+      `the factor of pair ${bad} does not fit an f32`,
+      'Use cos and sin tables: --to onnx or --to infiniop.',
     );
   }
-  return own;
+  return all;
 }
 
-function reasonForFactors(spec: RopeSpec, dim: number): string {
-  const { scaling } = spec;
+function reasonForFactors({ scaling, frequencyDim = 0 }: RopeSpec, dim: number): string {
   if (scaling?.kind === 'yarn' && scaling.truncate === false)
     return "ggml rounds the edges of YaRN's ramp, and this record does not (truncate: false)";
-  if ((spec.frequencyDim ?? dim) !== dim)
-    return `ggml's exponents count over n_dims = ${dim}, this record's over ${spec.frequencyDim}`;
+  if ((frequencyDim || dim) !== dim)
+    return `ggml's exponents have the denominator n_dims = ${dim}, not ${frequencyDim}`;
   if (scaling && !['none', 'linear', 'dynamicNtk', 'yarn'].includes(scaling.kind))
     return `ggml has no ${scaling.kind} scaling`;
   return "ggml's own scaling, in f32, does not give these frequencies";
@@ -134,131 +109,110 @@ function reasonForFactors(spec: RopeSpec, dim: number): string {
 
 /** mode, sections and the axes of the positions. */
 function modeOf(
-  spec: RopeSpec,
+  { pairing, axes, headDim, rotaryDim = headDim }: RopeSpec,
   peer: string,
-): { mode: number; sections?: number[]; position_axes?: string[]; notes: string[] } {
-  if (spec.pairing === 'interleaved-to-half')
-    cannot(
-      peer,
-      'it reads neighbours and writes halves, and ggml writes where it reads',
-      READS_NEIGHBOURS_WRITES_HALVES,
-    );
-  if (!spec.axes) return { mode: spec.pairing === 'interleaved' ? MODES.NORMAL : MODES.NEOX, notes: [] };
-  if (spec.pairing === 'interleaved')
-    cannot(
-      peer,
-      'its modes with several axes turn halves, and this turns neighbours',
-      'Permute q and k to halves first: ropewalk permute.',
-    );
-  const sections = [...spec.axes.sections, 0].slice(0, 4);
-  const { rule } = spec.axes;
-  if (rule === 'vision') return { mode: MODES.VISION, sections, notes: [] };
-  if (rule === 'sections') return { mode: MODES.MROPE, sections, notes: [] };
-  if (rule === 'interleaved-ggml') return { mode: MODES.IMROPE, sections, notes: [] };
-  const pairs = (spec.rotaryDim ?? spec.headDim) / 2;
-  const ours = sharePairs(spec.axes, pairs).axisOfPair;
-  const theirs = sharePairs({ rule: 'interleaved-ggml', sections }, pairs).axisOfPair;
+): { mode: number; sections?: number[]; position_axes?: string[]; note?: string } {
+  if (!axes) return { mode: pairing === 'interleaved' ? GGML_ROPE_TYPE_NORMAL : GGML_ROPE_TYPE_NEOX };
+  if (pairing === 'interleaved')
+    cannot(peer, 'its modes with several axes have half pairing', 'Permute q and k first: ropewalk permute.');
+  const sections = [...axes.sections, 0].slice(0, 4);
+  const { rule } = axes;
+  if (rule === 'vision') return { mode: GGML_ROPE_TYPE_VISION, sections };
+  if (rule === 'sections') return { mode: GGML_ROPE_TYPE_MROPE, sections };
+  const mode = GGML_ROPE_TYPE_IMROPE;
+  const ours = sharePairs(axes, rotaryDim / 2).axisOfPair;
+  const theirs = sharePairs({ rule: 'interleaved-ggml', sections }, rotaryDim / 2).axisOfPair;
   const elsewhere = Array.from(ours.keys()).filter((j) => ours[j] !== theirs[j]);
-  if (elsewhere.length === 0) return { mode: MODES.IMROPE, sections, notes: [] };
-  if (elsewhere.some((j) => ours[j] !== 0 || theirs[j] !== 3))
-    cannot(
-      peer,
-      `IMROPE gives pair ${elsewhere[0]} to another axis`,
-      'Use tables by token: planRope with positions on each axis.',
-    );
+  if (elsewhere.length === 0) return { mode, sections };
+  if (elsewhere.some((j) => ours[j] !== 0 || theirs[j] !== 3)) {
+    const next = 'Use tables by token: planRope takes positions on each axis.';
+    cannot(peer, `IMROPE gives pair ${elsewhere[0]} to another axis`, next);
+  }
   const note =
-    `IMROPE gives pairs ${elsewhere.join(', ')} to the fourth axis, where this record turns them by t: ` +
-    "give t's positions again as the fourth row of b. (llama.cpp gives 0 there for text tokens.)";
-  return { mode: MODES.IMROPE, sections, position_axes: ['t', 'h', 'w', 't'], notes: [note] };
+    `IMROPE gives pairs ${elsewhere.join(', ')} to the fourth axis, and this record to t: repeat t's positions as the ` +
+    'fourth row of b. (llama.cpp has 0 there for text tokens.)';
+  return { mode, sections, position_axes: ['t', 'h', 'w', 't'], note };
 }
 
-/** The fields of op_params, by ggml's names. */
-const FLOATS = ['freq_base', 'freq_scale', 'ext_factor', 'attn_factor', 'beta_fast', 'beta_slow'] as const;
-
 function draftsOf(spec: RopeSpec, peer: 'ggml' | 'cann'): Draft[] {
-  const { headDim, rotaryDim, rotaryOffset } = effectiveRope(spec);
-  const { mode, sections, position_axes, notes } = modeOf(spec, peer);
-  if (mode === MODES.VISION && (rotaryOffset !== 0 || rotaryDim !== headDim))
-    cannot(
-      peer,
-      `VISION turns the whole head, and this turns ${rotaryDim} of ${headDim}`,
-      'Make a view of the turned dimensions, and call it on that.',
-    );
-  if (peer === 'cann' && rotaryOffset !== 0)
-    cannot(
-      peer,
-      `the aclnn design turns the first n_dims, and this window starts at ${rotaryOffset}`,
-      'Give src0 and dst as views that start there.',
-    );
-  return ggmlScalings(spec, peer).map((scaling) => {
-    const { freq_factors, notes: more, ...numbers } = scaling;
-    const dims = peer === 'ggml' ? { ne0: headDim } : { D: headDim };
+  const cann = peer === 'cann';
+  const { headDim, rotaryDim, rotaryOffset } = checkLimits(peer, spec, {
+    toHalf: 'mode',
+    offset: cann
+      ? ['the aclnn design rotates the first n_dims', 'Give src0 and dst as views that start there.']
+      : undefined,
+  });
+  const { mode, sections, position_axes, note } = modeOf(spec, peer);
+  if (mode === GGML_ROPE_TYPE_VISION && (rotaryOffset !== 0 || rotaryDim !== headDim)) {
+    const because = `VISION rotates the whole head, and this record ${rotaryDim} of ${headDim} dimensions`;
+    cannot(peer, because, 'Call it on a view of those dimensions.');
+  }
+  return ggmlScalings(spec, peer).map(({ freq_factors, notes: more, ...numbers }) => {
+    const notes = note === undefined ? [...more] : [note, ...more];
+    if (rotaryOffset) notes.push('n_offs is set on the result of the call: ggml_rope_set_offset.');
+    if (!cann && freq_factors) notes.push('freq_factors are the tensor c, f32.');
     return {
-      call: peer === 'cann' ? 'rope (aclnn design)' : sections ? 'ggml_rope_multi' : 'ggml_rope_ext',
+      call: cann ? 'rope (aclnn design)' : sections ? 'ggml_rope_multi' : 'ggml_rope_ext',
       arguments: {
-        ...dims,
-        n_dims: mode === MODES.VISION ? rotaryDim / 2 : rotaryDim,
-        ...(sections ? { sections } : {}),
+        [cann ? 'D' : 'ne0']: headDim,
+        n_dims: mode === GGML_ROPE_TYPE_VISION ? rotaryDim / 2 : rotaryDim,
+        sections,
         mode,
         ...numbers,
         freq_factors,
-        ...(rotaryOffset ? { n_offs: rotaryOffset } : {}),
-        ...(position_axes ? { position_axes } : {}),
-        ...(peer === 'cann' ? { forward: true } : {}),
+        n_offs: rotaryOffset || undefined,
+        position_axes,
+        forward: cann || undefined,
       },
-      notes: [
-        ...notes,
-        ...more,
-        ...(rotaryOffset ? ['n_offs is set on the result of the call: ggml_rope_set_offset.'] : []),
-        ...(peer === 'ggml' && freq_factors ? ['freq_factors are the tensor c, f32.'] : []),
-      ],
+      notes,
     };
   });
 }
 
-/** Reads the arguments by way of the dialect itself, so that ggml's own checks and roundings apply. */
+/** Reads the arguments with the dialect itself, so that ggml's checks and roundings apply. */
 function readArguments(f: Fields, dims: 'ne0' | 'D'): RopeSpec {
-  const ne0 = f.integer(dims, 1, 2 ** 20);
   const mode = f.integer('mode', 0, 64);
-  const multi = mode >= MODES.MROPE;
   const factors = f.optionalNumbers('freq_factors');
-  const floats = Object.fromEntries(FLOATS.filter((key) => f.has(key)).map((key) => [key, f.number(key)]));
   const { source } = ropePlanFromGgml({
-    ne: [ne0, 1, 1, 1],
+    ne: [f.integer(dims, 1, 2 ** 20), 1, 1, 1],
     n_dims: f.integer('n_dims', 1, 2 ** 20),
     mode,
-    ...(f.has('sections') ? { sections: f.integers('sections', 0, 2 ** 20) } : {}),
-    n_ctx_orig: f.optionalInteger('n_ctx_orig', 0) ?? 0,
-    ...floats,
-    n_offs: f.optionalInteger('n_offs', 0) ?? 0,
+    sections: f.has('sections') ? f.integers('sections', 0, 2 ** 20) : undefined,
+    n_ctx_orig: f.optionalInteger('n_ctx_orig', 0),
+    freq_base: f.optionalNumber('freq_base'),
+    freq_scale: f.optionalNumber('freq_scale'),
+    ext_factor: f.optionalNumber('ext_factor'),
+    attn_factor: f.optionalNumber('attn_factor'),
+    beta_fast: f.optionalNumber('beta_fast'),
+    beta_slow: f.optionalNumber('beta_slow'),
+    n_offs: f.optionalInteger('n_offs', 0),
     freq_factors: factors && Float32Array.from(factors),
-    positions: new Int32Array(multi ? 4 : 1),
+    positions: new Int32Array(mode >= GGML_ROPE_TYPE_MROPE ? 4 : 1),
     tableDtype: 'f64',
   });
   const { headDim, rotaryDim, rotaryOffset, pairing, axes, base, scaling, freqFactors, attentionFactor } = source!.spec;
   return {
     headDim,
-    ...(rotaryDim === undefined ? {} : { rotaryDim }),
-    ...(rotaryOffset ? { rotaryOffset } : {}),
+    rotaryDim,
+    rotaryOffset: rotaryOffset || undefined,
     pairing,
-    ...(axes ? { axes: f.has('position_axes') ? aliased(f, axes, rotaryDim ?? headDim) : axes } : {}),
+    axes: axes && f.has('position_axes') ? aliased(f, axes, rotaryDim ?? headDim) : axes,
     base,
-    ...(scaling && scaling.kind !== 'none' ? { scaling } : {}),
-    ...(freqFactors ? { freqFactors: Array.from(freqFactors) } : {}),
-    ...(attentionFactor === undefined || attentionFactor === 1 ? {} : { attentionFactor }),
+    scaling: scaling?.kind === 'none' ? undefined : scaling,
+    freqFactors: freqFactors && Array.from(freqFactors),
+    attentionFactor: attentionFactor === 1 ? undefined : attentionFactor,
   };
 }
 
-/** With t's positions on the fourth axis too, IMROPE shares the pairs out as HuggingFace does. */
-function aliased(f: Fields, axes: NonNullable<RopeSpec['axes']>, rotaryDim: number): NonNullable<RopeSpec['axes']> {
-  const names = f.optionalList('position_axes') ?? [];
-  const same = names.join(' ');
-  if (same === 't h w e') return axes;
+/** With t's positions on the fourth axis too, IMROPE has HuggingFace's axes. */
+function aliased(f: Fields, axes: RopeAxes, rotaryDim: number): RopeAxes {
+  const names = (f.optionalList('position_axes') ?? []).join(' ');
+  if (names === 't h w e') return axes;
   const result = { rule: 'interleaved' as const, sections: axes.sections.slice(0, 3) };
   const wanted = sharePairs(axes, rotaryDim / 2).axisOfPair.map((axis) => (axis === 3 ? 0 : axis));
   const got = sharePairs(result, rotaryDim / 2).axisOfPair;
-  if (same !== 't h w t' || axes.rule !== 'interleaved-ggml' || wanted.some((axis, j) => axis !== got[j]))
-    refuse('UNSUPPORTED', f.path('position_axes'), '["t", "h", "w", "t"] in mode 40, or none', names);
+  if (names !== 't h w t' || axes.rule !== 'interleaved-ggml' || wanted.some((axis, j) => axis !== got[j]))
+    refuse('UNSUPPORTED', f.path('position_axes'), '["t", "h", "w", "t"] in mode 40, or none', f.raw('position_axes'));
   return result;
 }
 
@@ -272,7 +226,7 @@ export const ggmlPeer: Peer = {
   recognises: (form) => form.has('n_dims') && form.has('mode') && form.has('ne0'),
 };
 
-/** The rope of the aclnn design (seeds 000 and 003), `@ropewalk/dialects`. */
+/** The rope of the aclnn design (seeds 000 and 003), `ropewalk/cann`. */
 export const cannPeer: Peer = {
   name: 'cann',
   about: "the aclnn design's rope, dimensions [B, S, N, D]",

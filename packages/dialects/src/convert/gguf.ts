@@ -1,43 +1,30 @@
 /**
  * GGUF's keys and factor tensors: record ↔ metadata, as llama.cpp reads them.
  *
- * Which pairs rotate is not among the keys: general.architecture decides it, and which keys and factor tensors llama.cpp reads. Where the
- * record rotates halves and the architecture neighbours, llama.cpp's converter permutes q and k, and so must whoever writes these keys.
+ * general.architecture decides the pairing, and which keys and factor tensors llama.cpp reads. Where the record has
+ * half pairing and the architecture interleaved, q and k weights must be permuted, as llama.cpp's converter does.
  *
  * @module
  * @see ggml-org/llama.cpp@de3ff815 src/llama-model.cpp; convert_hf_to_gguf.py generate_extra_tensors; ggml docs/gguf.md
  */
-
-import type { RopeSpec } from 'ropewalk';
-import { Fields, refuse, sharePairs } from 'ropewalk/backend';
-import { ropeFromGguf, rowOf } from '../gguf.js';
-import type { GgufArchitecture } from '../gguf-architectures.js';
-import { effectiveRope } from './effective.js';
+import { refuse } from '../core/errors.js';
+import { Fields } from '../core/fields.js';
+import { ropeFromGguf, rowOf } from '../dialects/gguf.js';
+import { ARCHITECTURE_OF, FREQS, type GgufArchitecture, LONG, SHORT } from '../dialects/gguf-architectures.js';
+import { sharePairs } from '../ops/rope/axes.js';
+import type { RopeSpec } from '../ops/rope/plan.js';
+import { type EffectiveRope, effectiveRope } from './effective.js';
 import { factorsFor } from './explicit.js';
-import { type ConvertOptions, cannot, type Draft, F32_TOLERANCE, type Peer, type Relayout } from './form.js';
-import { ggmlScalings } from './ggml.js';
-
-/** GGUF's name of an architecture, where it is not model_type itself. */
-const ARCHITECTURE_OF: Readonly<Record<string, string>> = {
-  mistral: 'llama',
-  mixtral: 'llama',
-  qwen2_moe: 'qwen2moe',
-  qwen3_moe: 'qwen3moe',
-  qwen2_vl: 'qwen2vl',
-  qwen2_5_vl: 'qwen2vl',
-  qwen3_vl: 'qwen3vl',
-  qwen3_vl_moe: 'qwen3vlmoe',
-  phi: 'phi2',
-  gemma3_text: 'gemma3',
-  gpt_neox: 'gptneox',
-  gpt_oss: 'gpt-oss',
-  glm4_moe: 'glm4moe',
-  cohere: 'command-r',
-  deepseek_v2: 'deepseek2',
-  deepseek_v3: 'deepseek2',
-  llama4_text: 'llama4',
-  ernie4_5_moe: 'ernie4_5-moe',
-};
+import {
+  type ConvertOptions,
+  cannot,
+  checkLimits,
+  type Draft,
+  F32_TOLERANCE,
+  type Peer,
+  type Relayout,
+} from './form.js';
+import { type GgmlScaling, ggmlScalings } from './ggml.js';
 
 const f32 = Math.fround;
 
@@ -51,167 +38,125 @@ export function modelTypeOf(architecture: string): string {
   return Object.entries(ARCHITECTURE_OF).findLast(([, name]) => name === architecture)?.[0] ?? architecture;
 }
 
-/** A record in the keys of one architecture. */
+/** Why an architecture has no keys for a record, and what to do. */
+type Reason = readonly [because: string, next: string];
+
+/** A record for one architecture. */
+interface Target {
+  readonly a: string;
+  readonly row: GgufArchitecture;
+  readonly spec: RopeSpec;
+  readonly rope: EffectiveRope;
+  readonly common: Readonly<Record<string, unknown>>;
+}
+
 function draftsOf(spec: RopeSpec, options: ConvertOptions): Draft[] {
-  const effective = effectiveRope(spec);
-  if (effective.rotaryOffset !== 0)
-    cannot(
-      'gguf',
-      `no key says where the window starts, and this one starts at ${effective.rotaryOffset}`,
+  const rope = checkLimits('gguf', spec, {
+    offset: [
+      'no key says where the window starts',
       "llama.cpp sets it in the model's graph: use --to ggml for n_offs.",
-    );
-  if (spec.pairing === 'vision')
-    cannot('gguf', "a vision tower's RoPE is written into clip.cpp, not into keys", 'Use --to ggml, mode 24.');
-  refuseLeftovers(spec);
+    ],
+    vision: ["a vision tower's RoPE is in clip.cpp, not in keys", 'Use --to ggml, mode 24.'],
+  });
+  refuseLeftovers(spec, rope);
   const { candidates, mapped } = architecturesFor(spec, options);
   const reasons: Reason[] = [];
-  const drafts = candidates.flatMap((architecture) => draftsFor(architecture, spec, mapped, reasons));
-  // Of several architectures, what the last one lacks is what none has.
+  const drafts = candidates.flatMap((architecture) => draftsFor(architecture, spec, rope, mapped, reasons));
+  // The last candidate has the most keys: what it lacks, all lack.
   const reason = reasons.at(-1);
-  return drafts.length > 0 || !reason ? drafts : cannot('gguf', reason.because, reason.next);
+  return drafts.length > 0 || !reason ? drafts : cannot('gguf', ...reason);
 }
 
-/** Why an architecture has no keys for a record, and what to do. */
-interface Reason {
-  readonly because: string;
-  readonly next: string;
-}
-
-function draftsFor(architecture: string, spec: RopeSpec, mapped: boolean, reasons: Reason[]): Draft[] {
-  const row = rowOf(architecture)!;
-  const effective = effectiveRope(spec);
+function draftsFor(a: string, spec: RopeSpec, rope: EffectiveRope, mapped: boolean, reasons: Reason[]): Draft[] {
+  const row = rowOf(a)!;
+  const { headDim, rotaryDim } = rope;
   const pairing = pairingOf(row, spec);
-  const relayout = relayoutOf(spec, pairing, architecture);
-  if (row.whole && effective.rotaryDim !== effective.headDim) {
-    reasons.push({
-      because: `llama.cpp's ${architecture} rotates whole heads, and this record ${effective.rotaryDim} of ${effective.headDim} dimensions`,
-      next: `Name an architecture that rotates a part with --arch, such as ${pairing === 'half' ? 'phi3' : 'glm4'}.`,
-    });
+  const relayout = relayoutOf(spec, pairing, a);
+  if (row.whole && rotaryDim !== headDim) {
+    const because = `llama.cpp's ${a} rotates whole heads, and this record ${rotaryDim} of ${headDim} dimensions`;
+    const other = pairing === 'half' ? 'phi3' : 'glm4';
+    reasons.push([because, `Name an architecture that rotates a part with --arch, such as ${other}.`]);
     return [];
   }
-  const common: Record<string, unknown> = {
-    'general.architecture': architecture,
-    // The key_length of MLA counts the part without position too, which is no part of the record.
-    ...(row.window === 'mla' ? {} : { [`${architecture}.attention.key_length`]: effective.headDim }),
-    [`${architecture}.rope.dimension_count`]: effective.rotaryDim,
-    ...(spec.axes ? { [`${architecture}.rope.dimension_sections`]: [...spec.axes.sections, 0].slice(0, 4) } : {}),
+  const common = {
+    'general.architecture': a,
+    // MLA's key_length includes the part without position, which the record does not have.
+    [`${a}.attention.key_length`]: row.window === 'mla' ? undefined : headDim,
+    [`${a}.rope.dimension_count`]: rotaryDim,
+    [`${a}.rope.dimension_sections`]: spec.axes && [...spec.axes.sections, 0].slice(0, 4),
   };
-  // GGUF's sections are read by the architecture's own rule; ggml's scalings know nothing of axes.
-  const drafts = [...longRope(spec, architecture, row, common), ...scaled(spec, architecture, row, common, reasons)];
-  const notes = [
-    ...(row.sliding && row.sliding.base !== 'same'
-      ? [`These keys are the full layers'; the sliding layers' base is ${architecture}.rope.freq_base_swa.`]
-      : []),
-    ...(architecture === 'deepseek2' && spec.scaling?.kind === 'yarn'
-      ? [
-          "llama.cpp's deepseek2 graph works out a magnitude of its own from yarn_log_multiplier: compare attn_factor with a file of its converter.",
-        ]
-      : []),
-    ...(mapped
-      ? []
-      : [
-          `Which pairs turn is decided by general.architecture: ${architecture} turns ${pairing === 'half' ? 'halves' : 'neighbours'}. Name yours with --arch.`,
-        ]),
-    ...(relayout?.weights === 'permute'
-      ? [
-          `${architecture} turns ${WORDS[relayout.to]}, this record ${WORDS[relayout.from]}: permute q and k weights (ropewalk permute), as llama.cpp's converter does.`,
-        ]
-      : []),
-    ...(relayout?.weights === 'none'
-      ? [`${architecture} writes neighbours, this record halves: q and k come out permuted alike, and q·k is the same.`]
-      : []),
-  ];
-  return drafts.map((draft) => ({
-    ...draft,
-    notes: [...notes, ...(draft.notes ?? [])],
-    ...(relayout ? { relayout } : {}),
-  }));
+  const notes: string[] = [];
+  if (row.sliding && row.sliding.base !== 'same')
+    notes.push(`These keys are those of full layers; the base of sliding layers is ${a}.rope.freq_base_swa.`);
+  if (a === 'deepseek2' && spec.scaling?.kind === 'yarn')
+    notes.push(
+      "llama.cpp's deepseek2 computes the magnitude from yarn_log_multiplier: compare attn_factor with a converted file.",
+    );
+  if (!mapped)
+    notes.push(`general.architecture decides the pairing: ${a} has ${pairing} pairing. Name yours with --arch.`);
+  if (relayout?.weights === 'permute')
+    notes.push(
+      `${a} has ${pairing} pairing, this record ${spec.pairing}: permute q and k weights (ropewalk permute), as llama.cpp's ` +
+        'converter does.',
+    );
+  if (relayout?.weights === 'none')
+    notes.push(`${a} has interleaved pairing: q and k come out permuted in the same way, and q·k is the same.`);
+  const target = { a, row, spec, rope, common };
+  const scaled = ggmlScalings(spec, 'gguf').flatMap((scaling) => scaledDraft(target, scaling, reasons));
+  const drafts = [...longRope(target), ...scaled];
+  return drafts.map((draft) => ({ ...draft, notes: [...notes, ...(draft.notes ?? [])], relayout }));
 }
 
-const WORDS: Readonly<Record<string, string>> = {
-  half: 'halves',
-  interleaved: 'neighbours',
-  'interleaved-to-half': 'neighbours into halves',
-};
-
-/** In the keys of linear scaling and YaRN, or in factor tensors, as far as llama.cpp reads them for this architecture. */
-function scaled(
-  spec: RopeSpec,
-  a: string,
-  row: GgufArchitecture,
-  common: Record<string, unknown>,
-  reasons: Reason[],
-): Draft[] {
-  const betaFast = row.betaFast ?? 32;
-  // An architecture's axes are read back from its own sections.
-  return ggmlScalings(spec, 'gguf').flatMap((s): Draft[] => {
-    const yarn = s.ext_factor !== 0;
-    const key = (name: string): string => `${a}.rope.scaling.${name}`;
-    const changed = (name: string, value: number, usual: number): Record<string, number> =>
-      value === usual ? {} : { [key(name)]: value };
-    const lacks = (what: string, next: string): Draft[] => {
-      reasons.push({ because: `llama.cpp reads no ${what} for ${a}`, next });
-      return [];
-    };
-    if (s.freq_factors && (row.factors === undefined || row.factorsFor === 'none')) {
-      const other =
-        pairingOf(row, spec) === 'half'
-          ? 'exaone, or phi3 for a part of a head'
-          : 'llama, or nanbeige for a part of a head';
-      return lacks('factors of frequencies', `Name an architecture that has them with --arch: ${other}.`);
-    }
-    if (yarn && s.ext_factor !== 1 && row.yarn !== 'all') return lacks('yarn_ext_factor', 'grok has it: --arch grok.');
-    if (yarn && row.yarn === undefined && (s.beta_fast !== betaFast || s.beta_slow !== 1))
-      return lacks('yarn_beta_fast and yarn_beta_slow', 'grok and mistral3 have them: --arch mistral3.');
-    const attn = changed('attn_factor', s.attn_factor, 1);
-    const scaling = yarn
-      ? {
-          [key('type')]: 'yarn',
-          [key('factor')]: f32(1 / s.freq_scale),
-          [key('original_context_length')]: s.n_ctx_orig,
-          ...changed('yarn_ext_factor', s.ext_factor, 1),
-          ...attn,
-          ...changed('yarn_beta_fast', s.beta_fast, betaFast),
-          ...changed('yarn_beta_slow', s.beta_slow, 1),
-        }
-      : s.freq_scale !== 1
-        ? { [key('type')]: 'linear', [key('factor')]: f32(1 / s.freq_scale), ...attn }
-        : attn;
-    const factors = s.freq_factors && [...s.freq_factors];
-    // Where there are lists for long and for short contexts, both say the same.
-    const both = row.factors === 'long-short' && {
-      [LONG]: factors,
-      [SHORT]: factors,
-      [key('original_context_length')]: s.n_ctx_orig || 4096,
-    };
-    return [
-      {
-        call: 'GGUF metadata',
-        arguments: {
-          ...common,
-          [`${a}.rope.freq_base`]: s.freq_base,
-          ...scaling,
-          ...(factors ? both || { [FREQS]: factors } : {}),
-        },
-        notes: [...s.notes, ...(factors ? [both ? NOTE_BOTH : `${FREQS} is an f32 tensor.`] : [])],
-      },
-    ];
-  });
-}
-
-/** LongRoPE keeps both lists, and llama.cpp chooses by the size of the context it is opened with. */
-function longRope(spec: RopeSpec, a: string, row: GgufArchitecture, common: Record<string, unknown>): Draft[] {
-  const { scaling } = spec;
-  if (
-    scaling?.kind !== 'longrope' ||
-    (row.factors !== 'long-short' && row.factors !== 'by-type') ||
-    row.factorsFor === 'none'
-  )
+/** In the keys of linear scaling and YaRN, or in factor tensors, if llama.cpp reads them for this architecture. */
+function scaledDraft({ a, row, spec, common }: Target, s: GgmlScaling, reasons: Reason[]): Draft[] {
+  const lacks = (what: string, next: string): Draft[] => {
+    reasons.push([`llama.cpp reads no ${what} for ${a}`, next]);
     return [];
-  const { rotaryDim, attentionFactor } = effectiveRope(spec);
+  };
+  const yarn = s.ext_factor !== 0;
+  const betaFast = row.betaFast ?? 32;
+  if (s.freq_factors && (row.factors === undefined || row.factorsFor === 'none')) {
+    const half = pairingOf(row, spec) === 'half';
+    const other = half ? 'exaone, or phi3 for a part of a head' : 'llama, or nanbeige for a part of a head';
+    return lacks('factors of frequencies', `Name an architecture that has them with --arch: ${other}.`);
+  }
+  if (yarn && s.ext_factor !== 1 && row.yarn !== 'all') return lacks('yarn_ext_factor', 'grok has it: --arch grok.');
+  if (yarn && row.yarn === undefined && (s.beta_fast !== betaFast || s.beta_slow !== 1))
+    return lacks('yarn_beta_fast and yarn_beta_slow', 'grok and mistral3 have them: --arch mistral3.');
+  const key = (name: string): string => `${a}.rope.scaling.${name}`;
+  const unless = (usual: number, value: number) => (value === usual ? undefined : value);
+  const scaling: Record<string, unknown> = {};
+  if (yarn || s.freq_scale !== 1) {
+    scaling[key('type')] = yarn ? 'yarn' : 'linear';
+    scaling[key('factor')] = f32(1 / s.freq_scale);
+  }
+  scaling[key('attn_factor')] = unless(1, s.attn_factor);
+  if (yarn) {
+    scaling[key('original_context_length')] = s.n_ctx_orig;
+    scaling[key('yarn_ext_factor')] = unless(1, s.ext_factor);
+    scaling[key('yarn_beta_fast')] = unless(betaFast, s.beta_fast);
+    scaling[key('yarn_beta_slow')] = unless(1, s.beta_slow);
+  }
+  const notes = [...s.notes];
+  if (s.freq_factors) {
+    // Both lists are the same, for long and for short contexts.
+    const both = row.factors === 'long-short';
+    for (const name of both ? [LONG, SHORT] : [FREQS]) scaling[name] = s.freq_factors;
+    if (both) scaling[key('original_context_length')] = s.n_ctx_orig || 4096;
+    notes.push(both ? NOTE_BOTH : `${FREQS} is an f32 tensor.`);
+  }
+  return [{ call: 'GGUF metadata', arguments: { ...common, [`${a}.rope.freq_base`]: s.freq_base, ...scaling }, notes }];
+}
+
+/** LongRoPE has both lists, and llama.cpp chooses by the size of its context. */
+function longRope({ a, row, spec, rope, common }: Target): Draft[] {
+  const { scaling } = spec;
+  const reads = (row.factors === 'long-short' || row.factors === 'by-type') && row.factorsFor !== 'none';
+  if (scaling?.kind !== 'longrope' || !reads) return [];
   const base = f32(spec.base);
+  const { originalContext } = scaling;
   const list = (context: number): number[] =>
-    factorsFor(effectiveRope({ ...spec, scaling: { ...scaling, context } }).invFreq, base, rotaryDim).map(f32);
+    factorsFor(effectiveRope({ ...spec, scaling: { ...scaling, context } }).invFreq, base, rope.rotaryDim).map(f32);
   return [
     {
       call: 'GGUF metadata',
@@ -219,74 +164,65 @@ function longRope(spec: RopeSpec, a: string, row: GgufArchitecture, common: Reco
         ...common,
         [`${a}.rope.freq_base`]: base,
         [`${a}.rope.scaling.type`]: 'longrope',
-        [`${a}.rope.scaling.original_context_length`]: scaling.originalContext,
-        [`${a}.rope.scaling.attn_factor`]: f32(attentionFactor),
-        [LONG]: list(scaling.originalContext + 1),
-        [SHORT]: list(scaling.originalContext),
+        [`${a}.rope.scaling.original_context_length`]: originalContext,
+        [`${a}.rope.scaling.attn_factor`]: f32(rope.attentionFactor),
+        [LONG]: list(originalContext + 1),
+        [SHORT]: list(originalContext),
       },
       notes: [
         NOTE_BOTH,
-        `llama.cpp takes the long ones when it is opened with more than ${scaling.originalContext} tokens, whatever the sequence's length.`,
+        `llama.cpp takes the long ones when its context is larger than ${originalContext} tokens, for every sequence.`,
       ],
     },
   ];
 }
 
-/** Where HuggingFace gives what t, h and w leave to t, IMROPE gives it to e, and llama.cpp's position there is 0 for text. */
-function refuseLeftovers(spec: RopeSpec): void {
-  if (spec.axes?.rule !== 'interleaved') return;
-  const { invFreq, axisOfPair, rotaryDim } = effectiveRope(spec);
-  const theirs = sharePairs({ rule: 'interleaved-ggml', sections: spec.axes.sections }, rotaryDim / 2).axisOfPair;
+/** HuggingFace gives leftover pairs to t, IMROPE to e, where llama.cpp's position is 0 for text. */
+function refuseLeftovers({ axes }: RopeSpec, { invFreq, axisOfPair, rotaryDim }: EffectiveRope): void {
+  if (axes?.rule !== 'interleaved') return;
+  const theirs = sharePairs({ rule: 'interleaved-ggml', sections: axes.sections }, rotaryDim / 2).axisOfPair;
   const lost = Array.from(axisOfPair.keys()).filter((j) => axisOfPair[j] !== theirs[j]);
   if (lost.length === 0) return;
   const angle = Math.max(...lost.map((j) => Math.abs(invFreq[j]!))) * 262143;
   cannot(
     'gguf',
-    `llama.cpp's IMROPE gives pairs ${lost.join(', ')} to the fourth axis, where this record turns them by t`,
-    `With dimension_sections [${spec.axes.sections}] as they are, a text token loses up to ${angle.toPrecision(3)} rad at position 262,143: as record, say axes rule "interleaved-ggml".`,
+    `llama.cpp's IMROPE gives pairs ${lost.join(', ')} to the fourth axis, and this record to t`,
+    `With dimension_sections [${axes.sections}], a text token would lose up to ${angle.toPrecision(3)} rad at position ` +
+      '262,143. If this is intended, use axes rule "interleaved-ggml" in a record.',
   );
 }
 
-/** The architectures that the keys may be for: the one that is named, or else the plainest ones that pair so. */
+/** The named architecture, or else the plainest ones with this pairing. */
 function architecturesFor(spec: RopeSpec, options: ConvertOptions): { candidates: readonly string[]; mapped: boolean } {
-  const asked = options.architecture;
-  const named =
-    asked ?? (options.modelType === undefined ? undefined : (ARCHITECTURE_OF[options.modelType] ?? options.modelType));
+  const { architecture: asked, modelType } = options;
+  const named = asked ?? (modelType === undefined ? undefined : (ARCHITECTURE_OF[modelType] ?? modelType));
   const rope = named === undefined ? undefined : rowOf(named)?.rope;
   if (named !== undefined && rope !== undefined && rope !== 'none') return { candidates: [named], mapped: true };
   if (asked !== undefined) refuse('UNSUPPORTED', 'convert: --arch', 'an architecture of llama.cpp with RoPE', asked);
   const rule = spec.axes?.rule;
   if (rule) return { candidates: rule === 'sections' ? ['qwen2vl', 'glm4moe'] : ['qwen3vl', 'qwen35'], mapped: false };
   if (spec.pairing !== 'half') return { candidates: ['llama', 'glm4', 'nanbeige'], mapped: false };
-  // Whole heads; whole heads with factors; parts of heads, and factors for long and short contexts.
+  // Whole heads; whole heads with factors; parts of heads, with factors for long and short contexts.
   return { candidates: spec.scaling?.kind === 'longrope' ? ['phi3'] : ['qwen2', 'exaone', 'phi3'], mapped: false };
 }
 
-/** How an architecture pairs: with sections it may be otherwise than without. */
+/** The pairing of an architecture, which may differ with sections. */
 function pairingOf(row: GgufArchitecture, spec: RopeSpec): 'half' | 'interleaved' {
   return row.rope === 'norm' && !(row.sections && spec.axes) ? 'interleaved' : 'half';
 }
 
-function relayoutOf(spec: RopeSpec, pairing: 'half' | 'interleaved', architecture: string): Relayout | undefined {
-  if (spec.pairing === pairing) return undefined;
-  if (spec.pairing === 'half' && pairing === 'interleaved')
-    return { from: 'half', to: 'interleaved', weights: 'permute' };
-  if (spec.pairing === 'interleaved-to-half' && pairing === 'interleaved')
-    return { from: spec.pairing, to: pairing, weights: 'none' };
-  return cannot(
-    'gguf',
-    `${architecture} turns ${WORDS[pairing]}, this record ${WORDS[spec.pairing]}`,
-    'Name an architecture that pairs so with --arch, or permute q and k weights first: ropewalk permute.',
-  );
+function relayoutOf({ pairing: from }: RopeSpec, to: 'half' | 'interleaved', a: string): Relayout | undefined {
+  if (from === to) return undefined;
+  if (from === 'half') return { from, to, weights: 'permute' };
+  if (from === 'interleaved-to-half' && to === 'interleaved') return { from, to, weights: 'none' };
+  const next = 'Name an architecture of this pairing with --arch, or permute q and k weights first: ropewalk permute.';
+  return cannot('gguf', `${a} has ${to} pairing, this record ${from}`, next);
 }
 
-const FREQS = 'rope_freqs.weight';
-const LONG = 'rope_factors_long.weight';
-const SHORT = 'rope_factors_short.weight';
 const NOTE_BOTH = `${LONG} and ${SHORT} are f32 tensors.`;
-/** Factor tensors travel among the keys, as lists. */
+/** Factor tensors are lists among the keys. */
 const TENSORS = [FREQS, LONG, SHORT];
-/** Layers enough for one of each kind; Baichuan rotates only with so many. */
+/** Enough for one layer of each kind; Baichuan rotates only with 32 layers. */
 const LAYERS = 32;
 
 function readKeys(keys: Readonly<Record<string, unknown>>, options: ConvertOptions, where: string): RopeSpec {
@@ -297,20 +233,16 @@ function readKeys(keys: Readonly<Record<string, unknown>>, options: ConvertOptio
   };
   assume('block_count', LAYERS);
   const row = typeof architecture === 'string' ? rowOf(architecture) : undefined;
-  // A list that architectures without a rule of their own need.
-  if (row?.sliding?.full === 'list')
-    assume(
-      'attention.sliding_window_pattern',
-      Array.from({ length: LAYERS }, (_, layer) => layer % 2 === 0),
-    );
+  const alternate = Array.from({ length: LAYERS }, (_, layer) => layer % 2 === 0);
+  if (row?.sliding?.full === 'list') assume('attention.sliding_window_pattern', alternate);
   if (row?.compressed) assume('attention.compress_ratios', new Array(LAYERS).fill(0));
   const fields = new Fields(keys, where);
   const tensors = TENSORS.filter((name) => fields.has(name)).map((name) => ({ name }));
   const model = ropeFromGguf(
     { metadata, tensors, readTensor: (name) => Float32Array.from(fields.optionalNumbers(name)!) },
-    { ...(options.context === undefined ? {} : { context: options.context }), where },
+    { context: options.context, where },
   );
-  // The keys without _swa are those of the full layers; in some architectures only sliding layers rotate.
+  // Keys without _swa are those of full layers; in some architectures only sliding layers rotate.
   const layer =
     model.layers.find(({ rope, layerType }) => rope && layerType !== 'sliding_attention') ??
     model.layers.find(({ rope }) => rope);

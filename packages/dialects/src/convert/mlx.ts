@@ -1,106 +1,85 @@
 /**
- * MLX's fast.rope: dims, traditional, base or freqs, scale. freqs are reciprocal: the angle is (offset + t) · scale / freqs[j].
+ * MLX's fast.rope: dims, traditional, base or freqs, scale. The angle is (offset + t) · scale / freqs[j].
  *
  * @module
  * @see ml-explore/mlx@0017d3c mlx/fast.cpp rope; ml-explore/mlx-lm rope_utils.py
  */
-
-import type { RopeSpec } from 'ropewalk';
-import { dynamicNtkBase, type Fields, refuse } from 'ropewalk/backend';
-import { effectiveRope, STANDSTILL } from './effective.js';
-import { NO_TURN, specFromFrequencies } from './explicit.js';
-import { cannot, type Draft, F32_TOLERANCE, type Peer, READS_NEIGHBOURS_WRITES_HALVES } from './form.js';
+import { refuse } from '../core/errors.js';
+import type { Fields } from '../core/fields.js';
+import { dynamicNtkBase } from '../ops/rope/frequencies.js';
+import type { RopeSpec } from '../ops/rope/plan.js';
+import { STANDSTILL } from './effective.js';
+import { NO_ROTATION, specFromFrequencies } from './explicit.js';
+import {
+  cannot,
+  checkLimits,
+  type Draft,
+  dynamicNote,
+  F32_TOLERANCE,
+  hasPlainExponents,
+  type Peer,
+  pairingOf,
+} from './form.js';
 
 const f32 = Math.fround;
 
 function draftsOf(spec: RopeSpec): Draft[] {
-  const { headDim, rotaryDim, rotaryOffset, invFreq, attentionFactor } = effectiveRope(spec);
-  if (spec.pairing === 'interleaved-to-half')
-    cannot(
-      'mlx',
-      'traditional has no third value that reads neighbours and writes halves',
-      READS_NEIGHBOURS_WRITES_HALVES,
-    );
-  if (spec.axes)
-    cannot(
-      'mlx',
-      'fast.rope counts one position a token on from offset',
-      'Multiply by cos and sin arrays of your own, a row a token.',
-    );
-  if (rotaryOffset !== 0)
-    cannot(
-      'mlx',
-      `dims counts from dimension 0, and this window starts at ${rotaryOffset}`,
-      'Split the array, and rotate the part.',
-    );
+  const own = 'Multiply by your own cos and sin arrays, one row a token.';
+  const { headDim, rotaryDim, invFreq, attentionFactor } = checkLimits('mlx', spec, {
+    toHalf: 'traditional',
+    axes: ['fast.rope counts one position a token on from offset', own],
+    offset: ['dims counts from dimension 0', 'Split the array, and rotate the part.'],
+  });
   const { scaling = { kind: 'none' as const } } = spec;
   const common = { head_dim: headDim, dims: rotaryDim, traditional: spec.pairing === 'interleaved' };
-  const mscale = attentionFactor === 1 ? {} : { mscale: attentionFactor };
-  const notes = [
-    'offset is the position of the first token; the others count on by one.',
-    ...(attentionFactor === 1
-      ? []
-      : ['fast.rope has no magnitude: multiply x[..., :dims] by mscale before the call, as mlx-lm does.']),
-  ];
+  const mscale = attentionFactor === 1 ? undefined : attentionFactor;
+  const notes = ['offset is the position of the first token; the others count on by one.'];
+  if (mscale !== undefined)
+    notes.push('fast.rope has no magnitude: multiply x[..., :dims] by mscale before the call, as mlx-lm does.');
   const drafts: Draft[] = [];
-  const say = (rest: Record<string, unknown>, more: string[] = []): void => {
-    drafts.push({
-      call: 'mx.fast.rope',
-      arguments: { ...common, ...rest, offset: 0, ...mscale },
-      notes: [...notes, ...more],
-    });
+  const say = (rest: Record<string, unknown>, ...more: string[]): void => {
+    const arguments_ = { ...common, ...rest, offset: 0, mscale };
+    drafts.push({ call: 'mx.fast.rope', arguments: arguments_, notes: [...notes, ...more] });
   };
-  if (!spec.freqFactors && (spec.frequencyDim ?? rotaryDim) === rotaryDim) {
+  if (hasPlainExponents(spec, rotaryDim)) {
     if (scaling.kind === 'none') say({ base: f32(spec.base), scale: 1, freqs: null });
     if (scaling.kind === 'linear') say({ base: f32(spec.base), scale: f32(1 / scaling.factor), freqs: null });
-    if (scaling.kind === 'dynamicNtk')
-      say({ base: f32(dynamicNtkBase(spec.base, rotaryDim, scaling)), scale: 1, freqs: null }, [
-        `Dynamic NTK is a larger base: this one is for a context of ${scaling.context} tokens.`,
-      ]);
+    if (scaling.kind === 'dynamicNtk') {
+      const base = f32(dynamicNtkBase(spec.base, rotaryDim, scaling));
+      say({ base, scale: 1, freqs: null }, dynamicNote(scaling.context));
+    }
   }
-  const freqs = Array.from(invFreq, (frequency) => f32(Math.abs(frequency) <= STANDSTILL ? NO_TURN : 1 / frequency));
+  const freqs = Array.from(invFreq, (value) => f32(Math.abs(value) <= STANDSTILL ? NO_ROTATION : 1 / value));
   const bad = freqs.findIndex((value) => !Number.isFinite(value) || value === 0);
   if (bad < 0)
-    say({ base: null, scale: 1, freqs }, ['freqs are the reciprocals of the frequencies, float32 [dims / 2].']);
-  else if (drafts.length === 0)
-    cannot(
-      'mlx',
-      `the reciprocal frequency of pair ${bad} does not fit a float32`,
-      'Multiply by cos and sin arrays of your own.',
-    );
+    say({ base: null, scale: 1, freqs }, 'freqs are the reciprocals of the frequencies, float32 [dims / 2].');
+  else if (drafts.length === 0) cannot('mlx', `the reciprocal frequency of pair ${bad} does not fit a float32`, own);
   return drafts;
 }
 
 function read(form: Fields): RopeSpec {
   const dims = form.integer('dims', 2, 2 ** 20);
   const headDim = form.optionalInteger('head_dim', 2) ?? dims;
-  const pairing = (form.optionalFlag('traditional') ?? false) ? ('interleaved' as const) : ('half' as const);
+  const pairing = pairingOf(form.optionalFlag('traditional'));
   const scale = f32(form.optionalPositive('scale') ?? 1);
   const mscale = form.optionalNumber('mscale') ?? 1;
   const base = form.optionalPositive('base');
   const freqs = form.optionalNumbers('freqs');
-  if (freqs && base !== undefined)
-    refuse('FORMAT', form.path('base'), 'null beside freqs: fast.rope takes one of the two', base);
   const frame = { headDim, rotaryDim: dims, pairing };
-  if (freqs) {
-    if (freqs.length !== dims / 2) refuse('SHAPE', form.path('freqs'), `dims / 2 = ${dims / 2} numbers`, freqs.length);
-    const zero = freqs.indexOf(0);
-    if (zero >= 0) refuse('RANGE', form.path(`freqs[${zero}]`), 'a reciprocal frequency other than 0', 0);
-    return specFromFrequencies(
-      frame,
-      freqs.map((value) => scale / f32(value)),
-      mscale,
-      2 ** -23,
-    );
-  }
-  const magnitude = mscale === 1 ? {} : { attentionFactor: mscale };
-  const theta = f32(base ?? refuse('FORMAT', form.path('base'), 'a number, or freqs', undefined));
-  return {
-    ...frame,
-    base: theta,
-    ...(scale === 1 ? {} : { scaling: { kind: 'linear' as const, factor: 1 / scale } }),
-    ...magnitude,
-  };
+  if (!freqs)
+    return {
+      ...frame,
+      base: f32(form.need(base, 'base', 'a number, or freqs')),
+      scaling: scale === 1 ? undefined : { kind: 'linear', factor: 1 / scale },
+      attentionFactor: mscale === 1 ? undefined : mscale,
+    };
+  if (base !== undefined)
+    refuse('FORMAT', form.path('base'), 'null beside freqs', base, 'fast.rope takes one of the two.');
+  if (freqs.length !== dims / 2) refuse('SHAPE', form.path('freqs'), `dims / 2 = ${dims / 2} numbers`, freqs.length);
+  const zero = freqs.indexOf(0);
+  if (zero >= 0) refuse('RANGE', form.path(`freqs[${zero}]`), 'a reciprocal frequency other than 0', 0);
+  const invFreq = freqs.map((value) => scale / f32(value));
+  return specFromFrequencies(frame, invFreq, mscale, 2 ** -23);
 }
 
 /** mx.fast.rope. */

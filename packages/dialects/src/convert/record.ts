@@ -1,5 +1,5 @@
 /**
- * Our own record as JSON, there and back: the names of {@link RopeSpec}, nothing left out silently.
+ * Ropewalk's own record as JSON, with the names of {@link RopeSpec}.
  *
  * @module
  */
@@ -7,12 +7,13 @@
 import type { AxisRule, Pairing, RopeAxes, RopeScaling, RopeSpec } from 'ropewalk';
 import { Fields, readOptions, refuse } from 'ropewalk/backend';
 import { effectiveRope } from './effective.js';
+import { plainJson } from './form.js';
 
 const PAIRINGS: readonly Pairing[] = ['interleaved', 'half', 'vision', 'interleaved-to-half'];
 const RULES: readonly AxisRule[] = ['sections', 'interleaved', 'interleaved-ggml', 'vision'];
 const SPEC_KEYS =
   'headDim rotaryDim rotaryOffset pairing axes base frequencyDim scaling freqFactors attentionFactor'.split(' ');
-/** The fields of each scaling rule: those that must be there, and those that may. */
+/** The required and the optional fields of each scaling rule. */
 const SCALING: Readonly<Record<RopeScaling['kind'], { readonly needs: string; readonly may?: string }>> = {
   none: { needs: '' },
   linear: { needs: 'factor' },
@@ -33,20 +34,8 @@ const SCALING: Readonly<Record<RopeScaling['kind'], { readonly needs: string; re
 export function specToJson(spec: RopeSpec): Record<string, unknown> {
   const given = readOptions(spec, 'rope: options');
   effectiveRope(given); // the checks
-  const plain = (value: unknown): unknown => {
-    if (Array.isArray(value)) return value.map(plain);
-    if (ArrayBuffer.isView(value)) return Array.from(value as unknown as ArrayLike<number>);
-    if (typeof value !== 'object' || value === null) return value;
-    return Object.fromEntries(
-      Object.entries(value)
-        .filter(([, v]) => v !== undefined)
-        .map(([k, v]) => [k, plain(v)]),
-    );
-  };
-  const own = given as unknown as Record<string, unknown>;
-  return plain(
-    Object.fromEntries(SPEC_KEYS.filter((key) => own[key] !== undefined).map((key) => [key, own[key]])),
-  ) as Record<string, unknown>;
+  const own = Object.fromEntries(SPEC_KEYS.map((key) => [key, given[key as keyof RopeSpec]]));
+  return plainJson(own) as Record<string, unknown>;
 }
 
 /**
@@ -54,29 +43,28 @@ export function specToJson(spec: RopeSpec): Record<string, unknown> {
  *
  * @param json - an object with the names of RopeSpec
  * @param where - names the file in messages
- * @throws {RopewalkError} FORMAT for a missing, misspelt or malformed field; RANGE, SHAPE or UNSUPPORTED for values that no RoPE can have
+ * @throws {RopewalkError} FORMAT for a missing, misspelt or malformed field; RANGE, SHAPE or UNSUPPORTED for impossible
+ *   values
  */
 export function specFromJson(json: unknown, where: string): RopeSpec {
   const f = new Fields(json, where);
   onlyKeys(f, SPEC_KEYS);
-  const optional = <K extends string, T>(key: K, value: T | undefined): { [P in K]?: T } =>
-    value === undefined ? {} : ({ [key]: value } as { [P in K]: T });
   const axes = f.optionalObject('axes');
   const scaling = f.optionalObject('scaling');
   const spec: RopeSpec = {
     headDim: f.integer('headDim', 1, 2 ** 20),
-    ...optional('rotaryDim', f.optionalInteger('rotaryDim', 2, 2 ** 20)),
-    ...optional('rotaryOffset', f.optionalInteger('rotaryOffset', 0, 2 ** 20)),
+    rotaryDim: f.optionalInteger('rotaryDim', 2, 2 ** 20),
+    rotaryOffset: f.optionalInteger('rotaryOffset', 0, 2 ** 20),
     pairing: f.oneOf('pairing', PAIRINGS),
-    ...optional('axes', axes && axesFrom(axes)),
+    axes: axes && axesFrom(axes),
     base: f.number('base'),
-    ...optional('frequencyDim', f.optionalPositive('frequencyDim')),
-    ...optional('scaling', scaling && scalingFrom(scaling)),
-    ...optional('freqFactors', f.optionalNumbers('freqFactors')),
-    ...optional('attentionFactor', f.optionalNumber('attentionFactor')),
+    frequencyDim: f.optionalPositive('frequencyDim'),
+    scaling: scaling && scalingFrom(scaling),
+    freqFactors: f.optionalNumbers('freqFactors'),
+    attentionFactor: f.optionalNumber('attentionFactor'),
   };
   effectiveRope(spec);
-  return spec;
+  return plainJson(spec) as RopeSpec;
 }
 
 function axesFrom(f: Fields): RopeAxes {
@@ -86,24 +74,18 @@ function axesFrom(f: Fields): RopeAxes {
 
 function scalingFrom(f: Fields): RopeScaling {
   const kind = f.oneOf('kind', Object.keys(SCALING) as RopeScaling['kind'][]);
-  const { needs, may = '' } = SCALING[kind];
-  const names = (list: string): string[] => list.split(' ').filter(Boolean);
-  onlyKeys(f, ['kind', ...names(needs), ...names(may)]);
-  const record: Record<string, unknown> = { kind };
-  for (const key of [...names(needs), ...names(may)]) {
-    const value =
-      key.endsWith('Factor') && key.match(/^(short|long)F/)
-        ? f.optionalNumbers(key)
-        : key === 'truncate'
-          ? f.optionalFlag(key)
-          : f.optionalNumber(key);
-    if (value === undefined && names(needs).includes(key)) refuse('FORMAT', f.path(key), 'a value', undefined);
-    if (value !== undefined) record[key] = value;
-  }
-  return record as unknown as RopeScaling;
+  const [needs, may] = [SCALING[kind].needs, SCALING[kind].may ?? ''].map((list) => list.split(' ').filter(Boolean));
+  const keys = [...needs!, ...may!];
+  onlyKeys(f, ['kind', ...keys]);
+  const read = (key: string): unknown => {
+    if (key === 'shortFactor' || key === 'longFactor') return f.optionalNumbers(key);
+    return key === 'truncate' ? f.optionalFlag(key) : f.optionalNumber(key);
+  };
+  const values = keys.map((key) => [key, needs!.includes(key) ? f.need(read(key), key) : read(key)]);
+  return { kind, ...Object.fromEntries(values) } as RopeScaling;
 }
 
-/** A misspelt name must not fall away. */
+/** Refuses misspelt names. */
 function onlyKeys(f: Fields, allowed: readonly string[]): void {
   for (const key of f.keys()) {
     if (!allowed.includes(key)) refuse('FORMAT', f.path(key), `one of ${allowed.join(', ')}`, key);
