@@ -9,181 +9,14 @@
  * @see huggingface/transformers@v5.18.0 src/transformers/modeling_rope_utils.py
  * @see huggingface/transformers@v5.18.0 src/transformers/models/NAME/{configuration,modeling}_NAME.py
  */
-
-import type { Pairing, RopeAxes, RopeScaling, RopeSpec } from 'ropewalk';
-import { Fields, fail, refuse } from 'ropewalk/backend';
+import { fail, refuse } from '../core/errors.js';
+import { Fields } from '../core/fields.js';
+import type { RopeAxes } from '../ops/rope/axes.js';
+import type { RopeScaling } from '../ops/rope/frequencies.js';
+import type { Pairing, RopeSpec } from '../ops/rope/plan.js';
+import { FULL, LINEAR, REFUSED, type Rules, rulesOf, SLIDING, WITHOUT_ROPE } from './huggingface-models.js';
 import { type LayerRope, type ModelRope, type ModelRopeOptions, readModelRopeOptions } from './model-rope.js';
 
-const FULL = 'full_attention';
-const SLIDING = 'sliding_attention';
-const LINEAR = 'linear_attention';
-
-/**
- * How a model differs from Llama. Llama has θ = 10000 and head_dim = hidden_size / num_attention_heads, and rotates the
- * whole head with half pairing. Numbers are defaults for missing fields.
- */
-interface Rules {
-  /** rope_theta; 10000 unless given. */
-  readonly theta?: number;
-  /** The old name of rope_theta. */
-  readonly thetaKey?: string;
-  readonly pairing?: Pairing;
-  /** The model reads rope_interleave; false means half pairing. */
-  readonly readsInterleave?: true;
-  readonly headDim?: number;
-  /** global_head_dim: head_dim of the full layers. */
-  readonly globalHeadDim?: number;
-  /** qk_rope_head_dim (MLA): a separate part of the head, which rotates as a whole. */
-  readonly mla?: number;
-  /** partial_rotary_factor. Models without this do not read it. */
-  readonly partial?: number;
-  /** The old name of partial_rotary_factor. */
-  readonly partialKey?: string;
-  /** rotary_dim. Models without this do not read it. */
-  readonly rotaryDim?: number;
-  /** The rule of the axes, and mrope_section. */
-  readonly axes?: RopeAxes;
-  /** layer_types: full attention in every `period`-th layer (the field `key` may set it), `other` in the rest. */
-  readonly layers?: { readonly other: string; readonly period: number; readonly key?: string; readonly first?: true };
-  /** The old list of the full layers; the others are convolutions. Without the list all layers are full. */
-  readonly attentionAt?: string;
-  /** One RoPE a layer type: the old field of each θ, and its default. rope_scaling applies to full layers. */
-  readonly byType?: {
-    readonly full: [string, number];
-    readonly sliding: [string, number];
-    readonly scalesSliding?: true;
-  };
-  /** Full layers do not rotate. */
-  readonly onlySliding?: true;
-  /** Every n-th layer does not rotate, unless no_rope_layers lists them. */
-  readonly nopeEvery?: number;
-  /** transformers takes missing parameters from one checkpoint; here the file must have them. */
-  readonly needsParameters?: true;
-}
-
-function each(models: string, rules: Rules): Record<string, Rules> {
-  return Object.fromEntries(models.split(' ').map((name) => [name, rules]));
-}
-
-/** By model_type, without `_text` at its end. */
-const MODELS: Readonly<Record<string, Rules>> = {
-  ...each(
-    'llama mistral ministral qwen2 qwen2_moe qwen3_moe olmo olmo2 olmoe starcoder2 granite granitemoe granitemoeshared',
-    {},
-  ),
-  ...each('falcon falcon_h1 diffllama arcee dots1 jais2 hunyuan_v1_dense hunyuan_v1_moe', {}),
-  ...each('mixtral phimoe lfm2_moe', { theta: 1e6 }),
-  ...each('bitnet flex_olmo mllama', { theta: 5e5 }),
-  ...each('gemma gemma2 vaultgemma', { headDim: 256 }),
-  ...each('qwen3 seed_oss', { headDim: 128 }),
-  smollm3: { theta: 2e6, nopeEvery: 4 },
-  minimax: { theta: 1e6, layers: { other: LINEAR, period: 2, first: true } },
-  hy_v3: { theta: 11158840, headDim: 128 },
-  apertus: { theta: 12e6, needsParameters: true },
-  cwm: { theta: 1e6, headDim: 128, needsParameters: true },
-  ministral3: { headDim: 128, needsParameters: true },
-  gpt_oss: { theta: 150000, headDim: 64, needsParameters: true },
-  openai_privacy_filter: { theta: 150000, headDim: 64, needsParameters: true, pairing: 'interleaved' },
-
-  // A part of each head rotates.
-  ...each('phi persimmon nemotron glm4_moe', { partial: 0.5 }),
-  ...each('phi3 phi4_multimodal', { partial: 1 }),
-  stablelm: { partial: 0.25 },
-  gpt_neox: { partial: 0.25, partialKey: 'rotary_pct', thetaKey: 'rotary_emb_base' },
-  gpt_neox_japanese: { partial: 1, partialKey: 'rotary_pct', thetaKey: 'rotary_emb_base' },
-  solar_open: { theta: 1e6, headDim: 128, partial: 1 },
-  minimax_m2: { theta: 5e6, headDim: 128, partial: 1 },
-  qwen3_next: { headDim: 256, partial: 0.25, layers: { other: LINEAR, period: 4, key: 'full_attention_interval' } },
-
-  // Interleaved pairs.
-  ...each('gptj codegen', { pairing: 'interleaved', rotaryDim: 64 }),
-  ...each('cohere ernie4_5_moe', { pairing: 'interleaved', theta: 5e5 }),
-  ...each('glm glm4', { pairing: 'interleaved', headDim: 128, partial: 0.5 }),
-  ernie4_5: { pairing: 'interleaved', theta: 5e5, headDim: 128 },
-  helium: { pairing: 'interleaved', theta: 1e5, headDim: 128 },
-  moonshine: { pairing: 'interleaved', partial: 0.9 },
-  llama4: { pairing: 'interleaved', theta: 5e5, headDim: 128, nopeEvery: 4 },
-
-  // Multi-head latent attention.
-  deepseek_v2: { mla: 64, pairing: 'interleaved' },
-  ...each('deepseek_v3 youtu', { mla: 64, pairing: 'interleaved-to-half', readsInterleave: true }),
-  glm4_moe_lite: { mla: 64, pairing: 'interleaved-to-half', readsInterleave: true, partial: 1 },
-  mistral4: { mla: 64, pairing: 'interleaved-to-half', readsInterleave: true, needsParameters: true },
-  ...each('deepseek_v32 glm_moe_dsa', { mla: 64, pairing: 'interleaved-to-half' }),
-  longcat_flash: { mla: 64, pairing: 'interleaved-to-half', theta: 1e7 },
-  minicpm3: { mla: 32 },
-
-  // Several position axes.
-  ...each('qwen2_vl qwen2_5_vl', { theta: 1e6, axes: { rule: 'sections', sections: [16, 24, 24] } }),
-  paddleocr_vl: { theta: 5e5, headDim: 128, axes: { rule: 'sections', sections: [16, 24, 24] } },
-  ...each('glm4v glm_ocr', { pairing: 'interleaved', partial: 1, axes: { rule: 'sections', sections: [8, 12, 12] } }),
-  glm4v_moe: { partial: 0.5, axes: { rule: 'sections', sections: [8, 12, 12] } },
-  qwen3_vl: { theta: 5e5, headDim: 128, axes: { rule: 'interleaved', sections: [24, 20, 20] } },
-  qwen3_vl_moe: { theta: 5e5, axes: { rule: 'interleaved', sections: [24, 20, 20] } },
-  ...each('qwen3_5 qwen3_5_moe', {
-    headDim: 256,
-    partial: 0.25,
-    layers: { other: LINEAR, period: 4, key: 'full_attention_interval' },
-    axes: { rule: 'interleaved', sections: [11, 11, 10] },
-  }),
-
-  // Layers differ.
-  granitemoehybrid: { layers: { other: LINEAR, period: Number.POSITIVE_INFINITY } },
-  lfm2: { theta: 1e6, attentionAt: 'full_attn_idxs' },
-  cohere2: {
-    pairing: 'interleaved',
-    onlySliding: true,
-    layers: { other: SLIDING, period: 4, key: 'sliding_window_pattern' },
-  },
-  ...each('exaone4 exaone_moe', {
-    onlySliding: true,
-    layers: { other: SLIDING, period: 4, key: 'sliding_window_pattern' },
-  }),
-  afmoe: { headDim: 128, onlySliding: true, layers: { other: SLIDING, period: 4, key: 'global_attn_every_n_layers' } },
-  gemma3: {
-    headDim: 256,
-    layers: { other: SLIDING, period: 6, key: 'sliding_window_pattern' },
-    byType: { full: ['rope_theta', 1e6], sliding: ['rope_local_base_freq', 1e4] },
-  },
-  gemma3n: {
-    headDim: 256,
-    layers: { other: SLIDING, period: 5 },
-    byType: { full: ['rope_theta', 1e6], sliding: ['rope_local_base_freq', 1e4] },
-  },
-  ...each('gemma4 gemma4_unified', {
-    headDim: 256,
-    globalHeadDim: 512,
-    layers: { other: SLIDING, period: 6 },
-    byType: { full: ['rope_theta', 1e6], sliding: ['rope_theta', 1e4] },
-    needsParameters: true,
-  }),
-  ...each('modernbert modernbert-decoder', {
-    layers: { other: SLIDING, period: 3, key: 'global_attn_every_n_layers', first: true },
-    byType: { full: ['global_rope_theta', 160000], sliding: ['local_rope_theta', 1e4], scalesSliding: true },
-  }),
-  olmo3: {
-    layers: { other: SLIDING, period: 4 },
-    // Sliding layers do not read rope_theta of old files.
-    byType: { full: ['rope_theta', 5e5], sliding: ['rope_parameters.sliding_attention.rope_theta', 5e5] },
-  },
-};
-
-/** Models without rotary embedding. */
-const WITHOUT_ROPE = (
-  'gpt2 bert roberta opt bloom mpt t5 gpt_bigcode gpt_neo mamba mamba2 distilbert bart xlnet jamba nemotron_h ' +
-  'kimi_linear'
-).split(' ');
-const OWN_ORDER = 'it assigns pairs to axes in an order of its own';
-/** Models whose rotation no plan can express. */
-const REFUSED: Readonly<Record<string, string>> = {
-  nanochat: 'it rotates by the negative angle',
-  deepseek_v4: 'it also rotates the attention output back, and its compressed keys have positions of their own',
-  cohere2_moe: 'which full layers rotate depends on which layers are dense',
-  ernie4_5_vl_moe: OWN_ORDER,
-  cohere_compass: OWN_ORDER,
-  hunyuan_vl: 'it gives the two dimensions of a pair to different axes',
-  neomme: 'its pairs alternate between rows and columns',
-};
 /** Types of layers without attention or without position encoding. */
 const WITHOUT_ATTENTION = [LINEAR, 'mamba', 'conv', 'recurrent'];
 const KNOWN_TYPES = 'default, linear, dynamic, yarn, longrope (su), llama3, mrope or proportional';
@@ -209,7 +42,7 @@ export function ropeFromConfig(json: unknown, given: ModelRopeOptions = {}): Mod
     outer.optionalText('model_type') ??
     refuse('FORMAT', config.path('model_type'), 'a string', undefined);
   const family = modelType.replace(/_text(_model)?$/, '');
-  const rules = Object.hasOwn(MODELS, family) ? MODELS[family] : undefined;
+  const rules = rulesOf(family);
   if (WITHOUT_ROPE.includes(family) || (family === 'falcon' && config.optionalFlag('alibi')))
     refuse('UNSUPPORTED', config.path('model_type'), 'a model with rotary position embedding', modelType);
   if (Object.hasOwn(REFUSED, family))
@@ -253,15 +86,6 @@ export function ropeFromConfig(json: unknown, given: ModelRopeOptions = {}): Mod
     maxContext: model.maxContext,
     notes: [...new Set(model.notes)],
   };
-}
-
-/**
- * Says whether a model has multi-head latent attention, whose rotary part has a size of its own.
- *
- * @param modelType - model_type
- */
-export function isMla(modelType: string): boolean {
-  return Object.hasOwn(MODELS, modelType) && MODELS[modelType]!.mla !== undefined;
 }
 
 interface Model {

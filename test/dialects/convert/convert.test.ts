@@ -1022,7 +1022,7 @@ describe('refusals', () => {
     given.set('cos_cache', { shape: [50, 4], data: new Float32Array(200).fill(Number.NaN), roundoff: 2 ** -24 });
     assert.throws(() => readForm({ cos_cache: 'c.npy', sin_cache: 's.npy' }, given, { where: 'x' }), {
       code: 'UNSUPPORTED',
-      message: /got NaN/,
+      message: /cannot be NaN/,
     });
   });
 

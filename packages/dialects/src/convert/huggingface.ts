@@ -9,7 +9,8 @@
  */
 import { RopewalkError, refuse } from '../core/errors.js';
 import type { Fields } from '../core/fields.js';
-import { isMla, ropeFromConfig } from '../dialects/huggingface.js';
+import { ropeFromConfig } from '../dialects/huggingface.js';
+import { rulesOf } from '../dialects/huggingface-models.js';
 import type { Pairing, RopeSpec } from '../ops/rope/plan.js';
 import { distanceOf, type EffectiveRope, effectiveRope } from './effective.js';
 import { factorsFor } from './explicit.js';
@@ -93,7 +94,7 @@ function configs(
   const common = {
     model_type,
     num_hidden_layers: 1,
-    [isMla(model_type) ? 'qk_rope_head_dim' : 'head_dim']: headDim,
+    [rulesOf(model_type)?.mla === undefined ? 'head_dim' : 'qk_rope_head_dim']: headDim,
     layer_types: model_type === 'qwen3_5' ? ['full_attention'] : undefined,
     max_position_embeddings: maxPositions,
   };
