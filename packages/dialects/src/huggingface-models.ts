@@ -4,8 +4,7 @@
  * @module
  * @see huggingface/transformers@v5.18.0 src/transformers/models/NAME/{configuration,modeling}_NAME.py
  */
-import type { RopeAxes } from '../ops/rope/axes.js';
-import type { Pairing } from '../ops/rope/plan.js';
+import type { Pairing, RopeAxes } from 'ropewalk';
 
 export const FULL = 'full_attention';
 export const SLIDING = 'sliding_attention';

@@ -9,11 +9,9 @@
  * @see huggingface/transformers@v5.18.0 src/transformers/modeling_rope_utils.py
  * @see huggingface/transformers@v5.18.0 src/transformers/models/NAME/{configuration,modeling}_NAME.py
  */
-import { fail, refuse } from '../core/errors.js';
-import { Fields } from '../core/fields.js';
-import type { RopeAxes } from '../ops/rope/axes.js';
-import type { RopeScaling } from '../ops/rope/frequencies.js';
-import type { Pairing, RopeSpec } from '../ops/rope/plan.js';
+
+import type { Pairing, RopeAxes, RopeScaling, RopeSpec } from 'ropewalk';
+import { Fields, fail, refuse } from 'ropewalk/backend';
 import { FULL, LINEAR, REFUSED, type Rules, rulesOf, SLIDING, WITHOUT_ROPE } from './huggingface-models.js';
 import { type LayerRope, type ModelRope, type ModelRopeOptions, readModelRopeOptions } from './model-rope.js';
 

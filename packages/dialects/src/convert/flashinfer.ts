@@ -4,8 +4,9 @@
  * @module
  * @see flashinfer-ai/flashinfer@ca14df1 flashinfer/rope.py; 020b0de include/flashinfer/pos_enc.cuh
  */
-import type { Fields } from '../core/fields.js';
-import type { RopeSpec } from '../ops/rope/plan.js';
+
+import type { RopeSpec } from 'ropewalk';
+import type { Fields } from 'ropewalk/backend';
 import {
   type ConvertOptions,
   checkLimits,

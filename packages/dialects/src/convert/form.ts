@@ -3,9 +3,9 @@
  *
  * @module
  */
-import { fail } from '../core/errors.js';
-import type { Fields } from '../core/fields.js';
-import type { Pairing, RopeSpec } from '../ops/rope/plan.js';
+
+import type { Pairing, RopeSpec } from 'ropewalk';
+import { type Fields, fail } from 'ropewalk/backend';
 import { type EffectiveRope, effectiveRope } from './effective.js';
 
 /** A table to write beside the arguments. */

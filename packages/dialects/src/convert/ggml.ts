@@ -4,8 +4,9 @@
  * @module
  * @see ggml-org/ggml@d99724f include/ggml.h, src/ggml.c ggml_rope_impl; seed document 003
  */
-import { refuse } from '../core/errors.js';
-import type { Fields } from '../core/fields.js';
+
+import type { RopeAxes, RopeSpec } from 'ropewalk';
+import { dynamicNtkBase, type Fields, refuse, sharePairs } from 'ropewalk/backend';
 import {
   GGML_ROPE_TYPE_IMROPE,
   GGML_ROPE_TYPE_MROPE,
@@ -13,10 +14,7 @@ import {
   GGML_ROPE_TYPE_NORMAL,
   GGML_ROPE_TYPE_VISION,
   ropePlanFromGgml,
-} from '../dialects/ggml.js';
-import { type RopeAxes, sharePairs } from '../ops/rope/axes.js';
-import { dynamicNtkBase } from '../ops/rope/frequencies.js';
-import type { RopeSpec } from '../ops/rope/plan.js';
+} from '../ggml.js';
 import { effectiveRope } from './effective.js';
 import { factorsFor } from './explicit.js';
 import { cannot, checkLimits, type Draft, dynamicNote, F32_TOLERANCE, type Peer } from './form.js';

@@ -7,12 +7,11 @@
  * @module
  * @see ggml-org/llama.cpp@de3ff815 src/llama-model.cpp; convert_hf_to_gguf.py generate_extra_tensors; ggml docs/gguf.md
  */
-import { refuse } from '../core/errors.js';
-import { Fields } from '../core/fields.js';
-import { ropeFromGguf, rowOf } from '../dialects/gguf.js';
-import { ARCHITECTURE_OF, FREQS, type GgufArchitecture, LONG, SHORT } from '../dialects/gguf-architectures.js';
-import { sharePairs } from '../ops/rope/axes.js';
-import type { RopeSpec } from '../ops/rope/plan.js';
+
+import type { RopeSpec } from 'ropewalk';
+import { Fields, refuse, sharePairs } from 'ropewalk/backend';
+import { ropeFromGguf, rowOf } from '../gguf.js';
+import { ARCHITECTURE_OF, FREQS, type GgufArchitecture, LONG, SHORT } from '../gguf-architectures.js';
 import { type EffectiveRope, effectiveRope } from './effective.js';
 import { factorsFor } from './explicit.js';
 import {

@@ -7,11 +7,10 @@
  * @module
  * @see huggingface/transformers@v5.18.0 src/transformers/modeling_rope_utils.py
  */
-import { RopewalkError, refuse } from '../core/errors.js';
-import type { Fields } from '../core/fields.js';
-import { ropeFromConfig } from '../dialects/huggingface.js';
-import { rulesOf } from '../dialects/huggingface-models.js';
-import type { Pairing, RopeSpec } from '../ops/rope/plan.js';
+import { type Pairing, type RopeSpec, RopewalkError } from 'ropewalk';
+import { type Fields, refuse } from 'ropewalk/backend';
+import { ropeFromConfig } from '../huggingface.js';
+import { rulesOf } from '../huggingface-models.js';
 import { distanceOf, type EffectiveRope, effectiveRope } from './effective.js';
 import { factorsFor } from './explicit.js';
 import {

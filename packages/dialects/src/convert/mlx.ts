@@ -4,10 +4,9 @@
  * @module
  * @see ml-explore/mlx@0017d3c mlx/fast.cpp rope; ml-explore/mlx-lm rope_utils.py
  */
-import { refuse } from '../core/errors.js';
-import type { Fields } from '../core/fields.js';
-import { dynamicNtkBase } from '../ops/rope/frequencies.js';
-import type { RopeSpec } from '../ops/rope/plan.js';
+
+import type { RopeSpec } from 'ropewalk';
+import { dynamicNtkBase, type Fields, refuse } from 'ropewalk/backend';
 import { STANDSTILL } from './effective.js';
 import { NO_ROTATION, specFromFrequencies } from './explicit.js';
 import {

@@ -6,12 +6,11 @@
  * @see onnx/onnx@f754691 RotaryEmbedding-23; microsoft/onnxruntime@0941ecb contrib_ops/cpu/bert/rotary_embedding.cc;
  * InfiniTensor/InfiniCore@2cec6ce6 include/infiniop/ops/rope.h; CANN aclnnRotaryPositionEmbedding
  */
-import { fail, refuse } from '../core/errors.js';
-import type { Fields } from '../core/fields.js';
-import { ACLNN_ROTARY_MODE } from '../dialects/cann.js';
-import { INFINIOP_ROPE_ALGO_GPT_J, INFINIOP_ROPE_ALGO_GPT_NEOX } from '../dialects/infiniop.js';
-import { planRope, type RopeSpec } from '../ops/rope/plan.js';
-import type { RopeTable } from '../ops/rope/table.js';
+
+import { planRope, type RopeSpec, type RopeTable } from 'ropewalk';
+import { type Fields, fail, refuse } from 'ropewalk/backend';
+import { ACLNN_ROTARY_MODE } from '../cann.js';
+import { INFINIOP_ROPE_ALGO_GPT_J, INFINIOP_ROPE_ALGO_GPT_NEOX } from '../infiniop.js';
 import { type EffectiveRope, effectiveRope } from './effective.js';
 import { type Frame, specFromFrequencies } from './explicit.js';
 import {

@@ -7,11 +7,9 @@
  * @see vllm-project/vllm@41c5903 vllm/model_executor/layers/rotary_embedding/__init__.py; ffdc985 yarn_scaling_rope.py;
  * 17d618b phi3_long_rope_scaled_rope.py; 055e47c mrope.py
  */
-import { fail, refuse } from '../core/errors.js';
-import type { Fields } from '../core/fields.js';
-import { sharePairs } from '../ops/rope/axes.js';
-import { dynamicNtkBase, type RopeScaling } from '../ops/rope/frequencies.js';
-import type { RopeSpec } from '../ops/rope/plan.js';
+
+import type { RopeScaling, RopeSpec } from 'ropewalk';
+import { dynamicNtkBase, type Fields, fail, refuse, sharePairs } from 'ropewalk/backend';
 import { factorsFor } from './explicit.js';
 import {
   type ConvertOptions,
