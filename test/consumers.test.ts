@@ -1,0 +1,145 @@
+/**
+ * The packages as their users have them: installed from tarballs, linted by publint and are-the-types-wrong, run by Bun and Deno, and bundled
+ * into one file. Node's own ways are in package.test.ts, browsers' in browser/, the pages' examples in docs.test.ts.
+ */
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { gzipSync } from 'node:zlib';
+import { build as esbuild } from 'esbuild';
+import type { Plugin } from 'rollup';
+import { consumerTool, installInto, PACKAGES, ROOT, tarballOf } from './support/build.js';
+import { examplesOf } from './support/examples.js';
+
+const folder = mkdtempSync(join(tmpdir(), 'consumers-'));
+before(() => void installInto(folder));
+after(() => rmSync(folder, { recursive: true, force: true }));
+
+/** Where a command of test/consumers lies, or why tests with it are skipped. */
+function command(name: string, bin: string): ReturnType<typeof consumerTool> {
+  const path = join(ROOT, 'test/consumers/node_modules', name, bin);
+  return existsSync(path) ? { path, missing: false } : { missing: `${name} is not installed: npm run peers` };
+}
+
+describe('each tarball', () => {
+  const publint = command('publint', 'src/cli.js');
+  const attw = command('@arethetypeswrong/cli', 'dist/index.js');
+  for (const manifest of PACKAGES.values()) {
+    // Of the ways to resolve types, two are left out: Node 10's, and CommonJS's, which gets an ES module by require().
+    test(`${manifest.name}: publint and are-the-types-wrong find nothing`, {
+      skip: publint.missing || attw.missing,
+    }, () => {
+      assert.ok(publint.missing === false && attw.missing === false);
+      const tarball = tarballOf(manifest);
+      for (const argv of [
+        [publint.path, 'run', tarball, '--strict'],
+        [attw.path, tarball, '--profile', 'esm-only'],
+      ]) {
+        const { status, stdout, stderr } = spawnSync(process.execPath, argv, { encoding: 'utf8' });
+        assert.equal(status, 0, stdout + stderr);
+      }
+    });
+  }
+});
+
+const THREADS = `
+import { ropewalk } from 'ropewalk';
+const rw = await ropewalk({ backend: 'cpu', threads: 2 });
+const x = rw.tensor(new Float32Array(512 * 32 * 128).fill(1), { shape: [512, 32, 128] });
+await rw.rope(x, 0, { pairing: 'half', base: 10000 }).read();
+console.log(rw.capabilities().threads);
+rw.dispose();
+`;
+
+for (const [name, bin, ...options] of [
+  ['bun', 'bin/bun.exe', 'run'],
+  ['deno', 'bin.cjs', 'run', '--allow-all', '--node-modules-dir=manual', '--no-lock'],
+] as const) {
+  const tool = command(name, bin);
+  const run = (file: string): { status: number | null; stdout: string; stderr: string } => {
+    assert.equal(tool.missing, false);
+    const argv = bin.endsWith('.cjs') ? [process.execPath, tool.path] : [tool.path];
+    return spawnSync(argv[0]!, [...argv.slice(1), ...options, file], {
+      cwd: folder,
+      encoding: 'utf8',
+      env: { ...process.env, NO_COLOR: '1' },
+    });
+  };
+  describe(name, { skip: tool.missing }, () => {
+    for (const [n, { title, code, output }] of examplesOf('README.md', 'ts').entries()) {
+      test(title, () => {
+        writeFileSync(join(folder, `${name}-${n}.ts`), code);
+        const { stdout, stderr } = run(`${name}-${n}.ts`);
+        // Runtimes print typed arrays each in its own way.
+        const words = (text: string): string[] => text.match(/[\w.-]+/g) ?? [];
+        assert.deepEqual(words(stdout), words(output!), stderr);
+      });
+    }
+    test('computes on two threads', () => {
+      writeFileSync(join(folder, `${name}-threads.ts`), THREADS);
+      const { stdout, stderr } = run(`${name}-threads.ts`);
+      assert.equal(stdout, '2\n', stderr);
+    });
+  });
+}
+
+describe('a page that opens cpu by openCpu, bundled into one file', () => {
+  const PAGE = `
+    import { openCpu, Ropewalk } from 'ropewalk';
+    const rw = new Ropewalk(await openCpu());
+    const x = rw.tensor(new Float32Array(64).fill(1), { shape: [1, 1, 64] });
+    console.log(rw.rope(x, [3], { pairing: 'half', base: 10000 }));`;
+  before(() => writeFileSync(join(folder, 'page.js'), PAGE));
+  const resolver = consumerTool('@rollup/plugin-node-resolve');
+  const bundlers: Readonly<Record<string, { readonly skip: string | false; readonly bundle: () => Promise<string> }>> =
+    {
+      esbuild: {
+        skip: false,
+        async bundle() {
+          const options = { bundle: true, minify: true, format: 'esm', write: false, tsconfigRaw: {} } as const;
+          const { outputFiles } = await esbuild({ absWorkingDir: folder, entryPoints: ['page.js'], ...options });
+          return outputFiles[0]!.text;
+        },
+      },
+      Vite: {
+        skip: false,
+        async bundle() {
+          const { build } = await import('vite');
+          const rollupOptions = { input: join(folder, 'page.js'), output: { inlineDynamicImports: true } };
+          const target = { root: folder, configFile: false, logLevel: 'error' } as const;
+          const built = await build({ ...target, build: { write: false, target: 'es2022', rollupOptions } });
+          assert.ok('output' in built);
+          const scripts = built.output.filter((part) => part.type === 'chunk');
+          assert.equal(scripts.length, 1);
+          return scripts[0]!.code;
+        },
+      },
+      Rollup: {
+        skip: resolver.missing,
+        async bundle() {
+          assert.equal(resolver.missing, false);
+          const { rollup } = await import('rollup');
+          const { nodeResolve } = createRequire(import.meta.url)(resolver.path) as { nodeResolve: () => Plugin };
+          const bundle = await rollup({ input: join(folder, 'page.js'), plugins: [nodeResolve()] });
+          const { output } = await bundle.generate({ inlineDynamicImports: true });
+          assert.equal(output.length, 1);
+          // Rollup leaves making small to others.
+          const { transform } = await import('esbuild');
+          return (await transform(output[0].code, { minify: true, format: 'esm' })).code;
+        },
+      },
+    };
+  for (const [name, { skip, bundle }] of Object.entries(bundlers)) {
+    test(`${name}: at most 60 kB gzipped, no WebGPU, no reference`, { skip }, async (t) => {
+      const code = await bundle();
+      assert.doesNotMatch(code, /navigator\.gpu|createShaderModule|float64 on one thread/);
+      const size = gzipSync(code, { level: 9 }).length;
+      t.diagnostic(`${size} bytes gzipped`);
+      assert.ok(size <= 60_000, `${size} bytes`);
+    });
+  }
+});
