@@ -25,6 +25,7 @@ import './cli/program.test.js';
 import './cli/vectors.test.js';
 import './cli/verify.test.js';
 import './cli/write-file.test.js';
+import './consumers.test.js';
 import './dialects/cann.test.js';
 import './dialects/convert/compare.test.js';
 import './dialects/convert/convert.test.js';
