@@ -11,25 +11,22 @@ import { HALF, HEADS, memberwise, mutantsOf, NORM, PARTIAL } from './entry.js';
 const weightOf = (part: RopePart): Float64Array => part.norm!.weight.readNumbers() as Float64Array;
 
 /** The entries of cause M. */
-export const NORM_ORDER: readonly Mutant[] = mutantsOf('M', [
-  {
-    id: 'norm-after-rotation',
-    does: 'Rotates first and normalises then: the weight, one for each dimension, no longer meets its own.',
+export const NORM_ORDER: readonly Mutant[] = mutantsOf('M', {
+  'norm-after-rotation': {
+    does: 'Normalises after the rotation: each weight meets a dimension that mixes two.',
     threads: ['vllm-project/vllm-metal#660', 'karpathy/nanochat#743', 'allenai/OLMo#806'],
     needs: [NORM],
     change: (steps) => ({
       head: (x, at) => steps.normalise(steps.rotate(x, at), weightOf(steps.part), steps.part.norm!.eps),
     }),
   },
-  {
-    id: 'norm-missing',
+  'norm-missing': {
     does: 'Rotates without the norm.',
     threads: ['vllm-project/vllm-metal#659'],
     needs: [NORM],
     change: (steps) => ({ head: (x, at) => steps.rotate(x, at) }),
   },
-  {
-    id: 'norm-without-weight',
+  'norm-without-weight': {
     does: 'Normalises without the weight.',
     threads: ['vllm-project/vllm#30821'],
     needs: [NORM],
@@ -37,9 +34,8 @@ export const NORM_ORDER: readonly Mutant[] = mutantsOf('M', [
       normalise: (head, weight, eps) => steps.normalise(head, new Float64Array(weight.length).fill(1), eps),
     }),
   },
-  {
-    id: 'norm-weight-less-one',
-    does: 'Multiplies by Gemma’s weight as it is stored, without the 1 that belongs to it.',
+  'norm-weight-less-one': {
+    does: 'Multiplies by Gemma’s weight as stored, without adding 1.',
     threads: ['vllm-project/vllm#49744'],
     needs: [NORM],
     change: (steps) => ({
@@ -51,9 +47,8 @@ export const NORM_ORDER: readonly Mutant[] = mutantsOf('M', [
         ),
     }),
   },
-  {
-    id: 'norm-over-rotary-dim',
-    does: 'Takes the mean of squares over rotary_dim, not over the head.',
+  'norm-over-rotary-dim': {
+    does: 'Takes the mean of squares over rotary_dim instead of the head.',
     threads: ['vllm-project/vllm#52676'],
     needs: [NORM, PARTIAL],
     change: (steps) => ({
@@ -65,9 +60,8 @@ export const NORM_ORDER: readonly Mutant[] = mutantsOf('M', [
       },
     }),
   },
-  {
-    id: 'norm-across-heads',
-    does: 'Takes the mean of squares over all heads of a token, not over each.',
+  'norm-across-heads': {
+    does: 'Takes the mean of squares over all heads of a token instead of each head.',
     threads: ['NVIDIA/TensorRT-LLM#13052'],
     needs: [NORM, HEADS],
     change(steps) {
@@ -93,9 +87,8 @@ export const NORM_ORDER: readonly Mutant[] = mutantsOf('M', [
       };
     },
   },
-  {
-    id: 'fused-table-by-element',
-    does: 'Looks up cos and sin of element i at i/2, as interleaved pairs have them, though pairs are halves: members turn by different angles.',
+  'fused-table-by-element': {
+    does: 'Looks up cos and sin of element i at i/2, as for interleaved pairs, although pairs are halves: the members of a pair rotate by different angles.',
     threads: ['NVIDIA/TensorRT-LLM#13052'],
     needs: [HALF],
     change(steps) {
@@ -108,4 +101,4 @@ export const NORM_ORDER: readonly Mutant[] = mutantsOf('M', [
       return memberwise(steps, kernel(0), kernel(1));
     },
   },
-]);
+});

@@ -10,7 +10,6 @@ import {
   COMPUTED,
   mutantsOf,
   NEGATIVE,
-  type Need,
   need,
   OWN_POSITIONS,
   positionsOf,
@@ -18,18 +17,17 @@ import {
   withPosition,
 } from './entry.js';
 
-const DECODE: Need = {
-  words: 'a single token at a position other than 0',
-  holds: (steps) => steps.seq === 1 && positionsOf(steps).some((position) => position !== 0),
-};
-/** A table that somebody thought long enough. */
+const DECODE = need(
+  'a single token at a position other than 0',
+  (steps) => steps.seq === 1 && positionsOf(steps).some((position) => position !== 0),
+);
+/** The length of a table that is too short. */
 const TABLE_ROWS = 4096;
 
 const first = (steps: RopeSteps, at: HeadAt, axis: number): number => steps.position({ ...at, seq: 0 }, axis);
-const STARTED: Need = {
-  words: 'a first position other than 0',
-  holds: (steps) => batches(steps).some((batch) => first(steps, { batch, seq: 0, head: 0 }, 0) !== 0),
-};
+const STARTED = need('a first position other than 0', (steps) =>
+  batches(steps).some((batch) => first(steps, { batch, seq: 0, head: 0 }, 0) !== 0),
+);
 
 /** The batches that may have positions of their own. */
 function batches(steps: RopeSteps): number[] {
@@ -39,69 +37,58 @@ function batches(steps: RopeSteps): number[] {
 }
 
 /** The entries of cause J. */
-export const POSITIONS: readonly Mutant[] = mutantsOf('J', [
-  {
-    id: 'position-plus-one',
+export const POSITIONS: readonly Mutant[] = mutantsOf('J', {
+  'position-plus-one': {
     does: 'Counts positions from 1.',
     threads: ['skyzh/tiny-llm#46', 'mosaicml/examples#257'],
     change: (steps) => withPosition(steps, (p) => p + 1),
   },
-  {
-    id: 'position-minus-one',
-    does: 'Takes the position before: one less than is given.',
+  'position-minus-one': {
+    does: 'Uses the position before the one that is given.',
     threads: ['mosaicml/examples#257'],
     change: (steps) => withPosition(steps, (p) => p - 1),
   },
-  {
-    id: 'decode-at-zero',
+  'decode-at-zero': {
     does: 'Rotates a single token, as decoding does, at position 0.',
     threads: ['Blaizzy/mlx-vlm#1983'],
     needs: [DECODE],
     change: (steps) => withPosition(steps, () => 0),
   },
-  {
-    id: 'restarts-at-zero',
-    does: 'Counts each call’s tokens from its own first: what came before is forgotten.',
+  'restarts-at-zero': {
+    does: 'Counts positions from the first token of each call: earlier tokens are forgotten.',
     threads: ['Blaizzy/mlx-vlm#1983', 'microsoft/onnxruntime#23386'],
     needs: [STARTED, TOKENS],
     change: (steps) => withPosition(steps, (p, at, axis) => p - first(steps, at, axis)),
   },
-  {
-    id: 'all-at-first-position',
+  'all-at-first-position': {
     does: 'Rotates every token of a call at the position of the first.',
     threads: ['unslothai/unsloth#4078'],
     needs: [TOKENS],
     change: (steps) => withPosition(steps, (_, at, axis) => first(steps, at, axis)),
   },
-  {
-    id: 'counts-on-from-first',
-    does: 'Takes the first position alone, and counts on from it: given positions with gaps, or in another order, are ignored.',
+  'counts-on-from-first': {
+    does: 'Uses only the first position and counts up from it: gaps and other orders are ignored.',
     threads: ['Comfy-Org/ComfyUI#15698'],
     needs: [
       TOKENS,
-      {
-        words: 'positions that do not count up by one',
-        holds: (steps) =>
-          batches(steps).some((batch) =>
-            Array.from({ length: steps.seq }, (_, seq) => seq).some(
-              (seq) =>
-                steps.position({ batch, seq, head: 0 }, 0) !== steps.position({ batch, seq: 0, head: 0 }, 0) + seq,
-            ),
+      need('positions that do not count up by one', (steps) =>
+        batches(steps).some((batch) =>
+          Array.from({ length: steps.seq }, (_, seq) => seq).some(
+            (seq) => steps.position({ batch, seq, head: 0 }, 0) !== steps.position({ batch, seq: 0, head: 0 }, 0) + seq,
           ),
-      },
+        ),
+      ),
     ],
     change: (steps) => withPosition(steps, (_, at, axis) => first(steps, at, axis) + at.seq),
   },
-  {
-    id: 'positions-ignored',
-    does: 'Takes the token’s number in the call, 0, 1, 2 …, whatever positions are given.',
+  'positions-ignored': {
+    does: 'Ignores the given positions: uses the token’s index in the call, 0, 1, 2 ….',
     threads: ['unslothai/unsloth#3795', 'tenstorrent/tt-forge-onnx#422'],
     needs: [need('positions other than 0, 1, 2 …', (steps) => positionsOf(steps).some((p, n) => p !== n % steps.seq))],
     change: (steps) => withPosition(steps, (_, at) => at.seq),
   },
-  {
-    id: 'left-padding-ignored',
-    does: 'Gives every sequence of a batch the positions of the longest: those padded on the left are too far on.',
+  'left-padding-ignored': {
+    does: 'Gives every sequence of a batch the positions of the longest: those with padding on the left get positions that are too large.',
     threads: ['unslothai/unsloth#3803'],
     needs: [OWN_POSITIONS],
     change(steps) {
@@ -110,79 +97,69 @@ export const POSITIONS: readonly Mutant[] = mutantsOf('J', [
       return withPosition(steps, (_, at, axis) => steps.position({ ...at, batch: longest }, axis));
     },
   },
-  {
-    id: 'positions-of-batch-0',
+  'positions-of-batch-0': {
     does: 'Rotates every sequence of a batch by the positions of the first.',
     threads: ['unslothai/unsloth#3803', 'Comfy-Org/ComfyUI#15698'],
     needs: [OWN_POSITIONS],
     change: (steps) => withPosition(steps, (_, at, axis) => steps.position({ ...at, batch: 0 }, axis)),
   },
-  {
-    id: 'position-in-int16',
+  'position-in-int16': {
     does: 'Holds positions in 16 bits: from 32768 on they are negative.',
     threads: ['vllm-project/tpu-inference#2756'],
     needs: [beyond(32767)],
     change: (steps) => withPosition(steps, (p) => (p << 16) >> 16),
   },
-  {
-    id: 'table-wraps',
-    does: 'Begins again at row 0 of its table of 4096 rows.',
+  'table-wraps': {
+    does: 'Starts again at row 0 after the end of its table of 4096 rows.',
     threads: ['pegainfer-project/pegainfer#220'],
     needs: [beyond(TABLE_ROWS - 1)],
     change: (steps) => withPosition(steps, (p) => (p >= TABLE_ROWS ? p % TABLE_ROWS : p)),
   },
-  {
-    id: 'table-ends',
-    does: 'Takes the last row of its table of 4096 rows for every position beyond.',
+  'table-ends': {
+    does: 'Uses the last row of its table of 4096 rows for every position beyond it.',
     threads: ['pegainfer-project/pegainfer#273'],
     needs: [beyond(TABLE_ROWS - 1)],
     change: (steps) => withPosition(steps, (p) => Math.min(p, TABLE_ROWS - 1)),
   },
-  {
-    id: 'beyond-table-not-rotated',
-    does: 'Copies tokens whose position is not in its table of 4096 rows, and says nothing.',
+  'beyond-table-not-rotated': {
+    does: 'Silently copies tokens whose position is beyond its table of 4096 rows.',
     threads: ['microsoft/onnxruntime#28205', 'microsoft/onnxruntime#27597', 'microsoft/onnxruntime#28277'],
     needs: [beyond(TABLE_ROWS - 1)],
     change: (steps) => ({
       rotate: (head, at) => (steps.position(at, 0) >= TABLE_ROWS ? head.slice() : steps.rotate(head, at)),
     }),
   },
-]);
+});
 
 /** The entries of cause N. */
-export const CACHE_SHIFTS: readonly Mutant[] = mutantsOf('N', [
-  {
-    id: 'rotated-twice',
-    does: 'Rotates what is already rotated: once when it is written to the cache, and again when it is read.',
+export const CACHE_SHIFTS: readonly Mutant[] = mutantsOf('N', {
+  'rotated-twice': {
+    does: 'Rotates twice: when a key is written to the cache, and again when it is read.',
     threads: ['ggml-org/llama.cpp#4097', 'ggml-org/llama.cpp#9743'],
     change: (steps) => ({ rotate: (head, at) => steps.rotate(steps.rotate(head, at), at) }),
   },
-  {
-    id: 'shift-added-to-new-keys',
-    does: 'Adds the shift of the cache, which the first token’s position tells, to keys that were never in it.',
+  'shift-added-to-new-keys': {
+    does: 'Adds the shift of the cache (the first token’s position) to keys that were never in the cache.',
     threads: ['ggml-org/llama.cpp#9383'],
     needs: [STARTED],
     change: (steps) => withPosition(steps, (p, at, axis) => p + first(steps, at, axis)),
   },
-  {
-    id: 'shift-turns-forward',
-    does: 'Turns keys forward where a negative shift is to turn them back.',
+  'shift-turns-forward': {
+    does: 'Rotates keys forward by a negative shift, which should rotate them back.',
     threads: ['ggml-org/llama.cpp#3272'],
     needs: [NEGATIVE],
     change: (steps) => withPosition(steps, (p) => Math.abs(p)),
   },
-  {
-    id: 'shift-skipped',
-    does: 'Renumbers shifted keys without turning them: tokens with a negative shift are copied.',
+  'shift-skipped': {
+    does: 'Renumbers shifted keys without rotating them: tokens with a negative shift are copied.',
     threads: ['ggml-org/llama.cpp#9743'],
     needs: [NEGATIVE],
     change: (steps) => ({ rotate: (head, at) => (steps.position(at, 0) < 0 ? head.slice() : steps.rotate(head, at)) }),
   },
-  {
-    id: 'shift-without-sign',
-    does: 'Reads a negative shift as an integer without sign, and turns by 2³² more.',
+  'shift-without-sign': {
+    does: 'Reads a negative shift as an unsigned integer: rotates by 2³² positions more.',
     threads: ['EleutherAI/gpt-neox#363'],
     needs: [COMPUTED, NEGATIVE],
     change: (steps) => withPosition(steps, (p) => (p < 0 ? p + 2 ** 32 : p)),
   },
-]);
+});

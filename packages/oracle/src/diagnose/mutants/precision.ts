@@ -1,5 +1,5 @@
 /**
- * Cause I: precision. Angles, frequencies and tables in fewer bits than they need; what an f32 does is not among them.
+ * Cause I: precision. Angles, frequencies and tables in fewer bits than they need. The rounding of a correct f32 kernel is no bug.
  *
  * @module
  */
@@ -8,8 +8,9 @@ import type { Mutant } from '../mutant.js';
 import type { Change, RopeSteps } from '../steps.js';
 import {
   COMPUTED,
+  exponentDim,
   mutantsOf,
-  type Need,
+  need,
   plainFrequencies,
   positionsOf,
   specOf,
@@ -35,10 +36,10 @@ const narrowFrequencies =
   (steps: RopeSteps): Change =>
     withInvFreq(steps, (j, right) => roundTo(dtype, right[j]!));
 
-/** Significant bits behind the leading one, and the exponent of the smallest normal number. */
+/** Bits of the significand after the leading one, and the exponent of the smallest normal number. */
 const NARROW = { f16: [10, -14], bf16: [7, -126] } as const;
 
-/** The largest value of a dtype that is not above x. */
+/** The largest value of a dtype that is at most x. */
 function roundDown(dtype: keyof typeof NARROW, x: number): number {
   if (x === 0 || !Number.isFinite(x)) return x;
   const [bits, smallest] = NARROW[dtype];
@@ -46,79 +47,65 @@ function roundDown(dtype: keyof typeof NARROW, x: number): number {
   return Math.floor(x / unit) * unit;
 }
 
-const NARROW_OUTPUT: Need = {
-  words: 'f16 or bf16 output',
-  holds: ({ part }) => part.out.dtype === 'f16' || part.out.dtype === 'bf16',
-};
+const NARROW_OUTPUT = need('f16 or bf16 output', ({ part }) => part.out.dtype === 'f16' || part.out.dtype === 'bf16');
 const F32_TWO_PI = Math.fround(2 * Math.PI);
 
 /** The entries of cause I. */
-export const PRECISION: readonly Mutant[] = mutantsOf('I', [
-  {
-    id: 'position-in-bf16',
+export const PRECISION: readonly Mutant[] = mutantsOf('I', {
+  'position-in-bf16': {
     does: 'Holds positions in bf16, which counts by 2 from 256 on and by 1024 from 131072 on.',
     threads: ['huggingface/transformers#29285', 'huggingface/candle#3520'],
     needs: [
       COMPUTED,
-      {
-        words: 'a position that bf16 cannot hold',
-        holds: (steps) => positionsOf(steps).some((p) => roundTo('bf16', p) !== p),
-      },
+      need('a position that bf16 cannot hold', (steps) => positionsOf(steps).some((p) => roundTo('bf16', p) !== p)),
     ],
     change: (steps) => withPosition(steps, (p) => roundTo('bf16', p)),
   },
-  {
-    id: 'angle-in-bf16',
+  'angle-in-bf16': {
     does: 'Computes angles in bf16.',
     threads: ['huggingface/transformers#29285', 'NVIDIA/Megatron-LM#535'],
     needs: [COMPUTED],
     change: narrowAngle('bf16'),
   },
-  {
-    id: 'angle-in-f16',
+  'angle-in-f16': {
     does: 'Computes angles in f16; from 65520 on they are infinite, and cos is NaN.',
     threads: ['EleutherAI/gpt-neox#1003'],
     needs: [COMPUTED],
     change: narrowAngle('f16'),
   },
-  {
-    id: 'frequencies-in-bf16',
-    does: 'Holds inv_freq in bf16: casting the model casts the buffer.',
+  'frequencies-in-bf16': {
+    does: 'Holds inv_freq in bf16, because casting the model also casts this buffer.',
     threads: ['huggingface/transformers#29496', 'Modalities/modalities#462', 'NVIDIA/Megatron-LM#744'],
     needs: [COMPUTED],
     change: narrowFrequencies('bf16'),
   },
-  {
-    id: 'frequencies-in-f16',
+  'frequencies-in-f16': {
     does: 'Holds inv_freq in f16.',
     threads: ['huggingface/transformers#25681', 'EleutherAI/gpt-neox#1003'],
     needs: [COMPUTED],
     change: narrowFrequencies('f16'),
   },
-  {
-    id: 'table-in-bf16',
-    does: 'Rounds cos and sin to bf16 before it multiplies.',
+  'table-in-bf16': {
+    does: 'Rounds cos and sin to bf16 before the multiplication.',
     threads: ['Dao-AILab/flash-attention#823', 'KellerJordan/modded-nanogpt#39'],
     change: narrowTable('bf16'),
   },
-  {
-    id: 'table-in-f16',
-    does: 'Rounds cos and sin to f16 before it multiplies.',
+  'table-in-f16': {
+    does: 'Rounds cos and sin to f16 before the multiplication.',
     threads: ['flashinfer-ai/flashinfer#585'],
     change: narrowTable('f16'),
   },
-  {
-    id: 'angle-recurrence-in-f32',
-    does: 'Gets each pair’s angle from the one before by an f32 product: the error grows with pair and position.',
+  'angle-recurrence-in-f32': {
+    does: 'Computes each pair’s angle from the previous one by an f32 product: the error grows with pair and position.',
     threads: ['sgl-project/sglang#3134'],
     needs: [COMPUTED],
     change(steps) {
       const spec = specOf(steps);
       const plain = plainFrequencies(steps);
       const { invFreq } = steps.frequencies();
-      const dim = spec.frequencyDim ?? (spec.pairing === 'vision' ? steps.rotaryDim / 2 : steps.rotaryDim);
+      const dim = exponentDim(steps);
       const scale = Math.fround(spec.base ** (-2 / dim));
-      // How many products pair j takes: j, but where vision starts again.
+      // Products up to pair j: j, but a vision tower starts again at each section.
       const products = plain.map((f) => Math.round((-Math.log(f) / Math.log(spec.base)) * (dim / 2)));
       return {
         angle(position, j) {
@@ -129,8 +116,7 @@ export const PRECISION: readonly Mutant[] = mutantsOf('I', [
       };
     },
   },
-  {
-    id: 'sin-cos-unreduced',
+  'sin-cos-unreduced': {
     does: 'Reduces angles by an f32 multiple of 2π before fast sin and cos: off by up to 8e-3 at position 131071.',
     threads: ['kekzl/imp#1316', 'kekzl/imp#1317', 'kekzl/imp#1325', 'flashinfer-ai/flashinfer#5066'],
     needs: [COMPUTED],
@@ -142,14 +128,13 @@ export const PRECISION: readonly Mutant[] = mutantsOf('I', [
       },
     }),
   },
-  {
-    id: 'angle-accumulated-in-f16',
-    does: 'Adds the frequency on from token to token in f16, until the sum no longer moves.',
+  'angle-accumulated-in-f16': {
+    does: 'Adds the frequency from token to token in f16, until the sum no longer changes.',
     threads: ['PaddlePaddle/PaddleFleet#91'],
     needs: [COMPUTED],
     change(steps) {
       const { invFreq } = steps.frequencies();
-      /** Of each pair the sums after 0, 1, 2 … tokens, up to where they stand still: some thousand tokens. */
+      /** For each pair the sums after 0, 1, 2 … tokens, until they stop changing after some thousand tokens. */
       const sums: number[][] = [];
       const sumsOf = (j: number): number[] => {
         if (sums[j]) return sums[j];
@@ -170,8 +155,7 @@ export const PRECISION: readonly Mutant[] = mutantsOf('I', [
       };
     },
   },
-  {
-    id: 'output-rounded-down',
+  'output-rounded-down': {
     does: 'Rounds its f16 or bf16 output down instead of to nearest.',
     threads: ['Xilinx/mlir-aie#3732'],
     needs: [NARROW_OUTPUT],
@@ -180,4 +164,4 @@ export const PRECISION: readonly Mutant[] = mutantsOf('I', [
       return { all: (heads) => steps.all(heads).map((value) => roundDown(dtype, value)) };
     },
   },
-]);
+});

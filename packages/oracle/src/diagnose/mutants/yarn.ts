@@ -10,6 +10,7 @@ import { type Change, changed, type RopeSteps } from '../steps.js';
 import {
   BACKWARD,
   type Entry,
+  exponentDim,
   HALF,
   MAGNITUDE,
   memberwise,
@@ -44,30 +45,26 @@ function mscaleOf({ factor, attnFactor = 1 }: YarnScaling, k: number): number {
 }
 
 /** The entries of cause D. */
-export const YARN_MAGNITUDE: readonly Mutant[] = mutantsOf('D', [
-  {
-    id: 'magnitude-missing',
+export const YARN_MAGNITUDE: readonly Mutant[] = mutantsOf('D', {
+  'magnitude-missing': {
     does: 'Leaves out the magnitude: rotated vectors keep their length.',
     threads: ['ikawrakow/ik_llama.cpp#1298', 'vllm-project/vllm#48351'],
     needs: [MAGNITUDE],
     change: (steps) => withMagnitude(steps, () => 1),
   },
-  {
-    id: 'magnitude-squared',
-    does: 'Multiplies by the magnitude twice: into the table, and again when it rotates.',
+  'magnitude-squared': {
+    does: 'Multiplies by the magnitude twice: in the table and in the rotation.',
     threads: ['ggml-org/llama.cpp#17945', 'sgl-project/sglang#22711'],
     needs: [MAGNITUDE],
     change: (steps) => withMagnitude(steps, (m) => m * m),
   },
-  {
-    id: 'magnitude-square-root',
-    does: 'Multiplies q and k by the square root of the magnitude each.',
+  'magnitude-square-root': {
+    does: 'Multiplies q and k by the square root of the magnitude.',
     threads: ['turboderp-org/exllamav3#259'],
     needs: [MAGNITUDE],
     change: (steps) => withMagnitude(steps, (m) => Math.sqrt(m)),
   },
-  {
-    id: 'magnitude-on-cos-only',
+  'magnitude-on-cos-only': {
     does: 'Multiplies cos by the magnitude, but not sin.',
     threads: ['ikawrakow/ik_llama.cpp#1298'],
     needs: [MAGNITUDE],
@@ -76,14 +73,13 @@ export const YARN_MAGNITUDE: readonly Mutant[] = mutantsOf('D', [
       return {
         cosSin(position, j) {
           const [cos, sin] = steps.cosSin(position, j);
-          return [cos, sin / attentionFactor]; // what comes after multiplies both
+          return [cos, sin / attentionFactor]; // the next step multiplies both
         },
       };
     },
   },
-  {
-    id: 'magnitude-on-whole-head',
-    does: 'Multiplies the dimensions that do not turn by the magnitude, too.',
+  'magnitude-on-whole-head': {
+    does: 'Also multiplies the dimensions that do not rotate by the magnitude.',
     threads: ['raullenchai/Rapid-MLX#1225'],
     needs: [MAGNITUDE, PARTIAL],
     change(steps) {
@@ -91,23 +87,20 @@ export const YARN_MAGNITUDE: readonly Mutant[] = mutantsOf('D', [
       return { beside: (value) => value * attentionFactor };
     },
   },
-  {
-    id: 'attention-factor-ignored',
-    does: 'Computes the magnitude by its formula although the model gives its attention_factor.',
+  'attention-factor-ignored': {
+    does: 'Computes the magnitude by its formula although the model gives an attention_factor.',
     threads: ['vllm-project/vllm#46280', 'ml-explore/mlx-lm#1507'],
     needs: [YARN, GIVEN],
     change: (steps) => withMagnitude(steps, () => yarnMagnitude(scalingOf(steps, 'yarn'))),
   },
-  {
-    id: 'mscale-ignored',
-    does: 'Takes 0.1·ln(factor) + 1 although the model gives mscale and mscale_all_dim.',
+  'mscale-ignored': {
+    does: 'Uses 0.1·ln(factor) + 1 although the model gives mscale and mscale_all_dim.',
     threads: ['Avarok-Cybersecurity/atlas#342', 'ggml-org/llama.cpp#17945'],
     needs: [YARN, MSCALES],
     change: (steps) => withMagnitude(steps, () => mscaleOf(scalingOf(steps, 'yarn'), 1)),
   },
-  {
-    id: 'mscale-all-dim-ignored',
-    does: 'Takes the magnitude from mscale alone, without dividing by that of mscale_all_dim.',
+  'mscale-all-dim-ignored': {
+    does: 'Computes the magnitude from mscale alone, without dividing by that of mscale_all_dim.',
     threads: ['huggingface/transformers#47435'],
     needs: [YARN, MSCALES],
     change(steps) {
@@ -115,23 +108,14 @@ export const YARN_MAGNITUDE: readonly Mutant[] = mutantsOf('D', [
       return withMagnitude(steps, () => mscaleOf(scaling, scaling.mscale!));
     },
   },
-]);
+});
 
-/** The edges of the ramp in pairs, as the model has them. */
-function edgesOf(steps: RopeSteps, scaling: YarnScaling): [low: number, high: number] {
-  const spec = specOf(steps);
-  return yarnRampEdges(
-    scaling,
-    spec.base,
-    spec.frequencyDim ?? (spec.pairing === 'vision' ? steps.rotaryDim / 2 : steps.rotaryDim),
-  );
+/** The model's edges of the ramp, in pairs. */
+function edgesOf(steps: RopeSteps): [low: number, high: number] {
+  return yarnRampEdges(scalingOf(steps, 'yarn'), specOf(steps).base, exponentDim(steps));
 }
 
-/**
- * YaRN's mix with a ramp of the mutant's own: 0 keeps the frequency, 1 divides it by factor.
- *
- * @param ramp - of pair j, within [0, 1]
- */
+/** YaRN's mix with another ramp for pair j: 0 keeps the frequency, 1 divides it by factor. */
 function withRamp(steps: RopeSteps, ramp: (j: number) => number): Change {
   const { factor, extFactor = 1 } = scalingOf(steps, 'yarn');
   const unscaled = unscaledOf(steps);
@@ -141,121 +125,100 @@ function withRamp(steps: RopeSteps, ramp: (j: number) => number): Change {
   });
 }
 
-/** Frequencies before YaRN, freq_factors in them. */
+/** Frequencies before YaRN, divided by freq_factors. */
 function unscaledOf(steps: RopeSteps): Float64Array {
   const { freqFactors } = specOf(steps);
   return plainFrequencies(steps).map((f, j) => f / (freqFactors ? freqFactors[j]! : 1));
 }
 
-/** A mutant that gets one of YaRN's parameters wrong. */
-function parameter(entry: Omit<Entry, 'change'>, of: (yarn: YarnScaling) => Partial<YarnScaling>): Entry {
-  return {
-    ...entry,
-    needs: [YARN, ...(entry.needs ?? [])],
-    change(steps) {
-      const yarn = scalingOf(steps, 'yarn');
-      return withScaling(steps, { ...yarn, ...of(yarn) });
-    },
+/** Takes other parameters of YaRN. */
+function yarnWith(of: (yarn: YarnScaling) => Partial<YarnScaling>): Entry['change'] {
+  return (steps) => {
+    const yarn = scalingOf(steps, 'yarn');
+    return withScaling(steps, { ...yarn, ...of(yarn) });
   };
 }
 
 /** The entries of cause E. */
-export const YARN_FREQUENCIES: readonly Mutant[] = mutantsOf('E', [
-  parameter(
-    {
-      id: 'yarn-betas-swapped',
-      does: 'Swaps beta_fast and beta_slow.',
-      threads: ['pytorch/torchtitan#3787'],
-      needs: [
-        need(
-          'two different betas',
-          (steps) => (scalingOf(steps, 'yarn').betaFast ?? 32) !== (scalingOf(steps, 'yarn').betaSlow ?? 1),
-        ),
-        ORIGINAL,
-      ],
-    },
-    ({ betaFast = 32, betaSlow = 1 }) => ({ betaFast: betaSlow, betaSlow: betaFast }),
-  ),
-  parameter(
-    {
-      id: 'yarn-always-truncated',
-      does: 'Rounds the ramp’s edges to whole pairs although the model says truncate=false.',
-      threads: ['vllm-project/vllm#27722', 'vllm-project/vllm#28244', 'sgl-project/sglang#14270'],
-      needs: [need('truncate=false', (steps) => scalingOf(steps, 'yarn').truncate === false), ORIGINAL],
-    },
-    () => ({ truncate: true }),
-  ),
-  parameter(
-    {
-      id: 'yarn-never-truncated',
-      does: 'Does not round the ramp’s edges to whole pairs, which is the default.',
-      threads: ['keras-team/keras-hub#2981', 'apache/tvm#18576'],
-      needs: [TRUNCATED, ORIGINAL],
-    },
-    () => ({ truncate: false }),
-  ),
-  parameter(
-    {
-      id: 'yarn-context-extended',
-      does: 'Puts the ramp where the extended context would have it, not the original one.',
-      threads: ['jingyaogong/minimind#602'],
-      needs: [FACTOR, ORIGINAL],
-    },
-    ({ originalContext, factor }) => ({ originalContext: originalContext * factor }),
-  ),
-  parameter(
-    {
-      id: 'yarn-ext-factor-ignored',
-      does: 'Takes ext_factor for 1: mixes in all of the extrapolation instead of a share.',
-      threads: ['ggml-org/llama.cpp#3974'],
-      needs: [need('an ext_factor other than 1', (steps) => (scalingOf(steps, 'yarn').extFactor ?? 1) !== 1), FACTOR],
-    },
-    () => ({ extFactor: 1 }),
-  ),
-  {
-    id: 'yarn-ramp-reversed',
-    does: 'Turns the ramp round: divides the fast pairs’ frequencies by factor and keeps the slow ones’.',
+export const YARN_FREQUENCIES: readonly Mutant[] = mutantsOf('E', {
+  'yarn-betas-swapped': {
+    does: 'Swaps beta_fast and beta_slow.',
+    threads: ['pytorch/torchtitan#3787'],
+    needs: [
+      YARN,
+      need(
+        'two different betas',
+        (steps) => (scalingOf(steps, 'yarn').betaFast ?? 32) !== (scalingOf(steps, 'yarn').betaSlow ?? 1),
+      ),
+      ORIGINAL,
+    ],
+    change: yarnWith(({ betaFast = 32, betaSlow = 1 }) => ({ betaFast: betaSlow, betaSlow: betaFast })),
+  },
+  'yarn-always-truncated': {
+    does: 'Rounds the ramp’s edges to whole pairs although the model says truncate=false.',
+    threads: ['vllm-project/vllm#27722', 'vllm-project/vllm#28244', 'sgl-project/sglang#14270'],
+    needs: [YARN, need('truncate=false', (steps) => scalingOf(steps, 'yarn').truncate === false), ORIGINAL],
+    change: yarnWith(() => ({ truncate: true })),
+  },
+  'yarn-never-truncated': {
+    does: 'Does not round the ramp’s edges to whole pairs, which is the default.',
+    threads: ['keras-team/keras-hub#2981', 'apache/tvm#18576'],
+    needs: [YARN, TRUNCATED, ORIGINAL],
+    change: yarnWith(() => ({ truncate: false })),
+  },
+  'yarn-context-extended': {
+    does: 'Places the ramp by the extended context instead of the original one.',
+    threads: ['jingyaogong/minimind#602'],
+    needs: [YARN, FACTOR, ORIGINAL],
+    change: yarnWith(({ originalContext, factor }) => ({ originalContext: originalContext * factor })),
+  },
+  'yarn-ext-factor-ignored': {
+    does: 'Ignores ext_factor: mixes in all of the extrapolation instead of a share.',
+    threads: ['ggml-org/llama.cpp#3974'],
+    needs: [
+      YARN,
+      need('an ext_factor other than 1', (steps) => (scalingOf(steps, 'yarn').extFactor ?? 1) !== 1),
+      FACTOR,
+    ],
+    change: yarnWith(() => ({ extFactor: 1 })),
+  },
+  'yarn-ramp-reversed': {
+    does: 'Reverses the ramp: divides the frequencies of fast pairs by factor and keeps those of slow pairs.',
     threads: ['pytorch/torchtitan#3787'],
     needs: [YARN, FACTOR],
     change(steps) {
-      const [low, high] = edgesOf(steps, scalingOf(steps, 'yarn'));
+      const [low, high] = edgesOf(steps);
       return withRamp(steps, (j) => 1 - Math.min(1, Math.max(0, (j - low) / Math.max(0.001, high - low))));
     },
   },
-  {
-    id: 'yarn-clamped-at-pairs',
-    does: 'Limits the ramp’s upper edge to rotary_dim/2 − 1 where rotary_dim − 1 is meant.',
+  'yarn-clamped-at-pairs': {
+    does: 'Limits the ramp’s upper edge to rotary_dim/2 − 1 instead of rotary_dim − 1.',
     threads: ['keras-team/keras-hub#2981', 'jingyaogong/minimind#602'],
     needs: [
       YARN,
       FACTOR,
-      need(
-        'a ramp that reaches past the last pair',
-        (steps) => edgesOf(steps, scalingOf(steps, 'yarn'))[1] > steps.pairs - 1,
-      ),
+      need('a ramp that reaches past the last pair', (steps) => edgesOf(steps)[1] > steps.pairs - 1),
     ],
     change(steps) {
-      const [low] = edgesOf(steps, scalingOf(steps, 'yarn'));
+      const [low] = edgesOf(steps);
       return withRamp(steps, (j) => (j - low) / Math.max(0.001, steps.pairs - 1 - low));
     },
   },
-  {
-    id: 'yarn-ramp-over-dims',
-    does: 'Walks the ramp by dimension 2j instead of pair j: it ends at half of the pairs.',
+  'yarn-ramp-over-dims': {
+    does: 'Computes the ramp at dimension 2j instead of pair j: it ends at half of the pairs.',
     threads: ['apache/tvm#18661'],
     needs: [YARN, FACTOR, ORIGINAL],
     change(steps) {
-      const [low, high] = edgesOf(steps, scalingOf(steps, 'yarn'));
+      const [low, high] = edgesOf(steps);
       return withRamp(steps, (j) => (2 * j - low) / Math.max(0.001, high - low));
     },
   },
-  {
-    id: 'yarn-ramp-by-element',
-    does: 'Walks the ramp by the element’s own index: the two members of a half pair get different frequencies.',
+  'yarn-ramp-by-element': {
+    does: 'Computes the ramp at the element’s own index: the two members of a half pair get different frequencies.',
     threads: ['apache/tvm#18576'],
     needs: [YARN, FACTOR, HALF],
     change(steps) {
-      const [low, high] = edgesOf(steps, scalingOf(steps, 'yarn'));
+      const [low, high] = edgesOf(steps);
       const rampOf = (i: number): number => (i - low) / Math.max(0.001, high - low);
       const first = changed(
         steps,
@@ -268,9 +231,8 @@ export const YARN_FREQUENCIES: readonly Mutant[] = mutantsOf('E', [
       return memberwise(steps, first, second);
     },
   },
-  {
-    id: 'yarn-factor-in-power',
-    does: 'Multiplies the base by factor, inside the power, instead of dividing the frequency by it.',
+  'yarn-factor-in-power': {
+    does: 'Multiplies the base by factor, inside the power, instead of dividing the frequency by factor.',
     threads: ['apache/tvm#18576'],
     needs: [YARN, FACTOR],
     change(steps) {
@@ -279,23 +241,21 @@ export const YARN_FREQUENCIES: readonly Mutant[] = mutantsOf('E', [
       const plain = plainFrequencies(steps);
       const { base } = specOf(steps);
       return withInvFreq(steps, (j, right) => {
-        // How much of the interpolated frequency is in the right mix, and that share of the wrong one: base^e → (factor·base)^e.
+        // The share of the interpolated frequency in the right mix; the wrong one is base^e → (factor·base)^e.
         const share = (unscaled[j]! - right[j]!) / (unscaled[j]! - unscaled[j]! / factor);
         const wrong = unscaled[j]! * factor ** (Math.log(plain[j]!) / Math.log(base));
         return unscaled[j]! * (1 - share) + wrong * share;
       });
     },
   },
-  {
-    id: 'yarn-as-linear',
+  'yarn-as-linear': {
     does: 'Divides every frequency by factor: no ramp.',
     threads: ['jingyaogong/minimind#602'],
     needs: [YARN, FACTOR],
     change: (steps) => withScaling(steps, { kind: 'linear', factor: scalingOf(steps, 'yarn').factor }),
   },
-  {
-    id: 'yarn-as-llama3',
-    does: 'Takes every kind of scaling it does not know for llama3’s, with low_freq_factor 1 and high_freq_factor 4.',
+  'yarn-as-llama3': {
+    does: 'Treats every unknown kind of scaling as llama3’s, with low_freq_factor 1 and high_freq_factor 4.',
     threads: ['NVIDIA-NeMo/Automodel#2825'],
     needs: [YARN, FACTOR, ORIGINAL],
     change(steps) {
@@ -306,11 +266,10 @@ export const YARN_FREQUENCIES: readonly Mutant[] = mutantsOf('E', [
       });
     },
   },
-  {
-    id: 'yarn-not-in-backward',
-    does: 'Knows YaRN in the forward direction only: gradients are turned back by plain frequencies, with no magnitude.',
+  'yarn-not-in-backward': {
+    does: 'Has YaRN in the forward direction only: gradients are rotated back by plain frequencies without a magnitude.',
     threads: ['ggml-org/llama.cpp#3974'],
     needs: [YARN, BACKWARD],
     change: (steps) => withSpec(steps, { scaling: { kind: 'none' }, attentionFactor: 1 }),
   },
-]);
+});
