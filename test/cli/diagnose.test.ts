@@ -93,7 +93,7 @@ describe('diagnose', () => {
     );
     assert.equal(status, 1, stderr);
     assert.match(stdout, /^KNOWN BUG: pairs-interleaved-for-half$/m);
-    assert.match(stdout, /Pairs are interleaved, such as \(0, 1\), where half is expected, such as \(0, 32\)/);
+    assert.match(stdout, /Pairs are interleaved, such as \(0, 1\); expected is half, such as \(0, 32\)/);
     assert.match(stdout, /cause A, pairing.*huggingface\/transformers#25199/);
     assert.ok(!stdout.includes('\u001b'));
   });

@@ -234,14 +234,14 @@ describe('the catalogue, from data', () => {
     const cases: [string, RegExp][] = [
       [
         'pairs-interleaved-for-half',
-        /Pairs are interleaved, such as \(0, 1\), where half is expected, such as \(0, 16\)/,
+        /Pairs are interleaved, such as \(0, 1\); expected is half, such as \(0, 16\)/,
       ],
       ['frequencies-over-head-dim', /base 10000 with exponents over head_dim=80 instead of 32/],
       [
         'pair-distance-half-a-head',
-        /Pairs are half, 40 apart \(head_dim \/ 2\), such as \(0, 40\), where half is expected, such as \(0, 16\)/,
+        /Pairs are half, 40 apart \(head_dim \/ 2\), such as \(0, 40\); expected is half, such as \(0, 16\)/,
       ],
-      ['turned-the-other-way', /turns the other way: backward, where forward/],
+      ['turned-the-other-way', /It rotates backward; expected is forward/],
     ];
     for (const [id, words] of cases) {
       const call = callOf({ spec: phi2 }, readObservation({ ...input, y: input.x }));
@@ -439,7 +439,7 @@ describe('outputs of no rotation', () => {
   const shape = input.x.shape;
   const random = randomFrom('noise');
   const outputs: [string, Tensor, RegExp][] = [
-    ['y = x', input.x, /nothing turned/],
+    ['y = x', input.x, /nothing was rotated/],
     ['y = 0', hostTensor('f32', shape, () => 0), /y is 0/],
     ['NaN in y', hostTensor('f32', shape, (n) => (n === 100 ? Number.NaN : 0.5)), /not finite/],
     ['infinity in y', hostTensor('f32', shape, (n) => (n === 7 ? Infinity : 0.5)), /not finite/],
@@ -537,7 +537,7 @@ describe('parts', () => {
     assert.deepEqual([worst!.seq, worst!.head, worst!.dim, worst!.positions], [317, 2, 5, [317]]);
   });
 
-  test('a slope is among its intervals whatever the turns, and nothing else is when positions are good', () => {
+  test('a slope is among its intervals whatever the number of turns, and it is the only one when positions are good', () => {
     fc.assert(
       fc.property(fc.double({ min: -1, max: 1, noNaN: true }), fc.integer({ min: 1, max: 3 }), (slope, noise) => {
         const tolerance = 10 ** -(noise + 2);

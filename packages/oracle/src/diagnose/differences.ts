@@ -1,11 +1,11 @@
 /**
- * In what a rotation that was found differs from the one that was expected, in words with numbers.
+ * How a measured rotation differs from the expected one, in sentences with numbers.
  *
  * @module
  */
-
-import { frequenciesOf } from 'ropewalk';
 import { ranges, sharePairs } from 'ropewalk/backend';
+import { frequenciesOf } from 'ropewalk';
+import type { PairAt } from './geometry.js';
 import type { Expected } from './hypotheses.js';
 import type { FoundPair, Identification } from './identification.js';
 import { basesOf } from './spec-fit.js';
@@ -22,137 +22,118 @@ export interface Difference {
     | 'axes'
     | 'heads'
     | 'no rotation';
-  /** A sentence: what it does, where what was meant. */
+  /** A sentence: what the kernel does, and what is expected. */
   readonly words: string;
 }
 
-/**
- * Lists differences.
- *
- * @param expected - what was meant
- * @param found - what was measured
- * @returns empty when what was measured agrees as far as it goes
- */
+/** Lists the differences, as far as they were measured. */
 export function differencesOf(expected: Expected, found: Identification): Difference[] {
   const odd = withoutPairs(found);
-  if (odd) return [odd];
-  return [pairing, dimensions, direction, frequencies, magnitude, positions, axes, heads].flatMap(
-    (compare) => compare(expected, found) ?? [],
-  );
+  if (odd !== undefined) return [{ what: 'no rotation', words: odd }];
+  return (Object.keys(COMPARE) as (keyof typeof COMPARE)[]).flatMap((what) => {
+    const words = COMPARE[what](expected, found);
+    return words === undefined ? [] : [{ what, words }];
+  });
 }
 
-function withoutPairs(found: Identification): Difference | undefined {
-  const { outcome, gain } = found;
-  if (outcome === 'not finite') return { what: 'no rotation', words: 'y holds values that are not finite.' };
-  if (outcome === 'zero') return { what: 'no rotation', words: 'y is 0 everywhere: nothing was written.' };
-  if (outcome === 'unchanged')
-    return {
-      what: 'no rotation',
-      words:
-        gain === undefined || Math.abs(gain - 1) < 1e-6
-          ? 'y is x: nothing turned.'
-          : `y is x times ${short(gain)}: nothing turned.`,
-    };
-  if (outcome === 'no rotation')
-    return {
-      what: 'no rotation',
-      words:
-        'No two dimensions of a head keep their length together: the members of a pair turn by different angles, or heads were mixed up.',
-    };
-  return undefined;
+/** What happened to x where no pairs were rotated, as a sentence. */
+export function withoutPairs({ outcome, gain }: Identification): string | undefined {
+  switch (outcome) {
+    case 'not finite':
+      return 'y has values that are not finite.';
+    case 'zero':
+      return 'y is 0 everywhere: nothing was written.';
+    case 'unchanged': {
+      const times = gain === undefined || Math.abs(gain - 1) < 1e-6 ? '' : ` times ${short(gain)}`;
+      return `y is x${times}: nothing was rotated.`;
+    }
+    case 'no rotation':
+      return 'In y, no two dimensions of a head keep their joint length: the members of a pair rotate by different angles, or heads were mixed up.';
+    default:
+      return undefined;
+  }
 }
 
-type Compare = (expected: Expected, found: Identification) => Difference | undefined;
+/** What a mirrored rotation does. */
+export const MIRRORED = 'Pairs are mirrored, not only rotated: one of the four products has the wrong sign.';
+
+type Compare = (expected: Expected, found: Identification) => string | undefined;
+
+/** First dimension that should rotate, and one past the last. */
+function windowOf({ headDim, rotaryDim = headDim, rotaryOffset = 0 }: Expected['spec']): [first: number, end: number] {
+  return [rotaryOffset, rotaryOffset + rotaryDim];
+}
 
 const pairing: Compare = ({ spec, direction }, { layout, headDim }) => {
-  const want = expectedPair(spec, direction);
-  const have = layout!.pairs.map(({ read, write }) => `${read}>${write}`);
-  const [j] = [...want.keys()].filter((at) => !have.includes(want[at]!.key));
-  if (j === undefined) return undefined;
-  // Pairs that turn too little to be seen are not in the layout; they are no difference in pairing.
-  const starts = layout!.pairs[0]!;
-  const first = want[0]!;
-  if (layout!.name === 'interleaved' && want.slice(0, layout!.pairs.length).every(({ key }, n) => key === have[n]))
-    return undefined;
-  if (
-    `${starts.read}>${starts.write}` === first.key &&
-    layout!.pairs.length < want.length &&
-    want.slice(0, have.length).every(({ key }, n) => key === have[n])
-  )
-    return undefined;
-  const says = (read: readonly number[], write: readonly number[]): string =>
+  const { name, distance, pairs } = layout!;
+  const want = expectedPairs(spec, direction);
+  const [have, wanted] = [pairs, want].map((list) => list.map(({ read, write }) => `${read}>${write}`));
+  // Pairs that rotate too little to be seen are missing in the layout: that is no difference.
+  if (wanted!.every((key) => have!.includes(key))) return undefined;
+  if (wanted!.slice(0, have!.length).every((key, n) => key === have![n])) return undefined;
+  const says = ({ read, write }: PairAt): string =>
     read.join() === write.join() ? `(${read.join(', ')})` : `(${read.join(', ')}) written to (${write.join(', ')})`;
-  return {
-    what: 'pairing',
-    words: `Pairs are ${nameOf(layout!.name, layout!.distance, headDim)}, such as ${says(starts.read, starts.write)}, where ${spec.pairing} is expected, such as ${says(first.read, first.write)}.`,
+  const names: Partial<Record<typeof name, string>> = {
+    half: `half, ${distance} apart${2 * distance === headDim ? ' (head_dim / 2)' : ''}`,
+    quarter: `half inside each half, ${distance} apart`,
+    free: 'of no usual layout',
   };
+  return `Pairs are ${names[name] ?? name}, such as ${says(pairs[0]!)}; expected is ${spec.pairing}, such as ${says(want[0]!)}.`;
 };
 
-function nameOf(name: string, distance: number, headDim: number): string {
-  if (name === 'half') return `half, ${distance} apart${2 * distance === headDim ? ' (head_dim / 2)' : ''}`;
-  return name === 'quarter'
-    ? `half inside each half, ${distance} apart`
-    : name === 'free'
-      ? 'of no usual layout'
-      : name;
-}
-
 /** Where the members of each pair are expected. */
-function expectedPair(
-  { pairing, headDim, rotaryDim = headDim, rotaryOffset = 0 }: Expected['spec'],
-  direction: Expected['direction'],
-) {
-  const half = rotaryDim / 2;
-  const adjacent = (j: number): [number, number] => [rotaryOffset + 2 * j, rotaryOffset + 2 * j + 1];
-  const apart = (j: number): [number, number] => [rotaryOffset + j, rotaryOffset + j + half];
+function expectedPairs(spec: Expected['spec'], direction: Expected['direction']): PairAt[] {
+  const [first, end] = windowOf(spec);
+  const half = (end - first) / 2;
+  const adjacent = (j: number): PairAt['read'] => [first + 2 * j, first + 2 * j + 1];
+  const apart = (j: number): PairAt['read'] => [first + j, first + j + half];
   return Array.from({ length: half }, (_, j) => {
-    const from = pairing === 'interleaved' || pairing === 'interleaved-to-half' ? adjacent(j) : apart(j);
-    const to = pairing === 'interleaved' ? adjacent(j) : apart(j);
-    const [read, write] = direction === 'backward' ? [to, from] : [from, to];
-    return { read, write, key: `${read}>${write}` };
+    const from = spec.pairing.startsWith('interleaved') ? adjacent(j) : apart(j);
+    const to = spec.pairing === 'interleaved' ? adjacent(j) : apart(j);
+    return direction === 'backward' ? { read: to, write: from } : { read: from, write: to };
   });
 }
 
 const dimensions: Compare = ({ spec }, { geometry, layout }) => {
-  const rotaryDim = spec.rotaryDim ?? spec.headDim;
-  const offset = spec.rotaryOffset ?? 0;
+  const [first, end] = windowOf(spec);
   const turned = geometry!.dims.flatMap((kind, i) => (kind === 'turned' ? [i] : []));
-  const outside = turned.filter((i) => i < offset || i >= offset + rotaryDim);
-  if (outside.length > 0) {
-    return {
-      what: 'dimensions',
-      words: `Dimensions ${ranges(turned)} turn, where only ${offset}-${offset + rotaryDim - 1} should (rotary_dim ${rotaryDim}).`,
-    };
-  }
-  if (layout!.first > offset)
-    return {
-      what: 'dimensions',
-      words: `The first dimension that turns is ${layout!.first}, where ${offset} is expected.`,
-    };
+  if (turned.some((i) => i < first || i >= end))
+    return `Dimensions ${ranges(turned)} rotate; only ${first}-${end - 1} should (rotary_dim ${end - first}).`;
+  if (layout!.first > first)
+    return `The first dimension that rotates is ${layout!.first}; expected is dimension ${first}.`;
   return undefined;
 };
 
 const direction: Compare = ({ direction = 'forward' }, { sign }) => {
-  const want = direction === 'forward' ? 1 : -1;
-  if (sign === want) return undefined;
-  if (sign === undefined) return { what: 'direction', words: 'Some pairs turn one way and some the other.' };
-  return {
-    what: 'direction',
-    words: `It turns the other way: ${sign < 0 ? 'backward' : 'forward'}, where ${direction} is expected (sin has the other sign).`,
-  };
+  if (sign === undefined) return 'Some pairs rotate forward and some backward.';
+  const found = sign < 0 ? 'backward' : 'forward';
+  if (found === direction) return undefined;
+  return `It rotates ${found}; expected is ${direction} (sin has the opposite sign).`;
 };
 
-const frequencies: Compare = (expected, found) => {
-  const { spec } = expected;
+const frequencies: Compare = ({ spec }, found) => {
   const { invFreq } = frequenciesOf(spec);
   const pairs = found.pairs.slice(0, invFreq.length);
   const off = pairs.flatMap((pair, j) => (outside(pair, invFreq[j]!) ? [j] : []));
   const more = found.pairs.slice(invFreq.length).filter((pair) => pair.turns).length;
   if (off.length === 0 && more === 0) return undefined;
-  return { what: 'frequencies', words: describeFrequencies(expected, found, invFreq, off, more) };
+  const still = off.filter((j) => !pairs[j]!.turns);
+  const turning = off.filter((j) => pairs[j]!.turns);
+  const ratios = turning.flatMap((j) => (invFreq[j]! > 0 ? [Math.abs(pairs[j]!.frequency) / invFreq[j]!] : []));
+  const parts: string[] = [];
+  if (ratios.length > 0 && ratios.every((r) => Math.abs(r / ratios[0]! - 1) < 1e-3)) {
+    const which = ratios.length === invFreq.length ? 'every pair' : `pairs ${ranges(turning)}`;
+    parts.push(`The frequency of ${which} is ${short(ratios[0]!)} times the expected one`);
+  } else if (ratios.length > 0) {
+    const factors = `from ${short(Math.min(...ratios))} to ${short(Math.max(...ratios))}`;
+    parts.push(`The frequencies of pairs ${ranges(off)} differ, by factors ${factors}`, lawWords(spec, found));
+  }
+  if (still.length > 0) parts.push(`pairs ${ranges(still)} do not rotate`);
+  if (more > 0) parts.push(`${more} more pairs rotate than expected`);
+  return `${parts.join('; ')}.`;
 };
 
-/** An f32 frequency is not another frequency. */
+/** Whether a pair's frequency differs by more than f32 rounding. */
 function outside({ frequency, low, high, turns }: FoundPair, wanted: number): boolean {
   const slack = 1e-5 * wanted;
   if (!turns) return wanted > Math.max(Math.abs(low), Math.abs(high)) + slack;
@@ -160,91 +141,52 @@ function outside({ frequency, low, high, turns }: FoundPair, wanted: number): bo
   return wanted < a - slack || wanted > b + slack;
 }
 
-function describeFrequencies(
-  { spec }: Expected,
-  found: Identification,
-  invFreq: Float64Array,
-  off: readonly number[],
-  more: number,
-): string {
-  const ratios = off.flatMap((j) =>
-    found.pairs[j]!.turns && invFreq[j]! > 0 ? [Math.abs(found.pairs[j]!.frequency) / invFreq[j]!] : [],
-  );
-  const still = off.filter((j) => !found.pairs[j]!.turns);
-  const parts: string[] = [];
-  const same = ratios.length > 0 && ratios.every((r) => Math.abs(r / ratios[0]! - 1) < 1e-3);
-  if (same && ratios.length > 0) {
-    const which =
-      ratios.length === invFreq.length ? 'every pair' : `pairs ${ranges(off.filter((j) => found.pairs[j]!.turns))}`;
-    parts.push(`The frequency of ${which} is ${short(ratios[0]!)} times the expected one`);
-  } else if (ratios.length > 0) {
-    parts.push(
-      `The frequencies of pairs ${ranges(off)} differ, by factors from ${short(Math.min(...ratios))} to ${short(Math.max(...ratios))}`,
-    );
-    const law = lawWords(spec, found);
-    if (law) parts.push(law);
-  }
-  if (still.length > 0) parts.push(`pairs ${ranges(still)} do not turn`);
-  if (more > 0) parts.push(`${more} more pairs turn than expected`);
-  return `${parts.join('; ')}.`;
-}
-
-function lawWords(spec: Expected['spec'], { law }: Identification): string | undefined {
-  if (!law) return 'they follow no rule of one base';
+function lawWords(spec: Expected['spec'], { law }: Identification): string {
+  if (!law) return 'they follow no rule with one base';
   const denominator = spec.frequencyDim ?? spec.rotaryDim ?? spec.headDim;
   const bases = basesOf(law, [denominator, spec.headDim]);
-  const usual = bases.find((one) => one.denominator === denominator)!;
-  const over = bases.find((one) => one.denominator === spec.headDim)!;
-  const scaled = law.scaling.kind === 'none' ? '' : ` with ${law.scaling.kind} scaling by ${short(law.scaling.factor)}`;
-  if (denominator !== spec.headDim && Math.abs(over.base / spec.base - 1) < 1e-4)
+  const baseOver = (dim: number): number => bases.find((one) => one.denominator === dim)!.base;
+  const expected = (base: number): boolean => Math.abs(base / spec.base - 1) < 1e-4;
+  const { scaling } = law;
+  const scaled = scaling.kind === 'none' ? '' : ` with ${scaling.kind} scaling by ${short(scaling.factor)}`;
+  if (denominator !== spec.headDim && expected(baseOver(spec.headDim)))
     return `they are those of base ${short(spec.base)} with exponents over head_dim=${spec.headDim} instead of ${denominator}${scaled}`;
-  if (Math.abs(usual.base / spec.base - 1) < 1e-4)
-    return `they are those of the base expected, ${short(spec.base)}, ${scaled === '' ? 'without scaling' : scaled.trim()}`;
-  return `they are those of base ${short(usual.base)} instead of ${short(spec.base)}${scaled}`;
+  const base = baseOver(denominator);
+  if (expected(base)) return `they are those of the expected base, ${short(spec.base)},${scaled || ' without scaling'}`;
+  return `they are those of base ${short(base)} instead of ${short(spec.base)}${scaled}`;
 }
 
 const magnitude: Compare = ({ spec }, { gain, gainRange, geometry }) => {
   const { attentionFactor } = frequenciesOf(spec);
-  if (gain === undefined || !gainRange)
-    return { what: 'magnitude', words: 'Not all pairs are lengthened by the same factor.' };
+  if (gain === undefined || !gainRange) return 'Not all pairs are lengthened by the same factor.';
   if (attentionFactor < gainRange[0] - 1e-6 || attentionFactor > gainRange[1] + 1e-6) {
-    const squared = Math.abs(gain / attentionFactor ** 2 - 1) < 1e-3 ? ', its square' : '';
-    return {
-      what: 'magnitude',
-      words: `Pairs become ${short(gain)} times as long${squared}, where ${short(attentionFactor)} is expected.`,
-    };
+    const square = Math.abs(gain / attentionFactor ** 2 - 1) < 1e-3 ? ', the square of the expected factor' : '';
+    return `Pairs become ${short(gain)} times as long${square}; expected is ${short(attentionFactor)}.`;
   }
-  const scaled = geometry!.dims.flatMap((kind, i) => (kind === 'scaled' ? [i] : []));
-  const window = (i: number): boolean =>
-    i >= (spec.rotaryOffset ?? 0) && i < (spec.rotaryOffset ?? 0) + (spec.rotaryDim ?? spec.headDim);
-  const beside = scaled.filter((i) => !window(i));
-  return beside.length > 0
-    ? { what: 'magnitude', words: `Dimensions ${ranges(beside)} are scaled, which should be copied.` }
-    : undefined;
+  const [first, end] = windowOf(spec);
+  const beside = geometry!.dims.flatMap((kind, i) => (kind === 'scaled' && (i < first || i >= end) ? [i] : []));
+  return beside.length > 0 ? `Dimensions ${ranges(beside)} are scaled; they should be copied.` : undefined;
 };
 
-const positions: Compare = (_, { positions: rules, foundPositions }) => {
+const positions: Compare = (_expected, { positions: rules, foundPositions }) => {
   if (rules.some(({ asGiven }) => asGiven)) return undefined;
   if (rules.length > 0)
-    return {
-      what: 'positions',
-      words: `It turns by ${rules.map(({ words }) => words).join(', or by ')}, where the position as given is expected.`,
-    };
+    return `It rotates by ${rules.map(({ words }) => words).join(', or by ')}; expected is the position as given.`;
   const elsewhere = foundPositions.filter(
     ({ given, intervals }) =>
       intervals.length > 0 && !intervals.some(([low, high]) => given > low - 0.5 && given < high + 0.5),
   );
+  const start = 'The angles are not proportional to the positions as given';
+  if (elsewhere.length === 0) return `${start}.`;
   const shown = elsewhere.slice(0, 4).map(({ unit, given, intervals }) => {
     const [low, high] = intervals[0]!;
     const head = unit.head === undefined ? '' : ` head ${unit.head}`;
-    return `batch ${unit.batch} token ${unit.seq}${head} at ${intervals.length > 1 ? 'one of several' : short(Math.round((low + high) * 50) / 100)} instead of ${given}`;
+    const at = intervals.length > 1 ? 'one of several' : short(Math.round((low + high) * 50) / 100);
+    return `batch ${unit.batch} token ${unit.seq}${head} at ${at} instead of ${given}`;
   });
-  const all = `${elsewhere.length} of ${foundPositions.length} ${foundPositions.some(({ unit }) => unit.head !== undefined) ? 'heads' : 'tokens'}`;
-  const as =
-    shown.length > 0
-      ? `; ${all} turn as if at other positions: ${shown.join(', ')}${elsewhere.length > 4 ? ', …' : ''}`
-      : '';
-  return { what: 'positions', words: `Angles are no line over the positions as given${as}.` };
+  const units = foundPositions.some(({ unit }) => unit.head !== undefined) ? 'heads' : 'tokens';
+  const rest = elsewhere.length > 4 ? ', …' : '';
+  return `${start}; ${elsewhere.length} of ${foundPositions.length} ${units} rotate as if at other positions: ${shown.join(', ')}${rest}.`;
 };
 
 const axes: Compare = ({ spec }, { pairs, numAxes }) => {
@@ -258,20 +200,16 @@ const axes: Compare = ({ spec }, { pairs, numAxes }) => {
   const shown = off
     .slice(0, 4)
     .map((j) => `pair ${j} by ${pairs[j]!.axes.map(name).join('/')} instead of ${name(axisOfPair[j]!)}`);
-  return {
-    what: 'axes',
-    words: `${off.length} pairs are turned by another axis: ${shown.join(', ')}${off.length > 4 ? ', …' : ''}.`,
-  };
+  return `${off.length} pairs are rotated by another axis: ${shown.join(', ')}${off.length > 4 ? ', …' : ''}.`;
 };
 
-const heads: Compare = (_, { headsAgree, outcome }) => {
-  if (outcome === 'mirrored')
-    return {
-      what: 'heads',
-      words: 'Pairs are mirrored, not only turned: one of the four products has the wrong sign.',
-    };
-  return headsAgree ? undefined : { what: 'heads', words: 'The heads of one token turn by different angles.' };
+const heads: Compare = (_expected, { headsAgree, outcome }) => {
+  if (outcome === 'mirrored') return MIRRORED;
+  return headsAgree ? undefined : 'The heads of one token rotate by different angles.';
 };
+
+/** In the order in which differences are listed. */
+const COMPARE = { pairing, dimensions, direction, frequencies, magnitude, positions, axes, heads };
 
 /** A number for a sentence. */
 export function short(value: number): string {

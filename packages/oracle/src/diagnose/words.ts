@@ -3,94 +3,65 @@
  *
  * @module
  */
-
 import { ranges } from 'ropewalk/backend';
-import type { Diagnosis, Named, WorstElement } from './diagnose.js';
-import { short } from './differences.js';
+import type { Diagnosis, WorstElement } from './diagnose.js';
+import { MIRRORED, short, withoutPairs } from './differences.js';
 import type { Identification } from './identification.js';
 import { CAUSES } from './mutant.js';
 import { yarnContexts } from './spec-fit.js';
 
 /**
- * Describes a diagnosis: the verdict first, then what is different, what y shows, and what is left open.
+ * Describes a diagnosis: first the verdict, then what is different, what y shows, and what is left open.
  *
  * @param diagnosis - from diagnose
  * @param from - what was expected, in words; undefined without an expectation
  */
 export function describeDiagnosis(diagnosis: Diagnosis, from?: string): string[] {
-  const sections = [
-    headline(diagnosis, from),
-    section('Different', differences(diagnosis)),
-    section(
-      diagnosis.named.length > 1 || (diagnosis.named[0]?.mutants.length ?? 0) > 1 ? 'Known bugs' : 'Known bug',
-      diagnosis.verdict === 'known bug' ? bugs(diagnosis) : [],
-    ),
-    section('What y shows', findings(diagnosis)),
-    section('This input leaves open', leftOpen(diagnosis)),
+  const { named, verdict } = diagnosis;
+  const several = named.length > 1 || (named[0]?.mutants.length ?? 0) > 1;
+  const sections: [string, string[]][] = [
+    ['Different', differences(diagnosis)],
+    [several ? 'Known bugs' : 'Known bug', verdict === 'known bug' ? bugs(diagnosis) : []],
+    ['What y shows', findings(diagnosis)],
+    ['This input leaves open', leftOpen(diagnosis)],
   ];
-  return sections.filter((lines) => lines.length > 0).flatMap((lines, n) => (n === 0 ? lines : ['', ...lines]));
+  const shown = sections.filter(([, lines]) => lines.length > 0);
+  return [headline(diagnosis, from), ...shown.flatMap(([title, lines]) => ['', title, ...lines.map((l) => `  ${l}`)])];
 }
 
-function section(title: string, lines: readonly string[]): string[] {
-  return lines.length === 0 ? [] : [title, ...lines.map((line) => `  ${line}`)];
-}
-
-function headline(diagnosis: Diagnosis, from: string | undefined): string[] {
+function headline(diagnosis: Diagnosis, from: string | undefined): string {
   const meant = from === undefined ? '' : ` (${from})`;
   const { verdict, named, found } = diagnosis;
   switch (verdict) {
     case 'as expected':
-      return [`AS EXPECTED${meant}: y is the rotation, rounded once to ${found.dtype}.`];
+      return `AS EXPECTED${meant}: y is the rotation, rounded once to ${found.dtype}.`;
     case 'less precise':
-      return [`AS EXPECTED${meant}, computed less precisely: ${precision(diagnosis)}.`];
+      return `AS EXPECTED${meant}, computed less precisely: ${precision(diagnosis)}.`;
     case 'known bug': {
       const ids = named.map(({ mutants }) => mutants.map(({ id }) => id).join(' and '));
-      if (ids.length > 1) return [`ONE OF ${ids.length}, which this input cannot tell apart: ${ids.join(' | ')}`];
-      return [`${named[0]!.mutants.length > 1 ? 'TWO KNOWN BUGS' : 'KNOWN BUG'}: ${ids[0]}`];
+      if (ids.length > 1) return `ONE OF ${ids.length}, which this input cannot tell apart: ${ids.join(' | ')}`;
+      return `${named[0]!.mutants.length > 1 ? 'TWO KNOWN BUGS' : 'KNOWN BUG'}: ${ids[0]}`;
     }
     case 'different':
-      return [
-        from === undefined
-          ? 'A ROTATION, but no record explains y within rounding.'
-          : `DIFFERENT from what is expected${meant}, and no known bug, nor two of them, makes y.`,
-      ];
+      if (from === undefined) return 'A ROTATION, but no record explains y within rounding.';
+      return `DIFFERENT from what is expected${meant}: no known bug, nor two of them, gives y.`;
     case 'rotation':
-      return [`A ROTATION: ${inShort(found)}.`];
+      return `A ROTATION: ${inShort(found)}.`;
     case 'not understood':
-      return [
-        `NOT UNDERSTOOD: ${from === undefined ? reason(found) : 'y is not what is expected, no known bug makes it, and what was measured does not explain all of it.'}`,
-      ];
+      if (from === undefined) return `NOT UNDERSTOOD: ${reason(found)}`;
+      return 'NOT UNDERSTOOD: y is not what is expected, no known bug gives it, and the measurements do not explain all of it.';
   }
 }
 
-function inShort(found: Identification): string {
-  const base = found.bases[0];
-  const parts = [
-    found.layout!.name,
-    base ? `base ${short(base.base)}` : 'frequencies by no rule',
-    found.law && found.law.scaling.kind !== 'none' ? found.law.scaling.kind : '',
-  ];
-  return parts.filter((part) => part !== '').join(', ');
+function inShort({ layout, bases, law }: Identification): string {
+  const parts = [layout!.name as string, bases[0] ? `base ${short(bases[0].base)}` : 'frequencies that follow no rule'];
+  if (law && law.scaling.kind !== 'none') parts.push(law.scaling.kind);
+  return parts.join(', ');
 }
 
-function reason({ outcome, gain }: Identification): string {
-  switch (outcome) {
-    case 'not finite':
-      return 'y holds values that are not finite.';
-    case 'zero':
-      return 'y is 0 everywhere.';
-    case 'unchanged':
-      return gain === undefined || Math.abs(gain - 1) < 1e-6
-        ? 'y is x: nothing turned.'
-        : `y is x times ${short(gain)}: nothing turned.`;
-    case 'mirrored':
-      return 'pairs are mirrored, not only turned: one of the four products has the wrong sign.';
-    case 'no rotation':
-      return 'no two dimensions of a head keep their length together.';
-    case 'rotation':
-    case 'odd rotation':
-      return 'pairs turn, but not by one frequency times one position.';
-  }
+function reason(found: Identification): string {
+  if (found.outcome === 'mirrored') return MIRRORED;
+  return withoutPairs(found) ?? 'pairs rotate, but not by one frequency times one position.';
 }
 
 function precision({ tier, recipes, named, found }: Diagnosis): string {
@@ -103,14 +74,13 @@ function precision({ tier, recipes, named, found }: Diagnosis): string {
 }
 
 function differences({ verdict, differences, worst }: Diagnosis): string[] {
-  return [
-    ...differences.map(({ words }) => words),
-    ...(worst && verdict !== 'less precise' ? [worstWords(worst)] : []),
-  ];
+  const lines = differences.map(({ words }) => words);
+  return worst && verdict !== 'less precise' ? [...lines, worstWords(worst)] : lines;
 }
 
 function worstWords({ batch, seq, head, dim, positions, y, expected }: WorstElement): string {
-  return `Farthest off: batch ${batch}, token ${seq} (position ${positions.join(', ')}), head ${head}, dimension ${dim}: y is ${short(y)}, expected ${short(expected)}.`;
+  const where = `batch ${batch}, token ${seq} (position ${positions.join(', ')}), head ${head}, dimension ${dim}`;
+  return `Largest difference: ${where}: y is ${short(y)}, expected ${short(expected)}.`;
 }
 
 function bugs({ named }: Diagnosis): string[] {
@@ -122,43 +92,35 @@ function bugs({ named }: Diagnosis): string[] {
   );
 }
 
-function findings(diagnosis: Diagnosis): string[] {
-  const { found } = diagnosis;
-  if (!found.layout)
-    return diagnosis.verdict === 'not understood' || diagnosis.verdict === 'known bug' ? [reason(found)] : [];
-  const told = found.pairs.some((pair) => pair.turns);
-  const untold = 'cannot be told: no frequency can be, from these positions';
+function findings({ found, verdict }: Diagnosis): string[] {
+  if (!found.layout) return verdict === 'not understood' || verdict === 'known bug' ? [reason(found)] : [];
+  const { sign, gain, positions, numAxes, headsAgree } = found;
+  const measured = found.pairs.some((pair) => pair.turns);
+  const told = (words: string): string => (measured ? words : 'unknown: these positions show no frequency');
   const rows: [string, string][] = [
     ['dimensions', dimensions(found)],
     ['pairing', pairing(found)],
-    ['direction', told ? direction(found) : untold],
-    ['base', told ? base(found) : untold],
-    ['scaling', told ? scaling(found) : untold],
-    ['magnitude', found.gain === undefined ? 'not one for all pairs' : short(found.gain)],
-    [
-      'positions',
-      !told
-        ? untold
-        : found.positions.length > 0
-          ? found.positions.map(({ words }) => words).join(' | ')
-          : 'no rule found',
-    ],
-    ...(found.numAxes > 1 ? [['axes', axes(found)] as [string, string]] : []),
-    ['heads', found.headsAgree ? 'all turn alike' : 'turn differently'],
+    ['direction', told(sign === undefined ? 'some pairs forward, some backward' : sign > 0 ? 'forward' : 'backward')],
+    ['base', told(base(found))],
+    ['scaling', told(scaling(found))],
+    ['magnitude', gain === undefined ? 'not one for all pairs' : short(gain)],
+    ['positions', told(positions.map(({ words }) => words).join(' | ') || 'no rule found')],
+    ...(numAxes > 1 ? [['axes', axes(found)] as [string, string]] : []),
+    ['heads', headsAgree ? 'all rotate alike' : 'rotate differently'],
     ['y', explained(found)],
   ];
   return rows.map(([key, value]) => `${key.padEnd(11)} ${value}`);
 }
 
-function direction({ sign }: Identification): string {
-  return sign === undefined ? 'some pairs forward, some backward' : sign > 0 ? 'forward' : 'backward';
-}
-
 function dimensions({ geometry }: Identification): string {
-  const of = (kind: string): number[] => geometry!.dims.flatMap((one, i) => (one === kind ? [i] : []));
-  const parts = [`${ranges(of('turned'))} turn`];
-  if (of('scaled').length > 0) parts.push(`${ranges(of('scaled'))} are scaled`);
-  if (of('still').length > 0) parts.push(`${ranges(of('still'))} are as they were`);
+  const parts = [
+    ['turned', 'rotate'],
+    ['scaled', 'are scaled'],
+    ['still', 'are unchanged'],
+  ].flatMap(([kind, words]) => {
+    const dims = geometry!.dims.flatMap((one, i) => (one === kind ? [i] : []));
+    return dims.length > 0 || kind === 'turned' ? [`${ranges(dims)} ${words}`] : [];
+  });
   return parts.join('; ');
 }
 
@@ -184,17 +146,17 @@ function base({ bases, law, pairs }: Identification): string {
 function scaling({ law, bases }: Identification): string {
   if (!law) return 'none that is known';
   const { scaling: found } = law;
+  if (found.kind === 'none') return 'none';
+  const factor = `factor ${short(found.factor)}`;
   switch (found.kind) {
-    case 'none':
-      return 'none';
     case 'linear':
-      return `linear, factor ${short(found.factor)}`;
+      return `linear, ${factor}`;
     case 'llama3':
-      return `llama3, factor ${short(found.factor)}: wavelengths from ${short(found.divideFrom)} are divided, those up to ${short(found.keepUpTo)} kept`;
+      return `llama3, ${factor}: wavelengths from ${short(found.divideFrom)} are divided, those up to ${short(found.keepUpTo)} kept`;
     case 'yarn': {
       const contexts = bases[0] ? yarnContexts(found, bases[0].base, bases[0].denominator) : [];
       const original = contexts.length > 0 ? `; original context ${contexts.join(' or ')} with beta 32 and 1` : '';
-      return `YaRN, factor ${short(found.factor)}, ramp from pair ${short(found.ramp[0])} to ${short(found.ramp[1])}${original}`;
+      return `YaRN, ${factor}, ramp from pair ${short(found.ramp[0])} to ${short(found.ramp[1])}${original}`;
     }
   }
 }
@@ -216,17 +178,12 @@ function explained({ explains, dtype, expected }: Identification): string {
 
 function leftOpen({ notRuledOut, found, next, named, verdict }: Diagnosis): string[] {
   const lines = verdict === 'as expected' || verdict === 'known bug' ? [] : [...found.open];
-  if (notRuledOut.length > 0) lines.push(`It would not have shown: ${list(notRuledOut)}.`);
+  if (notRuledOut.length > 0) lines.push(`It would not have shown: ${notRuledOut.map(({ id }) => id).join(', ')}.`);
   if (named.length > 1 && !next && verdict === 'known bug')
-    lines.push('No input that was tried tells these bugs apart: for this model they are one.');
-  if (next) {
-    lines.push(`Next input to try: ${next.why}, ${next.shape.join(' × ')}.`);
-    if (verdict === 'known bug')
-      lines.push(`  it tells apart ${next.groups.map((group) => group.join(' = ')).join(' | ')}`);
-  }
+    lines.push('No input that was tried tells these bugs apart: for this model they are the same.');
+  if (!next) return lines;
+  lines.push(`Next input to try: ${next.why}, ${next.shape.join(' × ')}.`);
+  if (verdict === 'known bug')
+    lines.push(`  it tells apart ${next.groups.map((group) => group.join(' = ')).join(' | ')}`);
   return lines;
-}
-
-function list(named: readonly Named[]): string {
-  return named.map(({ id }) => id).join(', ');
 }
