@@ -232,10 +232,7 @@ describe('the catalogue, from data', () => {
   test('a bug that is not in the catalogue is described, never called by another name', () => {
     const input = inputFor('leave one out', phi2);
     const cases: [string, RegExp][] = [
-      [
-        'pairs-interleaved-for-half',
-        /Pairs are interleaved, such as \(0, 1\); expected is half, such as \(0, 16\)/,
-      ],
+      ['pairs-interleaved-for-half', /Pairs are interleaved, such as \(0, 1\); expected is half, such as \(0, 16\)/],
       ['frequencies-over-head-dim', /base 10000 with exponents over head_dim=80 instead of 32/],
       [
         'pair-distance-half-a-head',
@@ -443,7 +440,7 @@ describe('outputs of no rotation', () => {
     ['y = 0', hostTensor('f32', shape, () => 0), /y is 0/],
     ['NaN in y', hostTensor('f32', shape, (n) => (n === 100 ? Number.NaN : 0.5)), /not finite/],
     ['infinity in y', hostTensor('f32', shape, (n) => (n === 7 ? Infinity : 0.5)), /not finite/],
-    ['noise', hostTensor('f32', shape, () => random.uniform(-1, 1)), /keep their length/],
+    ['noise', hostTensor('f32', shape, () => random.uniform(-1, 1)), /keep their joint length/],
   ];
   for (const [name, y, words] of outputs) {
     test(`${name}: nothing is named`, () => {

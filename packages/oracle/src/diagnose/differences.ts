@@ -3,8 +3,9 @@
  *
  * @module
  */
-import { ranges, sharePairs } from 'ropewalk/backend';
+
 import { frequenciesOf } from 'ropewalk';
+import { ranges, sharePairs } from 'ropewalk/backend';
 import type { PairAt } from './geometry.js';
 import type { Expected } from './hypotheses.js';
 import type { FoundPair, Identification } from './identification.js';
