@@ -351,7 +351,7 @@ describe('the right kernel', () => {
   }
 
   test('HuggingFace’s own output is as expected, for each of its vectors', () => {
-    const root = fileURLToPath(new URL('../../vectors/huggingface/', import.meta.url));
+    const root = fileURLToPath(new URL('../../../vectors/huggingface/', import.meta.url));
     const { cases } = JSON.parse(readFileSync(join(root, 'manifest.json'), 'utf8'));
     const read = (name: string): Tensor => tensorFromNpy(parseNpy(readFileSync(join(root, name))));
     assert.ok(cases.length >= 10);

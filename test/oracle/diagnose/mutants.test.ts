@@ -81,7 +81,7 @@ describe('the catalogue', () => {
       for (const thread of threads) assert.match(thread, /^[\w.-]+\/[\w.-]+#\d+$/, id);
     }
   });
-  const peers = new URL('../../../shared/reference/peers.md', import.meta.url);
+  const peers = new URL('../../../../shared/reference/peers.md', import.meta.url);
   test('names threads that the notes on peers list', {
     skip: existsSync(peers) ? false : '../shared/reference is not here',
   }, () => {
@@ -345,7 +345,7 @@ describe('scoring', () => {
 });
 
 describe('ropewalk mutants', () => {
-  const root = fileURLToPath(new URL('../..', import.meta.url));
+  const root = fileURLToPath(new URL('../../..', import.meta.url));
   const folder = mkdtempSync(join(tmpdir(), 'mutants-'));
   after(() => rmSync(folder, { recursive: true }));
   function ropewalk(...args: string[]) {
