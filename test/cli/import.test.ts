@@ -267,12 +267,7 @@ describe('refusals', () => {
     ['a model without RoPE', empty, good, /expected the name of a RoPE, of which there is none, got "y"/],
     ['a backend that is not there', cached, { ...good, backend: 'npu' }, /backend: expected auto or one of/],
     ['integers for x', cached, { ...good, x: at('ints.npy') }, /rope: x: expected f64, f32, f16 or bf16/],
-    [
-      'no positions',
-      cached,
-      { ...good, positionIds: undefined } as never,
-      /position_ids: expected the positions of the tokens/,
-    ],
+    ['no positions', cached, { ...good, positionIds: undefined } as never, /position_ids: give the tokens' positions/],
     ['a model for x', cached, { ...good, x: at(cached) }, /expected a \.npy file/],
     [
       '--input that is none',
@@ -284,7 +279,7 @@ describe('refusals', () => {
       'an input that the graph has not',
       cached,
       { ...good, input: [`nothing=${at('x.npy')}`] },
-      /inputs: expected names of values of the graph, got "nothing"/,
+      /inputs\.nothing: the graph has no value of this name/,
     ],
     [
       'a place that cannot be written',

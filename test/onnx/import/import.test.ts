@@ -283,7 +283,7 @@ describe('where it lies', () => {
     );
     assert.throws(() => bindImported(ropes[0]!, { x: zeros('f32', [1, 1, 1, 4]), out: zeros('f32', [1, 1, 1, 4]) }), {
       code: 'UNSUPPORTED',
-      message: /import: inner: expected a RoPE that can be run alone, .* it lies in a function or inside a node/,
+      message: /import: inner: this RoPE cannot be run: it lies in a function or inside a node/,
     });
   });
 
@@ -715,7 +715,7 @@ describe('refusals', () => {
       'no positions',
       () => bind({ positionIds: undefined }),
       'SHAPE',
-      /import: Add_22: position_ids: expected the positions of the tokens, which the graph calls position_ids, got none/,
+      /import: Add_22: position_ids: give the tokens' positions, which the graph calls position_ids/,
     ],
     [
       'floats for positions',
@@ -751,7 +751,7 @@ describe('refusals', () => {
       'an input that the graph has not',
       () => bind({ inputs: { nothing: x } }),
       'RANGE',
-      /inputs: expected names of values of the graph, got "nothing"/,
+      /inputs\.nothing: the graph has no value of this name/,
     ],
     [
       'floats for positions among the inputs',
@@ -763,7 +763,7 @@ describe('refusals', () => {
       'tables that are not given',
       () => bindImported(only(FORMS[9]!), { x: noise([1, 3, 4, 8], 'f32'), out: zeros('f32', [1, 3, 4, 8]) }),
       'SHAPE',
-      /inputs: expected cos, from which the tables are computed, got none/,
+      /inputs: give cos, from which the tables are computed: the graph's input cos is not given/,
     ],
     [
       'integers for x',

@@ -8,6 +8,7 @@ import { type RopeCall, RopewalkError, type Runner, type Tensor } from 'ropewalk
 import {
   checkRunner,
   checkTensor,
+  fail,
   reading,
   readList,
   readOptional,
@@ -74,9 +75,9 @@ export function importOnnx(bytes: Uint8Array, where = 'onnx', options: ParseOnnx
     return { model, ropes, nearly: none };
   } catch (cause) {
     if (cause instanceof RopewalkError) throw cause;
-    // Strangers' files: whatever nobody thought of ends here too.
+    // The file is a stranger's: whatever nobody thought of ends here too.
     const why = cause instanceof TooMuchWork ? cause.message : `it ended in "${cause}"`;
-    throw new RopewalkError('UNSUPPORTED', `${where}: expected a graph that can be searched, but ${why}`, { cause });
+    throw new RopewalkError('UNSUPPORTED', `${where}: this graph cannot be searched: ${why}`, { cause });
   }
 }
 
@@ -105,13 +106,7 @@ function readTensors<T extends Partial<BindOptions>>(options: T): T {
 function bind(rope: ImportedRope, options: BindOptions): RopeCall {
   checkTensor(options.out, 'import: out');
   if (rope.whyNotRun !== undefined || rope.found.kind === 'attention')
-    return refuse(
-      'UNSUPPORTED',
-      `import: ${rope.name}`,
-      'a RoPE that can be run alone',
-      rope.form,
-      `${rope.whyNotRun}.`,
-    );
+    return fail('UNSUPPORTED', `import: ${rope.name}`, `this RoPE cannot be run: ${rope.whyNotRun}`);
   return bindFound(rope.found, options);
 }
 
@@ -147,20 +142,10 @@ export function runImported<D extends Tensor>(
 export function groupAlike(ropes: readonly ImportedRope[]): ImportedRope[][] {
   const groups = new Map<string, ImportedRope[]>();
   for (const rope of Array.from(readList(ropes, 'import: ropes'))) {
+    const { found: _found, name: _name, x: _x, y: _y, numHeads: _heads, ...alike } = checkRope(rope, 'import: ropes');
     // Exporters declare the dtype of some values only.
-    const {
-      found: _,
-      name: __,
-      x: ___,
-      y: ____,
-      dtype: _____,
-      numHeads: ______,
-      tables,
-      ...alike
-    } = checkRope(rope, 'import: ropes');
-    const key = reading('import: ropes', () =>
-      JSON.stringify({ ...alike, tables: { from: tables.from, rows: tables.rows } }),
-    );
+    const told = { ...alike, dtype: undefined, tables: { from: alike.tables.from, rows: alike.tables.rows } };
+    const key = reading('import: ropes', () => JSON.stringify(told));
     const group = groups.get(key);
     if (group) group.push(rope);
     else groups.set(key, [rope]);
