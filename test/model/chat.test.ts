@@ -4,7 +4,7 @@ import { describe, test } from 'node:test';
 import { Template } from '@huggingface/jinja';
 import { type ChatMessage, type ChatOptions, renderChat } from '../../packages/model/src/chat.js';
 import { tokenizerFromGguf } from '../../packages/model/src/gguf-vocabulary.js';
-import { tokenizerFromJson } from '../../packages/model/src/tokenizer.js';
+import { tokenizerFromJson } from '../../packages/model/src/tokenizer-json.js';
 
 const CHATML =
   "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}{% endfor %}" +

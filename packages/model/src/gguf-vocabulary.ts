@@ -1,26 +1,26 @@
 /**
  * The vocabulary in a GGUF header: `tokenizer.ggml.*`.
  *
- * "llama" is SentencePiece by scores, done by sentencepiece.ts. "gpt2" is byte-level BPE with merges; it becomes the object
- * that a tokenizer.json would hold, for @huggingface/tokenizers. What a key means, and what holds where it is missing, is
- * llama.cpp's: the format's own page leaves most of it open.
+ * "llama" is SentencePiece by scores, which sentencepiece.ts segments. "gpt2" is byte-level BPE with merges, which
+ * @huggingface/tokenizers segments. What a key means, and what holds when it is missing, is llama.cpp's rule: the page of the
+ * format leaves most of it open.
  *
  * @module
  * @see ggml-org/llama.cpp@00ad355 src/llama-vocab.cpp
  */
 import { Tokenizer as HuggingFaceTokenizer } from '@huggingface/tokenizers';
 import type { GgufValue } from '@ropewalk/formats';
-import { Fields, reading, refuse } from 'ropewalk/backend';
+import { Fields, fail, reading, refuse, show } from 'ropewalk/backend';
 import { checkTypes } from './arguments.js';
+import { tokenId } from './config.js';
 import { segmentByScores } from './sentencepiece.js';
 import {
   type AddedToken,
   byteOfToken,
   bytesOfByteLevel,
-  MAX_MERGES,
-  MAX_TEMPLATE_CHARS,
+  checkTemplateLength,
   MAX_VOCABULARY,
-  splitMerge,
+  readMerges,
   tokenizerOf,
   type Vocabulary,
 } from './tokenizer.js';
@@ -29,121 +29,74 @@ import type { Tokenizer } from './types.js';
 /** Token types of GGUF, SentencePiece's own numbers. */
 const TYPE = { normal: 1, unknown: 2, control: 3, userDefined: 4, unused: 5, byte: 6 } as const;
 
-const CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)";
-const GPT2 = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)";
-/** GPT-4's pattern and its children: they differ in how many digits, and which marks, stay together. */
-const gpt4 = (digits: string, letters = '\\p{L}', notOther = '\\p{L}'): string =>
-  `${CONTRACTIONS}|[^\\r\\n\\p{L}\\p{N}]?${letters === '\\p{L}' ? '\\p{L}' : `[${letters}]`}+|\\p{N}${digits}| ?[^\\s${notOther}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+`;
-
-/** How text is cut before merges, by `tokenizer.ggml.pre`: each pattern cuts what the one before left. */
+/** How text is cut before merges, by `tokenizer.ggml.pre`. Each pattern cuts what the patterns before it have left. */
 interface PreTokenizer {
   readonly patterns: readonly string[];
-  /** A word that is a token as it stands is not merged anew. */
+  /** Whether a word that is a token is taken as it is, without merging. */
   readonly ignoreMerges?: boolean;
-  /** BOS goes before a text unless the file says otherwise. */
+  /** Whether BOS comes before a text if the file does not say. */
   readonly addBos?: boolean;
 }
 
-const LLAMA3: PreTokenizer = { patterns: [gpt4('{1,3}')], ignoreMerges: true, addBos: true };
-const QWEN2: PreTokenizer = { patterns: [gpt4('')] };
-const DIGITS_THEN_GPT2: PreTokenizer = { patterns: ['\\p{N}', GPT2] };
-const GPT2_ALONE: PreTokenizer = { patterns: [GPT2] };
-const DEFAULT: PreTokenizer = { patterns: ['[\\p{P}\\$\\+<=>\\^~\\|]+', GPT2, '\\p{N}+', '[0-9][0-9][0-9]'] };
-/** Words of one case after another, as tokenizer.json of these models has it; llama.cpp writes it with look-aheads. */
-const MIXED_CASE = (after: string, digits: string): string => {
+const CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)";
+const GPT2 = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)";
+const SPACES = '\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+';
+/** The pattern of GPT-4 and its children. They differ in how many digits, and which marks, stay together. */
+const gpt4 = (digits: string, letter = '\\p{L}', notOther = '\\p{L}'): string =>
+  `${CONTRACTIONS}|[^\\r\\n\\p{L}\\p{N}]?${letter}+|\\p{N}${digits}| ?[^\\s${notOther}\\p{N}]+[\\r\\n]*|${SPACES}`;
+/** Splits where case changes. As in the models' tokenizer.json; llama.cpp writes the same with look-aheads. */
+const mixedCase = (after: string, digits: string): string => {
   const upper = '[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]';
   const lower = '[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]';
   const start = '[^\\r\\n\\p{L}\\p{N}]?';
-  return `${start}${upper}*${lower}+${after}|${start}${upper}+${lower}*${after}|\\p{N}${digits}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+`;
+  const words = `${start}${upper}*${lower}+${after}|${start}${upper}+${lower}*${after}`;
+  return `${words}|\\p{N}${digits}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|${SPACES}`;
 };
 
-/** Facts from llama.cpp's table; names that share a row there share one here. */
-const PRE_TOKENIZERS: Readonly<Record<string, PreTokenizer>> = {
-  default: DEFAULT,
-  'llama-bpe': LLAMA3,
-  llama3: LLAMA3,
-  'llama-v3': LLAMA3,
-  falcon3: LLAMA3,
-  'falcon-h1': LLAMA3,
-  pixtral: LLAMA3,
-  'midm-2.0': LLAMA3,
-  lfm2: LLAMA3,
-  dbrx: { patterns: [gpt4('{1,3}')] },
-  'smaug-bpe': { patterns: [gpt4('{1,3}')] },
-  'chatglm-bpe': { patterns: [gpt4('{1,3}')] },
-  glm4: { patterns: [gpt4('{1,3}')] },
-  qwen2: QWEN2,
-  'deepseek-r1-qwen': QWEN2,
-  kormo: QWEN2,
-  f2llmv2: QWEN2,
-  megrez: QWEN2,
-  stablelm2: QWEN2,
-  hunyuan: QWEN2,
-  'grok-2': QWEN2,
-  qwen35: { patterns: [gpt4('', '\\p{L}\\p{M}', '\\p{L}\\p{M}')] },
-  'gpt-2': GPT2_ALONE,
-  'phi-2': GPT2_ALONE,
-  gigachat: GPT2_ALONE,
-  'a.x-4.0': GPT2_ALONE,
-  mellum: GPT2_ALONE,
-  mpt: GPT2_ALONE,
-  olmo: GPT2_ALONE,
-  jais: GPT2_ALONE,
-  exaone4: GPT2_ALONE,
-  trillion: GPT2_ALONE,
-  smollm: DIGITS_THEN_GPT2,
-  starcoder: DIGITS_THEN_GPT2,
-  refact: DIGITS_THEN_GPT2,
-  'command-r': DIGITS_THEN_GPT2,
-  codeshell: DIGITS_THEN_GPT2,
-  exaone: DIGITS_THEN_GPT2,
-  'minerva-7b': DIGITS_THEN_GPT2,
-  mellum2: DIGITS_THEN_GPT2,
-  'deepseek-coder': { patterns: ['[\\r\\n]', '\\s?\\p{L}+', '\\s?\\p{P}+', '[一-龥ࠀ-一가-\u{d7ff}]+', '\\p{N}'] },
-  falcon: { patterns: ['[\\p{P}\\$\\+<=>\\^~\\|`]+', GPT2, '[0-9][0-9][0-9]'] },
-  tekken: { patterns: [MIXED_CASE('', '')], ignoreMerges: true, addBos: true },
-  'gpt-4o': { patterns: [MIXED_CASE(`${CONTRACTIONS}?`, '{1,3}')] },
-  llama4: { patterns: [MIXED_CASE(`${CONTRACTIONS}?`, '{1,3}')] },
-};
+const DEFAULT: PreTokenizer = { patterns: ['[\\p{P}\\$\\+<=>\\^~\\|]+', GPT2, '\\p{N}+', '[0-9][0-9][0-9]'] };
 
-/** Tokens that end a turn, by their text: files seldom name more than one of them by id. */
+/** llama.cpp's table: the names of each row, and the row. */
+const PRE_TOKENIZERS: readonly (readonly [names: string, row: PreTokenizer])[] = [
+  ['default', DEFAULT],
+  [
+    'llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2',
+    { patterns: [gpt4('{1,3}')], ignoreMerges: true, addBos: true },
+  ],
+  ['dbrx smaug-bpe chatglm-bpe glm4', { patterns: [gpt4('{1,3}')] }],
+  ['qwen2 deepseek-r1-qwen kormo f2llmv2 megrez stablelm2 hunyuan grok-2', { patterns: [gpt4('')] }],
+  ['qwen35', { patterns: [gpt4('', '[\\p{L}\\p{M}]', '\\p{L}\\p{M}')] }],
+  ['gpt-2 phi-2 gigachat a.x-4.0 mellum mpt olmo jais exaone4 trillion', { patterns: [GPT2] }],
+  ['smollm starcoder refact command-r codeshell exaone minerva-7b mellum2', { patterns: ['\\p{N}', GPT2] }],
+  ['deepseek-coder', { patterns: ['[\\r\\n]', '\\s?\\p{L}+', '\\s?\\p{P}+', '[一-龥ࠀ-一가-\u{d7ff}]+', '\\p{N}'] }],
+  ['falcon', { patterns: ['[\\p{P}\\$\\+<=>\\^~\\|`]+', GPT2, '[0-9][0-9][0-9]'] }],
+  ['tekken', { patterns: [mixedCase('', '')], ignoreMerges: true, addBos: true }],
+  ['gpt-4o llama4', { patterns: [mixedCase(`${CONTRACTIONS}?`, '{1,3}')] }],
+];
+
+/** Tokens that end a turn, by their text. Files rarely name more than one of them by id. */
 const END_TEXTS: readonly string[] = [
   ...['</s>', '<eos>', '[EOS]', '<EOT>', '_<EOT>', '[EOT]', '<|endoftext|>', '<|end_of_text|>', '<end_of_utterance>'],
-  ...[
-    '<|im_end|>',
-    '<|eot_id|>',
-    '<|eom_id|>',
-    '<|end|>',
-    '<|return|>',
-    '<|call|>',
-    '<end_of_turn>',
-    '<｜end▁of▁sentence｜>',
-  ],
+  ...['<|im_end|>', '<|eot_id|>', '<|eom_id|>', '<|end|>', '<|return|>', '<|call|>', '<end_of_turn>'],
+  '<｜end▁of▁sentence｜>',
 ];
 
 /**
  * Reads the vocabulary of a GGUF file.
  *
  * @param metadata - of parseGguf
- * @param where - names the file in messages
+ * @param where - the file's name in messages
+ * @returns a tokenizer
  * @throws {RopewalkError} FORMAT for a key that is missing, of the wrong type or size; UNSUPPORTED for a vocabulary other than
- *   llama and gpt2, or a pre-tokenizer that is not known
+ *   llama and gpt2, or an unknown pre-tokenizer
+ * @example const tokenizer = tokenizerFromGguf(parseGguf(bytes).metadata);
  */
 export function tokenizerFromGguf(metadata: ReadonlyMap<string, GgufValue>, where = 'gguf'): Tokenizer {
   checkTypes({ where }, 'string', 'tokenizerFromGguf');
   if (!reading('tokenizerFromGguf: metadata', () => metadata instanceof Map))
     refuse('RANGE', 'tokenizerFromGguf: metadata', 'a Map, as of parseGguf', metadata);
-  const keys = new Fields(metadata, where);
+  const keys: Fields = new Fields(metadata, where);
   const model = keys.text('tokenizer.ggml.model');
-  if (model !== 'llama' && model !== 'gpt2') {
-    refuse(
-      'UNSUPPORTED',
-      keys.path('tokenizer.ggml.model'),
-      'llama or gpt2',
-      model,
-      'The Llama and Qwen families use these two.',
-    );
-  }
+  if (model !== 'llama' && model !== 'gpt2') keys.refuse('UNSUPPORTED', 'tokenizer.ggml.model', 'llama or gpt2');
   const tokens = readTokens(keys);
   const common = readCommon(keys, tokens);
   return tokenizerOf(model === 'llama' ? sentencePiece(keys, tokens, common) : byteLevel(keys, tokens, common));
@@ -166,49 +119,48 @@ function readTokens(keys: Fields): Tokens {
     // An empty text would be found everywhere; llama.cpp gives it this name too.
     const text = token === '' ? `[EMPTY_${id}]` : token;
     const other = ids.get(text);
-    if (other !== undefined) refuse('FORMAT', `${keys.path(key)}[${id}]`, `a text other than token ${other}'s`, text);
+    if (other !== undefined)
+      fail('FORMAT', `${keys.path(key)}[${id}]`, `it is the same text as that of token ${other}: ${show(text)}`);
     ids.set(text, id);
     return text;
   });
   const types = keys.has('tokenizer.ggml.token_type')
     ? keys.integers('tokenizer.ggml.token_type', 0, 255)
     : texts.map(() => TYPE.normal);
-  if (types.length < texts.length) {
-    refuse('FORMAT', keys.path('tokenizer.ggml.token_type'), `${texts.length} types, one a token`, types.length);
-  }
+  checkCount(keys, 'tokenizer.ggml.token_type', types, texts.length, 'types');
   return { texts, ids, types };
 }
 
-/** What both kinds of vocabulary say alike. */
+function checkCount(keys: Fields, key: string, list: readonly unknown[], count: number, what: string): void {
+  if (list.length < count) refuse('FORMAT', keys.path(key), `${count} ${what}, one a token`, list.length);
+}
+
+/** What is read in the same way for both kinds of vocabulary. */
 type Common = Pick<
   Vocabulary,
   'where' | 'size' | 'textOf' | 'special' | 'added' | 'bosToken' | 'eosTokens' | 'chatTemplates'
 > & {
+  readonly eosToken: number | undefined;
   readonly unknownToken: number | undefined;
 };
 
 function readCommon(keys: Fields, { texts, ids, types }: Tokens): Common {
   const idOf = (name: string): number | undefined => {
-    // A file made by hand may point past its vocabulary; llama.cpp ignores such an id, which hides a broken file.
-    const value = keys.optionalInteger(`tokenizer.ggml.${name}_token_id`, 0, 2 ** 32 - 1);
-    if (value === 2 ** 32 - 1) return undefined; // "none", as C writes it
-    if (value !== undefined && value >= texts.length) {
-      refuse('FORMAT', keys.path(`tokenizer.ggml.${name}_token_id`), `an id in [0, ${texts.length})`, value);
-    }
-    return value;
+    // llama.cpp ignores an id past the end of the vocabulary, which hides a broken file.
+    const key = `tokenizer.ggml.${name}_token_id`;
+    const id = tokenId(keys, key);
+    if (id !== undefined && id >= texts.length) keys.refuse('FORMAT', key, `an id in [0, ${texts.length})`);
+    return id;
   };
-  const ends = [idOf('eos'), idOf('eot'), idOf('eom')].filter((id) => id !== undefined);
-  for (const text of END_TEXTS) {
-    const id = ids.get(text);
-    if (id !== undefined) ends.push(id);
-  }
-  // In the harmony format <|end|> ends a message, and the turn goes on.
+  const eosToken = idOf('eos');
+  const ends = [eosToken, idOf('eot'), idOf('eom'), ...END_TEXTS.map((text) => ids.get(text))];
+  // In the harmony format <|end|> ends a message, but not the turn.
   const harmony = ids.has('<|return|>') && ids.has('<|call|>') ? ids.get('<|end|>') : undefined;
   const special = new Set<number>();
   const added: AddedToken[] = [];
   for (const [id, text] of texts.entries()) {
     const type = types[id];
-    // Converters have written the ends of turns as user-defined or normal; they are control tokens whatever the file says.
+    // Some converters write the ends of turns as user-defined or normal tokens; they are control tokens all the same.
     const isSpecial = type === TYPE.control || type === TYPE.unknown || END_TEXTS.includes(text);
     if (isSpecial) special.add(id);
     if (isSpecial || type === TYPE.userDefined) added.push({ id, content: text, special: isSpecial });
@@ -217,10 +169,8 @@ function readCommon(keys: Fields, { texts, ids, types }: Tokens): Common {
   for (const key of keys.keys()) {
     const name = key === 'tokenizer.chat_template' ? 'default' : /^tokenizer\.chat_template\.(.+)$/.exec(key)?.[1];
     if (name === undefined) continue;
-    const template = keys.text(key);
-    if (template.length > MAX_TEMPLATE_CHARS)
-      refuse('FORMAT', keys.path(key), `at most ${MAX_TEMPLATE_CHARS} characters`, template.length);
-    chatTemplates.set(name, template);
+    checkTemplateLength(keys.text(key), keys.path(key));
+    chatTemplates.set(name, keys.text(key));
   }
   return {
     where: keys.where,
@@ -229,25 +179,28 @@ function readCommon(keys: Fields, { texts, ids, types }: Tokens): Common {
     special,
     added,
     bosToken: idOf('bos'),
-    eosTokens: [...new Set(ends)].filter((id) => id !== harmony),
+    eosTokens: [...new Set(ends)].filter((id) => id !== undefined && id !== harmony) as number[],
     chatTemplates,
+    eosToken,
     unknownToken: idOf('unknown'),
   };
 }
 
-/** BOS and EOS around a text: what the file says, else what its kind does. */
-function around(keys: Fields, common: Common, bosByDefault: boolean): { prefix: number[]; suffix: number[] } {
-  const eos = keys.optionalInteger('tokenizer.ggml.eos_token_id', 0, 2 ** 32 - 1);
-  const withBos = keys.optionalFlag('tokenizer.ggml.add_bos_token');
-  const withEos = keys.optionalFlag('tokenizer.ggml.add_eos_token') ?? false;
-  if (withBos && common.bosToken === undefined) {
-    refuse('FORMAT', keys.path('tokenizer.ggml.bos_token_id'), 'an id, since add_bos_token is true', undefined);
-  }
-  if (withEos && eos === undefined)
-    refuse('FORMAT', keys.path('tokenizer.ggml.eos_token_id'), 'an id, since add_eos_token is true', undefined);
+/** BOS and EOS around a text: what the file says, otherwise what its kind of vocabulary does. */
+function around(
+  keys: Fields,
+  { bosToken, eosToken }: Common,
+  bosByDefault: boolean,
+): { prefix: number[]; suffix: number[] } {
+  const addBos = keys.optionalFlag('tokenizer.ggml.add_bos_token');
+  const addEos = keys.flag('tokenizer.ggml.add_eos_token');
+  const missing = (name: string): never =>
+    keys.fail('FORMAT', `tokenizer.ggml.${name}_token_id`, `it is missing, but add_${name}_token is true`);
+  if (addBos && bosToken === undefined) missing('bos');
+  if (addEos && eosToken === undefined) missing('eos');
   return {
-    prefix: (withBos ?? bosByDefault) && common.bosToken !== undefined ? [common.bosToken] : [],
-    suffix: withEos && eos !== undefined ? [eos] : [],
+    prefix: (addBos ?? bosByDefault) && bosToken !== undefined ? [bosToken] : [],
+    suffix: addEos && eosToken !== undefined ? [eosToken] : [],
   };
 }
 
@@ -257,36 +210,30 @@ const utf8 = /* @__PURE__ */ new TextEncoder();
 
 function sentencePiece(keys: Fields, tokens: Tokens, common: Common): Vocabulary {
   const { texts, ids, types } = tokens;
-  const list = keys.optionalNumbers('tokenizer.ggml.scores');
-  if (list && list.length < texts.length) {
-    refuse('FORMAT', keys.path('tokenizer.ggml.scores'), `${texts.length} scores, one a token`, list.length);
-  }
-  const scores = Float32Array.from(list ?? texts.map(() => 0));
-  const bytes: (number | undefined)[] = Array.from({ length: 256 }, (_, byte) => {
+  const list = keys.optionalNumbers('tokenizer.ggml.scores') ?? texts.map(() => 0);
+  checkCount(keys, 'tokenizer.ggml.scores', list, texts.length, 'scores');
+  const scores = Float32Array.from(list);
+  const bytes = Array.from({ length: 256 }, (_byte, byte) => {
     const name = `<0x${byte.toString(16).toUpperCase().padStart(2, '0')}>`;
     return ids.get(name) ?? ids.get(String.fromCharCode(byte)) ?? common.unknownToken;
   });
   const scored = {
     idOf: (text: string) => ids.get(text),
     scoreOf: (id: number) => scores[id]!,
-    byteToken: (byte: number) =>
-      bytes[byte] ??
-      refuse(
-        'FORMAT',
-        keys.path('tokenizer.ggml.tokens'),
-        'a token for each byte, or an unknown token',
-        `none for byte ${byte}`,
-      ),
+    byteToken: (byte: number) => {
+      const sentence = `there is no token for byte ${byte}, and no unknown token`;
+      return bytes[byte] ?? keys.fail('FORMAT', 'tokenizer.ggml.tokens', sentence);
+    },
   };
   const spaceFirst = keys.optionalFlag('tokenizer.ggml.add_space_prefix') ?? true;
   const trim = keys.flag('tokenizer.ggml.remove_extra_whitespaces');
-  // Every stretch of text starts the text or follows a token found in it, and both get the space.
   return {
     ...common,
     ...around(keys, common, true),
     stripSpace: spaceFirst,
-    // SentencePiece's rule; llama.cpp reads the key and leaves it to its other tokenizers.
-    ...(trim ? { prepare: (text: string) => text.replace(/ {2,}/g, ' ').replace(/^ | $/g, '') } : {}),
+    // SentencePiece's rule. llama.cpp reads the key, but does not apply it to this kind of vocabulary.
+    prepare: trim ? (text) => text.replace(/ {2,}/g, ' ').replace(/^ | $/g, '') : undefined,
+    // The space comes at the start of the text and after every added token: each begins a stretch.
     segment: (text) => segmentByScores((spaceFirst ? ` ${text}` : text).replaceAll(' ', SPACE), scored),
     bytesOf(id) {
       const text = texts[id];
@@ -303,32 +250,14 @@ function sentencePiece(keys: Fields, tokens: Tokens, common: Common): Vocabulary
 
 function byteLevel(keys: Fields, tokens: Tokens, common: Common): Vocabulary {
   const { texts, ids, types } = tokens;
-  const name = keys.optionalText('tokenizer.ggml.pre');
-  const pre =
-    name === undefined || name === ''
-      ? DEFAULT
-      : Object.hasOwn(PRE_TOKENIZERS, name)
-        ? PRE_TOKENIZERS[name]
-        : undefined;
+  const name = keys.optionalText('tokenizer.ggml.pre') || 'default';
+  const pre = PRE_TOKENIZERS.find(([names]) => names.split(' ').includes(name))?.[1];
   if (!pre) {
     const next = 'Load the model from its HuggingFace files, whose tokenizer.json says how text is cut.';
-    refuse(
-      'UNSUPPORTED',
-      keys.path('tokenizer.ggml.pre'),
-      `one of ${Object.keys(PRE_TOKENIZERS).slice(0, 6).join(', ')}, …`,
-      name,
-      next,
-    );
+    return keys.fail('UNSUPPORTED', 'tokenizer.ggml.pre', `${show(name)} is not known. ${next}`);
   }
-  const key = 'tokenizer.ggml.merges';
-  const list = keys.need(keys.optionalList(key), key, 'a list of texts');
-  if (list.length > MAX_MERGES) refuse('FORMAT', keys.path(key), `at most ${MAX_MERGES} merges`, list.length);
-  const merges = list.map(
-    (merge, n) =>
-      (typeof merge === 'string' ? splitMerge(merge) : undefined) ??
-      refuse('FORMAT', `${keys.path(key)}[${n}]`, 'two texts with a space between them', merge),
-  );
-  // What no token covers, a byte that the vocabulary lacks, becomes the unknown token where there is one, and is left out else.
+  const merges = readMerges(keys, 'tokenizer.ggml.merges');
+  // A byte that the vocabulary lacks becomes the unknown token, or is left out if there is none.
   const unknown = common.unknownToken === undefined ? null : texts[common.unknownToken];
   const library = new HuggingFaceTokenizer(
     {
@@ -357,11 +286,7 @@ function byteLevel(keys: Fields, tokens: Tokens, common: Common): Vocabulary {
     ...common,
     ...around(keys, common, pre.addBos ?? false),
     stripSpace: false,
-    segment(text) {
-      const found: number[] = [];
-      for (const token of library.model!(library.pre_tokenizer!(text))) found.push(ids.get(token)!);
-      return found;
-    },
+    segment: (text) => library.model!(library.pre_tokenizer!(text)).map((token: string) => ids.get(token)!),
     bytesOf(id) {
       const text = texts[id];
       const type = types[id];

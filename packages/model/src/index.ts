@@ -26,7 +26,7 @@ export { mebibytes } from './memory.js';
 export type { ModelFiles } from './model-files.js';
 export { type Perplexity, type PerplexityOptions, perplexity } from './perplexity.js';
 export { createSampler, type Sampler, type SamplingOptions } from './sampler.js';
-export { type TokenizerFiles, tokenizerFromJson } from './tokenizer.js';
+export { type TokenizerFiles, tokenizerFromJson } from './tokenizer-json.js';
 export type {
   AppendOptions,
   DecodeOptions,

@@ -20,7 +20,7 @@ import { decodeUtf8, fail, reading, refuse } from 'ropewalk/backend';
 import { byteSource } from './byte-source.js';
 import { configFromGguf, configFromJson } from './config.js';
 import { tokenizerFromGguf } from './gguf-vocabulary.js';
-import { tokenizerFromJson } from './tokenizer.js';
+import { tokenizerFromJson } from './tokenizer-json.js';
 import type { DecoderConfig, Tokenizer } from './types.js';
 import type { StoredTensor } from './weights.js';
 

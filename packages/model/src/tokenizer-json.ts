@@ -1,0 +1,396 @@
+/**
+ * HuggingFace's tokenizer.json. @huggingface/tokenizers segments the text, its patterns matched in bounded time.
+ *
+ * @module
+ */
+import { Tokenizer as HuggingFaceTokenizer } from '@huggingface/tokenizers';
+import { RopewalkError } from 'ropewalk';
+import { Fields, fail, readOptions, refuse, show } from 'ropewalk/backend';
+import { checkTypes } from './arguments.js';
+import { BoundedRegExp } from './bounded-regexp.js';
+import { cutterOf } from './safe-cuts.js';
+import {
+  AddedFinder,
+  type AddedToken,
+  byteOfToken,
+  bytesOfByteLevel,
+  checkTemplateLength,
+  MAX_VOCABULARY,
+  type Place,
+  readMerges,
+  tokenizerOf,
+} from './tokenizer.js';
+import type { Tokenizer } from './types.js';
+
+/** Gemma has 6,415 added tokens. */
+const MAX_ADDED = 2 ** 17;
+/** How many times longer normalizers may make a text. Real ones replace a character by one to three others. */
+const MAX_GROWTH = 1024;
+/** Characters of all patterns of a file. Published files have up to a few thousand; the library reads them in quadratic time. */
+const MAX_PATTERNS = 2 ** 14;
+
+/** HuggingFace's files, parsed as JSON. */
+export interface TokenizerFiles {
+  /** tokenizer.json */
+  readonly tokenizerJson: unknown;
+  /** tokenizer_config.json, which has BOS, EOS and the chat template. Without it nothing is added to a text. */
+  readonly tokenizerConfig?: unknown;
+  /** The text of chat_template.jinja. It replaces the template in tokenizer_config.json, as in transformers. */
+  readonly chatTemplate?: string;
+}
+
+/**
+ * Reads HuggingFace's tokenizer.json.
+ *
+ * `add_bos_token` and `add_eos_token` of tokenizer_config.json say whether BOS and EOS are put around a text; where they are
+ * missing, the template of the post-processor does.
+ *
+ * @param given - the files, parsed by parseJson
+ * @param where - the file's name in messages
+ * @returns a tokenizer
+ * @throws {RopewalkError} FORMAT for a field of the wrong type or size; UNSUPPORTED for a model other than BPE, or a decoder
+ *   that is neither byte-level nor SentencePiece's
+ * @example const tokenizer = tokenizerFromJson({ tokenizerJson: parseJson(bytes, 'tokenizer.json') });
+ */
+export function tokenizerFromJson(given: TokenizerFiles, where = 'tokenizer.json'): Tokenizer {
+  const { tokenizerJson, tokenizerConfig, chatTemplate } = readOptions(given, 'tokenizerFromJson: files');
+  checkTypes({ where, chatTemplate }, 'string', 'tokenizerFromJson');
+  const root = new Fields(tokenizerJson, where);
+  const config = new Fields(tokenizerConfig ?? {}, where.replace(/tokenizer\.json$/, 'tokenizer_config.json'));
+  const model: Fields = root.object('model');
+  const type = model.optionalText('type') ?? (model.has('merges') ? 'BPE' : undefined);
+  if (type !== 'BPE') model.refuse('UNSUPPORTED', 'type', 'BPE', 'Other models are not read.');
+  const ids = readVocab(model);
+  const merges = readMerges(model, 'merges');
+  const added = readAdded(root);
+  const texts = new Map<number, string>();
+  for (const [text, id] of ids) texts.set(id, text);
+  for (const { id, content } of added) texts.set(id, content);
+  let size = 0;
+  for (const id of texts.keys()) size = Math.max(size, id + 1);
+
+  const decoder = readDecoder(root);
+  checkSteps(root);
+  const library = quietly(where, () => {
+    const record = tokenizerJson as Record<string, unknown>;
+    const made = new HuggingFaceTokenizer(
+      {
+        ...record,
+        // Added tokens are found by ours: the library cannot leave the special ones in the text.
+        added_tokens: [],
+        normalizer: record.normalizer ?? null,
+        pre_tokenizer: record.pre_tokenizer ?? null,
+        post_processor: null,
+        decoder: null,
+        model: { ...(record.model as object), type: 'BPE', vocab: Object.fromEntries(ids), merges },
+      },
+      {},
+    );
+    for (const step of [made.normalizer, made.pre_tokenizer]) bound(step, where);
+    return made;
+  });
+  // These change the ends of a word, or a word as a whole, so a part of a word cannot be segmented alone.
+  const whole =
+    model.flag('ignore_merges') ||
+    ['end_of_word_suffix', 'continuing_subword_suffix'].some((key) => model.optionalText(key));
+  const cut = whole ? (word: string) => [word] : cutterOf(merges);
+  const unknown = model.optionalText('unk_token');
+  const unknownId =
+    unknown === undefined ? undefined : (ids.get(unknown) ?? added.find(({ content }) => content === unknown)?.id);
+
+  // A token that is `normalized` is looked for in the normalized text, in its own normalized form.
+  const normalize = (text: string): string => (library.normalizer ? library.normalizer(text) : text);
+  const normalized = added.filter((token) => token.normalized && library.normalizer);
+  const forms = quietly(where, () => normalized.map((token) => ({ ...token, content: normalize(token.content) })));
+  const found = forms.filter(({ content }) => content !== '');
+  const all = new AddedFinder(found);
+  const textOnly = new AddedFinder(found.filter(({ special }) => !special));
+
+  const segment = (text: string, { section, parseSpecial }: Place): number[] => {
+    const tokens: number[] = [];
+    for (const part of (parseSpecial ? all : textOnly).split(normalize(text))) {
+      if (part === '') continue;
+      if (typeof part === 'number') {
+        tokens.push(part);
+        continue;
+      }
+      const words = library.pre_tokenizer ? library.pre_tokenizer(part, { section_index: section }) : [part];
+      for (const token of library.model!(words.flatMap(cut))) {
+        const id = ids.get(token) ?? unknownId;
+        if (id !== undefined) tokens.push(id);
+      }
+    }
+    return tokens;
+  };
+
+  const addedIds = new Set(added.map(({ id }) => id));
+  const bos = namedToken(config, 'bos_token', ids, added);
+  const eos = namedToken(config, 'eos_token', ids, added);
+  const around = readPostProcessor(root, size);
+  return tokenizerOf({
+    where,
+    size,
+    textOf: (id) => texts.get(id),
+    bytesOf(id) {
+      const text = texts.get(id);
+      return text === undefined ? new Uint8Array(0) : decoder.bytes(text, addedIds.has(id));
+    },
+    special: new Set(added.filter(({ special }) => special).map(({ id }) => id)),
+    added: added.filter((token) => !normalized.includes(token)),
+    // The library notices some mistakes of a file only when it runs.
+    segment: (text, place) => quietly(where, () => segment(text, place)),
+    bosToken: bos,
+    eosTokens: eos === undefined ? [] : [eos],
+    prefix: withRule(around.prefix, bos, config.optionalFlag('add_bos_token'), 'start'),
+    suffix: withRule(around.suffix, eos, config.optionalFlag('add_eos_token'), 'end'),
+    stripSpace: decoder.stripSpace,
+    chatTemplates: readTemplates(config, chatTemplate),
+  });
+}
+
+/** The part of the library's steps that is used here; its types leave it out. */
+interface Step {
+  config?: { readonly pattern?: { readonly Regex?: unknown }; readonly content?: unknown };
+  pattern?: unknown;
+  readonly normalizers?: readonly unknown[];
+  readonly tokenizers?: readonly unknown[];
+}
+
+/** Makes the file's patterns match in bounded time, and its replacements plain text: JavaScript would expand `$&` in them. */
+function bound(library: unknown, where: string): void {
+  if (!library) return;
+  const step = library as Step;
+  for (const inner of step.normalizers ?? step.tokenizers ?? []) bound(inner, where);
+  const { config, pattern } = step;
+  if (config?.pattern?.Regex !== undefined && pattern instanceof RegExp)
+    step.pattern = new BoundedRegExp(pattern, pattern.flags, `${where}: pattern ${show(config.pattern.Regex)}`);
+  if (typeof config?.content === 'string') step.config = { ...config, content: config.content.replaceAll('$', '$$$$') };
+}
+
+/** Turns the library's plain errors into ours. */
+function quietly<T>(where: string, work: () => T): T {
+  try {
+    return work();
+  } catch (cause) {
+    if (cause instanceof RopewalkError) throw cause;
+    const said = show(cause instanceof Error ? cause.message : String(cause));
+    throw new RopewalkError('UNSUPPORTED', `${where}: @huggingface/tokenizers cannot read this file: ${said}`, {
+      cause,
+    });
+  }
+}
+
+function readVocab(model: Fields): Map<string, number> {
+  const fields = model.object('vocab');
+  const names = fields.keys();
+  if (names.length === 0 || names.length > MAX_VOCABULARY)
+    refuse('FORMAT', model.path('vocab'), `1 to ${MAX_VOCABULARY} tokens`, names.length);
+  const ids = new Map<string, number>();
+  const seen = new Set<number>();
+  for (const name of names) {
+    const id = fields.raw(name);
+    if (typeof id !== 'number' || !Number.isInteger(id) || id < 0 || id >= MAX_VOCABULARY)
+      refuse('FORMAT', fields.path(JSON.stringify(name).slice(0, 60)), `an id in [0, ${MAX_VOCABULARY})`, id);
+    if (seen.has(id)) fail('FORMAT', model.path('vocab'), `two tokens have the id ${id}`);
+    seen.add(id);
+    ids.set(name, id);
+  }
+  return ids;
+}
+
+interface JsonAddedToken extends AddedToken {
+  readonly normalized: boolean;
+}
+
+function readAdded(root: Fields): JsonAddedToken[] {
+  const list = root.optionalList('added_tokens') ?? [];
+  if (list.length > MAX_ADDED) refuse('FORMAT', root.path('added_tokens'), `at most ${MAX_ADDED} tokens`, list.length);
+  return (list.length === 0 ? [] : root.objects('added_tokens')).map((token: Fields) => {
+    const content = token.text('content');
+    if (content === '') token.refuse('FORMAT', 'content', 'a text that is not empty');
+    const special = token.flag('special');
+    return {
+      id: token.integer('id', 0, MAX_VOCABULARY - 1),
+      content,
+      special,
+      lstrip: token.flag('lstrip'),
+      rstrip: token.flag('rstrip'),
+      singleWord: token.flag('single_word'),
+      normalized: token.optionalFlag('normalized') ?? !special,
+    };
+  });
+}
+
+/**
+ * Checks the steps of normalizer and pre-tokenizer. Refused are ways of splitting that the library does in another way
+ * (wrong tokens without a word are worse), patterns that it would only print, and steps that would not end.
+ */
+function checkSteps(root: Fields): void {
+  let growth = 1;
+  let patterns = 0;
+  const check = (step: Fields): void => {
+    const type = step.text('type');
+    if (type === 'FixedLength') step.integer('length', 1, 2 ** 31 - 1);
+    if (type === 'Sequence')
+      for (const inner of step.objects(step.has('normalizers') ? 'normalizers' : 'pretokenizers')) check(inner);
+    if (type !== 'Split' && type !== 'Replace') return;
+    const pattern = step.object('pattern');
+    const [regex, text] = [pattern.optionalText('Regex'), pattern.optionalText('String')];
+    if (regex === undefined && text === undefined) step.refuse('FORMAT', 'pattern', 'a Regex or a String');
+    patterns += regex?.length ?? 0;
+    if (patterns > MAX_PATTERNS) {
+      const sentence = `the patterns of the file have more than ${MAX_PATTERNS} characters together. Shorten them.`;
+      fail('UNSUPPORTED', pattern.path('Regex'), sentence);
+    }
+    if (type === 'Replace') {
+      // A pattern may match nothing, and then puts the content between any two characters.
+      const content = (step.optionalText('content') ?? '').length;
+      growth *= text ? Math.max(1, content / text.length) : 1 + content;
+      if (growth > MAX_GROWTH)
+        fail('FORMAT', step.path('content'), `replacements may make a text more than ${MAX_GROWTH} times longer`);
+      return;
+    }
+    const behavior = step.optionalText('behavior')?.toLowerCase();
+    const inverted = step.flag('invert');
+    if (behavior === 'removed' || (behavior === 'isolated' && !inverted)) return;
+    const way = `${step.raw('behavior')}${inverted ? ' with invert' : ''}`;
+    const next = '@huggingface/tokenizers does not do it.';
+    refuse('UNSUPPORTED', step.path('behavior'), 'Isolated, or Removed', way, next);
+  };
+  for (const key of ['normalizer', 'pre_tokenizer']) {
+    const first = root.optionalObject(key);
+    if (first) check(first);
+  }
+}
+
+/** What a decoder makes of one token, and of the start of the text. */
+interface TokenDecoder {
+  readonly stripSpace: boolean;
+  bytes(text: string, added: boolean): Uint8Array;
+}
+
+const utf8 = /* @__PURE__ */ new TextEncoder();
+
+/**
+ * Reads the decoder: byte-level, or a sequence of the steps that SentencePiece models use. Other decoders work on several
+ * tokens at once, so they give no bytes for one token.
+ */
+function readDecoder(root: Fields): TokenDecoder {
+  if (!root.has('decoder'))
+    fail('UNSUPPORTED', root.path('decoder'), 'there is none, so it is not known which tokens begin with a space');
+  const stepsOf = (step: Fields): Fields[] =>
+    step.raw('type') === 'Sequence' ? step.objects('decoders').flatMap(stepsOf) : [step];
+  const replacements: [from: string, to: string][] = [];
+  const seen = new Set<string>();
+  let stripSpace = false;
+  for (const step of stepsOf(root.object('decoder'))) {
+    const type = step.text('type');
+    if (type === 'Replace') {
+      const from = step.object('pattern').optionalText('String');
+      if (!from) {
+        const next = 'Patterns are not read in a decoder.';
+        return step.refuse('UNSUPPORTED', 'pattern', 'a text to replace', next);
+      }
+      replacements.push([from, step.optionalText('content') ?? '']);
+    } else if (type === 'Metaspace') {
+      replacements.push([step.optionalText('replacement') ?? '▁', ' ']);
+      // @see huggingface/tokenizers: Metaspace removes the space that it put in front, unless it never puts one.
+      stripSpace = step.optionalText('prepend_scheme') !== 'never' && (step.optionalFlag('add_prefix_space') ?? true);
+    } else if (type === 'Strip') {
+      const oneSpace = step.raw('content') === ' ' && step.raw('start') === 1 && (step.raw('stop') ?? 0) === 0;
+      if (!oneSpace || !seen.has('Fuse')) step.refuse('UNSUPPORTED', 'content', 'one space at the start, after Fuse');
+      stripSpace = true;
+    } else if (type !== 'ByteLevel' && type !== 'ByteFallback' && type !== 'Fuse') {
+      step.refuse('UNSUPPORTED', 'type', 'ByteLevel, Replace, ByteFallback, Fuse, Strip or Metaspace');
+    }
+    seen.add(type);
+  }
+  const [byteLevel, byteFallback] = [seen.has('ByteLevel'), seen.has('ByteFallback')];
+  return {
+    stripSpace,
+    bytes(text, added) {
+      const byte = byteFallback ? byteOfToken(text) : undefined;
+      if (byte !== undefined) return Uint8Array.of(byte);
+      if (byteLevel && !added) return bytesOfByteLevel(text);
+      return utf8.encode(replacements.reduce((so, [from, to]) => so.replaceAll(from, to), text));
+    },
+  };
+}
+
+/** The id of bos_token or eos_token, which is a text or an added token written out. */
+function namedToken(
+  config: Fields,
+  key: string,
+  ids: ReadonlyMap<string, number>,
+  added: readonly AddedToken[],
+): number | undefined {
+  const raw = config.raw(key);
+  const text = typeof raw === 'object' ? config.object(key).optionalText('content') : config.optionalText(key);
+  if (text === undefined) return undefined;
+  return (
+    added.find((token) => token.content === text)?.id ??
+    ids.get(text) ??
+    refuse('FORMAT', config.path(key), 'a token of the vocabulary', text)
+  );
+}
+
+/** The special tokens that the post-processor puts around a text. */
+function readPostProcessor(root: Fields, size: number): { prefix: number[]; suffix: number[] } {
+  const prefix: number[] = [];
+  const suffix: number[] = [];
+  const read = (step: Fields): void => {
+    const type = step.text('type');
+    if (type === 'Sequence') for (const inner of step.objects('processors')) read(inner);
+    else if (type === 'TemplateProcessing') {
+      let side = prefix;
+      for (const item of step.objects('single')) {
+        if (item.has('Sequence')) side = suffix;
+        else {
+          const tokens = step.object('special_tokens').object(item.object('SpecialToken').text('id'));
+          side.push(...tokens.integers('ids', 0, size - 1));
+        }
+      }
+    } else if (type === 'BertProcessing' || type === 'RobertaProcessing') {
+      for (const [key, side] of Object.entries({ cls: prefix, sep: suffix })) {
+        const id = step.need(step.optionalList(key), key, 'a list')[1];
+        if (typeof id !== 'number' || !Number.isInteger(id) || id < 0 || id >= size)
+          step.refuse('FORMAT', key, `a token and its id in [0, ${size})`);
+        else side.push(id);
+      }
+    } else if (type !== 'ByteLevel') {
+      const known = 'TemplateProcessing, ByteLevel, BertProcessing, RobertaProcessing or Sequence';
+      step.refuse('UNSUPPORTED', 'type', known);
+    }
+  };
+  const first = root.optionalObject('post_processor');
+  if (first) read(first);
+  return { prefix, suffix };
+}
+
+/** A flag in tokenizer_config.json overrules the post-processor, as in transformers' LlamaTokenizerFast. */
+function withRule(
+  ids: readonly number[],
+  token: number | undefined,
+  rule: boolean | undefined,
+  side: 'start' | 'end',
+): number[] {
+  if (rule === undefined || token === undefined || rule === ids.includes(token)) return [...ids];
+  if (!rule) return ids.filter((id) => id !== token);
+  return side === 'start' ? [token, ...ids] : [...ids, token];
+}
+
+/** The templates: a text, a list of named texts, or a record of them. `default` is used unless another is asked for. */
+function readTemplates(config: Fields, file: string | undefined): Map<string, string> {
+  const templates = new Map<string, string>();
+  const raw = config.raw('chat_template');
+  if (typeof raw === 'string') templates.set('default', raw);
+  else if (Array.isArray(raw)) {
+    for (const item of config.objects('chat_template')) templates.set(item.text('name'), item.text('template'));
+  } else if (raw !== undefined) {
+    const named = config.object('chat_template');
+    for (const name of named.keys()) templates.set(name, named.text(name));
+  }
+  if (file !== undefined) templates.set('default', file);
+  for (const [name, template] of templates) checkTemplateLength(template, config.path(`chat_template ${name}`));
+  return templates;
+}
