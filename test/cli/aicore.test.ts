@@ -82,49 +82,37 @@ describe('aicore', () => {
   });
 
   const refusals: [string, string[], RegExp][] = [
-    ['a shape that is none', ['--shape', '2,x'], /aicore: --shape: expected an integer in \[1, /],
-    [
-      'an odd head_dim',
-      ['--shape', '1,1,1,7'],
-      /aicore: --rotary-dim: expected an even integer in \[2, head_dim=7\], got 7/,
-    ],
-    ['too large a shape', ['--shape', '4096,4096,32,128'], /aicore: --shape: expected at most 67108864 elements/],
-    [
-      'f64',
-      ['--dtype', 'f64'],
-      /aicore: --dtype: expected f16, bf16 or f32, got "f64". The vector unit has no f64 arithmetic/,
-    ],
-    [
-      'a kernel that is none',
-      ['--kernel', 'slow'],
-      /aicore: --kernel: expected seed, correct, fast or all, got "slow"/,
-    ],
-    ['a chip that is none', ['--chip', '310'], /aicore: --chip: expected 910B3 or 910B4, got "310"/],
-    ['a timeline of all kernels', ['--svg', 'x.svg'], /aicore: --kernel: expected one kernel beside --svg or --trace/],
+    ['a shape that is none', ['--shape', '2,x'], /--shape: expected an integer in \[1, /],
+    ['an odd head_dim', ['--shape', '1,1,1,7'], /--rotary-dim: expected an even integer in \[2, head_dim=7\], got 7/],
+    ['too large a shape', ['--shape', '4096,4096,32,128'], /--shape: expected at most 67108864 elements/],
+    ['f64', ['--dtype', 'f64'], /--dtype: expected f16, bf16 or f32, got "f64". The vector unit has no f64 arithmetic/],
+    ['a kernel that is none', ['--kernel', 'slow'], /--kernel: expected seed, correct, fast or all, got "slow"/],
+    ['a chip that is none', ['--chip', '310'], /--chip: expected 910B3 or 910B4, got "310"/],
+    ['a timeline of all kernels', ['--svg', 'x.svg'], /--kernel: --svg and --trace draw one kernel/],
     [
       'tables past all memory',
       ['--shape', '1,1,2048', '--table-len', '16777216'],
-      /aicore: --table-len: expected an integer in \[1, 65536\]/,
+      /--table-len: expected an integer in \[1, 65536\]/,
     ],
     [
       'a drawing that ends before it starts',
       ['--shape', '1,1,8', '--kernel', 'fast', '--svg', 'x.svg', '--to', '9'],
-      /aicore: --to: expected a cycle > /,
+      /--to: expected a cycle > /,
     ],
     [
       'tables that are too short',
       ['--shape', '9,1,8', '--table-len', '4'],
-      /aicore: --table-len: expected an integer in \[9, /,
+      /--table-len: expected an integer in \[9, /,
     ],
     [
       'the seed with halves',
       ['--kernel', 'seed', '--pairing', 'half', '--shape', '1,1,8'],
-      /aicore: --kernel: the seed kernel rotates interleaved pairs \(GPT-J\) only/,
+      /--kernel: the seed kernel rotates interleaved pairs \(GPT-J\) only/,
     ],
     [
       'a file in no folder',
       ['--shape', '1,1,8', '--kernel', 'fast', '--svg', 'no/where.svg'],
-      /aicore: --svg: no\/where\.svg: there is no folder no\. Make it first\.\n$/,
+      /--svg: no\/where\.svg: there is no folder no\. Make it first\.\n$/,
     ],
   ];
   for (const [name, args, message] of refusals) {

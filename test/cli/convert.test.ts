@@ -94,7 +94,7 @@ describe('convert', () => {
   test('a layer of its own kind: the other layers are named', () => {
     const full = ropewalk('convert', gemma3, '--to', 'gguf', '--layer', '5');
     assert.match(full.stdout, /gemma3\.rope\.freq_base\s+1000000/);
-    assert.match(full.stdout, /note: Layers 0, 1, 2, 3, 4, 6, 7 turn otherwise/);
+    assert.match(full.stdout, /note: Layers 0, 1, 2, 3, 4, 6, 7 have another RoPE/);
   });
 
   test('a real GGUF file to HuggingFace, with the permutation said', { skip: absent }, () => {
@@ -151,9 +151,9 @@ describe('convert', () => {
       'an unknown target, before the file is read',
       'nowhere.json',
       { to: 'torch' },
-      /convert: --to: expected huggingface, gguf, .* got "torch"/,
+      /--to: expected huggingface, gguf, .* got "torch"/,
     ],
-    ['a missing file', 'nowhere.json', { to: 'ggml' }, /convert: .*nowhere\.json: expected a readable file, got none/],
+    ['a missing file', 'nowhere.json', { to: 'ggml' }, /nowhere\.json: there is no such file or folder/],
     ['an empty file', 'empty.json', { to: 'ggml' }, /empty\.json: expected JSON with a value at line 1/],
     ['a list', 'list.json', { to: 'ggml' }, /list\.json: expected an object, got \[1, 2\]/],
     [
@@ -163,16 +163,21 @@ describe('convert', () => {
       /expected a config\.json, a \.gguf, a folder with one, a record or arguments as \.json/,
     ],
     ['a table that is none', 'bad.json', { to: 'ggml' }, /bad\.npy: expected a \.npy file/],
-    ['a table that is missing', 'missing.json', { to: 'ggml' }, /nowhere\.npy: expected a readable file, got none/],
+    ['a table that is missing', 'missing.json', { to: 'ggml' }, /nowhere\.npy: there is no such file or folder/],
     [
       'a table elsewhere',
       'traversal.json',
       { to: 'ggml' },
       /cos_cache: expected the name of a file in the same folder, got "\.\.\/cos\.npy"/,
     ],
-    ['a layer too many', llama31, { to: 'ggml', layer: '32' }, /--layer: expected a layer in \[0, 31\], got 32/],
+    ['a layer too many', llama31, { to: 'ggml', layer: '32' }, /layer: expected an integer in \[0, 31\], got 32/],
     ['a layer that is no number', llama31, { to: 'ggml', layer: '' }, /--layer: expected an integer/],
-    ['tables with nowhere to go', llama31, onnx, /--out: expected a folder for cos_cache\.npy and sin_cache\.npy/],
+    [
+      'tables with nowhere to go',
+      llama31,
+      onnx,
+      /tables go into files\. Give --out DIR for cos_cache\.npy and sin_cache\.npy/,
+    ],
     ['no rows', llama31, { ...onnx, positions: '0', out: at('x') }, /--positions: expected an integer in \[1/],
     [
       'a file for a folder',
@@ -184,14 +189,9 @@ describe('convert', () => {
       'a context of NaN',
       llama31,
       { to: 'ggml', context: 'NaN' },
-      /convert: --context: expected an integer in \[1, 2147483647\], got "NaN"/,
+      /--context: expected an integer in \[1, 2147483647\], got "NaN"/,
     ],
-    [
-      'a sliding layer for GGUF',
-      gemma3,
-      { to: 'gguf' },
-      /expected a full layer, .* got "sliding layer 0, whose base is 10000"/,
-    ],
+    ['a sliding layer for GGUF', gemma3, { to: 'gguf' }, /layer 0 is a sliding one, .* Its base is 10000/],
   ];
   for (const [what, from, options, message] of refusals) {
     test(`refuses ${what}, and writes nothing`, async () => {

@@ -106,7 +106,7 @@ describe('diagnose', () => {
     assert.equal(none.status, 2);
     assert.match(
       none.stderr,
-      /ropewalk: diagnose: expected --x, --y and --positions, got "no --x, --y, --positions"\. See a run first/,
+      /ropewalk: diagnose: --x, --y, --positions: a diagnosis needs --x, --y and --positions\. See a run first/,
     );
   });
 
@@ -199,41 +199,29 @@ describe('diagnose', () => {
   const empty = join(folder, 'empty.npy');
   writeFileSync(empty, '');
   const refusals: [string, Parameters<typeof diagnose>[0], RegExp][] = [
-    ['no x', { y: files.right, positions: files.positions }, /expected --x, --y and --positions, got "no --x"/],
+    ['no x', { y: files.right, positions: files.positions }, /--x: a diagnosis needs --x, --y and --positions/],
     [
       'a file that is not there',
       { ...given, x: join(folder, 'no.npy') },
-      /diagnose: --x: .*no\.npy: expected a readable file, got none/,
+      /--x: .*no\.npy: there is no such file or folder/,
     ],
-    ['a folder', { ...given, x: `${folder}.npy` }, /expected a readable file, got none/],
-    [
-      'another format',
-      { ...given, y: 'y.bin' },
-      /diagnose: --y: expected a \.npy file, or file\.safetensors:name, got "y\.bin"/,
-    ],
+    ['a folder', { ...given, x: `${folder}.npy` }, /there is no such file or folder/],
+    ['another format', { ...given, y: 'y.bin' }, /--y: expected a \.npy file, or file\.safetensors:name, got "y\.bin"/],
     ['junk', { ...given, y: junk }, /junk\.npy: expected a \.npy file, which starts with/],
     ['an empty file', { ...given, positions: empty }, /empty\.npy/],
     ['bf16 bits without --dtype', { ...given, y: files.bf16 }, /--dtype bf16/],
-    [
-      'a dtype that the values do not have',
-      { ...given, dtype: 'bf16' },
-      /expected a y of bf16 values, got ".* in a f32 file"/,
-    ],
-    ['an unknown dtype', { ...given, dtype: 'f8' }, /diagnose: --dtype: expected f64, f32, f16 or bf16, got "f8"/],
-    ['an unknown layout', { ...given, layout: 'snhb' }, /diagnose: --layout: expected bsnh or bnsh/],
-    [
-      'a direction without an expectation',
-      { ...given, direction: 'backward' },
-      /diagnose: --direction: expected --expect beside it/,
-    ],
-    ['a bad layer', { ...given, expect: LABEL, layer: '-1' }, /diagnose: --layer: expected an integer in \[0, /],
-    ['a bad epsilon', { ...given, normWeight: files.x, normEps: 'x' }, /diagnose: --norm-eps/],
+    ['a dtype that the values do not have', { ...given, dtype: 'bf16' }, /--dtype: y holds .*, which is no bf16 value/],
+    ['an unknown dtype', { ...given, dtype: 'f8' }, /--dtype: expected f32, f16, bf16 or f64, got "f8"/],
+    ['an unknown layout', { ...given, layout: 'snhb' }, /--layout: expected bsnh or bnsh/],
+    ['a direction without an expectation', { ...given, direction: 'backward' }, /--direction: it needs --expect/],
+    ['a bad layer', { ...given, expect: LABEL, layer: '-1' }, /--layer: expected an integer in \[0, /],
+    ['a bad epsilon', { ...given, normWeight: files.x, normEps: 'x' }, /--norm-eps/],
     [
       'an expectation of another size',
       { ...given, expect: LABEL.replaceAll('64', '128') },
       /--x: its heads have 64 dimensions, those of --expect have 128\. Give/,
     ],
-    ['a demo with data', { ...given, demo: true }, /no --x beside it/],
+    ['a demo with data', { ...given, demo: true }, /--x: --demo has its own input/],
     [
       'a picture that cannot be written',
       { ...given, svg: join(folder, 'no', 'p.svg') },

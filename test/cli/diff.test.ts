@@ -106,7 +106,7 @@ describe('diff', () => {
     const nope = file('nope.json', { ...llama, model_type: 'smollm3', no_rope_layers: [0, 1, 1, 1] });
     const differs = ropewalk('record.json', nope);
     assert.equal(differs.status, 1, differs.stderr);
-    assert.match(differs.stdout, /^layers 0: different\n {2}Only A turns these layers/m);
+    assert.match(differs.stdout, /^layers 0: different\n {2}Only A rotates these layers/m);
     assert.match(differs.stdout, /^layers 1-3: same$/m);
   });
 
@@ -120,7 +120,7 @@ describe('diff', () => {
   writeFileSync(join(folder, 'empty.gguf'), '');
   const at = (name: string): string => join(folder, name);
   const refusals: readonly (readonly [string, string, DiffOptions, RegExp])[] = [
-    ['a missing file', 'nowhere.json', {}, /diff: .*nowhere\.json: expected a readable file, got none/],
+    ['a missing file', 'nowhere.json', {}, /nowhere\.json: there is no such file or folder/],
     ['an empty GGUF', 'empty.gguf', {}, /empty\.gguf: expected/],
     [
       'an unknown recipe behind @',
@@ -128,15 +128,10 @@ describe('diff', () => {
       {},
       /plain\.json@bf16: expected float64, ggml-f32 or hf-f32, got "bf16"/,
     ],
-    ['an unknown recipe', plain, { recipe: 'f16' }, /diff: --recipe: expected float64, ggml-f32 or hf-f32, got "f16"/],
-    [
-      'positions that are none',
-      plain,
-      { positions: '1,,2' },
-      /diff: --positions: expected an integer in \[0, 2147483647\]/,
-    ],
-    ['a negative position', plain, { positions: '-1' }, /diff: --positions/],
-    ['a context of 0', plain, { context: '0' }, /diff: --context: expected an integer in/],
+    ['an unknown recipe', plain, { recipe: 'f16' }, /--recipe: expected float64, ggml-f32 or hf-f32, got "f16"/],
+    ['positions that are none', plain, { positions: '1,,2' }, /--positions: expected an integer in \[0, 2147483647\]/],
+    ['a negative position', plain, { positions: '-1' }, /--positions/],
+    ['a context of 0', plain, { context: '0' }, /--context: expected an integer in/],
   ];
   for (const [what, b, options, message] of refusals) {
     test(`refuses ${what}`, async () => {

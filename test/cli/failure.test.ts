@@ -47,7 +47,7 @@ describe('what is said', () => {
       said('sample: repetitionPenalty: no', '--repeat-penalty', '0'),
       'ropewalk: generate: --repeat-penalty: no',
     );
-    assert.equal(said('generate: --threads: no', '--threads', '0'), 'ropewalk: generate: --threads: no');
+    assert.equal(said('--threads: no', '--threads', '0'), 'ropewalk: generate: --threads: no');
   });
 
   test('what was not typed is not called a flag, and the prefix comes once', () => {
@@ -77,7 +77,7 @@ describe('what is said', () => {
   test('with --json the error is on stdout too, as an object', () => {
     const { status, stdout, stderr } = ropewalkIn(folder, 'inspect', 'none.json', '--json');
     assert.equal(status, 2);
-    assert.equal(stderr, 'ropewalk: inspect: none.json: expected a readable file, got none\n');
+    assert.equal(stderr, 'ropewalk: inspect: none.json: there is no such file or folder\n');
     assert.deepEqual(JSON.parse(stdout), { error: { code: 'FORMAT', message: stderr.trimEnd() } });
   });
 });

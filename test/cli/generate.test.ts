@@ -117,7 +117,7 @@ describe('generate', () => {
   });
 
   test('a pipe beside a prompt is left unread, and stderr says so; an empty one is nothing', () => {
-    const unread = /ropewalk: generate: what is piped in is not read, as the prompt is given; - would read it\n/;
+    const unread = /ropewalk: generate: a prompt is given, so what is piped in is not read\. Give - to read it\.\n/;
     const both = piped('The sea', 'generate', 'Call me', '-n', '1');
     assert.match(both.stdout, /^Call me/);
     assert.match(both.stderr, unread);
@@ -125,11 +125,15 @@ describe('generate', () => {
   });
 
   const refusals: [string, string[], RegExp][] = [
-    ['two prompts', ['x', '-p', 'y'], /^ropewalk: generate: -p: expected it once, got "an argument and --prompt"\n$/],
+    [
+      'two prompts',
+      ['x', '-p', 'y'],
+      /^ropewalk: generate: -p: it is given by an argument and --prompt\. Give it once\.\n$/,
+    ],
     [
       'a prompt file that is not there',
       ['-f', 'none.txt'],
-      /^ropewalk: generate: -f: none\.txt: expected a readable file, got none\n$/,
+      /^ropewalk: generate: none\.txt: there is no such file or folder\n$/,
     ],
     [
       '999 threads',
@@ -143,19 +147,11 @@ describe('generate', () => {
     ],
     ['a context that is too small', ['Call me', '-c', '1'], /Shorten the prompt, or give a larger context/],
     ['threads that are none', ['x', '-t', '0'], /^ropewalk: generate: -t: expected an integer in \[1, 16\]/],
-    ['a model that is not there', ['x', '-m', 'nowhere'], /nowhere: expected a folder or a \.gguf file, got none/],
+    ['a model that is not there', ['x', '-m', 'nowhere'], /nowhere: there is no such file or folder/],
     ['a chat without a template', ['hello', '--chat'], /chat.*template/],
-    [
-      'a system message without --chat',
-      ['hello', '--system', 'be brief'],
-      /generate: --system: expected it beside --chat/,
-    ],
-    ['a temperature that is none', ['x', '--temp', 'hot'], /generate: --temp: expected a number, got "hot"/],
-    [
-      'a negative temperature',
-      ['x', '-m', 'nowhere', '--temp', '-1'],
-      /generate: --temp: expected a number >= 0, got -1/,
-    ],
+    ['a system message without --chat', ['hello', '--system', 'be brief'], /--system: it needs --chat/],
+    ['a temperature that is none', ['x', '--temp', 'hot'], /--temp: expected a number, got "hot"/],
+    ['a negative temperature', ['x', '-m', 'nowhere', '--temp', '-1'], /--temp: expected a number >= 0, got -1/],
     [
       'a context past the model',
       ['x', '--context', '4096'],
@@ -252,7 +248,7 @@ describe('perplexity', () => {
     assert.equal(both.stdout, stdout);
     assert.match(
       both.stderr,
-      /ropewalk: perplexity: what is piped in is not read, as a file is given; - would read it\n/,
+      /ropewalk: perplexity: a file is given, so what is piped in is not read\. Give - to read it\.\n/,
     );
     const none = spawnSync(process.execPath, argv, {
       cwd: folder,
@@ -260,13 +256,13 @@ describe('perplexity', () => {
       stdio: ['ignore', 'pipe', 'pipe'],
     });
     assert.equal(none.status, 2);
-    assert.match(none.stderr, /^ropewalk: perplexity: text: expected a file, or a text piped in, got none/);
+    assert.match(none.stderr, /^ropewalk: perplexity: text: no text is given\. Name a file/);
   });
 
   test('refused: a file that is not there, and one that is no text', () => {
     assert.match(
       ropewalkIn(folder, 'perplexity', 'none.txt').stderr,
-      /^ropewalk: perplexity: none\.txt: expected a readable file, got none/,
+      /^ropewalk: perplexity: none\.txt: there is no such file or folder/,
     );
     writeFileSync(join(folder, 'bytes.txt'), Uint8Array.of(0xff, 0xfe, 0x80));
     assert.equal(ropewalkIn(folder, 'perplexity', 'bytes.txt').status, 2);

@@ -7,8 +7,8 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
-import { readRopeSource } from '../../packages/cli/src/convert.js';
-import { modelFileOf, readExpectedRope, readModel } from '../../packages/cli/src/model-file.js';
+import { readRope } from '../../packages/cli/src/rope-source.js';
+import { modelFileOf, readModelRope } from '../../packages/formats/src/rope-source.node.js';
 import { ROOT, ropewalkIn } from '../support/command.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'model-file-'));
@@ -24,25 +24,21 @@ function folderWith(name: string, ...files: string[]): string {
 
 describe('a folder', () => {
   test('is the model that generate would run', () => {
-    const pick = (...files: string[]): string =>
-      modelFileOf(folderWith(files.join('+') || 'empty', ...files), 'inspect');
+    const pick = (...files: string[]): string => modelFileOf(folderWith(files.join('+') || 'empty', ...files));
     assert.match(pick('config.json', 'model.safetensors', 'a.gguf'), /\/config\.json$/);
     assert.match(pick('config.json'), /\/config\.json$/);
     assert.match(pick('config.json', 'a.gguf'), /\/a\.gguf$/);
     assert.match(pick('tokenizer.json', 'b.gguf'), /\/b\.gguf$/);
     const refused = (message: RegExp, ...files: string[]): void =>
       assert.throws(() => pick(...files), { code: 'FORMAT', message });
-    refused(
-      /^inspect: .*empty: expected a folder with a config\.json or one \.gguf, got \[\]\. Give a folder with a model/,
-    );
+    refused(/empty: expected a folder with a config\.json or one \.gguf, got \[\]\. Give a folder with a model/);
     refused(/got \["a\.gguf", "b\.gguf"\]\. Give one of the \.gguf files itself\./, 'a.gguf', 'b.gguf');
   });
 
   test('is read by every command as its config.json is', async () => {
     const config = join(marline, 'config.json');
-    assert.deepEqual(await readModel(marline, 'inspect'), await readModel(config, 'inspect'));
-    assert.deepEqual(await readRopeSource(marline, 'convert', {}), await readRopeSource(config, 'convert', {}));
-    assert.deepEqual(await readExpectedRope(marline, 'diagnose'), await readExpectedRope(config, 'diagnose'));
+    assert.deepEqual(await readModelRope(marline), await readModelRope(config));
+    assert.deepEqual(await readRope(marline), await readRope(config));
   });
 
   test('says on the command line which file was read; diff takes one with a recipe behind it', () => {
@@ -63,9 +59,8 @@ test('a pipe is refused at once, by every reader', async (t) => {
     const path = join(folder, name);
     if (spawnSync('mkfifo', [path]).status !== 0) return t.skip('no mkfifo here');
     const refused = { code: 'FORMAT', message: /pipe\.(json|gguf): expected a regular file, got a pipe/ };
-    await assert.rejects(readModel(path, 'inspect'), refused);
-    await assert.rejects(readRopeSource(path, 'convert', {}), refused);
-    await assert.rejects(readExpectedRope(path, 'diagnose'), refused);
+    await assert.rejects(readModelRope(path), refused);
+    await assert.rejects(readRope(path), refused);
     assert.match(
       ropewalkIn(folder, 'perplexity', name).stderr,
       /^ropewalk: perplexity: pipe\.\w+: expected a regular file, got a pipe/,
@@ -74,11 +69,7 @@ test('a pipe is refused at once, by every reader', async (t) => {
 });
 
 test('what is not there is told so, whatever its name', async () => {
-  await assert.rejects(readModel('nosuch', 'inspect'), {
-    code: 'FORMAT',
-    message: 'inspect: nosuch: there is no such file or folder',
-  });
-  await assert.rejects(readExpectedRope('nosuch', 'diagnose'), {
-    message: 'diagnose: nosuch: there is no such file or folder',
-  });
+  const message = 'nosuch: there is no such file or folder';
+  await assert.rejects(readModelRope('nosuch'), { code: 'FORMAT', message });
+  await assert.rejects(readRope('nosuch'), { message });
 });

@@ -289,7 +289,7 @@ describe('the words of a command', () => {
   test('what only a shell would do is refused', () => {
     for (const text of ['a | b', 'a; b', 'a && b', 'a > b', 'a $X', 'a "$(x)"', 'a `b`', '(a)'])
       assert.throws(
-        () => splitWords(text, 'verify: --program'),
+        () => splitWords(text, '--program'),
         { code: 'FORMAT', message: /expected words alone, as no shell reads the command/ },
         text,
       );
@@ -484,7 +484,7 @@ describe('a program over its standard input and output', () => {
 
   test('a program that cannot be started is a usage error', async () => {
     for (const [word, next] of [
-      [join(folder, 'nowhere'), /expected a program that starts, .*, got none\. Give its path/],
+      [join(folder, 'nowhere'), /there is no such program\. Give its path/],
       [script, /got no permission\. Make it executable, or name what runs it/],
     ] as const) {
       const program = openProgram({ words: [word], protocol: 'stdio', timeoutMs: 1000 });
@@ -708,7 +708,7 @@ describe('the command', () => {
     assert.equal(ropewalk(...same, '--json').stdout, json.stdout);
     assert.match(
       ropewalk(...same, '--json', '--report', 'csv').stderr,
-      /verify: --report: expected jsonl beside --json, got "csv"/,
+      /--report: expected jsonl beside --json, got "csv"/,
     );
     const lines = json.stdout
       .trimEnd()
@@ -727,51 +727,43 @@ describe('the command', () => {
   const refusals: [string, Parameters<typeof verify>, RegExp][] = [
     ['neither source', [vectors, {}], /verify: expected one of --outputs DIR and --program "CMD …", got "neither"/],
     ['both sources', [vectors, { outputs, program: 'x' }], /got "both"/],
-    ['no folder of outputs', [vectors, { outputs: join(folder, 'nowhere') }], /verify: --outputs: expected a folder/],
-    [
-      'no folder of vectors',
-      [join(folder, 'nowhere'), { outputs }],
-      /vectors: expected a folder with a manifest\.json/,
-    ],
+    ['no folder of outputs', [vectors, { outputs: join(folder, 'nowhere') }], /--outputs: expected a folder/],
+    ['no folder of vectors', [join(folder, 'nowhere'), { outputs }], /nowhere: there is no such folder/],
     ['a folder without a manifest', [outputs, { outputs }], /manifest\.json/],
     [
       'an unknown case',
       [vectors, { outputs, case: ['phi2'] }],
-      /verify: --case: expected one of 5 cases, such as .*, got "phi2"/,
+      /--case: expected one of 5 cases, such as .*, got "phi2"/,
     ],
     [
       'an unknown report',
       [vectors, { outputs, report: 'pdf' }],
-      /verify: --report: expected console, jsonl, csv, junit, html, got "pdf"/,
+      /--report: expected console, jsonl, csv, junit, html, got "pdf"/,
     ],
     [
       'an unknown table',
       [vectors, { outputs, table: 'f16' }],
-      /verify: --table: expected float64, f32, f32-recurrence, got "f16"/,
+      /--table: expected float64, f32, f32-recurrence, got "f16"/,
     ],
-    ['an unknown arithmetic', [vectors, { outputs, arithmetic: 'f8' }], /verify: --arithmetic: expected f32, native/],
+    ['an unknown arithmetic', [vectors, { outputs, arithmetic: 'f8' }], /--arithmetic: expected f32, native/],
     [
       'a scale of 0',
       [vectors, { outputs, toleranceScale: '0' }],
-      /verify: --tolerance-scale: expected a factor, a number in \(0, 1000000\], got "0"/,
+      /--tolerance-scale: expected a factor, a number in \(0, 1000000\], got "0"/,
     ],
     ['a scale that is none', [vectors, { outputs, toleranceScale: '' }], /--tolerance-scale/],
     [
       'a time that is none',
       [vectors, { program: 'x', timeout: 'soon' }],
-      /verify: --timeout: expected seconds, a number in \(0, 86400\], got "soon"/,
+      /--timeout: expected seconds, a number in \(0, 86400\], got "soon"/,
     ],
-    [
-      'a timeout without a program',
-      [vectors, { outputs, timeout: '3' }],
-      /verify: --timeout: expected --program beside it/,
-    ],
+    ['a timeout without a program', [vectors, { outputs, timeout: '3' }], /--timeout: expected --program beside it/],
     [
       'an unknown protocol',
       [vectors, { program: 'x', protocol: 'http' }],
-      /verify: --protocol: expected stdio, files, got "http"/,
+      /--protocol: expected stdio, files, got "http"/,
     ],
-    ['a pipe in the command', [vectors, { program: 'a | b' }], /verify: --program: expected words alone/],
+    ['a pipe in the command', [vectors, { program: 'a | b' }], /--program: expected words alone/],
   ];
   test('what is refused, and what it says', async () => {
     for (const [name, args, message] of refusals)

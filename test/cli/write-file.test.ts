@@ -16,7 +16,7 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
-import { makeFolder, replaceFile, writeWhole } from '../../packages/cli/src/write-file.js';
+import { makeFolder, replaceFile, writeOutput } from '../../packages/formats/src/write-file.node.js';
 import { ropewalkIn } from '../support/command.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'write-file-'));
@@ -63,7 +63,7 @@ test('of a link, the file that it leads to is written, there or not', () => {
   }
   const loop = join(folder, 'loop');
   symlinkSync('loop', loop);
-  assert.throws(() => writeWhole(loop, '', 'export: --out'), /a symbolic link that leads back to itself/);
+  assert.throws(() => writeOutput(loop, '', '--out'), /a symbolic link that leads back to itself/);
 });
 
 test('/dev/stdout is stdout: the file comes before what is said', {
@@ -85,9 +85,9 @@ test('/dev/stdout is stdout: the file comes before what is said', {
 
 test('a folder that is missing is named', () => {
   const file = join(folder, 'none', 'o.onnx');
-  assert.throws(() => writeWhole(file, '', 'export: --out'), {
+  assert.throws(() => writeOutput(file, '', '--out'), {
     code: 'DEVICE',
-    message: `export: --out: ${file}: there is no folder ${join(folder, 'none')}. Make it first.`,
+    message: `--out: ${file}: there is no folder ${join(folder, 'none')}. Make it first.`,
   });
 });
 

@@ -528,7 +528,7 @@ describe('files', () => {
         /out: expected a name that is free, got "one that exists"\. Give another, or --force/,
       ],
       ['the input', input, { force: true }, /expected another file than the one that is read/],
-      ['a folder that is not there', join(dir, 'no', 'out'), {}, /expected to be able to write, got none/],
+      ['a folder that is not there', join(dir, 'no', 'out'), {}, /there is no such file or folder/],
       ['a folder that is a file', join(input, 'out'), {}, /in: expected a folder to write in|ENOTDIR/],
       ['a folder that exists', dir, { kind: 'folder', force: true }, /expected a name that is free.*Remove it first/],
     ];
@@ -619,7 +619,7 @@ describe('files', () => {
     });
     await assert.rejects(copyPermuted(join(folder, 'none'), fresh(), [], 'half'), {
       code: 'FORMAT',
-      message: /a readable file, got none/,
+      message: /there is no such file or folder/,
     });
   });
 });

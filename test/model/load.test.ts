@@ -578,12 +578,8 @@ describe('on disk', () => {
   });
 
   test('refusals name the path', async () => {
-    await refused(
-      loadModelPath(join(root, 'absent')),
-      'FORMAT',
-      /absent: expected a folder or a \.gguf file, got none/,
-    );
-    await refused(loadModelFolder(join(root, 'absent')), 'FORMAT', /absent: expected a readable folder, got none/);
+    await refused(loadModelPath(join(root, 'absent')), 'FORMAT', /absent: there is no such file or folder/);
+    await refused(loadModelFolder(join(root, 'absent')), 'FORMAT', /absent: there is no such file or folder/);
     await refused(loadModelFolder(join(root, 'empty')), 'FORMAT', /empty: expected config\.json and \*\.safetensors/);
     await refused(loadModelFile(join(root, 'one.gguf')), 'FORMAT', /one\.gguf: expected a regular file, got a folder/);
     mkdirSync(join(root, 'piped'));

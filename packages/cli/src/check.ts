@@ -26,8 +26,8 @@ import type { Backend } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { BACKENDS, type CommandBackendOptions, openBackend } from './backends.js';
 import { dataFolder } from './data-folder.js';
-import { readPattern } from './options.js';
-import { EXIT, openPrinter, printJson } from './output.js';
+import { Flags } from './options.js';
+import { EXIT, openPrinter, printJson, printLines } from './output.js';
 
 /** Options of the command, as the command line gives them. */
 export interface CheckOptions {
@@ -77,40 +77,45 @@ export async function check(options: CheckOptions): Promise<number> {
     }
     printJson({ summary: { ...total, suites: Object.fromEntries(counts) } });
   } else {
-    process.stdout.write(`\nSummary\n${formatSummary(counts).join('\n')}\n`);
+    printLines(['', 'Summary', ...formatSummary(counts)]);
     if (failed.length > 0)
-      process.stdout.write(
-        `\nFailed; rerun one with: ropewalk check --case "LINE"\n${failed.map((r) => formatResult(r)).join('\n')}\n`,
-      );
+      printLines([
+        '',
+        'Failed; rerun one with: ropewalk check --case "LINE"',
+        ...failed.map((one) => formatResult(one)),
+      ]);
   }
   return failed.length > 0 ? EXIT.failed : EXIT.ok;
 }
 
 function chooseCases(options: CheckOptions): ConformanceCase[] {
-  const all = options.vectors !== undefined ? vectorCases(openFolder(options.vectors)) : builtInCases();
-  if (options.case !== undefined) return [findCase(options.case, all)];
-  if (options.filter === undefined) return all;
-  return filterCases(all, options.filter, 'check');
+  if (options.case !== undefined) return [findCase(options.case, casesOf(options.vectors))];
+  return filterCases(casesOf(options.vectors), options);
+}
+
+/**
+ * The cases of a folder of vectors, or those that come with the package.
+ *
+ * @param vectors - the folder
+ * @throws {RopewalkError} FORMAT for a folder that cannot be read
+ */
+export function casesOf(vectors: string | undefined): ConformanceCase[] {
+  return vectors === undefined ? builtInCases() : vectorCases(openFolder(vectors));
 }
 
 /**
  * Takes the cases whose label or suite matches `--filter`.
  *
  * @param all - in order
- * @param filter - a regular expression
- * @param command - names the command in messages
- * @throws {RopewalkError} FORMAT for a pattern that is none, or that matches nothing
+ * @param options - filter: a regular expression; all cases unless given
+ * @throws {RopewalkError} FORMAT for an invalid pattern, or one that matches nothing
  */
-export function filterCases(all: ConformanceCase[], filter: string, command: string): ConformanceCase[] {
-  const pattern = readPattern(filter, `${command}: --filter`);
+export function filterCases(all: ConformanceCase[], options: { readonly filter?: string }): ConformanceCase[] {
+  const pattern = new Flags(options).pattern('filter');
+  if (!pattern) return all;
   const chosen = all.filter(({ label, suite }) => pattern.test(label) || pattern.test(suite));
   if (chosen.length === 0)
-    refuse(
-      'FORMAT',
-      `${command}: --filter`,
-      `a pattern that matches one of ${all.length} cases or a suite's name`,
-      filter,
-    );
+    refuse('FORMAT', '--filter', `a pattern that matches one of ${all.length} cases or a suite's name`, options.filter);
   return chosen;
 }
 
@@ -120,7 +125,7 @@ export function builtInCases(): ConformanceCase[] {
   if (folder === undefined)
     fail(
       'FORMAT',
-      'check',
+      'vectors',
       'The folder vectors/ of @ropewalk/cli is gone. Install the package again, or give --vectors DIR.',
     );
   return [
@@ -132,7 +137,7 @@ export function builtInCases(): ConformanceCase[] {
   ];
 }
 
-/** A line of any suite by its text; a ROPE line that no suite has is run as a new case. */
+/** Finds a line of any suite by its text; a ROPE(…) line that no suite has becomes a new case. */
 function findCase(line: string, all: readonly ConformanceCase[]): ConformanceCase {
   const { name, values } = parseLabel(line);
   const label = formatLabel(name, Object.fromEntries(values));
@@ -141,19 +146,21 @@ function findCase(line: string, all: readonly ConformanceCase[]): ConformanceCas
   if (name === 'ROPE' && !values.has('vector')) return ropeCase('pasted', parseRopeLabel({ name, values }));
   return refuse(
     'FORMAT',
-    'check: --case',
+    '--case',
     'a line that ropewalk check prints, or any ROPE(…) line',
     line,
-    'List lines with: ropewalk check --filter NAME.',
+    'List the lines with: ropewalk check --filter NAME.',
   );
 }
 
-/** Every backend that opens here, or the one that was asked for. One that cannot open is named with its reason. */
+/** Every backend that opens here, or the one that was asked for. For one that cannot open, stderr says why. */
 async function openBackends({ backend, provider, form, angles }: CheckOptions): Promise<Backend[]> {
-  for (const [name, given] of Object.entries({ provider, form, angles })) {
-    if (given !== undefined && backend !== 'onnxruntime')
-      refuse('UNSUPPORTED', `check: --${name}`, 'it beside --backend onnxruntime', backend ?? 'all backends');
-  }
+  if (backend !== 'onnxruntime')
+    new Flags({ provider, form, angles }).refuseAny(
+      ['provider', 'form', 'angles'],
+      'it needs --backend onnxruntime.',
+      'UNSUPPORTED',
+    );
   if (backend !== undefined) {
     const given = { providers: provider?.split(','), form, angles } as CommandBackendOptions; // the backend refuses values that it does not know
     return [await openBackend(backend, given)];

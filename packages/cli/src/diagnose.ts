@@ -5,7 +5,7 @@
  */
 import { join } from 'node:path';
 import { parseNpy, parseSafetensors, tensorFromNpy, tensorFromSafetensors, writeNpy } from '@ropewalk/formats';
-import { readFileBytes, refuseSystem } from '@ropewalk/formats/node';
+import { makeFolder, readFileBytes, refuseSystem, writeOutput } from '@ropewalk/formats/node';
 import {
   type Diagnosis,
   demoObservation,
@@ -17,13 +17,12 @@ import {
   type NextInput,
   type Observation,
 } from '@ropewalk/oracle';
-import { type Dtype, type FloatDtype, type RopeLayout, roundTo, type Tensor, tensorFrom } from 'ropewalk';
+import { type Dtype, type FloatDtype, isFloat, roundTo, type Tensor, tensorFrom } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
-import { readExpectedRope } from './model-file.js';
-import { oneOf, readContext, readInteger, readNumber } from './options.js';
-import { EXIT, openPercentBar, printJson } from './output.js';
+import { FLOATS, Flags, flagOf } from './options.js';
+import { EXIT, openPercentBar, printResult } from './output.js';
 import { plotFrequencies } from './plot.js';
-import { makeFolder, writeWhole } from './write-file.js';
+import { readRope } from './rope-source.js';
 
 /** Options of the command, as the command line gives them. */
 export interface DiagnoseOptions {
@@ -63,7 +62,9 @@ const MAX_FILE_BYTES = 2 ** 31 - 1;
  * @throws {RopewalkError} for options and files that make no sense: the caller exits with 2
  */
 export async function diagnose(options: DiagnoseOptions): Promise<number> {
-  const { observation, expected, from } = options.demo ? demo(options) : await readTask(options);
+  if (options.demo)
+    new Flags(options).refuseAny(['x', 'y', 'positions', 'expect'], '--demo has its own input. Leave one of them out.');
+  const { observation, expected, from } = options.demo ? demoObservation() : await readTask(options);
   const bar = openPercentBar('of the hypotheses', options.json);
   let result: Diagnosis;
   try {
@@ -72,75 +73,71 @@ export async function diagnose(options: DiagnoseOptions): Promise<number> {
     bar.stop();
   }
   const files = writeFiles(result, options);
-  if (options.json) printJson(toJson(result, from));
-  else process.stdout.write(`${[...describeDiagnosis(result, from), ...plot(result), ...files].join('\n')}\n`);
+  printResult(
+    options.json,
+    () => toJson(result, from),
+    () => [...describeDiagnosis(result, from), ...plot(result), ...files],
+  );
   return ['as expected', 'less precise', 'rotation'].includes(result.verdict) ? EXIT.ok : EXIT.failed;
 }
 
 async function readTask(options: DiagnoseOptions): Promise<Task> {
   const { x, y, positions } = options;
   if (x === undefined || y === undefined || positions === undefined) {
-    const missing = (['x', 'y', 'positions'] as const)
-      .filter((name) => options[name] === undefined)
-      .map((name) => `--${name}`);
-    refuse(
+    const missing = (['x', 'y', 'positions'] as const).filter((name) => options[name] === undefined).map(flagOf);
+    fail(
       'FORMAT',
-      'diagnose',
-      '--x, --y and --positions',
-      `no ${missing.join(', ')}`,
-      'See a run first: ropewalk diagnose --demo.',
+      missing.join(', '),
+      'a diagnosis needs --x, --y and --positions. See a run first: ropewalk diagnose --demo.',
     );
   }
-  const layout = oneOf<RopeLayout>(options.layout ?? 'bsnh', ['bsnh', 'bnsh'], 'diagnose: --layout');
-  const dtype =
-    options.dtype === undefined
-      ? undefined
-      : oneOf<FloatDtype>(options.dtype, ['f64', 'f32', 'f16', 'bf16'], 'diagnose: --dtype');
-  const norm = readNorm(options, dtype);
+  const flags = new Flags(options);
+  const layout = flags.word('layout', ['bsnh', 'bnsh']);
+  const dtype = flags.word('dtype', FLOATS);
   const observation: Observation = {
     x: readTensor(x, '--x', dtype),
     y: asStored(readTensor(y, '--y', dtype), dtype),
     positions: readTensor(positions, '--positions'),
     layout,
-    ...(norm ? { norm } : {}),
+    norm: readNorm(flags, options.normWeight, dtype),
   };
-  const expectation = await readExpected(options);
+  const expectation = await readExpected(flags, options);
   const [given, meant] = [observation.x.shape.at(-1), expectation.expected?.spec.headDim];
   if (meant !== undefined && given !== meant)
     fail(
       'SHAPE',
-      'diagnose: --x',
-      `its heads have ${given} dimensions, those of --expect have ${meant}. Give the model that the kernel ran, or dump whole heads in the last dimension.`,
+      '--x',
+      `its heads have ${given} dimensions, those of --expect have ${meant}. ` +
+        'Give the model that the kernel ran, or dump whole heads in the last dimension.',
     );
   return { observation, ...expectation };
 }
 
-async function readExpected(options: DiagnoseOptions): Promise<Pick<Task, 'expected' | 'from'>> {
-  const given = (['layer', 'context', 'direction'] as const).find((name) => options[name] !== undefined);
-  if (options.expect === undefined) {
-    if (given) refuse('FORMAT', `diagnose: --${given}`, '--expect beside it', 'none');
+async function readExpected(
+  flags: Flags<DiagnoseOptions>,
+  { expect }: DiagnoseOptions,
+): Promise<Pick<Task, 'expected' | 'from'>> {
+  if (expect === undefined) {
+    flags.refuseAny(['layer', 'context', 'direction'], 'it needs --expect.');
     return { expected: undefined, from: undefined };
   }
-  const layer = readInteger(options.layer, 'diagnose: --layer', 0, 2 ** 31 - 1) ?? 0;
-  const read = await readExpectedRope(options.expect, 'diagnose', {
-    ...readContext(options.context, 'diagnose'),
-    layer,
-  });
-  const direction = oneOf(options.direction ?? read.direction, ['forward', 'backward'], 'diagnose: --direction');
-  return {
-    expected: { spec: read.spec, direction },
-    from: direction === 'forward' ? read.from : `${read.from}, backward`,
-  };
+  const { spec, from, ...rope } = await readRope(expect, flags.integer('context', 1), flags.integer('layer'));
+  const direction = flags.word('direction', ['forward', 'backward']) ?? rope.direction;
+  return { expected: { spec, direction }, from: direction === 'forward' ? from : `${from}, backward` };
 }
 
-function readNorm({ normWeight, normEps }: DiagnoseOptions, dtype: FloatDtype | undefined): Observation['norm'] {
-  if (normWeight === undefined) {
-    if (normEps !== undefined) refuse('FORMAT', 'diagnose: --norm-eps', '--norm-weight beside it', 'none');
+function readNorm(
+  flags: Flags<DiagnoseOptions>,
+  weight: string | undefined,
+  dtype: FloatDtype | undefined,
+): Observation['norm'] {
+  if (weight === undefined) {
+    flags.refuseAny(['normEps'], 'it needs --norm-weight.');
     return undefined;
   }
-  const eps = readNumber(normEps, 'diagnose: --norm-eps') ?? 1e-6;
-  if (eps < 0) refuse('RANGE', 'diagnose: --norm-eps', 'a number >= 0', normEps);
-  return { weight: readTensor(normWeight, '--norm-weight', dtype) as Tensor<FloatDtype>, eps };
+  const eps = flags.number('normEps') ?? 1e-6;
+  if (eps < 0) refuse('RANGE', '--norm-eps', 'a number >= 0', eps);
+  return { weight: readTensor(weight, '--norm-weight', dtype) as Tensor<FloatDtype>, eps };
 }
 
 /**
@@ -148,8 +145,7 @@ function readNorm({ normWeight, normEps }: DiagnoseOptions, dtype: FloatDtype | 
  *
  * @param dtype - how to take the bits of a u16 file
  */
-function readTensor(given: string, option: string, dtype?: FloatDtype): Tensor {
-  const where = `diagnose: ${option}`;
+function readTensor(given: string, where: string, dtype?: FloatDtype): Tensor {
   const [, file = given, name] = /^(.*\.safetensors)(?::(.*))?$/s.exec(given) ?? [];
   if (!/\.(npy|safetensors)$/.test(file)) refuse('FORMAT', where, 'a .npy file, or file.safetensors:name', given);
   const bytes = readFileBytes(file, MAX_FILE_BYTES, `${where}: ${file}`);
@@ -159,24 +155,22 @@ function readTensor(given: string, option: string, dtype?: FloatDtype): Tensor {
     return tensorFromNpy<Dtype>(npy, bits ? dtype : npy.dtype);
   }
   const header = parseSafetensors(bytes, file);
-  if (!name) refuse('FORMAT', where, `${file}:NAME, one of its ${header.tensors.size} tensors`, given);
+  if (!name) fail('FORMAT', where, `${file} has ${header.tensors.size} tensors. Name one: ${file}:NAME.`);
   return tensorFromSafetensors(bytes, header, name);
 }
 
-/** A dump may be wider than what the kernel stored: with --dtype bf16 an f32 file must hold nothing but bf16 values. */
+/** A dump may be wider than what the kernel stored. With --dtype bf16, an f32 file may hold only bf16 values. */
 function asStored(y: Tensor, dtype: FloatDtype | undefined): Tensor {
-  if (dtype === undefined || y.dtype === dtype || !['f64', 'f32', 'f16', 'bf16'].includes(y.dtype)) return y;
+  if (dtype === undefined || y.dtype === dtype || !isFloat(y.dtype)) return y;
   const values = y.readNumbers() as Float64Array;
   const bad = values.findIndex((value) => !Number.isNaN(value) && roundTo(dtype, value) !== value);
   if (bad >= 0)
-    refuse('DTYPE', `diagnose: --dtype ${dtype}`, `a y of ${dtype} values`, `${values[bad]} in a ${y.dtype} file`);
+    fail(
+      'DTYPE',
+      '--dtype',
+      `y holds ${values[bad]}, which is no ${dtype} value. Give the dtype that the kernel stores.`,
+    );
   return tensorFrom(values, { shape: y.shape });
-}
-
-function demo(options: DiagnoseOptions): Task {
-  const given = (['x', 'y', 'positions', 'expect'] as const).find((name) => options[name] !== undefined);
-  if (given) refuse('FORMAT', 'diagnose: --demo', `no --${given} beside it`, options[given]);
-  return demoObservation();
 }
 
 function plot({ found, expectedFrequencies }: Diagnosis): string[] {
@@ -190,7 +184,7 @@ function plot({ found, expectedFrequencies }: Diagnosis): string[] {
   ];
 }
 
-/** Sizes, of one length: a pair that one side lacks does not turn there. */
+/** Sizes of both, of one length: a pair that one side lacks does not rotate there. */
 function frequenciesOf(
   pairs: Diagnosis['found']['pairs'],
   expected: Float64Array | undefined,
@@ -204,7 +198,7 @@ function writeFiles(result: Diagnosis, { svg, nextInput }: DiagnoseOptions): str
   const lines: string[] = [];
   if (svg !== undefined) {
     const [found, expected] = frequenciesOf(result.found.pairs, result.expectedFrequencies);
-    writeWhole(svg, frequencySvg(found, expected), 'diagnose: --svg');
+    writeOutput(svg, frequencySvg(found, expected), '--svg');
     lines.push(`Picture: ${svg}`);
   }
   if (nextInput !== undefined)
@@ -218,17 +212,13 @@ function writeNext(folder: string, next: NextInput): string[] {
   try {
     makeFolder(folder);
   } catch (cause) {
-    refuseSystem('DEVICE', `diagnose: --next-input: ${folder}`, 'a folder that can be made', cause);
+    refuseSystem('DEVICE', `--next-input: ${folder}`, 'a folder that can be made', cause);
   }
   const [x, positions] = [join(folder, 'x.npy'), join(folder, 'positions.npy')];
   const [batch, seq] = next.shape;
-  writeWhole(x, writeNpy(Float32Array.from(next.x), { dtype: 'f32', shape: next.shape }), 'diagnose: --next-input');
+  writeOutput(x, writeNpy(Float32Array.from(next.x), { dtype: 'f32', shape: next.shape }), '--next-input');
   const shape = next.numAxes > 1 ? [next.numAxes, batch, seq] : [batch, seq];
-  writeWhole(
-    positions,
-    writeNpy(BigInt64Array.from(next.positions, BigInt), { dtype: 'i64', shape }),
-    'diagnose: --next-input',
-  );
+  writeOutput(positions, writeNpy(BigInt64Array.from(next.positions, BigInt), { dtype: 'i64', shape }), '--next-input');
   return [`Next input: ${x}, ${positions}`];
 }
 
@@ -244,15 +234,15 @@ function toJson(result: Diagnosis, from: string | undefined): unknown {
     tier: result.tier ?? null,
     named: result.named.map(bug),
     recipes: result.recipes,
-    not_ruled_out: result.notRuledOut.map(({ id }) => id),
+    notRuledOut: result.notRuledOut.map(({ id }) => id),
     differences: result.differences,
     worst: result.worst ?? null,
     found: {
       outcome: found.outcome,
       dtype: found.dtype,
       pairing: found.layout?.name ?? null,
-      pair_distance: found.layout?.distance ?? null,
-      first_dim: found.layout?.first ?? null,
+      pairDistance: found.layout?.distance ?? null,
+      firstDim: found.layout?.first ?? null,
       dims: found.geometry?.dims ?? null,
       direction: found.sign === undefined ? null : found.sign > 0 ? 'forward' : 'backward',
       magnitude: found.gain ?? null,
@@ -260,7 +250,7 @@ function toJson(result: Diagnosis, from: string | undefined): unknown {
       scaling: found.law?.scaling ?? null,
       axes: found.axes,
       positions: found.positions.map(({ words }) => words),
-      heads_agree: found.headsAgree,
+      headsAgree: found.headsAgree,
       pairs: found.pairs,
       rope: found.expected
         ? {
@@ -274,7 +264,7 @@ function toJson(result: Diagnosis, from: string | undefined): unknown {
       explains: found.explains ?? null,
       open: found.open,
     },
-    expected_frequencies: result.expectedFrequencies ? Array.from(result.expectedFrequencies) : null,
+    expectedFrequencies: result.expectedFrequencies ? Array.from(result.expectedFrequencies) : null,
     next: next
       ? { why: next.why, shape: next.shape, positions: Array.from(next.positions), groups: next.groups }
       : null,

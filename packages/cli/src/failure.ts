@@ -4,7 +4,7 @@
  * @module
  */
 
-import { systemReason } from '@ropewalk/formats/node';
+import { systemSentence } from '@ropewalk/formats/node';
 import { type Command, CommanderError } from 'commander';
 import { RopewalkError } from 'ropewalk';
 import { flagOf } from './options.js';
@@ -54,7 +54,7 @@ export function failureOf(
     return {
       exitCode: EXIT.usage,
       code: 'SYSTEM',
-      text: `${prefix}: ${where}: expected ${wanted}, got ${systemReason(error)}`,
+      text: `${prefix}: ${where}: ${systemSentence(wanted, error)}`,
     };
   }
   const stack = error instanceof Error ? error.stack : String(error);

@@ -15,9 +15,10 @@ import {
   type Pace,
   type Prompt,
 } from '@ropewalk/model';
-import { refuse } from 'ropewalk/backend';
+import { fail } from 'ropewalk/backend';
+import { Flags } from './options.js';
 import { EXIT, printJson } from './output.js';
-import { loadForCommand, type ModelRunOptions, numbersOf } from './run-model.js';
+import { loadForCommand, type ModelRunOptions } from './run-model.js';
 import { isPiped, readStdin, readTextFile, watchStdin } from './text-input.js';
 
 /** Options of the command, as the command line gives them. */
@@ -53,35 +54,33 @@ const INTERRUPTED = 130;
  * @throws {RopewalkError} for options and files that make no sense: the caller exits with 2
  */
 export async function generate(argument: string | undefined, options: GenerateCommandOptions): Promise<number> {
-  if (options.system !== undefined && !options.chat)
-    refuse('UNSUPPORTED', 'generate: --system', 'it beside --chat', options.system);
-  const number = numbersOf('generate', options);
+  const flags = new Flags(options);
+  if (!options.chat) flags.refuseAny(['system'], 'it needs --chat.', 'UNSUPPORTED');
+  const box = options.model === undefined && options.temperature === undefined;
   const sampling = {
-    ...(options.model === undefined && options.temperature === undefined ? BOX_SAMPLING : {}),
-    ...number('maxTokens'),
-    ...number('temperature'),
-    ...number('topK'),
-    ...number('topP'),
-    ...number('minP'),
-    ...number('repetitionPenalty'),
-    ...(options.seed === '-1' ? {} : number('seed')), // a random one, as in llama.cpp
-    ...(options.onFull === undefined ? {} : { onFull: options.onFull as 'stop' | 'shift' }), // generate refuses others
-    ...(options.stop === undefined ? {} : { stop: options.stop }),
-    ...(options.ignoreEos ? { ignoreEos: true } : {}),
+    temperature: box ? BOX_SAMPLING.temperature : flags.number('temperature'),
+    topP: flags.number('topP') ?? (box ? BOX_SAMPLING.topP : undefined),
+    topK: flags.number('topK'),
+    minP: flags.number('minP'),
+    repetitionPenalty: flags.number('repetitionPenalty'),
+    maxTokens: flags.number('maxTokens'),
+    seed: options.seed === '-1' ? undefined : flags.number('seed'), // -1: a random one, as in llama.cpp
+    onFull: options.onFull as 'stop' | 'shift', // generate refuses others
+    stop: options.stop,
+    ignoreEos: options.ignoreEos,
   };
   checkGenerateOptions(sampling); // before a large model is read
   const prompt = await readPrompt(argument, options);
-  if (options.chat && !prompt.text)
-    refuse('RANGE', 'generate: prompt', 'a message to answer, with --chat', prompt.text);
+  if (options.chat && !prompt.text) fail('RANGE', 'prompt', '--chat needs a message to answer.');
   const abort = new AbortController();
   const interrupt = (): void => abort.abort();
   process.once('SIGINT', interrupt);
   let model: Model | undefined;
   try {
-    model = await loadForCommand('generate', options, abort.signal);
+    model = await loadForCommand(options, abort.signal);
     if (prompt.unread())
       process.stderr.write(
-        'ropewalk: generate: what is piped in is not read, as the prompt is given; - would read it\n',
+        'ropewalk: generate: a prompt is given, so what is piped in is not read. Give - to read it.\n',
       );
     if (prompt.text === '')
       process.stderr.write("ropewalk: generate: the prompt is empty: the text starts from the model's start token\n");
@@ -121,10 +120,11 @@ async function readPrompt(
   const given = Object.entries({ 'an argument': argument, '--prompt': prompt, '--file': file }).filter(
     ([, text]) => text !== undefined,
   );
-  if (given.length > 1) refuse('FORMAT', 'generate: prompt', 'it once', given.map(([name]) => name).join(' and '));
+  if (given.length > 1)
+    fail('FORMAT', 'prompt', `it is given by ${given.map(([name]) => name).join(' and ')}. Give it once.`);
   if (argument === '-' || prompt === '-' || file === '-' || (given.length === 0 && isPiped()))
     return { text: withoutLineEnd(await readStdin('generate')), unread: () => false };
-  const text = file === undefined ? (argument ?? prompt) : withoutLineEnd(readTextFile(file, 'generate: --file'));
+  const text = file === undefined ? (argument ?? prompt) : withoutLineEnd(readTextFile(file));
   return { text, unread: watchStdin() };
 }
 

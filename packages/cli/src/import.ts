@@ -3,12 +3,10 @@
  *
  * @module
  */
-import { realpathSync } from 'node:fs';
-import { dirname, isAbsolute, resolve, sep } from 'node:path';
+
 import { parseNpy, tensorFromNpy, writeNpy } from '@ropewalk/formats';
-import { readFileBytes, readFileRange, systemReason } from '@ropewalk/formats/node';
+import { readExternal, readFileBytes, writeOutput } from '@ropewalk/formats/node';
 import {
-  type ExternalLocation,
   type FoundFrequencies,
   groupAlike,
   type ImportedModel,
@@ -18,13 +16,12 @@ import {
   type NearMiss,
   runImported,
 } from '@ropewalk/onnx';
-import { type Dtype, RopewalkError, type Tensor } from 'ropewalk';
-import { nameForMessage, refuse, show } from 'ropewalk/backend';
+import type { Dtype, Tensor } from 'ropewalk';
+import { fail, refuse, show } from 'ropewalk/backend';
 import { openBackend } from './backends.js';
-import { flagOf } from './options.js';
-import { EXIT, printJson } from './output.js';
+import { Flags } from './options.js';
+import { EXIT, printResult } from './output.js';
 import { VERSION } from './version.js';
-import { writeWhole } from './write-file.js';
 
 /** Options of the command, as the command line gives them. */
 export interface ImportOptions {
@@ -38,7 +35,7 @@ export interface ImportOptions {
   readonly json?: boolean;
 }
 
-/** One layer's activations; the model's weights are not among them. */
+/** Node reads no more at once; one layer's activations take less. */
 const MAX_NPY_BYTES = 2 ** 31 - 1;
 
 /**
@@ -51,57 +48,48 @@ const MAX_NPY_BYTES = 2 ** 31 - 1;
  */
 export async function importModel(file: string, options: ImportOptions): Promise<number> {
   checkOptions(options);
-  const bytes = readFileBytes(file, MAX_MODEL_BYTES, `import: ${file}`);
-  const imported = importOnnx(bytes, file, { loadExternal: (where) => readExternal(file, where) });
+  const bytes = readFileBytes(file, MAX_MODEL_BYTES);
+  const imported = importOnnx(bytes, file, { loadExternal: (place) => readExternal(file, place) });
   if (options.run !== undefined) return run(file, imported, options.run, options);
-  if (options.json) printJson(toJson(file, imported));
-  else process.stdout.write(`${describe(file, imported).map(printable).join('\n')}\n`);
+  printResult(
+    options.json,
+    () => toJson(file, imported),
+    () => describe(file, imported).map(printable),
+  );
   return imported.ropes.length === 0 || imported.nearly.length > 0 ? EXIT.failed : EXIT.ok;
 }
 
 function checkOptions(options: ImportOptions): void {
+  const flags = new Flags(options);
   if (options.run === undefined) {
-    for (const name of ['x', 'positionIds', 'out', 'backend'] as const) {
-      if (options[name] !== undefined) refuse('FORMAT', `import: ${flagOf(name)}`, '--run NODE beside it', 'none');
-    }
-    if (options.input?.length) refuse('FORMAT', 'import: --input', '--run NODE beside it', 'none');
+    flags.refuseAny(['x', 'positionIds', 'out', 'backend', 'input'], 'it needs --run NODE.');
     return;
   }
-  for (const name of ['x', 'out'] as const)
-    if (!options[name]) refuse('FORMAT', 'import: --run', `${flagOf(name)} FILE.npy beside it`, options[name]);
-  if (!options.out!.endsWith('.npy')) refuse('FORMAT', 'import: --out', 'a .npy file', options.out);
+  if (!options.x || !options.out) fail('FORMAT', '--run', 'it needs --x FILE.npy and --out FILE.npy.');
+  if (!options.out.endsWith('.npy')) refuse('FORMAT', '--out', 'a .npy file', options.out);
 }
 
 async function run(file: string, imported: ImportedModel, name: string, options: ImportOptions): Promise<number> {
   const rope = choose(file, imported, name);
   const inputs: Record<string, Tensor> = {};
   for (const given of options.input ?? []) {
-    const [, key, path] = /^([^=]+)=(.+)$/s.exec(given) ?? refuse('FORMAT', 'import: --input', 'NAME=FILE.npy', given);
-    if (Object.hasOwn(inputs, key!)) refuse('FORMAT', 'import: --input', 'each name once', key);
+    const [, key, path] = /^([^=]+)=(.+)$/s.exec(given) ?? refuse('FORMAT', '--input', 'NAME=FILE.npy', given);
+    if (Object.hasOwn(inputs, key!)) fail('FORMAT', '--input', `${show(key)} is given twice.`);
     inputs[key!] = readNpy(path!, '--input');
   }
   const x = readNpy(options.x!, '--x', 'bf16');
   const positionIds = options.positionIds === undefined ? undefined : readNpy(options.positionIds, '--position-ids');
   const backend = await openBackend(options.backend ?? 'auto');
   try {
-    const y = runImported(rope, backend, { x: backend.upload(x), ...(positionIds && { positionIds }), inputs });
-    const data = await y.read();
-    // npy has no bf16; its bits travel as u16, as they came.
-    const dtype: Dtype = y.dtype === 'bf16' ? 'u16' : y.dtype;
-    writeWhole(options.out!, writeNpy(data, { dtype, shape: y.shape }), 'import: --out');
-    const result = {
-      rope: rope.name,
-      backend: backend.name,
-      x: options.x,
-      out: options.out,
-      dtype: y.dtype,
-      shape: [...y.shape],
-    };
-    if (options.json) printJson(result);
-    else
-      process.stdout.write(
-        `${rope.name}: ${y.dtype} [${y.shape.join(', ')}] on ${backend.name}, wrote ${options.out}\n`,
-      );
+    const y = runImported(rope, backend, { x: backend.upload(x), positionIds, inputs });
+    const { dtype, shape } = y;
+    // npy has no bf16; its bits are stored as u16, as they came.
+    writeOutput(options.out!, writeNpy(await y.read(), { dtype: dtype === 'bf16' ? 'u16' : dtype, shape }), '--out');
+    printResult(
+      options.json,
+      () => ({ rope: rope.name, backend: backend.name, x: options.x, out: options.out, dtype, shape: [...shape] }),
+      () => [`${rope.name}: ${dtype} [${shape.join(', ')}] on ${backend.name}, wrote ${options.out}`],
+    );
   } finally {
     backend.dispose();
   }
@@ -111,68 +99,25 @@ async function run(file: string, imported: ImportedModel, name: string, options:
 function choose(file: string, { ropes }: ImportedModel, name: string): ImportedRope {
   const found = ropes.filter((rope) => rope.name === name || rope.y === name || where(rope) === name);
   if (found.length === 1) return found[0]!;
+  if (ropes.length === 0) fail('RANGE', '--run', `${file} has no RoPE to run.`);
+  if (found.length > 1)
+    fail(
+      'RANGE',
+      '--run',
+      `several RoPEs are called ${show(name)}. Name one by what it writes: ${found.map((rope) => rope.y).join(', ')}.`,
+    );
   const names = ropes.slice(0, 4).map((rope) => show(where(rope)));
-  const all =
-    ropes.length === 0
-      ? 'the name of a RoPE, of which there is none'
-      : `one of ${names.join(', ')}${ropes.length > 4 ? ` and ${ropes.length - 4} more` : ''}`;
-  return refuse(
-    'RANGE',
-    'import: --run',
-    found.length > 1
-      ? `a name that one of them has: ${found.map((rope) => rope.y).join(', ')} are what they write`
-      : `${all}`,
-    name,
-    `ropewalk import ${file} lists them.`,
-  );
+  const more = ropes.length > 4 ? ` and ${ropes.length - 4} more` : '';
+  return refuse('RANGE', '--run', `one of ${names.join(', ')}${more}`, name, `ropewalk import ${file} lists them.`);
 }
 
-/** npy has no bf16: its bits travel as u16. */
-function readNpy(path: string, option: string, u16?: 'bf16'): Tensor {
-  const npy = parseNpy(readFileBytes(path, MAX_NPY_BYTES, `import: ${option}: ${path}`), path);
+/** npy has no bf16: its bits are stored as u16. */
+function readNpy(path: string, flag: string, u16?: 'bf16'): Tensor {
+  const npy = parseNpy(readFileBytes(path, MAX_NPY_BYTES, `${flag}: ${path}`), path);
   return tensorFromNpy<Dtype>(npy, npy.dtype === 'u16' && u16 ? u16 : npy.dtype);
 }
 
-/**
- * Reads a tensor out of the model's own folder, and out of no other place, wherever symbolic links lead. The folder is that of the model's name,
- * or of the file that the name links to: in HuggingFace's cache a model and its data are both links to a folder of blobs.
- *
- * @param file - the model
- * @param where - as the model says it
- * @throws {RopewalkError} FORMAT for a place outside, and for what is no regular file
- */
-export function readExternal(file: string, { location, offset, length }: ExternalLocation): Uint8Array {
-  const at = `import: ${file}: external data`;
-  const folder = resolve(dirname(file));
-  const named = resolve(folder, location);
-  if (isAbsolute(location) || !isInside(named, folder)) refuse('FORMAT', at, "a file in the model's folder", location);
-  const which = `${at} ${nameForMessage(location)}`;
-  if (length > MAX_NPY_BYTES) refuse('FORMAT', which, `at most ${MAX_NPY_BYTES} bytes`, length);
-  const path = realPath(named, which);
-  if (![realPath(folder, at), dirname(realPath(file, at))].some((one) => isInside(path, one)))
-    refuse(
-      'FORMAT',
-      which,
-      "a file in the model's folder",
-      'a link to a place outside',
-      'If you trust it, copy the file there.',
-    );
-  return readFileRange(path, offset, length, which);
-}
-
-function isInside(path: string, folder: string): boolean {
-  return path.startsWith(folder.endsWith(sep) ? folder : folder + sep);
-}
-
-function realPath(path: string, at: string): string {
-  try {
-    return realpathSync(path);
-  } catch (cause) {
-    throw new RopewalkError('FORMAT', `${at}: expected a readable file, got ${systemReason(cause)}`, { cause });
-  }
-}
-
-/** Names come from the file: what would steer a terminal is written as its code. */
+/** Names come from the file: control characters, which could steer a terminal, are written as their codes. */
 function printable(line: string): string {
   return line.replace(/\p{Cc}/gu, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);
 }
@@ -274,12 +219,12 @@ function toJson(file: string, { model, ropes, nearly }: ImportedModel): unknown 
   return {
     ropewalk: VERSION,
     file,
-    ir_version: model.irVersion,
+    irVersion: model.irVersion,
     producer: model.producer,
     opsets: Object.fromEntries(
       [...model.opsets].map(([domain, version]) => [domain === '' ? 'ai.onnx' : domain, version]),
     ),
-    ropes: ropes.map(({ found: _, ...rope }) => rope),
+    ropes: ropes.map(({ found: _what, ...rope }) => rope),
     nearly: nearly.map(({ name, scopeName, because }) => ({ name, scope: scopeName, because })),
   };
 }

@@ -3,12 +3,13 @@
  *
  * @module
  */
-import { type LayerRope, type ModelRope, specToJson } from '@ropewalk/dialects';
+
+import { groupLayers, type ModelRope } from '@ropewalk/dialects';
+import { modelFileOf, readModelRope } from '@ropewalk/formats/node';
 import { frequenciesOf, type RopeSpec, ropeFrequencies } from 'ropewalk';
 import { ranges } from 'ropewalk/backend';
-import { modelFileOf, readModel } from './model-file.js';
-import { readContext } from './options.js';
-import { EXIT, printJson } from './output.js';
+import { Flags } from './options.js';
+import { EXIT, printResult } from './output.js';
 import { plotFrequencies } from './plot.js';
 
 /** Options of the command, as the command line gives them. */
@@ -26,63 +27,46 @@ export interface InspectOptions {
  * @throws {RopewalkError} for a file that cannot be read or means nothing: the caller exits with 2
  */
 export async function inspect(path: string, options: InspectOptions): Promise<number> {
-  const file = modelFileOf(path, 'inspect');
-  const model = await readModel(file, 'inspect', readContext(options.context, 'inspect'));
-  if (options.json) printJson(toJson(model));
-  else process.stdout.write(`${describe(file, model).join('\n')}\n`);
+  const file = modelFileOf(path);
+  const model = await readModelRope(file, new Flags(options).integer('context', 1));
+  printResult(
+    options.json,
+    () => toJson(model),
+    () => describe(file, model),
+  );
   return EXIT.ok;
 }
 
-/** Layers with the same RoPE are told once. */
-function groupLayers(layers: readonly LayerRope[]): { rope: RopeSpec | undefined; layers: LayerRope[] }[] {
-  const groups = new Map<string, { rope: RopeSpec | undefined; layers: LayerRope[] }>();
-  for (const layer of layers) {
-    const key = JSON.stringify([layer.rope ? specToJson(layer.rope) : null, layer.layerType]);
-    const group = groups.get(key) ?? { rope: layer.rope, layers: [] };
-    group.layers.push(layer);
-    groups.set(key, group);
-  }
-  return [...groups.values()];
-}
-
 function describe(file: string, model: ModelRope): string[] {
-  const lines = [
-    `${file}: ${model.architecture}, ${model.numLayers} layers${model.maxContext ? `, context ${model.maxContext}` : ''} (${model.source})`,
+  const context = model.maxContext ? `, context ${model.maxContext}` : '';
+  return [
+    `${file}: ${model.architecture}, ${model.numLayers} layers${context} (${model.source})`,
+    ...model.notes.map((note) => `  note: ${note}`),
+    ...groupLayers(model.layers).flatMap(({ rope, layers, layerType }) => [
+      '',
+      `layers ${ranges(layers)}${layerType ? ` (${layerType})` : ''}`,
+      ...(rope ? describeRope(rope) : ['  no position encoding']),
+    ]),
   ];
-  for (const note of model.notes) lines.push(`  note: ${note}`);
-  for (const { rope, layers } of groupLayers(model.layers)) {
-    const first = layers[0]!;
-    lines.push('', `layers ${ranges(layers.map((l) => l.layer))}${first.layerType ? ` (${first.layerType})` : ''}`);
-    if (!rope) {
-      lines.push('  no position encoding');
-      continue;
-    }
-    lines.push(...describeRope(rope));
-  }
-  return lines;
 }
 
 function describeRope(rope: RopeSpec): string[] {
+  const { base, headDim, rotaryDim = headDim, rotaryOffset, pairing, axes } = rope;
   const { invFreq, attentionFactor } = frequenciesOf(rope);
   const rows: [string, string][] = [
-    ['base', String(rope.base)],
-    ['head_dim', String(rope.headDim)],
-    ['rotary_dim', `${rope.rotaryDim ?? rope.headDim}${rope.rotaryOffset ? ` from ${rope.rotaryOffset}` : ''}`],
-    ['pairing', rope.pairing],
+    ['base', String(base)],
+    ['head_dim', String(headDim)],
+    ['rotary_dim', `${rotaryDim}${rotaryOffset ? ` from ${rotaryOffset}` : ''}`],
+    ['pairing', pairing],
     ['scaling', describeScaling(rope)],
-    ['factor', `${round(attentionFactor)} on cos and sin`],
+    ['factor', `${Number(attentionFactor.toPrecision(9))} on cos and sin`],
   ];
-  if (rope.axes)
+  if (axes)
     rows.push([
       'axes',
-      `${rope.axes.rule}, sections ${rope.axes.sections.join('+')} (t, h, w${rope.axes.sections.length > 3 ? ', e' : ''})`,
+      `${axes.rule}, sections ${axes.sections.join('+')} (t, h, w${axes.sections[3] === undefined ? '' : ', e'})`,
     ]);
-  const plain = ropeFrequencies({
-    ...rope,
-    rotaryDim: rope.rotaryDim ?? rope.headDim,
-    scaling: { kind: 'none' },
-    freqFactors: undefined,
-  });
+  const plain = ropeFrequencies({ ...rope, rotaryDim, scaling: { kind: 'none' }, freqFactors: undefined });
   return [
     ...rows.map(([key, value]) => `  ${key.padEnd(15)} ${value}`),
     ...plotFrequencies(invFreq, plain.invFreq).map((line) => `  ${line}`),
@@ -90,7 +74,7 @@ function describeRope(rope: RopeSpec): string[] {
 }
 
 function describeScaling(rope: RopeSpec): string {
-  const { kind, ...parameters } = rope.scaling ?? { kind: 'none' as const };
+  const { kind, ...parameters } = rope.scaling ?? { kind: 'none' };
   const items = Object.entries(parameters)
     .filter(([, value]) => value !== undefined)
     .map(
@@ -101,21 +85,12 @@ function describeScaling(rope: RopeSpec): string {
 }
 
 function toJson(model: ModelRope): unknown {
-  return {
-    ...model,
-    layers: model.layers.map((layer) => {
-      if (!layer.rope) return { ...layer, rope: null };
-      const { invFreq, attentionFactor } = frequenciesOf(layer.rope);
-      return {
-        ...layer,
-        rope: { ...layer.rope, freqFactors: layer.rope.freqFactors && Array.from(layer.rope.freqFactors) },
-        invFreq: [...invFreq],
-        attentionFactor,
-      };
-    }),
-  };
-}
-
-function round(x: number): string {
-  return String(Number(x.toPrecision(9)));
+  const layers = model.layers.map((layer) => {
+    const { rope } = layer;
+    if (!rope) return { ...layer, rope: null };
+    const { invFreq, attentionFactor } = frequenciesOf(rope);
+    const freqFactors = rope.freqFactors && Array.from(rope.freqFactors);
+    return { ...layer, rope: { ...rope, freqFactors }, invFreq: [...invFreq], attentionFactor };
+  });
+  return { ...model, layers };
 }

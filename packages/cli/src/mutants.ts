@@ -7,18 +7,16 @@
 import {
   CAUSES,
   type Cause,
-  type ConformanceCase,
   MUTANTS,
   type Mutant,
   type MutantScore,
   scoreVectors,
   type VectorScore,
-  vectorCases,
 } from '@ropewalk/oracle';
-import { openFolder } from '@ropewalk/oracle/node';
-import { refuse } from 'ropewalk/backend';
-import { builtInCases, filterCases } from './check.js';
-import { EXIT, openPrinter } from './output.js';
+import { fail } from 'ropewalk/backend';
+import { casesOf, filterCases } from './check.js';
+import { Flags } from './options.js';
+import { EXIT, openPrinter, printLines } from './output.js';
 
 /** Options of the command, as the command line gives them. */
 export interface MutantsOptions {
@@ -36,52 +34,34 @@ export interface MutantsOptions {
  * @throws {RopewalkError} for options and files that make no sense: the caller exits with 2
  */
 export async function mutants(options: MutantsOptions): Promise<number> {
-  const print = (lines: readonly string[]): void =>
-    void process.stdout.write(lines.map((line) => `${line}\n`).join(''));
   if (options.list) {
-    for (const name of ['vectors', 'filter'] as const) {
-      if (options[name] === undefined) continue;
-      refuse(
-        'FORMAT',
-        `mutants: --${name}`,
-        'nothing beside --list',
-        options[name],
-        'The catalogue is the same for all vectors.',
-      );
-    }
-    print(options.json ? MUTANTS.map((mutant) => JSON.stringify(toJson(mutant))) : listLines());
+    new Flags(options).refuseAny(
+      ['vectors', 'filter'],
+      '--list prints the same catalogue for all vectors. Leave it out.',
+    );
+    printLines(options.json ? MUTANTS.map((mutant) => JSON.stringify(toJson(mutant))) : listLines());
     return EXIT.ok;
   }
-  const cases = chooseCases(options);
+  const cases = filterCases(casesOf(options.vectors), options);
   const printer = openPrinter(cases.length + MUTANTS.length, 'cases and mutants', options.json);
-  let score: VectorScore;
-  try {
-    score = await scoreVectors(cases, MUTANTS, () => printer.step());
-  } finally {
-    printer.stop();
-  }
+  const score = await scoreVectors(cases, MUTANTS, () => printer.step()).finally(() => printer.stop());
   if (score.rotating === score.leftOut.length) {
-    refuse(
-      'FORMAT',
-      options.vectors === undefined ? 'mutants: --filter' : 'mutants: --vectors',
-      'a case that rotates, and that the right kernel passes',
-      `${cases.length} cases, ${score.rotating} of them rotations`,
+    const next =
       options.vectors !== undefined && score.rotating > 0
-        ? `See why: ropewalk check --vectors ${options.vectors}`
-        : undefined,
+        ? ` See why: ropewalk check --vectors ${options.vectors}`
+        : '';
+    fail(
+      'FORMAT',
+      options.vectors === undefined ? '--filter' : '--vectors',
+      `no case rotates and is passed by the right kernel (${cases.length} cases, ${score.rotating} rotate).${next}`,
     );
   }
-  print(options.json ? jsonLines(score) : reportLines(score));
+  printLines(options.json ? jsonLines(score) : reportLines(score));
   return score.mutants.every(({ outcome }) => outcome === 'killed') ? EXIT.ok : EXIT.failed;
 }
 
-function chooseCases({ vectors, filter }: MutantsOptions): ConformanceCase[] {
-  const all = vectors !== undefined ? vectorCases(openFolder(vectors)) : builtInCases();
-  return filter === undefined ? all : filterCases(all, filter, 'mutants');
-}
-
 function toJson({ id, cause, does, threads, needs }: Mutant): Record<string, unknown> {
-  return { id, cause, does, threads, ...(needs === undefined ? {} : { needs }) };
+  return { id, cause, does, threads, needs };
 }
 
 function jsonLines(score: VectorScore): string[] {
@@ -94,7 +74,7 @@ function jsonLines(score: VectorScore): string[] {
         missed,
         cases: score.cases,
         rotating: score.rotating,
-        left_out: score.leftOut,
+        leftOut: score.leftOut,
       },
     }),
   ];

@@ -1,28 +1,92 @@
 /**
- * Options of commands, from text to values. Each function takes the command and the option for its messages: `export: --heads`.
+ * Options of commands: from text to values. Every message names the flag.
  *
  * @module
  */
-import { refuse } from 'ropewalk/backend';
+import type { ErrorCode } from 'ropewalk';
+import { fail, refuse } from 'ropewalk/backend';
 
-/**
- * Reads a whole number.
- *
- * @param text - as given, or undefined where the option is not there
- * @param where - command and option, for messages
- * @param low - the least
- * @param high - the most
- * @param next - the next step, a full sentence
- * @throws {RopewalkError} RANGE
- */
-export function readInteger(
-  text: string | undefined,
-  where: string,
-  low: number,
-  high: number,
-  next?: string,
-): number | undefined {
-  if (text === undefined) return undefined;
+/** The largest number that a count, a layer or a position may have. */
+export const MAX_INTEGER = 2 ** 31 - 1;
+
+/** The float dtypes that options name. */
+export const FLOATS = ['f32', 'f16', 'bf16', 'f64'] as const;
+
+/** The options of one command, as the command line gives them. A method returns undefined for an option that is not given. */
+export class Flags<T extends object> {
+  readonly #given: T;
+
+  constructor(given: T) {
+    this.#given = given;
+  }
+
+  /** The text of an option. */
+  text(name: keyof T & string): string | undefined {
+    return this.#given[name] as string | undefined;
+  }
+
+  /** A whole number in [low, high]. `next` is the next step for the message. @throws {RopewalkError} RANGE */
+  integer(name: keyof T & string, low = 0, high = MAX_INTEGER, next?: string): number | undefined {
+    const text = this.text(name);
+    return text === undefined ? undefined : integerOf(text, flagOf(name), low, high, next);
+  }
+
+  /** At most `most` whole numbers in [low, high], separated by commas. @throws {RopewalkError} RANGE */
+  integers(name: keyof T & string, low: number, high: number, most: number): number[] | undefined {
+    const words = this.text(name)?.split(',');
+    if (words && words.length > most)
+      refuse('RANGE', flagOf(name), `at most ${most} integers, separated by commas`, words.length);
+    return words?.map((word) => integerOf(word.trim(), flagOf(name), low, high));
+  }
+
+  /** A finite number; whoever uses it checks its range. @throws {RopewalkError} RANGE */
+  number(name: keyof T & string): number | undefined {
+    const text = this.text(name);
+    if (text === undefined) return undefined;
+    const value = text.trim() === '' ? Number.NaN : Number(text);
+    if (!Number.isFinite(value)) refuse('RANGE', flagOf(name), 'a number', text);
+    return value;
+  }
+
+  /** A number in (0, most]. @throws {RopewalkError} RANGE */
+  positive(name: keyof T & string, most = Number.MAX_VALUE): number | undefined {
+    const value = this.number(name);
+    if (value !== undefined && !(value > 0 && value <= most))
+      refuse('RANGE', flagOf(name), most < Number.MAX_VALUE ? `a number in (0, ${most}]` : 'a number > 0', value);
+    return value;
+  }
+
+  /** One of several words. @throws {RopewalkError} UNSUPPORTED */
+  word<const W extends string>(name: keyof T & string, choices: readonly W[]): W | undefined {
+    const text = this.text(name);
+    return text === undefined ? undefined : oneOf(text, choices, flagOf(name));
+  }
+
+  /** Several words, each once: the option given several times, or once with commas. @throws {RopewalkError} UNSUPPORTED */
+  words<const W extends string>(name: keyof T & string, choices: readonly W[]): W[] | undefined {
+    const given = this.#given[name] as readonly string[] | undefined;
+    const words = given?.flatMap((text) => text.split(','));
+    return words && [...new Set(words.map((word) => oneOf(word.trim(), choices, flagOf(name))))];
+  }
+
+  /** A regular expression. @throws {RopewalkError} FORMAT */
+  pattern(name: keyof T & string): RegExp | undefined {
+    const text = this.text(name);
+    try {
+      return text === undefined ? undefined : new RegExp(text);
+    } catch (cause) {
+      return refuse('FORMAT', flagOf(name), 'a regular expression', text, (cause as Error).message);
+    }
+  }
+
+  /** Refuses the first of these options that is given: `--layer: it needs --model FILE`. @throws {RopewalkError} */
+  refuseAny(names: readonly (keyof T & string)[], sentence: string, code: ErrorCode = 'FORMAT'): void {
+    const name = names.find((one) => this.#given[one] !== undefined);
+    if (name !== undefined) fail(code, flagOf(name), sentence);
+  }
+}
+
+function integerOf(text: string, where: string, low: number, high: number, next?: string): number {
   const value = Number(text);
   if (!/^-?\d+$/.test(text) || value < low || value > high)
     refuse('RANGE', where, `an integer in [${low}, ${high}]`, text, next);
@@ -30,57 +94,14 @@ export function readInteger(
 }
 
 /**
- * Reads whole numbers with commas between.
- *
- * @param text - `8,128,32,128`
- * @param where - command and option, for messages
- * @param low - the least that each may be
- * @param high - the most that each may be
- * @param most - how many there may be
- * @throws {RopewalkError} RANGE
- */
-export function readIntegers(text: string, where: string, low: number, high: number, most: number): number[] {
-  const words = text.split(',');
-  if (words.length > most) refuse('RANGE', where, `at most ${most} integers, with commas between`, words.length);
-  return words.map((word) => readInteger(word.trim(), where, low, high)!);
-}
-
-/**
- * Reads a number; its range is checked by whom it concerns.
- *
- * @param text - as given, or undefined where the option is not there
- * @param where - command and option, for messages
- * @throws {RopewalkError} RANGE for what is no finite number
- */
-export function readNumber(text: string | undefined, where: string): number | undefined {
-  if (text === undefined) return undefined;
-  const value = text.trim() === '' ? Number.NaN : Number(text);
-  if (!Number.isFinite(value)) refuse('RANGE', where, 'a number', text);
-  return value;
-}
-
-/**
- * Reads `--context`: tokens.
- *
- * @param text - as given, or undefined where the option is not there
- * @param command - names the command in messages
- * @returns an object with `context`, or an empty one: to be spread
- * @throws {RopewalkError} RANGE
- */
-export function readContext(text: string | undefined, command: string): { context?: number } {
-  const context = readInteger(text, `${command}: --context`, 1, 2 ** 31 - 1);
-  return context === undefined ? {} : { context };
-}
-
-/**
  * Reads one of several words.
  *
  * @param text - as given
  * @param choices - the words
- * @param where - command and option, for messages
+ * @param where - the flag, for messages
  * @throws {RopewalkError} UNSUPPORTED
  */
-export function oneOf<const T extends string>(text: string, choices: readonly T[], where: string): T {
+export function oneOf<const W extends string>(text: string, choices: readonly W[], where: string): W {
   return (
     choices.find((choice) => choice === text) ??
     refuse('UNSUPPORTED', where, `${choices.slice(0, -1).join(', ')} or ${choices.at(-1)}`, text)
@@ -88,41 +109,7 @@ export function oneOf<const T extends string>(text: string, choices: readonly T[
 }
 
 /**
- * Reads a list of words: the option given several times, or once with commas.
- *
- * @param given - as {@link collect} gathers them, or undefined where the option is not there
- * @param choices - the words
- * @param where - command and option, for messages
- * @returns each word once
- * @throws {RopewalkError} UNSUPPORTED
- */
-export function someOf<const T extends string>(
-  given: readonly string[] | undefined,
-  choices: readonly T[],
-  where: string,
-): T[] | undefined {
-  return (
-    given && [...new Set(given.flatMap((text) => text.split(',')).map((word) => oneOf(word.trim(), choices, where)))]
-  );
-}
-
-/**
- * Reads a regular expression.
- *
- * @param text - as given
- * @param where - command and option, for messages
- * @throws {RopewalkError} FORMAT
- */
-export function readPattern(text: string, where: string): RegExp {
-  try {
-    return new RegExp(text);
-  } catch (cause) {
-    return refuse('FORMAT', where, 'a regular expression', text, (cause as Error).message);
-  }
-}
-
-/**
- * Gathers an option that may be given several times. Not a variadic one: that would take an argument behind it for another value.
+ * Collects an option that may be given several times. A variadic option would also take the argument behind it.
  *
  * @param value - this time's
  * @param before - the others

@@ -20,6 +20,27 @@ export function printJson(value: unknown): void {
   process.stdout.write(`${JSON.stringify(value)}\n`);
 }
 
+/**
+ * Prints what a command found: one JSON object, or lines of text.
+ *
+ * @param json - whether `--json` was given
+ * @param toJson - the object
+ * @param toLines - the lines
+ */
+export function printResult(json: boolean | undefined, toJson: () => unknown, toLines: () => readonly string[]): void {
+  if (json) printJson(toJson());
+  else printLines(toLines());
+}
+
+/**
+ * Prints lines of text.
+ *
+ * @param lines - without line ends, to stdout in one write
+ */
+export function printLines(lines: readonly string[]): void {
+  process.stdout.write(lines.map((line) => `${line}\n`).join(''));
+}
+
 /** How often a bar is drawn anew, in milliseconds: often enough to look alive, seldom enough to cost nothing. */
 const REDRAW_MS = 50;
 

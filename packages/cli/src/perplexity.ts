@@ -5,9 +5,10 @@
  */
 
 import { perplexity as scoreText } from '@ropewalk/model';
-import { refuse } from 'ropewalk/backend';
-import { EXIT, openPercentBar, printJson } from './output.js';
-import { cacheDtypeOf, loadForCommand, type ModelRunOptions, numbersOf } from './run-model.js';
+import { fail } from 'ropewalk/backend';
+import { Flags } from './options.js';
+import { EXIT, openPercentBar, printResult } from './output.js';
+import { loadForCommand, type ModelRunOptions } from './run-model.js';
 import { isPiped, readStdin, readTextFile, watchStdin } from './text-input.js';
 
 /** Options of the command, as the command line gives them. */
@@ -25,24 +26,27 @@ export interface PerplexityCommandOptions extends ModelRunOptions {
  * @throws {RopewalkError} for options and files that make no sense: the caller exits with 2
  */
 export async function perplexity(argument: string | undefined, options: PerplexityCommandOptions): Promise<number> {
-  const number = numbersOf('perplexity', options);
-  const windows = { ...number('context'), ...number('stride') };
+  const flags = new Flags(options);
+  const [context, stride] = [flags.number('context'), flags.number('stride')];
   const { text, unread } = await readText(argument, options.file);
-  const model = await loadForCommand('perplexity', options);
+  const model = await loadForCommand(options);
   try {
     if (unread())
-      process.stderr.write('ropewalk: perplexity: what is piped in is not read, as a file is given; - would read it\n');
+      process.stderr.write(
+        'ropewalk: perplexity: a file is given, so what is piped in is not read. Give - to read it.\n',
+      );
     const bar = openPercentBar('of the text', options.json);
     const onProgress = (done: number, total: number): void => bar.to(done / total);
-    const cacheDtype = cacheDtypeOf(options);
-    const score = await scoreText(model, text, { ...windows, ...cacheDtype, onProgress }).finally(() => bar.stop());
-    if (options.json) printJson({ ...score, backend: model.backend });
-    else {
-      process.stdout.write(
+    const cacheDtype = flags.text('cacheDtype') as 'f32' | undefined; // loadModel refused others
+    const score = await scoreText(model, text, { context, stride, cacheDtype, onProgress }).finally(() => bar.stop());
+    printResult(
+      options.json,
+      () => ({ ...score, backend: model.backend }),
+      () => [
         `perplexity ${score.perplexity.toFixed(4)} a token, ${score.bitsPerByte.toFixed(4)} bits a byte ` +
-          `(${score.tokens} tokens, ${score.bytes} bytes, ${model.backend})\n`,
-      );
-    }
+          `(${score.tokens} tokens, ${score.bytes} bytes, ${model.backend})`,
+      ],
+    );
     return EXIT.ok;
   } finally {
     model.dispose();
@@ -54,16 +58,14 @@ async function readText(
   file: string | undefined,
 ): Promise<{ text: string; unread: () => boolean }> {
   if (argument !== undefined && file !== undefined)
-    refuse('FORMAT', 'perplexity: --file', 'the text once', `${argument} and ${file}`);
+    fail('FORMAT', '--file', `the text is given twice: ${argument} and ${file}. Give it once.`);
   const named = argument ?? file ?? (isPiped() ? '-' : undefined);
   if (named === undefined)
-    refuse(
+    fail(
       'FORMAT',
-      'perplexity: text',
-      'a file, or a text piped in',
-      undefined,
-      'Write - to type it, with Ctrl-D at its end.',
+      'text',
+      'no text is given. Name a file, pipe a text in, or write - to type it, with Ctrl-D at its end.',
     );
   if (named === '-') return { text: await readStdin('perplexity'), unread: () => false };
-  return { text: readTextFile(named, 'perplexity'), unread: watchStdin() };
+  return { text: readTextFile(named), unread: watchStdin() };
 }

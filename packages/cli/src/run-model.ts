@@ -10,7 +10,7 @@ import { BACKENDS as KERNEL_BACKENDS } from 'ropewalk';
 import { fail, MAX_THREADS } from 'ropewalk/backend';
 import { openBackend } from './backends.js';
 import { dataFolder } from './data-folder.js';
-import { flagOf, readInteger, readNumber } from './options.js';
+import { Flags } from './options.js';
 import { openPercentBar, type PercentBar } from './output.js';
 
 /** Options that say which model, and on what. */
@@ -41,37 +41,30 @@ export function modelInTheBox(): string {
 }
 
 /**
- * Loads the model that the options name, with its memory and a bar on stderr; without `model` the one in the box, and says so.
+ * Loads the model that the options name, and shows its memory and a bar on stderr; without `model` the one in the box.
  *
- * @param command - names the command in messages
  * @param options - model, backend, threads, context, cacheDtype, json
  * @param signal - ends it
  * @throws {RopewalkError} as loadModelPath
  */
-export async function loadForCommand(command: string, options: ModelRunOptions, signal?: AbortSignal): Promise<Model> {
-  const number = numbersOf(command, options);
-  const threads = readInteger(
-    options.threads,
-    `${command}: --threads`,
-    1,
-    MAX_THREADS,
-    `${MAX_THREADS} is the most that cpu starts.`,
-  );
-  if (threads !== undefined && !['auto', 'cpu'].includes(options.backend ?? 'auto'))
-    fail(
-      'UNSUPPORTED',
-      `${command}: --threads`,
+export async function loadForCommand(options: ModelRunOptions, signal?: AbortSignal): Promise<Model> {
+  const flags = new Flags(options);
+  const threads = flags.integer('threads', 1, MAX_THREADS, `${MAX_THREADS} is the most that cpu starts.`);
+  if (!['auto', 'cpu'].includes(options.backend ?? 'auto'))
+    flags.refuseAny(
+      ['threads'],
       `the backend ${options.backend} has no threads to set. Leave it out, or use --backend cpu.`,
+      'UNSUPPORTED',
     );
   let bar: PercentBar | undefined;
   const given = options.model ?? modelInTheBox();
   const path = basename(given) === 'config.json' ? dirname(given) : given; // its weights lie beside it
   const loading: LoadOptions = {
-    ...(threads === undefined ? {} : { threads }),
-    ...number('context'),
-    ...cacheDtypeOf(options),
+    threads,
+    context: flags.number('context'),
+    cacheDtype: flags.text('cacheDtype') as 'f32', // loadModel refuses others
     backend: await backendOf(options.backend),
-    ...(signal ? { signal } : {}),
+    signal,
     onMemory(memory, config) {
       if (options.json) return;
       const box = options.model === undefined ? 'No --model: this runs the small one that comes with ropewalk.\n' : '';
@@ -81,15 +74,9 @@ export async function loadForCommand(command: string, options: ModelRunOptions, 
       );
       bar = openPercentBar('loaded');
     },
-    onProgress({ doneBytes, totalBytes }) {
-      bar?.to(doneBytes / totalBytes);
-    },
+    onProgress: ({ doneBytes, totalBytes }) => bar?.to(doneBytes / totalBytes),
   };
-  try {
-    return await loadModelPath(path, loading);
-  } finally {
-    bar?.stop();
-  }
+  return loadModelPath(path, loading).finally(() => bar?.stop());
 }
 
 /** What `--backend` names, for loadModel: it opens the kernel's own backends with the options above; others are opened here. */
@@ -103,26 +90,4 @@ async function backendOf(name: string | undefined): Promise<LoadOptions['backend
 function shortest(path: string): string {
   const near = relative(process.cwd(), path);
   return near.length > 0 && near.length < path.length ? near : path;
-}
-
-/** The type of the KV cache, to be spread into options. */
-export function cacheDtypeOf({ cacheDtype }: ModelRunOptions): { cacheDtype?: 'f32' | 'f16' | 'bf16' } {
-  return cacheDtype === undefined ? {} : { cacheDtype: cacheDtype as 'f32' }; // loadModel refuses others
-}
-
-/**
- * Reads options that are numbers; ranges are checked by whom they concern.
- *
- * @param command - names the command in messages
- * @param options - as the command line gives them
- * @returns for a name, an object with its number, or an empty one: to be spread
- */
-export function numbersOf<O extends object>(
-  command: string,
-  options: O,
-): <K extends keyof O & string>(key: K) => { [P in K]?: number } {
-  return (key) => {
-    const value = readNumber(options[key] as string | undefined, `${command}: ${flagOf(key)}`);
-    return (value === undefined ? {} : { [key]: value }) as never;
-  };
 }

@@ -5,25 +5,24 @@
  */
 import { fstatSync } from 'node:fs';
 import { readFileBytes, refuseSystem } from '@ropewalk/formats/node';
-import { decodeUtf8, refuse } from 'ropewalk/backend';
+import { decodeUtf8, fail } from 'ropewalk/backend';
 
 /** A model takes days for a text of this size. */
 const MAX_TEXT_BYTES = 64 * 2 ** 20;
-/** After this long without input, stderr says what is waited for. */
+/** After this long without input, stderr says that the command waits. */
 const PATIENCE_MS = 1000;
 
 /**
  * Reads a text from a file.
  *
  * @param file - UTF-8, at most 64 MiB
- * @param command - names the command in messages
  * @throws {RopewalkError} FORMAT
  */
-export function readTextFile(file: string, command: string): string {
-  return decodeUtf8(readFileBytes(file, MAX_TEXT_BYTES, `${command}: ${file}`), file);
+export function readTextFile(file: string): string {
+  return decodeUtf8(readFileBytes(file, MAX_TEXT_BYTES), file);
 }
 
-/** Whether stdin is a pipe or a file, so that somebody sends something through it: no terminal, and not /dev/null. */
+/** Whether stdin is a pipe or a file, not a terminal and not /dev/null. */
 export function isPiped(): boolean {
   try {
     const info = fstatSync(0);
@@ -36,7 +35,7 @@ export function isPiped(): boolean {
 /**
  * Reads stdin to its end.
  *
- * @param command - names the command in messages
+ * @param command - names the command on stderr while it waits
  * @returns UTF-8, at most 64 MiB
  * @throws {RopewalkError} FORMAT
  */
@@ -51,11 +50,11 @@ export async function readStdin(command: string): Promise<string> {
     for await (const chunk of process.stdin as AsyncIterable<Uint8Array>) {
       clearTimeout(waiting);
       size += chunk.length;
-      if (size > MAX_TEXT_BYTES) refuse('FORMAT', `${command}: stdin`, `at most ${MAX_TEXT_BYTES} bytes`, 'more');
+      if (size > MAX_TEXT_BYTES) fail('FORMAT', 'stdin', `it has more than ${MAX_TEXT_BYTES} bytes.`);
       chunks.push(chunk);
     }
   } catch (cause) {
-    refuseSystem('FORMAT', `${command}: stdin`, 'to be able to read', cause);
+    refuseSystem('FORMAT', 'stdin', 'a stream that can be read', cause);
   } finally {
     clearTimeout(waiting);
   }
@@ -63,9 +62,9 @@ export async function readStdin(command: string): Promise<string> {
 }
 
 /**
- * Looks out for a text that nobody asked for: it is left unread, and that is said.
+ * Watches for a text on stdin that no argument asked for. It is not read.
  *
- * @returns to be called when the work begins: whether something has come in
+ * @returns call it when the work begins: whether something has come in
  */
 export function watchStdin(): () => boolean {
   if (!isPiped()) return () => false;

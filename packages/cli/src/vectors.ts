@@ -3,38 +3,31 @@
  *
  * @module
  */
-import { existsSync, mkdirSync, readdirSync, renameSync, rmdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
-import { basename, dirname, join, resolve } from 'node:path';
-import type { LayerRope } from '@ropewalk/dialects';
-import { refuseSystem, writeWhole } from '@ropewalk/formats/node';
+import { basename } from 'node:path';
+import { readModelRope } from '@ropewalk/formats/node';
 import {
-  answer,
   type Chosen,
   chooseBuiltIn,
   chooseDialect,
+  chooseModel,
   chooseRope,
-  formatManifest,
   GOLDEN_DIALECTS,
   GOLDEN_FORMS,
   GOLDEN_OPS,
   GOLDEN_SEED,
   type GoldenChoice,
-  type GoldenDialect,
-  type GoldenEntry,
   type GoldenForm,
   type GoldenManifest,
-  openGolden,
   positionsFor,
-  writeCase,
 } from '@ropewalk/oracle';
-import { openFolder } from '@ropewalk/oracle/node';
-import { type FloatDtype, type OpName, RopewalkError } from 'ropewalk';
-import { refuse } from 'ropewalk/backend';
-import { readExpectedRope, readModel } from './model-file.js';
-import { oneOf, readContext, readInteger, readIntegers, someOf } from './options.js';
-import { EXIT, openPrinter, printJson } from './output.js';
+import { writeGoldenFolder } from '@ropewalk/oracle/node';
+import type { OpName } from 'ropewalk';
+import { fail, refuse } from 'ropewalk/backend';
+import { untilInterrupted } from './interrupt.js';
+import { FLOATS, Flags, MAX_INTEGER } from './options.js';
+import { EXIT, openPrinter, printResult } from './output.js';
+import { isRopeLine, readRope } from './rope-source.js';
 import { VERSION } from './version.js';
-import { makeFolder } from './write-file.js';
 
 /** Options of the command, as the command line gives them. */
 export interface VectorsOptions {
@@ -55,10 +48,9 @@ export interface VectorsOptions {
   readonly json?: boolean;
 }
 
-/** The most that a choice may ask for: a case is to be read by people, too. */
+/** The most that a choice may ask for: people read the cases, too. */
 const MAX_TOKENS = 4096;
 const MAX_HEADS = 1024;
-const MAX_SEED = 2 ** 32 - 1;
 
 /**
  * Writes a folder of golden cases.
@@ -69,267 +61,86 @@ const MAX_SEED = 2 ** 32 - 1;
  * @throws {RopewalkError} for options and files that make no sense: the caller exits with 2 and nothing is written
  */
 export async function vectors(out: string, options: VectorsOptions): Promise<number> {
-  const seed = readInteger(options.seed, 'vectors: --seed', 0, MAX_SEED) ?? GOLDEN_SEED;
-  const forms = someOf(options.format, GOLDEN_FORMS, 'vectors: --format') ?? ['npy'];
-  const chosen = await choose(options, seed);
-  if (chosen.cases.length === 0)
-    refuse('RANGE', 'vectors', 'a choice that some case fits', 'none', chosen.left[0]?.reason);
-  const put = makeRoom(out, options.force ?? false);
-  const interruption: Interruption = {};
-  const manifest = await put(() =>
-    untilInterrupted(interruption, (stopped) =>
-      writeWhole(out, { sizeBytes: 0, inputs: [], kind: 'folder' }, (temporary) =>
-        writeAll(temporary, { out, chosen, forms, seed, stopped, json: options.json ?? false }),
-      ),
-    ),
+  const flags = new Flags(options);
+  const seed = flags.integer('seed', 0, 2 ** 32 - 1) ?? GOLDEN_SEED;
+  const forms = flags.words('format', GOLDEN_FORMS) ?? ['npy'];
+  const { cases, left } = await choose(flags, options, seed);
+  if (cases.length === 0) fail('RANGE', out, `no case fits these options. ${left[0]?.reason ?? ''}`.trimEnd());
+  const { json, force } = options;
+  const manifest = await untilInterrupted('vectors', async (signal) => {
+    const printer = openPrinter(cases.length, 'cases', json, process.stderr);
+    const onCase = (): void => printer.step();
+    const generator = `ropewalk ${VERSION}`;
+    return writeGoldenFolder(out, cases, { forms, seed, generator, force, signal, onCase }).finally(() =>
+      printer.stop(),
+    );
+  });
+  if (!manifest) return EXIT.failed;
+  const ids = manifest.cases.map(({ id, op }) => ({ id, op }));
+  printResult(
+    json,
+    () => ({ out, seed, forms, cases: ids, skipped: manifest.skipped, left }),
+    () => describe(out, manifest, left, forms),
   );
-  if (!manifest) {
-    process.stderr.write('ropewalk: vectors: interrupted; nothing was written\n');
-    process.kill(process.pid, interruption.signal); // the process ends as one that was stopped
-    return EXIT.failed;
-  }
-  report(out, manifest, chosen, forms, options.json ?? false);
   return EXIT.ok;
 }
 
-async function choose(options: VectorsOptions, seed: number): Promise<Chosen> {
+async function choose(flags: Flags<VectorsOptions>, options: VectorsOptions, seed: number): Promise<Chosen> {
+  const { model, spec, dialect } = options;
   const named = (['model', 'case', 'spec', 'dialect'] as const).filter((key) => options[key] !== undefined);
-  if (named.length > 1) refuse('FORMAT', 'vectors', `one of --${named.join(' and --')}`, 'both');
-  const ops = someOf(options.op, ['all', ...GOLDEN_OPS], 'vectors: --op');
-  if (named.length > 0 && ops && ops.some((op) => op !== 'rope'))
-    refuse(
-      'FORMAT',
-      'vectors: --op',
-      `rope beside --${named[0]}`,
-      ops.join(','),
-      'Write the other operators into another folder.',
-    );
-  for (const key of ['layer', 'context'] as const) {
-    if (options[key] !== undefined && options.model === undefined)
-      refuse('FORMAT', `vectors: --${key}`, '--model FILE beside it', undefined);
-  }
-  if (options.positions !== undefined && options.tokens !== undefined)
-    refuse('FORMAT', 'vectors: --tokens', 'either --tokens or --positions', 'both');
-  const tokens = readInteger(options.tokens, 'vectors: --tokens', 1, MAX_TOKENS);
-  const positions =
-    options.positions !== undefined
-      ? readIntegers(options.positions, 'vectors: --positions', 1 - 2 ** 31, 2 ** 31 - 1, MAX_TOKENS)
-      : tokens === undefined
-        ? undefined
-        : positionsFor(tokens, seed);
-  const heads = readInteger(options.heads, 'vectors: --heads', 1, MAX_HEADS);
-  const dtypes = someOf<FloatDtype>(options.dtype, ['f32', 'f16', 'bf16', 'f64'], 'vectors: --dtype');
+  if (named.length > 1) flags.refuseAny([named[1]!], `it does not go with --${named[0]}. Leave one of them out.`);
+  const ops = flags.words('op', ['all', ...GOLDEN_OPS]);
+  if (named.length > 0 && ops?.some((op) => op !== 'rope'))
+    fail('FORMAT', '--op', `--${named[0]} makes cases of RoPE only. Write the other operators into another folder.`);
+  if (model === undefined) flags.refuseAny(['layer', 'context'], 'it needs --model FILE.');
+  if (options.positions !== undefined) flags.refuseAny(['tokens'], 'it does not go with --positions. Leave one out.');
+  const tokens = flags.integer('tokens', 1, MAX_TOKENS);
   const choice: GoldenChoice = {
     seed,
-    ...(dtypes ? { dtypes } : {}),
-    ...(positions ? { positions } : {}),
-    ...(heads === undefined ? {} : { heads }),
+    dtypes: flags.words('dtype', FLOATS),
+    positions:
+      flags.integers('positions', -MAX_INTEGER, MAX_INTEGER, MAX_TOKENS) ??
+      (tokens === undefined ? undefined : positionsFor(tokens, seed)),
+    heads: flags.integer('heads', 1, MAX_HEADS),
   };
-  if (options.model !== undefined) return chooseModel(options.model, options, choice);
-  if (options.case !== undefined) return chooseExpected(options.case, 'case', choice);
-  if (options.spec !== undefined) return chooseExpected(options.spec, 'spec', choice);
-  if (options.dialect !== undefined)
-    return chooseDialect(oneOf<GoldenDialect>(options.dialect, GOLDEN_DIALECTS, 'vectors: --dialect'), choice);
-  const all = !ops || ops.includes('all');
-  return chooseBuiltIn(all ? GOLDEN_OPS : (ops as OpName[]), choice);
-}
-
-/** A case for each RoPE that the model's layers have, or for one layer's. */
-async function chooseModel(file: string, options: VectorsOptions, choice: GoldenChoice): Promise<Chosen> {
-  const model = await readModel(file, 'vectors', readContext(options.context, 'vectors'));
-  const layer = readInteger(options.layer, 'vectors: --layer', 0, model.numLayers - 1);
-  const groups = new Map<string, LayerRope>();
-  for (const one of model.layers) {
-    if (!one.rope || (layer !== undefined && one.layer !== layer)) continue;
-    const key = JSON.stringify(one.rope, (_, value) =>
-      ArrayBuffer.isView(value) ? Array.from(value as Float32Array) : value,
-    );
-    if (!groups.has(key)) groups.set(key, one);
+  if (model !== undefined) {
+    const read = await readModelRope(model, flags.integer('context', 1));
+    return chooseModel(read, choice, flags.integer('layer', 0, read.numLayers - 1));
   }
-  if (groups.size === 0)
-    refuse(
-      'RANGE',
-      'vectors: --model',
-      layer === undefined ? 'a model with RoPE' : `a layer with RoPE`,
-      layer === undefined ? file : `layer ${layer}`,
-    );
-  const name = model.architecture.replace(/[^A-Za-z0-9._-]/g, '-').slice(0, 60) || 'model';
-  const chosen = [...groups.values()].map((one) =>
-    chooseRope(
-      {
-        id: `${name}-layer-${one.layer}`,
-        about: `${model.architecture}, layer ${one.layer}${one.layerType ? ` (${one.layerType})` : ''}, as its ${model.source} file says.`,
-        spec: one.rope!,
-      },
-      choice,
-    ),
-  );
-  return { cases: chosen.flatMap(({ cases }) => cases), left: [] };
-}
-
-async function chooseExpected(text: string, kind: 'case' | 'spec', choice: GoldenChoice): Promise<Chosen> {
-  const line = /^\s*ROPE\s*\(/.test(text);
-  if (kind === 'case' && !line)
-    refuse('FORMAT', 'vectors: --case', 'a ROPE(…) line', text, 'A file goes to --spec or --model.');
-  if (kind === 'spec' && !/\.json$/i.test(text)) refuse('FORMAT', 'vectors: --spec', 'a .json file', text);
-  const { spec, direction, line: said } = await readExpectedRope(text, 'vectors');
-  // A line says its type; another one may be asked for.
-  const drawn = said ? { dtypes: [said.dtype], ...choice } : choice;
-  const about = kind === 'case' ? text.trim() : `The record ${basename(text)}.`;
-  return chooseRope({ id: `rope-${kind}`, about, spec, direction }, drawn);
-}
-
-/** What writing a folder needs. */
-interface Job {
-  /** The folder's final name, for messages. */
-  readonly out: string;
-  readonly chosen: Chosen;
-  readonly forms: readonly GoldenForm[];
-  readonly seed: number;
-  /** Throws once a signal came. */
-  readonly stopped: () => void;
-  readonly json: boolean;
-}
-
-async function writeAll(folder: string, { out, chosen, forms, seed, stopped, json }: Job): Promise<GoldenManifest> {
-  const generator = `ropewalk ${VERSION}`;
-  const cases: GoldenEntry[] = [];
-  const skipped: GoldenManifest['skipped'][number][] = [];
-  const write = (path: string, content: string | Uint8Array): void => {
-    try {
-      mkdirSync(dirname(path), { recursive: true });
-      writeFileSync(path, content);
-    } catch (cause) {
-      refuseSystem('DEVICE', `vectors: ${out}`, 'to be able to write', cause, 'Nothing was left there.');
-    }
-  };
-  const printer = openPrinter(chosen.cases.length, 'cases', json, process.stderr);
-  try {
-    for (const one of chosen.cases) {
-      stopped();
-      const written = await writeCase(answer(one.make()), forms, generator, seed);
-      for (const { path, bytes } of written.files) write(join(folder, path), bytes);
-      skipped.push(...written.skipped);
-      if (written.files.length > 0) cases.push(written.entry);
-      printer.step();
-      // A turn of the event loop: without it no signal would be heard.
-      await new Promise((resolve) => setImmediate(resolve));
-    }
-  } finally {
-    printer.stop();
+  if (options.case !== undefined) {
+    if (!isRopeLine(options.case))
+      refuse('FORMAT', '--case', 'a ROPE(…) line', options.case, 'Give a file to --spec or --model.');
+    return chooseGiven(options.case, 'rope-case', options.case.trim(), choice);
   }
-  if (cases.length === 0)
-    refuse('UNSUPPORTED', 'vectors: --format', 'a form that can express a case', forms.join(','), skipped[0]?.reason);
-  const manifest = { generator, seed, cases, skipped };
-  write(join(folder, 'manifest.json'), formatManifest(manifest));
-  return manifest;
+  if (spec !== undefined) {
+    if (!/\.json$/i.test(spec)) refuse('FORMAT', '--spec', 'a .json file', spec);
+    return chooseGiven(spec, 'rope-spec', `The record ${basename(spec)}.`, choice);
+  }
+  const one = flags.word('dialect', GOLDEN_DIALECTS);
+  if (dialect !== undefined) return chooseDialect(one!, choice);
+  return chooseBuiltIn(!ops || ops.includes('all') ? GOLDEN_OPS : (ops as OpName[]), choice);
 }
 
-function report(
+async function chooseGiven(text: string, id: string, about: string, choice: GoldenChoice): Promise<Chosen> {
+  const { spec, direction, line } = await readRope(text);
+  // A line says its type; --dtype may ask for another.
+  const dtypes = choice.dtypes ?? (line && [line.dtype]);
+  return chooseRope({ id, about, spec, direction }, { ...choice, dtypes });
+}
+
+function describe(
   out: string,
   { cases, skipped, seed }: GoldenManifest,
-  { left }: Chosen,
+  left: Chosen['left'],
   forms: readonly GoldenForm[],
-  json: boolean,
-): void {
-  if (json) {
-    printJson({ out, seed, forms, cases: cases.map(({ id, op }) => ({ id, op })), skipped, left });
-    return;
-  }
+): string[] {
   const byOp = new Map<string, number>();
   for (const { op } of cases) byOp.set(op, (byOp.get(op) ?? 0) + 1);
   const counts = [...byOp].map(([op, count]) => `${op} ${count}`).join(', ');
-  const lines = [
-    `${out}: ${cases.length} ${cases.length === 1 ? 'case' : 'cases'} (${counts}), seed ${seed}, as ${forms.join(', ')}`,
+  const total = `${cases.length} ${cases.length === 1 ? 'case' : 'cases'}`;
+  return [
+    `${out}: ${total} (${counts}), seed ${seed}, as ${forms.join(', ')}`,
+    ...skipped.map(({ id, form, reason }) => `  not as ${form}: ${id}: ${reason}`),
+    ...left.map(({ id, reason }) => `  left out: ${id}: ${reason}`),
   ];
-  for (const { id, form, reason } of skipped) lines.push(`  not as ${form}: ${id}: ${reason}`);
-  for (const { id, reason } of left) lines.push(`  left out: ${id}: ${reason}`);
-  process.stdout.write(`${lines.join('\n')}\n`);
-}
-
-/**
- * Clears the way for a folder: an empty one goes, and with `force` one that this command wrote, which comes back when the work fails.
- *
- * @returns what runs the work
- */
-function makeRoom(out: string, force: boolean): <T>(work: () => Promise<T | undefined>) => Promise<T | undefined> {
-  if (!existsSync(out)) {
-    return (work) => {
-      makeFolder(dirname(resolve(out)));
-      return work();
-    };
-  }
-  if (!statSync(out).isDirectory()) refuse('FORMAT', `vectors: ${out}`, 'a folder that is new, or empty', 'a file');
-  if (readdirSync(out).length === 0) {
-    return async (work) => {
-      rmdirSync(out);
-      try {
-        return await work();
-      } finally {
-        if (!existsSync(out)) mkdirSync(out);
-      }
-    };
-  }
-  if (!force)
-    refuse(
-      'FORMAT',
-      `vectors: ${out}`,
-      'a folder that is new, or empty',
-      'one with files in it',
-      'Give another, or --force to replace it.',
-    );
-  try {
-    openGolden(openFolder(out));
-  } catch (error) {
-    if (!(error instanceof RopewalkError)) throw error;
-    refuse(
-      'FORMAT',
-      `vectors: ${out}`,
-      'a folder that ropewalk vectors wrote, to replace',
-      'another one',
-      'Nothing else is ever removed.',
-    );
-  }
-  const aside = `${out.replace(/[\\/]+$/, '')}.${process.pid}.old`;
-  return async (work) => {
-    renameSync(out, aside);
-    let done: Awaited<ReturnType<typeof work>>;
-    try {
-      done = await work();
-    } catch (error) {
-      renameSync(aside, out);
-      throw error;
-    }
-    if (done === undefined) renameSync(aside, out);
-    else rmSync(aside, { recursive: true });
-    return done;
-  };
-}
-
-/** The signal that came, if one did. */
-interface Interruption {
-  signal?: NodeJS.Signals;
-}
-
-/** Runs work that a signal stops: undefined then, after the work has cleaned up. */
-async function untilInterrupted<T>(
-  interruption: Interruption,
-  work: (stopped: () => void) => Promise<T>,
-): Promise<T | undefined> {
-  class Interrupted extends Error {}
-  const stop = (signal: NodeJS.Signals): void => {
-    interruption.signal = signal;
-  };
-  const signals: NodeJS.Signals[] = ['SIGINT', 'SIGTERM', 'SIGHUP'];
-  for (const signal of signals) process.on(signal, stop);
-  try {
-    return await work(() => {
-      if (interruption.signal) throw new Interrupted();
-    });
-  } catch (error) {
-    if (error instanceof Interrupted) return undefined;
-    throw error;
-  } finally {
-    for (const signal of signals) process.removeListener(signal, stop);
-  }
 }

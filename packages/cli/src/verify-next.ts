@@ -6,10 +6,9 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { writeNpy } from '@ropewalk/formats';
-import { refuseSystem } from '@ropewalk/formats/node';
+import { makeFolder, refuseSystem, replaceFile } from '@ropewalk/formats/node';
 import type { GoldenCase, GoldenEntry, VerifyResult } from '@ropewalk/oracle';
 import type { Tensor } from 'ropewalk';
-import { makeFolder, replaceFile } from './write-file.js';
 
 /** Where a case and its outputs lie. */
 export interface CasePlaces {

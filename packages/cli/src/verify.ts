@@ -5,6 +5,7 @@
  */
 import { readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
+import { writeOutput } from '@ropewalk/formats/node';
 import {
   asFormatError,
   countVerified,
@@ -30,7 +31,6 @@ import { splitWords } from './command-words.js';
 import { EXIT, openPrinter } from './output.js';
 import { keepCase, nextStep } from './verify-next.js';
 import { VERSION } from './version.js';
-import { writeWhole } from './write-file.js';
 
 /** Options of the command, as the command line gives them. */
 export interface VerifyOptions {
@@ -272,7 +272,7 @@ function writeReport(
     html: () => verifyToHtml(title, results),
   }[form]();
   if (out === undefined) process.stdout.write(body);
-  else writeWhole(out, body, 'verify: --out');
+  else writeOutput(out, body, 'verify: --out');
 }
 
 /** Ctrl-C and its like end the program first, then us; the program is in a group of its own and would not hear of it. */

@@ -1,5 +1,15 @@
 /** For Node only: what opens files. @module */
 
+export { type FilePart, readExternal } from './external.node.js';
+export {
+  type ModelPermutation,
+  type PermutationResult,
+  type PermuteModelOptions,
+  planModelPermutation,
+  type RunPermutationOptions,
+  runModelPermutation,
+} from './permute.node.js';
+
 export { type CopyOptions, copyPermuted, writeWhole } from './permute-file.node.js';
 export {
   factsOf,
@@ -9,7 +19,7 @@ export {
   type OpenModel,
   openModel,
 } from './permute-model.node.js';
-export { type LayerProof, provableLayers, proveScores } from './permute-proof.node.js';
+export { isProved, type LayerProof, provableLayers, proveScores } from './permute-proof.node.js';
 export {
   checkRegular,
   openFile,
@@ -18,7 +28,17 @@ export {
   readFileRange,
   readJsonFile,
   refuseSystem,
-  systemReason,
+  systemSentence,
 } from './read-file.node.js';
 export { readGgufFactors, readGgufFloats, readGgufHeader, readSafetensorsHeader } from './read-header.node.js';
+export {
+  isFolder,
+  type LayerSource,
+  layerOf,
+  modelFileOf,
+  type RopeSource,
+  readModelRope,
+  readRopeSource,
+} from './rope-source.node.js';
 export { temporaryName } from './temporary.node.js';
+export { makeFolder, replaceFile, writeOutput } from './write-file.node.js';

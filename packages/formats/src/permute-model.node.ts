@@ -1,6 +1,6 @@
 /**
- * What `ropewalk permute` reads before it plans: where a model's tensors lie, how many heads they have, and which pairing they
- * are laid out for.
+ * What a permutation of weights needs to know about a model on disk: where its tensors lie, how many heads they have, and
+ * which pairing they are laid out for (Node only).
  *
  * @module
  */
@@ -32,13 +32,13 @@ export interface OpenModel {
   readonly leftOut: readonly string[];
 }
 
-/** Weights in other files would stay in the old order, and a runtime that finds them might take them. */
+/** Weights in these files would stay in the old order, and a runtime that finds them might use them. */
 const OTHER_WEIGHTS = /\.(bin|pt|pth|gguf|safetensors|onnx|onnx_data|msgpack|h5|index\.json)$/i;
 
 /**
  * Reads the headers of a model.
  *
- * @param path - a .safetensors or .gguf file, or a folder of .safetensors
+ * @param path - a .safetensors or .gguf file, a folder of .safetensors, or a folder whose only weights are one .gguf
  * @throws {RopewalkError} FORMAT when it cannot be read or is malformed; UNSUPPORTED for one part of a model in several files
  */
 export async function openModel(path: string): Promise<OpenModel> {
@@ -47,21 +47,15 @@ export async function openModel(path: string): Promise<OpenModel> {
   const common = { path, kind: 'file' as const, files: [path], sizes: [info.size], companions: [], leftOut: [] };
   if (/\.safetensors$/i.test(path)) {
     if (/-\d{5}-of-\d{5}\./.test(basename(path)) && existsSync(join(dirname(path), SAFETENSORS_INDEX)))
-      refuse(
-        'UNSUPPORTED',
-        path,
-        `the folder: ${SAFETENSORS_INDEX} says that this is one of several files`,
-        basename(path),
-        'Give the folder.',
-      );
+      fail('UNSUPPORTED', path, `${SAFETENSORS_INDEX} says that this is one of several files. Give the folder.`);
     return { ...common, format: 'safetensors', tensors: await safetensorsOf(path, 0), gguf: undefined };
   }
   if (!/\.gguf$/i.test(path))
-    refuse('FORMAT', path, 'a .safetensors or .gguf file, or a folder of .safetensors', basename(path));
+    refuse('FORMAT', path, 'a .safetensors or .gguf file, or a folder with one model', basename(path));
   const gguf = await readGgufHeader(path);
   const parts = gguf.metadata.get('split.count');
   if (parts !== undefined && parts !== 1)
-    refuse('UNSUPPORTED', `${path}: split.count`, 'a whole GGUF', parts, 'Merge it with llama-gguf-split first.');
+    fail('UNSUPPORTED', path, `it is one of ${String(parts)} parts. Merge them with llama-gguf-split first.`);
   return { ...common, format: 'gguf', tensors: locateGguf(gguf, info.size), gguf };
 }
 
@@ -79,6 +73,9 @@ async function safetensorsOf(path: string, file: number): Promise<LocatedTensor[
 
 async function openFolder(path: string): Promise<OpenModel> {
   const entries = await readdir(path).catch((cause) => refuseSystem('FORMAT', path, 'a readable folder', cause));
+  const ggufs = entries.filter((name) => /\.gguf$/i.test(name));
+  if (ggufs.length === 1 && !entries.some((name) => /\.safetensors$/i.test(name)))
+    return openModel(join(path, ggufs[0]!));
   const where = join(path, SAFETENSORS_INDEX);
   const index = entries.includes(SAFETENSORS_INDEX) ? readJsonFile(where) : undefined;
   const shards = safetensorsShards(entries, index, path, where);
@@ -121,7 +118,7 @@ function locateGguf({ tensors, dataOffset, alignment }: GgufFile, fileSize: numb
   }));
 }
 
-/** The size of a type unknown here, where only one number of bytes a row fits between it and the next tensor. */
+/** The size of a tensor of unknown type, if only one number of bytes per row fits between it and the next tensor. */
 function sizeByPlace({ type, shape }: GgufTensor, room: number, alignment: number): number | undefined {
   const rows = shape.at(-1) ?? 0;
   if (WOVEN.has(type) || rows < 1 || shape.length < 2) return undefined;
@@ -129,13 +126,19 @@ function sizeByPlace({ type, shape }: GgufTensor, room: number, alignment: numbe
   return size > 0 && room - size < alignment && room - (size - rows) >= alignment ? size : undefined;
 }
 
-/** What the command line says about a model. */
+/** What a user says about a model; it fills in what the model's own files leave open. */
 export interface GivenGeometry {
+  /** How the weights are laid out. */
   readonly from?: WeightPairing;
+  /** The model's config.json, if it does not lie beside the weights. */
   readonly config?: string;
+  /** q heads. */
   readonly heads?: number;
+  /** k heads. */
   readonly kvHeads?: number;
+  /** Rows of a head. */
   readonly headDim?: number;
+  /** Rows of a head that are rotated. */
   readonly rotaryDim?: number;
 }
 
@@ -145,13 +148,13 @@ export interface ModelFacts {
   readonly from: WeightPairing | undefined;
   /** Where that comes from; a full sentence. */
   readonly evidence: string;
-  /** The pairing that the file's own metadata stand for, whoever says otherwise. */
+  /** The pairing that the file's own metadata imply. */
   readonly native: WeightPairing | undefined;
-  /** What runs the file by that metadata. */
+  /** The program that goes by these metadata. */
   readonly runtime: 'transformers' | 'llama.cpp' | undefined;
   readonly architecture: string;
   readonly geometryOf: (layer: number) => HeadGeometry;
-  /** The rotation itself, for the proof; undefined where nothing says it. */
+  /** The rotation itself, for the proof; undefined if it is not known. */
   readonly ropeOf: (layer: number) => RopeSpec | undefined;
   readonly fused: FusedLayout | undefined;
   readonly sharesKeys: boolean;
@@ -159,16 +162,16 @@ export interface ModelFacts {
 }
 
 /**
- * Finds out what is known about a model: from its config.json or GGUF metadata, and from the command line.
+ * Collects what is known about a model: from its config.json or GGUF metadata, and from the user.
  *
  * @param model - from openModel
- * @param given - the command line's
- * @throws {RopewalkError} FORMAT where the two disagree or nothing says how many heads there are; what the readers of both formats say
+ * @param given - what the user says
+ * @throws {RopewalkError} FORMAT if the two disagree or nothing says how many heads there are; as the readers of both formats
  */
 export async function factsOf(model: OpenModel, given: GivenGeometry): Promise<ModelFacts> {
   if (model.gguf) {
     if (given.config !== undefined)
-      refuse('FORMAT', 'permute: --config', 'nothing beside a GGUF, which carries its own', given.config);
+      fail('FORMAT', 'permute: config', 'a GGUF has metadata of its own. Leave config out.');
     return combine(ggufFacts(model.gguf, model.path, given), given);
   }
   const beside = join(model.kind === 'folder' ? model.path : dirname(model.path), 'config.json');
@@ -181,7 +184,7 @@ export async function factsOf(model: OpenModel, given: GivenGeometry): Promise<M
  *
  * @param file - a config.json or a .gguf
  * @param layer - counted from 0
- * @returns what the file says; nothing where it does not say it in a way that is known here
+ * @returns what the file says; undefined for what it does not say in a known way
  * @throws {RopewalkError} FORMAT when the file cannot be read
  */
 export async function headsOf(file: string, layer: number): Promise<Pick<GivenGeometry, 'heads' | 'kvHeads'>> {
@@ -190,17 +193,14 @@ export async function headsOf(file: string, layer: number): Promise<Pick<GivenGe
   try {
     const own = header ? ggufFacts(header, file, {}) : huggingfaceFacts(config, file, {});
     const { numHeads, numKvHeads } = own.geometryOf!(layer);
-    return {
-      ...(numHeads === undefined ? {} : { heads: numHeads }),
-      ...(numKvHeads === undefined ? {} : { kvHeads: numKvHeads }),
-    };
+    return { heads: numHeads, kvHeads: numKvHeads };
   } catch (error) {
     if (error instanceof RopewalkError) return {};
     throw error;
   }
 }
 
-/** What a model's own metadata say; the command line may fill in what they leave open. */
+/** What a model's own metadata say; the user may fill in what they leave open. */
 interface OwnFacts extends Partial<Pick<ModelFacts, 'runtime' | 'native' | 'fused' | 'sharesKeys'>> {
   /** The file's name, for messages. */
   readonly where: string;
@@ -213,42 +213,36 @@ interface OwnFacts extends Partial<Pick<ModelFacts, 'runtime' | 'native' | 'fuse
 
 function combine(own: OwnFacts | undefined, given: GivenGeometry): ModelFacts {
   const notes = [...(own?.notes ?? [])];
-  const agreed = (known: number | undefined, said: number | undefined, flag: string): number => {
+  const agreed = (known: number | undefined, name: 'heads' | 'kvHeads' | 'headDim' | 'rotaryDim'): number => {
+    const said = given[name];
     if (known !== undefined && said !== undefined && known !== said)
       refuse(
         'FORMAT',
-        `permute: --${flag}`,
+        `permute: ${name}`,
         `${known}, as ${own?.where} says`,
         said,
         'Leave it out, or correct the file.',
       );
-    return (
-      known ??
-      said ??
-      refuse('FORMAT', `permute: --${flag}`, 'a number, as no config.json or metadata says it', undefined)
-    );
+    const flag = `--${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
+    return known ?? said ?? fail('FORMAT', `permute: ${name}`, `no config.json or metadata says it. Give ${flag}.`);
   };
   if (own?.geometryOf === undefined && given.rotaryDim === undefined)
-    notes.push('--rotary-dim is not given: all of head_dim is taken to turn.');
+    notes.push('--rotary-dim is not given: all of head_dim is taken to rotate.');
   return {
     from: given.from ?? own?.native,
     native: own?.native,
-    evidence: own?.evidence ?? 'Nothing in the file says how it is laid out; --from does.',
+    evidence: own?.evidence ?? 'Nothing in the file says how it is laid out; --from says it.',
     runtime: own?.runtime,
     architecture: own?.architecture ?? 'unknown model',
     geometryOf: (layer) => {
       const known = own?.geometryOf?.(layer) ?? {};
-      const headDim = agreed(known.headDim, given.headDim, 'head-dim');
+      const headDim = agreed(known.headDim, 'headDim');
       return {
         ...known,
-        numHeads: agreed(known.numHeads, given.heads, 'heads'),
-        numKvHeads: agreed(known.numKvHeads, given.kvHeads, 'kv-heads'),
+        numHeads: agreed(known.numHeads, 'heads'),
+        numKvHeads: agreed(known.numKvHeads, 'kvHeads'),
         headDim,
-        rotaryDim: agreed(
-          known.rotaryDim,
-          given.rotaryDim ?? (known.rotaryDim === undefined ? headDim : undefined),
-          'rotary-dim',
-        ),
+        rotaryDim: agreed(known.rotaryDim ?? (given.rotaryDim === undefined ? headDim : undefined), 'rotaryDim'),
       };
     },
     ropeOf: (layer) => own?.ropeOf?.(layer),
@@ -258,22 +252,18 @@ function combine(own: OwnFacts | undefined, given: GivenGeometry): ModelFacts {
   };
 }
 
-/** Whether the command line says all by itself, so that metadata that mean nothing here do no harm. */
+/** Whether the user says everything, so that metadata with an unknown meaning do no harm. */
 function saysAll({ from, heads, kvHeads, headDim }: GivenGeometry): boolean {
   return from !== undefined && heads !== undefined && kvHeads !== undefined && headDim !== undefined;
 }
 
-const pairingOf = (spec: RopeSpec | undefined): WeightPairing | undefined =>
+function pairingOf(spec: RopeSpec | undefined): WeightPairing | undefined {
+  if (spec === undefined || spec.pairing === 'vision') return undefined;
   // DeepSeek-V3 reads neighbours and writes halves: its weights are laid out for neighbours.
-  spec === undefined
-    ? undefined
-    : spec.pairing === 'half'
-      ? 'half'
-      : spec.pairing === 'vision'
-        ? undefined
-        : 'interleaved';
+  return spec.pairing === 'half' ? 'half' : 'interleaved';
+}
 
-/** The rotation of a layer; one without position encoding, or past the last (an extra head for prediction), is as the others if they agree. */
+/** The RoPE of a layer. A layer without one, or past the last (an extra prediction head), has that of the others if they agree. */
 function specAt(model: ModelRope): (layer: number) => RopeSpec | undefined {
   const specs = model.layers.flatMap(({ rope }) => (rope ? [rope] : []));
   const uniform = specs.every((spec) => spec.headDim === specs[0]!.headDim && spec.rotaryDim === specs[0]!.rotaryDim);
@@ -281,15 +271,7 @@ function specAt(model: ModelRope): (layer: number) => RopeSpec | undefined {
 }
 
 function needSpec(spec: RopeSpec | undefined, where: string, layer: number): RopeSpec {
-  return (
-    spec ??
-    refuse(
-      'UNSUPPORTED',
-      `${where}: layer ${layer}`,
-      'a layer whose heads are known',
-      'one without, beside layers that differ',
-    )
-  );
+  return spec ?? fail('UNSUPPORTED', where, `layer ${layer} has no RoPE of its own, and the other layers differ.`);
 }
 
 /** By model_type: how q, k and v share a tensor. @see huggingface/transformers@00dcc6d models/NAME/modeling_NAME.py */
@@ -317,18 +299,12 @@ function huggingfaceFacts(json: unknown, where: string, given: GivenGeometry): O
     return { where, architecture: name, notes: [`What ${where} says is not used: ${error.message}`] };
   }
   const family = model.architecture.replace(/_text(_model)?$/, '');
-  // A guess is no ground to rewrite weights on.
+  // Weights are not rewritten on a guess.
   const { known } = model;
   const spec = specAt(model);
   const native = known ? pairingOf(model.layers.find(({ rope }) => rope)?.rope) : undefined;
   if (config.optionalFlag('attention_k_eq_v'))
-    refuse(
-      'UNSUPPORTED',
-      config.path('attention_k_eq_v'),
-      'false',
-      true,
-      'k_proj makes the values too, and their order must stay.',
-    );
+    fail('UNSUPPORTED', config.path('attention_k_eq_v'), 'k_proj makes the values too, and their order must stay.');
   const integer = (...keys: string[]): number | undefined => {
     for (const key of keys) {
       const value = Array.isArray(config.raw(key)) ? undefined : config.optionalInteger(key, 1, 2 ** 16);
@@ -339,8 +315,6 @@ function huggingfaceFacts(json: unknown, where: string, given: GivenGeometry): O
   const heads = integer('num_attention_heads', 'n_head', 'n_heads');
   const falcon = family === 'falcon' ? falconLayout(config, heads) : undefined;
   const kvHeads = falcon?.kvHeads ?? integer('num_key_value_heads', 'n_head_kv', 'num_kv_heads') ?? heads;
-  const optional = <K extends keyof HeadGeometry>(key: K, value: number | undefined): Partial<HeadGeometry> =>
-    value === undefined ? {} : { [key]: value };
   const mla = config.has('kv_lora_rank') || config.has('qk_rope_head_dim');
   const geometryOf = (layer: number): Partial<HeadGeometry> => {
     const { headDim, rotaryDim = headDim } = needSpec(spec(layer), where, layer);
@@ -348,21 +322,13 @@ function huggingfaceFacts(json: unknown, where: string, given: GivenGeometry): O
       const nope = config.integer('qk_nope_head_dim', 0, 2 ** 16);
       const rank = config.integer('kv_lora_rank', 0, 2 ** 16);
       const q = { queryRows: nope + headDim, queryOffset: nope };
-      return {
-        ...optional('numHeads', heads),
-        numKvHeads: 1,
-        headDim,
-        rotaryDim,
-        ...q,
-        keyRows: rank + headDim,
-        keyOffset: rank,
-      };
+      return { numHeads: heads, numKvHeads: 1, headDim, rotaryDim, ...q, keyRows: rank + headDim, keyOffset: rank };
     }
     const full = model.layers[layer]?.layerType === 'full_attention';
     const kv = (full ? integer('num_global_key_value_heads') : undefined) ?? kvHeads;
-    const gate =
-      GATED.includes(family) && config.optionalFlag('attn_output_gate') !== false ? { queryRows: 2 * headDim } : {};
-    return { ...optional('numHeads', heads), ...optional('numKvHeads', kv), headDim, rotaryDim, ...gate };
+    const gated = GATED.includes(family) && config.optionalFlag('attn_output_gate') !== false;
+    const geometry = { numHeads: heads, numKvHeads: kv, headDim, rotaryDim };
+    return gated ? { ...geometry, queryRows: 2 * headDim } : geometry;
   };
   const fused = falcon?.fused ?? (Object.hasOwn(FUSED_OF, family) ? FUSED_OF[family] : undefined);
   return {
@@ -371,7 +337,7 @@ function huggingfaceFacts(json: unknown, where: string, given: GivenGeometry): O
     runtime: 'transformers',
     native,
     evidence: known
-      ? `${where}: model_type ${model.architecture}: transformers turns ${native === 'half' ? 'halves' : 'neighbours'}.`
+      ? `${where}: model_type ${model.architecture}: transformers rotates ${native === 'half' ? 'halves' : 'neighbours'}.`
       : `${where}: model_type ${model.architecture} is not known here; --from says it.`,
     geometryOf,
     ropeOf: spec,
@@ -384,7 +350,7 @@ function huggingfaceFacts(json: unknown, where: string, given: GivenGeometry): O
 function falconLayout(config: Fields, heads: number | undefined): { fused: FusedLayout; kvHeads: number | undefined } {
   if (config.optionalFlag('new_decoder_architecture'))
     return { fused: 'by-group', kvHeads: config.optionalInteger('num_kv_heads') ?? heads };
-  // Left out, transformers takes multi_query for true.
+  // The default of multi_query is true in transformers.
   return config.optionalFlag('multi_query') === false
     ? { fused: 'by-head', kvHeads: heads }
     : { fused: 'concatenated', kvHeads: 1 };
@@ -397,7 +363,7 @@ function ggufFacts(header: GgufFile, where: string, given: GivenGeometry): OwnFa
   try {
     model = ropeFromGguf(header, { where });
   } catch (error) {
-    // An architecture that is not known has heads all the same; its pairing must then be said.
+    // An unknown architecture has heads all the same; the user must say its pairing.
     if (!(error instanceof RopewalkError) || error.code !== 'UNSUPPORTED' || given.from === undefined) throw error;
   }
   const spec = model && specAt(model);
@@ -419,24 +385,15 @@ function ggufFacts(header: GgufFile, where: string, given: GivenGeometry): OwnFa
     const headDim =
       own?.headDim ?? keyLength ?? (width !== undefined && numHeads !== undefined ? width / numHeads : given.headDim);
     const rotaryDim = own?.rotaryDim ?? keys.optionalInteger(`${a}.rope.dimension_count`) ?? headDim;
-    const heads = numHeads === undefined ? {} : { numHeads };
     const rank = keys.optionalInteger(`${a}.attention.kv_lora_rank`, 1, 2 ** 16);
     if (rank !== undefined && rotaryDim !== undefined) {
-      // MLA: RoPE has a part of its own at the end of each q head, and one at the end of what makes all keys.
+      // MLA: the end of each q head is rotated, and the last rows of the projection that makes all keys.
       const queryRows = keys.optionalInteger(`${a}.attention.key_length_mla`, 1, 2 ** 16) ?? keyLength ?? rotaryDim;
       const q = { queryRows, queryOffset: queryRows - rotaryDim };
-      return {
-        ...heads,
-        numKvHeads: 1,
-        headDim: rotaryDim,
-        rotaryDim,
-        ...q,
-        keyRows: rank + rotaryDim,
-        keyOffset: rank,
-      };
+      const k = { keyRows: rank + rotaryDim, keyOffset: rank };
+      return { numHeads, numKvHeads: 1, headDim: rotaryDim, rotaryDim, ...q, ...k };
     }
-    const dims = headDim === undefined || rotaryDim === undefined ? {} : { headDim, rotaryDim };
-    return { ...heads, ...(numKvHeads === undefined ? {} : { numKvHeads }), ...dims };
+    return { numHeads, numKvHeads, headDim, rotaryDim: headDim === undefined ? undefined : rotaryDim };
   };
   const kind = native === 'half' ? 'halves (NEOX)' : 'neighbours (NORMAL)';
   return {
@@ -445,11 +402,11 @@ function ggufFacts(header: GgufFile, where: string, given: GivenGeometry): OwnFa
     runtime: 'llama.cpp',
     native,
     evidence: native
-      ? `${where}: general.architecture ${a}: llama.cpp turns ${kind}, and its converter writes q and k for that. No key says whether it did.`
+      ? `${where}: general.architecture ${a}: llama.cpp rotates ${kind}, and its converter writes q and k for that. No key says whether it did.`
       : `${where}: general.architecture ${a} is not known here; --from says it.`,
     geometryOf,
-    ...(spec ? { ropeOf: spec } : {}),
-    // llama.cpp takes q, k and v out of one tensor one after the other, whatever the architecture; its converter puts them so.
+    ropeOf: spec,
+    // In llama.cpp q, k and v follow one another in a fused tensor, whatever the architecture; its converter writes them so.
     fused: 'concatenated',
     notes: [],
   };

@@ -1,6 +1,6 @@
 /**
- * The proof of a permutation by q·k: a hidden state goes through the old weights and the old pairing, and through the new weights
- * and the new pairing, and every score must be the same. The rows are read from the files, the new ones from what was written.
+ * The proof of a permutation by q·k. A hidden state goes through the old weights and the old pairing, then through the new
+ * weights and the new pairing: every score must be the same. The rows are read from the files, the new ones as written (Node only).
  *
  * @module
  */
@@ -20,6 +20,7 @@ import { loadNumber, nameForMessage, randomFrom, readBlocks, refuse } from 'rope
 import { runReference } from 'ropewalk/reference';
 import { elementsAt } from './bytes.js';
 import { permutedRows, type TensorMove, type WeightPairing } from './permute-plan.js';
+import { readAt } from './read-file.node.js';
 
 /** What a layer's scores say. All differences are in units of |q|·|k|, the largest a score can be. */
 export interface LayerProof {
@@ -30,11 +31,11 @@ export interface LayerProof {
   readonly positions: readonly number[];
   /** New weights, new pairing, against old weights, old pairing. */
   readonly difference: number;
-  /** What rounding in float64 can make of the difference. */
+  /** The difference that rounding in float64 explains. */
   readonly bound: number;
-  /** Old weights, new pairing, against old weights, old pairing: what a runtime would do that was told but not given. */
+  /** Old weights, new pairing, against old weights, old pairing: what a runtime computes that knows the new pairing but has the old weights. */
   readonly unmoved: number;
-  /** Tensors with rows of a type that is not decoded here, or that hold no finite numbers: a number made from its bytes stands for a row. */
+  /** Tensors with rows that are not decoded here, or are not finite: a number made from its bytes stands for each row. */
   readonly opaque: readonly string[];
 }
 
@@ -52,9 +53,16 @@ export interface ProofOptions {
   readonly onLayer?: () => void;
 }
 
-/** A row of any model fits; what comes from a forged header does not. */
+/** A row of any real model fits; a forged header may claim more. */
 const MAX_ROW_BYTES = 2 ** 26;
 const POSITIONS = [0, 1, 37, 8191];
+
+/**
+ * Whether the scores of a layer agree.
+ *
+ * @param proof - of one layer
+ */
+export const isProved = ({ difference, bound }: LayerProof): boolean => difference <= bound;
 
 /**
  * The layers that a proof looks at.
@@ -83,15 +91,8 @@ export async function proveScores(moves: readonly TensorMove[], options: ProofOp
   const proofs: LayerProof[] = [];
   try {
     for (const key of provableLayers(moves, options.all)) {
-      proofs.push(
-        await proveLayer(
-          key,
-          moves.filter((move) => move.layerKey === key),
-          before,
-          after,
-          options,
-        ),
-      );
+      const own = moves.filter((move) => move.layerKey === key);
+      proofs.push(await proveLayer(key, own, before, after, options));
       options.onLayer?.();
     }
   } finally {
@@ -138,10 +139,10 @@ async function proveLayer(
 
   // Scaling and base as the model has them. Which axis gives a pair its position changes nothing here, so one serves.
   const { axes: _, ...spec } = ropeOf(layer) ?? { base: 10000 };
-  const turn = (heads: readonly Float64Array[], pairing: WeightPairing): Float64Array[] =>
-    heads.map((head) => turned(head, { ...spec, headDim, rotaryDim, pairing }));
-  const [q0, k0, q1, k1] = [turn(oldQ, from), turn(oldK, from), turn(newQ, to), turn(newK, to)];
-  const [q2, k2] = [turn(oldQ, to), turn(oldK, to)];
+  const rotate = (heads: readonly Float64Array[], pairing: WeightPairing): Float64Array[] =>
+    heads.map((head) => rotated(head, { ...spec, headDim, rotaryDim, pairing }));
+  const [q0, k0, q1, k1] = [rotate(oldQ, from), rotate(oldK, from), rotate(newQ, to), rotate(newK, to)];
+  const [q2, k2] = [rotate(oldQ, to), rotate(oldK, to)];
   let difference = 0;
   let unmoved = 0;
   let scores = 0;
@@ -231,7 +232,7 @@ async function headVectors(
   return y;
 }
 
-function turned(head: Float64Array, spec: RopeSpec): Float64Array {
+function rotated(head: Float64Array, spec: RopeSpec): Float64Array {
   const shape = [POSITIONS.length, 1, spec.headDim];
   const plan = planRope({ ...spec, positions: POSITIONS, tableDtype: 'f64' });
   const x = tensorFrom(head, { shape, dtype: 'f64' });
@@ -255,33 +256,30 @@ interface RowValues {
   number(token: number): number;
 }
 
-/** Rows out of files, one at a time. */
+/** Reads rows from files, one at a time. */
 class Rows {
-  private readonly handles: (FileHandle | undefined)[] = [];
-  private readonly hidden = new Map<number, Float64Array[]>();
+  readonly #files: readonly string[];
+  readonly #bigEndian: boolean;
+  readonly #handles: (FileHandle | undefined)[] = [];
+  readonly #hidden = new Map<number, Float64Array[]>();
 
-  constructor(
-    private readonly files: readonly string[],
-    private readonly bigEndian: boolean,
-  ) {}
+  constructor(files: readonly string[], bigEndian: boolean) {
+    this.#files = files;
+    this.#bigEndian = bigEndian;
+  }
 
   async close(): Promise<void> {
-    for (const handle of this.handles) await handle?.close();
+    for (const handle of this.#handles) await handle?.close();
   }
 
   async of({ name, file, type, shape, rows, rowBytes, byteOffset, kind }: TensorMove, row: number): Promise<RowValues> {
     if (rowBytes > MAX_ROW_BYTES)
       refuse('UNSUPPORTED', nameForMessage(name), `rows of at most ${MAX_ROW_BYTES} bytes`, rowBytes);
-    const bytes = new Uint8Array(rowBytes);
-    const path = this.files[file]!;
-    const handle = (this.handles[file] ??= await open(path));
-    for (let at = 0; at < rowBytes; ) {
-      const { bytesRead } = await handle.read(bytes, at, rowBytes - at, byteOffset + row * rowBytes + at);
-      if (bytesRead === 0) refuse('FORMAT', path, `${rowBytes} bytes of ${nameForMessage(name)}`, at);
-      at += bytesRead;
-    }
-    const values = decodeRow(bytes, type, shape.reduce((a, b) => a * b, 1) / rows, this.bigEndian);
-    // NaN in a weight would make scores that no comparison can use; the rows move all the same.
+    const path = this.#files[file]!;
+    const handle = (this.#handles[file] ??= await open(path));
+    const bytes = await readAt(handle, byteOffset + row * rowBytes, rowBytes, path);
+    const values = decodeRow(bytes, type, shape.reduce((a, b) => a * b, 1) / rows, this.#bigEndian);
+    // With NaN in a weight no score can be compared; the rows move all the same.
     if (!values?.every(Number.isFinite)) {
       const hash = fnv(bytes);
       const of = (token: number): number => randomFrom(`${hash} ${kind} ${token}`).uniform(-1, 1);
@@ -289,20 +287,20 @@ class Rows {
     }
     return {
       opaque: false,
-      times: (token) => dot(this.state(values.length)[token]!, values),
+      times: (token) => dot(this.#state(values.length)[token]!, values),
       number: () => values[0]!,
     };
   }
 
-  /** Hidden states, one a token: the same for all tensors of a width, as q and k of a layer get the same. */
-  private state(width: number): Float64Array[] {
-    const known = this.hidden.get(width);
+  /** Hidden states, one for each token: the same for all tensors of a width, as q and k of a layer get the same. */
+  #state(width: number): Float64Array[] {
+    const known = this.#hidden.get(width);
     if (known) return known;
-    const made = POSITIONS.map((_, token) => {
+    const made = POSITIONS.map((_what, token) => {
       const random = randomFrom(`hidden state ${width} ${token}`);
       return Float64Array.from({ length: width }, () => random.uniform(-1, 1));
     });
-    this.hidden.set(width, made);
+    this.#hidden.set(width, made);
     return made;
   }
 }

@@ -12,9 +12,8 @@ import { parseJson } from './json.js';
 /** Without O_NONBLOCK, opening a pipe waits for its writer, perhaps for ever. Windows has no such flag and no such pipes. */
 const OPEN_FLAGS = constants.O_RDONLY | (constants.O_NONBLOCK ?? 0);
 
-/** What the system's commonest refusals mean, to be read after "got". */
+/** What the system's commonest refusals mean, as words to follow "got". */
 const REASONS: Readonly<Record<string, string>> = {
-  ENOENT: 'none',
   ENOTDIR: 'a path through something that is no folder',
   EACCES: 'no permission',
   EPERM: 'no permission',
@@ -35,12 +34,14 @@ const REASONS: Readonly<Record<string, string>> = {
 /**
  * Says in words why the file system refused.
  *
+ * @param expected - what would have been accepted
  * @param cause - what it threw
- * @returns words to follow "got": `none` where there is no such file
+ * @returns `expected a readable file, got no permission`, or that there is no such file
  */
-export function systemReason(cause: unknown): string {
+export function systemSentence(expected: string, cause: unknown): string {
   const { code, message } = (cause ?? {}) as NodeJS.ErrnoException;
-  return (code && REASONS[code]) ?? `the system's error ${code ?? message ?? String(cause)}`;
+  if (code === 'ENOENT') return 'there is no such file or folder';
+  return `expected ${expected}, got ${(code && REASONS[code]) ?? `the system's error ${code ?? message ?? String(cause)}`}`;
 }
 
 /**
@@ -55,13 +56,8 @@ export function systemReason(cause: unknown): string {
  */
 export function refuseSystem(code: ErrorCode, where: string, expected: string, cause: unknown, next?: string): never {
   if (cause instanceof RopewalkError) throw cause;
-  throw new RopewalkError(
-    code,
-    `${where}: expected ${expected}, got ${systemReason(cause)}${next === undefined ? '' : `. ${next}`}`,
-    {
-      cause,
-    },
-  );
+  const more = next === undefined ? '' : `. ${next}`;
+  throw new RopewalkError(code, `${where}: ${systemSentence(expected, cause)}${more}`, { cause });
 }
 
 /**

@@ -6,7 +6,7 @@
 import { existsSync, readdirSync, statSync } from 'node:fs';
 import { basename, join, resolve, sep } from 'node:path';
 import { readFileBytes } from '@ropewalk/formats/node';
-import { nameForMessage, refuse } from 'ropewalk/backend';
+import { fail, nameForMessage, refuse, show } from 'ropewalk/backend';
 import type { VectorFolder } from './folder.js';
 import type { GoldenCase } from './golden/case.js';
 import { type GoldenFolder, openGolden } from './golden/read.js';
@@ -24,18 +24,18 @@ export function openFolder(path: string): VectorFolder {
   // A path with a NUL exists nowhere, and resolve() takes nothing but text.
   const root = typeof path === 'string' && existsSync(path) ? resolve(path) : undefined;
   if (root === undefined || !statSync(root).isDirectory())
-    return refuse('FORMAT', 'vectors', 'a folder with a manifest.json, or with such folders in it', path);
+    return fail('FORMAT', typeof path === 'string' ? path : show(path), 'there is no such folder');
   const inside = (file: string): string => {
     const full = resolve(root, file);
     // A manifest may come from anybody: it names files of its own folder, and no others.
-    if (!full.startsWith(root + sep))
-      refuse('FORMAT', `vectors/${basename(root)}`, 'a file path inside the folder', file);
+    if (!full.startsWith(root + sep)) refuse('FORMAT', path, 'a file path inside the folder', file);
     return full;
   };
   return {
     name: basename(root),
+    where: path,
     has: (file) => existsSync(inside(file)),
-    read: (file) => readFileBytes(inside(file), MAX_FILE_BYTES, `vectors/${basename(root)}/${nameForMessage(file)}`),
+    read: (file) => readFileBytes(inside(file), MAX_FILE_BYTES, `${path}/${nameForMessage(file)}`),
     folders: () =>
       readdirSync(root, { withFileTypes: true })
         .filter((entry) => entry.isDirectory())

@@ -11,8 +11,10 @@ import { bytesToArray } from './host.js';
 
 /** A folder that can be read. */
 export interface VectorFolder {
-  /** What messages and suites call it: the folder's own name. */
+  /** What suites call it: the folder's own name. */
   readonly name: string;
+  /** What messages call it, such as the path that the user gave; its name unless given. */
+  readonly where?: string;
   /**
    * Reads a file.
    *
@@ -31,6 +33,13 @@ export interface VectorFolder {
 }
 
 /**
+ * Names a folder in messages.
+ *
+ * @param folder - any
+ */
+export const whereOf = ({ where, name }: VectorFolder): string => where ?? name;
+
+/**
  * Reads a JSON file of a vector folder.
  *
  * @param folder - where it lies
@@ -38,7 +47,7 @@ export interface VectorFolder {
  * @throws {RopewalkError} FORMAT when it is missing, no JSON, or no object
  */
 export function readManifest(folder: VectorFolder, file: string): Fields {
-  const where = `vectors/${folder.name}/${file}`;
+  const where = `${whereOf(folder)}/${file}`;
   return new Fields(parseJson(folder.read(file), where), where);
 }
 
@@ -52,7 +61,7 @@ export function readManifest(folder: VectorFolder, file: string): Fields {
  * @throws {RopewalkError} FORMAT when it is malformed or holds elements of another size
  */
 export function readNpy<D extends Dtype>(folder: VectorFolder, file: string, dtype: D): Tensor<D> {
-  const where = `vectors/${folder.name}/${file}`;
+  const where = `${whereOf(folder)}/${file}`;
   const npy = parseNpy(folder.read(file), where);
   const raw = sizeBytes(npy.dtype) === sizeBytes(dtype) && (npy.dtype === dtype || npy.dtype.startsWith('u'));
   if (!raw) refuse('FORMAT', where, `elements of ${dtype}`, npy.descr);

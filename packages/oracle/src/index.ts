@@ -13,6 +13,7 @@ export {
   type ChosenCase,
   chooseBuiltIn,
   chooseDialect,
+  chooseModel,
   chooseRope,
   GOLDEN_DIALECTS,
   GOLDEN_OPS,

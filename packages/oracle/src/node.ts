@@ -1,4 +1,5 @@
 /** For Node only: what opens files. @module */
 export { openFolder, openGoldenFolder } from './folder.node.js';
+export { type WriteGoldenOptions, writeGoldenFolder } from './golden/write-folder.node.js';
 export { readCaseOutputs } from './verify/outputs.node.js';
 export { openProgram, type ProgramUnderTest } from './verify/program.node.js';

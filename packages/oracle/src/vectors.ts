@@ -3,8 +3,8 @@
  *
  * @module
  */
-import { refuse } from 'ropewalk/backend';
-import { readManifest, type VectorFolder } from './folder.js';
+import { fail, refuse } from 'ropewalk/backend';
+import { readManifest, type VectorFolder, whereOf } from './folder.js';
 import { goldenVectorCases } from './golden/suite.js';
 import type { ConformanceCase } from './runner.js';
 import { ggmlVectorCases } from './vectors/ggml.js';
@@ -24,7 +24,7 @@ export function vectorCases(folder: VectorFolder): ConformanceCase[] {
   if (folder.has('manifest.json')) return casesOf(folder);
   const below = folder.folders().filter((child) => child.has('manifest.json'));
   if (below.length === 0)
-    refuse('FORMAT', `vectors/${folder.name}`, 'a manifest.json here or one folder below', undefined);
+    fail('FORMAT', whereOf(folder), 'it has no manifest.json, and no folder directly in it has one.');
   return below.flatMap(casesOf);
 }
 
@@ -39,7 +39,7 @@ function casesOf(folder: VectorFolder): ConformanceCase[] {
   if (manifest.has('meta') && manifest.has('cases')) return ggmlVectorCases(folder, manifest);
   return refuse(
     'FORMAT',
-    `vectors/${folder.name}/manifest.json`,
+    `${whereOf(folder)}/manifest.json`,
     'the form of the ggml, onnx, llaisys, infiniop or huggingface vectors',
     manifest.keys(),
     'A folder that `ropewalk vectors` wrote says so in its field format.',

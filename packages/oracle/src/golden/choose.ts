@@ -3,8 +3,9 @@
  *
  * @module
  */
+import type { LayerRope, ModelRope } from '@ropewalk/dialects';
 import type { FloatDtype, OpName, PlanRopeOptions, RopeSpec } from 'ropewalk';
-import { randomFrom, refuse } from 'ropewalk/backend';
+import { fail, randomFrom, refuse } from 'ropewalk/backend';
 import type { GoldenQuestion } from './case.js';
 import { isGoldenId, SPEC_KEYS } from './manifest.js';
 import { GOLDEN_OPERATORS, goldenOperatorQuestion } from './operators.js';
@@ -108,6 +109,34 @@ export function chooseRope(
   if (!isGoldenId(rope.id)) refuse('FORMAT', 'vectors: id', 'up to 100 letters, digits, -, _ and .', rope.id);
   const spec = specOnly(rope.spec);
   return { cases: ropeCases({ ...rope, spec, separates: [], dtype: choice.dtypes?.[0] ?? 'f32' }, choice), left: [] };
+}
+
+/**
+ * Makes a case for each RoPE that a model's layers have.
+ *
+ * @param model - from ropeFromConfig or ropeFromGguf
+ * @param choice - how cases are drawn; f32 unless it says otherwise
+ * @param layer - only this layer's
+ * @throws {RopewalkError} RANGE for a model, or a layer, without RoPE
+ */
+export function chooseModel(model: ModelRope, choice: GoldenChoice = {}, layer?: number): Chosen {
+  const firsts = new Map<string, LayerRope>();
+  for (const one of model.layers) {
+    if (!one.rope || (layer !== undefined && one.layer !== layer)) continue;
+    const key = JSON.stringify(one.rope, (_what, value) =>
+      ArrayBuffer.isView(value) ? Array.from(value as Float32Array) : value,
+    );
+    if (!firsts.has(key)) firsts.set(key, one);
+  }
+  if (firsts.size === 0)
+    fail('RANGE', 'vectors: model', layer === undefined ? 'it has no RoPE' : `its layer ${layer} has no RoPE`);
+  const name = model.architecture.replace(/[^A-Za-z0-9._-]/g, '-').slice(0, 60) || 'model';
+  const chosen = [...firsts.values()].map(({ rope, layer: number, layerType }) => {
+    const kind = layerType ? ` (${layerType})` : '';
+    const about = `${model.architecture}, layer ${number}${kind}, as its ${model.source} file says.`;
+    return chooseRope({ id: `${name}-layer-${number}`, about, spec: rope! }, choice);
+  });
+  return { cases: chosen.flatMap(({ cases }) => cases), left: [] };
 }
 
 /** What a plan's options have beside the RoPE itself. */

@@ -9,7 +9,7 @@
 import { type NpyArray, parseNpy, parseSafetensors, tensorFromNpy, tensorFromSafetensors } from '@ropewalk/formats';
 import { type Dtype, type HostArray, RopewalkError, sizeBytes, type Tensor, tensorFrom } from 'ropewalk';
 import { countElements, newArray, refuse } from 'ropewalk/backend';
-import { readManifest, type VectorFolder } from '../folder.js';
+import { readManifest, type VectorFolder, whereOf } from '../folder.js';
 import { bytesToArray } from '../host.js';
 import { parseHeaderArray } from './c-header.js';
 import type { GoldenCase } from './case.js';
@@ -75,7 +75,7 @@ async function readGoldenTensor(
   files: Map<string, Uint8Array>,
 ): Promise<Tensor> {
   const form = GOLDEN_FORMS.find((f) => tensor.files[f] !== undefined);
-  const where = `vectors/${folder.name}/${tensor.files[form ?? 'npy'] ?? 'manifest.json'}`;
+  const where = `${whereOf(folder)}/${tensor.files[form ?? 'npy'] ?? 'manifest.json'}`;
   let read: Tensor;
   if (form === undefined) {
     if (!tensor.values)

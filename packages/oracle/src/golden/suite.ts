@@ -5,7 +5,7 @@
  */
 import { type HostArray, isFloat, type Runner, type Tensor } from 'ropewalk';
 import { referenceRunner } from 'ropewalk/reference';
-import type { VectorFolder } from '../folder.js';
+import { type VectorFolder, whereOf } from '../folder.js';
 import { allOf, type ExpectedOutput, judgeOutput, within } from '../judge.js';
 import { formatLabel } from '../label.js';
 import { type ConformanceCase, declined, type Verdict } from '../runner.js';
@@ -33,7 +33,7 @@ export function goldenVectorCases(folder: VectorFolder): ConformanceCase[] {
     }),
     async run(runner) {
       const c = await golden.load(entry);
-      const where = `vectors/${folder.name}/${entry.id}`;
+      const where = `${whereOf(folder)}/${entry.id}`;
       try {
         bindGolden(c, referenceRunner());
       } catch (error) {

@@ -13,7 +13,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Readable, Writable } from 'node:stream';
 import { parseJson } from '@ropewalk/formats';
-import { readFileBytes, refuseSystem } from '@ropewalk/formats/node';
+import { readFileBytes, systemSentence } from '@ropewalk/formats/node';
 import { RopewalkError, sizeBytes, type Tensor } from 'ropewalk';
 import { show } from 'ropewalk/backend';
 import type { GoldenCase } from '../golden/case.js';
@@ -198,17 +198,13 @@ async function start(
   await new Promise<void>((resolve, reject) => {
     child.once('spawn', resolve);
     child.once('error', (error: NodeJS.ErrnoException) => {
-      const next =
+      const why =
         error.code === 'ENOENT'
-          ? 'Give its path (./kernel for one in this folder).'
-          : error.code === 'EACCES'
-            ? 'Make it executable, or name what runs it: "node kernel.js".'
-            : undefined;
-      try {
-        refuseSystem('DEVICE', 'verify: --program', `a program that starts, ${show(command)}`, error, next);
-      } catch (refusal) {
-        reject(refusal);
-      }
+          ? 'there is no such program. Give its path (./kernel for one in this folder).'
+          : `${systemSentence('a program that starts', error)}.${
+              error.code === 'EACCES' ? ' Make it executable, or name what runs it: "node kernel.js".' : ''
+            }`;
+      reject(new RopewalkError('DEVICE', `verify: program: ${show(command)}: ${why}`, { cause: error }));
     });
   });
   child.on('error', () => {}); // a failed kill

@@ -16,8 +16,9 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { dirname, resolve } from 'node:path';
-import { refuseSystem, temporaryName } from '@ropewalk/formats/node';
 import { fail } from 'ropewalk/backend';
+import { refuseSystem } from './read-file.node.js';
+import { temporaryName } from './temporary.node.js';
 
 /**
  * Writes under a temporary name in the same folder, then renames: an interrupted run leaves no half of a file.
@@ -81,7 +82,7 @@ function followLinks(file: string): string {
  * @param where - command and option, for messages
  * @throws {RopewalkError} DEVICE
  */
-export function writeWhole(file: string, content: string | Uint8Array, where: string): void {
+export function writeOutput(file: string, content: string | Uint8Array, where: string): void {
   try {
     replaceFile(file, content);
   } catch (cause) {

@@ -1,0 +1,136 @@
+/**
+ * A kernel on data of its own, and how far its output lies from the exact one.
+ *
+ * @module
+ */
+import { bindRope, type FloatDtype, type HostArray, planRope, planRopeWithTable, tensorFrom } from 'ropewalk';
+import { countElements, loadNumber, newArray, randomFrom, rowMajorStrides, storeNumber } from 'ropewalk/backend';
+import { runReference } from 'ropewalk/reference';
+import { runRopeKernel } from './kernels/run.js';
+import type { ChipName, KernelName, KernelRun } from './trace.js';
+
+/** A RoPE to measure. */
+export interface MeasuredCall {
+  /** batch, seq, heads, head_dim. */
+  readonly shape: readonly [batch: number, seq: number, heads: number, headDim: number];
+  readonly dtype: Exclude<FloatDtype, 'f64'>;
+  readonly pairing: 'interleaved' | 'half';
+  /** Leading dimensions of a head that are rotated, even. */
+  readonly rotaryDim: number;
+  /** Of the frequencies. */
+  readonly base: number;
+  /** Each batch has positions of its own: batch b starts at b. Otherwise all start at 0. */
+  readonly batchPositions: boolean;
+  /** Rows of the tables, more than the largest position. */
+  readonly tableLen: number;
+}
+
+/** How to measure. */
+export interface MeasureOptions {
+  readonly chip?: ChipName;
+  /** Keep the instructions of block 0, for a timeline. */
+  readonly record?: boolean;
+  /** Told how many blocks are done. */
+  readonly onBlock?: (done: number, total: number) => void;
+}
+
+/** A kernel's run, and how far its y lies from the exact one. */
+export interface MeasuredKernel {
+  readonly run: KernelRun;
+  /** Rows of y, one for each batch, token and head. */
+  readonly rows: number;
+  /** Rows that the kernel wrote and that are right, within the dtype's rounding of each step. */
+  readonly right: number;
+  /** The largest difference to the exact value among the rows that it wrote. */
+  readonly worst: number;
+}
+
+/** Unit roundoff: half a unit in the last place. */
+const ROUNDOFF = { f16: 2 ** -11, bf16: 2 ** -8, f32: 2 ** -24 } as const;
+
+/**
+ * Runs a kernel on the modelled AI Core with seeded random data, and compares its output with the float64 reference.
+ *
+ * @param kernel - one of the kernels here
+ * @param call - shape, dtype, pairing and tables
+ * @param options - chip, record, onBlock
+ * @throws {RopewalkError} for a call that the kernel does not take
+ */
+export function measureRopeKernel(
+  kernel: KernelName,
+  call: MeasuredCall,
+  options: MeasureOptions = {},
+): MeasuredKernel {
+  const { shape, dtype, pairing, rotaryDim, base, tableLen } = call;
+  const [batch, seq, heads, headDim] = shape;
+  const random = randomFrom(`aicore ${shape} ${dtype}`);
+  const fill = (count: number, value: (n: number) => number): HostArray => {
+    const data = newArray(dtype, count);
+    for (let n = 0; n < count; n++) storeNumber(data, dtype, n, value(n));
+    return data;
+  };
+  const numbers = (data: HostArray): Float64Array =>
+    Float64Array.from({ length: data.length }, (_what, n) => loadNumber(data, dtype, n));
+  const x = fill(countElements(shape), () => random.uniform(-1, 1));
+  const y = fill(countElements(shape), () => Number.NaN);
+  const { table } = planRope({ headDim, rotaryDim, pairing, base, positions: 0, seqLen: tableLen, tableDtype: 'f64' });
+  const [cos, sin] = [table.cos, table.sin].map((exact) => fill(exact.length, (n) => exact[n]!)) as [
+    HostArray,
+    HostArray,
+  ];
+  const positions = Int32Array.from(
+    { length: (call.batchPositions ? batch : 1) * seq },
+    (_what, n) => (n % seq) + Math.floor(n / seq),
+  );
+  const strides = rowMajorStrides(shape) as unknown as readonly [number, number, number, number];
+  const run = runRopeKernel({
+    kernel,
+    dtype,
+    pairing,
+    rotaryDim,
+    positions,
+    sin,
+    cos,
+    x: { shape, strides, data: x },
+    y: { shape, strides, data: y },
+    machine: { chip: options.chip },
+    onBlock: options.onBlock,
+    record: options.record ? [0] : undefined,
+  });
+  const plan = planRopeWithTable({
+    headDim,
+    rotaryDim,
+    pairing,
+    table: { rows: tableLen, pairs: rotaryDim / 2, cos: numbers(cos), sin: numbers(sin) },
+    seqLen: seq,
+    batch: call.batchPositions ? batch : undefined,
+    tableRows: positions,
+  });
+  const exact = tensorFrom(new Float64Array(x.length), { shape });
+  runReference(bindRope(plan, tensorFrom(numbers(x), { shape }), exact));
+  const rows = batch * seq * heads;
+  return { run, rows, ...compare(numbers(y), exact.read() as Float64Array, headDim, rows, dtype) };
+}
+
+/** A row is right if each element lies within what three roundings of products and a sum of size <= 2 can do. */
+function compare(
+  got: Float64Array,
+  exact: Float64Array,
+  headDim: number,
+  rows: number,
+  dtype: MeasuredCall['dtype'],
+): Pick<MeasuredKernel, 'right' | 'worst'> {
+  const bound = 4 * 2 * ROUNDOFF[dtype];
+  let right = 0;
+  let worst = 0;
+  for (let row = 0; row < rows; row++) {
+    let most = 0;
+    for (let n = row * headDim; n < (row + 1) * headDim; n++) {
+      const difference = Math.abs(got[n]! - exact[n]!);
+      if (!(difference <= most)) most = difference;
+    }
+    if (most <= bound) right++;
+    if (most > worst) worst = most; // NaN, a row that was never written, does not count
+  }
+  return { right, worst };
+}

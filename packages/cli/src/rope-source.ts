@@ -1,0 +1,40 @@
+/**
+ * What a command line names as a RoPE: a file, or a `ROPE(…)` line of `ropewalk check`.
+ *
+ * @module
+ */
+
+import { type LayerSource, layerOf, type RopeSource, readRopeSource } from '@ropewalk/formats/node';
+import { parseRopeLabel, ropePlanOfCase } from '@ropewalk/oracle';
+import type { FloatDtype } from 'ropewalk';
+
+/** One RoPE, and where it comes from. */
+export interface GivenRope extends LayerSource {
+  readonly direction: 'forward' | 'backward';
+  /** What a `ROPE(…)` line says beside the rotation. */
+  readonly line?: { readonly dtype: FloatDtype; readonly heads: number };
+  /** The file, unless it is a line. */
+  readonly source?: RopeSource;
+}
+
+/** Whether a text is a `ROPE(…)` line. */
+export const isRopeLine = (text: string): boolean => /^\s*ROPE\s*\(/.test(text);
+
+/**
+ * Reads one RoPE.
+ *
+ * @param text - a file as of `readRopeSource`, or a `ROPE(…)` line
+ * @param context - tokens in use
+ * @param layer - of a model; 0 unless given
+ * @throws {RopewalkError} as the reader of the file says
+ */
+export async function readRope(text: string, context?: number, layer?: number): Promise<GivenRope> {
+  if (!isRopeLine(text)) {
+    const source = await readRopeSource(text, context);
+    return { ...layerOf(source, layer), direction: 'forward', source };
+  }
+  const label = parseRopeLabel(text);
+  const { source, direction } = ropePlanOfCase(label);
+  const line = { dtype: label.type, heads: label.ne_a[1] };
+  return { spec: source!.spec, direction, from: 'the ROPE(…) line', notes: [], others: [], sliding: false, line };
+}

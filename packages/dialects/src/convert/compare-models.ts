@@ -1,0 +1,131 @@
+/**
+ * Two models, or two records, side by side, layer by layer.
+ *
+ * @module
+ */
+
+import type { RopeSpec, TableRecipe } from 'ropewalk';
+import type { LayerRope, ModelRope } from '../model-rope.js';
+import { compareRope, type RopeComparison } from './compare.js';
+import { specToJson } from './record.js';
+
+/** Layers of a model that have the same RoPE and the same type. */
+export interface LayerGroup {
+  /** Ascending. */
+  readonly layers: readonly number[];
+  /** The model's own name for these layers, such as `sliding_attention`. */
+  readonly layerType: string | undefined;
+  /** undefined for layers without position encoding. */
+  readonly rope: RopeSpec | undefined;
+}
+
+/**
+ * Groups the layers of a model that have the same RoPE and the same type.
+ *
+ * @param layers - of a ModelRope
+ * @returns in the order of each group's first layer
+ */
+export function groupLayers(layers: readonly LayerRope[]): LayerGroup[] {
+  return groupBy(layers, ({ rope, layerType }) => `${keyOf(rope)} ${layerType}`).map((group) => ({
+    layers: group.map(({ layer }) => layer),
+    layerType: group[0]!.layerType,
+    rope: group[0]!.rope,
+  }));
+}
+
+/** One side of a comparison: a model, or one record that stands for every layer; and how its angles are computed. */
+export interface ComparedSide {
+  readonly rope: ModelRope | RopeSpec;
+  readonly recipe: TableRecipe;
+}
+
+/** Layers whose two sides are the same two records. */
+export interface ComparedLayers {
+  /** Ascending; `[0]` for two records. */
+  readonly layers: readonly number[];
+  /** The models' own names for these layers: `full_attention / sliding_attention`. */
+  readonly types: string;
+  /** undefined for layers without position encoding. */
+  readonly a: RopeSpec | undefined;
+  readonly b: RopeSpec | undefined;
+  /** undefined where a side has no position encoding. */
+  readonly comparison: RopeComparison | undefined;
+  readonly same: boolean;
+  /** Full sentences. */
+  readonly verdict: readonly string[];
+}
+
+/** Two models side by side. */
+export interface ModelComparison {
+  /** Whether a model gives the same results with either, in all layers. */
+  readonly same: boolean;
+  readonly groups: readonly ComparedLayers[];
+  /** What was not compared; full sentences. */
+  readonly notes: readonly string[];
+}
+
+/**
+ * Compares two models, layer by layer. A record stands for every layer of the other side.
+ *
+ * @param a - a model or a record
+ * @param b - the same
+ * @param positions - positions at which both rotate a vector, integers >= 0
+ * @throws {RopewalkError} as compareRope
+ */
+export function compareModels(a: ComparedSide, b: ComparedSide, positions: readonly number[]): ModelComparison {
+  const [layersA, layersB] = [a, b].map(({ rope }) => ('layers' in rope ? rope.layers : undefined));
+  const notes: string[] = [];
+  if (layersA && layersB && layersA.length !== layersB.length)
+    notes.push(
+      `A has ${layersA.length} layers and B ${layersB.length}: ` +
+        `only the first ${Math.min(layersA.length, layersB.length)} are compared.`,
+    );
+  const count = Math.min(layersA?.length ?? Number.POSITIVE_INFINITY, layersB?.length ?? Number.POSITIVE_INFINITY);
+  const pairs = Array.from({ length: Number.isFinite(count) ? count : 1 }, (_what, layer) => {
+    const types = [layersA, layersB].map((layers) => layers?.[layer]?.layerType).filter((type) => type !== undefined);
+    return { layer, types: [...new Set(types)].join(' / '), a: ropeAt(a, layer), b: ropeAt(b, layer) };
+  });
+  const groups = groupBy(pairs, (pair) => `${keyOf(pair.a)} ${keyOf(pair.b)} ${pair.types}`).map((group) => {
+    const first = group[0]!;
+    return { ...first, layers: group.map(({ layer }) => layer), ...compareLayer(a, b, first, positions) };
+  });
+  return { same: notes.length === 0 && groups.every(({ same }) => same), groups, notes };
+}
+
+function compareLayer(
+  a: ComparedSide,
+  b: ComparedSide,
+  layer: Pick<ComparedLayers, 'a' | 'b'>,
+  positions: readonly number[],
+): Pick<ComparedLayers, 'comparison' | 'same' | 'verdict'> {
+  if (layer.a && layer.b) {
+    const reading = (side: ComparedSide, spec: RopeSpec) => {
+      const source = 'layers' in side.rope ? side.rope.source : ('record' as const);
+      return { spec, source, recipe: side.recipe };
+    };
+    const comparison = compareRope(reading(a, layer.a), reading(b, layer.b), positions);
+    return { comparison, same: comparison.same, verdict: comparison.verdict };
+  }
+  const same = !layer.a && !layer.b;
+  const verdict = same
+    ? 'Neither has a position encoding here.'
+    : `Only ${layer.a ? 'A' : 'B'} rotates these layers: in the other, attention sees no positions there.`;
+  return { comparison: undefined, same, verdict: [verdict] };
+}
+
+function ropeAt({ rope }: ComparedSide, layer: number): RopeSpec | undefined {
+  return 'layers' in rope ? rope.layers[layer]!.rope : rope;
+}
+
+const keyOf = (spec: RopeSpec | undefined): string => (spec ? JSON.stringify(specToJson(spec)) : 'none');
+
+function groupBy<T>(list: readonly T[], keyOfItem: (item: T) => string): T[][] {
+  const groups = new Map<string, T[]>();
+  for (const item of list) {
+    const key = keyOfItem(item);
+    const group = groups.get(key);
+    if (group) group.push(item);
+    else groups.set(key, [item]);
+  }
+  return [...groups.values()];
+}

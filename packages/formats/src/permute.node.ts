@@ -1,0 +1,190 @@
+/**
+ * Putting a model's q and k weights from one pairing into the other: plan, write, prove (Node only).
+ *
+ * @module
+ */
+import { copyFile, open } from 'node:fs/promises';
+import { basename, join } from 'node:path';
+import { fail } from 'ropewalk/backend';
+import { type CopyOptions, copyPermuted, writeWhole } from './permute-file.node.js';
+import { factsOf, type GivenGeometry, type ModelFacts, type OpenModel, openModel } from './permute-model.node.js';
+import { type PermutePlan, planPermutation, type WeightPairing } from './permute-plan.js';
+import { isProved, type LayerProof, provableLayers, proveScores } from './permute-proof.node.js';
+import { refuseSystem } from './read-file.node.js';
+
+/** What to permute, and what is known beside the model's own files. */
+export interface PermuteModelOptions extends GivenGeometry {
+  /** The pairing wanted. */
+  readonly to: WeightPairing;
+  /** Only tensors that match; with groups named q and k it says which tensors are which. */
+  readonly only?: RegExp;
+  /** Permute although the model says that its weights have that pairing already. */
+  readonly force?: boolean;
+}
+
+/** A permutation that can be carried out. */
+export interface ModelPermutation {
+  readonly model: OpenModel;
+  readonly facts: ModelFacts;
+  readonly plan: PermutePlan;
+  /** The pairing that the weights have now. */
+  readonly from: WeightPairing;
+}
+
+/** How a permutation is carried out. */
+export interface RunPermutationOptions {
+  /** The file or folder to write; nothing is written unless given. */
+  readonly output?: string;
+  /** Prove all layers and heads, not a sample. */
+  readonly all?: boolean;
+  /** Replace the output if it is a file. */
+  readonly force?: boolean;
+  /** Stops the work; nothing is left then. */
+  readonly signal?: AbortSignal;
+  /** Told the share that is done, in [0, 1]. */
+  readonly onProgress?: (share: number) => void;
+}
+
+/** What a permutation gave. */
+export interface PermutationResult {
+  /** For each layer that was compared. */
+  readonly proofs: readonly LayerProof[];
+  /** Whether scores differ; nothing was written then. */
+  readonly failed: boolean;
+}
+
+/**
+ * Plans a permutation. Reads headers and metadata, no weights.
+ *
+ * @param input - a .safetensors or .gguf file, or a folder with one model
+ * @param options - the pairing wanted, and what the model's files do not say
+ * @throws {RopewalkError} FORMAT for files that cannot be read or contradict the options, and for weights that have the
+ *   pairing already; UNSUPPORTED or SHAPE for what cannot be permuted by rows
+ * @example const permutation = await planModelPermutation('llama', { to: 'interleaved' });
+ */
+export async function planModelPermutation(input: string, options: PermuteModelOptions): Promise<ModelPermutation> {
+  const model = await openModel(input);
+  const facts = await factsOf(model, options);
+  const from = chooseFrom(facts, options);
+  const plan = planPermutation(model.tensors, {
+    to: options.to,
+    naming: model.format === 'gguf' ? 'gguf' : 'huggingface',
+    geometryOf: facts.geometryOf,
+    sharesKeys: facts.sharesKeys,
+    fused: facts.fused,
+    only: options.only,
+    where: input,
+  });
+  return { model, facts, plan, from };
+}
+
+/** Permuting twice, or weights that never had the other order, ruins a model silently. */
+function chooseFrom(facts: ModelFacts, { to, from: said, force }: PermuteModelOptions): WeightPairing {
+  const from: WeightPairing = to === 'half' ? 'interleaved' : 'half';
+  if (said === to)
+    fail(
+      'FORMAT',
+      'from',
+      `the weights have the pairing ${said} already, by this option. There is nothing to permute.`,
+    );
+  if (facts.native === to && !force)
+    fail(
+      'FORMAT',
+      'model',
+      `its weights are ${to} already. ${facts.evidence} If you know that this is not so, add --force.`,
+    );
+  if (facts.from === undefined)
+    fail(
+      'UNSUPPORTED',
+      'from',
+      `the pairing of ${facts.architecture} is not known. ` +
+        'Say it with --from: half for rotate_half or NEOX, interleaved for neighbours.',
+    );
+  return from;
+}
+
+/** What was written is wrong; carries the evidence out past the clean-up. */
+class ProofFailed extends Error {
+  constructor(readonly proofs: readonly LayerProof[]) {
+    super('the scores are not the same');
+  }
+}
+
+/**
+ * Carries a permutation out: writes the model anew under a temporary name, proves by q·k that every score is the same, and
+ * only then puts it in place. Without an output it proves the plan alone.
+ *
+ * @param permutation - from {@link planModelPermutation}
+ * @param options - output, all, force, signal, onProgress
+ * @throws {RopewalkError} FORMAT when the output exists or a file cannot be read; DEVICE when it cannot be written
+ */
+export async function runModelPermutation(
+  { model, plan, facts }: ModelPermutation,
+  options: RunPermutationOptions = {},
+): Promise<PermutationResult> {
+  const { output, all = false, force, signal, onProgress = () => {} } = options;
+  const layers = provableLayers(plan.moves, all).length;
+  const sizeBytes = output === undefined ? 0 : model.sizes.reduce((a, b) => a + b, 0);
+  // A layer takes about as long as some megabytes.
+  const total = sizeBytes + layers * 2 ** 20;
+  let done = 0;
+  const onBytes = (count: number): void => {
+    done += count;
+    onProgress(done / total);
+  };
+  const prove = (after?: readonly string[]): Promise<LayerProof[]> =>
+    proveScores(plan.moves, {
+      to: plan.to,
+      before: model.files,
+      after,
+      bigEndian: model.gguf?.bigEndian ?? false,
+      ropeOf: facts.ropeOf,
+      all,
+      signal,
+      onLayer: () => onBytes(2 ** 20),
+    });
+  if (output === undefined) {
+    const proofs = await prove();
+    return { proofs, failed: !proofs.every(isProved) };
+  }
+  const inputs = model.kind === 'folder' ? [model.path, ...model.files] : [model.path];
+  try {
+    const proofs = await writeWhole(output, { sizeBytes, inputs, force, kind: model.kind }, async (temporary) => {
+      const proofs = await prove(await writeFiles(model, plan, temporary, { signal, onBytes }));
+      if (!proofs.every(isProved)) throw new ProofFailed(proofs);
+      signal?.throwIfAborted();
+      return proofs;
+    });
+    return { proofs, failed: false };
+  } catch (error) {
+    if (error instanceof ProofFailed) return { proofs: error.proofs, failed: true };
+    throw error;
+  }
+}
+
+/** Writes each file of the model under or as a temporary name. Returns where the weights went. */
+async function writeFiles(
+  model: OpenModel,
+  plan: PermutePlan,
+  temporary: string,
+  options: CopyOptions,
+): Promise<string[]> {
+  const after: string[] = [];
+  for (const [file, from] of model.files.entries()) {
+    const to = model.kind === 'folder' ? join(temporary, basename(from)) : temporary;
+    const moves = plan.moves.filter((move) => move.file === file);
+    await copyPermuted(from, to, moves, plan.to, options);
+    after.push(to);
+  }
+  for (const name of model.companions) {
+    options.signal?.throwIfAborted();
+    const to = join(temporary, name);
+    await copyFile(join(model.path, name), to).catch((cause) =>
+      refuseSystem('DEVICE', to, 'to be able to write', cause),
+    );
+    const handle = await open(to);
+    await handle.sync().catch(() => undefined);
+    await handle.close();
+  }
+  return after;
+}

@@ -1,0 +1,164 @@
+/**
+ * The RoPE that a file describes: a model's config.json, a .gguf, a record, or a peer's arguments (Node only).
+ *
+ * @module
+ */
+import { readdirSync, statSync } from 'node:fs';
+import { basename, dirname, join } from 'node:path';
+import {
+  type GivenTable,
+  type ModelRope,
+  readForm,
+  ropeFromConfig,
+  ropeFromGguf,
+  specToJson,
+} from '@ropewalk/dialects';
+import type { RopeSpec } from 'ropewalk';
+import { fail, refuse } from 'ropewalk/backend';
+import { parseNpy, tensorFromNpy } from './npy.js';
+import { readFileBytes, readJsonFile, refuseSystem } from './read-file.node.js';
+import { readGgufFactors, readGgufHeader } from './read-header.node.js';
+
+/** Tables of a million positions and 128 pairs take half of this. */
+const MAX_NPY_BYTES = 2 ** 30;
+
+/** What a file says about RoPE: a model with its layers, or one record. */
+export type RopeSource =
+  | { readonly kind: 'model'; readonly file: string; readonly model: ModelRope }
+  | { readonly kind: 'record'; readonly file: string; readonly peer: string; readonly spec: RopeSpec };
+
+/** The RoPE of one layer. */
+export interface LayerSource {
+  readonly spec: RopeSpec;
+  /** For messages: `llama.json, layer 0`. */
+  readonly from: string;
+  /** Full sentences. */
+  readonly notes: readonly string[];
+  /** Layers of the model with another RoPE. */
+  readonly others: readonly number[];
+  /** Whether the layer uses sliding attention and other layers have another RoPE. */
+  readonly sliding: boolean;
+}
+
+/** Whether a path leads to a folder. */
+export function isFolder(path: string): boolean {
+  return statSync(path, { throwIfNoEntry: false })?.isDirectory() ?? false;
+}
+
+/**
+ * Finds the file that describes a model. In a folder this is config.json, or the only .gguf if there is no config.json or
+ * if no safetensors lie beside it: the same model that `loadModelPath` loads.
+ *
+ * @param path - a folder; any other path is returned as it is
+ * @throws {RopewalkError} FORMAT for a folder without a model, or with several
+ */
+export function modelFileOf(path: string): string {
+  if (!isFolder(path)) return path;
+  let names: string[];
+  try {
+    names = readdirSync(path);
+  } catch (cause) {
+    return refuseSystem('FORMAT', path, 'a readable folder', cause);
+  }
+  const ggufs = names.filter((name) => /\.gguf$/i.test(name));
+  const weights = names.some((name) => /\.safetensors$/i.test(name));
+  if (names.includes('config.json') && (weights || ggufs.length !== 1)) return join(path, 'config.json');
+  if (ggufs.length === 1) return join(path, ggufs[0]!);
+  const [got, next] =
+    ggufs.length > 1
+      ? [ggufs, 'Give one of the .gguf files itself.']
+      : [names, 'Give a folder with a model, or a file.'];
+  return refuse('FORMAT', path, 'a folder with a config.json or one .gguf', got, next);
+}
+
+/**
+ * Reads a model's RoPE, layer by layer.
+ *
+ * @param path - a config.json, a .gguf, or a folder with one
+ * @param context - tokens in use, for scaling that depends on it
+ * @throws {RopewalkError} FORMAT when the file cannot be read or does not describe a model
+ */
+export async function readModelRope(path: string, context?: number): Promise<ModelRope> {
+  const source = await readRopeSource(path, context, true);
+  return source.kind === 'model' ? source.model : fail('FORMAT', source.file, 'this is a record, not a model.');
+}
+
+/**
+ * Reads the RoPE that a file describes.
+ *
+ * @param path - a config.json, a .gguf, a folder with one, or a .json with a record (`{ "headDim": 128, "pairing": "half",
+ *   "base": 10000 }`) or with a peer's arguments, whose tables lie as .npy files in the same folder
+ * @param context - tokens in use, for scaling that depends on it
+ * @param isModel - a .json is a model's config.json, whatever its fields are
+ * @throws {RopewalkError} FORMAT when the file cannot be read or means nothing; otherwise as its reader says
+ */
+export async function readRopeSource(path: string, context?: number, isModel = false): Promise<RopeSource> {
+  const file = modelFileOf(path);
+  const options = { context, where: file };
+  if (/\.gguf$/i.test(file)) {
+    const header = await readGgufHeader(file);
+    const factors = await readGgufFactors(file, header);
+    const { metadata, tensors } = header;
+    const model = ropeFromGguf({ metadata, tensors, readTensor: (name) => factors.get(name) }, options);
+    return { kind: 'model', file, model };
+  }
+  if (!/\.json$/i.test(file)) {
+    if (!statSync(file, { throwIfNoEntry: false })) fail('FORMAT', file, 'there is no such file or folder');
+    const expected = isModel ? '' : ', a record or arguments as .json, or a ROPE(…) line';
+    refuse('FORMAT', file, `a config.json, a .gguf, a folder with one${expected}`, basename(file));
+  }
+  const json = readJsonFile(file);
+  const fields = typeof json === 'object' && json !== null ? json : {};
+  if (isModel || 'model_type' in fields || 'text_config' in fields)
+    return { kind: 'model', file, model: ropeFromConfig(json, options) };
+  return { kind: 'record', file, ...readForm(json, readTables(json, file), options) };
+}
+
+/**
+ * Chooses one layer.
+ *
+ * @param source - from {@link readRopeSource}
+ * @param layer - of a model, from 0
+ * @throws {RopewalkError} RANGE for a layer that does not exist, or has no RoPE
+ */
+export function layerOf(source: RopeSource, layer = 0): LayerSource {
+  const { file } = source;
+  if (source.kind === 'record') {
+    const { spec, peer } = source;
+    return { spec, from: peer === 'spec' ? file : `${file} (${peer})`, notes: [], others: [], sliding: false };
+  }
+  const { layers, notes } = source.model;
+  const found = layers[layer] ?? refuse('RANGE', 'layer', `an integer in [0, ${layers.length - 1}]`, layer);
+  const spec = found.rope ?? fail('RANGE', 'layer', `layer ${layer} of ${file} has no position encoding`);
+  const key = JSON.stringify(specToJson(spec));
+  const others = layers.filter(({ rope }) => rope && JSON.stringify(specToJson(rope)) !== key).map((one) => one.layer);
+  return {
+    spec,
+    from: `${file}, layer ${layer}`,
+    notes,
+    others,
+    sliding: found.layerType === 'sliding_attention' && others.length > 0,
+  };
+}
+
+/** The .npy files that a JSON names, among its arguments or its tables, beside it in its own folder. */
+function readTables(json: unknown, file: string): Map<string, GivenTable> {
+  const tables = new Map<string, GivenTable>();
+  const { arguments: own, tables: listed } = (json ?? {}) as Record<string, unknown>;
+  for (const root of [json, own, listed]) {
+    if (typeof root !== 'object' || root === null || Array.isArray(root)) continue;
+    for (const [name, value] of Object.entries(root)) {
+      if (typeof value !== 'string' || !value.endsWith('.npy')) continue;
+      if (value !== basename(value))
+        refuse('FORMAT', `${file}: ${name}`, 'the name of a file in the same folder', value);
+      const path = join(dirname(file), value);
+      const npy = parseNpy(readFileBytes(path, MAX_NPY_BYTES), path);
+      // npy has no bf16; its bits are stored as u16.
+      const dtype = npy.dtype === 'u16' ? 'bf16' : npy.dtype;
+      const roundoff = { f64: 2 ** -53, f32: 2 ** -24, f16: 2 ** -11, bf16: 2 ** -8 }[dtype as string];
+      if (roundoff === undefined) refuse('DTYPE', path, 'f64, f32, f16, or bf16 as u16', npy.dtype);
+      tables.set(name, { shape: npy.shape, data: tensorFromNpy(npy, dtype).readNumbers() as Float64Array, roundoff });
+    }
+  }
+  return tables;
+}

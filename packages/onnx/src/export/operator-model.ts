@@ -1,0 +1,166 @@
+/**
+ * One operator of given shapes as an ONNX graph.
+ *
+ * @module
+ */
+
+import {
+  type ArrayOf,
+  BLOCK_BYTES,
+  BLOCK_WEIGHTS,
+  type BlockFormat,
+  type BlockTensor,
+  blocksFrom,
+  type Dtype,
+  type FloatDtype,
+  isDtype,
+  isFloat,
+  type OpName,
+  type OpPlan,
+  planAdd,
+  planArgmax,
+  planEmbedding,
+  planLinear,
+  planRearrange,
+  planRmsNorm,
+  planSelfAttention,
+  planSwiglu,
+  Tensor,
+  type TensorStorage,
+  zeros,
+} from 'ropewalk';
+import { countElements, fail, readName, readOptions, refuse } from 'ropewalk/backend';
+import { GraphBuilder } from './builder.js';
+import { emitPlan } from './emit.js';
+import type { GraphForm } from './operators.js';
+
+/** An operator that {@link operatorModel} writes; for RoPE see ropeModel. */
+export type OperatorName = Exclude<OpName, 'rope'>;
+
+/** What `shape` means for each operator, in words. */
+export const OPERATOR_SHAPES: Readonly<Record<OperatorName, string>> = {
+  add: 'any dimensions',
+  swiglu: 'any dimensions',
+  rms_norm: 'any dimensions, the last one is normalised',
+  argmax: 'any dimensions, the last one is searched',
+  linear: 'M,N,K',
+  embedding: 'COUNT,ROWS,WIDTH',
+  rearrange: 'any dimensions, of x',
+  self_attention: 'BATCH,SEQ,TOTAL,HEADS,KV_HEADS,HEAD_DIM',
+};
+
+/** Which operator, and of what size. */
+export interface OperatorModelOptions {
+  readonly op: OperatorName;
+  /** Sizes, as {@link OPERATOR_SHAPES} says. */
+  readonly shape: readonly number[];
+  readonly form: GraphForm;
+  /** Of the data; f32 unless given. */
+  readonly dtype?: FloatDtype;
+  /** linear and embedding: f32, f16, bf16, f64, q8_0 or q4_0; the dtype of the data unless given. */
+  readonly weights?: string;
+  /** linear: with a bias. */
+  readonly bias?: boolean;
+  /** rms_norm: its epsilon; 1e-6 unless given. */
+  readonly eps?: number;
+  /** self_attention: keys that a query sees; all unless given. */
+  readonly window?: number;
+  /** self_attention: caps the scores; no cap unless given. */
+  readonly softcap?: number;
+  /** rearrange: the order of dimensions; reversed unless given. */
+  readonly perm?: readonly number[];
+}
+
+/** Rows of an embedding that are still taken: a plan lists them, and so many take 128 MiB. */
+const MAX_ROWS = 2 ** 24;
+
+/**
+ * Builds the graph of one operator.
+ *
+ * @param options - the operator and its sizes
+ * @throws {RopewalkError} UNSUPPORTED for what a graph cannot express; SHAPE or RANGE for sizes that do not fit
+ * @example operatorModel({ op: 'linear', shape: [1, 64, 32], form: 'standard' }).model('linear', 'me')
+ */
+export function operatorModel(options: OperatorModelOptions): GraphBuilder {
+  const given = readOptions(options, 'export: options');
+  const op = readName(given.op, Object.keys(OPERATOR_SHAPES) as OperatorName[], 'export: op');
+  const graph = new GraphBuilder();
+  const emitted = emitPlan(graph, planOf({ ...given, op }), { form: given.form });
+  if ('whyNot' in emitted) fail('UNSUPPORTED', 'export: op', `no graph can express this ${op}: ${emitted.whyNot}`);
+  return graph;
+}
+
+function planOf({ op, shape, dtype = 'f32', ...given }: OperatorModelOptions): OpPlan {
+  const tensor = (dims: readonly number[] = shape): Tensor<FloatDtype> => shapeOnly(dtype, dims);
+  const sizes = (count: number): number[] =>
+    shape.length === count
+      ? [...shape]
+      : refuse('SHAPE', 'export: shape', OPERATOR_SHAPES[op], `${shape.length} numbers`);
+  const weights = (dims: readonly [number, number]) => weightOf(given.weights ?? dtype, dims);
+  switch (op) {
+    case 'add':
+      return planAdd(tensor(), tensor(), tensor());
+    case 'swiglu':
+      return planSwiglu(tensor(), tensor(), tensor());
+    case 'rms_norm':
+      return planRmsNorm(tensor(), tensor([shape.at(-1)!]), given.eps ?? 1e-6, tensor());
+    case 'argmax': {
+      const found = [...shape.slice(0, -1), 1];
+      return planArgmax(tensor(), shapeOnly('i64', found), tensor(found));
+    }
+    case 'linear': {
+      const [m, n, k] = sizes(3) as [number, number, number];
+      return planLinear(tensor([m, k]), weights([n, k]), given.bias ? tensor([n]) : undefined, tensor([m, n]));
+    }
+    case 'embedding': {
+      const [count, rows, width] = sizes(3) as [number, number, number];
+      if (count > MAX_ROWS) refuse('RANGE', 'export: shape', `a COUNT of at most ${MAX_ROWS}`, count);
+      const weight = weights([rows, width]);
+      // Rows of blocks are widened to f32.
+      const out = 'format' in weight ? shapeOnly('f32', [count, width]) : tensor([count, width]);
+      return planEmbedding(zeros('i64', [count]), weight, out);
+    }
+    case 'rearrange': {
+      const x = tensor().permute(given.perm ?? shape.map((_what, d) => shape.length - 1 - d));
+      return planRearrange(x, tensor(x.shape));
+    }
+    case 'self_attention': {
+      const [batch, seq, total, heads, kvHeads, d] = sizes(6) as [number, number, number, number, number, number];
+      const { window, softcap } = given;
+      const [q, kv] = [
+        [batch, seq, heads, d],
+        [batch, total, kvHeads, d],
+      ];
+      return planSelfAttention(tensor(q), tensor(kv), tensor(kv), tensor(q), { window, softcap });
+    }
+  }
+}
+
+function weightOf(kind: string, shape: readonly [number, number]): BlockTensor | Tensor<FloatDtype> {
+  if (Object.hasOwn(BLOCK_BYTES, kind)) {
+    const format = kind as BlockFormat;
+    const bytes = Math.floor((shape[0] * shape[1]) / BLOCK_WEIGHTS) * BLOCK_BYTES[format];
+    return blocksFrom(format, shapeOnly('u8', [bytes]), shape);
+  }
+  if (!isDtype(kind) || !isFloat(kind))
+    refuse('UNSUPPORTED', 'export: weights', 'f32, f16, bf16, f64, q8_0 or q4_0', kind);
+  return shapeOnly(kind, shape);
+}
+
+/** Storage without elements: an export needs only shapes. */
+class NoStorage<D extends Dtype> implements TensorStorage<D> {
+  readonly owner = 'a model that is written';
+  readonly host = undefined;
+  constructor(
+    readonly dtype: D,
+    readonly length: number,
+  ) {}
+
+  read(): ArrayOf[D] {
+    return fail('DEVICE', 'export', 'these tensors have a shape and no elements.');
+  }
+}
+
+function shapeOnly<D extends Dtype>(dtype: D, shape: readonly number[]): Tensor<D> {
+  return new Tensor(new NoStorage(dtype, countElements(shape)), { shape });
+}

@@ -1,0 +1,115 @@
+/**
+ * Writing a folder of golden cases, whole or not at all (Node only).
+ *
+ * @module
+ */
+import { existsSync, mkdirSync, readdirSync, renameSync, rmdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { dirname, join, resolve } from 'node:path';
+import { makeFolder, refuseSystem, writeWhole } from '@ropewalk/formats/node';
+import { RopewalkError } from 'ropewalk';
+import { fail } from 'ropewalk/backend';
+import { openFolder } from '../folder.node.js';
+import type { ChosenCase } from './choose.js';
+import { formatManifest, type GoldenEntry, type GoldenForm, type GoldenManifest } from './manifest.js';
+import { openGolden } from './read.js';
+import { answer, writeCase } from './write.js';
+
+/** How a folder is written. */
+export interface WriteGoldenOptions {
+  /** The forms of each case's files. */
+  readonly forms: readonly GoldenForm[];
+  /** The random seed of the choice; it goes into the manifest. */
+  readonly seed: number;
+  /** The program that writes, for the manifest: `ropewalk 0.1.0`. */
+  readonly generator: string;
+  /** Replaces a folder of golden cases. */
+  readonly force?: boolean;
+  /** Stops the work; nothing is left then. */
+  readonly signal?: AbortSignal;
+  /** Told after each case. */
+  readonly onCase?: () => void;
+}
+
+/**
+ * Writes golden cases into a folder.
+ *
+ * @param out - the folder; it must not exist, or be empty, or with `force` hold golden cases
+ * @param cases - from chooseBuiltIn and the like
+ * @param options - forms, seed, generator, force, signal, onCase
+ * @returns the manifest, which lists what was written and what a form cannot express
+ * @throws {RopewalkError} FORMAT when the folder is in use, DEVICE when it cannot be written, UNSUPPORTED when no form can express a case
+ */
+export async function writeGoldenFolder(
+  out: string,
+  cases: readonly ChosenCase[],
+  options: WriteGoldenOptions,
+): Promise<GoldenManifest> {
+  const work = (): Promise<GoldenManifest> =>
+    writeWhole(out, { sizeBytes: 0, inputs: [], kind: 'folder' }, (temporary) =>
+      writeAll(temporary, out, cases, options),
+    );
+  if (!existsSync(out)) {
+    makeFolder(dirname(resolve(out)));
+    return work();
+  }
+  if (!statSync(out).isDirectory()) fail('FORMAT', out, 'this is a file. Give a folder that is new, or empty.');
+  if (readdirSync(out).length === 0) {
+    rmdirSync(out);
+    return work().finally(() => existsSync(out) || mkdirSync(out));
+  }
+  if (!options.force)
+    fail('FORMAT', out, 'the folder has files in it. Give a folder that is new or empty, or --force to replace it.');
+  if (!isGolden(out))
+    fail('FORMAT', out, 'ropewalk vectors did not write this folder, so it is not replaced. Give another folder.');
+  const aside = `${out.replace(/[\\/]+$/, '')}.${process.pid}.old`;
+  renameSync(out, aside);
+  const manifest = await work().catch((error) => {
+    renameSync(aside, out);
+    throw error;
+  });
+  rmSync(aside, { recursive: true });
+  return manifest;
+}
+
+function isGolden(folder: string): boolean {
+  try {
+    openGolden(openFolder(folder));
+    return true;
+  } catch (error) {
+    if (error instanceof RopewalkError) return false;
+    throw error;
+  }
+}
+
+async function writeAll(
+  folder: string,
+  out: string,
+  chosen: readonly ChosenCase[],
+  { forms, generator, seed, signal, onCase }: WriteGoldenOptions,
+): Promise<GoldenManifest> {
+  const cases: GoldenEntry[] = [];
+  const skipped: GoldenManifest['skipped'][number][] = [];
+  const write = (path: string, content: string | Uint8Array): void => {
+    try {
+      mkdirSync(dirname(path), { recursive: true });
+      writeFileSync(path, content);
+    } catch (cause) {
+      refuseSystem('DEVICE', out, 'to be able to write', cause, 'Nothing was left there.');
+    }
+  };
+  for (const one of chosen) {
+    signal?.throwIfAborted();
+    const written = await writeCase(answer(one.make()), forms, generator, seed);
+    for (const { path, bytes } of written.files) write(join(folder, path), bytes);
+    skipped.push(...written.skipped);
+    if (written.files.length > 0) cases.push(written.entry);
+    onCase?.();
+    // Signals arrive between turns of the event loop only.
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  if (cases.length === 0)
+    fail('UNSUPPORTED', 'format', `${forms.join(', ')} cannot express any of the cases: ${skipped[0]?.reason}`);
+  const manifest = { generator, seed, cases, skipped };
+  write(join(folder, 'manifest.json'), formatManifest(manifest));
+  return manifest;
+}
