@@ -378,7 +378,7 @@ describe('folders of vectors', () => {
     });
     assert.throws(() => openFolder(join(folder, 'nowhere')), {
       code: 'FORMAT',
-      message: /expected a folder with a manifest\.json/,
+      message: /nowhere: there is no such folder/,
     });
   });
 
