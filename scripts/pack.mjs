@@ -16,7 +16,11 @@ const borrowed = ['LICENSE', ...files.filter((name) => name !== 'dist')];
 for (const name of borrowed) rmSync(join(home, name), { recursive: true, force: true });
 if (!process.argv.includes('--clean')) {
   for (const name of borrowed)
-    if (existsSync(join(root, name))) cpSync(join(root, name), join(home, name), { recursive: true });
+    if (existsSync(join(root, name))) {
+      // docs/api is what TypeDoc makes.
+      const filter = (path) => path !== join(root, 'docs/api');
+      cpSync(join(root, name), join(home, name), { recursive: true, filter });
+    }
   const tsc = join(root, 'node_modules/typescript/bin/tsc');
   const { status } = spawnSync(process.execPath, [tsc, '-b', home], { stdio: 'inherit' });
   process.exitCode = status ?? 1;

@@ -1,6 +1,6 @@
 /**
- * Installs the peers that tests and benchmarks compare with and the tools that the built package is tried with, and lets the library find ONNX Runtime, which is an optional peer of its own:
- * it weighs 290 MB, so `npm ci` does not bring it.
+ * Installs the peers that tests and benchmarks compare with, the tools that the built packages are tried with, and TypeDoc; and lets the
+ * library find ONNX Runtime, which is an optional peer of its own: it weighs 290 MB, so `npm ci` does not bring it.
  *
  * Usage: node scripts/peers.mjs
  */
@@ -17,6 +17,7 @@ const install = (folder, ...options) => {
 };
 install('bench');
 install('test/consumers');
+install('scripts/docs', '--ignore-scripts');
 // llama.cpp's own CUDA and Vulkan builds are optional packages of 600 MB.
 if (process.platform === 'linux' && process.arch === 'x64')
   install('bench/llama', '--omit=optional', '--ignore-scripts');

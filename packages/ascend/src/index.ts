@@ -3,7 +3,7 @@
  *
  * `runRopeKernel` runs the kernels that are here; `launchKernel` runs one of your own, written with {@link AscendC}.
  *
- * @module
+ * @module @ropewalk/ascend
  */
 export type {
   AscendC,

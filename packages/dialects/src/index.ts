@@ -2,7 +2,7 @@
  * One RoPE in every peer's names: a namespace for each peer, and conversion and comparison between peers.
  *
  * @example import { convertRope, ggml } from '@ropewalk/dialects';
- * @module
+ * @module @ropewalk/dialects
  */
 
 export * as cann from './cann.js';

@@ -1,4 +1,4 @@
-/** For Node only: what opens files. @module */
+/** For Node only: what opens files. @module @ropewalk/formats/node */
 
 export { type FilePart, readExternal } from './external.node.js';
 export {

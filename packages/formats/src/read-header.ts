@@ -114,7 +114,7 @@ export async function ggufFloatsOf(
  * @param header - its header
  * @param file - names it in messages
  * @returns by name; empty when it has none
- * @throws {RopewalkError} FORMAT as {@link ggufFloatsOf}
+ * @throws {RopewalkError} FORMAT as `ggufFloatsOf`
  */
 export async function ggufFactorsOf(
   source: ByteSource,

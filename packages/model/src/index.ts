@@ -3,7 +3,7 @@
  *
  * Runs in browsers too; files on disk are opened by `@ropewalk/model/node`.
  *
- * @module
+ * @module @ropewalk/model
  */
 export type { ByteSource } from '@ropewalk/formats';
 export { byteSource, fetchSource } from './byte-source.js';

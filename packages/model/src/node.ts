@@ -1,7 +1,7 @@
 /**
  * Models on disk: a folder of HuggingFace's files, or one GGUF (Node only).
  *
- * @module
+ * @module @ropewalk/model/node
  */
 import { type FileHandle, readdir, stat } from 'node:fs/promises';
 import { freemem } from 'node:os';

@@ -1,7 +1,7 @@
 /**
  * ONNX: its files, RoPE and the other operators as graphs, the RoPE that a file has, and ONNX Runtime as a backend.
  *
- * @module
+ * @module @ropewalk/onnx
  */
 export {
   ANGLE_MODES,

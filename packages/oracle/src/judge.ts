@@ -56,7 +56,7 @@ export interface Comparison {
   readonly wrong: number;
   /** Of these, how many are NaN or infinite where a finite number should be, or the other way round. */
   readonly nonFinite: number;
-  /** Indices of the first {@link FIRST_WRONG} wrong elements. */
+  /** Indices of the first `FIRST_WRONG` wrong elements. */
   readonly first: readonly number[];
   /** The largest |got − want|, over the elements that are finite on both sides. */
   readonly maxAbs: number;

@@ -1,4 +1,4 @@
-/** For Node only: what opens files. @module */
+/** For Node only: what opens files. @module @ropewalk/oracle/node */
 export { openFolder, openGoldenFolder } from './folder.node.js';
 export { type WriteGoldenOptions, writeGoldenFolder } from './golden/write-folder.node.js';
 export { readCaseOutputs } from './verify/outputs.node.js';

@@ -10,7 +10,7 @@
  *   and end with `default: unknownPlan(plan satisfies never)`, so that a switch that misses an operator does not compile.
  * - `finish` waits for what is queued, `dispose` gives everything back.
  *
- * Users hand it in: `await ropewalk({ backend: mine })`. Errors are {@link RopewalkError}s, thrown by {@link refuse} and {@link fail}.
+ * Users hand it in: `await ropewalk({ backend: mine })`. Errors are a `RopewalkError`, thrown by {@link refuse} and {@link fail}.
  *
  * @example
  * import { ropewalk } from 'ropewalk';
@@ -35,7 +35,7 @@
  * };
  * const rw = await ropewalk({ backend: mine });
  *
- * @module
+ * @module ropewalk/backend
  */
 export {
   type Backend,

@@ -1,7 +1,7 @@
 /**
  * Ropewalk: the operators of a decoder-only transformer, RoPE first. This entry has no runtime dependency.
  *
- * @module
+ * @module ropewalk
  */
 export type { Backend, BackendEntry, BackendOptions, Capabilities } from './backends/backend.js';
 export { BLOCK_BYTES, BLOCK_WEIGHTS, type BlockFormat, type BlockTensor, blocksFrom, isBlocks } from './core/blocks.js';

@@ -49,7 +49,7 @@ export function checkFloat(tensor: Tensor, where: string, same?: Dtype): asserts
   if (same !== undefined && tensor.dtype !== same) refuseDtype(tensor, where, same);
 }
 
-/** The dtypes that weights, or keys and values in a cache, may be stored in beside activations of dtype D: see {@link checkStored}. */
+/** The dtypes that weights, or keys and values in a cache, may be stored in beside activations of dtype D: see `checkStored`. */
 export type StoredDtype<D extends FloatDtype> = D extends 'f32' ? 'f32' | 'f16' | 'bf16' : D;
 
 /**

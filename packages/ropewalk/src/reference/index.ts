@@ -3,7 +3,7 @@
  *
  * It shares no code with any backend, so that it can bear witness against all of them.
  *
- * @module
+ * @module ropewalk/reference
  */
 import { zeros } from '../core/tensor.js';
 import { checkPlan, type OpPlan, unknownPlan } from '../ops/op-plan.js';
