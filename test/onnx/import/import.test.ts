@@ -221,7 +221,7 @@ describe('what is nearly RoPE', () => {
     [
       'another angle for the second member',
       { members: true },
-      /^the two members of pair \d are turned by different numbers/,
+      /^the two members of pair \d are rotated by different numbers/,
     ],
     ['pairs from both ends', { pairs: true }, /^its pairs are none of ours: |^x\d and x\d are mixed into/],
   ];

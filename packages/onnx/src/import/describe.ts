@@ -9,7 +9,7 @@ import { numberAttribute } from '../operators/attributes.js';
 import type { Dim } from '../operators/operator.js';
 import { CannotEvaluate } from '../operators/values.js';
 import { MAX_CHANNELS } from './algebra.js';
-import type { FoundArithmetic, FoundAttention, FoundNode } from './find.js';
+import type { Found, FoundArithmetic, FoundAttention, FoundNode } from './find.js';
 import type { FoundFrequencies, NoFrequencies } from './frequencies.js';
 import type { PairTables, Rotation } from './rotation.js';
 import { cacheFrequencies, cacheRows, graphFrequencies, nodeInputs, positionValues, tableNames } from './sampling.js';
@@ -87,7 +87,7 @@ export interface Described {
  *
  * @param found - from {@link findRope}
  */
-export function describe(found: FoundNode | FoundArithmetic | FoundAttention): Described {
+export function describe(found: Found): Described {
   if (found.kind === 'attention') return describeAttention(found);
   return found.kind === 'node' ? describeNode(found) : describeArithmetic(found);
 }
@@ -119,7 +119,7 @@ function describeNode(found: FoundNode): Described {
   }
   const base: Base = {
     name: found.name,
-    scope: found.scopeName,
+    scope: found.scope.name,
     form: `RotaryEmbedding (${dialect === 'onnx' ? 'ai.onnx' : 'com.microsoft'})`,
     x,
     y: node.outputs[0] ?? '',
@@ -133,7 +133,7 @@ function describeNode(found: FoundNode): Described {
     dtype: scope.declared(x)?.dtype,
     tables: { ...tableSource(found, [cos], [sin]), rows: rowsOf(cacheShape) },
     positions: positionSource(found),
-    whyNotRun: found.scopeName === '' ? undefined : NOT_TOP,
+    whyNotRun: found.scope.name === '' ? undefined : NOT_TOP,
   };
   const pairs = (rotaryDim ?? (width ?? 0) * 2) / 2;
   if (pairs < 1) return finish(base, undefined, notes);
@@ -170,7 +170,7 @@ function describeNode(found: FoundNode): Described {
 const CACHE_AT: Readonly<Record<string, number>> = { GroupQueryAttention: 7, PagedAttention: 9 };
 
 function describeAttention(found: FoundAttention): Described {
-  const { node, shapes, scope, name, scopeName } = found;
+  const { node, shapes, scope, name } = found;
   const cacheAt = CACHE_AT[node.opType] ?? Number.POSITIVE_INFINITY;
   const [cos, sin] = [node.inputs[cacheAt] ?? '', node.inputs[cacheAt + 1] ?? ''];
   const shape = cos === '' ? undefined : shapes.shapeOf(cos);
@@ -182,7 +182,7 @@ function describeAttention(found: FoundAttention): Described {
   const heads = numHeads + (packed ? 2 * numberAttribute(node, 'kv_num_heads', 0) : 0);
   const base: Base = {
     name,
-    scope: scopeName,
+    scope: scope.name,
     form: `${node.opType} (com.microsoft)`,
     x: node.inputs[0] ?? '',
     y: node.outputs[0] ?? '',
@@ -219,7 +219,7 @@ function describeArithmetic(found: FoundArithmetic): Described {
   const unknown = (): string => [...unknownBehind(found)].join(', ');
   const base: Base = {
     name: found.name,
-    scope: found.scopeName,
+    scope: found.scope.name,
     form: 'arithmetic',
     x,
     y: found.y,
@@ -234,7 +234,7 @@ function describeArithmetic(found: FoundArithmetic): Described {
     tables,
     positions: positionSource(found),
     whyNotRun:
-      found.scopeName !== ''
+      found.scope.name !== ''
         ? NOT_TOP
         : tables.from === 'unknown'
           ? `its tables are made by operators that are not computed here: ${unknown()}`

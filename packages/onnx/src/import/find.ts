@@ -1,17 +1,19 @@
 /**
- * Finds every RoPE of a model: the nodes that are one, attention that has one inside, and the arithmetic that exporters write out.
+ * Finds every RoPE of a model: the nodes that are one, attention that has one inside, and the arithmetic that exporters
+ * write out.
  *
- * Arithmetic is recognised by what it computes, not by names or by the order of its nodes. The exporters whose forms are tested:
- * torch.onnx and optimum on HuggingFace's modeling files (huggingface/transformers@5dd4a63), what ONNX Runtime's and onnxscript's own fusions
- * look for (microsoft/onnxruntime@0d528d7 fusion_rotary_attention.py, microsoft/onnxscript@0b9afd9 rules/fusion/_rotary_embedding.py),
- * and OpenVINO's (openvinotoolkit/openvino@16f3e84 fuse_rotary_positional_embeddings.cpp).
+ * Arithmetic is recognised by what it computes, not by names or by the order of its nodes. The tested forms are those of
+ * torch.onnx and optimum on HuggingFace's modeling files (huggingface/transformers@5dd4a63); those that the fusions of
+ * ONNX Runtime and onnxscript look for (microsoft/onnxruntime@0d528d7 fusion_rotary_attention.py,
+ * microsoft/onnxscript@0b9afd9 rules/fusion/_rotary_embedding.py); and OpenVINO's
+ * (openvinotoolkit/openvino@16f3e84 fuse_rotary_positional_embeddings.cpp).
  *
  * @module
  */
 import { countElements } from 'ropewalk/backend';
 import type { OnnxModelFile, OnnxModelNode } from '../format/onnx-model.js';
 import { numberAttribute } from '../operators/attributes.js';
-import type { Forms } from '../operators/forms.js';
+import type { Forms, Term } from '../operators/forms.js';
 import { operatorOf } from '../operators/index.js';
 import { Algebra, MAX_CHANNELS } from './algebra.js';
 import { Evaluation } from './evaluate.js';
@@ -25,8 +27,6 @@ import { SEARCHING, Work } from './work.js';
 interface Place {
   /** The name of its node; for arithmetic, of the node that makes y. */
   readonly name: string;
-  /** '' for the model's own graph. */
-  readonly scopeName: string;
   readonly scope: Scope;
   readonly shapes: Shapes;
   readonly node: OnnxModelNode;
@@ -40,7 +40,7 @@ export interface FoundNode extends Place {
   readonly dialect: 'onnx' | 'onnxruntime';
 }
 
-/** Attention that turns q and k itself. */
+/** Attention that rotates q and k itself. */
 export interface FoundAttention extends Place {
   readonly kind: 'attention';
 }
@@ -55,14 +55,22 @@ export interface FoundArithmetic extends Place {
   readonly trails: ReadonlyMap<string, readonly number[]>;
 }
 
+/** One RoPE of a model. */
+export type Found = FoundNode | FoundAttention | FoundArithmetic;
+
 /** What looks like RoPE and is none. */
-export interface NearMiss extends Pick<Place, 'name' | 'scopeName'> {
+export interface NearMiss {
+  /** Of the node that makes its last value. */
+  readonly name: string;
+  /** '' for the model's own graph. */
+  readonly scopeName: string;
+  /** What is wrong with it. */
   readonly because: string;
 }
 
 /** What was found. */
 export interface Findings {
-  readonly found: readonly (FoundNode | FoundAttention | FoundArithmetic)[];
+  readonly found: readonly Found[];
   readonly nearly: readonly NearMiss[];
 }
 
@@ -80,162 +88,172 @@ const MAX_VALUES = 48;
  */
 export function findRope(model: OnnxModelFile, work = new Work(model.bytes, SEARCHING)): Findings {
   const computing = new Work(model.bytes);
-  const found: (FoundNode | FoundAttention | FoundArithmetic)[] = [];
+  const found: Found[] = [];
   const nearly: NearMiss[] = [];
   const shapesOf = new Map<Scope, Shapes>();
   for (const scope of scopesOf(model)) {
     const shapes = new Shapes(scope, scope.parent && shapesOf.get(scope.parent));
     shapesOf.set(scope, shapes);
     for (const [n, node] of scope.graph.nodes.entries()) {
-      const place: Place = { name: nodeName(node, n), scopeName: scope.name, scope, shapes, node, work: computing };
+      const place: Place = { name: nodeName(node, n), scope, shapes, node, work: computing };
       if (node.opType === 'RotaryEmbedding' && (node.domain === '' || node.domain === 'com.microsoft'))
         found.push({ kind: 'node', dialect: node.domain === '' ? 'onnx' : 'onnxruntime', ...place });
       else if (node.domain === 'com.microsoft' && numberAttribute(node, 'do_rotary', 0) !== 0)
         found.push({ kind: 'attention', ...place });
     }
-    findArithmetic(scope, shapes, work, computing, found, nearly);
+    const arithmetic = new ArithmeticSearch(shapes, work, computing).run();
+    found.push(...arithmetic.found);
+    nearly.push(...arithmetic.nearly);
   }
   return { found, nearly };
 }
 
-function findArithmetic(
-  scope: Scope,
-  shapes: Shapes,
-  work: Work,
-  computing: Work,
-  found: Findings['found'][number][],
-  nearly: NearMiss[],
-): void {
-  const constants = new Evaluation(scope, shapes, { wholeCaches: false }, computing);
-  const covered = new Set<OnnxModelNode>();
-  const tables = new Map<string, boolean>();
-  const table = (leaf: string): boolean => {
-    const known = tables.get(leaf) ?? isTable(scope, leaf);
-    tables.set(leaf, known);
-    return known;
-  };
-  for (const anchor of scope.graph.nodes) {
-    if (anchor.opType !== 'Mul' || anchor.domain !== '' || covered.has(anchor) || !mayTurn(anchor, shapes)) continue;
-    // Afresh for each product: what it traced is let go when its neighbourhood is done.
-    const algebras = new Map<string, Algebra>();
-    const algebraTo = (stop: string): Algebra => {
-      const known = algebras.get(stop) ?? new Algebra(shapes, constants, work, stop);
-      algebras.set(stop, known);
-      return known;
-    };
-    const algebra = algebraTo('');
-    let nearest: { miss: NearMiss; y: string } | undefined;
-    for (const y of endsOf(scope, anchor, work)) {
-      const forms = algebra.channels(y);
-      work.spend(4 * (forms?.length ?? 1));
-      const verdict = forms && judge(y, forms, algebraTo, shapes, table);
-      if (!verdict) continue;
-      const node = scope.maker(y)!;
-      const place = { name: nodeName(node, scope.indexOf(node)), scopeName: scope.name };
-      if ('because' in verdict) {
-        // The smallest value says it best: later ones repeat it with more around.
-        nearest = { miss: { ...place, because: verdict.because }, y };
-        continue;
-      }
-      found.push({ kind: 'arithmetic', ...place, scope, shapes, node, work: computing, y, ...verdict });
-      for (const inner of between(scope, verdict.x, y)) covered.add(inner);
-      nearest = undefined;
-      break;
-    }
-    if (nearest) {
-      nearly.push(nearest.miss);
-      for (const inner of between(scope, '', nearest.y)) covered.add(inner);
-    }
+/** A rotation that ends in some value, or why it is nearly one. */
+type Judged = Pick<FoundArithmetic, 'rotation' | 'x' | 'trails'> | { readonly because: string } | undefined;
+
+/** Finds the rotations that one graph writes out. */
+class ArithmeticSearch {
+  readonly #shapes: Shapes;
+  readonly #scope: Scope;
+  readonly #work: Work;
+  readonly #computing: Work;
+  readonly #constants: Evaluation;
+  readonly #tables = new Map<string, boolean>();
+  /**
+   * Traces by the value that they stop at. They are made anew for each product: what was traced is let go when its
+   * neighbourhood is done.
+   */
+  #algebras = new Map<string, Algebra>();
+
+  constructor(shapes: Shapes, work: Work, computing: Work) {
+    this.#shapes = shapes;
+    this.#scope = shapes.scope;
+    this.#work = work;
+    this.#computing = computing;
+    this.#constants = new Evaluation(shapes.scope, shapes, { wholeCaches: false }, computing);
   }
-}
 
-/** A product as wide as a head may be one of a rotation's. */
-function mayTurn(node: OnnxModelNode, shapes: Shapes): boolean {
-  const shape = shapes.shapeOf(node.outputs[0]!);
-  return (
-    shape !== undefined &&
-    shape.length >= 2 &&
-    shape.slice(-1).every((dim) => typeof dim === 'number' && dim <= MAX_CHANNELS)
-  );
-}
+  run(): Findings {
+    const found: FoundArithmetic[] = [];
+    const nearly: NearMiss[] = [];
+    const covered = new Set<OnnxModelNode>();
+    const cover = (x: string, y: string): void => {
+      for (const node of between(this.#scope, x, y)) covered.add(node);
+    };
+    for (const anchor of this.#scope.graph.nodes) {
+      if (anchor.opType !== 'Mul' || anchor.domain !== '' || covered.has(anchor) || !this.#mayRotate(anchor)) continue;
+      this.#algebras = new Map();
+      let nearest: { miss: NearMiss; y: string } | undefined;
+      for (const y of this.#endsOf(anchor)) {
+        const verdict = this.#judge(y);
+        if (!verdict) continue;
+        const node = this.#scope.maker(y)!;
+        const name = nodeName(node, this.#scope.indexOf(node));
+        if ('because' in verdict) {
+          // The smallest value says it best: later ones repeat it with more around.
+          nearest = { miss: { name, scopeName: this.#scope.name, because: verdict.because }, y };
+          continue;
+        }
+        const place: Place = { name, scope: this.#scope, shapes: this.#shapes, node, work: this.#computing };
+        found.push({ kind: 'arithmetic', ...place, y, ...verdict });
+        cover(verdict.x, y);
+        nearest = undefined;
+        break;
+      }
+      if (nearest) {
+        nearly.push(nearest.miss);
+        cover('', nearest.y);
+      }
+    }
+    return { found, nearly };
+  }
 
-/** Values that a product may end in, the last of the file first. */
-function endsOf(scope: Scope, anchor: OnnxModelNode, work: Work): string[] {
-  const values = new Map<string, number>();
-  let front = [anchor.outputs[0]!];
-  for (let step = 0; step < MAX_STEPS && front.length > 0; step++) {
-    const next: string[] = [];
-    for (const value of front) {
-      const readers = scope.readersOf(value);
-      work.spend(readers.length);
-      for (const { node } of readers) {
+  /** A product as wide as a head may be one of a rotation's. */
+  #mayRotate(node: OnnxModelNode): boolean {
+    const shape = this.#shapes.shapeOf(node.outputs[0]!);
+    const width = shape?.at(-1);
+    return shape !== undefined && shape.length >= 2 && typeof width === 'number' && width <= MAX_CHANNELS;
+  }
+
+  /** Values that a product may end in, the last of the file first. */
+  #endsOf(anchor: OnnxModelNode): string[] {
+    const values = new Map<string, number>();
+    let front = [anchor.outputs[0]!];
+    for (let step = 0; step < MAX_STEPS && front.length > 0; step++) {
+      const next: string[] = [];
+      for (const node of front.flatMap((value) => this.#scope.readersOf(value))) {
+        this.#work.spend(1);
         if (!operatorOf(node)?.trace) continue;
         for (const output of node.outputs) {
           if (output === '' || values.has(output) || values.size >= MAX_VALUES) continue;
-          values.set(output, scope.indexOf(node));
+          values.set(output, this.#scope.indexOf(node));
           next.push(output);
         }
       }
+      front = next;
     }
-    front = next;
+    return [...values].sort((a, b) => b[1] - a[1]).map(([value]) => value);
   }
-  return [...values].sort((a, b) => b[1] - a[1]).map(([value]) => value);
-}
 
-type Judged = Pick<FoundArithmetic, 'rotation' | 'x' | 'trails'> | { readonly because: string } | undefined;
+  #algebraTo(stop: string): Algebra {
+    const known = this.#algebras.get(stop) ?? new Algebra(this.#shapes, this.#constants, this.#work, stop);
+    this.#algebras.set(stop, known);
+    return known;
+  }
 
-function judge(
-  y: string,
-  forms: Forms,
-  algebraTo: (stop: string) => Algebra,
-  shapes: Shapes,
-  table: (leaf: string) => boolean,
-): Judged {
-  const { leaves } = algebraTo('');
-  let because: string | undefined;
-  for (const leaf of turnedLeaves(forms, table)) {
-    const trail = leaves.get(leaf)!;
-    if (trail.length === 1 && trail[0] === forms.length && sameRank(shapes, leaf, y)) {
-      const verdict = judgeRotation(forms, leaf, table);
-      if (verdict && 'rotation' in verdict) return { rotation: verdict.rotation, x: leaf, trails: leaves };
-      because ??= verdict?.because;
-      continue;
-    }
-    // x is a part of something wider (q of qkv, the rotary part of DeepSeek's heads): take the part as a value of its own.
-    if (countElements(trail) < forms.length || shapes.shapeOf(leaf)?.length === trail.length) continue;
-    for (const part of pathTo(shapes.scope, leaf, y)) {
-      if (part === y || shapes.shapeOf(part)?.at(-1) !== forms.length || !sameRank(shapes, part, y)) continue;
-      const inner = algebraTo(part);
-      const own = inner.channels(y);
-      if (
-        !own?.every(
-          (terms) =>
-            terms.length > 0 &&
-            terms.every((term) => term.factors.filter((factor) => factor.leaf === part).length === 1),
-        )
-      )
+  #isTable = (leaf: string): boolean => {
+    const known = this.#tables.get(leaf) ?? isTable(this.#scope, leaf);
+    this.#tables.set(leaf, known);
+    return known;
+  };
+
+  #judge(y: string): Judged {
+    const algebra = this.#algebraTo('');
+    const forms = algebra.channels(y);
+    this.#work.spend(4 * (forms?.length ?? 1));
+    if (!forms) return undefined;
+    let because: string | undefined;
+    for (const leaf of this.#rotatedLeaves(forms)) {
+      const trail = algebra.leaves.get(leaf)!;
+      if (trail.length === 1 && trail[0] === forms.length && this.#sameRank(leaf, y)) {
+        const verdict = judgeRotation(forms, leaf, this.#isTable);
+        if (verdict && 'rotation' in verdict) return { rotation: verdict.rotation, x: leaf, trails: algebra.leaves };
+        because ??= verdict?.because;
         continue;
-      const verdict = judgeRotation(own, part, table);
-      if (verdict && 'rotation' in verdict) return { rotation: verdict.rotation, x: part, trails: inner.leaves };
+      }
+      // x is a part of something wider (q of qkv, the rotary part of DeepSeek's heads): the part becomes the leaf.
+      if (countElements(trail) < forms.length || this.#shapes.shapeOf(leaf)?.length === trail.length) continue;
+      for (const part of pathTo(this.#scope, leaf, y)) {
+        if (part === y || this.#shapes.shapeOf(part)?.at(-1) !== forms.length || !this.#sameRank(part, y)) continue;
+        const inner = this.#algebraTo(part);
+        const own = inner.channels(y);
+        if (!own?.every((terms) => terms.length > 0 && eachHasOne(terms, part))) continue;
+        const verdict = judgeRotation(own, part, this.#isTable);
+        if (verdict && 'rotation' in verdict) return { rotation: verdict.rotation, x: part, trails: inner.leaves };
+      }
     }
+    return because === undefined ? undefined : { because };
   }
-  return because === undefined ? undefined : { because };
+
+  #sameRank(a: string, b: string): boolean {
+    const [one, two] = [this.#shapes.shapeOf(a), this.#shapes.shapeOf(b)];
+    return one !== undefined && one.length === two?.length;
+  }
+
+  /** Leaves of which every term has exactly one channel; those that are no tables first. */
+  #rotatedLeaves(forms: Forms): string[] {
+    const terms = forms.flat();
+    const [first] = terms;
+    if (!first || forms.some((one) => one.length === 0)) return [];
+    const leaves = new Set(first.factors.map((factor) => factor.leaf));
+    const candidates = [...leaves].filter((leaf) => eachHasOne(terms, leaf));
+    return candidates.sort((a, b) => Number(this.#isTable(a)) - Number(this.#isTable(b)));
+  }
 }
 
-function sameRank(shapes: Shapes, a: string, b: string): boolean {
-  const [one, two] = [shapes.shapeOf(a), shapes.shapeOf(b)];
-  return one !== undefined && two !== undefined && one.length === two.length;
-}
-
-/** Leaves of which every term has exactly one channel; those that are no tables first. */
-function turnedLeaves(forms: Forms, table: (leaf: string) => boolean): string[] {
-  const terms = forms.flat();
-  const [first] = terms;
-  if (!first || forms.some((one) => one.length === 0)) return [];
-  const candidates = [...new Set(first.factors.map((factor) => factor.leaf))].filter((leaf) =>
-    terms.every((term) => term.factors.filter((factor) => factor.leaf === leaf).length === 1),
-  );
-  return candidates.sort((a, b) => Number(table(a)) - Number(table(b)));
+/** Whether each term has exactly one channel of a leaf. */
+function eachHasOne(terms: readonly Term[], leaf: string): boolean {
+  return terms.every((term) => term.factors.filter((factor) => factor.leaf === leaf).length === 1);
 }
 
 /** The traced values through which y comes from x. */

@@ -19,7 +19,7 @@ import {
 import { type OnnxModelFile, type ParseOnnxOptions, parseOnnxModel } from '../format/onnx-model.js';
 import { type BindOptions, bindFound } from './bind.js';
 import { describe, type RopeDescription } from './describe.js';
-import { type FoundArithmetic, type FoundAttention, type FoundNode, findRope, type NearMiss } from './find.js';
+import { type Found, findRope, type NearMiss } from './find.js';
 import { TooMuchWork } from './work.js';
 
 export type { BindOptions } from './bind.js';
@@ -30,7 +30,7 @@ export type { FoundFrequencies, FrequencyLaw } from './frequencies.js';
 /** One RoPE of a model. */
 export interface ImportedRope extends RopeDescription {
   /** How it is bound; for {@link bindImported}. */
-  readonly found: FoundNode | FoundArithmetic | FoundAttention;
+  readonly found: Found;
 }
 
 /** What an .onnx file has of RoPE. */
@@ -43,7 +43,7 @@ export interface ImportedModel {
 }
 
 /** What {@link importOnnx} found: whoever binds a rope trusts these. */
-const FOUND = /* @__PURE__ */ new WeakSet<ImportedRope['found']>();
+const FOUND = /* @__PURE__ */ new WeakSet<Found>();
 
 function checkRope(rope: ImportedRope, where: string): ImportedRope {
   const copy = readOptions(rope, where);
@@ -70,7 +70,7 @@ export function importOnnx(bytes: Uint8Array, where = 'onnx', options: ParseOnnx
       const { description, because } = describe(one);
       FOUND.add(one);
       if (because === undefined) ropes.push({ ...description, found: one });
-      else none.push({ name: one.name, scopeName: one.scopeName, because });
+      else none.push({ name: one.name, scopeName: one.scope.name, because });
     }
     return { model, ropes, nearly: none };
   } catch (cause) {

@@ -5,20 +5,13 @@
  */
 import type { OnnxGraph, OnnxModelFile, OnnxModelNode, OnnxTensor, OnnxValueType } from '../format/onnx-model.js';
 
-/** Who reads a value. */
-export interface Reading {
-  readonly node: OnnxModelNode;
-  /** Which of the node's inputs it is. */
-  readonly input: number;
-}
-
-/** Graphs inside graphs deeper than this are not walked: no exporter goes past three. */
+/** Graphs nested deeper than this are not walked: no exporter goes past three. */
 const MAX_DEPTH = 16;
 
 /** One graph of a model with its surroundings. */
 export class Scope {
   readonly #makers = new Map<string, OnnxModelNode>();
-  readonly #readers = new Map<string, Reading[]>();
+  readonly #readers = new Map<string, OnnxModelNode[]>();
   readonly #order = new Map<OnnxModelNode, number>();
   readonly #types = new Map<string, OnnxValueType>();
 
@@ -35,11 +28,11 @@ export class Scope {
     for (const [n, node] of graph.nodes.entries()) {
       this.#order.set(node, n);
       for (const output of node.outputs) if (output !== '') this.#makers.set(output, node);
-      for (const [input, value] of node.inputs.entries()) {
+      for (const value of node.inputs) {
         if (value === '') continue;
         const list = this.#readers.get(value);
-        if (list) list.push({ node, input });
-        else this.#readers.set(value, [{ node, input }]);
+        if (list) list.push(node);
+        else this.#readers.set(value, [node]);
       }
     }
     for (const value of [...graph.valueTypes.values(), ...graph.outputs, ...graph.inputs])
@@ -51,8 +44,8 @@ export class Scope {
     return this.#makers.get(value) ?? (this.#isOwn(value) ? undefined : this.parent?.maker(value));
   }
 
-  /** Who reads a value in this graph, in the order of the file. */
-  readersOf(value: string): readonly Reading[] {
+  /** The nodes that read a value in this graph, in the order of the file. */
+  readersOf(value: string): readonly OnnxModelNode[] {
     return this.#readers.get(value) ?? [];
   }
 
