@@ -7,6 +7,7 @@
 
 export * as cann from './cann.js';
 export {
+  type Apart,
   type ComparedRow,
   compareRope,
   type LayoutVerdict,

@@ -24,7 +24,7 @@ describe('golden: differences whose size is known', () => {
   test('one and the same: nothing would change', () => {
     const found = compare(llama31, llama31);
     assert.equal(found.same, true);
-    assert.deepEqual(found.verdict, ['Nothing would change: both turn every pair alike.']);
+    assert.deepEqual(found.verdict, ['The same RoPE: both rotate every pair alike.']);
     assert.deepEqual(
       found.nmse.map(({ text }) => text),
       [0, 0, 0, 0],
@@ -50,14 +50,14 @@ describe('golden: differences whose size is known', () => {
     assert.ok(found.rows.find(({ name }) => name === 'base')!.differs);
   });
 
-  test('Llama 3.1 read without its scaling: short prompts look right', () => {
+  test('Llama 3.1 read without its scaling: short prompts work', () => {
     const found = compare(llama31, llama);
     const [, small, large] = found.apart;
     assert.ok(small!.position! > 16 && large!.position! > small!.position!);
     assert.match(
       found.verdict.join(' '),
       new RegExp(
-        `0\\.1 rad apart from position ${small!.position} on and 1 rad apart from ${large!.position} on: .* prompts shorter than about ${small!.position} tokens look right`,
+        `0\\.1 rad apart from position ${small!.position} on and 1 rad apart from ${large!.position} on: .* prompts shorter than about ${small!.position} tokens work`,
       ),
     );
     assert.ok(found.nmse[0]!.text < 1e-6 && found.nmse[3]!.text > 0.1);
@@ -96,7 +96,7 @@ describe('golden: differences whose size is known', () => {
     const expected = compareRope(side(llama, 'huggingface'), side(gguf, 'gguf'), AT);
     assert.deepEqual([expected.same, expected.layout], [true, 'permuted weights']);
     assert.deepEqual(expected.verdict, [
-      'Same frequencies; pairing half and interleaved: as expected, q and k weights are permuted in GGUF.',
+      'Same frequencies. Pairing half and interleaved is expected: q and k weights are permuted in GGUF.',
     ]);
     assert.ok(expected.nmse.every(({ text }) => text === 0));
     const swapped = compareRope(side(gguf, 'gguf'), side(llama, 'huggingface'), AT);
@@ -124,32 +124,32 @@ describe('golden: differences whose size is known', () => {
     const exact = Array.from(plain, (_, j) => (j > 40 ? 8 * (1 + 1e-7) : 1));
     const found = compare({ ...llama, freqFactors: exact }, { ...llama, freqFactors: factors });
     assert.equal(found.same, true);
-    assert.match(found.verdict[0]!, /Nothing would change but rounding/);
+    assert.match(found.verdict[0]!, /The same RoPE up to rounding/);
   });
 
-  test("Qwen3-VL and ggml's IMROPE: two pairs turn by another axis, which text tokens show too", () => {
+  test("Qwen3-VL and ggml's IMROPE: two pairs rotate by another axis, which text tokens show too", () => {
     const hf: RopeSpec = { ...llama, base: 5e6, axes: { rule: 'interleaved', sections: [24, 20, 20] } };
     const found = compare(hf, { ...hf, axes: { rule: 'interleaved-ggml', sections: [24, 20, 20, 0] } });
     assert.equal(found.same, false);
     assert.match(
       found.verdict.join(' '),
-      /Pairs 61, 62 turn by another axis: .* text tokens differ too at pairs 61, 62/,
+      /Pairs 61, 62 rotate by another axis: .* text tokens differ too at pairs 61, 62/,
     );
     // What a text token loses is the whole angle: the pairs' positions are 0 in llama.cpp.
     const largest = 5e6 ** (-61 / 64);
     assert.equal(found.apart[0]!.position, Math.floor(0.01 / largest) + 1);
     assert.ok(found.nmse[3]!.text > 0 && found.nmse[3]!.image! > 0);
     const sections = compare({ ...hf, axes: { rule: 'sections', sections: [24, 20, 20] } }, hf);
-    assert.match(sections.verdict.join(' '), /text tokens, whose positions are the same on every axis, do not show it/);
+    assert.match(sections.verdict.join(' '), /text tokens do not show it, as their positions are the same on every axis/);
     assert.equal(sections.nmse[2]!.text, 0);
     assert.ok(sections.nmse[2]!.image! > 0.01);
   });
 
   test('windows and heads', () => {
     const partial = compare(llama, { ...llama, rotaryDim: 64 });
-    assert.match(partial.verdict.join(' '), /Other dimensions turn/);
+    assert.match(partial.verdict.join(' '), /Different dimensions rotate/);
     assert.equal(partial.same, false);
-    assert.match(compare(llama, { ...llama, headDim: 64 }).verdict.join(' '), /The heads differ in size/);
+    assert.match(compare(llama, { ...llama, headDim: 64 }).verdict.join(' '), /The head sizes differ/);
   });
 });
 
@@ -177,16 +177,16 @@ describe('arithmetic', () => {
   test("one model with two runtimes' arithmetic: the same near position 0, different far out", () => {
     const near = compareRope(side(llama31), side(llama31, 'record', 'hf-f32'), [1, 40]);
     assert.equal(near.same, true);
-    assert.match(near.verdict.join(' '), /differ in rounding only: NMSE stays within ggml's own limit/);
+    assert.match(near.verdict.join(' '), /differ in rounding: NMSE is within ggml's limit/);
     const far = compareRope(side(llama31, 'huggingface'), side(llama31, 'huggingface', 'ggml-f32'), AT);
     assert.equal(far.same, false);
-    assert.match(far.verdict.join(' '), /at position 131072 NMSE is above ggml's own limit of 1e-7/);
+    assert.match(far.verdict.join(' '), /at position 131072 NMSE is above ggml's limit of 1e-7/);
   });
 
   test('two equal recipes are no difference', () => {
     const found = compareRope(side(llama, 'record', 'ggml-f32'), side(llama, 'record', 'ggml-f32'), AT);
     assert.equal(found.same, true);
-    assert.deepEqual(found.verdict, ['Nothing would change: both turn every pair alike.']);
+    assert.deepEqual(found.verdict, ['The same RoPE: both rotate every pair alike.']);
   });
 });
 

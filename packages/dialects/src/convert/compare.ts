@@ -1,10 +1,10 @@
 /**
- * Two readings of one layer's RoPE, side by side: what differs, from which position on, and what would come of it.
+ * Compares two readings of one layer's RoPE: what differs, from which position on, and with which effect.
  *
  * @module
  */
 
-import { type FrequencyOptions, type RopeSpec, RopewalkError, type TableRecipe } from 'ropewalk';
+import { type FrequencyOptions, type Pairing, type RopeSpec, RopewalkError, type TableRecipe } from 'ropewalk';
 import {
   type AngleRecipe,
   ggmlRecipe,
@@ -17,12 +17,12 @@ import {
   sharePairs,
 } from 'ropewalk/backend';
 import { convertRope } from './convert.js';
-import { type EffectiveRope, effectiveRope, STANDSTILL } from './effective.js';
+import { type EffectiveRope, effectiveRope, relative, STANDSTILL } from './effective.js';
 
-/** Where a record is from: a pairing that differs between these two is no mistake. */
+/** Where a record comes from. A pairing may differ between huggingface and gguf. */
 export type ReadingSource = 'huggingface' | 'gguf' | 'record';
 
-/** One side. */
+/** One side of a comparison. */
 export interface RopeReading {
   readonly spec: RopeSpec;
   readonly source: ReadingSource;
@@ -30,12 +30,12 @@ export interface RopeReading {
   readonly recipe: TableRecipe;
 }
 
-/** How the layouts of two sides go together. */
+/** How the layouts of two sides fit together. */
 export type LayoutVerdict =
   | 'same'
-  /** Half in HuggingFace and interleaved in GGUF: the weights are permuted, and the scores are the same. */
+  /** Half in HuggingFace and interleaved in GGUF: the weights are permuted, so the scores are the same. */
   | 'permuted weights'
-  /** Both read neighbours, and one writes halves: q and k alike, and the scores are the same. */
+  /** Both read interleaved pairs, and one writes halves, for q and for k: the scores are the same. */
   | 'same scores'
   | 'different';
 
@@ -47,36 +47,40 @@ export interface ComparedRow {
   readonly differs: boolean;
 }
 
+/** The first position where an angle is more than `rad` apart; undefined when there is none. */
+export interface Apart {
+  readonly rad: number;
+  readonly position: number | undefined;
+  readonly pair: number | undefined;
+}
+
 /** What {@link compareRope} finds. */
 export interface RopeComparison {
-  /** Whether a model would give the same with either, up to rounding and an expected permutation of the weights. */
+  /** Whether a model gives the same with either, up to rounding and an expected permutation of the weights. */
   readonly same: boolean;
   readonly layout: LayoutVerdict;
   readonly rows: readonly ComparedRow[];
-  /** Largest |Δ inv_freq| / inv_freq, and its pair. */
+  /** Largest |Δ inv_freq| / inv_freq. */
   readonly maxRelInvFreq: number;
+  /** The pair of maxRelInvFreq. */
   readonly worstPair: number;
-  /** First position of a text token where some angle is further apart than this; undefined when none up to `searched` is. */
-  readonly apart: readonly {
-    readonly rad: number;
-    readonly position: number | undefined;
-    readonly pair: number | undefined;
-  }[];
+  /** For each threshold, the first position of a text token where an angle is further apart, and the pair. */
+  readonly apart: readonly Apart[];
   /** Positions up to which `apart` was searched. */
   readonly searched: number;
-  /** NMSE of one random vector turned by both, at positions of a text token, and where a side has axes of an image token. */
+  /** NMSE of one random vector rotated by both, for a text token, and with several axes for an image token. */
   readonly nmse: readonly { readonly position: number; readonly text: number; readonly image?: number }[];
-  /** Full sentences: what would happen. */
+  /** The effect, in full sentences. */
   readonly verdict: readonly string[];
 }
 
-/** Relative difference of frequency or magnitude that is rounding to f32, as GGUF stores factors, and no more. */
+/** Relative differences up to this are the rounding of f32, in which GGUF stores factors. */
 const ROUNDING = 2 ** -21;
-/** ggml's own limit for a RoPE kernel (tests/test-backend-ops.cpp), and so what two right kernels may differ by. */
+/** ggml's limit for a RoPE kernel (tests/test-backend-ops.cpp): two correct kernels may differ by as much. */
 const NMSE_LIMIT = 1e-7;
-/** The thresholds of `apart`, in radians: 0.01 is what bf16 tables lose, 1 is another direction. */
+/** The thresholds of `apart`, in radians: 0.01 is the error of bf16 tables, 1 is another direction. */
 const THRESHOLDS = [0.01, 0.1, 1] as const;
-/** Where recipes differ, every position up to here is tried. */
+/** Recipes are compared at every position up to this one. */
 const SCAN = 2 ** 20;
 /** Positions are i32. */
 const LAST_POSITION = 2 ** 31 - 1;
@@ -86,8 +90,8 @@ const LAST_POSITION = 2 ** 31 - 1;
  *
  * @param first - one side, a in the result
  * @param second - the other, b in the result
- * @param positions - where a random vector is turned by both; integers
- * @throws {RopewalkError} RANGE, SHAPE or UNSUPPORTED for a record that is no RoPE, or that a recipe's peer cannot say
+ * @param positions - where a random vector is rotated by both; integers
+ * @throws {RopewalkError} RANGE, SHAPE or UNSUPPORTED for a record that is no RoPE, or that a peer cannot express
  */
 export function compareRope(first: RopeReading, second: RopeReading, positions: readonly number[]): RopeComparison {
   const [a, b] = [readReading(first, 'diff: a'), readReading(second, 'diff: b')];
@@ -102,10 +106,10 @@ export function compareRope(first: RopeReading, second: RopeReading, positions: 
     (position) => ({
       position,
       text: nmseAt(sideA, sideB, layout, [position, position, position, 0]),
-      // An image token: its time, and a row and column of its own.
-      ...(imaged
-        ? { image: nmseAt(sideA, sideB, layout, [position, Math.trunc(position / 2), Math.trunc(position / 3), 0]) }
-        : {}),
+      // An image token has a time, a row and a column.
+      image: imaged
+        ? nmseAt(sideA, sideB, layout, [position, Math.trunc(position / 2), Math.trunc(position / 3), 0])
+        : undefined,
     }),
   );
   const magnitude = relative(sideA.rope.attentionFactor, sideB.rope.attentionFactor);
@@ -116,6 +120,8 @@ export function compareRope(first: RopeReading, second: RopeReading, positions: 
   const found = { same, layout, rows, maxRelInvFreq, worstPair, apart, searched: exact ? LAST_POSITION : SCAN, nmse };
   return { ...found, verdict: verdictOf(found, sideA, sideB, { rounding, magnitude, arithmetic }) };
 }
+
+type Found = Omit<RopeComparison, 'verdict'>;
 
 interface Side {
   readonly rope: EffectiveRope;
@@ -153,7 +159,7 @@ function sideOf({ spec, recipe }: RopeReading): Side {
     return { rope, axes, recipe, angles: make(axes, optionsOf(spec)) };
   } catch (error) {
     if (!(error instanceof RopewalkError) || error.code !== 'UNSUPPORTED') throw error;
-    // What the peer has no name for it computes from factors, one a pair.
+    // A scaling that the peer lacks becomes factors, one a pair.
     const said = convertRope(spec, target).readBack;
     return { rope, axes, recipe, angles: make(axes, optionsOf(said)) };
   }
@@ -188,20 +194,16 @@ function rowsOf(
   ropeB: EffectiveRope,
   { layout, frequenciesDiffer }: { layout: LayoutVerdict; frequenciesDiffer: boolean },
 ): ComparedRow[] {
+  const [magnitudeA, magnitudeB] = [ropeA.attentionFactor, ropeB.attentionFactor];
   const row = (name: string, x: string, y: string, differs = x !== y): ComparedRow => ({ name, a: x, b: y, differs });
   const rows = [
     row('head_dim', String(ropeA.headDim), String(ropeB.headDim)),
     row('rotary_dim', windowOf(ropeA), windowOf(ropeB)),
     row('pairing', ropeA.pairing, ropeB.pairing, layout === 'different'),
-    // A base or a rule may differ in words and give the same frequencies: those decide.
+    // Different bases and rules may give the same frequencies, and those decide.
     row('base', String(a.spec.base), String(b.spec.base), frequenciesDiffer && a.spec.base !== b.spec.base),
     row('scaling', scalingOf(a.spec), scalingOf(b.spec), frequenciesDiffer && scalingOf(a.spec) !== scalingOf(b.spec)),
-    row(
-      'magnitude',
-      brief(ropeA.attentionFactor),
-      brief(ropeB.attentionFactor),
-      relative(ropeA.attentionFactor, ropeB.attentionFactor) > ROUNDING,
-    ),
+    row('magnitude', brief(magnitudeA), brief(magnitudeB), relative(magnitudeA, magnitudeB) > ROUNDING),
   ];
   if (ropeA.numAxes > 1 || ropeB.numAxes > 1)
     rows.push(row('axes', axesOf(a.spec), axesOf(b.spec), otherAxes(ropeA, ropeB).length > 0));
@@ -215,20 +217,17 @@ function windowOf({ rotaryDim, rotaryOffset }: EffectiveRope): string {
 
 function scalingOf(spec: RopeSpec): string {
   const { kind, ...rest } = spec.scaling ?? { kind: 'none' as const };
-  const items = Object.entries(rest)
-    .filter(([, value]) => value !== undefined)
-    .map(
-      ([name, value]) =>
-        `${name}=${typeof value === 'object' ? `${(value as ArrayLike<number>).length} values` : value}`,
-    );
-  return [kind, ...items, ...(spec.freqFactors ? [`freqFactors=${spec.freqFactors.length} values`] : [])].join(' ');
+  const entries = Object.entries({ ...rest, freqFactors: spec.freqFactors }).filter(([, value]) => value !== undefined);
+  const show = (value: unknown) =>
+    typeof value === 'object' ? `${(value as ArrayLike<number>).length} values` : value;
+  return [kind, ...entries.map(([name, value]) => `${name}=${show(value)}`)].join(' ');
 }
 
 function axesOf({ axes }: RopeSpec): string {
   return axes ? `${axes.rule} ${axes.sections.join('+')}` : 'one';
 }
 
-/** Pairs that another axis turns. */
+/** Pairs that rotate by different axes. */
 function otherAxes(a: EffectiveRope, b: EffectiveRope): number[] {
   const pairs = Math.min(a.invFreq.length, b.invFreq.length);
   return Array.from({ length: pairs }, (_, j) => j).filter(
@@ -247,12 +246,12 @@ function worstFrequency(a: EffectiveRope, b: EffectiveRope): { maxRelInvFreq: nu
   return { maxRelInvFreq, worstPair };
 }
 
-/** A text token's frequency: all axes count with it, but e, where llama.cpp says 0. A pair that is not there does not turn. */
+/** The frequency of a pair for a text token, whose positions are equal on all axes, but 0 on e. */
 function textFrequency(rope: EffectiveRope, j: number): number {
   return rope.axisOfPair[j] === 3 ? 0 : (rope.invFreq[j] ?? 0);
 }
 
-function apartExactly(a: EffectiveRope, b: EffectiveRope): RopeComparison['apart'] {
+function apartExactly(a: EffectiveRope, b: EffectiveRope): Apart[] {
   let [largest, pair] = [0, 0];
   for (let j = 0; j < Math.max(a.invFreq.length, b.invFreq.length); j++) {
     const step = Math.abs(textFrequency(a, j) - textFrequency(b, j));
@@ -264,12 +263,8 @@ function apartExactly(a: EffectiveRope, b: EffectiveRope): RopeComparison['apart
   });
 }
 
-function apartByScan(a: Side, b: Side): RopeComparison['apart'] {
-  const found = THRESHOLDS.map((rad): { rad: number; position: number | undefined; pair: number | undefined } => ({
-    rad,
-    position: undefined,
-    pair: undefined,
-  }));
+function apartByScan(a: Side, b: Side): Apart[] {
+  const found = THRESHOLDS.map((rad): Apart => ({ rad, position: undefined, pair: undefined }));
   const [anglesA, anglesB] = [new Float64Array(a.rope.invFreq.length), new Float64Array(b.rope.invFreq.length)];
   const pairs = Math.max(anglesA.length, anglesB.length);
   let open = 0;
@@ -286,14 +281,12 @@ function apartByScan(a: Side, b: Side): RopeComparison['apart'] {
   return found;
 }
 
-/** NMSE of one random vector, turned by both. Where the layouts differ as expected, b's vector lies in a's layout. */
+/** NMSE of one random vector, rotated by both. If the layouts differ as expected, b uses a's layout. */
 function nmseAt(a: Side, b: Side, layout: LayoutVerdict, position: readonly number[]): number {
   const headDim = Math.max(a.rope.headDim, b.rope.headDim);
   const x = randomVector(headDim);
-  const [ya, yb] = [
-    turn(a, a.rope.pairing, x, position),
-    turn(b, layout === 'different' ? b.rope.pairing : a.rope.pairing, x, position),
-  ];
+  const ya = rotate(a, a.rope.pairing, x, position);
+  const yb = rotate(b, layout === 'different' ? b.rope.pairing : a.rope.pairing, x, position);
   let [error, size] = [0, 0];
   for (let i = 0; i < headDim; i++) {
     error += (yb[i]! - ya[i]!) ** 2;
@@ -302,21 +295,16 @@ function nmseAt(a: Side, b: Side, layout: LayoutVerdict, position: readonly numb
   return error / size;
 }
 
-function turn(
-  side: Side,
-  pairing: EffectiveRope['pairing'],
-  x: Float64Array,
-  position: readonly number[],
-): Float64Array {
+function rotate(side: Side, pairing: Pairing, x: Float64Array, position: readonly number[]): Float64Array {
   const { rotaryDim, rotaryOffset } = side.rope;
   const half = rotaryDim / 2;
   const angles = new Float64Array(half);
   side.angles.fillAngles(Float64Array.from(position), angles);
   const y = Float64Array.from(x);
-  const neighbours = (j: number): [number, number] => [rotaryOffset + 2 * j, rotaryOffset + 2 * j + 1];
+  const interleaved = (j: number): [number, number] => [rotaryOffset + 2 * j, rotaryOffset + 2 * j + 1];
   const halves = (j: number): [number, number] => [rotaryOffset + j, rotaryOffset + j + half];
-  const read = pairing === 'half' ? halves : neighbours;
-  const write = pairing === 'interleaved' ? neighbours : halves;
+  const read = pairing === 'half' ? halves : interleaved;
+  const write = pairing === 'interleaved' ? interleaved : halves;
   for (let j = 0; j < half; j++) {
     const [c, s] = [Math.cos(angles[j]!) * side.angles.magnitude, Math.sin(angles[j]!) * side.angles.magnitude];
     const [i0, i1] = read(j);
@@ -327,7 +315,7 @@ function turn(
   return y;
 }
 
-/** The same on every machine and in every run: a linear congruence, mapped to [−1, 1). */
+/** A vector of numbers in [−1, 1), the same in every run. */
 function randomVector(size: number): Float64Array {
   let state = 12345;
   return Float64Array.from({ length: size }, () => {
@@ -336,46 +324,33 @@ function randomVector(size: number): Float64Array {
   });
 }
 
-function relative(a: number, b: number): number {
-  const size = Math.max(Math.abs(a), Math.abs(b));
-  return size === 0 ? 0 : Math.abs(a - b) / size;
-}
-
 function verdictOf(
-  found: Omit<RopeComparison, 'verdict'>,
+  found: Found,
   a: Side,
   b: Side,
   { rounding, magnitude, arithmetic }: { rounding: boolean; magnitude: number; arithmetic: boolean },
 ): string[] {
   const said: string[] = [];
   const { layout, apart, maxRelInvFreq } = found;
-  const sameWindow =
-    a.rope.headDim === b.rope.headDim &&
-    a.rope.rotaryDim === b.rope.rotaryDim &&
-    a.rope.rotaryOffset === b.rope.rotaryOffset;
-  const frequencies = !sameWindow
-    ? undefined
-    : maxRelInvFreq === 0
-      ? 'Same frequencies'
-      : rounding
-        ? 'Same frequencies up to the rounding of f32'
-        : undefined;
+  const [pairingA, pairingB] = [a.rope.pairing, b.rope.pairing];
+  const sameWindow = (['headDim', 'rotaryDim', 'rotaryOffset'] as const).every((key) => a.rope[key] === b.rope[key]);
+  let frequencies = 'Other frequencies';
+  if (sameWindow && maxRelInvFreq === 0) frequencies = 'Same frequencies';
+  else if (sameWindow && rounding) frequencies = 'Same frequencies up to the rounding of f32';
   if (layout === 'permuted weights')
+    said.push(`${frequencies}. Pairing ${pairingA} and ${pairingB} is expected: q and k weights are permuted in GGUF.`);
+  if (layout === 'same scores')
+    said.push(`${frequencies}. One side writes halves, the other interleaved pairs, for q and for k: q·k is the same.`);
+  if (layout === 'different')
     said.push(
-      `${frequencies ?? 'Other frequencies'}; pairing ${a.rope.pairing} and ${b.rope.pairing}: as expected, q and k weights are permuted in GGUF.`,
+      `Pairing ${pairingA} and ${pairingB}: with the same weights q·k is wrong from position 1 on, and the output is ` +
+        'noise. Permute q and k (ropewalk permute), or correct the pairing.',
     );
-  else if (layout === 'same scores')
-    said.push(
-      `${frequencies ?? 'Other frequencies'}; one writes halves where the other writes neighbours: q and k alike, so that q·k is the same.`,
-    );
-  else if (layout === 'different')
-    said.push(
-      `Pairing ${a.rope.pairing} and ${b.rope.pairing}: with the same weights q·k is wrong from position 1 on, and the output is noise at once. Permute q and k (ropewalk permute), or correct the pairing.`,
-    );
-  if (a.rope.headDim !== b.rope.headDim) said.push('The heads differ in size: no weights fit both.');
+  if (a.rope.headDim !== b.rope.headDim) said.push('The head sizes differ: no weights fit both.');
   else if (!sameWindow)
     said.push(
-      'Other dimensions turn: dimensions that one side leaves alone are rotated by the other, from position 1 on. With the same weights the output is noise.',
+      'Different dimensions rotate: one side rotates dimensions that the other leaves alone, from position 1 on. ' +
+        'With the same weights the output is noise.',
     );
   else if (!rounding && maxRelInvFreq > ROUNDING) said.push(apartSentence(apart));
   const axes = otherAxes(a.rope, b.rope);
@@ -383,54 +358,48 @@ function verdictOf(
   if (magnitude > ROUNDING) {
     const factor = (b.rope.attentionFactor / a.rope.attentionFactor) ** 2;
     said.push(
-      `Attention scores of B are those of A times ${brief(factor)} at every length: attention is ${factor > 1 ? 'sharper' : 'flatter'} than the model was trained for.`,
+      `Attention scores of B are those of A times ${brief(factor)} at every length: attention is ` +
+        `${factor > 1 ? 'sharper' : 'flatter'} than in training.`,
     );
   }
   if (a.recipe !== b.recipe) said.push(arithmeticSentence(found, a, b, arithmetic));
-  if (said.length === 0)
-    said.push(
-      rounding && maxRelInvFreq > 0
-        ? 'Nothing would change but rounding: frequencies differ as f32 differs from float64.'
-        : 'Nothing would change: both turn every pair alike.',
-    );
-  return said;
+  if (said.length > 0) return said;
+  return [
+    rounding && maxRelInvFreq > 0
+      ? 'The same RoPE up to rounding: frequencies differ as f32 differs from float64.'
+      : 'The same RoPE: both rotate every pair alike.',
+  ];
 }
 
 function apartSentence(apart: RopeComparison['apart']): string {
   const at = (rad: number): number | undefined => apart.find((one) => one.rad === rad)?.position;
   const [small, large] = [at(0.1), at(1)];
-  if (small === undefined)
-    return 'Frequencies differ, but no angle is 0.1 rad apart at any position that an i32 can hold.';
+  if (small === undefined) return 'Frequencies differ, but no angle is 0.1 rad apart at any position of an i32.';
   const far = large === undefined ? '' : ` and 1 rad apart from ${large} on`;
   const prompt =
     small > 16
-      ? `prompts shorter than about ${small} tokens look right, longer ones lose their thread`
-      : 'even short prompts come out wrong';
+      ? `prompts shorter than about ${small} tokens work, and longer ones give worse and worse output`
+      : 'even short prompts give wrong output';
   return `Angles are 0.1 rad apart from position ${small} on${far}: with the same weights ${prompt}.`;
 }
 
 function axesSentence(pairs: readonly number[], a: EffectiveRope, b: EffectiveRope): string {
-  const list = `${pairs.slice(0, 6).join(', ')}${pairs.length > 6 ? ', …' : ''}`;
+  const some = (list: readonly number[]): string => `${list.slice(0, 6).join(', ')}${list.length > 6 ? ', …' : ''}`;
   const extra = pairs.filter((j) => a.axisOfPair[j] === 3 || b.axisOfPair[j] === 3);
   const text =
     extra.length > 0
-      ? `text tokens differ too at pairs ${extra.slice(0, 6).join(', ')}, which one side turns by the fourth axis, 0 for text in llama.cpp`
-      : 'text tokens, whose positions are the same on every axis, do not show it';
-  return `Pairs ${list} turn by another axis: image and video tokens are misplaced; ${text}.`;
+      ? `text tokens differ too at pairs ${some(extra)}, which one side rotates by axis e, 0 for text in llama.cpp`
+      : 'text tokens do not show it, as their positions are the same on every axis';
+  return `Pairs ${some(pairs)} rotate by another axis: image and video tokens get wrong positions; ${text}.`;
 }
 
-function arithmeticSentence(
-  { nmse, apart }: Omit<RopeComparison, 'verdict'>,
-  a: Side,
-  b: Side,
-  arithmetic: boolean,
-): string {
+function arithmeticSentence({ nmse, apart }: Found, a: Side, b: Side, arithmetic: boolean): string {
   const first = nmse.find(({ text, image = 0 }) => Math.max(text, image) > NMSE_LIMIT);
   const near = apart[0]!.position === undefined ? `up to position ${SCAN}` : `before position ${apart[0]!.position}`;
-  const words = `${a.recipe} and ${b.recipe} differ in rounding`;
-  if (arithmetic)
-    return `${words}: at position ${first!.position} NMSE is above ggml's own limit of 1e-7; no angle is more than 0.01 rad apart ${near}.`;
-  return `${words} only: NMSE stays within ggml's own limit of 1e-7 at these positions; no angle is more than 0.01 rad apart ${near}.`;
+  const size = arithmetic
+    ? `at position ${first!.position} NMSE is above ggml's limit of 1e-7`
+    : "NMSE is within ggml's limit of 1e-7 at these positions";
+  return `${a.recipe} and ${b.recipe} differ in rounding: ${size}; no angle is more than 0.01 rad apart ${near}.`;
 }
 
 function brief(value: number): string {

@@ -108,7 +108,8 @@ export function convertRope(spec: RopeSpec, target: string, given: ConvertOption
     const readBack = readDraft(peer, draft, known);
     const wanted = draft.relayout ? { ...own, pairing: draft.relayout.to as typeof own.pairing } : own;
     const { differences, ...error } = distanceOf(wanted, effectiveRope(readBack));
-    const off = `frequencies off by ${error.invFreq.toExponential(1)}, magnitude by ${error.attentionFactor.toExponential(1)}`;
+    const [invFreq, magnitude] = [error.invFreq, error.attentionFactor].map((value) => value.toExponential(1));
+    const off = `frequencies off by ${invFreq}, magnitude by ${magnitude}`;
     worst ??= differences[0] ?? off;
     const near = error.invFreq <= peer.tolerance && error.attentionFactor <= peer.tolerance;
     if (differences.length > 0 || !near || !holdsAtOtherLengths(peer, draft, spec, known)) continue;
@@ -185,7 +186,8 @@ export function readForm(
     refuse('DTYPE', 'convert: tables', 'a Map of tables by name', tables);
   const named = outer.has('target') && outer.has('arguments');
   const form = named ? outer.object('arguments') : outer;
-  const expected = `a config.json, a record (headDim, pairing, …), or the arguments of ${PEERS.map((p) => p.name).join(', ')}`;
+  const names = PEERS.map((peer) => peer.name).join(', ');
+  const expected = `a config.json, a record (headDim, pairing, …), or the arguments of ${names}`;
   const next = 'ropewalk convert X --to PEER --json prints an example of each.';
   const peer = named
     ? peerOf(outer.text('target'))

@@ -55,7 +55,7 @@ export interface RopeDistance {
   readonly attentionFactor: number;
 }
 
-/** A pair with a lower frequency does not rotate: at 2³¹ positions it is 2e-11 rad. llama.cpp's factor for it is 1e30. */
+/** A pair with a lower frequency does not rotate: at 2³¹ positions it is 2e-11 rad. llama.cpp divides by 1e30. */
 export const STANDSTILL = 1e-20;
 
 /**

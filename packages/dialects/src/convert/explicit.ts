@@ -6,7 +6,7 @@
 import type { RopeScaling, RopeSpec } from 'ropewalk';
 import { STANDSTILL } from './effective.js';
 
-/** The factor of a pair that does not rotate, as in llama.cpp's files for Gemma 4 (conversion/gemma.py). It fits an f32. */
+/** The factor of a pair that does not rotate, as in llama.cpp's conversion/gemma.py. It fits an f32. */
 export const NO_ROTATION = 1e30;
 
 /** A record without its frequencies. */

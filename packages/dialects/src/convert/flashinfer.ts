@@ -35,7 +35,7 @@ function draftsOf(spec: RopeSpec, options: ConvertOptions): Draft[] {
   const interleave = spec.pairing === 'interleaved';
   const common = { head_dim: headDim, rotary_dim: rotaryDim, interleave };
   const notes = [
-    'Its kernels compute angles in f32 with __powf and __sincosf: at position 131,071 they are 1e-2 off (flashinfer#5066). ' +
+    'Its kernels compute angles in f32 with __powf and __sincosf: 1e-2 off at position 131,071 (flashinfer#5066). ' +
       'A cos_sin_cache avoids this.',
   ];
   const drafts: Draft[] = [];
@@ -62,8 +62,8 @@ function draftsOf(spec: RopeSpec, options: ConvertOptions): Draft[] {
     arguments: { head_size: headDim, rotary_dim: rotaryDim, is_neox: !interleave },
     tables: [{ name: 'cos_sin_cache', shape: [table.rows, rotaryDim], data: joinTables(table) }],
     notes: [
-      'FlashInfer has plain and Llama 3.1 scaling only; anything else goes into a cache, f32 [max_position, rotary_dim], ' +
-        'cosines first.',
+      'FlashInfer has plain and Llama 3.1 scaling only. Anything else goes into a cache: f32 [max_position, ' +
+        'rotary_dim], cosines first.',
     ],
   });
   return drafts;

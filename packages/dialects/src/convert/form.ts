@@ -57,7 +57,7 @@ export interface Draft {
 export interface Relayout {
   readonly from: Pairing;
   readonly to: Pairing;
-  /** `permute`: permute the q and k weights; `none`: q and k come out permuted in the same way, and nothing is to do. */
+  /** `permute`: permute the q and k weights; `none`: q and k come out permuted alike, and nothing is to do. */
   readonly weights: 'permute' | 'none';
 }
 
@@ -130,7 +130,7 @@ export function checkLimits(peer: string, spec: RopeSpec, { offset, vision, axes
     cannot(
       peer,
       `${toHalf} has no value for reading interleaved pairs and writing halves`,
-      'Use pairing interleaved: q and k come out permuted in the same way, and q·k is the same if nothing else reads them.',
+      'Use pairing interleaved: q and k come out permuted alike, and q·k is the same if nothing else reads them.',
     );
   if (vision && spec.pairing === 'vision') cannot(peer, ...vision);
   if (axes && rope.numAxes > 1) cannot(peer, ...axes);

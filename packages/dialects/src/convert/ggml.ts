@@ -127,8 +127,8 @@ function modeOf(
     cannot(peer, `IMROPE gives pair ${elsewhere[0]} to another axis`, next);
   }
   const note =
-    `IMROPE gives pairs ${elsewhere.join(', ')} to the fourth axis, and this record to t: repeat t's positions as the ` +
-    'fourth row of b. (llama.cpp has 0 there for text tokens.)';
+    `IMROPE gives pairs ${elsewhere.join(', ')} to axis e, and this record to t: repeat t's positions as the fourth ` +
+    'row of b. (llama.cpp has 0 there for text tokens.)';
   return { mode, sections, position_axes: ['t', 'h', 'w', 't'], note };
 }
 

@@ -89,14 +89,14 @@ function draftsFor(a: string, spec: RopeSpec, rope: EffectiveRope, mapped: boole
     notes.push(`These keys are those of full layers; the base of sliding layers is ${a}.rope.freq_base_swa.`);
   if (a === 'deepseek2' && spec.scaling?.kind === 'yarn')
     notes.push(
-      "llama.cpp's deepseek2 computes the magnitude from yarn_log_multiplier: compare attn_factor with a converted file.",
+      "llama.cpp's deepseek2 computes the magnitude from yarn_log_multiplier: compare attn_factor with a real file.",
     );
   if (!mapped)
     notes.push(`general.architecture decides the pairing: ${a} has ${pairing} pairing. Name yours with --arch.`);
   if (relayout?.weights === 'permute')
     notes.push(
-      `${a} has ${pairing} pairing, this record ${spec.pairing}: permute q and k weights (ropewalk permute), as llama.cpp's ` +
-        'converter does.',
+      `${a} has ${pairing} pairing, this record ${spec.pairing}: permute q and k weights (ropewalk permute), as ` +
+        "llama.cpp's converter does.",
     );
   if (relayout?.weights === 'none')
     notes.push(`${a} has interleaved pairing: q and k come out permuted in the same way, and q·k is the same.`);
@@ -186,8 +186,8 @@ function refuseLeftovers({ axes }: RopeSpec, { invFreq, axisOfPair, rotaryDim }:
   cannot(
     'gguf',
     `llama.cpp's IMROPE gives pairs ${lost.join(', ')} to the fourth axis, and this record to t`,
-    `With dimension_sections [${axes.sections}], a text token would lose up to ${angle.toPrecision(3)} rad at position ` +
-      '262,143. If this is intended, use axes rule "interleaved-ggml" in a record.',
+    `With dimension_sections [${axes.sections}], a text token would lose up to ${angle.toPrecision(3)} rad at ` +
+      'position 262,143. If this is intended, use axes rule "interleaved-ggml" in a record.',
   );
 }
 

@@ -145,7 +145,7 @@ function parametersFor(spec: RopeSpec, { invFreq, attentionFactor, rotaryDim, he
       factor: 1,
       original_max_position_embeddings: 4096,
     },
-    note: 'No rope_type of transformers computes these frequencies. longrope with two equal lists holds a factor for each pair.',
+    note: 'No rope_type of transformers computes these frequencies. Two equal lists of longrope hold a factor for each pair.',
   });
   return all;
 }
@@ -161,7 +161,7 @@ function ownParameters(spec: RopeSpec, attentionFactor: number, rotaryDim: numbe
       return {
         rope: { rope_type: 'dynamic', factor: scaling.factor },
         maxPositions: scaling.originalContext,
-        note: `transformers raises the base with the sequence; this record is for ${scaling.context} tokens (--context).`,
+        note: `transformers raises the base with the sequence; this record is that of ${scaling.context} tokens.`,
       };
     case 'llama3':
       return {

@@ -285,8 +285,8 @@ function mropeArguments(spec: RopeSpec, { headDim, rotaryDim, rotaryOffset }: Ef
   if ((rule !== 'sections' && rule !== 'interleaved') || e !== 0 || t + h + w !== rotaryDim / 2)
     cannot(
       'infiniop',
-      `mrope_section needs t + h + w = rotary_dim / 2 = ${rotaryDim / 2} and the rule sections or interleaved, and this ` +
-        `record has ${rule} ${sections.join(' + ')}`,
+      `mrope_section needs t + h + w = rotary_dim / 2 = ${rotaryDim / 2} and the rule sections or interleaved, ` +
+        `and this record has ${rule} ${sections.join(' + ')}`,
       'Gather the tables by token, and use infiniopRoPE with positions that count from 0.',
     );
   const mrope_interleaved = rule === 'interleaved';
@@ -354,14 +354,15 @@ function aclnnDrafts(spec: RopeSpec, options: ConvertOptions): Draft[] {
     return full;
   };
   const notes = [
-    'cos and sin have full width: [1, S, 1, D] for BSND, [1, 1, S, D] for BNSD, [S, 1, 1, D] for SBND. Their dtype is that of x.',
+    'cos and sin have full width: [1, S, 1, D] for BSND, [1, 1, S, D] for BNSD, [S, 1, 1, D] for SBND.',
+    'cos and sin have the dtype of x.',
     'Row s belongs to token s: gather rows by position where a sequence does not start at 0.',
   ];
   if (mode === ACLNN_ROTARY_MODE.interleaveHalf) notes.push('Mode 3 is documented for Ascend 950 only.');
   const sliced = width !== headDim;
   if (sliced)
     notes.push(
-      `The operator rotates all of D: call it on dimensions ${window[0]} to ${window[1]! - 1} of x, and copy the others.`,
+      `The operator rotates all of D: call it on dimensions ${window[0]} to ${window[1]! - 1} of x. Copy the others.`,
     );
   const turned = padded && width !== rotaryDim;
   if (turned) notes.push('Where nothing rotates, cos is 1 and sin is 0.');
