@@ -3,7 +3,7 @@
  *
  * @module
  * @see ggml-org/llama.cpp@de3ff815 src/llama-arch.cpp LLM_ARCH_NAMES, src/llama-model.cpp llama_model_rope_type
- * @see ggml-org/llama.cpp@de3ff815 src/models/*.cpp: load_arch_hparams (keys), load_arch_tensors (factors), graph (call)
+ * @see ggml-org/llama.cpp@de3ff815 src/models/*.cpp load_arch_hparams, load_arch_tensors, graph
  */
 
 /** norm has interleaved pairs; neox, mrope and imrope have half pairing; none: the graph has no RoPE. */

@@ -244,7 +244,7 @@ interface Scaling {
 
 const TYPES = ['none', 'linear', 'yarn', 'longrope'] as const;
 
-/** @see ggml-org/llama.cpp@de3ff815 src/llama-model.cpp load_hparams, src/llama-context.cpp llama_context::llama_context */
+/** @see ggml-org/llama.cpp@de3ff815 src/llama-model.cpp load_hparams, src/llama-context.cpp llama_context */
 function scalingOf({ keys, a, row, notes }: Model): Scaling {
   const text = keys.optionalText(a('rope.scaling.type')) ?? 'linear';
   const type =

@@ -57,8 +57,8 @@ export function ropeFromConfig(json: unknown, given: ModelRopeOptions = {}): Mod
   const notes: string[] = [];
   if (!rules)
     notes.push(
-      `${modelType} is unknown here. As in most models of transformers, every attention layer is assumed to rotate the ` +
-        'part of the head that partial_rotary_factor gives, with half pairing.',
+      `${modelType} is unknown here. As in most models of transformers, every attention layer is assumed to rotate ` +
+        'the part of the head that partial_rotary_factor gives, with half pairing.',
     );
   const model: Model = { config, modelType, family, rules, notes, ...sizesOf(config, rules), options };
   const layers: LayerRope[] = [];

@@ -140,7 +140,10 @@ describe('golden: differences whose size is known', () => {
     assert.equal(found.apart[0]!.position, Math.floor(0.01 / largest) + 1);
     assert.ok(found.nmse[3]!.text > 0 && found.nmse[3]!.image! > 0);
     const sections = compare({ ...hf, axes: { rule: 'sections', sections: [24, 20, 20] } }, hf);
-    assert.match(sections.verdict.join(' '), /text tokens do not show it, as their positions are the same on every axis/);
+    assert.match(
+      sections.verdict.join(' '),
+      /text tokens do not show it, as their positions are the same on every axis/,
+    );
     assert.equal(sections.nmse[2]!.text, 0);
     assert.ok(sections.nmse[2]!.image! > 0.01);
   });

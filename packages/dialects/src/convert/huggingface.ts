@@ -145,7 +145,7 @@ function parametersFor(spec: RopeSpec, { invFreq, attentionFactor, rotaryDim, he
       factor: 1,
       original_max_position_embeddings: 4096,
     },
-    note: 'No rope_type of transformers computes these frequencies. Two equal lists of longrope hold a factor for each pair.',
+    note: 'No rope_type of transformers has these frequencies. Two equal lists of longrope hold a factor a pair.',
   });
   return all;
 }
