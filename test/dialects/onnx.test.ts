@@ -251,7 +251,7 @@ describe('the node', () => {
         return plan(part(1), {}, part(0));
       },
       'ALIAS',
-      /Y: expected memory apart from X, or exactly X itself/,
+      /Y: it shares some of its memory with X/,
     ],
     ['f64', () => run({ X: zeros('f64', [1, 1, 2, 2]) }), 'DTYPE', /X: expected f32, f16 or bf16, got "f64"/],
     ['interleaved 2', () => run({}, { interleaved: 2 }), 'RANGE', /interleaved: expected 0 or 1, got 2/],

@@ -20,7 +20,8 @@ import {
 } from '../../packages/oracle/src/runner.js';
 import { vectorCases } from '../../packages/oracle/src/vectors.js';
 import { RopewalkError } from '../../packages/ropewalk/src/core/errors.js';
-import type { OpPlan, Runner } from '../../packages/ropewalk/src/ops/runner.js';
+import type { OpPlan } from '../../packages/ropewalk/src/ops/op-plan.js';
+import type { Runner } from '../../packages/ropewalk/src/ops/runner.js';
 import { referenceRunner } from '../../packages/ropewalk/src/reference/index.js';
 import { damage, damaged } from '../support/fuzz.js';
 import { VECTORS } from '../support/suites.js';

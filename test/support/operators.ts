@@ -22,8 +22,8 @@ import {
 import { numberFromF16 } from '../../packages/ropewalk/src/core/float16.js';
 import { walk } from '../../packages/ropewalk/src/core/shape.js';
 import { Tensor, type TensorStorage, tensorFrom, zeros } from '../../packages/ropewalk/src/core/tensor.js';
+import type { OpPlan } from '../../packages/ropewalk/src/ops/op-plan.js';
 import { type Pairing, planRopeWithTable, type RopePlan } from '../../packages/ropewalk/src/ops/rope/plan.js';
-import type { OpPlan } from '../../packages/ropewalk/src/ops/runner.js';
 import { f64Tensor, floats, seeded } from './tensors.js';
 
 export type Float = Tensor<FloatDtype>;

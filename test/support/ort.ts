@@ -7,7 +7,7 @@ import { loadOnnxruntime, type Ort, whyNotOnnxruntime } from '../../packages/onn
 import { crossingType } from '../../packages/onnx/src/onnxruntime/shell.js';
 import { type HostArray, newArray, storeNumber } from '../../packages/ropewalk/src/core/dtypes.js';
 import { type Tensor, tensorFrom } from '../../packages/ropewalk/src/core/tensor.js';
-import { isHalf } from '../../packages/ropewalk/src/ops/runner.js';
+import { isHalf } from '../../packages/ropewalk/src/ops/checks.js';
 
 /** What tests ask of the package beside what the backend does. */
 interface Package extends Omit<Ort, 'InferenceSession'> {

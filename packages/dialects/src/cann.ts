@@ -23,6 +23,7 @@ import {
   tableFromTensors,
 } from 'ropewalk';
 import {
+  checkApart,
   checkDims,
   checkDtype,
   checkFloat,
@@ -113,11 +114,8 @@ export function rope<D extends 'f32' | 'f16'>(rw: Runner, options: CannRopeArgum
     checkDtype(given, 'cann_rope: dst', src0.dtype);
     checkDims(given, 'cann_rope: dst', src0.shape);
     const inputs = Object.entries({ src0, pos, freq_factors }).filter(([, tensor]) => tensor) as [string, Tensor][];
-    checkOutput(
-      given,
-      'cann_rope: dst',
-      inputs.map(([name, tensor]) => ({ tensor, name, inPlace: name === 'src0' })),
-    );
+    checkOutput(given, 'cann_rope: dst');
+    for (const [name, tensor] of inputs) checkApart(given, 'cann_rope: dst', name, tensor, name === 'src0');
   }
   const into = (dst: Tensor<D>): Tensor<D> => {
     rw.run(bindRope(plan, src0, dst));

@@ -26,6 +26,7 @@ import {
   tensorFrom,
 } from 'ropewalk';
 import {
+  checkApart,
   checkOutput,
   checkRunner,
   checkTensor,
@@ -425,9 +426,9 @@ function run<T extends GgmlFloat>(
     tableDtype,
   });
   if (form === 'inplace') {
-    const others: Parameters<typeof checkOutput>[2][number][] = [{ tensor: b.tensor, name: 'b', inPlace: false }];
-    if (c) others.push({ tensor: c.tensor, name: 'c', inPlace: false });
-    checkOutput(a.tensor, `${op}: a`, others);
+    checkOutput(a.tensor, `${op}: a`);
+    checkApart(a.tensor, `${op}: a`, 'b', b.tensor);
+    if (c) checkApart(a.tensor, `${op}: a`, 'c', c.tensor);
     rw.run(bindRope(plan, a.tensor, a.tensor));
     return a;
   }

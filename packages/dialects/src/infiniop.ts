@@ -24,6 +24,7 @@ import {
   tensorFrom,
 } from 'ropewalk';
 import {
+  checkApart,
   checkOutput,
   checkRunner,
   hostOf,
@@ -397,7 +398,8 @@ export function infiniopRoPE(
     const [out, input, pos] = [over(desc.y, y!, 'y'), over(desc.x, x!, 'x'), over(desc.pos, pos_ids!, 'pos_ids')];
     const [cos, sin] = [over(desc.cos, cos_table!, 'cos_table'), over(desc.sin, sin_table!, 'sin_table')];
     const { positions, table, first } = readTables(pos, 'pos_ids', cos, sin);
-    checkOutput(out, 'infiniop: y', [{ tensor: input, name: 'x', inPlace: true }]);
+    checkOutput(out, 'infiniop: y');
+    checkApart(out, 'infiniop: y', 'x', input, true);
     const shape = [...(desc.y.ndim === 3 ? [1] : []), ...desc.y.shape];
     const plan = planRopeWithTable({
       headDim: shape[3]!,
@@ -591,9 +593,13 @@ export function infiniopMRoPE(
     const [q, k, qOut, kOut] = [lay('q'), lay('k'), lay('q_out'), lay('k_out')];
     const table = gatherRows(desc, lay('cos'), lay('sin'), lay('positions'));
     // q is rotated before k is read, so q_out may not touch k.
-    const apart = (tensor: Tensor, name: string) => ({ tensor, name, inPlace: false });
-    checkOutput(qOut, 'infiniop: q_out', [{ ...apart(q, 'q'), inPlace: true }, apart(k, 'k'), apart(kOut, 'k_out')]);
-    checkOutput(kOut, 'infiniop: k_out', [{ ...apart(k, 'k'), inPlace: true }, apart(q, 'q')]);
+    checkOutput(qOut, 'infiniop: q_out');
+    checkApart(qOut, 'infiniop: q_out', 'q', q, true);
+    checkApart(qOut, 'infiniop: q_out', 'k', k);
+    checkApart(qOut, 'infiniop: q_out', 'k_out', kOut);
+    checkOutput(kOut, 'infiniop: k_out');
+    checkApart(kOut, 'infiniop: k_out', 'k', k, true);
+    checkApart(kOut, 'infiniop: k_out', 'q', q);
     const plan = planRopeWithTable({
       headDim: desc.head_size,
       rotaryDim: desc.rotary_dim,

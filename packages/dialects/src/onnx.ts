@@ -10,6 +10,7 @@
 
 import { bindRope, planRopeWithTable, type RopeCall, type Runner, type Tensor, tableFromTensors } from 'ropewalk';
 import {
+  checkApart,
   checkDims,
   checkDtype,
   checkOutput,
@@ -114,7 +115,8 @@ export function planRotaryEmbedding<D extends OnnxFloat>(
   const used = (cache: Tensor<D>): Tensor<D> => cache.slice(0, first, end).slice(cache.rank - 1, 0, rotaryDim / 2);
   checkDtype(Y, `${op}: Y`, X.dtype);
   checkDims(Y, `${op}: Y`, X.shape);
-  checkOutput(Y, `${op}: Y`, [{ tensor: X, name: 'X', inPlace: true }]);
+  checkOutput(Y, `${op}: Y`);
+  checkApart(Y, `${op}: Y`, 'X', X, true);
   const plan = planRopeWithTable({
     headDim: headSize,
     rotaryDim,

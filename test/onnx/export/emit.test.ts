@@ -15,10 +15,10 @@ import { Tensor, tensorFrom, zeros } from '../../../packages/ropewalk/src/core/t
 import { planArgmax } from '../../../packages/ropewalk/src/ops/argmax.js';
 import { planEmbedding } from '../../../packages/ropewalk/src/ops/embedding.js';
 import { planLinear } from '../../../packages/ropewalk/src/ops/linear.js';
+import type { OpPlan } from '../../../packages/ropewalk/src/ops/op-plan.js';
 import { planRearrange } from '../../../packages/ropewalk/src/ops/rearrange.js';
 import { bindRope, bindRopeParts } from '../../../packages/ropewalk/src/ops/rope/call.js';
 import { planRope, planRopeWithTable } from '../../../packages/ropewalk/src/ops/rope/plan.js';
-import type { OpPlan } from '../../../packages/ropewalk/src/ops/runner.js';
 import { planSwiglu } from '../../../packages/ropewalk/src/ops/swiglu.js';
 import { referenceRunner, runReference } from '../../../packages/ropewalk/src/reference/index.js';
 import { ortOrReason, runOnnx } from '../../support/ort.js';

@@ -154,7 +154,7 @@ describe('refusals', () => {
         ]);
       },
       'ALIAS',
-      'rope: parts[0].out: expected memory apart from parts[1].x, got "a view that overlaps it". Give out its own memory.',
+      'rope: parts[0].out: it shares memory with parts[1].x. Give it memory of its own.',
     ],
     [
       'another batch',

@@ -382,7 +382,7 @@ describe('recipes', () => {
       {
         code: 'UNSUPPORTED',
         message:
-          "rope: recipe: expected what ggml-f32's peer has, got scaling llama3. llama.cpp expresses it as freq_factors: give those.",
+          'rope: recipe: ggml-f32 cannot compute scaling llama3. llama.cpp expresses it as freq_factors: give those.',
       },
     );
     assert.throws(() => planRope({ ...options, recipe: 'hf-f32', freqFactors: [1, 1, 1, 1] }), { code: 'UNSUPPORTED' });
@@ -448,7 +448,7 @@ describe('refusals', () => {
       'scalar position without seqLen',
       () => planRope({ ...base, positions: 3 }),
       'RANGE',
-      'rope: seq_len: expected an integer >= 0 beside a scalar position, got none',
+      'rope: seq_len: a scalar position needs seq_len, the number of tokens',
     ],
     [
       'axes without enough positions',
@@ -460,7 +460,7 @@ describe('refusals', () => {
       'vision without axes',
       () => planRope({ ...base, pairing: 'vision' }),
       'UNSUPPORTED',
-      'rope: axes: expected rule vision with sections for pairing vision, got none',
+      'rope: axes: expected rule vision with sections, as pairing is vision, got none',
     ],
     [
       'wrong head_dim',
@@ -499,13 +499,13 @@ describe('refusals', () => {
         bindRope(plan, tensorFrom(room, { shape: [2, 1, 80] }), tensorFrom(room, { shape: [2, 1, 80], offset: 1 }));
       },
       'ALIAS',
-      'rope: out: expected memory apart from x, or exactly x itself, got "a view that overlaps it in part". Give out its own memory.',
+      'rope: out: it shares some of its memory with x. Give it memory of its own, or exactly x itself.',
     ],
     [
       'in place where pairs move',
       () => bindRope(planRope({ ...base, pairing: 'interleaved-to-half' }), x, x),
       'ALIAS',
-      /expected memory apart from x, got "x itself"/,
+      /it shares all of its memory with x/,
     ],
     [
       'table row outside',

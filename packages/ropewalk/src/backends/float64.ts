@@ -5,7 +5,7 @@
  */
 import { isBlocks } from '../core/blocks.js';
 import type { Tensor } from '../core/tensor.js';
-import { type OpPlan, unknownPlan } from '../ops/runner.js';
+import { type OpPlan, unknownPlan } from '../ops/op-plan.js';
 
 /** Runs a plan in float64, on tensors in host memory: `runReference`. */
 export type Float64Runner = (plan: OpPlan) => void;

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { OpName, OpPlan } from '../ops/runner.js';
+import type { OpName, OpPlan } from '../ops/op-plan.js';
 
 /** What runs the plans of each operator. */
 export type OperatorTable<Call> = {

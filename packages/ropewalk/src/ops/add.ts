@@ -1,7 +1,7 @@
 /** Addition, element by element. @module */
 import type { FloatDtype } from '../core/dtypes.js';
 import { checkTensor, type Tensor } from '../core/tensor.js';
-import { CHECKED, checkDims, checkedPlan, checkFloat, checkOutput } from './checks.js';
+import { CHECKED, checkApart, checkDims, checkedPlan, checkFloat, checkOutput } from './checks.js';
 
 /** A checked addition. Frozen. */
 export interface AddPlan {
@@ -27,9 +27,8 @@ export function planAdd(a: Tensor, b: Tensor, out: Tensor): AddPlan {
   checkFloat(a, 'add: a');
   checkFloat(b, 'add: b', a.dtype);
   checkFloat(out, 'add: out', a.dtype);
-  checkOutput(out, 'add: out', [
-    { tensor: a, name: 'a', inPlace: true },
-    { tensor: b, name: 'b', inPlace: true },
-  ]);
+  checkOutput(out, 'add: out');
+  checkApart(out, 'add: out', 'a', a, true);
+  checkApart(out, 'add: out', 'b', b, true);
   return checkedPlan({ checked: CHECKED, op: 'add', a, b, out });
 }

@@ -2,7 +2,7 @@
 import type { FloatDtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import { checkTensor, type Tensor } from '../core/tensor.js';
-import { CHECKED, checkDims, checkedPlan, checkFloat, checkOutput } from './checks.js';
+import { CHECKED, checkApart, checkDims, checkedPlan, checkFloat, checkOutput } from './checks.js';
 
 /** A checked argmax over the last dimension. Frozen. */
 export interface ArgmaxPlan {
@@ -27,7 +27,7 @@ export interface ArgmaxPlan {
 export function planArgmax(values: Tensor, outIndex: Tensor, outValue: Tensor): ArgmaxPlan {
   checkTensor(values, 'argmax: vals');
   if (values.rank === 0 || values.shape.at(-1) === 0) {
-    refuse('SHAPE', 'argmax: vals', 'at least one element in the last dimension', [...values.shape]);
+    refuse('SHAPE', 'argmax: vals', 'at least one element in the last dimension', values.shape);
   }
   const shape = values.shape.with(-1, 1);
   checkDims(outIndex, 'argmax: max_idx', shape);
@@ -36,10 +36,10 @@ export function planArgmax(values: Tensor, outIndex: Tensor, outValue: Tensor): 
   if (outIndex.dtype !== 'i64' && outIndex.dtype !== 'i32')
     refuse('DTYPE', 'argmax: max_idx', 'dtype i64 or i32', outIndex.dtype);
   checkFloat(outValue, 'argmax: max_val', values.dtype);
-  checkOutput(outIndex, 'argmax: max_idx', [{ tensor: values, name: 'vals', inPlace: false }]);
-  checkOutput(outValue, 'argmax: max_val', [
-    { tensor: values, name: 'vals', inPlace: false },
-    { tensor: outIndex, name: 'max_idx', inPlace: false },
-  ]);
+  checkOutput(outIndex, 'argmax: max_idx');
+  checkApart(outIndex, 'argmax: max_idx', 'vals', values);
+  checkOutput(outValue, 'argmax: max_val');
+  checkApart(outValue, 'argmax: max_val', 'vals', values);
+  checkApart(outValue, 'argmax: max_val', 'max_idx', outIndex);
   return checkedPlan({ checked: CHECKED, op: 'argmax', values, outIndex: outIndex as Tensor<'i64' | 'i32'>, outValue });
 }

@@ -4,20 +4,16 @@
  * @module
  */
 import { type Dtype, type FloatDtype, isFloat } from '../core/dtypes.js';
-import { refuse } from '../core/errors.js';
+import { fail, refuse } from '../core/errors.js';
 import { checkTensor, overlapOf, selfOverlaps, type Tensor } from '../core/tensor.js';
 
 /**
- * Marks a plan that was checked, as its field `checked`; a spread copy of one keeps it. A plan's literal names the field: one that is added
- * afterwards, or whose name is a symbol, costs a fifth of a microsecond.
+ * Marks a checked plan, as its field `checked`; a spread copy keeps it. Write the field in the plan's literal: adding it afterwards, or
+ * naming the field with a symbol, costs a fifth of a microsecond.
  */
 export const CHECKED: unique symbol = /* @__PURE__ */ Symbol('checked');
 
-/**
- * Freezes a plan whose every part has been checked.
- *
- * @param plan - the plan, with its mark
- */
+/** Freezes a plan whose every part has been checked. */
 export function checkedPlan<const T extends { readonly checked: typeof CHECKED }>(plan: T): Readonly<T> {
   return Object.freeze(plan);
 }
@@ -36,11 +32,11 @@ export function isPlan(plan: unknown): boolean {
 }
 
 /**
- * Checks that a tensor has a floating dtype, and the same one as another where that is asked.
+ * Checks that a tensor has a floating dtype.
  *
  * @param tensor - what came
  * @param where - operator and argument
- * @param same - the dtype it must have
+ * @param same - the only dtype allowed, if given
  * @throws {RopewalkError} DTYPE
  */
 export function checkFloat(tensor: Tensor, where: string, same?: Dtype): asserts tensor is Tensor<FloatDtype> {
@@ -49,12 +45,11 @@ export function checkFloat(tensor: Tensor, where: string, same?: Dtype): asserts
   if (same !== undefined && tensor.dtype !== same) refuseDtype(tensor, where, same);
 }
 
-/** The dtypes that weights, or keys and values in a cache, may be stored in beside activations of dtype D: see `checkStored`. */
+/** The dtypes in which weights and KV caches may be stored beside activations of dtype D: D itself; beside f32 also f16 and bf16. */
 export type StoredDtype<D extends FloatDtype> = D extends 'f32' ? 'f32' | 'f16' | 'bf16' : D;
 
 /**
- * Checks the dtype of a tensor that is kept in memory in its stored type: that of the activations, or f16 or bf16 beside f32. Those two widen to
- * f32 exactly, so a kernel widens them as they stream by; no other mix is taken.
+ * Checks the dtype of a weight or KV cache: that of the activations, or f16 or bf16 beside f32, which kernels widen, exactly, as they read.
  *
  * @param tensor - what came
  * @param where - operator and argument
@@ -65,7 +60,7 @@ export function checkStored(tensor: Tensor, where: string, beside: FloatDtype): 
   checkFloat(tensor, where);
   if (tensor.dtype === beside) return;
   if (beside !== 'f32') checkDtype(tensor, where, beside);
-  if (!isHalf(tensor.dtype)) refuse('DTYPE', where, 'dtype f32, f16 or bf16 beside f32', tensor.dtype);
+  if (!isHalf(tensor.dtype)) refuse('DTYPE', where, 'dtype f32, f16 or bf16, as the activations are f32', tensor.dtype);
 }
 
 /** Says whether a dtype is one of the two 16-bit floats. */
@@ -97,35 +92,37 @@ export function checkDims(tensor: Tensor, where: string, wanted: readonly number
   const { shape } = tensor;
   let same = shape.length === wanted.length;
   for (let d = 0; same && d < shape.length; d++) same = shape[d] === wanted[d];
-  if (!same) refuse('SHAPE', where, `shape [${wanted}]`, [...shape]);
+  if (!same) refuse('SHAPE', where, `shape [${wanted}]`, shape);
 }
 
 /**
- * Checks that an output can be written: no two of its elements are one, and it shares no memory with an input,
- * except as exactly the same view where the operator can work in place.
+ * Checks that an output can be written: its elements are distinct. What it may share memory with, {@link checkApart} checks.
  *
- * @param out - the output
- * @param where - operator and argument of the output
- * @param inputs - each input, its name, and whether `out` may be that same view
+ * @param where - operator and argument, for the message
  * @throws {RopewalkError} ALIAS
  */
-export function checkOutput(
-  out: Tensor,
-  where: string,
-  inputs: readonly { tensor: Tensor; name: string; inPlace: boolean }[],
-): void {
-  if (selfOverlaps(out))
-    refuse('ALIAS', where, 'a tensor whose elements are distinct', `strides [${out.strides}] over [${out.shape}]`);
-  for (const { tensor, name, inPlace } of inputs) {
-    const overlap = overlapOf(out, tensor);
-    if (overlap === 'none' || (overlap === 'same' && inPlace)) continue;
-    const allowed = inPlace ? `memory apart from ${name}, or exactly ${name} itself` : `memory apart from ${name}`;
-    refuse(
-      'ALIAS',
-      where,
-      allowed,
-      overlap === 'same' ? `${name} itself` : `a view that overlaps it in part`,
-      'Give out its own memory.',
-    );
-  }
+export function checkOutput(out: Tensor, where: string): void {
+  if (!selfOverlaps(out)) return;
+  const layout = `strides [${out.strides}] over [${out.shape}]`;
+  fail(
+    'ALIAS',
+    where,
+    `two indices name the same element (${layout}), so it cannot be written. Give it distinct elements.`,
+  );
+}
+
+/**
+ * Checks that an output shares no memory with an input, except as exactly the same view where the operator works in place.
+ *
+ * @param where - operator and argument of the output, for the message
+ * @param name - of the input, for the message
+ * @param inPlace - `out` may be the same view as the input
+ * @throws {RopewalkError} ALIAS
+ */
+export function checkApart(out: Tensor, where: string, name: string, input: Tensor, inPlace = false): void {
+  const overlap = overlapOf(out, input);
+  if (overlap === 'none' || (overlap === 'same' && inPlace)) return;
+  const share = overlap === 'same' ? 'all' : 'some';
+  const allowed = inPlace ? `, or exactly ${name} itself` : '';
+  fail('ALIAS', where, `it shares ${share} of its memory with ${name}. Give it memory of its own${allowed}.`);
 }

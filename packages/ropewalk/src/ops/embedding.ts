@@ -2,7 +2,7 @@
 import { type BlockTensor, checkWeight, isBlocks } from '../core/blocks.js';
 import { refuse } from '../core/errors.js';
 import { checkTensor, readIntegers, type Tensor } from '../core/tensor.js';
-import { CHECKED, checkDims, checkDtype, checkedPlan, checkOutput, isHalf } from './checks.js';
+import { CHECKED, checkApart, checkDims, checkDtype, checkedPlan, checkOutput, isHalf } from './checks.js';
 
 /** A checked look-up. Frozen. */
 export interface EmbeddingPlan {
@@ -29,9 +29,8 @@ export interface EmbeddingPlan {
 export function planEmbedding(index: Tensor, weight: Tensor | BlockTensor, out: Tensor): EmbeddingPlan {
   checkTensor(index, 'embedding: index');
   checkWeight(weight, 'embedding: weight');
-  if (index.rank !== 1) refuse('SHAPE', 'embedding: index', 'one dimension', [...index.shape]);
-  if (weight.shape.length !== 2)
-    refuse('SHAPE', 'embedding: weight', 'two dimensions [rows, width]', [...weight.shape]);
+  if (index.rank !== 1) refuse('SHAPE', 'embedding: index', 'one dimension', index.shape);
+  if (weight.shape.length !== 2) refuse('SHAPE', 'embedding: weight', 'two dimensions [rows, width]', weight.shape);
   const [count, width] = weight.shape as [number, number];
   checkDims(out, 'embedding: out', [index.size, width]);
   if (isBlocks(weight)) checkDtype(out, 'embedding: out', 'f32');
@@ -48,9 +47,8 @@ export function planEmbedding(index: Tensor, weight: Tensor | BlockTensor, out: 
       refuse('RANGE', `embedding: index[${n}]`, allowed, row);
     }
   }
-  checkOutput(out, 'embedding: out', [
-    { tensor: isBlocks(weight) ? weight.bytes : weight, name: 'weight', inPlace: false },
-    { tensor: index, name: 'index', inPlace: false },
-  ]);
+  checkOutput(out, 'embedding: out');
+  checkApart(out, 'embedding: out', 'weight', isBlocks(weight) ? weight.bytes : weight);
+  checkApart(out, 'embedding: out', 'index', index);
   return checkedPlan({ checked: CHECKED, op: 'embedding', rows, weight, out });
 }

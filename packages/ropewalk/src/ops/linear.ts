@@ -3,7 +3,7 @@ import { type BlockTensor, checkWeight, isBlocks } from '../core/blocks.js';
 import type { FloatDtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import { checkTensor, type Tensor } from '../core/tensor.js';
-import { CHECKED, checkDims, checkedPlan, checkFloat, checkOutput, checkStored } from './checks.js';
+import { CHECKED, checkApart, checkDims, checkedPlan, checkFloat, checkOutput, checkStored } from './checks.js';
 
 /** A checked linear layer. Frozen. */
 export interface LinearPlan {
@@ -36,22 +36,21 @@ export interface LinearPlan {
 export function planLinear(x: Tensor, weight: Tensor | BlockTensor, bias: Tensor | undefined, out: Tensor): LinearPlan {
   checkTensor(x, 'linear: x');
   checkWeight(weight, 'linear: weight');
-  if (x.rank === 0) refuse('SHAPE', 'linear: x', 'at least one dimension', [...x.shape]);
-  if (weight.shape.length !== 2) refuse('SHAPE', 'linear: weight', 'two dimensions [n, k]', [...weight.shape]);
+  if (x.rank === 0) refuse('SHAPE', 'linear: x', 'at least one dimension', x.shape);
+  if (weight.shape.length !== 2) refuse('SHAPE', 'linear: weight', 'two dimensions [n, k]', weight.shape);
   const k = x.shape.at(-1)!;
   const n = weight.shape[0]!;
-  if (weight.shape[1] !== k) refuse('SHAPE', 'linear: weight', `shape [${n},${k}]`, [...weight.shape]);
+  if (weight.shape[1] !== k) refuse('SHAPE', 'linear: weight', `shape [${n},${k}]`, weight.shape);
   if (bias !== undefined) checkDims(bias, 'linear: bias', [n]);
   checkDims(out, 'linear: out', x.shape.with(-1, n));
   checkFloat(x, 'linear: x');
   if (!isBlocks(weight)) checkStored(weight, 'linear: weight', x.dtype);
   if (bias) checkStored(bias, 'linear: bias', x.dtype);
   checkFloat(out, 'linear: out', x.dtype);
-  checkOutput(out, 'linear: out', [
-    { tensor: x, name: 'x', inPlace: false },
-    { tensor: isBlocks(weight) ? weight.bytes : weight, name: 'weight', inPlace: false },
-    ...(bias ? [{ tensor: bias, name: 'bias', inPlace: false }] : []),
-  ]);
+  checkOutput(out, 'linear: out');
+  checkApart(out, 'linear: out', 'x', x);
+  checkApart(out, 'linear: out', 'weight', isBlocks(weight) ? weight.bytes : weight);
+  if (bias) checkApart(out, 'linear: out', 'bias', bias);
   const m = x.shape.slice(0, -1).reduce((rows, dim) => rows * dim, 1);
   return checkedPlan({
     checked: CHECKED,

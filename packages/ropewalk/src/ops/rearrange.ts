@@ -2,7 +2,7 @@
 import { isFloat } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import { checkTensor, type Tensor } from '../core/tensor.js';
-import { CHECKED, checkDims, checkDtype, checkedPlan, checkOutput } from './checks.js';
+import { CHECKED, checkApart, checkDims, checkDtype, checkedPlan, checkOutput } from './checks.js';
 
 /** A checked copy. Frozen. */
 export interface RearrangePlan {
@@ -29,6 +29,7 @@ export function planRearrange(x: Tensor, out: Tensor): RearrangePlan {
   checkDims(out, 'rearrange: out', x.shape);
   if (!isFloat(x.dtype)) checkDtype(out, 'rearrange: out', x.dtype);
   else if (!isFloat(out.dtype)) refuse('DTYPE', 'rearrange: out', `dtype ${x.dtype} or another float`, out.dtype);
-  checkOutput(out, 'rearrange: out', [{ tensor: x, name: 'x', inPlace: true }]);
+  checkOutput(out, 'rearrange: out');
+  checkApart(out, 'rearrange: out', 'x', x, true);
   return checkedPlan({ checked: CHECKED, op: 'rearrange', x, out });
 }

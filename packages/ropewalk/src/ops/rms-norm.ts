@@ -2,7 +2,7 @@
 import type { FloatDtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import { checkTensor, type Tensor } from '../core/tensor.js';
-import { CHECKED, checkDims, checkedPlan, checkFloat, checkOutput, checkStored } from './checks.js';
+import { CHECKED, checkApart, checkDims, checkedPlan, checkFloat, checkOutput, checkStored } from './checks.js';
 
 /** A checked RMS norm over the last dimension. Frozen. */
 export interface RmsNormPlan {
@@ -28,16 +28,15 @@ export interface RmsNormPlan {
  */
 export function planRmsNorm(x: Tensor, weight: Tensor, eps: number, out: Tensor): RmsNormPlan {
   checkTensor(x, 'rms_norm: x');
-  if (x.rank === 0) refuse('SHAPE', 'rms_norm: x', 'at least one dimension', [...x.shape]);
+  if (x.rank === 0) refuse('SHAPE', 'rms_norm: x', 'at least one dimension', x.shape);
   checkDims(weight, 'rms_norm: weight', [x.shape.at(-1)!]);
   checkDims(out, 'rms_norm: out', x.shape);
   checkFloat(x, 'rms_norm: x');
   checkStored(weight, 'rms_norm: weight', x.dtype);
   checkFloat(out, 'rms_norm: out', x.dtype);
   if (!Number.isFinite(eps) || eps < 0) refuse('RANGE', 'rms_norm: eps', 'a finite number >= 0', eps);
-  checkOutput(out, 'rms_norm: out', [
-    { tensor: x, name: 'x', inPlace: true },
-    { tensor: weight, name: 'weight', inPlace: false },
-  ]);
+  checkOutput(out, 'rms_norm: out');
+  checkApart(out, 'rms_norm: out', 'x', x, true);
+  checkApart(out, 'rms_norm: out', 'weight', weight);
   return checkedPlan({ checked: CHECKED, op: 'rms_norm', x, weight, eps, out });
 }

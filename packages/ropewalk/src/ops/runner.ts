@@ -11,9 +11,6 @@ import { refuse } from '../core/errors.js';
 import type { Tensor } from '../core/tensor.js';
 import type { OpPlan } from './op-plan.js';
 
-export { checkDims, checkDtype, checkFloat, checkOutput, isHalf, isPlan, type StoredDtype } from './checks.js';
-export { checkPlan, type OpName, type OpPlan, unknownPlan } from './op-plan.js';
-
 /** Whoever can hold tensors and run plans: the reference, or a backend. */
 export interface Runner {
   /** `reference`, `cpu`, `webgpu`, …: what `--backend` and reports call it. */

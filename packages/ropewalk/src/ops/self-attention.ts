@@ -3,7 +3,7 @@ import { readField } from '../core/arguments.js';
 import type { FloatDtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import { checkTensor, type Tensor } from '../core/tensor.js';
-import { CHECKED, checkDims, checkedPlan, checkFloat, checkOutput, checkStored } from './checks.js';
+import { CHECKED, checkApart, checkDims, checkedPlan, checkFloat, checkOutput, checkStored } from './checks.js';
 
 /** What attention can be told beside its tensors. */
 export interface SelfAttentionOptions {
@@ -52,59 +52,52 @@ export function planSelfAttention(
   out: Tensor,
   options: SelfAttentionOptions = {},
 ): SelfAttentionPlan {
-  const op = 'self_attention';
   const where = 'self_attention: options';
   let causal = readField(options, 'causal', where);
   if (causal === undefined) causal = true;
   const window = readField(options, 'window', where);
   const softcap = readField(options, 'softcap', where);
   const given = readField(options, 'scale', where);
-  checkTensor(q, `${op}: q`);
+  checkTensor(q, 'self_attention: q');
   if (q.rank !== 3 && q.rank !== 4)
-    refuse('SHAPE', `${op}: q`, 'three dimensions [seq, num_heads, d], or four with batch in front', [...q.shape]);
-  for (const [name, t] of [
-    ['k', k],
-    ['v', v],
-  ] as const) {
-    checkTensor(t, `${op}: ${name}`);
-    if (t.rank !== q.rank) refuse('SHAPE', `${op}: ${name}`, `${q.rank} dimensions, as q has`, [...t.shape]);
-  }
+    refuse('SHAPE', 'self_attention: q', 'three dimensions [seq, num_heads, d], or four with batch in front', q.shape);
+  checkRank(k, 'self_attention: k', q.rank);
+  checkRank(v, 'self_attention: v', q.rank);
   const [seq, numHeads, d] = q.shape.slice(-3) as [number, number, number];
   const [total, numKvHeads] = k.shape.slice(-3) as [number, number, number];
   const lead = q.shape.slice(0, -3);
   const dv = v.shape.at(-1)!;
-  checkDims(k, `${op}: k`, [...lead, total, numKvHeads, d]);
-  checkDims(v, `${op}: v`, [...lead, total, numKvHeads, dv]);
-  checkDims(out, `${op}: attn_val`, [...lead, seq, numHeads, dv]);
+  checkDims(k, 'self_attention: k', [...lead, total, numKvHeads, d]);
+  checkDims(v, 'self_attention: v', [...lead, total, numKvHeads, dv]);
+  checkDims(out, 'self_attention: attn_val', [...lead, seq, numHeads, dv]);
   if (numKvHeads === 0 ? numHeads > 0 : numHeads % numKvHeads !== 0) {
-    refuse('SHAPE', `${op}: q`, `num_heads to be a multiple of num_kv_heads=${numKvHeads}`, numHeads);
+    refuse('SHAPE', 'self_attention: q', `num_heads to be a multiple of num_kv_heads=${numKvHeads}`, numHeads);
   }
-  if (typeof causal !== 'boolean') refuse('RANGE', `${op}: causal`, 'true or false', causal);
+  if (typeof causal !== 'boolean') refuse('RANGE', 'self_attention: causal', 'true or false', causal);
   if (causal && total < seq)
-    refuse('SHAPE', `${op}: k`, `total_len >= seqlen=${seq}: each query sees at least its own key`, total);
-  if (!causal && total === 0 && out.size > 0) refuse('SHAPE', `${op}: k`, 'at least one key', total);
-  checkFloat(q, `${op}: q`);
-  checkStored(k, `${op}: k`, q.dtype);
-  checkFloat(v, `${op}: v`, k.dtype);
-  checkFloat(out, `${op}: attn_val`, q.dtype);
+    refuse('SHAPE', 'self_attention: k', `total_len >= seqlen=${seq}: each query sees at least its own key`, total);
+  if (!causal && total === 0 && out.size > 0) refuse('SHAPE', 'self_attention: k', 'at least one key', total);
+  checkFloat(q, 'self_attention: q');
+  checkStored(k, 'self_attention: k', q.dtype);
+  checkFloat(v, 'self_attention: v', k.dtype);
+  checkFloat(out, 'self_attention: attn_val', q.dtype);
   // With d = 0 every score is an empty sum; 1/√0 would turn it into 0·∞ = NaN.
   const scale = given ?? (d === 0 ? 1 : 1 / Math.sqrt(d));
-  if (!Number.isFinite(scale)) refuse('RANGE', `${op}: scale`, 'a finite number', scale);
+  if (!Number.isFinite(scale)) refuse('RANGE', 'self_attention: scale', 'a finite number', scale);
   if (window !== undefined && (!Number.isInteger(window) || window < 1))
-    refuse('RANGE', `${op}: window`, 'an integer >= 1', window);
+    refuse('RANGE', 'self_attention: window', 'an integer >= 1', window);
   if (window !== undefined && !causal)
-    refuse('UNSUPPORTED', `${op}: window`, 'causal attention beside a window', 'causal=false');
+    refuse('UNSUPPORTED', 'self_attention: window', 'causal attention beside a window', 'causal=false');
   if (softcap !== undefined && !(Number.isFinite(softcap) && softcap > 0))
-    refuse('RANGE', `${op}: softcap`, 'a finite number > 0', softcap);
-  checkOutput(out, `${op}: attn_val`, [
-    { tensor: q, name: 'q', inPlace: false },
-    { tensor: k, name: 'k', inPlace: false },
-    { tensor: v, name: 'v', inPlace: false },
-  ]);
+    refuse('RANGE', 'self_attention: softcap', 'a finite number > 0', softcap);
+  checkOutput(out, 'self_attention: attn_val');
+  checkApart(out, 'self_attention: attn_val', 'q', q);
+  checkApart(out, 'self_attention: attn_val', 'k', k);
+  checkApart(out, 'self_attention: attn_val', 'v', v);
   const four = (t: Tensor): Tensor<FloatDtype> => (t.rank === 4 ? t : t.unsqueeze()) as Tensor<FloatDtype>;
   return checkedPlan({
     checked: CHECKED,
-    op,
+    op: 'self_attention',
     q: four(q),
     k: four(k),
     v: four(v),
@@ -114,4 +107,9 @@ export function planSelfAttention(
     window,
     softcap,
   });
+}
+
+function checkRank(tensor: Tensor, where: string, rank: number): void {
+  checkTensor(tensor, where);
+  if (tensor.rank !== rank) refuse('SHAPE', where, `${rank} dimensions, as q has`, tensor.shape);
 }

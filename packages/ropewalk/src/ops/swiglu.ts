@@ -1,7 +1,7 @@
 /** The gated activation of Llama's feed-forward layer. @module */
 import type { FloatDtype } from '../core/dtypes.js';
 import { checkTensor, type Tensor } from '../core/tensor.js';
-import { CHECKED, checkDims, checkedPlan, checkFloat, checkOutput } from './checks.js';
+import { CHECKED, checkApart, checkDims, checkedPlan, checkFloat, checkOutput } from './checks.js';
 
 /** A checked SwiGLU. Frozen. */
 export interface SwigluPlan {
@@ -27,9 +27,8 @@ export function planSwiglu(gate: Tensor, up: Tensor, out: Tensor): SwigluPlan {
   checkFloat(gate, 'swiglu: gate');
   checkFloat(up, 'swiglu: up', gate.dtype);
   checkFloat(out, 'swiglu: out', gate.dtype);
-  checkOutput(out, 'swiglu: out', [
-    { tensor: gate, name: 'gate', inPlace: true },
-    { tensor: up, name: 'up', inPlace: true },
-  ]);
+  checkOutput(out, 'swiglu: out');
+  checkApart(out, 'swiglu: out', 'gate', gate, true);
+  checkApart(out, 'swiglu: out', 'up', up, true);
   return checkedPlan({ checked: CHECKED, op: 'swiglu', gate, up, out });
 }

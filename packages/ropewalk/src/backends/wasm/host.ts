@@ -6,7 +6,7 @@
 import { type Dtype, sizeBytes } from '../../core/dtypes.js';
 import { fail, refuse } from '../../core/errors.js';
 import { copyBits, denseTensor, hostOf, type Tensor } from '../../core/tensor.js';
-import { checkPlan, type OpPlan } from '../../ops/runner.js';
+import { checkPlan, type OpPlan } from '../../ops/op-plan.js';
 import type { Backend, BackendOptions, Capabilities } from '../backend.js';
 import { type Float64Runner, whyFloat64 } from '../float64.js';
 import { type OperatorTable, runPlan } from '../operators.js';

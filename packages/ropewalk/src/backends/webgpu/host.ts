@@ -6,8 +6,8 @@
 import { type ArrayOf, type Dtype, sizeBytes } from '../../core/dtypes.js';
 import { fail, refuse } from '../../core/errors.js';
 import { denseTensor, hostOf, type Tensor, tensorFrom, zeros } from '../../core/tensor.js';
+import { checkPlan, type OpPlan } from '../../ops/op-plan.js';
 import { planRearrange } from '../../ops/rearrange.js';
-import { checkPlan, type OpPlan } from '../../ops/runner.js';
 import type { Backend, BackendOptions, Capabilities } from '../backend.js';
 import { type Float64Runner, tensorsOf, whyFloat64 } from '../float64.js';
 import { type OperatorTable, runPlan } from '../operators.js';

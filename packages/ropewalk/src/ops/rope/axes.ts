@@ -1,8 +1,8 @@
 /**
- * Step 2a of RoPE: which position axis turns each pair, and with which exponent.
+ * Step 2a of RoPE: the position axis and the exponent of each pair.
  *
- * Text models have one axis. M-RoPE gives each token a position on three or four axes (time, height, width, extra)
- * and shares the pairs out among them; the peers do that in four ways, and two of those differ only at a few pairs.
+ * Text models have one axis. M-RoPE gives each token a position on three or four axes (time, height, width, extra) and assigns each pair
+ * to one of them. The peers do this in four ways, two of which differ at a few pairs only.
  *
  * @module
  */
@@ -10,12 +10,12 @@ import { readList, readOptions } from '../../core/arguments.js';
 import { refuse } from '../../core/errors.js';
 
 /**
- * How pairs are shared out among the axes t, h, w, e.
+ * How pairs are assigned to the axes t, h, w, e.
  *
  * - `sections`: contiguous runs, `tttt hhhh wwww`, repeated if they do not fill all pairs (Qwen2-VL; ggml mode 8)
- * - `interleaved`: `thwthw…`, and what h and w leave goes to t (HuggingFace Qwen3-VL, InfiniOp)
- * - `interleaved-ggml`: the same, but what t, h and w leave goes to e (ggml mode 40)
- * - `vision`: contiguous runs, the exponent starting again from 0 in each (ggml mode 24)
+ * - `interleaved`: `thwthw…`; pairs beyond h and w belong to t (HuggingFace Qwen3-VL, InfiniOp)
+ * - `interleaved-ggml`: the same, but pairs beyond t, h and w belong to e (ggml mode 40)
+ * - `vision`: contiguous runs, in each of which the exponent starts from 0 (ggml mode 24)
  */
 export type AxisRule = 'sections' | 'interleaved' | 'interleaved-ggml' | 'vision';
 
@@ -26,13 +26,13 @@ export interface RopeAxes {
   readonly sections: readonly number[];
 }
 
-/** The result: one axis and one exponent for each pair. */
+/** The axis and the exponent of each pair, from {@link sharePairs}. */
 export interface PairAxes {
   /** Number of position axes: 1, 3 or 4. */
   readonly numAxes: number;
-  /** The axis that turns pair j, an index into the positions' first dimension. */
+  /** The axis of pair j, an index into the first dimension of the positions. */
   readonly axisOfPair: Uint8Array;
-  /** The exponent of pair j: j itself, but for `vision`. */
+  /** The exponent of pair j: j itself, except for `vision`. */
   readonly exponents: Uint32Array;
 }
 
@@ -42,7 +42,7 @@ const W = 2;
 const E = 3;
 
 /**
- * Shares the pairs out among the axes.
+ * Assigns the pairs to the axes.
  *
  * @param given - the rule and sections, or undefined for one axis
  * @param pairs - rotaryDim / 2
@@ -54,7 +54,7 @@ const E = 3;
 export function sharePairs(given: RopeAxes | undefined, pairs: number, op = 'rope'): PairAxes {
   const axisOfPair = new Uint8Array(pairs);
   const exponents = new Uint32Array(pairs);
-  for (let j = 0; j < pairs; j++) exponents[j] = j; // Uint32Array.from takes 5 µs for 64 pairs
+  for (let j = 0; j < pairs; j++) exponents[j] = j; // Uint32Array.from would take 5 µs for 64 pairs
   if (given === undefined) return { numAxes: 1, axisOfPair, exponents };
 
   const { rule, sections: list } = readOptions(given, `${op}: axes`);
@@ -82,7 +82,7 @@ export function sharePairs(given: RopeAxes | undefined, pairs: number, op = 'rop
         return refuse('UNSUPPORTED', `${op}: axes.rule`, 'sections, interleaved, interleaved-ggml or vision', rule);
     }
   };
-  // HuggingFace never repeats the interleaved round: past it everything is t.
+  // HuggingFace does not repeat the interleaved round: all pairs after it belong to t.
   const sectorOf = (j: number): number => (rule === 'interleaved' ? j : j % round);
   for (let j = 0; j < pairs; j++) axisOfPair[j] = ownerOf(sectorOf(j));
   if (rule === 'vision') restartExponents(exponents, axisOfPair, [t, h, w, e]);
@@ -91,8 +91,8 @@ export function sharePairs(given: RopeAxes | undefined, pairs: number, op = 'rop
 }
 
 /**
- * Vision: each axis counts its exponent on at every pair, and starts again at the first pair of its own section.
- * An axis whose section shares its start with an earlier one (an empty section before it) is never restarted: ggml tests the starts in turn.
+ * Vision: the exponent of every axis grows with each pair, and starts again at the first pair of the axis's own section. Where two sections
+ * start at the same pair (the first is empty), only the first axis restarts, because ggml tests the starts in order.
  */
 function restartExponents(exponents: Uint32Array, axisOfPair: Uint8Array, sections: readonly number[]): void {
   const round = sections.reduce((sum, n) => sum + n, 0);

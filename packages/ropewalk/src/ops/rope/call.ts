@@ -1,19 +1,17 @@
 /**
- * A RoPE plan bound to the tensors of one call: one tensor, or q and k together.
+ * A RoPE plan bound to the tensors of one call: one tensor, or several such as q and k.
  *
  * @module
  */
 
 import { readField, readList } from '../../core/arguments.js';
 import type { FloatDtype } from '../../core/dtypes.js';
-import { refuse } from '../../core/errors.js';
+import { fail, refuse } from '../../core/errors.js';
 import { overlapOf, type Tensor } from '../../core/tensor.js';
-import { CHECKED, checkDims, checkedPlan, checkFloat, checkOutput, isPlan } from '../checks.js';
+import { CHECKED, checkApart, checkDims, checkedPlan, checkFloat, checkOutput, isPlan } from '../checks.js';
 import type { RopePlan } from './plan.js';
 
-/**
- * The order of dimensions: b batch, s token in sequence, n head, h head_dim. Without batch the first letter falls away.
- */
+/** The order of dimensions: b batch, s token in sequence, n head, h head_dim. Without a batch the first letter is left out. */
 export type RopeLayout = 'bsnh' | 'bnsh';
 
 /** RMS norm over head_dim, before the rotation: the q and k norm of Qwen3, Gemma 3, OLMo 2. */
@@ -29,17 +27,17 @@ export interface RopePartOptions {
   /** `[batch, seq, head, head_dim]` or `[seq, head, head_dim]` in the call's layout, any strides; only read. */
   readonly x: Tensor<FloatDtype>;
   /**
-   * Where the rotated heads go, any strides. Without `rows` the shape of x, and it may be exactly `x`. With `rows` a KV cache:
-   * as x, with any number of rows where x has tokens. Its dtype may differ from x's: each value is rounded to it once.
+   * Receives the rotated heads, any strides. Without `rows` it has x's shape and may be exactly `x`. With `rows` it is a KV cache: x's
+   * shape, but with any number of rows in place of the tokens. Its dtype may differ from x's: each value is rounded to it once.
    */
   readonly out: Tensor<FloatDtype>;
-  /** The row of `out` that each token goes to: the first one's (others follow), `[seq]`, or `[batch, seq]` flat. */
+  /** The row of `out` for each token: the first token's row (the others follow), `[seq]`, or `[batch, seq]` as a flat list. */
   readonly rows?: number | ArrayLike<number>;
   /** Normalises each head first. */
   readonly norm?: HeadNorm;
 }
 
-/** One tensor of a call, checked; x and out as `[batch, seq, head, head_dim]` by strides, whatever the caller's layout was. */
+/** One tensor of a call, checked. x and out are views of shape `[batch, seq, head, head_dim]`, whatever the caller's layout. */
 export interface RopePart {
   readonly x: Tensor<FloatDtype>;
   readonly out: Tensor<FloatDtype>;
@@ -48,11 +46,11 @@ export interface RopePart {
   readonly norm: HeadNorm | undefined;
 }
 
-/** A plan and the tensors it turns, checked. Frozen. */
+/** A plan and the tensors it rotates, checked. Frozen. */
 export interface RopeCall {
   readonly op: 'rope';
   readonly plan: RopePlan;
-  /** At least one; all have the same batch and seq, and no output shares memory with another part. */
+  /** At least one. All have the same batch and seq, and no output shares memory with another part. */
   readonly parts: readonly RopePart[];
 }
 
@@ -84,9 +82,9 @@ function checkRopePlan(plan: RopePlan): void {
 }
 
 /**
- * Checks several tensors that one pass over the tokens turns: q and k, into place, into other tensors, or into a KV cache.
+ * Checks several tensors to be rotated in one pass over the tokens: q and k, in place, into other tensors, or into a KV cache.
  *
- * @param plan - from {@link planRope}; every part has its tokens and batch
+ * @param plan - from {@link planRope}; every part has the plan's tokens and batch
  * @param parts - at least one; see {@link RopePartOptions}
  * @param layout - of all parts; bsnh unless given
  * @returns a frozen call
@@ -114,18 +112,13 @@ export function bindRopeParts(
   });
   for (const [p, part] of bound.entries()) {
     if (part.x.shape[0] !== bound[0]!.x.shape[0])
-      refuse('SHAPE', `rope: parts[${p}].x`, `batch ${bound[0]!.x.shape[0]}, as parts[0] has`, [...part.x.shape]);
+      refuse('SHAPE', `rope: parts[${p}].x`, `batch ${bound[0]!.x.shape[0]}, as parts[0] has`, part.x.shape);
     for (const [other, against] of bound.entries()) {
       if (other === p) continue;
       for (const [name, tensor] of tensorsOf(against)) {
         if (overlapOf(part.out, tensor) === 'none') continue;
-        refuse(
-          'ALIAS',
-          `rope: parts[${p}].out`,
-          `memory apart from parts[${other}].${name}`,
-          'a view that overlaps it',
-          'Give out its own memory.',
-        );
+        const shared = `parts[${other}].${name}`;
+        fail('ALIAS', `rope: parts[${p}].out`, `it shares memory with ${shared}. Give it memory of its own.`);
       }
     }
   }
@@ -141,7 +134,7 @@ function tensorsOf(part: RopePart): [string, Tensor][] {
   return list;
 }
 
-/** What messages call a part's arguments. */
+/** The names of a part's arguments in messages. */
 interface Names {
   readonly x: string;
   readonly out: string;
@@ -163,7 +156,7 @@ function namesOf(prefix: string): Names {
   };
 }
 
-/** Made once: in a decoding step the call itself takes half a microsecond. */
+/** Built once: a call in a decoding step takes half a microsecond in all. */
 const ALONE: Names = /* @__PURE__ */ namesOf('rope: ');
 
 function bindPart(plan: RopePlan, part: RopePartOptions, layout: RopeLayout, names: Names): RopePart {
@@ -173,34 +166,30 @@ function bindPart(plan: RopePlan, part: RopePartOptions, layout: RopeLayout, nam
       ? undefined
       : { weight: readField(part.norm, 'weight', names.norm), eps: readField(part.norm, 'eps', names.norm) };
   const xb = asBatchSeqHead(x, layout, names.x);
-  const ob = part.rows === undefined ? undefined : asBatchSeqHead(out, layout, names.out);
-  if (ob) {
-    const [batch, , heads, headDim] = xb.shape as [number, number, number, number];
-    checkDims(ob, names.out, [batch, ob.shape[1]!, heads, headDim]);
-  } else checkDims(out, names.out, x.shape);
-  const [batch, seqLen, , headDim] = xb.shape as [number, number, number, number];
-  if (headDim !== plan.headDim)
-    refuse('SHAPE', names.x, `head_dim ${plan.headDim} in the last dimension`, [...x.shape]);
-  if (seqLen !== plan.seqLen)
-    refuse('SHAPE', names.x, `${plan.seqLen} tokens, as the plan's positions have`, [...x.shape]);
+  const [batch, seqLen, heads, headDim] = xb.shape as [number, number, number, number];
+  if (part.rows === undefined) checkDims(out, names.out, x.shape);
+  const ob = asBatchSeqHead(out, layout, names.out);
+  if (part.rows !== undefined) checkDims(ob, names.out, [batch, ob.shape[1]!, heads, headDim]);
+  if (headDim !== plan.headDim) refuse('SHAPE', names.x, `head_dim ${plan.headDim} in the last dimension`, x.shape);
+  if (seqLen !== plan.seqLen) refuse('SHAPE', names.x, `${plan.seqLen} tokens, as the plan's positions have`, x.shape);
   if (plan.batch !== undefined && batch !== plan.batch) {
-    refuse('SHAPE', names.x, `batch ${plan.batch}, as the plan's positions have`, [...x.shape]);
+    refuse('SHAPE', names.x, `batch ${plan.batch}, as the plan's positions have`, x.shape);
   }
   if (norm) {
     checkFloat(norm.weight, names.weight);
     checkDims(norm.weight, names.weight, [headDim]);
     if (!Number.isFinite(norm.eps) || norm.eps < 0) refuse('RANGE', names.eps, 'a finite number >= 0', norm.eps);
   }
-  const rows = ob && readRows(part.rows!, batch, seqLen, ob.shape[1]!, names.rows);
-  // A pair is read whole before it is written, so in place is safe, unless it is written where another pair is still to be read.
+  const rows = part.rows === undefined ? undefined : readRows(part.rows, batch, seqLen, ob.shape[1]!, names.rows);
+  // Both elements of a pair are read before either is written, so in place is safe if each pair is written where it was read.
   const inPlace = plan.read.step === plan.write.step && rows === undefined;
-  const inputs = [{ tensor: x as Tensor, name: 'x', inPlace }];
-  if (norm) inputs.push({ tensor: norm.weight, name: 'norm.weight', inPlace: false });
-  checkOutput(out, names.out, inputs);
-  return Object.freeze({ x: xb, out: ob ?? asBatchSeqHead(out, layout, names.out), rows, norm });
+  checkOutput(out, names.out);
+  checkApart(out, names.out, 'x', x, inPlace);
+  if (norm) checkApart(out, names.out, 'norm.weight', norm.weight);
+  return Object.freeze({ x: xb, out: ob, rows, norm });
 }
 
-/** Rows as `[batch, seq]`, each within the cache and, within a batch, each once. */
+/** Rows as `[batch, seq]`: each within the cache, and each at most once in a batch. */
 function readRows(
   rows: number | ArrayLike<number>,
   batch: number,
@@ -221,13 +210,8 @@ function readRows(
     for (let s = 0; s < seqLen; s++) {
       const row = given[given.length === seqLen ? s : b * seqLen + s]!;
       if (!Number.isInteger(row) || row < 0 || row >= count) {
-        refuse(
-          'RANGE',
-          `${where}[${s}]`,
-          `a row of out, in [0, ${count - 1}]`,
-          row,
-          'Make the cache longer, or start again at row 0.',
-        );
+        const next = 'Make the cache longer, or start again at row 0.';
+        refuse('RANGE', `${where}[${s}]`, `a row of out, in [0, ${count - 1}]`, row, next);
       }
       if (seen.has(row)) refuse('RANGE', `${where}[${s}]`, 'each row once', row);
       seen.add(row);
@@ -240,7 +224,7 @@ function readRows(
 function asBatchSeqHead(tensor: Tensor<FloatDtype>, layout: RopeLayout, where: string): Tensor<FloatDtype> {
   if (layout !== 'bsnh' && layout !== 'bnsh') refuse('UNSUPPORTED', 'rope: layout', 'bsnh or bnsh', layout);
   if (tensor.rank !== 3 && tensor.rank !== 4) {
-    refuse('SHAPE', where, 'three dimensions [seq, head, head_dim], or four with batch in front', [...tensor.shape]);
+    refuse('SHAPE', where, 'three dimensions [seq, head, head_dim], or four with batch in front', tensor.shape);
   }
   const four = tensor.rank === 4 ? tensor : tensor.unsqueeze();
   return layout === 'bsnh' ? four : four.permute([0, 2, 1, 3]);

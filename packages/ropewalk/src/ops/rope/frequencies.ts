@@ -1,14 +1,14 @@
 /**
- * Step 1 of RoPE: one frequency for each pair, and one magnitude, from a base and a scaling rule. All in float64.
+ * Step 1 of RoPE: the frequency of each pair and one magnitude, from a base and a scaling rule. All in float64.
  *
  * The angle of pair j at position p is `p · invFreq[j]`; the rotated pair is multiplied by `attentionFactor`.
  *
  * @module
  */
-import { checkName, fitsFloat32, readList, readOptions } from '../../core/arguments.js';
-import { refuse } from '../../core/errors.js';
+import { checkInteger, checkName, checkPositive, fitsFloat32, readList, readOptions } from '../../core/arguments.js';
+import { fail, refuse } from '../../core/errors.js';
 
-/** The largest head_dim that is taken: far above any model's, and small enough that a table of one row costs nothing. */
+/** The largest head_dim allowed: far above any model's, yet one row of a table of that width is cheap. */
 export const HEAD_DIM_LIMIT = 2 ** 20;
 
 /** Positions lie in [−2³¹, 2³¹ − 1]. */
@@ -40,27 +40,27 @@ export interface YarnScaling {
 /** LongRoPE's parameters. */
 export interface LongRopeScaling {
   readonly kind: 'longrope';
-  /** Divides each pair's frequency while the context is at most `originalContext`; rotaryDim / 2 values. */
+  /** Divides each pair's frequency while the context is at most `originalContext`; at least rotaryDim / 2 values. */
   readonly shortFactor: ArrayLike<number>;
-  /** Divides each pair's frequency beyond `originalContext`; rotaryDim / 2 values. */
+  /** Divides each pair's frequency beyond `originalContext`; at least rotaryDim / 2 values. */
   readonly longFactor: ArrayLike<number>;
   readonly originalContext: number;
-  /** The context in use, in tokens: chooses the short or the long factors. */
+  /** The context in use, in tokens, which selects the short or the long factors. */
   readonly context: number;
-  /** Context extension for the magnitude √(1 + ln factor / ln originalContext); 1, and so no magnitude, unless given. */
+  /** Context extension, for the magnitude √(1 + ln factor / ln originalContext). Unless given it is 1, and so is the magnitude. */
   readonly factor?: number;
 }
 
-/** How a model stretches its rotation to contexts longer than it was trained with. */
+/** How a model extends its rotation to contexts longer than those it was trained with. */
 export type RopeScaling =
   | { readonly kind: 'none' }
-  /** Every frequency divided by `factor` (position interpolation). */
+  /** Every frequency is divided by `factor` (position interpolation). */
   | { readonly kind: 'linear'; readonly factor: number }
-  /** The base raised with the context (NTK-aware); nothing changes up to `originalContext`. */
+  /** The base grows with the context (NTK-aware); up to `originalContext` nothing changes. */
   | { readonly kind: 'dynamicNtk'; readonly factor: number; readonly originalContext: number; readonly context: number }
   | YarnScaling
   | LongRopeScaling
-  /** Llama 3.1: slow pairs divided by `factor`, fast pairs kept, a smooth step between. */
+  /** Llama 3.1: frequencies of slow pairs are divided by `factor`, those of fast pairs kept, with a smooth step between. */
   | {
       readonly kind: 'llama3';
       readonly factor: number;
@@ -68,10 +68,10 @@ export type RopeScaling =
       readonly highFreqFactor: number;
       readonly originalContext: number;
     }
-  /** Gemma 4: only the first `rotatedPairs` pairs turn, the others have frequency 0; every frequency divided by `factor`. */
+  /** Gemma 4: only the first `rotatedPairs` pairs rotate, the others have frequency 0; every frequency is divided by `factor`. */
   | { readonly kind: 'proportional'; readonly rotatedPairs: number; readonly factor?: number };
 
-/** What determines frequencies and magnitude. */
+/** Options of {@link ropeFrequencies}: what determines frequencies and magnitude. */
 export interface FrequencyOptions {
   /** Dimensions that rotate, even; pairs = rotaryDim / 2. */
   readonly rotaryDim: number;
@@ -83,15 +83,15 @@ export interface FrequencyOptions {
   readonly scaling?: RopeScaling;
   /** Divides each pair's frequency before the scaling rule (ggml's freq_factors); at least rotaryDim / 2 values. */
   readonly freqFactors?: ArrayLike<number>;
-  /** Multiplies cos and sin. Unless given, what the scaling rule says; when given, it replaces that. */
+  /** Multiplies cos and sin, in place of the magnitude that the scaling rule gives. */
   readonly attentionFactor?: number;
-  /** The exponent of each pair, where it is not the pair's own number (vision); rotaryDim / 2 integers. */
+  /** The exponent of each pair where it is not the pair's number (vision); rotaryDim / 2 integers. */
   readonly exponents?: ArrayLike<number>;
 }
 
-/** The result of step 1. */
+/** Frequencies and magnitude, from {@link ropeFrequencies}. */
 export interface RopeFrequencies {
-  /** Radians a position, one for each pair. */
+  /** Radians per position, one for each pair. */
   readonly invFreq: Float64Array;
   /** Multiplies cos and sin. */
   readonly attentionFactor: number;
@@ -102,9 +102,11 @@ export interface RopeFrequencies {
  *
  * @param options - base, sizes and the scaling rule
  * @param op - the operator's name in messages
- * @returns `invFreq [rotaryDim / 2]`, radians a position, and the factor for cos and sin; fresh arrays
- * @throws {RopewalkError} RANGE or SHAPE for a value that no model can mean
- * @see RoFormer arXiv:2104.09864 eq. 15; YaRN arXiv:2309.00071 §3; LongRoPE arXiv:2402.13753
+ * @returns `invFreq [rotaryDim / 2]`, radians per position, and the factor for cos and sin
+ * @throws {RopewalkError} RANGE, SHAPE or UNSUPPORTED, naming the option
+ * @example ropeFrequencies({ rotaryDim: 128, base: 10000 }).invFreq[1] // 0.866, radians per position
+ * @see RoFormer arXiv:2104.09864 eq. 15; YaRN arXiv:2309.00071 §3; LongRoPE arXiv:2402.13753; transformers modeling_rope_utils
+ *   _compute_llama3_parameters
  */
 export function ropeFrequencies(options: FrequencyOptions, op = 'rope'): RopeFrequencies {
   checkName(op, 'op', 'the operator');
@@ -121,14 +123,12 @@ export function ropeFrequencies(options: FrequencyOptions, op = 'rope'): RopeFre
   }
   const magnitude = applyScaling(invFreq, scaling, base, dim);
   for (let j = 0; j < pairs; j++) {
-    // The angle at every position must be finite, as cos and sin of an infinity are NaN.
+    // Angles must be finite at every position: cos and sin of an infinity are NaN.
     if (!Number.isFinite(invFreq[j]! * MAX_POSITION))
-      refuse(
+      fail(
         'RANGE',
         `${op}: frequency of pair ${j}`,
-        'a finite angle at every position',
-        invFreq[j],
-        'Check base, scaling and freq_factors.',
+        `its angle is not finite at every position. Check base, scaling and freq_factors.`,
       );
   }
   const attentionFactor = given.attentionFactor ?? magnitude;
@@ -139,9 +139,9 @@ export function ropeFrequencies(options: FrequencyOptions, op = 'rope'): RopeFre
 /**
  * Checks everything that frequencies depend on.
  *
- * @param options - as the caller gave them
+ * @param options - the caller's
  * @param op - the operator's name in messages
- * @returns a copy, scaling and lists copied too
+ * @returns a copy, in which scaling and lists are copies too
  * @throws {RopewalkError} RANGE, SHAPE or UNSUPPORTED, naming the option
  */
 export function readFrequencyOptions(
@@ -153,8 +153,8 @@ export function readFrequencyOptions(
   if (!Number.isInteger(rotaryDim) || rotaryDim < 2 || rotaryDim > HEAD_DIM_LIMIT || rotaryDim % 2 !== 0)
     refuse('RANGE', `${op}: rotary_dim`, `an even integer in [2, ${HEAD_DIM_LIMIT}]`, rotaryDim);
   const pairs = rotaryDim / 2;
-  if (frequencyDim !== undefined) positive(frequencyDim, `${op}: frequency_dim`);
-  positive(base, `${op}: base`);
+  if (frequencyDim !== undefined) checkPositive(frequencyDim, `${op}: frequency_dim`);
+  checkPositive(base, `${op}: base`);
   if (attentionFactor !== undefined && !fitsFloat32(attentionFactor))
     refuse('RANGE', `${op}: attention_factor`, 'a finite number', attentionFactor);
   return {
@@ -168,7 +168,7 @@ export function readFrequencyOptions(
   };
 }
 
-/** Changes `invFreq` in place by the rule; returns the magnitude that follows from it. */
+/** Applies the rule to `invFreq` in place; returns the rule's magnitude. */
 function applyScaling(invFreq: Float64Array, scaling: RopeScaling, base: number, frequencyDim: number): number {
   switch (scaling.kind) {
     case 'none':
@@ -203,7 +203,7 @@ function applyScaling(invFreq: Float64Array, scaling: RopeScaling, base: number,
 }
 
 /**
- * The pairs between which YaRN's ramp falls: below `low` frequencies are kept, above `high` they are interpolated.
+ * The pairs between which YaRN's ramp lies: below `low` frequencies are kept, above `high` they are interpolated.
  *
  * @param scaling - YaRN's parameters
  * @param base - θ
@@ -222,7 +222,7 @@ export function yarnRampEdges(scaling: YarnScaling, base: number, dim: number): 
 }
 
 /**
- * YaRN's magnitude: how much longer rotated vectors become, to keep attention's temperature.
+ * YaRN's magnitude: the factor of rotated vectors that keeps the temperature of attention.
  *
  * @param scaling - YaRN's parameters
  * @returns m(mscale) / m(mscaleAllDim) when both are given and not 0, else 0.1·ln factor + 1; times attnFactor. 1 where extFactor is 0.
@@ -231,19 +231,12 @@ export function yarnMagnitude(scaling: YarnScaling): number {
   const { factor, mscale, mscaleAllDim, attnFactor = 1 } = scaling;
   if ((scaling.extFactor ?? 1) === 0) return attnFactor;
   const m = (k: number): number => 0.1 * k * Math.log(factor) + 1;
-  // HuggingFace takes m = 1 for factor <= 1; ggml does not, and that case is only ever met there.
+  // For factor <= 1 HuggingFace takes m = 1; ggml does not, and only there such factors occur without mscale.
   return (mscale && mscaleAllDim ? (factor <= 1 ? 1 : m(mscale) / m(mscaleAllDim)) : m(1)) * attnFactor;
 }
 
-/**
- * Llama 3.1's step for one frequency.
- *
- * @param frequency - radians a position before scaling
- * @param s - the rule
- * @returns the frequency kept (wavelength short), divided by factor (long), or mixed (between)
- * @see transformers modeling_rope_utils _compute_llama3_parameters
- */
-export function llama3Frequency(frequency: number, s: Extract<RopeScaling, { kind: 'llama3' }>): number {
+/** Llama 3.1: the frequency kept (short wavelength), divided by factor (long), or a mix of both (between). */
+function llama3Frequency(frequency: number, s: Extract<RopeScaling, { kind: 'llama3' }>): number {
   const wavelength = (2 * Math.PI) / frequency;
   if (wavelength < s.originalContext / s.highFreqFactor) return frequency;
   if (wavelength > s.originalContext / s.lowFreqFactor) return frequency / s.factor;
@@ -263,29 +256,23 @@ export function dynamicNtkBase(base: number, dim: number, s: Extract<RopeScaling
   return base * ((s.factor * context) / s.originalContext - (s.factor - 1)) ** (dim / (dim - 2));
 }
 
-/** @param scaling - a copy of the caller's */
 function checkScaling(scaling: RopeScaling, pairs: number, op: string): RopeScaling {
   const at = `${op}: scaling`;
   switch (scaling.kind) {
     case 'none':
       return scaling;
     case 'linear':
-      positive(scaling.factor, `${at}.factor`);
+      checkPositive(scaling.factor, `${at}.factor`);
       return scaling;
     case 'dynamicNtk':
-      positive(scaling.factor, `${at}.factor`);
-      positive(scaling.originalContext, `${at}.original_context`);
-      positive(scaling.context, `${at}.context`);
+      checkPositive(scaling.factor, `${at}.factor`);
+      checkPositive(scaling.originalContext, `${at}.original_context`);
+      checkPositive(scaling.context, `${at}.context`);
       if (pairs < 2)
-        refuse(
-          'RANGE',
-          `${op}: rotary_dim`,
-          'at least 4 for dynamic NTK, whose exponent divides by rotary_dim - 2',
-          2 * pairs,
-        );
+        refuse('RANGE', `${op}: rotary_dim`, 'at least 4, as dynamic NTK divides by rotary_dim - 2', 2 * pairs);
       return scaling;
     case 'yarn':
-      positive(scaling.factor, `${at}.factor`);
+      checkPositive(scaling.factor, `${at}.factor`);
       if (typeof scaling.originalContext !== 'number' || !(scaling.originalContext >= 0))
         refuse('RANGE', `${at}.original_context`, 'a number >= 0', scaling.originalContext);
       for (const name of ['betaFast', 'betaSlow', 'extFactor', 'attnFactor', 'mscale', 'mscaleAllDim'] as const) {
@@ -301,46 +288,38 @@ function checkScaling(scaling: RopeScaling, pairs: number, op: string): RopeScal
         refuse('RANGE', `${at}.truncate`, 'true or false', scaling.truncate);
       return scaling;
     case 'longrope':
-      positive(scaling.originalContext, `${at}.original_context`);
-      positive(scaling.context, `${at}.context`);
-      if (scaling.factor !== undefined) positive(scaling.factor, `${at}.factor`);
+      checkPositive(scaling.originalContext, `${at}.original_context`);
+      checkPositive(scaling.context, `${at}.context`);
+      if (scaling.factor !== undefined) checkPositive(scaling.factor, `${at}.factor`);
       return {
         ...scaling,
         shortFactor: checkFactors(scaling.shortFactor, pairs, `${at}.short_factor`),
         longFactor: checkFactors(scaling.longFactor, pairs, `${at}.long_factor`),
       };
     case 'llama3':
-      positive(scaling.factor, `${at}.factor`);
-      positive(scaling.originalContext, `${at}.original_context`);
-      positive(scaling.lowFreqFactor, `${at}.low_freq_factor`);
-      if (!(positive(scaling.highFreqFactor, `${at}.high_freq_factor`) > scaling.lowFreqFactor)) {
-        refuse(
-          'RANGE',
-          `${at}.high_freq_factor`,
-          `a number above low_freq_factor=${scaling.lowFreqFactor}`,
-          scaling.highFreqFactor,
-        );
+      checkPositive(scaling.factor, `${at}.factor`);
+      checkPositive(scaling.originalContext, `${at}.original_context`);
+      checkPositive(scaling.lowFreqFactor, `${at}.low_freq_factor`);
+      if (!(checkPositive(scaling.highFreqFactor, `${at}.high_freq_factor`) > scaling.lowFreqFactor)) {
+        const expected = `a number above low_freq_factor=${scaling.lowFreqFactor}`;
+        refuse('RANGE', `${at}.high_freq_factor`, expected, scaling.highFreqFactor);
       }
       return scaling;
     case 'proportional':
-      if (!Number.isInteger(scaling.rotatedPairs) || scaling.rotatedPairs < 0 || scaling.rotatedPairs > pairs) {
-        refuse('RANGE', `${at}.rotated_pairs`, `an integer in [0, rotary_dim / 2 = ${pairs}]`, scaling.rotatedPairs);
-      }
-      if (scaling.factor !== undefined) positive(scaling.factor, `${at}.factor`);
+      checkInteger(scaling.rotatedPairs, `${at}.rotated_pairs`, 0, pairs, 'rotary_dim / 2');
+      if (scaling.factor !== undefined) checkPositive(scaling.factor, `${at}.factor`);
       return scaling;
-    default:
-      return refuse(
-        'UNSUPPORTED',
-        `${at}.kind`,
-        'none, linear, dynamicNtk, yarn, longrope, llama3 or proportional',
-        (scaling as { kind?: unknown }).kind,
-      );
+    default: {
+      const kinds = 'none, linear, dynamicNtk, yarn, longrope, llama3 or proportional';
+      return refuse('UNSUPPORTED', `${at}.kind`, kinds, (scaling as { kind?: unknown }).kind);
+    }
   }
 }
 
 function checkFactors(given: ArrayLike<number>, pairs: number, where: string): ArrayLike<number> {
-  const factors = readList(given, where, `at least rotary_dim / 2 = ${pairs} values`);
-  if (factors.length < pairs) refuse('SHAPE', where, `at least rotary_dim / 2 = ${pairs} values`, given);
+  const expected = `at least rotary_dim / 2 = ${pairs} values`;
+  const factors = readList(given, where, expected);
+  if (factors.length < pairs) refuse('SHAPE', where, expected, given);
   for (let j = 0; j < pairs; j++) {
     if (!Number.isFinite(factors[j]) || factors[j] === 0)
       refuse('RANGE', `${where}[${j}]`, 'a finite number other than 0', factors[j]);
@@ -349,19 +328,14 @@ function checkFactors(given: ArrayLike<number>, pairs: number, where: string): A
 }
 
 function checkExponents(given: ArrayLike<number>, pairs: number, where: string): ArrayLike<number> {
-  const exponents = readList(given, where, `rotary_dim / 2 = ${pairs} integers`);
-  if (exponents.length < pairs) refuse('SHAPE', where, `rotary_dim / 2 = ${pairs} integers`, given);
+  const expected = `rotary_dim / 2 = ${pairs} integers`;
+  const exponents = readList(given, where, expected);
+  if (exponents.length < pairs) refuse('SHAPE', where, expected, given);
   for (let j = 0; j < pairs; j++) {
     if (!Number.isInteger(exponents[j]) || exponents[j]! < 0)
       refuse('RANGE', `${where}[${j}]`, 'an integer >= 0', exponents[j]);
   }
   return exponents;
-}
-
-function positive(value: unknown, where: string): number {
-  if (typeof value !== 'number' || !(value > 0) || !Number.isFinite(value))
-    refuse('RANGE', where, 'a finite number > 0', value);
-  return value;
 }
 
 function clamp01(x: number): number {

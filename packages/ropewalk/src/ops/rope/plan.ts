@@ -1,11 +1,11 @@
 /**
- * RoPE's plan: everything that does not depend on the tensors, checked once and reused over layers, heads, q and k.
+ * RoPE's plan: all that does not depend on the tensors, checked once and reused for all layers and heads, q and k.
  *
  * @module
  */
-import { readList, readName, readOptions } from '../../core/arguments.js';
+import { checkInteger, readList, readName, readOptions } from '../../core/arguments.js';
 import { type HostArray, newArray } from '../../core/dtypes.js';
-import { refuse } from '../../core/errors.js';
+import { fail, refuse } from '../../core/errors.js';
 import { readIntegers, Tensor, tensorFrom } from '../../core/tensor.js';
 import { CHECKED, checkedPlan } from '../checks.js';
 import { type RopeAxes, sharePairs } from './axes.js';
@@ -39,7 +39,7 @@ export interface PairGeometry {
 /** Token positions: a scalar start, or integers `[seq]`, `[batch, seq]`, or with axes `[axes, seq]`, `[axes, batch, seq]`. */
 export type Positions = number | bigint | readonly number[] | HostArray | Tensor;
 
-/** RoPE of a model: everything but the positions. */
+/** The RoPE of a model, without the positions. */
 export interface RopeSpec extends Omit<FrequencyOptions, 'rotaryDim' | 'exponents'> {
   /** Size of one head. */
   readonly headDim: number;
@@ -47,19 +47,20 @@ export interface RopeSpec extends Omit<FrequencyOptions, 'rotaryDim' | 'exponent
   readonly rotaryDim?: number;
   /** Where the rotated window starts in a head; 0 unless given. */
   readonly rotaryOffset?: number;
-  /** No default: this is what models disagree on. */
+  /** No default, as models differ in it. */
   readonly pairing: Pairing;
   /** Position axes of M-RoPE and vision; one axis unless given. */
   readonly axes?: RopeAxes;
 }
 
-/** What {@link planRope} takes. */
+/** Options of {@link planRope}. */
 export interface PlanRopeOptions extends RopeSpec {
   readonly positions: Positions;
   /** Tokens; needed when `positions` is a scalar, otherwise taken from it. */
   readonly seqLen?: number;
-  /** backward multiplies by the transpose, for gradients; forward unless given. */
+  /** `backward` multiplies by the transpose, for gradients; `forward` unless given. */
   readonly direction?: 'forward' | 'backward';
+  /** How angles are computed; `float64` unless given. */
   readonly recipe?: TableRecipe;
   /** f32 unless given; f64 for float64 data and for oracles. */
   readonly tableDtype?: TableDtype;
@@ -69,7 +70,7 @@ export interface PlanRopeOptions extends RopeSpec {
 export interface RopeSource {
   readonly spec: RopeSpec;
   readonly recipe: TableRecipe;
-  /** `[axes, rows]`, of each table row on each axis. */
+  /** `[axes, rows]`: the position of each table row on each axis. */
   readonly positions: Float64Array;
 }
 
@@ -93,7 +94,7 @@ export interface RopePlan {
   readonly source: RopeSource | undefined;
 }
 
-/** What {@link planRopeWithTable} takes: cos and sin as somebody else made them. */
+/** Options of {@link planRopeWithTable}, whose cos and sin the caller has computed. */
 export interface TablePlanOptions {
   readonly headDim: number;
   readonly rotaryDim?: number;
@@ -122,10 +123,9 @@ export function planRope(options: PlanRopeOptions): RopePlan {
   const pairs = window.rotaryDim / 2;
   const pairing = checkPairing(given.pairing);
   const axes = sharePairs(given.axes, pairs);
-  if (pairing === 'vision' && given.axes?.rule !== 'vision') {
-    refuse('UNSUPPORTED', 'rope: axes', 'rule vision with sections for pairing vision', given.axes);
-  }
-  if (given.seqLen !== undefined) checkCount(given.seqLen, 'rope: seq_len');
+  if (pairing === 'vision' && given.axes?.rule !== 'vision')
+    refuse('UNSUPPORTED', 'rope: axes', 'rule vision with sections, as pairing is vision', given.axes);
+  if (given.seqLen !== undefined) checkInteger(given.seqLen, 'rope: seq_len', 0);
   const positions = readPositions(given.positions, axes.numAxes, given.seqLen);
   const direction = checkDirection(given.direction);
   const table = buildTable(positions.values, axes, {
@@ -153,11 +153,11 @@ export function planRope(options: PlanRopeOptions): RopePlan {
 }
 
 /**
- * Makes a plan around a table that is already there (ONNX, InfiniOp).
+ * Makes a plan with a table of the caller's (ONNX, InfiniOp).
  *
  * @param options - geometry, the table, and the table row of each token
- * @returns a frozen plan; the direction's sign is applied to a copy of sin when backward
- * @throws {RopewalkError} RANGE when a row lies outside the table; SHAPE when the table's width does not fit
+ * @returns a frozen plan; for `backward` with a negated copy of sin
+ * @throws {RopewalkError} RANGE, SHAPE, DTYPE or UNSUPPORTED, naming the option; RANGE for a row outside the table
  */
 export function planRopeWithTable(options: TablePlanOptions): RopePlan {
   const given = readOptions(options, 'rope: options');
@@ -165,34 +165,27 @@ export function planRopeWithTable(options: TablePlanOptions): RopePlan {
   const pairing = checkPairing(given.pairing);
   const { seqLen, batch } = given;
   const table = readOptions(given.table, 'rope: table');
-  checkCount(table.rows, 'rope: table.rows');
+  checkInteger(table.rows, 'rope: table.rows', 0);
   if (!isTableArray(table.cos) || !isTableArray(table.sin))
     refuse('DTYPE', 'rope: table', 'cos and sin in Float32Arrays or Float64Arrays', [table.cos, table.sin]);
-  if (
-    table.pairs !== window.rotaryDim / 2 ||
-    table.cos.length !== table.rows * table.pairs ||
-    table.sin.length !== table.cos.length
-  ) {
-    refuse('SHAPE', 'rope: table', `cos and sin of shape [rows, rotary_dim / 2 = ${window.rotaryDim / 2}]`, [
-      table.rows,
-      table.pairs,
-    ]);
+  const pairs = window.rotaryDim / 2;
+  const tableLength = table.rows;
+  const entries = tableLength * pairs;
+  if (table.pairs !== pairs || table.cos.length !== entries || table.sin.length !== entries) {
+    const expected = `cos and sin of shape [rows, rotary_dim / 2 = ${pairs}]`;
+    refuse('SHAPE', 'rope: table', expected, [tableLength, table.pairs]);
   }
-  checkCount(seqLen, 'rope: seq_len');
-  if (batch !== undefined) checkCount(batch, 'rope: batch');
+  checkInteger(seqLen, 'rope: seq_len', 0);
+  if (batch !== undefined) checkInteger(batch, 'rope: batch', 0);
   const count = (batch ?? 1) * seqLen;
-  const rows = readList(given.tableRows, 'rope: table_rows', `${count} rows, one a token`);
-  if (rows.length !== count) refuse('SHAPE', 'rope: table_rows', `${count} rows, one a token`, rows.length);
+  const expected = `${count} rows, one for each token`;
+  const rows = readList(given.tableRows, 'rope: table_rows', expected);
+  if (rows.length !== count) refuse('SHAPE', 'rope: table_rows', expected, rows.length);
   for (let n = 0; n < count; n++) {
     const row = rows[n]!;
-    if (!Number.isInteger(row) || row < 0 || row >= table.rows) {
-      refuse(
-        'RANGE',
-        `rope: position ${n}`,
-        `a row of the table, in [0, ${table.rows - 1}]`,
-        row,
-        'Build a longer table, or check the positions.',
-      );
+    if (!Number.isInteger(row) || row < 0 || row >= tableLength) {
+      const next = 'Build a longer table, or check the positions.';
+      refuse('RANGE', `rope: position ${n}`, `a row of the table, in [0, ${tableLength - 1}]`, row, next);
     }
   }
   const direction = checkDirection(given.direction);
@@ -214,7 +207,7 @@ export function frequenciesOf(spec: RopeSpec): RopeFrequencies {
   return ropeFrequencies({ ...given, rotaryDim, frequencyDim: frequencyDimOf(given, rotaryDim), exponents });
 }
 
-/** The exponent's denominator: each axis of a vision tower has half of the window. */
+/** The denominator of the exponent; each axis of a vision tower has half of the window. */
 function frequencyDimOf(spec: RopeSpec, rotaryDim: number): number {
   return spec.frequencyDim ?? (spec.pairing === 'vision' ? rotaryDim / 2 : rotaryDim);
 }
@@ -227,34 +220,19 @@ interface Window {
 
 function checkWindow(options: { headDim: number; rotaryDim?: number; rotaryOffset?: number }): Window {
   const { headDim, rotaryDim = headDim, rotaryOffset = 0 } = options;
-  if (!Number.isInteger(headDim) || headDim < 1 || headDim > HEAD_DIM_LIMIT)
-    refuse('RANGE', 'rope: head_dim', `an integer in [1, ${HEAD_DIM_LIMIT}]`, headDim);
+  checkInteger(headDim, 'rope: head_dim', 1, HEAD_DIM_LIMIT);
   if (!Number.isInteger(rotaryDim) || rotaryDim < 2 || rotaryDim > headDim || rotaryDim % 2 !== 0) {
     refuse('RANGE', 'rope: rotary_dim', `an even integer in [2, head_dim=${headDim}]`, rotaryDim);
   }
-  if (!Number.isInteger(rotaryOffset) || rotaryOffset < 0 || rotaryOffset > headDim - rotaryDim) {
-    refuse(
-      'RANGE',
-      'rope: rotary_offset',
-      `an integer in [0, head_dim - rotary_dim = ${headDim - rotaryDim}]`,
-      rotaryOffset,
-    );
-  }
+  checkInteger(rotaryOffset, 'rope: rotary_offset', 0, headDim - rotaryDim, 'head_dim - rotary_dim');
   return { headDim, rotaryDim, rotaryOffset };
 }
 
-function checkDirection(direction: 'forward' | 'backward' = 'forward'): 'forward' | 'backward' {
-  if (direction !== 'forward' && direction !== 'backward')
-    refuse('UNSUPPORTED', 'rope: direction', 'forward or backward', direction);
-  return direction;
-}
+const checkDirection = (direction: unknown = 'forward'): 'forward' | 'backward' =>
+  readName(direction, ['forward', 'backward'], 'rope: direction');
 
 const isTableArray = (array: unknown): array is Float32Array | Float64Array =>
   ArrayBuffer.isView(array) && (array instanceof Float32Array || array instanceof Float64Array);
-
-function checkCount(count: unknown, where: string): void {
-  if (!Number.isSafeInteger(count) || (count as number) < 0) refuse('RANGE', where, 'an integer >= 0', count);
-}
 
 const checkPairing = (pairing: unknown): Pairing =>
   readName(pairing, ['interleaved', 'half', 'vision', 'interleaved-to-half'], 'rope: pairing');
@@ -269,7 +247,7 @@ function freezePlan(
   const half: PairGeometry = { step: 1, gap: window.rotaryDim / 2 };
   const from = pairing === 'interleaved' || pairing === 'interleaved-to-half' ? interleaved : half;
   const to = pairing === 'interleaved' ? interleaved : half;
-  // The transpose reads where the forward direction wrote.
+  // The transpose reads where the forward direction writes.
   const [read, write] = direction === 'forward' ? [from, to] : [to, from];
   const { headDim, rotaryDim, rotaryOffset } = window;
   const { table, seqLen, batch, tableRows, source } = rest;
@@ -299,16 +277,16 @@ function readPositions(
   if (typeof positions === 'number' || typeof positions === 'bigint') {
     const start = Number(positions);
     if (!Number.isSafeInteger(start)) refuse('RANGE', 'rope: positions', 'an integer', positions);
-    if (seqLen === undefined) refuse('RANGE', 'rope: seq_len', 'an integer >= 0 beside a scalar position', seqLen);
+    if (seqLen === undefined) fail('RANGE', 'rope: seq_len', 'a scalar position needs seq_len, the number of tokens');
     if (start < -MAX_POSITION || start + seqLen > MAX_POSITION)
       refuse('RANGE', 'rope: positions', `${seqLen} tokens in [-2^31, 2^31 - 1]`, positions);
-    // Every axis gets the same position, which makes a text token of any M-RoPE.
+    // Every axis gets the same position: a text token of M-RoPE.
     const values = newArray('f64', numAxes * seqLen);
     for (let n = 0; n < values.length; n++) values[n] = start + (n % seqLen);
     return { values, seqLen, batch: undefined };
   }
   const tensor = Tensor.isTensor(positions) ? positions : positionsTensor(positions as readonly number[] | HostArray);
-  // A flat list for several axes is axis-major, [axes, seq], as ggml has it.
+  // A flat list for several axes is [axes, seq], as in ggml.
   const flat = tensor.rank === 1 && numAxes > 1;
   if (flat && tensor.size % numAxes !== 0)
     refuse('SHAPE', 'rope: positions', `a multiple of ${numAxes} integers, axis by axis`, tensor.size);
@@ -316,11 +294,11 @@ function readPositions(
   const dims = numAxes > 1 ? shaped.shape.slice(1) : shaped.shape;
   if ((numAxes > 1 && shaped.shape[0] !== numAxes) || dims.length < 1 || dims.length > 2) {
     const forms = numAxes > 1 ? `[${numAxes}, seq] or [${numAxes}, batch, seq]` : '[seq] or [batch, seq]';
-    refuse('SHAPE', 'rope: positions', `shape ${forms}`, [...tensor.shape]);
+    refuse('SHAPE', 'rope: positions', `shape ${forms}`, tensor.shape);
   }
   const tokens = dims.at(-1)!;
   if (seqLen !== undefined && seqLen !== tokens)
-    refuse('SHAPE', 'rope: positions', `${seqLen} tokens (seq_len)`, [...tensor.shape]);
+    refuse('SHAPE', 'rope: positions', `${seqLen} tokens (seq_len)`, tensor.shape);
   const values = checkPositions(readIntegers(shaped, 'rope: positions'));
   return { values, seqLen: tokens, batch: dims.length === 2 ? dims[0]! : undefined };
 }

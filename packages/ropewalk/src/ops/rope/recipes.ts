@@ -1,11 +1,10 @@
 /**
- * The named recipes: how two peers compute angles, rounded to f32 where they round.
- *
- * Nothing here is more accurate than float64; it exists so that a peer's own bits can be reproduced and its drift reported.
+ * The named recipes: how two peers compute angles, rounded to f32 where they round. They are less accurate than float64; with them a peer's
+ * own bits can be reproduced and its drift reported.
  *
  * @module
  */
-import { RopewalkError } from '../../core/errors.js';
+import { fail } from '../../core/errors.js';
 import type { PairAxes } from './axes.js';
 import {
   dynamicNtkBase,
@@ -30,22 +29,22 @@ const f32 = Math.fround;
  *
  * @param axes - from sharePairs
  * @param options - frequencies; scaling none, linear or yarn
- * @throws {RopewalkError} UNSUPPORTED for scaling that ggml itself has not
+ * @throws {RopewalkError} UNSUPPORTED for scaling that ggml does not have
  * @see ggml-org/ggml@d99724f src/ggml-cpu/ops.cpp ggml_rope_cache_init, ggml_mrope_cache_init, rope_yarn
  */
 export function ggmlRecipe(axes: PairAxes, options: FrequencyOptions): AngleRecipe {
   const scaling = ggmlScaling(options.scaling ?? { kind: 'none' });
   if (options.attentionFactor !== undefined && scaling.extFactor !== 0) {
-    throw unsupportedBy('ggml-f32', 'attention_factor beside YaRN', 'Give scaling.attnFactor, which multiplies.');
+    unsupportedBy('ggml-f32', 'attention_factor beside YaRN', 'Give scaling.attnFactor, which multiplies.');
   }
   const dim = options.frequencyDim ?? options.rotaryDim;
-  ropeFrequencies(options); // the checks; ggml's own frequencies follow
+  ropeFrequencies(options); // for its checks; ggml's own frequencies follow
   const base = f32(options.base);
   const thetaScale = f32(base ** f32(-2 / dim));
   const freqScale = f32(scaling.freqScale);
   const extFactor = f32(scaling.extFactor);
   const [low, high] = scaling.extFactor === 0 ? [0, 0] : yarnRampEdges(scaling.yarn, base, dim);
-  const ramp = Float64Array.from(axes.axisOfPair, (_, j) => {
+  const ramp = Float64Array.from(axes.axisOfPair, (_axis, j) => {
     const y = f32(f32(j - low) / Math.max(f32(0.001), f32(high - low)));
     return f32(f32(1 - Math.min(1, Math.max(0, y))) * extFactor);
   });
@@ -60,7 +59,7 @@ export function ggmlRecipe(axes: PairAxes, options: FrequencyOptions): AngleReci
       for (let a = 0; a < thetas.length; a++) thetas[a] = f32(position[a]!);
       for (let j = 0; j < angles.length; j++) {
         const axis = axes.axisOfPair[j]!;
-        // Vision: an axis whose exponent starts again also starts its product again.
+        // Vision: where the exponent of an axis starts again, its product does too.
         if (axes.exponents[j] === 0) thetas[axis] = f32(position[axis]!);
         const extrapolated = factors ? f32(thetas[axis]! / f32(factors[j]!)) : thetas[axis]!;
         const interpolated = f32(freqScale * extrapolated);
@@ -80,8 +79,8 @@ function ggmlScaling(scaling: RopeScaling) {
     case 'linear':
       return { ...plain, freqScale: 1 / scaling.factor };
     case 'yarn': {
-      if (scaling.truncate === false) throw unsupportedBy('ggml-f32', 'truncate=false');
-      if (scaling.mscale || scaling.mscaleAllDim) throw unsupportedBy('ggml-f32', 'mscale');
+      if (scaling.truncate === false) unsupportedBy('ggml-f32', 'truncate=false');
+      if (scaling.mscale || scaling.mscaleAllDim) unsupportedBy('ggml-f32', 'mscale');
       return {
         freqScale: 1 / scaling.factor,
         extFactor: scaling.extFactor ?? 1,
@@ -90,7 +89,7 @@ function ggmlScaling(scaling: RopeScaling) {
       };
     }
     default:
-      throw unsupportedBy('ggml-f32', `scaling ${scaling.kind}`, 'llama.cpp expresses it as freq_factors: give those.');
+      unsupportedBy('ggml-f32', `scaling ${scaling.kind}`, 'llama.cpp expresses it as freq_factors: give those.');
   }
 }
 
@@ -99,11 +98,11 @@ function ggmlScaling(scaling: RopeScaling) {
  *
  * @param axes - from sharePairs
  * @param options - frequencies; any scaling, no freqFactors
- * @throws {RopewalkError} UNSUPPORTED for freqFactors, which transformers has not
+ * @throws {RopewalkError} UNSUPPORTED for freqFactors, which transformers does not have
  * @see transformers@ef46806 src/transformers/modeling_rope_utils.py; LlamaRotaryEmbedding.forward
  */
 export function hfRecipe(axes: PairAxes, options: FrequencyOptions): AngleRecipe {
-  if (options.freqFactors) throw unsupportedBy('hf-f32', 'freq_factors');
+  if (options.freqFactors) unsupportedBy('hf-f32', 'freq_factors');
   const { attentionFactor } = ropeFrequencies(options);
   const invFreq = hfFrequencies(axes.exponents, options);
   return {
@@ -114,7 +113,7 @@ export function hfRecipe(axes: PairAxes, options: FrequencyOptions): AngleRecipe
   };
 }
 
-/** torch rounds every tensor operation to f32; a Python number beside a tensor is rounded to f32 first. */
+/** torch rounds every tensor operation to f32, and a Python number in it to f32 first. */
 function hfFrequencies(exponents: Uint32Array, options: FrequencyOptions): Float64Array {
   const dim = options.frequencyDim ?? options.rotaryDim;
   const scaling: RopeScaling = options.scaling ?? { kind: 'none' };
@@ -156,6 +155,6 @@ function hfFrequencies(exponents: Uint32Array, options: FrequencyOptions): Float
   }
 }
 
-function unsupportedBy(recipe: string, what: string, next = 'Use the float64 recipe.'): RopewalkError {
-  return new RopewalkError('UNSUPPORTED', `rope: recipe: expected what ${recipe}'s peer has, got ${what}. ${next}`);
+function unsupportedBy(recipe: string, what: string, next = 'Use the float64 recipe.'): never {
+  fail('UNSUPPORTED', 'rope: recipe', `${recipe} cannot compute ${what}. ${next}`);
 }

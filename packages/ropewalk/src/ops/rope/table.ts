@@ -1,25 +1,30 @@
 /**
  * Step 2b of RoPE: cos and sin of every angle, with the magnitude and the direction's sign in them.
  *
- * The default recipe computes angles in float64 and rounds cos and sin once, so that accuracy does not fall with
- * position. The named recipes repeat a peer's own arithmetic, rounding where it rounds, so that its bits can be
- * reproduced and its drift reported; they are never more accurate.
+ * The default recipe computes angles in float64 and rounds cos and sin once, so that accuracy does not fall with the position. The named
+ * recipes reproduce a peer's own arithmetic bit for bit, which is less accurate.
  *
  * @module
  */
 import { checkName, fitsFloat32, readName } from '../../core/arguments.js';
 import { newArray } from '../../core/dtypes.js';
-import { refuse } from '../../core/errors.js';
+import { fail, refuse } from '../../core/errors.js';
 import { hostOf, type Tensor } from '../../core/tensor.js';
 import type { PairAxes } from './axes.js';
-import { type FrequencyOptions, MAX_POSITION, readFrequencyOptions, ropeFrequencies } from './frequencies.js';
+import {
+  type FrequencyOptions,
+  MAX_POSITION,
+  type RopeFrequencies,
+  readFrequencyOptions,
+  ropeFrequencies,
+} from './frequencies.js';
 import { type AngleRecipe, ggmlRecipe, hfRecipe } from './recipes.js';
 
 /**
  * How angles are computed.
  *
  * - `float64`: position × invFreq in float64 (the default)
- * - `ggml-f32`: ggml's CPU backend: θ multiplied on from pair to pair in f32
+ * - `ggml-f32`: ggml's CPU backend: θ multiplied by a constant from pair to pair, in f32
  * - `hf-f32`: HuggingFace transformers: inv_freq and the product in f32
  */
 export type TableRecipe = 'float64' | 'ggml-f32' | 'hf-f32';
@@ -39,12 +44,12 @@ export interface RopeTable {
   readonly sin: Float32Array | Float64Array;
 }
 
-/** What a table is built from. */
+/** Options of {@link buildTable}. */
 export interface TableOptions extends FrequencyOptions {
   readonly recipe?: TableRecipe;
   /** f32 unless given. */
   readonly tableDtype?: TableDtype;
-  /** −1 turns the other way: the transpose, for gradients. */
+  /** −1 rotates backwards: the transpose, for gradients. */
   readonly sign?: 1 | -1;
 }
 
@@ -55,38 +60,35 @@ export interface TableOptions extends FrequencyOptions {
  * @param axes - from {@link sharePairs}
  * @param options - frequencies (with the exponents of `axes`), recipe, dtype and direction
  * @returns a fresh table of as many rows as `positions` has
- * @throws {RopewalkError} UNSUPPORTED when a recipe's peer has no such scaling; else as {@link ropeFrequencies}
+ * @throws {RopewalkError} UNSUPPORTED for scaling that a recipe's peer does not have; else as {@link ropeFrequencies}
  */
 export function buildTable(positions: Float64Array, axes: PairAxes, options: TableOptions): RopeTable {
   const pairs = axes.axisOfPair.length;
   const rows = positions.length / axes.numAxes;
   if (rows * pairs > MAX_ENTRIES)
-    refuse(
+    fail(
       'RANGE',
       'rope: positions',
-      `at most ${Math.floor(MAX_ENTRIES / pairs)} tokens of ${pairs} pairs`,
-      rows,
-      'Plan fewer at a time.',
+      `${rows} tokens are too many for one plan of ${pairs} pairs. Plan ${Math.floor(MAX_ENTRIES / pairs)} at a time.`,
     );
   const dtype = readName(options.tableDtype ?? 'f32', ['f32', 'f64'], 'rope: table_dtype');
   const angles = new Float64Array(pairs);
   const { fillAngles, magnitude } = recipeFor(axes, options);
   if (!fitsFloat32(magnitude)) refuse('RANGE', 'rope: attention_factor', 'a finite number', magnitude);
-  // cos and sin of an infinity are NaN. Angles grow with the position, so the largest decides for all.
+  // Angles must be finite: cos and sin of an infinity are NaN. They grow with the position, so the largest position decides.
   fillAngles(new Float64Array(axes.numAxes).fill(MAX_POSITION), angles);
   if (!angles.every(Number.isFinite))
-    refuse(
+    fail(
       'RANGE',
       `rope: recipe ${options.recipe}`,
-      'finite angles at every position',
-      'base, scaling or freq_factors too large or small',
+      'angles are not finite at every position. Check base, scaling and freq_factors.',
     );
   const cos = newArray(dtype, rows * pairs);
   const sin = newArray(dtype, rows * pairs);
   const signed = magnitude * (options.sign ?? 1);
   const exact = options.recipe === undefined || options.recipe === 'float64';
   if (exact && cos instanceof Float32Array && rows >= 2 * RUN && isRun(positions, axes.numAxes)) {
-    const first = Float64Array.from({ length: axes.numAxes }, (_, a) => positions[a * rows]!);
+    const first = Float64Array.from({ length: axes.numAxes }, (_position, a) => positions[a * rows]!);
     fillRun(first, { cos, sin: sin as Float32Array, rows, pairs, fillAngles, magnitude, signed });
     return { rows, pairs, cos, sin };
   }
@@ -104,13 +106,13 @@ export function buildTable(positions: Float64Array, axes: PairAxes, options: Tab
   return { rows, pairs, cos, sin };
 }
 
-/** Entries of a table, rows × pairs: 2 GiB of cos and sin in f32. */
+/** The most entries of a table, rows × pairs: 2 GiB of cos and sin in f32. */
 const MAX_ENTRIES = 2 ** 28;
 
 /** Rows that share one evaluation of cos and sin in {@link fillRun}. */
 const RUN = 64;
 
-/** Says whether each axis counts up by one from row to row. */
+/** Says whether the position of each axis grows by one from row to row. */
 function isRun(positions: Float64Array, numAxes: number): boolean {
   const rows = positions.length / numAxes;
   for (let a = 0; a < numAxes; a++) {
@@ -132,8 +134,9 @@ interface Run {
 /**
  * Fills a table of consecutive positions by adding angles: row 64·a + b is the angle of row 64·a plus that of b steps.
  *
- * Both are evaluated, so nothing accumulates. The sum formulas cost three roundings, 4e-16, which an f32 does not see; the product of
- * position and frequency costs 1.1e-16 of the angle in any case. 5 ns an entry where cos and sin of each take 24 (4096 × 64, AMD EPYC).
+ * Both are evaluated, so errors do not accumulate. The sum formulas round three times, 4e-16, which does not show in f32; the product of
+ * position and frequency has an error of 1.1e-16 of the angle in any case. An entry takes 5 ns instead of 24 for cos and sin of each
+ * (4096 × 64, AMD EPYC).
  *
  * @param first - the first row's position on each axis
  */
@@ -188,10 +191,7 @@ function recipeFor(axes: PairAxes, options: TableOptions): AngleRecipe {
   }
 }
 
-function productRecipe(
-  axes: PairAxes,
-  { invFreq, attentionFactor }: { invFreq: Float64Array; attentionFactor: number },
-): AngleRecipe {
+function productRecipe(axes: PairAxes, { invFreq, attentionFactor }: RopeFrequencies): AngleRecipe {
   return {
     magnitude: attentionFactor,
     fillAngles(position, angles) {
@@ -201,19 +201,19 @@ function productRecipe(
 }
 
 /**
- * Takes tables that somebody else made, as they are.
+ * Makes a table of tensors with cos and sin, whose values are used as they are.
  *
  * @param cos - `[…, pairs]`, any float dtype and strides, in host memory; all dimensions but the last are rows
  * @param sin - same shape and dtype
  * @param op - the operator's name in messages
- * @returns a table; f64 for f64 tensors, else f32, which holds f16 and bf16 exactly. A copy
- * @throws {RopewalkError} DEVICE when they are not in host memory; RANGE when `op` is no text
+ * @returns a copy: f64 for f64 tensors, else f32, which holds f16 and bf16 exactly
+ * @throws {RopewalkError} DEVICE when they are not in host memory; SHAPE when cos has no dimension
  */
 export function tableFromTensors(cos: Tensor, sin: Tensor, op = 'rope'): RopeTable {
   checkName(op, 'op', 'the operator');
   hostOf(cos, `${op}: cos`);
   hostOf(sin, `${op}: sin`);
-  if (cos.rank === 0) refuse('SHAPE', `${op}: cos`, 'at least one dimension', [...cos.shape]);
+  if (cos.rank === 0) refuse('SHAPE', `${op}: cos`, 'at least one dimension', cos.shape);
   const pairs = cos.shape.at(-1)!;
   const take = (tensor: Tensor): Float32Array | Float64Array => {
     const values = tensor.readNumbers() as Float64Array;
