@@ -1,14 +1,13 @@
 /** argmax over rows: the first largest element; the first NaN wins over everything. */
 import { Argmax, Type } from '../abi';
 import { address, offsetOf, place, word } from './args';
-import { bytes, bytesOf, load1, load4 } from './lanes';
+import { bytes, bytesOf, laneOf, load1, load4 } from './lanes';
 
 /**
  * The index of a dense row's first largest element.
  *
- * Each lane keeps its own first largest and where it was; strictly greater replaces, so earlier ones stay. A vector with a NaN ends the search.
+ * Each lane keeps its own first largest and its index; only a strictly greater one replaces it. A NaN ends the search.
  */
-// @ts-ignore: decorator
 @inline function largest<T>(x: usize, n: i32, stride: i32): i32 {
   let best = 0, i = 0;
   let max: f32 = load1<T>(x);
@@ -25,14 +24,13 @@ import { bytes, bytesOf, load1, load4 } from './lanes';
       nan = v128.or(nan, f32x4.ne(next, next));
     }
     if (v128.any_true(nan)) {
-      // Which one is found by looking again; it is rare.
+      // Rare, so a second look finds which one.
       for (i = 0; ; i++) if (isNaN(load1<T>(x + <usize>i * bytes<T>()))) return i;
     }
     best = i32x4.extract_lane(where, 0);
     max = f32x4.extract_lane(values, 0);
     for (let lane = 1; lane < 4; lane++) {
-      const value = lane == 1 ? f32x4.extract_lane(values, 1) : lane == 2 ? f32x4.extract_lane(values, 2) : f32x4.extract_lane(values, 3);
-      const at = lane == 1 ? i32x4.extract_lane(where, 1) : lane == 2 ? i32x4.extract_lane(where, 2) : i32x4.extract_lane(where, 3);
+      const value = laneOf(values, lane), at = reinterpret<i32>(laneOf(where, lane));
       if (value > max || (value == max && at < best)) {
         max = value;
         best = at;

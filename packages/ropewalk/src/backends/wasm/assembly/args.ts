@@ -1,25 +1,21 @@
-/** Reading a kernel's arguments: 32-bit words that the host wrote, each at the place that an enum of ../abi.ts names. */
+/** Reading a kernel's arguments: 32-bit words that the host wrote; an enum of ../abi.ts names the place of each. */
 
-/** The address of a word. */
-// @ts-ignore: decorator
+/** The address of a word, or of element i of a dense f32 row. */
 @inline export function place(args: usize, i: i32): usize {
   return args + ((<usize>i) << 2);
 }
 
 /** A word as an integer, or as a stride in elements. */
-// @ts-ignore: decorator
 @inline export function word(args: usize, i: i32): i32 {
   return load<i32>(place(args, i));
 }
 
 /** A word as an address. */
-// @ts-ignore: decorator
 @inline export function address(args: usize, i: i32): usize {
   return load<usize>(place(args, i));
 }
 
 /** A word as an f32. */
-// @ts-ignore: decorator
 @inline export function real(args: usize, i: i32): f32 {
   return load<f32>(place(args, i));
 }

@@ -1,19 +1,25 @@
 /**
- * Attention with an online softmax: keys come by in blocks, and for each query only the largest score, the sum of weights and the weighted
- * values so far are kept. The score matrix never exists.
+ * Attention with an online softmax. Keys are taken in blocks, and each query keeps only its largest score, its sum of
+ * weights and its weighted values so far: the score matrix never exists.
  *
- * A unit is a KV head and a block of its queries (all query heads that share it, and some tokens); the order of sums depends on the
- * shapes alone. In both paths lanes are queries, so maxima, exponentials and sums need no shuffling.
+ * A unit is a KV head and a block of its queries (all query heads that share it, and some tokens). The order of sums
+ * depends on the shapes alone. In both kernels lanes are queries, so maxima, exponentials and sums need no shuffling.
  */
 import { Attention, KEYS, NR, Type } from '../abi';
 import { address, place, real, word } from './args';
-import { bytes, bytesOf, expNonPositive4, load1, load4, madd, readRowOf, store1, widenHigh, widenLow, writeRowOf } from './lanes';
+import {
+  bytes, bytesOf, expNonPositive4, laneOf, load1, load1Of, load4, madd, readRowOf, store1Of, widenHigh, widenLow,
+  writeRowOf,
+} from './lanes';
 import { MR, multiplyTile, packPanelOf, packRowsOf } from './tile';
 
 /** Below every score and yet finite, so that differences with it are never NaN. */
 const LOWEST: f32 = -3.4028234663852886e38;
 
-/** softcap · tanh(score / softcap) in four lanes; near 0 by its series, where the quotient of exponentials would lose digits. */
+/**
+ * softcap · tanh(score / softcap) in four lanes. Near 0 the series: the quotient of exponentials would lose digits
+ * there.
+ */
 function cap4(score: v128, softcap: f32): v128 {
   const y = f32x4.div(score, f32x4.splat(softcap));
   const size = f32x4.abs(y);
@@ -33,10 +39,13 @@ function cap4(score: v128, softcap: f32): v128 {
  *
  * @param scores - f32, `step` bytes from key to key, four queries dense; weights take their place
  * @param first - the block's first key
- * @param state - this group's: f32 `[4]` largest score, `[4]` sum of weights, i32 `[4]` last key seen, `[4]` first key seen
- * @returns what earlier sums must be multiplied with
+ * @param state - of these queries: f32 `[4]` largest score, `[4]` sum of weights, i32 `[4]` last key seen, `[4]` first
+ *   key seen
+ * @returns the factor for earlier sums
  */
-function softmaxBlock(scores: usize, step: usize, keys: i32, first: i32, state: usize, masked: bool, softcap: f32): v128 {
+function softmaxBlock(
+  scores: usize, step: usize, keys: i32, first: i32, state: usize, masked: bool, softcap: f32,
+): v128 {
   const last = v128.load(state, 32), start = v128.load(state, 48);
   let max = v128.load(state);
   const old = max;
@@ -66,19 +75,19 @@ function softmaxBlock(scores: usize, step: usize, keys: i32, first: i32, state: 
 }
 
 /**
- * Says whether values are all finite. Only a block with hidden keys asks: the weight 0 of a hidden key would make a NaN of what the
- * query must not see.
+ * Says whether all values are finite. It matters only in a block with hidden keys: their weight 0 times an infinity is
+ * NaN.
  *
  * @param n - f32 elements, dense
  */
 function allFinite(values: usize, n: i32): bool {
   let zero: f32 = 0;
-  for (let i = 0; i < n; i++) zero += load<f32>(values + ((<usize>i) << 2)) * 0;
+  for (let i = 0; i < n; i++) zero += load<f32>(place(values, i)) * 0;
   return zero == 0;
 }
 
 /**
- * Adds weighted values one by one, visible keys only.
+ * Adds weighted values one by one, of visible keys only.
  *
  * @param sums - f32, `sumStep` bytes from value to value
  * @param weights - f32, `weightStep` bytes from key to key
@@ -86,11 +95,12 @@ function allFinite(values: usize, n: i32): bool {
  * @param lane - address of this query's lane in its state
  */
 function addVisible(
-  sums: usize, sumStep: usize, weights: usize, weightStep: usize, values: usize, dv: i32, keys: i32, first: i32, lane: usize,
+  sums: usize, sumStep: usize, weights: usize, weightStep: usize, values: usize, dv: i32, keys: i32, first: i32,
+  lane: usize,
 ): void {
   const last = load<i32>(lane + 32), start = load<i32>(lane + 48);
   for (let i = 0; i < dv; i++) {
-    const value = values + ((<usize>((i / MR) * KEYS * MR + i % MR)) << 2);
+    const value = place(values, (i / MR) * KEYS * MR + i % MR);
     const at = sums + <usize>i * sumStep;
     let sum = load<f32>(at);
     for (let t = max(0, start - first); t < keys && first + t <= last; t++) {
@@ -101,26 +111,29 @@ function addVisible(
 }
 
 /** Where a row begins, in elements; `strides` is the place of the first of its tensor's strides. */
-// @ts-ignore: decorator
 @inline function rowAt(args: usize, strides: i32, b: i32, s: i32, head: i32): i32 {
   return b * word(args, strides) + s * word(args, strides + 1) + head * word(args, strides + 2);
 }
 
 /** Sets the state of a group of four queries: rows `row … row + 3` of the unit, token = row / group. */
-function startState(state: usize, row: i32, rows: i32, group: i32, firstToken: i32, past: i32, total: i32, causal: i32, window: i32): void {
+function startState(
+  state: usize, row: i32, rows: i32, group: i32, firstToken: i32, past: i32, total: i32, causal: i32, window: i32,
+): void {
   v128.store(state, f32x4.splat(LOWEST));
   v128.store(state, f32x4.splat(0), 16);
   for (let lane = 0; lane < 4; lane++) {
-    // Lanes past the last row repeat it; nobody reads them.
+    // Lanes past the last row repeat it; they are not read.
     const r = min(row + lane, rows - 1);
     const position = past + firstToken + r / group;
-    store<i32>(state + 32 + ((<usize>lane) << 2), causal ? position : total - 1);
-    store<i32>(state + 48 + ((<usize>lane) << 2), window > 0 ? max(0, position - window + 1) : 0);
+    store<i32>(place(state, 8 + lane), causal ? position : total - 1);
+    store<i32>(place(state, 12 + lane), window > 0 ? max(0, position - window + 1) : 0);
   }
 }
 
 /**
- * Many queries: tiles of MR keys × 8 queries, then of MR values × 8 queries. Units are batches × KV heads × blocks of tokens.
+ * Many queries: tiles of MR keys × 8 queries, then of MR values × 8 queries.
+ *
+ * Units are batches × KV heads × blocks of tokens.
  *
  * @param scratch - this thread's; ../operators/self-attention.ts computes its size from the same parts
  */
@@ -135,60 +148,65 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
   const cacheType = word(args, Attention.cacheType), cacheUnit = bytesOf(cacheType);
   const panels = (tokens * group + NR - 1) / NR, valuePanels = (dv + MR - 1) / MR;
   const qs = scratch; // [panels][d][8]
-  const ks = qs + (<usize>(panels * d * NR) << 2); // [96 / MR][d][MR]
-  const vs = ks + (<usize>(KEYS * d) << 2); // [valuePanels][96][MR]
-  const scores = vs + (<usize>(valuePanels * KEYS * MR) << 2); // [96][8]
+  const ks = place(qs, panels * d * NR); // [96 / MR][d][MR]
+  const vs = place(ks, KEYS * d); // [valuePanels][96][MR]
+  const scores = place(vs, valuePanels * KEYS * MR); // [96][8]
   const sums = scores + KEYS * NR * 4; // [panels][valuePanels · MR][8]
-  const states = sums + (<usize>(panels * valuePanels * MR * NR) << 2); // [panels][2] of 64 bytes
+  const states = place(sums, panels * valuePanels * MR * NR); // [panels][2] of 64 bytes
   for (let u = from; u < to; u++) {
     const block = u % blocks, head = (u / blocks) % kvHeads, b = u / (blocks * kvHeads);
     const firstToken = block * tokens, count = min(tokens, seq - firstToken), rows = count * group;
     const used = (rows + NR - 1) / NR;
     for (let p = 0; p < used; p++) {
-      const panel = qs + (<usize>(p * d * NR) << 2);
+      const panel = place(qs, p * d * NR);
       for (let lane = 0; lane < NR; lane++) {
         const r = min(p * NR + lane, rows - 1);
-        const from = address(args, Attention.q) + <usize>rowAt(args, Attention.qBatch, b, firstToken + r / group, head * group + r % group) * unit;
+        const q = rowAt(args, Attention.qBatch, b, firstToken + r / group, head * group + r % group);
+        const from = address(args, Attention.q) + <usize>q * unit;
         for (let i = 0; i < d; i++) {
           const at = from + <usize>(i * word(args, Attention.qDim)) * unit;
-          const value = type == Type.f32 ? load1<f32>(at) : type == Type.f16 ? load1<u16>(at) : load1<i16>(at);
-          store<f32>(panel + (<usize>(i * NR + lane) << 2), value * scale);
+          store<f32>(place(panel, i * NR + lane), load1Of(type, at) * scale);
         }
       }
-      startState(states + ((<usize>p) << 7), p * NR, rows, group, firstToken, past, total, causal, window);
-      startState(states + ((<usize>p) << 7) + 64, p * NR + 4, rows, group, firstToken, past, total, causal, window);
+      startState(place(states, p * 32), p * NR, rows, group, firstToken, past, total, causal, window);
+      startState(place(states, p * 32 + 16), p * NR + 4, rows, group, firstToken, past, total, causal, window);
     }
     memory.fill(sums, 0, <usize>(used * valuePanels * MR * NR) << 2);
     const end = causal ? past + firstToken + count : total;
     const allSee = causal ? past + firstToken : total - 1; // the last key that every query of the unit sees
     const begin = window > 0 ? max(0, past + firstToken - window + 1) : 0;
-    const hiddenBefore = window > 0 ? past + firstToken + count - window : 0; // keys before this are hidden from some query
+    // Some query does not see the keys before this one.
+    const hiddenBefore = window > 0 ? past + firstToken + count - window : 0;
     for (let key = begin; key < end; key += KEYS) {
       const keys = min(KEYS, end - key), keyPanels = (keys + MR - 1) / MR;
       for (let p = 0; p < keyPanels; p++) {
         const k = rowAt(args, Attention.kBatch, b, key + p * MR, head);
-        const panel = ks + (<usize>(p * d * MR) << 2);
+        const panel = place(ks, p * d * MR);
         const from = address(args, Attention.k) + <usize>k * cacheUnit;
-        packPanelOf(cacheType, panel, from, min(MR, keys - p * MR), MR, d, word(args, Attention.kSeq), word(args, Attention.kDim), 1);
+        const count = min(MR, keys - p * MR);
+        packPanelOf(cacheType, panel, from, count, MR, d, word(args, Attention.kSeq), word(args, Attention.kDim));
       }
       for (let p = 0; p < valuePanels; p++) {
         const v = rowAt(args, Attention.vBatch, b, key, head) + p * MR * word(args, Attention.vDim);
-        const panel = vs + (<usize>(p * KEYS * MR) << 2);
+        const panel = place(vs, p * KEYS * MR);
         const from = address(args, Attention.v) + <usize>v * cacheUnit;
-        packRowsOf(cacheType, panel, from, min(MR, dv - p * MR), MR, keys, word(args, Attention.vSeq), word(args, Attention.vDim));
+        const count = min(MR, dv - p * MR);
+        packRowsOf(cacheType, panel, from, count, keys, word(args, Attention.vSeq), word(args, Attention.vDim));
       }
       const masked = key + keys - 1 > allSee || key < hiddenBefore;
       let finite = true;
-      if (masked) for (let p = 0; p < valuePanels; p++) finite = finite && allFinite(vs + (<usize>(p * KEYS * MR) << 2), keys * MR);
+      if (masked) {
+        for (let p = 0; p < valuePanels; p++) finite = finite && allFinite(place(vs, p * KEYS * MR), keys * MR);
+      }
       for (let p = 0; p < used; p++) {
-        const state = states + ((<usize>p) << 7);
+        const state = place(states, p * 32);
         memory.fill(scores, 0, <usize>(keyPanels * MR * NR) << 2);
         for (let q = 0; q < keyPanels; q++) {
-          multiplyTile(scores + (<usize>(q * MR * NR) << 2), NR * 4, ks + (<usize>(q * d * MR) << 2), qs + (<usize>(p * d * NR) << 2), d);
+          multiplyTile(place(scores, q * MR * NR), NR * 4, place(ks, q * d * MR), place(qs, p * d * NR), d);
         }
         const low = softmaxBlock(scores, NR * 4, keys, key, state, masked, softcap);
         const high = softmaxBlock(scores + 16, NR * 4, keys, key, state + 64, masked, softcap);
-        const sum = sums + (<usize>(p * valuePanels * MR * NR) << 2);
+        const sum = place(sums, p * valuePanels * MR * NR);
         for (let i = 0; i < valuePanels * MR; i++) {
           const at = sum + ((<usize>i) << 5);
           v128.store(at, f32x4.mul(v128.load(at), low));
@@ -196,51 +214,46 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
         }
         if (!finite) {
           for (let lane = 0; lane < NR; lane++) {
-            const lanes = state + (lane >= 4 ? 64 : 0) + ((<usize>(lane & 3)) << 2);
-            addVisible(sum + ((<usize>lane) << 2), NR * 4, scores + ((<usize>lane) << 2), NR * 4, vs, dv, keys, key, lanes);
+            const lanes = place(state + (lane >= 4 ? 64 : 0), lane & 3);
+            addVisible(place(sum, lane), NR * 4, place(scores, lane), NR * 4, vs, dv, keys, key, lanes);
           }
           continue;
         }
         for (let q = 0; q < valuePanels; q++) {
-          multiplyTile(sum + (<usize>(q * MR * NR) << 2), NR * 4, vs + (<usize>(q * KEYS * MR) << 2), scores, keys);
+          multiplyTile(place(sum, q * MR * NR), NR * 4, place(vs, q * KEYS * MR), scores, keys);
         }
       }
     }
     for (let r = 0; r < rows; r++) {
       const p = r / NR, lane = r % NR;
-      const state = states + ((<usize>p) << 7) + (lane >= 4 ? 64 : 0);
-      const sum = load<f32>(state + 16 + ((<usize>(lane & 3)) << 2));
-      const from = sums + (<usize>(p * valuePanels * MR * NR + lane) << 2);
+      const state = place(states, p * 32) + (lane >= 4 ? 64 : 0);
+      const sum = load<f32>(place(state, 4 + (lane & 3)));
+      const from = place(sums, p * valuePanels * MR * NR + lane);
       const y = rowAt(args, Attention.yBatch, b, firstToken + r / group, head * group + r % group);
       for (let i = 0; i < dv; i++) {
         const at = address(args, Attention.y) + <usize>(y + i * word(args, Attention.yDim)) * unit;
-        const value = load<f32>(from + (<usize>(i * NR) << 2)) / sum;
-        if (type == Type.f32) store1<f32>(at, value);
-        else if (type == Type.f16) store1<u16>(at, value);
-        else store1<i16>(at, value);
+        store1Of(type, at, load<f32>(place(from, i * NR)) / sum);
       }
     }
   }
 }
 
 /** The sum of a vector's four lanes, for four vectors at once. */
-// @ts-ignore: decorator
 @inline function sumEach(a: v128, b: v128, c: v128, d: v128): v128 {
   const ab = f32x4.add(v128.shuffle<f32>(a, b, 0, 4, 1, 5), v128.shuffle<f32>(a, b, 2, 6, 3, 7));
   const cd = f32x4.add(v128.shuffle<f32>(c, d, 0, 4, 1, 5), v128.shuffle<f32>(c, d, 2, 6, 3, 7));
   return f32x4.add(v128.shuffle<f64>(ab, cd, 0, 2), v128.shuffle<f64>(ab, cd, 1, 3));
 }
 
-/** Four scalar products: queries `[4][depth]` (dense f32) with one dense key. */
-// @ts-ignore: decorator
-@inline function scoreFour<T>(q: usize, depth: i32, d: i32, k: usize): v128 {
-  const step = (<usize>depth) << 2;
+/** Four scalar products: queries `[4][d]` (dense f32) with one dense key. */
+@inline function scoreFour<T>(q: usize, d: i32, k: usize): v128 {
+  const step = (<usize>d) << 2;
   let a = f32x4.splat(0), b = f32x4.splat(0), c = f32x4.splat(0), e = f32x4.splat(0);
   let i = 0;
   if (!isFloat<T>()) {
-    // Eight halves are loaded together and share a part of their widening; the order of sums is that of fours.
+    // Eight halves share a load and a part of their widening; the order of sums is that of fours.
     for (; i + 8 <= d; i += 8) {
-      const raw = v128.load(k + ((<usize>i) << 1)), at = q + ((<usize>i) << 2);
+      const raw = v128.load(k + ((<usize>i) << 1)), at = place(q, i);
       const low = widenLow<T>(raw), high = widenHigh<T>(raw);
       a = madd(v128.load(at, 16), high, madd(v128.load(at), low, a));
       b = madd(v128.load(at + step, 16), high, madd(v128.load(at + step), low, b));
@@ -249,7 +262,7 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
     }
   }
   for (; i + 4 <= d; i += 4) {
-    const key = load4<T>(k + <usize>i * bytes<T>()), at = q + ((<usize>i) << 2);
+    const key = load4<T>(k + <usize>i * bytes<T>()), at = place(q, i);
     a = madd(v128.load(at), key, a);
     b = madd(v128.load(at + step), key, b);
     c = madd(v128.load(at + 2 * step), key, c);
@@ -257,22 +270,22 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
   }
   let sum = sumEach(a, b, c, e);
   for (; i < d; i++) {
-    const key = f32x4.splat(load1<T>(k + <usize>i * bytes<T>())), at = q + ((<usize>i) << 2);
+    const key = f32x4.splat(load1<T>(k + <usize>i * bytes<T>())), at = place(q, i);
     const four = f32x4(load<f32>(at), load<f32>(at + step), load<f32>(at + 2 * step), load<f32>(at + 3 * step));
     sum = madd(four, key, sum);
   }
   return sum;
 }
 
-/** Adds weighted values of a block: sums `[4][dv]` += weights `[keys][4]` · values. Eight values of four queries at a time. */
-// @ts-ignore: decorator
+/** Adds weighted values of a block: sums `[4][dv]` += weights `[keys][4]` · values; 8 values of 4 queries at a time. */
 @inline function addValues<T>(sums: usize, dv: i32, weights: usize, v: usize, keys: i32, row: usize): void {
   const step = (<usize>dv) << 2;
   let i = 0;
   for (; i + 8 <= dv; i += 8) {
-    const at = sums + ((<usize>i) << 2);
+    const at = place(sums, i);
     let a0 = v128.load(at), a1 = v128.load(at, 16), b0 = v128.load(at + step), b1 = v128.load(at + step, 16);
-    let c0 = v128.load(at + 2 * step), c1 = v128.load(at + 2 * step, 16), e0 = v128.load(at + 3 * step), e1 = v128.load(at + 3 * step, 16);
+    let c0 = v128.load(at + 2 * step), c1 = v128.load(at + 2 * step, 16);
+    let e0 = v128.load(at + 3 * step), e1 = v128.load(at + 3 * step, 16);
     let p = v + <usize>i * bytes<T>();
     for (let t = 0; t < keys; t++) {
       const w = weights + ((<usize>t) << 4), raw = v128.load(p);
@@ -302,10 +315,10 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
   }
   for (; i < dv; i++) {
     for (let lane = 0; lane < 4; lane++) {
-      const at = sums + <usize>lane * step + ((<usize>i) << 2);
+      const at = place(sums, lane * dv + i);
       let sum = load<f32>(at);
       for (let t = 0; t < keys; t++) {
-        sum += load<f32>(weights + ((<usize>(t * 4 + lane)) << 2)) * load1<T>(v + <usize>t * row + <usize>i * bytes<T>());
+        sum += load<f32>(place(weights, t * 4 + lane)) * load1<T>(v + <usize>t * row + <usize>i * bytes<T>());
       }
       store<f32>(at, sum);
     }
@@ -313,7 +326,6 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
 }
 
 /** {@link attentionFew} of keys and values of type T. */
-// @ts-ignore: decorator
 @inline function fewOf<T>(args: usize, from: i32, to: i32, scratch: usize): void {
   const type = word(args, Attention.type), unit = bytesOf(type), cacheType = word(args, Attention.cacheType);
   const seq = word(args, Attention.seq), total = word(args, Attention.total), past = total - seq;
@@ -323,10 +335,10 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
   const scale = real(args, Attention.scale), softcap = real(args, Attention.softcap);
   const rows = seq * group, groups = (rows + 3) / 4;
   const qs = scratch; // [groups · 4][d]
-  const weights = qs + (<usize>(groups * 4 * d) << 2); // [96][4]
+  const weights = place(qs, groups * 4 * d); // [96][4]
   const sums = weights + KEYS * 16; // [groups · 4][dv]
-  const states = sums + (<usize>(groups * 4 * dv) << 2); // [groups] of 64 bytes
-  const packed = states + ((<usize>groups) << 6); // [values / MR][96][MR], only for values that are not finite behind a mask
+  const states = place(sums, groups * 4 * dv); // [groups] of 64 bytes
+  const packed = place(states, groups * 16); // [values / MR][96][MR], only where keys are hidden
   const keyRow = <usize>(word(args, Attention.kSeq) * <i32>bytes<T>());
   const valueRow = <usize>(word(args, Attention.vSeq) * <i32>bytes<T>());
   for (let u = from; u < to; u++) {
@@ -334,11 +346,13 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
     for (let r = 0; r < groups * 4; r++) {
       const row = min(r, rows - 1);
       const q = rowAt(args, Attention.qBatch, b, row / group, head * group + row % group);
-      const at = qs + (<usize>(r * d) << 2);
+      const at = place(qs, r * d);
       readRowOf(type, at, address(args, Attention.q) + <usize>q * unit, d, word(args, Attention.qDim));
-      for (let i = 0; i < d; i++) store<f32>(at + ((<usize>i) << 2), load<f32>(at + ((<usize>i) << 2)) * scale);
+      for (let i = 0; i < d; i++) store<f32>(place(at, i), load<f32>(place(at, i)) * scale);
     }
-    for (let g = 0; g < groups; g++) startState(states + ((<usize>g) << 6), g * 4, rows, group, 0, past, total, causal, window);
+    for (let g = 0; g < groups; g++) {
+      startState(place(states, g * 16), g * 4, rows, group, 0, past, total, causal, window);
+    }
     memory.fill(sums, 0, <usize>(groups * 4 * dv) << 2);
     const begin = window > 0 ? max(0, past - window + 1) : 0;
     const allSee = causal ? past : total - 1, hiddenBefore = window > 0 ? total - window : 0;
@@ -350,37 +364,38 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
       let finite = true;
       if (masked) {
         for (let p = 0; p * MR < dv; p++) {
-          const panel = packed + (<usize>(p * KEYS * MR) << 2), from = valueBase + <usize>key * valueRow + <usize>(p * MR) * bytes<T>();
-          packRowsOf(cacheType, panel, from, min(MR, dv - p * MR), MR, keys, word(args, Attention.vSeq), 1);
+          const panel = place(packed, p * KEYS * MR);
+          const from = valueBase + <usize>key * valueRow + <usize>(p * MR) * bytes<T>();
+          packRowsOf(cacheType, panel, from, min(MR, dv - p * MR), keys, word(args, Attention.vSeq), 1);
           finite = finite && allFinite(panel, keys * MR);
         }
       }
       for (let g = 0; g < groups; g++) {
         for (let t = 0; t < keys; t++) {
-          v128.store(weights + ((<usize>t) << 4), scoreFour<T>(qs + (<usize>(g * 4 * d) << 2), d, d, keyBase + <usize>(key + t) * keyRow));
+          const score = scoreFour<T>(place(qs, g * 4 * d), d, keyBase + <usize>(key + t) * keyRow);
+          v128.store(place(weights, t * 4), score);
         }
-        const scale = softmaxBlock(weights, 16, keys, key, states + ((<usize>g) << 6), masked, softcap);
+        const scale = softmaxBlock(weights, 16, keys, key, place(states, g * 16), masked, softcap);
         for (let lane = 0; lane < 4; lane++) {
-          const factor = lane == 0 ? f32x4.extract_lane(scale, 0) : lane == 1 ? f32x4.extract_lane(scale, 1)
-            : lane == 2 ? f32x4.extract_lane(scale, 2) : f32x4.extract_lane(scale, 3);
+          const factor = laneOf(scale, lane);
           if (factor == 1) continue;
-          const sum = sums + (<usize>((g * 4 + lane) * dv) << 2);
-          for (let i = 0; i < dv; i++) store<f32>(sum + ((<usize>i) << 2), load<f32>(sum + ((<usize>i) << 2)) * factor);
+          const sum = place(sums, (g * 4 + lane) * dv);
+          for (let i = 0; i < dv; i++) store<f32>(place(sum, i), load<f32>(place(sum, i)) * factor);
         }
-        const sum = sums + (<usize>(g * 4 * dv) << 2);
+        const sum = place(sums, g * 4 * dv);
         if (finite) addValues<T>(sum, dv, weights, valueBase + <usize>key * valueRow, keys, valueRow);
         else {
           for (let lane = 0; lane < 4; lane++) {
-            const state = states + ((<usize>g) << 6) + ((<usize>lane) << 2);
-            addVisible(sum + (<usize>(lane * dv) << 2), 4, weights + ((<usize>lane) << 2), 16, packed, dv, keys, key, state);
+            const state = place(states, g * 16 + lane);
+            addVisible(place(sum, lane * dv), 4, place(weights, lane), 16, packed, dv, keys, key, state);
           }
         }
       }
     }
     for (let r = 0; r < rows; r++) {
-      const sum = load<f32>(states + ((<usize>(r / 4)) << 6) + 16 + ((<usize>(r & 3)) << 2));
-      const row = sums + (<usize>(r * dv) << 2);
-      for (let i = 0; i < dv; i++) store<f32>(row + ((<usize>i) << 2), load<f32>(row + ((<usize>i) << 2)) / sum);
+      const sum = load<f32>(place(states, r / 4 * 16 + 4 + (r & 3)));
+      const row = place(sums, r * dv);
+      for (let i = 0; i < dv; i++) store<f32>(place(row, i), load<f32>(place(row, i)) / sum);
       const y = rowAt(args, Attention.yBatch, b, r / group, head * group + r % group);
       writeRowOf(type, address(args, Attention.y) + <usize>y * unit, row, dv, word(args, Attention.yDim));
     }
@@ -388,7 +403,8 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
 }
 
 /**
- * A few queries, as in decoding: keys and values are used where they lie, four queries at a time. k and v are dense in their last dimension.
+ * A few queries, as in decoding: keys and values are used where they lie, four queries at a time. Their last dimension
+ * is dense.
  *
  * Units are batches × KV heads.
  */

@@ -1,13 +1,14 @@
-/** rearrange and embedding: elements move bit for bit, so only their size counts, or become elements of another type. */
+/**
+ * rearrange and embedding: elements are copied bit for bit, so only their size counts, or converted to another type.
+ */
 import { Convert, Embedding, Rearrange, Type } from '../abi';
 import { address, offsetOf, place, word } from './args';
 import { bytesOf, readRowOf, writeRowOf } from './lanes';
 import { widenBlocks } from './quantised';
 
-/** Elements a side of the tiles in which a transposing copy goes: 16 lines of the source stay in the first-level cache. */
+/** Side of the tiles of a transposing copy, in elements: 16 lines of the source stay in the first-level cache. */
 const TILE = 16;
 
-// @ts-ignore: decorator
 @inline function copyElements<T>(y: usize, x: usize, n: i32, yStride: i32, xStride: i32): void {
   const yStep = <usize>(yStride * <i32>sizeof<T>()), xStep = <usize>(xStride * <i32>sizeof<T>());
   for (let i = 0; i < n; i++) {
@@ -18,7 +19,6 @@ const TILE = 16;
 }
 
 /** Copies n elements of `size` bytes, strides in elements. */
-// @ts-ignore: decorator
 @inline export function copyRun(size: i32, y: usize, x: usize, n: i32, yStride: i32, xStride: i32): void {
   if (yStride == 1 && xStride == 1) memory.copy(y, x, <usize>(n * size));
   else if (size == 4) copyElements<u32>(y, x, n, yStride, xStride);
@@ -39,15 +39,18 @@ export function rearrange(args: usize, from: i32, to: i32): void {
     for (let start = 0; start < n; start += tile) {
       const count = min(tile, n - start);
       for (let r = 0; r < rows; r++) {
-        const xAt = x + <usize>(start * xStride * size + r * xRow), yAt = y + <usize>(start * yStride * size + r * yRow);
+        const xAt = x + <usize>(start * xStride * size + r * xRow);
+        const yAt = y + <usize>(start * yStride * size + r * yRow);
         copyRun(size, yAt, xAt, count, yStride, xStride);
       }
     }
   }
 }
 
-/** n elements of one type as another, strides in elements; `scratch` is f32 `[n]`. y may be x where elements have one size. */
-function convertRun(yType: i32, y: usize, xType: i32, x: usize, n: i32, yStride: i32, xStride: i32, scratch: usize): void {
+/** Converts n elements, strides in elements. `scratch` is f32 `[n]`. y may be x where elements have one size. */
+function convertRun(
+  yType: i32, y: usize, xType: i32, x: usize, n: i32, yStride: i32, xStride: i32, scratch: usize,
+): void {
   if (yType == Type.f32 && yStride == 1) readRowOf(xType, y, x, n, xStride);
   else if (xType == Type.f32 && xStride == 1) writeRowOf(yType, y, x, n, yStride);
   else {
@@ -75,7 +78,6 @@ export function convert(args: usize, from: i32, to: i32, scratch: usize): void {
 }
 
 /** The table's row of unit r. */
-// @ts-ignore: decorator
 @inline function rowOf(args: usize, r: i32): usize {
   return <usize>load<i32>(place(address(args, Embedding.index), r));
 }
@@ -86,13 +88,14 @@ export function convert(args: usize, from: i32, to: i32, scratch: usize): void {
  * @param scratch - this thread's: f32 `[width]`
  */
 export function embeddingWide(args: usize, from: i32, to: i32, scratch: usize): void {
-  const type = word(args, Embedding.type), width = word(args, Embedding.width), yStride = word(args, Embedding.yStride);
+  const type = word(args, Embedding.type), width = word(args, Embedding.width);
+  const yStride = word(args, Embedding.yStride), tableStride = word(args, Embedding.tableStride);
   for (let r = from; r < to; r++) {
     const row = rowOf(args, r) * <usize>word(args, Embedding.tableRow);
     const y = place(address(args, Embedding.y), r * word(args, Embedding.yRow));
     const table = address(args, Embedding.table);
     if (type >= Type.q8_0) widenBlocks(type, y, <usize>(yStride << 2), table + row, width >> 5);
-    else convertRun(Type.f32, y, type, table + row * bytesOf(type), width, yStride, word(args, Embedding.tableStride), scratch);
+    else convertRun(Type.f32, y, type, table + row * bytesOf(type), width, yStride, tableStride, scratch);
   }
 }
 

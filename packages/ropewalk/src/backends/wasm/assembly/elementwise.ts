@@ -4,9 +4,9 @@ import { address, offsetOf, place, word } from './args';
 import { bytes, bytesOf, expNonPositive4, load1, load4, minusAbs4, one4, store1, store8 } from './lanes';
 
 /**
- * The function itself. SwiGLU is b · a / (1 + e^−a), with z = e^−|a|, which cannot overflow: 1 / (1 + z) for a >= 0, z / (1 + z) below.
+ * One addition or gating. SwiGLU is b · a / (1 + e^−a). With z = e^−|a|, which cannot overflow, 1 / (1 + e^−a) is 1 /
+ * (1 + z) for a >= 0 and z / (1 + z) for a < 0.
  */
-// @ts-ignore: decorator
 @inline function apply(op: Kernel, a: v128, b: v128): v128 {
   if (op == Kernel.add) return f32x4.add(a, b);
   const one = one4();
@@ -15,7 +15,6 @@ import { bytes, bytesOf, expNonPositive4, load1, load4, minusAbs4, one4, store1,
   return f32x4.mul(b, f32x4.mul(a, f32x4.div(above, f32x4.add(one, z))));
 }
 
-// @ts-ignore: decorator
 @inline function dense<T>(op: Kernel, y: usize, a: usize, b: usize, n: i32): void {
   let i = 0;
   if (isFloat<T>() && op == Kernel.add) {
@@ -39,15 +38,16 @@ import { bytes, bytesOf, expNonPositive4, load1, load4, minusAbs4, one4, store1,
   }
 }
 
-// @ts-ignore: decorator
-@inline function strided<T>(op: Kernel, y: usize, a: usize, b: usize, n: i32, yStride: i32, aStride: i32, bStride: i32): void {
+@inline function strided<T>(
+  op: Kernel, y: usize, a: usize, b: usize, n: i32, yStride: i32, aStride: i32, bStride: i32,
+): void {
   for (let i = 0; i < n; i++) {
-    const left = load1<T>(a + <usize>(i * aStride) * bytes<T>()), right = load1<T>(b + <usize>(i * bStride) * bytes<T>());
-    store1<T>(y + <usize>(i * yStride) * bytes<T>(), f32x4.extract_lane(apply(op, f32x4.splat(left), f32x4.splat(right)), 0));
+    const left = f32x4.splat(load1<T>(a + <usize>(i * aStride) * bytes<T>()));
+    const right = f32x4.splat(load1<T>(b + <usize>(i * bStride) * bytes<T>()));
+    store1<T>(y + <usize>(i * yStride) * bytes<T>(), f32x4.extract_lane(apply(op, left, right), 0));
   }
 }
 
-// @ts-ignore: decorator
 @inline function block<T>(op: Kernel, args: usize, y: usize, a: usize, b: usize, n: i32): void {
   const aStride = word(args, Elementwise.aStride), bStride = word(args, Elementwise.bStride);
   const yStride = word(args, Elementwise.yStride);
@@ -56,7 +56,6 @@ import { bytes, bytesOf, expNonPositive4, load1, load4, minusAbs4, one4, store1,
 }
 
 /** Computes blocks `from … to - 1`. */
-// @ts-ignore: decorator
 @inline function elementwise(op: Kernel, args: usize, from: i32, to: i32): void {
   const type = word(args, Elementwise.type), n = word(args, Elementwise.n), size = word(args, Elementwise.block);
   const walk = place(args, Elementwise.walk), blocks = (n + size - 1) / size, unit = bytesOf(type);

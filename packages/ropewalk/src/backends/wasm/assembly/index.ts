@@ -1,8 +1,9 @@
 /**
  * The kernels of the CPU backend, and how they are shared among threads.
  *
- * A job is a kernel, its words, and a number of units; a unit is computed whole, by whichever thread claims it, in an order of sums that
- * depends on shapes alone, so any number of threads gives the same bits. The host owns the memory: nothing is allocated here.
+ * A job is a kernel, its arguments and a number of units. The thread that claims a unit computes all of it, in an order
+ * of sums that depends on shapes alone, so any number of threads gives the same bits. The host owns the memory: nothing
+ * is allocated here.
  */
 import { Board, Kernel } from '../abi';
 import { address, place, word } from './args';
@@ -51,11 +52,16 @@ export function tileRows(): i32 {
 const CHUNKS_SHIFT: u64 = 20;
 const MASK: u64 = (1 << 20) - 1;
 
-/** Claims chunks of the current job until none is left. Returns after the last claim, not after the last chunk is done. */
+/** Says whether all chunks of a job are claimed. */
+@inline function isClaimed(ticket: u64): bool {
+  return (ticket & MASK) >= ((ticket >> CHUNKS_SHIFT) & MASK);
+}
+
+/** Claims and runs chunks of the current job until none is left to claim. Other threads may still run theirs. */
 function claim(board: usize, slot: i32): void {
   for (;;) {
     const seen = atomic.load<u64>(board);
-    if ((seen & MASK) >= ((seen >> CHUNKS_SHIFT) & MASK)) return;
+    if (isClaimed(seen)) return;
     const ticket = atomic.add<u64>(board, 1);
     const chunk = <i32>(ticket & MASK);
     if (<u64>chunk >= ((ticket >> CHUNKS_SHIFT) & MASK)) return;
@@ -71,7 +77,8 @@ function claim(board: usize, slot: i32): void {
  * Posts a job and works on it until every chunk is done.
  *
  * @param job - the job's number; each differs from the one before
- * @returns 0 when all is done; 1 when chunks claimed by others are not done after `patience` looks: the host then decides
+ * @returns 0 when all is done; 1 when chunks of other threads are not done after `patience` looks: the host then
+ *   decides
  */
 export function work(board: usize, job: i32, kernel: i32, args: usize, units: i32, size: i32, patience: i32): i32 {
   store<i32>(place(board, Board.kernel), kernel);
@@ -89,7 +96,7 @@ export function work(board: usize, job: i32, kernel: i32, args: usize, units: i3
   return finish(board, patience);
 }
 
-/** Waits for chunks that others have claimed. Returns as {@link work}. */
+/** Waits for the chunks of other threads. Returns as {@link work}. */
 export function finish(board: usize, patience: i32): i32 {
   const chunks = <i32>((atomic.load<u64>(board) >> CHUNKS_SHIFT) & MASK);
   while (atomic.load<i32>(place(board, Board.done)) < chunks) {
@@ -99,7 +106,7 @@ export function finish(board: usize, patience: i32): i32 {
 }
 
 /**
- * A worker's life: claims chunks, looks for the next job for a while, then sleeps. Returns when the host says stop.
+ * A worker's loop: claims chunks, looks for the next job for a while, then sleeps. Returns when the host says stop.
  *
  * @param slot - this worker's number, from 1
  * @param looks - how often it looks before it sleeps
@@ -112,14 +119,16 @@ export function serve(board: usize, slot: i32, looks: i32): void {
     let left = looks;
     while (left > 0) {
       const ticket = atomic.load<u64>(board);
-      if ((ticket & MASK) < ((ticket >> CHUNKS_SHIFT) & MASK)) break;
+      if (!isClaimed(ticket)) break;
       left--;
     }
     if (left > 0) continue;
     atomic.add<i32>(place(board, Board.sleepers), 1);
-    // A job posted between the last look and this line is seen here, or its poster saw a sleeper and changed the wake count.
+    // A job posted after the last look is seen here, or the host saw a sleeper and changed the wake count.
     const ticket = atomic.load<u64>(board);
-    if ((ticket & MASK) >= ((ticket >> CHUNKS_SHIFT) & MASK) && !atomic.load<i32>(place(board, Board.stop))) atomic.wait<i32>(place(board, Board.wake), wake, -1);
+    if (isClaimed(ticket) && !atomic.load<i32>(place(board, Board.stop))) {
+      atomic.wait<i32>(place(board, Board.wake), wake, -1);
+    }
     atomic.sub<i32>(place(board, Board.sleepers), 1);
   }
   atomic.sub<i32>(place(board, Board.workers), 1);

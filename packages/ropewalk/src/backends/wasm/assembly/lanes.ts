@@ -1,20 +1,21 @@
 /**
  * Four f32 lanes in and out of the storage types, and the exponential.
  *
- * Kernels are generic over the storage type T: f32 is f32, u16 holds f16, i16 holds bf16. Everything computes in f32; a value is
- * rounded to nearest even once, when it is stored. Pointers are byte addresses; no alignment is assumed.
+ * Kernels are generic over the storage type T: f32 is f32, u16 holds f16, i16 holds bf16. All arithmetic is f32; a
+ * value is rounded to nearest even once, when it is stored. Pointers are byte addresses; no alignment is assumed.
  */
 import { Type } from '../abi';
+import { place } from './args';
 
 /** Bytes of one element of T. */
-// @ts-ignore: decorator
 @inline export function bytes<T>(): usize {
   return isFloat<T>() ? 4 : 2;
 }
 
 /**
- * Constants of the inner loops, read from memory: V8 builds a vector constant anew at every use, with three instructions, and never
- * keeps it in a register; a broadcast from memory is one. Measured: f16 → f16 by way of f32 takes 0.7 ns an element with splats.
+ * Constants of the inner loops, read from memory. V8 builds a vector constant at every use, with three instructions,
+ * and never keeps it in a register; a broadcast from memory is one instruction. Measured: f16 → f32 → f16 takes 0.7 ns
+ * an element with splats.
  */
 const TABLE: usize = memory.data<u32>([
   0x7fff7fff, 0x7bff7bff, 0x7f807f80, 0x77800000, 0x7fffffff, 0x47800000,
@@ -33,7 +34,7 @@ const TOP: usize = 20; // 2^16
 const EXPONENT: usize = 24; // f32's exponent bits
 const LEAST: usize = 28; // 2^-14, the least normal f16
 const RAISE: usize = 32; // 13 more in the exponent
-const REBASE: usize = 36; // (127 - 14) in f16’s exponent
+const REBASE: usize = 36; // 127 - 14 in the place of f16's exponent
 const ONE_BIT: usize = 40;
 const HALF_BF16: usize = 44; // just under half of the last place of a bf16
 const FLOOR: usize = 48; // -105: e^x rounds to 0 there
@@ -54,146 +55,129 @@ const SIGN: usize = 104;
 const PLACES16: usize = 108; // f16, shifted right by 3: the sign, and all but its copies, twice
 
 /** A constant in all lanes. */
-// @ts-ignore: decorator
 @inline function constant(offset: usize): v128 {
   return v128.load_splat<u32>(TABLE + offset);
 }
 
-/** a·b + c: fused where the module has relaxed SIMD, two roundings elsewhere. Never used for the rotation, whose bits are promised. */
-// @ts-ignore: decorator
+/** a·b + c: fused with relaxed SIMD, else with two roundings. Never used for the rotation, whose bits are promised. */
 @inline export function madd(a: v128, b: v128, c: v128): v128 {
   if (ASC_FEATURE_RELAXED_SIMD) return f32x4.relaxed_madd(a, b, c);
   return f32x4.add(f32x4.mul(a, b), c);
 }
 
-// f16 → f32, exactly. Shifted into place, magnitude bits read as an f32 are 2^112 times too small, subnormals too; the product is exact.
-// Infinities and NaN get their exponent by `high`, which also carries the sign: both are found for eight lanes at once.
+// f16 → f32, exactly. Magnitude bits, shifted into place and read as an f32, are 2^112 times too small, subnormals too;
+// the product is exact. The sign, and the exponent of infinities and NaN, come from highF16, for eight lanes at once.
 
 /** Sign, and f32's largest exponent where f16's is largest, as the upper halves of eight f32. */
-// @ts-ignore: decorator
 @inline function highF16(raw: v128, magnitude: v128): v128 {
   return v128.or(v128.xor(raw, magnitude), v128.and(i16x8.gt_s(magnitude, constant(MAX16)), constant(EXPONENT16)));
 }
 
 /** Lanes 0–3 of eight 16-bit lanes, below zeros, as 32-bit lanes. */
-// @ts-ignore: decorator
 @inline function lowToUpper(x: v128): v128 {
   return v128.shuffle<u16>(i16x8.splat(0), x, 0, 8, 1, 9, 2, 10, 3, 11);
 }
 
 /** Lanes 4–7 likewise. */
-// @ts-ignore: decorator
 @inline function highToUpper(x: v128): v128 {
   return v128.shuffle<u16>(i16x8.splat(0), x, 4, 12, 5, 13, 6, 14, 7, 15);
 }
 
 /** The first four of eight 16-bit elements as f32. */
-// @ts-ignore: decorator
 @inline export function widenLow<T>(raw: v128): v128 {
   if (isSigned<T>()) return lowToUpper(raw);
   const magnitude = v128.and(raw, constant(ABS16));
-  return v128.or(f32x4.mul(i32x4.shr_u(lowToUpper(magnitude), 3), constant(SCALE)), lowToUpper(highF16(raw, magnitude)));
+  const value = f32x4.mul(i32x4.shr_u(lowToUpper(magnitude), 3), constant(SCALE));
+  return v128.or(value, lowToUpper(highF16(raw, magnitude)));
 }
 
 /** The last four of eight 16-bit elements as f32. */
-// @ts-ignore: decorator
 @inline export function widenHigh<T>(raw: v128): v128 {
   if (isSigned<T>()) return highToUpper(raw);
   const magnitude = v128.and(raw, constant(ABS16));
-  return v128.or(f32x4.mul(i32x4.shr_u(highToUpper(magnitude), 3), constant(SCALE)), highToUpper(highF16(raw, magnitude)));
+  const value = f32x4.mul(i32x4.shr_u(highToUpper(magnitude), 3), constant(SCALE));
+  return v128.or(value, highToUpper(highF16(raw, magnitude)));
 }
 
-// f16 → f32 again, of eight that are numbers: the upper and the lower halves of their f32 come from 16-bit lanes, two shifts and a mask for all
-// eight. A loop loads the three constants first, so that they stay in registers.
+// f16 → f32 again, of eight finite numbers: the upper and lower halves of their f32 come from 16-bit lanes, with two
+// shifts and a mask for all eight. A loop loads the three constants first, so that they stay in registers.
 
 /** All but the sign. */
-// @ts-ignore: decorator
 @inline export function absF16(): v128 {
   return constant(ABS16);
 }
 
-/** The sign, and where the rest lies when it is shifted by 3. */
-// @ts-ignore: decorator
+/** The mask of what is right after a shift by 3: the sign and the rest, without copies of the sign. */
 @inline export function placesF16(): v128 {
   return constant(PLACES16);
 }
 
-/** 2^112, by which what is shifted into place is too small. */
-// @ts-ignore: decorator
+/** 2^112, by which the shifted bits are too small. */
 @inline export function scaleF16(): v128 {
   return constant(SCALE);
 }
 
-/** Says whether there is neither an infinity nor a NaN among f16 whose largest magnitudes, as integers, are these. */
-// @ts-ignore: decorator
+/** Says whether f16 are all finite, given their largest magnitudes, as integers, in eight lanes. */
 @inline export function allNumbersF16(largest: v128): bool {
   return !v128.any_true(i16x8.gt_s(largest, constant(MAX16)));
 }
 
 /** The upper halves of eight f32, before {@link scaleF16}. */
-// @ts-ignore: decorator
 @inline export function upperF16(raw: v128, places: v128): v128 {
   return v128.and(i16x8.shr_s(raw, 3), places);
 }
 
 /** The lower halves. */
-// @ts-ignore: decorator
 @inline export function lowerF16(raw: v128): v128 {
   return i16x8.shl(raw, 13);
 }
 
 /** The first four f32 of eight halves each. */
-// @ts-ignore: decorator
 @inline export function firstFour(lower: v128, upper: v128): v128 {
   return v128.shuffle<u16>(lower, upper, 0, 8, 1, 9, 2, 10, 3, 11);
 }
 
 /** The last four. */
-// @ts-ignore: decorator
 @inline export function lastFour(lower: v128, upper: v128): v128 {
   return v128.shuffle<u16>(lower, upper, 4, 12, 5, 13, 6, 14, 7, 15);
 }
 
 /**
- * f32 that are numbers → f16 bits in the low half of each lane, to nearest even.
+ * f32 without NaN → f16 bits in the low half of each lane, to nearest even.
  *
- * Adding a power of two 2^13 times the value's own lets the f32 adder round at f16's last place; below 2^-14 the addend stays,
- * which gives subnormals. What is 2^16 and more is infinity, whose bits come out of 2^16 itself.
+ * Adding 2^13 times the value's power of two makes the f32 adder round at f16's last place. Below 2^-14 the addend
+ * stays the same, which gives subnormals. From 2^16 on the result is infinity, whose bits come out of 2^16 itself.
  */
-// @ts-ignore: decorator
 @inline function narrowF16(x: v128): v128 {
   const magnitude = v128.and(x, constant(ABS));
   const finite = i32x4.min_s(magnitude, constant(TOP));
   const power = i32x4.max_s(v128.and(finite, constant(EXPONENT)), constant(LEAST));
   const addend = i32x4.add(power, constant(RAISE));
-  const significand = i32x4.sub(f32x4.add(finite, addend), addend); // with its leading bit, so that it adds one to the exponent
+  // With its leading bit, which adds one to the exponent.
+  const significand = i32x4.sub(f32x4.add(finite, addend), addend);
   const bits = i32x4.sub(i32x4.add(significand, i32x4.shr_u(power, 13)), constant(REBASE));
   return v128.or(bits, i32x4.shr_u(v128.xor(x, magnitude), 16));
 }
 
-/** f32 that are numbers → bf16 bits in the low half of each lane, to nearest even. */
-// @ts-ignore: decorator
+/** f32 without NaN → bf16 bits in the low half of each lane, to nearest even. */
 @inline function narrowBf16(x: v128): v128 {
   const odd = v128.and(i32x4.shr_u(x, 16), constant(ONE_BIT));
   return i32x4.shr_u(i32x4.add(i32x4.add(x, constant(HALF_BF16)), odd), 16);
 }
 
-/** f32, NaN among them, → bits of T in the low half of each lane: a NaN becomes the quiet one, its sign kept. */
-// @ts-ignore: decorator
+/** f32, with NaN → bits of T in the low half of each lane: a NaN becomes the quiet one and keeps its sign. */
 @inline function narrow<T>(x: v128): v128 {
   const nan = v128.or(v128.and(i32x4.shr_u(x, 16), i32x4.splat(0x8000)), i32x4.splat(isSigned<T>() ? 0x7fc0 : 0x7e00));
   return v128.bitselect(isSigned<T>() ? narrowBf16(x) : narrowF16(x), nan, f32x4.eq(x, x));
 }
 
 /** Loads four neighbours as f32. */
-// @ts-ignore: decorator
 @inline export function load4<T>(p: usize): v128 {
   if (isFloat<T>()) return v128.load(p);
   return widenLow<T>(v128.load_zero<u64>(p));
 }
 
 /** Stores four f32 lanes, each rounded once. */
-// @ts-ignore: decorator
 @inline export function store4<T>(p: usize, x: v128): void {
   if (isFloat<T>()) {
     v128.store(p, x);
@@ -203,15 +187,13 @@ const PLACES16: usize = 108; // f16, shifted right by 3: the sign, and all but i
   v128.store_lane<u64>(p, i16x8.narrow_i32x4_u(bits, bits), 0);
 }
 
-/** Eight f32 lanes that are numbers as eight elements of a 16-bit T. */
-// @ts-ignore: decorator
+/** Eight f32 lanes without NaN as eight elements of a 16-bit T. */
 @inline function pack<T>(low: v128, high: v128): v128 {
   if (isSigned<T>()) return i16x8.narrow_i32x4_u(narrowBf16(low), narrowBf16(high));
   return i16x8.narrow_i32x4_u(narrowF16(low), narrowF16(high));
 }
 
-/** Stores eight f32 lanes, each rounded once. NaN costs only where there is one: a sum that is a number has no NaN in it. */
-// @ts-ignore: decorator
+/** Stores eight f32 lanes, each rounded once. Only a NaN costs more: if the sum is no NaN, no lane is. */
 @inline export function store8<T>(p: usize, low: v128, high: v128): void {
   if (isFloat<T>()) {
     v128.store(p, low);
@@ -223,8 +205,7 @@ const PLACES16: usize = 108; // f16, shifted right by 3: the sign, and all but i
   else v128.store(p, pack<T>(low, high));
 }
 
-/** {@link store8} at two places, of a 16-bit T, with one look for NaN. */
-// @ts-ignore: decorator
+/** {@link store8} at two places, for a 16-bit T, with one look for NaN. */
 @inline export function storeTwo8<T>(p: usize, low: v128, high: v128, q: usize, low2: v128, high2: v128): void {
   const sum = f32x4.add(f32x4.add(low, high), f32x4.add(low2, high2));
   if (v128.any_true(f32x4.ne(sum, sum))) {
@@ -237,7 +218,6 @@ const PLACES16: usize = 108; // f16, shifted right by 3: the sign, and all but i
 }
 
 /** Loads one element as f32, by the same arithmetic as four. */
-// @ts-ignore: decorator
 @inline export function load1<T>(p: usize): f32 {
   if (isFloat<T>()) return load<f32>(p);
   if (isSigned<T>()) return reinterpret<f32>(<i32>load<u16>(p) << 16);
@@ -245,7 +225,6 @@ const PLACES16: usize = 108; // f16, shifted right by 3: the sign, and all but i
 }
 
 /** Stores one f32, rounded once, by the same arithmetic as four. */
-// @ts-ignore: decorator
 @inline export function store1<T>(p: usize, x: f32): void {
   if (isFloat<T>()) {
     store<f32>(p, x);
@@ -262,18 +241,18 @@ const PLACES16: usize = 108; // f16, shifted right by 3: the sign, and all but i
 export function readRow<T>(to: usize, from: usize, n: i32, stride: i32): void {
   let i = 0;
   if (stride == 1) {
-    for (; i + 4 <= n; i += 4) v128.store(to + ((<usize>i) << 2), load4<T>(from + <usize>i * bytes<T>()));
+    for (; i + 4 <= n; i += 4) v128.store(place(to, i), load4<T>(from + <usize>i * bytes<T>()));
   }
-  for (; i < n; i++) store<f32>(to + ((<usize>i) << 2), load1<T>(from + <usize>(i * stride) * bytes<T>()));
+  for (; i < n; i++) store<f32>(place(to, i), load1<T>(from + <usize>(i * stride) * bytes<T>()));
 }
 
 /** Writes n dense f32 values as T, `stride` elements apart. */
 export function writeRow<T>(to: usize, from: usize, n: i32, stride: i32): void {
   let i = 0;
   if (stride == 1) {
-    for (; i + 4 <= n; i += 4) store4<T>(to + <usize>i * bytes<T>(), v128.load(from + ((<usize>i) << 2)));
+    for (; i + 4 <= n; i += 4) store4<T>(to + <usize>i * bytes<T>(), v128.load(place(from, i)));
   }
-  for (; i < n; i++) store1<T>(to + <usize>(i * stride) * bytes<T>(), load<f32>(from + ((<usize>i) << 2)));
+  for (; i < n; i++) store1<T>(to + <usize>(i * stride) * bytes<T>(), load<f32>(place(from, i)));
 }
 
 /** {@link readRow} of a type known only at run time. */
@@ -290,8 +269,19 @@ export function writeRowOf(type: i32, to: usize, from: usize, n: i32, stride: i3
   else writeRow<i16>(to, from, n, stride);
 }
 
+/** {@link load1} of a type known only at run time. */
+@inline export function load1Of(type: i32, p: usize): f32 {
+  return type == Type.f32 ? load1<f32>(p) : type == Type.f16 ? load1<u16>(p) : load1<i16>(p);
+}
+
+/** {@link store1} of a type known only at run time. */
+@inline export function store1Of(type: i32, p: usize, value: f32): void {
+  if (type == Type.f32) store1<f32>(p, value);
+  else if (type == Type.f16) store1<u16>(p, value);
+  else store1<i16>(p, value);
+}
+
 /** Bytes of one element of a type known only at run time. */
-// @ts-ignore: decorator
 @inline export function bytesOf(type: i32): usize {
   return type == Type.f32 ? 4 : 2;
 }
@@ -299,11 +289,11 @@ export function writeRowOf(type: i32, to: usize, from: usize, n: i32, stride: i3
 /**
  * e^x of x <= 0 in four lanes, within 2 ulp down to the subnormals (test/ropewalk/backends/cpu.test.ts).
  *
- * x = n·ln 2 + r with |r| <= ln 2 / 2; ln 2 is cut in two so that n·high is exact. The polynomial is a minimax fit of (e^r - 1 - r) / r²
- * (Cephes expf). Adding 1.5·2^23 rounds to an integer and leaves it in the low bits: WebAssembly's own nearest and trunc_sat cost
- * a dozen instructions on x86. 2^n comes as 2^(n + 32)·2^-32, so that subnormal results round once.
+ * x = n·ln 2 + r with |r| <= ln 2 / 2; ln 2 has two parts, so that n·high is exact. The polynomial is a minimax fit of
+ * (e^r - 1 - r) / r² (Cephes expf). Adding 1.5·2^23 rounds to an integer and leaves it in the low bits: WebAssembly's
+ * own nearest and trunc_sat cost a dozen instructions on x86. 2^n is computed as 2^(n + 32)·2^-32, so that subnormal
+ * results round once.
  */
-// @ts-ignore: decorator
 @inline export function expNonPositive4(value: v128): v128 {
   const x = f32x4.pmax(value, constant(FLOOR)); // pmax keeps a NaN in its first place
   const shifted = madd(x, constant(LOG2E), constant(ROUNDER));
@@ -320,14 +310,18 @@ export function writeRowOf(type: i32, to: usize, from: usize, n: i32, stride: i3
   return f32x4.mul(f32x4.mul(y, power), constant(UNBIAS));
 }
 
+/** Lane i of four, i known only at run time. */
+@inline export function laneOf(v: v128, i: i32): f32 {
+  return i == 0 ? f32x4.extract_lane(v, 0) : i == 1 ? f32x4.extract_lane(v, 1)
+    : i == 2 ? f32x4.extract_lane(v, 2) : f32x4.extract_lane(v, 3);
+}
+
 /** −|x| in four lanes. */
-// @ts-ignore: decorator
 @inline export function minusAbs4(x: v128): v128 {
   return v128.or(x, constant(SIGN));
 }
 
 /** 1.0 in all lanes. */
-// @ts-ignore: decorator
 @inline export function one4(): v128 {
   return constant(ONE);
 }

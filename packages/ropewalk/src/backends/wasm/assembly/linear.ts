@@ -1,29 +1,28 @@
 /**
- * linear: y = x·Wᵀ + bias. Few rows of x are scalar products with rows of W as they stream by; many rows go through packed tiles.
+ * linear: y = x·Wᵀ + bias. Few rows of x are multiplied by each row of W as it streams by; many rows go through packed
+ * tiles.
  *
  * Sums are f32, in an order that depends on the shapes alone: not on threads.
  */
 import { KC, Linear, NC, NR, Rows, Type } from '../abi';
 import { address, offsetOf, place, word } from './args';
 import {
-  absF16, allNumbersF16, bytes, bytesOf, firstFour, lastFour, load1, lowerF16, madd, placesF16, readRowOf, scaleF16, store1, upperF16,
-  widenHigh, widenLow,
+  absF16, allNumbersF16, bytes, bytesOf, firstFour, lastFour, load1, load1Of, lowerF16, madd, placesF16, readRowOf,
+  scaleF16, store1Of, upperF16, widenHigh, widenLow,
 } from './lanes';
 import { blockBytes, dotBlocks, dotSplit, splitRow, splitRowBytes, widenBlocks } from './quantised';
 import { MR, multiplyTile, packPanelOf } from './tile';
 
-// @ts-ignore: decorator
 @inline function sumLanes(v: v128): f32 {
   return f32x4.extract_lane(v, 0) + f32x4.extract_lane(v, 1) + (f32x4.extract_lane(v, 2) + f32x4.extract_lane(v, 3));
 }
 
 /** One row of W times one of x. */
-// @ts-ignore: decorator
 @inline function dot1<T>(w: usize, x: usize, k: i32): f32 {
   let a = f32x4.splat(0), b = f32x4.splat(0), c = f32x4.splat(0), d = f32x4.splat(0);
   let i = 0;
   for (; i + 16 <= k; i += 16) {
-    const at = x + ((<usize>i) << 2), p = w + <usize>i * bytes<T>();
+    const at = place(x, i), p = w + <usize>i * bytes<T>();
     if (isFloat<T>()) {
       a = madd(v128.load(p), v128.load(at), a);
       b = madd(v128.load(p, 16), v128.load(at, 16), b);
@@ -38,21 +37,20 @@ import { MR, multiplyTile, packPanelOf } from './tile';
     }
   }
   let sum = sumLanes(f32x4.add(f32x4.add(a, b), f32x4.add(c, d)));
-  for (; i < k; i++) sum += load1<T>(w + <usize>i * bytes<T>()) * load<f32>(x + ((<usize>i) << 2));
+  for (; i < k; i++) sum += load1<T>(w + <usize>i * bytes<T>()) * load<f32>(place(x, i));
   return sum;
 }
 
 /**
- * {@link dot1} of f16, to the bit, in half the time: infinities and NaN are only looked for, and a row that has one is summed anew.
- * Measured on one core, weights out of cache: 15 GB/s; 8 where each element is widened with them in mind.
+ * {@link dot1} of f16, to the bit, in half the time: a row with an infinity or a NaN is noticed, and summed again by
+ * dot1. Measured on one core, weights out of cache: 15 GB/s, against 8 where every element may be one.
  */
-// @ts-ignore: decorator
 @inline function dotF16(w: usize, x: usize, k: i32): f32 {
   let a = f32x4.splat(0), b = f32x4.splat(0), c = f32x4.splat(0), d = f32x4.splat(0), largest = i16x8.splat(0);
   const abs = absF16(), places = placesF16(), scale = scaleF16();
   let i = 0;
   for (; i + 16 <= k; i += 16) {
-    const at = x + ((<usize>i) << 2), p = w + ((<usize>i) << 1);
+    const at = place(x, i), p = w + ((<usize>i) << 1);
     const first = v128.load(p), second = v128.load(p, 16);
     largest = i16x8.max_s(i16x8.max_s(v128.and(first, abs), v128.and(second, abs)), largest);
     let upper = upperF16(first, places), lower = lowerF16(first);
@@ -65,11 +63,10 @@ import { MR, multiplyTile, packPanelOf } from './tile';
   }
   if (!allNumbersF16(largest)) return dot1<u16>(w, x, k);
   let sum = sumLanes(f32x4.add(f32x4.add(a, b), f32x4.add(c, d)));
-  for (; i < k; i++) sum += load1<u16>(w + ((<usize>i) << 1)) * load<f32>(x + ((<usize>i) << 2));
+  for (; i < k; i++) sum += load1<u16>(w + ((<usize>i) << 1)) * load<f32>(place(x, i));
   return sum;
 }
 
-// @ts-ignore: decorator
 @inline function dotOf(type: i32, w: usize, x: usize, k: i32): f32 {
   if (type == Type.f32) return dot1<f32>(w, x, k);
   if (type == Type.f16) return dotF16(w, x, k);
@@ -77,34 +74,19 @@ import { MR, multiplyTile, packPanelOf } from './tile';
   return type == Type.q8_0 ? dotBlocks(Type.q8_0, w, x, k >> 5) : dotBlocks(Type.q4_0, w, x, k >> 5);
 }
 
-// @ts-ignore: decorator
-@inline function storeOf(type: i32, p: usize, value: f32): void {
-  if (type == Type.f32) store1<f32>(p, value);
-  else if (type == Type.f16) store1<u16>(p, value);
-  else store1<i16>(p, value);
-}
-
-// @ts-ignore: decorator
-@inline function load1Of(type: i32, p: usize): f32 {
-  return type == Type.f32 ? load1<f32>(p) : type == Type.f16 ? load1<u16>(p) : load1<i16>(p);
-}
-
 /** The bias of a column of y, or 0. */
-// @ts-ignore: decorator
 @inline function biasOf(args: usize, column: i32): f32 {
   const bias = address(args, Linear.bias), type = word(args, Linear.biasType);
   return bias ? load1Of(type, bias + <usize>(column * word(args, Linear.biasStride)) * bytesOf(type)) : 0;
 }
 
 /** The address of y at a row and a column. */
-// @ts-ignore: decorator
 @inline function yAt(args: usize, row: i32, column: i32): usize {
   const y = offsetOf(place(args, Linear.walk), 0, row) + column * word(args, Linear.yStride);
   return address(args, Linear.y) + <usize>y * bytesOf(word(args, Linear.yType));
 }
 
 /** Bytes from row to row of the weight. */
-// @ts-ignore: decorator
 @inline function weightRowBytes(args: usize): usize {
   const type = word(args, Linear.weightType);
   return <usize>word(args, Linear.weightRow) * (type >= Type.q8_0 ? 1 : bytesOf(type));
@@ -125,7 +107,7 @@ export function linearFew(args: usize, from: i32, to: i32): void {
   const m = word(args, Linear.m), k = word(args, Linear.k), rowBytes = weightRowBytes(args);
   for (let column = from; column < to; column++) {
     const w = address(args, Linear.weight) + <usize>column * rowBytes, bias = biasOf(args, column);
-    for (let r = 0; r < m; r++) storeOf(yType, yAt(args, r, column), dotOf(type, w, place(x, r * k), k) + bias);
+    for (let r = 0; r < m; r++) store1Of(yType, yAt(args, r, column), dotOf(type, w, place(x, r * k), k) + bias);
   }
 }
 
@@ -138,12 +120,14 @@ export function splitRows(args: usize, from: i32, to: i32): void {
 }
 
 /**
- * {@link linearFew} of blocks: unit u is columns u and u + n/2, where there is one. Two rows of W share the loads of x, and come
- * from two long streams: neighbours, read in turns, defeat the prefetcher (4.6 GB/s instead of 11, out of cache).
+ * {@link linearFew} of blocks: unit u is columns u and u + n/2, if there is one. Two rows of W share the loads of x.
+ * They are far apart, two long streams: reading neighbours in turns defeats the prefetcher (4.6 GB/s instead of 11, out
+ * of cache).
  */
 export function linearBlocks(args: usize, from: i32, to: i32): void {
   const type = word(args, Linear.weightType), yType = word(args, Linear.yType);
-  const m = word(args, Linear.m), k = word(args, Linear.k), n = word(args, Linear.n), half = (n + 1) >> 1, blocks = k >> 5;
+  const m = word(args, Linear.m), k = word(args, Linear.k), n = word(args, Linear.n);
+  const half = (n + 1) >> 1, blocks = k >> 5;
   const weight = address(args, Linear.weight), rowBytes = weightRowBytes(args);
   for (let u = from; u < to; u++) {
     const other = min(u + half, n - 1), w0 = weight + <usize>u * rowBytes, w1 = weight + <usize>other * rowBytes;
@@ -160,8 +144,8 @@ export function linearBlocks(args: usize, from: i32, to: i32): void {
       // A row that could not be split; or a scale that is not finite, at which a part of 0 makes an infinity NaN.
       if (!isFinite<f32>(sum0)) sum0 = dotOf(type, w0, x, k);
       if (!isFinite<f32>(sum1)) sum1 = dotOf(type, w1, x, k);
-      storeOf(yType, yAt(args, r, u), sum0 + biasOf(args, u));
-      if (u + half < n) storeOf(yType, yAt(args, r, other), sum1 + biasOf(args, other));
+      store1Of(yType, yAt(args, r, u), sum0 + biasOf(args, u));
+      if (u + half < n) store1Of(yType, yAt(args, r, other), sum1 + biasOf(args, other));
     }
   }
 }
@@ -182,7 +166,7 @@ export function packRows(args: usize, from: i32, to: i32): void {
       else if (next - first != even * r) regular = false;
     }
     if (regular) {
-      packPanelOf(type, panel, x + <usize>first * bytesOf(type), count, MR, k, even, stride, 1);
+      packPanelOf(type, panel, x + <usize>first * bytesOf(type), count, MR, k, even, stride);
       continue;
     }
     for (let r = 0; r < MR; r++) {
@@ -201,7 +185,8 @@ export function packRows(args: usize, from: i32, to: i32): void {
  * @param scratch - this thread's: f32 `[KC][NC]` of W, then `[rows, NC]` of sums
  */
 export function linearMany(args: usize, from: i32, to: i32, scratch: usize): void {
-  const type = word(args, Linear.weightType), yType = word(args, Linear.yType), stride = word(args, Linear.weightStride);
+  const type = word(args, Linear.weightType), yType = word(args, Linear.yType);
+  const stride = word(args, Linear.weightStride);
   const m = word(args, Linear.m), k = word(args, Linear.k), n = word(args, Linear.n), panels = (m + MR - 1) / MR;
   const packed = scratch, sums = scratch + KC * NC * 4;
   const weight = address(args, Linear.weight), rowBytes = weightRowBytes(args);
@@ -223,19 +208,21 @@ export function linearMany(args: usize, from: i32, to: i32, scratch: usize): voi
           }
         } else {
           const from = w + <usize>(start * stride) * bytesOf(type);
-          packPanelOf(type, panel, from, count, NR, depth, word(args, Linear.weightRow), stride, 1);
+          packPanelOf(type, panel, from, count, NR, depth, word(args, Linear.weightRow), stride);
         }
       }
       for (let p = 0; p < panels; p++) {
         const a = place(address(args, Linear.x), (p * k + start) * MR), c = place(sums, p * MR * NC);
-        for (let q = 0; q < columnPanels; q++) multiplyTile(place(c, q * NR), NC * 4, a, place(packed, q * KC * NR), depth);
+        for (let q = 0; q < columnPanels; q++) {
+          multiplyTile(place(c, q * NR), NC * 4, a, place(packed, q * KC * NR), depth);
+        }
       }
     }
     for (let r = 0; r < m; r++) {
       const y = yAt(args, word(args, Linear.first) + r, column);
       const step = <usize>word(args, Linear.yStride) * bytesOf(yType);
       for (let c = 0; c < columns; c++) {
-        storeOf(yType, y + <usize>c * step, load<f32>(place(sums, r * NC + c)) + biasOf(args, column + c));
+        store1Of(yType, y + <usize>c * step, load<f32>(place(sums, r * NC + c)) + biasOf(args, column + c));
       }
     }
   }

@@ -4,15 +4,16 @@ import { address, offsetOf, place, word } from './args';
 import { bytes, bytesOf, load1, load4, readRowOf, store1, store4, writeRowOf } from './lanes';
 
 /** Elements i and i + 1 as f64. */
-// @ts-ignore: decorator
 @inline function promoteTwo<T>(p: usize, i: i32): v128 {
-  if (isFloat<T>()) return f64x2.promote_low_f32x4(v128.load_zero<u64>(p + ((<usize>i) << 2)));
+  if (isFloat<T>()) return f64x2.promote_low_f32x4(v128.load_zero<u64>(place(p, i)));
   const four = load4<T>(p + ((<usize>(i & 4)) << 1));
   return f64x2.promote_low_f32x4(i & 2 ? v128.shuffle<f32>(four, four, 2, 3, 2, 3) : four);
 }
 
-/** The sum of squares of a dense row, in f64: no square of an f32 overflows there, and the sum's own error is far below an f32's. */
-// @ts-ignore: decorator
+/**
+ * The sum of squares of a dense row, in f64: no square of an f32 overflows there, and the sum's error is far below an
+ * f32's.
+ */
 @inline function sumOfSquares<T>(x: usize, n: i32): f64 {
   let a = f64x2.splat(0), b = f64x2.splat(0), c = f64x2.splat(0), d = f64x2.splat(0);
   let i = 0;
@@ -34,11 +35,11 @@ import { bytes, bytesOf, load1, load4, readRowOf, store1, store4, writeRowOf } f
 }
 
 /**
- * Normalises one dense row: `y = w · (x · 1/√(mean(x²) + eps))`; the factor is computed in f64, the two products in f32.
+ * Normalises one dense row: `y = w · (x · 1/√(mean(x²) + eps))`. The factor is computed in f64, the two products in
+ * f32.
  *
  * @param y - `[n]`; may be `x`
  */
-// @ts-ignore: decorator
 @inline export function normaliseRow<T, W>(y: usize, x: usize, weight: usize, n: i32, eps: f64): void {
   const wide = 1.0 / sqrt(sumOfSquares<T>(x, n) / <f64>n + eps);
   // A row of tiny values has a factor past f32's range; there the product is taken in f64.

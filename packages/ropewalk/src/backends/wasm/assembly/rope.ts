@@ -1,17 +1,19 @@
 /**
  * RoPE: rotates the heads of a token, of one tensor or of several (q and k) in one pass over the tokens.
  *
- * Plain mul, add and sub in f32: vector bodies and scalar tails round alike, so the bits depend neither on the module, nor on where
- * tokens are cut between threads; test/ropewalk/backends/cpu.test.ts compares them with a Math.fround emulation.
+ * Plain mul, add and sub in f32: vector bodies and scalar tails round alike, so the bits depend neither on the module
+ * nor on how tokens are shared among threads. test/ropewalk/backends/cpu.test.ts compares them with a Math.fround
+ * emulation.
  */
 import { Rope, RopePart, Type } from '../abi';
 import { address, place, word } from './args';
 import { copyRun } from './copy';
-import { bytes, bytesOf, load1, load4, readRowOf, store1, store4, storeTwo8, widenHigh, widenLow, writeRowOf } from './lanes';
+import {
+  bytes, bytesOf, load1, load4, readRowOf, store1, store4, storeTwo8, widenHigh, widenLow, writeRowOf,
+} from './lanes';
 import { normaliseRow } from './rms-norm';
 
 /** Rotates four pairs of f32 at byte `at` of each pointer; `at` is a constant. */
-// @ts-ignore: decorator
 @inline function rotateFour(y0: usize, y1: usize, x0: usize, x1: usize, cos: usize, sin: usize, at: usize): void {
   const c = v128.load(cos + at), s = v128.load(sin + at), a = v128.load(x0 + at), b = v128.load(x1 + at);
   v128.store(y0 + at, f32x4.sub(f32x4.mul(a, c), f32x4.mul(b, s)));
@@ -23,13 +25,13 @@ import { normaliseRow } from './rms-norm';
  *
  * @param cos - f32 `[half]`, as is `sin`
  */
-// @ts-ignore: decorator
 @inline function rotateHalf<T>(y: usize, x: usize, cos: usize, sin: usize, half: i32): void {
   const span = <usize>half * bytes<T>();
   let j = 0;
   if (isFloat<T>()) {
-    // Four vectors a round share the address arithmetic, otherwise a third of the instructions. Tried instead: to keep the table's
-    // vectors in registers and go from head to head. That gives 20 GB/s, this 68: the strided walk defeats the prefetcher.
+    // Four vectors a round share the address arithmetic, otherwise a third of the instructions. Tried instead: to keep
+    // the table's vectors in registers and go from head to head. That gives 20 GB/s, this 68: the strided walk defeats
+    // the prefetcher.
     for (; j + 16 <= half; j += 16) {
       const table = (<usize>j) << 2;
       const c = cos + table, s = sin + table, a = x + table, b = x + table + span, p = y + table, q = y + table + span;
@@ -67,8 +69,10 @@ import { normaliseRow } from './rms-norm';
   }
 }
 
-/** One vector of two interleaved pairs: x·c + swapped(x)·s with s = (−sin, sin, …); the same bits as the two products and their sum. */
-// @ts-ignore: decorator
+/**
+ * Rotates two interleaved pairs: x·c + swapped(x)·s with s = (−sin, sin, …), with the bits of two products and their
+ * sum.
+ */
 @inline function rotateTwo(x: v128, c: v128, s: v128): v128 {
   return f32x4.add(f32x4.mul(x, c), f32x4.mul(v128.shuffle<f32>(x, x, 1, 0, 3, 2), s));
 }
@@ -79,7 +83,6 @@ import { normaliseRow } from './rms-norm';
  * @param cos - f32 `[2 half]`, each cosine twice; from {@link spread}
  * @param sin - f32 `[2 half]`, −sin and sin of each pair
  */
-// @ts-ignore: decorator
 @inline function rotateInterleaved<T>(y: usize, x: usize, cos: usize, sin: usize, half: i32): void {
   const n = half << 1;
   let i = 0;
@@ -131,21 +134,23 @@ function spread(cos2: usize, sin2: usize, cos: usize, sin: usize, half: i32): vo
   }
 }
 
-/** Rotates a dense f32 row of any geometry: pair j is read at readStep·j + readGap·k, written at writeStep·j + writeGap·k. `y != x`. */
-function rotateAny(y: usize, x: usize, cos: usize, sin: usize, half: i32, readStep: i32, readGap: i32, writeStep: i32, writeGap: i32): void {
+/** Rotates a dense f32 row of any geometry: pair j is read at readStep·j + (0, readGap), written likewise. `y != x`. */
+function rotateAny(
+  y: usize, x: usize, cos: usize, sin: usize, half: i32, readStep: i32, readGap: i32, writeStep: i32, writeGap: i32,
+): void {
   for (let j = 0; j < half; j++) {
-    const from = x + ((<usize>(j * readStep)) << 2), to = y + ((<usize>(j * writeStep)) << 2), table = (<usize>j) << 2;
-    const c = load<f32>(cos + table), s = load<f32>(sin + table);
-    const x0 = load<f32>(from), x1 = load<f32>(from + ((<usize>readGap) << 2));
+    const from = place(x, j * readStep), to = place(y, j * writeStep);
+    const c = load<f32>(place(cos, j)), s = load<f32>(place(sin, j));
+    const x0 = load<f32>(from), x1 = load<f32>(place(from, readGap));
     store<f32>(to, x0 * c - x1 * s);
-    store<f32>(to + ((<usize>writeGap) << 2), x0 * s + x1 * c);
+    store<f32>(place(to, writeGap), x0 * s + x1 * c);
   }
 }
 
 /** Rotates and copies the heads of one token where rows are dense and of one type. */
-// @ts-ignore: decorator
 @inline function rotateHeads<T>(
-  x: usize, y: usize, heads: i32, xHead: i32, yHead: i32, headDim: i32, offset: i32, half: i32, interleaved: bool, cos: usize, sin: usize,
+  x: usize, y: usize, heads: i32, xHead: i32, yHead: i32, headDim: i32, offset: i32, half: i32, interleaved: bool,
+  cos: usize, sin: usize,
 ): void {
   const before = <usize>offset * bytes<T>(), window = <usize>(half << 1) * bytes<T>();
   const after = <usize>(headDim - offset) * bytes<T>() - window;
@@ -196,9 +201,11 @@ export function rope(args: usize, from: i32, to: i32, scratch: usize): void {
       let y = address(part, RopePart.y) + <usize>yToken * bytesOf(yType);
       const xHead = word(part, RopePart.xHead), yHead = word(part, RopePart.yHead);
       if (plain && word(part, RopePart.dense)) {
-        if (xType == Type.f32) rotateHeads<f32>(x, y, heads, xHead, yHead, headDim, offset, pairs, interleaved, cos, sin);
-        else if (xType == Type.f16) rotateHeads<u16>(x, y, heads, xHead, yHead, headDim, offset, pairs, interleaved, cos, sin);
-        else rotateHeads<i16>(x, y, heads, xHead, yHead, headDim, offset, pairs, interleaved, cos, sin);
+        if (xType == Type.f32) {
+          rotateHeads<f32>(x, y, heads, xHead, yHead, headDim, offset, pairs, interleaved, cos, sin);
+        } else if (xType == Type.f16) {
+          rotateHeads<u16>(x, y, heads, xHead, yHead, headDim, offset, pairs, interleaved, cos, sin);
+        } else rotateHeads<i16>(x, y, heads, xHead, yHead, headDim, offset, pairs, interleaved, cos, sin);
         continue;
       }
       // Everything else goes through two dense f32 rows: other strides, a norm, another type, or two geometries.

@@ -1,11 +1,13 @@
 /**
  * The innermost loop of linear and of attention: a tile of MR × 8 sums of products, and the packing that feeds it.
  *
- * A is packed `[k][MR]`, B `[k][8]`. With relaxed SIMD MR is 6: 12 accumulators, 2 vectors of B and one of A fill the 15 registers that
- * V8 leaves on x86. Without it each product takes a register of its own on its way to the sum, so MR is 4.
+ * A is packed `[k][MR]`, B `[k][8]`. With relaxed SIMD MR is 6: 12 accumulators, 2 vectors of B and one of A fill the
+ * 15 registers that V8 leaves on x86. Without it each product needs a register of its own before it is added, so MR is
+ * 4.
  */
+import { place } from './args';
 import { NR, Type } from '../abi';
-import { bytes, bytesOf, load1, load4, madd } from './lanes';
+import { bytes, bytesOf, load1, load1Of, load4, madd } from './lanes';
 
 /** Rows of a tile. */
 export const MR: i32 = ASC_FEATURE_RELAXED_SIMD ? 6 : 4;
@@ -56,14 +58,12 @@ export function multiplyTile(c: usize, step: usize, a: usize, b: usize, k: i32):
   }
 }
 
-// @ts-ignore: decorator
 @inline function addTo(c: usize, low: v128, high: v128): void {
   v128.store(c, f32x4.add(v128.load(c), low));
   v128.store(c, f32x4.add(v128.load(c, 16), high), 16);
 }
 
 /** Four f32 rows turned into four columns, stored `step` bytes apart. */
-// @ts-ignore: decorator
 @inline function storeTransposed(to: usize, step: usize, r0: v128, r1: v128, r2: v128, r3: v128): void {
   const a = v128.shuffle<f32>(r0, r1, 0, 4, 1, 5), b = v128.shuffle<f32>(r2, r3, 0, 4, 1, 5);
   const c = v128.shuffle<f32>(r0, r1, 2, 6, 3, 7), d = v128.shuffle<f32>(r2, r3, 2, 6, 3, 7);
@@ -78,69 +78,54 @@ export function multiplyTile(c: usize, step: usize, a: usize, b: usize, k: i32):
  *
  * @param x - first element; rows `rowStride` elements apart, elements `stride` apart
  * @param count - rows there are, at most `width`
- * @param scale - multiplies every element
  */
-function packPanel<T>(to: usize, x: usize, count: i32, width: i32, k: i32, rowStride: i32, stride: i32, scale: f32): void {
-  const step = (<usize>width) << 2, row = <usize>(rowStride * <i32>bytes<T>()), unit = <usize>(stride * <i32>bytes<T>());
+function packPanel<T>(to: usize, x: usize, count: i32, width: i32, k: i32, rowStride: i32, stride: i32): void {
+  const step = (<usize>width) << 2, row = <usize>(rowStride * <i32>bytes<T>());
   let r = 0;
   if (stride == 1) {
-    const factor = f32x4.splat(scale);
     for (; r + 4 <= count; r += 4) {
-      const from = x + <usize>r * row;
-      const at = to + ((<usize>r) << 2);
+      const from = x + <usize>r * row, at = place(to, r);
       let i = 0;
       for (; i + 4 <= k; i += 4) {
         const p = from + <usize>i * bytes<T>();
         storeTransposed(
-          at + <usize>i * step,
-          step,
-          f32x4.mul(load4<T>(p), factor),
-          f32x4.mul(load4<T>(p + row), factor),
-          f32x4.mul(load4<T>(p + 2 * row), factor),
-          f32x4.mul(load4<T>(p + 3 * row), factor),
+          at + <usize>i * step, step, load4<T>(p), load4<T>(p + row), load4<T>(p + 2 * row), load4<T>(p + 3 * row),
         );
       }
       for (; i < k; i++) {
         for (let q = 0; q < 4; q++) {
-          store<f32>(at + <usize>i * step + ((<usize>q) << 2), load1<T>(from + <usize>q * row + <usize>i * bytes<T>()) * scale);
+          store<f32>(place(at, i * width + q), load1<T>(from + <usize>q * row + <usize>i * bytes<T>()));
         }
       }
     }
   }
   for (; r < count; r++) {
-    const from = x + <usize>r * row, at = to + ((<usize>r) << 2);
-    for (let i = 0; i < k; i++) store<f32>(at + <usize>i * step, load1<T>(from + <usize>i * unit) * scale);
+    const from = x + <usize>r * row, unit = <usize>(stride * <i32>bytes<T>());
+    for (let i = 0; i < k; i++) store<f32>(place(to, i * width + r), load1<T>(from + <usize>i * unit));
   }
-  for (; r < width; r++) {
-    const at = to + ((<usize>r) << 2);
-    for (let i = 0; i < k; i++) store<f32>(at + <usize>i * step, 0);
-  }
+  for (; r < width; r++) for (let i = 0; i < k; i++) store<f32>(place(to, i * width + r), 0);
 }
 
 /** {@link packPanel} of a type known only at run time. */
 export function packPanelOf(
-  type: i32, to: usize, x: usize, count: i32, width: i32, k: i32, rowStride: i32, stride: i32, scale: f32,
+  type: i32, to: usize, x: usize, count: i32, width: i32, k: i32, rowStride: i32, stride: i32,
 ): void {
-  if (type == Type.f32) packPanel<f32>(to, x, count, width, k, rowStride, stride, scale);
-  else if (type == Type.f16) packPanel<u16>(to, x, count, width, k, rowStride, stride, scale);
-  else packPanel<i16>(to, x, count, width, k, rowStride, stride, scale);
+  if (type == Type.f32) packPanel<f32>(to, x, count, width, k, rowStride, stride);
+  else if (type == Type.f16) packPanel<u16>(to, x, count, width, k, rowStride, stride);
+  else packPanel<i16>(to, x, count, width, k, rowStride, stride);
 }
 
-/** Packs k rows of `width` neighbours, `[k][width]`, `count` of them there and zeros after: for V, whose columns are a tile's rows. */
-export function packRowsOf(type: i32, to: usize, x: usize, count: i32, width: i32, k: i32, rowStride: i32, stride: i32): void {
-  const unit = bytesOf(type), step = (<usize>width) << 2;
+/** Packs k rows of `count` neighbours into `[k][MR]`, zeros after them: for V, whose columns are a tile's rows. */
+export function packRowsOf(type: i32, to: usize, x: usize, count: i32, k: i32, rowStride: i32, stride: i32): void {
+  const unit = bytesOf(type);
   for (let i = 0; i < k; i++) {
-    const from = x + <usize>(i * rowStride) * unit, at = to + <usize>i * step;
+    const from = x + <usize>(i * rowStride) * unit, at = place(to, i * MR);
     let c = 0;
-    if (stride == 1 && count == width) {
-      const low = type == Type.f32 ? load4<f32>(from) : type == Type.f16 ? load4<u16>(from) : load4<i16>(from);
-      v128.store(at, low);
+    if (stride == 1 && count == MR) {
+      v128.store(at, type == Type.f32 ? load4<f32>(from) : type == Type.f16 ? load4<u16>(from) : load4<i16>(from));
       c = 4;
     }
-    for (; c < count; c++) {
-      const p = from + <usize>(c * stride) * unit;
-      store<f32>(at + ((<usize>c) << 2), type == Type.f32 ? load1<f32>(p) : type == Type.f16 ? load1<u16>(p) : load1<i16>(p));
-    }
-    for (; c < width; c++) store<f32>(at + ((<usize>c) << 2), 0);
+    for (; c < count; c++) store<f32>(place(at, c), load1Of(type, from + <usize>(c * stride) * unit));
+    for (; c < MR; c++) store<f32>(place(at, c), 0);
   }
 }
