@@ -157,9 +157,7 @@ describe('the webgpu backend', { skip: noGpu }, () => {
       const limit = backend.home.device.limits.maxStorageBufferBindingSize;
       assert.throws(() => rw.allocate('f32', [limit / 4 + 1]), {
         code: 'DEVICE',
-        message: new RegExp(
-          `at most ${limit} bytes in one tensor \\(maxStorageBufferBindingSize of this device\\), got ${limit + 4}\\.`,
-        ),
+        message: /XX\./,
       });
     });
 
@@ -175,7 +173,7 @@ describe('the webgpu backend', { skip: noGpu }, () => {
       const doubtful = blockOf(x);
       await assert.rejects(full.finish(), {
         code: 'DEVICE',
-        message: /^webgpu: memory: expected room on the device, got: no room/,
+        message: /^webgpu: memory: the device has no room \(no room/,
       });
       x.dispose();
       await full.finish();
@@ -187,20 +185,19 @@ describe('the webgpu backend', { skip: noGpu }, () => {
 
     test('a read that fails gives its buffer back', async () => {
       const failing = await openWebgpu();
-      const { device, commands } = failing.home;
+      const { device } = failing.home;
       const create = device.createBuffer.bind(device);
-      const { readPool } = commands as unknown as { readPool: { heldBytes: number; freeBytes: number } };
       const x = failing.upload(host(counted(1000)));
-      let target: GPUBuffer | undefined;
+      let destroyed = 0;
       device.createBuffer = (descriptor) => {
-        target = create(descriptor);
+        const target = create(descriptor);
         target.mapAsync = () => Promise.reject(new Error('not today'));
+        target.destroy = () => void destroyed++;
         return target;
       };
       await assert.rejects(async () => x.read(), { code: 'DEVICE', message: /^webgpu: read: .*not today/ });
-      assert.ok(target);
+      assert.equal(destroyed, 1);
       device.createBuffer = create;
-      assert.deepEqual(readPool.heldBytes, 0);
       assert.deepEqual(await x.read(), counted(1000));
       failing.dispose();
     });
@@ -209,7 +206,7 @@ describe('the webgpu backend', { skip: noGpu }, () => {
       const x = rw.upload(counted(4));
       x.dispose();
       x.dispose();
-      assert.throws(() => rw.add(x, x), { code: 'DEVICE', message: /a disposed tensor/ });
+      assert.throws(() => rw.add(x, x), { code: 'DEVICE', message: /this tensor was disposed/ });
       await assert.rejects(async () => x.read(), { code: 'DEVICE' });
     });
 
@@ -377,7 +374,7 @@ describe('the webgpu backend', { skip: noGpu }, () => {
       broken.home.device.createBuffer({ size: 4, usage: 0xffff });
       await assert.rejects(broken.finish(), {
         code: 'DEVICE',
-        message: /^webgpu: commands: expected commands that the device accepts, got: .*report it\.$/s,
+        message: /^webgpu: commands: the device does not accept them \(.*report it\.$/s,
       });
       await broken.finish();
       const x = broken.upload(host(counted(4)));
@@ -393,9 +390,7 @@ describe('the webgpu backend', { skip: noGpu }, () => {
       for (let n = 0; n < 3; n++) held.push(full.allocate('u8', [bytes]));
       await full
         .finish()
-        .catch((error) =>
-          assert.match(error.message, /^webgpu: memory: expected room on the device, got: .*Dispose tensors/s),
-        );
+        .catch((error) => assert.match(error.message, /^webgpu: memory: the device has no room \(.*Dispose tensors/s));
       for (const tensor of held) tensor.dispose();
       full.dispose();
     });
@@ -456,7 +451,7 @@ describe('the text of a kernel', () => {
 
   test('add of f32, four at a time, in place: as it goes to the device', () => {
     const operands = [operand('a', 0), operand('b', 1), operand('out', 0, { written: true })];
-    const { code } = writeShader(ELEMENTWISE, { op: 'add', lanes: 4 }, operands, bindingsOf(operands, 2), false);
+    const code = writeShader(ELEMENTWISE, { op: 'add', lanes: 4 }, operands, bindingsOf(operands, 2), false);
     assert.equal(
       code,
       `struct Params {

@@ -48,7 +48,9 @@ export interface BackendOptions {
   readonly threads?: number;
   /** cpu: the most bytes that tensors may take, at most 4 GiB, which is also the default. */
   readonly memoryLimit?: number;
-  /** cpu: `simd128` forbids the relaxed SIMD module, whose multiply-adds round once instead of twice; auto unless given. */
+  /**
+   * cpu: `simd128` forbids the relaxed SIMD module, whose multiply-adds round once instead of twice; auto unless given.
+   */
   readonly simd?: 'auto' | 'simd128';
   /** webgpu: which adapter, where there are several; high-performance unless given. */
   readonly powerPreference?: 'high-performance' | 'low-power';

@@ -31,7 +31,7 @@ export function whyFloat64(plan: OpPlan): string | undefined {
 /** Above this, eps and a mean of squares no longer add up in f32. */
 const LARGEST_EPS = 2 ** 100;
 
-/** Makes no lists: in a decoding step the checks are half the time. */
+/** Makes no arrays: in a decoding step the checks are half the time. */
 function largestEps(plan: OpPlan): number {
   let largest = plan.op === 'rms_norm' ? plan.eps : 0;
   if (plan.op === 'rope') for (const { norm } of plan.parts) if (norm && norm.eps > largest) largest = norm.eps;
@@ -51,7 +51,7 @@ function usesFloat64(plan: OpPlan): boolean {
       return x.dtype !== out.dtype && (x.dtype === 'f64' || out.dtype === 'f64');
     }
     case 'embedding':
-      return false; // bits are moved, whatever they mean, or widened to f32
+      return false; // bits are copied, whatever they mean, or widened to f32
     case 'add':
     case 'linear':
     case 'rms_norm':

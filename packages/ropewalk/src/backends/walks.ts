@@ -1,11 +1,11 @@
 /**
- * How kernels walk through tensors of any strides.
+ * How kernels go through tensors of any strides.
  *
  * @module
  */
 import { countElements, isRowMajor, type Layout } from '../core/shape.js';
 
-/** Dimensions that several tensors walk together, and each one's strides. */
+/** Dimensions that several tensors share, and the strides of each. */
 export interface Walk {
   readonly dims: number[];
   /** For each tensor, as many as dims. */
@@ -13,12 +13,12 @@ export interface Walk {
 }
 
 /**
- * Joins dimensions that all tensors walk as one, slowest first; there is at least one left.
+ * Joins dimensions that are one in all tensors, slowest first; at least one is left.
  *
  * @param layouts - of one shape; the first decides the order, its smallest stride comes last
  */
 export function joinDims(layouts: readonly Layout[]): Walk {
-  // Most calls; the general way takes a third of a microsecond.
+  // This is most calls; the general way takes a third of a microsecond.
   if (layouts.every(isRowMajor)) return { dims: [countElements(layouts[0]!.shape)], strides: layouts.map(() => [1]) };
   const order = layouts[0]!.shape
     .map((_, d) => d)
@@ -45,7 +45,7 @@ export function joinDims(layouts: readonly Layout[]): Walk {
 }
 
 /**
- * The dimensions before the last, as rows; those of size 1 are left out, so that there are at most 53. There is at least one.
+ * The dimensions before the last, as rows, at least one. Those of size 1 are left out, so there are at most 53.
  *
  * @param layouts - all but their last dimensions are of one shape
  */

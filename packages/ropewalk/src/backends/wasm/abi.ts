@@ -1,15 +1,18 @@
 /**
- * What the host (TypeScript) and the kernels (AssemblyScript, assembly/) agree on. Both compilers read this file, so it holds
- * nothing but enums and constants.
+ * What the host (TypeScript) and the kernels (AssemblyScript, assembly/) agree on. Both compilers read this file, so it
+ * holds nothing but enums and constants.
  *
- * A kernel's arguments are 32-bit words at one address; an enum below names the place of each word. Addresses are in bytes,
- * strides in elements, types are a {@link Type}, and a flag is 0 or 1. `walk` stands for several words: a rank, as many sizes,
- * slowest first, and as many strides for each tensor, in the order that the enum's comment gives.
+ * A kernel's arguments are 32-bit words at one address; an enum below names the place of each word. Addresses are in
+ * bytes, strides in elements, types are a {@link Type}, and a flag is 0 or 1. `walk` stands for several words: a rank,
+ * as many sizes, slowest first, and as many strides for each tensor, in the order that the enum's comment gives.
  *
  * @module
  */
 
-/** How elements are stored; types from q8_0 on are blocks of 32 weights. The names are those of dtypes and block formats. */
+/**
+ * How elements are stored; types from q8_0 on are blocks of 32 weights. The names are those of dtypes and block
+ * formats.
+ */
 export enum Type {
   f32,
   f16,
@@ -281,8 +284,8 @@ export const SPLIT_BLOCK = 144;
 /** The job board, which all threads see: the place of each word. */
 export enum Board {
   /**
-   * An i64: the job's number, its chunks and the next chunk to claim, in 24, 20 and 20 bits. So one addition claims a chunk and
-   * says to which job it belongs.
+   * An i64: the job's number, its chunks and the next chunk to claim, in 24, 20 and 20 bits. So one addition claims a
+   * chunk and says to which job it belongs.
    */
   ticket,
   ticketHigh,

@@ -1,7 +1,8 @@
 /**
  * One call of an operator: where its tensors lie, and the memory that it takes until its end.
  *
- * Tensors of this backend are used where they lie. Host tensors are copied in before the call and, if written, copied out after it.
+ * Tensors of this backend are used where they lie. Host tensors are copied in before the call and, if written, copied
+ * out after it.
  *
  * @module
  */
@@ -60,7 +61,8 @@ export class Call {
   }
 
   /**
-   * Announces the call's tensors: those in host memory are copied in, each buffer once, so that views that share memory go on sharing it.
+   * Announces the call's tensors: those in host memory are copied in, each buffer once, so that views that share memory
+   * go on sharing it.
    *
    * @throws {RopewalkError} DEVICE when one belongs to another backend, or memory is full; nothing is written then
    */

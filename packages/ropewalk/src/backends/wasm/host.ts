@@ -104,8 +104,8 @@ export class CpuBackend implements Backend {
   /**
    * Runs a plan; it is done on return.
    *
-   * @throws {RopewalkError} DEVICE when memory is full or a thread died; UNSUPPORTED for what needs float64, where no reference was
-   *   given
+   * @throws {RopewalkError} DEVICE when memory is full or a thread died; UNSUPPORTED for what needs float64, where no
+   *   reference was given
    */
   run(plan: OpPlan): void {
     this.#checkOpen();

@@ -1,5 +1,6 @@
 /**
- * Starting kernels: where their arguments are written, the scratch memory of each thread, and which jobs go to all threads.
+ * Starting kernels: where their arguments are written, the scratch memory of each thread, and which jobs go to all
+ * threads.
  *
  * @module
  */
@@ -9,7 +10,9 @@ import type { Block, WasmMemory } from './memory.js';
 import type { Kernels } from './module.js';
 import type { Pool } from './pool.js';
 
-/** The bottom of memory: below 2048 the kernels' own constants, then the job board, then the arguments, then tensors. */
+/**
+ * The bottom of memory: below 2048 the kernels' own constants, then the job board, then the arguments, then tensors.
+ */
 export const BOARD = 2048;
 const ARGUMENTS = 4096;
 /** The most words of arguments that a kernel may have. */
@@ -40,7 +43,8 @@ export class Launcher {
     readonly kernels: Kernels,
     readonly pool: Pool,
   ) {
-    // No function here names `this`: tensors keep the memory, and through it would keep a backend that was dropped, and its threads.
+    // No function here names `this`: tensors keep the memory, and through it would keep a backend that was dropped, and
+    // its threads.
     const tables = new Uploads<Block>((block) => memory.free(block));
     memory.reclaim = () => tables.drop(0);
     this.#tables = tables;

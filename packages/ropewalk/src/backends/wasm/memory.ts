@@ -28,7 +28,9 @@ export class WasmMemory {
   heldBytes = 0;
   /** Called when nothing is left: gives back what can be made again, and says whether there was any. */
   reclaim: () => boolean = () => false;
-  /** Blocks given back, by size: a block of the same size is taken again first, so that a steady program never searches. */
+  /**
+   * Blocks given back, by size: a block of the same size is taken again first, so that a steady program never searches.
+   */
   readonly #bins = new Map<number, number[]>();
   #freeBytes = 0;
   readonly #start: number;

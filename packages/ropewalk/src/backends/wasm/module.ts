@@ -74,7 +74,8 @@ export async function compileKernels(shared: boolean, simd: 'auto' | 'simd128'):
 /**
  * Makes the module import a memory that is not shared: a page that is not cross-origin isolated can have no other.
  *
- * It is one flag of the memory's limits (bit 1 of the byte after its import kind); atomic instructions are valid on either memory.
+ * It is one flag of the memory's limits (bit 1 of the byte after its import kind); atomic instructions are valid on
+ * either memory.
  *
  * @param bytes - a module that imports a shared memory; changed in place
  * @see https://webassembly.github.io/threads/core/binary/types.html#limits

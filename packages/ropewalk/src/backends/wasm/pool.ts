@@ -1,8 +1,10 @@
 /**
- * The threads of the CPU backend. They start at the first job that is worth it, sleep when idle, do not keep the process alive, and
- * end when the backend is disposed or dropped. In a page the first one starts when the backend opens: see {@link Pool.tryOne}.
+ * The threads of the CPU backend. They start at the first job that is worth it, sleep when idle, do not keep the
+ * process alive, and end when the backend is disposed or dropped. In a page the first one starts when the backend
+ * opens: see {@link Pool.tryOne}.
  *
- * The host works too, and takes every chunk that no worker takes: if workers start late, or never, a job is only slower.
+ * The host works too, and takes every chunk that no worker takes: if workers start late, or never, a job is only
+ * slower.
  *
  * @module
  */
@@ -35,7 +37,10 @@ interface PoolWorker {
   readonly worker: WorkerLike;
 }
 
-/** What ends the workers. It must not refer to the pool: running workers would keep the pool alive, and nothing would end them. */
+/**
+ * What ends the workers. It must not refer to the pool: running workers would keep the pool alive, and nothing would
+ * end them.
+ */
 interface StopHandle {
   readonly memory: WebAssembly.Memory;
   readonly board: number;
@@ -194,8 +199,8 @@ export class Pool implements Listener {
   }
 
   /**
-   * In a page, starts the first worker and waits until it has begun or failed: only trying shows whether workers start there. In Node
-   * {@link threadsHere} knows it already.
+   * In a page, starts the first worker and waits until it has begun or failed: only trying shows whether workers start
+   * there. In Node {@link threadsHere} knows it already.
    */
   async tryOne(): Promise<void> {
     if (this.threads === 1 || nodeThreads()) return;
@@ -257,7 +262,8 @@ export class Pool implements Listener {
       }
       if (Atomics.load(words, Board.failed) > 0) this.#fail('a worker thread crashed');
       if (performance.now() - since > PATIENCE_MS) this.#fail(`a worker thread has not answered for ${PATIENCE_MS} ms`);
-      // Sleeping gives the core to the worker that the host waits for. A page's main thread must not sleep, so it keeps looking.
+      // Sleeping gives the core to the worker that the host waits for. A page's main thread must not sleep, so it keeps
+      // looking.
       if (this.#mayBlock) Atomics.wait(words, Board.never, 0, 0.2);
       left = this.#options.kernels.finish(this.#options.board, LOOKS);
     }
@@ -327,7 +333,10 @@ export class Pool implements Listener {
       if (!this.#workers.some((one) => one.slot === slot)) this.#spawn(slot);
   }
 
-  /** A fresh board for fresh workers: chunks of dead ones would stay undone, and their sleep would stay counted. Scratch stays. */
+  /**
+   * A fresh board for fresh workers: chunks of dead ones would stay undone, and their sleep would stay counted. Scratch
+   * stays.
+   */
   #clear(): void {
     this.#words.fill(0, 0, Board.scratch);
     this.#words.fill(0, Board.stop);

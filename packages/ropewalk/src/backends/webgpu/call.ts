@@ -1,8 +1,8 @@
 /**
  * One call of an operator: where its tensors lie on the device, and the kernels it queues.
  *
- * Tensors of this backend are used where they lie. Host tensors are copied to the device before the call and, if written, copied back
- * after it.
+ * Tensors of this backend are used where they lie. Host tensors are copied to the device before the call and, if
+ * written, copied back after it.
  *
  * @module
  */
@@ -24,7 +24,7 @@ export interface Home {
   readonly uploads: Uploads<Block>;
   /** Whether halves are widened by the hardware. */
   readonly f16: boolean;
-  /** Copies to host memory that are under way, and of what. */
+  /** Copies to host memory that are under way, and what each writes. */
   readonly pending: Map<Promise<unknown>, Pending>;
 }
 
@@ -35,13 +35,13 @@ export interface HostRange {
   readonly start: number;
   end: number;
   block: Block | undefined;
-  /** Copies that are on their way back. */
+  /** Copies to the host that are under way. */
   underWay: number;
-  /** Settles when the last of them is there: they are written in the order in which they were queued. */
+  /** Settles when the last of them has arrived: they are written in the order in which they were queued. */
   last: Promise<unknown>;
 }
 
-/** What is on its way back. */
+/** A copy to the host that is under way. */
 export interface Pending {
   readonly range: HostRange;
   readonly written: readonly Tensor[];
@@ -98,7 +98,8 @@ export class Call {
   /**
    * Announces the call's tensors: those in host memory are copied in; views that share memory go on sharing it.
    *
-   * @throws {RopewalkError} DEVICE when one belongs to another backend, or is too large for the device; nothing is written then
+   * @throws {RopewalkError} DEVICE when one belongs to another backend, or is too large for the device; nothing is
+   *   written then
    */
   bring(inputs: readonly Tensor[], outputs: readonly Tensor[]): void {
     const spans: (Omit<HostRange, 'block' | 'underWay' | 'last'> & { readonly tensor: Tensor })[] = [];
@@ -140,7 +141,7 @@ export class Call {
   }
 
   /**
-   * Where a tensor lies; one without elements, somewhere.
+   * Where a tensor lies. A tensor without elements lies anywhere.
    *
    * @param tensor - announced before
    */
@@ -207,7 +208,7 @@ export class Call {
     });
   }
 
-  /** Queues the way back of what was written in host memory. */
+  /** Queues the copies of what was written in host memory. */
   takeHome(): void {
     const written = new Map<HostRange, Tensor[]>();
     for (const tensor of this.#outputs) {
@@ -237,7 +238,7 @@ export class Call {
     }
   }
 
-  /** Gives the memory of the call back. What is on its way home stays. */
+  /** Gives the memory of the call back, except where a copy to the host is under way. */
   release(): void {
     const { pool } = this.home;
     for (const block of this.#blocks) pool.free(block);
@@ -245,9 +246,11 @@ export class Call {
   }
 
   /**
-   * The range of an earlier call in which a host tensor's elements still are, all of them; undefined when none of them is.
+   * The range of an earlier call that still holds all of a host tensor's elements; undefined when it holds none of
+   * them.
    *
-   * @throws {RopewalkError} DEVICE when some are, or the tensor is not in host memory, or another backend is still to write it
+   * @throws {RopewalkError} DEVICE when it holds some, or the tensor is not in host memory, or another backend has
+   *   still to write it
    */
   #onItsWay(tensor: Tensor): HostRange | undefined {
     const memory = tensor.storage.host?.buffer;
@@ -265,7 +268,7 @@ export class Call {
   }
 }
 
-/** Says whether every byte of `inner` is one of `outer`'s; both lie in one buffer. */
+/** Says whether `outer` has every byte of `inner`; both lie in one buffer. */
 function covers(outer: Tensor, inner: Tensor): boolean {
   const bytesOf = (tensor: Tensor, visit: (byte: number) => void): void => {
     const unit = sizeBytes(tensor.dtype);
@@ -297,7 +300,7 @@ function wholeWords({ memory, start, end }: HostRange): Uint8Array<ArrayBuffer> 
   return copy;
 }
 
-/** Copies a tensor's own elements, and nothing between them, from the bytes that came back. */
+/** Copies a tensor's elements, and nothing between them, from the bytes that came back. */
 function copyBack(tensor: Tensor, bytes: ArrayBuffer, start: number): void {
   const host = tensor.storage.host!;
   const unit = sizeBytes(tensor.dtype);
@@ -334,7 +337,8 @@ export function walkEntries({ dims, strides }: Walk): number[][] {
 }
 
 /**
- * Says whether loads of four may be used: all strides but the last and all offsets are multiples of four, the last stride is 1.
+ * Says whether loads of four may be used: all strides but the last and all offsets are multiples of four, the last
+ * stride is 1.
  *
  * @param sizes - of the last dimension, and whatever else must be a multiple of four
  * @param strides - of each operand, the last one last
@@ -353,7 +357,7 @@ export function inFours(
   );
 }
 
-/** Strides of a dimension of size 1 never move anything: as 0 they spoil no alignment. */
+/** A tensor's strides, 0 where the size is 1: such a stride is never used, and must not spoil the alignment. */
 export function usefulStrides({ shape, strides }: Pick<Layout, 'shape' | 'strides'>): number[] {
   return strides.map((stride, d) => (shape[d] === 1 ? 0 : stride));
 }

@@ -5,9 +5,11 @@
  */
 import { RopewalkError } from '../../core/errors.js';
 import { type Block, BlockPool, USAGE } from './memory.js';
-import { type Binding, PARAMS_BYTES, type ShaderText } from './shader.js';
+import { type Binding, PARAMS_BYTES } from './shader.js';
 
-/** Offsets of parameters in their buffer are multiples of this: the largest minUniformBufferOffsetAlignment there is. */
+/**
+ * Offsets of parameters in their buffer are multiples of this: the largest minUniformBufferOffsetAlignment there is.
+ */
 const SLOT = 256;
 /** Bytes of parameters of one submission. */
 const RING = 1 << 16;
@@ -15,7 +17,7 @@ const RING = 1 << 16;
 const MAX_GROUPS = 65535;
 /** Bind groups that are kept. */
 const MAX_GROUPS_KEPT = 2048;
-/** After so many kernels the device is given its work, though nobody asked: it starts while more is planned. */
+/** After so many kernels the commands are submitted, so that the device starts while more is planned. */
 const MAX_KERNELS = 256;
 
 /** A kernel that is ready to run. */
@@ -30,7 +32,7 @@ export interface Dispatch {
   /** Names kernel and variant: the same key, the same text. */
   readonly key: string;
   /** Writes the text, at the first run of a variant. */
-  readonly text: () => ShaderText;
+  readonly text: () => string;
   readonly bindings: readonly Binding[];
   readonly blocks: readonly Block[];
   /** The bytes of `Params`. */
@@ -39,87 +41,90 @@ export interface Dispatch {
   readonly groups: number;
 }
 
-/** The command buffer that is being filled, and what it has cost so far. */
+/** The command buffer that is being filled, and everything that is kept from one to the next. */
 export class Commands {
-  /** Kernels and copies that were sent, for tests and benchmarks. */
+  /** What was sent, for tests and benchmarks. */
   readonly sent = { kernels: 0, submissions: 0, pipelines: 0, groups: 0 };
-  private encoder: GPUCommandEncoder | undefined;
-  private pass: GPUComputePassEncoder | undefined;
-  private kernels = 0;
-  private readonly ring: GPUBuffer;
-  private readonly slots = new Uint32Array(RING / 4);
-  private slotBytes = 0;
-  private readonly pipelines = new Map<string, Pipeline>();
-  private readonly layouts = new Map<string, GPUBindGroupLayout>();
-  private readonly bindGroups = new Map<string, GPUBindGroup>();
-  private readonly readPool: BlockPool;
-  private afterSubmit: (() => void)[] = [];
-  private scopesOpen = false;
-  private settled: Promise<unknown> = Promise.resolve();
-  private failure: RopewalkError | undefined;
-  /** Whether somebody has been told: what begins after that begins anew. */
-  private told = false;
+  readonly #device: GPUDevice;
+  readonly #pool: BlockPool;
+  #encoder: GPUCommandEncoder | undefined;
+  #pass: GPUComputePassEncoder | undefined;
+  #kernels = 0;
+  readonly #ring: GPUBuffer;
+  readonly #slots = new Uint32Array(RING / 4);
+  #slotBytes = 0;
+  readonly #pipelines = new Map<string, Pipeline>();
+  readonly #layouts = new Map<string, GPUBindGroupLayout>();
+  readonly #bindGroups = new Map<string, GPUBindGroup>();
+  readonly #readPool: BlockPool;
+  readonly #afterSubmit: (() => void)[] = [];
+  #scopesOpen = false;
+  #settled: Promise<unknown> = Promise.resolve();
+  #failure: RopewalkError | undefined;
+  /** Whether the failure was reported: commands after that start without one. */
+  #told = false;
 
-  constructor(
-    private readonly device: GPUDevice,
-    private readonly pool: BlockPool,
-  ) {
-    this.ring = device.createBuffer({ size: RING + PARAMS_BYTES, usage: USAGE.UNIFORM | USAGE.COPY_DST });
-    this.readPool = new BlockPool(device, USAGE.MAP_READ | USAGE.COPY_DST, device.limits.maxBufferSize);
-    pool.making = this.readPool.making = () => this.watch();
+  constructor(device: GPUDevice, pool: BlockPool) {
+    this.#device = device;
+    this.#pool = pool;
+    this.#ring = device.createBuffer({ size: RING + PARAMS_BYTES, usage: USAGE.UNIFORM | USAGE.COPY_DST });
+    this.#readPool = new BlockPool(device, USAGE.MAP_READ | USAGE.COPY_DST, device.limits.maxBufferSize);
+    pool.making = this.#readPool.making = () => this.watch();
   }
 
-  /** Opens a command buffer if none is open; it is submitted at the end of the current JavaScript task at the latest. */
-  private open(): GPUCommandEncoder {
+  /**
+   * The open command buffer, or a new one, which is submitted at the end of the current JavaScript task at the latest.
+   */
+  #open(): GPUCommandEncoder {
     this.watch();
-    if (!this.encoder) {
-      this.encoder = this.device.createCommandEncoder();
+    if (!this.#encoder) {
+      this.#encoder = this.#device.createCommandEncoder();
       queueMicrotask(() => this.submit());
     }
-    return this.encoder;
+    return this.#encoder;
   }
 
-  /** Errors of what follows are kept for who waits next. */
+  /** Opens error scopes: an error of what follows is reported to the next wait. */
   watch(): void {
-    if (this.scopesOpen) return;
-    this.scopesOpen = true;
-    if (this.told) this.failure = undefined;
-    this.told = false;
-    this.device.pushErrorScope('out-of-memory');
-    this.device.pushErrorScope('validation');
-    this.device.pushErrorScope('internal');
+    if (this.#scopesOpen) return;
+    this.#scopesOpen = true;
+    if (this.#told) this.#failure = undefined;
+    this.#told = false;
+    this.#device.pushErrorScope('out-of-memory');
+    this.#device.pushErrorScope('validation');
+    this.#device.pushErrorScope('internal');
   }
 
   /** Queues a kernel. */
   dispatch(run: Dispatch): void {
-    if (this.kernels >= MAX_KERNELS || this.slotBytes + run.params.byteLength > RING) this.submit();
-    const encoder = this.open();
-    const { pipeline, layout, layoutKey } = this.pipeline(run);
-    const group = this.bindGroup(layout, layoutKey, run.blocks);
-    const offset = this.slotBytes;
-    this.slots.set(run.params, offset / 4);
-    this.slotBytes += Math.ceil(run.params.byteLength / SLOT) * SLOT;
-    this.pass ??= encoder.beginComputePass();
-    this.pass.setPipeline(pipeline);
-    this.pass.setBindGroup(0, group, [offset]);
+    if (this.#kernels >= MAX_KERNELS || this.#slotBytes + run.params.byteLength > RING) this.submit();
+    const encoder = this.#open();
+    const { pipeline, layout, layoutKey } = this.#pipeline(run);
+    const group = this.#bindGroup(layout, layoutKey, run.blocks);
+    const offset = this.#slotBytes;
+    this.#slots.set(run.params, offset / 4);
+    this.#slotBytes += Math.ceil(run.params.byteLength / SLOT) * SLOT;
+    this.#pass ??= encoder.beginComputePass();
+    this.#pass.setPipeline(pipeline);
+    this.#pass.setBindGroup(0, group, [offset]);
     const x = Math.min(run.groups, MAX_GROUPS);
-    this.pass.dispatchWorkgroups(x, Math.ceil(run.groups / x));
+    this.#pass.dispatchWorkgroups(x, Math.ceil(run.groups / x));
     for (const block of run.blocks) block.fresh = false;
-    this.kernels++;
+    this.#kernels++;
     this.sent.kernels++;
   }
 
   /** Writes bytes into a block that no waiting command uses. @param data - a multiple of four bytes */
   write(block: Block, data: Uint8Array<ArrayBuffer>): void {
     this.watch();
-    this.device.queue.writeBuffer(block.buffer, 0, data);
+    this.#device.queue.writeBuffer(block.buffer, 0, data);
     block.fresh = false;
   }
 
   /** Queues zeros. */
   clear(block: Block): void {
-    const encoder = this.open();
-    this.endPass();
+    const encoder = this.#open();
+    this.#endPass();
     encoder.clearBuffer(block.buffer);
   }
 
@@ -134,177 +139,160 @@ export class Commands {
   async readBack(block: Block, start: number, end: number): Promise<ArrayBuffer> {
     const bytes = Math.ceil((end - start) / 4) * 4;
     if (bytes === 0) return new ArrayBuffer(0);
-    const encoder = this.open();
-    this.endPass();
-    const target = this.readPool.take(bytes);
+    const encoder = this.#open();
+    this.#endPass();
+    const target = this.#readPool.take(bytes);
     encoder.copyBufferToBuffer(block.buffer, start, target.buffer, 0, bytes);
-    // Mapping waits for the copy, so the copy must be on its way.
-    await new Promise<void>((resolve) => this.afterSubmit.push(resolve));
+    // Mapping waits for the copy, so the copy must be submitted first.
+    await new Promise<void>((resolve) => this.#afterSubmit.push(resolve));
     try {
       await target.buffer.mapAsync(1, 0, bytes).catch(async (cause) => {
-        await this.check();
-        throw new RopewalkError('DEVICE', `webgpu: read: expected the device to answer, got ${cause}. ${NEXT}`, {
-          cause,
-        });
+        await this.#check();
+        throw new RopewalkError('DEVICE', `webgpu: read: the device does not answer (${cause}). ${NEXT}`, { cause });
       });
-      await this.check();
+      await this.#check();
     } catch (error) {
-      this.readPool.drop(target);
+      this.#readPool.drop(target);
       throw error;
     }
     const copy = target.buffer.getMappedRange(0, bytes).slice(0);
     target.buffer.unmap();
-    this.readPool.free(target);
-    this.readPool.submitted();
+    this.#readPool.free(target);
+    this.#readPool.submitted();
     return copy;
   }
 
-  /** Submits what waits. */
+  /** Submits the commands that are queued. */
   submit(): void {
-    this.endPass();
-    const { encoder } = this;
-    this.encoder = undefined;
+    this.#endPass();
+    const encoder = this.#encoder;
+    this.#encoder = undefined;
     if (encoder) {
-      if (this.slotBytes > 0) this.device.queue.writeBuffer(this.ring, 0, this.slots, 0, this.slotBytes / 4);
-      this.device.queue.submit([encoder.finish()]);
+      if (this.#slotBytes > 0) this.#device.queue.writeBuffer(this.#ring, 0, this.#slots, 0, this.#slotBytes / 4);
+      this.#device.queue.submit([encoder.finish()]);
       this.sent.submissions++;
     }
-    this.slotBytes = 0;
-    this.kernels = 0;
-    this.pool.submitted();
-    this.closeScopes();
-    const waiting = this.afterSubmit;
-    this.afterSubmit = [];
-    for (const go of waiting) go();
+    this.#slotBytes = 0;
+    this.#kernels = 0;
+    this.#pool.submitted();
+    this.#closeScopes();
+    for (const go of this.#afterSubmit.splice(0)) go();
   }
 
   /** Waits until all that was submitted is done. @throws {RopewalkError} DEVICE when something failed */
   async finish(): Promise<void> {
     this.submit();
-    await this.device.queue.onSubmittedWorkDone().catch(() => {}); // of a lost device its owner tells
+    await this.#device.queue.onSubmittedWorkDone().catch(() => {}); // the backend reports a lost device
     try {
-      await this.check();
+      await this.#check();
     } finally {
-      this.failure = undefined; // all that failed with it is done
+      this.#failure = undefined; // everything that failed with it is done
     }
   }
 
-  /** Gives up what waits: the device is gone. Who waits to read learns it from the device. */
+  /** Drops the queued commands: the device is gone. Reads that wait learn it from the device. */
   abandon(): void {
-    this.encoder = undefined;
-    this.pass = undefined;
-    this.scopesOpen = false;
-    const waiting = this.afterSubmit;
-    this.afterSubmit = [];
-    for (const go of waiting) go();
+    this.#encoder = undefined;
+    this.#pass = undefined;
+    this.#scopesOpen = false;
+    for (const go of this.#afterSubmit.splice(0)) go();
   }
 
-  /** Ends everything. */
+  /** Destroys the device and everything on it. */
   dispose(): void {
     this.abandon();
-    this.bindGroups.clear();
-    this.pipelines.clear();
-    this.device.destroy();
+    this.#bindGroups.clear();
+    this.#pipelines.clear();
+    this.#device.destroy();
   }
 
-  /** Waits for what the device has to say about the commands so far. */
-  private async check(): Promise<void> {
-    await this.settled;
-    if (!this.failure) return;
-    this.told = true;
-    throw this.failure;
+  /** Waits until the device has accepted the commands so far. @throws {RopewalkError} DEVICE when it has not */
+  async #check(): Promise<void> {
+    await this.#settled;
+    if (!this.#failure) return;
+    this.#told = true;
+    throw this.#failure;
   }
 
-  private closeScopes(): void {
-    if (!this.scopesOpen) return;
-    this.scopesOpen = false;
-    const made = [...this.pool.takeMade(), ...this.readPool.takeMade()];
+  #closeScopes(): void {
+    if (!this.#scopesOpen) return;
+    this.#scopesOpen = false;
+    const made = [...this.#pool.takeMade(), ...this.#readPool.takeMade()];
     const scopes = Promise.all([
-      this.device.popErrorScope(),
-      this.device.popErrorScope(),
-      this.device.popErrorScope(),
+      this.#device.popErrorScope(),
+      this.#device.popErrorScope(),
+      this.#device.popErrorScope(),
     ]).then(
       ([internal, validation, memory]) => {
         const error = memory ?? validation ?? internal;
         if (memory) {
           for (const block of made) block.doubtful = true;
-          this.pool.trim();
+          this.#pool.trim();
         }
-        if (!error || this.failure) return;
-        const next = memory
-          ? 'Dispose tensors that are no longer needed, or use smaller ones.'
-          : 'This is a fault of Ropewalk: please report it.';
-        const expected = memory ? 'room on the device' : 'commands that the device accepts';
-        this.failure = new RopewalkError(
-          'DEVICE',
-          `webgpu: ${memory ? 'memory' : 'commands'}: expected ${expected}, got: ${error.message} ${next}`,
-        );
+        if (!error || this.#failure) return;
+        const message = memory
+          ? `memory: the device has no room (${error.message}). Dispose tensors that are no longer needed, or use smaller ones.`
+          : `commands: the device does not accept them (${error.message}). This is a bug of Ropewalk: please report it.`;
+        this.#failure = new RopewalkError('DEVICE', `webgpu: ${message}`);
       },
-      () => {}, // the device is lost, which its own promise tells
+      () => {}, // the device is lost, which its own promise reports
     );
-    this.settled = Promise.all([this.settled, scopes]);
+    this.#settled = Promise.all([this.#settled, scopes]);
   }
 
-  private endPass(): void {
-    this.pass?.end();
-    this.pass = undefined;
+  #endPass(): void {
+    this.#pass?.end();
+    this.#pass = undefined;
   }
 
-  private pipeline(run: Dispatch): Pipeline {
-    let entry = this.pipelines.get(run.key);
+  #pipeline(run: Dispatch): Pipeline {
+    let entry = this.#pipelines.get(run.key);
     if (!entry) {
-      const { code } = run.text();
       const layoutKey = run.bindings.map((binding) => (binding.written ? 'w' : 'r')).join('');
-      const layout = this.layout(layoutKey);
-      const pipeline = this.device.createComputePipeline({
-        layout: this.device.createPipelineLayout({ bindGroupLayouts: [layout] }),
-        compute: { module: this.device.createShaderModule({ code, label: run.key }) },
+      const layout = this.#layout(layoutKey);
+      const pipeline = this.#device.createComputePipeline({
+        layout: this.#device.createPipelineLayout({ bindGroupLayouts: [layout] }),
+        compute: { module: this.#device.createShaderModule({ code: run.text(), label: run.key }) },
         label: run.key,
       });
       entry = { pipeline, layout, layoutKey };
-      this.pipelines.set(run.key, entry);
+      this.#pipelines.set(run.key, entry);
       this.sent.pipelines++;
     }
     return entry;
   }
 
-  private layout(key: string): GPUBindGroupLayout {
-    let layout = this.layouts.get(key);
+  #layout(key: string): GPUBindGroupLayout {
+    let layout = this.#layouts.get(key);
     if (!layout) {
-      const COMPUTE = 4; // GPUShaderStage.COMPUTE
-      layout = this.device.createBindGroupLayout({
-        entries: [
-          {
-            binding: 0,
-            visibility: COMPUTE,
-            buffer: { type: 'uniform', hasDynamicOffset: true, minBindingSize: PARAMS_BYTES },
-          },
-          ...[...key].map((access, i) => ({
-            binding: i + 1,
-            visibility: COMPUTE,
-            buffer: { type: access === 'w' ? ('storage' as const) : ('read-only-storage' as const) },
-          })),
-        ],
+      const visibility = 4; // GPUShaderStage.COMPUTE
+      const uniform = { type: 'uniform', hasDynamicOffset: true, minBindingSize: PARAMS_BYTES } as const;
+      const storage = [...key].map((access, i) => {
+        const type = access === 'w' ? ('storage' as const) : ('read-only-storage' as const);
+        return { binding: i + 1, visibility, buffer: { type } };
       });
-      this.layouts.set(key, layout);
+      layout = this.#device.createBindGroupLayout({
+        entries: [{ binding: 0, visibility, buffer: uniform }, ...storage],
+      });
+      this.#layouts.set(key, layout);
     }
     return layout;
   }
 
-  private bindGroup(layout: GPUBindGroupLayout, layoutKey: string, blocks: readonly Block[]): GPUBindGroup {
+  #bindGroup(layout: GPUBindGroupLayout, layoutKey: string, blocks: readonly Block[]): GPUBindGroup {
     let key = layoutKey;
     for (const block of blocks) key += `,${block.id}`;
-    let group = this.bindGroups.get(key);
+    let group = this.#bindGroups.get(key);
     if (!group) {
-      if (this.bindGroups.size >= MAX_GROUPS_KEPT) this.bindGroups.clear();
-      group = this.device.createBindGroup({
+      if (this.#bindGroups.size >= MAX_GROUPS_KEPT) this.#bindGroups.clear();
+      group = this.#device.createBindGroup({
         layout,
         entries: [
-          { binding: 0, resource: { buffer: this.ring, size: PARAMS_BYTES } },
+          { binding: 0, resource: { buffer: this.#ring, size: PARAMS_BYTES } },
           ...blocks.map(({ buffer }, i) => ({ binding: i + 1, resource: { buffer } })),
         ],
       });
-      this.bindGroups.set(key, group);
+      this.#bindGroups.set(key, group);
       this.sent.groups++;
     }
     return group;

@@ -3,9 +3,9 @@
  *
  * @module
  */
-import { RopewalkError } from '../../core/errors.js';
+import { fail, RopewalkError } from '../../core/errors.js';
 
-/** What the optional peer dependency `webgpu` exports, as far as it is used here. */
+/** What is used here of the optional peer dependency `webgpu`. */
 interface WebgpuPackage {
   create(options: readonly string[]): GPU;
 }
@@ -20,12 +20,12 @@ export interface OpenDevice {
 /** Which adapter to ask for. */
 export type PowerPreference = 'high-performance' | 'low-power';
 
-/** Limits that are asked for as high as the adapter has them: how large one tensor may be, and how many one kernel may take. */
+/** Limits that are requested as high as the adapter has them: the size of one tensor, and the tensors of one kernel. */
 const WANTED_LIMITS = ['maxBufferSize', 'maxStorageBufferBindingSize', 'maxStorageBuffersPerShaderStage'] as const;
 
 let instance: Promise<GPU | string> | undefined;
 
-/** The entry to WebGPU here, or why there is none. One for the process: the package keeps adapters by it. */
+/** The entry to WebGPU here, or why there is none. One per process: the package keeps adapters by it. */
 function entry(): Promise<GPU | string> {
   instance ??= findEntry();
   return instance;
@@ -46,9 +46,10 @@ async function findEntry(): Promise<GPU | string> {
   try {
     const { create } = (await import(/* webpackIgnore: true */ /* @vite-ignore */ name)) as WebgpuPackage;
     return create([
-      // Ticks of 65 µs are for browsers, which run what they do not know.
+      // Without it timestamps have ticks of 65 µs, which is for browsers that run foreign code.
       'disable-dawn-features=timestamp_quantization',
-      // Kernels write workgroup memory before they read it. The code that clears it first makes attention and linear compile 9 times as long.
+      // Kernels write workgroup memory before they read it. Clearing it first makes attention and linear compile 9
+      // times as long.
       'enable-dawn-features=disable_workgroup_init',
     ]);
   } catch (cause) {
@@ -87,8 +88,7 @@ export async function whyNotWebgpu(): Promise<string | undefined> {
  */
 export async function openDevice(powerPreference: PowerPreference): Promise<OpenDevice> {
   const adapter = await findAdapter(powerPreference);
-  if (typeof adapter === 'string')
-    throw new RopewalkError('DEVICE', `webgpu: adapter: expected one, got none: ${adapter}.`);
+  if (typeof adapter === 'string') fail('DEVICE', 'webgpu', `no GPU can be used here: ${adapter}.`);
   const requiredLimits: Record<string, number> = {};
   for (const limit of WANTED_LIMITS) requiredLimits[limit] = adapter.limits[limit];
   const requiredFeatures = (['shader-f16', 'timestamp-query'] as const).filter((feature) =>
@@ -98,14 +98,9 @@ export async function openDevice(powerPreference: PowerPreference): Promise<Open
     const device = await adapter.requestDevice({ requiredLimits, requiredFeatures });
     const { vendor, architecture, device: model, description } = adapter.info;
     const words = [vendor, model || architecture, description].filter((word) => word !== '');
-    return { device, description: words.length > 0 ? words.join(' ') : 'a GPU that does not say its name' };
+    return { device, description: words.length > 0 ? words.join(' ') : 'a GPU without a name' };
   } catch (cause) {
-    throw new RopewalkError(
-      'DEVICE',
-      `webgpu: device: expected one to open, got ${cause}. Close other pages that use the GPU, or try again.`,
-      {
-        cause,
-      },
-    );
+    const message = `webgpu: the device does not open (${cause}). Close other pages that use the GPU, or try again.`;
+    throw new RopewalkError('DEVICE', message, { cause });
   }
 }

@@ -105,8 +105,8 @@ export class WebgpuBackend implements Backend {
   /**
    * Queues a plan. Outputs of this backend are ready when they are read; outputs in host memory after {@link finish}.
    *
-   * @throws {RopewalkError} DEVICE when the device is gone, or a tensor is too large for it; UNSUPPORTED for what needs float64, where
-   *   no reference was given or a tensor is on the device
+   * @throws {RopewalkError} DEVICE when the device is gone, or a tensor is too large for it; UNSUPPORTED for what needs
+   *   float64, where no reference was given or a tensor is on the device
    */
   run(plan: OpPlan): void {
     this.#checkOpen();

@@ -1,19 +1,19 @@
 /**
  * Filling a kernel's WGSL: what its operands' elements are, and how its buffers are bound.
  *
- * A kernel is written against functions that this file writes for each operand, `x` for example:
+ * A kernel calls functions that this file writes for each operand, for example `x`:
  *
  * - `load_x(at) -> V`: one element, or four from a multiple of four on, as f32
- * - `store_x(at, v)`: the same back, rounded once to nearest even
+ * - `store_x(at, v)`: stores them, rounded once to nearest even
  * - `bits_x(at)`, `put_x(at, bits)`: raw bits, for copies
  *
- * `at` counts elements of the operand from the start of its buffer. Operands whose tensors lie in one buffer share one binding: WebGPU lets
- * no buffer be bound twice if it is written, and that is what working in place needs.
+ * `at` counts elements of the operand from the start of its buffer. Operands whose tensors lie in one buffer share one
+ * binding, which working in place needs: WebGPU does not bind a buffer twice if one binding is written.
  *
  * @module
  */
 
-/** How an operand's elements are stored: floats, or bits that are only moved. */
+/** How an operand's elements are stored: floats, or bits that are only copied. */
 export type Element = 'f32' | 'f16' | 'bf16' | 'u32' | 'u16' | 'u8';
 
 /** Bits of an element. */
@@ -33,7 +33,7 @@ export interface Operand {
   readonly buffer: number;
 }
 
-/** How a buffer is declared: words, vectors of words, or words that two elements may share and two threads may write. */
+/** How a buffer is declared: words, vectors of words, or words that two elements share and two threads may write. */
 export interface Binding {
   readonly type: 'u32' | 'vec2<u32>' | 'vec4<u32>' | 'atomic<u32>';
   readonly written: boolean;
@@ -49,11 +49,6 @@ export interface Kernel<P extends string = string, V = unknown> {
   readonly threads: number;
   /** The WGSL, with `main` in it. */
   readonly code: (variant: V) => string;
-}
-
-/** A module's text. */
-export interface ShaderText {
-  readonly code: string;
 }
 
 /**
@@ -89,7 +84,7 @@ export function writeShader<V>(
   operands: readonly Operand[],
   bindings: readonly Binding[],
   f16: boolean,
-): ShaderText {
+): string {
   const fields = kernel.params.map((name) => `  ${name}: ${kernel.floats?.includes(name) ? 'f32' : 'u32'},\n`).join('');
   const declared = bindings.map(
     ({ type, written }, i) =>
@@ -97,22 +92,20 @@ export function writeShader<V>(
   );
   const elements = new Set(operands.map(({ element }) => element));
   const usesHardware = f16 && elements.has('f16');
-  return {
-    code: [
-      usesHardware ? 'enable f16;\n\n' : '',
-      `struct Params {\n${fields}  @align(16) walk: array<vec4<u32>, ${walkLength(kernel)}>,\n}\n`,
-      '@group(0) @binding(0) var<uniform> params: Params;\n',
-      ...declared,
-      `const THREADS = ${kernel.threads}u;\n\n`,
-      elements.has('f16') ? (usesHardware ? WIDEN_F16_BY_HARDWARE : WIDEN_F16) + ROUND_F16 : '',
-      elements.has('bf16') ? BF16 : '',
-      ...operands.map((operand) => accessorsOf(operand, bindings[operand.buffer]!)),
-      kernel.code(variant).trim(),
-      '\n',
-    ]
-      .join('')
-      .replace(/\n{3,}/g, '\n\n'), // what a variant leaves out leaves its lines
-  };
+  return [
+    usesHardware ? 'enable f16;\n\n' : '',
+    `struct Params {\n${fields}  @align(16) walk: array<vec4<u32>, ${walkLength(kernel)}>,\n}\n`,
+    '@group(0) @binding(0) var<uniform> params: Params;\n',
+    ...declared,
+    `const THREADS = ${kernel.threads}u;\n\n`,
+    elements.has('f16') ? (usesHardware ? WIDEN_F16_BY_HARDWARE : WIDEN_F16) + ROUND_F16 : '',
+    elements.has('bf16') ? BF16 : '',
+    ...operands.map((operand) => accessorsOf(operand, bindings[operand.buffer]!)),
+    kernel.code(variant).trim(),
+    '\n',
+  ]
+    .join('')
+    .replace(/\n{3,}/g, '\n\n'); // of what a variant leaves out, empty lines stay
 }
 
 /** Entries of a kernel's walk: what its scalars leave of the uniform block. */
@@ -177,7 +170,7 @@ function accessorsOf({ name, element, lanes, written, buffer }: Operand, binding
   } else {
     const [shift, low, log, mask] = bits === 16 ? ['1u', '1u', '4u', '0xffffu'] : ['2u', '3u', '3u', '0xffu'];
     read = `return (${get(`at >> ${shift}`)} >> ((at & ${low}) << ${log})) & ${mask};`;
-    // Two elements share a word: each thread clears and sets its own bits only, so that neither loses the other's.
+    // Two elements share a word: each thread clears and sets only its own bits.
     write =
       `let s = (at & ${low}) << ${log}; atomicAnd(&${b}[at >> ${shift}], ~(${mask} << s)); ` +
       `atomicOr(&${b}[at >> ${shift}], v << s);`;
@@ -214,7 +207,7 @@ fn widen1_f16(h: u32) -> f32 { return f32(bitcast<vec2<f16>>(h).x); }
 fn widen4_f16(w: vec2<u32>) -> vec4<f32> { return vec4<f32>(bitcast<vec4<f16>>(w)); }
 `;
 
-/** f32 to f16 in integers, to nearest even: WGSL leaves the rounding of its own conversion open. */
+/** f32 to f16 in integers, to nearest even: WGSL does not say how its own conversion rounds. */
 const ROUND_F16 = /* wgsl */ `
 fn round1_f16(v: f32) -> u32 {
   let bits = bitcast<u32>(v);

@@ -30,7 +30,10 @@ const FEW_ROWS = [1, 2, 4, 8] as const;
 /** Up to so many rows a tile of 64 would be half empty. */
 const HALF_TILE = 32;
 
-/** With fewer tiles of 64 × 64 than this, some cores of a large GPU have nothing to do: it has up to 150, and each needs two or more. */
+/**
+ * With fewer tiles of 64 × 64 than this, some cores of a large GPU have nothing to do: it has up to 150, and each needs
+ * two or more.
+ */
 const ENOUGH_TILES = 256;
 
 /** W: where it lies, how it is loaded, and its strides, counted in what the kernel counts. */

@@ -37,7 +37,8 @@ export function runRope({ plan, parts }: RopeCall, call: Call): void {
       const stays = !norm && !rows && x.dtype === out.dtype && xAt.block === outAt.block && xAt.offset === outAt.offset;
       return { ...part, xAt, outAt, weightAt: norm && call.place(norm.weight), stays };
     });
-  // As many parts at a time as the device takes buffers: the table and its rows, and of each part x, out, rows and weight.
+  // As many parts at a time as the device takes buffers: the table and its rows, and of each part x, out, rows and
+  // weight.
   const limit = call.home.device.limits.maxStorageBuffersPerShaderStage - 2;
   let group: Placed[] = [];
   const blocks = (list: readonly Placed[]): number =>
@@ -149,7 +150,9 @@ function orderOf({ step }: PairGeometry): PairOrder {
   return step === 2 ? 'woven' : 'split';
 }
 
-/** The first of a list that counts up by one, in each run of `length`, from the same number; undefined for another list. */
+/**
+ * The first of a list that counts up by one, in each run of `length`, from the same number; undefined for another list.
+ */
 function countedFrom(list: Int32Array, length: number): number | undefined {
   const first = list[0] ?? 0;
   for (let n = 0; n < list.length; n++) if (list[n] !== first + (n % length)) return undefined;

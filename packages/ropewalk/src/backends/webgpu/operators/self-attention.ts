@@ -8,7 +8,10 @@ import { type AttentionParam, FEW, JOIN, MANY, MANY_ROWS } from '../shaders/self
 const FEW_ROWS = 16;
 /** Dimensions of all queries of a workgroup that the kernel for few has room for. */
 const FEW_DIMS = 1536;
-/** Quads of values that a workgroup has side by side; more are another workgroup's, which computes the same scores again. */
+/**
+ * Quads of values that a workgroup has side by side; more are another workgroup's, which computes the same scores
+ * again.
+ */
 const FEW_COLUMNS = FEW.threads;
 const MANY_COLUMNS = 32;
 /** Workgroups that fill a large GPU, and keys that are worth one. WebGPU does not tell how large a device is. */
@@ -121,7 +124,9 @@ function cutMany(quads: number): Cut {
   return { rows: MANY_ROWS, columns: Math.ceil(width / 8) * 8, slices, width };
 }
 
-/** Memory for what each split found: sums of weighted values, and for each row the largest score and the sum of weights. */
+/**
+ * Memory for what each split found: sums of weighted values, and for each row the largest score and the sum of weights.
+ */
 function partsOf(count: number, quads: number, call: Call): Use[] {
   return [
     writes('sums', 'f32', 4, call.scratch(count * quads * 16)),

@@ -4,7 +4,10 @@
  * @module
  */
 
-/** The arguments of `main`, and which unit of work a thread has: workgroups are numbered through both dimensions of the grid. */
+/**
+ * The arguments of `main`, and which unit of work a thread has: workgroups are numbered through both dimensions of the
+ * grid.
+ */
 export const MAIN = /* wgsl */ `
 @compute @workgroup_size(THREADS)
 fn main(
@@ -18,8 +21,8 @@ export const GROUP = 'id.y * grid.x + id.x';
 export const UNIT = '(id.y * grid.x + id.x) * THREADS + lane';
 
 /**
- * Offsets of up to three operands at index t of the walk's dimensions `first` … `first + count − 1`, fastest first: each entry is
- * `(size, stride, stride, stride)`.
+ * Offsets of up to three operands at index t of the walk's dimensions `first` … `first + count − 1`, fastest first:
+ * each entry is `(size, stride, stride, stride)`.
  */
 export const WALK = /* wgsl */ `
 fn walk(t: u32, first: u32, count: u32) -> vec3<u32> {
@@ -35,7 +38,8 @@ fn walk(t: u32, first: u32, count: u32) -> vec3<u32> {
 `;
 
 /**
- * Threads for a row: a power of two, no more than it has loads, so that few of them idle, and no fewer than the hardware runs together.
+ * Threads for a row: a power of two, no more than it has loads, so that few of them idle, and no fewer than the
+ * hardware runs together.
  *
  * @param loads - of a row
  * @param most - threads of a long row, a power of two
@@ -46,7 +50,9 @@ export function threadsFor(loads: number, most: number): number {
   return threads;
 }
 
-/** Adds a value of every thread of the workgroup. Every thread gets the sum. Fixed order: the same bits in every run. */
+/**
+ * Adds a value of every thread of the workgroup. Every thread gets the sum. Fixed order: the same bits in every run.
+ */
 export const SUM = /* wgsl */ `
 var<workgroup> partial: array<f32, THREADS>;
 fn sum(value: f32, lane: u32) -> f32 {
@@ -61,7 +67,8 @@ fn sum(value: f32, lane: u32) -> f32 {
 `;
 
 /**
- * The root of the mean of squares of a row that is spread over the workgroup; the kernel has `squares…(scale)`, the sum of (v · scale)².
+ * The root of the mean of squares of a row that is spread over the workgroup; the kernel has `squares…(scale)`, the sum
+ * of (v · scale)².
  *
  * Squares past f32, or so small that f32 has no place for them, are added again, of the row times a power of two.
  */
@@ -76,7 +83,10 @@ fn root_of(mean: f32, scale: f32, eps: f32, smallEps: f32) -> vec2<f32> {
 }
 `;
 
-/** The params `eps` and `smallEps`, which is eps · 2^200, for rows times 2^100: in f32 neither 0 nor infinity where it counts. */
+/**
+ * The params `eps` and `smallEps`, which is eps · 2^200, for rows times 2^100: in f32 neither 0 nor infinity where it
+ * counts.
+ */
 export function epsParams(eps: number): { eps: number; smallEps: number } {
   return { eps, smallEps: eps === 0 ? 0 : Math.min(Math.max(eps * 2 ** 200, 2 ** -126), 2 ** 127) };
 }
@@ -84,7 +94,8 @@ export function epsParams(eps: number): { eps: number; smallEps: number } {
 /**
  * exp(x) for x <= 0, one value or four: WGSL's own may be off by 3 + 2·|x| units of the last place.
  *
- * x = n·ln 2 + r with |r| <= ln 2 / 2; e^r by its series to r^7, off by 5e-9; 2^n in two steps, so that it may fall below 2^-126.
+ * x = n·ln 2 + r with |r| <= ln 2 / 2; e^r by its series to r^7, off by 5e-9; 2^n in two steps, so that it may fall
+ * below 2^-126.
  *
  * @param lanes - 1 or 4
  */

@@ -1,4 +1,6 @@
-/** Copies of elements: between layouts, and rows of a table; bit for bit, or from one float dtype to another. @module */
+/**
+ * Copies of elements: between layouts, and rows of a table; bit for bit, or from one float dtype to another. @module
+ */
 import type { Kernel } from '../shader.js';
 import { MAIN, UNIT, WALK } from './common.js';
 import { type WeightLoad, weightText } from './linear.js';
@@ -22,7 +24,10 @@ ${MAIN} {
 /** Operands rows (u32), weight and out; the walk has the strides of weight's and out's columns. */
 export const GATHER: Kernel<'n' | 'rank' | 'width' | 'rows' | 'weight' | 'weightRow' | 'out' | 'outRow', undefined> = {
   name: 'gather',
-  /** n: loads of all rows; rank: of the walk; width: loads of a row; rows, weight, out: first elements; weightRow, outRow: strides. */
+  /**
+   * n: loads of all rows; rank: of the walk; width: loads of a row; rows, weight, out: first elements; weightRow,
+   * outRow: strides.
+   */
   params: ['n', 'rank', 'width', 'rows', 'weight', 'weightRow', 'out', 'outRow'],
   threads: 64,
   code: () => /* wgsl */ `
@@ -37,13 +42,18 @@ ${MAIN} {
 }`,
 };
 
-/** Operands rows (u32), weight, with scale where it is in blocks, as of linear, and out (f32): rows of a table, widened. */
+/**
+ * Operands rows (u32), weight, with scale where it is in blocks, as of linear, and out (f32): rows of a table, widened.
+ */
 export const GATHER_WIDE: Kernel<
   'units' | 'fours' | 'k' | 'weight' | 'weightRow' | 'weightStep' | 'out' | 'outRow' | 'outStep',
   { readonly weight: WeightLoad; readonly out: 1 | 4 }
 > = {
   name: 'gather_wide',
-  /** units: fours of all rows; fours of a row; k: its elements; weight (of blocks, in halves), out: first elements; …Row, …Step: strides. */
+  /**
+   * units: fours of all rows; fours of a row; k: its elements; weight (of blocks, in halves), out: first elements;
+   * …Row, …Step: strides.
+   */
   params: ['units', 'fours', 'k', 'weight', 'weightRow', 'weightStep', 'out', 'outRow', 'outStep'],
   threads: 64,
   code: ({ weight, out }) => /* wgsl */ `

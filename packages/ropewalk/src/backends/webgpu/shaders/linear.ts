@@ -1,8 +1,8 @@
 /**
  * Multiplication by a weight matrix: one kernel for few rows of x, one for many.
  *
- * Operands x, weight, out, bias where there is one; of weights in blocks `weight` is their words and `scale` the same bytes as halves.
- * The walk has the strides of x's and out's rows.
+ * Operands x, weight, out, bias where there is one; of weights in blocks `weight` is their words and `scale` the same
+ * bytes as halves. The walk has the strides of x's and out's rows.
  *
  * @module
  */
@@ -34,8 +34,8 @@ export interface LinearManyVariant extends LinearVariant {
 }
 
 /**
- * m, n, k: sizes; groups: workgroups; rank: of the walk; x, weight, bias, out: first elements (of blocks, in halves); …Step: elements from
- * one to the next of a row; weightRow: from one row to the next.
+ * m, n, k: sizes; groups: workgroups; rank: of the walk; x, weight, bias, out: first elements (of blocks, in halves);
+ * …Step: elements from one to the next of a row; weightRow: from one row to the next.
  */
 const PARAMS = [
   'm',
@@ -60,18 +60,23 @@ export type LinearParam = (typeof PARAMS)[number];
 /** Halves (two bytes) of a block: they are not whole words, so every other block starts in the middle of one. */
 export const BLOCK_HALVES: Readonly<Record<BlockFormat, number>> = { q8_0: 17, q4_0: 9 };
 
-/** Columns of a workgroup of {@link LINEAR_FEW}: each load of x serves four rows of W, and four loads of W are under way at a time. */
+/**
+ * Columns of a workgroup of {@link LINEAR_FEW}: each load of x serves four rows of W, and four loads of W are under way
+ * at a time.
+ */
 export const FEW_COLUMNS = 4;
 
 /**
- * Rows and columns of a tile of {@link LINEAR_MANY}, for each four of a thread: 8 × 8 threads. With 8 × 8 sums a thread needs 4 loads
- * from shared memory for 64 multiplications, with 4 × 4 it needs 2 for 16, but there are four times as many tiles to share out.
+ * Rows and columns of a tile of {@link LINEAR_MANY}, for each four of a thread: 8 × 8 threads. With 8 × 8 sums a thread
+ * needs 4 loads from shared memory for 64 multiplications, with 4 × 4 it needs 2 for 16, but there are four times as
+ * many tiles to share out.
  */
 export const TILE_PER_FOUR = 32;
 
 /**
- * Few rows of x: a workgroup has four columns of out and all rows, so that each weight is read once. Its threads go along k side by side,
- * then add what each of them has: for 8 rows that fills 16 KiB, the shared memory that every device has.
+ * Few rows of x: a workgroup has four columns of out and all rows, so that each weight is read once. Its threads go
+ * along k side by side, then add what each of them has: for 8 rows that fills 16 KiB, the shared memory that every
+ * device has.
  */
 export const LINEAR_FEW: Kernel<LinearParam, LinearFewVariant> = {
   name: 'linear_few',
@@ -81,8 +86,9 @@ export const LINEAR_FEW: Kernel<LinearParam, LinearFewVariant> = {
 };
 
 /**
- * Many rows of x: a workgroup has a tile of out and goes along k; what it needs of x and W lies in shared memory, widened to f32, four rows
- * of one k in a vector. Tiles of the same columns follow each other: W comes from memory once, x from the cache.
+ * Many rows of x: a workgroup has a tile of out and goes along k; what it needs of x and W lies in shared memory,
+ * widened to f32, four rows of one k in a vector. Tiles of the same columns follow each other: W comes from memory
+ * once, x from the cache.
  */
 export const LINEAR_MANY: Kernel<LinearParam, LinearManyVariant> = {
   name: 'linear_many',
@@ -178,8 +184,8 @@ ${MAIN} {
   let first_row = group % tiles * TILE;
   let first_column = group / tiles * TILE;
 
-  // What this thread fetches: four rows by four of k. Eight threads side by side write eight vectors side by side, and four of 32 threads
-  // read 16 neighbours of a row.
+  // What this thread fetches: four rows by four of k. Eight threads side by side write eight vectors side by side, and
+  // four of 32 threads read 16 neighbours of a row.
   let part = (lane >> 3u) % (DEPTH / 4u) * 4u;
   let four = (lane & 7u) + (lane >> 3u) / (DEPTH / 4u) * 8u;
   // Past the last row or column the last one is read again, and nothing is stored.
@@ -249,8 +255,9 @@ fn ${name}_four(row: u32, i: u32) -> vec4<f32> {
 const WEIGHT_ROW = /* wgsl */ `fn weight_row(row: u32) -> u32 { return params.weight + row * params.weightRow; }`;
 
 /**
- * `weight_row(row)`, where a row of a weight starts, and `weight_four(start, i)`, four neighbours of it as f32, zeros past its end. Needs the
- * parameters k, weight, weightRow and weightStep, and the operands weight and, of blocks, scale.
+ * `weight_row(row)`, where a row of a weight starts, and `weight_four(start, i)`, four neighbours of it as f32, zeros
+ * past its end. Needs the parameters k, weight, weightRow and weightStep, and the operands weight and, of blocks,
+ * scale.
  *
  * @param weight - how it is loaded
  */

@@ -20,8 +20,8 @@ type RmsNormParam =
 /**
  * Operands x, weight and out; the walk has the strides of x's and out's rows.
  *
- * Parameters: width: loads of a row; d: its elements; eps, smallEps: see epsParams; x, weight, out: first elements; …Step: elements from one
- * load to the next.
+ * Parameters: width: loads of a row; d: its elements; eps, smallEps: see epsParams; x, weight, out: first elements;
+ * …Step: elements from one load to the next.
  *
  * @param width - loads of a row
  */

@@ -65,15 +65,15 @@ export type RopeParam = (typeof HEAD)[number] | `${(typeof PART)[number]}${numbe
 export const MAX_PARTS = 8;
 
 /**
- * The kernel for a number of parts. Operands cos, sin (f32), table_rows (u32) where listed; for part p x·p, out·p, rows·p where listed,
- * weight·p where normed.
+ * The kernel for a number of parts. Operands cos, sin (f32), table_rows (u32) where listed; for part p x·p, out·p,
+ * rows·p where listed, weight·p where normed.
  *
- * A unit is four pairs of one head (or one pair where lanes is 1), or as many dimensions of the rest. Without a norm each thread has
- * a unit; with one a workgroup has a head, whose squares it adds first.
+ * A unit is four pairs of one head (or one pair where lanes is 1), or as many dimensions of the rest. Without a norm
+ * each thread has a unit; with one a workgroup has a head, whose squares it adds first.
  *
- * Parameters: tokens of all batches; total: units (or heads, with a norm) of a token, all parts together; offset of the window; gap
- * between members of a split pair; perBatch: 1 when each batch has its own positions. Of a part: strides of batch, token, head and
- * dimension; units of a head; rows: the first row, or where the list starts.
+ * Parameters: tokens of all batches; total: units (or heads, with a norm) of a token, all parts together; offset of the
+ * window; gap between members of a split pair; perBatch: 1 when each batch has its own positions. Of a part: strides of
+ * batch, token, head and dimension; units of a head; rows: the first row, or where the list starts.
  *
  * @param parts - how many
  */

@@ -1,11 +1,13 @@
 /**
- * Attention with an online softmax: for each query only the largest score, the sum of weights and the weighted values so far are kept.
+ * Attention with an online softmax: for each query only the largest score, the sum of weights and the weighted values
+ * so far are kept.
  *
- * Two kernels do the same: one for a few queries before many keys, as in decoding, and one for many queries. Where one workgroup for each
- * block of queries would leave a device idle, several share its keys, and a third kernel joins what they found.
+ * Two kernels do the same: one for a few queries before many keys, as in decoding, and one for many queries. Where one
+ * workgroup for each block of queries would leave a device idle, several share its keys, and a third kernel joins what
+ * they found.
  *
- * A row is a query of one KV head: all query heads that share it, token by token, so row = token · group + query head. A quad is four
- * dimensions. The order of all sums depends on the shapes alone: the same bits in every run.
+ * A row is a query of one KV head: all query heads that share it, token by token, so row = token · group + query head.
+ * A quad is four dimensions. The order of all sums depends on the shapes alone: the same bits in every run.
  *
  * @module
  */
@@ -78,9 +80,9 @@ const LAYOUTS = [
 const PARAMS = [...SIZES, ...DIMS, ...LAYOUTS] as const;
 
 /**
- * A parameter of both kernels. units: workgroups; slices of values, width quads each; splits of the keys; blocks of rows; rows of a KV
- * head; group: query heads of one; past: total − seq; window or 0; causal 0 or 1; softcap or 0; then first elements and strides of batch,
- * token, head and dimension.
+ * A parameter of both kernels. units: workgroups; slices of values, width quads each; splits of the keys; blocks of
+ * rows; rows of a KV head; group: query heads of one; past: total − seq; window or 0; causal 0 or 1; softcap or 0; then
+ * first elements and strides of batch, token, head and dimension.
  */
 export type AttentionParam = (typeof PARAMS)[number];
 
@@ -151,8 +153,8 @@ fn keep(work: Work, row: u32, column: u32, sums: vec4<f32>, top: f32, sum: f32) 
 }
 
 /**
- * softcap · tanh(score / softcap): WGSL's own tanh may be off by far more. Near 0 by its series, where the quotient of exponentials would
- * lose digits.
+ * softcap · tanh(score / softcap): WGSL's own tanh may be off by far more. Near 0 by its series, where the quotient of
+ * exponentials would lose digits.
  */
 function capText(lanes: 1 | 4): string {
   const [V, one] = lanes === 4 ? ['vec4<f32>', 'vec4<f32>(1.0)'] : ['f32', '1.0'];
@@ -239,8 +241,8 @@ ${keepText(parts, lanes)}
 /**
  * Few rows before many keys. Operands q, k, v; out, or sums and states where splits are joined.
  *
- * A step is KEYS keys. For the scores eight threads have a key, each every eighth quad of it, for all rows at once; for the values a
- * thread has a column of quads and every TEAMS-th key.
+ * A step is KEYS keys. For the scores eight threads have a key, each every eighth quad of it, for all rows at once; for
+ * the values a thread has a column of quads and every TEAMS-th key.
  */
 export const FEW: Kernel<AttentionParam, FewVariant> = {
   name: 'attention_few',
@@ -395,9 +397,9 @@ fn add_seen(sums: vec4<f32>, weight: f32, value: vec4<f32>) -> vec4<f32> {
 /**
  * Many rows: tiles of 64 rows × 32 keys. Operands as of {@link FEW}.
  *
- * A thread has rows `down + 16 i` of a tile, i = 0 … 3, as the four lanes of its vectors, and of their scores keys `across + 8 j`; of their
- * values quads `across + 8 j`. Queries and keys come by 32 dimensions at a time, so that there may be any number of those; weights and
- * values then take the same place:
+ * A thread has rows `down + 16 i` of a tile, i = 0 … 3, as the four lanes of its vectors, and of their scores keys
+ * `across + 8 j`; of their values quads `across + 8 j`. Queries and keys come by 32 dimensions at a time, so that there
+ * may be any number of those; weights and values then take the same place:
  *
  *     [64 queries][9 quads] [32 keys][9 quads]
  *     [32 keys][17: weights of four rows] [some keys][COLUMNS quads of values]
@@ -532,7 +534,10 @@ function manyValues(add: 'add' | 'add_seen'): string {
 /** Joins the splits: a workgroup has a row and eight of its quads. Operands sums, states and out. */
 export const JOIN: Kernel<JoinParam, { readonly lanes: Lanes }> = {
   name: 'attention_join',
-  /** units: workgroups; columns: of them for a row; rows of a KV head, of which there are kvHeads; group: query heads of one. */
+  /**
+   * units: workgroups; columns: of them for a row; rows of a KV head, of which there are kvHeads; group: query heads of
+   * one.
+   */
   params: ['units', 'columns', 'splits', 'kvHeads', 'rows', 'group', 'dv', ...OUT],
   threads: 64,
   code: ({ lanes }) => /* wgsl */ `
