@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url';
 import fc from 'fast-check';
 import { ropeFromConfig } from '../../../packages/dialects/src/huggingface.js';
 import { parseNpy, tensorFromNpy } from '../../../packages/formats/src/npy.js';
-import { prepare } from '../../../packages/oracle/src/diagnose/diagnose.js';
+import { Bench } from '../../../packages/oracle/src/diagnose/diagnose.js';
 import { callOf, type Expected } from '../../../packages/oracle/src/diagnose/hypotheses.js';
 import { identifyHeads } from '../../../packages/oracle/src/diagnose/identify.js';
 import {
@@ -155,7 +155,7 @@ describe('the catalogue, from data', () => {
     input: Pick<Observation, 'x' | 'positions'> & { norm?: HeadNorm },
     turn: number,
   ): void => {
-    const bench = prepare(expected, MUTANTS);
+    const bench = new Bench(expected, MUTANTS);
     const axes = axesOf(expected.spec);
     for (const [n, mutant] of MUTANTS.entries()) {
       const dtype = DTYPES[(n + turn) % DTYPES.length]!; // each in turn; all are run by scripts in the same way
@@ -296,7 +296,7 @@ describe('the right kernel', () => {
             continue; // a peer without this scaling
           }
           const seen = readObservation({ ...input, y }, axesOf(spec));
-          const { verdict, named } = prepare({ spec }, MUTANTS).judge(seen);
+          const { verdict, named } = new Bench({ spec }, MUTANTS).judge(seen);
           if (recipe === 'float64') assert.equal(verdict, 'as expected', `${dtype} ${recipe}`);
           else
             assert.ok(
@@ -357,7 +357,7 @@ describe('the right kernel', () => {
     assert.ok(cases.length >= 10);
     for (const { name, config, context, positions, x, y } of cases) {
       const spec = ropeFromConfig(config, context === undefined ? {} : { context }).layers[0]!.rope!;
-      const { verdict } = prepare({ spec }, MUTANTS).judge(readObservation({ x: read(x), y: read(y), positions }));
+      const { verdict } = new Bench({ spec }, MUTANTS).judge(readObservation({ x: read(x), y: read(y), positions }));
       assert.ok(verdict === 'as expected' || verdict === 'less precise', `${name}: ${verdict}`);
     }
   });

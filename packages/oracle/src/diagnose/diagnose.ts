@@ -1,12 +1,11 @@
 /**
- * Diagnosis: what a kernel did that was meant to do something else.
+ * Diagnosis: what a wrong kernel did.
  *
- * Every known bug is run on the same x and positions; what makes y within rounding is the answer. Where several do, all are named, with an
- * input that tells them apart; where none does, what was measured is described. No answer is given because it is merely the nearest.
+ * Every known bug runs on the same x and positions. The answer is the bug that gives y within rounding. If several do, all are named, with
+ * an input that tells them apart. If none does, the measurements are described. A bug is never named because it is merely the nearest.
  *
  * @module
  */
-
 import { frequenciesOf, planRope } from 'ropewalk';
 import { reading, readList, readOptions, refuse, sharePairs } from 'ropewalk/backend';
 import { MUTANTS } from './catalogue.js';
@@ -14,6 +13,7 @@ import { type Difference, differencesOf } from './differences.js';
 import {
   describeRow,
   type Expected,
+  everyRow,
   farthest,
   type Hypothesis,
   hypothesesOf,
@@ -35,7 +35,7 @@ import { sampleRows, seenRows } from './rebuild.js';
 export type Verdict =
   /** y is what was expected, to the last bits of its dtype. */
   | 'as expected'
-  /** The rotation is the expected one; cos, sin or products were computed in fewer bits. */
+  /** The rotation is the expected one, but cos, sin or products were computed in fewer bits. */
   | 'less precise'
   /** A known bug, or one of several that this input cannot tell apart. */
   | 'known bug'
@@ -46,90 +46,83 @@ export type Verdict =
   /** Without an expectation: a clean rotation. */
   | 'rotation';
 
-/** A known bug, or two at once, that make y. */
+/** A known bug, or two at once, that give y. */
 export interface Named {
+  /** The ids of its mutants, joined by `+`. */
   readonly id: string;
   readonly mutants: readonly Mutant[];
 }
 
-/** Where y is farthest from what was expected, in units of its noise. */
+/** The element of y that is farthest from what was expected, in units of its noise. */
 export interface WorstElement extends RowAt {
   readonly dim: number;
+  /** The given position on each axis. */
   readonly positions: readonly number[];
   readonly y: number;
   readonly expected: number;
 }
 
-/** A diagnosis. */
+/** The result of {@link diagnose}. */
 export interface Diagnosis {
   readonly verdict: Verdict;
-  /** How far noise was stretched for it. */
+  /** The noise within which the verdict explains y; undefined when nothing explains it. */
   readonly tier: Tier | undefined;
-  /** Bugs that make y, or, of a less precise kernel, whose precision it is. More than one: this input cannot tell them apart. */
+  /** Bugs that give y, or the precision bugs of a less precise kernel. If there are several, this input cannot tell them apart. */
   readonly named: readonly Named[];
-  /** The peers whose arithmetic of angles makes y: `hf-f32`, `ggml-f32`. */
+  /** Peers whose arithmetic of angles gives y: `hf-f32`, `ggml-f32`. */
   readonly recipes: readonly string[];
   /** Bugs that this input would not have shown; only where y is as expected. */
   readonly notRuledOut: readonly Named[];
-  /** In words; empty when all is as expected. */
+  /** Differences in sentences; empty when all is as expected. */
   readonly differences: readonly Difference[];
   readonly worst: WorstElement | undefined;
-  /** What was measured without any expectation. */
+  /** What was measured, without any expectation. */
   readonly found: Identification;
-  /** Frequencies that were expected, by pair; undefined without an expectation. */
+  /** The expected frequency of each pair, in radians a position; undefined without an expectation. */
   readonly expectedFrequencies: Float64Array | undefined;
-  /** An input that tells apart what this one leaves together. */
+  /** An input that tells apart what this one cannot. */
   readonly next: NextInput | undefined;
 }
 
-/** How much is looked at. */
+/** Options of {@link diagnose}. */
 export interface DiagnoseOptions {
-  /** The known bugs; all of the catalogue unless given. */
+  /** The known bugs to try; the whole catalogue, {@link MUTANTS}, unless given. */
   readonly mutants?: readonly Mutant[];
   /** Called after each step with the share that is done, 0 to 1. */
   readonly progress?: (done: number) => void;
 }
 
-/** Heads that are compared with every hypothesis; the right kernel is compared with all. */
+/** Heads that are compared with every hypothesis; the right kernel is compared with all heads. */
 const MAX_ROWS = 512;
 
 /**
  * Diagnoses a kernel.
  *
  * @param observation - x, y and positions; tensors in host memory, only read
- * @param expected - what it was meant to do; without it the rotation is only identified
- * @param options - the known bugs
- * @throws {RopewalkError} for an observation whose parts do not belong together, an expectation that means nothing or does not fit x,
- *   options that are none, or a `progress` that throws
+ * @param expected - the RoPE that the kernel should compute; without it the rotation is only identified
+ * @param options - the known bugs, and a progress callback
+ * @throws {RopewalkError} SHAPE, DTYPE or RANGE for an observation whose parts do not fit together, an expectation that is wrong or does
+ *   not fit x, wrong options, or a `progress` that throws
+ * @example
+ * const { verdict, named } = diagnose({ x, y, positions: [0, 1, 2] }, { spec: { headDim: 64, pairing: 'half', base: 10000 } });
  */
 export function diagnose(observation: Observation, expected?: Expected, options: DiagnoseOptions = {}): Diagnosis {
-  const checked = readDiagnoseOptions(options);
-  if (expected === undefined) return withoutExpectation(readObservation(observation), checked);
+  const { mutants, progress } = readDiagnoseOptions(options);
+  if (expected === undefined) return withoutExpectation(readObservation(observation), mutants);
   const meant = readExpected(expected);
-  const heads = readObservation(observation, axesOf(meant));
-  return against(meant, heads, checked);
+  return against(meant, readObservation(observation, axesOf(meant)), mutants, progress);
 }
 
-function readDiagnoseOptions(options: DiagnoseOptions): DiagnoseOptions {
-  const { mutants, progress } = readOptions(options, 'diagnose: options');
-  if (progress !== undefined && typeof progress !== 'function')
-    refuse('RANGE', 'diagnose: progress', 'a function', progress);
-  return {
-    ...(mutants === undefined ? {} : { mutants: readMutants(mutants) }),
-    ...(progress === undefined ? {} : { progress: (done) => reading('diagnose: progress', () => progress(done)) }),
-  };
-}
-
-function readMutants(mutants: readonly Mutant[]): Mutant[] {
-  return Array.from(readList(mutants, 'diagnose: mutants', 'a list of known bugs'), (mutant, n) => {
-    const isMutant = reading(
-      `diagnose: mutants[${n}]`,
-      () => typeof mutant?.id === 'string' && typeof mutant.change === 'function',
-    );
-    return isMutant
-      ? mutant
-      : refuse('RANGE', `diagnose: mutants[${n}]`, 'a known bug, such as those in MUTANTS', mutant);
+function readDiagnoseOptions(options: DiagnoseOptions): Required<DiagnoseOptions> {
+  const { mutants = MUTANTS, progress = () => {} } = readOptions(options, 'diagnose: options');
+  if (typeof progress !== 'function') refuse('RANGE', 'diagnose: progress', 'a function', progress);
+  const list = Array.from(readList(mutants, 'diagnose: mutants', 'a list of known bugs'), (mutant, n) => {
+    const where = `diagnose: mutants[${n}]`;
+    if (!reading(where, () => typeof mutant?.id === 'string' && typeof mutant.change === 'function'))
+      refuse('RANGE', where, 'a known bug, such as those in MUTANTS', mutant);
+    return mutant;
   });
+  return { mutants: list, progress: (done) => reading('diagnose: progress', () => progress(done)) };
 }
 
 function readExpected(expected: Expected): Expected {
@@ -143,55 +136,59 @@ function axesOf({ spec }: Expected): number {
   return spec.axes ? sharePairs(spec.axes, (spec.rotaryDim ?? spec.headDim) / 2).numAxes : 1;
 }
 
-function withoutExpectation(heads: Heads, { mutants = MUTANTS }: DiagnoseOptions): Diagnosis {
+function withoutExpectation(heads: Heads, mutants: readonly Mutant[]): Diagnosis {
   const found = identifyHeads(heads);
-  const blank = {
-    tier: found.explains,
-    named: [],
-    recipes: [],
+  const { outcome, expected, explains, positions } = found;
+  const understood = outcome !== 'unchanged' && expected && explains;
+  // A record that explains y only with noise is compared with the peers' arithmetic and with precision bugs.
+  const precise = explains === 'stored' || !positions[0]?.asGiven;
+  const judged =
+    understood && !precise
+      ? new Bench(
+          expected,
+          mutants.filter(({ cause }) => cause === 'I'),
+        ).judge(heads)
+      : undefined;
+  return {
+    verdict: understood ? 'rotation' : outcome === 'rotation' ? 'different' : 'not understood',
+    tier: explains,
+    named: judged?.named ?? [],
+    recipes: judged?.recipes ?? [],
     notRuledOut: [],
     differences: [],
     worst: undefined,
+    found,
     expectedFrequencies: undefined,
     next: undefined,
   };
-  if (found.outcome === 'unchanged') return { ...blank, verdict: 'not understood', found };
-  if (!found.expected || !found.explains)
-    return { ...blank, verdict: found.outcome === 'rotation' ? 'different' : 'not understood', found };
-  const verdict = 'rotation';
-  if (found.explains === 'stored' || !found.positions[0]!.asGiven) return { ...blank, verdict, found };
-  const precision = judge(
-    found.expected,
-    heads,
-    mutants.filter(({ cause }) => cause === 'I'),
-  );
-  return { ...blank, verdict, found, recipes: precision.recipes, named: precision.named };
 }
 
 function against(
   expected: Expected,
   heads: Heads,
-  { mutants = MUTANTS, progress = () => {} }: DiagnoseOptions,
+  mutants: readonly Mutant[],
+  progress: (done: number) => void,
 ): Diagnosis {
-  const judged = judge(expected, heads, mutants, progress);
+  const judged = new Bench(expected, mutants).judge(heads, progress);
+  const { tier, named, recipes, notRuledOut, worst, together } = judged;
   const expectedFrequencies = signedFrequencies(expected);
   const found = identifyHeads(judged.normalised, expectedFrequencies);
   progress(0.9);
-  const { verdict, tier, named, recipes, notRuledOut } = judged;
-  const differences = verdict === 'as expected' || verdict === 'less precise' ? [] : differencesOf(expected, found);
-  const settled = verdict ?? (found.outcome === 'rotation' && differences.length > 0 ? 'different' : 'not understood');
-  const next = judged.together.length > 1 ? nextInput(expected, judged.together, heads, mutants) : undefined;
-  // What no input separates from right is right, for this model.
+  const right = judged.verdict === 'as expected' || judged.verdict === 'less precise';
+  const differences = right ? [] : differencesOf(expected, found);
+  const rotates = found.outcome === 'rotation' && differences.length > 0;
+  const next = together.length > 1 ? nextInput(expected, together, heads, mutants) : undefined;
+  // A bug that no input separates from the right kernel is no bug, for this model.
   const shown = new Set(next?.groups.flat());
   progress(1);
   return {
-    verdict: settled,
+    verdict: judged.verdict ?? (rotates ? 'different' : 'not understood'),
     tier,
     named,
     recipes,
     notRuledOut: notRuledOut.filter(({ id }) => shown.has(id)),
     differences,
-    worst: judged.worst,
+    worst,
     found,
     expectedFrequencies,
     next,
@@ -199,118 +196,92 @@ function against(
 }
 
 interface Judged extends Pick<Diagnosis, 'tier' | 'named' | 'recipes' | 'notRuledOut' | 'worst'> {
-  /** Undefined when no hypothesis makes y. */
+  /** Undefined when no hypothesis gives y. */
   readonly verdict: 'as expected' | 'less precise' | 'known bug' | undefined;
-  /** Hypotheses that this input leaves together. */
+  /** Hypotheses that this input cannot tell apart. */
   readonly together: readonly Hypothesis[];
-  /** The observation with the norm taken out of x, where there is one. */
+  /** The observation with the norm applied to x, where there is one. */
   readonly normalised: Heads;
 }
 
-/** Compares y with everything that is known. */
-export function judge(
-  expected: Expected,
-  heads: Heads,
-  mutants: readonly Mutant[],
-  progress: (done: number) => void = () => {},
-): Judged {
-  return prepare(expected, mutants).judge(heads, progress);
-}
+/** The hypotheses about one input and their outputs, ready for any y that came of the same x, positions and norm. */
+export class Bench {
+  readonly #expected: Expected;
+  readonly #mutants: readonly Mutant[];
+  readonly #kept = new Map<string, unknown>();
 
-/** Hypotheses with what they make, ready for any y that the same x and positions led to. */
-export interface Bench {
-  judge(seen: Heads, progress?: (done: number) => void): Judged;
-}
-
-/**
- * Prepares a diagnosis for many outputs of one input.
- *
- * @param expected - what is meant
- * @param mutants - the known bugs
- * @returns for observations that share x, positions and norm
- */
-export function prepare(expected: Expected, mutants: readonly Mutant[]): Bench {
-  const kept = new Map<string, unknown>();
-  const once = <T>(key: string, make: () => T): T => {
-    if (!kept.has(key)) kept.set(key, make());
-    return kept.get(key) as T;
-  };
-  return {
-    judge(heads, progress = () => {}) {
-      const { dtype } = heads;
-      const hypotheses = once(dtype, () => hypothesesOf(expected, heads, mutants)); // some bugs depend on y's dtype
-      const right = hypotheses[0]!;
-      const rows = chooseRows(right, heads, expected);
-      const of = `${dtype} ${rows.join()}`;
-      const make = (h: Hypothesis): Float64Array => once(`${of} ${h.id}`, () => runRows(h.steps, heads, rows));
-      const slack = (h: Hypothesis, tier: Tier): Float64Array | undefined =>
-        tier === 'stored'
-          ? undefined
-          : once(`${of} ${h.id} ${tier}`, () => slackOf(h.steps, right.steps, heads, rows, tier));
-      return judgeRows({ expected, heads, rows, hypotheses, mutants, make, slack, progress });
-    },
-  };
-}
-
-interface Judging {
-  readonly expected: Expected;
-  readonly heads: Heads;
-  readonly rows: readonly number[];
-  /** The right one first. */
-  readonly hypotheses: readonly Hypothesis[];
-  readonly mutants: readonly Mutant[];
-  readonly make: (h: Hypothesis) => Float64Array;
-  readonly slack: (h: Hypothesis, tier: Tier) => Float64Array | undefined;
-  readonly progress: (done: number) => void;
-}
-
-function judgeRows(of: Judging): Judged {
-  const { expected, heads, rows, hypotheses, make, slack, progress } = of;
-  const seen = seenRows(heads, rows, expected);
-  const right = hypotheses[0]!;
-  const fitsAt = (h: Hypothesis, tier: Tier): boolean => misfit(seen, make(h), slack(h, tier), 1) <= 1;
-  const common = { worst: worstOf(seen, make(right), heads, rows), normalised: normalisedHeads(right, heads) };
-  for (const [t, tier] of TIERS.entries()) {
-    const fitting = hypotheses.filter((h, n) => {
-      progress((0.6 * (t + n / hypotheses.length)) / TIERS.length);
-      return fitsAt(h, tier);
-    });
-    if (fitting.length === 0) continue;
-    if (fitting.includes(right)) fitting.push(...idleBugs(of));
-    return { ...settle(fitting, tier, () => TIERS.find((one) => fitsAt(right, one))), ...common };
+  constructor(expected: Expected, mutants: readonly Mutant[]) {
+    this.#expected = expected;
+    this.#mutants = mutants;
   }
-  const two = findPair(of, seen);
-  if (two) return { ...settle(two.pairs, two.tier, () => undefined), ...common };
-  return { verdict: undefined, tier: undefined, named: [], recipes: [], notRuledOut: [], together: [], ...common };
+
+  #once<T>(key: string, make: () => T): T {
+    if (!this.#kept.has(key)) this.#kept.set(key, make());
+    return this.#kept.get(key) as T;
+  }
+
+  /** Compares y with every hypothesis, tier by tier, and then with pairs of bugs. */
+  judge(heads: Heads, progress: (done: number) => void = () => {}): Judged {
+    const { dtype } = heads;
+    // Some bugs depend on y's dtype.
+    const hypotheses = this.#once(dtype, () => hypothesesOf(this.#expected, heads, this.#mutants));
+    const right = hypotheses[0]!;
+    const rows = chooseRows(right, heads, this.#expected);
+    const seen = seenRows(heads, rows, this.#expected);
+    const of = `${dtype} ${rows.join()}`;
+    const make = (h: Hypothesis) => this.#once(`${of} ${h.id}`, () => runRows(h.steps, heads, rows));
+    const fitsAt = (h: Hypothesis, tier: Tier): boolean => {
+      const key = `${of} ${h.id} ${tier}`;
+      const slack =
+        tier === 'stored' ? undefined : this.#once(key, () => slackOf(h.steps, right.steps, heads, rows, tier));
+      return misfit(seen, make(h), slack, 1) <= 1;
+    };
+    const common = { worst: worstOf(seen, make(right), heads, rows), normalised: normalisedHeads(right, heads) };
+    for (const [t, tier] of TIERS.entries()) {
+      const fitting = hypotheses.filter((h, n) => {
+        progress((0.6 * (t + n / hypotheses.length)) / TIERS.length);
+        return fitsAt(h, tier);
+      });
+      if (fitting.length === 0) continue;
+      if (fitting.includes(right)) fitting.push(...idleBugs(hypotheses, this.#mutants));
+      return { ...settle(fitting, tier, () => TIERS.some((one) => fitsAt(right, one))), ...common };
+    }
+    const able = new Set(hypotheses.map(({ id }) => id));
+    const two = findPair(
+      this.#expected,
+      right.steps,
+      this.#mutants.filter(({ id }) => able.has(id)),
+      heads,
+      rows,
+      progress,
+    );
+    if (two) return { ...settle(two.pairs, two.tier, () => false), ...common };
+    return { verdict: undefined, tier: undefined, named: [], recipes: [], notRuledOut: [], together: [], ...common };
+  }
 }
 
 function settle(
   fitting: readonly Hypothesis[],
   tier: Tier,
-  rightTier: () => Tier | undefined,
+  rightFits: () => boolean,
 ): Omit<Judged, 'worst' | 'normalised'> {
   const bugs = fitting.filter(({ kind }) => kind === 'known-bug').map(({ id, mutants }): Named => ({ id, mutants }));
   const recipes = fitting.filter(({ kind }) => kind === 'recipe').map(({ id }) => id.replace('recipe:', ''));
   const together = fitting.filter(({ kind }) => kind !== 'recipe');
+  const common = { tier, recipes };
   if (fitting.some(({ kind }) => kind === 'right')) {
-    return {
-      verdict: tier === 'stored' ? 'as expected' : 'less precise',
-      tier,
-      named: [],
-      recipes,
-      notRuledOut: bugs,
-      together,
-    };
+    const verdict = tier === 'stored' ? 'as expected' : 'less precise';
+    return { ...common, verdict, named: [], notRuledOut: bugs, together };
   }
-  // A kernel that is right but for its precision is right, as far as its dtype lets it be.
+  // A kernel whose only bug is its precision is right as far as its dtype allows.
   const precision = bugs.every(({ mutants }) => mutants.every(({ cause }) => cause === 'I'));
-  const right = recipes.length > 0 || (precision && rightTier() !== undefined);
-  if (right) return { verdict: 'less precise', tier, named: bugs, recipes, notRuledOut: [], together: [] };
-  return { verdict: 'known bug', tier, named: bugs, recipes, notRuledOut: [], together };
+  if (recipes.length > 0 || (precision && rightFits()))
+    return { ...common, verdict: 'less precise', named: bugs, notRuledOut: [], together: [] };
+  return { ...common, verdict: 'known bug', named: bugs, notRuledOut: [], together };
 }
 
-/** A bug that cannot happen with these positions would not have been seen either. */
-function idleBugs({ hypotheses, mutants }: Judging): Hypothesis[] {
+/** Bugs that cannot happen with these positions: this input would not have shown them. */
+function idleBugs(hypotheses: readonly Hypothesis[], mutants: readonly Mutant[]): Hypothesis[] {
   const { steps } = hypotheses[0]!;
   const able = new Set(hypotheses.map(({ id }) => id));
   return mutants
@@ -318,45 +289,40 @@ function idleBugs({ hypotheses, mutants }: Judging): Hypothesis[] {
     .map((mutant) => ({ id: mutant.id, kind: 'known-bug', mutants: [mutant], steps }));
 }
 
-/** Two bugs at once, to the last bit or with angles in f32: tried on a few rows first, as there are many pairs. */
-function findPair(of: Judging, seen: Seen): { tier: Tier; pairs: Hypothesis[] } | undefined {
-  const { heads, rows, hypotheses, mutants, expected, progress } = of;
-  const right = hypotheses[0]!.steps;
-  const able = new Set(hypotheses.map(({ id }) => id));
-  const list = mutants.filter(({ id }) => able.has(id));
-  const few = rows.filter((_, n) => n % Math.ceil(rows.length / 8) === 0);
-  const seenFew = seenRows(heads, few, expected);
-  const makes = (pair: Hypothesis, some: readonly number[], y: Seen, tier: Tier): boolean => {
-    const slack = tier === 'stored' ? undefined : slackOf(pair.steps, right, heads, some, tier);
-    return misfit(y, runRows(pair.steps, heads, some), slack, 1) <= 1;
+/** Two bugs at once, to the last bit or with angles in f32: tried on a few rows first, because there are many pairs. */
+function findPair(
+  expected: Expected,
+  right: Hypothesis['steps'],
+  mutants: readonly Mutant[],
+  heads: Heads,
+  rows: readonly number[],
+  progress: (done: number) => void,
+): { tier: Tier; pairs: Hypothesis[] } | undefined {
+  const few = rows.filter((_row, n) => n % Math.ceil(rows.length / 8) === 0);
+  const [seenFew, seen] = [seenRows(heads, few, expected), seenRows(heads, rows, expected)];
+  const fits = ({ steps }: Hypothesis, some: readonly number[], y: Seen, tier: Tier): boolean => {
+    const slack = tier === 'stored' ? undefined : slackOf(steps, right, heads, some, tier);
+    return misfit(y, runRows(steps, heads, some), slack, 1) <= 1;
   };
   for (const [n, tier] of (['stored', 'angles'] as const).entries()) {
     const pairs: Hypothesis[] = [];
     let tried = 0;
-    for (const pair of pairsOf(right, list)) {
-      if (tried++ % 64 === 0) progress(0.6 + 0.15 * (n + Math.min(1, tried / (list.length * list.length * 0.5))));
-      if (!Object.is(pair.steps.all, right.all)) continue; // whole tensors, hundreds of times
-      if (makes(pair, few, seenFew, tier) && makes(pair, rows, seen, tier)) pairs.push(pair);
+    for (const pair of pairsOf(right, mutants)) {
+      if (tried++ % 64 === 0) progress(0.6 + 0.15 * (n + Math.min(1, tried / (mutants.length * mutants.length * 0.5))));
+      if (!Object.is(pair.steps.all, right.all)) continue; // it would run whole tensors, hundreds of times
+      if (fits(pair, few, seenFew, tier) && fits(pair, rows, seen, tier)) pairs.push(pair);
     }
     if (pairs.length > 0) return { tier, pairs };
   }
   return undefined;
 }
 
-function everyRow({ batch, seq, heads }: Heads): number[] {
-  return Array.from({ length: batch * seq * heads }, (_, r) => r);
-}
-
-/** All rows of a small observation; of a large one a sample, and the rows that are farthest from right. */
+/** All rows of a small observation. Of a large one, a sample and the rows that are farthest from right. */
 function chooseRows(right: Hypothesis, heads: Heads, expected: Expected): number[] {
   const all = everyRow(heads);
   if (all.length <= MAX_ROWS) return all;
-  const { headDim } = heads;
   const worst = all
-    .map((r) => {
-      const row = [r];
-      return { r, off: misfit(seenRows(heads, row, expected), runRows(right.steps, heads, row).subarray(0, headDim)) };
-    })
+    .map((r) => ({ r, off: misfit(seenRows(heads, [r], expected), runRows(right.steps, heads, [r])) }))
     .filter(({ off }) => off > 1)
     .sort((a, b) => b.off - a.off || a.r - b.r);
   return [...new Set([...sampleRows(heads), ...worst.slice(0, MAX_ROWS / 4).map(({ r }) => r)])].sort((a, b) => a - b);
@@ -371,7 +337,7 @@ function worstOf(seen: Seen, made: Float64Array, heads: Heads, rows: readonly nu
   return { ...describeRow(heads, r), dim, y: heads.y[r * headDim + dim]!, expected: made[at]! };
 }
 
-/** The norm is taken out before pairs are looked for. */
+/** Applies the norm to x, so that pairs can be looked for. */
 function normalisedHeads(right: Hypothesis, heads: Heads): Heads {
   if (!heads.norm) return heads;
   const { headDim } = heads;
@@ -382,7 +348,7 @@ function normalisedHeads(right: Hypothesis, heads: Heads): Heads {
   return { ...heads, x, norm: undefined };
 }
 
-/** Frequencies of an expectation, negative backwards. */
+/** Expected frequencies; negative for the backward direction. */
 function signedFrequencies({ spec, direction = 'forward' }: Expected): Float64Array {
   return frequenciesOf(spec).invFreq.map((f) => (direction === 'backward' ? -f : f));
 }

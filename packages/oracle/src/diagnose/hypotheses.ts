@@ -258,6 +258,11 @@ function probe(steps: RopeSteps, heads: Heads, rows: readonly number[], tier: Ti
   return turned === (whole ? heads.batch * heads.seq * heads.heads : rows.length) * steps.pairs ? slack : undefined;
 }
 
+/** The numbers of all head rows. */
+export function everyRow({ batch, seq, heads }: Heads): number[] {
+  return Array.from({ length: batch * seq * heads }, (_row, r) => r);
+}
+
 /** Where a head row is, and the position it was given on each axis. */
 export function describeRow(heads: Heads, r: number): RowAt & { readonly positions: readonly number[] } {
   const at = rowAt(heads, r);

@@ -8,7 +8,7 @@ import { checkPlan } from 'ropewalk/backend';
 import { runReference } from 'ropewalk/reference';
 import { type Change, changed, type RopeSteps, runSteps } from './steps.js';
 
-/** The causes of RoPE bugs in the field, lettered as in docs/diagnose.md. */
+/** The causes of RoPE bugs in public threads, by their letters in docs/diagnose.md. */
 export const CAUSES = {
   A: 'pairing, and the permutation of q and k weights',
   B: 'partial rotary',
@@ -27,25 +27,25 @@ export const CAUSES = {
   O: 'order of arguments',
 } as const;
 
-/** The letter of a cause. */
+/** The letter of a cause in {@link CAUSES}. */
 export type Cause = keyof typeof CAUSES;
 
 /** A known way to get RoPE wrong. */
 export interface Mutant {
-  /** Unique, in words joined by hyphens: `pairs-interleaved-for-half`. */
+  /** Unique, words joined by hyphens: `pairs-interleaved-for-half`. */
   readonly id: string;
   readonly cause: Cause;
-  /** What it does wrong, as one would tell its author: `Takes pairs (2j, 2j+1) where (j, j + R/2) is meant.` */
+  /** What it does wrong, as one would tell its author: `Rotates pairs (2j, 2j+1) instead of (j, j + rotary_dim/2).` */
   readonly does: string;
-  /** Public threads that tell of it: `huggingface/transformers#25199`. */
+  /** Public threads that report it: `huggingface/transformers#25199`. */
   readonly threads: readonly string[];
   /** What a call must have for it to go wrong, in words: `YaRN and rotary_dim < head_dim`; undefined where any rotation will do. */
   readonly needs?: string;
   /**
-   * The steps that it does otherwise.
+   * Changes the steps that it gets wrong.
    *
    * @param steps - the right ones
-   * @returns undefined where it cannot go wrong in its way: YaRN's ramp in a call without YaRN, frequencies where the table is given
+   * @returns undefined where it cannot go wrong: YaRN's ramp in a call without YaRN, frequencies where the table is given
    */
   change(steps: RopeSteps): Change | undefined;
 }
@@ -55,7 +55,7 @@ export interface Mutant {
  *
  * @param mutant - which
  * @param call - a checked call, tensors in host memory
- * @returns whether the mutant could go wrong in it; if not, it ran rightly
+ * @returns whether the mutant could go wrong in it; if not, it ran like the right kernel
  */
 export function runMutant(mutant: Mutant, call: RopeCall): boolean {
   let could = false;
@@ -68,19 +68,20 @@ export function runMutant(mutant: Mutant, call: RopeCall): boolean {
   return could;
 }
 
-/**
- * A runner whose RoPE is a mutant's, and all else the reference's: for suites that should notice.
- *
- * @param mutant - which
- */
+/** A runner whose RoPE is a mutant's and whose other operators are the reference's: test suites should notice it. */
 export function mutantRunner(mutant: Mutant): Runner {
+  return ropeRunner(mutant.id, (call) => runMutant(mutant, call));
+}
+
+/** A runner with another RoPE; its other operators are the reference's. */
+export function ropeRunner(name: string, rotate: (call: RopeCall) => void): Runner {
   return {
-    name: mutant.id,
+    name,
     allocate: zeros,
     whyNot: () => undefined,
     run(plan) {
       checkPlan(plan);
-      if (plan.op === 'rope') runMutant(mutant, plan);
+      if (plan.op === 'rope') rotate(plan);
       else runReference(plan);
     },
     async finish() {},

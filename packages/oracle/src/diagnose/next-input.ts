@@ -1,18 +1,19 @@
 /**
- * The next input to try: positions on which what the data left together falls apart.
+ * The next input to try: positions that tell apart the hypotheses which the data could not.
  *
  * @module
  */
 
 import { type FloatDtype, roundTo } from 'ropewalk';
 import { randomFrom } from 'ropewalk/backend';
-import { type Expected, type Hypothesis, hypothesesOf, misfit, pairsOf, runRows } from './hypotheses.js';
+import { type Expected, everyRow, type Hypothesis, hypothesesOf, misfit, pairsOf, runRows } from './hypotheses.js';
 import type { Mutant } from './mutant.js';
 import type { Heads } from './observation.js';
 import { magnitudeOf } from './spec-fit.js';
 
-/** An input for the kernel, small. */
+/** A small input for the kernel. */
 export interface NextInput {
+  /** What is special about its positions. */
   readonly why: string;
   /** `[batch, seq, head, head_dim]`; every number is exact in bf16, f16 and f32. */
   readonly x: Float64Array;
@@ -20,23 +21,15 @@ export interface NextInput {
   /** `[numAxes, batch, seq]` */
   readonly positions: Float64Array;
   readonly numAxes: number;
-  /** The hypotheses in groups: one group from another can be told apart, within a group not. What it would not show either is left out. */
+  /** Ids of the hypotheses, in groups that this input tells apart; `right` stands for the right kernel and all that it does not show. */
   readonly groups: readonly (readonly string[])[];
 }
 
 const HEADS = 4;
-/** Beyond noise by this factor, so that an f32 kernel shows it too. */
+/** How many times its noise a difference must be, so that an f32 kernel shows it too. */
 const CLEAR = 16;
 
-/**
- * Finds an input that tells hypotheses apart.
- *
- * @param expected - what they are changes of
- * @param together - hypotheses that explain y alike
- * @param like - head_dim, axes, norm and y's dtype
- * @param mutants - the known bugs
- * @returns of the inputs tried, the one with most groups; undefined when none separates any
- */
+/** Of the inputs that are tried, the one that splits the hypotheses into most groups; undefined when none separates any. */
 export function nextInput(
   expected: Expected,
   together: readonly Hypothesis[],
@@ -56,7 +49,7 @@ export function nextInput(
   return best;
 }
 
-/** Positions of two batches, from the most ordinary on. */
+/** Positions of two batches, the most ordinary first. */
 function candidates({ spec }: Expected): { why: string; rows: [number[], number[]] }[] {
   const scaling = spec.scaling;
   const context =
@@ -71,7 +64,7 @@ function candidates({ spec }: Expected): { why: string; rows: [number[], number[
     },
     { why: 'positions about powers of two', rows: mirrored([127, 128, 255, 257, 2049, 32768, 65536, 65537]) },
     {
-      why: 'negative positions, as a shift of cached keys has',
+      why: 'negative positions, as in a shift of cached keys',
       rows: mirrored([-1, -40, -511, -8191, -1023, 0, 1, 40]),
     },
     { why: 'positions of a continued sequence', rows: mirrored([100, 101, 102, 103, 104, 105, 106, 107]) },
@@ -101,7 +94,7 @@ function groupsOn(
   mutants: readonly Mutant[],
 ): string[][] {
   const here = again(expected, together, heads, mutants);
-  const rows = Array.from({ length: heads.batch * heads.seq * heads.heads }, (_, r) => r);
+  const rows = everyRow(heads);
   const sizes = new Float64Array(rows.length).fill(
     Math.max(1, expected.spec.attentionFactor ?? magnitudeOf(expected.spec.scaling)),
   );
@@ -117,7 +110,7 @@ function groupsOn(
   return groups.map(({ ids }) => (ids.includes('right') ? ['right'] : ids));
 }
 
-/** The same hypotheses on another input; one that cannot happen there runs rightly. */
+/** The same hypotheses on another input; one that cannot happen there becomes the right kernel. */
 function again(
   expected: Expected,
   together: readonly Hypothesis[],

@@ -1,17 +1,17 @@
 /**
  * Scoring test vectors: how many of the known wrong kernels they notice.
  *
- * Each mutant runs every case in which it could go wrong, the small ones first, until one fails. What remains was missed, and the cases
- * themselves say why: none of them has what the mutant needs, or the difference is within their tolerance.
+ * Each mutant runs every case in which it could go wrong, the small ones first, until one fails. A mutant that fails no case was missed,
+ * and the cases say why: none of them has what the mutant needs, or the difference is within their tolerance.
  *
  * @module
  */
 
-import { type OpPlan, type RopeCall, type Runner, zeros } from 'ropewalk';
-import { referenceRunner, runReference } from 'ropewalk/reference';
+import type { Runner } from 'ropewalk';
+import { referenceRunner } from 'ropewalk/reference';
 import { nmse } from '../judge.js';
 import { type ConformanceCase, runCases } from '../runner.js';
-import { type Mutant, mutantRunner } from './mutant.js';
+import { type Mutant, mutantRunner, ropeRunner } from './mutant.js';
 import { changed, RopeSteps, runSteps } from './steps.js';
 
 /** What became of one mutant. */
@@ -40,13 +40,13 @@ export interface LeftOut {
   readonly why: string;
 }
 
-/** What a set of cases is worth. */
+/** How many mutants a set of cases notices. */
 export interface VectorScore {
   /** Cases given. */
   readonly cases: number;
-  /** Cases that rotate, and so can notice anything. */
+  /** Cases that rotate: only these can notice a mutant. */
   readonly rotating: number;
-  /** Cases that the right kernel does not pass either: they prove nothing about a wrong one. */
+  /** Cases that even the right kernel does not pass: they prove nothing about a wrong one. */
   readonly leftOut: readonly LeftOut[];
   /** In the order of the mutants. */
   readonly mutants: readonly MutantScore[];
@@ -55,11 +55,11 @@ export interface VectorScore {
 /** What is known of a case after the right kernel ran it. */
 interface Examined {
   readonly one: ConformanceCase;
-  /** Elements that it rotates: what running it costs. */
+  /** Elements that it rotates, as a measure of its running time. */
   readonly cost: number;
   /** Which mutants could go wrong in it. */
   readonly applies: ReadonlySet<Mutant>;
-  /** Of a table that came with the call, the largest row. */
+  /** The largest row, where the table came with the call. */
   readonly largestPosition: number;
   /** Whether the table came with a call: then what it was made of does not show. */
   readonly given: boolean;
@@ -89,19 +89,13 @@ export async function scoreVectors(
   usable.sort((a, b) => a.cost - b.cost);
   const scores: MutantScore[] = [];
   for (const mutant of mutants) {
-    scores.push(
-      await scoreMutant(
-        mutant,
-        usable.filter(({ applies }) => applies.has(mutant)),
-        usable,
-      ),
-    );
+    scores.push(await scoreMutant(mutant, usable));
     onProgress();
   }
   return { cases: cases.length, rotating: usable.length + leftOut.length, leftOut, mutants: scores };
 }
 
-/** Runs a case on the right kernel, and looks at what it asks for. Undefined for a case that rotates nothing. */
+/** Runs a case on the right kernel, and collects what it needs. Undefined for a case that rotates nothing. */
 async function examine(one: ConformanceCase, mutants: readonly Mutant[]): Promise<Examined | LeftOut | undefined> {
   const applies = new Set<Mutant>();
   let rotates = false;
@@ -109,7 +103,7 @@ async function examine(one: ConformanceCase, mutants: readonly Mutant[]): Promis
   let largestPosition = 0;
   let given = false;
   let recipe = 'float64';
-  const looker = ropeRunner((call) => {
+  const looker = ropeRunner('mutants', (call) => {
     rotates = true;
     given ||= call.plan.source === undefined;
     recipe = call.plan.source?.recipe ?? recipe;
@@ -126,7 +120,7 @@ async function examine(one: ConformanceCase, mutants: readonly Mutant[]): Promis
   const because = (why: string): LeftOut => ({ suite: one.suite, label: one.label, why });
   const problem = await problemOf(one, looker);
   if (!rotates) return undefined;
-  // Such a case holds a table builder to a peer's own f32 arithmetic; a kernel is held to the same vector by its float64 twin.
+  // Such a case tests a table builder against a peer's own f32 arithmetic. Its float64 twin tests kernels with the same vector.
   if (recipe !== 'float64') return because(`about ${recipe}, a peer’s own arithmetic`);
   if (problem !== undefined) return because(`the right kernel does not pass it: ${problem}`);
   const onReference = await problemOf(one, referenceRunner());
@@ -143,11 +137,12 @@ async function problemOf(one: ConformanceCase, runner: Runner): Promise<string |
   return undefined;
 }
 
-async function scoreMutant(mutant: Mutant, cases: readonly Examined[], all: readonly Examined[]): Promise<MutantScore> {
+async function scoreMutant(mutant: Mutant, all: readonly Examined[]): Promise<MutantScore> {
+  const cases = all.filter((one) => one.applies.has(mutant));
   const applies = cases.length;
   if (applies === 0) return { mutant, applies, outcome: 'idle', why: whyIdle(mutant, all) };
   for (const { one } of cases) {
-    // An error of a mutant is one of ours, and no verdict: it is not caught.
+    // An error that a mutant throws is our own bug, not a verdict: it is not caught.
     const verdict = await one.run(mutantRunner(mutant));
     if (verdict.status === 'fail')
       return { mutant, applies, outcome: 'killed', by: { suite: one.suite, label: one.label, detail: verdict.detail } };
@@ -166,14 +161,15 @@ async function scoreMutant(mutant: Mutant, cases: readonly Examined[], all: read
 function whyIdle(mutant: Mutant, all: readonly Examined[]): string {
   if (all.length === 0) return 'no case rotates';
   const given = all.filter((one) => one.given).length;
-  const hidden = given === 0 ? '' : ` (${given} of ${all.length} bring their table: what it was made of does not show)`;
+  const hidden =
+    given === 0 ? '' : ` (${given} of ${all.length} bring their own table, so how it was made does not show)`;
   return `no case has ${mutant.needs ?? 'what it takes'}${hidden}`;
 }
 
-/** How far a mutant's float64 output is from the right one, in the case where it is furthest, as NMSE. */
+/** The largest NMSE between a mutant's float64 output and the right one, over all cases. */
 async function largestDifference(mutant: Mutant, cases: readonly Examined[]): Promise<number> {
   let largest = 0;
-  const comparer = ropeRunner((call) => {
+  const comparer = ropeRunner('mutants', (call) => {
     for (const part of call.parts) {
       const steps = new RopeSteps(call.plan, part);
       const change = mutant.change(steps);
@@ -185,18 +181,4 @@ async function largestDifference(mutant: Mutant, cases: readonly Examined[]): Pr
   });
   for (const { one } of cases) await one.run(comparer);
   return largest;
-}
-
-/** A runner that hands rotations over, and does all else rightly. */
-function ropeRunner(rotate: (call: RopeCall) => void): Runner {
-  return {
-    name: 'mutants',
-    allocate: zeros,
-    whyNot: () => undefined,
-    run(plan: OpPlan) {
-      if (plan.op === 'rope') rotate(plan);
-      else runReference(plan);
-    },
-    async finish() {},
-  };
 }

@@ -1,11 +1,10 @@
 /**
- * RoPE spelled out in float64, one method a step, so that a mutant can do one of them wrong and leave the others alone.
+ * RoPE in float64, one method a step, so that a mutant can change one step and leave the others alone.
  *
- * With nothing changed it is the reference: `test/diagnose/` holds the two against each other.
+ * Unchanged, it computes what the reference computes; `test/oracle/diagnose/` compares the two.
  *
  * @module
  */
-
 import {
   frequenciesOf,
   type RopeCall,
@@ -15,15 +14,9 @@ import {
   type RopeSource,
 } from 'ropewalk';
 import { hostOf, sharePairs, storeNumber } from 'ropewalk/backend';
+import type { RowAt } from './observation.js';
 
-/** One head of one token. */
-export interface HeadAt {
-  readonly batch: number;
-  readonly seq: number;
-  readonly head: number;
-}
-
-/** The steps of one rotation. Change one by putting a method of the same name in front of it: {@link changed}. */
+/** The steps of one rotation; {@link changed} replaces some of them. */
 export class RopeSteps {
   readonly batch: number;
   readonly seq: number;
@@ -34,10 +27,11 @@ export class RopeSteps {
   readonly pairs: number;
   /** −1 for the backward direction. */
   readonly sign: 1 | -1;
-  /** What the plan was made from; undefined where its table was given. */
+  /** What the plan was made from; undefined where the caller gave a table. */
   readonly source: RopeSource | undefined;
-  private computed: RopeFrequencies | undefined;
-  private shared: Uint8Array | undefined;
+  /** Computed when first needed. Not #private: {@link changed} makes objects that inherit from this one. */
+  computed: RopeFrequencies | undefined;
+  shared: Uint8Array | undefined;
 
   constructor(
     readonly plan: RopePlan,
@@ -51,12 +45,12 @@ export class RopeSteps {
     this.source = plan.source;
   }
 
-  /** Dimension of the head that member k of pair j is read from. */
+  /** The dimension that member k of pair j is read from. */
   readIndex(j: number, k: 0 | 1): number {
     return this.rotaryOffset + j * this.plan.read.step + k * this.plan.read.gap;
   }
 
-  /** Dimension of the head that it is written to. */
+  /** The dimension that it is written to. */
   writeIndex(j: number, k: 0 | 1): number {
     return this.rotaryOffset + j * this.plan.write.step + k * this.plan.write.gap;
   }
@@ -67,7 +61,7 @@ export class RopeSteps {
     return this.computed;
   }
 
-  /** The axis whose position turns pair j. */
+  /** The axis whose position rotates pair j. */
   axisOfPair(j: number): number {
     if (!this.source?.spec.axes) return 0;
     if (this.shared?.length !== this.pairs) this.shared = sharePairs(this.source.spec.axes, this.pairs).axisOfPair;
@@ -75,7 +69,7 @@ export class RopeSteps {
   }
 
   /** Position of a token on an axis; of a given table, its row. */
-  position(at: HeadAt, axis: number): number {
+  position(at: RowAt, axis: number): number {
     const token = this.plan.batch === undefined ? at.seq : at.batch * this.seq + at.seq;
     if (!this.source) return this.plan.tableRows[token]!;
     const rows = this.plan.tableRows.length;
@@ -88,11 +82,11 @@ export class RopeSteps {
   }
 
   /** Multiplies cos and sin of pair j. Only where there is a {@link source}. */
-  magnitude(_j: number, _at: HeadAt): number {
+  magnitude(_j: number, _at: RowAt): number {
     return this.frequencies().attentionFactor;
   }
 
-  /** cos and sin of pair j at a position, bare: magnitude and direction come after. Of a given table, as it is. */
+  /** cos and sin of pair j at a position, before magnitude and direction are applied; a given table's own values. */
   cosSin(position: number, j: number): readonly [cos: number, sin: number] {
     if (this.source) {
       const angle = this.angle(position, j);
@@ -103,18 +97,18 @@ export class RopeSteps {
     return [table.cos[row * table.pairs + j]!, table.sin[row * table.pairs + j]! * this.sign];
   }
 
-  /** Turns one pair. */
+  /** Rotates one pair. */
   turn(x0: number, x1: number, cos: number, sin: number): readonly [y0: number, y1: number] {
     return [x0 * cos - x1 * sin, x0 * sin + x1 * cos];
   }
 
-  /** A dimension that no pair writes. */
-  beside(value: number, _dim: number, _at: HeadAt): number {
+  /** The output of a dimension that no pair writes. */
+  beside(value: number, _dim: number, _at: RowAt): number {
     return value;
   }
 
-  /** Turns one head: all steps together. */
-  rotate(head: Float64Array, at: HeadAt): Float64Array {
+  /** Rotates one head by the steps above. */
+  rotate(head: Float64Array, at: RowAt): Float64Array {
     const y = new Float64Array(this.headDim);
     const written = new Uint8Array(this.headDim);
     for (let j = 0; j < this.pairs; j++) {
@@ -145,7 +139,7 @@ export class RopeSteps {
   }
 
   /** One head from input to output. */
-  head(x: Float64Array, at: HeadAt): Float64Array {
+  head(x: Float64Array, at: RowAt): Float64Array {
     const { norm } = this.part;
     if (!norm) return this.rotate(x, at);
     return this.rotate(this.normalise(x, norm.weight.readNumbers() as Float64Array, norm.eps), at);
@@ -167,7 +161,7 @@ export class RopeSteps {
   }
 }
 
-/** Methods to put in front of those of {@link RopeSteps}; `this` in them is the whole, and `super` is the steps before the change. */
+/** Methods that replace those of {@link RopeSteps}. In them, `this` is the changed steps. */
 export type Change = Partial<
   Pick<
     RopeSteps,
@@ -192,22 +186,12 @@ export type Change = Partial<
   >
 >;
 
-/**
- * Steps of which some are others.
- *
- * @param steps - stays as it is
- * @param change - in front of it
- */
+/** The steps with some of them replaced; `steps` itself stays as it is. */
 export function changed(steps: RopeSteps, change: Change): RopeSteps {
   return Object.assign(Object.create(steps), change) as RopeSteps;
 }
 
-/**
- * Rotates by steps, as a runner would: each part of a call into its out, rounded once.
- *
- * @param call - a checked call, tensors in host memory
- * @param stepsOf - the steps for a part
- */
+/** Runs a checked call by steps: each part into its out, rounded once. */
 export function runSteps(call: RopeCall, stepsOf: (steps: RopeSteps) => RopeSteps): void {
   for (const part of call.parts) {
     const { x, out, rows } = part;

@@ -5,7 +5,8 @@
  */
 import { frequenciesOf, type PairGeometry, type RopeScaling, type RopeSpec } from 'ropewalk';
 import type { Cause, Mutant } from '../mutant.js';
-import type { Change, HeadAt, RopeSteps } from '../steps.js';
+import type { RowAt } from '../observation.js';
+import type { Change, RopeSteps } from '../steps.js';
 
 /** Something that a call must have for a mutant to go wrong. */
 export interface Need {
@@ -177,7 +178,7 @@ export function geometryOf({ plan }: RopeSteps, pairs: number): PairGeometry {
 }
 
 /** Another position, computed from the right one; a whole number, because given tables are indexed by it. */
-export function withPosition(steps: RopeSteps, of: (right: number, at: HeadAt, axis: number) => number): Change {
+export function withPosition(steps: RopeSteps, of: (right: number, at: RowAt, axis: number) => number): Change {
   return { position: (at, axis) => of(steps.position(at, axis), at, axis) };
 }
 

@@ -4,11 +4,12 @@
  * @module
  */
 import type { Mutant } from '../mutant.js';
-import type { HeadAt, RopeSteps } from '../steps.js';
+import type { RowAt } from '../observation.js';
+import type { RopeSteps } from '../steps.js';
 import { BACKWARD, BATCHES, HEADS, mutantsOf, need, OWN_POSITIONS, TOKENS, withPosition } from './entry.js';
 
-const copied = (of: (steps: RopeSteps, at: HeadAt) => boolean) => (steps: RopeSteps) => ({
-  rotate: (head: Float64Array, at: HeadAt) => (of(steps, at) ? head.slice() : steps.rotate(head, at)),
+const copied = (of: (steps: RopeSteps, at: RowAt) => boolean) => (steps: RopeSteps) => ({
+  rotate: (head: Float64Array, at: RowAt) => (of(steps, at) ? head.slice() : steps.rotate(head, at)),
 });
 
 const DECODED_TOGETHER = need('several sequences of one token', ({ batch, seq }) => batch > 1 && seq === 1);

@@ -4,7 +4,8 @@
  * @module
  */
 import type { Mutant } from '../mutant.js';
-import type { HeadAt, RopeSteps } from '../steps.js';
+import type { RowAt } from '../observation.js';
+import type { RopeSteps } from '../steps.js';
 import {
   beyond,
   COMPUTED,
@@ -24,7 +25,7 @@ const DECODE = need(
 /** The length of a table that is too short. */
 const TABLE_ROWS = 4096;
 
-const first = (steps: RopeSteps, at: HeadAt, axis: number): number => steps.position({ ...at, seq: 0 }, axis);
+const first = (steps: RopeSteps, at: RowAt, axis: number): number => steps.position({ ...at, seq: 0 }, axis);
 const STARTED = need('a first position other than 0', (steps) =>
   batches(steps).some((batch) => first(steps, { batch, seq: 0, head: 0 }, 0) !== 0),
 );
