@@ -13,13 +13,13 @@ export {
 export { GraphBuilder, OLDEST_OPSET, OPSET } from './export/builder.js';
 export { type GraphCost, graphCost, type SeedStep, seedSteps } from './export/cost.js';
 export { emitPlan } from './export/emit.js';
+export type { GraphForm } from './export/fragments.js';
 export {
   OPERATOR_SHAPES,
   type OperatorModelOptions,
   type OperatorName,
   operatorModel,
 } from './export/operator-model.js';
-export type { GraphForm } from './export/operators.js';
 export type { EmitOptions, EmittedGraph, EmittedValue, NotEmitted } from './export/plan-graph.js';
 export { type RopeModel, type RopeModelOptions, ropeModel, TABLE_CONTEXT } from './export/rope-model.js';
 export {

@@ -4,7 +4,7 @@ import { describe, test } from 'node:test';
 import fc from 'fast-check';
 import { GraphBuilder } from '../../../packages/onnx/src/export/builder.js';
 import { emitPlan, type GraphForm } from '../../../packages/onnx/src/export/emit.js';
-import { narrowed } from '../../../packages/onnx/src/export/operators.js';
+import { narrowed } from '../../../packages/onnx/src/export/fragments.js';
 import { valueTypes } from '../../../packages/onnx/src/export/shapes.js';
 import { writeOnnxModel } from '../../../packages/onnx/src/format/onnx.js';
 import { bindGolden } from '../../../packages/oracle/src/golden/case.js';

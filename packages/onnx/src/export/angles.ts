@@ -109,7 +109,7 @@ function reducedConstants(invFreq: Float64Array, limbs: number): LimbConstants {
 }
 
 /** cos and sin in a graph, `[batch or 1, seq, pairs]`. */
-export interface Turning {
+export interface CosSin {
   readonly cos: string;
   readonly sin: string;
   readonly dtype: 'f32' | 'f64' | 'f16';
@@ -137,7 +137,7 @@ export function anglesInGraph(
   c: AngleConstants,
   mode: 'f64' | 'f32' | 'f32-reduced',
   options: AngleOptions,
-): Turning {
+): CosSin {
   const dtype = mode === 'f64' ? 'f64' : 'f32';
   const angle = mode === 'f32-reduced' ? reducedAngle(b, c, options) : plainAngle(b, c, dtype, options.positions);
   const scaled = (value: string): string =>

@@ -1,7 +1,7 @@
 /**
  * An ONNX graph while it grows: values have names, nodes are appended, constants are initializers.
  *
- * It knows no operator of ours; emitters call it.
+ * It knows no operator; emitters call it.
  *
  * @module
  */
@@ -11,9 +11,9 @@ import { type OnnxAttribute, type OnnxModel, type OnnxNode, type OnnxValue, onnx
 
 /** RotaryEmbedding, RMSNormalization and Attention as they came with opset 23. */
 export const OPSET = 23;
-/** TensorProto.DataType BOOL: conditions inside of a graph; no dtype of ours. */
-export const ONNX_BOOL = 9;
-/** The oldest opset with everything that primitives need: Split with num_outputs, ReduceMean with axes as an input. */
+/** TensorProto.DataType of conditions inside a graph, which are no dtype of ours. */
+const ONNX_BOOL = 9;
+/** The oldest opset that has what primitives need: Split with num_outputs, ReduceMean with axes as an input. */
 export const OLDEST_OPSET = 18;
 
 /** The IR version that came with each opset. */
@@ -32,7 +32,7 @@ export class GraphBuilder {
   readonly initializers = new Map<string, Tensor>();
   readonly inputs: OnnxValue[] = [];
   readonly outputs: OnnxValue[] = [];
-  private count = 0;
+  #count = 0;
 
   /** Declares an input of the graph. */
   input(name: string, dtype: Dtype, shape: readonly (number | string)[]): string {
@@ -61,22 +61,32 @@ export class GraphBuilder {
     );
   }
 
-  /** Appends a node with one output. */
-  add(opType: string, inputs: readonly string[], attributes: Readonly<Record<string, OnnxAttribute>> = {}): string {
+  /** Appends a node with one output. Inputs and attributes that are undefined are left out. */
+  add(
+    opType: string,
+    inputs: readonly (string | undefined)[],
+    attributes: Readonly<Record<string, OnnxAttribute | undefined>> = {},
+  ): string {
     return this.addMany(opType, inputs, attributes, 1)[0]!;
   }
 
-  /** Appends a node with several outputs. */
+  /** Appends a node with several outputs. Inputs and attributes that are undefined are left out. */
   addMany(
     opType: string,
-    inputs: readonly string[],
-    attributes: Readonly<Record<string, OnnxAttribute>>,
-    outputs: number,
+    inputs: readonly (string | undefined)[],
+    attributes: Readonly<Record<string, OnnxAttribute | undefined>>,
+    count: number,
   ): readonly string[] {
-    const names = Array.from({ length: outputs }, (_, n) => `v${this.count}${outputs > 1 ? `_${n}` : ''}`);
-    this.count++;
-    this.nodes.push({ opType, inputs, outputs: names, attributes });
-    return names;
+    const outputs = Array.from({ length: count }, (_, n) => `v${this.#count}${count > 1 ? `_${n}` : ''}`);
+    this.#count++;
+    const given = Object.entries(attributes).filter(([, value]) => value !== undefined);
+    this.nodes.push({
+      opType,
+      inputs: inputs.filter((name) => name !== undefined),
+      outputs,
+      attributes: Object.fromEntries(given) as Record<string, OnnxAttribute>,
+    });
+    return outputs;
   }
 
   /** A name for a constant that no constant or input has. */
@@ -89,13 +99,9 @@ export class GraphBuilder {
     return `${name}_${n}`;
   }
 
+  /** Appends a conversion to another dtype. */
   cast(value: string, to: Dtype | 'bool'): string {
     return this.add('Cast', [value], { to: { i: to === 'bool' ? ONNX_BOOL : onnxDataType(to) } });
-  }
-
-  /** 16-bit floats as f32. */
-  widen(value: string, dtype: Dtype): string {
-    return dtype === 'f16' || dtype === 'bf16' ? this.cast(value, 'f32') : value;
   }
 
   /** Hands a value out of the graph. The last node writes it under its name; any other value goes through Identity. */
@@ -119,7 +125,7 @@ export class GraphBuilder {
     const { inputs, outputs, initializers, nodes } = this;
     return {
       name,
-      ...(doc === undefined ? {} : { doc }),
+      doc,
       opset,
       irVersion:
         IR_VERSION.get(opset) ?? refuse('RANGE', 'graph: opset', `an integer in [${OLDEST_OPSET}, ${OPSET}]`, opset),

@@ -26,11 +26,11 @@ import {
 import { unknownPlan, walk } from 'ropewalk/backend';
 import { dequantise } from './blocks.js';
 import type { GraphBuilder } from './builder.js';
-import { type AttentionShape, argmax, attention, narrowed, rmsNorm, swiglu } from './operators.js';
+import { type AttentionShape, argmax, attention, narrowed, rmsNorm, swiglu } from './fragments.js';
 import { computeIn, type EmitOptions, type EmittedGraph, type NotEmitted, PlanGraph } from './plan-graph.js';
 import { emitRope } from './rope.js';
 
-export type { GraphForm } from './operators.js';
+export type { GraphForm } from './fragments.js';
 export type { EmitOptions, EmittedGraph, EmittedValue, NotEmitted } from './plan-graph.js';
 
 /**
@@ -100,7 +100,7 @@ function emitLinear(g: PlanGraph, { x, weight, bias, out }: LinearPlan): undefin
     : g.wide('weight', weight, compute);
   const added = bias && g.wide('bias', bias, compute);
   if (x.rank === 2 && !g.primitives) {
-    g.round(b.add('Gemm', [value, matrix, ...(added ? [added] : [])], { transB: { i: 1 } }), compute, 'out', out);
+    g.round(b.add('Gemm', [value, matrix, added], { transB: { i: 1 } }), compute, 'out', out);
     return;
   }
   const y = b.add('MatMul', [value, b.add('Transpose', [matrix], { perm: { ints: [1, 0] } })]);
@@ -154,8 +154,10 @@ function maskOf({ seq, total }: AttentionShape, window: number | undefined, comp
 
 function emitArgmax(g: PlanGraph, { values, outIndex, outValue }: ArgmaxPlan): undefined {
   const value = g.take('values', values);
-  // ArgMax has not every dtype everywhere; a cast to f32 keeps order, ties and NaN.
-  const index = argmax(g.b, g.b.widen(value, values.dtype), computeIn(values.dtype), g.options.nan ?? 'first');
+  const compute = computeIn(values.dtype);
+  // Not every runtime has ArgMax for every dtype; a cast to f32 keeps order, ties and NaN.
+  const wide = values.dtype === compute ? value : g.b.cast(value, compute);
+  const index = argmax(g.b, wide, compute, g.options.nan ?? 'first');
   g.give(g.b.add('GatherElements', [value, index], { axis: { i: -1 } }), 'value', outValue);
   g.give(outIndex.dtype === 'i32' ? g.b.cast(index, 'i32') : index, 'index', outIndex);
 }

@@ -32,7 +32,7 @@ import {
 import { countElements, fail, readName, readOptions, refuse } from 'ropewalk/backend';
 import { GraphBuilder } from './builder.js';
 import { emitPlan } from './emit.js';
-import type { GraphForm } from './operators.js';
+import type { GraphForm } from './fragments.js';
 
 /** An operator that {@link operatorModel} writes; for RoPE see ropeModel. */
 export type OperatorName = Exclude<OpName, 'rope'>;

@@ -6,7 +6,7 @@
 import type { Dtype, FloatDtype, Tensor } from 'ropewalk';
 import type { AngleMode } from './angles.js';
 import type { GraphBuilder } from './builder.js';
-import { type GraphForm, narrowed } from './operators.js';
+import { type GraphForm, narrowed } from './fragments.js';
 
 /** How a plan becomes a graph. */
 export interface EmitOptions {

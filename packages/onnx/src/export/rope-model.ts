@@ -5,20 +5,20 @@
  */
 
 import { type FloatDtype, planRope, type RopeLayout, type RopeSpec, tensorFrom } from 'ropewalk';
-import { newArray, readName, readOptions, refuse, storeNumber } from 'ropewalk/backend';
+import { fail, newArray, readName, readOptions, refuse, storeNumber } from 'ropewalk/backend';
 import {
   ANGLE_MODES,
   type AngleConstants,
   type AngleMode,
   angleConstants,
   anglesInGraph,
-  type Turning,
+  type CosSin,
   tableOver,
 } from './angles.js';
 import { GraphBuilder } from './builder.js';
-import type { GraphForm } from './operators.js';
-import { narrowed, rmsNorm } from './operators.js';
-import { type Geometry, rotate, rotateStandard, turningFor } from './rope.js';
+import type { GraphForm } from './fragments.js';
+import { narrowed, rmsNorm } from './fragments.js';
+import { cosSinFor, type Geometry, rotate, rotateStandard } from './rope.js';
 
 /** What a model is to be. */
 export interface RopeModelOptions {
@@ -82,20 +82,19 @@ export function ropeModel(options: RopeModelOptions): RopeModel {
     refuse('RANGE', 'export: norm_eps', 'a finite number >= 0', normEps);
   if (layout !== 'bsnh' && layout !== 'bnsh') refuse('UNSUPPORTED', 'export: layout', 'bsnh or bnsh', layout);
   if (kvCache && kvHeads === undefined)
-    refuse('UNSUPPORTED', 'export: kv_cache', 'k beside q', 'one tensor', 'Give kv_heads.');
+    fail('UNSUPPORTED', 'export: kv_cache', 'a cache is for k beside q. Give kv_heads, the heads of k');
   if (kvCache && layout === 'bnsh')
-    refuse('UNSUPPORTED', 'export: kv_cache', 'layout bsnh, whose tokens ScatterND finds by batch and row', layout);
+    fail('UNSUPPORTED', 'export: kv_cache', 'ScatterND finds tokens by batch and row. Use layout bsnh');
   const angles = anglesFor(form, given.angles, dtype);
   const context = given.context ?? (angles.endsWith('-table') ? TABLE_CONTEXT : ALL_POSITIONS);
   checkSize('context', context);
   const c = angleConstants(spec, direction);
   if (angles.endsWith('-table') && context * c.invFreq.length > MAX_TABLE)
-    refuse(
+    fail(
       'RANGE',
       'export: context',
-      `at most ${MAX_TABLE} table entries, rows × pairs`,
-      context * c.invFreq.length,
-      'Use other angles.',
+      `${context} positions of ${c.invFreq.length} pairs are more than the ${MAX_TABLE} entries of a table. ` +
+        'Use angles that need no table',
     );
   const plan: Geometry = planRope({ ...spec, positions: 0, seqLen: 1, direction });
   const b = new GraphBuilder();
@@ -118,23 +117,16 @@ export function ropeModel(options: RopeModelOptions): RopeModel {
 
   const standard = form === 'standard';
   const tables = standard && c.numAxes === 1 ? constantTables(b, c, compute, context) : undefined;
-  const turning = tables ?? turningOf(b, c, angles, compute, ids, context);
+  const cosSin = tables ?? cosSinOf(b, c, angles, compute, ids, context);
   let shaped: [string, string] | undefined;
   for (const [p, [name, out, count]] of parts.entries()) {
     let value = wide(data[p]!);
     if (normEps !== undefined)
       value = normed(b, value, wide(b.input(`${name}_weight`, dtype, [spec.headDim])), normEps, compute, form);
     if (standard)
-      value = rotateStandard(
-        b,
-        value,
-        { ...turning, ...(tables ? { positionIds: ids } : {}), heads: count },
-        plan,
-        layout,
-        false,
-      );
+      value = rotateStandard(b, value, { ...cosSin, positionIds: tables && ids, heads: count }, plan, layout, false);
     else {
-      shaped ??= turningFor(b, turning, layout, plan, compute);
+      shaped ??= cosSinFor(b, cosSin, layout, plan, compute);
       value = rotate(b, value, shaped, plan);
     }
     if (!kvCache || name !== 'k') {
@@ -158,20 +150,18 @@ function anglesFor(form: GraphForm, angles: AngleMode | undefined, dtype: FloatD
   const chosen = angles ?? (form === 'standard' ? 'f32-table' : dtype === 'f64' ? 'f64' : 'f32-reduced');
   readName(chosen, ANGLE_MODES, 'export: angles');
   if (form === 'standard') {
-    if (dtype === 'f64')
-      refuse('UNSUPPORTED', 'export: form', 'primitives for f64, which RotaryEmbedding does not take', form);
+    if (dtype === 'f64') fail('UNSUPPORTED', 'export: form', 'RotaryEmbedding does not take f64. Use form primitives');
     if (!chosen.endsWith('-table'))
-      refuse(
+      fail(
         'UNSUPPORTED',
         'export: angles',
-        'f32-table or f16-table in form standard, whose operator takes tables',
-        chosen,
-        'Use form primitives.',
+        `form standard takes cos and sin from tables: f32-table or f16-table. Use form primitives for ${chosen}`,
       );
   }
   if (chosen === 'f16-table' && dtype !== 'f16')
-    refuse('UNSUPPORTED', 'export: angles', 'another than f16-table beside this dtype', dtype);
-  if (dtype === 'f64' && chosen !== 'f64') refuse('UNSUPPORTED', 'export: angles', 'f64 beside f64 data', chosen);
+    fail('UNSUPPORTED', 'export: angles', `f16-table is for f16 data, and the dtype is ${dtype}. Use f32-table`);
+  if (dtype === 'f64' && chosen !== 'f64')
+    fail('UNSUPPORTED', 'export: angles', `f64 data needs angles in f64, and these are ${chosen}`);
   return chosen;
 }
 
@@ -200,7 +190,7 @@ function tableConstant(
   return b.constant(name, tensorFrom(data, { dtype, shape: [rows, values.length / rows] }));
 }
 
-function constantTables(b: GraphBuilder, c: AngleConstants, dtype: 'f32' | 'f64' | 'f16', context: number): Turning {
+function constantTables(b: GraphBuilder, c: AngleConstants, dtype: 'f32' | 'f64' | 'f16', context: number): CosSin {
   const { cos, sin } = tableOver(c, context);
   return {
     cos: tableConstant(b, 'cos_cache', cos, context, dtype),
@@ -210,18 +200,18 @@ function constantTables(b: GraphBuilder, c: AngleConstants, dtype: 'f32' | 'f64'
 }
 
 /** cos and sin of each token, `[batch, seq, pairs]`. */
-function turningOf(
+function cosSinOf(
   b: GraphBuilder,
   c: AngleConstants,
   mode: AngleMode,
   compute: 'f32' | 'f64' | 'f16',
   positions: string,
   context: number,
-): Turning {
+): CosSin {
   if (mode !== 'f32-table' && mode !== 'f16-table') {
-    const turning = anglesInGraph(b, c, mode, { positions, maxPosition: context - 1 });
-    if (turning.dtype === compute) return turning;
-    return { cos: b.cast(turning.cos, compute), sin: b.cast(turning.sin, compute), dtype: compute };
+    const cosSin = anglesInGraph(b, c, mode, { positions, maxPosition: context - 1 });
+    if (cosSin.dtype === compute) return cosSin;
+    return { cos: b.cast(cosSin.cos, compute), sin: b.cast(cosSin.sin, compute), dtype: compute };
   }
   if (c.numAxes === 1) {
     const { cos, sin } = constantTables(b, c, compute, context);
@@ -231,14 +221,14 @@ function turningOf(
   return tablesByAxis(b, c, compute, positions, context);
 }
 
-/** Each axis has a table of the pairs that it turns; rows are looked up by its own positions and put side by side. */
+/** Each axis has a table of its own pairs; rows are looked up by its positions and put side by side. */
 function tablesByAxis(
   b: GraphBuilder,
   c: AngleConstants,
   dtype: 'f32' | 'f64' | 'f16',
   positions: string,
   context: number,
-): Turning {
+): CosSin {
   const cos: string[] = [];
   const sin: string[] = [];
   const order: number[] = [];

@@ -16,9 +16,9 @@ import {
   type Tensor,
   tensorFrom,
 } from 'ropewalk';
-import { angleConstants, anglesInGraph, type Turning } from './angles.js';
+import { angleConstants, anglesInGraph, type CosSin } from './angles.js';
 import type { GraphBuilder } from './builder.js';
-import { rmsNorm } from './operators.js';
+import { rmsNorm } from './fragments.js';
 import { computeIn, type PlanGraph } from './plan-graph.js';
 
 /** What a rotation needs to know of a plan. */
@@ -52,18 +52,22 @@ function join(b: GraphBuilder, parts: readonly string[]): string {
  *
  * @param b - the graph
  * @param x - `[batch, seq, heads, head_dim]` or `[batch, heads, seq, head_dim]`
- * @param turning - see {@link turningFor}
+ * @param cosSin - see {@link cosSinFor}
  * @param g - the window and its pairs
  */
 export function rotate(b: GraphBuilder, x: string, [cos, sin]: readonly [string, string], g: Geometry): string {
   const pairs = g.rotaryDim / 2;
-  const turn = (x0: string, x1: string): [string, string] => [
+  const rotatePair = (x0: string, x1: string): [string, string] => [
     b.add('Sub', [b.add('Mul', [x0, cos]), b.add('Mul', [x1, sin])]),
     b.add('Add', [b.add('Mul', [x0, sin]), b.add('Mul', [x1, cos])]),
   ];
   if (g.read.step === 1 && g.write.step === 1) {
     const { parts, first } = cut(b, x, g, [pairs, pairs]);
-    return join(b, [...parts.slice(0, first), ...turn(parts[first]!, parts[first + 1]!), ...parts.slice(first + 2)]);
+    return join(b, [
+      ...parts.slice(0, first),
+      ...rotatePair(parts[first]!, parts[first + 1]!),
+      ...parts.slice(first + 2),
+    ]);
   }
   const { parts, first } = cut(b, x, g, [g.rotaryDim]);
   const window = parts[first]!;
@@ -76,10 +80,10 @@ export function rotate(b: GraphBuilder, x: string, [cos, sin]: readonly [string,
       string,
       string,
     ];
-    rotated = b.add('Concat', turn(x0, x1), { axis: { i: g.write.step === 2 ? 4 : 3 } });
+    rotated = b.add('Concat', rotatePair(x0, x1), { axis: { i: g.write.step === 2 ? 4 : 3 } });
   } else {
     const [x0, x1] = b.addMany('Split', [window], { axis: { i: 3 }, num_outputs: { i: 2 } }, 2) as [string, string];
-    const apart = turn(x0, x1).map((y) => b.add('Unsqueeze', [y, b.integers(b.fresh('member_axis'), [4])]));
+    const apart = rotatePair(x0, x1).map((y) => b.add('Unsqueeze', [y, b.integers(b.fresh('member_axis'), [4])]));
     rotated = b.add('Concat', apart, { axis: { i: 4 } });
   }
   return join(b, parts.with(first, shaped(rotated, [g.rotaryDim])));
@@ -89,24 +93,24 @@ export function rotate(b: GraphBuilder, x: string, [cos, sin]: readonly [string,
  * Shapes cos and sin for {@link rotate}.
  *
  * @param b - the graph
- * @param turning - `[batch or 1, seq, pairs]`
+ * @param cosSin - `[batch or 1, seq, pairs]`
  * @param layout - of the heads
  * @param g - adjacent pairs need a dimension for their members
  * @param dtype - what is computed in
  */
-export function turningFor(
+export function cosSinFor(
   b: GraphBuilder,
-  turning: Turning,
+  cosSin: CosSin,
   layout: RopeLayout,
   g: Geometry,
   dtype: 'f32' | 'f64' | 'f16',
 ): [string, string] {
-  const axes = [HEAD_AXIS[layout], ...(g.read.step === 2 ? [4] : [])];
+  const axes = g.read.step === 2 ? [HEAD_AXIS[layout], 4] : [HEAD_AXIS[layout]];
   const name = b.fresh('head_axis');
   b.integers(name, axes);
   const shaped = (value: string): string =>
-    b.add('Unsqueeze', [turning.dtype === dtype ? value : b.cast(value, dtype), name]);
-  return [shaped(turning.cos), shaped(turning.sin)];
+    b.add('Unsqueeze', [cosSin.dtype === dtype ? value : b.cast(value, dtype), name]);
+  return [shaped(cosSin.cos), shaped(cosSin.sin)];
 }
 
 /** What RotaryEmbedding is given beside its data. */
@@ -138,10 +142,10 @@ export function rotateStandard(
 ): string {
   const { headDim, rotaryDim, rotaryOffset, read, write } = g;
   const embed = (value: string, dim: number): string =>
-    b.add('RotaryEmbedding', [value, r.cos, r.sin, ...(r.positionIds ? [r.positionIds] : [])], {
+    b.add('RotaryEmbedding', [value, r.cos, r.sin, r.positionIds], {
       interleaved: { i: read.step === 2 ? 1 : 0 },
-      ...(rotaryDim < dim ? { rotary_embedding_dim: { i: rotaryDim } } : {}),
-      ...(layout === 'bsnh' ? { num_heads: { i: r.heads } } : {}),
+      rotary_embedding_dim: rotaryDim < dim ? { i: rotaryDim } : undefined,
+      num_heads: layout === 'bsnh' ? { i: r.heads } : undefined,
     });
   const shaped = (value: string, shape: readonly number[]): string =>
     b.add('Reshape', [value, b.integers(b.fresh('shape'), [0, 0, ...shape])]);
@@ -181,15 +185,15 @@ export function emitRope(g: PlanGraph, { plan, parts }: RopeCall): string | unde
   const batch = parts[0]!.x.shape[0]!;
   const named = (p: number) => (name: string) => (parts.length === 1 ? name : `${name}_${p}`);
   const first = takePart(g, plan, parts[0]!, named(0));
-  const turning = turningOf(g, plan, batch);
+  const cosSin = cosSinOf(g, plan, batch);
   const shaped = new Map<string, [string, string]>();
   for (const [p, part] of parts.entries()) {
     const name = named(p);
     const taken = p === 0 ? first : takePart(g, plan, part, name);
     const { compute, layout } = taken;
-    const turningIn = (): [string, string] => {
+    const cosSinIn = (): [string, string] => {
       const key = `${layout} ${compute}`;
-      const found = shaped.get(key) ?? turningFor(g.b, turning, layout, plan, compute);
+      const found = shaped.get(key) ?? cosSinFor(g.b, cosSin, layout, plan, compute);
       shaped.set(key, found);
       return found;
     };
@@ -201,11 +205,9 @@ export function emitRope(g: PlanGraph, { plan, parts }: RopeCall): string | unde
     const heads = part.x.shape[2]!;
     if (standardFor(g, compute)) {
       const [cos, sin] =
-        turning.dtype === 'f64'
-          ? [g.b.cast(turning.cos, 'f32'), g.b.cast(turning.sin, 'f32')]
-          : [turning.cos, turning.sin];
+        cosSin.dtype === 'f64' ? [g.b.cast(cosSin.cos, 'f32'), g.b.cast(cosSin.sin, 'f32')] : [cosSin.cos, cosSin.sin];
       value = rotateStandard(g.b, value, { cos, sin, heads }, plan, layout, taken.folded);
-    } else value = rotate(g.b, value, turningIn(), plan);
+    } else value = rotate(g.b, value, cosSinIn(), plan);
     givePart(g, part, taken, value, name);
   }
   return undefined;
@@ -231,7 +233,7 @@ function takePart(
 ): TakenPart {
   const compute = computeIn(x.dtype, out.dtype);
   const [batch, seq, heads, headDim] = x.shape as [number, number, number, number];
-  const layout: RopeLayout = !x.isContiguous() && !rows && turned(x).isContiguous() ? 'bnsh' : 'bsnh';
+  const layout: RopeLayout = !x.isContiguous() && !rows && headsFirst(x).isContiguous() ? 'bnsh' : 'bsnh';
   const folded =
     layout === 'bsnh' &&
     standardFor(g, compute) &&
@@ -240,11 +242,11 @@ function takePart(
     !rows &&
     x.isContiguous() &&
     out.isContiguous();
-  const shaped = folded ? x.view([batch, seq, heads * headDim]) : layout === 'bnsh' ? turned(x) : x;
+  const shaped = folded ? x.view([batch, seq, heads * headDim]) : layout === 'bnsh' ? headsFirst(x) : x;
   return { value: g.wide(name('x'), shaped, compute), compute, layout, folded };
 }
 
-function turned(tensor: Tensor<FloatDtype>): Tensor<FloatDtype> {
+function headsFirst(tensor: Tensor<FloatDtype>): Tensor<FloatDtype> {
   return tensor.permute([0, 2, 1, 3]);
 }
 
@@ -257,7 +259,11 @@ function givePart(
 ): void {
   const [batch, seq, heads, headDim] = x.shape as [number, number, number, number];
   if (!rows) {
-    const shaped = taken.folded ? out.view([batch, seq, heads * headDim]) : taken.layout === 'bnsh' ? turned(out) : out;
+    const shaped = taken.folded
+      ? out.view([batch, seq, heads * headDim])
+      : taken.layout === 'bnsh'
+        ? headsFirst(out)
+        : out;
     g.round(value, taken.compute, name('out'), shaped);
     return;
   }
@@ -272,7 +278,7 @@ function givePart(
 }
 
 /** cos and sin for every token of a plan: inputs, or computed from positions. */
-function turningOf(g: PlanGraph, plan: RopePlan, batch: number): Turning {
+function cosSinOf(g: PlanGraph, plan: RopePlan, batch: number): CosSin {
   const { table, source, seqLen } = plan;
   const double = table.cos instanceof Float64Array;
   const ordered = source?.recipe === 'float64' && plan.tableRows.every((row, n) => row === n);
@@ -284,9 +290,9 @@ function turningOf(g: PlanGraph, plan: RopePlan, batch: number): Turning {
     const shape = constants.numAxes === 1 ? [own, seqLen] : [constants.numAxes, own, seqLen];
     const ids = tensorFrom(BigInt64Array.from(source.positions, BigInt), { shape });
     const positions = g.take('positions', ids);
-    const turning = anglesInGraph(g.b, constants, angles, { positions });
-    if (turning.dtype === 'f32' || double) return turning;
-    return { cos: g.b.cast(turning.cos, 'f32'), sin: g.b.cast(turning.sin, 'f32'), dtype: 'f32' };
+    const cosSin = anglesInGraph(g.b, constants, angles, { positions });
+    if (cosSin.dtype === 'f32' || double) return cosSin;
+    return { cos: g.b.cast(cosSin.cos, 'f32'), sin: g.b.cast(cosSin.sin, 'f32'), dtype: 'f32' };
   }
   // A row for each token: without position_ids RotaryEmbedding takes them so.
   const rows = g.primitives ? (plan.batch ?? 1) : batch;

@@ -153,13 +153,13 @@ export function attention(
   standard: boolean,
 ): string {
   if (standard) {
-    return b.add('Attention', [q, k, v, ...(mask ? [mask] : [])], {
+    return b.add('Attention', [q, k, v, mask], {
       q_num_heads: { i: heads },
       kv_num_heads: { i: kvHeads },
       scale: { f: scale },
     });
   }
-  const turn = (value: string, perm: readonly number[]): string =>
+  const transpose = (value: string, perm: readonly number[]): string =>
     b.add('Transpose', [value], { perm: { ints: perm } });
   const number = (name: string, value: number): string => b.scalar(b.fresh(name), compute, value);
   const group = kvHeads === 0 ? 1 : heads / kvHeads;
@@ -171,9 +171,9 @@ export function attention(
           Array.from({ length: heads }, (_, h) => Math.floor(h / group)),
         );
   const spread = (value: string): string => (kvOf ? b.add('Gather', [value, kvOf], { axis: { i: 1 } }) : value);
-  const qs = turn(q, [0, 2, 1, 3]);
-  const ks = spread(turn(k, [0, 2, 3, 1]));
-  const vs = spread(turn(v, [0, 2, 1, 3]));
+  const qs = transpose(q, [0, 2, 1, 3]);
+  const ks = spread(transpose(k, [0, 2, 3, 1]));
+  const vs = spread(transpose(v, [0, 2, 1, 3]));
   const product = b.add('MatMul', [qs, ks]);
   // ONNX Runtime melts a product with one number into the MatMul, as an f32: in f64 the number is given once for each key.
   const scaled = (name: string, value: number): string =>
@@ -188,5 +188,5 @@ export function attention(
       ? scaled('scale', scale)
       : b.add('Mul', [b.add('Tanh', [scaled('scale_over_cap', scale / softcap)]), number('cap', softcap)]);
   const weights = b.add('Softmax', [mask ? b.add('Add', [scores, mask]) : scores], { axis: { i: -1 } });
-  return turn(b.add('MatMul', [weights, vs]), [0, 2, 1, 3]);
+  return transpose(b.add('MatMul', [weights, vs]), [0, 2, 1, 3]);
 }
