@@ -123,31 +123,32 @@ describe('chat templates', () => {
     const nested = (text: string): string => `{% set a = ['lol'] %}${'{% set a = [a, a] %}'.repeat(60)}${text}`;
     const hostile: Record<string, RegExp> = {
       '{{ range(1000000000000) }}':
-        /range\(\) of at most 100000 numbers, got 1000000000000\. It is damaged or hostile: pass a template/,
+        /range\(\) gives 1000000000000 numbers, more than 100000\. It is damaged or hostile: pass a template/,
       '{{ range(100000000) }}': /range\(\)/,
       '{% for i in range(1000000000) %}{% endfor %}': /range\(\)/,
       '{{ range(0, 1, 0) }}': /range\(\)/,
       '{% set r = range(9999) %}{% for i in r %}{% for j in r %}{% endfor %}{% endfor %}':
-        /ends within \d+ (steps|seconds)/,
-      '{% macro f(x) %}{{ f(x) }}{{ f(x) }}{% endmacro %}{{ f(1) }}': /at most 500 nodes deep/,
-      [nested('{{ a }}')]: /values of at most/,
-      [nested('{{ a | tojson }}')]: /values of at most/,
-      [nested("{{ a == 'x' }}")]: /values of at most/,
+        /it takes more than \d+ (steps|seconds)/,
+      '{% macro f(x) %}{{ f(x) }}{{ f(x) }}{% endmacro %}{{ f(1) }}': /nest more than 500 nodes deep/,
+      [nested('{{ a }}')]: /a value has \d+ characters, more than/,
+      [nested('{{ a | tojson }}')]: /a value has \d+ characters, more than/,
+      [nested("{{ a == 'x' }}")]: /a value has \d+ characters, more than/,
       '{% set n = namespace(x=[1]) %}{% for i in range(99) %}{% set n.x = n.x + n.x %}{% endfor %}':
-        /values of at most/,
-      [`{% set n = namespace(a=1) %}${'{% set n = namespace(a=n, b=n) %}'.repeat(60)}{{ n }}`]: /values of at most/,
-      '{% set n = namespace() %}{% set n.a = n %}{{ n }}': /at most 100 deep/,
-      [`${long}{% for i in range(99999) %}{{ s }}{% endfor %}`]: /makes at most \d+ characters/,
-      [`${long}{{ s | replace('a', s) }}`]: /replace to make at most/,
-      [`${long}{% set f = s['replace'] %}{{ f('a', s) }}`]: /replace to make at most/,
-      [`${long}{{ range(99999) | join(separator=s) }}`]: /join to make at most/,
-      [`${long}{{ s.split('a') }}`]: /split to make at most/,
-      "{{ 'a\\nb' | indent(1000000000) }}": /indent to make at most/,
-      '{% filter indent(1000000000) %}a\nb{% endfilter %}': /indent to make at most/,
-      '{{ [1] | tojson(indent=1000000000) }}': /tojson to make at most/,
-      [`{{ ${'('.repeat(20000)}1${')'.repeat(20000)} }}`]: /nest less deeply/,
+        /a value has \d+ characters, more than/,
+      [`{% set n = namespace(a=1) %}${'{% set n = namespace(a=n, b=n) %}'.repeat(60)}{{ n }}`]:
+        /a value has \d+ characters, more than/,
+      '{% set n = namespace() %}{% set n.a = n %}{{ n }}': /nest more than 100 deep/,
+      [`${long}{% for i in range(99999) %}{{ s }}{% endfor %}`]: /it makes more than \d+ characters/,
+      [`${long}{{ s | replace('a', s) }}`]: /replace may make/,
+      [`${long}{% set f = s['replace'] %}{{ f('a', s) }}`]: /replace may make/,
+      [`${long}{{ range(99999) | join(separator=s) }}`]: /join may make/,
+      [`${long}{{ s.split('a') }}`]: /split may make/,
+      "{{ 'a\\nb' | indent(1000000000) }}": /indent may make/,
+      '{% filter indent(1000000000) %}a\nb{% endfilter %}': /indent may make/,
+      '{{ [1] | tojson(indent=1000000000) }}': /tojson may make/,
+      [`{{ ${'('.repeat(20000)}1${')'.repeat(20000)} }}`]: /nest too deeply/,
       [`${' '.repeat(200000)}{{ 1 }}`]: /white space in a row/,
-      ['x'.repeat(2 ** 18 + 1)]: /at most 262144 characters/,
+      ['x'.repeat(2 ** 18 + 1)]: /it has 262145 characters, more than 262144/,
     };
     for (const [templateText, message] of Object.entries(hostile)) {
       assert.throws(
@@ -179,14 +180,14 @@ describe('chat templates', () => {
     refuses('UNSUPPORTED', /the model has no template "x"\. Name one of its own: "rag"/, { rag: 'R' }, hello, {
       template: 'x',
     });
-    refuses('RANGE', /what the model's chat template takes, got "Roles must alternate user\/assistant/, STRICT, [
+    refuses('RANGE', /the model's chat template refuses them: "Roles must alternate user\/assistant/, STRICT, [
       { role: 'assistant', content: 'x' },
     ]);
     refuses('FORMAT', /chat: template: it is no Jinja template: /, '{% if %}');
     refuses('FORMAT', /Jinja/, '{{ messages');
     refuses(
       'RANGE',
-      /^chat: messages: .* got "no system role"\. Change the messages/,
+      /^chat: messages: .* refuses them: "no system role"\. Change them/,
       "{{ raise_exception('no system role') }}",
     );
     refuses('RANGE', /^chat: messages: .* got "raise_exception\(\) without a message"/, '{{ raise_exception() }}');

@@ -1,21 +1,23 @@
 /**
- * What every reader of a block format has.
+ * What the readers of block formats share.
  *
  * @module
  */
 import { numberFromF16 } from 'ropewalk';
 
+/**
+ * Writes the weights of the block at byte `at` of `b` to `y`, from index 0 on. Every weight is exact in float64, so rounding it
+ * to f32 gives the bits of ggml's `to_float`, including the sign of zero.
+ */
+export type Widen = (b: Uint8Array, at: number, y: Float64Array) => void;
+
 /** A block format: its sizes, and how one block is widened. */
 export interface BlockReader {
   readonly weights: number;
   readonly bytes: number;
-  /** A 16-bit type that holds every weight exactly, where there is one. */
+  readonly widen: Widen;
+  /** A 16-bit type that holds every weight exactly, if there is one. */
   readonly exact?: 'f16' | 'bf16';
-  /**
-   * Writes the weights of the block at byte `at` of `b` to `y` from 0 on. Every one is exact in float64, so rounding it to f32 gives the
-   * bits of ggml's `to_float`, the sign of zero included.
-   */
-  readonly widen: (b: Uint8Array, at: number, y: Float64Array) => void;
 }
 
 /** A little-endian u16. */

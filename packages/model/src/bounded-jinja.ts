@@ -1,37 +1,36 @@
 /**
- * Runs a chat template of a stranger within bounds.
+ * Runs a chat template from an untrusted file within bounds.
  *
- * A template is a program: it can loop without end, build values that double at every line, or ask for a text of 10^12 characters, and the
- * last two end the process, not the call. @huggingface/jinja interprets it; here every step of its interpreter is counted and every
- * value measured, before it can be used for the next. What a single step makes from two values (`join`, `replace`, `indent`) is estimated first.
+ * A template is a program. It can loop without end, double a value on every line, or ask for a text of 10^12 characters; the
+ * last two end the process, not the call. @huggingface/jinja interprets it. Here every step of the interpreter is counted, and
+ * every value is measured before it is used. What one step makes of two values (`join`, `replace`, `indent`) is estimated first.
  *
  * @module
  */
 import { Environment, Interpreter, parse, Template, tokenize } from '@huggingface/jinja';
-import { RopewalkError } from 'ropewalk';
-import { refuse, show } from 'ropewalk/backend';
+import { fail, show } from 'ropewalk/backend';
 
-/** Real templates have up to some tens of thousands of characters. */
+/** Characters of a template. Real ones have some tens of thousands. */
 const MAX_TEMPLATE = 2 ** 18;
-/** The lexer takes quadratic time over white space before a tag. */
+/** White space in a row: the lexer takes quadratic time for it. */
 const MAX_WHITE_SPACE = 2 ** 9;
-/** Nodes in nodes: real templates stay below a hundred, and a few thousand fill the stack. */
+/** Nodes inside nodes. Real templates stay below a hundred; a few thousand fill the stack. */
 const MAX_NESTING = 500;
-/** Evaluated nodes: a template takes some tens a message; so many take about two seconds. */
+/** Evaluated nodes. A template takes some tens for each message; this many take about two seconds. */
 const MAX_STEPS = 2 ** 22;
-/** What a pass of a loop takes beside its body, in steps. */
+/** Steps of one pass of a loop, without its body. */
 const PASS = 4;
-/** What counting cannot foresee, such as a slow machine, ends here. */
+/** Ends what counting cannot foresee, such as a slow machine. */
 const MAX_SECONDS = 5;
-/** Characters of a text or of all texts in a list, each element counted as {@link ELEMENT}: four times what a context of a million tokens holds. */
+/** Characters of a value; a list also counts {@link ELEMENT} for each element. A context of a million tokens has a quarter of it. */
 const MAX_VALUE = 2 ** 24;
-/** The same, of all values made and all text written. */
+/** The same for all values together, and all text written. */
 const MAX_MADE = 2 ** 27;
-/** The same, of what one filter makes of its operand and arguments, at worst. */
+/** The same for the largest result that one filter can have. */
 const MAX_PRODUCT = 2 ** 26;
-/** What an element of a list takes, in characters. */
+/** Characters that an element of a list counts for. */
 const ELEMENT = 32;
-/** Lists in lists: a value that contains itself has no end. */
+/** Lists inside lists: a value that contains itself has no end. */
 const MAX_DEPTH = 100;
 /** As in Jinja's own sandbox: pallets/jinja src/jinja2/sandbox.py, MAX_RANGE. */
 const MAX_RANGE = 100_000;
@@ -42,7 +41,7 @@ interface Value {
   readonly value: unknown;
 }
 
-/** A node of a parsed template: its type, and the fields that are read here; each type has some. */
+/** A node of a parsed template: its type, and the fields that are read here. */
 interface Node {
   readonly type: string;
   readonly object?: Node;
@@ -71,10 +70,10 @@ type InterpreterClass = new (
 /** A parsed template. */
 export type Program = Node;
 
-/** What is known of a node while it is evaluated. */
+/** What is known about a node while it is evaluated. */
 interface Frame {
   readonly node: Node | undefined;
-  /** Size of what a filter or a member access is applied to. */
+  /** Size of the value that a filter or a member access is applied to. */
   operand: number;
   /** The largest argument: a text's length, a number's magnitude. */
   argument: number;
@@ -82,65 +81,65 @@ interface Frame {
 
 /** Filters and methods whose result can be as long as operand times argument. */
 const MULTIPLIES = new Set<unknown>(['join', 'replace', 'indent', 'tojson', 'map', 'sort']);
-/** Nodes whose children are written out, other than `test`, `iterable` and `value`. */
+/** Nodes whose children are written out, except `test`, `iterable` and `value`. */
 const WRITES = new Set(['Program', 'If', 'For', 'Macro', 'Set', 'FilterStatement', 'CallStatement', 'CallExpression']);
 
-function tooMuch(expected: string, got: unknown): never {
+function tooMuch(what: string): never {
   const next = 'It is damaged or hostile: pass a template that you trust as templateText, or fewer messages.';
-  return refuse('RANGE', 'chat: template', expected, got, next);
+  return fail('RANGE', 'chat: template', `${what}. ${next}`);
 }
 
 class BoundedInterpreter extends (Interpreter as unknown as InterpreterClass) {
-  private steps = 0;
-  private made = 0;
-  private nesting = 0;
-  private frame: Frame | undefined;
-  private readonly start = performance.now();
-  /** Sizes of values that do not change, by value: a value is counted as made once. */
-  private readonly sizes = new WeakMap<object, number>();
-  /** Methods taken from a text: their name, and the text's length. */
-  private readonly methods = new WeakMap<object, { readonly name: unknown; readonly size: number }>();
+  #steps = 0;
+  /** Characters of all values made so far. */
+  #made = 0;
+  #nesting = 0;
+  #frame: Frame | undefined;
+  readonly #start = performance.now();
+  /** Sizes of values that do not change. A value with an entry has been counted as made. */
+  readonly #sizes = new WeakMap<object, number>();
+  /** Methods of texts: their name, and the text's length. */
+  readonly #methods = new WeakMap<object, { readonly name: unknown; readonly size: number }>();
 
-  /** Every node of the program passes here, those of a node's parts too. */
+  /** Every node of the program comes here, with its parts. */
   override evaluate(node: Node | undefined, environment: unknown): Value {
-    if (++this.steps > MAX_STEPS) tooMuch(`one that ends within ${MAX_STEPS} steps`, 'more');
-    if (this.steps % 256 === 0) this.lookAtClock();
-    if (this.nesting >= MAX_NESTING) tooMuch(`macros and expressions at most ${MAX_NESTING} nodes deep`, 'deeper ones');
-    const parent = this.frame;
+    if (++this.#steps > MAX_STEPS) tooMuch(`it takes more than ${MAX_STEPS} steps`);
+    if (this.#steps % 256 === 0) this.#checkClock();
+    if (this.#nesting >= MAX_NESTING) tooMuch(`macros and expressions nest more than ${MAX_NESTING} nodes deep`);
+    const parent = this.#frame;
     const frame: Frame = { node, operand: 0, argument: 0 };
-    this.frame = frame;
-    this.nesting++;
+    this.#frame = frame;
+    this.#nesting++;
     let value: Value;
     try {
       value = super.evaluate(node, environment);
     } finally {
-      this.frame = parent;
-      this.nesting--;
+      this.#frame = parent;
+      this.#nesting--;
     }
-    if (node) this.account(node, value, frame, parent);
+    if (node) this.#count(node, value, frame, parent);
     return value;
   }
 
-  private lookAtClock(): void {
-    if (performance.now() - this.start > MAX_SECONDS * 1000)
-      tooMuch(`one that ends within ${MAX_SECONDS} seconds`, 'more');
+  #checkClock(): void {
+    if (performance.now() - this.#start > MAX_SECONDS * 1000) tooMuch(`it takes more than ${MAX_SECONDS} seconds`);
   }
 
-  private account(node: Node, value: Value, frame: Frame, parent: Frame | undefined): void {
-    const size = this.sizeOf(value);
+  #count(node: Node, value: Value, frame: Frame, parent: Frame | undefined): void {
+    const size = this.#sizeOf(value);
     if (size > MAX_VALUE)
-      tooMuch(`values of at most ${MAX_VALUE} characters (${ELEMENT} for each element of a list)`, size);
-    if (size > 4096) this.lookAtClock();
+      tooMuch(`a value has ${size} characters, more than ${MAX_VALUE} (an element of a list counts ${ELEMENT})`);
+    if (size > 4096) this.#checkClock();
     if (node.type === 'MemberExpression' && value.type === 'FunctionValue') {
-      this.methods.set(value, { name: node.computed ? 'replace' : node.property?.value, size: frame.operand });
+      this.#methods.set(value, { name: node.computed ? 'replace' : node.property?.value, size: frame.operand });
     }
-    if (parent?.node) this.accountIn(parent, parent.node, node, value, size);
-    if (this.made > MAX_MADE)
-      tooMuch(`one that makes at most ${MAX_MADE} characters (${ELEMENT} for each element of a list)`, 'more');
+    if (parent?.node) this.#countIn(parent, parent.node, node, value, size);
+    if (this.#made > MAX_MADE)
+      tooMuch(`it makes more than ${MAX_MADE} characters (an element of a list counts ${ELEMENT})`);
   }
 
-  /** What the value is for the node whose part made it. */
-  private accountIn(parent: Frame, outer: Node, node: Node, value: Value, size: number): void {
+  /** Counts a value for the node that it is a part of. */
+  #countIn(parent: Frame, outer: Node, node: Node, value: Value, size: number): void {
     switch (outer.type) {
       case 'MemberExpression':
         if (outer.object === node) parent.operand = size;
@@ -157,57 +156,57 @@ class BoundedInterpreter extends (Interpreter as unknown as InterpreterClass) {
       case 'CallStatement':
       case 'CallExpression':
         if ((outer.callee ?? outer.call?.callee) === node) {
-          const method = this.methods.get(value);
+          const method = this.#methods.get(value);
           checkProduct(method?.name, method?.size ?? 0, parent.argument);
           return;
         }
         parent.argument = Math.max(parent.argument, argumentSize(value, size));
         break;
       case 'BinaryExpression':
-        // JavaScript's == writes a list out to compare it with a text.
-        if (outer.operator?.value === '==' || outer.operator?.value === '!=') this.steps += Math.floor(size / 256);
+        // To compare a list with a text, JavaScript's == writes the list out.
+        if (outer.operator?.value === '==' || outer.operator?.value === '!=') this.#steps += Math.floor(size / 256);
         return;
     }
     const iterated = outer.iterable && (outer.iterable === node || outer.iterable.lhs === node);
     if (iterated) {
-      this.made += ELEMENT * (lengthOf(value) + 1);
-      this.steps += PASS * lengthOf(value);
-    } else if (WRITES.has(outer.type) && outer.test !== node && outer.value !== node) this.made += size;
+      this.#made += ELEMENT * (lengthOf(value) + 1);
+      this.#steps += PASS * lengthOf(value);
+    } else if (WRITES.has(outer.type) && outer.test !== node && outer.value !== node) this.#made += size;
   }
 
-  /** The characters that a value takes when it is written out, about; counted as made when it is seen for the first time. */
-  private sizeOf(value: Value): number {
+  /** About how many characters a value takes when it is written out. A value is counted as made when it is first seen. */
+  #sizeOf(value: Value): number {
     if (value.type === 'StringValue') {
       const { length } = value.value as string;
-      // Short ones are what every element and step is taken to make.
-      if (length > ELEMENT && !this.sizes.has(value)) {
-        this.sizes.set(value, length);
-        this.made += length;
+      // Short texts are covered by what elements and steps count for.
+      if (length > ELEMENT && !this.#sizes.has(value)) {
+        this.#sizes.set(value, length);
+        this.#made += length;
       }
       return length;
     }
-    return contains(value) ? this.measure(value, 0, new Map()).size : 1;
+    return contains(value) ? this.#measure(value, 0, new Map()).size : 1;
   }
 
-  /** @param changing - sizes of namespaces, which hold for this call only */
-  private measure(value: Value, depth: number, changing: Map<object, number>): { size: number; fixed: boolean } {
-    if (!contains(value)) return { size: ELEMENT + this.sizeOf(value), fixed: true };
-    const known = this.sizes.get(value);
+  /** @param changing - sizes of namespaces, which are valid for this call only */
+  #measure(value: Value, depth: number, changing: Map<object, number>): { size: number; fixed: boolean } {
+    if (!contains(value)) return { size: ELEMENT + this.#sizeOf(value), fixed: true };
+    const known = this.#sizes.get(value);
     if (known !== undefined) return { size: known, fixed: true };
     const seen = changing.get(value);
     if (seen !== undefined) return { size: seen, fixed: false };
-    if (depth > MAX_DEPTH) tooMuch(`lists and objects at most ${MAX_DEPTH} deep`, 'deeper ones');
+    if (depth > MAX_DEPTH) tooMuch(`lists and objects nest more than ${MAX_DEPTH} deep`);
     let size = ELEMENT;
     let fixed = value.type !== 'NamespaceValue';
     for (const [key, item] of value.value.entries() as Iterable<[string | number, Value]>) {
-      this.steps += 1 / 16;
-      const inner = this.measure(item, depth + 1, changing);
+      this.#steps += 1 / 16;
+      const inner = this.#measure(item, depth + 1, changing);
       size += inner.size + (typeof key === 'string' ? key.length : 0);
       fixed &&= inner.fixed;
     }
     if (fixed) {
-      this.sizes.set(value, size);
-      this.made += ELEMENT * (lengthOf(value) + 1);
+      this.#sizes.set(value, size);
+      this.#made += ELEMENT * (lengthOf(value) + 1);
     } else changing.set(value, size);
     return { size, fixed };
   }
@@ -234,27 +233,24 @@ function isArgument(args: readonly Node[] | undefined, node: Node): boolean {
 
 function checkProduct(name: unknown, operand: number, argument: number): void {
   const product = name === 'split' ? operand * ELEMENT : MULTIPLIES.has(name) ? operand * argument : 0;
-  // NaN is no less than the limit.
+  // `>` would let NaN pass.
   if (!(product <= MAX_PRODUCT))
-    tooMuch(`${String(name)} to make at most ${MAX_PRODUCT} characters`, `${operand} × ${argument}`);
+    tooMuch(`${String(name)} may make ${operand} × ${argument} characters, more than ${MAX_PRODUCT}`);
 }
 
 /** Jinja's range, with the limit of its sandbox. */
 function range(start: number, stop?: number, step = 1): number[] {
   const [from, to] = stop === undefined ? [0, start] : [start, stop];
   const count = Math.max(0, Math.ceil((to - from) / step));
-  // NaN is no less than the limit.
-  if (!(count <= MAX_RANGE)) tooMuch(`range() of at most ${MAX_RANGE} numbers`, count);
+  // `>` would let NaN pass.
+  if (!(count <= MAX_RANGE)) tooMuch(`range() gives ${count} numbers, more than ${MAX_RANGE}`);
   return Array.from({ length: count }, (_, n) => from + n * step);
 }
 
 function raise_exception(message: unknown): never {
   const said = message === undefined ? 'raise_exception() without a message' : String(message);
-  const expected = "chat: messages: expected what the model's chat template takes";
-  throw new RopewalkError(
-    'RANGE',
-    `${expected}, got ${JSON.stringify(said.slice(0, 300))}. Change the messages as the template asks.`,
-  );
+  const text = JSON.stringify(said.slice(0, 300));
+  fail('RANGE', 'chat: messages', `the model's chat template refuses them: ${text}. Change them as the template asks.`);
 }
 
 function strftime_now(format: unknown): string {
@@ -267,19 +263,19 @@ function strftime_now(format: unknown): string {
  * Parses a template, with blocks trimmed as transformers trims them.
  *
  * @param source - the template
- * @throws {RopewalkError} RANGE for one that is too long
- * @throws {Error} the library's own, for one that is no Jinja
+ * @throws {RopewalkError} RANGE when it is too long
+ * @throws {Error} the library's own errors, when it is not Jinja
  */
 export function parseTemplate(source: string): Program {
-  if (source.length > MAX_TEMPLATE) tooMuch(`at most ${MAX_TEMPLATE} characters`, source.length);
+  if (source.length > MAX_TEMPLATE) tooMuch(`it has ${source.length} characters, more than ${MAX_TEMPLATE}`);
   for (const [space] of source.matchAll(/\s+/g)) {
     if (space.length > MAX_WHITE_SPACE)
-      tooMuch(`at most ${MAX_WHITE_SPACE} characters of white space in a row`, space.length);
+      tooMuch(`it has ${space.length} characters of white space in a row, more than ${MAX_WHITE_SPACE}`);
   }
   try {
     return parse(tokenize(source, { lstrip_blocks: true, trim_blocks: true }));
   } catch (error) {
-    if (error instanceof RangeError) return tooMuch('blocks and brackets that nest less deeply', error.message); // the stack is full
+    if (error instanceof RangeError) return tooMuch('blocks and brackets nest too deeply'); // the stack is full
     throw error;
   }
 }
@@ -288,14 +284,20 @@ export function parseTemplate(source: string): Program {
  * Renders a template.
  *
  * @param program - of {@link parseTemplate}
- * @param variables - what it sees beside Jinja's own names
- * @throws {RopewalkError} RANGE when it takes too many steps, too long or too much memory, and when it refuses the messages by raise_exception
- * @throws {Error} the library's own; that of `break` and `continue` outside of a loop has no message
+ * @param variables - what it sees besides Jinja's own names
+ * @throws {RopewalkError} RANGE when it takes too many steps, too long or too much memory, and when it refuses the messages by
+ *   raise_exception
+ * @throws {Error} the library's own errors; that of `break` and `continue` outside of a loop has no message
  */
 export function renderBounded(program: Program, variables: Readonly<Record<string, unknown>>): string {
   const environment = new Environment();
   const names = {
-    ...{ true: true, false: false, none: null, True: true, False: false, None: null },
+    true: true,
+    false: false,
+    none: null,
+    True: true,
+    False: false,
+    None: null,
     range,
     raise_exception,
     strftime_now,
@@ -305,9 +307,9 @@ export function renderBounded(program: Program, variables: Readonly<Record<strin
   try {
     return String(new BoundedInterpreter(environment).run(program).value);
   } catch (error) {
-    // The stack is full, or a text is longer than the engine allows. A count that is no count, as in indent(-1), is a plain mistake.
+    // The stack is full, or a text is longer than the engine allows. A negative count, as in indent(-1), is a plain mistake.
     if (error instanceof RangeError && !/count|repeat/i.test(error.message))
-      return tooMuch('macros, lists and texts that end', error.message);
+      return tooMuch(`a macro, list or text has no end: ${error.message}`);
     throw error;
   }
 }

@@ -1,27 +1,27 @@
 /**
- * Regular expressions of strangers, matched in bounded time.
+ * Regular expressions from untrusted files, matched in bounded time.
  *
- * JavaScript's own engine cannot be interrupted, and takes 2^n steps for patterns such as `(a+)+$`. Here a pattern is matched by
- * backtracking too, with the same results, but steps are counted: after so many for each character the text is refused.
- * A book of a megabyte takes 0.9 s where the engine's own takes 0.6.
+ * JavaScript's own engine cannot be interrupted, and takes 2^n steps for patterns such as `(a+)+$`. This one backtracks too,
+ * with the same results, but it counts steps and refuses a text that takes too many. A book of a megabyte takes 0.9 s; the
+ * engine's own takes 0.6 s.
  *
  * @module
  * @see https://tc39.es/ecma262/#sec-patterns, with the flag u
  */
-import { refuse } from 'ropewalk/backend';
+import { fail, show } from 'ropewalk/backend';
 
-/** Steps for each character of a text; patterns of published tokenizers take 5 to 40. */
+/** Steps for each character of a text. Patterns of published tokenizers take 5 to 40. */
 const STEPS_PER_CHARACTER = 128;
-/** Steps beside those for each text. */
+/** Further steps for each text. */
 const STEPS_PER_TEXT = 4096;
-/** Steps left over are kept for harder texts, up to so many: some patterns look ahead over a whole number at every third digit. */
+/** Unused steps are kept for harder texts, up to this many: some patterns look ahead over a long number at every third digit. */
 const STEPS_KEPT = 2 ** 20;
-/** Parts of a pattern, each counted as often as repeats such as `{1,50}` write it out; published patterns have a few hundred. */
+/** Parts of a pattern, with repeats such as `{1,50}` written out. Published patterns have a few hundred. */
 const MAX_PARTS = 8192;
-/** Groups in groups. */
+/** Groups inside groups. */
 const MAX_NESTING = 100;
 
-/** A parsed pattern. `behind` is how many characters a look goes back first: 0 for one ahead. */
+/** A parsed pattern. `behind`: how many characters a look-behind goes back; 0 for a look-ahead. */
 type Node =
   | { readonly kind: 'set'; readonly has: (codePoint: number) => boolean }
   | { readonly kind: 'start' }
@@ -37,7 +37,7 @@ type Node =
     }
   | { readonly kind: 'look'; readonly part: Node; readonly behind: number; readonly negative: boolean };
 
-/** One instruction; the next one follows it, unless it says otherwise. */
+/** One instruction of a program. After it comes the next one, unless it says otherwise. */
 type Instruction =
   | { readonly do: 'take'; readonly has: (codePoint: number) => boolean }
   | { readonly do: 'start' | 'end' | 'match' }
@@ -50,37 +50,42 @@ type Instruction =
       readonly negative: boolean;
     };
 
-/** A regular expression with the flags `gu`, whose every match takes a bounded number of steps. */
+/** A regular expression with the flags `gu` that takes a bounded number of steps for each match. */
 export class BoundedRegExp extends RegExp {
-  private readonly program: readonly Instruction[];
-  private readonly where: string;
-  private text: string | undefined;
+  readonly #program: readonly Instruction[];
+  readonly #where: string;
+  #text: string | undefined;
   /** Steps that are left; shared with copies. */
-  private readonly budget: { steps: number };
+  readonly #budget: { steps: number };
 
   /**
-   * @param pattern - with the flag u; one of these when JavaScript copies it, as `split` does
+   * @param pattern - with the flag u; a BoundedRegExp when JavaScript copies one, as `split` does
    * @param flags - gu, or those of the copy
-   * @param where - names the pattern in messages
-   * @throws {RopewalkError} UNSUPPORTED for back-references, word boundaries, flags inside, look-behinds of no fixed length, repeats without
-   *   an end of what can be empty, and patterns that are too large
+   * @param where - the pattern's name in messages
+   * @throws {RopewalkError} UNSUPPORTED for back-references, word boundaries, flags inside, look-behinds of varying length,
+   *   endless repeats of a part that can be empty, and patterns that are too large
    */
   constructor(pattern: RegExp, flags = 'gu', where = 'pattern') {
     super(pattern, flags);
-    const original = pattern instanceof BoundedRegExp ? pattern : undefined;
-    this.where = original?.where ?? where;
-    this.program = original?.program ?? compile(new Parser(pattern.source, where).parse(), new Counter(where));
-    this.budget = original?.budget ?? { steps: STEPS_KEPT };
+    if (pattern instanceof BoundedRegExp) {
+      this.#where = pattern.#where;
+      this.#program = pattern.#program;
+      this.#budget = pattern.#budget;
+    } else {
+      this.#where = where;
+      this.#program = compile(new Parser(pattern.source, where).parse(), new Counter(where));
+      this.#budget = { steps: STEPS_KEPT };
+    }
   }
 
   override exec(text: string): RegExpExecArray | null {
-    if (this.lastIndex === 0 || this.text !== text) {
-      this.text = text;
+    if (this.lastIndex === 0 || this.#text !== text) {
+      this.#text = text;
       const more = STEPS_PER_TEXT + STEPS_PER_CHARACTER * text.length;
-      this.budget.steps = Math.min(this.budget.steps + more, Math.max(STEPS_KEPT, more));
+      this.#budget.steps = Math.min(this.#budget.steps + more, Math.max(STEPS_KEPT, more));
     }
     for (let start = this.lastIndex; start <= text.length; ) {
-      const end = this.run(this.program, text, start);
+      const end = this.#run(this.#program, text, start);
       if (end !== undefined) {
         this.lastIndex = end;
         return Object.assign([text.slice(start, end)] as unknown as RegExpExecArray, { index: start, input: text });
@@ -93,17 +98,17 @@ export class BoundedRegExp extends RegExp {
   }
 
   /** Where the match that starts at `start` ends. */
-  private run(program: readonly Instruction[], text: string, start: number): number | undefined {
-    /** What is left to try: instruction and place in turn, the next one last. */
+  #run(program: readonly Instruction[], text: string, start: number): number | undefined {
+    const budget = this.#budget;
+    /** What is left to try: pairs of instruction and place, the next one last. */
     const open = [0, start];
     while (open.length > 0) {
       let at = open.pop()!;
       let pc = open.pop()!;
       for (;;) {
-        if (this.budget.steps-- <= 0) {
-          const next = 'The pattern is hostile, or the text is none of the kind that it was made for.';
-          const most = `a text that it splits in ${STEPS_PER_CHARACTER} steps a character`;
-          refuse('RANGE', this.where, most, `${text.length} characters`, next);
+        if (budget.steps-- <= 0) {
+          const sentence = `it takes more than ${STEPS_PER_CHARACTER} steps a character for a text of ${text.length} characters`;
+          fail('RANGE', this.#where, `${sentence}. The pattern is hostile, or not made for this kind of text.`);
         }
         const instruction = program[pc]!;
         if (instruction.do === 'take') {
@@ -117,9 +122,9 @@ export class BoundedRegExp extends RegExp {
         } else if (instruction.do === 'jump') pc = instruction.to;
         else if (instruction.do === 'match') return at;
         else if (instruction.do === 'look') {
-          this.budget.steps -= instruction.behind;
+          budget.steps -= instruction.behind;
           const from = before(text, at, instruction.behind);
-          const found = from !== undefined && this.run(instruction.program, text, from) !== undefined;
+          const found = from !== undefined && this.#run(instruction.program, text, from) !== undefined;
           if (found === instruction.negative) break;
           pc++;
         } else if (at === (instruction.do === 'start' ? 0 : text.length)) pc++;
@@ -130,7 +135,7 @@ export class BoundedRegExp extends RegExp {
   }
 }
 
-/** The place `count` characters before, if there is one. */
+/** The place `count` characters before `at`, if there is one. */
 function before(text: string, at: number, count: number): number | undefined {
   for (; count > 0; count--) {
     if (at === 0) return undefined;
@@ -140,16 +145,19 @@ function before(text: string, at: number, count: number): number | undefined {
   return at;
 }
 
-/** Counts parts, so that neither reading nor writing out takes longer than {@link MAX_PARTS} allows, those that match nothing included. */
+/** Counts parts, including those that match nothing, so that parsing and compiling stay short. */
 class Counter {
-  private parts = 0;
+  #parts = 0;
+  readonly #where: string;
 
-  constructor(private readonly where: string) {}
+  constructor(where: string) {
+    this.#where = where;
+  }
 
   add(): void {
-    if (++this.parts <= MAX_PARTS) return;
-    const next = 'Repeats with a count are written out: rewrite the pattern with smaller counts or fewer parts.';
-    refuse('UNSUPPORTED', this.where, `a pattern of at most ${MAX_PARTS} parts`, 'a larger one', next);
+    if (++this.#parts <= MAX_PARTS) return;
+    const next = 'Repeats with a count are written out: use smaller counts or fewer parts.';
+    fail('UNSUPPORTED', this.#where, `the pattern has more than ${MAX_PARTS} parts. ${next}`);
   }
 }
 
@@ -195,7 +203,7 @@ function compile(node: Node, counter: Counter): readonly Instruction[] {
   return program;
 }
 
-/** Characters that a part always takes; NaN when they vary. */
+/** The number of characters that a part matches; NaN when it varies. */
 function lengthOf(node: Node): number {
   if (node.kind === 'set') return 1;
   if (node.kind === 'sequence') return node.parts.reduce((sum, part) => sum + lengthOf(part), 0);
@@ -217,114 +225,116 @@ function canBeEmpty(node: Node): boolean {
 const QUANTIFIER = /(?:[*+?]|\{(\d+)(,?)(\d*)\})(\??)/y;
 const LOOK = /\?(<?)([=!])/y;
 const NAME_OR_FLAGS = /\?(?:<[^>]*>|[a-z-]*:)/y;
-/** The letter, digit or longer rest of an escape after its backslash. */
+/** What follows the backslash of an escape. */
 const ESCAPE = /[pPu]\{[^}]*\}|u[dD][89abAB]..\\u[dD][c-fC-F]..|u....|x..|c.|k<[^>]*>|[1-9][0-9]*|[\s\S]/uy;
 
-/** Reads what `new RegExp(source, 'u')` has taken, so it looks for no mistakes. */
+/** Parses a pattern that `new RegExp(source, 'u')` has accepted, so it does not look for mistakes. */
 class Parser {
-  private at = 0;
-  private depth = 0;
-  private readonly counter: Counter;
+  #at = 0;
+  #depth = 0;
+  readonly #source: string;
+  readonly #where: string;
+  readonly #counter: Counter;
 
-  constructor(
-    private readonly source: string,
-    private readonly where: string,
-  ) {
-    this.counter = new Counter(where);
+  constructor(source: string, where: string) {
+    this.#source = source;
+    this.#where = where;
+    this.#counter = new Counter(where);
   }
 
   parse(): Node {
-    const parts = [this.sequence()];
-    while (this.skip('|')) parts.push(this.sequence());
+    const parts = [this.#sequence()];
+    while (this.#skip('|')) parts.push(this.#sequence());
     return parts.length === 1 ? parts[0]! : { kind: 'choice', parts };
   }
 
-  private skip(text: string): boolean {
-    if (!this.source.startsWith(text, this.at)) return false;
-    this.at += text.length;
+  #skip(text: string): boolean {
+    if (!this.#source.startsWith(text, this.#at)) return false;
+    this.#at += text.length;
     return true;
   }
 
-  /** What a sticky expression finds here; it is passed. */
-  private take(pattern: RegExp): RegExpExecArray | null {
-    pattern.lastIndex = this.at;
-    const found = pattern.exec(this.source);
-    this.at += found?.[0].length ?? 0;
+  /** What a sticky expression finds here. The parser moves behind it. */
+  #take(pattern: RegExp): RegExpExecArray | null {
+    pattern.lastIndex = this.#at;
+    const found = pattern.exec(this.#source);
+    this.#at += found?.[0].length ?? 0;
     return found;
   }
 
-  private unsupported(without: string, start: number): never {
-    const next = 'That is not supported: rewrite the pattern without it.';
-    return refuse('UNSUPPORTED', this.where, `a pattern without ${without}`, this.source.slice(start, this.at), next);
+  #unsupported(what: string, start: number): never {
+    const part = show(this.#source.slice(start, this.#at));
+    return fail(
+      'UNSUPPORTED',
+      this.#where,
+      `${what} are not supported, such as ${part}. Rewrite the pattern without them.`,
+    );
   }
 
-  private sequence(): Node {
+  #sequence(): Node {
     const parts: Node[] = [];
-    while (this.at < this.source.length && this.source[this.at] !== '|' && this.source[this.at] !== ')')
-      parts.push(this.quantified());
+    while (this.#at < this.#source.length && this.#source[this.#at] !== '|' && this.#source[this.#at] !== ')')
+      parts.push(this.#quantified());
     return { kind: 'sequence', parts };
   }
 
-  private quantified(): Node {
-    this.counter.add();
-    const start = this.at;
-    const part = this.atom();
-    const found = this.take(QUANTIFIER);
+  #quantified(): Node {
+    this.#counter.add();
+    const start = this.#at;
+    const part = this.#atom();
+    const found = this.#take(QUANTIFIER);
     if (!found) return part;
     const [sign, least, comma, most, lazy] = found;
     const counts = { '*': [0, Infinity], '+': [1, Infinity], '?': [0, 1] }[sign[0]!] ?? [
       Number(least),
       comma === '' ? Number(least) : most === '' ? Infinity : Number(most),
     ];
-    if (counts[1] === Infinity && canBeEmpty(part)) this.unsupported('repeats of a part that can be empty', start);
+    if (counts[1] === Infinity && canBeEmpty(part)) this.#unsupported('repeats of a part that can be empty', start);
     return { kind: 'repeat', part, least: counts[0]!, most: counts[1]!, lazy: lazy === '?' };
   }
 
-  private atom(): Node {
-    if (this.skip('^')) return { kind: 'start' };
-    if (this.skip('$')) return { kind: 'end' };
-    const start = this.at;
-    if (this.skip('(')) return this.group(start);
-    if (this.skip('[')) {
-      while (!this.skip(']')) this.at += this.source[this.at] === '\\' ? 2 : 1;
-      return setOf(this.source.slice(start, this.at));
+  #atom(): Node {
+    if (this.#skip('^')) return { kind: 'start' };
+    if (this.#skip('$')) return { kind: 'end' };
+    const start = this.#at;
+    if (this.#skip('(')) return this.#group(start);
+    if (this.#skip('[')) {
+      while (!this.#skip(']')) this.#at += this.#source[this.#at] === '\\' ? 2 : 1;
+      return setOf(this.#source.slice(start, this.#at));
     }
-    if (this.skip('\\')) return this.escape(start);
-    this.at += this.source.codePointAt(this.at)! > 0xffff ? 2 : 1;
-    return setOf(this.source.slice(start, this.at));
+    if (this.#skip('\\')) return this.#escape(start);
+    this.#at += this.#source.codePointAt(this.#at)! > 0xffff ? 2 : 1;
+    return setOf(this.#source.slice(start, this.#at));
   }
 
-  private group(start: number): Node {
-    if (++this.depth > MAX_NESTING) {
-      refuse(
+  #group(start: number): Node {
+    if (++this.#depth > MAX_NESTING)
+      fail(
         'UNSUPPORTED',
-        this.where,
-        `groups at most ${MAX_NESTING} deep`,
-        'deeper ones',
-        'Rewrite the pattern with fewer groups.',
+        this.#where,
+        `groups nest more than ${MAX_NESTING} deep. Rewrite the pattern with fewer groups.`,
       );
-    }
-    const look = this.take(LOOK);
-    const named = look ? null : this.take(NAME_OR_FLAGS);
-    if (named && named[0] !== '?:' && named[0][1] !== '<') this.unsupported('flags inside', start);
+    const look = this.#take(LOOK);
+    const named = look ? null : this.#take(NAME_OR_FLAGS);
+    if (named && named[0] !== '?:' && named[0][1] !== '<') this.#unsupported('flags inside', start);
     const part = this.parse();
-    this.at++;
-    this.depth--;
+    this.#at++;
+    this.#depth--;
     if (!look) return part;
     const behind = look[1] === '<' ? lengthOf(part) : 0;
-    if (Number.isNaN(behind)) this.unsupported('look-behinds of varying length', start);
+    if (Number.isNaN(behind)) this.#unsupported('look-behinds of varying length', start);
     return { kind: 'look', part, behind, negative: look[2] === '!' };
   }
 
-  private escape(start: number): Node {
-    const [rest] = this.take(ESCAPE)!;
-    if (rest === 'b' || rest === 'B') this.unsupported('word boundaries', start);
-    if (/^(?:[1-9]|k<)/.test(rest)) this.unsupported('back-references', start);
-    return setOf(this.source.slice(start, this.at));
+  #escape(start: number): Node {
+    const [rest] = this.#take(ESCAPE)!;
+    if (rest === 'b' || rest === 'B') this.#unsupported('word boundaries', start);
+    if (/^(?:[1-9]|k<)/.test(rest)) this.#unsupported('back-references', start);
+    return setOf(this.#source.slice(start, this.#at));
   }
 }
 
-/** A character, an escape or a class, which JavaScript's own engine tests on one character. */
+/** A character, an escape or a class. JavaScript's own engine tests it on one character. */
 function setOf(source: string): Node {
   const pattern = new RegExp(`^${source}$`, 'u');
   const known = new Map<number, boolean>();

@@ -7,44 +7,45 @@
 import type { ByteSource } from '@ropewalk/formats';
 import { nameForMessage, reading, readOptions, refuse } from 'ropewalk/backend';
 
+/** Bytes in memory, a browser's Blob or File, or a source. */
+export type FileData = ByteSource | Blob | ArrayBuffer | Uint8Array;
+
 /**
- * Takes bytes of any kind as a source.
+ * Makes a source of bytes of any kind.
  *
- * @param data - bytes in memory, a blob or file of a browser, or a source already
- * @param name - for messages
+ * @param data - bytes in memory, a browser's Blob or File, or a source already
+ * @param name - the source's name in messages
+ * @returns a source that shares the memory of `data`
  * @throws {RopewalkError} FORMAT for anything else
+ * @example const source = byteSource(new Uint8Array(16), 'model.gguf');
  */
-export function byteSource(data: ByteSource | Blob | ArrayBuffer | Uint8Array, name = 'file'): ByteSource {
-  if (typeof name !== 'string') refuse('RANGE', 'byteSource: name', 'a string', name);
-  return reading(`loadModel: ${nameForMessage(name)}`, () => sourceOf(data, name));
+export function byteSource(data: FileData, name = 'file'): ByteSource {
+  if (typeof name !== 'string') refuse('RANGE', 'byteSource: name', 'a text', name);
+  const where = `loadModel: ${nameForMessage(name)}`;
+  return reading(where, () => sourceOf(data) ?? refuse('FORMAT', where, 'bytes, a Blob, or { size, read }', data));
 }
 
-function sourceOf(data: ByteSource | Blob | ArrayBuffer | Uint8Array, name: string): ByteSource {
+function sourceOf(data: FileData): ByteSource | undefined {
+  if (data instanceof ArrayBuffer) return sourceOf(new Uint8Array(data));
   if (data instanceof Uint8Array)
     return { size: data.length, read: async (start, length) => data.subarray(start, start + length) };
-  if (data instanceof ArrayBuffer) return byteSource(new Uint8Array(data), name);
   if (typeof Blob !== 'undefined' && data instanceof Blob) {
     const read = async (start: number, length: number): Promise<Uint8Array> =>
       new Uint8Array(await data.slice(start, start + length).arrayBuffer());
     return { size: data.size, read };
   }
-  const source = data as Partial<ByteSource> | null;
-  if (
-    typeof source === 'object' &&
-    source !== null &&
-    typeof source.read === 'function' &&
-    Number.isSafeInteger(source.size)
-  )
-    return source as ByteSource;
-  return refuse('FORMAT', `loadModel: ${nameForMessage(name)}`, 'bytes, a Blob, or { size, read }', data);
+  const source = data as ByteSource | null;
+  return typeof source?.read === 'function' && Number.isSafeInteger(source.size) ? source : undefined;
 }
 
 /**
- * A file on a server: piece by piece where it answers ranges, else fetched whole, once.
+ * Opens a file on a server. It is read piece by piece if the server answers range requests; otherwise it is fetched once.
  *
  * @param url - its address
- * @param given - of fetch: headers, credentials
+ * @param given - options of fetch, such as headers and credentials
+ * @returns a source for loadModel
  * @throws {RopewalkError} FORMAT when it cannot be fetched
+ * @example const model = await loadModel({ 'model.gguf': await fetchSource('./model.gguf') });
  */
 export async function fetchSource(url: string | URL, given: RequestInit = {}): Promise<ByteSource> {
   if (typeof url !== 'string' && !reading('fetchSource: url', () => url instanceof URL))
@@ -62,7 +63,7 @@ export async function fetchSource(url: string | URL, given: RequestInit = {}): P
   };
   const probe = await get('bytes=0-0');
   const size = Number(/\/(\d+)$/.exec(probe.headers.get('content-range') ?? '')?.[1]);
-  // A compressed answer is of other bytes than those that ranges count.
+  // Without a size the answer is the whole file, or a compressed one, whose bytes are not those that ranges count.
   if (probe.status !== 206 || !Number.isSafeInteger(size)) {
     const whole = probe.status === 206 ? await get() : probe;
     return byteSource(await whole.blob(), where);
@@ -73,7 +74,7 @@ export async function fetchSource(url: string | URL, given: RequestInit = {}): P
     async read(start, length) {
       const response = await get(`bytes=${start}-${start + length - 1}`);
       if (response.status !== 206)
-        refuse('FORMAT', where, 'a range (206)', response.status, 'The server answered ranges before.');
+        refuse('FORMAT', where, 'a range (206)', response.status, 'The server answered range requests before.');
       return new Uint8Array(await response.arrayBuffer());
     },
   };

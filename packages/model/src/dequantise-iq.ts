@@ -5,7 +5,7 @@
  * @module
  * @see ggml-org/ggml@d99724f src/ggml-quants.c, dequantize_row_iqNAME; src/ggml-common.h for the structs and the grids
  */
-import { type BlockReader, half, u16 } from './block-reader.js';
+import { half, u16, type Widen } from './block-reader.js';
 import * as packed from './iq-grids.generated.js';
 
 /** A grid's values, entry after entry; unpacked at the first use. */
@@ -53,33 +53,25 @@ function signed(
 }
 
 /** d, then for each sub-block 4 codes of 8 bits and a word: 4 × 7 bits of signs, 4 bits of scale. */
-const IQ2_XXS: BlockReader = {
-  weights: 256,
-  bytes: 66,
-  widen(b, at, y) {
-    const d = half(b, at);
-    for (let s = 0; s < 8; s++) {
-      const codes = at + 2 + 8 * s;
-      const word = u16(b, codes + 4) | (u16(b, codes + 6) << 16);
-      const scale = d * (0.5 + (word >>> 28)) * 0.25;
-      for (let l = 0; l < 4; l++)
-        signed(y, 32 * s + 8 * l, scale, IQ2XXS(), b[codes + l]!, 8, evenSigns((word >>> (7 * l)) & 127));
-    }
-  },
+export const IQ2_XXS: Widen = (b, at, y) => {
+  const d = half(b, at);
+  for (let s = 0; s < 8; s++) {
+    const codes = at + 2 + 8 * s;
+    const word = u16(b, codes + 4) | (u16(b, codes + 6) << 16);
+    const scale = d * (0.5 + (word >>> 28)) * 0.25;
+    for (let l = 0; l < 4; l++)
+      signed(y, 32 * s + 8 * l, scale, IQ2XXS(), b[codes + l]!, 8, evenSigns((word >>> (7 * l)) & 127));
+  }
 };
 
 /** d, then 32 codes of 9 bits with 7 bits of signs above them, then 8 bytes of two scales, each for 16 weights. */
-const IQ2_XS: BlockReader = {
-  weights: 256,
-  bytes: 74,
-  widen(b, at, y) {
-    const d = half(b, at);
-    for (let group = 0; group < 32; group++) {
-      const code = u16(b, at + 2 + 2 * group);
-      const scale = d * (0.5 + nibble(b, at + 66, group >> 1)) * 0.25;
-      signed(y, 8 * group, scale, IQ2XS(), code & 511, 8, evenSigns(code >> 9));
-    }
-  },
+export const IQ2_XS: Widen = (b, at, y) => {
+  const d = half(b, at);
+  for (let group = 0; group < 32; group++) {
+    const code = u16(b, at + 2 + 2 * group);
+    const scale = d * (0.5 + nibble(b, at + 66, group >> 1)) * 0.25;
+    signed(y, 8 * group, scale, IQ2XS(), code & 511, 8, evenSigns(code >> 9));
+  }
 };
 
 /** The 4 bits of number n from byte `at` on, low half first. */
@@ -88,50 +80,38 @@ function nibble(b: Uint8Array, at: number, n: number): number {
 }
 
 /** d, 32 low bytes of codes, 32 bytes of signs, 8 bytes of four pairs of high bits, 8 bytes of two scales. */
-const IQ2_S: BlockReader = {
-  weights: 256,
-  bytes: 82,
-  widen(b, at, y) {
-    const d = half(b, at);
-    for (let group = 0; group < 32; group++) {
-      const high = (b[at + 66 + (group >> 2)]! >> (2 * (group & 3))) & 3;
-      const scale = d * (0.5 + nibble(b, at + 74, group >> 1)) * 0.25;
-      signed(y, 8 * group, scale, IQ2S(), b[at + 2 + group]! | (high << 8), 8, b[at + 34 + group]!);
-    }
-  },
+export const IQ2_S: Widen = (b, at, y) => {
+  const d = half(b, at);
+  for (let group = 0; group < 32; group++) {
+    const high = (b[at + 66 + (group >> 2)]! >> (2 * (group & 3))) & 3;
+    const scale = d * (0.5 + nibble(b, at + 74, group >> 1)) * 0.25;
+    signed(y, 8 * group, scale, IQ2S(), b[at + 2 + group]! | (high << 8), 8, b[at + 34 + group]!);
+  }
 };
 
 /** d, 64 codes of 4 weights, then a word for each sub-block: 4 × 7 bits of signs, 4 bits of scale. */
-const IQ3_XXS: BlockReader = {
-  weights: 256,
-  bytes: 98,
-  widen(b, at, y) {
-    const d = half(b, at);
-    for (let s = 0; s < 8; s++) {
-      const word = u16(b, at + 66 + 4 * s) | (u16(b, at + 68 + 4 * s) << 16);
-      const scale = d * (0.5 + (word >>> 28)) * 0.5;
-      for (let l = 0; l < 4; l++) {
-        const [to, codes] = [32 * s + 8 * l, at + 2 + 8 * s + 2 * l];
-        const signs = evenSigns((word >>> (7 * l)) & 127);
-        signed(y, to, scale, IQ3XXS(), b[codes]!, 4, signs);
-        signed(y, to + 4, scale, IQ3XXS(), b[codes + 1]!, 4, signs >> 4);
-      }
+export const IQ3_XXS: Widen = (b, at, y) => {
+  const d = half(b, at);
+  for (let s = 0; s < 8; s++) {
+    const word = u16(b, at + 66 + 4 * s) | (u16(b, at + 68 + 4 * s) << 16);
+    const scale = d * (0.5 + (word >>> 28)) * 0.5;
+    for (let l = 0; l < 4; l++) {
+      const [to, codes] = [32 * s + 8 * l, at + 2 + 8 * s + 2 * l];
+      const signs = evenSigns((word >>> (7 * l)) & 127);
+      signed(y, to, scale, IQ3XXS(), b[codes]!, 4, signs);
+      signed(y, to + 4, scale, IQ3XXS(), b[codes + 1]!, 4, signs >> 4);
     }
-  },
+  }
 };
 
 /** d, 64 low bytes of codes of 4 weights, 8 bytes of their ninth bits, 32 bytes of signs, 4 bytes of two scales. */
-const IQ3_S: BlockReader = {
-  weights: 256,
-  bytes: 110,
-  widen(b, at, y) {
-    const d = half(b, at);
-    for (let n = 0; n < 64; n++) {
-      const ninth = (b[at + 66 + (n >> 3)]! >> (n & 7)) & 1;
-      const scale = d * (1 + 2 * nibble(b, at + 106, n >> 3));
-      signed(y, 4 * n, scale, IQ3S(), b[at + 2 + n]! | (ninth << 8), 4, b[at + 74 + (n >> 1)]! >> (4 * (n & 1)));
-    }
-  },
+export const IQ3_S: Widen = (b, at, y) => {
+  const d = half(b, at);
+  for (let n = 0; n < 64; n++) {
+    const ninth = (b[at + 66 + (n >> 3)]! >> (n & 7)) & 1;
+    const scale = d * (1 + 2 * nibble(b, at + 106, n >> 3));
+    signed(y, 4 * n, scale, IQ3S(), b[at + 2 + n]! | (ninth << 8), 4, b[at + 74 + (n >> 1)]! >> (4 * (n & 1)));
+  }
 };
 
 /** IQ1's group of eight: (value ± 1/8) times the scale. */
@@ -142,45 +122,26 @@ function shifted(y: Float64Array, to: number, scale: number, entry: number, nega
 }
 
 /** d, 32 low bytes of codes, then a u16 for each sub-block: 4 × 3 high bits, 3 bits of scale, the sign of the shift. */
-const IQ1_S: BlockReader = {
-  weights: 256,
-  bytes: 50,
-  widen(b, at, y) {
-    const d = half(b, at);
-    for (let group = 0; group < 32; group++) {
-      const bits = u16(b, at + 34 + 2 * (group >> 2));
-      const high = (bits >> (3 * (group & 3))) & 7;
-      shifted(y, 8 * group, d * (2 * ((bits >> 12) & 7) + 1), b[at + 2 + group]! | (high << 8), bits >= 0x8000);
-    }
-  },
+export const IQ1_S: Widen = (b, at, y) => {
+  const d = half(b, at);
+  for (let group = 0; group < 32; group++) {
+    const bits = u16(b, at + 34 + 2 * (group >> 2));
+    const high = (bits >> (3 * (group & 3))) & 7;
+    shifted(y, 8 * group, d * (2 * ((bits >> 12) & 7) + 1), b[at + 2 + group]! | (high << 8), bits >= 0x8000);
+  }
 };
 
 /**
  * 32 low bytes of codes, 32 halves of bytes with 3 high bits and the sign of the shift, then four u16: each 4 scales of 3 bits for 16 weights,
  * and 4 bits of d.
  */
-const IQ1_M: BlockReader = {
-  weights: 256,
-  bytes: 56,
-  widen(b, at, y) {
-    const scales = [48, 50, 52, 54].map((byte) => u16(b, at + byte));
-    const bits = scales.reduce((sum, word, n) => sum | ((word >> 12) << (4 * n)), 0);
-    const d = half(Uint8Array.of(bits & 255, bits >> 8), 0);
-    for (let group = 0; group < 32; group++) {
-      const high = nibble(b, at + 32, group);
-      const scale = 2 * ((scales[group >> 3]! >> (3 * ((group >> 1) & 3))) & 7) + 1;
-      shifted(y, 8 * group, d * scale, b[at + group]! | ((high & 7) << 8), high >= 8);
-    }
-  },
+export const IQ1_M: Widen = (b, at, y) => {
+  const scales = [48, 50, 52, 54].map((byte) => u16(b, at + byte));
+  const bits = scales.reduce((sum, word, n) => sum | ((word >> 12) << (4 * n)), 0);
+  const d = half(Uint8Array.of(bits & 255, bits >> 8), 0);
+  for (let group = 0; group < 32; group++) {
+    const high = nibble(b, at + 32, group);
+    const scale = 2 * ((scales[group >> 3]! >> (3 * ((group >> 1) & 3))) & 7) + 1;
+    shifted(y, 8 * group, d * scale, b[at + group]! | ((high & 7) << 8), high >= 8);
+  }
 };
-
-/** By GGUF's names. */
-export const GRIDS: readonly (readonly [name: string, reader: BlockReader])[] = [
-  ['IQ1_S', IQ1_S],
-  ['IQ1_M', IQ1_M],
-  ['IQ2_XXS', IQ2_XXS],
-  ['IQ2_XS', IQ2_XS],
-  ['IQ2_S', IQ2_S],
-  ['IQ3_XXS', IQ3_XXS],
-  ['IQ3_S', IQ3_S],
-];

@@ -1,5 +1,5 @@
 /**
- * ggml's block formats that no kernel multiplies: widened once, at load.
+ * ggml's block formats that no kernel multiplies. They are widened once, when a model is loaded.
  *
  * @module
  * @see ggml-org/ggml@d99724f src/ggml-quants.c, dequantize_row_NAME; gguf-py/gguf/quants.py of ggml-org/llama.cpp@150f157
@@ -7,8 +7,8 @@
 
 import { bf16FromNumber, f16FromNumber } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
-import { type BlockReader, half, u16 } from './block-reader.js';
-import { GRIDS } from './dequantise-iq.js';
+import { type BlockReader, half, u16, type Widen } from './block-reader.js';
+import * as iq from './dequantise-iq.js';
 
 function signed(byte: number): number {
   return (byte << 24) >> 24;
@@ -78,72 +78,56 @@ function superBlock(bits: 4 | 5): BlockReader {
  * 256 weights in 16 sub-blocks of 16: 128 bytes of low halves, 64 of high pairs, 16 signed scales, d. In each half of 128, quarter c of 32:
  * low bits from byte 32·(c mod 2) + i, low half for c < 2; high bits 2c of byte i. Weight: d·scale·(q − 32).
  */
-const Q6_K: BlockReader = {
-  weights: 256,
-  bytes: 210,
-  widen(b, at, y) {
-    const d = half(b, at + 208);
-    for (let n = 0; n < 2; n++) {
-      for (let c = 0; c < 4; c++) {
-        for (let i = 0; i < 32; i++) {
-          const byte = b[at + 64 * n + 32 * (c % 2) + i]!;
-          const low = c < 2 ? byte & 15 : byte >> 4;
-          const high = (b[at + 128 + 32 * n + i]! >> (2 * c)) & 3;
-          const scale = signed(b[at + 192 + 8 * n + 2 * c + (i >> 4)]!);
-          y[128 * n + 32 * c + i] = d * scale * ((low | (high << 4)) - 32);
-        }
+const Q6_K: Widen = (b, at, y) => {
+  const d = half(b, at + 208);
+  for (let n = 0; n < 2; n++) {
+    for (let c = 0; c < 4; c++) {
+      for (let i = 0; i < 32; i++) {
+        const byte = b[at + 64 * n + 32 * (c % 2) + i]!;
+        const low = c < 2 ? byte & 15 : byte >> 4;
+        const high = (b[at + 128 + 32 * n + i]! >> (2 * c)) & 3;
+        const scale = signed(b[at + 192 + 8 * n + 2 * c + (i >> 4)]!);
+        y[128 * n + 32 * c + i] = d * scale * ((low | (high << 4)) - 32);
       }
     }
-  },
+  }
 };
 
 /** 32 weights: d, then signed bytes. Only vectors are widened from this; matrices stay as they are. */
-const Q8_0: BlockReader = {
-  weights: 32,
-  bytes: 34,
-  widen(b, at, y) {
-    const d = half(b, at);
-    for (let j = 0; j < 32; j++) y[j] = d * signed(b[at + 2 + j]!);
-  },
+const Q8_0: Widen = (b, at, y) => {
+  const d = half(b, at);
+  for (let j = 0; j < 32; j++) y[j] = d * signed(b[at + 2 + j]!);
 };
 
 /**
  * 256 weights in 16 sub-blocks of 16: 16 bytes of scale and minimum, 4 bits each; 64 bytes of weights, d, dmin. In each half of 128, quarter
  * c of 32 is bits 2c of its 32 bytes. Weight: d·scale·q − dmin·minimum.
  */
-const Q2_K: BlockReader = {
-  weights: 256,
-  bytes: 84,
-  widen(b, at, y) {
-    const d = half(b, at + 80);
-    const dmin = half(b, at + 82);
-    for (let s = 0; s < 16; s++) {
-      const scale = d * (b[at + s]! & 15);
-      const offset = dmin * (b[at + s]! >> 4);
-      for (let i = 0; i < 16; i++) y[16 * s + i] = scale * quarterOf(b, at + 16, 16 * s + i) - offset;
-    }
-  },
+const Q2_K: Widen = (b, at, y) => {
+  const d = half(b, at + 80);
+  const dmin = half(b, at + 82);
+  for (let s = 0; s < 16; s++) {
+    const scale = d * (b[at + s]! & 15);
+    const offset = dmin * (b[at + s]! >> 4);
+    for (let i = 0; i < 16; i++) y[16 * s + i] = scale * quarterOf(b, at + 16, 16 * s + i) - offset;
+  }
 };
 
 /**
  * 256 weights in 16 sub-blocks of 16: 32 bytes of high bits (bit s of byte i for weight i of the eighth s), 64 bytes of low bits as in Q2_K,
  * 12 bytes of scales, 6 bits each, d. Weight: d·(scale − 32)·(q − 4).
  */
-const Q3_K: BlockReader = {
-  weights: 256,
-  bytes: 110,
-  widen(b, at, y) {
-    const d = half(b, at + 108);
-    for (let s = 0; s < 16; s++) {
-      const low = (b[at + 96 + (s & 7)]! >> (s < 8 ? 0 : 4)) & 15;
-      const high = (b[at + 104 + (s & 3)]! >> (2 * (s >> 2))) & 3;
-      const scale = d * ((low | (high << 4)) - 32);
-      for (let n = 16 * s; n < 16 * s + 16; n++) {
-        const third = (b[at + (n & 31)]! >> (n >> 5)) & 1;
-        y[n] = scale * (quarterOf(b, at + 32, n) + 4 * third - 4);
-      }
+const Q3_K: Widen = (b, at, y) => {
+  const d = half(b, at + 108);
+  for (let s = 0; s < 16; s++) {
+    const low = (b[at + 96 + (s & 7)]! >> (s < 8 ? 0 : 4)) & 15;
+    const high = (b[at + 104 + (s & 3)]! >> (2 * (s >> 2))) & 3;
+    const scale = d * ((low | (high << 4)) - 32);
+    for (let n = 16 * s; n < 16 * s + 16; n++) {
+      const third = (b[at + (n & 31)]! >> (n >> 5)) & 1;
+      y[n] = scale * (quarterOf(b, at + 32, n) + 4 * third - 4);
     }
-  },
+  }
 };
 
 /** Weight n of 64 bytes of two bits: in each half of 128, quarter c of 32 is bits 2c of its 32 bytes. */
@@ -174,46 +158,28 @@ function writeHalves(
 }
 
 /** 32 weights: d, then 16 bytes of codes. */
-const IQ4_NL: BlockReader = {
-  weights: 32,
-  bytes: 18,
-  widen: (b, at, y) => writeHalves(y, 0, half(b, at), IQ4, b, at + 2, 32),
-};
+const IQ4_NL: Widen = (b, at, y) => writeHalves(y, 0, half(b, at), IQ4, b, at + 2, 32);
 
 /** 256 weights in 8 sub-blocks of 32: d, a u16 of the scales' two high bits, 4 bytes of their low bits, 128 bytes of codes as in IQ4_NL. */
-const IQ4_XS: BlockReader = {
-  weights: 256,
-  bytes: 136,
-  widen(b, at, y) {
-    const d = half(b, at);
-    for (let s = 0; s < 8; s++) {
-      const low = (b[at + 4 + (s >> 1)]! >> (4 * (s & 1))) & 15;
-      const high = (u16(b, at + 2) >> (2 * s)) & 3;
-      writeHalves(y, 32 * s, d * ((low | (high << 4)) - 32), IQ4, b, at + 8 + 16 * s, 32);
-    }
-  },
+const IQ4_XS: Widen = (b, at, y) => {
+  const d = half(b, at);
+  for (let s = 0; s < 8; s++) {
+    const low = (b[at + 4 + (s >> 1)]! >> (4 * (s & 1))) & 15;
+    const high = (u16(b, at + 2) >> (2 * s)) & 3;
+    writeHalves(y, 32 * s, d * ((low | (high << 4)) - 32), IQ4, b, at + 8 + 16 * s, 32);
+  }
 };
 
 /** 32 weights: a power of two, E8M0, then 16 bytes of E2M1. Scale 255, NaN in the specification, is 2^128 as in ggml. */
-const MXFP4: BlockReader = {
-  weights: 32,
-  bytes: 17,
-  exact: 'bf16',
-  widen: (b, at, y) => writeHalves(y, 0, 2 ** (b[at]! - 128), E2M1, b, at + 1, 32),
-};
+const MXFP4: Widen = (b, at, y) => writeHalves(y, 0, 2 ** (b[at]! - 128), E2M1, b, at + 1, 32);
 
 /** 64 weights in 4 sub-blocks of 16: 4 scales, unsigned E4M3, then 32 bytes of E2M1. Scale 127, NaN in the specification, is 0 as in ggml. */
-const NVFP4: BlockReader = {
-  weights: 64,
-  bytes: 36,
-  exact: 'bf16',
-  widen(b, at, y) {
-    for (let s = 0; s < 4; s++) {
-      const [exponent, mantissa] = [(b[at + s]! >> 3) & 15, b[at + s]! & 7];
-      const scale = exponent === 0 ? mantissa * 2 ** -10 : (1 + mantissa / 8) * 2 ** (exponent - 8);
-      writeHalves(y, 16 * s, b[at + s] === 127 ? 0 : scale, E2M1, b, at + 4 + 8 * s, 16);
-    }
-  },
+const NVFP4: Widen = (b, at, y) => {
+  for (let s = 0; s < 4; s++) {
+    const [exponent, mantissa] = [(b[at + s]! >> 3) & 15, b[at + s]! & 7];
+    const scale = exponent === 0 ? mantissa * 2 ** -10 : (1 + mantissa / 8) * 2 ** (exponent - 8);
+    writeHalves(y, 16 * s, b[at + s] === 127 ? 0 : scale, E2M1, b, at + 4 + 8 * s, 16);
+  }
 };
 
 /** Powers of three modulo 256, which move digit n of a byte of five ternary digits to the front. */
@@ -223,82 +189,68 @@ const TO_FRONT = [1, 3, 9, 27, 81];
  * 256 weights of -1, 0 or 1: 48 bytes of five ternary digits (first 32 bytes for weights 0 … 159, then 16 for 160 … 239; digit n of all bytes,
  * then digit n + 1), 4 bytes of four, d.
  */
-const TQ1_0: BlockReader = {
-  weights: 256,
-  bytes: 54,
-  exact: 'f16',
-  widen(b, at, y) {
-    const d = half(b, at + 52);
-    let to = 0;
-    for (const [start, count, digits] of [
-      [0, 32, 5],
-      [32, 16, 5],
-      [48, 4, 4],
-    ] as const) {
-      for (let n = 0; n < digits; n++) {
-        for (let j = 0; j < count; j++) {
-          const fraction = (b[at + start + j]! * TO_FRONT[n]!) & 255;
-          y[to++] = d * (((fraction * 3) >> 8) - 1);
-        }
+const TQ1_0: Widen = (b, at, y) => {
+  const d = half(b, at + 52);
+  let to = 0;
+  for (const [start, count, digits] of [
+    [0, 32, 5],
+    [32, 16, 5],
+    [48, 4, 4],
+  ] as const) {
+    for (let n = 0; n < digits; n++) {
+      for (let j = 0; j < count; j++) {
+        const fraction = (b[at + start + j]! * TO_FRONT[n]!) & 255;
+        y[to++] = d * (((fraction * 3) >> 8) - 1);
       }
     }
-  },
+  }
 };
 
 /** 256 weights of -1, 0, 1 or 2: 64 bytes as in Q2_K, d. */
-const TQ2_0: BlockReader = {
-  weights: 256,
-  bytes: 66,
-  exact: 'f16',
-  widen(b, at, y) {
-    const d = half(b, at + 64);
-    for (let n = 0; n < 256; n++) y[n] = d * (quarterOf(b, at, n) - 1);
-  },
+const TQ2_0: Widen = (b, at, y) => {
+  const d = half(b, at + 64);
+  for (let n = 0; n < 256; n++) y[n] = d * (quarterOf(b, at, n) - 1);
 };
 
 /** 128 weights of -d or d: d, then a bit each, set for d. */
-const Q1_0: BlockReader = {
-  weights: 128,
-  bytes: 18,
-  exact: 'f16',
-  widen(b, at, y) {
-    const d = half(b, at);
-    for (let n = 0; n < 128; n++) y[n] = (b[at + 2 + (n >> 3)]! >> (n & 7)) & 1 ? d : -d;
-  },
+const Q1_0: Widen = (b, at, y) => {
+  const d = half(b, at);
+  for (let n = 0; n < 128; n++) y[n] = (b[at + 2 + (n >> 3)]! >> (n & 7)) & 1 ? d : -d;
 };
 
 /** 64 weights of -d, 0, d or 2d: d, then two bits each. */
-const Q2_0: BlockReader = {
-  weights: 64,
-  bytes: 18,
-  exact: 'f16',
-  widen(b, at, y) {
-    const d = half(b, at);
-    for (let n = 0; n < 64; n++) y[n] = d * (((b[at + 2 + (n >> 2)]! >> (2 * (n & 3))) & 3) - 1);
-  },
+const Q2_0: Widen = (b, at, y) => {
+  const d = half(b, at);
+  for (let n = 0; n < 64; n++) y[n] = d * (((b[at + 2 + (n >> 2)]! >> (2 * (n & 3))) & 3) - 1);
 };
 
-/** By GGUF's names. */
-export const WIDENED: ReadonlyMap<string, BlockReader> = /* @__PURE__ */ new Map([
+/** The formats, by GGUF's names. */
+export const WIDENED: ReadonlyMap<string, BlockReader> = /* @__PURE__ */ new Map<string, BlockReader>([
   ['Q4_0', small(4, false)],
   ['Q4_1', small(4, true)],
   ['Q5_0', small(5, false)],
   ['Q5_1', small(5, true)],
-  ['Q8_0', Q8_0],
-  ['Q2_K', Q2_K],
-  ['Q3_K', Q3_K],
+  ['Q8_0', { weights: 32, bytes: 34, widen: Q8_0 }],
+  ['Q2_K', { weights: 256, bytes: 84, widen: Q2_K }],
+  ['Q3_K', { weights: 256, bytes: 110, widen: Q3_K }],
   ['Q4_K', superBlock(4)],
   ['Q5_K', superBlock(5)],
-  ['Q6_K', Q6_K],
-  ['IQ4_NL', IQ4_NL],
-  ['IQ4_XS', IQ4_XS],
-  ['MXFP4', MXFP4],
-  ['NVFP4', NVFP4],
-  ['TQ1_0', TQ1_0],
-  ['TQ2_0', TQ2_0],
-  ['Q1_0', Q1_0],
-  ['Q2_0', Q2_0],
-  ...GRIDS,
+  ['Q6_K', { weights: 256, bytes: 210, widen: Q6_K }],
+  ['IQ4_NL', { weights: 32, bytes: 18, widen: IQ4_NL }],
+  ['IQ4_XS', { weights: 256, bytes: 136, widen: IQ4_XS }],
+  ['MXFP4', { weights: 32, bytes: 17, widen: MXFP4, exact: 'bf16' }],
+  ['NVFP4', { weights: 64, bytes: 36, widen: NVFP4, exact: 'bf16' }],
+  ['TQ1_0', { weights: 256, bytes: 54, widen: TQ1_0, exact: 'f16' }],
+  ['TQ2_0', { weights: 256, bytes: 66, widen: TQ2_0, exact: 'f16' }],
+  ['Q1_0', { weights: 128, bytes: 18, widen: Q1_0, exact: 'f16' }],
+  ['Q2_0', { weights: 64, bytes: 18, widen: Q2_0, exact: 'f16' }],
+  ['IQ1_S', { weights: 256, bytes: 50, widen: iq.IQ1_S }],
+  ['IQ1_M', { weights: 256, bytes: 56, widen: iq.IQ1_M }],
+  ['IQ2_XXS', { weights: 256, bytes: 66, widen: iq.IQ2_XXS }],
+  ['IQ2_XS', { weights: 256, bytes: 74, widen: iq.IQ2_XS }],
+  ['IQ2_S', { weights: 256, bytes: 82, widen: iq.IQ2_S }],
+  ['IQ3_XXS', { weights: 256, bytes: 98, widen: iq.IQ3_XXS }],
+  ['IQ3_S', { weights: 256, bytes: 110, widen: iq.IQ3_S }],
 ]);
 
 /** How each type takes a weight, and the least magnitude that it rounds to infinity. */

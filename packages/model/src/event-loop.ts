@@ -1,15 +1,15 @@
-/** Long work that lets others have their turn. @module */
+/** Pauses in long work, so that the event loop can run other tasks. @module */
 
-/** After so long without a pause, timers, input and signals have waited long enough. */
+/** Timers, input and signals wait no longer than this. */
 const PAUSE_AFTER_MS = 16;
-/** When the event loop last had a turn, as far as this file knows: a loop of short calls must pause too. */
+/** The last pause. It is kept between calls, because a loop of short calls must pause too. */
 let lastPause = 0;
 
-/** Lets timers, input and other tasks run, if they have not for a while; awaiting a promise that is ready does not. */
+/** Lets timers, input and other tasks run, unless they just have. Awaiting a promise that is ready would not. */
 export async function pauseIfDue(): Promise<void> {
   if (performance.now() - lastPause < PAUSE_AFTER_MS) return;
   await new Promise<void>((resolve) => {
-    // Microseconds, where a timer costs a millisecond in Node and, from the fifth on, four in browsers. Those have only messages.
+    // These take microseconds. A timer takes a millisecond in Node, and four in browsers from the fifth on.
     if (typeof setImmediate === 'function') setImmediate(resolve);
     else {
       const { port1, port2 } = new MessageChannel();

@@ -6,7 +6,7 @@
  * @module @ropewalk/model
  */
 export type { ByteSource } from '@ropewalk/formats';
-export { byteSource, fetchSource } from './byte-source.js';
+export { byteSource, type FileData, fetchSource } from './byte-source.js';
 export { type ChatMessage, type ChatOptions, renderChat } from './chat.js';
 export { type EmbedOptions, embed } from './embed.js';
 export {

@@ -1,5 +1,5 @@
 /**
- * A model's files, and what their headers say: config, tensors, vocabulary. No weight is read here.
+ * A model's files, and what their headers say: config, tensors and vocabulary. No weight is read here.
  *
  * @module
  */
@@ -17,7 +17,7 @@ import {
   safetensorsShards,
 } from '@ropewalk/formats';
 import { decodeUtf8, fail, reading, refuse } from 'ropewalk/backend';
-import { byteSource } from './byte-source.js';
+import { byteSource, type FileData } from './byte-source.js';
 import { configFromGguf, configFromJson } from './config.js';
 import { tokenizerFromGguf } from './gguf-vocabulary.js';
 import { tokenizerFromJson } from './tokenizer-json.js';
@@ -25,36 +25,34 @@ import type { DecoderConfig, Tokenizer } from './types.js';
 import type { StoredTensor } from './weights.js';
 
 /** A model's files by name, without folders: config.json, tokenizer.json and *.safetensors; or one *.gguf. */
-export type ModelFiles =
-  | ReadonlyMap<string, ByteSource | Blob | ArrayBuffer | Uint8Array>
-  | Readonly<Record<string, ByteSource | Blob | ArrayBuffer | Uint8Array>>;
+export type ModelFiles = ReadonlyMap<string, FileData> | Readonly<Record<string, FileData>>;
 
-/** Files by name, and what to call them. */
+/** Files by name, and their names in messages. */
 export interface Folder {
   readonly where: string;
   readonly files: ReadonlyMap<string, ByteSource>;
-  /** A file in messages. */
+  /** The name of a file in messages. */
   path(name: string): string;
 }
 
 /**
- * Takes files of any kind as a folder.
+ * Makes a folder of files of any kind.
  *
  * @param files - by name
- * @param where - names the folder, or its only file, in messages
- * @throws {RopewalkError} FORMAT for what are no files
+ * @param where - the name of the folder, or of its only file, in messages
+ * @throws {RopewalkError} FORMAT for anything but files
  */
 export function folderOf(files: ModelFiles, where: string | undefined): Folder {
   if (typeof files !== 'object' || files === null)
     refuse('FORMAT', 'loadModel: files', 'a map from names to bytes', files);
-  const entries: [string, ByteSource | Blob | ArrayBuffer | Uint8Array][] = reading('loadModel: files', () =>
-    files instanceof Map ? [...files] : Object.entries(files as Readonly<Record<string, ByteSource>>),
+  const entries: [string, FileData][] = reading('loadModel: files', () =>
+    files instanceof Map ? [...files] : Object.entries(files),
   );
   const sources = new Map(entries.map(([name, data]) => [name, byteSource(data, name)]));
   return {
     where: where ?? 'model',
     files: sources,
-    // A model of one file is called by that file's own path.
+    // A model of one file is named by the path of that file.
     path: (name) => (where === undefined ? name : where.endsWith(name) ? where : `${where}/${name}`),
   };
 }
@@ -62,16 +60,16 @@ export function folderOf(files: ModelFiles, where: string | undefined): Folder {
 /** What the headers of a model's files say. */
 export interface Found {
   readonly config: DecoderConfig;
-  /** Of all files. */
+  /** The tensors of all files. */
   readonly stored: readonly StoredTensor[];
-  /** Reads the files' own vocabulary. @throws {RopewalkError} FORMAT or UNSUPPORTED, also when there is none */
+  /** Reads the vocabulary in the files. @throws {RopewalkError} FORMAT or UNSUPPORTED, also when there is none */
   readTokenizer(): Promise<Tokenizer>;
 }
 
 /**
  * Reads everything but weights.
  *
- * @param folder - with config.json and *.safetensors; else with exactly one *.gguf
+ * @param folder - with config.json and *.safetensors, or with exactly one *.gguf
  * @throws {RopewalkError} FORMAT for files that are missing, cut or forged; UNSUPPORTED for a model that is not computed here
  */
 export async function readHeaders(folder: Folder): Promise<Found> {

@@ -1,5 +1,5 @@
 /**
- * Models on disk: a folder of HuggingFace's files, or one GGUF (Node only).
+ * Models on disk: a folder of HuggingFace's files, or one GGUF file. For Node only.
  *
  * @module @ropewalk/model/node
  */
@@ -12,10 +12,7 @@ import { readOptions, refuse } from 'ropewalk/backend';
 import { type LoadOptions, loadModel } from './load.js';
 import type { Model } from './types.js';
 
-export { type LoadOptions, loadModel } from './load.js';
-export type { LoadProgress } from './upload.js';
-
-/** The files of a model; others in the folder are left alone. */
+/** The files of a model. Others in the folder are not opened. */
 const WANTED =
   /^((config|generation_config|tokenizer|tokenizer_config|model\.safetensors\.index)\.json|chat_template\.jinja|.*\.safetensors|.*\.gguf)$/i;
 
@@ -23,46 +20,50 @@ const WANTED =
  * Loads a model from a folder.
  *
  * @param path - a folder with config.json, tokenizer.json and *.safetensors, or one that holds exactly one .gguf
- * @param options - as of loadModel; the machine's free memory is looked at unless `availableBytes` says otherwise
+ * @param options - of loadModel; the machine's free memory counts unless `availableBytes` says otherwise
+ * @returns a model; the caller disposes it
  * @throws {RopewalkError} as loadModel; FORMAT when the folder cannot be read
+ * @example const model = await loadModelFolder('models/marline', { backend: 'cpu' });
  */
 export async function loadModelFolder(path: string, options: LoadOptions = {}): Promise<Model> {
   checkPath(path);
-  const names = await readdir(path).catch((cause) => unreadable(path, 'a readable folder', cause));
-  return loadFiles(
-    new Map(names.filter((name) => WANTED.test(name)).map((name) => [name, join(path, name)])),
-    path,
-    options,
-  );
+  const names = await readdir(path).catch((cause) => refuseSystem('FORMAT', path, 'a readable folder', cause));
+  const paths = names.filter((name) => WANTED.test(name)).map((name) => [name, join(path, name)] as const);
+  return loadFiles(new Map(paths), path, options);
 }
 
 /**
- * Loads a model from one GGUF.
+ * Loads a model from one GGUF file.
  *
  * @param path - the file
- * @param options - as of {@link loadModelFolder}
- * @throws {RopewalkError} as loadModel; FORMAT for a file that is none, or cannot be read
+ * @param options - as for {@link loadModelFolder}
+ * @returns a model; the caller disposes it
+ * @throws {RopewalkError} as loadModel; FORMAT for another kind of file, and for one that cannot be read
+ * @example const model = await loadModelFile('model-q8_0.gguf');
  */
 export async function loadModelFile(path: string, options: LoadOptions = {}): Promise<Model> {
   checkPath(path);
   if (!/\.gguf$/i.test(path))
-    refuse('FORMAT', path, 'a .gguf file', basename(path), 'Of a model in safetensors, give the folder.');
+    refuse('FORMAT', path, 'a .gguf file', basename(path), 'For a model in safetensors, give the folder.');
   return loadFiles(new Map([[basename(path), path]]), path, options);
 }
 
 /**
- * Loads a model from a folder or a .gguf, whichever the path is.
+ * Loads a model from a folder or a .gguf file.
  *
- * @param path - as of {@link loadModelFolder} or {@link loadModelFile}
- * @param options - as of {@link loadModelFolder}
+ * @param path - as for {@link loadModelFolder} or {@link loadModelFile}
+ * @param options - as for {@link loadModelFolder}
+ * @returns a model; the caller disposes it
+ * @throws {RopewalkError} as these two
+ * @example const model = await loadModelPath(process.argv[2]!);
  */
 export async function loadModelPath(path: string, options: LoadOptions = {}): Promise<Model> {
   checkPath(path);
-  const info = await stat(path).catch((cause) => unreadable(path, 'a folder or a .gguf file', cause));
+  const info = await stat(path).catch((cause) => refuseSystem('FORMAT', path, 'a folder or a .gguf file', cause));
   return info.isDirectory() ? loadModelFolder(path, options) : loadModelFile(path, options);
 }
 
-/** Node's own functions take buffers and file descriptors too, and throw errors of their own for the rest. */
+/** Node's own functions also take buffers and file descriptors, and throw their own errors for anything else. */
 function checkPath(path: string): void {
   if (typeof path !== 'string' || path === '' || path.includes('\0'))
     refuse('RANGE', 'loadModel: path', 'a path', path);
@@ -73,8 +74,8 @@ async function loadFiles(paths: ReadonlyMap<string, string>, where: string, opti
   try {
     const files = new Map<string, ByteSource>();
     for (const [name, path] of paths) {
-      // Asked before it is opened: opening a pipe waits for its writer, perhaps forever.
-      const info = await stat(path).catch((cause) => unreadable(path, 'a readable file', cause));
+      // Checked before opening: opening a pipe waits for its writer, perhaps forever.
+      const info = await stat(path).catch((cause) => refuseSystem('FORMAT', path, 'a readable file', cause));
       checkRegular(info, path);
       files.set(name, fileSource(path, info.size, opened));
     }
@@ -88,7 +89,7 @@ async function loadFiles(paths: ReadonlyMap<string, string>, where: string, opti
   }
 }
 
-/** A file that is opened when it is first read, and closed by whoever owns `opened`. */
+/** A file that is opened when it is first read. The owner of `opened` closes it. */
 function fileSource(path: string, size: number, opened: FileHandle[]): ByteSource {
   let handle: Promise<FileHandle> | undefined;
   const openOnce = async (): Promise<FileHandle> => {
@@ -105,12 +106,8 @@ function fileSource(path: string, size: number, opened: FileHandle[]): ByteSourc
   };
 }
 
-/** What the machine, or the container, can still give. */
+/** The memory that the machine, or the container, can still give. */
 function availableMemory(): number {
   const { availableMemory: available } = process as { availableMemory?: () => number };
   return available?.call(process) ?? freemem();
-}
-
-function unreadable(path: string, expected: string, cause: unknown): never {
-  return refuseSystem('FORMAT', path, expected, cause);
 }

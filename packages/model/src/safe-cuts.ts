@@ -1,24 +1,24 @@
 /**
- * Where a long text can be cut before merges are looked for, without changing a token.
+ * Where a long text can be cut before merging, without changing a token.
  *
- * A merge joins across a place only if its left part ends with the character before that place and its right part begins with the one after
- * it. Where no merge of the vocabulary does, both sides are segmented alike whether they stand together or apart. SentencePiece-style
- * vocabularies have no pre-tokenizer, so a whole book is one word to them; nothing in them joins a letter to the space after it.
+ * A merge joins across a place only if its left part ends with the character before the place, and its right part begins with
+ * the character after it. Where no merge does, both sides give the same tokens together and apart. SentencePiece vocabularies
+ * have no pre-tokenizer, so a whole book is one word to them; but they never join a letter to the space after it.
  *
  * @module
  */
 
-/** Shorter words are cheap as they are. */
+/** Shorter words are not cut. */
 const LONG_WORD = 256;
 
 /**
- * Makes the cutter of a vocabulary.
+ * Makes a function that cuts words.
  *
- * @param merges - all of them, left and right part
- * @returns cuts a word wherever no merge joins; joined, the pieces are the word
+ * @param merges - all merges of the vocabulary, left and right part
+ * @returns cuts a word wherever no merge joins; the pieces together are the word
  */
 export function cutterOf(merges: readonly (readonly [string, string])[]): (word: string) => readonly string[] {
-  let joined: Set<string> | undefined; // made for the first long word: most vocabularies never see one
+  let joined: Set<string> | undefined; // made for the first long word, which most vocabularies never see
   return (word) => {
     if (word.length < LONG_WORD) return [word];
     joined ??= new Set(merges.map(([left, right]) => (Array.from(left).at(-1) ?? '') + (Array.from(right)[0] ?? '')));

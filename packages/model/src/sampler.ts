@@ -2,33 +2,33 @@
  * Logits → the next token: greedy, or drawn with temperature, top-k, top-p, min-p and a repetition penalty.
  *
  * The order is llama.cpp's: repetition penalty, top-k, top-p, min-p, temperature, draw. So top-p and min-p see the
- * probabilities at temperature 1, and a high temperature does not let in what they keep out. (HuggingFace's transformers
+ * probabilities at temperature 1, and a high temperature does not bring back what they removed. (HuggingFace's transformers
  * applies the temperature before top-k, top-p and min-p.)
  *
  * @module
  * @see ggml-org/llama.cpp@001d906 common/common.h, common_params_sampling::samplers
  */
-import { randomFrom, reading, readList, readOptions, refuse } from 'ropewalk/backend';
+import { fail, randomFrom, reading, readList, readOptions, refuse } from 'ropewalk/backend';
 
 /** How to choose tokens. Every filter is off unless given. */
 export interface SamplingOptions {
-  /** 0, the default, is greedy: the likeliest token, of equals the lowest id. Else logits are divided by it before the draw. */
+  /** Divides the logits before the draw. 0, the default, is greedy: the likeliest token, of equals the lowest id. */
   readonly temperature?: number;
   /** Keeps this many of the likeliest tokens; 0 keeps all. */
   readonly topK?: number;
-  /** Keeps the fewest likeliest tokens whose probabilities add up to at least this; 1 keeps all. */
+  /** Keeps as few of the likeliest tokens as add up to at least this probability; 1 keeps all. */
   readonly topP?: number;
   /** Keeps tokens at least this times as likely as the likeliest; 0 keeps all. */
   readonly minP?: number;
-  /** > 1 makes tokens of the window less likely: a positive logit is divided by it, another multiplied. */
+  /** Above 1 makes recent tokens less likely: a positive logit is divided by it, any other is multiplied. */
   readonly repetitionPenalty?: number;
-  /** How many of the last tokens, prompt included, the penalty looks at; -1 for all, 64 unless given (llama.cpp's). */
+  /** How many of the last tokens, prompt included, the penalty applies to; -1 for all; 64 unless given, as in llama.cpp. */
   readonly repetitionWindow?: number;
-  /** An integer: the same seed, options and logits give the same tokens. Drawn at random unless given. */
+  /** An integer. The same seed, options and logits give the same tokens. Random unless given. */
   readonly seed?: number;
 }
 
-/** Chooses tokens one after another. */
+/** Chooses one token after the other. */
 export interface Sampler {
   /** The seed in use. */
   readonly seed: number;
@@ -37,6 +37,7 @@ export interface Sampler {
    *
    * @param logits - `[vocab]`, float32; read only
    * @param history - the tokens so far, for the repetition penalty
+   * @returns the token's id
    * @throws {RopewalkError} RANGE for NaN or +Infinity, or when every logit is -Infinity
    */
   pick(logits: Float32Array, history?: readonly number[]): number;
@@ -45,8 +46,10 @@ export interface Sampler {
 /**
  * Makes a sampler.
  *
- * @param given - options, checked here, all of them
+ * @param given - options; all are checked here
+ * @returns a sampler with random numbers of its own
  * @throws {RopewalkError} RANGE, naming the option
+ * @example const token = createSampler({ temperature: 0.8, topP: 0.95, seed: 1 }).pick(logits);
  */
 export function createSampler(given: SamplingOptions = {}): Sampler {
   const options = readOptions(given, 'sample: options');
@@ -73,7 +76,7 @@ export function createSampler(given: SamplingOptions = {}): Sampler {
       const scores = penalised(logits, history, repetitionPenalty, repetitionWindow);
       if (temperature === 0) return likeliest(scores);
       let kept: Candidates = { ids: undefined, count: scores.length };
-      if (topK > 0 && topK < scores.length) kept = topKOf(scores, topK);
+      if (topK > 0 && topK < scores.length) kept = { ids: largest(scores, topK), count: topK };
       if (topP < 1) kept = topPOf(scores, kept, topP);
       return draw(scores, kept, minP, temperature, random.uniform(0, 1));
     },
@@ -92,7 +95,7 @@ function checkLogits(logits: Float32Array): void {
   let highest = Number.NEGATIVE_INFINITY;
   for (let id = 0; id < logits.length; id++) {
     const logit = logits[id]!;
-    // NaN and +Infinity alike: a sum of probabilities with either in it means nothing.
+    // Also refuses NaN.
     if (!(logit < Number.POSITIVE_INFINITY)) {
       const next = 'The model overflowed or its weights are damaged: try cacheDtype f32, or another backend.';
       refuse('RANGE', 'sample: logits', 'numbers', `${logit} for token ${id}`, next);
@@ -100,7 +103,7 @@ function checkLogits(logits: Float32Array): void {
     if (logit > highest) highest = logit;
   }
   if (highest === Number.NEGATIVE_INFINITY)
-    refuse('RANGE', 'sample: logits', 'a token that may be chosen', 'all -Infinity');
+    fail('RANGE', 'sample: logits', 'they are all -Infinity, so no token can be chosen');
 }
 
 /**
@@ -123,18 +126,18 @@ function likeliest(scores: Float32Array): number {
   return best;
 }
 
-/** The tokens left: all in order of id, or these, likeliest first. */
+/** The tokens that are left: `ids`, likeliest first; undefined for all, by id. */
 interface Candidates {
   readonly ids: Int32Array | undefined;
   readonly count: number;
 }
 
 /**
- * The k likeliest ids, likeliest first, of equals the lower id first. Sorting a vocabulary of 150,000 for each token would cost more than many a
- * forward pass; a heap of the k best so far turns nearly all of it away at one comparison.
+ * The k likeliest ids, likeliest first, of equals the lower id first. Sorting a vocabulary of 150,000 can take longer than a
+ * forward pass; a heap of the k best so far rejects nearly all ids with one comparison.
  */
 function largest(scores: Float32Array, k: number): Int32Array {
-  // The worst of those kept lies on top. Ids come in order, so of equal scores the later one is the worse.
+  // The worst of the kept ids is on top. Ids come in order, so of equal scores the later one is worse.
   const heap = new Int32Array(k);
   const worse = (a: number, b: number): boolean => scores[a]! < scores[b]! || (scores[a]! === scores[b]! && a > b);
   const sink = (id: number): void => {
@@ -149,21 +152,17 @@ function largest(scores: Float32Array, k: number): Int32Array {
     }
     heap[at] = id;
   };
-  // Ids 0 … k - 1 sorted worst first are a heap already.
+  // Ids 0 … k - 1, sorted worst first, are a heap.
   heap.set(Int32Array.from({ length: k }, (_, id) => id).sort((a, b) => (worse(a, b) ? -1 : 1)));
   for (let id = k; id < scores.length; id++) if (scores[id]! > scores[heap[0]!]!) sink(id);
   return heap.sort((a, b) => (worse(a, b) ? 1 : -1));
-}
-
-function topKOf(scores: Float32Array, k: number): Candidates {
-  return { ids: largest(scores, k), count: k };
 }
 
 function topPOf(scores: Float32Array, { ids, count }: Candidates, p: number): Candidates {
   const top = ids ? scores[ids[0]!]! : scores[likeliest(scores)]!;
   let total = 0;
   for (let n = 0; n < count; n++) total += Math.exp(scores[ids ? ids[n]! : n]! - top);
-  // Of a whole vocabulary few tokens make up most of the sum: look at a few, and at more only when they do not.
+  // A few tokens of a vocabulary usually make up most of the sum, so look at a few first.
   for (let look = ids ? count : Math.min(count, 256); ; look = Math.min(count, look * 8)) {
     const sorted = ids ?? largest(scores, look);
     let sum = 1; // exp(0), the likeliest itself
@@ -173,7 +172,7 @@ function topPOf(scores: Float32Array, { ids, count }: Candidates, p: number): Ca
   }
 }
 
-/** Draws by inverting the cumulative distribution, tokens in the order of {@link Candidates}. */
+/** Draws by inverting the cumulative distribution over the candidates in their order. */
 function draw(
   scores: Float32Array,
   { ids, count }: Candidates,

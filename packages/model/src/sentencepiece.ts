@@ -1,18 +1,18 @@
 /**
  * SentencePiece's BPE by scores, as GGUF files of the "llama" vocabulary carry it: tokens and scores, no merges.
  *
- * Neighbours whose joined text is a token are joined, the highest score first, the leftmost of equals first. A character
- * that is no token becomes its bytes.
+ * Neighbours whose joined text is a token are joined: the highest score first, and of equal scores the leftmost. A character
+ * that is not a token becomes its bytes.
  *
  * @module
  * @see ggml-org/llama.cpp@00ad355 src/llama-vocab.cpp, llm_tokenizer_spm_session
  */
 
-/** What segmentation needs to know of the vocabulary. */
+/** What segmentation needs to know about a vocabulary. */
 export interface ScoredVocabulary {
   idOf(text: string): number | undefined;
   scoreOf(id: number): number;
-  /** The token of a byte, or of what is unknown. */
+  /** The token of a byte, or the unknown token. */
   byteToken(byte: number): number;
 }
 
@@ -26,16 +26,16 @@ interface Join {
   readonly left: number;
   readonly right: number;
   readonly score: number;
-  /** UTF-16 units of both sides when the join was found; other lengths mean that one side has changed since. */
+  /** UTF-16 units of both sides when the join was found. If they differ later, one side has changed. */
   readonly units: number;
 }
 
 const utf8 = /* @__PURE__ */ new TextEncoder();
 
 /**
- * Segments a text in which spaces are already U+2581.
+ * Segments a text in which spaces are U+2581 already, in n log n time.
  *
- * @returns ids; time grows as n log n
+ * @returns ids
  */
 export function segmentByScores(text: string, vocabulary: ScoredVocabulary): number[] {
   const symbols: Symbol[] = Array.from(text, (character, n) => ({ text: character, previous: n - 1, next: n + 1 }));
@@ -70,12 +70,12 @@ export function segmentByScores(text: string, vocabulary: ScoredVocabulary): num
   return ids;
 }
 
-/** A binary heap: the highest score on top, the leftmost of equals. */
+/** A binary heap with the highest score on top, and the leftmost of equal scores. */
 class JoinQueue {
-  private readonly heap: Join[] = [];
+  readonly #heap: Join[] = [];
 
   push(join: Join): void {
-    const { heap } = this;
+    const heap = this.#heap;
     let at = heap.push(join) - 1;
     while (at > 0) {
       const parent = (at - 1) >> 1;
@@ -87,7 +87,7 @@ class JoinQueue {
   }
 
   pop(): Join | undefined {
-    const { heap } = this;
+    const heap = this.#heap;
     const top = heap[0];
     const last = heap.pop();
     if (top === undefined || last === undefined || heap.length === 0) return top;
