@@ -757,7 +757,7 @@ const WITHOUT_ROW: Readonly<Record<string, readonly string[]>> = {
     'within',
     'writeCase',
   ],
-  '@ropewalk/oracle/node': ['openProgram', 'readCaseOutputs', 'writeGoldenFolder'],
+  '@ropewalk/oracle/node': ['openProgram', 'readCaseOutputs', 'strangersIn', 'writeGoldenFolder'],
   '@ropewalk/ascend': ['chromeTrace', 'measureRopeKernel', 'timelineSvg', 'whyNotSeed'],
 };
 

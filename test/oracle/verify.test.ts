@@ -709,7 +709,7 @@ describe('reports', () => {
     }
     const back = JSON.parse(verifyToJson(bad));
     assert.deepEqual(
-      [back.tensors[0].first[0].got, back.tensors[0].max_ratio, back.tensors[0].map],
+      [back.tensors[0].first[0].got, back.tensors[0].maxRatio, back.tensors[0].map],
       ['NaN', 'Infinity', undefined],
     );
     assert.deepEqual(back.tensors[0].first[0].place.pair, 3);

@@ -1,5 +1,5 @@
 /**
- * What to do about a wrong rotation: the `ropewalk diagnose` command that says what the kernel does instead, and the files that it reads.
+ * The next step after a wrong rotation: the `ropewalk diagnose` command that says what the kernel does instead, and its files.
  *
  * @module
  */
@@ -10,24 +10,24 @@ import { makeFolder, refuseSystem, replaceFile } from '@ropewalk/formats/node';
 import type { GoldenCase, GoldenEntry, VerifyResult } from '@ropewalk/oracle';
 import type { Tensor } from 'ropewalk';
 
-/** Where a case and its outputs lie. */
+/** Where a case and its outputs are. */
 export interface CasePlaces {
   /** The folder of vectors. */
   readonly vectors: string;
-  /** The folder of outputs, where there is one. */
+  /** The folder of outputs, if there is one. */
   readonly outputs: string | undefined;
-  /** The program, where there is one, as it was given. */
+  /** The program, if there is one, as it was given. */
   readonly program: string | undefined;
-  /** The folder that keeps what came, where one was given. */
+  /** The folder that keeps the outputs, if one was given. */
   readonly keep: string | undefined;
 }
 
-/** What a kept RoPE case was meant to do, as `--expect` takes it. */
+/** The RoPE that a kept case expects, as `--expect` takes it. */
 const EXPECT = 'expect.json';
 
 /**
- * Keeps a case's outputs as .npy in `<keep>/<case>`, each under another name first; of RoPE also what was meant, and inputs that lie in
- * no file that diagnose reads.
+ * Keeps a case's outputs as .npy in `<keep>/<case>`; for RoPE also the expected RoPE, and inputs that are not in a file that
+ * diagnose reads.
  *
  * @param keep - the folder
  * @param golden - the case
@@ -52,12 +52,12 @@ export function keepCase(
     for (const { name, files } of entry.inputs)
       if (!files.npy && !files.safetensors) npy(name, golden.inputs.get(name)!);
   } catch (cause) {
-    refuseSystem('DEVICE', `verify: --keep: ${own}`, 'a folder that can be written', cause);
+    refuseSystem('DEVICE', `--keep: ${own}`, 'a folder that can be written', cause);
   }
 }
 
 /**
- * The command that finds out what a wrong rotation does instead; where its files are not there yet, the one that keeps them.
+ * The command that finds out what a wrong rotation does instead; if its files are missing, the command that keeps them.
  *
  * @param result - of the case, failed
  * @param golden - the case

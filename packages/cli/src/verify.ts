@@ -3,9 +3,8 @@
  *
  * @module
  */
-import { readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
-import { writeOutput } from '@ropewalk/formats/node';
+import { isFolder, writeOutput } from '@ropewalk/formats/node';
 import {
   asFormatError,
   countVerified,
@@ -16,7 +15,6 @@ import {
   type ModelOptions,
   type ReportTitle,
   TABLE_PRECISIONS,
-  type TablePrecision,
   type VerifyResult,
   verifyLines,
   verifySummary,
@@ -25,9 +23,16 @@ import {
   verifyToJson,
   verifyToJunit,
 } from '@ropewalk/oracle';
-import { openGoldenFolder, openProgram, type ProgramUnderTest, readCaseOutputs } from '@ropewalk/oracle/node';
-import { refuse } from 'ropewalk/backend';
+import {
+  openGoldenFolder,
+  openProgram,
+  type ProgramUnderTest,
+  readCaseOutputs,
+  strangersIn,
+} from '@ropewalk/oracle/node';
+import { fail, refuse } from 'ropewalk/backend';
 import { splitWords } from './command-words.js';
+import { Flags } from './options.js';
 import { EXIT, openPrinter } from './output.js';
 import { keepCase, nextStep } from './verify-next.js';
 import { VERSION } from './version.js';
@@ -64,10 +69,15 @@ const MAX_TIMEOUT_S = 86400;
  * @throws {RopewalkError} for options and folders that make no sense, and a program that cannot be started: the caller exits with 2
  */
 export async function verify(vectors: string, options: VerifyOptions): Promise<number> {
-  const report = oneOf(options.report ?? (options.json ? 'jsonl' : 'console'), REPORTS, '--report');
-  if (options.json && report !== 'jsonl') refuse('FORMAT', 'verify: --report', 'jsonl beside --json', report);
-  const model = modelOptions(options);
-  const source = openSource(options);
+  const flags = new Flags(options);
+  const report = flags.word('report', REPORTS) ?? (options.json ? 'jsonl' : 'console');
+  if (options.json && report !== 'jsonl') fail('FORMAT', '--report', '--json means jsonl. Leave one of them out.');
+  const model: ModelOptions = {
+    arithmetic: flags.word('arithmetic', ['f32', 'native']) ?? 'f32',
+    table: flags.word('table', TABLE_PRECISIONS),
+    toleranceScale: flags.positive('toleranceScale', 1e6),
+  };
+  const source = openSource(flags, options);
   const folder = openGoldenFolder(vectors);
   const entries = chooseCases(folder, options.case);
   const title: ReportTitle = {
@@ -76,7 +86,7 @@ export async function verify(vectors: string, options: VerifyOptions): Promise<n
     by: `ropewalk ${VERSION}`,
     allowed: describeAllowed(model),
   };
-  // Where the report goes to a file, or is for people anyway, stdout has the lines; otherwise the report itself.
+  // If the report goes to a file, or is for people, stdout has the lines; otherwise it has the report itself.
   const lines = report === 'console' || options.out !== undefined;
   const printer = openPrinter(entries.length, 'cases', false, lines ? process.stdout : process.stderr);
   const stop = endWithSignals(source);
@@ -105,8 +115,10 @@ export async function verify(vectors: string, options: VerifyOptions): Promise<n
     stop();
     printer.stop();
   }
-  for (const stranger of options.outputs === undefined ? [] : strangersIn(options.outputs, folder))
-    say(`  note: ${stranger}`);
+  const ids = folder.cases.map(({ id }) => id);
+  const strangers = options.outputs === undefined ? [] : strangersIn(options.outputs, ids);
+  for (const name of strangers.slice(0, 5)) say(`  note: ${join(options.outputs!, name)} belongs to no case`);
+  if (strangers.length > 5) say(`  note: and ${strangers.length - 5} more`);
   const counts = countVerified(results);
   const compared = counts.ok + counts.fail + counts.error > 0;
   say(`  ${compared ? verifySummary(counts) : `nothing was compared: ${counts.skipped} skipped`}`);
@@ -119,33 +131,24 @@ interface Source extends Omit<ProgramUnderTest, 'run'> {
   run(golden: GoldenCase): ReturnType<ProgramUnderTest['run']>;
 }
 
-function openSource(options: VerifyOptions): Source {
-  if ((options.outputs === undefined) === (options.program === undefined)) {
-    const got = options.outputs === undefined ? 'neither' : 'both';
-    refuse('FORMAT', 'verify', 'one of --outputs DIR and --program "CMD …"', got, 'See docs/verify.md.');
-  }
-  const protocol = oneOf(options.protocol ?? 'stdio', ['stdio', 'files'], '--protocol');
-  const timeout = numberIn(options.timeout ?? String(DEFAULT_TIMEOUT_S), '--timeout', 'seconds', MAX_TIMEOUT_S);
-  if (options.program !== undefined)
-    return openProgram({
-      words: splitWords(options.program, 'verify: --program'),
-      protocol,
-      timeoutMs: timeout * 1000,
-    });
-  for (const only of ['protocol', 'timeout'] as const) {
-    if (options[only] !== undefined) refuse('FORMAT', `verify: --${only}`, '--program beside it', '--outputs');
-  }
-  const dir = options.outputs!;
-  if (!statSync(dir, { throwIfNoEntry: false })?.isDirectory())
-    refuse(
+function openSource(flags: Flags<VerifyOptions>, options: VerifyOptions): Source {
+  const { outputs, program } = options;
+  if (outputs !== undefined) flags.refuseAny(['program'], 'it does not go with --outputs. Leave one of them out.');
+  const protocol = flags.word('protocol', ['stdio', 'files']) ?? 'stdio';
+  const timeout = flags.positive('timeout', MAX_TIMEOUT_S) ?? DEFAULT_TIMEOUT_S;
+  if (program !== undefined)
+    return openProgram({ words: splitWords(program, '--program'), protocol, timeoutMs: timeout * 1000 });
+  if (outputs === undefined)
+    fail(
       'FORMAT',
-      'verify: --outputs',
-      'a folder with <case>/<output>.npy or .bin, <case>.npz or <case>.safetensors',
-      dir,
+      '--outputs',
+      'give --outputs DIR or --program "CMD …": there is nothing to verify. See docs/verify.md.',
     );
+  flags.refuseAny(['protocol', 'timeout'], 'it needs --program.');
+  if (!isFolder(outputs)) fail('FORMAT', '--outputs', `${outputs} is not a folder.`);
   return {
     async run(golden) {
-      const { tensors, problems, notes } = readCaseOutputs(dir, golden);
+      const { tensors, problems, notes } = readCaseOutputs(outputs, golden);
       return problems.length > 0
         ? { kind: 'problem', problem: [...problems, ...notes].join('\n') }
         : { kind: 'outputs', tensors, notes };
@@ -172,22 +175,23 @@ async function verifyCase(
   const { id, op, about } = golden;
   const started = performance.now();
   const answer = await source.run(golden);
-  const seconds = options.program === undefined ? {} : { seconds: (performance.now() - started) / 1000 };
-  if (answer.kind === 'skip')
-    return { id, op, about, status: 'skipped', detail: answer.reason, notes: [], tensors: [], ...seconds };
-  if (answer.kind === 'problem')
-    return { id, op, about, status: 'error', detail: answer.problem, notes: [], tensors: [], ...seconds };
-  if (options.keep !== undefined) keepCase(options.keep, golden, entry, answer.tensors);
+  const seconds = options.program === undefined ? undefined : (performance.now() - started) / 1000;
+  if (answer.kind !== 'outputs') {
+    const [status, detail] =
+      answer.kind === 'skip' ? (['skipped', answer.reason] as const) : (['error', answer.problem] as const);
+    return { id, op, about, status, detail, notes: [], tensors: [], seconds };
+  }
+  const { outputs, program, keep } = options;
+  if (keep !== undefined) keepCase(keep, golden, entry, answer.tensors);
   let result: VerifyResult;
   try {
     result = judgeCase(golden, answer.tensors, model);
   } catch (error) {
     throw asFormatError(error, `vectors: ${id}`);
   }
-  const { outputs, program, keep } = options;
-  const next =
-    result.status === 'fail' ? nextStep(result, golden, entry, { vectors, outputs, program, keep }) : undefined;
-  return { ...result, notes: answer.notes, ...(next === undefined ? {} : { next }), ...seconds };
+  const places = { vectors, outputs, program, keep };
+  const next = result.status === 'fail' ? nextStep(result, golden, entry, places) : undefined;
+  return { ...result, notes: answer.notes, next, seconds };
 }
 
 function chooseCases(folder: GoldenFolder, ids: readonly string[] | undefined): GoldenEntry[] {
@@ -195,7 +199,7 @@ function chooseCases(folder: GoldenFolder, ids: readonly string[] | undefined): 
   return ids.map(
     (id) =>
       folder.cases.find((entry) => entry.id === id) ??
-      refuse('FORMAT', 'verify: --case', `one of ${folder.cases.length} cases, such as ${near(id, folder)}`, id),
+      refuse('FORMAT', '--case', `one of ${folder.cases.length} cases, such as ${near(id, folder)}`, id),
   );
 }
 
@@ -211,46 +215,12 @@ function near(id: string, folder: GoldenFolder): string {
     .join(', ');
 }
 
-/** What lies among the outputs and belongs to no case: a misspelt name is the usual reason for a missing output. */
-function strangersIn(dir: string, folder: GoldenFolder): string[] {
-  const ids = new Set(folder.cases.map(({ id }) => id));
-  const strangers = readdirSync(dir).filter(
-    (name) => !name.startsWith('.') && !ids.has(name) && !ids.has(name.replace(/\.(npz|safetensors)$/, '')),
-  );
-  const told = strangers.slice(0, 5).map((name) => `${join(dir, name)} belongs to no case`);
-  return strangers.length > 5 ? [...told, `and ${strangers.length - 5} more`] : told;
-}
-
-function modelOptions(options: VerifyOptions): ModelOptions {
-  const table: TablePrecision | undefined =
-    options.table === undefined ? undefined : oneOf(options.table, TABLE_PRECISIONS, '--table');
-  const scale =
-    options.toleranceScale === undefined
-      ? undefined
-      : numberIn(options.toleranceScale, '--tolerance-scale', 'a factor', 1e6);
-  return {
-    arithmetic: oneOf(options.arithmetic ?? 'f32', ['f32', 'native'], '--arithmetic'),
-    ...(table ? { table } : {}),
-    ...(scale === undefined ? {} : { toleranceScale: scale }),
-  };
-}
-
 function describeAllowed({ table, arithmetic, toleranceScale }: ModelOptions): string[] {
   return [
     ...(table ? [`angles in ${table}`] : []),
     ...(arithmetic === 'native' ? ["arithmetic in the data's dtype"] : []),
     ...(toleranceScale === undefined ? [] : [`bounds times ${toleranceScale}`]),
   ];
-}
-
-function oneOf<const T extends string>(value: string, allowed: readonly T[], flag: string): T {
-  return allowed.find((item) => item === value) ?? refuse('FORMAT', `verify: ${flag}`, allowed.join(', '), value);
-}
-
-function numberIn(text: string, flag: string, what: string, most: number): number {
-  const value = /^\s*$/.test(text) ? Number.NaN : Number(text);
-  if (!(value > 0) || value > most) refuse('FORMAT', `verify: ${flag}`, `${what}, a number in (0, ${most}]`, text);
-  return value;
 }
 
 function writeReport(
@@ -272,10 +242,10 @@ function writeReport(
     html: () => verifyToHtml(title, results),
   }[form]();
   if (out === undefined) process.stdout.write(body);
-  else writeOutput(out, body, 'verify: --out');
+  else writeOutput(out, body, '--out');
 }
 
-/** Ctrl-C and its like end the program first, then us; the program is in a group of its own and would not hear of it. */
+/** Ctrl-C and similar signals end the program first, then us. The program is in its own process group and does not get them. */
 function endWithSignals(source: Source): () => void {
   const handlers = (['SIGINT', 'SIGTERM', 'SIGHUP'] as const).map((signal, n) => {
     const handler = (): void => {

@@ -40,6 +40,18 @@ const MAX_SIDECAR_BYTES = 2 ** 20;
 const NPY_HEADER_BYTES = 65536 + 12;
 
 /**
+ * Lists what lies among the outputs and belongs to no case: a misspelt name is the usual reason for a missing output.
+ *
+ * @param folder - of outputs
+ * @param ids - of all cases
+ * @returns names in the folder
+ */
+export function strangersIn(folder: string, ids: readonly string[]): string[] {
+  const known = new Set(ids.flatMap((id) => [id, `${id}.npz`, `${id}.safetensors`]));
+  return readdirSync(folder).filter((name) => !name.startsWith('.') && !known.has(name));
+}
+
+/**
  * Reads the outputs of a case.
  *
  * @param folder - the folder that was given

@@ -204,15 +204,14 @@ export function wrongTable(first: readonly WrongElement[]): { header: string[]; 
 }
 
 /**
- * One case as a JSON object on a line, keys in snake_case. What JSON has no number for (NaN, infinities) is a text; error maps are left out.
+ * One case as a JSON object on a line, with the keys of {@link VerifyResult}. NaN and infinities, which JSON does not
+ * have, are texts; error maps are left out.
  *
  * @param result - of one case
  */
 export function verifyToJson(result: VerifyResult): string {
   const { table, ...rest } = result;
-  return JSON.stringify(
-    forJson({ ...rest, ...(table ? { table: { allowed: table.allowed, met: table.met ?? null } } : {}) }),
-  );
+  return JSON.stringify(forJson({ ...rest, table: table && { allowed: table.allowed, met: table.met ?? null } }));
 }
 
 function forJson(value: unknown): unknown {
@@ -220,9 +219,7 @@ function forJson(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(forJson);
   if (typeof value !== 'object' || value === null) return value;
   const entries = Object.entries(value).filter(([key]) => key !== 'map');
-  return Object.fromEntries(
-    entries.map(([key, item]) => [key.replace(/[A-Z]/g, (c) => `_${c.toLowerCase()}`), forJson(item)]),
-  );
+  return Object.fromEntries(entries.map(([key, item]) => [key, forJson(item)]));
 }
 
 /** The columns of the CSV, a row for each output of each case. */
