@@ -706,10 +706,7 @@ describe('the command', () => {
     const same = ['verify', vectors, '--outputs', wrongOutputs(), '--case', 'phi-2', 'gpt-j'];
     const json = ropewalk(...same, '--report', 'jsonl');
     assert.equal(ropewalk(...same, '--json').stdout, json.stdout);
-    assert.match(
-      ropewalk(...same, '--json', '--report', 'csv').stderr,
-      /--report: --json means jsonl/,
-    );
+    assert.match(ropewalk(...same, '--json', '--report', 'csv').stderr, /--report: --json means jsonl/);
     const lines = json.stdout
       .trimEnd()
       .split('\n')
@@ -752,11 +749,7 @@ describe('the command', () => {
       /--tolerance-scale: expected a number in \(0, 1000000\], got 0/,
     ],
     ['a scale that is none', [vectors, { outputs, toleranceScale: '' }], /--tolerance-scale/],
-    [
-      'a time that is none',
-      [vectors, { program: 'x', timeout: 'soon' }],
-      /--timeout: expected a number, got "soon"/,
-    ],
+    ['a time that is none', [vectors, { program: 'x', timeout: 'soon' }], /--timeout: expected a number, got "soon"/],
     ['a timeout without a program', [vectors, { outputs, timeout: '3' }], /--timeout: it needs --program/],
     [
       'an unknown protocol',
