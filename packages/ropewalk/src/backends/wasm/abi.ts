@@ -306,7 +306,7 @@ export enum Board {
   /** Workers that run, and workers that failed. */
   workers,
   failed,
-  /** A word that nobody changes: to sleep on it is to sleep for a time. */
+  /** A word that never changes: to wait on it is to sleep for a time. */
   never,
   words,
 }

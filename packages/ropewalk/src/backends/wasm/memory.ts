@@ -1,5 +1,5 @@
 /**
- * The backend's WebAssembly memory: who holds which bytes.
+ * The backend's WebAssembly memory: which bytes are held, and which are free.
  *
  * @module
  */
@@ -175,7 +175,7 @@ export class WasmMemory {
   }
 }
 
-/** The storage of a view: whoever holds only the view keeps the storage alive, so that its memory is not given away. */
+/** The storage of a view: a view keeps its storage alive, so that its memory is not given away. */
 const OWNER = /* @__PURE__ */ new WeakMap<object, unknown>();
 
 /** A tensor's elements in the backend's memory. */

@@ -19,7 +19,7 @@ const LOOKS = 20000;
 const PATIENCE_MS = 20000;
 /** After so many failures in a row the pool stays off. */
 const MAX_FAILURES = 3;
-/** A page's worker that has not begun by then is not waited for. */
+/** How long a page waits for its first worker to begin. */
 const LOADING_MS = 10000;
 
 /** Every cause that a page can do something about: browsers do not say which it was. */

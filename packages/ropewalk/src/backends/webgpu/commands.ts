@@ -62,7 +62,7 @@ export class Commands {
   #settled: Promise<unknown> = Promise.resolve();
   #failure: RopewalkError | undefined;
   /** Whether the failure was reported: commands after that start without one. */
-  #told = false;
+  #reported = false;
 
   constructor(device: GPUDevice, pool: BlockPool) {
     this.#device = device;
@@ -88,8 +88,8 @@ export class Commands {
   watch(): void {
     if (this.#scopesOpen) return;
     this.#scopesOpen = true;
-    if (this.#told) this.#failure = undefined;
-    this.#told = false;
+    if (this.#reported) this.#failure = undefined;
+    this.#reported = false;
     this.#device.pushErrorScope('out-of-memory');
     this.#device.pushErrorScope('validation');
     this.#device.pushErrorScope('internal');
@@ -210,7 +210,7 @@ export class Commands {
   async #check(): Promise<void> {
     await this.#settled;
     if (!this.#failure) return;
-    this.#told = true;
+    this.#reported = true;
     throw this.#failure;
   }
 

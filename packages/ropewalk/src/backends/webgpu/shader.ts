@@ -119,7 +119,6 @@ const floatBits = new Uint32Array(floats.buffer);
 /**
  * Lays parameters out as `Params`.
  *
- * @param kernel - whose
  * @param values - of every parameter; negative ones wrap, as strides do
  * @param walk - dimensions, fastest first: their size, and up to three operands' strides
  */

@@ -19,7 +19,7 @@ type ArgmaxParam = 'rows' | 'rank' | 'n' | 'values' | 'step' | 'index' | 'value'
 /**
  * Operands values, index (u32 words) and value; the walk has the strides of their rows.
  *
- * Elements are compared as integers: WGSL promises nothing of NaN, and −0 and +0 must tie.
+ * Elements are compared as integers: WGSL promises nothing for NaN, and −0 and +0 must tie.
  *
  * Parameters: n: elements of a row; step: from one to the next; values, index, value: first elements (index in words).
  *
@@ -38,7 +38,7 @@ export function argmaxKernel(n: number): Kernel<ArgmaxParam, ArgmaxVariant> {
 function argmaxText({ dtype, words }: ArgmaxVariant): string {
   return /* wgsl */ `
 ${WALK}
-/// Grows as the element does; NaN above all, both zeros alike.
+/// In the order of the elements: NaN is above all, and both zeros are equal.
 fn rank_of(bits: u32) -> u32 {
   let magnitude = bits & ~${SIGN[dtype]};
   if (magnitude > ${INFINITY[dtype]}) { return 0xffffffffu; }
@@ -46,7 +46,7 @@ fn rank_of(bits: u32) -> u32 {
 }
 
 var<workgroup> best: array<vec2<u32>, THREADS>;
-/// The one of higher rank; on ties the one that comes first.
+/// The one of higher rank; on ties, the first one.
 fn better(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
   return select(a, b, b.x > a.x || (b.x == a.x && b.y < a.y));
 }

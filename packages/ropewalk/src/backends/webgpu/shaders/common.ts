@@ -5,8 +5,7 @@
  */
 
 /**
- * The arguments of `main`, and which unit of work a thread has: workgroups are numbered through both dimensions of the
- * grid.
+ * The head of `main`. Workgroups are numbered through both dimensions of the grid.
  */
 export const MAIN = /* wgsl */ `
 @compute @workgroup_size(THREADS)
@@ -38,8 +37,8 @@ fn walk(t: u32, first: u32, count: u32) -> vec3<u32> {
 `;
 
 /**
- * Threads for a row: a power of two, no more than it has loads, so that few of them idle, and no fewer than the
- * hardware runs together.
+ * Threads for a row: a power of two, at most its loads, so that few threads idle, and at least what the hardware runs
+ * together.
  *
  * @param loads - of a row
  * @param most - threads of a long row, a power of two
@@ -51,12 +50,13 @@ export function threadsFor(loads: number, most: number): number {
 }
 
 /**
- * Adds a value of every thread of the workgroup. Every thread gets the sum. Fixed order: the same bits in every run.
+ * Adds the values of all threads of the workgroup and gives each thread the sum, in a fixed order: the same bits in
+ * every run.
  */
 export const SUM = /* wgsl */ `
 var<workgroup> partial: array<f32, THREADS>;
 fn sum(value: f32, lane: u32) -> f32 {
-  workgroupBarrier(); // who still reads the last sum
+  workgroupBarrier(); // until every thread has read the last sum
   partial[lane] = value;
   for (var half = THREADS / 2u; half > 0u; half /= 2u) {
     workgroupBarrier();
@@ -67,10 +67,10 @@ fn sum(value: f32, lane: u32) -> f32 {
 `;
 
 /**
- * The root of the mean of squares of a row that is spread over the workgroup; the kernel has `squares…(scale)`, the sum
- * of (v · scale)².
+ * The root mean square of a row that is spread over the workgroup; the kernel has `squares…(scale)`, the sum of (v ·
+ * scale)².
  *
- * Squares past f32, or so small that f32 has no place for them, are added again, of the row times a power of two.
+ * Where squares overflow or underflow f32, they are added again, of the row times a power of two.
  */
 export const RMS = /* wgsl */ `
 fn rescale(mean: f32) -> f32 {
@@ -84,15 +84,14 @@ fn root_of(mean: f32, scale: f32, eps: f32, smallEps: f32) -> vec2<f32> {
 `;
 
 /**
- * The params `eps` and `smallEps`, which is eps · 2^200, for rows times 2^100: in f32 neither 0 nor infinity where it
- * counts.
+ * The params `eps`, and `smallEps`, eps · 2^200, for rows times 2^100: in f32 neither 0 nor infinity where it matters.
  */
 export function epsParams(eps: number): { eps: number; smallEps: number } {
   return { eps, smallEps: eps === 0 ? 0 : Math.min(Math.max(eps * 2 ** 200, 2 ** -126), 2 ** 127) };
 }
 
 /**
- * exp(x) for x <= 0, one value or four: WGSL's own may be off by 3 + 2·|x| units of the last place.
+ * exp(x) for x <= 0, one value or four: WGSL's own may be off by 3 + 2·|x| units in the last place.
  *
  * x = n·ln 2 + r with |r| <= ln 2 / 2; e^r by its series to r^7, off by 5e-9; 2^n in two steps, so that it may fall
  * below 2^-126.

@@ -26,7 +26,7 @@ ${MAIN} {
 ${
   op === 'add'
     ? '  let y = a + b;'
-    : `  let e = exp_below_zero(-abs(a)); // never an infinity, which WGSL does not promise to keep
+    : `  let e = exp_below_zero(-abs(a)); // never an infinity, which WGSL need not keep
   let y = a * (select(e, ${lanes === 4 ? 'vec4<f32>(1.0)' : '1.0'}, a >= ${lanes === 4 ? 'vec4<f32>()' : '0.0'}) / (1.0 + e)) * b;`
 }
   store_out(params.out + at.z, y);

@@ -23,7 +23,7 @@ export interface LinearVariant {
   readonly bias: boolean;
 }
 
-/** Few rows: at most how many; few values, so that few texts are compiled. */
+/** Few rows: the most it takes. Only a few values, so that few texts are compiled. */
 export interface LinearFewVariant extends LinearVariant {
   readonly rows: 1 | 2 | 4 | 8;
 }
@@ -57,7 +57,10 @@ const PARAMS = [
 /** A parameter of both kernels. */
 export type LinearParam = (typeof PARAMS)[number];
 
-/** Halves (two bytes) of a block: they are not whole words, so every other block starts in the middle of one. */
+/**
+ * Halves (two bytes) of a block. A block is not a whole number of words: every other one starts in the middle of a
+ * word.
+ */
 export const BLOCK_HALVES: Readonly<Record<BlockFormat, number>> = { q8_0: 17, q4_0: 9 };
 
 /**
@@ -74,9 +77,8 @@ export const FEW_COLUMNS = 4;
 export const TILE_PER_FOUR = 32;
 
 /**
- * Few rows of x: a workgroup has four columns of out and all rows, so that each weight is read once. Its threads go
- * along k side by side, then add what each of them has: for 8 rows that fills 16 KiB, the shared memory that every
- * device has.
+ * Few rows of x: a workgroup computes four columns of out, of all rows, so that each weight is read once. Its threads
+ * share k, then add their sums: for 8 rows these fill 16 KiB, the shared memory that every device has.
  */
 export const LINEAR_FEW: Kernel<LinearParam, LinearFewVariant> = {
   name: 'linear_few',
@@ -86,9 +88,9 @@ export const LINEAR_FEW: Kernel<LinearParam, LinearFewVariant> = {
 };
 
 /**
- * Many rows of x: a workgroup has a tile of out and goes along k; what it needs of x and W lies in shared memory,
- * widened to f32, four rows of one k in a vector. Tiles of the same columns follow each other: W comes from memory
- * once, x from the cache.
+ * Many rows of x: a workgroup computes a tile of out along k. Its parts of x and W lie in shared memory, widened to
+ * f32, four rows of one k in a vector. Tiles of the same columns follow each other, so W comes from memory once and x
+ * from the cache.
  */
 export const LINEAR_MANY: Kernel<LinearParam, LinearManyVariant> = {
   name: 'linear_many',
@@ -105,7 +107,7 @@ function each(count: number, text: (n: number) => string): string {
 function fewText(variant: LinearFewVariant): string {
   const { rows, weight } = variant;
   const blocks = typeof weight === 'string';
-  // Of a block a thread has a quarter: eight weights, in fours that lie `far` apart.
+  // A thread takes a quarter of a block: eight weights, in two fours that are `far` apart.
   const [weights, first, far] = blocks
     ? { q8_0: ['8u', 'u * 8u', '4u'], q4_0: ['8u', 'u / 4u * 32u + u % 4u * 4u', '16u'] }[weight]
     : ['4u', 'u * 4u', ''];
@@ -169,7 +171,7 @@ function manyText(variant: LinearManyVariant): string {
 const TILE = ${TILE_PER_FOUR * fours}u;
 /// Fours of rows of a tile.
 const FOURS = TILE / 4u;
-/// Of k in shared memory at a time: as much as 64 threads fetch with four loads of four for x, and four for W.
+/// Elements of k in shared memory at a time: what 64 threads fetch with four loads of four for x, and four for W.
 const DEPTH = 1024u / TILE;
 ${readText(variant, false)}
 ${fourText(variant.weight)}
@@ -184,7 +186,7 @@ ${MAIN} {
   let first_row = group % tiles * TILE;
   let first_column = group / tiles * TILE;
 
-  // What this thread fetches: four rows by four of k. Eight threads side by side write eight vectors side by side, and
+  // What this thread fetches: four rows by four of k. Eight neighbouring threads write eight neighbouring vectors, and
   // four of 32 threads read 16 neighbours of a row.
   let part = (lane >> 3u) % (DEPTH / 4u) * 4u;
   let four = (lane & 7u) + (lane >> 3u) / (DEPTH / 4u) * 8u;
@@ -199,7 +201,7 @@ ${sums((r, f) => `  var sum_${r}_${f} = vec4<f32>();`)}
     let i = start + part;
     let x = transpose(mat4x4<f32>(x_four(x0, i), x_four(x1, i), x_four(x2, i), x_four(x3, i)));
     let w = transpose(mat4x4<f32>(weight_four(w0, i), weight_four(w1, i), weight_four(w2, i), weight_four(w3, i)));
-    workgroupBarrier(); // who still reads the last part of k
+    workgroupBarrier(); // until every thread has read the last part of k
 ${each(4, (j) => `    xs[(part + ${j}u) * FOURS + four] = x[${j}];\n    weights[(part + ${j}u) * FOURS + four] = w[${j}];`)}
     workgroupBarrier();
     for (var at = 0u; at < DEPTH * FOURS; at += FOURS) {
@@ -256,7 +258,7 @@ const WEIGHT_ROW = /* wgsl */ `fn weight_row(row: u32) -> u32 { return params.we
 
 /**
  * `weight_row(row)`, where a row of a weight starts, and `weight_four(start, i)`, four neighbours of it as f32, zeros
- * past its end. Needs the parameters k, weight, weightRow and weightStep, and the operands weight and, of blocks,
+ * past its end. It needs the parameters k, weight, weightRow and weightStep, and the operand weight; for blocks also
  * scale.
  *
  * @param weight - how it is loaded
@@ -301,16 +303,16 @@ fn align(low: u32, high: u32, half: u32) -> u32 {
 fn word_at(half: u32) -> u32 {
   return align(bits_weight(half >> 1u), bits_weight((half >> 1u) + 1u), half);
 }
-/// Integers below 2^23 less one of them: below the exponent of 2^23 an integer is its own significand. Exact, and no conversion.
+/// Integers below 2^23, minus less: with the exponent of 2^23 an integer is its own significand. Exact, without a conversion.
 fn numbers(v: vec4<u32>, less: f32) -> vec4<f32> {
   return bitcast<vec4<f32>>(v | vec4<u32>(0x4b000000u)) - (8388608.0 + less);
 }
 /// Four signed bytes.
 fn bytes(word: u32) -> vec4<f32> {
-  let raised = word ^ 0x80808080u; // each by 128
+  let raised = word ^ 0x80808080u; // each plus 128
   return numbers(vec4<u32>(raised & 0xffu, (raised >> 8u) & 0xffu, (raised >> 16u) & 0xffu, raised >> 24u), 128.0);
 }
-/// The low halves of four bytes, less 8.
+/// The low halves of four bytes, minus 8.
 fn nibbles(word: u32) -> vec4<f32> {
   return numbers(vec4<u32>(word, word >> 8u, word >> 16u, word >> 24u) & vec4<u32>(15u), 8.0);
 }

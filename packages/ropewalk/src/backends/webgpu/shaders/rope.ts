@@ -7,9 +7,9 @@ export type PairOrder = 'woven' | 'split';
 
 /** One tensor of the call. */
 export interface RopePartVariant {
-  /** What becomes of the dimensions beside the window: nothing (in place), a copy of bits, or of values. */
+  /** What is done with the dimensions outside the window: nothing (in place), a copy of bits, or of values. */
   readonly rest: 'stays' | 'bits' | 'values';
-  /** Row of out: the token's, counted on from a first one, or listed. */
+  /** Rows of out: counted from a first one, or listed. */
   readonly rows: 'counted' | 'listed';
   readonly norm: boolean;
 }
@@ -61,15 +61,15 @@ const PART = [
 /** A parameter of all parts, or of one: `xh1` is part 1's `xh`. */
 export type RopeParam = (typeof HEAD)[number] | `${(typeof PART)[number]}${number}`;
 
-/** Parts that one dispatch can take: what its parameters leave room for. */
+/** The most parts of one dispatch: its parameters have no room for more. */
 export const MAX_PARTS = 8;
 
 /**
  * The kernel for a number of parts. Operands cos, sin (f32), table_rows (u32) where listed; for part p x·p, out·p,
  * rows·p where listed, weight·p where normed.
  *
- * A unit is four pairs of one head (or one pair where lanes is 1), or as many dimensions of the rest. Without a norm
- * each thread has a unit; with one a workgroup has a head, whose squares it adds first.
+ * A unit is four pairs of one head (or one pair where lanes is 1), or as many dimensions of the rest. Without a norm a
+ * thread computes a unit; with one a workgroup computes a head, and adds its squares first.
  *
  * Parameters: tokens of all batches; total: units (or heads, with a norm) of a token, all parts together; offset of the
  * window; gap between members of a split pair; perBatch: 1 when each batch has its own positions. Of a part: strides of
@@ -116,7 +116,7 @@ function byUnit(parts: readonly RopePartVariant[]): string {
 ${parts
   .map(
     (_, p) => /* wgsl */ `  if (i < params.heads${p} * params.units${p}) {
-    turn${p}(b, s, i / params.units${p}, i % params.units${p}, vec2<f32>(1.0));
+    rotate${p}(b, s, i / params.units${p}, i % params.units${p}, vec2<f32>(1.0));
     return;
   }
   i -= params.heads${p} * params.units${p};
@@ -137,7 +137,7 @@ ${parts
   .map(
     ({ norm }, p) => /* wgsl */ `  if (head < params.heads${p}) {
     ${norm ? `let root = root${p}(b, s, head, lane);` : 'let root = vec2<f32>(1.0);'}
-    for (var u = lane; u < params.units${p}; u += THREADS) { turn${p}(b, s, head, u, root); }
+    for (var u = lane; u < params.units${p}; u += THREADS) { rotate${p}(b, s, head, u, root); }
     return;
   }
   head -= params.heads${p};
@@ -184,7 +184,7 @@ function partText({ lanes, read, write }: RopeVariant, { rest, rows, norm }: Rop
     values: `store_out${p}(${to('d')}, ${load('d')});`,
   }[rest];
   return /* wgsl */ `
-fn turn${p}(b: u32, s: u32, head: u32, u: u32, root: vec2<f32>) {
+fn rotate${p}(b: u32, s: u32, head: u32, u: u32, root: vec2<f32>) {
   let source = params.x${p} + b * params.xb${p} + s * params.xs${p} + head * params.xh${p};
   let place = params.out${p} + b * params.ob${p} + (${row}) * params.os${p} + head * params.oh${p};
   let j = u * LANES;

@@ -1,10 +1,10 @@
 /**
- * Attention with an online softmax: for each query only the largest score, the sum of weights and the weighted values
- * so far are kept.
+ * Attention with an online softmax: each query keeps only its largest score, its sum of weights and its weighted values
+ * so far.
  *
- * Two kernels do the same: one for a few queries before many keys, as in decoding, and one for many queries. Where one
- * workgroup for each block of queries would leave a device idle, several share its keys, and a third kernel joins what
- * they found.
+ * Two kernels do the same: one for a few queries and many keys, as in decoding, and one for many queries. Where one
+ * workgroup for each block of queries would leave a device idle, several share its keys, and a third kernel joins their
+ * results.
  *
  * A row is a query of one KV head: all query heads that share it, token by token, so row = token · group + query head.
  * A quad is four dimensions. The order of all sums depends on the shapes alone: the same bits in every run.
@@ -119,7 +119,7 @@ fn ${name}_at(b: u32, head: u32, row: u32) -> u32 {
 }`;
 }
 
-/** Writes a quad of a row of out, what lies past its end excepted. */
+/** Writes a quad of a row of out, but nothing past its end. */
 function putText(lanes: Lanes): string {
   return /* wgsl */ `
 fn put_quad(at: u32, i: u32, quad: vec4<f32>) {
@@ -153,8 +153,8 @@ fn keep(work: Work, row: u32, column: u32, sums: vec4<f32>, top: f32, sum: f32) 
 }
 
 /**
- * softcap · tanh(score / softcap): WGSL's own tanh may be off by far more. Near 0 by its series, where the quotient of
- * exponentials would lose digits.
+ * softcap · tanh(score / softcap): WGSL's own tanh may be off by far more. Near 0 the series: the quotient of
+ * exponentials would lose digits there.
  */
 function capText(lanes: 1 | 4): string {
   const [V, one] = lanes === 4 ? ['vec4<f32>', 'vec4<f32>(1.0)'] : ['f32', '1.0'];
@@ -163,7 +163,7 @@ fn cap(score: ${V}) -> ${V} {
   let y = score / params.softcap;
   let size = abs(y);
   let z = exp_below_zero(-2.0 * size);
-  let square = min(size * size, ${one}); // where it is not taken it must not overflow
+  let square = min(size * size, ${one}); // it must not overflow where it is not used
   var p = fma(square, ${V}(-17.0 / 315.0), ${V}(2.0 / 15.0));
   p = fma(p, square, ${V}(-1.0 / 3.0));
   let near = fma(size * square, p, size);
@@ -178,7 +178,7 @@ fn cap(score: ${V}) -> ${V} {
  */
 function commonText({ lanes, parts, softcap }: AttentionVariant, width: 1 | 4): string {
   return /* wgsl */ `
-/// Below every score and yet finite, as is its difference to any: WGSL need not keep infinities.
+/// Below every score, and finite, like its difference to any: WGSL need not keep infinities.
 const LOWEST = -1e38;
 
 ${expText(width)}
@@ -273,7 +273,7 @@ ${MAIN} {
   let work = work_of(group);
   let depth = (params.d + 3u) / 4u;
   for (var i = lane; i < ROWS * depth; i += THREADS) {
-    let row = min(work.first_row + i / depth, work.last_row); // past the last one: that again, for nobody
+    let row = min(work.first_row + i / depth, work.last_row); // past the last one: that again, unused
     queries[i] = quad_q(q_at(work.b, work.head, row), i % depth * 4u);
   }
   let part = lane % 8u;
@@ -290,7 +290,7 @@ ${MAIN} {
     for (var n = 0u; n < KEYS_EACH; n++) {
       from_key[n] = k + min(key + lane / 8u + n * KEYS_AT_ONCE, work.end - 1u) * params.ks;
     }
-    // Said in so many words: in a loop, SwiftShader keeps what was in an array that is declared without a value.
+    // With a value: in a loop, SwiftShader keeps what was in an array that is declared without one.
     var dots = array<array<f32, ROWS>, KEYS_EACH>();
     for (var c = part; c < depth; c += 8u) {
       var q: array<vec4<f32>, ROWS>;
@@ -385,7 +385,7 @@ function fewValues(add: 'add' | 'add_seen'): string {
       }`;
 }
 
-/** Adds a weighted value; `add_seen` where some rows do not see it, and 0 · infinity would be NaN. */
+/** Adds a weighted value; `add_seen` is for values that some rows do not see, where 0 · infinity would be NaN. */
 const ADD = /* wgsl */ `
 fn add(sums: vec4<f32>, weight: f32, value: vec4<f32>) -> vec4<f32> {
   return fma(vec4<f32>(weight), value, sums);
@@ -397,14 +397,14 @@ fn add_seen(sums: vec4<f32>, weight: f32, value: vec4<f32>) -> vec4<f32> {
 /**
  * Many rows: tiles of 64 rows × 32 keys. Operands as of {@link FEW}.
  *
- * A thread has rows `down + 16 i` of a tile, i = 0 … 3, as the four lanes of its vectors, and of their scores keys
- * `across + 8 j`; of their values quads `across + 8 j`. Queries and keys come by 32 dimensions at a time, so that there
- * may be any number of those; weights and values then take the same place:
+ * A thread has rows `down + 16 i` of a tile, i = 0 … 3, as the four lanes of its vectors: the scores of keys `across +
+ * 8 j`, and quads `across + 8 j` of the values. Queries and keys are loaded 32 dimensions at a time, so that there may
+ * be any number of dimensions; weights and values then take the same place:
  *
  *     [64 queries][9 quads] [32 keys][9 quads]
  *     [32 keys][17: weights of four rows] [some keys][COLUMNS quads of values]
  *
- * The odd rows let threads side by side read from different banks.
+ * Rows of odd length let neighbouring threads read from different banks.
  */
 export const MANY: Kernel<AttentionParam, ManyVariant> = {
   name: 'attention_many',
@@ -432,7 +432,7 @@ ${MAIN} {
   var first = vec4<u32>();
   var last = vec4<u32>();
   for (var i = 0u; i < 4u; i++) {
-    let row = min(work.first_row + down + 16u * i, work.last_row); // past the last one: that again, for nobody
+    let row = min(work.first_row + down + 16u * i, work.last_row); // past the last one: that again, unused
     q[i] = q_at(work.b, work.head, row);
     first[i] = first_key(row);
     last[i] = last_key(row);
