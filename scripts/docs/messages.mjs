@@ -14,14 +14,20 @@ const root = fileURLToPath(new URL('../..', import.meta.url));
 function textOf(node) {
   if (ts.isStringLiteral(node) || ts.isNoSubstitutionTemplateLiteral(node)) return node.text;
   if (ts.isTemplateExpression(node))
-    return node.head.text + node.templateSpans.map((span) => `{${short(span.expression)}}${span.literal.text}`).join('');
+    return (
+      node.head.text + node.templateSpans.map((span) => `{${short(span.expression)}}${span.literal.text}`).join('')
+    );
   if (ts.isConditionalExpression(node)) {
     const [yes, no] = [textOf(node.whenTrue), textOf(node.whenFalse)];
-    return yes === undefined && no === undefined ? undefined : `{${yes ?? short(node.whenTrue)} | ${no ?? short(node.whenFalse)}}`;
+    return yes === undefined && no === undefined
+      ? undefined
+      : `{${yes ?? short(node.whenTrue)} | ${no ?? short(node.whenFalse)}}`;
   }
   if (ts.isBinaryExpression(node) && node.operatorToken.kind === ts.SyntaxKind.PlusToken) {
     const [a, b] = [textOf(node.left), textOf(node.right)];
-    return a === undefined && b === undefined ? undefined : `${a ?? `{${short(node.left)}}`}${b ?? `{${short(node.right)}}`}`;
+    return a === undefined && b === undefined
+      ? undefined
+      : `${a ?? `{${short(node.left)}}`}${b ?? `{${short(node.right)}}`}`;
   }
   return undefined;
 }
@@ -53,7 +59,13 @@ export function messages() {
               text: `${said(code)} ${said(where)}: expected ${said(third)}, got ${said(got)}${next ? `. ${said(next)}` : ''}`,
               prose: got !== undefined && textOf(got) !== undefined ? textOf(got) : undefined,
             });
-          else if (by === 'fail') found.push({ at, by, text: `${said(code)} ${said(where)}: ${said(third)}`, sentence: third && textOf(third) });
+          else if (by === 'fail')
+            found.push({
+              at,
+              by,
+              text: `${said(code)} ${said(where)}: ${said(third)}`,
+              sentence: third && textOf(third),
+            });
           else if (by === 'RopewalkError') found.push({ at, by, text: `${said(code)} ${said(where)}` });
         }
         ts.forEachChild(node, visit);
