@@ -132,7 +132,7 @@ describe('check', () => {
     [
       'inspect of no GGUF',
       ['inspect', file('bad.gguf', 'GGU')],
-      /bad\.gguf: expected a header of at least 4 bytes, got "3 bytes"\. The file is truncated or forged\./,
+      /bad\.gguf: the header takes at least 4 bytes, but there are only 3\. The file is truncated or forged\./,
     ],
     [
       'inspect of an unknown scaling',

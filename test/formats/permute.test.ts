@@ -554,7 +554,7 @@ describe('files', () => {
     );
     await assert.rejects(writeWhole(join(dir, 'huge'), { ...options, sizeBytes: 2 ** 60 }, write), {
       code: 'DEVICE',
-      message: /bytes of room/,
+      message: /bytes of free space/,
     });
     // A name that appears while the work goes on is not replaced.
     await assert.rejects(

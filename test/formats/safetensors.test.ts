@@ -144,12 +144,12 @@ describe('refusals', () => {
     [
       'overlap',
       file({ a: entry('F32', [1], 0, 4), b: entry('F32', [1], 0, 4) }, new Uint8Array(4)),
-      /b\.data_offsets: expected to begin at 4, where the tensor before ends, got 0/,
+      /b\.data_offsets: it begins at 0, but the tensor before ends at 4/,
     ],
     [
       'a gap',
       file({ a: entry('F32', [1], 0, 4), b: entry('F32', [1], 8, 12) }, new Uint8Array(12)),
-      /b\.data_offsets: expected to begin at 4/,
+      /b\.data_offsets: it begins at 8, but the tensor before ends at 4/,
     ],
     [
       'the wrong size',

@@ -428,7 +428,7 @@ describe('files that are not what they should be', () => {
     'an empty GGUF': [
       { 'm.gguf': new Uint8Array(0) },
       'FORMAT',
-      /m\.gguf: expected a header of at least 4 bytes, got "0 bytes"/,
+      /m\.gguf: the header takes at least 4 bytes, but there are only 0/,
     ],
     'an empty safetensors': [
       { ...files, 'model.safetensors': new Uint8Array(0) },

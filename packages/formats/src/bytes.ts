@@ -1,16 +1,16 @@
 /**
- * What the readers share: elements and counts out of bytes that nobody vouches for.
+ * What the readers share: elements and counts from untrusted bytes.
  *
  * @module
  */
-import { type ArrayOf, type Dtype, type HostArray, sizeBytes } from 'ropewalk';
+import { type ArrayOf, type Dtype, sizeBytes } from 'ropewalk';
 import { newArray } from 'ropewalk/backend';
 
 /**
- * Counts the elements of a shape that a file claims. A dimension of 0 cannot hide absurd neighbours: the others are bounded without it.
+ * Counts the elements of a shape from a file. The dimensions other than 0 are bounded too.
  *
  * @param shape - dimensions, each a safe integer >= 0
- * @returns their product, or undefined when the dimensions other than 0 reach 2^50: no file holds that, and their bytes stop being exact
+ * @returns their product, or undefined when the product of those other than 0 is 2^50 or more
  */
 export function countClaimed(shape: readonly number[]): number | undefined {
   let product = 1;
@@ -22,7 +22,7 @@ export function countClaimed(shape: readonly number[]): number | undefined {
  * Takes elements out of a file: a view of its memory where alignment and byte order allow, else a copy.
  *
  * @param bytes - the file
- * @param start - byte of the first element; the caller has checked that all of them lie inside `bytes`
+ * @param start - byte of the first element; the caller has checked that all elements lie inside `bytes`
  * @param dtype - their type
  * @param count - how many
  * @param swap - the file is big-endian
@@ -37,12 +37,8 @@ export function elementsAt<D extends Dtype>(
   const unit = sizeBytes(dtype);
   const at = bytes.byteOffset + start;
   if (!swap && at % unit === 0) {
-    const view = newArray(dtype, 0).constructor as new (
-      buffer: ArrayBufferLike,
-      byteOffset: number,
-      length: number,
-    ) => HostArray;
-    return new view(bytes.buffer, at, count) as ArrayOf[D];
+    const view = newArray(dtype, 0).constructor as new (...args: [ArrayBufferLike, number, number]) => ArrayOf[D];
+    return new view(bytes.buffer, at, count);
   }
   const copy = newArray(dtype, count);
   const raw = new Uint8Array(copy.buffer);

@@ -1,11 +1,12 @@
 /**
- * GGUF's header: metadata and the list of tensors. Weights are located, not read.
+ * GGUF's header: metadata and the list of tensors. It gives the place of the weights but does not read them.
  *
- * Every count and length comes from the file and is checked against the bytes that are there before anything is allocated.
+ * Every count and length in the file is checked against its size before memory is taken.
  *
  * @module
  * @see https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
  */
+import { RopewalkError } from 'ropewalk';
 import { checkBytes, decodeUtf8, nameForMessage, refuse } from 'ropewalk/backend';
 import { countClaimed } from './bytes.js';
 
@@ -36,7 +37,7 @@ export interface GgufFile {
   readonly dataOffset: number;
 }
 
-/** Raised as the cause of a FORMAT error when the header goes on past the bytes given: give more and try again. */
+/** The cause of a FORMAT error when the header is longer than the bytes given: give more and try again. */
 export class HeaderCut extends Error {
   /** @param bytesNeeded - at least this many bytes of the file are needed */
   constructor(readonly bytesNeeded: number) {
@@ -45,7 +46,7 @@ export class HeaderCut extends Error {
 }
 
 /**
- * ggml's types: elements a block, bytes a block. Numbers left out were withdrawn from files.
+ * ggml's types: elements a block, bytes a block. Missing numbers are types that were withdrawn.
  * Q8_1 is never stored; its size is that of ggml's struct, two f16 and 32 bytes, where gguf-py says 40.
  *
  * @see ggml-org/llama.cpp@0024aa7 gguf-py/gguf/constants.py
@@ -96,17 +97,17 @@ const MAX_ARRAY_DEPTH = 4;
 const MAX_KEY_BYTES = 65535;
 /** The largest real text is a tokenizer in JSON, tens of megabytes. */
 const MAX_TEXT_BYTES = 2 ** 28;
-/** Models have some thousands of tensors, and fewer keys; a JavaScript map breaks at 2^24. */
+/** Models have some thousands of tensors, and fewer keys; a JavaScript map holds 2^24 at most. */
 const MAX_ENTRIES = 2 ** 20;
-/** All arrays together: the largest vocabularies and merge lists stay below two million; memory for more is not to be had. */
+/** All arrays together; the largest vocabularies and merge lists have less than two million. */
 const MAX_ARRAY_ELEMENTS = 2 ** 24;
-/** 2^53 is where byte offsets stop being exact numbers. */
+/** Larger byte offsets are not exact as numbers. */
 const MAX_OFFSET = Number.MAX_SAFE_INTEGER;
 
 /**
  * Reads a header.
  *
- * @param bytes - the file, or as much of its beginning as holds the header
+ * @param bytes - the file, or its beginning with the whole header
  * @param where - names it in messages
  * @param fileSizeBytes - the whole file's size, where it is known: tensors must then lie inside it
  * @throws {RopewalkError} FORMAT when the header is malformed; with cause {@link HeaderCut} when `bytes` ends inside it
@@ -118,7 +119,7 @@ export function parseGguf(bytes: Uint8Array, where = 'gguf', fileSizeBytes?: num
   if (String.fromCharCode(...magic) !== 'GGUF')
     refuse('FORMAT', where, 'a GGUF file, which starts with GGUF', [...magic]);
   let version = reader.u32();
-  // A big-endian file reads as a version with its low half empty.
+  // Read as little-endian, a big-endian version has an empty low half.
   if ((version & 0xffff) === 0) {
     reader.littleEndian = false;
     reader.at = 4;
@@ -139,30 +140,23 @@ export function parseGguf(bytes: Uint8Array, where = 'gguf', fileSizeBytes?: num
     metadata.set(key, reader.value(reader.u32(), 0));
   }
   const alignment = metadata.get('general.alignment') ?? 32;
-  // 32-bit bitwise operators are safe below 2^20.
   if (
     typeof alignment !== 'number' ||
-    !(alignment >= 1 && alignment <= 2 ** 20) ||
-    !Number.isInteger(alignment) ||
-    alignment & (alignment - 1)
-  ) {
+    !(alignment <= 2 ** 20) ||
+    !Number.isInteger(Math.log2(alignment)) ||
+    alignment < 1
+  )
     refuse('FORMAT', `${where}: general.alignment`, 'a power of two up to 2^20', alignment);
-  }
 
   const tensors: GgufTensor[] = [];
   const names = new Set<string>();
   for (let n = 0; n < tensorCount; n++) tensors.push(readTensor(reader, names, alignment));
   const dataOffset = Math.ceil(reader.at / alignment) * alignment;
   for (const { name, offset, sizeBytes } of tensors) {
-    if (dataOffset + offset + (sizeBytes ?? 0) > (fileSizeBytes ?? MAX_OFFSET)) {
-      refuse(
-        'FORMAT',
-        `${where}: tensor ${nameForMessage(name)}`,
-        fileSizeBytes === undefined ? 'its end < 2^53' : `its end <= file size ${fileSizeBytes}`,
-        `offset ${dataOffset + offset} + ${sizeBytes ?? '?'} bytes`,
-        'The file is truncated or forged.',
-      );
-    }
+    if (dataOffset + offset + (sizeBytes ?? 0) <= (fileSizeBytes ?? MAX_OFFSET)) continue;
+    const expected = fileSizeBytes === undefined ? 'its end < 2^53' : `its end <= file size ${fileSizeBytes}`;
+    const got = `offset ${dataOffset + offset} + ${sizeBytes ?? '?'} bytes`;
+    refuse('FORMAT', `${where}: tensor ${nameForMessage(name)}`, expected, got, 'The file is truncated or forged.');
   }
   return { version, bigEndian: !reader.littleEndian, metadata, tensors, alignment, dataOffset };
 }
@@ -181,9 +175,8 @@ function readTensor(reader: Reader, names: Set<string>, alignment: number): Gguf
   if (offset > MAX_OFFSET || offset % alignment !== 0)
     refuse('FORMAT', where, `an offset that is a multiple of ${alignment}`, offset);
   const known = TYPES[code];
-  if (known && (shape[0] ?? 1) % known[1] !== 0) {
+  if (known && (shape[0] ?? 1) % known[1] !== 0)
     refuse('FORMAT', where, `rows of a multiple of ${known[1]} elements for ${known[0]}`, shape);
-  }
   return {
     name,
     shape,
@@ -199,51 +192,46 @@ class Reader {
   littleEndian = true;
   /** Versions 2 and 3 count in 64 bits, version 1 in 32. */
   wide = true;
-  private elements = 0;
-  private readonly view: DataView;
+  #elements = 0;
+  readonly #bytes: Uint8Array;
+  readonly #view: DataView;
 
   constructor(
-    private readonly bytes: Uint8Array,
+    bytes: Uint8Array,
     readonly where: string,
   ) {
-    this.view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+    this.#bytes = bytes;
+    this.#view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   }
 
   take(count: number): Uint8Array {
-    this.need(count);
+    this.#need(count);
     this.at += count;
-    return this.bytes.subarray(this.at - count, this.at);
+    return this.#bytes.subarray(this.at - count, this.at);
   }
 
-  private need(count: number): void {
-    if (this.at + count <= this.bytes.length) return;
-    try {
-      refuse(
-        'FORMAT',
-        this.where,
-        `a header of at least ${this.at + count} bytes`,
-        `${this.bytes.length} bytes`,
-        'The file is truncated or forged.',
-      );
-    } catch (error) {
-      (error as Error).cause = new HeaderCut(this.at + count);
-      throw error;
-    }
+  #need(count: number): void {
+    if (this.at + count <= this.#bytes.length) return;
+    const end = this.at + count;
+    const message = `the header takes at least ${end} bytes, but there are only ${this.#bytes.length}`;
+    throw new RopewalkError('FORMAT', `${this.where}: ${message}. The file is truncated or forged.`, {
+      cause: new HeaderCut(end),
+    });
   }
 
   u32(): number {
-    this.need(4);
+    this.#need(4);
     this.at += 4;
-    return this.view.getUint32(this.at - 4, this.littleEndian);
+    return this.#view.getUint32(this.at - 4, this.littleEndian);
   }
 
   u64(): bigint {
-    this.need(8);
+    this.#need(8);
     this.at += 8;
-    return this.view.getBigUint64(this.at - 8, this.littleEndian);
+    return this.#view.getBigUint64(this.at - 8, this.littleEndian);
   }
 
-  /** A count or length: it cannot exceed the bytes that a file can have. */
+  /** A count or length. */
   length(): number {
     const count = this.wide ? this.u64() : BigInt(this.u32());
     if (count > BigInt(MAX_OFFSET)) refuse('FORMAT', this.where, 'a count below 2^53', count);
@@ -256,8 +244,8 @@ class Reader {
     return decodeUtf8(this.take(length), `${this.where}: text at byte ${this.at - length}`);
   }
 
-  /** The least bytes that a value of a type takes: a text has its length, an array its type and length. */
-  private smallest(type: number): number {
+  /** The fewest bytes of a value: a text starts with its length, an array with its type and length. */
+  #smallest(type: number): number {
     const count = this.wide ? 8 : 4;
     return (
       [1, 1, 2, 2, 4, 4, 4, 1, count, 4 + count, 8, 8, 8][type] ??
@@ -266,13 +254,14 @@ class Reader {
   }
 
   value(type: number, depth: number): GgufValue {
-    const size = this.smallest(type);
+    const size = this.#smallest(type);
     if (type === 8) return this.text();
-    if (type === 9) return this.array(depth);
-    this.need(size);
+    if (type === 9) return this.#array(depth);
+    this.#need(size);
     const at = this.at;
     this.at += size;
-    const { view, littleEndian: le } = this;
+    const { littleEndian: le } = this;
+    const view = this.#view;
     switch (type) {
       case 0:
         return view.getUint8(at);
@@ -302,15 +291,15 @@ class Reader {
     }
   }
 
-  private array(depth: number): GgufValue[] {
+  #array(depth: number): GgufValue[] {
     if (depth >= MAX_ARRAY_DEPTH)
       refuse('FORMAT', this.where, `arrays nested at most ${MAX_ARRAY_DEPTH} deep`, 'deeper');
     const type = this.u32();
     const count = this.length();
-    if ((this.elements += count) > MAX_ARRAY_ELEMENTS)
-      refuse('FORMAT', this.where, `at most ${MAX_ARRAY_ELEMENTS} elements in all arrays`, this.elements);
-    // A forged count stops here, before anything is built.
-    this.need(count * this.smallest(type));
+    if ((this.#elements += count) > MAX_ARRAY_ELEMENTS)
+      refuse('FORMAT', this.where, `at most ${MAX_ARRAY_ELEMENTS} elements in all arrays`, this.#elements);
+    // Bounds a forged count before memory is taken.
+    this.#need(count * this.#smallest(type));
     const list: GgufValue[] = [];
     for (let n = 0; n < count; n++) list.push(this.value(type, depth + 1));
     return list;

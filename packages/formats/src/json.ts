@@ -1,8 +1,8 @@
 /**
  * JSON from files of unknown origin: bounded in size and depth, with the place of the mistake in the message.
  *
- * `JSON.parse` alone would not do: it refuses the numbers that Python writes, overflows the stack on deep nesting, hides
- * repeated keys, and says where the mistake is in another form on every runtime.
+ * `JSON.parse` does not suffice: it refuses Python's NaN and Infinity, overflows the stack on deep nesting, hides
+ * repeated keys, and gives the place of an error in a different form on every runtime.
  *
  * @module
  * @see https://www.rfc-editor.org/rfc/rfc8259
@@ -11,12 +11,12 @@ import { checkBytes, decodeUtf8, readOptions, refuse } from 'ropewalk/backend';
 
 /** A config.json is a few kilobytes, a tokenizer.json tens of megabytes; nothing real is larger. */
 const MAX_JSON_BYTES = 256 * 2 ** 20;
-/** Real files nest less than 20 deep; the parser recurses once a level, so this also keeps the stack small. */
+/** Real files nest less than 20 deep. The parser recurses once a level. */
 const MAX_JSON_DEPTH = 200;
 
 /** How to read JSON. */
 export interface JsonOptions {
-  /** Refuse an object that names a key twice, where a format forbids it. The default is JSON.parse's: the last one wins. */
+  /** Refuses an object with the same key twice. By default the last one counts, as in JSON.parse. */
   readonly uniqueKeys?: boolean;
 }
 
@@ -48,57 +48,60 @@ const WORDS: ReadonlyMap<string, unknown> = /* @__PURE__ */ new Map<string, unkn
 ]);
 
 class Parser {
-  private at = 0;
-  private depth = 0;
+  readonly #text: string;
+  readonly #where: string;
+  readonly #uniqueKeys: boolean;
+  #at = 0;
+  #depth = 0;
 
-  constructor(
-    private readonly text: string,
-    private readonly where: string,
-    private readonly uniqueKeys: boolean,
-  ) {}
-
-  document(): unknown {
-    if (this.text.charCodeAt(0) === 0xfeff) this.at = 1;
-    const value = this.value();
-    this.space();
-    return this.at === this.text.length ? value : this.fail('nothing after the value');
+  constructor(text: string, where: string, uniqueKeys: boolean) {
+    this.#text = text;
+    this.#where = where;
+    this.#uniqueKeys = uniqueKeys;
   }
 
-  private value(): unknown {
-    this.space();
-    switch (this.text[this.at]) {
+  document(): unknown {
+    if (this.#text.charCodeAt(0) === 0xfeff) this.#at = 1;
+    const value = this.#value();
+    this.#space();
+    return this.#at === this.#text.length ? value : this.#fail('nothing after the value');
+  }
+
+  #value(): unknown {
+    this.#space();
+    switch (this.#text[this.#at]) {
       case '{':
-        return this.nested(() => this.object());
+        return this.#nested(() => this.#object());
       case '[':
-        return this.nested(() => this.array());
+        return this.#nested(() => this.#array());
       case '"':
-        return this.string();
+        return this.#string();
       default:
-        return this.scalar();
+        return this.#scalar();
     }
   }
 
-  private nested<T>(read: () => T): T {
-    if (++this.depth > MAX_JSON_DEPTH) this.fail(`at most ${MAX_JSON_DEPTH} levels`);
-    this.at++;
+  #nested<T>(read: () => T): T {
+    if (++this.#depth > MAX_JSON_DEPTH) this.#fail(`at most ${MAX_JSON_DEPTH} levels`);
+    this.#at++;
     const value = read();
-    this.depth--;
+    this.#depth--;
     return value;
   }
 
-  private object(): Record<string, unknown> {
+  #object(): Record<string, unknown> {
     const record: Record<string, unknown> = {};
-    this.list('}', () => {
-      this.space();
-      if (this.text[this.at] !== '"') this.fail('a key in quotes');
-      const start = this.at;
-      const key = this.string();
-      if (this.uniqueKeys && Object.hasOwn(record, key)) this.fail('each key once', start);
-      this.space();
-      if (this.text[this.at] !== ':') this.fail('a colon');
-      this.at++;
-      const value = this.value();
-      // A plain assignment to this one name would change the prototype instead of adding a field.
+    this.#list('}', () => {
+      this.#space();
+      if (this.#text[this.#at] !== '"') this.#fail('a key in quotes');
+      const start = this.#at;
+      const key = this.#string();
+      if (this.#uniqueKeys && Object.hasOwn(record, key)) this.#fail('each key once', start);
+      this.#space();
+      if (this.#text[this.#at] !== ':') this.#fail('a colon');
+      this.#at++;
+      const value = this.#value();
+      // Assigning to __proto__ would set the prototype.
       if (key === '__proto__')
         Object.defineProperty(record, key, { value, writable: true, enumerable: true, configurable: true });
       else record[key] = value;
@@ -106,73 +109,73 @@ class Parser {
     return record;
   }
 
-  private array(): unknown[] {
+  #array(): unknown[] {
     const values: unknown[] = [];
-    this.list(']', () => values.push(this.value()));
+    this.#list(']', () => values.push(this.#value()));
     return values;
   }
 
   /** Reads what stands between brackets, with commas between and none at the end. */
-  private list(close: string, item: () => void): void {
-    this.space();
-    if (this.text[this.at] !== close) {
+  #list(close: string, item: () => void): void {
+    this.#space();
+    if (this.#text[this.#at] !== close) {
       for (;;) {
         item();
-        this.space();
-        if (this.text[this.at] !== ',') break;
-        this.at++;
+        this.#space();
+        if (this.#text[this.#at] !== ',') break;
+        this.#at++;
       }
     }
-    if (this.text[this.at] !== close) this.fail(`a comma or ${close}`);
-    this.at++;
+    if (this.#text[this.#at] !== close) this.#fail(`a comma or ${close}`);
+    this.#at++;
   }
 
-  private string(): string {
-    const start = this.at++;
+  #string(): string {
+    const start = this.#at++;
     let escaped = false;
     for (;;) {
-      const code = this.text.charCodeAt(this.at);
+      const code = this.#text.charCodeAt(this.#at);
       if (code === 0x22) break;
-      if (!(code >= 0x20)) this.fail('a closing quote, or control characters escaped'); // NaN is the end of the text
+      if (!(code >= 0x20)) this.#fail('a closing quote, or control characters escaped'); // NaN is the end of the text
       if (code === 0x5c) {
         escaped = true;
-        this.at++;
+        this.#at++;
       }
-      this.at++;
+      this.#at++;
     }
-    this.at++;
-    if (!escaped) return this.text.slice(start + 1, this.at - 1);
+    this.#at++;
+    if (!escaped) return this.#text.slice(start + 1, this.#at - 1);
     try {
-      return JSON.parse(this.text.slice(start, this.at)) as string;
+      return JSON.parse(this.#text.slice(start, this.#at)) as string;
     } catch {
-      return this.fail('a text with valid escapes', start);
+      return this.#fail('a text with valid escapes', start);
     }
   }
 
-  private scalar(): unknown {
-    const start = this.at;
-    while (this.at < this.text.length && isWordCode(this.text.charCodeAt(this.at))) this.at++;
-    const word = this.text.slice(start, this.at);
+  #scalar(): unknown {
+    const start = this.#at;
+    while (this.#at < this.#text.length && isWordCode(this.#text.charCodeAt(this.#at))) this.#at++;
+    const word = this.#text.slice(start, this.#at);
     if (WORDS.has(word)) return WORDS.get(word);
-    return /^-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?$/.test(word) ? Number(word) : this.fail('a value', start);
+    return /^-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?$/.test(word) ? Number(word) : this.#fail('a value', start);
   }
 
-  private space(): void {
-    for (; this.at < this.text.length; this.at++) {
-      const code = this.text.charCodeAt(this.at);
+  #space(): void {
+    for (; this.#at < this.#text.length; this.#at++) {
+      const code = this.#text.charCodeAt(this.#at);
       if (code !== 0x20 && code !== 0x0a && code !== 0x0d && code !== 0x09) return;
     }
   }
 
-  private fail(expected: string, at = Math.min(this.at, this.text.length)): never {
+  #fail(expected: string, at = Math.min(this.#at, this.#text.length)): never {
     let line = 1;
     let lineStart = 0;
-    for (let end = this.text.indexOf('\n'); end !== -1 && end < at; end = this.text.indexOf('\n', lineStart)) {
+    for (let end = this.#text.indexOf('\n'); end !== -1 && end < at; end = this.#text.indexOf('\n', lineStart)) {
       line++;
       lineStart = end + 1;
     }
-    const got = at < this.text.length ? this.text.slice(at, at + 20) : 'the end of the text';
-    return refuse('FORMAT', this.where, `JSON with ${expected} at line ${line}, column ${at - lineStart + 1}`, got);
+    const got = at < this.#text.length ? this.#text.slice(at, at + 20) : 'the end of the text';
+    return refuse('FORMAT', this.#where, `JSON with ${expected} at line ${line}, column ${at - lineStart + 1}`, got);
   }
 }
 

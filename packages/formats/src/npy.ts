@@ -1,8 +1,8 @@
 /**
  * NumPy's .npy files: one array each, versions 1.0, 2.0 and 3.0.
  *
- * npy has no bf16. We write it as `<u2` (its raw bits) and read `<V2` and `bfloat16`, which ml_dtypes writes, as bf16;
- * a `<u2` file reads as u16, and the caller who knows better says so.
+ * npy has no bf16. It is written as `<u2` (its raw bits), and `<V2` and `bfloat16`, which ml_dtypes writes, are read as
+ * bf16. A `<u2` file is read as u16 unless the caller names another dtype.
  *
  * @module
  * @see https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
@@ -27,19 +27,19 @@ export interface NpyArray {
   readonly shape: readonly number[];
   /** Column-major: the first dimension is dense. */
   readonly fortranOrder: boolean;
-  /** The elements in file order; shares the file's memory where alignment and byte order allow. */
+  /** The elements in file order; a view of the file where alignment and byte order allow. */
   readonly data: HostArray;
   /** The type as the file writes it, such as `<f4`. */
   readonly descr: string;
 }
 
 const MAGIC = [0x93, 0x4e, 0x55, 0x4d, 0x50, 0x59]; // \x93NUMPY
-/** A header names one type and a shape; numpy itself warns past 10,000 characters. */
+/** numpy itself warns past 10,000 characters. */
 const MAX_HEADER_BYTES = 65536;
 /** numpy has at most 64 dimensions. */
 const MAX_RANK = 64;
 
-/** A map, not a record: a file that names the type `constructor` must not find one. */
+/** A map, because in a record a file's type `constructor` would be found. */
 const TYPES: ReadonlyMap<string, Dtype> = /* @__PURE__ */ new Map<string, Dtype>([
   ['f8', 'f64'],
   ['f4', 'f32'],
@@ -77,28 +77,15 @@ export function parseNpy(bytes: Uint8Array, where = 'npy'): NpyArray {
   if (start + length > bytes.length)
     refuse('FORMAT', where, `a header of ${length} bytes`, `a file cut at ${bytes.length} bytes`);
   const headerBytes = bytes.subarray(start, start + length);
-  // Versions 1 and 2 are Latin-1, which only field names of structured types ever need; version 3 is UTF-8.
+  // Versions 1 and 2 are Latin-1, version 3 is UTF-8.
   const header = parseHeader(major === 3 ? decodeUtf8(headerBytes, where) : String.fromCharCode(...headerBytes), where);
   const { dtype, swap } = dtypeOf(header.descr, where);
   const count = countElements(header.shape);
   const unit = sizeBytes(dtype);
   const rest = bytes.length - start - length;
-  if (count * unit !== rest) {
-    refuse(
-      'FORMAT',
-      where,
-      `${count * unit} bytes of data for shape [${header.shape}] of ${header.descr}`,
-      rest,
-      'The file is truncated or forged.',
-    );
-  }
-  return {
-    dtype,
-    shape: header.shape,
-    fortranOrder: header.fortranOrder,
-    descr: header.descr,
-    data: elementsAt(bytes, start + length, dtype, count, swap),
-  };
+  const expected = `${count * unit} bytes of data for shape [${header.shape}] of ${header.descr}`;
+  if (count * unit !== rest) refuse('FORMAT', where, expected, rest, 'The file is truncated or forged.');
+  return { ...header, dtype, data: elementsAt(bytes, start + length, dtype, count, swap) };
 }
 
 /**
@@ -121,7 +108,8 @@ export function tensorFromNpy<D extends Dtype = Dtype>(npy: NpyArray, dtype?: D)
  * @param data - the elements, row-major
  * @param options - dtype and shape
  * @returns the file
- * @throws {RopewalkError} DTYPE when the array is not that of the dtype; SHAPE when the sizes differ or there are over 64 dimensions
+ * @throws {RopewalkError} DTYPE when the array is not that of the dtype; SHAPE when the sizes differ or there are over
+ *   64 dimensions
  */
 export function writeNpy<D extends Dtype>(
   data: ArrayOf[D],
@@ -132,22 +120,10 @@ export function writeNpy<D extends Dtype>(
   const shape = checkShape(given.shape, 'npy: shape');
   if (shape.length > MAX_RANK) refuse('SHAPE', 'npy: shape', `at most ${MAX_RANK} dimensions`, shape.length);
   if (countElements(shape) !== data.length) refuse('SHAPE', 'npy: shape', `${data.length} elements`, shape);
-  const code = {
-    f64: '<f8',
-    f32: '<f4',
-    f16: '<f2',
-    bf16: '<u2',
-    i8: '|i1',
-    u8: '|u1',
-    i16: '<i2',
-    u16: '<u2',
-    i32: '<i4',
-    u32: '<u4',
-    i64: '<i8',
-    u64: '<u8',
-  }[dtype as Dtype];
+  const code = dtype === 'bf16' ? 'u2' : [...TYPES].find(([, name]) => name === dtype)![0];
+  const descr = `${sizeBytes(dtype) === 1 ? '|' : '<'}${code}`;
   const dims = shape.length === 1 ? `${shape[0]},` : shape.join(', ');
-  const text = `{'descr': '${code}', 'fortran_order': False, 'shape': (${dims}), }`;
+  const text = `{'descr': '${descr}', 'fortran_order': False, 'shape': (${dims}), }`;
   const padding = (64 - ((10 + text.length + 1) % 64)) % 64; // data starts at a multiple of 64, as numpy writes it
   const header = `${text}${' '.repeat(padding)}\n`;
   const file = new Uint8Array(10 + header.length + data.byteLength);

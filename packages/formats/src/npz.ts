@@ -1,7 +1,7 @@
 /**
  * NumPy's .npz: a zip of .npy files, one for each named array.
  *
- * Written without compression and with a fixed time, so that the same arrays give the same bytes anywhere, at any time.
+ * It is written without compression and with a fixed time, so the same arrays always give the same bytes.
  *
  * @module
  * @see https://numpy.org/doc/stable/reference/generated/numpy.savez.html
@@ -9,10 +9,10 @@
 
 import { inflateSync, type Zippable, zipSync } from 'fflate';
 import type { Tensor } from 'ropewalk';
-import { checkBytes, checkNamedTensors, decodeUtf8, nameForMessage, refuse } from 'ropewalk/backend';
+import { checkBytes, checkNamedTensors, decodeUtf8, fail, nameForMessage, refuse } from 'ropewalk/backend';
 import { type NpyArray, parseNpy, writeNpy } from './npy.js';
 
-/** The most that the arrays of a file may take together: a zip of a few bytes can claim any size. */
+/** The most bytes of all arrays of a file: a small zip can claim any size. */
 const MAX_BYTES = 2 ** 31;
 /** A case has a dozen arrays; a model's checkpoint a few thousand. */
 const MAX_ENTRIES = 65535;
@@ -24,7 +24,8 @@ const MAX_ENTRIES = 65535;
  * @param where - names it in messages
  * @param maxBytes - the most that the arrays may take together, with their headers; 2 GiB unless given
  * @returns the arrays by name, without `.npy`, in the file's order
- * @throws {RopewalkError} FORMAT when the zip or an array is malformed or damaged, a name comes twice, entries overlap, or the arrays are too large
+ * @throws {RopewalkError} FORMAT when the zip or an array is malformed or damaged, a name comes twice, entries overlap,
+ *   or the arrays are too large
  */
 export function parseNpz(bytes: Uint8Array, where = 'npz', maxBytes = MAX_BYTES): Map<string, NpyArray> {
   checkBytes(bytes, where);
@@ -38,34 +39,20 @@ export function parseNpz(bytes: Uint8Array, where = 'npz', maxBytes = MAX_BYTES)
     names.add(name);
     if (!name.endsWith('.npy')) refuse('FORMAT', where, 'files that end in .npy', name);
     total += originalSize;
-    if (!(total <= maxBytes))
-      refuse(
-        'FORMAT',
-        where,
-        `arrays of at most ${maxBytes} bytes together`,
-        total,
-        'Write fewer or smaller arrays into it.',
-      );
-    // Deflate makes at most 1032 bytes of one; more is a claim that would only cost memory.
+    if (!(total <= maxBytes)) {
+      const next = 'Write fewer or smaller arrays into it.';
+      refuse('FORMAT', where, `arrays of at most ${maxBytes} bytes together`, total, next);
+    }
+    // Deflate expands by a factor of 1032 at most.
+    const at = `${where}: ${nameForMessage(name)}`;
     if (originalSize > (method === STORED ? size : 1032 * size + 1032))
-      refuse(
-        'FORMAT',
-        `${where}: ${nameForMessage(name)}`,
-        `a size that ${size} bytes can hold`,
-        originalSize,
-        'The file is forged.',
-      );
+      refuse('FORMAT', at, `a size that ${size} bytes can hold`, originalSize, 'The file is forged.');
   }
-  // Entries that share bytes would expand them once for each: 99 kB to 2 GB.
+  // Entries that share bytes could expand 99 kB to 2 GB.
   let end = 0;
   for (const entry of [...entries].sort((a, b) => a.headerStart - b.headerStart)) {
-    if (entry.headerStart < end)
-      refuse(
-        'FORMAT',
-        `${where}: ${nameForMessage(entry.name)}`,
-        `to start at byte ${end} or later, where the entry before ends`,
-        entry.headerStart,
-      );
+    const sentence = `it starts at byte ${entry.headerStart}, but the entry before ends at ${end}`;
+    if (entry.headerStart < end) fail('FORMAT', `${where}: ${nameForMessage(entry.name)}`, sentence);
     end = entry.dataStart + entry.size;
   }
   return new Map(
@@ -78,7 +65,8 @@ export function parseNpz(bytes: Uint8Array, where = 'npz', maxBytes = MAX_BYTES)
 
 function expand(bytes: Uint8Array, { method, dataStart, size, originalSize, crc }: ZipEntry, at: string): Uint8Array {
   const packed = bytes.subarray(dataStart, dataStart + size);
-  const file = method === STORED ? packed.slice() : inflate(packed, originalSize, at); // a copy: the arrays outlive the file
+  // A copy, as the arrays outlive the file.
+  const file = method === STORED ? packed.slice() : inflate(packed, originalSize, at);
   if (file.length !== originalSize)
     refuse('FORMAT', at, `${originalSize} bytes`, file.length > originalSize ? 'more' : file.length, DAMAGED);
   const sum = crc32(file);
@@ -86,7 +74,7 @@ function expand(bytes: Uint8Array, { method, dataStart, size, originalSize, crc 
   return file;
 }
 
-/** Expands to one byte more than is declared at most: that is enough to see that there is more. */
+/** Expands to at most one byte more than declared, which shows that there is more. */
 function inflate(packed: Uint8Array, originalSize: number, at: string): Uint8Array {
   try {
     return inflateSync(packed, { out: new Uint8Array(originalSize + 1) });
@@ -114,16 +102,16 @@ const CRC_OF_BYTE = /* @__PURE__ */ Int32Array.from({ length: 256 }, (_, byte) =
 const STORED = 0;
 const DEFLATED = 8;
 
-/** A file in a zip, as the directory says. */
+/** A file in a zip, from the zip's directory. */
 interface ZipEntry {
   readonly name: string;
   readonly method: number;
-  /** Bytes that it has in the zip. */
+  /** Bytes in the zip. */
   readonly size: number;
   readonly originalSize: number;
   /** CRC-32 of its bytes before compression. */
   readonly crc: number;
-  /** Of the header before its bytes. */
+  /** Byte of the header before the file. */
   readonly headerStart: number;
   readonly dataStart: number;
 }
@@ -179,7 +167,7 @@ function readDirectory(bytes: Uint8Array, where: string): ZipEntry[] {
   return entries;
 }
 
-/** Names are UTF-8 or, as numpy leaves it unless it must, the bytes as they are. */
+/** Names are UTF-8 when flagged, else bytes, as numpy writes them. */
 function decodeName(bytes: Uint8Array, utf8: boolean, where: string): string {
   return utf8 ? decodeUtf8(bytes, `${where}: a name`) : String.fromCharCode(...bytes);
 }
@@ -202,6 +190,6 @@ export function writeNpz(tensors: ReadonlyMap<string, Tensor>): Uint8Array {
       refuse('DEVICE', `npz: ${name}`, 'a tensor in host memory', tensor.storage.owner, 'Read it first.');
     files[`${name}.npy`] = writeNpy(data, tensor);
   }
-  // fflate takes the local calendar date; built from the same calendar it is the same everywhere. 1980 is the zip format's first year.
+  // fflate writes the local date. A local date is the same everywhere; 1980 is the zip format's first year.
   return zipSync(files, { level: 0, mtime: new Date(1980, 0, 1) });
 }

@@ -1,6 +1,5 @@
 /**
- * Files written whole or not at all, and the permutation of rows on the way from one file to another, a few megabytes at a
- * time (Node only).
+ * Writes files whole or not at all, and permutes rows while copying a file, a few megabytes at a time (Node only).
  *
  * @module
  */
@@ -24,14 +23,15 @@ export interface CopyOptions {
 }
 
 /**
- * Copies a file, moving rows on the way. All other bytes stay what and where they are. Memory: some megabytes, whatever the size.
+ * Copies a file and permutes rows of it. All other bytes stay as they are. It takes some megabytes of memory.
  *
  * @param from - the file to read
  * @param to - the file to write; it must not exist
  * @param moves - tensors of this file whose rows move, from planPermutation; they do not overlap
- * @param pairing - what the rows are put in
+ * @param pairing - the new pairing
  * @param options - signal, onBytes
- * @throws {RopewalkError} FORMAT when it cannot be read or ends early; DEVICE when it cannot be written; whatever the signal's reason is
+ * @throws {RopewalkError} FORMAT when it cannot be read or ends early; DEVICE when it cannot be written; the signal's
+ *   reason
  */
 export async function copyPermuted(
   from: string,
@@ -51,7 +51,7 @@ export async function copyPermuted(
       await copy.permuted(move, pairing);
     }
     await copy.upTo(size);
-    // A file that grew or shrank while it was read is not the file that was planned.
+    // A file that grew or shrank is not the one that was planned.
     if ((await source.stat()).size !== size)
       refuse('FORMAT', from, `${size} bytes, as when it was opened`, 'another size');
     await target.sync().catch((cause) => unwritable(to, cause));
@@ -63,24 +63,30 @@ export async function copyPermuted(
 
 /** Reads one file and writes another, forward. */
 class Copy {
-  private at = 0;
-  private readonly buffer = new Uint8Array(CHUNK_BYTES);
-  private readonly scratch = new Uint8Array(CHUNK_BYTES);
+  #at = 0;
+  readonly #buffer = new Uint8Array(CHUNK_BYTES);
+  readonly #scratch = new Uint8Array(CHUNK_BYTES);
 
-  constructor(
-    private readonly source: FileHandle,
-    private readonly target: FileHandle,
-    private readonly from: string,
-    private readonly to: string,
-    private readonly options: CopyOptions,
-  ) {}
+  readonly #source: FileHandle;
+  readonly #target: FileHandle;
+  readonly #from: string;
+  readonly #to: string;
+  readonly #options: CopyOptions;
+
+  constructor(source: FileHandle, target: FileHandle, from: string, to: string, options: CopyOptions) {
+    this.#source = source;
+    this.#target = target;
+    this.#from = from;
+    this.#to = to;
+    this.#options = options;
+  }
 
   /** Copies what lies before a byte. */
   async upTo(end: number): Promise<void> {
-    while (this.at < end) {
-      const part = this.buffer.subarray(0, Math.min(CHUNK_BYTES, end - this.at));
-      await this.read(part, this.at);
-      await this.write(part);
+    while (this.#at < end) {
+      const part = this.#buffer.subarray(0, Math.min(CHUNK_BYTES, end - this.#at));
+      await this.#read(part, this.#at);
+      await this.#write(part);
     }
   }
 
@@ -92,81 +98,86 @@ class Copy {
     for (let n = 0; n < starts.length; ) {
       await this.upTo(starts[n]!);
       if (windowBytes > CHUNK_BYTES) {
-        await this.rowByRow(starts[n++]!, rowBytes, source);
+        await this.#rowByRow(starts[n++]!, rowBytes, source);
         continue;
       }
       // As many windows as fit, with what lies between them.
       let end = n + 1;
-      while (end < starts.length && starts[end]! + windowBytes - this.at <= CHUNK_BYTES) end++;
-      const part = this.buffer.subarray(0, starts[end - 1]! + windowBytes - this.at);
-      await this.read(part, this.at);
+      while (end < starts.length && starts[end]! + windowBytes - this.#at <= CHUNK_BYTES) end++;
+      const part = this.#buffer.subarray(0, starts[end - 1]! + windowBytes - this.#at);
+      await this.#read(part, this.#at);
       for (; n < end; n++) {
-        const window = part.subarray(starts[n]! - this.at, starts[n]! - this.at + windowBytes);
-        const old = this.scratch.subarray(0, windowBytes);
+        const window = part.subarray(starts[n]! - this.#at, starts[n]! - this.#at + windowBytes);
+        const old = this.#scratch.subarray(0, windowBytes);
         old.set(window);
         for (const [row, was] of source.entries())
           window.set(old.subarray(was * rowBytes, (was + 1) * rowBytes), row * rowBytes);
       }
-      await this.write(part);
+      await this.#write(part);
     }
   }
 
-  /** A window too large for memory's sake: its rows one after the other, each in parts. */
-  private async rowByRow(start: number, rowBytes: number, source: Uint32Array): Promise<void> {
+  /** For windows larger than the buffer: one row after the other, in parts. */
+  async #rowByRow(start: number, rowBytes: number, source: Uint32Array): Promise<void> {
     for (const was of source) {
       for (let done = 0; done < rowBytes; ) {
-        const part = this.buffer.subarray(0, Math.min(CHUNK_BYTES, rowBytes - done));
-        await this.read(part, start + was * rowBytes + done);
-        await this.write(part);
+        const part = this.#buffer.subarray(0, Math.min(CHUNK_BYTES, rowBytes - done));
+        await this.#read(part, start + was * rowBytes + done);
+        await this.#write(part);
         done += part.length;
       }
     }
   }
 
-  private async read(part: Uint8Array, position: number): Promise<void> {
-    this.options.signal?.throwIfAborted();
+  async #read(part: Uint8Array, position: number): Promise<void> {
+    this.#options.signal?.throwIfAborted();
     for (let at = 0; at < part.length; ) {
-      const { bytesRead } = await this.source
+      const { bytesRead } = await this.#source
         .read(part, at, part.length - at, position + at)
-        .catch((cause) => unreadable(this.from, cause));
+        .catch((cause) => unreadable(this.#from, cause));
       if (bytesRead === 0)
-        refuse('FORMAT', this.from, `${part.length} bytes from ${position}`, at, 'The file was cut while it was read.');
+        refuse(
+          'FORMAT',
+          this.#from,
+          `${part.length} bytes from ${position}`,
+          at,
+          'The file was cut while it was read.',
+        );
       at += bytesRead;
     }
   }
 
-  private async write(part: Uint8Array): Promise<void> {
+  async #write(part: Uint8Array): Promise<void> {
     for (let at = 0; at < part.length; ) {
-      const { bytesWritten } = await this.target
-        .write(part, at, part.length - at, this.at + at)
-        .catch((cause) => unwritable(this.to, cause));
+      const { bytesWritten } = await this.#target
+        .write(part, at, part.length - at, this.#at + at)
+        .catch((cause) => unwritable(this.#to, cause));
       at += bytesWritten;
     }
-    this.at += part.length;
-    this.options.onBytes?.(part.length);
+    this.#at += part.length;
+    this.#options.onBytes?.(part.length);
   }
 }
 
-/** What is to be written, and over what. */
+/** Options of {@link writeWhole}. */
 export interface WriteOptions {
-  /** Bytes that will be written, to find out beforehand whether there is room. */
+  /** Bytes that will be written, to check the free space first. */
   readonly sizeBytes: number;
-  /** Files that are read, and must not be written over. */
+  /** Files that are read, and must not be overwritten. */
   readonly inputs: readonly string[];
-  /** A file of that name may be replaced; a folder never is. */
+  /** An existing file may be replaced; a folder never is. */
   readonly force?: boolean;
   readonly kind: 'file' | 'folder';
 }
 
 /**
- * Writes a file or a folder whole or not at all: under a temporary name in the same folder, then renamed. What a run that was killed left
- * there is removed.
+ * Writes a file or a folder whole or not at all: under a temporary name in the same folder, which is then renamed.
  *
- * @param output - its final name
+ * @param output - the final name
  * @param options - size, inputs, force, kind
- * @param work - writes what it is given the temporary name of (a folder is there already, a file is not); if it fails, nothing is left
+ * @param work - writes under the temporary name it is given (a folder exists already, a file does not)
  * @returns what work returned
- * @throws {RopewalkError} FORMAT when output exists or is an input; DEVICE when there is no room or it cannot be written; what work throws
+ * @throws {RopewalkError} FORMAT when output exists or is an input; DEVICE when it cannot be written; what work throws
  */
 export async function writeWhole<T>(
   output: string,
@@ -206,15 +217,10 @@ async function checkOutput(
   if (!info.isDirectory()) refuse('FORMAT', folder, 'a folder to write in', 'a file');
   await access(folder, constants.W_OK).catch((cause) => unwritable(folder, cause));
   const room = await statfs(folder).catch(() => undefined);
-  // A file system that counts nothing says 0 blocks.
-  if (room && room.blocks > 0 && room.bavail * room.bsize < sizeBytes)
-    refuse(
-      'DEVICE',
-      output,
-      `${sizeBytes} bytes of room`,
-      `${room.bavail * room.bsize} bytes`,
-      'Free some, or write elsewhere.',
-    );
+  // Some file systems report 0 blocks.
+  const free = room && room.blocks > 0 ? room.bavail * room.bsize : Infinity;
+  if (free < sizeBytes)
+    refuse('DEVICE', output, `${sizeBytes} bytes of free space`, `${free} bytes`, 'Free some, or write elsewhere.');
 }
 
 function exists(output: string, { kind, force }: Pick<WriteOptions, 'kind' | 'force'>): never {
@@ -226,7 +232,7 @@ function exists(output: string, { kind, force }: Pick<WriteOptions, 'kind' | 'fo
 async function putInPlace(temporary: string, output: string, { kind, force }: WriteOptions): Promise<void> {
   if (kind === 'folder' || force) return rename(temporary, output);
   try {
-    // rename would silently replace what came there in the meantime; a link does not.
+    // Unlike rename, link does not replace a file that appeared in the meantime.
     await link(temporary, output);
   } catch (cause) {
     if ((cause as NodeJS.ErrnoException).code === 'EEXIST') throw cause;
@@ -237,9 +243,9 @@ async function putInPlace(temporary: string, output: string, { kind, force }: Wr
   await unlink(temporary);
 }
 
-/** Makes the new name last: without it a power cut may lose the file although its bytes are on the disk. */
+/** Without this, a power cut may lose the new name although the bytes are on the disk. */
 async function syncFolder(folder: string): Promise<void> {
-  // Not every system lets a folder be opened; the file's own bytes are safe in any case.
+  // Not every system can open a folder.
   const handle = await open(folder).catch(() => undefined);
   await handle?.sync().catch(() => undefined);
   await handle?.close();

@@ -1,5 +1,5 @@
 /**
- * Reading a file that a user names (Node only): regular files alone. A pipe, a device, a socket or a folder is refused, and never waited for.
+ * Reads files that a user names (Node only). Anything but a regular file is refused, and never waited for.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import { type ErrorCode, RopewalkError } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
 import { parseJson } from './json.js';
 
-/** Without O_NONBLOCK, opening a pipe waits for its writer, perhaps for ever. Windows has no such flag and no such pipes. */
+/** Without O_NONBLOCK, opening a pipe waits for its writer. Windows has neither the flag nor such pipes. */
 const OPEN_FLAGS = constants.O_RDONLY | (constants.O_NONBLOCK ?? 0);
 
 /** What the system's commonest refusals mean, as words to follow "got". */
@@ -41,7 +41,8 @@ const REASONS: Readonly<Record<string, string>> = {
 export function systemSentence(expected: string, cause: unknown): string {
   const { code, message } = (cause ?? {}) as NodeJS.ErrnoException;
   if (code === 'ENOENT') return 'there is no such file or folder';
-  return `expected ${expected}, got ${(code && REASONS[code]) ?? `the system's error ${code ?? message ?? String(cause)}`}`;
+  const reason = (code && REASONS[code]) ?? `the system's error ${code ?? message ?? String(cause)}`;
+  return `expected ${expected}, got ${reason}`;
 }
 
 /**
@@ -61,13 +62,13 @@ export function refuseSystem(code: ErrorCode, where: string, expected: string, c
 }
 
 /**
- * Reads a whole file into memory. The process waits for the disk, and for nothing else.
+ * Reads a whole file into memory, synchronously.
  *
  * @param path - the file
  * @param limit - the most bytes that it may have, or a function that refuses a size; asked before memory is taken
  * @param where - names it in messages, with the command and the option that it came from: `import: --x: x.npy`
  * @returns a fresh array
- * @throws {RopewalkError} FORMAT when it is missing, no regular file, too large, cannot be read or is cut while it is read
+ * @throws {RopewalkError} FORMAT when it is missing, not a regular file, too large, unreadable, or cut while it is read
  */
 export function readFileBytes(
   path: string,
@@ -135,8 +136,8 @@ export interface OpenFile {
  * @throws {RopewalkError} FORMAT when it is missing, no regular file, or cannot be read
  */
 export async function openFile(path: string, where: string = path): Promise<OpenFile> {
-  if (typeof path !== 'string') refuse('RANGE', 'path', 'a path', path); // open() takes bytes and URLs too, and numbers elsewhere
-  // Asked before it is opened, as opening a device or a pipe may have effects; and after, as the name may lead elsewhere by then.
+  if (typeof path !== 'string') refuse('RANGE', 'path', 'a path', path); // open() also takes bytes and URLs
+  // Checked before, as opening a device may have effects, and after, as the name may lead elsewhere by then.
   checkRegular(await stat(path).catch((cause) => unreadable(where, cause)), where);
   const file = await open(path, OPEN_FLAGS).catch((cause) => unreadable(where, cause));
   try {

@@ -1,5 +1,5 @@
 /**
- * Reading headers from disk: as much of the file as the header needs, however large the weights behind it (Node only).
+ * Reads headers from disk (Node only): only as much of a file as the header takes.
  *
  * @module
  */

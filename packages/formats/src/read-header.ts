@@ -1,5 +1,5 @@
 /**
- * Headers from bytes that are read piece by piece: as much as the header needs, however large the weights behind it.
+ * Reads headers piece by piece: only as much of a file as the header takes.
  *
  * @module
  */
@@ -9,12 +9,12 @@ import { nameForMessage, readList, readOptions, refuse, show } from 'ropewalk/ba
 import { type GgufFile, type GgufTensor, HeaderCut, parseGguf } from './gguf.js';
 import { parseSafetensors, type SafetensorsFile, safetensorsHeaderBytes } from './safetensors.js';
 
-/** Bytes that can be read piece by piece. */
+/** A file, or other bytes, that are read piece by piece. */
 export interface ByteSource {
-  /** Bytes in all. */
+  /** The number of bytes. */
   readonly size: number;
   /**
-   * Reads a piece; the caller keeps to what there is.
+   * Reads a piece inside of the bytes.
    *
    * @param start - first byte
    * @param length - how many
@@ -23,15 +23,15 @@ export interface ByteSource {
   read(start: number, length: number): Promise<Uint8Array>;
 }
 
-/** Vocabularies make GGUF headers some megabytes long; one read fetches most of them whole. */
+/** Vocabularies make GGUF headers some megabytes long; one read covers most of them. */
 const FIRST_READ_BYTES = 4 * 2 ** 20;
-/** No real header comes near; a forged length stops here, before the memory for it is asked for. */
+/** Bounds a forged length before memory is taken. */
 export const MAX_READ_BYTES = 2 ** 28;
 /** Frequency factors are a few hundred numbers. */
 const MAX_SMALL_TENSOR_BYTES = 2 ** 20;
 
 /**
- * Reads a piece, and makes sure of its length.
+ * Reads a piece and checks its length.
  *
  * @param source - the bytes
  * @param start - first byte
@@ -93,13 +93,9 @@ export async function ggufFloatsOf(
   const { dataOffset, bigEndian } = readOptions(header, `${file}: header`);
   if (typeof name !== 'string') refuse('RANGE', `${file}: tensor`, 'a tensor of the header', tensor);
   const where = `${file}: tensor ${nameForMessage(name)}`;
+  const expected = `F32 of at most ${MAX_SMALL_TENSOR_BYTES} bytes`;
   if (type !== 'F32' || !isCount(sizeBytes) || sizeBytes > MAX_SMALL_TENSOR_BYTES || sizeBytes % 4 !== 0)
-    refuse(
-      'FORMAT',
-      where,
-      `F32 of at most ${MAX_SMALL_TENSOR_BYTES} bytes`,
-      `${show(type)}, ${show(sizeBytes)} bytes`,
-    );
+    refuse('FORMAT', where, expected, `${show(type)}, ${show(sizeBytes)} bytes`);
   if (!isCount(dataOffset) || !isCount(offset) || !isCount(dataOffset + offset))
     refuse('RANGE', where, 'a place in the file', [dataOffset, offset]);
   const bytes = await readExactly(source, dataOffset + offset, sizeBytes, file);

@@ -5,11 +5,12 @@
  * @see https://github.com/huggingface/safetensors#format
  */
 
-import { type Dtype, sizeBytes, type Tensor, tensorFrom } from 'ropewalk';
+import { DTYPES, type Dtype, sizeBytes, type Tensor, tensorFrom } from 'ropewalk';
 import {
   checkBytes,
   checkNamedTensors,
   countElements,
+  fail,
   nameForMessage,
   reading,
   readOptions,
@@ -37,23 +38,14 @@ export interface SafetensorsFile {
   readonly dataOffset: number;
 }
 
-/** The reference implementation's own limit, against headers made to exhaust memory. */
+/** The reference implementation's limit. */
 const MAX_HEADER_BYTES = 100_000_000;
 
-/** A map, not a record: a file that names the type `constructor` must not find one. */
+/** The format's name of each dtype. */
+const typeOf = (dtype: Dtype): string => dtype.toUpperCase();
+/** A map, because in a record a file's type `constructor` would be found. */
 const DTYPE_OF: ReadonlyMap<string, Dtype> = /* @__PURE__ */ new Map<string, Dtype>([
-  ['F64', 'f64'],
-  ['F32', 'f32'],
-  ['F16', 'f16'],
-  ['BF16', 'bf16'],
-  ['I64', 'i64'],
-  ['I32', 'i32'],
-  ['I16', 'i16'],
-  ['I8', 'i8'],
-  ['U64', 'u64'],
-  ['U32', 'u32'],
-  ['U16', 'u16'],
-  ['U8', 'u8'],
+  .../* @__PURE__ */ DTYPES.map((dtype) => [typeOf(dtype), dtype] as const),
   ['BOOL', 'u8'],
 ]);
 
@@ -80,7 +72,8 @@ export function safetensorsHeaderBytes(bytes: Uint8Array, where = 'safetensors')
  * @param bytes - the file, or its beginning with the whole header
  * @param where - names it in messages
  * @param fileSize - the whole file's size; that of `bytes` unless given
- * @throws {RopewalkError} FORMAT when the header is malformed or names a tensor twice, or tensors overlap, leave gaps or end past the file
+ * @throws {RopewalkError} FORMAT when the header is malformed or names a tensor twice, or tensors overlap, leave gaps
+ *   or end past the file
  */
 export function parseSafetensors(bytes: Uint8Array, where = 'safetensors', fileSize?: number): SafetensorsFile {
   checkBytes(bytes, where);
@@ -128,18 +121,13 @@ function readEntry(entry: unknown, where: string, dataOffset: number): Safetenso
     refuse('FORMAT', `${where}.data_offsets`, '[begin, end] with begin <= end', offsets);
   const size = offsets[1]! - offsets[0]!;
   const dtype = DTYPE_OF.get(type);
-  if (dtype && size !== count * sizeBytes(dtype)) {
-    refuse(
-      'FORMAT',
-      `${where}.data_offsets`,
-      `${count * sizeBytes(dtype)} bytes for shape ${show(shape)} of ${type}`,
-      size,
-    );
-  }
+  const expected = dtype && count * sizeBytes(dtype);
+  if (expected !== undefined && size !== expected)
+    refuse('FORMAT', `${where}.data_offsets`, `${expected} bytes for shape ${show(shape)} of ${type}`, size);
   return { type, shape, byteOffset: dataOffset + offsets[0]!, sizeBytes: size };
 }
 
-/** The format wants the data section filled without gaps: nothing can hide in it. */
+/** The format allows no gaps in the data section. */
 function checkCoverage(
   tensors: ReadonlyMap<string, SafetensorsTensor>,
   where: string,
@@ -147,26 +135,15 @@ function checkCoverage(
   fileSizeBytes: number,
 ): void {
   let end = dataOffset;
-  for (const [name, tensor] of [...tensors].sort(
-    ([, a], [, b]) => a.byteOffset - b.byteOffset || a.sizeBytes - b.sizeBytes,
-  )) {
-    if (tensor.byteOffset !== end)
-      refuse(
-        'FORMAT',
-        `${where}: ${nameForMessage(name)}.data_offsets`,
-        `to begin at ${end - dataOffset}, where the tensor before ends`,
-        tensor.byteOffset - dataOffset,
-      );
-    end += tensor.sizeBytes;
+  const order = [...tensors].sort(([, a], [, b]) => a.byteOffset - b.byteOffset || a.sizeBytes - b.sizeBytes);
+  for (const [name, { byteOffset, sizeBytes: size }] of order) {
+    const at = `${where}: ${nameForMessage(name)}.data_offsets`;
+    const [begin, before] = [byteOffset - dataOffset, end - dataOffset];
+    if (begin !== before) fail('FORMAT', at, `it begins at ${begin}, but the tensor before ends at ${before}`);
+    end += size;
   }
-  if (end !== fileSizeBytes)
-    refuse(
-      'FORMAT',
-      where,
-      `${end} bytes, where the last tensor ends`,
-      fileSizeBytes,
-      'The file is truncated or forged.',
-    );
+  const expected = `${end} bytes, where the last tensor ends`;
+  if (end !== fileSizeBytes) refuse('FORMAT', where, expected, fileSizeBytes, 'The file is truncated or forged.');
 }
 
 /**
@@ -176,8 +153,8 @@ function checkCoverage(
  * @param file - its header
  * @param name - the tensor
  * @returns a dense tensor; a view of the file where alignment allows, else a copy
- * @throws {RopewalkError} FORMAT for a name that is not there, or bytes that end before the tensor does;
- *   UNSUPPORTED for a type that is no dtype of ours (fp8, …)
+ * @throws {RopewalkError} FORMAT for an unknown name, or bytes that end before the tensor does;
+ *   UNSUPPORTED for a type that is no dtype (fp8, …)
  */
 export function tensorFromSafetensors(bytes: Uint8Array, file: SafetensorsFile, name: string): Tensor {
   checkBytes(bytes, 'safetensors');
@@ -189,38 +166,18 @@ export function tensorFromSafetensors(bytes: Uint8Array, file: SafetensorsFile, 
   const where = `safetensors: ${nameForMessage(name)}`;
   const dtype =
     DTYPE_OF.get(type) ?? refuse('UNSUPPORTED', where, `a type among ${[...DTYPE_OF.keys()].join(', ')}`, type);
-  // The header may come from a file on disk and `bytes` from elsewhere; a view would then reach past them, into whatever lies behind.
+  // The header may come from another file; a view would then reach past `bytes`.
+  const whole = `the whole file, at least ${byteOffset + size} bytes`;
   if (byteOffset + size > bytes.length)
-    refuse(
-      'FORMAT',
-      where,
-      `the whole file, at least ${byteOffset + size} bytes`,
-      bytes.length,
-      'Pass the file, not only its header.',
-    );
+    refuse('FORMAT', where, whole, bytes.length, 'Pass the file, not only its header.');
   return tensorFrom(elementsAt(bytes, byteOffset, dtype, countElements(shape)), { dtype, shape });
 }
 
-/** The type that the format names for each dtype. */
-const TYPE_OF: Readonly<Record<Dtype, string>> = {
-  f64: 'F64',
-  f32: 'F32',
-  f16: 'F16',
-  bf16: 'BF16',
-  i64: 'I64',
-  i32: 'I32',
-  i16: 'I16',
-  i8: 'I8',
-  u64: 'U64',
-  u32: 'U32',
-  u16: 'U16',
-  u8: 'U8',
-};
-
 /**
- * Writes a file: header padded so that data starts at a multiple of 8, tensors in the order given. The same tensors give the same bytes.
+ * Writes a file with the tensors in the order given; the data starts at a multiple of 8. The same tensors give the same
+ * bytes.
  *
- * Readers want elements aligned: give tensors of wider dtypes first, as the reference implementation does.
+ * Elements stay aligned if tensors of wider dtypes come first, as in the reference implementation.
  *
  * @param tensors - by name, in host memory
  * @param metadata - texts by name
@@ -244,11 +201,11 @@ export function writeSafetensors(
     if (data instanceof Promise)
       refuse('DEVICE', `safetensors: ${name}`, 'a tensor in host memory', tensor.storage.owner, 'Read it first.');
     const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
-    entries.push([name, { dtype: TYPE_OF[tensor.dtype], shape: tensor.shape, data_offsets: [at, at + bytes.length] }]);
+    entries.push([name, { dtype: typeOf(tensor.dtype), shape: tensor.shape, data_offsets: [at, at + bytes.length] }]);
     parts.push(bytes);
     at += bytes.length;
   }
-  // Not Object.fromEntries and JSON.stringify of the whole: integer-like names would come first there, and __proto__ not at all.
+  // JSON.stringify of one object would put integer-like names first, and leave out __proto__.
   const text = `{${entries.map(([name, value]) => `${JSON.stringify(name)}:${JSON.stringify(value)}`).join(',')}}`;
   const utf8 = new TextEncoder().encode(text);
   const start = 8 + Math.ceil(utf8.length / 8) * 8;

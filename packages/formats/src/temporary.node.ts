@@ -1,5 +1,5 @@
 /**
- * Names for what is written before it is put in place, and removing what a process that was killed left under such a name (Node only).
+ * Temporary names for files that are being written, and the removal of such files of killed processes (Node only).
  *
  * @module
  */
@@ -16,8 +16,8 @@ const TEMPORARY = /^\..*\.(\d+)-([0-9a-f]{12})-[0-9a-f]{8}\.ropewalk\.tmp$/s;
 const ours = new Set<string>();
 
 /**
- * Runs work that writes under a temporary name in the same folder as its output; whatever is left under that name is removed after it, and
- * what killed processes left in the folder before it.
+ * Runs work that writes under a temporary name in the folder of its output. Before it, removes what killed processes
+ * left in the folder; after it, what is left under the temporary name.
  *
  * @param output - the final name
  * @param work - given the temporary path, where nothing is yet
@@ -36,7 +36,7 @@ export async function withTemporary<T>(output: string, work: (temporary: string)
 }
 
 /**
- * Makes a name to write under before renaming: in the same folder, and one that a later run knows as a leftover.
+ * Makes a temporary name in the same folder, which a later run recognises.
  *
  * @param output - the final name
  * @returns an absolute path, where nothing is yet
@@ -49,7 +49,7 @@ export function temporaryName(output: string): string {
   );
 }
 
-/** Removes what processes that are gone left in a folder: of this user, and of this machine, as elsewhere a number is another process. */
+/** Removes temporary files of processes of this user and this machine that no longer run. */
 async function removeLeftovers(folder: string): Promise<void> {
   for (const name of await readdir(folder).catch(() => [])) {
     const [, pid, space] = TEMPORARY.exec(name) ?? [];
@@ -57,13 +57,13 @@ async function removeLeftovers(folder: string): Promise<void> {
     if (pid === undefined || space !== processSpace() || ours.has(path) || isAlive(Number(pid))) continue;
     const info = await lstat(path).catch(() => undefined);
     if (info?.uid !== (process.getuid?.() ?? info?.uid)) continue;
-    // One that cannot be removed is no reason to write nothing.
+    // A failure here must not stop the work.
     await rm(path, { recursive: true, force: true }).catch(() => {});
   }
 }
 
 function isAlive(pid: number): boolean {
-  // This process: what it writes now is in `ours`; the rest is of one that had its number before.
+  // Files of this process are in `ours`; others with its number are of an earlier process.
   if (pid === process.pid) return false;
   try {
     process.kill(pid, 0);
@@ -73,13 +73,13 @@ function isAlive(pid: number): boolean {
   }
 }
 
-/** Where process numbers mean the same: this machine since it started, and on Linux this container. */
+/** Identifies the space of process numbers: this machine since its start, and on Linux this container. */
 function processSpace(): string {
   const parts = [hostname()];
   try {
     parts.push(readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim(), readlinkSync('/proc/self/ns/pid'));
   } catch {
-    // No Linux.
+    // Not Linux.
   }
   return createHash('sha256').update(parts.join('\n')).digest('hex').slice(0, 12);
 }
