@@ -411,7 +411,7 @@ describe('what data cannot tell', () => {
     const small = inputFor('open', llama31, [[0, 1, 2, 3]]);
     assert.match(
       identify({ ...small, y: rightOutput({ spec: llama31 }, small, 'bf16') }).open.join(' '),
-      /pairs turn by less than noise up to position 3/,
+      /pairs rotate by less than the noise up to position 3/,
     );
     const dark = inputFor('dark', phi2);
     const values = floats(dark.x).map((value, n) => (n % 80 === 3 || n % 80 === 70 ? 0 : value));

@@ -1,7 +1,7 @@
 /**
  * The catalogue of wrong kernels: the known ways to get RoPE wrong, each a small change to the right steps.
  *
- * It serves three ends: to score a set of test vectors by how many of them it notices, to test the diagnosis, and to test our own suites.
+ * It scores test vectors by how many of these bugs they notice, and it tests the diagnosis and our own suites.
  *
  * @module
  */
@@ -16,7 +16,7 @@ import { CACHE_SHIFTS, POSITIONS } from './mutants/positions.js';
 import { PRECISION } from './mutants/precision.js';
 import { YARN_FREQUENCIES, YARN_MAGNITUDE } from './mutants/yarn.js';
 
-/** Every mutant, cause by cause. */
+/** Every known bug, cause by cause. */
 export const MUTANTS: readonly Mutant[] = /* @__PURE__ */ Object.freeze([
   ...PAIRING,
   ...PARTIAL_ROTARY,

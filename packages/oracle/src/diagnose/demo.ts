@@ -1,5 +1,5 @@
 /**
- * A wrong kernel to look at: phi-2's RoPE (32 of 80 dimensions) with exponents over head_dim, on an input that shows it.
+ * A wrong kernel as an example: phi-2's RoPE (32 of 80 dimensions) with exponents over head_dim, on an input that shows the bug.
  *
  * @module
  */
@@ -15,7 +15,7 @@ const ROTARY_DIM = 32;
 const HEADS = 4;
 const POSITIONS = [0, 1, 40, 511, 8191, 131071];
 
-/** Runs the wrong kernel: written out, as a port would be, in f32. */
+/** Runs the wrong kernel of the example, which computes in f32. */
 export function demoObservation(): { observation: Observation; expected: Expected; from: string } {
   const random = randomFrom('diagnose --demo');
   const shape = [POSITIONS.length, HEADS, HEAD_DIM];
@@ -31,7 +31,7 @@ function wrongKernel(x: Tensor<FloatDtype>): Tensor<FloatDtype> {
   for (let row = 0; row < POSITIONS.length * HEADS; row++) {
     const position = POSITIONS[Math.floor(row / HEADS)]!;
     for (let j = 0; j < ROTARY_DIM / 2; j++) {
-      const angle = position * 10000 ** ((-2 * j) / HEAD_DIM); // the bug: over rotary_dim it should be
+      const angle = position * 10000 ** ((-2 * j) / HEAD_DIM); // the bug: it should divide by rotary_dim
       const [i0, i1] = [row * HEAD_DIM + j, row * HEAD_DIM + j + ROTARY_DIM / 2];
       y[i0] = source[i0]! * Math.cos(angle) - source[i1]! * Math.sin(angle);
       y[i1] = source[i0]! * Math.sin(angle) + source[i1]! * Math.cos(angle);

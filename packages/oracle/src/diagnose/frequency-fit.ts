@@ -1,41 +1,39 @@
 /**
- * The frequency of every pair, and the axis whose position turns it: the slope of angle over position.
+ * The frequency of every pair, and the axis whose position rotates it: the slope of angle over position.
  *
  * @module
  */
 import { type AngleAt, refineSlope, solveSlope, wrap } from './slope.js';
 import type { Turns, TurnUnit } from './turns.js';
 
-/** What one pair does with the position. */
+/** How one pair's angle depends on the position. */
 export interface PairFit {
-  /** Axes that explain the angles equally well; more than one where the positions do not differ between them, or nothing turns. */
+  /** Axes that explain the angles equally well; several where their positions are the same, or the pair does not rotate. */
   readonly axes: readonly number[];
-  /** Radians a position; negative where the pair turns backwards. */
+  /** Radians a position; negative for backward. */
   readonly slope: number;
   /** The interval that the slope lies in. */
   readonly low: number;
   readonly high: number;
-  /** Other intervals that fit too: too few positions, or too much noise, to know the number of turns. */
+  /** Other intervals that fit: there are too few positions, or too much noise, to know the number of whole turns. */
   readonly others: readonly (readonly [number, number])[];
-  /** Units whose angle no such slope explains. */
+  /** Units whose angle the slope does not explain. */
   readonly against: readonly number[];
 }
 
 /** The position of a unit on an axis. */
 export type PositionOf = (unit: TurnUnit, axis: number) => number;
 
-/** More than a radian a position is no RoPE's frequency; beyond π nothing could tell it from a slower one. */
+/** Beyond π a frequency cannot be told from a slower one. RoPE's are at most about 1. */
 const FASTEST = Math.PI;
 const USUAL = 1.6;
 
 /**
  * Fits a line through the angles of every pair.
  *
- * @param turns - angles
- * @param numAxes - position axes
- * @param positionOf - the position that a unit is taken to have
+ * @param positionOf - the assumed position of a unit
  * @param slack - relative error of an angle that was computed in f32; 0 for exact angles
- * @param fromZero - whether the line goes through angle 0 at position 0; otherwise positions may all be shifted
+ * @param fromZero - whether angle 0 is at position 0; otherwise all positions may be shifted
  */
 export function fitPairs(
   turns: Turns,
@@ -74,7 +72,7 @@ function fitOnAxis(
     angle: turns.angle[u * pairs + j]!,
     tolerance: turns.tolerance[u * pairs + j]!,
   });
-  // Relative to one unit, an offset of all positions falls out.
+  // Relative to one unit, an offset of all positions cancels.
   const origin = known.reduce<number | undefined>(
     (best, u) => (best === undefined || Math.abs(position(u)) < Math.abs(position(best)) ? u : best),
     undefined,

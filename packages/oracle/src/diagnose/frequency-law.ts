@@ -1,10 +1,10 @@
 /**
- * The rule behind the frequencies: a straight line of their logarithms gives base and denominator, what leaves it gives the scaling.
+ * The rule behind the frequencies. The straight line of their logarithms gives the base; the deviation from it gives the scaling.
  *
  * @module
  */
 
-/** A frequency that was measured, with its bounds; all >= 0. */
+/** A measured frequency with its bounds; all >= 0. */
 export interface Measured {
   /** The exponent's numerator: `base^(−2·exponent / denominator)`. */
   readonly exponent: number;
@@ -13,14 +13,14 @@ export interface Measured {
   readonly high: number;
 }
 
-/** How frequencies leave the straight line. */
+/** How frequencies deviate from the straight line. */
 export type FoundScaling =
   | { readonly kind: 'none' }
   | { readonly kind: 'linear'; readonly factor: number; readonly factorError: number }
   | {
       readonly kind: 'yarn';
       readonly factor: number;
-      /** How far it may be off, relative. */
+      /** Relative error. */
       readonly factorError: number;
       /** The pairs where the ramp starts and ends. */
       readonly ramp: readonly [number, number];
@@ -40,22 +40,17 @@ export type FoundScaling =
 export interface FrequencyLaw {
   /** ln frequency falls by this from exponent to exponent: `2·ln base / denominator`. */
   readonly step: number;
-  /** How far `step` may be off. */
+  /** Error of `step`. */
   readonly stepError: number;
   readonly scaling: FoundScaling;
   /** What the rule says for each measurement. */
   readonly fitted: Float64Array;
 }
 
-/** Drift of frequencies that were computed in f32, relative: none; pow and a division; a product carried on over 64 pairs. */
+/** Relative errors of frequencies: exact; f32 by pow and a division; f32 by repeated products over 64 pairs. */
 const DRIFTS = [0, 1e-6, 8e-6];
 
-/**
- * Finds the simplest rule that runs through all measurements.
- *
- * @param measured - of the pairs that turn, by pair
- * @returns undefined where none does: free factors, or too few pairs
- */
+/** The simplest rule that fits all measurements; undefined where none does: free factors, or too few pairs. */
 export function fitLaw(measured: readonly Measured[]): FrequencyLaw | undefined {
   for (const drift of DRIFTS) {
     const wide = measured.map((m) => ({ ...m, low: m.low * (1 - drift), high: m.high * (1 + drift) }));
@@ -98,13 +93,13 @@ function fitLinear(measured: readonly Measured[], usable: readonly Measured[]): 
   };
 }
 
-/** Fast pairs are kept and slow ones divided; between, each rule has a straight line of its own. */
+/** Fast frequencies are kept, slow ones are divided, and between them each rule has its own straight line. */
 interface Stepped {
   readonly step: number;
   readonly stepError: number;
   readonly factor: number;
   readonly factorError: number;
-  /** Share that is kept, 0 to 1, where it is between. */
+  /** The kept share, 0 to 1, of the frequencies between. */
   readonly between: readonly { readonly m: Measured; readonly keep: number; readonly weight: number }[];
 }
 
@@ -119,7 +114,7 @@ function findStep(usable: readonly Measured[]): Stepped | undefined {
   }
   if (!line || lead === usable.length) return undefined;
   const { step, stepError } = line;
-  // What is left of each frequency, with bounds.
+  // The remaining share of each frequency, with bounds.
   const left = usable.map((m): [low: number, high: number] => {
     const times = Math.exp(step * m.exponent);
     const slack = 2 * stepError * m.exponent + 1e-12;
@@ -133,13 +128,13 @@ function findStep(usable: readonly Measured[]): Stepped | undefined {
     [low, high] = [Math.max(low, left[tail]![0]), Math.min(high, left[tail]![1])];
   }
   const divided = (low + high) / 2;
-  if (!(divided < 0.99)) return undefined; // noise makes steps too
+  if (!(divided < 0.99)) return undefined; // noise can look like a small step
   const between = usable.slice(lead, tail).map((m, n) => {
     const [from, to] = left[lead + n]!;
     const width = (to - from + (high - low)) / (1 - divided);
     return { m, keep: ((from + to) / 2 - divided) / (1 - divided), weight: 1 / width ** 2 };
   });
-  // The last of the leading run and the first of the trailing one may be on the ramp by less than their bounds; they say nothing.
+  // The neighbours of these may be on the ramp by less than their bounds, so they are not used.
   return { ...line, factor: 1 / divided, factorError: (high - low) / divided, between };
 }
 
@@ -186,7 +181,7 @@ function rampThrough(between: Stepped['between']): [number, number] | undefined 
   return [(1 - line.start) / line.slope, -line.start / line.slope];
 }
 
-/** A ramp with at most one pair on it: it falls between two neighbours. */
+/** A ramp between two neighbouring pairs. */
 function rampBetween(usable: readonly Measured[], { step, factor }: Stepped): [number, number] | undefined {
   const first = usable.findIndex((m) => m.frequency * Math.exp(step * m.exponent) < 0.5 + 0.5 / factor);
   return first > 0 ? [usable[first - 1]!.exponent, usable[first]!.exponent] : undefined;

@@ -1,11 +1,11 @@
 /**
- * Which dimensions turned, and with which partner: a turned pair keeps its length up to one factor, and no other pair does.
+ * Which dimensions were rotated, and with which partner: a rotated pair keeps its joint length, up to one factor; no other pair does.
  *
  * @module
  */
 import type { Sample } from './sample.js';
 
-/** One pair: the dimensions it is read from, and those it is written to. */
+/** One pair: the dimensions it is read from, and the dimensions it is written to. */
 export interface PairAt {
   readonly read: readonly [number, number];
   readonly write: readonly [number, number];
@@ -13,7 +13,7 @@ export interface PairAt {
 
 /** How pairs lie in a head. */
 export interface PairLayout {
-  /** `half` is (j, j + distance); `quarter` is half inside each half of the window; `free` is none of the known ones. */
+  /** `half` is (j, j + distance); `quarter` is half inside each half of the window; `free` is no known layout. */
   readonly name: 'interleaved' | 'half' | 'interleaved-to-half' | 'half-to-interleaved' | 'quarter' | 'free';
   /** First dimension of the first pair. */
   readonly first: number;
@@ -22,7 +22,7 @@ export interface PairLayout {
   readonly pairs: readonly PairAt[];
 }
 
-/** What each dimension did. */
+/** What happened to a dimension; `turned` means rotated. */
 export type DimKind = 'still' | 'scaled' | 'turned';
 
 /** What happened to the dimensions of a head. */
@@ -30,16 +30,11 @@ export interface Geometry {
   readonly dims: readonly DimKind[];
   /** Layouts whose pairs all keep their lengths; the first is the likeliest, more than one when the data cannot tell. */
   readonly layouts: readonly PairLayout[];
-  /** Dimensions whose x is 0 in every row: nothing can be said of them. */
+  /** Dimensions whose x is 0 in every row: their rotation is unknown. */
   readonly dark: readonly number[];
 }
 
-/**
- * Finds the pairs.
- *
- * @param sample - some tokens and heads
- * @returns no layout when nothing turned, or when no pairs keep their lengths
- */
+/** Finds the pairs; there is no layout when nothing was rotated, or when no pairs keep their lengths. */
 export function findGeometry(sample: Sample): Geometry {
   const { headDim } = sample;
   const dims = Array.from({ length: headDim }, (_, i) => kindOfDim(sample, i));
@@ -66,7 +61,7 @@ function kindOfDim(sample: Sample, i: number): DimKind {
   for (let at = i; at < x.length; at += headDim) {
     if (Math.abs(y[at]! - x[at]!) > 2 * noise[at]!) still = false;
     if (x[at] === 0) {
-      if (Math.abs(y[at]!) > 2 * noise[at]!) low = Infinity; // something came from elsewhere
+      if (Math.abs(y[at]!) > 2 * noise[at]!) low = Infinity; // another dimension contributes
       continue;
     }
     const width = (2 * noise[at]!) / Math.abs(x[at]!);
@@ -77,8 +72,8 @@ function kindOfDim(sample: Sample, i: number): DimKind {
   return low <= high ? 'scaled' : 'turned';
 }
 
-/** Says whether |y|² / |x|² of a pair is one number over all tokens and heads. */
-export function keepsLength({ x, y, noise, headDim }: Sample, { read, write }: PairAt): boolean {
+/** Whether |y|² / |x|² of a pair is the same for all tokens and heads. */
+function keepsLength({ x, y, noise, headDim }: Sample, { read, write }: PairAt): boolean {
   let [low, high] = [-Infinity, Infinity];
   for (let at = 0; at < x.length; at += headDim) {
     const input = x[at + read[0]]! ** 2 + x[at + read[1]]! ** 2;
@@ -97,7 +92,7 @@ export function keepsLength({ x, y, noise, headDim }: Sample, { read, write }: P
   return true;
 }
 
-/** Every layout that could have turned these dimensions. */
+/** Every layout that could have rotated these dimensions. */
 function candidates(headDim: number, turned: readonly number[]): PairLayout[] {
   const low = turned[0]!;
   const high = turned.at(-1)! + 1;
@@ -108,7 +103,7 @@ function candidates(headDim: number, turned: readonly number[]): PairLayout[] {
   };
   for (const first of low > 0 ? [low, low - 1] : [low]) add(interleaved(first, headDim, high));
   for (let distance = Math.ceil((high - low) / 2); distance < headDim; distance++) {
-    // Slow pairs may not be seen to turn, so the window may start before the first that is; the likeliest start is nearest.
+    // Slow pairs may rotate by less than the noise, so the window may start earlier; the nearest start is the likeliest.
     for (let first = low; first >= 0 && first > low - distance; first--) add(half(first, distance, headDim));
   }
   for (let pairs = Math.ceil((high - low) / 2); 2 * pairs <= headDim; pairs++) {
@@ -163,7 +158,7 @@ function same(a: number, b: number): PairAt {
   return { read: [a, b], write: [a, b] };
 }
 
-/** Of layouts that pair the turned dimensions alike, the one with the fewest pairs beside them. */
+/** Of layouts that pair the rotated dimensions alike, the one with the fewest other pairs. */
 function simplest(layouts: readonly PairLayout[], turned: readonly number[]): PairLayout[] {
   const groups = new Map<string, PairLayout>();
   for (const layout of layouts) {
@@ -173,11 +168,11 @@ function simplest(layouts: readonly PairLayout[], turned: readonly number[]): Pa
     const known = groups.get(key);
     if (!known || layout.first > known.first) groups.set(key, layout);
   }
-  // A layout that starts where the first turned dimension is comes first, then the smaller distance.
+  // First the layout that starts at the first rotated dimension, then the smaller distance.
   return [...groups.values()].sort((a, b) => b.first - a.first || a.distance - b.distance);
 }
 
-/** Pairs of no known layout: each turned dimension has exactly one partner that keeps the length. */
+/** Pairs of no known layout: each rotated dimension has exactly one partner with which it keeps its length. */
 function freePairs(sample: Sample, turned: readonly number[]): PairLayout | undefined {
   const pairs: PairAt[] = [];
   const done = new Set<number>();

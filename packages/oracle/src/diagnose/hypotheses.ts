@@ -1,5 +1,5 @@
 /**
- * What a kernel may have done, each thing as steps that can be run: the expected rotation, the peers' own arithmetic of it, known bugs.
+ * What a kernel may have done, as steps that can be run: the expected rotation, the peers' own arithmetic of it, and known bugs.
  *
  * @module
  */
@@ -21,10 +21,10 @@ import { angleNoise, arithmeticNoise, storedNoise, type Tier } from './noise.js'
 import { type Heads, type RowAt, rowAt } from './observation.js';
 import { type Change, changed, RopeSteps } from './steps.js';
 
-/** The RoPE that somebody expects. */
+/** The RoPE that a kernel should compute. */
 export interface Expected {
   readonly spec: RopeSpec;
-  /** forward unless given */
+  /** `forward` unless given. */
   readonly direction?: 'forward' | 'backward';
 }
 
@@ -33,23 +33,21 @@ export interface Hypothesis {
   /** `right`, `recipe:hf-f32`, or the ids of its mutants joined by `+`. */
   readonly id: string;
   readonly kind: 'right' | 'recipe' | 'known-bug';
-  /** None for what is right. */
+  /** Empty for the right kernel and recipes. */
   readonly mutants: readonly Mutant[];
   readonly steps: RopeSteps;
 }
 
 /**
- * Binds an expectation to what went in.
+ * Binds an expectation to x and positions.
  *
- * @param expected - a model's RoPE
- * @param heads - x and positions; as many axes as the RoPE has
  * @param recipe - whose arithmetic of angles; float64 unless given
- * @throws {RopewalkError} from planRope: a spec that means nothing, or does not fit x
+ * @throws {RopewalkError} from planRope, for a spec that is wrong or does not fit x
  */
 export function callOf(expected: Expected, heads: Heads, recipe: TableRecipe = 'float64'): RopeCall {
   const { spec, direction = 'forward' } = expected;
   const { batch, seq, ownPositions, numAxes } = heads;
-  // Shared positions stay shared: a mutant may go wrong in just that.
+  // Shared positions stay shared, because some mutants depend on it.
   const own = ownPositions ? heads.positions : sharedPositions(heads);
   const shape = [...(numAxes > 1 ? [numAxes] : []), ...(ownPositions ? [batch] : []), seq];
   const positions = tensorFrom(BigInt64Array.from(own, BigInt), { shape });
@@ -65,11 +63,11 @@ function sharedPositions({ numAxes, batch, seq, positions }: Heads): Float64Arra
 
 function bindHeads(plan: RopePlan, { batch, seq, heads, headDim, x, norm, dtype }: Heads): RopeCall {
   const tensor = tensorFrom<'f64'>(x, { shape: [batch, seq, heads, headDim] });
-  // Nothing is written there; bugs ask for its dtype.
-  return bindRopeParts(plan, [{ x: tensor, out: zeros(dtype, tensor.shape), ...(norm ? { norm } : {}) }]);
+  // Nothing is written to out; some bugs depend on its dtype.
+  return bindRopeParts(plan, [{ x: tensor, out: zeros(dtype, tensor.shape), norm }]);
 }
 
-/** Steps compute angles in float64 unless their plan has only a table: a recipe's table is given as one. */
+/** Steps compute angles in float64 unless their plan has only a table, so a recipe is given as a table. */
 function asGivenTable(
   plan: RopePlan,
   { spec, direction = 'forward' }: Expected,
@@ -78,18 +76,10 @@ function asGivenTable(
 ): RopePlan {
   const { table } = planRope({ ...spec, positions, recipe, tableDtype: 'f64' });
   const { headDim, rotaryDim, rotaryOffset, pairing, seqLen, batch, tableRows } = plan;
-  const rest = batch === undefined ? {} : { batch };
-  return planRopeWithTable({ headDim, rotaryDim, rotaryOffset, pairing, direction, table, seqLen, tableRows, ...rest });
+  return planRopeWithTable({ headDim, rotaryDim, rotaryOffset, pairing, direction, table, seqLen, tableRows, batch });
 }
 
-/**
- * Lists what a kernel may have done that was meant to do what is expected.
- *
- * @param expected - a model's RoPE
- * @param heads - what went in
- * @param mutants - the known bugs
- * @returns the right kernel first, then the peers' recipes of it, then every bug that can happen here
- */
+/** The right kernel first, then the peers' recipes of it, then every bug that can happen with this input. */
 export function hypothesesOf(expected: Expected, heads: Heads, mutants: readonly Mutant[]): Hypothesis[] {
   const right = stepsOf(callOf(expected, heads));
   const list: Hypothesis[] = [{ id: 'right', kind: 'right', mutants: [], steps: right }];
@@ -104,7 +94,7 @@ export function hypothesesOf(expected: Expected, heads: Heads, mutants: readonly
   return list;
 }
 
-/** Two bugs at once: the second changes what the first has left. Either order, where it matters. */
+/** Two bugs at once, of those that change different steps. */
 export function* pairsOf(right: RopeSteps, mutants: readonly Mutant[]): Generator<Hypothesis> {
   for (const [n, first] of mutants.entries()) {
     const one = first.change(right);
@@ -112,7 +102,7 @@ export function* pairsOf(right: RopeSteps, mutants: readonly Mutant[]): Generato
     for (const second of mutants.slice(n + 1)) {
       const both = [first, second];
       const other = second.change(right);
-      if (!other || Object.keys(one).some((step) => step in other)) continue; // one would hide the other, or fight it
+      if (!other || Object.keys(one).some((step) => step in other)) continue; // one would hide the other
       yield {
         id: both.map(({ id }) => id).join('+'),
         kind: 'known-bug',
@@ -127,7 +117,7 @@ function stepsOf(call: RopeCall): RopeSteps {
   return new RopeSteps(call.plan, call.parts[0]!);
 }
 
-/** Not every peer has every scaling. */
+/** Undefined where the peer does not have the scaling. */
 function recipeCall(expected: Expected, heads: Heads, recipe: TableRecipe): RopeCall | undefined {
   try {
     return callOf(expected, heads, recipe);
@@ -137,18 +127,11 @@ function recipeCall(expected: Expected, heads: Heads, recipe: TableRecipe): Rope
   }
 }
 
-/**
- * Runs steps over some rows of `[batch, seq, head]`.
- *
- * @param steps - any
- * @param heads - what they read
- * @param rows - which
- * @returns `[rows, head_dim]`
- */
+/** Runs steps on some rows of `[batch, seq, head]`: `[rows, head_dim]`. */
 export function runRows(steps: RopeSteps, heads: Heads, rows: readonly number[]): Float64Array {
   const { headDim, x } = heads;
   const y = new Float64Array(rows.length * headDim);
-  // Steps that move whole rows about cannot be run for one of them.
+  // Steps that mix rows cannot be run for one of them.
   const whole = Object.is(steps.all, RopeSteps.prototype.all) ? undefined : steps.all(x);
   for (const [n, r] of rows.entries()) {
     const from = r * headDim;
@@ -170,23 +153,17 @@ export interface Seen {
 }
 
 /**
- * Compares a hypothesis with what was seen.
+ * The largest error of a hypothesis in units of its noise: at most 1 where it explains y, Infinity where y is not finite.
  *
- * @param seen - y
- * @param made - what the hypothesis makes, `[rows, head_dim]`
- * @param slack - noise beyond `stored`, as made; none unless given
+ * @param made - the output of the hypothesis, `[rows, head_dim]`
+ * @param slack - noise beyond `stored`, for each element of made
  * @param enough - stop beyond this
- * @returns the largest error over its noise: at most 1 where the hypothesis explains all; Infinity where y is not finite
  */
 export function misfit(seen: Seen, made: Float64Array, slack?: Float64Array, enough = Infinity): number {
   return farthest(seen, made, slack, enough).ratio;
 }
 
-/**
- * {@link misfit}, and where it is.
- *
- * @returns `at` counts elements of `made`; −1 when all are equal
- */
+/** {@link misfit}, and the element of `made` where it is; −1 when all are equal. */
 export function farthest(
   seen: Seen,
   made: Float64Array,
@@ -196,7 +173,7 @@ export function farthest(
   const headDim = made.length / seen.sizes.length;
   let worst = { ratio: 0, at: -1 };
   for (let n = 0; n < made.length; n++) {
-    if (Object.is(seen.y[n], made[n])) continue; // NaN and infinities too: a bug may make them
+    if (Object.is(seen.y[n], made[n])) continue; // also NaN and infinities: a bug may give them
     const noise = storedNoise(seen.dtype, made[n]!, seen.sizes[Math.floor(n / headDim)]!) + (slack ? slack[n]! : 0);
     const error = Math.abs(seen.y[n]! - made[n]!);
     const ratio = error === 0 ? 0 : error / noise;
@@ -207,15 +184,7 @@ export function farthest(
   return worst;
 }
 
-/**
- * The noise of a tier beyond `stored`, element by element: the steps are run with lengths in place of turned pairs.
- *
- * @param steps - a hypothesis
- * @param right - the steps it was made from
- * @param heads - what it reads
- * @param rows - which rows
- * @param tier - not `stored`
- */
+/** The noise of a tier beyond `stored`, for each element: the steps run with the lengths of pairs instead of rotated pairs. */
 export function slackOf(
   steps: RopeSteps,
   right: RopeSteps,
@@ -225,7 +194,7 @@ export function slackOf(
 ): Float64Array {
   const own = probe(steps, heads, rows, tier);
   if (own) return own;
-  // A bug that turns heads in its own way passes the probe by: it gets the largest noise of each row, twice.
+  // A bug that rotates whole heads bypasses the probe: it gets twice the largest noise of each row.
   const { headDim } = heads;
   const of = probe(right, heads, rows, tier)!;
   return of.map(
@@ -233,7 +202,7 @@ export function slackOf(
   );
 }
 
-/** Undefined where the steps do not turn every pair once, by {@link RopeSteps.turn}. */
+/** Undefined where the steps do not rotate every pair once by {@link RopeSteps.turn}. */
 function probe(steps: RopeSteps, heads: Heads, rows: readonly number[], tier: Tier): Float64Array | undefined {
   const arithmetic = tier === 'arithmetic' ? arithmeticNoise(heads.dtype) : 0;
   let radians = 0;
@@ -263,7 +232,7 @@ export function everyRow({ batch, seq, heads }: Heads): number[] {
   return Array.from({ length: batch * seq * heads }, (_row, r) => r);
 }
 
-/** Where a head row is, and the position it was given on each axis. */
+/** The place of a head row, and its given position on each axis. */
 export function describeRow(heads: Heads, r: number): RowAt & { readonly positions: readonly number[] } {
   const at = rowAt(heads, r);
   const positions = Array.from(

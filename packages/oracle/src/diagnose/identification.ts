@@ -1,5 +1,5 @@
 /**
- * What identifying a rotation finds.
+ * The result of identifying a rotation.
  *
  * @module
  */
@@ -11,13 +11,13 @@ import type { Tier } from './noise.js';
 import type { FoundPosition, PositionRule } from './position-fit.js';
 import type { FoundBase } from './spec-fit.js';
 
-/** What kind of thing happened to x. */
+/** What happened to x. */
 export type Outcome =
-  /** Pairs of dimensions turned. */
+  /** Pairs of dimensions were rotated. */
   | 'rotation'
-  /** Pairs of dimensions turned, but not by one frequency times one position. */
+  /** Pairs of dimensions were rotated, but not by one frequency times one position. */
   | 'odd rotation'
-  /** Pairs of dimensions were turned and mirrored: one product has the wrong sign. */
+  /** Pairs of dimensions were rotated and mirrored: one product has the wrong sign. */
   | 'mirrored'
   /** y is x, up to a factor. */
   | 'unchanged'
@@ -37,7 +37,7 @@ export interface FoundPair {
   readonly gain: number;
   /** Axes that explain it. */
   readonly axes: readonly number[];
-  /** Whether it was seen to turn at all. */
+  /** Whether its rotation is larger than the noise. */
   readonly turns: boolean;
 }
 

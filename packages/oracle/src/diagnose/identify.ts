@@ -1,5 +1,5 @@
 /**
- * What a kernel did, from x, y and positions alone. Nothing is expected; what the data cannot tell is left open.
+ * What a kernel did, from x, y and positions alone, without an expectation. What the data cannot tell stays open.
  *
  * @module
  */
@@ -18,10 +18,11 @@ import { axesRules, basesOf } from './spec-fit.js';
 import { measureTurns, type Turns } from './turns.js';
 
 /**
- * Identifies the rotation.
+ * Identifies the rotation that turned x into y, without an expectation.
  *
- * @param observation - x, y and positions
- * @throws {RopewalkError} as readObservation
+ * @param observation - x, y and positions; tensors in host memory, only read
+ * @throws {RopewalkError} SHAPE, DTYPE or RANGE for parts that do not fit together
+ * @example const { layout, bases } = identify({ x, y, positions: [0, 1, 2] });
  */
 export function identify(observation: Observation): Identification {
   return identifyHeads(readObservation(observation));
@@ -29,15 +30,13 @@ export function identify(observation: Observation): Identification {
 
 /** Tables in a 16-bit dtype lengthen pairs by up to this, relative to the head's largest element. */
 const TABLE_SLACKS = [0, 3 * UNIT_ROUNDOFF.f16, 3 * UNIT_ROUNDOFF.bf16];
-/** Angles that were computed in f32. */
+/** Relative error of angles that were computed in f32. */
 const ANGLE_SLACK = 12 * UNIT_ROUNDOFF.f32;
 
 /**
- * {@link identify} for what is read already.
+ * {@link identify} for an observation that is already read.
  *
- * @param heads - from readObservation
- * @param hint - signed frequencies of the pairs that may be meant, where somebody knows: positions are then found even where no rule of
- *   frequencies can be measured
+ * @param hint - the expected frequency of each pair, signed; with it, positions are found even where no rule of frequencies is
  */
 export function identifyHeads(heads: Heads, hint?: ArrayLike<number>): Identification {
   const early = withoutTurns(heads);
@@ -93,7 +92,7 @@ function nothing(heads: Heads, outcome: Outcome): Identification {
   };
 }
 
-/** y = gain · x, when nothing turned. */
+/** The gain of y = gain · x. */
 function plainGain({ x, y }: Sample): number | undefined {
   let [above, below] = [0, 0];
   for (let n = 0; n < x.length; n++) {
@@ -156,12 +155,12 @@ function describe(
   return { ...partial, ...built, open: openQuestions(partial, heads, sample) };
 }
 
-/** Frequencies need positions and positions frequencies: small positions that agree give the first, then both are found in turn. */
+/** Frequencies depend on positions and the reverse: small positions that agree give frequencies first, then both are refined. */
 function fitWithPositions(turns: Turns, heads: Heads, hint: ArrayLike<number> | undefined) {
   const { numAxes } = heads;
   const given: PositionOf = (unit, axis) => unit.positions[axis]!;
   const against = (fits: readonly PairFit[]): number => fits.reduce((sum, fit) => sum + fit.against.length, 0);
-  // The simplest line first: exact, and through 0; then shifted, then with the errors of f32 angles.
+  // The simplest line first: exact and through 0, then shifted, then with the errors of f32 angles.
   let slack = 0;
   let fits = fitPairs(turns, numAxes, given, 0, true);
   for (const [relative, fromZero] of [
@@ -187,7 +186,7 @@ function fitWithPositions(turns: Turns, heads: Heads, hint: ArrayLike<number> | 
       if (against(again) === 0) return { fits: again, ...tried };
     }
   }
-  // Every token turns by the frequencies that may be meant, if at positions that follow no rule.
+  // Every token fits the expected frequencies, at positions that follow no rule.
   if (hinted && hinted.rules.length === 0 && hinted.found.every(({ intervals }) => intervals.length > 0)) {
     return {
       fits: fits.map(
@@ -199,7 +198,7 @@ function fitWithPositions(turns: Turns, heads: Heads, hint: ArrayLike<number> | 
   return { fits, ...known };
 }
 
-/** Positions that are rounded, wrapped or cut off are right while they are small: frequencies are taken from those alone. */
+/** Rounded, wrapped or clamped positions are right while they are small: frequencies from small positions alone. */
 function* bySmallPositions(turns: Turns, heads: Heads) {
   const first = turns.units[0]?.head;
   for (const limit of [65535, 4095, 255, 63, 1]) {
@@ -246,13 +245,13 @@ function positionsFrom(
   return { rules: explainPositions(found, heads), found };
 }
 
-/** Frequencies and errors; where a rule runs through them all, the rule's, which is sharper. */
+/** Frequencies and errors; those of a rule that fits them all, because they are sharper. */
 function sharpened(fits: readonly PairFit[]): { frequency: number; error: number }[] {
   const plain = fits.map(({ slope, low, high }) => ({ frequency: slope, error: (high - low) / 2 }));
   const turning = fits.flatMap((fit, j) => (fit.low > 0 || fit.high < 0 ? [j] : []));
   const law = fitLaw(turning.map((j) => measuredOf(fits[j]!, j)));
   if (law?.scaling.kind !== 'none') return plain;
-  // A round base over the pairs that are there is meant, not measured.
+  // A round base over the pairs that are there is taken as exact.
   const base = basesOf(law, [2 * fits.length])[0]!;
   const step = base.round ? (2 * Math.log(base.base)) / base.denominator : law.step;
   for (const j of turning) {
@@ -298,7 +297,7 @@ function foundPair(fit: PairFit, layout: PairLayout, turns: Turns, j: number): F
   };
 }
 
-/** One gain for every pair and token, or none. */
+/** The gain that all pairs and tokens share; undefined where they do not. */
 function commonGain(turns: Turns): Pick<Identification, 'gain' | 'gainRange'> {
   let [low, high, sum, weight] = [0, Infinity, 0, 0];
   for (let at = 0; at < turns.gain.length; at++) {
@@ -339,21 +338,23 @@ function restartsOf(pairs: number, { sections }: RopeAxes): number[] {
   return list;
 }
 
-/** What this input could not show. */
+/** What this input cannot show. */
 function openQuestions(found: Identification, heads: Heads, sample: Sample): string[] {
   const open: string[] = [];
   const reach = Math.max(...sample.tokens.flatMap(({ positions }) => positions.map(Math.abs)));
   const distinct = new Set(sample.tokens.map(({ positions }) => positions.join()));
   if (found.geometry!.layouts.length > 1)
     open.push(
-      `The pairing: ${found.geometry!.layouts.map(({ name, distance }) => (name === 'half' ? `half at distance ${distance}` : name)).join(' or ')} would give the same lengths.`,
+      `The pairing: ${found.geometry!.layouts.map(({ name, distance }) => (name === 'half' ? `half at distance ${distance}` : name)).join(' or ')} give the same lengths.`,
     );
   if (found.geometry!.dark.length > 0)
     open.push(`Dimensions ${found.geometry!.dark.join(', ')}: x is 0 there in every row.`);
   if (distinct.size < 2) open.push('Frequencies and offset: there is only one position, so they cannot be told apart.');
   const idle = found.pairs.filter((pair) => !pair.turns).length;
   if (idle > 0)
-    open.push(`${idle} of ${found.pairs.length} pairs turn by less than noise up to position ${reach}, or not at all.`);
+    open.push(
+      `${idle} of ${found.pairs.length} pairs rotate by less than the noise up to position ${reach}, or not at all.`,
+    );
   const vague = found.pairs.filter(
     (pair) => pair.turns && pair.high - pair.low > 1e-2 * Math.abs(pair.frequency),
   ).length;

@@ -1,5 +1,5 @@
 /**
- * How far a right kernel's output may lie from the exact one: what counts as noise, in three tiers, each with its reason.
+ * How far the output of a right kernel may be from the exact one: three tiers of noise, each with its reason.
  *
  * @module
  */
@@ -9,19 +9,19 @@ import { UNIT_ROUNDOFF } from '../tolerance.js';
 
 /**
  * - `stored`: exact angles, the rotation in f32 (f64 for f64 data), one rounding to y's dtype
- * - `angles`: besides, angles computed in f32: their error grows with the angle, and from pair to pair where a product is carried on
- * - `arithmetic`: besides, cos, sin, products and sums rounded to y's own 16-bit dtype
+ * - `angles`: in addition, angles computed in f32: their error grows with the angle, and from pair to pair with repeated products
+ * - `arithmetic`: in addition, cos, sin, products and sums rounded to y's own 16-bit dtype
  */
 export type Tier = 'stored' | 'angles' | 'arithmetic';
 
-/** From the strictest on. */
+/** The strictest first. */
 export const TIERS: readonly Tier[] = ['stored', 'angles', 'arithmetic'];
 
-/** Half the smallest subnormal: below it a dtype holds nothing. */
+/** Half the smallest subnormal number of a dtype. */
 const SMALLEST: Readonly<Record<FloatDtype, number>> = { f64: 0, f32: 2 ** -150, f16: 2 ** -25, bf16: 2 ** -134 };
 
 /**
- * Noise of one element that the exact angle explains.
+ * The noise of one element whose angle is exact.
  *
  * Two products, a sum, and cos and sin rounded to f32: 5 roundings of at most the pair's length, which is bounded by √2 times the larger
  * member; then one rounding to the dtype.
@@ -38,8 +38,8 @@ export function storedNoise(dtype: FloatDtype, value: number, size: number): num
 /**
  * Error of an f32 angle, in radians.
  *
- * A frequency from pow, log or a table and the product with the position: 8 roundings of the angle. One carried on from pair to pair by a
- * product (ggml; θ_scale^j) is off by two more each pair.
+ * A frequency from pow, log or a table, times the position: 8 roundings of the angle. Repeated products from pair to pair (ggml's
+ * θ_scale^j) add two more for each pair.
  *
  * @param angle - position × frequency
  * @param j - the pair

@@ -1,5 +1,5 @@
 /**
- * What somebody saw their kernel do: x, y and positions, checked and laid out as heads of numbers.
+ * An observation of a kernel: x, y and positions, checked and laid out as heads of numbers.
  *
  * @module
  */
@@ -21,15 +21,15 @@ import { UNIT_ROUNDOFF } from '../tolerance.js';
 export interface Observation {
   /** What the kernel read: `[batch, seq, head, head_dim]` or `[seq, head, head_dim]` (in `layout`'s order), any float dtype. */
   readonly x: Tensor;
-  /** What it wrote: same shape. Its dtype says how much noise rounding explains. */
+  /** What it wrote, in the same shape. Its dtype decides how much noise rounding explains. */
   readonly y: Tensor;
   /** The positions it was given, integers: `[seq]`, `[batch, seq]`, or with axes in front `[axes, seq]`, `[axes, batch, seq]`. */
   readonly positions: Tensor | readonly number[];
-  /** bsnh unless given. */
+  /** `bsnh` unless given. */
   readonly layout?: RopeLayout;
-  /** Position axes, 1 to 4, where the shape of `positions` leaves it open; a first dimension equal to batch is taken for batch. */
+  /** Position axes, 1 to 4; needed where the first dimension of `positions` could be axes or batch, which is otherwise read as batch. */
   readonly numAxes?: number;
-  /** The norm that the kernel does before the rotation, where it does both. */
+  /** The norm before the rotation, where the kernel does both. */
   readonly norm?: HeadNorm;
 }
 
@@ -48,9 +48,9 @@ export interface Heads {
   readonly headDim: number;
   /** `[batch, seq, head, head_dim]` */
   readonly x: Float64Array;
-  /** As x. May hold anything, NaN too. */
+  /** As x. It may have any values, even NaN. */
   readonly y: Float64Array;
-  /** What y was rounded to: its own dtype, or the narrower one that all its values fit. */
+  /** The dtype that y was rounded to: its own, or a narrower one that holds all its values. */
   readonly dtype: FloatDtype;
   readonly numAxes: number;
   /** Whether every batch has positions of its own. */
@@ -60,7 +60,7 @@ export interface Heads {
   readonly norm: HeadNorm | undefined;
 }
 
-/** A dump of a whole layer of a long prompt; more is hardly meant, and would not fit in memory eight times over. */
+/** More than a dump of a whole layer of a long prompt; the diagnosis needs about eight times this memory. */
 const MAX_ELEMENTS = 2 ** 27;
 
 /**
@@ -98,7 +98,7 @@ export function readObservation(observation: Observation, numAxes?: number): Hea
   return { batch, seq, heads, headDim, x: xs, y: ys, dtype: heldDtype(ys, y.dtype as FloatDtype), ...positions, norm };
 }
 
-/** Frameworks widen bf16 and f16 to dump them: values that all fit a narrower dtype were rounded to it. */
+/** Frameworks widen bf16 and f16 in dumps: values that all fit a narrower dtype were rounded to it. */
 function heldDtype(values: Float64Array, dtype: FloatDtype): FloatDtype {
   const narrower = (['bf16', 'f16', 'f32'] as const).filter((one) => UNIT_ROUNDOFF[one] > UNIT_ROUNDOFF[dtype]);
   return narrower.find((one) => values.every((value) => Number.isNaN(value) || roundTo(one, value) === value)) ?? dtype;
@@ -149,7 +149,7 @@ function listed(positions: ArrayLike<number>, where: string): Float64Array {
   );
 }
 
-/** Frameworks dump positions as floats now and then. */
+/** Frameworks sometimes dump positions as floats. */
 function wholeNumbers(tensor: Tensor, where: string): Float64Array {
   const values = tensor.readNumbers() as Float64Array;
   const bad = values.findIndex((p) => !Number.isInteger(p));
@@ -192,7 +192,7 @@ function shapeOfPositions(
   return fail();
 }
 
-/** Where row r of `[batch, seq, head]` is. */
+/** The place of row r of `[batch, seq, head]`. */
 export function rowAt(of: Heads, r: number): RowAt {
   const head = r % of.heads;
   const token = (r - head) / of.heads;

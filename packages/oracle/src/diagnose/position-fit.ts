@@ -1,5 +1,5 @@
 /**
- * The position that each token was really turned by, read off its angles, and the rule that leads there from the position it was given.
+ * The position by which each token was really rotated, from its angles, and the rule from given to real positions.
  *
  * @module
  */
@@ -7,26 +7,24 @@ import { roundTo } from 'ropewalk';
 import { type AngleAt, solveSlope } from './slope.js';
 import type { Turns, TurnUnit } from './turns.js';
 
-/** A token, or a head of one, and the positions that explain its angles. */
+/** A token, or one head of it, and the positions that explain its angles. */
 export interface FoundPosition {
   readonly unit: TurnUnit;
   /** The position it was given on this axis. */
   readonly given: number;
-  /** Intervals; none where no position does. */
+  /** Intervals of such positions; empty where there are none. */
   readonly intervals: readonly (readonly [number, number])[];
 }
 
-/** Past 2^21 a frequency that was measured or typed in says nothing of the turns. */
+/** Beyond 2^21 a measured frequency is not exact enough to count whole turns. */
 const FARTHEST = 2 ** 21;
 
 /**
  * Finds, for each unit, the positions that explain its angles on one axis.
  *
- * @param turns - angles
- * @param frequency - signed, of each pair, in radians a position
- * @param error - of each frequency, in radians a position
- * @param pairs - those that this axis turns
- * @param axis - an index into the positions of a unit
+ * @param frequency - of each pair, signed, in radians a position
+ * @param error - of each frequency
+ * @param pairs - those that this axis rotates
  * @param slack - relative error of an angle that was computed in f32; 0 for exact angles
  */
 export function findPositions(
@@ -47,27 +45,21 @@ export function findPositions(
     });
     if (samples.length === 0) return { unit, given, intervals: [[-reach, reach]] };
     const { intervals, against } = solveSlope(samples, -reach, reach);
-    // One wild pair (a factor of its own) does not make a token's position unknown; several do.
+    // A few odd pairs do not make the position of a token unknown.
     return { unit, given, intervals: against.length > samples.length / 8 ? [] : intervals };
   });
 }
 
-/** A rule from given to found positions. */
+/** A rule from the given position to the one that the kernel uses. */
 export interface PositionRule {
-  /** What the kernel takes for the position, in words. */
+  /** The position that the kernel uses, in words. */
   readonly words: string;
-  /** Whether it is what was given. */
+  /** Whether that is the given position. */
   readonly asGiven: boolean;
   readonly map: (given: number, unit: TurnUnit) => number;
 }
 
-/**
- * Lists the simplest rules that lead to every position that was found.
- *
- * @param found - from {@link findPositions}
- * @param sizes - of the observation
- * @returns the first group of rules of which any fits: as given, shifted, rounded, …; empty where none does
- */
+/** The rules that fit every found position, of the first group in which any does: as given, shifted, rounded, …. */
 export function explainPositions(
   found: readonly FoundPosition[],
   sizes: { seq: number; heads: number },
@@ -120,7 +112,7 @@ function ruleGroups(found: readonly FoundPosition[], { seq, heads }: { seq: numb
   return groups;
 }
 
-/** Whole shifts that the tokens with the narrowest answers allow. */
+/** Integer shifts that the token with the narrowest intervals allows. */
 function shifts(found: readonly FoundPosition[]): number[] {
   const sharp = sharpest(found);
   if (!sharp) return [];
@@ -130,7 +122,7 @@ function shifts(found: readonly FoundPosition[]): number[] {
     .sort((a, b) => Math.abs(a) - Math.abs(b));
 }
 
-/** The last row of a table that is too short: every larger position gets it. */
+/** Last rows of a table that is too short: every larger position uses the last row. */
 function ends(found: readonly FoundPosition[]): number[] {
   const largest = found.reduce((a, b) => (b.given > a.given ? b : a));
   return wholeIn(largest.intervals).filter((p) => p < largest.given);

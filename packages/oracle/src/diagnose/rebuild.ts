@@ -1,5 +1,5 @@
 /**
- * From what was measured to a RoPE that can be run, and the proof that it makes y.
+ * From measurements to a RoPE that can be run, and the proof that it gives y.
  *
  * @module
  */
@@ -11,13 +11,7 @@ import type { Heads } from './observation.js';
 import { takeSample } from './sample.js';
 import { magnitudeOf, scalingOf } from './spec-fit.js';
 
-/**
- * Rebuilds the rotation and runs it.
- *
- * @param found - measured; a rotation or not
- * @param heads - what it was measured on
- * @returns the record, and up to which noise it explains y; empty when no record can say it
- */
+/** The rotation as a record that can be run, and the noise within which it explains y; empty when no record does. */
 export function rebuild(found: Identification, heads: Heads): { expected?: Expected; explains?: Tier } {
   const moved = withPositions(found, heads);
   if (!moved) return {};
@@ -25,7 +19,7 @@ export function rebuild(found: Identification, heads: Heads): { expected?: Expec
     try {
       callOf(expected, moved);
     } catch (error) {
-      if (error instanceof RopewalkError) continue; // measured, but nothing a plan accepts
+      if (error instanceof RopewalkError) continue; // measured, but no plan accepts it
       throw error;
     }
     const explains = tierOf(expected, moved);
@@ -47,14 +41,14 @@ function withPositions(found: Identification, heads: Heads): Heads | undefined {
   return positions.every(Number.isInteger) ? { ...heads, positions, ownPositions: batch > 1 } : undefined;
 }
 
-/** Records that may say it, the simplest first. */
+/** Records that may describe it, the simplest first. */
 function* recordsOf(found: Identification): Generator<Expected> {
   const { layout, headDim, pairs, sign, law, bases, axes } = found;
   const geometry = layout && pairingOf(layout.name, sign!);
   if (!layout || !geometry) return;
-  const turning = lastTurning(found) + 1;
+  const turning = pairs.findLastIndex((pair) => pair.turns) + 1;
   if (turning === 0) return;
-  // Interleaved pairs that do not turn are as good as copied; halves are as far apart as the window is wide.
+  // Interleaved pairs that do not rotate could as well be copied. Halves are always half a window apart.
   const all = layout.name === 'interleaved' ? turning : pairs.length;
   const window = { headDim, rotaryDim: 2 * all, rotaryOffset: layout.first };
   const idle = turning < all;
@@ -65,7 +59,7 @@ function* recordsOf(found: Identification): Generator<Expected> {
       ? {
           kind: 'proportional',
           rotatedPairs: turning,
-          ...(scaling?.kind === 'linear' ? { factor: scaling.factor } : {}),
+          factor: scaling?.kind === 'linear' ? scaling.factor : undefined,
         }
       : scaling;
     for (const shared of found.numAxes > 1 ? axes : [undefined]) {
@@ -74,8 +68,8 @@ function* recordsOf(found: Identification): Generator<Expected> {
         base: base.base,
         frequencyDim: base.denominator,
         pairing: shared?.rule === 'vision' && geometry.pairing === 'half' ? 'vision' : geometry.pairing,
-        ...(rule ? { scaling: rule } : {}),
-        ...(shared ? { axes: shared } : {}),
+        scaling: rule,
+        axes: shared,
       };
       yield { spec: withGain(spec, found), direction: geometry.direction };
     }
@@ -83,7 +77,7 @@ function* recordsOf(found: Identification): Generator<Expected> {
   yield* freeRecords(found, window, geometry);
 }
 
-/** Every frequency by itself: freq_factors over a base of 1. */
+/** Every frequency on its own: freq_factors with a base of 1. */
 function* freeRecords(
   found: Identification,
   window: Pick<RopeSpec, 'headDim' | 'rotaryDim' | 'rotaryOffset'>,
@@ -94,12 +88,12 @@ function* freeRecords(
     .slice(0, window.rotaryDim! / 2)
     .map((pair) => 1 / (pair.turns ? Math.abs(pair.frequency) : 1e-300));
   for (const shared of numAxes > 1 ? axes.filter(({ rule }) => rule !== 'vision') : [undefined]) {
-    const spec: RopeSpec = { ...window, base: 1, pairing, freqFactors, ...(shared ? { axes: shared } : {}) };
+    const spec: RopeSpec = { ...window, base: 1, pairing, freqFactors, axes: shared };
     yield { spec: withGain(spec, found), direction };
   }
 }
 
-/** A gain of its own, unless it is the one that the scaling brings. */
+/** Adds the measured gain, unless the scaling already has it. */
 function withGain(spec: RopeSpec, { gain, gainRange }: Identification): RopeSpec {
   const usual = magnitudeOf(spec.scaling);
   if (gain === undefined || !gainRange || (usual >= gainRange[0] && usual <= gainRange[1])) return spec;
@@ -110,13 +104,9 @@ function pairingOf(name: string, sign: 1 | -1): { pairing: Pairing; direction: '
   const direction = sign === 1 ? 'forward' : 'backward';
   if (name === 'interleaved' || name === 'half') return { pairing: name, direction };
   if (name === 'interleaved-to-half' && sign === 1) return { pairing: name, direction };
-  // The transpose reads halves, writes pairs, and turns backwards.
+  // The transpose reads halves, writes interleaved pairs, and rotates backward.
   if (name === 'half-to-interleaved' && sign === -1) return { pairing: 'interleaved-to-half', direction };
   return undefined;
-}
-
-function lastTurning({ pairs }: Identification): number {
-  return pairs.findLastIndex((pair) => pair.turns);
 }
 
 function tierOf(expected: Expected, heads: Heads): Tier | undefined {
@@ -131,19 +121,13 @@ function tierOf(expected: Expected, heads: Heads): Tier | undefined {
   );
 }
 
-/** The rows of a sample's tokens and heads. */
+/** The rows of the tokens and heads in a sample. */
 export function sampleRows(heads: Heads): number[] {
   const { tokens, heads: some } = takeSample(heads);
   return tokens.flatMap(({ batch, seq }) => some.map((head) => (batch * heads.seq + seq) * heads.heads + head));
 }
 
-/**
- * What was seen of some rows.
- *
- * @param heads - the observation
- * @param rows - which
- * @param expected - whose magnitude scales the noise
- */
+/** Some rows of y, with the sizes that scale their noise; `expected` gives the magnitude. */
 export function seenRows(heads: Heads, rows: readonly number[], expected: Expected): Seen {
   const { headDim, dtype } = heads;
   const y = new Float64Array(rows.length * headDim);

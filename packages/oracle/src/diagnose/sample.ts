@@ -1,5 +1,5 @@
 /**
- * The part of an observation that the diagnosis looks at: tokens whose positions tell most, a few heads of each.
+ * The part of an observation that is measured: the tokens whose positions show most, and a few heads of each.
  *
  * @module
  */
@@ -23,19 +23,14 @@ export interface Sample {
   /** `[token, head, head_dim]` */
   readonly x: Float64Array;
   readonly y: Float64Array;
-  /** What rounding may have done to each y. */
+  /** How far rounding may have moved each y. */
   readonly noise: Float64Array;
 }
 
 const MAX_TOKENS = 48;
 const MAX_HEADS = 8;
 
-/**
- * Picks tokens and heads and copies them.
- *
- * @param of - an observation
- * @param slack - further noise, relative to a head's largest element: tables in a 16-bit dtype
- */
+/** Picks tokens and heads and copies them; `slack` is further noise relative to a head's largest element, for 16-bit tables. */
 export function takeSample(of: Heads, slack = 0): Sample {
   const tokens = pickTokens(of, MAX_TOKENS);
   const heads = spread(of.heads, MAX_HEADS);
@@ -59,14 +54,8 @@ export function takeSample(of: Heads, slack = 0): Sample {
   return { tokens, heads, headDim, x, y, noise };
 }
 
-/**
- * Chooses tokens: the smallest positions, the largest, and some between, by their logarithm; of each batch.
- *
- * @param of - an observation
- * @param most - at most so many
- * @returns in the order of batch and seq
- */
-export function pickTokens(of: Heads, most: number): SampleToken[] {
+/** Chooses at most `most` tokens: the smallest positions, the largest, and some between, by their logarithm. */
+function pickTokens(of: Heads, most: number): SampleToken[] {
   const all: SampleToken[] = [];
   for (let b = 0; b < of.batch; b++) {
     for (let s = 0; s < of.seq; s++) {
@@ -83,7 +72,7 @@ export function pickTokens(of: Heads, most: number): SampleToken[] {
   const chosen = new Set<SampleToken>();
   for (const token of sorted.slice(0, most / 4)) chosen.add(token);
   for (const token of sorted.slice(-most / 8)) chosen.add(token);
-  // By logarithm, so that positions of every size are there.
+  // By logarithm, so that there are positions of every size.
   const top = Math.log1p(reach(sorted.at(-1)!));
   let next = 0;
   for (let step = 0; step < most / 4; step++) {
@@ -95,7 +84,7 @@ export function pickTokens(of: Heads, most: number): SampleToken[] {
   return all.filter((token) => chosen.has(token));
 }
 
-/** Up to `most` of 0 … count − 1, the first and the last among them. */
+/** Up to `most` of 0 … count − 1, including the first and the last. */
 function spread(count: number, most: number): number[] {
   if (count <= most) return Array.from({ length: count }, (_, n) => n);
   return Array.from({ length: most }, (_, n) => Math.round((n * (count - 1)) / (most - 1)));

@@ -1,6 +1,6 @@
 /**
- * One slope from angles that are known only up to whole turns: the steps between the samples are taken from small to large, and every
- * number of turns that still fits is kept.
+ * One slope from angles that are known only up to whole turns: samples are used from the smallest position to the largest, and every
+ * number of whole turns that still fits is kept.
  *
  * @module
  */
@@ -11,7 +11,7 @@ export interface AngleAt {
   readonly at: number;
   /** Radians, up to whole turns. */
   readonly angle: number;
-  /** Radians, >= 0: how far the angle may be off. */
+  /** Error of the angle in radians, >= 0. */
   readonly tolerance: number;
 }
 
@@ -24,18 +24,16 @@ export interface Slopes {
 }
 
 const TURN = 2 * Math.PI;
-/** Past this many intervals a sample is passed over: it says too little beside its tolerance. */
+/** A sample that would give more intervals than this is skipped. */
 const MAX_INTERVALS = 4096;
-/** An angle that is off by more says nothing. */
+/** An angle with a larger tolerance tells nothing. */
 const MAX_TOLERANCE = 1.5;
 
 /**
  * Finds the slopes k for which `angle ≡ k · at` holds within the tolerances, as far as possible for all samples.
  *
  * @param samples - in any order
- * @param low - no slope below
- * @param high - no slope above
- * @param relative - error of an angle besides, as a part of the angle itself: angles computed in f32
+ * @param relative - additional error, relative to the angle itself: angles computed in f32
  */
 export function solveSlope(samples: readonly AngleAt[], low: number, high: number, relative = 0): Slopes {
   const order = samples.map((_, n) => n).sort((p, q) => Math.abs(samples[p]!.at) - Math.abs(samples[q]!.at));
@@ -82,18 +80,13 @@ function narrow(
   return next;
 }
 
-/**
- * The slope within an interval that fits the samples best, by least squares.
- *
- * @param samples - those with too large a tolerance are passed over
- * @param interval - from {@link solveSlope}
- */
+/** The slope within an interval that fits the samples best, by least squares. */
 export function refineSlope(samples: readonly AngleAt[], interval: readonly [number, number]): number {
   const middle = (interval[0] + interval[1]) / 2;
   let above = 0;
   let below = 0;
   for (const { at, angle, tolerance } of samples) {
-    // Where the interval itself spans turns, the number of turns is not known.
+    // Where the interval spans whole turns, their number is unknown.
     if (at === 0 || !(tolerance < MAX_TOLERANCE) || (interval[1] - interval[0]) * Math.abs(at) > 1) continue;
     const weight = 1 / Math.max(tolerance, 1e-12) ** 2;
     const rest = wrap(angle - middle * at);
@@ -105,7 +98,7 @@ export function refineSlope(samples: readonly AngleAt[], interval: readonly [num
   return Math.min(interval[1], Math.max(interval[0], slope));
 }
 
-/** An angle brought into (−π, π]. */
+/** Wraps an angle into (−π, π]. */
 export function wrap(angle: number): number {
   const rest = angle - TURN * Math.round(angle / TURN);
   return rest === -Math.PI ? Math.PI : rest;

@@ -10,21 +10,15 @@ import type { FoundScaling, FrequencyLaw } from './frequency-law.js';
 /** A base, under one reading of the exponent. */
 export interface FoundBase {
   readonly base: number;
-  /** How far it may be off, relative. */
+  /** Relative error. */
   readonly error: number;
-  /** The exponent's denominator that it belongs to: only `base^(1/denominator)` can be measured. */
+  /** The exponent's denominator for which this base holds: only `base^(1/denominator)` can be measured. */
   readonly denominator: number;
-  /** Whether it is a number that people write, within its error. */
+  /** Whether it is a round number within its error. */
   readonly round: boolean;
 }
 
-/**
- * Reads the base off a law, once for each denominator that it could have.
- *
- * @param law - from fitLaw
- * @param denominators - the likeliest first
- * @returns round ones first
- */
+/** The base of a law for each possible denominator; round ones first, then in the given order. */
 export function basesOf(law: FrequencyLaw, denominators: readonly number[]): FoundBase[] {
   const list = [...new Set(denominators)].map((denominator): FoundBase => {
     const measured = Math.exp((law.step * denominator) / 2);
@@ -35,13 +29,8 @@ export function basesOf(law: FrequencyLaw, denominators: readonly number[]): Fou
   return list.sort((a, b) => Number(b.round) - Number(a.round));
 }
 
-/**
- * The number with few significant digits that a measurement means, if any: at most five, two where it is uncertain.
- *
- * @param value - measured
- * @param error - relative
- */
-export function roundNear(value: number, error: number): number | undefined {
+/** The round number within the relative error of a measurement, if any: at most five digits, two where it is uncertain. */
+function roundNear(value: number, error: number): number | undefined {
   // Numbers of two digits lie 1 % to 10 % apart: a coarser measurement would always find one.
   if (!(value > 0) || !(error < 2e-3)) return undefined;
   for (const digits of error < 1e-5 ? [1, 2, 3, 4, 5] : error < 1e-4 ? [1, 2, 3] : [1, 2]) {
@@ -51,16 +40,10 @@ export function roundNear(value: number, error: number): number | undefined {
   return undefined;
 }
 
-/** The original contexts that models are trained with: powers of two. */
+/** Original contexts of models: powers of two. */
 const CONTEXTS = Array.from({ length: 13 }, (_, n) => 2 ** (n + 9));
 
-/**
- * Original contexts that, with beta 32 and 1, put YaRN's ramp where it was found.
- *
- * @param found - the ramp
- * @param base - θ
- * @param denominator - the exponent's
- */
+/** Original contexts whose YaRN ramp, with beta 32 and 1, is the one that was found. */
 export function yarnContexts(
   found: Extract<FoundScaling, { kind: 'yarn' }>,
   base: number,
@@ -76,14 +59,7 @@ export function yarnContexts(
   });
 }
 
-/**
- * A scaling rule with parameters that make what was found.
- *
- * @param law - from fitLaw
- * @param base - θ
- * @param denominator - the exponent's
- * @returns undefined for none; where several parameters would do, the usual ones
- */
+/** A scaling rule that gives the found frequencies, with the usual parameters where several fit; undefined for none. */
 export function scalingOf(law: FrequencyLaw, base: number, denominator: number): RopeScaling | undefined {
   const found = law.scaling;
   const factor = found.kind === 'none' ? 1 : asWritten(found.factor, found.factorError);
@@ -114,33 +90,23 @@ export function scalingOf(law: FrequencyLaw, base: number, denominator: number):
   }
 }
 
-/** A factor as people write it: round, or one over a round number. */
-export function asWritten(factor: number, error: number): number {
+/** A factor as it is usually written: round, or one over a round number. */
+function asWritten(factor: number, error: number): number {
   const inverse = roundNear(1 / factor, error);
   return roundNear(factor, error) ?? (inverse === undefined ? factor : 1 / inverse);
 }
 
-/** A whole number, where that is what was measured. */
+/** The integer near a measurement, if it is within 0.1 %. */
 function near(value: number): number {
   return Math.abs(value / Math.round(value) - 1) < 1e-3 ? Math.round(value) : value;
 }
 
-/**
- * The magnitude that a scaling rule brings by itself.
- *
- * @param scaling - any
- */
+/** The magnitude that belongs to a scaling rule. */
 export function magnitudeOf(scaling: RopeScaling | undefined): number {
   return scaling?.kind === 'yarn' ? yarnMagnitude(scaling as YarnScaling) : 1;
 }
 
-/**
- * Finds the rule that shares pairs out among axes.
- *
- * @param axesOfPairs - for each pair the axes that explain it; several where the data cannot tell
- * @param numAxes - position axes
- * @returns every rule that fits, the simplest first
- */
+/** Every rule that distributes pairs among axes as measured, the simplest first; `axesOfPairs` lists the possible axes of each pair. */
 export function axesRules(axesOfPairs: readonly (readonly number[])[], numAxes: number): RopeAxes[] {
   const pairs = axesOfPairs.length;
   const fits = (axes: RopeAxes): boolean => {

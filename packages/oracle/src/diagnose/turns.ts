@@ -6,7 +6,7 @@
 import type { PairLayout } from './geometry.js';
 import type { Sample, SampleToken } from './sample.js';
 
-/** One token whose heads turn alike, or one head of one token where they do not. */
+/** One token whose heads rotate alike, or one head of one token where they do not. */
 export interface TurnUnit extends SampleToken {
   /** Undefined for a whole token. */
   readonly head: number | undefined;
@@ -22,21 +22,16 @@ export interface Turns {
   readonly tolerance: Float64Array;
   /** `[unit, pair]` */
   readonly gain: Float64Array;
-  /** Says whether all heads of a token turn by the same angle. */
+  /** Whether all heads of a token rotate by the same angle. */
   readonly headsAgree: boolean;
-  /** Pairs are mirrored besides: y = gain · e^(i·angle) · conj(x). One product has the wrong sign. */
+  /** Whether pairs are also mirrored: y = gain · e^(i·angle) · conj(x). One product has the wrong sign. */
   readonly mirrored: boolean;
 }
 
-/** Beyond what rounding explains, heads may differ by this part of the tolerance before they count as different. */
+/** Heads count as different when they differ by more than this many times the rounding error. */
 const AGREE = 2;
 
-/**
- * Measures all pairs.
- *
- * @param sample - x, y and noise
- * @param layout - which pairs
- */
+/** Measures all pairs of a layout. */
 export function measureTurns(sample: Sample, layout: PairLayout): Turns {
   const plain = measure(sample, layout, false);
   if (plain.headsAgree || sample.heads.length < 2) return plain;
