@@ -816,9 +816,7 @@ describe('public functions', () => {
     test(`every method of Ropewalk on ${backend}`, async () => {
       const rw = await main.ropewalk({ backend, threads: 1, memoryLimit: 2 ** 26 });
       const rows = ropewalkRows(rw);
-      const methods = methodsOf(Ropewalk.prototype).filter(
-        (name) => !['dispose', 'rotate', 'into', 'withOut', 'planFor'].includes(name),
-      );
+      const methods = methodsOf(Ropewalk.prototype).filter((name) => name !== 'dispose');
       assert.deepEqual(methods.sort(), Object.keys(rows).sort());
       const wrong: string[] = [];
       for (const [name, row] of Object.entries(rows)) wrong.push(...(await attack(rw, name, row)));
@@ -829,12 +827,7 @@ describe('public functions', () => {
     });
   }
   test('every method of Tensor', async () => {
-    assert.deepEqual(
-      methodsOf(Tensor.prototype)
-        .filter((name) => !['derive', 'gather'].includes(name))
-        .sort(),
-      Object.keys(TENSOR).sort(),
-    );
+    assert.deepEqual(methodsOf(Tensor.prototype).sort(), Object.keys(TENSOR).sort());
     const wrong: string[] = [];
     for (const [name, row] of Object.entries(TENSOR)) wrong.push(...(await attack(ones(2, 2), name, row)));
     assert.deepEqual(wrong, []);

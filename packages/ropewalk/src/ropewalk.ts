@@ -1,5 +1,5 @@
 /**
- * The library as a user meets it: one object with the operators, the same on every backend.
+ * The operators as methods of one object, the same on every backend.
  *
  * @module
  */
@@ -36,20 +36,20 @@ export interface RopewalkOptions extends BackendOptions {
 /** A `Float16Array`, on runtimes that have it. */
 export type Float16ArrayLike = ArrayBufferView & { readonly [Symbol.toStringTag]: 'Float16Array' };
 
-/** Where the result goes: a fresh dense tensor, unless `out` is given. */
+/** Where an operator writes its result: a fresh dense tensor, unless `out` is given. */
 export interface OutOption<D extends Dtype> {
-  /** Written instead of a fresh tensor; any strides. May be the input itself where the operator says so. */
+  /** The tensor to write to, with any strides. It may be the input itself where the operator says so. */
   readonly out?: Tensor<D>;
 }
 
-/** Options of a RoPE call that computes its own table. */
+/** Options of a RoPE call by positions, which computes its own table. */
 export type RopeOptions<D extends FloatDtype> = Omit<
   PlanRopeOptions,
   'positions' | 'headDim' | 'seqLen' | 'direction'
 > &
   RopeRunOptions<D>;
 
-/** Options of a RoPE call whatever its plan. */
+/** Options of a RoPE call by a plan. */
 export interface RopeRunOptions<D extends FloatDtype> extends OutOption<D> {
   /** Order of dimensions; bsnh (batch, token, head, dim) unless given. */
   readonly layout?: RopeLayout;
@@ -62,13 +62,19 @@ type NaturalDtypeOf<A extends ArrayOf[NaturalDtype]> = {
 }[NaturalDtype];
 
 /**
- * The operators over one backend. Every operator checks its arguments, then runs, and returns a tensor; read it with `await y.read()`.
+ * The operators on one backend. Each checks its arguments, runs, and returns a tensor, which `await y.read()` reads.
+ *
+ * @example
+ * const rw = await ropewalk();
+ * const y = rw.rope(rw.tensor(x, { shape: [tokens, heads, 128] }), 0, { pairing: 'half', base: 10000 });
  */
 export class Ropewalk implements Runner {
+  /** The backend's name. */
   readonly name: string;
+  readonly #backend: Backend;
 
   /** @param backend - an open backend; {@link ropewalk} opens one */
-  constructor(private readonly backend: Backend) {
+  constructor(backend: Backend) {
     if (
       !reading('ropewalk: backend', () => typeof backend?.run === 'function' && typeof backend.dispose === 'function')
     )
@@ -79,37 +85,38 @@ export class Ropewalk implements Runner {
         backend,
         'Call await ropewalk(), or open one with await openBackend().',
       );
+    this.#backend = backend;
     this.name = backend.name;
   }
 
-  /** Says what computes here, and why not something faster. */
+  /** Says what this backend computes with, and why it does not use something faster. */
   capabilities(): Capabilities {
-    return this.backend.capabilities();
+    return this.#backend.capabilities();
   }
 
-  /** Gives the backend's memory and threads back; its tensors are unusable afterwards. */
+  /** Frees the backend's memory and threads; its tensors are unusable afterwards. */
   dispose(): void {
-    this.backend.dispose();
+    this.#backend.dispose();
   }
 
   /** Makes a dense tensor of zeros. See {@link Runner}. */
   allocate<D extends Dtype>(dtype: D, shape: readonly number[]): Tensor<D> {
-    return this.backend.allocate(dtype, shape);
+    return this.#backend.allocate(dtype, shape);
   }
 
   /** Says why a plan cannot run here. See {@link Runner}. */
   whyNot(plan: OpPlan): string | undefined {
-    return this.backend.whyNot(plan);
+    return this.#backend.whyNot(plan);
   }
 
   /** Runs a plan made by one of the `plan…` functions or a dialect. See {@link Runner}. */
   run(plan: OpPlan): void {
-    this.backend.run(plan);
+    this.#backend.run(plan);
   }
 
   /** Waits until everything queued is done and outputs in host memory are written. See {@link Runner}. */
   finish(): Promise<void> {
-    return this.backend.finish();
+    return this.#backend.finish();
   }
 
   /**
@@ -134,7 +141,7 @@ export class Ropewalk implements Runner {
   }
 
   /**
-   * Copies elements into the backend's memory, where its operators find them without another copy.
+   * Copies elements into the backend's memory, so that its operators need not copy them at each call.
    *
    * @param data - as for {@link tensor}; or a tensor in host memory, whose layout becomes dense
    * @param options - shape, strides and offset of what is copied, in elements
@@ -152,11 +159,11 @@ export class Ropewalk implements Runner {
   ): Tensor<NaturalDtypeOf<A>>;
   upload<D extends Dtype>(data: Tensor<D>): Tensor<D>;
   upload(data: ArrayBufferView | Tensor, options: TensorFromOptions = {}): Tensor {
-    return this.backend.upload(Tensor.isTensor(data) ? data : tensorFrom(data, options));
+    return this.#backend.upload(Tensor.isTensor(data) ? data : tensorFrom(data, options));
   }
 
   /**
-   * Copies quantised weights, as they lie in a GGUF file, into the backend's memory.
+   * Copies quantised weights, as a GGUF file stores them, into the backend's memory.
    *
    * @param format - q8_0 or q4_0
    * @param bytes - the tensor's bytes: n · k / 32 blocks
@@ -165,23 +172,23 @@ export class Ropewalk implements Runner {
    * @throws {RopewalkError} UNSUPPORTED, SHAPE or DEVICE
    */
   uploadBlocks(format: BlockFormat, bytes: Uint8Array, shape: readonly [n: number, k: number]): BlockTensor {
-    const checked = blocksFrom(format, bytes, shape); // before memory is taken
+    const checked = blocksFrom(format, bytes, shape); // throws before memory is taken
     return blocksFrom(format, this.upload(checked.bytes), checked.shape);
   }
 
   /**
-   * Checks a RoPE and builds its table, once for all layers, for q and k alike.
+   * Checks a RoPE and builds its table: once for all layers, and for q and k alike.
    *
    * @param options - the model's RoPE and the positions; `pairing` and `base` have no default
    * @returns a frozen plan for {@link rope}
-   * @throws {RopewalkError} see planRope
+   * @throws {RopewalkError} RANGE, SHAPE, DTYPE or UNSUPPORTED, naming the option
    */
   planRope(options: PlanRopeOptions): RopePlan {
     return planRope(options);
   }
 
   /**
-   * Rotates heads by a plan made before.
+   * Rotates heads by a plan from {@link planRope}.
    *
    * @param x - `[batch, seq, head, head_dim]` or `[seq, head, head_dim]`, any float dtype, any strides; only read
    * @param plan - from {@link planRope}
@@ -199,23 +206,23 @@ export class Ropewalk implements Runner {
    */
   rope<D extends FloatDtype>(x: Tensor<D>, positions: Positions, options: RopeOptions<NoInfer<D>>): Tensor<D>;
   rope<D extends FloatDtype>(x: Tensor<D>, how: Positions | RopePlan, options: RopeRunOptions<D> = {}): Tensor<D> {
-    return this.rotate(x, how, options, 'forward');
+    return this.#rotate(x, how, options, 'forward');
   }
 
   /**
-   * Rotates gradients back: the transpose of {@link rope}, so that gradients of y become gradients of x.
+   * Multiplies by the transpose of {@link rope}'s rotation: turns gradients of y into gradients of x.
    *
    * @param dy - as `x` of {@link rope}
    * @param positions - those of the forward call
    * @param options - those of the forward call
    */
   ropeBackward<D extends FloatDtype>(dy: Tensor<D>, positions: Positions, options: RopeOptions<NoInfer<D>>): Tensor<D> {
-    return this.rotate(dy, positions, options, 'backward');
+    return this.#rotate(dy, positions, options, 'backward');
   }
 
   /**
-   * Rotates several tensors in one pass over the tokens: q and k together, each normalised first where a model has q and k norms,
-   * and each into its own place: k straight into the rows of a KV cache, in the cache's dtype.
+   * Rotates several tensors in one pass over the tokens, q and k for example. Each may be normalised first, as in models with q and k norms,
+   * and each has its own output: k can go directly into the rows of a KV cache, in the cache's dtype.
    *
    * @param plan - from {@link planRope}
    * @param parts - `{ x, out, rows?, norm? }` each
@@ -227,7 +234,7 @@ export class Ropewalk implements Runner {
     this.run(bindRopeParts(plan, parts, layout));
   }
 
-  private rotate<D extends FloatDtype>(
+  #rotate<D extends FloatDtype>(
     x: Tensor<D>,
     how: Positions | RopePlan,
     options: RopeRunOptions<D>,
@@ -238,17 +245,17 @@ export class Ropewalk implements Runner {
     const layout = readField(options, 'layout', 'rope: options');
     const plan = isPlan(how)
       ? (how as RopePlan)
-      : this.planFor(x, how as Positions, options as RopeOptions<D>, direction);
-    return this.into(given, x.dtype, x.shape, (out) => bindRope(plan, x, out, layout));
+      : this.#planFor(x, how as Positions, options as RopeOptions<D>, direction);
+    return this.#into(given, x.dtype, x.shape, (out) => bindRope(plan, x, out, layout));
   }
 
-  private planFor<D extends FloatDtype>(
+  #planFor<D extends FloatDtype>(
     x: Tensor<D>,
     positions: Positions,
     options: RopeOptions<D>,
     direction: 'forward' | 'backward',
   ): RopePlan {
-    const { out: _, layout, ...spec } = readOptions(options, 'rope: options');
+    const { out: _out, layout, ...spec } = readOptions(options, 'rope: options');
     const seqLen = x.shape.at(layout === 'bnsh' ? -2 : -3) ?? 0;
     return planRope({
       tableDtype: x.dtype === 'f64' ? 'f64' : 'f32',
@@ -264,17 +271,17 @@ export class Ropewalk implements Runner {
    * Adds element by element.
    *
    * @param a - any shape, any float dtype
-   * @param b - same shape and dtype: nothing is broadcast
+   * @param b - same shape and dtype; there is no broadcasting
    * @param options - `out` may be `a` or `b`
    */
   add<D extends FloatDtype>(a: Tensor<D>, b: Tensor<NoInfer<D>>, options: OutOption<NoInfer<D>> = {}): Tensor<D> {
     checkTensor(a, 'add: a');
     const given = readField(options, 'out', 'add: options');
-    return this.into(given, a.dtype, a.shape, (out) => planAdd(a, b, out));
+    return this.#into(given, a.dtype, a.shape, (out) => planAdd(a, b, out));
   }
 
   /**
-   * Finds the largest element along the last dimension: the first on ties; the first NaN wins over everything.
+   * Finds the largest element along the last dimension: the first of equal ones; the first NaN, if there is one.
    *
    * @param values - `[…, n]`, any float dtype, n >= 1
    * @param options - `index` (i64 or i32) and `value` to write to, `[…, 1]`
@@ -288,12 +295,11 @@ export class Ropewalk implements Runner {
     const givenIndex = readField(options, 'index', 'argmax: options');
     const givenValue = readField(options, 'value', 'argmax: options');
     const shape = values.shape.length === 0 ? [] : values.shape.with(-1, 1);
-    return this.withOut(givenIndex, 'i64', shape, (index) =>
-      this.withOut(givenValue, values.dtype, shape, (value) => {
-        this.run(planArgmax(values, index, value));
-        return { index, value };
-      }),
-    );
+    const write = (index: Tensor<'i64' | 'i32'>): { index: Tensor<'i64' | 'i32'>; value: Tensor<D> } => ({
+      index,
+      value: this.#into(givenValue, values.dtype, shape, (value) => planArgmax(values, index, value)),
+    });
+    return givenIndex === undefined ? withFresh(this.#backend, 'i64', shape, write) : write(givenIndex);
   }
 
   /**
@@ -305,11 +311,11 @@ export class Ropewalk implements Runner {
    */
   embedding<D extends Dtype>(index: Tensor<IntDtype>, weight: Tensor<D>, options?: OutOption<NoInfer<D>>): Tensor<D>;
   /**
-   * Copies rows of a table, widened to f32, exactly. {@link linear} takes the same weight, where a model's head is tied to its table.
+   * Copies rows of a table, converted to f32 exactly. {@link linear} takes the same weight, for models whose head is tied to the table.
    *
    * @param index - `[n]`, integers in [0, rows); an index outside is an error
    * @param weight - `[rows, width]`, f16 or bf16; or blocks from {@link uploadBlocks}
-   * @param options - `out` `[n, width]`, f32; a fresh one may be had for blocks
+   * @param options - `out` `[n, width]`, f32; optional for blocks
    */
   embedding(
     index: Tensor<IntDtype>,
@@ -322,7 +328,7 @@ export class Ropewalk implements Runner {
     checkWeight(weight, 'embedding: weight');
     const dtype = isBlocks(weight) ? 'f32' : weight.dtype;
     const given = readField(options, 'out', 'embedding: options');
-    return this.into(given, dtype, [index.size, weight.shape.at(-1) ?? 0], (out) => planEmbedding(index, weight, out));
+    return this.#into(given, dtype, [index.size, weight.shape.at(-1) ?? 0], (out) => planEmbedding(index, weight, out));
   }
 
   /**
@@ -342,7 +348,7 @@ export class Ropewalk implements Runner {
     const shape = x.shape.length === 0 ? [] : x.shape.with(-1, weight.shape[0] ?? 0);
     const given = readField(options, 'out', 'linear: options');
     const bias = readField(options, 'bias', 'linear: options');
-    return this.into(given, x.dtype, shape, (out) => planLinear(x, weight, bias, out));
+    return this.#into(given, x.dtype, shape, (out) => planLinear(x, weight, bias, out));
   }
 
   /**
@@ -360,7 +366,7 @@ export class Ropewalk implements Runner {
     checkTensor(x, 'rms_norm: x');
     const given = readField(options, 'out', 'rms_norm: options');
     const eps = readField(options, 'eps', 'rms_norm: options');
-    return this.into(given, x.dtype, x.shape, (out) => planRmsNorm(x, weight, eps, out));
+    return this.#into(given, x.dtype, x.shape, (out) => planRmsNorm(x, weight, eps, out));
   }
 
   /**
@@ -382,7 +388,7 @@ export class Ropewalk implements Runner {
     checkTensor(v, 'self_attention: v');
     const shape = q.shape.length === 0 ? [] : q.shape.with(-1, v.shape.at(-1) ?? 0);
     const given = readField(options, 'out', 'self_attention: options');
-    return this.into(given, q.dtype, shape, (out) => planSelfAttention(q, k, v, out, options));
+    return this.#into(given, q.dtype, shape, (out) => planSelfAttention(q, k, v, out, options));
   }
 
   /**
@@ -399,7 +405,7 @@ export class Ropewalk implements Runner {
   ): Tensor<D> {
     checkTensor(gate, 'swiglu: gate');
     const given = readField(options, 'out', 'swiglu: options');
-    return this.into(given, gate.dtype, gate.shape, (out) => planSwiglu(gate, up, out));
+    return this.#into(given, gate.dtype, gate.shape, (out) => planSwiglu(gate, up, out));
   }
 
   /**
@@ -410,7 +416,7 @@ export class Ropewalk implements Runner {
    */
   rearrange<D extends Dtype>(x: Tensor<D>, options?: OutOption<NoInfer<D>>): Tensor<D>;
   /**
-   * Copies floats into another float dtype, each rounded once, to nearest even: values into their rows of a KV cache of halves, for example.
+   * Copies floats into another float dtype, each rounded once, to nearest even: for example values into their rows of an f16 KV cache.
    *
    * @param x - any float dtype, any strides
    * @param options - `out`, same shape, any float dtype, any strides
@@ -419,28 +425,21 @@ export class Ropewalk implements Runner {
   rearrange(x: Tensor, options: OutOption<Dtype> = {}): Tensor {
     checkTensor(x, 'rearrange: x');
     const given = readField(options, 'out', 'rearrange: options');
-    return this.into(given, x.dtype, x.shape, (out) => planRearrange(x, out));
+    return this.#into(given, x.dtype, x.shape, (out) => planRearrange(x, out));
   }
 
-  private into<D extends Dtype>(
+  /** Runs a plan into `given`, or into a fresh tensor. */
+  #into<D extends Dtype>(
     given: Tensor<D> | undefined,
     dtype: D,
     shape: readonly number[],
     plan: (out: Tensor<D>) => OpPlan,
   ): Tensor<D> {
-    if (given === undefined) return this.withOut(given, dtype, shape, (out) => this.into(out, dtype, shape, plan));
-    this.run(plan(given));
-    return given;
-  }
-
-  /** Calls `use` with `given`, or with a fresh tensor. */
-  private withOut<D extends Dtype, T>(
-    given: Tensor<D> | undefined,
-    dtype: D,
-    shape: readonly number[],
-    use: (out: Tensor<D>) => T,
-  ): T {
-    return given === undefined ? withFresh(this.backend, dtype, shape, use) : use(given);
+    const write = (out: Tensor<D>): Tensor<D> => {
+      this.run(plan(out));
+      return out;
+    };
+    return given === undefined ? withFresh(this.#backend, dtype, shape, write) : write(given);
   }
 }
 

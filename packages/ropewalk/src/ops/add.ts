@@ -1,4 +1,4 @@
-/** Addition, element by element. @module */
+/** Addition. @module */
 import type { FloatDtype } from '../core/dtypes.js';
 import { checkTensor, type Tensor } from '../core/tensor.js';
 import { CHECKED, checkApart, checkDims, checkedPlan, checkFloat, checkOutput } from './checks.js';
@@ -15,7 +15,7 @@ export interface AddPlan {
  * Checks `out = a + b`.
  *
  * @param a - any shape and strides, any float dtype; only read
- * @param b - same shape and dtype: nothing is broadcast
+ * @param b - same shape and dtype; there is no broadcasting
  * @param out - same shape and dtype; written; may be exactly `a` or `b`
  * @throws {RopewalkError} SHAPE, then DTYPE, then ALIAS
  * @see seed document 001, add

@@ -16,7 +16,7 @@ export interface ArgmaxPlan {
 }
 
 /**
- * Checks an argmax. The first maximum wins ties (−0 and +0 tie); the first NaN wins over everything, +∞ too; all −∞ gives index 0.
+ * Checks an argmax. Of equal maxima (−0 equals +0) the first is taken. If there is a NaN, the first NaN is taken, even beside +∞.
  *
  * @param values - `[…, n]`, n >= 1, any strides, any float dtype; only read
  * @param outIndex - `[…, 1]`, i64 or i32; written

@@ -1,4 +1,4 @@
-/** Looking up rows of a table. @module */
+/** The look-up of rows in a table. @module */
 import { type BlockTensor, checkWeight, isBlocks } from '../core/blocks.js';
 import { refuse } from '../core/errors.js';
 import { checkTensor, readIntegers, type Tensor } from '../core/tensor.js';
@@ -9,16 +9,16 @@ export interface EmbeddingPlan {
   readonly op: 'embedding';
   /** The rows to copy, each within the table. */
   readonly rows: Float64Array;
-  /** `[rows, width]`; where its dtype is not out's, out is f32 and every value of the table has an f32 of its own. */
+  /** `[rows, width]`; its dtype is that of out, or converts exactly to out's f32. */
   readonly weight: Tensor | BlockTensor;
   /** `[index, width]` */
   readonly out: Tensor;
 }
 
 /**
- * Checks a look-up: row `index[n]` of the table becomes row n of out, bit for bit; f16, bf16 and blocks may be widened to f32, exactly.
+ * Checks a look-up: row `index[n]` of the table becomes row n of out, bit for bit; or from f16, bf16 and blocks to f32, exactly.
  *
- * A model with a tied head gives this operator and linear the same weight.
+ * Models whose head is tied to the table give this operator and linear the same weight.
  *
  * @param index - `[n]`, any integer dtype, in host memory; read now
  * @param weight - `[rows, width]`, any dtype and strides, or q8_0 or q4_0 blocks; only read
@@ -40,7 +40,7 @@ export function planEmbedding(index: Tensor, weight: Tensor | BlockTensor, out: 
   const rows = readIntegers(index, 'embedding: index');
   for (let n = 0; n < rows.length; n++) {
     const row = rows[n]!;
-    // torch wraps −1 to the last row; here a negative index is a mistake.
+    // In torch −1 means the last row; here a negative index is an error.
     if (row < 0 || row >= count) {
       const allowed =
         count === 0 ? 'no index, as the table has 0 rows' : `a row of the table, in [0, ${count - 1}] (${count} rows)`;

@@ -16,7 +16,7 @@ export interface LinearPlan {
   readonly bias: Tensor<FloatDtype> | undefined;
   /** `[…, n]` */
   readonly out: Tensor<FloatDtype>;
-  /** Rows of x, all dimensions but the last together. */
+  /** The number of rows of x: the product of all dimensions but the last. */
   readonly m: number;
   readonly n: number;
   readonly k: number;
@@ -26,9 +26,8 @@ export interface LinearPlan {
  * Checks `out = x·Wᵀ + bias`.
  *
  * @param x - `[…, k]`, any strides, any float dtype; only read
- * @param weight - `[n, k]`, as torch and GGUF lay it out, in x's dtype, or in f16 or bf16 where x is f32; or q8_0 or q4_0 blocks, whatever the
- *   dtype of x
- * @param bias - `[n]`, in x's dtype, or in f16 or bf16 where x is f32, whatever the weight's; or undefined
+ * @param weight - `[n, k]`, as in torch and GGUF, in x's dtype, or in f16 or bf16 where x is f32; or q8_0 or q4_0 blocks with any dtype of x
+ * @param bias - `[n]`, in x's dtype, or in f16 or bf16 where x is f32; or undefined
  * @param out - `[…, n]`, the dtype of x; written; shares no memory with the inputs
  * @throws {RopewalkError} SHAPE, DTYPE or ALIAS
  * @see seed document 001, linear

@@ -15,7 +15,7 @@ import type { RopeCall } from './rope/call.js';
 import type { SelfAttentionPlan } from './self-attention.js';
 import type { SwigluPlan } from './swiglu.js';
 
-/** A validated operator call, one kind for each operator. */
+/** A checked call of one of the operators; `op` says which. */
 export type OpPlan =
   | AddPlan
   | ArgmaxPlan
@@ -27,7 +27,7 @@ export type OpPlan =
   | SelfAttentionPlan
   | SwigluPlan;
 
-/** The name of an operator. */
+/** The name of an operator: `add`, `rope`, `self_attention`, … */
 export type OpName = OpPlan['op'];
 
 /**
@@ -43,7 +43,7 @@ export function checkPlan(plan: unknown): asserts plan is OpPlan {
 /**
  * Ends a switch over the operators, as `default: unknownPlan(plan satisfies never)`: a switch that misses one does not compile.
  *
- * @param plan - what is no plan of an operator that there is
+ * @param plan - the plan that no case took
  * @throws {RopewalkError} UNSUPPORTED always
  */
 export function unknownPlan(plan: never): never {

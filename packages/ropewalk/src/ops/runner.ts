@@ -1,7 +1,7 @@
 /**
  * The contract between operators and whoever runs them.
  *
- * A plan names the tensors it reads and writes and has been checked in full; a runner trusts it.
+ * A plan names the tensors that it reads and writes, and has been checked in full; a runner trusts it.
  *
  * @module
  */
@@ -11,9 +11,9 @@ import { refuse } from '../core/errors.js';
 import type { Tensor } from '../core/tensor.js';
 import type { OpPlan } from './op-plan.js';
 
-/** Whoever can hold tensors and run plans: the reference, or a backend. */
+/** Something that holds tensors and runs plans: a backend, or the reference. */
 export interface Runner {
-  /** `reference`, `cpu`, `webgpu`, …: what `--backend` and reports call it. */
+  /** `reference`, `cpu`, `webgpu`, …: its name in `--backend` and in reports. */
   readonly name: string;
   /**
    * Makes a dense tensor of zeros in this runner's memory.
@@ -25,19 +25,19 @@ export interface Runner {
   /**
    * Says why a plan cannot run here.
    *
-   * @param plan - a validated plan
+   * @param plan - a checked plan
    * @returns the reason, or undefined when it can
    */
   whyNot(plan: OpPlan): string | undefined;
   /**
-   * Runs a plan, or queues it. An output is ready when it is read: `await y.read()`; its typed array, where it has one in host memory,
-   * after {@link finish}.
+   * Runs a plan, or queues it. `await y.read()` waits for an output; the typed array of an output in host memory is ready after
+   * {@link finish}.
    *
-   * @param plan - a validated plan
+   * @param plan - a checked plan
    */
   run(plan: OpPlan): void;
   /**
-   * Waits until everything queued is done and every output in host memory is written. At once where nothing is ever queued.
+   * Waits until everything queued is done and every output in host memory is written.
    *
    * @throws {RopewalkError} DEVICE when something queued failed
    */
@@ -45,7 +45,7 @@ export interface Runner {
 }
 
 /**
- * Calls `use` with a fresh dense tensor of zeros, whose memory goes back if `use` throws: so a refused call leaves nothing behind.
+ * Calls `use` with a fresh dense tensor of zeros, and disposes of it if `use` throws, so that a refused call leaks nothing.
  *
  * @param runner - in whose memory
  * @param dtype - element type

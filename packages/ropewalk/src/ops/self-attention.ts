@@ -1,17 +1,17 @@
 /** Causal attention with a past and grouped KV heads. @module */
 import { readField } from '../core/arguments.js';
 import type { FloatDtype } from '../core/dtypes.js';
-import { refuse } from '../core/errors.js';
+import { fail, refuse } from '../core/errors.js';
 import { checkTensor, type Tensor } from '../core/tensor.js';
 import { CHECKED, checkApart, checkDims, checkedPlan, checkFloat, checkOutput, checkStored } from './checks.js';
 
-/** What attention can be told beside its tensors. */
+/** Options of attention. */
 export interface SelfAttentionOptions {
   /** Multiplies the scores; 1/√d unless given. */
   readonly scale?: number;
-  /** Query i sees keys 0 … total − seq + i; true unless given. */
+  /** Query i attends to keys 0 to total − seq + i; true unless given. */
   readonly causal?: boolean;
-  /** Sliding window: a query at position p sees keys p − window + 1 … p, itself included, as HuggingFace's sliding_window; off unless given. */
+  /** Sliding window, as HuggingFace's sliding_window: a query at position p attends to keys p − window + 1 to p; off unless given. */
   readonly window?: number;
   /** Scores become softcap · tanh(score / softcap), after the scale and before the mask; off unless given. */
   readonly softcap?: number;
@@ -75,19 +75,23 @@ export function planSelfAttention(
   }
   if (typeof causal !== 'boolean') refuse('RANGE', 'self_attention: causal', 'true or false', causal);
   if (causal && total < seq)
-    refuse('SHAPE', 'self_attention: k', `total_len >= seqlen=${seq}: each query sees at least its own key`, total);
+    refuse('SHAPE', 'self_attention: k', `total_len >= seqlen=${seq}, as each query has a key`, total);
   if (!causal && total === 0 && out.size > 0) refuse('SHAPE', 'self_attention: k', 'at least one key', total);
   checkFloat(q, 'self_attention: q');
   checkStored(k, 'self_attention: k', q.dtype);
   checkFloat(v, 'self_attention: v', k.dtype);
   checkFloat(out, 'self_attention: attn_val', q.dtype);
-  // With d = 0 every score is an empty sum; 1/√0 would turn it into 0·∞ = NaN.
+  // With d = 0 every score is an empty sum, which 1/√0 would make 0·∞ = NaN.
   const scale = given ?? (d === 0 ? 1 : 1 / Math.sqrt(d));
   if (!Number.isFinite(scale)) refuse('RANGE', 'self_attention: scale', 'a finite number', scale);
   if (window !== undefined && (!Number.isInteger(window) || window < 1))
     refuse('RANGE', 'self_attention: window', 'an integer >= 1', window);
   if (window !== undefined && !causal)
-    refuse('UNSUPPORTED', 'self_attention: window', 'causal attention beside a window', 'causal=false');
+    fail(
+      'UNSUPPORTED',
+      'self_attention: window',
+      'a window needs causal attention. Leave out window, or causal=false.',
+    );
   if (softcap !== undefined && !(Number.isFinite(softcap) && softcap > 0))
     refuse('RANGE', 'self_attention: softcap', 'a finite number > 0', softcap);
   checkOutput(out, 'self_attention: attn_val');

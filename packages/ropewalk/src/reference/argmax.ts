@@ -32,15 +32,9 @@ export function argmaxReference({ values, outIndex, outValue }: ArgmaxPlan): voi
   }
 }
 
-/** The last dimension of every row, as tensors of rank 1. */
+/** Every row as a tensor of rank 1. */
 function rows<D extends FloatDtype | 'i64' | 'i32'>(tensor: Tensor<D>): Tensor<D>[] {
-  let list: Tensor<D>[] = [tensor];
-  for (let d = 0; d < tensor.rank - 1; d++) {
-    list = list.flatMap((t) => Array.from({ length: t.shape[0]! }, (_, i) => dropFirst(t.slice(0, i, i + 1))));
-  }
-  return list;
-}
-
-function dropFirst<D extends FloatDtype | 'i64' | 'i32'>(tensor: Tensor<D>): Tensor<D> {
-  return tensor.view(tensor.shape.slice(1));
+  if (tensor.rank === 1) return [tensor];
+  const [count, ...rest] = tensor.shape as [number, ...number[]];
+  return Array.from({ length: count }, (_row, i) => rows(tensor.slice(0, i, i + 1).view(rest))).flat();
 }

@@ -1,5 +1,5 @@
 /**
- * Moving elements between tensors and dense float64, for the oracle alone.
+ * Copies between tensors and dense float64 arrays, for the oracle only.
  *
  * @module
  */
@@ -8,7 +8,7 @@ import { walk } from '../core/shape.js';
 import { hostOf, type Tensor } from '../core/tensor.js';
 
 /**
- * Reads every element, in row-major order: after this the inputs may be overwritten.
+ * Reads every element, in row-major order.
  *
  * @param tensor - host memory, any strides
  * @param where - operator and argument, for the message
@@ -25,7 +25,7 @@ export function readAll(tensor: Tensor, where: string): Float64Array {
 }
 
 /**
- * Writes every element, in row-major order, each rounded once; what lies between them stays as it is.
+ * Writes every element, in row-major order, each rounded once; memory between the elements is not changed.
  *
  * @param tensor - host memory, any strides
  * @param values - dense

@@ -1,4 +1,4 @@
-/** Looking up rows: bit for bit, or widened to f32, which is exact. @module */
+/** The look-up of rows: bit for bit, or converted to f32, which is exact. @module */
 import { BLOCK_BYTES, BLOCK_WEIGHTS, type BlockTensor, blocksFrom, isBlocks, readBlocks } from '../core/blocks.js';
 import type { FloatDtype } from '../core/dtypes.js';
 import { copyElements, type Tensor } from '../core/tensor.js';
@@ -23,7 +23,7 @@ export function embeddingReference({ rows, weight, out }: EmbeddingPlan): void {
   }
 }
 
-/** One row of a table in blocks: the whole of a vocabulary in float64 would fill the memory. */
+/** One row of a table in blocks; a whole vocabulary in float64 might not fit into memory. */
 function rowOf({ format, shape, bytes }: BlockTensor, row: number): BlockTensor {
   const rowBytes = (shape[1] / BLOCK_WEIGHTS) * BLOCK_BYTES[format];
   return blocksFrom(format, bytes.slice(0, row * rowBytes, (row + 1) * rowBytes), [1, shape[1]]);

@@ -1,7 +1,7 @@
 /**
- * The float64 oracle as a runner: every operator, written to be read, in host memory.
+ * `ropewalk/reference`: the float64 oracle, every operator in plain loops over host memory.
  *
- * It shares no code with any backend, so that it can bear witness against all of them.
+ * It shares no code with the backends, so that it can judge them.
  *
  * @module ropewalk/reference
  */
@@ -21,7 +21,7 @@ import { swigluReference } from './swiglu.js';
 /**
  * Runs a plan in float64 and rounds once.
  *
- * @param plan - any validated plan over host tensors
+ * @param plan - any checked plan over host tensors
  * @throws {RopewalkError} DEVICE when a tensor is not in host memory
  */
 export function runReference(plan: OpPlan): void {
@@ -60,13 +60,14 @@ export function runReference(plan: OpPlan): void {
 }
 
 /**
- * The reference as a {@link Runner}: exact and slow, with no state of its own.
+ * The reference as a {@link Runner}: exact and slow, without state. It runs every plan.
+ *
+ * @example referenceRunner().run(planAdd(a, b, out))
  */
 export function referenceRunner(): Runner {
   return { name: 'reference', allocate: zeros, whyNot, run: runReference, async finish() {} };
 }
 
-/** It runs every plan. */
 function whyNot(plan: OpPlan): undefined {
   checkPlan(plan);
 }

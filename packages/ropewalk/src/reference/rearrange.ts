@@ -5,7 +5,7 @@ import type { RearrangePlan } from '../ops/rearrange.js';
 import { readAll, writeAll } from './elements.js';
 
 /**
- * Copies elements, rounded once where the dtype changes; what lies between out's elements stays as it is.
+ * Copies elements, each rounded once where the dtype changes.
  *
  * @param plan - from planRearrange
  */

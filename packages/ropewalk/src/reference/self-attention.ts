@@ -1,4 +1,4 @@
-/** Attention in float64, with the whole row of scores in view. @module */
+/** Attention in float64. @module */
 import type { SelfAttentionPlan } from '../ops/self-attention.js';
 import { readAll, writeAll } from './elements.js';
 
@@ -35,7 +35,7 @@ export function selfAttentionReference({ q, k, v, out, scale, causal, window, so
           weights[t] = score;
           max = Math.max(max, score);
         }
-        // Subtracting the largest score leaves the quotient as it is and keeps exp from overflowing.
+        // Subtracting the largest score does not change the quotient, and exp cannot overflow.
         let sum = 0;
         for (let t = first; t <= last; t++) sum += weights[t] = Math.exp(weights[t]! - max);
         const target = ((b * seq + s) * numHeads + h) * dv;
