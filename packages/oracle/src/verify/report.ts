@@ -49,46 +49,30 @@ export function verifySummary({ ok, fail, error, skipped }: VerifyCounts): strin
   return `${ok}/${ok + fail + error} cases passed, ${fail + error} failed${why}${rest}`;
 }
 
-/**
- * A number for a table: two digits of what matters.
- *
- * @param x - anything
- */
+/** A number for a table, in two significant digits. */
 export function shortNumber(x: number): string {
   if (Number.isInteger(x) && Math.abs(x) < 1e5) return String(x);
   if (!Number.isFinite(x)) return Number.isNaN(x) ? 'NaN' : x > 0 ? 'inf' : '-inf';
   return x.toExponential(1);
 }
 
-/**
- * A share of a bound: `0.14`, `1.2e-5`, `3.1e+5`.
- *
- * @param x - a ratio >= 0
- */
+/** A share of a bound: `0.14`, `1.2e-5`, `3.1e+5`. */
 export function ratioText(x: number): string {
   return x >= 0.001 && x < 1000 ? String(Number(x.toPrecision(2))) : shortNumber(x);
 }
 
-/**
- * A value of an element: as many digits as tell two floats apart.
- *
- * @param x - anything
- */
+/** An element, with as many digits as tell two floats apart. */
 export function elementValue(x: number): string {
   if (Object.is(x, -0)) return '-0';
   return Number.isFinite(x) ? String(Number(x.toPrecision(9))) : shortNumber(x);
 }
 
-/**
- * A gain: 1 where it is 1 to six digits.
- *
- * @param x - a ratio
- */
+/** A gain, rounded to six digits. */
 export function gainText(x: number): string {
   return Number.isFinite(x) ? String(Number(x.toFixed(6))) : 'none';
 }
 
-/** A text on one line of a terminal: control characters are written as \xNN, so that a name cannot move the cursor. */
+/** A text for one line of a terminal: control characters are written as \xNN, so that a name cannot move the cursor. */
 function plain(text: string): string {
   return text.replace(/[\p{Cc}\u2028\u2029]/gu, (c) => `\\x${c.charCodeAt(0).toString(16).padStart(2, '0')}`);
 }
@@ -135,10 +119,7 @@ function tensorLines(t: TensorReport): string[] {
     `${plain(t.name)} ${t.dtype} [${t.shape}]: max abs ${shortNumber(t.maxAbs)}, rel ${shortNumber(t.maxRel)}, ulp ${shortNumber(t.maxUlp)}; ` +
     `NMSE ${shortNumber(t.nmse)}, gain ${gainText(t.gain)}${t.nonFinite > 0 ? `; ${t.nonFinite} not finite` : ''}`;
   const lines = [head];
-  if (t.worst) {
-    const where = t.worst.place ? `, ${placeText(t.worst)}` : '';
-    lines.push(`worst: [${t.worst.index}]${where}, ${ratioText(t.maxRatio)} × its bound`);
-  }
+  if (t.worst) lines.push(`worst: [${t.worst.index}]${placeText(t.worst)}, ${ratioText(t.maxRatio)} × its bound`);
   const { header, rows } = wrongTable(t.first);
   const widths = header.map((name, c) => Math.max(name.length, ...rows.map((row) => row[c]!.length)));
   const join = (row: readonly string[]): string =>
@@ -151,7 +132,7 @@ function tensorLines(t: TensorReport): string[] {
   return lines;
 }
 
-/** `pair 3 (second), position 131071, head 1, batch 0` */
+/** `, pair 3 (second), position 131071, head 1, batch 0` */
 function placeText({ place }: WrongElement): string {
   if (!place) return '';
   const pair =
@@ -159,7 +140,7 @@ function placeText({ place }: WrongElement): string {
       ? `dim ${place.dim}, not rotated`
       : `pair ${place.pair} (${place.member === 0 ? 'first' : 'second'})`;
   const position = place.token === undefined ? 'a row that no token goes to' : `position ${place.positions.join('/')}`;
-  return `${pair}, ${position}, head ${place.head}, batch ${place.batch}`;
+  return `, ${pair}, ${position}, head ${place.head}, batch ${place.batch}`;
 }
 
 /**
@@ -182,7 +163,7 @@ export function wrongTable(first: readonly WrongElement[]): { header: string[]; 
   ];
   const rows = first.map(({ index, got, expected, bound, place, bits }) => [
     `[${index}]`,
-    ...(rope && place
+    ...(place
       ? [
           String(place.batch),
           place.token === undefined ? 'none' : place.positions.join('/'),
@@ -191,9 +172,7 @@ export function wrongTable(first: readonly WrongElement[]): { header: string[]; 
           place.pair === undefined ? 'copied' : String(place.pair),
           place.member === undefined ? '' : place.member === 0 ? 'first' : 'second',
         ]
-      : rope
-        ? ['', '', '', '', '', '']
-        : []),
+      : []),
     elementValue(got),
     elementValue(expected),
     shortNumber(bound),
@@ -222,28 +201,31 @@ function forJson(value: unknown): unknown {
   return Object.fromEntries(entries.map(([key, item]) => [key, forJson(item)]));
 }
 
-/** The columns of the CSV, a row for each output of each case. */
-const CSV_COLUMNS = [
-  'case',
-  'op',
-  'status',
-  'output',
-  'dtype',
-  'shape',
-  'elements',
-  'wrong',
-  'max_abs',
-  'max_rel',
-  'max_ulp',
-  'nmse',
-  'gain',
-  'max_error_over_bound',
-  'worst_pair',
-  'worst_position',
-  'angles_allowed',
-  'angles_met',
-  'detail',
-] as const;
+/** The columns of the CSV. A row is an output of a case; a case with nothing to compare has one row without an output. */
+const CSV_COLUMNS: readonly (readonly [
+  name: string,
+  value: (result: VerifyResult, t: TensorReport | undefined) => string | number | undefined,
+])[] = [
+  ['case', ({ id }) => id],
+  ['op', ({ op }) => op],
+  ['status', ({ status }) => status],
+  ['output', (_result, t) => t?.name],
+  ['dtype', (_result, t) => t?.dtype],
+  ['shape', (_result, t) => t?.shape.join('x')],
+  ['elements', (_result, t) => t?.elements],
+  ['wrong', (_result, t) => t?.wrong],
+  ['max_abs', (_result, t) => t?.maxAbs],
+  ['max_rel', (_result, t) => t?.maxRel],
+  ['max_ulp', (_result, t) => t?.maxUlp],
+  ['nmse', (_result, t) => t?.nmse],
+  ['gain', (_result, t) => t?.gain],
+  ['max_error_over_bound', (_result, t) => t?.maxRatio],
+  ['worst_pair', (_result, t) => t?.worstPair],
+  ['worst_position', (_result, t) => t?.worstPosition?.join('/')],
+  ['angles_allowed', ({ table }) => table?.allowed],
+  ['angles_met', ({ table }) => table && (table.met ?? 'none')],
+  ['detail', ({ detail }) => detail],
+];
 
 /**
  * All cases as CSV: a header, and a row for each output (one for a case with nothing to compare). Lines end on CR LF.
@@ -253,35 +235,15 @@ const CSV_COLUMNS = [
  */
 export function verifyToCsv(results: readonly VerifyResult[]): string {
   const cell = (value: string | number | undefined): string => {
-    const text = value === undefined ? '' : String(value);
+    const text = String(value ?? '');
     return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   };
-  const lines: (string | number | undefined)[][] = [[...CSV_COLUMNS]];
-  for (const { id, op, status, tensors, table, detail } of results) {
-    const tail = [table?.allowed, table ? (table.met ?? 'none') : undefined, detail];
-    if (tensors.length === 0) lines.push([id, op, status, ...new Array<undefined>(13).fill(undefined), ...tail]);
-    for (const t of tensors) {
-      lines.push([
-        id,
-        op,
-        status,
-        t.name,
-        t.dtype,
-        t.shape.join('x'),
-        t.elements,
-        t.wrong,
-        t.maxAbs,
-        t.maxRel,
-        t.maxUlp,
-        t.nmse,
-        t.gain,
-        t.maxRatio,
-        t.worstPair,
-        t.worstPosition?.join('/'),
-        ...tail,
-      ]);
-    }
-  }
+  const rows = results.flatMap((result) =>
+    (result.tensors.length === 0 ? [undefined] : result.tensors).map((t) =>
+      CSV_COLUMNS.map(([, value]) => value(result, t)),
+    ),
+  );
+  const lines = [CSV_COLUMNS.map(([name]) => name), ...rows];
   return lines.map((line) => `${line.map(cell).join(',')}\r\n`).join('');
 }
 
@@ -294,7 +256,7 @@ export function verifyToCsv(results: readonly VerifyResult[]): string {
  */
 export function verifyToJunit(title: ReportTitle, results: readonly VerifyResult[]): string {
   const { ok, fail, error, skipped } = countVerified(results);
-  const seconds = (value: number): string => value.toFixed(3);
+  const seconds = (value = 0): string => value.toFixed(3);
   const total = results.reduce((sum, result) => sum + (result.seconds ?? 0), 0);
   const counts = `tests="${ok + fail + error + skipped}" failures="${fail}" errors="${error}" skipped="${skipped}" time="${seconds(total)}"`;
   const lines = [
@@ -307,21 +269,18 @@ export function verifyToJunit(title: ReportTitle, results: readonly VerifyResult
     '    </properties>',
   ];
   for (const result of results) {
-    const open = `    <testcase classname="${escapeMarkup(`ropewalk.${result.op}`)}" name="${escapeMarkup(result.id)}" time="${seconds(result.seconds ?? 0)}"`;
+    const open = `    <testcase classname="${escapeMarkup(`ropewalk.${result.op}`)}" name="${escapeMarkup(result.id)}" time="${seconds(result.seconds)}"`;
     const message = escapeMarkup((result.detail ?? '').split('\n')[0]!);
     // Inside an element line breaks may stay as they are.
     const body = escapeMarkup(verifyLines(result).join('\n')).replaceAll('&#10;', '\n');
-    if (result.status === 'ok') lines.push(`${open}/>`);
-    else if (result.status === 'skipped')
-      lines.push(`${open}>`, `      <skipped message="${message}"/>`, '    </testcase>');
-    else {
-      const tag = result.status === 'fail' ? 'failure' : 'error';
-      lines.push(
-        `${open}>`,
-        `      <${tag} message="${message}" type="${result.op}">${body}</${tag}>`,
-        '    </testcase>',
-      );
-    }
+    const inner = {
+      ok: undefined,
+      skipped: `<skipped message="${message}"/>`,
+      fail: `<failure message="${message}" type="${result.op}">${body}</failure>`,
+      error: `<error message="${message}" type="${result.op}">${body}</error>`,
+    }[result.status];
+    if (inner === undefined) lines.push(`${open}/>`);
+    else lines.push(`${open}>`, `      ${inner}`, '    </testcase>');
   }
   lines.push('  </testsuite>', '</testsuites>', '');
   return lines.join('\n');
