@@ -13,12 +13,11 @@ import type { VectorFolder } from '../../packages/oracle/src/folder.js';
 import { readGoldenFolder } from '../../packages/oracle/src/folder.node.js';
 import { exactWithBounds } from '../../packages/oracle/src/golden/bounds.js';
 import { cPrefix } from '../../packages/oracle/src/golden/c-header.js';
-import type { GoldenCase, GoldenQuestion } from '../../packages/oracle/src/golden/case.js';
+import { GOLDEN_OPS, type GoldenCase, type GoldenQuestion } from '../../packages/oracle/src/golden/case.js';
 import {
   chooseBuiltIn,
   chooseDialect,
   GOLDEN_DIALECTS,
-  GOLDEN_OPS,
   positionsFor,
 } from '../../packages/oracle/src/golden/choose.js';
 import { formatManifest, GOLDEN_FORMS, type GoldenForm } from '../../packages/oracle/src/golden/manifest.js';

@@ -5,9 +5,10 @@
  */
 
 import { parseJson, parseNpy, tensorFromNpy } from '@ropewalk/formats';
-import { type ArrayOf, type Dtype, sizeBytes, type Tensor } from 'ropewalk';
+import { type ArrayOf, type Dtype, isDtype, sizeBytes, type Tensor } from 'ropewalk';
 import { Fields, refuse } from 'ropewalk/backend';
 import { bytesToArray } from './host.js';
+import type { Tolerance } from './judge.js';
 
 /** A folder that can be read. */
 export interface VectorFolder {
@@ -70,4 +71,25 @@ export function readNpy<D extends Dtype>(folder: VectorFolder, file: string, dty
 
 function reinterpret<D extends Dtype>(data: ArrayBufferView, dtype: D): ArrayOf[D] {
   return bytesToArray(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), dtype, 'npy');
+}
+
+/**
+ * Reads a record's field `dtype`.
+ *
+ * @param f - a tensor's record
+ * @throws {RopewalkError} FORMAT when it is missing or unknown
+ */
+export function readDtype(f: Fields): Dtype {
+  const dtype = f.text('dtype');
+  return isDtype(dtype) ? dtype : refuse('FORMAT', f.path('dtype'), 'a dtype such as f32, bf16 or i64', dtype);
+}
+
+/**
+ * Reads a record's fields `atol` and `rtol`.
+ *
+ * @param f - a record of tolerances
+ * @throws {RopewalkError} FORMAT when one is missing or no number
+ */
+export function readTolerance(f: Fields): Tolerance {
+  return { atol: f.number('atol'), rtol: f.number('rtol') };
 }

@@ -7,7 +7,14 @@ export { type MutantScore, scoreVectors, type VectorScore } from './diagnose/sco
 export { describeDiagnosis } from './diagnose/words.js';
 export type { VectorFolder } from './folder.js';
 export { type GgmlRopeParams, ropeByFormula } from './ggml-formula.js';
-export type { GoldenCase, GoldenQuestion, GoldenRope, GoldenRopePart, ToleranceRecord } from './golden/case.js';
+export {
+  GOLDEN_OPS,
+  type GoldenCase,
+  type GoldenQuestion,
+  type GoldenRope,
+  type GoldenRopePart,
+  type ToleranceRecord,
+} from './golden/case.js';
 export {
   type Chosen,
   type ChosenCase,
@@ -16,7 +23,6 @@ export {
   chooseModel,
   chooseRope,
   GOLDEN_DIALECTS,
-  GOLDEN_OPS,
   type GoldenChoice,
   type GoldenDialect,
   positionsFor,

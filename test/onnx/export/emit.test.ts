@@ -7,8 +7,8 @@ import { emitPlan, type GraphForm } from '../../../packages/onnx/src/export/emit
 import { narrowed } from '../../../packages/onnx/src/export/fragments.js';
 import { valueTypes } from '../../../packages/onnx/src/export/shapes.js';
 import { writeOnnxModel } from '../../../packages/onnx/src/format/onnx.js';
-import { bindGolden } from '../../../packages/oracle/src/golden/case.js';
-import { chooseBuiltIn, GOLDEN_OPS } from '../../../packages/oracle/src/golden/choose.js';
+import { bindGolden, GOLDEN_OPS } from '../../../packages/oracle/src/golden/case.js';
+import { chooseBuiltIn } from '../../../packages/oracle/src/golden/choose.js';
 import { blocksFrom } from '../../../packages/ropewalk/src/core/blocks.js';
 import { type Dtype, type FloatDtype, roundTo } from '../../../packages/ropewalk/src/core/dtypes.js';
 import { Tensor, tensorFrom, zeros } from '../../../packages/ropewalk/src/core/tensor.js';

@@ -104,6 +104,19 @@ export interface BoundGolden {
   readonly dtypes: ReadonlyMap<string, Dtype>;
 }
 
+/** The operators that golden cases are about. */
+export const GOLDEN_OPS: readonly OpName[] = [
+  'rope',
+  'add',
+  'argmax',
+  'embedding',
+  'linear',
+  'rearrange',
+  'rms_norm',
+  'self_attention',
+  'swiglu',
+];
+
 /** Operators that copy elements bit for bit: they are never widened. */
 const COPIES: readonly OpName[] = ['argmax', 'embedding', 'rearrange'];
 

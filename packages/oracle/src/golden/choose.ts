@@ -16,19 +16,6 @@ export const GOLDEN_DIALECTS = ['ggml', 'onnx', 'infiniop', 'llaisys', 'huggingf
 /** A dialect whose reach is known. */
 export type GoldenDialect = (typeof GOLDEN_DIALECTS)[number];
 
-/** Operators that a choice can name. */
-export const GOLDEN_OPS: readonly OpName[] = [
-  'rope',
-  'add',
-  'argmax',
-  'embedding',
-  'linear',
-  'rearrange',
-  'rms_norm',
-  'self_attention',
-  'swiglu',
-];
-
 /** How cases are drawn. */
 export interface GoldenChoice {
   /** {@link GOLDEN_SEED} unless given. */
@@ -63,7 +50,7 @@ export interface Chosen {
 export function chooseBuiltIn(ops: readonly OpName[], choice: GoldenChoice = {}): Chosen {
   const rope = ops.includes('rope') ? GOLDEN_ROPE.flatMap((d) => ropeCases(d, choice)) : [];
   const others = GOLDEN_OPERATORS.filter(({ op }) => ops.includes(op))
-    .map((d) => ({ id: d.id, op: d.op, make: () => goldenOperatorQuestion(d, { seed: choice.seed ?? GOLDEN_SEED }) }))
+    .map((d) => ({ id: d.id, op: d.op, make: () => goldenOperatorQuestion(d, choice) }))
     .filter(
       ({ make }) =>
         !choice.dtypes || [...make().inputs.values()].some(({ dtype }) => choice.dtypes!.includes(dtype as FloatDtype)),
@@ -180,15 +167,11 @@ function inDtypes(d: GoldenRopeDefinition, { dtypes }: GoldenChoice): GoldenRope
   return dtypes.map((dtype) => (dtype === d.dtype ? d : { ...d, dtype, id: `${d.id}-${dtype}` }));
 }
 
-function ropeCase(d: GoldenRopeDefinition, { seed = GOLDEN_SEED, positions, heads }: GoldenChoice): ChosenCase {
-  const drawn: GoldenRopeDefinition = {
-    ...d,
-    ...(positions ? { positions } : {}),
-    ...(heads !== undefined && (d.parts?.length ?? 1) === 1
-      ? { parts: [{ ...d.parts?.[0], name: d.parts?.[0]?.name ?? 'x', heads }] }
-      : {}),
-  };
-  return { id: d.id, op: 'rope', make: () => goldenRopeQuestion(drawn, { seed }) };
+function ropeCase(d: GoldenRopeDefinition, choice: GoldenChoice): ChosenCase {
+  const { seed, positions = d.positions, heads } = choice;
+  const [part = { name: 'x', heads: 2 }, ...more] = d.parts ?? [];
+  const parts = heads !== undefined && more.length === 0 ? [{ ...part, heads }] : d.parts;
+  return { id: d.id, op: 'rope', make: () => goldenRopeQuestion({ ...d, positions, parts }, { seed }) };
 }
 
 /** A case as a dialect would be called, or the reason why it cannot be. */
@@ -221,7 +204,7 @@ function ggml(d: GoldenRopeDefinition): GoldenRopeDefinition | string {
     return 'ggml has no mscale: llama.cpp puts it into attn_factor';
   if (attentionFactor !== undefined) return 'ggml multiplies by attn_factor, it does not replace';
   const axes = spec.axes && { ...spec.axes, sections: [0, 1, 2, 3].map((a) => spec.axes!.sections[a] ?? 0) };
-  return { ...d, spec: { ...spec, ...(axes ? { axes } : {}) }, positions: oneForAll(d), positionDtype: 'i32' };
+  return { ...d, spec: { ...spec, axes }, positions: oneForAll(d), positionDtype: 'i32' };
 }
 
 /** ONNX RotaryEmbedding-23: everything is in the caches. */

@@ -3,10 +3,11 @@
  *
  * @module
  */
-import { type Dtype, isDtype, type OpName, type RopeSpec } from 'ropewalk';
+import type { Dtype, RopeSpec } from 'ropewalk';
 import { countElements, type Fields, refuse } from 'ropewalk/backend';
+import { readDtype, readTolerance } from '../folder.js';
 import { boundedShape } from '../host.js';
-import type { GoldenCase, GoldenRope, GoldenRopePart, Json, ToleranceRecord } from './case.js';
+import { GOLDEN_OPS, type GoldenCase, type GoldenRope, type Json, type ToleranceRecord } from './case.js';
 
 /** The first field of every manifest. */
 export const GOLDEN_FORMAT = 'ropewalk-vectors-1';
@@ -46,17 +47,6 @@ export interface GoldenManifest {
   readonly skipped: readonly { readonly id: string; readonly form: GoldenForm; readonly reason: string }[];
 }
 
-const OPS: readonly OpName[] = [
-  'add',
-  'argmax',
-  'embedding',
-  'linear',
-  'rearrange',
-  'rms_norm',
-  'rope',
-  'self_attention',
-  'swiglu',
-];
 const ID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$/;
 const NAME = /^[A-Za-z_][A-Za-z0-9_]{0,63}$/;
 /** What a RoPE's parameters may say: a recipe, say, would change what is exact. */
@@ -92,7 +82,7 @@ export function isGoldenId(id: string): boolean {
  */
 export function formatManifest(manifest: GoldenManifest): string {
   // What is particular to RoPE is the attributes once more.
-  const cases = manifest.cases.map(({ rope: _, ...entry }) => entry);
+  const cases = manifest.cases.map(({ rope: _rope, ...entry }) => entry);
   return `${formatJson({ format: GOLDEN_FORMAT, ...manifest, cases } as unknown as Json, '')}\n`;
 }
 
@@ -134,7 +124,7 @@ export function parseGoldenManifest(fields: Fields): GoldenManifest {
 function parseEntry(f: Fields): GoldenEntry {
   const id = f.text('id');
   if (!isGoldenId(id)) refuse('FORMAT', `${f.where}.id`, 'up to 100 letters, digits, -, _ and .', id);
-  const op = f.oneOf('op', OPS);
+  const op = f.oneOf('op', GOLDEN_OPS);
   const names = new Set<string>();
   const tensors = (key: string): GoldenTensor[] =>
     f.objects(key).map((t) => {
@@ -157,15 +147,14 @@ function parseEntry(f: Fields): GoldenEntry {
     inputs,
     outputs,
     tolerance: parseTolerance(f.object('tolerance')),
-    ...(op === 'rope' ? { rope: parseRope(attributes, inputs) } : {}),
+    rope: op === 'rope' ? parseRope(attributes, inputs) : undefined,
   };
 }
 
 function parseTensor(t: Fields): GoldenTensor {
   const name = t.text('name');
   if (!NAME.test(name)) refuse('FORMAT', `${t.where}.name`, 'a letter, then up to 63 letters, digits and _', name);
-  const dtype = t.text('dtype');
-  if (!isDtype(dtype)) refuse('FORMAT', t.path('dtype'), 'a dtype such as f32, bf16 or i64', dtype);
+  const dtype = readDtype(t);
   const shape = boundedShape(t.integers('shape'), t.path('shape'));
   const sha256 = t.text('sha256');
   if (!/^[0-9a-f]{64}$/.test(sha256)) refuse('FORMAT', t.path('sha256'), '64 hexadecimal digits', sha256);
@@ -175,34 +164,24 @@ function parseTensor(t: Fields): GoldenTensor {
   const values = t.has('values') ? t.integers('values', Number.MIN_SAFE_INTEGER) : undefined;
   if (values && values.length !== countElements(shape))
     refuse('FORMAT', t.path('values'), `${countElements(shape)} values`, values.length);
-  return { name, dtype, shape, sha256, files, ...(values ? { values } : {}) };
+  return { name, dtype, shape, sha256, files, values };
 }
 
 function parseTolerance(f: Fields): ToleranceRecord {
   const given = f.object('parameters');
   const parameters = Object.fromEntries(given.keys().map((key) => [key, given.number(key)]));
-  return {
-    formula: f.text('formula'),
-    parameters,
-    from: f.text('from'),
-    atol: f.number('atol'),
-    rtol: f.number('rtol'),
-  };
+  return { formula: f.text('formula'), parameters, from: f.text('from'), ...readTolerance(f) };
 }
 
 function parseRope(f: Fields, inputs: readonly GoldenTensor[]): GoldenRope {
-  const parts = f.objects('parts').map((p): GoldenRopePart => {
-    const optional = (key: 'cache' | 'rows' | 'weight'): object => (p.has(key) ? { [key]: p.text(key) } : {});
-    const eps = p.has('eps') ? { eps: p.number('eps') } : {};
-    return {
-      x: p.text('x'),
-      out: p.text('out'),
-      ...optional('cache'),
-      ...optional('rows'),
-      ...optional('weight'),
-      ...eps,
-    };
-  });
+  const parts = f.objects('parts').map((p) => ({
+    x: p.text('x'),
+    out: p.text('out'),
+    cache: p.optionalText('cache'),
+    rows: p.optionalText('rows'),
+    weight: p.optionalText('weight'),
+    eps: p.optionalNumber('eps'),
+  }));
   const spec = f.object('spec');
   for (const key of spec.keys()) {
     if (!SPEC_KEYS.includes(key) || spec.raw(key) === null)

@@ -56,7 +56,7 @@ export function openGolden(folder: VectorFolder): GoldenFolder {
       const { id, op, about, separates, attributes, tolerance, rope } = entry;
       const inputs = await load(entry.inputs);
       const outputs = await load(entry.outputs);
-      return { id, op, about, separates, attributes, inputs, outputs, tolerance, ...(rope ? { rope } : {}) };
+      return { id, op, about, separates, attributes, inputs, outputs, tolerance, rope };
     },
   };
 }

@@ -6,12 +6,12 @@
  */
 
 import { writeNpy, writeSafetensors } from '@ropewalk/formats';
-import { type Dtype, type FloatDtype, sizeBytes, type Tensor, tensorFrom } from 'ropewalk';
+import { type FloatDtype, sizeBytes, type Tensor, tensorFrom } from 'ropewalk';
 import { newArray, storeNumber } from 'ropewalk/backend';
 import type { ExpectedOutput } from '../judge.js';
 import { exactWithBounds, toleranceOf } from './bounds.js';
 import { writeHeader } from './c-header.js';
-import type { GoldenCase, GoldenQuestion } from './case.js';
+import { floats, type GoldenCase, type GoldenQuestion } from './case.js';
 import type { GoldenEntry, GoldenForm, GoldenManifest, GoldenTensor } from './manifest.js';
 import { elementBytes, sha256 } from './read.js';
 
@@ -88,32 +88,22 @@ export async function writeCase(
       shape: tensor.shape,
       sha256: hashes.get(name)!,
       files: places.get(name)!,
-      ...shown(tensor),
+      values: shown(tensor),
     }));
   const { id, op, about, separates, attributes, tolerance, rope } = c;
-  const entry = {
-    id,
-    op,
-    about,
-    separates,
-    attributes,
-    inputs: describe(c.inputs),
-    outputs: describe(c.outputs),
-    tolerance,
-    ...(rope ? { rope } : {}),
-  };
-  return { entry, files, skipped };
+  const [inputs, outputs] = [describe(c.inputs), describe(c.outputs)];
+  return { entry: { id, op, about, separates, attributes, inputs, outputs, tolerance, rope }, files, skipped };
 }
 
 function allTensors(c: GoldenCase): [string, Tensor][] {
   return [...c.inputs, ...c.outputs];
 }
 
-function shown(tensor: Tensor): { values?: number[] } {
-  const integer = tensor.dtype[0] === 'i' || tensor.dtype[0] === 'u';
-  if (!integer || tensor.size > SHOWN_VALUES) return {};
-  const values = [...(tensor.readNumbers() as Float64Array)];
-  return values.every(Number.isSafeInteger) ? { values } : {};
+/** The values of a small tensor of integers. */
+function shown(tensor: Tensor): number[] | undefined {
+  if (!/^[iu]/.test(tensor.dtype) || tensor.size > SHOWN_VALUES) return undefined;
+  const values = [...floats(tensor)];
+  return values.every(Number.isSafeInteger) ? values : undefined;
 }
 
 /** What writing one form of a case needs. */
@@ -201,13 +191,13 @@ function sidecar(c: GoldenCase, name: string, tensor: Tensor, { generator, seed,
     case: c.id,
     tensor: name,
     role: output ? 'output' : 'input',
-    dtype: tensor.dtype satisfies Dtype,
+    dtype: tensor.dtype,
     shape: tensor.shape,
     byte_order: 'little',
     sha256: hashes.get(name),
     seed,
     generator,
-    ...(output ? { tolerance: c.tolerance } : {}),
+    tolerance: output ? c.tolerance : undefined,
   };
 }
 

@@ -7,12 +7,11 @@
 import { infiniop } from '@ropewalk/dialects';
 import type { Dtype, HostArray, Runner } from 'ropewalk';
 import { type Fields, newArray, refuse } from 'ropewalk/backend';
-import { readManifest, readNpy, type VectorFolder } from '../folder.js';
+import { readDtype, readManifest, readNpy, readTolerance, type VectorFolder } from '../folder.js';
 import { boundedShape, numbersOf } from '../host.js';
 import { allOf, judgeBits, judgeClose, type Tolerance } from '../judge.js';
 import { formatLabel } from '../label.js';
 import type { ConformanceCase, Verdict } from '../runner.js';
-import { readDtype, readTolerance } from './fields.js';
 
 /**
  * Makes the cases of a folder of InfiniOp vectors, invalid_descriptors.json included where it is present.

@@ -7,12 +7,11 @@
 import { llaisys } from '@ropewalk/dialects';
 import { RopewalkError, type Runner, type Tensor, tensorFrom, zeros } from 'ropewalk';
 import { type Fields, newArray, refuse } from 'ropewalk/backend';
-import { readManifest, readNpy, type VectorFolder } from '../folder.js';
+import { readDtype, readManifest, readNpy, readTolerance, type VectorFolder } from '../folder.js';
 import { boundedShape, viewOf } from '../host.js';
 import { allOf, judgeBits, judgeClose } from '../judge.js';
 import { formatLabel } from '../label.js';
 import type { ConformanceCase, Verdict } from '../runner.js';
-import { readDtype, readTolerance } from './fields.js';
 
 type Call = (runner: Runner, t: (name: string) => Tensor, number: (attribute: string) => number, bias?: Tensor) => void;
 
