@@ -598,7 +598,26 @@ const IMPORT: Rows = {
 };
 
 const observation = () => ({ x: ones(2, 1, 4), y: ones(2, 1, 4), positions: [0, 1], layout: 'bsnh', numAxes: 1 });
+const ropeLine = 'ROPE(type=f32,ne_a=[8,1,2,1],n_dims=8,mode=0,n_ctx=512,fs=1,ef=0,af=1,ff=0,v=0)';
+const ropeParams = () => ({ ...oracle.parseRopeLabel(ropeLine), pos: [0, 1], sections: [0, 0, 0, 0] });
+const JUDGES: Rows = {
+  within: () => [1, 1, 0.5, 'f32'],
+  nmse: () => [[1, 2], new Float32Array(2), 'f32'],
+  judgeNmse: () => ['X', [1, 2], new Float32Array(2), 1, 'f32'],
+  judgeClose: () => ['X', [1, 2], new Float32Array(2), { atol: 1, rtol: 1 }, 'f32'],
+  judgeBits: () => ['X', new Float32Array(2), new Float32Array(2), 'f32'],
+  parseLabel: () => [ropeLine],
+  formatLabel: () => ['ROPE', { type: 'f32', ne_a: [1, 2] }],
+  parseRopeLabel: () => [ropeLine],
+  ropeLabel: () => [ropeParams()],
+  ropeCase: () => ['mine', ropeParams()],
+  ropePlanOfCase: () => [ropeParams()],
+  ropeNmseLimit: () => ['f32'],
+  publishedCases: () => [],
+  extendedCases: () => [],
+};
 const DIAGNOSE: Rows = {
+  ...JUDGES,
   diagnose: () => [
     { ...observation(), norm: { weight: ones(4), eps: 1e-6 } },
     { spec: { ...spec, scaling: { kind: 'linear', factor: 2 } }, direction: 'forward' },
@@ -635,7 +654,11 @@ const ENTRIES: Readonly<Record<string, { readonly rows: Rows; readonly module: o
   },
   '@ropewalk/oracle': { rows: DIAGNOSE, module: oracle },
   '@ropewalk/oracle/node': {
-    rows: { openFolder: () => [goldenPath], openGoldenFolder: () => [goldenPath] },
+    rows: {
+      openFolder: () => [goldenPath],
+      openGoldenFolder: () => [goldenPath],
+      readGoldenFolder: () => [goldenPath],
+    },
     module: oracleNode,
   },
   '@ropewalk/ascend': { rows: AICORE, module: aicore },
@@ -705,48 +728,28 @@ const WITHOUT_ROW: Readonly<Record<string, readonly string[]>> = {
     'allOf',
     'answer',
     'asFormatError',
-    'bytesToTensor',
     'chooseBuiltIn',
     'chooseDialect',
     'chooseModel',
     'chooseRope',
-    'compareOutput',
     'countResults',
     'countVerified',
-    'decodeTensor',
     'demoObservation',
     'describeDiagnosis',
-    'elementBytes',
-    'extendedCases',
-    'formatLabel',
     'formatManifest',
     'formatResult',
     'formatSummary',
     'frequencySvg',
     'goldenOperatorSuite',
     'goldenRopeSuite',
-    'judgeBits',
     'judgeCase',
-    'judgeClose',
-    'judgeNmse',
-    'judgeOutput',
-    'nmse',
     'openGolden',
-    'parseLabel',
-    'parseRopeLabel',
     'positionsFor',
-    'powerOfTwoBelow',
-    'publishedCases',
     'resultToJson',
     'ropeByFormula',
-    'ropeCase',
-    'ropeLabel',
-    'ropeNmseLimit',
-    'ropePlanOfCase',
     'rotationErrorBound',
     'runCases',
     'scoreVectors',
-    'sha256',
     'vectorCases',
     'verifyLines',
     'verifySummary',
@@ -754,7 +757,6 @@ const WITHOUT_ROW: Readonly<Record<string, readonly string[]>> = {
     'verifyToHtml',
     'verifyToJson',
     'verifyToJunit',
-    'within',
     'writeCase',
   ],
   '@ropewalk/oracle/node': ['openProgram', 'readCaseOutputs', 'strangersIn', 'writeGoldenFolder'],
@@ -774,9 +776,10 @@ async function attack(target: object, name: string, row: Row): Promise<string[]>
     // Memory is what these were asked for: 16 GiB may be there.
     if (/^(zeros|ggmlZeros|newArray|allocate)$/.test(name) && label.endsWith('2^31')) continue;
     // What a function of the caller's throws is for the caller.
-    if (/^(launchKernel|openCpu)$/.test(name) && label.endsWith('= proxy of a function')) continue;
+    if (/^(launchKernel|openCpu|judgeClose)$/.test(name) && label.endsWith('= proxy of a function')) continue;
     const what = await complaint(call(args));
     if (name === 'roundTo' && label.endsWith('= NaN')) continue; // a NaN rounds to a NaN
+    if (name === 'nmse' && what === 'NaN in the result') continue; // its answer to numbers that are not alike
     if (what) wrong.push(`${name}, ${label}: ${what}`);
   }
   return wrong;

@@ -37,26 +37,17 @@ export {
 } from './golden/manifest.js';
 export {
   asFormatError,
-  decodeTensor,
-  elementBytes,
   type GoldenFolder,
   openGolden,
-  sha256,
-  type WantedTensor,
 } from './golden/read.js';
 export { GOLDEN_SEED, type GoldenChoices } from './golden/rope.js';
 export { goldenOperatorSuite, goldenRopeSuite } from './golden/suite.js';
 export { answer, type GoldenFile, type WrittenCase, writeCase } from './golden/write.js';
-export { bytesToTensor } from './host.js';
 export {
   allOf,
-  type Comparison,
-  compareOutput,
-  type ExpectedOutput,
   judgeBits,
   judgeClose,
   judgeNmse,
-  judgeOutput,
   nmse,
   type Tolerance,
   within,

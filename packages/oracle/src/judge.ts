@@ -7,8 +7,8 @@
  * @module
  */
 
-import { type Dtype, type FloatDtype, type HostArray, isFloat } from 'ropewalk';
-import { bitsOf, loadNumber, readField, refuse } from 'ropewalk/backend';
+import { type Dtype, type FloatDtype, type HostArray, isDtype, isFloat } from 'ropewalk';
+import { bitsOf, checkName, loadNumber, readField, reading, readList, refuse } from 'ropewalk/backend';
 import { numbersOf } from './host.js';
 import type { Verdict } from './runner.js';
 import { UNIT_ROUNDOFF } from './tolerance.js';
@@ -35,6 +35,7 @@ const FIRST_WRONG = 10;
  */
 export function within(got: number, exact: number, bound: number, dtype?: Dtype): boolean {
   if (got === exact) return true;
+  if (typeof got !== 'number') return false;
   if (!Number.isFinite(exact)) return Number.isNaN(exact) && Number.isNaN(got);
   const limit = Number.isFinite(bound) ? bound : 0;
   if (Number.isFinite(got)) return Math.abs(got - exact) <= limit;
@@ -204,8 +205,14 @@ export function judgeOutput(label: string, got: HostArray, expected: ExpectedOut
  * @param want - what was expected, as many elements
  * @param dtype - of `got`, if known: a value that rounds past its largest number may be infinite
  * @returns 0 for equal; NaN when an element is not finite on one side and not the same on the other
+ * @throws {RopewalkError} SHAPE or DTYPE for anything but lists of numbers
  */
 export function nmse(got: ArrayLike<number>, want: ArrayLike<number>, dtype?: FloatDtype): number {
+  if (dtype !== undefined && !isFloat(dtype)) refuse('DTYPE', 'nmse: dtype', 'a floating dtype', dtype);
+  return nmseOf(readNumbers(got, 'nmse: got'), readNumbers(want, 'nmse: want'), dtype);
+}
+
+function nmseOf(got: ArrayLike<number>, want: ArrayLike<number>, dtype: FloatDtype | undefined): number {
   // Squares of huge numbers overflow and those of tiny ones vanish. Dividing by a power of two loses no precision.
   const unit = powerOfTwoBelow(want);
   let error = 0;
@@ -239,7 +246,7 @@ function powerOfTwoBelow(values: ArrayLike<number>): number {
  * @param want - what was expected
  * @param limit - the largest NMSE that passes, a finite number >= 0
  * @param dtype - as for {@link nmse}
- * @throws {RopewalkError} RANGE for any other limit
+ * @throws {RopewalkError} RANGE for any other limit; SHAPE or DTYPE for anything but lists of numbers
  */
 export function judgeNmse(
   op: string,
@@ -248,9 +255,11 @@ export function judgeNmse(
   limit: number,
   dtype?: FloatDtype,
 ): Verdict {
+  checkName(op, 'judge: op', 'the operator');
   checkLimit(limit, `${op}: limit`);
-  if (got.length !== want.length) return otherLength(op, got, want);
-  const error = nmse(got, want, dtype);
+  const [a, b] = [readNumbers(got, `${op}: got`), readNumbers(want, `${op}: want`)];
+  if (a.length !== b.length) return otherLength(op, a, b);
+  const error = nmse(a, b, dtype);
   // Not `error > limit`: NaN must fail.
   if (!(error <= limit)) return { status: 'fail', detail: `[${op}] NMSE = ${error.toFixed(9)} > ${limit.toFixed(9)}` };
   return { status: 'ok', measure: `NMSE ${error.toExponential(1)}` };
@@ -270,7 +279,7 @@ export interface Tolerance {
  * @param want - what was expected
  * @param tolerance - absolute and relative, finite numbers >= 0; or a function that gives the bound of element i
  * @param dtype - as for {@link within}
- * @throws {RopewalkError} RANGE for any other tolerance
+ * @throws {RopewalkError} RANGE for any other tolerance; SHAPE or DTYPE for anything but lists of numbers
  */
 export function judgeClose(
   op: string,
@@ -279,9 +288,22 @@ export function judgeClose(
   tolerance: Tolerance | ((i: number) => number),
   dtype?: Dtype,
 ): Verdict {
-  const bound = boundOf(tolerance, want, `${op}: tolerance`);
-  if (got.length !== want.length) return otherLength(op, got, want);
-  return verdictOf(op, compareElements(got, want, { bound, dtype }), bound);
+  checkName(op, 'judge: op', 'the operator');
+  const [a, b] = [readNumbers(got, `${op}: got`), readNumbers(want, `${op}: want`)];
+  const bound = boundOf(tolerance, b, `${op}: tolerance`);
+  if (dtype !== undefined && !isDtype(dtype)) refuse('DTYPE', `${op}: dtype`, 'a dtype', dtype);
+  if (a.length !== b.length) return otherLength(op, a, b);
+  return verdictOf(op, compareElements(a, b, { bound, dtype }), bound);
+}
+
+/** A caller's numbers: a typed array as it is, any other list in a copy. */
+function readNumbers(given: ArrayLike<number>, where: string): ArrayLike<number> {
+  const list = readList(given, where, 'a list of numbers');
+  // All elements of a typed array are alike.
+  const count = ArrayBuffer.isView(list) ? Math.min(1, (list as ArrayLike<number>).length) : list.length;
+  for (let n = 0; n < count; n++)
+    if (typeof list[n] !== 'number') refuse('DTYPE', `${where}[${n}]`, 'a number', list[n]);
+  return list;
 }
 
 function boundOf(
@@ -324,9 +346,13 @@ function otherLength(op: string, got: ArrayLike<unknown>, want: ArrayLike<unknow
  * @param got - what came
  * @param want - what was expected, same element size
  * @param computed - the dtype of elements that were computed, not copied: any NaN passes for a computed NaN, whatever its payload
+ * @throws {RopewalkError} RANGE for anything but typed arrays
  */
 export function judgeBits(op: string, got: HostArray, want: HostArray, computed?: Dtype): Verdict {
-  const [a, b] = [bitsOf(got), bitsOf(want)];
+  checkName(op, 'judge: op', 'the operator');
+  if (computed !== undefined && !isDtype(computed)) refuse('DTYPE', `${op}: computed`, 'a dtype', computed);
+  const a = reading(`${op}: got`, () => bitsOf(got));
+  const b = reading(`${op}: want`, () => bitsOf(want));
   if (a.BYTES_PER_ELEMENT !== b.BYTES_PER_ELEMENT || a.length !== b.length) {
     const size = (bits: typeof a): string => `${bits.length} × ${bits.BYTES_PER_ELEMENT}`;
     return { status: 'fail', detail: `[${op}] ${size(a)} bytes, expected ${size(b)}` };

@@ -6,7 +6,7 @@
  *
  * @module
  */
-import { refuse } from 'ropewalk/backend';
+import { checkName, readList, readOptions, refuse } from 'ropewalk/backend';
 
 /** A label taken apart: `NAME(key=value,…)`. */
 export interface ParsedLabel {
@@ -24,6 +24,7 @@ const MAX_LABEL_LENGTH = 4096;
  * @throws {RopewalkError} FORMAT when the line has another form
  */
 export function parseLabel(line: string): ParsedLabel {
+  if (typeof line !== 'string') refuse('FORMAT', 'case', 'a label', line);
   const text = line.trim();
   const match = text.length > MAX_LABEL_LENGTH ? null : /^([A-Za-z][A-Za-z0-9_]*)\((.*?)\)(:.*)?$/s.exec(text);
   if (!match)
@@ -56,8 +57,18 @@ export function formatLabel(
   name: string,
   values: Readonly<Record<string, string | number | readonly (string | number)[] | undefined>>,
 ): string {
-  const items = Object.entries(values)
+  checkName(name, 'case', 'the operator');
+  const textOf = (key: string, value: unknown): string => {
+    if (typeof value !== 'string' && typeof value !== 'number')
+      refuse('FORMAT', `case: ${key}`, 'a text, a number or a list of these', value);
+    return String(value);
+  };
+  const items = Object.entries(readOptions(values, 'case: values'))
     .filter(([, value]) => value !== undefined)
-    .map(([key, value]) => `${key}=${Array.isArray(value) ? `[${value.join(',')}]` : value}`);
+    .map(([key, value]) =>
+      typeof value === 'object'
+        ? `${key}=[${Array.from(readList(value, `case: ${key}`), (item) => textOf(key, item)).join(',')}]`
+        : `${key}=${textOf(key, value)}`,
+    );
   return `${name}(${items.join(',')})`;
 }

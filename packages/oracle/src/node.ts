@@ -1,5 +1,5 @@
 /** For Node only: what opens files. @module @ropewalk/oracle/node */
-export { openFolder, openGoldenFolder } from './folder.node.js';
+export { type GoldenOnDisk, openFolder, openGoldenFolder, readGoldenFolder } from './folder.node.js';
 export { type WriteGoldenOptions, writeGoldenFolder } from './golden/write-folder.node.js';
 export { readCaseOutputs, strangersIn } from './verify/outputs.node.js';
 export { openProgram, type ProgramUnderTest } from './verify/program.node.js';

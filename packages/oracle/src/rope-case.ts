@@ -7,7 +7,17 @@
 
 import { ropePlanFromGgml } from '@ropewalk/dialects';
 import { bindRope, type FloatDtype, type RopePlan, type Runner, roundTo, Tensor } from 'ropewalk';
-import { extentOf, Fields, type RandomStream, randomFrom, refuse } from 'ropewalk/backend';
+import {
+  checkName,
+  extentOf,
+  Fields,
+  type RandomStream,
+  randomFrom,
+  readField,
+  readList,
+  readOptions,
+  refuse,
+} from 'ropewalk/backend';
 import { type GgmlRopeParams, ropeByFormula } from './ggml-formula.js';
 import { hostTensor } from './host.js';
 import { judgeNmse } from './judge.js';
@@ -55,9 +65,11 @@ const MAX_ELEMENTS = 2 ** 27;
 /**
  * Writes a case's label; upstream's first parameters look exactly as upstream prints them.
  *
- * @param p - the parameters
+ * @param params - the case
+ * @throws {RopewalkError} as {@link parseRopeLabel}
  */
-export function ropeLabel(p: RopeCaseParams): string {
+export function ropeLabel(params: RopeCaseParams): string {
+  const p = checkParams(params);
   // Upstream prints six decimals; a value that needs more is written whole, so that the label still reproduces it.
   const six = (x: number): string => (Number(x.toFixed(6)) === x ? x.toFixed(6) : String(x));
   const { type, ne_a, n_dims, mode, n_ctx, fs, ef, af, ff, v, sections, pos } = p;
@@ -76,15 +88,28 @@ export function ropeLabel(p: RopeCaseParams): string {
  * @throws {RopewalkError} FORMAT, RANGE or SHAPE, naming the key
  */
 export function parseRopeLabel(line: string | ParsedLabel): RopeCaseParams {
-  const { name, values } = typeof line === 'string' ? parseLabel(line) : line;
+  const parsed = typeof line === 'string' ? parseLabel(line) : line;
+  const [name, values] = [readField(parsed, 'name', 'case'), readField(parsed, 'values', 'case')];
   if (name !== 'ROPE') refuse('FORMAT', 'case', 'a ROPE(…) line', name);
+  if (!(values instanceof Map)) refuse('FORMAT', 'case: values', 'a Map', values);
   for (const key of values.keys()) if (!KEYS.includes(key)) refuse('FORMAT', 'case: key', KEYS.join(', '), key);
-  const given = [...values].map(([key, text]): [string, unknown] => [key, labelValue(text)]);
-  const f = new Fields(new Map<string, unknown>([...Object.entries(DEFAULTS), ...given]), 'case');
-  const bit = (key: string): 0 | 1 => f.integer(key, 0, 1) as 0 | 1;
+  return readParams(new Fields(new Map([...values].map(([key, text]) => [key, labelValue(String(text))])), 'case'));
+}
+
+/** Copies a caller's parameters, checks them, and fills in defaults. */
+function checkParams(params: RopeCaseParams): ReturnType<typeof readParams> {
+  const copy: Record<string, unknown> = { ...readOptions(params, 'case') };
+  for (const key of ['ne_a', 'sections', 'pos'] as const)
+    if (copy[key] !== undefined) copy[key] = Array.from(readList(copy[key] as number[], `case: ${key}`));
+  return readParams(new Fields(copy, 'case'));
+}
+
+/** Reads a case's parameters, and fills in defaults. */
+function readParams(f: Fields): RopeCaseParams & Required<Omit<RopeCaseParams, 'sections' | 'pos'>> {
+  const bit = (key: string): 0 | 1 | undefined => f.optionalInteger(key, 0, 1) as 0 | 1 | undefined;
   const ne = f.integers('ne_a');
   if (ne.length !== 4) refuse('FORMAT', 'case: ne_a', 'four integers: head_dim, heads, tokens, batch', ne);
-  const v = bit('v');
+  const v = f.integer('v', 0, 1) as 0 | 1;
   if (ne.reduce((product, n) => product * n, v ? 24 : 1) > MAX_ELEMENTS)
     refuse('RANGE', 'case: ne_a', `at most ${MAX_ELEMENTS} elements`, ne);
   const mode = f.integer('mode');
@@ -93,8 +118,8 @@ export function parseRopeLabel(line: string | ParsedLabel): RopeCaseParams {
   const tokens = ne[2]! * (mode >= 8 ? 4 : 1);
   if (pos && pos.length !== tokens) refuse('SHAPE', 'case: pos', `${tokens} positions`, pos.length);
   const sections = f.has('sections') ? f.integers('sections', Number.MIN_SAFE_INTEGER) : undefined;
-  if (mode >= 8 && sections?.length !== 4)
-    refuse('FORMAT', 'case: sections', 'four integers for modes 8, 24 and 40', values.get('sections'));
+  if ((sections || mode >= 8) && sections?.length !== 4)
+    refuse('FORMAT', 'case: sections', 'four integers for modes 8, 24 and 40', sections);
   return {
     type: f.oneOf('type', ['f32', 'f16', 'bf16', 'f64']),
     ne_a: ne as unknown as RopeCaseParams['ne_a'],
@@ -106,13 +131,13 @@ export function parseRopeLabel(line: string | ParsedLabel): RopeCaseParams {
     af: f.number('af'),
     ff: f.integer('ff', 0, 2) as 0 | 1 | 2,
     v,
-    inplace: bit('inplace'),
-    n_offs: f.integer('n_offs', 0, 2 ** 20),
-    fb: f.number('fb'),
-    n_ctx_orig: f.number('n_ctx_orig'),
-    bf: f.number('bf'),
-    bs: f.number('bs'),
-    fwd: bit('fwd'),
+    inplace: bit('inplace') ?? DEFAULTS.inplace,
+    n_offs: f.optionalInteger('n_offs', 0, 2 ** 20) ?? DEFAULTS.n_offs,
+    fb: f.optionalNumber('fb') ?? DEFAULTS.fb,
+    n_ctx_orig: f.optionalNumber('n_ctx_orig') ?? DEFAULTS.n_ctx_orig,
+    bf: f.optionalNumber('bf') ?? DEFAULTS.bf,
+    bs: f.optionalNumber('bs') ?? DEFAULTS.bs,
+    fwd: bit('fwd') ?? DEFAULTS.fwd,
     sections,
     pos,
   };
@@ -133,6 +158,7 @@ function labelValue(text: string): unknown {
  * @param params - the case
  */
 export function ropeCase(suite: string, params: RopeCaseParams): ConformanceCase {
+  checkName(suite, 'case: suite', 'the suite');
   return { suite, label: ropeLabel(params), run: (runner) => runRopeCase(params, runner) };
 }
 
@@ -147,7 +173,7 @@ export function ropePlanOfCase(params: RopeCaseParams): RopePlan {
 
 /** Everything that follows from the label. */
 function drawCase(params: RopeCaseParams) {
-  const p = { ...DEFAULTS, ...params };
+  const p = checkParams(params);
   const [ne0, , ne2] = p.ne_a;
   const random = randomFrom(ropeLabel(params));
   const x = drawX(p.type, p.ne_a, p.v === 1, random);
