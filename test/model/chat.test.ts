@@ -172,11 +172,7 @@ describe('chat templates', () => {
         code,
         message,
       });
-    refuses(
-      'UNSUPPORTED',
-      /chat: template: the model has no chat template\. It may be no chat model: give it a text/,
-      undefined,
-    );
+    refuses('UNSUPPORTED', /chat: template: the model has no chat template\. Give it a text to continue/, undefined);
     refuses('UNSUPPORTED', /the model has no template "x"\. Name one of its own: "rag"/, { rag: 'R' }, hello, {
       template: 'x',
     });
@@ -190,7 +186,11 @@ describe('chat templates', () => {
       /^chat: messages: .* refuses them: "no system role"\. Change them/,
       "{{ raise_exception('no system role') }}",
     );
-    refuses('RANGE', /^chat: messages: .* got "raise_exception\(\) without a message"/, '{{ raise_exception() }}');
+    refuses(
+      'RANGE',
+      /^chat: messages: .* refuses them: "raise_exception\(\) without a message"/,
+      '{{ raise_exception() }}',
+    );
     const mistakes: Record<string, RegExp> = {
       '{{ nonesuch() }}': /not a function/,
       "{{ 'a' | nonesuch }}": /Unknown StringValue filter: nonesuch/,

@@ -1,5 +1,6 @@
 /**
- * Arguments of the decoder's public functions. What is not of the right kind is refused by name before anything is done.
+ * Arguments of the decoder's public functions. What is not of the right kind is refused by name before anything is
+ * done.
  *
  * @module
  */

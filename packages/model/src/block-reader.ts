@@ -6,8 +6,8 @@
 import { numberFromF16 } from 'ropewalk';
 
 /**
- * Writes the weights of the block at byte `at` of `b` to `y`, from index 0 on. Every weight is exact in float64, so rounding it
- * to f32 gives the bits of ggml's `to_float`, including the sign of zero.
+ * Writes the weights of the block at byte `at` of `b` to `y`, from index 0 on. Every weight is exact in float64, so
+ * rounding it to f32 gives the bits of ggml's `to_float`, including the sign of zero.
  */
 export type Widen = (b: Uint8Array, at: number, y: Float64Array) => void;
 

@@ -1,9 +1,10 @@
 /**
  * Runs a chat template from an untrusted file within bounds.
  *
- * A template is a program. It can loop without end, double a value on every line, or ask for a text of 10^12 characters; the
- * last two end the process, not the call. @huggingface/jinja interprets it. Here every step of the interpreter is counted, and
- * every value is measured before it is used. What one step makes of two values (`join`, `replace`, `indent`) is estimated first.
+ * A template is a program. It can loop without end, double a value on every line, or ask for a text of 10^12
+ * characters; the last two end the process, not the call. @huggingface/jinja interprets it. Here every step of the
+ * interpreter is counted, and every value is measured before it is used. What one step makes of two values (`join`,
+ * `replace`, `indent`) is estimated first.
  *
  * @module
  */
@@ -22,7 +23,10 @@ const MAX_STEPS = 2 ** 22;
 const PASS = 4;
 /** Ends what counting cannot foresee, such as a slow machine. */
 const MAX_SECONDS = 5;
-/** Characters of a value; a list also counts {@link ELEMENT} for each element. A context of a million tokens has a quarter of it. */
+/**
+ * Characters of a value; a list also counts {@link ELEMENT} for each element. A context of a million tokens has a
+ * quarter of it.
+ */
 const MAX_VALUE = 2 ** 24;
 /** The same for all values together, and all text written. */
 const MAX_MADE = 2 ** 27;
@@ -174,7 +178,9 @@ class BoundedInterpreter extends (Interpreter as unknown as InterpreterClass) {
     } else if (WRITES.has(outer.type) && outer.test !== node && outer.value !== node) this.#made += size;
   }
 
-  /** About how many characters a value takes when it is written out. A value is counted as made when it is first seen. */
+  /**
+   * About how many characters a value takes when it is written out. A value is counted as made when it is first seen.
+   */
   #sizeOf(value: Value): number {
     if (value.type === 'StringValue') {
       const { length } = value.value as string;
@@ -285,8 +291,8 @@ export function parseTemplate(source: string): Program {
  *
  * @param program - of {@link parseTemplate}
  * @param variables - what it sees besides Jinja's own names
- * @throws {RopewalkError} RANGE when it takes too many steps, too long or too much memory, and when it refuses the messages by
- *   raise_exception
+ * @throws {RopewalkError} RANGE when it takes too many steps, too long or too much memory, and when it refuses the
+ *   messages by raise_exception
  * @throws {Error} the library's own errors; that of `break` and `continue` outside of a loop has no message
  */
 export function renderBounded(program: Program, variables: Readonly<Record<string, unknown>>): string {
@@ -307,7 +313,8 @@ export function renderBounded(program: Program, variables: Readonly<Record<strin
   try {
     return String(new BoundedInterpreter(environment).run(program).value);
   } catch (error) {
-    // The stack is full, or a text is longer than the engine allows. A negative count, as in indent(-1), is a plain mistake.
+    // The stack is full, or a text is longer than the engine allows. A negative count, as in indent(-1), is a plain
+    // mistake.
     if (error instanceof RangeError && !/count|repeat/i.test(error.message))
       return tooMuch(`a macro, list or text has no end: ${error.message}`);
     throw error;

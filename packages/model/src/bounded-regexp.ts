@@ -1,9 +1,9 @@
 /**
  * Regular expressions from untrusted files, matched in bounded time.
  *
- * JavaScript's own engine cannot be interrupted, and takes 2^n steps for patterns such as `(a+)+$`. This one backtracks too,
- * with the same results, but it counts steps and refuses a text that takes too many. A book of a megabyte takes 0.9 s; the
- * engine's own takes 0.6 s.
+ * JavaScript's own engine cannot be interrupted, and takes 2^n steps for patterns such as `(a+)+$`. This one backtracks
+ * too, with the same results, but it counts steps and refuses a text that takes too many. A book of a megabyte takes
+ * 0.9 s; the engine's own takes 0.6 s.
  *
  * @module
  * @see https://tc39.es/ecma262/#sec-patterns, with the flag u
@@ -14,7 +14,10 @@ import { fail, show } from 'ropewalk/backend';
 const STEPS_PER_CHARACTER = 128;
 /** Further steps for each text. */
 const STEPS_PER_TEXT = 4096;
-/** Unused steps are kept for harder texts, up to this many: some patterns look ahead over a long number at every third digit. */
+/**
+ * Unused steps are kept for harder texts, up to this many: some patterns look ahead over a long number at every third
+ * digit.
+ */
 const STEPS_KEPT = 2 ** 20;
 /** Parts of a pattern, with repeats such as `{1,50}` written out. Published patterns have a few hundred. */
 const MAX_PARTS = 8192;
@@ -62,8 +65,8 @@ export class BoundedRegExp extends RegExp {
    * @param pattern - with the flag u; a BoundedRegExp when JavaScript copies one, as `split` does
    * @param flags - gu, or those of the copy
    * @param where - the pattern's name in messages
-   * @throws {RopewalkError} UNSUPPORTED for back-references, word boundaries, flags inside, look-behinds of varying length,
-   *   endless repeats of a part that can be empty, and patterns that are too large
+   * @throws {RopewalkError} UNSUPPORTED for back-references, word boundaries, flags inside, look-behinds of varying
+   *   length, endless repeats of a part that can be empty, and patterns that are too large
    */
   constructor(pattern: RegExp, flags = 'gu', where = 'pattern') {
     super(pattern, flags);
@@ -107,7 +110,8 @@ export class BoundedRegExp extends RegExp {
       let pc = open.pop()!;
       for (;;) {
         if (budget.steps-- <= 0) {
-          const sentence = `it takes more than ${STEPS_PER_CHARACTER} steps a character for a text of ${text.length} characters`;
+          const limit = `${STEPS_PER_CHARACTER} steps a character`;
+          const sentence = `it takes more than ${limit} for a text of ${text.length} characters`;
           fail('RANGE', this.#where, `${sentence}. The pattern is hostile, or not made for this kind of text.`);
         }
         const instruction = program[pc]!;

@@ -39,7 +39,8 @@ function sourceOf(data: FileData): ByteSource | undefined {
 }
 
 /**
- * Opens a file on a server. It is read piece by piece if the server answers range requests; otherwise it is fetched once.
+ * Opens a file on a server. It is read piece by piece if the server answers range requests; otherwise it is fetched
+ * once.
  *
  * @param url - its address
  * @param given - options of fetch, such as headers and credentials

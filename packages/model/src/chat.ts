@@ -1,9 +1,9 @@
 /**
  * Chat templates: messages → the text that a model was trained to answer.
  *
- * A template is a program in Jinja that comes with the model; @huggingface/jinja runs it. It sees the messages and a few
- * texts, and cannot reach files, the network or this library. bounded-jinja.ts ends a template that takes too much time or
- * memory.
+ * A template is a program in Jinja that comes with the model; @huggingface/jinja runs it. It sees the messages and a
+ * few texts, and cannot reach files, the network or this library. bounded-jinja.ts ends a template that takes too much
+ * time or memory.
  *
  * @module
  */
@@ -40,15 +40,15 @@ const MAX_DEPTH = 100;
 const MAX_MESSAGES = 2 ** 16;
 
 /**
- * Renders messages with the model's chat template. Encode the text with `{ parseSpecial: true, addBos: false }`: a template
- * writes BOS itself if the model wants it, as in transformers.
+ * Renders messages with the model's chat template. Encode the text with `{ parseSpecial: true, addBos: false }`: a
+ * template writes BOS itself if the model wants it, as in transformers.
  *
  * @param tokenizer - has the templates, and the texts of BOS and EOS
  * @param messages - oldest first
  * @param given - options
  * @returns the text
- * @throws {RopewalkError} UNSUPPORTED for a model without a template; RANGE for malformed messages, and for messages that the
- *   template refuses; FORMAT for a template that is not Jinja, or fails with these messages
+ * @throws {RopewalkError} UNSUPPORTED for a model without a template; RANGE for malformed messages, and for messages
+ *   that the template refuses; FORMAT for a template that is not Jinja, or fails with these messages
  * @example const text = renderChat(model.tokenizer, [{ role: 'user', content: 'Who are you?' }]);
  * @see https://huggingface.co/docs/transformers/main/en/chat_templating
  */
@@ -76,7 +76,7 @@ export function renderChat(tokenizer: Tokenizer, messages: readonly ChatMessage[
     const sentence =
       names.length > 0
         ? `the model has no template ${show(name)}. Name one of its own: ${names.map(show).join(', ')}.`
-        : 'the model has no chat template. It may be no chat model: give it a text to continue, or a template of your own.';
+        : 'the model has no chat template. Give it a text to continue, or a template of your own as templateText.';
     fail('UNSUPPORTED', 'chat: template', sentence);
   }
   const template = quietly('it is no Jinja template', () => parseTemplate(source));

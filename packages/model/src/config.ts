@@ -31,8 +31,8 @@ type RopeReader = (context: number) => ModelRope;
  * @param json - the parsed file
  * @param generation - generation_config.json, parsed, if there is one; its end tokens replace those of config.json
  * @param where - the file's name in messages
- * @throws {RopewalkError} FORMAT for a field that is missing or malformed; UNSUPPORTED for a model or a step that is not
- *   computed here
+ * @throws {RopewalkError} FORMAT for a field that is missing or malformed; UNSUPPORTED for a model or a step that is
+ *   not computed here
  */
 export function configFromJson(json: unknown, generation?: unknown, where = 'config.json'): DecoderConfig {
   const fields: Fields = new Fields(json, where);
@@ -208,7 +208,8 @@ type Draft = Omit<DecoderConfig, 'headDim' | 'layers' | 'notes'> & {
 /** Reads RoPE, and checks what must hold between the fields. */
 function finish(fields: Fields, read: RopeReader, { windowsOf, notes = [], ...draft }: Draft): DecoderConfig {
   const { numHeads, numKvHeads, maxContext } = draft;
-  // The last answer is kept: sessions of one size are opened again and again, and share tables by the identity of a spec.
+  // The last answer is kept: sessions of one size are opened again and again, and share tables by the identity of a
+  // spec.
   let last: { context: number; rope: ModelRope } | undefined;
   const ropes: RopeReader = (context) => {
     if (last?.context !== context) last = { context, rope: read(context) };

@@ -1,10 +1,12 @@
 /**
  * The forward pass, top to bottom.
  *
- * Letters in shapes: t tokens of this batch, p tokens before them, h hidden, n heads, m key/value heads, d head_dim, f intermediate.
+ * Letters in shapes: t tokens of this batch, p tokens before them, h hidden, n heads, m key/value heads, d head_dim, f
+ * intermediate.
  *
  * @module
- * @see karpathy/llama2.c@350e04f run.c, forward, whose reading order this keeps; arXiv:2302.13971 (Llama), arXiv:2505.09388 (Qwen3)
+ * @see karpathy/llama2.c@350e04f run.c, forward, whose reading order this keeps; arXiv:2302.13971 (Llama),
+ *   arXiv:2505.09388 (Qwen3)
  */
 import {
   bindRopeParts,
@@ -39,7 +41,8 @@ export interface Decoder {
  *
  * @param tokens - `[t]`, ids below the vocabulary's size, 1 <= t <= CHUNK_TOKENS
  * @param cache - of the session, with room for t more tokens; its length grows by t
- * @returns the residual stream after the last layer, `[t, h]`, f32: a view of the scratch memory, valid until the next batch
+ * @returns the residual stream after the last layer, `[t, h]`, f32: a view of the scratch memory, valid until the next
+ *   batch
  */
 export function forward(
   { runner, config, weights, scratch }: Decoder,
@@ -138,7 +141,7 @@ export function logitsOf(decoder: Decoder, x: Tensor<'f32'>): Tensor<'f32'> {
 /** The activations of a batch, `[t, width]` each. */
 type Rows = { readonly [P in keyof ReturnType<typeof activationWidths>]: Tensor<'f32'> };
 
-/** Memory for activations, shared by all batches of all sessions. It grows when a larger batch comes than any before. */
+/** Memory for activations, shared by all batches of all sessions. It grows when a larger batch comes. */
 export class Scratch {
   readonly #runner: Runner;
   readonly #config: DecoderConfig;

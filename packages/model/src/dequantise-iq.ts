@@ -1,6 +1,7 @@
 /**
- * ggml's formats whose weights come in groups from a grid: IQ1, IQ2 and IQ3. A code picks 8 (IQ3: 4) absolute values at once, and signs are
- * stored beside it; IQ1's grid holds -1, 0 and 1 itself. All blocks have 256 weights in 8 sub-blocks of 32, of 4 groups of 8.
+ * ggml's formats whose weights come in groups from a grid: IQ1, IQ2 and IQ3. A code picks 8 (IQ3: 4) absolute values at
+ * once, and signs are stored beside it; IQ1's grid holds -1, 0 and 1 itself. All blocks have 256 weights in 8
+ * sub-blocks of 32, of 4 groups of 8.
  *
  * @module
  * @see ggml-org/ggml@d99724f src/ggml-quants.c, dequantize_row_iqNAME; src/ggml-common.h for the structs and the grids
@@ -132,8 +133,8 @@ export const IQ1_S: Widen = (b, at, y) => {
 };
 
 /**
- * 32 low bytes of codes, 32 halves of bytes with 3 high bits and the sign of the shift, then four u16: each 4 scales of 3 bits for 16 weights,
- * and 4 bits of d.
+ * 32 low bytes of codes, 32 halves of bytes with 3 high bits and the sign of the shift, then four u16: each 4 scales of
+ * 3 bits for 16 weights, and 4 bits of d.
  */
 export const IQ1_M: Widen = (b, at, y) => {
   const scales = [48, 50, 52, 54].map((byte) => u16(b, at + byte));

@@ -2,7 +2,8 @@
  * ggml's block formats that no kernel multiplies. They are widened once, when a model is loaded.
  *
  * @module
- * @see ggml-org/ggml@d99724f src/ggml-quants.c, dequantize_row_NAME; gguf-py/gguf/quants.py of ggml-org/llama.cpp@150f157
+ * @see ggml-org/ggml@d99724f src/ggml-quants.c, dequantize_row_NAME; gguf-py/gguf/quants.py of
+ *   ggml-org/llama.cpp@150f157
  */
 
 import { bf16FromNumber, f16FromNumber } from 'ropewalk';
@@ -15,8 +16,9 @@ function signed(byte: number): number {
 }
 
 /**
- * 32 weights of `bits` each: d, then m where the format has one, then the fifth bits where it has those, then 16 bytes of two halves. Weight
- * j is the low half of byte j, weight j + 16 the high half. With m: d·q + m. Without: d·(q − 2^(bits−1)).
+ * 32 weights of `bits` each: d, then m where the format has one, then the fifth bits where it has those, then 16 bytes
+ * of two halves. Weight j is the low half of byte j, weight j + 16 the high half. With m: d·q + m. Without m:
+ * d·(q − 2^(bits−1)).
  */
 function small(bits: 4 | 5, hasMinimum: boolean): BlockReader {
   const fifths = hasMinimum ? 4 : 2;
@@ -47,8 +49,9 @@ function scaleOf(b: Uint8Array, at: number, s: number): [scale: number, minimum:
 }
 
 /**
- * 256 weights in 8 sub-blocks of 32: d, dmin, 12 bytes of scales, the fifth bits where the format has them (bit s of byte i for weight i of
- * sub-block s), then 128 bytes: sub-blocks 2c and 2c + 1 are the low and the high halves of bytes 32c … 32c + 31. Weight: d·scale·q − dmin·minimum.
+ * 256 weights in 8 sub-blocks of 32: d, dmin, 12 bytes of scales, the fifth bits where the format has them (bit s of
+ * byte i for weight i of sub-block s), then 128 bytes: sub-blocks 2c and 2c + 1 are the low and the high halves of
+ * bytes 32c … 32c + 31. Weight: d·scale·q − dmin·minimum.
  */
 function superBlock(bits: 4 | 5): BlockReader {
   const fifths = 16;
@@ -75,8 +78,9 @@ function superBlock(bits: 4 | 5): BlockReader {
 }
 
 /**
- * 256 weights in 16 sub-blocks of 16: 128 bytes of low halves, 64 of high pairs, 16 signed scales, d. In each half of 128, quarter c of 32:
- * low bits from byte 32·(c mod 2) + i, low half for c < 2; high bits 2c of byte i. Weight: d·scale·(q − 32).
+ * 256 weights in 16 sub-blocks of 16: 128 bytes of low halves, 64 of high pairs, 16 signed scales, d. In each half of
+ * 128, quarter c of 32: low bits from byte 32·(c mod 2) + i, low half for c < 2; high bits 2c of byte i. Weight:
+ * d·scale·(q − 32).
  */
 const Q6_K: Widen = (b, at, y) => {
   const d = half(b, at + 208);
@@ -100,8 +104,8 @@ const Q8_0: Widen = (b, at, y) => {
 };
 
 /**
- * 256 weights in 16 sub-blocks of 16: 16 bytes of scale and minimum, 4 bits each; 64 bytes of weights, d, dmin. In each half of 128, quarter
- * c of 32 is bits 2c of its 32 bytes. Weight: d·scale·q − dmin·minimum.
+ * 256 weights in 16 sub-blocks of 16: 16 bytes of scale and minimum, 4 bits each; 64 bytes of weights, d, dmin. In each
+ * half of 128, quarter c of 32 is bits 2c of its 32 bytes. Weight: d·scale·q − dmin·minimum.
  */
 const Q2_K: Widen = (b, at, y) => {
   const d = half(b, at + 80);
@@ -114,8 +118,8 @@ const Q2_K: Widen = (b, at, y) => {
 };
 
 /**
- * 256 weights in 16 sub-blocks of 16: 32 bytes of high bits (bit s of byte i for weight i of the eighth s), 64 bytes of low bits as in Q2_K,
- * 12 bytes of scales, 6 bits each, d. Weight: d·(scale − 32)·(q − 4).
+ * 256 weights in 16 sub-blocks of 16: 32 bytes of high bits (bit s of byte i for weight i of the eighth s), 64 bytes of
+ * low bits as in Q2_K, 12 bytes of scales, 6 bits each, d. Weight: d·(scale − 32)·(q − 4).
  */
 const Q3_K: Widen = (b, at, y) => {
   const d = half(b, at + 108);
@@ -137,7 +141,7 @@ function quarterOf(b: Uint8Array, at: number, n: number): number {
 
 /** The values of IQ4's codes. */
 const IQ4 = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
-/** Twice the values of E2M1: a sign, two bits of exponent, one of mantissa. Code 8, minus zero, is plain zero in ggml. */
+/** Twice the values of E2M1: a sign, two bits of exponent, one of mantissa. Code 8 is plain zero in ggml. */
 const E2M1 = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
 /** Writes weights of 4 bits from `count / 2` bytes in two halves: byte j holds weights j and j + count / 2. */
@@ -160,7 +164,10 @@ function writeHalves(
 /** 32 weights: d, then 16 bytes of codes. */
 const IQ4_NL: Widen = (b, at, y) => writeHalves(y, 0, half(b, at), IQ4, b, at + 2, 32);
 
-/** 256 weights in 8 sub-blocks of 32: d, a u16 of the scales' two high bits, 4 bytes of their low bits, 128 bytes of codes as in IQ4_NL. */
+/**
+ * 256 weights in 8 sub-blocks of 32: d, a u16 of the scales' two high bits, 4 bytes of their low bits, 128 bytes of
+ * codes as in IQ4_NL.
+ */
 const IQ4_XS: Widen = (b, at, y) => {
   const d = half(b, at);
   for (let s = 0; s < 8; s++) {
@@ -170,10 +177,13 @@ const IQ4_XS: Widen = (b, at, y) => {
   }
 };
 
-/** 32 weights: a power of two, E8M0, then 16 bytes of E2M1. Scale 255, NaN in the specification, is 2^128 as in ggml. */
+/** 32 weights: a power of two, E8M0 (255, NaN in the specification, is 2^128 as in ggml), then 16 bytes of E2M1. */
 const MXFP4: Widen = (b, at, y) => writeHalves(y, 0, 2 ** (b[at]! - 128), E2M1, b, at + 1, 32);
 
-/** 64 weights in 4 sub-blocks of 16: 4 scales, unsigned E4M3, then 32 bytes of E2M1. Scale 127, NaN in the specification, is 0 as in ggml. */
+/**
+ * 64 weights in 4 sub-blocks of 16: 4 scales, unsigned E4M3, then 32 bytes of E2M1. Scale 127, NaN in the
+ * specification, is 0 as in ggml.
+ */
 const NVFP4: Widen = (b, at, y) => {
   for (let s = 0; s < 4; s++) {
     const [exponent, mantissa] = [(b[at + s]! >> 3) & 15, b[at + s]! & 7];
@@ -186,8 +196,8 @@ const NVFP4: Widen = (b, at, y) => {
 const TO_FRONT = [1, 3, 9, 27, 81];
 
 /**
- * 256 weights of -1, 0 or 1: 48 bytes of five ternary digits (first 32 bytes for weights 0 … 159, then 16 for 160 … 239; digit n of all bytes,
- * then digit n + 1), 4 bytes of four, d.
+ * 256 weights of -1, 0 or 1: 48 bytes of five ternary digits (first 32 bytes for weights 0 … 159, then 16 for 160 …
+ * 239; digit n of all bytes, then digit n + 1), 4 bytes of four, d.
  */
 const TQ1_0: Widen = (b, at, y) => {
   const d = half(b, at + 52);
@@ -253,7 +263,7 @@ export const WIDENED: ReadonlyMap<string, BlockReader> = /* @__PURE__ */ new Map
   ['IQ3_S', { weights: 256, bytes: 110, widen: iq.IQ3_S }],
 ]);
 
-/** How each type takes a weight, and the least magnitude that it rounds to infinity. */
+/** How a weight is rounded to each type, and the smallest magnitude that becomes infinite. */
 const ROUND = {
   f16: { from: f16FromNumber, limit: 65520 },
   bf16: { from: bf16FromNumber, limit: 2 ** 128 - 2 ** 119 },
@@ -265,10 +275,10 @@ const ROUND = {
  *
  * @param format - of {@link WIDENED}
  * @param bytes - whole blocks
- * @param where - file and tensor, for the message
- * @param held - what `out` holds
- * @param out - bits of f16 or bf16, or f32; one element a weight, each rounded once
- * @throws {RopewalkError} FORMAT for a weight that `held` cannot hold: a forged scale
+ * @param where - file and tensor in messages
+ * @param held - the type of `out`
+ * @param out - f32, or the bits of f16 or bf16; one element for each weight, rounded once
+ * @throws {RopewalkError} FORMAT for a weight that `held` cannot hold, because a scale is forged
  */
 export function widenBlocks(
   format: BlockReader,
@@ -282,7 +292,7 @@ export function widenBlocks(
   for (let at = 0, to = 0; at + format.bytes <= bytes.length; at += format.bytes, to += format.weights) {
     format.widen(bytes, at, y);
     for (let i = 0; i < y.length; i++) {
-      // NaN is no less than the limit.
+      // `>=` would let NaN pass.
       if (!(Math.abs(y[i]!) < limit))
         refuse('FORMAT', where, `weights that ${held} holds`, y[i], 'The file is damaged or forged.');
       out[to + i] = from(y[i]!);

@@ -16,13 +16,14 @@ export interface EmbedOptions {
 }
 
 /**
- * Embeds a text: the hidden states after the final norm, pooled over the tokens, and scaled to length 1. BOS and EOS count
- * if the vocabulary adds them. Sums are float64.
+ * Embeds a text: the hidden states after the final norm, pooled over the tokens, and scaled to length 1. BOS and EOS
+ * count if the vocabulary adds them. Sums are float64.
  *
  * @param model - any decoder; the model card of an embedding model says which pooling it needs
  * @param text - at most as many tokens as the model's context
  * @returns `[hidden]`, float32, fresh
- * @throws {RopewalkError} RANGE for a text without tokens, a text longer than the context, or hidden states that are NaN
+ * @throws {RopewalkError} RANGE for a text without tokens, a text longer than the context, or hidden states that are
+ *   NaN
  * @example const vector = await embed(model, 'A marline is a light rope.', { pooling: 'last' });
  */
 export async function embed(model: Model, text: string, options: EmbedOptions = {}): Promise<Float32Array> {

@@ -21,7 +21,7 @@ export interface Family {
   readonly mlpBias?: true;
   /** RMS norm over each head of q and k. */
   readonly qkNorm?: true;
-  /** `all`: `sliding_window` holds for every layer. `late`: if `use_sliding_window`, from layer `max_window_layers` on. */
+  /** `all`: `sliding_window` holds for every layer. `late`: from `max_window_layers` on, if `use_sliding_window`. */
   readonly window?: 'all' | 'late';
 }
 
@@ -55,7 +55,7 @@ export const OTHER_STEPS: Readonly<Record<string, readonly unknown[]>> = {
   is_encoder_decoder: [false],
 };
 
-/** The same for GGUF keys, without the architecture in front: steps that llama.cpp computes and this decoder does not. */
+/** The same for GGUF keys, without the architecture in front. */
 export const GGUF_OTHER_STEPS: Readonly<Record<string, readonly unknown[]>> = {
   expert_count: [0],
   nextn_predict_layers: [0],

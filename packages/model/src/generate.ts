@@ -26,8 +26,8 @@ export interface GenerateOptions extends SamplingOptions, SessionOptions {
   /** Ends the generation with reason `abort` and what was generated so far. */
   readonly signal?: AbortSignal;
   /**
-   * What happens when the context is full: `stop`, the default, or `shift` (K-shift), which drops the older half of what
-   * comes after the first `keep` tokens and continues.
+   * What happens when the context is full: `stop`, the default, or `shift` (K-shift), which drops the older half of
+   * what comes after the first `keep` tokens and continues.
    */
   readonly onFull?: 'stop' | 'shift';
   /** Tokens at the start that a shift never drops; 1 unless given, which is BOS. */
@@ -59,8 +59,8 @@ export interface GeneratedEnd {
 /** The result of a generation. */
 export interface Generation {
   /**
-   * `eos`: the model ended its turn. `stop`: a stop text or stop token came. `length`: maxTokens, or a full context with
-   * `onFull: 'stop'`. `abort`: the signal.
+   * `eos`: the model ended its turn. `stop`: a stop text or stop token came. `length`: maxTokens, or a full context
+   * with `onFull: 'stop'`. `abort`: the signal.
    */
   readonly reason: 'stop' | 'length' | 'eos' | 'abort';
   /** The stop text that came. */
@@ -145,8 +145,8 @@ function copyOf(options: GenerateOptions): GenerateOptions {
 /**
  * Generates text.
  *
- * An item comes for each token; the last item has `end`. The `text` of all items together is `end.text`. What was opened is
- * freed when the loop is left early, and after an error.
+ * An item comes for each token; the last item has `end`. The `text` of all items together is `end.text`. What was
+ * opened is freed when the loop is left early, and after an error.
  *
  * @param model - of loadModel
  * @param prompt - a text, messages (rendered with the model's chat template), or tokens
@@ -284,7 +284,7 @@ async function* run(
     logits = await append([token], 'decode');
     if (logits) steps++;
   }
-  // After a stop text nothing more is given out. Otherwise now comes what was held back for one, and a character cut off.
+  // After a stop text nothing more is given out. Otherwise comes what was held back, and an incomplete character.
   const rest = stops.found === undefined ? stops.push(stream.end()) + stops.end() : '';
   text += rest;
   const stop = stops.found;

@@ -1,8 +1,8 @@
 /**
  * The vocabulary in a GGUF header: `tokenizer.ggml.*`.
  *
- * "llama" is SentencePiece by scores, which sentencepiece.ts segments. "gpt2" is byte-level BPE with merges, which
- * @huggingface/tokenizers segments. What a key means, and what holds when it is missing, is llama.cpp's rule: the page of the
+ * "llama" is SentencePiece by scores, segmented by sentencepiece.ts. "gpt2" is byte-level BPE with merges, segmented by
+ * the library of tokenizer-json.ts. What a key means, and what holds without it, is llama.cpp's rule: the page of the
  * format leaves most of it open.
  *
  * @module
@@ -86,8 +86,8 @@ const END_TEXTS: readonly string[] = [
  * @param metadata - of parseGguf
  * @param where - the file's name in messages
  * @returns a tokenizer
- * @throws {RopewalkError} FORMAT for a key that is missing, of the wrong type or size; UNSUPPORTED for a vocabulary other than
- *   llama and gpt2, or an unknown pre-tokenizer
+ * @throws {RopewalkError} FORMAT for a key that is missing, of the wrong type or size; UNSUPPORTED for a vocabulary
+ *   other than llama and gpt2, or an unknown pre-tokenizer
  * @example const tokenizer = tokenizerFromGguf(parseGguf(bytes).metadata);
  */
 export function tokenizerFromGguf(metadata: ReadonlyMap<string, GgufValue>, where = 'gguf'): Tokenizer {

@@ -22,12 +22,12 @@ export interface LoadOptions extends SessionOptions, BackendOptions {
   /** A backend's name, `auto` unless given; or an open one, which the model uses and does not dispose. */
   readonly backend?: RopewalkOptions['backend'] | Ropewalk;
   /**
-   * What matrices in a GGUF's K, IQ and 5-bit types become in memory: `f32`, the default, or `f16`, which takes half the
-   * memory and rounds each weight to 11 bits. That moves logits by about a thousandth of the largest. Q8_0 and Q4_0 stay
-   * as they are.
+   * What matrices in a GGUF's K, IQ and 5-bit types become in memory: `f32`, the default, or `f16`, which takes half
+   * the memory and rounds each weight to 11 bits. That moves logits by about a thousandth of the largest. Q8_0 and Q4_0
+   * stay as they are.
    */
   readonly widenTo?: WidenTo;
-  /** Called with the memory that the model will take, before anything is allocated. An error thrown here ends loading. */
+  /** Called with the memory that is needed, before anything is allocated. An error thrown here ends loading. */
   readonly onMemory?: (memory: ModelMemory, config: DecoderConfig) => void;
   readonly onProgress?: (progress: LoadProgress) => void;
   /** Ends loading with the signal's reason; what was loaded is freed. */
@@ -46,8 +46,8 @@ export interface LoadOptions extends SessionOptions, BackendOptions {
  * @param files - by name: config.json and *.safetensors (with the index, if there are several), or one GGUF
  * @param given - backend, context, callbacks
  * @returns a model; the caller disposes it
- * @throws {RopewalkError} FORMAT for files that are missing, cut or forged; UNSUPPORTED for an architecture, tensor or type
- *   that is not computed here; DEVICE when the model does not fit. All of these before weights take memory
+ * @throws {RopewalkError} FORMAT for files that are missing, cut or forged; UNSUPPORTED for an architecture, tensor or
+ *   type that is not computed here; DEVICE when the model does not fit. All of these before weights take memory
  * @example const model = await loadModel({ 'model.gguf': blob }, { onProgress: ({ doneBytes, totalBytes }) => … });
  */
 export async function loadModel(files: ModelFiles, given: LoadOptions = {}): Promise<Model> {

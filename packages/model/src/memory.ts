@@ -144,9 +144,9 @@ export function checkFits(where: string, memory: ModelMemory, limits: MemoryLimi
     );
   }
   if (largestBytes > tensorBytes) {
-    const sentence = `${memory.largestName} takes ${mebibytes(largestBytes)}, but one tensor may take ${mebibytes(tensorBytes)}`;
+    const largest = `${memory.largestName} takes ${mebibytes(largestBytes)}`;
     const next = 'Take a more quantised model or a shorter context, or the cpu backend.';
-    fail('DEVICE', `${where}: memory`, `${sentence}. ${next}`);
+    fail('DEVICE', `${where}: memory`, `${largest}, but one tensor may take ${mebibytes(tensorBytes)}. ${next}`);
   }
 }
 

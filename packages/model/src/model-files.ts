@@ -70,7 +70,8 @@ export interface Found {
  * Reads everything but weights.
  *
  * @param folder - with config.json and *.safetensors, or with exactly one *.gguf
- * @throws {RopewalkError} FORMAT for files that are missing, cut or forged; UNSUPPORTED for a model that is not computed here
+ * @throws {RopewalkError} FORMAT for files that are missing, cut or forged; UNSUPPORTED for a model that is not
+ *   computed here
  */
 export async function readHeaders(folder: Folder): Promise<Found> {
   const names = [...folder.files.keys()];

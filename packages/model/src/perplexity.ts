@@ -39,10 +39,10 @@ const MAX_LOGITS = 2 ** 24;
 /**
  * Scores every token of a text once, in windows.
  *
- * Window w holds the text's tokens [w·stride, w·stride + context), with BOS before them if the vocabulary adds one. It scores
- * the tokens that no earlier window has scored: all of the first window, then the last `stride` of each. So every token after
- * the first window is predicted from at least context - stride tokens. Without BOS nothing predicts the first token: it is not
- * scored, and its bytes are not counted. Sums are float64.
+ * Window w holds the text's tokens [w·stride, w·stride + context), with BOS before them if the vocabulary adds one. It
+ * scores the tokens that no earlier window has scored: all of the first window, then the last `stride` of each. So
+ * every token after the first window is predicted from at least context - stride tokens. Without BOS nothing predicts
+ * the first token: it is not scored, and its bytes are not counted. Sums are float64.
  *
  * @param model - any decoder
  * @param text - special tokens in it are text like any other
@@ -103,7 +103,8 @@ async function scoreWindow(
   signal: AbortSignal | undefined,
 ): Promise<number> {
   let nats = 0;
-  // The logits of token t predict token t + 1, so those before token from - 1 and those of the last token are not needed.
+  // The logits of token t predict token t + 1, so those before token from - 1 and those of the last token are not
+  // needed.
   if (from > 1) await session.append(ids.slice(0, from - 1), { logits: 'none', signal });
   const step = Math.max(1, Math.floor(MAX_LOGITS / vocab));
   for (let at = Math.max(from - 1, 0); at < ids.length - 1; at += step) {

@@ -1,9 +1,10 @@
 /**
  * Where a long text can be cut before merging, without changing a token.
  *
- * A merge joins across a place only if its left part ends with the character before the place, and its right part begins with
- * the character after it. Where no merge does, both sides give the same tokens together and apart. SentencePiece vocabularies
- * have no pre-tokenizer, so a whole book is one word to them; but they never join a letter to the space after it.
+ * A merge joins across a place only if its left part ends with the character before the place, and its right part
+ * begins with the character after it. Where no merge does, both sides give the same tokens together and apart.
+ * SentencePiece vocabularies have no pre-tokenizer, so a whole book is one word to them; but they never join a letter
+ * to the space after it.
  *
  * @module
  */

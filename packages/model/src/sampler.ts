@@ -2,8 +2,8 @@
  * Logits → the next token: greedy, or drawn with temperature, top-k, top-p, min-p and a repetition penalty.
  *
  * The order is llama.cpp's: repetition penalty, top-k, top-p, min-p, temperature, draw. So top-p and min-p see the
- * probabilities at temperature 1, and a high temperature does not bring back what they removed. (HuggingFace's transformers
- * applies the temperature before top-k, top-p and min-p.)
+ * probabilities at temperature 1, and a high temperature does not bring back what they removed. (HuggingFace's
+ * transformers applies the temperature before top-k, top-p and min-p.)
  *
  * @module
  * @see ggml-org/llama.cpp@001d906 common/common.h, common_params_sampling::samplers
@@ -22,7 +22,9 @@ export interface SamplingOptions {
   readonly minP?: number;
   /** Above 1 makes recent tokens less likely: a positive logit is divided by it, any other is multiplied. */
   readonly repetitionPenalty?: number;
-  /** How many of the last tokens, prompt included, the penalty applies to; -1 for all; 64 unless given, as in llama.cpp. */
+  /**
+   * How many of the last tokens, prompt included, the penalty applies to; -1 for all; 64 unless given, as in llama.cpp.
+   */
   readonly repetitionWindow?: number;
   /** An integer. The same seed, options and logits give the same tokens. Random unless given. */
   readonly seed?: number;
@@ -133,8 +135,8 @@ interface Candidates {
 }
 
 /**
- * The k likeliest ids, likeliest first, of equals the lower id first. Sorting a vocabulary of 150,000 can take longer than a
- * forward pass; a heap of the k best so far rejects nearly all ids with one comparison.
+ * The k likeliest ids, likeliest first, of equals the lower id first. Sorting a vocabulary of 150,000 can take longer
+ * than a forward pass; a heap of the k best so far rejects nearly all ids with one comparison.
  */
 function largest(scores: Float32Array, k: number): Int32Array {
   // The worst of the kept ids is on top. Ids come in order, so of equal scores the later one is worse.

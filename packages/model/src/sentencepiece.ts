@@ -1,8 +1,8 @@
 /**
  * SentencePiece's BPE by scores, as GGUF files of the "llama" vocabulary carry it: tokens and scores, no merges.
  *
- * Neighbours whose joined text is a token are joined: the highest score first, and of equal scores the leftmost. A character
- * that is not a token becomes its bytes.
+ * Neighbours whose joined text is a token are joined: the highest score first, and of equal scores the leftmost. A
+ * character that is not a token becomes its bytes.
  *
  * @module
  * @see ggml-org/llama.cpp@00ad355 src/llama-vocab.cpp, llm_tokenizer_spm_session

@@ -26,7 +26,10 @@ import type { Tokenizer } from './types.js';
 const MAX_ADDED = 2 ** 17;
 /** How many times longer normalizers may make a text. Real ones replace a character by one to three others. */
 const MAX_GROWTH = 1024;
-/** Characters of all patterns of a file. Published files have up to a few thousand; the library reads them in quadratic time. */
+/**
+ * Characters of all patterns of a file. Published files have up to a few thousand; the library reads them in quadratic
+ * time.
+ */
 const MAX_PATTERNS = 2 ** 14;
 
 /** HuggingFace's files, parsed as JSON. */
@@ -42,14 +45,14 @@ export interface TokenizerFiles {
 /**
  * Reads HuggingFace's tokenizer.json.
  *
- * `add_bos_token` and `add_eos_token` of tokenizer_config.json say whether BOS and EOS are put around a text; where they are
- * missing, the template of the post-processor does.
+ * `add_bos_token` and `add_eos_token` of tokenizer_config.json say whether BOS and EOS are put around a text; where
+ * they are missing, the template of the post-processor does.
  *
  * @param given - the files, parsed by parseJson
  * @param where - the file's name in messages
  * @returns a tokenizer
- * @throws {RopewalkError} FORMAT for a field of the wrong type or size; UNSUPPORTED for a model other than BPE, or a decoder
- *   that is neither byte-level nor SentencePiece's
+ * @throws {RopewalkError} FORMAT for a field of the wrong type or size; UNSUPPORTED for a model other than BPE, or a
+ *   decoder that is neither byte-level nor SentencePiece's
  * @example const tokenizer = tokenizerFromJson({ tokenizerJson: parseJson(bytes, 'tokenizer.json') });
  */
 export function tokenizerFromJson(given: TokenizerFiles, where = 'tokenizer.json'): Tokenizer {
@@ -156,7 +159,10 @@ interface Step {
   readonly tokenizers?: readonly unknown[];
 }
 
-/** Makes the file's patterns match in bounded time, and its replacements plain text: JavaScript would expand `$&` in them. */
+/**
+ * Makes the file's patterns match in bounded time, and its replacements plain text: JavaScript would expand `$&` in
+ * them.
+ */
 function bound(library: unknown, where: string): void {
   if (!library) return;
   const step = library as Step;
@@ -272,8 +278,8 @@ interface TokenDecoder {
 const utf8 = /* @__PURE__ */ new TextEncoder();
 
 /**
- * Reads the decoder: byte-level, or a sequence of the steps that SentencePiece models use. Other decoders work on several
- * tokens at once, so they give no bytes for one token.
+ * Reads the decoder: byte-level, or a sequence of the steps that SentencePiece models use. Other decoders work on
+ * several tokens at once, so they give no bytes for one token.
  */
 function readDecoder(root: Fields): TokenDecoder {
   if (!root.has('decoder'))

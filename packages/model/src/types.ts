@@ -1,26 +1,26 @@
 /**
- * The types that the parts of the decoder share: a model, a run of tokens, a tokenizer.
+ * The types that the parts of the decoder share: model, session, tokenizer.
  *
  * @module
  */
 import type { RopeSpec } from 'ropewalk';
 
-/** What a model and one session take, in bytes. */
+/** The memory that a model and one session take, in bytes. */
 export interface ModelMemory {
   readonly weightsBytes: number;
-  /** Keys and values of one token, all layers. */
+  /** Keys and values of one token in all layers. */
   readonly cacheBytesPerToken: number;
-  /** Tokens of room of the session counted here. */
+  /** The context of the session that is counted here, in tokens. */
   readonly context: number;
-  /** Keys and values of all of them. */
+  /** Keys and values of the whole context. */
   readonly cacheBytes: number;
-  /** Activations and logits; shared by all sessions. */
+  /** Activations and logits, shared by all sessions. */
   readonly scratchBytes: number;
-  /** cos and sin, once they reach the whole context. */
+  /** Tables of cos and sin for the whole context. */
   readonly tableBytes: number;
-  /** What of the weights `widenTo: 'f16'` would save. */
+  /** What `widenTo: 'f16'` would save of the weights. */
   readonly widenedBytes: number;
-  /** All of it. */
+  /** Weights, cache, scratch and tables together. */
   readonly totalBytes: number;
   /** The largest single tensor, and its name. */
   readonly largestBytes: number;
@@ -31,7 +31,7 @@ export interface ModelMemory {
 export interface DecoderConfig {
   /** model_type or general.architecture: llama, mistral, qwen2, qwen3. */
   readonly architecture: string;
-  /** Whose words the file uses, for tensors and for which pairs turn. */
+  /** The kind of file: it decides the names of tensors, and which pairs rotate. */
   readonly source: 'huggingface' | 'gguf';
   readonly vocabSize: number;
   readonly numLayers: number;
@@ -40,68 +40,70 @@ export interface DecoderConfig {
   readonly numHeads: number;
   readonly numKvHeads: number;
   readonly headDim: number;
-  /** Width between the two halves of the feed-forward. */
+  /** Inner width of the feed-forward block. */
   readonly intermediateSize: number;
   readonly normEps: number;
-  /** Tokens the model was made for. */
+  /** The longest context that the model was made for, in tokens. */
   readonly maxContext: number;
-  /** The head is the embedding table. */
+  /** Whether the output head is the embedding table. */
   readonly tiedHead: boolean;
+  /** Biases of q, k and v; of the output projection; of the feed-forward block. */
   readonly qkvBias: boolean;
   readonly outputBias: boolean;
   readonly mlpBias: boolean;
-  /** RMS norm over each head of q and k. */
+  /** Whether each head of q and k has an RMS norm. */
   readonly qkNorm: boolean;
   readonly bosToken?: number;
   readonly eosTokens: readonly number[];
   /**
-   * How each layer turns and how far it sees.
+   * RoPE and window of each layer.
    *
-   * @param context - tokens of room: some scalings choose their frequencies by it
+   * @param context - of the session, in tokens: some scalings choose their frequencies by it
    */
   layers(context: number): readonly LayerConfig[];
-  /** What was assumed where the file says nothing, or says what its own family does not read; full sentences. */
+  /** What was assumed where the file says nothing, and what was not applied; full sentences. */
   readonly notes: readonly string[];
 }
 
 /** What may differ from layer to layer. */
 export interface LayerConfig {
-  /** undefined for a layer without position encoding. The same object for layers that turn alike. */
+  /** undefined for a layer without position encoding. Layers with the same RoPE have the same object. */
   readonly rope: RopeSpec | undefined;
-  /** Tokens that a token sees, itself included; undefined for all. */
+  /** How many tokens a token sees, including itself; undefined for all. */
   readonly window: number | undefined;
 }
 
-/** How {@link Session.append} runs. */
+/** Options of {@link Session.append}. */
 export interface AppendOptions {
   /** 'last' (the default) → [1, vocab], 'all' → [tokens, vocab], 'none' → empty. */
   readonly logits?: 'last' | 'all' | 'none';
   readonly signal?: AbortSignal;
 }
 
-/** A run of tokens and its KV cache. */
+/** A sequence of tokens and its KV cache. */
 export interface Session {
   /** Tokens in the cache. */
   readonly length: number;
-  /** Tokens that fit. */
+  /** Tokens that fit into the cache. */
   readonly capacity: number;
   /**
-   * Appends tokens in one batch; long ones run in pieces, which changes nothing.
+   * Appends tokens in one batch. A long batch runs in pieces, with the same results.
    *
    * @param tokens - ids below the vocabulary's size
-   * @param options - which logits; a signal, looked at between pieces: the pieces done before it stay in the cache
-   * @returns logits, float32, in host memory, fresh
-   * @throws {RopewalkError} RANGE for an id outside the vocabulary, or more tokens than there is room for: nothing is appended then;
-   *   UNSUPPORTED while another append or shift is under way. The signal's reason when it aborts
+   * @param options - which logits are returned; a signal, which is checked between pieces: finished pieces stay in the
+   *   cache
+   * @returns logits, float32, fresh, in host memory
+   * @throws {RopewalkError} RANGE for an id outside the vocabulary, or more tokens than there is room for: then nothing
+   *   is appended; UNSUPPORTED while another append or shift is running. The signal's reason when it aborts
    */
   append(tokens: readonly number[] | Int32Array, options?: AppendOptions): Promise<Float32Array>;
-  /** Forgets everything from token `length` on. @throws {RopewalkError} RANGE for more tokens than there are */
+  /** Removes all tokens from `length` on. @throws {RopewalkError} RANGE for more tokens than there are */
   truncate(length: number): void;
   /**
-   * K-shift: drops tokens [from, from + count) and moves the later ones back by count, re-rotating their keys.
+   * K-shift: drops tokens [from, from + count) and moves the later ones back by `count`, with their keys rotated back.
    *
-   * What it gives is not what a fresh run over the tokens that are left would: above the first layer, keys and values have already seen the
-   * dropped ones. Keys of the first layer are those of a fresh run, up to a rounding.
+   * The result differs from a fresh run over the remaining tokens: above the first layer, keys and values have already
+   * seen the dropped tokens. The keys of the first layer are those of a fresh run, up to rounding.
    *
    * @throws {RopewalkError} RANGE for tokens that are not there
    */
@@ -109,11 +111,14 @@ export interface Session {
   dispose(): void;
 }
 
-/** How {@link Model.openSession} opens a session. */
+/** Options of {@link Model.openSession}. */
 export interface SessionOptions {
-  /** Tokens of room; what loading was told unless given, else the model's own context, but at most 4096. */
+  /** Tokens that fit; unless given, the context given to loadModel, or the model's own context but at most 4096. */
   readonly context?: number;
-  /** How keys and values are stored; what loading was told unless given, else f32. Halves take half the memory and round each once. */
+  /**
+   * Dtype of keys and values; unless given, that given to loadModel, or f32. The 16-bit types halve the memory and
+   * round once.
+   */
   readonly cacheDtype?: 'f32' | 'f16' | 'bf16';
 }
 
@@ -130,68 +135,80 @@ export interface Model {
   readonly config: DecoderConfig;
   readonly tokenizer: Tokenizer;
   readonly backend: string;
-  /** What it takes: weights now, and what a session with the options of loading would add. */
+  /** The memory of its weights, and of a session with the options given to loadModel. */
   readonly memory: ModelMemory;
   /**
    * Opens an empty session. Several may be open at once; they share the weights.
    *
-   * @throws {RopewalkError} RANGE for a context the model cannot have; DEVICE when its cache does not fit, with the sums, before anything is
-   *   allocated
+   * @param options - context and dtype of the KV cache
+   * @returns a session; the caller disposes it
+   * @throws {RopewalkError} RANGE for a context that is longer than the model's; DEVICE, before anything is allocated,
+   *   when the cache does not fit
    */
   openSession(options?: SessionOptions): Session;
-  /** The last hidden state after the final norm, `[tokens, hidden]`, float32. */
+  /** The hidden states after the final norm, `[tokens, hidden]`, float32, fresh. */
   hidden(tokens: readonly number[]): Promise<Float32Array>;
   dispose(): void;
 }
 
-/** How {@link Tokenizer.encode} encodes. */
+/** Options of {@link Tokenizer.encode}. */
 export interface EncodeOptions {
-  /** Puts BOS first; what the file says unless given. */
+  /** Whether BOS comes first; the file's rule unless given. */
   readonly addBos?: boolean;
-  /** Puts EOS last; what the file says unless given. */
+  /** Whether EOS comes last; the file's rule unless given. */
   readonly addEos?: boolean;
-  /** Reads special tokens such as `<s>` in the text as themselves. The default is false: they are text like any other. */
+  /**
+   * Whether special tokens such as `<s>` in the text are read as tokens; false unless given: they are ordinary text.
+   */
   readonly parseSpecial?: boolean;
 }
 
-/** How {@link Tokenizer.decode} decodes. */
+/** Options of {@link Tokenizer.decode}. */
 export interface DecodeOptions {
-  /** Leaves special tokens out, the default. */
+  /** Whether special tokens are left out; true unless given. */
   readonly skipSpecial?: boolean;
 }
 
-/** How {@link Tokenizer.stream} decodes. */
+/** Options of {@link Tokenizer.stream}. */
 export interface StreamOptions extends DecodeOptions {
-  /** The tokens before the first one pushed. Their text is not given again; it decides whether a leading space belongs to the text. */
+  /**
+   * The tokens before the first pushed one. Their text is not repeated; it decides whether a leading space is part of
+   * the text.
+   */
   readonly after?: readonly number[];
 }
 
-/** Tokens in, text out as soon as its bytes are whole UTF-8. */
+/** Tokens in, text out as soon as its bytes are complete UTF-8. */
 export interface TextStream {
-  /** @returns the text that this token completes, often one word, empty inside a character */
+  /** @returns the text that this token completes, often a word; empty inside a character */
   push(token: number): string;
-  /** @returns what is left: U+FFFD for a character cut off, else nothing */
+  /** @returns what is left: U+FFFD for an incomplete character, otherwise nothing */
   end(): string;
 }
 
 /** Text ↔ tokens. */
 export interface Tokenizer {
-  /** One more than the highest id of the vocabulary. A model may have more rows than that. */
+  /** One more than the highest id of the vocabulary. The model's tables may have more rows. */
   readonly vocabSize: number;
   readonly bosToken?: number;
   readonly eosTokens: readonly number[];
   readonly addBos: boolean;
   readonly addEos: boolean;
-  /** The template of {@link chatTemplates} called default. */
+  /** The template of {@link chatTemplates} with the name `default`. */
   readonly chatTemplate?: string;
-  /** Every chat template of the file, by name. */
+  /** All chat templates of the file, by name. */
   readonly chatTemplates: ReadonlyMap<string, string>;
+  /**
+   * The ids of a text. @throws {RopewalkError} RANGE for anything but a text; UNSUPPORTED for a BOS or EOS that does
+   * not exist
+   */
   encode(text: string, options?: EncodeOptions): number[];
-  /** The text of tokens. The pieces of {@link stream} together are the same text. */
+  /** The text of tokens: all pieces of {@link stream} together. */
   decode(tokens: readonly number[] | Int32Array, options?: DecodeOptions): string;
+  /** Decodes token by token. */
   stream(options?: StreamOptions): TextStream;
-  /** A token as the file writes it, such as `▁the` or `<s>`; undefined for an id without one. */
+  /** A token as the file writes it, such as `▁the` or `<s>`; undefined for an unused id. */
   tokenText(id: number): string | undefined;
-  /** Says whether a token is no text: control and unknown tokens. */
+  /** Whether a token is not text, but a control or unknown token. */
   isSpecial(id: number): boolean;
 }

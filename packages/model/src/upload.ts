@@ -64,7 +64,10 @@ export async function loadWeights(
   }
 }
 
-/** Where a tensor's bytes go: its place in the backend's memory if the host can write there, else host memory that is uploaded. */
+/**
+ * Where a tensor's bytes go: its place in the backend's memory if the host can write there, else host memory that is
+ * uploaded.
+ */
 class Place {
   /** Bytes to read at a time: whole blocks. */
   readonly pieceBytes: number;

@@ -1,6 +1,6 @@
 /**
- * Which tensor of a file is which weight, and how each is held in memory. Names, shapes and types are checked before the
- * first byte of a weight is read.
+ * Which tensor of a file is which weight, and how each is held in memory. Names, shapes and types are checked before
+ * the first byte of a weight is read.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import { fail, nameForMessage, refuse } from 'ropewalk/backend';
 import { WIDENED } from './dequantise.js';
 import type { DecoderConfig } from './types.js';
 
-/** A weight in a backend's memory, in its stored type. */
+/** A weight in a backend's memory. */
 export type Weight = Tensor<'f32' | 'f16' | 'bf16'> | BlockTensor;
 
 /** A matrix `[n, k]` and perhaps a bias `[n]`. */
@@ -49,14 +49,14 @@ export interface StoredTensor {
   readonly shape: readonly number[];
   /** The file's own name: F32, BF16, Q8_0. */
   readonly type: string;
-  /** Which file, for messages, and what reads it. */
+  /** The name of the file. */
   readonly file: string;
   /** Bytes from the start of the file. */
   readonly byteOffset: number;
   readonly sizeBytes: number | undefined;
 }
 
-/** How a tensor is held. */
+/** How a tensor is held in memory. */
 export type Held = 'f32' | 'f16' | 'bf16' | BlockFormat;
 
 /** What a matrix becomes in memory if no kernel multiplies its stored type and no 16-bit type holds it exactly. */
@@ -68,7 +68,7 @@ export interface WeightPlan extends StoredTensor {
   readonly place: string;
   readonly sizeBytes: number;
   readonly held: Held;
-  /** Whether {@link WidenTo} chose how it is held. */
+  /** Whether {@link WidenTo} decided how it is held. */
   readonly widened: boolean;
   /** Bytes in the backend's memory. */
   readonly heldBytes: number;
@@ -128,10 +128,10 @@ interface Need {
  *
  * @param config - of the model
  * @param stored - all tensors, of all files
- * @param where - names the model in messages
- * @param widenTo - see {@link WidenTo}
+ * @param where - the model's name in messages
  * @returns what to load, in the order of the forward pass
- * @throws {RopewalkError} FORMAT for a tensor that is missing, not known or of another shape; UNSUPPORTED for a type that is not read
+ * @throws {RopewalkError} FORMAT for a tensor that is missing, twice there or of another shape; UNSUPPORTED for a
+ *   tensor that the model does not have, and for a type that is not read
  */
 export function planWeights(
   config: DecoderConfig,
@@ -166,8 +166,9 @@ function refuseMissing(config: DecoderConfig, { name, shape }: Need, where: stri
   const next =
     name === 'lm_head.weight'
       ? 'If the head is the embedding table, config.json must say "tie_word_embeddings": true.'
-      : `${config.architecture} with ${config.numLayers} layers needs it: the file is incomplete, or the config belongs to another model.`;
-  return fail('FORMAT', where, `tensor ${name} of shape [${shape}] is not among the ${count} tensors. ${next}`);
+      : 'The file is incomplete, or the config belongs to another model.';
+  const needed = `tensor ${name} of shape [${shape}], which ${config.architecture} with ${config.numLayers} layers needs`;
+  return fail('FORMAT', where, `${needed}, is not among the ${count} tensors. ${next}`);
 }
 
 /** Every tensor of the model, in the order of the forward pass. */
