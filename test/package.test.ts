@@ -5,8 +5,6 @@ import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, wr
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { after, describe, test } from 'node:test';
-import { gzipSync } from 'node:zlib';
-import { buildSync } from 'esbuild';
 import { consumerTool, ENTRIES, installInto, PACKAGES, ROOT, tarballOf } from './support/build.js';
 
 const root = ROOT;
@@ -162,28 +160,6 @@ describe('the built packages', () => {
     assert.ok(seen.size > 20);
     for (const { sideEffects } of PACKAGES.values()) assert.equal(sideEffects, false);
   });
-});
-
-test('a page that opens cpu with openCpu bundles no GPU code and no reference, in at most 60 kB gzipped', () => {
-  const page = `import { openCpu, Ropewalk } from 'ropewalk';
-    const rw = new Ropewalk(await openCpu());
-    console.log(rw.add(rw.tensor(Float32Array.of(1)), rw.tensor(Float32Array.of(2))));`;
-  const { metafile, outputFiles } = buildSync({
-    stdin: { contents: page, resolveDir: folder },
-    bundle: true,
-    minify: true,
-    format: 'esm',
-    metafile: true,
-    write: false,
-  });
-  const [output] = Object.values(metafile.outputs);
-  const inside = Object.entries(output!.inputs).flatMap(([path, { bytesInOutput }]) => (bytesInOutput > 0 ? path : []));
-  assert.deepEqual(
-    inside.filter((path) => /webgpu|reference/.test(path)),
-    [],
-  );
-  const size = gzipSync(outputFiles[0]!.contents, { level: 9 }).length;
-  assert.ok(size <= 60_000, `${size} bytes`);
 });
 
 test('check-imports finds what it is there for', () => {

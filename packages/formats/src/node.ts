@@ -22,6 +22,9 @@ export {
 export { isProved, type LayerProof, provableLayers, proveScores } from './permute-proof.node.js';
 export {
   checkRegular,
+  type FileHandle,
+  type FileKind,
+  type OpenFile,
   openFile,
   readAt,
   readFileBytes,

@@ -3,8 +3,8 @@
  *
  * @module
  */
-import { closeSync, constants, fstatSync, openSync, readSync, type Stats, statSync } from 'node:fs';
-import { type FileHandle, open, stat } from 'node:fs/promises';
+import { closeSync, constants, fstatSync, openSync, readSync, statSync } from 'node:fs';
+import { open, stat } from 'node:fs/promises';
 import { type ErrorCode, RopewalkError } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
 import { parseJson } from './json.js';
@@ -74,7 +74,7 @@ export function readFileBytes(
   path: string,
   limit: number | ((sizeBytes: number) => void),
   where: string = path,
-): Uint8Array<ArrayBuffer> {
+): Uint8Array {
   return withFileSync(path, where, (file, size) => {
     if (typeof limit === 'function') limit(size);
     else if (size > limit) refuse('FORMAT', where, `at most ${limit} bytes`, size);
@@ -107,17 +107,26 @@ export function readJsonFile(path: string, where: string = path): unknown {
  * @returns a fresh array
  * @throws {RopewalkError} FORMAT as {@link readFileBytes}, and when the file ends before
  */
-export function readFileRange(
-  path: string,
-  start: number,
-  length: number,
-  where: string = path,
-): Uint8Array<ArrayBuffer> {
+export function readFileRange(path: string, start: number, length: number, where: string = path): Uint8Array {
   return withFileSync(path, where, (file, size) => {
     // Before memory is taken for it.
     if (start + length > size) refuse('FORMAT', where, `its end <= file size ${size}`, `${start} + ${length} bytes`);
     return readSyncAt(file, start, length, where);
   });
+}
+
+/** Of Node's FileHandle, what is used here: a program that reads these types may not have Node's. */
+export interface FileHandle {
+  read(into: Uint8Array, offset: number, length: number, position: number): Promise<{ readonly bytesRead: number }>;
+  close(): Promise<void>;
+}
+
+/** Of Node's Stats, what says the kind of a file. */
+export interface FileKind {
+  isFile(): boolean;
+  isDirectory(): boolean;
+  isFIFO(): boolean;
+  isSocket(): boolean;
 }
 
 /** A file that is open for reading. */
@@ -160,12 +169,7 @@ export async function openFile(path: string, where: string = path): Promise<Open
  * @returns a fresh array
  * @throws {RopewalkError} FORMAT when it cannot be read, or ends before
  */
-export async function readAt(
-  file: FileHandle,
-  start: number,
-  length: number,
-  where: string,
-): Promise<Uint8Array<ArrayBuffer>> {
+export async function readAt(file: FileHandle, start: number, length: number, where: string): Promise<Uint8Array> {
   const bytes = new Uint8Array(length);
   for (let at = 0; at < length; ) {
     const { bytesRead } = await file
@@ -193,7 +197,7 @@ function withFileSync<T>(path: string, where: string, work: (file: number, size:
   }
 }
 
-function readSyncAt(file: number, start: number, length: number, where: string): Uint8Array<ArrayBuffer> {
+function readSyncAt(file: number, start: number, length: number, where: string): Uint8Array {
   const bytes = new Uint8Array(length);
   for (let at = 0; at < length; ) {
     const count = readSync(file, bytes, at, length - at, start + at);
@@ -210,7 +214,7 @@ function readSyncAt(file: number, start: number, length: number, where: string):
  * @param where - as for {@link readFileBytes}
  * @throws {RopewalkError} FORMAT, with the kind of file
  */
-export function checkRegular(info: Stats, where: string): void {
+export function checkRegular(info: FileKind, where: string): void {
   if (info.isFile()) return;
   const kind = info.isDirectory() ? 'a folder' : info.isFIFO() ? 'a pipe' : info.isSocket() ? 'a socket' : 'a device';
   throw new RopewalkError(

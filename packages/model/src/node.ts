@@ -3,11 +3,11 @@
  *
  * @module @ropewalk/model/node
  */
-import { type FileHandle, readdir, stat } from 'node:fs/promises';
+import { readdir, stat } from 'node:fs/promises';
 import { freemem } from 'node:os';
 import { basename, join } from 'node:path';
 import type { ByteSource } from '@ropewalk/formats';
-import { checkRegular, openFile, readAt, refuseSystem } from '@ropewalk/formats/node';
+import { checkRegular, type FileHandle, openFile, readAt, refuseSystem } from '@ropewalk/formats/node';
 import { readOptions, refuse } from 'ropewalk/backend';
 import { type LoadOptions, loadModel } from './load.js';
 import type { Model } from './types.js';
