@@ -1,7 +1,9 @@
 /**
- * RoPE's angles inside of a graph: from integer positions to cos and sin, in the arithmetic that a target has, and how precise each is.
+ * RoPE's angles inside a graph: from integer positions to cos and sin, in the arithmetic of the target, and how precise
+ * each is.
  *
- * Scaling, frequency factors and the direction's sign are in the constants; only a magnitude other than 1 costs operators.
+ * Scaling, frequency factors and the direction's sign are in the constants; only a magnitude other than 1 costs
+ * operators.
  *
  * @module
  */
@@ -10,13 +12,14 @@ import { refuse, sharePairs } from 'ropewalk/backend';
 import type { GraphBuilder } from './builder.js';
 
 /**
- * How a graph comes to cos and sin.
+ * How a graph computes cos and sin.
  *
- * - `f64`: position × frequency, Sin and Cos in float64: exact as the library's own tables, where a target has float64 (CPU, CUDA)
+ * - `f64`: position × frequency, Sin and Cos in float64: as exact as the library's own tables; for targets with float64
+ *   (CPU, CUDA)
  * - `f32`: the same in float32, as most exporters write it: wrong by a radian where positions are large
  * - `f32-reduced`: the angle modulo one turn, every product exact in float32; needs integer Div and Mod, and no float64
  * - `f32-table`: rows of a float32 table, computed in float64 by the exporter
- * - `f16-table`: rows of a float16 table; data stays in float16 throughout, for targets that have nothing else
+ * - `f16-table`: rows of a float16 table; data stays float16 throughout, for targets that have nothing else
  */
 export type AngleMode = 'f64' | 'f32' | 'f32-reduced' | 'f32-table' | 'f16-table';
 
@@ -29,7 +32,7 @@ export const ANGLE_MODES: readonly AngleMode[] = /* @__PURE__ */ Object.freeze([
   'f16-table',
 ]);
 
-/** What a graph's angles are made from. */
+/** The constants of a graph's angles. */
 export interface AngleConstants {
   /** Radians a position, negative for the backward direction; one a pair. */
   readonly invFreq: Float64Array;
@@ -44,7 +47,7 @@ export interface AngleConstants {
  * The constants of a RoPE.
  *
  * @param spec - a model's RoPE
- * @param direction - backward turns the other way
+ * @param direction - backward rotates by −angle
  * @throws {RopewalkError} what {@link frequenciesOf} says of a spec that no model can mean
  */
 export function angleConstants(spec: RopeSpec, direction: 'forward' | 'backward' = 'forward'): AngleConstants {
@@ -67,7 +70,8 @@ const TWO_OVER_PI = 0xa2f9836e4e441529fc2757d1f534ddc0db6295993c439041n;
 const TWO_OVER_PI_BITS = 192n;
 
 /**
- * The part of a turn, in [−½, ½), that `steps` positions make of a frequency: exactly, but for the last rounding to float64.
+ * The fraction of a full turn, in [−½, ½), by which a frequency rotates in `steps` positions; exact but for the last
+ * rounding to float64.
  *
  * @param invFreq - radians a position, taken as the exact value of the float64
  * @param steps - an integer
@@ -115,11 +119,11 @@ export interface CosSin {
   readonly dtype: 'f32' | 'f64' | 'f16';
 }
 
-/** How {@link anglesInGraph} and {@link tablesInGraph} are told. */
+/** Options of {@link anglesInGraph}. */
 export interface AngleOptions {
   /** i64 `[batch, seq]`, or with several axes `[axes, batch, seq]`. */
   readonly positions: string;
-  /** The largest magnitude that a position can have; 2^31 unless given. */
+  /** The largest magnitude of a position; 2^31 unless given. */
   readonly maxPosition?: number;
 }
 
@@ -151,7 +155,9 @@ function plainAngle(b: GraphBuilder, c: AngleConstants, dtype: 'f32' | 'f64', po
   return b.add('Mul', [column, b.constant(b.fresh('inv_freq'), tensorFrom(values))]);
 }
 
-/** `[batch, seq, 1, …]` for one axis, `[batch, seq, pairs, …]` for several: each pair beside its own axis's position. */
+/**
+ * `[batch, seq, 1, …]` for one axis, `[batch, seq, pairs, …]` for several: each pair beside its own axis's position.
+ */
 function perPair(b: GraphBuilder, c: AngleConstants, positions: string, behind: readonly number[]): string {
   if (c.numAxes === 1) return b.add('Unsqueeze', [positions, b.integers(b.fresh('pair_axis'), [2])]);
   const last = b.add('Transpose', [positions], { perm: { ints: [1, 2, 0, ...behind] } });
@@ -217,7 +223,7 @@ export interface AnglePrecision {
   readonly pair: number;
 }
 
-/** Where {@link anglePrecision} looks unless told otherwise. */
+/** The positions that {@link anglePrecision} takes by default. */
 export const PRECISION_POSITIONS: readonly number[] = /* @__PURE__ */ Object.freeze([
   1,
   1000,
@@ -230,8 +236,9 @@ export const PRECISION_POSITIONS: readonly number[] = /* @__PURE__ */ Object.fre
 ]);
 
 /**
- * Says how precise a graph's cos and sin are: the graph's own arithmetic, rounding where it rounds, with sin and cos correctly rounded; against
- * the exact angle, modulo one turn, of the float64 frequency. That reference is itself in float64: a few 1e-16 of f64 data are its own.
+ * Says how precise a graph's cos and sin are. The graph's own arithmetic, rounded where it rounds and with sin and cos
+ * correctly rounded, is compared with the exact angle, modulo one turn, of the float64 frequency. That reference is
+ * itself in float64: of f64 data a few 1e-16 are its own.
  *
  * @param spec - a model's RoPE
  * @param mode - the arithmetic

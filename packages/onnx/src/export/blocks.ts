@@ -1,8 +1,8 @@
 /**
  * Quantised blocks, widened in the graph: bytes in, exact floats out, for every scale that is a number.
  *
- * ONNX has no operator that reads the bits of a byte pair as an f16 before opset 26, so that an f16's high byte chooses its value and the size
- * of one step of its low byte from two tables of 256; f32 holds both, and the sum, exactly.
+ * Before opset 26 ONNX has no operator that reads two bytes as an f16. So the high byte of an f16 chooses, from two
+ * tables of 256, its value and the size of one step of its low byte; f32 holds both, and the sum, exactly.
  *
  * @module
  * @see ggml-org/ggml@d99724f src/ggml-quants.c, dequantize_row_q8_0 and dequantize_row_q4_0
@@ -45,7 +45,8 @@ export function dequantise(
   const start = (byte: number): number => numberFromF16(byte << 8);
   const step = (byte: number): number => {
     const size = numberFromF16((byte << 8) | 1) - start(byte);
-    return Number.isNaN(size) ? 0 : size; // an infinite scale stays infinite; a NaN that shows in its low byte alone becomes one
+    // An infinite scale stays infinite. A NaN that only the low byte tells from infinity becomes infinity.
+    return Number.isNaN(size) ? 0 : size;
   };
   const scale = b.add('Add', [
     look('scale_high', start, high),

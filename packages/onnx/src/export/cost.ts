@@ -1,6 +1,6 @@
 /**
- * What a graph costs an accelerator that runs it operator by operator: calls, and bytes read and written; and what RoPE costs in the twelve steps
- * of an aclnn backend, as the baseline.
+ * What a graph costs an accelerator that runs it operator by operator: calls, and bytes read and written. The baseline
+ * is RoPE in the twelve steps of an aclnn backend.
  *
  * @module
  */
@@ -23,8 +23,9 @@ export interface GraphCost {
 }
 
 /**
- * Counts a graph. Each node reads its inputs, constants too, and writes its outputs; a look-up reads as much of the table as it writes, a
- * RotaryEmbedding with position_ids the rows that these name. The shapes and axes of constants are not counted.
+ * Counts a graph. Each node reads its inputs, constants too, and writes its outputs. A look-up reads as much of the
+ * table as it writes; a RotaryEmbedding with position_ids reads the rows that they name. Constants that are shapes or
+ * axes are not counted.
  *
  * @param model - a graph of ours
  * @param sizes - of open dimensions
@@ -34,7 +35,7 @@ export function graphCost(model: OnnxModel, sizes: Readonly<Record<string, numbe
   const calls = new Map<string, number>();
   let [count, views, bytesRead, bytesWritten, bytesBuffered] = [0, 0, 0, 0, 0];
   const outputs = new Set(model.outputs.map(({ name }) => name));
-  // What only gets another shape on its way out is no buffer of its own.
+  // An output that a view only reshapes is no buffer of its own.
   for (const node of model.nodes.toReversed())
     if (operatorNamed(node.opType)?.cost === 'view' && outputs.has(node.outputs[0]!)) outputs.add(node.inputs[0]!);
   const size = (name: string): number => bytesOf(types.get(name)!);
@@ -86,11 +87,13 @@ export interface SeedStep {
 }
 
 /**
- * The twelve steps by which seed document 000, section 5, builds cos and sin on an NPU, in f32, with what it marks as optimised left out
- * (the power is computed in place, the transposition is none); and then the rotation.
+ * The twelve steps by which seed document 000, section 5, builds cos and sin on an NPU, in f32, and then the rotation.
+ * Steps that the document marks as optimised are left out: the power is computed in place, and the transposition is a
+ * view.
  *
  * @param sizes - of the call
- * @param rotation - fused: one operator that reads x and both full-width tables; primitives: x · cos + (−x1, x0) · sin, as a graph has it
+ * @param rotation - fused: one operator that reads x and both full-width tables; primitives: x · cos + (−x1, x0) · sin,
+ *   as graphs write it
  */
 export function seedSteps(
   { headDim, heads, seq, batch, dataBytes }: SeedSizes,

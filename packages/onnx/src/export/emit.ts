@@ -1,9 +1,9 @@
 /**
  * Plans as ONNX graphs: one emitter for each operator, in two forms.
  *
- * A graph sees dense tensors of a plan's logical shapes; whoever runs it packs and unpacks strides. Only rearrange takes layouts into the
- * graph, because they are what it is about. 16-bit floats are cast to f32 and back: results are rounded once, where ONNX's own operators
- * would round in between.
+ * A graph sees dense tensors of a plan's logical shapes; who runs it packs and unpacks strides. Only rearrange has
+ * layouts in its graph, because they are its subject. 16-bit floats are cast to f32 and back, so that results are
+ * rounded once; ONNX's own operators would round in between.
  *
  * @module
  * @see https://onnx.ai/onnx/operators/
@@ -36,14 +36,15 @@ export type { EmitOptions, EmittedGraph, EmittedValue, NotEmitted } from './plan
 /**
  * Appends a plan to a graph.
  *
- * Inputs and outputs by operator: add a, b → out; swiglu gate, up → out; rms_norm x, weight → out; linear x, weight, bias → out;
- * self_attention q, k, v → out; argmax values → index, value; embedding index, weight → out; rearrange x, initial → out; rope x → out and,
- * as the form needs them, cos_cache, sin_cache, positions, weight, cache, rows, with `_p` behind the names of part p where there are several.
+ * Inputs and outputs by operator: add a, b → out; swiglu gate, up → out; rms_norm x, weight → out; linear x, weight,
+ * bias → out; self_attention q, k, v → out; argmax values → index, value; embedding index, weight → out; rearrange x,
+ * initial → out; rope x → out and, as the form needs them, cos_cache, sin_cache, positions, weight, cache, rows, with
+ * `_p` behind the names of part p where there are several.
  *
  * @param b - the graph; empty
  * @param plan - a checked plan; of its tensors only shapes, strides and dtypes are read
  * @param options - form and names
- * @returns what goes in and comes out, or the reason why a graph cannot say it
+ * @returns inputs and outputs, or the reason why no graph can say it
  */
 export function emitPlan(b: GraphBuilder, plan: OpPlan, options: EmitOptions): EmittedGraph | NotEmitted {
   const g = new PlanGraph(b, options);
@@ -107,7 +108,7 @@ function emitLinear(g: PlanGraph, { x, weight, bias, out }: LinearPlan): undefin
   g.round(added ? b.add('Add', [y, added]) : y, compute, 'out', out);
 }
 
-/** Bytes of a mask that are still taken: it is a constant of the graph, and an ONNX file ends at two gigabytes. */
+/** The most bytes of a mask: it is a constant of the graph, and an ONNX file holds at most two gigabytes. */
 const MAX_MASK_BYTES = 2 ** 30;
 
 function emitAttention(g: PlanGraph, plan: SelfAttentionPlan): string | undefined {
@@ -117,9 +118,10 @@ function emitAttention(g: PlanGraph, plan: SelfAttentionPlan): string | undefine
   const [, total, kvHeads, dv] = v.shape as [number, number, number, number];
   const shape: AttentionShape = { batch, seq, total, heads, kvHeads, d, dv };
   if (plan.causal && seq * total * sizeBytes(compute) > MAX_MASK_BYTES)
-    return `a mask of ${seq} × ${total} makes no ONNX file`;
+    return `a mask of ${seq} × ${total} is too large for an ONNX file`;
   const mask = plan.causal ? g.b.constant('attn_mask', maskOf(shape, plan.window, compute)) : undefined;
-  // Attention-23 adds the mask before it caps, which would let masked keys back in; its scale is an f32, and in ONNX Runtime above 0.
+  // Attention-23 adds the mask before it caps, which would let masked keys back in. Its scale is an f32, which ONNX
+  // Runtime takes only above 0.
   const standard = !g.primitives && plan.softcap === undefined && compute === 'f32' && plan.scale > 0;
   // The standard operator takes heads side by side, and knows their number.
   const folded = (name: string, tensor: Tensor<FloatDtype>): string => {
@@ -139,7 +141,7 @@ function fold(g: PlanGraph, value: string, wanted: boolean, shape: readonly numb
   return wanted ? g.b.add('Reshape', [value, g.b.integers(g.b.fresh('shape'), shape)], { allowzero: { i: 1 } }) : value;
 }
 
-/** 0 where query i sees key t, −∞ where it does not: the past's length is in it, which is_causal leaves open. */
+/** 0 where query i sees key t, −∞ where it does not. Unlike is_causal it says how long the past is. */
 function maskOf({ seq, total }: AttentionShape, window: number | undefined, compute: 'f32' | 'f64'): Tensor {
   const data = compute === 'f64' ? new Float64Array(seq * total) : new Float32Array(seq * total);
   for (let i = 0; i < seq; i++) {
@@ -168,7 +170,7 @@ function emitEmbedding(g: PlanGraph, { rows, weight, out }: EmbeddingPlan): unde
   if (isBlocks(weight)) {
     const table = g.take('weight', weight.bytes);
     const [n, k] = weight.shape;
-    // The rows are looked up as bytes, so that no more than they are widened.
+    // The rows are looked up as bytes, so that only they are converted.
     const rowBytes = n === 0 ? 0 : weight.bytes.size / n;
     const byRow = b.add('Reshape', [table, b.integers('by_row', [n, rowBytes])], { allowzero: { i: 1 } });
     const found = b.add('Gather', [byRow, g.take('index', index)], { axis: { i: 0 } });
@@ -179,7 +181,7 @@ function emitEmbedding(g: PlanGraph, { rows, weight, out }: EmbeddingPlan): unde
   g.give(weight.dtype === out.dtype ? found : b.cast(found, out.dtype), 'out', out);
 }
 
-/** Dimensions of a tensor by falling stride, where that makes it dense and row-major and all of its storage; else undefined. */
+/** A tensor's dimensions by falling stride, where that order makes it dense and all of its storage; else undefined. */
 function permutationOf(tensor: Tensor): number[] | undefined {
   if (tensor.size !== tensor.storage.length) return undefined;
   const order = tensor.shape.map((_, d) => d).sort((a, b) => tensor.strides[b]! - tensor.strides[a]! || a - b);
@@ -192,7 +194,7 @@ function emitRearrange(g: PlanGraph, { x, out }: RearrangePlan): undefined {
     x.dtype === out.dtype ? value : narrowed(b, value, x.dtype as FloatDtype, out.dtype as FloatDtype);
   const [from, to] = [permutationOf(x), permutationOf(out)];
   if (from && to && !g.options.places) {
-    // Both lie densely: dimension to[d] of the tensor is dimension d as out lies in memory, and from.indexOf(to[d]) as x does.
+    // Both are dense: dimension to[d] of the tensor is dimension d in out's memory, and from.indexOf(to[d]) in x's.
     const value = converted(g.take('x', x.permute(from)));
     const perm = to.map((dim) => from.indexOf(dim));
     const inOrder = perm.every((dim, d) => dim === d);
@@ -214,7 +216,7 @@ function emitRearrange(g: PlanGraph, { x, out }: RearrangePlan): undefined {
   g.give(y, 'out', written.tensor);
 }
 
-/** All of the storage that a tensor lies over, and where in it the tensor's elements lie. */
+/** All of a tensor's storage, and the places of the tensor's elements in it. */
 function flat(tensor: Tensor): { tensor: Tensor; places: number[] } {
   const places: number[] = [];
   if (tensor.size > 0) walk(tensor, (at) => places.push(at));

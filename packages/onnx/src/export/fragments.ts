@@ -1,5 +1,5 @@
 /**
- * The operators beside RoPE, from value to value: what plans and exported models are put together from.
+ * The operators beside RoPE, from value to value: plans and exported models are put together from them.
  *
  * @module
  */
@@ -8,7 +8,8 @@ import { isHalf } from 'ropewalk/backend';
 import type { GraphBuilder } from './builder.js';
 
 /**
- * Which operators a graph is made of: the standard's own where it has one for the types, or primitives that every target has.
+ * Which operators a graph is made of: those of the standard where it has one for the types, or primitives that every
+ * target has.
  */
 export type GraphForm = 'standard' | 'primitives';
 
@@ -30,11 +31,11 @@ const LIMITS: Readonly<Record<'f16' | 'bf16', readonly [largest: number, beyond:
 export function narrowed(b: GraphBuilder, value: string, from: FloatDtype, to: FloatDtype): string {
   if (from === to) return value;
   if (from !== 'f64' || !isHalf(to)) return b.cast(value, to);
-  // Runtimes go from f64 to 16 bits by way of f32, which rounds twice. That is wrong only where the f32 lies half-way between two 16-bit
-  // values; then the other one is 2·f32 − chosen, and the nearer of both to the f64 is meant.
+  // Runtimes convert f64 to 16 bits through f32, which rounds twice. That is wrong only where the f32 lies half-way
+  // between two 16-bit values; then the other one is 2·f32 − chosen, and the nearer of both to the f64 is meant.
   const number = (name: string, x: number): string => b.scalar(b.fresh(name), 'f64', x);
   const [largest, beyond] = LIMITS[to];
-  // Where is kept to constants: ONNX Runtime's makes +0 of −0.
+  // Where gets constants only: ONNX Runtime's turns −0 into +0.
   const inside = b.add('Less', [b.add('Abs', [value]), number('beyond', beyond)]);
   const bound = b.add('Where', [inside, number('largest', largest), number('unbounded', Infinity)]);
   const finite = b.add('Min', [b.add('Max', [value, b.add('Neg', [bound])]), bound]);
@@ -46,7 +47,7 @@ export function narrowed(b: GraphBuilder, value: string, from: FloatDtype, to: F
   const distance = (x: string): string => b.add('Abs', [b.add('Sub', [finite, x])]);
   const exists = b.add('Equal', [b.cast(other, 'f64'), mirrored]);
   const nearer = b.add('Less', [distance(mirrored), distance(chosenWide)]);
-  // Both are exact in f32, which every runtime can put together.
+  // Both are exact in f32, which every runtime can concatenate.
   const apart = (x: string): string => b.add('Unsqueeze', [x, b.integers(b.fresh('choice_axis'), [0])]);
   const both = b.add('Concat', [apart(b.cast(chosen, 'f32')), apart(b.cast(other, 'f32'))], { axis: { i: 0 } });
   const which = apart(b.cast(b.add('And', [exists, nearer]), 'i64'));
@@ -83,8 +84,8 @@ export function rmsNorm(
 }
 
 /**
- * Appends SwiGLU: `up · gate / (1 + exp(−gate))`, with the exponential of −|gate|, which cannot overflow. Sigmoid is left alone: ONNX Runtime's
- * is a polynomial within 4e-7, too coarse for gates below −4.
+ * Appends SwiGLU: `up · gate / (1 + exp(−gate))`, with the exponential of −|gate|, which cannot overflow. Sigmoid is
+ * not used: ONNX Runtime's is a polynomial within 4e-7, too coarse for gates below −4.
  *
  * @param b - the graph
  * @param gate - any shape
@@ -175,7 +176,8 @@ export function attention(
   const ks = spread(transpose(k, [0, 2, 3, 1]));
   const vs = spread(transpose(v, [0, 2, 1, 3]));
   const product = b.add('MatMul', [qs, ks]);
-  // ONNX Runtime melts a product with one number into the MatMul, as an f32: in f64 the number is given once for each key.
+  // ONNX Runtime fuses a product with one number into the MatMul, as an f32. In f64 the number is given once for each
+  // key.
   const scaled = (name: string, value: number): string =>
     b.add('Mul', [
       product,

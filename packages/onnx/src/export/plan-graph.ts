@@ -1,5 +1,5 @@
 /**
- * A graph under construction beside the plan that it says: which tensors go in and come out.
+ * A graph under construction, with the plan's tensors that go in and come out.
  *
  * @module
  */
@@ -11,13 +11,13 @@ import { type GraphForm, narrowed } from './fragments.js';
 /** How a plan becomes a graph. */
 export interface EmitOptions {
   readonly form: GraphForm;
-  /** Primitives: how angles are computed from positions; unless given f64, and tables as inputs where those are f64. */
+  /** Primitives: how angles are computed from positions. Unless given, f64; f64 tables are inputs instead. */
   readonly angles?: Extract<AngleMode, 'f64' | 'f32' | 'f32-reduced'>;
-  /** What graph inputs and outputs are called, by the name here; the name here unless given. */
+  /** Other names for graph inputs and outputs, by the names that {@link emitPlan} lists. */
   readonly names?: ReadonlyMap<string, string>;
-  /** Argmax: the first NaN wins, as the plan says (the default), or what the operator makes of it, in fewer nodes. */
+  /** Argmax: `first` (the default) finds the first NaN, as the plan says; `unspecified` needs fewer nodes. */
   readonly nan?: 'first' | 'unspecified';
-  /** Rearrange: always by places over the two storages, so that `initial` is an input; else by Transpose where one does it. */
+  /** Rearrange: always by places in the two storages, with `initial` as an input, even where a Transpose would do. */
   readonly places?: boolean;
 }
 
@@ -35,7 +35,7 @@ export interface EmittedGraph {
   readonly outputs: readonly EmittedValue[];
 }
 
-/** A plan that no graph says. */
+/** A plan that no graph can say. */
 export interface NotEmitted {
   readonly whyNot: string;
 }

@@ -1,5 +1,6 @@
 /**
- * A RoPE as an ONNX model that can be deployed: batch and sequence stay open, positions are an input, tables are constants.
+ * A RoPE as an ONNX model that can be deployed: batch and sequence stay open, positions are an input, tables are
+ * constants.
  *
  * @module
  */
@@ -20,12 +21,15 @@ import type { GraphForm } from './fragments.js';
 import { narrowed, rmsNorm } from './fragments.js';
 import { cosSinFor, type Geometry, rotate, rotateStandard } from './rope.js';
 
-/** What a model is to be. */
+/** What {@link ropeModel} builds. */
 export interface RopeModelOptions {
   readonly spec: RopeSpec;
   readonly direction?: 'forward' | 'backward';
   readonly form: GraphForm;
-  /** Standard: f32-table unless given, or f16-table. Primitives: f64 for f64 data, else f32-reduced, unless given; any. */
+  /**
+   * Standard takes f32-table (the default) or f16-table. Primitives take any; default f64 for f64 data, else
+   * f32-reduced.
+   */
   readonly angles?: AngleMode;
   /** Of the data; f32 unless given. */
   readonly dtype?: FloatDtype;
@@ -35,7 +39,7 @@ export interface RopeModelOptions {
   readonly heads?: number;
   /** Heads of k; without it there is one tensor, x. */
   readonly kvHeads?: number;
-  /** Positions are in [0, context). Unless given, 4096 where the angles come from a table, else all there are: 2^31. */
+  /** Positions are in [0, context). Unless given, 4096 where the angles come from a table, else 2^31, all there are. */
   readonly context?: number;
   /** RMS norm of each head first, with this epsilon; its weights are inputs. */
   readonly normEps?: number;
@@ -43,11 +47,11 @@ export interface RopeModelOptions {
   readonly kvCache?: boolean;
 }
 
-/** A model's graph, and how its angles come about. */
+/** A model's graph, and how its angles are computed. */
 export interface RopeModel {
   readonly graph: GraphBuilder;
   readonly angles: AngleMode;
-  /** Positions that it serves: past them a table ends, and computed angles may have too few digits. */
+  /** Positions that it serves: beyond them a table ends, and computed angles may have too few digits. */
   readonly context: number;
 }
 
@@ -56,19 +60,23 @@ export const TABLE_CONTEXT = 4096;
 /** Positions of computed angles unless told otherwise: all of an i32. */
 const ALL_POSITIONS = 2 ** 31;
 
-/** Rows × pairs of a table that are still taken: a million positions of 64 pairs, half a gigabyte; an ONNX file ends at two. */
+/**
+ * The most rows × pairs of a table: a million positions of 64 pairs, half a gigabyte. An ONNX file holds at most two.
+ */
 const MAX_TABLE = 2 ** 26;
 
 /**
  * Builds the graph of a RoPE.
  *
- * Inputs: x, or q and k, `[batch, seq, heads, head_dim]` in bsnh or `[batch, heads, seq, head_dim]` in bnsh; position_ids, i64
- * `[batch, seq]`, or `[axes, batch, seq]` with several axes; with a norm x_weight, or q_weight and k_weight, `[head_dim]`; with a cache
- * k_cache `[batch, cache, kv_heads, head_dim]` and cache_rows, i64 `[batch, seq, 2]`, the batch and the row of each token.
- * Outputs: y, or q_out and k_out, as the inputs; k_out is the whole cache where there is one.
+ * Inputs: x, or q and k, `[batch, seq, heads, head_dim]` in bsnh or `[batch, heads, seq, head_dim]` in bnsh;
+ * position_ids, i64 `[batch, seq]`, or `[axes, batch, seq]` with several axes; with a norm x_weight, or q_weight and
+ * k_weight, `[head_dim]`; with a cache k_cache `[batch, cache, kv_heads, head_dim]` and cache_rows, i64 `[batch, seq,
+ * 2]`, the batch and the row of each token. Outputs: y, or q_out and k_out, as the inputs; k_out is the whole cache
+ * where there is one.
  *
  * @param options - the RoPE and what the model is to be
- * @throws {RopewalkError} UNSUPPORTED for what no graph says; RANGE for sizes, or when the options or the spec are no object
+ * @throws {RopewalkError} UNSUPPORTED for what no graph can say; RANGE for sizes, or when the options or the spec are
+ *   no object
  */
 export function ropeModel(options: RopeModelOptions): RopeModel {
   const given = readOptions(options, 'export: options');
@@ -98,7 +106,7 @@ export function ropeModel(options: RopeModelOptions): RopeModel {
     );
   const plan: Geometry = planRope({ ...spec, positions: 0, seqLen: 1, direction });
   const b = new GraphBuilder();
-  // Float16 throughout only where it is asked for: one rounding otherwise.
+  // f16 throughout only where it is asked for; otherwise results are rounded once.
   const compute = dtype === 'f64' ? 'f64' : angles === 'f16-table' ? 'f16' : 'f32';
   const parts = (
     kvHeads === undefined
@@ -165,7 +173,7 @@ function anglesFor(form: GraphForm, angles: AngleMode | undefined, dtype: FloatD
   return chosen;
 }
 
-/** RMS norm; in f16 its squares would overflow, so that it goes by way of f32. */
+/** RMS norm; in f16 its squares would overflow, so it is computed in f32. */
 function normed(
   b: GraphBuilder,
   x: string,

@@ -1,8 +1,8 @@
 /**
  * RoPE as a graph: the rotation by RotaryEmbedding-23 or by primitives, and plans put together from it.
  *
- * Everything lies as `[batch, seq, heads, head_dim]` (bsnh) or `[batch, heads, seq, head_dim]` (bnsh); batch and seq are nowhere in the
- * constants, so that they can stay open.
+ * Tensors are `[batch, seq, heads, head_dim]` (bsnh) or `[batch, heads, seq, head_dim]` (bnsh). No constant depends on
+ * batch or seq, so that they can stay open.
  *
  * @module
  * @see https://onnx.ai/onnx/operators/onnx__RotaryEmbedding.html
@@ -21,7 +21,7 @@ import type { GraphBuilder } from './builder.js';
 import { rmsNorm } from './fragments.js';
 import { computeIn, type PlanGraph } from './plan-graph.js';
 
-/** What a rotation needs to know of a plan. */
+/** What a rotation needs of a plan. */
 export type Geometry = Pick<RopePlan, 'headDim' | 'rotaryDim' | 'rotaryOffset' | 'read' | 'write'>;
 
 const HEAD_AXIS: Readonly<Record<RopeLayout, number>> = { bsnh: 2, bnsh: 1 };
@@ -47,8 +47,8 @@ function join(b: GraphBuilder, parts: readonly string[]): string {
 }
 
 /**
- * Appends the rotation in primitives: one Split, four products, a difference, a sum, one Concat. cos and sin are of half width and are
- * broadcast over heads; nothing is repeated.
+ * Appends the rotation in primitives: one Split, four products, a difference, a sum, one Concat. cos and sin are of
+ * half width and are broadcast over heads; nothing is repeated.
  *
  * @param b - the graph
  * @param x - `[batch, seq, heads, head_dim]` or `[batch, heads, seq, head_dim]`
@@ -75,7 +75,7 @@ export function rotate(b: GraphBuilder, x: string, [cos, sin]: readonly [string,
     b.add('Reshape', [value, b.integers(b.fresh('shape'), [0, 0, 0, ...shape])]);
   let rotated: string;
   if (g.read.step === 2) {
-    // [..., pairs, 2]: members of a pair stay `[..., pairs, 1]`, and where they are put together decides how they are written.
+    // [..., pairs, 2]: the members stay `[..., pairs, 1]`, and the axis of the Concat decides how they are written.
     const [x0, x1] = b.addMany('Split', [shaped(window, [pairs, 2])], { axis: { i: 4 }, num_outputs: { i: 2 } }, 2) as [
       string,
       string,
@@ -117,13 +117,16 @@ export function cosSinFor(
 export interface StandardRotation {
   readonly cos: string;
   readonly sin: string;
-  /** `[batch, seq]` with tables of positions; without it the tables have a row for each token, `[batch, seq, pairs]`. */
+  /**
+   * `[batch, seq]` with tables of positions; without it the tables have a row for each token, `[batch, seq, pairs]`.
+   */
   readonly positionIds?: string;
   readonly heads: number;
 }
 
 /**
- * Appends RotaryEmbedding-23, and what it leaves to others: a window that does not begin at 0, pairs that are written elsewhere.
+ * Appends RotaryEmbedding-23, and what it does not do itself: a window that does not begin at 0, and pairs that are
+ * written to other places than they are read from.
  *
  * @param b - the graph
  * @param x - 4-D in bnsh; in bsnh 4-D, or with heads side by side, `[batch, seq, heads · head_dim]`, where `folded`
@@ -169,7 +172,7 @@ export function rotateStandard(
   return folded ? shaped(y, [r.heads * headDim]) : y;
 }
 
-/** Whether RotaryEmbedding alone does not do. */
+/** Whether RotaryEmbedding needs other operators around it. */
 function needsHeads({ rotaryOffset, read, write }: Geometry): boolean {
   return rotaryOffset > 0 || read.step !== write.step;
 }
@@ -179,7 +182,7 @@ function needsHeads({ rotaryOffset, read, write }: Geometry): boolean {
  *
  * @param g - the graph; takes x, then tables or positions, then what else the parts need
  * @param call - the plan and its tensors
- * @returns the reason why a graph cannot say it
+ * @returns the reason why no graph can say it; undefined when it is appended
  */
 export function emitRope(g: PlanGraph, { plan, parts }: RopeCall): string | undefined {
   const batch = parts[0]!.x.shape[0]!;
@@ -224,7 +227,10 @@ interface TakenPart {
   readonly folded: boolean;
 }
 
-/** Takes a part as its elements lie: heads side by side where RotaryEmbedding alone does, heads before tokens where they lie so. */
+/**
+ * Takes a part in its own memory order: heads before tokens, or folded into one dimension where RotaryEmbedding takes
+ * it.
+ */
 function takePart(
   g: PlanGraph,
   plan: RopePlan,
@@ -282,7 +288,8 @@ function cosSinOf(g: PlanGraph, plan: RopePlan, batch: number): CosSin {
   const { table, source, seqLen } = plan;
   const double = table.cos instanceof Float64Array;
   const ordered = source?.recipe === 'float64' && plan.tableRows.every((row, n) => row === n);
-  // Float64 data asks for more than float64 angles give in every runtime: ONNX Runtime's Sin and Cos are off by up to 3.3e-16 (measured).
+  // Float64 data needs more precision than every runtime has: ONNX Runtime's Sin and Cos are off by up to 3.3e-16
+  // (measured).
   const angles = g.options.angles ?? (double ? undefined : 'f64');
   if (g.primitives && source && ordered && angles) {
     const constants = angleConstants(source.spec, plan.direction);

@@ -31,7 +31,8 @@ export function bytesOf({ dtype, shape }: ValueType): number {
  * @param sizes - of open dimensions, by name
  * @returns by name: inputs, constants and what nodes write
  * @throws {RopewalkError} FORMAT for a value that is used before it is there or written twice, types that an operator
- *   does not take, shapes that do not fit, or outputs that are not as declared; RANGE for an open dimension without a size
+ *   does not take, shapes that do not fit, or outputs that are not as declared; RANGE for an open dimension without a
+ *   size
  */
 export function valueTypes(
   model: OnnxModel,

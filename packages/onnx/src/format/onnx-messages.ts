@@ -1,8 +1,9 @@
 /**
  * The protobuf messages of ONNX, decoded and encoded: the only file that knows the protobuf library.
  *
- * The library reads a descriptor at run time and generates no code, so this works under a content security policy without `unsafe-eval`.
- * Field names, numbers and types are those of onnx.proto; fields that nobody here reads are left out, and skipped in files.
+ * The library reads a descriptor at run time and generates no code, so this works under a content security policy
+ * without `unsafe-eval`. Field names, numbers and types are those of onnx.proto. Fields that are not read here are left
+ * out, and skipped in files.
  *
  * @module
  * @see https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
@@ -107,8 +108,8 @@ const MESSAGES: Readonly<Record<string, Readonly<Record<string, Field>>>> = {
 export type FileKind = 'TensorProto' | 'ModelProto';
 
 /**
- * A message by its fields, in camelCase. A field that is absent reads as its zero and is no property of its own; 64-bit integers are bigints
- * (numbers are taken too where a message is written).
+ * A message by its fields, in camelCase. An absent field reads as its zero and is not an own property. 64-bit integers
+ * are bigints; numbers are accepted too where a message is written.
  */
 export type Message = Readonly<Record<string, unknown>>;
 

@@ -1,8 +1,9 @@
 /**
  * Reading ONNX models: graphs, nodes with attributes of every kind, functions, and initializers as views of the file.
  *
- * The bytes are untrusted. What is built is bounded by their number. Elements are converted when they are read; those in
- * another file are read only where a loader is given. Nothing is inferred here: the importer finds shapes and meaning.
+ * The bytes are untrusted. What is built is bounded by their number. Elements are converted when they are read; those
+ * in another file are read only where a loader is given. Nothing is inferred here: the importer finds shapes and
+ * meaning.
  *
  * @module
  * @see https://github.com/onnx/onnx/blob/main/onnx/onnx.proto; onnx/onnx docs/ExternalData.md
@@ -38,7 +39,10 @@ export type ExternalLoader = (where: ExternalLocation) => Uint8Array;
 export interface OnnxTensor {
   readonly name: string;
   readonly shape: readonly number[];
-  /** The dtype that reads it; u8 for bool; undefined for a type that is no dtype of ours (strings, 8-bit floats, 4-bit integers). */
+  /**
+   * The dtype that reads it; u8 for bool; undefined for a type that is no dtype of ours (strings, 8-bit floats, 4-bit
+   * integers).
+   */
   readonly dtype: Dtype | undefined;
   /** TensorProto.DataType, as the file says it. */
   readonly dataType: number;
@@ -47,8 +51,8 @@ export interface OnnxTensor {
   /**
    * The elements, a view of the file where alignment allows; dense.
    *
-   * @throws {RopewalkError} FORMAT when they are not as many as the shape says, or lie in another file and no loader was given;
-   *   UNSUPPORTED for a type that is no dtype of ours
+   * @throws {RopewalkError} FORMAT when they are not as many as the shape says, or lie in another file and no loader
+   *   was given; UNSUPPORTED for a type that is no dtype of ours
    */
   read(): Tensor;
 }
@@ -63,9 +67,9 @@ export type AttributeValue =
   | { readonly kind: 'tensors'; readonly value: readonly OnnxTensor[] }
   | { readonly kind: 'graph'; readonly value: OnnxGraph }
   | { readonly kind: 'graphs'; readonly value: readonly OnnxGraph[] }
-  /** In a function: the attribute of that name of whoever calls it. */
+  /** In a function: the attribute of that name of the node that calls it. */
   | { readonly kind: 'reference'; readonly value: string }
-  /** Sparse tensors and types: told, not read. */
+  /** Sparse tensors and types: named, not read. */
   | { readonly kind: 'other'; readonly value: undefined };
 
 /** A node as it was read. */
@@ -81,14 +85,14 @@ export interface OnnxModelNode {
   readonly attributes: ReadonlyMap<string, AttributeValue>;
 }
 
-/** What a graph says of a value. */
+/** What a graph declares of a value. */
 export interface OnnxValueType {
   readonly name: string;
-  /** TensorProto.DataType; 0 where nothing is said or the value is no tensor. */
+  /** TensorProto.DataType; 0 where none is declared or the value is no tensor. */
   readonly dataType: number;
   /** As {@link OnnxTensor.dtype}. */
   readonly dtype: Dtype | undefined;
-  /** A number, a name (`batch_size`), or undefined for each dimension; undefined when the rank is not said. */
+  /** A number, a name (`batch_size`), or undefined for each dimension; undefined when the rank is not declared. */
   readonly shape: readonly (number | string | undefined)[] | undefined;
 }
 
@@ -98,7 +102,7 @@ export interface OnnxGraph {
   readonly nodes: readonly OnnxModelNode[];
   readonly inputs: readonly OnnxValueType[];
   readonly outputs: readonly OnnxValueType[];
-  /** What is said of values in between. */
+  /** Declared types of values in between. */
   readonly valueTypes: ReadonlyMap<string, OnnxValueType>;
   readonly initializers: ReadonlyMap<string, OnnxTensor>;
 }
@@ -123,7 +127,7 @@ export interface OnnxModelFile {
   readonly functions: readonly OnnxFunction[];
 }
 
-/** What {@link parseOnnxModel} may be told. */
+/** Options of {@link parseOnnxModel}. */
 export interface ParseOnnxOptions {
   /** Without one, tensors in other files are named and cannot be read. */
   readonly loadExternal?: ExternalLoader;
@@ -134,7 +138,7 @@ export interface ParseOnnxOptions {
  *
  * @param bytes - the whole file; kept, as tensors are views of it
  * @param where - names it in messages
- * @param options - who reads tensors that lie in other files
+ * @param options - the loader for tensors in other files
  * @throws {RopewalkError} FORMAT when it is malformed, has no graph, or two initializers of a graph have one name
  */
 export function parseOnnxModel(bytes: Uint8Array, where = 'onnx', options: ParseOnnxOptions = {}): OnnxModelFile {

@@ -2,7 +2,8 @@
  * What each channel of a value is made of: sums of products of channels of other values, traced back through the
  * operators that only move, negate, multiply and add.
  *
- * So the many ways of writing a rotation (slices, splits, stacks, gathers, a sign matrix) all come down to the same sums.
+ * So the many ways of writing a rotation (slices, splits, stacks, gathers, a sign matrix) all come down to the same
+ * sums.
  *
  * @module
  */

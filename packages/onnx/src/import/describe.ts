@@ -1,5 +1,5 @@
 /**
- * Says what a found RoPE is: pairing, sizes, layout, where cos and sin come from, at which frequencies it turns.
+ * Describes a found RoPE: pairing, sizes, layout, where cos and sin come from, its frequencies.
  *
  * @module
  */
@@ -34,7 +34,7 @@ export interface TableSource {
    * - `computed`: cosine and sine of position × frequency, in the graph
    * - `input`: the graph is given cos and sin
    * - `inside`: attention's own
-   * - `unknown`: operators that are not known here lie behind them
+   * - `unknown`: operators behind them are not known here
    */
   readonly from: 'cache' | 'computed' | 'input' | 'inside' | 'unknown';
   readonly cos: readonly string[];
@@ -49,7 +49,10 @@ export interface RopeDescription {
   readonly name: string;
   /** '' for the model's own graph; else the function, or the node and the branch, that it lies in. */
   readonly scope: string;
-  /** `RotaryEmbedding (ai.onnx)`, `RotaryEmbedding (com.microsoft)`, `GroupQueryAttention (com.microsoft)`, `arithmetic`. */
+  /**
+   * `RotaryEmbedding (ai.onnx)`, `RotaryEmbedding (com.microsoft)`, `GroupQueryAttention (com.microsoft)`,
+   * `arithmetic`.
+   */
   readonly form: string;
   /** The values that go in and come out. */
   readonly x: string;
@@ -66,7 +69,7 @@ export interface RopeDescription {
   readonly tables: TableSource;
   readonly positions: PositionSource;
   readonly frequencies?: FoundFrequencies;
-  /** With several position axes: the one that turns each pair. */
+  /** With several position axes: the one of each pair. */
   readonly axisOfPair?: readonly number[];
   /** The same RoPE in this package's words, where its law is known. */
   readonly spec?: RopeSpec;
@@ -75,10 +78,10 @@ export interface RopeDescription {
   readonly whyNotRun?: string;
 }
 
-/** What {@link describe} found out beside the description. */
+/** What {@link describe} found. */
 export interface Described {
   readonly description: RopeDescription;
-  /** Set when a closer look says that it is none. */
+  /** Set when a closer look shows that it is none. */
   readonly because?: string;
 }
 
@@ -273,8 +276,8 @@ function finish(
   if (departs)
     notes.push(
       `from position ${departs.position} on the angles of ${departs.pairs} of ${invFreq.length} pairs are not ` +
-        'position × frequency: the graph is made for shorter contexts, or changes there; the frequencies are those of ' +
-        'the positions below',
+        'position × frequency: the graph is made for shorter contexts, or changes there; the frequencies are those ' +
+        'of the positions below',
     );
   const backwards = invFreq.every((frequency) => frequency <= 0) && invFreq.some((frequency) => frequency < 0);
   if (backwards && base.direction === 'forward') notes.push('the tables rotate backward: sin has a minus sign in them');
@@ -347,7 +350,7 @@ function positionSource(found: FoundNode | FoundArithmetic): PositionSource {
   };
 }
 
-/** The letters of x, told by where its tables do not change. */
+/** The letters of x's dimensions: heads are where the tables do not change. */
 function layoutOf(rank: number, outers: readonly (readonly Dim[] | undefined)[]): string | undefined {
   const dims = Array.from({ length: rank - 1 }, (_, axis): Dim | undefined => {
     const all = outers.map((outer) => (outer ? (outer[axis - (rank - 1) + outer.length] ?? 1) : undefined));

@@ -30,7 +30,10 @@ export interface Given {
   readonly values?: ReadonlyMap<string, Value>;
   /** Sizes of the shapes' names. */
   readonly dims?: ReadonlyMap<string, number>;
-  /** A Slice whose end cannot be computed takes everything: caches are cut to the length in use before positions choose rows. */
+  /**
+   * A Slice whose end cannot be computed takes everything: graphs cut caches to the length in use before positions
+   * choose rows.
+   */
   readonly wholeCaches: boolean;
 }
 

@@ -2,11 +2,11 @@
  * Finds every RoPE of a model: the nodes that are one, attention that has one inside, and the arithmetic that exporters
  * write out.
  *
- * Arithmetic is recognised by what it computes, not by names or by the order of its nodes. The tested forms are those of
- * torch.onnx and optimum on HuggingFace's modeling files (huggingface/transformers@5dd4a63); those that the fusions of
- * ONNX Runtime and onnxscript look for (microsoft/onnxruntime@0d528d7 fusion_rotary_attention.py,
- * microsoft/onnxscript@0b9afd9 rules/fusion/_rotary_embedding.py); and OpenVINO's
- * (openvinotoolkit/openvino@16f3e84 fuse_rotary_positional_embeddings.cpp).
+ * Arithmetic is recognised by what it computes, not by names or by the order of its nodes. The tested forms are those
+ * of torch.onnx and optimum on HuggingFace's modeling files (huggingface/transformers@5dd4a63); those that the fusions
+ * of ONNX Runtime and onnxscript look for (microsoft/onnxruntime@0d528d7 fusion_rotary_attention.py,
+ * microsoft/onnxscript@0b9afd9 rules/fusion/_rotary_embedding.py); and OpenVINO's (openvinotoolkit/openvino@16f3e84
+ * fuse_rotary_positional_embeddings.cpp).
  *
  * @module
  */

@@ -1,5 +1,5 @@
 /**
- * Reads frequencies back out of cos and sin, and says by which law they fall.
+ * Computes frequencies back from cos and sin, and finds the law by which they fall.
  *
  * @module
  */
@@ -15,20 +15,20 @@ export type Sampler = (positions: readonly number[]) => Sample;
 
 /** What the tables were made from. */
 export interface FoundFrequencies {
-  /** Radians a position, one for each pair; negative where the tables turn the other way. */
+  /** Radians a position, one for each pair; negative where the tables rotate backward. */
   readonly invFreq: readonly number[];
   /** Relative error of each frequency that the tables' rounding allows. */
   readonly within: readonly number[];
   /** Multiplies cos and sin. */
   readonly magnitude: number;
   readonly law: FrequencyLaw;
-  /** Set where farther angles are not position × frequency, as in a graph that is made for shorter contexts. */
+  /** Set where angles further on are not position × frequency, as in a graph made for shorter contexts. */
   readonly departs?: Departure;
 }
 
 /** Where angles are no longer position × frequency. Nothing is read from there on. */
 export interface Departure {
-  /** The first position that was asked, a power of two, which some pair contradicts. */
+  /** The first sampled position, a power of two, at which some pair contradicts. */
   readonly position: number;
   /** How many pairs contradict there. */
   readonly pairs: number;
@@ -40,23 +40,23 @@ export type FrequencyLaw =
   | { readonly kind: 'power'; readonly base: number; readonly factor: number }
   /** The fast pairs as the base says, the slow ones divided: Llama 3's, YaRN's and others' way. */
   | { readonly kind: 'scaled'; readonly base: number; readonly plainPairs: number; readonly factors: readonly number[] }
-  /** Nothing that this knows. */
+  /** None that is known here. */
   | { readonly kind: 'other' };
 
-/** What cannot be read as angles of positions, and why. */
+/** Why tables cannot be read as angles of positions. */
 export interface NoFrequencies {
   readonly because: string;
   /** cos holds sines and sin cosines: no RoPE. */
   readonly swapped?: true;
 }
 
-/** Positions past this say nothing more: an f32 angle of 65536 radians is right to 0.004. */
+/** Positions past this add nothing: an f32 angle of 65536 radians is off by up to 0.004. */
 const FAR = 65536;
 
 /**
- * Recovers frequencies by going from position 1 to ever larger ones, each of which says the last digits that the one before left open.
- * A pair is followed as far as its angles are position × frequency: a position that says other than what the nearer ones leave open is not
- * believed, nor is any behind it. Powers of two are asked, whose products with a frequency round alike at every position.
+ * Recovers frequencies from position 1 on to ever larger ones, each of which adds digits. A pair is followed as far as
+ * its angles are position × frequency: a position that contradicts the nearer ones ends it. Positions are powers of
+ * two, whose products with a frequency round alike.
  *
  * @param sample - the tables
  * @param rows - positions below this may be asked
@@ -69,7 +69,7 @@ export function recoverFrequencies(
   pairs: number,
   unit: number,
 ): FoundFrequencies | NoFrequencies {
-  if (rows < 2) return { because: 'one row tells no angle a position' };
+  if (rows < 2) return { because: 'a table of one row has no angle per position' };
   const positions = [0];
   for (let position = 1; position < Math.min(rows, FAR + 1); position *= 2) positions.push(position);
   const { cos, sin } = sample(positions);
@@ -78,14 +78,14 @@ export function recoverFrequencies(
   const magnitude = lengths.subarray(0, 2 * pairs).reduce((sum, length) => sum + length, 0) / (2 * pairs);
   const onCircle = (n: number): boolean => Math.abs(lengths[n]! / magnitude - 1) < 8 * unit;
   if (!(magnitude > 0) || !lengths.subarray(0, 2 * pairs).every((_, n) => onCircle(n))) {
-    return { because: 'cos and sin lie on no circle, so they are the angles of nothing' };
+    return { because: 'cos and sin lie on no circle: they belong to no angles' };
   }
   const bound = 4 * unit;
   const atZero = Array.from({ length: pairs }, (_, j) => [cos[j]! / magnitude, sin[j]! / magnitude] as const);
   if (atZero.every(([c, s]) => Math.abs(c) < bound && Math.abs(s - 1) < bound))
     return { because: 'cos and sin are swapped: at position 0 the one is 0 and the other 1', swapped: true };
   if (!atZero.every(([c, s]) => Math.abs(c - 1) < bound && Math.abs(s) < bound))
-    return { because: 'position 0 is turned' };
+    return { because: 'position 0 is rotated' };
 
   const invFreq: number[] = [];
   const within: number[] = [];
@@ -100,7 +100,7 @@ export function recoverFrequencies(
       if (n > 1 && error * position > 0.5) break;
       const off = n === 1 ? 0 : wrap(measured - predicted);
       const turn = n === 1 ? measured : predicted + off;
-      // The table rounds the angle's cos and sin; who made it in f32 rounded the angle too.
+      // The table rounds cos and sin; a table made in f32 has a rounded angle too.
       const uncertainty = (2 * unit + Math.abs(turn) * 2 ** -23) / position;
       if (n > 1 && !(onCircle(n * pairs + j) && Math.abs(off) <= (error + uncertainty) * position)) {
         departures.push(position);

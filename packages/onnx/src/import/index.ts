@@ -33,16 +33,16 @@ export interface ImportedRope extends RopeDescription {
   readonly found: Found;
 }
 
-/** What an .onnx file has of RoPE. */
+/** The RoPE of an .onnx file. */
 export interface ImportedModel {
   readonly model: OnnxModelFile;
   /** In the order of the file: the model's own graph, then graphs inside nodes, then functions. */
   readonly ropes: readonly ImportedRope[];
-  /** What looks like RoPE and is none, with the reason. */
+  /** What looks like RoPE and is none, with the reasons. */
   readonly nearly: readonly NearMiss[];
 }
 
-/** What {@link importOnnx} found: whoever binds a rope trusts these. */
+/** What {@link importOnnx} found: only these are trusted when a rope is bound. */
 const FOUND = /* @__PURE__ */ new WeakSet<Found>();
 
 function checkRope(rope: ImportedRope, where: string): ImportedRope {
@@ -56,8 +56,9 @@ function checkRope(rope: ImportedRope, where: string): ImportedRope {
  *
  * @param bytes - an .onnx file; kept, as its tensors are views of it
  * @param where - names it in messages
- * @param options - who reads tensors that lie in other files
- * @throws {RopewalkError} FORMAT when the file is malformed; UNSUPPORTED when its graph takes more work than a file of its size may
+ * @param options - the loader for tensors in other files
+ * @throws {RopewalkError} FORMAT when the file is malformed; UNSUPPORTED when its graph takes more work than a file of
+ *   its size may
  * @example const { ropes } = importOnnx(bytes); ropes[0].pairing // 'half'
  */
 export function importOnnx(bytes: Uint8Array, where = 'onnx', options: ParseOnnxOptions = {}): ImportedModel {
@@ -82,13 +83,14 @@ export function importOnnx(bytes: Uint8Array, where = 'onnx', options: ParseOnnx
 }
 
 /**
- * Binds a RoPE of a model to tensors: cos and sin by the graph's own arithmetic, the rotation as a plan. The backend computes in f32 and rounds
- * once, whatever casts lie between x and y in the graph.
+ * Binds a RoPE of a model to tensors: cos and sin by the graph's own arithmetic, the rotation as a plan. The backend
+ * computes in f32 and rounds once, whatever casts the graph has between x and y.
  *
  * @param rope - from {@link importOnnx}
  * @param options - x, out, and what the angles need
  * @returns a checked call for {@link Runner.run}
- * @throws {RopewalkError} UNSUPPORTED for a RoPE that cannot be run here, with the reason; SHAPE, DTYPE, RANGE or ALIAS for tensors that do not fit
+ * @throws {RopewalkError} UNSUPPORTED for a RoPE that cannot be run here, with the reason; SHAPE, DTYPE, RANGE or ALIAS
+ *   for tensors that do not fit
  */
 export function bindImported(rope: ImportedRope, options: BindOptions): RopeCall {
   return bind(checkRope(rope, 'import: rope'), readTensors(options));
@@ -134,7 +136,8 @@ export function runImported<D extends Tensor>(
 }
 
 /**
- * Puts RoPE that is alike together, the number of heads aside: 32 layers with q and k have 64 nodes and often one description.
+ * Groups RoPE that is alike but for the number of heads: 32 layers with q and k have 64 nodes and often one
+ * description.
  *
  * @param ropes - from {@link importOnnx}
  * @returns groups in the order of their first members

@@ -7,7 +7,10 @@
 import type { Pairing } from 'ropewalk';
 import type { Factor, Forms, Term } from '../operators/forms.js';
 
-/** The cos and sin of one pair, as each of its members reads them. Two places may hold the same number: HuggingFace repeats its halves. */
+/**
+ * The cos and sin of one pair, as each of its members reads them. Two places may hold the same number: HuggingFace
+ * repeats its halves.
+ */
 export interface PairTables {
   readonly cos: readonly [Factor, Factor];
   readonly sin: readonly [Factor, Factor];
@@ -19,7 +22,7 @@ export interface Rotation {
   readonly rotaryDim: number;
   readonly rotaryOffset: number;
   readonly pairing: Exclude<Pairing, 'vision'>;
-  /** backward turns by −angle. */
+  /** backward rotates by −angle. */
   readonly direction: 'forward' | 'backward';
   /** Multiplies cos and sin outside their tables; 1 unless the graph does so. */
   readonly scale: number;
@@ -40,8 +43,8 @@ interface Mixed {
  * Judges the channels of y against x.
  *
  * @param forms - of y's last dimension
- * @param x - the leaf that is turned, as wide as y
- * @param isTable - says whether a leaf holds cos or sin, for what is called nearly a rotation
+ * @param x - the leaf that is rotated, as wide as y
+ * @param isTable - says whether a leaf holds cos or sin: only then can something be nearly a rotation
  */
 export function judgeRotation(forms: Forms, x: string, isTable: (leaf: string) => boolean): Verdict {
   const mixed: Mixed[] = [];
@@ -86,7 +89,9 @@ function describe(terms: readonly Term[], x: string): string {
   const words = terms.slice(0, 3).map(({ k, factors }) => {
     const own = factors.filter((factor) => factor.leaf === x).map((factor) => `x${factor.at}`);
     const tables = factors.length - own.length;
-    return `${k < 0 ? '−' : '+'}${[...(Math.abs(k) === 1 ? [] : [String(Math.abs(k))]), ...own, ...(tables > 0 ? [tables === 1 ? 't' : `t^${tables}`] : [])].join('·')}`;
+    const size = Math.abs(k) === 1 ? [] : [String(Math.abs(k))];
+    const table = tables === 0 ? [] : [tables === 1 ? 't' : `t^${tables}`];
+    return `${k < 0 ? '−' : '+'}${[...size, ...own, ...table].join('·')}`;
   });
   return `${words.join(' ')}${terms.length > 3 ? ' …' : ''}`.replace(/^\+/, '');
 }
@@ -139,7 +144,7 @@ function wrongSigns(pattern: string): string {
   const has = `y0 = ${c0 === '+' ? '' : '−'}x0·c ${s1} x1·s, y1 = ${s0 === '+' ? '' : '−'}x0·s ${c1} x1·c`;
   const why =
     c0 === c1 && s0 !== s1
-      ? 'cos has a minus sign, which turns by half a turn more'
+      ? 'cos has a minus sign, which adds half a turn to each angle'
       : 'that is no rotation: it does not keep lengths';
   return `its signs are wrong: ${has}; ${why}. RoPE has y0 = x0·c − x1·s, y1 = x0·s + x1·c`;
 }
@@ -169,7 +174,7 @@ function windowOf(
   const { a, b, p, q } = pairs[0]!;
   return {
     because:
-      `its pairs are none of ours: x${a} and x${b} go to y${p.channel} and y${q.channel}; ` +
-      `with ${rotaryDim} dimensions from ${rotaryOffset} they are (2j, 2j + 1) or (j, j + ${half})`,
+      `its pairs are not known here: x${a} and x${b} go to y${p.channel} and y${q.channel}; ` +
+      `with ${rotaryDim} dimensions from ${rotaryOffset} on, pairs are (2j, 2j + 1) or (j, j + ${half})`,
   };
 }

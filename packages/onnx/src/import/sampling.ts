@@ -38,7 +38,9 @@ export function tableNames({ rotation }: FoundArithmetic): string[] {
   return [...new Set(rotation.tables.flatMap(({ cos, sin }) => [...cos, ...sin].map(({ leaf }) => leaf)))];
 }
 
-/** The values at which positions enter; one where they all come from one input of the graph, as the axes of M-RoPE do. */
+/**
+ * The values at which positions enter; one where they all come from one input of the graph, as the axes of M-RoPE do.
+ */
 export function positionValues(found: FoundNode | FoundArithmetic): string[] {
   const { scope } = found;
   let entries: string[];

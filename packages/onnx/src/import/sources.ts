@@ -10,7 +10,7 @@ import { operatorOf } from '../operators/index.js';
 import { isIntegral, type ValueDtype } from '../operators/values.js';
 import type { Scope } from './scope.js';
 
-/** Tables have fewer operators behind them than this; who has more comes from hidden states. */
+/** Tables have fewer operators behind them than this; a value with more comes from hidden states. */
 const MAX_WALK = 400;
 
 /** What lies behind a value. */
@@ -19,16 +19,16 @@ export interface Ancestry {
   readonly inputs: ReadonlySet<string>;
   /** Values whose shape alone it needs. */
   readonly shapesOf: ReadonlySet<string>;
-  /** Operators on the way that are not computed here, and whether the way is too long to tell. */
+  /** Operators behind it that are not computed here, or a note that there are too many. */
   readonly unknown: ReadonlySet<string>;
-  /** All values on the way, from the value back. */
+  /** The value and all behind it. */
   readonly values: readonly string[];
 }
 
 /**
  * Walks back from a value.
  *
- * @param stop - values not to walk past: what somebody gives
+ * @param stop - values not to walk past: those that will be given
  */
 export function ancestryOf(scope: Scope, value: string, stop: ReadonlySet<string> = new Set()): Ancestry {
   const inputs = new Set<string>();
@@ -60,7 +60,7 @@ export function ancestryOf(scope: Scope, value: string, stop: ReadonlySet<string
     }
     queue.push(...node.inputs);
     if (node.opType === 'If') {
-      // The branches read values around them by name.
+      // Branches read values of the graph around them by name.
       for (const attribute of node.attributes.values()) {
         if (attribute.kind !== 'graph') continue;
         const own = new Set(attribute.value.nodes.flatMap((inner) => inner.outputs));
@@ -79,7 +79,8 @@ export function ancestryOf(scope: Scope, value: string, stop: ReadonlySet<string
 }
 
 /**
- * Says whether a value may hold cos or sin: a cosine or sine lies behind it, or a table of constants, and no floating input of the graph.
+ * Says whether a value may hold cos or sin: behind it there is a cosine, a sine or a table of constants, and no
+ * floating input of the graph.
  *
  * @param value - a leaf of the algebra
  */
@@ -103,7 +104,8 @@ export function isTable(scope: Scope, value: string): boolean {
 }
 
 /**
- * The positions behind a table: the integers, as near to the graph's inputs as they keep their values, that are cast to float or choose rows.
+ * The positions behind a table: the integers that are cast to float or choose rows, followed back towards the graph's
+ * inputs as long as they keep their values.
  *
  * @param value - a table
  * @returns names of values; usually one, `position_ids`

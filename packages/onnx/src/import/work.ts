@@ -1,5 +1,6 @@
 /**
- * How much work an import may do. The sizes that a file declares say nothing of the work that it is worth; its bytes do.
+ * How much work an import may do. The sizes that a file declares say nothing of the work that it is worth; its bytes
+ * do.
  *
  * @module
  */
@@ -12,7 +13,10 @@ interface Rate {
   readonly perByte: number;
 }
 
-/** For computed values. A step is an element that an operator reads or writes, about 50 ns: 4096 positions × 64 through ten operators. */
+/**
+ * For computed values. A step is an element that an operator reads or writes, about 50 ns: 4096 positions × 64 through
+ * ten operators.
+ */
 const COMPUTING: Rate = { base: 2 ** 23, perByte: 2 ** 10 };
 /**
  * For the search. A step is a channel, or a quarter of a term, about 100 ns. A small decoder whose 896 channels may all
@@ -41,8 +45,8 @@ export class Work {
   }
 
   /**
-   * Takes steps; called before they are done. Refused steps are not counted, so that one absurd number leaves the rest of
-   * a file readable.
+   * Takes steps; called before they are done. Refused steps are not counted, so that one absurd number leaves the rest
+   * of a file readable.
    *
    * @throws {TooMuchWork} when they are more than are left
    */

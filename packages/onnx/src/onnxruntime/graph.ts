@@ -1,8 +1,8 @@
 /**
  * From a plan to a graph: which tensors go in and come out, and where their elements lie.
  *
- * A graph sees dense tensors. Where elements are only moved, 16-bit floats are moved as integers, so that every NaN keeps its bits; rows of a
- * KV cache are written by the host, as strides are.
+ * A graph sees dense tensors. Where elements are only moved, 16-bit floats are moved as integers, so that every NaN
+ * keeps its bits. The host writes rows of a KV cache, as it does strides.
  *
  * @module
  */
@@ -76,17 +76,17 @@ export function prepare(plan: OpPlan, options: EmitOptions): Prepared {
   };
 }
 
-/** Storage that a graph is made from in another's place: nothing reads it. */
+/** Stands for other storage while a graph is made: nothing reads it. */
 class StandInStorage<D extends Dtype = Dtype> implements TensorStorage<D> {
   readonly owner = 'a graph under construction';
   readonly host = undefined;
   constructor(
     readonly dtype: D,
     readonly length: number,
-    /** Whose place it takes, and the element there that its first one is. */
+    /** What it stands for, and the element there that its first one is. */
     readonly real: TensorStorage,
     readonly shift: number,
-    /** Which of its elements go where, if they do not just take the other's place. */
+    /** Which of its elements go where, if not all of them to the same places. */
     readonly pieces?: readonly Piece[],
   ) {}
 
@@ -95,7 +95,7 @@ class StandInStorage<D extends Dtype = Dtype> implements TensorStorage<D> {
   }
 }
 
-/** The tensors of a plan as its graph is to see them, and the way back. */
+/** Replaces a plan's tensors by those that its graph sees, and finds the originals again. */
 class StandIns {
   /** The same call, over tensors that a graph can take. */
   replace(plan: OpPlan): OpPlan {
@@ -152,7 +152,7 @@ class StandIns {
     return new Tensor(new StandInStorage('u16', storage.length, storage, 0), { shape, strides, offset });
   }
 
-  /** The part of the storage that a tensor reaches over, and the tensor in it; of an output, no other elements are written. */
+  /** The tensor over just the part of the storage that it reaches. Of an output, no other elements are written. */
   private extent(tensor: Tensor, asBits: boolean, output = false): Tensor {
     const { storage, shape, strides, offset } = tensor;
     const [low, high] = extentOf(tensor) ?? [offset, offset - 1];
@@ -162,7 +162,7 @@ class StandIns {
     return new Tensor(new StandInStorage(dtype, high - low + 1, storage, low, pieces), inside);
   }
 
-  /** A part whose tokens stay in order: the host takes them to their rows. */
+  /** A part whose tokens stay in order: the host writes them to their rows. */
   private withoutRows(part: RopePart): RopePart {
     const { x, out, rows } = part;
     if (!rows) return part;

@@ -1,5 +1,6 @@
 /**
- * The ONNX Runtime backend: each plan becomes the graph that `ropewalk export` writes, and a session of onnxruntime-node runs it.
+ * The ONNX Runtime backend: each plan becomes the graph that `ropewalk export` writes, and a session of
+ * onnxruntime-node runs it.
  *
  * @module
  */
@@ -35,16 +36,16 @@ const NEXT = 'Open the backend again.';
 const MAX_THREADS = 16;
 const ANGLES: readonly string[] = ['f64', 'f32', 'f32-reduced'];
 
-/** An input of a graph on its way in: its elements, or where they will be when its turn comes. */
+/** Gives the elements of a graph's input when the call runs. */
 type Feed = () => HostArray;
 
-/** A buffer of the host that queued plans are still to write. */
+/** A host buffer that queued plans will write. */
 interface Awaited {
   /** How many. */
   writes: number;
-  /** Why one of them did not happen. */
+  /** Why one of them failed. */
   failure: RopewalkError | undefined;
-  /** Settles, and never rejects, when tensors over it are read at once again. */
+  /** Settles, and never rejects, when tensors over it can be read at once again. */
   last: Promise<void>;
 }
 
@@ -75,13 +76,15 @@ export class OnnxruntimeBackend implements Backend, Queue {
     const { env } = this.#ort;
     const version = env.versions.node ?? env.versions.common ?? 'of unknown version';
     const { executionProviders, intraOpNumThreads } = this.#options;
+    const providers = executionProviders.join(', then ');
     return {
       backend: this.name,
-      description: `ONNX Runtime ${version}, provider ${executionProviders.join(', then ')}, graphs of ${formOf(this.#graphs)}`,
+      description: `ONNX Runtime ${version}, provider ${providers}, graphs of ${formOf(this.#graphs)}`,
       dtypes: ['f64', 'f32', 'f16', 'bf16'],
       threads: intraOpNumThreads,
       notTaken: [
-        'f16 and bf16 tensors: onnxruntime-node takes no bf16, and no f16 from Node 24 on; they cross as f32, which holds them exactly, and the graph casts',
+        'f16 and bf16 tensors: onnxruntime-node takes no bf16, and no f16 from Node 24 on; they cross as f32, ' +
+          'which holds them exactly, and the graph casts',
         'KV cache rows and strides: the graph sees dense tensors; the host gathers and scatters elements',
       ],
     };
@@ -103,10 +106,11 @@ export class OnnxruntimeBackend implements Backend, Queue {
   }
 
   /**
-   * Queues a plan. What lies in host memory is read now, tensors of this backend when their turn comes; outputs in host memory are written
-   * after {@link finish}.
+   * Queues a plan. Inputs in host memory are read now, tensors of this backend when the plan runs; outputs in host
+   * memory are written by {@link finish} at the latest.
    *
-   * @throws {RopewalkError} UNSUPPORTED for what no graph says; DEVICE when a tensor belongs to another backend
+   * @throws {RopewalkError} UNSUPPORTED for a call that no graph can say; DEVICE when a tensor belongs to another
+   *   backend
    */
   run(plan: OpPlan): void {
     this.#checkOpen();
@@ -124,8 +128,8 @@ export class OnnxruntimeBackend implements Backend, Queue {
         given[name] = new this.#ort.Tensor(crossingType(dtype), feeds[n]!(), [...tensor.shape]);
       const session = await this.sessions.get(model, what);
       const results = await session.run(given).catch((cause: unknown) => {
-        const message = `onnxruntime: ${what}: the graph does not run: ${firstLine(cause)}. Try the other form or another provider.`;
-        throw new RopewalkError('DEVICE', message, { cause });
+        const why = `the graph does not run: ${firstLine(cause)}. Try the other form or another provider.`;
+        throw new RopewalkError('DEVICE', `onnxruntime: ${what}: ${why}`, { cause });
       });
       for (const [n, { name }] of outputs.entries()) sinks[n]!(results[name]!);
     });
@@ -221,7 +225,7 @@ export class OnnxruntimeBackend implements Backend, Queue {
       };
     }
     const { host } = tensor.storage;
-    // What this queue has yet to write is read behind that.
+    // A buffer that the queue will write is read after that.
     const awaited = host && this.#awaited.get(host.buffer);
     if (awaited) {
       return () => {
@@ -276,8 +280,8 @@ export interface OnnxruntimeOptions {
  *
  * @param options - providers, threads, form
  * @returns an open backend; disposing of the `Ropewalk` that it is handed to closes it
- * @throws {RopewalkError} DEVICE when onnxruntime-node or a provider does not load, with the reason; UNSUPPORTED or RANGE
- *   for an option that it does not take
+ * @throws {RopewalkError} DEVICE when onnxruntime-node or a provider does not load, with the reason; UNSUPPORTED or
+ *   RANGE for an option that it does not take
  * @example const rw = await ropewalk({ backend: await openOnnxruntime({ providers: ['cuda', 'cpu'] }) });
  */
 export async function openOnnxruntime(options: OnnxruntimeOptions = {}): Promise<OnnxruntimeBackend> {
@@ -312,12 +316,11 @@ export async function openOnnxruntime(options: OnnxruntimeOptions = {}): Promise
   return new OnnxruntimeBackend(ort, sessionOptions, { form, angles });
 }
 
-/** Says what graphs are made of. */
 function formOf({ form, angles = 'f64' }: EmitOptions): string {
   return form === 'standard' ? 'standard operators' : `primitives, angles in ${angles}`;
 }
 
-/** Loads the smallest graph there is: a provider's libraries and hardware are found or missed now, not at the first call. */
+/** Loads a tiny graph, so that a provider's missing libraries or hardware show now and not at the first call. */
 async function tryProviders(ort: Ort, options: OrtSessionOptions): Promise<void> {
   const g = new GraphBuilder();
   g.output(g.add('Add', [g.input('x', 'f32', [1]), 'x']), 'y', 'f32', [1]);
@@ -326,7 +329,7 @@ async function tryProviders(ort: Ort, options: OrtSessionOptions): Promise<void>
     await session.release();
   } catch (cause) {
     const names = options.executionProviders.join(', ');
-    const message = `onnxruntime: providers: ${names} does not open: ${firstLine(cause)}. Install what the provider needs, or use cpu.`;
-    throw new RopewalkError('DEVICE', message, { cause });
+    const why = `${names} does not open: ${firstLine(cause)}. Install what the provider needs, or use cpu.`;
+    throw new RopewalkError('DEVICE', `onnxruntime: providers: ${why}`, { cause });
   }
 }

@@ -77,7 +77,7 @@ export async function loadOnnxruntime(): Promise<Ort> {
 }
 
 /**
- * Checks that the package was built with these execution providers. Whether a provider's libraries and hardware are there shows when a
+ * Checks that the package was built with these execution providers. Missing libraries or hardware show only when a
  * graph is loaded.
  *
  * @param ort - the package
@@ -102,7 +102,7 @@ export function checkProviders(ort: Ort, providers: readonly string[]): void {
 }
 
 /**
- * What an error of ONNX Runtime says, on one line and without its full stop: its messages name the node, and may go on with a stack.
+ * The first line of an error of ONNX Runtime, without its full stop: messages name the node, and a stack may follow.
  *
  * @param cause - what was thrown
  */

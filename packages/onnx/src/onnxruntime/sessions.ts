@@ -10,8 +10,8 @@ import { firstLine, type Ort, type OrtSession, type OrtSessionOptions } from './
 const MAX_COUNT = 256;
 
 /**
- * Sessions by their graphs: the bytes of a model hold the operator, its shapes, dtypes and attributes, and nothing else.
- * Only the queue calls this, so that no session is released while it runs.
+ * Sessions by their graphs: the bytes of a model hold the operator, its shapes, dtypes and attributes, and nothing
+ * else. Only the queue calls this, so that no session is released while it runs.
  */
 export class Sessions {
   /** How many graphs were loaded; visible for tests. */
@@ -73,7 +73,8 @@ export class Sessions {
       const next = /fallback to CPU/.test(String(cause))
         ? 'The provider leaves nodes to the CPU: name cpu behind it to allow that.'
         : /Could not find an implementation/.test(String(cause))
-          ? 'No provider given has a kernel for that node and type: try the other form, another dtype or another provider.'
+          ? 'No provider given has a kernel for that node and type: try the other form, another dtype or another ' +
+            'provider.'
           : 'Try another provider, or a newer onnxruntime-node.';
       const message = `onnxruntime: ${what}: the graph does not load: ${firstLine(cause)}. ${next}`;
       throw new RopewalkError('DEVICE', message, { cause });

@@ -1,8 +1,10 @@
 /**
- * What lies between tensors of ours and those of the package, which has no bf16, and f16 only where JavaScript has no `Float16Array`
- * (its native part takes Uint16Array alone, its JavaScript part hands it a Float16Array from Node 24 on).
+ * Converts between our tensors and those of the package. The package has no bf16, and f16 only where JavaScript has no
+ * `Float16Array`: its native part takes a Uint16Array only, and its JavaScript part gives it a Float16Array from Node
+ * 24 on.
  *
- * 16-bit floats cross as f32, which holds them exactly: the graph begins with a Cast to the real type and ends with one from it.
+ * So 16-bit floats cross as f32, which holds them exactly: the graph begins with a Cast to the real type and ends with
+ * a Cast from it.
  *
  * @module
  */
@@ -28,7 +30,7 @@ export interface Target {
   readonly dtype: Dtype;
   /** Which elements of the output go where in the storage. */
   readonly pieces: readonly Piece[];
-  /** Where the pieces' `from` lie over the output's elements in another order: that order, over as many elements as it takes. */
+  /** The layout of the output's elements for the pieces' `from`, where that is not their order in the output. */
   readonly order: Layout | undefined;
 }
 
