@@ -184,7 +184,7 @@ export function aclnnRotaryPositionEmbedding<D extends 'f32' | 'f16' | 'bf16'>(
       for (const [xs, outs, cosines, sines] of tokenMajor(part(x), part(out), cosTable, sinTable)) {
         const [batch, seqLen] = xs.shape as [number, number];
         const [tableBatch, tableSeq] = cosines.shape as [number, number];
-        const tableRows = Int32Array.from({ length: batch * seqLen }, (_, token) => {
+        const tableRows = Int32Array.from({ length: batch * seqLen }, (_item, token) => {
           const [b, s] = [Math.floor(token / seqLen), token % seqLen];
           return (tableBatch === 1 ? 0 : b) * tableSeq + (tableSeq === 1 ? 0 : s);
         });
@@ -211,7 +211,7 @@ function tokenMajor<D extends Dtype>(
   };
   const shared = [2, 1, 0].find((d) => cos.shape[d] === 1);
   if (shared !== undefined) return [move(tensors, shared)];
-  return Array.from({ length: x.shape[0]! }, (_, b) =>
+  return Array.from({ length: x.shape[0]! }, (_item, b) =>
     move(tensors.map((tensor) => tensor.slice(0, b, b + 1)) as typeof tensors, 0),
   );
 }

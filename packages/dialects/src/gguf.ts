@@ -11,7 +11,7 @@
 import type { RopeSpec } from 'ropewalk';
 import { Fields, fail, reading, readList, readOptions, refuse } from 'ropewalk/backend';
 import { FREQS, GGUF_ARCHITECTURES, type GgufArchitecture, LONG, SHORT } from './gguf-architectures.js';
-import { type LayerRope, type ModelRope, type ModelRopeOptions, readModelRopeOptions } from './model-rope.js';
+import { compact, type LayerRope, type ModelRope, type ModelRopeOptions, readModelRopeOptions } from './model-rope.js';
 
 /** The header of a GGUF file, and optionally its small factor tensors. */
 export interface GgufHeader {
@@ -170,7 +170,7 @@ function layerKinds(model: Model): LayerKind[] {
         return numMain !== 32; // Baichuan 13B has ALiBi
     }
   };
-  return Array.from({ length: numLayers }, (_, layer) => {
+  return Array.from({ length: numLayers }, (_item, layer) => {
     const sliding = slides?.[layer] ?? false;
     return {
       sliding,
@@ -184,7 +184,7 @@ function layerKinds(model: Model): LayerKind[] {
 function recurrentLayers(model: Model): boolean[] {
   const { keys, a, row, numLayers, numMain } = model;
   const layers = (is: (layer: number) => boolean): boolean[] =>
-    Array.from({ length: numLayers }, (_, layer) => layer < numMain && is(layer));
+    Array.from({ length: numLayers }, (_item, layer) => layer < numMain && is(layer));
   if (row.recurrent === undefined) return layers(() => false);
   if (row.recurrent === 'no-kv-heads') {
     const heads = keys.raw(a('attention.head_count_kv'));
@@ -210,11 +210,11 @@ function slidingLayers(model: Model, recurrent: readonly boolean[]): boolean[] |
   const key = 'attention.sliding_window_pattern';
   if (Array.isArray(keys.raw(a(key)))) {
     const flags = listOf(model, key);
-    return Array.from({ length: numLayers }, (_, layer) => (flags[layer] ?? 0) !== 0);
+    return Array.from({ length: numLayers }, (_item, layer) => (flags[layer] ?? 0) !== 0);
   }
   if (full === 'list') refuse('FORMAT', keys.path(a(key)), 'a list with a flag for each layer', keys.raw(a(key)));
   const period = keys.optionalInteger(a(key), 0) ?? full;
-  return Array.from({ length: numLayers }, (_, layer) => {
+  return Array.from({ length: numLayers }, (_item, layer) => {
     if (layer >= numMain) return false;
     if (period === 0) return true;
     return fullFirst ? layer % period !== 0 : layer % period < period - 1;
@@ -306,7 +306,7 @@ function ropeOf(model: Model, kind: LayerKind, kinds: readonly LayerKind[], scal
   const tail = row.window === 'tail' || asDeepseek4;
   const plain =
     row.plain || asDeepseek4 || (row.compressed && !kind.compressed) || (kind.sliding && row.sliding?.plain);
-  return {
+  return compact<RopeSpec>({
     headDim,
     rotaryDim,
     rotaryOffset: (tail && headDim - rotaryDim) || undefined,
@@ -315,7 +315,7 @@ function ropeOf(model: Model, kind: LayerKind, kinds: readonly LayerKind[], scal
     ...(plain ? undefined : ggmlScaling(model, kind, scaling)),
     freqFactors: asDeepseek4 || sections ? undefined : factorsOf(model, kind, kinds, scaling.type),
     axes: sections && { rule: row.rope === 'imrope' ? 'interleaved-ggml' : 'sections', sections },
-  };
+  });
 }
 
 function ggmlScaling(

@@ -13,7 +13,7 @@
 import type { Pairing, RopeAxes, RopeScaling, RopeSpec } from 'ropewalk';
 import { Fields, fail, refuse } from 'ropewalk/backend';
 import { FULL, LINEAR, REFUSED, type Rules, rulesOf, SLIDING, WITHOUT_ROPE } from './huggingface-models.js';
-import { type LayerRope, type ModelRope, type ModelRopeOptions, readModelRopeOptions } from './model-rope.js';
+import { compact, type LayerRope, type ModelRope, type ModelRopeOptions, readModelRopeOptions } from './model-rope.js';
 
 /** Types of layers without attention or without position encoding. */
 const WITHOUT_ATTENTION = [LINEAR, 'mamba', 'conv', 'recurrent'];
@@ -158,11 +158,11 @@ function layerTypes({ config, rules, numLayers }: Model): readonly (string | und
     return rules?.globalHeadDim === undefined ? (given as string[]) : [...(given as string[]).slice(0, -1), FULL];
   }
   const full = rules?.attentionAt === undefined ? undefined : config.optionalNumbers(rules.attentionAt);
-  if (full) return Array.from({ length: numLayers }, (_, layer) => (full.includes(layer) ? FULL : 'conv'));
+  if (full) return Array.from({ length: numLayers }, (_item, layer) => (full.includes(layer) ? FULL : 'conv'));
   if (!rules?.layers) return new Array<undefined>(numLayers).fill(undefined);
   const { other, period: usual, key, first } = rules.layers;
   const period = (key === undefined ? undefined : config.optionalInteger(key)) ?? usual;
-  const types = Array.from({ length: numLayers }, (_, layer) =>
+  const types = Array.from({ length: numLayers }, (_item, layer) =>
     (first ? layer : layer + 1) % period === 0 ? FULL : other,
   );
   if (rules.globalHeadDim !== undefined) types[numLayers - 1] = FULL;
@@ -234,7 +234,7 @@ function notEmpty(fields: Fields | undefined): Fields | undefined {
 /** The two forms must agree: transformers reads rope_scaling, others may read the other. */
 function refuseContradiction(config: Fields, parameters: Fields, scaling: Fields): void {
   const text = (value: unknown): string | undefined =>
-    JSON.stringify(value, (_, v) => (typeof v === 'bigint' ? Number(v) : v));
+    JSON.stringify(value, (_key, v) => (typeof v === 'bigint' ? Number(v) : v));
   for (const key of parameters.keys()) {
     const said =
       key === 'rope_type' || key === 'type'
@@ -278,7 +278,7 @@ function ropeOf(model: Model, layerType: string | undefined): RopeSpec {
   const base = thetaOf(model, parameters.fields, layerType);
   const axes = axesOf(model, parameters.fields);
   const scaled = scalingOf(model, parameters, { type, share, rotaryDim, base });
-  return { headDim, rotaryDim, pairing: pairingOf(model), base, axes, ...scaled };
+  return compact<RopeSpec>({ headDim, rotaryDim, pairing: pairingOf(model), base, axes, ...scaled });
 }
 
 function rotaryDimOf({ config, rules }: Model): number | undefined {
@@ -426,7 +426,7 @@ function scalingOf(
       const factor = fields.optionalPositive('factor') ?? maxContext() / originalContext;
       // transformers takes 0 as missing.
       const optional = (key: string): number | undefined => fields.optionalNumber(key) || undefined;
-      const scaling: RopeScaling = {
+      const scaling = compact<RopeScaling>({
         kind: 'yarn',
         factor,
         originalContext,
@@ -436,7 +436,7 @@ function scalingOf(
         mscaleAllDim: optional('mscale_all_dim'),
         // In parameters by layer type, transformers does not find truncate.
         truncate: byType ? undefined : fields.optionalFlag('truncate'),
-      };
+      });
       if (fields.has('mscale_all_dim'))
         notes.push('DeepSeek models also scale the attention scores by mscale_all_dim, which is not part of RoPE.');
       // transformers' get_mscale is 1 for factors up to 1; ggml's is below 1 there.

@@ -175,7 +175,7 @@ const MADE = /* @__PURE__ */ new WeakSet<object>();
 
 /** As upstream: a dimension of 0 gives strides of 0. */
 function defaultStrides(shape: readonly number[]): number[] {
-  return shape.map((_, d) => shape.slice(d + 1).reduce((product, dim) => product * dim, 1));
+  return shape.map((_item, d) => shape.slice(d + 1).reduce((product, dim) => product * dim, 1));
 }
 
 /** As upstream: the stride of a dimension of size 1 does not matter, and a stride of 0 is never contiguous. */
@@ -606,7 +606,7 @@ export function infiniopMRoPE(
       pairing: 'half',
       table,
       seqLen: table.rows,
-      tableRows: Int32Array.from({ length: table.rows }, (_, token) => token),
+      tableRows: Int32Array.from({ length: table.rows }, (_item, token) => token),
     });
     const heads = (tensor: Tensor, count: number): Tensor => tensor.view([table.rows, count, desc.head_size]);
     // Both calls are checked before the first one runs.

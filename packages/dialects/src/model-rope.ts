@@ -60,3 +60,8 @@ export function readModelRopeOptions(
     refuse('RANGE', `${where}: context`, 'an integer >= 1, in tokens', context);
   return { ...given, where: given.where ?? where };
 }
+
+/** The object without its undefined fields, as users print it. */
+export function compact<T extends object>(fields: T): T {
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as T;
+}

@@ -111,7 +111,7 @@ export function planRotaryEmbedding<D extends OnnxFloat>(
 
   const { first, end, tableRows } = position_ids
     ? rowsInUse(position_ids, batch, seqLen, lead[0]!)
-    : { first: 0, end: batch, tableRows: Int32Array.from({ length: batch * seqLen }, (_, token) => token) };
+    : { first: 0, end: batch, tableRows: Int32Array.from({ length: batch * seqLen }, (_item, token) => token) };
   const used = (cache: Tensor<D>): Tensor<D> => cache.slice(0, first, end).slice(cache.rank - 1, 0, rotaryDim / 2);
   checkDtype(Y, `${op}: Y`, X.dtype);
   checkDims(Y, `${op}: Y`, X.shape);

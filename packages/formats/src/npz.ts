@@ -92,7 +92,7 @@ function crc32(bytes: Uint8Array): number {
   return ~crc >>> 0;
 }
 
-const CRC_OF_BYTE = /* @__PURE__ */ Int32Array.from({ length: 256 }, (_, byte) => {
+const CRC_OF_BYTE = /* @__PURE__ */ Int32Array.from({ length: 256 }, (_item, byte) => {
   let crc = byte;
   for (let bit = 0; bit < 8; bit++) crc = (crc >>> 1) ^ (crc & 1 ? 0xedb88320 : 0);
   return crc;

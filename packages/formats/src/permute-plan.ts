@@ -128,7 +128,7 @@ export function permutedRows(rotaryDim: number, to: WeightPairing): Uint32Array 
     refuse('RANGE', 'permute: rotary_dim', `an even integer in [2, ${MAX_HEAD_ROWS}]`, rotaryDim);
   readName(to, PAIRINGS, 'permute: to');
   const half = rotaryDim / 2;
-  return Uint32Array.from({ length: rotaryDim }, (_, row) => {
+  return Uint32Array.from({ length: rotaryDim }, (_item, row) => {
     if (to === 'interleaved') return row % 2 === 0 ? row / 2 : (row - 1) / 2 + half;
     return row < half ? 2 * row : 2 * (row - half) + 1;
   });
@@ -336,7 +336,7 @@ interface Windows {
 
 function windowsOf(part: 'q' | 'k' | 'fused', g: HeadGeometry, fused: FusedLayout | undefined, where: string): Windows {
   const starts = (count: number, stride: number, first: number): number[] =>
-    Array.from({ length: count }, (_, h) => first + h * stride);
+    Array.from({ length: count }, (_item, h) => first + h * stride);
   const { numHeads: n, numKvHeads: kv, headDim: d } = g;
   if (part === 'q') {
     const stride = g.queryRows ?? d;
@@ -365,7 +365,7 @@ function windowsOf(part: 'q' | 'k' | 'fused', g: HeadGeometry, fused: FusedLayou
       return {
         rows: kv * stride,
         why: `kv_heads=${kv} × (${group} + 2) × ${d}`,
-        q: Array.from({ length: n }, (_, h) => Math.floor(h / group) * stride + (h % group) * d),
+        q: Array.from({ length: n }, (_item, h) => Math.floor(h / group) * stride + (h % group) * d),
         k: starts(kv, stride, group * d),
       };
     }
@@ -373,7 +373,7 @@ function windowsOf(part: 'q' | 'k' | 'fused', g: HeadGeometry, fused: FusedLayou
       if (kv !== n || n % 4 !== 0) refuse('RANGE', `${where}: heads`, 'a multiple of 4, and as many kv_heads', [n, kv]);
       const own = n / 4;
       const at = (h: number, first: number): number => (3 * Math.floor(h / own) * own + first + (h % own)) * d;
-      const each = (first: number): number[] => Array.from({ length: n }, (_, h) => at(h, first));
+      const each = (first: number): number[] => Array.from({ length: n }, (_item, h) => at(h, first));
       return { rows: 3 * n * d, why: `3 × heads=${n} × ${d}`, q: each(0), k: each(2 * own) };
     }
   }
@@ -415,7 +415,7 @@ function moveOf(
     const expected = `head_dim=${d} values, or ${heads} heads × ${d}`;
     if (count !== d && count !== heads * d)
       refuse('SHAPE', where, expected, shape, 'Check heads, kv_heads and head_dim.');
-    const starts = Array.from({ length: count / d }, (_, h) => h * d);
+    const starts = Array.from({ length: count / d }, (_item, h) => h * d);
     const [q, k] = query ? [starts, []] : [[], starts];
     return { ...common, kind: 'norm', rows: count, rowBytes: bytesOfRow(count), q, k };
   }

@@ -310,7 +310,7 @@ function decodeRow(bytes: Uint8Array, type: string, width: number, bigEndian: bo
   const dtype = DTYPE_OF.get(type);
   if (dtype && bytes.length === width * sizeBytes(dtype)) {
     const elements = elementsAt(bytes, 0, dtype, width, bigEndian);
-    return Float64Array.from({ length: width }, (_, i) => loadNumber(elements, dtype, i));
+    return Float64Array.from({ length: width }, (_item, i) => loadNumber(elements, dtype, i));
   }
   const format = BLOCKS_OF.get(type);
   if (!format || bigEndian || width % BLOCK_WEIGHTS !== 0) return undefined;

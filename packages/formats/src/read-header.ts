@@ -100,7 +100,7 @@ export async function ggufFloatsOf(
     refuse('RANGE', where, 'a place in the file', [dataOffset, offset]);
   const bytes = await readExactly(source, dataOffset + offset, sizeBytes, file);
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  return Float32Array.from({ length: sizeBytes / 4 }, (_, i) => view.getFloat32(4 * i, !bigEndian));
+  return Float32Array.from({ length: sizeBytes / 4 }, (_item, i) => view.getFloat32(4 * i, !bigEndian));
 }
 
 /**

@@ -30,7 +30,8 @@ import { temporaryName } from './temporary.node.js';
  */
 export function replaceFile(file: string, content: string | Uint8Array): void {
   const there = statSync(file, { throwIfNoEntry: false });
-  const stream = there && ([process.stdout, process.stderr] as const).find((_, n) => isSameFile(there, fstatOf(n + 1)));
+  const stream =
+    there && ([process.stdout, process.stderr] as const).find((_item, n) => isSameFile(there, fstatOf(n + 1)));
   if (stream) {
     stream.write(content);
     return;

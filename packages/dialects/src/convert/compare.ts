@@ -230,7 +230,7 @@ function axesOf({ axes }: RopeSpec): string {
 /** Pairs that rotate by different axes. */
 function otherAxes(a: EffectiveRope, b: EffectiveRope): number[] {
   const pairs = Math.min(a.invFreq.length, b.invFreq.length);
-  return Array.from({ length: pairs }, (_, j) => j).filter(
+  return Array.from({ length: pairs }, (_item, j) => j).filter(
     (j) =>
       a.axisOfPair[j] !== b.axisOfPair[j] && Math.max(Math.abs(a.invFreq[j]!), Math.abs(b.invFreq[j]!)) > STANDSTILL,
   );

@@ -232,7 +232,7 @@ function readKeys(keys: Readonly<Record<string, unknown>>, options: ConvertOptio
   };
   assume('block_count', LAYERS);
   const row = typeof architecture === 'string' ? rowOf(architecture) : undefined;
-  const alternate = Array.from({ length: LAYERS }, (_, layer) => layer % 2 === 0);
+  const alternate = Array.from({ length: LAYERS }, (_item, layer) => layer % 2 === 0);
   if (row?.sliding?.full === 'list') assume('attention.sliding_window_pattern', alternate);
   if (row?.compressed) assume('attention.compress_ratios', new Array(LAYERS).fill(0));
   const fields = new Fields(keys, where);
