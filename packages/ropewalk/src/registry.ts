@@ -95,7 +95,8 @@ export async function openFrom<Options>(
  * Opens the cpu backend for a page that bundles nothing else: no GPU code, no reference.
  *
  * @param options - threads, memory and module
- * @param float64 - runs the plans that need float64 arithmetic, such as `runReference` of `ropewalk/reference`; without it they are refused
+ * @param float64 - runs the plans that need float64 arithmetic, such as `runReference` of `ropewalk/reference`; without
+ *   it they are refused
  * @throws {RopewalkError} RANGE or UNSUPPORTED for a bad option; DEVICE when WebAssembly or its memory is missing
  * @example const rw = new Ropewalk(await openCpu());
  */

@@ -27,8 +27,8 @@ import { openBackend } from './registry.js';
 /** What {@link ropewalk} takes. */
 export interface RopewalkOptions extends BackendOptions {
   /**
-   * A backend's name, or one that is open, of this package or another. `auto` (the default) opens the fastest that works here;
-   * `capabilities()` says which it was.
+   * A backend's name, or one that is open, of this package or another. `auto` (the default) opens the fastest that
+   * works here; `capabilities()` says which it was.
    */
   readonly backend?: 'auto' | 'cpu' | 'webgpu' | 'reference' | Backend;
 }
@@ -199,7 +199,8 @@ export class Ropewalk implements Runner {
    * Rotates heads by their positions.
    *
    * @param x - `[batch, seq, head, head_dim]` or `[seq, head, head_dim]`, any float dtype, any strides; only read
-   * @param positions - integers `[seq]` or `[batch, seq]`, with an axis in front for M-RoPE; or a scalar, the first token's position
+   * @param positions - integers `[seq]` or `[batch, seq]`, with an axis in front for M-RoPE; or a scalar, the first
+   *   token's position
    * @param options - pairing and base at least; `out` may be `x` (in place)
    * @returns `out`, or a fresh dense tensor of x's shape and dtype
    * @throws {RopewalkError} naming the argument; nothing is written then
@@ -221,8 +222,9 @@ export class Ropewalk implements Runner {
   }
 
   /**
-   * Rotates several tensors in one pass over the tokens, q and k for example. Each may be normalised first, as in models with q and k norms,
-   * and each has its own output: k can go directly into the rows of a KV cache, in the cache's dtype.
+   * Rotates several tensors in one pass over the tokens, q and k for example. Each may be normalised first, as in
+   * models with q and k norms, and each has its own output: k can go directly into the rows of a KV cache, in the
+   * cache's dtype.
    *
    * @param plan - from {@link planRope}
    * @param parts - `{ x, out, rows?, norm? }` each
@@ -311,7 +313,8 @@ export class Ropewalk implements Runner {
    */
   embedding<D extends Dtype>(index: Tensor<IntDtype>, weight: Tensor<D>, options?: OutOption<NoInfer<D>>): Tensor<D>;
   /**
-   * Copies rows of a table, converted to f32 exactly. {@link linear} takes the same weight, for models whose head is tied to the table.
+   * Copies rows of a table, converted to f32 exactly. {@link linear} takes the same weight, for models whose head is
+   * tied to the table.
    *
    * @param index - `[n]`, integers in [0, rows); an index outside is an error
    * @param weight - `[rows, width]`, f16 or bf16; or blocks from {@link uploadBlocks}
@@ -335,7 +338,8 @@ export class Ropewalk implements Runner {
    * Multiplies by a weight matrix: `y = x·Wᵀ + bias`.
    *
    * @param x - `[…, k]`, any float dtype
-   * @param weight - `[n, k]`, row-major as torch and GGUF have it, in x's dtype, or f16 or bf16 where x is f32; or blocks from {@link uploadBlocks}
+   * @param weight - `[n, k]`, row-major as torch and GGUF have it, in x's dtype, or f16 or bf16 where x is f32; or
+   *   blocks from {@link uploadBlocks}
    * @param options - `bias` `[n]`, in x's dtype, or f16 or bf16 where x is f32; `out` `[…, n]`
    */
   linear<D extends FloatDtype>(
@@ -373,8 +377,8 @@ export class Ropewalk implements Runner {
    * Attends: `softmax(q·kᵀ·scale)·v` for each head, causally, with grouped KV heads.
    *
    * @param q - `[seq, num_heads, d]`, or with a batch in front of all four
-   * @param k - `[total, num_kv_heads, d]`; the last `seq` keys belong to the queries, those before are the past; in q's dtype, or f16 or bf16 where q
-   *   is f32
+   * @param k - `[total, num_kv_heads, d]`; the last `seq` keys belong to the queries, those before are the past; in q's
+   *   dtype, or f16 or bf16 where q is f32
    * @param v - `[total, num_kv_heads, dv]`, the dtype of k
    * @param options - scale (1/√d unless given), causal, window, softcap; `out` `[seq, num_heads, dv]`
    */
@@ -416,7 +420,8 @@ export class Ropewalk implements Runner {
    */
   rearrange<D extends Dtype>(x: Tensor<D>, options?: OutOption<NoInfer<D>>): Tensor<D>;
   /**
-   * Copies floats into another float dtype, each rounded once, to nearest even: for example values into their rows of an f16 KV cache.
+   * Copies floats into another float dtype, each rounded once, to nearest even: for example values into their rows of
+   * an f16 KV cache.
    *
    * @param x - any float dtype, any strides
    * @param options - `out`, same shape, any float dtype, any strides
@@ -448,8 +453,8 @@ export class Ropewalk implements Runner {
  *
  * @param options - which backend, `auto` unless given, and how it is opened
  * @returns the operators; `dispose()` gives the backend back too
- * @throws {RopewalkError} UNSUPPORTED for an unknown backend; DEVICE when it cannot open here, with the reason; RANGE or UNSUPPORTED for a
- *   bad option
+ * @throws {RopewalkError} UNSUPPORTED for an unknown backend; DEVICE when it cannot open here, with the reason; RANGE
+ *   or UNSUPPORTED for a bad option
  * @example const rw = await ropewalk({ backend: 'cpu', threads: 4 });
  * @example const rw = await ropewalk({ backend: await openOnnxruntime() }); // a backend of another package
  */

@@ -1,6 +1,6 @@
 /**
- * Reading arguments: every value of the caller's is read once, into a copy of ours, so that a later change or a getter that throws does
- * no harm.
+ * Reading arguments: every value of the caller's is read once, into a copy of ours, so that a later change or a getter
+ * that throws does no harm.
  *
  * @module
  */
@@ -42,7 +42,8 @@ export function readOptions<T extends object>(options: T, where: string): T {
 }
 
 /**
- * Reads one field of an object of options. {@link readOptions} copies all of them, which costs a short call a tenth of a microsecond.
+ * Reads one field of an object of options. {@link readOptions} copies all of them, which costs a short call a tenth of
+ * a microsecond.
  *
  * @param options - as for {@link readOptions}
  * @param name - the field

@@ -1,8 +1,8 @@
 /**
  * Weights in ggml's quantised blocks, as GGUF files store them.
  *
- * A block is 32 weights of one row with one f16 scale d. q8_0: d, then 32 signed bytes q; weight = d·q. q4_0: d, then 16 bytes;
- * weight j is d times (the low half of byte j − 8), weight j + 16 the same of its high half.
+ * A block is 32 weights of one row with one f16 scale d. q8_0: d, then 32 signed bytes q; weight = d·q. q4_0: d, then
+ * 16 bytes; weight = d·(q − 8), where q of weight j is the low half of byte j, q of weight j + 16 its high half.
  *
  * @module
  * @see ggml-org/ggml@d99724f src/ggml-quants.c, dequantize_row_q8_0 and dequantize_row_q4_0

@@ -239,7 +239,8 @@ export function roundTo(dtype: FloatDtype, value: number): number {
 }
 
 /**
- * Views the memory of a typed array as unsigned integers of the same width, so that copying keeps every bit, NaN payloads too.
+ * Views the memory of a typed array as unsigned integers of the same width, so that copying keeps every bit, NaN
+ * payloads too.
  *
  * @param data - any storage
  * @returns an unsigned view of the same memory and length

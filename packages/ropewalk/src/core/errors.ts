@@ -42,8 +42,8 @@ export class RopewalkError extends Error {
 }
 
 /**
- * Throws a {@link RopewalkError} about one value: `WHERE: expected EXPECTED, got GOT`. Call it only once the check has failed, so that the
- * text is built only then.
+ * Throws a {@link RopewalkError} about one value: `WHERE: expected EXPECTED, got GOT`. Call it only once the check has
+ * failed, so that the text is built only then.
  *
  * @param code - the kind of mistake
  * @param where - the operator and argument in the caller's words, `"rope: rotary_dim"`

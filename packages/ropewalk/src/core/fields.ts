@@ -1,6 +1,6 @@
 /**
- * Records from outside (JSON objects, GGUF metadata), read field by field. Each value is checked before use, and each message names the
- * field's path.
+ * Records from outside (JSON objects, GGUF metadata), read field by field. Each value is checked before use, and each
+ * message names the field's path.
  *
  * @module
  */

@@ -1,8 +1,9 @@
 /**
- * Conversion between numbers and the two 16-bit floating formats, f16 (IEEE binary16) and bf16 (the top half of binary32).
+ * Conversion between numbers and the two 16-bit floating formats, f16 (IEEE binary16) and bf16 (the top half of
+ * binary32).
  *
- * Each rounds once, to nearest even, from float64 directly. By way of float32 the value would be rounded twice, and would be wrong by one
- * unit where the first rounding gives a tie. Bits are integers in [0, 65535].
+ * Each rounds once, to nearest even, from float64 directly. By way of float32 the value would be rounded twice, and
+ * would be wrong by one unit where the first rounding gives a tie. Bits are integers in [0, 65535].
  *
  * @module
  */

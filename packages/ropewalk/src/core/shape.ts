@@ -78,7 +78,8 @@ export function extentOf(layout: Layout): [low: number, high: number] | undefine
 }
 
 /**
- * Checks that a value is a shape: a list of integers >= 0. The product of those above 0 must be a safe integer, so that strides are too.
+ * Checks that a value is a shape: a list of integers >= 0. The product of those above 0 must be a safe integer, so that
+ * strides are too.
  *
  * @param shape - what the caller gave
  * @param where - operator and argument, for the message
@@ -112,8 +113,8 @@ export function stridesForView(
   shape: readonly number[],
 ): number[] | undefined {
   if (countElements(shape) === 0) return rowMajorStrides(shape);
-  // Old dimensions of size 1 do not matter. The others form runs that are contiguous in themselves; from the last run to the first, each
-  // must be filled by whole new dimensions.
+  // Old dimensions of size 1 do not matter. The others form runs that are contiguous in themselves; from the last run
+  // to the first, each must be filled by whole new dimensions.
   const dims: { size: number; stride: number }[] = [];
   for (const [d, size] of layout.shape.entries()) {
     if (size === 1) continue;

@@ -1,6 +1,6 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 /**
- * The tensor: storage that somebody owns, and a layout over it.
+ * The tensor: storage and a layout over it.
  *
  * @module
  */
@@ -42,7 +42,9 @@ export interface TensorStorage<D extends Dtype = Dtype> {
   readonly length: number;
   /** The owner of the memory, `host` or a backend's name: a backend refuses storage of another. */
   readonly owner: string;
-  /** The elements in host memory, or undefined on a device. Get it again before each use: memory may move when it grows. */
+  /**
+   * The elements in host memory, or undefined on a device. Get it again before each use: memory may move when it grows.
+   */
   readonly host: ArrayOf[D] | undefined;
   /**
    * Copies elements to a fresh host array.
@@ -70,7 +72,9 @@ class HostStorage<D extends Dtype> implements TensorStorage<D> {
     this.#array = array;
     this.length = array.length;
   }
-  /** Shapes were checked against the length at construction; since then the buffer may have been transferred or resized. */
+  /**
+   * Shapes were checked against the length at construction; since then the buffer may have been transferred or resized.
+   */
   get host(): ArrayOf[D] {
     if (this.#array.length < this.length)
       fail('DEVICE', 'tensor: data', 'the buffer was transferred or made smaller since the tensor was made');
@@ -87,7 +91,8 @@ const PENDING = /* @__PURE__ */ new WeakMap<ArrayBufferLike, Promise<unknown>>()
 let pending = 0;
 
 /**
- * Announces that a device will write to host memory. Until then, reading a tensor over it waits, and operators refuse it.
+ * Announces that a device will write to host memory. Until then, reading a tensor over it waits, and operators refuse
+ * it.
  *
  * @param memory - the buffer of the tensors
  * @param done - settles when the memory is written; a rejection reaches whoever reads a tensor over it
@@ -153,7 +158,8 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
    * @param storage - the elements; shared, not copied
    * @param options - shape, strides and offset in elements
    * @param derived - used by this module only
-   * @throws {RopewalkError} SHAPE when shape and strides do not match; RANGE when an element would lie outside the storage
+   * @throws {RopewalkError} SHAPE when shape and strides do not match; RANGE when an element would lie outside the
+   *   storage
    */
   constructor(storage: TensorStorage<D>, options: TensorOptions = {}, derived?: typeof DERIVED) {
     if (derived === DERIVED) {
@@ -206,8 +212,9 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
   }
 
   /**
-   * Returns the memory to the backend that owns it, for this tensor and every view of it. For host memory, which the garbage collector
-   * frees, it does nothing. A second call is harmless; any other use afterwards throws a RopewalkError DEVICE.
+   * Returns the memory to the backend that owns it, for this tensor and every view of it. For host memory, which the
+   * garbage collector frees, it does nothing. A second call is harmless; any other use afterwards throws a
+   * RopewalkError DEVICE.
    *
    * @example using y = rw.rope(x, positions, { pairing: 'half', base: 10000 }); // disposed at the end of the block
    */
@@ -249,7 +256,8 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
    * Gives the same elements another shape: a view where strides allow, otherwise a dense copy on the host.
    *
    * @param shape - as many elements; one dimension may be -1
-   * @throws {RopewalkError} SHAPE when the count differs; DEVICE when a copy is needed of memory that is not on the host
+   * @throws {RopewalkError} SHAPE when the count differs; DEVICE when a copy is needed of memory that is not on the
+   *   host
    */
   reshape(shape: readonly number[]): Tensor<D> {
     const wanted = resolveShape(shape, this.size, 'tensor.reshape: shape');
@@ -303,7 +311,8 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
   /**
    * Returns a dense row-major tensor of the same elements: this one when it is dense, otherwise a copy in host memory.
    *
-   * @throws {RopewalkError} DEVICE when a copy is needed of memory that is not on the host (use the backend's rearrange)
+   * @throws {RopewalkError} DEVICE when a copy is needed of memory that is not on the host (use the backend's
+   *   rearrange)
    */
   contiguous(): Tensor<D> {
     if (this.isContiguous()) return this;
@@ -313,7 +322,8 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
   }
 
   /**
-   * Reads the elements in row-major order: at once from host memory, as a promise from a device or while a device is writing.
+   * Reads the elements in row-major order: at once from host memory, as a promise from a device or while a device is
+   * writing.
    *
    * @returns a fresh typed array of `size` elements ({@link ArrayOf}; f16 and bf16 as raw bits in a Uint16Array)
    */
@@ -368,7 +378,8 @@ export interface TensorFromOptions<D extends Dtype = Dtype> extends TensorOption
  *
  * @param data - the elements; kept, not copied. A `Float16Array` is read as f16.
  * @param options - dtype, shape, strides and offset in elements
- * @throws {RopewalkError} DTYPE when the array cannot hold the dtype, or a Uint16Array comes without one; SHAPE or RANGE as {@link Tensor}
+ * @throws {RopewalkError} DTYPE when the array cannot hold the dtype, or a Uint16Array comes without one; SHAPE or
+ *   RANGE as {@link Tensor}
  */
 export function tensorFrom<D extends Dtype>(
   data: HostArray | ArrayBufferView,
@@ -388,7 +399,8 @@ export function tensorFrom<D extends Dtype>(
 }
 
 /**
- * Makes a dense tensor over fresh memory. Dtype and shape are checked before the memory is taken, and nothing can fail afterwards.
+ * Makes a dense tensor over fresh memory. Dtype and shape are checked before the memory is taken, and nothing can fail
+ * afterwards.
  *
  * @param dtype - element type
  * @param shape - dimensions
@@ -418,7 +430,8 @@ export function zeros<D extends Dtype>(dtype: D, shape: readonly number[]): Tens
 }
 
 /**
- * Copies elements bit for bit between two host tensors of the same shape and dtype; storage of `to` outside its layout is not changed.
+ * Copies elements bit for bit between two host tensors of the same shape and dtype; storage of `to` outside its layout
+ * is not changed.
  *
  * @param from - source
  * @param to - destination; must not overlap `from` unless it is the same view
@@ -454,7 +467,7 @@ export function copyBits(source: HostArray, from: Layout, target: HostArray, to:
  *
  * @param value - what the caller gave
  * @param where - operator and argument, for the message
- * @throws {RopewalkError} DTYPE when it is none
+ * @throws {RopewalkError} DTYPE for anything else
  */
 export function checkTensor(value: unknown, where: string): asserts value is Tensor {
   if (!Tensor.isTensor(value)) refuse('DTYPE', where, 'a tensor', value, 'Make one with rw.tensor() or tensorFrom().');
@@ -465,7 +478,7 @@ export function checkTensor(value: unknown, where: string): asserts value is Ten
  *
  * @param value - what the caller gave
  * @param where - operator and argument, for the message
- * @throws {RopewalkError} DTYPE when it is none
+ * @throws {RopewalkError} DTYPE for anything else
  */
 export function checkNamedTensors(value: unknown, where: string): asserts value is ReadonlyMap<string, Tensor> {
   if (!reading(where, () => value instanceof Map))
@@ -523,8 +536,8 @@ export type Overlap = 'none' | 'same' | 'partial';
 /**
  * Says how two tensors share memory.
  *
- * The answer is exact: where the ranges meet and the layouts differ, the elements themselves are compared, so the q part and the k part of
- * one packed row do not overlap.
+ * The answer is exact: where the ranges meet and the layouts differ, the elements themselves are compared, so the q
+ * part and the k part of one packed row do not overlap.
  *
  * @param a - any tensor
  * @param b - any tensor
@@ -556,7 +569,8 @@ export function overlapOf(a: Tensor, b: Tensor): Overlap {
 }
 
 /**
- * Says whether two indices of a tensor name the same element, as in a broadcast view. Such a tensor cannot be an output.
+ * Says whether two indices of a tensor name the same element, as in a broadcast view. Such a tensor cannot be an
+ * output.
  *
  * @param tensor - any tensor
  */

@@ -22,7 +22,7 @@ export function ranges(numbers: readonly number[]): string {
 }
 
 /**
- * Escapes a text for XML and HTML, in content and in attributes. Characters that XML 1.0 cannot hold become U+FFFD.
+ * Escapes a string for XML and HTML, in content and in attributes. Characters that XML 1.0 cannot hold become U+FFFD.
  *
  * @param text - anything
  * @see https://www.w3.org/TR/xml/#charsets

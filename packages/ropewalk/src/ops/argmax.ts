@@ -16,7 +16,8 @@ export interface ArgmaxPlan {
 }
 
 /**
- * Checks an argmax. Of equal maxima (−0 equals +0) the first is taken. If there is a NaN, the first NaN is taken, even beside +∞.
+ * Checks an argmax. Of equal maxima (−0 equals +0) the first is taken. If there is a NaN, the first NaN is taken, even
+ * beside +∞.
  *
  * @param values - `[…, n]`, n >= 1, any strides, any float dtype; only read
  * @param outIndex - `[…, 1]`, i64 or i32; written

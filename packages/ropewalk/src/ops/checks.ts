@@ -8,8 +8,8 @@ import { fail, refuse } from '../core/errors.js';
 import { checkTensor, overlapOf, selfOverlaps, type Tensor } from '../core/tensor.js';
 
 /**
- * Marks a checked plan, as its field `checked`; a spread copy keeps it. Write the field in the plan's literal: adding it afterwards, or
- * naming the field with a symbol, costs a fifth of a microsecond.
+ * Marks a checked plan, as its field `checked`; a spread copy keeps it. Write the field in the plan's literal: adding
+ * it afterwards, or naming the field with a symbol, costs a fifth of a microsecond.
  */
 export const CHECKED: unique symbol = /* @__PURE__ */ Symbol('checked');
 
@@ -45,11 +45,15 @@ export function checkFloat(tensor: Tensor, where: string, same?: Dtype): asserts
   if (same !== undefined && tensor.dtype !== same) refuseDtype(tensor, where, same);
 }
 
-/** The dtypes in which weights and KV caches may be stored beside activations of dtype D: D itself; beside f32 also f16 and bf16. */
+/**
+ * The dtypes in which weights and KV caches may be stored beside activations of dtype D: D itself; beside f32 also f16
+ * and bf16.
+ */
 export type StoredDtype<D extends FloatDtype> = D extends 'f32' ? 'f32' | 'f16' | 'bf16' : D;
 
 /**
- * Checks the dtype of a weight or KV cache: that of the activations, or f16 or bf16 beside f32, which kernels widen, exactly, as they read.
+ * Checks the dtype of a weight or KV cache: that of the activations, or f16 or bf16 beside f32, which kernels convert,
+ * exactly, as they read.
  *
  * @param tensor - what came
  * @param where - operator and argument
@@ -96,7 +100,8 @@ export function checkDims(tensor: Tensor, where: string, wanted: readonly number
 }
 
 /**
- * Checks that an output can be written: its elements are distinct. What it may share memory with, {@link checkApart} checks.
+ * Checks that an output can be written: its elements are distinct. What it may share memory with, {@link checkApart}
+ * checks.
  *
  * @param where - operator and argument, for the message
  * @throws {RopewalkError} ALIAS
@@ -112,7 +117,8 @@ export function checkOutput(out: Tensor, where: string): void {
 }
 
 /**
- * Checks that an output shares no memory with an input, except as exactly the same view where the operator works in place.
+ * Checks that an output shares no memory with an input, except as exactly the same view where the operator works in
+ * place.
  *
  * @param where - operator and argument of the output, for the message
  * @param name - of the input, for the message

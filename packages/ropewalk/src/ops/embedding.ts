@@ -16,7 +16,8 @@ export interface EmbeddingPlan {
 }
 
 /**
- * Checks a look-up: row `index[n]` of the table becomes row n of out, bit for bit; or from f16, bf16 and blocks to f32, exactly.
+ * Checks a look-up: row `index[n]` of the table becomes row n of out, bit for bit; or from f16, bf16 and blocks to f32,
+ * exactly.
  *
  * Models whose head is tied to the table give this operator and linear the same weight.
  *

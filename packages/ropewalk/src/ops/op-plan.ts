@@ -34,14 +34,15 @@ export type OpName = OpPlan['op'];
  * Checks that an argument is an operator's plan.
  *
  * @param plan - what the caller gave
- * @throws {RopewalkError} UNSUPPORTED when it is none
+ * @throws {RopewalkError} UNSUPPORTED for anything else
  */
 export function checkPlan(plan: unknown): asserts plan is OpPlan {
   if (!isPlan(plan) || (plan as OpPlan).op === undefined) noPlan(plan);
 }
 
 /**
- * Ends a switch over the operators, as `default: unknownPlan(plan satisfies never)`: a switch that misses one does not compile.
+ * Ends a switch over the operators, as `default: unknownPlan(plan satisfies never)`: a switch that misses one does not
+ * compile.
  *
  * @param plan - the plan that no case took
  * @throws {RopewalkError} UNSUPPORTED always

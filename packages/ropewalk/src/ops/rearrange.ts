@@ -15,12 +15,12 @@ export interface RearrangePlan {
 /**
  * Checks a copy of elements from one layout to another. Memory between the elements of out is not changed.
  *
- * With one dtype the copy is bit for bit. Between two float dtypes each value is rounded once, to nearest even: values can go into their rows
- * of an f16 KV cache like this, as keys do with `rows` of {@link bindRopeParts}.
+ * With one dtype the copy is bit for bit. Between two float dtypes each value is rounded once, to nearest even: values
+ * can go into their rows of an f16 KV cache like this, as keys do with `rows` of {@link bindRopeParts}.
  *
  * @param x - any shape, strides and dtype; only read
- * @param out - same shape, any strides; x's dtype, or any float where x is a float; written; may be exactly `x`, or lie exactly in x's place
- *   with another float dtype of the same size
+ * @param out - same shape, any strides; x's dtype, or any float where x is a float; written; may be exactly `x`, or lie
+ *   exactly in x's place with another float dtype of the same size
  * @throws {RopewalkError} SHAPE, DTYPE or ALIAS
  * @see seed document 001, rearrange
  */

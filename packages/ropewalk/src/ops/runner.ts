@@ -30,8 +30,8 @@ export interface Runner {
    */
   whyNot(plan: OpPlan): string | undefined;
   /**
-   * Runs a plan, or queues it. `await y.read()` waits for an output; the typed array of an output in host memory is ready after
-   * {@link finish}.
+   * Runs a plan, or queues it. `await y.read()` waits for an output; the typed array of an output in host memory is
+   * ready after {@link finish}.
    *
    * @param plan - a checked plan
    */
@@ -45,7 +45,8 @@ export interface Runner {
 }
 
 /**
- * Calls `use` with a fresh dense tensor of zeros, and disposes of it if `use` throws, so that a refused call leaks nothing.
+ * Calls `use` with a fresh dense tensor of zeros, and disposes of it if `use` throws, so that a refused call leaks
+ * nothing.
  *
  * @param runner - in whose memory
  * @param dtype - element type

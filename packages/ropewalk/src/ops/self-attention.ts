@@ -11,7 +11,10 @@ export interface SelfAttentionOptions {
   readonly scale?: number;
   /** Query i attends to keys 0 to total − seq + i; true unless given. */
   readonly causal?: boolean;
-  /** Sliding window, as HuggingFace's sliding_window: a query at position p attends to keys p − window + 1 to p; off unless given. */
+  /**
+   * Sliding window, as HuggingFace's sliding_window: a query at position p attends to keys p − window + 1 to p; off
+   * unless given.
+   */
   readonly window?: number;
   /** Scores become softcap · tanh(score / softcap), after the scale and before the mask; off unless given. */
   readonly softcap?: number;
@@ -35,10 +38,12 @@ export interface SelfAttentionPlan {
 }
 
 /**
- * Checks `out = softmax(q·kᵀ·scale + mask)·v` for each head; query head h uses KV head ⌊h / (num_heads / num_kv_heads)⌋.
+ * Checks `out = softmax(q·kᵀ·scale + mask)·v` for each head; query head h uses KV head ⌊h / (num_heads /
+ * num_kv_heads)⌋.
  *
  * @param q - `[seq, num_heads, d]`, any strides, any float dtype; or with a batch in front, then on all four
- * @param k - `[total, num_kv_heads, d]`; total − seq keys are the past; in q's dtype, or in f16 or bf16 where q is f32: a KV cache of halves
+ * @param k - `[total, num_kv_heads, d]`; total − seq keys are the past; in q's dtype, or in f16 or bf16 where q is f32:
+ *   a KV cache of halves
  * @param v - `[total, num_kv_heads, dv]`, the dtype of k; dv may differ from d
  * @param out - `[seq, num_heads, dv]`, the dtype of q; written; shares no memory with the inputs
  * @param options - scale, causal, window, softcap

@@ -3,7 +3,8 @@ import type { RmsNormPlan } from '../ops/rms-norm.js';
 import { readAll, writeAll } from './elements.js';
 
 /**
- * Computes `out = weight · x / √(mean(x²) + eps)` row by row, rounded once. Squares of f16 data cannot overflow float64.
+ * Computes `out = weight · x / √(mean(x²) + eps)` row by row, rounded once. Squares of f16 data cannot overflow
+ * float64.
  *
  * @param plan - from planRmsNorm
  */

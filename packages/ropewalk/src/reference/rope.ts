@@ -12,8 +12,8 @@ import { readAll } from './elements.js';
 /**
  * Rotates every head row of each part's `x` into its `out`: computes in float64, rounds once at the store.
  *
- * `y0 = x0·cos − x1·sin`, `y1 = x0·sin + x1·cos` for each pair of the rotated window; the other dimensions are copied bit for bit,
- * unless a norm or another dtype changes them. A norm comes first: `x · weight / √(mean(x²) + eps)`.
+ * `y0 = x0·cos − x1·sin`, `y1 = x0·sin + x1·cos` for each pair of the rotated window; the other dimensions are copied
+ * bit for bit, unless a norm or another dtype changes them. A norm comes first: `x · weight / √(mean(x²) + eps)`.
  *
  * @param call - from bindRope, which has already refused every bad shape and overlap
  * @see RoFormer, arXiv:2104.09864, eq. 34

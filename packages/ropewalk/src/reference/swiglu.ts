@@ -3,7 +3,8 @@ import type { SwigluPlan } from '../ops/swiglu.js';
 import { readAll, writeAll } from './elements.js';
 
 /**
- * Computes `out = up · gate / (1 + exp(−gate))`, rounded once. A gate of −∞ gives NaN, as the formula says and torch does.
+ * Computes `out = up · gate / (1 + exp(−gate))`, rounded once. A gate of −∞ gives NaN, as the formula says and torch
+ * does.
  *
  * @param plan - from planSwiglu
  */

@@ -1,8 +1,8 @@
 /**
  * Step 2a of RoPE: the position axis and the exponent of each pair.
  *
- * Text models have one axis. M-RoPE gives each token a position on three or four axes (time, height, width, extra) and assigns each pair
- * to one of them. The peers do this in four ways, two of which differ at a few pairs only.
+ * Text models have one axis. M-RoPE gives each token a position on three or four axes (time, height, width, extra) and
+ * assigns each pair to one of them. The peers do this in four ways, two of which differ at a few pairs only.
  *
  * @module
  */
@@ -91,8 +91,9 @@ export function sharePairs(given: RopeAxes | undefined, pairs: number, op = 'rop
 }
 
 /**
- * Vision: the exponent of every axis grows with each pair, and starts again at the first pair of the axis's own section. Where two sections
- * start at the same pair (the first is empty), only the first axis restarts, because ggml tests the starts in order.
+ * Vision: the exponent of every axis grows with each pair, and starts again at the first pair of the axis's own
+ * section. Where two sections start at the same pair (the first is empty), only the first axis restarts, because ggml
+ * tests the starts in order.
  */
 function restartExponents(exponents: Uint32Array, axisOfPair: Uint8Array, sections: readonly number[]): void {
   const round = sections.reduce((sum, n) => sum + n, 0);

@@ -11,7 +11,10 @@ import { overlapOf, type Tensor } from '../../core/tensor.js';
 import { CHECKED, checkApart, checkDims, checkedPlan, checkFloat, checkOutput, isPlan } from '../checks.js';
 import type { RopePlan } from './plan.js';
 
-/** The order of dimensions: b batch, s token in sequence, n head, h head_dim. Without a batch the first letter is left out. */
+/**
+ * The order of dimensions: b batch, s token in sequence, n head, h head_dim. Without a batch the first letter is left
+ * out.
+ */
 export type RopeLayout = 'bsnh' | 'bnsh';
 
 /** RMS norm over head_dim, before the rotation: the q and k norm of Qwen3, Gemma 3, OLMo 2. */
@@ -27,17 +30,24 @@ export interface RopePartOptions {
   /** `[batch, seq, head, head_dim]` or `[seq, head, head_dim]` in the call's layout, any strides; only read. */
   readonly x: Tensor<FloatDtype>;
   /**
-   * Receives the rotated heads, any strides. Without `rows` it has x's shape and may be exactly `x`. With `rows` it is a KV cache: x's
-   * shape, but with any number of rows in place of the tokens. Its dtype may differ from x's: each value is rounded to it once.
+   * Receives the rotated heads, any strides. Without `rows` it has x's shape and may be exactly `x`. With `rows` it is
+   * a KV cache: x's shape, but with any number of rows in place of the tokens. Its dtype may differ from x's: each
+   * value is rounded to it once.
    */
   readonly out: Tensor<FloatDtype>;
-  /** The row of `out` for each token: the first token's row (the others follow), `[seq]`, or `[batch, seq]` as a flat list. */
+  /**
+   * The row of `out` for each token: the first token's row (the others follow), `[seq]`, or `[batch, seq]` as a flat
+   * list.
+   */
   readonly rows?: number | ArrayLike<number>;
   /** Normalises each head first. */
   readonly norm?: HeadNorm;
 }
 
-/** One tensor of a call, checked. x and out are views of shape `[batch, seq, head, head_dim]`, whatever the caller's layout. */
+/**
+ * One tensor of a call, checked. x and out are views of shape `[batch, seq, head, head_dim]`, whatever the caller's
+ * layout.
+ */
 export interface RopePart {
   readonly x: Tensor<FloatDtype>;
   readonly out: Tensor<FloatDtype>;
@@ -58,7 +68,8 @@ export interface RopeCall {
  * Checks one tensor against a plan.
  *
  * @param plan - from {@link planRope}
- * @param x - `[batch, seq, head, head_dim]` or `[seq, head, head_dim]` (in `layout`'s order), any float dtype, any strides; only read
+ * @param x - `[batch, seq, head, head_dim]` or `[seq, head, head_dim]` (in `layout`'s order), any float dtype, any
+ *   strides; only read
  * @param out - same shape and dtype, any strides; written; may be exactly `x` (in place)
  * @param layout - bsnh unless given
  * @returns a frozen call
@@ -82,7 +93,8 @@ function checkRopePlan(plan: RopePlan): void {
 }
 
 /**
- * Checks several tensors to be rotated in one pass over the tokens: q and k, in place, into other tensors, or into a KV cache.
+ * Checks several tensors to be rotated in one pass over the tokens: q and k, in place, into other tensors, or into a KV
+ * cache.
  *
  * @param plan - from {@link planRope}; every part has the plan's tokens and batch
  * @param parts - at least one; see {@link RopePartOptions}
@@ -166,10 +178,12 @@ function bindPart(plan: RopePlan, part: RopePartOptions, layout: RopeLayout, nam
       ? undefined
       : { weight: readField(part.norm, 'weight', names.norm), eps: readField(part.norm, 'eps', names.norm) };
   const xb = asBatchSeqHead(x, layout, names.x);
-  const [batch, seqLen, heads, headDim] = xb.shape as [number, number, number, number];
+  const batch = xb.shape[0]!; // not by destructuring, which is slow on a frozen list
+  const seqLen = xb.shape[1]!;
+  const headDim = xb.shape[3]!;
   if (part.rows === undefined) checkDims(out, names.out, x.shape);
   const ob = asBatchSeqHead(out, layout, names.out);
-  if (part.rows !== undefined) checkDims(ob, names.out, [batch, ob.shape[1]!, heads, headDim]);
+  if (part.rows !== undefined) checkDims(ob, names.out, [batch, ob.shape[1]!, xb.shape[2]!, headDim]);
   if (headDim !== plan.headDim) refuse('SHAPE', names.x, `head_dim ${plan.headDim} in the last dimension`, x.shape);
   if (seqLen !== plan.seqLen) refuse('SHAPE', names.x, `${plan.seqLen} tokens, as the plan's positions have`, x.shape);
   if (plan.batch !== undefined && batch !== plan.batch) {
@@ -181,7 +195,8 @@ function bindPart(plan: RopePlan, part: RopePartOptions, layout: RopeLayout, nam
     if (!Number.isFinite(norm.eps) || norm.eps < 0) refuse('RANGE', names.eps, 'a finite number >= 0', norm.eps);
   }
   const rows = part.rows === undefined ? undefined : readRows(part.rows, batch, seqLen, ob.shape[1]!, names.rows);
-  // Both elements of a pair are read before either is written, so in place is safe if each pair is written where it was read.
+  // Both elements of a pair are read before either is written, so in place is safe if each pair is written where it was
+  // read.
   const inPlace = plan.read.step === plan.write.step && rows === undefined;
   checkOutput(out, names.out);
   checkApart(out, names.out, 'x', x, inPlace);
@@ -199,7 +214,7 @@ function readRows(
 ): Int32Array {
   const given =
     typeof rows === 'number'
-      ? Array.from({ length: seqLen }, (_, s) => rows + s)
+      ? Array.from({ length: seqLen }, (_row, s) => rows + s)
       : readList(rows, where, 'a row or a list of rows');
   if (given.length !== seqLen && given.length !== batch * seqLen) {
     refuse('SHAPE', where, `the first row, ${seqLen} rows, or ${batch} × ${seqLen}`, given.length);

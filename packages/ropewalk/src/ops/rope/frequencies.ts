@@ -47,7 +47,10 @@ export interface LongRopeScaling {
   readonly originalContext: number;
   /** The context in use, in tokens, which selects the short or the long factors. */
   readonly context: number;
-  /** Context extension, for the magnitude √(1 + ln factor / ln originalContext). Unless given it is 1, and so is the magnitude. */
+  /**
+   * Context extension, for the magnitude √(1 + ln factor / ln originalContext). Unless given it is 1, and so is the
+   * magnitude.
+   */
   readonly factor?: number;
 }
 
@@ -60,7 +63,9 @@ export type RopeScaling =
   | { readonly kind: 'dynamicNtk'; readonly factor: number; readonly originalContext: number; readonly context: number }
   | YarnScaling
   | LongRopeScaling
-  /** Llama 3.1: frequencies of slow pairs are divided by `factor`, those of fast pairs kept, with a smooth step between. */
+  /**
+   * Llama 3.1: frequencies of slow pairs are divided by `factor`, those of fast pairs kept, with a smooth step between.
+   */
   | {
       readonly kind: 'llama3';
       readonly factor: number;
@@ -68,7 +73,10 @@ export type RopeScaling =
       readonly highFreqFactor: number;
       readonly originalContext: number;
     }
-  /** Gemma 4: only the first `rotatedPairs` pairs rotate, the others have frequency 0; every frequency is divided by `factor`. */
+  /**
+   * Gemma 4: only the first `rotatedPairs` pairs rotate, the others have frequency 0; every frequency is divided by
+   * `factor`.
+   */
   | { readonly kind: 'proportional'; readonly rotatedPairs: number; readonly factor?: number };
 
 /** Options of {@link ropeFrequencies}: what determines frequencies and magnitude. */
@@ -105,8 +113,8 @@ export interface RopeFrequencies {
  * @returns `invFreq [rotaryDim / 2]`, radians per position, and the factor for cos and sin
  * @throws {RopewalkError} RANGE, SHAPE or UNSUPPORTED, naming the option
  * @example ropeFrequencies({ rotaryDim: 128, base: 10000 }).invFreq[1] // 0.866, radians per position
- * @see RoFormer arXiv:2104.09864 eq. 15; YaRN arXiv:2309.00071 §3; LongRoPE arXiv:2402.13753; transformers modeling_rope_utils
- *   _compute_llama3_parameters
+ * @see RoFormer arXiv:2104.09864 eq. 15; YaRN arXiv:2309.00071 §3; LongRoPE arXiv:2402.13753; transformers
+ *   modeling_rope_utils _compute_llama3_parameters
  */
 export function ropeFrequencies(options: FrequencyOptions, op = 'rope'): RopeFrequencies {
   checkName(op, 'op', 'the operator');
@@ -225,7 +233,8 @@ export function yarnRampEdges(scaling: YarnScaling, base: number, dim: number): 
  * YaRN's magnitude: the factor of rotated vectors that keeps the temperature of attention.
  *
  * @param scaling - YaRN's parameters
- * @returns m(mscale) / m(mscaleAllDim) when both are given and not 0, else 0.1·ln factor + 1; times attnFactor. 1 where extFactor is 0.
+ * @returns m(mscale) / m(mscaleAllDim) when both are given and not 0, else 0.1·ln factor + 1; times attnFactor. 1 where
+ *   extFactor is 0.
  */
 export function yarnMagnitude(scaling: YarnScaling): number {
   const { factor, mscale, mscaleAllDim, attnFactor = 1 } = scaling;

@@ -24,7 +24,7 @@ import { buildTable, type RopeTable, type TableDtype, type TableRecipe } from '.
  * ```
  * interleaved          (2j, 2j+1)        R = 4 of 6 → [c s c s . .]   ggml NORMAL, GPT-J
  * half                 (j, j + R/2)      R = 4 of 6 → [c c s s . .]   ggml NEOX, Llama in HuggingFace
- * vision               (j, j + R/2)      as half, with exponents that restart in each section (ggml VISION: n_dims = R/2)
+ * vision               (j, j + R/2)      half, with exponents that restart in each section (ggml VISION: n_dims = R/2)
  * interleaved-to-half  reads (2j, 2j+1), writes (j, j + R/2)          DeepSeek-V3 in HuggingFace
  * ```
  */
@@ -36,7 +36,10 @@ export interface PairGeometry {
   readonly gap: number;
 }
 
-/** Token positions: a scalar start, or integers `[seq]`, `[batch, seq]`, or with axes `[axes, seq]`, `[axes, batch, seq]`. */
+/**
+ * Token positions: a scalar start, or integers `[seq]`, `[batch, seq]`, or with axes `[axes, seq]`, `[axes, batch,
+ * seq]`.
+ */
 export type Positions = number | bigint | readonly number[] | HostArray | Tensor;
 
 /** The RoPE of a model, without the positions. */

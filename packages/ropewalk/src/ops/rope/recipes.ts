@@ -1,6 +1,6 @@
 /**
- * The named recipes: how two peers compute angles, rounded to f32 where they round. They are less accurate than float64; with them a peer's
- * own bits can be reproduced and its drift reported.
+ * The named recipes: how two peers compute angles, rounded to f32 where they round. They are less accurate than
+ * float64; with them a peer's own bits can be reproduced and its drift reported.
  *
  * @module
  */
@@ -25,7 +25,8 @@ export interface AngleRecipe {
 const f32 = Math.fround;
 
 /**
- * ggml's CPU arithmetic: θ starts at the position (i32 → f32) and is multiplied by θ_scale from pair to pair, every step rounded to f32.
+ * ggml's CPU arithmetic: θ starts at the position (i32 → f32) and is multiplied by θ_scale from pair to pair, every
+ * step rounded to f32.
  *
  * @param axes - from sharePairs
  * @param options - frequencies; scaling none, linear or yarn

@@ -1,8 +1,8 @@
 /**
  * Step 2b of RoPE: cos and sin of every angle, with the magnitude and the direction's sign in them.
  *
- * The default recipe computes angles in float64 and rounds cos and sin once, so that accuracy does not fall with the position. The named
- * recipes reproduce a peer's own arithmetic bit for bit, which is less accurate.
+ * The default recipe computes angles in float64 and rounds cos and sin once, so that accuracy does not fall with the
+ * position. The named recipes reproduce a peer's own arithmetic bit for bit, which is less accurate.
  *
  * @module
  */
@@ -75,7 +75,8 @@ export function buildTable(positions: Float64Array, axes: PairAxes, options: Tab
   const angles = new Float64Array(pairs);
   const { fillAngles, magnitude } = recipeFor(axes, options);
   if (!fitsFloat32(magnitude)) refuse('RANGE', 'rope: attention_factor', 'a finite number', magnitude);
-  // Angles must be finite: cos and sin of an infinity are NaN. They grow with the position, so the largest position decides.
+  // Angles must be finite: cos and sin of an infinity are NaN. They grow with the position, so the largest position
+  // decides.
   fillAngles(new Float64Array(axes.numAxes).fill(MAX_POSITION), angles);
   if (!angles.every(Number.isFinite))
     fail(
@@ -134,9 +135,9 @@ interface Run {
 /**
  * Fills a table of consecutive positions by adding angles: row 64·a + b is the angle of row 64·a plus that of b steps.
  *
- * Both are evaluated, so errors do not accumulate. The sum formulas round three times, 4e-16, which does not show in f32; the product of
- * position and frequency has an error of 1.1e-16 of the angle in any case. An entry takes 5 ns instead of 24 for cos and sin of each
- * (4096 × 64, AMD EPYC).
+ * Both are evaluated, so errors do not accumulate. The sum formulas round three times, 4e-16, which does not show in
+ * f32; the product of position and frequency has an error of 1.1e-16 of the angle in any case. An entry takes 5 ns
+ * instead of 24 for cos and sin of each (4096 × 64, AMD EPYC).
  *
  * @param first - the first row's position on each axis
  */
