@@ -72,7 +72,7 @@ type InterpreterClass = new (
 };
 
 /** A parsed template. */
-export type Program = Node;
+type Program = Node;
 
 /** What is known about a node while it is evaluated. */
 interface Frame {
@@ -250,7 +250,7 @@ function range(start: number, stop?: number, step = 1): number[] {
   const count = Math.max(0, Math.ceil((to - from) / step));
   // `>` would let NaN pass.
   if (!(count <= MAX_RANGE)) tooMuch(`range() gives ${count} numbers, more than ${MAX_RANGE}`);
-  return Array.from({ length: count }, (_, n) => from + n * step);
+  return Array.from({ length: count }, (_number, n) => from + n * step);
 }
 
 function raise_exception(message: unknown): never {

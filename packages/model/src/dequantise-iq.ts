@@ -19,7 +19,7 @@ function grid(text: string, values: readonly number[]): () => Float64Array {
 function unpack(text: string, values: readonly number[]): Float64Array {
   const bits = values.length > 4 ? 3 : 2;
   const bytes = Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
-  return Float64Array.from({ length: (bytes.length * 8) / bits }, (_, n) => {
+  return Float64Array.from({ length: (bytes.length * 8) / bits }, (_value, n) => {
     const at = n * bits;
     return values[((bytes[at >> 3]! | ((bytes[(at >> 3) + 1] ?? 0) << 8)) >> (at & 7)) & (2 ** bits - 1)]!;
   });

@@ -117,7 +117,7 @@ function rotateBack(rope: RopeSpec, count: number, most: number): (rows: number)
 }
 
 /** cos and sin for the positions in use, shared by layers that rotate alike. A table grows by doubling. */
-export class RopeTables {
+class RopeTables {
   readonly #tables = new Map<RopeSpec, RopeTable>();
   readonly #capacity: number;
 

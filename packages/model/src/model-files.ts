@@ -58,7 +58,7 @@ export function folderOf(files: ModelFiles, where: string | undefined): Folder {
 }
 
 /** What the headers of a model's files say. */
-export interface Found {
+interface Found {
   readonly config: DecoderConfig;
   /** The tensors of all files. */
   readonly stored: readonly StoredTensor[];

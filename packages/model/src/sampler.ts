@@ -155,7 +155,7 @@ function largest(scores: Float32Array, k: number): Int32Array {
     heap[at] = id;
   };
   // Ids 0 … k - 1, sorted worst first, are a heap.
-  heap.set(Int32Array.from({ length: k }, (_, id) => id).sort((a, b) => (worse(a, b) ? -1 : 1)));
+  heap.set(Int32Array.from({ length: k }, (_id, id) => id).sort((a, b) => (worse(a, b) ? -1 : 1)));
   for (let id = k; id < scores.length; id++) if (scores[id]! > scores[heap[0]!]!) sink(id);
   return heap.sort((a, b) => (worse(a, b) ? 1 : -1));
 }

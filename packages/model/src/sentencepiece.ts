@@ -9,7 +9,7 @@
  */
 
 /** What segmentation needs to know about a vocabulary. */
-export interface ScoredVocabulary {
+interface ScoredVocabulary {
   idOf(text: string): number | undefined;
   scoreOf(id: number): number;
   /** The token of a byte, or the unknown token. */

@@ -29,7 +29,7 @@ type HeadNorm = 'qNorm' | 'kNorm';
 type Matrix = 'q' | 'k' | 'v' | 'output' | 'gate' | 'up' | 'down';
 
 /** One layer; {@link LAYER} has the shapes. */
-export type LayerWeights = Readonly<Record<LayerNorm, Gain> & Partial<Record<HeadNorm, Gain>> & Record<Matrix, Linear>>;
+type LayerWeights = Readonly<Record<LayerNorm, Gain> & Partial<Record<HeadNorm, Gain>> & Record<Matrix, Linear>>;
 
 /** All weights of a decoder. */
 export interface Weights {
@@ -57,7 +57,7 @@ export interface StoredTensor {
 }
 
 /** How a tensor is held in memory. */
-export type Held = 'f32' | 'f16' | 'bf16' | BlockFormat;
+type Held = 'f32' | 'f16' | 'bf16' | BlockFormat;
 
 /** What a matrix becomes in memory if no kernel multiplies its stored type and no 16-bit type holds it exactly. */
 export type WidenTo = 'f32' | 'f16';
