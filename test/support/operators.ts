@@ -8,7 +8,13 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import fc from 'fast-check';
 import { UNIT_ROUNDOFF } from '../../packages/oracle/src/tolerance.js';
-import { type BlockTensor, blocksFrom, isBlocks } from '../../packages/ropewalk/src/core/blocks.js';
+import {
+  BLOCK_BYTES,
+  type BlockFormat,
+  type BlockTensor,
+  blocksFrom,
+  isBlocks,
+} from '../../packages/ropewalk/src/core/blocks.js';
 import {
   bitsOf,
   type Dtype,
@@ -19,10 +25,14 @@ import {
   roundTo,
   storeNumber,
 } from '../../packages/ropewalk/src/core/dtypes.js';
-import { numberFromF16 } from '../../packages/ropewalk/src/core/float16.js';
+import { f16FromNumber, numberFromF16 } from '../../packages/ropewalk/src/core/float16.js';
 import { walk } from '../../packages/ropewalk/src/core/shape.js';
 import { Tensor, type TensorStorage, tensorFrom, zeros } from '../../packages/ropewalk/src/core/tensor.js';
+import { planAdd } from '../../packages/ropewalk/src/ops/add.js';
+import { planArgmax } from '../../packages/ropewalk/src/ops/argmax.js';
+import { planEmbedding } from '../../packages/ropewalk/src/ops/embedding.js';
 import type { OpPlan } from '../../packages/ropewalk/src/ops/op-plan.js';
+import { planRearrange } from '../../packages/ropewalk/src/ops/rearrange.js';
 import { type Pairing, planRopeWithTable, type RopePlan } from '../../packages/ropewalk/src/ops/rope/plan.js';
 import { f64Tensor, floats, seeded } from './tensors.js';
 
@@ -199,6 +209,75 @@ export function exactOf(given: Given): Given {
 }
 
 export const tensorAt = (given: Given, n: number): Tensor => given[n] as Tensor;
+
+/** A trial, but for where its tensors lie. */
+export type Shared = Omit<Trial, 'owned'>;
+
+/** a + b, to the bit: f32 has 24 bits >= 2·11 + 2, so a sum of two f16 or bf16 that is rounded to f32 and then again is rounded once (Figueroa 1995). */
+export const addTrial = (given: Given): Shared => ({
+  given,
+  outs: [2],
+  anyNan: true,
+  plan: (t) => planAdd(tensorAt(t, 0), tensorAt(t, 1), tensorAt(t, 2)),
+});
+
+/** Values, index and value of an argmax, in three layouts. */
+export function argmaxTrial(values: Float, index: 'i64' | 'i32', how: readonly Placement[]): Shared {
+  const shape = values.shape.with(-1, 1);
+  const given = [values, roomFor(index, shape, how[1]!), roomFor(values.dtype, shape, how[2]!)];
+  return { given, outs: [1, 2], plan: (t) => planArgmax(tensorAt(t, 0), tensorAt(t, 1), tensorAt(t, 2)), tiny: 0 };
+}
+
+/** A copy of x, bit for bit unless its dtype changes. */
+export const copyTrial = (given: Given): Shared => ({
+  given,
+  outs: [1],
+  plan: (t) => planRearrange(tensorAt(t, 0), tensorAt(t, 1)),
+  tiny: 0,
+});
+
+/** Rows of a table, dense or in blocks: index, table and out. */
+export const lookUpTrial = (given: Given): Shared => ({
+  given,
+  outs: [2],
+  plan: (t) => planEmbedding(tensorAt(t, 0), t[1]!, tensorAt(t, 2)),
+  tiny: 0,
+});
+
+/** Random row numbers. */
+export function indexOf(count: number, rows: number, seed: number): Tensor {
+  const random = randomness(seed);
+  return tensorFrom(Int32Array.from({ length: count }, () => Math.floor(random() * rows)));
+}
+
+/** Blocks of any bytes, but with small scales, some of them below f16's normal numbers; the first starts at byte `lead` of its memory. */
+export function blocksOf(format: BlockFormat, n: number, k: number, seed: number, lead = 0): BlockTensor {
+  const random = randomness(seed);
+  const length = ((n * k) / 32) * BLOCK_BYTES[format];
+  const bytes = Uint8Array.from({ length: lead + length }, () => random() * 256);
+  for (let at = lead; at < bytes.length; at += BLOCK_BYTES[format]) {
+    const scale = f16FromNumber((random() - 0.5) / (random() < 0.1 ? 2 ** 14 : 64));
+    bytes[at] = scale & 255;
+    bytes[at + 1] = scale >> 8;
+  }
+  return blocksFrom(format, tensorFrom(bytes, { offset: lead, shape: [length] }) as Tensor<'u8'>, [n, k]);
+}
+
+/** Two inputs and the output of an operator; the first (place 1) or the second (place 2) may be the output. */
+export function pair(
+  dtype: FloatDtype,
+  shape: readonly number[],
+  how: readonly Placement[],
+  seed: number,
+  fill: Fill,
+  place: number,
+): [Float, Float, Float] {
+  const out = roomFor(dtype, shape, how[2]!);
+  if (place) walk(out, (at, n) => storeNumber(out.storage.host!, dtype, at, n * 0.37 - 3));
+  const a = place === 1 ? out : laid(dtype, shape, how[0]!, seed, fill);
+  const b = place === 2 ? out : laid(dtype, shape, how[1]!, seed + 1, fill);
+  return [a, b, out];
+}
 
 /** The largest error seen, in units of what was allowed: printed at the end when WORST is set, to keep tolerances honest. */
 const worst = new Map<string, number>();
@@ -391,7 +470,7 @@ export function anyPlan(call: RopeShape): RopePlan {
     direction: call.backward ? 'backward' : 'forward',
     table: { rows, pairs, cos, sin },
     seqLen: call.seq,
-    ...(call.ownRows && { batch: call.batch }),
+    batch: call.ownRows ? call.batch : undefined,
     tableRows: Array.from({ length: (call.ownRows ? call.batch : 1) * call.seq }, () => Math.floor(random() * rows)),
   });
 }

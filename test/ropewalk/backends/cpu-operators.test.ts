@@ -12,10 +12,8 @@ import { Board } from '../../../packages/ropewalk/src/backends/wasm/abi.js';
 import { openCpu } from '../../../packages/ropewalk/src/backends/wasm/host.js';
 import { BOARD } from '../../../packages/ropewalk/src/backends/wasm/launcher.js';
 import {
-  BLOCK_BYTES,
   type BlockFormat,
   type BlockTensor,
-  blocksFrom,
   isBlocks,
   readBlocks,
 } from '../../../packages/ropewalk/src/core/blocks.js';
@@ -38,12 +36,8 @@ import {
 } from '../../../packages/ropewalk/src/core/float16.js';
 import { walk } from '../../../packages/ropewalk/src/core/shape.js';
 import { Tensor, tensorFrom, zeros } from '../../../packages/ropewalk/src/core/tensor.js';
-import { planAdd } from '../../../packages/ropewalk/src/ops/add.js';
-import { planArgmax } from '../../../packages/ropewalk/src/ops/argmax.js';
-import { planEmbedding } from '../../../packages/ropewalk/src/ops/embedding.js';
 import { planLinear } from '../../../packages/ropewalk/src/ops/linear.js';
 import type { OpPlan } from '../../../packages/ropewalk/src/ops/op-plan.js';
-import { planRearrange } from '../../../packages/ropewalk/src/ops/rearrange.js';
 import { planRmsNorm } from '../../../packages/ropewalk/src/ops/rms-norm.js';
 import { bindRope, bindRopeParts, type RopePartOptions } from '../../../packages/ropewalk/src/ops/rope/call.js';
 import { planRope, planRopeWithTable } from '../../../packages/ropewalk/src/ops/rope/plan.js';
@@ -52,9 +46,13 @@ import { planSwiglu } from '../../../packages/ropewalk/src/ops/swiglu.js';
 import { runReference } from '../../../packages/ropewalk/src/reference/index.js';
 import { Ropewalk, ropewalk } from '../../../packages/ropewalk/src/ropewalk.js';
 import {
+  addTrial,
   anyPlan,
+  argmaxTrial,
+  blocksOf,
   calls,
   compare,
+  copyTrial,
   copyWith,
   DENSE,
   dtypes,
@@ -68,13 +66,16 @@ import {
   type Given,
   holds,
   hostCopy,
+  indexOf,
   laid,
   laidBits,
+  lookUpTrial,
   MIXES,
   maybe,
   measure,
   mixes,
   type Placement,
+  pair,
   placements,
   randomness,
   roomFor,
@@ -184,19 +185,8 @@ describe('add', () => {
     150,
     [dtypes, shapes, fills, placements, seeds, size(0, 7), size(0, 2)],
     (dtype, shape, fill, how, seed, owned, place) => {
-      // f32 has 24 bits >= 2·11 + 2: a sum of two f16 or bf16 rounded to f32 and then once more is the sum rounded once (Figueroa 1995).
-      const out = roomFor(dtype, shape, how[2]!);
-      const a = place === 1 ? out : laid(dtype, shape, how[0]!, seed, fill);
-      const b = place === 2 ? out : laid(dtype, shape, how[1]!, seed + 1, fill);
-      if (place) walk(out, (at, n) => storeNumber(out.storage.host!, dtype, at, n * 0.37 - 3));
-      const alias = place === 1 ? [2, 1] : place === 2 ? [0, 2] : [0, 1];
-      agree({
-        given: [a, b, out],
-        outs: [2],
-        owned: place ? (owned & 4 ? 7 : 0) : owned,
-        anyNan: true,
-        plan: (t) => planAdd(tensorAt(t, alias[0]!), tensorAt(t, alias[1]!), tensorAt(t, 2)),
-      });
+      const given = pair(dtype, shape, how, seed, fill, place);
+      agree({ ...addTrial(given), owned });
     },
   );
 
@@ -208,12 +198,7 @@ describe('add', () => {
         [[20011, 7], { ...DENSE, dense: false, turn: 1 }],
       ] as const) {
         const [a, b] = [laid(dtype, shape, how, 1), laid(dtype, shape, DENSE, 2)];
-        agree({
-          given: [a, b, roomFor(dtype, shape, how)],
-          outs: [2],
-          owned: 6,
-          plan: (t) => planAdd(tensorAt(t, 0), tensorAt(t, 1), tensorAt(t, 2)),
-        });
+        agree({ ...addTrial([a, b, roomFor(dtype, shape, how)]), owned: 6 });
       }
     });
   }
@@ -345,16 +330,15 @@ const swigluError = (dtype: FloatDtype, gate: number, up: number, exact: number)
   roundings(8, dtype) * Math.abs(exact) + Math.abs(up) * (Math.abs(gate) * 2 ** -148 + 2 ** -149) + 2 ** -149;
 
 describe('swiglu', () => {
-  const trial = (gate: Float, up: Float, out: Float, owned: number, place = 0): Trial => {
-    const [gates, ups] = [floats(place === 1 ? out : gate), floats(place === 2 ? out : up)];
-    const alias = place === 1 ? [2, 1] : place === 2 ? [0, 2] : [0, 1];
+  const trial = (given: readonly [Float, Float, Float], owned: number): Trial => {
+    const [gates, ups] = [floats(given[0]), floats(given[1])];
     return {
-      given: [gate, up, out],
+      given,
       outs: [2],
-      owned: place ? (owned & 4 ? 7 : 0) : owned,
-      plan: (t) => planSwiglu(tensorAt(t, alias[0]!), tensorAt(t, alias[1]!), tensorAt(t, 2)),
-      error: (exact, n) => swigluError(gate.dtype, gates[n]!, ups[n]!, exact),
-      // gate / (1 + e^−gate) may be less than any f32, and 0 · ∞ is no number.
+      owned,
+      plan: (t) => planSwiglu(tensorAt(t, 0), tensorAt(t, 1), tensorAt(t, 2)),
+      error: (exact, n) => swigluError(given[0].dtype, gates[n]!, ups[n]!, exact),
+      // gate / (1 + e^−gate) may be less than any f32, and 0 · ∞ is NaN.
       free: (n) => !Number.isFinite(ups[n]!) && Math.abs(gates[n]! / (1 + Math.exp(-gates[n]!))) < 2 ** -148,
     };
   };
@@ -362,13 +346,7 @@ describe('swiglu', () => {
     'gate times up: any layout, any values, in place',
     150,
     [dtypes, shapes, fills, placements, seeds, size(0, 7), size(0, 2)],
-    (dtype, shape, fill, how, seed, owned, place) => {
-      const out = roomFor(dtype, shape, how[2]!);
-      if (place) walk(out, (at, n) => storeNumber(out.storage.host!, dtype, at, n * 0.37 - 3));
-      agree(
-        trial(laid(dtype, shape, how[0]!, seed, fill), laid(dtype, shape, how[1]!, seed + 1, fill), out, owned, place),
-      );
-    },
+    (dtype, shape, fill, how, seed, owned, place) => agree(trial(pair(dtype, shape, how, seed, fill, place), owned)),
   );
 
   for (const dtype of FLOATS) {
@@ -377,7 +355,7 @@ describe('swiglu', () => {
       const n = 50003;
       const gates = Float64Array.from({ length: n }, (_, i) => (i / (n - 1)) * 220 - 110);
       gates.set([-Infinity, Infinity, NaN, -0, 0, 100, -100, -88, -87.5, -103.5, -104]);
-      agree(trial(f64Tensor(gates, [n], dtype), laid(dtype, [n], DENSE, 3), roomFor(dtype, [n], DENSE), 0));
+      agree(trial([f64Tensor(gates, [n], dtype), laid(dtype, [n], DENSE, 3), roomFor(dtype, [n], DENSE)], 0));
     });
   }
 });
@@ -454,11 +432,8 @@ describe('rms_norm', () => {
 
 describe('argmax', () => {
   const indices = fc.constantFrom('i64' as const, 'i32' as const);
-  const check = (values: Float, index: 'i64' | 'i32', how: readonly Placement[], owned: number) => {
-    const shape = values.shape.with(-1, 1);
-    const given = [values, roomFor(index, shape, how[1]!), roomFor(values.dtype, shape, how[2]!)];
-    agree({ given, outs: [1, 2], owned, plan: (t) => planArgmax(tensorAt(t, 0), tensorAt(t, 1), tensorAt(t, 2)) });
-  };
+  const check = (values: Float, index: 'i64' | 'i32', how: readonly Placement[], owned: number) =>
+    agree({ ...argmaxTrial(values, index, how), owned });
   holds(
     'any layout; ties, NaN and infinities everywhere',
     250,
@@ -493,19 +468,6 @@ describe('argmax', () => {
   });
 });
 
-/** Blocks of any bytes, but for small scales. */
-function blockBytes(format: BlockFormat, n: number, k: number, seed: number): Uint8Array {
-  const bytes = new Uint8Array(((n * k) / 32) * BLOCK_BYTES[format]);
-  const random = randomness(seed);
-  for (let i = 0; i < bytes.length; i++) bytes[i] = Math.floor(random() * 256);
-  for (let at = 0; at < bytes.length; at += BLOCK_BYTES[format]) {
-    const scale = f16FromNumber((random() - 0.5) / 64);
-    bytes[at] = scale & 255;
-    bytes[at + 1] = scale >> 8;
-  }
-  return bytes;
-}
-
 describe('embedding and rearrange', () => {
   const all = fc.constantFrom<Dtype>(...DTYPES);
   holds(
@@ -513,10 +475,8 @@ describe('embedding and rearrange', () => {
     200,
     [all, size(0, 9), size(0, 20), size(1, 7), placements, seeds, size(0, 7)],
     (dtype, count, width, rows, how, seed, owned) => {
-      const random = randomness(seed);
-      const index = tensorFrom(Int32Array.from({ length: count }, () => Math.floor(random() * rows)));
-      const given = [index, laidBits(dtype, [rows, width], how[0]!, seed), roomFor(dtype, [count, width], how[1]!)];
-      agree({ given, outs: [2], owned, plan: (t) => planEmbedding(tensorAt(t, 0), tensorAt(t, 1), tensorAt(t, 2)) });
+      const table = laidBits(dtype, [rows, width], how[0]!, seed);
+      agree({ ...lookUpTrial([indexOf(count, rows, seed), table, roomFor(dtype, [count, width], how[1]!)]), owned });
     },
   );
   holds(
@@ -532,21 +492,11 @@ describe('embedding and rearrange', () => {
       size(0, 7),
     ],
     (kind, count, width, rows, how, seed, owned) => {
-      const random = randomness(seed);
-      const index = tensorFrom(Int32Array.from({ length: count }, () => Math.floor(random() * rows)));
       const blocks = kind === 'q8_0' || kind === 'q4_0';
       const across = blocks ? (width % 4) * 32 : width;
-      const table = blocks
-        ? blocksFrom(kind, blockBytes(kind, rows, across, seed), [rows, across])
-        : laidBits(kind, [rows, width], how[0]!, seed);
-      const given = [index, table, roomFor('f32', [count, across], how[1]!)];
-      agree({
-        given,
-        outs: [2],
-        owned,
-        anyNan: true,
-        plan: (t) => planEmbedding(tensorAt(t, 0), t[1]!, tensorAt(t, 2)),
-      });
+      const table = blocks ? blocksOf(kind, rows, across, seed) : laidBits(kind, [rows, width], how[0]!, seed);
+      const given = [indexOf(count, rows, seed), table, roomFor('f32', [count, across], how[1]!)];
+      agree({ ...lookUpTrial(given), owned, anyNan: true });
     },
   );
   holds(
@@ -555,13 +505,7 @@ describe('embedding and rearrange', () => {
     [dtypes, dtypes, shapes, fills, placements, seeds, size(0, 3)],
     (from, to, shape, fill, how, seed, owned) => {
       const x = seed % 2 ? laid(from, shape, how[0]!, seed, fill) : (laidBits(from, shape, how[0]!, seed) as Float);
-      agree({
-        given: [x, roomFor(to, shape, how[1]!)],
-        outs: [1],
-        owned,
-        anyNan: true,
-        plan: (t) => planRearrange(tensorAt(t, 0), tensorAt(t, 1)),
-      });
+      agree({ ...copyTrial([x, roomFor(to, shape, how[1]!)]), owned, anyNan: true });
     },
   );
   test('f16 becomes bf16 in its own memory, and back', () => {
@@ -597,8 +541,7 @@ describe('embedding and rearrange', () => {
     300,
     [all, shapes, placements, seeds, size(0, 3)],
     (dtype, shape, how, seed, owned) => {
-      const given = [laidBits(dtype, shape, how[0]!, seed), roomFor(dtype, shape, how[1]!)];
-      agree({ given, outs: [1], owned, plan: (t) => planRearrange(tensorAt(t, 0), tensorAt(t, 1)) });
+      agree({ ...copyTrial([laidBits(dtype, shape, how[0]!, seed), roomFor(dtype, shape, how[1]!)]), owned });
     },
   );
   test('many chunks: transposes in 2, 3 and 4 dimensions, and a table', () => {
@@ -626,36 +569,26 @@ describe('embedding and rearrange', () => {
         ],
       ] as const) {
         const x = laidBits(dtype, shape, DENSE, 9).permute([...order]);
-        agree({
-          given: [x, roomFor(dtype, x.shape, DENSE)],
-          outs: [1],
-          owned: 1,
-          plan: (t) => planRearrange(tensorAt(t, 0), tensorAt(t, 1)),
-        });
+        agree({ ...copyTrial([x, roomFor(dtype, x.shape, DENSE)]), owned: 1 });
       }
       const index = tensorFrom(Int32Array.from({ length: 999 }, (_, n) => (n * 7919) % 257));
       const given = [index, laidBits(dtype, [257, 301], DENSE, 3), roomFor(dtype, [999, 301], DENSE)];
-      agree({ given, outs: [2], owned: 2, plan: (t) => planEmbedding(tensorAt(t, 0), tensorAt(t, 1), tensorAt(t, 2)) });
+      agree({ ...lookUpTrial(given), owned: 2 });
     }
   });
   test('many chunks: conversions, dense and turned, and tables that are widened', () => {
     const index = tensorFrom(Int32Array.from({ length: 999 }, (_, n) => (n * 7919) % 257));
     for (const [from, to] of FLOATS.flatMap((a) => FLOATS.filter((b) => b !== a).map((b) => [a, b] as const))) {
       for (const x of [laid(from, [90001], DENSE, 9, 'wide'), laid(from, [61, 37, 67], DENSE, 9).permute([2, 1, 0])])
-        agree({
-          given: [x, roomFor(to, x.shape, DENSE)],
-          outs: [1],
-          owned: 1,
-          plan: (t) => planRearrange(tensorAt(t, 0), tensorAt(t, 1)),
-        });
+        agree({ ...copyTrial([x, roomFor(to, x.shape, DENSE)]), owned: 1 });
     }
     const tables = [
       ...(['f16', 'bf16'] as const).map((dtype) => laid(dtype, [257, 352], DENSE, 3)),
-      ...(['q8_0', 'q4_0'] as const).map((format) => blocksFrom(format, blockBytes(format, 257, 352, 3), [257, 352])),
+      ...(['q8_0', 'q4_0'] as const).map((format) => blocksOf(format, 257, 352, 3)),
     ];
     for (const table of tables) {
       const given = [index, table, roomFor('f32', [999, 352], DENSE)];
-      agree({ given, outs: [2], owned: 2, plan: (t) => planEmbedding(tensorAt(t, 0), t[1]!, tensorAt(t, 2)) });
+      agree({ ...lookUpTrial(given), owned: 2 });
     }
   });
 });
@@ -960,7 +893,7 @@ describe('linear', () => {
       size(0, 15),
     ],
     ([dtype, stored], format, m, n, k, how, seed, owned) => {
-      const weight = blocksFrom(format, blockBytes(format, n, k, seed), [n, k]);
+      const weight = blocksOf(format, n, k, seed);
       agree(
         trial(
           laid(dtype, [m, k], how[0]!, seed),
@@ -1007,7 +940,7 @@ describe('linear', () => {
   test('quantised weights, many chunks', () => {
     for (const format of ['q8_0', 'q4_0'] as const) {
       for (const m of [1, 20]) {
-        const weight = blocksFrom(format, blockBytes(format, 515, 544, m), [515, 544]);
+        const weight = blocksOf(format, 515, 544, m);
         measure(`linear ${format} ${m}`);
         agree(trial(laid('f32', [m, 544], DENSE, m), weight, undefined, roomFor('f32', [m, 515], DENSE), 2));
       }

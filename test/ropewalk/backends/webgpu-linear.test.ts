@@ -7,7 +7,6 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import type { WebgpuBackend } from '../../../packages/ropewalk/src/backends/webgpu/host.js';
 import {
-  BLOCK_BYTES,
   type BlockFormat,
   type BlockTensor,
   blocksFrom,
@@ -23,13 +22,12 @@ import {
   roundTo,
   storeNumber,
 } from '../../../packages/ropewalk/src/core/dtypes.js';
-import { f16FromNumber } from '../../../packages/ropewalk/src/core/float16.js';
 import { walk } from '../../../packages/ropewalk/src/core/shape.js';
 import { Tensor, tensorFrom, zeros } from '../../../packages/ropewalk/src/core/tensor.js';
 import { planLinear } from '../../../packages/ropewalk/src/ops/linear.js';
 import { runReference } from '../../../packages/ropewalk/src/reference/index.js';
 import { noGpu, sharedWebgpu } from '../../support/gpu.js';
-import { randomness, U } from '../../support/operators.js';
+import { blocksOf, randomness, U } from '../../support/operators.js';
 import { f64Tensor, floats } from '../../support/tensors.js';
 
 type Float = Tensor<FloatDtype>;
@@ -84,19 +82,6 @@ function laid(dtype: FloatDtype, shape: readonly number[], how: Placement, seed:
     storeNumber(tensor.storage.host!, dtype, at, value);
   });
   return tensor;
-}
-
-/** Blocks of any bytes, but for sensible scales, some of them below f16's normal numbers. */
-function blockBytes(format: BlockFormat, n: number, k: number, seed: number): Uint8Array {
-  const unit = BLOCK_BYTES[format];
-  const random = randomness(seed);
-  const bytes = Uint8Array.from({ length: ((n * k) / 32) * unit }, () => random() * 256);
-  for (let at = 0; at < bytes.length; at += unit) {
-    const scale = f16FromNumber((random() - 0.5) / (random() < 0.1 ? 2 ** 14 : 64));
-    bytes[at] = scale & 255;
-    bytes[at + 1] = scale >> 8;
-  }
-  return bytes;
 }
 
 /** One call. */
@@ -206,7 +191,7 @@ describe('linear on webgpu', { skip: noGpu }, () => {
     const weight =
       kind === 'dense'
         ? laid(how.ofWeight ?? dtype, [n!, k!], how.weight ?? DENSE, seed + 1)
-        : blocksFrom(kind, blockBytes(kind, n!, k!, seed + 1), [n!, k!]);
+        : blocksOf(kind, n!, k!, seed + 1);
     return {
       x: laid(dtype, [...lead, k!], how.x ?? DENSE, seed),
       weight,
@@ -355,14 +340,10 @@ describe('linear on webgpu', { skip: noGpu }, () => {
       });
       test(`${format}: blocks start at any byte`, async () => {
         const [n, k] = [5, 96];
-        const plain = blockBytes(format, n, k, 8);
         for (const offset of [1, 2, 3, 6]) {
-          const bytes = new Uint8Array(plain.length + offset).fill(0xff);
-          bytes.set(plain, offset);
-          const view = tensorFrom(bytes, { offset, shape: [plain.length] }) as Tensor<'u8'>;
           const trials = [1, 9].map((m) => ({
             ...trial('f32', format, [m, n, k]),
-            weight: blocksFrom(format, view, [n, k]),
+            weight: blocksOf(format, n, k, 8, offset),
             label: `${format} from byte ${offset}`,
           }));
           await agree(trials, () => 0);

@@ -8,13 +8,7 @@ import assert from 'node:assert/strict';
 import { before, describe, test } from 'node:test';
 import fc from 'fast-check';
 import type { WebgpuBackend } from '../../../packages/ropewalk/src/backends/webgpu/host.js';
-import {
-  BLOCK_BYTES,
-  type BlockFormat,
-  type BlockTensor,
-  blocksFrom,
-  isBlocks,
-} from '../../../packages/ropewalk/src/core/blocks.js';
+import { type BlockFormat, isBlocks } from '../../../packages/ropewalk/src/core/blocks.js';
 import {
   arrayOver,
   bitsOf,
@@ -26,12 +20,10 @@ import {
   sizeBytes,
   storeNumber,
 } from '../../../packages/ropewalk/src/core/dtypes.js';
-import { f16FromNumber, numberFromBf16, numberFromF16 } from '../../../packages/ropewalk/src/core/float16.js';
+import { numberFromBf16, numberFromF16 } from '../../../packages/ropewalk/src/core/float16.js';
 import { walk } from '../../../packages/ropewalk/src/core/shape.js';
 import { Tensor, type TensorStorage, tensorFrom, zeros } from '../../../packages/ropewalk/src/core/tensor.js';
 import { planAdd } from '../../../packages/ropewalk/src/ops/add.js';
-import { planArgmax } from '../../../packages/ropewalk/src/ops/argmax.js';
-import { planEmbedding } from '../../../packages/ropewalk/src/ops/embedding.js';
 import { planRearrange } from '../../../packages/ropewalk/src/ops/rearrange.js';
 import { planRmsNorm } from '../../../packages/ropewalk/src/ops/rms-norm.js';
 import { bindRope, bindRopeParts, type RopePartOptions } from '../../../packages/ropewalk/src/ops/rope/call.js';
@@ -41,9 +33,13 @@ import { runReference } from '../../../packages/ropewalk/src/reference/index.js'
 import { Ropewalk } from '../../../packages/ropewalk/src/ropewalk.js';
 import { noGpu, sharedWebgpu } from '../../support/gpu.js';
 import {
+  addTrial,
   anyPlan,
+  argmaxTrial,
+  blocksOf,
   calls,
   compare,
+  copyTrial,
   copyWith,
   DENSE,
   dtypes,
@@ -55,18 +51,21 @@ import {
   type Given,
   holds,
   hostCopy,
+  indexOf,
   laid,
   laidBits,
+  lookUpTrial,
   maybe,
   measure,
   mixes,
   type Placement,
+  pair,
   placement,
   randomness,
   roomFor,
+  type Shared,
   seeds,
   size,
-  type Trial,
   tensorAt,
   tiesOf,
   U,
@@ -145,7 +144,7 @@ async function inHost(tensor: Tensor): Promise<Tensor> {
 }
 
 /** Runs a trial and compares every output with the reference, and all that is no output with what it was. */
-async function agree(trial: Omit<Trial, 'owned'>, where: Homes = HOST): Promise<void> {
+async function agree(trial: Shared, where: Homes = HOST): Promise<void> {
   const { given, outs, plan } = trial;
   const want = trial.error ? exactOf(given) : hostCopy(given);
   runReference(plan(want));
@@ -170,42 +169,12 @@ async function agree(trial: Omit<Trial, 'owned'>, where: Homes = HOST): Promise<
   for (const tensor of got) tensor.dispose();
 }
 
-/** Numbers 0.37 apart, where a tensor is input and output. */
-function count(tensor: Float): Float {
-  walk(tensor, (at, n) => storeNumber(tensor.storage.host!, tensor.dtype, at, n * 0.37 - 3));
-  return tensor;
-}
-
-/** Two inputs of one operator, either of which may be the output. */
-function pair(
-  dtype: FloatDtype,
-  shape: readonly number[],
-  how: readonly Placement[],
-  seed: number,
-  fill: Parameters<typeof laid>[4],
-  place: number,
-) {
-  const out = roomFor(dtype, shape, how[2]!);
-  if (place) count(out);
-  const a = place === 1 ? out : laid(dtype, shape, how[0]!, seed, fill);
-  const b = place === 2 ? out : laid(dtype, shape, how[1]!, seed + 1, fill);
-  return [a, b, out] as const;
-}
-
 describe('add', { skip: noGpu }, () => {
-  // f32 has 24 bits >= 2·11 + 2: a sum of two f16 or bf16 rounded to f32 and then once more is the sum rounded once (Figueroa 1995).
-  const trial = (given: readonly [Float, Float, Float]): Omit<Trial, 'owned'> => ({
-    given,
-    outs: [2],
-    anyNan: true,
-    plan: (t) => planAdd(tensorAt(t, 0), tensorAt(t, 1), tensorAt(t, 2)),
-  });
-
   holds(
     'any layout, any values, in place: the reference to the bit',
     200,
     [dtypes, shapes, fills, placements, seeds, homes, size(0, 2)],
-    (dtype, shape, fill, how, seed, where, place) => agree(trial(pair(dtype, shape, how, seed, fill, place)), where),
+    (dtype, shape, fill, how, seed, where, place) => agree(addTrial(pair(dtype, shape, how, seed, fill, place)), where),
   );
 
   for (const dtype of FLOATS) {
@@ -218,7 +187,7 @@ describe('add', { skip: noGpu }, () => {
             laid(dtype, [n], n % 2 ? DENSE : how, lead),
             roomFor(dtype, [n], how),
           ] as const;
-          await agree(trial(given), { owned: lead, host: n % 3 ? 'apart' : 'one buffer' });
+          await agree(addTrial(given), { owned: lead, host: n % 3 ? 'apart' : 'one buffer' });
         }
       }
     });
@@ -284,7 +253,7 @@ const swigluError = (gate: number, up: number, exact: number): number =>
   12 * U * Math.abs(exact) + (Math.abs(up) + 1) * (Math.abs(gate) + 1) * 2 ** -126;
 
 describe('swiglu', { skip: noGpu }, () => {
-  const trial = (given: readonly [Float, Float, Float]): Omit<Trial, 'owned'> => {
+  const trial = (given: readonly [Float, Float, Float]): Shared => {
     const [gates, ups] = [floats(given[0]), floats(given[1])];
     return {
       given,
@@ -326,7 +295,7 @@ describe('swiglu', { skip: noGpu }, () => {
 const NORM = 16 * U;
 
 describe('rms_norm', { skip: noGpu }, () => {
-  const trial = (x: Float, w: Float, out: Float, eps: number): Omit<Trial, 'owned'> => {
+  const trial = (x: Float, w: Float, out: Float, eps: number): Shared => {
     const ws = floats(w);
     return {
       given: x === out ? [w, x] : [w, out, x],
@@ -419,14 +388,8 @@ describe('rms_norm', { skip: noGpu }, () => {
 });
 
 describe('argmax', { skip: noGpu }, () => {
-  const check = (values: Float, index: 'i64' | 'i32', how: readonly Placement[], where: Homes): Promise<void> => {
-    const shape = values.shape.with(-1, 1);
-    const given = [values, roomFor(index, shape, how[1]!), roomFor(values.dtype, shape, how[2]!)];
-    return agree(
-      { given, outs: [1, 2], plan: (t) => planArgmax(tensorAt(t, 0), tensorAt(t, 1), tensorAt(t, 2)), tiny: 0 },
-      where,
-    );
-  };
+  const check = (values: Float, index: 'i64' | 'i32', how: readonly Placement[], where: Homes): Promise<void> =>
+    agree(argmaxTrial(values, index, how), where);
   const indices = fc.constantFrom('i64' as const, 'i32' as const);
   holds(
     'any layout; ties, NaN and infinities everywhere',
@@ -478,38 +441,8 @@ describe('argmax', { skip: noGpu }, () => {
   });
 });
 
-/** Blocks of any bytes, but for small scales; the first starts at byte `lead` of its memory. */
-function blocksOf(format: BlockFormat, n: number, k: number, seed: number, lead = 0): BlockTensor {
-  const random = randomness(seed);
-  const length = ((n * k) / 32) * BLOCK_BYTES[format];
-  const bytes = Uint8Array.from({ length: lead + length }, () => random() * 256);
-  for (let at = lead; at < bytes.length; at += BLOCK_BYTES[format]) {
-    const scale = f16FromNumber((random() - 0.5) / 64);
-    bytes[at] = scale & 255;
-    bytes[at + 1] = scale >> 8;
-  }
-  return blocksFrom(format, tensorFrom(bytes, { offset: lead, shape: [length] }) as Tensor<'u8'>, [n, k]);
-}
-
 describe('embedding and rearrange', { skip: noGpu }, () => {
   const all = fc.constantFrom<Dtype>(...DTYPES);
-  const copy = (given: Given): Omit<Trial, 'owned'> => ({
-    given,
-    outs: [1],
-    plan: (t) => planRearrange(tensorAt(t, 0), tensorAt(t, 1)),
-    tiny: 0,
-  });
-  const lookUp = (given: Given): Omit<Trial, 'owned'> => ({
-    given,
-    outs: [2],
-    plan: (t) => planEmbedding(tensorAt(t, 0), t[1]!, tensorAt(t, 2)),
-    tiny: 0,
-  });
-  const indexOf = (count: number, rows: number, seed: number): Tensor => {
-    const random = randomness(seed);
-    return tensorFrom(Int32Array.from({ length: count }, () => Math.floor(random() * rows)));
-  };
-
   holds(
     'embedding: every dtype and layout, bit for bit',
     200,
@@ -520,7 +453,7 @@ describe('embedding and rearrange', { skip: noGpu }, () => {
         laidBits(dtype, [rows, width], how[0]!, seed),
         roomFor(dtype, [count, width], how[1]!),
       ];
-      return agree(lookUp(given), { ...where, owned: where.owned & ~1 });
+      return agree(lookUpTrial(given), { ...where, owned: where.owned & ~1 });
     },
   );
   holds(
@@ -528,7 +461,7 @@ describe('embedding and rearrange', { skip: noGpu }, () => {
     250,
     [all, shapes, placements, seeds, homes],
     (dtype, shape, how, seed, where) =>
-      agree(copy([laidBits(dtype, shape, how[0]!, seed), roomFor(dtype, shape, how[1]!)]), where),
+      agree(copyTrial([laidBits(dtype, shape, how[0]!, seed), roomFor(dtype, shape, how[1]!)]), where),
   );
 
   holds(
@@ -537,7 +470,7 @@ describe('embedding and rearrange', { skip: noGpu }, () => {
     [dtypes, dtypes, shapes, fills, placements, seeds, homes],
     (from, to, shape, fill, how, seed, where) => {
       const given = [laid(from, shape, how[0]!, seed, fill), roomFor(to, shape, how[1]!)];
-      return agree({ ...copy(given), anyNan: true, tiny }, where);
+      return agree({ ...copyTrial(given), anyNan: true, tiny }, where);
     },
   );
   holds(
@@ -558,14 +491,17 @@ describe('embedding and rearrange', { skip: noGpu }, () => {
       const index = indexOf(count, rows, seed);
       const table = blocks ? blocksOf(kind, rows, across, seed) : laid(kind, [rows, width], how[0]!, seed, 'wide');
       const given = [index, table, roomFor('f32', [count, across], how[1]!)];
-      return agree(lookUp(given), { ...where, owned: where.owned & ~1 });
+      return agree(lookUpTrial(given), { ...where, owned: where.owned & ~1 });
     },
   );
   test('many rows of each table, four at a time and one by one; blocks that start at an odd byte', async () => {
     for (const kind of ['f16', 'bf16', 'q8_0', 'q4_0'] as const) {
       const table = kind === 'f16' || kind === 'bf16' ? laid(kind, [257, 96], DENSE, 3) : blocksOf(kind, 257, 96, 3, 1);
       for (const out of [DENSE, { ...DENSE, dense: false, step: 2 }])
-        await agree(lookUp([indexOf(499, 257, 1), table, roomFor('f32', [499, 96], out)]), { owned: 2, host: 'apart' });
+        await agree(lookUpTrial([indexOf(499, 257, 1), table, roomFor('f32', [499, 96], out)]), {
+          owned: 2,
+          host: 'apart',
+        });
     }
   });
   test('f16 becomes bf16 in its own memory', async () => {
@@ -582,8 +518,8 @@ describe('embedding and rearrange', { skip: noGpu }, () => {
   test('rearrange onto itself, and of one element', async () => {
     for (const dtype of ['u8', 'f16', 'f32', 'i64'] as const) {
       const x = laidBits(dtype, [5, 7], { ...DENSE, dense: false, turn: 1, lead: 3 }, 4);
-      await agree({ ...copy([x, x]), plan: (t) => planRearrange(tensorAt(t, 1), tensorAt(t, 1)) }, HOST);
-      await agree(copy([laidBits(dtype, [], DENSE, 1), roomFor(dtype, [], DENSE)]), PACKED);
+      await agree({ ...copyTrial([x, x]), plan: (t) => planRearrange(tensorAt(t, 1), tensorAt(t, 1)) }, HOST);
+      await agree(copyTrial([laidBits(dtype, [], DENSE, 1), roomFor(dtype, [], DENSE)]), PACKED);
     }
   });
 
@@ -604,10 +540,10 @@ describe('embedding and rearrange', { skip: noGpu }, () => {
         ],
       ] as const) {
         const x = laidBits(dtype, shape, DENSE, 9).permute([...order]);
-        await agree(copy([x, roomFor(dtype, x.shape, DENSE)]), DEVICE);
+        await agree(copyTrial([x, roomFor(dtype, x.shape, DENSE)]), DEVICE);
       }
       const given = [indexOf(499, 257, 1), laidBits(dtype, [257, 101], DENSE, 3), roomFor(dtype, [499, 101], DENSE)];
-      await agree(lookUp(given), { owned: 2, host: 'apart' });
+      await agree(lookUpTrial(given), { owned: 2, host: 'apart' });
     }
   });
 });
