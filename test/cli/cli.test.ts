@@ -96,7 +96,7 @@ describe('check', () => {
       ['check', '--filter', 'zzz'],
       /--filter: expected a pattern that matches one of \d+ cases/,
     ],
-    ['a line that is none', ['check', '--case', 'hello'], /case: expected a line such as ROPE\(/],
+    ['a line that is none', ['check', '--case', 'hello'], /line: expected a line such as ROPE\(/],
     [
       'a line that no suite has',
       ['check', '--case', 'ADD(vector=x/y)'],

@@ -66,7 +66,7 @@ describe('convert', () => {
       llama31,
       '--to',
       'onnx',
-      '--positions',
+      '--table-len',
       '128',
       '--out',
       'caches',
@@ -145,7 +145,7 @@ describe('convert', () => {
   file('bad.npy', 'no numpy');
   file('bad.json', JSON.stringify({ cos_cache: 'bad.npy', sin_cache: 'bad.npy' }));
   const at = (name: string): string => join(folder, name);
-  const onnx = { to: 'onnx', positions: '8' };
+  const onnx = { to: 'onnx', tableLen: '8' };
   const refusals: readonly (readonly [string, string, ConvertCommandOptions, RegExp])[] = [
     [
       'an unknown target, before the file is read',
@@ -178,7 +178,7 @@ describe('convert', () => {
       onnx,
       /tables go into files\. Give --out DIR for cos_cache\.npy and sin_cache\.npy/,
     ],
-    ['no rows', llama31, { ...onnx, positions: '0', out: at('x') }, /--positions: expected an integer in \[1/],
+    ['no rows', llama31, { ...onnx, tableLen: '0', out: at('x') }, /--table-len: expected an integer in \[1/],
     [
       'a file for a folder',
       llama31,

@@ -238,7 +238,7 @@ describe('refusals', () => {
   const good: ImportOptions = {
     run: 'y',
     x: at('x.npy'),
-    positionIds: at('p.npy'),
+    positions: at('p.npy'),
     out: at('out.npy'),
     backend: 'reference',
   };
@@ -260,7 +260,7 @@ describe('refusals', () => {
     ['a model without RoPE', empty, good, /--run: .*none\.onnx has no RoPE to run/],
     ['a backend that is not there', cached, { ...good, backend: 'npu' }, /backend: expected auto or one of/],
     ['integers for x', cached, { ...good, x: at('ints.npy') }, /rope: x: expected f64, f32, f16 or bf16/],
-    ['no positions', cached, { ...good, positionIds: undefined } as never, /position_ids: give the tokens' positions/],
+    ['no positions', cached, { ...good, positions: undefined } as never, /position_ids: give the tokens' positions/],
     ['a model for x', cached, { ...good, x: at(cached) }, /expected a \.npy file/],
     ['--input that is none', cached, { ...good, input: ['past'] }, /^--input: expected NAME=FILE\.npy, got "past"/],
     [

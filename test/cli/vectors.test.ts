@@ -141,7 +141,7 @@ describe('what it writes', () => {
   test('a ROPE(…) line, a record, a dialect', async () => {
     const line =
       'ROPE(type=f16,ne_a=[64,4,6,1],n_dims=64,mode=2,n_ctx=512,fs=0.25,ef=1,af=1,ff=0,v=0,n_ctx_orig=4096,bf=32,fwd=0)';
-    assert.equal(run('vectors', 'line', '--case', line).status, 0);
+    assert.equal(run('vectors', 'line', '--rope', line).status, 0);
     const [c] = (await readGoldenFolder(at('line'))).cases;
     assert.deepEqual(
       [c!.rope!.direction, c!.rope!.spec.pairing, c!.rope!.spec.scaling?.kind, c!.inputs.get('x')!.dtype],
@@ -192,12 +192,12 @@ describe('what it refuses', () => {
     ['a model that is cut', 'n', { model: at('bad.json') }, /expected JSON/],
     ['an empty file', 'n', { model: at('empty.json') }, /expected JSON/],
     ['a model that is not there', 'n', { model: at('gone.json') }, /gone\.json: there is no such file or folder/],
-    ['a line that is none', 'n', { case: 'ROPE(type=f32)' }, /case: mode|case: ne_a|case: type|expected/],
+    ['a line that is none', 'n', { rope: 'ROPE(type=f32)' }, /ROPE\(…\): .*expected/],
     [
-      'a file for --case',
+      'a file for --rope',
       'n',
-      { case: CONFIG },
-      /--case: expected a ROPE\(…\) line, got .* Give a file to --spec or --model\./,
+      { rope: CONFIG },
+      /--rope: expected a ROPE\(…\) line, got .* Give a file to --spec or --model\./,
     ],
     [
       'a spec that makes no sense',

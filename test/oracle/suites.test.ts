@@ -149,15 +149,15 @@ describe('labels', () => {
     const line = (change: string) =>
       `ROPE(type=f32,ne_a=[128,32,2,1],n_dims=128,mode=0,n_ctx=512,fs=1,ef=0,af=1,ff=0,v=0${change})`;
     const cases: [string, RegExp][] = [
-      ['ROPE', /case: expected a line such as ROPE\(/],
-      [line(',fb=x'), /case: fb: expected a finite number, got "x"/],
-      [line(',type=f16'), /case: type: expected each key once/],
-      [line(',what=1'), /case: key: expected type, ne_a, .* got "what"/],
-      [line(',pos=[1]'), /case: pos: expected 2 positions, got 1/],
-      [line(',inplace=2'), /case: inplace: expected an integer in \[0, 1\], got 2/],
-      [line('').replace('mode=0', 'mode=8'), /case: sections: expected four integers for modes 8, 24 and 40/],
-      [line('').replace('[128,32,2,1]', '[128,999999,9999,1]'), /case: ne_a: expected at most 134217728 elements/],
-      [line('').replace('type=f32', 'type=q8_0'), /case: type: expected f32, f16, bf16, f64, got "q8_0"/],
+      ['ROPE', /line: expected a line such as ROPE\(/],
+      [line(',fb=x'), /ROPE\(…\): fb: expected a finite number, got "x"/],
+      [line(',type=f16'), /ROPE\(…\): the key type is given twice/],
+      [line(',what=1'), /ROPE\(…\): key: expected type, ne_a, .* got "what"/],
+      [line(',pos=[1]'), /ROPE\(…\): pos: expected 2 positions, got 1/],
+      [line(',inplace=2'), /ROPE\(…\): inplace: expected an integer in \[0, 1\], got 2/],
+      [line('').replace('mode=0', 'mode=8'), /ROPE\(…\): sections: expected four integers for modes 8, 24 and 40/],
+      [line('').replace('[128,32,2,1]', '[128,999999,9999,1]'), /ROPE\(…\): ne_a: expected at most 134217728 elements/],
+      [line('').replace('type=f32', 'type=q8_0'), /ROPE\(…\): type: expected f32, f16, bf16, f64, got "q8_0"/],
     ];
     for (const [text, message] of cases) assert.throws(() => parseRopeLabel(text), { name: 'RopewalkError', message });
   });

@@ -33,8 +33,8 @@ export interface AicoreOptions {
   readonly tableLen?: string;
   readonly svg?: string;
   readonly trace?: string;
-  readonly from?: string;
-  readonly to?: string;
+  readonly fromCycle?: string;
+  readonly toCycle?: string;
   readonly json?: boolean;
 }
 
@@ -61,7 +61,7 @@ export async function aicore(options: AicoreOptions): Promise<number> {
   if (drawn && kernel === 'all')
     fail('UNSUPPORTED', '--kernel', `--svg and --trace draw one kernel. Name one: ${KERNELS.join(', ')}.`);
   const chip = flags.word<ChipName>('chip', ['910B3', '910B4']);
-  const [from, to] = [flags.number('from'), flags.number('to')];
+  const [from, to] = [flags.number('fromCycle'), flags.number('toCycle')];
   const runs = new Map<KernelName, MeasuredKernel | string>();
   const bar = openPercentBar('of the kernels', options.json);
   try {

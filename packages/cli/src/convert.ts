@@ -19,7 +19,7 @@ export interface ConvertCommandOptions {
   readonly to: string;
   readonly layer?: string;
   readonly context?: string;
-  readonly positions?: string;
+  readonly tableLen?: string;
   readonly heads?: string;
   readonly arch?: string;
   readonly modelType?: string;
@@ -41,7 +41,7 @@ export async function convert(from: string, options: ConvertCommandOptions): Pro
   const flags = new Flags(options);
   const context = flags.integer('context', 1);
   const layer = flags.integer('layer');
-  const positions = flags.integer('positions', 1);
+  const positions = flags.integer('tableLen', 1);
   const heads = flags.integer('heads', 1);
   const given = await readRope(from, context, layer);
   if (to === 'gguf' && given.sliding)
@@ -60,7 +60,7 @@ export async function convert(from: string, options: ConvertCommandOptions): Pro
     architecture: options.arch ?? (model?.source === 'gguf' ? model.architecture : undefined),
   });
   if (conversion.tables.length > 0 && out === undefined)
-    fail('FORMAT', '--positions', `tables go into files. Give --out DIR for ${tableFiles(conversion).join(' and ')}.`);
+    fail('FORMAT', '--table-len', `tables go into files. Give --out DIR for ${tableFiles(conversion).join(' and ')}.`);
   const notes = [...notesOf(given), ...conversion.notes];
   const record = toJson(conversion, given, notes);
   const written = out === undefined ? [] : writeAll(out, conversion, `${JSON.stringify(record, null, 2)}\n`);

@@ -27,7 +27,7 @@ import { VERSION } from './version.js';
 export interface ImportOptions {
   readonly run?: string;
   readonly x?: string;
-  readonly positionIds?: string;
+  readonly positions?: string;
   /** `NAME=file.npy`, each. */
   readonly input?: readonly string[];
   readonly out?: string;
@@ -42,7 +42,7 @@ const MAX_NPY_BYTES = 2 ** 31 - 1;
  * Finds and describes the RoPE of a model, or runs one of them.
  *
  * @param file - an .onnx file
- * @param options - run, x, positionIds, input, out, backend, json
+ * @param options - run, x, positions, input, out, backend, json
  * @returns 0 when RoPE was found (and run); 1 when there is none, or something is nearly one
  * @throws {RopewalkError} for a file or an option that means nothing: the caller exits with 2
  */
@@ -62,7 +62,7 @@ export async function importModel(file: string, options: ImportOptions): Promise
 function checkOptions(options: ImportOptions): void {
   const flags = new Flags(options);
   if (options.run === undefined) {
-    flags.refuseAny(['x', 'positionIds', 'out', 'backend', 'input'], 'it needs --run NODE.');
+    flags.refuseAny(['x', 'positions', 'out', 'backend', 'input'], 'it needs --run NODE.');
     return;
   }
   if (!options.x || !options.out) fail('FORMAT', '--run', 'it needs --x FILE.npy and --out FILE.npy.');
@@ -78,7 +78,7 @@ async function run(file: string, imported: ImportedModel, name: string, options:
     inputs[key!] = readNpy(path!, '--input');
   }
   const x = readNpy(options.x!, '--x', 'bf16');
-  const positionIds = options.positionIds === undefined ? undefined : readNpy(options.positionIds, '--position-ids');
+  const positionIds = options.positions === undefined ? undefined : readNpy(options.positions, '--positions');
   const backend = await openBackend(options.backend ?? 'auto');
   try {
     const y = runImported(rope, backend, { x: backend.upload(x), positionIds, inputs });

@@ -3,7 +3,7 @@
  *
  * A short flag means the same in every command that has it, and what it means in llama.cpp (docs/cli.md has the table).
  *
- * A command's own code is loaded when it runs: it would take most of the time of a short one.
+ * A command's own code is loaded only when it runs: loading all of it would take most of the time of a short command.
  *
  * @module
  */
@@ -18,10 +18,10 @@ const CONTEXT = ['-c, --context <tokens>', 'the context in use, for scaling that
 const MODEL = 'a config.json, a .gguf, or a folder with one';
 const BACKEND = '-b, --backend <name>';
 
-/** -1 tokens are no limit, as in llama.cpp. */
+/** -1 means no limit, as in llama.cpp. */
 const limitOf = (text: string): string => (text === '-1' ? String(Number.MAX_SAFE_INTEGER) : text);
 
-/** Takes llama.cpp's long name of an option too; help does not list it. */
+/** Accepts another long name for an option: llama.cpp's, or an earlier one. Help does not list it. */
 function alias(command: Command, flags: string, option: string, read = (text: string): string => text): Command {
   const hidden = new Option(flags).hideHelp();
   return command.addOption(hidden).on(`option:${hidden.name()}`, (text: string) => {
@@ -30,35 +30,33 @@ function alias(command: Command, flags: string, option: string, read = (text: st
 }
 
 /**
- * Builds the command line. Parsing throws what fails: nothing here prints an error or ends the process.
+ * Builds the command line. Parsing throws errors: nothing here prints them or ends the process.
  *
- * @param onCommand - told which command the words on the command line chose, before its options are read
+ * @param onCommand - told which command was chosen, before its options are read
  */
 export function createProgram(onCommand: (command: Command) => void = () => {}): Command {
   const program = new Command('ropewalk')
     .description(
-      'RoPE and the other operators of a decoder-only transformer: find bugs in kernels, compare and convert models, run them.',
+      'RoPE and the other operators of a decoder-only transformer: find bugs in kernels; compare, convert and run models.',
     )
     .version(VERSION)
     .exitOverride()
-    .configureOutput({ outputError() {} })
-    .hook('preSubcommand', (_, command) => onCommand(command));
+    .configureOutput({ outputError() {}, getOutHelpWidth: () => Math.min(process.stdout.columns || 100, 120) })
+    .configureHelp({ minWidthToWrap: 20 }) // the default would not wrap beside a long option
+    .hook('preSubcommand', (_program, command) => onCommand(command));
 
   program
     .command('check')
-    .description('run the conformance suites on every backend that works here')
+    .description('run the conformance suites on every backend that works on this machine')
     .option(BACKEND, 'only this backend')
     .option(
       '--provider <names>',
-      "onnxruntime: execution providers, with commas: cpu (default), cuda, webgpu, … as ONNX Runtime's build has them",
+      "onnxruntime: execution providers, separated by commas: cpu (default), cuda, webgpu, … if ONNX Runtime's build has them",
     )
-    .option('--form <form>', 'onnxruntime: graphs of standard operators (standard, the default), or of primitives')
-    .option(
-      '--angles <dtype>',
-      'onnxruntime, primitives: what angles are computed in: f64 (default), f32 or f32-reduced',
-    )
+    .option('--form <form>', 'onnxruntime: graphs of standard operators (standard, the default) or of primitives')
+    .option('--angles <dtype>', 'onnxruntime, primitives: the precision of angles: f64 (default), f32 or f32-reduced')
     .option('--filter <regex>', 'only cases or suites that match')
-    .option('--case <line>', 'rerun one line of the output, or any ROPE(…) line')
+    .option('--case <line>', 'run one line of the output again, or any ROPE(…) line')
     .option('--vectors <dir>', 'run the golden vectors in a folder instead of the built-in suites')
     .option(...JSON_LINES)
     .action(async (options) => {
@@ -79,24 +77,30 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
 
   program
     .command('diagnose')
-    .description('say what a kernel did, from its input, output and positions, and which known bug that is')
+    .description('say from input, output and positions what a kernel did, and which known bug that is')
     .option(
       '--x <file>',
       'what the kernel read: .npy, or file.safetensors:name; [batch, seq, head, head_dim] or without batch',
     )
-    .option('--y <file>', 'what it wrote, same shape')
-    .option('--positions <file>', 'the positions it was given: [seq], [batch, seq], or with axes in front')
-    .option('--expect <rope>', `what it was meant to do: ${MODEL}, a ROPE(…) line, or a .json record`)
+    .option('--y <file>', 'what it wrote, in the same shape')
+    .option('--positions <file>', 'its positions: [seq], [batch, seq], or with axes in front')
+    .option(
+      '--expect <rope>',
+      `what it should do: ${MODEL}, a ROPE(…) line, or a .json with a record or a peer's arguments`,
+    )
     .option('--layer <n>', 'the layer of the model; 0 unless given')
     .option(...CONTEXT)
     .option('--layout <letters>', 'bsnh (default) or bnsh: batch, sequence, number of heads, head_dim')
     .option('--direction <way>', 'forward (default) or backward')
-    .option('--dtype <dtype>', 'what the kernel stores, where the file cannot say: bf16 over u16, or a wider dump')
-    .option('--norm-weight <file>', 'the weight of the RMS norm that the kernel does before the rotation, [head_dim]')
+    .option('--dtype <dtype>', 'what the kernel stores, if the file does not say: bf16 in a u16 file, or a wider dump')
+    .option(
+      '--norm-weight <file>',
+      'the weight of the RMS norm that the kernel applies before the rotation, [head_dim]',
+    )
     .option('--norm-eps <number>', 'its epsilon; 1e-6 unless given')
-    .option('--svg <file>', 'draw frequency by pair, expected and found')
-    .option('--next-input <dir>', 'write x.npy and positions.npy that tell apart what this input cannot')
-    .option('--demo', 'diagnose a wrong kernel that comes with this program')
+    .option('--svg <file>', 'draw the frequency of each pair, expected and found')
+    .option('--next-input <dir>', 'write x.npy and positions.npy that distinguish what this input cannot')
+    .option('--demo', 'diagnose a wrong kernel that comes with ropewalk')
     .option(...JSON_OBJECT)
     .action(async (options) => {
       const { diagnose } = await import('./diagnose.js');
@@ -105,7 +109,7 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
 
   program
     .command('mutants')
-    .description('say how many of the known wrong kernels a set of test vectors notices')
+    .description('say how many known wrong kernels a set of test vectors detects')
     .option('--vectors <dir>', 'the vectors to score; the built-in suites unless given')
     .option('--filter <regex>', 'only cases or suites that match')
     .option('--list', 'print the catalogue of wrong kernels')
@@ -117,23 +121,20 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
 
   program
     .command('permute')
-    .description("put a model's q and k weights from one pairing into the other")
-    .argument('<in>', 'a .safetensors or .gguf file, or a folder of .safetensors')
+    .description("rewrite a model's q and k weights from one pairing to the other")
+    .argument('<in>', 'a .safetensors or .gguf file, or a folder with one model')
     .argument('[out]', 'the file or folder to write; it must not exist')
     .requiredOption('--to <pairing>', 'interleaved or half')
-    .option('--from <pairing>', 'how the weights are laid out, where the model does not say')
-    .option('--config <file>', "the model's config.json, if it does not lie beside IN")
-    .option('--heads <n>', 'q heads, where nothing says how many')
-    .option('--kv-heads <n>', 'k heads')
+    .option('--from <pairing>', 'how the weights are laid out, if the model does not say')
+    .option('--config <file>', "the model's config.json, if it is not beside IN")
+    .option('--heads <n>', 'number of q heads, if the model does not say')
+    .option('--kv-heads <n>', 'number of k heads')
     .option('--head-dim <n>', 'rows of a head')
     .option('--rotary-dim <n>', 'rows of a head that are rotated')
-    .option(
-      '--tensors <regex>',
-      'only tensors that match; groups (?<q>…) and (?<k>…) name those that are not known here',
-    )
-    .option('--dry-run', 'only say what would be done')
-    .option('--check', 'compare the scores of all layers and heads, not of a sample')
-    .option('--force', 'permute although the model says that it is done; replace OUT if it is a file')
+    .option('--tensors <regex>', 'only tensors that match; groups (?<q>…) and (?<k>…) name tensors of unknown models')
+    .option('--dry-run', 'only print what would be done')
+    .option('--check', 'compare the scores of all layers and heads instead of a sample')
+    .option('--force', 'permute even if the weights seem to have this pairing; replace OUT if it is a file')
     .option(...JSON_OBJECT)
     .action(async (input, output, options) => {
       const { permute } = await import('./permute.js');
@@ -142,7 +143,7 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
 
   program
     .command('convert')
-    .description("say one layer's RoPE in another peer's words, and prove it by reading it back")
+    .description("write one layer's RoPE as another peer's arguments, and prove it by reading it back")
     .argument('<from>', `${MODEL}, a record, arguments as .json, or a ROPE(…) line`)
     .requiredOption(
       '--to <target>',
@@ -150,8 +151,8 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     )
     .option('--layer <n>', 'the layer of a model; 0 unless given')
     .option(...CONTEXT)
-    .option('--positions <n>', 'rows of the tables, for positions 0 to n - 1')
-    .option('--heads <n>', 'heads, where a call wants to know')
+    .option('--table-len <n>', 'rows of the tables, for positions 0 to n - 1')
+    .option('--heads <n>', 'number of heads, for calls that need it')
     .option('--arch <name>', 'for gguf: general.architecture')
     .option('--model-type <name>', 'for huggingface: the model whose code reads the fields')
     .option('-o, --out <dir>', 'write the arguments and the tables (.npy) into a folder')
@@ -163,18 +164,14 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
 
   program
     .command('import')
-    .description('find the RoPE of an ONNX model, describe it, and run it')
+    .description('find the RoPE of an ONNX model, describe it, run it')
     .argument('<model>', 'an .onnx file')
-    .option('--run <node>', 'run this one: the name of its node, or of the value it writes')
-    .option('--x <file>', 'what it rotates, .npy in the shape of the graph; bf16 as u16')
-    .option('--position-ids <file>', 'the positions, .npy of integers')
-    .option(
-      '--input <name=file>',
-      'another input of the graph that the angles need, .npy; may be given several times',
-      collect,
-    )
-    .option('-o, --out <file>', 'where the result goes, .npy')
-    .option(BACKEND, 'who computes; the fastest that works here unless given')
+    .option('--run <node>', 'run this RoPE: the name of its node, or of the value it writes')
+    .option('--x <file>', 'its input, .npy in the shape of the graph; bf16 as u16')
+    .option('--positions <file>', 'the positions, .npy of integers')
+    .option('--input <name=file>', 'another input that the angles need, .npy; may be given several times', collect)
+    .option('-o, --out <file>', 'the result, .npy')
+    .option(BACKEND, 'the backend that computes; by default the fastest that works on this machine')
     .option(...JSON_OBJECT)
     .action(async (model, options) => {
       const { importModel } = await import('./import.js');
@@ -184,14 +181,11 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
   program
     .command('diff')
     .description('compare the effective RoPE of two models, or of two readings of one, layer by layer')
-    .argument(
-      '<a>',
-      `${MODEL}, or a record; with @ggml-f32 or @hf-f32 behind it, angles are computed as that peer does`,
-    )
-    .argument('<b>', 'the same')
+    .argument('<a>', `${MODEL}, or a record; with @ggml-f32 or @hf-f32 after it, angles are computed as that peer does`)
+    .argument('<b>', 'as A')
     .option(...CONTEXT)
     .option('--positions <list>', 'positions at which both rotate a vector', '1,40,8192,131072')
-    .option('--recipe <name>', 'angles of both sides, where no @ says otherwise: float64, ggml-f32 or hf-f32')
+    .option('--recipe <name>', 'how angles of both sides are computed, unless @ says it: float64, ggml-f32 or hf-f32')
     .option(...JSON_OBJECT)
     .action(async (a, b, options) => {
       const { diff } = await import('./diff.js');
@@ -211,31 +205,34 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     )
     .option(
       '--shape <list>',
-      'its dimensions, with commas; linear M,N,K, embedding COUNT,ROWS,WIDTH, self_attention BATCH,SEQ,TOTAL,HEADS,KV_HEADS,HEAD_DIM',
+      'its dimensions, separated by commas; linear M,N,K, embedding COUNT,ROWS,WIDTH, self_attention BATCH,SEQ,TOTAL,HEADS,KV_HEADS,HEAD_DIM',
     )
-    .option('--form <form>', 'of standard operators (default), or of primitives with the angles computed in the graph')
+    .option('--form <form>', 'standard operators (default), or primitives with the angles computed in the graph')
     .option('--angles <mode>', 'f32-reduced, f64, f32, f32-table or f16-table')
-    .option('--dtype <dtype>', 'of the data: f32, f16, bf16 or f64; of a ROPE(…) line its type, else f32, unless given')
+    .option('--dtype <dtype>', 'of the data: f32, f16, bf16 or f64; by default the type of a ROPE(…) line, else f32')
     .option('--layout <letters>', 'bsnh (default) or bnsh: batch, sequence, number of heads, head_dim')
     .option('--direction <way>', 'forward (default) or backward')
-    .option('--heads <n>', "heads of x, or of q; the model's or the ROPE(…) line's unless given")
-    .option('--kv-heads <n>', "heads of k: q and k in one model; the model's unless --heads is given alone")
+    .option('--heads <n>', "heads of x, or of q; by default the model's or the ROPE(…) line's")
+    .option(
+      '--kv-heads <n>',
+      "heads of k, for q and k in one ONNX model; by default the model's, unless --heads is given",
+    )
     .option(
       '-c, --context <tokens>',
-      'positions are below this; of tables 4096 unless given; also what scaling depends on',
+      'positions are below this (tables: 4096 by default); scaling may depend on it too',
     )
-    .option('--norm-eps <number>', 'an RMS norm of each head first, with this epsilon')
-    .option('--kv-cache', 'k goes into rows of a cache')
+    .option('--norm-eps <number>', 'first an RMS norm of each head, with this epsilon')
+    .option('--kv-cache', 'write k into rows of a cache')
     .option('--weights <kind>', 'linear, embedding: f32, f16, bf16, f64, q8_0 or q4_0')
     .option('--bias', 'linear: with a bias')
     .option('--eps <number>', 'rms_norm: its epsilon; 1e-6 unless given')
-    .option('--window <n>', 'self_attention: keys that a query sees')
+    .option('--window <n>', 'self_attention: how many keys a query sees')
     .option('--softcap <number>', 'self_attention: caps the scores')
     .option('--perm <list>', 'rearrange: the order of dimensions; reversed unless given')
     .option('--opset <n>', '23 (default); from 18 on with primitives')
     .option(
       '--count [batch,seq]',
-      "count operators and bytes moved, beside the twelve steps of an NPU's RoPE; 1,512 unless given",
+      'count operators and bytes moved, compared with the baseline of twelve steps; 1,512 unless given',
     )
     .option('-o, --out <file>', 'the .onnx to write; replaced if it exists')
     .option(...JSON_OBJECT)
@@ -246,20 +243,20 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
 
   program
     .command('verify')
-    .description("compare a kernel's outputs, or those of a program, with the cases of ropewalk vectors")
+    .description("compare a kernel's outputs, or a program's, with the cases of ropewalk vectors")
     .argument('<vectors>', 'a folder that ropewalk vectors wrote')
     .option('--outputs <dir>', 'the outputs: <case>/<output>.npy or .bin, <case>.npz or <case>.safetensors')
-    .option('--program <command>', 'a program that computes them; words and quotes, no shell')
-    .option('--protocol <name>', 'how the program is spoken to: stdio (default) or files')
-    .option('--timeout <seconds>', 'for each case of the program; 60 unless given')
-    .option('--keep <dir>', 'write what came there as .npy, and what was meant, for ropewalk diagnose')
+    .option('--program <command>', 'a program that computes the outputs; words and quotes, no shell')
+    .option('--protocol <name>', 'how the program gets its cases: stdio (default) or files')
+    .option('--timeout <seconds>', 'the time limit of each case; 60 unless given')
+    .option('--keep <dir>', 'write the outputs there as .npy, and the expected RoPE, for ropewalk diagnose')
     .option('--case <id...>', 'only these cases')
-    .option('--table <precision>', 'what RoPE angles may be computed in: float64, f32 (default), f32-recurrence')
+    .option('--table <precision>', 'the precision that RoPE angles may have: float64, f32 (default) or f32-recurrence')
     .option('--arithmetic <kind>', 'f32 (default), or native: 16-bit data is computed in its own dtype')
     .option('--tolerance-scale <factor>', 'multiplies every bound')
     .option('--report <form>', 'console (default), jsonl, csv, junit or html')
     .option('--json', 'the same as --report jsonl: a JSON object a line, the last one with the summary')
-    .option('-o, --out <file>', 'write the report there, and lines to the terminal')
+    .option('-o, --out <file>', 'write the report there, and a line for each case to stdout')
     .action(async (vectors, options) => {
       const { verify } = await import('./verify.js');
       process.exitCode = await verify(vectors, options);
@@ -267,28 +264,31 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
 
   program
     .command('vectors')
-    .description('write golden cases that tell dialects apart: inputs, expected outputs, tolerances')
+    .description('write golden cases that distinguish dialects: inputs, expected outputs, tolerances')
     .argument('<out>', 'the folder to write; it must not exist, or be empty')
     .option('-m, --model <path>', `a case for each RoPE of a model: ${MODEL}`)
     .option('--layer <n>', "only this layer's")
     .option(...CONTEXT)
-    .option('--case <line>', 'a ROPE(…) line of ropewalk check')
+    .option('--rope <line>', 'a ROPE(…) line of ropewalk check')
     .option('--spec <file>', 'a RopeSpec as .json')
-    .option('--dialect <name>', 'what ggml, onnx, infiniop, llaisys, huggingface or cann can express, in its layout')
+    .option(
+      '--dialect <name>',
+      'the cases that ggml, onnx, infiniop, llaisys, huggingface or cann can express, in its layout',
+    )
     .option(
       '--op <name>',
-      'only this operator: rope, add, argmax, …; several with commas, or given several times',
+      'only this operator: rope, add, argmax, …; several with commas, or by several options',
       collect,
     )
     .option('--format <form>', 'npy (default), npz, safetensors, onnx, bin, c; several likewise', collect)
     .option(
       '--dtype <dtype>',
-      'RoPE in f32, f16, bf16 or f64; of other operators, what is in it; several likewise',
+      'RoPE in f32, f16, bf16 or f64; other operators: only cases in it; several likewise',
       collect,
     )
     .option('-s, --seed <n>', 'the same seed gives the same bytes; 1 unless given')
     .option('--tokens <n>', 'tokens of RoPE; six unless given')
-    .option('--positions <list>', 'positions of the tokens, with commas, instead')
+    .option('--positions <list>', 'positions of the tokens, separated by commas, instead of --tokens')
     .option('--heads <n>', 'heads of RoPE; two unless given')
     .option('--force', 'replace a folder that this command wrote')
     .option(...JSON_OBJECT)
@@ -305,13 +305,13 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .option('--pairing <name>', 'interleaved (GPT-J, the default) or half (GPT-NeoX)')
     .option('--kernel <name>', 'seed, correct, fast, or all (default)')
     .option('--chip <name>', '910B3 (default) or 910B4')
-    .option('--rotary-dim <n>', 'leading dimensions of a head that are rotated; all unless given')
+    .option('--rotary-dim <n>', 'how many leading dimensions of a head rotate; all unless given')
     .option('--base <number>', 'of the frequencies; 10000 unless given')
-    .option('--table-len <n>', 'rows of the tables; as many as positions need unless given')
-    .option('--batch-positions', 'each batch has positions of its own: batch b starts at b')
+    .option('--table-len <n>', 'rows of the tables; by default as many as the positions need')
+    .option('--batch-positions', 'each batch has its own positions: batch b starts at b')
     .option('--svg <file>', 'draw the first instructions of block 0, a lane for each queue')
-    .option('--from <cycle>', 'where the drawing starts')
-    .option('--to <cycle>', 'where it ends')
+    .option('--from-cycle <n>', 'where the drawing starts')
+    .option('--to-cycle <n>', 'where it ends')
     .option('--trace <file>', 'write all of block 0 for Perfetto or chrome://tracing')
     .option(...JSON_OBJECT)
     .action(async (options) => {
@@ -319,13 +319,21 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
       process.exitCode = await aicore(options);
     });
 
+  // Earlier names.
+  const named = (name: string): Command => program.commands.find((command) => command.name() === name)!;
+  alias(named('convert'), '--positions <n>', 'tableLen');
+  alias(named('import'), '--position-ids <file>', 'positions');
+  alias(named('vectors'), '--case <line>', 'rope');
+  alias(named('aicore'), '--from <cycle>', 'fromCycle');
+  alias(named('aicore'), '--to <cycle>', 'toCycle');
+
   const withModel = (command: Command): Command =>
     alias(command, '--ctx-size <tokens>', 'context')
       .option(
         '-m, --model <path>',
-        'a folder with config.json, tokenizer.json and *.safetensors, or a .gguf; models/marline, which comes with the package, unless given',
+        'a folder with config.json, tokenizer.json and *.safetensors, or a .gguf; by default models/marline, which comes with the package',
       )
-      .option(BACKEND, 'cpu (what auto takes), webgpu or reference')
+      .option(BACKEND, 'cpu (the default), webgpu or reference')
       .option('-t, --threads <n>', `cpu: threads that compute, at most ${MAX_THREADS}`)
       .option('-c, --context <tokens>', "tokens that fit in the KV cache, at most the model's own context")
       .option('--cache-dtype <dtype>', 'of the KV cache: f32 (default), f16 or bf16')
@@ -337,22 +345,22 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .description('continue a text, or answer a message')
     .argument(
       '[prompt]',
-      "the text; - for stdin, which a pipe without a prompt is read from too; the model's start token alone otherwise",
+      "the text; - reads stdin, as does a pipe without a prompt; without any, only the model's start token",
     )
     .option('-p, --prompt <text>', 'the prompt; - for stdin')
     .option('-f, --file <file>', 'the prompt, from a UTF-8 file; - for stdin')
     .option(
       '-n, --max-tokens <n>',
-      'end after this many; 256 unless given; -1: when the model ends or the context is full',
+      'end after this many tokens; 256 unless given; -1: when the model ends or the context is full',
       limitOf,
     )
     .option(
       '--temp, --temperature <number>',
-      '0 takes the likeliest token each time: the default with --model; 0.8 without, with --top-p 0.95',
+      '0 takes the likeliest token each time (the default with --model); 0.8 and --top-p 0.95 without --model',
     )
     .option('--top-k <n>', 'only the n likeliest tokens')
     .option('--top-p <p>', 'only the likeliest tokens that make up this probability')
-    .option('--min-p <p>', 'only tokens this times as likely as the likeliest')
+    .option('--min-p <p>', 'only tokens at least this times as likely as the likeliest')
     .option('--repeat-penalty, --repetition-penalty <number>', '> 1 makes the last 64 tokens less likely')
     .option('-s, --seed <n>', 'the same seed gives the same text; -1 for a random one, the default')
     .option('--stop <text>', 'end before this text; may be given several times', collect)
@@ -367,9 +375,9 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
 
   withModel(program.command('perplexity'))
     .description('say how well a model predicts a text')
-    .argument('[file]', 'the text, UTF-8; - for stdin, which a pipe without a file is read from too')
+    .argument('[file]', 'the text, UTF-8; - reads stdin, as does a pipe without a file')
     .option('-f, --file <file>', 'the text, instead of the argument')
-    .option('--stride <n>', 'tokens that each window moves on; half of a window unless given')
+    .option('--stride <n>', 'how many tokens each window moves on; half of a window unless given')
     .action(async (file, options) => {
       const { perplexity } = await import('./perplexity.js');
       process.exitCode = await perplexity(file, options);

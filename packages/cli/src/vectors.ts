@@ -34,7 +34,7 @@ export interface VectorsOptions {
   readonly model?: string;
   readonly layer?: string;
   readonly context?: string;
-  readonly case?: string;
+  readonly rope?: string;
   readonly spec?: string;
   readonly dialect?: string;
   readonly op?: readonly string[];
@@ -87,7 +87,7 @@ export async function vectors(out: string, options: VectorsOptions): Promise<num
 
 async function choose(flags: Flags<VectorsOptions>, options: VectorsOptions, seed: number): Promise<Chosen> {
   const { model, spec, dialect } = options;
-  const named = (['model', 'case', 'spec', 'dialect'] as const).filter((key) => options[key] !== undefined);
+  const named = (['model', 'rope', 'spec', 'dialect'] as const).filter((key) => options[key] !== undefined);
   if (named.length > 1) flags.refuseAny([named[1]!], `it does not go with --${named[0]}. Leave one of them out.`);
   const ops = flags.words('op', ['all', ...GOLDEN_OPS]);
   if (named.length > 0 && ops?.some((op) => op !== 'rope'))
@@ -107,10 +107,10 @@ async function choose(flags: Flags<VectorsOptions>, options: VectorsOptions, see
     const read = await readModelRope(model, flags.integer('context', 1));
     return chooseModel(read, choice, flags.integer('layer', 0, read.numLayers - 1));
   }
-  if (options.case !== undefined) {
-    if (!isRopeLine(options.case))
-      refuse('FORMAT', '--case', 'a ROPE(…) line', options.case, 'Give a file to --spec or --model.');
-    return chooseGiven(options.case, 'rope-case', options.case.trim(), choice);
+  if (options.rope !== undefined) {
+    if (!isRopeLine(options.rope))
+      refuse('FORMAT', '--rope', 'a ROPE(…) line', options.rope, 'Give a file to --spec or --model.');
+    return chooseGiven(options.rope, 'rope-case', options.rope.trim(), choice);
   }
   if (spec !== undefined) {
     if (!/\.json$/i.test(spec)) refuse('FORMAT', '--spec', 'a .json file', spec);

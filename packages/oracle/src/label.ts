@@ -6,7 +6,7 @@
  *
  * @module
  */
-import { checkName, readList, readOptions, refuse } from 'ropewalk/backend';
+import { checkName, fail, readList, readOptions, refuse } from 'ropewalk/backend';
 
 /** A label taken apart: `NAME(key=value,…)`. */
 export interface ParsedLabel {
@@ -30,7 +30,7 @@ export function parseLabel(line: string): ParsedLabel {
   if (!match)
     refuse(
       'FORMAT',
-      'case',
+      'line',
       'a line such as ROPE(type=f32,ne_a=[128,32,2,1],n_dims=128,mode=0,…)',
       text,
       'Copy one from the output of ropewalk check.',
@@ -39,9 +39,9 @@ export function parseLabel(line: string): ParsedLabel {
   const items = match[2]!.trim() === '' ? [] : match[2]!.split(/,(?![^[]*\])/); // at commas outside brackets
   for (const item of items) {
     const equals = item.indexOf('=');
-    if (equals < 1) refuse('FORMAT', 'case', 'key=value between commas', item);
+    if (equals < 1) refuse('FORMAT', `${match[1]}(…)`, 'key=value between commas', item);
     const key = item.slice(0, equals).trim();
-    if (values.has(key)) refuse('FORMAT', `case: ${key}`, 'each key once', line);
+    if (values.has(key)) fail('FORMAT', `${match[1]}(…)`, `the key ${key} is given twice`);
     values.set(key, item.slice(equals + 1).trim());
   }
   return { name: match[1]!, values };

@@ -89,37 +89,37 @@ export function ropeLabel(params: RopeCaseParams): string {
  */
 export function parseRopeLabel(line: string | ParsedLabel): RopeCaseParams {
   const parsed = typeof line === 'string' ? parseLabel(line) : line;
-  const [name, values] = [readField(parsed, 'name', 'case'), readField(parsed, 'values', 'case')];
-  if (name !== 'ROPE') refuse('FORMAT', 'case', 'a ROPE(…) line', name);
-  if (!(values instanceof Map)) refuse('FORMAT', 'case: values', 'a Map', values);
-  for (const key of values.keys()) if (!KEYS.includes(key)) refuse('FORMAT', 'case: key', KEYS.join(', '), key);
-  return readParams(new Fields(new Map([...values].map(([key, text]) => [key, labelValue(String(text))])), 'case'));
+  const [name, values] = [readField(parsed, 'name', 'ROPE(…)'), readField(parsed, 'values', 'ROPE(…)')];
+  if (name !== 'ROPE') refuse('FORMAT', 'ROPE(…)', 'a ROPE(…) line', name);
+  if (!(values instanceof Map)) refuse('FORMAT', 'ROPE(…): values', 'a Map', values);
+  for (const key of values.keys()) if (!KEYS.includes(key)) refuse('FORMAT', 'ROPE(…): key', KEYS.join(', '), key);
+  return readParams(new Fields(new Map([...values].map(([key, text]) => [key, labelValue(String(text))])), 'ROPE(…)'));
 }
 
 /** Copies a caller's parameters, checks them, and fills in defaults. */
 function checkParams(params: RopeCaseParams): ReturnType<typeof readParams> {
-  const copy: Record<string, unknown> = { ...readOptions(params, 'case') };
+  const copy: Record<string, unknown> = { ...readOptions(params, 'ROPE(…)') };
   for (const key of ['ne_a', 'sections', 'pos'] as const)
-    if (copy[key] !== undefined) copy[key] = Array.from(readList(copy[key] as number[], `case: ${key}`));
-  return readParams(new Fields(copy, 'case'));
+    if (copy[key] !== undefined) copy[key] = Array.from(readList(copy[key] as number[], `ROPE(…): ${key}`));
+  return readParams(new Fields(copy, 'ROPE(…)'));
 }
 
 /** Reads a case's parameters, and fills in defaults. */
 function readParams(f: Fields): RopeCaseParams & Required<Omit<RopeCaseParams, 'sections' | 'pos'>> {
   const bit = (key: string): 0 | 1 | undefined => f.optionalInteger(key, 0, 1) as 0 | 1 | undefined;
   const ne = f.integers('ne_a');
-  if (ne.length !== 4) refuse('FORMAT', 'case: ne_a', 'four integers: head_dim, heads, tokens, batch', ne);
+  if (ne.length !== 4) refuse('FORMAT', 'ROPE(…): ne_a', 'four integers: head_dim, heads, tokens, batch', ne);
   const v = f.integer('v', 0, 1) as 0 | 1;
   if (ne.reduce((product, n) => product * n, v ? 24 : 1) > MAX_ELEMENTS)
-    refuse('RANGE', 'case: ne_a', `at most ${MAX_ELEMENTS} elements`, ne);
+    refuse('RANGE', 'ROPE(…): ne_a', `at most ${MAX_ELEMENTS} elements`, ne);
   const mode = f.integer('mode');
-  if (!MODES.includes(mode)) refuse('RANGE', 'case: mode', 'one of 0, 2, 8, 24, 40', mode);
+  if (!MODES.includes(mode)) refuse('RANGE', 'ROPE(…): mode', 'one of 0, 2, 8, 24, 40', mode);
   const pos = f.has('pos') ? f.integers('pos', Number.MIN_SAFE_INTEGER) : undefined;
   const tokens = ne[2]! * (mode >= 8 ? 4 : 1);
-  if (pos && pos.length !== tokens) refuse('SHAPE', 'case: pos', `${tokens} positions`, pos.length);
+  if (pos && pos.length !== tokens) refuse('SHAPE', 'ROPE(…): pos', `${tokens} positions`, pos.length);
   const sections = f.has('sections') ? f.integers('sections', Number.MIN_SAFE_INTEGER) : undefined;
   if ((sections || mode >= 8) && sections?.length !== 4)
-    refuse('FORMAT', 'case: sections', 'four integers for modes 8, 24 and 40', sections);
+    refuse('FORMAT', 'ROPE(…): sections', 'four integers for modes 8, 24 and 40', sections);
   return {
     type: f.oneOf('type', ['f32', 'f16', 'bf16', 'f64']),
     ne_a: ne as unknown as RopeCaseParams['ne_a'],
@@ -158,7 +158,7 @@ function labelValue(text: string): unknown {
  * @param params - the case
  */
 export function ropeCase(suite: string, params: RopeCaseParams): ConformanceCase {
-  checkName(suite, 'case: suite', 'the suite');
+  checkName(suite, 'ROPE(…): suite', 'the suite');
   return { suite, label: ropeLabel(params), run: (runner) => runRopeCase(params, runner) };
 }
 

@@ -956,7 +956,7 @@ describe('refusals', () => {
     });
     assert.throws(() => convertRope(half, 'onnx', { positions: 2 ** 30 }), {
       code: 'RANGE',
-      message: /convert: --positions/,
+      message: /convert: --table-len/,
     });
   });
 

@@ -43,7 +43,7 @@ export function tableOf(spec: RopeSpec, options: ConvertOptions): RopeTable {
   const rows = options.positions ?? CHECK_ROWS;
   const { rotaryDim } = effectiveRope(spec);
   const most = Math.floor(MAX_ELEMENTS / rotaryDim);
-  if (rows > most) refuse('RANGE', 'convert: --positions', `at most ${most} rows of ${rotaryDim} values`, rows);
+  if (rows > most) refuse('RANGE', 'convert: --table-len', `at most ${most} rows of ${rotaryDim} values`, rows);
   const pairing = spec.pairing === 'vision' ? 'half' : spec.pairing;
   return planRope({ ...spec, axes: undefined, pairing, positions: 0, seqLen: rows }).table;
 }
@@ -131,7 +131,7 @@ export function specFromTables(frame: Frame, tables: GivenTables, where: string)
   return specFromFrequencies(frame, invFreq, magnitude, 8 * roundoff);
 }
 
-const ASK_TABLES = 'Give --positions N and --out DIR for the tables themselves.';
+const ASK_TABLES = 'Give --table-len N and --out DIR for the tables themselves.';
 
 function pairTables(spec: RopeSpec, options: ConvertOptions, suffix: string): Record<'cos' | 'sin', FormTable> {
   const { rows, pairs, cos, sin } = tableOf(spec, options);
@@ -151,7 +151,7 @@ function givenTables(
 ): [cos: GivenTable, sin: GivenTable] {
   const need = (part: string): GivenTable => {
     const name = `${part}${suffix}`;
-    const next = 'convert --positions N --out DIR writes them.';
+    const next = 'convert --table-len N --out DIR writes them.';
     const table = tables.get(name);
     return table ?? refuse('FORMAT', form.path(name), 'the name of a .npy file beside this one', form.raw(name), next);
   };
