@@ -120,7 +120,7 @@ export interface CosSin {
 }
 
 /** Options of {@link anglesInGraph}. */
-export interface AngleOptions {
+interface AngleOptions {
   /** i64 `[batch, seq]`, or with several axes `[axes, batch, seq]`. */
   readonly positions: string;
   /** The largest magnitude of a position; 2^31 unless given. */

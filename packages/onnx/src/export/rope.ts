@@ -114,7 +114,7 @@ export function cosSinFor(
 }
 
 /** What RotaryEmbedding is given beside its data. */
-export interface StandardRotation {
+interface StandardRotation {
   readonly cos: string;
   readonly sin: string;
   /**

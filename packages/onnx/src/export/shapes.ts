@@ -14,7 +14,7 @@ import type { DtypeReader, ShapeReader } from '../operators/operator.js';
 import type { ValueDtype } from '../operators/values.js';
 
 /** A value's type and shape. */
-export interface ValueType {
+interface ValueType {
   readonly dtype: ValueDtype;
   readonly shape: readonly number[];
 }

@@ -132,7 +132,7 @@ function messageOf(kind: FileKind): DescMessage {
           ...(type in MESSAGES
             ? { type: FieldDescriptorProto_Type.MESSAGE, typeName: `.onnx.${type}` }
             : { type: FieldDescriptorProto_Type[type as 'INT64'] }),
-          ...(rule === 'packed' ? { options: { packed: true } } : {}),
+          options: rule === 'packed' ? { packed: true } : undefined,
         })),
       })),
     }),

@@ -79,7 +79,7 @@ export interface RopeDescription {
 }
 
 /** What {@link describe} found. */
-export interface Described {
+interface Described {
   readonly description: RopeDescription;
   /** Set when a closer look shows that it is none. */
   readonly because?: string;

@@ -14,7 +14,7 @@ import type { Scope } from './scope.js';
 const MAX_WALK = 400;
 
 /** What lies behind a value. */
-export interface Ancestry {
+interface Ancestry {
   /** Inputs of the graph whose elements it needs. */
   readonly inputs: ReadonlySet<string>;
   /** Values whose shape alone it needs. */

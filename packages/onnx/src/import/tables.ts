@@ -10,7 +10,7 @@ import type { Evaluation } from './evaluate.js';
 import type { FoundArithmetic } from './find.js';
 
 /** cos and sin of every pair at every place of the outer dimensions. */
-export interface OuterTables {
+interface OuterTables {
   /** Dimensions of the tables in front of their channels; they broadcast to those of x, from the right. */
   readonly outer: readonly number[];
   readonly pairs: number;

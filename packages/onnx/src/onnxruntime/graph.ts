@@ -61,12 +61,11 @@ export function prepare(plan: OpPlan, options: EmitOptions): Prepared {
   const double = tensorsOf(plan).some(({ dtype }) => dtype === 'f64');
   const why = double ? undefined : whyFloat64(plan);
   if (why !== undefined) return { whyNot: why };
-  const standIns = new StandIns();
   const builder = new ShellBuilder();
-  const emitted = emitPlan(builder, standIns.replace(plan), options);
+  const emitted = emitPlan(builder, withStandIns(plan), options);
   if ('whyNot' in emitted) return emitted;
-  const outputs = emitted.outputs.map(({ name, tensor }) => standIns.target(name, tensor));
-  const inputs = emitted.inputs.map(({ name, tensor }) => standIns.source(name, tensor));
+  const outputs = emitted.outputs.map(({ name, tensor }) => target(name, tensor));
+  const inputs = emitted.inputs.map(({ name, tensor }) => source(name, tensor));
   const anything = outputs.some(({ pieces }) => pieces.some(({ to }) => countElements(to.shape) > 0));
   return {
     whyNot: undefined,
@@ -95,93 +94,92 @@ class StandInStorage<D extends Dtype = Dtype> implements TensorStorage<D> {
   }
 }
 
-/** Replaces a plan's tensors by those that its graph sees, and finds the originals again. */
-class StandIns {
-  /** The same call, over tensors that a graph can take. */
-  replace(plan: OpPlan): OpPlan {
-    switch (plan.op) {
-      case 'rope':
-        return plan.parts.some(({ rows }) => rows)
-          ? { ...plan, parts: plan.parts.map((part) => this.withoutRows(part)) }
-          : plan;
-      case 'embedding': {
-        const { weight, out } = plan;
-        return !isBlocks(weight) && weight.dtype === out.dtype && isHalf(out.dtype)
-          ? { ...plan, weight: this.asBits(weight), out: this.asBits(out) }
-          : plan;
-      }
-      case 'rearrange': {
-        const { x, out } = plan;
-        const bits = x.dtype === out.dtype;
-        return { ...plan, x: this.extent(x, bits), out: this.extent(out, bits, true) };
-      }
-      case 'add':
-      case 'argmax':
-      case 'linear':
-      case 'rms_norm':
-      case 'self_attention':
-      case 'swiglu':
-        return plan;
-      default:
-        return unknownPlan(plan satisfies never);
+/** The same call, over tensors that a graph can take: {@link source} and {@link target} find the originals again. */
+function withStandIns(plan: OpPlan): OpPlan {
+  switch (plan.op) {
+    case 'rope':
+      return plan.parts.some(({ rows }) => rows)
+        ? { ...plan, parts: plan.parts.map((part) => withoutRows(part)) }
+        : plan;
+    case 'embedding': {
+      const { weight, out } = plan;
+      return !isBlocks(weight) && weight.dtype === out.dtype && isHalf(out.dtype)
+        ? { ...plan, weight: asBits(weight), out: asBits(out) }
+        : plan;
     }
-  }
-
-  source(name: string, tensor: Tensor): Source {
-    const { storage, shape, strides, offset, dtype } = tensor;
-    if (!(storage instanceof StandInStorage)) return { name, tensor, dtype };
-    return { name, tensor: new Tensor(storage.real, { shape, strides, offset: offset + storage.shift }), dtype };
-  }
-
-  target(name: string, tensor: Tensor): Target {
-    const { storage, shape, strides, dtype } = tensor;
-    if (!(storage instanceof StandInStorage))
-      return { name, storage, dtype, pieces: [{ from: dense(shape), to: tensor }], order: undefined };
-    if (!storage.pieces) {
-      const to = { shape, strides, offset: tensor.offset + storage.shift };
-      return { name, storage: storage.real, dtype, pieces: [{ from: dense(shape), to }], order: undefined };
+    case 'rearrange': {
+      const { x, out } = plan;
+      const bits = x.dtype === out.dtype;
+      return { ...plan, x: extent(x, bits), out: extent(out, bits, true) };
     }
-    // The graph may write the storage in any order: with heads before tokens, say.
-    const inOrder = tensor.isContiguous() && tensor.offset === 0;
-    return { name, storage: storage.real, dtype, pieces: storage.pieces, order: inOrder ? undefined : tensor };
+    case 'add':
+    case 'argmax':
+    case 'linear':
+    case 'rms_norm':
+    case 'self_attention':
+    case 'swiglu':
+      return plan;
+    default:
+      return unknownPlan(plan satisfies never);
   }
+}
 
-  /** The tensor's bits as integers. */
-  private asBits(tensor: Tensor): Tensor {
-    const { storage, shape, strides, offset } = tensor;
-    return new Tensor(new StandInStorage('u16', storage.length, storage, 0), { shape, strides, offset });
-  }
+/** Where the elements of a graph's input are. */
+function source(name: string, tensor: Tensor): Source {
+  const { storage, shape, strides, offset, dtype } = tensor;
+  if (!(storage instanceof StandInStorage)) return { name, tensor, dtype };
+  return { name, tensor: new Tensor(storage.real, { shape, strides, offset: offset + storage.shift }), dtype };
+}
 
-  /** The tensor over just the part of the storage that it reaches. Of an output, no other elements are written. */
-  private extent(tensor: Tensor, asBits: boolean, output = false): Tensor {
-    const { storage, shape, strides, offset } = tensor;
-    const [low, high] = extentOf(tensor) ?? [offset, offset - 1];
-    const inside = { shape, strides, offset: offset - low };
-    const pieces = output ? [{ from: inside, to: tensor }] : undefined;
-    const dtype = asBits && isHalf(tensor.dtype) ? 'u16' : tensor.dtype;
-    return new Tensor(new StandInStorage(dtype, high - low + 1, storage, low, pieces), inside);
+/** Where the elements of a graph's output go. */
+function target(name: string, tensor: Tensor): Target {
+  const { storage, shape, strides, dtype } = tensor;
+  if (!(storage instanceof StandInStorage))
+    return { name, storage, dtype, pieces: [{ from: dense(shape), to: tensor }], order: undefined };
+  if (!storage.pieces) {
+    const to = { shape, strides, offset: tensor.offset + storage.shift };
+    return { name, storage: storage.real, dtype, pieces: [{ from: dense(shape), to }], order: undefined };
   }
+  // The graph may write the storage in any order: with heads before tokens, say.
+  const inOrder = tensor.isContiguous() && tensor.offset === 0;
+  return { name, storage: storage.real, dtype, pieces: storage.pieces, order: inOrder ? undefined : tensor };
+}
 
-  /** A part whose tokens stay in order: the host writes them to their rows. */
-  private withoutRows(part: RopePart): RopePart {
-    const { x, out, rows } = part;
-    if (!rows) return part;
-    const [batch, seq, heads, headDim] = x.shape as [number, number, number, number];
-    const token = dense([heads, headDim]);
-    const pieces = Array.from(rows, (row, n) => {
-      const b = Math.floor(n / seq);
-      return {
-        from: { ...token, offset: n * heads * headDim },
-        to: {
-          shape: token.shape,
-          strides: out.strides.slice(2),
-          offset: out.offset + b * out.strides[0]! + row * out.strides[1]!,
-        },
-      };
-    });
-    const storage = new StandInStorage<FloatDtype>(out.dtype, batch * seq * heads * headDim, out.storage, 0, pieces);
-    return { ...part, out: new Tensor(storage, { shape: [batch, seq, heads, headDim] }), rows: undefined };
-  }
+/** The tensor's bits as integers. */
+function asBits(tensor: Tensor): Tensor {
+  const { storage, shape, strides, offset } = tensor;
+  return new Tensor(new StandInStorage('u16', storage.length, storage, 0), { shape, strides, offset });
+}
+
+/** The tensor over just the part of the storage that it reaches. Of an output, no other elements are written. */
+function extent(tensor: Tensor, asBits: boolean, output = false): Tensor {
+  const { storage, shape, strides, offset } = tensor;
+  const [low, high] = extentOf(tensor) ?? [offset, offset - 1];
+  const inside = { shape, strides, offset: offset - low };
+  const pieces = output ? [{ from: inside, to: tensor }] : undefined;
+  const dtype = asBits && isHalf(tensor.dtype) ? 'u16' : tensor.dtype;
+  return new Tensor(new StandInStorage(dtype, high - low + 1, storage, low, pieces), inside);
+}
+
+/** A part whose tokens stay in order: the host writes them to their rows. */
+function withoutRows(part: RopePart): RopePart {
+  const { x, out, rows } = part;
+  if (!rows) return part;
+  const [batch, seq, heads, headDim] = x.shape as [number, number, number, number];
+  const token = dense([heads, headDim]);
+  const pieces = Array.from(rows, (row, n) => {
+    const b = Math.floor(n / seq);
+    return {
+      from: { ...token, offset: n * heads * headDim },
+      to: {
+        shape: token.shape,
+        strides: out.strides.slice(2),
+        offset: out.offset + b * out.strides[0]! + row * out.strides[1]!,
+      },
+    };
+  });
+  const storage = new StandInStorage<FloatDtype>(out.dtype, batch * seq * heads * headDim, out.storage, 0, pieces);
+  return { ...part, out: new Tensor(storage, { shape: [batch, seq, heads, headDim] }), rows: undefined };
 }
 
 function dense(shape: readonly number[]): Layout {

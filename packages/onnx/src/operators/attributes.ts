@@ -23,7 +23,7 @@ export function intsAttribute(node: OnnxModelNode, name: string): readonly numbe
 }
 
 /** Numbers that a Constant node holds as attributes. */
-export interface ConstantNumbers {
+interface ConstantNumbers {
   readonly dtype: Dtype;
   readonly shape: readonly number[];
   readonly values: readonly number[];

@@ -6,7 +6,7 @@
 import { countElements, rowMajorStrides } from 'ropewalk/backend';
 import { intsAttribute, numberAttribute } from './attributes.js';
 import { broadcastDims, broadcastValues } from './elementwise.js';
-import { flatten, spread } from './forms.js';
+import { type Forms, flatten, spread } from './forms.js';
 import {
   axisSet,
   type Dim,
@@ -34,7 +34,7 @@ export function pick(
   n: TraceReader,
   wide: readonly number[],
   move: (index: readonly number[]) => readonly number[],
-): ReturnType<TraceReader['forms']> {
+): Forms {
   const source = n.forms(0, wide);
   return Array.from({ length: countElements(n.trail) }, (_, at) => source[flatten(wide, move(spread(n.trail, at)))]!);
 }

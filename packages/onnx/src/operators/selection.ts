@@ -10,6 +10,7 @@ import { pick } from './layout.js';
 import {
   axisAt,
   type Dim,
+  type DtypeReader,
   INDICES,
   NUMBERS,
   type Operator,
@@ -20,7 +21,7 @@ import {
   type TraceReader,
   type ValueReader,
 } from './operator.js';
-import { CannotEvaluate, gather, type Value } from './values.js';
+import { CannotEvaluate, gather, type Value, type ValueDtype } from './values.js';
 
 /** What a Slice takes of an axis. */
 interface Taken {
@@ -42,6 +43,13 @@ function taken(size: number, start: number, end: number, step: number): Taken {
   const first = Math.min(size - 1, Math.max(-1, start < 0 ? start + size : start));
   const last = Math.min(size - 1, Math.max(-1, end < 0 ? end + size : end));
   return { first, step, length: Math.max(0, Math.ceil((last - first) / step)) };
+}
+
+/** What Slice is given, as far as it is known; without axes the starts are of the first ones. */
+function slices(n: ShapeReader | TraceReader): { [K in 'starts' | 'ends' | 'axes' | 'steps']?: readonly number[] } {
+  const starts = n.list('starts', 1);
+  const axes = n.list('axes', 3) ?? starts?.map((_, at) => at);
+  return { starts, ends: n.list('ends', 2), axes, steps: n.list('steps', 4) };
 }
 
 /** No dimension is longer than this: an end that exporters write for "all". */
@@ -97,7 +105,8 @@ function scatter(updates: (n: ShapeReader) => Shape | undefined): Operator {
   };
 }
 
-function indexed(n: Parameters<NonNullable<Operator['dtype']>>[0]): ReturnType<NonNullable<Operator['dtype']>> {
+/** The dtype of a table, looked up by indices. */
+function indexed(n: DtypeReader): ValueDtype | undefined {
   n.dtype([1], INDICES);
   return n.dtype([0]);
 }
@@ -167,8 +176,7 @@ export const SELECTION: Operators = {
     positions: 'one-by-one',
     shapes: (n) => {
       const shape = n.shape(0);
-      const [starts, ends, steps] = [n.list('starts', 1), n.list('ends', 2), n.list('steps', 4)];
-      const axes = n.list('axes', 3) ?? starts?.map((_, at) => at);
+      const { starts, ends, axes, steps } = slices(n);
       if (!shape || !axes) return undefined;
       let result = shape;
       for (const [at, given] of axes.entries()) {
@@ -207,8 +215,7 @@ export const SELECTION: Operators = {
     },
     trace: (n) => {
       const shape = n.shape(0);
-      const [starts, ends, steps] = [n.list('starts', 1), n.list('ends', 2), n.list('steps', 4)];
-      const axes = n.list('axes', 3) ?? starts?.map((_, at) => at);
+      const { starts, ends, axes, steps } = slices(n);
       if (!shape || !starts || !ends || !axes || (n.node.inputs[4] && !steps)) return undefined;
       let wide = n.trail;
       const take = n.trail.map(() => ({ first: 0, step: 1 }));
