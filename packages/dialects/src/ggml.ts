@@ -42,10 +42,15 @@ import {
   withFresh,
 } from 'ropewalk/backend';
 
+/** Interleaved pairs (2j, 2j+1). */
 export const GGML_ROPE_TYPE_NORMAL = 0;
+/** Half pairing (j, j + n_dims/2). */
 export const GGML_ROPE_TYPE_NEOX = 2;
+/** Half pairing with position axes in contiguous sections. */
 export const GGML_ROPE_TYPE_MROPE = 8;
+/** Pairs (j, j + n_dims) over the whole head, with two position axes. */
 export const GGML_ROPE_TYPE_VISION = 24;
+/** Half pairing with position axes in turn, pair by pair. */
 export const GGML_ROPE_TYPE_IMROPE = 40;
 
 /** Four numbers in ggml's order: head_dim, heads, tokens, batch. */
@@ -282,27 +287,24 @@ export interface GgmlRopeExtras {
   readonly tableDtype?: TableDtype;
 }
 
-/** `ggml_rope(ctx, a, b, n_dims, mode)`: base 10000, nothing scaled. See {@link ropeExt}. */
-export function rope<T extends GgmlFloat>(
-  rw: Runner,
+/** The arguments of `ggml_rope` after the runner, in ggml's order. */
+export type RopeArguments<T extends GgmlFloat> = [
   a: GgmlTensor<T>,
   b: GgmlTensor<'i32'>,
   n_dims: number,
   mode: number,
   extras?: GgmlRopeExtras,
-): GgmlTensor<T> {
+];
+
+/** `ggml_rope(ctx, a, b, n_dims, mode)`: base 10000, nothing scaled. See {@link ropeExt}. */
+export function rope<T extends GgmlFloat>(rw: Runner, ...args: RopeArguments<T>): GgmlTensor<T> {
+  const [a, b, n_dims, mode, extras] = args;
   return run(rw, a, b, null, { n_dims, mode }, 'fresh', extras);
 }
 
 /** `ggml_rope_inplace`: as {@link rope}, written over `a`. */
-export function ropeInplace<T extends GgmlFloat>(
-  rw: Runner,
-  a: GgmlTensor<T>,
-  b: GgmlTensor<'i32'>,
-  n_dims: number,
-  mode: number,
-  extras?: GgmlRopeExtras,
-): GgmlTensor<T> {
+export function ropeInplace<T extends GgmlFloat>(rw: Runner, ...args: RopeArguments<T>): GgmlTensor<T> {
+  const [a, b, n_dims, mode, extras] = args;
   return run(rw, a, b, null, { n_dims, mode }, 'inplace', extras);
 }
 

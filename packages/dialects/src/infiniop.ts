@@ -15,6 +15,7 @@ import {
   type ErrorCode,
   type FloatDtype,
   type HostArray,
+  isDtype,
   planRopeWithTable,
   type RopeTable,
   RopewalkError,
@@ -102,22 +103,14 @@ export const INFINI_DEVICE = /* @__PURE__ */ Object.freeze({
 } as const);
 
 /** InfiniOp's dtype → Ropewalk's, for those that the operators take. */
-const DTYPE_OF: ReadonlyMap<number, Dtype> = /* @__PURE__ */ new Map<number, Dtype>([
-  [INFINI_DTYPE.I8, 'i8'],
-  [INFINI_DTYPE.I16, 'i16'],
-  [INFINI_DTYPE.I32, 'i32'],
-  [INFINI_DTYPE.I64, 'i64'],
-  [INFINI_DTYPE.U8, 'u8'],
-  [INFINI_DTYPE.U16, 'u16'],
-  [INFINI_DTYPE.U32, 'u32'],
-  [INFINI_DTYPE.U64, 'u64'],
-  [INFINI_DTYPE.F16, 'f16'],
-  [INFINI_DTYPE.BF16, 'bf16'],
-  [INFINI_DTYPE.F32, 'f32'],
-  [INFINI_DTYPE.F64, 'f64'],
-]);
+const DTYPE_OF: ReadonlyMap<number, Dtype> = /* @__PURE__ */ new Map(
+  /* @__PURE__ */ Object.entries(INFINI_DTYPE).flatMap(([name, code]) => {
+    const dtype = name.toLowerCase();
+    return isDtype(dtype) ? [[code, dtype] as const] : [];
+  }),
+);
 const FLOATS: readonly number[] = [INFINI_DTYPE.F16, INFINI_DTYPE.BF16, INFINI_DTYPE.F32, INFINI_DTYPE.F64];
-const INTEGERS: readonly number[] = [3, 4, 5, 6, 7, 8, 9, 10];
+const INTEGERS: readonly number[] = [3, 4, 5, 6, 7, 8, 9, 10]; // I8 … U64
 
 /** Shape, strides in elements, and dtype of a tensor; no memory. */
 export interface InfiniTensorDescriptor {

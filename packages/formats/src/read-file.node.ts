@@ -12,7 +12,7 @@ import { parseJson } from './json.js';
 /** Without O_NONBLOCK, opening a pipe waits for its writer. Windows has neither the flag nor such pipes. */
 const OPEN_FLAGS = constants.O_RDONLY | (constants.O_NONBLOCK ?? 0);
 
-/** What the system's commonest refusals mean, as words to follow "got". */
+/** Common errors of the file system, as texts to follow "got". */
 const REASONS: Readonly<Record<string, string>> = {
   ENOTDIR: 'a path through something that is no folder',
   EACCES: 'no permission',
@@ -32,7 +32,7 @@ const REASONS: Readonly<Record<string, string>> = {
 };
 
 /**
- * Says in words why the file system refused.
+ * Describes why the file system refused.
  *
  * @param expected - what would have been accepted
  * @param cause - what it threw
@@ -46,12 +46,12 @@ export function systemSentence(expected: string, cause: unknown): string {
 }
 
 /**
- * Throws what the file system refused, in words.
+ * Throws an error of the file system as a RopewalkError.
  *
  * @param code - FORMAT for what is read, DEVICE for what is written
  * @param where - as for {@link readFileBytes}
  * @param expected - what would have been accepted
- * @param cause - what the file system threw; an error that is in our words already is thrown as it is
+ * @param cause - what the file system threw; a RopewalkError is thrown as it is
  * @param next - the next step, a full sentence
  * @throws {RopewalkError} always
  */
