@@ -45,7 +45,7 @@ export async function loadWeights(
   for (const plan of plans) {
     const source = folder.files.get(plan.file)!;
     const file = folder.path(plan.file);
-    const place = new Place(rw, plan, `${file}: tensor ${plan.name}`);
+    const place = placeOf(rw, plan, `${file}: tensor ${plan.name}`);
     try {
       for (let at = 0; at < plan.sizeBytes; ) {
         signal?.throwIfAborted();
@@ -65,76 +65,51 @@ export async function loadWeights(
 }
 
 /**
- * Where a tensor's bytes go: its place in the backend's memory if the host can write there, else host memory that is
- * uploaded.
+ * The place of a tensor in the backend's memory. Where the host cannot write there, its bytes are collected in host memory
+ * and then uploaded.
+ *
+ * @param where - file and tensor in messages
  */
-class Place {
-  /** Bytes to read at a time: whole blocks. */
-  readonly pieceBytes: number;
-  readonly #rw: Ropewalk;
-  readonly #plan: WeightPlan;
-  readonly #where: string;
-  /** Blocks are bytes here; {@link weight} says what they mean. */
-  readonly #dtype: 'f32' | 'f16' | 'bf16' | 'u8';
-  readonly #shape: readonly number[];
-  readonly #tensor: Tensor | undefined;
-  readonly #staged: Uint8Array | undefined;
-
-  /** @param where - file and tensor in messages */
-  constructor(rw: Ropewalk, plan: WeightPlan, where: string) {
-    this.#rw = rw;
-    this.#plan = plan;
-    this.#where = where;
-    const { held, heldBytes, shape } = plan;
-    [this.#dtype, this.#shape] = isBlockFormat(held) ? ['u8', [heldBytes]] : [held, shape];
-    const blockBytes = WIDENED.get(plan.type)?.bytes ?? 4;
-    this.pieceBytes = Math.floor(PIECE_BYTES / blockBytes) * blockBytes;
-    const tensor = rw.name === 'webgpu' ? undefined : rw.allocate(this.#dtype, this.#shape);
-    if (tensor?.storage.host) this.#tensor = tensor;
-    else {
-      tensor?.dispose();
-      this.#staged = new Uint8Array(heldBytes);
-    }
-  }
-
-  /** @param at - first byte of the piece in the file's tensor */
-  write(piece: Uint8Array, at: number): void {
-    const dtype = this.#dtype;
-    const format = dtype === 'u8' ? undefined : WIDENED.get(this.#plan.type);
-    if (!format || dtype === 'u8') {
-      this.#bytes(at, piece.length).set(piece);
-      return;
-    }
-    const size = dtype === 'f32' ? 4 : 2;
-    const first = (at / format.bytes) * format.weights;
-    const count = (piece.length / format.bytes) * format.weights;
-    const { buffer, byteOffset } = this.#bytes(first * size, count * size);
-    const Elements = dtype === 'f32' ? Float32Array : Uint16Array;
-    widenBlocks(format, piece, this.#where, dtype, new Elements(buffer as ArrayBuffer, byteOffset, count));
-  }
-
-  /** Bytes of the held tensor. They are looked up anew each time, because the backend's memory moves when it grows. */
-  #bytes(start: number, length: number): Uint8Array {
-    const all: HostArray = this.#staged ?? bitsOf(this.#tensor!.storage.host!);
+function placeOf(rw: Ropewalk, { type, held, heldBytes, shape }: WeightPlan, where: string) {
+  const blocks = isBlockFormat(held);
+  // Blocks are bytes until weight() says what they mean.
+  const dtype = blocks ? 'u8' : held;
+  const storedShape = blocks ? [heldBytes] : shape;
+  const format = WIDENED.get(type);
+  const blockBytes = format?.bytes ?? 4;
+  const allocated = rw.name === 'webgpu' ? undefined : rw.allocate(dtype, storedShape);
+  const tensor: Tensor | undefined = allocated?.storage.host ? allocated : undefined;
+  if (!tensor) allocated?.dispose();
+  const staged = tensor ? undefined : new Uint8Array(heldBytes);
+  /** Bytes of the held tensor, looked up anew each time, because the backend's memory moves when it grows. */
+  const bytes = (start: number, length: number): Uint8Array => {
+    const all: HostArray = staged ?? bitsOf(tensor!.storage.host!);
     return new Uint8Array(all.buffer, all.byteOffset + start, length);
-  }
-
-  /** The weight, once all is written. */
-  weight(): Weight {
-    const { held, shape } = this.#plan;
-    const tensor = this.#tensor ?? this.#upload();
-    return isBlockFormat(held)
-      ? blocksFrom(held, tensor as Tensor<'u8'>, shape)
-      : (tensor as Tensor<'f32' | 'f16' | 'bf16'>);
-  }
-
-  #upload(): Tensor {
-    const buffer = this.#staged!.buffer as ArrayBuffer;
-    const Elements = { u8: Uint8Array, f32: Float32Array, f16: Uint16Array, bf16: Uint16Array }[this.#dtype];
-    return this.#rw.upload(tensorFrom(new Elements(buffer), { dtype: this.#dtype, shape: this.#shape }));
-  }
-
-  dispose(): void {
-    this.#tensor?.dispose();
-  }
+  };
+  const upload = (): Tensor => {
+    const Elements = { u8: Uint8Array, f32: Float32Array, f16: Uint16Array, bf16: Uint16Array }[dtype];
+    return rw.upload(tensorFrom(new Elements(staged!.buffer as ArrayBuffer), { dtype, shape: storedShape }));
+  };
+  return {
+    /** Bytes to read at a time: whole blocks. */
+    pieceBytes: Math.floor(PIECE_BYTES / blockBytes) * blockBytes,
+    /** @param at - first byte of the piece in the file's tensor */
+    write(piece: Uint8Array, at: number): void {
+      if (!format || blocks) {
+        bytes(at, piece.length).set(piece);
+        return;
+      }
+      const size = held === 'f32' ? 4 : 2;
+      const count = (piece.length / format.bytes) * format.weights;
+      const { buffer, byteOffset } = bytes((at / format.bytes) * format.weights * size, count * size);
+      const Elements = held === 'f32' ? Float32Array : Uint16Array;
+      widenBlocks(format, piece, where, held, new Elements(buffer as ArrayBuffer, byteOffset, count));
+    },
+    /** The weight, once all is written. */
+    weight(): Weight {
+      const made = tensor ?? upload();
+      return blocks ? blocksFrom(held, made as Tensor<'u8'>, shape) : (made as Tensor<'f32' | 'f16' | 'bf16'>);
+    },
+    dispose: () => tensor?.dispose(),
+  };
 }
