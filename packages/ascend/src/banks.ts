@@ -1,8 +1,8 @@
 /**
  * Bank conflicts of the unified buffer: 16 groups of 3 banks of 4 KB, neighbouring datablocks in neighbouring groups.
  *
- * AscendC's guide on bank conflicts gives the layout by example: 0x10000 lies in bank 16, 0x10020 in bank 17, 0x20020 in bank 33; so
- * the group is the datablock's number modulo 16 and the bank is that plus 16 for every 64 KB.
+ * AscendC's guide on bank conflicts gives the layout by example: 0x10000 is in bank 16, 0x10020 in bank 17, 0x20020 in bank 33. So the
+ * group is the number of the datablock modulo 16, and the bank is that plus 16 for every 64 KB.
  *
  * @module
  */
@@ -18,7 +18,7 @@ function layerOf(at: number): number {
   return Math.floor(at / 65536);
 }
 
-/** The groups that a run of bytes lies in, as a set of bits. */
+/** The groups of a run of bytes, as a set of bits. */
 function groupsOf(at: number, bytes: number): number {
   const blocks = Math.min(16, Math.ceil(bytes / BLOCK));
   const first = groupOf(at);
@@ -38,21 +38,14 @@ export interface Conflicts {
   readonly cycles: number;
 }
 
-/** One operand of a vector instruction: where it starts, and how far apart its repeats are. */
+/** One operand of a vector instruction. */
 export interface Operand {
   readonly at: number;
   /** Bytes from repeat to repeat. */
   readonly step: number;
 }
 
-/**
- * Counts the repeats whose operands meet: two reads in one group, or a read and the write in one bank.
- *
- * @param dst - written
- * @param sources - read
- * @param repeats - of 256 bytes
- * @param bytes - of a repeat that are used
- */
+/** Counts repeats whose operands meet: two reads in one group, or a read and the write in one bank; `bytes` are used of each repeat. */
 export function conflictsOf(dst: Operand, sources: readonly Operand[], repeats: number, bytes: number): Conflicts {
   let readRead = 0;
   let readWrite = 0;

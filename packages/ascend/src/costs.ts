@@ -1,5 +1,5 @@
 /**
- * Every figure of the model in one place, each with where it comes from; and what is assumed because nobody has published it.
+ * Every figure of the model, with its source, and the assumptions about figures that are not published.
  *
  * "autofuse" is CANN's published performance model for architecture 2201: hicann/ge@74573e24, `api_perf_register/v1/perf_param_v1.cpp`
  * and the comments of `ascendc_api_perf.cpp`. Its costs are in cycles: slope · elements + head.
@@ -18,7 +18,7 @@ export const CHIPS: { readonly [C in ChipName]: { readonly cores: number; readon
 
 /** Bytes of the unified buffer: AscendC's guide on bank conflicts, 48 banks of 128 rows of 32 bytes. */
 export const UB_BYTES = 192 * 1024;
-/** Bytes of a datablock: what copies and vector operands are aligned to. */
+/** Bytes of a datablock, the alignment of copies and vector operands. */
 export const BLOCK = 32;
 /** Bytes of one repeat of a vector instruction: eight datablocks. */
 export const REPEAT = 256;
@@ -29,7 +29,7 @@ export const MAX_EVENTS = 8;
 /** Bytes of a line of the scalar unit's cache of global memory: AscendC's guide on DataCacheCleanAndInvalid. */
 export const CACHE_LINE = 64;
 
-/** What a vector instruction is called in {@link VECTOR_COSTS}. */
+/** A vector instruction of {@link VECTOR_COSTS}. */
 export type VectorOp =
   | 'GatherMask'
   | 'Gather'
@@ -49,7 +49,7 @@ interface Linear {
   readonly head: number;
 }
 
-/** autofuse, `SimpleLinear`: the key is the dtype of the elements, for Cast the dtype that is read. */
+/** Costs of vector instructions: autofuse, `SimpleLinear`. The key is the dtype of the elements; for Cast, the dtype that it reads. */
 export const VECTOR_COSTS: { readonly [O in VectorOp]: { readonly f16: Linear; readonly f32: Linear } } =
   /* @__PURE__ */ Object.freeze({
     GatherMask: { f16: { slope: 0.0156, head: 14.0242 }, f32: { slope: 0.0313, head: 14.0207 } },
@@ -78,9 +78,8 @@ export const CONFLICT_CYCLES = /* @__PURE__ */ Object.freeze({
 /**
  * Cycles of a vector instruction without conflicts.
  *
- * @param op - its name
  * @param dtype - of its elements, or of what a Cast reads
- * @param elements - lanes that it works through: whole repeats where a mask hides some
+ * @param elements - lanes that it works through: whole repeats where there is a mask
  * @param repeats - of 256 bytes
  * @param timing - see MachineOptions
  */
@@ -109,8 +108,8 @@ export function loadCycles(bytes: number, blocks: number): number {
 }
 
 /**
- * Cycles of a store, unified buffer → global memory: autofuse `Store`; rows of up to 512 bytes that are no whole datablocks go at two bytes
- * a cycle (`StoreUnaligned`, S / 2 + 1.3; of shorter ones than 32 bytes see {@link ASSUMPTIONS}).
+ * Cycles of a store, unified buffer → global memory: autofuse `Store`. Rows of up to 512 bytes that are no whole datablocks take a
+ * cycle for two bytes (`StoreUnaligned`, S / 2 + 1.3; for rows shorter than 32 bytes see {@link ASSUMPTIONS}).
  *
  * @param bytes - of the whole instruction
  * @param rowBytes - of one of its rows
@@ -134,82 +133,67 @@ export const HEADS = /* @__PURE__ */ Object.freeze({
 export const SCALAR_UB = 33.5 / 3;
 /** Cycles of GetValue on global memory that misses the cache, see {@link ASSUMPTIONS}. */
 export const SCALAR_MISS = 300;
-/** Cycles to hand one instruction to a queue, see {@link ASSUMPTIONS}. */
+/** Cycles to issue one instruction to a queue, see {@link ASSUMPTIONS}. */
 export const ISSUE = 6;
 /** Instructions that a queue holds, see {@link ASSUMPTIONS}. */
 export const QUEUE_DEPTH = 32;
-/** Bytes that a row of a copy costs at least, see {@link ASSUMPTIONS}. */
+/** The fewest bytes that a row of a copy is charged for, see {@link ASSUMPTIONS}. */
 export const MIN_BURST = 64;
 
-/** What nobody has published, and what the model puts in its place. */
-export const ASSUMPTIONS: readonly Assumption[] = /* @__PURE__ */ Object.freeze([
-  {
-    name: 'scalarUnifiedBuffer',
-    value: 11.17,
-    unit: 'cycles an access',
-    why: 'a loop of GetValue, GetValue, SetValue in f16 takes 33 to 34 cycles an element (derived from measured examples): a third each, loop included',
-  },
-  {
-    name: 'scalarGlobalMiss',
-    value: SCALAR_MISS,
-    unit: 'cycles',
-    why: 'the latency of GetValue on global memory is not published',
-  },
-  {
-    name: 'scalarIssue',
-    value: ISSUE,
-    unit: 'cycles an instruction',
-    why: 'address arithmetic and hand-over by the scalar unit are not published',
-  },
-  {
-    name: 'queueDepth',
-    value: QUEUE_DEPTH,
-    unit: 'instructions',
-    why: 'how many instructions a queue holds before the scalar unit waits is not published',
-  },
-  {
-    name: 'queueOverlap',
-    value: 0,
-    unit: 'cycles',
-    why: 'the published costs of one queue are added up, as autofuse does; overlap within a queue is not modelled',
-  },
-  {
-    name: 'minBurst',
-    value: MIN_BURST,
-    unit: 'bytes a row',
-    why: 'what many short rows in one copy cost is not published: a row counts as at least one line of 64 bytes',
-  },
-  {
-    name: 'unalignedStore',
-    value: BLOCK,
-    unit: 'bytes a row',
-    why: 'the cost of a store that is no whole datablocks is published for one row from 32 to 512 bytes: a shorter row counts as 32, and rows of one copy add up',
-  },
-  {
-    name: 'heads',
-    value: 'from the launch on',
-    unit: '',
-    why: 'when the one-off heads of V, MTE2 and MTE3 run is not published: each delays the first instruction of its queue, all at the same time',
-  },
-  {
-    name: 'writeAfterRead',
-    value: 'ordered',
-    unit: '',
-    why: 'a queue starts its instructions in order: one that writes what an earlier one of the same queue reads is taken to come after it without a barrier',
-  },
-  {
-    name: 'maskedRepeat',
-    value: 'a whole repeat',
-    unit: '',
-    why: 'a repeat with lanes masked out costs as one with all lanes',
-  },
-  { name: 'castBf16', value: 'as f16', unit: '', why: 'autofuse has no figures for Cast with bf16' },
-  { name: 'integerAdds', value: 'as f32', unit: '', why: 'autofuse has no figures for Adds with int32' },
-  { name: 'customPattern', value: 'as the fixed patterns', unit: '', why: 'autofuse has one figure for GatherMask' },
-  {
-    name: 'bankConflicts',
-    value: 'added to the published costs',
-    unit: '',
-    why: 'which layout the published costs were fitted on is not said; conflicts are looked for within a repeat',
-  },
-]);
+/** Unpublished figures, and the model's values for them: name, value, unit, reason. */
+const TABLE: readonly (readonly [name: string, value: number | string, unit: string, why: string])[] = [
+  [
+    'scalarUnifiedBuffer',
+    11.17,
+    'cycles an access',
+    'a loop of GetValue, GetValue, SetValue in f16 takes 33 to 34 cycles an element (from measured examples): a third each',
+  ],
+  ['scalarGlobalMiss', SCALAR_MISS, 'cycles', 'the latency of GetValue on global memory is not published'],
+  [
+    'scalarIssue',
+    ISSUE,
+    'cycles an instruction',
+    'the time of the scalar unit to issue an instruction is not published',
+  ],
+  ['queueDepth', QUEUE_DEPTH, 'instructions', 'how many instructions a queue holds is not published'],
+  ['queueOverlap', 0, 'cycles', 'costs within one queue are added up, as autofuse does: no overlap within a queue'],
+  [
+    'minBurst',
+    MIN_BURST,
+    'bytes a row',
+    'short rows of one copy have no published cost: a row counts as 64 bytes or more',
+  ],
+  [
+    'unalignedStore',
+    BLOCK,
+    'bytes a row',
+    'stores that are no whole datablocks have a published cost for one row of 32 to 512 bytes: a shorter row counts as 32, and rows of one copy add up',
+  ],
+  [
+    'heads',
+    'from the launch on',
+    '',
+    'when the one-off heads of V, MTE2 and MTE3 run is not published: each delays the first instruction of its queue, all at the same time',
+  ],
+  [
+    'writeAfterRead',
+    'ordered',
+    '',
+    'a queue starts its instructions in order: a write after a read in the same queue needs no barrier',
+  ],
+  ['maskedRepeat', 'a whole repeat', '', 'a repeat with masked lanes costs as much as one with all lanes'],
+  ['castBf16', 'as f16', '', 'autofuse has no figures for Cast with bf16'],
+  ['integerAdds', 'as f32', '', 'autofuse has no figures for Adds with int32'],
+  ['customPattern', 'as the fixed patterns', '', 'autofuse has one figure for GatherMask'],
+  [
+    'bankConflicts',
+    'added to the published costs',
+    '',
+    'the memory layout behind the published costs is not known; conflicts are counted within a repeat',
+  ],
+];
+
+/** The model's assumptions about what is not published. */
+export const ASSUMPTIONS: readonly Assumption[] = /* @__PURE__ */ Object.freeze(
+  TABLE.map(([name, value, unit, why]) => ({ name, value, unit, why })),
+);

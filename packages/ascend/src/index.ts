@@ -1,24 +1,27 @@
 /**
- * The Ascend AI Core (architecture 2201) as a model: it computes, it times, it catches.
+ * A model of the Ascend AI Core (architecture 2201): it computes, measures cycles and reports faults.
  *
- * `runRopeKernel` runs the kernels that are here; `launchKernel` runs one of your own, written with {@link AscendC}.
+ * `openAscendModel` opens it as a backend, `runRopeKernel` runs one of its RoPE kernels on your tensors, and `launchKernel` runs your own
+ * kernel, written with {@link AscendC}. `timelineSvg` and `chromeTrace` draw a recorded run.
  *
- * @module @ropewalk/ascend
+ * @module
  */
-export type {
-  AscendC,
-  CopyParams,
-  GatherMaskParams,
-  LaneType,
-  LocalTensor,
-  Mask,
-  RepeatParams,
-  Repeats,
-  TBuf,
-  TPipe,
-  TQue,
+export {
+  type AscendC,
+  type CopyParams,
+  EVEN_LANES,
+  firstLanes,
+  type GatherMaskParams,
+  type LaneType,
+  type LocalTensor,
+  type Mask,
+  ODD_LANES,
+  type RepeatParams,
+  type Repeats,
+  type TBuf,
+  type TPipe,
+  type TQue,
 } from './ascendc.js';
-export { EVEN_LANES, firstLanes, ODD_LANES } from './ascendc.js';
 export { ASSUMPTIONS, CHIPS, CONFLICT_CYCLES, HEADS, UB_BYTES, VECTOR_COSTS } from './costs.js';
 export { MAX_HEAD_DIM } from './kernels/args.js';
 export { runRopeKernel } from './kernels/run.js';
@@ -28,5 +31,25 @@ export { type MeasuredCall, type MeasuredKernel, type MeasureOptions, measureRop
 export { Allocation, GlobalTensor } from './memory.js';
 export { type AscendModelOptions, type AscendModelRunner, ascendModelRunner, openAscendModel } from './runner.js';
 export { chromeTrace } from './timeline/chrome-trace.js';
-export { timelineSvg } from './timeline/svg.js';
-export * from './trace.js';
+export { type TimelineOptions, timelineSvg } from './timeline/svg.js';
+export {
+  type Assumption,
+  type BlockRun,
+  type Bottleneck,
+  type BufferEntry,
+  type ByteCounts,
+  type ChipName,
+  type Finding,
+  type FindingKind,
+  type GlobalView,
+  type InstructionRecord,
+  type KernelName,
+  type KernelRun,
+  type MachineOptions,
+  type Overlap,
+  type Pairing,
+  type PerQueue,
+  QUEUES,
+  type QueueName,
+  type RopeKernelOptions,
+} from './trace.js';

@@ -17,10 +17,8 @@ export function f16Table(): Float32Array {
 }
 
 /**
- * Rounds to f16, to nearest even, by way of f32: sums and products of two f16 round alike with and without that stop, because f32 has
- * at least twice the bits of f16 and two more. Several times faster than core's general conversion, and tested against it.
- *
- * @param value - a sum or product of two f16, or any f32
+ * Rounds a sum or product of two f16, or any f32, to f16, to nearest even. It first rounds to f32, which does not change the result,
+ * because f32 has at least twice the bits of f16 and two more. Several times faster than the general conversion, and tested against it.
  */
 export function toF16(value: number): number {
   single[0] = value;
@@ -30,7 +28,7 @@ export function toF16(value: number): number {
   if (magnitude > 0x7f800000) return 0x7e00 | sign;
   if (magnitude >= 0x47800000) return sign | 0x7c00;
   if (magnitude < 0x38800000) {
-    // Adding 0.5 moves an f16 subnormal to the last bits of an f32 whose unit is that of f16's subnormals.
+    // Adding 0.5 moves an f16 subnormal to the last bits of an f32 with the same unit.
     single[0] = Math.abs(single[0]!) + 0.5;
     return sign | (bits[0]! - 0x3f000000);
   }

@@ -1,5 +1,5 @@
 /**
- * A kernel on data of its own, and how far its output lies from the exact one.
+ * Runs a kernel on random data, and measures how far its output is from the exact one.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import { runReference } from 'ropewalk/reference';
 import { runRopeKernel } from './kernels/run.js';
 import type { ChipName, KernelName, KernelRun } from './trace.js';
 
-/** A RoPE to measure. */
+/** The RoPE of {@link measureRopeKernel}. */
 export interface MeasuredCall {
   /** batch, seq, heads, head_dim. */
   readonly shape: readonly [batch: number, seq: number, heads: number, headDim: number];
@@ -25,16 +25,16 @@ export interface MeasuredCall {
   readonly tableLen: number;
 }
 
-/** How to measure. */
+/** Options of {@link measureRopeKernel}. */
 export interface MeasureOptions {
   readonly chip?: ChipName;
   /** Keep the instructions of block 0, for a timeline. */
   readonly record?: boolean;
-  /** Told how many blocks are done. */
+  /** Called after each block with the number of blocks done and of all blocks. */
   readonly onBlock?: (done: number, total: number) => void;
 }
 
-/** A kernel's run, and how far its y lies from the exact one. */
+/** A kernel's run, and how far its y is from the exact one. */
 export interface MeasuredKernel {
   readonly run: KernelRun;
   /** Rows of y, one for each batch, token and head. */
@@ -51,10 +51,10 @@ const ROUNDOFF = { f16: 2 ** -11, bf16: 2 ** -8, f32: 2 ** -24 } as const;
 /**
  * Runs a kernel on the modelled AI Core with seeded random data, and compares its output with the float64 reference.
  *
- * @param kernel - one of the kernels here
+ * @param kernel - the kernel to run
  * @param call - shape, dtype, pairing and tables
  * @param options - chip, record, onBlock
- * @throws {RopewalkError} for a call that the kernel does not take
+ * @throws {RopewalkError} UNSUPPORTED for a call that the kernel does not take; as runRopeKernel otherwise
  */
 export function measureRopeKernel(
   kernel: KernelName,

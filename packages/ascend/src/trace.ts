@@ -1,5 +1,5 @@
 /**
- * What a run on the modelled AI Core says: instructions, cycles, bytes, the unified buffer and the findings. Types only.
+ * The report of a run on the modelled AI Core: instructions, cycles, bytes, the unified buffer and the findings; and the options.
  *
  * Every time is in cycles of the core's clock; every address and size in bytes.
  *
@@ -9,34 +9,34 @@ import type { FloatDtype, HostArray } from 'ropewalk';
 
 /** The queues of a vector core: scalar, vector, global memory → unified buffer, unified buffer → global memory. */
 export type QueueName = 'S' | 'V' | 'MTE2' | 'MTE3';
-/** All queues, in the order in which they are shown. */
+/** All queues, in the order of reports. */
 export const QUEUES: readonly QueueName[] = /* @__PURE__ */ Object.freeze(['S', 'V', 'MTE2', 'MTE3'] as const);
 
-/** The chips whose core, clock and cache are known. */
+/** The chips that are modelled. */
 export type ChipName = '910B3' | '910B4';
 
-/** The kernels that are here. */
+/** The RoPE kernels: `seed` is the baseline. */
 export type KernelName = 'seed' | 'correct' | 'fast';
 
-/** How two neighbouring elements are paired: (2j, 2j + 1), GPT-J; or (j, j + half), GPT-NeoX. */
+/** How elements are paired: (2j, 2j + 1), GPT-J; or (j, j + half), GPT-NeoX. */
 export type Pairing = 'interleaved' | 'half';
 
 /**
  * What a finding is about.
  *
  * - `gm-over-read`, `gm-over-write`: an access reaches past a tensor in global memory
- * - `gm-unallocated`: as above, past the memory that holds the tensor: on the device whatever lies there
- * - `unaligned`: an address or length that the instruction does not take
- * - `before-dequeue`: a queue's buffer used before it was taken out by DeQue, or after FreeTensor, or at a step out of order
- * - `no-free-buffer`: AllocTensor or DeQue that would wait for ever: the kernel hangs
- * - `deadlock`: WaitFlag for a flag that nobody set
+ * - `gm-unallocated`: as above, past the memory that holds the tensor; the device would access whatever is there
+ * - `unaligned`: an address or length that the instruction does not allow
+ * - `before-dequeue`: a queue's buffer is used before DeQue, after FreeTensor, or in another wrong state
+ * - `no-free-buffer`: AllocTensor or DeQue would wait for ever: the kernel hangs
+ * - `deadlock`: WaitFlag waits for a flag that is never set
  * - `overflow`: an instruction reads or writes past its buffer, into a neighbour's
- * - `race`: two accesses of the same bytes, at least one a write, that no event, barrier or queue orders
+ * - `race`: no event, barrier or queue orders two accesses of the same bytes, of which at least one is a write
  * - `too-many-buffers`: more than 64 buffers
  * - `ub-capacity`: the buffers do not fit the unified buffer
- * - `unsupported-dtype`: an instruction that this architecture lacks for the dtype
- * - `coverage`: rows of y that no instruction ever wrote
- * - `wrong-operand`: a kernel that takes what it should not (positions of another batch, say)
+ * - `unsupported-dtype`: this architecture does not have the instruction for the dtype
+ * - `coverage`: some rows of y were never written
+ * - `wrong-operand`: the kernel uses the wrong data, such as positions of another batch
  */
 export type FindingKind =
   | 'gm-over-read'
@@ -54,7 +54,7 @@ export type FindingKind =
   | 'coverage'
   | 'wrong-operand';
 
-/** A fault of a kernel, found by running it; equal ones of one line are counted, not repeated. */
+/** A fault of a kernel, found by running it. Equal faults of one line are counted, not repeated. */
 export interface Finding {
   readonly kind: FindingKind;
   /** A sentence with the numbers of the first occurrence. */
@@ -69,16 +69,16 @@ export interface Finding {
   readonly fatal: boolean;
 }
 
-/** One instruction of a recorded block; successive scalar accesses of one line are one entry with a count. */
+/** One instruction of a recorded block. Successive scalar accesses of one line are one entry with a count. */
 export interface InstructionRecord {
   /** Position in the block's program order. */
   readonly index: number;
   readonly queue: QueueName;
-  /** AscendC's name: `DataCopyPad`, `GatherMask`; of a run of scalar accesses all its names: `GetValue, SetValue`. */
+  /** AscendC's name: `DataCopyPad`; all names of a run of scalar accesses: `GetValue, SetValue`. */
   readonly name: string;
   /** The kernel's statement, `compute: Mul(tmp_odd1, tmp_odd, cos)`. */
   readonly line: string;
-  /** When the scalar unit handed it over. */
+  /** When the scalar unit issued it. */
   readonly issue: number;
   readonly start: number;
   readonly end: number;
@@ -88,7 +88,7 @@ export interface InstructionRecord {
   readonly bytes: number;
   /** Elements computed or moved. */
   readonly elements: number;
-  /** What it waited for last, when it could not start at its issue nor right after its queue's previous instruction. */
+  /** What it waited for, where it could not start at its issue or right after the previous instruction of its queue. */
   readonly waitsFor?: { readonly why: string; readonly index?: number };
   /** Extra cycles from conflicts of the unified buffer's banks. */
   readonly conflictCycles: number;
@@ -97,7 +97,7 @@ export interface InstructionRecord {
 /** A number of cycles for each queue. */
 export type PerQueue = { readonly [Q in QueueName]: number };
 
-/** How long pairs of queues worked at the same time, and how long none or several did. */
+/** How long several queues worked at the same time. */
 export interface Overlap {
   /** Cycles in which at least one of MTE2, V, MTE3, S worked. */
   readonly any: number;
@@ -126,7 +126,7 @@ export interface BlockRun {
 
 /** Bytes over the whole run. */
 export interface ByteCounts {
-  /** Global memory → unified buffer, as the copies ask for it. */
+  /** Global memory → unified buffer. */
   readonly load: number;
   /** Unified buffer → global memory. */
   readonly store: number;
@@ -134,7 +134,7 @@ export interface ByteCounts {
   readonly scalar: number;
   /** Load by tensor: `x`, `sin`, `cos`; store: `y`. */
   readonly byTensor: { readonly [tensor: string]: number };
-  /** The least that any kernel must move for the same rows: x once, each table row that is used once, y once. */
+  /** The fewest bytes that any kernel must move for the same rows: x once, each used table row once, y once. */
   readonly least: { readonly load: number; readonly store: number };
 }
 
@@ -151,7 +151,7 @@ export interface BufferEntry {
   readonly num: number;
 }
 
-/** A figure that the model states because nothing published gives it. */
+/** An assumption of the model about something that is not published. */
 export interface Assumption {
   readonly name: string;
   readonly value: number | string;
@@ -159,7 +159,7 @@ export interface Assumption {
   readonly why: string;
 }
 
-/** What takes the time. */
+/** What limits the speed of a run. */
 export interface Bottleneck {
   /** The queue that is busiest, or `start` when the one-off heads are longer than the work. */
   readonly what: QueueName | 'start';
@@ -171,7 +171,7 @@ export interface Bottleneck {
   readonly advice: string;
 }
 
-/** All that a run on the model says. */
+/** The report of a run on the model. */
 export interface KernelRun {
   readonly kernel: KernelName | string;
   readonly dtype: FloatDtype;
@@ -187,7 +187,7 @@ export interface KernelRun {
   readonly busy: PerQueue;
   /** The one-off heads inside `cycles`. */
   readonly heads: PerQueue & { readonly operator: number };
-  /** Rows (a head of a token, or a head row) that the kernel really wrote, and that it should have. */
+  /** Rows (a head of a token) that the kernel wrote, and that it should have written. */
   readonly rows: { readonly written: number; readonly wanted: number };
   /** `cycles` over the rows written. */
   readonly cyclesPerRow: number;
@@ -199,7 +199,7 @@ export interface KernelRun {
     readonly used: number;
     readonly buffers: readonly BufferEntry[];
   };
-  /** Repeats that met in a bank. Writes cannot meet while a repeat's datablocks lie side by side, as in all instructions here. */
+  /** Repeats whose operands met in a bank. Writes of one repeat cannot meet, because its datablocks lie side by side. */
   readonly bankConflicts: {
     readonly readRead: number;
     readonly readWrite: number;
@@ -226,7 +226,7 @@ export interface GlobalView {
   readonly offset?: number;
 }
 
-/** How the machine is set up. */
+/** Options of the modelled chip. */
 export interface MachineOptions {
   /** 910B3 unless given. */
   readonly chip?: ChipName;
@@ -241,7 +241,7 @@ export interface MachineOptions {
    * (a repeat a cycle + head, as the Add of 64 repeats was measured). Bank conflicts come on top of both.
    */
   readonly vectorTiming?: 'published' | 'repeats';
-  /** Keep looking for races; on unless given. */
+  /** Whether to look for races; true unless given. */
   readonly checkRaces?: boolean;
 }
 
@@ -260,11 +260,11 @@ export interface RopeKernelOptions {
   readonly sin: HostArray;
   /** As `sin`. */
   readonly cos: HostArray;
-  /** Leading elements of each head that turn, even; the rest is copied. The whole head unless given. */
+  /** Leading elements of each head that rotate, an even number; the rest is copied. The whole head unless given. */
   readonly rotaryDim?: number;
   readonly machine?: MachineOptions;
   /** Keep the instructions of these blocks: all, none (the default), or a list. */
   readonly record?: boolean | readonly number[];
-  /** Told the blocks that are done and all there are, after each. */
+  /** Called after each block with the number of blocks done and of all blocks. */
   readonly onBlock?: (done: number, total: number) => void;
 }

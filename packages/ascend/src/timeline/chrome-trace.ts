@@ -9,7 +9,7 @@ import { type KernelRun, QUEUES } from '../trace.js';
 /**
  * Writes the recorded blocks: a process for each block, a thread for each queue, times in microseconds at the chip's clock.
  *
- * @param run - recorded; blocks without a record are left out
+ * @param run - of a kernel with `record`; blocks without a record are left out
  * @returns JSON
  */
 export function chromeTrace(run: KernelRun): string {
@@ -23,29 +23,9 @@ export function chromeTrace(run: KernelRun): string {
       events.push({ ph: 'M', name: 'thread_name', pid, tid, args: { name: queue } });
       events.push({ ph: 'M', name: 'thread_sort_index', pid, tid, args: { sort_index: tid } });
     }
-    for (const {
-      queue,
-      name,
-      line,
-      start,
-      end,
-      issue,
-      bytes,
-      elements,
-      count,
-      waitsFor,
-      conflictCycles,
-    } of block.instructions) {
-      const args = {
-        line,
-        bytes,
-        elements,
-        count,
-        issueCycle: issue,
-        startCycle: start,
-        endCycle: end,
-        conflictCycles,
-      };
+    for (const { queue, name, start, end, issue, waitsFor, ...rest } of block.instructions) {
+      const { line, bytes, elements, count, conflictCycles } = rest;
+      const cycles = { issueCycle: issue, startCycle: start, endCycle: end, conflictCycles };
       events.push({
         ph: 'X',
         name,
@@ -54,7 +34,7 @@ export function chromeTrace(run: KernelRun): string {
         tid: QUEUES.indexOf(queue),
         ts: microseconds(start),
         dur: microseconds(end - start),
-        args: waitsFor ? { ...args, waitsFor: waitsFor.why } : args,
+        args: { line, bytes, elements, count, ...cycles, waitsFor: waitsFor?.why },
       });
     }
   }

@@ -6,7 +6,7 @@
 import { escapeMarkup, refuse } from 'ropewalk/backend';
 import { type InstructionRecord, type KernelRun, QUEUES, type QueueName } from '../trace.js';
 
-/** What part of a run is drawn. */
+/** Options of {@link timelineSvg}: the cycles to draw. */
 export interface TimelineOptions {
   /** First cycle; where the block's first instruction starts unless given. */
   readonly from?: number;
@@ -14,7 +14,7 @@ export interface TimelineOptions {
   readonly to?: number;
 }
 
-/** Vector instructions and copies that stay readable side by side: three rows of the seed kernel, some tiles of the fast one. */
+/** Vector instructions and copies that are still readable side by side: three rows of the baseline, some tiles of the fast kernel. */
 const FIRST_INSTRUCTIONS = 36;
 
 const WIDTH = 1200;
@@ -26,13 +26,8 @@ const GAP = 10;
 /** Pixels of a character at the size of the bars' labels. */
 const CHARACTER = 6.2;
 
-const WHAT: Readonly<Record<QueueName, string>> = {
-  S: 'scalar',
-  V: 'vector',
-  MTE2: 'load',
-  MTE3: 'store',
-};
-/** One for each instruction, the same in every picture; relatives have one hue. */
+const WHAT: Readonly<Record<QueueName, string>> = { S: 'scalar', V: 'vector', MTE2: 'load', MTE3: 'store' };
+/** One for each instruction, the same in every picture; similar instructions have similar hues. */
 const COLOURS: Readonly<Record<string, string>> = {
   DataCopy: '#0d4f80',
   DataCopyPad: '#1b6ca8',
@@ -55,10 +50,10 @@ const OTHER = '#444444';
 /**
  * Draws one block.
  *
- * @param run - with the slowest block recorded, or any other
- * @param options - which cycles
+ * @param run - of a kernel with `record`; the slowest block is drawn if it is recorded, otherwise the first that is
+ * @param options - the cycles to draw
  * @returns an SVG document
- * @throws {RopewalkError} RANGE for cycles that make no picture
+ * @throws {RopewalkError} RANGE for cycles that are out of order or too large
  */
 export function timelineSvg(run: KernelRun, options: TimelineOptions = {}): string {
   const block = run.blocks[run.slowest]?.instructions
@@ -108,7 +103,7 @@ export function timelineSvg(run: KernelRun, options: TimelineOptions = {}): stri
   ].join('\n');
 }
 
-/** Cycles far past any run are no picture either: their ticks are too close to be told apart as numbers. */
+/** Very large cycles are refused: their ticks could not be told apart as numbers. */
 function checkCycle(key: 'from' | 'to', cycle: number, least: number): void {
   const good = Number.isFinite(cycle) && cycle <= 2 ** 40 && (key === 'from' ? cycle >= least : cycle > least);
   if (!good) refuse('RANGE', `aicore: ${key}`, `a cycle ${key === 'from' ? '>=' : '>'} ${least} and <= 2^40`, cycle);
@@ -171,7 +166,7 @@ function percent(part: number, whole: number): string {
   return whole > 0 ? `${Math.round((100 * part) / whole)} %` : '0 %';
 }
 
-/** Coordinates in hundredths: enough for any screen. */
+/** A coordinate, rounded to hundredths. */
 function f(n: number): string {
   return String(Number(n.toFixed(2)));
 }
