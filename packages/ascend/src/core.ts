@@ -6,7 +6,7 @@
  *
  * @module
  */
-import { readName, refuse } from 'ropewalk/backend';
+import { checkInteger, readName, refuse } from 'ropewalk/backend';
 import {
   CACHE_LINE,
   CHIPS,
@@ -165,8 +165,7 @@ export function readChip(options: MachineOptions): { chip: ChipName; cores: numb
   const chip = readName(options.chip ?? '910B3', ['910B3', '910B4'], 'aicore: chip');
   const most = CHIPS[chip].cores;
   const { cores = most } = options;
-  if (!Number.isInteger(cores) || cores < 1 || cores > most)
-    refuse('RANGE', 'aicore: cores', `an integer in [1, ${most}]`, cores);
+  checkInteger(cores, 'aicore: cores', 1, most);
   return { chip, cores };
 }
 

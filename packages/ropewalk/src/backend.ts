@@ -52,7 +52,6 @@ export {
   checkBytes,
   checkInteger,
   checkName,
-  checkPositive,
   fitsFloat32,
   readField,
   reading,
@@ -61,7 +60,7 @@ export {
   readOptional,
   readOptions,
 } from './core/arguments.js';
-export { checkWeight, readBlocks } from './core/blocks.js';
+export { readBlocks } from './core/blocks.js';
 export { arrayOver, asHostArray, bitsOf, dtypeOfArray, loadNumber, newArray, storeNumber } from './core/dtypes.js';
 export { fail, refuse, show } from './core/errors.js';
 export { Fields } from './core/fields.js';

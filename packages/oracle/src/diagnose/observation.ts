@@ -14,7 +14,7 @@ import {
   Tensor,
   tensorFrom,
 } from 'ropewalk';
-import { hostOf, readIntegers, readList, readOptions, refuse } from 'ropewalk/backend';
+import { checkInteger, hostOf, readIntegers, readList, readOptions, refuse } from 'ropewalk/backend';
 import { UNIT_ROUNDOFF } from '../tolerance.js';
 
 /** A run of a kernel. Tensors in host memory, only read. */
@@ -162,9 +162,7 @@ function shapeOfPositions(
   { batch, seq, numAxes }: { batch: number; seq: number; numAxes: number | undefined },
   where: string,
 ): [numAxes: number, own: boolean] {
-  if (numAxes !== undefined && !(Number.isInteger(numAxes) && numAxes >= 1 && numAxes <= 4)) {
-    refuse('RANGE', 'diagnose: numAxes', 'an integer in [1, 4]', numAxes);
-  }
+  if (numAxes !== undefined) checkInteger(numAxes, 'diagnose: numAxes', 1, 4);
   const wanted = numAxes ?? 1;
   const forms = [
     `[${seq}]`,
