@@ -208,8 +208,7 @@ type Draft = Omit<DecoderConfig, 'headDim' | 'layers' | 'notes'> & {
 /** Reads RoPE, and checks what must hold between the fields. */
 function finish(fields: Fields, read: RopeReader, { windowsOf, notes = [], ...draft }: Draft): DecoderConfig {
   const { numHeads, numKvHeads, maxContext } = draft;
-  // The last answer is kept: sessions of one size are opened again and again, and share tables by the identity of a
-  // spec.
+  // The last answer is kept, because sessions of the same size share tables by the identity of their specs.
   let last: { context: number; rope: ModelRope } | undefined;
   const ropes: RopeReader = (context) => {
     if (last?.context !== context) last = { context, rope: read(context) };
