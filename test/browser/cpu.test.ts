@@ -1,6 +1,6 @@
 /**
- * The cpu backend in a real browser, from the built package: on a plain page, on an isolated one with workers, under a strict
- * Content-Security-Policy, bundled, and where workers or WebAssembly cannot be had.
+ * The cpu backend in a real browser, from the built package: on a plain page, on an isolated one with workers, under a
+ * strict Content-Security-Policy, bundled, and where workers or WebAssembly cannot be had.
  */
 import assert from 'node:assert/strict';
 import { cpSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
@@ -193,7 +193,8 @@ describe('the cpu backend in Chromium', { skip: noBrowser, timeout: 600_000 }, (
     });
   }
 
-  // esbuild and Rollup leave `new URL('./worker.js', import.meta.url)` as it is: the bundle looks for worker.js beside itself.
+  // esbuild and Rollup leave `new URL('./worker.js', import.meta.url)` as it is: the bundle looks for worker.js beside
+  // itself.
   for (const bundle of [bundleWithEsbuild, bundleWithRollup]) {
     const name = bundle === bundleWithEsbuild ? 'esbuild' : 'Rollup';
     test(`bundled by ${name}: workers compute with worker.js beside the bundle; without it one thread does, and says so`, async () => {

@@ -1,4 +1,7 @@
-/** The WebGPU backend in a real browser, on Chromium's software adapter: from the built package, without a bundler and through one. */
+/**
+ * The WebGPU backend in a real browser, on Chromium's software adapter: from the built package, without a bundler and
+ * through one.
+ */
 import assert from 'node:assert/strict';
 import { cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -51,7 +54,10 @@ describe('the webgpu backend in Chromium', { skip: noBrowser, timeout: 600_000 }
     assert.match(report.capabilities.description, /^WebGPU on google swiftshader/i);
   });
 
-  /** Asserts that the page computed what cpu computes, met a loss with an error that says what to do, and went on with a new device. */
+  /**
+   * Asserts that the page computed what cpu computes, met a loss with an error that says what to do, and went on with a
+   * new device.
+   */
   function assertSurvived({ opened, different, reading, running, survived }: Report): void {
     assert.equal(opened, 'accepted');
     assert.equal(different, 0);

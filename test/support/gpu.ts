@@ -32,8 +32,8 @@ let shared: Promise<WebgpuBackend> | undefined;
 after(async () => (await shared)?.dispose());
 
 /**
- * The webgpu backend that test files share: a software adapter takes up to two seconds of CPU to compile a kernel, and each device compiles its
- * own. Tests that lose the device, fill its memory or dispose of it open one of their own.
+ * The webgpu backend that test files share: a software adapter takes up to two seconds of CPU to compile a kernel, and
+ * each device compiles its own. Tests that lose the device, fill its memory or dispose of it open one of their own.
  */
 export function sharedWebgpu(): Promise<WebgpuBackend> {
   shared ??= openWebgpu({}, runReference);

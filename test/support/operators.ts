@@ -1,6 +1,6 @@
 /**
- * What tests of operators share, whatever backend runs them: tensors in every layout, values of every kind, and the comparison with the
- * float64 reference.
+ * What tests of operators share, whatever backend runs them: tensors in every layout, values of every kind, and the
+ * comparison with the float64 reference.
  *
  * Gaps between elements are NaN: one that is read spoils the result, one that is written shows.
  */
@@ -163,8 +163,8 @@ export interface Trial {
   /** Bit n: given n lies in the backend's memory. */
   readonly owned: number;
   /**
-   * How far an element may be off before its last rounding: given the float64 result; then what comes out must lie between the two ends
-   * rounded to the dtype. Without it the bits of the reference are wanted.
+   * How far an element may be off before its last rounding: given the float64 result; then what comes out must lie
+   * between the two ends rounded to the dtype. Without it the bits of the reference are wanted.
    */
   readonly error?: (exact: number, n: number, out: number) => number;
   /** The numbers wanted, instead of the reference's; to the bit, except that any NaN will do. */
@@ -213,7 +213,10 @@ export const tensorAt = (given: Given, n: number): Tensor => given[n] as Tensor;
 /** A trial, but for where its tensors lie. */
 export type Shared = Omit<Trial, 'owned'>;
 
-/** a + b, to the bit: f32 has 24 bits >= 2·11 + 2, so a sum of two f16 or bf16 that is rounded to f32 and then again is rounded once (Figueroa 1995). */
+/**
+ * a + b, to the bit: f32 has 24 bits >= 2·11 + 2, so a sum of two f16 or bf16 that is rounded to f32 and then again is
+ * rounded once (Figueroa 1995).
+ */
 export const addTrial = (given: Given): Shared => ({
   given,
   outs: [2],
@@ -250,7 +253,10 @@ export function indexOf(count: number, rows: number, seed: number): Tensor {
   return tensorFrom(Int32Array.from({ length: count }, () => Math.floor(random() * rows)));
 }
 
-/** Blocks of any bytes, but with small scales, some of them below f16's normal numbers; the first starts at byte `lead` of its memory. */
+/**
+ * Blocks of any bytes, but with small scales, some of them below f16's normal numbers; the first starts at byte `lead`
+ * of its memory.
+ */
 export function blocksOf(format: BlockFormat, n: number, k: number, seed: number, lead = 0): BlockTensor {
   const random = randomness(seed);
   const length = ((n * k) / 32) * BLOCK_BYTES[format];
@@ -279,7 +285,10 @@ export function pair(
   return [a, b, out];
 }
 
-/** The largest error seen, in units of what was allowed: printed at the end when WORST is set, to keep tolerances honest. */
+/**
+ * The largest error seen, in units of what was allowed: printed at the end when WORST is set, to keep tolerances
+ * honest.
+ */
 const worst = new Map<string, number>();
 let label = '';
 
@@ -490,7 +499,9 @@ export function toBits(value: number): number {
   return singleBits[0]!;
 }
 
-/** All numbers of a 16-bit dtype, all ties between them and both neighbours of each tie, as f32; and what is no number. */
+/**
+ * All numbers of a 16-bit dtype, all ties between them and both neighbours of each tie, as f32; and what is no number.
+ */
 export function tiesOf(dtype: 'f16' | 'bf16'): number[] {
   const values: number[] = [];
   if (dtype === 'bf16') {

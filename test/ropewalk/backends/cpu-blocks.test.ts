@@ -1,6 +1,6 @@
 /**
- * A few rows times quantised weights on cpu: x is split into integers that keep 31 bits of it, so what matters is where that is exact,
- * how far off it is elsewhere, and which rows are left to f32.
+ * A few rows times quantised weights on cpu: x is split into integers that keep 31 bits of it, so what matters is where
+ * that is exact, how far off it is elsewhere, and which rows are left to f32.
  */
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
@@ -57,7 +57,8 @@ function expected({ x, k, n, weight, scale }: Case): { value: number; bound: num
         products += Math.abs(weight(row, i) * x[r * k + i]!);
       }
       value += d * sum;
-      // x is within 2⁻³¹ of the block's largest; the two halves, the scales' product and one sum a block are rounded to f32.
+      // x is within 2⁻³¹ of the block's largest; the two halves, the scales' product and one sum a block are rounded to
+      // f32.
       bound += Math.abs(d) * (weights * largest * 2 ** -31 + products * UNIT_ROUNDOFF.f32 * (8 + k / 32));
     }
     return { value, bound };

@@ -1,8 +1,10 @@
 /**
- * The backend `cpu` against the float64 reference: every operator, f32, f16 and bf16, over layouts, sizes and special values.
+ * The backend `cpu` against the float64 reference: every operator, f32, f16 and bf16, over layouts, sizes and special
+ * values.
  *
- * Each trial runs on one thread and on two, which must agree to the bit, with the module that `auto` takes and with simd128; its tensors
- * lie in host memory, in the backend's, or in both. Gaps between elements are NaN: one that is read spoils the result, one that is written shows.
+ * Each trial runs on one thread and on two, which must agree to the bit, with the module that `auto` takes and with
+ * simd128; its tensors lie in host memory, in the backend's, or in both. Gaps between elements are NaN: one that is
+ * read spoils the result, one that is written shows.
  */
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
@@ -136,7 +138,9 @@ const inHost = (tensor: Tensor): Tensor =>
   tensorFrom(tensor.storage.read() as never, { ...tensor, dtype: tensor.dtype });
 const storageBits = (tensor: Tensor) => bitsOf(tensor.storage.read() as never);
 
-/** The bits of a storage with every NaN the same: WebAssembly leaves open which sign and payload arithmetic gives it. */
+/**
+ * The bits of a storage with every NaN the same: WebAssembly leaves open which sign and payload arithmetic gives it.
+ */
 function oneNaN(tensor: Tensor) {
   const bits = storageBits(tensor);
   if (isFloat(tensor.dtype)) {
@@ -323,8 +327,8 @@ describe('conversions', () => {
 const roundings = (all: number, dtype: FloatDtype): number => (dtype === 'f32' ? all - 1 : all) * U;
 
 /**
- * SwiGLU: e^x within 2 ulp (4 u), one sum, one quotient, two products: 8 u in all; seen: 3.4 before the last. e^−|gate| below 2^-126 is a subnormal,
- * whole to 2^-149, within 2 of its units; so is gate · e^−|gate|, before up multiplies it.
+ * SwiGLU: e^x within 2 ulp (4 u), one sum, one quotient, two products: 8 u in all; seen: 3.4 before the last. e^−|gate|
+ * below 2^-126 is a subnormal, whole to 2^-149, within 2 of its units; so is gate · e^−|gate|, before up multiplies it.
  */
 const swigluError = (dtype: FloatDtype, gate: number, up: number, exact: number): number =>
   roundings(8, dtype) * Math.abs(exact) + Math.abs(up) * (Math.abs(gate) * 2 ** -148 + 2 ** -149) + 2 ** -149;
@@ -361,8 +365,8 @@ describe('swiglu', () => {
 });
 
 /**
- * RMS norm: the factor is exact to float64 and rounded to f32 once, then two products: 3 u; seen: 1.8 before the last. A factor or a product below 2^-126
- * is a subnormal, whole to 2^-149: half of that, times what it is multiplied with.
+ * RMS norm: the factor is exact to float64 and rounded to f32 once, then two products: 3 u; seen: 1.8 before the last.
+ * A factor or a product below 2^-126 is a subnormal, whole to 2^-149: half of that, times what it is multiplied with.
  */
 const normError = (dtype: FloatDtype, exact: number, x: number, w: number): number =>
   1.001 * roundings(3, dtype) * Math.abs(exact) + Math.abs(w) * (Math.abs(x) + 1) * 2 ** -150 + 2 ** -150;
@@ -769,10 +773,10 @@ describe('rope', () => {
 });
 
 /**
- * A sum of k products in f32, each product rounded or fused into the sum: k roundings, and by the theorem an error of at most
- * k·u·Σ|products| and one more for the bias. Roundings go both ways and nearly cancel, so that for large k far less is seen: 3.7·u·Σ at
- * most (770 rows of 70 products). What is allowed is the smaller of the theorem and 6·u·Σ|products|; x or W rounded to f16 or bf16 on
- * the way would not pass.
+ * A sum of k products in f32, each product rounded or fused into the sum: k roundings, and by the theorem an error of
+ * at most k·u·Σ|products| and one more for the bias. Roundings go both ways and nearly cancel, so that for large k far
+ * less is seen: 3.7·u·Σ at most (770 rows of 70 products). What is allowed is the smaller of the theorem and
+ * 6·u·Σ|products|; x or W rounded to f16 or bf16 on the way would not pass.
  */
 const dotError = (k: number, products: number): number => Math.min(6, k + 1) * U * products + (k + 1) * 2 ** -149;
 
@@ -855,7 +859,8 @@ describe('linear', () => {
     const values = [NaN, Infinity, -Infinity, 2 ** -24, -(2 ** -15), 65504, 0, -0];
     for (const k of [16, 32, 37]) {
       for (const value of values) {
-        // Row n has the value at place n; x has no zero, so that what infinity times it is does not hang on the order of sums.
+        // Row n has the value at place n; x has no zero, so that what infinity times it is does not hang on the order
+        // of sums.
         const weight = f64Tensor(
           Array.from({ length: k * k }, (_, i) => (i % (k + 1) === 0 ? value : (i % 13) / 8)),
           [k, k],
@@ -949,9 +954,10 @@ describe('linear', () => {
 });
 
 /**
- * Attention: a score is a sum of d products whose roundings nearly cancel: within e = u·Σ|q·k·scale| (see {@link dotError}; there the
- * worst of 100,000 sums counts, here an average over keys). A weight is off by e and by 4 u of the exponential, relative to itself; the
- * weighted average of v by twice that at most, and by a few u of its own sums. A softcap is a quotient of exponentials: e again. Seen: 0.3 of it.
+ * Attention: a score is a sum of d products whose roundings nearly cancel: within e = u·Σ|q·k·scale| (see {@link
+ * dotError}; there the worst of 100,000 sums counts, here an average over keys). A weight is off by e and by 4 u of the
+ * exponential, relative to itself; the weighted average of v by twice that at most, and by a few u of its own sums. A
+ * softcap is a quotient of exponentials: e again. Seen: 0.3 of it.
  */
 const attentionError = (scores: number, capped: boolean, largest: number): number =>
   ((capped ? 4 : 2) * scores + 8) * U * largest + 2 ** -149;
@@ -1019,7 +1025,8 @@ describe('self_attention', () => {
     d: fc.oneof(size(0, 9), fc.constantFrom(16, 31, 64)),
     dv: fc.oneof(size(0, 9), fc.constantFrom(12, 16, 31)),
   });
-  // Wider than a block of 96 keys: then the first block hides nothing from the first query, but something from the last.
+  // Wider than a block of 96 keys: then the first block hides nothing from the first query, but something from the
+  // last.
   const spans = maybe(fc.oneof(size(1, 50), size(97, 120)));
   const options = fc.oneof(
     fc.record({ causal: fc.constant(true), window: spans, softcap: maybe(size(1, 50)), scale: maybe(size(-2, 2)) }),

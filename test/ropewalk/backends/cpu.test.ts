@@ -1,4 +1,7 @@
-/** What the cpu backend promises beside right results: bits, threads, memory, and an end. Its operators: cpu-operators.test.ts. */
+/**
+ * What the cpu backend promises beside right results: bits, threads, memory, and an end. Its operators:
+ * cpu-operators.test.ts.
+ */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { cpSync, mkdtempSync, rmSync } from 'node:fs';
@@ -145,7 +148,8 @@ describe('threads', () => {
       'The next call starts new threads.';
     await assert.rejects(
       async () => {
-        // A strided RMS norm works in scratch memory, and that of the workers lies outside the memory here. Sooner or later one claims a chunk.
+        // A strided RMS norm works in scratch memory, and that of the workers lies outside the memory here. Sooner or
+        // later one claims a chunk.
         const rw = new Ropewalk(backend);
         const x = filled(rw, 'f32', [64, 4096], 1).permute([1, 0]);
         const weight = filled(rw, 'f32', [64], 2);
@@ -173,7 +177,7 @@ describe('threads', () => {
   const told = (backend: CpuBackend): Promise<boolean> =>
     until(() => backend.capabilities().notTaken.some((reason) => reason.startsWith('threads: a worker has ended')));
 
-  test('a worker that is killed between calls, again and again: the next call works on two threads, capabilities say what happened', async () => {
+  test('a worker that is killed between calls, again and again: the next call has two threads; capabilities say it', async () => {
     const workers: threads.Worker[] = [];
     const { Worker } = threads;
     threads.Worker = class extends Worker {
@@ -426,7 +430,8 @@ describe('memory', () => {
     const held = backend.launcher.memory.heldBytes;
     const message =
       /^cpu: tensor: this typed array is a view of the backend's own memory, which grew and moved\. Give the tensor/;
-    assert.throws(() => rw.add(view, view, { out: view }), { code: 'DEVICE', message }); // the copy that is staged does not fit
+    // The copy that is staged does not fit.
+    assert.throws(() => rw.add(view, view, { out: view }), { code: 'DEVICE', message });
     assert.equal(backend.launcher.memory.heldBytes, held);
     assert.deepEqual(rw.add(x, x, { out: x }).read(), new Float32Array(10_000).fill(2));
     backend.dispose();

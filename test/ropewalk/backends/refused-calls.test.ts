@@ -1,4 +1,7 @@
-/** What a refused call leaves behind, on every backend: nothing. Memory is as it was, later results are right, no two tensors share memory. */
+/**
+ * What a refused call leaves behind, on every backend: nothing. Memory is as it was, later results are right, no two
+ * tensors share memory.
+ */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { BACKENDS } from '../../../packages/cli/src/backends.js';
@@ -102,7 +105,8 @@ function refusedCalls(rw: Ropewalk): Record<string, () => unknown> {
     onnx.rotaryEmbedding(rw, { X, cos_cache: f32(1, 2, 31), sin_cache: f32(1, 2, 31) });
   calls['aclnn with a table that is no rotation'] = () =>
     cann.aclnnRotaryPositionEmbedding(rw, X, X, X, cann.ACLNN_ROTARY_MODE.half);
-  // A disposed tensor is refused late, in the middle of a call; where memory is the garbage collector's, disposing it does nothing.
+  // A disposed tensor is refused late, in the middle of a call; where memory is the garbage collector's, disposing it
+  // does nothing.
   const gone = rw.upload(counted(64));
   if (gone.storage.owner !== 'host') {
     gone.dispose();

@@ -1,6 +1,6 @@
 /**
- * Attention of the backend `webgpu` against the float64 reference: both kernels, shared and unshared keys, every edge of a tile, layouts,
- * options, and what must not be read.
+ * Attention of the backend `webgpu` against the float64 reference: both kernels, shared and unshared keys, every edge
+ * of a tile, layouts, options, and what must not be read.
  */
 import assert from 'node:assert/strict';
 import { before, describe, test } from 'node:test';
@@ -46,10 +46,11 @@ interface Sizes {
 }
 
 /**
- * A score is a sum of d products whose roundings nearly cancel: within e = u·Σ|q·k·scale|, taken over the query's worst key. Its weight is
- * off by e and by 4 u of the exponential, relative to itself; the weighted average of v by twice that at most. Sums that are scaled anew
- * whenever a larger score comes, or joined from splits, are off by another exponential, 4 u. A softcap is a quotient of exponentials: e
- * again. And 2^-120, because devices may take numbers below 2^-126 for zero.
+ * A score is a sum of d products whose roundings nearly cancel: within e = u·Σ|q·k·scale|, taken over the query's worst
+ * key. Its weight is off by e and by 4 u of the exponential, relative to itself; the weighted average of v by twice
+ * that at most. Sums that are scaled anew whenever a larger score comes, or joined from splits, are off by another
+ * exponential, 4 u. A softcap is a quotient of exponentials: e again. And 2^-120, because devices may take numbers
+ * below 2^-126 for zero.
  */
 const attentionError = (scores: number, capped: boolean, largest: number): number =>
   ((capped ? 4 : 2) * scores + 12) * U * largest + 2 ** -120;
@@ -326,7 +327,8 @@ describe('self_attention on webgpu', { skip: noGpu }, () => {
     });
   });
 
-  // Few kernels, since a software driver takes its time to compile one; the sizes, options and layouts are what is tried.
+  // Few kernels, since a software driver takes its time to compile one; the sizes, options and layouts are what is
+  // tried.
   const some = fc.record({
     batch: size(0, 2),
     seq: fc.oneof(size(0, 6), size(7, 70)),

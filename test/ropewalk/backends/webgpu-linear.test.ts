@@ -93,13 +93,17 @@ interface Trial {
   readonly label: string;
 }
 
-/** The largest error seen, in units of what was allowed: printed at the end when WORST is set, to keep the tolerance honest. */
+/**
+ * The largest error seen, in units of what was allowed: printed at the end when WORST is set, to keep the tolerance
+ * honest.
+ */
 let worst = 0;
 
 /**
- * A sum of k products in f32, each product rounded or fused into the sum, and the bias: off by at most (k + 2)·u·Σ|products|. Roundings go
- * both ways, so that their sum grows as √k (Higham and Mary 2019, doi:10.1137/18M1226312); what is allowed is the smaller of the theorem
- * and (√k + 4)·u·Σ. x or W rounded to f16 or bf16 on the way would not pass. A GPU may take f32's subnormals as zeros.
+ * A sum of k products in f32, each product rounded or fused into the sum, and the bias: off by at most (k +
+ * 2)·u·Σ|products|. Roundings go both ways, so that their sum grows as √k (Higham and Mary 2019,
+ * doi:10.1137/18M1226312); what is allowed is the smaller of the theorem and (√k + 4)·u·Σ. x or W rounded to f16 or
+ * bf16 on the way would not pass. A GPU may take f32's subnormals as zeros.
  */
 const dotError = (k: number, products: number): number =>
   Math.min(Math.sqrt(k) + 4, k + 2) * U * products + (k + 2) * 2 ** -126;
@@ -147,7 +151,10 @@ describe('linear on webgpu', { skip: noGpu }, () => {
     return new Tensor((onDevice ? backend.upload(all) : all).storage, { shape, strides, offset }) as T;
   }
 
-  /** Runs calls one after another, waits for all and compares each. Bit n of `owned`: x, weight, bias or out lies on the device. */
+  /**
+   * Runs calls one after another, waits for all and compares each. Bit n of `owned`: x, weight, bias or out lies on the
+   * device.
+   */
   async function agree(trials: readonly Trial[], owned = (t: number): number => t): Promise<void> {
     const outs = trials.map(({ x, weight, bias, out }, t) => {
       const lies = (n: number): boolean => ((owned(t) >> n) & 1) === 1;
@@ -306,7 +313,7 @@ describe('linear on webgpu', { skip: noGpu }, () => {
           const total = starts[2]! + parts[2]!;
           const all = laid(dtype, [total + m * n * step], DENSE, 3);
           const view = (t: Tensor<FloatDtype>['storage'], p: number, shape: number[], strides?: number[]): Float =>
-            new Tensor(t, { shape, offset: p === 3 ? total : starts[p]!, ...(strides && { strides }) });
+            new Tensor(t, { shape, offset: p === 3 ? total : starts[p]!, strides });
           const views = (t: Float['storage']) =>
             [view(t, 0, [m, k]), view(t, 1, [n, k]), view(t, 2, [n]), view(t, 3, [m, n], [n * step, step])] as const;
           const [x, weight, bias, out] = views(all.storage);

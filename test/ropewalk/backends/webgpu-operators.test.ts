@@ -1,8 +1,10 @@
 /**
- * The backend `webgpu` against the float64 reference: the operators without matrix products, in f32, f16 and bf16, over layouts, sizes and
- * special values. Tensors lie on the device, in host memory of their own, or side by side in one buffer that may be shared.
+ * The backend `webgpu` against the float64 reference: the operators without matrix products, in f32, f16 and bf16, over
+ * layouts, sizes and special values. Tensors lie on the device, in host memory of their own, or side by side in one
+ * buffer that may be shared.
  *
- * WGSL lets a device take numbers below 2^-126 for zero, and software drivers do: where ours does, results may be off by a few of those.
+ * WGSL lets a device take numbers below 2^-126 for zero, and software drivers do: where ours does, results may be off
+ * by a few of those.
  */
 import assert from 'node:assert/strict';
 import { before, describe, test } from 'node:test';
@@ -72,7 +74,10 @@ import {
 } from '../../support/operators.js';
 import { f64Tensor, floats } from '../../support/tensors.js';
 
-/** Where tensors lie: bit n of `owned`: given n is on the device; what is not lies apart, or in one buffer without a gap. */
+/**
+ * Where tensors lie: bit n of `owned`: given n is on the device; what is not lies apart, or in one buffer without a
+ * gap.
+ */
 interface Homes {
   readonly owned: number;
   readonly host: 'apart' | 'one buffer' | 'one shared buffer';
@@ -102,7 +107,10 @@ const SIZES = [0, 1, 2, 3, 5, 7, 8, 64, 65, 100, 1000, 1001];
 
 let backend: WebgpuBackend;
 let rw: Ropewalk;
-/** How far results may be off where the device takes numbers below 2^-126 for zero: a few of those, times what multiplies them. */
+/**
+ * How far results may be off where the device takes numbers below 2^-126 for zero: a few of those, times what
+ * multiplies them.
+ */
 let tiny = 0;
 before(async () => {
   if (noGpu) return;
@@ -246,8 +254,8 @@ describe('add', { skip: noGpu }, () => {
 });
 
 /**
- * SwiGLU: e^x within 4 u, a sum, a quotient of which WGSL promises 2.5 units (5 u), two products: 12 u. What is below 2^-126 on the way
- * may be zero: e^−|gate|, its product with the gate, up, and the product of both.
+ * SwiGLU: e^x within 4 u, a sum, a quotient of which WGSL promises 2.5 units (5 u), two products: 12 u. What is below
+ * 2^-126 on the way may be zero: e^−|gate|, its product with the gate, up, and the product of both.
  */
 const swigluError = (gate: number, up: number, exact: number): number =>
   12 * U * Math.abs(exact) + (Math.abs(up) + 1) * (Math.abs(gate) + 1) * 2 ** -126;
@@ -289,8 +297,9 @@ describe('swiglu', { skip: noGpu }, () => {
 });
 
 /**
- * RMS norm: the mean of squares is a sum whose roundings nearly cancel, within 6 u, of which the root takes half. WGSL promises 3.5 units
- * (7 u) of a root and 2.5 (5 u) of a quotient; then a product, and one by a power of two. Seen: 4 u before the last.
+ * RMS norm: the mean of squares is a sum whose roundings nearly cancel, within 6 u, of which the root takes half. WGSL
+ * promises 3.5 units (7 u) of a root and 2.5 (5 u) of a quotient; then a product, and one by a power of two. Seen: 4 u
+ * before the last.
  */
 const NORM = 16 * U;
 
@@ -658,7 +667,7 @@ describe('rope', { skip: noGpu }, () => {
   }
 
   for (const dtype of ['f16', 'bf16'] as const) {
-    test(`f32 → ${dtype} and back: all numbers, all ties and both neighbours of each; rotated by nothing, and beside the window`, async () => {
+    test(`f32 → ${dtype} and back: all numbers, all ties and their neighbours, in the window of a RoPE and beside it`, async () => {
       const values = tiesOf(dtype);
       while (values.length % 8 > 0) values.push(1); // so that loads of four are possible
       const n = values.length;
@@ -789,7 +798,7 @@ describe('ropeParts', { skip: noGpu }, () => {
                     x: tensorAt(t, 3 * p) as Float,
                     out: tensorAt(t, 3 * p + 1) as Float,
                     rows: p % 4 === 0 ? 2 : [(p * 5) % 9, (p * 5 + 4) % 9, (p * 5 + 2) % 9],
-                    ...(normed && p % 2 === 0 && { norm: { weight: tensorAt(t, 3 * p + 2) as Float, eps: 1e-5 } }),
+                    norm: normed && p % 2 === 0 ? { weight: tensorAt(t, 3 * p + 2) as Float, eps: 1e-5 } : undefined,
                   })),
                 ),
               // Numbers are at most 2, those that are normed √8 · 2; a rotation makes them √2 larger.

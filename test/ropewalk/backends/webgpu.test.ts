@@ -1,4 +1,7 @@
-/** The WebGPU backend as a guest of its device: memory, submissions, host memory, errors, loss; and what its kernels look like. */
+/**
+ * The WebGPU backend as a guest of its device: memory, submissions, host memory, errors, loss; and what its kernels
+ * look like.
+ */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { openFolder } from '../../../packages/oracle/src/folder.node.js';

@@ -87,7 +87,8 @@ export class Call {
     if (storage instanceof WasmStorage && storage.home === this.#memory) return storage.address + offset;
     const host = storage.host!;
     const staged = this.#staged?.get(host.buffer);
-    return staged ? staged.block!.address + host.byteOffset + offset - staged.start : 0; // a tensor without elements is not staged
+    // A tensor without elements is not staged.
+    return staged ? staged.block!.address + host.byteOffset + offset - staged.start : 0;
   }
 
   /** Where a weight matrix lies; announced before. */

@@ -88,7 +88,8 @@ export class CpuBackend implements Backend {
       takeStorage(this.launcher.memory, source.dtype, length),
     );
     try {
-      copyBits(hostOf(source, 'cpu: upload'), source, hostOf(copy, 'cpu: upload'), copy); // fetched anew: taking memory may have moved it
+      // The source is fetched again: taking memory may have moved it.
+      copyBits(hostOf(source, 'cpu: upload'), source, hostOf(copy, 'cpu: upload'), copy);
       return copy;
     } catch (error) {
       copy.dispose();
@@ -134,8 +135,8 @@ export class CpuBackend implements Backend {
  * Opens the CPU backend. It needs nothing but its own kernels, which compute in f32; it does not load the reference.
  *
  * @param options - threads, memory and module
- * @param float64 - runs the plans that need float64 (f64 tensors, and a scale, softcap or eps outside the range of f32): `runReference`.
- *   Without it `capabilities().dtypes` has no f64, and such a plan is refused
+ * @param float64 - runs the plans that need float64 (f64 tensors, and a scale, softcap or eps outside the range of
+ *   f32): `runReference`. Without it `capabilities().dtypes` has no f64, and such a plan is refused
  * @returns the backend; {@link Ropewalk} takes it
  * @throws {RopewalkError} RANGE or UNSUPPORTED for a bad option; DEVICE when no memory can be had
  * @example

@@ -44,7 +44,8 @@ async function unpack(text: string): Promise<Uint8Array<ArrayBuffer>> {
 export async function whyNotWasm(): Promise<string | undefined> {
   if (typeof WebAssembly === 'undefined') return 'this runtime has no WebAssembly';
   try {
-    new WebAssembly.Module(new Uint8Array([0, 0x61, 0x73, 0x6d, 1, 0, 0, 0])); // validate() does not ask the page's policy, compiling does
+    // Compiling asks the page's policy; validate() does not.
+    new WebAssembly.Module(new Uint8Array([0, 0x61, 0x73, 0x6d, 1, 0, 0, 0]));
   } catch {
     return "WebAssembly is forbidden: script-src of the CSP lacks 'wasm-unsafe-eval'";
   }

@@ -24,7 +24,8 @@ const LOADING_MS = 10000;
 
 /** Every cause that a page can do something about: browsers do not say which it was. */
 const NOT_LOADED =
-  'worker.js did not load: serve it beside the script that starts it, with the same COEP header, and allow it by worker-src of the CSP';
+  'worker.js did not load: serve it beside the script that starts it, with the same COEP header, ' +
+  'and allow it by worker-src of the CSP';
 
 interface WorkerLike {
   terminate(): unknown;
@@ -133,7 +134,8 @@ export function threadsHere(wanted: number | undefined): { threads: number; whyN
     return {
       threads: 1,
       whyNot:
-        'threads: the page is not cross-origin isolated, so workers cannot share memory (send COOP: same-origin and COEP: require-corp)',
+        'threads: the page is not cross-origin isolated, so workers cannot share memory ' +
+        '(send COOP: same-origin and COEP: require-corp)',
     };
   }
   const os = builtin<{ availableParallelism(): number }>('node:os');
@@ -152,7 +154,8 @@ function whyNoWorkers(): string | undefined {
   try {
     const url = workerUrl();
     if (builtin<{ existsSync(url: URL): boolean }>('node:fs')?.existsSync(url) !== false) return undefined;
-    return `threads: ${url.href} does not exist: copy worker.js from the package's dist/backends/wasm beside the script that starts it`;
+    const next = "copy worker.js from the package's dist/backends/wasm beside the script that starts it";
+    return `threads: ${url.href} does not exist: ${next}`;
   } catch {
     return 'threads: this script has no import.meta.url, so worker.js cannot be found: bundle it as an ES module';
   }

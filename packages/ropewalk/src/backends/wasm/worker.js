@@ -1,16 +1,24 @@
 /**
- * A thread of the CPU backend: it waits in WebAssembly for chunks of jobs (assembly/index.ts, `serve`) until the host stops it.
+ * A thread of the CPU backend: it waits in WebAssembly for chunks of jobs (assembly/index.ts, `serve`) until the host
+ * stops it.
  *
- * Plain JavaScript, so that Node and browsers load the same file from src/ and from dist/, with no loader. One file for both:
- * Node hands the start over as workerData, a page posts it.
+ * Plain JavaScript, so that Node and browsers load the same file from src/ and from dist/, with no loader. Node passes
+ * the start as workerData, a page posts it.
  */
 
 // getBuiltinModule, not an import: a bundler for browsers would stumble over node:worker_threads.
 const node = globalThis.process?.getBuiltinModule?.('node:worker_threads');
 
 /**
- * @param {{ module: WebAssembly.Module, memory: WebAssembly.Memory, board: number, failed: number, slot: number, looks: number }} start -
- *   `failed` is the word of the board that counts workers that failed: the host looks there while it waits
+ * Runs the worker's loop.
+ *
+ * @param {object} start
+ * @param {WebAssembly.Module} start.module
+ * @param {WebAssembly.Memory} start.memory
+ * @param {number} start.board - address of the job board
+ * @param {number} start.failed - its word that counts workers that failed: the host reads it while it waits
+ * @param {number} start.slot - this worker's number
+ * @param {number} start.looks - how often it looks for work before it sleeps
  */
 function serve({ module, memory, board, failed, slot, looks }) {
   // Outside: a worker that cannot begin has claimed nothing, and no job waits for it.

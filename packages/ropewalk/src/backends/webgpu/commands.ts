@@ -231,8 +231,8 @@ export class Commands {
         }
         if (!error || this.#failure) return;
         const message = memory
-          ? `memory: the device has no room (${error.message}). Dispose tensors that are no longer needed, or use smaller ones.`
-          : `commands: the device does not accept them (${error.message}). This is a bug of Ropewalk: please report it.`;
+          ? `memory: the device has no room (${error.message}). Dispose tensors you no longer need, or use smaller ones.`
+          : `commands: the device does not accept them (${error.message}). This is a bug in Ropewalk: please report it.`;
         this.#failure = new RopewalkError('DEVICE', `webgpu: ${message}`);
       },
       () => {}, // the device is lost, which its own promise reports

@@ -67,7 +67,8 @@ async function findAdapter(powerPreference: PowerPreference): Promise<GPUAdapter
   try {
     return (
       (await gpu.requestAdapter({ powerPreference })) ??
-      'WebGPU finds no adapter: it needs a GPU with a Vulkan, Metal or Direct3D 12 driver (a software one: VK_ICD_FILENAMES=…/vk_swiftshader_icd.json)'
+      'WebGPU finds no adapter: it needs a GPU with a Vulkan, Metal or Direct3D 12 driver ' +
+        '(a software one: VK_ICD_FILENAMES=…/vk_swiftshader_icd.json)'
     );
   } catch (cause) {
     return `WebGPU finds no adapter: ${cause}`;

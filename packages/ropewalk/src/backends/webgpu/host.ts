@@ -65,9 +65,10 @@ export class WebgpuBackend implements Backend {
 
   capabilities(): Capabilities {
     const { f16, pool } = this.home;
+    const reference = this.#float64 ? '; f64 on the reference' : '';
     return {
       backend: 'webgpu',
-      description: `WebGPU on ${this.#description}${f16 ? ', shader-f16' : ''}${this.#float64 ? '; f64 on the reference' : ''}`,
+      description: `WebGPU on ${this.#description}${f16 ? ', shader-f16' : ''}${reference}`,
       dtypes: this.#float64 ? ['f64', 'f32', 'f16', 'bf16'] : ['f32', 'f16', 'bf16'],
       threads: 0,
       memory: { tensorBytes: pool.limitBytes },
@@ -184,8 +185,9 @@ function indexOf(plan: OpPlan): Tensor | undefined {
  * Opens the WebGPU backend. It needs nothing but its own kernels, which compute in f32; it does not load the reference.
  *
  * @param options - which adapter
- * @param float64 - runs the plans that need float64 (f64 tensors, and a scale, softcap or eps outside the range of f32), on tensors in
- *   host memory: `runReference`. Without it `capabilities().dtypes` has no f64, and such a plan is refused
+ * @param float64 - runs the plans that need float64 (f64 tensors, and a scale, softcap or eps outside the range of
+ *   f32), on tensors in host memory: `runReference`. Without it `capabilities().dtypes` has no f64, and such a plan is
+ *   refused
  * @returns the backend; {@link Ropewalk} takes it
  * @throws {RopewalkError} DEVICE when there is no adapter, with the reason; UNSUPPORTED for a bad option
  * @example const rw = new Ropewalk(await openWebgpu()); // f32, f16 and bf16

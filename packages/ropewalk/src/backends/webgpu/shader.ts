@@ -197,7 +197,8 @@ fn widen1_f16(h: u32) -> f32 {
   return bitcast<f32>(sign | ((magnitude << 13u) + select(0x38000000u, 0x70000000u, magnitude >= 0x7c00u)));
 }
 fn widen4_f16(w: vec2<u32>) -> vec4<f32> {
-  return vec4<f32>(widen1_f16(w.x & 0xffffu), widen1_f16(w.x >> 16u), widen1_f16(w.y & 0xffffu), widen1_f16(w.y >> 16u));
+  let h = vec4<u32>(w.x & 0xffffu, w.x >> 16u, w.y & 0xffffu, w.y >> 16u);
+  return vec4<f32>(widen1_f16(h.x), widen1_f16(h.y), widen1_f16(h.z), widen1_f16(h.w));
 }
 `;
 

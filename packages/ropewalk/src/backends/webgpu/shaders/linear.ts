@@ -279,7 +279,10 @@ ${
   out === 4
     ? /* wgsl */ `fn put_four(row: u32, column: u32, v: vec4<f32>) {
   if (column >= params.n) { return; }
-  store_out(row + column, vec4<f32>(biased(v.x, column), biased(v.y, column + 1u), biased(v.z, column + 2u), biased(v.w, column + 3u)));
+  let x = biased(v.x, column);
+  let y = biased(v.y, column + 1u);
+  let z = biased(v.z, column + 2u);
+  store_out(row + column, vec4<f32>(x, y, z, biased(v.w, column + 3u)));
 }`
     : /* wgsl */ `fn put_one(row: u32, column: u32, v: f32) {
   if (column < params.n) { store_out(row + column * params.outStep, biased(v, column)); }
@@ -303,7 +306,7 @@ fn align(low: u32, high: u32, half: u32) -> u32 {
 fn word_at(half: u32) -> u32 {
   return align(bits_weight(half >> 1u), bits_weight((half >> 1u) + 1u), half);
 }
-/// Integers below 2^23, minus less: with the exponent of 2^23 an integer is its own significand. Exact, without a conversion.
+/// Integers below 2^23, minus less. With the exponent of 2^23 an integer is its own significand: exact, no conversion.
 fn numbers(v: vec4<u32>, less: f32) -> vec4<f32> {
   return bitcast<vec4<f32>>(v | vec4<u32>(0x4b000000u)) - (8388608.0 + less);
 }

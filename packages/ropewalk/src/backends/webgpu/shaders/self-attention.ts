@@ -115,7 +115,8 @@ function rowText(name: 'q' | 'out', letter: 'q' | 'o'): string {
   return /* wgsl */ `
 fn ${name}_at(b: u32, head: u32, row: u32) -> u32 {
   let query_head = head * params.group + row % params.group;
-  return params.${name} + b * params.${letter}b + row / params.group * params.${letter}s + query_head * params.${letter}h;
+  let token = row / params.group;
+  return params.${name} + b * params.${letter}b + token * params.${letter}s + query_head * params.${letter}h;
 }`;
 }
 
@@ -261,7 +262,8 @@ const SCORES = ROWS * KEYS;
 const SCORES_EACH = SCORES / THREADS;
 ${commonText(variant, 1)}
 var<workgroup> queries: array<vec4<f32>, ${variant.room}>; // at the end: sums
-var<workgroup> partial: array<f32, 8u * (SCORES + 4u)>; // of eight threads; shifted, so that they write to different banks
+// Of eight threads; shifted, so that they write to different banks.
+var<workgroup> partial: array<f32, 8u * (SCORES + 4u)>;
 var<workgroup> weights: array<f32, SCORES>;
 var<workgroup> eighths: array<f32, ROWS * 8u>;
 var<workgroup> tops: array<f32, ROWS>;
@@ -301,7 +303,8 @@ ${MAIN} {
       }
     }
     for (var n = 0u; n < KEYS_EACH; n++) {
-      for (var r = 0u; r < ROWS; r++) { partial[part * (SCORES + 4u) + r * KEYS + lane / 8u + n * KEYS_AT_ONCE] = dots[n][r]; }
+      let at = part * (SCORES + 4u) + lane / 8u + n * KEYS_AT_ONCE;
+      for (var r = 0u; r < ROWS; r++) { partial[at + r * KEYS] = dots[n][r]; }
     }
     workgroupBarrier();
 
@@ -378,7 +381,9 @@ ${ADD}`,
 function fewValues(add: 'add' | 'add_seen'): string {
   return /* wgsl */ `for (var n = team; n < count; n += AHEAD * TEAMS) {
         var values: array<vec4<f32>, AHEAD>;
-        for (var e = 0u; e < AHEAD; e++) { values[e] = quad_v(v + min(key + n + e * TEAMS, work.end - 1u) * params.vs, 4u * column); }
+        for (var e = 0u; e < AHEAD; e++) {
+          values[e] = quad_v(v + min(key + n + e * TEAMS, work.end - 1u) * params.vs, 4u * column);
+        }
         for (var e = 0u; e < AHEAD; e++) {
           for (var r = 0u; r < ROWS; r++) { sums[r] = ${add}(sums[r], weights[r * KEYS + n + e * TEAMS], values[e]); }
         }
@@ -513,7 +518,9 @@ ${MAIN} {
     let row = work.first_row + down + 16u * i;
     for (var j = 0u; j < COLUMNS_EACH; j++) {
       let column = across + 8u * j;
-      if (row <= work.last_row && column < params.width) { keep(work, row, work.column + column, sums[j][i], top[i], sum[i]); }
+      if (row <= work.last_row && column < params.width) {
+        keep(work, row, work.column + column, sums[j][i], top[i], sum[i]);
+      }
     }
   }
 }
