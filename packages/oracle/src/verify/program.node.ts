@@ -1,8 +1,9 @@
 /**
- * Running somebody's program on golden cases: over its standard input and output, or through files. docs/verify.md is the protocol.
+ * Runs a user's program on golden cases: over its standard input and output, or through files. docs/verify.md describes the
+ * protocol (Node only).
  *
- * The program is not trusted: it may crash, hang, print junk or announce sizes that are not true. Each of these fails the case at hand,
- * ends the program and starts it anew for the next case.
+ * The program is not trusted: it may crash, hang, print junk or announce wrong sizes. Each of these fails the current case, ends
+ * the program and starts it again for the next case.
  *
  * @module
  */
@@ -32,19 +33,19 @@ export interface ProgramOptions {
   readonly timeoutMs: number;
 }
 
-/** What the program said to a case. */
+/** The program's answer to a case. */
 export type Answer =
   | { readonly kind: 'outputs'; readonly tensors: ReadonlyMap<string, Tensor>; readonly notes: readonly string[] }
   /** It does not do this case, in its own words. */
   | { readonly kind: 'skip'; readonly reason: string }
-  /** There is nothing to compare; what happened, over several lines if need be. */
+  /** There is nothing to compare; what happened, on one line or several. */
   | { readonly kind: 'problem'; readonly problem: string };
 
 /** A program under test. */
 export interface ProgramUnderTest {
   /** Runs one case; cases come one after the other. @throws {RopewalkError} DEVICE when the program cannot be started at all */
   run(golden: GoldenCase): Promise<Answer>;
-  /** Lets the program end by itself. @returns what was odd about that, or undefined */
+  /** Lets the program end by itself. @returns what went wrong then, or undefined */
   close(): Promise<string | undefined>;
   /** Ends the program and everything it started, at once: for Ctrl-C. */
   kill(): void;
@@ -55,17 +56,21 @@ const MAX_ANSWER_LINE = 2 ** 20;
 /** Of what a program says on its standard error, the end is kept. */
 const STDERR_KEPT = 8192;
 const STDERR_LINES = 5;
-/** How long a program that closed its output, or was asked to end, may take to be gone. */
+/** How long a program may take to exit after it closed its output, or was asked to end. */
 const GRACE_MS = 3000;
 /** How long a program that has answered may still take to read its input. */
 const UNREAD_MS = 1000;
-/** How long the output of a process that is gone may stay open: what it started may hold it, for ever. */
+/** How long the output of a process that has exited may stay open: a process that it started may hold it forever. */
 const HELD_MS = 500;
 
 /**
  * Prepares a program; it starts with the first case.
  *
  * @param options - words, protocol, time limit
+ * @example
+ * const program = openProgram({ words: ['./kernel'], protocol: 'stdio', timeoutMs: 60_000 });
+ * const answer = await program.run(golden);
+ * await program.close();
  */
 export function openProgram(options: ProgramOptions): ProgramUnderTest {
   return options.protocol === 'files' ? new FilesProgram(options) : new StdioProgram(options);
@@ -89,13 +94,13 @@ function bytesOf(tensor: Tensor): Uint8Array {
 const OWN_GROUP = process.platform !== 'win32';
 
 /**
- * A variable of the program's environment. What it starts inherits it, and is found by it though it left the process group (setsid).
- * A process that did both, leaving the group and clearing its environment, is not found: Node cannot make itself the parent of orphans.
+ * A variable of the program's environment. Processes that it starts inherit it, and are found by it even outside the process
+ * group (setsid). A process that left the group and cleared its environment is not found: Node cannot adopt orphans.
  */
 const MARK = 'ROPEWALK_VERIFY_RUN';
 const marks = new WeakMap<ChildProcess, string>();
 
-/** Ends a program and everything that it started, at once. What was written to its pipes can still be read. */
+/** Kills a program and everything that it started. What it wrote to its pipes can still be read. */
 function killTree(child: ChildProcess): void {
   if (child.pid === undefined) return;
   try {
@@ -108,7 +113,7 @@ function killTree(child: ChildProcess): void {
   if (process.platform === 'linux') for (let round = 0; round < 2; round++) killMarked(`${MARK}=${marks.get(child)}`);
 }
 
-/** Ends the processes whose environment has a line. Other people's cannot be read, and are left alone. */
+/** Kills the processes whose environment has this line. Other users' environments cannot be read. */
 function killMarked(line: string): void {
   for (const pid of readdirSync('/proc')) {
     if (!/^\d+$/.test(pid) || Number(pid) === process.pid) continue;
@@ -121,7 +126,7 @@ function killMarked(line: string): void {
   }
 }
 
-/** Ends a program, waits until it is gone, and reads no further: its pipes keep nobody waiting, whoever holds them. */
+/** Kills a program, waits until it has exited, and closes its pipes, so that nothing waits for them. */
 async function endProgram(child: ChildProcess): Promise<void> {
   killTree(child);
   await gone(child, GRACE_MS);
@@ -133,26 +138,26 @@ function letGo(child: ChildProcess): void {
   child.unref();
 }
 
-/** How a process that is gone ended, in words. */
+/** How a process ended, in words. */
 function endOf(child: ChildProcess): string {
   return child.signalCode === null ? `exit code ${child.exitCode}` : `signal ${child.signalCode}`;
 }
 
 /** The end of a stream of text, for messages. */
 class Tail {
-  private text = '';
+  #text = '';
 
   constructor(stream: Readable) {
     stream.setEncoding('utf8');
     stream.on('data', (piece: string) => {
-      this.text = (this.text + piece).slice(-STDERR_KEPT);
+      this.#text = (this.#text + piece).slice(-STDERR_KEPT);
     });
     stream.on('error', () => {});
   }
 
-  /** `problem`, and below it the last lines that the program said. */
+  /** `problem`, and below it the last lines of the program's stderr. */
   below(problem: string): string {
-    const lines = this.text.trimEnd().split(/\r?\n/).slice(-STDERR_LINES);
+    const lines = this.#text.trimEnd().split(/\r?\n/).slice(-STDERR_LINES);
     return lines.join('').trim() === ''
       ? problem
       : [problem, 'The last it said on stderr:', ...lines.map((line) => `  ${line}`)].join('\n');
@@ -163,12 +168,12 @@ function hasEnded(child: ChildProcess): boolean {
   return child.exitCode !== null || child.signalCode !== null;
 }
 
-/** Resolves when a process is gone, or after a time. */
+/** Resolves when a process has exited, or after a time. */
 function gone(child: ChildProcess, ms: number): Promise<void> {
   if (hasEnded(child)) return Promise.resolve();
   return new Promise((resolve) => {
     let timer = setTimeout(resolve, ms);
-    // close, not exit: by then the last words on stderr have arrived. But it comes late, or never, where another process holds the pipes.
+    // At `close` all of stderr has arrived, unlike at `exit`. But it comes late, or never, if another process holds the pipes.
     child.once('exit', () => {
       clearTimeout(timer);
       timer = setTimeout(resolve, Math.min(ms, HELD_MS));
@@ -216,38 +221,40 @@ class BadAnswer extends Error {}
 
 /** Reads lines and counted bytes from a stream that is read no further than asked, so that a pipe's own back pressure works. */
 class AnswerReader {
-  private readonly pieces: Uint8Array[] = [];
-  private held = 0;
-  private ended = false;
-  private wake: (() => void) | undefined;
-  private orphaned = false;
+  readonly #stream: Readable;
+  readonly #pieces: Uint8Array[] = [];
+  #held = 0;
+  #ended = false;
+  #wake: (() => void) | undefined;
+  #orphaned = false;
   /** Set when waiting is over for another reason. */
-  private stopped: BadAnswer | undefined;
+  #stopped: BadAnswer | undefined;
 
-  constructor(private readonly stream: Readable) {
-    const wake = (): void => this.wake?.();
+  constructor(stream: Readable) {
+    this.#stream = stream;
+    const wake = (): void => this.#wake?.();
     stream.on('readable', wake);
     for (const event of ['end', 'close', 'error'])
       stream.on(event, () => {
-        this.ended = true;
+        this.#ended = true;
         wake();
       });
   }
 
-  /** The process is gone: what it wrote is still read, but its output need not end, as what it started may hold it. */
+  /** The process has exited. What it wrote is still read, but its output may stay open, as processes that it started may hold it. */
   writerGone(): void {
-    this.orphaned = true;
-    this.limitWait();
+    this.#orphaned = true;
+    this.#limitWait();
   }
 
-  private limitWait(): void {
-    if (!this.orphaned || !this.wake) return;
-    const { wake } = this;
+  #limitWait(): void {
+    if (!this.#orphaned || !this.#wake) return;
+    const wake = this.#wake;
     const timer = setTimeout(() => {
       // Once around the event loop: what lies in the pipe comes first.
       setImmediate(() => {
-        if (this.wake !== wake) return;
-        this.ended = true;
+        if (this.#wake !== wake) return;
+        this.#ended = true;
         wake();
       });
     }, HELD_MS);
@@ -256,68 +263,68 @@ class AnswerReader {
 
   /** Makes the present and every later wait fail. */
   stop(reason: BadAnswer): void {
-    this.stopped = reason;
-    this.wake?.();
+    this.#stopped = reason;
+    this.#wake?.();
   }
 
-  /** Bytes that are there already. */
+  /** How many bytes have arrived. */
   waiting(): number {
-    this.pull();
-    return this.held;
+    this.#pull();
+    return this.#held;
   }
 
-  /** Up to a line break, which is dropped. */
+  /** Reads up to a line break, which is dropped. */
   async line(): Promise<Uint8Array> {
     let searched = 0;
     for (;;) {
-      const all = this.joined();
+      const all = this.#joined();
       const end = all.indexOf(0x0a, searched);
-      if (end >= 0 && end <= MAX_ANSWER_LINE) return this.take(end + 1).subarray(0, end);
+      if (end >= 0 && end <= MAX_ANSWER_LINE) return this.#take(end + 1).subarray(0, end);
       if (all.length > MAX_ANSWER_LINE)
         throw new BadAnswer(`${describeBytes(all)}: over ${MAX_ANSWER_LINE} bytes without a line break`);
       searched = all.length;
-      await this.more(() => (all.length === 0 ? 'nothing' : `${describeBytes(all)}, without a line break`));
+      await this.#more(() => (all.length === 0 ? 'nothing' : `${describeBytes(all)}, without a line break`));
     }
   }
 
-  /** Exactly so many bytes. */
+  /** Reads exactly so many bytes. */
   async bytes(count: number): Promise<Uint8Array> {
-    while (this.waiting() < count) await this.more(() => `${this.held} of the ${count} bytes it announced`);
-    return this.take(count);
+    while (this.waiting() < count) await this.#more(() => `${this.#held} of the ${count} bytes it announced`);
+    return this.#take(count);
   }
 
-  private take(count: number): Uint8Array {
-    const all = this.joined();
-    this.pieces.length = 0;
-    this.held = all.length - count;
-    if (this.held > 0) this.pieces.push(all.subarray(count));
+  #take(count: number): Uint8Array {
+    const all = this.#joined();
+    this.#pieces.length = 0;
+    this.#held = all.length - count;
+    if (this.#held > 0) this.#pieces.push(all.subarray(count));
     return all.subarray(0, count);
   }
 
-  private joined(): Uint8Array {
-    this.pull();
-    if (this.pieces.length !== 1)
-      this.pieces.splice(0, this.pieces.length, Uint8Array.from(Buffer.concat(this.pieces)));
-    return this.pieces[0]!;
+  #joined(): Uint8Array {
+    this.#pull();
+    if (this.#pieces.length !== 1)
+      this.#pieces.splice(0, this.#pieces.length, Uint8Array.from(Buffer.concat(this.#pieces)));
+    return this.#pieces[0]!;
   }
 
-  private pull(): void {
-    for (let piece = this.stream.read(); piece !== null; piece = this.stream.read()) {
-      this.pieces.push(piece);
-      this.held += piece.length;
+  #pull(): void {
+    for (let piece = this.#stream.read(); piece !== null; piece = this.#stream.read()) {
+      this.#pieces.push(piece);
+      this.#held += piece.length;
     }
   }
 
-  private async more(soFar: () => string): Promise<void> {
-    if (this.stopped) throw new BadAnswer(`${this.stopped.message}; by then it had written ${soFar()}`);
-    const before = this.held;
+  async #more(soFar: () => string): Promise<void> {
+    if (this.#stopped) throw new BadAnswer(`${this.#stopped.message}; by then it had written ${soFar()}`);
+    const before = this.#held;
     if (this.waiting() > before) return;
-    if (this.ended) throw new Ended(soFar());
+    if (this.#ended) throw new Ended(soFar());
     await new Promise<void>((resolve) => {
-      this.wake = resolve;
-      this.limitWait();
+      this.#wake = resolve;
+      this.#limitWait();
     });
-    this.wake = undefined;
+    this.#wake = undefined;
   }
 }
 
@@ -331,45 +338,48 @@ function describeBytes(bytes: Uint8Array): string {
 
 /** One process for all cases. */
 class StdioProgram implements ProgramUnderTest {
-  private child: ChildProcessByStdio<Writable, Readable, Readable> | undefined;
-  private reader!: AnswerReader;
-  private stderr!: Tail;
+  readonly #options: ProgramOptions;
+  #child: ChildProcessByStdio<Writable, Readable, Readable> | undefined;
+  #reader!: AnswerReader;
+  #stderr!: Tail;
   /** Cases that the running process has answered. */
-  private answered = 0;
+  #answered = 0;
 
-  constructor(private readonly options: ProgramOptions) {}
+  constructor(options: ProgramOptions) {
+    this.#options = options;
+  }
 
   async run(golden: GoldenCase): Promise<Answer> {
     const notes: string[] = [];
     // A program may do one case and end well; a new one is started then.
-    if (this.child && hasEnded(this.child)) {
-      if (this.child.exitCode !== 0)
-        notes.push(`after the case before, the program ended with ${endOf(this.child)}; it was started again`);
-      await this.drop();
+    if (this.#child && hasEnded(this.#child)) {
+      if (this.#child.exitCode !== 0)
+        notes.push(`after the case before, the program ended with ${endOf(this.#child)}; it was started again`);
+      await this.#drop();
     }
-    const answer = (await this.ask(golden)) ?? (await this.ask(golden));
+    const answer = (await this.#ask(golden)) ?? (await this.#ask(golden));
     if (!answer) return { kind: 'problem', problem: 'the program ended well, twice, without an answer' };
     return answer.kind === 'outputs' ? { ...answer, notes: [...notes, ...answer.notes] } : answer;
   }
 
-  /** @returns undefined when the program had ended well before it read this case: it wants to be started anew */
-  private async ask(golden: GoldenCase): Promise<Answer | undefined> {
-    if (!this.child) {
-      this.child = (await start(this.options.words, 'pipe')) as ChildProcessByStdio<Writable, Readable, Readable>;
-      this.reader = new AnswerReader(this.child.stdout);
-      this.stderr = new Tail(this.child.stderr);
-      this.child.stdin.on('error', () => {}); // EPIPE: it ended, which reading tells
-      this.child.once('exit', this.reader.writerGone.bind(this.reader));
-      this.answered = 0;
+  /** @returns undefined when the program had exited with 0 before it read this case: it must be started again */
+  async #ask(golden: GoldenCase): Promise<Answer | undefined> {
+    if (!this.#child) {
+      this.#child = (await start(this.#options.words, 'pipe')) as ChildProcessByStdio<Writable, Readable, Readable>;
+      this.#reader = new AnswerReader(this.#child.stdout);
+      this.#stderr = new Tail(this.#child.stderr);
+      this.#child.stdin.on('error', () => {}); // EPIPE: it ended, which reading tells
+      this.#child.once('exit', this.#reader.writerGone.bind(this.#reader));
+      this.#answered = 0;
     }
-    const { child, reader, stderr } = this;
-    const seconds = this.options.timeoutMs / 1000;
+    const [child, reader, stderr] = [this.#child, this.#reader, this.#stderr];
+    const seconds = this.#options.timeoutMs / 1000;
     const timer = setTimeout(() => {
       reader.stop(new BadAnswer(`no answer within ${seconds} s (--timeout)`));
-    }, this.options.timeoutMs);
+    }, this.#options.timeoutMs);
     try {
       // Not awaited before reading: a program may answer while it still reads, and neither pipe holds a whole tensor.
-      const sent = this.send(golden);
+      const sent = this.#send(golden);
       const answer = await readAnswer(reader, golden);
       const read = await Promise.race([
         sent.then(() => true),
@@ -379,20 +389,20 @@ class StdioProgram implements ProgramUnderTest {
       await new Promise((resolve) => setImmediate(resolve));
       const extra = reader.waiting();
       if (extra > 0) throw new BadAnswer(`wrote ${extra} bytes or more beyond what it announced`);
-      this.answered++;
+      this.#answered++;
       // What it has not read by now it would take for the next case.
-      if (!read) await this.drop();
+      if (!read) await this.#drop();
       return answer;
     } catch (error) {
       if (error instanceof Ended) {
         await gone(child, GRACE_MS);
         const what = hasEnded(child) ? `ended (${endOf(child)})` : 'closed its output';
-        await this.drop();
-        if (this.answered > 0 && error.message === 'nothing' && child.exitCode === 0) return undefined;
+        await this.#drop();
+        if (this.#answered > 0 && error.message === 'nothing' && child.exitCode === 0) return undefined;
         const when = error.message === 'nothing' ? 'before it answered' : `when it had written ${error.message}`;
         return { kind: 'problem', problem: stderr.below(`the program ${what} ${when}`) };
       }
-      await this.drop();
+      await this.#drop();
       if (error instanceof BadAnswer) return { kind: 'problem', problem: stderr.below(`the program ${tell(error)}`) };
       throw error;
     } finally {
@@ -401,14 +411,14 @@ class StdioProgram implements ProgramUnderTest {
   }
 
   /** Ends a program that cannot be trusted with another case. */
-  private async drop(): Promise<void> {
-    const { child } = this;
-    this.child = undefined;
+  async #drop(): Promise<void> {
+    const child = this.#child;
+    this.#child = undefined;
     if (child) await endProgram(child);
   }
 
-  private async send(golden: GoldenCase): Promise<void> {
-    const { stdin } = this.child!;
+  async #send(golden: GoldenCase): Promise<void> {
+    const { stdin } = this.#child!;
     const pieces = [
       new TextEncoder().encode(`${JSON.stringify(headerOf(golden))}\n`),
       ...[...golden.inputs.values()].map(bytesOf),
@@ -425,23 +435,23 @@ class StdioProgram implements ProgramUnderTest {
   }
 
   async close(): Promise<string | undefined> {
-    const { child } = this;
+    const child = this.#child;
     if (!child) return undefined;
     child.stdin.end();
     child.stdout.resume();
     await gone(child, GRACE_MS);
     const running = !hasEnded(child);
-    await this.drop();
+    await this.#drop();
     if (running) return `the program did not end within ${GRACE_MS / 1000} s of the end of its input`;
     return child.exitCode === 0
       ? undefined
-      : this.stderr.below(`the program ended with ${endOf(child)} after its last answer`);
+      : this.#stderr.below(`the program ended with ${endOf(child)} after its last answer`);
   }
 
   kill(): void {
-    if (!this.child) return;
-    killTree(this.child);
-    letGo(this.child);
+    if (!this.#child) return;
+    killTree(this.#child);
+    letGo(this.#child);
   }
 }
 
@@ -522,14 +532,17 @@ function saidInstead(record: AnswerLine): Answer | undefined {
 
 /** A process for each case, which reads and writes folders. */
 class FilesProgram implements ProgramUnderTest {
-  private child: ChildProcess | undefined;
-  private folder: string | undefined;
+  readonly #options: ProgramOptions;
+  #child: ChildProcess | undefined;
+  #folder: string | undefined;
 
-  constructor(private readonly options: ProgramOptions) {}
+  constructor(options: ProgramOptions) {
+    this.#options = options;
+  }
 
   async run(golden: GoldenCase): Promise<Answer> {
     const folder = mkdtempSync(join(tmpdir(), 'ropewalk-verify-'));
-    this.folder = folder;
+    this.#folder = folder;
     try {
       const [inside, outside] = [join(folder, 'in'), join(folder, 'out')];
       for (const dir of [inside, outside]) mkdirSync(dir);
@@ -539,36 +552,36 @@ class FilesProgram implements ProgramUnderTest {
         writeFileSync(join(inside, `${record.name}.bin`), bytesOf(golden.inputs.get(record.name)!));
         writeFileSync(join(inside, `${record.name}.json`), `${JSON.stringify(record)}\n`);
       }
-      const problem = await this.call(inside, outside);
+      const problem = await this.#call(inside, outside);
       return problem === undefined ? readAnswerFolder(outside, golden) : { kind: 'problem', problem };
     } finally {
       rmSync(folder, { recursive: true, force: true });
-      this.folder = undefined;
+      this.#folder = undefined;
     }
   }
 
   /** @returns what went wrong */
-  private async call(inside: string, outside: string): Promise<string | undefined> {
-    const child = await start(this.options.words, 'ignore', [inside, outside]);
-    this.child = child;
+  async #call(inside: string, outside: string): Promise<string | undefined> {
+    const child = await start(this.#options.words, 'ignore', [inside, outside]);
+    this.#child = child;
     const said = new Tail(child.stderr!);
     child.stdout!.resume(); // it may print what it likes
-    await gone(child, this.options.timeoutMs);
+    await gone(child, this.#options.timeoutMs);
     const running = !hasEnded(child);
     await endProgram(child);
-    this.child = undefined;
-    if (running) return said.below(`the program was not done within ${this.options.timeoutMs / 1000} s (--timeout)`);
+    this.#child = undefined;
+    if (running) return said.below(`the program was not done within ${this.#options.timeoutMs / 1000} s (--timeout)`);
     return child.exitCode === 0 ? undefined : said.below(`the program ended with ${endOf(child)}`);
   }
 
   async close(): Promise<undefined> {}
 
   kill(): void {
-    if (this.child) {
-      killTree(this.child);
-      letGo(this.child);
+    if (this.#child) {
+      killTree(this.#child);
+      letGo(this.#child);
     }
-    if (this.folder !== undefined) rmSync(this.folder, { recursive: true, force: true });
+    if (this.#folder !== undefined) rmSync(this.#folder, { recursive: true, force: true });
   }
 }
 
