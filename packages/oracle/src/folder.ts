@@ -1,5 +1,5 @@
 /**
- * A folder of golden vectors, wherever it lies: conformance reads it through this and never touches a file system itself.
+ * A folder of golden vectors, on disk or elsewhere: all readers use this interface, and none opens files itself.
  *
  * @module
  */

@@ -87,7 +87,8 @@ export function bytesToTensor<D extends Dtype>(
  * @param whole - the buffer that the manifest's file holds
  * @param options - shape, strides and offset in elements, from the manifest
  * @param where - the case, for the message
- * @throws {RopewalkError} FORMAT when the view reaches outside the buffer: the manifest is malformed, no backend is at fault
+ * @throws {RopewalkError} FORMAT when the view reaches outside the buffer: the manifest is malformed, and no backend is
+ *   at fault
  */
 export function viewOf<D extends Dtype>(whole: Tensor<D>, options: TensorOptions, where: string): Tensor<D> {
   try {

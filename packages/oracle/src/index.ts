@@ -1,4 +1,6 @@
-/** Conformance: cases, comparison, tolerances and the runner, for our backends and for yours. @module @ropewalk/oracle */
+/**
+ * Conformance: cases, comparison, tolerances and the runner, for our backends and for yours. @module @ropewalk/oracle
+ */
 
 export { demoObservation } from './diagnose/demo.js';
 export * from './diagnose/index.js';

@@ -13,7 +13,10 @@ import { numbersOf } from './host.js';
 import type { Verdict } from './runner.js';
 import { UNIT_ROUNDOFF } from './tolerance.js';
 
-/** Where rounding to a dtype begins to give infinity: half a unit past its largest number. In float64 the number itself is already infinite. */
+/**
+ * Where rounding to a dtype begins to give infinity: half a unit past its largest number. In float64 the number itself
+ * is already infinite.
+ */
 const OVERFLOW: Readonly<Record<FloatDtype, number>> = /* @__PURE__ */ Object.freeze({
   f64: Number.POSITIVE_INFINITY,
   f32: (2 - 2 ** -24) * 2 ** 127,
@@ -73,7 +76,10 @@ export interface Comparison {
   readonly worst: number;
 }
 
-/** Is told of element n: its error and the error over its bound, both Infinity where nothing can be subtracted, and what was compared. */
+/**
+ * Is told of element n: its error and the error over its bound, both Infinity where nothing can be subtracted, and what
+ * was compared.
+ */
 export type ElementVisitor = (n: number, error: number, ratio: number, got: number, want: number) => void;
 
 /** How elements are compared. */
@@ -152,8 +158,8 @@ export interface ExpectedOutput {
   /** For each element, >= 0 and finite; undefined where the bits must be equal. */
   readonly bounds: Float64Array | undefined;
   /**
-   * Elements that are NaN or infinite in a right kernel, but not always the same: 0 · ∞ is NaN where f32 takes the other factor
-   * for zero, and ∞ otherwise. Anything that is not finite passes.
+   * Elements that are NaN or infinite in a right kernel, but not always the same: 0 · ∞ is NaN where f32 takes the
+   * other factor for zero, and ∞ otherwise. Anything that is not finite passes.
    */
   readonly unsettled: ReadonlySet<number>;
 }
@@ -198,8 +204,8 @@ export function judgeOutput(label: string, got: HostArray, expected: ExpectedOut
 }
 
 /**
- * Normalised mean squared error: `Σ(got − want)² / Σ want²`, the field's measure for RoPE (test-backend-ops). An element that is
- * NaN on both sides, or the same infinity on both sides, counts for nothing.
+ * Normalised mean squared error: `Σ(got − want)² / Σ want²`, the field's measure for RoPE (test-backend-ops). An
+ * element that is NaN on both sides, or the same infinity on both sides, counts for nothing.
  *
  * @param got - what came
  * @param want - what was expected, as many elements
@@ -345,7 +351,8 @@ function otherLength(op: string, got: ArrayLike<unknown>, want: ArrayLike<unknow
  * @param op - the operator's name
  * @param got - what came
  * @param want - what was expected, same element size
- * @param computed - the dtype of elements that were computed, not copied: any NaN passes for a computed NaN, whatever its payload
+ * @param computed - the dtype of elements that were computed, not copied: any NaN passes for a computed NaN, whatever
+ *   its payload
  * @throws {RopewalkError} RANGE for anything but typed arrays
  */
 export function judgeBits(op: string, got: HostArray, want: HostArray, computed?: Dtype): Verdict {

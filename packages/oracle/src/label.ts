@@ -20,7 +20,8 @@ const MAX_LABEL_LENGTH = 4096;
 /**
  * Takes a label apart.
  *
- * @param line - `NAME(key=value,…)`, values without commas unless in brackets; a verdict after the closing parenthesis is ignored
+ * @param line - `NAME(key=value,…)`, values without commas unless in brackets; a verdict after the closing parenthesis
+ *   is ignored
  * @throws {RopewalkError} FORMAT when the line has another form
  */
 export function parseLabel(line: string): ParsedLabel {

@@ -49,7 +49,9 @@ export function publishedCases(): ConformanceCase[] {
   return cases.map((params) => ropeCase('published', params));
 }
 
-/** Positions that tell errors in the angle apart: none, one step, a prompt's, a long context's, and the longest in use. */
+/**
+ * Positions that tell errors in the angle apart: none, one step, a prompt's, a long context's, and the longest in use.
+ */
 const FAR = { n_ctx: 1048576, pos: [0, 1, 40, 8191, 131071, 1048575] };
 const TOKENS = FAR.pos.length;
 /** As many positions on each of four axes. */
@@ -65,8 +67,8 @@ const AXES = {
 const YARN = { ef: 1, bf: 32, n_ctx_orig: 4096 };
 
 /**
- * What the published list lacks: a real YaRN ramp, far positions, other bases, Llama 3.1's factors, all four M-RoPE axes,
- * windows, views, in place, backward, batches, one token and none.
+ * What the published list lacks: a real YaRN ramp, far positions, other bases, Llama 3.1's factors, all four M-RoPE
+ * axes, windows, views, in place, backward, batches, one token and none.
  */
 export function extendedCases(): ConformanceCase[] {
   const list: RopeCaseParams[] = [];

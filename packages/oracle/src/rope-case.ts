@@ -25,7 +25,10 @@ import { formatLabel, type ParsedLabel, parseLabel } from './label.js';
 import { type ConformanceCase, declined, type Verdict } from './runner.js';
 import { ropeNmseLimit } from './tolerance.js';
 
-/** Parameters of a ROPE case. The first eleven are upstream's, with upstream's names; the others are written only when they differ from its fixed values. */
+/**
+ * Parameters of a ROPE case. The first eleven are upstream's, with upstream's names; the others are written only when
+ * they differ from its fixed values.
+ */
 export interface RopeCaseParams {
   readonly type: 'f32' | 'f16' | 'bf16' | 'f64';
   /** head_dim, heads, tokens, batch. */
@@ -221,7 +224,10 @@ async function runRopeCase(params: RopeCaseParams, runner: Runner): Promise<Verd
   return judgeNmse('ROPE', await out.readNumbers(), want, ropeNmseLimit(params.type), params.type);
 }
 
-/** Upstream's inputs: uniform in [−1, 1), rounded to the type; as a view they are the corner of a tensor 2 × 4 × 3 times as large. */
+/**
+ * Upstream's inputs: uniform in [−1, 1), rounded to the type; as a view they are the corner of a tensor 2 × 4 × 3 times
+ * as large.
+ */
 function drawX(type: FloatDtype, ne: RopeCaseParams['ne_a'], view: boolean, random: RandomStream): Tensor<FloatDtype> {
   const [ne0, ne1, ne2, ne3] = ne;
   const base = view ? [ne3, ne2 * 3, ne1 * 4, ne0 * 2] : [ne3, ne2, ne1, ne0];
@@ -231,7 +237,8 @@ function drawX(type: FloatDtype, ne: RopeCaseParams['ne_a'], view: boolean, rand
 }
 
 /**
- * Llama 3.1's factor of pair j as llama.cpp's converter writes it (factor 8, low 1, high 4, 8192 tokens): what divides the frequency.
+ * Llama 3.1's factor of pair j as llama.cpp's converter writes it (factor 8, low 1, high 4, 8192 tokens): what divides
+ * the frequency.
  */
 function llama31Factor(j: number, nDims: number, base: number): number {
   const wavelength = 2 * Math.PI * base ** ((2 * j) / nDims);

@@ -21,7 +21,8 @@ export const UNIT_ROUNDOFF: Readonly<Record<FloatDtype, number>> = /* @__PURE__ 
  * The NMSE that a RoPE result may have against the exact one.
  *
  * ggml's own limit, 1e-7, for f64, f32 and f16. One rounding to bf16 is off by at most half of 2^-7 of the leading
- * power of two; uniformly spread over significands that is an NMSE of 2^-14 / 12 / (7/3) = 2.2e-6. The limit is 2^-18 = 3.8e-6.
+ * power of two; uniformly spread over significands that is an NMSE of 2^-14 / 12 / (7/3) = 2.2e-6. The limit is 2^-18 =
+ * 3.8e-6.
  *
  * @param dtype - of the output
  */
@@ -29,12 +30,16 @@ export function ropeNmseLimit(dtype: FloatDtype): number {
   return dtype === 'bf16' ? 2 ** -18 : 1e-7;
 }
 
-/** ggml with its own f32 recipe: what is left is fused multiply-add and libm's last bit; measured at most 9e-10 over the 107 cases here. */
+/**
+ * ggml with its own f32 recipe: what is left is fused multiply-add and libm's last bit; measured at most 9e-10 over the
+ * 107 cases here.
+ */
 export const RECIPE_NMSE_LIMIT = 1e-8;
 
 /**
- * transformers with its own f32 recipe: torch's pow is within one unit of the last place of the correctly rounded one, so that
- * 4 of 710 frequencies here differ by one unit; at position 131,071 that costs an NMSE of up to 8e-13 (measured).
+ * transformers with its own f32 recipe: torch's pow is within one unit of the last place of the correctly rounded one,
+ * so that 4 of 710 frequencies here differ by one unit; at position 131,071 that costs an NMSE of up to 8e-13
+ * (measured).
  */
 export const HF_RECIPE_NMSE_LIMIT = 1e-10;
 

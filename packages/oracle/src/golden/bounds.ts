@@ -1,9 +1,9 @@
 /**
  * How far off a right kernel may be, element by element, and judging one by it.
  *
- * Each bound is an error analysis of arithmetic in f32 (of float64 data: in float64) with one rounding at the store, in any order of
- * summation; docs/vectors.md writes the formulas out. Bounds are about the exact float64 result; {@link storedSlack} is what an expected
- * output that was itself rounded adds.
+ * Each bound is an error analysis of arithmetic in f32 (float64 data: in float64) with sums in any order and one
+ * rounding at the store; docs/vectors.md lists the formulas. Bounds are about the exact float64 result; {@link
+ * storedSlack} is added for an expected output that was itself rounded.
  *
  * @module
  */
@@ -31,17 +31,18 @@ const COPIED = -1;
 const UNSETTLED = -2;
 
 /**
- * What may be lost near zero: half the smallest subnormal of f16; of f32 and bf16 all subnormals, which WGSL and many devices take for zero.
+ * What may be lost near zero: half the smallest subnormal of f16; all subnormals of f32 and bf16, which WGSL and many
+ * devices treat as zero.
  */
 const NEAR_ZERO: Readonly<Record<FloatDtype, number>> = { f64: 0, f32: 2 ** -126, f16: 2 ** -25, bf16: 2 ** -126 };
 
 /** Roundings of the gate's e^x, sum, quotient and products: an e^x within 4 ulp makes 16 units. */
 const GATE_UNITS = 16;
-/** Below this e^−|gate| may be taken for zero: it is no normal f32. */
+/** Below this e^−|gate| may be rounded to zero: it is not a normal f32. */
 const GATE_TINY = 2 ** -126;
 /**
- * Below this a factor may be taken for zero, where it is computed by an exponential: twice the smallest normal number of f32, or of f16 where
- * probabilities may be f16 (verify/model.ts).
+ * Below this a factor that an exponential gives may be rounded to zero: twice the smallest normal number of f32, or of
+ * f16 where probabilities may be f16 (verify/model.ts).
  */
 const MAY_VANISH: Readonly<Record<FloatDtype, number>> = { f64: 0, f32: 2 ** -125, f16: 2 ** -13, bf16: 2 ** -125 };
 /** Roundings of the norm beside the sum: eps, mean, root, quotient, weight. */
@@ -78,7 +79,10 @@ export function exactWithBounds(c: GoldenQuestion): Map<string, ExpectedOutput> 
   );
 }
 
-/** The error before the store, and the store's own; none for what is copied. To NaN and infinities nothing is near: only the same passes. */
+/**
+ * The error before the store and the store's own; 0 for copied elements, and for NaN and infinities, where only the
+ * same value passes.
+ */
 function rounded(error: number, exact: number, dtype: FloatDtype): number {
   if (error < 0 || !Number.isFinite(exact)) return 0;
   return error + UNIT_ROUNDOFF[dtype] * (Math.abs(exact) + error) + NEAR_ZERO[dtype];
@@ -89,7 +93,7 @@ export function storedSlack(dtype: FloatDtype, stored: number): number {
   return UNIT_ROUNDOFF[dtype] * Math.abs(stored) * (1 + 2 ** -7) + NEAR_ZERO[dtype];
 }
 
-/** Errors before the store, by output; of outputs that are copied, none. */
+/** Errors before the store, by output; none for copied outputs. */
 function errorsOf(c: GoldenQuestion, plan: OpPlan): Map<string, Float64Array> {
   if (isExact(c.op)) return new Map();
   const u = isDouble(c) ? UNIT_ROUNDOFF.f64 : UNIT_ROUNDOFF.f32;
@@ -105,7 +109,7 @@ function errorsOf(c: GoldenQuestion, plan: OpPlan): Map<string, Float64Array> {
       const errors = gate.map((g, n) => {
         const silu = g / (1 + Math.exp(-g));
         if (!isDouble(c) && Math.abs(silu) < MAY_VANISH.f32 && !Number.isFinite(up[n]!)) return UNSETTLED;
-        // No more of e^−|gate| is lost than there is: else a huge gate would allow anything.
+        // At most e^−|gate| itself is lost; otherwise a huge gate would allow anything.
         const lost = isDouble(c) ? 0 : Math.min(GATE_TINY, Math.exp(-Math.abs(g)));
         return GATE_UNITS * u * Math.abs(up[n]! * silu) + lost * Math.abs(up[n]! * g);
       });
@@ -142,8 +146,8 @@ function isDouble(c: GoldenQuestion): boolean {
 }
 
 /**
- * Two products and a sum, each with one rounding, from cos and sin that were rounded once from exact angles: 3 u · (|x0 cos| + |x1 sin|).
- * A norm before that adds its own, relative to the normed values.
+ * Two products and a sum, each with one rounding, from cos and sin that were rounded once from exact angles: 3 u · (|x0
+ * cos| + |x1 sin|). A norm before that adds its own, relative to the normed values.
  */
 function rotationErrors({ plan }: RopeCall, part: RopePart, c: GoldenQuestion, p: number, u: number): Float64Array {
   const { x, out, rows, norm } = part;
@@ -153,7 +157,7 @@ function rotationErrors({ plan }: RopeCall, part: RopePart, c: GoldenQuestion, p
   const weight = norm && floats(norm.weight);
   const units = norm ? 3 + headDim / 2 + NORM_UNITS : 3;
   const values = floats(x);
-  // Laid out as `out` is, whatever the layout: rows of the cache that no token goes to stay as they are.
+  // Laid out like `out`. Rows of the cache that no token writes do not change.
   const errors = new Float64Array(out.size).fill(COPIED);
   const magnitudes = new Float64Array(headDim);
   for (let b = 0; b < batch; b++) {
@@ -210,8 +214,8 @@ function dotErrors(plan: LinearPlan, u: number): Float64Array {
 }
 
 /**
- * A score is off by δ = (d + 2) u · scale · Σ |q k|, and with softcap by 8 u · softcap more; a probability by a share of 2 δ, the largest δ
- * of the row, and of its roundings; the output by that share of Σ p |v|.
+ * A score is off by δ = (d + 2) u · scale · Σ |q k|, and with softcap by 8 u · softcap more; a probability by a share
+ * of 2 δ, the largest δ of the row, and of its roundings; the output by that share of Σ p |v|.
  */
 function attentionErrors(plan: SelfAttentionPlan, u: number, mayVanish: number): Float64Array {
   const { q, k, v, scale, causal, window, softcap } = plan;
@@ -238,7 +242,8 @@ function attentionErrors(plan: SelfAttentionPlan, u: number, mayVanish: number):
             size += Math.abs(product);
           }
           scores.push(softcap === undefined ? dot * scale : softcap * Math.tanh((dot * scale) / softcap));
-          // A score of ±∞ is that in any order of summation; capped it is the cap, and uncapped −∞ is a probability of 0.
+          // A score of ±∞ is ±∞ in any order of summation. With softcap it is the cap; without, −∞ gives a probability
+          // of 0.
           const slack = Number.isFinite(dot) ? (d + 2) * u * size * Math.abs(scale) : 0;
           delta = Math.max(delta, slack + 8 * u * (softcap ?? 0));
         }
@@ -261,7 +266,7 @@ function attentionErrors(plan: SelfAttentionPlan, u: number, mayVanish: number):
             largest = Math.max(largest, v);
             vanishes ||= v === Number.POSITIVE_INFINITY && w / sum < mayVanish;
           }
-          // However wrong the scores, what comes is a mean of the values.
+          // However wrong the scores are, the output is a mean of the values.
           const error = Math.min(share * size, (2 + roundings) * largest);
           errors[((b * seq + s) * heads + h) * dv + i] = vanishes ? UNSETTLED : error;
         }
@@ -306,7 +311,7 @@ export function toleranceOf(c: GoldenQuestion, exact: ReadonlyMap<string, Expect
     rtol = Math.max(rtol, 2 * UNIT_ROUNDOFF[dtype]);
     for (const [n, bound] of bounds.entries()) {
       const size = Math.abs(values[n] as number);
-      // An element that is copied is off by nothing, so any atol serves it.
+      // A copied element has no error, so any atol is enough for it.
       if (bound > 0 && Number.isFinite(size))
         atol = Math.max(atol, bound + storedSlack(dtype, size) - 2 * UNIT_ROUNDOFF[dtype] * size);
     }

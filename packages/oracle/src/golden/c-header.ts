@@ -1,8 +1,8 @@
 /**
  * Golden cases as C99 headers: static arrays for targets without a file system. Written, and read back.
  *
- * Floats are unions of their bits and their values, so that NaN and the last bit survive any compiler; f16 and bf16, which C99 lacks, are
- * `uint16_t` bits.
+ * Floats are unions of their bits and their values, so that NaN and the last bit survive any compiler; f16 and bf16,
+ * which C99 lacks, are `uint16_t` bits.
  *
  * @module
  */
@@ -30,7 +30,7 @@ const C_TYPE: Readonly<Record<Dtype, string>> = {
 const PER_LINE = 10;
 
 /**
- * What C calls a case: its id with `_` for what no identifier has.
+ * The C identifier of a case: its id with `_` for all other characters.
  *
  * @param id - a case's
  */
@@ -104,7 +104,10 @@ function spell(tensor: Tensor): string[] {
   );
 }
 
-/** The least int64 and int32 have no literal in C, and int64 beyond int needs none: C99 gives a literal the first type it fits. */
+/**
+ * The least int64 and int32 have no literal in C, and int64 beyond int needs none: C99 gives a literal the first type
+ * it fits.
+ */
 function integer(value: number | bigint): string {
   if (value === -(2n ** 63n)) return '(-INT64_C(9223372036854775807) - 1)';
   if (value > 2n ** 63n - 1n) return `${value}u`;
@@ -116,7 +119,7 @@ function cNumber(x: number): string {
   return /[.e]/.test(text) ? text : `${text}.0`;
 }
 
-/** A comment ends where a text says so, and nowhere else; C99 sources are ASCII. */
+/** A text that does not end a comment, in ASCII, as C99 sources are. */
 function comment(text: string): string {
   return text
     .replaceAll('*/', '* /')
@@ -136,7 +139,7 @@ const ASCII: ReadonlyMap<string, string> = new Map([
   ['⌋', ')'],
 ]);
 
-/** A header is a few megabytes; a larger one is no case of ours. */
+/** A header has a few megabytes; a larger one is not ours. */
 const MAX_HEADER_BYTES = 2 ** 28;
 
 /**

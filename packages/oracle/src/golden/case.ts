@@ -1,8 +1,8 @@
 /**
  * A golden case: the inputs of one call of one operator, what must come out, and how far off a right kernel may be.
  *
- * A case is bound to a runner by {@link bindGolden}, which reads nothing but inputs and attributes; so a case that was just made and one
- * read from a folder run alike, and the exact result can always be computed anew.
+ * {@link bindGolden} binds a case to a runner and reads only inputs and attributes. So a case that was just made and
+ * one that was read from a folder run in the same way, and the exact result can always be computed again.
  *
  * @module
  */
@@ -37,7 +37,7 @@ import { boundedShape } from '../host.js';
 /** What JSON can hold. */
 export type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json };
 
-/** How far a right kernel may be from the expected output, and why. */
+/** How far off a right kernel may be from the expected output, and why. */
 export interface ToleranceRecord {
   /** The name of a formula in docs/vectors.md: `bits`, `rotation`, `sum`, `norm`, `dot`, `attention`, `gate`. */
   readonly formula: string;
@@ -45,17 +45,19 @@ export interface ToleranceRecord {
   readonly parameters: Readonly<Record<string, number>>;
   /** Where formula and numbers come from, one sentence. */
   readonly from: string;
-  /** For readers that know no formula: no right kernel is further off than `atol + rtol · |expected|`, at any element. */
+  /**
+   * For readers that know no formula: no right kernel is further off than `atol + rtol · |expected|`, at any element.
+   */
   readonly atol: number;
   readonly rtol: number;
 }
 
 /** One tensor of a RoPE case, by the names of its tensors. */
 export interface GoldenRopePart {
-  /** The input that turns. */
+  /** The input that is rotated. */
   readonly x: string;
   readonly out: string;
-  /** The initial content of `out`, where it is a KV cache whose other rows must stay as they are. */
+  /** The initial content of `out`, where it is a KV cache. Its other rows must not change. */
   readonly cache?: string;
   /** The row of the cache for each token. */
   readonly rows?: string;
@@ -64,7 +66,7 @@ export interface GoldenRopePart {
   readonly eps?: number;
 }
 
-/** What is particular to RoPE: ready for planRope together with the input `positions`. */
+/** What only RoPE has: with the input `positions`, ready for planRope. */
 export interface GoldenRope {
   readonly spec: RopeSpec;
   readonly direction: 'forward' | 'backward';
@@ -92,7 +94,7 @@ export interface GoldenCase {
   readonly rope?: GoldenRope;
 }
 
-/** What a case is made from: outputs and tolerance follow. */
+/** What a case is made from; its outputs and its tolerance follow from it. */
 export type GoldenQuestion = Omit<GoldenCase, 'outputs' | 'tolerance'>;
 
 /** A case in a runner's memory. */
@@ -265,7 +267,8 @@ export function floats(tensor: Tensor): Float64Array {
 }
 
 /**
- * Computes a case's outputs exactly: with the reference on float64 tensors and tables. Copied elements stay as they are.
+ * Computes a case's outputs exactly: with the reference on float64 tensors and tables. Copied elements stay as they
+ * are.
  *
  * @param c - inputs and attributes
  * @returns by output, dense; float64 where the operator computes

@@ -11,16 +11,18 @@ import { isGoldenId, SPEC_KEYS } from './manifest.js';
 import { GOLDEN_OPERATORS, goldenOperatorQuestion } from './operators.js';
 import { GOLDEN_POSITIONS, GOLDEN_ROPE, GOLDEN_SEED, type GoldenRopeDefinition, goldenRopeQuestion } from './rope.js';
 
-/** Dialects whose reach is known. */
+/** Dialects whose limits are known. */
 export const GOLDEN_DIALECTS = ['ggml', 'onnx', 'infiniop', 'llaisys', 'huggingface', 'cann'] as const;
-/** A dialect whose reach is known. */
+/** A dialect whose limits are known. */
 export type GoldenDialect = (typeof GOLDEN_DIALECTS)[number];
 
 /** How cases are drawn. */
 export interface GoldenChoice {
   /** {@link GOLDEN_SEED} unless given. */
   readonly seed?: number;
-  /** RoPE is made in each of these; of the other operators, what is in one of them is taken. As defined unless given. */
+  /**
+   * RoPE is made in each of these; of the other operators, what is in one of them is taken. As defined unless given.
+   */
   readonly dtypes?: readonly FloatDtype[];
   /** Positions of RoPE's tokens, the same in all batches. Those of the definition unless given. */
   readonly positions?: readonly number[];
@@ -28,14 +30,14 @@ export interface GoldenChoice {
   readonly heads?: number;
 }
 
-/** A case that was chosen: made when it is its turn. */
+/** A chosen case, which is made when it is needed. */
 export interface ChosenCase {
   readonly id: string;
   readonly op: OpName;
   make(): GoldenQuestion;
 }
 
-/** What was chosen, and what was left out. */
+/** The chosen cases, and those that were left out. */
 export interface Chosen {
   readonly cases: readonly ChosenCase[];
   readonly left: readonly { readonly id: string; readonly reason: string }[];
@@ -82,7 +84,7 @@ export function chooseDialect(dialect: GoldenDialect, choice: GoldenChoice = {})
  *
  * @param rope - its parameters, an id and a sentence about it
  * @param choice - how cases are drawn; f32 unless it says otherwise
- * @throws {RopewalkError} FORMAT when the id cannot name a file, or the parameters have a field that means nothing
+ * @throws {RopewalkError} FORMAT when the id cannot name a file, or the parameters have an unknown field
  */
 export function chooseRope(
   rope: {
@@ -135,7 +137,7 @@ const CALL_KEYS: readonly string[] = [
   'tableDtype',
 ] satisfies (keyof PlanRopeOptions)[];
 
-/** The RoPE without the call that it may come from. A field that means nothing is refused: it may be a misspelt one. */
+/** A RoPE without the fields of the call that it may come from. An unknown field is refused: it may be misspelt. */
 function specOnly(given: RopeSpec): RopeSpec {
   for (const key of Object.keys(given)) {
     if (!SPEC_KEYS.includes(key) && !CALL_KEYS.includes(key))
@@ -145,10 +147,10 @@ function specOnly(given: RopeSpec): RopeSpec {
 }
 
 /**
- * Positions for a number of tokens: near and far by turns, then seeded ones below 2^20.
+ * Positions for a number of tokens: near and far ones alternate, then random ones below 2^20.
  *
  * @param count - tokens, at least 1
- * @param seed - for what goes beyond the six that every case has
+ * @param seed - for the positions after the first six
  */
 export function positionsFor(count: number, seed = GOLDEN_SEED): number[] {
   const first = [1, 1048575, 40, 131072, 0, 8192].slice(0, count);
@@ -161,7 +163,7 @@ function ropeCases(d: GoldenRopeDefinition, choice: GoldenChoice): ChosenCase[] 
   return inDtypes(d, choice).map((one) => ropeCase(one, choice));
 }
 
-/** The same case in each dtype that is asked for; another dtype than its own is said in the id. */
+/** The same case in each dtype asked for; the id names the dtype where it is not the case's own. */
 function inDtypes(d: GoldenRopeDefinition, { dtypes }: GoldenChoice): GoldenRopeDefinition[] {
   if (!dtypes) return [d];
   return dtypes.map((dtype) => (dtype === d.dtype ? d : { ...d, dtype, id: `${d.id}-${dtype}` }));
@@ -187,22 +189,25 @@ const hasCache = (d: GoldenRopeDefinition): boolean => d.parts?.some(({ cache })
 const hasNorm = (d: GoldenRopeDefinition): boolean => d.parts?.some(({ normEps }) => normEps !== undefined) ?? false;
 const isWhole = ({ spec }: GoldenRopeDefinition): boolean => (spec.rotaryDim ?? spec.headDim) === spec.headDim;
 
-/** ggml_rope_ext and _multi, and seed 003's operator, which has its parameters: `[B, S, N, D]`, i32 positions for all batches. */
+/**
+ * ggml_rope_ext and _multi, and seed 003's operator, which has its parameters: `[B, S, N, D]`, i32 positions for all
+ * batches.
+ */
 function ggml(d: GoldenRopeDefinition): GoldenRopeDefinition | string {
   const { spec } = d;
   if (d.dtype === 'f64' || d.dtype === 'bf16') return 'ggml rotates f32 and f16';
-  if (spec.pairing === 'interleaved-to-half') return 'ggml writes where it reads';
+  if (spec.pairing === 'interleaved-to-half') return 'ggml writes each pair where it reads it';
   if (hasNorm(d) || hasCache(d) || (d.parts?.length ?? 1) > 1)
-    return 'ggml turns one tensor a call, and norms in another';
+    return 'ggml rotates one tensor in a call, and has no norm in it';
   if (d.layout === 'bnsh') return "ggml's heads come after its tokens";
-  if (spec.axes?.rule === 'interleaved') return "ggml's mode 40 gives the last pairs to e";
+  if (spec.axes?.rule === 'interleaved') return "ggml's mode 40 gives the last pairs to axis e";
   const { scaling, attentionFactor } = spec;
   if (scaling && !['none', 'linear', 'yarn'].includes(scaling.kind))
     return `ggml has no ${scaling.kind}: llama.cpp writes freq_factors, as in llama-3.1-ggml, or another base`;
   if (scaling?.kind === 'yarn' && scaling.truncate === false) return "ggml rounds YaRN's edges to whole pairs";
   if (scaling?.kind === 'yarn' && scaling.mscale !== undefined)
     return 'ggml has no mscale: llama.cpp puts it into attn_factor';
-  if (attentionFactor !== undefined) return 'ggml multiplies by attn_factor, it does not replace';
+  if (attentionFactor !== undefined) return 'ggml multiplies by attn_factor and cannot replace it';
   const axes = spec.axes && { ...spec.axes, sections: [0, 1, 2, 3].map((a) => spec.axes!.sections[a] ?? 0) };
   return { ...d, spec: { ...spec, axes }, positions: oneForAll(d), positionDtype: 'i32' };
 }
@@ -225,8 +230,8 @@ function infiniop(d: GoldenRopeDefinition): GoldenRopeDefinition | string {
     return `infiniopMRoPE has no axes ${spec.axes.rule}`;
   if (spec.axes && spec.axes.sections.length > 3) return 'infiniopMRoPE has three axes';
   if (!spec.axes && !isWhole(d)) return "infiniopRoPE's tables are half a head wide";
-  if (!spec.axes && (d.parts?.length ?? 1) > 1) return 'infiniopRoPE turns one tensor a call';
-  if (oneForAll(d).some((p) => p < 0)) return 'positions are rows of a table, which starts at 0';
+  if (!spec.axes && (d.parts?.length ?? 1) > 1) return 'infiniopRoPE rotates one tensor in a call';
+  if (oneForAll(d).some((p) => p < 0)) return 'positions are rows of a table, so they cannot be negative';
   return d;
 }
 
@@ -235,17 +240,17 @@ function llaisys(d: GoldenRopeDefinition): GoldenRopeDefinition | string {
   const { spec } = d;
   if (d.dtype === 'f64') return 'LLAISYS rotates f32, f16 and bf16';
   if (spec.pairing !== 'half') return 'LLAISYS pairs halves';
-  if (!isWhole(d)) return 'LLAISYS turns whole heads';
+  if (!isWhole(d)) return 'LLAISYS rotates whole heads';
   if (
     spec.axes ||
     spec.freqFactors ||
     spec.attentionFactor !== undefined ||
     (spec.scaling && spec.scaling.kind !== 'none')
   )
-    return 'LLAISYS has a base and nothing else';
+    return 'LLAISYS has only a base';
   if (d.direction === 'backward') return 'LLAISYS has no backward';
   if (hasNorm(d) || hasCache(d) || (d.parts?.length ?? 1) > 1 || d.layout === 'bnsh')
-    return 'LLAISYS turns one [seq, head, head_dim] a call';
+    return 'LLAISYS rotates one [seq, head, head_dim] in a call';
   return { ...d, batch: 1, positions: oneForAll(d), positionDtype: 'i64' };
 }
 
@@ -253,10 +258,10 @@ function llaisys(d: GoldenRopeDefinition): GoldenRopeDefinition | string {
 function huggingface(d: GoldenRopeDefinition): GoldenRopeDefinition | string {
   const { spec } = d;
   if (d.direction === 'backward') return 'transformers leaves the backward direction to autograd';
-  if (spec.pairing === 'vision' || spec.axes?.rule === 'interleaved-ggml') return "that is ggml's own rule";
+  if (spec.pairing === 'vision' || spec.axes?.rule === 'interleaved-ggml') return 'only ggml has this rule';
   if (spec.axes && spec.axes.sections.length > 3) return 'transformers has three axes';
   if (spec.freqFactors) return 'transformers has no freq_factors';
-  if ((spec.rotaryOffset ?? 0) > 0) return 'transformers slices the window out and turns that';
+  if ((spec.rotaryOffset ?? 0) > 0) return 'transformers slices the window out and rotates the slice';
   if (spec.scaling?.kind === 'yarn' && (spec.scaling.extFactor !== undefined || spec.scaling.attnFactor !== undefined))
     return 'transformers has no ext_factor';
   if (hasCache(d)) return 'transformers appends to its caches';

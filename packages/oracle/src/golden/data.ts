@@ -7,7 +7,7 @@ import { type FloatDtype, roundTo, type Tensor, tensorFrom } from 'ropewalk';
 import { countElements, newArray, type RandomStream, randomFrom, storeNumber } from 'ropewalk/backend';
 
 /**
- * Opens the numbers of one tensor of one case: they depend on nothing but seed and names.
+ * Starts the random numbers of one tensor of one case. They depend only on the seed and the names.
  *
  * @param seed - of the whole folder
  * @param id - the case
@@ -17,12 +17,13 @@ export function numbersFor(seed: number, id: string, name: string): RandomStream
   return randomFrom(`${seed}/${id}/${name}`);
 }
 
-/** Magnitudes lie in [LOWEST, LOWEST · 2^OCTAVES): near enough to one another that none drowns in an error of the others. */
+/** Magnitudes lie in [LOWEST, LOWEST · 2^OCTAVES): so close to one another that no error of one hides another. */
 const LOWEST = 0.25;
 const OCTAVES = 3;
 
 /**
- * Draws rows in which no element is zero and no two have the same magnitude, so that a wrong partner, order or sign is always seen.
+ * Draws rows in which no element is zero and no two have the same magnitude, so that a wrong partner, order or sign is
+ * always seen.
  *
  * @param dtype - values are rounded to it, and distinct after that: at most 384 fit a row of bf16
  * @param shape - the last dimension is the row

@@ -1,8 +1,9 @@
 /**
  * Golden cases as ONNX graphs of standard operators, opset 23: what a backend-test folder holds.
  *
- * RoPE becomes RotaryEmbedding with caches that were gathered by position, so that scaling, magnitude, axes and direction are in the caches.
- * 16-bit data is cast to f32 and back, as the golden outputs are rounded once; ONNX's own operators would round in between.
+ * RoPE becomes RotaryEmbedding with caches that were gathered by position, so that scaling, magnitude, axes and
+ * direction are in the caches. 16-bit data is cast to f32 and back, as the golden outputs are rounded once; ONNX's own
+ * operators would round in between.
  *
  * @module
  * @see https://onnx.ai/onnx/operators/; https://github.com/onnx/onnx/blob/main/docs/OnnxBackendTest.md

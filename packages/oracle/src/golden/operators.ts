@@ -252,7 +252,7 @@ const DEFINITIONS: Readonly<Record<string, Omit<GoldenOperatorDefinition, 'id'>>
   'linear-q4_0': {
     op: 'linear',
     about: "A weight in ggml's q4_0 blocks, f16 activations.",
-    separates: ['low halves first | halves by turns', 'quants less 8 | as they are'],
+    separates: ['low halves first | halves interleaved', 'quants less 8 | as they are'],
     attributes: { weight_shape: [12, 256], format: 'q4_0' },
     inputs: { x: activations('f16', [2, 256]), weight: blocks('q4_0', 12, 256) },
   },

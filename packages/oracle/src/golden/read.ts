@@ -1,7 +1,9 @@
 /**
- * Golden folders, as `ropewalk vectors` writes them: manifest, inputs and expected outputs, whatever the form of the files.
+ * Golden folders, as `ropewalk vectors` writes them: manifest, inputs and expected outputs, whatever the form of the
+ * files.
  *
- * Nothing here touches a file system; `folder.node.ts` opens a folder on disk. Forms that need a package (npz, onnx) are loaded when met.
+ * Nothing here touches a file system; `folder.node.ts` opens a folder on disk. Forms that need a package (npz, onnx)
+ * are loaded when met.
  *
  * @module
  */
@@ -30,7 +32,8 @@ export interface GoldenFolder extends GoldenManifest {
    * Reads a case's tensors and checks their hashes.
    *
    * @param entry - one of `cases`
-   * @throws {RopewalkError} FORMAT when a file is missing, malformed, of another dtype or shape, or not what the hash says
+   * @throws {RopewalkError} FORMAT when a file is missing, malformed, of another dtype or shape, or not what the hash
+   *   says
    */
   load(entry: GoldenEntry): Promise<GoldenCase>;
 }
@@ -113,11 +116,12 @@ export interface WantedTensor {
  *
  * @param bytes - the whole file
  * @param form - what kind of file it is
- * @param wanted - its name, dtype and shape; of another shape with as many elements it is reshaped (ONNX folds heads into rows). Where npy
- *   and bin cannot say bf16 or f16, their bits are taken
+ * @param wanted - its name, dtype and shape; of another shape with as many elements it is reshaped (ONNX folds heads
+ *   into rows). Where npy and bin have no bf16 or f16, their bits are taken
  * @param where - names the file in messages
  * @returns a dense tensor; it may share the bytes' memory
- * @throws {RopewalkError} FORMAT when the file is malformed, lacks the tensor, or holds another dtype or number of elements
+ * @throws {RopewalkError} FORMAT when the file is malformed, lacks the tensor, or holds another dtype or number of
+ *   elements
  */
 export async function decodeTensor(
   bytes: Uint8Array,
@@ -200,7 +204,7 @@ export async function sha256(bytes: Uint8Array): Promise<string> {
   return Array.from(digest, (byte) => byte.toString(16).padStart(2, '0')).join('');
 }
 
-/** Names the manifest's mistakes as the folder's: a plan's refusal of a forged case is a malformed file, no backend's failure. */
+/** Turns a plan's refusal of a case into FORMAT: the folder is malformed, and no backend has failed. */
 export function asFormatError(error: unknown, where: string): RopewalkError {
   if (!(error instanceof RopewalkError)) throw error;
   return error.code === 'FORMAT' ? error : new RopewalkError('FORMAT', `${where}: ${error.message}`, { cause: error });

@@ -1,8 +1,8 @@
 /**
  * Golden RoPE cases: parameter sets of real models, and positions and values chosen so that each wrong choice shows.
  *
- * Every case holds the positions 0, 1, about 40, 8192 or more, 131,072 or more, and 1,048,575, unless it is about one token;
- * two batches; two heads; and heads without zeros and without two elements of equal magnitude.
+ * Every case holds the positions 0, 1, about 40, 8192 or more, 131,072 or more, and 1,048,575, unless it is about one
+ * token; two batches; two heads; and heads without zeros and without two elements of equal magnitude.
  *
  * @module
  */
@@ -36,7 +36,10 @@ export interface GoldenRopeDefinition {
   readonly separates: readonly string[];
   readonly dtype: FloatDtype;
   readonly spec: RopeSpec;
-  /** `[seq]` for all batches, `[batch][seq]` for each; the two rows of {@link GOLDEN_POSITIONS} unless given. With axes they are t's. */
+  /**
+   * `[seq]` for all batches, `[batch][seq]` for each; the two rows of {@link GOLDEN_POSITIONS} unless given. With axes
+   * they are t's.
+   */
   readonly positions?: readonly number[] | readonly (readonly number[])[];
   readonly positionDtype?: 'i32' | 'i64';
   readonly direction?: 'forward' | 'backward';
@@ -63,7 +66,10 @@ const interleavedToHalf = /* @__PURE__ */ specOf('interleaved-to-half');
 const LLAMA3 = { kind: 'llama3', factor: 8, lowFreqFactor: 1, highFreqFactor: 4, originalContext: 8192 } as const;
 const DEEPSEEK_YARN = { kind: 'yarn', factor: 40, originalContext: 4096, betaFast: 32, betaSlow: 1 } as const;
 const QWEN_YARN = { kind: 'yarn', factor: 4, originalContext: 32768 } as const;
-/** Smooth factors of LongRoPE's kind: they grow with the pair, the long ones far more. The real lists are learnt, and a model file has them. */
+/**
+ * Smooth factors like LongRoPE's: they grow with the pair, the long ones much more. Real models learn theirs and store
+ * them in their files.
+ */
 const LONGROPE = {
   kind: 'longrope',
   shortFactor: Array.from({ length: 48 }, (_, j) => 1 + j / 24),
@@ -71,14 +77,20 @@ const LONGROPE = {
   originalContext: 4096,
   factor: 32,
 } as const;
-/** Llama 3.1's step as freq_factors, which divide the frequency: 1 for fast pairs, 8 for slow ones. As llama.cpp's converter writes them. */
+/**
+ * Llama 3.1's step as freq_factors, which divide the frequency: 1 for fast pairs, 8 for slow ones. As llama.cpp's
+ * converter writes them.
+ */
 const LLAMA31_FACTORS = Array.from({ length: 64 }, (_, j) => {
   const turns = 8192 / (2 * Math.PI * 500000 ** ((2 * j) / 128)); // of pair j within the original context
   if (turns > 4) return 1;
   return turns < 1 ? 8 : Math.fround(1 / ((1 - (turns - 1) / 3) / 8 + (turns - 1) / 3));
 });
 
-/** What the golden RoPE cases are made from, by id, in the order of the causes in docs/vectors.md; f32 unless it says otherwise. */
+/**
+ * What the golden RoPE cases are made from, by id, in the order of the causes in docs/vectors.md; f32 unless it says
+ * otherwise.
+ */
 const DEFINITIONS: Readonly<
   Record<string, Omit<GoldenRopeDefinition, 'id' | 'dtype'> & { readonly dtype?: FloatDtype }>
 > = {
@@ -252,7 +264,7 @@ const DEFINITIONS: Readonly<
     spec: half(96, 10000, { scaling: { ...LONGROPE, context: 131072 } }),
   },
   'gemma-4-proportional': {
-    about: "Gemma 4's global layers: a quarter of the pairs of the whole head turn, exponents over head_dim.",
+    about: "Gemma 4's global layers: a quarter of the head's pairs rotate, exponents over head_dim.",
     separates: ['pairs head_dim / 2 apart | leading rotary_dim', 'exponent over head_dim | over rotary_dim'],
     spec: half(512, 1000000, { scaling: { kind: 'proportional', rotatedPairs: 64 } }),
   },
@@ -279,12 +291,12 @@ const DEFINITIONS: Readonly<
     positionDtype: 'i32',
   },
   'qwen3-vl-mrope': {
-    about: 'Qwen3-VL in HuggingFace: axes t, h, w by turns; what is left is t.',
+    about: 'Qwen3-VL in HuggingFace: axes t, h, w interleaved; the remaining pairs are t.',
     separates: ['interleaved | sections', 'the last pairs: t | e'],
     spec: half(128, 5000000, { axes: { rule: 'interleaved', sections: [24, 20, 20] } }),
   },
   'qwen3-vl-ggml': {
-    about: "Qwen3-VL in ggml's mode 40: axes by turns; what is left is e.",
+    about: "Qwen3-VL in ggml's mode 40: axes interleaved; the remaining pairs are e.",
     separates: ['the last pairs: e | t'],
     spec: half(128, 5000000, { axes: { rule: 'interleaved-ggml', sections: [24, 20, 20, 0] } }),
     positionDtype: 'i32',
@@ -331,7 +343,7 @@ const DEFINITIONS: Readonly<
   },
   'k-shift': {
     about: 'Negative positions: a KV cache whose keys move back.',
-    separates: ['signed positions | unsigned', 'turns by the difference | by the position again'],
+    separates: ['signed positions | unsigned', 'rotated by the difference | by the position again'],
     spec: half(128, 10000),
     positions: [0, -1, -40, -8192, -131072, -1048575],
     positionDtype: 'i32',
@@ -360,7 +372,7 @@ const DEFINITIONS: Readonly<
     ],
   },
   'qwen3-next-norm-partial': {
-    about: 'Qwen3-Next: the whole head of 256 is normed, the first 64 dimensions turn.',
+    about: 'Qwen3-Next: the whole head of 256 is normed, the first 64 dimensions are rotated.',
     separates: ['norm over head_dim | over rotary_dim', 'other dimensions normed | as they were'],
     spec: half(256, 10000000, { rotaryDim: 64 }),
     parts: [{ name: 'x', heads: 2, normEps: 1e-6 }],
@@ -372,7 +384,7 @@ export const GOLDEN_ROPE: readonly GoldenRopeDefinition[] = /* @__PURE__ */ Obje
   /* @__PURE__ */ Object.entries(DEFINITIONS).map(([id, d]) => ({ id, dtype: 'f32' as const, ...d })),
 );
 
-/** How a case is drawn otherwise than its definition says. */
+/** How a case is drawn. */
 export interface GoldenChoices {
   /** {@link GOLDEN_SEED} unless given. */
   readonly seed?: number;
@@ -427,7 +439,7 @@ export function goldenRopeQuestion(d: GoldenRopeDefinition, choices: GoldenChoic
   };
 }
 
-/** As a manifest will have it: typed arrays become lists, what is undefined falls away. */
+/** As a manifest has it: typed arrays become lists, undefined fields are left out. */
 function plainJson<T>(value: T): T {
   return JSON.parse(
     JSON.stringify(value, (_, item) => (ArrayBuffer.isView(item) ? Array.from(item as Float32Array) : item)),
@@ -447,7 +459,7 @@ function positionsOf(d: GoldenRopeDefinition): Tensor {
   const rows = (lead.length > 0 ? given : [given]) as readonly (readonly number[])[];
   const shape = [...lead, rows[0]!.length];
   if (!d.spec.axes) return integerTensor(dtype, shape, rows.flat());
-  // On every axis another position, and as far: a wrong axis turns by another angle, at each token.
+  // Positions differ between axes and are as large, so that a wrong axis rotates by another angle at each token.
   const numAxes = d.spec.axes.sections.length;
   const values = Array.from({ length: numAxes }, (_, a) =>
     rows.map((row) => row.map((p, s) => Math.abs(p - a * (5 + 2 * s)))),
@@ -455,7 +467,10 @@ function positionsOf(d: GoldenRopeDefinition): Tensor {
   return integerTensor(dtype, [numAxes, ...shape], values.flat(2));
 }
 
-/** Rows that are neither the token nor its neighbour: 5 steps on, around a cache longer than the tokens; every batch starts elsewhere. */
+/**
+ * Rows far from the token's index: 5 further for each token, modulo the rows of the cache; each batch starts at another
+ * row.
+ */
 function scatteredRows(batch: number, seq: number, rows: number): number[] {
   return Array.from({ length: batch * seq }, (_, n) => (2 + 3 * Math.floor(n / seq) + 5 * (n % seq)) % rows);
 }

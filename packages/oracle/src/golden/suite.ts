@@ -16,7 +16,8 @@ import { asFormatError, openGolden } from './read.js';
 import { GOLDEN_ROPE, GOLDEN_SEED, type GoldenChoices, goldenRopeQuestion } from './rope.js';
 
 /**
- * Makes the cases of a golden folder. Each is judged twice: by the exact result of its inputs, and by the outputs that the folder holds.
+ * Makes the cases of a golden folder. Each is judged twice: by the exact result of its inputs, and by the outputs that
+ * the folder holds.
  *
  * @param folder - with the manifest.json that `ropewalk vectors` wrote
  * @throws {RopewalkError} FORMAT when the manifest is malformed
@@ -45,7 +46,8 @@ export function goldenVectorCases(folder: VectorFolder): ConformanceCase[] {
 }
 
 /**
- * The golden RoPE cases as a suite: each on a runner against the float64 reference on the same inputs, element by element.
+ * The golden RoPE cases as a suite: each on a runner against the float64 reference on the same inputs, element by
+ * element.
  *
  * @param choices - the seed
  */

@@ -1,5 +1,6 @@
 /**
- * ggml's golden vectors: raw bytes beside a manifest. Each case runs with float64 tables and with ggml's own f32 recipe.
+ * ggml's golden vectors: raw bytes beside a manifest. Each case runs with float64 tables and with ggml's own f32
+ * recipe.
  *
  * @module
  */
@@ -42,7 +43,10 @@ export function ggmlVectorCases(folder: VectorFolder, manifest: Fields): Conform
   });
 }
 
-/** In some cases ggml's own result is arbitrary, and no measure for the recipe. The manifest says so in a field about scoring, or in words. */
+/**
+ * In some cases ggml's own result is arbitrary, and no measure for the recipe. The manifest says so in a field about
+ * scoring, or in words.
+ */
 function isForScoring(fields: Fields): boolean {
   for (const key of fields.keys())
     if (/scor/i.test(key) && fields.raw(key) === /not|un|skip|exclud/i.test(key)) return false;

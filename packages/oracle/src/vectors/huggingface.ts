@@ -1,5 +1,6 @@
 /**
- * HuggingFace's golden vectors: config.json → inv_freq, attention factor and rotated heads, as transformers computes them with torch.
+ * HuggingFace's golden vectors: config.json → inv_freq, attention factor and rotated heads, as transformers computes
+ * them with torch.
  *
  * @module
  */

@@ -1,5 +1,6 @@
 /**
- * ONNX RotaryEmbedding-23's golden vectors: the standard's own node tests and cases made by its reference implementation.
+ * ONNX RotaryEmbedding-23's golden vectors: the standard's own node tests and cases made by its reference
+ * implementation.
  *
  * @module
  */
@@ -90,7 +91,8 @@ async function runCase(folder: VectorFolder, f: Fields, official: Tolerance, run
     (i) => rotationErrorBound(dtype, exact[i]!, magnitude),
     dtype,
   );
-  // The reference rounds each f16 step, two products and a sum; where it also gives one rounding of f32 arithmetic, that is compared.
+  // The reference rounds each f16 step, two products and a sum; where it also gives one rounding of f32 arithmetic,
+  // that is compared.
   const rounded = dtype === 'f16' && f.has('output_f32_then_round');
   const peer = await readNpy(folder, fileOf(f, rounded ? 'output_f32_then_round' : 'output'), dtype).readNumbers();
   const steps = dtype === 'f16' && !rounded ? 3 * UNIT_ROUNDOFF.f16 * magnitude : 0;

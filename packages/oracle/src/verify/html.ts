@@ -1,5 +1,6 @@
 /**
- * Results of verify as one HTML file that needs nothing else: no script, no font, no network. For tickets and for people.
+ * Results of verify as one HTML file that needs nothing else: no script, no font, no network. For tickets and for
+ * people.
  *
  * @module
  */
@@ -67,8 +68,8 @@ ${SHADES.map((_, n) => `.s${n}{fill:var(--s${n});background:var(--s${n})}`).join
  *
  * @param title - what was compared
  * @param results - in order
- * @returns a whole HTML document: the cases that failed, each with its first wrong elements and, for RoPE, its error map; a table of all
- *   cases; the others, folded
+ * @returns a whole HTML document: the cases that failed, each with its first wrong elements and, for RoPE, its error
+ *   map; a table of all cases; the others, folded
  */
 export function verifyToHtml(title: ReportTitle, results: readonly VerifyResult[]): string {
   const counts = countVerified(results);
@@ -181,7 +182,10 @@ const BELOW = 34;
 /** The map's width without labels: cells are as wide as this allows, within reason. */
 const WIDTH = 720;
 
-/** A picture: a column a pair, a row a token, the colour the largest error against its bound. Neighbours of one shade share a rectangle. */
+/**
+ * A picture: a column a pair, a row a token, the colour the largest error against its bound. Neighbours of one shade
+ * share a rectangle.
+ */
 function heatMap(name: string, map: ErrorMap): string {
   const cellWidth = Math.max(3, Math.min(24, Math.floor(WIDTH / map.columns)));
   const cellHeight = Math.max(6, Math.min(18, Math.floor(480 / map.rows)));

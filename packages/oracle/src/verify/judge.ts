@@ -1,5 +1,6 @@
 /**
- * Judging one case: what came against what should have come, element by element, and what is worth telling about the difference.
+ * Judging one case: what came against what should have come, element by element, and what is worth telling about the
+ * difference.
  *
  * @module
  */
@@ -48,7 +49,10 @@ export interface WrongElement {
 export interface ErrorMap {
   readonly rows: number;
   readonly columns: number;
-  /** `[rows, columns]`: the largest |error| / bound in the cell; Infinity for NaN and for any error where none is allowed. */
+  /**
+   * `[rows, columns]`: the largest |error| / bound in the cell; Infinity for NaN and for any error where none is
+   * allowed.
+   */
   readonly ratio: Float64Array;
   /** `[rows, columns]`: the largest |error|. */
   readonly error: Float64Array;
@@ -66,7 +70,10 @@ export interface TensorReport extends Omit<Comparison, 'got' | 'want' | 'worst' 
   readonly dtype: Dtype;
   readonly shape: readonly number[];
   readonly elements: number;
-  /** The largest distance in units of the last place: how many numbers of the dtype lie between what came and the exact value rounded. */
+  /**
+   * The largest distance in units of the last place: how many numbers of the dtype lie between what came and the exact
+   * value rounded.
+   */
   readonly maxUlp: number;
   /** The element with the largest error over its bound. */
   readonly worst?: WrongElement;
@@ -105,7 +112,8 @@ export interface VerifyResult {
  * @param got - an output for each of the case's, of the same dtype and shape, in host memory
  * @param options - what the kernel is allowed
  * @returns ok or fail, with the measurements
- * @throws {RopewalkError} FORMAT when the case's own outputs are not what its inputs and attributes give, or it has no such plan
+ * @throws {RopewalkError} FORMAT when the case's own outputs are not what its inputs and attributes give, or it has no
+ *   such plan
  */
 export function judgeCase(
   golden: GoldenCase,
@@ -162,7 +170,10 @@ function sizeText({ dtype, shape }: { readonly dtype: Dtype; readonly shape: rea
   return `${dtype} [${shape}]`;
 }
 
-/** A folder's outputs must be the exact results, rounded. Otherwise somebody edited it, or its attributes mean something else here. */
+/**
+ * A folder's outputs must be the exact results, rounded. Otherwise somebody edited it, or its attributes mean something
+ * else here.
+ */
 function checkStored(stored: Tensor, exact: ExpectedOutput, where: string): void {
   if (!fits(stored, exact))
     refuse('FORMAT', where, `${sizeText(exact)}, as inputs and attributes give`, sizeText(stored));
@@ -232,7 +243,8 @@ function reportOf(
 const scratch = /* @__PURE__ */ new DataView(/* @__PURE__ */ new ArrayBuffer(8));
 
 /**
- * How many numbers of a dtype lie between two of them: their distance on the line of all its numbers, −0 and 0 being one.
+ * How many numbers of a dtype lie between two of them: their distance on the line of all its numbers, −0 and 0 being
+ * one.
  *
  * @param dtype - a float dtype that holds both exactly
  * @param a - a number, not NaN

@@ -1,14 +1,14 @@
 /**
  * The error model: for each element of a case's outputs, the exact value and how far a right kernel may be from it.
  *
- * It starts from the formula that the case's tolerance names (golden/judge.ts: arithmetic in f32, one rounding at the store) and adds what
- * people's kernels do beyond it, where that is common practice and not a mistake:
+ * It starts from the formula that the case's tolerance names (golden/bounds.ts: arithmetic in f32, one rounding at the
+ * store) and adds what many kernels do in addition, where it is common practice and not a mistake:
  *
  * - RoPE: angles from f32 frequencies, by position and pair (rope-model.ts);
- * - attention on 16-bit data: probabilities rounded to the data's dtype before they meet v, as matrix units want them, which costs
- *   at most u · Σ p·|v|;
- * - `native` arithmetic, where it is asked for: every intermediate rounds to the data's dtype, so each error before the store grows by
- *   u_dtype / u_f32.
+ * - attention on 16-bit data: probabilities rounded to the data's dtype before they are multiplied with v, as matrix
+ *   units need, which costs at most u · Σ p·|v|;
+ * - `native` arithmetic, if asked for: every intermediate rounds to the data's dtype, so each error before the store
+ *   grows by u_dtype / u_f32.
  *
  * @module
  */
@@ -23,7 +23,10 @@ import { type RopeGeometry, ropeGeometries, type TablePrecision } from './rope-m
 export interface ModelOptions {
   /** f32 unless given; float64 for f64 data. */
   readonly table?: TablePrecision;
-  /** `f32`: 16-bit data is computed in f32 and rounded once (the default). `native`: every step may round to the data's dtype. */
+  /**
+   * `f32`: 16-bit data is computed in f32 and rounded once (the default). `native`: every step may round to the data's
+   * dtype.
+   */
   readonly arithmetic?: 'f32' | 'native';
   /** Multiplies every bound but those of copies; 1 unless given. */
   readonly toleranceScale?: number;
@@ -43,7 +46,7 @@ export interface Expectation {
   allowed(table: TablePrecision): ExpectedOutput;
 }
 
-/** The formulas of golden/bounds.ts. A folder of somebody else's may name others. */
+/** The formulas of golden/bounds.ts. A folder that another program wrote may name others. */
 const FORMULAS = ['bits', 'rotation', 'sum', 'norm', 'dot', 'attention', 'gate'];
 
 /**

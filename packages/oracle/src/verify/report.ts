@@ -201,7 +201,9 @@ function forJson(value: unknown): unknown {
   return Object.fromEntries(entries.map(([key, item]) => [key, forJson(item)]));
 }
 
-/** The columns of the CSV. A row is an output of a case; a case with nothing to compare has one row without an output. */
+/**
+ * The columns of the CSV. A row is an output of a case; a case with nothing to compare has one row without an output.
+ */
 const CSV_COLUMNS: readonly (readonly [
   name: string,
   value: (result: VerifyResult, t: TensorReport | undefined) => string | number | undefined,
@@ -248,7 +250,8 @@ export function verifyToCsv(results: readonly VerifyResult[]): string {
 }
 
 /**
- * All cases as JUnit XML: a test suite with a test case each; a wrong output is a failure, a missing one or a crash an error.
+ * All cases as JUnit XML: a test suite with a test case each; a wrong output is a failure, a missing one or a crash an
+ * error.
  *
  * @param title - what was compared
  * @param results - in order

@@ -1,19 +1,19 @@
 /**
- * The error model of RoPE: what table precision, position and pair allow beyond the rotation's own roundings.
+ * The error model of RoPE: what table precision, position and pair allow in addition to the rotation's own roundings.
  *
- * An angle that is off by δ turns the right result by δ: its members move by sin δ of the other member and 1 − cos δ of their own. With
- * r = |(y0, y1)|, which no turn changes,
+ * An angle that is off by δ rotates the right result by δ: each member of a pair moves by sin δ of the other member and
+ * by 1 − cos δ of itself. With r = |(y0, y1)|, which no rotation changes,
  *
  * ```
  * |Δy0| ≤ δ·|y1| + δ²/2·|y0| + roundings·u32·r        δ = |position|·invFreq·k·u
  * ```
  *
- * where k counts roundings and u is 2^-24 for f32 angles, 2^-53 for float64. A pair whose frequency is 1 has none: 1 is 1 in any
- * arithmetic, and an integer times 1 is exact. `f32`: one for the product, one for a position past 2^24, two for a pow of one ulp, one each
- * for the reciprocal and the base, and 2·ln(base)·e for the exponent e = 2j/dim and its product with the logarithm, which pow feels
- * ln(base)-fold; then what the scaling rule does. `f32-recurrence`: each step from pair to pair costs one for the product and, for the
- * factor base^(−2/dim), three and its exponent's 2·ln(base)/dim. Cosines of f32 angles are good to two ulps, four roundings, where the
- * stated bound has one.
+ * where k counts roundings and u is 2^-24 for f32 angles, 2^-53 for float64. A pair whose frequency is 1 has no
+ * rounding: an integer times 1 is exact. k is, for `f32`: 1 for the product, 1 for a position past 2^24, 2 for a pow of
+ * one ulp, 1 each for the reciprocal and the base, and 2·ln(base)·e for the exponent e = 2j/dim and its product with
+ * the logarithm, whose error pow multiplies by ln(base); then the roundings of the scaling rule. For `f32-recurrence`:
+ * each step from pair to pair costs 1 for the product and, for the factor base^(−2/dim), 3 and its exponent's
+ * 2·ln(base)/dim. Cosines of f32 angles are within two ulps, which is four roundings; the stated bound has one.
  *
  * @module
  */
@@ -28,7 +28,7 @@ import { UNIT_ROUNDOFF } from '../tolerance.js';
  *
  * - `float64`: in float64, cos and sin rounded once to f32
  * - `f32`: frequency by pow, and its product with the position, in f32 (transformers, vLLM, most GPU kernels)
- * - `f32-recurrence`: the angle multiplied on from pair to pair in f32 (ggml)
+ * - `f32-recurrence`: each pair's angle is the previous pair's, multiplied in f32 (ggml)
  */
 export type TablePrecision = 'float64' | 'f32' | 'f32-recurrence';
 
@@ -42,7 +42,7 @@ export const TABLE_PRECISIONS: readonly TablePrecision[] = /* @__PURE__ */ Objec
 /** Where an element of a rotated tensor lies. */
 export interface RopePlace {
   readonly batch: number;
-  /** Token in its sequence; undefined in a row of a cache that no token goes to. */
+  /** Token in its sequence; undefined in a row of a cache that no token writes. */
   readonly token: number | undefined;
   /** batch · seq_len + token: the row of the error map. */
   readonly row: number | undefined;
@@ -67,7 +67,7 @@ export interface RopeGeometry {
    */
   place(n: number): RopePlace;
   /**
-   * What a table precision adds to the stated bounds; Infinity where it decides which of NaN, ∞ and −∞ comes.
+   * What a table precision adds to the stated bounds; Infinity where NaN, ∞ and −∞ are all possible.
    *
    * @param table - which
    * @param exact - the output, row-major
@@ -102,7 +102,8 @@ export function ropeGeometries(golden: GoldenCase): Map<string, RopeGeometry> {
 }
 
 /**
- * The table precision that is allowed unless one is asked for: f32, as nearly every kernel computes angles; float64 for f64 data.
+ * The table precision that is allowed unless one is asked for: f32, as nearly every kernel computes angles; float64 for
+ * f64 data.
  *
  * @param golden - the case
  */
@@ -150,11 +151,12 @@ function tableError(
             for (const [m, o] of [o0, o1].entries()) if (!Number.isFinite(exact[o]!)) errors[o] = open[m]!;
             continue;
           }
-          const [turned, bent] = [Math.min(1, delta), Math.min(2, (delta * delta) / 2)];
-          // The products whose roundings the stated bound counts are those of the turned pair: 3·u32·√2·δ·r more of them.
-          const more = (roundings * (1 + 1.5 * turned) + 4.5 * UNIT_ROUNDOFF.f32 * turned) * Math.hypot(y0, y1);
-          errors[o0] = (turned * y1 + bent * y0 + more) * (1 + UNIT_ROUNDOFF[dtype]);
-          errors[o1] = (turned * y0 + bent * y1 + more) * (1 + UNIT_ROUNDOFF[dtype]);
+          const [sine, versine] = [Math.min(1, delta), Math.min(2, (delta * delta) / 2)];
+          // The stated bound counts the roundings of the exact pair's products; those of the rotated pair add
+          // 3·u32·√2·δ·r.
+          const more = (roundings * (1 + 1.5 * sine) + 4.5 * UNIT_ROUNDOFF.f32 * sine) * Math.hypot(y0, y1);
+          errors[o0] = (sine * y1 + versine * y0 + more) * (1 + UNIT_ROUNDOFF[dtype]);
+          errors[o1] = (sine * y0 + versine * y1 + more) * (1 + UNIT_ROUNDOFF[dtype]);
         }
       }
     }
@@ -163,8 +165,8 @@ function tableError(
 }
 
 /**
- * Infinity for each member of a pair that is infinite or NaN by a sign that the angle's error leaves open: ∞·cos is ∞ or −∞ where cos is
- * nearer to 0 than the angle is known. 0 where every allowed angle gives the same.
+ * Infinity for each member of a pair that may be NaN, ∞ or −∞ depending on the angle's error: ∞·cos is ∞ or −∞ where
+ * cos is nearer to 0 than the angle is precise. 0 where every allowed angle gives the same value.
  */
 function infinitePair(
   { read, rotaryOffset, table }: RopePlan,
@@ -222,7 +224,7 @@ function angleRoundings(spec: RopeSpec, invFreq: Float64Array, precision: TableP
   const scaling = scalingRoundings(spec, invFreq, dim, exponents);
   const ln = Math.abs(Math.log(spec.base));
   return invFreq.map((_, j) => {
-    // A frequency of 1 is 1 in any arithmetic, and its product with an integer exact: the fastest pair, where errors are largest, has no slack.
+    // A frequency of 1 times an integer is exact: the fastest pair, where errors are largest, has no slack.
     if (invFreq[j] === 1) return 0;
     const exponent = exponents[j]!;
     const product = 2 + 1 + 1 + (2 * ln * 2 * exponent) / dim;
@@ -232,8 +234,9 @@ function angleRoundings(spec: RopeSpec, invFreq: Float64Array, precision: TableP
 }
 
 /**
- * Roundings that the scaling rule adds, by pair. Mixing two frequencies with a weight that is off by w moves the mix by w·(plain − mixed),
- * and relative to a slow mixed frequency that is w·plain/mixed: inside YaRN's ramp and Llama 3's band this is what counts.
+ * Roundings that the scaling rule adds, by pair. A mix of two frequencies whose weight is off by w is off by w·(plain −
+ * mixed), which is w·plain/mixed relative to a slow mixed frequency. Inside YaRN's ramp and Llama 3's band this is the
+ * largest part.
  */
 function scalingRoundings(spec: RopeSpec, invFreq: Float64Array, dim: number, exponents: Uint32Array): Float64Array {
   const rotaryDim = spec.rotaryDim ?? spec.headDim;
@@ -257,7 +260,8 @@ function scalingRoundings(spec: RopeSpec, invFreq: Float64Array, dim: number, ex
     case 'longrope':
       return invFreq.map(() => given + 3);
     case 'dynamicNtk':
-      // The new base is off by some eight roundings, which a frequency feels e-fold, e < 1; its logarithm is larger by that of the ratio.
+      // The new base is off by about eight roundings, multiplied by e < 1 in a frequency; its logarithm is larger by
+      // that of the ratio.
       return invFreq.map((_, j) => given + 8 + 2 * Math.abs(Math.log(ratio(j))));
     case 'yarn': {
       const [low, high] = yarnRampEdges(scaling, spec.base, dim);
@@ -265,7 +269,7 @@ function scalingRoundings(spec: RopeSpec, invFreq: Float64Array, dim: number, ex
       return invFreq.map((_, j) => {
         const ramp = (j - low) / span;
         if (!(ramp > 0 && ramp < 1)) return given + 4;
-        // Edges that are not rounded to whole pairs carry their own logarithms' errors.
+        // Edges that are not rounded to whole pairs have the errors of their logarithms.
         const edges = scaling.truncate === false ? (8 * (Math.abs(low) + Math.abs(high))) / span : 0;
         return given + 6 + (3 + edges) * ratio(j);
       });
