@@ -702,7 +702,7 @@ describe('forged folders', () => {
       (m) => (m.cases[1].id = m.cases[0].id),
       /cases\[1\]\.id: expected each id once, got "llama-2-half"/,
     ],
-    ['an operator that is none', (m) => (m.cases[0].op = 'sin'), /cases\[0\]\.op: expected add, .* got "sin"/],
+    ['an operator that is none', (m) => (m.cases[0].op = 'sin'), /cases\[0\]\.op: expected rope, .* got "sin"/],
     [
       'a shape of a petabyte',
       (m) => (m.cases[0].inputs[0].shape = [2 ** 40]),
