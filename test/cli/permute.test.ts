@@ -179,6 +179,13 @@ describe('a trained model, whose two files were written by other programs', { sk
     }
   });
 
+  test('a folder whose only weights are one GGUF stands for that file', async () => {
+    const dir = made('one-gguf', { 'model.gguf': readFileSync(join(shared, 'model-q8_0.gguf')), 'README.md': '' });
+    const { code, text } = await inside(dir, undefined, { to: 'half', dryRun: true });
+    assert.equal(code, 0);
+    assert.match(text, /one-gguf\/model\.gguf: llama, interleaved → half/);
+  });
+
   test('twice is refused, with the evidence', async () => {
     await assert.rejects(permute(join(shared, 'model-f32.gguf'), join(folder, 'no'), { to: 'interleaved' }), {
       code: 'FORMAT',

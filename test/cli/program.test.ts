@@ -74,3 +74,24 @@ test('docs/cli.md names every command, and every command but help has --json', (
     );
   }
 });
+
+test('help is wrapped: no line of it is longer than 100 characters in a pipe', () => {
+  for (const command of createProgram().commands)
+    for (const line of command.helpInformation().split('\n'))
+      assert.ok(line.length <= 100, `${command.name()}: ${line}`);
+});
+
+test('earlier names of flags are taken, and help does not list them', () => {
+  for (const [name, old, now] of [
+    ['convert', '--positions', 'tableLen'],
+    ['import', '--position-ids', 'positions'],
+    ['vectors', '--case', 'rope'],
+    ['aicore', '--from', 'fromCycle'],
+    ['aicore', '--to', 'toCycle'],
+  ] as const) {
+    const command = createProgram().commands.find((one) => one.name() === name)!;
+    command.parseOptions([old, '8']);
+    assert.equal(command.opts()[now], '8', `${name} ${old}`);
+    assert.doesNotMatch(command.helpInformation(), new RegExp(`${old} `));
+  }
+});
