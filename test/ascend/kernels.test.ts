@@ -512,7 +512,7 @@ describe('cycles', () => {
     const call = made([1, 128, 32, 128]);
     const [a, b, c] = (['seed', 'correct', 'fast'] as const).map((kernel) => onCopy(kernel, call).run!);
     assert.ok(a!.cycles >= 50 * c!.cycles, `${a!.cycles} against ${c!.cycles}`);
-    assert.ok(b!.cycles < a!.cycles, 'the correct kernel shares rows among 40 cores, the seed has 32 blocks');
+    assert.ok(b!.cycles < a!.cycles, 'the correct kernel shares rows among 40 cores, the baseline has 32 blocks');
     assert.equal(c!.bottleneck.what, 'MTE2', 'limited by memory');
     assert.ok(c!.overlap.share > 0.5 && a!.overlap.share < 0.1, `overlap ${c!.overlap.share}, ${a!.overlap.share}`);
     assert.ok(c!.bytes.load < 1.05 * c!.bytes.least.load, `loads ${c!.bytes.load} of ${c!.bytes.least.load}`);
@@ -540,11 +540,11 @@ describe('cycles', () => {
       rowOf('rows written, of 32768', ({ rows }) => String(rows.written)),
       rowOf('cycles', ({ cycles }) => whole(cycles)),
       rowOf('cycles a written row, over all cores', ({ cyclesPerRow }) => cyclesPerRow.toFixed(1)),
-      rowOf('times faster a row than the seed', ({ cyclesPerRow }) =>
+      rowOf('times faster a row than the baseline', ({ cyclesPerRow }) =>
         String(Number((runs[0]!.cyclesPerRow / cyclesPerRow).toFixed(1))),
       ),
       rowOf('busiest queue of the slowest block', busiest),
-      `${rowOf('bytes loaded, of the least that must be', ({ bytes }) => whole(bytes.load))} of ${whole(runs[2]!.bytes.least.load)} |`,
+      `${rowOf('bytes loaded, of the fewest possible', ({ bytes }) => whole(bytes.load))} of ${whole(runs[2]!.bytes.least.load)} |`,
     ])
       assert.ok(page.includes(line), line);
   });
