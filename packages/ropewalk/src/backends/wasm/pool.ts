@@ -111,7 +111,7 @@ interface Start {
 }
 
 /** What the pool needs of its host. */
-export interface PoolOptions {
+interface PoolOptions {
   readonly kernels: Kernels;
   readonly module: WebAssembly.Module;
   readonly memory: WebAssembly.Memory;

@@ -29,7 +29,7 @@ export interface Home {
 }
 
 /** Bytes of host memory, on the device until they are back. */
-export interface HostRange {
+interface HostRange {
   readonly memory: ArrayBufferLike;
   /** A multiple of 16, so that what is aligned on the host is so on the device. */
   readonly start: number;
@@ -42,7 +42,7 @@ export interface HostRange {
 }
 
 /** A copy to the host that is under way. */
-export interface Pending {
+interface Pending {
   readonly range: HostRange;
   readonly written: readonly Tensor[];
 }

@@ -28,7 +28,7 @@ interface Pipeline {
 }
 
 /** One run of a kernel. */
-export interface Dispatch {
+interface Dispatch {
   /** Names kernel and variant: the same key, the same text. */
   readonly key: string;
   /** Writes the text, at the first run of a variant. */

@@ -18,7 +18,7 @@ export interface OpenDevice {
 }
 
 /** Which adapter to ask for. */
-export type PowerPreference = 'high-performance' | 'low-power';
+type PowerPreference = 'high-performance' | 'low-power';
 
 /** Limits that are requested as high as the adapter has them: the size of one tensor, and the tensors of one kernel. */
 const WANTED_LIMITS = ['maxBufferSize', 'maxStorageBufferBindingSize', 'maxStorageBuffersPerShaderStage'] as const;

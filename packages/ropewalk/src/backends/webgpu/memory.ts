@@ -138,7 +138,7 @@ export class BlockPool {
 }
 
 /** Reads bytes of a buffer back. */
-export type ReadBack = (block: Block, start: number, end: number) => Promise<ArrayBuffer>;
+type ReadBack = (block: Block, start: number, end: number) => Promise<ArrayBuffer>;
 
 /** A tensor's elements on the device. */
 export class GpuStorage<D extends Dtype = Dtype> implements TensorStorage<D> {

@@ -3,7 +3,7 @@ import type { Kernel } from '../shader.js';
 import { GROUP, MAIN, threadsFor, WALK } from './common.js';
 
 /** How an element's bits are ordered, and how wide the index is. */
-export interface ArgmaxVariant {
+interface ArgmaxVariant {
   readonly dtype: 'f32' | 'f16' | 'bf16';
   /** Words of an index: 1 for i32, 2 for i64. */
   readonly words: 1 | 2;

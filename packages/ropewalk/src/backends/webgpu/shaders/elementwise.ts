@@ -3,7 +3,7 @@ import type { Kernel } from '../shader.js';
 import { expText, MAIN, UNIT, WALK } from './common.js';
 
 /** What is done with each pair of elements. */
-export interface ElementwiseVariant {
+interface ElementwiseVariant {
   readonly op: 'add' | 'swiglu';
   readonly lanes: 1 | 4;
 }

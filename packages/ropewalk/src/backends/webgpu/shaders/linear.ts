@@ -24,12 +24,12 @@ export interface LinearVariant {
 }
 
 /** Few rows: the most it takes. Only a few values, so that few texts are compiled. */
-export interface LinearFewVariant extends LinearVariant {
+interface LinearFewVariant extends LinearVariant {
   readonly rows: 1 | 2 | 4 | 8;
 }
 
 /** Many rows: how many rows and columns of a thread's sums, in fours. */
-export interface LinearManyVariant extends LinearVariant {
+interface LinearManyVariant extends LinearVariant {
   readonly fours: 1 | 2;
 }
 
@@ -55,7 +55,7 @@ const PARAMS = [
 ] as const;
 
 /** A parameter of both kernels. */
-export type LinearParam = (typeof PARAMS)[number];
+type LinearParam = (typeof PARAMS)[number];
 
 /**
  * Halves (two bytes) of a block. A block is not a whole number of words: every other one starts in the middle of a

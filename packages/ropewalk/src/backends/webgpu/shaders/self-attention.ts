@@ -18,7 +18,7 @@ import { expText, GROUP, MAIN } from './common.js';
 type Lanes = 1 | 4;
 
 /** What the text of both kernels depends on. */
-export interface AttentionVariant {
+interface AttentionVariant {
   /** Of q, k, v and out. */
   readonly lanes: Lanes;
   /** Whether {@link JOIN} writes out. */
@@ -27,7 +27,7 @@ export interface AttentionVariant {
 }
 
 /** Of the kernel for few queries. */
-export interface FewVariant extends AttentionVariant {
+interface FewVariant extends AttentionVariant {
   /** Rows of a workgroup. */
   readonly rows: 1 | 2 | 4 | 8;
   /** Quads of values side by side, a power of two from 8 to {@link FEW}'s threads. */
@@ -37,7 +37,7 @@ export interface FewVariant extends AttentionVariant {
 }
 
 /** Of the kernel for many. */
-export interface ManyVariant extends AttentionVariant {
+interface ManyVariant extends AttentionVariant {
   /** Quads of values side by side: 8, 16, 24 or 32. */
   readonly columns: number;
 }
@@ -594,4 +594,4 @@ ${MAIN} {
 };
 
 /** A parameter of {@link JOIN}. */
-export type JoinParam = 'units' | 'columns' | 'splits' | 'kvHeads' | 'rows' | 'group' | 'dv' | (typeof OUT)[number];
+type JoinParam = 'units' | 'columns' | 'splits' | 'kvHeads' | 'rows' | 'group' | 'dv' | (typeof OUT)[number];
