@@ -121,7 +121,7 @@ describe('diff', () => {
   const at = (name: string): string => join(folder, name);
   const refusals: readonly (readonly [string, string, DiffOptions, RegExp])[] = [
     ['a missing file', 'nowhere.json', {}, /nowhere\.json: there is no such file or folder/],
-    ['an empty GGUF', 'empty.gguf', {}, /empty\.gguf: expected/],
+    ['an empty GGUF', 'empty.gguf', {}, /empty\.gguf: the header takes at least 4 bytes/],
     [
       'an unknown recipe behind @',
       `${plain}@bf16`,

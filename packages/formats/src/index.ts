@@ -1,4 +1,8 @@
-/** File formats: untrusted bytes → checked views, and permuting weights. Nothing here reads files; node.ts does. @module @ropewalk/formats */
+/**
+ * File formats: untrusted bytes → checked views, and permuting weights. Nothing here reads files; node.ts does.
+ *
+ * @module @ropewalk/formats
+ */
 
 export { countClaimed, elementsAt } from './bytes.js';
 export { type GgufFile, type GgufTensor, type GgufValue, HeaderCut, parseGguf } from './gguf.js';

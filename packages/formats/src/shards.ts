@@ -16,7 +16,7 @@ export const SAFETENSORS_INDEX = 'model.safetensors.index.json';
  * @param folder - the folder's name in messages
  * @param where - the index's name in messages
  * @returns file → the tensors that the index says are in it; undefined for the only file of a model without an index
- * @throws {RopewalkError} FORMAT for several files without an index, and for an index that is empty or names other files
+ * @throws {RopewalkError} FORMAT for several files without an index, and for an empty index or one with other files
  */
 export function safetensorsShards(
   names: readonly string[],
