@@ -244,7 +244,7 @@ export class TQue {
     this.#core = core;
     this.#name = name;
     this.#position = position;
-    this.#buffers = Array.from({ length: num }, (_, i) => ({
+    this.#buffers = Array.from({ length: num }, (_what, i) => ({
       name,
       position,
       at: offset + i * size,
@@ -256,7 +256,7 @@ export class TQue {
   /** Takes the next free buffer, round robin. The queue that fills it waits for its last FreeTensor. */
   AllocTensor(line: string, type: LaneType): LocalTensor {
     const { length } = this.#buffers;
-    const free = Array.from({ length }, (_, i) => (this.#next + i) % length).find(
+    const free = Array.from({ length }, (_what, i) => (this.#next + i) % length).find(
       (i) => this.#buffers[i]!.state === 'FREE',
     );
     if (free === undefined) {
@@ -529,11 +529,11 @@ export class AscendC {
     const size = sizeBytes(src.type);
     const lanes = REPEAT / size;
     const bits = bitsOf(core, src.type);
-    const rows = Array.from({ length: repeatTimes }, (_, r) => src.address + r * src0RepeatStride * BLOCK);
+    const rows = Array.from({ length: repeatTimes }, (_what, r) => src.address + r * src0RepeatStride * BLOCK);
     const patterns =
       typeof pattern === 'number'
         ? []
-        : rows.map((_, r) => ({ at: pattern.address + r * src1RepeatStride * BLOCK, bytes: lanes / 8 }));
+        : rows.map((_what, r) => ({ at: pattern.address + r * src1RepeatStride * BLOCK, bytes: lanes / 8 }));
     const kept: number[] = [];
     for (const [r, from] of rows.entries()) {
       const own = patterns[r]?.at ?? 0;
@@ -772,7 +772,7 @@ class LaneWalk {
     }
     const { mask, repeats, strides } = count;
     checkCount(repeats, 'repeatTimes', 0, 255);
-    this.#lanes = Array.from({ length: full }, (_, lane) => lane).filter((lane) =>
+    this.#lanes = Array.from({ length: full }, (_what, lane) => lane).filter((lane) =>
       typeof mask === 'number' ? lane < mask : ((mask[lane >> 6]! >> BigInt(lane & 63)) & 1n) === 1n,
     );
     this.repeats = repeats;
@@ -802,7 +802,7 @@ class LaneWalk {
     const bytes = this.lanesUsed * this.size - first;
     const step = this.steps[operand]!;
     const length = step === 0 ? 1 : this.repeats;
-    return Array.from({ length }, (_, r) => ({ at: address + r * step + first, bytes }));
+    return Array.from({ length }, (_what, r) => ({ at: address + r * step + first, bytes }));
   }
 }
 

@@ -12,7 +12,7 @@ let decoded: Float32Array | undefined;
 
 /** Every f16 as a number, by its bits. */
 export function f16Table(): Float32Array {
-  if (!decoded) decoded = Float32Array.from({ length: 65536 }, (_, b) => numberFromF16(b));
+  if (!decoded) decoded = Float32Array.from({ length: 65536 }, (_what, b) => numberFromF16(b));
   return decoded;
 }
 

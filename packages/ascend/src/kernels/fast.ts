@@ -113,7 +113,7 @@ function tilesOf(c: AscendC, a: RopeArgs, blocks: number): Tile[] {
 /** One instruction for each run of lanes that a repeat can hold. */
 function chunksOf(lanes: number, laneBytes: number): { at: number; lanes: number }[] {
   const full = REPEAT / laneBytes;
-  return Array.from({ length: Math.ceil(lanes / full) }, (_, n) => ({
+  return Array.from({ length: Math.ceil(lanes / full) }, (_what, n) => ({
     at: n * full,
     lanes: Math.min(full, lanes - n * full),
   }));

@@ -298,7 +298,7 @@ function findPair(
   rows: readonly number[],
   progress: (done: number) => void,
 ): { tier: Tier; pairs: Hypothesis[] } | undefined {
-  const few = rows.filter((_row, n) => n % Math.ceil(rows.length / 8) === 0);
+  const few = rows.filter((_what, n) => n % Math.ceil(rows.length / 8) === 0);
   const [seenFew, seen] = [seenRows(heads, few, expected), seenRows(heads, rows, expected)];
   const fits = ({ steps }: Hypothesis, some: readonly number[], y: Seen, tier: Tier): boolean => {
     const slack = tier === 'stored' ? undefined : slackOf(steps, right, heads, some, tier);

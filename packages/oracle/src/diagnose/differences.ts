@@ -88,7 +88,7 @@ function expectedPairs(spec: Expected['spec'], direction: Expected['direction'])
   const half = (end - first) / 2;
   const adjacent = (j: number): PairAt['read'] => [first + 2 * j, first + 2 * j + 1];
   const apart = (j: number): PairAt['read'] => [first + j, first + j + half];
-  return Array.from({ length: half }, (_, j) => {
+  return Array.from({ length: half }, (_what, j) => {
     const from = spec.pairing.startsWith('interleaved') ? adjacent(j) : apart(j);
     const to = spec.pairing === 'interleaved' ? adjacent(j) : apart(j);
     return direction === 'backward' ? { read: to, write: from } : { read: from, write: to };
@@ -169,7 +169,7 @@ const magnitude: Compare = ({ spec }, { gain, gainRange, geometry }) => {
   return beside.length > 0 ? `Dimensions ${ranges(beside)} are scaled; they should be copied.` : undefined;
 };
 
-const positions: Compare = (_expected, { positions: rules, foundPositions }) => {
+const positions: Compare = (_what, { positions: rules, foundPositions }) => {
   if (rules.some(({ asGiven }) => asGiven)) return undefined;
   if (rules.length > 0)
     return `It rotates by ${rules.map(({ words }) => words).join(', or by ')}; expected is the position as given.`;
@@ -204,7 +204,7 @@ const axes: Compare = ({ spec }, { pairs, numAxes }) => {
   return `${off.length} pairs are rotated by another axis: ${shown.join(', ')}${off.length > 4 ? ', …' : ''}.`;
 };
 
-const heads: Compare = (_expected, { headsAgree, outcome }) => {
+const heads: Compare = (_what, { headsAgree, outcome }) => {
   if (outcome === 'mirrored') return MIRRORED;
   return headsAgree ? undefined : 'The heads of one token rotate by different angles.';
 };

@@ -42,7 +42,7 @@ export function fitPairs(
   slack: number,
   fromZero = false,
 ): PairFit[] {
-  return Array.from({ length: turns.pairs }, (_, j) => fitPair(turns, j, numAxes, { positionOf, slack, fromZero }));
+  return Array.from({ length: turns.pairs }, (_what, j) => fitPair(turns, j, numAxes, { positionOf, slack, fromZero }));
 }
 
 interface LineOptions {
@@ -52,7 +52,7 @@ interface LineOptions {
 }
 
 function fitPair(turns: Turns, j: number, numAxes: number, options: LineOptions): PairFit {
-  const fits = Array.from({ length: numAxes }, (_, axis) => fitOnAxis(turns, j, axis, options));
+  const fits = Array.from({ length: numAxes }, (_what, axis) => fitOnAxis(turns, j, axis, options));
   const fewest = Math.min(...fits.map(({ against }) => against.length));
   const axes = fits.flatMap(({ against }, axis) => (against.length === fewest ? [axis] : []));
   return { ...fits[axes[0]!]!, axes };
@@ -65,7 +65,7 @@ function fitOnAxis(
   { positionOf, slack, fromZero }: LineOptions,
 ): Omit<PairFit, 'axes'> {
   const { units, pairs } = turns;
-  const known = units.flatMap((_, u) => (turns.tolerance[u * pairs + j]! < 1 ? [u] : []));
+  const known = units.flatMap((_what, u) => (turns.tolerance[u * pairs + j]! < 1 ? [u] : []));
   const position = (u: number): number => positionOf(units[u]!, axis);
   const sampleAt = (u: number): AngleAt => ({
     at: position(u),

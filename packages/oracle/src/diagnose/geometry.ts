@@ -37,8 +37,8 @@ export interface Geometry {
 /** Finds the pairs; there is no layout when nothing was rotated, or when no pairs keep their lengths. */
 export function findGeometry(sample: Sample): Geometry {
   const { headDim } = sample;
-  const dims = Array.from({ length: headDim }, (_, i) => kindOfDim(sample, i));
-  const dark = dims.flatMap((_, i) => (isDark(sample, i) ? [i] : []));
+  const dims = Array.from({ length: headDim }, (_what, i) => kindOfDim(sample, i));
+  const dark = dims.flatMap((_what, i) => (isDark(sample, i) ? [i] : []));
   const turned = dims.flatMap((kind, i) => (kind === 'turned' ? [i] : []));
   if (turned.length === 0) return { dims, layouts: [], dark };
   const layouts = candidates(headDim, turned).filter((layout) =>
@@ -132,7 +132,7 @@ function half(first: number, distance: number, headDim: number): PairLayout {
 function quarter(first: number, count: number): PairLayout {
   const q = count / 2;
   const pairs = [first, first + count].flatMap((from) =>
-    Array.from({ length: q }, (_, j) => same(from + j, from + j + q)),
+    Array.from({ length: q }, (_what, j) => same(from + j, from + j + q)),
   );
   return { name: 'quarter', first, distance: q, pairs };
 }
@@ -140,7 +140,7 @@ function quarter(first: number, count: number): PairLayout {
 function crossed(first: number, count: number): PairLayout {
   const pairs = Array.from(
     { length: count },
-    (_, j): PairAt => ({ read: [first + 2 * j, first + 2 * j + 1], write: [first + j, first + j + count] }),
+    (_what, j): PairAt => ({ read: [first + 2 * j, first + 2 * j + 1], write: [first + j, first + j + count] }),
   );
   return { name: 'interleaved-to-half', first, distance: 1, pairs };
 }

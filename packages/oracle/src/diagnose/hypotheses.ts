@@ -198,7 +198,7 @@ export function slackOf(
   const { headDim } = heads;
   const of = probe(right, heads, rows, tier)!;
   return of.map(
-    (_, n) => 2 * of.subarray(n - (n % headDim), n - (n % headDim) + headDim).reduce((a, b) => Math.max(a, b), 0),
+    (_what, n) => 2 * of.subarray(n - (n % headDim), n - (n % headDim) + headDim).reduce((a, b) => Math.max(a, b), 0),
   );
 }
 
@@ -229,7 +229,7 @@ function probe(steps: RopeSteps, heads: Heads, rows: readonly number[], tier: Ti
 
 /** The numbers of all head rows. */
 export function everyRow({ batch, seq, heads }: Heads): number[] {
-  return Array.from({ length: batch * seq * heads }, (_row, r) => r);
+  return Array.from({ length: batch * seq * heads }, (_what, r) => r);
 }
 
 /** The place of a head row, and its given position on each axis. */
@@ -237,7 +237,7 @@ export function describeRow(heads: Heads, r: number): RowAt & { readonly positio
   const at = rowAt(heads, r);
   const positions = Array.from(
     { length: heads.numAxes },
-    (_, a) => heads.positions[(a * heads.batch + at.batch) * heads.seq + at.seq]!,
+    (_what, a) => heads.positions[(a * heads.batch + at.batch) * heads.seq + at.seq]!,
   );
   return { ...at, positions };
 }

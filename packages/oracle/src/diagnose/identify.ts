@@ -240,7 +240,7 @@ function positionsFrom(
   error: ArrayLike<number>,
   slack: number,
 ) {
-  const all = Array.from({ length: turns.pairs }, (_, j) => j);
+  const all = Array.from({ length: turns.pairs }, (_what, j) => j);
   const found = findPositions(turns, frequency, error, all, 0, slack);
   return { rules: explainPositions(found, heads), found };
 }
@@ -274,7 +274,7 @@ function measuredOf({ slope, low, high }: { slope: number; low: number; high: nu
 function foundPair(fit: PairFit, layout: PairLayout, turns: Turns, j: number): FoundPair {
   const { read, write } = layout.pairs[j]!;
   const turned = turns.units.some(
-    (_, u) => Math.abs(turns.angle[u * turns.pairs + j]!) > turns.tolerance[u * turns.pairs + j]!,
+    (_what, u) => Math.abs(turns.angle[u * turns.pairs + j]!) > turns.tolerance[u * turns.pairs + j]!,
   );
   let [sum, weight] = [0, 0];
   for (let u = 0; u < turns.units.length; u++) {

@@ -79,7 +79,7 @@ function makeHeads(like: Heads, rows: readonly [number[], number[]]): Heads {
   const x = Float64Array.from({ length: batch * seq * HEADS * headDim }, () =>
     roundTo('bf16', random.uniform(0.25, 1) * (random.integer(2) ? 1 : -1)),
   );
-  const positions = Float64Array.from({ length: numAxes * batch * seq }, (_, n) => {
+  const positions = Float64Array.from({ length: numAxes * batch * seq }, (_what, n) => {
     const axis = Math.floor(n / (batch * seq));
     const p = rows[Math.floor(n / seq) % batch]![n % seq]!;
     return axis === 0 ? p : Math.trunc(p / (axis + 1)) + 3 * axis; // each axis its own

@@ -92,18 +92,18 @@ function ruleGroups(found: readonly FoundPosition[], { seq, heads }: { seq: numb
     rule('the position wrapped to uint8', (p) => p & 0xff),
   ]);
   groups.push([
-    rule('the index of the token in its sequence', (_, u) => u.seq),
-    rule('the index of the token in its sequence + 1', (_, u) => u.seq + 1),
-    rule('the index of the token counted on through the batch', (_, u) => u.batch * seq + u.seq),
-    rule('the index of the batch', (_, u) => u.batch),
+    rule('the index of the token in its sequence', (_what, u) => u.seq),
+    rule('the index of the token in its sequence + 1', (_what, u) => u.seq + 1),
+    rule('the index of the token counted on through the batch', (_what, u) => u.batch * seq + u.seq),
+    rule('the index of the batch', (_what, u) => u.batch),
   ]);
   groups.push([
-    rule('the index of the head', (_, u) => u.head ?? Number.NaN),
+    rule('the index of the head', (_what, u) => u.head ?? Number.NaN),
     rule('the position + the index of the head', (p, u) => p + (u.head ?? Number.NaN)),
     rule('the position + the index of the batch', (p, u) => p + u.batch),
     rule(
       'the index of the row, heads counted as tokens',
-      (_, u) => (u.batch * seq + u.seq) * heads + (u.head ?? Number.NaN),
+      (_what, u) => (u.batch * seq + u.seq) * heads + (u.head ?? Number.NaN),
     ),
   ]);
   groups.push(ends(found).map((end) => rule(`the position, but at most ${end}`, (p) => Math.min(p, end))));

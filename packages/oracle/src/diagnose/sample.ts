@@ -62,7 +62,7 @@ function pickTokens(of: Heads, most: number): SampleToken[] {
       all.push({
         batch: b,
         seq: s,
-        positions: Array.from({ length: of.numAxes }, (_, a) => of.positions[(a * of.batch + b) * of.seq + s]!),
+        positions: Array.from({ length: of.numAxes }, (_what, a) => of.positions[(a * of.batch + b) * of.seq + s]!),
       });
     }
   }
@@ -86,6 +86,6 @@ function pickTokens(of: Heads, most: number): SampleToken[] {
 
 /** Up to `most` of 0 … count − 1, including the first and the last. */
 function spread(count: number, most: number): number[] {
-  if (count <= most) return Array.from({ length: count }, (_, n) => n);
-  return Array.from({ length: most }, (_, n) => Math.round((n * (count - 1)) / (most - 1)));
+  if (count <= most) return Array.from({ length: count }, (_what, n) => n);
+  return Array.from({ length: most }, (_what, n) => Math.round((n * (count - 1)) / (most - 1)));
 }

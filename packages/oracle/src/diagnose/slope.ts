@@ -36,7 +36,7 @@ const MAX_TOLERANCE = 1.5;
  * @param relative - additional error, relative to the angle itself: angles computed in f32
  */
 export function solveSlope(samples: readonly AngleAt[], low: number, high: number, relative = 0): Slopes {
-  const order = samples.map((_, n) => n).sort((p, q) => Math.abs(samples[p]!.at) - Math.abs(samples[q]!.at));
+  const order = samples.map((_what, n) => n).sort((p, q) => Math.abs(samples[p]!.at) - Math.abs(samples[q]!.at));
   let intervals: [number, number][] = [[low, high]];
   const against: number[] = [];
   for (const n of order) {

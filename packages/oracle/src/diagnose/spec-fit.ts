@@ -41,7 +41,7 @@ function roundNear(value: number, error: number): number | undefined {
 }
 
 /** Original contexts of models: powers of two. */
-const CONTEXTS = Array.from({ length: 13 }, (_, n) => 2 ** (n + 9));
+const CONTEXTS = Array.from({ length: 13 }, (_what, n) => 2 ** (n + 9));
 
 /** Original contexts whose YaRN ramp, with beta 32 and 1, is the one that was found. */
 export function yarnContexts(
@@ -133,7 +133,7 @@ export function axesRules(axesOfPairs: readonly (readonly number[])[], numAxes: 
 }
 
 function padded(runs: readonly number[], numAxes: number): number[] {
-  return Array.from({ length: Math.max(3, Math.min(4, numAxes)) }, (_, a) => runs[a] ?? 0);
+  return Array.from({ length: Math.max(3, Math.min(4, numAxes)) }, (_what, a) => runs[a] ?? 0);
 }
 
 /** Lengths of the first run of each axis, in the order t, h, w, e; pairs that fit several axes go with their neighbours. */

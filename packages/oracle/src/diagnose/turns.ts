@@ -59,7 +59,7 @@ function measure(sample: Sample, layout: PairLayout, mirrored: boolean): Turns {
   let agree = true;
   for (let t = 0; t < tokens.length; t++) {
     for (let j = 0; j < layout.pairs.length; j++) {
-      const sums = heads.map((_, h) => pairSum(sample, layout, t, h, j, mirrored));
+      const sums = heads.map((_what, h) => pairSum(sample, layout, t, h, j, mirrored));
       const all = sums.reduce((a, b) => ({
         re: a.re + b.re,
         im: a.im + b.im,

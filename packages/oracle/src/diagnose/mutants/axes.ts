@@ -83,7 +83,7 @@ export const POSITION_AXES: readonly Mutant[] = mutantsOf('L', {
       const { numAxes } = sharePairs(axesOf(steps), steps.pairs);
       const { positions } = steps.source!;
       const perBatch = steps.plan.batch === undefined ? 0 : steps.seq;
-      return withPosition(steps, (_, at, axis) => positions[(at.batch * perBatch + at.seq) * numAxes + axis]!);
+      return withPosition(steps, (_what, at, axis) => positions[(at.batch * perBatch + at.seq) * numAxes + axis]!);
     },
   },
   'vision-exponent-not-restarted': {

@@ -145,7 +145,7 @@ export function withScaling(steps: RopeSteps, scaling: RopeScaling): Change {
 /** The frequency `of(j, right)` for pair j, with the right magnitude. */
 export function withInvFreq(steps: RopeSteps, of: (j: number, right: Float64Array) => number): Change {
   const { invFreq, attentionFactor } = steps.frequencies();
-  return { frequencies: once(() => ({ invFreq: invFreq.map((_value, j) => of(j, invFreq)), attentionFactor })) };
+  return { frequencies: once(() => ({ invFreq: invFreq.map((_what, j) => of(j, invFreq)), attentionFactor })) };
 }
 
 /** Frequencies of a spec without its scaling rule and its factors. */

@@ -28,7 +28,9 @@ import {
 /** Other freq_factors than the model's. */
 function withFactors(steps: RopeSteps, of: (j: number, factors: ArrayLike<number>) => number): Change {
   const { freqFactors } = specOf(steps);
-  return withSpec(steps, { freqFactors: Float64Array.from({ length: steps.pairs }, (_, j) => of(j, freqFactors!)) });
+  return withSpec(steps, {
+    freqFactors: Float64Array.from({ length: steps.pairs }, (_what, j) => of(j, freqFactors!)),
+  });
 }
 
 /** Keeps frequencies whose wavelength is shorter than originalContext / limit, and divides the others. */

@@ -26,14 +26,14 @@ export const LAYOUT: readonly Mutant[] = mutantsOf('K', {
     does: 'Rotates head h at position h.',
     threads: ['ml-explore/mlx#1340'],
     needs: [HEADS],
-    change: (steps) => withPosition(steps, (_, at) => at.head),
+    change: (steps) => withPosition(steps, (_what, at) => at.head),
   },
   'batch-for-sequence': {
     does: 'Uses the batch index as the token index: the tokens of batch b rotate at the position of token b.',
     threads: ['PaddlePaddle/PaddleFleet#91'],
     needs: [BATCHES],
     change: (steps) =>
-      withPosition(steps, (_, at, axis) =>
+      withPosition(steps, (_what, at, axis) =>
         steps.position({ ...at, batch: 0, seq: Math.min(at.batch, steps.seq - 1) }, axis),
       ),
   },
@@ -42,7 +42,7 @@ export const LAYOUT: readonly Mutant[] = mutantsOf('K', {
     threads: ['ggml-org/llama.cpp#2779', 'ggml-org/llama.cpp#7452'],
     needs: [TOKENS, HEADS],
     change: (steps) =>
-      withPosition(steps, (_, at, axis) =>
+      withPosition(steps, (_what, at, axis) =>
         steps.position({ ...at, seq: (at.seq * steps.heads + at.head) % steps.seq }, axis),
       ),
   },
@@ -51,7 +51,7 @@ export const LAYOUT: readonly Mutant[] = mutantsOf('K', {
     threads: ['flashinfer-ai/flashinfer#619'],
     needs: [OWN_POSITIONS, TOKENS],
     change: (steps) =>
-      withPosition(steps, (_, at, axis) => {
+      withPosition(steps, (_what, at, axis) => {
         const token = at.seq * steps.batch + at.batch;
         return steps.position({ ...at, batch: Math.floor(token / steps.seq), seq: token % steps.seq }, axis);
       }),
@@ -60,7 +60,7 @@ export const LAYOUT: readonly Mutant[] = mutantsOf('K', {
     does: 'Rotates the first head and copies the others: its grid has one row.',
     threads: ['oxiglade/mlx-rs#359'],
     needs: [HEADS],
-    change: copied((_, at) => at.head > 0),
+    change: copied((_what, at) => at.head > 0),
   },
   'half-of-the-heads': {
     does: 'Rotates the first half of the heads and copies the others.',
@@ -127,6 +127,7 @@ export const ARGUMENTS: readonly Mutant[] = mutantsOf('O', {
     does: 'Looks up the position by the head’s index instead of the token’s.',
     threads: ['flashinfer-ai/flashinfer#754'],
     needs: [TOKENS, HEADS],
-    change: (steps) => withPosition(steps, (_, at, axis) => steps.position({ ...at, seq: at.head % steps.seq }, axis)),
+    change: (steps) =>
+      withPosition(steps, (_what, at, axis) => steps.position({ ...at, seq: at.head % steps.seq }, axis)),
   },
 });

@@ -34,7 +34,7 @@ const STARTED = need('a first position other than 0', (steps) =>
 function batches(steps: RopeSteps): number[] {
   return steps.seq === 0
     ? []
-    : Array.from({ length: steps.plan.batch === undefined ? Math.min(1, steps.batch) : steps.batch }, (_, b) => b);
+    : Array.from({ length: steps.plan.batch === undefined ? Math.min(1, steps.batch) : steps.batch }, (_what, b) => b);
 }
 
 /** The entries of cause J. */
@@ -65,7 +65,7 @@ export const POSITIONS: readonly Mutant[] = mutantsOf('J', {
     does: 'Rotates every token of a call at the position of the first.',
     threads: ['unslothai/unsloth#4078'],
     needs: [TOKENS],
-    change: (steps) => withPosition(steps, (_, at, axis) => first(steps, at, axis)),
+    change: (steps) => withPosition(steps, (_what, at, axis) => first(steps, at, axis)),
   },
   'counts-on-from-first': {
     does: 'Uses only the first position and counts up from it: gaps and other orders are ignored.',
@@ -74,19 +74,19 @@ export const POSITIONS: readonly Mutant[] = mutantsOf('J', {
       TOKENS,
       need('positions that do not count up by one', (steps) =>
         batches(steps).some((batch) =>
-          Array.from({ length: steps.seq }, (_, seq) => seq).some(
+          Array.from({ length: steps.seq }, (_what, seq) => seq).some(
             (seq) => steps.position({ batch, seq, head: 0 }, 0) !== steps.position({ batch, seq: 0, head: 0 }, 0) + seq,
           ),
         ),
       ),
     ],
-    change: (steps) => withPosition(steps, (_, at, axis) => first(steps, at, axis) + at.seq),
+    change: (steps) => withPosition(steps, (_what, at, axis) => first(steps, at, axis) + at.seq),
   },
   'positions-ignored': {
     does: 'Ignores the given positions: uses the token’s index in the call, 0, 1, 2 ….',
     threads: ['unslothai/unsloth#3795', 'tenstorrent/tt-forge-onnx#422'],
     needs: [need('positions other than 0, 1, 2 …', (steps) => positionsOf(steps).some((p, n) => p !== n % steps.seq))],
-    change: (steps) => withPosition(steps, (_, at) => at.seq),
+    change: (steps) => withPosition(steps, (_what, at) => at.seq),
   },
   'left-padding-ignored': {
     does: 'Gives every sequence of a batch the positions of the longest: those with padding on the left get positions that are too large.',
@@ -95,14 +95,14 @@ export const POSITIONS: readonly Mutant[] = mutantsOf('J', {
     change(steps) {
       const last = (batch: number): number => steps.position({ batch, seq: steps.seq - 1, head: 0 }, 0);
       const longest = batches(steps).reduce((best, batch) => (last(batch) > last(best) ? batch : best), 0);
-      return withPosition(steps, (_, at, axis) => steps.position({ ...at, batch: longest }, axis));
+      return withPosition(steps, (_what, at, axis) => steps.position({ ...at, batch: longest }, axis));
     },
   },
   'positions-of-batch-0': {
     does: 'Rotates every sequence of a batch by the positions of the first.',
     threads: ['unslothai/unsloth#3803', 'Comfy-Org/ComfyUI#15698'],
     needs: [OWN_POSITIONS],
-    change: (steps) => withPosition(steps, (_, at, axis) => steps.position({ ...at, batch: 0 }, axis)),
+    change: (steps) => withPosition(steps, (_what, at, axis) => steps.position({ ...at, batch: 0 }, axis)),
   },
   'position-in-int16': {
     does: 'Holds positions in 16 bits: from 32768 on they are negative.',
