@@ -1,11 +1,11 @@
 /**
- * Splitting a command into words, as a shell does, without a shell.
+ * Splits a command into words as a shell does, without a shell.
  *
  * @module
  */
 import { refuse } from 'ropewalk/backend';
 
-/** What a shell would act on and we do not: refused, so that nobody believes otherwise. */
+/** Characters that only a shell interprets: they are refused, so that nobody expects an effect. */
 const SHELL_ONLY = /[|&;<>()$`]/;
 
 /**
@@ -15,7 +15,7 @@ const SHELL_ONLY = /[|&;<>()$`]/;
  * @param text - `./kernel --device 0 "my model"`
  * @param where - the option, for messages
  * @returns at least one word
- * @throws {RopewalkError} FORMAT for an open quote, no word at all, or something that only a shell would do
+ * @throws {RopewalkError} FORMAT for an open quote, no word at all, or something that only a shell interprets
  */
 export function splitWords(text: string, where: string): string[] {
   const words: string[] = [];
@@ -61,6 +61,6 @@ function refuseShell(where: string, got: string): never {
     where,
     'words alone, as no shell reads the command',
     got,
-    'Put single quotes around what is meant as it stands, or start a shell yourself: --program "sh -c \'…\'".',
+    'Put it in single quotes if it is plain text, or start a shell yourself: --program "sh -c \'…\'".',
   );
 }

@@ -1,5 +1,5 @@
 /**
- * What a command that failed says: one line with one prefix, and an exit code.
+ * What a failed command prints: one line with one prefix, and its exit code.
  *
  * @module
  */
@@ -15,7 +15,7 @@ export interface Failure {
   readonly exitCode: number;
   /** As in a RopewalkError, or `USAGE`, `SYSTEM` (the operating system refused) or `BUG`. */
   readonly code: string;
-  /** `ropewalk: convert: --layer: expected …`; empty where all has been said. */
+  /** `ropewalk: convert: --layer: expected …`; empty when everything is printed already. */
   readonly text: string;
 }
 
@@ -48,7 +48,7 @@ export function failureOf(
     };
   const { syscall, path } = (error ?? {}) as NodeJS.ErrnoException;
   if (error instanceof Error && syscall !== undefined) {
-    // A write without a path is one to a stream, and stdout is where commands write.
+    // A write without a path goes to a stream, and commands write to stdout.
     const where = path ?? (syscall === 'write' ? 'stdout' : syscall);
     const wanted = WRITES.has(syscall) ? 'to be able to write' : 'to be able to read';
     return {
@@ -76,7 +76,7 @@ const WRITES: ReadonlySet<string> = new Set([
   'fsync',
 ]);
 
-/** The library names its own arguments; whoever typed a flag is told of that flag: `sample: topP: …` becomes `--top-p: …`. */
+/** The library names its own arguments. If the user typed the flag, the message names the flag: `sample: topP: …` → `--top-p: …`. */
 function inTheUsersWords(message: string, command: Command | undefined, argv: readonly string[]): string {
   if (!command) return message;
   const own = `${command.name()}: `;
@@ -91,7 +91,7 @@ function inTheUsersWords(message: string, command: Command | undefined, argv: re
   return text;
 }
 
-/** The shorter name of an option, where that one was typed. */
+/** The short name of an option, if the user typed that one. */
 function asTyped(flag: string, command: Command, argv: readonly string[]): string {
   const { short, long } = command.options.find((option) => option.long === flag) ?? {};
   const isTyped = (name: string): boolean => argv.some((word) => word === name || word.startsWith(`${name}=`));

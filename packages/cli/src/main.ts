@@ -14,7 +14,7 @@ let running: Command | undefined;
 /** Says what went wrong, on stderr and with --json on stdout too. */
 function fail(error: unknown): number {
   const { exitCode, code, text } = failureOf(error, running);
-  // Where stderr cannot be written either, the exit code is all that is left to say.
+  // If stderr cannot be written either, only the exit code remains.
   attempt(() => text !== '' && process.stderr.write(`${text}\n`));
   if (text !== '' && process.argv.includes('--json')) attempt(() => printJson({ error: { code, message: text } }));
   return exitCode;
@@ -28,8 +28,8 @@ function attempt(write: () => void): void {
 
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   if (error.code !== 'EPIPE') process.exit(fail(error));
-  // `ropewalk … | head` ends quietly: a closed pipe is no error of ours. A command that listens to signals would leave something half
-  // done, files or a program that runs: it goes on, and nobody reads what it says.
+  // `ropewalk … | head` ends quietly: a closed pipe is not an error. A command that listens to signals has files or a program
+  // to finish: it goes on, although nobody reads its output.
   if (process.listenerCount('SIGTERM') === 0) process.exit(EXIT.ok);
 });
 process.stderr.on('error', () => {});

@@ -6,8 +6,8 @@
 import { MultiBar, Presets } from 'cli-progress';
 
 /**
- * Exit codes of every command: all well; a finding (a case failed, two models differ, a kernel is wrong); usage, input or output that
- * stands in the way; a bug of ours. A command that a signal ends has 128 and the signal's number, as a shell counts.
+ * Exit codes of every command: success; a finding (a case failed, two models differ, a kernel is wrong); wrong usage, input or
+ * output; a bug in ropewalk. A command that a signal ends has 128 plus the signal's number, as in a shell.
  */
 export const EXIT = { ok: 0, failed: 1, usage: 2, bug: 3 } as const;
 
@@ -41,7 +41,7 @@ export function printLines(lines: readonly string[]): void {
   process.stdout.write(lines.map((line) => `${line}\n`).join(''));
 }
 
-/** How often a bar is drawn anew, in milliseconds: often enough to look alive, seldom enough to cost nothing. */
+/** Milliseconds between two drawings of a bar: smooth, and cheap. */
 const REDRAW_MS = 50;
 
 /** Prints lines, with a progress bar below them while work goes on. */
@@ -75,7 +75,7 @@ export function openPrinter(
     Presets.shades_classic,
   );
   const bar = bars.create(total, 0);
-  // Cases run without giving way to timers, so the bar is drawn, and the lines above it written, by hand.
+  // Cases do not yield to timers, so the bar is drawn, and the lines above it are written, here.
   let drawn = 0;
   const draw = (): void => {
     drawn = Date.now();

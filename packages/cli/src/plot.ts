@@ -10,9 +10,9 @@ const MAX_WIDTH = 64;
 /**
  * Plots log10 frequency by pair.
  *
- * @param invFreq - radians a position, one for each pair; pairs that do not turn (0) stand on the bottom line as `_`
+ * @param invFreq - radians per position, one for each pair; pairs that do not rotate (0) are `_` on the bottom line
  * @param plain - the same without scaling; drawn as `·` where it differs
- * @returns lines of text: the frequency is `*`, one column a pair up to 64, else evenly chosen pairs
+ * @returns lines of text: the frequency is `*`, one column for each pair up to 64, else evenly spaced pairs
  */
 export function plotFrequencies(invFreq: Float64Array, plain: Float64Array): string[] {
   const width = Math.min(MAX_WIDTH, invFreq.length);

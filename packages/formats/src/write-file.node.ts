@@ -22,9 +22,9 @@ import { temporaryName } from './temporary.node.js';
 
 /**
  * Writes under a temporary name in the same folder, then renames: an interrupted run leaves no half of a file.
- * What is no regular file (a device, a pipe, /dev/stdout) is written to as it is.
+ * A device, a pipe or /dev/stdout is written to directly.
  *
- * @param file - replaced if it exists; of a symbolic link, the file that it leads to
+ * @param file - replaced if it exists; for a symbolic link, the file that it leads to
  * @param content - all of it
  * @throws whatever the file system says; the temporary file is gone then
  */
@@ -76,7 +76,7 @@ function followLinks(file: string): string {
 }
 
 /**
- * Writes a file that an option names: {@link replaceFile}, and what the file system says in our words.
+ * Writes a file that an option names, as {@link replaceFile}, with refusals in words.
  *
  * @param file - replaced if it exists
  * @param content - all of it
@@ -95,10 +95,10 @@ export function writeOutput(file: string, content: string | Uint8Array, where: s
 }
 
 /**
- * Makes a folder and those above it. Not with the option `recursive`, which runs for ever in file systems that take no folders, such as /proc.
+ * Makes a folder and its parents. Node's option `recursive` is not used: it never ends in file systems such as /proc.
  *
  * @param folder - may be there already
- * @returns the topmost folder that was made, or undefined; to be removed when what it is for fails
+ * @returns the topmost folder that was made, or undefined; the caller removes it when its work fails
  * @throws whatever the file system says
  */
 export function makeFolder(folder: string): string | undefined {
