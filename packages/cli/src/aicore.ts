@@ -1,5 +1,6 @@
 /**
- * `ropewalk aicore`: RoPE kernels on the modelled Ascend AI Core: cycles by queue, bytes, buffers, faults, and a timeline.
+ * `ropewalk aicore`: RoPE kernels on the modelled Ascend AI Core: cycles by queue, bytes, buffers, faults, and a
+ * timeline.
  *
  * @module
  */

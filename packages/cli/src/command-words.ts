@@ -9,7 +9,8 @@ import { refuse } from 'ropewalk/backend';
 const SHELL_ONLY = /[|&;<>()$`]/;
 
 /**
- * Splits a command line into its words: blanks separate, single quotes keep everything, double quotes and backslashes keep blanks
+ * Splits a command line into its words: blanks separate, single quotes keep everything, double quotes and backslashes
+ * keep blanks
  * and quotes. Nothing is expanded and nothing is run.
  *
  * @param text - `./kernel --device 0 "my model"`

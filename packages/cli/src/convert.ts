@@ -30,10 +30,12 @@ export interface ConvertCommandOptions {
 /**
  * Converts.
  *
- * @param from - a config.json, a .gguf, a folder with one, a record, a `ROPE(…)` line, or a JSON of some peer's arguments
+ * @param from - a config.json, a .gguf, a folder with one, a record, a `ROPE(…)` line, or a JSON of some peer's
+ *   arguments
  * @param options - target, layer, context, rows of tables, output folder
  * @returns the exit code
- * @throws {RopewalkError} for input that makes no sense, and UNSUPPORTED if the target cannot express it: the caller exits with 2
+ * @throws {RopewalkError} for input that makes no sense, and UNSUPPORTED if the target cannot express it: the caller
+ *   exits with 2
  */
 export async function convert(from: string, options: ConvertCommandOptions): Promise<number> {
   const { to, out } = options;

@@ -76,7 +76,10 @@ const WRITES: ReadonlySet<string> = new Set([
   'fsync',
 ]);
 
-/** The library names its own arguments. If the user typed the flag, the message names the flag: `sample: topP: …` → `--top-p: …`. */
+/**
+ * The library names its own arguments. If the user typed the flag, the message names the flag: `sample: topP: …` →
+ * `--top-p: …`.
+ */
 function inTheUsersWords(message: string, command: Command | undefined, argv: readonly string[]): string {
   if (!command) return message;
   const own = `${command.name()}: `;

@@ -1,7 +1,8 @@
 /**
  * `ropewalk generate`: a model continues a text or answers a message, token by token.
  *
- * The text goes to stdout as it comes, everything about it to stderr: `ropewalk generate … > story.txt` holds the story alone.
+ * The text goes to stdout as it comes, everything about it to stderr: `ropewalk generate … > story.txt` holds the
+ * story alone.
  *
  * @module
  */
@@ -39,7 +40,10 @@ export interface GenerateCommandOptions extends ModelRunOptions {
   readonly ignoreEos?: boolean;
 }
 
-/** How the model in the box is sampled unless told otherwise, as its generation_config.json says: the likeliest tokens soon repeat. */
+/**
+ * How the model in the box is sampled unless told otherwise, as its generation_config.json says: the likeliest tokens
+ * soon repeat.
+ */
 const BOX_SAMPLING = { temperature: 0.8, topP: 0.95 } as const;
 /** What a shell reports for a program that Ctrl-C ended. */
 const INTERRUPTED = 130;
@@ -47,7 +51,8 @@ const INTERRUPTED = 130;
 /**
  * Generates text.
  *
- * @param argument - the prompt: continued, with `chat` a message that is answered; `-` reads it from stdin, as does a pipe without any
+ * @param argument - the prompt: continued, with `chat` a message that is answered; `-` reads it from stdin, as does a
+ *   pipe without any
  *   prompt. The model's start token alone where there is none
  * @param options - model, backend, sampling
  * @returns the exit code: 0, or 130 when Ctrl-C ended it
@@ -128,7 +133,10 @@ async function readPrompt(
   return { text, unread: watchStdin() };
 }
 
-/** Files and `echo` end with a line end that is not meant; llama.cpp drops it too. @see ggml-org/llama.cpp@001d906 common/arg.cpp */
+/**
+ * Files and `echo` end with a line end that is not meant; llama.cpp drops it too. @see ggml-org/llama.cpp@001d906
+ * common/arg.cpp
+ */
 function withoutLineEnd(text: string): string {
   return text.replace(/\r?\n$/, '');
 }

@@ -11,7 +11,8 @@ class Interrupted extends Error {
 }
 
 /**
- * Runs work that SIGINT, SIGTERM or SIGHUP stops. The work cleans up; then the process ends as one stopped by that signal.
+ * Runs work that SIGINT, SIGTERM or SIGHUP stops. The work cleans up; then the process ends as one stopped by that
+ * signal.
  *
  * @param command - for the message
  * @param work - stops and cleans up when its signal is aborted

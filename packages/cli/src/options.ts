@@ -12,7 +12,10 @@ export const MAX_INTEGER = 2 ** 31 - 1;
 /** The float dtypes that options name. */
 export const FLOATS = ['f32', 'f16', 'bf16', 'f64'] as const;
 
-/** The options of one command, as the command line gives them. A method returns undefined for an option that is not given. */
+/**
+ * The options of one command, as the command line gives them. A method returns undefined for an option that is not
+ * given.
+ */
 export class Flags<T extends object> {
   readonly #given: T;
 
@@ -62,7 +65,9 @@ export class Flags<T extends object> {
     return text === undefined ? undefined : oneOf(text, choices, flagOf(name));
   }
 
-  /** Several words, each once: the option given several times, or once with commas. @throws {RopewalkError} UNSUPPORTED */
+  /**
+   * Several words, each once: the option given several times, or once with commas. @throws {RopewalkError} UNSUPPORTED
+   */
   words<const W extends string>(name: keyof T & string, choices: readonly W[]): W[] | undefined {
     const given = this.#given[name] as readonly string[] | undefined;
     const words = given?.flatMap((text) => text.split(','));

@@ -6,7 +6,8 @@
 import { MultiBar, Presets } from 'cli-progress';
 
 /**
- * Exit codes of every command: success; a finding (a case failed, two models differ, a kernel is wrong); wrong usage, input or
+ * Exit codes of every command: success; a finding (a case failed, two models differ, a kernel is wrong); wrong usage,
+ * input or
  * output; a bug in ropewalk. A command that a signal ends has 128 plus the signal's number, as in a shell.
  */
 export const EXIT = { ok: 0, failed: 1, usage: 2, bug: 3 } as const;

@@ -44,7 +44,8 @@ const PAIRINGS: readonly WeightPairing[] = ['half', 'interleaved'];
  * @param options - as the command line gives them
  * @param print - where its text goes; stdout unless given
  * @returns the exit code: failed when the scores are not the same, and then nothing is left
- * @throws {RopewalkError} for bad options, files that cannot be read or written, and models that cannot be permuted: the caller exits with 2
+ * @throws {RopewalkError} for bad options, files that cannot be read or written, and models that cannot be permuted:
+ *   the caller exits with 2
  */
 export async function permute(
   input: string,

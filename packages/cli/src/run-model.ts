@@ -79,7 +79,10 @@ export async function loadForCommand(options: ModelRunOptions, signal?: AbortSig
   return loadModelPath(path, loading).finally(() => bar?.stop());
 }
 
-/** What `--backend` names, for loadModel: it opens the kernel's own backends with the options above; others are opened here. */
+/**
+ * What `--backend` names, for loadModel: it opens the kernel's own backends with the options above; others are opened
+ * here.
+ */
 async function backendOf(name: string | undefined): Promise<LoadOptions['backend']> {
   if (name === undefined || name === 'auto' || KERNEL_BACKENDS.some((entry) => entry.name === name))
     return name as 'auto' | undefined;

@@ -1,5 +1,6 @@
 /**
- * The next step after a wrong rotation: the `ropewalk diagnose` command that says what the kernel does instead, and its files.
+ * The next step after a wrong rotation: the `ropewalk diagnose` command that says what the kernel does instead, and
+ * its files.
  *
  * @module
  */
@@ -26,7 +27,8 @@ export interface CasePlaces {
 const EXPECT = 'expect.json';
 
 /**
- * Keeps a case's outputs as .npy in `<keep>/<case>`; for RoPE also the expected RoPE, and inputs that are not in a file that
+ * Keeps a case's outputs as .npy in `<keep>/<case>`; for RoPE also the expected RoPE, and inputs that are not in a
+ * file that
  * diagnose reads.
  *
  * @param keep - the folder

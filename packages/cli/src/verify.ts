@@ -66,7 +66,8 @@ const MAX_TIMEOUT_S = 86400;
  * @param vectors - a folder that `ropewalk vectors` wrote
  * @param options - as the command line gives them
  * @returns the exit code: ok when every case passed, failed when one did not or none was compared
- * @throws {RopewalkError} for options and folders that make no sense, and a program that cannot be started: the caller exits with 2
+ * @throws {RopewalkError} for options and folders that make no sense, and a program that cannot be started: the
+ *   caller exits with 2
  */
 export async function verify(vectors: string, options: VerifyOptions): Promise<number> {
   const flags = new Flags(options);
@@ -245,7 +246,10 @@ function writeReport(
   else writeOutput(out, body, '--out');
 }
 
-/** Ctrl-C and similar signals end the program first, then us. The program is in its own process group and does not get them. */
+/**
+ * Ctrl-C and similar signals end the program first, then us. The program is in its own process group and does not get
+ * them.
+ */
 function endWithSignals(source: Source): () => void {
   const handlers = (['SIGINT', 'SIGTERM', 'SIGHUP'] as const).map((signal, n) => {
     const handler = (): void => {

@@ -1,5 +1,6 @@
 /**
- * What a permutation of weights needs to know about a model on disk: where its tensors lie, how many heads they have, and
+ * What a permutation of weights needs to know about a model on disk: where its tensors lie, how many heads they have,
+ * and
  * which pairing they are laid out for (Node only).
  *
  * @module
@@ -39,7 +40,8 @@ const OTHER_WEIGHTS = /\.(bin|pt|pth|gguf|safetensors|onnx|onnx_data|msgpack|h5|
  * Reads the headers of a model.
  *
  * @param path - a .safetensors or .gguf file, a folder of .safetensors, or a folder whose only weights are one .gguf
- * @throws {RopewalkError} FORMAT when it cannot be read or is malformed; UNSUPPORTED for one part of a model in several files
+ * @throws {RopewalkError} FORMAT when it cannot be read or is malformed; UNSUPPORTED for one part of a model in
+ *   several files
  */
 export async function openModel(path: string): Promise<OpenModel> {
   const info = await stat(path).catch((cause) => refuseSystem('FORMAT', path, 'a readable file or folder', cause));
@@ -102,7 +104,10 @@ async function openFolder(path: string): Promise<OpenModel> {
   return { path, kind: 'folder', format: 'safetensors', files, sizes, tensors, gguf: undefined, companions, leftOut };
 }
 
-/** Withdrawn types whose rows are woven into each other, four or eight at a time. @see ggml-org/llama.cpp@0024aa7 ggml/include/ggml.h */
+/**
+ * Withdrawn types whose rows are woven into each other, four or eight at a time. @see ggml-org/llama.cpp@0024aa7
+ * ggml/include/ggml.h
+ */
 const WOVEN = new Set(['TYPE_31', 'TYPE_32', 'TYPE_33', 'TYPE_36', 'TYPE_37', 'TYPE_38']);
 
 function locateGguf({ tensors, dataOffset, alignment }: GgufFile, fileSize: number): LocatedTensor[] {
@@ -166,7 +171,8 @@ export interface ModelFacts {
  *
  * @param model - from openModel
  * @param given - what the user says
- * @throws {RopewalkError} FORMAT if the two disagree or nothing says how many heads there are; as the readers of both formats
+ * @throws {RopewalkError} FORMAT if the two disagree or nothing says how many heads there are; as the readers of both
+ *   formats
  */
 export async function factsOf(model: OpenModel, given: GivenGeometry): Promise<ModelFacts> {
   if (model.gguf) {
@@ -263,7 +269,10 @@ function pairingOf(spec: RopeSpec | undefined): WeightPairing | undefined {
   return spec.pairing === 'half' ? 'half' : 'interleaved';
 }
 
-/** The RoPE of a layer. A layer without one, or past the last (an extra prediction head), has that of the others if they agree. */
+/**
+ * The RoPE of a layer. A layer without one, or past the last (an extra prediction head), has that of the others if
+ * they agree.
+ */
 function specAt(model: ModelRope): (layer: number) => RopeSpec | undefined {
   const specs = model.layers.flatMap(({ rope }) => (rope ? [rope] : []));
   const uniform = specs.every((spec) => spec.headDim === specs[0]!.headDim && spec.rotaryDim === specs[0]!.rotaryDim);
@@ -406,7 +415,8 @@ function ggufFacts(header: GgufFile, where: string, given: GivenGeometry): OwnFa
       : `${where}: general.architecture ${a} is not known here; --from says it.`,
     geometryOf,
     ropeOf: spec,
-    // In llama.cpp q, k and v follow one another in a fused tensor, whatever the architecture; its converter writes them so.
+    // In llama.cpp q, k and v follow one another in a fused tensor, whatever the architecture; its converter writes
+    // them so.
     fused: 'concatenated',
     notes: [],
   };

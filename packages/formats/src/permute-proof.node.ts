@@ -1,6 +1,8 @@
 /**
- * The proof of a permutation by q·k. A hidden state goes through the old weights and the old pairing, then through the new
- * weights and the new pairing: every score must be the same. The rows are read from the files, the new ones as written (Node only).
+ * The proof of a permutation by q·k. A hidden state goes through the old weights and the old pairing, then through
+ * the new
+ * weights and the new pairing: every score must be the same. The rows are read from the files, the new ones as
+ * written (Node only).
  *
  * @module
  */
@@ -33,9 +35,14 @@ export interface LayerProof {
   readonly difference: number;
   /** The difference that rounding in float64 explains. */
   readonly bound: number;
-  /** Old weights, new pairing, against old weights, old pairing: what a runtime computes that knows the new pairing but has the old weights. */
+  /**
+   * Old weights, new pairing, against old weights, old pairing: what a runtime computes that knows the new pairing but
+   * has the old weights.
+   */
   readonly unmoved: number;
-  /** Tensors with rows that are not decoded here, or are not finite: a number made from its bytes stands for each row. */
+  /**
+   * Tensors with rows that are not decoded here, or are not finite: a number made from its bytes stands for each row.
+   */
   readonly opaque: readonly string[];
 }
 
@@ -163,7 +170,8 @@ async function proveLayer(
       }
     }
   }
-  // Sums over a head run in another order: headDim roundings in a norm, headDim in a score, three in each rotation; each on both sides.
+  // Sums over a head run in another order: headDim roundings in a norm, headDim in a score, three in each rotation;
+  // each on both sides.
   const bound = 4 * (headDim + 8) * 2 ** -53;
   return {
     layer: key,

@@ -46,7 +46,8 @@ export function isFolder(path: string): boolean {
 }
 
 /**
- * Finds the file that describes a model. In a folder this is config.json, or the only .gguf if there is no config.json or
+ * Finds the file that describes a model. In a folder this is config.json, or the only .gguf if there is no
+ * config.json or
  * if no safetensors lie beside it: the same model that `loadModelPath` loads.
  *
  * @param path - a folder; any other path is returned as it is
@@ -86,7 +87,8 @@ export async function readModelRope(path: string, context?: number): Promise<Mod
 /**
  * Reads the RoPE that a file describes.
  *
- * @param path - a config.json, a .gguf, a folder with one, or a .json with a record (`{ "headDim": 128, "pairing": "half",
+ * @param path - a config.json, a .gguf, a folder with one, or a .json with a record (`{ "headDim": 128, "pairing":
+ *   "half",
  *   "base": 10000 }`) or with a peer's arguments, whose tables lie as .npy files in the same folder
  * @param context - tokens in use, for scaling that depends on it
  * @param isModel - a .json is a model's config.json, whatever its fields are

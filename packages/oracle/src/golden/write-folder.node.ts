@@ -37,7 +37,8 @@ export interface WriteGoldenOptions {
  * @param cases - from chooseBuiltIn and the like
  * @param options - forms, seed, generator, force, signal, onCase
  * @returns the manifest, which lists what was written and what a form cannot express
- * @throws {RopewalkError} FORMAT when the folder is in use, DEVICE when it cannot be written, UNSUPPORTED when no form can express a case
+ * @throws {RopewalkError} FORMAT when the folder is in use, DEVICE when it cannot be written, UNSUPPORTED when no
+ *   form can express a case
  */
 export async function writeGoldenFolder(
   out: string,

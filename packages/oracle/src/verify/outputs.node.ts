@@ -1,7 +1,9 @@
 /**
- * Reading the outputs that somebody's kernel wrote: `<id>/<output>.npy` or `.bin`, or all of a case in `<id>.safetensors` or `<id>.npz`.
+ * Reading the outputs that somebody's kernel wrote: `<id>/<output>.npy` or `.bin`, or all of a case in
+ * `<id>.safetensors` or `<id>.npz`.
  *
- * The files are untrusted: what is missing, of another type, shape or size is told with the next step, and fails that case alone.
+ * The files are untrusted: what is missing, of another type, shape or size is told with the next step, and fails that
+ * case alone.
  *
  * @module
  */
@@ -79,7 +81,8 @@ export function readCaseOutputs(folder: string, golden: GoldenCase): FoundOutput
 /**
  * Reads the outputs of a case from a folder of its own.
  *
- * @param folder - with `<output>.npy` or `<output>.bin` (little-endian, and beside it, where one likes, `<output>.json` with dtype and shape)
+ * @param folder - with `<output>.npy` or `<output>.bin` (little-endian, and beside it, where one likes,
+ *   `<output>.json` with dtype and shape)
  * @param golden - the case
  */
 export function readOutputFolder(folder: string, golden: GoldenCase): FoundOutputs {

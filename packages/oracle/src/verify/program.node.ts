@@ -1,8 +1,10 @@
 /**
- * Runs a user's program on golden cases: over its standard input and output, or through files. docs/verify.md describes the
+ * Runs a user's program on golden cases: over its standard input and output, or through files. docs/verify.md
+ * describes the
  * protocol (Node only).
  *
- * The program is not trusted: it may crash, hang, print junk or announce wrong sizes. Each of these fails the current case, ends
+ * The program is not trusted: it may crash, hang, print junk or announce wrong sizes. Each of these fails the current
+ * case, ends
  * the program and starts it again for the next case.
  *
  * @module
@@ -43,7 +45,10 @@ export type Answer =
 
 /** A program under test. */
 export interface ProgramUnderTest {
-  /** Runs one case; cases come one after the other. @throws {RopewalkError} DEVICE when the program cannot be started at all */
+  /**
+   * Runs one case; cases come one after the other. @throws {RopewalkError} DEVICE when the program cannot be started
+   * at all
+   */
   run(golden: GoldenCase): Promise<Answer>;
   /** Lets the program end by itself. @returns what went wrong then, or undefined */
   close(): Promise<string | undefined>;
@@ -51,7 +56,10 @@ export interface ProgramUnderTest {
   kill(): void;
 }
 
-/** An answer's first line is a small JSON object; a program that prints more without a line break prints something else. */
+/**
+ * An answer's first line is a small JSON object; a program that prints more without a line break prints something
+ * else.
+ */
 const MAX_ANSWER_LINE = 2 ** 20;
 /** Of what a program says on its standard error, the end is kept. */
 const STDERR_KEPT = 8192;
@@ -94,7 +102,8 @@ function bytesOf(tensor: Tensor): Uint8Array {
 const OWN_GROUP = process.platform !== 'win32';
 
 /**
- * A variable of the program's environment. Processes that it starts inherit it, and are found by it even outside the process
+ * A variable of the program's environment. Processes that it starts inherit it, and are found by it even outside the
+ * process
  * group (setsid). A process that left the group and cleared its environment is not found: Node cannot adopt orphans.
  */
 const MARK = 'ROPEWALK_VERIFY_RUN';
@@ -173,7 +182,8 @@ function gone(child: ChildProcess, ms: number): Promise<void> {
   if (hasEnded(child)) return Promise.resolve();
   return new Promise((resolve) => {
     let timer = setTimeout(resolve, ms);
-    // At `close` all of stderr has arrived, unlike at `exit`. But it comes late, or never, if another process holds the pipes.
+    // At `close` all of stderr has arrived, unlike at `exit`. But it comes late, or never, if another process holds
+    // the pipes.
     child.once('exit', () => {
       clearTimeout(timer);
       timer = setTimeout(resolve, Math.min(ms, HELD_MS));
@@ -219,7 +229,10 @@ async function start(
 /** Something is wrong with the answer; the case fails with this text. */
 class BadAnswer extends Error {}
 
-/** Reads lines and counted bytes from a stream that is read no further than asked, so that a pipe's own back pressure works. */
+/**
+ * Reads lines and counted bytes from a stream that is read no further than asked, so that a pipe's own back pressure
+ * works.
+ */
 class AnswerReader {
   readonly #stream: Readable;
   readonly #pieces: Uint8Array[] = [];
@@ -241,7 +254,10 @@ class AnswerReader {
       });
   }
 
-  /** The process has exited. What it wrote is still read, but its output may stay open, as processes that it started may hold it. */
+  /**
+   * The process has exited. What it wrote is still read, but its output may stay open, as processes that it started
+   * may hold it.
+   */
   writerGone(): void {
     this.#orphaned = true;
     this.#limitWait();
