@@ -331,8 +331,8 @@ describe('made-up models', () => {
       code: 'UNSUPPORTED',
       message: /Give the folder\./,
     });
-    await assert.rejects(permute(dir, out, { to: 'interleaved' }), { message: /a name that is free/ });
-    await assert.rejects(permute(dir, join(dir, 'in-it'), { to: 'interleaved' }), { message: /a place outside/ });
+    await assert.rejects(permute(dir, out, { to: 'interleaved' }), { message: /it already exists/ });
+    await assert.rejects(permute(dir, join(dir, 'in-it'), { to: 'interleaved' }), { message: /it lies inside the input/ });
     assert.deepEqual(
       readdirSync(folder).filter((name) => name.endsWith('.tmp')),
       [],

@@ -434,7 +434,7 @@ describe('refusals', () => {
         .u64(0)
         .raw(...new Array(99).fill(0))
         .build(),
-      /nested at most 4 deep/,
+      /nested more than 4 deep/,
     ],
     [
       'alignment 3',

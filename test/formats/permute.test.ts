@@ -525,12 +525,12 @@ describe('files', () => {
         'an output that exists',
         output,
         {},
-        /out: expected a name that is free, got "one that exists"\. Give another, or --force/,
+        /out: it already exists\. Give another, or --force/,
       ],
       ['the input', input, { force: true }, /expected another file than the one that is read/],
       ['a folder that is not there', join(dir, 'no', 'out'), {}, /there is no such file or folder/],
-      ['a folder that is a file', join(input, 'out'), {}, /in: expected a folder to write in|ENOTDIR/],
-      ['a folder that exists', dir, { kind: 'folder', force: true }, /expected a name that is free.*Remove it first/],
+      ['a folder that is a file', join(input, 'out'), {}, /in: it is a file, not a folder|ENOTDIR/],
+      ['a folder that exists', dir, { kind: 'folder', force: true }, /it already exists.*Remove it first/],
     ];
     linkSync(input, join(dir, 'linked'));
     symlinkSync(input, join(dir, 'sym'));
@@ -550,11 +550,11 @@ describe('files', () => {
       await assert.rejects(writeWhole(at, { ...options, ...more }, write), { message }, name);
     await assert.rejects(
       writeWhole(join(dir, 'sub'), { sizeBytes: 0, inputs: [dir], kind: 'folder' }, async () => {}),
-      { message: /expected a place outside/ },
+      { message: /it lies inside the input/ },
     );
     await assert.rejects(writeWhole(join(dir, 'huge'), { ...options, sizeBytes: 2 ** 60 }, write), {
       code: 'DEVICE',
-      message: /bytes of free space/,
+      message: /\d+ bytes are free/,
     });
     // A name that appears while the work goes on is not replaced.
     await assert.rejects(
@@ -562,7 +562,7 @@ describe('files', () => {
         await write(at);
         writeFileSync(join(dir, 'race'), 'theirs');
       }),
-      { message: /a name that is free/ },
+      { message: /it already exists/ },
     );
     assert.equal(readFileSync(join(dir, 'race'), 'utf8'), 'theirs');
     writeFileSync(output, 'old');
@@ -829,7 +829,7 @@ describe('refusals', () => {
       heads(2, 2, 4),
       {},
       'UNSUPPORTED',
-      /expected rows of whole bytes, got "0 bytes of F32 in 8 rows"/,
+      /its 8 rows of F32 are not whole bytes: 0 bytes in all/,
     ],
     [
       'rows of half bytes',
@@ -837,7 +837,7 @@ describe('refusals', () => {
       heads(2, 2, 4),
       {},
       'UNSUPPORTED',
-      /rows of whole bytes, got "4 bytes of F32 in 8 rows"/,
+      /8 rows of F32 are not whole bytes: 4 bytes in all/,
     ],
     [
       'fused, of unknown layout',

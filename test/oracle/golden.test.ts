@@ -434,7 +434,7 @@ describe('forms', () => {
       name: 'RopewalkError',
       code: 'FORMAT',
       message:
-        /llama-2-half\/y\.bin: y: expected elements whose sha256 is .*The file was changed after it was written\./,
+        /llama-2-half\/y\.bin: y: its sha256 is .*: the file was changed after it was written/,
     });
   });
 

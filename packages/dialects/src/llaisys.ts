@@ -22,7 +22,7 @@ import {
   type Runner,
   type Tensor,
 } from 'ropewalk';
-import { checkDims, checkDtype, checkRunner, checkTensor, refuse } from 'ropewalk/backend';
+import { checkDims, checkDtype, checkRunner, checkTensor, fail, refuse } from 'ropewalk/backend';
 
 type Named = Readonly<Record<string, Tensor>>;
 
@@ -174,6 +174,10 @@ function checkCommon(op: string, floats: Named, dense = floats): void {
   }
   for (const [name, tensor] of Object.entries(dense)) {
     if (!tensor.isContiguous())
-      refuse('SHAPE', `${op}: ${name}`, 'contiguous memory', `strides [${tensor.strides}]`, 'Use rearrange first.');
+      fail(
+        'SHAPE',
+        `${op}: ${name}`,
+        `expected contiguous memory, got strides [${tensor.strides}]. Use rearrange first.`,
+      );
   }
 }

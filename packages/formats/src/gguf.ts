@@ -7,7 +7,7 @@
  * @see https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
  */
 import { RopewalkError } from 'ropewalk';
-import { checkBytes, decodeUtf8, nameForMessage, refuse } from 'ropewalk/backend';
+import { checkBytes, decodeUtf8, fail, nameForMessage, refuse } from 'ropewalk/backend';
 import { countClaimed } from './bytes.js';
 
 /** A metadata value. 64-bit integers are bigint, all other numbers are numbers; arrays hold one type. */
@@ -292,8 +292,7 @@ class Reader {
   }
 
   #array(depth: number): GgufValue[] {
-    if (depth >= MAX_ARRAY_DEPTH)
-      refuse('FORMAT', this.where, `arrays nested at most ${MAX_ARRAY_DEPTH} deep`, 'deeper');
+    if (depth >= MAX_ARRAY_DEPTH) fail('FORMAT', this.where, `its arrays are nested more than ${MAX_ARRAY_DEPTH} deep`);
     const type = this.u32();
     const count = this.length();
     if ((this.#elements += count) > MAX_ARRAY_ELEMENTS)

@@ -15,6 +15,7 @@ import {
   checkShape,
   countElements,
   decodeUtf8,
+  fail,
   readOptions,
   refuse,
   rowMajorStrides,
@@ -66,16 +67,16 @@ const TYPES: ReadonlyMap<string, Dtype> = /* @__PURE__ */ new Map<string, Dtype>
 export function parseNpy(bytes: Uint8Array, where = 'npy'): NpyArray {
   checkBytes(bytes, where);
   if (bytes.length < 10 || MAGIC.some((byte, at) => bytes[at] !== byte))
-    refuse('FORMAT', where, 'a .npy file, which starts with \\x93NUMPY', 'other bytes');
+    fail('FORMAT', where, 'it is not a .npy file: it does not start with \\x93NUMPY');
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const major = bytes[6]!;
   if (major < 1 || major > 3) refuse('FORMAT', where, 'npy version 1, 2 or 3', major);
   const start = major === 1 ? 10 : 12;
-  if (bytes.length < start) refuse('FORMAT', where, 'a whole header', `a file cut at ${bytes.length} bytes`);
+  if (bytes.length < start) fail('FORMAT', where, `the file ends inside its header, after ${bytes.length} bytes`);
   const length = major === 1 ? view.getUint16(8, true) : view.getUint32(8, true);
   if (length > MAX_HEADER_BYTES) refuse('FORMAT', where, `a header of at most ${MAX_HEADER_BYTES} bytes`, length);
   if (start + length > bytes.length)
-    refuse('FORMAT', where, `a header of ${length} bytes`, `a file cut at ${bytes.length} bytes`);
+    fail('FORMAT', where, `the file ends inside its header of ${length} bytes, after ${bytes.length} bytes`);
   const headerBytes = bytes.subarray(start, start + length);
   // Versions 1 and 2 are Latin-1, version 3 is UTF-8.
   const header = parseHeader(major === 3 ? decodeUtf8(headerBytes, where) : String.fromCharCode(...headerBytes), where);
@@ -197,7 +198,7 @@ function parseHeader(text: string, where: string): Header {
       const dim = Number(token.replace(/L$/, '')); // Python 2 wrote long integers with an L
       if (!/^\d+L?$/.test(token) || !Number.isSafeInteger(dim))
         refuse('FORMAT', `${at}.shape`, 'dimensions >= 0', token);
-      if (dims.push(dim) > MAX_RANK) refuse('FORMAT', `${at}.shape`, `at most ${MAX_RANK} dimensions`, 'more');
+      if (dims.push(dim) > MAX_RANK) fail('FORMAT', `${at}.shape`, `it has more than ${MAX_RANK} dimensions`);
       if (tokens[next] !== ')') take(',');
     }
     take(')');

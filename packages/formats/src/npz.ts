@@ -68,7 +68,11 @@ function expand(bytes: Uint8Array, { method, dataStart, size, originalSize, crc 
   // A copy, as the arrays outlive the file.
   const file = method === STORED ? packed.slice() : inflate(packed, originalSize, at);
   if (file.length !== originalSize)
-    refuse('FORMAT', at, `${originalSize} bytes`, file.length > originalSize ? 'more' : file.length, DAMAGED);
+    fail(
+      'FORMAT',
+      at,
+      `expected ${originalSize} bytes, got ${file.length > originalSize ? 'more' : file.length}. ${DAMAGED}`,
+    );
   const sum = crc32(file);
   if (sum !== crc) refuse('FORMAT', at, `bytes with the checksum ${crc}`, sum, DAMAGED);
   return file;
@@ -79,7 +83,7 @@ function inflate(packed: Uint8Array, originalSize: number, at: string): Uint8Arr
   try {
     return inflateSync(packed, { out: new Uint8Array(originalSize + 1) });
   } catch {
-    return refuse('FORMAT', at, 'deflated bytes', 'other bytes', DAMAGED);
+    return fail('FORMAT', at, `its bytes are not deflated data. ${DAMAGED}`);
   }
 }
 
@@ -144,7 +148,11 @@ function readDirectory(bytes: Uint8Array, where: string): ZipEntry[] {
     if (extra + extraLength > bytes.length) broken(`a directory entry past the end at byte ${at}`);
     const name = decodeName(bytes.subarray(at + 46, extra), (u16(at + 8) & 0x800) !== 0, where);
     if ((u16(at + 8) & 1) !== 0)
-      refuse('FORMAT', `${where}: ${nameForMessage(name)}`, 'no encryption', 'an encrypted file');
+      fail(
+        'FORMAT',
+        `${where}: ${nameForMessage(name)}`,
+        'it is encrypted, which is not supported. Save the archive without a password.',
+      );
     const method = u16(at + 10);
     if (method !== STORED && method !== DEFLATED)
       refuse('FORMAT', `${where}: ${nameForMessage(name)}`, 'compression 0 (stored) or 8 (deflated)', method);

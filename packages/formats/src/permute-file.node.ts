@@ -6,7 +6,7 @@
 import { constants } from 'node:fs';
 import { access, type FileHandle, link, lstat, mkdir, open, rename, stat, statfs, unlink } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
-import { refuse } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
 import { permutedRows, type TensorMove, type WeightPairing } from './permute-plan.js';
 import { refuseSystem } from './read-file.node.js';
 import { withTemporary } from './temporary.node.js';
@@ -53,7 +53,7 @@ export async function copyPermuted(
     await copy.upTo(size);
     // A file that grew or shrank is not the one that was planned.
     if ((await source.stat()).size !== size)
-      refuse('FORMAT', from, `${size} bytes, as when it was opened`, 'another size');
+      fail('FORMAT', from, `its size has changed since it was opened: it was ${size} bytes`);
     await target.sync().catch((cause) => unwritable(to, cause));
   } finally {
     await source.close();
@@ -210,23 +210,27 @@ async function checkOutput(
     if (same && info.ino === same.ino && info.dev === same.dev)
       refuse('FORMAT', output, 'another file than the one that is read', input, 'Write to a new name.');
     if (info.isDirectory() && `${folder}/`.startsWith(`${resolve(input)}/`))
-      refuse('FORMAT', output, `a place outside ${input}`, 'one in it', 'Write to a new folder beside it.');
+      fail('FORMAT', output, `it lies inside the input, ${input}. Write to a new folder beside it.`);
   }
   if (there && !(force && kind === 'file' && there.isFile())) exists(output, { kind, force });
   const info = await stat(folder).catch((cause) => unwritable(folder, cause));
-  if (!info.isDirectory()) refuse('FORMAT', folder, 'a folder to write in', 'a file');
+  if (!info.isDirectory()) fail('FORMAT', folder, 'it is a file, not a folder to write in');
   await access(folder, constants.W_OK).catch((cause) => unwritable(folder, cause));
   const room = await statfs(folder).catch(() => undefined);
   // Some file systems report 0 blocks.
   const free = room && room.blocks > 0 ? room.bavail * room.bsize : Infinity;
   if (free < sizeBytes)
-    refuse('DEVICE', output, `${sizeBytes} bytes of free space`, `${free} bytes`, 'Free some, or write elsewhere.');
+    fail(
+      'DEVICE',
+      output,
+      `the output takes ${sizeBytes} bytes, and ${free} bytes are free. Free some, or write elsewhere.`,
+    );
 }
 
 function exists(output: string, { kind, force }: Pick<WriteOptions, 'kind' | 'force'>): never {
   const next =
     kind === 'folder' || force ? 'Remove it first, or write to another.' : 'Give another, or --force to replace it.';
-  return refuse('FORMAT', output, 'a name that is free', 'one that exists', next);
+  return fail('FORMAT', output, `it already exists. ${next}`);
 }
 
 async function putInPlace(temporary: string, output: string, { kind, force }: WriteOptions): Promise<void> {

@@ -403,7 +403,7 @@ function moveOf(
       fail('UNSUPPORTED', where, `the layout of type ${type} is unknown. Permute the model before quantising it.`);
     const rowBytes = sizeBytes / rows;
     if (Number.isInteger(rowBytes) && rowBytes > 0) return rowBytes;
-    return refuse('UNSUPPORTED', where, 'rows of whole bytes', `${sizeBytes} bytes of ${type} in ${rows} rows`);
+    return fail('UNSUPPORTED', where, `its ${rows} rows of ${type} are not whole bytes: ${sizeBytes} bytes in all`);
   };
 
   const norm =

@@ -6,7 +6,7 @@
 import { closeSync, constants, fstatSync, openSync, readSync, statSync } from 'node:fs';
 import { open, stat } from 'node:fs/promises';
 import { type ErrorCode, RopewalkError } from 'ropewalk';
-import { refuse } from 'ropewalk/backend';
+import { fail, refuse } from 'ropewalk/backend';
 import { parseJson } from './json.js';
 
 /** Without O_NONBLOCK, opening a pipe waits for its writer. Windows has neither the flag nor such pipes. */
@@ -110,7 +110,8 @@ export function readJsonFile(path: string, where: string = path): unknown {
 export function readFileRange(path: string, start: number, length: number, where: string = path): Uint8Array {
   return withFileSync(path, where, (file, size) => {
     // Before memory is taken for it.
-    if (start + length > size) refuse('FORMAT', where, `its end <= file size ${size}`, `${start} + ${length} bytes`);
+    if (start + length > size)
+      fail('FORMAT', where, `the file has ${size} bytes, and bytes up to ${start} + ${length} are wanted`);
     return readSyncAt(file, start, length, where);
   });
 }

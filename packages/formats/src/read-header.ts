@@ -5,7 +5,7 @@
  */
 
 import { RopewalkError } from 'ropewalk';
-import { nameForMessage, readList, readOptions, refuse, show } from 'ropewalk/backend';
+import { fail, nameForMessage, readList, readOptions, refuse, show } from 'ropewalk/backend';
 import { type GgufFile, type GgufTensor, HeaderCut, parseGguf } from './gguf.js';
 import { parseSafetensors, type SafetensorsFile, safetensorsHeaderBytes } from './safetensors.js';
 
@@ -95,7 +95,7 @@ export async function ggufFloatsOf(
   const where = `${file}: tensor ${nameForMessage(name)}`;
   const expected = `F32 of at most ${MAX_SMALL_TENSOR_BYTES} bytes`;
   if (type !== 'F32' || !isCount(sizeBytes) || sizeBytes > MAX_SMALL_TENSOR_BYTES || sizeBytes % 4 !== 0)
-    refuse('FORMAT', where, expected, `${show(type)}, ${show(sizeBytes)} bytes`);
+    fail('FORMAT', where, `expected ${expected}, got ${show(type)}, ${show(sizeBytes)} bytes`);
   if (!isCount(dataOffset) || !isCount(offset) || !isCount(dataOffset + offset))
     refuse('RANGE', where, 'a place in the file', [dataOffset, offset]);
   const bytes = await readExactly(source, dataOffset + offset, sizeBytes, file);

@@ -80,12 +80,10 @@ export function parseSafetensors(bytes: Uint8Array, where = 'safetensors', fileS
   const fileSizeBytes = fileSize ?? bytes.length;
   const dataOffset = safetensorsHeaderBytes(bytes, where);
   if (dataOffset > bytes.length)
-    refuse(
+    fail(
       'FORMAT',
       where,
-      `a header of ${dataOffset} bytes`,
-      `${bytes.length} bytes`,
-      'The file is truncated or forged.',
+      `expected a header of ${dataOffset} bytes, got ${bytes.length} bytes. The file is truncated or forged.`,
     );
   if (bytes[8] !== 0x7b) refuse('FORMAT', where, 'a header that is a JSON object, which starts with {', bytes[8]);
   const header = parseJson(bytes.subarray(8, dataOffset), where, { uniqueKeys: true }) as Record<string, unknown>;

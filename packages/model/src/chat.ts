@@ -99,7 +99,7 @@ export function renderChat(tokenizer: Tokenizer, messages: readonly ChatMessage[
 /** Copies the values that a template sees. A list with holes, or one that contains itself, is refused. */
 function plain<T>(value: T, where: string, depth = 0): T {
   if (typeof value !== 'object' || value === null) return value;
-  if (depth > MAX_DEPTH) refuse('RANGE', where, `lists and objects at most ${MAX_DEPTH} deep`, 'deeper ones');
+  if (depth > MAX_DEPTH) fail('RANGE', where, `its lists and objects are nested more than ${MAX_DEPTH} deep`);
   if (reading(where, () => Array.isArray(value)))
     return Array.from(readList(value as unknown[], where), (item) => plain(item, where, depth + 1)) as T;
   const fields = Object.entries(readOptions(value as object, where));

@@ -100,7 +100,7 @@ function checkLogits(logits: Float32Array): void {
     // Also refuses NaN.
     if (!(logit < Number.POSITIVE_INFINITY)) {
       const next = 'The model overflowed or its weights are damaged: try cacheDtype f32, or another backend.';
-      refuse('RANGE', 'sample: logits', 'numbers', `${logit} for token ${id}`, next);
+      fail('RANGE', 'sample: logits', `expected numbers, got ${logit} for token ${id}. ${next}`);
     }
     if (logit > highest) highest = logit;
   }

@@ -95,7 +95,7 @@ function planOf({ op, shape, dtype = 'f32', ...given }: OperatorModelOptions): O
   const sizes = (count: number): number[] =>
     shape.length === count
       ? [...shape]
-      : refuse('SHAPE', 'export: shape', OPERATOR_SHAPES[op], `${shape.length} numbers`);
+      : fail('SHAPE', 'export: shape', `expected ${OPERATOR_SHAPES[op]}, got ${shape.length} numbers`);
   const weights = (dims: readonly [number, number]) => weightOf(given.weights ?? dtype, dims);
   switch (op) {
     case 'add':

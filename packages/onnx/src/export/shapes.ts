@@ -64,7 +64,7 @@ export function valueTypes(
     const type = find(name, where);
     const wanted = sized(shape);
     if (type.dtype !== dtype || type.shape.join() !== wanted.join())
-      refuse('FORMAT', where, `${dtype} [${wanted}]`, `${type.dtype} [${type.shape}]`);
+      fail('FORMAT', where, `expected ${dtype} [${wanted}], got ${type.dtype} [${type.shape}]`);
   }
   return types;
 }

@@ -10,7 +10,7 @@
 
 import { type NpyArray, parseNpy, parseSafetensors, tensorFromNpy, tensorFromSafetensors } from '@ropewalk/formats';
 import { type Dtype, type HostArray, RopewalkError, sizeBytes, type Tensor, tensorFrom } from 'ropewalk';
-import { countElements, newArray, refuse } from 'ropewalk/backend';
+import { countElements, fail, newArray, refuse } from 'ropewalk/backend';
 import { readManifest, type VectorFolder, whereOf } from '../folder.js';
 import { bytesToArray } from '../host.js';
 import { parseHeaderArray } from './c-header.js';
@@ -92,12 +92,10 @@ async function readGoldenTensor(
   }
   const hash = await sha256(elementBytes(read));
   if (hash !== tensor.sha256) {
-    refuse(
+    fail(
       'FORMAT',
       `${where}: ${tensor.name}`,
-      `elements whose sha256 is ${tensor.sha256.slice(0, 16)}…`,
-      `${hash.slice(0, 16)}…`,
-      'The file was changed after it was written.',
+      `its sha256 is ${hash.slice(0, 16)}…, not ${tensor.sha256.slice(0, 16)}…: the file was changed after it was written`,
     );
   }
   return read;

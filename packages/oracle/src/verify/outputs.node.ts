@@ -20,7 +20,7 @@ import {
 } from '@ropewalk/formats';
 import { readFileBytes } from '@ropewalk/formats/node';
 import { type Dtype, type HostArray, RopewalkError, sizeBytes, type Tensor } from 'ropewalk';
-import { refuse, show } from 'ropewalk/backend';
+import { fail, refuse, show } from 'ropewalk/backend';
 import type { GoldenCase } from '../golden/case.js';
 import { bytesToTensor } from '../host.js';
 
@@ -132,7 +132,7 @@ function readOne(path: string, expected: Tensor, name: string): Tensor {
   if (path.endsWith('.npy')) {
     const bytes = readFileBytes(path, (size) => {
       if (size > wanted + NPY_HEADER_BYTES)
-        refuse('FORMAT', path, `${describe(expected)}, ${wanted} bytes and a header`, `${size} bytes`, FIT);
+        fail('FORMAT', path, `expected ${describe(expected)}, ${wanted} bytes and a header, got ${size} bytes. ${FIT}`);
     });
     return fitNpy(path, parseNpy(bytes, path), expected);
   }
@@ -141,7 +141,11 @@ function readOne(path: string, expected: Tensor, name: string): Tensor {
   }
   const bytes = readFileBytes(path, (size) => {
     if (size !== wanted)
-      refuse('FORMAT', path, `${wanted} bytes, little-endian, for ${name} ${describe(expected)}`, `${size} bytes`, FIT);
+      fail(
+        'FORMAT',
+        path,
+        `expected ${wanted} bytes, little-endian, for ${name} ${describe(expected)}, got ${size} bytes. ${FIT}`,
+      );
   });
   return bytesToTensor(bytes, expected.dtype, expected.shape, path);
 }
@@ -224,13 +228,13 @@ function checkFit(where: string, dtype: Dtype, shape: readonly number[], expecte
       expected.dtype === 'bf16'
         ? 'Write bf16 as its bits: uint16 in .npy and .npz, BF16 in safetensors.'
         : `Convert it to ${expected.dtype} before it is written.`;
-    refuse('DTYPE', where, describe(expected), `${dtype} [${shape}]`, next);
+    fail('DTYPE', where, `expected ${describe(expected)}, got ${dtype} [${shape}]. ${next}`);
   }
   if (shape.length !== expected.shape.length || shape.some((size, d) => size !== expected.shape[d])) {
     const count = shape.reduce((n, size) => n * size, 1);
     const next =
       count === expected.size ? 'There are as many elements: reshape, or see whether dimensions are exchanged.' : FIT;
-    refuse('SHAPE', where, describe(expected), `${dtype} [${shape}]`, next);
+    fail('SHAPE', where, `expected ${describe(expected)}, got ${dtype} [${shape}]. ${next}`);
   }
 }
 
