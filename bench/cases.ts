@@ -1,5 +1,6 @@
 /**
- * What is measured: each case says how to prepare it, how to check it, what it moves and computes, and what peers are asked.
+ * What is measured: each case says how to prepare it, how to check it, what it moves and computes, and what peers are
+ * asked.
  *
  * @module
  */
@@ -264,7 +265,9 @@ function ropePartsCase({
   };
 }
 
-/** Compares the outer tokens of the first and the last batch. They are read before the run, which may overwrite them. */
+/**
+ * Compares the outer tokens of the first and the last batch. They are read before the run, which may overwrite them.
+ */
 async function checkRope(options: {
   readonly oracle: Ropewalk;
   readonly pairing: 'half' | 'interleaved';

@@ -27,7 +27,8 @@ export function showProgress(text = ''): void {
 }
 
 /**
- * Runs a task in a process of its own: some peers take their number of threads once, and no heap is warm from the run before.
+ * Runs a task in a process of its own: some peers take their number of threads once, and no heap is warm from the run
+ * before.
  *
  * @param script - path of the command that serves it
  * @param task - sent to it

@@ -108,8 +108,8 @@ export interface Agreement {
 /**
  * The largest error that passes, over the root mean square of the expected result.
  *
- * One rounding to the dtype of an element up to 8 times the root mean square; and 5e-5 for f32 arithmetic: a sum of 4096 products,
- * added one by one, measured at most 1e-5.
+ * One rounding to the dtype of an element up to 8 times the root mean square; and 5e-5 for f32 arithmetic: a sum of
+ * 4096 products, added one by one, measured at most 1e-5.
  *
  * @param dtype - of the output
  */

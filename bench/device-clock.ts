@@ -1,5 +1,6 @@
 /**
- * The clock of a GPU, which sees what the host's cannot: how long kernels run, without the time to queue them and to hear of their end.
+ * The clock of a GPU, which sees what the host's cannot: how long kernels run, without the time to queue them and to
+ * hear of their end.
  *
  * @module
  */

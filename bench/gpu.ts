@@ -83,7 +83,8 @@ class GpuCopies {
   ) {}
 
   /**
-   * The copy that moves as many bytes as a case: it reads half of them and writes the other half. Repeated, it is one command buffer.
+   * The copy that moves as many bytes as a case: it reads half of them and writes the other half. Repeated, it is one
+   * command buffer.
    *
    * @param bytes - that the case reads and writes together
    * @throws Error when the device has no room

@@ -1,5 +1,6 @@
 /**
- * Times calls on a shared, noisy machine: all contenders of a case take turns, sample by sample, so that a disturbance meets them alike.
+ * Times calls on a shared, noisy machine: all contenders of a case take turns, sample by sample, so that a disturbance
+ * meets them alike.
  *
  * @module
  */
@@ -11,7 +12,9 @@ export interface Contender {
   call(): unknown;
   /** Makes `times` calls without leaving its own loop; used instead of `call` where given. */
   repeat?(times: number): void;
-  /** Makes `times` calls and waits for all of them together, where calls are only queued; it may bring times of its own. */
+  /**
+   * Makes `times` calls and waits for all of them together, where calls are only queued; it may bring times of its own.
+   */
   queue?(times: number): Promise<Clocks | undefined>;
   /** A number that depends on the result, so that no compiler may drop the work. */
   sink?(): number;

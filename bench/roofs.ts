@@ -1,8 +1,10 @@
 /**
- * The roofs of this machine, measured and not looked up: the copy of as many bytes as a case moves, and multiplications and additions.
+ * The roofs of this machine, measured and not looked up: the copy of as many bytes as a case moves, and multiplications
+ * and additions.
  *
- * The copy is WebAssembly's own memory.copy in a shared memory, the kind that tensors live in. `Uint8Array.set` on a shared buffer
- * is no roof: V8 copies it word by word, measured at 53 GB/s where memory.copy reaches 107 (8 MiB, AMD EPYC, Node 20).
+ * The copy is WebAssembly's own memory.copy in a shared memory, the kind that tensors live in. `Uint8Array.set` on a
+ * shared buffer is no roof: V8 copies it word by word, measured at 53 GB/s where memory.copy reaches 107 (8 MiB, AMD
+ * EPYC, Node 20).
  *
  * @module
  */
@@ -114,7 +116,10 @@ export class Roofs {
   }
 }
 
-/** Runs the AssemblyScript compiler in a process of its own: loaded here, through tsx, it would take five seconds instead of one. */
+/**
+ * Runs the AssemblyScript compiler in a process of its own: loaded here, through tsx, it would take five seconds
+ * instead of one.
+ */
 function compileKernels(more: readonly string[]): Uint8Array<ArrayBuffer> {
   const compiler = join(
     dirname(createRequire(import.meta.url).resolve('assemblyscript/package.json')),

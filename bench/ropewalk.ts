@@ -1,6 +1,6 @@
 /**
- * The library as it is published: what the build made of it, with the types of its sources. Measured through tsx, sources would carry
- * that tool's own wrappers around every function: a microsecond in a call of two.
+ * The library as it is published: what the build made of it, with the types of its sources. Measured through tsx,
+ * sources would carry that tool's own wrappers around every function: a microsecond in a call of two.
  *
  * @module
  */

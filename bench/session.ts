@@ -1,5 +1,6 @@
 /**
- * Runs cases: check, then time, with the copy and the peers taking turns. Knows neither Node nor a browser, and runs in both.
+ * Runs cases: check, then time, with the copy and the peers taking turns. Knows neither Node nor a browser, and runs in
+ * both.
  *
  * @module
  */

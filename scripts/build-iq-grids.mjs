@@ -1,7 +1,8 @@
 /**
  * Packs the grids of ggml's IQ1, IQ2 and IQ3 formats into packages/model/src/iq-grids.generated.ts.
  *
- * Usage: node scripts/build-iq-grids.mjs GGML_COMMON_H, the file src/ggml-common.h of ggml-org/ggml at the commit below.
+ * Usage: node scripts/build-iq-grids.mjs GGML_COMMON_H, the file src/ggml-common.h of ggml-org/ggml at the commit
+ * below.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 

@@ -1,6 +1,7 @@
 /**
- * Checks who imports whom (CONTRIBUTING.md, "Packages"): packages import what their package.json lists, by name and by its entries; inside
- * `ropewalk` the rooms keep their order; no cycle between files, types included; node: modules only in files for Node.
+ * Checks who imports whom (CONTRIBUTING.md, "Packages"): packages import what their package.json lists, by name and by
+ * its entries; inside `ropewalk` the rooms keep their order; no cycle between files, types included; node: modules only
+ * in files for Node.
  *
  * Usage: node scripts/check-imports.mjs [ROOT]. Exits 1 and names each offending import.
  */
@@ -8,7 +9,9 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, relative, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-/** Inside packages/ropewalk/src: room → rooms it may import, beside itself. The oracle shares no code with the accused. */
+/**
+ * Inside packages/ropewalk/src: room → rooms it may import, beside itself. The oracle shares no code with the accused.
+ */
 const ROOMS = {
   core: [],
   ops: ['core'],

@@ -1,8 +1,10 @@
 /**
- * Proves that the suites can fail: breaks the library in one place at a time, in a copy, and requires a case of the suites to fail.
+ * Proves that the suites can fail: breaks the library in one place at a time, in a copy, and requires a case of the
+ * suites to fail.
  *
- * Usage: node scripts/mutate.mjs [NAME]. Prints a line a mutation; exits 1 when a mutation survives, 2 when one could not run: its text is
- * not in its file, or its backend does not open here. Those of the webgpu kernels need an adapter (VK_ICD_FILENAMES may name a software driver).
+ * Usage: node scripts/mutate.mjs [NAME]. Prints a line a mutation; exits 1 when a mutation survives, 2 when one could
+ * not run: its text is not in its file, or its backend does not open here. Those of the webgpu kernels need an adapter
+ * (VK_ICD_FILENAMES may name a software driver).
  */
 import { spawnSync } from 'node:child_process';
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
@@ -253,7 +255,8 @@ async function apply(file, from, to) {
     const source = join(copy, 'wasm', file.slice(CPU.length));
     writeFileSync(source, mutated);
     try {
-      // One module serves as both, without optimising: what is wrong stays wrong, and compiling takes an eighth of the time.
+      // One module serves as both, without optimising: what is wrong stays wrong, and compiling takes an eighth of the
+      // time.
       const [{ bytes }] = await compileKernels(join(copy, 'wasm/assembly/index.ts'), [MODULES[0]], ['-O0']);
       writeFileSync(target, packKernels(MODULES.map(({ name }) => ({ name, bytes }))).replaceAll(': string', ''));
     } finally {
@@ -263,7 +266,10 @@ async function apply(file, from, to) {
   return () => writeFileSync(target, before);
 }
 
-/** Runs the suites of the copy on one backend up to the first case that fails. Those whose GPU kernels compile slowly come last. */
+/**
+ * Runs the suites of the copy on one backend up to the first case that fails. Those whose GPU kernels compile slowly
+ * come last.
+ */
 const RUN = `
   const { builtInCases } = await import('./node_modules/@ropewalk/cli/dist/check.js');
   const { openBackend } = await import('ropewalk');

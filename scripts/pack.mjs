@@ -1,6 +1,7 @@
 /**
- * Readies a package for `npm pack` and `npm publish`, from its folder: builds it from nothing, and puts beside dist/ what lies at the
- * repository's root: the licence, and each folder of `files` that the package lacks (the command line brings models and vectors).
+ * Readies a package for `npm pack` and `npm publish`, from its folder: builds it from nothing, and puts beside dist/
+ * what lies at the repository's root: the licence, and each folder of `files` that the package lacks (the command line
+ * brings models and vectors).
  *
  * Usage: node ../../scripts/pack.mjs [--clean]. With --clean takes away again what was put there.
  */

@@ -1,6 +1,7 @@
 /**
- * Installs the peers that tests and benchmarks compare with, the tools that the built packages are tried with, and TypeDoc; and lets the
- * library find ONNX Runtime, which is an optional peer of its own: it weighs 290 MB, so `npm ci` does not bring it.
+ * Installs the peers that tests and benchmarks compare with, the tools that the built packages are tried with, and
+ * TypeDoc; and lets the library find ONNX Runtime, which is an optional peer of its own: it weighs 290 MB, so `npm ci`
+ * does not bring it.
  *
  * Usage: node scripts/peers.mjs
  */

@@ -1,6 +1,6 @@
 /**
- * The documentation, as a user of the package has it: each ```ts block of README.md and docs/ is executed as a program beside the installed
- * package, and what it prints must be the ```text block that follows it; README's commands are run too, and links lead somewhere.
+ * The documentation, as a user of the packages has it. Each
+ * ```ts block of README.md, docs/ and the packages' READMEs is run as a program beside the installed packages; what it prints must be the ```text block after it. README's commands are run too, and links lead somewhere.
  *
  * `FILL=1 node --import tsx --test test/docs.test.ts` writes what examples print into the pages.
  */

@@ -663,7 +663,10 @@ const ENTRIES: Readonly<Record<string, { readonly rows: Rows; readonly module: o
   },
   '@ropewalk/ascend': { rows: AICORE, module: aicore },
 };
-/** Functions that have no row yet, by entry; what is not in this list must have one. Of ropewalk/backend rows are for what callers' own values may reach. */
+/**
+ * Functions that have no row yet, by entry; what is not in this list must have one. Of ropewalk/backend rows are for
+ * what callers' own values may reach.
+ */
 const WITHOUT_ROW: Readonly<Record<string, readonly string[]>> = {
   'ropewalk/backend': Object.keys(contract).filter((name) => !(name in BACKEND)),
   '@ropewalk/dialects': [

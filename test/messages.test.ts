@@ -1,4 +1,7 @@
-/** Every message of the packages, as scripts/docs/messages.mjs reads them from the sources: `npm run messages` prints them all. */
+/**
+ * Every message of the packages, as scripts/docs/messages.mjs reads them from the sources: `npm run messages` prints
+ * them all.
+ */
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';

@@ -99,7 +99,10 @@ describe('the built packages', () => {
     assert.equal(ran.stdout, 'cpu\n', ran.stderr);
   });
 
-  /** What a compiler says of a program in the folder: strict, every declaration checked, with no types but those of a browser and of ES2022. */
+  /**
+   * What a compiler says of a program in the folder: strict, every declaration checked, with no types but those of a
+   * browser and of ES2022.
+   */
   function compile(compiler: string, name: string, code: string, resolution: object): string {
     writeFileSync(join(folder, name), code);
     const lib = ['es2022', 'dom'];

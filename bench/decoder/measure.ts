@@ -40,7 +40,10 @@ export interface Result {
   readonly runs: number;
   readonly prefill: Pace;
   readonly decode: Pace;
-  /** Greedy tokens that are ours, before the first that is not, of how many; a peer that rounds activations to 8 bits parts ways sooner or later. */
+  /**
+   * Greedy tokens that are ours, before the first that is not, of how many; a peer that rounds activations to 8 bits
+   * parts ways sooner or later.
+   */
   readonly agreed?: { readonly tokens: number; readonly of: number };
 }
 

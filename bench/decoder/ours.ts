@@ -18,7 +18,9 @@ export interface Ours extends Contender {
 export interface Profile {
   readonly tokens: number;
   readonly ms: number;
-  /** Operators, the longest first; the rest of `ms` is JavaScript between them: plans, sampling, the logits' way out. */
+  /**
+   * Operators, the longest first; the rest of `ms` is JavaScript between them: plans, sampling, the logits' way out.
+   */
   readonly operators: readonly OperatorTime[];
 }
 

@@ -1,5 +1,6 @@
 /**
- * Writes a model of Qwen2's shape and half a billion parameters with random weights: as fast and as large as a real one, and as dumb as dice.
+ * Writes a model of Qwen2's shape and half a billion parameters with random weights: as fast and as large as a real
+ * one, and as dumb as dice.
  *
  * node --import tsx bench/decoder/synthetic-model.ts FILE.gguf
  *
@@ -88,7 +89,10 @@ function writeTo(file: number, progress: (share: number) => void): void {
   }
 }
 
-/** Zeros as the table's rows of the bytes 128–255: never the largest of all logits, so that nothing but ASCII is generated. */
+/**
+ * Zeros as the table's rows of the bytes 128–255: never the largest of all logits, so that nothing but ASCII is
+ * generated.
+ */
 function silenceHighBytes(table: Uint8Array): void {
   const row = (SHAPE.hidden / BLOCK_WEIGHTS) * BLOCK_BYTES;
   table.fill(0, 128 * row, 256 * row);
@@ -202,8 +206,8 @@ const list = (values: readonly Value[]): Value => ({
 });
 
 /**
- * All bytes, then pairs of printable ASCII, then triples until the vocabulary is full, each made by one merge; last, the end of a text.
- * ASCII, because random text of other bytes is no UTF-8, at which llama-server's JSON throws.
+ * All bytes, then pairs of printable ASCII, then triples until the vocabulary is full, each made by one merge; last,
+ * the end of a text. ASCII, because random text of other bytes is no UTF-8, at which llama-server's JSON throws.
  */
 function vocabulary(): { tokens: string[]; types: number[]; merges: string[] } {
   const tokens = byteLetters();
@@ -221,7 +225,9 @@ function vocabulary(): { tokens: string[]; types: number[]; merges: string[] } {
   return { tokens, types: tokens.map((_, id) => (id === size ? 3 : 1)), merges };
 }
 
-/** The letters that stand for bytes in GPT-2's vocabularies. @see openai/gpt-2@9b63575 src/encoder.py, bytes_to_unicode */
+/**
+ * The letters that stand for bytes in GPT-2's vocabularies. @see openai/gpt-2@9b63575 src/encoder.py, bytes_to_unicode
+ */
 function byteLetters(): string[] {
   const printable = (byte: number): boolean =>
     (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;

@@ -45,8 +45,8 @@ export interface PeerGraph {
 const PRIMITIVES = ['Add', 'Sub', 'Mul', 'Sigmoid', 'MatMul', 'Split', 'Concat'] as const;
 
 /**
- * A library's functions for ONNX operators, for peers that read no models. Split and Concat are those of two parts along the last
- * axis, MatMul's second factor is a weight.
+ * A library's functions for ONNX operators, for peers that read no models. Split and Concat are those of two parts
+ * along the last axis, MatMul's second factor is a weight.
  */
 export type Primitives<T> = Readonly<Record<(typeof PRIMITIVES)[number], (inputs: readonly T[]) => readonly T[]>>;
 

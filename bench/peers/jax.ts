@@ -56,8 +56,8 @@ export async function openJax(threads: number): Promise<Peer | string> {
 }
 
 /**
- * ONNX Runtime's WebAssembly build, once it has started, leaves a global `Worker` in Node. jax-js takes it for a browser's, and compiles
- * for a shared memory, which the one that it has already made is not.
+ * ONNX Runtime's WebAssembly build, once it has started, leaves a global `Worker` in Node. jax-js takes it for a
+ * browser's, and compiles for a shared memory, which the one that it has already made is not.
  */
 async function withoutWorkers<T>(work: () => Promise<T>): Promise<T> {
   const { Worker } = globalThis as { Worker?: unknown };

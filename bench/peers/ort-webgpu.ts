@@ -1,5 +1,6 @@
 /**
- * ONNX Runtime's WebGPU execution provider as a peer: that of its native build in Node, that of its WebAssembly build in a page.
+ * ONNX Runtime's WebGPU execution provider as a peer: that of its native build in Node, that of its WebAssembly build
+ * in a page.
  *
  * @module
  */

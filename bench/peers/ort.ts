@@ -74,8 +74,8 @@ async function openSession(ort: OrtModule, name: OrtName, graph: PeerGraph, thre
   const feeds = Object.fromEntries(graph.inputs.map((input) => [input.name, ortTensor(ort, input)]));
   const { name: output, dtype, dims } = graph.output;
   const length = dims.reduce((product, dim) => product * dim, 1);
-  // ort-node writes into an output that it is handed, so no run pays for an allocation. ort-web 1.30 takes such an output and leaves
-  // it as it was, so it is left to make its own.
+  // ort-node writes into an output that it is handed, so no run pays for an allocation. ort-web 1.30 takes such an
+  // output and leaves it as it was, so it is left to make its own.
   const fetches = name === 'ort-node' && { [output]: ortTensor(ort, { dtype, dims, data: newArray(dtype, length) }) };
   let last: OrtTensors = {};
   return {

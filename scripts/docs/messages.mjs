@@ -1,7 +1,9 @@
 /**
- * Lists every message that the packages can give, as the sources have it: CODE, then the sentence, with {what is filled in}.
+ * Lists every message that the packages can give, as the sources have it: CODE, then the sentence, with {what is filled
+ * in}.
  *
- * Usage: node scripts/docs/messages.mjs (after npm run docs or npm run peers, which install TypeScript 6: 7 has no interface for programs).
+ * Usage: node scripts/docs/messages.mjs (after npm run docs or npm run peers, which install TypeScript 6: 7 has no
+ * interface for programs).
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join, relative } from 'node:path';
@@ -37,7 +39,8 @@ const said = (node) => (node === undefined ? '' : (textOf(node) ?? `{${short(nod
 /**
  * Finds the calls that make messages.
  *
- * @returns where, which function, its arguments as text, and whether the value that `refuse` was given is written out as words
+ * @returns where, which function, its arguments as text, and whether the value that `refuse` was given is written out
+ *   as words
  */
 export function messages() {
   const found = [];
@@ -52,6 +55,7 @@ export function messages() {
           const by = node.expression.getText();
           const [code, where, third, got, next] = node.arguments ?? [];
           const at = `${relative(root, path).replaceAll('\\', '/')}:${file.getLineAndCharacterOfPosition(node.getStart()).line + 1}`;
+          if (file.fileName.endsWith('core/errors.ts')) return; // how the others are made
           if (by === 'refuse')
             found.push({
               at,

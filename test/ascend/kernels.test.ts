@@ -39,8 +39,8 @@ function view(data: HostArray, shape: readonly number[], strides: readonly numbe
 }
 
 /**
- * The rotation with every product and sum rounded, written anew with core's own conversions: the machine's arithmetic is not its witness.
- * f16 rounds each step to f16; f32 and bf16 to f32, bf16 at the end once more.
+ * The rotation with every product and sum rounded, written anew with core's own conversions: the machine's arithmetic
+ * is not its witness. f16 rounds each step to f16; f32 and bf16 to f32, bf16 at the end once more.
  */
 function stepwise(o: Omit<RopeKernelOptions, 'kernel'>): void {
   const { dtype, x, y } = o;

@@ -562,7 +562,8 @@ describe('catches', () => {
       }, options);
     assert.deepEqual(load(true).findings, []);
     only(load(false), 'race', 'add', /read after write in t/);
-    only(load(false, { autoSync: true }), 'race', 'add', /read after write in t/); // the compiler orders S and V, not MTE2 and V
+    // the compiler orders S and V, not MTE2 and V
+    only(load(false, { autoSync: true }), 'race', 'add', /read after write in t/);
     const reload = (flag: boolean) =>
       run((c) => {
         const [t, u] = [c.pipe.InitTBuf('t', 64).Get('f32'), c.pipe.InitTBuf('u', 64).Get('f32')];

@@ -1,5 +1,6 @@
 /**
- * InfiniOp's descriptors on the modelled core: all of its vectors through the dialect, and what the model's kernels do not take.
+ * InfiniOp's descriptors on the modelled core: all of its vectors through the dialect, and what the model's kernels do
+ * not take.
  */
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';

@@ -93,7 +93,8 @@ describe('svg', () => {
   test('a merge is one bar from wait to wait: GetValue and SetValue of a line, and what the scalar unit waited for', () => {
     for (const kernel of ['seed', 'correct'] as const) {
       const merges = run(kernel, 1).blocks[0]!.instructions!.filter(({ line }) => line.startsWith('compute: merge'));
-      // Each of 32 pairs is read twice and written twice; the merge waits for Sub, and for Add where that is still at work.
+      // Each of 32 pairs is read twice and written twice; the merge waits for Sub, and for Add where that is still at
+      // work.
       assert.equal(
         merges.reduce((sum, { count }) => sum + count, 0),
         4 * 32,

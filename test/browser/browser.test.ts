@@ -1,4 +1,6 @@
-/** The built library in a real browser: every suite runs there as it does in Node, with no bundler and no Node module. */
+/**
+ * The built library in a real browser: every suite runs there as it does in Node, with no bundler and no Node module.
+ */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { openFolder } from '../../packages/oracle/src/folder.node.js';

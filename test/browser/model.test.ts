@@ -1,4 +1,7 @@
-/** A model in a real browser, from the built package: fetched or as a Blob, on one thread and on two, the tokens that Node generates. */
+/**
+ * A model in a real browser, from the built package: fetched or as a Blob, on one thread and on two, the tokens that
+ * Node generates.
+ */
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';

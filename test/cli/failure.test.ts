@@ -1,5 +1,6 @@
 /**
- * How commands fail: one line with one prefix that names the flag as it was typed, and exit codes that mean one thing each.
+ * How commands fail: one line with one prefix that names the flag as it was typed, and exit codes that mean one thing
+ * each.
  */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';

@@ -332,7 +332,9 @@ describe('made-up models', () => {
       message: /Give the folder\./,
     });
     await assert.rejects(permute(dir, out, { to: 'interleaved' }), { message: /it already exists/ });
-    await assert.rejects(permute(dir, join(dir, 'in-it'), { to: 'interleaved' }), { message: /it lies inside the input/ });
+    await assert.rejects(permute(dir, join(dir, 'in-it'), { to: 'interleaved' }), {
+      message: /it lies inside the input/,
+    });
     assert.deepEqual(
       readdirSync(folder).filter((name) => name.endsWith('.tmp')),
       [],

@@ -257,7 +257,8 @@ describe('properties', () => {
     const params = { ne: a.ne, n_dims: 4, mode: 2, positions: Int32Array.of(3) };
     assert.ok(ggml.ropePlanFromGgml(params).table.cos instanceof Float32Array);
     assert.ok(ggml.ropePlanFromGgml({ ...params, tableDtype: 'f64' }).table.cos instanceof Float64Array);
-    // With f64 tables the one rounding left is the store's; f32 tables must differ somewhere, or this would prove nothing.
+    // With f64 tables the one rounding left is the store's; f32 tables must differ somewhere, or this would prove
+    // nothing.
     let differ = 0;
     for (let position = 1; position <= 40; position++) {
       const at = ggml.ggmlTensor('i32', Int32Array.of(position), { ne: [1] });

@@ -393,10 +393,11 @@ describe('what a file leaves out, and what a model does not read', () => {
     sliding_attention: { rope_type: 'default', rope_theta: 1e4 },
   };
   /**
-   * Name, config, layer; head_dim, rotary_dim, pairing; middle and last frequency that is not 0, attention factor; context.
+   * Name, config, layer; head_dim, rotary_dim, pairing; middle and last frequency that is not 0, attention factor;
+   * context.
    *
-   * The numbers are what transformers 5.18.0's own config and RotaryEmbedding classes gave for the same config, in float32 with
-   * torch 1.13; the pairing was checked by its apply_rotary_pos_emb on random vectors.
+   * The numbers are what transformers 5.18.0's own config and RotaryEmbedding classes gave for the same config, in
+   * float32 with torch 1.13; the pairing was checked by its apply_rotary_pos_emb on random vectors.
    */
   const rows: [string, object, number, [number, number, string], [number, number, number], number?][] = [
     ['Cohere: θ', { model_type: 'cohere' }, 0, [64, 64, 'interleaved'], [0.001414213, 3.013858e-6, 1]],
@@ -695,7 +696,8 @@ describe('what a file leaves out, and what a model does not read', () => {
       assert.deepEqual([rope.headDim, rope.rotaryDim, rope.pairing], shape);
       const { invFreq, attentionFactor } = freq(rope);
       const turning = invFreq.filter((f) => f > 0);
-      near([turning[turning.length >> 1]!, turning.at(-1)!, attentionFactor], [middle, last, attention], 2e-6); // pow in float32
+      // pow in float32
+      near([turning[turning.length >> 1]!, turning.at(-1)!, attentionFactor], [middle, last, attention], 2e-6);
     });
 
   test('layers that do not turn, as the attention classes of transformers 5.18.0 choose them', () => {

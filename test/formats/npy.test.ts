@@ -210,11 +210,7 @@ describe('properties', () => {
 
 describe('refusals', () => {
   const cases: [string, Uint8Array, RegExp][] = [
-    [
-      'not npy',
-      Uint8Array.from([1, 2, 3]),
-      /x\.npy: it is not a \.npy file: it does not start with \\x93NUMPY/,
-    ],
+    ['not npy', Uint8Array.from([1, 2, 3]), /x\.npy: it is not a \.npy file: it does not start with \\x93NUMPY/],
     ['version 9', file(header('<f4', '(1,)'), [0, 0, 0, 0], 9), /expected npy version 1, 2 or 3, got 9/],
     [
       'too few bytes',

@@ -160,7 +160,7 @@ describe('refusals', () => {
     [
       'an array that is none',
       () => parseNpz(zipSync({ 'a.npy': Uint8Array.of(1) }), 'x.npz'),
-      /^x\.npz: a\.npy: expected a \.npy file/,
+      /^x\.npz: a\.npy: it is not a \.npy file/,
     ],
     [
       'a bomb',
@@ -222,7 +222,8 @@ describe('refusals', () => {
 
   test('damaged arrays: other bytes, another checksum, another size', () => {
     const values = Array.from({ length: 300 }, (_, n) => n % 7);
-    const damaged = /^x\.npz: a\.npy: expected .*, got .*\. The file is damaged\. Write or copy it again\.$/;
+    const damaged =
+      /^x\.npz: a\.npy: (expected .*, got .*|its bytes are not deflated data)\. The file is damaged\. Write or copy it again\.$/;
     for (const level of [0, 6] as const) {
       const file = zipSync({ 'a.npy': npy(values) }, { level });
       const refused = (bytes: Uint8Array, what: string): void =>

@@ -450,7 +450,8 @@ describe('files', () => {
 
   test('memory does not grow with the file: 200 MiB', () => {
     const script = fresh();
-    // In a process of its own: its high-water mark is this copy's alone. The file is sparse but for a mark in some rows.
+    // In a process of its own: its high-water mark is this copy's alone. The file is sparse but for a mark in some
+    // rows.
     writeFileSync(
       `${script}.mts`,
       `import { open, rm } from 'node:fs/promises';
@@ -521,12 +522,7 @@ describe('files', () => {
     await writeWhole(output, options, write);
     assert.deepEqual([readdirSync(dir), readFileSync(output, 'utf8')], [['in', 'out'], 'abc']);
     const refusals: [string, string, object, RegExp][] = [
-      [
-        'an output that exists',
-        output,
-        {},
-        /out: it already exists\. Give another, or --force/,
-      ],
+      ['an output that exists', output, {}, /out: it already exists\. Give another, or --force/],
       ['the input', input, { force: true }, /expected another file than the one that is read/],
       ['a folder that is not there', join(dir, 'no', 'out'), {}, /there is no such file or folder/],
       ['a folder that is a file', join(input, 'out'), {}, /in: it is a file, not a folder|ENOTDIR/],

@@ -71,8 +71,9 @@ function assertClose(got: ArrayLike<number>, want: ArrayLike<number>, relative: 
 }
 
 /**
- * How far f32 logits may be from exact ones, as a share of the largest: a layer is seven products, each a sum of up to k terms, and there is
- * the head. Every term brings roundings of 2^-24 that have nothing to do with each other, so n of them add up like √n. Measured: up to half.
+ * How far f32 logits may be from exact ones, as a share of the largest: a layer is seven products, each a sum of up to
+ * k terms, and there is the head. Every term brings roundings of 2^-24 that have nothing to do with each other, so n of
+ * them add up like √n. Measured: up to half.
  */
 function tolerance({ layers, hidden, inter, heads, headDim }: TinyShape): number {
   return 2 ** -24 * Math.sqrt((7 * layers + 1) * Math.max(hidden, inter, heads * headDim));
@@ -82,7 +83,10 @@ const TOKENS = [1, 17, 3, 44, 44, 9, 60, 2, 31, 5, 28, 13];
 
 const BASE = { layers: 2, hidden: 32, heads: 4, kvHeads: 2, headDim: 8, inter: 48, vocab: 64 } as const;
 
-/** YaRN's frequencies as its paper has them: below `low` turns a pair is divided by the factor, above `high` left, and mixed between. */
+/**
+ * YaRN's frequencies as its paper has them: below `low` turns a pair is divided by the factor, above `high` left, and
+ * mixed between.
+ */
 function yarnFrequency(j: number, dim: number, factor: number, original: number): number {
   const edge = (turns: number): number => (dim * Math.log(original / (2 * Math.PI * turns))) / (2 * Math.log(10000));
   const [low, high] = [Math.max(Math.floor(edge(32)), 0), Math.min(Math.ceil(edge(1)), dim - 1)];
@@ -417,7 +421,10 @@ describe('the KV cache', () => {
 });
 
 describe('K-shift', () => {
-  /** Turned back by −count, a key has two rotations' roundings, each some units of its own size, where a fresh one has one. */
+  /**
+   * Turned back by −count, a key has two rotations' roundings, each some units of its own size, where a fresh one has
+   * one.
+   */
   const TURNED = 8 * 2 ** -24;
   const half = { f32: 0, f16: 2 ** -11, bf16: 2 ** -8 } as const;
 
@@ -460,8 +467,8 @@ describe('K-shift', () => {
     }
   }
 
-  // With one layer, keys and values depend on their own token alone, so shifting and running afresh are the same in theory. With more they
-  // are not: the values of layer 1 have seen the dropped tokens.
+  // With one layer, keys and values depend on their own token alone, so shifting and running afresh are the same in
+  // theory. With more they are not: the values of layer 1 have seen the dropped tokens.
   test('with one layer, what follows is what a fresh run gives', async () => {
     for (const shape of [{ ...BASE, family: 'llama' }, YARN] as TinyShape[]) {
       const made = tinyModel('one layer', { ...shape, layers: 1 });
@@ -501,7 +508,8 @@ describe('K-shift', () => {
     await session.shift(1, 10);
     await fresh.append([text[0]!, ...text.slice(11)], { logits: 'none' });
     assertClose(await keys(session), await keys(fresh), TURNED, 'keys of layer 0');
-    // Layers above have seen what was dropped, so the logits differ; not by much, or the model would have lost its thread.
+    // Layers above have seen what was dropped, so the logits differ; not by much, or the model would have lost its
+    // thread.
     const [shifted, plain] = [await session.append([text[3]!]), await fresh.append([text[3]!])];
     const { worst, scale } = distance(shifted, plain);
     assert.ok(worst > 0 && worst < 0.5 * scale, `${worst} of ${scale}`);

@@ -1,4 +1,7 @@
-/** A real model, trained by others: the text that it must write, the same on every backend, and how well it predicts one. */
+/**
+ * A real model, trained by others: the text that it must write, the same on every backend, and how well it predicts
+ * one.
+ */
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';

@@ -1,6 +1,6 @@
 /**
- * Generation, embedding and perplexity on a model made of arithmetic: its logits depend on every token in its cache, so a wrong
- * cache gives other tokens. The real model is in generate-stories.test.ts.
+ * Generation, embedding and perplexity on a model made of arithmetic: its logits depend on every token in its cache, so
+ * a wrong cache gives other tokens. The real model is in generate-stories.test.ts.
  */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';

@@ -1,4 +1,7 @@
-/** Every public function of the decoder with a hostile value in place of each argument and field: a RopewalkError, or a right result. */
+/**
+ * Every public function of the decoder with a hostile value in place of each argument and field: a RopewalkError, or a
+ * right result.
+ */
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { embed } from '../../packages/model/src/embed.js';

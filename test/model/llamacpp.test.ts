@@ -1,4 +1,6 @@
-/** The decoder beside llama.cpp: random models of every quantised type and RoPE scaling, with llama.cpp's own logits. */
+/**
+ * The decoder beside llama.cpp: random models of every quantised type and RoPE scaling, with llama.cpp's own logits.
+ */
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { after, describe, test } from 'node:test';

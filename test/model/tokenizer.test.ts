@@ -1,6 +1,6 @@
 /**
- * Tokenizers: against llama.cpp's and HuggingFace's own tokens (golden/tokenizers.jsonl says of which release), then properties of
- * decoding and streaming, then what they refuse.
+ * Tokenizers: against llama.cpp's and HuggingFace's own tokens (golden/tokenizers.jsonl says of which release), then
+ * properties of decoding and streaming, then what they refuse.
  */
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
@@ -134,7 +134,8 @@ describe('byte-level BPE: golden', () => {
   }
   for (const [pre, expected] of Object.entries(golden.huggingface)) {
     test(`tokenizer.json and GGUF pre=${pre} as HuggingFace's tokenizers`, () => {
-      // Of tekken and gpt-4o, llama.cpp has patterns of its own that split marks from letters; the model was trained with these.
+      // Of tekken and gpt-4o, llama.cpp has patterns of its own that split marks from letters; the model was trained
+      // with these.
       for (const tokenizer of [
         tokenizerFromJson({ tokenizerJson: byteLevelJson(pre) }),
         tokenizerFromGguf(metadata(pre)),

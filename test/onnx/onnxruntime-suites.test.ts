@@ -1,6 +1,6 @@
 /**
- * The backend `onnxruntime` over every suite of `ropewalk check`, in both forms, and over every operator, dtype and mix of dtypes that a plan
- * may have. What does not pass is listed in docs/onnxruntime.md, and nothing else is.
+ * The backend `onnxruntime` over every suite of `ropewalk check`, in both forms, and over every operator, dtype and mix
+ * of dtypes that a plan may have. What does not pass is listed in docs/onnxruntime.md, and nothing else is.
  */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
@@ -81,7 +81,10 @@ describe('every suite', { skip: noOnnxruntime }, () => {
 
 const FLOATS: readonly FloatDtype[] = ['f64', 'f32', 'f16', 'bf16'];
 
-/** What a kernel may be off: so many roundings of sums as large as `size`, in what is computed in, and one of the output. */
+/**
+ * What a kernel may be off: so many roundings of sums as large as `size`, in what is computed in, and one of the
+ * output.
+ */
 function near(got: Tensor, want: Tensor, compute: FloatDtype, size: number, what: string): void {
   const [values, exact] = [floats(got), floats(want)];
   const dtype = got.dtype as FloatDtype;

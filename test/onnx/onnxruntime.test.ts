@@ -1,6 +1,6 @@
 /**
- * The backend `onnxruntime`: memory, the queue, sessions and errors. What ONNX Runtime computes is judged in onnxruntime-suites.test.ts; here a
- * stand-in for the package shows what the real one hardly does: fail in the middle.
+ * The backend `onnxruntime`: memory, the queue, sessions and errors. What ONNX Runtime computes is judged in
+ * onnxruntime-suites.test.ts; here a stand-in for the package shows what the real one hardly does: fail in the middle.
  */
 
 import assert from 'node:assert/strict';
@@ -77,7 +77,10 @@ async function opened(form: 'standard' | 'primitives' = 'standard'): Promise<Onn
 
 const line = (values: readonly number[]): Tensor<'f32'> => tensorFrom<'f32'>(Float32Array.from(values));
 
-/** Runs a trial with some tensors on the backend, and compares with the reference what is written, and with itself what is not. */
+/**
+ * Runs a trial with some tensors on the backend, and compares with the reference what is written, and with itself what
+ * is not.
+ */
 async function agree(trial: Trial, backend: OnnxruntimeBackend): Promise<void> {
   const { given, outs, plan, owned } = trial;
   const want = trial.error ? exactOf(given) : hostCopy(given);

@@ -1,4 +1,6 @@
-/** Golden cases: what they must hold, that they tell wrong choices apart, and that every form of a folder says the same. */
+/**
+ * Golden cases: what they must hold, that they tell wrong choices apart, and that every form of a folder says the same.
+ */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -433,8 +435,7 @@ describe('forms', () => {
     await assert.rejects(readGoldenFolder(onDisk(files, 'changed')), {
       name: 'RopewalkError',
       code: 'FORMAT',
-      message:
-        /llama-2-half\/y\.bin: y: its sha256 is .*: the file was changed after it was written/,
+      message: /llama-2-half\/y\.bin: y: its sha256 is .*: the file was changed after it was written/,
     });
   });
 
@@ -548,7 +549,8 @@ describe('onnx', () => {
     let ran = 0;
     const wrong: string[] = [];
     for (const c of cases.filter(({ id }) => existsSync(join(dir, id, 'model.onnx')))) {
-      // Its JavaScript has no bf16 tensors, and its binary does not read a Float16Array, which it asks for where the runtime has one (Node 24).
+      // Its JavaScript has no bf16 tensors, and its binary does not read a Float16Array, which it asks for where the
+      // runtime has one (Node 24).
       const dtypes = [...c.inputs.values(), ...c.outputs.values()].map(({ dtype }) => dtype);
       if (dtypes.includes('bf16') || (noHalves && dtypes.includes('f16'))) continue;
       const session = await ort.InferenceSession.create(join(dir, c.id, 'model.onnx'), { logSeverityLevel: 4 });
@@ -562,7 +564,8 @@ describe('onnx', () => {
       for (const [name, want] of exactWithBounds(c)) {
         ran++;
         if (c.op === 'swiglu') {
-          // Its Sigmoid is a polynomial within 4e-7 (measured): for gates below −4 that is more than the bound, and no error of the graph.
+          // Its Sigmoid is a polynomial within 4e-7 (measured): for gates below −4 that is more than the bound, and no
+          // error of the graph.
           const [gate, up] = [floats(c.inputs.get('gate')!), floats(c.inputs.get('up')!)];
           const loose = want.bounds!.map((b, n) => b + 4e-7 * Math.abs(gate[n]! * up[n]!));
           const verdict = judgeOutput(`${c.id}.${name}`, result[name].data, { ...want, bounds: loose });

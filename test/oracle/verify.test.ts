@@ -398,7 +398,8 @@ describe('wrong outputs', () => {
         const report = result.tensors.find((t) => t.name === name)!;
         assert.deepEqual([report.wrong, report.maxUlp, report.first.length], [1, last + 1, 1], `${c.op} ${dtype}`);
         if (['argmax', 'embedding', 'rearrange'].includes(c.op)) assert.equal(last, 0, c.op);
-        // 16-bit results are rounded once from f32: one unit at most, but where terms of 45 products or softmax's cancel.
+        // 16-bit results are rounded once from f32: one unit at most, but where terms of 45 products or softmax's
+        // cancel.
         if ((dtype === 'f16' || dtype === 'bf16') && ['add', 'swiglu', 'rms_norm'].includes(c.op))
           assert.ok(last <= 1, `${c.op} ${dtype}: ${last}`);
       }
@@ -486,7 +487,8 @@ describe('wrong outputs', () => {
       [2, 5, [1048574], 3],
     );
     const axes = at(ropeCase('qwen2-vl-mrope'), 'y', [0, 4, 0, 20]);
-    const drawnPositions = ropeCase('qwen2-vl-mrope').inputs.get('positions')!.readNumbers() as Float64Array; // [3, 2, 6]
+    // [3, 2, 6]
+    const drawnPositions = ropeCase('qwen2-vl-mrope').inputs.get('positions')!.readNumbers() as Float64Array;
     assert.deepEqual(
       [axes.place.positions, axes.place.pair],
       [[0, 1, 2].map((axis) => drawnPositions[axis * 12 + 4]), 20],
@@ -797,7 +799,10 @@ describe('reports', () => {
   });
 });
 
-/** A text with U+FFFD for what XML 1.0 cannot hold: control characters but tab and line ends, halves of surrogate pairs, U+FFFE, U+FFFF. */
+/**
+ * A text with U+FFFD for what XML 1.0 cannot hold: control characters but tab and line ends, halves of surrogate pairs,
+ * U+FFFE, U+FFFF.
+ */
 function storable(text: string): string {
   return text.replace(/(?![\t\n\r\x7f-\x9f])\p{Cc}|\p{Cs}|[\ufffe\uffff]/gu, '\ufffd');
 }

@@ -1,4 +1,7 @@
-/** The library as a user meets it. Lines under @ts-expect-error are checked by tsc: what is wrong there must not compile. */
+/**
+ * The library as a user meets it. Lines under @ts-expect-error are checked by tsc: what is wrong there must not
+ * compile.
+ */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { checkPlan, hostMemory, refuse } from '../../packages/ropewalk/src/backend.js';

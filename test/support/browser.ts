@@ -65,7 +65,10 @@ const IMPORT_MAP = `<script type="importmap">${JSON.stringify({ imports: IMPORTS
 
 /** What a site serves. */
 export interface SiteOptions {
-  /** Folders by the start of the path; the longest fits first. Vectors, pages, the packages and node_modules are always there. */
+  /**
+   * Folders by the start of the path; the longest fits first. Vectors, pages, the packages and node_modules are always
+   * there.
+   */
   readonly folders: Readonly<Record<string, string>>;
   /** Headers of every answer, or of the answer to a path. */
   readonly headers?: Readonly<Record<string, string>> | ((path: string) => Readonly<Record<string, string>>);
@@ -80,9 +83,9 @@ export interface Site {
 }
 
 /**
- * Serves folders over http. `/?script=URL` is a page that runs that module. The modules in test/browser/pages import packages by name, as
- * bundlers want it: an import map says where these lie, all but `ropewalk`, which becomes `/dist/` in the text, as a strict
- * Content-Security-Policy forbids the map.
+ * Serves folders over http. `/?script=URL` is a page that runs that module. The modules in test/browser/pages import
+ * packages by name, as bundlers want it: an import map says where these lie, all but `ropewalk`, which becomes `/dist/`
+ * in the text, as a strict Content-Security-Policy forbids the map.
  */
 export async function serve({ folders, headers = {} }: SiteOptions): Promise<Site> {
   const asked: string[] = [];

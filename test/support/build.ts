@@ -76,11 +76,12 @@ export function tarballOf({ name }: Manifest): string {
 }
 
 /**
- * Unpacks the packages' tarballs into the node_modules of a folder, with their dependencies and their command, as `npm install` does.
- * Nothing is fetched: the dependencies are links to the checkout's own.
+ * Unpacks the packages' tarballs into the node_modules of a folder, with their dependencies and their command, as
+ * `npm install` does. Nothing is fetched: the dependencies are links to the checkout's own.
  *
  * @param folder - an empty folder
- * @param options - `packages`: which, by their folders, all unless given; `peers`: optional peers to have there too, if the checkout has them
+ * @param options - `packages`: which, by their folders, all unless given; `peers`: optional peers to have there too, if
+ *   the checkout has them
  * @returns its node_modules
  */
 export function installInto(

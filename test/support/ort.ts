@@ -27,7 +27,10 @@ export async function ortOrReason(): Promise<Package | string> {
   return (await whyNotOnnxruntime()) ?? ((await loadOnnxruntime()) as unknown as Package);
 }
 
-/** A graph whose 16-bit inputs and outputs are f32 outside: the package's JavaScript has no bf16, and no f16 from Node 24 on. */
+/**
+ * A graph whose 16-bit inputs and outputs are f32 outside: the package's JavaScript has no bf16, and no f16 from Node
+ * 24 on.
+ */
 export function shelled(model: OnnxModel): OnnxModel {
   const inside = new Map<string, string>();
   const before: OnnxNode[] = [];

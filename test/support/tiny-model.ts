@@ -1,4 +1,7 @@
-/** Small decoders with random weights, as HuggingFace and GGUF files, and what they compute: written a second time, in float64 loops. */
+/**
+ * Small decoders with random weights, as HuggingFace and GGUF files, and what they compute: written a second time, in
+ * float64 loops.
+ */
 
 import type { Tokenizer } from '../../packages/model/src/types.js';
 import { type FloatDtype, newArray, roundTo, storeNumber } from '../../packages/ropewalk/src/core/dtypes.js';
@@ -153,7 +156,10 @@ const GGUF_NAMES: readonly (readonly [RegExp, string])[] = [
   [/^model\.layers\.(\d+)\.mlp\.(gate|up|down)_proj/, 'blk.$1.ffn_$2'],
 ];
 
-/** As llama.cpp's converter writes it: other names, dimensions backwards, norms and biases in f32, and Llama's q and k rows woven. */
+/**
+ * As llama.cpp's converter writes it: other names, dimensions backwards, norms and biases in f32, and Llama's q and k
+ * rows woven.
+ */
 function inGguf(name: string, { shape, values }: Values, model: TinyShape): MadeTensor {
   const [pattern, to] = GGUF_NAMES.find(([from]) => from.test(name))!;
   const dtype = shape.length === 1 ? 'f32' : (model.dtype ?? 'f32');

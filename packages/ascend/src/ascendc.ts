@@ -18,7 +18,10 @@ import { type BufferEntry, QUEUES, type QueueName } from './trace.js';
 /** Element types that lanes hold on this core. */
 export type LaneType = 'f16' | 'bf16' | 'f32' | 'u16' | 'u32';
 
-/** The lanes of a repeat that are computed: the first n, or those whose bits are set (lane 0 is the lowest bit of the first word). */
+/**
+ * The lanes of a repeat that are computed: the first n, or those whose bits are set (lane 0 is the lowest bit of the
+ * first word).
+ */
 export type Mask = number | readonly [bigint, bigint];
 /** Every other lane of a repeat, from lane 0 on. */
 export const EVEN_LANES: readonly [bigint, bigint] = [0x5555_5555_5555_5555n, 0x5555_5555_5555_5555n];
@@ -41,7 +44,10 @@ export function firstLanes(mask: readonly [bigint, bigint], lanes: number): Mask
   return [all & 0xffff_ffff_ffff_ffffn, all >> 64n];
 }
 
-/** AscendC's BinaryRepeatParams: repeat strides in datablocks of 32 bytes. The datablocks of one repeat lie side by side. */
+/**
+ * AscendC's BinaryRepeatParams: repeat strides in datablocks of 32 bytes. The datablocks of one repeat lie side by
+ * side.
+ */
 export interface RepeatParams {
   readonly dst: number;
   readonly src0: number;
@@ -56,7 +62,9 @@ export interface Repeats {
   readonly strides: RepeatParams;
 }
 
-/** AscendC's DataCopyExtParams. Strides are gaps: bytes in global memory, datablocks of 32 bytes in the unified buffer. */
+/**
+ * AscendC's DataCopyExtParams. Strides are gaps: bytes in global memory, datablocks of 32 bytes in the unified buffer.
+ */
 export interface CopyParams {
   readonly blockCount: number;
   /** Bytes. */
@@ -231,7 +239,10 @@ export class TBuf {
   }
 }
 
-/** AscendC's TQue: buffers that go FREE → OCCUPIED → ENQUE → DEQUE → FREE. EnQue and FreeTensor set flags; DeQue and AllocTensor wait. */
+/**
+ * AscendC's TQue: buffers that go FREE → OCCUPIED → ENQUE → DEQUE → FREE. EnQue and FreeTensor set flags; DeQue and
+ * AllocTensor wait.
+ */
 export class TQue {
   readonly #core: Core;
   readonly #name: string;
@@ -338,7 +349,8 @@ interface VectorCall {
 /**
  * The instructions of AscendC, for one block of a kernel.
  *
- * @example launchKernel({ …, body: (c) => { const t = c.pipe.InitTBuf('t', 64).Get('f32'); c.Duplicate('fill', t, 1, 16); } });
+ * @example launchKernel({ …, body: (c) => { const t = c.pipe.InitTBuf('t', 64).Get('f32'); c.Duplicate('fill', t, 1,
+ *   16); } });
  */
 export class AscendC {
   /** Allocates the unified buffer. */
@@ -510,9 +522,11 @@ export class AscendC {
   }
 
   /**
-   * Keeps the elements that a pattern selects, packed. It reads whole repeats of 256 bytes, whatever the length of the row (normal mode).
+   * Keeps the elements that a pattern selects, packed. It reads whole repeats of 256 bytes, whatever the length of the
+   * row (normal mode).
    *
-   * @param pattern - 1 even, 2 odd positions, 3 to 6 one of four, 7 all; or a custom pattern of bits, one for each repeat
+   * @param pattern - 1 even, 2 odd positions, 3 to 6 one of four, 7 all; or a custom pattern of bits, one for each
+   *   repeat
    * @returns rsvdCnt: elements kept
    */
   GatherMask(

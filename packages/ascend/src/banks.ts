@@ -1,8 +1,8 @@
 /**
  * Bank conflicts of the unified buffer: 16 groups of 3 banks of 4 KB, neighbouring datablocks in neighbouring groups.
  *
- * AscendC's guide on bank conflicts gives the layout by example: 0x10000 is in bank 16, 0x10020 in bank 17, 0x20020 in bank 33. So the
- * group is the number of the datablock modulo 16, and the bank is that plus 16 for every 64 KB.
+ * AscendC's guide on bank conflicts gives the layout by example: 0x10000 is in bank 16, 0x10020 in bank 17, 0x20020 in
+ * bank 33. So the group is the number of the datablock modulo 16, and the bank is that plus 16 for every 64 KB.
  *
  * @module
  */
@@ -45,7 +45,10 @@ export interface Operand {
   readonly step: number;
 }
 
-/** Counts repeats whose operands meet: two reads in one group, or a read and the write in one bank; `bytes` are used of each repeat. */
+/**
+ * Counts repeats whose operands meet: two reads in one group, or a read and the write in one bank; `bytes` are used of
+ * each repeat.
+ */
 export function conflictsOf(dst: Operand, sources: readonly Operand[], repeats: number, bytes: number): Conflicts {
   let readRead = 0;
   let readWrite = 0;

@@ -1,8 +1,10 @@
 /**
- * One vector core: four queues, a unified buffer, the order that flags and barriers make, and a shadow memory of who touched which bytes.
+ * One vector core: four queues, a unified buffer, the order that flags and barriers make, and a shadow memory of who
+ * touched which bytes.
  *
- * The scalar unit issues instructions in program order. Every queue runs its instructions in order and finishes them later. Data moves
- * when an instruction is issued, which is right for every program without races; the shadow finds the races.
+ * The scalar unit issues instructions in program order. Every queue runs its instructions in order and finishes them
+ * later. Data moves when an instruction is issued, which is right for every program without races; the shadow finds the
+ * races.
  *
  * @module
  */
@@ -508,7 +510,10 @@ export class Core {
     writer.fill(seq * 4 + queue, first, last);
   }
 
-  /** Two accesses without an order: automatic synchronisation orders them where the compiler does, otherwise it is a race. */
+  /**
+   * Two accesses without an order: automatic synchronisation orders them where the compiler does, otherwise it is a
+   * race.
+   */
   #hazard(queue: QueueIndex, it: Statement, other: number, kind: string, where: string, block = this.block): void {
     const [p, s] = [(other & 3) as QueueIndex, other >> 2];
     const scalar = p === Q.S || queue === Q.S;

@@ -1,8 +1,9 @@
 /**
  * Every figure of the model, with its source, and the assumptions about figures that are not published.
  *
- * "autofuse" is CANN's published performance model for architecture 2201: hicann/ge@74573e24, `api_perf_register/v1/perf_param_v1.cpp`
- * and the comments of `ascendc_api_perf.cpp`. Its costs are in cycles: slope · elements + head.
+ * "autofuse" is CANN's published performance model for architecture 2201: hicann/ge@74573e24,
+ * `api_perf_register/v1/perf_param_v1.cpp` and the comments of `ascendc_api_perf.cpp`. Its costs are in cycles: slope ·
+ * elements + head.
  *
  * @module
  */
@@ -49,7 +50,10 @@ interface Linear {
   readonly head: number;
 }
 
-/** Costs of vector instructions: autofuse, `SimpleLinear`. The key is the dtype of the elements; for Cast, the dtype that it reads. */
+/**
+ * Costs of vector instructions: autofuse, `SimpleLinear`. The key is the dtype of the elements; for Cast, the dtype
+ * that it reads.
+ */
 export const VECTOR_COSTS: { readonly [O in VectorOp]: { readonly f16: Linear; readonly f32: Linear } } =
   /* @__PURE__ */ Object.freeze({
     GatherMask: { f16: { slope: 0.0156, head: 14.0242 }, f32: { slope: 0.0313, head: 14.0207 } },
@@ -66,8 +70,8 @@ export const VECTOR_COSTS: { readonly [O in VectorOp]: { readonly f16: Linear; r
   });
 
 /**
- * Extra cycles of a repeat whose operands meet in a bank: an Add of 64 repeats takes 86 cycles clean, 150 with a read-read conflict,
- * 135 with a read-write conflict (AscendC's guide on bank conflicts, measured there).
+ * Extra cycles of a repeat whose operands meet in a bank: an Add of 64 repeats takes 86 cycles clean, 150 with a
+ * read-read conflict, 135 with a read-write conflict (AscendC's guide on bank conflicts, measured there).
  */
 export const CONFLICT_CYCLES = /* @__PURE__ */ Object.freeze({
   readRead: (150 - 86) / 64,
@@ -108,8 +112,9 @@ export function loadCycles(bytes: number, blocks: number): number {
 }
 
 /**
- * Cycles of a store, unified buffer → global memory: autofuse `Store`. Rows of up to 512 bytes that are no whole datablocks take a
- * cycle for two bytes (`StoreUnaligned`, S / 2 + 1.3; for rows shorter than 32 bytes see {@link ASSUMPTIONS}).
+ * Cycles of a store, unified buffer → global memory: autofuse `Store`. Rows of up to 512 bytes that are no whole
+ * datablocks take a cycle for two bytes (`StoreUnaligned`, S / 2 + 1.3; for rows shorter than 32 bytes see
+ * {@link ASSUMPTIONS}).
  *
  * @param bytes - of the whole instruction
  * @param rowBytes - of one of its rows
@@ -121,7 +126,9 @@ export function storeCycles(bytes: number, rowBytes: number, rows: number, block
   return bytes / (9.96 + 3.79 / blocks) + 12.1;
 }
 
-/** One-off heads, in cycles: autofuse `kVecheadcost`, `kMte3PipeHeadcost`, `GetMTE2PipeHead`, and the operator's own. */
+/**
+ * One-off heads, in cycles: autofuse `kVecheadcost`, `kMte3PipeHeadcost`, `GetMTE2PipeHead`, and the operator's own.
+ */
 export const HEADS = /* @__PURE__ */ Object.freeze({
   operator: 300,
   V: 37.37,

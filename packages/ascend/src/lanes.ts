@@ -17,8 +17,9 @@ export function f16Table(): Float32Array {
 }
 
 /**
- * Rounds a sum or product of two f16, or any f32, to f16, to nearest even. It first rounds to f32, which does not change the result,
- * because f32 has at least twice the bits of f16 and two more. Several times faster than the general conversion, and tested against it.
+ * Rounds a sum or product of two f16, or any f32, to f16, to nearest even. It first rounds to f32, which does not
+ * change the result, because f32 has at least twice the bits of f16 and two more. Several times faster than the general
+ * conversion, and tested against it.
  */
 export function toF16(value: number): number {
   single[0] = value;

@@ -55,7 +55,8 @@ export interface LaunchOptions {
  *
  * @param call - the kernel and how it is launched
  * @returns what the model reports; the kernel's writes are in the caller's memory
- * @throws {RopewalkError} RANGE, SHAPE or UNSUPPORTED, naming the option; a kernel that hangs is a finding, not an error
+ * @throws {RopewalkError} RANGE, SHAPE or UNSUPPORTED, naming the option; a kernel that hangs is a finding, not an
+ *   error
  * @example
  * const body = (c: AscendC) => c.Duplicate('fill', c.pipe.InitTBuf('t', 64).Get('f32'), 1, 16);
  * const run = launchKernel({ kernel: 'fill', dtype: 'f32', blocks: 1, autoSync: false, body });

@@ -122,7 +122,10 @@ export class Allocation {
  */
 export class GlobalTensor {
   readonly size: number;
-  /** For each element of the allocation: 0 not of this tensor, 1 to be written, 2 written. Undefined where nothing counts the writes. */
+  /**
+   * For each element of the allocation: 0 not of this tensor, 1 to be written, 2 written. Undefined where nothing
+   * counts the writes.
+   */
   coverage: Uint8Array | undefined;
 
   /**

@@ -40,11 +40,13 @@ export interface AscendModelRunner extends Backend {
 /**
  * Opens the modelled AI Core as a backend. It runs RoPE only; `whyNot(plan)` says why another plan does not run.
  *
- * Results are those of the device's arithmetic: f16 rounds at each vector step, bf16 computes in f32. Tensors lie in host memory.
+ * Results are those of the device's arithmetic: f16 rounds at each vector step, bf16 computes in f32. Tensors lie in
+ * host memory.
  *
  * @param options - which kernel, on which machine
  * @returns an open backend; nothing needs to be disposed of
- * @throws {RopewalkError} UNSUPPORTED for a kernel or chip that does not exist, RANGE for a number of cores that the chip does not have
+ * @throws {RopewalkError} UNSUPPORTED for a kernel or chip that does not exist, RANGE for a number of cores that the
+ *   chip does not have
  * @example const rw = await ropewalk({ backend: openAscendModel({ kernel: 'correct' }) });
  */
 export function openAscendModel(options: AscendModelOptions = {}): AscendModelRunner {

@@ -1,5 +1,6 @@
 /**
- * The report of a run on the modelled AI Core: instructions, cycles, bytes, the unified buffer and the findings; and the options.
+ * The report of a run on the modelled AI Core: instructions, cycles, bytes, the unified buffer and the findings; and
+ * the options.
  *
  * Every time is in cycles of the core's clock; every address and size in bytes.
  *
@@ -199,7 +200,9 @@ export interface KernelRun {
     readonly used: number;
     readonly buffers: readonly BufferEntry[];
   };
-  /** Repeats whose operands met in a bank. Writes of one repeat cannot meet, because its datablocks lie side by side. */
+  /**
+   * Repeats whose operands met in a bank. Writes of one repeat cannot meet, because its datablocks lie side by side.
+   */
   readonly bankConflicts: {
     readonly readRead: number;
     readonly readWrite: number;
@@ -232,7 +235,10 @@ export interface MachineOptions {
   readonly chip?: ChipName;
   /** Bytes of the unified buffer; 196608 unless given. */
   readonly unifiedBufferBytes?: number;
-  /** The compiler's automatic synchronisation: on for `seed` and `correct`, off for `fast`, which sets its own, unless given. */
+  /**
+   * The compiler's automatic synchronisation: on for `seed` and `correct`, off for `fast`, which sets its own, unless
+   * given.
+   */
   readonly autoSync?: boolean;
   /** Vector cores to spread over; 40 unless given. */
   readonly cores?: number;

@@ -162,7 +162,8 @@ async function openBackends({ backend, provider, form, angles }: CheckOptions): 
       'UNSUPPORTED',
     );
   if (backend !== undefined) {
-    const given = { providers: provider?.split(','), form, angles } as CommandBackendOptions; // the backend refuses values that it does not know
+    // the backend refuses values that it does not know
+    const given = { providers: provider?.split(','), form, angles } as CommandBackendOptions;
     return [await openBackend(backend, given)];
   }
   const open: Backend[] = [];

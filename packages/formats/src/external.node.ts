@@ -22,8 +22,9 @@ export interface FilePart {
 const MAX_EXTERNAL_BYTES = 2 ** 31 - 1;
 
 /**
- * Reads a tensor from the model's own folder, and from no other place, wherever symbolic links lead. That is the folder of the
- * path given, or of the file that it links to: in HuggingFace's cache a model and its data are links to one folder of blobs.
+ * Reads a tensor from the model's own folder, and from no other place, wherever symbolic links lead. That is the folder
+ * of the path given, or of the file that it links to: in HuggingFace's cache a model and its data are links to one
+ * folder of blobs.
  *
  * @param file - the model
  * @param place - as the model says it

@@ -65,8 +65,8 @@ export async function loadWeights(
 }
 
 /**
- * The place of a tensor in the backend's memory. Where the host cannot write there, its bytes are collected in host memory
- * and then uploaded.
+ * The place of a tensor in the backend's memory. Where the host cannot write there, its bytes are collected in host
+ * memory and then uploaded.
  *
  * @param where - file and tensor in messages
  */

@@ -1,7 +1,7 @@
 /**
- * Runs in a page, or in a worker of one: a large RoPE and large linears on two threads, each again and again until a worker has
- * certainly taken part or the pool has given up; every result is compared with one thread's, bit for bit. Logs
- * `{ before, after, one, operators: [{ name, rounds, withWorker, different }], sleeps }`.
+ * Runs in a page, or in a worker of one: a large RoPE and large linears on two threads, each again and again until a
+ * worker has certainly taken part or the pool has given up; every result is compared with one thread's, bit for bit.
+ * Logs `{ before, after, one, operators: [{ name, rounds, withWorker, different }], sleeps }`.
  */
 import { ropewalk } from 'ropewalk';
 
@@ -12,7 +12,8 @@ const watched = /** @type {any} */ (WebAssembly);
 /** @type {(module: WebAssembly.Module, imports: WebAssembly.Imports) => Promise<unknown>} */
 watched.instantiate = async (module, imports) => {
   const exports = /** @type {any} */ ((await instantiate(module, imports)).exports);
-  // The last argument is how often to look for the end of the job: after no look, 1 says that a worker has a chunk in hand.
+  // The last argument is how often to look for the end of the job: after no look, 1 says that a worker has a chunk in
+  // hand.
   const work = (/** @type {number[]} */ ...words) => {
     const left = exports.work(...words.slice(0, -1), 0);
     held += left;

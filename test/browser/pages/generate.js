@@ -13,7 +13,8 @@ const backend = /** @type {'cpu' | 'webgpu'} */ (text('backend'));
 const simd = /** @type {'simd128' | 'auto'} */ (text('simd') || 'auto');
 const rw = await ropewalk({ backend, threads: Number(asked.get('threads') ?? 1), simd });
 
-// Each file once by its address, read as the server lets it be read, and once as a Blob, as a file that a user chose would be.
+// Each file once by its address, read as the server lets it be read, and once as a Blob, as a file that a user chose
+// would be.
 const names = text('files').split(',');
 const files = new Map();
 for (const name of names) {

@@ -1,4 +1,7 @@
-/** Runs in a page: opens the fastest backend, then asks for cpu. Logs `{ auto, cpu }`: capabilities, and the refusal or ''. */
+/**
+ * Runs in a page: opens the fastest backend, then asks for cpu. Logs `{ auto, cpu }`: capabilities, and the refusal or
+ * ''.
+ */
 import { ropewalk } from 'ropewalk';
 
 const rw = await ropewalk();

@@ -1,6 +1,6 @@
 /**
- * Runs in a page: fetches every file that a manifest names, then all suites on the backend that the address asks for, and logs
- * `{ capabilities, failed, summary }`.
+ * Runs in a page: fetches every file that a manifest names, then all suites on the backend that the address asks for,
+ * and logs `{ capabilities, failed, summary }`.
  */
 
 import {

@@ -164,7 +164,8 @@ describe('arithmetic', () => {
       const rows = (['float64', recipe] as const).map(
         (name) => planRope({ ...spec, positions: [100000], recipe: name, tableDtype: 'f64' }).table,
       );
-      // |Δcos| and |Δsin| of the table are at most the angle's difference, which crosses 0.01 rad at the position that was found.
+      // |Δcos| and |Δsin| of the table are at most the angle's difference, which crosses 0.01 rad at the position that
+      // was found.
       const worst = Math.max(
         ...Array.from(rows[0]!.cos, (c, j) => Math.hypot(c - rows[1]!.cos[j]!, rows[0]!.sin[j]! - rows[1]!.sin[j]!)),
       );

@@ -128,7 +128,8 @@ describe('anglePrecision', () => {
           for (const [j, frequency] of c.invFreq.entries()) {
             const exact = 2 * Math.PI * turnsOf(frequency, position);
             const at = n * c.invFreq.length + j;
-            // What is said has sin and cos correctly rounded; those of f32 are within an ulp (the excess measured: 6.8e-8).
+            // What is said has sin and cos correctly rounded; those of f32 are within an ulp (the excess measured:
+            // 6.8e-8).
             const bound = maxError + 2 ** -23;
             const got = [cos[at]! / c.magnitude, sin[at]! / c.magnitude];
             assert.ok(

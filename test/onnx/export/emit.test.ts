@@ -326,7 +326,7 @@ describe('valueTypes', () => {
         ),
         /Add: shapes/,
       ],
-      [model('Neg', [['f32', [2]]], ['f32', [3]]), /output y: expected f32 \[3\], got "f32 \[2\]"/],
+      [model('Neg', [['f32', [2]]], ['f32', [3]]), /output y: expected f32 \[3\], got f32 \[2\]/],
       [model('Sin', [['i64', [2]]], ['i64', [2]]), /Sin: dtypes/],
       [
         model(

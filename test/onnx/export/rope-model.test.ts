@@ -1,4 +1,7 @@
-/** Exported RoPE models: well formed, right in ONNX Runtime for any batch, sequence and positions, and cheaper than the seed's twelve steps. */
+/**
+ * Exported RoPE models: well formed, right in ONNX Runtime for any batch, sequence and positions, and cheaper than the
+ * seed's twelve steps.
+ */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import {
@@ -133,7 +136,8 @@ async function failureOf({ options, inputs, expected }: Case): Promise<string | 
   const { graph, angles } = ropeModel(options);
   const results = await runOnnx(graph.model('rope', 'test'), inputs);
   const dtype = options.dtype ?? 'f32';
-  // Of all positions in the context, on cos and sin: each is multiplied by an x of at most 2, or 1 and a weight of 2 after a norm.
+  // Of all positions in the context, on cos and sin: each is multiplied by an x of at most 2, or 1 and a weight of 2
+  // after a norm.
   const table =
     angles === 'f64'
       ? dtype === 'f64'
@@ -237,7 +241,8 @@ describe('a RoPE as a model', () => {
   test('no tokens come out as no tokens', async (t) => {
     const ort = await ortOrReason();
     if (typeof ort === 'string') return t.skip(ort);
-    // ONNX Runtime's ReduceSum leaves an empty tensor's shape as it is, so that f32-reduced needs a token (docs/export.md).
+    // ONNX Runtime's ReduceSum leaves an empty tensor's shape as it is, so that f32-reduced needs a token
+    // (docs/export.md).
     for (const angles of ['f64', 'f32', 'f32-table'] as const) {
       for (const form of angles === 'f32-table' ? (['standard', 'primitives'] as const) : (['primitives'] as const)) {
         for (const shape of [

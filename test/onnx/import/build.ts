@@ -1,4 +1,7 @@
-/** Building ONNX models by hand, in the messages themselves: domains, functions and subgraphs too, which our own writer does not write. */
+/**
+ * Building ONNX models by hand, in the messages themselves: domains, functions and subgraphs too, which our own writer
+ * does not write.
+ */
 
 import { onnxDataType } from '../../../packages/onnx/src/format/onnx.js';
 import { encodeFile } from '../../../packages/onnx/src/format/onnx-messages.js';

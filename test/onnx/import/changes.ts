@@ -1,4 +1,7 @@
-/** Changing ONNX models at random for fuzz tests: wires, operators, attributes, constants, declared sizes, and the order of nodes. */
+/**
+ * Changing ONNX models at random for fuzz tests: wires, operators, attributes, constants, declared sizes, and the order
+ * of nodes.
+ */
 import fc from 'fast-check';
 import { decodeFile, encodeFile } from '../../../packages/onnx/src/format/onnx-messages.js';
 

@@ -1,7 +1,8 @@
 /**
  * RoPE as exporters write it: one small model for each form, and the RoPE that it should be.
  *
- * The forms were read in the exporters' own sources and in what the fusions of runtimes look for; each says where. Nothing is copied.
+ * The forms were read in the exporters' own sources and in what the fusions of runtimes look for; each says where.
+ * Nothing is copied.
  */
 import { newArray, storeNumber } from '../../../packages/ropewalk/src/core/dtypes.js';
 import { type Tensor, tensorFrom } from '../../../packages/ropewalk/src/core/tensor.js';

@@ -59,7 +59,10 @@ function wanted(form: Form, rope: ImportedRope, x: Tensor): Float64Array {
   return floats(y);
 }
 
-/** f32 angles of positions up to 40 are right to 40 · 2^-23 radians, and |x| < 1 on both members; the result is rounded once to its dtype. */
+/**
+ * f32 angles of positions up to 40 are right to 40 · 2^-23 radians, and |x| < 1 on both members; the result is rounded
+ * once to its dtype.
+ */
 const bound = (dtype: FloatDtype): number => 2 * 40 * 2 ** -23 + (dtype === 'f16' ? 2 ** -10 : 2 ** -22);
 
 function close(got: ArrayLike<number>, want: ArrayLike<number>, dtype: FloatDtype): void {
@@ -143,7 +146,8 @@ describe('the same models in ONNX Runtime', async () => {
     test(form.name, { skip }, async (t) => {
       const rope = only(form);
       const dtype = dtypeOf(rope);
-      // Its binary does not read a Float16Array, which its JavaScript asks for where the runtime has one (Node 24): Node 20 compares these.
+      // Its binary does not read a Float16Array, which its JavaScript asks for where the runtime has one (Node 24):
+      // Node 20 compares these.
       if (dtype === 'f16' && 'Float16Array' in globalThis) return t.diagnostic('ONNX Runtime reads no halves here');
       const x = noise(form.shape, dtype);
       const { InferenceSession, Tensor } = runtime as Exclude<typeof runtime, string>;

@@ -129,13 +129,16 @@ describe('each mutant', () => {
   });
 
   test('is wrong by far more than rounding somewhere, and no two are the same everywhere', async () => {
-    // The golden cases have everything, and enough of the extended ones have other shapes: small ones, so that all of it is quick.
+    // The golden cases have everything, and enough of the extended ones have other shapes: small ones, so that all of
+    // it is quick.
     const probes: Probe[] = [];
     for (const one of [...goldenRopeSuite(), ...extendedCases().filter(({ label }) => /type=f32/.test(label))]) {
       probes.push(...(await callsOf(one)).filter(({ x }) => x.length > 0 && x.length <= 6200));
     }
     const direction = Float64Array.from({ length: 6200 }, (_, i) => Math.sin(i * i + 1));
-    /** For each mutant, one number for each probe: its output seen from a fixed direction; undefined where it is right. */
+    /**
+     * For each mutant, one number for each probe: its output seen from a fixed direction; undefined where it is right.
+     */
     const seen = new Map<Mutant, (number | undefined)[]>(MUTANTS.map((mutant) => [mutant, []]));
     const wrong = new Map<Mutant, number>(MUTANTS.map((mutant) => [mutant, 0]));
     for (const { call, part, x } of probes) {

@@ -110,7 +110,8 @@ function refusedCalls(rw: Ropewalk): Record<string, () => unknown> {
   const gone = rw.upload(counted(64));
   if (gone.storage.owner !== 'host') {
     gone.dispose();
-    const wide = rw.upload(counted(128)).view([64, 2]).permute([1, 0]).slice(0, 0, 1).view([64]); // every second element: widened in a copy
+    // every second element: widened in a copy
+    const wide = rw.upload(counted(128)).view([64, 2]).permute([1, 0]).slice(0, 0, 1).view([64]);
     calls['rmsNorm of a disposed x by a strided weight'] = () => rw.rmsNorm(gone, wide, { eps: 1e-6 });
     calls['add of a disposed tensor to one in host memory'] = () => rw.add(f32(64), gone);
     calls['linear with a disposed bias'] = () => rw.linear(f32(9, 64).permute([1, 0]), f32(64, 9), { bias: gone });

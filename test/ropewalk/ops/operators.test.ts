@@ -39,7 +39,9 @@ const noise = (n: number): Float64Array => Float64Array.from({ length: n }, () =
 const random = (shape: readonly number[], dtype: FloatDtype = 'f64') =>
   f64Tensor(noise(countElements(shape)), shape, dtype);
 
-/** One way to lay elements out: which dimension is innermost, which ones run backwards, the step, and what lies before. */
+/**
+ * One way to lay elements out: which dimension is innermost, which ones run backwards, the step, and what lies before.
+ */
 interface Placement {
   readonly reversed: boolean;
   /** Bit d: dimension d has a negative stride. */
@@ -52,7 +54,10 @@ const placements = fc.array(
   { minLength: 4, maxLength: 4 },
 );
 
-/** Room for a shape laid out in some way, filled with bits that no result has, so that a hole written or an element missed shows. */
+/**
+ * Room for a shape laid out in some way, filled with bits that no result has, so that a hole written or an element
+ * missed shows.
+ */
 function roomFor(
   dtype: FloatDtype,
   shape: readonly number[],
@@ -120,7 +125,8 @@ const PLANS: Record<string, (t: Named, attrs: VectorCase['attrs']) => OpPlan> = 
   rearrange: (t) => planRearrange(t.in!, t.out!),
 };
 
-// The peers' tolerances (1e-2 for bf16) hide an operator that rounds on the way; ours is the float64 result rounded once.
+// The peers' tolerances (1e-2 for bf16) hide an operator that rounds on the way; ours is the float64 result rounded
+// once.
 describe('golden: LLAISYS vectors to the last unit', () => {
   const folder = openFolder(`${VECTORS}/llaisys`);
   const parse = (file: string) => JSON.parse(new TextDecoder().decode(folder.read(file)));
@@ -158,7 +164,8 @@ describe('golden: LLAISYS vectors to the last unit', () => {
         const [a, b] = [floats(tensors[name]!), floats(expected)];
         assert.equal(a.length, b.length);
         for (const [n, y] of b.entries()) {
-          // Both round a float64 once, and their sums differ in order: one unit. The formula gives NaN for a gate of −∞, as here.
+          // Both round a float64 once, and their sums differ in order: one unit. The formula gives NaN for a gate of
+          // −∞, as here.
           const close = Math.abs(a[n]! - y) <= atol + rtol * Math.abs(y) && unitsApart(v.dtype, got, want, n) <= 1;
           assert.ok(Object.is(a[n], y) || close, `${name}[${n}]: got ${a[n]}, want ${y}`);
         }

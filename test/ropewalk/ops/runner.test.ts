@@ -1,4 +1,7 @@
-/** Switches over the operators: an operator that one of them misses must not compile, and what is no plan must not do nothing. */
+/**
+ * Switches over the operators: an operator that one of them misses must not compile, and what is no plan must not do
+ * nothing.
+ */
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -1,4 +1,7 @@
-/** The kernels' exponential by itself, AssemblyScript, for the test of its accuracy (test/ropewalk/backends/cpu.test.ts). */
+/**
+ * The kernels' exponential by itself, AssemblyScript, for the test of its accuracy
+ * (test/ropewalk/backends/cpu.test.ts).
+ */
 import { expNonPositive4 } from '../../../packages/ropewalk/src/backends/wasm/assembly/lanes';
 
 /** y = e^x, x <= 0: n dense f32, a multiple of four. */

@@ -1,6 +1,7 @@
 /**
- * Kernel (b): the baseline's structure without its faults. It takes every batch, positions of each batch's own, any strides, any even
- * head_dim, both pairings, f32, f16, and bf16 by way of f32. It still handles one row a step and merges on the scalar unit.
+ * Kernel (b): the baseline's structure without its faults. It takes every batch, positions of each batch's own, any
+ * strides, any even head_dim, both pairings, f32, f16, and bf16 by way of f32. It still handles one row a step and
+ * merges on the scalar unit.
  *
  * @module
  */

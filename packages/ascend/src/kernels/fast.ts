@@ -1,18 +1,21 @@
 /**
  * Kernel (c): the same bits as (b), limited by memory instead of by the scalar unit.
  *
- * - No element passes through the scalar unit. GPT-J pairs need no split and no merge. cos and sin are doubled to (c0, c0, c1, c1, …) and
- *   (−s0, s0, −s1, s1, …); then y = x · cos + swap(x) · sin, where swap exchanges the two elements of each pair. The even lanes of swap(x)
- *   are x shifted down by one lane, the odd lanes are x shifted up by one. A GatherMask with a custom pattern does each shift for a whole
- *   tile: to shift down, the pattern drops the first lane; to shift up, it starts one datablock earlier and keeps only the last lane of
- *   that datablock. Each Mul then masks every other lane. The bits are the same: −(x · s) = x · (−s), and a − b = a + (−b).
- * - Each block loads the table row of a token once, doubles it once with Gather, and uses it for all heads: a repeat stride of 0.
+ * - No element passes through the scalar unit. GPT-J pairs need no split and no merge. cos and sin are doubled to (c0,
+ *   c0, c1, c1, …) and (−s0, s0, −s1, s1, …); then y = x · cos + swap(x) · sin, where swap exchanges the two elements
+ *   of each pair. The even lanes of swap(x) are x shifted down by one lane, the odd lanes are x shifted up by one. A
+ *   GatherMask with a custom pattern does each shift for a whole tile: to shift down, the pattern drops the first lane;
+ *   to shift up, it starts one datablock earlier and keeps only the last lane of that datablock. Each Mul then masks
+ *   every other lane. The bits are the same: −(x · s) = x · (−s), and a − b = a + (−b).
+ * - Each block loads the table row of a token once, doubles it once with Gather, and uses it for all heads: a repeat
+ *   stride of 0.
  * - One DataCopyPad moves several heads' rows.
  * - Each queue has two buffers, and flags replace automatic synchronisation: loads, vector work and stores overlap.
  * - All cores get the same number of rows, whatever the number of heads.
  *
- * Instructions and dtypes are those of architecture 2201. See AscendC's pages on GatherMask (custom patterns in normal mode: each repeat has
- * its own pattern, src1RepeatStride datablocks apart), Gather (byte offsets; half and float) and Mul (mask, repeat strides).
+ * Instructions and dtypes are those of architecture 2201. See AscendC's pages on GatherMask (custom patterns in normal
+ * mode: each repeat has its own pattern, src1RepeatStride datablocks apart), Gather (byte offsets; half and float) and
+ * Mul (mask, repeat strides).
  *
  * @module
  */
@@ -78,7 +81,8 @@ export function fastKernel(c: AscendC, a: RopeArgs, blocks: number): void {
     rotation.rows.copyIn(tile);
     tail?.copyIn(tile);
   };
-  // The first loads run while the constants are built. From then on, the next tile's load is issued before this tile's vector work.
+  // The first loads run while the constants are built. From then on, the next tile's load is issued before this tile's
+  // vector work.
   for (const tile of tiles.slice(0, BUFFER_NUM)) copyIn(tile);
   rotation.prepare?.();
   for (const [t, tile] of tiles.entries()) {
@@ -119,7 +123,10 @@ function chunksOf(lanes: number, laneBytes: number): { at: number; lanes: number
   }));
 }
 
-/** A Mul of rows with one table row for all of them; `lanes` masks what is computed. A row is a repeat, `pitch` elements from the next. */
+/**
+ * A Mul of rows with one table row for all of them; `lanes` masks what is computed. A row is a repeat, `pitch` elements
+ * from the next.
+ */
 function rowMul(c: AscendC, { laneBytes }: RopeArgs, length: number, pitch: number) {
   const step = (pitch * laneBytes) / BLOCK;
   const chunks = chunksOf(length, laneBytes);

@@ -1,5 +1,6 @@
 /**
- * The rows of a RoPE call (a row is one head of one token of one batch), how blocks share them, and how they are copied.
+ * The rows of a RoPE call (a row is one head of one token of one batch), how blocks share them, and how they are
+ * copied.
  *
  * @module
  */

@@ -15,11 +15,13 @@ import { seedKernel, whyNotSeed } from './seed.js';
 /**
  * Runs one of the RoPE kernels on the modelled AI Core: y is written, in the caller's memory.
  *
- * The seed kernel, the baseline, writes what it would write on the device, with its faults, as far as that stays in the caller's arrays.
+ * The seed kernel, the baseline, writes what it would write on the device, with its faults, as far as that stays in the
+ * caller's arrays.
  *
  * @param call - kernel, tensors, tables, machine; see {@link RopeKernelOptions}
  * @returns cycles, bytes, buffers, findings; a kernel that hangs is a finding
- * @throws {RopewalkError} SHAPE, DTYPE, RANGE, ALIAS, naming the argument; UNSUPPORTED when the kernel does not do it; nothing is written then
+ * @throws {RopewalkError} SHAPE, DTYPE, RANGE, ALIAS, naming the argument; UNSUPPORTED when the kernel does not do it;
+ *   nothing is written then
  */
 export function runRopeKernel(call: RopeKernelOptions): KernelRun {
   const options = readOptions(call, 'aicore: options');
@@ -44,7 +46,10 @@ export function runRopeKernel(call: RopeKernelOptions): KernelRun {
   return launchKernel({ ...common, blocks, autoSync: kernel === 'correct', body: (c) => body(c, a, blocks) });
 }
 
-/** What the baseline's Descriptor does on the host: it refuses what its document excludes, and launches one block a head. */
+/**
+ * What the baseline's Descriptor does on the host: it refuses what its document excludes, and launches one block a
+ * head.
+ */
 function seedLaunch(a: RopeArgs): Pick<LaunchOptions, 'blocks' | 'autoSync' | 'body' | 'extra'> {
   const why = whyNotSeed({ ...a, headDim: a.dim });
   if (why) fail('UNSUPPORTED', 'aicore: kernel', `the seed kernel ${why}. Use correct or fast.`);

@@ -1,7 +1,9 @@
 /**
- * Kernel (a), the baseline: RoPEKernel<T, U> as document 004 gives it (InfiniTensor/InfiniCore, `rope_ascend_kernel.cpp`), with its faults.
+ * Kernel (a), the baseline: RoPEKernel<T, U> as document 004 gives it (InfiniTensor/InfiniCore,
+ * `rope_ascend_kernel.cpp`), with its faults.
  *
- * One block a head, one row a step, GPT-J pairs, f16 and f32. It is here to be measured and to show what the model finds, not to be used.
+ * One block a head, one row a step, GPT-J pairs, f16 and f32. It is here to be measured and to show what the model
+ * finds, not to be used.
  *
  * @module
  */

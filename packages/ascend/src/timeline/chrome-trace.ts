@@ -7,7 +7,8 @@
 import { type KernelRun, QUEUES } from '../trace.js';
 
 /**
- * Writes the recorded blocks: a process for each block, a thread for each queue, times in microseconds at the chip's clock.
+ * Writes the recorded blocks: a process for each block, a thread for each queue, times in microseconds at the chip's
+ * clock.
  *
  * @param run - of a kernel with `record`; blocks without a record are left out
  * @returns JSON

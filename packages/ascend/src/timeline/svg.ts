@@ -14,7 +14,10 @@ export interface TimelineOptions {
   readonly to?: number;
 }
 
-/** Vector instructions and copies that are still readable side by side: three rows of the baseline, some tiles of the fast kernel. */
+/**
+ * Vector instructions and copies that are still readable side by side: three rows of the baseline, some tiles of the
+ * fast kernel.
+ */
 const FIRST_INSTRUCTIONS = 36;
 
 const WIDTH = 1200;

@@ -1,5 +1,6 @@
 /**
- * A wrong kernel as an example: phi-2's RoPE (32 of 80 dimensions) with exponents over head_dim, on an input that shows the bug.
+ * A wrong kernel as an example: phi-2's RoPE (32 of 80 dimensions) with exponents over head_dim, on an input that shows
+ * the bug.
  *
  * @module
  */

@@ -1,8 +1,9 @@
 /**
  * Diagnosis: what a wrong kernel did.
  *
- * Every known bug runs on the same x and positions. The answer is the bug that gives y within rounding. If several do, all are named, with
- * an input that tells them apart. If none does, the measurements are described. A bug is never named because it is merely the nearest.
+ * Every known bug runs on the same x and positions. The answer is the bug that gives y within rounding. If several do,
+ * all are named, with an input that tells them apart. If none does, the measurements are described. A bug is never
+ * named because it is merely the nearest.
  *
  * @module
  */
@@ -67,7 +68,10 @@ export interface Diagnosis {
   readonly verdict: Verdict;
   /** The noise within which the verdict explains y; undefined when nothing explains it. */
   readonly tier: Tier | undefined;
-  /** Bugs that give y, or the precision bugs of a less precise kernel. If there are several, this input cannot tell them apart. */
+  /**
+   * Bugs that give y, or the precision bugs of a less precise kernel. If there are several, this input cannot tell them
+   * apart.
+   */
   readonly named: readonly Named[];
   /** Peers whose arithmetic of angles gives y: `hf-f32`, `ggml-f32`. */
   readonly recipes: readonly string[];
@@ -101,10 +105,11 @@ const MAX_ROWS = 512;
  * @param observation - x, y and positions; tensors in host memory, only read
  * @param expected - the RoPE that the kernel should compute; without it the rotation is only identified
  * @param options - the known bugs, and a progress callback
- * @throws {RopewalkError} SHAPE, DTYPE or RANGE for an observation whose parts do not fit together, an expectation that is wrong or does
- *   not fit x, wrong options, or a `progress` that throws
+ * @throws {RopewalkError} SHAPE, DTYPE or RANGE for an observation whose parts do not fit together, an expectation that
+ *   is wrong or does not fit x, wrong options, or a `progress` that throws
  * @example
- * const { verdict, named } = diagnose({ x, y, positions: [0, 1, 2] }, { spec: { headDim: 64, pairing: 'half', base: 10000 } });
+ * const { verdict, named } = diagnose({ x, y, positions: [0, 1, 2] }, { spec: { headDim: 64, pairing: 'half', base:
+ * 10000 } });
  */
 export function diagnose(observation: Observation, expected?: Expected, options: DiagnoseOptions = {}): Diagnosis {
   const { mutants, progress } = readDiagnoseOptions(options);

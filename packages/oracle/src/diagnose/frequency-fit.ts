@@ -8,7 +8,9 @@ import type { Turns, TurnUnit } from './turns.js';
 
 /** How one pair's angle depends on the position. */
 export interface PairFit {
-  /** Axes that explain the angles equally well; several where their positions are the same, or the pair does not rotate. */
+  /**
+   * Axes that explain the angles equally well; several where their positions are the same, or the pair does not rotate.
+   */
   readonly axes: readonly number[];
   /** Radians a position; negative for backward. */
   readonly slope: number;

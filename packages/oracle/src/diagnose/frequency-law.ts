@@ -1,5 +1,6 @@
 /**
- * The rule behind the frequencies. The straight line of their logarithms gives the base; the deviation from it gives the scaling.
+ * The rule behind the frequencies. The straight line of their logarithms gives the base; the deviation from it gives
+ * the scaling.
  *
  * @module
  */

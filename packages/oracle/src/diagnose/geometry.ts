@@ -1,5 +1,6 @@
 /**
- * Which dimensions were rotated, and with which partner: a rotated pair keeps its joint length, up to one factor; no other pair does.
+ * Which dimensions were rotated, and with which partner: a rotated pair keeps its joint length, up to one factor; no
+ * other pair does.
  *
  * @module
  */
@@ -28,7 +29,9 @@ export type DimKind = 'still' | 'scaled' | 'turned';
 /** What happened to the dimensions of a head. */
 export interface Geometry {
   readonly dims: readonly DimKind[];
-  /** Layouts whose pairs all keep their lengths; the first is the likeliest, more than one when the data cannot tell. */
+  /**
+   * Layouts whose pairs all keep their lengths; the first is the likeliest, more than one when the data cannot tell.
+   */
   readonly layouts: readonly PairLayout[];
   /** Dimensions whose x is 0 in every row: their rotation is unknown. */
   readonly dark: readonly number[];
@@ -103,7 +106,8 @@ function candidates(headDim: number, turned: readonly number[]): PairLayout[] {
   };
   for (const first of low > 0 ? [low, low - 1] : [low]) add(interleaved(first, headDim, high));
   for (let distance = Math.ceil((high - low) / 2); distance < headDim; distance++) {
-    // Slow pairs may rotate by less than the noise, so the window may start earlier; the nearest start is the likeliest.
+    // Slow pairs may rotate by less than the noise, so the window may start earlier; the nearest start is the
+    // likeliest.
     for (let first = low; first >= 0 && first > low - distance; first--) add(half(first, distance, headDim));
   }
   for (let pairs = Math.ceil((high - low) / 2); 2 * pairs <= headDim; pairs++) {

@@ -1,5 +1,6 @@
 /**
- * What a kernel may have done, as steps that can be run: the expected rotation, the peers' own arithmetic of it, and known bugs.
+ * What a kernel may have done, as steps that can be run: the expected rotation, the peers' own arithmetic of it, and
+ * known bugs.
  *
  * @module
  */
@@ -153,7 +154,8 @@ export interface Seen {
 }
 
 /**
- * The largest error of a hypothesis in units of its noise: at most 1 where it explains y, Infinity where y is not finite.
+ * The largest error of a hypothesis in units of its noise: at most 1 where it explains y, Infinity where y is not
+ * finite.
  *
  * @param made - the output of the hypothesis, `[rows, head_dim]`
  * @param slack - noise beyond `stored`, for each element of made
@@ -184,7 +186,10 @@ export function farthest(
   return worst;
 }
 
-/** The noise of a tier beyond `stored`, for each element: the steps run with the lengths of pairs instead of rotated pairs. */
+/**
+ * The noise of a tier beyond `stored`, for each element: the steps run with the lengths of pairs instead of rotated
+ * pairs.
+ */
 export function slackOf(
   steps: RopeSteps,
   right: RopeSteps,

@@ -36,7 +36,8 @@ const ANGLE_SLACK = 12 * UNIT_ROUNDOFF.f32;
 /**
  * {@link identify} for an observation that is already read.
  *
- * @param hint - the expected frequency of each pair, signed; with it, positions are found even where no rule of frequencies is
+ * @param hint - the expected frequency of each pair, signed; with it, positions are found even where no rule of
+ *   frequencies is
  */
 export function identifyHeads(heads: Heads, hint?: ArrayLike<number>): Identification {
   const early = withoutTurns(heads);
@@ -155,7 +156,10 @@ function describe(
   return { ...partial, ...built, open: openQuestions(partial, heads, sample) };
 }
 
-/** Frequencies depend on positions and the reverse: small positions that agree give frequencies first, then both are refined. */
+/**
+ * Frequencies depend on positions and the reverse: small positions that agree give frequencies first, then both are
+ * refined.
+ */
 function fitWithPositions(turns: Turns, heads: Heads, hint: ArrayLike<number> | undefined) {
   const { numAxes } = heads;
   const given: PositionOf = (unit, axis) => unit.positions[axis]!;

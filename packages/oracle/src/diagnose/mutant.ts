@@ -39,13 +39,17 @@ export interface Mutant {
   readonly does: string;
   /** Public threads that report it: `huggingface/transformers#25199`. */
   readonly threads: readonly string[];
-  /** What a call must have for it to go wrong, in words: `YaRN and rotary_dim < head_dim`; undefined where any rotation will do. */
+  /**
+   * What a call must have for it to go wrong, in words: `YaRN and rotary_dim < head_dim`; undefined where any rotation
+   * will do.
+   */
   readonly needs?: string;
   /**
    * Changes the steps that it gets wrong.
    *
    * @param steps - the right ones
-   * @returns undefined where it cannot go wrong: YaRN's ramp in a call without YaRN, frequencies where the table is given
+   * @returns undefined where it cannot go wrong: YaRN's ramp in a call without YaRN, frequencies where the table is
+   *   given
    */
   change(steps: RopeSteps): Change | undefined;
 }

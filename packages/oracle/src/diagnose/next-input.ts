@@ -21,7 +21,10 @@ export interface NextInput {
   /** `[numAxes, batch, seq]` */
   readonly positions: Float64Array;
   readonly numAxes: number;
-  /** Ids of the hypotheses, in groups that this input tells apart; `right` stands for the right kernel and all that it does not show. */
+  /**
+   * Ids of the hypotheses, in groups that this input tells apart; `right` stands for the right kernel and all that it
+   * does not show.
+   */
   readonly groups: readonly (readonly string[])[];
 }
 
@@ -29,7 +32,9 @@ const HEADS = 4;
 /** How many times its noise a difference must be, so that an f32 kernel shows it too. */
 const CLEAR = 16;
 
-/** Of the inputs that are tried, the one that splits the hypotheses into most groups; undefined when none separates any. */
+/**
+ * Of the inputs that are tried, the one that splits the hypotheses into most groups; undefined when none separates any.
+ */
 export function nextInput(
   expected: Expected,
   together: readonly Hypothesis[],

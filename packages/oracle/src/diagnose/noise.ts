@@ -9,7 +9,8 @@ import { UNIT_ROUNDOFF } from '../tolerance.js';
 
 /**
  * - `stored`: exact angles, the rotation in f32 (f64 for f64 data), one rounding to y's dtype
- * - `angles`: in addition, angles computed in f32: their error grows with the angle, and from pair to pair with repeated products
+ * - `angles`: in addition, angles computed in f32: their error grows with the angle, and from pair to pair with
+ *   repeated products
  * - `arithmetic`: in addition, cos, sin, products and sums rounded to y's own 16-bit dtype
  */
 export type Tier = 'stored' | 'angles' | 'arithmetic';
@@ -23,8 +24,8 @@ const SMALLEST: Readonly<Record<FloatDtype, number>> = { f64: 0, f32: 2 ** -150,
 /**
  * The noise of one element whose angle is exact.
  *
- * Two products, a sum, and cos and sin rounded to f32: 5 roundings of at most the pair's length, which is bounded by √2 times the larger
- * member; then one rounding to the dtype.
+ * Two products, a sum, and cos and sin rounded to f32: 5 roundings of at most the pair's length, which is bounded by √2
+ * times the larger member; then one rounding to the dtype.
  *
  * @param dtype - of y
  * @param value - the exact element
@@ -38,8 +39,8 @@ export function storedNoise(dtype: FloatDtype, value: number, size: number): num
 /**
  * Error of an f32 angle, in radians.
  *
- * A frequency from pow, log or a table, times the position: 8 roundings of the angle. Repeated products from pair to pair (ggml's
- * θ_scale^j) add two more for each pair.
+ * A frequency from pow, log or a table, times the position: 8 roundings of the angle. Repeated products from pair to
+ * pair (ggml's θ_scale^j) add two more for each pair.
  *
  * @param angle - position × frequency
  * @param j - the pair
@@ -49,7 +50,8 @@ export function angleNoise(angle: number, j: number): number {
 }
 
 /**
- * Arithmetic in a 16-bit dtype, for a pair of length 1: cos and sin rounded, two products and a sum. 0 for the wider ones.
+ * Arithmetic in a 16-bit dtype, for a pair of length 1: cos and sin rounded, two products and a sum. 0 for the wider
+ * ones.
  *
  * @param dtype - of y
  */

@@ -19,15 +19,24 @@ import { UNIT_ROUNDOFF } from '../tolerance.js';
 
 /** A run of a kernel. Tensors in host memory, only read. */
 export interface Observation {
-  /** What the kernel read: `[batch, seq, head, head_dim]` or `[seq, head, head_dim]` (in `layout`'s order), any float dtype. */
+  /**
+   * What the kernel read: `[batch, seq, head, head_dim]` or `[seq, head, head_dim]` (in `layout`'s order), any float
+   * dtype.
+   */
   readonly x: Tensor;
   /** What it wrote, in the same shape. Its dtype decides how much noise rounding explains. */
   readonly y: Tensor;
-  /** The positions it was given, integers: `[seq]`, `[batch, seq]`, or with axes in front `[axes, seq]`, `[axes, batch, seq]`. */
+  /**
+   * The positions it was given, integers: `[seq]`, `[batch, seq]`, or with axes in front `[axes, seq]`,
+   * `[axes, batch, seq]`.
+   */
   readonly positions: Tensor | readonly number[];
   /** `bsnh` unless given. */
   readonly layout?: RopeLayout;
-  /** Position axes, 1 to 4; needed where the first dimension of `positions` could be axes or batch, which is otherwise read as batch. */
+  /**
+   * Position axes, 1 to 4; needed where the first dimension of `positions` could be axes or batch, which is otherwise
+   * read as batch.
+   */
   readonly numAxes?: number;
   /** The norm before the rotation, where the kernel does both. */
   readonly norm?: HeadNorm;
@@ -69,7 +78,8 @@ const MAX_ELEMENTS = 2 ** 27;
  * @param observation - from outside
  * @param numAxes - position axes of the RoPE that is expected, where one is
  * @returns fresh arrays
- * @throws {RopewalkError} SHAPE, DTYPE or RANGE: shapes that disagree, an x that is not finite. A y that is not finite is for the diagnosis
+ * @throws {RopewalkError} SHAPE, DTYPE or RANGE: shapes that disagree, an x that is not finite. A y that is not finite
+ *   is for the diagnosis
  */
 export function readObservation(observation: Observation, numAxes?: number): Heads {
   const given = readOptions(observation, 'diagnose: observation');

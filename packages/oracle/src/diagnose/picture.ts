@@ -12,7 +12,8 @@ const TOP = 40;
 const BOTTOM = 48;
 
 /**
- * Draws frequencies on a logarithmic scale: expected as a line, found as dots. Pairs that do not rotate are below the axis.
+ * Draws frequencies on a logarithmic scale: expected as a line, found as dots. Pairs that do not rotate are below the
+ * axis.
  *
  * @param found - radians a position, any sign, one for each pair
  * @param expected - the same; without it only the dots are drawn

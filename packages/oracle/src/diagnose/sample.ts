@@ -30,7 +30,10 @@ export interface Sample {
 const MAX_TOKENS = 48;
 const MAX_HEADS = 8;
 
-/** Picks tokens and heads and copies them; `slack` is further noise relative to a head's largest element, for 16-bit tables. */
+/**
+ * Picks tokens and heads and copies them; `slack` is further noise relative to a head's largest element, for 16-bit
+ * tables.
+ */
 export function takeSample(of: Heads, slack = 0): Sample {
   const tokens = pickTokens(of, MAX_TOKENS);
   const heads = spread(of.heads, MAX_HEADS);

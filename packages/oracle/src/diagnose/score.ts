@@ -1,8 +1,9 @@
 /**
  * Scoring test vectors: how many of the known wrong kernels they notice.
  *
- * Each mutant runs every case in which it could go wrong, the small ones first, until one fails. A mutant that fails no case was missed,
- * and the cases say why: none of them has what the mutant needs, or the difference is within their tolerance.
+ * Each mutant runs every case in which it could go wrong, the small ones first, until one fails. A mutant that fails no
+ * case was missed, and the cases say why: none of them has what the mutant needs, or the difference is within their
+ * tolerance.
  *
  * @module
  */
@@ -70,7 +71,8 @@ interface Examined {
  *
  * @param cases - any; those of other operators cannot notice anything
  * @param mutants - the catalogue, or some of it
- * @param onProgress - called after each case that was examined and after each mutant that was scored: `cases.length + mutants.length` times
+ * @param onProgress - called after each case that was examined and after each mutant that was scored:
+ *   `cases.length + mutants.length` times
  * @throws {RopewalkError} FORMAT when a case's files are unreadable
  */
 export async function scoreVectors(
@@ -120,7 +122,8 @@ async function examine(one: ConformanceCase, mutants: readonly Mutant[]): Promis
   const because = (why: string): LeftOut => ({ suite: one.suite, label: one.label, why });
   const problem = await problemOf(one, looker);
   if (!rotates) return undefined;
-  // Such a case tests a table builder against a peer's own f32 arithmetic. Its float64 twin tests kernels with the same vector.
+  // Such a case tests a table builder against a peer's own f32 arithmetic. Its float64 twin tests kernels with the same
+  // vector.
   if (recipe !== 'float64') return because(`about ${recipe}, a peer’s own arithmetic`);
   if (problem !== undefined) return because(`the right kernel does not pass it: ${problem}`);
   const onReference = await problemOf(one, referenceRunner());

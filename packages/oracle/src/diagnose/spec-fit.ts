@@ -29,7 +29,9 @@ export function basesOf(law: FrequencyLaw, denominators: readonly number[]): Fou
   return list.sort((a, b) => Number(b.round) - Number(a.round));
 }
 
-/** The round number within the relative error of a measurement, if any: at most five digits, two where it is uncertain. */
+/**
+ * The round number within the relative error of a measurement, if any: at most five digits, two where it is uncertain.
+ */
 function roundNear(value: number, error: number): number | undefined {
   // Numbers of two digits lie 1 % to 10 % apart: a coarser measurement would always find one.
   if (!(value > 0) || !(error < 2e-3)) return undefined;
@@ -106,7 +108,10 @@ export function magnitudeOf(scaling: RopeScaling | undefined): number {
   return scaling?.kind === 'yarn' ? yarnMagnitude(scaling as YarnScaling) : 1;
 }
 
-/** Every rule that distributes pairs among axes as measured, the simplest first; `axesOfPairs` lists the possible axes of each pair. */
+/**
+ * Every rule that distributes pairs among axes as measured, the simplest first; `axesOfPairs` lists the possible axes
+ * of each pair.
+ */
 export function axesRules(axesOfPairs: readonly (readonly number[])[], numAxes: number): RopeAxes[] {
   const pairs = axesOfPairs.length;
   const fits = (axes: RopeAxes): boolean => {
@@ -136,7 +141,9 @@ function padded(runs: readonly number[], numAxes: number): number[] {
   return Array.from({ length: Math.max(3, Math.min(4, numAxes)) }, (_what, a) => runs[a] ?? 0);
 }
 
-/** Lengths of the first run of each axis, in the order t, h, w, e; pairs that fit several axes go with their neighbours. */
+/**
+ * Lengths of the first run of each axis, in the order t, h, w, e; pairs that fit several axes go with their neighbours.
+ */
 function sectionRuns(axesOfPairs: readonly (readonly number[])[]): number[] | undefined {
   const runs = [0, 0, 0, 0];
   let axis = -1;

@@ -14,7 +14,10 @@ const SECTIONS = axesBy(['sections'], 'M-RoPE with contiguous sections');
 const INTERLEAVED = axesBy(['interleaved', 'interleaved-ggml'], 'interleaved M-RoPE');
 const VISION = axesBy(['vision'], 'a vision tower’s rotation');
 
-/** Other axes for the pairs, with the right exponents; an axis without given positions becomes the last one that has some. */
+/**
+ * Other axes for the pairs, with the right exponents; an axis without given positions becomes the last one that has
+ * some.
+ */
 function sharedBy(steps: RopeSteps, axes: RopeAxes): Change {
   const spec = axesOf(steps);
   const given = sharePairs(spec, steps.pairs).numAxes;

@@ -1,5 +1,6 @@
 /**
- * What the files of the catalogue share: the form of an entry, what calls must have for a mutant to go wrong, and the usual changes.
+ * What the files of the catalogue share: the form of an entry, what calls must have for a mutant to go wrong, and the
+ * usual changes.
  *
  * @module
  */

@@ -1,5 +1,6 @@
 /**
- * Cause B, partial rotary, and cause C, proportional frequencies: which dimensions rotate, and what the exponent is divided by.
+ * Cause B, partial rotary, and cause C, proportional frequencies: which dimensions rotate, and what the exponent is
+ * divided by.
  *
  * @module
  */
