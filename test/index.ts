@@ -46,6 +46,7 @@ import './formats/read-file.test.js';
 import './formats/safetensors-write.test.js';
 import './formats/safetensors.test.js';
 import './hostile.test.js';
+import './messages.test.js';
 import './model/bounded-regexp.test.js';
 import './model/chat.test.js';
 import './model/config.test.js';
