@@ -29,13 +29,10 @@ export type { ConvertOptions, FormTable, GivenTable, Relayout } from './convert/
 export { modelTypeOf } from './convert/gguf.js';
 export { specFromJson, specToJson } from './convert/record.js';
 export * as ggml from './ggml.js';
-export { ropePlanFromGgml } from './ggml.js';
+export type { GgufHeader } from './gguf.js';
 export * as gguf from './gguf.js';
-export { type GgufHeader, ropeFromGguf } from './gguf.js';
 export * as huggingface from './huggingface.js';
-export { ropeFromConfig } from './huggingface.js';
 export * as infiniop from './infiniop.js';
 export * as llaisys from './llaisys.js';
 export type { LayerRope, ModelRope, ModelRopeOptions } from './model-rope.js';
 export * as onnx from './onnx.js';
-export { planRotaryEmbedding, rotaryEmbedding } from './onnx.js';

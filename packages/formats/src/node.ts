@@ -10,16 +10,14 @@ export {
   runModelPermutation,
 } from './permute.node.js';
 
-export { type CopyOptions, copyPermuted, writeWhole } from './permute-file.node.js';
+export { writeWhole } from './permute-file.node.js';
 export {
-  factsOf,
   type GivenGeometry,
   headsOf,
   type ModelFacts,
   type OpenModel,
-  openModel,
 } from './permute-model.node.js';
-export { isProved, type LayerProof, provableLayers, proveScores } from './permute-proof.node.js';
+export { isProved, type LayerProof } from './permute-proof.node.js';
 export {
   checkRegular,
   type FileHandle,
@@ -28,8 +26,6 @@ export {
   openFile,
   readAt,
   readFileBytes,
-  readFileRange,
-  readJsonFile,
   refuseSystem,
   systemSentence,
 } from './read-file.node.js';
@@ -43,5 +39,4 @@ export {
   readModelRope,
   readRopeSource,
 } from './rope-source.node.js';
-export { temporaryName } from './temporary.node.js';
 export { makeFolder, replaceFile, writeOutput } from './write-file.node.js';

@@ -8,7 +8,7 @@
 import { existsSync } from 'node:fs';
 import { readdir, stat } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
-import { type ModelRope, ropeFromConfig, ropeFromGguf } from '@ropewalk/dialects';
+import { gguf, huggingface, type ModelRope } from '@ropewalk/dialects';
 import { type RopeSpec, RopewalkError } from 'ropewalk';
 import { Fields, fail, nameForMessage, refuse } from 'ropewalk/backend';
 import type { GgufFile, GgufTensor } from './gguf.js';
@@ -54,11 +54,11 @@ export async function openModel(path: string): Promise<OpenModel> {
   }
   if (!/\.gguf$/i.test(path))
     refuse('FORMAT', path, 'a .safetensors or .gguf file, or a folder with one model', basename(path));
-  const gguf = await readGgufHeader(path);
-  const parts = gguf.metadata.get('split.count');
+  const header = await readGgufHeader(path);
+  const parts = header.metadata.get('split.count');
   if (parts !== undefined && parts !== 1)
     fail('UNSUPPORTED', path, `it is one of ${String(parts)} parts. Merge them with llama-gguf-split first.`);
-  return { ...common, format: 'gguf', tensors: locateGguf(gguf, info.size), gguf };
+  return { ...common, format: 'gguf', tensors: locateGguf(header, info.size), gguf: header };
 }
 
 async function safetensorsOf(path: string, file: number): Promise<LocatedTensor[]> {
@@ -302,7 +302,7 @@ function huggingfaceFacts(json: unknown, where: string, given: GivenGeometry): O
   const name = String(config.raw('model_type') ?? outer.raw('model_type') ?? 'unknown model');
   let model: ModelRope;
   try {
-    model = ropeFromConfig(json, { where });
+    model = huggingface.ropeFromConfig(json, { where });
   } catch (error) {
     if (!(error instanceof RopewalkError) || !saysAll(given)) throw error;
     return { where, architecture: name, notes: [`What ${where} says is not used: ${error.message}`] };
@@ -370,7 +370,7 @@ function ggufFacts(header: GgufFile, where: string, given: GivenGeometry): OwnFa
   const a = keys.text('general.architecture');
   let model: ModelRope | undefined;
   try {
-    model = ropeFromGguf(header, { where });
+    model = gguf.ropeFromGguf(header, { where });
   } catch (error) {
     // An unknown architecture has heads all the same; the user must say its pairing.
     if (!(error instanceof RopewalkError) || error.code !== 'UNSUPPORTED' || given.from === undefined) throw error;

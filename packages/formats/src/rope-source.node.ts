@@ -5,14 +5,7 @@
  */
 import { readdirSync, statSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
-import {
-  type GivenTable,
-  type ModelRope,
-  readForm,
-  ropeFromConfig,
-  ropeFromGguf,
-  specToJson,
-} from '@ropewalk/dialects';
+import { type GivenTable, gguf, huggingface, type ModelRope, readForm, specToJson } from '@ropewalk/dialects';
 import type { RopeSpec } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { parseNpy, tensorFromNpy } from './npy.js';
@@ -101,7 +94,7 @@ export async function readRopeSource(path: string, context?: number, isModel = f
     const header = await readGgufHeader(file);
     const factors = await readGgufFactors(file, header);
     const { metadata, tensors } = header;
-    const model = ropeFromGguf({ metadata, tensors, readTensor: (name) => factors.get(name) }, options);
+    const model = gguf.ropeFromGguf({ metadata, tensors, readTensor: (name) => factors.get(name) }, options);
     return { kind: 'model', file, model };
   }
   if (!/\.json$/i.test(file)) {
@@ -112,7 +105,7 @@ export async function readRopeSource(path: string, context?: number, isModel = f
   const json = readJsonFile(file);
   const fields = typeof json === 'object' && json !== null ? json : {};
   if (isModel || 'model_type' in fields || 'text_config' in fields)
-    return { kind: 'model', file, model: ropeFromConfig(json, options) };
+    return { kind: 'model', file, model: huggingface.ropeFromConfig(json, options) };
   return { kind: 'record', file, ...readForm(json, readTables(json, file), options) };
 }
 

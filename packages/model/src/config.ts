@@ -8,7 +8,7 @@
  * @module
  */
 
-import { type ModelRope, ropeFromConfig, ropeFromGguf } from '@ropewalk/dialects';
+import { gguf, huggingface, type ModelRope } from '@ropewalk/dialects';
 import type { GgufFile } from '@ropewalk/formats';
 import { Fields, fail, refuse } from 'ropewalk/backend';
 import { FAMILIES, type Family, GGUF_IGNORED, GGUF_OTHER_STEPS, OTHER_STEPS } from './families.js';
@@ -47,7 +47,7 @@ export function configFromJson(json: unknown, generation?: unknown, where = 'con
   const numLayers = fields.integer('num_hidden_layers', 1, MAX_LAYERS);
   const bias = !family.noBias && fields.flag('attention_bias');
   const extra = new Fields(generation ?? {}, 'generation_config.json');
-  return finish(fields, (context) => ropeFromConfig(json, { where, context }), {
+  return finish(fields, (context) => huggingface.ropeFromConfig(json, { where, context }), {
     architecture,
     source: 'huggingface',
     vocabSize: fields.integer('vocab_size', 1, MAX_WIDTH),
@@ -120,8 +120,8 @@ export function configFromGguf(
   const keys: Fields = new Fields(file.metadata, where);
   const a = keys.text('general.architecture');
   const families = Object.values(FAMILIES);
-  const family = families.find(({ gguf }) => gguf === a);
-  if (!family) return refuseArchitecture(keys, 'general.architecture', [...new Set(families.map(({ gguf }) => gguf))]);
+  const family = families.find((one) => one.gguf === a);
+  if (!family) return refuseArchitecture(keys, 'general.architecture', [...new Set(families.map((one) => one.gguf))]);
   if (file.bigEndian) fail('UNSUPPORTED', where, BIG_ENDIAN);
   if ((keys.optionalInteger('split.count', 0) ?? 1) > 1)
     keys.refuse('UNSUPPORTED', 'split.count', 'a whole GGUF file', 'Merge the parts with llama-gguf-split first.');
@@ -133,7 +133,7 @@ export function configFromGguf(
   const shapeOf = (name: string): readonly number[] | undefined =>
     file.tensors.find((tensor) => tensor.name === name)?.shape;
   const ropes: RopeReader = (context) =>
-    ropeFromGguf({ metadata: file.metadata, tensors: file.tensors, readTensor }, { where, context });
+    gguf.ropeFromGguf({ metadata: file.metadata, tensors: file.tensors, readTensor }, { where, context });
   const config = finish(keys, ropes, {
     architecture: a,
     source: 'gguf',

@@ -8,7 +8,7 @@ export { frequencySvg } from './diagnose/picture.js';
 export { type MutantScore, scoreVectors, type VectorScore } from './diagnose/score.js';
 export { describeDiagnosis } from './diagnose/words.js';
 export type { VectorFolder } from './folder.js';
-export { type GgmlRopeParams, ropeByFormula } from './ggml-formula.js';
+export type { GgmlRopeParams } from './ggml-formula.js';
 export {
   GOLDEN_OPS,
   type GoldenCase,
@@ -30,7 +30,6 @@ export {
   positionsFor,
 } from './golden/choose.js';
 export {
-  formatManifest,
   GOLDEN_FORMS,
   type GoldenEntry,
   type GoldenForm,
@@ -44,9 +43,7 @@ export {
 } from './golden/read.js';
 export { GOLDEN_SEED, type GoldenChoices } from './golden/rope.js';
 export { goldenOperatorSuite, goldenRopeSuite } from './golden/suite.js';
-export { answer, type GoldenFile, type WrittenCase, writeCase } from './golden/write.js';
 export {
-  allOf,
   judgeBits,
   judgeClose,
   judgeNmse,
@@ -72,7 +69,6 @@ export {
   HF_RECIPE_NMSE_LIMIT,
   RECIPE_NMSE_LIMIT,
   ropeNmseLimit,
-  rotationErrorBound,
   UNIT_ROUNDOFF,
 } from './tolerance.js';
 export { vectorCases } from './vectors.js';

@@ -5,7 +5,7 @@
  * @module
  */
 
-import { ropePlanFromGgml } from '@ropewalk/dialects';
+import { ggml } from '@ropewalk/dialects';
 import { bindRope, type FloatDtype, type RopePlan, type Runner, roundTo, Tensor } from 'ropewalk';
 import {
   checkName,
@@ -203,7 +203,7 @@ function drawCase(params: RopeCaseParams) {
     n_offs: p.n_offs,
     forward: p.fwd === 1,
   };
-  const plan = ropePlanFromGgml({
+  const plan = ggml.ropePlanFromGgml({
     ...formula,
     positions: Int32Array.from(pos),
     freq_factors: factors,

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { planRotaryEmbedding } from '@ropewalk/dialects';
+import { onnx } from '@ropewalk/dialects';
 import { bindRope, isFloat, planRopeWithTable, type RopeCall, RopewalkError, type Tensor, tensorFrom } from 'ropewalk';
 import {
   countElements,
@@ -131,7 +131,7 @@ function bindNode(found: FoundNode, options: BindOptions, where: string): RopeCa
     num_heads = x.shape[2]! / (2 * cos_cache.shape.at(-1)!);
   }
   const position_ids = ids === '' ? undefined : idsOf(found, evaluation.value(ids), x, where);
-  return planRotaryEmbedding(
+  return onnx.planRotaryEmbedding(
     { X: x as Tensor<'f32'>, cos_cache, sin_cache, position_ids },
     { interleaved, rotary_embedding_dim, num_heads },
     out as Tensor<'f32'>,

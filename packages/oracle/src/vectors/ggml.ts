@@ -5,7 +5,7 @@
  * @module
  */
 
-import { ropePlanFromGgml } from '@ropewalk/dialects';
+import { ggml } from '@ropewalk/dialects';
 import {
   type ArrayOf,
   bindRope,
@@ -93,7 +93,7 @@ async function runCase(folder: VectorFolder, f: Fields, recipe: TableRecipe, run
   const x = viewOf(base, { shape, strides, offset: view.integer('offset_bytes') / unit }, f.where);
 
   const factors = files.optionalText('freq_factors');
-  const plan = ropePlanFromGgml({
+  const plan = ggml.ropePlanFromGgml({
     ne: ne as [number, number, number, number],
     n_dims: f.integer('n_dims'),
     mode: f.integer('mode'),

@@ -5,7 +5,7 @@
  * @module
  */
 
-import { ropeFromConfig } from '@ropewalk/dialects';
+import { huggingface } from '@ropewalk/dialects';
 import { bindRope, planRope, type RopeSpec, type Runner, ropeFrequencies, type TableRecipe } from 'ropewalk';
 import { type Fields, refuse } from 'ropewalk/backend';
 import { readNpy, type VectorFolder } from '../folder.js';
@@ -69,6 +69,6 @@ async function runCase(folder: VectorFolder, f: Fields, recipe: TableRecipe, run
 }
 
 function readRope(f: Fields): RopeSpec {
-  const model = ropeFromConfig(f.raw('config'), { context: f.optionalInteger('context', 1, 2 ** 31 - 1) });
+  const model = huggingface.ropeFromConfig(f.raw('config'), { context: f.optionalInteger('context', 1, 2 ** 31 - 1) });
   return model.layers[0]?.rope ?? refuse('FORMAT', f.path('config'), 'a model that rotates in layer 0', undefined);
 }

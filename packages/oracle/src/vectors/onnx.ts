@@ -5,7 +5,7 @@
  * @module
  */
 
-import { rotaryEmbedding } from '@ropewalk/dialects';
+import { onnx } from '@ropewalk/dialects';
 import type { Runner, Tensor } from 'ropewalk';
 import { type Fields, refuse } from 'ropewalk/backend';
 import { readNpy, type VectorFolder } from '../folder.js';
@@ -70,7 +70,7 @@ async function runCase(folder: VectorFolder, f: Fields, official: Tolerance, run
   const position_ids = ids && readNpy(folder, ids.text('file'), 'i64');
   const attrs = attributesOf(f);
   if (attrs.interleaved > 1) refuse('FORMAT', `${f.where}.attrs.interleaved`, '0 or 1', attrs.interleaved);
-  const Y = rotaryEmbedding(
+  const Y = onnx.rotaryEmbedding(
     runner,
     { X, cos_cache, sin_cache, ...(position_ids ? { position_ids } : {}) },
     { ...attrs, interleaved: attrs.interleaved as 0 | 1 },
