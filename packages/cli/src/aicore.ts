@@ -43,14 +43,14 @@ const KERNELS: readonly KernelName[] = ['seed', 'correct', 'fast'];
 /** The example of the docs takes seconds; this takes minutes. */
 const MAX_ELEMENTS = 2 ** 26;
 
-/** What became of each kernel: its run, or why it does not take the call. */
+/** The result of each kernel: its run, or why it does not take the call. */
 type Runs = ReadonlyMap<KernelName, MeasuredKernel | string>;
 
 /**
  * Runs kernels on the model.
  *
  * @param options - shape, dtype, kernel, files to write
- * @returns the exit code: 0 when every kernel wrote every row rightly and without a finding, 1 otherwise
+ * @returns the exit code: 0 when every kernel wrote every row correctly and without a finding, 1 otherwise
  * @throws {RopewalkError} for options that make no sense: the caller exits with 2
  */
 export async function aicore(options: AicoreOptions): Promise<number> {
@@ -68,7 +68,7 @@ export async function aicore(options: AicoreOptions): Promise<number> {
   try {
     for (const [n, name] of names.entries()) {
       const onBlock = (done: number, total: number): void => bar.to((n + done / total) / names.length);
-      // "all" runs the kernels that take the call; a kernel that is asked for by name refuses by itself.
+      // "all" runs the kernels that take the call; a kernel that is asked for by name says why it refuses.
       const why = kernel === 'all' && name === 'seed' ? whyNotSeed({ ...call, headDim: call.shape[3] }) : undefined;
       runs.set(name, why ?? measureRopeKernel(name, call, { chip, record: drawn, onBlock }));
     }
@@ -94,7 +94,7 @@ export async function aicore(options: AicoreOptions): Promise<number> {
   );
   const good = (ran: MeasuredKernel | string): boolean =>
     typeof ran === 'string' || (ran.run.findings.length === 0 && ran.right === ran.rows);
-  // With --kernel all the baseline's faults are shown for comparison; they are no failure of the command.
+  // With --kernel all the baseline's faults are shown for comparison; they do not fail the command.
   const judged = [...runs].filter(([name]) => kernel !== 'all' || name !== 'seed');
   return judged.every(([, ran]) => good(ran)) ? EXIT.ok : EXIT.failed;
 }

@@ -8,13 +8,13 @@ import type { OnnxruntimeOptions } from '@ropewalk/onnx';
 import { type Backend, type BackendEntry, type BackendOptions, BACKENDS as KERNEL_BACKENDS } from 'ropewalk';
 import { openFrom } from 'ropewalk/backend';
 
-/** What `--backend` and the options beside it can say. */
+/** The options of every backend that `--backend` can name. */
 export type CommandBackendOptions = BackendOptions & OnnxruntimeOptions;
 
 const onnxruntime: BackendEntry<CommandBackendOptions> = {
   name: 'onnxruntime',
   auto: false,
-  byName: true, // it runs the graphs that are exported for others; as a backend of its own it is slow
+  byName: true, // it runs the graphs that are exported for others; as a backend it is slow
   whyNot: async () => (await import('@ropewalk/onnx')).whyNotOnnxruntime(),
   open: async (options) => (await import('@ropewalk/onnx')).openOnnxruntime(options),
 };

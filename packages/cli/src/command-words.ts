@@ -10,13 +10,12 @@ const SHELL_ONLY = /[|&;<>()$`]/;
 
 /**
  * Splits a command line into its words: blanks separate, single quotes keep everything, double quotes and backslashes
- * keep blanks
- * and quotes. Nothing is expanded and nothing is run.
+ * keep blanks and quotes. Nothing is expanded and nothing is run.
  *
  * @param text - `./kernel --device 0 "my model"`
  * @param where - the option, for messages
  * @returns at least one word
- * @throws {RopewalkError} FORMAT for an open quote, no word at all, or something that only a shell interprets
+ * @throws {RopewalkError} FORMAT for an open quote, no word, or something that only a shell interprets
  */
 export function splitWords(text: string, where: string): string[] {
   const words: string[] = [];

@@ -1,5 +1,5 @@
 /**
- * `ropewalk convert`: one layer's RoPE in another peer's words, read back as proof; tables as .npy.
+ * `ropewalk convert`: one layer's RoPE as another peer's arguments, read back as proof; tables as .npy.
  *
  * @module
  */

@@ -1,12 +1,12 @@
-/** The folders that the command line brings. @module */
+/** The folders that come with the command line's package. @module */
 import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 
 /**
- * Finds a folder that comes with the package; in a checkout it lies at the repository's root.
+ * Finds a folder that comes with the package; in a checkout it is at the repository's root.
  *
  * @param name - of the folder
- * @returns its path, or undefined when it is gone
+ * @returns its path, or undefined when it is missing
  */
 export function dataFolder(name: 'vectors' | 'models'): string | undefined {
   return [`../${name}`, `../../../${name}`]

@@ -184,7 +184,7 @@ function plot({ found, expectedFrequencies }: Diagnosis): string[] {
   ];
 }
 
-/** Sizes of both, of one length: a pair that one side lacks does not rotate there. */
+/** The absolute frequencies of both, with the same length: a pair that one side lacks does not rotate there. */
 function frequenciesOf(
   pairs: Diagnosis['found']['pairs'],
   expected: Float64Array | undefined,

@@ -65,7 +65,7 @@ export async function diff(a: string, b: string, options: DiffOptions): Promise<
 }
 
 async function readSide(text: string, recipe: TableRecipe, context: number | undefined): Promise<DiffSide> {
-  // A path may have an @ of its own: only the last one counts, and only if what stands before it is a file or a line.
+  // A path may contain an @: only the last one counts, and only if the text before it is a file or a line.
   const [, before, word] = /^(.+)@([\w-]+)$/s.exec(text) ?? [];
   const at =
     before !== undefined &&

@@ -63,7 +63,7 @@ export interface ExportOptions {
   readonly json?: boolean;
 }
 
-/** Tokens for which calls and bytes are counted unless told otherwise. */
+/** Tokens for which calls and bytes are counted unless --count is given. */
 const DEFAULT_COUNT = { batch: 1, seq: 512 };
 
 /** ONNX names no limit; no kernel takes more dimensions. */
@@ -75,15 +75,15 @@ interface Export {
   readonly model: OnnxModel;
   readonly angles?: AngleMode;
   readonly precision?: readonly AnglePrecision[];
-  /** Of RoPE: the baseline's sizes but for batch and seq. */
+  /** For RoPE: the baseline's sizes, except batch and seq. */
   readonly baseline?: { readonly headDim: number; readonly heads: number; readonly dataBytes: 2 | 4 };
 }
 
-/** What every export is told. */
+/** The options of every export. */
 interface Form {
   readonly form: GraphForm;
   readonly opset: number;
-  /** undefined where the RoPE's own, or f32, is meant. */
+  /** undefined for the RoPE's own dtype, or f32. */
   readonly dtype: FloatDtype | undefined;
 }
 
@@ -200,7 +200,7 @@ async function ropeOf(
 /** Options that every export has. */
 const COMMON: readonly (keyof ExportOptions)[] = ['op', 'form', 'dtype', 'opset', 'count', 'out', 'json'];
 
-/** Options that an operator has beside those. */
+/** Further options of each operator. */
 const OWN: Readonly<Record<OpName, readonly (keyof ExportOptions)[]>> = {
   rope: ['layer', 'rope', 'spec', 'angles', 'layout', 'direction', 'heads', 'kvHeads', 'context', 'normEps', 'kvCache'],
   add: ['shape'],

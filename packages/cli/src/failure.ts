@@ -10,17 +10,17 @@ import { RopewalkError } from 'ropewalk';
 import { flagOf } from './options.js';
 import { EXIT } from './output.js';
 
-/** What is said and done about an error. */
+/** How a command reports an error. */
 export interface Failure {
   readonly exitCode: number;
   /** As in a RopewalkError, or `USAGE`, `SYSTEM` (the operating system refused) or `BUG`. */
   readonly code: string;
-  /** `ropewalk: convert: --layer: expected …`; empty when everything is printed already. */
+  /** `ropewalk: convert: --layer: expected …`; empty when everything has been printed. */
   readonly text: string;
 }
 
 /**
- * Puts an error into words.
+ * Describes an error.
  *
  * @param error - whatever was thrown
  * @param command - the one that was running, or undefined before one was found

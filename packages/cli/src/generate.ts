@@ -1,7 +1,7 @@
 /**
  * `ropewalk generate`: a model continues a text or answers a message, token by token.
  *
- * The text goes to stdout as it comes, everything about it to stderr: `ropewalk generate … > story.txt` holds the
+ * The text goes to stdout as it is generated, everything else to stderr: `ropewalk generate … > story.txt` holds the
  * story alone.
  *
  * @module
@@ -41,8 +41,7 @@ export interface GenerateCommandOptions extends ModelRunOptions {
 }
 
 /**
- * How the model in the box is sampled unless told otherwise, as its generation_config.json says: the likeliest tokens
- * soon repeat.
+ * How the bundled model is sampled by default, as its generation_config.json says: the likeliest tokens soon repeat.
  */
 const BOX_SAMPLING = { temperature: 0.8, topP: 0.95 } as const;
 /** What a shell reports for a program that Ctrl-C ended. */
@@ -52,8 +51,7 @@ const INTERRUPTED = 130;
  * Generates text.
  *
  * @param argument - the prompt: continued, with `chat` a message that is answered; `-` reads it from stdin, as does a
- *   pipe without any
- *   prompt. The model's start token alone where there is none
+ *   pipe without any prompt. Without any prompt, only the model's start token
  * @param options - model, backend, sampling
  * @returns the exit code: 0, or 130 when Ctrl-C ended it
  * @throws {RopewalkError} for options and files that make no sense: the caller exits with 2
@@ -112,7 +110,7 @@ export async function generate(argument: string | undefined, options: GenerateCo
   }
 }
 
-/** A prompt, and whether something is piped in beside it that nobody reads. */
+/** A prompt, and whether stdin has input that is not read. */
 interface GivenPrompt {
   readonly text: string | undefined;
   readonly unread: () => boolean;
@@ -141,7 +139,7 @@ function withoutLineEnd(text: string): string {
   return text.replace(/\r?\n$/, '');
 }
 
-/** Writes the prompt, where it is to be seen, and the text as it comes; nothing before the options have passed. */
+/** Writes the prompt, if it is shown, and the text as it is generated; nothing before the options are checked. */
 async function stream(
   model: Model,
   prompt: Prompt,

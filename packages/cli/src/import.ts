@@ -35,7 +35,7 @@ export interface ImportOptions {
   readonly json?: boolean;
 }
 
-/** Node reads no more at once; one layer's activations take less. */
+/** Node cannot read more at once; one layer's activations take less. */
 const MAX_NPY_BYTES = 2 ** 31 - 1;
 
 /**
@@ -43,8 +43,8 @@ const MAX_NPY_BYTES = 2 ** 31 - 1;
  *
  * @param file - an .onnx file
  * @param options - run, x, positions, input, out, backend, json
- * @returns 0 when RoPE was found (and run); 1 when there is none, or something is nearly one
- * @throws {RopewalkError} for a file or an option that means nothing: the caller exits with 2
+ * @returns 0 when RoPE was found (and run); 1 when there is none, or when something only resembles one
+ * @throws {RopewalkError} for a file or an option that makes no sense: the caller exits with 2
  */
 export async function importModel(file: string, options: ImportOptions): Promise<number> {
   checkOptions(options);

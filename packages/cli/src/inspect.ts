@@ -24,7 +24,7 @@ export interface InspectOptions {
  * @param path - a config.json, a .gguf, or a folder with one
  * @param options - context, json
  * @returns the exit code
- * @throws {RopewalkError} for a file that cannot be read or means nothing: the caller exits with 2
+ * @throws {RopewalkError} for a file that cannot be read or makes no sense: the caller exits with 2
  */
 export async function inspect(path: string, options: InspectOptions): Promise<number> {
   const file = modelFileOf(path);

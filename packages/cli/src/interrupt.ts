@@ -1,5 +1,5 @@
 /**
- * Ending work that a signal stops.
+ * Work that a signal stops.
  *
  * @module
  */

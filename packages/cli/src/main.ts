@@ -29,8 +29,7 @@ function attempt(write: () => void): void {
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   if (error.code !== 'EPIPE') process.exit(fail(error));
   // `ropewalk … | head` ends quietly: a closed pipe is not an error. A command that listens to signals has files or a
-  // program
-  // to finish: it goes on, although nobody reads its output.
+  // program to finish: it goes on, although nobody reads its output.
   if (process.listenerCount('SIGTERM') === 0) process.exit(EXIT.ok);
 });
 process.stderr.on('error', () => {});

@@ -1,5 +1,5 @@
 /**
- * Where the command line writes: lines to stdout, progress to a terminal, nothing else anywhere.
+ * Where the command line writes: lines to stdout, progress to a terminal.
  *
  * @module
  */
@@ -7,8 +7,7 @@ import { MultiBar, Presets } from 'cli-progress';
 
 /**
  * Exit codes of every command: success; a finding (a case failed, two models differ, a kernel is wrong); wrong usage,
- * input or
- * output; a bug in ropewalk. A command that a signal ends has 128 plus the signal's number, as in a shell.
+ * input or output; a bug in ropewalk. A command that a signal ends has 128 plus the signal's number, as in a shell.
  */
 export const EXIT = { ok: 0, failed: 1, usage: 2, bug: 3 } as const;
 
@@ -76,7 +75,7 @@ export function openPrinter(
     Presets.shades_classic,
   );
   const bar = bars.create(total, 0);
-  // Cases do not yield to timers, so the bar is drawn, and the lines above it are written, here.
+  // Timers do not run between cases, so the bar and the lines above it are drawn here.
   let drawn = 0;
   const draw = (): void => {
     drawn = Date.now();

@@ -1,5 +1,5 @@
 /**
- * `ropewalk permute`: puts a model's q and k weights from one pairing into the other.
+ * `ropewalk permute`: converts a model's q and k weights from one pairing to the other.
  *
  * @module
  */
@@ -43,7 +43,7 @@ const PAIRINGS: readonly WeightPairing[] = ['half', 'interleaved'];
  * @param output - a file or folder that does not exist; not needed for a dry run
  * @param options - as the command line gives them
  * @param print - where its text goes; stdout unless given
- * @returns the exit code: failed when the scores are not the same, and then nothing is left
+ * @returns the exit code: failed when the scores are not the same; then nothing is written
  * @throws {RopewalkError} for bad options, files that cannot be read or written, and models that cannot be permuted:
  *   the caller exits with 2
  */
@@ -148,7 +148,7 @@ function describeResult(
   return [...lines, ...tell(plan.to, from, facts)];
 }
 
-/** What the file itself cannot say, and its runtime must know. */
+/** What the file cannot say, but its runtime must know. */
 function tell(to: WeightPairing, from: WeightPairing, { runtime, architecture, native }: ModelFacts): string[] {
   const words = {
     interleaved:

@@ -32,7 +32,7 @@ function alias(command: Command, flags: string, option: string, read = (text: st
 /**
  * Builds the command line. Parsing throws errors: nothing here prints them or ends the process.
  *
- * @param onCommand - told which command was chosen, before its options are read
+ * @param onCommand - called with the command that was chosen, before its options are read
  */
 export function createProgram(onCommand: (command: Command) => void = () => {}): Command {
   const program = new Command('ropewalk')

@@ -11,7 +11,7 @@ import type { FloatDtype } from 'ropewalk';
 /** One RoPE, and where it comes from. */
 export interface GivenRope extends LayerSource {
   readonly direction: 'forward' | 'backward';
-  /** What a `ROPE(…)` line says beside the rotation. */
+  /** What a `ROPE(…)` line says apart from the rotation. */
   readonly line?: { readonly dtype: FloatDtype; readonly heads: number };
   /** The file, unless it is a line. */
   readonly source?: RopeSource;

@@ -1,5 +1,5 @@
 /**
- * What commands that run a model share: its options, loading it, and what is said about that on stderr.
+ * What commands that run a model share: its options, loading it, and what stderr says about it.
  *
  * @module
  */
@@ -27,7 +27,7 @@ export interface ModelRunOptions {
  * The model that comes with the package.
  *
  * @returns its folder
- * @throws {RopewalkError} FORMAT where it is gone
+ * @throws {RopewalkError} FORMAT when it is missing
  */
 export function modelInTheBox(): string {
   const folder = dataFolder('models');
@@ -41,7 +41,7 @@ export function modelInTheBox(): string {
 }
 
 /**
- * Loads the model that the options name, and shows its memory and a bar on stderr; without `model` the one in the box.
+ * Loads the model that the options name, and shows its memory and a bar on stderr; without `model`, the bundled one.
  *
  * @param options - model, backend, threads, context, cacheDtype, json
  * @param signal - ends it
@@ -58,7 +58,7 @@ export async function loadForCommand(options: ModelRunOptions, signal?: AbortSig
     );
   let bar: PercentBar | undefined;
   const given = options.model ?? modelInTheBox();
-  const path = basename(given) === 'config.json' ? dirname(given) : given; // its weights lie beside it
+  const path = basename(given) === 'config.json' ? dirname(given) : given; // its weights are beside it
   const loading: LoadOptions = {
     threads,
     context: flags.number('context'),

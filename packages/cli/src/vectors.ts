@@ -123,7 +123,7 @@ async function choose(flags: Flags<VectorsOptions>, options: VectorsOptions, see
 
 async function chooseGiven(text: string, id: string, about: string, choice: GoldenChoice): Promise<Chosen> {
   const { spec, direction, line } = await readRope(text);
-  // A line says its type; --dtype may ask for another.
+  // A line gives its dtype; --dtype may ask for another.
   const dtypes = choice.dtypes ?? (line && [line.dtype]);
   return chooseRope({ id, about, spec, direction }, { ...choice, dtypes });
 }

@@ -27,14 +27,13 @@ export interface CasePlaces {
 const EXPECT = 'expect.json';
 
 /**
- * Keeps a case's outputs as .npy in `<keep>/<case>`; for RoPE also the expected RoPE, and inputs that are not in a
- * file that
- * diagnose reads.
+ * Keeps a case's outputs as .npy in `<keep>/<case>`; for RoPE also the expected RoPE, and inputs that are not in a file
+ * that diagnose reads.
  *
  * @param keep - the folder
  * @param golden - the case
  * @param entry - where its tensors lie
- * @param outputs - what came
+ * @param outputs - of the kernel
  * @throws {RopewalkError} DEVICE when the folder cannot be written
  */
 export function keepCase(
@@ -64,7 +63,7 @@ export function keepCase(
  * @param result - of the case, failed
  * @param golden - the case
  * @param entry - where its tensors lie
- * @param places - where all lies
+ * @param places - the folders and the program
  * @returns undefined for other operators, and for caches, which diagnose does not read
  */
 export function nextStep(
@@ -106,7 +105,7 @@ export function nextStep(
   return `ropewalk diagnose ${words.map(quoted).join(' ')}${more}`;
 }
 
-/** An output among the user's files, where diagnose can read it. */
+/** An output among the user's files that diagnose can read. */
 function givenOutput(outputs: string | undefined, id: string, name: string): string | undefined {
   if (outputs === undefined) return undefined;
   const npy = join(outputs, id, `${name}.npy`);
@@ -115,7 +114,7 @@ function givenOutput(outputs: string | undefined, id: string, name: string): str
   return existsSync(archive) ? `${archive}:${name}` : undefined;
 }
 
-/** A word as a shell takes it. */
+/** A word, quoted for a shell. */
 function quoted(word: string): string {
   return /^[\w./:=,+-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
 }

@@ -204,7 +204,7 @@ function chooseCases(folder: GoldenFolder, ids: readonly string[] | undefined): 
   );
 }
 
-/** Up to three ids that share most with what was given. */
+/** Up to three ids that are most similar to the one given. */
 function near(id: string, folder: GoldenFolder): string {
   const parts = id.toLowerCase().split(/[^a-z0-9]+/);
   const score = (other: string): number =>

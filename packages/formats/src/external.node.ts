@@ -18,7 +18,7 @@ export interface FilePart {
   readonly length: number;
 }
 
-/** Node reads no more at once. */
+/** Node cannot read more at once. */
 const MAX_EXTERNAL_BYTES = 2 ** 31 - 1;
 
 /**
@@ -29,7 +29,7 @@ const MAX_EXTERNAL_BYTES = 2 ** 31 - 1;
  * @param file - the model
  * @param place - as the model says it
  * @returns its bytes
- * @throws {RopewalkError} FORMAT for a place outside, and for what is no regular file
+ * @throws {RopewalkError} FORMAT for a place outside, and for anything but a regular file
  */
 export function readExternal(file: string, { location, offset, length }: FilePart): Uint8Array {
   const at = `${file}: external data`;

@@ -13,7 +13,7 @@ import { countClaimed } from './bytes.js';
 /** A metadata value. 64-bit integers are bigint, all other numbers are numbers; arrays hold one type. */
 export type GgufValue = number | bigint | boolean | string | readonly GgufValue[];
 
-/** Where a tensor lies. */
+/** The place of a tensor in the file. */
 export interface GgufTensor {
   readonly name: string;
   /** In ggml's order, fastest dimension first. */

@@ -18,7 +18,7 @@ const CHUNK_BYTES = 4 * 2 ** 20;
 export interface CopyOptions {
   /** Stops the copy; what was written is removed. */
   readonly signal?: AbortSignal;
-  /** Told the bytes written since the last call. */
+  /** Called with the number of bytes written since the last call. */
   readonly onBytes?: (count: number) => void;
 }
 
@@ -81,7 +81,7 @@ class Copy {
     this.#options = options;
   }
 
-  /** Copies what lies before a byte. */
+  /** Copies everything before a byte. */
   async upTo(end: number): Promise<void> {
     while (this.#at < end) {
       const part = this.#buffer.subarray(0, Math.min(CHUNK_BYTES, end - this.#at));
@@ -101,7 +101,7 @@ class Copy {
         await this.#rowByRow(starts[n++]!, rowBytes, source);
         continue;
       }
-      // As many windows as fit, with what lies between them.
+      // As many windows as fit, with the bytes between them.
       let end = n + 1;
       while (end < starts.length && starts[end]! + windowBytes - this.#at <= CHUNK_BYTES) end++;
       const part = this.#buffer.subarray(0, starts[end - 1]! + windowBytes - this.#at);

@@ -1,7 +1,6 @@
 /**
- * What a permutation of weights needs to know about a model on disk: where its tensors lie, how many heads they have,
- * and
- * which pairing they are laid out for (Node only).
+ * What a permutation of weights needs to know about a model on disk: where its tensors are, how many heads they have,
+ * and which pairing they are laid out for (Node only).
  *
  * @module
  */
@@ -135,7 +134,7 @@ function sizeByPlace({ type, shape }: GgufTensor, room: number, alignment: numbe
 export interface GivenGeometry {
   /** How the weights are laid out. */
   readonly from?: WeightPairing;
-  /** The model's config.json, if it does not lie beside the weights. */
+  /** The model's config.json, if it is not beside the weights. */
   readonly config?: string;
   /** q heads. */
   readonly heads?: number;
@@ -155,7 +154,7 @@ export interface ModelFacts {
   readonly evidence: string;
   /** The pairing that the file's own metadata imply. */
   readonly native: WeightPairing | undefined;
-  /** The program that goes by these metadata. */
+  /** The program that reads these metadata. */
   readonly runtime: 'transformers' | 'llama.cpp' | undefined;
   readonly architecture: string;
   readonly geometryOf: (layer: number) => HeadGeometry;
@@ -171,8 +170,8 @@ export interface ModelFacts {
  *
  * @param model - from openModel
  * @param given - what the user says
- * @throws {RopewalkError} FORMAT if the two disagree or nothing says how many heads there are; as the readers of both
- *   formats
+ * @throws {RopewalkError} FORMAT if the two disagree or nothing says how many heads there are; and what the readers of
+ *   both formats throw
  */
 export async function factsOf(model: OpenModel, given: GivenGeometry): Promise<ModelFacts> {
   if (model.gguf) {
@@ -258,7 +257,7 @@ function combine(own: OwnFacts | undefined, given: GivenGeometry): ModelFacts {
   };
 }
 
-/** Whether the user says everything, so that metadata with an unknown meaning do no harm. */
+/** Whether the user gives every fact, so that metadata with an unknown meaning do no harm. */
 function saysAll({ from, heads, kvHeads, headDim }: GivenGeometry): boolean {
   return from !== undefined && heads !== undefined && kvHeads !== undefined && headDim !== undefined;
 }
@@ -293,7 +292,7 @@ const FUSED_OF: Readonly<Record<string, FusedLayout>> = {
   modernbert: 'concatenated',
   codegen: 'codegen',
 };
-/** A gate lies beside each q head, in the same projection. */
+/** Each q head has a gate in the same projection. */
 const GATED = ['qwen3_next', 'qwen3_5', 'qwen3_5_moe'];
 
 function huggingfaceFacts(json: unknown, where: string, given: GivenGeometry): OwnFacts {
@@ -372,7 +371,7 @@ function ggufFacts(header: GgufFile, where: string, given: GivenGeometry): OwnFa
   try {
     model = gguf.ropeFromGguf(header, { where });
   } catch (error) {
-    // An unknown architecture has heads all the same; the user must say its pairing.
+    // An unknown architecture also gives its heads; the user must give its pairing.
     if (!(error instanceof RopewalkError) || error.code !== 'UNSUPPORTED' || given.from === undefined) throw error;
   }
   const spec = model && specAt(model);

@@ -3,9 +3,9 @@
  * It works with names, shapes and byte offsets; it reads and writes no files.
  *
  * RoPE rotates pairs of dimensions of each head. Runtimes pair the dimensions in one of two ways, and a checkpoint is
- * written for one of them. Between the two lies a permutation of the rows (output features) of the q and k projections,
- * the same in every head. q·k is a sum over the dimensions of a head, so it does not change.
- * For the R rows of a head that rotate:
+ * written for one of them. The two differ by a permutation of the rows (output features) of the q and k projections,
+ * the same in every head. q·k is a sum over the dimensions of a head, so it does not change. For the R rows of a head
+ * that rotate:
  *
  * ```
  * half → interleaved    new row 2j ← old row j          new row 2j+1 ← old row j + R/2       R = 8: 0 4 1 5 2 6 3 7
@@ -29,7 +29,7 @@ export interface HeadGeometry {
   readonly headDim: number;
   /** Rows at the start of them that rotate, even; the others stay. */
   readonly rotaryDim: number;
-  /** Rows from one q head to the next; headDim unless given. A gate or a part without position may lie between. */
+  /** Rows from one q head to the next; headDim unless given. A gate or a part without position may be between them. */
   readonly queryRows?: number;
   /** Where the headDim rows start in a q head; 0 unless given. */
   readonly queryOffset?: number;
@@ -440,7 +440,7 @@ function moveOf(
   return refuse('UNSUPPORTED', where, expected, shape, 'Permute the model before quantising it.');
 }
 
-/** Whether the rows of each head that rotate lie in one block, and so keep their scale. */
+/** Whether the rows of each head that rotate are in one block, and so keep their scale. */
 function staysInBlocks(blockRows: number, { q, k }: Windows, { rotaryDim }: HeadGeometry): boolean {
   if (!Number.isInteger(blockRows) || blockRows < 1) return false;
   return [...q, ...k].every((row) => Math.floor(row / blockRows) === Math.floor((row + rotaryDim - 1) / blockRows));

@@ -1,7 +1,6 @@
 /**
- * The proof of a permutation by q·k. A hidden state goes through the old weights and the old pairing, then through
- * the new
- * weights and the new pairing: every score must be the same. The rows are read from the files, the new ones as
+ * The proof of a permutation by q·k. A hidden state goes through the old weights and the old pairing, then through the
+ * new weights and the new pairing: every score must be the same. The rows are read from the files, the new ones as
  * written (Node only).
  *
  * @module
@@ -24,7 +23,7 @@ import { elementsAt } from './bytes.js';
 import { permutedRows, type TensorMove, type WeightPairing } from './permute-plan.js';
 import { readAt } from './read-file.node.js';
 
-/** What a layer's scores say. All differences are in units of |q|·|k|, the largest a score can be. */
+/** The comparison of a layer's scores. All differences are in units of |q|·|k|, the largest a score can be. */
 export interface LayerProof {
   readonly layer: string;
   readonly qHeads: number;
@@ -41,7 +40,7 @@ export interface LayerProof {
    */
   readonly unmoved: number;
   /**
-   * Tensors with rows that are not decoded here, or are not finite: a number made from its bytes stands for each row.
+   * Tensors with rows that are not decoded here, or are not finite: a number made from its bytes is used for each row.
    */
   readonly opaque: readonly string[];
 }
@@ -196,7 +195,7 @@ function dot(a: Float64Array, b: Float64Array): number {
   return sum;
 }
 
-/** One head's q or k for each token, `[tokens, headDim]`: weight · x + bias, normalised where the layer does that. */
+/** One head's q or k for each token, `[tokens, headDim]`: weight · x + bias, normalised if the layer does that. */
 async function headVectors(
   moves: readonly TensorMove[],
   side: 'q' | 'k',

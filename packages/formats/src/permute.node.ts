@@ -1,5 +1,5 @@
 /**
- * Putting a model's q and k weights from one pairing into the other: plan, write, prove (Node only).
+ * Converts a model's q and k weights from one pairing to the other: plan, write, prove (Node only).
  *
  * @module
  */
@@ -14,7 +14,7 @@ import { refuseSystem } from './read-file.node.js';
 
 /** What to permute, and what is known beside the model's own files. */
 export interface PermuteModelOptions extends GivenGeometry {
-  /** The pairing wanted. */
+  /** The new pairing. */
   readonly to: WeightPairing;
   /** Only tensors that match; with groups named q and k it says which tensors are which. */
   readonly only?: RegExp;
@@ -41,11 +41,11 @@ export interface RunPermutationOptions {
   readonly force?: boolean;
   /** Stops the work; nothing is left then. */
   readonly signal?: AbortSignal;
-  /** Told the share that is done, in [0, 1]. */
+  /** Called with the share that is done, in [0, 1]. */
   readonly onProgress?: (share: number) => void;
 }
 
-/** What a permutation gave. */
+/** The result of a permutation. */
 export interface PermutationResult {
   /** For each layer that was compared. */
   readonly proofs: readonly LayerProof[];
@@ -57,7 +57,7 @@ export interface PermutationResult {
  * Plans a permutation. Reads headers and metadata, no weights.
  *
  * @param input - a .safetensors or .gguf file, or a folder with one model
- * @param options - the pairing wanted, and what the model's files do not say
+ * @param options - the new pairing, and what the model's files do not say
  * @throws {RopewalkError} FORMAT for files that cannot be read or contradict the options, and for weights that have the
  *   pairing already; UNSUPPORTED or SHAPE for what cannot be permuted by rows
  * @example const permutation = await planModelPermutation('llama', { to: 'interleaved' });
@@ -103,7 +103,7 @@ function chooseFrom(facts: ModelFacts, { to, from: said, force }: PermuteModelOp
   return from;
 }
 
-/** What was written is wrong; carries the evidence out past the clean-up. */
+/** The written files are wrong. The error carries the proofs, because the files are removed. */
 class ProofFailed extends Error {
   constructor(readonly proofs: readonly LayerProof[]) {
     super('the scores are not the same');
@@ -111,9 +111,8 @@ class ProofFailed extends Error {
 }
 
 /**
- * Carries a permutation out: writes the model anew under a temporary name, proves by q·k that every score is the
- * same, and
- * only then puts it in place. Without an output it proves the plan alone.
+ * Carries a permutation out: writes the model anew under a temporary name, proves by q·k that every score is the same,
+ * and only then puts it in place. Without an output it proves the plan alone.
  *
  * @param permutation - from {@link planModelPermutation}
  * @param options - output, all, force, signal, onProgress

@@ -12,7 +12,7 @@ import { parseJson } from './json.js';
 /** Without O_NONBLOCK, opening a pipe waits for its writer. Windows has neither the flag nor such pipes. */
 const OPEN_FLAGS = constants.O_RDONLY | (constants.O_NONBLOCK ?? 0);
 
-/** Common errors of the file system, as texts to follow "got". */
+/** Common errors of the file system, worded to follow "got". */
 const REASONS: Readonly<Record<string, string>> = {
   ENOTDIR: 'a path through something that is no folder',
   EACCES: 'no permission',
@@ -109,20 +109,20 @@ export function readJsonFile(path: string, where: string = path): unknown {
  */
 export function readFileRange(path: string, start: number, length: number, where: string = path): Uint8Array {
   return withFileSync(path, where, (file, size) => {
-    // Before memory is taken for it.
+    // Checked before memory is taken.
     if (start + length > size)
       fail('FORMAT', where, `the file has ${size} bytes, and bytes up to ${start} + ${length} are wanted`);
     return readSyncAt(file, start, length, where);
   });
 }
 
-/** Of Node's FileHandle, what is used here: a program that reads these types may not have Node's. */
+/** The part of Node's FileHandle that is used here: a program that uses these types may not have Node's types. */
 export interface FileHandle {
   read(into: Uint8Array, offset: number, length: number, position: number): Promise<{ readonly bytesRead: number }>;
   close(): Promise<void>;
 }
 
-/** Of Node's Stats, what says the kind of a file. */
+/** The part of Node's Stats that says what kind of file it is. */
 export interface FileKind {
   isFile(): boolean;
   isDirectory(): boolean;
@@ -143,11 +143,11 @@ export interface OpenFile {
  *
  * @param path - the file
  * @param where - as for {@link readFileBytes}
- * @throws {RopewalkError} FORMAT when it is missing, no regular file, or cannot be read
+ * @throws {RopewalkError} FORMAT when it is missing, is not a regular file, or cannot be read
  */
 export async function openFile(path: string, where: string = path): Promise<OpenFile> {
   if (typeof path !== 'string') refuse('RANGE', 'path', 'a path', path); // open() also takes bytes and URLs
-  // Checked before, as opening a device may have effects, and after, as the name may lead elsewhere by then.
+  // Checked before, as opening a device may have effects, and after, as the name may point to another file by then.
   checkRegular(await stat(path).catch((cause) => unreadable(where, cause)), where);
   const file = await open(path, OPEN_FLAGS).catch((cause) => unreadable(where, cause));
   try {
@@ -209,7 +209,7 @@ function readSyncAt(file: number, start: number, length: number, where: string):
 }
 
 /**
- * Refuses what is no regular file.
+ * Refuses anything but a regular file.
  *
  * @param info - of the path, asked before it is opened
  * @param where - as for {@link readFileBytes}

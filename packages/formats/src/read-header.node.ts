@@ -24,7 +24,7 @@ export async function readGgufHeader(path: string): Promise<GgufFile> {
  * @param path - the file
  * @param header - its header
  * @param tensor - which tensor; at most 1 MiB
- * @throws {RopewalkError} FORMAT when it is larger, no F32, or cannot be read
+ * @throws {RopewalkError} FORMAT when it is larger, is not F32, or cannot be read
  */
 export async function readGgufFloats(path: string, header: GgufFile, tensor: GgufTensor): Promise<Float32Array> {
   return withFile(path, (source) => ggufFloatsOf(source, header, tensor, path));

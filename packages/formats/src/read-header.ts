@@ -14,7 +14,7 @@ export interface ByteSource {
   /** The number of bytes. */
   readonly size: number;
   /**
-   * Reads a piece inside of the bytes.
+   * Reads a piece.
    *
    * @param start - first byte
    * @param length - how many
@@ -37,7 +37,7 @@ const MAX_SMALL_TENSOR_BYTES = 2 ** 20;
  * @param start - first byte
  * @param length - how many
  * @param file - names the source in messages
- * @throws {RopewalkError} FORMAT when fewer come
+ * @throws {RopewalkError} FORMAT when the source gives fewer
  */
 export async function readExactly(
   source: ByteSource,
@@ -81,7 +81,7 @@ export async function ggufHeaderOf(source: ByteSource, file: string): Promise<Gg
  * @param header - its header
  * @param tensor - which tensor; at most 1 MiB
  * @param file - names it in messages
- * @throws {RopewalkError} FORMAT when it is larger, or no F32
+ * @throws {RopewalkError} FORMAT when it is larger, or is not F32
  */
 export async function ggufFloatsOf(
   source: ByteSource,

@@ -39,9 +39,8 @@ export function isFolder(path: string): boolean {
 }
 
 /**
- * Finds the file that describes a model. In a folder this is config.json, or the only .gguf if there is no
- * config.json or
- * if no safetensors lie beside it: the same model that `loadModelPath` loads.
+ * Finds the file that describes a model. In a folder this is config.json, or the only .gguf if there is no config.json
+ * or if no safetensors lie beside it: the same model that `loadModelPath` loads.
  *
  * @param path - a folder; any other path is returned as it is
  * @throws {RopewalkError} FORMAT for a folder without a model, or with several
@@ -81,11 +80,10 @@ export async function readModelRope(path: string, context?: number): Promise<Mod
  * Reads the RoPE that a file describes.
  *
  * @param path - a config.json, a .gguf, a folder with one, or a .json with a record (`{ "headDim": 128, "pairing":
- *   "half",
- *   "base": 10000 }`) or with a peer's arguments, whose tables lie as .npy files in the same folder
+ *   "half", "base": 10000 }`) or with a peer's arguments, whose tables are .npy files in the same folder
  * @param context - tokens in use, for scaling that depends on it
  * @param isModel - a .json is a model's config.json, whatever its fields are
- * @throws {RopewalkError} FORMAT when the file cannot be read or means nothing; otherwise as its reader says
+ * @throws {RopewalkError} FORMAT when the file cannot be read or describes no RoPE; otherwise what its reader throws
  */
 export async function readRopeSource(path: string, context?: number, isModel = false): Promise<RopeSource> {
   const file = modelFileOf(path);
@@ -136,7 +134,7 @@ export function layerOf(source: RopeSource, layer = 0): LayerSource {
   };
 }
 
-/** The .npy files that a JSON names, among its arguments or its tables, beside it in its own folder. */
+/** The .npy files that a JSON names in its arguments or its tables. They are in the JSON's folder. */
 function readTables(json: unknown, file: string): Map<string, GivenTable> {
   const tables = new Map<string, GivenTable>();
   const { arguments: own, tables: listed } = (json ?? {}) as Record<string, unknown>;

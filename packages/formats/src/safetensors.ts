@@ -20,7 +20,7 @@ import {
 import { countClaimed, elementsAt } from './bytes.js';
 import { parseJson } from './json.js';
 
-/** Where a tensor lies. */
+/** The place of a tensor in the file. */
 export interface SafetensorsTensor {
   /** The type as the file names it, such as F32 or BF16. */
   readonly type: string;
@@ -151,8 +151,8 @@ function checkCoverage(
  * @param file - its header
  * @param name - the tensor
  * @returns a dense tensor; a view of the file where alignment allows, else a copy
- * @throws {RopewalkError} FORMAT for an unknown name, or bytes that end before the tensor does;
- *   UNSUPPORTED for a type that is no dtype (fp8, …)
+ * @throws {RopewalkError} FORMAT for an unknown name, or bytes that end before the tensor does; UNSUPPORTED for a type
+ *   that is not a dtype here (fp8, …)
  */
 export function tensorFromSafetensors(bytes: Uint8Array, file: SafetensorsFile, name: string): Tensor {
   checkBytes(bytes, 'safetensors');

@@ -1,5 +1,5 @@
 /**
- * Models whose weights lie in several safetensors files.
+ * Models whose weights are in several safetensors files.
  *
  * @module
  */

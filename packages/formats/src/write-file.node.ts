@@ -1,5 +1,5 @@
 /**
- * Writing small files whole, and making folders.
+ * Writes small files whole, and makes folders.
  *
  * @module
  */
@@ -63,7 +63,7 @@ function isSameFile(a: Stats, b: Stats | undefined): boolean {
   return a.ino === b?.ino && a.dev === b.dev;
 }
 
-/** The file that a path leads to, which need not be there yet. */
+/** The file that a path leads to, which need not exist yet. */
 function followLinks(file: string): string {
   try {
     return realpathSync(file);
@@ -76,7 +76,7 @@ function followLinks(file: string): string {
 }
 
 /**
- * Writes a file that an option names, as {@link replaceFile}, with refusals in words.
+ * Writes a file that an option names, as {@link replaceFile}, and explains a refusal of the file system.
  *
  * @param file - replaced if it exists
  * @param content - all of it

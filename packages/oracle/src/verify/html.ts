@@ -17,7 +17,7 @@ import {
   wrongTable,
 } from './report.js';
 
-/** Up to which |error| / bound each shade reaches: blue is within the bound, orange and red outside. */
+/** The largest |error| / bound of each shade: blue is within the bound, orange and red are outside. */
 const SHADES: readonly { readonly upTo: number; readonly label: string }[] = [
   { upTo: 0, label: 'exact' },
   { upTo: 0.01, label: '≤ 0.01' },
@@ -183,8 +183,8 @@ const BELOW = 34;
 const WIDTH = 720;
 
 /**
- * A picture: a column a pair, a row a token, the colour the largest error against its bound. Neighbours of one shade
- * share a rectangle.
+ * The error map as SVG: a column for each pair and a row for each token. The colour is the largest |error| / bound.
+ * Neighbours of the same shade share a rectangle.
  */
 function heatMap(name: string, map: ErrorMap): string {
   const cellWidth = Math.max(3, Math.min(24, Math.floor(WIDTH / map.columns)));
@@ -247,7 +247,7 @@ function rowText(map: ErrorMap, row: number): string {
   return `position ${positions.join('/')} (token ${token} of batch ${batch})${more}`;
 }
 
-/** Positions alone where there is one batch. */
+/** The batch is left out if there is only one. */
 function labelOf(map: ErrorMap, { batch, positions }: ErrorMap['rowOf'][number]): string {
   const several = map.rowOf.some((row) => row.batch !== map.rowOf[0]!.batch);
   const text = positions.join('/');

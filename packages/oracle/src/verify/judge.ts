@@ -1,6 +1,5 @@
 /**
- * Judging one case: what came against what should have come, element by element, and what is worth telling about the
- * difference.
+ * Judges one case: compares the outputs with the expected ones, element by element, and measures the differences.
  *
  * @module
  */
@@ -28,20 +27,20 @@ import {
   type TablePrecision,
 } from './rope-model.js';
 
-/** The error map has at most this many rows and columns: neighbours share a cell beyond it. */
+/** The most rows and columns of an error map. If there are more pairs or tokens, neighbours share a cell. */
 const MAP_ROWS = 96;
 const MAP_COLUMNS = 256;
 
 /** One element that is outside its bound. */
 export interface WrongElement {
-  /** Row-major index, one number a dimension. */
+  /** Row-major index, one number for each dimension. */
   readonly index: readonly number[];
   readonly got: number;
   readonly expected: number;
   /** How far from `expected` it may be. */
   readonly bound: number;
   readonly place?: RopePlace;
-  /** Where the numbers look alike: the bits, in hexadecimal. */
+  /** The bits in hexadecimal, if both numbers print alike. */
   readonly bits?: readonly [got: string, expected: string];
 }
 
@@ -56,7 +55,7 @@ export interface ErrorMap {
   readonly ratio: Float64Array;
   /** `[rows, columns]`: the largest |error|. */
   readonly error: Float64Array;
-  /** The first token's positions of each row, one for each axis, and its batch. */
+  /** For the first token of each row: its position on each axis, and its batch. */
   readonly rowOf: readonly { readonly batch: number; readonly token: number; readonly positions: readonly number[] }[];
   /** Pairs in a column, and tokens in a row: 1 unless the map was made coarser. */
   readonly pairsPerColumn: number;
@@ -71,37 +70,42 @@ export interface TensorReport extends Omit<Comparison, 'got' | 'want' | 'worst' 
   readonly shape: readonly number[];
   readonly elements: number;
   /**
-   * The largest distance in units of the last place: how many numbers of the dtype lie between what came and the exact
-   * value rounded.
+   * The largest distance in units of the last place: how many numbers of the dtype are between the output and the
+   * rounded exact value.
    */
   readonly maxUlp: number;
   /** The element with the largest error over its bound. */
   readonly worst?: WrongElement;
   readonly first: readonly WrongElement[];
-  /** Of RoPE: the pair and the token position of `worst`. */
+  /** For RoPE: the pair and the token position of `worst`. */
   readonly worstPair?: number;
   readonly worstPosition?: readonly number[];
   readonly map?: ErrorMap;
 }
 
-/** What came of one case. */
+/** The result of one case. */
 export interface VerifyResult {
   readonly id: string;
   readonly op: OpName;
   /** One sentence of the manifest. */
   readonly about: string;
-  /** `error`: there is nothing to compare: missing, misshapen, crashed, timed out. */
+  /**
+   * `error`: there is nothing to compare, because an output is missing or misshapen, or the program crashed or timed
+   * out.
+   */
   readonly status: 'ok' | 'fail' | 'error' | 'skipped';
   /** Why, for error and skipped; what is wrong, for fail. */
   readonly detail?: string;
-  /** Things to know that fail nothing: files that belong to no output. */
+  /** Notes that do not fail the case, such as files that belong to no output. */
   readonly notes: readonly string[];
   readonly tensors: readonly TensorReport[];
-  /** RoPE with angles of its own: what was allowed, and the tightest precision whose bounds the output keeps. */
+  /**
+   * For RoPE that computes its own angles: what was allowed, and the tightest precision whose bounds the output keeps.
+   */
   readonly table?: { readonly allowed: TablePrecision; readonly met: TablePrecision | undefined };
-  /** A command that says more; below it, on lines of their own, hints. */
+  /** A command that finds out more; hints follow, one on each line. */
   readonly next?: string;
-  /** Of the user's program, where there is one. */
+  /** How long the user's program took, if there is one. */
   readonly seconds?: number;
 }
 
@@ -109,11 +113,10 @@ export interface VerifyResult {
  * Judges the outputs of one case.
  *
  * @param golden - the case
- * @param got - an output for each of the case's, of the same dtype and shape, in host memory
+ * @param got - the outputs, with the dtypes and shapes of the case's own, in host memory
  * @param options - what the kernel is allowed
  * @returns ok or fail, with the measurements
- * @throws {RopewalkError} FORMAT when the case's own outputs are not what its inputs and attributes give, or it has no
- *   such plan
+ * @throws {RopewalkError} FORMAT when the case's own outputs do not follow from its inputs and attributes
  */
 export function judgeCase(
   golden: GoldenCase,
@@ -243,8 +246,7 @@ function reportOf(
 const scratch = /* @__PURE__ */ new DataView(/* @__PURE__ */ new ArrayBuffer(8));
 
 /**
- * How many numbers of a dtype lie between two of them: their distance on the line of all its numbers, −0 and 0 being
- * one.
+ * The distance between two numbers, counted in numbers of the dtype. −0 and 0 count as one.
  *
  * @param dtype - a float dtype that holds both exactly
  * @param a - a number, not NaN

@@ -1,5 +1,5 @@
 /**
- * The error model: for each element of a case's outputs, the exact value and how far a right kernel may be from it.
+ * The error model: for each element of a case's outputs, the exact value and how far a correct kernel may be from it.
  *
  * It starts from the formula that the case's tolerance names (golden/bounds.ts: arithmetic in f32, one rounding at the
  * store) and adds what many kernels do in addition, where it is common practice and not a mistake:
@@ -36,7 +36,7 @@ export interface ModelOptions {
 export interface Expectation {
   /** With the stated bounds: what a case's own outputs must keep. */
   readonly exact: ExpectedOutput;
-  /** Of RoPE: where elements lie. */
+  /** For RoPE: where each element is. */
   readonly rope: RopeGeometry | undefined;
   /**
    * With the bounds that a kernel is judged by.
@@ -53,7 +53,7 @@ const FORMULAS = ['bits', 'rotation', 'sum', 'norm', 'dot', 'attention', 'gate']
  * What each output of a case should be.
  *
  * @param golden - the case
- * @param options - what the kernel is allowed, beside its table
+ * @param options - what the kernel is allowed, apart from its table
  * @returns by output
  * @throws {RopewalkError} what the plan says of inputs and attributes that do not fit
  */

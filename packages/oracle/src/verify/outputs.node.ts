@@ -1,9 +1,9 @@
 /**
- * Reading the outputs that somebody's kernel wrote: `<id>/<output>.npy` or `.bin`, or all of a case in
- * `<id>.safetensors` or `<id>.npz`.
+ * Reads the outputs that a user's kernel wrote: `<id>/<output>.npy` or `.bin`, or all of a case in `<id>.safetensors`
+ * or `<id>.npz`.
  *
- * The files are untrusted: what is missing, of another type, shape or size is told with the next step, and fails that
- * case alone.
+ * The files are untrusted. A missing output, or one of another type, shape or size, fails only its own case. The
+ * message names the next step.
  *
  * @module
  */
@@ -34,7 +34,7 @@ export interface FoundOutputs {
   readonly notes: readonly string[];
 }
 
-/** An archive may hold other things beside the outputs; much more than the outputs' own size is another file. */
+/** An archive may hold other entries too. One that is much larger than the outputs is refused as another file. */
 const ARCHIVE_SLACK_BYTES = 64 * 2 ** 20;
 /** A small JSON object with dtype and shape. */
 const MAX_SIDECAR_BYTES = 2 ** 20;
@@ -42,7 +42,7 @@ const MAX_SIDECAR_BYTES = 2 ** 20;
 const NPY_HEADER_BYTES = 65536 + 12;
 
 /**
- * Lists what lies among the outputs and belongs to no case: a misspelt name is the usual reason for a missing output.
+ * Lists the entries of a folder that belong to no case. A misspelt name is the usual reason for a missing output.
  *
  * @param folder - of outputs
  * @param ids - of all cases
@@ -79,15 +79,15 @@ export function readCaseOutputs(folder: string, golden: GoldenCase): FoundOutput
 }
 
 /**
- * Reads the outputs of a case from a folder of its own.
+ * Reads the outputs of a case from its folder.
  *
- * @param folder - with `<output>.npy` or `<output>.bin` (little-endian, and beside it, where one likes,
- *   `<output>.json` with dtype and shape)
+ * @param folder - with `<output>.npy` or `<output>.bin` (little-endian; an optional `<output>.json` gives dtype and
+ *   shape)
  * @param golden - the case
  */
 export function readOutputFolder(folder: string, golden: GoldenCase): FoundOutputs {
   const names = readdirSync(folder);
-  // Inputs may lie beside the outputs, as a dump has them, and what verify itself writes.
+  // The folder may also hold the inputs, as in a dump, and files that verify itself writes.
   const known = new Set([
     ...[...golden.outputs.keys(), ...golden.inputs.keys()].flatMap((name) => [
       `${name}.npy`,
@@ -186,7 +186,7 @@ function readArchive(path: string, golden: GoldenCase): FoundOutputs {
   return { tensors, problems, notes };
 }
 
-/** Reads an entry as what is expected. */
+/** Reads an entry with the expected dtype and shape. */
 type Entry = (expected: Tensor) => Tensor;
 
 function npzEntries(bytes: Uint8Array, path: string, limit: number): Map<string, Entry> {
@@ -238,7 +238,7 @@ function checkFit(where: string, dtype: Dtype, shape: readonly number[], expecte
   }
 }
 
-/** The same bytes as another dtype of that size, at an address that suits it. */
+/** Reads the same bytes as another dtype of the same size, copied if they are not aligned for it. */
 function retyped(data: ArrayBufferView, dtype: Dtype, shape: readonly number[]): Tensor {
   return bytesToTensor(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), dtype, shape, 'verify');
 }
@@ -259,7 +259,7 @@ function failed(problem: string): FoundOutputs {
   return { tensors: new Map(), problems: [problem], notes: [] };
 }
 
-/** Keeps a refusal as a problem; other errors are ours. */
+/** Keeps a RopewalkError as a problem. Any other error is a bug, and is thrown. */
 function attempt(problems: string[], name: string, read: () => void): void {
   try {
     read();

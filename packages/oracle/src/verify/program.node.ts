@@ -1,11 +1,9 @@
 /**
- * Runs a user's program on golden cases: over its standard input and output, or through files. docs/verify.md
- * describes the
- * protocol (Node only).
+ * Runs a user's program on golden cases: over its standard input and output, or through files. docs/verify.md describes
+ * the protocol (Node only).
  *
  * The program is not trusted: it may crash, hang, print junk or announce wrong sizes. Each of these fails the current
- * case, ends
- * the program and starts it again for the next case.
+ * case, ends the program and starts it again for the next case.
  *
  * @module
  */
@@ -38,7 +36,7 @@ export interface ProgramOptions {
 /** The program's answer to a case. */
 export type Answer =
   | { readonly kind: 'outputs'; readonly tensors: ReadonlyMap<string, Tensor>; readonly notes: readonly string[] }
-  /** It does not do this case, in its own words. */
+  /** The program does not do this case; the reason is its own text. */
   | { readonly kind: 'skip'; readonly reason: string }
   /** There is nothing to compare; what happened, on one line or several. */
   | { readonly kind: 'problem'; readonly problem: string };
@@ -50,7 +48,7 @@ export interface ProgramUnderTest {
    * at all
    */
   run(golden: GoldenCase): Promise<Answer>;
-  /** Lets the program end by itself. @returns what went wrong then, or undefined */
+  /** Waits until the program exits. @returns what went wrong then, or undefined */
   close(): Promise<string | undefined>;
   /** Ends the program and everything it started, at once: for Ctrl-C. */
   kill(): void;
@@ -61,7 +59,7 @@ export interface ProgramUnderTest {
  * else.
  */
 const MAX_ANSWER_LINE = 2 ** 20;
-/** Of what a program says on its standard error, the end is kept. */
+/** How many bytes of a program's stderr are kept: the last ones. */
 const STDERR_KEPT = 8192;
 const STDERR_LINES = 5;
 /** How long a program may take to exit after it closed its output, or was asked to end. */
@@ -98,13 +96,13 @@ function bytesOf(tensor: Tensor): Uint8Array {
   return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
 }
 
-/** Where a started program lives: in a process group of its own, so that what it starts ends with it. */
+/** Whether a program gets its own process group, so that everything it starts can be ended with it. */
 const OWN_GROUP = process.platform !== 'win32';
 
 /**
  * A variable of the program's environment. Processes that it starts inherit it, and are found by it even outside the
- * process
- * group (setsid). A process that left the group and cleared its environment is not found: Node cannot adopt orphans.
+ * process group (setsid). A process that left the group and cleared its environment is not found: Node cannot adopt
+ * orphans.
  */
 const MARK = 'ROPEWALK_VERIFY_RUN';
 const marks = new WeakMap<ChildProcess, string>();
@@ -240,7 +238,7 @@ class AnswerReader {
   #ended = false;
   #wake: (() => void) | undefined;
   #orphaned = false;
-  /** Set when waiting is over for another reason. */
+  /** Why waiting was stopped, if it was. */
   #stopped: BadAnswer | undefined;
 
   constructor(stream: Readable) {
@@ -267,7 +265,7 @@ class AnswerReader {
     if (!this.#orphaned || !this.#wake) return;
     const wake = this.#wake;
     const timer = setTimeout(() => {
-      // Once around the event loop: what lies in the pipe comes first.
+      // One more turn of the event loop, so that what is still in the pipe is read first.
       setImmediate(() => {
         if (this.#wake !== wake) return;
         this.#ended = true;
@@ -277,7 +275,7 @@ class AnswerReader {
     timer.unref();
   }
 
-  /** Makes the present and every later wait fail. */
+  /** Makes this wait and every later one fail. */
   stop(reason: BadAnswer): void {
     this.#stopped = reason;
     this.#wake?.();
@@ -344,7 +342,7 @@ class AnswerReader {
   }
 }
 
-/** The program's output ended within an answer; the message is what had come. */
+/** The program's output ended within an answer; the message is what had arrived. */
 class Ended extends Error {}
 
 /** Bytes that should have been an answer, for a message. */
@@ -367,7 +365,7 @@ class StdioProgram implements ProgramUnderTest {
 
   async run(golden: GoldenCase): Promise<Answer> {
     const notes: string[] = [];
-    // A program may do one case and end well; a new one is started then.
+    // A program may do one case and exit with 0; then it is started again.
     if (this.#child && hasEnded(this.#child)) {
       if (this.#child.exitCode !== 0)
         notes.push(`after the case before, the program ended with ${endOf(this.#child)}; it was started again`);
@@ -384,7 +382,7 @@ class StdioProgram implements ProgramUnderTest {
       this.#child = (await start(this.#options.words, 'pipe')) as ChildProcessByStdio<Writable, Readable, Readable>;
       this.#reader = new AnswerReader(this.#child.stdout);
       this.#stderr = new Tail(this.#child.stderr);
-      this.#child.stdin.on('error', () => {}); // EPIPE: it ended, which reading tells
+      this.#child.stdin.on('error', () => {}); // EPIPE: it has exited, which the reader reports
       this.#child.once('exit', this.#reader.writerGone.bind(this.#reader));
       this.#answered = 0;
     }
@@ -401,12 +399,12 @@ class StdioProgram implements ProgramUnderTest {
         sent.then(() => true),
         new Promise<false>((resolve) => setTimeout(resolve, UNREAD_MS, false).unref()),
       ]);
-      // What it writes beyond its announcement would be taken for the next answer.
+      // Bytes beyond those it announced would be taken for the next answer.
       await new Promise((resolve) => setImmediate(resolve));
       const extra = reader.waiting();
       if (extra > 0) throw new BadAnswer(`wrote ${extra} bytes or more beyond what it announced`);
       this.#answered++;
-      // What it has not read by now it would take for the next case.
+      // Input that it has not read by now would be taken for the next case.
       if (!read) await this.#drop();
       return answer;
     } catch (error) {
@@ -504,7 +502,7 @@ async function readAnswer(reader: AnswerReader, golden: GoldenCase): Promise<Ans
   const problems: string[] = [];
   const notes: string[] = [];
   const tensors = new Map<string, Tensor>();
-  // All announced bytes are read, fitting or not, so that the next answer begins where it begins.
+  // All announced bytes are read, even if they do not fit, so that the next answer is read from its start.
   const most =
     [...golden.outputs.values()].reduce((sum, tensor) => sum + tensor.size * sizeBytes(tensor.dtype), 0) * 4 + 2 ** 20;
   let total = 0;
@@ -581,7 +579,7 @@ class FilesProgram implements ProgramUnderTest {
     const child = await start(this.#options.words, 'ignore', [inside, outside]);
     this.#child = child;
     const said = new Tail(child.stderr!);
-    child.stdout!.resume(); // it may print what it likes
+    child.stdout!.resume(); // it may print anything
     await gone(child, this.#options.timeoutMs);
     const running = !hasEnded(child);
     await endProgram(child);

@@ -20,7 +20,7 @@ export interface ReportTitle {
   readonly allowed: readonly string[];
 }
 
-/** Cases by what came of them. */
+/** The number of cases of each status. */
 export interface VerifyCounts {
   readonly ok: number;
   readonly fail: number;
@@ -91,7 +91,7 @@ function measures(result: VerifyResult): string {
  * One case as text: a line, and below it what a failure needs.
  *
  * @param result - of one case
- * @param width - pads the name, so that the verdicts stand in a column
+ * @param width - pads the name, so that the verdicts are aligned
  * @returns lines
  */
 export function verifyLines(result: VerifyResult, width = 0): string[] {
@@ -147,7 +147,7 @@ function placeText({ place }: WrongElement): string {
  * The first wrong elements as a table, for people.
  *
  * @param first - from a tensor's report
- * @returns a header and rows of texts; RoPE's carry position, head, dim, pair and member
+ * @returns a header and rows of texts; for RoPE with position, head, dim, pair and member
  */
 export function wrongTable(first: readonly WrongElement[]): { header: string[]; rows: string[][] } {
   const rope = first.some(({ place }) => place !== undefined);
@@ -184,7 +184,7 @@ export function wrongTable(first: readonly WrongElement[]): { header: string[]; 
 
 /**
  * One case as a JSON object on a line, with the keys of {@link VerifyResult}. NaN and infinities, which JSON does not
- * have, are texts; error maps are left out.
+ * have, are strings; error maps are left out.
  *
  * @param result - of one case
  */

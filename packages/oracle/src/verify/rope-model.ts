@@ -39,7 +39,7 @@ export const TABLE_PRECISIONS: readonly TablePrecision[] = /* @__PURE__ */ Objec
   'f32-recurrence',
 ] as const);
 
-/** Where an element of a rotated tensor lies. */
+/** The place of an element in a rotated tensor. */
 export interface RopePlace {
   readonly batch: number;
   /** Token in its sequence; undefined in a row of a cache that no token writes. */
@@ -55,7 +55,7 @@ export interface RopePlace {
   readonly member?: 0 | 1;
 }
 
-/** How one rotated tensor lies. */
+/** The layout of one rotated tensor. */
 export interface RopeGeometry {
   readonly pairs: number;
   /** batch · seq_len: rows of the error map. */
@@ -129,7 +129,7 @@ function tableError(
   const { pairs } = plan.table;
   const [batch, seqLen, numHeads] = x.shape as [number, number, number, number];
   const errors = new Float64Array(exact.length);
-  const factor = frequenciesOf(plan.source!.spec).attentionFactor === 1 ? 0 : 1; // multiplied in by itself
+  const factor = frequenciesOf(plan.source!.spec).attentionFactor === 1 ? 0 : 1; // its product with cos and sin is one rounding
   // The stated bound has one rounding of cos and sin; in float64 data that is one to f64.
   const roundings =
     (table === 'float64'
@@ -286,7 +286,7 @@ function scalingRoundings(spec: RopeSpec, invFreq: Float64Array, dim: number, ex
   }
 }
 
-/** Makes the function that says where element n of the dense output lies, and which pair wrote it. */
+/** Makes the function that says where element n of the dense output is, and which pair wrote it. */
 function placer(
   { source, table, rotaryOffset, rotaryDim, write, tableRows, batch: batches }: RopePlan,
   { x, out, rows }: RopePart,

@@ -1,8 +1,8 @@
 /**
- * One call of an operator: where its tensors lie on the device, and the kernels it queues.
+ * One call of an operator: where its tensors are on the device, and the kernels it queues.
  *
- * Tensors of this backend are used where they lie. Host tensors are copied to the device before the call and, if
- * written, copied back after it.
+ * Tensors of this backend are used in place. Host tensors are copied to the device before the call and, if written,
+ * copied back after it.
  *
  * @module
  */
@@ -31,7 +31,7 @@ export interface Home {
 /** Bytes of host memory, on the device until they are back. */
 interface HostRange {
   readonly memory: ArrayBufferLike;
-  /** A multiple of 16, so that what is aligned on the host is so on the device. */
+  /** A multiple of 16, so that what is aligned on the host is also aligned on the device. */
   readonly start: number;
   end: number;
   block: Block | undefined;
@@ -50,14 +50,14 @@ interface Pending {
 /** Elements of 32 bits. */
 type Words = Uint32Array | Int32Array | Float32Array;
 
-/** Where an operand lies. */
+/** Where an operand is. */
 export interface Place {
   readonly block: Block;
   /** Element `[0, 0, …]`, counted in its own elements from the start of the block. */
   readonly offset: number;
 }
 
-/** An operand of a kernel: what {@link Operand} says, but for the buffer. */
+/** An operand of a kernel: what {@link Operand} says, without the buffer. */
 export interface Use extends Omit<Operand, 'buffer'> {
   readonly block: Block;
 }
@@ -86,9 +86,9 @@ interface Launch<P extends string, V> {
 
 /** One call. */
 export class Call {
-  /** Ranges that this call brought. */
+  /** Ranges that this call copied in. */
   readonly #ranges: HostRange[] = [];
-  /** Where each host tensor lies. */
+  /** Where each host tensor is. */
   readonly #rangeOf = new Map<Tensor, HostRange>();
   readonly #blocks: Block[] = [];
   #outputs: readonly Tensor[] = [];
@@ -141,7 +141,7 @@ export class Call {
   }
 
   /**
-   * Where a tensor lies. A tensor without elements lies anywhere.
+   * Where a tensor is. A tensor without elements may be anywhere.
    *
    * @param tensor - announced before
    */
@@ -249,8 +249,8 @@ export class Call {
    * The range of an earlier call that still holds all of a host tensor's elements; undefined when it holds none of
    * them.
    *
-   * @throws {RopewalkError} DEVICE when it holds some, or the tensor is not in host memory, or another backend has
-   *   still to write it
+   * @throws {RopewalkError} DEVICE when it holds some, or the tensor is not in host memory, or another backend has not
+   *   written it yet
    */
   #onItsWay(tensor: Tensor): HostRange | undefined {
     const memory = tensor.storage.host?.buffer;
@@ -268,7 +268,7 @@ export class Call {
   }
 }
 
-/** Says whether `outer` has every byte of `inner`; both lie in one buffer. */
+/** Says whether `outer` has every byte of `inner`; both are in one buffer. */
 function covers(outer: Tensor, inner: Tensor): boolean {
   const bytesOf = (tensor: Tensor, visit: (byte: number) => void): void => {
     const unit = sizeBytes(tensor.dtype);

@@ -8,7 +8,8 @@ import { type Block, BlockPool, USAGE } from './memory.js';
 import { type Binding, PARAMS_BYTES } from './shader.js';
 
 /**
- * Offsets of parameters in their buffer are multiples of this: the largest minUniformBufferOffsetAlignment there is.
+ * Offsets of parameters in their buffer are multiples of this: the largest minUniformBufferOffsetAlignment that WebGPU
+ * allows.
  */
 const SLOT = 256;
 /** Bytes of parameters of one submission. */
@@ -84,7 +85,7 @@ export class Commands {
     return this.#encoder;
   }
 
-  /** Opens error scopes: an error of what follows is reported to the next wait. */
+  /** Opens error scopes: an error of the commands that follow is reported to the next wait. */
   watch(): void {
     if (this.#scopesOpen) return;
     this.#scopesOpen = true;
@@ -133,7 +134,7 @@ export class Commands {
    *
    * @param start - first byte, a multiple of four
    * @param end - one past the last
-   * @returns the bytes, once they are there
+   * @returns the bytes, once they have arrived
    * @throws {RopewalkError} DEVICE when the device failed or was lost
    */
   async readBack(block: Block, start: number, end: number): Promise<ArrayBuffer> {
@@ -186,11 +187,11 @@ export class Commands {
     try {
       await this.#check();
     } finally {
-      this.#failure = undefined; // everything that failed with it is done
+      this.#failure = undefined; // everything that failed with it has been handled
     }
   }
 
-  /** Drops the queued commands: the device is gone. Reads that wait learn it from the device. */
+  /** Drops the queued commands: the device is gone. Waiting reads get the error from the device. */
   abandon(): void {
     this.#encoder = undefined;
     this.#pass = undefined;

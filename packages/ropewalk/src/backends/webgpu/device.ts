@@ -5,7 +5,7 @@
  */
 import { fail, RopewalkError } from '../../core/errors.js';
 
-/** What is used here of the optional peer dependency `webgpu`. */
+/** The part of the optional peer dependency `webgpu` that is used here. */
 interface WebgpuPackage {
   create(options: readonly string[]): GPU;
 }
@@ -84,7 +84,7 @@ export async function whyNotWebgpu(): Promise<string | undefined> {
 /**
  * Opens a device.
  *
- * @param powerPreference - which adapter, where there are several
+ * @param powerPreference - which adapter, if there are several
  * @throws {RopewalkError} DEVICE when there is none, with the reason
  */
 export async function openDevice(powerPreference: PowerPreference): Promise<OpenDevice> {

@@ -78,7 +78,7 @@ export class WebgpuBackend implements Backend {
 
   allocate<D extends Dtype>(dtype: D, shape: readonly number[]): Tensor<D> {
     this.#checkOpen();
-    if (dtype === 'f64') return zeros(dtype, shape); // no GPU computes it: it stays where the reference does
+    if (dtype === 'f64') return zeros(dtype, shape); // no GPU computes it: it stays in host memory, where the reference reads it
     return this.#take(dtype, shape, (block) => {
       if (!block.fresh) this.home.commands.clear(block);
     });
@@ -106,8 +106,8 @@ export class WebgpuBackend implements Backend {
   /**
    * Queues a plan. Outputs of this backend are ready when they are read; outputs in host memory after {@link finish}.
    *
-   * @throws {RopewalkError} DEVICE when the device is gone, or a tensor is too large for it; UNSUPPORTED for what needs
-   *   float64, where no reference was given or a tensor is on the device
+   * @throws {RopewalkError} DEVICE when the device is gone, or a tensor is too large for it; UNSUPPORTED for a plan
+   *   that needs float64, if no reference was given or a tensor is on the device
    */
   run(plan: OpPlan): void {
     this.#checkOpen();
@@ -159,7 +159,7 @@ export class WebgpuBackend implements Backend {
     });
   }
 
-  /** The reference writes host memory; the index of an argmax may lie on the device, as integers do. */
+  /** The reference writes host memory; the index of an argmax may be on the device, as integers are. */
   #runFloat64(plan: OpPlan): void {
     const index = indexOf(plan);
     if (plan.op !== 'argmax' || index?.storage.host) {

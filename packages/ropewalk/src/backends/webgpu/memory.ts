@@ -161,7 +161,7 @@ export class GpuStorage<D extends Dtype = Dtype> implements TensorStorage<D> {
     home.watch(this, block);
   }
 
-  /** Where it lies. */
+  /** Where the elements are. */
   get block(): Block {
     return this.#block ?? fail('DEVICE', 'tensor', 'this tensor was disposed, so its elements are gone.');
   }

@@ -1,5 +1,5 @@
 /**
- * Filling a kernel's WGSL: what its operands' elements are, and how its buffers are bound.
+ * Completes a kernel's WGSL: the types of its operands' elements, and how its buffers are bound.
  *
  * A kernel calls functions that this file writes for each operand, for example `x`:
  *
@@ -7,8 +7,8 @@
  * - `store_x(at, v)`: stores them, rounded once to nearest even
  * - `bits_x(at)`, `put_x(at, bits)`: raw bits, for copies
  *
- * `at` counts elements of the operand from the start of its buffer. Operands whose tensors lie in one buffer share one
- * binding, which working in place needs: WebGPU does not bind a buffer twice if one binding is written.
+ * `at` counts elements of the operand from the start of its buffer. Operands whose tensors are in one buffer share one
+ * binding, which operators in place need: WebGPU does not bind a buffer twice if one binding is written.
  *
  * @module
  */
@@ -29,7 +29,7 @@ export interface Operand {
   /** Elements that a load or store moves; four only where every address is a multiple of four elements. */
   readonly lanes: 1 | 4;
   readonly written: boolean;
-  /** Which of the run's buffers it lies in. */
+  /** Which of the run's buffers it is in. */
   readonly buffer: number;
 }
 
@@ -73,7 +73,7 @@ export function bindingsOf(operands: readonly Operand[], count: number): Binding
  * Writes a kernel's module.
  *
  * @param kernel - which
- * @param variant - what its own text depends on
+ * @param variant - what its text depends on
  * @param operands - what its operands are
  * @param bindings - from {@link bindingsOf}
  * @param f16 - whether the device has `shader-f16`: halves are then widened by the hardware

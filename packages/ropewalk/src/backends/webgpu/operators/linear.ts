@@ -27,7 +27,7 @@ import {
 /** Up to 8 rows of x are multiplied as W streams by once: a tile would compute 24 more rows for nothing. */
 const FEW_ROWS = [1, 2, 4, 8] as const;
 
-/** Up to so many rows a tile of 64 would be half empty. */
+/** Up to this many rows, a tile of 64 would be half empty. */
 const HALF_TILE = 32;
 
 /**
@@ -36,7 +36,7 @@ const HALF_TILE = 32;
  */
 const ENOUGH_TILES = 256;
 
-/** W: where it lies, how it is loaded, and its strides, counted in what the kernel counts. */
+/** W: where it is, how it is loaded, and its strides, counted in what the kernel counts. */
 interface Weight {
   readonly load: LinearVariant['weight'];
   readonly uses: readonly Use[];
@@ -102,7 +102,7 @@ export function runLinear({ x, weight, bias, out, m, n, k }: LinearPlan, call: C
   });
 }
 
-/** Where a dense matrix lies, as operand `weight`. */
+/** Where a dense matrix is, as operand `weight`. */
 export function denseAt({ block, offset }: Place, weight: Tensor): Weight {
   const lanes = inFours([weight.shape[1]!], [usefulStrides(weight)], [offset]) ? 4 : 1;
   const [row, step] = weight.strides as [number, number];
@@ -116,7 +116,7 @@ export function denseAt({ block, offset }: Place, weight: Tensor): Weight {
 }
 
 /**
- * Where a matrix in blocks lies, as operands `weight` and `scale`.
+ * Where a matrix in blocks is, as operands `weight` and `scale`.
  *
  * The kernels count two bytes at a time, so a matrix that starts at an odd byte is copied first.
  *

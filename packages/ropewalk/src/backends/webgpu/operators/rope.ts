@@ -13,12 +13,12 @@ import {
   ropeKernel,
 } from '../shaders/rope.js';
 
-/** A part and where its tensors lie. */
+/** A part and where its tensors are. */
 interface Placed extends RopePart {
   readonly xAt: Place;
   readonly outAt: Place;
   readonly weightAt: Place | undefined;
-  /** Whether out is x itself: what lies beside the window stays as it is. */
+  /** Whether out is x itself: then the dimensions outside the window stay as they are. */
   readonly stays: boolean;
 }
 
@@ -37,8 +37,8 @@ export function runRope({ plan, parts }: RopeCall, call: Call): void {
       const stays = !norm && !rows && x.dtype === out.dtype && xAt.block === outAt.block && xAt.offset === outAt.offset;
       return { ...part, xAt, outAt, weightAt: norm && call.place(norm.weight), stays };
     });
-  // As many parts at a time as the device takes buffers: the table and its rows, and of each part x, out, rows and
-  // weight.
+  // As many parts at a time as the device has buffers for: the table and its rows, and x, out, rows and weight of each
+  // part.
   const limit = call.home.device.limits.maxStorageBuffersPerShaderStage - 2;
   let group: Placed[] = [];
   const blocks = (list: readonly Placed[]): number =>

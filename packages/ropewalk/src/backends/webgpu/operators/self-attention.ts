@@ -1,10 +1,10 @@
-/** Attention: which kernel takes a call, and over how many workgroups it goes. @module */
+/** Attention: which kernel runs a call, and on how many workgroups. @module */
 import type { Tensor } from '../../../core/tensor.js';
 import type { SelfAttentionPlan } from '../../../ops/self-attention.js';
 import { type Call, elementOf, inFours, type Place, reads, type Use, usefulStrides, writes } from '../call.js';
 import { type AttentionParam, FEW, JOIN, MANY, MANY_ROWS } from '../shaders/self-attention.js';
 
-/** Up to so many rows of a KV head are few: a tile of 64 would be mostly empty. */
+/** Up to this many rows of a KV head count as few: a tile of 64 would be mostly empty. */
 const FEW_ROWS = 16;
 /** Dimensions of all queries of a workgroup that the kernel for few has room for. */
 const FEW_DIMS = 1536;
@@ -14,7 +14,7 @@ const FEW_DIMS = 1536;
  */
 const FEW_COLUMNS = FEW.threads;
 const MANY_COLUMNS = 32;
-/** Workgroups that fill a large GPU, and keys that are worth one. WebGPU does not tell how large a device is. */
+/** Workgroups that fill a large GPU, and keys that are worth one. WebGPU does not say how large a device is. */
 const FEW_SHARING = { groups: 512, keys: 128 };
 const MANY_SHARING = { groups: 256, keys: 256 };
 
@@ -107,7 +107,7 @@ export function runSelfAttention(plan: SelfAttentionPlan, call: Call): void {
   });
 }
 
-/** Rows are a power of two, as few as there are, and no more than there is room for; columns are a power of two. */
+/** Rows are a power of two, as few as hold all rows, and no more than there is room for; columns are a power of two. */
 function cutFew(rows: number, depth: number, quads: number): Cut {
   let most = 8;
   while (most > 1 && (most / 2 >= rows || most * depth > FEW_DIMS)) most /= 2;

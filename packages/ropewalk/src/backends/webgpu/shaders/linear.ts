@@ -10,7 +10,7 @@ import type { BlockFormat } from '../../../core/blocks.js';
 import type { Kernel } from '../shader.js';
 import { GROUP, MAIN, WALK } from './common.js';
 
-/** Elements of a load of W, or the blocks it lies in. */
+/** Elements of a load of W, or the format of its blocks. */
 export type WeightLoad = 1 | 4 | BlockFormat;
 
 /** What both kernels' texts depend on. */
@@ -23,7 +23,7 @@ export interface LinearVariant {
   readonly bias: boolean;
 }
 
-/** Few rows: the most it takes. Only a few values, so that few texts are compiled. */
+/** Few rows: the most rows it takes. There are only a few values, so that few texts are compiled. */
 interface LinearFewVariant extends LinearVariant {
   readonly rows: 1 | 2 | 4 | 8;
 }
@@ -88,7 +88,7 @@ export const LINEAR_FEW: Kernel<LinearParam, LinearFewVariant> = {
 };
 
 /**
- * Many rows of x: a workgroup computes a tile of out along k. Its parts of x and W lie in shared memory, widened to
+ * Many rows of x: a workgroup computes a tile of out along k. Its parts of x and W are in shared memory, widened to
  * f32, four rows of one k in a vector. Tiles of the same columns follow each other, so W comes from memory once and x
  * from the cache.
  */
