@@ -14,82 +14,43 @@
  * formats.
  */
 export enum Type {
-  f32,
-  f16,
-  bf16,
-  q8_0,
-  q4_0,
+  f32, f16, bf16, q8_0, q4_0,
 }
 
 /** The kernels, by the number that `run` (assembly/index.ts) takes. */
 export enum Kernel {
-  rope,
-  rmsNorm,
-  add,
-  swiglu,
-  rearrange,
-  convert,
-  embedding,
-  embeddingWide,
-  argmax,
-  widenRows,
-  packRows,
-  splitRows,
-  linearFew,
-  linearBlocks,
-  linearMany,
-  attentionFew,
-  attentionMany,
+  rope, rmsNorm, add, swiglu, rearrange, convert, embedding, embeddingWide, argmax,
+  widenRows, packRows, splitRows, linearFew, linearBlocks, linearMany,
+  attentionFew, attentionMany,
 }
 
 /** add and swiglu. A row is cut into blocks of `block` elements. The walk goes over rows: y, a, b. */
 export enum Elementwise {
-  a,
-  b,
-  y,
-  type,
+  a, b, y, type,
   /** Elements of a row. */
   n,
-  block,
-  aStride,
-  bStride,
-  yStride,
-  walk,
+  block, aStride, bStride, yStride, walk,
 }
 
 /** rearrange within one type: a unit is a plane of `rows` × `n` elements. The walk goes over planes: x, y. */
 export enum Rearrange {
-  x,
-  y,
+  x, y,
   /** Bytes of an element. */
   size,
-  n,
-  xStride,
-  yStride,
-  rows,
-  xRow,
-  yRow,
-  walk,
+  n, xStride, yStride, rows, xRow, yRow, walk,
 }
 
 /** rearrange from one type to another. A row is cut into blocks of `block` elements. The walk goes over rows: x, y. */
 export enum Convert {
-  x,
-  y,
-  xType,
-  yType,
+  x, y, xType, yType,
   /** Elements of a row. */
   n,
-  block,
-  xStride,
-  yStride,
-  walk,
+  block, xStride, yStride, walk,
 }
 
 /** embedding, also where rows are widened to f32. */
 export enum Embedding {
-  table,
-  y,
+  table, y,
   /** Address of i32 row numbers. */
   index,
   /** Bytes of an element, where bits are copied. */
@@ -99,19 +60,12 @@ export enum Embedding {
   width,
   /** From row to row of the table: elements, or bytes where it is blocks. */
   tableRow,
-  tableStride,
-  yRow,
-  yStride,
+  tableStride, yRow, yStride,
 }
 
 /** argmax. The walk goes over rows: values, index, value. */
 export enum Argmax {
-  values,
-  index,
-  value,
-  type,
-  n,
-  stride,
+  values, index, value, type, n, stride,
   /** Bytes of an index: 4 or 8. */
   indexSize,
   walk,
@@ -119,37 +73,24 @@ export enum Argmax {
 
 /** rms_norm. The walk goes over rows: x, y. */
 export enum RmsNorm {
-  x,
-  y,
+  x, y,
   /** Address of dense f32 `[n]`. */
   weight,
-  type,
-  n,
-  xStride,
-  yStride,
+  type, n, xStride, yStride,
   /** An f64, in two words. */
-  eps,
-  epsHigh,
+  eps, epsHigh,
   walk,
 }
 
 /** rope: the words before the parts. Each part is {@link RopePart.words} words. */
 export enum Rope {
   /** Addresses of f32 `[rows, pairs]`. */
-  cos,
-  sin,
+  cos, sin,
   /** Address of i32 `[batch or 1, seq]`. */
   tableRows,
   /** Flag: each batch has table rows of its own. */
   perBatch,
-  seq,
-  headDim,
-  rotaryOffset,
-  pairs,
-  readStep,
-  readGap,
-  writeStep,
-  writeGap,
+  seq, headDim, rotaryOffset, pairs, readStep, readGap, writeStep, writeGap,
   /** How many. */
   parts,
   firstPart,
@@ -157,26 +98,15 @@ export enum Rope {
 
 /** rope: the words of one part. Strides are those of batch, seq, head and dim. */
 export enum RopePart {
-  x,
-  y,
-  xType,
-  yType,
-  heads,
-  xBatch,
-  xSeq,
-  xHead,
-  xDim,
-  yBatch,
-  ySeq,
-  yHead,
-  yDim,
+  x, y, xType, yType, heads,
+  xBatch, xSeq, xHead, xDim,
+  yBatch, ySeq, yHead, yDim,
   /** Address of i32 `[batch, seq]`, the rows of y; 0: token s goes to row s. */
   rows,
   /** Address of f32 `[headDim]`; 0: no norm. */
   weight,
   /** An f64, in two words. */
-  eps,
-  epsHigh,
+  eps, epsHigh,
   /** Flag: x and y are dense in their last dimension and of one type, and there is no norm. */
   dense,
   words,
@@ -184,11 +114,7 @@ export enum RopePart {
 
 /** Rows of x made ready for linear: widenRows, packRows and splitRows. The walk goes over all rows: x. */
 export enum Rows {
-  x,
-  to,
-  type,
-  k,
-  stride,
+  x, to, type, k, stride,
   /** The first row to read. */
   first,
   /** How many rows there are, where rows are packed. */
@@ -205,40 +131,26 @@ export enum Linear {
   weight,
   /** From row to row of the weight: elements, or bytes where it is blocks. */
   weightRow,
-  weightStride,
-  weightType,
+  weightStride, weightType,
   /** Address, or 0. */
   bias,
-  biasStride,
-  biasType,
-  y,
-  yStride,
-  yType,
+  biasStride, biasType, y, yStride, yType,
   /** Rows of x here, and the first row of y that they give. */
-  m,
-  first,
-  n,
-  k,
-  walk,
+  m, first,
+  n, k, walk,
 }
 
 /** self_attention. Strides are those of batch, seq, head and dim. */
 export enum Attention {
-  q,
-  k,
-  v,
-  y,
+  q, k, v, y,
   /** Of q and y. */
   type,
   /** Of k and v. */
   cacheType,
-  seq,
-  total,
-  kvHeads,
+  seq, total, kvHeads,
   /** Query heads of a KV head. */
   group,
-  d,
-  dv,
+  d, dv,
   /** An f32. */
   scale,
   /** An f32, or 0 for none. */
@@ -247,24 +159,11 @@ export enum Attention {
   /** Keys that a query sees, or 0 for all. */
   window,
   /** Tokens of a unit, and how many such blocks there are. */
-  tokens,
-  blocks,
-  qBatch,
-  qSeq,
-  qHead,
-  qDim,
-  kBatch,
-  kSeq,
-  kHead,
-  kDim,
-  vBatch,
-  vSeq,
-  vHead,
-  vDim,
-  yBatch,
-  ySeq,
-  yHead,
-  yDim,
+  tokens, blocks,
+  qBatch, qSeq, qHead, qDim,
+  kBatch, kSeq, kHead, kDim,
+  vBatch, vSeq, vHead, vDim,
+  yBatch, ySeq, yHead, yDim,
 }
 
 /** Columns of a tile. Its rows, MR, differ between the two modules: `tileRows` in assembly/index.ts. */
@@ -287,25 +186,19 @@ export enum Board {
    * An i64: the job's number, its chunks and the next chunk to claim, in 24, 20 and 20 bits. So one addition claims a
    * chunk and says to which job it belongs.
    */
-  ticket,
-  ticketHigh,
+  ticket, ticketHigh,
   /** Chunks that are done. */
   done,
   /** Changed, and notified, to wake sleepers. */
   wake,
-  sleepers,
-  kernel,
-  args,
-  units,
+  sleepers, kernel, args, units,
   /** Units of a chunk. */
   chunk,
   /** Address of thread 0's scratch memory, and bytes of each thread's. */
-  scratch,
-  scratchBytes,
+  scratch, scratchBytes,
   stop,
   /** Workers that run, and workers that failed. */
-  workers,
-  failed,
+  workers, failed,
   /** A word that never changes: to wait on it is to sleep for a time. */
   never,
   words,
