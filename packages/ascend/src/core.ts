@@ -134,7 +134,6 @@ export interface Launch {
 /**
  * Checks the machine's options and makes what its cores share.
  *
- * @param options - the caller's
  * @param autoSync - the kernel's default
  * @param blocks - how many are launched
  * @throws {RopewalkError} RANGE or UNSUPPORTED, naming the option
@@ -160,7 +159,6 @@ export function newLaunch(options: MachineOptions, autoSync: boolean, blocks: nu
 /**
  * Reads the chip and the number of its vector cores that a launch may use.
  *
- * @param options - the caller's
  * @throws {RopewalkError} UNSUPPORTED for another chip, RANGE when the chip has fewer cores
  */
 export function readChip(options: MachineOptions): { chip: ChipName; cores: number } {

@@ -85,7 +85,6 @@ export const CONFLICT_CYCLES = /* @__PURE__ */ Object.freeze({
  * @param dtype - of its elements, or of what a Cast reads
  * @param elements - lanes that it works through: whole repeats where there is a mask
  * @param repeats - of 256 bytes
- * @param timing - see MachineOptions
  */
 export function vectorCycles(
   op: VectorOp,

@@ -49,7 +49,6 @@ type Runs = ReadonlyMap<KernelName, MeasuredKernel | string>;
 /**
  * Runs kernels on the model.
  *
- * @param options - shape, dtype, kernel, files to write
  * @returns the exit code: 0 when every kernel wrote every row correctly and without a finding, 1 otherwise
  * @throws {RopewalkError} for options that make no sense: the caller exits with 2
  */

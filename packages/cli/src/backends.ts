@@ -34,7 +34,6 @@ export const BACKENDS: readonly BackendEntry<CommandBackendOptions>[] = [...KERN
  * Opens a backend by the name that a command was given.
  *
  * @param name - the name of one of {@link BACKENDS}, or `auto`
- * @param options - for the backend
  * @throws {RopewalkError} as openBackend of `ropewalk`
  */
 export function openBackend(name: string, options?: CommandBackendOptions): Promise<Backend> {

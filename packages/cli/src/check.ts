@@ -96,7 +96,6 @@ function chooseCases(options: CheckOptions): ConformanceCase[] {
 /**
  * The cases of a folder of vectors, or those that come with the package.
  *
- * @param vectors - the folder
  * @throws {RopewalkError} FORMAT for a folder that cannot be read
  */
 export function casesOf(vectors: string | undefined): ConformanceCase[] {

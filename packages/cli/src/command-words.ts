@@ -13,8 +13,6 @@ const SHELL_ONLY = /[|&;<>()$`]/;
  * keep blanks and quotes. Nothing is expanded and nothing is run.
  *
  * @param text - `./kernel --device 0 "my model"`
- * @param where - the option, for messages
- * @returns at least one word
  * @throws {RopewalkError} FORMAT for an open quote, no word, or something that only a shell interprets
  */
 export function splitWords(text: string, where: string): string[] {

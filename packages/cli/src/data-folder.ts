@@ -5,7 +5,6 @@ import { fileURLToPath } from 'node:url';
 /**
  * Finds a folder that comes with the package; in a checkout it is at the repository's root.
  *
- * @param name - of the folder
  * @returns its path, or undefined when it is missing
  */
 export function dataFolder(name: 'vectors' | 'models'): string | undefined {

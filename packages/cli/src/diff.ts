@@ -33,8 +33,6 @@ interface DiffSide extends ComparedSide {
  *
  * @param a - a config.json, a .gguf, a folder with one, a record or arguments as .json, or a `ROPE(…)` line; `@RECIPE`
  *   behind it says how its angles are computed
- * @param b - the same
- * @param options - context, positions, recipe, json
  * @returns the exit code: 0 when a model gives the same results with either, 1 when not
  * @throws {RopewalkError} for input that makes no sense: the caller exits with 2
  */

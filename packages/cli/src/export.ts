@@ -91,7 +91,6 @@ interface Form {
  * Writes an ONNX model and says what is in it.
  *
  * @param source - a config.json, a .gguf, a record or a ROPE(…) line; none beside --rope, --spec or --op
- * @param options - what to write, and where
  * @returns the exit code
  * @throws {RopewalkError} for options that do not fit and files that cannot be read: the caller exits with 2
  */

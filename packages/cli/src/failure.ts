@@ -22,9 +22,7 @@ export interface Failure {
 /**
  * Describes an error.
  *
- * @param error - whatever was thrown
  * @param command - the one that was running, or undefined before one was found
- * @param argv - what was typed
  */
 export function failureOf(
   error: unknown,

@@ -52,7 +52,6 @@ const INTERRUPTED = 130;
  *
  * @param argument - the prompt: continued, with `chat` a message that is answered; `-` reads it from stdin, as does a
  *   pipe without any prompt. Without any prompt, only the model's start token
- * @param options - model, backend, sampling
  * @returns the exit code: 0, or 130 when Ctrl-C ended it
  * @throws {RopewalkError} for options and files that make no sense: the caller exits with 2
  */

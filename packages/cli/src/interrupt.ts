@@ -14,7 +14,6 @@ class Interrupted extends Error {
  * Runs work that SIGINT, SIGTERM or SIGHUP stops. The work cleans up; then the process ends as one stopped by that
  * signal.
  *
- * @param command - for the message
  * @param work - stops and cleans up when its signal is aborted
  * @returns what work returned; undefined when it was stopped, a moment before the process ends
  */

@@ -29,7 +29,6 @@ export interface MutantsOptions {
 /**
  * Scores vectors, or lists the catalogue.
  *
- * @param options - which vectors, and how to print
  * @returns the exit code: 0 when every known bug is killed, 1 when some are missed
  * @throws {RopewalkError} for options and files that make no sense: the caller exits with 2
  */

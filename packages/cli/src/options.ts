@@ -101,9 +101,6 @@ function integerOf(text: string, where: string, low: number, high: number, next?
 /**
  * Reads one of several words.
  *
- * @param text - as given
- * @param choices - the words
- * @param where - the flag, for messages
  * @throws {RopewalkError} UNSUPPORTED
  */
 export function oneOf<const W extends string>(text: string, choices: readonly W[], where: string): W {
@@ -113,12 +110,7 @@ export function oneOf<const W extends string>(text: string, choices: readonly W[
   );
 }
 
-/**
- * Collects an option that may be given several times. A variadic option would also take the argument behind it.
- *
- * @param value - this time's
- * @param before - the others
- */
+/** Collects an option that may be given several times. A variadic option would also take the argument behind it. */
 export function collect(value: string, before: readonly string[] = []): string[] {
   return [...before, value];
 }
@@ -126,7 +118,6 @@ export function collect(value: string, before: readonly string[] = []): string[]
 /**
  * Names the flag of an option.
  *
- * @param name - as a property: `maxTokens`
  * @returns as typed: `--max-tokens`
  */
 export function flagOf(name: string): string {

@@ -20,13 +20,7 @@ export function printJson(value: unknown): void {
   process.stdout.write(`${JSON.stringify(value)}\n`);
 }
 
-/**
- * Prints what a command found: one JSON object, or lines of text.
- *
- * @param json - whether `--json` was given
- * @param toJson - the object
- * @param toLines - the lines
- */
+/** Prints what a command found: one JSON object, or lines of text. */
 export function printResult(json: boolean | undefined, toJson: () => unknown, toLines: () => readonly string[]): void {
   if (json) printJson(toJson());
   else printLines(toLines());

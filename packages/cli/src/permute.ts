@@ -41,7 +41,6 @@ const PAIRINGS: readonly WeightPairing[] = ['half', 'interleaved'];
  *
  * @param input - a .safetensors or .gguf file, or a folder with one model
  * @param output - a file or folder that does not exist; not needed for a dry run
- * @param options - as the command line gives them
  * @param print - where its text goes; stdout unless given
  * @returns the exit code: failed when the scores are not the same; then nothing is written
  * @throws {RopewalkError} for bad options, files that cannot be read or written, and models that cannot be permuted:

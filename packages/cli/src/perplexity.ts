@@ -21,7 +21,6 @@ export interface PerplexityCommandOptions extends ModelRunOptions {
  * Scores a text.
  *
  * @param argument - a UTF-8 file, or `-` for stdin; stdin is also read if nothing is given and something is piped in
- * @param options - file, model, backend, windows
  * @returns the exit code
  * @throws {RopewalkError} for options and files that make no sense: the caller exits with 2
  */

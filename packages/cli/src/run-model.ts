@@ -24,9 +24,8 @@ export interface ModelRunOptions {
 }
 
 /**
- * The model that comes with the package.
+ * The folder of the model that comes with the package.
  *
- * @returns its folder
  * @throws {RopewalkError} FORMAT when it is missing
  */
 export function modelInTheBox(): string {
@@ -43,8 +42,6 @@ export function modelInTheBox(): string {
 /**
  * Loads the model that the options name, and shows its memory and a bar on stderr; without `model`, the bundled one.
  *
- * @param options - model, backend, threads, context, cacheDtype, json
- * @param signal - ends it
  * @throws {RopewalkError} as loadModelPath
  */
 export async function loadForCommand(options: ModelRunOptions, signal?: AbortSignal): Promise<Model> {

@@ -15,7 +15,6 @@ const PATIENCE_MS = 1000;
 /**
  * Reads a text from a file.
  *
- * @param file - UTF-8, at most 64 MiB
  * @throws {RopewalkError} FORMAT
  */
 export function readTextFile(file: string): string {
@@ -36,7 +35,6 @@ export function isPiped(): boolean {
  * Reads stdin to its end.
  *
  * @param command - names the command on stderr while it waits
- * @returns UTF-8, at most 64 MiB
  * @throws {RopewalkError} FORMAT
  */
 export async function readStdin(command: string): Promise<string> {

@@ -30,9 +30,6 @@ const EXPECT = 'expect.json';
  * Keeps a case's outputs as .npy in `<keep>/<case>`; for RoPE also the expected RoPE, and inputs that are not in a file
  * that diagnose reads.
  *
- * @param keep - the folder
- * @param golden - the case
- * @param entry - where its tensors lie
  * @param outputs - of the kernel
  * @throws {RopewalkError} DEVICE when the folder cannot be written
  */
@@ -60,9 +57,6 @@ export function keepCase(
 /**
  * The command that finds out what a wrong rotation does instead; if its files are missing, the command that keeps them.
  *
- * @param result - of the case, failed
- * @param golden - the case
- * @param entry - where its tensors lie
  * @param places - the folders and the program
  * @returns undefined for other operators, and for caches, which diagnose does not read
  */

@@ -64,7 +64,6 @@ const MAX_TIMEOUT_S = 86400;
  * Verifies outputs.
  *
  * @param vectors - a folder that `ropewalk vectors` wrote
- * @param options - as the command line gives them
  * @returns the exit code: ok when every case passed, failed when one did not or none was compared
  * @throws {RopewalkError} for options and folders that make no sense, and a program that cannot be started: the
  *   caller exits with 2

@@ -43,9 +43,7 @@ export interface ModelRopeOptions {
 /**
  * Checks the options of a dialect that reads a model's RoPE.
  *
- * @param options - as the caller gave them
  * @param where - what messages call the file, unless the options say
- * @returns a copy
  * @throws {RopewalkError} RANGE, naming the option
  */
 export function readModelRopeOptions(

@@ -88,7 +88,6 @@ const MAX_JSON_FILE_BYTES = 64 * 2 ** 20;
 /**
  * Reads a JSON file of at most 64 MiB.
  *
- * @param path - the file
  * @param where - as for {@link readFileBytes}
  * @returns the value
  * @throws {RopewalkError} FORMAT when it cannot be read, or is not JSON
@@ -100,7 +99,6 @@ export function readJsonFile(path: string, where: string = path): unknown {
 /**
  * Reads a part of a file into memory.
  *
- * @param path - the file
  * @param start - first byte
  * @param length - how many; the caller has set its limit
  * @param where - as for {@link readFileBytes}

@@ -77,10 +77,7 @@ export async function ggufHeaderOf(source: ByteSource, file: string): Promise<Gg
 /**
  * Reads a small F32 tensor of a GGUF file.
  *
- * @param source - the file
- * @param header - its header
  * @param tensor - which tensor; at most 1 MiB
- * @param file - names it in messages
  * @throws {RopewalkError} FORMAT when it is larger, or is not F32
  */
 export async function ggufFloatsOf(

@@ -21,7 +21,6 @@ const ours = new Set<string>();
  *
  * @param output - the final name
  * @param work - given the temporary path, where nothing is yet
- * @returns what work returned
  */
 export async function withTemporary<T>(output: string, work: (temporary: string) => Promise<T>): Promise<T> {
   await removeLeftovers(dirname(resolve(output)));

@@ -268,7 +268,6 @@ function strftime_now(format: unknown): string {
 /**
  * Parses a template, with blocks trimmed as transformers trims them.
  *
- * @param source - the template
  * @throws {RopewalkError} RANGE when it is too long
  * @throws {Error} the library's own errors, when it is not Jinja
  */

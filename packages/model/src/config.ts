@@ -28,9 +28,7 @@ type RopeReader = (context: number) => ModelRope;
 /**
  * Reads config.json.
  *
- * @param json - the parsed file
  * @param generation - generation_config.json, parsed, if there is one; its end tokens replace those of config.json
- * @param where - the file's name in messages
  * @throws {RopewalkError} FORMAT for a field that is missing or malformed; UNSUPPORTED for a model or a step that is
  *   not computed here
  */
@@ -106,9 +104,7 @@ function windowsOf(
  * Reads the metadata of a GGUF file, and what only its list of tensors says: which biases there are, and whether the
  * output head is a tensor of its own.
  *
- * @param file - the header
  * @param readTensor - reads the small F32 tensors that hold frequency factors
- * @param where - the file's name in messages
  * @throws {RopewalkError} FORMAT for a key that is missing or malformed; UNSUPPORTED for a model or a step that is not
  *   computed here
  */

@@ -275,7 +275,6 @@ const ROUND = {
  *
  * @param format - of {@link WIDENED}
  * @param bytes - whole blocks
- * @param where - file and tensor in messages
  * @param held - the type of `out`
  * @param out - f32, or the bits of f16 or bf16; one element for each weight, rounded once
  * @throws {RopewalkError} FORMAT for a weight that `held` cannot hold, because a scale is forged

@@ -35,8 +35,6 @@ export function usualContext(config: DecoderConfig): number {
  * The activations of one token, by name, and their widths in elements.
  *
  * `x` is the residual stream; `normed` is its normalised copy, and then what a block adds to the stream.
- *
- * @param config - of the model
  */
 export function activationWidths(config: DecoderConfig) {
   const { hiddenSize, numHeads, numKvHeads, headDim, intermediateSize } = config;
@@ -65,8 +63,6 @@ export function logitRows(vocabSize: number): number {
 /**
  * Sums up what a model takes.
  *
- * @param config - of the model
- * @param weights - of planWeights
  * @param session - context and dtype of the KV cache
  */
 export function memoryOf(

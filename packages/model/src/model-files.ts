@@ -38,7 +38,6 @@ export interface Folder {
 /**
  * Makes a folder of files of any kind.
  *
- * @param files - by name
  * @param where - the name of the folder, or of its only file, in messages
  * @throws {RopewalkError} FORMAT for anything but files
  */

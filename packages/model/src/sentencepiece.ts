@@ -32,11 +32,7 @@ interface Join {
 
 const utf8 = /* @__PURE__ */ new TextEncoder();
 
-/**
- * Segments a text in which spaces are U+2581 already, in n log n time.
- *
- * @returns ids
- */
+/** Segments a text in which spaces are U+2581 already, in n log n time. */
 export function segmentByScores(text: string, vocabulary: ScoredVocabulary): number[] {
   const symbols: Symbol[] = Array.from(text, (character, n) => ({ text: character, previous: n - 1, next: n + 1 }));
   if (symbols.length === 0) return [];

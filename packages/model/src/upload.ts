@@ -27,8 +27,6 @@ const PIECE_BYTES = 8 * 2 ** 20;
  * Reads each tensor into its place.
  *
  * @param rw - in whose memory
- * @param plans - of planWeights
- * @param folder - the files that hold the tensors
  * @param loaded - gets each weight by its place, also when loading fails: the caller disposes them
  * @param options - a callback for progress, and a signal that ends loading
  * @throws {RopewalkError} FORMAT for a file that ends early or a weight out of range; DEVICE when memory is full
@@ -67,8 +65,6 @@ export async function loadWeights(
 /**
  * The place of a tensor in the backend's memory. Where the host cannot write there, its bytes are collected in host
  * memory and then uploaded.
- *
- * @param where - file and tensor in messages
  */
 function placeOf(rw: Ropewalk, { type, held, heldBytes, shape }: WeightPlan, where: string) {
   const blocks = isBlockFormat(held);

@@ -126,9 +126,6 @@ interface Need {
 /**
  * Finds every weight among a file's tensors.
  *
- * @param config - of the model
- * @param stored - all tensors, of all files
- * @param where - the model's name in messages
  * @returns what to load, in the order of the forward pass
  * @throws {RopewalkError} FORMAT for a tensor that is missing, twice there or of another shape; UNSUPPORTED for a
  *   tensor that the model does not have, and for a type that is not read
@@ -238,7 +235,6 @@ export function isBlockFormat(held: Held): held is BlockFormat {
 /**
  * Puts loaded tensors into their places.
  *
- * @param config - of the model
  * @param loaded - all of {@link planWeights}, by their places
  */
 export function assembleWeights(config: DecoderConfig, loaded: ReadonlyMap<string, Weight>): Weights {

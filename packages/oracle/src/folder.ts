@@ -43,8 +43,6 @@ export const whereOf = ({ where, name }: VectorFolder): string => where ?? name;
 /**
  * Reads a JSON file of a vector folder.
  *
- * @param folder - where it lies
- * @param file - its path in the folder
  * @throws {RopewalkError} FORMAT when it is missing, no JSON, or no object
  */
 export function readManifest(folder: VectorFolder, file: string): Fields {
@@ -55,8 +53,6 @@ export function readManifest(folder: VectorFolder, file: string): Fields {
 /**
  * Reads a .npy file of a vector folder.
  *
- * @param folder - where it lies
- * @param file - its path in the folder
  * @param dtype - what it holds: the manifest knows bf16 and f16 where npy says u2
  * @returns a tensor over a copy: the caller may write into it
  * @throws {RopewalkError} FORMAT when it is malformed or holds elements of another size
@@ -76,7 +72,6 @@ function reinterpret<D extends Dtype>(data: ArrayBufferView, dtype: D): ArrayOf[
 /**
  * Reads a record's field `dtype`.
  *
- * @param f - a tensor's record
  * @throws {RopewalkError} FORMAT when it is missing or unknown
  */
 export function readDtype(f: Fields): Dtype {
@@ -87,7 +82,6 @@ export function readDtype(f: Fields): Dtype {
 /**
  * Reads a record's fields `atol` and `rtol`.
  *
- * @param f - a record of tolerances
  * @throws {RopewalkError} FORMAT when one is missing or no number
  */
 export function readTolerance(f: Fields): Tolerance {

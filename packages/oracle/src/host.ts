@@ -20,7 +20,6 @@ import { countElements, loadNumber, newArray, refuse, storeNumber } from 'ropewa
  * Makes a dense floating tensor for a runner, element by element.
  *
  * @param dtype - element type; values are rounded once
- * @param shape - dimensions
  * @param value - gives the next element, row-major
  */
 export function hostTensor<D extends FloatDtype>(
@@ -33,12 +32,7 @@ export function hostTensor<D extends FloatDtype>(
   return tensorFrom<D>(data, { dtype, shape });
 }
 
-/**
- * Reads elements as float64 numbers.
- *
- * @param data - elements
- * @param dtype - what they are
- */
+/** Reads elements as float64 numbers. */
 export function numbersOf(data: HostArray, dtype: Dtype): Float64Array {
   return Float64Array.from({ length: data.length }, (_, n) => loadNumber(data, dtype, n));
 }
@@ -46,9 +40,6 @@ export function numbersOf(data: HostArray, dtype: Dtype): Float64Array {
 /**
  * Takes raw little-endian bytes as elements.
  *
- * @param bytes - a whole file
- * @param dtype - what it holds
- * @param where - names the file in messages
  * @returns a fresh array: the caller may write into it
  * @throws {RopewalkError} FORMAT when the size is no multiple of the element size
  */
@@ -63,10 +54,6 @@ export function bytesToArray<D extends Dtype>(bytes: Uint8Array, dtype: D, where
 /**
  * Takes raw little-endian bytes as a dense tensor.
  *
- * @param bytes - a whole file
- * @param dtype - what it holds
- * @param shape - dimensions
- * @param where - names the file in messages
  * @throws {RopewalkError} FORMAT when the size does not fit
  */
 export function bytesToTensor<D extends Dtype>(
@@ -86,7 +73,6 @@ export function bytesToTensor<D extends Dtype>(
  *
  * @param whole - the buffer that the manifest's file holds
  * @param options - shape, strides and offset in elements, from the manifest
- * @param where - the case, for the message
  * @throws {RopewalkError} FORMAT when the view reaches outside the buffer: the manifest is malformed, and no backend is
  *   at fault
  */
@@ -105,8 +91,6 @@ const MAX_MANIFEST_ELEMENTS = 2 ** 27;
 /**
  * Checks a shape that a manifest asks to be allocated or walked.
  *
- * @param shape - dimensions
- * @param where - the case, for the message
  * @throws {RopewalkError} FORMAT past 2^27 elements: a forged manifest must not exhaust memory or time
  */
 export function boundedShape(shape: readonly number[], where: string): readonly number[] {

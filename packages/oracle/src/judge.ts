@@ -168,7 +168,6 @@ export interface ExpectedOutput {
  * Compares an output with what it should be.
  *
  * @param got - the elements that came, in the output's dtype, as many as were expected
- * @param expected - the output as it should be
  * @param visit - called for each element
  */
 export function compareOutput(
@@ -192,9 +191,7 @@ export function compareOutput(
 /**
  * Judges an output by what it should be.
  *
- * @param label - names it in the verdict
  * @param got - the elements that came, in the output's dtype
- * @param expected - the output as it should be
  */
 export function judgeOutput(label: string, got: HostArray, expected: ExpectedOutput): Verdict {
   const { bounds, values } = expected;

@@ -34,8 +34,6 @@ export interface CaseResult {
 /**
  * Runs a plan, unless the runner declines it.
  *
- * @param runner - the backend
- * @param plan - what it should run
  * @returns undefined when it ran; otherwise the verdict, with the runner's reason
  */
 export function declined(runner: Runner, plan: OpPlan): Verdict | undefined {

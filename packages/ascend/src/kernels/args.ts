@@ -55,7 +55,6 @@ export const MAX_HEAD_DIM = 2048;
 /**
  * Checks the tensors of a call, and lays them out in global memory.
  *
- * @param given - the caller's, read once
  * @throws {RopewalkError} SHAPE, DTYPE, RANGE, ALIAS or UNSUPPORTED, naming the argument
  */
 export function ropeArgs(given: RopeKernelOptions): RopeArgs {

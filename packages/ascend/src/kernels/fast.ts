@@ -67,7 +67,6 @@ interface Rotation {
  * What one block does.
  *
  * @param c - AscendC of this block
- * @param a - the arguments
  * @param blocks - how many share the rows
  */
 export function fastKernel(c: AscendC, a: RopeArgs, blocks: number): void {

@@ -87,8 +87,6 @@ export interface Peer {
 /**
  * Refuses a record that a peer cannot express.
  *
- * @param peer - its name
- * @param because - the reason
  * @param next - the nearest alternative, a full sentence
  * @throws {RopewalkError} UNSUPPORTED, always
  */
@@ -116,10 +114,7 @@ interface Limits {
 /**
  * Refuses a record that needs what a peer lacks.
  *
- * @param peer - its name
- * @param spec - the record
  * @param limits - what the peer lacks
- * @returns what the record's RoPE does
  * @throws {RopewalkError} UNSUPPORTED for such a record; RANGE or SHAPE for one that is no RoPE
  */
 export function checkLimits(peer: string, spec: RopeSpec, { offset, vision, axes, toHalf }: Limits): EffectiveRope {

@@ -38,8 +38,6 @@ export interface GgmlScaling {
  * Expresses frequencies and magnitude in ggml's numbers: with ggml's own scaling if it has one, and with factors for
  * each pair.
  *
- * @param spec - the record
- * @param peer - names the peer in refusals
  * @returns ways to express it, the most natural first
  * @throws {RopewalkError} UNSUPPORTED when a factor does not fit an f32
  */

@@ -92,7 +92,6 @@ function twoTables(
  *
  * @param frame - sizes and pairing
  * @param tables - at least two rows
- * @param where - names them in messages
  * @throws {RopewalkError} UNSUPPORTED when the rows are no rotation by position. ONNX allows such caches, but no record
  *   has them
  */

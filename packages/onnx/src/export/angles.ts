@@ -46,7 +46,6 @@ export interface AngleConstants {
 /**
  * The constants of a RoPE.
  *
- * @param spec - a model's RoPE
  * @param direction - backward rotates by −angle
  * @throws {RopewalkError} what {@link frequenciesOf} says of a spec that no model can mean
  */
@@ -130,10 +129,6 @@ interface AngleOptions {
 /**
  * Appends angles, cos and sin.
  *
- * @param b - the graph
- * @param c - constants of the RoPE
- * @param mode - the arithmetic
- * @param options - positions and their range
  * @returns cos and sin with the magnitude in them, f64 for mode f64, else f32
  */
 export function anglesInGraph(
@@ -192,7 +187,6 @@ function reducedAngle(b: GraphBuilder, c: AngleConstants, { positions, maxPositi
 /**
  * A table over positions 0 to context − 1.
  *
- * @param c - constants of the RoPE
  * @param context - rows
  * @param pairsOf - the pairs that are its columns; all unless given
  * @returns cos and sin `[context, pairs]` in float64, with magnitude and sign

@@ -15,9 +15,7 @@ const BYTES = 256;
 /**
  * Appends the widening of a matrix in blocks.
  *
- * @param b - the graph
  * @param bytes - u8, all blocks of the matrix, of any shape
- * @param format - how they are packed
  * @param shape - `[n, k]`, of the matrix
  * @param to - the dtype that comes out; both hold every weight exactly
  * @returns `[n, k]`

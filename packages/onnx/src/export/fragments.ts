@@ -20,14 +20,7 @@ const LIMITS: Readonly<Record<'f16' | 'bf16', readonly [largest: number, beyond:
     bf16: [(2 - 2 ** -7) * 2 ** 127, (2 - 2 ** -8) * 2 ** 127],
   });
 
-/**
- * Appends one rounding to nearest even.
- *
- * @param b - the graph
- * @param value - what is rounded
- * @param from - its dtype
- * @param to - the dtype that comes out
- */
+/** Appends one rounding to nearest even. */
 export function narrowed(b: GraphBuilder, value: string, from: FloatDtype, to: FloatDtype): string {
   if (from === to) return value;
   if (from !== 'f64' || !isHalf(to)) return b.cast(value, to);
@@ -61,11 +54,9 @@ export function narrowed(b: GraphBuilder, value: string, from: FloatDtype, to: F
 /**
  * Appends RMS normalisation over the last dimension: `weight · x / √(mean(x²) + eps)`.
  *
- * @param b - the graph
  * @param x - `[…, d]`
  * @param weight - `[d]`
  * @param eps - added to the mean
- * @param compute - dtype of all
  * @param form - RMSNormalization, whose epsilon is an f32, or primitives
  */
 export function rmsNorm(
@@ -86,11 +77,6 @@ export function rmsNorm(
 /**
  * Appends SwiGLU: `up · gate / (1 + exp(−gate))`, with the exponential of −|gate|, which cannot overflow. Sigmoid is
  * not used: ONNX Runtime's is a polynomial within 4e-7, too coarse for gates below −4.
- *
- * @param b - the graph
- * @param gate - any shape
- * @param up - the same
- * @param compute - dtype of both
  */
 export function swiglu(b: GraphBuilder, gate: string, up: string, compute: 'f32' | 'f64'): string {
   const one = b.scalar(b.fresh('one'), compute, 1);
@@ -103,9 +89,7 @@ export function swiglu(b: GraphBuilder, gate: string, up: string, compute: 'f32'
 /**
  * Appends argmax over the last dimension; the first maximum wins.
  *
- * @param b - the graph
  * @param values - `[…, n]`
- * @param compute - their dtype
  * @param nan - first: the first NaN wins over everything; unspecified: as the runtime's ArgMax does
  * @returns i64 `[…, 1]`
  */
@@ -135,12 +119,8 @@ export interface AttentionShape {
 /**
  * Appends attention.
  *
- * @param b - the graph
  * @param values - q, k, v: `[batch, seq, heads · d]` and so on where `standard`, else `[batch, seq, heads, d]`
  * @param mask - added to the scores, `[seq, total]`
- * @param shape - sizes
- * @param options - scale and softcap
- * @param compute - dtype of all
  * @param standard - as Attention-23
  * @returns `[batch, seq, heads · dv]` where `standard`, else `[batch, seq, heads, dv]`
  */

@@ -50,7 +50,6 @@ function join(b: GraphBuilder, parts: readonly string[]): string {
  * Appends the rotation in primitives: one Split, four products, a difference, a sum, one Concat. cos and sin are of
  * half width and are broadcast over heads; nothing is repeated.
  *
- * @param b - the graph
  * @param x - `[batch, seq, heads, head_dim]` or `[batch, heads, seq, head_dim]`
  * @param cosSin - see {@link cosSinFor}
  * @param g - the window and its pairs
@@ -92,11 +91,8 @@ export function rotate(b: GraphBuilder, x: string, [cos, sin]: readonly [string,
 /**
  * Shapes cos and sin for {@link rotate}.
  *
- * @param b - the graph
  * @param cosSin - `[batch or 1, seq, pairs]`
- * @param layout - of the heads
  * @param g - adjacent pairs need a dimension for their members
- * @param dtype - what is computed in
  */
 export function cosSinFor(
   b: GraphBuilder,
@@ -128,11 +124,8 @@ interface StandardRotation {
  * Appends RotaryEmbedding-23, and what it does not do itself: a window that does not begin at 0, and pairs that are
  * written to other places than they are read from.
  *
- * @param b - the graph
  * @param x - 4-D in bnsh; in bsnh 4-D, or with heads side by side, `[batch, seq, heads · head_dim]`, where `folded`
- * @param r - tables and number of heads
  * @param g - the window and its pairs
- * @param layout - of x
  * @param folded - whether x has, and the result is to have, heads side by side
  */
 export function rotateStandard(
@@ -181,7 +174,6 @@ function needsHeads({ rotaryOffset, read, write }: Geometry): boolean {
  * Appends a bound plan.
  *
  * @param g - the graph; takes x, then tables or positions, then what else the parts need
- * @param call - the plan and its tensors
  * @returns the reason why no graph can say it; undefined when it is appended
  */
 export function emitRope(g: PlanGraph, { plan, parts }: RopeCall): string | undefined {

@@ -145,8 +145,6 @@ function messageOf(kind: FileKind): DescMessage {
  * Decodes a file. Bytes in it are views of the file; messages nest at most 100 deep.
  *
  * @param kind - what the file should be
- * @param bytes - the whole file
- * @param where - names it in messages
  * @throws {RopewalkError} FORMAT when the bytes are no such message, cut, or nested too deep
  */
 export function decodeFile(kind: FileKind, bytes: Uint8Array, where: string): Message {
@@ -161,7 +159,6 @@ export function decodeFile(kind: FileKind, bytes: Uint8Array, where: string): Me
 /**
  * Encodes a file.
  *
- * @param kind - what it is
  * @param message - its fields, nested as the messages are
  */
 export function encodeFile(kind: FileKind, message: Message): Uint8Array {

@@ -37,11 +37,7 @@ export const DTYPE_OF: ReadonlyMap<number, Dtype> = /* @__PURE__ */ new Map<numb
   [16, 'bf16'],
 ]);
 
-/**
- * The number of a dtype in ONNX: bf16 is 16, f16 is 10.
- *
- * @param dtype - any dtype
- */
+/** The number of a dtype in ONNX: bf16 is 16, f16 is 10. */
 export function onnxDataType(dtype: Dtype): number {
   for (const [code, name] of DTYPE_OF) if (name === dtype) return code;
   return refuse('DTYPE', 'onnx: dtype', 'a dtype', dtype);

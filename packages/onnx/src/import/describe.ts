@@ -85,11 +85,7 @@ interface Described {
   readonly because?: string;
 }
 
-/**
- * Describes one RoPE.
- *
- * @param found - from {@link findRope}
- */
+/** Describes one RoPE. */
 export function describe(found: Found): Described {
   if (found.kind === 'attention') return describeAttention(found);
   return found.kind === 'node' ? describeNode(found) : describeArithmetic(found);

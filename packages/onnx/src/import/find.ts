@@ -82,7 +82,6 @@ const MAX_VALUES = 48;
 /**
  * Finds every RoPE, in the model's own graph, its functions, and the graphs inside its nodes.
  *
- * @param model - as it was read
  * @param work - what the search may take
  * @throws {TooMuchWork} when the graph takes more
  */

@@ -58,7 +58,6 @@ const FAR = 65536;
  * its angles are position × frequency: a position that contradicts the nearer ones ends it. Positions are powers of
  * two, whose products with a frequency round alike.
  *
- * @param sample - the tables
  * @param rows - positions below this may be asked
  * @param pairs - columns
  * @param unit - the tables' rounding: 2^-24 for f32, 2^-11 for f16, 2^-8 for bf16

@@ -85,7 +85,6 @@ export class Scope {
 /**
  * Every graph of a model: its own, those of its functions, and those inside nodes.
  *
- * @param model - as it was read
  * @returns the model's own graph first
  */
 export function scopesOf(model: OnnxModelFile): Scope[] {

@@ -107,7 +107,6 @@ export function isTable(scope: Scope, value: string): boolean {
  * The positions behind a table: the integers that are cast to float or choose rows, followed back towards the graph's
  * inputs as long as they keep their values.
  *
- * @param value - a table
  * @returns names of values; usually one, `position_ids`
  */
 export function positionsBehind(scope: Scope, value: string): Set<string> {

@@ -51,12 +51,7 @@ export type Prepared =
       readonly outputs: readonly Target[];
     };
 
-/**
- * Makes a plan's graph.
- *
- * @param plan - a validated plan
- * @param options - of which operators
- */
+/** Makes a plan's graph. */
 export function prepare(plan: OpPlan, options: EmitOptions): Prepared {
   const double = tensorsOf(plan).some(({ dtype }) => dtype === 'f64');
   const why = double ? undefined : whyFloat64(plan);

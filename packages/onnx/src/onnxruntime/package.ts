@@ -80,7 +80,6 @@ export async function loadOnnxruntime(): Promise<Ort> {
  * Checks that the package was built with these execution providers. Missing libraries or hardware show only when a
  * graph is loaded.
  *
- * @param ort - the package
  * @param providers - names, first choice first
  * @throws {RopewalkError} UNSUPPORTED for a name that this build does not have
  */
@@ -103,8 +102,6 @@ export function checkProviders(ort: Ort, providers: readonly string[]): void {
 
 /**
  * The first line of an error of ONNX Runtime, without its full stop: messages name the node, and a stack may follow.
- *
- * @param cause - what was thrown
  */
 export function firstLine(cause: unknown): string {
   const text = cause instanceof Error ? cause.message : String(cause);

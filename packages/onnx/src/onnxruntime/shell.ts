@@ -76,8 +76,6 @@ export function crossingType(dtype: Dtype): string {
  * Packs elements for a graph: dense, row-major, 16-bit floats widened.
  *
  * @param data - what `layout` lies over
- * @param dtype - of the elements
- * @param layout - any
  * @returns fresh unless `data` is the whole answer already: then, if `mayShare`, a part of it
  */
 export function pack(data: HostArray, dtype: Dtype, layout: Layout, mayShare: boolean): HostArray {
@@ -118,7 +116,6 @@ function putF16(to: Float32Array): (at: number, half: number) => void {
  * Unpacks what came out of a graph; elements outside of the target keep their bits.
  *
  * @param packed - dense, 16-bit floats as f32
- * @param data - the target's storage
  * @param target - which elements go where; 16-bit floats are narrowed, which is exact
  */
 export function unpack(packed: HostArray, data: HostArray, { dtype, pieces, order }: Target): void {

@@ -57,7 +57,6 @@ export interface Mutant {
 /**
  * Runs a call as a mutant would.
  *
- * @param mutant - which
  * @param call - a checked call, tensors in host memory
  * @returns whether the mutant could go wrong in it; if not, it ran like the right kernel
  */

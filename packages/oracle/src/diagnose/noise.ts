@@ -27,8 +27,6 @@ const SMALLEST: Readonly<Record<FloatDtype, number>> = { f64: 0, f32: 2 ** -150,
  * Two products, a sum, and cos and sin rounded to f32: 5 roundings of at most the pair's length, which is bounded by √2
  * times the larger member; then one rounding to the dtype.
  *
- * @param dtype - of y
- * @param value - the exact element
  * @param size - the largest |x| of the head, times the magnitude
  */
 export function storedNoise(dtype: FloatDtype, value: number, size: number): number {
@@ -43,7 +41,6 @@ export function storedNoise(dtype: FloatDtype, value: number, size: number): num
  * pair (ggml's θ_scale^j) add two more for each pair.
  *
  * @param angle - position × frequency
- * @param j - the pair
  */
 export function angleNoise(angle: number, j: number): number {
   return Math.min(2, (8 + 2 * j) * UNIT_ROUNDOFF.f32 * Math.abs(angle));
@@ -52,8 +49,6 @@ export function angleNoise(angle: number, j: number): number {
 /**
  * Arithmetic in a 16-bit dtype, for a pair of length 1: cos and sin rounded, two products and a sum. 0 for the wider
  * ones.
- *
- * @param dtype - of y
  */
 export function arithmeticNoise(dtype: FloatDtype): number {
   return dtype === 'f16' || dtype === 'bf16' ? 3.5 * UNIT_ROUNDOFF[dtype] : 0;

@@ -75,9 +75,7 @@ const MAX_ELEMENTS = 2 ** 27;
 /**
  * Checks an observation and reads it.
  *
- * @param observation - from outside
  * @param numAxes - position axes of the RoPE that is expected, where one is
- * @returns fresh arrays
  * @throws {RopewalkError} SHAPE, DTYPE or RANGE: shapes that disagree, an x that is not finite. A y that is not finite
  *   is for the diagnosis
  */

@@ -32,7 +32,6 @@ const MAX_TOLERANCE = 1.5;
 /**
  * Finds the slopes k for which `angle ≡ k · at` holds within the tolerances, as far as possible for all samples.
  *
- * @param samples - in any order
  * @param relative - additional error, relative to the angle itself: angles computed in f32
  */
 export function solveSlope(samples: readonly AngleAt[], low: number, high: number, relative = 0): Slopes {

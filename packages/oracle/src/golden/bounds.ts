@@ -50,12 +50,7 @@ const NORM_UNITS = 8;
 /** Roundings of softmax beside its sums: the score's scale, e^x within 4 ulp, quotient, product. */
 const SOFTMAX_UNITS = 16;
 
-/**
- * Computes a case's exact outputs and their bounds.
- *
- * @param c - inputs and attributes
- * @returns by output
- */
+/** Computes a case's exact outputs and their bounds. */
 export function exactWithBounds(c: GoldenQuestion): Map<string, ExpectedOutput> {
   const runner = referenceRunner();
   const { plan, outputs, dtypes } = bindGolden(c, runner, true);
@@ -287,12 +282,7 @@ const FROM = {
   bits: 'Elements are copied: every bit must be equal.',
 };
 
-/**
- * States how far a right kernel may be from a case's stored outputs.
- *
- * @param c - the case
- * @param exact - from {@link exactWithBounds}
- */
+/** States how far a right kernel may be from a case's stored outputs. */
 export function toleranceOf(c: GoldenQuestion, exact: ReadonlyMap<string, ExpectedOutput>): ToleranceRecord {
   const formulas = {
     rope: 'rotation',

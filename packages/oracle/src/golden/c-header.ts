@@ -29,11 +29,7 @@ const C_TYPE: Readonly<Record<Dtype, string>> = {
 /** Numbers of a line: a line stays below 140 columns. */
 const PER_LINE = 10;
 
-/**
- * The C identifier of a case: its id with `_` for all other characters.
- *
- * @param id - a case's
- */
+/** The C identifier of a case: its id with `_` for all other characters. */
 export function cPrefix(id: string): string {
   const name = id.replace(/[^A-Za-z0-9]/g, '_');
   return /^[0-9]/.test(name) ? `case_${name}` : name;
@@ -42,7 +38,6 @@ export function cPrefix(id: string): string {
 /**
  * Writes a case as a header.
  *
- * @param c - the case
  * @param generator - program and version, for the first line
  * @returns C99, ASCII
  */
@@ -145,10 +140,7 @@ const MAX_HEADER_BYTES = 2 ** 28;
 /**
  * Reads one array back out of a header that {@link writeHeader} wrote.
  *
- * @param bytes - the whole header
  * @param name - the tensor's name, without the case's
- * @param dtype - what it holds
- * @param where - names the file in messages
  * @throws {RopewalkError} FORMAT when there is no such array, or its numbers are not of the dtype
  */
 export function parseHeaderArray(bytes: Uint8Array, name: string, dtype: Dtype, where: string): HostArray {

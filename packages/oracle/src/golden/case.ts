@@ -122,11 +122,7 @@ export const GOLDEN_OPS: readonly OpName[] = [
 /** Operators that copy elements bit for bit: they are never widened. */
 const COPIES: readonly OpName[] = ['argmax', 'embedding', 'rearrange'];
 
-/**
- * Says whether an operator's outputs must be equal to the bit.
- *
- * @param op - the operator
- */
+/** Says whether an operator's outputs must be equal to the bit. */
 export function isExact(op: OpName): boolean {
   return COPIES.includes(op);
 }
@@ -143,7 +139,6 @@ interface Tensors {
 /**
  * Plans a case on a runner, with outputs in its memory.
  *
- * @param c - inputs and attributes
  * @param runner - allocates the outputs
  * @param wide - makes every floating tensor float64, tables too: for the exact result
  * @throws {RopewalkError} what the plan says of inputs that do not fit
@@ -270,7 +265,6 @@ export function floats(tensor: Tensor): Float64Array {
  * Computes a case's outputs exactly: with the reference on float64 tensors and tables. Copied elements stay as they
  * are.
  *
- * @param c - inputs and attributes
  * @returns by output, dense; float64 where the operator computes
  */
 export function exactOutputs(c: GoldenQuestion): ReadonlyMap<string, Tensor> {
@@ -280,13 +274,7 @@ export function exactOutputs(c: GoldenQuestion): ReadonlyMap<string, Tensor> {
   return outputs;
 }
 
-/**
- * Makes a dense host tensor of integers.
- *
- * @param dtype - an integer dtype
- * @param shape - dimensions
- * @param values - row-major
- */
+/** Makes a dense host tensor of integers. */
 export function integerTensor<D extends 'i32' | 'i64'>(
   dtype: D,
   shape: readonly number[],

@@ -6,13 +6,7 @@
 import { type FloatDtype, roundTo, type Tensor, tensorFrom } from 'ropewalk';
 import { countElements, newArray, type RandomStream, randomFrom, storeNumber } from 'ropewalk/backend';
 
-/**
- * Starts the random numbers of one tensor of one case. They depend only on the seed and the names.
- *
- * @param seed - of the whole folder
- * @param id - the case
- * @param name - the tensor
- */
+/** Starts the random numbers of one tensor of one case. They depend only on the seed and the names. */
 export function numbersFor(seed: number, id: string, name: string): RandomStream {
   return randomFrom(`${seed}/${id}/${name}`);
 }
@@ -27,7 +21,6 @@ const OCTAVES = 3;
  *
  * @param dtype - values are rounded to it, and distinct after that: at most 384 fit a row of bf16
  * @param shape - the last dimension is the row
- * @param random - from {@link numbersFor}
  */
 export function distinctRows<D extends FloatDtype>(
   dtype: D,
@@ -52,10 +45,6 @@ export function distinctRows<D extends FloatDtype>(
  * Draws uniform values.
  *
  * @param dtype - values are rounded to it
- * @param shape - dimensions
- * @param random - from {@link numbersFor}
- * @param low - least
- * @param high - above the largest
  */
 export function uniformTensor<D extends FloatDtype>(
   dtype: D,

@@ -65,11 +65,7 @@ export const SPEC_KEYS: readonly string[] = [
 /** Angles of a case: a table for so many tokens and pairs is a gigabyte. */
 const MAX_ANGLES = 2 ** 26;
 
-/**
- * Says whether a text can name a case: it becomes a file's name and a label's value.
- *
- * @param id - any text
- */
+/** Says whether a text can name a case: it becomes a file's name and a label's value. */
 export function isGoldenId(id: string): boolean {
   return ID.test(id) && !id.includes('..');
 }
@@ -101,7 +97,6 @@ function formatJson(value: Json, indent: string): string {
 /**
  * Reads a manifest.
  *
- * @param fields - manifest.json
  * @throws {RopewalkError} FORMAT when it is malformed, names a case twice, or asks for absurd sizes
  */
 export function parseGoldenManifest(fields: Fields): GoldenManifest {

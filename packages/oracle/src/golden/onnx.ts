@@ -35,8 +35,6 @@ const NAMES: Readonly<Partial<Record<OpName, Readonly<Record<string, string>>>>>
 /**
  * Expresses a case in ONNX.
  *
- * @param c - the case
- * @param producer - the program, for the model
  * @returns the test, or the reason why ONNX cannot express it
  */
 export function onnxTestOf(c: GoldenCase, producer: string): OnnxTest | string {

@@ -425,13 +425,7 @@ export const GOLDEN_OPERATORS: readonly GoldenOperatorDefinition[] = /* @__PURE_
   /* @__PURE__ */ Object.entries(DEFINITIONS).map(([id, d]) => ({ id, ...d })),
 );
 
-/**
- * Makes the inputs of an operator's case.
- *
- * @param d - its definition
- * @param choices - the seed
- * @returns everything but outputs and tolerance
- */
+/** Makes the inputs of an operator's case. */
 export function goldenOperatorQuestion(d: GoldenOperatorDefinition, choices: GoldenChoices = {}): GoldenQuestion {
   const { seed = GOLDEN_SEED } = choices;
   const inputs = new Map(Object.entries(d.inputs).map(([name, fill]) => [name, fill(numbersFor(seed, d.id, name))]));

@@ -67,8 +67,6 @@ export function openGolden(folder: VectorFolder): GoldenFolder {
 /**
  * Reads one tensor of a folder, from the first form that is there, and checks its hash.
  *
- * @param folder - where it lies
- * @param tensor - what the manifest says of it
  * @param files - files read before: a case's tensors may share one
  * @throws {RopewalkError} FORMAT when it is missing, malformed, or other than the manifest says
  */
@@ -112,11 +110,8 @@ export interface WantedTensor {
 /**
  * Takes a tensor out of a file's bytes.
  *
- * @param bytes - the whole file
- * @param form - what kind of file it is
  * @param wanted - its name, dtype and shape; of another shape with as many elements it is reshaped (ONNX folds heads
  *   into rows). Where npy and bin have no bf16 or f16, their bits are taken
- * @param where - names the file in messages
  * @returns a dense tensor; it may share the bytes' memory
  * @throws {RopewalkError} FORMAT when the file is malformed, lacks the tensor, or holds another dtype or number of
  *   elements
@@ -177,11 +172,7 @@ function fromValues({ dtype, shape, values }: GoldenTensor, where: string): Tens
   return tensorFrom(data, { dtype, shape });
 }
 
-/**
- * A tensor's elements as they lie in a .bin file: little-endian, row-major.
- *
- * @param tensor - in host memory
- */
+/** A tensor's elements as they lie in a .bin file: little-endian, row-major. */
 export function elementBytes(tensor: Tensor): Uint8Array {
   const data = tensor.read() as HostArray;
   return new Uint8Array(data.buffer, data.byteOffset, tensor.size * sizeBytes(tensor.dtype));
@@ -190,7 +181,6 @@ export function elementBytes(tensor: Tensor): Uint8Array {
 /**
  * SHA-256 in hexadecimal.
  *
- * @param bytes - anything
  * @throws {RopewalkError} UNSUPPORTED on a page without crypto.subtle: one that came over plain http
  */
 export async function sha256(bytes: Uint8Array): Promise<string> {

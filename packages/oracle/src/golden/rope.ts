@@ -390,13 +390,7 @@ export interface GoldenChoices {
   readonly seed?: number;
 }
 
-/**
- * Makes the inputs of a case.
- *
- * @param d - its definition
- * @param choices - the seed
- * @returns everything but outputs and tolerance
- */
+/** Makes the inputs of a case. */
 export function goldenRopeQuestion(d: GoldenRopeDefinition, choices: GoldenChoices = {}): GoldenQuestion {
   const { seed = GOLDEN_SEED } = choices;
   const { direction = 'forward', layout = 'bsnh' } = d;

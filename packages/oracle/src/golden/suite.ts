@@ -85,8 +85,6 @@ export function goldenOperatorSuite(choices: GoldenChoices = {}): ConformanceCas
 /**
  * Runs a case on a runner and judges every output, each element by its own bound.
  *
- * @param c - inputs and attributes
- * @param runner - what is judged
  * @param stored - expected outputs from a file, which are judged as well: they were rounded once more
  */
 export async function judgeGolden(

@@ -25,11 +25,7 @@ export interface GoldenFile {
 /** Integers that a manifest shows: positions, rows, indices; more would hide the rest. */
 const SHOWN_VALUES = 64;
 
-/**
- * Answers a question: computes the outputs in float64, rounds them once, and states the tolerance.
- *
- * @param question - inputs and attributes
- */
+/** Answers a question: computes the outputs in float64, rounds them once, and states the tolerance. */
 export function answer(question: GoldenQuestion): GoldenCase {
   const exact = exactWithBounds(question);
   const outputs = new Map([...exact].map(([name, output]): [string, Tensor] => [name, rounded(output)]));
@@ -54,7 +50,6 @@ export interface WrittenCase {
 /**
  * Writes one case.
  *
- * @param c - the case
  * @param forms - at least one
  * @param generator - program and version, for files that name their writer
  * @param seed - of the folder, for the sidecars

@@ -28,8 +28,6 @@ import { RECIPE_NMSE_LIMIT, ropeNmseLimit } from '../tolerance.js';
 /**
  * Makes the cases of a folder of ggml vectors.
  *
- * @param folder - the folder
- * @param manifest - its manifest.json
  * @throws {RopewalkError} FORMAT when a case's parameters are malformed
  */
 export function ggmlVectorCases(folder: VectorFolder, manifest: Fields): ConformanceCase[] {

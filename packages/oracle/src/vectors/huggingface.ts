@@ -16,9 +16,6 @@ import { HF_RECIPE_NMSE_LIMIT, ropeNmseLimit, UNIT_ROUNDOFF } from '../tolerance
 
 /**
  * Makes the cases of a folder of HuggingFace vectors: each with float64 tables and with transformers' own f32 recipe.
- *
- * @param folder - the folder
- * @param manifest - its manifest.json
  */
 export function huggingfaceVectorCases(folder: VectorFolder, manifest: Fields): ConformanceCase[] {
   return manifest.objects('cases').flatMap((f) =>

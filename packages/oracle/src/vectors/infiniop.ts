@@ -13,12 +13,7 @@ import { allOf, judgeBits, judgeClose, type Tolerance } from '../judge.js';
 import { formatLabel } from '../label.js';
 import type { ConformanceCase, Verdict } from '../runner.js';
 
-/**
- * Makes the cases of a folder of InfiniOp vectors, invalid_descriptors.json included where it is present.
- *
- * @param folder - the folder
- * @param manifest - its manifest.json
- */
+/** Makes the cases of a folder of InfiniOp vectors, invalid_descriptors.json included where it is present. */
 export function infiniopVectorCases(folder: VectorFolder, manifest: Fields): ConformanceCase[] {
   const suite = 'infiniop';
   const rope = manifest.objects('rope').map((f) => ({

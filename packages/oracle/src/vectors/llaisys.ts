@@ -40,12 +40,7 @@ const CODES: Readonly<Record<string, string | undefined>> = {
   value: 'RANGE',
 };
 
-/**
- * Makes the cases of a folder of LLAISYS vectors, errors.json included where it is present.
- *
- * @param folder - the folder
- * @param manifest - its manifest.json
- */
+/** Makes the cases of a folder of LLAISYS vectors, errors.json included where it is present. */
 export function llaisysVectorCases(folder: VectorFolder, manifest: Fields): ConformanceCase[] {
   const cases = manifest.objects('cases').map((f): ConformanceCase => {
     const op = f.oneOf('op', OPS);

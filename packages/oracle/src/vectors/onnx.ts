@@ -16,12 +16,7 @@ import { rotationErrorBound, UNIT_ROUNDOFF } from '../tolerance.js';
 
 const DTYPES = { float32: 'f32', float16: 'f16', bfloat16: 'bf16' } as const;
 
-/**
- * Makes the cases of a folder of ONNX vectors.
- *
- * @param folder - the folder
- * @param manifest - its manifest.json
- */
+/** Makes the cases of a folder of ONNX vectors. */
 export function onnxVectorCases(folder: VectorFolder, manifest: Fields): ConformanceCase[] {
   const official = manifest.object('official_tolerance');
   const tolerance: Tolerance = { atol: official.number('atol'), rtol: official.number('rtol') };

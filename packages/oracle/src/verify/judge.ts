@@ -249,8 +249,6 @@ const scratch = /* @__PURE__ */ new DataView(/* @__PURE__ */ new ArrayBuffer(8))
  * The distance between two numbers, counted in numbers of the dtype. −0 and 0 count as one.
  *
  * @param dtype - a float dtype that holds both exactly
- * @param a - a number, not NaN
- * @param b - a number, not NaN
  * @returns a − b in units of the last place
  */
 export function ulps(dtype: FloatDtype, a: number, b: number): number {

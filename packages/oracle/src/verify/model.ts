@@ -52,9 +52,7 @@ const FORMULAS = ['bits', 'rotation', 'sum', 'norm', 'dot', 'attention', 'gate']
 /**
  * What each output of a case should be.
  *
- * @param golden - the case
  * @param options - what the kernel is allowed, apart from its table
- * @returns by output
  * @throws {RopewalkError} what the plan says of inputs and attributes that do not fit
  */
 export function expectationsOf(golden: GoldenCase, options: Omit<ModelOptions, 'table'>): Map<string, Expectation> {

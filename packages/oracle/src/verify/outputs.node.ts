@@ -83,7 +83,6 @@ export function readCaseOutputs(folder: string, golden: GoldenCase): FoundOutput
  *
  * @param folder - with `<output>.npy` or `<output>.bin` (little-endian; an optional `<output>.json` gives dtype and
  *   shape)
- * @param golden - the case
  */
 export function readOutputFolder(folder: string, golden: GoldenCase): FoundOutputs {
   const names = readdirSync(folder);

@@ -104,8 +104,6 @@ export function ropeGeometries(golden: GoldenCase): Map<string, RopeGeometry> {
 /**
  * The table precision that is allowed unless one is asked for: f32, as nearly every kernel computes angles; float64 for
  * f64 data.
- *
- * @param golden - the case
  */
 export function defaultTable(golden: GoldenCase): TablePrecision {
   return [...golden.outputs.values()].some(({ dtype }) => dtype === 'f64') ? 'float64' : 'f32';
@@ -213,7 +211,6 @@ function angleSlack({ table, source }: RopePlan): (precision: TablePrecision) =>
 /**
  * Roundings in an angle, relative, by pair: the k of this file's first comment, without the one for far positions.
  *
- * @param spec - the RoPE
  * @param invFreq - radians a position, by pair
  * @param precision - what the kernel is allowed
  */

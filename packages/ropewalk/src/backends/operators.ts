@@ -21,8 +21,6 @@ interface BackendCall {
 /**
  * Runs a plan by its operator's function.
  *
- * @param operators - of the backend
- * @param plan - a validated plan
  * @param call - a fresh one; its memory is given back whatever happens
  */
 export function runPlan<Call extends BackendCall>(operators: OperatorTable<Call>, plan: OpPlan, call: Call): void {

@@ -130,7 +130,6 @@ export function checkInteger(value: unknown, where: string, low: number, high = 
 /**
  * Checks that a value is a finite number above 0.
  *
- * @param where - operator and argument, for the message
  * @throws {RopewalkError} RANGE for any other value
  */
 export function checkPositive(value: unknown, where: string): number {

@@ -47,8 +47,6 @@ const BLOCKS = /* @__PURE__ */ new WeakSet<object>();
 /**
  * Checks that an argument is a weight.
  *
- * @param value - what the caller gave
- * @param where - operator and argument, for the message
  * @throws {RopewalkError} DTYPE when it is neither a tensor nor blocks
  */
 export function checkWeight(value: unknown, where: string): asserts value is Tensor | BlockTensor {

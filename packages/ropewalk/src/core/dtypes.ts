@@ -110,8 +110,6 @@ export function sizeBytes(dtype: Dtype): number {
 /**
  * Refuses what names no dtype.
  *
- * @param got - what the caller gave
- * @param where - operator and argument, for the message
  * @param next - the next step, a full sentence
  * @throws {RopewalkError} DTYPE always
  */

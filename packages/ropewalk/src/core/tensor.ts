@@ -538,9 +538,6 @@ export type Overlap = 'none' | 'same' | 'partial';
  *
  * The answer is exact: where the ranges meet and the layouts differ, the elements themselves are compared, so the q
  * part and the k part of one packed row do not overlap.
- *
- * @param a - any tensor
- * @param b - any tensor
  */
 export function overlapOf(a: Tensor, b: Tensor): Overlap {
   if (a === b) return a.size > 0 ? 'same' : 'none';
@@ -571,8 +568,6 @@ export function overlapOf(a: Tensor, b: Tensor): Overlap {
 /**
  * Says whether two indices of a tensor name the same element, as in a broadcast view. Such a tensor cannot be an
  * output.
- *
- * @param tensor - any tensor
  */
 export function selfOverlaps(tensor: Tensor): boolean {
   if (tensor.isContiguous()) return false;

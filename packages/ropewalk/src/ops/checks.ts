@@ -18,11 +18,7 @@ export function checkedPlan<const T extends { readonly checked: typeof CHECKED }
   return Object.freeze(plan);
 }
 
-/**
- * Says whether a value is a plan: of an operator, or of RoPE.
- *
- * @param plan - anything
- */
+/** Says whether a value is a plan: of an operator, or of RoPE. */
 export function isPlan(plan: unknown): boolean {
   try {
     return typeof plan === 'object' && plan !== null && (plan as { checked?: unknown }).checked === CHECKED;
@@ -55,9 +51,6 @@ export type StoredDtype<D extends FloatDtype> = D extends 'f32' ? 'f32' | 'f16' 
  * Checks the dtype of a weight or KV cache: that of the activations, or f16 or bf16 beside f32, which kernels convert,
  * exactly, as they read.
  *
- * @param tensor - what came
- * @param where - operator and argument
- * @param beside - the dtype of the activations
  * @throws {RopewalkError} DTYPE
  */
 export function checkStored(tensor: Tensor, where: string, beside: FloatDtype): asserts tensor is Tensor<FloatDtype> {

@@ -2,11 +2,7 @@
 import type { AddPlan } from '../ops/add.js';
 import { readAll, writeAll } from './elements.js';
 
-/**
- * Computes `out = a + b`, rounded once.
- *
- * @param plan - from planAdd
- */
+/** Computes `out = a + b`, rounded once. */
 export function addReference({ a, b, out }: AddPlan): void {
   const left = readAll(a, 'add: a');
   const right = readAll(b, 'add: b');

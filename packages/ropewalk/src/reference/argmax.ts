@@ -4,11 +4,7 @@ import { copyElements, hostOf, type Tensor } from '../core/tensor.js';
 import type { ArgmaxPlan } from '../ops/argmax.js';
 import { readAll } from './elements.js';
 
-/**
- * Finds the first largest element of each row; the first NaN ends the search.
- *
- * @param plan - from planArgmax
- */
+/** Finds the first largest element of each row; the first NaN ends the search. */
 export function argmaxReference({ values, outIndex, outValue }: ArgmaxPlan): void {
   const n = values.shape.at(-1)!;
   const all = readAll(values, 'argmax: vals'); // [rows, n]

@@ -11,7 +11,6 @@ import { hostOf, type Tensor } from '../core/tensor.js';
  * Reads every element, in row-major order.
  *
  * @param tensor - host memory, any strides
- * @param where - operator and argument, for the message
  * @returns a fresh dense array
  * @throws {RopewalkError} DEVICE when the memory is not on the host
  */
@@ -28,8 +27,6 @@ export function readAll(tensor: Tensor, where: string): Float64Array {
  * Writes every element, in row-major order, each rounded once; memory between the elements is not changed.
  *
  * @param tensor - host memory, any strides
- * @param values - dense
- * @param where - operator and argument, for the message
  * @throws {RopewalkError} DEVICE when the memory is not on the host
  */
 export function writeAll(tensor: Tensor<FloatDtype>, values: Float64Array, where: string): void {

@@ -5,11 +5,7 @@ import { copyElements, type Tensor } from '../core/tensor.js';
 import type { EmbeddingPlan } from '../ops/embedding.js';
 import { readAll, writeAll } from './elements.js';
 
-/**
- * Copies row `rows[n]` of the table to row n of out.
- *
- * @param plan - from planEmbedding
- */
+/** Copies row `rows[n]` of the table to row n of out. */
 export function embeddingReference({ rows, weight, out }: EmbeddingPlan): void {
   for (const [n, row] of rows.entries()) {
     const to = out.slice(0, n, n + 1);

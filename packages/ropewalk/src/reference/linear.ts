@@ -3,11 +3,7 @@ import { isBlocks, readBlocks } from '../core/blocks.js';
 import type { LinearPlan } from '../ops/linear.js';
 import { readAll, writeAll } from './elements.js';
 
-/**
- * Computes `out = x·Wᵀ + bias`: sums in float64, in order of k, rounded once.
- *
- * @param plan - from planLinear
- */
+/** Computes `out = x·Wᵀ + bias`: sums in float64, in order of k, rounded once. */
 export function linearReference({ x, weight, bias, out, m, n, k }: LinearPlan): void {
   const xs = readAll(x, 'linear: x'); // [m, k]
   const ws = isBlocks(weight) ? readBlocks(weight, 'linear: weight') : readAll(weight, 'linear: weight'); // [n, k]

@@ -5,8 +5,6 @@ import { readAll, writeAll } from './elements.js';
 /**
  * Computes `out = weight · x / √(mean(x²) + eps)` row by row, rounded once. Squares of f16 data cannot overflow
  * float64.
- *
- * @param plan - from planRmsNorm
  */
 export function rmsNormReference({ x, weight, eps, out }: RmsNormPlan): void {
   const d = x.shape.at(-1)!;

@@ -2,11 +2,7 @@
 import type { SelfAttentionPlan } from '../ops/self-attention.js';
 import { readAll, writeAll } from './elements.js';
 
-/**
- * Computes `softmax(q·kᵀ·scale + mask)·v` for each query and head, rounded once.
- *
- * @param plan - from planSelfAttention
- */
+/** Computes `softmax(q·kᵀ·scale + mask)·v` for each query and head, rounded once. */
 export function selfAttentionReference({ q, k, v, out, scale, causal, window, softcap }: SelfAttentionPlan): void {
   const [batch, seq, numHeads, d] = q.shape as [number, number, number, number];
   const [, total, numKvHeads] = k.shape as [number, number, number, number];

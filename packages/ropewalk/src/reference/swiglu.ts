@@ -5,8 +5,6 @@ import { readAll, writeAll } from './elements.js';
 /**
  * Computes `out = up · gate / (1 + exp(−gate))`, rounded once. A gate of −∞ gives NaN, as the formula says and torch
  * does.
- *
- * @param plan - from planSwiglu
  */
 export function swigluReference({ gate, up, out }: SwigluPlan): void {
   const gates = readAll(gate, 'swiglu: gate');

@@ -228,8 +228,6 @@ export class WasmStorage<D extends Dtype = Dtype> implements TensorStorage<D> {
 /**
  * Takes memory for elements.
  *
- * @param home - where
- * @param dtype - element type
  * @param length - elements; their contents are whatever was there
  */
 export function takeStorage<D extends Dtype>(home: WasmMemory, dtype: D, length: number): WasmStorage<D> {

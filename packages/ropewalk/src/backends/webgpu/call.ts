@@ -342,7 +342,6 @@ export function walkEntries({ dims, strides }: Walk): number[][] {
  *
  * @param sizes - of the last dimension, and whatever else must be a multiple of four
  * @param strides - of each operand, the last one last
- * @param offsets - of each operand
  */
 export function inFours(
   sizes: readonly number[],

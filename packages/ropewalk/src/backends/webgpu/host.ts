@@ -184,7 +184,6 @@ function indexOf(plan: OpPlan): Tensor | undefined {
 /**
  * Opens the WebGPU backend. It needs nothing but its own kernels, which compute in f32; it does not load the reference.
  *
- * @param options - which adapter
  * @param float64 - runs the plans that need float64 (f64 tensors, and a scale, softcap or eps outside the range of
  *   f32), on tensors in host memory: `runReference`. Without it `capabilities().dtypes` has no f64, and such a plan is
  *   refused

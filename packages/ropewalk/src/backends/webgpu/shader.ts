@@ -54,7 +54,6 @@ export interface Kernel<P extends string = string, V = unknown> {
 /**
  * Decides how each buffer of a run is bound.
  *
- * @param operands - of the run
  * @param count - buffers
  */
 export function bindingsOf(operands: readonly Operand[], count: number): Binding[] {
@@ -72,10 +71,7 @@ export function bindingsOf(operands: readonly Operand[], count: number): Binding
 /**
  * Writes a kernel's module.
  *
- * @param kernel - which
  * @param variant - what its text depends on
- * @param operands - what its operands are
- * @param bindings - from {@link bindingsOf}
  * @param f16 - whether the device has `shader-f16`: halves are then widened by the hardware
  */
 export function writeShader<V>(

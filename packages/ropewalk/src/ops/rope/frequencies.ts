@@ -147,8 +147,6 @@ export function ropeFrequencies(options: FrequencyOptions, op = 'rope'): RopeFre
 /**
  * Checks everything that frequencies depend on.
  *
- * @param options - the caller's
- * @param op - the operator's name in messages
  * @returns a copy, in which scaling and lists are copies too
  * @throws {RopewalkError} RANGE, SHAPE or UNSUPPORTED, naming the option
  */

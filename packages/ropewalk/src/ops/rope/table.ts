@@ -57,7 +57,6 @@ export interface TableOptions extends FrequencyOptions {
  * Builds the table for a list of token positions.
  *
  * @param positions - `[numAxes, rows]`, integers, dense; row r has position `positions[a · rows + r]` on axis a
- * @param axes - from {@link sharePairs}
  * @param options - frequencies (with the exponents of `axes`), recipe, dtype and direction
  * @returns a fresh table of as many rows as `positions` has
  * @throws {RopewalkError} UNSUPPORTED for scaling that a recipe's peer does not have; else as {@link ropeFrequencies}

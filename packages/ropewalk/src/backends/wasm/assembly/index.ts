@@ -16,12 +16,7 @@ import { rmsNorm } from './rms-norm';
 import { rope } from './rope';
 import { MR } from './tile';
 
-/**
- * Runs units `from … to - 1` of a kernel on this thread.
- *
- * @param args - address of its arguments
- * @param scratch - address of this thread's scratch memory
- */
+/** Runs units `from … to - 1` of a kernel on this thread. */
 export function run(kernel: i32, args: usize, from: i32, to: i32, scratch: usize): void {
   switch (kernel) {
     case Kernel.rope: rope(args, from, to, scratch); break;

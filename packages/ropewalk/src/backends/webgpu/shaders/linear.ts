@@ -260,8 +260,6 @@ const WEIGHT_ROW = /* wgsl */ `fn weight_row(row: u32) -> u32 { return params.we
  * `weight_row(row)`, where a row of a weight starts, and `weight_four(start, i)`, four neighbours of it as f32, zeros
  * past its end. It needs the parameters k, weight, weightRow and weightStep, and the operand weight; for blocks also
  * scale.
- *
- * @param weight - how it is loaded
  */
 export function weightText(weight: WeightLoad): string {
   return typeof weight === 'string'
