@@ -162,7 +162,7 @@ describe('convert', () => {
       { to: 'ggml' },
       /expected a config\.json, a \.gguf, a folder with one, a record or arguments as \.json/,
     ],
-    ['a table that is none', 'bad.json', { to: 'ggml' }, /bad\.npy: expected a \.npy file/],
+    ['a table that is none', 'bad.json', { to: 'ggml' }, /bad\.npy: it is not a \.npy file/],
     ['a table that is missing', 'missing.json', { to: 'ggml' }, /nowhere\.npy: there is no such file or folder/],
     [
       'a table elsewhere',

@@ -207,7 +207,7 @@ describe('diagnose', () => {
     ],
     ['a folder', { ...given, x: `${folder}.npy` }, /there is no such file or folder/],
     ['another format', { ...given, y: 'y.bin' }, /--y: expected a \.npy file, or file\.safetensors:name, got "y\.bin"/],
-    ['junk', { ...given, y: junk }, /junk\.npy: expected a \.npy file, which starts with/],
+    ['junk', { ...given, y: junk }, /junk\.npy: it is not a \.npy file/],
     ['an empty file', { ...given, positions: empty }, /empty\.npy/],
     ['bf16 bits without --dtype', { ...given, y: files.bf16 }, /--dtype bf16/],
     ['a dtype that the values do not have', { ...given, dtype: 'bf16' }, /--dtype: y holds .*, which is no bf16 value/],

@@ -261,7 +261,7 @@ describe('refusals', () => {
     ['a backend that is not there', cached, { ...good, backend: 'npu' }, /backend: expected auto or one of/],
     ['integers for x', cached, { ...good, x: at('ints.npy') }, /rope: x: expected f64, f32, f16 or bf16/],
     ['no positions', cached, { ...good, positions: undefined } as never, /position_ids: give the tokens' positions/],
-    ['a model for x', cached, { ...good, x: at(cached) }, /expected a \.npy file/],
+    ['a model for x', cached, { ...good, x: at(cached) }, /it is not a \.npy file/],
     ['--input that is none', cached, { ...good, input: ['past'] }, /^--input: expected NAME=FILE\.npy, got "past"/],
     [
       'an input that the graph has not',

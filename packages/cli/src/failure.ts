@@ -4,9 +4,9 @@
  * @module
  */
 
-import { systemSentence } from '@ropewalk/formats/node';
 import { type Command, CommanderError } from 'commander';
 import { RopewalkError } from 'ropewalk';
+import { systemSentence } from 'ropewalk/backend';
 import { flagOf } from './options.js';
 import { EXIT } from './output.js';
 

@@ -5,7 +5,6 @@
  */
 
 import { type LayerSource, layerOf, type RopeSource, readRopeSource } from '@ropewalk/formats/node';
-import { parseRopeLabel, ropePlanOfCase } from '@ropewalk/oracle';
 import type { FloatDtype } from 'ropewalk';
 
 /** One RoPE, and where it comes from. */
@@ -33,6 +32,8 @@ export async function readRope(text: string, context?: number, layer?: number): 
     const source = await readRopeSource(text, context);
     return { ...layerOf(source, layer), direction: 'forward', source };
   }
+  // Most commands never read such a line, and the oracle is the largest package.
+  const { parseRopeLabel, ropePlanOfCase } = await import('@ropewalk/oracle');
   const label = parseRopeLabel(text);
   const { source, direction } = ropePlanOfCase(label);
   const line = { dtype: label.type, heads: label.ne_a[1] };

@@ -27,7 +27,6 @@ export {
   readAt,
   readFileBytes,
   refuseSystem,
-  systemSentence,
 } from './read-file.node.js';
 export { readGgufFactors, readGgufFloats, readGgufHeader, readSafetensorsHeader } from './read-header.node.js';
 export {

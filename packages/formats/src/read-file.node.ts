@@ -6,44 +6,11 @@
 import { closeSync, constants, fstatSync, openSync, readSync, statSync } from 'node:fs';
 import { open, stat } from 'node:fs/promises';
 import { type ErrorCode, RopewalkError } from 'ropewalk';
-import { fail, refuse } from 'ropewalk/backend';
+import { fail, refuse, systemSentence } from 'ropewalk/backend';
 import { parseJson } from './json.js';
 
 /** Without O_NONBLOCK, opening a pipe waits for its writer. Windows has neither the flag nor such pipes. */
 const OPEN_FLAGS = constants.O_RDONLY | (constants.O_NONBLOCK ?? 0);
-
-/** Common errors of the file system, worded to follow "got". */
-const REASONS: Readonly<Record<string, string>> = {
-  ENOTDIR: 'a path through something that is no folder',
-  EACCES: 'no permission',
-  EPERM: 'no permission',
-  EISDIR: 'a folder',
-  EEXIST: 'a name that is taken',
-  ELOOP: 'a symbolic link that leads back to itself',
-  ENAMETOOLONG: 'a name that is too long',
-  EMFILE: 'too many open files',
-  ENFILE: 'too many open files',
-  ENXIO: 'something that is no regular file',
-  EBUSY: 'something in use, such as a mount point',
-  ENOSPC: 'a full disk',
-  EDQUOT: 'a full quota',
-  EFBIG: 'a file that is larger than the system allows',
-  EROFS: 'a read-only file system',
-};
-
-/**
- * Describes why the file system refused.
- *
- * @param expected - what would have been accepted
- * @param cause - what it threw
- * @returns `expected a readable file, got no permission`, or that there is no such file
- */
-export function systemSentence(expected: string, cause: unknown): string {
-  const { code, message } = (cause ?? {}) as NodeJS.ErrnoException;
-  if (code === 'ENOENT') return 'there is no such file or folder';
-  const reason = (code && REASONS[code]) ?? `the system's error ${code ?? message ?? String(cause)}`;
-  return `expected ${expected}, got ${reason}`;
-}
 
 /**
  * Throws an error of the file system as a RopewalkError.

@@ -178,24 +178,24 @@ function shapeOfPositions(
     `[axes, ${seq}]`,
     `[axes, ${batch}, ${seq}], axes 2 to 4${numAxes && numAxes > 1 ? `, here ${numAxes}` : ''}`,
   ];
-  const fail = (): never => refuse('SHAPE', where, `shape ${forms.join(', ')}`, [...shape]);
+  const wrong = (): never => refuse('SHAPE', where, `shape ${forms.join(', ')}`, [...shape]);
   const axesOk = (axes: number): boolean => (numAxes === undefined ? axes >= 1 && axes <= 4 : axes === wanted);
   if (shape.length === 1) {
     const axes = shape[0]! / seq; // flat and axis-major, as ggml has it
     if (shape[0] === seq && (numAxes ?? 1) === 1) return [1, false];
-    return Number.isInteger(axes) && axes > 1 && axesOk(axes) ? [axes, false] : fail();
+    return Number.isInteger(axes) && axes > 1 && axesOk(axes) ? [axes, false] : wrong();
   }
-  if (shape.at(-1) !== seq) return fail();
+  if (shape.at(-1) !== seq) return wrong();
   if (shape.length === 2) {
     if (shape[0] === batch && (numAxes ?? 1) === 1) return [1, true];
     if (shape[0] === 1 && (numAxes ?? 1) === 1) return [1, false];
-    return axesOk(shape[0]!) ? [shape[0]!, false] : fail();
+    return axesOk(shape[0]!) ? [shape[0]!, false] : wrong();
   }
   if (shape.length === 3 && axesOk(shape[0]!)) {
     if (shape[1] === batch) return [shape[0]!, true];
     if (shape[1] === 1) return [shape[0]!, false];
   }
-  return fail();
+  return wrong();
 }
 
 /** The place of row r of `[batch, seq, head]`. */

@@ -65,3 +65,36 @@ export function decodeUtf8(bytes: Uint8Array, where: string): string {
 export function nameForMessage(name: string): string {
   return name.length <= 80 && /^[\w./-]+$/.test(name) ? name : show(name);
 }
+
+/** Common errors of the file system, worded to follow "got". */
+const REASONS: Readonly<Record<string, string>> = {
+  ENOTDIR: 'a path through something that is not a folder',
+  EACCES: 'no permission',
+  EPERM: 'no permission',
+  EISDIR: 'a folder',
+  EEXIST: 'a name that is taken',
+  ELOOP: 'a symbolic link that leads back to itself',
+  ENAMETOOLONG: 'a name that is too long',
+  EMFILE: 'too many open files',
+  ENFILE: 'too many open files',
+  ENXIO: 'something that is not a regular file',
+  EBUSY: 'something in use, such as a mount point',
+  ENOSPC: 'a full disk',
+  EDQUOT: 'a full quota',
+  EFBIG: 'a file that is larger than the system allows',
+  EROFS: 'a read-only file system',
+};
+
+/**
+ * Describes why the file system refused.
+ *
+ * @param expected - what would have been accepted
+ * @param cause - what it threw
+ * @returns `expected a readable file, got no permission`, or that there is no such file
+ */
+export function systemSentence(expected: string, cause: unknown): string {
+  const { code, message } = (cause ?? {}) as { readonly code?: string; readonly message?: string };
+  if (code === 'ENOENT') return 'there is no such file or folder';
+  const reason = (code && REASONS[code]) ?? `the system's error ${code ?? message ?? String(cause)}`;
+  return `expected ${expected}, got ${reason}`;
+}
