@@ -127,7 +127,8 @@ function tableError(
   const { pairs } = plan.table;
   const [batch, seqLen, numHeads] = x.shape as [number, number, number, number];
   const errors = new Float64Array(exact.length);
-  const factor = frequenciesOf(plan.source!.spec).attentionFactor === 1 ? 0 : 1; // its product with cos and sin is one rounding
+  // its product with cos and sin is one rounding
+  const factor = frequenciesOf(plan.source!.spec).attentionFactor === 1 ? 0 : 1;
   // The stated bound has one rounding of cos and sin; in float64 data that is one to f64.
   const roundings =
     (table === 'float64'

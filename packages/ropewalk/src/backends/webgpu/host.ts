@@ -78,7 +78,8 @@ export class WebgpuBackend implements Backend {
 
   allocate<D extends Dtype>(dtype: D, shape: readonly number[]): Tensor<D> {
     this.#checkOpen();
-    if (dtype === 'f64') return zeros(dtype, shape); // no GPU computes it: it stays in host memory, where the reference reads it
+    // no GPU computes it: it stays in host memory, where the reference reads it
+    if (dtype === 'f64') return zeros(dtype, shape);
     return this.#take(dtype, shape, (block) => {
       if (!block.fresh) this.home.commands.clear(block);
     });
