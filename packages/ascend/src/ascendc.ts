@@ -5,7 +5,6 @@
  *
  * @module
  */
-
 import { bf16FromNumber, numberFromBf16, sizeBytes } from 'ropewalk';
 import { loadNumber, newArray, reading, refuse } from 'ropewalk/backend';
 import { conflictsOf } from './banks.js';

@@ -3,7 +3,6 @@
  *
  * @module
  */
-
 import type { FloatDtype } from 'ropewalk';
 import { reading, readList, readName, readOptional, readOptions, refuse } from 'ropewalk/backend';
 import { AscendC } from './ascendc.js';

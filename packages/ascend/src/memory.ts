@@ -3,7 +3,6 @@
  *
  * @module
  */
-
 import { type Dtype, type HostArray, sizeBytes } from 'ropewalk';
 import { fail, reading, readList, refuse } from 'ropewalk/backend';
 

@@ -3,7 +3,6 @@
  *
  * @module
  */
-
 import type { OnnxruntimeOptions } from '@ropewalk/onnx';
 import { type Backend, type BackendEntry, type BackendOptions, BACKENDS as KERNEL_BACKENDS } from 'ropewalk';
 import { openFrom } from 'ropewalk/backend';

@@ -3,7 +3,6 @@
  *
  * @module
  */
-
 import { headsOf, writeOutput } from '@ropewalk/formats/node';
 import {
   ANGLE_MODES,

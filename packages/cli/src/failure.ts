@@ -3,7 +3,6 @@
  *
  * @module
  */
-
 import { type Command, CommanderError } from 'commander';
 import { RopewalkError } from 'ropewalk';
 import { systemSentence } from 'ropewalk/backend';

@@ -6,7 +6,6 @@
  *
  * @module
  */
-
 import {
   type ChatMessage,
   checkGenerateOptions,

@@ -3,7 +3,6 @@
  *
  * @module
  */
-
 import { parseNpy, tensorFromNpy, writeNpy } from '@ropewalk/formats';
 import { readExternal, readFileBytes, writeOutput } from '@ropewalk/formats/node';
 import {

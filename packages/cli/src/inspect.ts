@@ -3,7 +3,6 @@
  *
  * @module
  */
-
 import { groupLayers, type ModelRope } from '@ropewalk/dialects';
 import { modelFileOf, readModelRope } from '@ropewalk/formats/node';
 import { frequenciesOf, type RopeSpec, ropeFrequencies } from 'ropewalk';

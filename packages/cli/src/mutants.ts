@@ -3,7 +3,6 @@
  *
  * @module
  */
-
 import {
   CAUSES,
   type Cause,

@@ -3,7 +3,6 @@
  *
  * @module
  */
-
 import { permutedRows, type WeightPairing } from '@ropewalk/formats';
 import {
   isProved,

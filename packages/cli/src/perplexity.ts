@@ -3,7 +3,6 @@
  *
  * @module
  */
-
 import { perplexity as scoreText } from '@ropewalk/model';
 import { fail } from 'ropewalk/backend';
 import { Flags } from './options.js';

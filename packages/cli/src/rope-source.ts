@@ -3,7 +3,6 @@
  *
  * @module
  */
-
 import { type LayerSource, layerOf, type RopeSource, readRopeSource } from '@ropewalk/formats/node';
 import type { FloatDtype } from 'ropewalk';
 

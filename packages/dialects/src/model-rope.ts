@@ -3,7 +3,6 @@
  *
  * @module
  */
-
 import type { RopeSpec } from 'ropewalk';
 import { readOptions, refuse } from 'ropewalk/backend';
 

@@ -3,7 +3,6 @@
  *
  * @module
  */
-
 import { RopewalkError } from 'ropewalk';
 import { fail, nameForMessage, readList, readOptions, refuse, show } from 'ropewalk/backend';
 import { type GgufFile, type GgufTensor, HeaderCut, parseGguf } from './gguf.js';

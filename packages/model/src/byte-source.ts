@@ -3,7 +3,6 @@
  *
  * @module
  */
-
 import type { ByteSource } from '@ropewalk/formats';
 import { nameForMessage, reading, readOptions, refuse } from 'ropewalk/backend';
 

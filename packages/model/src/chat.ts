@@ -7,7 +7,6 @@
  *
  * @module
  */
-
 import { RopewalkError } from 'ropewalk';
 import { fail, reading, readList, readOptions, refuse, show } from 'ropewalk/backend';
 import { checkTokenizer, checkTypes } from './arguments.js';

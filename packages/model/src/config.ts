@@ -7,7 +7,6 @@
  *
  * @module
  */
-
 import { gguf, huggingface, type ModelRope } from '@ropewalk/dialects';
 import type { GgufFile } from '@ropewalk/formats';
 import { Fields, fail, refuse } from 'ropewalk/backend';

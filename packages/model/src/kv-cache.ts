@@ -36,7 +36,6 @@ export class KvCache {
 
   /**
    * @param runner - in whose memory it lies
-   * @param config - of the model
    * @param capacity - tokens of room
    * @param dtype - how keys and values are stored
    * @throws {RopewalkError} DEVICE when memory is full; what was allocated is freed

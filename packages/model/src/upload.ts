@@ -3,7 +3,6 @@
  *
  * @module
  */
-
 import { readExactly } from '@ropewalk/formats';
 import { blocksFrom, type HostArray, type Ropewalk, type Tensor, tensorFrom } from 'ropewalk';
 import { bitsOf } from 'ropewalk/backend';

@@ -3,7 +3,6 @@
  *
  * @module
  */
-
 import { parseJson, parseNpy, tensorFromNpy } from '@ropewalk/formats';
 import { type ArrayOf, type Dtype, isDtype, sizeBytes, type Tensor } from 'ropewalk';
 import { Fields, refuse } from 'ropewalk/backend';

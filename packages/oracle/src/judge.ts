@@ -6,7 +6,6 @@
  *
  * @module
  */
-
 import { type Dtype, type FloatDtype, type HostArray, isDtype, isFloat } from 'ropewalk';
 import { bitsOf, checkName, loadNumber, readField, reading, readList, refuse } from 'ropewalk/backend';
 import { numbersOf } from './host.js';

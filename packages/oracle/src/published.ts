@@ -3,7 +3,6 @@
  *
  * @module
  */
-
 import { type RopeCaseParams, ropeCase } from './rope-case.js';
 import type { ConformanceCase } from './runner.js';
 

@@ -4,7 +4,6 @@
  *
  * @module
  */
-
 import { ggml } from '@ropewalk/dialects';
 import { bindRope, type FloatDtype, type RopePlan, type Runner, roundTo, Tensor } from 'ropewalk';
 import {

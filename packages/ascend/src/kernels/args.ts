@@ -3,7 +3,6 @@
  *
  * @module
  */
-
 import { sizeBytes } from 'ropewalk';
 import { asHostArray, fail, readList, readName, readOptions, refuse } from 'ropewalk/backend';
 import { Allocation, GlobalTensor } from '../memory.js';

@@ -3,7 +3,6 @@
  *
  * @module
  */
-
 import type { RopeSpec, TableRecipe } from 'ropewalk';
 import type { LayerRope, ModelRope } from '../model-rope.js';
 import { compareRope, type RopeComparison } from './compare.js';

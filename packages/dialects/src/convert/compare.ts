@@ -3,7 +3,6 @@
  *
  * @module
  */
-
 import { type FrequencyOptions, type Pairing, type RopeSpec, RopewalkError, type TableRecipe } from 'ropewalk';
 import {
   type AngleRecipe,

@@ -3,7 +3,6 @@
  *
  * @module
  */
-
 import type { RopeSpec } from 'ropewalk';
 import { Fields, reading, readOptions, refuse } from 'ropewalk/backend';
 import { distanceOf, effectiveRope } from './effective.js';

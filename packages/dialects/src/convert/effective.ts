@@ -5,7 +5,6 @@
  *
  * @module
  */
-
 import { frequenciesOf, type Pairing, planRope, type RopeSpec } from 'ropewalk';
 import { reading, readOptions, refuse, sharePairs } from 'ropewalk/backend';
 

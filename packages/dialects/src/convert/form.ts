@@ -3,7 +3,6 @@
  *
  * @module
  */
-
 import type { Pairing, RopeSpec } from 'ropewalk';
 import { type Fields, fail } from 'ropewalk/backend';
 import { type EffectiveRope, effectiveRope } from './effective.js';

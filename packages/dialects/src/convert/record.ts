@@ -3,7 +3,6 @@
  *
  * @module
  */
-
 import type { AxisRule, Pairing, RopeAxes, RopeScaling, RopeSpec } from 'ropewalk';
 import { Fields, readOptions, refuse } from 'ropewalk/backend';
 import { effectiveRope } from './effective.js';

@@ -3,7 +3,6 @@
  *
  * @module
  */
-
 import {
   type ArrayOf,
   BLOCK_BYTES,

@@ -4,7 +4,6 @@
  *
  * @module
  */
-
 import { type FloatDtype, planRope, type RopeLayout, type RopeSpec, tensorFrom } from 'ropewalk';
 import { fail, newArray, readName, readOptions, refuse, storeNumber } from 'ropewalk/backend';
 import {

@@ -3,7 +3,6 @@
  *
  * @module
  */
-
 import type { RopeSpec } from 'ropewalk';
 import { numberAttribute } from '../operators/attributes.js';
 import type { Dim } from '../operators/operator.js';

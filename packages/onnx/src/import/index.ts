@@ -3,7 +3,6 @@
  *
  * @module
  */
-
 import { type RopeCall, RopewalkError, type Runner, type Tensor } from 'ropewalk';
 import {
   checkRunner,

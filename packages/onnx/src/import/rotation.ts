@@ -3,7 +3,6 @@
  *
  * @module
  */
-
 import type { Pairing } from 'ropewalk';
 import type { Factor, Forms, Term } from '../operators/forms.js';
 

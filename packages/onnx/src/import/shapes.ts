@@ -21,10 +21,7 @@ export class Shapes {
   readonly #contents = new Map<string, Shape>();
   readonly #around: Shapes | undefined;
 
-  /**
-   * @param scope - the graph
-   * @param around - of the graph around it
-   */
+  /** @param around - of the graph around it */
   constructor(
     readonly scope: Scope,
     around?: Shapes,

@@ -23,7 +23,6 @@ export class Sessions {
   readonly #maxCount: number;
 
   /**
-   * @param ort - the package
    * @param options - for every session
    * @param maxCount - the most that are kept
    */
@@ -41,8 +40,6 @@ export class Sessions {
   /**
    * The session of a graph, loaded at its first use.
    *
-   * @param model - the graph
-   * @param what - names it in messages
    * @throws {RopewalkError} DEVICE when ONNX Runtime does not take it
    */
   async get(model: Uint8Array, what: string): Promise<OrtSession> {

@@ -4,7 +4,6 @@
  *
  * @module
  */
-
 import { type FloatDtype, type Tensor, tensorFrom } from 'ropewalk';
 import { randomFrom } from 'ropewalk/backend';
 import { hostTensor } from '../host.js';

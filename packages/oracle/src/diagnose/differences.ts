@@ -3,7 +3,6 @@
  *
  * @module
  */
-
 import { frequenciesOf } from 'ropewalk';
 import { ranges, sharePairs } from 'ropewalk/backend';
 import type { PairAt } from './geometry.js';

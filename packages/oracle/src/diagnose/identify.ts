@@ -3,7 +3,6 @@
  *
  * @module
  */
-
 import type { RopeAxes } from 'ropewalk';
 import { UNIT_ROUNDOFF } from '../tolerance.js';
 import { fitPairs, type PairFit, type PositionOf } from './frequency-fit.js';

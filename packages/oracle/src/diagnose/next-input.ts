@@ -3,7 +3,6 @@
  *
  * @module
  */
-
 import { type FloatDtype, roundTo } from 'ropewalk';
 import { randomFrom } from 'ropewalk/backend';
 import { type Expected, everyRow, type Hypothesis, hypothesesOf, misfit, pairsOf, runRows } from './hypotheses.js';

@@ -3,7 +3,6 @@
  *
  * @module
  */
-
 import type { FloatDtype } from 'ropewalk';
 import { UNIT_ROUNDOFF } from '../tolerance.js';
 

@@ -7,7 +7,6 @@
  *
  * @module
  */
-
 import type { Runner } from 'ropewalk';
 import { referenceRunner } from 'ropewalk/reference';
 import { nmse } from '../judge.js';

@@ -7,7 +7,6 @@
  *
  * @module
  */
-
 import {
   type FloatDtype,
   type HostArray,

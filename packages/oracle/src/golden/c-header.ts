@@ -6,7 +6,6 @@
  *
  * @module
  */
-
 import type { Dtype, HostArray, Tensor } from 'ropewalk';
 import { bitsOf, decodeUtf8, newArray, refuse } from 'ropewalk/backend';
 import type { GoldenCase } from './case.js';

@@ -7,7 +7,6 @@
  *
  * @module
  */
-
 import { type NpyArray, parseNpy, parseSafetensors, tensorFromNpy, tensorFromSafetensors } from '@ropewalk/formats';
 import { type Dtype, type HostArray, RopewalkError, sizeBytes, type Tensor, tensorFrom } from 'ropewalk';
 import { countElements, fail, newArray, refuse } from 'ropewalk/backend';

@@ -4,7 +4,6 @@
  *
  * @module
  */
-
 import { writeNpy, writeSafetensors } from '@ropewalk/formats';
 import { type FloatDtype, sizeBytes, type Tensor, tensorFrom } from 'ropewalk';
 import { newArray, storeNumber } from 'ropewalk/backend';

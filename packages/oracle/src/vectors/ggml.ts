@@ -4,7 +4,6 @@
  *
  * @module
  */
-
 import { ggml } from '@ropewalk/dialects';
 import {
   type ArrayOf,

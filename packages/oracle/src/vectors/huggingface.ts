@@ -4,7 +4,6 @@
  *
  * @module
  */
-
 import { huggingface } from '@ropewalk/dialects';
 import { bindRope, planRope, type RopeSpec, type Runner, ropeFrequencies, type TableRecipe } from 'ropewalk';
 import { type Fields, refuse } from 'ropewalk/backend';

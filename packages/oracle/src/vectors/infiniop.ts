@@ -3,7 +3,6 @@
  *
  * @module
  */
-
 import { infiniop } from '@ropewalk/dialects';
 import type { Dtype, HostArray, Runner } from 'ropewalk';
 import { type Fields, newArray, refuse } from 'ropewalk/backend';

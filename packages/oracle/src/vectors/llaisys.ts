@@ -3,7 +3,6 @@
  *
  * @module
  */
-
 import { llaisys } from '@ropewalk/dialects';
 import { RopewalkError, type Runner, type Tensor, tensorFrom, zeros } from 'ropewalk';
 import { type Fields, newArray, refuse } from 'ropewalk/backend';

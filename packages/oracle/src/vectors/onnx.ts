@@ -4,7 +4,6 @@
  *
  * @module
  */
-
 import { onnx } from '@ropewalk/dialects';
 import type { Runner, Tensor } from 'ropewalk';
 import { type Fields, refuse } from 'ropewalk/backend';

@@ -3,7 +3,6 @@
  *
  * @module
  */
-
 import {
   bf16FromNumber,
   type Dtype,

@@ -69,7 +69,6 @@ export interface RopeGeometry {
   /**
    * What a table precision adds to the stated bounds; Infinity where NaN, ∞ and −∞ are all possible.
    *
-   * @param table - which
    * @param exact - the output, row-major
    * @param dtype - of the output
    * @param native - unit roundoff of 16-bit arithmetic, in which cos and sin are rounded as well; 0 for f32

@@ -3,7 +3,6 @@
  *
  * @module
  */
-
 import { readField, readList } from '../../core/arguments.js';
 import type { FloatDtype } from '../../core/dtypes.js';
 import { fail, refuse } from '../../core/errors.js';

@@ -4,9 +4,7 @@
  * @module
  */
 
-/**
- * The head of `main`. Workgroups are numbered through both dimensions of the grid.
- */
+/** The head of `main`. Workgroups are numbered through both dimensions of the grid. */
 export const MAIN = /* wgsl */ `
 @compute @workgroup_size(THREADS)
 fn main(
