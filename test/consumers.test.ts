@@ -20,7 +20,7 @@ const folder = mkdtempSync(join(tmpdir(), 'consumers-'));
 before(() => void installInto(folder));
 after(() => rmSync(folder, { recursive: true, force: true }));
 
-/** Where a command of test/consumers lies, or why tests with it are skipped. */
+/** Where a command of test/consumers is, or why tests with it are skipped. */
 function command(name: string, bin: string): ReturnType<typeof consumerTool> {
   const path = join(ROOT, 'test/consumers/node_modules', name, bin);
   return existsSync(path) ? { path, missing: false } : { missing: `${name} is not installed: npm run peers` };
@@ -75,7 +75,7 @@ for (const [name, bin, ...options] of [
       test(title, () => {
         writeFileSync(join(folder, `${name}-${n}.ts`), code);
         const { stdout, stderr } = run(`${name}-${n}.ts`);
-        // Runtimes print typed arrays each in its own way.
+        // Each runtime prints typed arrays in its own way.
         const words = (text: string): string[] => text.match(/[\w.-]+/g) ?? [];
         assert.deepEqual(words(stdout), words(output!), stderr);
       });
@@ -128,7 +128,7 @@ describe('a page that opens cpu by openCpu, bundled into one file', () => {
           const bundle = await rollup({ input: join(folder, 'page.js'), plugins: [nodeResolve()] });
           const { output } = await bundle.generate({ inlineDynamicImports: true });
           assert.equal(output.length, 1);
-          // Rollup leaves making small to others.
+          // Rollup does not minify.
           const { transform } = await import('esbuild');
           return (await transform(output[0].code, { minify: true, format: 'esm' })).code;
         },

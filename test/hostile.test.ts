@@ -82,7 +82,7 @@ const plan = () => main.planRope({ ...spec, pairing: 'half', positions: [0, 1] }
 const blocks = () => main.blocksFrom('q8_0', new Uint8Array(34), [1, 32]);
 
 const backend = await main.openBackend('reference');
-/** Errors do with their arguments what JavaScript does. */
+/** Error classes handle their arguments as JavaScript does. */
 const NO_ROW = new Set<unknown>([main.RopewalkError, formats.HeaderCut]);
 
 const MAIN: Rows = {
@@ -180,7 +180,7 @@ function full() {
   };
 }
 
-/** What `ropewalk/reference` and every Ropewalk have as runners, and every Ropewalk beside. */
+/** The runners that `ropewalk/reference` and every Ropewalk have, and the other methods of every Ropewalk. */
 const runnerRows = (rw: Runner): Rows => ({
   allocate: () => ['f32', [2, 2]],
   whyNot: () => [main.planAdd(ones(2), ones(2), ones(2))],
@@ -838,7 +838,7 @@ describe('public functions', () => {
     });
   }
   for (const name of ['reference', 'cpu'] as const) {
-    test(`buffers that shrink or are transferred once tensors lie over them, on ${name}`, async () => {
+    test(`buffers that shrink or are transferred under their tensors, on ${name}`, async () => {
       const rw = await main.ropewalk({ backend: name, threads: 1 });
       const losses: Record<string, (buffer: Resizable) => void> = {
         shrunk: (buffer) => buffer.resize(4),

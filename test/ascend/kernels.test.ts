@@ -39,8 +39,9 @@ function view(data: HostArray, shape: readonly number[], strides: readonly numbe
 }
 
 /**
- * The rotation with every product and sum rounded, written anew with core's own conversions: the machine's arithmetic
- * is not its witness. f16 rounds each step to f16; f32 and bf16 to f32, bf16 at the end once more.
+ * The rotation with every product and sum rounded, written a second time with core's own conversions, so that the
+ * machine's arithmetic does not test itself. f16 rounds each step to f16; f32 and bf16 to f32, bf16 at the end once
+ * more.
  */
 function stepwise(o: Omit<RopeKernelOptions, 'kernel'>): void {
   const { dtype, x, y } = o;
@@ -219,7 +220,7 @@ interface Made {
   readonly positions?: readonly number[];
 }
 
-/** A call on seeded data; dense and out of place unless told. */
+/** A call on seeded data; dense and out of place by default. */
 function made(shape: Four, o: Made = {}): Omit<RopeKernelOptions, 'kernel'> {
   const { dtype = 'f16', pairing = 'interleaved', inPlace = false } = o;
   const [, seq, heads, dim] = shape;
@@ -350,7 +351,7 @@ describe('any call', () => {
     }
   });
 
-  test('nothing to do, and the largest head', () => {
+  test('no elements, and the largest head', () => {
     for (const kernel of ['correct', 'fast', 'seed'] as const) {
       const none = onCopy(kernel, made([1, 0, 2, 8], { tableRows: 1 })).run!;
       assert.deepEqual(
@@ -405,11 +406,11 @@ describe('kernel (a) is caught', () => {
     assert.equal(run!.findings[0]!.count, 2, 'the last token of each head');
     const tables = run!.bytes.byTensor;
     assert.equal(tables.sin, 2 * onCopy('correct', made([1, 4, 2, 128])).run!.bytes.byTensor.sin!);
-    // A table with a row to spare hides it.
+    // A table with one more row hides it.
     assert.deepEqual(onCopy('seed', made([1, 4, 2, 128], { tableRows: 5 })).run!.findings, []);
   });
 
-  test('rows that are no multiple of 32 bytes: x is over-read, GatherMask reads and writes past its buffers', () => {
+  test('rows that are not a multiple of 32 bytes: x is over-read, GatherMask reads and writes past its buffers', () => {
     const { run } = onCopy('seed', made([1, 3, 2, 40], { tableRows: 5 }));
     assert.deepEqual(found(run!), [
       'overflow @ compute: GatherMask(tmp_odd, input_ub, 1)',
@@ -444,7 +445,7 @@ describe('kernel (a) is caught', () => {
     assert.ok(races.includes('compute: Sub(tmp_odd1, tmp_odd1, tmp_odd2)'));
     assert.ok(races.some((line) => line.startsWith('compute: merge')));
     assert.ok(races.includes('copyOut: DataCopyPad(_y_gm[idy], output_ub, params)'));
-    // The fast kernel has flags of its own: with the compiler's on top it stays clean, with the same bits.
+    // The fast kernel sets its own flags: with the compiler's added it stays clean, with the same bits.
     const call = made([1, 3, 4, 128]);
     const both = [true, false].map((autoSync) => onCopy('fast', { ...call, machine: { autoSync } }));
     for (const { run } of both) clean(run!, 'fast');
@@ -484,7 +485,7 @@ describe('cycles', () => {
     assert.ok(merge >= 2100 && merge <= 2900, `merge: ${merge}`);
     assert.equal(run!.bottleneck.what, 'S');
     assert.match(run!.bottleneck.line, /^compute: merge/);
-    // Double buffering overlaps no load with vector work: the scalar merge stands between.
+    // Double buffering overlaps no load with vector work, because the scalar merge is between them.
     const loads = block.instructions!.filter((i) => i.queue === 'MTE2' && i.name === 'DataCopy');
     const lastMerge = merges.filter((i) => i.end <= loads[3]!.start);
     assert.ok(lastMerge.length > 0, 'the second row is loaded after the first merge');
@@ -549,7 +550,7 @@ describe('cycles', () => {
       assert.ok(page.includes(line), line);
   });
 
-  test('the buffers of a run lie one after the other, rounded up, within the unified buffer', () => {
+  test('the buffers of a run follow each other, rounded up, within the unified buffer', () => {
     for (const kernel of ['seed', 'correct', 'fast'] as const) {
       const { unifiedBuffer } = onCopy(kernel, made([1, 4, 8, 128])).run!;
       let next = 0;
@@ -584,7 +585,7 @@ describe('cycles', () => {
 });
 
 describe('refusals', () => {
-  test('each names the argument, what was expected and what came; nothing is written', () => {
+  test('each names the argument, what was expected and what was given; nothing is written', () => {
     const call = made([1, 2, 3, 16]);
     const refused = (o: Partial<RopeKernelOptions>, code: string, message: RegExp) => {
       const y = { ...call.y, data: call.y.data.slice() as HostArray };
@@ -640,7 +641,7 @@ describe('refusals', () => {
   });
 });
 
-test('onBlock hears of every block, in order', () => {
+test('onBlock is called for every block, in order', () => {
   const { options } = ropeCase(manifest.objects('rope').find((f) => f.text('dtype') === 'f16')!);
   const heard: [number, number][] = [];
   const { blockCount } = runRopeKernel({

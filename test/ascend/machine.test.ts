@@ -42,7 +42,7 @@ interface Options extends MachineOptions {
   readonly record?: boolean;
 }
 
-/** Runs a kernel of a test's own, without automatic synchronisation unless told. */
+/** Runs a kernel of the test, by default without automatic synchronisation. */
 function run(body: (c: AscendC) => void, { blocks = 1, record = false, ...machine }: Options = {}): KernelRun {
   return launchKernel({ kernel: 'test', dtype: 'f32', blocks, autoSync: false, machine, record, body });
 }
@@ -63,7 +63,7 @@ function only(of: KernelRun, kind: FindingKind, line: string, message: RegExp): 
 
 const row = (bytes: number) => ({ blockCount: 1, blockLen: bytes, srcStride: 0, dstStride: 0 });
 
-/** load → compute → store of `count` f32 through queues: right unless a part is replaced. */
+/** load → compute → store of `count` f32 through queues: correct unless a part is replaced. */
 function pipeline(c: AscendC, x: GlobalTensor, y: GlobalTensor, steps: number, count: number, num = 2): void {
   const inQue = c.pipe.InitBuffer('in', 'VECIN', num, count * 4);
   const outQue = c.pipe.InitBuffer('out', 'VECOUT', num, count * 4);
@@ -148,7 +148,7 @@ describe('computes', () => {
     assert.notEqual(got, at(1 + 2 ** -9 + 2 ** -11 + 2 ** -20));
   });
 
-  test('each block starts with a unified buffer of its own: nothing of the block before is in it, nor in its shadow', () => {
+  test('each block starts with a fresh unified buffer: nothing of the previous block is in it, nor in its shadow', () => {
     const seen: number[] = [];
     const result = run(
       (c) => {
@@ -316,7 +316,7 @@ describe('times', () => {
       const { readRead, readWrite } = result.bankConflicts;
       return { cycles: result.busy.V, readRead, readWrite };
     };
-    // 64 repeats are 16 KB, 8 of 16 groups each: 256 bytes on lie the other 8.
+    // 64 repeats are 16 KB, 8 of 16 groups each; the other 8 are 256 bytes further.
     const clean = add([0, 16384 + 256, 65536]);
     const readRead = add([0, 16384, 65536]);
     const readWrite = add([0, 65536 + 256, 16384]);
@@ -374,7 +374,7 @@ describe('times', () => {
     assert.ok(second.start < add.end, 'with two it does not');
   });
 
-  test('queues run in order; records lie within the block; more blocks than cores run in waves', () => {
+  test('queues run in order; records are within the block; more blocks than cores run in waves', () => {
     const x = new Float32Array(64);
     const one = (blocks: number) =>
       run((c) => pipeline(c, gm(x), gm(new Float32Array(64), { name: `y${c.GetBlockIdx()}`, written: true }), 4, 16), {
@@ -420,7 +420,7 @@ describe('catches', () => {
     only(scalar(4), 'gm-over-read', 'get', /past the end of p/);
   });
 
-  test('gm-over-write: past the tensor, and into what lies between its rows', () => {
+  test('gm-over-write: past the tensor, and into the gaps between its rows', () => {
     const store = (index: number, coverage?: Uint8Array) =>
       run((c) => {
         const y = gm(filled(32), { name: 'y', written: true, high: 24 });
@@ -696,7 +696,7 @@ describe('catches', () => {
     };
     assert.deepEqual(bothRead(1).findings, []);
     only(bothRead(2), 'race', 'store', /write after read in y.*MTE2 of block 0/);
-    // More blocks than 15 bits count, each on bytes of its own.
+    // More blocks than 15 bits can count, each with its own bytes.
     const many = 2 ** 15 + 1;
     const y = gm(filled(many * 8), { name: 'y', written: true });
     const apart = run(

@@ -68,7 +68,7 @@ describe('chrome trace', () => {
 });
 
 describe('svg', () => {
-  test('a lane a queue; bars lie inside the picture; names are escaped', () => {
+  test('a lane for each queue; bars are inside the picture; names are escaped', () => {
     const recorded = run('seed');
     const svg = timelineSvg({ ...recorded, kernel: 'a<b&c' });
     assert.match(svg, /^<svg xmlns="http:\/\/www\.w3\.org\/2000\/svg"/);
@@ -108,7 +108,7 @@ describe('svg', () => {
     }
   });
 
-  test('each instruction has a colour of its own, the same in every picture', () => {
+  test('each instruction has its own colour, the same in every picture', () => {
     const coloursOf = (svg: string) =>
       [...svg.matchAll(/width="12" height="12" fill="(#\w+)"\/><text [^>]*>([^<]*)</g)].map(([, c, n]) => [n!, c!]);
     const all = (['seed', 'correct', 'fast'] as const).flatMap((kernel) => coloursOf(timelineSvg(run(kernel))));
@@ -118,14 +118,14 @@ describe('svg', () => {
     assert.equal(new Set(byName.values()).size, byName.size);
   });
 
-  test('what it says of a block is of the block that is drawn', () => {
+  test('its figures are those of the block that is drawn', () => {
     const uneven = run('correct', 21); // 42 rows on 40 cores: blocks of one row and of two
     const drawn = uneven.blocks[0]!;
     assert.notEqual(drawn.cycles, uneven.blocks[uneven.slowest]!.cycles);
     assert.ok(timelineSvg(uneven).includes(`S ${Math.round((100 * drawn.busy.S) / drawn.cycles)} %,`));
   });
 
-  test('cycles that make no picture are refused', () => {
+  test('cycles that give an empty picture are refused', () => {
     const recorded = run('fast');
     const refused = (options: TimelineOptions, message: RegExp) =>
       assert.throws(() => timelineSvg(recorded, options), { code: 'RANGE', message });

@@ -1,6 +1,6 @@
 /**
  * The cpu backend in a real browser, from the built package: on a plain page, on an isolated one with workers, under a
- * strict Content-Security-Policy, bundled, and where workers or WebAssembly cannot be had.
+ * strict Content-Security-Policy, bundled, and where workers or WebAssembly are not available.
  */
 import assert from 'node:assert/strict';
 import { cpSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
@@ -69,7 +69,7 @@ describe('the cpu backend in Chromium', { skip: noBrowser, timeout: 600_000 }, (
     return { ...report, workers };
   }
 
-  /** Asserts that a worker had a part in each operator, and that nothing says otherwise. */
+  /** Asserts that workers took part in each operator, and that no message says otherwise. */
   function assertThreads({ before, after, one, operators }: Computed): void {
     assert.deepEqual(
       operators.map(({ name, withWorker }) => ({ name, withWorker })),
@@ -81,7 +81,7 @@ describe('the cpu backend in Chromium', { skip: noBrowser, timeout: 600_000 }, (
     assert.deepEqual(one.notTaken, ['threads: only one was asked for (threads: 1)']);
   }
 
-  /** Asserts that one thread did all, and that the reason is told from the start. */
+  /** Asserts that one thread did all the work, and that the reason is given from the start. */
   function assertAlone({ before, after, operators, workers }: Computed & { workers: number }, why: RegExp): void {
     assert.ok(operators.every(({ withWorker }) => !withWorker));
     for (const { threads, notTaken } of [before, after]) {
@@ -208,7 +208,7 @@ describe('the cpu backend in Chromium', { skip: noBrowser, timeout: 600_000 }, (
       );
       assert.ok(site.asked.includes('/bundle/worker.js'));
       assert.ok(!site.asked.some((path) => path.startsWith('/dist/')));
-      // The way out that the message names.
+      // The fix that the message names.
       cpSync(join(dist, 'backends/wasm/worker.js'), join(out, 'worker.js'));
       assertThreads(await compute(site, '/?script=/bundle/compute.js'));
     });

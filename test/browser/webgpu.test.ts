@@ -55,8 +55,8 @@ describe('the webgpu backend in Chromium', { skip: noBrowser, timeout: 600_000 }
   });
 
   /**
-   * Asserts that the page computed what cpu computes, met a loss with an error that says what to do, and went on with a
-   * new device.
+   * Asserts that the page computed what cpu computes, reported a lost device with an error that says what to do, and
+   * continued with a new device.
    */
   function assertSurvived({ opened, different, reading, running, survived }: Report): void {
     assert.equal(opened, 'accepted');
@@ -66,7 +66,7 @@ describe('the webgpu backend in Chromium', { skip: noBrowser, timeout: 600_000 }
     assert.equal(survived, true);
   }
 
-  test('a lost device is told, and survived by a new one', async () => {
+  test('a lost device is reported, and a new one works', async () => {
     const { report, page } = await reportOf<Report>(browser, `${(await siteOf()).origin}/?script=/pages/gpu.js`);
     await page.close();
     assertSurvived(report);

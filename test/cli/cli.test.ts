@@ -18,8 +18,8 @@ const file = (name: string, content: string | Uint8Array): string => {
 };
 
 describe('check', () => {
-  test('all of it: exit 0, a line a case, a summary, plain lines in a pipe', () => {
-    // Without a GPU, as on most machines; the suites on webgpu are a test of their own, and take minutes in software.
+  test('everything: exit 0, a line for each case, a summary, plain lines in a pipe', () => {
+    // Without a GPU, as on most machines; the suites on webgpu have their own test, and take minutes in software.
     const env = { ...process.env, VK_ICD_FILENAMES: 'none' };
     const ran = spawnSync(process.execPath, [commandPath(), 'check'], {
       cwd: root,
@@ -62,7 +62,7 @@ describe('check', () => {
     assert.deepEqual([lines[0].backend, lines[0].suite, lines[0].status], ['reference', 'onnx', 'ok']);
   });
 
-  test('--case reruns a line that was printed, a vector’s too, and one of one’s own', () => {
+  test('--case reruns a line that was printed, also a vector’s, and a line of the user’s', () => {
     const vector = ropewalk('check', '--filter', 'test_rotary_embedding_3d_input')
       .stdout.split('\n')
       .find((line) => line.includes('RotaryEmbedding'))!;

@@ -91,13 +91,13 @@ describe('convert', () => {
       assert.ok(Math.abs(factor / direct.arguments.freq_factors[j] - 1) < 2 ** -20, `pair ${j}`);
   });
 
-  test('a layer of its own kind: the other layers are named', () => {
+  test('a layer that differs from the others: the other layers are named', () => {
     const full = ropewalk('convert', gemma3, '--to', 'gguf', '--layer', '5');
     assert.match(full.stdout, /gemma3\.rope\.freq_base\s+1000000/);
     assert.match(full.stdout, /note: Layers 0, 1, 2, 3, 4, 6, 7 have another RoPE/);
   });
 
-  test('a real GGUF file to HuggingFace, with the permutation said', { skip: absent }, () => {
+  test('a real GGUF file to HuggingFace, with a note about the permutation', { skip: absent }, () => {
     const { status, stdout, stderr } = ropewalk(
       'convert',
       join(stories, 'model-f32.gguf'),
@@ -214,7 +214,7 @@ describe('convert', () => {
     );
   });
 
-  test('a write that fails half way leaves nothing with a final name behind', async () => {
+  test('a write that fails half way leaves no file with a final name', async () => {
     // sin_cache.npy cannot be put in place: a folder has its name.
     mkdirSync(join(folder, 'half/sin_cache.npy/full'), { recursive: true });
     await assert.rejects(convert(at(llama31), { ...onnx, out: at('half') }), {

@@ -1,4 +1,4 @@
-/** `ropewalk export` as a user meets it. */
+/** `ropewalk export` as a user runs it. */
 
 import assert from 'node:assert/strict';
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -34,7 +34,7 @@ const llama = file(
   }),
 );
 
-/** The JSON, as far as it is looked at here. */
+/** The part of the JSON that is used here. */
 interface Written {
   readonly file: string | null;
   readonly form: string;
@@ -51,7 +51,7 @@ interface Written {
   readonly baseline: readonly unknown[];
 }
 
-/** What the command prints as JSON, without a process of its own. */
+/** What the command prints as JSON, in this process. */
 async function exported(source: string | undefined, options: ExportOptions): Promise<Written> {
   const { write } = process.stdout;
   let text = '';
@@ -160,7 +160,7 @@ describe('ropewalk export', () => {
     assert.deepEqual(await inputsOf(box, { heads: '4' }), ['x f32 4']);
   });
 
-  test('a ROPE(…) line says the type and the heads; --dtype and --heads win', async () => {
+  test('a ROPE(…) line gives the dtype and the heads; --dtype and --heads override it', async () => {
     const line = 'ROPE(type=f16,ne_a=[64,4,2,1],n_dims=64,mode=2,n_ctx=512,fs=1,ef=0,af=1,ff=0,v=0)';
     assert.deepEqual(await inputsOf(line), ['x f16 4']);
     assert.deepEqual(await inputsOf(line, { dtype: 'bf16', heads: '3' }), ['x bf16 3']);
@@ -201,7 +201,7 @@ describe('ropewalk export', () => {
     assert.equal(json.baseline.length, 13);
   });
 
-  test('how far float64 data is off is said in float64', async () => {
+  test('the error of float64 data is given in float64', async () => {
     for (const [dtype, first, least, most] of [
       ['f32', 2 ** -24, 2 ** -27, 2 ** -24],
       // Position 1 is off by roundings of cos and sin; 4095 by half an ulp of its angle, too.

@@ -1,5 +1,5 @@
 /**
- * How commands fail: one line with one prefix that names the flag as it was typed, and exit codes that mean one thing
+ * How commands fail: one line with one prefix that names the flag as it was typed, and exit codes with one meaning
  * each.
  */
 import assert from 'node:assert/strict';
@@ -23,14 +23,14 @@ writeFileSync(
   JSON.stringify({ model_type: 'llama', num_hidden_layers: 1, head_dim: 64, num_attention_heads: 4 }),
 );
 
-/** What is said about an error of `generate` with these options. */
+/** What `generate` prints for an error with these options. */
 function said(message: string, ...args: string[]): string {
   const command = createProgram().commands.find((one) => one.name() === 'generate')!;
   command.parseOptions(args);
   return failureOf(new RopewalkError('RANGE', message), command, args).text;
 }
 
-describe('what is said', () => {
+describe('the message', () => {
   test('the flag as it was typed, not the argument of the library', () => {
     assert.equal(
       said('sample: topP: expected a number in [0, 1], got 3', '--top-p', '3'),
@@ -51,7 +51,7 @@ describe('what is said', () => {
     assert.equal(said('--threads: no', '--threads', '0'), 'ropewalk: generate: --threads: no');
   });
 
-  test('what was not typed is not called a flag, and the prefix comes once', () => {
+  test('an argument that was not typed is not called a flag, and the prefix is printed once', () => {
     assert.equal(
       said('m.gguf: context: expected an integer'),
       'ropewalk: generate: m.gguf: context: expected an integer',
@@ -60,7 +60,7 @@ describe('what is said', () => {
     assert.equal(said('a: b: threads: 3', '-t', '3'), 'ropewalk: generate: a: b: threads: 3');
   });
 
-  test('an error of the system in words with code 2, a bug with its stack and code 3', () => {
+  test('an error of the system is explained, with code 2; a bug has its stack and code 3', () => {
     const system = Object.assign(new Error('x'), { code: 'ENOSPC', syscall: 'write' });
     assert.deepEqual(failureOf(system, new Command('check')), {
       exitCode: 2,
@@ -83,7 +83,7 @@ describe('what is said', () => {
   });
 });
 
-test('a closed pipe does not keep permute from writing what it was asked for', () => {
+test('a closed pipe does not keep permute from writing its output', () => {
   const command = '"$@" | true; exit $PIPESTATUS'; // the first of them
   const args = ['permute', join(ROOT, 'models/marline'), join(folder, 'permuted'), '--to', 'interleaved'];
   const { status, stderr } = spawnSync('bash', ['-c', command, 'bash', ...node, ...args], { encoding: 'utf8' });

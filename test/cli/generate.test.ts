@@ -1,6 +1,4 @@
-/**
- * `ropewalk generate` and `ropewalk perplexity` with the model in the box, as a user runs them.
- */
+/** `ropewalk generate` and `ropewalk perplexity` with the bundled model, as a user runs them. */
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -16,7 +14,7 @@ const generate = (...args: string[]) => ropewalkIn(folder, 'generate', ...args);
 const box = join(ROOT, 'models/marline');
 
 describe('generate', () => {
-  test('with nothing to say but a prompt: the model in the box goes on, text to stdout, the rest to stderr', () => {
+  test('with a prompt only: the bundled model continues it, text to stdout, the rest to stderr', () => {
     const { status, stdout, stderr } = generate('Call me', '--max-tokens', '24');
     assert.equal(status, 0, stderr);
     assert.match(stdout, /^Call me.{20,}\n$/s);
@@ -75,14 +73,14 @@ describe('generate', () => {
     assert.match(stderr, /reference: prompt/);
   });
 
-  test('a full context ends it and says so; --on-full shift goes on', () => {
+  test('a full context ends it and says so; --on-full shift continues', () => {
     const stopped = generate('Call me', '--context', '16', '--max-tokens', '40');
     assert.match(stopped.stderr, /the context is full \(--on-full shift goes on\)/);
     const shifted = generate('Call me', '--context', '16', '--max-tokens', '40', '--on-full', 'shift');
     assert.match(shifted.stderr, /then 40 tokens/);
   });
 
-  test('without a model: says what it runs, and samples as that model is meant to be; --temp 0 does not', () => {
+  test('without a model: says what it runs, and samples with the settings of that model; --temp 0 overrides them', () => {
     const sampled = generate('Call me', '--max-tokens', '8', '-s', '3');
     assert.match(sampled.stderr, /^No --model: this runs the small one that comes with ropewalk\.\n.*marline: llama/);
     const same = generate('Call me', '-n', '8', '-s', '3', '--temp', '0.8', '--top-p', '0.95', '-m', box);
@@ -116,7 +114,7 @@ describe('generate', () => {
     );
   });
 
-  test('a pipe beside a prompt is left unread, and stderr says so; an empty one is nothing', () => {
+  test('a pipe beside a prompt is not read, and stderr says so; an empty one is ignored', () => {
     const unread = /ropewalk: generate: a prompt is given, so what is piped in is not read\. Give - to read it\.\n/;
     const both = piped('The sea', 'generate', 'Call me', '-n', '1');
     assert.match(both.stdout, /^Call me/);
@@ -259,7 +257,7 @@ describe('perplexity', () => {
     assert.match(none.stderr, /^ropewalk: perplexity: text: no text is given\. Name a file/);
   });
 
-  test('refused: a file that is not there, and one that is no text', () => {
+  test('refused: a missing file, and one that is not text', () => {
     assert.match(
       ropewalkIn(folder, 'perplexity', 'none.txt').stderr,
       /^ropewalk: perplexity: none\.txt: there is no such file or folder/,

@@ -64,7 +64,7 @@ describe('import', () => {
     assert.deepEqual([ropes[0].pairing, ropes[0].frequencies.invFreq.length, ropes[0].spec.base], ['half', 4, 10000]);
   });
 
-  test('layers that are alike are told once', () => {
+  test('equal layers are listed once', () => {
     const g = new Graph();
     const caches = [0, 1].map((n) => g.constant(f32([1 - n, 1 - n, 0.5, 0.5], [2, 2])));
     let x = g.input('x', 'f32', [1, 2, 's', 4]);
@@ -77,7 +77,7 @@ describe('import', () => {
     assert.match(stdout, /note: frequencies are not known: cos and sin lie on no circle/);
   });
 
-  test('names that would steer a terminal are told as codes', () => {
+  test('names that would control a terminal are printed as codes', () => {
     const g = new Graph();
     const caches = [0, 1].map((n) => g.constant(f32([1 - n, 1 - n], [1, 2])));
     const x = g.input('x\u001b[2J', 'f32', [1, 2, 's', 4]);
@@ -144,7 +144,7 @@ describe('import', () => {
     );
   });
 
-  test('--input gives cos and sin where they are inputs of the graph, as JSON tells', async () => {
+  test('--input gives cos and sin where they are inputs of the graph, as the JSON says', async () => {
     const form = FORMS.find((one) => one.tables === 'input')!;
     const model = file('inputs.onnx', form.bytes);
     file('x4.npy', writeNpy(xs.subarray(0, 96), { dtype: 'f32', shape: [1, 3, 4, 8] }));
@@ -179,7 +179,7 @@ describe('import', () => {
     assert.ok(Math.abs(y[8]! - (xs[8]! * Math.cos(1) - xs[12]! * Math.sin(1))) < 1e-6);
   });
 
-  test('caches in another file are read, from the own folder alone', async () => {
+  test('caches in another file are read, only from the folder of the model', async () => {
     const write = (location: string): Uint8Array => {
       const g = new Graph();
       const x = g.input('x', 'f32', [1, 1, 's', 4]);

@@ -1,6 +1,4 @@
-/**
- * What stands for a model on the command line: a file, or a folder as `ropewalk generate` takes it; and what does not.
- */
+/** What names a model on the command line: a file, or a folder as `ropewalk generate` takes it; and what does not. */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -35,7 +33,7 @@ describe('a folder', () => {
     refused(/got \["a\.gguf", "b\.gguf"\]\. Give one of the \.gguf files itself\./, 'a.gguf', 'b.gguf');
   });
 
-  test('is read by every command as its config.json is', async () => {
+  test('is read by every command like its config.json', async () => {
     const config = join(marline, 'config.json');
     assert.deepEqual(await readModelRope(marline), await readModelRope(config));
     assert.deepEqual(await readRope(marline), await readRope(config));
@@ -68,7 +66,7 @@ test('a pipe is refused at once, by every reader', async (t) => {
   }
 });
 
-test('what is not there is told so, whatever its name', async () => {
+test('a missing file is reported as missing, whatever its name', async () => {
   const message = 'nosuch: there is no such file or folder';
   await assert.rejects(readModelRope('nosuch'), { code: 'FORMAT', message });
   await assert.rejects(readRope('nosuch'), { message });

@@ -108,7 +108,7 @@ describe('a trained model, whose two files were written by other programs', { sk
     assert.deepEqual(a.subarray(0, header), b.subarray(0, header), 'the header is the same to the byte');
 
     const back = join(folder, 'back.safetensors');
-    // Beside the copy lies no config.json, and it would say half: the pairing and the heads are given.
+    // The copy has no config.json beside it, and that would say half: the pairing and the heads are given.
     const there = await inside(out, back, {
       to: 'half',
       from: 'interleaved',
@@ -179,7 +179,7 @@ describe('a trained model, whose two files were written by other programs', { sk
     }
   });
 
-  test('a folder whose only weights are one GGUF stands for that file', async () => {
+  test('a folder whose only weights are one GGUF is read as that file', async () => {
     const dir = made('one-gguf', { 'model.gguf': readFileSync(join(shared, 'model-q8_0.gguf')), 'README.md': '' });
     const { code, text } = await inside(dir, undefined, { to: 'half', dryRun: true });
     assert.equal(code, 0);
@@ -211,7 +211,7 @@ describe('a trained model, whose two files were written by other programs', { sk
     assert.equal(readdirSync(folder).length, before);
   });
 
-  test('the proof fails where k is permuted by the number of q heads, where one of the two is left, and where a row is wrong', async () => {
+  test('the proof fails where k is permuted by the number of q heads, where one of the two is not moved, and where a row is wrong', async () => {
     const input = join(shared, 'model.safetensors');
     const model = await openModel(input);
     const facts = await factsOf(model, {});
@@ -256,7 +256,7 @@ describe('a trained model, whose two files were written by other programs', { sk
   });
 });
 
-/** Weights of a small model that has it all. */
+/** Weights of a small model with every kind of tensor. */
 const F32 = (rows: number, cols: number, seed: number): Uint8Array =>
   new Uint8Array(Float32Array.from({ length: rows * cols }, (_, n) => Math.sin(1 + n * (seed + 1) * 0.7)).buffer);
 const BF16 = (rows: number, cols: number, seed: number): Uint8Array => {
@@ -295,7 +295,7 @@ describe('made-up models', () => {
   test('bf16, grouped, biases, q and k norms, in shards: the scores of all heads agree, companions come along', async () => {
     const weightMap: Record<string, string> = {};
     const shards = ['model-00001-of-00002.safetensors', 'model-00002-of-00002.safetensors'];
-    // q of layer 0 and its k lie in different files.
+    // q and k of layer 0 are in different files.
     const all = [...qwenTensors(0), ...qwenTensors(1)];
     const parts = [all.slice(0, 1), all.slice(1)];
     for (const [n, part] of parts.entries()) for (const { name } of part) weightMap[name] = shards[n]!;
@@ -341,7 +341,7 @@ describe('made-up models', () => {
     );
   });
 
-  test('norms that are left behind are found out', async () => {
+  test('norms that are not moved are detected', async () => {
     const dir = made('norms', {
       'config.json': JSON.stringify(qwen3),
       'model.safetensors': safetensorsOf([...qwenTensors(0), ...qwenTensors(1)]),
@@ -440,7 +440,7 @@ describe('made-up models', () => {
     assert.match(text, /new rows 0 … 3 are old rows 0 2 1 3/);
   });
 
-  test('GGUF: q4_0 and Q4_K rows, fused, heads by layer, a type from the future, one whose rows are woven', async () => {
+  test('GGUF: q4_0 and Q4_K rows, fused, heads by layer, an unknown type, one whose rows are interleaved', async () => {
     const metadata = {
       'general.architecture': 'llama',
       'llama.block_count': 2,
@@ -500,7 +500,7 @@ describe('made-up models', () => {
     });
   });
 
-  test('weights that are zero prove nothing, and are said to', async () => {
+  test('weights that are zero prove nothing, and a note says so', async () => {
     const zeros = qwenTensors(0).map((tensor) => ({ ...tensor, bytes: new Uint8Array(tensor.bytes.length) }));
     const dir = made('zeros', { 'config.json': JSON.stringify(qwen3), 'model.safetensors': safetensorsOf(zeros) });
     const { text } = await inside(join(dir, 'model.safetensors'), undefined, { to: 'interleaved', dryRun: true });
@@ -524,7 +524,7 @@ describe('made-up models', () => {
     assert.match(text, /1 tensors are not decoded here, or hold NaN or infinity/);
   });
 
-  test('scores that do not agree, here for they are too large to compare: exit 1, and nothing is left', async () => {
+  test('scores that do not agree, here because they are too large to compare: exit 1, and nothing is left', async () => {
     const huge = (rows: number) => new Uint8Array(new Float64Array(rows * 8).fill(1e300).buffer);
     const tensors = ['q', 'k'].map((part): MadeTensor => {
       const rows = part === 'q' ? 64 : 32;
@@ -701,7 +701,7 @@ describe('work that is cut short leaves nothing', () => {
     ]);
     const header = Number(new DataView(small.buffer).getBigUint64(0, true));
     const text = JSON.parse(new TextDecoder().decode(small.subarray(8, 8 + header)));
-    // A sparse file of one gigabyte: long enough to be caught at work.
+    // A sparse file of one gigabyte: copying it takes long enough to be interrupted.
     const size = 2 ** 30;
     text['lm_head.weight'] = { dtype: 'U8', shape: [size], data_offsets: [256, 256 + size] };
     const encoded = new TextEncoder().encode(JSON.stringify(text));
@@ -730,7 +730,7 @@ describe('work that is cut short leaves nothing', () => {
     });
   }
 
-  test('a disk that is full (a limit on file sizes stands for it): exit 2', () => {
+  test('a disk that is full (simulated by a limit on file sizes): exit 2', () => {
     start();
     const command = `trap '' XFSZ; ulimit -f 2048; exec "$0" "$@"`;
     const { status, stderr } = spawnSync(
@@ -979,7 +979,7 @@ describe('refusals', () => {
       });
   });
 
-  test('a model that is not known, with all that is needed said', async () => {
+  test('an unknown model, with all facts given', async () => {
     const dir = made('said', {
       'config.json': JSON.stringify({ model_type: 'gpt2' }),
       'model.safetensors': safetensorsOf(tensors),

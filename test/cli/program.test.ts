@@ -15,7 +15,7 @@ const options: readonly (readonly [command: string, option: Option])[] = createP
 );
 const docs = readFileSync(join(ROOT, 'docs/cli.md'), 'utf8');
 
-/** `-c` → the long flags that it stands for, and the commands that have it. */
+/** `-c` → its long flags, and the commands that have it. */
 function shortFlags(): Map<string, { readonly longs: Set<string>; readonly commands: string[] }> {
   const found = new Map<string, { longs: Set<string>; commands: string[] }>();
   for (const [command, { short, long }] of options) {
@@ -28,7 +28,7 @@ function shortFlags(): Map<string, { readonly longs: Set<string>; readonly comma
   return found;
 }
 
-test('a short flag stands for one long flag, whatever the command', () => {
+test('a short flag means the same long flag in every command', () => {
   for (const [short, { longs }] of shortFlags()) assert.equal(longs.size, 1, `${short}: ${[...longs].join(' and ')}`);
 });
 
@@ -81,7 +81,7 @@ test('help is wrapped: no line of it is longer than 100 characters in a pipe', (
       assert.ok(line.length <= 100, `${command.name()}: ${line}`);
 });
 
-test('earlier names of flags are taken, and help does not list them', () => {
+test('earlier names of flags are accepted, and help does not list them', () => {
   for (const [name, old, now] of [
     ['convert', '--positions', 'tableLen'],
     ['import', '--position-ids', 'positions'],

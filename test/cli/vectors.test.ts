@@ -58,7 +58,7 @@ describe('what it writes', () => {
         `^a: ${count} cases \\(rope ${GOLDEN_ROPE.length}, argmax 4\\), seed 1, as npy, npz, safetensors, onnx, bin, c\\n {2}not as onnx: llama-2-f64: `,
       ),
     );
-    // OUT may stand anywhere, and a list be given in parts.
+    // OUT may be anywhere, and a list may be given in parts.
     const second = run(
       'vectors',
       '--format',
@@ -96,7 +96,7 @@ describe('what it writes', () => {
     );
   });
 
-  test('a sidecar says all about its .bin', () => {
+  test('a sidecar describes its .bin completely', () => {
     const sidecar = JSON.parse(readFileSync(at('a/gpt-j/y.json'), 'utf8'));
     const { tolerance, ...rest } = sidecar;
     assert.deepEqual(rest, {
@@ -258,7 +258,7 @@ describe('what it refuses', () => {
 });
 
 describe('replacing and interrupting', () => {
-  test('--force replaces a folder of its own; an empty folder is filled', async () => {
+  test('--force replaces a folder that it wrote; an empty folder is filled', async () => {
     mkdirSync(at('own'));
     assert.equal(run('vectors', 'own', '--op', 'add').status, 0);
     assert.equal(run('vectors', 'own', '--op', 'swiglu').status, 2);

@@ -58,7 +58,7 @@ describe('files that a kernel wrote', () => {
   const c = rope('llama-3-f16');
   const y = c.outputs.get('y')!;
   let count = 0;
-  /** What is read from a folder that somebody filled. */
+  /** What is read from a folder of outputs. */
   const read = (fill: (dir: string) => void, of = c) => {
     const dir = join(folder, `out-${count++}`);
     mkdirSync(dir, { recursive: true });
@@ -212,14 +212,14 @@ describe('files that a kernel wrote', () => {
     }
   }
   for (const [name, fill, message] of wrong) {
-    test(`told: ${name}`, () => {
+    test(`reported: ${name}`, () => {
       const { problems } = read(fill);
       assert.equal(problems.length, 1, problems.join('\n'));
       assert.match(problems[0]!, message);
     });
   }
 
-  test('a bf16 output in f32 is told how to write it; strangers are noted', () => {
+  test('for a bf16 output in f32 the message says how to write it; unknown files are noted', () => {
     const bf16 = rope('glm-4');
     const { problems } = read(
       (dir) =>
@@ -315,8 +315,8 @@ const page = readFileSync(join(root, 'docs/verify.md'), 'utf8');
 const example = (language: string): string => new RegExp(`\`\`\`${language}\\n([\\s\\S]*?)\`\`\``).exec(page)![1]!;
 
 /**
- * A program that adds; but for the case `bad` it does what its argument says, and told `by id` what the case's name
- * says. Reading is that of the documentation's example.
+ * A program that adds. For the case `bad` it does what its argument says; with `by id`, what the case's name says.
+ * Reading is that of the documentation's example.
  */
 const ADDING = `${example('js').slice(0, example('js').indexOf('function rope('))}
 const mode = process.argv[2];
@@ -409,7 +409,7 @@ describe('a program over its standard input and output', () => {
     ['array', /^the program wrote "\[1\]" where a line of JSON was expected/],
     ['error', /^the program says: device lost$/],
   ];
-  test('whatever it does wrong is told, and the cases before and after are not to blame', async () => {
+  test('every mistake is reported, and the cases before and after are not affected', async () => {
     const program = open('by id');
     try {
       right(cases[0]!, await program.run(cases[0]!));
@@ -439,13 +439,13 @@ describe('a program over its standard input and output', () => {
     }
   });
 
-  test('skip gives its reason; a program for one case is started for each; a bad end after an answer is noted', async () => {
+  test('skip gives its reason; a program for one case is started for each; a bad exit after an answer is noted', async () => {
     assert.deepEqual((await ask('skip')).answers[1], { kind: 'skip', reason: 'no addition today' });
     const once = await ask('once');
     for (const [n, c] of cases.entries()) right(c, once.answers[n]!);
     const { answers } = await ask('afterwards');
     right(cases[1]!, answers[1]!);
-    // It ends while the next case is on its way, or before: told either way.
+    // It ends while the next case is sent, or before: reported either way.
     assert.match(JSON.stringify(answers[2]), /ended with exit code 4; it was started again|ended \(exit code 4\)/);
   });
 
@@ -505,7 +505,7 @@ describe('what a program leaves running', { skip: process.platform === 'win32' ?
       .split('\n')
       .filter((pid) => {
         try {
-          // A zombie is gone: it only waits for somebody to read its exit code.
+          // A zombie has ended: only its exit code has not been read.
           return !/^State:\s+Z/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'));
         } catch {
           return false;
@@ -555,7 +555,7 @@ describe('what a program leaves running', { skip: process.platform === 'win32' ?
     assert.equal(answer.problem, 'the program closed its output before it answered');
   });
 
-  test('the command ends, whoever holds the pipes', () => {
+  test('the command ends even if another process holds the pipes', () => {
     const vectors = join(folder, 'held-vectors');
     mkdirSync(vectors, { recursive: true });
     const written = spawnSync(
@@ -567,7 +567,7 @@ describe('what a program leaves running', { skip: process.platform === 'win32' ?
       },
     );
     assert.equal(written.status, 0, written.stderr);
-    // Not found by its environment: only letting go of the pipes helps.
+    // Not found by its environment: the pipes must be given up.
     const hidden = `env -i setsid sleep 30 & exit 0`;
     const ran = spawnSync(
       process.execPath,
@@ -646,7 +646,7 @@ describe('the command', () => {
     return dir;
   };
 
-  test('all right: exit 0, a line a case, and the report in a file', () => {
+  test('all correct: exit 0, a line for each case, and the report in a file', () => {
     const file = join(folder, 'all.html');
     const { status, stdout, stderr } = ropewalk(
       'verify',
@@ -692,7 +692,7 @@ describe('the command', () => {
     assert.match(stdout, /^ {2}add-f16: +FAIL {2}expected the folder .*wrong\/add-f16, or add-f16\.npz/m);
     assert.match(stdout, /note: .*phi2 belongs to no case$/m);
     assert.match(stdout, /\n {2}3\/5 cases passed, 2 failed \(1 with nothing to compare\)\n/);
-    // The command that it gives runs as it stands: with what was meant, and blanks in quotes.
+    // The command that it prints runs unchanged, with the nearest id and with quoted blanks.
     const next = /next: ropewalk (diagnose .*)/.exec(stdout)![1]!;
     assert.match(
       next,
@@ -780,7 +780,7 @@ describe('the command', () => {
     assert.equal(unwritable.status, 2, unwritable.stdout);
   });
 
-  test("a folder that somebody changed is unreadable, not the kernel's failure", async () => {
+  test("a folder that was edited is unreadable, which is not the kernel's failure", async () => {
     const changed = join(folder, 'changed');
     await writeGolden(changed, [adding('add', 5)], ['npy']);
     const file = join(changed, 'add/a.npy');
@@ -859,7 +859,7 @@ writeFileSync(${JSON.stringify(pids)}, process.pid + ' ' + child.pid); setInterv
     const alive = (pid: number): boolean => {
       try {
         process.kill(pid, 0);
-        // A zombie that nobody has waited for is dead.
+        // A zombie has ended.
         return !/^\d+ \(.*\) Z/.test(readFileSync(`/proc/${pid}/stat`, 'utf8'));
       } catch (error) {
         return (error as NodeJS.ErrnoException).code === 'ENOENT' && process.platform !== 'linux';

@@ -1,6 +1,4 @@
-/**
- * Writing what an option names: files whole, links followed, devices and pipes written to as they are.
- */
+/** Writing what an option names: whole files, through links; devices and pipes are written to directly. */
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import {
@@ -47,7 +45,7 @@ test('a pipe is written to', { skip: process.platform === 'win32' && 'no such pi
   assert.ok(lstatSync(pipe).isFIFO());
 });
 
-test('of a link, the file that it leads to is written, there or not', () => {
+test('through a link, the target is written, whether it exists or not', () => {
   for (const there of [true, false]) {
     const [link, middle, target] = ['link', 'middle', 'target'].map((name) => join(folder, `${name}-${there}`)) as [
       string,
@@ -66,7 +64,7 @@ test('of a link, the file that it leads to is written, there or not', () => {
   assert.throws(() => writeOutput(loop, '', '--out'), /a symbolic link that leads back to itself/);
 });
 
-test('/dev/stdout is stdout: the file comes before what is said', {
+test('/dev/stdout is stdout: the file comes before the messages', {
   skip: !existsSync('/dev/stdout') && 'no /dev/stdout',
 }, () => {
   const { status, stdout, stderr } = ropewalkIn(

@@ -243,7 +243,7 @@ describe('aclnnRotaryPositionEmbedding', () => {
             dims,
           );
         const distance = [D / 2, 1, D / 4, D / 2][mode]!;
-        // Members of a pair are told the same value: that of the first.
+        // Both members of a pair get the same value: that of the first.
         const firstOf = (i: number) => (Math.floor((i % D) / distance) % 2 === 0 ? i : i - distance);
         const input = values([...shape, D], (i) => Math.sin(3 * i + 1));
         const cos = values(tableShape, (i) => Math.cos(firstOf(i) * 1.7));

@@ -29,7 +29,7 @@ function golden(): GoldenCase[] {
   return JSON.parse(readFileSync(join(VECTORS, 'ggml/manifest.json'), 'utf8')).cases;
 }
 
-/** Whether ggml's bits are a yardstick for its recipe, by whichever words the manifest uses. */
+/** Whether the recipe must give ggml's bits, in either spelling of the manifest. */
 function isForScoring(c: GoldenCase): boolean {
   const { scored, for_scoring, not_for_scoring, note, notes } = c as unknown as Record<string, unknown>;
   const words = JSON.stringify([note, notes]);
@@ -226,7 +226,7 @@ describe('properties', () => {
     );
   });
 
-  test('tensors of ours with fewer dimensions are ggml tensors too, over the same memory', () => {
+  test('our tensors with fewer dimensions are ggml tensors too, over the same memory', () => {
     const b = ggml.ggmlTensor('i32', Int32Array.of(3), { ne: [1] });
     const want = floats(
       ggml.rope(rw, ggml.ggmlTensor('f32', Float32Array.of(1, 2, 3, 4), { ne: [4] }), b, 4, 2).tensor,
@@ -445,8 +445,8 @@ describe('refusals', () => {
   });
 });
 
-// The formula itself is a witness only while it shares nothing with the engine.
-test('the second witness imports nothing', () => {
+// The formula can check the engine only while it shares nothing with it.
+test('the second formula imports nothing', () => {
   assert.doesNotMatch(
     readFileSync(new URL('../../packages/oracle/src/ggml-formula.ts', import.meta.url), 'utf8'),
     /^import/m,

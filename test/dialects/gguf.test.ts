@@ -268,7 +268,7 @@ describe('models', () => {
   for (const [arch, keys, want] of layers)
     test(`layers of ${arch} ${JSON.stringify(keys)}`, () => assert.equal(bases(arch, keys), want));
 
-  test('which layers are scaled: olmo2 leaves sliding ones plain, gpt-oss does not, gemma2 divides them even beside type none', () => {
+  test('which layers are scaled: olmo2 leaves sliding ones plain, gpt-oss does not, gemma2 divides them even with type none', () => {
     const yarn = { ...base, ...window, 'rope.freq_base': 5e5, 'rope.scaling.type': 'yarn', 'rope.scaling.factor': 8 };
     const kinds = (arch: string, keys: Record<string, unknown>) =>
       ropeFromGguf(header(arch, keys)).layers.map(({ rope: r }) => r?.scaling?.kind ?? r?.attentionFactor ?? 'plain');

@@ -16,7 +16,7 @@ import { seeded } from '../support/tensors.js';
 
 describe('golden', () => suitePasses('huggingface'));
 
-/** Real configs, cut down to what concerns RoPE; the values are the models' own. */
+/** Real configs, with the fields that concern RoPE; the values are the models' own. */
 const llama2 = {
   model_type: 'llama',
   num_hidden_layers: 32,
@@ -298,7 +298,7 @@ describe('models', () => {
     assert.deepEqual(nested.layers, model.layers);
   });
 
-  test('proportional: exponent over head_dim, pairs past the share stand still', () => {
+  test('proportional: exponent over head_dim, pairs past the share do not rotate', () => {
     const rope = only(
       ropeFromConfig({
         model_type: 'gemma4_text',

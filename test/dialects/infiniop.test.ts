@@ -326,7 +326,7 @@ describe('refusals in upstream’s order', () => {
   ];
   for (const [name, change, expected] of cases) test(name, () => void assert.match(status(change), expected));
 
-  test('a descriptor of the wrong length is no descriptor', () => {
+  test('a descriptor of the wrong length is refused', () => {
     assert.throws(() => io.infiniopCreateTensorDescriptor(3, [1, 2], null, T.F32), {
       code: 'SHAPE',
       message: 'infiniop: shape: expected 3 integers >= 0, got [1, 2]',
@@ -424,7 +424,7 @@ describe('mrope', () => {
     );
   });
 
-  test('positions that all lie past row 0', () => {
+  test('positions that are all past row 0', () => {
     const { descriptor } = io.infiniopCreateMRoPEDescriptor(rw, tensors, sizes);
     const [q_out, k_out, q] = [new Float32Array(6), new Float32Array(6), Float32Array.of(1, 2, 3, 4, 5, 6)];
     const positions = BigInt64Array.of(1n, 2n, 2n);

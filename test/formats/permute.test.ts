@@ -252,7 +252,7 @@ describe('which rows move', () => {
     });
   }
 
-  test('names: what is taken, what is left', () => {
+  test('names: which are moved, which are left', () => {
     const make = (names: readonly string[]) =>
       laidOut(names.map((name) => ({ name, shape: [8, 1], bytes: labelledRows(range(8)) }))).tensors;
     const taken = (names: readonly string[], naming: 'huggingface' | 'gguf') =>
@@ -327,7 +327,7 @@ describe('which rows move', () => {
     });
   });
 
-  test('what quantisation keeps beside a weight: rows of scales move, blocks of whole heads and single scales stay', () => {
+  test('quantisation data beside a weight: rows of scales move, blocks of whole heads and single scales stay', () => {
     const beside = (suffix: string, shape: number[], geometry = heads(4, 2, 4)) =>
       plan(
         laidOut([
@@ -357,7 +357,7 @@ describe('which rows move', () => {
   });
 });
 
-test('random models: there and back is the same, and there is what a plain loop makes of it', async () => {
+test('random models: converting and converting back gives the same bytes, and one way gives what a plain loop gives', async () => {
   await fc.assert(
     fc.asyncProperty(
       fc.record({
@@ -450,7 +450,7 @@ describe('files', () => {
 
   test('memory does not grow with the file: 200 MiB', () => {
     const script = fresh();
-    // In a process of its own: its high-water mark is this copy's alone. The file is sparse but for a mark in some
+    // In its own process, so that its high-water mark is that of this copy. The file is sparse but for a mark in some
     // rows.
     writeFileSync(
       `${script}.mts`,

@@ -64,14 +64,14 @@ describe('reading a file that a user names', () => {
     }
   });
 
-  test('what the system says comes in words', async () => {
+  test('errors of the system are explained', async () => {
     await refused(at('none'), 'there is no such file or folder');
     await refused(at('five/x'), 'expected a readable file, got a path through something that is not a folder');
     await refused(at('loop'), 'expected a readable file, got a symbolic link that leads back to itself');
     await refused('a\0b', "expected a readable file, got the system's error ERR_INVALID_ARG_VALUE");
   });
 
-  test('sizes are asked before memory is taken', () => {
+  test('sizes are checked before memory is taken', () => {
     assert.throws(() => readFileBytes(at('five'), 4), {
       code: 'FORMAT',
       message: `${at('five')}: expected at most 4 bytes, got 5`,

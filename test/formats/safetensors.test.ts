@@ -176,7 +176,7 @@ describe('refusals', () => {
       message: /got "constructor"$/,
     });
   });
-  test('bytes that end before the tensor does, whatever lies behind them in memory', () => {
+  test('bytes that end before the tensor does, whatever follows them in memory', () => {
     for (const [type, shape] of [
       ['U8', [4]],
       ['F32', [1]],
@@ -190,7 +190,7 @@ describe('refusals', () => {
         });
     }
   });
-  test('a type that is no dtype of ours is located, and refused when read', () => {
+  test('a type that we have no dtype for is located, and refused when read', () => {
     const bytes = file({ a: entry('F8_E4M3', [4], 0, 4) }, new Uint8Array(4));
     const parsed = parseSafetensors(bytes);
     assert.equal(parsed.tensors.get('a')!.type, 'F8_E4M3');

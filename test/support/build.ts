@@ -110,7 +110,7 @@ export function installInto(
   return modules;
 }
 
-/** Where a tool of test/consumers lies, or why tests with it are skipped. */
+/** Where a tool of test/consumers is, or why tests with it are skipped. */
 export function consumerTool(
   name: string,
 ): { readonly path: string; readonly missing: false } | { readonly missing: string } {

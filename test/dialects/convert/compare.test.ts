@@ -83,7 +83,7 @@ describe('golden: differences whose size is known', () => {
     }
   });
 
-  test('at position 0 nothing turns, but writing halves moves dimensions all the same', () => {
+  test('at position 0 nothing rotates, but writing halves still moves dimensions', () => {
     const at0 = (pairing: RopeSpec['pairing']) =>
       compareRope(side(llama), side({ ...llama, pairing }), [0]).nmse[0]!.text;
     assert.equal(at0('half'), 0);
@@ -105,7 +105,7 @@ describe('golden: differences whose size is known', () => {
     assert.deepEqual([two.same, two.layout], [false, 'different']);
     assert.match(two.verdict.join(' '), /wrong from position 1 on, .* Permute q and k \(ropewalk permute\)/);
     assert.ok(two.nmse.every(({ text }) => text > 0.01));
-    // The other way round is no converter's doing.
+    // No converter does the other way round.
     assert.equal(compareRope(side(gguf, 'huggingface'), side(llama, 'gguf'), AT).layout, 'different');
     const deepseek = compareRope(
       side({ ...llama, pairing: 'interleaved-to-half' }, 'huggingface'),
@@ -115,7 +115,7 @@ describe('golden: differences whose size is known', () => {
     assert.deepEqual([deepseek.same, deepseek.layout], [true, 'same scores']);
   });
 
-  test('factors stored in f32 are the same up to rounding, and it is said', () => {
+  test('factors stored in f32 are the same up to rounding, and a note says so', () => {
     const { frequenciesOf } = {
       frequenciesOf: (spec: RopeSpec) => Array.from({ length: 64 }, (_, j) => spec.base ** (-j / 64)),
     };
@@ -187,7 +187,7 @@ describe('arithmetic', () => {
     assert.match(far.verdict.join(' '), /at position 131072 NMSE is above ggml's limit of 1e-7/);
   });
 
-  test('two equal recipes are no difference', () => {
+  test('two equal recipes give no difference', () => {
     const found = compareRope(side(llama, 'record', 'ggml-f32'), side(llama, 'record', 'ggml-f32'), AT);
     assert.equal(found.same, true);
     assert.deepEqual(found.verdict, ['The same RoPE: both rotate every pair alike.']);

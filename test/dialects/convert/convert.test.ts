@@ -35,7 +35,7 @@ import { f64Tensor, floats, seeded } from '../../support/tensors.js';
 const rw = referenceRunner();
 const NAMES = PEERS.map((peer) => peer.name);
 
-/** RoPE of real models, cut down to what concerns it; the values are the models' own. */
+/** RoPE of real models: the relevant fields, with the models' own values. */
 const phi3Factors = (top: number) => Array.from({ length: 48 }, (_, j) => 1 + (top - 1) * (j / 47) ** 2);
 const REAL: Readonly<Record<string, RopeSpec>> = {
   'llama-2': { headDim: 128, pairing: 'half', base: 10000 },
@@ -104,7 +104,7 @@ function tryConvert(spec: RopeSpec, target: string, options = {}): Conversion | 
 const tablesOf = (conversion: Conversion): Map<string, GivenTable> =>
   new Map(conversion.tables.map(({ name, shape, data }) => [name, { shape, data, roundoff: 2 ** -24 }]));
 
-/** Reads what was said, as a stranger would: from JSON text, and from the tables. */
+/** Reads the result as another program would: from JSON text, and from the tables. */
 function readAgain(conversion: Conversion, context?: number): RopeSpec {
   const json = JSON.parse(JSON.stringify({ target: conversion.target, arguments: conversion.arguments }));
   return readForm(json, tablesOf(conversion), { where: 'x.json', ...(context === undefined ? {} : { context }) }).spec;
@@ -164,7 +164,7 @@ describe('golden: numbers of the peers themselves', () => {
     assert.equal(deepseek.freq_factors, null);
   });
 
-  test('gpt-oss has truncate: false, which HuggingFace and vLLM have words for and ggml has not', () => {
+  test('gpt-oss has truncate: false, which HuggingFace and vLLM can express and ggml cannot', () => {
     const hf = convertRope(REAL['gpt-oss']!, 'huggingface').arguments.config as {
       rope_parameters: Record<string, unknown>;
     };
@@ -199,7 +199,7 @@ describe('golden: numbers of the peers themselves', () => {
     assert.match(notes.join(' '), /pairs 61, 62 to axis e/);
   });
 
-  test('each peer says what it has words for in its own words, not by factors or tables', () => {
+  test('each peer uses its own arguments where it has them, not factors or tables', () => {
     const base: RopeSpec = { headDim: 128, pairing: 'half', base: 10000 };
     const linear: RopeSpec = { ...base, scaling: { kind: 'linear', factor: 4 } };
     const dynamic: RopeSpec = {
@@ -282,7 +282,7 @@ describe('golden: numbers of the peers themselves', () => {
   });
 });
 
-/** A wide choice of records: every scaling, window, pairing and axes rule. */
+/** Many kinds of records: every scaling, window, pairing and axes rule. */
 const spec: fc.Arbitrary<RopeSpec> = fc
   .record({
     pairs: fc.integer({ min: 2, max: 20 }),
@@ -355,7 +355,7 @@ const spec: fc.Arbitrary<RopeSpec> = fc
     };
   });
 
-/** When a peer must have words: everything that turns by one axis, from dimension 0, where it reads. */
+/** What a peer must be able to express: everything that rotates by one axis, from dimension 0, where it reads. */
 function mustSay(target: string, s: RopeSpec): boolean {
   const plainPairing = s.pairing !== 'interleaved-to-half';
   const first = (s.rotaryOffset ?? 0) === 0;
@@ -495,7 +495,7 @@ describe('real models', () => {
     ),
   ];
   for (const [name, model] of cases) {
-    test(`${name}: in every peer's words, and back`, () => {
+    test(`${name}: as every peer's arguments, and back`, () => {
       const said: string[] = [];
       for (const target of NAMES) {
         const conversion = tryConvert(model, target, { positions: 64 });
@@ -543,7 +543,7 @@ describe('cross-check: the arguments, run', () => {
   const seq = positions.length;
   const heads = 2;
 
-  /** Turns x by the record itself; `[seq, heads, head_dim]`. With axes, each has positions of its own. */
+  /** Rotates x by the record itself; `[seq, heads, head_dim]`. With several axes, each has its own positions. */
   function wanted(s: RopeSpec, x: Float64Array): { y: Float64Array; byAxis: number[][] } {
     const { numAxes } = sharePairs(s.axes, (s.rotaryDim ?? s.headDim) / 2);
     const byAxis = Array.from({ length: Math.max(4, numAxes) }, (_, a) =>
@@ -559,7 +559,7 @@ describe('cross-check: the arguments, run', () => {
   const xOf = (s: RopeSpec): Float64Array =>
     Float64Array.from({ length: seq * heads * s.headDim }, (_, n) => Math.fround(Math.sin(1 + 7.3 * n) + 0.1));
 
-  /** f32 arguments leave each angle off by 2⁻²² of itself, a few roundings of the data beside it. */
+  /** f32 arguments leave each angle off by 2⁻²² of itself, as much as a few roundings of the data. */
   function assertTurned(
     got: ArrayLike<number>,
     s: RopeSpec,
@@ -691,7 +691,7 @@ describe('cross-check: the arguments, run', () => {
         y.set(turned.subarray(row * width, (row + 1) * width), row * s.headDim + start!);
       return y;
     },
-    // No dialect of ours: mlx/fast.cpp's formula, written out.
+    // There is no dialect for it: mlx/fast.cpp's formula, written out.
     mlx: (c, s, x) => {
       const {
         dims,
@@ -998,7 +998,7 @@ describe('refusals', () => {
       );
   });
 
-  test('an architecture that knows nothing of axes: the keys would be read as another RoPE', () => {
+  test('an architecture without axes: the keys would be read as another RoPE', () => {
     assert.throws(() => convertRope(REAL['qwen2-vl']!, 'gguf', { architecture: 'qwen2' }), {
       code: 'UNSUPPORTED',
       message:
@@ -1006,7 +1006,7 @@ describe('refusals', () => {
     });
   });
 
-  test("caches that are no rotation by position, as ONNX's own node tests have them", () => {
+  test("caches that are not a rotation by position, as in ONNX's own node tests", () => {
     const random = Float32Array.from(
       { length: 50 * 4 },
       (_, n) => Math.abs(Math.sin(n * 12.9898 + 1) * 43758.5453) % 1,
