@@ -1,4 +1,4 @@
-/** The packages as they are published: built, packed, installed in a folder of their own, imported by their entries. */
+/** The packages as they are published: built, packed, installed in a fresh folder, imported by their entries. */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
@@ -165,7 +165,7 @@ describe('the built packages', () => {
   });
 });
 
-test('check-imports finds what it is there for', () => {
+test('check-imports finds each kind of violation', () => {
   const bad = join(folder, 'bad');
   const write = (name: string, text: string): void => {
     mkdirSync(dirname(join(bad, 'packages', name)), { recursive: true });

@@ -1,4 +1,4 @@
-/** Patterns of strangers: the results of JavaScript's own engine, in a bounded number of steps. */
+/** Untrusted patterns: the results of JavaScript's own engine, in a bounded number of steps. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { BoundedRegExp } from '../../packages/model/src/bounded-regexp.js';
@@ -100,7 +100,7 @@ describe('bounded regular expressions', () => {
     });
   }
 
-  test('zeros before a count or a code point are read, however many', () => {
+  test('any number of zeros before a count or a code point is read', () => {
     const zeros = '0'.repeat(70);
     for (const source of [`a{${zeros}1}b`, `a{${zeros}1,${zeros}2}`, `\\u{${zeros}61}`, `[\\u{${zeros}61}]+`]) {
       const native = new RegExp(source, 'gu');
@@ -108,7 +108,7 @@ describe('bounded regular expressions', () => {
     }
   });
 
-  test('refusals: what is not done here', () => {
+  test('refusals: what is not supported', () => {
     const refused: Record<string, string> = {
       '(a)\\1': 'back-references are not supported, such as "\\\\1"',
       '(?<x>a)\\k<x>': 'back-references are not supported, such as "\\\\k<x>"',
@@ -188,7 +188,7 @@ describe('steps of a tokenizer.json', () => {
     assert.throws(() => open({ pre_tokenizer: { type: 'Sequence', pretokenizers } }), refused);
   });
 
-  test('replacements stand for themselves, and cannot grow a text without end', () => {
+  test('replacements are literal, and cannot grow a text without end', () => {
     assert.deepEqual(open({ normalizer: replace('$&') }).encode('ab'), [2, 3, 1]);
     const normalizers = Array.from({ length: 30 }, () => replace('aa'));
     assert.throws(() => open({ normalizer: { type: 'Sequence', normalizers } }), {

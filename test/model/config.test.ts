@@ -1,4 +1,4 @@
-/** What a model's files say of it, and what is refused. */
+/** How a model's files are read, and what is refused. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { parseGguf } from '../../packages/formats/src/gguf.js';
@@ -121,7 +121,7 @@ describe('config.json', () => {
     assert.ok(all.every(({ rope, window }) => rope === all[0]!.rope && window === undefined));
   });
 
-  test('Qwen2.5-0.5B: biases of q, k and v, no window though a number stands there', () => {
+  test('Qwen2.5-0.5B: biases of q, k and v, no window, although the file has a number', () => {
     const config = configFromJson(QWEN2_5_0_5B);
     assert.equal(config.headDim, 64);
     assert.deepEqual([config.qkvBias, config.outputBias, config.mlpBias, config.qkNorm], [true, false, false, false]);
@@ -237,7 +237,7 @@ describe('config.json', () => {
     });
   }
 
-  test('refusal: no object at all, sliding layers without a window', () => {
+  test('refusal: not an object, sliding layers without a window', () => {
     for (const json of [null, [], 3, 'x'])
       assert.throws(() => configFromJson(json, undefined, 'a/config.json'), {
         code: 'FORMAT',
@@ -270,7 +270,7 @@ describe('config.json', () => {
     }
   });
 
-  test('steps that are switched off are no steps', () => {
+  test('steps that are switched off are accepted', () => {
     assert.equal(
       configFromJson({ ...LLAMA_3_2_1B, num_experts: 0, attn_logit_softcapping: null, logits_scaling: 1 }).numLayers,
       16,

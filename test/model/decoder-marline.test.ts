@@ -1,4 +1,4 @@
-/** The model in the box against what PyTorch computed from the same files: training/expected.py wrote the numbers. */
+/** The bundled model against what PyTorch computed from the same files: training/expected.py wrote the numbers. */
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -47,7 +47,7 @@ interface Score {
 
 // PyTorch computes in f32 as we do, in another order, and its numbers are printed with four or five digits.
 const CLOSE = 2e-4;
-// A mean over thousands of tokens: what each is off by is mostly lost in it; the numbers are printed with six digits.
+// A mean over thousands of tokens: the error of each is mostly averaged out; the numbers are printed with six digits.
 const ALIKE = 1e-5;
 
 describe('marline as PyTorch computes it', { skip: absent }, () => {
@@ -77,7 +77,7 @@ describe('marline as PyTorch computes it', { skip: absent }, () => {
             `logit of ${id}: ${logits[id]}, want ${first.values[k]}`,
           );
         for (const [s, id] of ids.entries()) {
-          // Where two tokens are nearly equal, either may come out; what follows is then another text.
+          // Where two tokens are nearly equal, either may be chosen; the text after it then differs.
           if (margins[s]! < CLOSE) break;
           const best = logits.indexOf(Math.max(...logits));
           assert.equal(best, id, `token ${s}`);

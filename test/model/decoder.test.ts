@@ -19,7 +19,7 @@ import { numberTokenizer, type TinyModel, type TinyShape, tinyModel } from '../s
 const stories = fileURLToPath(new URL('../../../shared/models/stories260K', import.meta.url));
 const absent = existsSync(stories) ? false : '../shared/models/stories260K is not here';
 
-/** Models of a test file are given back at its end. */
+/** Models of a test file are disposed at its end. */
 const opened: Model[] = [];
 after(() => {
   for (const model of opened) model.dispose();
@@ -50,7 +50,7 @@ async function continued(session: Session, first: Float32Array, count: number): 
   return tokens;
 }
 
-/** The largest difference, and the largest value of what is right. */
+/** The largest difference, and the largest expected value. */
 function distance(got: ArrayLike<number>, want: ArrayLike<number>): { worst: number; scale: number } {
   assert.equal(got.length, want.length);
   let [worst, scale] = [0, 0];
@@ -176,7 +176,7 @@ describe('made-up models against float64 loops', () => {
   }
 
   test('these notice a wrong pairing, a lost bias, a lost norm, a lost window', () => {
-    // What would be computed by mistake is far from what is right, so the comparisons above would fail.
+    // The result of each mistake is far from the correct one, so the comparisons above would fail.
     const far = (a: TinyModel, change: Partial<TinyShape>): void => {
       const other = { ...a.shape, ...change };
       const wrong = tinyModel(Object.keys(CASES).find((label) => CASES[label] === a.shape)!, other).logits(TOKENS);
@@ -305,7 +305,7 @@ describe('the KV cache', () => {
     session.dispose();
   });
 
-  test('truncate: what comes after is as if what was dropped had never been', async () => {
+  test('truncate: the results are as if the dropped tokens had never been appended', async () => {
     const session = (await open(tinyModel('truncate', long).huggingFace())).openSession({ context: 40 });
     await session.append([5, 6, 7]);
     const want = await session.append([8, 9]);
@@ -390,7 +390,7 @@ describe('the KV cache', () => {
     assert.deepEqual(got, await session.append([5]));
   });
 
-  test('memory for a batch that cannot be had whole is given back', () => {
+  test('memory for a batch that can be allocated only in part is freed', () => {
     const taken = new Set<Tensor>();
     const allocate: Runner['allocate'] = (dtype, shape) => {
       if (taken.size === 5) throw new Error('no memory');
@@ -404,7 +404,7 @@ describe('the KV cache', () => {
     assert.equal(taken.size, 0);
   });
 
-  test('hidden: what the head would be given', async () => {
+  test('hidden: the input of the head', async () => {
     const made = tinyModel('hidden', { ...BASE, family: 'llama', tied: true });
     const model = await open(made.huggingFace());
     const hidden = await model.hidden(TOKENS);
@@ -422,8 +422,8 @@ describe('the KV cache', () => {
 
 describe('K-shift', () => {
   /**
-   * Turned back by −count, a key has two rotations' roundings, each some units of its own size, where a fresh one has
-   * one.
+   * A key that is rotated back by −count has the roundings of two rotations, each some units of its own size. A fresh
+   * key has those of one.
    */
   const TURNED = 8 * 2 ** -24;
   const half = { f32: 0, f16: 2 ** -11, bf16: 2 ** -8 } as const;
@@ -448,7 +448,7 @@ describe('K-shift', () => {
           assert.equal(session.length, TOKENS.length - 5);
           const want = made.keysOfFirstLayer([...TOKENS.slice(0, 2), ...TOKENS.slice(7)]);
           const got = await keys(session);
-          // In a file whose rows are woven, so are keys.
+          // In a file whose rows are interleaved, so are keys.
           const d = shape.headDim;
           const order = (n: number): number => {
             const i = n % d;
@@ -508,14 +508,14 @@ describe('K-shift', () => {
     await session.shift(1, 10);
     await fresh.append([text[0]!, ...text.slice(11)], { logits: 'none' });
     assertClose(await keys(session), await keys(fresh), TURNED, 'keys of layer 0');
-    // Layers above have seen what was dropped, so the logits differ; not by much, or the model would have lost its
-    // thread.
+    // Layers above have seen the dropped tokens, so the logits differ; not by much, or the text would stop making
+    // sense.
     const [shifted, plain] = [await session.append([text[3]!]), await fresh.append([text[3]!])];
     const { worst, scale } = distance(shifted, plain);
     assert.ok(worst > 0 && worst < 0.5 * scale, `${worst} of ${scale}`);
   });
 
-  test('of nothing, and of all that is there', async () => {
+  test('of nothing, and of all tokens', async () => {
     const session = (await open(tinyModel('edges', { ...BASE, family: 'llama' }).huggingFace())).openSession();
     const want = await session.append(TOKENS);
     await session.shift(4, 0);

@@ -155,7 +155,7 @@ describe('stories260K', { skip }, () => {
     assert.ok(Math.abs((short.bitsPerByte * short.bytes) / (Math.log2(short.perplexity) * short.tokens) - 1) < 1e-9);
   });
 
-  test('embeddings: alike texts are nearer', async () => {
+  test('embeddings: similar texts are closer', async () => {
     const on = await model();
     const of = (text: string): Promise<Float32Array> => embed(on, text);
     const dot = (a: Float32Array, b: Float32Array): number => a.reduce((sum, value, i) => sum + value * b[i]!, 0);

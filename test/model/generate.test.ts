@@ -171,7 +171,7 @@ describe('generate', () => {
     assert.deepEqual([text, reason], ['a\ufffd', 'length']);
   });
 
-  test('stop texts are found across tokens and not given out', async () => {
+  test('stop texts are found across tokens and not returned', async () => {
     const found = await run(fake(says('one. two. three')), '', { stop: ['. th', 'xyz'] });
     assert.deepEqual([found.text, found.reason, found.stop], ['one. two', 'stop', '. th']);
     assert.ok(found.pieces.every((piece) => !piece.includes('. th')));
@@ -189,7 +189,7 @@ describe('generate', () => {
     assert.deepEqual([twice.text, twice.reason], ['a', 'stop']);
   });
 
-  test('stop tokens, and going on past EOS', async () => {
+  test('stop tokens, and continuing past EOS', async () => {
     const stopped = await run(fake(says('one. two')), '', { stopTokens: [VOCAB.indexOf('.')] });
     assert.deepEqual([stopped.text, stopped.reason, stopped.stop], ['one', 'stop', undefined]);
     const on = await run(fake(says('a')), '', { ignoreEos: true, maxTokens: 4 });
@@ -272,7 +272,7 @@ describe('generate', () => {
     const keeping = fake(hashed, { capacity: 10 });
     const kept = keepSession(keeping);
     const keep = await run(keeping, 'abc', { onFull: 'shift', keep: 4, maxTokens: 9, session: kept });
-    // A kept session knows what it forgot: a prompt that goes on as the text did shares only what was kept.
+    // A kept session knows what was dropped: a prompt that continues the text shares only the kept tokens.
     assert.deepEqual(kept.tokens, [...all.slice(0, 4), ...all.slice(7, 11), keep.tokens[7]]);
     const again = { tokens: all.slice(0, 9) };
     const after = await run(keeping, again, { maxTokens: 1, session: kept });

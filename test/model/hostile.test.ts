@@ -212,7 +212,7 @@ for (const [name, [call, valid, depth]] of Object.entries(CALLS)) {
     if (works) complaints.push(`arguments that work: ${works}`);
     for (const { label, args } of hostileCalls(valid, depth)) {
       const found = await complaint(() => invoke(...args));
-      // A callback of the caller's may throw what it likes.
+      // A callback of the caller may throw anything.
       if (found && !/(onProgress|onMemory|availableBytes) = proxy of a function/.test(label))
         complaints.push(`${label}: ${found}`);
     }

@@ -1,5 +1,5 @@
 /**
- * The decoder beside llama.cpp: random models of every quantised type and RoPE scaling, with llama.cpp's own logits.
+ * The decoder against llama.cpp: random models of every quantised type and RoPE scaling, with llama.cpp's own logits.
  */
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
@@ -21,7 +21,7 @@ interface Vector {
   /** Missing where llama.cpp refuses the file. */
   readonly logits?: string;
   readonly greedy?: string;
-  /** Of quantised files: llama.cpp on the same weights in f32, as it rounds activations beside quantised ones. */
+  /** Of quantised files: llama.cpp on the same weights in f32, as it rounds the activations of quantised weights. */
   readonly logitsOfDequantised?: string;
   readonly greedyOfDequantised?: string;
 }

@@ -159,7 +159,7 @@ describe('sources', () => {
 
 describe('types of a GGUF', () => {
   const random = randomFrom('types');
-  /** Blocks with small scales, whatever else is in them. */
+  /** Blocks with small scales, otherwise random. */
   const blocks = (name: string, count: number): Uint8Array => {
     const format = WIDENED.get(name)!;
     const bytes = Uint8Array.from({ length: (count / format.weights) * format.bytes }, () => random.integer(256));
@@ -245,7 +245,7 @@ describe('types of a GGUF', () => {
   };
 
   for (const name of Object.keys(CODES)) {
-    test(`${name} gives the logits of what it stands for`, async () => {
+    test(`${name} gives the logits of the weights it holds`, async () => {
       const [quantised, widened] = files(name);
       const [got, want] = [await logitsOf(quantised), await logitsOf(widened)];
       const scale = Math.max(...want.map(Math.abs));
@@ -285,7 +285,7 @@ describe('types of a GGUF', () => {
 });
 
 describe('memory, progress, ending', () => {
-  test('the sums come before anything is taken, progress after, and dispose gives all of it back', async () => {
+  test('the sums come before any allocation, progress after it, and dispose frees everything', async () => {
     const start = available();
     const events: (ModelMemory | LoadProgress)[] = [];
     const model = await loadModel(made.gguf(), {
@@ -321,7 +321,7 @@ describe('memory, progress, ending', () => {
     assert.ok(start - available() < 70000, 'only what the backend keeps for itself stays');
   });
 
-  test('an error in a callback, a signal, or a file that ends: what was loaded is given back', async () => {
+  test('an error in a callback, a signal, or a file that ends: what was loaded is freed', async () => {
     await logitsOf(made.gguf()); // what the backend keeps for itself is there now
     const start = available();
     const bytes = made.gguf()['model.gguf']!;
@@ -360,7 +360,7 @@ describe('memory, progress, ending', () => {
     assert.equal(available(), start);
   });
 
-  test('a model that does not fit is refused with the sums; nothing is taken', async () => {
+  test('a model that does not fit is refused with the sums; nothing is allocated', async () => {
     const start = available();
     const seen: ModelMemory[] = [];
     const load = loadModel(made.gguf(), {
@@ -515,7 +515,7 @@ describe('files that are not what they should be', () => {
     );
   });
 
-  // 150 damaged files of each format: a model or one of our errors, and no memory that stays taken.
+  // 150 damaged files of each format: a model or one of our errors, and no memory is leaked.
   for (const [format, good] of [
     ['gguf', made.gguf()],
     ['safetensors', files],

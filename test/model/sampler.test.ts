@@ -131,7 +131,7 @@ describe('sampler', () => {
     assert.deepEqual([...logits], [3, 2, 1]);
   });
 
-  test('a seed makes it reproducible; without one the seed is told', () => {
+  test('a seed makes it reproducible; without one the seed is reported', () => {
     const logits = logitsOf(0.25, 0.25, 0.25, 0.25);
     const run = (options: SamplingOptions): number[] => {
       const sampler = createSampler({ temperature: 1, ...options });

@@ -134,7 +134,7 @@ describe('byte-level BPE: golden', () => {
   }
   for (const [pre, expected] of Object.entries(golden.huggingface)) {
     test(`tokenizer.json and GGUF pre=${pre} as HuggingFace's tokenizers`, () => {
-      // Of tekken and gpt-4o, llama.cpp has patterns of its own that split marks from letters; the model was trained
+      // For tekken and gpt-4o, llama.cpp has its own patterns, which split marks from letters; the model was trained
       // with these.
       for (const tokenizer of [
         tokenizerFromJson({ tokenizerJson: byteLevelJson(pre) }),
@@ -144,7 +144,7 @@ describe('byte-level BPE: golden', () => {
       }
     });
   }
-  test('the pre-tokenizers are told apart by these texts', () => {
+  test('these texts distinguish the pre-tokenizers', () => {
     const all = { ...golden.llama, ...golden.huggingface };
     const of = (pre: string): string => JSON.stringify(all[pre]);
     const kinds = [
@@ -205,7 +205,7 @@ describe('SentencePiece: golden', { skip: noStories }, () => {
       }
     }
   });
-  test('what a file says of BOS and EOS', () => {
+  test('what a file says about BOS and EOS', () => {
     for (const [name, tokenizer] of open()) {
       assert.deepEqual(
         [tokenizer.bosToken, tokenizer.eosTokens, tokenizer.addBos, tokenizer.addEos, tokenizer.vocabSize],
@@ -225,7 +225,7 @@ describe('SentencePiece: golden', { skip: noStories }, () => {
 
 const box = join(here, '..', '..', 'models', 'marline');
 const noBox = existsSync(join(box, 'model-q8_0.gguf')) ? false : 'no models/marline';
-test('the model in the box: tokenizer.json and GGUF give the same tokens for text it has never seen', {
+test('the bundled model: tokenizer.json and GGUF give the same tokens for text it has never seen', {
   skip: noBox,
 }, () => {
   const json = tokenizerFromJson({
@@ -254,7 +254,7 @@ describe('SentencePiece by scores', () => {
     assert.deepEqual(of('xaba'), ['▁', '<0x78>', 'aba']);
     assert.deepEqual(of('aaaa'), ['▁a', 'aa', 'a'], 'aa twice: the left one');
   });
-  test('bytes for what is no piece', () => {
+  test('bytes for what is not a piece', () => {
     assert.deepEqual(of('é'), ['▁', 'é']);
     assert.deepEqual(of('ü'), ['▁', '<0xC3>', '<0xBC>']);
     assert.deepEqual(of('\ud800'), ['▁', '<0xEF>', '<0xBF>', '<0xBD>'], 'a lone surrogate is U+FFFD in UTF-8');
@@ -351,7 +351,7 @@ describe('long words are cut where no merge joins', () => {
     assert.equal(encode({ end_of_word_suffix: '</w>' }).length, 400);
   });
 
-  test('the model in the box: a book becomes words', { skip: noBox }, () => {
+  test('the bundled model: a book becomes words', { skip: noBox }, () => {
     const { model } = read(box, 'tokenizer.json') as { model: { merges: [string, string][] } };
     const book = readFileSync(join(here, '..', '..', 'training', 'held-back.txt'), 'utf8').replaceAll(' ', '▁');
     const pieces = cutterOf(model.merges)(book);
@@ -373,7 +373,7 @@ describe('special tokens', () => {
     assert.equal(tokenizer.decode(parsed, { skipSpecial: false }), 'a<s>b<|im_end|>');
     assert.ok(tokenizer.encode('<tool>', { addBos: false }).includes(n + 3));
   });
-  test('the longest of tokens that start alike, and only where it stands', () => {
+  test('the longest of tokens that start alike, and only in its own place', () => {
     const finder = new AddedFinder(['<x', '<x>', 'x>y'].map((content, id) => ({ id, content, special: false })));
     assert.deepEqual(finder.split('a<x>y<x<'), ['a', 1, 'y', 0, '<']);
     assert.deepEqual(finder.split('x>y<x>'), [2, 1]);
@@ -506,7 +506,7 @@ describe('streaming', () => {
     assert.equal(streamed(tokenizer, [space], { after: [1], skipSpecial: false }), ' a', 'after <s> that is shown');
     assert.equal(tokenizer.decode([FIRST, FIRST, space]), '  a', 'one space, not all');
   });
-  test('an id past the vocabulary is no text; a negative one is refused', () => {
+  test('an id past the vocabulary gives no text; a negative one is refused', () => {
     for (const [, tokenizer] of kinds) {
       assert.equal(tokenizer.decode([tokenizer.vocabSize + 100]), '');
       assert.throws(() => tokenizer.decode([-1]), {

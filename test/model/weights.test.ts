@@ -119,7 +119,7 @@ describe('names, shapes and types', () => {
       assert.throws(() => planWeights(config, tensors, 'm'), { name: 'RopewalkError', code, message }));
   }
 
-  test('refusal: an untied head that is not there says what config.json should say', () => {
+  test('refusal: for a missing untied head the message says what config.json should say', () => {
     const untied = configFromJson({ ...CONFIG, tie_word_embeddings: false });
     assert.throws(() => planWeights(untied, complete(), 'm'), {
       code: 'FORMAT',
@@ -232,7 +232,7 @@ describe('blocks widened at load', () => {
   /** A scale that f16 holds. */
   const scale = (): number => numberFromF16(f16FromNumber(random.uniform(-0.1, 0.1)));
 
-  /** One block of each format: its bytes, and the weights they stand for. */
+  /** One block of each format: its bytes, and the weights they encode. */
   const make: Record<string, () => { bytes: number[]; weights: number[] }> = {
     Q4_0: () => {
       const [d, q] = [scale(), codes(32, 16)];

@@ -82,8 +82,8 @@ describe('every suite', { skip: noOnnxruntime }, () => {
 const FLOATS: readonly FloatDtype[] = ['f64', 'f32', 'f16', 'bf16'];
 
 /**
- * What a kernel may be off: so many roundings of sums as large as `size`, in what is computed in, and one of the
- * output.
+ * How far a kernel may be off: this many roundings of sums as large as `size`, in the dtype of the arithmetic, and one
+ * in that of the output.
  */
 function near(got: Tensor, want: Tensor, compute: FloatDtype, size: number, what: string): void {
   const [values, exact] = [floats(got), floats(want)];
@@ -98,10 +98,10 @@ function near(got: Tensor, want: Tensor, compute: FloatDtype, size: number, what
   }
 }
 
-/** Every plan of an operator: its outputs, made anew at each call. */
+/** Every plan of an operator: its outputs, new at each call. */
 interface Sweep {
   readonly name: string;
-  /** 0: bits are wanted. */
+  /** 0: the same bits are required. */
   readonly size: number;
   readonly compute: FloatDtype;
   readonly make: () => { readonly plan: OpPlan; readonly outs: readonly Tensor[] };

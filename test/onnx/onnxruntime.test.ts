@@ -1,6 +1,6 @@
 /**
  * The backend `onnxruntime`: memory, the queue, sessions and errors. What ONNX Runtime computes is judged in
- * onnxruntime-suites.test.ts; here a stand-in for the package shows what the real one hardly does: fail in the middle.
+ * onnxruntime-suites.test.ts; here a stand-in for the package fails in the middle, which the real one hardly does.
  */
 
 import assert from 'node:assert/strict';
@@ -248,7 +248,7 @@ describe('layouts, places and aliases', { skip }, async () => {
 });
 
 describe('the queue', { skip }, () => {
-  test('a chain that nobody waits for between: each sees what the last wrote, on the backend and in host memory', async () => {
+  test('a chain without waits in between: each call sees what the last wrote, on the backend and in host memory', async () => {
     const backend = await opened();
     const host = tensorFrom<'f32'>(Float32Array.of(1, 2, 3));
     const one = line([1, 1, 1]);
@@ -264,7 +264,7 @@ describe('the queue', { skip }, () => {
     const sum = zeros('f32', [3]);
     runReference(planAdd(host, host, sum)); // others may read it at once
     assert.deepEqual([...sum.storage.host!], [12, 14, 16]);
-    // Each read stands where it was asked for: the sums of 2, 2 + 3, 2 + 3 + 4, …
+    // Each read gives the sums at the time of its call: 2, 2 + 3, 2 + 3 + 4, …
     assert.deepEqual(
       (await Promise.all(reads)).map((array) => array[0]),
       [2, 5, 9, 14, 20],
@@ -380,7 +380,7 @@ describe('the queue', { skip }, () => {
 });
 
 describe('sessions', { skip }, () => {
-  test('other numbers, positions and tables need no other session; another shape, dtype or attribute does', async () => {
+  test('other numbers, positions and tables need no new session; another shape, dtype or attribute does', async () => {
     const backend = await opened();
     const turn = (positions: number[], base: number, dtype: FloatDtype = 'f32', heads = 2): Promise<unknown> => {
       const plan = planRope({ headDim: 8, pairing: 'half', base, positions });
@@ -486,7 +486,7 @@ describe('errors', { skip }, () => {
     assert.deepEqual([sessions.loaded, sessions.count], [0, 0]);
   });
 
-  test('a run that fails: readers and finish hear of it, what builds on it fails, and a later call mends it', async () => {
+  test('a run that fails: readers and finish throw, later steps that use it fail, and a later call repairs it', async () => {
     const ort = await loadOnnxruntime();
     let failing = true;
     const moody: Ort = {
@@ -582,7 +582,7 @@ describe('errors', { skip }, () => {
   });
 });
 
-/** Why a missing provider cannot be tried here: there is no such name, or it is not missing. */
+/** Why a missing provider cannot be tested here: it has no name, or it is not missing. */
 async function noProvider(name: string): Promise<string | false> {
   if (skip) return skip;
   if (!(await loadOnnxruntime()).listSupportedBackends().some((one) => one.name === name))
@@ -649,7 +649,7 @@ describe('by name only', () => {
   });
 
   // The command line gives what is thrown here exit code 2.
-  test('its options make no sense beside another backend', async () => {
+  test('its options make no sense with another backend', async () => {
     for (const options of [
       { form: 'primitives' },
       { backend: 'cpu', provider: 'cuda' },
@@ -662,7 +662,7 @@ describe('by name only', () => {
     }
   });
 
-  test('a form, a provider or angles that there are not', { skip }, async () => {
+  test('a form, a provider or angles that do not exist', { skip }, async () => {
     for (const [options, message] of [
       [{ form: 'prose' }, /^onnxruntime: form: expected standard or primitives, got "prose"$/],
       [{ provider: 'cpu,tpu' }, /^onnxruntime: providers: expected one that this build/],

@@ -1,5 +1,6 @@
 /**
- * Golden cases: what they must hold, that they tell wrong choices apart, and that every form of a folder says the same.
+ * Golden cases: what they must hold, that they distinguish wrong choices, and that every form of a folder has the same
+ * content.
  */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -141,7 +142,7 @@ describe('the cases', () => {
     }
   });
 
-  test('axes of a token stand at different positions', () => {
+  test('axes of a token have different positions', () => {
     for (const d of GOLDEN_ROPE.filter(({ spec }) => spec.axes)) {
       const positions = goldenRopeQuestion(d).inputs.get('positions')!;
       const [axes] = positions.shape as [number];
@@ -162,7 +163,7 @@ describe('the cases', () => {
   });
 });
 
-/** A wrong choice: a case as somebody who made it would compute it. */
+/** A wrong choice: the case as a kernel with this mistake computes it. */
 const wrongSpecs: [id: string, choice: string, (spec: RopeSpec) => RopeSpec][] = [
   ['llama-2-half', 'interleaved', (s) => ({ ...s, pairing: 'interleaved' })],
   ['llama-2-half', 'interleaved-to-half', (s) => ({ ...s, pairing: 'interleaved-to-half' })],
@@ -238,7 +239,7 @@ const wrongSpecs: [id: string, choice: string, (spec: RopeSpec) => RopeSpec][] =
   ],
 ];
 
-/** A runner that answers another case than it is asked: what a wrong choice computes. */
+/** A runner that computes another case than the given one: the result of a wrong choice. */
 function answering(wrong: (plan: OpPlan) => void): Runner {
   return { name: 'wrong', allocate: zeros, whyNot: () => undefined, run: wrong, async finish() {} };
 }
@@ -439,7 +440,7 @@ describe('forms', () => {
     });
   });
 
-  test('C: compiles without a warning, and holds the very bits', (t) => {
+  test('C: compiles without a warning, and holds the same bits', (t) => {
     const dir = join(temporary, 'c');
     if (!existsSync(dir)) return t.skip('the test above wrote no headers');
     const compiler = ['cc', 'gcc', 'clang'].find((name) => !spawnSync(name, ['--version']).error);
@@ -477,7 +478,7 @@ int main(void) {
     ]);
   });
 
-  test('numpy: npy and the two numbers are all it takes', (t) => {
+  test('numpy: npy and the two numbers are enough', (t) => {
     const dir = join(temporary, 'npy');
     const code = `
 import json, numpy as np
@@ -507,7 +508,7 @@ print(bf16.dtype, float((bf16.astype('u4') << 16).view('f4')[0, 0, 0, 0]))
 });
 
 describe('onnx', () => {
-  test('what ONNX cannot express is said', () => {
+  test('a note says what ONNX cannot express', () => {
     const said = new Map(cases.map((c) => [c.id, onnxTestOf(c, 'test')]));
     const reasons = [...said].filter(([, result]) => typeof result === 'string');
     assert.ok(reasons.some(([id, reason]) => id === 'llama-2-f64' && reason === 'RotaryEmbedding takes no float64'));
@@ -564,8 +565,8 @@ describe('onnx', () => {
       for (const [name, want] of exactWithBounds(c)) {
         ran++;
         if (c.op === 'swiglu') {
-          // Its Sigmoid is a polynomial within 4e-7 (measured): for gates below −4 that is more than the bound, and no
-          // error of the graph.
+          // Its Sigmoid is a polynomial within 4e-7 (measured): for gates below −4 that is more than the bound, and not
+          // an error of the graph.
           const [gate, up] = [floats(c.inputs.get('gate')!), floats(c.inputs.get('up')!)];
           const loose = want.bounds!.map((b, n) => b + 4e-7 * Math.abs(gate[n]! * up[n]!));
           const verdict = judgeOutput(`${c.id}.${name}`, result[name].data, { ...want, bounds: loose });

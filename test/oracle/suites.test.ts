@@ -161,7 +161,7 @@ describe('labels', () => {
     ];
     for (const [text, message] of cases) assert.throws(() => parseRopeLabel(text), { name: 'RopewalkError', message });
   });
-  test('a pasted case with parameters that make no rotation fails clearly', async () => {
+  test('a pasted case with parameters that do not give a rotation fails clearly', async () => {
     const params = parseRopeLabel('ROPE(type=f32,ne_a=[8,1,1,1],n_dims=7,mode=2,n_ctx=512,fs=1,ef=0,af=1,ff=0,v=0)');
     assert.match(
       (await failures([ropeCase('pasted', params)]))[0]!,
@@ -176,7 +176,7 @@ describe('comparing', () => {
     assert.ok(Number.isNaN(nmse([Number.NaN], [1])));
     assert.equal(judgeNmse('X', [1], [1, 2], 1).status, 'fail');
   });
-  test('nmse: NaN and infinities that are alike count for nothing, huge and tiny squares neither overflow nor vanish', () => {
+  test('nmse: equal NaN and infinities do not count, huge and tiny squares neither overflow nor vanish', () => {
     const odd = [Number.NaN, Infinity, -Infinity];
     assert.equal(judgeNmse('X', [...odd, 1], [...odd, 1], 0).status, 'ok');
     assert.equal(nmse([...odd, 2], [...odd, 1]), 1);
@@ -194,7 +194,7 @@ describe('comparing', () => {
     assert.equal(nmse([Infinity, 1], [65520, 1], 'f16'), 0);
     assert.ok(Number.isNaN(nmse([Infinity, 1], [65000, 1], 'f16')) && Number.isNaN(nmse([Infinity, 1], [65520, 1])));
   });
-  test('judgeClose: NaN and infinities equal themselves and decide nothing else, first and worst are named', () => {
+  test('judgeClose: NaN and infinities equal themselves and do not affect the rest; first and worst are named', () => {
     const t = { atol: 0.1, rtol: 0.1 };
     assert.equal(judgeClose('X', [Infinity, 1.05], [Infinity, 1], t).status, 'ok');
     assert.equal(judgeClose('X', [Number.NaN], [Number.NaN], t).status, 'ok');
@@ -219,7 +219,7 @@ describe('comparing', () => {
       detail: '[X] 2 of 3 outside tolerance; first at 1: got 1.2, expected 1 ± 1.00e-1; worst at 2: off by 4',
     });
   });
-  test('a limit or tolerance that is no finite number >= 0 is refused', () => {
+  test('a limit or tolerance that is not a finite number >= 0 is refused', () => {
     for (const bad of [Number.NaN, Infinity, -1, '1', undefined]) {
       const limit = bad as number;
       const expected = { name: 'RopewalkError', code: 'RANGE' };
@@ -234,7 +234,7 @@ describe('comparing', () => {
       message: /^X: tolerance: expected an object/,
     });
   });
-  test('judgeBits: a NaN that was computed has no payload of its own', () => {
+  test('judgeBits: the payload of a computed NaN does not matter', () => {
     const [got, want] = [Uint32Array.of(0xffc00000, 1), Uint32Array.of(0x7fc00000, 1)].map(
       (bits) => new Float32Array(bits.buffer),
     ) as [Float32Array, Float32Array];
@@ -259,7 +259,7 @@ describe('folders of vectors', () => {
     return to;
   };
 
-  test('a stranger’s folder in the same form runs', async () => {
+  test('another program’s folder in the same form runs', async () => {
     const cases = vectorCases(openFolder(copy('onnx')));
     assert.equal(cases.length, 14);
     assert.deepEqual(await failures(cases), []);

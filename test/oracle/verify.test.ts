@@ -52,7 +52,7 @@ function filled(dtype: FloatDtype, shape: readonly number[], value: (n: number) 
   return tensorFrom(data, { dtype, shape });
 }
 
-/** Numbers in [−2, 2) that look drawn, the same each time. */
+/** Pseudo-random numbers in [−2, 2), the same each time. */
 const drawn =
   (seed: number) =>
   (n: number): number =>
@@ -180,7 +180,7 @@ describe('right outputs', () => {
     });
   }
 
-  test('every golden RoPE case, and what its angles are good for', () => {
+  test('every golden RoPE case, and the tightest precision of its angles', () => {
     for (const definition of GOLDEN_ROPE) {
       const c = golden(goldenRopeQuestion(definition));
       const result = judgeCase(c, c.outputs);
@@ -197,7 +197,7 @@ describe('right outputs', () => {
     }
   });
 
-  /** A case as a peer's own f32 arithmetic answers it; undefined where the peer has no such scaling. */
+  /** The outputs of a case in a peer's own f32 arithmetic; undefined where the peer has no such scaling. */
   function byRecipe(c: GoldenCase, recipe: TableRecipe): Map<string, Tensor> | undefined {
     const { plan, outputs } = bindGolden(c, referenceRunner());
     const call = plan as RopeCall;
@@ -240,7 +240,7 @@ describe('right outputs', () => {
     });
   }
 
-  /** The same question with a value set in every so many elements of each float input. */
+  /** The same case with a value set at regular steps in each float input. */
   function sprinkled(c: GoldenCase, values: readonly number[], every = 29): GoldenCase {
     let next = 0;
     const inputs = [...c.inputs].map(([name, tensor]): [string, Tensor] => {
@@ -266,7 +266,8 @@ describe('right outputs', () => {
     try {
       for (const [name, values, dtypes] of sets) {
         const ropes = name === 'infinite' ? ids.map(ropeCase) : name === 'NaN' ? [ropeCase('glm-4')] : [];
-        // Sums whose f32 intermediates overflow are no right results: the largest numbers go where nothing is summed.
+        // Sums whose f32 intermediates overflow are not correct results: the largest numbers are used only where
+        // nothing is summed.
         const ops = dtypes
           .flatMap((dtype) => operatorCases(dtype))
           .filter(({ op }) => !/near/.test(name) || /add|swiglu/.test(op));
@@ -295,7 +296,7 @@ describe('right outputs', () => {
     assert.ok(notFinite > 1000, `${notFinite} results are not finite`);
   });
 
-  test('an infinite x under f32 angles: its sign may hang on them, and only then', () => {
+  test('an infinite x under f32 angles: its sign may depend on them, and only then', () => {
     const c = sprinkled(ropeCase('qwen2.5-yarn'), [Infinity, -Infinity, 1], 1);
     const outputs = byRecipe(c, 'hf-f32')!;
     assert.equal(judgeCase(c, outputs).status, 'ok');
@@ -431,7 +432,7 @@ describe('wrong outputs', () => {
     assert.deepEqual({ at, got, expected, bound }, { at: [1, 0], got: index + 1, expected: index, bound: 0 });
   });
 
-  test('NaN and infinity where numbers are, and where they belong', () => {
+  test('NaN and infinity in place of numbers, and where they are expected', () => {
     const c = ropeCase('llama-2-half');
     for (const value of [Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY]) {
       const { status, tensors } = judgeCase(c, withElement(c, 77, value), {
@@ -455,7 +456,7 @@ describe('wrong outputs', () => {
     assert.equal(judgeCase(odd, withElement(odd, 1, Number.NEGATIVE_INFINITY)).status, 'fail');
   });
 
-  test('a wrong element is told with position, head, dim, pair and member, in both pairings and layouts', () => {
+  test('a wrong element is reported with position, head, dim, pair and member, in both pairings and layouts', () => {
     const at = (c: GoldenCase, name: string, index: readonly number[], value = 9) => {
       const tensor = c.outputs.get(name)!;
       const n = index.reduce((sum, i, d) => sum * tensor.shape[d]! + i, 0);
@@ -496,7 +497,7 @@ describe('wrong outputs', () => {
     assert.equal(new Set(axes.place.positions).size, 3);
     const trailing = at(ropeCase('window-trailing'), 'y', [0, 1, 0, 130]);
     assert.deepEqual([trailing.place.pair, trailing.place.member], [1, 0]);
-    // What is not rotated is copied: any change is wrong, and no pair is to blame.
+    // What is not rotated is copied: any change is wrong, and no pair is named.
     const copied = at(ropeCase('phi-2'), 'y', [0, 3, 1, 40], 1.000001);
     assert.deepEqual(
       [copied.place.pair, copied.report.first[0]!.bound, copied.report.worstPair],
@@ -514,7 +515,7 @@ describe('wrong outputs', () => {
     assert.deepEqual([kept.place.token, kept.place.positions, kept.report.first[0]!.bound], [undefined, [], 0]);
   });
 
-  test('the first ten wrong elements are told, and how many there are; gain and NMSE are those of the numbers', () => {
+  test('the first ten wrong elements are listed, with their number; gain and NMSE are those of the numbers', () => {
     const c = ropeCase('llama-2-half');
     const y = c.outputs.get('y')!;
     const values = y.readNumbers() as Float64Array;
@@ -702,7 +703,7 @@ describe('reports', () => {
     assert.ok(lines.some((line) => line.includes('a<b>&"c",\\x0a\'d\'\\x00\\x1b[31m')));
   });
 
-  test('JSON lines: one object a line; NaN and infinities as texts', () => {
+  test('JSON lines: one object per line; NaN and infinities as strings', () => {
     for (const result of results) {
       const line = verifyToJson(result);
       assert.ok(!line.includes('\n'));
@@ -793,7 +794,7 @@ describe('reports', () => {
     assert.deepEqual(map!.rowOf[74]!.positions, [296]);
   });
 
-  test('what is allowed unless asked: float64 angles for f64 data, f32 for all else', () => {
+  test('what is allowed by default: float64 angles for f64 data, f32 for all else', () => {
     const allowed = (id: string): TablePrecision => defaultTable(ropeCase(id));
     assert.deepEqual([allowed('llama-2-f64'), allowed('llama-2-half'), allowed('glm-4')], ['float64', 'f32', 'f32']);
   });

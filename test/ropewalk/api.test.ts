@@ -1,7 +1,4 @@
-/**
- * The library as a user meets it. Lines under @ts-expect-error are checked by tsc: what is wrong there must not
- * compile.
- */
+/** The library as a user calls it. Lines under @ts-expect-error are checked by tsc: wrong code must not compile. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { checkPlan, hostMemory, refuse } from '../../packages/ropewalk/src/backend.js';
@@ -87,7 +84,7 @@ describe('the nine operators return tensors', () => {
   });
 });
 
-test('what is wrong does not compile, and is refused when it comes anyway', () => {
+test('wrong calls do not compile, and are refused at run time', () => {
   const f32 = rw.allocate('f32', [1, 1, 4]);
   const f16 = rw.allocate('f16', [1, 1, 4]);
   const i32 = rw.allocate('i32', [1, 1, 4]);
@@ -185,7 +182,7 @@ describe('backends', () => {
       message: 'ropewalk: backend: expected auto or one of cpu, webgpu, reference, got "tpu"',
     });
   });
-  test('one of somebody else, handed in open, as docs of ropewalk/backend show', async () => {
+  test('a backend of another author, passed in open, as docs of ropewalk/backend show', async () => {
     const whyNot: Backend['whyNot'] = (plan) => {
       checkPlan(plan);
       return plan.op === 'add' ? undefined : `mine adds, and does no ${plan.op}`;

@@ -93,7 +93,7 @@ describe('anglePrecision', () => {
     }
   });
 
-  test('asks for positions and modes that there are', () => {
+  test('refuses positions and modes that do not exist', () => {
     assert.throws(() => anglePrecision(LLAMA, 'f32', [0.5]), {
       code: 'RANGE',
       message: /positions: expected integers/,
@@ -106,7 +106,7 @@ describe('anglePrecision', () => {
   });
 
   for (const mode of COMPUTED) {
-    test(`ONNX Runtime computes ${mode} as precisely as said`, async (t) => {
+    test(`ONNX Runtime computes ${mode} as precisely as stated`, async (t) => {
       const ort = await ortOrReason();
       if (typeof ort === 'string') return t.skip(ort);
       const positions = [...PRECISION_POSITIONS, 0, -1, -131071, -(2 ** 31)];
@@ -128,8 +128,8 @@ describe('anglePrecision', () => {
           for (const [j, frequency] of c.invFreq.entries()) {
             const exact = 2 * Math.PI * turnsOf(frequency, position);
             const at = n * c.invFreq.length + j;
-            // What is said has sin and cos correctly rounded; those of f32 are within an ulp (the excess measured:
-            // 6.8e-8).
+            // The stated precision has sin and cos correctly rounded; those of f32 are within an ulp (the excess
+            // measured: 6.8e-8).
             const bound = maxError + 2 ** -23;
             const got = [cos[at]! / c.magnitude, sin[at]! / c.magnitude];
             assert.ok(

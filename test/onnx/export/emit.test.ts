@@ -80,7 +80,7 @@ describe('emitPlan', () => {
     ]);
     assert.deepEqual(names(parts, 'primitives'), ['x_0', 'positions', 'x_1', 'weight_1', 'cache_1', 'rows_1']);
     assert.deepEqual(names(planSwiglu(x, x, zeros('f32', [2, 4])), 'standard'), ['gate', 'up']);
-    // A table that somebody else made is an input in both forms.
+    // A table from outside is an input in both forms.
     const table = { rows: 1, pairs: 4, cos: new Float32Array(4), sin: new Float32Array(4) };
     const given = planRopeWithTable({ headDim: 8, pairing: 'half', table, seqLen: 3, tableRows: [0, 0, 0] });
     assert.deepEqual(names(bindRope(given, q, zeros('f32', [3, 2, 8])), 'primitives'), ['x', 'cos_cache', 'sin_cache']);
@@ -173,7 +173,7 @@ describe('emitPlan', () => {
     }
   });
 
-  test('layouts: Transpose where one does it, else by places', async (t) => {
+  test('layouts: a Transpose where one is enough, else by indices', async (t) => {
     const x = tensorFrom(
       Int32Array.from({ length: 24 }, (_, n) => n),
       { shape: [2, 3, 4] },
@@ -274,7 +274,7 @@ describe('rounding', () => {
       2 ** -25 * (1 + 2 ** -40),
       1e-300,
     ];
-    // Just beside the middle between two 16-bit values: an f32 in between would fall on it.
+    // Just beside the middle between two 16-bit values: rounded to f32 first, it would be on it.
     for (const bits of [11, 8])
       for (const way of [1, -1])
         for (let e = -14; e < 15; e++)
@@ -302,7 +302,7 @@ describe('valueTypes', () => {
     return b.model('one', 'test');
   };
 
-  test('finds what an operator does not take', () => {
+  test('finds types that an operator does not take', () => {
     const wrong: [ReturnType<typeof model>, RegExp][] = [
       [
         model(

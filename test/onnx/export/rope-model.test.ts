@@ -238,7 +238,7 @@ describe('a RoPE as a model', () => {
     });
   }
 
-  test('no tokens come out as no tokens', async (t) => {
+  test('no tokens give no tokens', async (t) => {
     const ort = await ortOrReason();
     if (typeof ort === 'string') return t.skip(ort);
     // ONNX Runtime's ReduceSum leaves an empty tensor's shape as it is, so that f32-reduced needs a token
@@ -279,7 +279,7 @@ describe('a RoPE as a model', () => {
     assert.deepEqual(old!.get('y')!.read(), now!.get('y')!.read());
   });
 
-  test('what no graph says is refused', () => {
+  test('what a graph cannot express is refused', () => {
     const base = { spec: SPECS.llama!, form: 'standard', context: 8 } as const;
     const refused: [Partial<RopeModelOptions>, RegExp][] = [
       [{ dtype: 'f64' }, /export: form: RotaryEmbedding does not take f64/],
@@ -369,7 +369,7 @@ describe('cost', () => {
     assert.ok(cost.bytesBuffered < 0.5 * asked, `${cost.bytesBuffered} of ${asked}`);
   });
 
-  test('is counted as it is', () => {
+  test('counts what the graph does', () => {
     const model = ropeModel({
       spec: { headDim: 4, pairing: 'half', base: 10000 },
       form: 'standard',

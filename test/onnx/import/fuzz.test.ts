@@ -68,8 +68,8 @@ function foundIn(file: Uint8Array): readonly ImportedRope[] {
   }
 }
 
-describe('models that nobody wrote', () => {
-  // Work is counted by the memory that it takes, whoever takes it: seconds differ from machine to machine.
+describe('models that no exporter writes', () => {
+  // Work is counted by the memory that all code allocates: seconds differ from machine to machine.
   const { Float64Array: Plain } = globalThis;
   let elements = 0;
   let limit = Number.POSITIVE_INFINITY;
@@ -126,7 +126,7 @@ describe('models that nobody wrote', () => {
       );
   });
 
-  test('every declared size absurd, in every form, and beside a first constant of another rank', () => {
+  test('every declared size absurd, in every form, and with a first constant of another rank', () => {
     for (const form of FORMS)
       for (const n of [10 ** 7, 2 ** 31, 2 ** 40]) {
         const sizes = { kind: 'every size', a: 0, b: 0, n };
@@ -136,7 +136,7 @@ describe('models that nobody wrote', () => {
   });
 
   for (const size of [10 ** 6, 2 ** 31, 2 ** 40, 2 ** 53])
-    test(`positions of a declared size of ${size} are told as those of a small one`, () => {
+    test(`positions of a declared size of ${size} are described like those of a small one`, () => {
       const told = (batch: number | string, seq: number | string) => {
         elements = 0;
         limit = 10 ** 5;

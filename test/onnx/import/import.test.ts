@@ -171,7 +171,7 @@ describe('the same models in ONNX Runtime', async () => {
   }
 });
 
-/** A rotation whose sums can be spoilt. */
+/** A rotation whose sums can be changed. */
 function halves(
   spoil: {
     signs?: readonly [boolean, boolean];
@@ -211,7 +211,7 @@ function halves(
 }
 
 describe('what is nearly RoPE', () => {
-  test('nothing spoilt is RoPE', () => assert.equal(importOnnx(halves()).ropes.length, 1));
+  test('without a change it is RoPE', () => assert.equal(importOnnx(halves()).ropes.length, 1));
   test('the other sign on both is the backward direction', () =>
     assert.equal(importOnnx(halves({ signs: [false, true] })).ropes[0]!.direction, 'backward'));
   const cases: [string, Parameters<typeof halves>[0], RegExp][] = [
@@ -238,7 +238,7 @@ describe('what is nearly RoPE', () => {
       assert.match(nearly[0]!.because, because);
     });
   }
-  test('a gated MLP, a norm and a residual are nothing', () => {
+  test('a gated MLP, a norm and a residual are not RoPE', () => {
     const g = new Graph();
     const x = g.input('x', 'f32', ['b', 's', 16]);
     const [gate, up] = [0, 1].map((n) => g.node('MatMul', [x, g.constant(f32(new Array(256).fill(n), [16, 16]))]));
@@ -253,7 +253,7 @@ describe('what is nearly RoPE', () => {
   });
 });
 
-describe('where it lies', () => {
+describe('where it is', () => {
   const node = (g: Graph, x: string, more = {}): string => {
     const caches = [0, 1].map((n) => g.constant(f32([1 - n, 1 - n], [1, 2])));
     return g.node('RotaryEmbedding', [x, ...caches], {}, { name: 'inner', ...more });
@@ -361,7 +361,7 @@ function finishRotation(g: Graph, angles: string, after?: number): Uint8Array {
   return g.model();
 }
 
-describe('what stands between positions and tables', () => {
+describe('what is between positions and tables', () => {
   const spec = { headDim: 8, pairing: 'half', base: 10000 } as const;
   const inv = frequenciesOf(spec).invFreq;
   const column = (g: Graph, position: string): string =>
@@ -551,7 +551,7 @@ describe('laws', () => {
   const unit = (angle: number): [number, number] => [Math.cos(angle), Math.sin(angle)];
   const plain = [...frequenciesOf({ headDim: 32, pairing: 'half', base: 10000 }).invFreq];
 
-  test('where far rows are others, the near ones say the law, and the description says from where on', () => {
+  test('where far rows differ, the near ones give the law, and the description says from which row on', () => {
     const far: [string, number, number, (row: number, frequency: number) => readonly [number, number]][] = [
       ['a table that repeats', 256, 16, (row, w) => unit((row % 256) * w)],
       ['long factors past 1024', 1024, 16, (row, w) => unit((row * w) / (row < 1024 ? 1 : 8))],
@@ -586,13 +586,13 @@ describe('laws', () => {
     assert.ok(Math.abs(frequencies!.invFreq[2]! / plain[2]! - 1) <= frequencies!.within[2]!);
   });
 
-  test('tables that turn nothing do not turn the other way', () => {
+  test('tables that rotate nothing do not rotate backward', () => {
     const still = cached(8, [0, 0], (row, w) => unit(row * w));
     assert.deepEqual([still.frequencies!.invFreq, still.notes], [[0, 0], []]);
     assert.match(cached(8, [1, 0.1], (row, w) => unit(-row * w)).notes.join(), /the tables rotate backward/);
   });
 
-  test('caches on no circle have none, and run all the same', () => {
+  test('caches whose pairs are not on a circle have none, and still run', () => {
     const g = new Graph();
     const x = g.input('x', 'f32', [1, 1, 's', 2]);
     g.output(
@@ -624,7 +624,7 @@ describe('graphs that no exporter writes', () => {
     return ropes[0]!;
   };
 
-  test('operators that take scalars apart are refused in words', () => {
+  test('operators that split scalars are refused with a clear message', () => {
     const scalar = i64([3], []);
     const makers: [string, (g: Graph) => string, RegExp][] = [
       [
@@ -650,7 +650,7 @@ describe('graphs that no exporter writes', () => {
     }
   });
 
-  test('positions of which there are none', () => {
+  test('an input with no positions', () => {
     const g = new Graph();
     const length = g.node('Gather', [g.node('Shape', [g.input('flags', 'i64', ['n'])]), g.constant(i64([0], []))]);
     const empty = g.node('Add', [length, g.constant(i64([], [1, 0]))]);

@@ -130,7 +130,7 @@ function inputFor(
   };
 }
 
-/** What the right kernel writes. */
+/** What the correct kernel writes. */
 function rightOutput(
   expected: Expected,
   input: Pick<Observation, 'x' | 'positions'>,
@@ -431,7 +431,7 @@ describe('what data cannot tell', () => {
   });
 });
 
-describe('outputs of no rotation', () => {
+describe('outputs that are not a rotation', () => {
   const input = inputFor('none', phi2);
   const shape = input.x.shape;
   const random = randomFrom('noise');

@@ -73,7 +73,7 @@ describe('the catalogue', () => {
       assert.ok(count >= 3, `${cause}: ${count}`);
     }
   });
-  test('says of each what it does in a sentence, and which threads tell of it', () => {
+  test('says in a sentence what each does, and which threads report it', () => {
     for (const { id, does, threads } of MUTANTS) {
       assert.match(id, /^[a-z0-9]+(-[a-z0-9]+)*$/, id);
       assert.match(does, /^[A-Z].*[^.]\.$/, id);
@@ -297,7 +297,7 @@ describe('scoring', () => {
     assert.equal(score.outcome === 'killed' && score.by.label, small.label);
     assert.match(score.outcome === 'killed' ? score.by.detail : '', /NMSE = 0\.\d+ > 0\.000000100/);
   });
-  test('tells what could not go wrong from what survived, and says why', async () => {
+  test('distinguishes what could not go wrong from what survived, and says why', async () => {
     const cases = [pasted(plain(',pos=[0,0,0]')), pasted(plain(',pos=[1,2,300]'))];
     assert.deepEqual(await scoreOf(cases, 'yarn-betas-swapped'), {
       mutant: mutantNamed('yarn-betas-swapped'),
@@ -356,7 +356,7 @@ describe('ropewalk mutants', () => {
     return { status, stdout, stderr, lines: stdout.trimEnd().split('\n') };
   }
 
-  test('scores a folder: exit 1, a row a cause, each missed bug with its reason, the verdict last', () => {
+  test('scores a folder: exit 1, a row for each cause, each missed bug with its reason, the verdict last', () => {
     const { status, stdout, stderr, lines } = ropewalk('--vectors', join(VECTORS, 'onnx'));
     assert.equal(status, 1, stderr);
     assert.match(lines.at(-1)!, /^these vectors kill (\d+) of (\d+) known bugs; (\d+) missed$/);
@@ -388,7 +388,7 @@ describe('ropewalk mutants', () => {
       MUTANTS.map(({ id }) => id),
     );
   });
-  test('--json: a line a mutant, then the summary', () => {
+  test('--json: a line for each mutant, then the summary', () => {
     const { status, lines } = ropewalk('--json', '--vectors', join(VECTORS, 'onnx'));
     assert.equal(status, 1);
     const parsed = lines.map((line) => JSON.parse(line));
@@ -405,7 +405,7 @@ describe('ropewalk mutants', () => {
     assert.equal(lines.at(-1), `${MUTANTS.length} known bugs`);
     for (const { id, does } of MUTANTS) assert.ok(stdout.includes(`   ${id}\n      ${does}\n`), id);
   });
-  test('what makes no sense: exit 2 and the next step', async () => {
+  test('wrong usage: exit 2 and the next step', async () => {
     const empty = join(folder, 'empty');
     mkdirSync(empty);
     const still = join(folder, 'still');
