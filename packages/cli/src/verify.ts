@@ -54,7 +54,6 @@ export interface VerifyOptions {
 }
 
 const REPORTS = ['console', 'jsonl', 'csv', 'junit', 'html'] as const;
-type ReportForm = (typeof REPORTS)[number];
 
 /** Seconds for a case, unless given: a slow simulator's minute. */
 const DEFAULT_TIMEOUT_S = 60;
@@ -224,7 +223,7 @@ function describeAllowed({ table, arithmetic, toleranceScale }: ModelOptions): s
 }
 
 function writeReport(
-  form: ReportForm,
+  form: (typeof REPORTS)[number],
   out: string | undefined,
   title: ReportTitle,
   results: readonly VerifyResult[],

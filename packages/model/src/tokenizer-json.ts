@@ -204,11 +204,7 @@ function readVocab(model: Fields): Map<string, number> {
   return ids;
 }
 
-interface JsonAddedToken extends AddedToken {
-  readonly normalized: boolean;
-}
-
-function readAdded(root: Fields): JsonAddedToken[] {
+function readAdded(root: Fields): (AddedToken & { readonly normalized: boolean })[] {
   const list = root.optionalList('added_tokens') ?? [];
   if (list.length > MAX_ADDED) refuse('FORMAT', root.path('added_tokens'), `at most ${MAX_ADDED} tokens`, list.length);
   return (list.length === 0 ? [] : root.objects('added_tokens')).map((token: Fields) => {

@@ -211,10 +211,7 @@ export function judgeOutput(label: string, got: HostArray, expected: ExpectedOut
  */
 export function nmse(got: ArrayLike<number>, want: ArrayLike<number>, dtype?: FloatDtype): number {
   if (dtype !== undefined && !isFloat(dtype)) refuse('DTYPE', 'nmse: dtype', 'a floating dtype', dtype);
-  return nmseOf(readNumbers(got, 'nmse: got'), readNumbers(want, 'nmse: want'), dtype);
-}
-
-function nmseOf(got: ArrayLike<number>, want: ArrayLike<number>, dtype: FloatDtype | undefined): number {
+  [got, want] = [readNumbers(got, 'nmse: got'), readNumbers(want, 'nmse: want')];
   // Squares of huge numbers overflow and those of tiny ones vanish. Dividing by a power of two loses no precision.
   const unit = powerOfTwoBelow(want);
   let error = 0;

@@ -6,10 +6,8 @@
 import { type RopeCaseParams, ropeCase } from './rope-case.js';
 import type { ConformanceCase } from './runner.js';
 
-type Shape = Pick<RopeCaseParams, 'ne_a' | 'n_dims' | 'mode'>;
-
 /** Shapes of real models, as upstream names them. */
-const SHAPES: readonly Shape[] = [
+const SHAPES: readonly Pick<RopeCaseParams, 'ne_a' | 'n_dims' | 'mode'>[] = [
   { ne_a: [128, 32, 2, 1], n_dims: 128, mode: 0 }, // llama 7B
   { ne_a: [128, 40, 2, 1], n_dims: 128, mode: 0 }, // llama 13B
   { ne_a: [128, 52, 2, 1], n_dims: 128, mode: 0 }, // llama 30B

@@ -85,19 +85,11 @@ export function turnsOf(invFreq: number, steps: number): number {
   return Number(fraction >> (bits - kept)) / 2 ** Number(kept);
 }
 
-/** Of one limb: its fraction of a turn a step, in 15 bits, and what is left, in radians. */
-interface LimbConstants {
-  readonly head: Float32Array;
-  readonly tail: Float32Array;
-}
-
-/** How many limbs hold positions up to a bound. */
-function limbsFor(maxPosition: number): number {
-  return Math.max(1, Math.ceil(Math.log2(maxPosition + 1) / 8));
-}
-
-/** Constants `[pairs, limbs]` of {@link AngleMode} `f32-reduced`. */
-function reducedConstants(invFreq: Float64Array, limbs: number): LimbConstants {
+/**
+ * Constants `[pairs, limbs]` of {@link AngleMode} `f32-reduced`: of a limb, its fraction of a turn a step, in 15 bits,
+ * and what is left, in radians.
+ */
+function reducedConstants(invFreq: Float64Array, limbs: number) {
   const head = new Float32Array(invFreq.length * limbs);
   const tail = new Float32Array(invFreq.length * limbs);
   for (const [j, frequency] of invFreq.entries()) {
@@ -160,7 +152,7 @@ function perPair(b: GraphBuilder, c: AngleConstants, positions: string, behind: 
 }
 
 function reducedAngle(b: GraphBuilder, c: AngleConstants, { positions, maxPosition = 2 ** 31 }: AngleOptions): string {
-  const limbs = limbsFor(maxPosition);
+  const limbs = Math.max(1, Math.ceil(Math.log2(maxPosition + 1) / 8)); // bytes of a position
   const pairs = c.invFreq.length;
   const { head, tail } = reducedConstants(c.invFreq, limbs);
   const constant = (name: string, data: Float32Array): string =>

@@ -36,9 +36,6 @@ const NEXT = 'Open the backend again.';
 const MAX_THREADS = 16;
 const ANGLES: readonly string[] = ['f64', 'f32', 'f32-reduced'];
 
-/** Gives the elements of a graph's input when the call runs. */
-type Feed = () => HostArray;
-
 /** A host buffer that queued plans will write. */
 interface Awaited {
   /** How many. */
@@ -215,7 +212,8 @@ export class OnnxruntimeBackend implements Backend, Queue {
     }
   }
 
-  #feed({ tensor, dtype }: Source, op: string): Feed {
+  /** Makes what gives the elements of a graph's input when the call runs. */
+  #feed({ tensor, dtype }: Source, op: string): () => HostArray {
     const own = this.#own(tensor.storage);
     if (own) {
       const { array } = own;

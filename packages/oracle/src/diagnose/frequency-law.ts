@@ -217,14 +217,7 @@ function weightOf({ frequency, low, high }: Measured): number {
   return (frequency / Math.max(high - low, 1e-15 * frequency)) ** 2;
 }
 
-interface Line {
-  readonly start: number;
-  readonly startError: number;
-  readonly slope: number;
-  readonly slopeError: number;
-}
-
-function leastSquares(points: readonly { x: number; y: number; weight: number }[]): Line | undefined {
+function leastSquares(points: readonly { x: number; y: number; weight: number }[]) {
   let [w, wx, wy] = [0, 0, 0];
   for (const { x, y, weight } of points) {
     w += weight;

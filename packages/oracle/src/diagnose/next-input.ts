@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { type FloatDtype, roundTo } from 'ropewalk';
+import { roundTo } from 'ropewalk';
 import { randomFrom } from 'ropewalk/backend';
 import { type Expected, everyRow, type Hypothesis, hypothesesOf, misfit, pairsOf, runRows } from './hypotheses.js';
 import type { Mutant } from './mutant.js';
@@ -102,12 +102,11 @@ function groupsOn(
   const sizes = new Float64Array(rows.length).fill(
     Math.max(1, expected.spec.attentionFactor ?? magnitudeOf(expected.spec.scaling)),
   );
+  const dtype = heads.dtype === 'f64' ? 'f32' : heads.dtype;
   const groups: { ids: string[]; made: Float64Array }[] = [];
   for (const { id, steps } of here) {
     const made = runRows(steps, heads, rows);
-    const known = groups.find(
-      (group) => misfit({ y: made, dtype: wider(heads.dtype), sizes }, group.made, undefined, CLEAR) <= CLEAR,
-    );
+    const known = groups.find((group) => misfit({ y: made, dtype, sizes }, group.made, undefined, CLEAR) <= CLEAR);
     if (known) known.ids.push(id);
     else groups.push({ ids: [id], made });
   }
@@ -129,8 +128,4 @@ function again(
       (of.length > 1 ? [...pairsOf(right, of)].find((one) => one.id === id) : undefined);
     return { id, steps: known?.steps ?? right };
   });
-}
-
-function wider(dtype: FloatDtype): FloatDtype {
-  return dtype === 'f64' ? 'f32' : dtype;
 }

@@ -108,7 +108,7 @@ function ruleGroups(found: readonly FoundPosition[], { seq, heads }: { seq: numb
   ]);
   groups.push(ends(found).map((end) => rule(`the position, but at most ${end}`, (p) => Math.min(p, end))));
   groups.push(wraps(found).map((n) => rule(`the position modulo ${n}`, (p) => ((p % n) + n) % n)));
-  groups.push(constants(found).map((c) => rule(`${c} for every token`, () => c)));
+  groups.push(wholeIn(sharpest(found)?.intervals ?? []).map((c) => rule(`${c} for every token`, () => c)));
   return groups;
 }
 
@@ -137,11 +137,6 @@ function wraps(found: readonly FoundPosition[]): number[] {
     for (let times = 1; times <= 1024 && whole / times > p; times++) if (whole % times === 0) sizes.add(whole / times);
   }
   return [...sizes];
-}
-
-function constants(found: readonly FoundPosition[]): number[] {
-  const sharp = sharpest(found);
-  return sharp ? wholeIn(sharp.intervals) : [];
 }
 
 function sharpest(found: readonly FoundPosition[]): FoundPosition | undefined {

@@ -8,7 +8,7 @@
  * @module
  */
 import { type NpyArray, parseNpy, parseSafetensors, tensorFromNpy, tensorFromSafetensors } from '@ropewalk/formats';
-import { type Dtype, type HostArray, RopewalkError, sizeBytes, type Tensor, tensorFrom } from 'ropewalk';
+import { type HostArray, RopewalkError, sizeBytes, type Tensor, tensorFrom } from 'ropewalk';
 import { countElements, fail, newArray, refuse } from 'ropewalk/backend';
 import { readManifest, type VectorFolder, whereOf } from '../folder.js';
 import { bytesToArray } from '../host.js';
@@ -99,12 +99,7 @@ async function readGoldenTensor(
 }
 
 /** What a tensor in a file must be. */
-export interface WantedTensor {
-  /** Its name in the files that hold several. */
-  readonly name: string;
-  readonly dtype: Dtype;
-  readonly shape: readonly number[];
-}
+export type WantedTensor = Pick<GoldenTensor, 'name' | 'dtype' | 'shape'>;
 
 /**
  * Takes a tensor out of a file's bytes.

@@ -393,9 +393,8 @@ export interface GoldenChoices {
 /** Makes the inputs of a case. */
 export function goldenRopeQuestion(d: GoldenRopeDefinition, choices: GoldenChoices = {}): GoldenQuestion {
   const { seed = GOLDEN_SEED } = choices;
-  const { direction = 'forward', layout = 'bsnh' } = d;
+  const { direction = 'forward', layout = 'bsnh', batch = 2 } = d;
   const positions = positionsOf(d);
-  const batch = batchOf(d);
   const seq = positions.shape.at(-1)!;
   const { headDim } = d.spec;
   const inputs = new Map<string, Tensor>();
@@ -441,10 +440,6 @@ function plainJson<T>(value: T): T {
 }
 
 const ONE_PART: readonly PartDefinition[] = [{ name: 'x', heads: 2 }];
-
-function batchOf(d: GoldenRopeDefinition): number {
-  return d.batch ?? 2;
-}
 
 function positionsOf(d: GoldenRopeDefinition): Tensor {
   const dtype = d.positionDtype ?? 'i64';

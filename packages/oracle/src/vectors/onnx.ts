@@ -26,13 +26,7 @@ export function onnxVectorCases(folder: VectorFolder, manifest: Fields): Conform
   }));
 }
 
-interface Attributes {
-  readonly interleaved: number;
-  readonly rotary_embedding_dim: number;
-  readonly num_heads: number;
-}
-
-function attributesOf(f: Fields): Attributes {
+function attributesOf(f: Fields) {
   const attrs = f.object('attrs');
   const integer = (key: string): number => (attrs.has(key) ? attrs.integer(key) : 0);
   return {

@@ -389,7 +389,7 @@ class StdioProgram implements ProgramUnderTest {
     const [child, reader, stderr] = [this.#child, this.#reader, this.#stderr];
     const seconds = this.#options.timeoutMs / 1000;
     const timer = setTimeout(() => {
-      reader.stop(new BadAnswer(`no answer within ${seconds} s (--timeout)`));
+      reader.stop(new BadAnswer(`gave no answer within ${seconds} s (--timeout)`));
     }, this.#options.timeoutMs);
     try {
       // Not awaited before reading: a program may answer while it still reads, and neither pipe holds a whole tensor.
@@ -417,7 +417,7 @@ class StdioProgram implements ProgramUnderTest {
         return { kind: 'problem', problem: stderr.below(`the program ${what} ${when}`) };
       }
       await this.#drop();
-      if (error instanceof BadAnswer) return { kind: 'problem', problem: stderr.below(`the program ${tell(error)}`) };
+      if (error instanceof BadAnswer) return { kind: 'problem', problem: stderr.below(`the program ${error.message}`) };
       throw error;
     } finally {
       clearTimeout(timer);
@@ -469,17 +469,8 @@ class StdioProgram implements ProgramUnderTest {
   }
 }
 
-function tell(error: BadAnswer): string {
-  return error.message.startsWith('no answer') ? `gave ${error.message}` : error.message;
-}
-
 /** What an answer's line may hold. */
-interface AnswerLine {
-  readonly id?: unknown;
-  readonly outputs?: unknown;
-  readonly skip?: unknown;
-  readonly error?: unknown;
-}
+type AnswerLine = Partial<Readonly<Record<'id' | 'outputs' | 'skip' | 'error', unknown>>>;
 
 async function readAnswer(reader: AnswerReader, golden: GoldenCase): Promise<Answer> {
   const line = await reader.line();

@@ -93,8 +93,7 @@ export function ropeGeometries(golden: GoldenCase): Map<string, RopeGeometry> {
       pairs: plan.plan.table.pairs,
       tokens: part.x.shape[0]! * part.x.shape[1]!,
       place: placer(plan.plan, part),
-      tableError: (table, exact, dtype, native) =>
-        tableError(plan.plan, part, slack(table), { table, exact, dtype, native }),
+      tableError: (table, ...rest) => tableError(plan.plan, part, slack(table), table, ...rest),
     });
   }
   return found;
@@ -108,18 +107,14 @@ export function defaultTable(golden: GoldenCase): TablePrecision {
   return [...golden.outputs.values()].some(({ dtype }) => dtype === 'f64') ? 'float64' : 'f32';
 }
 
-interface TableErrorOptions {
-  readonly table: TablePrecision;
-  readonly exact: Float64Array;
-  readonly dtype: FloatDtype;
-  readonly native: number;
-}
-
 function tableError(
   plan: RopePlan,
   part: RopePart,
   slack: Float64Array,
-  { table, exact, dtype, native }: TableErrorOptions,
+  table: TablePrecision,
+  exact: Float64Array,
+  dtype: FloatDtype,
+  native: number,
 ): Float64Array {
   const { x, out, rows } = part;
   const { rotaryOffset, write } = plan;
@@ -208,12 +203,7 @@ function angleSlack({ table, source }: RopePlan): (precision: TablePrecision) =>
   };
 }
 
-/**
- * Roundings in an angle, relative, by pair: the k of this file's first comment, without the one for far positions.
- *
- * @param invFreq - radians a position, by pair
- * @param precision - what the kernel is allowed
- */
+/** Roundings in an angle, relative, by pair: the k of this file's first comment, without the one for far positions. */
 function angleRoundings(spec: RopeSpec, invFreq: Float64Array, precision: TablePrecision): Float64Array {
   const rotaryDim = spec.rotaryDim ?? spec.headDim;
   const dim = spec.frequencyDim ?? (spec.pairing === 'vision' ? rotaryDim / 2 : rotaryDim);
