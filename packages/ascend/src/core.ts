@@ -135,7 +135,6 @@ export interface Launch {
  * Checks the machine's options and makes what its cores share.
  *
  * @param autoSync - the kernel's default
- * @param blocks - how many are launched
  * @throws {RopewalkError} RANGE or UNSUPPORTED, naming the option
  */
 export function newLaunch(options: MachineOptions, autoSync: boolean, blocks: number): Launch {

@@ -117,7 +117,6 @@ export function loadCycles(bytes: number, blocks: number): number {
  *
  * @param bytes - of the whole instruction
  * @param rowBytes - of one of its rows
- * @param rows - how many
  * @param blocks - cores that store at the same time
  */
 export function storeCycles(bytes: number, rowBytes: number, rows: number, blocks: number): number {

@@ -105,7 +105,6 @@ export function casesOf(vectors: string | undefined): ConformanceCase[] {
 /**
  * Takes the cases whose label or suite matches `--filter`.
  *
- * @param all - in order
  * @param options - filter: a regular expression; all cases unless given
  * @throws {RopewalkError} FORMAT for an invalid pattern, or one that matches nothing
  */

@@ -32,8 +32,6 @@ export interface ConvertCommandOptions {
  *
  * @param from - a config.json, a .gguf, a folder with one, a record, a `ROPE(…)` line, or a JSON of some peer's
  *   arguments
- * @param options - target, layer, context, rows of tables, output folder
- * @returns the exit code
  * @throws {RopewalkError} for input that makes no sense, and UNSUPPORTED if the target cannot express it: the caller
  *   exits with 2
  */

@@ -90,7 +90,6 @@ interface Form {
  * Writes an ONNX model and says what is in it.
  *
  * @param source - a config.json, a .gguf, a record or a ROPE(…) line; none beside --rope, --spec or --op
- * @returns the exit code
  * @throws {RopewalkError} for options that do not fit and files that cannot be read: the caller exits with 2
  */
 export async function exportModel(source: string | undefined, options: ExportOptions): Promise<number> {

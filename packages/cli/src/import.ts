@@ -40,7 +40,6 @@ const MAX_NPY_BYTES = 2 ** 31 - 1;
 /**
  * Finds and describes the RoPE of a model, or runs one of them.
  *
- * @param options - run, x, positions, input, out, backend, json
  * @returns 0 when RoPE was found (and run); 1 when there is none, or when something only resembles one
  * @throws {RopewalkError} for a file or an option that makes no sense: the caller exits with 2
  */

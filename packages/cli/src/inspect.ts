@@ -21,7 +21,6 @@ export interface InspectOptions {
  * Prints the effective RoPE of each layer.
  *
  * @param path - a config.json, a .gguf, or a folder with one
- * @returns the exit code
  * @throws {RopewalkError} for a file that cannot be read or makes no sense: the caller exits with 2
  */
 export async function inspect(path: string, options: InspectOptions): Promise<number> {

@@ -11,11 +11,7 @@ import { MultiBar, Presets } from 'cli-progress';
  */
 export const EXIT = { ok: 0, failed: 1, usage: 2, bug: 3 } as const;
 
-/**
- * Prints a value as JSON, on a line of its own.
- *
- * @param value - to stdout
- */
+/** Prints a value as JSON, on a line of its own. */
 export function printJson(value: unknown): void {
   process.stdout.write(`${JSON.stringify(value)}\n`);
 }
@@ -50,8 +46,6 @@ export interface LinePrinter {
 /**
  * Opens a printer: with a bar on a terminal, plain lines in a pipe.
  *
- * @param total - steps to come
- * @param what - names the steps
  * @param quiet - no bar, whatever the stream is
  * @param stream - where to write; stdout unless given
  */

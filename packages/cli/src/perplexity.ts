@@ -20,7 +20,6 @@ export interface PerplexityCommandOptions extends ModelRunOptions {
  * Scores a text.
  *
  * @param argument - a UTF-8 file, or `-` for stdin; stdin is also read if nothing is given and something is piped in
- * @returns the exit code
  * @throws {RopewalkError} for options and files that make no sense: the caller exits with 2
  */
 export async function perplexity(argument: string | undefined, options: PerplexityCommandOptions): Promise<number> {

@@ -56,7 +56,6 @@ const MAX_HEADS = 1024;
  * Writes a folder of golden cases.
  *
  * @param out - the folder; it must not exist, or be empty, or with `force` be one that this command wrote
- * @returns the exit code
  * @throws {RopewalkError} for options and files that make no sense: the caller exits with 2 and nothing is written
  */
 export async function vectors(out: string, options: VectorsOptions): Promise<number> {

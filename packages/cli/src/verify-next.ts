@@ -30,7 +30,6 @@ const EXPECT = 'expect.json';
  * Keeps a case's outputs as .npy in `<keep>/<case>`; for RoPE also the expected RoPE, and inputs that are not in a file
  * that diagnose reads.
  *
- * @param outputs - of the kernel
  * @throws {RopewalkError} DEVICE when the folder cannot be written
  */
 export function keepCase(
@@ -57,7 +56,6 @@ export function keepCase(
 /**
  * The command that finds out what a wrong rotation does instead; if its files are missing, the command that keeps them.
  *
- * @param places - the folders and the program
  * @returns undefined for other operators, and for caches, which diagnose does not read
  */
 export function nextStep(

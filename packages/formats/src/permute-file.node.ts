@@ -25,11 +25,8 @@ export interface CopyOptions {
 /**
  * Copies a file and permutes rows of it. All other bytes stay as they are. It takes some megabytes of memory.
  *
- * @param from - the file to read
  * @param to - the file to write; it must not exist
  * @param moves - tensors of this file whose rows move, from planPermutation; they do not overlap
- * @param pairing - the new pairing
- * @param options - signal, onBytes
  * @throws {RopewalkError} FORMAT when it cannot be read or ends early; DEVICE when it cannot be written; the signal's
  *   reason
  */

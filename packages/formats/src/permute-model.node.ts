@@ -168,8 +168,6 @@ export interface ModelFacts {
 /**
  * Collects what is known about a model: from its config.json or GGUF metadata, and from the user.
  *
- * @param model - from openModel
- * @param given - what the user says
  * @throws {RopewalkError} FORMAT if the two disagree or nothing says how many heads there are; and what the readers of
  *   both formats throw
  */

@@ -73,7 +73,6 @@ export const isProved = ({ difference, bound }: LayerProof): boolean => differen
 /**
  * The layers that a proof looks at.
  *
- * @param moves - of a plan
  * @param all - all of them, or the first
  * @returns layers with a q and a k weight; none for an adapter alone
  */
@@ -87,8 +86,6 @@ export function provableLayers(moves: readonly TensorMove[], all: boolean): stri
 /**
  * Compares the scores of layers before and after.
  *
- * @param moves - of a plan
- * @param options - files, pairing, rotation, how much
  * @throws {RopewalkError} FORMAT when a file cannot be read
  */
 export async function proveScores(moves: readonly TensorMove[], options: ProofOptions): Promise<LayerProof[]> {

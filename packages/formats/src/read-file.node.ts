@@ -55,8 +55,6 @@ const MAX_JSON_FILE_BYTES = 64 * 2 ** 20;
 /**
  * Reads a JSON file of at most 64 MiB.
  *
- * @param where - as for {@link readFileBytes}
- * @returns the value
  * @throws {RopewalkError} FORMAT when it cannot be read, or is not JSON
  */
 export function readJsonFile(path: string, where: string = path): unknown {
@@ -66,10 +64,7 @@ export function readJsonFile(path: string, where: string = path): unknown {
 /**
  * Reads a part of a file into memory.
  *
- * @param start - first byte
  * @param length - how many; the caller has set its limit
- * @param where - as for {@link readFileBytes}
- * @returns a fresh array
  * @throws {RopewalkError} FORMAT as {@link readFileBytes}, and when the file ends before
  */
 export function readFileRange(path: string, start: number, length: number, where: string = path): Uint8Array {

@@ -19,7 +19,6 @@ const ours = new Set<string>();
  * Runs work that writes under a temporary name in the folder of its output. Before it, removes what killed processes
  * left in the folder; after it, what is left under the temporary name.
  *
- * @param output - the final name
  * @param work - given the temporary path, where nothing is yet
  */
 export async function withTemporary<T>(output: string, work: (temporary: string) => Promise<T>): Promise<T> {
@@ -37,7 +36,6 @@ export async function withTemporary<T>(output: string, work: (temporary: string)
 /**
  * Makes a temporary name in the same folder, which a later run recognises.
  *
- * @param output - the final name
  * @returns an absolute path, where nothing is yet
  */
 export function temporaryName(output: string): string {

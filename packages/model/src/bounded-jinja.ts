@@ -288,7 +288,6 @@ export function parseTemplate(source: string): Program {
 /**
  * Renders a template.
  *
- * @param program - of {@link parseTemplate}
  * @param variables - what it sees besides Jinja's own names
  * @throws {RopewalkError} RANGE when it takes too many steps, too long or too much memory, and when it refuses the
  *   messages by raise_exception

@@ -106,9 +106,6 @@ export function memoryOf(
 /**
  * Refuses a model that does not fit.
  *
- * @param where - names model and backend
- * @param memory - of {@link memoryOf}
- * @param limits - of the backend and the machine
  * @param held - bytes of it that are allocated already, and so do not count as available
  * @throws {RopewalkError} DEVICE with the sums, and how many tokens of context would fit
  */

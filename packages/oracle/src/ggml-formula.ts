@@ -31,7 +31,6 @@ export interface GgmlRopeParams {
 /**
  * Rotates by the formula.
  *
- * @param p - the call
  * @param x - `[ne3, ne2, ne1, ne0]`, dense
  * @param pos - `[ne2]`, or `[4 · ne2]` axis by axis for the multi modes
  * @param freqFactors - at least one a pair, or undefined

@@ -374,11 +374,7 @@ export function judgeBits(op: string, got: HostArray, want: HostArray, computed?
   };
 }
 
-/**
- * Joins verdicts: the first that is not OK decides; otherwise all measures are listed.
- *
- * @param verdicts - at least one
- */
+/** Joins verdicts: the first that is not OK decides; otherwise all measures are listed. */
 export function allOf(...verdicts: Verdict[]): Verdict {
   const bad = verdicts.find((v) => v.status !== 'ok');
   if (bad) return bad;

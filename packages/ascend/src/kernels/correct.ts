@@ -13,7 +13,6 @@ import { BUFFER_NUM, copyTail, oneRow, roundUp, rowOf, shareOf, startOf, tableRo
 /**
  * What one block does.
  *
- * @param c - AscendC of this block
  * @param blocks - how many share the rows
  */
 export function correctKernel(c: AscendC, a: RopeArgs, blocks: number): void {

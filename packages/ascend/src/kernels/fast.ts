@@ -66,7 +66,6 @@ interface Rotation {
 /**
  * What one block does.
  *
- * @param c - AscendC of this block
  * @param blocks - how many share the rows
  */
 export function fastKernel(c: AscendC, a: RopeArgs, blocks: number): void {

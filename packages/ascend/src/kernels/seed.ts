@@ -41,7 +41,6 @@ function alignTileLen(length: number, size: number): number {
 /**
  * What one block does.
  *
- * @param c - AscendC of this block
  * @param a - the arguments; batch is not looked at, as in the original
  */
 export function seedKernel(c: AscendC, a: RopeArgs): void {

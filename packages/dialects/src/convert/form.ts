@@ -113,7 +113,6 @@ interface Limits {
 /**
  * Refuses a record that needs what a peer lacks.
  *
- * @param limits - what the peer lacks
  * @throws {RopewalkError} UNSUPPORTED for such a record; RANGE or SHAPE for one that is no RoPE
  */
 export function checkLimits(peer: string, spec: RopeSpec, { offset, vision, axes, toHalf }: Limits): EffectiveRope {

@@ -73,7 +73,6 @@ const TWO_OVER_PI_BITS = 192n;
  * rounding to float64.
  *
  * @param invFreq - radians a position, taken as the exact value of the float64
- * @param steps - an integer
  */
 export function turnsOf(invFreq: number, steps: number): number {
   let bits = TWO_OVER_PI_BITS + 2n; // 1/(2π) is a quarter of 2/π
@@ -179,7 +178,6 @@ function reducedAngle(b: GraphBuilder, c: AngleConstants, { positions, maxPositi
 /**
  * A table over positions 0 to context − 1.
  *
- * @param context - rows
  * @param pairsOf - the pairs that are its columns; all unless given
  * @returns cos and sin `[context, pairs]` in float64, with magnitude and sign
  */

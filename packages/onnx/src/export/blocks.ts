@@ -18,7 +18,6 @@ const BYTES = 256;
  * @param bytes - u8, all blocks of the matrix, of any shape
  * @param shape - `[n, k]`, of the matrix
  * @param to - the dtype that comes out; both hold every weight exactly
- * @returns `[n, k]`
  */
 export function dequantise(
   b: GraphBuilder,

@@ -51,8 +51,6 @@ function join(b: GraphBuilder, parts: readonly string[]): string {
  * half width and are broadcast over heads; nothing is repeated.
  *
  * @param x - `[batch, seq, heads, head_dim]` or `[batch, heads, seq, head_dim]`
- * @param cosSin - see {@link cosSinFor}
- * @param g - the window and its pairs
  */
 export function rotate(b: GraphBuilder, x: string, [cos, sin]: readonly [string, string], g: Geometry): string {
   const pairs = g.rotaryDim / 2;
@@ -125,7 +123,6 @@ interface StandardRotation {
  * written to other places than they are read from.
  *
  * @param x - 4-D in bnsh; in bsnh 4-D, or with heads side by side, `[batch, seq, heads · head_dim]`, where `folded`
- * @param g - the window and its pairs
  * @param folded - whether x has, and the result is to have, heads side by side
  */
 export function rotateStandard(

@@ -144,7 +144,6 @@ function messageOf(kind: FileKind): DescMessage {
 /**
  * Decodes a file. Bytes in it are views of the file; messages nest at most 100 deep.
  *
- * @param kind - what the file should be
  * @throws {RopewalkError} FORMAT when the bytes are no such message, cut, or nested too deep
  */
 export function decodeFile(kind: FileKind, bytes: Uint8Array, where: string): Message {

@@ -59,7 +59,6 @@ const FAR = 65536;
  * two, whose products with a frequency round alike.
  *
  * @param rows - positions below this may be asked
- * @param pairs - columns
  * @param unit - the tables' rounding: 2^-24 for f32, 2^-11 for f16, 2^-8 for bf16
  */
 export function recoverFrequencies(

@@ -38,7 +38,6 @@ export function cPrefix(id: string): string {
  * Writes a case as a header.
  *
  * @param generator - program and version, for the first line
- * @returns C99, ASCII
  */
 export function writeHeader(c: GoldenCase, generator: string): string {
   const prefix = cPrefix(c.id);

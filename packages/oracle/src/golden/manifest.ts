@@ -73,7 +73,6 @@ export function isGoldenId(id: string): boolean {
 /**
  * Writes a manifest.
  *
- * @param manifest - what it says
  * @returns JSON, indented, short lists on one line
  */
 export function formatManifest(manifest: GoldenManifest): string {

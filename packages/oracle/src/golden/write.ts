@@ -49,7 +49,6 @@ export interface WrittenCase {
 /**
  * Writes one case.
  *
- * @param forms - at least one
  * @param generator - program and version, for files that name their writer
  * @param seed - of the folder, for the sidecars
  * @returns undefined as entry's files where no form can express it; then it does not belong into the manifest

@@ -146,7 +146,6 @@ function placeText({ place }: WrongElement): string {
 /**
  * The first wrong elements as a table, for people.
  *
- * @param first - from a tensor's report
  * @returns a header and rows of texts; for RoPE with position, head, dim, pair and member
  */
 export function wrongTable(first: readonly WrongElement[]): { header: string[]; rows: string[][] } {

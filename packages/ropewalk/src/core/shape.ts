@@ -104,7 +104,6 @@ export function checkShape(shape: unknown, where: string): readonly number[] {
 /**
  * Strides that give the same elements, in the same order, another shape without moving them.
  *
- * @param layout - the present layout
  * @param shape - the new shape, with as many elements
  * @returns the new strides, or undefined when no strides can express it
  */

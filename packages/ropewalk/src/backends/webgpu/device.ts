@@ -84,7 +84,6 @@ export async function whyNotWebgpu(): Promise<string | undefined> {
 /**
  * Opens a device.
  *
- * @param powerPreference - which adapter, if there are several
  * @throws {RopewalkError} DEVICE when there is none, with the reason
  */
 export async function openDevice(powerPreference: PowerPreference): Promise<OpenDevice> {

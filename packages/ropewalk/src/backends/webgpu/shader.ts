@@ -51,11 +51,7 @@ export interface Kernel<P extends string = string, V = unknown> {
   readonly code: (variant: V) => string;
 }
 
-/**
- * Decides how each buffer of a run is bound.
- *
- * @param count - buffers
- */
+/** Decides how each buffer of a run is bound. */
 export function bindingsOf(operands: readonly Operand[], count: number): Binding[] {
   return Array.from({ length: count }, (_, buffer) => {
     const inside = operands.filter((operand) => operand.buffer === buffer);
@@ -71,7 +67,6 @@ export function bindingsOf(operands: readonly Operand[], count: number): Binding
 /**
  * Writes a kernel's module.
  *
- * @param variant - what its text depends on
  * @param f16 - whether the device has `shader-f16`: halves are then widened by the hardware
  */
 export function writeShader<V>(

@@ -24,7 +24,6 @@
  * Where row `index` of a tensor begins, in elements.
  *
  * @param walk - address of the rank, as many sizes, slowest first, and as many strides for each tensor
- * @param tensor - which tensor's strides
  */
 export function offsetOf(walk: usize, tensor: i32, index: i32): i32 {
   const rank = word(walk, 0), strides = rank * (tensor + 1);

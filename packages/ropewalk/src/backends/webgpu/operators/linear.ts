@@ -120,7 +120,6 @@ export function denseAt({ block, offset }: Place, weight: Tensor): Weight {
  *
  * The kernels count two bytes at a time, so a matrix that starts at an odd byte is copied first.
  *
- * @param bytes - of all blocks
  * @param k - weights of a row
  */
 export function blocksAt({ block, offset }: Place, format: BlockFormat, bytes: number, k: number, call: Call): Weight {

@@ -74,8 +74,6 @@ export const MAX_PARTS = 8;
  * Parameters: tokens of all batches; total: units (or heads, with a norm) of a token, all parts together; offset of the
  * window; gap between members of a split pair; perBatch: 1 when each batch has its own positions. Of a part: strides of
  * batch, token, head and dimension; units of a head; rows: the first row, or where the list starts.
- *
- * @param parts - how many
  */
 export function ropeKernel(parts: number): Kernel<RopeParam, RopeVariant> {
   const each = Array.from({ length: parts }, (_, p) => PART.map((name) => `${name}${p}` as const)).flat();
