@@ -109,14 +109,7 @@ export function seedSteps(
     bytesRead: number,
     bytesWritten: number,
     buffered = 0,
-  ): SeedStep => ({
-    step: n,
-    what,
-    calls,
-    bytesRead,
-    bytesWritten,
-    buffered,
-  });
+  ): SeedStep => ({ step: n, what, calls, bytesRead, bytesWritten, buffered });
   return [
     step(1, 'buffers for sin and cos, full width', 0, 0, 0, 4 * table),
     step(2, 'arange', 1, 0, half, half),
