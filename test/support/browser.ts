@@ -47,7 +47,7 @@ const TYPES: Readonly<Record<string, string>> = {
   '.css': 'text/css',
 };
 
-/** Where a page without a bundler finds the packages' entries and what they import; the kernel lies at /dist/. */
+/** Where a page without a bundler finds the packages' entries and what they import; the kernel is at /dist/. */
 export const IMPORTS: Readonly<Record<string, string>> = Object.fromEntries([
   ...ENTRIES.map((entry): [string, string] => {
     const [folder, { name, exports }] = [...PACKAGES].find(([, { name }]) => `${entry}/`.startsWith(`${name}/`))!;
@@ -84,7 +84,7 @@ export interface Site {
 
 /**
  * Serves folders over http. `/?script=URL` is a page that runs that module. The modules in test/browser/pages import
- * packages by name, as bundlers want it: an import map says where these lie, all but `ropewalk`, which becomes `/dist/`
+ * packages by name, as bundlers want it: an import map says where these are, all but `ropewalk`, which becomes `/dist/`
  * in the text, as a strict Content-Security-Policy forbids the map.
  */
 export async function serve({ folders, headers = {} }: SiteOptions): Promise<Site> {
@@ -127,7 +127,7 @@ export async function serve({ folders, headers = {} }: SiteOptions): Promise<Sit
 }
 
 /**
- * Opens a page and waits for what it logs first, as JSON: that needs no leave of the page's Content-Security-Policy.
+ * Opens a page and waits for what it logs first, as JSON: the page's Content-Security-Policy need not allow that.
  *
  * @throws what the page throws
  */

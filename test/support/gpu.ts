@@ -1,4 +1,4 @@
-/** Whether tests can have a GPU here. */
+/** Whether tests have a GPU here. */
 import { existsSync } from 'node:fs';
 import { after } from 'node:test';
 import { BACKENDS, openBackend } from '../../packages/cli/src/backends.js';
@@ -33,7 +33,7 @@ after(async () => (await shared)?.dispose());
 
 /**
  * The webgpu backend that test files share: a software adapter takes up to two seconds of CPU to compile a kernel, and
- * each device compiles its own. Tests that lose the device, fill its memory or dispose of it open one of their own.
+ * each device compiles its own. Tests that lose the device, fill its memory or dispose of it open their own.
  */
 export function sharedWebgpu(): Promise<WebgpuBackend> {
   shared ??= openWebgpu({}, runReference);

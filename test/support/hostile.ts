@@ -107,7 +107,7 @@ function plain(value: unknown): PropertyDescriptor {
 /**
  * Every call that has one hostile value in it.
  *
- * @param valid - makes the arguments of a call that works; called anew for each
+ * @param valid - makes the arguments of a call that works; called again for each
  * @param depth - how many levels of literals are taken apart
  */
 export function* hostileCalls(

@@ -91,7 +91,7 @@ export function ggufOf(
   return file;
 }
 
-/** Rows that can be told apart: each is filled with bytes of its own, made from its number. */
+/** Rows that can be told apart: each is filled with its own bytes, made from its number. */
 export function numberedRows(rows: number, rowBytes: number, seed = 0): Uint8Array {
   const bytes = new Uint8Array(rows * rowBytes);
   for (let n = 0; n < bytes.length; n++) {

@@ -39,7 +39,7 @@ import { f64Tensor, floats, seeded } from './tensors.js';
 export type Float = Tensor<FloatDtype>;
 export const FLOATS = ['f32', 'f16', 'bf16'] as const;
 export const dtypes = fc.constantFrom<FloatDtype>(...FLOATS);
-/** The dtype of activations, and what weights or a KV cache beside them may be stored in: f32 takes halves too. */
+/** The dtype of activations, and of the weights or KV cache used with them: f32 takes halves too. */
 export const MIXES: readonly (readonly [FloatDtype, FloatDtype])[] = [
   ['f32', 'f32'],
   ['f32', 'f16'],
@@ -160,11 +160,11 @@ export interface Trial {
   /** Which of `given` are written. */
   readonly outs: readonly number[];
   readonly plan: (given: Given) => OpPlan;
-  /** Bit n: given n lies in the backend's memory. */
+  /** Bit n: given n is in the backend's memory. */
   readonly owned: number;
   /**
-   * How far an element may be off before its last rounding: given the float64 result; then what comes out must lie
-   * between the two ends rounded to the dtype. Without it the bits of the reference are wanted.
+   * How far an element may be off before its last rounding: given the float64 result; then the output must be between
+   * the two limits rounded to the dtype. Without it the bits of the reference are wanted.
    */
   readonly error?: (exact: number, n: number, out: number) => number;
   /** The numbers wanted, instead of the reference's; to the bit, except that any NaN will do. */
@@ -178,7 +178,7 @@ export interface Trial {
 }
 
 /**
- * The same tensors over storage of their own.
+ * Copies of the tensors with their own storage.
  *
  * @param copyStorage - makes it, once for tensors that share one; n is the first of `given` that does
  */
@@ -194,7 +194,7 @@ export function copyWith(given: Given, copyStorage: (storage: TensorStorage, n: 
   );
 }
 
-/** The same tensors over host memory of their own. */
+/** Copies of the tensors in their own host memory. */
 export function hostCopy(given: Given): Given {
   return copyWith(given, ({ dtype, length, host }) => {
     const storage = zeros(dtype, [length]).storage;
@@ -210,7 +210,7 @@ export function exactOf(given: Given): Given {
 
 export const tensorAt = (given: Given, n: number): Tensor => given[n] as Tensor;
 
-/** A trial, but for where its tensors lie. */
+/** A trial, without the places of its tensors. */
 export type Shared = Omit<Trial, 'owned'>;
 
 /**
@@ -301,7 +301,7 @@ after(() => {
 });
 
 /**
- * Compares an output with what is wanted, and what lies around it with what was there.
+ * Compares an output with the expected one, and the gaps around it with their previous content.
  *
  * @param n - which of `given`
  * @param got - in host memory
@@ -464,7 +464,7 @@ export interface RopeShape {
   readonly seed: number;
 }
 
-/** A plan whose table has any numbers, on no unit circle. */
+/** A plan whose table has any numbers, not on a unit circle. */
 export function anyPlan(call: RopeShape): RopePlan {
   const pairs = call.window.rotaryDim / 2;
   const random = randomness(call.seed);
@@ -499,9 +499,7 @@ export function toBits(value: number): number {
   return singleBits[0]!;
 }
 
-/**
- * All numbers of a 16-bit dtype, all ties between them and both neighbours of each tie, as f32; and what is no number.
- */
+/** All numbers of a 16-bit dtype, all ties between them and both neighbours of each tie, as f32; and NaN. */
 export function tiesOf(dtype: 'f16' | 'bf16'): number[] {
   const values: number[] = [];
   if (dtype === 'bf16') {

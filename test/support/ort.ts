@@ -9,7 +9,7 @@ import { type HostArray, newArray, storeNumber } from '../../packages/ropewalk/s
 import { type Tensor, tensorFrom } from '../../packages/ropewalk/src/core/tensor.js';
 import { isHalf } from '../../packages/ropewalk/src/ops/checks.js';
 
-/** What tests ask of the package beside what the backend does. */
+/** What tests use of the package besides what the backend does. */
 interface Package extends Omit<Ort, 'InferenceSession'> {
   readonly InferenceSession: {
     create(

@@ -20,9 +20,9 @@ export interface TinyShape {
   readonly vocab: number;
   readonly tied?: boolean;
   readonly context?: number;
-  /** Fields of config.json beside the sizes. */
+  /** Fields of config.json besides the sizes. */
   readonly extra?: Readonly<Record<string, unknown>>;
-  /** Keys of GGUF metadata beside the sizes, without the architecture in front. */
+  /** Keys of GGUF metadata besides the sizes, without the architecture in front. */
   readonly ggufExtra?: Readonly<Record<string, string | number>>;
   /** Biases of q, k, v; of the output too; of the feed-forward. */
   readonly qkvBias?: boolean;
@@ -158,7 +158,7 @@ const GGUF_NAMES: readonly (readonly [RegExp, string])[] = [
 
 /**
  * As llama.cpp's converter writes it: other names, dimensions backwards, norms and biases in f32, and Llama's q and k
- * rows woven.
+ * rows interleaved.
  */
 function inGguf(name: string, { shape, values }: Values, model: TinyShape): MadeTensor {
   const [pattern, to] = GGUF_NAMES.find(([from]) => from.test(name))!;

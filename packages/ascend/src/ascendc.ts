@@ -112,7 +112,7 @@ export class LocalTensor {
     readonly type: LaneType,
     /** Byte in the unified buffer. */
     readonly address: number,
-    /** The buffer that it lies in. */
+    /** The buffer that holds it. */
     readonly buffer: LocalBuffer,
   ) {
     this.#core = core;
@@ -613,7 +613,7 @@ export class AscendC {
       reads.push({ memory: src.memory, at: from, bytes: blockLen });
       writes.push({ at: to, bytes: padded });
       this.#boundGlobal(line, name, src, from, blockLen, false);
-      // Padding, and what lies past the caller's memory, stay poison.
+      // Padding, and bytes past the caller's memory, stay poison.
       const end = Math.min(from + blockLen, source.length);
       core.memory.fill(POISON, Math.max(0, to), Math.max(0, to + padded));
       if (from >= 0 && end > from && to >= 0 && to + end - from <= core.memory.length)
@@ -755,7 +755,7 @@ export class AscendC {
   }
 }
 
-/** Which lanes an instruction works on, and where they lie. */
+/** Which lanes an instruction works on, and where they are. */
 class LaneWalk {
   readonly size: number;
   readonly repeats: number;

@@ -13,7 +13,7 @@ function groupOf(at: number): number {
   return Math.floor(at / BLOCK) % 16;
 }
 
-/** Which of the three banks of its group an address lies in. */
+/** Which of the three banks of its group an address is in. */
 function layerOf(at: number): number {
   return Math.floor(at / 65536);
 }

@@ -539,7 +539,7 @@ export class Core {
 /**
  * Checks a count of a kernel's call: NaN lanes would take NaN cycles.
  *
- * @throws {RopewalkError} RANGE when it is no integer from `least` to `most`
+ * @throws {RopewalkError} RANGE when it is not an integer from `least` to `most`
  */
 export function checkCount(count: number, what: string, least = 0, most = Number.MAX_SAFE_INTEGER): void {
   if (Number.isInteger(count) && count >= least && count <= most) return;

@@ -19,7 +19,7 @@ export interface MeasuredCall {
   readonly rotaryDim: number;
   /** Of the frequencies. */
   readonly base: number;
-  /** Each batch has positions of its own: batch b starts at b. Otherwise all start at 0. */
+  /** Each batch has its own positions: batch b starts at b. Otherwise all start at 0. */
   readonly batchPositions: boolean;
   /** Rows of the tables, more than the largest position. */
   readonly tableLen: number;

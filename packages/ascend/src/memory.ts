@@ -129,7 +129,7 @@ export class GlobalTensor {
 
   /**
    * @param name - for messages
-   * @param memory - where it lies
+   * @param memory - where it is
    * @param dtype - of its elements
    * @param base - index in the allocation of element 0
    * @param low - first element, relative to element 0, that belongs to it (negative with negative strides)

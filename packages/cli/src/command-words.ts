@@ -5,7 +5,7 @@
  */
 import { refuse } from 'ropewalk/backend';
 
-/** Characters that only a shell interprets: they are refused, so that nobody expects an effect. */
+/** Characters that only a shell interprets: they are refused, because here they would have no effect. */
 const SHELL_ONLY = /[|&;<>()$`]/;
 
 /**

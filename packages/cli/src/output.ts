@@ -11,7 +11,7 @@ import { MultiBar, Presets } from 'cli-progress';
  */
 export const EXIT = { ok: 0, failed: 1, usage: 2, bug: 3 } as const;
 
-/** Prints a value as JSON, on a line of its own. */
+/** Prints a value as one line of JSON. */
 export function printJson(value: unknown): void {
   process.stdout.write(`${JSON.stringify(value)}\n`);
 }

@@ -36,7 +36,7 @@ export interface PermuteCommandOptions {
 const PAIRINGS: readonly WeightPairing[] = ['half', 'interleaved'];
 
 /**
- * Plans the permutation, proves it by q·k, and writes the model anew.
+ * Plans the permutation, proves it by q·k, and writes the new model.
  *
  * @param input - a .safetensors or .gguf file, or a folder with one model
  * @param output - a file or folder that does not exist; not needed for a dry run

@@ -144,12 +144,13 @@ export const ACLNN_ROTARY_MODE = /* @__PURE__ */ Object.freeze({
  *
  * @param rw - runs the plans
  * @param x - four dimensions, the last one D; f32, f16 or bf16, any strides
- * @param cos - each dimension 1 or x's, the last one D; x's dtype, in host memory.
- *   Each pair's cosine stands at both of its dimensions
+ * @param cos - each dimension 1 or x's, the last one D; x's dtype, in host memory. Each pair's cosine is at both of its
+ *   dimensions
  * @param sin - as cos
  * @param mode - one of {@link ACLNN_ROTARY_MODE}
  * @returns a fresh dense tensor of x's shape
- * @throws {RopewalkError} UNSUPPORTED when the two values of a pair differ, which is no rotation; SHAPE, DTYPE or RANGE
+ * @throws {RopewalkError} UNSUPPORTED when the two values of a pair differ, which is not a rotation; SHAPE, DTYPE or
+ *   RANGE
  */
 export function aclnnRotaryPositionEmbedding<D extends 'f32' | 'f16' | 'bf16'>(
   rw: Runner,
@@ -231,7 +232,7 @@ function pairingOf(mode: number, op: string): Pairing {
 }
 
 /**
- * Takes one column a pair out of a full-width table. A table whose two columns of a pair differ is no rotation.
+ * Takes one column a pair out of a full-width table. A table whose two columns of a pair differ is not a rotation.
  * Interleave-half multiplies after moving the dimensions to halves, so its table is in halves too.
  */
 function firstOfPairs<D extends Dtype>(table: Tensor<D>, mode: number, where: string): Tensor<D> {

@@ -277,7 +277,7 @@ function axesOf(mode: number, given: readonly number[] | undefined, ne0: number,
   return { rule, sections };
 }
 
-/** Options that are no arguments of ggml's functions. */
+/** Options that are not arguments of ggml's functions. */
 export interface GgmlRopeExtras {
   /** Start of the rotated window, ggml_rope_set_offset. */
   readonly n_offs?: number;

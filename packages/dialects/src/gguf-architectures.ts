@@ -53,7 +53,7 @@ export interface GgufArchitecture {
   /** yarn_log_multiplier is mscale_all_dim times this; `cancels`: mscale is the same, so the magnitude is 1. */
   readonly logMultiplier?: 1 | 0.1 | 'cancels';
   readonly sliding?: GgufSliding;
-  /** Sliding and full layers have sizes of their own; else the first layer's sizes hold. */
+  /** Sliding and full layers have their own sizes; otherwise the first layer's sizes apply. */
   readonly sizesByLayer?: true;
   /** Layers that do not rotate; see gguf.ts. */
   readonly skips?:

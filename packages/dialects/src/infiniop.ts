@@ -2,8 +2,8 @@
  * InfiniOp's RoPE as its C interface has it: descriptors, status codes, workspace, calculate, destroy.
  *
  * The checks run in upstream's order, so the same mistake gives the same status. This module also checks what upstream
- * does not: x may not be null, positions must lie in the tables, y and x may not overlap in part.
- * When the status is not SUCCESS, nothing is written, and `error` gives the reason.
+ * does not: x may not be null, positions must be in the tables, y and x may not overlap in part. When the status is not
+ * SUCCESS, nothing is written, and `error` gives the reason.
  *
  * @module
  * @see InfiniTensor/InfiniCore@2cec6ce6 include/infiniop/ops/rope.h, src/infiniop/ops/rope/rope.h
@@ -263,7 +263,7 @@ function created<T extends object>(make: () => T): InfiniResult & { readonly des
  * `infinirtSetDevice(device, id)` and `infiniopCreateHandle(&handle)`: checks that a runner belongs to a device.
  *
  * Every runner belongs to CPU, as its memory is the host's. `ascend-model` also belongs to ASCEND, as it computes in
- * that device's arithmetic. A runner by itself is a handle of the CPU.
+ * that device's arithmetic. A runner alone is a handle of the CPU.
  *
  * @param runner - runs the plans
  * @param device - one of {@link INFINI_DEVICE}
@@ -436,7 +436,7 @@ function insideOrRow0(pos: Tensor, name: string, rows: number): Float64Array {
   const host = hostOf(pos, `infiniop: ${name}`);
   const positions = new Float64Array(pos.size);
   walk(pos, (at, n) => {
-    const position = Number(host[at]!); // rounded past 2^53, but then it lies outside anyway
+    const position = Number(host[at]!); // rounded past 2^53, but then it is outside anyway
     positions[n] = position >= 0 && position < rows ? position : 0;
   });
   return positions;
@@ -611,7 +611,7 @@ export function infiniopMRoPE(
   });
 }
 
-/** A table with one row a token: each pair comes from the row of its own axis' position. */
+/** A table with one row for each token: each pair comes from the row of its own axis' position. */
 function gatherRows(desc: InfiniMRoPEDescriptor, cos: Tensor, sin: Tensor, pos: Tensor): RopeTable {
   const pairs = desc.rotary_dim / 2;
   const rule = desc.mrope_interleaved ? 'interleaved' : 'sections';

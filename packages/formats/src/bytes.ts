@@ -22,7 +22,7 @@ export function countClaimed(shape: readonly number[]): number | undefined {
  * Takes elements out of a file: a view of its memory where alignment and byte order allow, else a copy.
  *
  * @param bytes - the file
- * @param start - byte of the first element; the caller has checked that all elements lie inside `bytes`
+ * @param start - byte of the first element; the caller has checked that all elements are inside `bytes`
  * @param dtype - their type
  * @param count - how many
  * @param swap - the file is big-endian

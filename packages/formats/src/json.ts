@@ -115,7 +115,7 @@ class Parser {
     return values;
   }
 
-  /** Reads what stands between brackets, with commas between and none at the end. */
+  /** Reads the items between brackets, with commas between and none at the end. */
   #list(close: string, item: () => void): void {
     this.#space();
     if (this.#text[this.#at] !== close) {

@@ -121,7 +121,7 @@ async function proveLayer(
   const qHeads = all
     ? [...Array(numHeads).keys()]
     : [...new Set(kHeads.flatMap((k) => [k * group, (k + 1) * group - 1]))];
-  // Where a row of the new order is to be found in the old file, when there is no new one yet.
+  // Where a row of the new order is in the old file, when there is no new one yet.
   const source = permutedRows(rotaryDim, to);
   const moved = (row: number): number => (row < rotaryDim ? source[row]! : row);
   const opaque = new Set<string>();
@@ -283,7 +283,7 @@ class Rows {
     const handle = (this.#handles[file] ??= await open(path));
     const bytes = await readAt(handle, byteOffset + row * rowBytes, rowBytes, path);
     const values = decodeRow(bytes, type, shape.reduce((a, b) => a * b, 1) / rows, this.#bigEndian);
-    // With NaN in a weight no score can be compared; the rows move all the same.
+    // With NaN in a weight no score can be compared; the rows still move.
     if (!values?.every(Number.isFinite)) {
       const hash = fnv(bytes);
       const of = (token: number): number => randomFrom(`${hash} ${kind} ${token}`).uniform(-1, 1);

@@ -111,7 +111,7 @@ class ProofFailed extends Error {
 }
 
 /**
- * Carries a permutation out: writes the model anew under a temporary name, proves by q·k that every score is the same,
+ * Carries a permutation out: writes the new model under a temporary name, proves by q·k that every score is the same,
  * and only then puts it in place. Without an output it proves the plan alone.
  *
  * @param permutation - from {@link planModelPermutation}

@@ -40,7 +40,7 @@ export function isFolder(path: string): boolean {
 
 /**
  * Finds the file that describes a model. In a folder this is config.json, or the only .gguf if there is no config.json
- * or if no safetensors lie beside it: the same model that `loadModelPath` loads.
+ * or if no safetensors are beside it: the same model that `loadModelPath` loads.
  *
  * @param path - a folder; any other path is returned as it is
  * @throws {RopewalkError} FORMAT for a folder without a model, or with several

@@ -35,7 +35,7 @@ export interface ChatOptions {
 
 /** Lists in lists. JSON schemas of tools stay below twenty. */
 const MAX_DEPTH = 100;
-/** No context has room for so many messages. */
+/** No context has room for this many messages. */
 const MAX_MESSAGES = 2 ** 16;
 
 /**

@@ -101,7 +101,7 @@ function windowsOf(
 
 /**
  * Reads the metadata of a GGUF file, and what only its list of tensors says: which biases there are, and whether the
- * output head is a tensor of its own.
+ * output head is a separate tensor.
  *
  * @param readTensor - reads the small F32 tensors that hold frequency factors
  * @throws {RopewalkError} FORMAT for a key that is missing or malformed; UNSUPPORTED for a model or a step that is not

@@ -160,7 +160,7 @@ function readCommon(keys: Fields, { texts, ids, types }: Tokens): Common {
   const added: AddedToken[] = [];
   for (const [id, text] of texts.entries()) {
     const type = types[id];
-    // Some converters write the ends of turns as user-defined or normal tokens; they are control tokens all the same.
+    // Some converters write the ends of turns as user-defined or normal tokens; here they are control tokens.
     const isSpecial = type === TYPE.control || type === TYPE.unknown || END_TEXTS.includes(text);
     if (isSpecial) special.add(id);
     if (isSpecial || type === TYPE.userDefined) added.push({ id, content: text, special: isSpecial });

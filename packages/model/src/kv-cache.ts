@@ -35,7 +35,7 @@ export class KvCache {
   readonly #runner: Runner;
 
   /**
-   * @param runner - in whose memory it lies
+   * @param runner - in whose memory it is
    * @param capacity - tokens of room
    * @param dtype - how keys and values are stored
    * @throws {RopewalkError} DEVICE when memory is full; what was allocated is freed

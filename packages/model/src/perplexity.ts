@@ -29,7 +29,7 @@ export interface Perplexity {
   readonly bitsPerByte: number;
   /** Tokens scored. */
   readonly tokens: number;
-  /** Bytes of the text that these tokens stand for. */
+  /** Bytes of the text of these tokens. */
   readonly bytes: number;
 }
 

@@ -49,7 +49,7 @@ export interface Sampler {
  * Makes a sampler.
  *
  * @param given - options; all are checked here
- * @returns a sampler with random numbers of its own
+ * @returns a sampler with its own random numbers
  * @throws {RopewalkError} RANGE, naming the option
  * @example const token = createSampler({ temperature: 0.8, topP: 0.95, seed: 1 }).pick(logits);
  */

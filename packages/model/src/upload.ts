@@ -11,7 +11,7 @@ import { pauseIfDue } from './event-loop.js';
 import type { Folder } from './model-files.js';
 import { isBlockFormat, type Weight, type WeightPlan } from './weights.js';
 
-/** How far loading is. */
+/** The progress of loading. */
 export interface LoadProgress {
   readonly doneBytes: number;
   readonly totalBytes: number;
@@ -75,7 +75,7 @@ function placeOf(rw: Ropewalk, { type, held, heldBytes, shape }: WeightPlan, whe
   const tensor: Tensor | undefined = allocated?.storage.host ? allocated : undefined;
   if (!tensor) allocated?.dispose();
   const staged = tensor ? undefined : new Uint8Array(heldBytes);
-  /** Bytes of the held tensor, looked up anew each time, because the backend's memory moves when it grows. */
+  /** Bytes of the held tensor, looked up each time, because the backend's memory moves when it grows. */
   const bytes = (start: number, length: number): Uint8Array => {
     const all: HostArray = staged ?? bitsOf(tensor!.storage.host!);
     return new Uint8Array(all.buffer, all.byteOffset + start, length);

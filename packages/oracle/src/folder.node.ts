@@ -27,7 +27,7 @@ export function openFolder(path: string): VectorFolder {
     return fail('FORMAT', typeof path === 'string' ? path : show(path), 'there is no such folder');
   const inside = (file: string): string => {
     const full = resolve(root, file);
-    // A manifest may come from anybody: it names files of its own folder, and no others.
+    // A manifest is not trusted: it may name files in its own folder only.
     if (!full.startsWith(root + sep)) refuse('FORMAT', path, 'a file path inside the folder', file);
     return full;
   };

@@ -2,8 +2,8 @@
  * ggml's RoPE by its published formula, element by element in float64.
  *
  * This is the second witness: it shares no code with `ops/` or `reference/`, so that the engine's frequencies, axes,
- * tables and pair geometry are checked against the formula as written, not against themselves.
- * It computes sin and cos anew for every element and is as slow as that sounds.
+ * tables and pair geometry are checked against the formula as written, not against themselves. It computes sin and cos
+ * for every element, which is slow.
  *
  * @module
  * @see seed documents 000 and 003; ggml-org/ggml@d99724f src/ggml-cpu/ops.cpp

@@ -41,7 +41,7 @@ export function numbersOf(data: HostArray, dtype: Dtype): Float64Array {
  * Takes raw little-endian bytes as elements.
  *
  * @returns a fresh array: the caller may write into it
- * @throws {RopewalkError} FORMAT when the size is no multiple of the element size
+ * @throws {RopewalkError} FORMAT when the size is not a multiple of the element size
  */
 export function bytesToArray<D extends Dtype>(bytes: Uint8Array, dtype: D, where: string): ArrayOf[D] {
   const unit = sizeBytes(dtype);

@@ -1,5 +1,5 @@
 /**
- * The judge: compares what came with what was expected, element by element.
+ * The judge: compares outputs with the expected values, element by element.
  *
  * {@link compareElements} measures. `ropewalk check` makes a verdict of the measurements ({@link judgeClose},
  * {@link judgeOutput}), `ropewalk verify` a report (verify/judge.ts).
@@ -27,10 +27,10 @@ const OVERFLOW: Readonly<Record<FloatDtype, number>> = /* @__PURE__ */ Object.fr
 const FIRST_WRONG = 10;
 
 /**
- * Says whether a value may stand for an exact one: NaN for NaN, an infinity for the same infinity, otherwise a number
+ * Says whether a value is accepted for an exact one: NaN for NaN, an infinity for the same infinity, otherwise a number
  * within the bound.
  *
- * @param got - what came
+ * @param got - the output
  * @param exact - what should have come, unrounded
  * @param bound - how far off it may be; a bound that is not finite counts as 0
  * @param dtype - of the output, if known: a value that rounds past its largest number may be infinite
@@ -50,7 +50,7 @@ export function within(got: number, exact: number, bound: number, dtype?: Dtype)
   );
 }
 
-/** What was measured between what came and what was expected. */
+/** The measured differences between an output and the expected values. */
 export interface Comparison {
   /** The numbers that were compared, row-major. */
   readonly got: ArrayLike<number>;
@@ -67,7 +67,7 @@ export interface Comparison {
   readonly maxRel: number;
   /** Σ(got − want)² / Σ want². */
   readonly nmse: number;
-  /** The factor g for which g·want is nearest to what came; NaN where want is all 0. */
+  /** The factor g for which g·want is nearest to the output; NaN where want is all 0. */
   readonly gain: number;
   /** The largest |got − want| / bound: at most 1 when nothing is wrong. */
   readonly maxRatio: number;
@@ -76,8 +76,8 @@ export interface Comparison {
 }
 
 /**
- * Is told of element n: its error and the error over its bound, both Infinity where nothing can be subtracted, and what
- * was compared.
+ * Called for element n with its error and the error over its bound, both Infinity where nothing can be subtracted, and
+ * what was compared.
  */
 export type ElementVisitor = (n: number, error: number, ratio: number, got: number, want: number) => void;
 
@@ -109,7 +109,7 @@ function compareElements(
     const limit = Number.isFinite(given) ? given : 0;
     const right = isRight ? isRight(n) : within(a, b, limit, dtype);
     let error = a === b || (Number.isNaN(a) && Number.isNaN(b)) ? 0 : Math.abs(a - b);
-    // An allowed overflow is no error. Anything else that is not finite is as far off as can be.
+    // An allowed overflow is not an error. Anything else that is not finite is as far off as can be.
     if (!Number.isFinite(error)) error = right ? 0 : Number.POSITIVE_INFINITY;
     const share = error === 0 ? (right ? 0 : Number.POSITIVE_INFINITY) : error / limit;
     const ratio = Number.isNaN(share) ? Number.POSITIVE_INFINITY : share;
@@ -203,7 +203,7 @@ export function judgeOutput(label: string, got: HostArray, expected: ExpectedOut
  * Normalised mean squared error: `Σ(got − want)² / Σ want²`, the field's measure for RoPE (test-backend-ops). An
  * element that is NaN on both sides, or the same infinity on both sides, counts for nothing.
  *
- * @param got - what came
+ * @param got - the output
  * @param want - what was expected, as many elements
  * @param dtype - of `got`, if known: a value that rounds past its largest number may be infinite
  * @returns 0 for equal; NaN when an element is not finite on one side and not the same on the other
@@ -241,7 +241,7 @@ function powerOfTwoBelow(values: ArrayLike<number>): number {
  * Judges by NMSE.
  *
  * @param op - the operator's name, printed as `[ROPE]`
- * @param got - what came
+ * @param got - the output
  * @param want - what was expected
  * @param limit - the largest NMSE that passes, a finite number >= 0
  * @param dtype - as for {@link nmse}
@@ -274,7 +274,7 @@ export interface Tolerance {
  * Judges element by element, as numpy's allclose with equal_nan does.
  *
  * @param op - the operator's name
- * @param got - what came
+ * @param got - the output
  * @param want - what was expected
  * @param tolerance - absolute and relative, finite numbers >= 0; or a function that gives the bound of element i
  * @param dtype - as for {@link within}
@@ -342,7 +342,7 @@ function otherLength(op: string, got: ArrayLike<unknown>, want: ArrayLike<unknow
  * Judges bit for bit: NaN payloads, signs of zero, and the elements between strided rows.
  *
  * @param op - the operator's name
- * @param got - what came
+ * @param got - the output
  * @param want - what was expected, same element size
  * @param computed - the dtype of elements that were computed, not copied: any NaN passes for a computed NaN, whatever
  *   its payload

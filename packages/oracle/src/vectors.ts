@@ -18,7 +18,7 @@ import { onnxVectorCases } from './vectors/onnx.js';
  *
  * @param folder - the folder
  * @returns its cases; files of a case are read when it runs
- * @throws {RopewalkError} FORMAT when there is no manifest, or one in no known form
+ * @throws {RopewalkError} FORMAT when there is no manifest, or one in an unknown form
  */
 export function vectorCases(folder: VectorFolder): ConformanceCase[] {
   if (folder.has('manifest.json')) return casesOf(folder);

@@ -4,9 +4,9 @@
  * A backend runs plans. A plan ({@link OpPlan}) names the tensors that it reads and writes and has been checked in
  * full, so a backend trusts it. To write one, implement {@link Backend}:
  *
- * - `allocate` and `upload` make tensors in the backend's memory: {@link denseTensor} lays one over a
- *   {@link TensorStorage}. A backend without memory of its own spreads {@link hostMemory}.
- * - `whyNot` says in words why a plan cannot run, `run` runs or queues it. Both call {@link checkPlan} first, then
+ * - `allocate` and `upload` make tensors in the backend's memory: {@link denseTensor} lays one over a {@link
+ *   TensorStorage}. A backend without its own memory spreads {@link hostMemory}.
+ * - `whyNot` gives the reason why a plan cannot run, `run` runs or queues it. Both call {@link checkPlan} first, then
  *   switch over `plan.op` and end with `default: unknownPlan(plan satisfies never)`, so that a switch that misses an
  *   operator does not compile.
  * - `finish` waits for what is queued, `dispose` gives everything back.

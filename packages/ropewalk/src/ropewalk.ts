@@ -56,7 +56,7 @@ export interface RopeRunOptions<D extends FloatDtype> extends OutOption<D> {
 }
 
 type NaturalDtype = Exclude<Dtype, 'f16' | 'bf16' | 'u16'>;
-/** The dtype that a typed array holds by itself: the one whose array it is. */
+/** The dtype of a typed array, given by its class. */
 type NaturalDtypeOf<A extends ArrayOf[NaturalDtype]> = {
   [D in NaturalDtype]: A extends ArrayOf[D] ? D : never;
 }[NaturalDtype];

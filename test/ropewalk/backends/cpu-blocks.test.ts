@@ -13,7 +13,7 @@ import { randomness } from '../../support/operators.js';
 const COLUMNS = [1, 2, 3, 8, 13];
 
 interface Case {
-  /** q8_0 unless given. */
+  /** q8_0 by default. */
   readonly format?: 'q8_0' | 'q4_0';
   /** `[m, k]` */
   readonly x: Float32Array;
@@ -153,7 +153,7 @@ describe('linear of blocks on cpu, few rows', async () => {
   });
 
   for (const size of [2 ** -120, 2 ** -61, 2 ** -59, 2 ** 60, 2 ** 62, 2 ** 110]) {
-    test(`x around 2^${Math.log2(size)}, beside rows of zeros: split or not, as close`, async () => {
+    test(`x around 2^${Math.log2(size)}, with rows of zeros: split or not, equally exact`, async () => {
       const random = randomness(11);
       const [k, n] = [64, 3];
       const x = Float32Array.from({ length: 3 * k }, (_, i) =>

@@ -3,7 +3,7 @@
  * values.
  *
  * Each trial runs on one thread and on two, which must agree to the bit, with the module that `auto` takes and with
- * simd128; its tensors lie in host memory, in the backend's, or in both. Gaps between elements are NaN: one that is
+ * simd128; its tensors are in host memory, in the backend's, or in both. Gaps between elements are NaN: one that is
  * read spoils the result, one that is written shows.
  */
 import assert from 'node:assert/strict';
@@ -124,7 +124,7 @@ interface CpuTrial extends Trial {
   readonly runners?: readonly Ropewalk[];
 }
 
-/** The same tensors over storage of their own, in some backend's memory where `owned` says so. */
+/** Copies of the tensors with their own storage, in a backend's memory where `owned` says so. */
 function copyOf(given: Given, owned: number, rw: Ropewalk): Given {
   return copyWith(given, ({ dtype, length, host }, n) => {
     const { storage } = owned & (1 << n) ? rw.allocate(dtype, [length]) : zeros(dtype, [length]);
@@ -207,7 +207,7 @@ describe('add', () => {
     });
   }
 
-  test('f16 sums overflow to infinity from 65520 on, and bf16 beside the largest f32', () => {
+  test('f16 sums overflow to infinity from 65520 on, and bf16 next to the largest f32', () => {
     const sums: [FloatDtype, number, number][] = [
       ['f16', 65504, 15],
       ['f16', 65504, 16],
@@ -254,7 +254,7 @@ describe('conversions', () => {
     });
 
     test(`${dtype} → f32: all 65536 patterns; f32 → ${dtype}: all numbers, all ties and both neighbours of each`, () => {
-      // The part of a head that does not rotate is converted, no more.
+      // The part of a head that does not rotate is only converted.
       const convert = (rw: Ropewalk, x: Float, to: FloatDtype, stride = 1): number[] => {
         const n = x.size;
         const plan = planRopeWithTable({
@@ -290,7 +290,7 @@ describe('conversions', () => {
       }
     });
 
-    test(`f32 → ${dtype}, eight lanes at a time: products that lie on ties`, () => {
+    test(`f32 → ${dtype}, eight lanes at a time: products that are ties`, () => {
       // 1 · cos − 0 · sin: the table holds the numbers to be rounded, any f32.
       const cos: number[] = [];
       const random = randomness(5);
@@ -859,7 +859,7 @@ describe('linear', () => {
     const values = [NaN, Infinity, -Infinity, 2 ** -24, -(2 ** -15), 65504, 0, -0];
     for (const k of [16, 32, 37]) {
       for (const value of values) {
-        // Row n has the value at place n; x has no zero, so that what infinity times it is does not hang on the order
+        // Row n has the value at place n; x has no zero, so that its product with infinity does not depend on the order
         // of sums.
         const weight = f64Tensor(
           Array.from({ length: k * k }, (_, i) => (i % (k + 1) === 0 ? value : (i % 13) / 8)),

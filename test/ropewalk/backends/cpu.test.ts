@@ -1,5 +1,5 @@
 /**
- * What the cpu backend promises beside right results: bits, threads, memory, and an end. Its operators:
+ * What the cpu backend promises besides correct results: bits, threads, memory, and a clean end. Its operators:
  * cpu-operators.test.ts.
  */
 import assert from 'node:assert/strict';
@@ -148,7 +148,7 @@ describe('threads', () => {
       'The next call starts new threads.';
     await assert.rejects(
       async () => {
-        // A strided RMS norm works in scratch memory, and that of the workers lies outside the memory here. Sooner or
+        // A strided RMS norm works in scratch memory, and that of the workers is outside the memory here. Sooner or
         // later one claims a chunk.
         const rw = new Ropewalk(backend);
         const x = filled(rw, 'f32', [64, 4096], 1).permute([1, 0]);
@@ -265,7 +265,7 @@ describe('threads', () => {
     }
   });
 
-  test('where workers cannot be had, capabilities say one thread from the start, and why', async () => {
+  test('where workers are not available, capabilities say one thread from the start, and why', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'bundle-'));
     try {
       const index = JSON.stringify(join(ROOT, 'packages/ropewalk/src/index.ts'));
@@ -308,7 +308,7 @@ describe('threads', () => {
     }
   });
 
-  test('the process ends by itself, with a pool that was never disposed, asleep or awake', () => {
+  test('the process exits normally with a pool that was never disposed, asleep or awake', () => {
     const source = `
       import { ropewalk } from ${JSON.stringify(new URL('../../../packages/ropewalk/src/index.js', import.meta.url).href)};
       const rw = await ropewalk({ backend: 'cpu', threads: 3 });
@@ -409,7 +409,7 @@ describe('memory', () => {
     rw.dispose();
   });
 
-  test('memory grows between calls: tensors, tables and workers go on', async () => {
+  test('memory grows between calls: tensors, tables and workers keep working', async () => {
     const rw = await ropewalk({ backend: 'cpu', threads: 2 });
     const plan = rw.planRope({ headDim: 64, pairing: 'half', base: 10000, positions: 0, seqLen: 600 });
     const x = filled(rw, 'f32', [600, 4, 64], 1);
@@ -449,7 +449,7 @@ describe('memory', () => {
     assert.ok(take().every((block) => block.address >= 65536));
   });
 
-  test('a disposed tensor is refused, in words; disposing twice is harmless; using disposes', async () => {
+  test('a disposed tensor is refused with a clear message; disposing twice is harmless; using disposes', async () => {
     const backend = await openCpu({ threads: 1 });
     const rw = new Ropewalk(backend);
     const a = rw.allocate('f32', [4]);

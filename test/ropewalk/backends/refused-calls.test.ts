@@ -99,7 +99,7 @@ function refusedCalls(rw: Ropewalk): Record<string, () => unknown> {
     rw.run({ op: 'tenth', x: a, out: rw.tensor(new Float32Array(128)) } as never);
   for (const shape of BAD_SHAPES) calls[`allocate shape ${show(shape)}`] = () => rw.allocate('f32', shape as never);
   for (const dtype of BAD_DTYPES) calls[`allocate dtype ${show(dtype)}`] = () => rw.allocate(dtype as never, [4]);
-  // In a peer's words: what is wrong shows when the output is there.
+  // In a peer's arguments: the mistake shows when the output exists.
   const X = tensorFrom(counted(128), { dtype: 'f32', shape: [1, 1, 2, 64] });
   calls['onnx with caches of another width'] = () =>
     onnx.rotaryEmbedding(rw, { X, cos_cache: f32(1, 2, 31), sin_cache: f32(1, 2, 31) });

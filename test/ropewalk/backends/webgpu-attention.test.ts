@@ -48,7 +48,7 @@ interface Sizes {
 /**
  * A score is a sum of d products whose roundings nearly cancel: within e = u·Σ|q·k·scale|, taken over the query's worst
  * key. Its weight is off by e and by 4 u of the exponential, relative to itself; the weighted average of v by twice
- * that at most. Sums that are scaled anew whenever a larger score comes, or joined from splits, are off by another
+ * that at most. Sums that are rescaled whenever a larger score comes, or joined from splits, are off by another
  * exponential, 4 u. A softcap is a quotient of exponentials: e again. And 2^-120, because devices may take numbers
  * below 2^-126 for zero.
  */
@@ -288,7 +288,7 @@ describe('self_attention on webgpu', { skip: noGpu }, () => {
         await agree(trialWith(q, part(heads, kvHeads), part(heads + kvHeads, kvHeads), out, {}, seq === 1 ? 15 : 0));
       }
     });
-    test('values that lie transposed, and an out of halves that share words', async () => {
+    test('transposed values, and an out of halves that share words', async () => {
       for (const [dtype, seq] of [
         ['f32', 1],
         ['f16', 40],
@@ -302,7 +302,7 @@ describe('self_attention on webgpu', { skip: noGpu }, () => {
   });
 
   describe('f32 queries before a cache of halves', () => {
-    // Few shapes: a software driver compiles each kernel anew for each dtype.
+    // Few shapes: a software driver compiles each kernel for each dtype.
     for (const [stored, sizes, options] of [
       ['f16', { seq: 1, past: 700, kvHeads: 2, group: 3, d: 16, dv: 12 }, { window: 600 }],
       ['bf16', { seq: 3, past: 20, kvHeads: 1, group: 1, d: 7, dv: 5 }, { softcap: 3 }],
@@ -355,7 +355,7 @@ describe('self_attention on webgpu', { skip: noGpu }, () => {
     async ({ past, seq, ...sizes }, window, seed) => {
       const [d, dv] = [8, 8];
       const trial = trialOf('f32', { ...sizes, seq, past, d, dv }, chosen({ window }), undefined, seed, 15);
-      // Some tokens are poison; queries that see one of them may be anything.
+      // Some tokens are poison; the results of queries that see one of them may be anything.
       const poison = [0, past, past + seq - 1, Math.floor((past + seq) / 2)].filter(
         (t, n) => t >= 0 && (seed >> n) % 2 === 1,
       );

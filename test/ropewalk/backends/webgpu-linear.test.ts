@@ -108,7 +108,7 @@ let worst = 0;
 const dotError = (k: number, products: number): number =>
   Math.min(Math.sqrt(k) + 4, k + 2) * U * products + (k + 2) * 2 ** -126;
 
-/** Every number lies between the ends of what is allowed, both rounded to the dtype; nothing else is written. */
+/** Every number is between the allowed limits, both rounded to the dtype; nothing else is written. */
 async function compare({ x, weight, bias, out, label }: Trial, got: Float): Promise<void> {
   const k = x.shape.at(-1)!;
   const dense = (t: Float | BlockTensor, of: (v: number) => number) =>
@@ -152,7 +152,7 @@ describe('linear on webgpu', { skip: noGpu }, () => {
   }
 
   /**
-   * Runs calls one after another, waits for all and compares each. Bit n of `owned`: x, weight, bias or out lies on the
+   * Runs calls one after another, waits for all and compares each. Bit n of `owned`: x, weight, bias or out is on the
    * device.
    */
   async function agree(trials: readonly Trial[], owned = (t: number): number => t): Promise<void> {
@@ -244,7 +244,7 @@ describe('linear on webgpu', { skip: noGpu }, () => {
         await agree(cross(odd, [7, 31, 65], ODD).map((sizes) => trial(dtype, 'dense', sizes, { bias: false })));
       });
     }
-    test('f32 beside weights and bias in halves: both kernels, with and without loads of four', async () => {
+    test('f32 with weights and bias in halves: both kernels, with and without loads of four', async () => {
       const [even, odd] = [
         { ofWeight: 'f16', ofBias: 'bf16' },
         { ofWeight: 'bf16', ofBias: 'f16' },
@@ -306,7 +306,7 @@ describe('linear on webgpu', { skip: noGpu }, () => {
           [10, 7, 33],
         ] as const;
         for (const [m, n, k] of sizes) {
-          // Of the last out every other element is no part.
+          // Every other element of the last out does not belong to it.
           const parts = [m * k, n * k, n].map((size) => Math.ceil(size / 4) * 4);
           const starts = parts.map((_, p) => parts.slice(0, p).reduce((sum, size) => sum + size, 0));
           const step = n === 7 ? 2 : 1;
@@ -358,7 +358,7 @@ describe('linear on webgpu', { skip: noGpu }, () => {
         }
       });
     }
-    test('a bias in halves beside f32', async () => {
+    test('a bias in halves with f32', async () => {
       await agree([
         trial('f32', 'q8_0', [1, 9, 160], { ofBias: 'f16' }),
         trial('f32', 'q4_0', [20, 9, 160], { ofBias: 'bf16' }),

@@ -1,7 +1,7 @@
 /**
  * The backend `webgpu` against the float64 reference: the operators without matrix products, in f32, f16 and bf16, over
- * layouts, sizes and special values. Tensors lie on the device, in host memory of their own, or side by side in one
- * buffer that may be shared.
+ * layouts, sizes and special values. Tensors are on the device, in separate host memory, or side by side in one buffer
+ * that may be shared.
  *
  * WGSL lets a device take numbers below 2^-126 for zero, and software drivers do: where ours does, results may be off
  * by a few of those.
@@ -75,8 +75,7 @@ import {
 import { f64Tensor, floats } from '../../support/tensors.js';
 
 /**
- * Where tensors lie: bit n of `owned`: given n is on the device; what is not lies apart, or in one buffer without a
- * gap.
+ * Where tensors are: bit n of `owned`: given n is on the device; the others are apart, or in one buffer without a gap.
  */
 interface Homes {
   readonly owned: number;
@@ -90,7 +89,7 @@ const HOST: Homes = { owned: 0, host: 'apart' };
 const DEVICE: Homes = { owned: -1, host: 'apart' };
 const PACKED: Homes = { owned: 0, host: 'one buffer' };
 
-/** Layouts in which words hold whole elements and loads may be of four, beside all others. */
+/** Layouts in which words hold whole elements and loads may be of four, and all others. */
 const placements = fc.array(
   fc.oneof(
     placement,
@@ -122,7 +121,7 @@ before(async () => {
   if (sum === 0) tiny = 2 ** -123;
 });
 
-/** The same tensors where they shall lie, and the bytes of the buffer that those of the host share. */
+/** The same tensors in the chosen places, and the bytes of the buffer that those of the host share. */
 function settle(given: Given, { owned, host }: Homes): { got: Given; bytes: Uint8Array | undefined } {
   const starts = new Map<TensorStorage, number>();
   let end = 1; // so that the first does not start where the buffer does
@@ -151,7 +150,7 @@ async function inHost(tensor: Tensor): Promise<Tensor> {
   return tensorFrom(await tensor.storage.read(), { ...tensor, dtype: tensor.dtype });
 }
 
-/** Runs a trial and compares every output with the reference, and all that is no output with what it was. */
+/** Runs a trial and compares every output with the reference, and everything else with its previous content. */
 async function agree(trial: Shared, where: Homes = HOST): Promise<void> {
   const { given, outs, plan } = trial;
   const want = trial.error ? exactOf(given) : hostCopy(given);
@@ -220,7 +219,7 @@ describe('add', { skip: noGpu }, () => {
     });
   }
 
-  test('f16 sums overflow to infinity from 65520 on, and bf16 beside the largest f32', async () => {
+  test('f16 sums overflow to infinity from 65520 on, and bf16 next to the largest f32', async () => {
     for (const [dtype, x, y] of [
       ['f16', 65504, 15],
       ['f16', 65504, 16],
@@ -268,7 +267,7 @@ describe('swiglu', { skip: noGpu }, () => {
       outs: [2],
       plan: (t) => planSwiglu(tensorAt(t, 0), tensorAt(t, 1), tensorAt(t, 2)),
       error: (exact, n) => swigluError(gates[n]!, ups[n]!, exact),
-      // Infinity times what the device takes for zero is no number.
+      // Infinity times what the device takes for zero is NaN.
       free: (n) => {
         const [gate, up] = [gates[n]!, ups[n]!];
         const [factor, other] = Number.isFinite(up) ? [up, gate] : [gate / (1 + Math.exp(-gate)), up];
@@ -587,7 +586,7 @@ describe('rope', { skip: noGpu }, () => {
     250,
     [dtypes, calls, fills, placements, homes, fc.boolean(), size(1, 4)],
     (dtype, call, fill, how, where, inPlace, factor) => {
-      // Windows of whole loads beside all others.
+      // Windows of whole loads, and all others.
       const { rotaryDim, rotaryOffset, headDim } = call.window;
       const window =
         factor === 4
@@ -667,7 +666,7 @@ describe('rope', { skip: noGpu }, () => {
   }
 
   for (const dtype of ['f16', 'bf16'] as const) {
-    test(`f32 → ${dtype} and back: all numbers, all ties and their neighbours, in the window of a RoPE and beside it`, async () => {
+    test(`f32 → ${dtype} and back: all numbers, all ties and their neighbours, in the window of a RoPE and outside it`, async () => {
       const values = tiesOf(dtype);
       while (values.length % 8 > 0) values.push(1); // so that loads of four are possible
       const n = values.length;
@@ -777,7 +776,7 @@ describe('ropeParts', { skip: noGpu }, () => {
     },
   );
 
-  test('more parts than one kernel takes, each of its own memory, rows and norm', async () => {
+  test('more parts than one kernel takes, each with its own memory, rows and norm', async () => {
     const plan = planRope({ headDim: 8, pairing: 'half', base: 100, positions: [5, 6, 2] });
     for (const count of [1, 4, 11]) {
       const given = Array.from({ length: count }, (_, p) => {
@@ -836,7 +835,7 @@ describe('ropeParts', { skip: noGpu }, () => {
     runReference(bindRopeParts(plan, [{ x, out: want }]));
     rw.ropeParts(plan, [{ x, out: over }]);
     await rw.finish();
-    // Within 12 u of a tie either neighbour will do; here none is so near.
+    // Within 12 u of a tie either neighbour is accepted; here none is so near.
     assert.deepEqual(over.read(), want.read());
   });
 });
@@ -1031,7 +1030,7 @@ describe('f64', { skip: noGpu }, () => {
     }
   });
 
-  test('argmax of f64 whose index lies on the device', async () => {
+  test('argmax of f64 whose index is on the device', async () => {
     const values = f64Tensor([1, 1 + 2 ** -50, 1, NaN, 5, 2], [2, 3]);
     for (const dtype of ['i64', 'i32'] as const) {
       const { index, value } = rw.argmax(values, { index: rw.allocate(dtype, [2, 1]) });

@@ -1,7 +1,4 @@
-/**
- * The WebGPU backend as a guest of its device: memory, submissions, host memory, errors, loss; and what its kernels
- * look like.
- */
+/** The WebGPU backend on its device: memory, submissions, host memory, errors, loss; and what its kernels look like. */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { openFolder } from '../../../packages/oracle/src/folder.node.js';
@@ -52,7 +49,7 @@ describe('the webgpu backend', { skip: noGpu }, () => {
     assert.deepEqual(failed, []);
   });
 
-  test('it says what it is and which path runs', () => {
+  test('its capabilities name the device and the path that runs', () => {
     const { backend: name, description, dtypes, threads, notTaken } = rw.capabilities();
     assert.equal(name, 'webgpu');
     assert.match(description, /^WebGPU on .+; f64 on the reference$/);
@@ -114,7 +111,7 @@ describe('the webgpu backend', { skip: noGpu }, () => {
 
   describe('memory', () => {
     test('10,000 dispatches leak nothing', async () => {
-      // Of its own, so that no tensor of another test is found by the collector meanwhile.
+      // A separate backend, so that the collector finds no tensor of another test meanwhile.
       const backend = await openWebgpu();
       const rw = new Ropewalk(backend);
       const plan = planRope({ ...ROPE, headDim: 64, positions: [3, 4] });
@@ -254,7 +251,7 @@ describe('the webgpu backend', { skip: noGpu }, () => {
       );
     });
 
-    test('what lies between the elements of an output keeps what the host wrote there meanwhile', async () => {
+    test('the gaps of an output keep what the host wrote there meanwhile', async () => {
       const data = new Float32Array(8).fill(-1);
       const out = host(data, { shape: [4], strides: [2] });
       rw.add(host(counted(4)), host(new Float32Array(4)), { out });
@@ -289,7 +286,7 @@ describe('the webgpu backend', { skip: noGpu }, () => {
       assert.deepEqual(packed.read(), whole);
     });
 
-    test('what the host writes beside elements that are on their way is seen', async () => {
+    test('what the host writes beside elements that are being copied is seen', async () => {
       const data = new Float32Array(4);
       const one = rw.upload(new Float32Array(2).fill(1));
       rw.add(one, one, { out: host(data, { shape: [2] }) });
@@ -335,7 +332,7 @@ describe('the webgpu backend', { skip: noGpu }, () => {
       other.dispose();
     });
 
-    test('f64 beside tensors on the device', () => {
+    test('f64 with tensors on the device', () => {
       const x = rw.upload(counted(4 * 64), { shape: [1, 4, 64] });
       const plan = planRope({ ...ROPE, headDim: 64, positions: [1] });
       const mixed = bindRopeParts(plan, [{ x, out: rw.allocate('f64', [1, 4, 64]) }]);
@@ -371,7 +368,7 @@ describe('the webgpu backend', { skip: noGpu }, () => {
       });
     });
 
-    test('a kernel that the device does not accept is told to who waits, once', async () => {
+    test('a kernel that the device does not accept is reported to the next wait, once', async () => {
       const broken = await openWebgpu();
       broken.home.commands.watch();
       broken.home.device.createBuffer({ size: 4, usage: 0xffff });
@@ -385,11 +382,11 @@ describe('the webgpu backend', { skip: noGpu }, () => {
       broken.dispose();
     });
 
-    test('more memory than the device has is told to who waits', async () => {
+    test('a lack of device memory is reported to the next wait', async () => {
       const full = await openWebgpu();
       const held: Tensor[] = [];
       const bytes = full.home.device.limits.maxStorageBufferBindingSize;
-      // A device of the null kind or a very large one may hold them all: then there is nothing to tell.
+      // A device of the null kind or a very large one may hold them all: then there is nothing to report.
       for (let n = 0; n < 3; n++) held.push(full.allocate('u8', [bytes]));
       await full
         .finish()
@@ -400,7 +397,7 @@ describe('the webgpu backend', { skip: noGpu }, () => {
   });
 
   describe('the end', () => {
-    test('a lost device: who waits is told, later calls are refused, a new device goes on', async () => {
+    test('a lost device: waits fail, later calls are refused, a new device works', async () => {
       const first = await openWebgpu();
       const x = first.upload(host(counted(8)));
       const out = host(new Float32Array(8));
@@ -524,7 +521,7 @@ fn main(
   });
 
   test('with shader-f16 every kernel of the suites is accepted too', { skip: noGpu }, async () => {
-    // Dawn's null adapter checks all and computes nothing; it has shader-f16, which the software driver has not.
+    // Dawn's null adapter checks all and computes nothing; it has shader-f16, which the software driver lacks.
     const { create } = await import('webgpu');
     const gpu = create(['backend=null']); // held to the end: its devices do not outlive it
     const adapter = await gpu.requestAdapter();

@@ -54,7 +54,7 @@ for (const { name, toBits, toNumber, exponentBits, quietNan } of FORMATS) {
       for (let low = 0; low < infinity; low++) {
         const high = low + 1;
         const a = toNumber(low);
-        // Past the largest finite value the next step of the grid stands for infinity.
+        // Past the largest finite value the next step of the grid counts as infinity.
         const b = high === infinity ? a + (a - toNumber(low - 1)) : toNumber(high);
         const middle = (a + b) / 2;
         const even = low % 2 === 0 ? low : high;

@@ -123,14 +123,14 @@ describe('dtypes', () => {
   });
 });
 
-test('a tensor that there is no memory for is refused in words', () => {
+test('a tensor that there is no memory for is refused with a clear message', () => {
   assert.throws(() => zeros('f32', [2 ** 40]), {
     code: 'DEVICE',
     message: 'tensor: size: there is no memory for 4398046511104 bytes. Use a smaller tensor, or several.',
   });
 });
 
-test('a refusal whose name for messages is no text is a RopewalkError too', () => {
+test('a refusal whose name for messages is not a string is a RopewalkError too', () => {
   for (const name of [Symbol('x'), Object.create(null), { toString: () => assert.fail() }]) {
     const where = name as string;
     assert.throws(() => checkShape([-1], where), { name: 'RopewalkError', code: 'SHAPE' });
@@ -264,7 +264,7 @@ describe('refusals', () => {
     test(name, () => void assert.throws(call, { name: 'RopewalkError', code, message }));
 });
 
-test('memory that a device is still to write: reading waits, operators refuse it', async () => {
+test('memory that a device has yet to write: reading waits, operators refuse it', async () => {
   const data = new Float32Array(4);
   const tensor = tensorFrom(data, { shape: [2, 2] });
   let write = (): void => {};

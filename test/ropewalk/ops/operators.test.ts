@@ -40,7 +40,8 @@ const random = (shape: readonly number[], dtype: FloatDtype = 'f64') =>
   f64Tensor(noise(countElements(shape)), shape, dtype);
 
 /**
- * One way to lay elements out: which dimension is innermost, which ones run backwards, the step, and what lies before.
+ * One way to lay elements out: which dimension is innermost, which ones run backwards, the step, and the elements
+ * before it.
  */
 interface Placement {
   readonly reversed: boolean;
@@ -83,7 +84,7 @@ function placed(t: Tensor<FloatDtype>, how: Placement): Tensor<FloatDtype> {
   return view;
 }
 
-/** How many representable numbers lie between two of one dtype; −0 and +0 are one. */
+/** How many representable numbers are between two of one dtype; −0 and +0 are one. */
 function unitsApart(dtype: Dtype, a: HostArray, b: HostArray, n: number): number {
   const top = dtype === 'f32' ? 2 ** 31 : 2 ** 15;
   const rank = (raw: number): number => (raw >= top ? top - raw : raw);
@@ -528,7 +529,7 @@ describe('self_attention, its options', () => {
       message: 'self_attention: scale: expected a finite number, got NaN',
     });
   });
-  test('a scale of one’s own, and no causal mask', () => {
+  test('a given scale, and no causal mask', () => {
     near(run({ scale: 1 / Math.sqrt(6) }), run({}));
     assert.notDeepEqual(run({ scale: 1 }), run({}));
     const last = run({}).slice(-12);
@@ -838,7 +839,7 @@ describe('rearrange', () => {
   });
 });
 
-describe('f32 activations beside what is stored narrower', () => {
+describe('f32 activations with narrower weights and caches', () => {
   const HALVES = ['f16', 'bf16'] as const;
   /** The same numbers in f32: what they widen to. */
   const widened = (t: Tensor<FloatDtype>) => f64Tensor(floats(t), t.shape, 'f32');

@@ -46,7 +46,7 @@ describe('rope, by hand', () => {
     );
   });
 
-  test('where pairs lie: window of 4 from 2 in a head of 8', () => {
+  test('where pairs are: window of 4 from 2 in a head of 8', () => {
     const x = f64Tensor([1, 2, 3, 4, 5, 6, 7, 8], [1, 1, 8]);
     const a1 = 1 / 100; // base 10000, second pair of rotary_dim 4
     const turn = (x0: number, x1: number, angle: number): [number, number] => [
@@ -192,7 +192,7 @@ describe('rope, properties', () => {
           // In place, by head-major layout, and bit-equal again.
           ropeReference(bindRope(plan, strided.permute([0, 2, 1, 3]), strided.permute([0, 2, 1, 3]), 'bnsh'));
           assert.deepEqual(strided.read(), dense.read());
-          // What lies between the elements of out was not touched.
+          // The gaps between the elements of out were not touched.
           const touched = new Set<number>();
           for (let n = 0; n < room; n++) if (data.storage.host![n] !== 0) touched.add(n);
           assert.ok(touched.size <= out.size);
@@ -370,7 +370,7 @@ describe('recipes', () => {
     }
   });
 
-  test('a recipe refuses what its peer has not', () => {
+  test('a recipe refuses what its peer lacks', () => {
     const options = { positions: [1], headDim: 8, pairing: 'half', base: 10000 } as const;
     assert.throws(
       () =>

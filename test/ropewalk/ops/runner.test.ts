@@ -1,6 +1,6 @@
 /**
- * Switches over the operators: an operator that one of them misses must not compile, and what is no plan must not do
- * nothing.
+ * Switches over the operators: an operator that one of them misses must not compile, and a value that is not a plan
+ * must be refused.
  */
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';

@@ -12,7 +12,7 @@ import type { RopeArgs, RowStrides } from './args.js';
 /** Buffers in each queue of the kernels: double buffering. */
 export const BUFFER_NUM = 2;
 
-/** Where a row lies. */
+/** Where a row is. */
 export interface Row {
   readonly batch: number;
   readonly token: number;
@@ -126,7 +126,7 @@ export class Transfer {
     this.#out.FreeTensor(`copyOut: ${options.ques[1]}.FreeTensor()`, output);
   }
 
-  /** One DataCopyPad for a column of all rows where the heads lie in ascending order, else one for each row. */
+  /** One DataCopyPad for a column of all rows where the heads are in ascending order, else one for each row. */
   #copy(line: string, group: RowGroup, local: LocalTensor, global: GlobalTensor, strides: RowStrides, load: boolean) {
     const { a, options } = this;
     const bytes = options.length * a.size;

@@ -32,7 +32,7 @@ export function groupLayers(layers: readonly LayerRope[]): LayerGroup[] {
   }));
 }
 
-/** One side of a comparison: a model, or one record that stands for every layer; and how its angles are computed. */
+/** One side of a comparison: a model, or one record for every layer; and how its angles are computed. */
 export interface ComparedSide {
   readonly rope: ModelRope | RopeSpec;
   readonly recipe: TableRecipe;
@@ -64,7 +64,7 @@ export interface ModelComparison {
 }
 
 /**
- * Compares two models, layer by layer. A record stands for every layer of the other side.
+ * Compares two models, layer by layer. A record is compared with every layer of the other side.
  *
  * @param a - a model or a record
  * @param b - the same

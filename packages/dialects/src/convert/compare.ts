@@ -90,7 +90,7 @@ const LAST_POSITION = 2 ** 31 - 1;
  * @param first - one side, a in the result
  * @param second - the other, b in the result
  * @param positions - where a random vector is rotated by both; integers
- * @throws {RopewalkError} RANGE, SHAPE or UNSUPPORTED for a record that is no RoPE, or that a peer cannot express
+ * @throws {RopewalkError} RANGE, SHAPE or UNSUPPORTED for a record that is not a RoPE, or that a peer cannot express
  */
 export function compareRope(first: RopeReading, second: RopeReading, positions: readonly number[]): RopeComparison {
   const [a, b] = [readReading(first, 'diff: a'), readReading(second, 'diff: b')];

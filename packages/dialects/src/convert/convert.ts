@@ -91,7 +91,7 @@ export function peerOf(name: string): Peer {
  * @param spec - the record
  * @param target - a peer's name
  * @param given - rows of tables, context, heads, names
- * @throws {RopewalkError} UNSUPPORTED when the peer cannot express it; RANGE or SHAPE for a record that is no RoPE
+ * @throws {RopewalkError} UNSUPPORTED when the peer cannot express it; RANGE or SHAPE for a record that is not a RoPE
  * @example convertRope({ headDim: 128, pairing: 'half', base: 10000 }, 'ggml').arguments
  */
 export function convertRope(spec: RopeSpec, target: string, given: ConvertOptions = {}): Conversion {
@@ -171,7 +171,7 @@ export interface ReadForm {
  * @param json - what `ropewalk convert --json` prints (`target`, `arguments`, `tables`), or the arguments alone
  * @param tables - tables by the peer's names
  * @param given - the context in use, and the file's name for messages
- * @throws {RopewalkError} FORMAT when the arguments are no peer's; FORMAT, RANGE, SHAPE or UNSUPPORTED from the peer's
+ * @throws {RopewalkError} FORMAT when no peer has such arguments; FORMAT, RANGE, SHAPE or UNSUPPORTED from the peer's
  *   reader
  */
 export function readForm(

@@ -56,7 +56,7 @@ export interface Draft {
 export interface Relayout {
   readonly from: Pairing;
   readonly to: Pairing;
-  /** `permute`: permute the q and k weights; `none`: q and k come out permuted alike, and nothing is to do. */
+  /** `permute`: permute the q and k weights; `none`: q and k are permuted alike, so nothing needs to be done. */
   readonly weights: 'permute' | 'none';
 }
 
@@ -113,7 +113,7 @@ interface Limits {
 /**
  * Refuses a record that needs what a peer lacks.
  *
- * @throws {RopewalkError} UNSUPPORTED for such a record; RANGE or SHAPE for one that is no RoPE
+ * @throws {RopewalkError} UNSUPPORTED for such a record; RANGE or SHAPE for one that is not a RoPE
  */
 export function checkLimits(peer: string, spec: RopeSpec, { offset, vision, axes, toHalf }: Limits): EffectiveRope {
   const rope = effectiveRope(spec);

@@ -28,7 +28,7 @@ const SCALING: Readonly<Record<RopeScaling['kind'], { readonly needs: string; re
  *
  * @param spec - a model's RoPE
  * @returns a fresh object; typed arrays become lists
- * @throws {RopewalkError} as planRope, for a record that is no RoPE
+ * @throws {RopewalkError} as planRope, for a record that is not a RoPE
  */
 export function specToJson(spec: RopeSpec): Record<string, unknown> {
   const given = readOptions(spec, 'rope: options');

@@ -92,8 +92,8 @@ function twoTables(
  *
  * @param frame - sizes and pairing
  * @param tables - at least two rows
- * @throws {RopewalkError} UNSUPPORTED when the rows are no rotation by position. ONNX allows such caches, but no record
- *   has them
+ * @throws {RopewalkError} UNSUPPORTED when the rows are not a rotation by position. ONNX allows such caches, but no
+ *   record has them
  */
 export function specFromTables(frame: Frame, tables: GivenTables, where: string): RopeSpec {
   const { rows, pairs, roundoff } = tables;

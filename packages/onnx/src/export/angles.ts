@@ -69,7 +69,7 @@ const TWO_OVER_PI = 0xa2f9836e4e441529fc2757d1f534ddc0db6295993c439041n;
 const TWO_OVER_PI_BITS = 192n;
 
 /**
- * The fraction of a full turn, in [−½, ½), by which a frequency rotates in `steps` positions; exact but for the last
+ * The fraction of a full turn, in [−½, ½), by which a frequency rotates in `steps` positions; exact except for the last
  * rounding to float64.
  *
  * @param invFreq - radians a position, taken as the exact value of the float64

@@ -11,7 +11,7 @@ import { type OnnxAttribute, type OnnxModel, type OnnxNode, type OnnxValue, onnx
 
 /** RotaryEmbedding, RMSNormalization and Attention as they came with opset 23. */
 export const OPSET = 23;
-/** TensorProto.DataType of conditions inside a graph, which are no dtype of ours. */
+/** TensorProto.DataType of conditions inside a graph, which we have no dtype for. */
 const ONNX_BOOL = 9;
 /** The oldest opset that has what primitives need: Split with num_outputs, ReduceMean with axes as an input. */
 export const OLDEST_OPSET = 18;

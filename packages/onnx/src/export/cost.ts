@@ -35,7 +35,7 @@ export function graphCost(model: OnnxModel, sizes: Readonly<Record<string, numbe
   const calls = new Map<string, number>();
   let [count, views, bytesRead, bytesWritten, bytesBuffered] = [0, 0, 0, 0, 0];
   const outputs = new Set(model.outputs.map(({ name }) => name));
-  // An output that a view only reshapes is no buffer of its own.
+  // An output that a view only reshapes is not a separate buffer.
   for (const node of model.nodes.toReversed())
     if (operatorNamed(node.opType)?.cost === 'view' && outputs.has(node.outputs[0]!)) outputs.add(node.inputs[0]!);
   const size = (name: string): number => bytesOf(types.get(name)!);

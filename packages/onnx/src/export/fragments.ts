@@ -24,7 +24,7 @@ const LIMITS: Readonly<Record<'f16' | 'bf16', readonly [largest: number, beyond:
 export function narrowed(b: GraphBuilder, value: string, from: FloatDtype, to: FloatDtype): string {
   if (from === to) return value;
   if (from !== 'f64' || !isHalf(to)) return b.cast(value, to);
-  // Runtimes convert f64 to 16 bits through f32, which rounds twice. That is wrong only where the f32 lies half-way
+  // Runtimes convert f64 to 16 bits through f32, which rounds twice. That is wrong only where the f32 is half-way
   // between two 16-bit values; then the other one is 2·f32 − chosen, and the nearer of both to the f64 is meant.
   const number = (name: string, x: number): string => b.scalar(b.fresh(name), 'f64', x);
   const [largest, beyond] = LIMITS[to];

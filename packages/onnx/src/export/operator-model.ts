@@ -70,7 +70,7 @@ export interface OperatorModelOptions {
   readonly perm?: readonly number[];
 }
 
-/** Rows of an embedding that are still taken: a plan lists them, and so many take 128 MiB. */
+/** The most rows of an embedding: a plan lists them, and this many take 128 MiB. */
 const MAX_ROWS = 2 ** 24;
 
 /**

@@ -54,9 +54,9 @@ export interface RopeModel {
   readonly context: number;
 }
 
-/** Positions of a table, and rows of a KV cache, unless told otherwise. */
+/** Positions of a table, and rows of a KV cache, by default. */
 export const TABLE_CONTEXT = 4096;
-/** Positions of computed angles unless told otherwise: all of an i32. */
+/** Positions of computed angles by default: all of an i32. */
 const ALL_POSITIONS = 2 ** 31;
 
 /**

@@ -144,7 +144,7 @@ function messageOf(kind: FileKind): DescMessage {
 /**
  * Decodes a file. Bytes in it are views of the file; messages nest at most 100 deep.
  *
- * @throws {RopewalkError} FORMAT when the bytes are no such message, cut, or nested too deep
+ * @throws {RopewalkError} FORMAT when the bytes are not such a message, are cut, or nest too deep
  */
 export function decodeFile(kind: FileKind, bytes: Uint8Array, where: string): Message {
   try {

@@ -22,9 +22,9 @@ const BOOL = 9;
 /** TensorProto.DataLocation of elements in another file. */
 const EXTERNAL = 1;
 
-/** Where elements lie that are not in the model's own file. */
+/** The place of elements that are not in the model's own file. */
 export interface ExternalLocation {
-  /** A path relative to the model's folder, as the file says it: nobody has checked it. */
+  /** A path relative to the model's folder, as the file says it, unchecked. */
   readonly location: string;
   /** Bytes from the start of that file. */
   readonly offset: number;
@@ -32,7 +32,7 @@ export interface ExternalLocation {
   readonly length: number;
 }
 
-/** Gives the bytes of a tensor that lies in another file: exactly `length` of them. */
+/** Gives the bytes of a tensor in another file: exactly `length` of them. */
 export type ExternalLoader = (where: ExternalLocation) => Uint8Array;
 
 /** A tensor in a model: its header, and its elements when asked. */
@@ -40,19 +40,19 @@ export interface OnnxTensor {
   readonly name: string;
   readonly shape: readonly number[];
   /**
-   * The dtype that reads it; u8 for bool; undefined for a type that is no dtype of ours (strings, 8-bit floats, 4-bit
+   * The dtype that reads it; u8 for bool; undefined for a type without a dtype here (strings, 8-bit floats, 4-bit
    * integers).
    */
   readonly dtype: Dtype | undefined;
   /** TensorProto.DataType, as the file says it. */
   readonly dataType: number;
-  /** Set where the elements lie in another file. */
+  /** Set if the elements are in another file. */
   readonly external: ExternalLocation | undefined;
   /**
    * The elements, a view of the file where alignment allows; dense.
    *
-   * @throws {RopewalkError} FORMAT when they are not as many as the shape says, or lie in another file and no loader
-   *   was given; UNSUPPORTED for a type that is no dtype of ours
+   * @throws {RopewalkError} FORMAT when they are not as many as the shape says, or are in another file and no loader
+   *   was given; UNSUPPORTED for a type without a dtype here
    */
   read(): Tensor;
 }

@@ -51,7 +51,7 @@ export class OnnxruntimeBackend implements Backend, Queue {
   readonly name = 'onnxruntime';
   readonly #prepared = new WeakMap<OpPlan, Prepared>();
   readonly #awaited = new Map<ArrayBufferLike, Awaited>();
-  /** Failures since the last finish that nobody was told of. */
+  /** Failures since the last finish that no reader has received. */
   readonly #failures = new Set<RopewalkError>();
   #tail: Promise<unknown> = Promise.resolve();
   #closed = false;
@@ -296,7 +296,7 @@ export async function openOnnxruntime(options: OnnxruntimeOptions = {}): Promise
   checkProviders(ort, providers);
   const sessionOptions: OrtSessionOptions = {
     executionProviders: providers,
-    // Each session has threads of its own, and hundreds of sessions are kept.
+    // Each session has its own threads, and hundreds of sessions are kept.
     intraOpNumThreads: threads,
     interOpNumThreads: 1,
     enableCpuMemArena: false,

@@ -75,7 +75,7 @@ export function crossingType(dtype: Dtype): string {
 /**
  * Packs elements for a graph: dense, row-major, 16-bit floats widened.
  *
- * @param data - what `layout` lies over
+ * @param data - the elements that `layout` describes
  * @returns fresh unless `data` is the whole answer already: then, if `mayShare`, a part of it
  */
 export function pack(data: HostArray, dtype: Dtype, layout: Layout, mayShare: boolean): HostArray {
@@ -113,7 +113,7 @@ function putF16(to: Float32Array): (at: number, half: number) => void {
 }
 
 /**
- * Unpacks what came out of a graph; elements outside of the target keep their bits.
+ * Unpacks an output of a graph; elements outside of the target keep their bits.
  *
  * @param packed - dense, 16-bit floats as f32
  * @param target - which elements go where; 16-bit floats are narrowed, which is exact

@@ -10,7 +10,7 @@ import { fail, newArray } from 'ropewalk/backend';
 export interface Queue {
   /** Waits for its turn behind everything that is queued. */
   enqueue<T>(job: () => T | Promise<T>): Promise<T>;
-  /** Notes that a reader was told of a failure, so that finish() does not throw it again. */
+  /** Notes that a reader has received a failure, so that finish() does not throw it again. */
   heard(failure: RopewalkError): void;
 }
 

@@ -23,7 +23,7 @@ export type Forms = readonly (readonly Term[])[];
 /** A rotation has two terms; a sign matrix makes a few more on the way. */
 export const MAX_TERMS = 6;
 
-/** Thrown where a value is no such sum. */
+/** Thrown if a value is not such a sum. */
 export class NoForm extends Error {}
 
 /** A flat index as one index for each dimension. */

@@ -188,7 +188,7 @@ export const LAYOUT: Operators = {
     trace: (n) => {
       const [shape, axes] = [n.shape(0), n.list('axes', 1)];
       if (!shape || !axes) return undefined;
-      // Each squeezed axis is one more of the last dimensions, if it lies among them.
+      // Each squeezed axis is one more of the last dimensions, if it is among them.
       const places = axes.map((axis) => (axis < 0 ? axis : axis - shape.length)).sort((a, b) => b - a);
       let inner = n.trail;
       for (const place of places) {

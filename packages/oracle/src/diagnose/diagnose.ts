@@ -183,7 +183,7 @@ function against(
   const differences = right ? [] : differencesOf(expected, found);
   const rotates = found.outcome === 'rotation' && differences.length > 0;
   const next = together.length > 1 ? nextInput(expected, together, heads, mutants) : undefined;
-  // A bug that no input separates from the right kernel is no bug, for this model.
+  // A bug that no input separates from the right kernel is not a bug for this model.
   const shown = new Set(next?.groups.flat());
   progress(1);
   return {

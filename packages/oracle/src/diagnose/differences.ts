@@ -68,7 +68,7 @@ const pairing: Compare = ({ spec, direction }, { layout, headDim }) => {
   const { name, distance, pairs } = layout!;
   const want = expectedPairs(spec, direction);
   const [have, wanted] = [pairs, want].map((list) => list.map(({ read, write }) => `${read}>${write}`));
-  // Pairs that rotate too little to be seen are missing in the layout: that is no difference.
+  // Pairs that rotate too little to be seen are missing in the layout: that is not a difference.
   if (wanted!.every((key) => have!.includes(key))) return undefined;
   if (wanted!.slice(0, have!.length).every((key, n) => key === have![n])) return undefined;
   const says = ({ read, write }: PairAt): string =>

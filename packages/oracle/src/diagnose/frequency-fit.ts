@@ -14,7 +14,7 @@ export interface PairFit {
   readonly axes: readonly number[];
   /** Radians a position; negative for backward. */
   readonly slope: number;
-  /** The interval that the slope lies in. */
+  /** The interval that contains the slope. */
   readonly low: number;
   readonly high: number;
   /** Other intervals that fit: there are too few positions, or too much noise, to know the number of whole turns. */

@@ -105,7 +105,7 @@ interface Stepped {
 }
 
 function findStep(usable: readonly Measured[]): Stepped | undefined {
-  // The longest leading run that lies on a line through frequency 1 at exponent 0.
+  // The longest leading run on a line through frequency 1 at exponent 0.
   let lead = 0;
   let line: { step: number; stepError: number } | undefined;
   for (let n = 2; n <= usable.length; n++) {

@@ -12,9 +12,9 @@ export interface PairAt {
   readonly write: readonly [number, number];
 }
 
-/** How pairs lie in a head. */
+/** How pairs are laid out in a head. */
 export interface PairLayout {
-  /** `half` is (j, j + distance); `quarter` is half inside each half of the window; `free` is no known layout. */
+  /** `half` is (j, j + distance); `quarter` is half inside each half of the window; `free` is an unknown layout. */
   readonly name: 'interleaved' | 'half' | 'interleaved-to-half' | 'half-to-interleaved' | 'quarter' | 'free';
   /** First dimension of the first pair. */
   readonly first: number;

@@ -61,7 +61,7 @@ export interface Heads {
   /** The dtype that y was rounded to: its own, or a narrower one that holds all its values. */
   readonly dtype: FloatDtype;
   readonly numAxes: number;
-  /** Whether every batch has positions of its own. */
+  /** Whether every batch has its own positions. */
   readonly ownPositions: boolean;
   /** `[numAxes, batch, seq]`: shared positions are repeated. */
   readonly positions: Float64Array;

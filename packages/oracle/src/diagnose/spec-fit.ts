@@ -33,7 +33,7 @@ export function basesOf(law: FrequencyLaw, denominators: readonly number[]): Fou
  * The round number within the relative error of a measurement, if any: at most five digits, two where it is uncertain.
  */
 function roundNear(value: number, error: number): number | undefined {
-  // Numbers of two digits lie 1 % to 10 % apart: a coarser measurement would always find one.
+  // Numbers of two digits are 1 % to 10 % apart: a coarser measurement would always find one.
   if (!(value > 0) || !(error < 2e-3)) return undefined;
   for (const digits of error < 1e-5 ? [1, 2, 3, 4, 5] : error < 1e-4 ? [1, 2, 3] : [1, 2]) {
     const near = Number(value.toPrecision(digits));

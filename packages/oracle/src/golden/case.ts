@@ -130,7 +130,7 @@ export function isExact(op: OpName): boolean {
 /** A case's tensors, as a plan takes them. */
 interface Tensors {
   input(name: string): Tensor;
-  /** Makes an output, with the shape and the dtype of input `like` unless told otherwise. */
+  /** Makes an output, by default with the shape and the dtype of input `like`. */
   output(name: string, like: string, shape?: readonly number[], dtype?: Dtype): Tensor;
   /** Makes an output that holds an input's elements before the call. */
   outputFrom(name: string, initial: string): Tensor;

@@ -1,5 +1,6 @@
 /**
- * Which golden cases to make: all of them, one operator's, what a dialect can express, or one RoPE that somebody names.
+ * Which golden cases to make: all of them, one operator's, what a dialect can express, or one RoPE that the caller
+ * names.
  *
  * @module
  */

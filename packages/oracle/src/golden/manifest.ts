@@ -12,9 +12,9 @@ import { GOLDEN_OPS, type GoldenCase, type GoldenRope, type Json, type Tolerance
 /** The first field of every manifest. */
 export const GOLDEN_FORMAT = 'ropewalk-vectors-1';
 
-/** How tensors may lie in a folder, in the order in which a reader prefers them. */
+/** How tensors may be stored in a folder, in the order in which a reader prefers them. */
 export const GOLDEN_FORMS = ['npy', 'bin', 'safetensors', 'npz', 'onnx', 'c'] as const;
-/** One way in which tensors lie in a folder. */
+/** One way in which tensors are stored in a folder. */
 export type GoldenForm = (typeof GOLDEN_FORMS)[number];
 
 /** A tensor of a case, as the manifest has it. */
@@ -62,7 +62,7 @@ export const SPEC_KEYS: readonly string[] = [
   'freqFactors',
   'attentionFactor',
 ] satisfies readonly (keyof RopeSpec)[];
-/** Angles of a case: a table for so many tokens and pairs is a gigabyte. */
+/** Angles of a case: a table for this many tokens and pairs is a gigabyte. */
 const MAX_ANGLES = 2 ** 26;
 
 /** Says whether a text can name a case: it becomes a file's name and a label's value. */

@@ -48,7 +48,7 @@ export function onnxTestOf(c: GoldenCase, producer: string): OnnxTest | string {
   if ('whyNot' in emitted) return emitted.whyNot;
   const inputs = emitted.inputs.map(({ name, tensor }) => {
     const given = c.inputs.get(name);
-    // A cache of cos or sin is no tensor of the case.
+    // A cache of cos or sin is not a tensor of the case.
     return given ? { name, tensor: shapedAs(given, tensor), golden: name } : { name, tensor };
   });
   const outputs = emitted.outputs.map(({ name, tensor }) => ({

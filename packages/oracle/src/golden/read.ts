@@ -166,7 +166,7 @@ function fromValues({ dtype, shape, values }: GoldenTensor, where: string): Tens
   return tensorFrom(data, { dtype, shape });
 }
 
-/** A tensor's elements as they lie in a .bin file: little-endian, row-major. */
+/** A tensor's elements as stored in a .bin file: little-endian, row-major. */
 export function elementBytes(tensor: Tensor): Uint8Array {
   const data = tensor.read() as HostArray;
   return new Uint8Array(data.buffer, data.byteOffset, tensor.size * sizeBytes(tensor.dtype));

@@ -23,7 +23,7 @@ export const GOLDEN_POSITIONS: readonly (readonly number[])[] = [
 export interface PartDefinition {
   readonly name: string;
   readonly heads: number;
-  /** Written to scattered rows of a KV cache of so many rows and this dtype. */
+  /** Written to scattered rows of a KV cache with this many rows and this dtype. */
   readonly cache?: { readonly rows: number; readonly dtype: FloatDtype };
   /** Eps of an RMS norm before the rotation. */
   readonly normEps?: number;
@@ -49,7 +49,7 @@ export interface GoldenRopeDefinition {
   readonly parts?: readonly PartDefinition[];
 }
 
-/** Makes a spec; its fields stand in the order in which manifests list them. */
+/** Makes a spec; its fields are in the order in which manifests list them. */
 const specOf =
   (pairing: RopeSpec['pairing']) =>
   (headDim: number, base: number, { rotaryDim, rotaryOffset, ...rest }: Partial<RopeSpec> = {}): RopeSpec => ({

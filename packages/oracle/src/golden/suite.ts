@@ -114,7 +114,7 @@ function asStored(exact: ExpectedOutput, file: Tensor): ExpectedOutput {
   const { dtype, bounds } = exact;
   if (!bounds || !isFloat(dtype)) return { ...exact, values: file.read() as HostArray };
   const exactValues = exact.values as Float64Array;
-  // Where the exact value rounds to an infinity, it stands for that infinity.
+  // Where the exact value rounds to an infinity, it counts as that infinity.
   const values = (file.readNumbers() as Float64Array).map((value, n) =>
     Number.isFinite(value) || !within(value, exactValues[n]!, bounds[n]!, dtype) ? value : exactValues[n]!,
   );

@@ -177,7 +177,7 @@ async function writeForm(c: GoldenCase, form: GoldenForm, sink: Sink): Promise<s
   }
 }
 
-/** What lies beside a .bin: all that a reader without the manifest needs. */
+/** The file beside a .bin: all that a reader without the manifest needs. */
 function sidecar(c: GoldenCase, name: string, tensor: Tensor, { generator, seed, hashes }: Sink): unknown {
   const output = c.outputs.has(name);
   return {

@@ -104,7 +104,7 @@ async function runRope(folder: VectorFolder, f: Fields, runner: Runner): Promise
   if (ran.status !== infiniop.INFINI_STATUS_SUCCESS) return notDone(ran);
   await runner.finish();
 
-  // The whole buffer is compared: what lies between the rows of y must keep its bits.
+  // The whole buffer is compared: the gaps between the rows of y must keep their bits.
   const expected = load(y.text('expected'));
   return judgeBuffer('RoPE', dtype, out, expected, readTolerance(f.object('tolerance')), runner.name === 'reference');
 }
@@ -202,7 +202,7 @@ async function runMrope(folder: VectorFolder, f: Fields, runner: Runner): Promis
 function runCreate(f: Fields, runner: Runner): Verdict {
   const accepted = [f.integer('expected_status'), ...(f.has('also_accept') ? f.integers('also_accept') : [])];
   const device = f.optionalText('device') ?? 'CPU';
-  // A device that nobody here has heard of is none that this host has.
+  // An unknown device is one that this host does not have.
   const code = (infiniop.INFINI_DEVICE as Readonly<Record<string, number>>)[device.toUpperCase()] ?? -1;
   const created = infiniop.infiniopCreateHandle(runner, code);
   if (!created.handle) return judgeStatus(created, accepted);

@@ -149,7 +149,7 @@ function expectedValue(output: Fields): number {
   return refuse('FORMAT', `${output.where}.value`, 'a number, "nan", "inf", "-inf" or "-0"', value);
 }
 
-/** Rearrange cases store whole buffers and say how a view lies in them. */
+/** Rearrange cases store whole buffers and say where a view is in them. */
 function layOver(whole: Tensor, f: Fields, shape: readonly number[] | undefined): Tensor {
   if (!f.has('strides') || !shape) return whole;
   return viewOf(whole, { shape, strides: f.integers('strides', -(2 ** 31)), offset: f.integer('offset') }, f.where);

@@ -96,7 +96,7 @@ async function runCase(folder: VectorFolder, f: Fields, official: Tolerance, run
   return allOf(verdict, peerVerdict);
 }
 
-/** An array's file: named by itself, or in an object beside its shape. */
+/** An array's file: a plain name, or an object with its name and shape. */
 function fileOf(f: Fields, key: string): string {
   return typeof f.raw(key) === 'string' ? f.text(key) : f.object(key).text('file');
 }

@@ -89,8 +89,8 @@ export interface VerifyResult {
   /** One sentence of the manifest. */
   readonly about: string;
   /**
-   * `error`: there is nothing to compare, because an output is missing or misshapen, or the program crashed or timed
-   * out.
+   * `error`: there is nothing to compare, because an output is missing or has a wrong shape, or the program crashed or
+   * timed out.
    */
   readonly status: 'ok' | 'fail' | 'error' | 'skipped';
   /** Why, for error and skipped; what is wrong, for fail. */
@@ -173,8 +173,8 @@ function sizeText({ dtype, shape }: { readonly dtype: Dtype; readonly shape: rea
 }
 
 /**
- * A folder's outputs must be the exact results, rounded. Otherwise somebody edited it, or its attributes mean something
- * else here.
+ * A folder's outputs must be the exact results, rounded. Otherwise it was edited, or its attributes mean something else
+ * here.
  */
 function checkStored(stored: Tensor, exact: ExpectedOutput, where: string): void {
   if (!fits(stored, exact))

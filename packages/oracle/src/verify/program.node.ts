@@ -301,7 +301,7 @@ class AnswerReader {
     }
   }
 
-  /** Reads exactly so many bytes. */
+  /** Reads exactly `count` bytes. */
   async bytes(count: number): Promise<Uint8Array> {
     while (this.waiting() < count) await this.#more(() => `${this.#held} of the ${count} bytes it announced`);
     return this.#take(count);

@@ -56,7 +56,7 @@ export interface BackendOptions {
   readonly powerPreference?: 'high-performance' | 'low-power';
 }
 
-/** A backend that could be opened here, or the reason why it cannot; `Options` are what it can be told. */
+/** A backend that could be opened here, or the reason why it cannot; `Options` are its options. */
 export interface BackendEntry<Options = BackendOptions> {
   readonly name: string;
   /** Whether `auto` may open it; of those, the first that can be. */

@@ -1,5 +1,5 @@
 /**
- * Memory of a backend that keeps nothing of its own.
+ * Memory of a backend that has no memory of its own.
  *
  * @module
  */
@@ -7,7 +7,7 @@ import { copyElements, zeros } from '../core/tensor.js';
 import type { Backend } from './backend.js';
 
 /**
- * What a backend needs for its tensors where they lie in host memory: spread it into the backend's object.
+ * What a backend needs for its tensors if they are in host memory: spread it into the backend's object.
  *
  * @returns `allocate`, `upload` (a dense copy), and a `dispose` that has nothing to give back
  */

@@ -7,7 +7,7 @@
 /** Bytes and number of what stays. */
 const MAX_BYTES = 1 << 26;
 const MAX_COUNT = 512;
-/** The latest so many may belong to the running call. */
+/** This many of the latest may belong to the running call. */
 const IN_USE = 8;
 
 interface Upload<B> {

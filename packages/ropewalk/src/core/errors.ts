@@ -11,7 +11,7 @@
  *
  * - `SHAPE`: a dimension, rank or stride does not fit
  * - `DTYPE`: an element type does not fit
- * - `RANGE`: a value lies outside what is allowed
+ * - `RANGE`: a value is outside what is allowed
  * - `ALIAS`: two tensors share memory in a way the operator cannot honour
  * - `UNSUPPORTED`: a valid request that this build or backend does not do
  * - `FORMAT`: bytes from outside (a file, a manifest, a command line) are malformed

@@ -8,7 +8,7 @@
 import { reading } from './arguments.js';
 import { refuse } from './errors.js';
 
-/** Where the elements of a tensor lie: element `[i0, i1, …]` is at `offset + Σ i·stride`, counted in elements. */
+/** Where the elements of a tensor are: element `[i0, i1, …]` is at `offset + Σ i·stride`, counted in elements. */
 export interface Layout {
   readonly shape: readonly number[];
   readonly strides: readonly number[];

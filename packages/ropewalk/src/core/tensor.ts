@@ -95,7 +95,7 @@ let pending = 0;
  * it.
  *
  * @param memory - the buffer of the tensors
- * @param done - settles when the memory is written; a rejection reaches whoever reads a tensor over it
+ * @param done - settles when the memory is written; a rejection reaches every reader of a tensor over it
  * @returns a promise that settles with `done`, once such tensors can be read at once again
  */
 export function writtenLater(memory: ArrayBufferLike, done: Promise<void>): Promise<unknown> {
@@ -158,7 +158,7 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
    * @param storage - the elements; shared, not copied
    * @param options - shape, strides and offset in elements
    * @param derived - used by this module only
-   * @throws {RopewalkError} SHAPE when shape and strides do not match; RANGE when an element would lie outside the
+   * @throws {RopewalkError} SHAPE when shape and strides do not match; RANGE when an element would be outside the
    *   storage
    */
   constructor(storage: TensorStorage<D>, options: TensorOptions = {}, derived?: typeof DERIVED) {
@@ -303,7 +303,7 @@ export class Tensor<D extends Dtype = Dtype> implements Layout {
     checkInteger(start, 'tensor.slice: start', 0, length);
     checkInteger(end, 'tensor.slice: end', start, length);
     const shape = this.shape.with(dim, end - start);
-    // An empty slice keeps its source's offset: start * stride may lie past the end of the storage.
+    // An empty slice keeps its source's offset: start * stride may be past the end of the storage.
     const offset = end > start ? this.offset + start * this.strides[dim]! : this.offset;
     return this.#derive(shape, this.strides, offset);
   }
@@ -494,7 +494,7 @@ export function checkNamedTensors(value: unknown, where: string): asserts value 
  *
  * @param tensor - any tensor
  * @param where - operator and argument, for the message
- * @throws {RopewalkError} DEVICE when the tensor lies on a device, or a device has yet to write it
+ * @throws {RopewalkError} DEVICE when the tensor is on a device, or a device has yet to write it
  */
 export function hostOf<D extends Dtype>(tensor: Tensor<D>, where: string): ArrayOf[D] {
   checkTensor(tensor, where);
@@ -541,7 +541,7 @@ export type Overlap = 'none' | 'same' | 'partial';
  */
 export function overlapOf(a: Tensor, b: Tensor): Overlap {
   if (a === b) return a.size > 0 ? 'same' : 'none';
-  // A backend's storages never share memory; only host arrays can lie over one another.
+  // A backend's storages never share memory; only host arrays can overlap.
   if (a.storage !== b.storage && a.storage.owner !== 'host' && b.storage.owner !== 'host') return 'none';
   const rangeA = byteRange(a);
   const rangeB = byteRange(b);

@@ -30,7 +30,7 @@ export function isPlan(plan: unknown): boolean {
 /**
  * Checks that a tensor has a floating dtype.
  *
- * @param tensor - what came
+ * @param tensor - the given one
  * @param where - operator and argument
  * @param same - the only dtype allowed, if given
  * @throws {RopewalkError} DTYPE

@@ -1,5 +1,5 @@
 /**
- * The contract between operators and whoever runs them.
+ * The contract between operators and the code that runs them.
  *
  * A plan names the tensors that it reads and writes, and has been checked in full; a runner trusts it.
  *

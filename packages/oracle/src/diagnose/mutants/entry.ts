@@ -100,7 +100,7 @@ export const DYNAMIC_NTK = need('dynamic NTK scaling', scaledBy('dynamicNtk'));
 export const LINEAR = need('linear scaling', scaledBy('linear'));
 export const PROPORTIONAL = need('proportional frequencies', scaledBy('proportional'));
 export const FREQ_FACTORS = need('freq_factors', ({ source }) => source?.spec.freqFactors !== undefined);
-/** LongRoPE's magnitude has mutants of its own. */
+/** LongRoPE's magnitude has its own mutants. */
 export const MAGNITUDE = need('a magnitude other than 1', (steps) => {
   return COMPUTED.holds(steps) && !LONGROPE.holds(steps) && steps.frequencies().attentionFactor !== 1;
 });
@@ -137,7 +137,7 @@ export function withSpec(steps: RopeSteps, other: Partial<RopeSpec>): Change {
   return { frequencies: once(() => frequenciesOf({ ...specOf(steps), ...other })) };
 }
 
-/** Frequencies of another scaling rule, with the right magnitude: magnitudes have mutants of their own. */
+/** Frequencies of another scaling rule, with the right magnitude: magnitudes have their own mutants. */
 export function withScaling(steps: RopeSteps, scaling: RopeScaling): Change {
   const { attentionFactor } = steps.frequencies();
   return withSpec(steps, { scaling, attentionFactor });

@@ -30,7 +30,7 @@ const STARTED = need('a first position other than 0', (steps) =>
   batches(steps).some((batch) => first(steps, { batch, seq: 0, head: 0 }, 0) !== 0),
 );
 
-/** The batches that may have positions of their own. */
+/** The batches that may have their own positions. */
 function batches(steps: RopeSteps): number[] {
   return steps.seq === 0
     ? []

@@ -1,6 +1,6 @@
 /**
  * Cause I: precision. Angles, frequencies and tables in fewer bits than they need. The rounding of a correct f32 kernel
- * is no bug.
+ * is not a bug.
  *
  * @module
  */

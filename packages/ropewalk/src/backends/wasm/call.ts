@@ -1,8 +1,8 @@
 /**
- * One call of an operator: where its tensors lie, and the memory that it takes until its end.
+ * One call of an operator: where its tensors are, and the memory that it takes until its end.
  *
- * Tensors of this backend are used where they lie. Host tensors are copied in before the call and, if written, copied
- * out after it.
+ * Tensors of this backend are used in place. Host tensors are copied in before the call and, if written, copied out
+ * after it.
  *
  * @module
  */
@@ -51,7 +51,7 @@ interface Matrix {
 
 /** One call. */
 export class Call {
-  /** By the buffer that a host tensor lies in; none in most calls. */
+  /** By the buffer that holds a host tensor; none in most calls. */
   #staged: Map<ArrayBufferLike, Staged> | undefined;
   #blocks: Block[] | undefined;
   readonly #memory: WasmMemory;
@@ -91,7 +91,7 @@ export class Call {
     return staged ? staged.block!.address + host.byteOffset + offset - staged.start : 0;
   }
 
-  /** Where a weight matrix lies; announced before. */
+  /** Where a weight matrix is; announced before. */
   matrix(weight: Tensor | BlockTensor): Matrix {
     if (!isBlocks(weight)) {
       const [row, stride] = weight.strides as [number, number];
@@ -102,7 +102,7 @@ export class Call {
     return { address: this.address(weight.bytes), type: Type[weight.format], row: rowBytes, stride: 0, rowBytes };
   }
 
-  /** A vector as dense f32: where it lies, or widened for this call. */
+  /** A vector as dense f32: in place, or widened for this call. */
   denseF32(vector: Tensor): number {
     const address = this.address(vector);
     if (vector.dtype === 'f32' && isRowMajor(vector)) return address;

@@ -17,7 +17,7 @@ import type { Kernels } from './module.js';
 const LOOKS = 20000;
 /** A worker that has not finished a chunk after this long counts as dead; no chunk takes a hundredth of it. */
 const PATIENCE_MS = 20000;
-/** After so many failures in a row the pool stays off. */
+/** After this many failures in a row the pool stays off. */
 const MAX_FAILURES = 3;
 /** How long a page waits for its first worker to begin. */
 const LOADING_MS = 10000;

@@ -18,7 +18,7 @@ const RING = 1 << 16;
 const MAX_GROUPS = 65535;
 /** Bind groups that are kept. */
 const MAX_GROUPS_KEPT = 2048;
-/** After so many kernels the commands are submitted, so that the device starts while more is planned. */
+/** After this many kernels the commands are submitted, so that the device starts while more is planned. */
 const MAX_KERNELS = 256;
 
 /** A kernel that is ready to run. */

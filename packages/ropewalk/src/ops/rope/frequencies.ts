@@ -11,7 +11,7 @@ import { fail, refuse } from '../../core/errors.js';
 /** The largest head_dim allowed: far above any model's, yet one row of a table of that width is cheap. */
 export const HEAD_DIM_LIMIT = 2 ** 20;
 
-/** Positions lie in [−2³¹, 2³¹ − 1]. */
+/** Positions are in [−2³¹, 2³¹ − 1]. */
 export const MAX_POSITION = 2 ** 31;
 
 /** YaRN's parameters. */
@@ -209,7 +209,7 @@ function applyScaling(invFreq: Float64Array, scaling: RopeScaling, base: number,
 }
 
 /**
- * The pairs between which YaRN's ramp lies: below `low` frequencies are kept, above `high` they are interpolated.
+ * The pairs between which YaRN's ramp is: below `low` frequencies are kept, above `high` they are interpolated.
  *
  * @param scaling - YaRN's parameters
  * @param base - θ

@@ -30,7 +30,7 @@ import { buildTable, type RopeTable, type TableDtype, type TableRecipe } from '.
  */
 export type Pairing = 'interleaved' | 'half' | 'vision' | 'interleaved-to-half';
 
-/** Element k of pair j lies at `step · j + gap · k` of the rotated window. */
+/** Element k of pair j is at `step · j + gap · k` of the rotated window. */
 export interface PairGeometry {
   readonly step: number;
   readonly gap: number;
@@ -104,7 +104,7 @@ export interface TablePlanOptions {
   readonly rotaryOffset?: number;
   readonly pairing: Pairing;
   readonly direction?: 'forward' | 'backward';
-  /** Used as given: the values need not lie on a unit circle. */
+  /** Used as given: the values need not be on a unit circle. */
   readonly table: RopeTable;
   readonly seqLen: number;
   readonly batch?: number;

@@ -10,7 +10,7 @@ import { BYTES_PER_MADD } from '../launcher.js';
 
 /** Rows of x that linearMany packs at a time: with 64 columns of sums they fill half of a second-level cache. */
 const BLOCK_ROWS = 768;
-/** Up to so many rows of x, each row of W is multiplied as it streams by; above, packing pays. */
+/** Up to this many rows of x, each row of W is multiplied as it streams by; above, packing pays. */
 const FEW_ROWS = 6;
 const FEW_ROWS_OF_BLOCKS = 8;
 

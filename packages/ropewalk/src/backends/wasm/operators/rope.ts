@@ -25,7 +25,7 @@ export function runRope({ plan, parts }: RopeCall, call: Call): void {
   if (batch * seq === 0) return;
   if (parts.length > MAX_PARTS)
     fail('UNSUPPORTED', 'cpu: rope: parts', `${parts.length} are too many for one call: give at most ${MAX_PARTS}.`);
-  // What takes memory or runs a kernel of its own comes before prepare.
+  // Steps that take memory or run a separate kernel come before prepare.
   const weights = parts.map(({ norm }) => (norm ? call.denseF32(norm.weight) : 0));
   const rowsAt = parts.map(({ rows }) => (rows ? call.copyIn(rows) : 0));
   const { table, read, write } = plan;

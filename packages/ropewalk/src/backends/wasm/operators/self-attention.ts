@@ -6,7 +6,7 @@ import { writeF32, writeList } from '../arguments.js';
 import { type Call, typeOf } from '../call.js';
 import { BYTES_PER_MADD } from '../launcher.js';
 
-/** Up to so many queries of one KV head, keys and values are used where they lie. */
+/** Up to this many queries of one KV head, keys and values are used in place. */
 const FEW_QUERIES = 16;
 /** Queries of one KV head that share a packed block of keys. */
 const QUERY_ROWS = 120;
