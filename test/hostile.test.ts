@@ -82,8 +82,8 @@ const plan = () => main.planRope({ ...spec, pairing: 'half', positions: [0, 1] }
 const blocks = () => main.blocksFrom('q8_0', new Uint8Array(34), [1, 32]);
 
 const backend = await main.openBackend('reference');
-/** Error classes handle their arguments as JavaScript does. */
-const NO_ROW = new Set<unknown>([main.RopewalkError, formats.HeaderCut]);
+/** Error classes handle their arguments as JavaScript does; refuseSystem always throws. */
+const NO_ROW = new Set<unknown>([main.RopewalkError, formats.HeaderCut, formatsNode.refuseSystem]);
 
 const MAIN: Rows = {
   Tensor: () => [ones(2, 2).storage, { shape: [2, 2], strides: [2, 1], offset: 0 }],
@@ -424,7 +424,18 @@ const NPZ: Rows = {
   parseNpz: () => [formats.writeNpz(namedTensors()), 'npz', 1000],
   writeNpz: () => [namedTensors()],
 };
+const sourceOf = (bytes: Uint8Array) => ({
+  size: bytes.length,
+  read: async (start: number, length: number) => bytes.subarray(start, start + length),
+});
+const ggufBytes = () => Uint8Array.of(0x47, 0x47, 0x55, 0x46, 3, 0, 0, 0, ...new Uint8Array(16));
 const FORMATS: Rows = {
+  countClaimed: () => [[1, 2]],
+  elementsAt: () => [new Uint8Array(16), 4, 'f32', 2, true],
+  readExactly: () => [sourceOf(ggufBytes()), 0, 4, 'a file'],
+  ggufHeaderOf: () => [sourceOf(ggufBytes()), 'gguf'],
+  ggufFactorsOf: () => [sourceOf(new Uint8Array(8)), { ...ggufHeader(), tensors: [factors()] }, 'gguf'],
+  safetensorsHeaderOf: () => [sourceOf(safetensors()), 'safetensors'],
   parseGguf: () => [Uint8Array.of(0x47, 0x47, 0x55, 0x46, 3, 0, 0, 0, ...new Uint8Array(16)), 'gguf', 24],
   parseJson: () => ['{"a": [1]}', 'json', { uniqueKeys: true }],
   parseNpy: () => [npyBytes(), 'npy'],
@@ -456,7 +467,15 @@ const FORMATS: Rows = {
 };
 
 const given = () => ({ ...spec, rotaryDim: 4, rotaryOffset: 0, scaling: { kind: 'linear', factor: 2 } });
+const layers = () => [{ layer: 0, layerType: 'full_attention', rope: Object.freeze(given()) }];
 const CONVERT: Rows = {
+  groupLayers: () => [layers()],
+  compareModels: () => [
+    { rope: { source: 'gguf', layers: layers() }, recipe: 'float64' },
+    { rope: given(), recipe: 'float64' },
+    [0, 1],
+  ],
+  modelTypeOf: () => ['qwen2'],
   peerOf: () => ['ggml'],
   convertRope: () => [
     given(),
@@ -505,7 +524,42 @@ const ggufHeader = () => ({
   tensors: [],
 });
 const factors = () => ({ name: 'rope_freqs.weight', type: 'F32', shape: [2], offset: 0, sizeBytes: 8 });
+const modelPath = join(disk, 'model');
+mkdirSync(modelPath);
+onDisk('model/config.json', JSON.stringify(HUGGINGFACE.ropeFromConfig!()[0]));
+onDisk(
+  'model/model.safetensors',
+  formats.writeSafetensors(
+    new Map(['q', 'k'].map((side) => [`model.layers.0.self_attn.${side}_proj.weight`, ones(8, 8)])),
+  ),
+);
+const permutation = Object.freeze(await formatsNode.planModelPermutation(modelPath, { to: 'interleaved' }));
 const FORMATS_NODE: Rows = {
+  checkRegular: () => [{ isFile: () => true, isDirectory: () => false }, 'here'],
+  headsOf: () => [join(modelPath, 'config.json'), 0],
+  isFolder: () => [disk],
+  isProved: () => [{ difference: 1, bound: 2 }],
+  layerOf: () => [{ kind: 'record', file: 'a.json', peer: 'ggml', spec: Object.freeze(given()) }, 0],
+  makeFolder: () => [join(disk, 'made')],
+  modelFileOf: () => [modelPath],
+  openFile: () => [ggufPath, 'here'],
+  planModelPermutation: () => [
+    modelPath,
+    { to: 'interleaved', from: 'half', heads: 2, kvHeads: 2, headDim: 4, rotaryDim: 4, only: /_proj/, force: true },
+  ],
+  runModelPermutation: () => [permutation, { all: true, force: true, onProgress: () => {} }],
+  readAt: () => [{ read: async (_into: unknown, _at: unknown, bytesRead: number) => ({ bytesRead }) }, 0, 4, 'here'],
+  readExternal: () => [join(modelPath, 'model.safetensors'), { location: 'config.json', offset: 0, length: 4 }],
+  readFileBytes: () => [ggufPath, 1000, 'here'],
+  readModelRope: () => [modelPath, 32],
+  readRopeSource: () => [modelPath, 32, true],
+  replaceFile: () => [join(disk, 'replaced'), 'text'],
+  writeOutput: () => [join(disk, 'written'), 'text', 'here'],
+  writeWhole: () => [
+    join(disk, 'whole'),
+    { sizeBytes: 0, inputs: [ggufPath], force: true, kind: 'file' },
+    async (temporary: string) => writeFileSync(temporary, 'text'),
+  ],
   readGgufHeader: () => [ggufPath],
   readGgufFloats: () => [ggufPath, ggufHeader(), factors()],
   readGgufFactors: () => [ggufPath, ggufHeader()],
@@ -530,6 +584,19 @@ const modelOptions = () => ({
   layout: 'bsnh',
 });
 const GRAPH: Rows = {
+  GraphBuilder: () => [],
+  anglePrecision: () => [given(), 'f32-reduced', [0, 1], 'f32'],
+  emitPlan: () => [
+    new onnxPackage.GraphBuilder(),
+    main.planAdd(ones(2), ones(2), ones(2)),
+    { form: 'standard', angles: 'f64', nan: 'first', places: false },
+  ],
+  graphCost: () => [Object.freeze(onnxModel()), { batch: 1, seq: 2 }],
+  seedSteps: () => [{ headDim: 4, heads: 1, seq: 2, batch: 1, dataBytes: 4 }, 'fused'],
+  operatorModel: () => [
+    { op: 'linear', shape: [1, 4, 32], form: 'standard', dtype: 'f32', weights: 'f16', bias: true },
+  ],
+  whyNotOnnxruntime: () => [],
   ropeModel: () => [
     {
       ...modelOptions(),
@@ -553,7 +620,21 @@ const machine = () => ({
   vectorTiming: 'published',
   checkRaces: true,
 });
+const measured = () => ({
+  shape: [1, 2, 1, 16],
+  dtype: 'f32',
+  pairing: 'interleaved',
+  rotaryDim: 16,
+  base: 10000,
+  batchPositions: false,
+  tableLen: 2,
+});
+const kernelRun = Object.freeze(aicore.measureRopeKernel('fast', measured() as never, { record: true }).run);
 const AICORE: Rows = {
+  chromeTrace: () => [kernelRun],
+  timelineSvg: () => [kernelRun, { from: 0, to: 100 }],
+  whyNotSeed: () => [{ dtype: 'f16', pairing: 'interleaved', rotaryDim: 4, headDim: 4 }],
+  measureRopeKernel: () => ['fast', measured(), { chip: '910B3', record: true, onBlock: () => {} }],
   Allocation: () => ['x', [floats(8)], true],
   GlobalTensor: () => ['x', allocation, 'f32', 0, 0, 8],
   firstLanes: () => [aicore.EVEN_LANES, 4],
@@ -669,47 +750,7 @@ const ENTRIES: Readonly<Record<string, { readonly rows: Rows; readonly module: o
  */
 const WITHOUT_ROW: Readonly<Record<string, readonly string[]>> = {
   'ropewalk/backend': Object.keys(contract).filter((name) => !(name in BACKEND)),
-  '@ropewalk/dialects': ['compareModels', 'groupLayers', 'modelTypeOf'],
-  '@ropewalk/formats': [
-    'countClaimed',
-    'elementsAt',
-    'ggufFactorsOf',
-    'ggufHeaderOf',
-    'readExactly',
-    'safetensorsHeaderOf',
-  ],
-  '@ropewalk/formats/node': [
-    'checkRegular',
-    'headsOf',
-    'isFolder',
-    'isProved',
-    'layerOf',
-    'makeFolder',
-    'modelFileOf',
-    'openFile',
-    'planModelPermutation',
-    'readAt',
-    'readExternal',
-    'readFileBytes',
-    'readModelRope',
-    'readRopeSource',
-    'refuseSystem',
-    'replaceFile',
-    'runModelPermutation',
-    'systemSentence',
-    'writeOutput',
-    'writeWhole',
-  ],
-  '@ropewalk/onnx': [
-    'GraphBuilder',
-    'anglePrecision',
-    'emitPlan',
-    'graphCost',
-    'openOnnxruntime',
-    'operatorModel',
-    'seedSteps',
-    'whyNotOnnxruntime',
-  ],
+  '@ropewalk/onnx': ['openOnnxruntime'],
   '@ropewalk/oracle': [
     'asFormatError',
     'chooseBuiltIn',
@@ -740,7 +781,6 @@ const WITHOUT_ROW: Readonly<Record<string, readonly string[]>> = {
     'verifyToJunit',
   ],
   '@ropewalk/oracle/node': ['openProgram', 'readCaseOutputs', 'strangersIn', 'writeGoldenFolder'],
-  '@ropewalk/ascend': ['chromeTrace', 'measureRopeKernel', 'timelineSvg', 'whyNotSeed'],
 };
 
 /** Calls `target[name]` with every hostile value and collects what went wrong. */
@@ -756,8 +796,17 @@ async function attack(target: object, name: string, row: Row): Promise<string[]>
     // Memory is what these were asked for: 16 GiB may be there.
     if (/^(zeros|ggmlZeros|newArray|allocate)$/.test(name) && label.endsWith('2^31')) continue;
     // What a function of the caller's throws is for the caller.
-    if (/^(launchKernel|openCpu|judgeClose)$/.test(name) && label.endsWith('= proxy of a function')) continue;
+    if (
+      /^(launchKernel|openCpu|judgeClose|readExactly|gguf(Header|Factors)Of|safetensorsHeaderOf|runModelPermutation|writeWhole|measureRopeKernel)$/.test(
+        name,
+      ) &&
+      label.endsWith('= proxy of a function')
+    )
+      continue;
+    // A tensor has a read of its own, which throws for one that is forged.
+    if (/^(readExactly|ggufFactorsOf)$/.test(name) && label === 'argument 0 = forged tensor') continue;
     const what = await complaint(call(args));
+    if (name === 'replaceFile' && what?.startsWith('Error: EISDIR')) continue; // the system's own words
     if (name === 'roundTo' && label.endsWith('= NaN')) continue; // a NaN rounds to a NaN
     if (name === 'nmse' && what === 'NaN in the result') continue; // its answer to numbers that are not alike
     if (what) wrong.push(`${name}, ${label}: ${what}`);
@@ -774,6 +823,10 @@ function methodsOf(prototype: object): string[] {
 
 describe('public functions', () => {
   withoutStacks();
+  // Names without a folder are written here.
+  const started = process.cwd();
+  before(() => process.chdir(disk));
+  after(() => process.chdir(started));
   test('every entry of every package is here; the decoder has its own test', () => {
     const here = Object.keys(ENTRIES).filter((entry) => !entry.includes(','));
     assert.deepEqual([...here, '@ropewalk/model', '@ropewalk/model/node'].sort(), [...PACKAGE_ENTRIES].sort());

@@ -4,7 +4,19 @@
  * @module
  */
 import { bindRope, type FloatDtype, type HostArray, planRope, planRopeWithTable, tensorFrom } from 'ropewalk';
-import { countElements, loadNumber, newArray, randomFrom, rowMajorStrides, storeNumber } from 'ropewalk/backend';
+import {
+  checkInteger,
+  checkShape,
+  countElements,
+  loadNumber,
+  newArray,
+  randomFrom,
+  readName,
+  readOptions,
+  refuse,
+  rowMajorStrides,
+  storeNumber,
+} from 'ropewalk/backend';
 import { runReference } from 'ropewalk/reference';
 import { runRopeKernel } from './kernels/run.js';
 import type { ChipName, KernelName, KernelRun } from './trace.js';
@@ -45,6 +57,9 @@ export interface MeasuredKernel {
   readonly worst: number;
 }
 
+/** Of x, and rows of the tables: memory and minutes set it. */
+const MAX_ELEMENTS = 2 ** 28;
+
 /** Unit roundoff: half a unit in the last place. */
 const ROUNDOFF = { f16: 2 ** -11, bf16: 2 ** -8, f32: 2 ** -24 } as const;
 
@@ -54,14 +69,21 @@ const ROUNDOFF = { f16: 2 ** -11, bf16: 2 ** -8, f32: 2 ** -24 } as const;
  * @param kernel - the kernel to run
  * @param call - shape, dtype, pairing and tables
  * @param options - chip, record, onBlock
- * @throws {RopewalkError} UNSUPPORTED for a call that the kernel does not take; as runRopeKernel otherwise
+ * @throws {RopewalkError} UNSUPPORTED for a call that the kernel does not take; SHAPE or RANGE for other sizes than a call
+ *   has; as runRopeKernel otherwise
  */
 export function measureRopeKernel(
   kernel: KernelName,
   call: MeasuredCall,
   options: MeasureOptions = {},
 ): MeasuredKernel {
-  const { shape, dtype, pairing, rotaryDim, base, tableLen } = call;
+  const { pairing, rotaryDim, base, batchPositions, ...own } = readOptions(call, 'aicore');
+  const { chip, record, onBlock } = readOptions(options, 'aicore: options');
+  const dtype = readName(own.dtype, ['f32', 'f16', 'bf16'], 'aicore: dtype');
+  const tableLen = checkInteger(own.tableLen, 'aicore: tableLen', 1, MAX_ELEMENTS);
+  const shape = checkShape(own.shape, 'aicore: shape') as MeasuredCall['shape'];
+  const size = checkInteger(countElements(shape), 'aicore: elements', 1, MAX_ELEMENTS);
+  if (shape.length !== 4) refuse('SHAPE', 'aicore: shape', 'batch, seq, heads and head_dim', shape);
   const [batch, seq, heads, headDim] = shape;
   const random = randomFrom(`aicore ${shape} ${dtype}`);
   const fill = (count: number, value: (n: number) => number): HostArray => {
@@ -71,15 +93,15 @@ export function measureRopeKernel(
   };
   const numbers = (data: HostArray): Float64Array =>
     Float64Array.from({ length: data.length }, (_what, n) => loadNumber(data, dtype, n));
-  const x = fill(countElements(shape), () => random.uniform(-1, 1));
-  const y = fill(countElements(shape), () => Number.NaN);
+  const x = fill(size, () => random.uniform(-1, 1));
+  const y = fill(size, () => Number.NaN);
   const { table } = planRope({ headDim, rotaryDim, pairing, base, positions: 0, seqLen: tableLen, tableDtype: 'f64' });
   const [cos, sin] = [table.cos, table.sin].map((exact) => fill(exact.length, (n) => exact[n]!)) as [
     HostArray,
     HostArray,
   ];
   const positions = Int32Array.from(
-    { length: (call.batchPositions ? batch : 1) * seq },
+    { length: (batchPositions ? batch : 1) * seq },
     (_what, n) => (n % seq) + Math.floor(n / seq),
   );
   const strides = rowMajorStrides(shape) as unknown as readonly [number, number, number, number];
@@ -93,9 +115,9 @@ export function measureRopeKernel(
     cos,
     x: { shape, strides, data: x },
     y: { shape, strides, data: y },
-    machine: { chip: options.chip },
-    onBlock: options.onBlock,
-    record: options.record ? [0] : undefined,
+    machine: { chip },
+    onBlock,
+    record: record ? [0] : undefined,
   });
   const plan = planRopeWithTable({
     headDim,
@@ -103,7 +125,7 @@ export function measureRopeKernel(
     pairing,
     table: { rows: tableLen, pairs: rotaryDim / 2, cos: numbers(cos), sin: numbers(sin) },
     seqLen: seq,
-    batch: call.batchPositions ? batch : undefined,
+    batch: batchPositions ? batch : undefined,
     tableRows: positions,
   });
   const exact = tensorFrom(new Float64Array(x.length), { shape });

@@ -4,28 +4,31 @@
  * @module
  */
 import { type ArrayOf, type Dtype, sizeBytes } from 'ropewalk';
-import { newArray } from 'ropewalk/backend';
+import { checkBytes, checkInteger, newArray, readList } from 'ropewalk/backend';
 
 /**
  * Counts the elements of a shape from a file. The dimensions other than 0 are bounded too.
  *
  * @param shape - dimensions, each a safe integer >= 0
  * @returns their product, or undefined when the product of those other than 0 is 2^50 or more
+ * @throws {RopewalkError} SHAPE or RANGE for what is no list of integers >= 0
  */
 export function countClaimed(shape: readonly number[]): number | undefined {
+  const dims = Array.from(readList(shape, 'shape', 'a list of integers'), (dim) => checkInteger(dim, 'shape', 0));
   let product = 1;
-  for (const dim of shape) if ((product *= Math.max(1, dim)) >= 2 ** 50) return undefined;
-  return shape.includes(0) ? 0 : product;
+  for (const dim of dims) if ((product *= Math.max(1, dim)) >= 2 ** 50) return undefined;
+  return dims.includes(0) ? 0 : product;
 }
 
 /**
  * Takes elements out of a file: a view of its memory where alignment and byte order allow, else a copy.
  *
  * @param bytes - the file
- * @param start - byte of the first element; the caller has checked that all elements are inside `bytes`
+ * @param start - byte of the first element
  * @param dtype - their type
  * @param count - how many
  * @param swap - the file is big-endian
+ * @throws {RopewalkError} DTYPE for what is no bytes; RANGE when the elements do not lie inside them
  */
 export function elementsAt<D extends Dtype>(
   bytes: Uint8Array,
@@ -34,7 +37,10 @@ export function elementsAt<D extends Dtype>(
   count: number,
   swap = false,
 ): ArrayOf[D] {
+  checkBytes(bytes, 'bytes');
   const unit = sizeBytes(dtype);
+  checkInteger(start, 'start', 0, bytes.length);
+  checkInteger(count, 'count', 0, Math.floor((bytes.length - start) / unit));
   const at = bytes.byteOffset + start;
   if (!swap && at % unit === 0) {
     const view = newArray(dtype, 0).constructor as new (...args: [ArrayBufferLike, number, number]) => ArrayOf[D];

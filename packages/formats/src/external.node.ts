@@ -5,8 +5,8 @@
  */
 import { realpathSync } from 'node:fs';
 import { dirname, isAbsolute, resolve, sep } from 'node:path';
-import { fail, nameForMessage, refuse } from 'ropewalk/backend';
-import { readFileRange, refuseSystem } from './read-file.node.js';
+import { checkInteger, fail, nameForMessage, readOptions, refuse } from 'ropewalk/backend';
+import { checkPath, readFileRange, refuseSystem } from './read-file.node.js';
 
 /** A part of a file that an .onnx model names. */
 export interface FilePart {
@@ -31,8 +31,12 @@ const MAX_EXTERNAL_BYTES = 2 ** 31 - 1;
  * @returns its bytes
  * @throws {RopewalkError} FORMAT for a place outside, and for anything but a regular file
  */
-export function readExternal(file: string, { location, offset, length }: FilePart): Uint8Array {
+export function readExternal(file: string, place: FilePart): Uint8Array {
+  checkPath(file);
   const at = `${file}: external data`;
+  const { location, offset, length } = readOptions(place, at);
+  checkPath(location);
+  for (const count of [offset, length]) checkInteger(count, at, 0);
   const folder = resolve(dirname(file));
   const named = resolve(folder, location);
   if (isAbsolute(location) || !isInside(named, folder)) refuse('FORMAT', at, "a file in the model's folder", location);

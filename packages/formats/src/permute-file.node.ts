@@ -6,9 +6,9 @@
 import { constants } from 'node:fs';
 import { access, type FileHandle, link, lstat, mkdir, open, rename, stat, statfs, unlink } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
-import { fail, refuse } from 'ropewalk/backend';
+import { fail, readList, readName, readOptions, refuse } from 'ropewalk/backend';
 import { permutedRows, type TensorMove, type WeightPairing } from './permute-plan.js';
-import { refuseSystem } from './read-file.node.js';
+import { checkPath, refuseSystem } from './read-file.node.js';
 import { withTemporary } from './temporary.node.js';
 
 /** Read and written at a time. */
@@ -171,16 +171,24 @@ export interface WriteOptions {
  * Writes a file or a folder whole or not at all: under a temporary name in the same folder, which is then renamed.
  *
  * @param output - the final name
- * @param options - size, inputs, force, kind
+ * @param given - size, inputs, force, kind
  * @param work - writes under the temporary name it is given (a folder exists already, a file does not)
  * @returns what work returned
  * @throws {RopewalkError} FORMAT when output exists or is an input; DEVICE when it cannot be written; what work throws
  */
 export async function writeWhole<T>(
   output: string,
-  options: WriteOptions,
+  given: WriteOptions,
   work: (temporary: string) => Promise<T>,
 ): Promise<T> {
+  checkPath(output);
+  const options = { ...readOptions(given, output), inputs: Array.from(readList(given.inputs, `${output}: inputs`)) };
+  for (const input of options.inputs) checkPath(input);
+  const { sizeBytes } = options;
+  if (typeof sizeBytes !== 'number' || !(sizeBytes >= 0))
+    refuse('RANGE', `${output}: sizeBytes`, 'a number >= 0', sizeBytes);
+  readName(options.kind, ['file', 'folder'], `${output}: kind`);
+  if (typeof work !== 'function') refuse('RANGE', `${output}: work`, 'a function', work);
   const folder = dirname(resolve(output));
   return withTemporary(output, async (temporary) => {
     await checkOutput(output, folder, options);

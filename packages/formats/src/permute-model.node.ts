@@ -9,10 +9,10 @@ import { readdir, stat } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { gguf, huggingface, type ModelRope } from '@ropewalk/dialects';
 import { type RopeSpec, RopewalkError } from 'ropewalk';
-import { Fields, fail, nameForMessage, refuse } from 'ropewalk/backend';
+import { checkInteger, Fields, fail, nameForMessage, refuse } from 'ropewalk/backend';
 import type { GgufFile, GgufTensor } from './gguf.js';
 import type { FusedLayout, HeadGeometry, LocatedTensor, WeightPairing } from './permute-plan.js';
-import { readJsonFile, refuseSystem } from './read-file.node.js';
+import { checkPath, readJsonFile, refuseSystem } from './read-file.node.js';
 import { readGgufHeader, readSafetensorsHeader } from './read-header.node.js';
 import { checkShard, SAFETENSORS_INDEX, safetensorsShards } from './shards.js';
 
@@ -43,6 +43,7 @@ const OTHER_WEIGHTS = /\.(bin|pt|pth|gguf|safetensors|onnx|onnx_data|msgpack|h5|
  *   several files
  */
 export async function openModel(path: string): Promise<OpenModel> {
+  checkPath(path);
   const info = await stat(path).catch((cause) => refuseSystem('FORMAT', path, 'a readable file or folder', cause));
   if (info.isDirectory()) return openFolder(path);
   const common = { path, kind: 'file' as const, files: [path], sizes: [info.size], companions: [], leftOut: [] };
@@ -191,6 +192,8 @@ export async function factsOf(model: OpenModel, given: GivenGeometry): Promise<M
  * @throws {RopewalkError} FORMAT when the file cannot be read
  */
 export async function headsOf(file: string, layer: number): Promise<Pick<GivenGeometry, 'heads' | 'kvHeads'>> {
+  checkPath(file);
+  checkInteger(layer, 'layer', 0);
   const header = /\.gguf$/i.test(file) ? await readGgufHeader(file) : undefined;
   const config = header ? undefined : readJsonFile(file);
   try {

@@ -17,7 +17,7 @@ import {
   sizeBytes,
   tensorFrom,
 } from 'ropewalk';
-import { loadNumber, nameForMessage, randomFrom, readBlocks, refuse } from 'ropewalk/backend';
+import { loadNumber, nameForMessage, randomFrom, readBlocks, reading, refuse } from 'ropewalk/backend';
 import { runReference } from 'ropewalk/reference';
 import { elementsAt } from './bytes.js';
 import { permutedRows, type TensorMove, type WeightPairing } from './permute-plan.js';
@@ -68,7 +68,7 @@ const POSITIONS = [0, 1, 37, 8191];
  *
  * @param proof - of one layer
  */
-export const isProved = ({ difference, bound }: LayerProof): boolean => difference <= bound;
+export const isProved = (proof: LayerProof): boolean => reading('proof', () => proof.difference <= proof.bound);
 
 /**
  * The layers that a proof looks at.

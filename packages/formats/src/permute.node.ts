@@ -5,12 +5,12 @@
  */
 import { copyFile, open } from 'node:fs/promises';
 import { basename, join } from 'node:path';
-import { fail } from 'ropewalk/backend';
+import { fail, readField, readName, readOptions, refuse } from 'ropewalk/backend';
 import { type CopyOptions, copyPermuted, writeWhole } from './permute-file.node.js';
 import { factsOf, type GivenGeometry, type ModelFacts, type OpenModel, openModel } from './permute-model.node.js';
 import { type PermutePlan, planPermutation, type WeightPairing } from './permute-plan.js';
 import { isProved, type LayerProof, provableLayers, proveScores } from './permute-proof.node.js';
-import { refuseSystem } from './read-file.node.js';
+import { checkPath, refuseSystem } from './read-file.node.js';
 
 /** What to permute, and what is known beside the model's own files. */
 export interface PermuteModelOptions extends GivenGeometry {
@@ -64,15 +64,17 @@ export interface PermutationResult {
  */
 export async function planModelPermutation(input: string, options: PermuteModelOptions): Promise<ModelPermutation> {
   const model = await openModel(input);
-  const facts = await factsOf(model, options);
-  const from = chooseFrom(facts, options);
+  const given = readOptions(options, 'permute: options');
+  if (given.from !== undefined) readName(given.from, ['half', 'interleaved'], 'permute: from');
+  const facts = await factsOf(model, given);
+  const from = chooseFrom(facts, given);
   const plan = planPermutation(model.tensors, {
-    to: options.to,
+    to: given.to,
     naming: model.format === 'gguf' ? 'gguf' : 'huggingface',
     geometryOf: facts.geometryOf,
     sharesKeys: facts.sharesKeys,
     fused: facts.fused,
-    only: options.only,
+    only: given.only,
     where: input,
   });
   return { model, facts, plan, from };
@@ -119,10 +121,18 @@ class ProofFailed extends Error {
  * @throws {RopewalkError} FORMAT when the output exists or a file cannot be read; DEVICE when it cannot be written
  */
 export async function runModelPermutation(
-  { model, plan, facts }: ModelPermutation,
+  permutation: ModelPermutation,
   options: RunPermutationOptions = {},
 ): Promise<PermutationResult> {
-  const { output, all = false, force, signal, onProgress = () => {} } = options;
+  const given = readOptions(permutation, 'permute');
+  const model = readOptions(given.model, 'permute: model');
+  const plan = readOptions(given.plan, 'permute: plan');
+  const facts = readOptions(given.facts, 'permute: facts');
+  const { output, all = false, force, signal, onProgress = () => {} } = readOptions(options, 'permute: options');
+  if (output !== undefined) checkPath(output);
+  if (typeof onProgress !== 'function') refuse('RANGE', 'permute: onProgress', 'a function', onProgress);
+  if (signal !== undefined && typeof readField(signal, 'throwIfAborted', 'permute: signal') !== 'function')
+    refuse('RANGE', 'permute: signal', 'an AbortSignal', signal);
   const layers = provableLayers(plan.moves, all).length;
   const sizeBytes = output === undefined ? 0 : model.sizes.reduce((a, b) => a + b, 0);
   // A layer takes about as long as some megabytes.

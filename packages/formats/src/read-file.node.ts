@@ -6,7 +6,7 @@
 import { closeSync, constants, fstatSync, openSync, readSync, statSync } from 'node:fs';
 import { open, stat } from 'node:fs/promises';
 import { type ErrorCode, RopewalkError } from 'ropewalk';
-import { fail, refuse, systemSentence } from 'ropewalk/backend';
+import { checkInteger, checkName, fail, newArray, readField, reading, refuse, systemSentence } from 'ropewalk/backend';
 import { parseJson } from './json.js';
 
 /** Without O_NONBLOCK, opening a pipe waits for its writer. Windows has neither the flag nor such pipes. */
@@ -29,6 +29,18 @@ export function refuseSystem(code: ErrorCode, where: string, expected: string, c
 }
 
 /**
+ * Checks a path: Node's own functions also take bytes, URLs and numbers of open files.
+ *
+ * @param path - what the caller gave
+ * @param where - what messages call it; checked too
+ * @throws {RopewalkError} RANGE when one is not a string
+ */
+export function checkPath(path: unknown, where: unknown = 'path'): asserts path is string {
+  checkName(where, 'where', 'the file');
+  if (typeof path !== 'string') refuse('RANGE', 'path', 'a path', path);
+}
+
+/**
  * Reads a whole file into memory, synchronously.
  *
  * @param path - the file
@@ -42,6 +54,7 @@ export function readFileBytes(
   limit: number | ((sizeBytes: number) => void),
   where: string = path,
 ): Uint8Array {
+  checkPath(path, where);
   return withFileSync(path, where, (file, size) => {
     if (typeof limit === 'function') limit(size);
     else if (size > limit) refuse('FORMAT', where, `at most ${limit} bytes`, size);
@@ -106,7 +119,7 @@ export interface OpenFile {
  * @throws {RopewalkError} FORMAT when it is missing, is not a regular file, or cannot be read
  */
 export async function openFile(path: string, where: string = path): Promise<OpenFile> {
-  if (typeof path !== 'string') refuse('RANGE', 'path', 'a path', path); // open() also takes bytes and URLs
+  checkPath(path, where);
   // Checked before, as opening a device may have effects, and after, as the name may point to another file by then.
   checkRegular(await stat(path).catch((cause) => unreadable(where, cause)), where);
   const file = await open(path, OPEN_FLAGS).catch((cause) => unreadable(where, cause));
@@ -131,12 +144,19 @@ export async function openFile(path: string, where: string = path): Promise<Open
  * @throws {RopewalkError} FORMAT when it cannot be read, or ends before
  */
 export async function readAt(file: FileHandle, start: number, length: number, where: string): Promise<Uint8Array> {
-  const bytes = new Uint8Array(length);
+  checkName(where, 'where', 'the file');
+  const read = readField(file, 'read', where);
+  if (typeof read !== 'function') refuse('RANGE', `${where}: read`, 'a function', read);
+  checkInteger(start, 'start', 0);
+  const bytes = newArray('u8', length);
   for (let at = 0; at < length; ) {
-    const { bytesRead } = await file
-      .read(bytes, at, length - at, start + at)
-      .catch((cause) => unreadable(where, cause));
-    if (bytesRead === 0) cut(where, start, length, at);
+    let bytesRead: number;
+    try {
+      ({ bytesRead } = await Reflect.apply(read, file, [bytes, at, length - at, start + at]));
+    } catch (cause) {
+      return unreadable(where, cause);
+    }
+    if (!(bytesRead > 0)) cut(where, start, length, at);
     at += bytesRead;
   }
   return bytes;
@@ -176,7 +196,8 @@ function readSyncAt(file: number, start: number, length: number, where: string):
  * @throws {RopewalkError} FORMAT, with the kind of file
  */
 export function checkRegular(info: FileKind, where: string): void {
-  if (info.isFile()) return;
+  checkName(where, 'where', 'the file');
+  if (reading(`${where}: info`, () => info.isFile())) return;
   const kind = info.isDirectory() ? 'a folder' : info.isFIFO() ? 'a pipe' : info.isSocket() ? 'a socket' : 'a device';
   throw new RopewalkError(
     'FORMAT',

@@ -4,7 +4,18 @@
  * @module
  */
 import { RopewalkError } from 'ropewalk';
-import { fail, nameForMessage, readList, readOptions, refuse, show } from 'ropewalk/backend';
+import {
+  checkBytes,
+  checkInteger,
+  checkName,
+  fail,
+  nameForMessage,
+  readField,
+  readList,
+  readOptions,
+  refuse,
+  show,
+} from 'ropewalk/backend';
 import { type GgufFile, type GgufTensor, HeaderCut, parseGguf } from './gguf.js';
 import { parseSafetensors, type SafetensorsFile, safetensorsHeaderBytes } from './safetensors.js';
 
@@ -36,7 +47,7 @@ const MAX_SMALL_TENSOR_BYTES = 2 ** 20;
  * @param start - first byte
  * @param length - how many
  * @param file - names the source in messages
- * @throws {RopewalkError} FORMAT when the source gives fewer
+ * @throws {RopewalkError} FORMAT when the source gives fewer; RANGE or DTYPE for what is no source
  */
 export async function readExactly(
   source: ByteSource,
@@ -44,8 +55,12 @@ export async function readExactly(
   length: number,
   file: string,
 ): Promise<Uint8Array> {
-  if (length === 0) return new Uint8Array(0);
-  const bytes = await source.read(start, length);
+  checkName(file, 'file', 'the source');
+  const read = readField(source, 'read', `${file}: source`);
+  if (typeof read !== 'function') refuse('RANGE', `${file}: source: read`, 'a function', read);
+  if (checkInteger(length, 'length', 0) === 0) return new Uint8Array(0);
+  const bytes = await Reflect.apply(read, source, [checkInteger(start, 'start', 0), length]);
+  checkBytes(bytes, file);
   if (bytes.length !== length)
     refuse('FORMAT', file, `${length} bytes from ${start}`, bytes.length, 'The file was cut while it was read.');
   return bytes;
@@ -59,13 +74,14 @@ export async function readExactly(
  * @throws {RopewalkError} FORMAT when it is malformed, or its tensors end past the file
  */
 export async function ggufHeaderOf(source: ByteSource, file: string): Promise<GgufFile> {
+  const size = sizeOf(source, file);
   for (let want = FIRST_READ_BYTES; ; ) {
-    const bytes = await readExactly(source, 0, Math.min(want, source.size), file);
+    const bytes = await readExactly(source, 0, Math.min(want, size), file);
     try {
-      return parseGguf(bytes, file, source.size);
+      return parseGguf(bytes, file, size);
     } catch (error) {
       const cut = error instanceof RopewalkError && error.cause instanceof HeaderCut ? error.cause : undefined;
-      if (!cut || cut.bytesNeeded > source.size) throw error;
+      if (!cut || cut.bytesNeeded > size) throw error;
       if (cut.bytesNeeded > MAX_READ_BYTES)
         refuse('FORMAT', file, `a header of at most ${MAX_READ_BYTES} bytes`, cut.bytesNeeded);
       want = Math.min(Math.max(2 * want, cut.bytesNeeded), MAX_READ_BYTES);
@@ -113,6 +129,7 @@ export async function ggufFactorsOf(
   header: GgufFile,
   file: string,
 ): Promise<ReadonlyMap<string, Float32Array>> {
+  checkName(file, 'file', 'the source');
   const factors = new Map<string, Float32Array>();
   for (const given of Array.from(readList(readOptions(header, `${file}: header`).tensors, `${file}: tensors`))) {
     const tensor = readOptions(given, `${file}: tensors`);
@@ -130,9 +147,15 @@ export async function ggufFactorsOf(
  * @throws {RopewalkError} FORMAT when it is malformed
  */
 export async function safetensorsHeaderOf(source: ByteSource, file: string): Promise<SafetensorsFile> {
-  const start = await readExactly(source, 0, Math.min(8, source.size), file);
-  const bytes = await readExactly(source, 0, Math.min(safetensorsHeaderBytes(start, file), source.size), file);
-  return parseSafetensors(bytes, file, source.size);
+  const size = sizeOf(source, file);
+  const start = await readExactly(source, 0, Math.min(8, size), file);
+  const bytes = await readExactly(source, 0, Math.min(safetensorsHeaderBytes(start, file), size), file);
+  return parseSafetensors(bytes, file, size);
+}
+
+function sizeOf(source: ByteSource, file: string): number {
+  checkName(file, 'file', 'the source');
+  return checkInteger(readField(source, 'size', `${file}: source`), `${file}: source: size`, 0);
 }
 
 function isCount(value: unknown): value is number {

@@ -7,9 +7,9 @@ import { readdirSync, statSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { type GivenTable, gguf, huggingface, type ModelRope, readForm, specToJson } from '@ropewalk/dialects';
 import type { RopeSpec } from 'ropewalk';
-import { fail, refuse } from 'ropewalk/backend';
+import { fail, reading, readOptions, refuse } from 'ropewalk/backend';
 import { parseNpy, tensorFromNpy } from './npy.js';
-import { readFileBytes, readJsonFile, refuseSystem } from './read-file.node.js';
+import { checkPath, readFileBytes, readJsonFile, refuseSystem } from './read-file.node.js';
 import { readGgufFactors, readGgufHeader } from './read-header.node.js';
 
 /** Tables of a million positions and 128 pairs take half of this. */
@@ -35,6 +35,7 @@ export interface LayerSource {
 
 /** Whether a path leads to a folder. */
 export function isFolder(path: string): boolean {
+  checkPath(path);
   return statSync(path, { throwIfNoEntry: false })?.isDirectory() ?? false;
 }
 
@@ -115,9 +116,14 @@ export async function readRopeSource(path: string, context?: number, isModel = f
  * @throws {RopewalkError} RANGE for a layer that does not exist, or has no RoPE
  */
 export function layerOf(source: RopeSource, layer = 0): LayerSource {
+  return reading('source', () => sourceOfLayer(readOptions(source, 'source'), layer));
+}
+
+function sourceOfLayer(source: RopeSource, layer: number): LayerSource {
   const { file } = source;
   if (source.kind === 'record') {
-    const { spec, peer } = source;
+    const { peer } = source;
+    const spec = readOptions(source.spec, 'source: spec');
     return { spec, from: peer === 'spec' ? file : `${file} (${peer})`, notes: [], others: [], sliding: false };
   }
   const { layers, notes } = source.model;

@@ -16,8 +16,8 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { dirname, resolve } from 'node:path';
-import { fail } from 'ropewalk/backend';
-import { refuseSystem } from './read-file.node.js';
+import { checkBytes, fail, refuse } from 'ropewalk/backend';
+import { checkPath, refuseSystem } from './read-file.node.js';
 import { temporaryName } from './temporary.node.js';
 
 /**
@@ -26,9 +26,13 @@ import { temporaryName } from './temporary.node.js';
  *
  * @param file - replaced if it exists; for a symbolic link, the file that it leads to
  * @param content - all of it
- * @throws whatever the file system says; the temporary file is gone then
+ * @throws {RopewalkError} RANGE or DTYPE for other arguments; otherwise whatever the file system says, and the
+ *   temporary file is gone then
  */
 export function replaceFile(file: string, content: string | Uint8Array): void {
+  checkPath(file);
+  if (file === '') refuse('RANGE', 'path', 'a path', file);
+  if (typeof content !== 'string') checkBytes(content, file);
   const there = statSync(file, { throwIfNoEntry: false });
   const stream =
     there && ([process.stdout, process.stderr] as const).find((_item, n) => isSameFile(there, fstatOf(n + 1)));
@@ -84,6 +88,7 @@ function followLinks(file: string): string {
  * @throws {RopewalkError} DEVICE
  */
 export function writeOutput(file: string, content: string | Uint8Array, where: string): void {
+  checkPath(file, where);
   try {
     replaceFile(file, content);
   } catch (cause) {
@@ -102,6 +107,7 @@ export function writeOutput(file: string, content: string | Uint8Array, where: s
  * @throws whatever the file system says
  */
 export function makeFolder(folder: string): string | undefined {
+  checkPath(folder);
   const missing: string[] = [];
   for (let at = resolve(folder); !statSync(at, { throwIfNoEntry: false }); at = dirname(at)) missing.unshift(at);
   for (const at of missing) mkdirSync(at);

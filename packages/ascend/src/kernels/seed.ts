@@ -7,6 +7,7 @@
  *
  * @module
  */
+import { readOptions } from 'ropewalk/backend';
 import type { AscendC } from '../ascendc.js';
 import type { RopeArgs } from './args.js';
 import { oneRow } from './rows.js';
@@ -28,9 +29,10 @@ export function whyNotSeed(call: {
   readonly rotaryDim: number;
   readonly headDim: number;
 }): string | undefined {
-  if (call.dtype !== 'f16' && call.dtype !== 'f32') return 'takes f16 and f32 only';
-  if (call.pairing !== 'interleaved') return 'rotates interleaved pairs (GPT-J) only';
-  return call.rotaryDim === call.headDim ? undefined : 'rotates whole heads only';
+  const { dtype, pairing, rotaryDim, headDim } = readOptions(call, 'aicore');
+  if (dtype !== 'f16' && dtype !== 'f32') return 'takes f16 and f32 only';
+  if (pairing !== 'interleaved') return 'rotates interleaved pairs (GPT-J) only';
+  return rotaryDim === headDim ? undefined : 'rotates whole heads only';
 }
 
 /** alignTileLen<T>: elements rounded up to whole datablocks. */

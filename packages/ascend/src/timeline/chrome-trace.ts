@@ -4,6 +4,7 @@
  * @module
  * @see https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU (Trace Event Format)
  */
+import { reading } from 'ropewalk/backend';
 import { type KernelRun, QUEUES } from '../trace.js';
 
 /**
@@ -12,8 +13,13 @@ import { type KernelRun, QUEUES } from '../trace.js';
  *
  * @param run - of a kernel with `record`; blocks without a record are left out
  * @returns JSON
+ * @throws {RopewalkError} RANGE for what is no run
  */
 export function chromeTrace(run: KernelRun): string {
+  return reading('aicore: run', () => traceOf(run));
+}
+
+function traceOf(run: KernelRun): string {
   const microseconds = (cycles: number): number => cycles / (run.clockGHz * 1000);
   const events: unknown[] = [];
   for (const block of run.blocks) {

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { escapeMarkup, refuse } from 'ropewalk/backend';
+import { escapeMarkup, reading, readOptions, refuse } from 'ropewalk/backend';
 import { type InstructionRecord, type KernelRun, QUEUES, type QueueName } from '../trace.js';
 
 /** Options of {@link timelineSvg}: the cycles to draw. */
@@ -56,9 +56,14 @@ const OTHER = '#444444';
  * @param run - of a kernel with `record`; the slowest block is drawn if it is recorded, otherwise the first that is
  * @param options - the cycles to draw
  * @returns an SVG document
- * @throws {RopewalkError} RANGE for cycles that are out of order or too large
+ * @throws {RopewalkError} RANGE for cycles that are out of order or too large, and for what is no run
  */
 export function timelineSvg(run: KernelRun, options: TimelineOptions = {}): string {
+  const own = readOptions(options, 'aicore: options');
+  return reading('aicore: run', () => drawn(run, own));
+}
+
+function drawn(run: KernelRun, options: TimelineOptions): string {
   const block = run.blocks[run.slowest]?.instructions
     ? run.blocks[run.slowest]
     : run.blocks.find(({ instructions }) => instructions);

@@ -4,6 +4,7 @@
  * @module
  */
 import type { RopeSpec, TableRecipe } from 'ropewalk';
+import { checkInteger, checkName, reading, readList, readOptional, readOptions } from 'ropewalk/backend';
 import type { LayerRope, ModelRope } from '../model-rope.js';
 import { compareRope, type RopeComparison } from './compare.js';
 import { specToJson } from './record.js';
@@ -23,9 +24,13 @@ export interface LayerGroup {
  *
  * @param layers - of a ModelRope
  * @returns in the order of each group's first layer
+ * @throws {RopewalkError} SHAPE or RANGE for what is no list of layers
  */
 export function groupLayers(layers: readonly LayerRope[]): LayerGroup[] {
-  return groupBy(layers, ({ rope, layerType }) => `${keyOf(rope)} ${layerType}`).map((group) => ({
+  const own = Array.from(readList(layers, 'layers'), (layer, n) => readLayer(layer, `layers[${n}]`));
+  const keyOfLayer = ({ rope, layerType }: LayerRope) => `${keyOf(rope)} ${layerType}`;
+  const groups = reading('layers', () => groupBy(own, keyOfLayer));
+  return groups.map((group) => ({
     layers: group.map(({ layer }) => layer),
     layerType: group[0]!.layerType,
     rope: group[0]!.rope,
@@ -66,12 +71,17 @@ export interface ModelComparison {
 /**
  * Compares two models, layer by layer. A record is compared with every layer of the other side.
  *
- * @param a - a model or a record
- * @param b - the same
+ * @param first - a model or a record, a in the result
+ * @param second - the same, b in the result
  * @param positions - positions at which both rotate a vector, integers >= 0
  * @throws {RopewalkError} as compareRope
  */
-export function compareModels(a: ComparedSide, b: ComparedSide, positions: readonly number[]): ModelComparison {
+export function compareModels(
+  first: ComparedSide,
+  second: ComparedSide,
+  positions: readonly number[],
+): ModelComparison {
+  const [a, b] = [readSide(first, 'diff: a'), readSide(second, 'diff: b')];
   const [layersA, layersB] = [a, b].map(({ rope }) => ('layers' in rope ? rope.layers : undefined));
   const notes: string[] = [];
   if (layersA && layersB && layersA.length !== layersB.length)
@@ -89,6 +99,21 @@ export function compareModels(a: ComparedSide, b: ComparedSide, positions: reado
     return { ...first, layers: group.map(({ layer }) => layer), ...compareLayer(a, b, first, positions) };
   });
   return { same: notes.length === 0 && groups.every(({ same }) => same), groups, notes };
+}
+
+function readSide(given: ComparedSide, where: string): ComparedSide {
+  const { rope, recipe } = readOptions(given, where);
+  const own = readOptions(rope, `${where}: rope`);
+  if (!('layers' in own)) return { rope: own, recipe };
+  const layers = Array.from(readList(own.layers, `${where}: layers`), (layer) => readLayer(layer, `${where}: layers`));
+  return { rope: { ...own, layers }, recipe };
+}
+
+function readLayer(given: LayerRope, where: string): LayerRope {
+  const { layer, layerType, rope } = readOptions(given, where);
+  checkInteger(layer, `${where}: layer`, 0);
+  if (layerType !== undefined) checkName(layerType, `${where}: layerType`, 'the layer');
+  return { layer, layerType, rope: readOptional(rope, `${where}: rope`) };
 }
 
 function compareLayer(

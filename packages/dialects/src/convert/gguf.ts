@@ -9,7 +9,7 @@
  */
 
 import type { RopeSpec } from 'ropewalk';
-import { Fields, refuse, sharePairs } from 'ropewalk/backend';
+import { checkName, Fields, refuse, sharePairs } from 'ropewalk/backend';
 import { ropeFromGguf, rowOf } from '../gguf.js';
 import { ARCHITECTURE_OF, FREQS, type GgufArchitecture, LONG, SHORT } from '../gguf-architectures.js';
 import { type EffectiveRope, effectiveRope } from './effective.js';
@@ -33,6 +33,7 @@ const f32 = Math.fround;
  * @param architecture - general.architecture
  */
 export function modelTypeOf(architecture: string): string {
+  checkName(architecture, 'architecture', 'a model');
   if (architecture === 'llama') return 'llama';
   return Object.entries(ARCHITECTURE_OF).findLast(([, name]) => name === architecture)?.[0] ?? architecture;
 }

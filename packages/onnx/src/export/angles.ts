@@ -8,7 +8,7 @@
  * @module
  */
 import { frequenciesOf, type RopeSpec, roundTo, tensorFrom } from 'ropewalk';
-import { refuse, sharePairs } from 'ropewalk/backend';
+import { readList, readName, readOptions, refuse, sharePairs } from 'ropewalk/backend';
 import type { GraphBuilder } from './builder.js';
 
 /**
@@ -237,10 +237,12 @@ export function anglePrecision(
   positions: readonly number[] = PRECISION_POSITIONS,
   data: 'f32' | 'f64' = 'f32',
 ): readonly AnglePrecision[] {
-  const { invFreq } = angleConstants(spec);
+  const { invFreq } = angleConstants(readOptions(spec, 'anglePrecision: spec'));
+  readName(data, ['f32', 'f64'], 'anglePrecision: data');
   const limbs = 4;
   const constants = mode === 'f32-reduced' ? reducedConstants(invFreq, limbs) : undefined;
-  return positions.map((position) => {
+  const given = readList(positions, 'anglePrecision: positions', 'a list of integers');
+  return Array.from(given, (position) => {
     if (!Number.isInteger(position) || Math.abs(position) > 2 ** 31)
       refuse('RANGE', 'anglePrecision: positions', 'integers in [-2^31, 2^31]', position);
     let worst = { position, maxError: 0, pair: 0 };

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { countElements } from 'ropewalk/backend';
+import { checkInteger, countElements, reading, readName, readOptions } from 'ropewalk/backend';
 import type { OnnxModel } from '../format/onnx.js';
 import { operatorNamed } from '../operators/index.js';
 import { bytesOf, valueTypes } from './shapes.js';
@@ -29,8 +29,15 @@ export interface GraphCost {
  *
  * @param model - a graph of ours
  * @param sizes - of open dimensions
+ * @throws {RopewalkError} RANGE for what is no graph, or no sizes
  */
 export function graphCost(model: OnnxModel, sizes: Readonly<Record<string, number>> = {}): GraphCost {
+  const own = readOptions(sizes, 'sizes');
+  for (const [name, size] of Object.entries(own)) checkInteger(size, `sizes: ${name}`, 0);
+  return reading('graph', () => costOf(model, own));
+}
+
+function costOf(model: OnnxModel, sizes: Readonly<Record<string, number>>): GraphCost {
   const types = valueTypes(model, sizes);
   const calls = new Map<string, number>();
   let [count, views, bytesRead, bytesWritten, bytesBuffered] = [0, 0, 0, 0, 0];
@@ -94,11 +101,13 @@ export interface SeedStep {
  * @param sizes - of the call
  * @param rotation - fused: one operator that reads x and both full-width tables; primitives: x · cos + (−x1, x0) · sin,
  *   as graphs write it
+ * @throws {RopewalkError} RANGE for a size that is no integer >= 0; UNSUPPORTED for another rotation
  */
-export function seedSteps(
-  { headDim, heads, seq, batch, dataBytes }: SeedSizes,
-  rotation: 'fused' | 'primitives',
-): readonly SeedStep[] {
+export function seedSteps(sizes: SeedSizes, rotation: 'fused' | 'primitives'): readonly SeedStep[] {
+  const { headDim, heads, seq, batch, dataBytes } = readOptions(sizes, 'sizes');
+  for (const [name, size] of Object.entries({ headDim, heads, seq, batch, dataBytes }))
+    checkInteger(size, `sizes: ${name}`, 0);
+  readName(rotation, ['fused', 'primitives'], 'rotation');
   const half = (headDim / 2) * 4;
   const table = half * seq;
   const x = headDim * heads * seq * batch * dataBytes;

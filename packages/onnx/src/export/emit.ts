@@ -23,9 +23,9 @@ import {
   Tensor,
   tensorFrom,
 } from 'ropewalk';
-import { unknownPlan, walk } from 'ropewalk/backend';
+import { checkPlan, reading, readName, readOptions, refuse, unknownPlan, walk } from 'ropewalk/backend';
 import { dequantise } from './blocks.js';
-import type { GraphBuilder } from './builder.js';
+import { GraphBuilder } from './builder.js';
 import { type AttentionShape, argmax, attention, narrowed, rmsNorm, swiglu } from './fragments.js';
 import { computeIn, type EmitOptions, type EmittedGraph, type NotEmitted, PlanGraph } from './plan-graph.js';
 import { emitRope } from './rope.js';
@@ -45,9 +45,14 @@ export type { EmitOptions, EmittedGraph, EmittedValue, NotEmitted } from './plan
  * @param plan - a checked plan; of its tensors only shapes, strides and dtypes are read
  * @param options - form and names
  * @returns inputs and outputs, or the reason why no graph can say it
+ * @throws {RopewalkError} RANGE or UNSUPPORTED for what is no graph, no plan or no form
  */
 export function emitPlan(b: GraphBuilder, plan: OpPlan, options: EmitOptions): EmittedGraph | NotEmitted {
-  const g = new PlanGraph(b, options);
+  if (!reading('graph', () => b instanceof GraphBuilder)) refuse('RANGE', 'graph', 'a GraphBuilder', b);
+  checkPlan(plan);
+  const given = readOptions(options, 'graph: options');
+  readName(given.form, ['standard', 'primitives'], 'graph: form');
+  const g = new PlanGraph(b, given);
   const whyNot = emit(g, plan);
   return whyNot === undefined ? { inputs: g.inputs, outputs: g.outputs } : { whyNot };
 }

@@ -28,7 +28,7 @@ import {
   type TensorStorage,
   zeros,
 } from 'ropewalk';
-import { countElements, fail, readName, readOptions, refuse } from 'ropewalk/backend';
+import { checkShape, countElements, fail, readName, readOptions, refuse } from 'ropewalk/backend';
 import { GraphBuilder } from './builder.js';
 import { emitPlan } from './emit.js';
 import type { GraphForm } from './fragments.js';
@@ -84,7 +84,9 @@ export function operatorModel(options: OperatorModelOptions): GraphBuilder {
   const given = readOptions(options, 'export: options');
   const op = readName(given.op, Object.keys(OPERATOR_SHAPES) as OperatorName[], 'export: op');
   const graph = new GraphBuilder();
-  const emitted = emitPlan(graph, planOf({ ...given, op }), { form: given.form });
+  const emitted = emitPlan(graph, planOf({ ...given, op, shape: checkShape(given.shape, 'export: shape') }), {
+    form: given.form,
+  });
   if ('whyNot' in emitted) fail('UNSUPPORTED', 'export: op', `no graph can express this ${op}: ${emitted.whyNot}`);
   return graph;
 }
@@ -136,7 +138,7 @@ function planOf({ op, shape, dtype = 'f32', ...given }: OperatorModelOptions): O
 }
 
 function weightOf(kind: string, shape: readonly [number, number]): BlockTensor | Tensor<FloatDtype> {
-  if (Object.hasOwn(BLOCK_BYTES, kind)) {
+  if (typeof kind === 'string' && Object.hasOwn(BLOCK_BYTES, kind)) {
     const format = kind as BlockFormat;
     const bytes = Math.floor((shape[0] * shape[1]) / BLOCK_WEIGHTS) * BLOCK_BYTES[format];
     return blocksFrom(format, shapeOnly('u8', [bytes]), shape);
