@@ -27,7 +27,7 @@ export function showProgress(text = ''): void {
 }
 
 /**
- * Runs a task in a process of its own: some peers take their number of threads once, and no heap is warm from the run
+ * Runs a task in a separate process: some peers take their number of threads once, and no heap is warm from the run
  * before.
  *
  * @param script - path of the command that serves it
@@ -61,7 +61,7 @@ export function serveAsChild<Task, Result>(run: (task: Task) => Promise<Result>)
     try {
       const result = await run(task);
       showProgress();
-      // The peers keep threads of their own alive, so this process has to end itself, once its result has arrived.
+      // The peers keep their own threads alive, so this process has to end itself, once its result has arrived.
       process.once('message', () => process.exit(0));
       process.send!(result);
     } catch (reason) {

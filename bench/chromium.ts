@@ -34,7 +34,7 @@ const TYPES: Readonly<Record<string, string>> = {
  *
  * @param options - which cases and peers
  * @param adapter - which; unless given the default one, and swiftshader where there is none
- * @param progress - told the label of each case before it runs
+ * @param progress - called with the label of each case before it runs
  * @throws Error when there is no Chromium, or no adapter
  */
 export async function runInChromium(

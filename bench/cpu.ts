@@ -18,7 +18,7 @@ const PAUSE_MS = 20;
  *
  * @param threads - that may compute, for us and for the peers
  * @param options - which cases and peers
- * @param progress - told the label of each case before it runs
+ * @param progress - called with the label of each case before it runs
  */
 export async function runCpuSession(
   threads: number,

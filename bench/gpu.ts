@@ -23,7 +23,7 @@ const SOFTWARE = /swiftshader|llvmpipe|lavapipe|basic render|software/i;
  * @param options - which cases
  * @param where - Node or browser, with its version
  * @param opened - peers, and what there is to say about them
- * @param progress - told the label of each case before it runs
+ * @param progress - called with the label of each case before it runs
  */
 export async function runGpuSession(
   options: SessionOptions,

@@ -87,7 +87,7 @@ export async function measureTogether(contenders: readonly Contender[], effort: 
     for (const contender of contenders) {
       const times = calls.get(contender.name)!;
       if (effort.pauseMs > 0) await new Promise((resume) => setTimeout(resume, effort.pauseMs));
-      // One call untimed: nobody pays for caches that the contender before has filled with its own data.
+      // One call untimed, so that no contender pays for caches that the previous one has filled with its own data.
       if (effort.sampleMs > 0) await timeCalls(contender, 1);
       taken.get(contender.name)!.push(await timeCalls(contender, times));
       sunk += contender.sink?.() ?? 0;

@@ -9,7 +9,7 @@ import { openOrtWebgpu } from './peers/ort-webgpu.js';
 import { firstLine, type Peer } from './peers/peer.js';
 import type { SessionOptions, SessionResult } from './session.js';
 
-/** What the page is told. */
+/** The parameters of the page. */
 export interface PageTask {
   readonly options: SessionOptions;
   /** The browser, with its version. */

@@ -104,7 +104,7 @@ const HOPELESS = 4;
  *
  * @param setting - open libraries and peers; they stay open
  * @param cases - in this order
- * @param progress - told the label of each case before it runs
+ * @param progress - called with the label of each case before it runs
  */
 export async function runCases(
   setting: Setting,
@@ -177,7 +177,7 @@ async function runCase(entry: BenchCase, prepared: PreparedCase, setting: Settin
       }
     }
     asked = withoutHopeless(asked);
-    // Plain TypeScript has one thread, so it stands beside ours with one.
+    // Plain TypeScript has one thread, so it is compared with ours on one.
     const plain = threads === 1 ? prepared.plain : undefined;
     const copy = await setting.copy(prepared.bytes);
     const ours = setting.timed?.(prepared.ours) ?? prepared.ours;

@@ -25,11 +25,11 @@ const IMPORTS = {
 };
 
 /**
- * Times a model in a page of its own.
+ * Times a model in a separate page.
  *
  * @param model - path of a GGUF
  * @param task - threads, workloads; whether wllama is asked
- * @param progress - told what runs
+ * @param progress - called with the name of what runs
  * @throws Error when there is no Chromium
  */
 export async function runInChromium(

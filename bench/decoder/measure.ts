@@ -69,7 +69,7 @@ export interface DecoderSession {
  * @param workloads - each within the contenders' room
  * @param tokenizer - of the model
  * @param effort - how often
- * @param progress - told what runs
+ * @param progress - called with the name of what runs
  */
 export async function measureAll(
   contenders: readonly Contender[],
@@ -123,7 +123,7 @@ export function profileOf(ours: Ours, { prompt, steps }: Workload): Promise<{ pr
   return ours.profile(promptOf(prompt, ours.model.tokenizer), steps);
 }
 
-/** A text of so many tokens, the same everywhere: nonsense of small letters, which every vocabulary has. */
+/** A text of this many tokens, the same everywhere: nonsense of small letters, which every vocabulary has. */
 function promptOf(length: number, tokenizer: Model['tokenizer']): Prompt {
   let state = length;
   const random = (below: number): number => {

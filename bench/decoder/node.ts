@@ -24,7 +24,7 @@ export interface NodeTask {
  * Loads the model twice, and times.
  *
  * @param task - what is asked
- * @param progress - told what runs
+ * @param progress - called with the name of what runs
  */
 export async function runInNode(task: NodeTask, progress: (label: string) => void): Promise<DecoderSession> {
   const { model, threads, context, workloads, effort, askLlama } = task;

@@ -8,7 +8,7 @@ import { type DecoderSession, type Effort, measureAll, profileOf, type Workload 
 import { openOurs } from './ours.js';
 import { openWllama } from './wllama.js';
 
-/** What the page is told. */
+/** The parameters of the page. */
 export interface PageTask {
   /** The browser, with its version. */
   readonly where: string;

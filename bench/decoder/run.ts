@@ -34,7 +34,7 @@ const LARGE_BYTES = 1e8;
 /** wllama stops a token early where the room is exact. */
 const SPARE_TOKENS = 16;
 const QUICK: readonly Workload[] = [{ prompt: 16, steps: 4 }];
-/** The small models, where they are: trained by others, and the one in the box. */
+/** The small models, where they are: trained by others, and the bundled one. */
 const SMALL = ['../../../shared/models/stories260K/model-q8_0.gguf', '../../models/marline/model-q8_0.gguf'].map(
   (path) => fileURLToPath(new URL(path, import.meta.url)),
 );

@@ -40,7 +40,7 @@ interface Planned {
   readonly type: typeof F32 | typeof Q8_0;
 }
 
-/** Where the model lies unless somebody says otherwise; git ignores the folder. */
+/** Where the model is by default; git ignores the folder. */
 export const SYNTHETIC_PATH = fileURLToPath(
   new URL('../../.scratch/bench/qwen2-0.5b-random-q8_0.gguf', import.meta.url),
 );
@@ -49,7 +49,7 @@ export const SYNTHETIC_PATH = fileURLToPath(
  * Writes the model, whole or not at all.
  *
  * @param path - of the file; what was there is replaced
- * @param progress - told the share that is done
+ * @param progress - called with the share that is done
  */
 export function writeSyntheticModel(path: string, progress: (share: number) => void = () => {}): void {
   const partial = `${path}.partial`;

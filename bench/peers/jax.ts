@@ -85,7 +85,7 @@ async function openSession(jax: Jax, graph: PeerGraph): Promise<PeerSession> {
       ),
     ],
   };
-  // Weights lie transposed, which is the faster way here.
+  // Weights are stored transposed, which is faster here.
   const weights = new Set(graph.nodes.flatMap(({ op, inputs }) => (op === 'MatMul' ? [inputs[1]] : [])));
   const given = [...graph.inputs, ...(graph.constants ?? [])];
   const names = given.map(({ name }) => name);

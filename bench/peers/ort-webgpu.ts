@@ -65,7 +65,7 @@ export async function openOrtWebgpu(ort: OrtModule, version: string): Promise<Pe
         const session = await kept(create(graph, 'gpu-buffer'));
         for (const input of graph.inputs) {
           const tensor = ortTensor(ort, input);
-          // Integers say how to compute; where they lie is the runtime's business.
+          // Integers say how to compute; the runtime decides where they are.
           const moves = input.dtype === 'f32' || input.dtype === 'f16';
           feeds[input.name] = moves
             ? (await (await kept(identity(input, 'gpu-buffer'))).run({ x: tensor })).y!

@@ -34,7 +34,7 @@ export interface Peer {
 
 /** A loaded graph with its inputs; one run is one call of the peer. */
 export interface PeerSession {
-  /** Computes the output anew. A promise is awaited, and its time is the peer's. */
+  /** Computes the output again. A promise is awaited, and its time is the peer's. */
   run(): unknown;
   /** Waits until the runs so far are done, where they are only queued. */
   finish?(): Promise<void>;

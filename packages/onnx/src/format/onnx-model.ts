@@ -88,7 +88,7 @@ export interface OnnxModelNode {
 /** What a graph declares of a value. */
 export interface OnnxValueType {
   readonly name: string;
-  /** TensorProto.DataType; 0 where none is declared or the value is no tensor. */
+  /** TensorProto.DataType; 0 where none is declared or the value is not a tensor. */
   readonly dataType: number;
   /** As {@link OnnxTensor.dtype}. */
   readonly dtype: Dtype | undefined;
@@ -117,7 +117,7 @@ export interface OnnxFunction {
 
 /** A model as it was read. */
 export interface OnnxModelFile {
-  /** Size of the file, without other files that its tensors lie in. */
+  /** Size of the file, without other files that hold its tensors. */
   readonly bytes: number;
   readonly irVersion: number;
   readonly producer: string;

@@ -116,8 +116,8 @@ function tensorMessage(tensor: Tensor, name: string): Message {
  * @param bytes - the whole file
  * @param where - names it in messages
  * @returns its name and a dense tensor
- * @throws {RopewalkError} FORMAT when it is malformed, its elements are not as many as its dimensions say, or they lie
- *   in another file; UNSUPPORTED for a type that is no dtype of ours
+ * @throws {RopewalkError} FORMAT when it is malformed, its elements are not as many as its dimensions say, or they are
+ *   in another file; UNSUPPORTED for a type without a dtype here
  */
 export function parseOnnxTensor(bytes: Uint8Array, where = 'onnx'): { readonly name: string; readonly tensor: Tensor } {
   checkBytes(bytes, where);

@@ -51,7 +51,7 @@ export class Algebra {
   /**
    * The channels of a value's last dimension.
    *
-   * @returns undefined when they are not known, too many, or no such sums
+   * @returns undefined when they are not known, too many, or not such sums
    */
   channels(value: string): Forms | undefined {
     const width = this.#shapes.shapeOf(value)?.at(-1);

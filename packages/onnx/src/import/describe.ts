@@ -23,7 +23,7 @@ export type PositionSource =
   | { readonly from: 'graph'; readonly name: string; readonly operator: string; readonly needs: readonly string[] }
   /** The row of a token's angles is its place in the sequence. */
   | { readonly from: 'rows' }
-  /** Attention counts by itself, from the lengths of its cache. */
+  /** Attention counts positions from the lengths of its cache. */
   | { readonly from: 'inside' };
 
 /** Where cos and sin come from. */
@@ -46,7 +46,7 @@ export interface TableSource {
 /** One RoPE of a model, in words and numbers; JSON holds all of it. */
 export interface RopeDescription {
   readonly name: string;
-  /** '' for the model's own graph; else the function, or the node and the branch, that it lies in. */
+  /** '' for the model's own graph; else the function, or the node and the branch, that contains it. */
   readonly scope: string;
   /**
    * `RotaryEmbedding (ai.onnx)`, `RotaryEmbedding (com.microsoft)`, `GroupQueryAttention (com.microsoft)`,

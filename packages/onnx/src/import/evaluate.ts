@@ -1,8 +1,8 @@
 /**
  * Computes small parts of a graph: from positions to cos and sin, rounding as the graph's own types do.
  *
- * It knows the operators that exporters put between positions and tables. It is no runtime: the rotation itself runs on
- * a backend.
+ * It knows the operators that exporters put between positions and tables. It is not a runtime: the rotation itself runs
+ * on a backend.
  *
  * @module
  */
@@ -97,7 +97,7 @@ export class Evaluation {
   /**
    * Counts the elements of a shape before memory is taken for them.
    *
-   * @throws {CannotEvaluate} when it is no shape, or too large
+   * @throws {CannotEvaluate} when it is not a shape, or too large
    */
   fits(shape: readonly number[]): void {
     checkSizes(shape);

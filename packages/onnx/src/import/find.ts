@@ -119,7 +119,7 @@ class ArithmeticSearch {
   readonly #constants: Evaluation;
   readonly #tables = new Map<string, boolean>();
   /**
-   * Traces by the value that they stop at. They are made anew for each product: what was traced is let go when its
+   * Traces by the value that they stop at. They are made for each product: what was traced is let go when its
    * neighbourhood is done.
    */
   #algebras = new Map<string, Algebra>();
@@ -239,7 +239,7 @@ class ArithmeticSearch {
     return one !== undefined && one.length === two?.length;
   }
 
-  /** Leaves of which every term has exactly one channel; those that are no tables first. */
+  /** Leaves of which every term has exactly one channel; those that are not tables first. */
   #rotatedLeaves(forms: Forms): string[] {
     const terms = forms.flat();
     const [first] = terms;

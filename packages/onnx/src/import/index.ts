@@ -75,7 +75,7 @@ export function importOnnx(bytes: Uint8Array, where = 'onnx', options: ParseOnnx
     return { model, ropes, nearly: none };
   } catch (cause) {
     if (cause instanceof RopewalkError) throw cause;
-    // The file is a stranger's: whatever nobody thought of ends here too.
+    // The file is not trusted: unforeseen errors end here too.
     const why = cause instanceof TooMuchWork ? cause.message : `it ended in "${cause}"`;
     throw new RopewalkError('UNSUPPORTED', `${where}: this graph cannot be searched: ${why}`, { cause });
   }
@@ -115,7 +115,7 @@ function bind(rope: ImportedRope, options: BindOptions): RopeCall {
  * Runs a RoPE of a model.
  *
  * @param rope - from {@link importOnnx}
- * @param runner - the reference, or a backend, in whose memory x lies
+ * @param runner - the reference, or a backend, in whose memory x is
  * @param options - x, and what the angles need
  * @returns y, a fresh dense tensor of x's shape and dtype; ready when it is read
  * @throws {RopewalkError} as {@link bindImported}
@@ -135,8 +135,7 @@ export function runImported<D extends Tensor>(
 }
 
 /**
- * Groups RoPE that is alike but for the number of heads: 32 layers with q and k have 64 nodes and often one
- * description.
+ * Groups RoPE that differs only in the number of heads: 32 layers with q and k have 64 nodes and often one description.
  *
  * @param ropes - from {@link importOnnx}
  * @returns groups in the order of their first members

@@ -133,7 +133,7 @@ export function graphFrequencies(found: FoundArithmetic): {
   return { frequencies, axisOfPair: axisOfPair.every((axis) => axis === 0) ? undefined : axisOfPair };
 }
 
-/** The coarsest rounding behind the tables: what lies between the cosine and the rotation may be narrower than both. */
+/** The coarsest rounding behind the tables: values between the cosine and the rotation may be narrower than both. */
 function tableUnit(found: FoundArithmetic): number {
   const { scope } = found;
   const units = tableNames(found).flatMap((leaf) =>

@@ -135,7 +135,7 @@ export class Shapes {
   }
 }
 
-/** The integers of a small constant; undefined when it is large, lies in another file, or is malformed. */
+/** The integers of a small constant; undefined when it is large, is in another file, or is malformed. */
 function smallIntegers(constant: OnnxTensor): readonly number[] | undefined {
   if (constant.shape.length > 1 || (constant.shape[0] ?? 1) > MAX_ENTRIES || constant.external) return undefined;
   if (constant.dtype !== 'i64' && constant.dtype !== 'i32') return undefined;

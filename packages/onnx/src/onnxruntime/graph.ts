@@ -1,5 +1,5 @@
 /**
- * From a plan to a graph: which tensors go in and come out, and where their elements lie.
+ * From a plan to a graph: its input and output tensors, and where their elements are.
  *
  * A graph sees dense tensors. Where elements are only moved, 16-bit floats are moved as integers, so that every NaN
  * keeps its bits. The host writes rows of a KV cache, as it does strides.
@@ -34,7 +34,7 @@ import { type Piece, ShellBuilder, type Target } from './shell.js';
 /** An input of a graph. */
 export interface Source {
   readonly name: string;
-  /** Where its elements lie, in the shape that the graph takes. */
+  /** Where its elements are, in the shape that the graph takes. */
   readonly tensor: Tensor;
   /** What the graph takes them for: u16 where halves are moved. */
   readonly dtype: Dtype;
