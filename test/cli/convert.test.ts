@@ -191,7 +191,7 @@ describe('convert', () => {
       { to: 'ggml', context: 'NaN' },
       /--context: expected an integer in \[1, 2147483647\], got "NaN"/,
     ],
-    ['a sliding layer for GGUF', gemma3, { to: 'gguf' }, /layer 0 is a sliding one, .* Its base is 10000/],
+    ['a sliding layer for GGUF', gemma3, { to: 'gguf' }, /layer 0 has sliding attention, .* Its base is 10000/],
   ];
   for (const [what, from, options, message] of refusals) {
     test(`refuses ${what}, and writes nothing`, async () => {

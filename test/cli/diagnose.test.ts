@@ -210,7 +210,7 @@ describe('diagnose', () => {
     ['junk', { ...given, y: junk }, /junk\.npy: it is not a \.npy file/],
     ['an empty file', { ...given, positions: empty }, /empty\.npy/],
     ['bf16 bits without --dtype', { ...given, y: files.bf16 }, /--dtype bf16/],
-    ['a dtype that the values do not have', { ...given, dtype: 'bf16' }, /--dtype: y holds .*, which is no bf16 value/],
+    ['a dtype that the values do not have', { ...given, dtype: 'bf16' }, /--dtype: y holds .*, which bf16 cannot hold/],
     ['an unknown dtype', { ...given, dtype: 'f8' }, /--dtype: expected f32, f16, bf16 or f64, got "f8"/],
     ['an unknown layout', { ...given, layout: 'snhb' }, /--layout: expected bsnh or bnsh/],
     ['a direction without an expectation', { ...given, direction: 'backward' }, /--direction: it needs --expect/],

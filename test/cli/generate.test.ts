@@ -165,7 +165,7 @@ describe('generate', () => {
     [
       'an empty stop',
       ['x', '-m', 'nowhere', '--stop', ''],
-      /^ropewalk: generate: --stop: expected texts that are not empty/,
+      /^ropewalk: generate: --stop: expected strings that are not empty/,
     ],
     [
       'a count below zero',

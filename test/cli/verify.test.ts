@@ -707,7 +707,7 @@ describe('the command', () => {
     const same = ['verify', vectors, '--outputs', wrongOutputs(), '--case', 'phi-2', 'gpt-j'];
     const json = ropewalk(...same, '--report', 'jsonl');
     assert.equal(ropewalk(...same, '--json').stdout, json.stdout);
-    assert.match(ropewalk(...same, '--json', '--report', 'csv').stderr, /--report: --json means jsonl/);
+    assert.match(ropewalk(...same, '--json', '--report', 'csv').stderr, /--report: --json means --report jsonl/);
     const lines = json.stdout
       .trimEnd()
       .split('\n')

@@ -871,7 +871,7 @@ describe('refusals', () => {
       'layer types of the wrong length',
       { ...llama2, layer_types: ['full_attention'] },
       'FORMAT',
-      /layer_types: expected 32 texts, one a layer, got 1/,
+      /layer_types: expected 32 strings, one a layer, got 1/,
     ],
     [
       'an odd number of dimensions',
@@ -888,7 +888,7 @@ describe('refusals', () => {
         rope_parameters: { full_attention: { rope_theta: 1e6 }, sliding_attention: { rope_theta: 1e4 } },
       },
       'FORMAT',
-      /config\.json: layer_types: expected a list of one text a layer, because rope_parameters is by layer type, got none/,
+      /config\.json: layer_types: expected a list of one string a layer, because rope_parameters is by layer type, got none/,
     ],
     [
       'a layer type without parameters',
@@ -936,7 +936,7 @@ describe('refusals', () => {
       'OLMo 3 with the old name of rope_type',
       { ...llama2, model_type: 'olmo3', rope_scaling: { type: 'linear', factor: 2 } },
       'FORMAT',
-      /rope_scaling\.rope_type: expected a text, as olmo3 does not read "type", got none/,
+      /rope_scaling\.rope_type: expected a string, as olmo3 does not read "type", got none/,
     ],
     [
       'rope_parameters that rope_scaling would hide',

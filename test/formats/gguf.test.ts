@@ -186,7 +186,7 @@ describe('golden', () => {
           .u32(8)
           .u64(2 ** 36),
         2 ** 37,
-        /expected a text of at most 268435456 bytes, got 68719476736/,
+        /expected a string of at most 268435456 bytes, got 68719476736/,
       );
       await refused(
         start()
@@ -269,7 +269,11 @@ test('fuzz: damaged headers are read or refused', () => {
 
 describe('refusals', () => {
   const cases: [string, Uint8Array, RegExp][] = [
-    ['another magic', Uint8Array.from([1, 2, 3, 4, 5, 6, 7, 8]), /gguf: expected a GGUF file, which starts with GGUF/],
+    [
+      'another magic',
+      Uint8Array.from([1, 2, 3, 4, 5, 6, 7, 8]),
+      /gguf: it is not a GGUF file: it does not start with GGUF/,
+    ],
     ['version 4', new Builder(false, 4).start(0, 0).build(), /gguf: version: expected 1, 2 or 3, got 4/],
     [
       'cut',
@@ -300,7 +304,7 @@ describe('refusals', () => {
         .u32(8)
         .u64(2n ** 40n)
         .build(),
-      /expected a text of at most 268435456 bytes, got 1099511627776/,
+      /expected a string of at most 268435456 bytes, got 1099511627776/,
     ],
     [
       'an array past the end',
@@ -372,7 +376,7 @@ describe('refusals', () => {
     [
       'the same tensor twice',
       new Builder().start(2, 0).text('t').u32(1).u64(1).u32(0).u64(0).text('t').build(),
-      /gguf: tensor: expected each name once, got "t"/,
+      /gguf: two tensors are named "t"/,
     ],
     [
       'a scalar of a block type',
@@ -412,7 +416,7 @@ describe('refusals', () => {
     [
       'the same key twice',
       new Builder().start(0, 2).text('k').u32(0).raw(1).text('k').u32(0).raw(1).build(),
-      /gguf: key: expected each key once, got "k"/,
+      /gguf: two values have the key "k"/,
     ],
     ['value type 13', new Builder().start(0, 1).text('k').u32(13).build(), /value type: expected 0 … 12, got 13/],
     ['a bool of 2', new Builder().start(0, 1).text('k').u32(7).raw(2).build(), /expected 0 or 1, got 2/],

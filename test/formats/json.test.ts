@@ -172,7 +172,7 @@ describe('parseJson', () => {
     throws('['.repeat(100000), `JSON with at most 200 levels at line 1, column 201, got "${'['.repeat(20)}"`);
     assert.throws(() => parseJson(Uint8Array.of(0x22, 0xff, 0x22), 'config.json'), {
       code: 'FORMAT',
-      message: 'config.json: not valid UTF-8',
+      message: 'config.json: it is not valid UTF-8',
     });
     assert.equal(JSON.stringify(parseJson(`${'['.repeat(200)}${']'.repeat(200)}`, 'f')).length, 400);
   });

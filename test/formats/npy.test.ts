@@ -236,7 +236,7 @@ describe('refusals', () => {
       /descr: expected one of f8, .* got "<constructor"/,
     ],
     ['a type without a name', file(header('', '(1,)'), [0]), /descr: expected one of f8, .* got ""/],
-    ['the same key twice', file("{'descr': '<f4', 'descr': '|u1'}"), /header: expected each key once, got "descr"/],
+    ['the same key twice', file("{'descr': '<f4', 'descr': '|u1'}"), /header: two values have the key "descr"/],
     [
       'absurd dimensions beside a 0',
       file(header('<f4', '(9007199254740991, 9007199254740991, 0)')),

@@ -78,7 +78,7 @@ describe('reading a file that a user names', () => {
     });
     assert.throws(() => readFileRange(at('five'), 3, 2 ** 50), {
       code: 'FORMAT',
-      message: `${at('five')}: the file has 5 bytes, and bytes up to 3 + ${2 ** 50} are wanted`,
+      message: `${at('five')}: it has 5 bytes, too few to read ${2 ** 50} bytes from 3`,
     });
   });
 });

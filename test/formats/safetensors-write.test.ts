@@ -60,7 +60,7 @@ describe('writing', () => {
   test('refusal: the name of the metadata', () => {
     assert.throws(() => writeSafetensors(new Map([['__metadata__', tensorFrom(Float32Array.of(1))]])), {
       code: 'FORMAT',
-      message: 'safetensors: name: expected another name, got "__metadata__"',
+      message: 'safetensors: name: __metadata__ is reserved. Give the tensor another name.',
     });
   });
 });

@@ -208,7 +208,7 @@ describe('chat templates', () => {
     }
     refuses('RANGE', /messages: expected a list of at least one message, got \[\]/, CHATML, []);
     refuses('RANGE', /messages: expected a list/, CHATML, 'hello');
-    refuses('RANGE', /messages\[0\]\.role: expected a text such as user or assistant, got none/, CHATML, [
+    refuses('RANGE', /messages\[0\]\.role: expected a string such as user or assistant, got none/, CHATML, [
       { content: 'x' },
     ]);
     refuses('RANGE', /messages\[0\]\.role/, CHATML, [null]);

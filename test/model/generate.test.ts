@@ -321,12 +321,12 @@ describe('generate', () => {
     await refuses(/maxTokens: expected an integer >= 0, got -1/, 'a', { maxTokens: -1 });
     await refuses(/onFull: expected stop or shift, got "x"/, 'a', { onFull: 'x' });
     await refuses(/keep: expected at most 6, two less than the context, got 7/, 'a', { onFull: 'shift', keep: 7 });
-    await refuses(/stop: expected texts that are not empty, got ""/, 'a', { stop: ['b', ''] });
-    await refuses(/stopTokens: expected tokens in \[0, vocab=35\), got 35/, 'a', { stopTokens: [35] });
+    await refuses(/stop: expected strings that are not empty, got ""/, 'a', { stop: ['b', ''] });
+    await refuses(/stopTokens: expected tokens in \[0, vocabulary=35\), got 35/, 'a', { stopTokens: [35] });
     await refuses(/prompt: expected at most 8 tokens, the session's context, got 9\. Shorten/, 'abcdefgh');
     await refuses(/prompt: expected a prompt of at least one token, got ""/, '', { addBos: false });
-    await refuses(/prompt: expected a text, a list of messages, or \{ tokens \}, got 7/, 7);
-    await refuses(/prompt: expected tokens in \[0, vocab=35\), got 1.5/, { tokens: [1.5] });
+    await refuses(/prompt: expected a string, a list of messages, or \{ tokens \}, got 7/, 7);
+    await refuses(/prompt: expected tokens in \[0, vocabulary=35\), got 1.5/, { tokens: [1.5] });
     await refuses(/temperature/, 'a', { temperature: -1 });
     await refuses(/messages: expected a list of at least one message/, []);
     const model = fake();

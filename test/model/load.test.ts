@@ -151,8 +151,8 @@ describe('sources', () => {
       requests = [];
       assert.deepEqual(await logitsOf({ 'm.gguf': await fetchSource(`${root}/whole`) }), want);
       assert.equal(requests.length, 1);
-      await refused(fetchSource(`${root}/none`), 'FORMAT', /\/none: expected an answer of 200 or 206, got 404/);
-      await refused(fetchSource('http://127.0.0.1:1/'), 'FORMAT', /expected an answer/);
+      await refused(fetchSource(`${root}/none`), 'FORMAT', /\/none: expected HTTP status 200 or 206, got 404/);
+      await refused(fetchSource('http://127.0.0.1:1/'), 'FORMAT', /the server does not answer: /);
     });
   });
 });
@@ -592,7 +592,7 @@ describe('on disk', () => {
       'FORMAT',
       /expected a \.gguf file, got "config\.json"/,
     );
-    await refused(loadModelFile(join(root, 'hf', 'broken.gguf')), 'FORMAT', /broken\.gguf: expected a GGUF file/);
+    await refused(loadModelFile(join(root, 'hf', 'broken.gguf')), 'FORMAT', /broken\.gguf: it is not a GGUF file/);
   });
 
   test('the machine, not only the backend, must have the memory', async () => {

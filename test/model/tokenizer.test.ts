@@ -549,7 +549,7 @@ describe('tokenizers: refusals', () => {
     );
     refusesGguf(
       'FORMAT',
-      /tokens\[1\]: it is the same text as that of token 0: "a"/,
+      /tokens\[1\]: tokens 0 and 1 have the same text "a"/,
       metadata('qwen2', { 'tokenizer.ggml.tokens': ['a', 'a'] }),
     );
     refusesGguf(
@@ -564,7 +564,7 @@ describe('tokenizers: refusals', () => {
     );
     refusesGguf(
       'FORMAT',
-      /merges\[0\]: expected two texts, or one with a space between them, got "ab"/,
+      /merges\[0\]: expected two strings, or one with a space between them, got "ab"/,
       metadata('qwen2', { 'tokenizer.ggml.merges': ['ab'] }),
     );
     refusesGguf(
@@ -624,7 +624,7 @@ describe('tokenizers: refusals', () => {
     refusesJson('FORMAT', /vocab: two tokens have the id 0/, {
       model: { type: 'BPE', vocab: { a: 0, b: 0 }, merges: [] },
     });
-    refusesJson('FORMAT', /merges\[1\]: expected two texts/, {
+    refusesJson('FORMAT', /merges\[1\]: expected two strings/, {
       model: { type: 'BPE', vocab: { a: 0 }, merges: ['a b', ['a']] },
     });
     refusesJson('FORMAT', /merges/, { model: { type: 'BPE', vocab: { a: 0 } } });

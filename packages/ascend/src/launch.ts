@@ -136,7 +136,7 @@ const MAX_BLOCKS = 2 ** 16 - 1;
 function readLaunch(call: LaunchOptions): LaunchOptions {
   const options = readOptions(call, 'aicore: options');
   const { kernel, dtype, blocks, body, onBlock, record, output, rowLength = 0, rowStarts = [] } = options;
-  if (typeof kernel !== 'string') refuse('RANGE', 'aicore: kernel', 'a name', kernel);
+  if (typeof kernel !== 'string') refuse('RANGE', 'aicore: kernel', 'a string', kernel);
   readName(dtype, ['f64', 'f32', 'f16', 'bf16'], 'aicore: dtype');
   checkCount(blocks, 'blocks', 0, MAX_BLOCKS);
   if (typeof body !== 'function') refuse('RANGE', 'aicore: body', 'a function', body);

@@ -124,7 +124,7 @@ export function builtInCases(): ConformanceCase[] {
     fail(
       'FORMAT',
       'vectors',
-      'The folder vectors/ of @ropewalk/cli is gone. Install the package again, or give --vectors DIR.',
+      'the folder vectors/ of @ropewalk/cli is gone. Install the package again, or give --vectors DIR.',
     );
   return [
     ...publishedCases(),

@@ -48,7 +48,7 @@ export async function convert(from: string, options: ConvertCommandOptions): Pro
     fail(
       'UNSUPPORTED',
       '--layer',
-      `layer ${layer ?? 0} is a sliding one, for which GGUF has only a base (rope.freq_base_swa). ` +
+      `layer ${layer ?? 0} has sliding attention, for which GGUF has only a base (rope.freq_base_swa). ` +
         `Its base is ${given.spec.base}; choose a full layer with --layer.`,
     );
   const model = given.source?.kind === 'model' ? given.source.model : undefined;

@@ -168,7 +168,7 @@ function asStored(y: Tensor, dtype: FloatDtype | undefined): Tensor {
     fail(
       'DTYPE',
       '--dtype',
-      `y holds ${values[bad]}, which is no ${dtype} value. Give the dtype that the kernel stores.`,
+      `y holds ${values[bad]}, which ${dtype} cannot hold. Give the dtype that the kernel stores.`,
     );
   return tensorFrom(values, { shape: y.shape });
 }

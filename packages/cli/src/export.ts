@@ -226,7 +226,7 @@ function exportOperator(
   op: OperatorName,
   { form, opset, dtype }: Form,
 ): Export {
-  if (source !== undefined) fail('UNSUPPORTED', 'model', `a model has no ${op} of its own. Leave it out beside --op.`);
+  if (source !== undefined) fail('UNSUPPORTED', 'model', `--op ${op} does not take a model. Leave one of them out.`);
   const shape = flags.integers('shape', 1, MAX_INTEGER, MAX_RANK);
   if (!shape) fail('SHAPE', '--shape', `--op ${op} needs a shape: ${OPERATOR_SHAPES[op]}.`);
   if (op === 'embedding' && /^q/.test(options.weights ?? '') && (dtype ?? 'f32') !== 'f32')

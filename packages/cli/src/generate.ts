@@ -72,7 +72,7 @@ export async function generate(argument: string | undefined, options: GenerateCo
   };
   checkGenerateOptions(sampling); // before a large model is read
   const prompt = await readPrompt(argument, options);
-  if (options.chat && !prompt.text) fail('RANGE', 'prompt', '--chat needs a message to answer.');
+  if (options.chat && !prompt.text) fail('RANGE', 'prompt', '--chat needs a message to answer. Give a prompt.');
   const abort = new AbortController();
   const interrupt = (): void => abort.abort();
   process.once('SIGINT', interrupt);

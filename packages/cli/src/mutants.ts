@@ -51,7 +51,7 @@ export async function mutants(options: MutantsOptions): Promise<number> {
     fail(
       'FORMAT',
       options.vectors === undefined ? '--filter' : '--vectors',
-      `no case rotates and is passed by the right kernel (${cases.length} cases, ${score.rotating} rotate).${next}`,
+      `the right kernel passes no case that rotates (${cases.length} cases, ${score.rotating} rotate).${next}`,
     );
   }
   printLines(options.json ? jsonLines(score) : reportLines(score));

@@ -55,7 +55,7 @@ export async function permute(
   const { dryRun, force, json } = options;
   const integer = (name: 'heads' | 'kvHeads' | 'headDim' | 'rotaryDim') => flags.integer(name, 1, 2 ** 16);
   if (output === undefined && !dryRun)
-    fail('FORMAT', 'OUT', 'there is no name to write to. Give one, or --dry-run to see what would be done.');
+    fail('FORMAT', 'OUT', 'it is missing. Name the output, or add --dry-run to see what would be done.');
   const permutation = await planModelPermutation(input, {
     to: flags.word('to', PAIRINGS)!,
     from: flags.word('from', PAIRINGS),

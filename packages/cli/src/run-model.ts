@@ -34,7 +34,7 @@ export function modelInTheBox(): string {
     fail(
       'FORMAT',
       'models',
-      'The folder models/ of @ropewalk/cli is gone. Install the package again, or give --model PATH.',
+      'the folder models/ of @ropewalk/cli is gone. Install the package again, or give --model PATH.',
     );
   return join(folder, 'marline');
 }

@@ -70,7 +70,8 @@ const MAX_TIMEOUT_S = 86400;
 export async function verify(vectors: string, options: VerifyOptions): Promise<number> {
   const flags = new Flags(options);
   const report = flags.word('report', REPORTS) ?? (options.json ? 'jsonl' : 'console');
-  if (options.json && report !== 'jsonl') fail('FORMAT', '--report', '--json means jsonl. Leave one of them out.');
+  if (options.json && report !== 'jsonl')
+    fail('FORMAT', '--report', '--json means --report jsonl. Leave one of them out.');
   const model: ModelOptions = {
     arithmetic: flags.word('arithmetic', ['f32', 'native']) ?? 'f32',
     table: flags.word('table', TABLE_PRECISIONS),

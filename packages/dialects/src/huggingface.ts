@@ -153,7 +153,7 @@ function layerTypes({ config, rules, numLayers }: Model): readonly (string | und
   const given = config.optionalList('layer_types');
   if (given) {
     if (given.length !== numLayers || !given.every((t) => typeof t === 'string'))
-      refuse('FORMAT', config.path('layer_types'), `${numLayers} texts, one a layer`, given.length);
+      refuse('FORMAT', config.path('layer_types'), `${numLayers} strings, one a layer`, given.length);
     // Gemma 4's last layer is always full.
     return rules?.globalHeadDim === undefined ? (given as string[]) : [...(given as string[]).slice(0, -1), FULL];
   }
@@ -211,7 +211,7 @@ function parametersOf({ config, modelType, rules }: Model, layerType: string | u
     if (!rules.byType.scalesSliding && layerType !== FULL)
       return { fields: new Fields({}, config.path('rope_scaling')), byType: true };
     if (!scaling.has('rope_type') && scaling.has('type'))
-      refuse('FORMAT', scaling.path('rope_type'), `a text, as ${modelType} does not read "type"`, undefined);
+      refuse('FORMAT', scaling.path('rope_type'), `a string, as ${modelType} does not read "type"`, undefined);
     return { fields: scaling, byType: true };
   }
   if (scaling) return { fields: scaling, byType: false };
@@ -221,7 +221,7 @@ function parametersOf({ config, modelType, rules }: Model, layerType: string | u
     .map((key) => parameters.raw(key))
     .some((value) => typeof value === 'object' && value !== null && !Array.isArray(value));
   if (!nested && !rules?.byType) return { fields: parameters, byType: false };
-  const needed = 'a list of one text a layer, because rope_parameters is by layer type';
+  const needed = 'a list of one string a layer, because rope_parameters is by layer type';
   const key = config.need(layerType, 'layer_types', needed);
   const own = parameters.optionalObject(key);
   return { fields: config.need(own, `rope_parameters.${key}`, 'an object for this type of layer'), byType: true };

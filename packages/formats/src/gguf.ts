@@ -7,7 +7,7 @@
  * @see https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
  */
 import { RopewalkError } from 'ropewalk';
-import { checkBytes, decodeUtf8, fail, nameForMessage, refuse } from 'ropewalk/backend';
+import { checkBytes, decodeUtf8, fail, nameForMessage, refuse, show } from 'ropewalk/backend';
 import { countClaimed } from './bytes.js';
 
 /** A metadata value. 64-bit integers are bigint, all other numbers are numbers; arrays hold one type. */
@@ -117,7 +117,7 @@ export function parseGguf(bytes: Uint8Array, where = 'gguf', fileSizeBytes?: num
   const reader = new Reader(bytes, where);
   const magic = reader.take(4);
   if (String.fromCharCode(...magic) !== 'GGUF')
-    refuse('FORMAT', where, 'a GGUF file, which starts with GGUF', [...magic]);
+    fail('FORMAT', where, 'it is not a GGUF file: it does not start with GGUF');
   let version = reader.u32();
   // Read as little-endian, a big-endian version has an empty low half.
   if ((version & 0xffff) === 0) {
@@ -136,7 +136,7 @@ export function parseGguf(bytes: Uint8Array, where = 'gguf', fileSizeBytes?: num
   const metadata = new Map<string, GgufValue>();
   for (let n = 0; n < valueCount; n++) {
     const key = reader.text(MAX_KEY_BYTES);
-    if (metadata.has(key)) refuse('FORMAT', `${where}: key`, 'each key once', key);
+    if (metadata.has(key)) fail('FORMAT', where, `two values have the key ${show(key)}`);
     metadata.set(key, reader.value(reader.u32(), 0));
   }
   const alignment = metadata.get('general.alignment') ?? 32;
@@ -163,7 +163,7 @@ export function parseGguf(bytes: Uint8Array, where = 'gguf', fileSizeBytes?: num
 
 function readTensor(reader: Reader, names: Set<string>, alignment: number): GgufTensor {
   const name = reader.text(MAX_KEY_BYTES);
-  if (names.has(name)) refuse('FORMAT', `${reader.where}: tensor`, 'each name once', name);
+  if (names.has(name)) fail('FORMAT', reader.where, `two tensors are named ${show(name)}`);
   names.add(name);
   const where = `${reader.where}: tensor ${nameForMessage(name)}`;
   const rank = reader.u32();
@@ -240,7 +240,7 @@ class Reader {
 
   text(limit = MAX_TEXT_BYTES): string {
     const length = this.length();
-    if (length > limit) refuse('FORMAT', this.where, `a text of at most ${limit} bytes`, length);
+    if (length > limit) refuse('FORMAT', this.where, `a string of at most ${limit} bytes`, length);
     return decodeUtf8(this.take(length), `${this.where}: text at byte ${this.at - length}`);
   }
 

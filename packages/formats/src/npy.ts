@@ -19,6 +19,7 @@ import {
   readOptions,
   refuse,
   rowMajorStrides,
+  show,
 } from 'ropewalk/backend';
 import { countClaimed, elementsAt } from './bytes.js';
 
@@ -164,7 +165,7 @@ function parseHeader(text: string, where: string): Header {
   const quoted = (): string => {
     const token = take();
     if (!/^(['"]).*\1$/.test(token))
-      refuse('FORMAT', at, 'a quoted text', token, "A list here is a structured type, which is no tensor's.");
+      refuse('FORMAT', at, 'a quoted string', token, 'A list here is a structured type, which is not supported.');
     return token.slice(1, -1);
   };
   const found: { descr?: string; fortranOrder?: boolean; shape?: number[] } = {};
@@ -172,7 +173,7 @@ function parseHeader(text: string, where: string): Header {
   take('{');
   while (tokens[next] !== '}') {
     const key = quoted();
-    if (seen.has(key)) refuse('FORMAT', at, 'each key once', key);
+    if (seen.has(key)) fail('FORMAT', at, `two values have the key ${show(key)}`);
     seen.add(key);
     take(':');
     if (key === 'descr') found.descr = quoted();

@@ -9,7 +9,7 @@
 
 import { inflateSync, type Zippable, zipSync } from 'fflate';
 import type { Tensor } from 'ropewalk';
-import { checkBytes, checkNamedTensors, decodeUtf8, fail, nameForMessage, refuse } from 'ropewalk/backend';
+import { checkBytes, checkNamedTensors, decodeUtf8, fail, nameForMessage, refuse, show } from 'ropewalk/backend';
 import { type NpyArray, parseNpy, writeNpy } from './npy.js';
 
 /** The most bytes of all arrays of a file: a small zip can claim any size. */
@@ -35,7 +35,7 @@ export function parseNpz(bytes: Uint8Array, where = 'npz', maxBytes = MAX_BYTES)
   const names = new Set<string>();
   let total = 0;
   for (const { name, size, originalSize, method } of entries) {
-    if (names.has(name)) refuse('FORMAT', where, 'each name once', name);
+    if (names.has(name)) fail('FORMAT', where, `two arrays are named ${show(name)}`);
     names.add(name);
     if (!name.endsWith('.npy')) refuse('FORMAT', where, 'files that end in .npy', name);
     total += originalSize;

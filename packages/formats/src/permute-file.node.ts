@@ -213,7 +213,7 @@ async function checkOutput(
   for (const input of inputs) {
     const info = await stat(input).catch((cause) => unreadable(input, cause));
     if (same && info.ino === same.ino && info.dev === same.dev)
-      refuse('FORMAT', output, 'another file than the one that is read', input, 'Write to a new name.');
+      fail('FORMAT', output, 'it is the file that is read. Write to a new name.');
     if (info.isDirectory() && `${folder}/`.startsWith(`${resolve(input)}/`))
       fail('FORMAT', output, `it lies inside the input, ${input}. Write to a new folder beside it.`);
   }

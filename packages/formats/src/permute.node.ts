@@ -83,12 +83,7 @@ export async function planModelPermutation(input: string, options: PermuteModelO
 /** Permuting twice, or weights that never had the other order, ruins a model silently. */
 function chooseFrom(facts: ModelFacts, { to, from: said, force }: PermuteModelOptions): WeightPairing {
   const from: WeightPairing = to === 'half' ? 'interleaved' : 'half';
-  if (said === to)
-    fail(
-      'FORMAT',
-      'from',
-      `the weights have the pairing ${said} already, by this option. There is nothing to permute.`,
-    );
+  if (said === to) fail('FORMAT', 'from', `--from and --to both say ${said}. There is nothing to permute.`);
   if (facts.native === to && !force)
     fail(
       'FORMAT',

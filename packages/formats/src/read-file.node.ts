@@ -84,7 +84,7 @@ export function readFileRange(path: string, start: number, length: number, where
   return withFileSync(path, where, (file, size) => {
     // Checked before memory is taken.
     if (start + length > size)
-      fail('FORMAT', where, `the file has ${size} bytes, and bytes up to ${start} + ${length} are wanted`);
+      fail('FORMAT', where, `it has ${size} bytes, too few to read ${length} bytes from ${start}`);
     return readSyncAt(file, start, length, where);
   });
 }

@@ -74,7 +74,9 @@ export function modelFileOf(path: string): string {
  */
 export async function readModelRope(path: string, context?: number): Promise<ModelRope> {
   const source = await readRopeSource(path, context, true);
-  return source.kind === 'model' ? source.model : fail('FORMAT', source.file, 'this is a record, not a model.');
+  return source.kind === 'model'
+    ? source.model
+    : fail('FORMAT', source.file, 'it is a record, not a model. Give a config.json, a .gguf, or a folder with one.');
 }
 
 /**

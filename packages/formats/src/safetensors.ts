@@ -158,7 +158,7 @@ export function tensorFromSafetensors(bytes: Uint8Array, file: SafetensorsFile, 
   checkBytes(bytes, 'safetensors');
   const { tensors } = readOptions(file, 'safetensors: file');
   if (!reading('safetensors: file', () => tensors instanceof Map))
-    refuse('FORMAT', 'safetensors: file', 'what parseSafetensors gives', file);
+    refuse('FORMAT', 'safetensors: file', 'a result of parseSafetensors', file);
   const found = tensors.get(name) ?? refuse('FORMAT', 'safetensors', `one of ${tensors.size} tensors`, name);
   const { type, shape, byteOffset, sizeBytes: size } = readOptions(found, 'safetensors: tensor');
   const where = `safetensors: ${nameForMessage(name)}`;
@@ -194,7 +194,8 @@ export function writeSafetensors(
   const parts: Uint8Array[] = [];
   let at = 0;
   for (const [name, tensor] of tensors) {
-    if (name === '__metadata__') refuse('FORMAT', 'safetensors: name', 'another name', name);
+    if (name === '__metadata__')
+      fail('FORMAT', 'safetensors: name', '__metadata__ is reserved. Give the tensor another name.');
     const data = tensor.read();
     if (data instanceof Promise)
       refuse('DEVICE', `safetensors: ${name}`, 'a tensor in host memory', tensor.storage.owner, 'Read it first.');

@@ -11,7 +11,7 @@ import type { KeptSession, Model, Session, Tokenizer } from './types.js';
 export function checkModel(model: Model, where: string): void {
   const { tokenizer, config, openSession } = fieldsOf<Model>(model, where, 'tokenizer', 'config', 'openSession');
   if (typeof openSession !== 'function' || !isObject(config) || !isObject(tokenizer))
-    refuse('RANGE', `${where}: model`, 'a model of loadModel', model);
+    refuse('RANGE', `${where}: model`, 'a model from loadModel', model);
 }
 
 /** @throws {RopewalkError} RANGE for anything but a tokenizer */
@@ -19,7 +19,7 @@ export function checkTokenizer(tokenizer: Tokenizer, where: string): void {
   const fields = fieldsOf<Tokenizer>(tokenizer, where, 'encode', 'stream', 'chatTemplates');
   const hasTemplates = reading(where, () => fields.chatTemplates instanceof Map);
   if (typeof fields.encode !== 'function' || typeof fields.stream !== 'function' || !hasTemplates)
-    refuse('RANGE', `${where}: tokenizer`, 'a tokenizer of tokenizerFromJson or tokenizerFromGguf', tokenizer);
+    refuse('RANGE', `${where}: tokenizer`, 'a tokenizer from tokenizerFromJson or tokenizerFromGguf', tokenizer);
 }
 
 /** @throws {RopewalkError} RANGE for anything but a session of keepSession */
@@ -27,7 +27,7 @@ export function checkKept(kept: KeptSession | undefined, where: string): void {
   if (kept === undefined) return;
   const { session, tokens } = fieldsOf<KeptSession>(kept, where, 'session', 'tokens');
   if (typeof fieldsOf<Session>(session, where, 'append').append !== 'function' || !Array.isArray(tokens))
-    refuse('RANGE', `${where}: session`, 'a session of keepSession', kept);
+    refuse('RANGE', `${where}: session`, 'a session from keepSession', kept);
 }
 
 /** @throws {RopewalkError} RANGE for anything but an AbortSignal or undefined */

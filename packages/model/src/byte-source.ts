@@ -4,7 +4,7 @@
  * @module
  */
 import type { ByteSource } from '@ropewalk/formats';
-import { nameForMessage, reading, readOptions, refuse } from 'ropewalk/backend';
+import { fail, nameForMessage, reading, readOptions, refuse } from 'ropewalk/backend';
 
 /** Bytes in memory, a browser's Blob or File, or a source. */
 export type FileData = ByteSource | Blob | ArrayBuffer | Uint8Array;
@@ -19,7 +19,7 @@ export type FileData = ByteSource | Blob | ArrayBuffer | Uint8Array;
  * @example const source = byteSource(new Uint8Array(16), 'model.gguf');
  */
 export function byteSource(data: FileData, name = 'file'): ByteSource {
-  if (typeof name !== 'string') refuse('RANGE', 'byteSource: name', 'a text', name);
+  if (typeof name !== 'string') refuse('RANGE', 'byteSource: name', 'a string', name);
   const where = `loadModel: ${nameForMessage(name)}`;
   return reading(where, () => sourceOf(data) ?? refuse('FORMAT', where, 'bytes, a Blob, or { size, read }', data));
 }
@@ -49,7 +49,7 @@ function sourceOf(data: FileData): ByteSource | undefined {
  */
 export async function fetchSource(url: string | URL, given: RequestInit = {}): Promise<ByteSource> {
   if (typeof url !== 'string' && !reading('fetchSource: url', () => url instanceof URL))
-    refuse('RANGE', 'fetchSource: url', 'an address', url);
+    refuse('RANGE', 'fetchSource: url', 'a URL', url);
   const where = String(url);
   const init = readOptions(given, 'fetchSource: options');
   const first = reading('fetchSource: headers', () => new Headers(init.headers));
@@ -57,9 +57,9 @@ export async function fetchSource(url: string | URL, given: RequestInit = {}): P
     const headers = new Headers(first);
     if (range !== undefined) headers.set('range', range);
     const response = await fetch(url, { ...init, headers }).catch((cause) =>
-      refuse('FORMAT', where, 'an answer', String(cause)),
+      fail('FORMAT', where, `the server does not answer: ${String(cause)}`),
     );
-    return response.ok ? response : refuse('FORMAT', where, 'an answer of 200 or 206', response.status);
+    return response.ok ? response : refuse('FORMAT', where, 'HTTP status 200 or 206', response.status);
   };
   const probe = await get('bytes=0-0');
   const size = Number(/\/(\d+)$/.exec(probe.headers.get('content-range') ?? '')?.[1]);
@@ -74,7 +74,7 @@ export async function fetchSource(url: string | URL, given: RequestInit = {}): P
     async read(start, length) {
       const response = await get(`bytes=${start}-${start + length - 1}`);
       if (response.status !== 206)
-        refuse('FORMAT', where, 'a range (206)', response.status, 'The server answered range requests before.');
+        refuse('FORMAT', where, 'HTTP status 206', response.status, 'The server answered range requests before.');
       return new Uint8Array(await response.arrayBuffer());
     },
   };

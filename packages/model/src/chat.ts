@@ -66,7 +66,7 @@ export function renderChat(tokenizer: Tokenizer, messages: readonly ChatMessage[
   );
   for (const [n, { role, content }] of copies.entries()) {
     if (typeof role !== 'string' || role === '')
-      refuse('RANGE', `chat: messages[${n}].role`, 'a text such as user or assistant', role);
+      refuse('RANGE', `chat: messages[${n}].role`, 'a string such as user or assistant', role);
     if (typeof content !== 'string') refuse('RANGE', `chat: messages[${n}].content`, 'a string', content);
   }
   const source = templateText ?? tokenizer.chatTemplates.get(name);

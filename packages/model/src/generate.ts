@@ -318,7 +318,7 @@ function tokensOf(tokenizer: Tokenizer, prompt: Prompt, options: GenerateOptions
     return tokenizer.encode(text, { parseSpecial: true, addBos: false, addEos: false });
   }
   const { tokens } = reading('generate: prompt', () => ({ ...(prompt as { readonly tokens: readonly number[] }) }));
-  if (tokens === undefined) refuse('RANGE', 'generate: prompt', 'a text, a list of messages, or { tokens }', prompt);
+  if (tokens === undefined) refuse('RANGE', 'generate: prompt', 'a string, a list of messages, or { tokens }', prompt);
   return listOf(tokens, 'generate: prompt.tokens');
 }
 
@@ -329,5 +329,5 @@ function listOf(tokens: readonly number[], where: string): number[] {
 function checkTokens(tokens: readonly number[], where: string, vocabSize: number): void {
   for (const token of tokens)
     if (!Number.isInteger(token) || token < 0 || token >= vocabSize)
-      refuse('RANGE', where, `tokens in [0, vocab=${vocabSize})`, token);
+      refuse('RANGE', where, `tokens in [0, vocabulary=${vocabSize})`, token);
 }

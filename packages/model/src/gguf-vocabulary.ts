@@ -93,7 +93,7 @@ const END_TEXTS: readonly string[] = [
 export function tokenizerFromGguf(metadata: ReadonlyMap<string, GgufValue>, where = 'gguf'): Tokenizer {
   checkTypes({ where }, 'string', 'tokenizerFromGguf');
   if (!reading('tokenizerFromGguf: metadata', () => metadata instanceof Map))
-    refuse('RANGE', 'tokenizerFromGguf: metadata', 'a Map, as of parseGguf', metadata);
+    refuse('RANGE', 'tokenizerFromGguf: metadata', 'a Map, such as the metadata of parseGguf', metadata);
   const keys: Fields = new Fields(metadata, where);
   const model = keys.text('tokenizer.ggml.model');
   if (model !== 'llama' && model !== 'gpt2') keys.refuse('UNSUPPORTED', 'tokenizer.ggml.model', 'llama or gpt2');
@@ -110,7 +110,7 @@ interface Tokens {
 
 function readTokens(keys: Fields): Tokens {
   const key = 'tokenizer.ggml.tokens';
-  const list = keys.need(keys.optionalList(key), key, 'a list of texts');
+  const list = keys.need(keys.optionalList(key), key, 'a list of strings');
   if (list.length === 0 || list.length > MAX_VOCABULARY)
     refuse('FORMAT', keys.path(key), `1 to ${MAX_VOCABULARY} tokens`, list.length);
   const ids = new Map<string, number>();
@@ -120,7 +120,7 @@ function readTokens(keys: Fields): Tokens {
     const text = token === '' ? `[EMPTY_${id}]` : token;
     const other = ids.get(text);
     if (other !== undefined)
-      fail('FORMAT', `${keys.path(key)}[${id}]`, `it is the same text as that of token ${other}: ${show(text)}`);
+      fail('FORMAT', `${keys.path(key)}[${id}]`, `tokens ${other} and ${id} have the same text ${show(text)}`);
     ids.set(text, id);
     return text;
   });

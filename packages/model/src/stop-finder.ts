@@ -17,7 +17,7 @@ export class StopFinder {
     const where = 'generate: stop';
     this.#stops = typeof stops === 'string' ? [stops] : Array.from(readList(stops, where, 'a text or a list of texts'));
     for (const stop of this.#stops)
-      if (typeof stop !== 'string' || stop === '') refuse('RANGE', where, 'texts that are not empty', stop);
+      if (typeof stop !== 'string' || stop === '') refuse('RANGE', where, 'strings that are not empty', stop);
   }
 
   /** @returns the text that cannot belong to a stop text; nothing after one was found */

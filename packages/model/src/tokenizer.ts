@@ -223,7 +223,7 @@ export function readMerges(fields: Fields, key: string): [string, string][] {
     const pair = typeof merge === 'string' ? splitMerge(merge) : merge;
     if (Array.isArray(pair) && pair.length === 2 && typeof pair[0] === 'string' && typeof pair[1] === 'string')
       return pair as [string, string];
-    return refuse('FORMAT', `${fields.path(key)}[${n}]`, 'two texts, or one with a space between them', merge);
+    return refuse('FORMAT', `${fields.path(key)}[${n}]`, 'two strings, or one with a space between them', merge);
   });
 }
 

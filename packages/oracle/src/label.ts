@@ -61,7 +61,7 @@ export function formatLabel(
   checkName(name, 'case', 'the operator');
   const textOf = (key: string, value: unknown): string => {
     if (typeof value !== 'string' && typeof value !== 'number')
-      refuse('FORMAT', `case: ${key}`, 'a text, a number or a list of these', value);
+      refuse('FORMAT', `case: ${key}`, 'a string, a number or a list of these', value);
     return String(value);
   };
   const items = Object.entries(readOptions(values, 'case: values'))

@@ -1061,7 +1061,7 @@ describe('refusals', () => {
     [
       'base beside freqs',
       { dims: 4, traditional: false, base: 1e4, freqs: [1, 2] },
-      /base: expected null beside freqs/,
+      /base: fast\.rope takes base or freqs, not both\. Set base to null\./,
     ],
     [
       'a freq of 0',

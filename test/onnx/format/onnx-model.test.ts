@@ -158,7 +158,7 @@ describe('golden', () => {
     const plain = parseOnnxModel(file, 'm.onnx').graph.initializers.get('w')!;
     assert.throws(() => plain.read(), {
       code: 'FORMAT',
-      message: /m\.onnx: tensor w: its elements lie in the file w\.bin\. Give a loader/,
+      message: /m\.onnx: tensor w: its elements lie in the file w\.bin\. Give loadExternal/,
     });
   });
 });
@@ -237,7 +237,7 @@ describe('refusals', () => {
     [
       'an attribute that is no text',
       modelOf(bytes(1, bytes(5, [...bytes(1, ascii('s')), ...bytes(4, [255, 254]), 0xa0, 1, 3]))),
-      /attribute s: not valid UTF-8/,
+      /attribute s: it is not valid UTF-8/,
     ],
   ];
   for (const [name, file, message] of cases) {

@@ -418,7 +418,7 @@ describe('ropewalk mutants', () => {
     const cases: [MutantsOptions, RegExp][] = [
       [{ vectors: join(folder, 'nowhere') }, /nowhere: there is no such folder/],
       [{ vectors: empty }, /empty: it has no manifest\.json/],
-      [{ vectors: still }, /--vectors: no case rotates and is passed by the right kernel \(0 cases, 0 rotate\)/],
+      [{ vectors: still }, /--vectors: the right kernel passes no case that rotates \(0 cases, 0 rotate\)/],
       [{ vectors: lost }, /lost\/.*: there is no such file/],
       [{ list: true, vectors: empty }, /--vectors.*--list/],
       [{ list: true, filter: 'x' }, /--filter.*--list/],

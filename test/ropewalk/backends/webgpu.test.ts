@@ -327,7 +327,7 @@ describe('the webgpu backend', { skip: noGpu }, () => {
       const theirs = other.upload(host(counted(4)));
       assert.throws(() => rw.add(theirs, theirs), {
         code: 'DEVICE',
-        message: /webgpu: tensor: expected host memory, got a tensor of webgpu/,
+        message: /webgpu: tensor: the tensor is in the memory of webgpu/,
       });
       other.dispose();
     });

@@ -111,7 +111,7 @@ describe('refusals', () => {
       'a row twice',
       () => bindRopeParts(plan, [{ x: k(), out: cache, rows: [1, 2, 1] }]),
       'RANGE',
-      'rope: parts[0].rows[2]: expected each row once, got 1',
+      'rope: parts[0].rows[2]: row 1 is given twice',
     ],
     [
       'two rows for three tokens',

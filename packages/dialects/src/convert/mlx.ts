@@ -6,7 +6,7 @@
  */
 
 import type { RopeSpec } from 'ropewalk';
-import { dynamicNtkBase, type Fields, refuse } from 'ropewalk/backend';
+import { dynamicNtkBase, type Fields, fail, refuse } from 'ropewalk/backend';
 import { STANDSTILL } from './effective.js';
 import { NO_ROTATION, specFromFrequencies } from './explicit.js';
 import {
@@ -73,7 +73,7 @@ function read(form: Fields): RopeSpec {
       attentionFactor: mscale === 1 ? undefined : mscale,
     };
   if (base !== undefined)
-    refuse('FORMAT', form.path('base'), 'null beside freqs', base, 'fast.rope takes one of the two.');
+    fail('FORMAT', form.path('base'), 'fast.rope takes base or freqs, not both. Set base to null.');
   if (freqs.length !== dims / 2) refuse('SHAPE', form.path('freqs'), `dims / 2 = ${dims / 2} numbers`, freqs.length);
   const zero = freqs.indexOf(0);
   if (zero >= 0) refuse('RANGE', form.path(`freqs[${zero}]`), 'a reciprocal frequency other than 0', 0);

@@ -89,9 +89,9 @@ export function ropeModel(options: RopeModelOptions): RopeModel {
     refuse('RANGE', 'export: norm_eps', 'a finite number >= 0', normEps);
   if (layout !== 'bsnh' && layout !== 'bnsh') refuse('UNSUPPORTED', 'export: layout', 'bsnh or bnsh', layout);
   if (kvCache && kvHeads === undefined)
-    fail('UNSUPPORTED', 'export: kv_cache', 'a cache is for k beside q. Give kv_heads, the heads of k');
+    fail('UNSUPPORTED', 'export: kv_cache', 'a cache is for k beside q. Give kv_heads, the heads of k.');
   if (kvCache && layout === 'bnsh')
-    fail('UNSUPPORTED', 'export: kv_cache', 'ScatterND finds tokens by batch and row. Use layout bsnh');
+    fail('UNSUPPORTED', 'export: kv_cache', 'ScatterND finds tokens by batch and row. Use layout bsnh.');
   const angles = anglesFor(form, given.angles, dtype);
   const context = given.context ?? (angles.endsWith('-table') ? TABLE_CONTEXT : ALL_POSITIONS);
   checkSize('context', context);
@@ -101,7 +101,7 @@ export function ropeModel(options: RopeModelOptions): RopeModel {
       'RANGE',
       'export: context',
       `${context} positions of ${c.invFreq.length} pairs are more than the ${MAX_TABLE} entries of a table. ` +
-        'Use angles that need no table',
+        'Use angles that need no table.',
     );
   const plan: Geometry = planRope({ ...spec, positions: 0, seqLen: 1, direction });
   const b = new GraphBuilder();
@@ -157,18 +157,18 @@ function anglesFor(form: GraphForm, angles: AngleMode | undefined, dtype: FloatD
   const chosen = angles ?? (form === 'standard' ? 'f32-table' : dtype === 'f64' ? 'f64' : 'f32-reduced');
   readName(chosen, ANGLE_MODES, 'export: angles');
   if (form === 'standard') {
-    if (dtype === 'f64') fail('UNSUPPORTED', 'export: form', 'RotaryEmbedding does not take f64. Use form primitives');
+    if (dtype === 'f64') fail('UNSUPPORTED', 'export: form', 'RotaryEmbedding does not take f64. Use form primitives.');
     if (!chosen.endsWith('-table'))
       fail(
         'UNSUPPORTED',
         'export: angles',
-        `form standard takes cos and sin from tables: f32-table or f16-table. Use form primitives for ${chosen}`,
+        `form standard takes cos and sin from tables: f32-table or f16-table. Use form primitives for ${chosen}.`,
       );
   }
   if (chosen === 'f16-table' && dtype !== 'f16')
-    fail('UNSUPPORTED', 'export: angles', `f16-table is for f16 data, and the dtype is ${dtype}. Use f32-table`);
+    fail('UNSUPPORTED', 'export: angles', `f16-table is for f16 data, and the dtype is ${dtype}. Use f32-table.`);
   if (dtype === 'f64' && chosen !== 'f64')
-    fail('UNSUPPORTED', 'export: angles', `f64 data needs angles in f64, and these are ${chosen}`);
+    fail('UNSUPPORTED', 'export: angles', `f64 data needs angles f64, not ${chosen}. Leave angles out.`);
   return chosen;
 }
 

@@ -276,7 +276,7 @@ function readTensor(message: Message, { where: file, loadExternal }: Reader): On
         refuse('FORMAT', `${where}: external_data`, expected, external.length);
       }
       if (!loadExternal)
-        fail('FORMAT', where, `its elements lie in the file ${elsewhere}. Give a loader for other files: loadExternal`);
+        fail('FORMAT', where, `its elements lie in the file ${elsewhere}. Give loadExternal, which reads it.`);
       const bytes = loadExternal(external);
       if (bytes.length !== wanted) refuse('FORMAT', `${where}: ${elsewhere}`, `${wanted} bytes`, bytes.length);
       return tensorFrom(elementsAt(bytes, 0, dtype, count), { dtype, shape });

@@ -100,7 +100,7 @@ function tensorMessage(tensor: Tensor, name: string): Message {
     fail(
       'DEVICE',
       `onnx: ${name}`,
-      `this tensor is in the memory of ${tensor.storage.owner}. Read it into host memory first`,
+      `this tensor is in the memory of ${tensor.storage.owner}. Read it into host memory first.`,
     );
   return {
     dims: [...tensor.shape],
@@ -123,7 +123,7 @@ export function parseOnnxTensor(bytes: Uint8Array, where = 'onnx'): { readonly n
   checkBytes(bytes, where);
   const message = decodeFile('TensorProto', bytes, where);
   const { shape, count } = dimensionsOf(message, where);
-  if (message.dataLocation) fail('FORMAT', where, 'its elements lie in another file. Read the tensor from its model');
+  if (message.dataLocation) fail('FORMAT', where, 'its elements lie in another file. Read the tensor from its model.');
   const code = Number(message.dataType ?? 0);
   const dtype =
     DTYPE_OF.get(code) ??

@@ -100,7 +100,7 @@ function evaluationOf(found: FoundNode | FoundArithmetic, options: BindOptions, 
     if (name === undefined)
       return fail('SHAPE', at, 'this RoPE takes none: the row of each token is its place in the sequence');
     if (others.length > 0)
-      fail('UNSUPPORTED', at, `positions enter at ${[name, ...others].join(', ')}. Give each by its name in inputs`);
+      fail('UNSUPPORTED', at, `positions enter at ${[name, ...others].join(', ')}. Give each by its name in inputs.`);
     if (isFloat(positionIds.dtype)) refuse('DTYPE', at, 'integers', positionIds.dtype);
     const data = Float64Array.from(readIntegers(positionIds, at));
     const rank = shapes.shapeOf(name)?.length ?? positionIds.rank;

@@ -46,7 +46,7 @@ const FOUND = /* @__PURE__ */ new WeakSet<Found>();
 
 function checkRope(rope: ImportedRope, where: string): ImportedRope {
   const copy = readOptions(rope, where);
-  if (!FOUND.has(copy.found)) refuse('RANGE', where, 'a rope that importOnnx found', rope);
+  if (!FOUND.has(copy.found)) refuse('RANGE', where, 'a RoPE that importOnnx found', rope);
   return copy;
 }
 

@@ -113,7 +113,7 @@ export class OnnxruntimeBackend implements Backend, Queue {
     this.#checkOpen();
     const prepared = this.#prepare(plan);
     if (prepared.whyNot !== undefined)
-      fail('UNSUPPORTED', `onnxruntime: ${plan.op}`, `no graph can say this call: ${prepared.whyNot}`);
+      fail('UNSUPPORTED', `onnxruntime: ${plan.op}`, `no graph can express this call: ${prepared.whyNot}`);
     const { model, inputs, outputs } = prepared;
     if (model === undefined) return;
     const feeds = inputs.map((source) => this.#feed(source, plan.op));
@@ -242,7 +242,7 @@ export class OnnxruntimeBackend implements Backend, Queue {
       fail(
         'DEVICE',
         `onnxruntime: ${op}`,
-        `an output is in the memory of ${storage.owner}. Give outputs in host memory, or of this backend`,
+        `an output is in the memory of ${storage.owner}. Give outputs in host memory, or of this backend.`,
       );
     return ({ data }) => unpack(data as HostArray, array ?? storage.host!, target);
   }

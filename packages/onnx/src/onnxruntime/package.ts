@@ -86,7 +86,7 @@ export async function loadOnnxruntime(): Promise<Ort> {
 export function checkProviders(ort: Ort, providers: readonly string[]): void {
   const known = ort.listSupportedBackends().map(({ name }) => name);
   if (providers.length === 0)
-    fail('UNSUPPORTED', 'onnxruntime: providers', `the list is empty. Name at least one of ${known.join(', ')}`);
+    fail('UNSUPPORTED', 'onnxruntime: providers', `the list is empty. Name at least one of ${known.join(', ')}.`);
   for (const name of providers) {
     if (!known.includes(name)) {
       refuse(

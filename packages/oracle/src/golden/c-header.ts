@@ -7,7 +7,7 @@
  * @module
  */
 import type { Dtype, HostArray, Tensor } from 'ropewalk';
-import { bitsOf, decodeUtf8, newArray, refuse } from 'ropewalk/backend';
+import { bitsOf, decodeUtf8, fail, newArray, refuse } from 'ropewalk/backend';
 import type { GoldenCase } from './case.js';
 
 /** How each dtype is declared: f32 and f64 as unions. */
@@ -146,13 +146,13 @@ export function parseHeaderArray(bytes: Uint8Array, name: string, dtype: Dtype, 
   const text = decodeUtf8(bytes, where);
   const count = Number(
     new RegExp(`\\b\\w+_${name}_count = (\\d{1,10}) `).exec(text)?.[1] ??
-      refuse('FORMAT', where, `a count of ${name}`, undefined),
+      fail('FORMAT', where, `it has no count of ${name}`),
   );
   const open = new RegExp(`^static const .*\\b(?!\\w+_shape\\b)\\w+_${name}(?:\\[\\d+\\])? = \\{\\{?$`, 'm').exec(text);
-  if (!open) refuse('FORMAT', where, `an array ${name}`, undefined);
+  if (!open) fail('FORMAT', where, `it has no array ${name}`);
   const start = open.index + open[0].length;
   const end = text.indexOf('}', start);
-  if (end < 0) refuse('FORMAT', `${where}: ${name}`, 'an array that ends', undefined);
+  if (end < 0) fail('FORMAT', `${where}: ${name}`, 'this array has no end. The file is truncated.');
   const words = text
     .slice(start, end)
     .split(',')

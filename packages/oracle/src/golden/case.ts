@@ -30,7 +30,7 @@ import {
   Tensor,
   tensorFrom,
 } from 'ropewalk';
-import { countElements, Fields, newArray, refuse } from 'ropewalk/backend';
+import { countElements, Fields, fail, newArray, refuse } from 'ropewalk/backend';
 import { referenceRunner } from 'ropewalk/reference';
 import { boundedShape } from '../host.js';
 
@@ -235,7 +235,7 @@ function planOperator(c: GoldenQuestion, { input, output, outputFrom }: Tensors)
 }
 
 function planRopeCase(c: GoldenQuestion, { input, output, outputFrom }: Tensors, wide: boolean): OpPlan {
-  const rope = c.rope ?? refuse('FORMAT', `golden: ${c.id}`, 'spec, direction, layout and parts', undefined);
+  const rope = c.rope ?? fail('FORMAT', `golden: ${c.id}`, 'a RoPE case needs spec, direction, layout and parts');
   const exact = wide || rope.parts.some((part) => c.inputs.get(part.x)?.dtype === 'f64');
   const plan = planRope({
     ...rope.spec,

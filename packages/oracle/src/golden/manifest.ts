@@ -4,7 +4,7 @@
  * @module
  */
 import type { Dtype, RopeSpec } from 'ropewalk';
-import { countElements, type Fields, refuse } from 'ropewalk/backend';
+import { countElements, type Fields, fail, refuse, show } from 'ropewalk/backend';
 import { readDtype, readTolerance } from '../folder.js';
 import { boundedShape } from '../host.js';
 import { GOLDEN_OPS, type GoldenCase, type GoldenRope, type Json, type ToleranceRecord } from './case.js';
@@ -103,7 +103,7 @@ export function parseGoldenManifest(fields: Fields): GoldenManifest {
   const seen = new Set<string>();
   const cases = fields.objects('cases').map((f) => {
     const entry = parseEntry(f);
-    if (seen.has(entry.id)) refuse('FORMAT', `${f.where}.id`, 'each id once', entry.id);
+    if (seen.has(entry.id)) fail('FORMAT', `${f.where}.id`, `two cases have the id ${show(entry.id)}`);
     seen.add(entry.id);
     return entry;
   });
@@ -123,7 +123,8 @@ function parseEntry(f: Fields): GoldenEntry {
   const tensors = (key: string): GoldenTensor[] =>
     f.objects(key).map((t) => {
       const tensor = parseTensor(t);
-      if (names.has(tensor.name)) refuse('FORMAT', `${t.where}.name`, 'each name once in a case', tensor.name);
+      if (names.has(tensor.name))
+        fail('FORMAT', `${t.where}.name`, `two tensors of the case are named ${show(tensor.name)}`);
       names.add(tensor.name);
       return tensor;
     });
@@ -131,7 +132,8 @@ function parseEntry(f: Fields): GoldenEntry {
   const outputs = tensors('outputs');
   const attributes = f.object('attributes');
   const separates = f.optionalList('separates') ?? [];
-  if (!separates.every((text) => typeof text === 'string')) refuse('FORMAT', f.path('separates'), 'texts', separates);
+  if (!separates.every((text) => typeof text === 'string'))
+    refuse('FORMAT', f.path('separates'), 'a list of strings', separates);
   return {
     id,
     op,

@@ -79,7 +79,7 @@ async function readGoldenTensor(
   let read: Tensor;
   if (form === undefined) {
     if (!tensor.values)
-      refuse('FORMAT', `${where}: ${tensor.name}`, `a file in one of ${GOLDEN_FORMS.join(', ')}`, undefined);
+      fail('FORMAT', `${where}: ${tensor.name}`, `it has no values and names no file: ${GOLDEN_FORMS.join(', ')}`);
     read = fromValues(tensor, where);
   } else {
     const path = tensor.files[form]!;
@@ -179,8 +179,7 @@ export function elementBytes(tensor: Tensor): Uint8Array {
  */
 export async function sha256(bytes: Uint8Array): Promise<string> {
   const { subtle } = globalThis.crypto ?? {};
-  if (!subtle)
-    refuse('UNSUPPORTED', 'vectors: sha256', 'a runtime with crypto.subtle', undefined, 'Serve the page over https.');
+  if (!subtle) fail('UNSUPPORTED', 'vectors: sha256', 'this runtime has no crypto.subtle. Serve the page over https.');
   // A copy: digest takes no view of shared memory.
   const digest = new Uint8Array(await subtle.digest('SHA-256', Uint8Array.from(bytes)));
   return Array.from(digest, (byte) => byte.toString(16).padStart(2, '0')).join('');

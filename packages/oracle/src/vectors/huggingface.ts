@@ -6,7 +6,7 @@
  */
 import { huggingface } from '@ropewalk/dialects';
 import { bindRope, planRope, type RopeSpec, type Runner, ropeFrequencies, type TableRecipe } from 'ropewalk';
-import { type Fields, refuse } from 'ropewalk/backend';
+import { type Fields, fail } from 'ropewalk/backend';
 import { readNpy, type VectorFolder } from '../folder.js';
 import { allOf, judgeClose, judgeNmse } from '../judge.js';
 import { formatLabel } from '../label.js';
@@ -66,5 +66,5 @@ async function runCase(folder: VectorFolder, f: Fields, recipe: TableRecipe, run
 
 function readRope(f: Fields): RopeSpec {
   const model = huggingface.ropeFromConfig(f.raw('config'), { context: f.optionalInteger('context', 1, 2 ** 31 - 1) });
-  return model.layers[0]?.rope ?? refuse('FORMAT', f.path('config'), 'a model that rotates in layer 0', undefined);
+  return model.layers[0]?.rope ?? fail('FORMAT', f.path('config'), 'layer 0 of this model has no RoPE');
 }

@@ -5,7 +5,7 @@
  */
 import { llaisys } from '@ropewalk/dialects';
 import { RopewalkError, type Runner, type Tensor, tensorFrom, zeros } from 'ropewalk';
-import { type Fields, newArray, refuse } from 'ropewalk/backend';
+import { type Fields, fail, newArray, refuse } from 'ropewalk/backend';
 import { readDtype, readManifest, readNpy, readTolerance, type VectorFolder } from '../folder.js';
 import { boundedShape, viewOf } from '../host.js';
 import { allOf, judgeBits, judgeClose } from '../judge.js';
@@ -75,8 +75,8 @@ function call(op: Op, runner: Runner, tensors: Record<string, Tensor>, attrs: Fi
   const run: Call = CALLS[op];
   run(
     runner,
-    (name) => tensors[name] ?? refuse('FORMAT', where, `a tensor ${name}`, undefined),
-    (key) => (attrs ? attrs.number(key) : refuse('FORMAT', where, `attrs.${key}`, undefined)),
+    (name) => tensors[name] ?? fail('FORMAT', where, `the case has no tensor ${name}`),
+    (key) => (attrs ? attrs.number(key) : fail('FORMAT', where, `the case has no attrs.${key}`)),
     tensors.bias,
   );
 }

@@ -501,9 +501,7 @@ export function hostOf<D extends Dtype>(tensor: Tensor<D>, where: string): Array
   if (pendingWrite(tensor))
     fail('DEVICE', where, 'a device has yet to write this tensor. First await backend.finish().');
   const { host, owner } = tensor.storage;
-  return (
-    host ?? fail('DEVICE', where, `expected host memory, got a tensor of ${owner}. Read it first: await tensor.read().`)
-  );
+  return host ?? fail('DEVICE', where, `the tensor is in the memory of ${owner}. Read it first: await tensor.read().`);
 }
 
 /**

@@ -53,7 +53,7 @@ export function decodeUtf8(bytes: Uint8Array, where: string): string {
   try {
     return UTF8.decode(bytes);
   } catch {
-    return fail('FORMAT', where, 'not valid UTF-8');
+    return fail('FORMAT', where, 'it is not valid UTF-8');
   }
 }
 

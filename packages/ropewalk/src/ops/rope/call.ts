@@ -227,7 +227,7 @@ function readRows(
         const next = 'Make the cache longer, or start again at row 0.';
         refuse('RANGE', `${where}[${s}]`, `a row of out, in [0, ${count - 1}]`, row, next);
       }
-      if (seen.has(row)) refuse('RANGE', `${where}[${s}]`, 'each row once', row);
+      if (seen.has(row)) fail('RANGE', `${where}[${s}]`, `row ${row} is given twice`);
       seen.add(row);
       all[b * seqLen + s] = row;
     }
