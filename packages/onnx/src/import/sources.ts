@@ -13,7 +13,7 @@ import type { Scope } from './scope.js';
 /** Tables have fewer operators behind them than this; a value with more comes from hidden states. */
 const MAX_WALK = 400;
 
-/** The source of a value. */
+/** What a value depends on. */
 interface Ancestry {
   /** Inputs of the graph whose elements it needs. */
   readonly inputs: ReadonlySet<string>;
