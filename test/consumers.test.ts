@@ -58,7 +58,7 @@ rw.dispose();
 
 for (const [name, bin, ...options] of [
   ['bun', 'bin/bun.exe', 'run'],
-  ['deno', 'bin.cjs', 'run', '--allow-all', '--node-modules-dir=manual', '--no-lock'],
+  ['@deno/linux-x64-glibc', 'deno', 'run', '--allow-all', '--node-modules-dir=manual', '--no-lock'],
 ] as const) {
   const tool = command(name, bin);
   const run = (file: string): { status: number | null; stdout: string; stderr: string } => {
