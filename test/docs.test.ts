@@ -82,14 +82,14 @@ describe("README's commands", () => {
     cpSync(join(ROOT, 'models/marline/config.json'), join(folder, 'config.json'));
   });
 
-  const commands = examplesOf('README.md', 'sh');
+  const commands = ['README.md', 'packages/cli/README.md'].flatMap((page) => examplesOf(page, 'sh'));
   assert.ok(commands.length > 0);
-  for (const { title, code, output } of commands) {
+  for (const { page, title, code, output } of commands) {
     test(`${title}: ${code.trim()}`, () => {
       assert.ok(output, 'the page shows what it prints');
       const { stdout } = spawnSync(code, { cwd: folder, encoding: 'utf8', shell: true });
       // A page may leave out the end, and says so.
-      if (process.env.FILL && !output.endsWith('…\n')) fill('README.md', code, stdout);
+      if (process.env.FILL && !output.endsWith('…\n')) fill(page, code, stdout);
       else if (output.endsWith('…\n')) assert.equal(`${stdout.slice(0, output.length - 2)}…\n`, output);
       else assert.equal(stdout, output);
     });

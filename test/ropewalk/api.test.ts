@@ -1,7 +1,7 @@
 /** The library as a user calls it. Lines under @ts-expect-error are checked by tsc: wrong code must not compile. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { checkPlan, hostMemory, refuse } from '../../packages/ropewalk/src/backend.js';
+import { checkPlan, fail, hostMemory } from '../../packages/ropewalk/src/backend.js';
 import {
   BACKENDS,
   type Backend,
@@ -185,7 +185,7 @@ describe('backends', () => {
   test('a backend of another author, passed in open, as docs of ropewalk/backend show', async () => {
     const whyNot: Backend['whyNot'] = (plan) => {
       checkPlan(plan);
-      return plan.op === 'add' ? undefined : `mine adds, and does no ${plan.op}`;
+      return plan.op === 'add' ? undefined : `it only adds: no ${plan.op}`;
     };
     const mine: Backend = {
       ...hostMemory(),
@@ -194,7 +194,7 @@ describe('backends', () => {
       whyNot,
       run(plan) {
         const why = whyNot(plan);
-        if (why !== undefined) refuse('UNSUPPORTED', 'mine', 'a plan that adds', why);
+        if (why !== undefined) fail('UNSUPPORTED', 'mine', why);
         runReference(plan);
       },
       finish: async () => {},
@@ -205,12 +205,11 @@ describe('backends', () => {
     assert.deepEqual(await own.add(x, x).read(), Float32Array.of(2, 4));
     assert.throws(() => own.swiglu(x, x), {
       code: 'UNSUPPORTED',
-      message: 'mine: expected a plan that adds, got "mine adds, and does no swiglu"',
+      message: 'mine: it only adds: no swiglu',
     });
     await assert.rejects(ropewalk({ backend: openBackend('cpu') as never }), {
       code: 'RANGE',
-      message:
-        'ropewalk: backend: expected an open backend, got Promise. Call await ropewalk(), or open one with await openBackend().',
+      message: 'ropewalk: backend: expected an open backend, got Promise. Await it first.',
     });
   });
   test('openCpu: without the reference, f64 is refused', async () => {

@@ -16,12 +16,12 @@
  *
  * @example
  * import { ropewalk } from 'ropewalk';
- * import { type Backend, checkPlan, hostMemory, refuse } from 'ropewalk/backend';
+ * import { type Backend, checkPlan, fail, hostMemory } from 'ropewalk/backend';
  * import { runReference } from 'ropewalk/reference';
  *
  * const whyNot: Backend['whyNot'] = (plan) => {
  *   checkPlan(plan);
- *   return plan.op === 'add' ? undefined : `mine adds, and does no ${plan.op}`;
+ *   return plan.op === 'add' ? undefined : `it only adds: no ${plan.op}`;
  * };
  * const mine: Backend = {
  *   ...hostMemory(),
@@ -30,7 +30,7 @@
  *   whyNot,
  *   run(plan) {
  *     const why = whyNot(plan);
- *     if (why !== undefined) refuse('UNSUPPORTED', 'mine', 'a plan that adds', why);
+ *     if (why !== undefined) fail('UNSUPPORTED', 'mine', why);
  *     runReference(plan); // or kernels of your own, over plan.a, plan.b and plan.out
  *   },
  *   finish: async () => {},

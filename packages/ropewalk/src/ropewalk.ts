@@ -83,7 +83,9 @@ export class Ropewalk implements Runner {
         'ropewalk: backend',
         'an open backend',
         backend,
-        'Call await ropewalk(), or open one with await openBackend().',
+        backend instanceof Promise
+          ? 'Await it first.'
+          : 'It has run, dispose and the other methods of Backend: openCpu() makes one, and ropewalk() opens one by name.',
       );
     this.#backend = backend;
     this.name = backend.name;

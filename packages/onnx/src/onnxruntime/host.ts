@@ -15,7 +15,16 @@ import {
   type Tensor,
   type TensorStorage,
 } from 'ropewalk';
-import { checkPlan, countElements, denseTensor, fail, hostOf, refuse, writtenLater } from 'ropewalk/backend';
+import {
+  checkPlan,
+  countElements,
+  denseTensor,
+  fail,
+  hostOf,
+  readOptions,
+  refuse,
+  writtenLater,
+} from 'ropewalk/backend';
 import { GraphBuilder } from '../export/builder.js';
 import type { EmitOptions } from '../export/emit.js';
 import { writeOnnxModel } from '../format/onnx.js';
@@ -283,7 +292,9 @@ export interface OnnxruntimeOptions {
  * @example const rw = await ropewalk({ backend: await openOnnxruntime({ providers: ['cuda', 'cpu'] }) });
  */
 export async function openOnnxruntime(options: OnnxruntimeOptions = {}): Promise<OnnxruntimeBackend> {
-  const { providers = ['cpu'], threads = 1, form = 'standard', angles } = options;
+  const given = readOptions(options, 'onnxruntime: options');
+  const { providers = ['cpu'], threads = 1, form = 'standard', angles } = given;
+  if (!Array.isArray(providers)) refuse('RANGE', 'onnxruntime: providers', "a list such as ['cpu']", providers);
   if (form !== 'standard' && form !== 'primitives')
     refuse('UNSUPPORTED', 'onnxruntime: form', 'standard or primitives', form);
   if (angles !== undefined && !ANGLES.includes(angles))

@@ -61,7 +61,7 @@ export function readField<T extends object, K extends keyof T>(options: T, name:
 
 function checkOptions(options: unknown, where: string): void {
   if (typeof options !== 'object' || options === null || Array.isArray(options) || ArrayBuffer.isView(options))
-    refuse('RANGE', where, 'an object of options', options, 'Leave it out, or give an object such as {}.');
+    refuse('RANGE', where, 'an object', options, 'Give an object of options.');
 }
 
 /**
