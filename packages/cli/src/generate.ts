@@ -108,16 +108,11 @@ export async function generate(argument: string | undefined, options: GenerateCo
   }
 }
 
-/** A prompt, and whether stdin has input that is not read. */
-interface GivenPrompt {
-  readonly text: string | undefined;
-  readonly unread: () => boolean;
-}
-
+/** Reads the prompt; `unread` says whether stdin has input that is not read. */
 async function readPrompt(
   argument: string | undefined,
   { prompt, file }: GenerateCommandOptions,
-): Promise<GivenPrompt> {
+): Promise<{ readonly text: string | undefined; readonly unread: () => boolean }> {
   const given = Object.entries({ 'an argument': argument, '--prompt': prompt, '--file': file }).filter(
     ([, text]) => text !== undefined,
   );

@@ -160,17 +160,10 @@ function openSource(flags: Flags<VerifyOptions>, options: VerifyOptions): Source
   };
 }
 
-interface CaseContext {
-  readonly vectors: string;
-  readonly options: VerifyOptions;
-  readonly model: ModelOptions;
-  readonly source: Source;
-}
-
 async function verifyCase(
   golden: GoldenCase,
   entry: GoldenEntry,
-  { vectors, options, model, source }: CaseContext,
+  { vectors, options, model, source }: { vectors: string; options: VerifyOptions; model: ModelOptions; source: Source },
 ): Promise<VerifyResult> {
   const { id, op, about } = golden;
   const started = performance.now();

@@ -16,12 +16,6 @@ interface ScoredVocabulary {
   byteToken(byte: number): number;
 }
 
-interface Symbol {
-  text: string;
-  previous: number;
-  next: number;
-}
-
 interface Join {
   readonly left: number;
   readonly right: number;
@@ -34,7 +28,7 @@ const utf8 = /* @__PURE__ */ new TextEncoder();
 
 /** Segments a text in which spaces are U+2581 already, in n log n time. */
 export function segmentByScores(text: string, vocabulary: ScoredVocabulary): number[] {
-  const symbols: Symbol[] = Array.from(text, (character, n) => ({ text: character, previous: n - 1, next: n + 1 }));
+  const symbols = Array.from(text, (character, n) => ({ text: character, previous: n - 1, next: n + 1 }));
   if (symbols.length === 0) return [];
   symbols.at(-1)!.next = -1;
   const queue = new JoinQueue();

@@ -26,16 +26,12 @@ import { specFromJson, specToJson } from './record.js';
 import { aclnnPeer, infiniopPeer, onnxPeer, onnxruntimePeer } from './tables.js';
 import { vllmPeer } from './vllm.js';
 
-function allOf(form: Fields): Record<string, unknown> {
-  return Object.fromEntries(form.keys().map((key) => [key, form.raw(key)]));
-}
-
 const specPeer: Peer = {
   name: 'spec',
   about: "ropewalk's own record as JSON",
   tolerance: F64_TOLERANCE,
   drafts: (spec) => [{ call: 'RopeSpec', arguments: specToJson(spec) }],
-  read: (form) => specFromJson(allOf(form), form.where),
+  read: (form) => specFromJson(Object.fromEntries(form.keys().map((key) => [key, form.raw(key)])), form.where),
   recognises: (form) => form.has('headDim') && form.has('pairing'),
 };
 

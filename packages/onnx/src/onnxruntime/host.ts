@@ -83,9 +83,11 @@ export class OnnxruntimeBackend implements Backend, Queue {
     const version = env.versions.node ?? env.versions.common ?? 'of unknown version';
     const { executionProviders, intraOpNumThreads } = this.#options;
     const providers = executionProviders.join(', then ');
+    const { form, angles = 'f64' } = this.#graphs;
+    const graphs = form === 'standard' ? 'standard operators' : `primitives, angles in ${angles}`;
     return {
       backend: this.name,
-      description: `ONNX Runtime ${version}, provider ${providers}, graphs of ${formOf(this.#graphs)}`,
+      description: `ONNX Runtime ${version}, provider ${providers}, graphs of ${graphs}`,
       dtypes: ['f64', 'f32', 'f16', 'bf16'],
       threads: intraOpNumThreads,
       notTaken: [
@@ -323,10 +325,6 @@ export async function openOnnxruntime(options: OnnxruntimeOptions = {}): Promise
   };
   await tryProviders(ort, sessionOptions);
   return new OnnxruntimeBackend(ort, sessionOptions, { form, angles });
-}
-
-function formOf({ form, angles = 'f64' }: EmitOptions): string {
-  return form === 'standard' ? 'standard operators' : `primitives, angles in ${angles}`;
 }
 
 /** Loads a tiny graph, so that a provider's missing libraries or hardware show now and not at the first call. */

@@ -54,16 +54,13 @@ export function infiniopVectorCases(folder: VectorFolder, manifest: Fields): Con
   return [...rope, ...mrope, ...create];
 }
 
-function codeOf(dtype: Dtype): number {
-  return infiniop.INFINI_DTYPE[dtype.toUpperCase() as keyof typeof infiniop.INFINI_DTYPE];
-}
-
 function describe(
   shape: readonly number[],
   strides: readonly number[] | null,
   dtype: Dtype,
 ): infiniop.InfiniTensorDescriptor {
-  return infiniop.infiniopCreateTensorDescriptor(shape.length, shape, strides, codeOf(dtype));
+  const code = infiniop.INFINI_DTYPE[dtype.toUpperCase() as keyof typeof infiniop.INFINI_DTYPE];
+  return infiniop.infiniopCreateTensorDescriptor(shape.length, shape, strides, code);
 }
 
 async function runRope(folder: VectorFolder, f: Fields, runner: Runner): Promise<Verdict> {

@@ -10,16 +10,10 @@ const MAX_COUNT = 512;
 /** This many of the latest may belong to the running call. */
 const IN_USE = 8;
 
-interface Upload<B> {
-  readonly block: B;
-  readonly bytes: number;
-  used: number;
-}
-
 /** Uploads by the identity of what was uploaded; the least recently used go first. */
 export class Uploads<B> {
   readonly #free: (block: B) => void;
-  readonly #kept = new Map<object, Upload<B>>();
+  readonly #kept = new Map<object, { readonly block: B; readonly bytes: number; used: number }>();
   #bytes = 0;
   #clock = 0;
 

@@ -25,7 +25,7 @@ export interface Home {
   /** Whether halves are widened by the hardware. */
   readonly f16: boolean;
   /** Copies to host memory that are under way, and what each writes. */
-  readonly pending: Map<Promise<unknown>, Pending>;
+  readonly pending: Map<Promise<unknown>, { readonly range: HostRange; readonly written: readonly Tensor[] }>;
 }
 
 /** Bytes of host memory, on the device until they are back. */
@@ -39,12 +39,6 @@ interface HostRange {
   underWay: number;
   /** Settles when the last of them has arrived: they are written in the order in which they were queued. */
   last: Promise<unknown>;
-}
-
-/** A copy to the host that is under way. */
-interface Pending {
-  readonly range: HostRange;
-  readonly written: readonly Tensor[];
 }
 
 /** Elements of 32 bits. */

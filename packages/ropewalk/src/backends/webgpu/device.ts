@@ -5,11 +5,6 @@
  */
 import { fail, RopewalkError } from '../../core/errors.js';
 
-/** The part of the optional peer dependency `webgpu` that is used here. */
-interface WebgpuPackage {
-  create(options: readonly string[]): GPU;
-}
-
 /** An open device and what it may do. */
 export interface OpenDevice {
   readonly device: GPUDevice;
@@ -44,7 +39,9 @@ async function findEntry(): Promise<GPU | string> {
   }
   const name = 'webgpu'; // not a literal: bundlers for browsers would look for the package
   try {
-    const { create } = (await import(/* webpackIgnore: true */ /* @vite-ignore */ name)) as WebgpuPackage;
+    const { create }: { create(options: readonly string[]): GPU } = await import(
+      /* webpackIgnore: true */ /* @vite-ignore */ name
+    );
     return create([
       // Without it timestamps have ticks of 65 µs, which is for browsers that run foreign code.
       'disable-dawn-features=timestamp_quantization',

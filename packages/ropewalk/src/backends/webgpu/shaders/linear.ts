@@ -37,22 +37,9 @@ interface LinearManyVariant extends LinearVariant {
  * m, n, k: sizes; groups: workgroups; rank: of the walk; x, weight, bias, out: first elements (of blocks, in halves);
  * …Step: elements from one to the next of a row; weightRow: from one row to the next.
  */
-const PARAMS = [
-  'm',
-  'n',
-  'k',
-  'groups',
-  'rank',
-  'x',
-  'xStep',
-  'weight',
-  'weightRow',
-  'weightStep',
-  'bias',
-  'biasStep',
-  'out',
-  'outStep',
-] as const;
+const SIZES = ['m', 'n', 'k', 'groups', 'rank'] as const;
+const OPERANDS = ['x', 'xStep', 'weight', 'weightRow', 'weightStep', 'bias', 'biasStep', 'out', 'outStep'] as const;
+const PARAMS = [...SIZES, ...OPERANDS] as const;
 
 /** A parameter of both kernels. */
 type LinearParam = (typeof PARAMS)[number];

@@ -2,20 +2,8 @@
 import type { Kernel } from '../shader.js';
 import { GROUP, MAIN, RMS, SUM, threadsFor, WALK } from './common.js';
 
-/** A parameter of the kernel. */
-type RmsNormParam =
-  | 'rows'
-  | 'rank'
-  | 'width'
-  | 'd'
-  | 'eps'
-  | 'smallEps'
-  | 'x'
-  | 'xStep'
-  | 'weight'
-  | 'weightStep'
-  | 'out'
-  | 'outStep';
+const SIZES = ['rows', 'rank', 'width', 'd', 'eps', 'smallEps'] as const;
+const OPERANDS = ['x', 'xStep', 'weight', 'weightStep', 'out', 'outStep'] as const;
 
 /**
  * Operands x, weight and out; the walk has the strides of x's and out's rows.
@@ -25,11 +13,13 @@ type RmsNormParam =
  *
  * @param width - loads of a row
  */
-export function rmsNormKernel(width: number): Kernel<RmsNormParam, { readonly lanes: 1 | 4 }> {
+export function rmsNormKernel(
+  width: number,
+): Kernel<(typeof SIZES | typeof OPERANDS)[number], { readonly lanes: 1 | 4 }> {
   const threads = threadsFor(width, 128);
   return {
     name: `rms_norm_by_${threads}`,
-    params: ['rows', 'rank', 'width', 'd', 'eps', 'smallEps', 'x', 'xStep', 'weight', 'weightStep', 'out', 'outStep'],
+    params: [...SIZES, ...OPERANDS],
     floats: ['eps', 'smallEps'],
     threads,
     code: rmsNormText,

@@ -42,42 +42,14 @@ interface ManyVariant extends AttentionVariant {
   readonly columns: number;
 }
 
-const SIZES = [
-  'units',
-  'slices',
-  'splits',
-  'batch',
-  'kvHeads',
-  'blocks',
-  'width',
-  'rows',
-  'group',
-  'total',
-  'past',
-  'window',
-  'causal',
-] as const;
+const SIZES = ['units', 'slices', 'splits', 'batch', 'kvHeads', 'blocks', 'width', 'rows', 'group'] as const;
+const MASK = ['total', 'past', 'window', 'causal'] as const;
 const DIMS = ['d', 'dv', 'scale', 'softcap'] as const;
 const OUT = ['out', 'ob', 'os', 'oh', 'od'] as const;
-const LAYOUTS = [
-  'q',
-  'qb',
-  'qs',
-  'qh',
-  'qd',
-  'k',
-  'kb',
-  'ks',
-  'kh',
-  'kd',
-  'v',
-  'vb',
-  'vs',
-  'vh',
-  'vd',
-  ...OUT,
-] as const;
-const PARAMS = [...SIZES, ...DIMS, ...LAYOUTS] as const;
+const QUERY = ['q', 'qb', 'qs', 'qh', 'qd'] as const;
+const KEY = ['k', 'kb', 'ks', 'kh', 'kd'] as const;
+const VALUE = ['v', 'vb', 'vs', 'vh', 'vd'] as const;
+const PARAMS = [...SIZES, ...MASK, ...DIMS, ...QUERY, ...KEY, ...VALUE, ...OUT] as const;
 
 /**
  * A parameter of both kernels. units: workgroups; slices of values, width quads each; splits of the keys; blocks of
