@@ -697,8 +697,42 @@ const JUDGES: Rows = {
   publishedCases: () => [],
   extendedCases: () => [],
 };
+const demo = oracle.demoObservation();
+const diagnosis = Object.freeze(oracle.diagnose(demo.observation, demo.expected));
+const caseResult = () => ({ backend: 'cpu', suite: 'mine', label: 'X', verdict: { status: 'ok', measure: 'exact' } });
+const verified = () =>
+  Object.freeze({ id: 'mine', op: 'add', about: 'A sum.', status: 'ok', notes: [], tensors: [] } as const);
+const title = () => ({ vectors: 'golden', from: 'outputs', by: 'a test', allowed: ['table f32'] });
+const REPORTS: Rows = {
+  countResults: () => [[caseResult()]],
+  formatResult: () => [caseResult()],
+  formatSummary: () => [new Map([['cpu/mine', { ok: 1, fail: 0, notSupported: 0 }]])],
+  resultToJson: () => [caseResult()],
+  countVerified: () => [[verified()]],
+  verifyLines: () => [verified(), 8],
+  verifySummary: () => [{ ok: 1, fail: 1, error: 0, skipped: 0 }],
+  verifyToCsv: () => [[verified()]],
+  verifyToHtml: () => [title(), [verified()]],
+  verifyToJson: () => [verified()],
+  verifyToJunit: () => [title(), [verified()]],
+  frequencySvg: () => [
+    [1, 0.1],
+    [1, 0.2],
+  ],
+  demoObservation: () => [],
+  describeDiagnosis: () => [diagnosis, 'phi-2'],
+};
+const CHOICES: Rows = {
+  chooseBuiltIn: () => [['add', 'rope'], { seed: 2, dtypes: ['f32'], positions: [0, 1], heads: 2 }],
+  chooseDialect: () => ['ggml', { seed: 2, dtypes: ['f32'], positions: [0, 1], heads: 2 }],
+  goldenOperatorSuite: () => [{ seed: 2 }],
+  goldenRopeSuite: () => [{ seed: 2 }],
+  positionsFor: () => [8, 1],
+};
 const DIAGNOSE: Rows = {
   ...JUDGES,
+  ...REPORTS,
+  ...CHOICES,
   diagnose: () => [
     { ...observation(), norm: { weight: ones(4), eps: 1e-6 } },
     { spec: { ...spec, scaling: { kind: 'linear', factor: 2 } }, direction: 'forward' },
@@ -753,32 +787,13 @@ const WITHOUT_ROW: Readonly<Record<string, readonly string[]>> = {
   '@ropewalk/onnx': ['openOnnxruntime'],
   '@ropewalk/oracle': [
     'asFormatError',
-    'chooseBuiltIn',
-    'chooseDialect',
     'chooseModel',
     'chooseRope',
-    'countResults',
-    'countVerified',
-    'demoObservation',
-    'describeDiagnosis',
-    'formatResult',
-    'formatSummary',
-    'frequencySvg',
-    'goldenOperatorSuite',
-    'goldenRopeSuite',
     'judgeCase',
     'openGolden',
-    'positionsFor',
-    'resultToJson',
     'runCases',
     'scoreVectors',
     'vectorCases',
-    'verifyLines',
-    'verifySummary',
-    'verifyToCsv',
-    'verifyToHtml',
-    'verifyToJson',
-    'verifyToJunit',
   ],
   '@ropewalk/oracle/node': ['openProgram', 'readCaseOutputs', 'strangersIn', 'writeGoldenFolder'],
 };

@@ -3,7 +3,9 @@
  *
  * @module
  */
+
 import { type OpPlan, RopewalkError, type Runner } from 'ropewalk';
+import { reading, readList, refuse } from 'ropewalk/backend';
 
 /** What came out of one case on one backend. */
 export type Verdict =
@@ -79,12 +81,13 @@ export async function* runCases(cases: Iterable<ConformanceCase>, runner: Runner
  */
 export function countResults(results: readonly CaseResult[]): Map<string, Counts> {
   const counts = new Map<string, Counts>();
-  for (const { backend, suite, verdict } of results) {
-    const key = `${backend}/${suite}`;
+  const read = (one: CaseResult) => ({ key: `${one.backend}/${one.suite}`, status: one.verdict.status });
+  for (const one of Array.from(readList(results, 'results'))) {
+    const { key, status } = reading('results', () => read(one));
     const entry = counts.get(key) ?? { ok: 0, fail: 0, notSupported: 0 };
     counts.set(key, entry);
-    if (verdict.status === 'ok') entry.ok++;
-    else if (verdict.status === 'fail') entry.fail++;
+    if (status === 'ok') entry.ok++;
+    else if (status === 'fail') entry.fail++;
     else entry.notSupported++;
   }
   return counts;
@@ -96,7 +99,11 @@ export function countResults(results: readonly CaseResult[]): Map<string, Counts
  * @param result - one case on one backend
  * @returns `LABEL: OK`, `LABEL: [ROPE] NMSE = 0.1 > 0.0000001 FAIL` or `LABEL: not supported [reason]`
  */
-export function formatResult({ label, verdict }: CaseResult): string {
+export function formatResult(result: CaseResult): string {
+  return reading('result', () => lineOf(result));
+}
+
+function lineOf({ label, verdict }: CaseResult): string {
   switch (verdict.status) {
     case 'ok':
       return `  ${label}: OK`;
@@ -112,8 +119,11 @@ export function formatResult({ label, verdict }: CaseResult): string {
  *
  * @param result - one case on one backend
  */
-export function resultToJson({ backend, suite, label, verdict }: CaseResult): string {
-  return JSON.stringify({ backend, suite, case: label, ...verdict });
+export function resultToJson(result: CaseResult): string {
+  return reading('result', () => {
+    const { backend, suite, label, verdict } = result;
+    return JSON.stringify({ backend, suite, case: label, ...verdict });
+  });
 }
 
 /**
@@ -123,6 +133,13 @@ export function resultToJson({ backend, suite, label, verdict }: CaseResult): st
  * @returns lines; the last one says how many passed and how many failed
  */
 export function formatSummary(counts: ReadonlyMap<string, Counts>): string[] {
+  return reading('counts', () => {
+    if (!(counts instanceof Map)) refuse('RANGE', 'counts', 'a map', counts);
+    return summaryOf(counts);
+  });
+}
+
+function summaryOf(counts: ReadonlyMap<string, Counts>): string[] {
   const width = Math.max(...[...counts.keys()].map((key) => key.length), 8);
   const total: Counts = { ok: 0, fail: 0, notSupported: 0 };
   const lines = [...counts].map(([key, { ok, fail, notSupported }]) => {

@@ -4,6 +4,8 @@
  * @module
  */
 
+import { reading, readList } from 'ropewalk/backend';
+
 const WIDTH = 640;
 const HEIGHT = 360;
 const LEFT = 64;
@@ -20,6 +22,12 @@ const BOTTOM = 48;
  * @returns a whole SVG document without scripts or links
  */
 export function frequencySvg(found: ArrayLike<number>, expected?: ArrayLike<number>): string {
+  const own = readList(found, 'found', 'a list of numbers');
+  const wanted = expected === undefined ? undefined : readList(expected, 'expected', 'a list of numbers');
+  return reading('frequencies', () => drawn(own, wanted));
+}
+
+function drawn(found: ArrayLike<number>, expected?: ArrayLike<number>): string {
   const all = [...Array.from(found), ...Array.from(expected ?? [])]
     .map(Math.abs)
     .filter((f) => f > 0 && Number.isFinite(f));

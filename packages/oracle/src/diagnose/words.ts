@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { ranges } from 'ropewalk/backend';
+import { ranges, reading } from 'ropewalk/backend';
 import type { Diagnosis, WorstElement } from './diagnose.js';
 import { MIRRORED, short, withoutPairs } from './differences.js';
 import type { Identification } from './identification.js';
@@ -17,6 +17,10 @@ import { yarnContexts } from './spec-fit.js';
  * @param from - what was expected, in words; undefined without an expectation
  */
 export function describeDiagnosis(diagnosis: Diagnosis, from?: string): string[] {
+  return reading('diagnosis', () => described(diagnosis, from));
+}
+
+function described(diagnosis: Diagnosis, from?: string): string[] {
   const { named, verdict } = diagnosis;
   const several = named.length > 1 || (named[0]?.mutants.length ?? 0) > 1;
   const sections: [string, string[]][] = [

@@ -6,7 +6,7 @@
  */
 import type { LayerRope, ModelRope } from '@ropewalk/dialects';
 import type { FloatDtype, OpName, PlanRopeOptions, RopeSpec } from 'ropewalk';
-import { fail, randomFrom, refuse } from 'ropewalk/backend';
+import { checkInteger, fail, randomFrom, readList, readName, readOptions, refuse } from 'ropewalk/backend';
 import type { GoldenQuestion } from './case.js';
 import { isGoldenId, SPEC_KEYS } from './manifest.js';
 import { GOLDEN_OPERATORS, goldenOperatorQuestion } from './operators.js';
@@ -16,6 +16,9 @@ import { GOLDEN_POSITIONS, GOLDEN_ROPE, GOLDEN_SEED, type GoldenRopeDefinition, 
 export const GOLDEN_DIALECTS = ['ggml', 'onnx', 'infiniop', 'llaisys', 'huggingface', 'cann'] as const;
 /** A dialect whose limits are known. */
 export type GoldenDialect = (typeof GOLDEN_DIALECTS)[number];
+
+/** Tokens of a case: its tensors must fit into memory. */
+const MAX_POSITIONS = 2 ** 24;
 
 /** How cases are drawn. */
 export interface GoldenChoice {
@@ -47,10 +50,12 @@ export interface Chosen {
 /**
  * Chooses from the built-in cases.
  *
- * @param ops - whose cases
- * @param choice - how they are drawn
+ * @param names - of the operators
+ * @param given - how they are drawn
  */
-export function chooseBuiltIn(ops: readonly OpName[], choice: GoldenChoice = {}): Chosen {
+export function chooseBuiltIn(names: readonly OpName[], given: GoldenChoice = {}): Chosen {
+  const ops = Array.from(readList(names, 'vectors: ops'));
+  const choice = readChoice(given);
   const rope = ops.includes('rope') ? GOLDEN_ROPE.flatMap((d) => ropeCases(d, choice)) : [];
   const others = GOLDEN_OPERATORS.filter(({ op }) => ops.includes(op))
     .map((d) => ({ id: d.id, op: d.op, make: () => goldenOperatorQuestion(d, choice) }))
@@ -65,9 +70,11 @@ export function chooseBuiltIn(ops: readonly OpName[], choice: GoldenChoice = {})
  * Chooses what a dialect can express, in its layout, positions and dtypes. RoPE only.
  *
  * @param dialect - whose
- * @param choice - how cases are drawn
+ * @param given - how cases are drawn
  */
-export function chooseDialect(dialect: GoldenDialect, choice: GoldenChoice = {}): Chosen {
+export function chooseDialect(dialect: GoldenDialect, given: GoldenChoice = {}): Chosen {
+  readName(dialect, GOLDEN_DIALECTS, 'vectors: dialect');
+  const choice = readChoice(given);
   const cases: ChosenCase[] = [];
   const left: { id: string; reason: string }[] = [];
   for (const definition of GOLDEN_ROPE) {
@@ -129,6 +136,19 @@ export function chooseModel(model: ModelRope, choice: GoldenChoice = {}, layer?:
   return { cases: chosen.flatMap(({ cases }) => cases), left: [] };
 }
 
+function readChoice(given: GoldenChoice): GoldenChoice {
+  const { seed, dtypes, positions, heads } = readOptions(given, 'vectors');
+  if (seed !== undefined) checkInteger(seed, 'vectors: seed', Number.MIN_SAFE_INTEGER);
+  if (heads !== undefined) checkInteger(heads, 'vectors: heads', 1);
+  const dtypeOf = (dtype: FloatDtype) => readName(dtype, ['f64', 'f32', 'f16', 'bf16'], 'vectors: dtypes');
+  return {
+    seed,
+    dtypes: dtypes === undefined ? undefined : Array.from(readList(dtypes, 'vectors: dtypes'), dtypeOf),
+    positions: positions === undefined ? undefined : Array.from(readList(positions, 'vectors: positions')),
+    heads,
+  };
+}
+
 /** What a plan's options have beside the RoPE itself. */
 const CALL_KEYS: readonly string[] = [
   'positions',
@@ -154,6 +174,8 @@ function specOnly(given: RopeSpec): RopeSpec {
  * @param seed - for the positions after the first six
  */
 export function positionsFor(count: number, seed = GOLDEN_SEED): number[] {
+  checkInteger(count, 'vectors: positions', 0, MAX_POSITIONS);
+  checkInteger(seed, 'vectors: seed', Number.MIN_SAFE_INTEGER);
   const first = [1, 1048575, 40, 131072, 0, 8192].slice(0, count);
   const random = randomFrom(`${seed}/positions`);
   while (first.length < count) first.push(random.integer(2 ** 20));

@@ -3,7 +3,9 @@
  *
  * @module
  */
+
 import { type HostArray, isFloat, type Runner, type Tensor } from 'ropewalk';
+import { readOptions } from 'ropewalk/backend';
 import { referenceRunner } from 'ropewalk/reference';
 import { type VectorFolder, whereOf } from '../folder.js';
 import { allOf, type ExpectedOutput, judgeOutput, within } from '../judge.js';
@@ -49,9 +51,10 @@ export function goldenVectorCases(folder: VectorFolder): ConformanceCase[] {
  * The golden RoPE cases as a suite: each on a runner against the float64 reference on the same inputs, element by
  * element.
  *
- * @param choices - the seed
+ * @param given - the seed
  */
-export function goldenRopeSuite(choices: GoldenChoices = {}): ConformanceCase[] {
+export function goldenRopeSuite(given: GoldenChoices = {}): ConformanceCase[] {
+  const choices = readOptions(given, 'suite');
   return GOLDEN_ROPE.map((d) => ({
     suite: 'golden',
     label: formatLabel('GOLDEN', {
@@ -72,9 +75,10 @@ export function goldenRopeSuite(choices: GoldenChoices = {}): ConformanceCase[] 
 /**
  * The golden cases of the other eight operators as a suite, judged as {@link goldenRopeSuite} judges.
  *
- * @param choices - the seed
+ * @param given - the seed
  */
-export function goldenOperatorSuite(choices: GoldenChoices = {}): ConformanceCase[] {
+export function goldenOperatorSuite(given: GoldenChoices = {}): ConformanceCase[] {
+  const choices = readOptions(given, 'suite');
   return GOLDEN_OPERATORS.map((d) => ({
     suite: 'golden',
     label: formatLabel('GOLDEN', { case: d.id, op: d.op, seed: choices.seed ?? GOLDEN_SEED }),

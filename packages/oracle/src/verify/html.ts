@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { escapeMarkup } from 'ropewalk/backend';
+import { escapeMarkup, reading, readList } from 'ropewalk/backend';
 import type { ErrorMap, TensorReport, VerifyResult } from './judge.js';
 import {
   countVerified,
@@ -12,6 +12,7 @@ import {
   gainText,
   type ReportTitle,
   ratioText,
+  readTitle,
   shortNumber,
   verifySummary,
   wrongTable,
@@ -72,6 +73,11 @@ ${SHADES.map((_, n) => `.s${n}{fill:var(--s${n});background:var(--s${n})}`).join
  *   map; a table of all cases; the others, folded
  */
 export function verifyToHtml(title: ReportTitle, results: readonly VerifyResult[]): string {
+  const all = Array.from(readList(results, 'results'));
+  return reading('report', () => htmlOf(readTitle(title), all));
+}
+
+function htmlOf(title: ReportTitle, results: readonly VerifyResult[]): string {
   const counts = countVerified(results);
   const good = counts.fail + counts.error === 0;
   const headline = escapeMarkup(verifySummary(counts));

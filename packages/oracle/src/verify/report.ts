@@ -5,7 +5,7 @@
  *
  * @module
  */
-import { escapeMarkup } from 'ropewalk/backend';
+import { checkInteger, escapeMarkup, reading, readList, readOptions } from 'ropewalk/backend';
 import type { TensorReport, VerifyResult, WrongElement } from './judge.js';
 
 /** What a report says above its cases. */
@@ -34,7 +34,9 @@ export interface VerifyCounts {
  * @param results - any number
  */
 export function countVerified(results: readonly VerifyResult[]): VerifyCounts {
-  const count = (status: VerifyResult['status']): number => results.filter((result) => result.status === status).length;
+  const all = Array.from(readList(results, 'results'));
+  const count = (status: VerifyResult['status']): number =>
+    reading('results', () => all.filter((result) => result.status === status).length);
   return { ok: count('ok'), fail: count('fail'), error: count('error'), skipped: count('skipped') };
 }
 
@@ -43,7 +45,11 @@ export function countVerified(results: readonly VerifyResult[]): VerifyCounts {
  *
  * @param counts - from {@link countVerified}
  */
-export function verifySummary({ ok, fail, error, skipped }: VerifyCounts): string {
+export function verifySummary(counts: VerifyCounts): string {
+  return reading('counts', () => summaryOf(counts));
+}
+
+function summaryOf({ ok, fail, error, skipped }: VerifyCounts): string {
   const rest = skipped > 0 ? `, ${skipped} skipped` : '';
   const why = error > 0 ? ` (${error} with nothing to compare)` : '';
   return `${ok}/${ok + fail + error} cases passed, ${fail + error} failed${why}${rest}`;
@@ -95,6 +101,13 @@ function measures(result: VerifyResult): string {
  * @returns lines
  */
 export function verifyLines(result: VerifyResult, width = 0): string[] {
+  return reading('result', () => linesOf(result, checkInteger(width, 'width', 0, MAX_WIDTH)));
+}
+
+/** Names of cases are shorter. */
+const MAX_WIDTH = 1000;
+
+function linesOf(result: VerifyResult, width: number): string[] {
   const word = { ok: 'OK', fail: 'FAIL', error: 'FAIL', skipped: 'skipped' }[result.status];
   const detail = result.status === 'ok' ? measures(result) : (result.detail ?? '');
   const [firstDetail = '', ...moreDetail] = detail.split('\n').map(plain);
@@ -188,8 +201,10 @@ export function wrongTable(first: readonly WrongElement[]): { header: string[]; 
  * @param result - of one case
  */
 export function verifyToJson(result: VerifyResult): string {
-  const { table, ...rest } = result;
-  return JSON.stringify(forJson({ ...rest, table: table && { allowed: table.allowed, met: table.met ?? null } }));
+  const { table, ...rest } = readOptions(result, 'result');
+  return reading('result', () =>
+    JSON.stringify(forJson({ ...rest, table: table && { allowed: table.allowed, met: table.met ?? null } })),
+  );
 }
 
 function forJson(value: unknown): unknown {
@@ -239,12 +254,14 @@ export function verifyToCsv(results: readonly VerifyResult[]): string {
     const text = String(value ?? '');
     return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   };
-  const rows = results.flatMap((result) =>
-    (result.tensors.length === 0 ? [undefined] : result.tensors).map((t) =>
-      CSV_COLUMNS.map(([, value]) => value(result, t)),
-    ),
-  );
-  const lines = [CSV_COLUMNS.map(([name]) => name), ...rows];
+  const all = Array.from(readList(results, 'results'));
+  const rowsOf = () =>
+    all.flatMap((result) =>
+      (result.tensors.length === 0 ? [undefined] : result.tensors).map((t) =>
+        CSV_COLUMNS.map(([, value]) => value(result, t)),
+      ),
+    );
+  const lines = [CSV_COLUMNS.map(([name]) => name), ...reading('results', rowsOf)];
   return lines.map((line) => `${line.map(cell).join(',')}\r\n`).join('');
 }
 
@@ -257,6 +274,17 @@ export function verifyToCsv(results: readonly VerifyResult[]): string {
  * @see https://github.com/testmoapp/junitxml, which collects what CI systems read
  */
 export function verifyToJunit(title: ReportTitle, results: readonly VerifyResult[]): string {
+  const all = Array.from(readList(results, 'results'));
+  return reading('report', () => junitOf(readTitle(title), all));
+}
+
+/** Copies a title: its list is read once. */
+export function readTitle(title: ReportTitle): ReportTitle {
+  const own = readOptions(title, 'report: title');
+  return { ...own, allowed: Array.from(readList(own.allowed, 'report: allowed')) };
+}
+
+function junitOf(title: ReportTitle, results: readonly VerifyResult[]): string {
   const { ok, fail, error, skipped } = countVerified(results);
   const seconds = (value = 0): string => value.toFixed(3);
   const total = results.reduce((sum, result) => sum + (result.seconds ?? 0), 0);
