@@ -56,15 +56,14 @@ console.log(rw.capabilities().threads);
 rw.dispose();
 `;
 
-for (const [name, bin, ...options] of [
-  ['bun', 'bin/bun.exe', 'run'],
-  ['@deno/linux-x64-glibc', 'deno', 'run', '--allow-all', '--node-modules-dir=manual', '--no-lock'],
+for (const [name, where, bin, ...options] of [
+  ['bun', 'bun', 'bin/bun.exe', 'run'],
+  ['deno', '@deno/linux-x64-glibc', 'deno', 'run', '--allow-all', '--node-modules-dir=manual', '--no-lock'],
 ] as const) {
-  const tool = command(name, bin);
+  const tool = command(where, bin);
   const run = (file: string): { status: number | null; stdout: string; stderr: string } => {
-    assert.equal(tool.missing, false);
-    const argv = bin.endsWith('.cjs') ? [process.execPath, tool.path] : [tool.path];
-    return spawnSync(argv[0]!, [...argv.slice(1), ...options, file], {
+    assert.ok(tool.missing === false);
+    return spawnSync(tool.path, [...options, file], {
       cwd: folder,
       encoding: 'utf8',
       env: { ...process.env, NO_COLOR: '1' },
