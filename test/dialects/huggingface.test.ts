@@ -865,13 +865,13 @@ describe('refusals', () => {
       'long factors of the wrong length',
       { ...llama2, rope_theta: 1e4, rope_scaling: { type: 'longrope', short_factor: [1], long_factor: [1] } },
       'FORMAT',
-      /short_factor: expected 64 numbers, one a pair, got 1/,
+      /short_factor: expected 64 numbers, one for each pair, got 1/,
     ],
     [
       'layer types of the wrong length',
       { ...llama2, layer_types: ['full_attention'] },
       'FORMAT',
-      /layer_types: expected 32 strings, one a layer, got 1/,
+      /layer_types: expected 32 strings, one for each layer, got 1/,
     ],
     [
       'an odd number of dimensions',
@@ -888,7 +888,7 @@ describe('refusals', () => {
         rope_parameters: { full_attention: { rope_theta: 1e6 }, sliding_attention: { rope_theta: 1e4 } },
       },
       'FORMAT',
-      /config\.json: layer_types: expected a list of one string a layer, because rope_parameters is by layer type, got none/,
+      /config\.json: layer_types: expected a list of strings, one for each layer, because rope_parameters is by layer type, got none/,
     ],
     [
       'a layer type without parameters',

@@ -355,7 +355,7 @@ describe('GGUF', () => {
     'a list of the wrong length': [
       keys('llama', { 'attention.head_count_kv': [2, 2] }),
       'FORMAT',
-      /expected 3 integers, one a layer/,
+      /expected 3 integers, one for each layer/,
     ],
     'values of another width': [
       keys('llama', { 'attention.value_length': 8 }),

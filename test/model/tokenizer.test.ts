@@ -554,7 +554,7 @@ describe('tokenizers: refusals', () => {
     );
     refusesGguf(
       'FORMAT',
-      /token_type: expected \d+ types, one a token, got 1/,
+      /token_type: expected \d+ types, one for each token, got 1/,
       metadata('qwen2', { 'tokenizer.ggml.token_type': [1] }),
     );
     refusesGguf(
@@ -584,7 +584,7 @@ describe('tokenizers: refusals', () => {
     );
     refusesGguf(
       'FORMAT',
-      /scores: expected \d+ scores, one a token, got 2/,
+      /scores: expected \d+ scores, one for each token, got 2/,
       pieces({ 'tokenizer.ggml.scores': [0, 0] }),
     );
     refusesGguf(

@@ -140,7 +140,12 @@ function layerKinds(model: Model): LayerKind[] {
   const active = slides !== undefined;
   const compressed = row.compressed ? listOf(model, 'attention.compress_ratios') : undefined;
   if (compressed && compressed.length < numLayers)
-    refuse('FORMAT', keys.path(a('attention.compress_ratios')), `${numLayers} numbers, one a layer`, compressed.length);
+    refuse(
+      'FORMAT',
+      keys.path(a('attention.compress_ratios')),
+      `${numLayers} numbers, one for each layer`,
+      compressed.length,
+    );
   const pattern =
     row.skips === 'rope-pattern' && Array.isArray(keys.raw(a('attention.rope_pattern')))
       ? listOf(model, 'attention.rope_pattern')
@@ -226,7 +231,7 @@ function listOf({ keys, a }: Model, key: string): number[] {
   const list = keys.raw(a(key));
   const numbers = Array.isArray(list) ? list.map(Number) : [];
   if (numbers.length === 0 || !numbers.every(Number.isSafeInteger))
-    refuse('FORMAT', keys.path(a(key)), 'a list of flags or integers, one a layer', list);
+    refuse('FORMAT', keys.path(a(key)), 'a list of flags or integers, one for each layer', list);
   return numbers;
 }
 

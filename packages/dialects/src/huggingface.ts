@@ -153,7 +153,7 @@ function layerTypes({ config, rules, numLayers }: Model): readonly (string | und
   const given = config.optionalList('layer_types');
   if (given) {
     if (given.length !== numLayers || !given.every((t) => typeof t === 'string'))
-      refuse('FORMAT', config.path('layer_types'), `${numLayers} strings, one a layer`, given.length);
+      refuse('FORMAT', config.path('layer_types'), `${numLayers} strings, one for each layer`, given.length);
     // Gemma 4's last layer is always full.
     return rules?.globalHeadDim === undefined ? (given as string[]) : [...(given as string[]).slice(0, -1), FULL];
   }
@@ -186,7 +186,7 @@ function rotates({ config, family, rules, numLayers }: Model, layer: number, lay
   const list = config.optionalList('no_rope_layers');
   if (list && list.length > 0) {
     if (list.length !== numLayers)
-      refuse('FORMAT', config.path('no_rope_layers'), `${numLayers} entries, one a layer`, list.length);
+      refuse('FORMAT', config.path('no_rope_layers'), `${numLayers} entries, one for each layer`, list.length);
     return Boolean(list[layer]); // 1 means that the layer does rotate
   }
   return !rules || (layer + 1) % (config.optionalInteger('no_rope_layer_interval') ?? rules.nopeEvery!) !== 0;
@@ -221,7 +221,7 @@ function parametersOf({ config, modelType, rules }: Model, layerType: string | u
     .map((key) => parameters.raw(key))
     .some((value) => typeof value === 'object' && value !== null && !Array.isArray(value));
   if (!nested && !rules?.byType) return { fields: parameters, byType: false };
-  const needed = 'a list of one string a layer, because rope_parameters is by layer type';
+  const needed = 'a list of strings, one for each layer, because rope_parameters is by layer type';
   const key = config.need(layerType, 'layer_types', needed);
   const own = parameters.optionalObject(key);
   return { fields: config.need(own, `rope_parameters.${key}`, 'an object for this type of layer'), byType: true };
@@ -403,7 +403,7 @@ function scalingOf(
       const factors = (key: string): number[] => {
         const list = fields.need(fields.optionalNumbers(key), key);
         if (list.length === pairs) return list;
-        return refuse('FORMAT', fields.path(key), `${pairs} numbers, one a pair`, list.length);
+        return refuse('FORMAT', fields.path(key), `${pairs} numbers, one for each pair`, list.length);
       };
       const originalContext = original ?? maxContext();
       const shortFactor = factors('short_factor');

@@ -165,7 +165,8 @@ const BIG_ENDIAN = 'the file is big-endian, which is not read. Convert it with g
 function sameInAllLayers(keys: Fields, key: string, numLayers: number): number | undefined {
   if (!Array.isArray(keys.raw(key))) return keys.optionalInteger(key, 1, MAX_WIDTH);
   const list = keys.integers(key, 0, MAX_WIDTH);
-  if (list.length !== numLayers) refuse('FORMAT', keys.path(key), `${numLayers} integers, one a layer`, list.length);
+  if (list.length !== numLayers)
+    refuse('FORMAT', keys.path(key), `${numLayers} integers, one for each layer`, list.length);
   if (list.some((n) => n !== list[0] || n === 0))
     keys.refuse('UNSUPPORTED', key, 'the same number in all layers', 'Take another model.');
   return list[0];

@@ -132,7 +132,7 @@ function readTokens(keys: Fields): Tokens {
 }
 
 function checkCount(keys: Fields, key: string, list: readonly unknown[], count: number, what: string): void {
-  if (list.length < count) refuse('FORMAT', keys.path(key), `${count} ${what}, one a token`, list.length);
+  if (list.length < count) refuse('FORMAT', keys.path(key), `${count} ${what}, one for each token`, list.length);
 }
 
 /** What is read in the same way for both kinds of vocabulary. */
