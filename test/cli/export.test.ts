@@ -244,7 +244,7 @@ describe('ropewalk export', () => {
       [llama, { heads: '8', count: '1,2,3' }, /--count/],
       [llama, { heads: '8', normEps: 'NaN' }, /--norm-eps: expected a number/],
       [llama, { heads: '8', shape: '1,2' }, /--shape: it does not apply to RoPE/],
-      [llama, { op: 'add', shape: '1,2' }, /model: a model has no add of its own/],
+      [llama, { op: 'add', shape: '1,2' }, /model: --op add does not take a model/],
       [undefined, { op: 'add', shape: '1,2', kvHeads: '3' }, /--kv-heads: it does not apply to --op add/],
       [undefined, { op: 'add', shape: '1,2', kvCache: true }, /--kv-cache: it does not apply to --op add/],
       [undefined, { op: 'rms_norm', shape: '1,2', perm: '1,0' }, /--perm: it does not apply to --op rms_norm/],

@@ -820,7 +820,7 @@ describe('refusals', () => {
   const cases: [string, string, Partial<PermuteCommandOptions>, RegExp][] = [
     ['a pairing that is none', model, { to: 'neox' }, /--to: expected half or interleaved, got "neox"/],
     ['--from that is none', model, { from: 'x' }, /--from: expected half or interleaved, got "x"/],
-    ['--from as --to', model, { from: 'interleaved' }, /from: the weights have the pairing interleaved already/],
+    ['--from as --to', model, { from: 'interleaved' }, /from: --from and --to both say interleaved/],
     ['heads that are no number', model, { heads: '4.5' }, /--heads: expected an integer in \[1, 65536\], got "4\.5"/],
     ['heads that are 0', model, { heads: '0' }, /--heads: expected an integer in/],
     ['heads that are -1', model, { headDim: '-1' }, /--head-dim: expected an integer in/],
