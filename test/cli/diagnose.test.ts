@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { diagnose } from '../../packages/cli/src/diagnose.js';
+import type { diagnose } from '../../packages/cli/src/diagnose.js';
 import { parseNpy, writeNpy } from '../../packages/formats/src/npy.js';
 import { hostTensor } from '../../packages/oracle/src/host.js';
 import type { FloatDtype } from '../../packages/ropewalk/src/core/dtypes.js';
@@ -20,19 +20,15 @@ after(() => rmSync(folder, { recursive: true }));
 
 const ropewalk = (...args: string[]) => ropewalkIn(root, 'diagnose', ...args);
 
-/** Runs the command in this process, as most tests need no new one. */
-async function run(options: Parameters<typeof diagnose>[0]): Promise<{ status: number; stdout: string }> {
-  const write = process.stdout.write;
-  let stdout = '';
-  process.stdout.write = ((text: string) => {
-    stdout += text;
-    return true;
-  }) as typeof write;
-  try {
-    return { status: await diagnose(options), stdout };
-  } finally {
-    process.stdout.write = write;
-  }
+/** Runs the command with options by their names in the library; a refusal is thrown. */
+async function run(options: Parameters<typeof diagnose>[0]): Promise<{ status: number | null; stdout: string }> {
+  const flags = Object.entries(options).map(([name, value]) => {
+    const flag = `--${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
+    return value === true ? flag : `${flag}=${value}`;
+  });
+  const { status, stdout, stderr } = ropewalk(...flags);
+  if (status === 2) throw Object.assign(new Error(stderr), { name: 'RopewalkError' });
+  return { status, stdout };
 }
 
 const HEAD_DIM = 64;
