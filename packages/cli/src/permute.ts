@@ -162,12 +162,10 @@ function tell(to: WeightPairing, from: WeightPairing, { runtime, architecture, n
   if (runtime !== undefined && native === from) {
     const file = runtime === 'llama.cpp' ? `general.architecture ${architecture}` : `model_type ${architecture}`;
     lines.push(
-      `  Nothing in the file says so: ${runtime} goes by ${file}, would rotate it as ${from}, and produce nonsense.`,
+      `  Do not load it with ${runtime}: it reads ${file}, rotates as ${from}, and the model writes nonsense.`,
     );
     if (runtime === 'transformers')
-      lines.push(
-        '  A converter that permutes by itself (llama.cpp, for architectures that it runs as NORMAL) must not see it.',
-      );
+      lines.push("  Do not convert it with llama.cpp's converter either: it permutes these weights itself, once more.");
   }
   return lines;
 }

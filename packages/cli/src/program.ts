@@ -182,7 +182,7 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .command('diff')
     .description('compare the effective RoPE of two models, or of two readings of one, layer by layer')
     .argument('<a>', `${MODEL}, or a record; with @ggml-f32 or @hf-f32 after it, angles are computed as that peer does`)
-    .argument('<b>', 'as A')
+    .argument('<b>', 'as a')
     .option(...CONTEXT)
     .option('--positions <list>', 'positions at which both rotate a vector', '1,40,8192,131072')
     .option('--recipe <name>', 'how angles of both sides are computed, unless @ says it: float64, ggml-f32 or hf-f32')

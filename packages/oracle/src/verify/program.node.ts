@@ -402,7 +402,8 @@ class StdioProgram implements ProgramUnderTest {
       // Bytes beyond those it announced would be taken for the next answer.
       await new Promise((resolve) => setImmediate(resolve));
       const extra = reader.waiting();
-      if (extra > 0) throw new BadAnswer(`wrote ${extra} bytes or more beyond what it announced`);
+      if (extra > 0)
+        throw new BadAnswer(`wrote ${extra} bytes or more after its answer. docs/verify.md shows the protocol`);
       this.#answered++;
       // Input that it has not read by now would be taken for the next case.
       if (!read) await this.#drop();
