@@ -3,34 +3,18 @@
  *
  * @module @ropewalk/onnx
  */
-export {
-  ANGLE_MODES,
-  type AngleMode,
-  type AnglePrecision,
-  anglePrecision,
-  PRECISION_POSITIONS,
-} from './export/angles.js';
+export type { AngleMode, AnglePrecision } from './export/angles.js';
+export { ANGLE_MODES, anglePrecision, PRECISION_POSITIONS } from './export/angles.js';
 export { GraphBuilder, OLDEST_OPSET, OPSET } from './export/builder.js';
 export { type GraphCost, graphCost, type SeedStep, seedSteps } from './export/cost.js';
 export { emitPlan } from './export/emit.js';
 export type { GraphForm } from './export/fragments.js';
-export {
-  OPERATOR_SHAPES,
-  type OperatorModelOptions,
-  type OperatorName,
-  operatorModel,
-} from './export/operator-model.js';
+export type { OperatorModelOptions, OperatorName } from './export/operator-model.js';
+export { OPERATOR_SHAPES, operatorModel } from './export/operator-model.js';
 export type { EmitOptions, EmittedGraph, EmittedValue, NotEmitted } from './export/plan-graph.js';
 export { type RopeModel, type RopeModelOptions, ropeModel, TABLE_CONTEXT } from './export/rope-model.js';
-export {
-  type OnnxAttribute,
-  type OnnxModel,
-  type OnnxNode,
-  type OnnxValue,
-  parseOnnxTensor,
-  writeOnnxModel,
-  writeOnnxTensor,
-} from './format/onnx.js';
+export type { OnnxAttribute, OnnxModel, OnnxNode, OnnxValue } from './format/onnx.js';
+export { parseOnnxTensor, writeOnnxModel, writeOnnxTensor } from './format/onnx.js';
 export {
   type AttributeValue,
   type ExternalLoader,
@@ -49,13 +33,7 @@ export type { BindOptions } from './import/bind.js';
 export type { PositionSource, RopeDescription, TableSource } from './import/describe.js';
 export type { NearMiss } from './import/find.js';
 export type { FoundFrequencies, FrequencyLaw } from './import/frequencies.js';
-export {
-  bindImported,
-  groupAlike,
-  type ImportedModel,
-  type ImportedRope,
-  importOnnx,
-  runImported,
-} from './import/index.js';
+export type { ImportedModel, ImportedRope } from './import/index.js';
+export { bindImported, groupAlike, importOnnx, runImported } from './import/index.js';
 export { type OnnxruntimeBackend, type OnnxruntimeOptions, openOnnxruntime } from './onnxruntime/host.js';
 export { whyNotOnnxruntime } from './onnxruntime/package.js';

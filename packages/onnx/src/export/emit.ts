@@ -8,21 +8,18 @@
  * @module
  * @see https://onnx.ai/onnx/operators/
  */
-import {
-  type ArgmaxPlan,
-  type EmbeddingPlan,
-  type FloatDtype,
-  isBlocks,
-  type LinearPlan,
-  type OpPlan,
-  type RearrangePlan,
-  type RmsNormPlan,
-  type SelfAttentionPlan,
-  type SwigluPlan,
-  sizeBytes,
-  Tensor,
-  tensorFrom,
+import type {
+  ArgmaxPlan,
+  EmbeddingPlan,
+  FloatDtype,
+  LinearPlan,
+  OpPlan,
+  RearrangePlan,
+  RmsNormPlan,
+  SelfAttentionPlan,
+  SwigluPlan,
 } from 'ropewalk';
+import { isBlocks, sizeBytes, Tensor, tensorFrom } from 'ropewalk';
 import { checkPlan, reading, readName, readOptions, refuse, unknownPlan, walk } from 'ropewalk/backend';
 import { dequantise } from './blocks.js';
 import { GraphBuilder } from './builder.js';

@@ -3,19 +3,13 @@
  *
  * @module
  */
+import type { ArrayOf, BlockFormat, BlockTensor, Dtype, FloatDtype, OpName, OpPlan, TensorStorage } from 'ropewalk';
 import {
-  type ArrayOf,
   BLOCK_BYTES,
   BLOCK_WEIGHTS,
-  type BlockFormat,
-  type BlockTensor,
   blocksFrom,
-  type Dtype,
-  type FloatDtype,
   isDtype,
   isFloat,
-  type OpName,
-  type OpPlan,
   planAdd,
   planArgmax,
   planEmbedding,
@@ -25,7 +19,6 @@ import {
   planSelfAttention,
   planSwiglu,
   Tensor,
-  type TensorStorage,
   zeros,
 } from 'ropewalk';
 import { checkShape, countElements, fail, readName, readOptions, refuse } from 'ropewalk/backend';

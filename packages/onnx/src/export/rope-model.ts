@@ -6,15 +6,8 @@
  */
 import { type FloatDtype, planRope, type RopeLayout, type RopeSpec, tensorFrom } from 'ropewalk';
 import { fail, newArray, readName, readOptions, refuse, storeNumber } from 'ropewalk/backend';
-import {
-  ANGLE_MODES,
-  type AngleConstants,
-  type AngleMode,
-  angleConstants,
-  anglesInGraph,
-  type CosSin,
-  tableOver,
-} from './angles.js';
+import type { AngleConstants, AngleMode, CosSin } from './angles.js';
+import { ANGLE_MODES, angleConstants, anglesInGraph, tableOver } from './angles.js';
 import { GraphBuilder } from './builder.js';
 import type { GraphForm } from './fragments.js';
 import { narrowed, rmsNorm } from './fragments.js';

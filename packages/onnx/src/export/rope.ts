@@ -7,15 +7,8 @@
  * @module
  * @see https://onnx.ai/onnx/operators/onnx__RotaryEmbedding.html
  */
-import {
-  type FloatDtype,
-  type RopeCall,
-  type RopeLayout,
-  type RopePart,
-  type RopePlan,
-  type Tensor,
-  tensorFrom,
-} from 'ropewalk';
+import type { FloatDtype, RopeCall, RopeLayout, RopePart, RopePlan, Tensor } from 'ropewalk';
+import { tensorFrom } from 'ropewalk';
 import { angleConstants, anglesInGraph, type CosSin } from './angles.js';
 import type { GraphBuilder } from './builder.js';
 import { rmsNorm } from './fragments.js';

@@ -8,14 +8,8 @@
  * @module
  * @see https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
  */
-import {
-  create,
-  createFileRegistry,
-  type DescMessage,
-  fromBinary,
-  type MessageInitShape,
-  toBinary,
-} from '@bufbuild/protobuf';
+import type { DescMessage, MessageInitShape } from '@bufbuild/protobuf';
+import { create, createFileRegistry, fromBinary, toBinary } from '@bufbuild/protobuf';
 import {
   FieldDescriptorProto_Label,
   FieldDescriptorProto_Type,

@@ -10,13 +10,8 @@ import type { Dim } from '../operators/operator.js';
 import { CannotEvaluate, type Value, valueDtype } from '../operators/values.js';
 import { Evaluation } from './evaluate.js';
 import type { FoundArithmetic, FoundNode } from './find.js';
-import {
-  type FoundFrequencies,
-  type NoFrequencies,
-  recoverFrequencies,
-  type Sample,
-  type Sampler,
-} from './frequencies.js';
+import type { FoundFrequencies, NoFrequencies, Sample, Sampler } from './frequencies.js';
+import { recoverFrequencies } from './frequencies.js';
 import type { Scope } from './scope.js';
 import { ancestryOf, positionsBehind } from './sources.js';
 import { MembersDiffer, tablesOf } from './tables.js';

@@ -6,16 +6,8 @@
  *
  * @module
  */
-import {
-  type ArrayOf,
-  type Dtype,
-  type FloatDtype,
-  isBlocks,
-  type OpPlan,
-  type RopePart,
-  Tensor,
-  type TensorStorage,
-} from 'ropewalk';
+import type { ArrayOf, Dtype, FloatDtype, OpPlan, RopePart, TensorStorage } from 'ropewalk';
+import { isBlocks, Tensor } from 'ropewalk';
 import {
   countElements,
   extentOf,

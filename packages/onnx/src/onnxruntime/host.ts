@@ -4,17 +4,8 @@
  *
  * @module
  */
-import {
-  type ArrayOf,
-  type Backend,
-  type Capabilities,
-  type Dtype,
-  type HostArray,
-  type OpPlan,
-  RopewalkError,
-  type Tensor,
-  type TensorStorage,
-} from 'ropewalk';
+import type { ArrayOf, Backend, Capabilities, Dtype, HostArray, OpPlan, Tensor, TensorStorage } from 'ropewalk';
+import { RopewalkError } from 'ropewalk';
 import {
   checkPlan,
   countElements,
@@ -29,14 +20,8 @@ import { GraphBuilder } from '../export/builder.js';
 import type { EmitOptions } from '../export/emit.js';
 import { writeOnnxModel } from '../format/onnx.js';
 import { type Prepared, prepare, type Source } from './graph.js';
-import {
-  checkProviders,
-  firstLine,
-  loadOnnxruntime,
-  type Ort,
-  type OrtSessionOptions,
-  type OrtTensor,
-} from './package.js';
+import type { Ort, OrtSessionOptions, OrtTensor } from './package.js';
+import { checkProviders, firstLine, loadOnnxruntime } from './package.js';
 import { Sessions } from './sessions.js';
 import { crossingType, pack, type Target, unpack } from './shell.js';
 import { type Queue, QueuedStorage } from './storage.js';

@@ -5,27 +5,10 @@
  */
 import { numberAttribute } from './attributes.js';
 import { product, scale, sum } from './forms.js';
-import {
-  type Dim,
-  FLOATS,
-  NUMBERS,
-  type Operator,
-  type Operators,
-  type Shape,
-  type ShapeReader,
-  sameShape,
-  type ValueReader,
-} from './operator.js';
-import {
-  broadcastShape,
-  castTo,
-  isIntegral,
-  rounded,
-  spreadTo,
-  type Value,
-  type ValueDtype,
-  valueDtype,
-} from './values.js';
+import type { Dim, Operator, Operators, Shape, ShapeReader, ValueReader } from './operator.js';
+import { FLOATS, NUMBERS, sameShape } from './operator.js';
+import type { Value, ValueDtype } from './values.js';
+import { broadcastShape, castTo, isIntegral, rounded, spreadTo, valueDtype } from './values.js';
 
 const floats: Operator['dtype'] = (n) => n.dtype([0], FLOATS);
 

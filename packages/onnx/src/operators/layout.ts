@@ -7,17 +7,8 @@ import { countElements, rowMajorStrides } from 'ropewalk/backend';
 import { intsAttribute, numberAttribute } from './attributes.js';
 import { broadcastDims, broadcastValues } from './elementwise.js';
 import { type Forms, flatten, spread } from './forms.js';
-import {
-  axisSet,
-  type Dim,
-  type Operator,
-  type Operators,
-  type Shape,
-  type ShapeReader,
-  sameShape,
-  type TraceReader,
-  type ValueReader,
-} from './operator.js';
+import type { Dim, Operator, Operators, Shape, ShapeReader, TraceReader, ValueReader } from './operator.js';
+import { axisSet, sameShape } from './operator.js';
 import { gather, MAX_RANK, spreadTo, type Value, vector } from './values.js';
 
 /** What all operators share whose first input alone is data. */

@@ -7,20 +7,17 @@ import { countElements, rowMajorStrides } from 'ropewalk/backend';
 import { numberAttribute } from './attributes.js';
 import { flatten, NoForm, spread } from './forms.js';
 import { pick } from './layout.js';
-import {
-  axisAt,
-  type Dim,
-  type DtypeReader,
-  INDICES,
-  NUMBERS,
-  type Operator,
-  type Operators,
-  type Shape,
-  type ShapeReader,
-  sameShape,
-  type TraceReader,
-  type ValueReader,
+import type {
+  Dim,
+  DtypeReader,
+  Operator,
+  Operators,
+  Shape,
+  ShapeReader,
+  TraceReader,
+  ValueReader,
 } from './operator.js';
+import { axisAt, INDICES, NUMBERS, sameShape } from './operator.js';
 import { CannotEvaluate, gather, type Value, type ValueDtype } from './values.js';
 
 /** What a Slice takes of an axis. */
