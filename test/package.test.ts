@@ -36,6 +36,15 @@ describe('the built packages', () => {
     });
   }
 
+  test('all have one version, and ask for exactly that of each other', () => {
+    const { version } = PACKAGES.get('ropewalk')!;
+    for (const manifest of PACKAGES.values()) {
+      assert.equal(manifest.version, version, manifest.name);
+      for (const [name, wanted] of Object.entries(manifest.dependencies ?? {}))
+        if (/^(@ropewalk\/|ropewalk$)/.test(name)) assert.equal(wanted, version, `${manifest.name}: ${name}`);
+    }
+  });
+
   test('the kernel is small', () => {
     const manifest = PACKAGES.get('ropewalk')!;
     const home = join(modules, 'ropewalk');

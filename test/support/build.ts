@@ -12,6 +12,7 @@ export const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 /** What tests read of a package.json. */
 export interface Manifest {
   readonly name: string;
+  readonly version: string;
   readonly bin?: Readonly<Record<string, string>>;
   readonly exports: Readonly<Record<string, string | { readonly types: string; readonly default: string }>>;
   readonly dependencies?: Readonly<Record<string, string>>;
@@ -71,8 +72,8 @@ export function tarballs(): string {
 }
 
 /** The tarball of a package, as npm names it. */
-export function tarballOf({ name }: Manifest): string {
-  return join(tarballs(), `${name.replace('@', '').replace('/', '-')}-0.1.0.tgz`);
+export function tarballOf({ name, version }: Manifest): string {
+  return join(tarballs(), `${name.replace('@', '').replace('/', '-')}-${version}.tgz`);
 }
 
 /**
