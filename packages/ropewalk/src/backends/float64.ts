@@ -1,8 +1,4 @@
-/**
- * Plans that kernels in f32 cannot do: the reference runs them.
- *
- * @module
- */
+/** Plans that kernels in f32 cannot do: the reference runs them. @module */
 import { isBlocks } from '../core/blocks.js';
 import type { Tensor } from '../core/tensor.js';
 import { type OpPlan, unknownPlan } from '../ops/op-plan.js';

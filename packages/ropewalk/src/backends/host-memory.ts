@@ -1,8 +1,4 @@
-/**
- * Memory of a backend that has no memory of its own.
- *
- * @module
- */
+/** Memory of a backend that has no memory of its own. @module */
 import { copyElements, zeros } from '../core/tensor.js';
 import type { Backend } from './backend.js';
 

@@ -1,8 +1,4 @@
-/**
- * Which function runs which operator in a backend, and how a call ends.
- *
- * @module
- */
+/** Which function runs which operator in a backend, and how a call ends. @module */
 import type { OpName, OpPlan } from '../ops/op-plan.js';
 
 /** What runs the plans of each operator. */

@@ -1,8 +1,4 @@
-/**
- * What a backend keeps in its memory because calls need it again: the tables of plans.
- *
- * @module
- */
+/** What a backend keeps in its memory because calls need it again: the tables of plans. @module */
 
 /** Bytes and number of what stays. */
 const MAX_BYTES = 1 << 26;

@@ -1,8 +1,4 @@
-/**
- * How kernels go through tensors of any strides.
- *
- * @module
- */
+/** How kernels go through tensors of any strides. @module */
 import { countElements, isRowMajor, type Layout } from '../core/shape.js';
 
 /** Dimensions that several tensors share, and the strides of each. */
@@ -55,8 +51,5 @@ export function rowsOf(layouts: readonly Layout[]): Walk {
   const order: number[] = [];
   for (let d = 0; d < shape.length - 1; d++) if (shape[d] !== 1) order.push(d);
   if (order.length === 0) return { dims: [1], strides: layouts.map(() => [0]) };
-  return {
-    dims: order.map((d) => shape[d]!),
-    strides: layouts.map(({ strides }) => order.map((d) => strides[d]!)),
-  };
+  return { dims: order.map((d) => shape[d]!), strides: layouts.map(({ strides }) => order.map((d) => strides[d]!)) };
 }

@@ -1,8 +1,4 @@
-/**
- * Seeded random numbers: the same seed gives the same numbers on every machine.
- *
- * @module
- */
+/** Seeded random numbers: the same seed gives the same numbers on every machine. @module */
 
 /** A stream of uniformly distributed numbers. */
 export interface RandomStream {
@@ -26,8 +22,5 @@ export function randomFrom(seed: string): RandomStream {
     t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
     return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
   };
-  return {
-    uniform: (low, high) => low + (high - low) * next(),
-    integer: (below) => Math.floor(next() * below),
-  };
+  return { uniform: (low, high) => low + (high - low) * next(), integer: (below) => Math.floor(next() * below) };
 }

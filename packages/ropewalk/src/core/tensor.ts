@@ -1,9 +1,5 @@
 /// <reference lib="esnext.disposable" preserve="true" />
-/**
- * The tensor: storage and a layout over it.
- *
- * @module
- */
+/** The tensor: storage and a layout over it. @module */
 
 import { checkInteger, reading, readList, readOptions } from './arguments.js';
 import {

@@ -1,8 +1,4 @@
-/**
- * Text: of messages, and out of bytes from outside.
- *
- * @module
- */
+/** Text: of messages, and out of bytes from outside. @module */
 import { fail, show } from './errors.js';
 
 /**

@@ -1,8 +1,4 @@
-/**
- * The checks that every operator's plan shares, and the mark of a plan that has passed them.
- *
- * @module
- */
+/** The checks that every operator's plan shares, and the mark of a plan that has passed them. @module */
 import { type Dtype, type FloatDtype, isFloat } from '../core/dtypes.js';
 import { fail, refuse } from '../core/errors.js';
 import { checkTensor, overlapOf, selfOverlaps, type Tensor } from '../core/tensor.js';

@@ -1,8 +1,4 @@
-/**
- * The plans of all operators as one type.
- *
- * @module
- */
+/** The plans of all operators as one type. @module */
 import { refuse } from '../core/errors.js';
 import type { AddPlan } from './add.js';
 import type { ArgmaxPlan } from './argmax.js';

@@ -1,8 +1,4 @@
-/**
- * Writing a kernel's arguments: 32-bit words, each at the place that an enum of abi.ts names.
- *
- * @module
- */
+/** Writing a kernel's arguments: 32-bit words, each at the place that an enum of abi.ts names. @module */
 import type { Walk } from '../walks.js';
 
 const float64 = new Float64Array(1);

@@ -1,8 +1,4 @@
-/**
- * The CPU backend: each plan becomes one kernel or a few, which have run when the call returns.
- *
- * @module
- */
+/** The CPU backend: each plan becomes one kernel or a few, which have run when the call returns. @module */
 import { type Dtype, sizeBytes } from '../../core/dtypes.js';
 import { fail, refuse } from '../../core/errors.js';
 import { copyBits, denseTensor, hostOf, type Tensor } from '../../core/tensor.js';

@@ -1,8 +1,4 @@
-/**
- * The backend's WebAssembly memory: which bytes are held, and which are free.
- *
- * @module
- */
+/** The backend's WebAssembly memory: which bytes are held, and which are free. @module */
 import { type ArrayOf, arrayOver, bitsOf, type Dtype, newArray, sizeBytes } from '../../core/dtypes.js';
 import { fail, RopewalkError, refuse } from '../../core/errors.js';
 import type { TensorStorage } from '../../core/tensor.js';

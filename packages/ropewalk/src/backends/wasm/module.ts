@@ -1,8 +1,4 @@
-/**
- * The kernels' WebAssembly modules: unpacked, chosen for this runtime, and fitted to its memory.
- *
- * @module
- */
+/** The kernels' WebAssembly modules: unpacked, chosen for this runtime, and fitted to its memory. @module */
 import { RELAXED_SIMD, SIMD128 } from './kernels.generated.js';
 
 /** What the kernels' module exports: see assembly/index.ts. Addresses are in bytes. */

@@ -72,10 +72,7 @@ interface Listener {
 /** A listener that does not keep the pool alive: see {@link StopHandle}. */
 function weakListener(pool: Listener): Listener {
   const weak = new WeakRef(pool);
-  return {
-    began: () => weak.deref()?.began(),
-    lost: (worker, loss, why) => weak.deref()?.lost(worker, loss, why),
-  };
+  return { began: () => weak.deref()?.began(), lost: (worker, loss, why) => weak.deref()?.lost(worker, loss, why) };
 }
 
 /** Where the worker's script is, for Node. */

@@ -1,8 +1,4 @@
-/**
- * What is sent to the device: kernels and copies gather in one command buffer and are submitted together.
- *
- * @module
- */
+/** What is sent to the device: kernels and copies gather in one command buffer and are submitted together. @module */
 import { RopewalkError } from '../../core/errors.js';
 import { type Block, BlockPool, USAGE } from './memory.js';
 import { type Binding, PARAMS_BYTES } from './shader.js';

@@ -1,8 +1,4 @@
-/**
- * Finding a GPU: the browser's `navigator.gpu`, or the `webgpu` package in Node.
- *
- * @module
- */
+/** Finding a GPU: the browser's `navigator.gpu`, or the `webgpu` package in Node. @module */
 import { fail, RopewalkError } from '../../core/errors.js';
 
 /** An open device and what it may do. */

@@ -1,8 +1,4 @@
-/**
- * The WebGPU backend: each plan becomes one kernel or a few, queued and submitted together.
- *
- * @module
- */
+/** The WebGPU backend: each plan becomes one kernel or a few, queued and submitted together. @module */
 import { type ArrayOf, type Dtype, sizeBytes } from '../../core/dtypes.js';
 import { fail, refuse } from '../../core/errors.js';
 import { denseTensor, hostOf, type Tensor, tensorFrom, zeros } from '../../core/tensor.js';

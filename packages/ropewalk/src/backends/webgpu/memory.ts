@@ -1,8 +1,4 @@
-/**
- * The device's buffers: which are held, and which are free.
- *
- * @module
- */
+/** The device's buffers: which are held, and which are free. @module */
 import { type ArrayOf, arrayOver, type Dtype, sizeBytes } from '../../core/dtypes.js';
 import { fail } from '../../core/errors.js';
 import type { TensorStorage } from '../../core/tensor.js';

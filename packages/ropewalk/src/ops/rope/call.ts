@@ -1,8 +1,4 @@
-/**
- * A RoPE plan bound to the tensors of one call: one tensor, or several such as q and k.
- *
- * @module
- */
+/** A RoPE plan bound to the tensors of one call: one tensor, or several such as q and k. @module */
 import { readField, readList } from '../../core/arguments.js';
 import type { FloatDtype } from '../../core/dtypes.js';
 import { fail, refuse } from '../../core/errors.js';

@@ -106,13 +106,7 @@ export function runLinear({ x, weight, bias, out, m, n, k }: LinearPlan, call: C
 export function denseAt({ block, offset }: Place, weight: Tensor): Weight {
   const lanes = inFours([weight.shape[1]!], [usefulStrides(weight)], [offset]) ? 4 : 1;
   const [row, step] = weight.strides as [number, number];
-  return {
-    load: lanes,
-    uses: [reads('weight', elementOf(weight.dtype), lanes, block)],
-    offset,
-    row,
-    step,
-  };
+  return { load: lanes, uses: [reads('weight', elementOf(weight.dtype), lanes, block)], offset, row, step };
 }
 
 /**

@@ -1,8 +1,4 @@
-/**
- * WGSL that several kernels use.
- *
- * @module
- */
+/** WGSL that several kernels use. @module */
 
 /** The head of `main`. Workgroups are numbered through both dimensions of the grid. */
 export const MAIN = /* wgsl */ `
