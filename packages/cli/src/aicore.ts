@@ -17,26 +17,13 @@ import {
 } from '@ropewalk/ascend';
 import { writeOutput } from '@ropewalk/formats/node';
 import { fail, refuse } from 'ropewalk/backend';
-import { Flags } from './options.js';
+import { Flags, type Switches, type Texts } from './options.js';
 import { EXIT, openPercentBar, printResult } from './output.js';
 
 /** Options of the command, as the command line gives them. */
-export interface AicoreOptions {
-  readonly shape?: string;
-  readonly dtype?: string;
-  readonly pairing?: string;
-  readonly kernel?: string;
-  readonly chip?: string;
-  readonly base?: string;
-  readonly rotaryDim?: string;
-  readonly batchPositions?: boolean;
-  readonly tableLen?: string;
-  readonly svg?: string;
-  readonly trace?: string;
-  readonly fromCycle?: string;
-  readonly toCycle?: string;
-  readonly json?: boolean;
-}
+export type AicoreOptions = Texts<'shape' | 'dtype' | 'pairing' | 'kernel' | 'chip' | 'base' | 'rotaryDim'> &
+  Texts<'tableLen' | 'svg' | 'trace' | 'fromCycle' | 'toCycle'> &
+  Switches<'batchPositions' | 'json'>;
 
 const KERNELS: readonly KernelName[] = ['seed', 'correct', 'fast'];
 /** The example of the docs takes seconds; this takes minutes. */
@@ -85,11 +72,7 @@ export async function aicore(options: AicoreOptions): Promise<number> {
     write('svg', () => timelineSvg(only.run, { from, to }));
     write('trace', () => chromeTrace(only.run));
   }
-  printResult(
-    options.json,
-    () => toJson(call, runs),
-    () => describe(call, runs, files),
-  );
+  printResult(options.json, { json: () => toJson(call, runs), lines: () => describe(call, runs, files) });
   const good = (ran: MeasuredKernel | string): boolean =>
     typeof ran === 'string' || (ran.run.findings.length === 0 && ran.right === ran.rows);
   // With --kernel all the baseline's faults are shown for comparison; they do not fail the command.

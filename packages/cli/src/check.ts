@@ -1,8 +1,4 @@
-/**
- * `ropewalk check`: runs the conformance suites on backends and reports case by case.
- *
- * @module
- */
+/** `ropewalk check`: runs the conformance suites on backends and reports case by case. @module */
 import {
   type CaseResult,
   type ConformanceCase,
@@ -26,20 +22,12 @@ import type { Backend } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { BACKENDS, type CommandBackendOptions, openBackend } from './backends.js';
 import { dataFolder } from './data-folder.js';
-import { Flags } from './options.js';
+import { Flags, type Switches, type Texts } from './options.js';
 import { EXIT, openPrinter, printJson, printLines } from './output.js';
 
 /** Options of the command, as the command line gives them. */
-export interface CheckOptions {
-  readonly backend?: string;
-  readonly provider?: string;
-  readonly form?: string;
-  readonly angles?: string;
-  readonly filter?: string;
-  readonly case?: string;
-  readonly vectors?: string;
-  readonly json?: boolean;
-}
+export type CheckOptions = Texts<'backend' | 'provider' | 'form' | 'angles' | 'filter' | 'case' | 'vectors'> &
+  Switches<'json'>;
 
 /**
  * Runs the suites.

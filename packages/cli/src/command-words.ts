@@ -1,8 +1,4 @@
-/**
- * Splits a command into words as a shell does, without a shell.
- *
- * @module
- */
+/** Splits a command into words as a shell does, without a shell. @module */
 import { refuse } from 'ropewalk/backend';
 
 /** Characters that only a shell interprets: they are refused, because here they would have no effect. */

@@ -1,31 +1,18 @@
-/**
- * `ropewalk convert`: one layer's RoPE as another peer's arguments, read back as proof; tables as .npy.
- *
- * @module
- */
+/** `ropewalk convert`: one layer's RoPE as another peer's arguments, read back as proof; tables as .npy. @module */
 import { rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Conversion, convertRope, modelTypeOf, peerOf, specToJson } from '@ropewalk/dialects';
 import { writeNpy } from '@ropewalk/formats';
 import { makeFolder, refuseSystem, replaceFile } from '@ropewalk/formats/node';
 import { fail } from 'ropewalk/backend';
-import { Flags } from './options.js';
+import { Flags, type Switches, type Texts } from './options.js';
 import { EXIT, printResult } from './output.js';
 import { type GivenRope, readRope } from './rope-source.js';
 import { VERSION } from './version.js';
 
 /** Options of the command, as the command line gives them. */
-export interface ConvertCommandOptions {
-  readonly to: string;
-  readonly layer?: string;
-  readonly context?: string;
-  readonly tableLen?: string;
-  readonly heads?: string;
-  readonly arch?: string;
-  readonly modelType?: string;
-  readonly out?: string;
-  readonly json?: boolean;
-}
+export type ConvertCommandOptions = Texts<'layer' | 'context' | 'tableLen' | 'heads' | 'arch' | 'modelType' | 'out'> &
+  Switches<'json'> & { readonly to: string };
 
 /**
  * Converts.
@@ -64,11 +51,10 @@ export async function convert(from: string, options: ConvertCommandOptions): Pro
   const notes = [...notesOf(given), ...conversion.notes];
   const record = toJson(conversion, given, notes);
   const written = out === undefined ? [] : writeAll(out, conversion, `${JSON.stringify(record, null, 2)}\n`);
-  printResult(
-    options.json,
-    () => record,
-    () => [...describe(conversion, given.from, notes), ...written.map((name) => `  wrote ${name}`)],
-  );
+  printResult(options.json, {
+    json: () => record,
+    lines: () => [...describe(conversion, given.from, notes), ...written.map((name) => `  wrote ${name}`)],
+  });
   return EXIT.ok;
 }
 

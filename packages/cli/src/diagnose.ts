@@ -1,8 +1,4 @@
-/**
- * `ropewalk diagnose`: from the dumps of a kernel to what it did, and which known bug that is.
- *
- * @module
- */
+/** `ropewalk diagnose`: from the dumps of a kernel to what it did, and which known bug that is. @module */
 import { join } from 'node:path';
 import { parseNpy, parseSafetensors, tensorFromNpy, tensorFromSafetensors, writeNpy } from '@ropewalk/formats';
 import { makeFolder, readFileBytes, refuseSystem, writeOutput } from '@ropewalk/formats/node';
@@ -19,29 +15,15 @@ import {
 } from '@ropewalk/oracle';
 import { type Dtype, type FloatDtype, isFloat, roundTo, type Tensor, tensorFrom } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
-import { FLOATS, Flags, flagOf } from './options.js';
+import { FLOATS, Flags, flagOf, type Switches, type Texts } from './options.js';
 import { EXIT, openPercentBar, printResult } from './output.js';
 import { plotFrequencies } from './plot.js';
 import { readRope } from './rope-source.js';
 
 /** Options of the command, as the command line gives them. */
-export interface DiagnoseOptions {
-  readonly x?: string;
-  readonly y?: string;
-  readonly positions?: string;
-  readonly expect?: string;
-  readonly layer?: string;
-  readonly context?: string;
-  readonly layout?: string;
-  readonly direction?: string;
-  readonly dtype?: string;
-  readonly normWeight?: string;
-  readonly normEps?: string;
-  readonly nextInput?: string;
-  readonly svg?: string;
-  readonly demo?: boolean;
-  readonly json?: boolean;
-}
+export type DiagnoseOptions = Texts<'x' | 'y' | 'positions' | 'expect' | 'layer' | 'context' | 'layout'> &
+  Texts<'direction' | 'dtype' | 'normWeight' | 'normEps' | 'nextInput' | 'svg'> &
+  Switches<'demo' | 'json'>;
 
 /** What is to be diagnosed. */
 interface Task {
@@ -73,11 +55,10 @@ export async function diagnose(options: DiagnoseOptions): Promise<number> {
     bar.stop();
   }
   const files = writeFiles(result, options);
-  printResult(
-    options.json,
-    () => toJson(result, from),
-    () => [...describeDiagnosis(result, from), ...plot(result), ...files],
-  );
+  printResult(options.json, {
+    json: () => toJson(result, from),
+    lines: () => [...describeDiagnosis(result, from), ...plot(result), ...files],
+  });
   return ['as expected', 'less precise', 'rotation'].includes(result.verdict) ? EXIT.ok : EXIT.failed;
 }
 

@@ -1,23 +1,14 @@
-/**
- * `ropewalk diff`: the effective RoPE of two models, or of two readings of one, layer by layer.
- *
- * @module
- */
+/** `ropewalk diff`: the effective RoPE of two models, or of two readings of one, layer by layer. @module */
 import { type ComparedSide, compareModels, type RopeComparison, specToJson } from '@ropewalk/dialects';
 import { isFolder, readRopeSource } from '@ropewalk/formats/node';
 import type { TableRecipe } from 'ropewalk';
 import { ranges } from 'ropewalk/backend';
-import { Flags, MAX_INTEGER, oneOf } from './options.js';
+import { Flags, MAX_INTEGER, oneOf, type Switches, type Texts } from './options.js';
 import { EXIT, printResult } from './output.js';
 import { isRopeLine, readRope } from './rope-source.js';
 
 /** Options of the command, as the command line gives them. */
-export interface DiffOptions {
-  readonly context?: string;
-  readonly positions?: string;
-  readonly recipe?: string;
-  readonly json?: boolean;
-}
+export type DiffOptions = Texts<'context' | 'positions' | 'recipe'> & Switches<'json'>;
 
 const RECIPES = ['float64', 'ggml-f32', 'hf-f32'] as const;
 const MAX_POSITIONS = 64;
@@ -58,7 +49,7 @@ export async function diff(a: string, b: string, options: DiffOptions): Promise<
     }));
     return { ...result, a: sideA, b: sideB, groups };
   };
-  printResult(options.json, toJson, () => describe(sides, result));
+  printResult(options.json, { json: toJson, lines: () => describe(sides, result) });
   return result.same ? EXIT.ok : EXIT.failed;
 }
 

@@ -1,8 +1,4 @@
-/**
- * `ropewalk export`: RoPE, or another operator, as an ONNX model.
- *
- * @module
- */
+/** `ropewalk export`: RoPE, or another operator, as an ONNX model. @module */
 import { headsOf, writeOutput } from '@ropewalk/formats/node';
 import {
   ANGLE_MODES,
@@ -28,39 +24,16 @@ import {
 } from '@ropewalk/onnx';
 import { type FloatDtype, type OpName, sizeBytes } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
-import { FLOATS, Flags, flagOf, MAX_INTEGER } from './options.js';
+import { FLOATS, Flags, flagOf, MAX_INTEGER, type Switches, type Texts } from './options.js';
 import { EXIT, printResult } from './output.js';
 import { type GivenRope, isRopeLine, readRope } from './rope-source.js';
 import { VERSION } from './version.js';
 
 /** Options of the command, as the command line gives them. */
-export interface ExportOptions {
-  readonly layer?: string;
-  readonly rope?: string;
-  readonly spec?: string;
-  readonly op?: string;
-  readonly shape?: string;
-  readonly form?: string;
-  readonly angles?: string;
-  readonly dtype?: string;
-  readonly layout?: string;
-  readonly direction?: string;
-  readonly heads?: string;
-  readonly kvHeads?: string;
-  readonly context?: string;
-  readonly normEps?: string;
-  readonly kvCache?: boolean;
-  readonly opset?: string;
-  readonly weights?: string;
-  readonly bias?: boolean;
-  readonly eps?: string;
-  readonly window?: string;
-  readonly softcap?: string;
-  readonly perm?: string;
-  readonly count?: string | boolean;
-  readonly out?: string;
-  readonly json?: boolean;
-}
+export type ExportOptions = Texts<'layer' | 'rope' | 'spec' | 'op' | 'shape' | 'form' | 'angles' | 'dtype'> &
+  Texts<'layout' | 'direction' | 'heads' | 'kvHeads' | 'context' | 'normEps' | 'opset' | 'weights' | 'eps'> &
+  Texts<'window' | 'softcap' | 'perm' | 'out'> &
+  Switches<'kvCache' | 'bias' | 'json'> & { readonly count?: string | boolean };
 
 /** Tokens for which calls and bytes are counted unless --count is given. */
 const DEFAULT_COUNT = { batch: 1, seq: 512 };
@@ -121,11 +94,7 @@ export async function exportModel(source: string | undefined, options: ExportOpt
       ? seedSteps({ ...made.baseline, ...sizes }, form === 'standard' ? 'fused' : 'primitives')
       : undefined;
   const report = { made, bytes: bytes.length, form, opset, cost, sizes, baseline };
-  printResult(
-    options.json,
-    () => toJson(report, options.out),
-    () => describe(report, options.out),
-  );
+  printResult(options.json, { json: () => toJson(report, options.out), lines: () => describe(report, options.out) });
   return EXIT.ok;
 }
 

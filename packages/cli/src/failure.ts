@@ -1,8 +1,4 @@
-/**
- * What a failed command prints: one line with one prefix, and its exit code.
- *
- * @module
- */
+/** What a failed command prints: one line with one prefix, and its exit code. @module */
 import { type Command, CommanderError } from 'commander';
 import { RopewalkError } from 'ropewalk';
 import { systemSentence } from 'ropewalk/backend';

@@ -16,28 +16,16 @@ import {
   type Prompt,
 } from '@ropewalk/model';
 import { fail } from 'ropewalk/backend';
-import { Flags } from './options.js';
+import { Flags, type Switches, type Texts } from './options.js';
 import { EXIT, printJson } from './output.js';
 import { loadForCommand, type ModelRunOptions } from './run-model.js';
 import { isPiped, readStdin, readTextFile, watchStdin } from './text-input.js';
 
 /** Options of the command, as the command line gives them. */
-export interface GenerateCommandOptions extends ModelRunOptions {
-  readonly prompt?: string;
-  readonly file?: string;
-  readonly maxTokens?: string;
-  readonly temperature?: string;
-  readonly topK?: string;
-  readonly topP?: string;
-  readonly minP?: string;
-  readonly repetitionPenalty?: string;
-  readonly seed?: string;
-  readonly stop?: readonly string[];
-  readonly chat?: boolean;
-  readonly system?: string;
-  readonly onFull?: string;
-  readonly ignoreEos?: boolean;
-}
+export type GenerateCommandOptions = ModelRunOptions &
+  Texts<'prompt' | 'file' | 'maxTokens' | 'temperature' | 'topK' | 'topP'> &
+  Texts<'minP' | 'repetitionPenalty' | 'seed' | 'system' | 'onFull'> &
+  Switches<'chat' | 'ignoreEos'> & { readonly stop?: readonly string[] };
 
 /**
  * How the bundled model is sampled by default, as its generation_config.json says: the likeliest tokens soon repeat.

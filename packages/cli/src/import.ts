@@ -1,8 +1,4 @@
-/**
- * `ropewalk import`: the RoPE of an .onnx file, found, described, and run on a backend.
- *
- * @module
- */
+/** `ropewalk import`: the RoPE of an .onnx file, found, described, and run on a backend. @module */
 import { parseNpy, tensorFromNpy, writeNpy } from '@ropewalk/formats';
 import { readExternal, readFileBytes, writeOutput } from '@ropewalk/formats/node';
 import {
@@ -18,21 +14,13 @@ import {
 import type { Dtype, Tensor } from 'ropewalk';
 import { fail, refuse, show } from 'ropewalk/backend';
 import { openBackend } from './backends.js';
-import { Flags } from './options.js';
+import { Flags, type Switches, type Texts } from './options.js';
 import { EXIT, printResult } from './output.js';
 import { VERSION } from './version.js';
 
 /** Options of the command, as the command line gives them. */
-export interface ImportOptions {
-  readonly run?: string;
-  readonly x?: string;
-  readonly positions?: string;
-  /** `NAME=file.npy`, each. */
-  readonly input?: readonly string[];
-  readonly out?: string;
-  readonly backend?: string;
-  readonly json?: boolean;
-}
+export type ImportOptions = Texts<'run' | 'x' | 'positions' | 'out' | 'backend'> &
+  Switches<'json'> & { /** `NAME=file.npy`, each. */ readonly input?: readonly string[] };
 
 /** Node cannot read more at once; one layer's activations take less. */
 const MAX_NPY_BYTES = 2 ** 31 - 1;
@@ -48,11 +36,10 @@ export async function importModel(file: string, options: ImportOptions): Promise
   const bytes = readFileBytes(file, MAX_MODEL_BYTES);
   const imported = importOnnx(bytes, file, { loadExternal: (place) => readExternal(file, place) });
   if (options.run !== undefined) return run(file, imported, options.run, options);
-  printResult(
-    options.json,
-    () => toJson(file, imported),
-    () => describe(file, imported).map(printable),
-  );
+  printResult(options.json, {
+    json: () => toJson(file, imported),
+    lines: () => describe(file, imported).map(printable),
+  });
   return imported.ropes.length === 0 || imported.nearly.length > 0 ? EXIT.failed : EXIT.ok;
 }
 
@@ -82,11 +69,11 @@ async function run(file: string, imported: ImportedModel, name: string, options:
     const { dtype, shape } = y;
     // npy has no bf16; its bits are stored as u16, as they came.
     writeOutput(options.out!, writeNpy(await y.read(), { dtype: dtype === 'bf16' ? 'u16' : dtype, shape }), '--out');
-    printResult(
-      options.json,
-      () => ({ rope: rope.name, backend: backend.name, x: options.x, out: options.out, dtype, shape: [...shape] }),
-      () => [`${rope.name}: ${dtype} [${shape.join(', ')}] on ${backend.name}, wrote ${options.out}`],
-    );
+    const { x: from, out } = options;
+    printResult(options.json, {
+      json: () => ({ rope: rope.name, backend: backend.name, x: from, out, dtype, shape: [...shape] }),
+      lines: () => [`${rope.name}: ${dtype} [${shape.join(', ')}] on ${backend.name}, wrote ${options.out}`],
+    });
   } finally {
     backend.dispose();
   }

@@ -1,21 +1,14 @@
-/**
- * `ropewalk inspect`: the effective RoPE of each layer of a model, from its config.json or its GGUF header.
- *
- * @module
- */
+/** `ropewalk inspect`: the effective RoPE of each layer of a model, from its config.json or its GGUF header. @module */
 import { groupLayers, type ModelRope } from '@ropewalk/dialects';
 import { modelFileOf, readModelRope } from '@ropewalk/formats/node';
 import { frequenciesOf, type RopeSpec, ropeFrequencies } from 'ropewalk';
 import { ranges } from 'ropewalk/backend';
-import { Flags } from './options.js';
+import { Flags, type Switches, type Texts } from './options.js';
 import { EXIT, printResult } from './output.js';
 import { plotFrequencies } from './plot.js';
 
 /** Options of the command, as the command line gives them. */
-export interface InspectOptions {
-  readonly context?: string;
-  readonly json?: boolean;
-}
+export type InspectOptions = Texts<'context'> & Switches<'json'>;
 
 /**
  * Prints the effective RoPE of each layer.
@@ -26,11 +19,7 @@ export interface InspectOptions {
 export async function inspect(path: string, options: InspectOptions): Promise<number> {
   const file = modelFileOf(path);
   const model = await readModelRope(file, new Flags(options).integer('context', 1));
-  printResult(
-    options.json,
-    () => toJson(model),
-    () => describe(file, model),
-  );
+  printResult(options.json, { json: () => toJson(model), lines: () => describe(file, model) });
   return EXIT.ok;
 }
 

@@ -1,8 +1,4 @@
-/**
- * Work that a signal stops.
- *
- * @module
- */
+/** Work that a signal stops. @module */
 
 class Interrupted extends Error {
   constructor(readonly signal: NodeJS.Signals) {

@@ -1,9 +1,5 @@
 #!/usr/bin/env node
-/**
- * The command line: argv → calls into the library → text and an exit code (docs/cli.md lists the codes).
- *
- * @module
- */
+/** The command line: argv → calls into the library → text and an exit code (docs/cli.md lists the codes). @module */
 import type { Command } from 'commander';
 import { failureOf } from './failure.js';
 import { EXIT, printJson } from './output.js';

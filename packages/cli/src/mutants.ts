@@ -1,8 +1,4 @@
-/**
- * `ropewalk mutants`: says how many of the known wrong kernels a set of test vectors notices.
- *
- * @module
- */
+/** `ropewalk mutants`: says how many of the known wrong kernels a set of test vectors notices. @module */
 import {
   CAUSES,
   type Cause,
@@ -14,16 +10,11 @@ import {
 } from '@ropewalk/oracle';
 import { fail } from 'ropewalk/backend';
 import { casesOf, filterCases } from './check.js';
-import { Flags } from './options.js';
+import { Flags, type Switches, type Texts } from './options.js';
 import { EXIT, openPrinter, printLines } from './output.js';
 
 /** Options of the command, as the command line gives them. */
-export interface MutantsOptions {
-  readonly vectors?: string;
-  readonly filter?: string;
-  readonly list?: boolean;
-  readonly json?: boolean;
-}
+export type MutantsOptions = Texts<'vectors' | 'filter'> & Switches<'list' | 'json'>;
 
 /**
  * Scores vectors, or lists the catalogue.

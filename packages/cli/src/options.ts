@@ -1,10 +1,10 @@
-/**
- * Options of commands: from text to values. Every message names the flag.
- *
- * @module
- */
+/** Options of commands: from text to values. Every message names the flag. @module */
 import type { ErrorCode } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
+
+/** Options of a command, as the command line gives them: those with a value, and those without. */
+export type Texts<Name extends string> = { readonly [K in Name]?: string };
+export type Switches<Name extends string> = { readonly [K in Name]?: boolean };
 
 /** The largest number that a count, a layer or a position may have. */
 export const MAX_INTEGER = 2 ** 31 - 1;

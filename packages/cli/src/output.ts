@@ -1,8 +1,4 @@
-/**
- * Where the command line writes: lines to stdout, progress to a terminal.
- *
- * @module
- */
+/** Where the command line writes: lines to stdout, progress to a terminal. @module */
 import { MultiBar, Presets } from 'cli-progress';
 
 /**
@@ -17,9 +13,12 @@ export function printJson(value: unknown): void {
 }
 
 /** Prints what a command found: one JSON object, or lines of text. */
-export function printResult(json: boolean | undefined, toJson: () => unknown, toLines: () => readonly string[]): void {
-  if (json) printJson(toJson());
-  else printLines(toLines());
+export function printResult(
+  json: boolean | undefined,
+  to: { readonly json: () => unknown; readonly lines: () => readonly string[] },
+): void {
+  if (json) printJson(to.json());
+  else printLines(to.lines());
 }
 
 /**

@@ -1,8 +1,4 @@
-/**
- * `ropewalk permute`: converts a model's q and k weights from one pairing to the other.
- *
- * @module
- */
+/** `ropewalk permute`: converts a model's q and k weights from one pairing to the other. @module */
 import { permutedRows, type WeightPairing } from '@ropewalk/formats';
 import {
   isProved,
@@ -14,24 +10,13 @@ import {
 } from '@ropewalk/formats/node';
 import { fail } from 'ropewalk/backend';
 import { untilInterrupted } from './interrupt.js';
-import { Flags } from './options.js';
+import { Flags, type Switches, type Texts } from './options.js';
 import { EXIT, openPercentBar } from './output.js';
 
 /** Options of the command, as the command line gives them. */
-export interface PermuteCommandOptions {
-  readonly to: string;
-  readonly from?: string;
-  readonly config?: string;
-  readonly heads?: string;
-  readonly kvHeads?: string;
-  readonly headDim?: string;
-  readonly rotaryDim?: string;
-  readonly tensors?: string;
-  readonly dryRun?: boolean;
-  readonly check?: boolean;
-  readonly force?: boolean;
-  readonly json?: boolean;
-}
+export type PermuteCommandOptions = Texts<'from' | 'config' | 'heads' | 'kvHeads' | 'headDim' | 'rotaryDim'> &
+  Texts<'tensors'> &
+  Switches<'dryRun' | 'check' | 'force' | 'json'> & { readonly to: string };
 
 const PAIRINGS: readonly WeightPairing[] = ['half', 'interleaved'];
 

@@ -1,20 +1,13 @@
-/**
- * `ropewalk perplexity`: how well a model predicts a text.
- *
- * @module
- */
+/** `ropewalk perplexity`: how well a model predicts a text. @module */
 import { perplexity as scoreText } from '@ropewalk/model';
 import { fail } from 'ropewalk/backend';
-import { Flags } from './options.js';
+import { Flags, type Texts } from './options.js';
 import { EXIT, openPercentBar, printResult } from './output.js';
 import { loadForCommand, type ModelRunOptions } from './run-model.js';
 import { isPiped, readStdin, readTextFile, watchStdin } from './text-input.js';
 
 /** Options of the command, as the command line gives them. */
-export interface PerplexityCommandOptions extends ModelRunOptions {
-  readonly file?: string;
-  readonly stride?: string;
-}
+export type PerplexityCommandOptions = ModelRunOptions & Texts<'file' | 'stride'>;
 
 /**
  * Scores a text.
@@ -36,14 +29,9 @@ export async function perplexity(argument: string | undefined, options: Perplexi
     const onProgress = (done: number, total: number): void => bar.to(done / total);
     const cacheDtype = flags.text('cacheDtype') as 'f32' | undefined; // loadModel refused others
     const score = await scoreText(model, text, { context, stride, cacheDtype, onProgress }).finally(() => bar.stop());
-    printResult(
-      options.json,
-      () => ({ ...score, backend: model.backend }),
-      () => [
-        `perplexity ${score.perplexity.toFixed(4)} a token, ${score.bitsPerByte.toFixed(4)} bits a byte ` +
-          `(${score.tokens} tokens, ${score.bytes} bytes, ${model.backend})`,
-      ],
-    );
+    const values = `${score.perplexity.toFixed(4)} a token, ${score.bitsPerByte.toFixed(4)} bits a byte`;
+    const line = `perplexity ${values} (${score.tokens} tokens, ${score.bytes} bytes, ${model.backend})`;
+    printResult(options.json, { json: () => ({ ...score, backend: model.backend }), lines: () => [line] });
     return EXIT.ok;
   } finally {
     model.dispose();

@@ -1,8 +1,4 @@
-/**
- * A small plot for a terminal: the logarithm of each pair's frequency.
- *
- * @module
- */
+/** A small plot for a terminal: the logarithm of each pair's frequency. @module */
 
 const HEIGHT = 9;
 const MAX_WIDTH = 64;

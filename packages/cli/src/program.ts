@@ -29,6 +29,13 @@ function alias(command: Command, flags: string, option: string, read = (text: st
   });
 }
 
+/** A command's action: its number becomes the exit code. */
+const ending = <A extends unknown[]>(work: (...given: A) => Promise<number>) => {
+  return async (...given: A): Promise<void> => {
+    process.exitCode = await work(...given);
+  };
+};
+
 /**
  * Builds the command line. Parsing throws errors: nothing here prints them or ends the process.
  *
@@ -59,10 +66,7 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .option('--case <line>', 'run one line of the output again, or any ROPE(…) line')
     .option('--vectors <dir>', 'run the golden vectors in a folder instead of the built-in suites')
     .option(...JSON_LINES)
-    .action(async (options) => {
-      const { check } = await import('./check.js');
-      process.exitCode = await check(options);
-    });
+    .action(ending(async (options) => (await import('./check.js')).check(options)));
 
   program
     .command('inspect')
@@ -70,10 +74,7 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .argument('<model>', MODEL)
     .option(...CONTEXT)
     .option(...JSON_OBJECT)
-    .action(async (file, options) => {
-      const { inspect } = await import('./inspect.js');
-      process.exitCode = await inspect(file, options);
-    });
+    .action(ending(async (file, options) => (await import('./inspect.js')).inspect(file, options)));
 
   program
     .command('diagnose')
@@ -102,10 +103,7 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .option('--next-input <dir>', 'write x.npy and positions.npy that distinguish what this input cannot')
     .option('--demo', 'diagnose a wrong kernel that comes with ropewalk')
     .option(...JSON_OBJECT)
-    .action(async (options) => {
-      const { diagnose } = await import('./diagnose.js');
-      process.exitCode = await diagnose(options);
-    });
+    .action(ending(async (options) => (await import('./diagnose.js')).diagnose(options)));
 
   program
     .command('mutants')
@@ -114,10 +112,7 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .option('--filter <regex>', 'only cases or suites that match')
     .option('--list', 'print the catalogue of wrong kernels')
     .option(...JSON_LINES)
-    .action(async (options) => {
-      const { mutants } = await import('./mutants.js');
-      process.exitCode = await mutants(options);
-    });
+    .action(ending(async (options) => (await import('./mutants.js')).mutants(options)));
 
   program
     .command('permute')
@@ -136,10 +131,7 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .option('--check', 'compare the scores of all layers and heads instead of a sample')
     .option('--force', 'permute even if the weights seem to have this pairing; replace OUT if it is a file')
     .option(...JSON_OBJECT)
-    .action(async (input, output, options) => {
-      const { permute } = await import('./permute.js');
-      process.exitCode = await permute(input, output, options);
-    });
+    .action(ending(async (input, output, options) => (await import('./permute.js')).permute(input, output, options)));
 
   program
     .command('convert')
@@ -157,10 +149,7 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .option('--model-type <name>', 'for huggingface: the model whose code reads the fields')
     .option('-o, --out <dir>', 'write the arguments and the tables (.npy) into a folder')
     .option(...JSON_OBJECT)
-    .action(async (from, options) => {
-      const { convert } = await import('./convert.js');
-      process.exitCode = await convert(from, options);
-    });
+    .action(ending(async (from, options) => (await import('./convert.js')).convert(from, options)));
 
   program
     .command('import')
@@ -173,10 +162,7 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .option('-o, --out <file>', 'the result, .npy')
     .option(BACKEND, 'the backend that computes; by default the fastest that works on this machine')
     .option(...JSON_OBJECT)
-    .action(async (model, options) => {
-      const { importModel } = await import('./import.js');
-      process.exitCode = await importModel(model, options);
-    });
+    .action(ending(async (model, options) => (await import('./import.js')).importModel(model, options)));
 
   program
     .command('diff')
@@ -187,10 +173,7 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .option('--positions <list>', 'positions at which both rotate a vector', '1,40,8192,131072')
     .option('--recipe <name>', 'how angles of both sides are computed, unless @ says it: float64, ggml-f32 or hf-f32')
     .option(...JSON_OBJECT)
-    .action(async (a, b, options) => {
-      const { diff } = await import('./diff.js');
-      process.exitCode = await diff(a, b, options);
-    });
+    .action(ending(async (a, b, options) => (await import('./diff.js')).diff(a, b, options)));
 
   program
     .command('export')
@@ -236,10 +219,7 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     )
     .option('-o, --out <file>', 'the .onnx to write; replaced if it exists')
     .option(...JSON_OBJECT)
-    .action(async (model, options) => {
-      const { exportModel } = await import('./export.js');
-      process.exitCode = await exportModel(model, options);
-    });
+    .action(ending(async (model, options) => (await import('./export.js')).exportModel(model, options)));
 
   program
     .command('verify')
@@ -257,10 +237,7 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .option('--report <form>', 'console (default), jsonl, csv, junit or html')
     .option('--json', 'the same as --report jsonl: a JSON object a line, the last one with the summary')
     .option('-o, --out <file>', 'write the report there, and a line for each case to stdout')
-    .action(async (vectors, options) => {
-      const { verify } = await import('./verify.js');
-      process.exitCode = await verify(vectors, options);
-    });
+    .action(ending(async (vectors, options) => (await import('./verify.js')).verify(vectors, options)));
 
   program
     .command('vectors')
@@ -292,10 +269,7 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .option('--heads <n>', 'heads of RoPE; two unless given')
     .option('--force', 'replace a folder that this command wrote')
     .option(...JSON_OBJECT)
-    .action(async (out, options) => {
-      const { vectors } = await import('./vectors.js');
-      process.exitCode = await vectors(out, options);
-    });
+    .action(ending(async (out, options) => (await import('./vectors.js')).vectors(out, options)));
 
   program
     .command('aicore')
@@ -314,10 +288,7 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .option('--to-cycle <n>', 'where it ends')
     .option('--trace <file>', 'write all of block 0 for Perfetto or chrome://tracing')
     .option(...JSON_OBJECT)
-    .action(async (options) => {
-      const { aicore } = await import('./aicore.js');
-      process.exitCode = await aicore(options);
-    });
+    .action(ending(async (options) => (await import('./aicore.js')).aicore(options)));
 
   // Earlier names.
   const named = (name: string): Command => program.commands.find((command) => command.name() === name)!;
@@ -368,19 +339,13 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .option('--system <text>', 'the system message, with --chat')
     .option('--on-full <way>', 'when the context is full: stop (default) or shift')
     .option('--ignore-eos', 'go on past the end of the text')
-    .action(async (prompt, options) => {
-      const { generate } = await import('./generate.js');
-      process.exitCode = await generate(prompt, options);
-    });
+    .action(ending(async (prompt, options) => (await import('./generate.js')).generate(prompt, options)));
 
   withModel(program.command('perplexity'))
     .description('say how well a model predicts a text')
     .argument('[file]', 'the text, UTF-8; - reads stdin, as does a pipe without a file')
     .option('-f, --file <file>', 'the text, instead of the argument')
     .option('--stride <n>', 'how many tokens each window moves on; half of a window unless given')
-    .action(async (file, options) => {
-      const { perplexity } = await import('./perplexity.js');
-      process.exitCode = await perplexity(file, options);
-    });
+    .action(ending(async (file, options) => (await import('./perplexity.js')).perplexity(file, options)));
   return program;
 }

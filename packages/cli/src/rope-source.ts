@@ -1,8 +1,4 @@
-/**
- * What a command line names as a RoPE: a file, or a `ROPE(…)` line of `ropewalk check`.
- *
- * @module
- */
+/** What a command line names as a RoPE: a file, or a `ROPE(…)` line of `ropewalk check`. @module */
 import { type LayerSource, layerOf, type RopeSource, readRopeSource } from '@ropewalk/formats/node';
 import type { FloatDtype } from 'ropewalk';
 

@@ -1,8 +1,4 @@
-/**
- * What commands that run a model share: its options, loading it, and what stderr says about it.
- *
- * @module
- */
+/** What commands that run a model share: its options, loading it, and what stderr says about it. @module */
 import { basename, dirname, join, relative } from 'node:path';
 import { type LoadOptions, type Model, mebibytes } from '@ropewalk/model';
 import { loadModelPath } from '@ropewalk/model/node';
@@ -10,18 +6,11 @@ import { BACKENDS as KERNEL_BACKENDS } from 'ropewalk';
 import { fail, MAX_THREADS } from 'ropewalk/backend';
 import { openBackend } from './backends.js';
 import { dataFolder } from './data-folder.js';
-import { Flags } from './options.js';
+import { Flags, type Switches, type Texts } from './options.js';
 import { openPercentBar, type PercentBar } from './output.js';
 
 /** Options that say which model, and on what. */
-export interface ModelRunOptions {
-  readonly model?: string;
-  readonly backend?: string;
-  readonly threads?: string;
-  readonly context?: string;
-  readonly cacheDtype?: string;
-  readonly json?: boolean;
-}
+export type ModelRunOptions = Texts<'model' | 'backend' | 'threads' | 'context' | 'cacheDtype'> & Switches<'json'>;
 
 /**
  * The folder of the model that comes with the package.

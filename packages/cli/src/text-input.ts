@@ -1,8 +1,4 @@
-/**
- * Texts that come from a file or from stdin.
- *
- * @module
- */
+/** Texts that come from a file or from stdin. @module */
 import { fstatSync } from 'node:fs';
 import { readFileBytes, refuseSystem } from '@ropewalk/formats/node';
 import { decodeUtf8, fail } from 'ropewalk/backend';

@@ -1,8 +1,4 @@
-/**
- * `ropewalk vectors`: writes golden cases into a folder, for a kernel that is somewhere else.
- *
- * @module
- */
+/** `ropewalk vectors`: writes golden cases into a folder, for a kernel that is somewhere else. @module */
 import { basename } from 'node:path';
 import { readModelRope } from '@ropewalk/formats/node';
 import {
@@ -24,29 +20,19 @@ import { writeGoldenFolder } from '@ropewalk/oracle/node';
 import type { OpName } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { untilInterrupted } from './interrupt.js';
-import { FLOATS, Flags, MAX_INTEGER } from './options.js';
+import { FLOATS, Flags, MAX_INTEGER, type Switches, type Texts } from './options.js';
 import { EXIT, openPrinter, printResult } from './output.js';
 import { isRopeLine, readRope } from './rope-source.js';
 import { VERSION } from './version.js';
 
 /** Options of the command, as the command line gives them. */
-export interface VectorsOptions {
-  readonly model?: string;
-  readonly layer?: string;
-  readonly context?: string;
-  readonly rope?: string;
-  readonly spec?: string;
-  readonly dialect?: string;
-  readonly op?: readonly string[];
-  readonly format?: readonly string[];
-  readonly dtype?: readonly string[];
-  readonly seed?: string;
-  readonly tokens?: string;
-  readonly positions?: string;
-  readonly heads?: string;
-  readonly force?: boolean;
-  readonly json?: boolean;
-}
+export type VectorsOptions = Texts<'model' | 'layer' | 'context' | 'rope' | 'spec' | 'dialect' | 'seed' | 'tokens'> &
+  Texts<'positions' | 'heads'> &
+  Switches<'force' | 'json'> & {
+    readonly op?: readonly string[];
+    readonly format?: readonly string[];
+    readonly dtype?: readonly string[];
+  };
 
 /** The most that a choice may ask for: people read the cases, too. */
 const MAX_TOKENS = 4096;
@@ -75,11 +61,10 @@ export async function vectors(out: string, options: VectorsOptions): Promise<num
   });
   if (!manifest) return EXIT.failed;
   const ids = manifest.cases.map(({ id, op }) => ({ id, op }));
-  printResult(
-    json,
-    () => ({ out, seed, forms, cases: ids, skipped: manifest.skipped, left }),
-    () => describe(out, manifest, left, forms),
-  );
+  printResult(json, {
+    json: () => ({ out, seed, forms, cases: ids, skipped: manifest.skipped, left }),
+    lines: () => describe(out, manifest, left, forms),
+  });
   return EXIT.ok;
 }
 

@@ -1,8 +1,4 @@
-/**
- * `ropewalk verify`: a kernel's outputs, or a program that computes them, against a folder of golden cases.
- *
- * @module
- */
+/** `ropewalk verify`: a kernel's outputs, or a program that computes them, against a folder of golden cases. @module */
 import { join } from 'node:path';
 import { isFolder, writeOutput } from '@ropewalk/formats/node';
 import {
@@ -32,26 +28,15 @@ import {
 } from '@ropewalk/oracle/node';
 import { fail, refuse } from 'ropewalk/backend';
 import { splitWords } from './command-words.js';
-import { Flags } from './options.js';
+import { Flags, type Switches, type Texts } from './options.js';
 import { EXIT, openPrinter } from './output.js';
 import { keepCase, nextStep } from './verify-next.js';
 import { VERSION } from './version.js';
 
 /** Options of the command, as the command line gives them. */
-export interface VerifyOptions {
-  readonly outputs?: string;
-  readonly program?: string;
-  readonly protocol?: string;
-  readonly timeout?: string;
-  readonly keep?: string;
-  readonly case?: readonly string[];
-  readonly table?: string;
-  readonly arithmetic?: string;
-  readonly toleranceScale?: string;
-  readonly report?: string;
-  readonly json?: boolean;
-  readonly out?: string;
-}
+export type VerifyOptions = Texts<'outputs' | 'program' | 'protocol' | 'timeout' | 'keep' | 'table' | 'arithmetic'> &
+  Texts<'toleranceScale' | 'report' | 'out'> &
+  Switches<'json'> & { readonly case?: readonly string[] };
 
 const REPORTS = ['console', 'jsonl', 'csv', 'junit', 'html'] as const;
 

@@ -1,8 +1,4 @@
-/**
- * What the readers of block formats share.
- *
- * @module
- */
+/** What the readers of block formats share. @module */
 import { numberFromF16 } from 'ropewalk';
 
 /**

@@ -1,8 +1,4 @@
-/**
- * Bytes that are read piece by piece: memory, blobs, files on a server. Files on disk: node.ts.
- *
- * @module
- */
+/** Bytes that are read piece by piece: memory, blobs, files on a server. Files on disk: node.ts. @module */
 import type { ByteSource } from '@ropewalk/formats';
 import { fail, nameForMessage, reading, readOptions, refuse } from 'ropewalk/backend';
 

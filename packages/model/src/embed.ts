@@ -1,8 +1,4 @@
-/**
- * A text as one vector: the last hidden states, pooled.
- *
- * @module
- */
+/** A text as one vector: the last hidden states, pooled. @module */
 import { readOptions, refuse } from 'ropewalk/backend';
 import { checkModel, checkTypes } from './arguments.js';
 import type { Model } from './types.js';

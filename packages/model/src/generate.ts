@@ -1,8 +1,4 @@
-/**
- * Prompt in, text out: prefill, then token by token until something ends the generation.
- *
- * @module
- */
+/** Prompt in, text out: prefill, then token by token until something ends the generation. @module */
 import { fail, reading, readList, readOptional, readOptions, refuse } from 'ropewalk/backend';
 import { checkKept, checkModel, checkSignal, checkTypes } from './arguments.js';
 import { type ChatMessage, type ChatOptions, renderChat } from './chat.js';

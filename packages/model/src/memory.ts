@@ -1,8 +1,4 @@
-/**
- * The memory that a model takes, and whether it fits. It is summed up before anything is allocated.
- *
- * @module
- */
+/** The memory that a model takes, and whether it fits. It is summed up before anything is allocated. @module */
 import { sizeBytes } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import type { DecoderConfig, ModelMemory } from './types.js';

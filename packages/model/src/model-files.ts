@@ -1,8 +1,4 @@
-/**
- * A model's files, and what their headers say: config, tensors and vocabulary. No weight is read here.
- *
- * @module
- */
+/** A model's files, and what their headers say: config, tensors and vocabulary. No weight is read here. @module */
 import {
   type ByteSource,
   checkShard,

@@ -1,8 +1,4 @@
-/**
- * How well a model predicts a text: perplexity per token, bits per byte.
- *
- * @module
- */
+/** How well a model predicts a text: perplexity per token, bits per byte. @module */
 import { readOptions, refuse } from 'ropewalk/backend';
 import { checkModel, checkSignal, checkTypes } from './arguments.js';
 import type { Model, Session } from './types.js';

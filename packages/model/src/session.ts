@@ -1,8 +1,4 @@
-/**
- * A run of tokens: batches in, logits out, and its KV cache.
- *
- * @module
- */
+/** A run of tokens: batches in, logits out, and its KV cache. @module */
 import { fail, readList, readOptions, refuse } from 'ropewalk/backend';
 import { checkSignal } from './arguments.js';
 import { type Decoder, finalNorm, forward, logitsOf } from './decoder.js';

@@ -1,8 +1,4 @@
-/**
- * Stop texts: what ends a generation before it is given out.
- *
- * @module
- */
+/** Stop texts: what ends a generation before it is given out. @module */
 import { readList, refuse } from 'ropewalk/backend';
 
 /** Looks for stop texts in a stream, across the borders of its pieces, and gives out what cannot be part of one. */

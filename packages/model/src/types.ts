@@ -1,8 +1,4 @@
-/**
- * The types that the parts of the decoder share: model, session, tokenizer.
- *
- * @module
- */
+/** The types that the parts of the decoder share: model, session, tokenizer. @module */
 import type { RopeSpec } from 'ropewalk';
 
 /** The memory that a model and one session take, in bytes. */

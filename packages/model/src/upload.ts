@@ -1,8 +1,4 @@
-/**
- * Weights on their way from a file to a backend's memory, one tensor at a time.
- *
- * @module
- */
+/** Weights on their way from a file to a backend's memory, one tensor at a time. @module */
 import { readExactly } from '@ropewalk/formats';
 import { blocksFrom, type HostArray, type Ropewalk, type Tensor, tensorFrom } from 'ropewalk';
 import { bitsOf } from 'ropewalk/backend';
