@@ -12,16 +12,8 @@
  * @see seed document 003; CANN aclnnRotaryPositionEmbedding
  */
 
-import {
-  bindRope,
-  type Dtype,
-  type Pairing,
-  planRopeWithTable,
-  type RopeCall,
-  type Runner,
-  type Tensor,
-  tableFromTensors,
-} from 'ropewalk';
+import type { Dtype, Pairing, RopeCall, Runner, Tensor } from 'ropewalk';
+import { bindRope, planRopeWithTable, tableFromTensors } from 'ropewalk';
 import {
   checkApart,
   checkDims,

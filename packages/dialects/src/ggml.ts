@@ -11,20 +11,8 @@
  * @see ggml-org/ggml@d99724f include/ggml.h, src/ggml.c, src/ggml-cpu/ops.cpp
  */
 
-import {
-  type ArrayOf,
-  bindRope,
-  planRope,
-  type RopeAxes,
-  type RopePlan,
-  type RopeScaling,
-  type Runner,
-  sizeBytes,
-  type TableDtype,
-  type TableRecipe,
-  Tensor,
-  tensorFrom,
-} from 'ropewalk';
+import type { ArrayOf, RopeAxes, RopePlan, RopeScaling, Runner, TableDtype, TableRecipe } from 'ropewalk';
+import { bindRope, planRope, sizeBytes, Tensor, tensorFrom } from 'ropewalk';
 import {
   checkApart,
   checkOutput,

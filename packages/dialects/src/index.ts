@@ -15,14 +15,8 @@ export {
   type RopeComparison,
   type RopeReading,
 } from './convert/compare.js';
-export {
-  type ComparedLayers,
-  type ComparedSide,
-  compareModels,
-  groupLayers,
-  type LayerGroup,
-  type ModelComparison,
-} from './convert/compare-models.js';
+export type { ComparedLayers, ComparedSide, LayerGroup, ModelComparison } from './convert/compare-models.js';
+export { compareModels, groupLayers } from './convert/compare-models.js';
 export { type Conversion, convertRope, PEERS, peerOf, type ReadForm, readForm } from './convert/convert.js';
 export { distanceOf, type EffectiveRope, effectiveRope, type RopeDistance, STANDSTILL } from './convert/effective.js';
 export type { ConvertOptions, FormTable, GivenTable, Relayout } from './convert/form.js';

@@ -9,21 +9,8 @@
  * @see InfiniTensor/InfiniCore@2cec6ce6 include/infiniop/ops/rope.h, src/infiniop/ops/rope/rope.h
  */
 
-import {
-  bindRope,
-  type Dtype,
-  type ErrorCode,
-  type FloatDtype,
-  type HostArray,
-  isDtype,
-  planRopeWithTable,
-  type RopeTable,
-  RopewalkError,
-  type Runner,
-  Tensor,
-  tableFromTensors,
-  tensorFrom,
-} from 'ropewalk';
+import type { Dtype, ErrorCode, FloatDtype, HostArray, RopeTable, Runner } from 'ropewalk';
+import { bindRope, isDtype, planRopeWithTable, RopewalkError, Tensor, tableFromTensors, tensorFrom } from 'ropewalk';
 import {
   checkApart,
   checkOutput,

@@ -6,9 +6,9 @@
  * @module
  * @see InfiniTensor/llaisys@7740d46f; seed document 001
  */
+import type { OpPlan, Runner, Tensor } from 'ropewalk';
 import {
   bindRope,
-  type OpPlan,
   planAdd,
   planArgmax,
   planEmbedding,
@@ -19,8 +19,6 @@ import {
   planSelfAttention,
   planSwiglu,
   RopewalkError,
-  type Runner,
-  type Tensor,
 } from 'ropewalk';
 import { checkDims, checkDtype, checkRunner, checkTensor, fail, refuse } from 'ropewalk/backend';
 

@@ -9,31 +9,18 @@ export { type GgufFile, type GgufTensor, type GgufValue, HeaderCut, parseGguf } 
 export { type JsonOptions, parseJson } from './json.js';
 export { type NpyArray, parseNpy, tensorFromNpy, writeNpy } from './npy.js';
 export { parseNpz, writeNpz } from './npz.js';
-export {
-  type FusedLayout,
-  type HeadGeometry,
-  type LocatedTensor,
-  type PermuteOptions,
-  type PermutePlan,
-  permutedRows,
-  planPermutation,
-  type TensorMove,
-  type WeightPairing,
+export type {
+  FusedLayout,
+  HeadGeometry,
+  LocatedTensor,
+  PermuteOptions,
+  PermutePlan,
+  TensorMove,
+  WeightPairing,
 } from './permute-plan.js';
-export {
-  type ByteSource,
-  ggufFactorsOf,
-  ggufHeaderOf,
-  MAX_READ_BYTES,
-  readExactly,
-  safetensorsHeaderOf,
-} from './read-header.js';
-export {
-  parseSafetensors,
-  type SafetensorsFile,
-  type SafetensorsTensor,
-  safetensorsHeaderBytes,
-  tensorFromSafetensors,
-  writeSafetensors,
-} from './safetensors.js';
+export { permutedRows, planPermutation } from './permute-plan.js';
+export type { ByteSource } from './read-header.js';
+export { ggufFactorsOf, ggufHeaderOf, MAX_READ_BYTES, readExactly, safetensorsHeaderOf } from './read-header.js';
+export type { SafetensorsFile, SafetensorsTensor } from './safetensors.js';
+export { parseSafetensors, safetensorsHeaderBytes, tensorFromSafetensors, writeSafetensors } from './safetensors.js';
 export { checkShard, SAFETENSORS_INDEX, safetensorsShards } from './shards.js';

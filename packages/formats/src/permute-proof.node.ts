@@ -6,17 +6,8 @@
  * @module
  */
 import { type FileHandle, open } from 'node:fs/promises';
-import {
-  BLOCK_WEIGHTS,
-  type BlockFormat,
-  bindRope,
-  blocksFrom,
-  type Dtype,
-  planRope,
-  type RopeSpec,
-  sizeBytes,
-  tensorFrom,
-} from 'ropewalk';
+import type { BlockFormat, Dtype, RopeSpec } from 'ropewalk';
+import { BLOCK_WEIGHTS, bindRope, blocksFrom, planRope, sizeBytes, tensorFrom } from 'ropewalk';
 import { loadNumber, nameForMessage, randomFrom, readBlocks, reading, refuse } from 'ropewalk/backend';
 import { runReference } from 'ropewalk/reference';
 import { elementsAt } from './bytes.js';

@@ -4,17 +4,8 @@
  * @module
  */
 import { type FrequencyOptions, type Pairing, type RopeSpec, RopewalkError, type TableRecipe } from 'ropewalk';
-import {
-  type AngleRecipe,
-  ggmlRecipe,
-  hfRecipe,
-  type PairAxes,
-  readList,
-  readName,
-  readOptions,
-  refuse,
-  sharePairs,
-} from 'ropewalk/backend';
+import type { AngleRecipe, PairAxes } from 'ropewalk/backend';
+import { ggmlRecipe, hfRecipe, readList, readName, readOptions, refuse, sharePairs } from 'ropewalk/backend';
 import { convertRope } from './convert.js';
 import { type EffectiveRope, effectiveRope, relative, STANDSTILL } from './effective.js';
 

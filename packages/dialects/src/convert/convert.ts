@@ -7,17 +7,8 @@ import type { RopeSpec } from 'ropewalk';
 import { Fields, reading, readOptions, refuse } from 'ropewalk/backend';
 import { distanceOf, effectiveRope } from './effective.js';
 import { flashinferPeer } from './flashinfer.js';
-import {
-  type ConvertOptions,
-  cannot,
-  type Draft,
-  F64_TOLERANCE,
-  type FormTable,
-  type GivenTable,
-  type Peer,
-  plainJson,
-  type Relayout,
-} from './form.js';
+import type { ConvertOptions, Draft, FormTable, GivenTable, Peer, Relayout } from './form.js';
+import { cannot, F64_TOLERANCE, plainJson } from './form.js';
 import { cannPeer, ggmlPeer } from './ggml.js';
 import { ggufPeer } from './gguf.js';
 import { huggingfacePeer } from './huggingface.js';

@@ -7,16 +7,8 @@
 
 import type { RopeSpec } from 'ropewalk';
 import type { Fields } from 'ropewalk/backend';
-import {
-  type ConvertOptions,
-  checkLimits,
-  type Draft,
-  F32_TOLERANCE,
-  type GivenTable,
-  hasPlainExponents,
-  type Peer,
-  pairingOf,
-} from './form.js';
+import type { ConvertOptions, Draft, GivenTable, Peer } from './form.js';
+import { checkLimits, F32_TOLERANCE, hasPlainExponents, pairingOf } from './form.js';
 import { joinTables, specFromTables, splitTable, tableOf } from './tables.js';
 
 function draftsOf(spec: RopeSpec, options: ConvertOptions): Draft[] {

@@ -14,15 +14,8 @@ import { ropeFromGguf, rowOf } from '../gguf.js';
 import { ARCHITECTURE_OF, FREQS, type GgufArchitecture, LONG, SHORT } from '../gguf-architectures.js';
 import { type EffectiveRope, effectiveRope } from './effective.js';
 import { factorsFor } from './explicit.js';
-import {
-  type ConvertOptions,
-  cannot,
-  checkLimits,
-  type Draft,
-  F32_TOLERANCE,
-  type Peer,
-  type Relayout,
-} from './form.js';
+import type { ConvertOptions, Draft, Peer, Relayout } from './form.js';
+import { cannot, checkLimits, F32_TOLERANCE } from './form.js';
 import { type GgmlScaling, ggmlScalings } from './ggml.js';
 
 const f32 = Math.fround;

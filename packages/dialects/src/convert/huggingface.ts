@@ -13,18 +13,8 @@ import { ropeFromConfig } from '../huggingface.js';
 import { rulesOf } from '../huggingface-models.js';
 import { distanceOf, type EffectiveRope, effectiveRope } from './effective.js';
 import { factorsFor } from './explicit.js';
-import {
-  type ConvertOptions,
-  cannot,
-  checkLimits,
-  type Draft,
-  F64_TOLERANCE,
-  hasPlainExponents,
-  type Peer,
-  plainJson,
-  type Relayout,
-  shareOf,
-} from './form.js';
+import type { ConvertOptions, Draft, Peer, Relayout } from './form.js';
+import { cannot, checkLimits, F64_TOLERANCE, hasPlainExponents, plainJson, shareOf } from './form.js';
 
 /** One model_type of each kind of rotation, plain ones first. The first whose reading is right is used. */
 const MODELS = 'llama stablelm helium glm deepseek_v3 qwen2_vl qwen3_vl glm4v_moe glm4v qwen3_5 gptj'.split(' ');

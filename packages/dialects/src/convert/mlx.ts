@@ -9,16 +9,8 @@ import type { RopeSpec } from 'ropewalk';
 import { dynamicNtkBase, type Fields, fail, refuse } from 'ropewalk/backend';
 import { STANDSTILL } from './effective.js';
 import { NO_ROTATION, specFromFrequencies } from './explicit.js';
-import {
-  cannot,
-  checkLimits,
-  type Draft,
-  dynamicNote,
-  F32_TOLERANCE,
-  hasPlainExponents,
-  type Peer,
-  pairingOf,
-} from './form.js';
+import type { Draft, Peer } from './form.js';
+import { cannot, checkLimits, dynamicNote, F32_TOLERANCE, hasPlainExponents, pairingOf } from './form.js';
 
 const f32 = Math.fround;
 

@@ -13,16 +13,8 @@ import { ACLNN_ROTARY_MODE } from '../cann.js';
 import { INFINIOP_ROPE_ALGO_GPT_J, INFINIOP_ROPE_ALGO_GPT_NEOX } from '../infiniop.js';
 import { type EffectiveRope, effectiveRope } from './effective.js';
 import { type Frame, specFromFrequencies } from './explicit.js';
-import {
-  type ConvertOptions,
-  cannot,
-  checkLimits,
-  type Draft,
-  type FormTable,
-  type GivenTable,
-  type Peer,
-  pairingOf,
-} from './form.js';
+import type { ConvertOptions, Draft, FormTable, GivenTable, Peer } from './form.js';
+import { cannot, checkLimits, pairingOf } from './form.js';
 
 /** Frequencies from an f32 table carry a few roundings of sine and cosine. */
 const TABLE_TOLERANCE = 2 ** -20;

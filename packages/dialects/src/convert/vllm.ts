@@ -11,17 +11,8 @@
 import type { RopeScaling, RopeSpec } from 'ropewalk';
 import { dynamicNtkBase, type Fields, fail, refuse, sharePairs } from 'ropewalk/backend';
 import { factorsFor } from './explicit.js';
-import {
-  type ConvertOptions,
-  cannot,
-  checkLimits,
-  type Draft,
-  F64_TOLERANCE,
-  hasPlainExponents,
-  type Peer,
-  pairingOf,
-  shareOf,
-} from './form.js';
+import type { ConvertOptions, Draft, Peer } from './form.js';
+import { cannot, checkLimits, F64_TOLERANCE, hasPlainExponents, pairingOf, shareOf } from './form.js';
 
 const SUBCLASS = 'Subclass RotaryEmbedding with your own _compute_inv_freq.';
 
