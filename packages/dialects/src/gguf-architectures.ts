@@ -17,11 +17,7 @@ export interface GgufSliding {
   readonly full: number | 'list';
   /** The full layer is the first of n, not the last. */
   readonly fullFirst?: true;
-  /**
-   * The base of sliding layers: freq_base_swa, and without it freq_base (`shared`), 10000 (`own`) or a refusal
-   * (`needed`).
-   * `same`: always freq_base.
-   */
+  /** freq_base_swa, and without it freq_base (`shared`), 10000 (`own`) or a refusal (`needed`); `same`: freq_base. */
   readonly base: 'shared' | 'own' | 'needed' | 'same';
   /** The factor of sliding layers: the file's, even with type none (`shared`); that of full layers (`same`); none. */
   readonly scale: 'shared' | 'same' | 'none';
@@ -36,10 +32,7 @@ export interface GgufArchitecture {
   readonly whole?: true;
   /** `mla`: the record is that of the rotary part of q and k; `tail`: the last dimensions rotate. */
   readonly window?: 'mla' | 'tail';
-  /**
-   * The factor tensors that it loads: rope_freqs; rope_factors_long and _short; `by-type`: long and short for scaling
-   * type longrope, rope_freqs otherwise. llama.cpp refuses a file with other factor tensors.
-   */
+  /** The factor tensors that it loads; others are refused. `by-type`: long and short for longrope, else rope_freqs. */
   readonly factors?: 'freqs' | 'long-short' | 'by-type';
   /** `full`: only full layers use the factors; `none`: no layer does. */
   readonly factorsFor?: 'full' | 'none';
@@ -90,177 +83,98 @@ const SMALLTHINKER: GgufSliding = { when: 'window', full: 4, fullFirst: true, ba
 const LAGUNA: GgufSliding = { ...SMALLTHINKER, scale: 'none', plain: true };
 const EXAONE4: GgufSliding = { ...FOURTH_FULL, when: '64-layers' };
 const OLMO3: GgufSliding = { when: 'window', full: 4, base: 'same', scale: 'none', plain: true };
-const GEMMA4: GgufArchitecture = {
-  rope: 'neox',
-  sliding: LISTED,
-  sizesByLayer: true,
-  factors: 'freqs',
-  factorsFor: 'full',
-  factorsOver: 'head',
-};
+const LISTED_SIZES: GgufArchitecture = { rope: 'neox', sliding: LISTED, sizesByLayer: true, factorsFor: 'full' };
+
+/** Architectures with the same row. */
+function each(names: string, row: GgufArchitecture): Record<string, GgufArchitecture> {
+  return Object.fromEntries(names.split(' ').map((name) => [name, row]));
+}
 
 /** By general.architecture. */
 export const GGUF_ARCHITECTURES: Readonly<Record<string, GgufArchitecture>> = {
+  ...each(
+    'arwkv7 bert bloom clip gpt2 gptj jais jamba jina-bert-v2 kimi-k3 kimi-linear mamba mamba2 mpt nemotron_h ' +
+      'nemotron_h_moe refact rwkv6 rwkv6qwen2 rwkv7 starcoder t5 t5encoder wavtokenizer-dec',
+    { rope: 'none' },
+  ),
+  ...each('bailingmoe chatglm command-r neo-bert', { rope: 'norm' }),
+  ...each('arctic chameleon deepseek ernie4_5 ernie4_5-moe internlm2', { rope: 'norm', whole: true }),
+  ...each('maincoder olmo pockettts xverse', { rope: 'norm', whole: true }),
+  ...each(
+    'bailingmoe2 bitnet eurobert gemma gptneox hrm_text jina-bert-v3 minimax-m2 minimax-m3 nomic-bert ' +
+      'nomic-bert-moe openelm phi2 qwen stablelm',
+    { rope: 'neox' },
+  ),
+  ...each(
+    'codeshell dbrx dots1 dream falcon grovemoe hunyuan-moe hy_v3 jais2 llada-moe nemotron olmoe orion plamo qwen2 ' +
+      'qwen2moe qwen3 qwen3moe rnd1 seed_oss starcoder2 talkie',
+    { rope: 'neox', whole: true },
+  ),
+  ...each('qwen35 qwen35moe qwen4exp', { rope: 'imrope', recurrent: 4 }),
+  ...each('qwen3tts qwen3vl qwen3vlmoe', { rope: 'imrope', whole: true }),
+  ...each('paddleocr qwen2vl', { rope: 'mrope', whole: true }),
+  ...each('lfm2moe plamo2', { rope: 'neox', recurrent: 'no-kv-heads' }),
+  ...each('deci llama llama-embed minicpm', { rope: 'norm', whole: true, factors: 'by-type' }),
+  ...each('glm-dsa hy_v4 plm', { rope: 'norm', window: 'mla' }),
   afmoe: { rope: 'neox', sliding: { when: 'window', full: 4, base: 'shared', scale: 'shared' }, skips: 'fourth' },
   apertus: { rope: 'neox', whole: true, factors: 'by-type' },
   arcee: { rope: 'norm', whole: true, factors: 'freqs' },
-  arctic: { rope: 'norm', whole: true },
-  arwkv7: { rope: 'none' },
   baichuan: { rope: 'norm', whole: true, skips: 'unless-32-layers' },
-  bailingmoe: { rope: 'norm' },
-  bailingmoe2: { rope: 'neox' },
   bailingmoe3: { rope: 'norm', window: 'mla', recurrent: 'no-kv-heads' },
-  bert: { rope: 'none' },
-  bitnet: { rope: 'neox' },
-  bloom: { rope: 'none' },
-  chameleon: { rope: 'norm', whole: true },
-  chatglm: { rope: 'norm' },
-  clip: { rope: 'none' },
-  codeshell: { rope: 'neox', whole: true },
   cogvlm: { rope: 'neox', whole: true, plain: true, base: 10000, factors: 'freqs', factorsFor: 'none' },
   cohere2: { rope: 'norm', sliding: FOURTH_FULL, skips: 'full' },
   cohere2moe: { rope: 'norm', whole: true, sliding: { ...FOURTH_FULL, fullFirst: true }, skips: 'full-after-dense' },
-  'command-r': { rope: 'norm' },
-  dbrx: { rope: 'neox', whole: true },
-  deci: { rope: 'norm', whole: true, factors: 'by-type' },
-  deepseek: { rope: 'norm', whole: true },
   deepseek2: { rope: 'norm', window: 'mla', logMultiplier: 'cancels' },
   'deepseek2-ocr': { rope: 'neox', plain: true },
   deepseek32: { rope: 'norm', window: 'mla', logMultiplier: 0.1 },
   deepseek4: { rope: 'norm', window: 'tail', compressed: true },
   dflash: { rope: 'neox', sections: 'any', factors: 'freqs', factorsOver: 'head', sliding: WINDOW_LISTED },
-  dots1: { rope: 'neox', whole: true },
   dots3note: { rope: 'norm', window: 'mla', sliding: { when: 'always', full: 'list', base: 'needed', scale: 'same' } },
-  dream: { rope: 'neox', whole: true },
   eagle3: { rope: 'norm', factors: 'freqs' },
-  ernie4_5: { rope: 'norm', whole: true },
-  'ernie4_5-moe': { rope: 'norm', whole: true },
-  eurobert: { rope: 'neox' },
   exaone: { rope: 'neox', whole: true, factors: 'freqs' },
   'exaone-moe': { rope: 'neox', whole: true, factors: 'freqs', sliding: FOURTH_FULL, skips: 'full' },
   exaone4: { rope: 'neox', whole: true, factors: 'freqs', sliding: EXAONE4, skips: 'full' },
-  falcon: { rope: 'neox', whole: true },
   'falcon-h1': { rope: 'neox', factors: 'freqs', factorsFor: 'none' },
-  gemma: { rope: 'neox' },
   'gemma-embedding': { rope: 'neox', sliding: GEMMA },
   gemma2: { rope: 'neox', sliding: { when: 'always', full: 2, base: 'shared', scale: 'shared' } },
   gemma3: { rope: 'neox', sliding: { ...GEMMA, when: 'window' } },
   gemma3n: { rope: 'neox', sliding: { ...GEMMA, full: 5 } },
-  gemma4: GEMMA4,
-  'gemma4-assistant': GEMMA4,
-  'glm-dsa': { rope: 'norm', window: 'mla' },
+  ...each('gemma4 gemma4-assistant', { ...LISTED_SIZES, factors: 'freqs', factorsOver: 'head' }),
   glm4: { rope: 'norm', sections: 't-and-h' },
   glm4moe: { rope: 'neox', sections: 't-and-h' },
   'gpt-oss': { rope: 'neox', sliding: { when: 'always', full: 2, base: 'shared', scale: 'shared' } },
-  gpt2: { rope: 'none' },
-  gptj: { rope: 'none' },
-  gptneox: { rope: 'neox' },
   granite: { rope: 'norm', whole: true, factors: 'by-type', skips: 'not-finetuned' },
   granite_swa: { rope: 'norm', whole: true, factors: 'by-type', sliding: GRANITE, skips: 'rope-pattern' },
   granitehybrid: { rope: 'norm', factors: 'freqs', skips: 'not-finetuned', recurrent: 'no-kv-heads' },
   granitemoe: { rope: 'norm', whole: true, factors: 'by-type', skips: 'not-finetuned' },
   graniteswitch: { rope: 'norm', whole: true, skips: 'not-finetuned' },
   grok: { rope: 'neox', whole: true, yarn: 'all', betaFast: 8 },
-  grovemoe: { rope: 'neox', whole: true },
-  hrm_text: { rope: 'neox' },
   'hunyuan-dense': { rope: 'neox', whole: true, alpha: true },
-  'hunyuan-moe': { rope: 'neox', whole: true },
   hunyuan_vl: { rope: 'neox', whole: true, alpha: true, sections: 't-and-h' },
-  hy_v3: { rope: 'neox', whole: true },
-  hy_v4: { rope: 'norm', window: 'mla' },
-  internlm2: { rope: 'norm', whole: true },
-  jais: { rope: 'none' },
-  jais2: { rope: 'neox', whole: true },
-  jamba: { rope: 'none' },
-  'jina-bert-v2': { rope: 'none' },
-  'jina-bert-v3': { rope: 'neox' },
-  'kimi-k3': { rope: 'none' },
-  'kimi-linear': { rope: 'none' },
   laguna: { rope: 'neox', sliding: LAGUNA, sizesByLayer: true },
   lfm2: { rope: 'neox', sliding: { when: 'window', full: 0, base: 'same', scale: 'same' }, recurrent: 'no-kv-heads' },
-  lfm2moe: { rope: 'neox', recurrent: 'no-kv-heads' },
   llada: { rope: 'norm', whole: true, factors: 'freqs', factorsFor: 'none' },
-  'llada-moe': { rope: 'neox', whole: true },
-  llama: { rope: 'norm', whole: true, factors: 'by-type' },
-  'llama-embed': { rope: 'norm', whole: true, factors: 'by-type' },
   llama4: { rope: 'norm', whole: true, factors: 'freqs', sliding: LLAMA4, skips: 'llama4' },
-  maincoder: { rope: 'norm', whole: true },
-  mamba: { rope: 'none' },
-  mamba2: { rope: 'none' },
   maple: { rope: 'neox', sliding: SHARED, sizesByLayer: true, skips: 'full' },
   mellum: { rope: 'neox', whole: true, sliding: OLMO3 },
   mimo2: { rope: 'neox', sliding: LISTED },
-  minicpm: { rope: 'norm', whole: true, factors: 'by-type' },
   minicpm3: { rope: 'neox', window: 'mla', factors: 'long-short' },
   'minimax-01': { rope: 'neox', recurrent: 8 },
-  'minimax-m2': { rope: 'neox' },
-  'minimax-m3': { rope: 'neox' },
   mistral3: { rope: 'norm', whole: true, factors: 'by-type', yarn: 'betas', logMultiplier: 1 },
   mistral4: { rope: 'norm', window: 'mla', logMultiplier: 0.1 },
   'modern-bert': { rope: 'neox', sliding: { ...GEMMA, when: 'window', full: 3, fullFirst: true } },
-  mpt: { rope: 'none' },
   'muse-glimmer': { rope: 'norm', sliding: { when: 'always', full: 4, base: 'shared', scale: 'none' }, skips: 'full' },
   nanbeige: { rope: 'norm', factors: 'freqs' },
-  nemotron: { rope: 'neox', whole: true },
-  nemotron_h: { rope: 'none' },
-  nemotron_h_moe: { rope: 'none' },
-  'neo-bert': { rope: 'norm' },
-  'nomic-bert': { rope: 'neox' },
-  'nomic-bert-moe': { rope: 'neox' },
-  olmo: { rope: 'norm', whole: true },
   olmo2: { rope: 'neox', whole: true, sliding: OLMO3 },
-  olmoe: { rope: 'neox', whole: true },
-  openelm: { rope: 'neox' },
-  orion: { rope: 'neox', whole: true },
-  paddleocr: { rope: 'mrope', whole: true },
   'pangu-embedded': { rope: 'neox', whole: true, factors: 'by-type', factorsFor: 'none' },
-  phi2: { rope: 'neox' },
   phi3: { rope: 'neox', factors: 'long-short' },
   phimoe: { rope: 'neox', factors: 'long-short', factorsOver: 'head' },
-  plamo: { rope: 'neox', whole: true },
-  plamo2: { rope: 'neox', recurrent: 'no-kv-heads' },
   plamo3: { rope: 'neox', sliding: { ...GEMMA, when: 'window', full: 8 } },
-  plm: { rope: 'norm', window: 'mla' },
-  pockettts: { rope: 'norm', whole: true },
-  qwen: { rope: 'neox' },
-  qwen2: { rope: 'neox', whole: true },
-  qwen2moe: { rope: 'neox', whole: true },
-  qwen2vl: { rope: 'mrope', whole: true },
-  qwen3: { rope: 'neox', whole: true },
-  qwen35: { rope: 'imrope', recurrent: 4 },
-  qwen35moe: { rope: 'imrope', recurrent: 4 },
-  qwen3moe: { rope: 'neox', whole: true },
   qwen3next: { rope: 'neox', recurrent: 4 },
-  qwen3tts: { rope: 'imrope', whole: true },
-  qwen3vl: { rope: 'imrope', whole: true },
-  qwen3vlmoe: { rope: 'imrope', whole: true },
-  qwen4exp: { rope: 'imrope', recurrent: 4 },
-  refact: { rope: 'none' },
-  rnd1: { rope: 'neox', whole: true },
-  rwkv6: { rope: 'none' },
-  rwkv6qwen2: { rope: 'none' },
-  rwkv7: { rope: 'none' },
-  seed_oss: { rope: 'neox', whole: true },
   smallthinker: { rope: 'neox', whole: true, sliding: SMALLTHINKER, skips: 'smallthinker' },
   smollm3: { rope: 'norm', whole: true, skips: 'fourth' },
   spark2_5: { rope: 'neox', sliding: SHARED, sizesByLayer: true },
-  stablelm: { rope: 'neox' },
-  starcoder: { rope: 'none' },
-  starcoder2: { rope: 'neox', whole: true },
-  step35: {
-    rope: 'neox',
-    sliding: LISTED,
-    sizesByLayer: true,
-    halvesFull: true,
-    factors: 'by-type',
-    factorsFor: 'full',
-    factorsOver: 'widest',
-  },
-  t5: { rope: 'none' },
-  t5encoder: { rope: 'none' },
-  talkie: { rope: 'neox', whole: true },
-  'wavtokenizer-dec': { rope: 'none' },
-  xverse: { rope: 'norm', whole: true },
+  step35: { ...LISTED_SIZES, halvesFull: true, factors: 'by-type', factorsOver: 'widest' },
 };
 
 /** The tensors that hold frequency factors. */

@@ -39,9 +39,8 @@ export function ropeFromGguf(given: GgufHeader, how: ModelRopeOptions = {}): Mod
   const file = readOptions(given, options.where);
   if (file.readTensor !== undefined && typeof file.readTensor !== 'function')
     refuse('RANGE', `${options.where}: readTensor`, 'a function', file.readTensor);
-  const tensors = Array.from(readList(file.tensors, `${options.where}: tensors`), (tensor) =>
-    readOptions(tensor, `${options.where}: tensors`),
-  );
+  const at = `${options.where}: tensors`;
+  const tensors = Array.from(readList(file.tensors, at), (tensor) => readOptions(tensor, at));
   const read = file.readTensor;
   const readTensor = (name: string): Float32Array | undefined =>
     reading(`${options.where}: ${name}`, () => read?.(name));
@@ -84,10 +83,9 @@ function readModel(file: GgufHeader, options: ModelRopeOptions & { readonly wher
     return { layer, layerType, rope };
   });
   noteIgnored(model, kinds);
-  if (model.numMain < numLayers && model.numMain > 0)
-    model.notes.push(
-      `Layers from ${model.numMain} on (nextn_predict_layers) predict further tokens and were not checked.`,
-    );
+  const { numMain, notes } = model;
+  if (numMain < numLayers && numMain > 0)
+    notes.push(`Layers from ${numMain} on (nextn_predict_layers) predict further tokens and were not checked.`);
   return {
     source: 'gguf',
     architecture,
@@ -95,7 +93,7 @@ function readModel(file: GgufHeader, options: ModelRopeOptions & { readonly wher
     numLayers,
     layers,
     maxContext: keys.optionalInteger(a('context_length')),
-    notes: model.notes,
+    notes,
   };
 }
 
@@ -132,20 +130,15 @@ interface LayerKind {
   readonly compressed: boolean;
 }
 
-/** The kind of each layer. */
 function layerKinds(model: Model): LayerKind[] {
   const { keys, a, row, numLayers, numMain } = model;
   const recurrent = recurrentLayers(model);
   const slides = slidingLayers(model, recurrent);
   const active = slides !== undefined;
   const compressed = row.compressed ? listOf(model, 'attention.compress_ratios') : undefined;
+  const ratios = keys.path(a('attention.compress_ratios'));
   if (compressed && compressed.length < numLayers)
-    refuse(
-      'FORMAT',
-      keys.path(a('attention.compress_ratios')),
-      `${numLayers} numbers, one for each layer`,
-      compressed.length,
-    );
+    refuse('FORMAT', ratios, `${numLayers} numbers, one for each layer`, compressed.length);
   const pattern =
     row.skips === 'rope-pattern' && Array.isArray(keys.raw(a('attention.rope_pattern')))
       ? listOf(model, 'attention.rope_pattern')
@@ -226,7 +219,6 @@ function slidingLayers(model: Model, recurrent: readonly boolean[]): boolean[] |
   });
 }
 
-/** A list of flags or integers. */
 function listOf({ keys, a }: Model, key: string): number[] {
   const list = keys.raw(a(key));
   const numbers = Array.isArray(list) ? list.map(Number) : [];
@@ -235,22 +227,13 @@ function listOf({ keys, a }: Model, key: string): number[] {
   return numbers;
 }
 
-/** ggml's numbers for full layers. */
-interface Scaling {
-  readonly type: 'none' | 'linear' | 'yarn' | 'longrope';
-  /** The file's factor, for every `type`. */
-  readonly fileFactor: number;
-  readonly factor: number;
-  readonly extFactor: number;
-  readonly attnFactor: number;
-  readonly betaFast: number;
-  readonly betaSlow: number;
-}
+/** ggml's numbers for full layers. `fileFactor` is the file's factor, for every `type`. */
+type Scaling = ReturnType<typeof scalingOf>;
 
 const TYPES = ['none', 'linear', 'yarn', 'longrope'] as const;
 
 /** @see ggml-org/llama.cpp@de3ff815 src/llama-model.cpp load_hparams, src/llama-context.cpp llama_context */
-function scalingOf({ keys, a, row, notes }: Model): Scaling {
+function scalingOf({ keys, a, row, notes }: Model) {
   const text = keys.optionalText(a('rope.scaling.type')) ?? 'linear';
   const type =
     TYPES.find((name) => name === text) ??
@@ -263,10 +246,8 @@ function scalingOf({ keys, a, row, notes }: Model): Scaling {
   const factor = type === 'none' ? 1 : fileFactor;
   if (type === 'none' && fileFactor !== 1 && row.sliding?.scale !== 'shared')
     notes.push(`${key} = ${fileFactor} is not applied: the scaling type is none.`);
-  const read = (name: string, usual: number, reads: boolean): number => {
-    const value = reads ? keys.optionalNumber(a(`rope.scaling.${name}`)) : undefined;
-    return value ?? usual;
-  };
+  const read = (name: string, usual: number, reads: boolean): number =>
+    (reads ? keys.optionalNumber(a(`rope.scaling.${name}`)) : undefined) ?? usual;
   const betas = row.yarn !== undefined;
   const all = row.yarn === 'all';
   const ext = read('yarn_ext_factor', -1, all);
@@ -274,10 +255,8 @@ function scalingOf({ keys, a, row, notes }: Model): Scaling {
   const attn = read('attn_factor', 1, true);
   const yarnAttn = read('yarn_attn_factor', 1, all);
   const multiplier = read('yarn_log_multiplier', 0, row.logMultiplier !== undefined);
-  if (extFactor !== 0 && yarnAttn !== 1)
-    notes.push(
-      `${a('rope.scaling.yarn_attn_factor')} = ${yarnAttn} is not applied: llama.cpp computes YaRN's magnitude.`,
-    );
+  const ignored = `${a('rope.scaling.yarn_attn_factor')} = ${yarnAttn}`;
+  if (extFactor !== 0 && yarnAttn !== 1) notes.push(`${ignored} is not applied: llama.cpp computes YaRN's magnitude.`);
   return {
     type,
     fileFactor,
@@ -323,11 +302,7 @@ function ropeOf(model: Model, kind: LayerKind, kinds: readonly LayerKind[], scal
   });
 }
 
-function ggmlScaling(
-  { keys, a, row }: Model,
-  kind: LayerKind,
-  scaling: Scaling,
-): Pick<RopeSpec, 'scaling' | 'attentionFactor'> {
+function ggmlScaling({ keys, a, row }: Model, kind: LayerKind, scaling: Scaling): Partial<RopeSpec> {
   const { extFactor, betaFast, betaSlow } = scaling;
   const rule = kind.sliding ? row.sliding!.scale : 'same';
   const factor = rule === 'none' ? 1 : rule === 'shared' ? scaling.fileFactor : scaling.factor;
@@ -360,7 +335,6 @@ function baseOf({ keys, a, row }: Model, kind: LayerKind, base: number, headDim:
   return keys.need(keys.optionalPositive(key) ?? usual, key, 'a number > 0');
 }
 
-/** head_dim and rotary_dim. */
 function sizesOf(model: Model, sliding: boolean): { headDim: number; rotaryDim: number } {
   const { keys, a, row, architecture } = model;
   const full = fullHeadDim(model);
@@ -431,13 +405,7 @@ function hasTensor(file: GgufHeader, name: string): boolean {
   return file.tensors.some((tensor) => tensor.name === name);
 }
 
-/** The factors that divide a layer's frequencies. */
-function factorsOf(
-  model: Model,
-  kind: LayerKind,
-  kinds: readonly LayerKind[],
-  type: Scaling['type'],
-): Float32Array | undefined {
+function factorsOf(model: Model, kind: LayerKind, kinds: readonly LayerKind[], type: Scaling['type']) {
   const { file, keys, row, notes } = model;
   if (row.factors === undefined) return undefined;
   if (row.factorsFor === 'none' || (row.factorsFor === 'full' && kind.sliding)) return undefined;
@@ -458,17 +426,11 @@ function factorsOf(
   return values;
 }
 
-/** The length of a factor tensor. */
 function factorCount(model: Model, kind: LayerKind, kinds: readonly LayerKind[]): number {
   const { headDim, rotaryDim } = sizesOf(model, kind.sliding);
-  switch (model.row.factorsOver) {
-    case 'head':
-      return headDim / 2;
-    case 'widest':
-      return Math.max(...kinds.map(({ sliding }) => sizesOf(model, sliding).rotaryDim)) / 2;
-    case undefined:
-      return rotaryDim / 2;
-  }
+  const { factorsOver } = model.row;
+  if (factorsOver !== 'widest') return (factorsOver === 'head' ? headDim : rotaryDim) / 2;
+  return Math.max(...kinds.map(({ sliding }) => sizesOf(model, sliding).rotaryDim)) / 2;
 }
 
 /** llama.cpp chooses by the size of the context, not by the length of the sequence. */
@@ -499,8 +461,8 @@ function noteIgnored(model: Model, kinds: readonly LayerKind[]): void {
   };
   const ignored = (key: string, reads: (row: GgufArchitecture) => boolean): void => {
     if (reads(row)) return;
-    const readers = Object.entries(GGUF_ARCHITECTURES).filter(([, other]) => reads(other));
-    note(key, `llama.cpp reads it for ${readers.map(([name]) => name).join(', ')} only`);
+    const readers = Object.keys(GGUF_ARCHITECTURES).filter((name) => reads(GGUF_ARCHITECTURES[name]!));
+    note(key, `llama.cpp reads it for ${readers.sort().join(', ')} only`);
   };
   const scaling = 'rope.scaling';
   ignored(`${scaling}.yarn_ext_factor`, ({ yarn }) => yarn === 'all');

@@ -43,12 +43,8 @@ export function ropeFromConfig(json: unknown, given: ModelRopeOptions = {}): Mod
   const rules = rulesOf(family);
   if (WITHOUT_ROPE.includes(family) || (family === 'falcon' && config.optionalFlag('alibi')))
     refuse('UNSUPPORTED', config.path('model_type'), 'a model with rotary position embedding', modelType);
-  if (Object.hasOwn(REFUSED, family))
-    fail(
-      'UNSUPPORTED',
-      config.path('model_type'),
-      `a plan cannot express the RoPE of ${modelType}: ${REFUSED[family]}`,
-    );
+  const lacks = `a plan cannot express the RoPE of ${modelType}`;
+  if (Object.hasOwn(REFUSED, family)) fail('UNSUPPORTED', config.path('model_type'), `${lacks}: ${REFUSED[family]}`);
 
   // GPT-J's code has a fixed θ = 10000 and no scaling.
   for (const key of rules?.rotaryDim === undefined ? [] : ['rope_theta', 'rope_scaling', 'rope_parameters'])
@@ -115,14 +111,11 @@ function sizesOf(config: Fields, rules: Rules | undefined) {
   const numLayers = config.need(count, 'num_hidden_layers');
   const maxContext = firstInteger(config, ['max_position_embeddings', 'n_positions', 'seq_length']);
   const overrides = config.optionalObject('per_layer_config');
-  const headDims =
-    overrides &&
-    new Map(
-      overrides
-        .keys()
-        .flatMap((key) => [[Number(key), overrides.optionalObject(key)?.optionalInteger('head_dim')] as const])
-        .filter((entry): entry is readonly [number, number] => entry[1] !== undefined),
-    );
+  const headDims = overrides && new Map<number, number>();
+  for (const key of overrides?.keys() ?? []) {
+    const own = overrides!.optionalObject(key)?.optionalInteger('head_dim');
+    if (own !== undefined) headDims!.set(Number(key), own);
+  }
   return { numLayers, headDim: commonHeadDim(config, rules), headDims, maxContext };
 }
 
@@ -133,10 +126,8 @@ function commonHeadDim(config: Fields, rules: Rules | undefined): number {
   // head_dim: null asks for the quotient.
   if (rules?.headDim !== undefined && !config.keys().includes('head_dim')) return rules.headDim;
   const hidden = config.need(firstInteger(config, ['hidden_size', 'n_embd']), 'head_dim, or hidden_size');
-  const heads = config.need(
-    firstInteger(config, ['num_attention_heads', 'n_head']),
-    'head_dim, or num_attention_heads',
-  );
+  const count = firstInteger(config, ['num_attention_heads', 'n_head']);
+  const heads = config.need(count, 'head_dim, or num_attention_heads');
   if (hidden % heads === 0) return hidden / heads;
   const expected = `a multiple of num_attention_heads=${heads}, or head_dim beside it`;
   return refuse('FORMAT', config.path('hidden_size'), expected, hidden);
@@ -162,9 +153,8 @@ function layerTypes({ config, rules, numLayers }: Model): readonly (string | und
   if (!rules?.layers) return new Array<undefined>(numLayers).fill(undefined);
   const { other, period: usual, key, first } = rules.layers;
   const period = (key === undefined ? undefined : config.optionalInteger(key)) ?? usual;
-  const types = Array.from({ length: numLayers }, (_item, layer) =>
-    (first ? layer : layer + 1) % period === 0 ? FULL : other,
-  );
+  const start = first ? 0 : 1;
+  const types = Array.from({ length: numLayers }, (_item, n) => ((n + start) % period === 0 ? FULL : other));
   if (rules.globalHeadDim !== undefined) types[numLayers - 1] = FULL;
   return types;
 }
@@ -216,10 +206,8 @@ function parametersOf({ config, modelType, rules }: Model, layerType: string | u
   }
   if (scaling) return { fields: scaling, byType: false };
   if (!parameters) return { fields: new Fields({}, config.path('rope_scaling')), byType: rules?.byType !== undefined };
-  const nested = parameters
-    .keys()
-    .map((key) => parameters.raw(key))
-    .some((value) => typeof value === 'object' && value !== null && !Array.isArray(value));
+  const isObject = (value: unknown) => typeof value === 'object' && value !== null && !Array.isArray(value);
+  const nested = parameters.keys().some((key) => isObject(parameters.raw(key)));
   if (!nested && !rules?.byType) return { fields: parameters, byType: false };
   const needed = 'a list of strings, one for each layer, because rope_parameters is by layer type';
   const key = config.need(layerType, 'layer_types', needed);
@@ -286,7 +274,6 @@ function rotaryDimOf({ config, rules }: Model): number | undefined {
   return config.optionalInteger('rotary_dim') ?? rules?.rotaryDim;
 }
 
-/** The share of each head that rotates. */
 function shareOf({ config, modelType, family, rules, headDim, notes }: Model, fields: Fields, type: string): number {
   // Mistral 4's factor tells which part of the whole head qk_rope_head_dim is.
   if (family === 'mistral4') return 1;
@@ -346,7 +333,6 @@ function axesOf({ modelType, rules, notes }: Model, fields: Fields): RopeAxes | 
   return { rule, sections };
 }
 
-/** The context that the model was trained with, if given. */
 function originalContextOf({ config, family, rules }: Model, { fields, byType }: Parameters): number | undefined {
   const key = 'original_max_position_embeddings';
   const own = fields.optionalInteger(key);
@@ -361,7 +347,7 @@ function scalingOf(
   model: Model,
   parameters: Parameters,
   { type, share, rotaryDim, base }: { type: string; share: number; rotaryDim: number; base: number },
-): Pick<RopeSpec, 'scaling' | 'attentionFactor'> & { base?: number } {
+): Partial<RopeSpec> {
   const { config, family, headDim, notes } = model;
   const { fields, byType } = parameters;
   const maxContext = (): number => config.need(model.maxContext, 'max_position_embeddings');
@@ -375,9 +361,8 @@ function scalingOf(
       return { scaling: { kind: 'linear', factor: needFactor() } };
     case 'dynamic': {
       const originalContext = maxContext();
-      notes.push(
-        'Dynamic NTK changes the base with the sequence length; keys cached at a shorter length keep the old one.',
-      );
+      const warning = 'Dynamic NTK changes the base with the sequence length';
+      notes.push(`${warning}; keys cached at a shorter length keep the old one.`);
       const context = contextOf(model, originalContext);
       // HunYuan raises the base by alpha; past the context transformers ignores alpha.
       const alpha = family.startsWith('hunyuan_v1') ? fields.optionalPositive('alpha') : undefined;
