@@ -43,12 +43,7 @@ export interface AngleConstants {
   readonly numAxes: number;
 }
 
-/**
- * The constants of a RoPE.
- *
- * @param direction - backward rotates by −angle
- * @throws {RopewalkError} what {@link frequenciesOf} says of a spec that no model can mean
- */
+/** The constants of a RoPE; backward rotates by −angle. Refuses what {@link frequenciesOf} does. */
 export function angleConstants(spec: RopeSpec, direction: 'forward' | 'backward' = 'forward'): AngleConstants {
   const { invFreq, attentionFactor } = frequenciesOf(spec);
   const { axisOfPair, numAxes } = sharePairs(spec.axes, invFreq.length);
@@ -69,10 +64,8 @@ const TWO_OVER_PI = 0xa2f9836e4e441529fc2757d1f534ddc0db6295993c439041n;
 const TWO_OVER_PI_BITS = 192n;
 
 /**
- * The fraction of a full turn, in [−½, ½), by which a frequency rotates in `steps` positions; exact except for the last
- * rounding to float64.
- *
- * @param invFreq - radians a position, taken as the exact value of the float64
+ * The fraction of a full turn, in [−½, ½), by which a frequency (the float64's exact value) rotates in `steps`
+ * positions; exact except for the last rounding to float64.
  */
 export function turnsOf(invFreq: number, steps: number): number {
   let bits = TWO_OVER_PI_BITS + 2n; // 1/(2π) is a quarter of 2/π
@@ -84,10 +77,7 @@ export function turnsOf(invFreq: number, steps: number): number {
   return Number(fraction >> (bits - kept)) / 2 ** Number(kept);
 }
 
-/**
- * Constants `[pairs, limbs]` of {@link AngleMode} `f32-reduced`: of a limb, its fraction of a turn a step, in 15 bits,
- * and what is left, in radians.
- */
+/** Constants `[pairs, limbs]` of `f32-reduced`: of a limb, its fraction of a turn a step in 15 bits; the radians left. */
 function reducedConstants(invFreq: Float64Array, limbs: number) {
   const head = new Float32Array(invFreq.length * limbs);
   const tail = new Float32Array(invFreq.length * limbs);
@@ -109,7 +99,6 @@ export interface CosSin {
   readonly dtype: 'f32' | 'f64' | 'f16';
 }
 
-/** Options of {@link anglesInGraph}. */
 interface AngleOptions {
   /** i64 `[batch, seq]`, or with several axes `[axes, batch, seq]`. */
   readonly positions: string;
@@ -117,11 +106,7 @@ interface AngleOptions {
   readonly maxPosition?: number;
 }
 
-/**
- * Appends angles, cos and sin.
- *
- * @returns cos and sin with the magnitude in them, f64 for mode f64, else f32
- */
+/** Appends angles, cos and sin, with the magnitude in them: f64 for mode f64, else f32. */
 export function anglesInGraph(
   b: GraphBuilder,
   c: AngleConstants,
@@ -141,9 +126,7 @@ function plainAngle(b: GraphBuilder, c: AngleConstants, dtype: 'f32' | 'f64', po
   return b.add('Mul', [column, b.constant(b.fresh('inv_freq'), tensorFrom(values))]);
 }
 
-/**
- * `[batch, seq, 1, …]` for one axis, `[batch, seq, pairs, …]` for several: each pair beside its own axis's position.
- */
+/** `[batch, seq, 1, …]` for one axis, `[batch, seq, pairs, …]` for several: each pair has its own axis's position. */
 function perPair(b: GraphBuilder, c: AngleConstants, positions: string, behind: readonly number[]): string {
   if (c.numAxes === 1) return b.add('Unsqueeze', [positions, b.integers(b.fresh('pair_axis'), [2])]);
   const last = b.add('Transpose', [positions], { perm: { ints: [1, 2, 0, ...behind] } });
@@ -175,17 +158,8 @@ function reducedAngle(b: GraphBuilder, c: AngleConstants, { positions, maxPositi
   return b.add('Add', [b.add('Mul', [part, number('two_pi_head', TWO_PI_HEAD)]), rest]);
 }
 
-/**
- * A table over positions 0 to context − 1.
- *
- * @param pairsOf - the pairs that are its columns; all unless given
- * @returns cos and sin `[context, pairs]` in float64, with magnitude and sign
- */
-export function tableOver(
-  c: AngleConstants,
-  context: number,
-  pairsOf: readonly number[] = Array.from(c.invFreq, (_, j) => j),
-): { readonly cos: Float64Array; readonly sin: Float64Array } {
+/** cos and sin of positions 0 to context − 1, `[context, pairs]`, of all pairs or some, with magnitude and sign. */
+export function tableOver(c: AngleConstants, context: number, pairsOf: readonly number[] = [...c.invFreq.keys()]) {
   const cos = new Float64Array(context * pairsOf.length);
   const sin = new Float64Array(context * pairsOf.length);
   for (let position = 0; position < context; position++) {
@@ -209,14 +183,7 @@ export interface AnglePrecision {
 
 /** The positions that {@link anglePrecision} takes by default. */
 export const PRECISION_POSITIONS: readonly number[] = /* @__PURE__ */ Object.freeze([
-  1,
-  1000,
-  4096,
-  32768,
-  131072,
-  1e6,
-  2 ** 24,
-  2 ** 31 - 1,
+  1, 1000, 4096, 32768, 131072, 1e6, 0x1000000, 0x7fffffff,
 ]);
 
 /**

@@ -12,13 +12,7 @@ import type { GraphBuilder } from './builder.js';
 
 const BYTES = 256;
 
-/**
- * Appends the widening of a matrix in blocks.
- *
- * @param bytes - u8, all blocks of the matrix, of any shape
- * @param shape - `[n, k]`, of the matrix
- * @param to - the dtype that comes out; both hold every weight exactly
- */
+/** Appends the widening of a matrix in blocks, whose u8 bytes may have any shape. Both dtypes are exact. */
 export function dequantise(
   b: GraphBuilder,
   bytes: string,
@@ -39,6 +33,7 @@ export function dequantise(
     b.constant(b.fresh(name), tensorFrom(Float32Array.from({ length: BYTES }, (_, byte) => value(byte))));
   const look = (name: string, value: (byte: number) => number, index: string): string =>
     b.add('Gather', [table(name, value), index], { axis: { i: 0 } });
+  const half = (name: string, at: number): string => look(name, (byte) => ((byte >> at) & 15) - 8, quants);
   const start = (byte: number): number => numberFromF16(byte << 8);
   const step = (byte: number): number => {
     const size = numberFromF16((byte << 8) | 1) - start(byte);
@@ -52,13 +47,7 @@ export function dequantise(
   const weights =
     format === 'q8_0'
       ? look('signed', (byte) => (byte << 24) >> 24, quants)
-      : b.add(
-          'Concat',
-          [look('low_half', (byte) => (byte & 15) - 8, quants), look('high_half', (byte) => (byte >> 4) - 8, quants)],
-          {
-            axis: { i: 2 },
-          },
-        );
+      : b.add('Concat', [half('low_half', 0), half('high_half', 4)], { axis: { i: 2 } });
   const product = b.add('Mul', [scale, weights]);
   const matrix = b.add('Reshape', [product, b.integers(b.fresh('matrix'), [n, k])], { allowzero: { i: 1 } });
   return to === 'f64' ? b.cast(matrix, 'f64') : matrix;

@@ -5,8 +5,8 @@
  *
  * @module
  */
-import { type Dtype, f16FromNumber, type Tensor, tensorFrom } from 'ropewalk';
-import { refuse } from 'ropewalk/backend';
+import { type Dtype, type Tensor, tensorFrom } from 'ropewalk';
+import { newArray, refuse, storeNumber } from 'ropewalk/backend';
 import { type OnnxAttribute, type OnnxModel, type OnnxNode, type OnnxValue, onnxDataType } from '../format/onnx.js';
 
 /** RotaryEmbedding, RMSNormalization and Attention as they came with opset 23. */
@@ -16,15 +16,10 @@ const ONNX_BOOL = 9;
 /** The oldest opset that has what primitives need: Split with num_outputs, ReduceMean with axes as an input. */
 export const OLDEST_OPSET = 18;
 
-/** The IR version that came with each opset. */
-const IR_VERSION: ReadonlyMap<number, number> = /* @__PURE__ */ new Map([
-  [18, 8],
-  [19, 9],
-  [20, 9],
-  [21, 10],
-  [22, 10],
-  [23, 11],
-]);
+/** The IR version that came with each opset, from the oldest on. */
+const IR_VERSION: ReadonlyMap<number, number> = /* @__PURE__ */ new Map(
+  /* @__PURE__ */ [8, 9, 9, 10, 10, 11].map((version, n) => [OLDEST_OPSET + n, version]),
+);
 
 /** A graph under construction. Values are passed around by name. */
 export class GraphBuilder {
@@ -53,12 +48,9 @@ export class GraphBuilder {
 
   /** A constant without dimensions. */
   scalar(name: string, dtype: 'f32' | 'f64' | 'f16', value: number): string {
-    if (dtype === 'f16')
-      return this.constant(name, tensorFrom(Uint16Array.of(f16FromNumber(value)), { dtype: 'f16', shape: [] }));
-    return this.constant(
-      name,
-      tensorFrom(dtype === 'f64' ? Float64Array.of(value) : Float32Array.of(value), { shape: [] }),
-    );
+    const data = newArray(dtype, 1);
+    storeNumber(data, dtype, 0, value);
+    return this.constant(name, tensorFrom(data, { dtype, shape: [] }));
   }
 
   /** Appends a node with one output. Inputs and attributes that are undefined are left out. */
@@ -123,17 +115,8 @@ export class GraphBuilder {
    */
   model(name: string, producer: string, doc?: string, opset = OPSET): OnnxModel {
     const { inputs, outputs, initializers, nodes } = this;
-    return {
-      name,
-      doc,
-      opset,
-      irVersion:
-        IR_VERSION.get(opset) ?? refuse('RANGE', 'graph: opset', `an integer in [${OLDEST_OPSET}, ${OPSET}]`, opset),
-      producer,
-      inputs,
-      outputs,
-      initializers,
-      nodes,
-    };
+    const irVersion =
+      IR_VERSION.get(opset) ?? refuse('RANGE', 'graph: opset', `an integer in [${OLDEST_OPSET}, ${OPSET}]`, opset);
+    return { name, doc, opset, irVersion, producer, inputs, outputs, initializers, nodes };
   }
 }

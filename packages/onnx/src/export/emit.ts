@@ -8,22 +8,11 @@
  * @module
  * @see https://onnx.ai/onnx/operators/
  */
-import type {
-  ArgmaxPlan,
-  EmbeddingPlan,
-  FloatDtype,
-  LinearPlan,
-  OpPlan,
-  RearrangePlan,
-  RmsNormPlan,
-  SelfAttentionPlan,
-  SwigluPlan,
-} from 'ropewalk';
-import { isBlocks, sizeBytes, Tensor, tensorFrom } from 'ropewalk';
+import { type FloatDtype, isBlocks, type OpPlan, sizeBytes, Tensor, tensorFrom } from 'ropewalk';
 import { checkPlan, reading, readName, readOptions, refuse, unknownPlan, walk } from 'ropewalk/backend';
 import { dequantise } from './blocks.js';
 import { GraphBuilder } from './builder.js';
-import { type AttentionShape, argmax, attention, narrowed, rmsNorm, swiglu } from './fragments.js';
+import { argmax, attention, narrowed, rmsNorm, swiglu } from './fragments.js';
 import { computeIn, type EmitOptions, type EmittedGraph, type NotEmitted, PlanGraph } from './plan-graph.js';
 import { emitRope } from './rope.js';
 
@@ -82,19 +71,21 @@ function emit(g: PlanGraph, plan: OpPlan): string | undefined {
   }
 }
 
-function emitSwiglu(g: PlanGraph, { gate, up, out }: SwigluPlan): undefined {
+type Plan<Op> = Extract<OpPlan, { readonly op: Op }>;
+
+function emitSwiglu(g: PlanGraph, { gate, up, out }: Plan<'swiglu'>): undefined {
   const compute = computeIn(out.dtype);
   const value = g.wide('gate', gate, compute);
   g.round(swiglu(g.b, value, g.wide('up', up, compute), compute), compute, 'out', out);
 }
 
-function emitRmsNorm(g: PlanGraph, { x, weight, eps, out }: RmsNormPlan): undefined {
+function emitRmsNorm(g: PlanGraph, { x, weight, eps, out }: Plan<'rms_norm'>): undefined {
   const compute = computeIn(out.dtype);
   const value = g.wide('x', x, compute);
   g.round(rmsNorm(g.b, value, g.wide('weight', weight, compute), eps, compute, g.options.form), compute, 'out', out);
 }
 
-function emitLinear(g: PlanGraph, { x, weight, bias, out }: LinearPlan): undefined {
+function emitLinear(g: PlanGraph, { x, weight, bias, out }: Plan<'linear'>): undefined {
   const { b } = g;
   const compute = computeIn(out.dtype);
   const value = g.wide('x', x, compute);
@@ -113,15 +104,14 @@ function emitLinear(g: PlanGraph, { x, weight, bias, out }: LinearPlan): undefin
 /** The most bytes of a mask: it is a constant of the graph, and an ONNX file holds at most two gigabytes. */
 const MAX_MASK_BYTES = 2 ** 30;
 
-function emitAttention(g: PlanGraph, plan: SelfAttentionPlan): string | undefined {
+function emitAttention(g: PlanGraph, plan: Plan<'self_attention'>): string | undefined {
   const { q, k, v, out } = plan;
   const compute = computeIn(out.dtype);
-  const [batch, seq, heads, d] = q.shape as [number, number, number, number];
+  const [batch, seq, heads] = q.shape as [number, number, number];
   const [, total, kvHeads, dv] = v.shape as [number, number, number, number];
-  const shape: AttentionShape = { batch, seq, total, heads, kvHeads, d, dv };
   if (plan.causal && seq * total * sizeBytes(compute) > MAX_MASK_BYTES)
     return `a mask of ${seq} × ${total} is too large for an ONNX file`;
-  const mask = plan.causal ? g.b.constant('attn_mask', maskOf(shape, plan.window, compute)) : undefined;
+  const mask = plan.causal ? g.b.constant('attn_mask', maskOf(seq, total, plan.window, compute)) : undefined;
   // Attention-23 adds the mask before it caps, which would let masked keys back in. Its scale is an f32, which ONNX
   // Runtime takes only above 0.
   const standard = !g.primitives && plan.softcap === undefined && compute === 'f32' && plan.scale > 0;
@@ -133,7 +123,7 @@ function emitAttention(g: PlanGraph, plan: SelfAttentionPlan): string | undefine
       : fold(g, g.wide(name, tensor, compute), standard, [b, s, h * width]);
   };
   const values = [folded('q', q), folded('k', k), folded('v', v)] as const;
-  const y = attention(g.b, values, mask, shape, plan, compute, standard);
+  const y = attention(g.b, values, mask, { heads, kvHeads, total }, plan, compute, standard);
   if (standard && out.isContiguous()) g.round(y, compute, 'out', out.view([batch, seq, heads * dv]));
   else g.round(fold(g, y, standard, out.shape), compute, 'out', out);
   return undefined;
@@ -144,7 +134,7 @@ function fold(g: PlanGraph, value: string, wanted: boolean, shape: readonly numb
 }
 
 /** 0 where query i sees key t, −∞ where it does not. Unlike is_causal it says how long the past is. */
-function maskOf({ seq, total }: AttentionShape, window: number | undefined, compute: 'f32' | 'f64'): Tensor {
+function maskOf(seq: number, total: number, window: number | undefined, compute: 'f32' | 'f64'): Tensor {
   const data = compute === 'f64' ? new Float64Array(seq * total) : new Float32Array(seq * total);
   for (let i = 0; i < seq; i++) {
     const position = total - seq + i;
@@ -156,7 +146,7 @@ function maskOf({ seq, total }: AttentionShape, window: number | undefined, comp
   return tensorFrom(data, { shape: [seq, total] });
 }
 
-function emitArgmax(g: PlanGraph, { values, outIndex, outValue }: ArgmaxPlan): undefined {
+function emitArgmax(g: PlanGraph, { values, outIndex, outValue }: Plan<'argmax'>): undefined {
   const value = g.take('values', values);
   const compute = computeIn(values.dtype);
   // Not every runtime has ArgMax for every dtype; a cast to f32 keeps order, ties and NaN.
@@ -166,7 +156,7 @@ function emitArgmax(g: PlanGraph, { values, outIndex, outValue }: ArgmaxPlan): u
   g.give(outIndex.dtype === 'i32' ? g.b.cast(index, 'i32') : index, 'index', outIndex);
 }
 
-function emitEmbedding(g: PlanGraph, { rows, weight, out }: EmbeddingPlan): undefined {
+function emitEmbedding(g: PlanGraph, { rows, weight, out }: Plan<'embedding'>): undefined {
   const { b } = g;
   const index = tensorFrom(BigInt64Array.from(rows, BigInt));
   if (isBlocks(weight)) {
@@ -190,7 +180,7 @@ function permutationOf(tensor: Tensor): number[] | undefined {
   return tensor.permute(order).isContiguous() ? order : undefined;
 }
 
-function emitRearrange(g: PlanGraph, { x, out }: RearrangePlan): undefined {
+function emitRearrange(g: PlanGraph, { x, out }: Plan<'rearrange'>): undefined {
   const { b } = g;
   const converted = (value: string): string =>
     x.dtype === out.dtype ? value : narrowed(b, value, x.dtype as FloatDtype, out.dtype as FloatDtype);

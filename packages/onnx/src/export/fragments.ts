@@ -13,6 +13,9 @@ import type { GraphBuilder } from './builder.js';
  */
 export type GraphForm = 'standard' | 'primitives';
 
+/** What a graph computes in. */
+export type Wide = 'f32' | 'f64';
+
 /** The largest finite value of a 16-bit float, and the smallest magnitude that rounds beyond it. */
 const LIMITS: Readonly<Record<'f16' | 'bf16', readonly [largest: number, beyond: number]>> =
   /* @__PURE__ */ Object.freeze({
@@ -52,19 +55,15 @@ export function narrowed(b: GraphBuilder, value: string, from: FloatDtype, to: F
 }
 
 /**
- * Appends RMS normalisation over the last dimension: `weight · x / √(mean(x²) + eps)`.
- *
- * @param x - `[…, d]`
- * @param weight - `[d]`
- * @param eps - added to the mean
- * @param form - RMSNormalization, whose epsilon is an f32, or primitives
+ * Appends RMS normalisation over the last dimension: `weight · x / √(mean(x²) + eps)`, x `[…, d]`, weight `[d]`.
+ * RMSNormalization's epsilon is an f32.
  */
 export function rmsNorm(
   b: GraphBuilder,
   x: string,
   weight: string,
   eps: number,
-  compute: 'f32' | 'f64',
+  compute: Wide,
   form: GraphForm,
 ): string {
   if (form === 'standard' && compute === 'f32')
@@ -87,11 +86,8 @@ export function swiglu(b: GraphBuilder, gate: string, up: string, compute: 'f32'
 }
 
 /**
- * Appends argmax over the last dimension; the first maximum wins.
- *
- * @param values - `[…, n]`
- * @param nan - first: the first NaN wins over everything; unspecified: as the runtime's ArgMax does
- * @returns i64 `[…, 1]`
+ * Appends argmax over the last dimension, i64 `[…, 1]`; the first maximum wins. `nan` first: the first NaN wins over
+ * everything; unspecified: as the runtime's ArgMax does.
  */
 export function argmax(b: GraphBuilder, values: string, compute: 'f32' | 'f64', nan: 'first' | 'unspecified'): string {
   const attributes = { axis: { i: -1 }, keepdims: { i: 1 }, select_last_index: { i: 0 } };
@@ -103,17 +99,6 @@ export function argmax(b: GraphBuilder, values: string, compute: 'f32' | 'f64', 
   const firstNaN = b.add('ArgMax', [flags], attributes);
   const any = b.cast(b.add('GatherElements', [flags, firstNaN], { axis: { i: -1 } }), 'bool');
   return b.add('Where', [any, firstNaN, largest]);
-}
-
-/** Sizes of an attention. */
-export interface AttentionShape {
-  readonly batch: number;
-  readonly seq: number;
-  readonly total: number;
-  readonly heads: number;
-  readonly kvHeads: number;
-  readonly d: number;
-  readonly dv: number;
 }
 
 /**
@@ -128,29 +113,19 @@ export function attention(
   b: GraphBuilder,
   [q, k, v]: readonly [string, string, string],
   mask: string | undefined,
-  { heads, kvHeads, total }: AttentionShape,
+  { heads, kvHeads, total }: Readonly<Record<'heads' | 'kvHeads' | 'total', number>>,
   { scale, softcap }: { readonly scale: number; readonly softcap: number | undefined },
   compute: 'f32' | 'f64',
   standard: boolean,
 ): string {
-  if (standard) {
-    return b.add('Attention', [q, k, v, mask], {
-      q_num_heads: { i: heads },
-      kv_num_heads: { i: kvHeads },
-      scale: { f: scale },
-    });
-  }
+  const attributes = { q_num_heads: { i: heads }, kv_num_heads: { i: kvHeads }, scale: { f: scale } };
+  if (standard) return b.add('Attention', [q, k, v, mask], attributes);
   const transpose = (value: string, perm: readonly number[]): string =>
     b.add('Transpose', [value], { perm: { ints: perm } });
   const number = (name: string, value: number): string => b.scalar(b.fresh(name), compute, value);
   const group = kvHeads === 0 ? 1 : heads / kvHeads;
-  const kvOf =
-    group === 1
-      ? undefined
-      : b.integers(
-          b.fresh('kv_head_of'),
-          Array.from({ length: heads }, (_, h) => Math.floor(h / group)),
-        );
+  const kvHeadOf = Array.from({ length: heads }, (_, h) => Math.floor(h / group));
+  const kvOf = group === 1 ? undefined : b.integers(b.fresh('kv_head_of'), kvHeadOf);
   const spread = (value: string): string => (kvOf ? b.add('Gather', [value, kvOf], { axis: { i: 1 } }) : value);
   const qs = transpose(q, [0, 2, 1, 3]);
   const ks = spread(transpose(k, [0, 2, 3, 1]));
@@ -158,13 +133,10 @@ export function attention(
   const product = b.add('MatMul', [qs, ks]);
   // ONNX Runtime fuses a product with one number into the MatMul, as an f32. In f64 the number is given once for each
   // key.
+  const perKey = (name: string, value: number): string =>
+    b.constant(b.fresh(name), tensorFrom(new Float64Array(total).fill(value)));
   const scaled = (name: string, value: number): string =>
-    b.add('Mul', [
-      product,
-      compute === 'f64'
-        ? b.constant(b.fresh(name), tensorFrom(new Float64Array(total).fill(value)))
-        : number(name, value),
-    ]);
+    b.add('Mul', [product, compute === 'f64' ? perKey(name, value) : number(name, value)]);
   const scores =
     softcap === undefined
       ? scaled('scale', scale)

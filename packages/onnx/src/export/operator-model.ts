@@ -121,11 +121,8 @@ function planOf({ op, shape, dtype = 'f32', ...given }: OperatorModelOptions): O
     case 'self_attention': {
       const [batch, seq, total, heads, kvHeads, d] = sizes(6) as [number, number, number, number, number, number];
       const { window, softcap } = given;
-      const [q, kv] = [
-        [batch, seq, heads, d],
-        [batch, total, kvHeads, d],
-      ];
-      return planSelfAttention(tensor(q), tensor(kv), tensor(kv), tensor(q), { window, softcap });
+      const [q, kv] = [tensor([batch, seq, heads, d]), tensor([batch, total, kvHeads, d])];
+      return planSelfAttention(q, kv, tensor(kv.shape), tensor(q.shape), { window, softcap });
     }
   }
 }

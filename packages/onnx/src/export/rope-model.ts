@@ -52,9 +52,7 @@ export const TABLE_CONTEXT = 4096;
 /** Positions of computed angles by default: all of an i32. */
 const ALL_POSITIONS = 2 ** 31;
 
-/**
- * The most rows × pairs of a table: a million positions of 64 pairs, half a gigabyte. An ONNX file holds at most two.
- */
+/** The most rows × pairs of a table: a million positions of 64, half a gigabyte. An ONNX file holds at most two. */
 const MAX_TABLE = 2 ** 26;
 
 /**
@@ -141,6 +139,8 @@ export function ropeModel(options: RopeModelOptions): RopeModel {
   return { graph: b, angles, context };
 }
 
+type Compute = CosSin['dtype'];
+
 function checkSize(name: string, value: number): void {
   if (!Number.isInteger(value) || value < 1 || value > 2 ** 31)
     refuse('RANGE', `export: ${name}`, 'an integer in [1, 2^31]', value);
@@ -166,37 +166,21 @@ function anglesFor(form: GraphForm, angles: AngleMode | undefined, dtype: FloatD
 }
 
 /** RMS norm; in f16 its squares would overflow, so it is computed in f32. */
-function normed(
-  b: GraphBuilder,
-  x: string,
-  weight: string,
-  eps: number,
-  compute: 'f32' | 'f64' | 'f16',
-  form: GraphForm,
-): string {
+function normed(b: GraphBuilder, x: string, weight: string, eps: number, compute: Compute, form: GraphForm): string {
   if (compute !== 'f16') return rmsNorm(b, x, weight, eps, compute, form);
   return b.cast(rmsNorm(b, b.cast(x, 'f32'), b.cast(weight, 'f32'), eps, 'f32', form), 'f16');
 }
 
-function tableConstant(
-  b: GraphBuilder,
-  name: string,
-  values: Float64Array,
-  rows: number,
-  dtype: 'f32' | 'f64' | 'f16',
-): string {
+function tableConstant(b: GraphBuilder, name: string, values: Float64Array, rows: number, dtype: Compute): string {
   const data = newArray(dtype, values.length);
   for (const [n, value] of values.entries()) storeNumber(data, dtype, n, value);
   return b.constant(name, tensorFrom(data, { dtype, shape: [rows, values.length / rows] }));
 }
 
-function constantTables(b: GraphBuilder, c: AngleConstants, dtype: 'f32' | 'f64' | 'f16', context: number): CosSin {
-  const { cos, sin } = tableOver(c, context);
-  return {
-    cos: tableConstant(b, 'cos_cache', cos, context, dtype),
-    sin: tableConstant(b, 'sin_cache', sin, context, dtype),
-    dtype,
-  };
+function constantTables(b: GraphBuilder, c: AngleConstants, dtype: Compute, context: number): CosSin {
+  const table = tableOver(c, context);
+  const constant = (part: 'cos' | 'sin'): string => tableConstant(b, `${part}_cache`, table[part], context, dtype);
+  return { cos: constant('cos'), sin: constant('sin'), dtype };
 }
 
 /** cos and sin of each token, `[batch, seq, pairs]`. */
@@ -204,7 +188,7 @@ function cosSinOf(
   b: GraphBuilder,
   c: AngleConstants,
   mode: AngleMode,
-  compute: 'f32' | 'f64' | 'f16',
+  compute: Compute,
   positions: string,
   context: number,
 ): CosSin {
@@ -222,15 +206,8 @@ function cosSinOf(
 }
 
 /** Each axis has a table of its own pairs; rows are looked up by its positions and put side by side. */
-function tablesByAxis(
-  b: GraphBuilder,
-  c: AngleConstants,
-  dtype: 'f32' | 'f64' | 'f16',
-  positions: string,
-  context: number,
-): CosSin {
-  const cos: string[] = [];
-  const sin: string[] = [];
+function tablesByAxis(b: GraphBuilder, c: AngleConstants, dtype: Compute, positions: string, context: number): CosSin {
+  const lists = { cos: [] as string[], sin: [] as string[] };
   const order: number[] = [];
   for (let axis = 0; axis < c.numAxes; axis++) {
     const pairs = Array.from(c.axisOfPair.keys()).filter((j) => c.axisOfPair[j] === axis);
@@ -238,26 +215,19 @@ function tablesByAxis(
     const which = b.constant(b.fresh('axis'), tensorFrom(BigInt64Array.of(BigInt(axis)), { shape: [] }));
     const ids = b.add('Gather', [positions, which], { axis: { i: 0 } });
     const table = tableOver(c, context, pairs);
-    for (const [name, list] of [
-      ['cos', cos],
-      ['sin', sin],
-    ] as const) {
+    for (const name of ['cos', 'sin'] as const) {
       const rows = tableConstant(b, `${name}_cache_${axis}`, table[name], context, dtype);
-      list.push(b.add('Gather', [rows, ids], { axis: { i: 0 } }));
+      lists[name].push(b.add('Gather', [rows, ids], { axis: { i: 0 } }));
     }
     order.push(...pairs);
   }
   const inOrder = order.every((j, n) => j === n);
   // Column j of the result is where the tables side by side have pair j.
-  const places = inOrder
-    ? ''
-    : b.integers(
-        b.fresh('pair_order'),
-        Array.from(order.keys(), (j) => order.indexOf(j)),
-      );
+  const columns = Array.from(order.keys(), (j) => order.indexOf(j));
+  const places = inOrder ? '' : b.integers(b.fresh('pair_order'), columns);
   const whole = (list: readonly string[]): string => {
     const beside = list.length === 1 ? list[0]! : b.add('Concat', list, { axis: { i: 2 } });
     return inOrder ? beside : b.add('Gather', [beside, places], { axis: { i: 2 } });
   };
-  return { cos: whole(cos), sin: whole(sin), dtype };
+  return { cos: whole(lists.cos), sin: whole(lists.sin), dtype };
 }

@@ -19,20 +19,14 @@ export type Geometry = Pick<RopePlan, 'headDim' | 'rotaryDim' | 'rotaryOffset' |
 
 const HEAD_AXIS: Readonly<Record<RopeLayout, number>> = { bsnh: 2, bnsh: 1 };
 
-/** Sizes of the parts of a head: before the window, the window, after it; parts of no elements left out. */
-function partsOfHead({ headDim, rotaryDim, rotaryOffset }: Geometry, window: readonly number[]): number[] {
-  return [rotaryOffset, ...window, headDim - rotaryOffset - rotaryDim].filter((size) => size > 0);
-}
-
-/** Cuts heads into parts, and says which of them are the window. */
+/** Cuts heads into parts, those of no elements left out, and says where the window begins among them. */
 function cut(b: GraphBuilder, x: string, g: Geometry, window: readonly number[]): { parts: string[]; first: number } {
-  const sizes = partsOfHead(g, window);
-  const first = g.rotaryOffset > 0 ? 1 : 0;
+  const { headDim, rotaryDim, rotaryOffset } = g;
+  const sizes = [rotaryOffset, ...window, headDim - rotaryOffset - rotaryDim].filter((size) => size > 0);
+  const first = rotaryOffset > 0 ? 1 : 0;
   if (sizes.length === 1) return { parts: [x], first };
-  return {
-    parts: [...b.addMany('Split', [x, b.integers(b.fresh('head_parts'), sizes)], { axis: { i: 3 } }, sizes.length)],
-    first,
-  };
+  const at = b.integers(b.fresh('head_parts'), sizes);
+  return { parts: [...b.addMany('Split', [x, at], { axis: { i: 3 } }, sizes.length)], first };
 }
 
 function join(b: GraphBuilder, parts: readonly string[]): string {
@@ -53,38 +47,29 @@ export function rotate(b: GraphBuilder, x: string, [cos, sin]: readonly [string,
   ];
   if (g.read.step === 1 && g.write.step === 1) {
     const { parts, first } = cut(b, x, g, [pairs, pairs]);
-    return join(b, [
-      ...parts.slice(0, first),
-      ...rotatePair(parts[first]!, parts[first + 1]!),
-      ...parts.slice(first + 2),
-    ]);
+    return join(b, parts.toSpliced(first, 2, ...rotatePair(parts[first]!, parts[first + 1]!)));
   }
   const { parts, first } = cut(b, x, g, [g.rotaryDim]);
   const window = parts[first]!;
   const shaped = (value: string, shape: readonly number[]): string =>
     b.add('Reshape', [value, b.integers(b.fresh('shape'), [0, 0, 0, ...shape])]);
+  const rotatedHalves = (value: string, axis: number): [string, string] => {
+    const [x0, x1] = b.addMany('Split', [value], { axis: { i: axis }, num_outputs: { i: 2 } }, 2);
+    return rotatePair(x0!, x1!);
+  };
   let rotated: string;
   if (g.read.step === 2) {
     // [..., pairs, 2]: the members stay `[..., pairs, 1]`, and the axis of the Concat decides how they are written.
-    const [x0, x1] = b.addMany('Split', [shaped(window, [pairs, 2])], { axis: { i: 4 }, num_outputs: { i: 2 } }, 2) as [
-      string,
-      string,
-    ];
-    rotated = b.add('Concat', rotatePair(x0, x1), { axis: { i: g.write.step === 2 ? 4 : 3 } });
+    const members = rotatedHalves(shaped(window, [pairs, 2]), 4);
+    rotated = b.add('Concat', members, { axis: { i: g.write.step === 2 ? 4 : 3 } });
   } else {
-    const [x0, x1] = b.addMany('Split', [window], { axis: { i: 3 }, num_outputs: { i: 2 } }, 2) as [string, string];
-    const apart = rotatePair(x0, x1).map((y) => b.add('Unsqueeze', [y, b.integers(b.fresh('member_axis'), [4])]));
+    const apart = rotatedHalves(window, 3).map((y) => b.add('Unsqueeze', [y, b.integers(b.fresh('member_axis'), [4])]));
     rotated = b.add('Concat', apart, { axis: { i: 4 } });
   }
   return join(b, parts.with(first, shaped(rotated, [g.rotaryDim])));
 }
 
-/**
- * Shapes cos and sin for {@link rotate}.
- *
- * @param cosSin - `[batch or 1, seq, pairs]`
- * @param g - adjacent pairs need a dimension for their members
- */
+/** Shapes cos and sin for {@link rotate}; adjacent pairs need a dimension for their members. */
 export function cosSinFor(
   b: GraphBuilder,
   cosSin: CosSin,
@@ -100,20 +85,10 @@ export function cosSinFor(
   return [shaped(cosSin.cos), shaped(cosSin.sin)];
 }
 
-/** What RotaryEmbedding is given beside its data. */
-interface StandardRotation {
-  readonly cos: string;
-  readonly sin: string;
-  /**
-   * `[batch, seq]` with tables of positions; without it the tables have a row for each token, `[batch, seq, pairs]`.
-   */
-  readonly positionIds?: string;
-  readonly heads: number;
-}
-
 /**
  * Appends RotaryEmbedding-23, and what it does not do itself: a window that does not begin at 0, and pairs that are
- * written to other places than they are read from.
+ * written to other places than they are read from. Without positionIds, `[batch, seq]`, the tables have a row for each
+ * token, `[batch, seq, pairs]`.
  *
  * @param x - 4-D in bnsh; in bsnh 4-D, or with heads side by side, `[batch, seq, heads · head_dim]`, where `folded`
  * @param folded - whether x has, and the result is to have, heads side by side
@@ -121,7 +96,7 @@ interface StandardRotation {
 export function rotateStandard(
   b: GraphBuilder,
   x: string,
-  r: StandardRotation,
+  r: { readonly cos: string; readonly sin: string; readonly positionIds?: string; readonly heads: number },
   g: Geometry,
   layout: RopeLayout,
   folded: boolean,
@@ -160,13 +135,8 @@ function needsHeads({ rotaryOffset, read, write }: Geometry): boolean {
   return rotaryOffset > 0 || read.step !== write.step;
 }
 
-/**
- * Appends a bound plan.
- *
- * @param g - the graph; takes x, then tables or positions, then what else the parts need
- * @returns the reason why no graph can say it; undefined when it is appended
- */
-export function emitRope(g: PlanGraph, { plan, parts }: RopeCall): string | undefined {
+/** Appends a bound plan. The graph takes x, then tables or positions, then what else the parts need. */
+export function emitRope(g: PlanGraph, { plan, parts }: RopeCall): undefined {
   const batch = parts[0]!.x.shape[0]!;
   const named = (p: number) => (name: string) => (parts.length === 1 ? name : `${name}_${p}`);
   const first = takePart(g, plan, parts[0]!, named(0));
@@ -195,41 +165,19 @@ export function emitRope(g: PlanGraph, { plan, parts }: RopeCall): string | unde
     } else value = rotate(g.b, value, cosSinIn(), plan);
     givePart(g, part, taken, value, name);
   }
-  return undefined;
 }
 
 function standardFor(g: PlanGraph, compute: 'f32' | 'f64'): boolean {
   return !g.primitives && compute === 'f32';
 }
 
-interface TakenPart {
-  readonly value: string;
-  readonly compute: 'f32' | 'f64';
-  readonly layout: RopeLayout;
-  readonly folded: boolean;
-}
-
-/**
- * Takes a part in its own memory order: heads before tokens, or folded into one dimension where RotaryEmbedding takes
- * it.
- */
-function takePart(
-  g: PlanGraph,
-  plan: RopePlan,
-  { x, out, norm, rows }: RopePart,
-  name: (n: string) => string,
-): TakenPart {
+/** Takes a part in its own memory order: heads before tokens, or folded into one dimension for RotaryEmbedding. */
+function takePart(g: PlanGraph, plan: RopePlan, { x, out, norm, rows }: RopePart, name: (n: string) => string) {
   const compute = computeIn(x.dtype, out.dtype);
   const [batch, seq, heads, headDim] = x.shape as [number, number, number, number];
   const layout: RopeLayout = !x.isContiguous() && !rows && headsFirst(x).isContiguous() ? 'bnsh' : 'bsnh';
-  const folded =
-    layout === 'bsnh' &&
-    standardFor(g, compute) &&
-    !needsHeads(plan) &&
-    !norm &&
-    !rows &&
-    x.isContiguous() &&
-    out.isContiguous();
+  const plain = layout === 'bsnh' && !norm && !rows && x.isContiguous() && out.isContiguous();
+  const folded = plain && standardFor(g, compute) && !needsHeads(plan);
   const shaped = folded ? x.view([batch, seq, heads * headDim]) : layout === 'bnsh' ? headsFirst(x) : x;
   return { value: g.wide(name('x'), shaped, compute), compute, layout, folded };
 }
@@ -241,7 +189,7 @@ function headsFirst(tensor: Tensor<FloatDtype>): Tensor<FloatDtype> {
 function givePart(
   g: PlanGraph,
   { x, out, rows }: RopePart,
-  taken: TakenPart,
+  taken: ReturnType<typeof takePart>,
   value: string,
   name: (n: string) => string,
 ): void {

@@ -25,19 +25,13 @@ export function bytesOf({ dtype, shape }: ValueType): number {
 }
 
 /**
- * Finds type and shape of every value.
+ * Finds type and shape of every value (inputs, constants and what nodes write), given the sizes of open dimensions.
  *
- * @param model - a graph that src/graph wrote
- * @param sizes - of open dimensions, by name
- * @returns by name: inputs, constants and what nodes write
  * @throws {RopewalkError} FORMAT for a value that is used before it is there or written twice, types that an operator
  *   does not take, shapes that do not fit, or outputs that are not as declared; RANGE for an open dimension without a
  *   size
  */
-export function valueTypes(
-  model: OnnxModel,
-  sizes: Readonly<Record<string, number>> = {},
-): ReadonlyMap<string, ValueType> {
+export function valueTypes(model: OnnxModel, sizes: Readonly<Record<string, number>> = {}) {
   const types = new Map<string, ValueType>();
   const define = (name: string, type: ValueType): void => {
     if (types.has(name)) fail('FORMAT', `graph: ${name}`, 'two values have this name');
@@ -69,12 +63,7 @@ export function valueTypes(
   return types;
 }
 
-function resultsOf(
-  model: OnnxModel,
-  written: OnnxNode,
-  inputs: readonly ValueType[],
-  where: string,
-): readonly ValueType[] {
+function resultsOf(model: OnnxModel, written: OnnxNode, inputs: readonly ValueType[], where: string): ValueType[] {
   const node = asRead(written);
   const operator = operatorOf(node) ?? fail('FORMAT', where, 'the table of operators does not have it');
   const wrong = (what: string): never => {
