@@ -1,9 +1,4 @@
-/**
- * `ropewalk aicore`: RoPE kernels on the modelled Ascend AI Core: cycles by queue, bytes, buffers, faults, and a
- * timeline.
- *
- * @module
- */
+/** `ropewalk aicore`: RoPE kernels on the modelled Ascend AI Core: cycles, bytes, buffers, faults, timeline. @module */
 import {
   type ChipName,
   chromeTrace,
@@ -20,7 +15,6 @@ import { fail, refuse } from 'ropewalk/backend';
 import { Flags, type Switches, type Texts } from './options.js';
 import { EXIT, openPercentBar, printResult } from './output.js';
 
-/** Options of the command, as the command line gives them. */
 export type AicoreOptions = Texts<'shape' | 'dtype' | 'pairing' | 'kernel' | 'chip' | 'base' | 'rotaryDim'> &
   Texts<'tableLen' | 'svg' | 'trace' | 'fromCycle' | 'toCycle'> &
   Switches<'batchPositions' | 'json'>;
@@ -32,12 +26,7 @@ const MAX_ELEMENTS = 2 ** 26;
 /** The result of each kernel: its run, or why it does not take the call. */
 type Runs = ReadonlyMap<KernelName, MeasuredKernel | string>;
 
-/**
- * Runs kernels on the model.
- *
- * @returns the exit code: 0 when every kernel wrote every row correctly and without a finding, 1 otherwise
- * @throws {RopewalkError} for options that make no sense: the caller exits with 2
- */
+/** @returns 0 when every kernel wrote every row correctly and without a finding, 1 otherwise */
 export async function aicore(options: AicoreOptions): Promise<number> {
   const flags = new Flags(options);
   const call = readCall(flags, options);

@@ -1,8 +1,4 @@
-/**
- * The backends that commands can open by name: the kernel's own, ONNX Runtime, and the model of an Ascend AI Core.
- *
- * @module
- */
+/** The backends that commands can open by name: the kernel's, ONNX Runtime, the model of an Ascend AI Core. @module */
 import type { OnnxruntimeOptions } from '@ropewalk/onnx';
 import { type Backend, type BackendEntry, type BackendOptions, BACKENDS as KERNEL_BACKENDS } from 'ropewalk';
 import { openFrom } from 'ropewalk/backend';
@@ -29,12 +25,7 @@ const ascendModel: BackendEntry<CommandBackendOptions> = {
 /** Every backend that a command can open. */
 export const BACKENDS: readonly BackendEntry<CommandBackendOptions>[] = [...KERNEL_BACKENDS, onnxruntime, ascendModel];
 
-/**
- * Opens a backend by the name that a command was given.
- *
- * @param name - the name of one of {@link BACKENDS}, or `auto`
- * @throws {RopewalkError} as openBackend of `ropewalk`
- */
+/** @param name - the name of one of {@link BACKENDS}, or `auto` */
 export function openBackend(name: string, options?: CommandBackendOptions): Promise<Backend> {
   return openFrom(BACKENDS, name, options);
 }

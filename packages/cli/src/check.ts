@@ -25,17 +25,10 @@ import { dataFolder } from './data-folder.js';
 import { Flags, type Switches, type Texts } from './options.js';
 import { EXIT, openPrinter, printJson, printLines } from './output.js';
 
-/** Options of the command, as the command line gives them. */
 export type CheckOptions = Texts<'backend' | 'provider' | 'form' | 'angles' | 'filter' | 'case' | 'vectors'> &
   Switches<'json'>;
 
-/**
- * Runs the suites.
- *
- * @param options - what to run, on what, and how to print it
- * @returns the exit code: 0 when every case passed, 1 when one failed
- * @throws {RopewalkError} for options and files that make no sense: the caller exits with 2
- */
+/** @returns 0 when every case passed, 1 when one failed */
 export async function check(options: CheckOptions): Promise<number> {
   const cases = chooseCases(options);
   const backends = await openBackends(options);
@@ -81,21 +74,12 @@ function chooseCases(options: CheckOptions): ConformanceCase[] {
   return filterCases(casesOf(options.vectors), options);
 }
 
-/**
- * The cases of a folder of vectors, or those that come with the package.
- *
- * @throws {RopewalkError} FORMAT for a folder that cannot be read
- */
+/** The cases of a folder of vectors, or those that come with the package. @throws {RopewalkError} FORMAT */
 export function casesOf(vectors: string | undefined): ConformanceCase[] {
   return vectors === undefined ? builtInCases() : vectorCases(openFolder(vectors));
 }
 
-/**
- * Takes the cases whose label or suite matches `--filter`.
- *
- * @param options - filter: a regular expression; all cases unless given
- * @throws {RopewalkError} FORMAT for an invalid pattern, or one that matches nothing
- */
+/** The cases whose label or suite matches `--filter`. @throws {RopewalkError} FORMAT, also when none does */
 export function filterCases(all: ConformanceCase[], options: { readonly filter?: string }): ConformanceCase[] {
   const pattern = new Flags(options).pattern('filter');
   if (!pattern) return all;

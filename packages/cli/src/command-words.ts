@@ -6,10 +6,7 @@ const SHELL_ONLY = /[|&;<>()$`]/;
 
 /**
  * Splits a command line into its words: blanks separate, single quotes keep everything, double quotes and backslashes
- * keep blanks and quotes. Nothing is expanded and nothing is run.
- *
- * @param text - `./kernel --device 0 "my model"`
- * @throws {RopewalkError} FORMAT for an open quote, no word, or something that only a shell interprets
+ * keep blanks and quotes. Nothing is expanded and nothing is run; what only a shell interprets is refused.
  */
 export function splitWords(text: string, where: string): string[] {
   const words: string[] = [];

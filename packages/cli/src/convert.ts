@@ -10,18 +10,10 @@ import { EXIT, printResult } from './output.js';
 import { type GivenRope, readRope } from './rope-source.js';
 import { VERSION } from './version.js';
 
-/** Options of the command, as the command line gives them. */
 export type ConvertCommandOptions = Texts<'layer' | 'context' | 'tableLen' | 'heads' | 'arch' | 'modelType' | 'out'> &
   Switches<'json'> & { readonly to: string };
 
-/**
- * Converts.
- *
- * @param from - a config.json, a .gguf, a folder with one, a record, a `ROPE(…)` line, or a JSON of some peer's
- *   arguments
- * @throws {RopewalkError} for input that makes no sense, and UNSUPPORTED if the target cannot express it: the caller
- *   exits with 2
- */
+/** @param from - what {@link readRope} reads */
 export async function convert(from: string, options: ConvertCommandOptions): Promise<number> {
   const { to, out } = options;
   peerOf(to); // before any file is read

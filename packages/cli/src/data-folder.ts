@@ -2,11 +2,7 @@
 import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 
-/**
- * Finds a folder that comes with the package; in a checkout it is at the repository's root.
- *
- * @returns its path, or undefined when it is missing
- */
+/** A folder that comes with the package; in a checkout it is at the repository's root. Undefined when it is missing. */
 export function dataFolder(name: 'vectors' | 'models'): string | undefined {
   return [`../${name}`, `../../../${name}`]
     .map((path) => fileURLToPath(new URL(path, import.meta.url)))

@@ -20,7 +20,6 @@ import { EXIT, openPercentBar, printResult } from './output.js';
 import { plotFrequencies } from './plot.js';
 import { readRope } from './rope-source.js';
 
-/** Options of the command, as the command line gives them. */
 export type DiagnoseOptions = Texts<'x' | 'y' | 'positions' | 'expect' | 'layer' | 'context' | 'layout'> &
   Texts<'direction' | 'dtype' | 'normWeight' | 'normEps' | 'nextInput' | 'svg'> &
   Switches<'demo' | 'json'>;
@@ -36,13 +35,7 @@ interface Task {
 /** A dump of a few tokens is small; node reads no file past 2 GiB at once. */
 const MAX_FILE_BYTES = 2 ** 31 - 1;
 
-/**
- * Diagnoses a kernel.
- *
- * @param options - the dumps, what is expected, and where pictures and inputs go
- * @returns the exit code: 0 when y is what was expected, or without an expectation a clean rotation; 1 when it is not
- * @throws {RopewalkError} for options and files that make no sense: the caller exits with 2
- */
+/** @returns 0 when y is what was expected, or without an expectation a clean rotation; 1 when it is not */
 export async function diagnose(options: DiagnoseOptions): Promise<number> {
   if (options.demo)
     new Flags(options).refuseAny(['x', 'y', 'positions', 'expect'], '--demo has its own input. Leave one of them out.');
@@ -121,11 +114,7 @@ function readNorm(
   return { weight: readTensor(weight, '--norm-weight', dtype) as Tensor<FloatDtype>, eps };
 }
 
-/**
- * Reads `file.npy` or `file.safetensors:name`.
- *
- * @param dtype - how to take the bits of a u16 file
- */
+/** Reads `file.npy` or `file.safetensors:name`; `dtype` says how to take the bits of a u16 file. */
 function readTensor(given: string, where: string, dtype?: FloatDtype): Tensor {
   const [, file = given, name] = /^(.*\.safetensors)(?::(.*))?$/s.exec(given) ?? [];
   if (!/\.(npy|safetensors)$/.test(file)) refuse('FORMAT', where, 'a .npy file, or file.safetensors:name', given);

@@ -7,7 +7,6 @@ import { Flags, MAX_INTEGER, oneOf, type Switches, type Texts } from './options.
 import { EXIT, printResult } from './output.js';
 import { isRopeLine, readRope } from './rope-source.js';
 
-/** Options of the command, as the command line gives them. */
 export type DiffOptions = Texts<'context' | 'positions' | 'recipe'> & Switches<'json'>;
 
 const RECIPES = ['float64', 'ggml-f32', 'hf-f32'] as const;
@@ -20,12 +19,8 @@ interface DiffSide extends ComparedSide {
 }
 
 /**
- * Compares.
- *
- * @param a - a config.json, a .gguf, a folder with one, a record or arguments as .json, or a `ROPE(…)` line; `@RECIPE`
- *   behind it says how its angles are computed
- * @returns the exit code: 0 when a model gives the same results with either, 1 when not
- * @throws {RopewalkError} for input that makes no sense: the caller exits with 2
+ * @param a - what {@link readRope} reads; `@RECIPE` behind it says how its angles are computed
+ * @returns 0 when a model gives the same results with either, 1 when not
  */
 export async function diff(a: string, b: string, options: DiffOptions): Promise<number> {
   const flags = new Flags(options);

@@ -29,7 +29,6 @@ import { EXIT, printResult } from './output.js';
 import { type GivenRope, isRopeLine, readRope } from './rope-source.js';
 import { VERSION } from './version.js';
 
-/** Options of the command, as the command line gives them. */
 export type ExportOptions = Texts<'layer' | 'rope' | 'spec' | 'op' | 'shape' | 'form' | 'angles' | 'dtype'> &
   Texts<'layout' | 'direction' | 'heads' | 'kvHeads' | 'context' | 'normEps' | 'opset' | 'weights' | 'eps'> &
   Texts<'window' | 'softcap' | 'perm' | 'out'> &
@@ -59,12 +58,7 @@ interface Form {
   readonly dtype: FloatDtype | undefined;
 }
 
-/**
- * Writes an ONNX model and says what is in it.
- *
- * @param source - a config.json, a .gguf, a record or a ROPE(…) line; none beside --rope, --spec or --op
- * @throws {RopewalkError} for options that do not fit and files that cannot be read: the caller exits with 2
- */
+/** @param source - what {@link readRope} reads; none beside --rope, --spec or --op */
 export async function exportModel(source: string | undefined, options: ExportOptions): Promise<number> {
   const flags = new Flags(options);
   const form = flags.word('form', ['standard', 'primitives']) ?? 'standard';

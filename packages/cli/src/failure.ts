@@ -14,11 +14,7 @@ export interface Failure {
   readonly text: string;
 }
 
-/**
- * Describes an error.
- *
- * @param command - the one that was running, or undefined before one was found
- */
+/** @param command - the one that was running, or undefined before one was found */
 export function failureOf(
   error: unknown,
   command: Command | undefined,
@@ -69,10 +65,7 @@ const WRITES: ReadonlySet<string> = new Set([
   'fsync',
 ]);
 
-/**
- * The library names its own arguments. If the user typed the flag, the message names the flag: `sample: topP: …` →
- * `--top-p: …`.
- */
+/** The library names its arguments; if the user typed a flag, the message names that: `sample: topP: …` → `--top-p: …`. */
 function inTheUsersWords(message: string, command: Command | undefined, argv: readonly string[]): string {
   if (!command) return message;
   const own = `${command.name()}: `;

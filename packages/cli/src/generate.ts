@@ -21,26 +21,20 @@ import { EXIT, printJson } from './output.js';
 import { loadForCommand, type ModelRunOptions } from './run-model.js';
 import { isPiped, readStdin, readTextFile, watchStdin } from './text-input.js';
 
-/** Options of the command, as the command line gives them. */
 export type GenerateCommandOptions = ModelRunOptions &
   Texts<'prompt' | 'file' | 'maxTokens' | 'temperature' | 'topK' | 'topP'> &
   Texts<'minP' | 'repetitionPenalty' | 'seed' | 'system' | 'onFull'> &
   Switches<'chat' | 'ignoreEos'> & { readonly stop?: readonly string[] };
 
-/**
- * How the bundled model is sampled by default, as its generation_config.json says: the likeliest tokens soon repeat.
- */
+/** Of the bundled model by default, as its generation_config.json says: the likeliest tokens soon repeat. */
 const BOX_SAMPLING = { temperature: 0.8, topP: 0.95 } as const;
 /** What a shell reports for a program that Ctrl-C ended. */
 const INTERRUPTED = 130;
 
 /**
- * Generates text.
- *
  * @param argument - the prompt: continued, with `chat` a message that is answered; `-` reads it from stdin, as does a
  *   pipe without any prompt. Without any prompt, only the model's start token
- * @returns the exit code: 0, or 130 when Ctrl-C ended it
- * @throws {RopewalkError} for options and files that make no sense: the caller exits with 2
+ * @returns 0, or 130 when Ctrl-C ended it
  */
 export async function generate(argument: string | undefined, options: GenerateCommandOptions): Promise<number> {
   const flags = new Flags(options);
@@ -112,10 +106,7 @@ async function readPrompt(
   return { text, unread: watchStdin() };
 }
 
-/**
- * Files and `echo` end with a line end that is not meant; llama.cpp drops it too. @see ggml-org/llama.cpp@001d906
- * common/arg.cpp
- */
+/** Drops the line end of files and `echo`, as llama.cpp does. @see ggml-org/llama.cpp@001d906 common/arg.cpp */
 function withoutLineEnd(text: string): string {
   return text.replace(/\r?\n$/, '');
 }

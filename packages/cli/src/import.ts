@@ -18,19 +18,13 @@ import { Flags, type Switches, type Texts } from './options.js';
 import { EXIT, printResult } from './output.js';
 import { VERSION } from './version.js';
 
-/** Options of the command, as the command line gives them. */
 export type ImportOptions = Texts<'run' | 'x' | 'positions' | 'out' | 'backend'> &
   Switches<'json'> & { /** `NAME=file.npy`, each. */ readonly input?: readonly string[] };
 
 /** Node cannot read more at once; one layer's activations take less. */
 const MAX_NPY_BYTES = 2 ** 31 - 1;
 
-/**
- * Finds and describes the RoPE of a model, or runs one of them.
- *
- * @returns 0 when RoPE was found (and run); 1 when there is none, or when something only resembles one
- * @throws {RopewalkError} for a file or an option that makes no sense: the caller exits with 2
- */
+/** @returns 0 when RoPE was found (and run); 1 when there is none, or when something only resembles one */
 export async function importModel(file: string, options: ImportOptions): Promise<number> {
   checkOptions(options);
   const bytes = readFileBytes(file, MAX_MODEL_BYTES);

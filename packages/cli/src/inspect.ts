@@ -7,15 +7,8 @@ import { Flags, type Switches, type Texts } from './options.js';
 import { EXIT, printResult } from './output.js';
 import { plotFrequencies } from './plot.js';
 
-/** Options of the command, as the command line gives them. */
 export type InspectOptions = Texts<'context'> & Switches<'json'>;
 
-/**
- * Prints the effective RoPE of each layer.
- *
- * @param path - a config.json, a .gguf, or a folder with one
- * @throws {RopewalkError} for a file that cannot be read or makes no sense: the caller exits with 2
- */
 export async function inspect(path: string, options: InspectOptions): Promise<number> {
   const file = modelFileOf(path);
   const model = await readModelRope(file, new Flags(options).integer('context', 1));

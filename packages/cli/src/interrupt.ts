@@ -7,11 +7,8 @@ class Interrupted extends Error {
 }
 
 /**
- * Runs work that SIGINT, SIGTERM or SIGHUP stops. The work cleans up; then the process ends as one stopped by that
- * signal.
- *
- * @param work - stops and cleans up when its signal is aborted
- * @returns what work returned; undefined when it was stopped, a moment before the process ends
+ * Runs work that SIGINT, SIGTERM or SIGHUP stops: its signal is aborted and it cleans up; then the process ends as one
+ * stopped by that signal. @returns what work returned; undefined when it was stopped, a moment before the process ends
  */
 export async function untilInterrupted<T>(
   command: string,

@@ -13,15 +13,9 @@ import { casesOf, filterCases } from './check.js';
 import { Flags, type Switches, type Texts } from './options.js';
 import { EXIT, openPrinter, printLines } from './output.js';
 
-/** Options of the command, as the command line gives them. */
 export type MutantsOptions = Texts<'vectors' | 'filter'> & Switches<'list' | 'json'>;
 
-/**
- * Scores vectors, or lists the catalogue.
- *
- * @returns the exit code: 0 when every known bug is killed, 1 when some are missed
- * @throws {RopewalkError} for options and files that make no sense: the caller exits with 2
- */
+/** @returns 0 when every known bug is killed, 1 when some are missed */
 export async function mutants(options: MutantsOptions): Promise<number> {
   if (options.list) {
     new Flags(options).refuseAny(

@@ -12,10 +12,7 @@ export const MAX_INTEGER = 2 ** 31 - 1;
 /** The float dtypes that options name. */
 export const FLOATS = ['f32', 'f16', 'bf16', 'f64'] as const;
 
-/**
- * The options of one command, as the command line gives them. A method returns undefined for an option that is not
- * given.
- */
+/** The options of one command. A method returns undefined for an option that is not given. */
 export class Flags<T extends object> {
   readonly #given: T;
 
@@ -65,9 +62,7 @@ export class Flags<T extends object> {
     return text === undefined ? undefined : oneOf(text, choices, flagOf(name));
   }
 
-  /**
-   * Several words, each once: the option given several times, or once with commas. @throws {RopewalkError} UNSUPPORTED
-   */
+  /** Several words, each once, from repeated options or with commas. @throws {RopewalkError} UNSUPPORTED */
   words<const W extends string>(name: keyof T & string, choices: readonly W[]): W[] | undefined {
     const given = this.#given[name] as readonly string[] | undefined;
     const words = given?.flatMap((text) => text.split(','));
@@ -98,11 +93,7 @@ function integerOf(text: string, where: string, low: number, high: number, next?
   return value;
 }
 
-/**
- * Reads one of several words.
- *
- * @throws {RopewalkError} UNSUPPORTED
- */
+/** Reads one of several words. @throws {RopewalkError} UNSUPPORTED */
 export function oneOf<const W extends string>(text: string, choices: readonly W[], where: string): W {
   return (
     choices.find((choice) => choice === text) ??
@@ -115,11 +106,7 @@ export function collect(value: string, before: readonly string[] = []): string[]
   return [...before, value];
 }
 
-/**
- * Names the flag of an option.
- *
- * @returns as typed: `--max-tokens`
- */
+/** The flag of an option, as typed: `--max-tokens`. */
 export function flagOf(name: string): string {
   return `--${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
 }

@@ -21,11 +21,7 @@ export function printResult(
   else printLines(to.lines());
 }
 
-/**
- * Prints lines of text.
- *
- * @param lines - without line ends, to stdout in one write
- */
+/** Prints lines of text, without line ends, to stdout in one write. */
 export function printLines(lines: readonly string[]): void {
   process.stdout.write(lines.map((line) => `${line}\n`).join(''));
 }
@@ -42,12 +38,7 @@ export interface LinePrinter {
   stop(): void;
 }
 
-/**
- * Opens a printer: with a bar on a terminal, plain lines in a pipe.
- *
- * @param quiet - no bar, whatever the stream is
- * @param stream - where to write; stdout unless given
- */
+/** Opens a printer: with a bar on a terminal unless `quiet`, plain lines in a pipe. */
 export function openPrinter(
   total: number,
   what: string,
@@ -89,13 +80,7 @@ export interface PercentBar {
   stop(): void;
 }
 
-/**
- * Opens a bar on stderr, for work that may take long and prints nothing meanwhile; on a terminal only.
- *
- * @param what - names the work: `of the kernels`
- * @param quiet - no bar
- * @param stream - where to write; stderr unless given
- */
+/** Opens a bar, on a terminal only, for work that may take long and prints nothing meanwhile: `of the kernels`. */
 export function openPercentBar(what: string, quiet = false, stream: NodeJS.WriteStream = process.stderr): PercentBar {
   const printer = openPrinter(100, `% ${what}`, quiet, stream);
   let percent = 0;

@@ -13,7 +13,6 @@ import { untilInterrupted } from './interrupt.js';
 import { Flags, type Switches, type Texts } from './options.js';
 import { EXIT, openPercentBar } from './output.js';
 
-/** Options of the command, as the command line gives them. */
 export type PermuteCommandOptions = Texts<'from' | 'config' | 'heads' | 'kvHeads' | 'headDim' | 'rotaryDim'> &
   Texts<'tensors'> &
   Switches<'dryRun' | 'check' | 'force' | 'json'> & { readonly to: string };
@@ -22,13 +21,9 @@ const PAIRINGS: readonly WeightPairing[] = ['half', 'interleaved'];
 
 /**
  * Plans the permutation, proves it by q·k, and writes the new model.
- *
- * @param input - a .safetensors or .gguf file, or a folder with one model
+ * 
  * @param output - a file or folder that does not exist; not needed for a dry run
- * @param print - where its text goes; stdout unless given
- * @returns the exit code: failed when the scores are not the same; then nothing is written
- * @throws {RopewalkError} for bad options, files that cannot be read or written, and models that cannot be permuted:
- *   the caller exits with 2
+ * @returns failed when the scores are not the same; then nothing is written
  */
 export async function permute(
   input: string,

@@ -6,15 +6,9 @@ import { EXIT, openPercentBar, printResult } from './output.js';
 import { loadForCommand, type ModelRunOptions } from './run-model.js';
 import { isPiped, readStdin, readTextFile, watchStdin } from './text-input.js';
 
-/** Options of the command, as the command line gives them. */
 export type PerplexityCommandOptions = ModelRunOptions & Texts<'file' | 'stride'>;
 
-/**
- * Scores a text.
- *
- * @param argument - a UTF-8 file, or `-` for stdin; stdin is also read if nothing is given and something is piped in
- * @throws {RopewalkError} for options and files that make no sense: the caller exits with 2
- */
+/** @param argument - a file, or `-` for stdin, which is also read if nothing is given and something is piped in */
 export async function perplexity(argument: string | undefined, options: PerplexityCommandOptions): Promise<number> {
   const flags = new Flags(options);
   const [context, stride] = [flags.number('context'), flags.number('stride')];

@@ -14,14 +14,7 @@ export interface GivenRope extends LayerSource {
 /** Whether a text is a `ROPE(…)` line. */
 export const isRopeLine = (text: string): boolean => /^\s*ROPE\s*\(/.test(text);
 
-/**
- * Reads one RoPE.
- *
- * @param text - a file as of `readRopeSource`, or a `ROPE(…)` line
- * @param context - tokens in use
- * @param layer - of a model; 0 unless given
- * @throws {RopewalkError} as the reader of the file says
- */
+/** Reads one RoPE from a file as of `readRopeSource`, or a `ROPE(…)` line; of a model's `layer`, 0 unless given. */
 export async function readRope(text: string, context?: number, layer?: number): Promise<GivenRope> {
   if (!isRopeLine(text)) {
     const source = await readRopeSource(text, context);

@@ -12,11 +12,7 @@ import { openPercentBar, type PercentBar } from './output.js';
 /** Options that say which model, and on what. */
 export type ModelRunOptions = Texts<'model' | 'backend' | 'threads' | 'context' | 'cacheDtype'> & Switches<'json'>;
 
-/**
- * The folder of the model that comes with the package.
- *
- * @throws {RopewalkError} FORMAT when it is missing
- */
+/** The folder of the model that comes with the package. @throws {RopewalkError} FORMAT when it is missing */
 export function modelInTheBox(): string {
   const folder = dataFolder('models');
   if (folder === undefined)
@@ -28,11 +24,7 @@ export function modelInTheBox(): string {
   return join(folder, 'marline');
 }
 
-/**
- * Loads the model that the options name, and shows its memory and a bar on stderr; without `model`, the bundled one.
- *
- * @throws {RopewalkError} as loadModelPath
- */
+/** Loads the model that the options name, or the bundled one, and shows its memory and a bar on stderr. */
 export async function loadForCommand(options: ModelRunOptions, signal?: AbortSignal): Promise<Model> {
   const flags = new Flags(options);
   const threads = flags.integer('threads', 1, MAX_THREADS, `${MAX_THREADS} is the most that cpu starts.`);
@@ -65,10 +57,7 @@ export async function loadForCommand(options: ModelRunOptions, signal?: AbortSig
   return loadModelPath(path, loading).finally(() => bar?.stop());
 }
 
-/**
- * What `--backend` names, for loadModel: it opens the kernel's own backends with the options above; others are opened
- * here.
- */
+/** For loadModel: it opens the kernel's own backends with the options above; others are opened here. */
 async function backendOf(name: string | undefined): Promise<LoadOptions['backend']> {
   if (name === undefined || name === 'auto' || KERNEL_BACKENDS.some((entry) => entry.name === name))
     return name as 'auto' | undefined;

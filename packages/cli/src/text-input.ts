@@ -8,11 +8,6 @@ const MAX_TEXT_BYTES = 64 * 2 ** 20;
 /** After this long without input, stderr says that the command waits. */
 const PATIENCE_MS = 1000;
 
-/**
- * Reads a text from a file.
- *
- * @throws {RopewalkError} FORMAT
- */
 export function readTextFile(file: string): string {
   return decodeUtf8(readFileBytes(file, MAX_TEXT_BYTES), file);
 }
@@ -27,12 +22,7 @@ export function isPiped(): boolean {
   }
 }
 
-/**
- * Reads stdin to its end.
- *
- * @param command - names the command on stderr while it waits
- * @throws {RopewalkError} FORMAT
- */
+/** Reads stdin to its end; while it waits, stderr names the command. @throws {RopewalkError} FORMAT */
 export async function readStdin(command: string): Promise<string> {
   const chunks: Uint8Array[] = [];
   let size = 0;
@@ -55,11 +45,7 @@ export async function readStdin(command: string): Promise<string> {
   return decodeUtf8(Buffer.concat(chunks), 'stdin');
 }
 
-/**
- * Watches for a text on stdin that no argument asked for. It is not read.
- *
- * @returns call it when the work begins: whether something has come in
- */
+/** Watches for a text on stdin that no argument asked for. @returns says, when called, whether something has come in */
 export function watchStdin(): () => boolean {
   if (!isPiped()) return () => false;
   if (fstatSync(0).isFile()) return () => fstatSync(0).size > 0;

@@ -25,7 +25,6 @@ import { EXIT, openPrinter, printResult } from './output.js';
 import { isRopeLine, readRope } from './rope-source.js';
 import { VERSION } from './version.js';
 
-/** Options of the command, as the command line gives them. */
 export type VectorsOptions = Texts<'model' | 'layer' | 'context' | 'rope' | 'spec' | 'dialect' | 'seed' | 'tokens'> &
   Texts<'positions' | 'heads'> &
   Switches<'force' | 'json'> & {
@@ -38,12 +37,7 @@ export type VectorsOptions = Texts<'model' | 'layer' | 'context' | 'rope' | 'spe
 const MAX_TOKENS = 4096;
 const MAX_HEADS = 1024;
 
-/**
- * Writes a folder of golden cases.
- *
- * @param out - the folder; it must not exist, or be empty, or with `force` be one that this command wrote
- * @throws {RopewalkError} for options and files that make no sense: the caller exits with 2 and nothing is written
- */
+/** @param out - the folder; it must not exist, or be empty, or with `force` be one that this command wrote */
 export async function vectors(out: string, options: VectorsOptions): Promise<number> {
   const flags = new Flags(options);
   const seed = flags.integer('seed', 0, 2 ** 32 - 1) ?? GOLDEN_SEED;

@@ -1,9 +1,4 @@
-/**
- * The next step after a wrong rotation: the `ropewalk diagnose` command that says what the kernel does instead, and
- * its files.
- *
- * @module
- */
+/** The next step after a wrong rotation: the `ropewalk diagnose` command that finds out more, and its files. @module */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { writeNpy } from '@ropewalk/formats';
@@ -29,8 +24,6 @@ const EXPECT = 'expect.json';
 /**
  * Keeps a case's outputs as .npy in `<keep>/<case>`; for RoPE also the expected RoPE, and inputs that are not in a file
  * that diagnose reads.
- *
- * @throws {RopewalkError} DEVICE when the folder cannot be written
  */
 export function keepCase(
   keep: string,
@@ -55,8 +48,7 @@ export function keepCase(
 
 /**
  * The command that finds out what a wrong rotation does instead; if its files are missing, the command that keeps them.
- *
- * @returns undefined for other operators, and for caches, which diagnose does not read
+ * Undefined for other operators, and for caches, which diagnose does not read.
  */
 export function nextStep(
   result: VerifyResult,

@@ -33,7 +33,6 @@ import { EXIT, openPrinter } from './output.js';
 import { keepCase, nextStep } from './verify-next.js';
 import { VERSION } from './version.js';
 
-/** Options of the command, as the command line gives them. */
 export type VerifyOptions = Texts<'outputs' | 'program' | 'protocol' | 'timeout' | 'keep' | 'table' | 'arithmetic'> &
   Texts<'toleranceScale' | 'report' | 'out'> &
   Switches<'json'> & { readonly case?: readonly string[] };
@@ -44,14 +43,7 @@ const REPORTS = ['console', 'jsonl', 'csv', 'junit', 'html'] as const;
 const DEFAULT_TIMEOUT_S = 60;
 const MAX_TIMEOUT_S = 86400;
 
-/**
- * Verifies outputs.
- *
- * @param vectors - a folder that `ropewalk vectors` wrote
- * @returns the exit code: ok when every case passed, failed when one did not or none was compared
- * @throws {RopewalkError} for options and folders that make no sense, and a program that cannot be started: the
- *   caller exits with 2
- */
+/** @returns ok when every case passed, failed when one did not or none was compared */
 export async function verify(vectors: string, options: VerifyOptions): Promise<number> {
   const flags = new Flags(options);
   const report = flags.word('report', REPORTS) ?? (options.json ? 'jsonl' : 'console');
@@ -223,10 +215,7 @@ function writeReport(
   else writeOutput(out, body, '--out');
 }
 
-/**
- * Ctrl-C and similar signals end the program first, then us. The program is in its own process group and does not get
- * them.
- */
+/** Ctrl-C and the like end the program first, then us: it is in its own process group and does not get them. */
 function endWithSignals(source: Source): () => void {
   const handlers = (['SIGINT', 'SIGTERM', 'SIGHUP'] as const).map((signal, n) => {
     const handler = (): void => {
