@@ -65,7 +65,7 @@ const WRITES: ReadonlySet<string> = new Set([
   'fsync',
 ]);
 
-/** The library names its arguments; if the user typed a flag, the message names that: `sample: topP: …` → `--top-p: …`. */
+/** The library names its arguments; the message names the flag, if the user typed one: `sample: topP` → `--top-p`. */
 function inTheUsersWords(message: string, command: Command | undefined, argv: readonly string[]): string {
   if (!command) return message;
   const own = `${command.name()}: `;

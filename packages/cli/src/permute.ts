@@ -21,7 +21,7 @@ const PAIRINGS: readonly WeightPairing[] = ['half', 'interleaved'];
 
 /**
  * Plans the permutation, proves it by q·k, and writes the new model.
- * 
+ *
  * @param output - a file or folder that does not exist; not needed for a dry run
  * @returns failed when the scores are not the same; then nothing is written
  */

@@ -5,7 +5,7 @@ const MAX_WIDTH = 64;
 
 /**
  * Plots log10 frequency by pair, `*`: one column for each pair up to 64, else evenly spaced pairs.
- * 
+ *
  * @param invFreq - radians per position, one for each pair; pairs that do not rotate (0) are `_` on the bottom line
  * @param plain - the same without scaling; drawn as `·` where it differs
  */

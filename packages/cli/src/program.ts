@@ -1,11 +1,11 @@
 /**
  * The commands, their arguments and their options: what `ropewalk --help` lists.
- * 
+ *
  * A short flag means the same in every command that has it, and what it means in llama.cpp (docs/cli.md has the table).
- * 
+ *
  * A command's own code is loaded only when it runs: loading all of it would take most of the time of a short command. A
  * command returns its exit code. Options and files that make no sense are thrown as RopewalkError: the exit code is 2.
- * 
+ *
  * @module
  */
 import { Command, Option } from 'commander';

@@ -1,9 +1,4 @@
-/**
- * Arguments of the decoder's public functions. What is not of the right kind is refused by name before anything is
- * done.
- *
- * @module
- */
+/** Arguments of the public functions: what is of another kind is refused by name before anything is done. @module */
 import { reading, refuse } from 'ropewalk/backend';
 import type { KeptSession, Model, Session, Tokenizer } from './types.js';
 

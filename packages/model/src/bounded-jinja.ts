@@ -178,9 +178,7 @@ class BoundedInterpreter extends (Interpreter as unknown as InterpreterClass) {
     } else if (WRITES.has(outer.type) && outer.test !== node && outer.value !== node) this.#made += size;
   }
 
-  /**
-   * About how many characters a value takes when it is written out. A value is counted as made when it is first seen.
-   */
+  /** About how many characters a value has, written out. It is counted as made when it is first seen. */
   #sizeOf(value: Value): number {
     if (value.type === 'StringValue') {
       const { length } = value.value as string;
@@ -266,10 +264,8 @@ function strftime_now(format: unknown): string {
 }
 
 /**
- * Parses a template, with blocks trimmed as transformers trims them.
- *
- * @throws {RopewalkError} RANGE when it is too long
- * @throws {Error} the library's own errors, when it is not Jinja
+ * Parses a template, with blocks trimmed as transformers trims them. @throws {RopewalkError} RANGE when it is too long;
+ * the library's own errors when it is not Jinja
  */
 export function parseTemplate(source: string): Program {
   if (source.length > MAX_TEMPLATE) tooMuch(`it has ${source.length} characters, more than ${MAX_TEMPLATE}`);
@@ -286,12 +282,9 @@ export function parseTemplate(source: string): Program {
 }
 
 /**
- * Renders a template.
- *
- * @param variables - what it sees besides Jinja's own names
+ * @param variables - what the template sees besides Jinja's own names
  * @throws {RopewalkError} RANGE when it takes too many steps, too long or too much memory, and when it refuses the
- *   messages by raise_exception
- * @throws {Error} the library's own errors; that of `break` and `continue` outside of a loop has no message
+ *   messages by raise_exception; the library's own errors, which have no message for `break` outside of a loop
  */
 export function renderBounded(program: Program, variables: Readonly<Record<string, unknown>>): string {
   const environment = new Environment();

@@ -25,11 +25,9 @@ const NO_SUCH_STEP = 'This decoder does not compute that step: convert the model
 type RopeReader = (context: number) => ModelRope;
 
 /**
- * Reads config.json.
+ * Reads config.json; end tokens of generation_config.json, if there is one, replace its own.
  *
- * @param generation - generation_config.json, parsed, if there is one; its end tokens replace those of config.json
- * @throws {RopewalkError} FORMAT for a field that is missing or malformed; UNSUPPORTED for a model or a step that is
- *   not computed here
+ * @throws {RopewalkError} FORMAT for a field that is missing or malformed; UNSUPPORTED for what is not computed here
  */
 export function configFromJson(json: unknown, generation?: unknown, where = 'config.json'): DecoderConfig {
   const fields: Fields = new Fields(json, where);
@@ -101,11 +99,9 @@ function windowsOf(
 
 /**
  * Reads the metadata of a GGUF file, and what only its list of tensors says: which biases there are, and whether the
- * output head is a separate tensor.
+ * output head is a separate tensor. `readTensor` reads the small F32 tensors that hold frequency factors.
  *
- * @param readTensor - reads the small F32 tensors that hold frequency factors
- * @throws {RopewalkError} FORMAT for a key that is missing or malformed; UNSUPPORTED for a model or a step that is not
- *   computed here
+ * @throws {RopewalkError} FORMAT for a key that is missing or malformed; UNSUPPORTED for what is not computed here
  */
 export function configFromGguf(
   file: GgufFile,

@@ -113,24 +113,14 @@ export function forward(
   return x;
 }
 
-/**
- * The last hidden states: the final norm over the residual stream.
- *
- * @param x - of {@link forward}, or some rows of it, `[r, h]`
- * @returns `[r, h]`, a view of the scratch memory
- */
+/** The final norm over the residual stream, or some rows of it: `[r, h]` → `[r, h]`, a view of the scratch memory. */
 export function finalNorm({ runner, config, weights, scratch }: Decoder, x: Tensor<'f32'>): Tensor<'f32'> {
   const { normed } = scratch.rows(x.shape[0]!);
   runner.run(planRmsNorm(x, weights.norm, config.normEps, normed));
   return normed;
 }
 
-/**
- * The head: a score for each token of the vocabulary.
- *
- * @param x - of {@link forward}, or some rows of it, `[r, h]`; at most {@link logitRows}
- * @returns `[r, vocab]`, a view of the scratch memory
- */
+/** The head: `[r, h]`, at most {@link logitRows} rows → `[r, vocab]`, a view of the scratch memory. */
 export function logitsOf(decoder: Decoder, x: Tensor<'f32'>): Tensor<'f32'> {
   const { runner, weights, scratch } = decoder;
   const logits = scratch.logits(x.shape[0]!);

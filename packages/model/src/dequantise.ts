@@ -271,12 +271,8 @@ const ROUND = {
 } as const;
 
 /**
- * Widens whole blocks.
+ * Widens whole blocks to `held`, or its bits, rounding each weight once.
  *
- * @param format - of {@link WIDENED}
- * @param bytes - whole blocks
- * @param held - the type of `out`
- * @param out - f32, or the bits of f16 or bf16; one element for each weight, rounded once
  * @throws {RopewalkError} FORMAT for a weight that `held` cannot hold, because a scale is forged
  */
 export function widenBlocks(

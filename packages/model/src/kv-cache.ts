@@ -1,8 +1,4 @@
-/**
- * Keys and values of the tokens so far, two tensors for each layer, and the tables that rotate keys and queries.
- *
- * @module
- */
+/** Keys and values of the tokens so far, and the tables that rotate keys and queries. @module */
 import {
   bindRopeParts,
   planRearrange,
@@ -34,12 +30,7 @@ export class KvCache {
   readonly capacity: number;
   readonly #runner: Runner;
 
-  /**
-   * @param runner - in whose memory it is
-   * @param capacity - tokens of room
-   * @param dtype - how keys and values are stored
-   * @throws {RopewalkError} DEVICE when memory is full; what was allocated is freed
-   */
+  /** @throws {RopewalkError} DEVICE when memory is full; what was allocated is freed */
   constructor(runner: Runner, config: DecoderConfig, capacity: number, dtype: CacheDtype) {
     this.#runner = runner;
     this.capacity = capacity;
@@ -65,9 +56,6 @@ export class KvCache {
    *
    * A key at position p is R(p)·k; R(−count) makes R(p − count)·k of it, whatever k was. The magnitude that YaRN and
    * LongRoPE put into R is in the cached key already, so this rotation has magnitude 1.
-   *
-   * @param from - first row to drop
-   * @param count - how many; from + count <= length
    */
   shift(from: number, count: number): void {
     const moved = this.length - from - count;
@@ -125,13 +113,7 @@ class RopeTables {
     this.#capacity = capacity;
   }
 
-  /**
-   * A plan for consecutive positions.
-   *
-   * @param rope - of a layer
-   * @param start - position of the first token
-   * @param tokens - how many
-   */
+  /** A plan for consecutive positions, from that of the first token. */
   plan(rope: RopeSpec, start: number, tokens: number): RopePlan {
     let table = this.#tables.get(rope);
     const end = start + tokens;

@@ -56,11 +56,7 @@ export function logitRows(vocabSize: number): number {
   return Math.max(1, Math.min(CHUNK_TOKENS, Math.floor(MAX_LOGITS / vocabSize)));
 }
 
-/**
- * Sums up what a model takes.
- *
- * @param session - context and dtype of the KV cache
- */
+/** Sums up what a model takes. */
 export function memoryOf(
   config: DecoderConfig,
   weights: readonly WeightPlan[],
@@ -100,9 +96,8 @@ export function memoryOf(
 }
 
 /**
- * Refuses a model that does not fit.
+ * Refuses a model that does not fit. `held`: bytes of it that are allocated already, and so do not count as available.
  *
- * @param held - bytes of it that are allocated already, and so do not count as available
  * @throws {RopewalkError} DEVICE with the sums, and how many tokens of context would fit
  */
 export function checkFits(where: string, memory: ModelMemory, limits: MemoryLimits, held = 0): void {

@@ -31,9 +31,8 @@ export interface Folder {
 }
 
 /**
- * Makes a folder of files of any kind.
+ * Makes a folder of files of any kind; `where` is the name of the folder, or of its only file, in messages.
  *
- * @param where - the name of the folder, or of its only file, in messages
  * @throws {RopewalkError} FORMAT for anything but files
  */
 export function folderOf(files: ModelFiles, where: string | undefined): Folder {
@@ -63,9 +62,7 @@ interface Found {
 /**
  * Reads everything but weights.
  *
- * @param folder - with config.json and *.safetensors, or with exactly one *.gguf
- * @throws {RopewalkError} FORMAT for files that are missing, cut or forged; UNSUPPORTED for a model that is not
- *   computed here
+ * @throws {RopewalkError} FORMAT for files that are missing, cut or forged; UNSUPPORTED for what is not computed here
  */
 export async function readHeaders(folder: Folder): Promise<Found> {
   const names = [...folder.files.keys()];

@@ -12,12 +12,7 @@
 /** Shorter words are not cut. */
 const LONG_WORD = 256;
 
-/**
- * Makes a function that cuts words.
- *
- * @param merges - all merges of the vocabulary, left and right part
- * @returns cuts a word wherever no merge joins; the pieces together are the word
- */
+/** Makes a function that cuts a word wherever no merge joins; the pieces together are the word. */
 export function cutterOf(merges: readonly (readonly [string, string])[]): (word: string) => readonly string[] {
   let joined: Set<string> | undefined; // made for the first long word, which most vocabularies never see
   return (word) => {

@@ -41,11 +41,7 @@ export class DecoderSession implements Session {
     return this.#alone('append', () => this.#run(tokens, logits, signal));
   }
 
-  /**
-   * Appends tokens, as {@link append}.
-   *
-   * @returns hidden states after the final norm, `[tokens, hidden]`
-   */
+  /** As {@link append}, but returns the hidden states after the final norm, `[tokens, hidden]`. */
   hidden(tokens: readonly number[] | Int32Array): Promise<Float32Array> {
     return this.#alone('hidden', () => this.#run(tokens, 'hidden', undefined));
   }

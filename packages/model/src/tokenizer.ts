@@ -210,11 +210,7 @@ export class AddedFinder {
 
 const WORD = /[\p{L}\p{N}_]/u;
 
-/**
- * Reads the merges of a BPE vocabulary.
- *
- * @throws {RopewalkError} FORMAT for a list that is missing, too long or malformed
- */
+/** Reads the merges of a BPE vocabulary. @throws {RopewalkError} FORMAT when missing, too long or malformed */
 export function readMerges(fields: Fields, key: string): [string, string][] {
   const list = fields.need(fields.optionalList(key), key, 'a list of merges');
   if (list.length > MAX_MERGES) refuse('FORMAT', fields.path(key), `at most ${MAX_MERGES} merges`, list.length);

@@ -19,10 +19,8 @@ export interface LoadProgress {
 const PIECE_BYTES = 8 * 2 ** 20;
 
 /**
- * Reads each tensor into its place.
+ * Reads each tensor into its place. `loaded` gets each weight, also when loading fails: the caller disposes them.
  *
- * @param loaded - gets each weight by its place, also when loading fails: the caller disposes them
- * @param options - a callback for progress, and a signal that ends loading
  * @throws {RopewalkError} FORMAT for a file that ends early or a weight out of range; DEVICE when memory is full
  */
 export async function loadWeights(

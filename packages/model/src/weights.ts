@@ -124,9 +124,8 @@ interface Need {
 }
 
 /**
- * Finds every weight among a file's tensors.
+ * Finds every weight among a file's tensors, in the order of the forward pass.
  *
- * @returns what to load, in the order of the forward pass
  * @throws {RopewalkError} FORMAT for a tensor that is missing, twice there or of another shape; UNSUPPORTED for a
  *   tensor that the model does not have, and for a type that is not read
  */
@@ -232,11 +231,7 @@ export function isBlockFormat(held: Held): held is BlockFormat {
   return held === 'q8_0' || held === 'q4_0';
 }
 
-/**
- * Puts loaded tensors into their places.
- *
- * @param loaded - all of {@link planWeights}, by their places
- */
+/** Puts loaded tensors, all of {@link planWeights} by their places, into the places. */
 export function assembleWeights(config: DecoderConfig, loaded: ReadonlyMap<string, Weight>): Weights {
   const embedding = loaded.get('embedding.weight')!;
   const layerOf = (layer: number): LayerWeights => {
