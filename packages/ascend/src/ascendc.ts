@@ -2,14 +2,13 @@
  * AscendC on the modelled core: TPipe, TQue, TBuf, tensors and instructions, under the names that kernels use.
  *
  * The first argument of every instruction is the kernel's statement that it stands for. Findings and traces print it.
- *
  * @module
  */
 import { bf16FromNumber, numberFromBf16, sizeBytes } from 'ropewalk';
 import { loadNumber, newArray, reading, refuse } from 'ropewalk/backend';
 import { conflictsOf } from './banks.js';
 import { type Access, type Core, checkCount, type Mark, POISON, Q, type QueueIndex } from './core.js';
-import { BLOCK, loadCycles, MIN_BURST, REPEAT, storeCycles, type VectorOp, vectorCycles } from './costs.js';
+import { BLOCK, loadCycles, MIN_BURST, REPEAT, storeCycles, type VecOp, vectorCycles } from './costs.js';
 import { f16Table, toF16 } from './lanes.js';
 import type { GlobalTensor } from './memory.js';
 import { type BufferEntry, QUEUES, type QueueName } from './trace.js';
@@ -673,7 +672,7 @@ export class AscendC {
 
   /** An instruction that computes lanes of f16 or f32, rounded once. */
   #compute(
-    op: VectorOp,
+    op: VecOp,
     line: string,
     tensors: readonly LocalTensor[],
     count: number | Repeats,
@@ -698,7 +697,7 @@ export class AscendC {
 
   /** An instruction that visits the lanes of dst and of up to two sources, by their element indices. */
   #lanes(
-    op: VectorOp,
+    op: VecOp,
     line: string,
     [dst, ...sources]: readonly LocalTensor[],
     count: number | Repeats,
@@ -731,7 +730,7 @@ export class AscendC {
   }
 
   /** Checks the operands of a vector instruction and issues it. */
-  #vector(op: VectorOp, line: string, call: VectorCall): void {
+  #vector(op: VecOp, line: string, call: VectorCall): void {
     const { core } = this;
     const { dst, sources, patterns = [], size, charged, repeats, elements, bytes, conflictCycles = 0 } = call;
     this.#aligned(

@@ -2,21 +2,13 @@
  * Bank conflicts of the unified buffer: 16 groups of 3 banks of 4 KB, neighbouring datablocks in neighbouring groups.
  *
  * AscendC's guide on bank conflicts gives the layout by example: 0x10000 is in bank 16, 0x10020 in bank 17, 0x20020 in
- * bank 33. So the group is the number of the datablock modulo 16, and the bank is that plus 16 for every 64 KB.
- *
- * @module
+ * bank 33. So the group is the number of the datablock modulo 16, and the bank is that plus 16 for every 64 KB. @module
  */
 import { BLOCK, CONFLICT_CYCLES } from './costs.js';
 
-/** The group of an address. */
-function groupOf(at: number): number {
-  return Math.floor(at / BLOCK) % 16;
-}
-
+const groupOf = (at: number): number => Math.floor(at / BLOCK) % 16;
 /** Which of the three banks of its group an address is in. */
-function layerOf(at: number): number {
-  return Math.floor(at / 65536);
-}
+const layerOf = (at: number): number => Math.floor(at / 65536);
 
 /** The groups of a run of bytes, as a set of bits. */
 function groupsOf(at: number, bytes: number): number {
@@ -31,25 +23,14 @@ export function bankOf(at: number): number {
   return groupOf(at) + 16 * layerOf(at);
 }
 
-/** Conflicts of a vector instruction. */
-export interface Conflicts {
-  readonly readRead: number;
-  readonly readWrite: number;
-  readonly cycles: number;
-}
-
-/** One operand of a vector instruction. */
-export interface Operand {
+/** One operand of a vector instruction: its address, and the bytes from repeat to repeat. */
+interface Operand {
   readonly at: number;
-  /** Bytes from repeat to repeat. */
   readonly step: number;
 }
 
-/**
- * Counts repeats whose operands meet: two reads in one group, or a read and the write in one bank; `bytes` are used of
- * each repeat.
- */
-export function conflictsOf(dst: Operand, sources: readonly Operand[], repeats: number, bytes: number): Conflicts {
+/** Counts repeats that use `bytes` and whose operands meet: two reads in one group, or a read and the write in a bank. */
+export function conflictsOf(dst: Operand, sources: readonly Operand[], repeats: number, bytes: number) {
   let readRead = 0;
   let readWrite = 0;
   const [a, b] = sources;

@@ -4,9 +4,7 @@
  *
  * The scalar unit issues instructions in program order. Every queue runs its instructions in order and finishes them
  * later. Data moves when an instruction is issued, which is right for every program without races; the shadow finds the
- * races.
- *
- * @module
+ * races. @module
  */
 import { checkInteger, readName, refuse } from 'ropewalk/backend';
 import {
@@ -23,22 +21,11 @@ import {
   UB_BYTES,
 } from './costs.js';
 import { type Allocation, GRAIN } from './memory.js';
-import {
-  type BlockRun,
-  type BufferEntry,
-  type ChipName,
-  type Finding,
-  type FindingKind,
-  type InstructionRecord,
-  type MachineOptions,
-  type PerQueue,
-  QUEUES,
-  type QueueName,
-} from './trace.js';
+import type { BlockRun, BufferEntry, ChipName, Finding, FindingKind, InstructionRecord } from './trace.js';
+import { type MachineOptions, type PerQueue, QUEUES, type QueueName } from './trace.js';
 
-/** Position of a queue in {@link QUEUES}. */
+/** A queue by its position in {@link QUEUES}. */
 export const Q = /* @__PURE__ */ Object.freeze({ S: 0, V: 1, MTE2: 2, MTE3: 3 } as const);
-/** A queue by its position. */
 export type QueueIndex = 0 | 1 | 2 | 3;
 
 /** Bits of the unified buffer before anything is written: finite in every dtype, and no tensor's data. */
@@ -57,10 +44,7 @@ export interface Access {
 }
 
 /** What findings name. */
-interface Statement {
-  readonly name: string;
-  readonly line: string;
-}
+type Statement = { readonly name: string; readonly line: string };
 
 /** One instruction, ready to be issued. */
 export interface Instruction extends Statement {
@@ -83,35 +67,27 @@ export interface Mark {
 }
 
 /** Cycles that a statement took on a queue. */
-export interface LineCost {
-  readonly queue: QueueName;
-  readonly line: string;
-  cycles: number;
-}
+export type LineCost = { readonly queue: QueueName; readonly line: string; cycles: number };
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] };
-
-/** A finding as it is reported. */
-interface NewFinding extends Pick<Finding, 'kind' | 'line' | 'message'> {
-  readonly block: number;
-  readonly cycle: number;
-  readonly fatal?: boolean;
-  readonly count?: number;
-}
 
 /** One findings list for all cores of a run. */
 export class Findings {
   readonly #byKey = new Map<string, Mutable<Finding>>();
 
   /** Adds a finding, or counts it when its kind, line and `part` are known. */
-  add({ kind, line, message, block, cycle, fatal = false, count = 1 }: NewFinding, part = ''): void {
+  add(
+    found: Pick<Finding, 'kind' | 'line' | 'message'> & Partial<Finding['first'] & Pick<Finding, 'fatal' | 'count'>>,
+    part = '',
+  ): void {
+    const { kind, line, message, block = 0, cycle = 0, fatal = false, count = 1 } = found;
     const key = `${kind} ${line} ${part}`;
     const known = this.#byKey.get(key);
     if (known) known.count += count;
     else this.#byKey.set(key, { kind, message, line, first: { block, cycle: Math.round(cycle) }, count, fatal });
   }
 
-  /** All findings, in the order in which they first happened. */
+  /** In the order in which they first happened. */
   list(): readonly Finding[] {
     return [...this.#byKey.values()];
   }
@@ -131,12 +107,7 @@ export interface Launch {
   readonly conflicts: { readRead: number; readWrite: number; writeWrite: number; cycles: number };
 }
 
-/**
- * Checks the machine's options and makes what its cores share.
- *
- * @param autoSync - the kernel's default
- * @throws {RopewalkError} RANGE or UNSUPPORTED, naming the option
- */
+/** Checks the machine's options and makes what its cores share; `autoSync` is the kernel's default. */
 export function newLaunch(options: MachineOptions, autoSync: boolean, blocks: number): Launch {
   const { chip, cores } = readChip(options);
   const capacity = options.unifiedBufferBytes ?? UB_BYTES;
@@ -155,11 +126,7 @@ export function newLaunch(options: MachineOptions, autoSync: boolean, blocks: nu
   };
 }
 
-/**
- * Reads the chip and the number of its vector cores that a launch may use.
- *
- * @throws {RopewalkError} UNSUPPORTED for another chip, RANGE when the chip has fewer cores
- */
+/** Reads the chip and the number of its vector cores that a launch may use. */
 export function readChip(options: MachineOptions): { chip: ChipName; cores: number } {
   const chip = readName(options.chip ?? '910B3', ['910B3', '910B4'], 'aicore: chip');
   const most = CHIPS[chip].cores;
@@ -246,12 +213,7 @@ export class Core {
   #large = false;
   #buffersCounted = 0;
 
-  /**
-   * @param block - GetBlockIdx
-   * @param launch - what the cores share
-   * @param buffer - the unified buffer; cleared here
-   * @param record - keep every instruction
-   */
+  /** Clears the unified buffer; with `record`, keeps every instruction. */
   constructor(
     readonly block: number,
     readonly launch: Launch,
@@ -280,11 +242,7 @@ export class Core {
     throw new Stopped(message);
   }
 
-  /**
-   * Allocates in the unified buffer, one allocation after the other, as TPipe::InitBuffer does.
-   *
-   * @returns the offset of the first of `num` buffers, and the bytes of each, rounded up to 32
-   */
+  /** Allocates `num` buffers, one after the other, as TPipe::InitBuffer does; sizes are rounded up to 32. */
   allocate(name: string, kind: BufferEntry['kind'], num: number, bytes: number): BufferEntry {
     checkCount(num, `InitBuffer(${name}): num`, 1);
     checkCount(bytes, `InitBuffer(${name}): bytes`, 1);
@@ -439,7 +397,7 @@ export class Core {
     for (const known of this.#known) for (let p = 0; p < 4; p++) known[p] = this.#seq[p]!;
   }
 
-  /** The block's result; call it once, at the end. */
+  /** The block's result. */
   finish(stopped: boolean): { run: BlockRun; costs: readonly LineCost[]; mte2Head: number } {
     const per = (list: readonly number[]): PerQueue => ({ S: list[0]!, V: list[1]!, MTE2: list[2]!, MTE3: list[3]! });
     const run = {
@@ -507,10 +465,7 @@ export class Core {
     writer.fill(seq * 4 + queue, first, last);
   }
 
-  /**
-   * Two accesses without an order: automatic synchronisation orders them where the compiler does, otherwise it is a
-   * race.
-   */
+  /** Two accesses without an order: automatic synchronisation orders what the compiler does, the rest is a race. */
   #hazard(queue: QueueIndex, it: Statement, other: number, kind: string, where: string, block = this.block): void {
     const [p, s] = [(other & 3) as QueueIndex, other >> 2];
     const scalar = p === Q.S || queue === Q.S;
@@ -536,11 +491,7 @@ export class Core {
   }
 }
 
-/**
- * Checks a count of a kernel's call: NaN lanes would take NaN cycles.
- *
- * @throws {RopewalkError} RANGE when it is not an integer from `least` to `most`
- */
+/** Refuses a count of a kernel's call that is no integer in range: NaN lanes would take NaN cycles. */
 export function checkCount(count: number, what: string, least = 0, most = Number.MAX_SAFE_INTEGER): void {
   if (Number.isInteger(count) && count >= least && count <= most) return;
   const range = most < Number.MAX_SAFE_INTEGER ? `in [${least}, ${most}]` : `>= ${least}`;

@@ -3,9 +3,7 @@
  *
  * "autofuse" is CANN's published performance model for architecture 2201: hicann/ge@74573e24,
  * `api_perf_register/v1/perf_param_v1.cpp` and the comments of `ascendc_api_perf.cpp`. Its costs are in cycles: slope ·
- * elements + head.
- *
- * @module
+ * elements + head. @module
  */
 import type { FloatDtype } from 'ropewalk';
 import type { Assumption, ChipName } from './trace.js';
@@ -31,30 +29,16 @@ export const MAX_EVENTS = 8;
 export const CACHE_LINE = 64;
 
 /** A vector instruction of {@link VECTOR_COSTS}. */
-export type VectorOp =
-  | 'GatherMask'
-  | 'Gather'
-  | 'Mul'
-  | 'Add'
-  | 'Sub'
-  | 'Adds'
-  | 'Muls'
-  | 'Copy'
-  | 'Duplicate'
-  | 'Cast';
+export type VecOp = 'GatherMask' | 'Gather' | 'Mul' | 'Add' | 'Sub' | 'Adds' | 'Muls' | 'Copy' | 'Duplicate' | 'Cast';
 
-interface Linear {
-  /** Cycles an element. */
-  readonly slope: number;
-  /** Cycles an instruction. */
-  readonly head: number;
-}
+/** Cycles an element, and cycles an instruction. */
+type Linear = { readonly slope: number; readonly head: number };
 
 /**
  * Costs of vector instructions: autofuse, `SimpleLinear`. The key is the dtype of the elements; for Cast, the dtype
  * that it reads.
  */
-export const VECTOR_COSTS: { readonly [O in VectorOp]: { readonly f16: Linear; readonly f32: Linear } } =
+export const VECTOR_COSTS: { readonly [O in VecOp]: { readonly f16: Linear; readonly f32: Linear } } =
   /* @__PURE__ */ Object.freeze({
     GatherMask: { f16: { slope: 0.0156, head: 14.0242 }, f32: { slope: 0.0313, head: 14.0207 } },
     Gather: { f16: { slope: 0.1873, head: 17.0248 }, f32: { slope: 0.1875, head: 15.0 } },
@@ -79,15 +63,9 @@ export const CONFLICT_CYCLES = /* @__PURE__ */ Object.freeze({
   writeWrite: (150 - 86) / 64,
 });
 
-/**
- * Cycles of a vector instruction without conflicts.
- *
- * @param dtype - of its elements, or of what a Cast reads
- * @param elements - lanes that it works through: whole repeats where there is a mask
- * @param repeats - of 256 bytes
- */
+/** Cycles of a vector instruction without conflicts; where there is a mask, `elements` counts whole repeats. */
 export function vectorCycles(
-  op: VectorOp,
+  op: VecOp,
   dtype: FloatDtype,
   elements: number,
   repeats: number,
@@ -100,24 +78,14 @@ export function vectorCycles(
 /** Bytes from which autofuse counts a load as large. */
 export const LARGE_LOAD = 25000;
 
-/**
- * Cycles of a load, global memory → unified buffer: autofuse `LoadSmallBlk` and `LoadNormalBlk`.
- *
- * @param bytes - of the whole instruction, > 0
- * @param blocks - cores that load at the same time
- */
+/** Cycles of a load by `blocks` cores at the same time: autofuse `LoadSmallBlk` and `LoadNormalBlk`. */
 export function loadCycles(bytes: number, blocks: number): number {
   return bytes < LARGE_LOAD ? bytes / (7.9052 + 7.31 / blocks) + 27.01 : bytes / (9.907 + 15.9 / blocks) + 27.01;
 }
 
 /**
- * Cycles of a store, unified buffer → global memory: autofuse `Store`. Rows of up to 512 bytes that are no whole
- * datablocks take a cycle for two bytes (`StoreUnaligned`, S / 2 + 1.3; for rows shorter than 32 bytes see
- * {@link ASSUMPTIONS}).
- *
- * @param bytes - of the whole instruction
- * @param rowBytes - of one of its rows
- * @param blocks - cores that store at the same time
+ * Cycles of a store by `blocks` cores at the same time: autofuse `Store`. Rows of up to 512 bytes that are no whole
+ * datablocks take a cycle for two bytes (`StoreUnaligned`, S / 2 + 1.3; for rows below 32 bytes see {@link ASSUMPTIONS}).
  */
 export function storeCycles(bytes: number, rowBytes: number, rows: number, blocks: number): number {
   if (rowBytes % BLOCK !== 0 && rowBytes <= 512) return rows * (Math.max(rowBytes, BLOCK) / 2) + 1.3;

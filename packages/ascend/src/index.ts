@@ -33,24 +33,4 @@ export { Allocation, GlobalTensor } from './memory.js';
 export { type AscendModelOptions, type AscendModelRunner, ascendModelRunner, openAscendModel } from './runner.js';
 export { chromeTrace } from './timeline/chrome-trace.js';
 export { type TimelineOptions, timelineSvg } from './timeline/svg.js';
-export {
-  type Assumption,
-  type BlockRun,
-  type Bottleneck,
-  type BufferEntry,
-  type ByteCounts,
-  type ChipName,
-  type Finding,
-  type FindingKind,
-  type GlobalView,
-  type InstructionRecord,
-  type KernelName,
-  type KernelRun,
-  type MachineOptions,
-  type Overlap,
-  type Pairing,
-  type PerQueue,
-  QUEUES,
-  type QueueName,
-  type RopeKernelOptions,
-} from './trace.js';
+export * from './trace.js';

@@ -1,8 +1,4 @@
-/**
- * The arithmetic of the vector unit's lanes: f16 rounded at every step, f32 in f32, nothing fused.
- *
- * @module
- */
+/** The arithmetic of the vector unit's lanes: f16 rounded at every step, f32 in f32, nothing fused. @module */
 import { numberFromF16 } from 'ropewalk';
 
 const bits = new Uint32Array(1);
@@ -12,8 +8,7 @@ let decoded: Float32Array | undefined;
 
 /** Every f16 as a number, by its bits. */
 export function f16Table(): Float32Array {
-  if (!decoded) decoded = Float32Array.from({ length: 65536 }, (_what, b) => numberFromF16(b));
-  return decoded;
+  return (decoded ??= Float32Array.from({ length: 65536 }, (_what, b) => numberFromF16(b)));
 }
 
 /**

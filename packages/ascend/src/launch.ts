@@ -1,25 +1,12 @@
-/**
- * Launches a kernel on the modelled chip: runs one block after the other, then adds up what they report.
- *
- * @module
- */
+/** Launches a kernel on the modelled chip: runs one block after the other, then adds up what they report. @module */
 import type { FloatDtype } from 'ropewalk';
 import { reading, readList, readName, readOptional, readOptions, refuse } from 'ropewalk/backend';
 import { AscendC } from './ascendc.js';
 import { Core, checkCount, type LineCost, newLaunch, readChip, Stopped, UnifiedBuffer } from './core.js';
 import { ASSUMPTIONS, CHIPS, HEADS } from './costs.js';
 import { GlobalTensor } from './memory.js';
-import {
-  type BlockRun,
-  type Bottleneck,
-  type BufferEntry,
-  type Finding,
-  type KernelName,
-  type KernelRun,
-  type MachineOptions,
-  QUEUES,
-  type QueueName,
-} from './trace.js';
+import type { BlockRun, Bottleneck, BufferEntry, Finding, KernelName, KernelRun, MachineOptions } from './trace.js';
+import { QUEUES, type QueueName } from './trace.js';
 
 /** Options of {@link launchKernel}: a kernel, and how it is launched. */
 export interface LaunchOptions {
@@ -85,13 +72,13 @@ export function launchKernel(call: LaunchOptions): KernelRun {
     if (core.top > used) [buffers, used] = [core.buffers, core.top];
     options.onBlock?.(block + 1, blockCount);
   }
-  for (const finding of options.extra ?? []) launch.findings.add({ ...finding, block: 0, cycle: 0 });
+  for (const finding of options.extra ?? []) launch.findings.add(finding);
 
   const rows = countRows(options);
   const missing = rows.wanted - rows.written;
   if (missing > 0) {
     const message = `${missing} of ${rows.wanted} rows of ${options.output!.name} were never written`;
-    launch.findings.add({ kind: 'coverage', line: 'launch', message, block: 0, cycle: 0, count: missing });
+    launch.findings.add({ kind: 'coverage', line: 'launch', message, count: missing });
   }
 
   // Blocks beyond the cores run after one another on the same core, each with its own heads.
@@ -178,12 +165,9 @@ function countRows({ output, rowLength = 0, rowStarts = [] }: LaunchOptions): { 
 /** Below this share no queue is the bottleneck: they wait for each other. */
 const WAITING = 0.6;
 
-function bottleneckOf(
-  run: BlockRun,
-  costs: readonly LineCost[],
-  mte2Head: number,
-  bytes: KernelRun['bytes'],
-): Bottleneck {
+type Bytes = KernelRun['bytes'];
+
+function bottleneckOf(run: BlockRun, costs: readonly LineCost[], mte2Head: number, bytes: Bytes): Bottleneck {
   const what = QUEUES.reduce((best, q) => (run.busy[q] > run.busy[best] ? q : best), 'S' as QueueName);
   const busy = run.busy[what];
   const share = run.cycles > 0 ? busy / run.cycles : 0;

@@ -1,8 +1,4 @@
-/**
- * Runs a kernel on random data, and measures how far its output is from the exact one.
- *
- * @module
- */
+/** Runs a kernel on random data, and measures how far its output is from the exact one. @module */
 import { bindRope, type FloatDtype, type HostArray, planRope, planRopeWithTable, tensorFrom } from 'ropewalk';
 import {
   checkInteger,

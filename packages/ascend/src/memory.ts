@@ -1,8 +1,4 @@
-/**
- * Global memory: the caller's arrays, which parts of them are tensors, and which core touched which bytes.
- *
- * @module
- */
+/** Global memory: the caller's arrays, which parts of them are tensors, and which core touched which bytes. @module */
 import { type Dtype, type HostArray, sizeBytes } from 'ropewalk';
 import { fail, reading, readList, refuse } from 'ropewalk/backend';
 
@@ -22,11 +18,7 @@ export interface Touch {
 }
 
 /** An earlier access, sequence · 4 + queue, that nothing orders before this one. */
-interface Conflict {
-  readonly writer: number;
-  readonly kind: string;
-  readonly block: number;
-}
+type Conflict = { readonly writer: number; readonly kind: string; readonly block: number };
 
 function checkName(name: unknown, what: string): void {
   if (typeof name !== 'string') refuse('RANGE', `aicore: ${what}: name`, 'a string', name);
@@ -66,17 +58,14 @@ export class Allocation {
     written: boolean,
   ) {
     checkName(name, 'Allocation');
-    const list = Array.from(readList(arrays, 'aicore: Allocation: arrays'));
+    const where = 'aicore: Allocation: arrays';
+    const list = Array.from(readList(arrays, where));
     const { buffer } = checkArray(list[0]);
     if (!list.every((array) => checkArray(array).buffer === buffer))
-      fail(
-        'RANGE',
-        'aicore: Allocation: arrays',
-        'the arrays lie in different buffers. Make one Allocation for each buffer.',
-      );
+      fail('RANGE', where, 'the arrays lie in different buffers. Make one Allocation for each buffer.');
     this.start = Math.min(...list.map((a) => a.byteOffset));
     const end = Math.max(...list.map((a) => a.byteOffset + a.byteLength));
-    this.bytes = reading('aicore: Allocation: arrays', () => new Uint8Array(buffer, this.start, end - this.start));
+    this.bytes = reading(where, () => new Uint8Array(buffer, this.start, end - this.start));
     if (!written) return;
     const grains = Math.ceil(this.bytes.length / GRAIN);
     this.#writer = new Int32Array(grains);
@@ -145,10 +134,9 @@ export class GlobalTensor {
     readonly high: number,
   ) {
     checkName(name, 'GlobalTensor');
-    if (
-      !reading('aicore: GlobalTensor: memory', () => memory instanceof Allocation && memory.bytes instanceof Uint8Array)
-    )
-      refuse('RANGE', 'aicore: GlobalTensor: memory', 'an Allocation', memory);
+    const where = 'aicore: GlobalTensor: memory';
+    if (!reading(where, () => memory instanceof Allocation && memory.bytes instanceof Uint8Array))
+      refuse('RANGE', where, 'an Allocation', memory);
     for (const [field, value] of Object.entries({ base, low, high }))
       if (!Number.isSafeInteger(value)) refuse('RANGE', `aicore: GlobalTensor: ${field}`, 'an integer', value);
     this.size = sizeBytes(dtype);

@@ -1,8 +1,4 @@
-/**
- * The modelled AI Core as a backend: RoPE plans and InfiniOp's descriptors compute on it.
- *
- * @module
- */
+/** The modelled AI Core as a backend: RoPE plans and InfiniOp's descriptors compute on it. @module */
 import type { Backend, FloatDtype, OpPlan, RopeCall, RopePart, RopePlan, Tensor } from 'ropewalk';
 import {
   checkPlan,

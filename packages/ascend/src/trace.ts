@@ -2,9 +2,7 @@
  * The report of a run on the modelled AI Core: instructions, cycles, bytes, the unified buffer and the findings; and
  * the options.
  *
- * Every time is in cycles of the core's clock; every address and size in bytes.
- *
- * @module
+ * Every time is in cycles of the core's clock; every address and size in bytes. @module
  */
 import type { FloatDtype, HostArray } from 'ropewalk';
 

@@ -1,19 +1,11 @@
-/**
- * The arguments of a RoPE kernel: the caller's tensors as global memory, checked once.
- *
- * @module
- */
+/** The arguments of a RoPE kernel: the caller's tensors as global memory, checked once. @module */
 import { sizeBytes } from 'ropewalk';
 import { asHostArray, fail, readList, readName, readOptions, refuse } from 'ropewalk/backend';
 import { Allocation, GlobalTensor } from '../memory.js';
 import type { GlobalView, Pairing, RopeKernelOptions } from '../trace.js';
 
 /** Strides of `[batch, seq, heads]` in elements. */
-export interface RowStrides {
-  readonly batch: number;
-  readonly seq: number;
-  readonly head: number;
-}
+export type RowStrides = { readonly batch: number; readonly seq: number; readonly head: number };
 
 /** A kernel's arguments. */
 export interface RopeArgs {
@@ -51,11 +43,7 @@ export interface RopeArgs {
 /** The most elements of a head: a row and its temporaries must fit the unified buffer. */
 export const MAX_HEAD_DIM = 2048;
 
-/**
- * Checks the tensors of a call, and lays them out in global memory.
- *
- * @throws {RopewalkError} SHAPE, DTYPE, RANGE, ALIAS or UNSUPPORTED, naming the argument
- */
+/** Checks the tensors of a call, and lays them out in global memory. */
 export function ropeArgs(given: RopeKernelOptions): RopeArgs {
   const o = { ...given, x: readView(given.x, 'aicore: x'), y: readView(given.y, 'aicore: y') };
   const { dtype, pairing } = o;

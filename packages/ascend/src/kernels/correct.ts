@@ -1,20 +1,14 @@
 /**
  * Kernel (b): the baseline's structure without its faults. It takes every batch, positions of each batch's own, any
  * strides, any even head_dim, both pairings, f32, f16, and bf16 by way of f32. It still handles one row a step and
- * merges on the scalar unit.
- *
- * @module
+ * merges on the scalar unit. @module
  */
 import type { AscendC } from '../ascendc.js';
 import { BLOCK, REPEAT } from '../costs.js';
 import type { RopeArgs } from './args.js';
 import { BUFFER_NUM, copyTail, oneRow, roundUp, rowOf, shareOf, startOf, tableRowOf, tailOf } from './rows.js';
 
-/**
- * What one block does.
- *
- * @param blocks - how many share the rows
- */
+/** What one of `blocks` blocks does. */
 export function correctKernel(c: AscendC, a: RopeArgs, blocks: number): void {
   const { dtype: T, laneType: C, laneBytes, half } = a;
   const halfBytes = roundUp(half * a.size, BLOCK);

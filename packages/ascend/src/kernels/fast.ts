@@ -15,9 +15,7 @@
  *
  * Instructions and dtypes are those of architecture 2201. See AscendC's pages on GatherMask (custom patterns in normal
  * mode: each repeat has its own pattern, src1RepeatStride datablocks apart), Gather (byte offsets; half and float) and
- * Mul (mask, repeat strides).
- *
- * @module
+ * Mul (mask, repeat strides). @module
  */
 import { type AscendC, EVEN_LANES, firstLanes, type LaneType, type LocalTensor, ODD_LANES } from '../ascendc.js';
 import { BLOCK, REPEAT } from '../costs.js';
@@ -63,11 +61,7 @@ interface Rotation {
   compute(tile: Tile): void;
 }
 
-/**
- * What one block does.
- *
- * @param blocks - how many share the rows
- */
+/** What one of `blocks` blocks does. */
 export function fastKernel(c: AscendC, a: RopeArgs, blocks: number): void {
   const tiles = tilesOf(c, a, blocks);
   if (tiles.length === 0) return;
@@ -93,7 +87,6 @@ export function fastKernel(c: AscendC, a: RopeArgs, blocks: number): void {
   }
 }
 
-/** The tiles of this block. */
 function tilesOf(c: AscendC, a: RopeArgs, blocks: number): Tile[] {
   const { first, end } = shareOf(a, c.GetBlockIdx(), blocks);
   const columns = a.pairing === 'interleaved' ? 1 : 2;
@@ -115,16 +108,11 @@ function tilesOf(c: AscendC, a: RopeArgs, blocks: number): Tile[] {
 /** One instruction for each run of lanes that a repeat can hold. */
 function chunksOf(lanes: number, laneBytes: number): { at: number; lanes: number }[] {
   const full = REPEAT / laneBytes;
-  return Array.from({ length: Math.ceil(lanes / full) }, (_what, n) => ({
-    at: n * full,
-    lanes: Math.min(full, lanes - n * full),
-  }));
+  const count = Math.ceil(lanes / full);
+  return Array.from({ length: count }, (_what, n) => ({ at: n * full, lanes: Math.min(full, lanes - n * full) }));
 }
 
-/**
- * A Mul of rows with one table row for all of them; `lanes` masks what is computed. A row is a repeat, `pitch` elements
- * from the next.
- */
+/** A Mul of rows, each a repeat and `pitch` elements from the next, with one table row; `lanes` masks it. */
 function rowMul(c: AscendC, { laneBytes }: RopeArgs, length: number, pitch: number) {
   const step = (pitch * laneBytes) / BLOCK;
   const chunks = chunksOf(length, laneBytes);
@@ -139,10 +127,7 @@ function rowMul(c: AscendC, { laneBytes }: RopeArgs, length: number, pitch: numb
 }
 
 /** cos and sin of one token, in what lanes compute in. */
-interface TableRow {
-  readonly cos: LocalTensor;
-  readonly sin: LocalTensor;
-}
+type TableRow = { readonly cos: LocalTensor; readonly sin: LocalTensor };
 
 /** The table rows of a token: loaded, and for bf16 widened. */
 class Tables {

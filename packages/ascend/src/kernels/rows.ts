@@ -1,8 +1,6 @@
 /**
  * The rows of a RoPE call (a row is one head of one token of one batch), how blocks share them, and how they are
- * copied.
- *
- * @module
+ * copied. @module
  */
 import type { AscendC, CopyParams, LocalTensor, TQue } from '../ascendc.js';
 import { BLOCK } from '../costs.js';
@@ -13,11 +11,7 @@ import type { RopeArgs, RowStrides } from './args.js';
 export const BUFFER_NUM = 2;
 
 /** Where a row is. */
-export interface Row {
-  readonly batch: number;
-  readonly token: number;
-  readonly head: number;
-}
+type Row = { readonly batch: number; readonly token: number; readonly head: number };
 
 /** Several heads of one token, from `row` on. */
 export interface RowGroup {
@@ -32,7 +26,6 @@ export function rowOf(a: RopeArgs, n: number): Row {
   return { batch: Math.floor(rest / a.seq), token: rest % a.seq, head };
 }
 
-/** First element of a row. */
 export function startOf(row: Row, strides: RowStrides): number {
   return row.batch * strides.batch + row.token * strides.seq + row.head * strides.head;
 }
@@ -43,17 +36,14 @@ export function shareOf(a: RopeArgs, block: number, blocks: number): { first: nu
   return { first: Math.floor((rows * block) / blocks), end: Math.floor((rows * (block + 1)) / blocks) };
 }
 
-/** The table row of a token, read through the scalar unit. */
 export function tableRowOf(c: AscendC, a: RopeArgs, { batch, token }: Row): number {
   return c.GetGlobal('copyIn: positions.GetValue(batch, token)', a.positions, batch * a.positionBatch + token);
 }
 
-/** Copy parameters of one row of `bytes`. */
 export function oneRow(bytes: number): CopyParams {
   return { blockCount: 1, blockLen: bytes, srcStride: 0, dstStride: 0 };
 }
 
-/** Rounds up to a multiple. */
 export function roundUp(n: number, unit: number): number {
   return Math.ceil(n / unit) * unit;
 }

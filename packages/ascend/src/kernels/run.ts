@@ -1,8 +1,4 @@
-/**
- * Runs the RoPE kernels on the model.
- *
- * @module
- */
+/** Runs the RoPE kernels on the model. @module */
 import { fail, readName, readOptions } from 'ropewalk/backend';
 import { readChip } from '../core.js';
 import { type LaunchOptions, launchKernel } from '../launch.js';
@@ -46,10 +42,7 @@ export function runRopeKernel(call: RopeKernelOptions): KernelRun {
   return launchKernel({ ...common, blocks, autoSync: kernel === 'correct', body: (c) => body(c, a, blocks) });
 }
 
-/**
- * What the baseline's Descriptor does on the host: it refuses what its document excludes, and launches one block a
- * head.
- */
+/** What the baseline's Descriptor does on the host: refuses what its document excludes, launches one block a head. */
 function seedLaunch(a: RopeArgs): Pick<LaunchOptions, 'blocks' | 'autoSync' | 'body' | 'extra'> {
   const why = whyNotSeed({ ...a, headDim: a.dim });
   if (why) fail('UNSUPPORTED', 'aicore: kernel', `the seed kernel ${why}. Use correct or fast.`);

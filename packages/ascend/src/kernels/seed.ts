@@ -3,18 +3,15 @@
  * `rope_ascend_kernel.cpp`), with its faults.
  *
  * One block a head, one row a step, GPT-J pairs, f16 and f32. It is here to be measured and to show what the model
- * finds, not to be used.
- *
- * @module
+ * finds, not to be used. @module
  */
 import { readOptions } from 'ropewalk/backend';
 import type { AscendC } from '../ascendc.js';
 import type { RopeArgs } from './args.js';
 import { oneRow } from './rows.js';
 
-/** The document's BYTE_ALIGN. */
+/** Names and values of the document. */
 const BYTE_ALIGN = 32;
-/** The document's BUFFER_NUM. */
 const BUFFER_NUM = 2;
 
 /**
@@ -40,11 +37,7 @@ function alignTileLen(length: number, size: number): number {
   return (Math.ceil((length * size) / BYTE_ALIGN) * BYTE_ALIGN) / size;
 }
 
-/**
- * What one block does.
- *
- * @param a - the arguments; batch is not looked at, as in the original
- */
+/** What one block does; batch is not looked at, as in the original. */
 export function seedKernel(c: AscendC, a: RopeArgs): void {
   const T = a.dtype;
   const blockIdx = c.GetBlockIdx();

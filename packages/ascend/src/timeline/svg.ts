@@ -1,8 +1,4 @@
-/**
- * A run's recorded instructions as a picture: a lane for each queue, time from left to right.
- *
- * @module
- */
+/** A run's recorded instructions as a picture: a lane for each queue, time from left to right. @module */
 import { escapeMarkup, reading, readOptions, refuse } from 'ropewalk/backend';
 import { type InstructionRecord, type KernelRun, QUEUES, type QueueName } from '../trace.js';
 

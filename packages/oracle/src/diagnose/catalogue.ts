@@ -1,9 +1,7 @@
 /**
  * The catalogue of wrong kernels: the known ways to get RoPE wrong, each a small change to the right steps.
  *
- * It scores test vectors by how many of these bugs they notice, and it tests the diagnosis and our own suites.
- *
- * @module
+ * It scores test vectors by how many of these bugs they notice, and it tests the diagnosis and our own suites. @module
  */
 import type { Mutant } from './mutant.js';
 import { POSITION_AXES } from './mutants/axes.js';

@@ -1,9 +1,4 @@
-/**
- * A wrong kernel as an example: phi-2's RoPE (32 of 80 dimensions) with exponents over head_dim, on an input that shows
- * the bug.
- *
- * @module
- */
+/** A wrong kernel as an example: phi-2's RoPE (32 of 80 dimensions) with exponents over head_dim. @module */
 import { type FloatDtype, type Tensor, tensorFrom } from 'ropewalk';
 import { randomFrom } from 'ropewalk/backend';
 import { hostTensor } from '../host.js';

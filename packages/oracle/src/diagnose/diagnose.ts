@@ -3,9 +3,7 @@
  *
  * Every known bug runs on the same x and positions. The answer is the bug that gives y within rounding. If several do,
  * all are named, with an input that tells them apart. If none does, the measurements are described. A bug is never
- * named because it is merely the nearest.
- *
- * @module
+ * named because it is merely the nearest. @module
  */
 import { frequenciesOf, planRope } from 'ropewalk';
 import { reading, readList, readOptions, refuse, sharePairs } from 'ropewalk/backend';

@@ -1,8 +1,4 @@
-/**
- * How a measured rotation differs from the expected one, in sentences with numbers.
- *
- * @module
- */
+/** How a measured rotation differs from the expected one, in sentences with numbers. @module */
 import { frequenciesOf } from 'ropewalk';
 import { ranges, sharePairs } from 'ropewalk/backend';
 import type { PairAt } from './geometry.js';

@@ -1,8 +1,4 @@
-/**
- * The frequency of every pair, and the axis whose position rotates it: the slope of angle over position.
- *
- * @module
- */
+/** The frequency of every pair, and the axis whose position rotates it: the slope of angle over position. @module */
 import { type AngleAt, refineSlope, solveSlope, wrap } from './slope.js';
 import type { Turns, TurnUnit } from './turns.js';
 

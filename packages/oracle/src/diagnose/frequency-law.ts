@@ -1,9 +1,4 @@
-/**
- * The rule behind the frequencies. The straight line of their logarithms gives the base; the deviation from it gives
- * the scaling.
- *
- * @module
- */
+/** The rule behind frequencies: the line of their logarithms gives the base, deviations the scaling. @module */
 
 /** A measured frequency with its bounds; all >= 0. */
 export interface Measured {

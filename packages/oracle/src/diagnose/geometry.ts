@@ -1,9 +1,4 @@
-/**
- * Which dimensions were rotated, and with which partner: a rotated pair keeps its joint length, up to one factor; no
- * other pair does.
- *
- * @module
- */
+/** Which dimensions were rotated, and with which partner: only a rotated pair keeps its joint length. @module */
 import type { Sample } from './sample.js';
 
 /** One pair: the dimensions it is read from, and the dimensions it is written to. */

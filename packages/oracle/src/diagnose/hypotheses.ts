@@ -1,9 +1,4 @@
-/**
- * What a kernel may have done, as steps that can be run: the expected rotation, the peers' own arithmetic of it, and
- * known bugs.
- *
- * @module
- */
+/** What a kernel may have done, as steps to run: the expected rotation, peers' arithmetic, known bugs. @module */
 import {
   bindRopeParts,
   type FloatDtype,

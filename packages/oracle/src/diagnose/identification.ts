@@ -1,8 +1,4 @@
-/**
- * The result of identifying a rotation.
- *
- * @module
- */
+/** The result of identifying a rotation. @module */
 import type { FloatDtype, RopeAxes } from 'ropewalk';
 import type { FrequencyLaw } from './frequency-law.js';
 import type { Geometry, PairLayout } from './geometry.js';

@@ -1,8 +1,4 @@
-/**
- * What a kernel did, from x, y and positions alone, without an expectation. What the data cannot tell stays open.
- *
- * @module
- */
+/** What a kernel did, from x, y and positions alone. What the data cannot tell stays open. @module */
 import type { RopeAxes } from 'ropewalk';
 import { UNIT_ROUNDOFF } from '../tolerance.js';
 import { fitPairs, type PairFit, type PositionOf } from './frequency-fit.js';

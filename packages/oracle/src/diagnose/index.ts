@@ -1,13 +1,7 @@
 /** Diagnosis: from x, y and positions to what a kernel did, and which known bug that is. @module */
 export { MUTANTS } from './catalogue.js';
-export {
-  type DiagnoseOptions,
-  type Diagnosis,
-  diagnose,
-  type Named,
-  type Verdict,
-  type WorstElement,
-} from './diagnose.js';
+export type { DiagnoseOptions, Diagnosis, Named, Verdict, WorstElement } from './diagnose.js';
+export { diagnose } from './diagnose.js';
 export type { Difference } from './differences.js';
 export type { FoundScaling, FrequencyLaw } from './frequency-law.js';
 export type { DimKind, Geometry, PairAt, PairLayout } from './geometry.js';

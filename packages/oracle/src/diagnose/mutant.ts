@@ -1,8 +1,4 @@
-/**
- * What a wrong kernel is: the reference with one step changed.
- *
- * @module
- */
+/** What a wrong kernel is: the reference with one step changed. @module */
 import { type RopeCall, type Runner, zeros } from 'ropewalk';
 import { checkPlan } from 'ropewalk/backend';
 import { runReference } from 'ropewalk/reference';

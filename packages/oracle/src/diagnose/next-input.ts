@@ -1,8 +1,4 @@
-/**
- * The next input to try: positions that tell apart the hypotheses which the data could not.
- *
- * @module
- */
+/** The next input to try: positions that tell apart the hypotheses which the data could not. @module */
 import { roundTo } from 'ropewalk';
 import { randomFrom } from 'ropewalk/backend';
 import { type Expected, everyRow, type Hypothesis, hypothesesOf, misfit, pairsOf, runRows } from './hypotheses.js';

@@ -1,8 +1,4 @@
-/**
- * How far the output of a right kernel may be from the exact one: three tiers of noise, each with its reason.
- *
- * @module
- */
+/** How far the output of a right kernel may be from the exact one: three tiers of noise. @module */
 import type { FloatDtype } from 'ropewalk';
 import { UNIT_ROUNDOFF } from '../tolerance.js';
 

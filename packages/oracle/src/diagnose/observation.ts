@@ -1,8 +1,4 @@
-/**
- * An observation of a kernel: x, y and positions, checked and laid out as heads of numbers.
- *
- * @module
- */
+/** An observation of a kernel: x, y and positions, checked and laid out as heads of numbers. @module */
 import {
   type Dtype,
   type FloatDtype,

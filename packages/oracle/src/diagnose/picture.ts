@@ -1,8 +1,4 @@
-/**
- * Frequency by pair, found and expected, as a self-contained SVG.
- *
- * @module
- */
+/** Frequency by pair, found and expected, as a self-contained SVG. @module */
 
 import { reading, readList } from 'ropewalk/backend';
 

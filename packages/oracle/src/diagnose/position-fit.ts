@@ -1,8 +1,4 @@
-/**
- * The position by which each token was really rotated, from its angles, and the rule from given to real positions.
- *
- * @module
- */
+/** The position by which each token was really rotated, and the rule from given to real positions. @module */
 import { roundTo } from 'ropewalk';
 import { type AngleAt, solveSlope } from './slope.js';
 import type { Turns, TurnUnit } from './turns.js';

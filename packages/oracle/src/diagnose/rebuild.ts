@@ -1,8 +1,4 @@
-/**
- * From measurements to a RoPE that can be run, and the proof that it gives y.
- *
- * @module
- */
+/** From measurements to a RoPE that can be run, and the proof that it gives y. @module */
 import { type Pairing, type RopeSpec, RopewalkError } from 'ropewalk';
 import { callOf, type Expected, hypothesesOf, misfit, runRows, type Seen, slackOf } from './hypotheses.js';
 import type { Identification } from './identification.js';

@@ -1,8 +1,4 @@
-/**
- * The part of an observation that is measured: the tokens whose positions show most, and a few heads of each.
- *
- * @module
- */
+/** What is measured of an observation: tokens whose positions show most, and a few heads of each. @module */
 import { storedNoise } from './noise.js';
 import type { Heads } from './observation.js';
 

@@ -3,9 +3,7 @@
  *
  * Each mutant runs every case in which it could go wrong, the small ones first, until one fails. A mutant that fails no
  * case was missed, and the cases say why: none of them has what the mutant needs, or the difference is within their
- * tolerance.
- *
- * @module
+ * tolerance. @module
  */
 import type { Runner } from 'ropewalk';
 import { referenceRunner } from 'ropewalk/reference';

@@ -1,8 +1,6 @@
 /**
  * One slope from angles that are known only up to whole turns: samples are used from the smallest position to the
- * largest, and every number of whole turns that still fits is kept.
- *
- * @module
+ * largest, and every number of whole turns that still fits is kept. @module
  */
 
 /** An angle somewhere along a line. */

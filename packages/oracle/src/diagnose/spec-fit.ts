@@ -1,8 +1,4 @@
-/**
- * From measured frequencies to a model's RoPE: base and denominator, scaling, axes.
- *
- * @module
- */
+/** From measured frequencies to a model's RoPE: base and denominator, scaling, axes. @module */
 import type { RopeAxes, RopeScaling, YarnScaling } from 'ropewalk';
 import { sharePairs, yarnMagnitude, yarnRampEdges } from 'ropewalk/backend';
 import type { FoundScaling, FrequencyLaw } from './frequency-law.js';

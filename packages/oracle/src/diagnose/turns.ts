@@ -1,8 +1,4 @@
-/**
- * The angle and gain of every pair, in closed form: with a pair as a complex number, y = gain · e^(i·angle) · x.
- *
- * @module
- */
+/** The angle and gain of every pair: with a pair as a complex number, y = gain · e^(i·angle) · x. @module */
 import type { PairLayout } from './geometry.js';
 import type { Sample, SampleToken } from './sample.js';
 

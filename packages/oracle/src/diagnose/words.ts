@@ -1,8 +1,4 @@
-/**
- * A diagnosis as lines of text.
- *
- * @module
- */
+/** A diagnosis as lines of text. @module */
 import { ranges, reading } from 'ropewalk/backend';
 import type { Diagnosis, WorstElement } from './diagnose.js';
 import { MIRRORED, short, withoutPairs } from './differences.js';

@@ -1,8 +1,4 @@
-/**
- * Cause L: which position axis turns each pair, in M-RoPE and vision.
- *
- * @module
- */
+/** Cause L: which position axis turns each pair, in M-RoPE and vision. @module */
 import type { RopeAxes } from 'ropewalk';
 import { sharePairs } from 'ropewalk/backend';
 import type { Mutant } from '../mutant.js';

@@ -1,8 +1,6 @@
 /**
  * What the files of the catalogue share: the form of an entry, what calls must have for a mutant to go wrong, and the
- * usual changes.
- *
- * @module
+ * usual changes. @module
  */
 import { frequenciesOf, type PairGeometry, type RopeScaling, type RopeSpec } from 'ropewalk';
 import type { Cause, Mutant } from '../mutant.js';

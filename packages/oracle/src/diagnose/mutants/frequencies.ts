@@ -1,6 +1,5 @@
 /**
  * Causes F, G and H: llama3 scaling and freq_factors, LongRoPE and dynamic NTK, base and parameters of each layer.
- *
  * @module
  */
 import { dynamicNtkBase } from 'ropewalk/backend';

@@ -1,8 +1,4 @@
-/**
- * Cause K, layout, batch and heads, and cause O, the order of arguments.
- *
- * @module
- */
+/** Cause K, layout, batch and heads, and cause O, the order of arguments. @module */
 import type { Mutant } from '../mutant.js';
 import type { RowAt } from '../observation.js';
 import type { RopeSteps } from '../steps.js';

@@ -1,8 +1,4 @@
-/**
- * Cause M: the order of rotation and norm, and what fused kernels of both get wrong.
- *
- * @module
- */
+/** Cause M: the order of rotation and norm, and what fused kernels of both get wrong. @module */
 import type { RopePart } from 'ropewalk';
 import type { Mutant } from '../mutant.js';
 import { changed } from '../steps.js';

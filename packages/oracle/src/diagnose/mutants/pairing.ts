@@ -1,9 +1,7 @@
 /**
  * Cause A: pairing, and the permutation of q and k weights between the two pairings.
  *
- * When a permutation was skipped or done twice, the kernel reads dimensions in another order than they have.
- *
- * @module
+ * When a permutation was skipped or done twice, the kernel reads dimensions in another order than they have. @module
  */
 import type { PairGeometry } from 'ropewalk';
 import type { Mutant } from '../mutant.js';

@@ -1,8 +1,6 @@
 /**
  * Cause B, partial rotary, and cause C, proportional frequencies: which dimensions rotate, and what the exponent is
- * divided by.
- *
- * @module
+ * divided by. @module
  */
 import type { Mutant } from '../mutant.js';
 import type { RopeSteps } from '../steps.js';

@@ -1,8 +1,4 @@
-/**
- * Cause J, positions, and cause N, shifts of cached keys and their reuse.
- *
- * @module
- */
+/** Cause J, positions, and cause N, shifts of cached keys and their reuse. @module */
 import type { Mutant } from '../mutant.js';
 import type { RowAt } from '../observation.js';
 import type { RopeSteps } from '../steps.js';

@@ -1,8 +1,6 @@
 /**
  * Cause I: precision. Angles, frequencies and tables in fewer bits than they need. The rounding of a correct f32 kernel
- * is not a bug.
- *
- * @module
+ * is not a bug. @module
  */
 import { type FloatDtype, roundTo } from 'ropewalk';
 import type { Mutant } from '../mutant.js';

@@ -1,8 +1,4 @@
-/**
- * Cause D, YaRN's magnitude, and cause E, YaRN's frequencies.
- *
- * @module
- */
+/** Cause D, YaRN's magnitude, and cause E, YaRN's frequencies. @module */
 import type { YarnScaling } from 'ropewalk';
 import { yarnMagnitude, yarnRampEdges } from 'ropewalk/backend';
 import type { Mutant } from '../mutant.js';
