@@ -7,7 +7,8 @@
 import { bf16FromNumber, numberFromBf16, sizeBytes } from 'ropewalk';
 import { loadNumber, newArray, reading, refuse } from 'ropewalk/backend';
 import { conflictsOf } from './banks.js';
-import { type Access, type Core, checkCount, type Mark, POISON, Q, type QueueIndex } from './core.js';
+import type { Access, Core, Instruction, Mark, QueueIndex } from './core.js';
+import { checkCount, POISON, Q } from './core.js';
 import { BLOCK, loadCycles, MIN_BURST, REPEAT, storeCycles, type VecOp, vectorCycles } from './costs.js';
 import { f16Table, toF16 } from './lanes.js';
 import type { GlobalTensor } from './memory.js';
@@ -253,21 +254,15 @@ export class TQue {
     this.#core = core;
     this.#name = name;
     this.#position = position;
-    this.#buffers = Array.from({ length: num }, (_what, i) => ({
-      name,
-      position,
-      at: offset + i * size,
-      size,
-      state: 'FREE',
-    }));
+    const free = { name, position, size, state: 'FREE' as const };
+    this.#buffers = Array.from({ length: num }, (_what, i) => ({ ...free, at: offset + i * size }));
   }
 
   /** Takes the next free buffer, round robin. The queue that fills it waits for its last FreeTensor. */
   AllocTensor(line: string, type: LaneType): LocalTensor {
     const { length } = this.#buffers;
-    const free = Array.from({ length }, (_what, i) => (this.#next + i) % length).find(
-      (i) => this.#buffers[i]!.state === 'FREE',
-    );
+    const inTurn = Array.from({ length }, (_what, i) => (this.#next + i) % length);
+    const free = inTurn.find((i) => this.#buffers[i]!.state === 'FREE');
     if (free === undefined) {
       const states = this.#buffers.map((b) => b.state).join(', ');
       const why = `its ${length} buffers are ${states}`;
@@ -323,13 +318,10 @@ export class TQue {
 }
 
 /** The bytes of one operand of a vector instruction. */
-interface Operand {
-  readonly tensor: LocalTensor;
-  readonly accesses: readonly Access[];
-}
+type Operand = { readonly tensor: LocalTensor; readonly accesses: readonly Access[] };
 
 /** A vector instruction, ready to run. */
-interface VectorCall {
+interface VectorCall extends Pick<Instruction, 'elements' | 'bytes' | 'conflictCycles'> {
   readonly dst: Operand;
   readonly sources: readonly Operand[];
   /** Reads of custom patterns, already checked. */
@@ -339,9 +331,6 @@ interface VectorCall {
   /** Elements that the cost counts. */
   readonly charged: number;
   readonly repeats: number;
-  readonly elements: number;
-  readonly bytes: number;
-  readonly conflictCycles?: number;
 }
 
 /**
@@ -400,12 +389,8 @@ export class AscendC {
     const asked = count * src.size;
     const bytes = Math.floor(asked / BLOCK) * BLOCK;
     this.#aligned(line, 'DataCopy', [dst]);
-    if (bytes !== asked)
-      this.core.fault(
-        'unaligned',
-        line,
-        `DataCopy of ${asked} bytes moves only ${bytes}: it takes multiples of ${BLOCK}`,
-      );
+    const moved = `DataCopy of ${asked} bytes moves only ${bytes}: it takes multiples of ${BLOCK}`;
+    if (bytes !== asked) this.core.fault('unaligned', line, moved);
     this.#load(line, 'DataCopy', dst, src, index, { blockCount: 1, blockLen: bytes, srcStride: 0, dstStride: 0 });
   }
 
@@ -550,11 +535,8 @@ export class AscendC {
     for (const [r, from] of rows.entries()) {
       const own = patterns[r]?.at ?? 0;
       for (let lane = 0; lane < lanes; lane++) {
-        const keeps =
-          typeof pattern === 'number'
-            ? selects(pattern, lane)
-            : ((core.memory[own + (lane >> 3)]! >> (lane & 7)) & 1) === 1;
-        if (keeps) kept.push(bits[from / size + lane] ?? 0);
+        const custom = () => ((core.memory[own + (lane >> 3)]! >> (lane & 7)) & 1) === 1;
+        if (typeof pattern === 'number' ? selects(pattern, lane) : custom()) kept.push(bits[from / size + lane] ?? 0);
       }
     }
     if (typeof pattern !== 'number') check(core, line, 'GatherMask', pattern, patterns, Q.V, false);
@@ -651,11 +633,8 @@ export class AscendC {
     if (over <= 0) return;
     const verb = write ? 'writes' : 'reads';
     const where = `of ${bytes} bytes ${at < low ? 'before' : 'past the end of'} ${tensor.name}`;
-    this.core.fault(
-      write ? 'gm-over-write' : 'gm-over-read',
-      line,
-      `${name} ${verb} ${Math.min(over, bytes)} ${where}`,
-    );
+    const kind = write ? 'gm-over-write' : 'gm-over-read';
+    this.core.fault(kind, line, `${name} ${verb} ${Math.min(over, bytes)} ${where}`);
     const outside = Math.max(at + bytes - tensor.memory.bytes.length, -at);
     if (outside <= 0) return;
     const past = `${Math.min(outside, bytes)} bytes past the memory that holds ${tensor.name}`;
@@ -723,21 +702,15 @@ export class AscendC {
       bytes: elements * size,
       conflictCycles: conflicts.cycles,
     });
-    walk.each(
-      at.map((one) => one.at),
-      visit,
-    );
+    const starts = at.map((one) => one.at);
+    walk.each(starts, visit);
   }
 
-  /** Checks the operands of a vector instruction and issues it. */
   #vector(op: VecOp, line: string, call: VectorCall): void {
     const { core } = this;
     const { dst, sources, patterns = [], size, charged, repeats, elements, bytes, conflictCycles = 0 } = call;
-    this.#aligned(
-      line,
-      op,
-      [dst, ...sources].map(({ tensor }) => tensor),
-    );
+    const tensors = [dst, ...sources].map(({ tensor }) => tensor);
+    this.#aligned(line, op, tensors);
     for (const { tensor, accesses } of sources) check(core, line, op, tensor, accesses, Q.V, false);
     check(core, line, op, dst.tensor, dst.accesses, Q.V, true);
     const clean = vectorCycles(op, size === 4 ? 'f32' : 'f16', charged, repeats, core.launch.vectorTiming);

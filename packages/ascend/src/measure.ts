@@ -92,14 +92,10 @@ export function measureRopeKernel(
   const x = fill(size, () => random.uniform(-1, 1));
   const y = fill(size, () => Number.NaN);
   const { table } = planRope({ headDim, rotaryDim, pairing, base, positions: 0, seqLen: tableLen, tableDtype: 'f64' });
-  const [cos, sin] = [table.cos, table.sin].map((exact) => fill(exact.length, (n) => exact[n]!)) as [
-    HostArray,
-    HostArray,
-  ];
-  const positions = Int32Array.from(
-    { length: (batchPositions ? batch : 1) * seq },
-    (_what, n) => (n % seq) + Math.floor(n / seq),
-  );
+  const rounded = (exact: ArrayLike<number>) => fill(exact.length, (n) => exact[n]!);
+  const [cos, sin] = [rounded(table.cos), rounded(table.sin)];
+  const length = (batchPositions ? batch : 1) * seq;
+  const positions = Int32Array.from({ length }, (_what, n) => (n % seq) + Math.floor(n / seq));
   const strides = rowMajorStrides(shape) as unknown as readonly [number, number, number, number];
   const run = runRopeKernel({
     kernel,

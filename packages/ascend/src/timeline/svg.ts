@@ -10,10 +10,7 @@ export interface TimelineOptions {
   readonly to?: number;
 }
 
-/**
- * Vector instructions and copies that are still readable side by side: three rows of the baseline, some tiles of the
- * fast kernel.
- */
+/** Still readable side by side: three rows of the baseline, some tiles of the fast kernel. */
 const FIRST_INSTRUCTIONS = 36;
 
 const WIDTH = 1200;
@@ -60,9 +57,7 @@ export function timelineSvg(run: KernelRun, options: TimelineOptions = {}): stri
 }
 
 function drawn(run: KernelRun, options: TimelineOptions): string {
-  const block = run.blocks[run.slowest]?.instructions
-    ? run.blocks[run.slowest]
-    : run.blocks.find(({ instructions }) => instructions);
+  const block = [run.blocks[run.slowest], ...run.blocks].find((one) => one?.instructions);
   const all = block?.instructions ?? [];
   const from = options.from ?? all.reduce((least, { start }) => Math.min(least, start), all[0]?.start ?? 0);
   checkCycle('from', from, 0);
