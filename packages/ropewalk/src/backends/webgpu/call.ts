@@ -90,10 +90,8 @@ export class Call {
   constructor(readonly home: Home) {}
 
   /**
-   * Announces the call's tensors: those in host memory are copied in; views that share memory go on sharing it.
-   *
-   * @throws {RopewalkError} DEVICE when one belongs to another backend, or is too large for the device; nothing is
-   *   written then
+   * Announces the call's tensors: those in host memory are copied in; views that share memory go on sharing it. Another
+   * backend's, or one too large for the device, is refused before anything is written.
    */
   bring(inputs: readonly Tensor[], outputs: readonly Tensor[]): void {
     const spans: (Omit<HostRange, 'block' | 'underWay' | 'last'> & { readonly tensor: Tensor })[] = [];
@@ -134,11 +132,7 @@ export class Call {
     this.#outputs = outputs;
   }
 
-  /**
-   * Where a tensor is. A tensor without elements may be anywhere.
-   *
-   * @param tensor - announced before
-   */
+  /** Where a tensor is; announced before. A tensor without elements may be anywhere. */
   place(tensor: Tensor): Place {
     const { storage, offset } = tensor;
     if (tensor.size === 0) return { block: this.scratch(0), offset: 0 };
@@ -240,11 +234,8 @@ export class Call {
   }
 
   /**
-   * The range of an earlier call that still holds all of a host tensor's elements; undefined when it holds none of
-   * them.
-   *
-   * @throws {RopewalkError} DEVICE when it holds some, or the tensor is not in host memory, or another backend has not
-   *   written it yet
+   * The range of an earlier call that still holds all of a host tensor's elements; undefined when it holds none. One
+   * that holds some is refused, and so is a tensor that is not in host memory.
    */
   #onItsWay(tensor: Tensor): HostRange | undefined {
     const memory = tensor.storage.host?.buffer;
@@ -285,6 +276,19 @@ function covers(outer: Tensor, inner: Tensor): boolean {
   return all;
 }
 
+/** A tensor's first element and its strides of batch, token, head and dimension, as parameters. */
+export function layoutParams(
+  name: string,
+  letter: string,
+  { offset }: Place,
+  { strides }: Tensor,
+  part: number | '' = '',
+): Record<string, number> {
+  const params: Record<string, number> = { [name]: offset };
+  for (let i = 0; i < 4; i++) params[`${letter}${'bshd'[i]}${part}`] = strides[i]!;
+  return params;
+}
+
 /** The bytes of a range: whole words, in memory that is not shared, as WebGPU wants them. */
 function wholeWords({ memory, start, end }: HostRange): Uint8Array<ArrayBuffer> {
   const bytes = new Uint8Array(memory, start, end - start);
@@ -309,11 +313,7 @@ export function elementOf(dtype: Dtype): 'f32' | 'f16' | 'bf16' {
   return refuse('DTYPE', 'webgpu: dtype', 'f32, f16 or bf16', dtype);
 }
 
-/**
- * A tensor's elements as bits to be moved, and its layout in those: 64-bit elements are two words each.
- *
- * @param offset - of its element `[0, 0, …]`, in its own elements
- */
+/** A tensor's elements as bits to be moved, and its layout in those: 64-bit elements are two words each. */
 export function asBits({ dtype, shape, strides }: Tensor, offset: number): { element: Element; layout: Layout } {
   const bytes = sizeBytes(dtype);
   if (bytes < 8)
@@ -331,11 +331,8 @@ export function walkEntries({ dims, strides }: Walk): number[][] {
 }
 
 /**
- * Says whether loads of four may be used: all strides but the last and all offsets are multiples of four, the last
- * stride is 1.
- *
- * @param sizes - of the last dimension, and whatever else must be a multiple of four
- * @param strides - of each operand, the last one last
+ * Says whether loads of four may be used: the last stride is 1, and all others, all offsets and all sizes (of the last
+ * dimension, and whatever else must be) are multiples of four.
  */
 export function inFours(
   sizes: readonly number[],

@@ -69,9 +69,7 @@ export class Commands {
     pool.making = this.#readPool.making = () => this.watch();
   }
 
-  /**
-   * The open command buffer, or a new one, which is submitted at the end of the current JavaScript task at the latest.
-   */
+  /** The open command buffer, or a new one, which is submitted when the current JavaScript task ends at the latest. */
   #open(): GPUCommandEncoder {
     this.watch();
     if (!this.#encoder) {
@@ -125,14 +123,7 @@ export class Commands {
     encoder.clearBuffer(block.buffer);
   }
 
-  /**
-   * Queues a copy to the host.
-   *
-   * @param start - first byte, a multiple of four
-   * @param end - one past the last
-   * @returns the bytes, once they have arrived
-   * @throws {RopewalkError} DEVICE when the device failed or was lost
-   */
+  /** Queues a copy of bytes from `start`, a multiple of four, to the host. @throws {RopewalkError} DEVICE */
   async readBack(block: Block, start: number, end: number): Promise<ArrayBuffer> {
     const bytes = Math.ceil((end - start) / 4) * 4;
     if (bytes === 0) return new ArrayBuffer(0);
@@ -215,11 +206,7 @@ export class Commands {
     if (!this.#scopesOpen) return;
     this.#scopesOpen = false;
     const made = [...this.#pool.takeMade(), ...this.#readPool.takeMade()];
-    const scopes = Promise.all([
-      this.#device.popErrorScope(),
-      this.#device.popErrorScope(),
-      this.#device.popErrorScope(),
-    ]).then(
+    const scopes = Promise.all([1, 2, 3].map(() => this.#device.popErrorScope())).then(
       ([internal, validation, memory]) => {
         const error = memory ?? validation ?? internal;
         if (memory) {
@@ -268,9 +255,8 @@ export class Commands {
         const type = access === 'w' ? ('storage' as const) : ('read-only-storage' as const);
         return { binding: i + 1, visibility, buffer: { type } };
       });
-      layout = this.#device.createBindGroupLayout({
-        entries: [{ binding: 0, visibility, buffer: uniform }, ...storage],
-      });
+      const entries = [{ binding: 0, visibility, buffer: uniform }, ...storage];
+      layout = this.#device.createBindGroupLayout({ entries });
       this.#layouts.set(key, layout);
     }
     return layout;
@@ -282,13 +268,9 @@ export class Commands {
     let group = this.#bindGroups.get(key);
     if (!group) {
       if (this.#bindGroups.size >= MAX_GROUPS_KEPT) this.#bindGroups.clear();
-      group = this.#device.createBindGroup({
-        layout,
-        entries: [
-          { binding: 0, resource: { buffer: this.#ring, size: PARAMS_BYTES } },
-          ...blocks.map(({ buffer }, i) => ({ binding: i + 1, resource: { buffer } })),
-        ],
-      });
+      const params = { binding: 0, resource: { buffer: this.#ring, size: PARAMS_BYTES } };
+      const entries = [params, ...blocks.map(({ buffer }, i) => ({ binding: i + 1, resource: { buffer } }))];
+      group = this.#device.createBindGroup({ layout, entries });
       this.#bindGroups.set(key, group);
       this.sent.groups++;
     }

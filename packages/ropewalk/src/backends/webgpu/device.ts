@@ -8,20 +8,13 @@ export interface OpenDevice {
   readonly description: string;
 }
 
-/** Which adapter to ask for. */
-type PowerPreference = 'high-performance' | 'low-power';
-
 /** Limits that are requested as high as the adapter has them: the size of one tensor, and the tensors of one kernel. */
 const WANTED_LIMITS = ['maxBufferSize', 'maxStorageBufferBindingSize', 'maxStorageBuffersPerShaderStage'] as const;
 
+/** What {@link findEntry} found. One per process: the package keeps adapters by it. */
 let instance: Promise<GPU | string> | undefined;
 
-/** The entry to WebGPU here, or why there is none. One per process: the package keeps adapters by it. */
-function entry(): Promise<GPU | string> {
-  instance ??= findEntry();
-  return instance;
-}
-
+/** The entry to WebGPU here, or why there is none. */
 async function findEntry(): Promise<GPU | string> {
   const { navigator, process, isSecureContext } = globalThis as {
     navigator?: { gpu?: GPU };
@@ -54,8 +47,8 @@ async function findEntry(): Promise<GPU | string> {
 }
 
 /** An adapter, or why there is none. */
-async function findAdapter(powerPreference: PowerPreference): Promise<GPUAdapter | string> {
-  const gpu = await entry();
+async function findAdapter(powerPreference: GPUPowerPreference): Promise<GPUAdapter | string> {
+  const gpu = await (instance ??= findEntry());
   if (typeof gpu === 'string') return gpu;
   try {
     return (
@@ -74,12 +67,8 @@ export async function whyNotWebgpu(): Promise<string | undefined> {
   return typeof adapter === 'string' ? adapter : undefined;
 }
 
-/**
- * Opens a device.
- *
- * @throws {RopewalkError} DEVICE when there is none, with the reason
- */
-export async function openDevice(powerPreference: PowerPreference): Promise<OpenDevice> {
+/** Opens a device. @throws {RopewalkError} DEVICE when there is none, with the reason */
+export async function openDevice(powerPreference: GPUPowerPreference): Promise<OpenDevice> {
   const adapter = await findAdapter(powerPreference);
   if (typeof adapter === 'string') fail('DEVICE', 'webgpu', `no GPU can be used here: ${adapter}.`);
   const requiredLimits: Record<string, number> = {};

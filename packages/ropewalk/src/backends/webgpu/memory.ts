@@ -54,11 +54,7 @@ export class BlockPool {
     this.#forgotten = new FinalizationRegistry((block) => this.free(block));
   }
 
-  /**
-   * Takes a buffer; its contents are zeros if it is `fresh`, else whatever was there.
-   *
-   * @throws {RopewalkError} DEVICE when no buffer may be so large
-   */
+  /** Takes a buffer; its contents are zeros if it is `fresh`, else whatever was there. DEVICE when it is too large. */
   take(bytes: number): Block {
     const size = Math.max(UNIT, Math.ceil(bytes / UNIT) * UNIT);
     if (size > this.limitBytes) {
@@ -133,16 +129,13 @@ export class BlockPool {
   }
 }
 
-/** Reads bytes of a buffer back. */
-type ReadBack = (block: Block, start: number, end: number) => Promise<ArrayBuffer>;
-
 /** A tensor's elements on the device. */
 export class GpuStorage<D extends Dtype = Dtype> implements TensorStorage<D> {
   readonly owner = 'webgpu';
   readonly host = undefined;
 
   #block: Block | undefined;
-  readonly #readBack: ReadBack;
+  readonly #readBack: (block: Block, start: number, end: number) => Promise<ArrayBuffer>;
 
   /** @param block - taken from `home`; this storage gives it back */
   constructor(
@@ -150,7 +143,7 @@ export class GpuStorage<D extends Dtype = Dtype> implements TensorStorage<D> {
     readonly dtype: D,
     readonly length: number,
     block: Block,
-    readBack: ReadBack,
+    readBack: (block: Block, start: number, end: number) => Promise<ArrayBuffer>,
   ) {
     this.#block = block;
     this.#readBack = readBack;

@@ -64,11 +64,7 @@ export function bindingsOf(operands: readonly Operand[], count: number): Binding
   });
 }
 
-/**
- * Writes a kernel's module.
- *
- * @param f16 - whether the device has `shader-f16`: halves are then widened by the hardware
- */
+/** Writes a kernel's module. `f16`: the device has `shader-f16`, so halves are widened by the hardware. */
 export function writeShader<V>(
   kernel: Kernel<string, V>,
   variant: V,
@@ -108,10 +104,8 @@ const floats = new Float32Array(1);
 const floatBits = new Uint32Array(floats.buffer);
 
 /**
- * Lays parameters out as `Params`.
- *
- * @param values - of every parameter; negative ones wrap, as strides do
- * @param walk - dimensions, fastest first: their size, and up to three operands' strides
+ * Lays parameters out as `Params`; negative ones wrap, as strides do. Of the walk each dimension, fastest first, has
+ * its size and up to three operands' strides.
  */
 export function packParams<P extends string>(
   kernel: Pick<Kernel<P>, 'params' | 'floats'>,

@@ -40,9 +40,7 @@ const ENOUGH_TILES = 256;
 interface Weight {
   readonly load: LinearVariant['weight'];
   readonly uses: readonly Use[];
-  readonly offset: number;
-  readonly row: number;
-  readonly step: number;
+  readonly params: { readonly weight: number; readonly weightRow: number; readonly weightStep: number };
 }
 
 /** Queues a linear layer. */
@@ -60,61 +58,35 @@ export function runLinear({ x, weight, bias, out, m, n, k }: LinearPlan, call: C
   if (biasAt) uses.push(reads('bias', elementOf(bias.dtype), 1, biasAt.block));
   const walk = walkEntries(rowsOf([x, out]));
   const variant: LinearVariant = { x: xLanes, weight: w.load, out: outLanes, bias: bias !== undefined };
-  const params = {
-    m,
-    n,
-    k,
-    rank: walk.length,
-    x: xs.offset,
-    xStep: x.strides.at(-1)!,
-    weight: w.offset,
-    weightRow: w.row,
-    weightStep: w.step,
-    bias: biasAt?.offset ?? 0,
-    biasStep: bias?.strides[0] ?? 0,
-    out: outs.offset,
-    outStep: out.strides.at(-1)!,
-  };
+  const biasParams = { bias: biasAt?.offset ?? 0, biasStep: bias?.strides[0] ?? 0 };
+  const ends = { x: xs.offset, xStep: x.strides.at(-1)!, out: outs.offset, outStep: out.strides.at(-1)! };
+  const params = { m, n, k, rank: walk.length, ...ends, ...w.params, ...biasParams };
+  const over = (groups: number) => ({ uses, params: { ...params, groups }, walk, groups });
   const rows = FEW_ROWS.find((most) => m <= most);
   if (rows) {
-    const groups = Math.ceil(n / FEW_COLUMNS);
-    call.launch({
-      kernel: LINEAR_FEW,
-      variant: { ...variant, rows },
-      uses,
-      params: { ...params, groups },
-      walk,
-      groups,
-    });
+    call.launch({ kernel: LINEAR_FEW, variant: { ...variant, rows }, ...over(Math.ceil(n / FEW_COLUMNS)) });
     return;
   }
   const tiles = (fours: 1 | 2): number =>
     Math.ceil(m / (TILE_PER_FOUR * fours)) * Math.ceil(n / (TILE_PER_FOUR * fours));
   const fours = m <= HALF_TILE || tiles(2) < ENOUGH_TILES ? 1 : 2;
-  const groups = tiles(fours);
-  call.launch({
-    kernel: LINEAR_MANY,
-    variant: { ...variant, fours },
-    uses,
-    params: { ...params, groups },
-    walk,
-    groups,
-  });
+  call.launch({ kernel: LINEAR_MANY, variant: { ...variant, fours }, ...over(tiles(fours)) });
 }
 
 /** Where a dense matrix is, as operand `weight`. */
 export function denseAt({ block, offset }: Place, weight: Tensor): Weight {
   const lanes = inFours([weight.shape[1]!], [usefulStrides(weight)], [offset]) ? 4 : 1;
   const [row, step] = weight.strides as [number, number];
-  return { load: lanes, uses: [reads('weight', elementOf(weight.dtype), lanes, block)], offset, row, step };
+  return {
+    load: lanes,
+    uses: [reads('weight', elementOf(weight.dtype), lanes, block)],
+    params: { weight: offset, weightRow: row, weightStep: step },
+  };
 }
 
 /**
- * Where a matrix in blocks is, as operands `weight` and `scale`.
- *
- * The kernels count two bytes at a time, so a matrix that starts at an odd byte is copied first.
- *
- * @param k - weights of a row
+ * Where a matrix in blocks, with rows of k weights, is, as operands `weight` and `scale`. The kernels count two bytes
+ * at a time, so a matrix that starts at an odd byte is copied first.
  */
 export function blocksAt({ block, offset }: Place, format: BlockFormat, bytes: number, k: number, call: Call): Weight {
   if (offset % 2 !== 0) {
@@ -133,8 +105,6 @@ export function blocksAt({ block, offset }: Place, format: BlockFormat, bytes: n
   return {
     load: format,
     uses: [reads('weight', 'u32', 1, block), reads('scale', 'f16', 1, block)],
-    offset: offset / 2,
-    row: (k / BLOCK_WEIGHTS) * BLOCK_HALVES[format],
-    step: 0,
+    params: { weight: offset / 2, weightRow: (k / BLOCK_WEIGHTS) * BLOCK_HALVES[format], weightStep: 0 },
   };
 }

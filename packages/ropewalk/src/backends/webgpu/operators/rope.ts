@@ -1,7 +1,17 @@
 /** Rotation of heads: q and k, norms and the way into a KV cache in one dispatch. @module */
 import type { RopeCall, RopePart } from '../../../ops/rope/call.js';
 import type { PairGeometry, RopePlan } from '../../../ops/rope/plan.js';
-import { type Call, elementOf, inFours, type Place, reads, type Use, usefulStrides, writes } from '../call.js';
+import {
+  type Call,
+  elementOf,
+  inFours,
+  layoutParams,
+  type Place,
+  reads,
+  type Use,
+  usefulStrides,
+  writes,
+} from '../call.js';
 import type { Block } from '../memory.js';
 import { epsParams } from '../shaders/common.js';
 import {
@@ -70,15 +80,10 @@ function rotate(plan: RopePlan, parts: readonly Placed[], call: Call): void {
   const lanes = fours && (!normed || headDim % 4 === 0) ? 4 : 1;
   const countedTable = countedFrom(tableRows, tableRows.length) === 0;
   const uses: Use[] = [reads('cos', 'f32', lanes, tableBlock), reads('sin', 'f32', lanes, tableBlock)];
-  if (!countedTable)
-    uses.push(
-      reads(
-        'table_rows',
-        'u32',
-        1,
-        call.upload(tableRows, tableRows.byteLength, () => tableRows),
-      ),
-    );
+  if (!countedTable) {
+    const listed = call.upload(tableRows, tableRows.byteLength, () => tableRows);
+    uses.push(reads('table_rows', 'u32', 1, listed));
+  }
   const params: Partial<Record<RopeParam, number>> = {};
   let total = 0;
   const variants = parts.map((part, p): RopePartVariant => {
@@ -90,28 +95,11 @@ function rotate(plan: RopePlan, parts: readonly Placed[], call: Call): void {
     uses.push(writes(`out${p}`, elementOf(out.dtype), lanes, outAt.block));
     if (norm) uses.push(reads(`weight${p}`, elementOf(norm.weight.dtype), lanes, weightAt!.block));
     if (rows && first === undefined) uses.push(reads(`rows${p}`, 'u32', 1, call.temporary(rows)));
-    const { eps, smallEps } = epsParams(norm?.eps ?? 0);
-    const [xb, xs, xh, xd] = x.strides as [number, number, number, number];
-    const [ob, os, oh, od] = out.strides as [number, number, number, number];
-    Object.assign(params, {
-      [`x${p}`]: xAt.offset,
-      [`xb${p}`]: xb,
-      [`xs${p}`]: xs,
-      [`xh${p}`]: xh,
-      [`xd${p}`]: xd,
-      [`out${p}`]: outAt.offset,
-      [`ob${p}`]: ob,
-      [`os${p}`]: os,
-      [`oh${p}`]: oh,
-      [`od${p}`]: od,
-      [`heads${p}`]: heads,
-      [`units${p}`]: units,
-      [`rows${p}`]: first ?? 0,
-      [`weight${p}`]: weightAt?.offset ?? 0,
-      [`weightStep${p}`]: norm?.weight.strides[0] ?? 0,
-      [`eps${p}`]: eps,
-      [`smallEps${p}`]: smallEps,
-    });
+    const eps = norm?.eps ?? 0;
+    const weights = { weight: weightAt?.offset ?? 0, weightStep: norm?.weight.strides[0] ?? 0 };
+    Object.assign(params, layoutParams(`x${p}`, 'x', xAt, x, p), layoutParams(`out${p}`, 'o', outAt, out, p));
+    for (const [name, value] of Object.entries({ heads, units, rows: first ?? 0, ...weights, ...epsParams(eps) }))
+      params[`${name}${p}` as RopeParam] = value;
     total += normed ? heads : heads * units;
     return {
       rest: stays ? 'stays' : norm || x.dtype !== out.dtype ? 'values' : 'bits',
@@ -123,16 +111,13 @@ function rotate(plan: RopePlan, parts: readonly Placed[], call: Call): void {
     tokens: batch * seq,
     seq,
     total,
-    pairs: table.pairs,
-    offset: rotaryOffset,
-    rotaryDim,
     headDim,
+    rotaryDim,
+    offset: rotaryOffset,
     gap: rotaryDim / 2,
-    cos: 0,
-    sin,
-    perBatch: plan.batch === undefined ? 0 : 1,
-    tableRows: 0,
   });
+  Object.assign(params, { pairs: table.pairs, cos: 0, sin, perBatch: plan.batch === undefined ? 0 : 1, tableRows: 0 });
+  const orderOf = ({ step }: PairGeometry): PairOrder => (step === 2 ? 'woven' : 'split');
   const variant: RopeVariant = {
     lanes,
     read: orderOf(plan.read),
@@ -144,10 +129,6 @@ function rotate(plan: RopePlan, parts: readonly Placed[], call: Call): void {
   const work = batch * seq * total;
   const groups = normed ? work : Math.ceil(work / kernel.threads);
   call.launch({ kernel, variant, uses, params: params as Record<RopeParam, number>, groups });
-}
-
-function orderOf({ step }: PairGeometry): PairOrder {
-  return step === 2 ? 'woven' : 'split';
 }
 
 /**

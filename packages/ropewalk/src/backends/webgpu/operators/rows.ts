@@ -1,6 +1,7 @@
 /** Operators that go row by row: look-up, normalisation, the largest element. @module */
 import { isBlocks } from '../../../core/blocks.js';
 import { countElements } from '../../../core/shape.js';
+import type { Tensor } from '../../../core/tensor.js';
 import type { ArgmaxPlan } from '../../../ops/argmax.js';
 import type { EmbeddingPlan } from '../../../ops/embedding.js';
 import type { RmsNormPlan } from '../../../ops/rms-norm.js';
@@ -36,6 +37,8 @@ export function runEmbedding(plan: EmbeddingPlan, call: Call): void {
   const walk = dense
     ? [[width / lanes, lanes, lanes]]
     : walkEntries({ dims: columns, strides: [table.strides.slice(1), target.strides.slice(1)] });
+  const [weightRow, outRow] = [table.strides[0]!, target.strides[0]!];
+  const places = { weight: table.offset, weightRow, out: target.offset, outRow };
   const n = (rows.length * width) / lanes;
   call.launch({
     kernel: GATHER,
@@ -45,16 +48,7 @@ export function runEmbedding(plan: EmbeddingPlan, call: Call): void {
       reads('weight', element, lanes, from.block),
       writes('out', element, lanes, to.block),
     ],
-    params: {
-      n,
-      rank: walk.length,
-      width: width / lanes,
-      rows: 0,
-      weight: table.offset,
-      weightRow: table.strides[0]!,
-      out: target.offset,
-      outRow: target.strides[0]!,
-    },
+    params: { n, rank: walk.length, width: width / lanes, rows: 0, ...places },
     walk,
     groups: Math.ceil(n / GATHER.threads),
   });
@@ -69,6 +63,7 @@ function runWideEmbedding({ rows, weight, out }: EmbeddingPlan, call: Call): voi
   const width = out.shape[1]!;
   const table = isBlocks(weight) ? blocksAt(from, weight.format, matrix.size, width, call) : denseAt(from, weight);
   const lanes = inFours([width], [usefulStrides(out)], [to.offset]) ? 4 : 1;
+  const target = { out: to.offset, outRow: out.strides[0]!, outStep: out.strides[1]! };
   const fours = Math.ceil(width / 4);
   const n = rows.length * fours;
   call.launch({
@@ -79,17 +74,7 @@ function runWideEmbedding({ rows, weight, out }: EmbeddingPlan, call: Call): voi
       ...table.uses,
       writes('out', 'f32', lanes, to.block),
     ],
-    params: {
-      units: n,
-      fours,
-      k: width,
-      weight: table.offset,
-      weightRow: table.row,
-      weightStep: table.step,
-      out: to.offset,
-      outRow: out.strides[0]!,
-      outStep: out.strides[1]!,
-    },
+    params: { units: n, fours, k: width, ...table.params, ...target },
     groups: Math.ceil(n / GATHER_WIDE.threads),
   });
 }
@@ -105,6 +90,9 @@ export function runRmsNorm({ x, weight, eps, out }: RmsNormPlan, call: Call): vo
   const strides = [usefulStrides(x), usefulStrides(out), weight.strides];
   const lanes = inFours([d], strides, [xs.offset, outs.offset, ws.offset]) ? 4 : 1;
   const rows = countElements(walk.dims);
+  const firsts = { x: xs.offset, weight: ws.offset, out: outs.offset };
+  const stepOf = ({ strides }: Tensor): number => strides.at(-1)! * lanes;
+  const steps = { xStep: stepOf(x), weightStep: stepOf(weight), outStep: stepOf(out) };
   call.launch({
     kernel: rmsNormKernel(d / lanes),
     variant: { lanes },
@@ -113,19 +101,7 @@ export function runRmsNorm({ x, weight, eps, out }: RmsNormPlan, call: Call): vo
       reads('weight', elementOf(weight.dtype), lanes, ws.block),
       writes('out', element, lanes, outs.block),
     ],
-    params: {
-      rows,
-      rank: walk.dims.length,
-      width: d / lanes,
-      d,
-      ...epsParams(eps),
-      x: xs.offset,
-      xStep: x.strides.at(-1)! * lanes,
-      weight: ws.offset,
-      weightStep: weight.strides[0]! * lanes,
-      out: outs.offset,
-      outStep: out.strides.at(-1)! * lanes,
-    },
+    params: { rows, rank: walk.dims.length, width: d / lanes, d, ...epsParams(eps), ...firsts, ...steps },
     walk: walkEntries(walk),
     groups: rows,
   });
@@ -139,25 +115,20 @@ export function runArgmax({ values, outIndex, outValue }: ArgmaxPlan, call: Call
   const { dims, strides } = rowsOf([values, outIndex, outValue]);
   const dtype = elementOf(values.dtype);
   const words = outIndex.dtype === 'i64' ? 2 : 1;
+  const indexStrides = strides[1]!.map((stride) => stride * words);
+  const firsts = { values: from.offset, index: index.offset * words, value: value.offset };
+  const n = values.shape.at(-1)!;
   const rows = countElements(dims);
   call.launch({
-    kernel: argmaxKernel(values.shape.at(-1)!),
+    kernel: argmaxKernel(n),
     variant: { dtype, words },
     uses: [
       reads('values', dtype, 1, from.block),
       writes('index', 'u32', 1, index.block),
       writes('value', dtype, 1, value.block),
     ],
-    params: {
-      rows,
-      rank: dims.length,
-      n: values.shape.at(-1)!,
-      values: from.offset,
-      step: values.strides.at(-1)!,
-      index: index.offset * words,
-      value: value.offset,
-    },
-    walk: walkEntries({ dims, strides: [strides[0]!, strides[1]!.map((stride) => stride * words), strides[2]!] }),
+    params: { rows, rank: dims.length, n, step: values.strides.at(-1)!, ...firsts },
+    walk: walkEntries({ dims, strides: strides.with(1, indexStrides) }),
     groups: rows,
   });
 }

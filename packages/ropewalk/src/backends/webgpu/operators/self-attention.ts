@@ -1,7 +1,6 @@
 /** Attention: which kernel runs a call, and on how many workgroups. @module */
-import type { Tensor } from '../../../core/tensor.js';
 import type { SelfAttentionPlan } from '../../../ops/self-attention.js';
-import { type Call, elementOf, inFours, type Place, reads, type Use, usefulStrides, writes } from '../call.js';
+import { type Call, elementOf, inFours, layoutParams, reads, type Use, usefulStrides, writes } from '../call.js';
 import { type AttentionParam, FEW, JOIN, MANY, MANY_ROWS } from '../shaders/self-attention.js';
 
 /** Up to this many rows of a KV head count as few: a tile of 64 would be mostly empty. */
@@ -58,29 +57,16 @@ export function runSelfAttention(plan: SelfAttentionPlan, call: Call): void {
   const writesOut = writes('out', elementOf(out.dtype), lanes, outs.block);
   const all = batch * kvHeads * rows;
   const parts = splits === 1 ? undefined : partsOf(all * splits, quads, call);
+  const sizes = { units: alone * splits, slices, splits, batch, kvHeads, blocks, width, rows, group, d, dv };
+  const mask = { total, past: total - seq, window: window ?? 0, causal: causal ? 1 : 0, scale, softcap: softcap ?? 0 };
   const launch = {
     params: {
-      units: alone * splits,
-      slices,
-      splits,
-      batch,
-      kvHeads,
-      blocks,
-      width,
-      rows,
-      group,
-      total,
-      d,
-      dv,
-      scale,
-      past: total - seq,
-      window: window ?? 0,
-      causal: causal ? 1 : 0,
-      softcap: softcap ?? 0,
-      ...layout('q', 'q', qs, q),
-      ...layout('k', 'k', ks, k),
-      ...layout('v', 'v', vs, v),
-      ...layout('out', 'o', outs, out),
+      ...sizes,
+      ...mask,
+      ...layoutParams('q', 'q', qs, q),
+      ...layoutParams('k', 'k', ks, k),
+      ...layoutParams('v', 'v', vs, v),
+      ...layoutParams('out', 'o', outs, out),
     } as Record<AttentionParam, number>,
     uses: [
       reads('q', elementOf(q.dtype), lanes, qs.block),
@@ -88,7 +74,7 @@ export function runSelfAttention(plan: SelfAttentionPlan, call: Call): void {
       reads('v', elementOf(v.dtype), lanes, vs.block),
       ...(parts ?? [writesOut]),
     ],
-    groups: alone * splits,
+    groups: sizes.units,
   };
   const variant = { lanes, parts: parts !== undefined, softcap: softcap !== undefined, columns } as const;
   if (few) {
@@ -124,18 +110,10 @@ function cutMany(quads: number): Cut {
   return { rows: MANY_ROWS, columns: Math.ceil(width / 8) * 8, slices, width };
 }
 
-/**
- * Memory for what each split found: sums of weighted values, and for each row the largest score and the sum of weights.
- */
+/** Memory for what each split found: sums of weighted values, and each row's largest score and sum of weights. */
 function partsOf(count: number, quads: number, call: Call): Use[] {
   return [
     writes('sums', 'f32', 4, call.scratch(count * quads * 16)),
     writes('states', 'f32', 1, call.scratch(count * 8)),
   ];
-}
-
-/** A tensor's first element and its strides, as parameters. */
-function layout(name: string, letter: string, { offset }: Place, { strides }: Tensor): Record<string, number> {
-  const [b, s, h, d] = strides as [number, number, number, number];
-  return { [name]: offset, [`${letter}b`]: b, [`${letter}s`]: s, [`${letter}h`]: h, [`${letter}d`]: d };
 }

@@ -24,39 +24,10 @@ export interface RopeVariant {
   readonly parts: readonly RopePartVariant[];
 }
 
-const HEAD = [
-  'tokens',
-  'seq',
-  'total',
-  'pairs',
-  'offset',
-  'rotaryDim',
-  'headDim',
-  'gap',
-  'cos',
-  'sin',
-  'perBatch',
-  'tableRows',
-] as const;
-const PART = [
-  'x',
-  'xb',
-  'xs',
-  'xh',
-  'xd',
-  'out',
-  'ob',
-  'os',
-  'oh',
-  'od',
-  'heads',
-  'units',
-  'rows',
-  'weight',
-  'weightStep',
-  'eps',
-  'smallEps',
-] as const;
+const SIZES = ['tokens', 'seq', 'total', 'pairs', 'offset', 'rotaryDim', 'headDim', 'gap'] as const;
+const HEAD = [...SIZES, 'cos', 'sin', 'perBatch', 'tableRows'] as const;
+const OPERANDS = ['x', 'xb', 'xs', 'xh', 'xd', 'out', 'ob', 'os', 'oh', 'od'] as const;
+const PART = [...OPERANDS, 'heads', 'units', 'rows', 'weight', 'weightStep', 'eps', 'smallEps'] as const;
 
 /** A parameter of all parts, or of one: `xh1` is part 1's `xh`. */
 export type RopeParam = (typeof HEAD)[number] | `${(typeof PART)[number]}${number}`;
