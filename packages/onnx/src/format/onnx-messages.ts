@@ -149,11 +149,7 @@ export function decodeFile(kind: FileKind, bytes: Uint8Array, where: string): Me
   }
 }
 
-/**
- * Encodes a file.
- *
- * @param message - its fields, nested as the messages are
- */
+/** Encodes a file; the fields of a message are nested as the messages are. */
 export function encodeFile(kind: FileKind, message: Message): Uint8Array {
   const type = messageOf(kind);
   return toBinary(type, create(type, message as MessageInitShape<DescMessage>));

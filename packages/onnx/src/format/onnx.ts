@@ -96,18 +96,11 @@ export function writeOnnxTensor(tensor: Tensor, name: string): Uint8Array {
 function tensorMessage(tensor: Tensor, name: string): Message {
   checkTensor(tensor, `onnx: ${nameForMessage(name)}`);
   const data = tensor.read();
+  const { owner } = tensor.storage;
   if (data instanceof Promise)
-    fail(
-      'DEVICE',
-      `onnx: ${name}`,
-      `this tensor is in the memory of ${tensor.storage.owner}. Read it into host memory first.`,
-    );
-  return {
-    dims: [...tensor.shape],
-    dataType: onnxDataType(tensor.dtype),
-    name,
-    rawData: new Uint8Array(data.buffer, data.byteOffset, data.byteLength),
-  };
+    fail('DEVICE', `onnx: ${name}`, `this tensor is in the memory of ${owner}. Read it into host memory first.`);
+  const rawData = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+  return { dims: [...tensor.shape], dataType: onnxDataType(tensor.dtype), name, rawData };
 }
 
 /**

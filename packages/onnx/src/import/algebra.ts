@@ -29,32 +29,19 @@ export class Algebra {
   /** Leaf → the sizes of the dimensions that its channels count. */
   readonly leaves = new Map<string, readonly number[]>();
   readonly #memo = new Map<string, Forms | undefined>();
-  readonly #shapes: Shapes;
-  readonly #constants: Evaluation;
-  readonly #work: Work;
-  readonly #stop: string;
   #depth = 0;
 
-  /**
-   * @param shapes - of the graph
-   * @param constants - computes what depends on constants alone
-   * @param work - of the search
-   * @param stop - a value to take as a leaf; '' for none
-   */
-  constructor(shapes: Shapes, constants: Evaluation, work: Work, stop: string) {
-    this.#shapes = shapes;
-    this.#constants = constants;
-    this.#work = work;
-    this.#stop = stop;
-  }
+  /** @param stop - a value to take as a leaf; '' for none */
+  constructor(
+    readonly shapes: Shapes,
+    readonly constants: Evaluation,
+    readonly work: Work,
+    readonly stop: string,
+  ) {}
 
-  /**
-   * The channels of a value's last dimension.
-   *
-   * @returns undefined when they are not known, too many, or not such sums
-   */
+  /** The channels of a value's last dimension; undefined when they are not known, too many, or not such sums. */
   channels(value: string): Forms | undefined {
-    const width = this.#shapes.shapeOf(value)?.at(-1);
+    const width = this.shapes.shapeOf(value)?.at(-1);
     if (typeof width !== 'number' || width < 1 || width > MAX_CHANNELS) return undefined;
     try {
       return this.#forms(value, [width]);
@@ -67,7 +54,7 @@ export class Algebra {
 
   /** A value as seen by an operator that broadcasts its last dimensions to `trail`. */
   #forms(value: string, trail: readonly number[]): Forms {
-    const shape = this.#shapes.shapeOf(value);
+    const shape = this.shapes.shapeOf(value);
     if (!shape) return this.#leaf(value, trail);
     const skip = trail.length - shape.length;
     const own = trail.map((size, n) => {
@@ -94,12 +81,12 @@ export class Algebra {
     if (this.#memo.has(key) || countElements(trail) > MAX_CHANNELS || this.#depth >= MAX_DEPTH) throw new NoForm();
     this.#memo.set(key, undefined);
     this.#depth++;
-    this.#work.spend(countElements(trail));
+    this.work.spend(countElements(trail));
     const forms = this.#trace(value, trail);
     this.#depth--;
     // A file may declare other shapes than its constants have: then a channel is missing.
     if (forms.length !== countElements(trail) || forms.includes(undefined as never)) throw new NoForm();
-    this.#work.spend(STEPS_PER_TERM * forms.reduce((sum, terms) => sum + terms.length, 0));
+    this.work.spend(STEPS_PER_TERM * forms.reduce((sum, terms) => sum + terms.length, 0));
     if (forms.some((terms) => terms.length > MAX_TERMS || terms.some((term) => term.factors.length > MAX_FACTORS)))
       throw new NoForm();
     this.#memo.set(key, forms);
@@ -115,22 +102,22 @@ export class Algebra {
   }
 
   #trace(value: string, trail: readonly number[]): Forms {
-    if (value === this.#stop) return this.#leaf(value, trail);
+    if (value === this.stop) return this.#leaf(value, trail);
     const constant = this.#signs(value, trail);
     if (constant) return constant;
-    const node = this.#shapes.scope.maker(value);
+    const node = this.shapes.scope.maker(value);
     const traced = node && operatorOf(node)?.trace?.(this.#reader(node, value, trail));
     return traced ?? this.#leaf(value, trail);
   }
 
   /** A small constant that does not change from token to token: a scalar, or signs. Other constants are tables. */
   #signs(value: string, trail: readonly number[]): Forms | undefined {
-    const { scope } = this.#shapes;
+    const { scope } = this.shapes;
     if (!scope.initializer(value) && scope.maker(value)?.opType !== 'Constant') return undefined;
-    const shape = this.#shapes.shapeOf(value);
+    const shape = this.shapes.shapeOf(value);
     if (!shape?.every((dim) => typeof dim === 'number') || countElements(shape) !== countElements(trail))
       return undefined;
-    const found = this.#constants.constant(value);
+    const found = this.constants.constant(value);
     if (!found) return undefined;
     const size = Math.abs(found.data[0]!);
     if (found.data.length > 1 && found.data.some((entry) => Math.abs(entry) !== size)) return undefined;
@@ -143,16 +130,16 @@ export class Algebra {
       node,
       output: node.outputs.indexOf(value),
       trail,
-      list: (attribute, input) => this.#shapes.listOf(node, attribute, input),
-      shape: (input) => this.#shapes.shapeOf(name(input)),
-      outputShape: () => this.#shapes.shapeOf(value),
-      numbers: (input) => this.#shapes.numbersOf(name(input)),
-      constant: (input) => this.#constants.constant(name(input)),
+      list: (attribute, input) => this.shapes.listOf(node, attribute, input),
+      shape: (input) => this.shapes.shapeOf(name(input)),
+      outputShape: () => this.shapes.shapeOf(value),
+      numbers: (input) => this.shapes.numbersOf(name(input)),
+      constant: (input) => this.constants.constant(name(input)),
       forms: (input, wide) => {
         if (name(input) === '') throw new NoForm();
         return this.#forms(name(input), wide);
       },
-      spend: (steps) => this.#work.spend(steps),
+      spend: (steps) => this.work.spend(steps),
     };
   }
 }

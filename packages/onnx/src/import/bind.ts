@@ -36,11 +36,7 @@ export interface BindOptions {
   readonly inputs?: Readonly<Record<string, Tensor>>;
 }
 
-/**
- * Makes a checked call.
- *
- * @throws {RopewalkError} SHAPE, DTYPE, RANGE or ALIAS in the words of the node; UNSUPPORTED for what is not run here
- */
+/** Makes a checked call, which is refused in the words of the node. */
 export function bindFound(found: FoundNode | FoundArithmetic, options: BindOptions): RopeCall {
   const where = `import: ${found.name}`;
   try {
@@ -48,12 +44,10 @@ export function bindFound(found: FoundNode | FoundArithmetic, options: BindOptio
   } catch (cause) {
     if (!(cause instanceof CannotEvaluate)) throw cause;
     const positions = positionValues(found);
-    if (cause.missing !== undefined && options.positionIds === undefined && positions.length > 0)
-      fail(
-        'SHAPE',
-        `${where}: position_ids`,
-        `give the tokens' positions, which the graph calls ${positions.join(', ')}`,
-      );
+    if (cause.missing !== undefined && options.positionIds === undefined && positions.length > 0) {
+      const sentence = `give the tokens' positions, which the graph calls ${positions.join(', ')}`;
+      fail('SHAPE', `${where}: position_ids`, sentence);
+    }
     if (cause.message.startsWith('position '))
       throw new RopewalkError('RANGE', `${where}: position_ids: ${cause.message}`, { cause });
     if (cause.missing !== undefined) {
@@ -169,44 +163,27 @@ function bindArithmetic(found: FoundArithmetic, options: BindOptions, where: str
   const batch = outer[0] > 1 ? outer[0] : undefined;
   const own = rowMajorStrides(outer);
   const stride = outer[seqAxis] === 1 ? 0 : own[seqAxis]!;
-  const tableRows = Array.from(
-    { length: (batch ?? 1) * seqLen },
-    (_, n) => (batch ? Math.floor(n / seqLen) * own[0]! : 0) + (n % seqLen) * stride,
-  );
+  const rowOf = (n: number): number => (batch ? Math.floor(n / seqLen) * own[0]! : 0) + (n % seqLen) * stride;
+  const tableRows = Array.from({ length: (batch ?? 1) * seqLen }, (_, n) => rowOf(n));
   const as = (values: Float64Array): Float32Array | Float64Array => (tables.wide ? values : Float32Array.from(values));
-  const plan = planRopeWithTable({
-    headDim,
-    rotaryDim,
-    rotaryOffset,
-    pairing,
-    direction,
-    table: { rows: countElements(outer), pairs: tables.pairs, cos: as(tables.cos), sin: as(tables.sin) },
-    seqLen,
-    batch,
-    tableRows,
-  });
+  const window = { headDim, rotaryDim, rotaryOffset, pairing, direction };
+  const table = { rows: countElements(outer), pairs: tables.pairs, cos: as(tables.cos), sin: as(tables.sin) };
+  const plan = planRopeWithTable({ ...window, table, seqLen, batch, tableRows });
   return bindRope(plan, view(x), view(out), seqAxis === 1 ? 'bsnh' : 'bnsh');
 }
 
-interface LaidOut {
-  /** Of the tables: batch, and the two dimensions of which one is the tokens'. */
-  readonly outer: readonly [number, number, number];
-  readonly seqAxis: 1 | 2;
-  /** x and out as four dimensions. */
-  readonly view: (tensor: Tensor) => Tensor;
-}
-
-/** Finds the dimension of x that is the tokens': the one along which the tables change. */
-function layOut(x: Tensor, tables: readonly number[], where: string): LaidOut {
+/**
+ * Finds the dimension of x that is the tokens': the one along which the tables change. `outer` are the tables' batch
+ * and two dimensions of which one is the tokens'; `view` gives x and out four dimensions.
+ */
+function layOut(x: Tensor, tables: readonly number[], where: string) {
   const lead = x.shape.slice(0, -1);
   const full = lead.map((_, axis) => tables[axis - lead.length + tables.length] ?? 1);
   const extra = tables.slice(0, Math.max(0, tables.length - lead.length));
-  if (extra.some((dim) => dim !== 1) || full.some((dim, axis) => dim !== 1 && dim !== lead[axis]))
-    fail(
-      'SHAPE',
-      `${where}: x`,
-      `cos and sin of [${tables}] do not broadcast to [${x.shape}]. Are there as many positions as tokens?`,
-    );
+  if (extra.some((dim) => dim !== 1) || full.some((dim, axis) => dim !== 1 && dim !== lead[axis])) {
+    const why = `cos and sin of [${tables}] do not broadcast to [${x.shape}]. Are there as many positions as tokens?`;
+    fail('SHAPE', `${where}: x`, why);
+  }
   // Without a dimension of heads each token is one head: [seq, head_dim], or [batch, seq, head_dim].
   const oneHead = lead.length === 2 ? full[0] !== 1 && full[1] !== 1 : lead.length === 1;
   const three = (dims: readonly number[]): [number, number, number] => {
@@ -214,16 +191,12 @@ function layOut(x: Tensor, tables: readonly number[], where: string): LaidOut {
     return [...new Array<number>(3 - own.length).fill(1), ...own] as [number, number, number];
   };
   const outer = three(full);
-  if (outer[1] !== 1 && outer[2] !== 1)
-    fail(
-      'UNSUPPORTED',
-      `${where}: x`,
-      `tables of [${tables}] change along both inner dimensions, so from head to head`,
-    );
-  return {
-    outer,
-    seqAxis: oneHead || outer[1] !== 1 ? 1 : 2,
-    view: (tensor) =>
-      tensor.rank === 4 ? tensor : tensor.view([...three(tensor.shape.slice(0, -1)), tensor.shape.at(-1)!]),
-  };
+  if (outer[1] !== 1 && outer[2] !== 1) {
+    const why = `tables of [${tables}] change along both inner dimensions, so from head to head`;
+    fail('UNSUPPORTED', `${where}: x`, why);
+  }
+  const seqAxis: 1 | 2 = oneHead || outer[1] !== 1 ? 1 : 2;
+  const view = (tensor: Tensor): Tensor =>
+    tensor.rank === 4 ? tensor : tensor.view([...three(tensor.shape.slice(0, -1)), tensor.shape.at(-1)!]);
+  return { outer, seqAxis, view };
 }

@@ -84,7 +84,6 @@ interface Described {
   readonly because?: string;
 }
 
-/** Describes one RoPE. */
 export function describe(found: Found): Described {
   if (found.kind === 'attention') return describeAttention(found);
   return found.kind === 'node' ? describeNode(found) : describeArithmetic(found);
@@ -135,31 +134,22 @@ function describeNode(found: FoundNode): Described {
   };
   const pairs = (rotaryDim ?? (width ?? 0) * 2) / 2;
   if (pairs < 1) return finish(base, undefined, notes);
+  const unfit = (because: string): Described => finish(base, { because }, notes);
   if (!Number.isInteger(pairs) || pairs > (width ?? MAX_CHANNELS))
-    return finish(
-      base,
-      { because: `tables of ${width ?? 'unknown'} columns do not fit a rotary_dim of ${rotaryDim}` },
-      notes,
-    );
-  if (pairs > MAX_CHANNELS) return finish(base, { because: `no model has heads as wide as ${2 * pairs}` }, notes);
+    return unfit(`tables of ${width ?? 'unknown'} columns do not fit a rotary_dim of ${rotaryDim}`);
+  if (pairs > MAX_CHANNELS) return unfit(`no model has heads as wide as ${2 * pairs}`);
   if (ids !== '') return finish(base, cacheFrequencies(found, cos, sin, pairs), notes);
   // Caches whose rows were chosen before: the arithmetic behind them is run, as that of a written-out rotation is.
   const tables = Array.from({ length: pairs }, (_, at): PairTables => {
-    const [c, s] = [
-      { leaf: cos, at },
-      { leaf: sin, at },
-    ];
-    return { cos: [c, c], sin: [s, s] };
+    const both = (leaf: string) =>
+      [
+        { leaf, at },
+        { leaf, at },
+      ] as const;
+    return { cos: both(cos), sin: both(sin) };
   });
-  const rotation: Rotation = {
-    headDim: headDim ?? 2 * pairs,
-    rotaryDim: 2 * pairs,
-    rotaryOffset: 0,
-    pairing,
-    direction: 'forward',
-    scale: 1,
-    tables,
-  };
+  const window = { headDim: headDim ?? 2 * pairs, rotaryDim: 2 * pairs, rotaryOffset: 0 };
+  const rotation: Rotation = { ...window, pairing, direction: 'forward', scale: 1, tables };
   const trails = new Map([cos, sin].map((leaf) => [leaf, [width ?? pairs]]));
   return withFrequencies(base, { ...found, kind: 'arithmetic', x, y: base.y, rotation, trails }, notes);
 }
@@ -201,31 +191,33 @@ function describeAttention(found: FoundAttention): Described {
 }
 
 function describeArithmetic(found: FoundArithmetic): Described {
-  const { rotation, scope, shapes, x } = found;
+  const { rotation, scope, shapes, x, y } = found;
+  const { pairing, direction, headDim, rotaryDim, rotaryOffset } = rotation;
   const shape = shapes.shapeOf(x)!;
-  const layout = layoutOf(
-    shape.length,
-    tableNames(found).map((leaf) => shapes.shapeOf(leaf)?.slice(0, -found.trails.get(leaf)!.length)),
-  );
+  const outers = tableNames(found).map((leaf) => shapes.shapeOf(leaf)?.slice(0, -found.trails.get(leaf)!.length));
+  const layout = layoutOf(shape.length, outers);
   const notes: string[] = [];
   if (rotation.scale !== 1)
     notes.push(`cos and sin are multiplied by ${rotation.scale} in the graph, outside their tables`);
-  const leaves = (part: 'cos' | 'sin'): string[] => [
-    ...new Set(rotation.tables.flatMap((table) => table[part].map(({ leaf }) => leaf))),
-  ];
+  const leaves = (part: 'cos' | 'sin'): string[] =>
+    Array.from(new Set(rotation.tables.flatMap((table) => table[part].map(({ leaf }) => leaf))));
   const tables = tableSource(found, leaves('cos'), leaves('sin'));
-  const unknown = (): string => [...unknownBehind(found)].join(', ');
+  const unknown = (): string => {
+    const stop = new Set(positionValues(found));
+    const behind = tableNames(found).flatMap((leaf) => [...ancestryOf(scope, leaf, stop).unknown]);
+    return [...new Set(behind)].join(', ');
+  };
   const base: Base = {
     name: found.name,
     scope: found.scope.name,
     form: 'arithmetic',
     x,
-    y: found.y,
-    pairing: rotation.pairing,
-    direction: rotation.direction,
-    headDim: rotation.headDim,
-    rotaryDim: rotation.rotaryDim,
-    rotaryOffset: rotation.rotaryOffset,
+    y,
+    pairing,
+    direction,
+    headDim,
+    rotaryDim,
+    rotaryOffset,
     numHeads: layout?.includes('n') ? numberOr(shape[layout.indexOf('n')]) : undefined,
     layout,
     dtype: scope.declared(x)?.dtype,
@@ -286,21 +278,15 @@ function specOf(
   axisOfPair: readonly number[] | undefined,
 ): RopeSpec | undefined {
   if (law.kind !== 'power' || axisOfPair || !headDim || !rotaryDim || invFreq[0]! < 0) return undefined;
-  const spec: { -readonly [K in keyof RopeSpec]: RopeSpec[K] } = {
+  return {
     headDim,
     pairing: pairing as RopeSpec['pairing'],
     base: law.base,
+    ...(rotaryDim !== headDim && { rotaryDim }),
+    ...(rotaryOffset && { rotaryOffset }),
+    ...(law.factor !== 1 && { scaling: { kind: 'linear', factor: law.factor } }),
+    ...(magnitude !== 1 && { attentionFactor: magnitude }),
   };
-  if (rotaryDim !== headDim) spec.rotaryDim = rotaryDim;
-  if (rotaryOffset) spec.rotaryOffset = rotaryOffset;
-  if (law.factor !== 1) spec.scaling = { kind: 'linear', factor: law.factor };
-  if (magnitude !== 1) spec.attentionFactor = magnitude;
-  return spec;
-}
-
-function unknownBehind(found: FoundArithmetic): Set<string> {
-  const stop = new Set(positionValues(found));
-  return new Set(tableNames(found).flatMap((leaf) => [...ancestryOf(found.scope, leaf, stop).unknown]));
 }
 
 function tableSource(found: FoundNode | FoundArithmetic, cos: readonly string[], sin: readonly string[]): TableSource {
@@ -317,18 +303,11 @@ function tableSource(found: FoundNode | FoundArithmetic, cos: readonly string[],
       return (node?.opType === 'Cos' || node?.opType === 'Sin') && !isConstant(scope, value);
     }),
   );
-  const from = ancestries.some(({ unknown }) => unknown.size > 0)
-    ? 'unknown'
-    : floating
-      ? 'input'
-      : turning
-        ? 'computed'
-        : 'cache';
+  const unclear = ancestries.some(({ unknown }) => unknown.size > 0);
+  const from = unclear ? 'unknown' : floating ? 'input' : turning ? 'computed' : 'cache';
   const rows = from === 'cache' && found.kind === 'arithmetic' ? cacheRows(found) : undefined;
-  const dtype = names
-    .map((name) => scope.initializer(name)?.dtype ?? scope.declared(name)?.dtype)
-    .find((known) => known);
-  return { from, cos, sin, rows, dtype };
+  const dtypes = names.map((name) => scope.initializer(name)?.dtype ?? scope.declared(name)?.dtype);
+  return { from, cos, sin, rows, dtype: dtypes.find((known) => known) };
 }
 
 function positionSource(found: FoundNode | FoundArithmetic): PositionSource {

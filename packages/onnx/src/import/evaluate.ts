@@ -30,10 +30,7 @@ export interface Given {
   readonly values?: ReadonlyMap<string, Value>;
   /** Sizes of the shapes' names. */
   readonly dims?: ReadonlyMap<string, number>;
-  /**
-   * A Slice whose end cannot be computed takes everything: graphs cut caches to the length in use before positions
-   * choose rows.
-   */
+  /** A Slice whose end cannot be computed takes everything: graphs cut caches to the length in use. */
   readonly wholeCaches: boolean;
 }
 
@@ -54,11 +51,7 @@ export class Evaluation {
     readonly work: Work,
   ) {}
 
-  /**
-   * Computes a value.
-   *
-   * @throws {CannotEvaluate} when something is missing, unknown or too large
-   */
+  /** Computes a value. @throws {CannotEvaluate} when something is missing, unknown or too large */
   value(name: string): Value {
     const known = this.#known(name);
     if (known) return known;
@@ -66,10 +59,8 @@ export class Evaluation {
     if (initializer) return this.#keep(name, fromFile(initializer, this.work));
     const maker = this.scope.maker(name);
     if (!maker) {
-      throw new CannotEvaluate(
-        this.scope.graphInput(name) ? `the graph's input ${name} is not given` : `nothing makes ${name}`,
-        name,
-      );
+      const given = this.scope.graphInput(name);
+      throw new CannotEvaluate(given ? `the graph's input ${name} is not given` : `nothing makes ${name}`, name);
     }
     if (this.#depth >= MAX_DEPTH) throw new CannotEvaluate(`more than ${MAX_DEPTH} operators lead to it`);
     this.#depth++;
@@ -94,11 +85,7 @@ export class Evaluation {
     }
   }
 
-  /**
-   * Counts the elements of a shape before memory is taken for them.
-   *
-   * @throws {CannotEvaluate} when it is not a shape, or too large
-   */
+  /** Counts the elements of a shape before memory is taken for them; refuses what is no shape, or too large. */
   fits(shape: readonly number[]): void {
     checkSizes(shape);
     this.#checkRoom(countElements(shape));

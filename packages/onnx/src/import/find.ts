@@ -68,8 +68,7 @@ export interface NearMiss {
   readonly because: string;
 }
 
-/** What was found. */
-export interface Findings {
+interface Findings {
   readonly found: readonly Found[];
   readonly nearly: readonly NearMiss[];
 }
@@ -79,12 +78,7 @@ const MAX_STEPS = 10;
 /** And fewer values. */
 const MAX_VALUES = 48;
 
-/**
- * Finds every RoPE, in the model's own graph, its functions, and the graphs inside its nodes.
- *
- * @param work - what the search may take
- * @throws {TooMuchWork} when the graph takes more
- */
+/** Finds every RoPE, in the model's own graph, its functions, and the graphs inside its nodes. */
 export function findRope(model: OnnxModelFile, work = new Work(model.bytes, SEARCHING)): Findings {
   const computing = new Work(model.bytes);
   const found: Found[] = [];
@@ -112,23 +106,18 @@ type Judged = Pick<FoundArithmetic, 'rotation' | 'x' | 'trails'> | { readonly be
 
 /** Finds the rotations that one graph writes out. */
 class ArithmeticSearch {
-  readonly #shapes: Shapes;
   readonly #scope: Scope;
-  readonly #work: Work;
-  readonly #computing: Work;
   readonly #constants: Evaluation;
   readonly #tables = new Map<string, boolean>();
-  /**
-   * Traces by the value that they stop at. They are made for each product: what was traced is let go when its
-   * neighbourhood is done.
-   */
+  /** Traces by the value that they stop at, of one product: they are let go when its neighbourhood is done. */
   #algebras = new Map<string, Algebra>();
 
-  constructor(shapes: Shapes, work: Work, computing: Work) {
-    this.#shapes = shapes;
+  constructor(
+    readonly shapes: Shapes,
+    readonly work: Work,
+    readonly computing: Work,
+  ) {
     this.#scope = shapes.scope;
-    this.#work = work;
-    this.#computing = computing;
     this.#constants = new Evaluation(shapes.scope, shapes, { wholeCaches: false }, computing);
   }
 
@@ -153,7 +142,7 @@ class ArithmeticSearch {
           nearest = { miss: { name, scopeName: this.#scope.name, because: verdict.because }, y };
           continue;
         }
-        const place: Place = { name, scope: this.#scope, shapes: this.#shapes, node, work: this.#computing };
+        const place: Place = { name, scope: this.#scope, shapes: this.shapes, node, work: this.computing };
         found.push({ kind: 'arithmetic', ...place, y, ...verdict });
         cover(verdict.x, y);
         nearest = undefined;
@@ -169,7 +158,7 @@ class ArithmeticSearch {
 
   /** A product as wide as a head may be one of a rotation's. */
   #mayRotate(node: OnnxModelNode): boolean {
-    const shape = this.#shapes.shapeOf(node.outputs[0]!);
+    const shape = this.shapes.shapeOf(node.outputs[0]!);
     const width = shape?.at(-1);
     return shape !== undefined && shape.length >= 2 && typeof width === 'number' && width <= MAX_CHANNELS;
   }
@@ -181,7 +170,7 @@ class ArithmeticSearch {
     for (let step = 0; step < MAX_STEPS && front.length > 0; step++) {
       const next: string[] = [];
       for (const node of front.flatMap((value) => this.#scope.readersOf(value))) {
-        this.#work.spend(1);
+        this.work.spend(1);
         if (!operatorOf(node)?.trace) continue;
         for (const output of node.outputs) {
           if (output === '' || values.has(output) || values.size >= MAX_VALUES) continue;
@@ -195,7 +184,7 @@ class ArithmeticSearch {
   }
 
   #algebraTo(stop: string): Algebra {
-    const known = this.#algebras.get(stop) ?? new Algebra(this.#shapes, this.#constants, this.#work, stop);
+    const known = this.#algebras.get(stop) ?? new Algebra(this.shapes, this.#constants, this.work, stop);
     this.#algebras.set(stop, known);
     return known;
   }
@@ -209,7 +198,7 @@ class ArithmeticSearch {
   #judge(y: string): Judged {
     const algebra = this.#algebraTo('');
     const forms = algebra.channels(y);
-    this.#work.spend(4 * (forms?.length ?? 1));
+    this.work.spend(4 * (forms?.length ?? 1));
     if (!forms) return undefined;
     let because: string | undefined;
     for (const leaf of this.#rotatedLeaves(forms)) {
@@ -221,9 +210,9 @@ class ArithmeticSearch {
         continue;
       }
       // x is a part of something wider (q of qkv, the rotary part of DeepSeek's heads): the part becomes the leaf.
-      if (countElements(trail) < forms.length || this.#shapes.shapeOf(leaf)?.length === trail.length) continue;
+      if (countElements(trail) < forms.length || this.shapes.shapeOf(leaf)?.length === trail.length) continue;
       for (const part of pathTo(this.#scope, leaf, y)) {
-        if (part === y || this.#shapes.shapeOf(part)?.at(-1) !== forms.length || !this.#sameRank(part, y)) continue;
+        if (part === y || this.shapes.shapeOf(part)?.at(-1) !== forms.length || !this.#sameRank(part, y)) continue;
         const inner = this.#algebraTo(part);
         const own = inner.channels(y);
         if (!own?.every((terms) => terms.length > 0 && eachHasOne(terms, part))) continue;
@@ -235,7 +224,7 @@ class ArithmeticSearch {
   }
 
   #sameRank(a: string, b: string): boolean {
-    const [one, two] = [this.#shapes.shapeOf(a), this.#shapes.shapeOf(b)];
+    const [one, two] = [this.shapes.shapeOf(a), this.shapes.shapeOf(b)];
     return one !== undefined && one.length === two?.length;
   }
 

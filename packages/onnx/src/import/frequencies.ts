@@ -4,14 +4,8 @@
  * @module
  */
 
-/** cos and sin at some positions, `[positions, pairs]`. */
-export interface Sample {
-  readonly cos: Float64Array;
-  readonly sin: Float64Array;
-}
-
-/** Gives cos and sin at positions; the law of the tables, or rows of a cache. */
-export type Sampler = (positions: readonly number[]) => Sample;
+/** Gives cos and sin at positions, `[positions, pairs]`: the law of the tables, or rows of a cache. */
+export type Sampler = (positions: readonly number[]) => { readonly cos: Float64Array; readonly sin: Float64Array };
 
 /** What the tables were made from. */
 export interface FoundFrequencies {
@@ -22,16 +16,12 @@ export interface FoundFrequencies {
   /** Multiplies cos and sin. */
   readonly magnitude: number;
   readonly law: FrequencyLaw;
-  /** Set where angles further on are not position × frequency, as in a graph made for shorter contexts. */
-  readonly departs?: Departure;
-}
-
-/** Where angles are no longer position × frequency. Nothing is read from there on. */
-export interface Departure {
-  /** The first sampled position, a power of two, at which some pair contradicts. */
-  readonly position: number;
-  /** How many pairs contradict there. */
-  readonly pairs: number;
+  /**
+   * Set where angles further on are not position × frequency, as in a graph made for shorter contexts: the first
+   * sampled position, a power of two, at which some pair contradicts, and how many pairs do. Nothing is read from there
+   * on.
+   */
+  readonly departs?: { readonly position: number; readonly pairs: number };
 }
 
 /** How the frequencies fall from pair to pair: `invFreq[j] = base^(−2j / rotaryDim)`, divided by something. */
@@ -161,9 +151,5 @@ function baseFrom(base: number, explains: (base: number) => boolean): number | u
 
 /** The shortest number within a relative distance. */
 function snap(value: number, within: number): number {
-  for (let digits = 1; digits <= 9; digits++) {
-    const short = Number(value.toPrecision(digits));
-    if (Math.abs(short / value - 1) <= within) return short;
-  }
-  return value;
+  return baseFrom(value, (short) => Math.abs(short / value - 1) <= within) ?? value;
 }

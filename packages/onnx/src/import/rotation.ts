@@ -71,15 +71,9 @@ export function judgeRotation(forms: Forms, x: string, isTable: (leaf: string) =
   return pairUp(mixed, forms.length);
 }
 
-function isCopy(terms: readonly Term[], x: string, channel: number): boolean {
-  const [term] = terms;
-  return (
-    terms.length === 1 &&
-    term!.k === 1 &&
-    term!.factors.length === 1 &&
-    term!.factors[0]!.leaf === x &&
-    term!.factors[0]!.at === channel
-  );
+function isCopy([term, ...more]: readonly Term[], x: string, channel: number): boolean {
+  if (term?.k !== 1 || term.factors.length !== 1 || more.length > 0) return false;
+  return term.factors[0]!.leaf === x && term.factors[0]!.at === channel;
 }
 
 /** A sum in a few words. */
@@ -95,20 +89,21 @@ function describe(terms: readonly Term[], x: string): string {
   return `${words.join(' ')}${terms.length > 3 ? ' …' : ''}`.replace(/^\+/, '');
 }
 
+/** Channels of x, and what of y they are mixed into. */
+type Pair = { readonly a: number; readonly b: number; readonly p: Mixed; readonly q: Mixed };
+
 function pairUp(mixed: readonly Mixed[], headDim: number): Verdict {
   const byInputs = new Map<string, Mixed[]>();
   for (const one of mixed) {
     const key = [...one.parts.keys()].sort((a, b) => a - b).join();
     byInputs.set(key, [...(byInputs.get(key) ?? []), one]);
   }
-  const pairs: { a: number; b: number; p: Mixed; q: Mixed }[] = [];
+  const pairs: Pair[] = [];
   for (const [key, outputs] of byInputs) {
     const [a, b] = key.split(',').map(Number) as [number, number];
-    if (outputs.length !== 2) {
-      return {
-        because: `x${a} and x${b} are mixed into ${outputs.length} of y's dimensions, where a pair goes into 2`,
-      };
-    }
+    const count = outputs.length;
+    if (count !== 2)
+      return { because: `x${a} and x${b} are mixed into ${count} of y's dimensions, where a pair goes into 2` };
     pairs.push({ a, b, p: outputs[0]!, q: outputs[1]! });
   }
   pairs.sort((one, two) => one.a - two.a);
@@ -133,9 +128,8 @@ function pairUp(mixed: readonly Mixed[], headDim: number): Verdict {
   const [pattern] = signs as unknown as [string];
   const direction = { '+−++': 'forward' as const, '++−+': 'backward' as const }[pattern];
   if (!direction) return { because: wrongSigns(pattern) };
-  return {
-    rotation: { headDim, rotaryDim: 2 * pairs.length, rotaryOffset, pairing, direction, scale: scale!, tables },
-  };
+  const rotaryDim = 2 * pairs.length;
+  return { rotation: { headDim, rotaryDim, rotaryOffset, pairing, direction, scale: scale!, tables } };
 }
 
 function wrongSigns(pattern: string): string {
@@ -148,32 +142,20 @@ function wrongSigns(pattern: string): string {
   return `its signs are wrong: ${has}; ${why}. RoPE has y0 = x0·c − x1·s, y1 = x0·s + x1·c`;
 }
 
-function windowOf(
-  pairs: readonly { a: number; b: number; p: Mixed; q: Mixed }[],
-): { readonly rotaryOffset: number; readonly pairing: Rotation['pairing'] } | { readonly because: string } {
-  const rotaryDim = 2 * pairs.length;
+function windowOf(pairs: readonly Pair[]): Pick<Rotation, 'rotaryOffset' | 'pairing'> | { readonly because: string } {
   const half = pairs.length;
   const rotaryOffset = Math.min(...pairs.flatMap(({ a, p }) => [a, p.channel]));
-  const is = (
-    members: (pair: (typeof pairs)[number]) => readonly [number, number],
-    step: number,
-    gap: number,
-  ): boolean =>
-    pairs.every((pair, j) => {
-      const [first, second] = members(pair);
-      return first === rotaryOffset + step * j && second === first + gap;
-    });
-  const read = (pair: (typeof pairs)[number]): [number, number] => [pair.a, pair.b];
-  const written = (pair: (typeof pairs)[number]): [number, number] => [pair.p.channel, pair.q.channel];
+  const is = (members: readonly (readonly [number, number])[], step: number, gap: number): boolean =>
+    members.every(([first, second], j) => first === rotaryOffset + step * j && second === first + gap);
+  const read = pairs.map(({ a, b }) => [a, b] as const);
+  const written = pairs.map(({ p, q }) => [p.channel, q.channel] as const);
   const [readsHalves, readsNeighbours] = [is(read, 1, half), is(read, 2, 1)];
   const [writesHalves, writesNeighbours] = [is(written, 1, half), is(written, 2, 1)];
   if (readsHalves && writesHalves) return { rotaryOffset, pairing: 'half' };
   if (readsNeighbours && writesNeighbours) return { rotaryOffset, pairing: 'interleaved' };
   if (readsNeighbours && writesHalves) return { rotaryOffset, pairing: 'interleaved-to-half' };
   const { a, b, p, q } = pairs[0]!;
-  return {
-    because:
-      `its pairs are not known here: x${a} and x${b} go to y${p.channel} and y${q.channel}; ` +
-      `with ${rotaryDim} dimensions from ${rotaryOffset} on, pairs are (2j, 2j + 1) or (j, j + ${half})`,
-  };
+  const has = `its pairs are not known here: x${a} and x${b} go to y${p.channel} and y${q.channel}`;
+  const known = `with ${2 * half} dimensions from ${rotaryOffset} on, pairs are (2j, 2j + 1) or (j, j + ${half})`;
+  return { because: `${has}; ${known}` };
 }

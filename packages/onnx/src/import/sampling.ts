@@ -10,20 +10,14 @@ import type { Dim } from '../operators/operator.js';
 import { CannotEvaluate, type Value, valueDtype } from '../operators/values.js';
 import { Evaluation } from './evaluate.js';
 import type { FoundArithmetic, FoundNode } from './find.js';
-import type { FoundFrequencies, NoFrequencies, Sample, Sampler } from './frequencies.js';
+import type { FoundFrequencies, NoFrequencies, Sampler } from './frequencies.js';
 import { recoverFrequencies } from './frequencies.js';
 import type { Scope } from './scope.js';
 import { ancestryOf, positionsBehind } from './sources.js';
 import { MembersDiffer, tablesOf } from './tables.js';
 
-/** The inputs of a RotaryEmbedding node, which the two standards order differently. */
-export function nodeInputs({ node, dialect }: FoundNode): {
-  readonly x: string;
-  readonly cos: string;
-  readonly sin: string;
-  /** '' where the caches have a row for each token. */
-  readonly ids: string;
-} {
+/** The inputs of a RotaryEmbedding node, which the two standards order differently; ids '' for a row for each token. */
+export function nodeInputs({ node, dialect }: FoundNode) {
   const [x = '', a = '', b = '', c = ''] = node.inputs;
   return dialect === 'onnx' ? { x, cos: a, sin: b, ids: c } : { x, cos: b, sin: c, ids: a };
 }
@@ -33,9 +27,7 @@ export function tableNames({ rotation }: FoundArithmetic): string[] {
   return [...new Set(rotation.tables.flatMap(({ cos, sin }) => [...cos, ...sin].map(({ leaf }) => leaf)))];
 }
 
-/**
- * The values at which positions enter; one where they all come from one input of the graph, as the axes of M-RoPE do.
- */
+/** The values at which positions enter; one where they all come from one input of the graph, as M-RoPE's axes do. */
 export function positionValues(found: FoundNode | FoundArithmetic): string[] {
   const { scope } = found;
   let entries: string[];
@@ -61,6 +53,7 @@ function evaluationOf({ scope, shapes, work }: Place, values?: ReadonlyMap<strin
 }
 
 type Place = Pick<FoundNode, 'scope' | 'shapes' | 'work'>;
+type Frequencies = FoundFrequencies | NoFrequencies;
 
 /** Samples the rows of tables that hold all positions in order, `stride` elements apart. */
 function rowSampler(cos: Float64Array, sin: Float64Array, stride: number, pairs: number): Sampler {
@@ -73,12 +66,7 @@ function rowSampler(cos: Float64Array, sin: Float64Array, stride: number, pairs:
 }
 
 /** Frequencies of caches that RotaryEmbedding reads: `[rows, width]`. */
-export function cacheFrequencies(
-  place: Place,
-  cos: string,
-  sin: string,
-  pairs: number,
-): FoundFrequencies | NoFrequencies {
+export function cacheFrequencies(place: Place, cos: string, sin: string, pairs: number): Frequencies {
   try {
     const evaluation = evaluationOf(place);
     const [c, s] = [evaluation.value(cos), evaluation.value(sin)];
@@ -93,15 +81,12 @@ export function cacheFrequencies(
 }
 
 /**
- * Frequencies of a rotation whose tables the graph computes or cuts from caches.
+ * Frequencies of a rotation whose tables the graph computes or cuts from caches; with several position axes, that of
+ * each pair.
  *
  * @throws {CannotEvaluate} when the tables cannot be computed
  */
-export function graphFrequencies(found: FoundArithmetic): {
-  readonly frequencies: FoundFrequencies | NoFrequencies;
-  /** With several position axes: the one of each pair. */
-  readonly axisOfPair?: readonly number[];
-} {
+export function graphFrequencies(found: FoundArithmetic): { frequencies: Frequencies; axisOfPair?: readonly number[] } {
   const pairs = found.rotation.tables.length;
   const [position, ...others] = positionValues(found);
   if (others.length > 0)
@@ -176,7 +161,7 @@ function sampleAt(
   axes: number,
   only: number | undefined,
   positions: readonly number[],
-): Sample {
+): ReturnType<Sampler> {
   const pairs = found.rotation.tables.length;
   const chunk = shape.at(-1) ?? 1;
   if (chunk === 0) throw new CannotEvaluate(`${name} holds no positions`);

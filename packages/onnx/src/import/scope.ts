@@ -15,11 +15,7 @@ export class Scope {
   readonly #order = new Map<OnnxModelNode, number>();
   readonly #types = new Map<string, OnnxValueType>();
 
-  /**
-   * @param graph - one graph
-   * @param name - '' for the model's own graph; `function local.rope`, `If_3.then_branch`
-   * @param parent - the graph around it, whose values it may read
-   */
+  /** @param name - '' for the model's own graph; `function local.rope`, `If_3.then_branch` */
   constructor(
     readonly graph: OnnxGraph,
     readonly name: string,
@@ -57,9 +53,7 @@ export class Scope {
   /** The initializer that a value is, here or around. */
   initializer(value: string): OnnxTensor | undefined {
     const found = this.graph.initializers.get(value);
-    if (found) return found;
-    if (this.#isOwn(value)) return undefined;
-    return this.parent?.initializer(value);
+    return found ?? (this.#isOwn(value) ? undefined : this.parent?.initializer(value));
   }
 
   /** What the file says of a value. */
@@ -82,34 +76,24 @@ export class Scope {
   }
 }
 
-/**
- * Every graph of a model: its own, those of its functions, and those inside nodes.
- *
- * @returns the model's own graph first
- */
+/** Every graph of a model: first its own, then those of its functions; each before those inside its nodes. */
 export function scopesOf(model: OnnxModelFile): Scope[] {
   const scopes: Scope[] = [];
   const walk = (scope: Scope, depth: number): void => {
     scopes.push(scope);
     if (depth >= MAX_DEPTH) return;
     for (const [n, node] of scope.graph.nodes.entries()) {
-      for (const [key, attribute] of node.attributes) {
-        const graphs =
-          attribute.kind === 'graph' ? [attribute.value] : attribute.kind === 'graphs' ? attribute.value : [];
-        for (const graph of graphs)
-          walk(new Scope(graph, within(scope.name, `${nodeName(node, n)}.${key}`), scope), depth + 1);
+      for (const [key, { kind, value }] of node.attributes) {
+        const name = `${scope.name === '' ? '' : `${scope.name} / `}${nodeName(node, n)}.${key}`;
+        const graphs = kind === 'graph' ? [value] : kind === 'graphs' ? value : [];
+        for (const graph of graphs) walk(new Scope(graph, name, scope), depth + 1);
       }
     }
   };
   walk(new Scope(model.graph, ''), 0);
-  for (const own of model.functions) {
-    walk(new Scope(own.graph, `function ${own.domain === '' ? '' : `${own.domain}.`}${own.name}`), 0);
-  }
+  for (const { graph, domain, name } of model.functions)
+    walk(new Scope(graph, `function ${domain === '' ? '' : `${domain}.`}${name}`), 0);
   return scopes;
-}
-
-function within(outer: string, inner: string): string {
-  return outer === '' ? inner : `${outer} / ${inner}`;
 }
 
 /** A node's name, or its kind and place where it has none. */

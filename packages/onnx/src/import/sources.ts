@@ -25,11 +25,7 @@ interface Ancestry {
   readonly values: readonly string[];
 }
 
-/**
- * Walks back from a value.
- *
- * @param stop - values not to walk past: those that will be given
- */
+/** Walks back from a value, not past those in `stop`, which will be given. */
 export function ancestryOf(scope: Scope, value: string, stop: ReadonlySet<string> = new Set()): Ancestry {
   const inputs = new Set<string>();
   const shapesOf = new Set<string>();
@@ -63,15 +59,10 @@ export function ancestryOf(scope: Scope, value: string, stop: ReadonlySet<string
       // Branches read values of the graph around them by name.
       for (const attribute of node.attributes.values()) {
         if (attribute.kind !== 'graph') continue;
-        const own = new Set(attribute.value.nodes.flatMap((inner) => inner.outputs));
-        for (const inner of attribute.value.nodes) {
-          queue.push(...inner.inputs.filter((name) => !own.has(name) && !attribute.value.initializers.has(name)));
-        }
-        queue.push(
-          ...attribute.value.outputs
-            .map((output) => output.name)
-            .filter((name) => !own.has(name) && !attribute.value.initializers.has(name)),
-        );
+        const { nodes, outputs, initializers } = attribute.value;
+        const own = new Set(nodes.flatMap((inner) => inner.outputs));
+        const read = [...nodes.flatMap((inner) => inner.inputs), ...outputs.map((output) => output.name)];
+        queue.push(...read.filter((name) => !own.has(name) && !initializers.has(name)));
       }
     }
   }
@@ -79,10 +70,8 @@ export function ancestryOf(scope: Scope, value: string, stop: ReadonlySet<string
 }
 
 /**
- * Says whether a value may hold cos or sin: behind it there is a cosine, a sine or a table of constants, and no
- * floating input of the graph.
- *
- * @param value - a leaf of the algebra
+ * Says whether a leaf may hold cos or sin: behind it there is a cosine, a sine or a table of constants, and no floating
+ * input of the graph.
  */
 export function isTable(scope: Scope, value: string): boolean {
   const { inputs, unknown, values } = ancestryOf(scope, value, positionsBehind(scope, value));
@@ -95,19 +84,14 @@ export function isTable(scope: Scope, value: string): boolean {
     const constant = scope.initializer(name);
     if (constant) return constant.dtype !== undefined && isFloat(constant.dtype) && constant.shape.length > 0;
     const node = scope.maker(name);
-    return (
-      node?.opType === 'Cos' ||
-      node?.opType === 'Sin' ||
-      (node?.opType === 'Constant' && (constantOfNode(node)?.shape.length ?? 0) > 0)
-    );
+    if (node?.opType === 'Constant') return (constantOfNode(node)?.shape.length ?? 0) > 0;
+    return node?.opType === 'Cos' || node?.opType === 'Sin';
   });
 }
 
 /**
- * The positions behind a table: the integers that are cast to float or choose rows, followed back towards the graph's
- * inputs as long as they keep their values.
- *
- * @returns names of values; usually one, `position_ids`
+ * The positions behind a table, usually `position_ids` alone: the integers that are cast to float or choose rows,
+ * followed back towards the graph's inputs as long as they keep their values.
  */
 export function positionsBehind(scope: Scope, value: string): Set<string> {
   const positions = new Set<string>();
@@ -161,7 +145,6 @@ export function isConstant(scope: Scope, value: string): boolean {
   return inputs.size === 0 && shapesOf.size === 0 && unknown.size === 0;
 }
 
-/** Whether a value holds integers or truth values. */
 function isInteger(scope: Scope, value: string): boolean {
   const dtype = dtypeOf(scope, value);
   return dtype !== undefined && isIntegral(dtype);

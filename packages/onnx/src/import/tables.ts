@@ -21,13 +21,6 @@ interface OuterTables {
   readonly wide: boolean;
 }
 
-/** A computed table: `[...outer, width]`. */
-interface Leaf {
-  readonly value: Value;
-  readonly outer: readonly number[];
-  readonly width: number;
-}
-
 /** What is written as a rotation rotates the members of a pair by different angles: it is none. */
 export class MembersDiffer extends CannotEvaluate {}
 
@@ -37,7 +30,7 @@ export class MembersDiffer extends CannotEvaluate {}
  * @throws {CannotEvaluate} when something is missing, or when the two members of a pair rotate by different angles
  */
 export function tablesOf({ rotation, trails }: FoundArithmetic, evaluation: Evaluation): OuterTables {
-  const leaves = new Map<string, Leaf>();
+  const leaves = new Map<string, ReturnType<typeof leafOf>>();
   for (const { cos, sin } of rotation.tables)
     for (const { leaf } of [...cos, ...sin])
       if (!leaves.has(leaf)) leaves.set(leaf, leafOf(leaf, evaluation.value(leaf), trails.get(leaf)!));
@@ -69,8 +62,8 @@ export function tablesOf({ rotation, trails }: FoundArithmetic, evaluation: Eval
   return { outer, pairs, cos, sin, wide: all.some(({ value }) => value.dtype === 'f64') };
 }
 
-/** @param trail - the sizes of the last dimensions, which the factors of the rotation count */
-function leafOf(name: string, value: Value, trail: readonly number[]): Leaf {
+/** A computed table as `[...outer, width]`: the factors of the rotation count its last dimensions, the trail. */
+function leafOf(name: string, value: Value, trail: readonly number[]) {
   const width = countElements(trail);
   const outer = value.shape.slice(0, value.shape.length - trail.length);
   if (countElements(value.shape.slice(outer.length)) !== width || countElements(outer) * width !== value.data.length)
@@ -79,10 +72,10 @@ function leafOf(name: string, value: Value, trail: readonly number[]): Leaf {
 }
 
 /** Reads a table at a flat place of the outer dimensions that it broadcasts to. */
-function reader({ value, outer, width }: Leaf, to: readonly number[]): (place: number, channel: number) => number {
+function reader({ value, outer, width }: ReturnType<typeof leafOf>, to: readonly number[]) {
   const strides = broadcastStrides(outer, to);
   const full = rowMajorStrides(to);
-  return (place, channel) => {
+  return (place: number, channel: number): number => {
     let row = 0;
     for (const [axis, stride] of strides.entries()) row += (Math.floor(place / full[axis]!) % to[axis]!) * stride;
     return value.data[row * width + channel]!;

@@ -6,12 +6,8 @@
  */
 import { CannotEvaluate } from '../operators/values.js';
 
-/** How many steps bytes are worth. */
-interface Rate {
-  /** What every file may take. */
-  readonly base: number;
-  readonly perByte: number;
-}
+/** How many steps bytes are worth, beside the base that every file may take. */
+type Rate = { readonly base: number; readonly perByte: number };
 
 /**
  * For computed values. A step is an element that an operator reads or writes, about 50 ns: 4096 positions × 64 through
@@ -33,10 +29,7 @@ export class Work {
   spent = 0;
   readonly limit: number;
 
-  /**
-   * @param bytes - of the file, and of the tensors that are given with it
-   * @param rate - {@link SEARCHING}; that of computed values unless given
-   */
+  /** @param bytes - of the file, and of the tensors that are given with it */
   constructor(
     readonly bytes: number,
     { base, perByte }: Rate = COMPUTING,
@@ -45,10 +38,8 @@ export class Work {
   }
 
   /**
-   * Takes steps; called before they are done. Refused steps are not counted, so that one absurd number leaves the rest
-   * of a file readable.
-   *
-   * @throws {TooMuchWork} when they are more than are left
+   * Takes steps; called before they are done. Those more than are left are refused and not counted, so that one absurd
+   * number leaves the rest of a file readable.
    */
   spend(steps: number): void {
     if (!(this.spent + steps <= this.limit))

@@ -54,12 +54,8 @@ export function prepare(plan: OpPlan, options: EmitOptions): Prepared {
   const outputs = emitted.outputs.map(({ name, tensor }) => target(name, tensor));
   const inputs = emitted.inputs.map(({ name, tensor }) => source(name, tensor));
   const anything = outputs.some(({ pieces }) => pieces.some(({ to }) => countElements(to.shape) > 0));
-  return {
-    whyNot: undefined,
-    model: anything ? writeOnnxModel(builder.model(plan.op, 'ropewalk')) : undefined,
-    inputs,
-    outputs,
-  };
+  const model = anything ? writeOnnxModel(builder.model(plan.op, 'ropewalk')) : undefined;
+  return { whyNot: undefined, model, inputs, outputs };
 }
 
 /** Stands for other storage while a graph is made: nothing reads it. */
@@ -155,15 +151,9 @@ function withoutRows(part: RopePart): RopePart {
   const [batch, seq, heads, headDim] = x.shape as [number, number, number, number];
   const token = dense([heads, headDim]);
   const pieces = Array.from(rows, (row, n) => {
-    const b = Math.floor(n / seq);
-    return {
-      from: { ...token, offset: n * heads * headDim },
-      to: {
-        shape: token.shape,
-        strides: out.strides.slice(2),
-        offset: out.offset + b * out.strides[0]! + row * out.strides[1]!,
-      },
-    };
+    const offset = out.offset + Math.floor(n / seq) * out.strides[0]! + row * out.strides[1]!;
+    const to = { shape: token.shape, strides: out.strides.slice(2), offset };
+    return { from: { ...token, offset: n * heads * headDim }, to };
   });
   const storage = new StandInStorage<FloatDtype>(out.dtype, batch * seq * heads * headDim, out.storage, 0, pieces);
   return { ...part, out: new Tensor(storage, { shape: [batch, seq, heads, headDim] }), rows: undefined };

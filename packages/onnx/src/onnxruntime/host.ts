@@ -159,11 +159,8 @@ export class OnnxruntimeBackend implements Backend, Queue {
 
   #prepare(plan: OpPlan): Prepared {
     checkPlan(plan);
-    let prepared = this.#prepared.get(plan);
-    if (!prepared) {
-      prepared = prepare(plan, this.#graphs);
-      this.#prepared.set(plan, prepared);
-    }
+    const prepared = this.#prepared.get(plan) ?? prepare(plan, this.#graphs);
+    this.#prepared.set(plan, prepared);
     return prepared;
   }
 
@@ -186,12 +183,9 @@ export class OnnxruntimeBackend implements Backend, Queue {
         for (const { own, whole } of owned) if (whole) own.failure = undefined;
       },
       (error: unknown) => {
-        const failure =
-          error instanceof RopewalkError
-            ? error
-            : new RopewalkError('DEVICE', `onnxruntime: the call did not run: ${firstLine(error)}. ${NEXT}`, {
-                cause: error,
-              });
+        const why = `onnxruntime: the call did not run: ${firstLine(error)}. ${NEXT}`;
+        const known = error instanceof RopewalkError;
+        const failure = known ? error : new RopewalkError('DEVICE', why, { cause: error });
         for (const { own } of owned) own.failure = failure;
         for (const entry of waiting) entry.failure = failure;
         this.#failures.add(failure);
@@ -234,12 +228,10 @@ export class OnnxruntimeBackend implements Backend, Queue {
   #sink(target: Target, op: string): (result: OrtTensor) => void {
     const { storage } = target;
     const array = this.#own(storage)?.array;
-    if (!array && !storage.host)
-      fail(
-        'DEVICE',
-        `onnxruntime: ${op}`,
-        `an output is in the memory of ${storage.owner}. Give outputs in host memory, or of this backend.`,
-      );
+    if (!array && !storage.host) {
+      const why = `an output is in the memory of ${storage.owner}. Give outputs in host memory, or of this backend.`;
+      fail('DEVICE', `onnxruntime: ${op}`, why);
+    }
     return ({ data }) => unpack(data as HostArray, array ?? storage.host!, target);
   }
 

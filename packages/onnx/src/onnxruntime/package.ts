@@ -40,9 +40,7 @@ export interface OrtSessionOptions {
 let found: Promise<Ort | string> | undefined;
 
 /** The package, or why there is none. */
-function entry(): Promise<Ort | string> {
-  return (found ??= findPackage());
-}
+const entry = (): Promise<Ort | string> => (found ??= findPackage());
 
 async function findPackage(): Promise<Ort | string> {
   const { process } = globalThis as { process?: { versions?: { node?: string } } };
@@ -66,43 +64,24 @@ export async function whyNotOnnxruntime(): Promise<string | undefined> {
   return typeof ort === 'string' ? ort : undefined;
 }
 
-/**
- * Loads the package.
- *
- * @throws {RopewalkError} DEVICE when there is none, with the reason
- */
+/** Loads the package, or refuses with the reason why there is none. */
 export async function loadOnnxruntime(): Promise<Ort> {
   const ort = await entry();
   return typeof ort === 'string' ? fail('DEVICE', 'onnxruntime', `${ort}.`) : ort;
 }
 
-/**
- * Checks that the package was built with these execution providers. Missing libraries or hardware show only when a
- * graph is loaded.
- *
- * @param providers - names, first choice first
- * @throws {RopewalkError} UNSUPPORTED for a name that this build does not have
- */
+/** Checks that the package was built with these providers. Missing libraries show only when a graph is loaded. */
 export function checkProviders(ort: Ort, providers: readonly string[]): void {
   const known = ort.listSupportedBackends().map(({ name }) => name);
   if (providers.length === 0)
     fail('UNSUPPORTED', 'onnxruntime: providers', `the list is empty. Name at least one of ${known.join(', ')}.`);
-  for (const name of providers) {
-    if (!known.includes(name)) {
-      refuse(
-        'UNSUPPORTED',
-        'onnxruntime: providers',
-        `one that this build of onnxruntime-node has: ${known.join(', ')}`,
-        name,
-        'Other providers need another build of ONNX Runtime; ropewalk export writes the graphs for it.',
-      );
-    }
-  }
+  const wanted = `one that this build of onnxruntime-node has: ${known.join(', ')}`;
+  const next = 'Other providers need another build of ONNX Runtime; ropewalk export writes the graphs for it.';
+  for (const name of providers)
+    if (!known.includes(name)) refuse('UNSUPPORTED', 'onnxruntime: providers', wanted, name, next);
 }
 
-/**
- * The first line of an error of ONNX Runtime, without its full stop: messages name the node, and a stack may follow.
- */
+/** The first line of an error of ONNX Runtime, without its full stop: a stack may follow. */
 export function firstLine(cause: unknown): string {
   const text = cause instanceof Error ? cause.message : String(cause);
   return text.trim().split('\n')[0]!.trim().replace(/\.$/, '');

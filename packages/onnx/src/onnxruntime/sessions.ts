@@ -18,30 +18,18 @@ export class Sessions {
   loaded = 0;
   /** The one used last is the last. */
   readonly #kept = new Map<string, OrtSession>();
-  readonly #ort: Ort;
-  readonly #options: OrtSessionOptions;
-  readonly #maxCount: number;
 
-  /**
-   * @param options - for every session
-   * @param maxCount - the most that are kept
-   */
-  constructor(ort: Ort, options: OrtSessionOptions, maxCount = MAX_COUNT) {
-    this.#ort = ort;
-    this.#options = options;
-    this.#maxCount = maxCount;
-  }
+  constructor(
+    readonly ort: Ort,
+    readonly options: OrtSessionOptions,
+    readonly maxCount = MAX_COUNT,
+  ) {}
 
-  /** How many are held. */
   get count(): number {
     return this.#kept.size;
   }
 
-  /**
-   * The session of a graph, loaded at its first use.
-   *
-   * @throws {RopewalkError} DEVICE when ONNX Runtime does not take it
-   */
+  /** The session of a graph, loaded at its first use. */
   async get(model: Uint8Array, what: string): Promise<OrtSession> {
     const key = await digest(model);
     let session = this.#kept.get(key);
@@ -63,7 +51,7 @@ export class Sessions {
 
   async #load(model: Uint8Array, what: string): Promise<OrtSession> {
     try {
-      const session = await this.#ort.InferenceSession.create(model, this.#options);
+      const session = await this.ort.InferenceSession.create(model, this.options);
       this.loaded++;
       return session;
     } catch (cause) {
@@ -80,7 +68,7 @@ export class Sessions {
 
   async #makeRoom(): Promise<void> {
     const [oldest] = this.#kept;
-    if (!oldest || this.#kept.size < this.#maxCount) return;
+    if (!oldest || this.#kept.size < this.maxCount) return;
     this.#kept.delete(oldest[0]);
     await oldest[1].release();
   }

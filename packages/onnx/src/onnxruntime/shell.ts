@@ -72,6 +72,8 @@ export function crossingType(dtype: Dtype): string {
   return ORT_TYPE[isHalf(dtype) ? 'f32' : dtype];
 }
 
+let wideF16: Float32Array | undefined;
+
 /**
  * Packs elements for a graph: dense, row-major, 16-bit floats widened.
  *
@@ -89,27 +91,14 @@ export function pack(data: HostArray, dtype: Dtype, layout: Layout, mayShare: bo
   }
   const packed = new Float32Array(count);
   const from = data as Uint16Array;
-  const put = dtype === 'bf16' ? putBf16(packed) : putF16(packed);
+  const bits = bitsOf(packed) as Uint32Array;
   let n = 0;
-  walkPair(layout.shape, layout, layout, (at) => put(n++, from[at]!));
+  if (dtype === 'bf16') walkPair(layout.shape, layout, layout, (at) => void (bits[n++] = from[at]! << 16));
+  else {
+    const table = (wideF16 ??= Float32Array.from({ length: 65536 }, (_, half) => numberFromF16(half)));
+    walkPair(layout.shape, layout, layout, (at) => void (packed[n++] = table[from[at]!]!));
+  }
   return packed;
-}
-
-function putBf16(to: Float32Array): (at: number, half: number) => void {
-  const bits = bitsOf(to) as Uint32Array;
-  return (at, half) => {
-    bits[at] = half << 16;
-  };
-}
-
-let wideF16: Float32Array | undefined;
-
-function putF16(to: Float32Array): (at: number, half: number) => void {
-  wideF16 ??= Float32Array.from({ length: 65536 }, (_, half) => numberFromF16(half));
-  const table = wideF16;
-  return (at, half) => {
-    to[at] = table[half]!;
-  };
 }
 
 /**

@@ -7,11 +7,7 @@ import type { Dtype } from 'ropewalk';
 import type { OnnxModelNode, OnnxTensor } from '../format/onnx-model.js';
 
 /** A number in an attribute, or `missing`, the operator's default. */
-export function numberAttribute<T extends number | undefined>(
-  node: OnnxModelNode,
-  name: string,
-  missing: T,
-): number | T {
+export function numberAttribute<T extends number | undefined>(node: OnnxModelNode, name: string, missing: T) {
   const given = node.attributes.get(name);
   return given?.kind === 'int' || given?.kind === 'float' ? given.value : missing;
 }

@@ -63,11 +63,8 @@ function combine(n: ValueReader, a: Value, b: Value, f: Combination, dtype?: 'bo
   const shape = broadcastValues(n, [a, b]);
   const [x, y] = [spreadTo(a, shape).data, spreadTo(b, shape).data];
   const integer = isIntegral(a.dtype);
-  return rounded(
-    dtype ?? a.dtype,
-    shape,
-    x.map((value, at) => f(value, y[at]!, integer)),
-  );
+  const data = x.map((value, at) => f(value, y[at]!, integer));
+  return rounded(dtype ?? a.dtype, shape, data);
 }
 
 /** The shape that values broadcast to, counted. */
@@ -259,11 +256,8 @@ export const ELEMENTWISE: Operators = {
       const values = [n.input(0), n.input(1), n.input(2)] as const;
       const shape = broadcastValues(n, values);
       const [test, yes, no] = values.map((value) => spreadTo(value, shape).data) as Float64Array[];
-      return {
-        dtype: values[1].dtype,
-        shape,
-        data: test!.map((flagged, at) => (flagged !== 0 ? yes![at]! : no![at]!)),
-      };
+      const data = test!.map((flagged, at) => (flagged !== 0 ? yes![at]! : no![at]!));
+      return { dtype: values[1].dtype, shape, data };
     },
     data: [1, 3],
   },

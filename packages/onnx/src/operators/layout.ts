@@ -145,10 +145,8 @@ export const LAYOUT: Operators = {
       const rank = shape.length + axes.length;
       const places = axes.map((axis) => (axis < 0 ? axis : axis - rank) + n.trail.length);
       if (places.some((place) => place < 0)) return undefined;
-      return n.forms(
-        0,
-        n.trail.filter((_, axis) => !places.includes(axis)),
-      );
+      const inner = n.trail.filter((_, axis) => !places.includes(axis));
+      return n.forms(0, inner);
     },
   },
   Squeeze: {
@@ -158,10 +156,8 @@ export const LAYOUT: Operators = {
       if (!shape) return undefined;
       if (axes) {
         const gone = axisSet(axes, shape.length);
-        n.check(
-          [...gone].every((axis) => shape[axis] === 1),
-          'axes',
-        );
+        const ones = [...gone].every((axis) => shape[axis] === 1);
+        n.check(ones, 'axes');
         return [shape.filter((_, axis) => !gone.has(axis))];
       }
       const known = n.node.inputs.length < 2 && shape.every((dim) => typeof dim === 'number');
@@ -203,11 +199,8 @@ export const LAYOUT: Operators = {
       const order = permutation(n, x.shape);
       if (!isPermutation(order, x.shape.length)) n.cannot('has a perm that is none');
       const strides = rowMajorStrides(x.shape);
-      return gather(
-        x,
-        order.map((axis) => x.shape[axis]!),
-        order.map((axis) => strides[axis]!),
-      );
+      const ordered = (list: readonly number[]): number[] => order.map((axis) => list[axis]!);
+      return gather(x, ordered(x.shape), ordered(strides));
     },
     trace: (n) => {
       const order = intsAttribute(n.node, 'perm');

@@ -114,10 +114,7 @@ export interface Operator {
    * offsets). Sums over tokens are neither.
    */
   readonly positions?: 'same' | 'one-by-one';
-  /**
-   * What a device does: a `view` is another name for the same bytes, a `lookup` reads as much of its table as it
-   * writes.
-   */
+  /** What a device does: a `view` is a name for the same bytes, a `lookup` reads as much of its table as it writes. */
   readonly cost?: 'view' | 'lookup';
 }
 

@@ -20,7 +20,9 @@ function reduced<T extends Dim>(node: OnnxModelNode, shape: readonly T[], over: 
   return shape.filter((_, axis) => !over.has(axis));
 }
 
-function reduction(start?: number, f?: (so: number, value: number) => number): Operator {
+type Step = (so: number, value: number) => number;
+
+function reduction(start?: number, f?: Step): Operator {
   return {
     dtype: (n) => n.dtype([0], FLOATS),
     shapes: (n) => {
@@ -38,13 +40,7 @@ function reduction(start?: number, f?: (so: number, value: number) => number): O
   };
 }
 
-function reduce(
-  n: ValueReader,
-  x: Value,
-  over: ReadonlySet<number>,
-  start: number,
-  f: (so: number, value: number) => number,
-): Value {
+function reduce(n: ValueReader, x: Value, over: ReadonlySet<number>, start: number, f: Step): Value {
   const kept = x.shape.map((dim, axis) => (over.has(axis) ? 1 : dim));
   n.fits(kept);
   const strides = rowMajorStrides(kept).map((stride, axis) => (over.has(axis) ? 0 : stride));
@@ -212,11 +208,8 @@ function einsum(n: ValueReader): Value {
   const [x, y] = operands.map((operand, input) => {
     const strides = rowMajorStrides(operand.shape);
     const letters = terms[input]!;
-    return gather(
-      operand,
-      full,
-      all.map((letter) => (letters.includes(letter) ? strides[letters.indexOf(letter)]! : 0)),
-    ).data;
+    const steps = all.map((letter) => (letters.includes(letter) ? strides[letters.indexOf(letter)]! : 0));
+    return gather(operand, full, steps).data;
   });
   const shape = full.slice(0, out.length);
   const summed = countElements(full.slice(out.length));

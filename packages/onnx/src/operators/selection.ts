@@ -117,17 +117,14 @@ export const SELECTION: Operators = {
       const axis = known && axisAt(numberAttribute(n.node, 'axis', 0), known.length);
       if (axis === undefined) return undefined;
       const others = (shape?: Shape): string | undefined => shape?.toSpliced(axis, 1).join();
-      n.check(
-        shapes.every((shape) => others(shape) === others(known)),
-        'shapes',
-      );
+      const alike = shapes.every((shape) => others(shape) === others(known));
+      n.check(alike, 'shapes');
       const sizes = shapes.map((shape) => shape?.[axis]);
       const sum = sizes.every((size) => typeof size === 'number')
         ? (sizes as number[]).reduce((total, size) => total + size, 0)
         : n.fresh(axis);
-      const best = known!.map(
-        (dim, d) => shapes.map((shape) => shape?.[d]).find((size) => typeof size === 'number') ?? dim,
-      );
+      const sizeOf = (d: number) => shapes.map((shape) => shape?.[d]).find((size) => typeof size === 'number');
+      const best = known!.map((dim, d) => sizeOf(d) ?? dim);
       return [best.with(axis, sum)];
     },
     content: (n) => {

@@ -68,11 +68,8 @@ export const SOURCES: Operators = {
       const [start, limit, delta] = [data[0]!, limits.data[0]!, deltas.data[0]!];
       const count = Math.max(0, Math.ceil((limit - start) / delta));
       n.fits([count]);
-      return rounded(
-        dtype,
-        [count],
-        Float64Array.from({ length: count }, (_, at) => start + at * delta),
-      );
+      const values = Float64Array.from({ length: count }, (_, at) => start + at * delta);
+      return rounded(dtype, [count], values);
     },
   },
   // LongRoPE and dynamic NTK choose their frequencies by length.

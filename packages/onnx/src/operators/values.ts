@@ -26,10 +26,7 @@ const BOOL = 9;
 
 /** Why a value cannot be computed. */
 export class CannotEvaluate extends Error {
-  /**
-   * @param message - the reason, in words
-   * @param missing - the graph input that was not given, where that is the reason
-   */
+  /** @param missing - the graph input that was not given, where that is the reason */
   constructor(
     message: string,
     readonly missing?: string,
