@@ -4,7 +4,7 @@
  * @module
  */
 import { parseJson, parseNpy, tensorFromNpy } from '@ropewalk/formats';
-import { type ArrayOf, type Dtype, isDtype, sizeBytes, type Tensor } from 'ropewalk';
+import { type Dtype, isDtype, sizeBytes, type Tensor } from 'ropewalk';
 import { Fields, refuse } from 'ropewalk/backend';
 import { bytesToArray } from './host.js';
 import type { Tolerance } from './judge.js';
@@ -32,57 +32,30 @@ export interface VectorFolder {
   folders(): readonly VectorFolder[];
 }
 
-/**
- * Names a folder in messages.
- *
- * @param folder - any
- */
+/** Names a folder in messages. */
 export const whereOf = ({ where, name }: VectorFolder): string => where ?? name;
 
-/**
- * Reads a JSON file of a vector folder.
- *
- * @throws {RopewalkError} FORMAT when it is missing, no JSON, or no object
- */
+/** Reads a JSON file of a vector folder: FORMAT when it is missing, no JSON, or no object. */
 export function readManifest(folder: VectorFolder, file: string): Fields {
   const where = `${whereOf(folder)}/${file}`;
   return new Fields(parseJson(folder.read(file), where), where);
 }
 
-/**
- * Reads a .npy file of a vector folder.
- *
- * @param dtype - what it holds: the manifest knows bf16 and f16 where npy says u2
- * @returns a tensor over a copy: the caller may write into it
- * @throws {RopewalkError} FORMAT when it is malformed or holds elements of another size
- */
+/** Reads a .npy file into a copy, so that a caller may write. The manifest knows bf16 and f16 where npy says u2. */
 export function readNpy<D extends Dtype>(folder: VectorFolder, file: string, dtype: D): Tensor<D> {
   const where = `${whereOf(folder)}/${file}`;
   const npy = parseNpy(folder.read(file), where);
   const raw = sizeBytes(npy.dtype) === sizeBytes(dtype) && (npy.dtype === dtype || npy.dtype.startsWith('u'));
   if (!raw) refuse('FORMAT', where, `elements of ${dtype}`, npy.descr);
-  return tensorFromNpy({ ...npy, data: reinterpret(npy.data, dtype) }, dtype);
+  const bytes = new Uint8Array(npy.data.buffer, npy.data.byteOffset, npy.data.byteLength);
+  return tensorFromNpy({ ...npy, data: bytesToArray(bytes, dtype, 'npy') }, dtype);
 }
 
-function reinterpret<D extends Dtype>(data: ArrayBufferView, dtype: D): ArrayOf[D] {
-  return bytesToArray(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), dtype, 'npy');
-}
-
-/**
- * Reads a record's field `dtype`.
- *
- * @throws {RopewalkError} FORMAT when it is missing or unknown
- */
 export function readDtype(f: Fields): Dtype {
   const dtype = f.text('dtype');
   return isDtype(dtype) ? dtype : refuse('FORMAT', f.path('dtype'), 'a dtype such as f32, bf16 or i64', dtype);
 }
 
-/**
- * Reads a record's fields `atol` and `rtol`.
- *
- * @throws {RopewalkError} FORMAT when one is missing or no number
- */
 export function readTolerance(f: Fields): Tolerance {
   return { atol: f.number('atol'), rtol: f.number('rtol') };
 }

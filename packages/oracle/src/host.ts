@@ -16,12 +16,7 @@ import {
 } from 'ropewalk';
 import { countElements, loadNumber, newArray, refuse, storeNumber } from 'ropewalk/backend';
 
-/**
- * Makes a dense floating tensor for a runner, element by element.
- *
- * @param dtype - element type; values are rounded once
- * @param value - gives the next element, row-major
- */
+/** Makes a dense floating tensor of values in row-major order, each rounded once. */
 export function hostTensor<D extends FloatDtype>(
   dtype: D,
   shape: readonly number[],
@@ -37,12 +32,7 @@ export function numbersOf(data: HostArray, dtype: Dtype): Float64Array {
   return Float64Array.from({ length: data.length }, (_, n) => loadNumber(data, dtype, n));
 }
 
-/**
- * Takes raw little-endian bytes as elements.
- *
- * @returns a fresh array: the caller may write into it
- * @throws {RopewalkError} FORMAT when the size is not a multiple of the element size
- */
+/** Takes raw little-endian bytes as elements, in a fresh array. */
 export function bytesToArray<D extends Dtype>(bytes: Uint8Array, dtype: D, where: string): ArrayOf[D] {
   const unit = sizeBytes(dtype);
   if (bytes.length % unit !== 0) refuse('FORMAT', where, `a multiple of ${unit} bytes for ${dtype}`, bytes.length);
@@ -51,11 +41,7 @@ export function bytesToArray<D extends Dtype>(bytes: Uint8Array, dtype: D, where
   return data;
 }
 
-/**
- * Takes raw little-endian bytes as a dense tensor.
- *
- * @throws {RopewalkError} FORMAT when the size does not fit
- */
+/** Takes raw little-endian bytes as a dense tensor. */
 export function bytesToTensor<D extends Dtype>(
   bytes: Uint8Array,
   dtype: D,
@@ -68,14 +54,7 @@ export function bytesToTensor<D extends Dtype>(
   return tensorFrom<D>(data, { dtype, shape });
 }
 
-/**
- * Lays a view over a tensor as a manifest describes it.
- *
- * @param whole - the buffer that the manifest's file holds
- * @param options - shape, strides and offset in elements, from the manifest
- * @throws {RopewalkError} FORMAT when the view reaches outside the buffer: the manifest is malformed, and no backend is
- *   at fault
- */
+/** Lays a view over a file's buffer. One that reaches outside is FORMAT: the manifest is at fault, not a backend. */
 export function viewOf<D extends Dtype>(whole: Tensor<D>, options: TensorOptions, where: string): Tensor<D> {
   try {
     return new Tensor(whole.storage, options);
@@ -88,11 +67,7 @@ export function viewOf<D extends Dtype>(whole: Tensor<D>, options: TensorOptions
 /** The largest tensor that a manifest may ask for: a gigabyte of f64, a hundred times the largest real vector. */
 const MAX_MANIFEST_ELEMENTS = 2 ** 27;
 
-/**
- * Checks a shape that a manifest asks to be allocated or walked.
- *
- * @throws {RopewalkError} FORMAT past 2^27 elements: a forged manifest must not exhaust memory or time
- */
+/** Checks a shape that a manifest asks for: a forged one must not exhaust memory or time. */
 export function boundedShape(shape: readonly number[], where: string): readonly number[] {
   if (!(countElements(shape) <= MAX_MANIFEST_ELEMENTS))
     refuse('FORMAT', where, `at most ${MAX_MANIFEST_ELEMENTS} elements`, shape);

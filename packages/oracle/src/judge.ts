@@ -12,10 +12,7 @@ import { numbersOf } from './host.js';
 import type { Verdict } from './runner.js';
 import { UNIT_ROUNDOFF } from './tolerance.js';
 
-/**
- * Where rounding to a dtype begins to give infinity: half a unit past its largest number. In float64 the number itself
- * is already infinite.
- */
+/** Where rounding gives infinity: half a unit past the largest number; in float64 the number itself is infinite. */
 const OVERFLOW: Readonly<Record<FloatDtype, number>> = /* @__PURE__ */ Object.freeze({
   f64: Number.POSITIVE_INFINITY,
   f32: (2 - 2 ** -24) * 2 ** 127,
@@ -42,12 +39,8 @@ export function within(got: number, exact: number, bound: number, dtype?: Dtype)
   const limit = Number.isFinite(bound) ? bound : 0;
   if (Number.isFinite(got)) return Math.abs(got - exact) <= limit;
   // An infinity of the right sign, where the exact value or one within the bound rounds to it.
-  return (
-    dtype !== undefined &&
-    isFloat(dtype) &&
-    Math.sign(got) === Math.sign(exact) &&
-    Math.abs(exact) + limit >= OVERFLOW[dtype]
-  );
+  if (dtype === undefined || !isFloat(dtype)) return false;
+  return Math.sign(got) === Math.sign(exact) && Math.abs(exact) + limit >= OVERFLOW[dtype];
 }
 
 /** The measured differences between an output and the expected values. */
@@ -75,25 +68,17 @@ export interface Comparison {
   readonly worst: number;
 }
 
-/**
- * Called for element n with its error and the error over its bound, both Infinity where nothing can be subtracted, and
- * what was compared.
- */
+/** Element n, its error and that over its bound, both Infinity where nothing can be subtracted; what was compared. */
 export type ElementVisitor = (n: number, error: number, ratio: number, got: number, want: number) => void;
 
-/** How elements are compared. */
 interface ComparisonOptions {
-  /** How far element n may be off. */
   readonly bound: (n: number) => number;
-  /** Of the output, as for {@link within}. */
   readonly dtype?: Dtype;
   /** Decides whether element n is right, instead of the bound. */
   readonly isRight?: (n: number) => boolean;
-  /** Called for each element. */
   readonly visit?: ElementVisitor;
 }
 
-/** Compares elements and measures. */
 function compareElements(
   got: ArrayLike<number>,
   want: ArrayLike<number>,
@@ -133,19 +118,8 @@ function compareElements(
     }
     visit?.(n, error, ratio, a, b);
   }
-  return {
-    got,
-    want,
-    wrong,
-    nonFinite,
-    first,
-    maxAbs,
-    maxRel,
-    nmse: squares === 0 ? 0 : squares / power,
-    gain: along / power,
-    maxRatio,
-    worst,
-  };
+  const [nmse, gain] = [squares === 0 ? 0 : squares / power, along / power];
+  return { got, want, wrong, nonFinite, first, maxAbs, maxRel, nmse, gain, maxRatio, worst };
 }
 
 /** What an output should be, and how far off each element may be. */
@@ -163,12 +137,7 @@ export interface ExpectedOutput {
   readonly unsettled: ReadonlySet<number>;
 }
 
-/**
- * Compares an output with what it should be.
- *
- * @param got - the elements that came, in the output's dtype, as many as were expected
- * @param visit - called for each element
- */
+/** Compares an output with what it should be: as many elements, in the output's dtype. */
 export function compareOutput(
   got: HostArray,
   { dtype, values, bounds, unsettled }: ExpectedOutput,
@@ -180,18 +149,12 @@ export function compareOutput(
     return compareElements(came, numbersOf(values, dtype), { bound: () => 0, isRight: (n) => a[n] === b[n], visit });
   }
   const exact = values as Float64Array;
-  const want =
-    unsettled.size === 0
-      ? exact
-      : exact.map((value, n) => (unsettled.has(n) && !Number.isFinite(came[n]) ? came[n]! : value));
+  const wanted = (value: number, n: number) => (unsettled.has(n) && !Number.isFinite(came[n]) ? came[n]! : value);
+  const want = unsettled.size === 0 ? exact : exact.map(wanted);
   return compareElements(came, want, { bound: (n) => bounds[n]!, dtype, visit });
 }
 
-/**
- * Judges an output by what it should be.
- *
- * @param got - the elements that came, in the output's dtype
- */
+/** Judges an output, in its own dtype, by what it should be. */
 export function judgeOutput(label: string, got: HostArray, expected: ExpectedOutput): Verdict {
   const { bounds, values } = expected;
   if (!bounds) return judgeBits(label, got, values);
@@ -305,11 +268,9 @@ function readNumbers(given: ArrayLike<number>, where: string): ArrayLike<number>
   return list;
 }
 
-function boundOf(
-  tolerance: Tolerance | ((i: number) => number),
-  want: ArrayLike<number>,
-  where: string,
-): (i: number) => number {
+type Bound = (i: number) => number;
+
+function boundOf(tolerance: Tolerance | Bound, want: ArrayLike<number>, where: string): Bound {
   if (typeof tolerance === 'function') return tolerance;
   const atol = readField(tolerance, 'atol', where);
   const rtol = readField(tolerance, 'rtol', where);
@@ -368,10 +329,8 @@ export function judgeBits(op: string, got: HostArray, want: HostArray, computed?
   if (wrong === 0) return { status: 'ok', measure: 'equal to the bit' };
   const hex = (v: number | bigint): string => `0x${v.toString(16)}`;
   const values = `got ${hex(a[first]!)}, expected ${hex(b[first]!)}`;
-  return {
-    status: 'fail',
-    detail: `[${op}] ${wrong} of ${a.length} elements differ in bits; first at ${first}: ${values}`,
-  };
+  const detail = `[${op}] ${wrong} of ${a.length} elements differ in bits; first at ${first}: ${values}`;
+  return { status: 'fail', detail };
 }
 
 /** Joins verdicts: the first that is not OK decides; otherwise all measures are listed. */

@@ -46,9 +46,7 @@ export function publishedCases(): ConformanceCase[] {
   return cases.map((params) => ropeCase('published', params));
 }
 
-/**
- * Positions that tell errors in the angle apart: none, one step, a prompt's, a long context's, and the longest in use.
- */
+/** Positions that tell errors in the angle apart: none, a step, a prompt's, a long context's, the longest in use. */
 const FAR = { n_ctx: 1048576, pos: [0, 1, 40, 8191, 131071, 1048575] };
 const TOKENS = FAR.pos.length;
 /** As many positions on each of four axes. */

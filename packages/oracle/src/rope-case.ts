@@ -181,12 +181,8 @@ function drawCase(params: RopeCaseParams) {
   const x = drawX(p.type, p.ne_a, p.v === 1, random);
   const pos = p.pos ?? Array.from({ length: ne2 * (p.mode >= 8 ? 4 : 1) }, () => random.integer(p.n_ctx));
   const pairs = p.mode === 24 ? ne0 / 2 : p.n_dims / 2;
-  const factors =
-    p.ff === 0
-      ? undefined
-      : Float32Array.from({ length: pairs }, (_, j) =>
-          p.ff === 1 ? random.uniform(0.9, 1.1) : llama31Factor(j, p.n_dims, p.fb),
-        );
+  const factorOf = (j: number): number => (p.ff === 1 ? random.uniform(0.9, 1.1) : llama31Factor(j, p.n_dims, p.fb));
+  const factors = p.ff === 0 ? undefined : Float32Array.from({ length: pairs }, (_, j) => factorOf(j));
   const formula: GgmlRopeParams = {
     ne: p.ne_a,
     n_dims: p.n_dims,
@@ -223,10 +219,7 @@ async function runRopeCase(params: RopeCaseParams, runner: Runner): Promise<Verd
   return judgeNmse('ROPE', await out.readNumbers(), want, ropeNmseLimit(params.type), params.type);
 }
 
-/**
- * Upstream's inputs: uniform in [−1, 1), rounded to the type; as a view they are the corner of a tensor 2 × 4 × 3 times
- * as large.
- */
+/** Upstream's inputs: uniform in [−1, 1); as a view they are the corner of a tensor 2 × 4 × 3 times as large. */
 function drawX(type: FloatDtype, ne: RopeCaseParams['ne_a'], view: boolean, random: RandomStream): Tensor<FloatDtype> {
   const [ne0, ne1, ne2, ne3] = ne;
   const base = view ? [ne3, ne2 * 3, ne1 * 4, ne0 * 2] : [ne3, ne2, ne1, ne0];
@@ -235,10 +228,7 @@ function drawX(type: FloatDtype, ne: RopeCaseParams['ne_a'], view: boolean, rand
   return extentOf(layout) === undefined ? whole : new Tensor(whole.storage, layout);
 }
 
-/**
- * Llama 3.1's factor of pair j as llama.cpp's converter writes it (factor 8, low 1, high 4, 8192 tokens): what divides
- * the frequency.
- */
+/** Llama 3.1's factor, which divides a frequency, as llama.cpp's converter writes it: 8, low 1, high 4, 8192 tokens. */
 function llama31Factor(j: number, nDims: number, base: number): number {
   const wavelength = 2 * Math.PI * base ** ((2 * j) / nDims);
   if (wavelength < 8192 / 4) return 1;

@@ -48,10 +48,7 @@ export const HF_RECIPE_NMSE_LIMIT = 1e-10;
  *
  * Two products and a sum in f32 are each off by at most u32 of their own size, in all by 3·u32·(|x0·cos| + |x1·sin|);
  * then one rounding to the output dtype. f64 data is computed in f64.
- *
- * @param dtype - of data and output
- * @param expected - the float64 result
- * @param magnitude - |x0·cos| + |x1·sin|, or any bound of it
+ * `magnitude` is |x0·cos| + |x1·sin|, or any bound of it.
  */
 export function rotationErrorBound(dtype: FloatDtype, expected: number, magnitude: number): number {
   const arithmetic = dtype === 'f64' ? UNIT_ROUNDOFF.f64 : UNIT_ROUNDOFF.f32;

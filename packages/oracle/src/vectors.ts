@@ -1,8 +1,4 @@
-/**
- * Golden vectors as cases: finds out which peer's form a folder has and reads it.
- *
- * @module
- */
+/** Golden vectors as cases: finds out which peer's form a folder has and reads it. @module */
 import { fail, refuse } from 'ropewalk/backend';
 import { readManifest, type VectorFolder, whereOf } from './folder.js';
 import { goldenVectorCases } from './golden/suite.js';

@@ -73,10 +73,7 @@ export function exactWithBounds(c: GoldenQuestion): Map<string, ExpectedOutput> 
   );
 }
 
-/**
- * The error before the store and the store's own; 0 for copied elements, and for NaN and infinities, where only the
- * same value passes.
- */
+/** Adds the store's own error; 0 for copied elements, and for NaN and infinities, where only the same value passes. */
 function rounded(error: number, exact: number, dtype: FloatDtype): number {
   if (error < 0 || !Number.isFinite(exact)) return 0;
   return error + UNIT_ROUNDOFF[dtype] * (Math.abs(exact) + error) + NEAR_ZERO[dtype];

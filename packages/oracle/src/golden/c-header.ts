@@ -34,11 +34,7 @@ export function cPrefix(id: string): string {
   return /^[0-9]/.test(name) ? `case_${name}` : name;
 }
 
-/**
- * Writes a case as a header.
- *
- * @param generator - program and version, for the first line
- */
+/** `generator`: program and version, for the first line. */
 export function writeHeader(c: GoldenCase, generator: string): string {
   const prefix = cPrefix(c.id);
   const guard = `${prefix.toUpperCase()}_H`;
@@ -97,10 +93,7 @@ function spell(tensor: Tensor): string[] {
   );
 }
 
-/**
- * The least int64 and int32 have no literal in C, and int64 beyond int needs none: C99 gives a literal the first type
- * it fits.
- */
+/** C99 gives a literal the first type it fits: only int64's least and numbers past its largest need help. */
 function integer(value: number | bigint): string {
   if (value === -(2n ** 63n)) return '(-INT64_C(9223372036854775807) - 1)';
   if (value > 2n ** 63n - 1n) return `${value}u`;
@@ -135,12 +128,7 @@ const ASCII: ReadonlyMap<string, string> = new Map([
 /** A header has a few megabytes; a larger one is not ours. */
 const MAX_HEADER_BYTES = 2 ** 28;
 
-/**
- * Reads one array back out of a header that {@link writeHeader} wrote.
- *
- * @param name - the tensor's name, without the case's
- * @throws {RopewalkError} FORMAT when there is no such array, or its numbers are not of the dtype
- */
+/** Reads one array, named without its case, back out of a header that {@link writeHeader} wrote. */
 export function parseHeaderArray(bytes: Uint8Array, name: string, dtype: Dtype, where: string): HostArray {
   if (bytes.length > MAX_HEADER_BYTES) refuse('FORMAT', where, `at most ${MAX_HEADER_BYTES} bytes`, bytes.length);
   const text = decodeUtf8(bytes, where);

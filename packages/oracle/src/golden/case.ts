@@ -136,13 +136,7 @@ interface Tensors {
   outputFrom(name: string, initial: string): Tensor;
 }
 
-/**
- * Plans a case on a runner, with outputs in its memory.
- *
- * @param runner - allocates the outputs
- * @param wide - makes every floating tensor float64, tables too: for the exact result
- * @throws {RopewalkError} what the plan says of inputs that do not fit
- */
+/** Plans a case on a runner, with outputs in its memory. `wide`: every floating tensor, and the table, is float64. */
 export function bindGolden(c: GoldenQuestion, runner: Runner, wide = false): BoundGolden {
   const where = `golden: ${c.id}`;
   const widen = wide && !isExact(c.op);
@@ -252,21 +246,12 @@ function planRopeCase(c: GoldenQuestion, { input, output, outputFrom }: Tensors,
   return bindRopeParts(plan, parts, rope.layout);
 }
 
-/**
- * A host tensor's elements as float64, row-major.
- *
- * @param tensor - in host memory, as the tensors of golden cases are
- */
+/** A host tensor's elements as float64, row-major. */
 export function floats(tensor: Tensor): Float64Array {
   return tensor.readNumbers() as Float64Array;
 }
 
-/**
- * Computes a case's outputs exactly: with the reference on float64 tensors and tables. Copied elements stay as they
- * are.
- *
- * @returns by output, dense; float64 where the operator computes
- */
+/** A case's outputs by the reference on float64 tensors and tables; dense. Copied elements stay as they are. */
 export function exactOutputs(c: GoldenQuestion): ReadonlyMap<string, Tensor> {
   const runner = referenceRunner();
   const { plan, outputs } = bindGolden(c, runner, true);

@@ -212,10 +212,7 @@ const hasCache = (d: GoldenRopeDefinition): boolean => d.parts?.some(({ cache })
 const hasNorm = (d: GoldenRopeDefinition): boolean => d.parts?.some(({ normEps }) => normEps !== undefined) ?? false;
 const isWhole = ({ spec }: GoldenRopeDefinition): boolean => (spec.rotaryDim ?? spec.headDim) === spec.headDim;
 
-/**
- * ggml_rope_ext and _multi, and seed 003's operator, which has its parameters: `[B, S, N, D]`, i32 positions for all
- * batches.
- */
+/** ggml_rope_ext and _multi, and seed 003's operator with its parameters: `[B, S, N, D]`, i32 positions for all. */
 function ggml(d: GoldenRopeDefinition): GoldenRopeDefinition | string {
   const { spec } = d;
   if (d.dtype === 'f64' || d.dtype === 'bf16') return 'ggml rotates f32 and f16';

@@ -15,13 +15,7 @@ export function numbersFor(seed: number, id: string, name: string): RandomStream
 const LOWEST = 0.25;
 const OCTAVES = 3;
 
-/**
- * Draws rows in which no element is zero and no two have the same magnitude, so that a wrong partner, order or sign is
- * always seen.
- *
- * @param dtype - values are rounded to it, and distinct after that: at most 384 fit a row of bf16
- * @param shape - the last dimension is the row
- */
+/** Draws rows without zeros or equal magnitudes, so that a wrong partner, order or sign shows; 384 fit bf16. */
 export function distinctRows<D extends FloatDtype>(
   dtype: D,
   shape: readonly number[],
@@ -41,11 +35,6 @@ export function distinctRows<D extends FloatDtype>(
   return tensorFrom<D>(data, { dtype, shape });
 }
 
-/**
- * Draws uniform values.
- *
- * @param dtype - values are rounded to it
- */
 export function uniformTensor<D extends FloatDtype>(
   dtype: D,
   shape: readonly number[],

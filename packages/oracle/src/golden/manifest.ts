@@ -70,11 +70,7 @@ export function isGoldenId(id: string): boolean {
   return ID.test(id) && !id.includes('..');
 }
 
-/**
- * Writes a manifest.
- *
- * @returns JSON, indented, short lists on one line
- */
+/** As JSON, indented, short lists on one line. */
 export function formatManifest(manifest: GoldenManifest): string {
   // What is particular to RoPE is the attributes once more.
   const cases = manifest.cases.map(({ rope: _rope, ...entry }) => entry);
@@ -93,11 +89,7 @@ function formatJson(value: Json, indent: string): string {
   return `{\n${items.map(([key, item]) => `${deeper}${JSON.stringify(key)}: ${formatJson(item, deeper)}`).join(',\n')}\n${indent}}`;
 }
 
-/**
- * Reads a manifest.
- *
- * @throws {RopewalkError} FORMAT when it is malformed, names a case twice, or asks for absurd sizes
- */
+/** Refuses with FORMAT what is malformed, names a case twice, or asks for absurd sizes. */
 export function parseGoldenManifest(fields: Fields): GoldenManifest {
   fields.oneOf('format', [GOLDEN_FORMAT]);
   const seen = new Set<string>();

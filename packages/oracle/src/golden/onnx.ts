@@ -32,11 +32,7 @@ const NAMES: Readonly<Partial<Record<OpName, Readonly<Record<string, string>>>>>
   rearrange: { initial: 'y_initial', out: 'y' },
 };
 
-/**
- * Expresses a case in ONNX.
- *
- * @returns the test, or the reason why ONNX cannot express it
- */
+/** Expresses a case in ONNX, or says why it cannot. */
 export function onnxTestOf(c: GoldenCase, producer: string): OnnxTest | string {
   const reason = reasonAgainst(c);
   if (reason !== undefined) return reason;

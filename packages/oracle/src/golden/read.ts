@@ -63,12 +63,7 @@ export function openGolden(folder: VectorFolder): GoldenFolder {
   };
 }
 
-/**
- * Reads one tensor of a folder, from the first form that is there, and checks its hash.
- *
- * @param files - files read before: a case's tensors may share one
- * @throws {RopewalkError} FORMAT when it is missing, malformed, or other than the manifest says
- */
+/** Reads a tensor from the first form that is there, and checks its hash. A case's tensors may share one of `files`. */
 async function readGoldenTensor(
   folder: VectorFolder,
   tensor: GoldenTensor,
@@ -172,11 +167,7 @@ export function elementBytes(tensor: Tensor): Uint8Array {
   return new Uint8Array(data.buffer, data.byteOffset, tensor.size * sizeBytes(tensor.dtype));
 }
 
-/**
- * SHA-256 in hexadecimal.
- *
- * @throws {RopewalkError} UNSUPPORTED on a page without crypto.subtle: one that came over plain http
- */
+/** In hexadecimal. A page that came over plain http has no crypto.subtle. */
 export async function sha256(bytes: Uint8Array): Promise<string> {
   const { subtle } = globalThis.crypto ?? {};
   if (!subtle) fail('UNSUPPORTED', 'vectors: sha256', 'this runtime has no crypto.subtle. Serve the page over https.');

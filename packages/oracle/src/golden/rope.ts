@@ -66,10 +66,7 @@ const interleavedToHalf = /* @__PURE__ */ specOf('interleaved-to-half');
 const LLAMA3 = { kind: 'llama3', factor: 8, lowFreqFactor: 1, highFreqFactor: 4, originalContext: 8192 } as const;
 const DEEPSEEK_YARN = { kind: 'yarn', factor: 40, originalContext: 4096, betaFast: 32, betaSlow: 1 } as const;
 const QWEN_YARN = { kind: 'yarn', factor: 4, originalContext: 32768 } as const;
-/**
- * Smooth factors like LongRoPE's: they grow with the pair, the long ones much more. Real models learn theirs and store
- * them in their files.
- */
+/** Smooth factors like those that real models learn: they grow with the pair, the long ones much more. */
 const LONGROPE = {
   kind: 'longrope',
   shortFactor: Array.from({ length: 48 }, (_, j) => 1 + j / 24),
@@ -77,20 +74,14 @@ const LONGROPE = {
   originalContext: 4096,
   factor: 32,
 } as const;
-/**
- * Llama 3.1's step as freq_factors, which divide the frequency: 1 for fast pairs, 8 for slow ones. As llama.cpp's
- * converter writes them.
- */
+/** Llama 3.1's step as llama.cpp's converter writes it: divisors, 1 for fast pairs and 8 for slow ones. */
 const LLAMA31_FACTORS = Array.from({ length: 64 }, (_, j) => {
   const turns = 8192 / (2 * Math.PI * 500000 ** ((2 * j) / 128)); // of pair j within the original context
   if (turns > 4) return 1;
   return turns < 1 ? 8 : Math.fround(1 / ((1 - (turns - 1) / 3) / 8 + (turns - 1) / 3));
 });
 
-/**
- * What the golden RoPE cases are made from, by id, in the order of the causes in docs/vectors.md; f32 unless it says
- * otherwise.
- */
+/** By id, in the order of the causes in docs/vectors.md; f32 unless it says otherwise. */
 const DEFINITIONS: Readonly<
   Record<string, Omit<GoldenRopeDefinition, 'id' | 'dtype'> & { readonly dtype?: FloatDtype }>
 > = {
@@ -456,10 +447,7 @@ function positionsOf(d: GoldenRopeDefinition): Tensor {
   return integerTensor(dtype, [numAxes, ...shape], values.flat(2));
 }
 
-/**
- * Rows far from the token's index: 5 further for each token, modulo the rows of the cache; each batch starts at another
- * row.
- */
+/** 5 rows further for each token, modulo the rows of the cache; each batch starts at another row. */
 function scatteredRows(batch: number, seq: number, rows: number): number[] {
   return Array.from({ length: batch * seq }, (_, n) => (2 + 3 * Math.floor(n / seq) + 5 * (n % seq)) % rows);
 }

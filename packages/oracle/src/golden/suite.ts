@@ -17,13 +17,7 @@ import { GOLDEN_OPERATORS, goldenOperatorQuestion } from './operators.js';
 import { asFormatError, openGolden } from './read.js';
 import { GOLDEN_ROPE, GOLDEN_SEED, type GoldenChoices, goldenRopeQuestion } from './rope.js';
 
-/**
- * Makes the cases of a golden folder. Each is judged twice: by the exact result of its inputs, and by the outputs that
- * the folder holds.
- *
- * @param folder - with the manifest.json that `ropewalk vectors` wrote
- * @throws {RopewalkError} FORMAT when the manifest is malformed
- */
+/** Each case is judged by the exact result of its inputs, and by the outputs that the folder holds. */
 export function goldenVectorCases(folder: VectorFolder): ConformanceCase[] {
   const golden = openGolden(folder);
   return golden.cases.map((entry) => ({
@@ -86,11 +80,7 @@ export function goldenOperatorSuite(given: GoldenChoices = {}): ConformanceCase[
   }));
 }
 
-/**
- * Runs a case on a runner and judges every output, each element by its own bound.
- *
- * @param stored - expected outputs from a file, which are judged as well: they were rounded once more
- */
+/** Judges each element by its own bound. Outputs `stored` in a file are judged as well: they were rounded once more. */
 export async function judgeGolden(
   c: GoldenQuestion,
   runner: Runner,

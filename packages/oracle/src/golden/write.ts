@@ -46,13 +46,7 @@ export interface WrittenCase {
   readonly skipped: GoldenManifest['skipped'];
 }
 
-/**
- * Writes one case.
- *
- * @param generator - program and version, for files that name their writer
- * @param seed - of the folder, for the sidecars
- * @returns undefined as entry's files where no form can express it; then it does not belong into the manifest
- */
+/** A case's files and its entry of the manifest, to which it belongs only if there are files. `seed`: for sidecars. */
 export async function writeCase(
   c: GoldenCase,
   forms: readonly GoldenForm[],

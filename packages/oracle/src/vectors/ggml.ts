@@ -24,11 +24,6 @@ import { formatLabel } from '../label.js';
 import { type ConformanceCase, declined, type Verdict } from '../runner.js';
 import { RECIPE_NMSE_LIMIT, ropeNmseLimit } from '../tolerance.js';
 
-/**
- * Makes the cases of a folder of ggml vectors.
- *
- * @throws {RopewalkError} FORMAT when a case's parameters are malformed
- */
 export function ggmlVectorCases(folder: VectorFolder, manifest: Fields): ConformanceCase[] {
   return manifest.objects('cases').flatMap((fields) => {
     const recipes: TableRecipe[] = isForScoring(fields) ? ['float64', 'ggml-f32'] : ['float64'];
@@ -40,10 +35,7 @@ export function ggmlVectorCases(folder: VectorFolder, manifest: Fields): Conform
   });
 }
 
-/**
- * In some cases ggml's own result is arbitrary, and no measure for the recipe. The manifest says so in a field about
- * scoring, or in words.
- */
+/** Not where ggml's own result is arbitrary: the manifest says so in a field about scoring, or in words. */
 function isForScoring(fields: Fields): boolean {
   for (const key of fields.keys())
     if (/scor/i.test(key) && fields.raw(key) === /not|un|skip|exclud/i.test(key)) return false;

@@ -13,9 +13,7 @@ import { formatLabel } from '../label.js';
 import { type ConformanceCase, declined, type Verdict } from '../runner.js';
 import { HF_RECIPE_NMSE_LIMIT, ropeNmseLimit, UNIT_ROUNDOFF } from '../tolerance.js';
 
-/**
- * Makes the cases of a folder of HuggingFace vectors: each with float64 tables and with transformers' own f32 recipe.
- */
+/** Each case with float64 tables and with transformers' own f32 recipe. */
 export function huggingfaceVectorCases(folder: VectorFolder, manifest: Fields): ConformanceCase[] {
   return manifest.objects('cases').flatMap((f) =>
     (['float64', 'hf-f32'] as const).map((recipe) => ({

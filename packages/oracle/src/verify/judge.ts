@@ -140,42 +140,27 @@ export function judgeCase(
     tensors.push(report);
     if (!expectation.rope) continue;
     for (const precision of met) {
-      const wrong =
-        precision === table
-          ? report.wrong
-          : compareOutput(output.read() as HostArray, expectation.allowed(precision)).wrong;
+      const own = precision === table;
+      const { wrong } = own ? report : compareOutput(output.read() as HostArray, expectation.allowed(precision));
       if (wrong > 0) met.delete(precision);
     }
   }
   const failed = tensors.filter(({ wrong }) => wrong > 0);
-  return {
-    id,
-    op,
-    about,
-    status: failed.length > 0 ? 'fail' : 'ok',
-    detail:
-      failed.length > 0 ? failed.map((t) => `${t.name}: ${t.wrong} of ${t.elements} wrong`).join('; ') : undefined,
-    notes: [],
-    tensors,
-    table:
-      op === 'rope' ? { allowed: table, met: TABLE_PRECISIONS.find((precision) => met.has(precision)) } : undefined,
-  };
+  const status = failed.length > 0 ? 'fail' : 'ok';
+  const detail = failed.map((t) => `${t.name}: ${t.wrong} of ${t.elements} wrong`).join('; ') || undefined;
+  const tables = { allowed: table, met: TABLE_PRECISIONS.find((precision) => met.has(precision)) };
+  return { id, op, about, status, detail, notes: [], tensors, table: op === 'rope' ? tables : undefined };
 }
 
 function fits(tensor: Tensor, { dtype, shape }: ExpectedOutput): boolean {
-  return (
-    tensor.dtype === dtype && tensor.shape.length === shape.length && tensor.shape.every((size, d) => size === shape[d])
-  );
+  return tensor.dtype === dtype && String(tensor.shape) === String(shape);
 }
 
 function sizeText({ dtype, shape }: { readonly dtype: Dtype; readonly shape: readonly number[] }): string {
   return `${dtype} [${shape}]`;
 }
 
-/**
- * A folder's outputs must be the exact results, rounded. Otherwise it was edited, or its attributes mean something else
- * here.
- */
+/** Outputs of a folder that are not the exact results, rounded: it was edited, or means something else here. */
 function checkStored(stored: Tensor, exact: ExpectedOutput, where: string): void {
   if (!fits(stored, exact))
     refuse('FORMAT', where, `${sizeText(exact)}, as inputs and attributes give`, sizeText(stored));
@@ -238,18 +223,13 @@ function reportOf(
     first: compared.first.map(told),
     worstPair: worst?.place?.pair,
     worstPosition: worst?.place?.token === undefined ? undefined : worst.place.positions,
-    map: map && finishMap(map),
+    map,
   };
 }
 
 const scratch = /* @__PURE__ */ new DataView(/* @__PURE__ */ new ArrayBuffer(8));
 
-/**
- * The distance between two numbers, counted in numbers of the dtype. −0 and 0 count as one.
- *
- * @param dtype - a float dtype that holds both exactly
- * @returns a − b in units of the last place
- */
+/** a − b in numbers of a float dtype that holds both exactly: units of the last place. −0 and 0 count as one. */
 export function ulps(dtype: FloatDtype, a: number, b: number): number {
   if (dtype === 'f64') {
     const key = (x: number): bigint => {
@@ -280,42 +260,26 @@ function indexOf(n: number, shape: readonly number[]): number[] {
   return index;
 }
 
-interface OpenMap {
-  readonly map: Omit<ErrorMap, 'rowOf'>;
-  readonly rowOf: (ErrorMap['rowOf'][number] | undefined)[];
-}
+/** What a row of the map says before its first token is known. */
+const NO_TOKEN: ErrorMap['rowOf'][number] = { batch: 0, token: 0, positions: [] };
 
-function emptyMap(pairs: number, tokens: number): OpenMap | undefined {
+function emptyMap(pairs: number, tokens: number): ErrorMap | undefined {
   if (pairs === 0 || tokens === 0) return undefined;
   const tokensPerRow = Math.ceil(tokens / MAP_ROWS);
   const pairsPerColumn = Math.ceil(pairs / MAP_COLUMNS);
   const rows = Math.ceil(tokens / tokensPerRow);
   const columns = Math.ceil(pairs / pairsPerColumn);
-  const cells = rows * columns;
-  return {
-    map: {
-      rows,
-      columns,
-      ratio: new Float64Array(cells),
-      error: new Float64Array(cells),
-      pairsPerColumn,
-      tokensPerRow,
-      pairs,
-    },
-    rowOf: new Array(rows).fill(undefined),
-  };
+  const [ratio, error] = [new Float64Array(rows * columns), new Float64Array(rows * columns)];
+  return { rows, columns, ratio, error, rowOf: new Array(rows).fill(NO_TOKEN), pairsPerColumn, tokensPerRow, pairs };
 }
 
-function addToMap({ map, rowOf }: OpenMap, place: RopePlace, ratio: number, error: number): void {
+function addToMap(map: ErrorMap, place: RopePlace, ratio: number, error: number): void {
   if (place.row === undefined || place.token === undefined) return;
   const row = Math.floor(place.row / map.tokensPerRow);
-  rowOf[row] ??= { batch: place.batch, token: place.token, positions: place.positions };
+  const rowOf = map.rowOf as ErrorMap['rowOf'][number][];
+  if (rowOf[row] === NO_TOKEN) rowOf[row] = { batch: place.batch, token: place.token, positions: place.positions };
   if (place.pair === undefined) return;
   const at = row * map.columns + Math.floor(place.pair / map.pairsPerColumn);
   map.ratio[at] = Math.max(map.ratio[at]!, ratio);
   map.error[at] = Math.max(map.error[at]!, error);
-}
-
-function finishMap({ map, rowOf }: OpenMap): ErrorMap {
-  return { ...map, rowOf: rowOf.map((row) => row ?? { batch: 0, token: 0, positions: [] }) };
 }

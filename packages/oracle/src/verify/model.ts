@@ -38,23 +38,14 @@ export interface Expectation {
   readonly exact: ExpectedOutput;
   /** For RoPE: where each element is. */
   readonly rope: RopeGeometry | undefined;
-  /**
-   * With the bounds that a kernel is judged by.
-   *
-   * @param table - what RoPE's angles may be computed in; other operators have none
-   */
+  /** With the bounds that a kernel is judged by; `table` is for RoPE's angles. */
   allowed(table: TablePrecision): ExpectedOutput;
 }
 
 /** The formulas of golden/bounds.ts. A folder that another program wrote may name others. */
 const FORMULAS = ['bits', 'rotation', 'sum', 'norm', 'dot', 'attention', 'gate'];
 
-/**
- * What each output of a case should be.
- *
- * @param options - what the kernel is allowed, apart from its table
- * @throws {RopewalkError} what the plan says of inputs and attributes that do not fit
- */
+/** What each output of a case should be. Inputs and attributes that do not fit throw what their plan says. */
 export function expectationsOf(golden: GoldenCase, options: Omit<ModelOptions, 'table'>): Map<string, Expectation> {
   const { toleranceScale: scale = 1, arithmetic } = options;
   const geometries = ropeGeometries(golden);

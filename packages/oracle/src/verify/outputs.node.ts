@@ -78,12 +78,7 @@ export function readCaseOutputs(folder: string, golden: GoldenCase): FoundOutput
   );
 }
 
-/**
- * Reads the outputs of a case from its folder.
- *
- * @param folder - with `<output>.npy` or `<output>.bin` (little-endian; an optional `<output>.json` gives dtype and
- *   shape)
- */
+/** Reads `<output>.npy` or `<output>.bin` (little-endian; an optional `<output>.json` gives dtype and shape). */
 export function readOutputFolder(folder: string, golden: GoldenCase): FoundOutputs {
   const names = readdirSync(folder);
   // The folder may also hold the inputs, as in a dump, and files that verify itself writes.

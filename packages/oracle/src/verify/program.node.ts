@@ -54,10 +54,7 @@ export interface ProgramUnderTest {
   kill(): void;
 }
 
-/**
- * An answer's first line is a small JSON object; a program that prints more without a line break prints something
- * else.
- */
+/** An answer's line is a small JSON object; a program that prints more without a line break prints something else. */
 const MAX_ANSWER_LINE = 2 ** 20;
 /** How many bytes of a program's stderr are kept: the last ones. */
 const STDERR_KEPT = 8192;
@@ -227,10 +224,7 @@ async function start(
 /** Something is wrong with the answer; the case fails with this text. */
 class BadAnswer extends Error {}
 
-/**
- * Reads lines and counted bytes from a stream that is read no further than asked, so that a pipe's own back pressure
- * works.
- */
+/** Reads lines and counted bytes, no further than asked, so that a pipe's own back pressure works. */
 class AnswerReader {
   readonly #stream: Readable;
   readonly #pieces: Uint8Array[] = [];
@@ -252,10 +246,7 @@ class AnswerReader {
       });
   }
 
-  /**
-   * The process has exited. What it wrote is still read, but its output may stay open, as processes that it started
-   * may hold it.
-   */
+  /** The process has exited. Its output may stay open, as processes that it started may hold it. */
   writerGone(): void {
     this.#orphaned = true;
     this.#limitWait();

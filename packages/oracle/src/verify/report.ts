@@ -46,13 +46,12 @@ export function countVerified(results: readonly VerifyResult[]): VerifyCounts {
  * @param counts - from {@link countVerified}
  */
 export function verifySummary(counts: VerifyCounts): string {
-  return reading('counts', () => summaryOf(counts));
-}
-
-function summaryOf({ ok, fail, error, skipped }: VerifyCounts): string {
-  const rest = skipped > 0 ? `, ${skipped} skipped` : '';
-  const why = error > 0 ? ` (${error} with nothing to compare)` : '';
-  return `${ok}/${ok + fail + error} cases passed, ${fail + error} failed${why}${rest}`;
+  return reading('counts', () => {
+    const { ok, fail, error, skipped } = counts;
+    const rest = skipped > 0 ? `, ${skipped} skipped` : '';
+    const why = error > 0 ? ` (${error} with nothing to compare)` : '';
+    return `${ok}/${ok + fail + error} cases passed, ${fail + error} failed${why}${rest}`;
+  });
 }
 
 /** A number for a table, in two significant digits. */
@@ -135,23 +134,17 @@ function tensorLines(t: TensorReport): string[] {
   if (t.worst) lines.push(`worst: [${t.worst.index}]${placeText(t.worst)}, ${ratioText(t.maxRatio)} × its bound`);
   const { header, rows } = wrongTable(t.first);
   const widths = header.map((name, c) => Math.max(name.length, ...rows.map((row) => row[c]!.length)));
-  const join = (row: readonly string[]): string =>
-    row
-      .map((cell, c) => (c === 0 ? cell.padEnd(widths[c]!) : cell.padStart(widths[c]!)))
-      .join('  ')
-      .trimEnd();
+  const padded = (cell: string, c: number): string => (c === 0 ? cell.padEnd(widths[c]!) : cell.padStart(widths[c]!));
   lines.push(t.wrong > t.first.length ? `first ${t.first.length} of ${t.wrong} wrong:` : 'wrong:');
-  lines.push(...[header, ...rows].map((row) => `  ${join(row)}`));
+  lines.push(...[header, ...rows].map((row) => `  ${row.map(padded).join('  ')}`.trimEnd()));
   return lines;
 }
 
 /** `, pair 3 (second), position 131071, head 1, batch 0` */
 function placeText({ place }: WrongElement): string {
   if (!place) return '';
-  const pair =
-    place.pair === undefined
-      ? `dim ${place.dim}, not rotated`
-      : `pair ${place.pair} (${place.member === 0 ? 'first' : 'second'})`;
+  const member = place.member === 0 ? 'first' : 'second';
+  const pair = place.pair === undefined ? `dim ${place.dim}, not rotated` : `pair ${place.pair} (${member})`;
   const position = place.token === undefined ? 'a row that no token goes to' : `position ${place.positions.join('/')}`;
   return `, ${pair}, ${position}, head ${place.head}, batch ${place.batch}`;
 }
@@ -164,15 +157,9 @@ function placeText({ place }: WrongElement): string {
 export function wrongTable(first: readonly WrongElement[]): { header: string[]; rows: string[][] } {
   const rope = first.some(({ place }) => place !== undefined);
   const hex = first.some(({ bits }) => bits !== undefined);
-  const header = [
-    'index',
-    ...(rope ? ['batch', 'position', 'head', 'dim', 'pair', 'member'] : []),
-    'got',
-    'expected',
-    '± bound',
-    'off by',
-    ...(hex ? ['got bits', 'expected bits'] : []),
-  ];
+  const places = rope ? ['batch', 'position', 'head', 'dim', 'pair', 'member'] : [];
+  const header = ['index', ...places, 'got', 'expected', '± bound', 'off by'];
+  if (hex) header.push('got bits', 'expected bits');
   const rows = first.map(({ index, got, expected, bound, place, bits }) => [
     `[${index}]`,
     ...(place

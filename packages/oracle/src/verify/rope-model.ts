@@ -60,27 +60,16 @@ export interface RopeGeometry {
   readonly pairs: number;
   /** batch · seq_len: rows of the error map. */
   readonly tokens: number;
-  /**
-   * Names an element.
-   *
-   * @param n - row-major index in the output
-   */
+  /** Names the element with this row-major index in the output. */
   place(n: number): RopePlace;
   /**
-   * What a table precision adds to the stated bounds; Infinity where NaN, ∞ and −∞ are all possible.
-   *
-   * @param exact - the output, row-major
-   * @param dtype - of the output
-   * @param native - unit roundoff of 16-bit arithmetic, in which cos and sin are rounded as well; 0 for f32
+   * What a table precision adds to the stated bounds of an output; Infinity where NaN, ∞ and −∞ are all possible.
+   * `native`: unit roundoff of 16-bit arithmetic, in which cos and sin are rounded as well; 0 for f32.
    */
   tableError(table: TablePrecision, exact: Float64Array, dtype: FloatDtype, native: number): Float64Array;
 }
 
-/**
- * The geometry of each output of a RoPE case.
- *
- * @param golden - any case; of other operators the map is empty
- */
+/** The geometry of each output of a RoPE case; an empty map for other operators. */
 export function ropeGeometries(golden: GoldenCase): Map<string, RopeGeometry> {
   const { plan, outputs } = bindGolden(golden, referenceRunner());
   const found = new Map<string, RopeGeometry>();
@@ -99,10 +88,7 @@ export function ropeGeometries(golden: GoldenCase): Map<string, RopeGeometry> {
   return found;
 }
 
-/**
- * The table precision that is allowed unless one is asked for: f32, as nearly every kernel computes angles; float64 for
- * f64 data.
- */
+/** Allowed unless another is asked for: f32, as nearly every kernel computes angles; float64 for f64 data. */
 export function defaultTable(golden: GoldenCase): TablePrecision {
   return [...golden.outputs.values()].some(({ dtype }) => dtype === 'f64') ? 'float64' : 'f32';
 }
@@ -229,14 +215,8 @@ function scalingRoundings(spec: RopeSpec, invFreq: Float64Array, dim: number, ex
   const rotaryDim = spec.rotaryDim ?? spec.headDim;
   const given = spec.freqFactors ? 2 : 0; // rounded to f32, and divided by
   const scaling = spec.scaling ?? { kind: 'none' };
-  const plain = ropeFrequencies({
-    ...spec,
-    rotaryDim,
-    frequencyDim: dim,
-    exponents,
-    scaling: { kind: 'none' },
-    attentionFactor: 1,
-  }).invFreq;
+  const unscaled = { ...spec, scaling: { kind: 'none' }, attentionFactor: 1 } as const;
+  const plain = ropeFrequencies({ ...unscaled, rotaryDim, frequencyDim: dim, exponents }).invFreq;
   const ratio = (j: number): number => (invFreq[j] === 0 ? 0 : Math.abs(plain[j]! / invFreq[j]!));
   switch (scaling.kind) {
     case 'none':
@@ -304,15 +284,7 @@ function placer(
     const within = dim - rotaryOffset;
     if (within < 0 || within >= rotaryDim) return { batch, token, row, positions, head, dim };
     const member = write.step === 2 ? within % 2 : Number(within >= write.gap);
-    return {
-      batch,
-      token,
-      row,
-      positions,
-      head,
-      dim,
-      pair: (within - member * write.gap) / write.step,
-      member: member as 0 | 1,
-    };
+    const pair = (within - member * write.gap) / write.step;
+    return { batch, token, row, positions, head, dim, pair, member: member as 0 | 1 };
   };
 }
