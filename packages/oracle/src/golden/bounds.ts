@@ -12,6 +12,7 @@ import {
   type HostArray,
   isFloat,
   type LinearPlan,
+  type OpName,
   type OpPlan,
   type RopeCall,
   type RopePart,
@@ -60,10 +61,8 @@ export function exactWithBounds(c: GoldenQuestion): Map<string, ExpectedOutput> 
       const dtype = dtypes.get(name)!;
       const values = tensor.read() as HostArray;
       const error = errors.get(name);
-      const bounds =
-        error && isFloat(dtype)
-          ? Float64Array.from(error, (e, n) => rounded(e, values[n] as number, dtype))
-          : undefined;
+      const computed = error && isFloat(dtype);
+      const bounds = computed ? error.map((e, n) => rounded(e, values[n] as number, dtype)) : undefined;
       const unsettled = new Set<number>();
       error?.forEach((e, n) => {
         if (e === UNSETTLED && !Number.isFinite(values[n])) unsettled.add(n);
@@ -242,9 +241,7 @@ function attentionErrors(plan: SelfAttentionPlan, u: number, mayVanish: number):
         const weights = scores.map((score) => Math.exp(score - top));
         const sum = weights.reduce((a, w) => a + w, 0);
         // e^(score − top): the difference is rounded too, which costs u of its size.
-        const spread = Math.max(
-          ...scores.map((score) => (score === Number.NEGATIVE_INFINITY ? 0 : Math.abs(score - top))),
-        );
+        const spread = Math.max(...scores.map((score) => (score === -Infinity ? 0 : Math.abs(score - top))));
         const roundings = (2 * scores.length + SOFTMAX_UNITS) * u;
         const share = 2 * delta + 2 * spread * u + roundings;
         for (let i = 0; i < dv; i++) {
@@ -278,17 +275,18 @@ const FROM = {
   bits: 'Elements are copied: every bit must be equal.',
 };
 
+const FORMULAS: Readonly<Partial<Record<OpName, keyof typeof FROM>>> = {
+  rope: 'rotation',
+  add: 'sum',
+  swiglu: 'gate',
+  rms_norm: 'norm',
+  linear: 'dot',
+  self_attention: 'attention',
+};
+
 /** States how far a right kernel may be from a case's stored outputs. */
 export function toleranceOf(c: GoldenQuestion, exact: ReadonlyMap<string, ExpectedOutput>): ToleranceRecord {
-  const formulas = {
-    rope: 'rotation',
-    add: 'sum',
-    swiglu: 'gate',
-    rms_norm: 'norm',
-    linear: 'dot',
-    self_attention: 'attention',
-  } as const;
-  const formula = isExact(c.op) ? 'bits' : formulas[c.op as keyof typeof formulas];
+  const formula = FORMULAS[c.op] ?? 'bits';
   let atol = 0;
   let rtol = 0;
   const parameters: Record<string, number> = {};
@@ -310,24 +308,17 @@ export function toleranceOf(c: GoldenQuestion, exact: ReadonlyMap<string, Expect
 
 /** The counts that a formula multiplies roundoff by. */
 function unitsOf(c: GoldenQuestion, formula: keyof typeof FROM): Record<string, number> {
-  switch (formula) {
-    case 'rotation': {
-      const normed = c.rope!.parts.some((part) => part.weight !== undefined);
-      return { units: 3, ...(normed ? { norm_units: c.rope!.spec.headDim / 2 + NORM_UNITS } : {}) };
-    }
-    case 'norm':
-      return { units: c.inputs.get('weight')!.size / 2 + NORM_UNITS };
-    case 'dot':
-      return { units: c.inputs.get('x')!.shape.at(-1)! + 2 };
-    case 'attention':
-      return { score_units: c.inputs.get('q')!.shape.at(-1)! + 2, softmax_units: SOFTMAX_UNITS };
-    case 'gate':
-      return { units: GATE_UNITS };
-    case 'sum':
-      return { units: 1 };
-    case 'bits':
-      return {};
-  }
+  const width = (name: string): number => c.inputs.get(name)?.shape.at(-1) ?? 0;
+  const normed = c.rope?.parts.some((part) => part.weight !== undefined);
+  return {
+    rotation: { units: 3, ...(normed ? { norm_units: c.rope!.spec.headDim / 2 + NORM_UNITS } : {}) },
+    norm: { units: width('weight') / 2 + NORM_UNITS },
+    dot: { units: width('x') + 2 },
+    attention: { score_units: width('q') + 2, softmax_units: SOFTMAX_UNITS },
+    gate: { units: GATE_UNITS },
+    sum: { units: 1 },
+    bits: {},
+  }[formula];
 }
 
 /** Three significant digits, upwards: a tolerance is read by people. */

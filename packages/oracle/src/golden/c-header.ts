@@ -6,25 +6,16 @@
  *
  * @module
  */
-import type { Dtype, HostArray, Tensor } from 'ropewalk';
+import { type Dtype, type HostArray, sizeBytes, type Tensor } from 'ropewalk';
 import { bitsOf, decodeUtf8, fail, newArray, refuse } from 'ropewalk/backend';
 import type { GoldenCase } from './case.js';
 
 /** How each dtype is declared: f32 and f64 as unions. */
-const C_TYPE: Readonly<Record<Dtype, string>> = {
-  f64: 'union { uint64_t bits[%]; double values[%]; }',
-  f32: 'union { uint32_t bits[%]; float values[%]; }',
-  f16: 'uint16_t',
-  bf16: 'uint16_t',
-  i8: 'int8_t',
-  i16: 'int16_t',
-  i32: 'int32_t',
-  i64: 'int64_t',
-  u8: 'uint8_t',
-  u16: 'uint16_t',
-  u32: 'uint32_t',
-  u64: 'uint64_t',
-};
+function cType(dtype: Dtype): string {
+  if (dtype === 'f64') return 'union { uint64_t bits[%]; double values[%]; }';
+  if (dtype === 'f32') return 'union { uint32_t bits[%]; float values[%]; }';
+  return `${dtype.startsWith('i') ? '' : 'u'}int${8 * sizeBytes(dtype)}_t`;
+}
 /** Numbers of a line: a line stays below 140 columns. */
 const PER_LINE = 10;
 
@@ -64,7 +55,7 @@ export function writeHeader(c: GoldenCase, generator: string): string {
 function declare(prefix: string, name: string, tensor: Tensor, title: string): string[] {
   const count = tensor.size;
   const size = String(Math.max(1, count)); // C has no array of no elements
-  const type = C_TYPE[tensor.dtype];
+  const type = cType(tensor.dtype);
   const union = type.startsWith('union');
   const values = count === 0 ? ['0'] : spell(tensor);
   const rows: string[] = [];
@@ -113,17 +104,19 @@ function comment(text: string): string {
     .replace(/[^\x20-\x7e]/g, (c) => ASCII.get(c) ?? '?');
 }
 
-const ASCII: ReadonlyMap<string, string> = new Map([
-  ['×', 'x'],
-  ['·', '*'],
-  ['−', '-'],
-  ['…', '...'],
-  ['√', 'sqrt'],
-  ['→', '->'],
-  ['θ', 'theta'],
-  ['⌊', 'floor('],
-  ['⌋', ')'],
-]);
+const ASCII: ReadonlyMap<string, string> = new Map(
+  Object.entries({
+    '×': 'x',
+    '·': '*',
+    '−': '-',
+    '…': '...',
+    '√': 'sqrt',
+    '→': '->',
+    θ: 'theta',
+    '⌊': 'floor(',
+    '⌋': ')',
+  }),
+);
 
 /** A header has a few megabytes; a larger one is not ours. */
 const MAX_HEADER_BYTES = 2 ** 28;

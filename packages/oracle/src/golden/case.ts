@@ -8,6 +8,7 @@
  */
 import {
   type ArrayOf,
+  type BlockFormat,
   bindRopeParts,
   blocksFrom,
   type Dtype,
@@ -182,15 +183,11 @@ function planOperator(c: GoldenQuestion, { input, output, outputFrom }: Tensors)
     case 'linear': {
       const x = input('x');
       const raw = input('weight');
-      if (attributes.has('format') && raw.dtype !== 'u8')
-        refuse('FORMAT', `${where}: weight`, 'bytes of blocks', raw.dtype);
-      const weight = attributes.has('format')
-        ? blocksFrom(
-            attributes.oneOf('format', ['q8_0', 'q4_0']),
-            raw as Tensor<'u8'>,
-            attributes.integers('weight_shape'),
-          )
-        : raw;
+      const bytes = raw as Tensor<'u8'>;
+      const inBlocks = attributes.has('format');
+      if (inBlocks && raw.dtype !== 'u8') refuse('FORMAT', `${where}: weight`, 'bytes of blocks', raw.dtype);
+      const format = (): BlockFormat => attributes.oneOf('format', ['q8_0', 'q4_0']);
+      const weight = inBlocks ? blocksFrom(format(), bytes, attributes.integers('weight_shape')) : raw;
       const bias = c.inputs.has('bias') ? input('bias') : undefined;
       return planLinear(x, weight, bias, output('y', 'x', [...x.shape.slice(0, -1), weight.shape[0] ?? 0]));
     }

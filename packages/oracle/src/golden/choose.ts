@@ -5,12 +5,19 @@
  * @module
  */
 import type { LayerRope, ModelRope } from '@ropewalk/dialects';
-import type { FloatDtype, OpName, PlanRopeOptions, RopeSpec } from 'ropewalk';
+import type { FloatDtype, OpName, PlanRopeOptions, RopeSpec, Tensor } from 'ropewalk';
 import { checkInteger, fail, randomFrom, readList, readName, readOptions, refuse } from 'ropewalk/backend';
 import type { GoldenQuestion } from './case.js';
 import { isGoldenId, SPEC_KEYS } from './manifest.js';
 import { GOLDEN_OPERATORS, goldenOperatorQuestion } from './operators.js';
-import { GOLDEN_POSITIONS, GOLDEN_ROPE, GOLDEN_SEED, type GoldenRopeDefinition, goldenRopeQuestion } from './rope.js';
+import {
+  GOLDEN_POSITIONS,
+  GOLDEN_ROPE,
+  GOLDEN_SEED,
+  type GoldenRopeDefinition,
+  goldenRopeQuestion,
+  plainJson,
+} from './rope.js';
 
 /** Dialects whose limits are known. */
 export const GOLDEN_DIALECTS = ['ggml', 'onnx', 'infiniop', 'llaisys', 'huggingface', 'cann'] as const;
@@ -56,13 +63,11 @@ export interface Chosen {
 export function chooseBuiltIn(names: readonly OpName[], given: GoldenChoice = {}): Chosen {
   const ops = Array.from(readList(names, 'vectors: ops'));
   const choice = readChoice(given);
+  const isChosen = ({ dtype }: Tensor): boolean => choice.dtypes!.includes(dtype as FloatDtype);
   const rope = ops.includes('rope') ? GOLDEN_ROPE.flatMap((d) => ropeCases(d, choice)) : [];
   const others = GOLDEN_OPERATORS.filter(({ op }) => ops.includes(op))
     .map((d) => ({ id: d.id, op: d.op, make: () => goldenOperatorQuestion(d, choice) }))
-    .filter(
-      ({ make }) =>
-        !choice.dtypes || [...make().inputs.values()].some(({ dtype }) => choice.dtypes!.includes(dtype as FloatDtype)),
-    );
+    .filter(({ make }) => !choice.dtypes || [...make().inputs.values()].some(isChosen));
   return { cases: [...rope, ...others], left: [] };
 }
 
@@ -79,7 +84,8 @@ export function chooseDialect(dialect: GoldenDialect, given: GoldenChoice = {}):
   const left: { id: string; reason: string }[] = [];
   for (const definition of GOLDEN_ROPE) {
     for (const d of inDtypes(definition, choice)) {
-      const adapted = adapt(dialect, d);
+      // As the dialect would be called, or the reason why it cannot be.
+      const adapted = { ggml, cann: ggml, onnx, infiniop, llaisys, huggingface }[dialect](d);
       if (typeof adapted === 'string') left.push({ id: d.id, reason: adapted });
       else cases.push(ropeCase(adapted, choice));
     }
@@ -120,9 +126,7 @@ export function chooseModel(model: ModelRope, choice: GoldenChoice = {}, layer?:
   const firsts = new Map<string, LayerRope>();
   for (const one of model.layers) {
     if (!one.rope || (layer !== undefined && one.layer !== layer)) continue;
-    const key = JSON.stringify(one.rope, (_what, value) =>
-      ArrayBuffer.isView(value) ? Array.from(value as Float32Array) : value,
-    );
+    const key = JSON.stringify(plainJson(one.rope));
     if (!firsts.has(key)) firsts.set(key, one);
   }
   if (firsts.size === 0)
@@ -199,11 +203,6 @@ function ropeCase(d: GoldenRopeDefinition, choice: GoldenChoice): ChosenCase {
   return { id: d.id, op: 'rope', make: () => goldenRopeQuestion({ ...d, positions, parts }, { seed }) };
 }
 
-/** A case as a dialect would be called, or the reason why it cannot be. */
-function adapt(dialect: GoldenDialect, d: GoldenRopeDefinition): GoldenRopeDefinition | string {
-  return { ggml, cann: ggml, onnx, infiniop, llaisys, huggingface }[dialect](d);
-}
-
 const oneForAll = (d: GoldenRopeDefinition): readonly number[] => {
   const given = d.positions ?? GOLDEN_POSITIONS;
   return (typeof given[0] === 'object' ? given[0] : given) as readonly number[];
@@ -257,16 +256,11 @@ function infiniop(d: GoldenRopeDefinition): GoldenRopeDefinition | string {
 
 /** llaisysROPE: `[S, H, D]`, half pairing, a base and nothing else. */
 function llaisys(d: GoldenRopeDefinition): GoldenRopeDefinition | string {
-  const { spec } = d;
+  const { axes, freqFactors, attentionFactor, pairing, scaling } = d.spec;
   if (d.dtype === 'f64') return 'LLAISYS rotates f32, f16 and bf16';
-  if (spec.pairing !== 'half') return 'LLAISYS pairs halves';
+  if (pairing !== 'half') return 'LLAISYS pairs halves';
   if (!isWhole(d)) return 'LLAISYS rotates whole heads';
-  if (
-    spec.axes ||
-    spec.freqFactors ||
-    spec.attentionFactor !== undefined ||
-    (spec.scaling && spec.scaling.kind !== 'none')
-  )
+  if (axes || freqFactors || attentionFactor !== undefined || (scaling && scaling.kind !== 'none'))
     return 'LLAISYS has only a base';
   if (d.direction === 'backward') return 'LLAISYS has no backward';
   if (hasNorm(d) || hasCache(d) || (d.parts?.length ?? 1) > 1 || d.layout === 'bnsh')

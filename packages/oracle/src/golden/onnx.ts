@@ -45,19 +45,12 @@ export function onnxTestOf(c: GoldenCase, producer: string): OnnxTest | string {
   const inputs = emitted.inputs.map(({ name, tensor }) => {
     const given = c.inputs.get(name);
     // A cache of cos or sin is not a tensor of the case.
-    return given ? { name, tensor: shapedAs(given, tensor), golden: name } : { name, tensor };
+    return given ? { name, tensor: given.view(tensor.shape), golden: name } : { name, tensor };
   });
-  const outputs = emitted.outputs.map(({ name, tensor }) => ({
-    name,
-    tensor: shapedAs(c.outputs.get(name)!, tensor),
-    golden: name,
-  }));
+  const outputs = emitted.outputs.map(({ name, tensor: { shape } }) => {
+    return { name, tensor: c.outputs.get(name)!.view(shape), golden: name };
+  });
   return { model: builder.model(c.id, producer, c.about), inputs, outputs };
-}
-
-/** A tensor of the case, which is dense, in the graph's shape. */
-function shapedAs(given: Tensor, { shape }: Tensor): Tensor {
-  return given.view(shape);
 }
 
 function reasonAgainst(c: GoldenCase): string | undefined {

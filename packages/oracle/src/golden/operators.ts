@@ -40,6 +40,11 @@ function distinct(dtype: FloatDtype, shape: readonly number[]): Filler {
   return (random) => distinctRows(dtype, shape, random);
 }
 
+/** These f32 numbers. */
+function given(shape: readonly number[], values: readonly number[]): Filler {
+  return () => tensorFrom(Float32Array.from(values), { shape });
+}
+
 /** Numbers around one, as activations after a norm are. */
 function activations(dtype: FloatDtype, shape: readonly number[]): Filler {
   return uniform(dtype, shape, -2, 2);
@@ -108,321 +113,287 @@ function attention(
 const QUIET_NAN = 0x7fc12345;
 const NEGATIVE_NAN = 0xffc00001;
 
-/** What the golden cases of the other eight operators are made from, by id. */
-const DEFINITIONS: Readonly<Record<string, Omit<GoldenOperatorDefinition, 'id'>>> = {
-  'add-residual': {
-    op: 'add',
-    about: 'A residual connection of 2048 dimensions.',
-    separates: ['c = a + b | a | b | a − b'],
-    inputs: { a: distinct('f32', [3, 2048]), b: distinct('f32', [3, 2048]) },
-  },
-  'add-f16': {
-    op: 'add',
-    about: 'f16 summands of very different size, so that rounding shows; rows of 1001, no multiple of a vector.',
-    separates: ['rounding to nearest even | towards zero', 'the last elements of a row'],
-    inputs: { a: uniform('f16', [2, 1001], -2048, 2048), b: activations('f16', [2, 1001]) },
-  },
-  'add-bf16': {
-    op: 'add',
-    about: 'bf16 summands.',
-    separates: ['one rounding from f32 | truncation'],
-    inputs: { a: uniform('bf16', [5, 129], -64, 64), b: activations('bf16', [5, 129]) },
-  },
-  'add-special': {
-    op: 'add',
-    about: 'Infinities, NaN, the largest numbers and the smallest normal ones.',
-    separates: ['∞ − ∞ = NaN', 'the largest numbers kept | ∞'],
-    inputs: {
-      a: () =>
-        tensorFrom(Float32Array.of(Infinity, Infinity, -Infinity, NaN, 1, -0, 3e38, 2 ** -126, 1.5e38, -1), {
-          shape: [2, 5],
-        }),
-      b: () =>
-        tensorFrom(Float32Array.of(1, -Infinity, -Infinity, 1, NaN, -0, -2.9e38, 2 ** -126, 1.9e38, 1), {
-          shape: [2, 5],
-        }),
+/** What the golden cases of the other eight operators are made from, by operator and id. */
+const DEFINITIONS: Readonly<
+  Record<GoldenOperatorDefinition['op'], Record<string, Omit<GoldenOperatorDefinition, 'id' | 'op'>>>
+> = {
+  add: {
+    'add-residual': {
+      about: 'A residual connection of 2048 dimensions.',
+      separates: ['c = a + b | a | b | a − b'],
+      inputs: { a: distinct('f32', [3, 2048]), b: distinct('f32', [3, 2048]) },
     },
-  },
-  'argmax-vocabulary': {
-    op: 'argmax',
-    about: 'Logits of 5003 tokens; the largest is the last, the first, and in between.',
-    separates: ['index of the whole row | of a vector lane', 'the last elements of a row'],
-    inputs: {
-      values(random) {
-        const values = activations('f32', [3, 5003])(random);
-        for (const at of [5002, 5003, 2 * 5003 + 2501]) storeNumber(values.storage.host!, 'f32', at, 9);
-        return values;
+    'add-f16': {
+      about: 'f16 summands of very different size, so that rounding shows; rows of 1001, no multiple of a vector.',
+      separates: ['rounding to nearest even | towards zero', 'the last elements of a row'],
+      inputs: { a: uniform('f16', [2, 1001], -2048, 2048), b: activations('f16', [2, 1001]) },
+    },
+    'add-bf16': {
+      about: 'bf16 summands.',
+      separates: ['one rounding from f32 | truncation'],
+      inputs: { a: uniform('bf16', [5, 129], -64, 64), b: activations('bf16', [5, 129]) },
+    },
+    'add-special': {
+      about: 'Infinities, NaN, the largest numbers and the smallest normal ones.',
+      separates: ['∞ − ∞ = NaN', 'the largest numbers kept | ∞'],
+      inputs: {
+        a: given([2, 5], [Infinity, Infinity, -Infinity, NaN, 1, -0, 3e38, 2 ** -126, 1.5e38, -1]),
+        b: given([2, 5], [1, -Infinity, -Infinity, 1, NaN, -0, -2.9e38, 2 ** -126, 1.9e38, 1]),
       },
     },
   },
-  'argmax-ties': {
-    op: 'argmax',
-    about: 'Equal maxima: the first wins; −0 and +0 are equal; a row of −∞ gives 0.',
-    separates: ['first | last of equal maxima', '+0 above −0', 'a row of −∞: 0 | −1'],
-    inputs: {
-      values: rowsOf('bf16', 257, -1, [
-        { 3: 5, 200: 5 },
-        { 17: 5, 18: 5, 256: 5 },
-        { 40: -0, 41: 0 },
-        Array.from({ length: 257 }, () => 2),
-        Array.from({ length: 257 }, () => -Infinity),
-        { 255: 7, 256: 7 },
-      ]),
+  argmax: {
+    'argmax-vocabulary': {
+      about: 'Logits of 5003 tokens; the largest is the last, the first, and in between.',
+      separates: ['index of the whole row | of a vector lane', 'the last elements of a row'],
+      inputs: {
+        values(random) {
+          const values = activations('f32', [3, 5003])(random);
+          for (const at of [5002, 5003, 2 * 5003 + 2501]) storeNumber(values.storage.host!, 'f32', at, 9);
+          return values;
+        },
+      },
+    },
+    'argmax-ties': {
+      about: 'Equal maxima: the first wins; −0 and +0 are equal; a row of −∞ gives 0.',
+      separates: ['first | last of equal maxima', '+0 above −0', 'a row of −∞: 0 | −1'],
+      inputs: {
+        values: rowsOf('bf16', 257, -1, [
+          { 3: 5, 200: 5 },
+          { 17: 5, 18: 5, 256: 5 },
+          { 40: -0, 41: 0 },
+          Array.from({ length: 257 }, () => 2),
+          Array.from({ length: 257 }, () => -Infinity),
+          { 255: 7, 256: 7 },
+        ]),
+      },
+    },
+    'argmax-nan': {
+      about: 'The first NaN wins, over +∞ too, and is copied with its bits.',
+      separates: ['NaN wins | is passed over', 'first | last NaN'],
+      inputs: {
+        values() {
+          const values = rowsOf('f32', 67, 0, [{ 5: Infinity }, { 0: Infinity }, { 66: Infinity }, { 4: Infinity }])();
+          const bits = bitsOf(values.storage.host!) as Uint32Array;
+          for (const at of [9, 2 * 67]) bits[at] = QUIET_NAN;
+          for (const at of [30, 67 + 66, 2 * 67 + 1]) bits[at] = NEGATIVE_NAN;
+          return values;
+        },
+      },
+    },
+    'argmax-f16-i32': {
+      about: 'f16 values, an index of 32 bits.',
+      separates: ['i32 | i64 index'],
+      attributes: { index_dtype: 'i32' },
+      inputs: { values: distinct('f16', [2, 2, 96]) },
     },
   },
-  'argmax-nan': {
-    op: 'argmax',
-    about: 'The first NaN wins, over +∞ too, and is copied with its bits.',
-    separates: ['NaN wins | is passed over', 'first | last NaN'],
-    inputs: {
-      values() {
-        const values = rowsOf('f32', 67, 0, [{ 5: Infinity }, { 0: Infinity }, { 66: Infinity }, { 4: Infinity }])();
-        const bits = bitsOf(values.storage.host!) as Uint32Array;
-        for (const at of [9, 2 * 67]) bits[at] = QUIET_NAN;
-        for (const at of [30, 67 + 66, 2 * 67 + 1]) bits[at] = NEGATIVE_NAN;
-        return values;
+  embedding: {
+    'embedding-rows': {
+      about: 'The first, the last and repeated rows of an f16 table whose elements are any bits.',
+      separates: ['row = index | index − 1 | index + 1', 'bits copied | NaN quieted'],
+      inputs: { index: () => integerTensor('i64', [6], [0, 36, 5, 5, 36, 0]), weight: anyBits('f16', [37, 96]) },
+    },
+    'embedding-i32': {
+      about: 'Indices of 32 bits; bf16 rows of 33, so that rows start at odd addresses.',
+      separates: ['i32 | i64 indices', 'rows aligned | wherever they start'],
+      inputs: { index: () => integerTensor('i32', [5], [12, 0, 1, 11, 7]), weight: anyBits('bf16', [13, 33]) },
+    },
+    'embedding-f32': {
+      about: 'One token of an f32 table: decoding.',
+      separates: ['one row | all rows'],
+      inputs: { index: () => integerTensor('i64', [1], [100]), weight: activations('f32', [101, 64]) },
+    },
+  },
+  linear: {
+    'linear-f32': {
+      about: 'Three tokens of 2048 dimensions, five output rows: y = x·Wᵀ.',
+      separates: ['W [n, k] | [k, n]', 'f32 | f16 accumulation'],
+      inputs: { x: activations('f32', [3, 2048]), weight: weights('f32', [5, 2048]) },
+    },
+    'linear-square': {
+      about: 'A square weight, which its transpose would fit as well.',
+      separates: ['x·Wᵀ | x·W'],
+      inputs: { x: activations('f32', [2, 64]), weight: weights('f32', [64, 64]) },
+    },
+    'linear-bias-f16': {
+      about: 'f16 with a bias, a batch in front, and sizes that are no multiple of a tile.',
+      separates: ['bias | none', 'f32 | f16 accumulation'],
+      inputs: { x: activations('f16', [2, 3, 575]), weight: weights('f16', [33, 575]), bias: activations('f16', [33]) },
+    },
+    'linear-bf16': {
+      about: 'bf16, one token: decoding.',
+      separates: ['f32 | bf16 accumulation'],
+      inputs: { x: activations('bf16', [1, 576]), weight: weights('bf16', [24, 576]) },
+    },
+    'linear-q8_0': {
+      about: "A weight in ggml's q8_0 blocks.",
+      separates: ['signed | unsigned quants', 'scale of the block | of the row'],
+      attributes: { weight_shape: [12, 256], format: 'q8_0' },
+      inputs: { x: activations('f32', [2, 256]), weight: blocks('q8_0', 12, 256) },
+    },
+    'linear-q4_0': {
+      about: "A weight in ggml's q4_0 blocks, f16 activations.",
+      separates: ['low halves first | halves interleaved', 'quants less 8 | as they are'],
+      attributes: { weight_shape: [12, 256], format: 'q4_0' },
+      inputs: { x: activations('f16', [2, 256]), weight: blocks('q4_0', 12, 256) },
+    },
+  },
+  rearrange: {
+    'rearrange-transpose': {
+      about: 'Heads before tokens to tokens before heads.',
+      separates: ['transposed | copied as it lies'],
+      attributes: {
+        x: { shape: [3, 5, 8], strides: [8, 24, 1], offset: 0 },
+        y: { shape: [3, 5, 8], strides: [40, 8, 1], offset: 0 },
+      },
+      inputs: { x: distinct('f32', [5, 3, 8]), y_initial: distinct('f32', [3, 5, 8]) },
+    },
+    'rearrange-strided': {
+      about: 'From rows with gaps into rows with other gaps; what lies in the gaps of y stays.',
+      separates: ['gaps kept | overwritten', 'strides in elements | in bytes'],
+      attributes: {
+        x: { shape: [4, 6], strides: [9, 1], offset: 2 },
+        y: { shape: [4, 6], strides: [1, 5], offset: 1 },
+      },
+      inputs: { x: anyBits('f16', [40]), y_initial: anyBits('f16', [33]) },
+    },
+    'rearrange-backwards': {
+      about: 'Negative strides on 64-bit integers.',
+      separates: ['signed | unsigned strides', 'elements of 8 bytes'],
+      attributes: {
+        x: { shape: [2, 7], strides: [-7, -1], offset: 13 },
+        y: { shape: [2, 7], strides: [7, 1], offset: 0 },
+      },
+      inputs: {
+        x(random) {
+          const sign = (): number => (random.integer(2) === 0 ? 1 : -1);
+          const values = Array.from({ length: 14 }, () => sign() * random.integer(2 ** 31) * 2 ** 20);
+          return integerTensor('i64', [14], values);
+        },
+        y_initial: () => integerTensor('i64', [14], new Array(14).fill(-1)),
       },
     },
   },
-  'argmax-f16-i32': {
-    op: 'argmax',
-    about: 'f16 values, an index of 32 bits.',
-    separates: ['i32 | i64 index'],
-    attributes: { index_dtype: 'i32' },
-    inputs: { values: distinct('f16', [2, 2, 96]) },
-  },
-  'embedding-rows': {
-    op: 'embedding',
-    about: 'The first, the last and repeated rows of an f16 table whose elements are any bits.',
-    separates: ['row = index | index − 1 | index + 1', 'bits copied | NaN quieted'],
-    inputs: {
-      index: () => integerTensor('i64', [6], [0, 36, 5, 5, 36, 0]),
-      weight: anyBits('f16', [37, 96]),
-    },
-  },
-  'embedding-i32': {
-    op: 'embedding',
-    about: 'Indices of 32 bits; bf16 rows of 33, so that rows start at odd addresses.',
-    separates: ['i32 | i64 indices', 'rows aligned | wherever they start'],
-    inputs: {
-      index: () => integerTensor('i32', [5], [12, 0, 1, 11, 7]),
-      weight: anyBits('bf16', [13, 33]),
-    },
-  },
-  'embedding-f32': {
-    op: 'embedding',
-    about: 'One token of an f32 table: decoding.',
-    separates: ['one row | all rows'],
-    inputs: {
-      index: () => integerTensor('i64', [1], [100]),
-      weight: activations('f32', [101, 64]),
-    },
-  },
-  'linear-f32': {
-    op: 'linear',
-    about: 'Three tokens of 2048 dimensions, five output rows: y = x·Wᵀ.',
-    separates: ['W [n, k] | [k, n]', 'f32 | f16 accumulation'],
-    inputs: { x: activations('f32', [3, 2048]), weight: weights('f32', [5, 2048]) },
-  },
-  'linear-square': {
-    op: 'linear',
-    about: 'A square weight, which its transpose would fit as well.',
-    separates: ['x·Wᵀ | x·W'],
-    inputs: { x: activations('f32', [2, 64]), weight: weights('f32', [64, 64]) },
-  },
-  'linear-bias-f16': {
-    op: 'linear',
-    about: 'f16 with a bias, a batch in front, and sizes that are no multiple of a tile.',
-    separates: ['bias | none', 'f32 | f16 accumulation'],
-    inputs: { x: activations('f16', [2, 3, 575]), weight: weights('f16', [33, 575]), bias: activations('f16', [33]) },
-  },
-  'linear-bf16': {
-    op: 'linear',
-    about: 'bf16, one token: decoding.',
-    separates: ['f32 | bf16 accumulation'],
-    inputs: { x: activations('bf16', [1, 576]), weight: weights('bf16', [24, 576]) },
-  },
-  'linear-q8_0': {
-    op: 'linear',
-    about: "A weight in ggml's q8_0 blocks.",
-    separates: ['signed | unsigned quants', 'scale of the block | of the row'],
-    attributes: { weight_shape: [12, 256], format: 'q8_0' },
-    inputs: { x: activations('f32', [2, 256]), weight: blocks('q8_0', 12, 256) },
-  },
-  'linear-q4_0': {
-    op: 'linear',
-    about: "A weight in ggml's q4_0 blocks, f16 activations.",
-    separates: ['low halves first | halves interleaved', 'quants less 8 | as they are'],
-    attributes: { weight_shape: [12, 256], format: 'q4_0' },
-    inputs: { x: activations('f16', [2, 256]), weight: blocks('q4_0', 12, 256) },
-  },
-  'rearrange-transpose': {
-    op: 'rearrange',
-    about: 'Heads before tokens to tokens before heads.',
-    separates: ['transposed | copied as it lies'],
-    attributes: {
-      x: { shape: [3, 5, 8], strides: [8, 24, 1], offset: 0 },
-      y: { shape: [3, 5, 8], strides: [40, 8, 1], offset: 0 },
-    },
-    inputs: { x: distinct('f32', [5, 3, 8]), y_initial: distinct('f32', [3, 5, 8]) },
-  },
-  'rearrange-strided': {
-    op: 'rearrange',
-    about: 'From rows with gaps into rows with other gaps; what lies in the gaps of y stays.',
-    separates: ['gaps kept | overwritten', 'strides in elements | in bytes'],
-    attributes: {
-      x: { shape: [4, 6], strides: [9, 1], offset: 2 },
-      y: { shape: [4, 6], strides: [1, 5], offset: 1 },
-    },
-    inputs: { x: anyBits('f16', [40]), y_initial: anyBits('f16', [33]) },
-  },
-  'rearrange-backwards': {
-    op: 'rearrange',
-    about: 'Negative strides on 64-bit integers.',
-    separates: ['signed | unsigned strides', 'elements of 8 bytes'],
-    attributes: {
-      x: { shape: [2, 7], strides: [-7, -1], offset: 13 },
-      y: { shape: [2, 7], strides: [7, 1], offset: 0 },
-    },
-    inputs: {
-      x(random) {
-        const sign = (): number => (random.integer(2) === 0 ? 1 : -1);
-        return integerTensor(
-          'i64',
-          [14],
-          Array.from({ length: 14 }, () => sign() * random.integer(2 ** 31) * 2 ** 20),
-        );
+  rms_norm: {
+    'rms-norm': {
+      about: 'Rows of 2048, eps 1e-5: Llama.',
+      separates: ['root mean square | mean and variance', 'weight | 1 + weight | none'],
+      attributes: { eps: 1e-5 },
+      inputs: {
+        x: uniform('f32', [3, 2048], -1, 3), // the mean is not zero: a layer norm would take it off
+        weight: uniform('f32', [2048], 0.25, 1.75),
       },
-      y_initial: () => integerTensor('i64', [14], new Array(14).fill(-1)),
     },
-  },
-  'rms-norm': {
-    op: 'rms_norm',
-    about: 'Rows of 2048, eps 1e-5: Llama.',
-    separates: ['root mean square | mean and variance', 'weight | 1 + weight | none'],
-    attributes: { eps: 1e-5 },
-    inputs: {
-      x: uniform('f32', [3, 2048], -1, 3), // the mean is not zero: a layer norm would take it off
-      weight: uniform('f32', [2048], 0.25, 1.75),
-    },
-  },
-  'rms-norm-eps': {
-    op: 'rms_norm',
-    about: 'Rows so small that eps decides, and one of zeros.',
-    separates: ['eps within the root | outside', 'eps 1e-5 | 1e-6 | none', 'a row of zeros: 0 | NaN'],
-    attributes: { eps: 1e-5 },
-    inputs: {
-      x(random) {
-        const x = uniform('f32', [3, 576], -0.004, 0.004)(random);
-        (x.storage.host as Float32Array).fill(0, 2 * 576);
-        return x;
+    'rms-norm-eps': {
+      about: 'Rows so small that eps decides, and one of zeros.',
+      separates: ['eps within the root | outside', 'eps 1e-5 | 1e-6 | none', 'a row of zeros: 0 | NaN'],
+      attributes: { eps: 1e-5 },
+      inputs: {
+        x(random) {
+          const x = uniform('f32', [3, 576], -0.004, 0.004)(random);
+          (x.storage.host as Float32Array).fill(0, 2 * 576);
+          return x;
+        },
+        weight: uniform('f32', [576], 0.25, 1.75),
       },
-      weight: uniform('f32', [576], 0.25, 1.75),
+    },
+    'rms-norm-f16': {
+      about: 'f16 values around 300, whose squares no f16 holds.',
+      separates: ['squares summed in f32 | in f16'],
+      attributes: { eps: 1e-6 },
+      inputs: { x: uniform('f16', [2, 1001], -400, 400), weight: uniform('f16', [1001], 0.25, 1.75) },
+    },
+    'rms-norm-bf16': {
+      about: 'bf16 heads of 128, as a q norm has them.',
+      separates: ['norm of each head | of the whole row', 'one rounding | rounded before the weight'],
+      attributes: { eps: 1e-6 },
+      inputs: { x: activations('bf16', [2, 3, 4, 128]), weight: uniform('bf16', [128], 0.25, 1.75) },
     },
   },
-  'rms-norm-f16': {
-    op: 'rms_norm',
-    about: 'f16 values around 300, whose squares no f16 holds.',
-    separates: ['squares summed in f32 | in f16'],
-    attributes: { eps: 1e-6 },
-    inputs: { x: uniform('f16', [2, 1001], -400, 400), weight: uniform('f16', [1001], 0.25, 1.75) },
-  },
-  'rms-norm-bf16': {
-    op: 'rms_norm',
-    about: 'bf16 heads of 128, as a q norm has them.',
-    separates: ['norm of each head | of the whole row', 'one rounding | rounded before the weight'],
-    attributes: { eps: 1e-6 },
-    inputs: { x: activations('bf16', [2, 3, 4, 128]), weight: uniform('bf16', [128], 0.25, 1.75) },
-  },
-  'attention-gqa-past': {
-    op: 'self_attention',
-    about: 'Three queries after six past tokens, four heads on two KV heads.',
-    separates: [
-      'query i sees total − seq + i keys more | i + 1 keys',
-      'KV head ⌊h / group⌋ | h mod kv_heads',
-      'scale 1/√d | none',
-    ],
-    attributes: { scale: 0.125, causal: true },
-    inputs: attention('f32', { batch: 2, seq: 3, total: 9, heads: 4, kvHeads: 2, d: 64 }),
-  },
-  'attention-window': {
-    op: 'self_attention',
-    about: 'A sliding window of four keys, the own one among them.',
-    separates: ['window counts the own key | does not', 'window | none'],
-    attributes: { scale: 0.17677669529663687, causal: true, window: 4 },
-    inputs: attention('f32', { seq: 6, total: 10, heads: 2, kvHeads: 2, d: 32 }),
-  },
-  'attention-softcap': {
-    op: 'self_attention',
-    about: 'Scores capped by 5 · tanh(score / 5): Gemma 2, with a cap that these scores reach.',
-    separates: ['cap before the mask | after', 'cap · tanh(s / cap) | tanh(s) | none'],
-    attributes: { scale: 0.5, causal: true, softcap: 5 },
-    inputs: attention('f32', { seq: 4, total: 7, heads: 2, kvHeads: 1, d: 64 }),
-  },
-  'attention-large-scores': {
-    op: 'self_attention',
-    about: 'Scores of several hundred: e^score overflows unless the largest is taken off first.',
-    separates: ['softmax of score − max | of score'],
-    attributes: { scale: 8, causal: true },
-    inputs: attention('f32', { seq: 3, total: 5, heads: 2, kvHeads: 2, d: 64 }),
-  },
-  'attention-mqa-f16': {
-    op: 'self_attention',
-    about: 'f16, one KV head for all, values narrower than keys.',
-    separates: ['dv | d', 'f32 | f16 accumulation'],
-    attributes: { scale: 0.14433756729740643, causal: true },
-    inputs: attention('f16', { batch: 2, seq: 2, total: 4, heads: 3, kvHeads: 1, d: 48, dv: 32 }),
-  },
-  'attention-decode-bf16': {
-    op: 'self_attention',
-    about: 'One query over 33 keys, bf16.',
-    separates: ['all keys | the last ones', 'scores in f32 | in bf16'],
-    attributes: { scale: 0.08838834764831845, causal: true },
-    inputs: attention('bf16', { seq: 1, total: 33, heads: 4, kvHeads: 2, d: 128 }),
-  },
-  'attention-bidirectional': {
-    op: 'self_attention',
-    about: 'Every query sees every key.',
-    separates: ['causal | not'],
-    attributes: { scale: 0.17677669529663687, causal: false },
-    inputs: attention('f32', { seq: 5, total: 5, heads: 2, kvHeads: 2, d: 32 }),
+  self_attention: {
+    'attention-gqa-past': {
+      about: 'Three queries after six past tokens, four heads on two KV heads.',
+      separates: [
+        'query i sees total − seq + i keys more | i + 1 keys',
+        'KV head ⌊h / group⌋ | h mod kv_heads',
+        'scale 1/√d | none',
+      ],
+      attributes: { scale: 0.125, causal: true },
+      inputs: attention('f32', { batch: 2, seq: 3, total: 9, heads: 4, kvHeads: 2, d: 64 }),
+    },
+    'attention-window': {
+      about: 'A sliding window of four keys, the own one among them.',
+      separates: ['window counts the own key | does not', 'window | none'],
+      attributes: { scale: 0.17677669529663687, causal: true, window: 4 },
+      inputs: attention('f32', { seq: 6, total: 10, heads: 2, kvHeads: 2, d: 32 }),
+    },
+    'attention-softcap': {
+      about: 'Scores capped by 5 · tanh(score / 5): Gemma 2, with a cap that these scores reach.',
+      separates: ['cap before the mask | after', 'cap · tanh(s / cap) | tanh(s) | none'],
+      attributes: { scale: 0.5, causal: true, softcap: 5 },
+      inputs: attention('f32', { seq: 4, total: 7, heads: 2, kvHeads: 1, d: 64 }),
+    },
+    'attention-large-scores': {
+      about: 'Scores of several hundred: e^score overflows unless the largest is taken off first.',
+      separates: ['softmax of score − max | of score'],
+      attributes: { scale: 8, causal: true },
+      inputs: attention('f32', { seq: 3, total: 5, heads: 2, kvHeads: 2, d: 64 }),
+    },
+    'attention-mqa-f16': {
+      about: 'f16, one KV head for all, values narrower than keys.',
+      separates: ['dv | d', 'f32 | f16 accumulation'],
+      attributes: { scale: 0.14433756729740643, causal: true },
+      inputs: attention('f16', { batch: 2, seq: 2, total: 4, heads: 3, kvHeads: 1, d: 48, dv: 32 }),
+    },
+    'attention-decode-bf16': {
+      about: 'One query over 33 keys, bf16.',
+      separates: ['all keys | the last ones', 'scores in f32 | in bf16'],
+      attributes: { scale: 0.08838834764831845, causal: true },
+      inputs: attention('bf16', { seq: 1, total: 33, heads: 4, kvHeads: 2, d: 128 }),
+    },
+    'attention-bidirectional': {
+      about: 'Every query sees every key.',
+      separates: ['causal | not'],
+      attributes: { scale: 0.17677669529663687, causal: false },
+      inputs: attention('f32', { seq: 5, total: 5, heads: 2, kvHeads: 2, d: 32 }),
+    },
   },
   swiglu: {
-    op: 'swiglu',
-    about: 'A feed-forward layer of 1000 dimensions.',
-    separates: ['gate | up goes through the sigmoid', 'silu | gelu | sigmoid'],
-    inputs: { gate: uniform('f32', [3, 1000], -6, 6), up: activations('f32', [3, 1000]) },
-  },
-  'swiglu-large-gates': {
-    op: 'swiglu',
-    about: 'Gates from −100 to 100: e^−gate overflows, and the result must not be NaN.',
-    separates: ['large negative gates: 0 | NaN', 'large positive gates: gate · up | ∞'],
-    inputs: {
-      gate: () =>
-        tensorFrom(
-          Float32Array.from({ length: 201 }, (_, n) => n - 100),
-          { shape: [1, 201] },
-        ),
-      up: activations('f32', [1, 201]),
+    swiglu: {
+      about: 'A feed-forward layer of 1000 dimensions.',
+      separates: ['gate | up goes through the sigmoid', 'silu | gelu | sigmoid'],
+      inputs: { gate: uniform('f32', [3, 1000], -6, 6), up: activations('f32', [3, 1000]) },
     },
-  },
-  'swiglu-f16': {
-    op: 'swiglu',
-    about: 'f16.',
-    separates: ['sigmoid in f32 | in f16'],
-    inputs: { gate: uniform('f16', [2, 333], -12, 12), up: activations('f16', [2, 333]) },
-  },
-  'swiglu-bf16': {
-    op: 'swiglu',
-    about: 'bf16.',
-    separates: ['one rounding | several'],
-    inputs: { gate: uniform('bf16', [2, 333], -12, 12), up: activations('bf16', [2, 333]) },
+    'swiglu-large-gates': {
+      about: 'Gates from −100 to 100: e^−gate overflows, and the result must not be NaN.',
+      separates: ['large negative gates: 0 | NaN', 'large positive gates: gate · up | ∞'],
+      inputs: {
+        gate: given(
+          [1, 201],
+          Array.from({ length: 201 }, (_, n) => n - 100),
+        ),
+        up: activations('f32', [1, 201]),
+      },
+    },
+    'swiglu-f16': {
+      about: 'f16.',
+      separates: ['sigmoid in f32 | in f16'],
+      inputs: { gate: uniform('f16', [2, 333], -12, 12), up: activations('f16', [2, 333]) },
+    },
+    'swiglu-bf16': {
+      about: 'bf16.',
+      separates: ['one rounding | several'],
+      inputs: { gate: uniform('bf16', [2, 333], -12, 12), up: activations('bf16', [2, 333]) },
+    },
   },
 };
 
 /** The golden cases of the other eight operators. */
 export const GOLDEN_OPERATORS: readonly GoldenOperatorDefinition[] = /* @__PURE__ */ Object.freeze(
-  /* @__PURE__ */ Object.entries(DEFINITIONS).map(([id, d]) => ({ id, ...d })),
+  /* @__PURE__ */ Object.entries(DEFINITIONS).flatMap(([op, cases]) =>
+    Object.entries(cases).map(([id, d]) => ({ id, op: op as GoldenOperatorDefinition['op'], ...d })),
+  ),
 );
 
 /** Makes the inputs of an operator's case. */

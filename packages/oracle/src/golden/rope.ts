@@ -393,10 +393,8 @@ export function goldenRopeQuestion(d: GoldenRopeDefinition, choices: GoldenChoic
     const shapeOf = (tokens: number): number[] =>
       layout === 'bsnh' ? [batch, tokens, heads, headDim] : [batch, heads, tokens, headDim];
     inputs.set(name, distinctRows(d.dtype, shapeOf(seq), numbersFor(seed, d.id, name)));
-    const part: { -readonly [K in keyof GoldenRopePart]: GoldenRopePart[K] } = {
-      x: name,
-      out: name === 'x' ? 'y' : `${name}_out`,
-    };
+    type Open = { -readonly [K in keyof GoldenRopePart]: GoldenRopePart[K] };
+    const part: Open = { x: name, out: name === 'x' ? 'y' : `${name}_out` };
     if (normEps !== undefined) {
       part.weight = `${name}_weight`;
       part.eps = normEps;
@@ -412,19 +410,12 @@ export function goldenRopeQuestion(d: GoldenRopeDefinition, choices: GoldenChoic
   });
   inputs.set('positions', positions);
   const rope = plainJson({ spec: d.spec, direction, layout, parts });
-  return {
-    id: d.id,
-    op: 'rope',
-    about: d.about,
-    separates: d.separates,
-    attributes: rope as unknown as Record<string, Json>,
-    inputs,
-    rope,
-  };
+  const { id, about, separates } = d;
+  return { id, op: 'rope', about, separates, attributes: rope as unknown as Record<string, Json>, inputs, rope };
 }
 
 /** As a manifest has it: typed arrays become lists, undefined fields are left out. */
-function plainJson<T>(value: T): T {
+export function plainJson<T>(value: T): T {
   return JSON.parse(
     JSON.stringify(value, (_, item) => (ArrayBuffer.isView(item) ? Array.from(item as Float32Array) : item)),
   );

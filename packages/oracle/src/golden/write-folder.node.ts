@@ -45,10 +45,9 @@ export async function writeGoldenFolder(
   cases: readonly ChosenCase[],
   options: WriteGoldenOptions,
 ): Promise<GoldenManifest> {
+  const what = { sizeBytes: 0, inputs: [], kind: 'folder' } as const;
   const work = (): Promise<GoldenManifest> =>
-    writeWhole(out, { sizeBytes: 0, inputs: [], kind: 'folder' }, (temporary) =>
-      writeAll(temporary, out, cases, options),
-    );
+    writeWhole(out, what, (temporary) => writeAll(temporary, out, cases, options));
   if (!existsSync(out)) {
     makeFolder(dirname(resolve(out)));
     return work();

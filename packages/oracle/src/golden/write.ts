@@ -14,13 +14,6 @@ import { floats, type GoldenCase, type GoldenQuestion } from './case.js';
 import type { GoldenEntry, GoldenForm, GoldenManifest, GoldenTensor } from './manifest.js';
 import { elementBytes, sha256 } from './read.js';
 
-/** One file of a folder. */
-export interface GoldenFile {
-  /** Relative, with `/`. */
-  readonly path: string;
-  readonly bytes: Uint8Array;
-}
-
 /** Integers that a manifest shows: positions, rows, indices; more would hide the rest. */
 const SHOWN_VALUES = 64;
 
@@ -39,47 +32,27 @@ function rounded({ dtype, shape, values, bounds }: ExpectedOutput): Tensor {
   return tensorFrom(data, { dtype, shape });
 }
 
-/** A case's files and what the manifest says of it. */
-export interface WrittenCase {
-  readonly entry: GoldenEntry;
-  readonly files: readonly GoldenFile[];
-  readonly skipped: GoldenManifest['skipped'];
-}
-
 /** A case's files and its entry of the manifest, to which it belongs only if there are files. `seed`: for sidecars. */
-export async function writeCase(
-  c: GoldenCase,
-  forms: readonly GoldenForm[],
-  generator: string,
-  seed: number,
-): Promise<WrittenCase> {
-  const files: GoldenFile[] = [];
-  const skipped: { id: string; form: GoldenForm; reason: string }[] = [];
+export async function writeCase(c: GoldenCase, forms: readonly GoldenForm[], generator: string, seed: number) {
+  const files: { path: string; bytes: Uint8Array }[] = [];
+  const skipped: GoldenManifest['skipped'][number][] = [];
   const hashes = new Map<string, string>();
   for (const [name, tensor] of allTensors(c)) hashes.set(name, await sha256(elementBytes(tensor)));
   const places = new Map<string, Partial<Record<GoldenForm, string>>>([...hashes.keys()].map((name) => [name, {}]));
+  const add = (path: string, bytes: Uint8Array): void => void files.push({ path, bytes });
   for (const form of forms) {
-    const reason = await writeForm(c, form, {
-      generator,
-      seed,
-      hashes,
-      add: (path, bytes) => files.push({ path, bytes }),
-      places,
-    });
+    const reason = await writeForm(c, form, { generator, seed, hashes, add, places });
     if (reason !== undefined) skipped.push({ id: c.id, form, reason });
   }
   const describe = (tensors: ReadonlyMap<string, Tensor>): GoldenTensor[] =>
-    [...tensors].map(([name, tensor]) => ({
-      name,
-      dtype: tensor.dtype,
-      shape: tensor.shape,
-      sha256: hashes.get(name)!,
-      files: places.get(name)!,
-      values: shown(tensor),
-    }));
+    [...tensors].map(([name, tensor]) => {
+      const [sha256, files] = [hashes.get(name)!, places.get(name)!];
+      return { name, dtype: tensor.dtype, shape: tensor.shape, sha256, files, values: shown(tensor) };
+    });
   const { id, op, about, separates, attributes, tolerance, rope } = c;
   const [inputs, outputs] = [describe(c.inputs), describe(c.outputs)];
-  return { entry: { id, op, about, separates, attributes, inputs, outputs, tolerance, rope }, files, skipped };
+  const entry: GoldenEntry = { id, op, about, separates, attributes, inputs, outputs, tolerance, rope };
+  return { entry, files, skipped };
 }
 
 function allTensors(c: GoldenCase): [string, Tensor][] {

@@ -39,13 +39,11 @@ export function ggmlVectorCases(folder: VectorFolder, manifest: Fields): Conform
 function isForScoring(fields: Fields): boolean {
   for (const key of fields.keys())
     if (/scor/i.test(key) && fields.raw(key) === /not|un|skip|exclud/i.test(key)) return false;
-  return !/not (for )?scor/i.test(
-    JSON.stringify([fields.raw('note'), fields.raw('notes'), fields.raw('scoring'), fields.raw('check')]),
-  );
+  const words = ['note', 'notes', 'scoring', 'check'].map((key) => fields.raw(key));
+  return !/not (for )?scor/i.test(JSON.stringify(words));
 }
 
 function labelOf(f: Fields, recipe: TableRecipe): string {
-  const view = f.object('view').text('kind');
   return formatLabel('ROPE', {
     vector: `ggml/${f.text('name')}`,
     type: f.text('type'),
@@ -56,7 +54,7 @@ function labelOf(f: Fields, recipe: TableRecipe): string {
     ef: f.number('ext_factor'),
     af: f.number('attn_factor'),
     ff: f.flag('has_freq_factors') ? 1 : 0,
-    view,
+    view: f.object('view').text('kind'),
     inplace: f.flag('inplace') ? 1 : 0,
     fwd: f.text('direction') === 'backward' ? 0 : 1,
     recipe,

@@ -40,26 +40,18 @@ async function runCase(folder: VectorFolder, f: Fields, recipe: TableRecipe, run
   const torchFreq = await readNpy(folder, f.text('inv_freq'), 'f32').readNumbers();
   const freqBound = check.number('max_rel_inv_freq_vs_f64') + 2 * UNIT_ROUNDOFF.f32 * 2 ** -20;
   const frequencies = judgeClose('inv_freq', invFreq, torchFreq, { atol: 0, rtol: freqBound });
-  const magnitude = judgeClose('attention_factor', [attentionFactor], [f.number('attention_factor')], {
-    atol: 0,
-    rtol: UNIT_ROUNDOFF.f32,
-  });
+  const factors = [[attentionFactor], [f.number('attention_factor')]] as const;
+  const magnitude = judgeClose('attention_factor', ...factors, { atol: 0, rtol: UNIT_ROUNDOFF.f32 });
 
   const x = readNpy(folder, f.text('x'), 'f32');
   const out = runner.allocate('f32', x.shape);
-  const call = bindRope(
-    planRope({ ...rope, positions: f.integers('positions', -(2 ** 31), 2 ** 31 - 1), recipe }),
-    x,
-    out,
-  );
+  const positions = f.integers('positions', -(2 ** 31), 2 ** 31 - 1);
+  const call = bindRope(planRope({ ...rope, positions, recipe }), x, out);
   const verdict = declined(runner, call);
   if (verdict) return verdict;
   const limit = recipe === 'hf-f32' ? HF_RECIPE_NMSE_LIMIT : ropeNmseLimit('f32') + check.number('nmse_vs_f64');
-  return allOf(
-    frequencies,
-    magnitude,
-    judgeNmse('HF_ROPE', await out.readNumbers(), await readNpy(folder, f.text('y'), 'f32').readNumbers(), limit),
-  );
+  const y = await readNpy(folder, f.text('y'), 'f32').readNumbers();
+  return allOf(frequencies, magnitude, judgeNmse('HF_ROPE', await out.readNumbers(), y, limit));
 }
 
 function readRope(f: Fields): RopeSpec {

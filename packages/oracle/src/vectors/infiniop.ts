@@ -8,7 +8,7 @@ import type { Dtype, HostArray, Runner } from 'ropewalk';
 import { type Fields, newArray, refuse } from 'ropewalk/backend';
 import { readDtype, readManifest, readNpy, readTolerance, type VectorFolder } from '../folder.js';
 import { boundedShape, numbersOf } from '../host.js';
-import { allOf, judgeBits, judgeClose, type Tolerance } from '../judge.js';
+import { allOf, judgeBits, judgeClose } from '../judge.js';
 import { formatLabel } from '../label.js';
 import type { ConformanceCase, Verdict } from '../runner.js';
 
@@ -54,11 +54,7 @@ export function infiniopVectorCases(folder: VectorFolder, manifest: Fields): Con
   return [...rope, ...mrope, ...create];
 }
 
-function describe(
-  shape: readonly number[],
-  strides: readonly number[] | null,
-  dtype: Dtype,
-): infiniop.InfiniTensorDescriptor {
+function describe(shape: readonly number[], strides: readonly number[] | null, dtype: Dtype) {
   const code = infiniop.INFINI_DTYPE[dtype.toUpperCase() as keyof typeof infiniop.INFINI_DTYPE];
   return infiniop.infiniopCreateTensorDescriptor(shape.length, shape, strides, code);
 }
@@ -86,37 +82,22 @@ async function runRope(folder: VectorFolder, f: Fields, runner: Runner): Promise
   if (!created.descriptor)
     return { status: 'fail', detail: `create returned ${created.status}: ${created.error?.message}` };
   const { size } = infiniop.infiniopGetRoPEWorkspaceSize(created.descriptor);
-  const [sin, cos] = [load(table.text('sin')), load(table.text('cos'))];
-  const ran = infiniop.infiniopRoPE(
-    created.descriptor,
-    new Uint8Array(size),
-    size,
-    out,
-    x,
-    load(pos.text('file'), posDtype),
-    sin,
-    cos,
-  );
+  const [sin, cos, ids] = [load(table.text('sin')), load(table.text('cos')), load(pos.text('file'), posDtype)];
+  const ran = infiniop.infiniopRoPE(created.descriptor, new Uint8Array(size), size, out, x, ids, sin, cos);
   infiniop.infiniopDestroyRoPEDescriptor(created.descriptor);
   if (ran.status !== infiniop.INFINI_STATUS_SUCCESS) return notDone(ran);
   await runner.finish();
 
   // The whole buffer is compared: the gaps between the rows of y must keep their bits.
-  const expected = load(y.text('expected'));
-  return judgeBuffer('RoPE', dtype, out, expected, readTolerance(f.object('tolerance')), runner.name === 'reference');
+  return judgeBuffer('RoPE', f, runner, out, load(y.text('expected')));
 }
 
 /** By the case's tolerance; and the reference, which rounds float64 once as the vector does, to the bit. */
-function judgeBuffer(
-  op: string,
-  dtype: Dtype,
-  got: HostArray,
-  expected: HostArray,
-  limit: Tolerance,
-  toTheBit: boolean,
-): Verdict {
+function judgeBuffer(op: string, f: Fields, runner: Runner, got: HostArray, expected: HostArray): Verdict {
+  const dtype = readDtype(f);
+  const limit = readTolerance(f.object('tolerance'));
   const close = judgeClose(op, numbersOf(got, dtype), numbersOf(expected, dtype), limit, dtype);
-  return toTheBit && dtype !== 'f64' ? allOf(close, judgeBits(op, got, expected, dtype)) : close;
+  return runner.name === 'reference' && dtype !== 'f64' ? allOf(close, judgeBits(op, got, expected, dtype)) : close;
 }
 
 function initialBuffer(folder: VectorFolder, y: Fields, dtype: Dtype): HostArray {
@@ -190,10 +171,8 @@ async function runMrope(folder: VectorFolder, f: Fields, runner: Runner): Promis
   });
   if (ran.status !== infiniop.INFINI_STATUS_SUCCESS) return notDone(ran);
   await runner.finish();
-  return allOf(
-    judgeBuffer('MRoPE', dtype, qOut, q.expected, readTolerance(f.object('tolerance')), runner.name === 'reference'),
-    judgeBuffer('MRoPE', dtype, kOut, k.expected, readTolerance(f.object('tolerance')), runner.name === 'reference'),
-  );
+  const judge = (got: HostArray, expected: HostArray) => judgeBuffer('MRoPE', f, runner, got, expected);
+  return allOf(judge(qOut, q.expected), judge(kOut, k.expected));
 }
 
 function runCreate(f: Fields, runner: Runner): Verdict {
@@ -212,30 +191,17 @@ function runCreate(f: Fields, runner: Runner): Verdict {
     const code =
       infiniop.INFINI_DTYPE[g.text('dtype') as keyof typeof infiniop.INFINI_DTYPE] ??
       refuse('FORMAT', `${g.where}.dtype`, 'a name of infinicore.h', g.text('dtype'));
-    return infiniop.infiniopCreateTensorDescriptor(
-      shape.length,
-      shape,
-      g.has('strides') ? g.integers('strides', -(2 ** 31)) : null,
-      code,
-    );
+    const strides = g.has('strides') ? g.integers('strides', -(2 ** 31)) : null;
+    return infiniop.infiniopCreateTensorDescriptor(shape.length, shape, strides, code);
   };
-  const { status, error } = infiniop.infiniopCreateRoPEDescriptor(
-    created.handle,
-    desc('y'),
-    desc('x'),
-    desc('pos'),
-    desc('sin'),
-    desc('cos'),
-    f.integer('algo', -(2 ** 31)),
-  );
-  return judgeStatus({ status, error }, accepted);
+  const [y, x, pos, sin, cos] = [desc('y'), desc('x'), desc('pos'), desc('sin'), desc('cos')];
+  const algo = f.integer('algo', -(2 ** 31));
+  return judgeStatus(infiniop.infiniopCreateRoPEDescriptor(created.handle, y, x, pos, sin, cos, algo), accepted);
 }
 
 function judgeStatus({ status, error }: infiniop.InfiniResult, accepted: readonly number[]): Verdict {
   if (accepted.includes(status))
     return { status: 'ok', measure: `status ${status}${error ? `: ${error.message}` : ''}` };
-  return {
-    status: 'fail',
-    detail: `status ${status}${error ? ` (${error.message})` : ''}, expected ${accepted.join(' or ')}`,
-  };
+  const detail = `status ${status}${error ? ` (${error.message})` : ''}, expected ${accepted.join(' or ')}`;
+  return { status: 'fail', detail };
 }

@@ -7,7 +7,7 @@
 import { onnx } from '@ropewalk/dialects';
 import type { Runner, Tensor } from 'ropewalk';
 import { type Fields, refuse } from 'ropewalk/backend';
-import { readNpy, type VectorFolder } from '../folder.js';
+import { readNpy, readTolerance, type VectorFolder } from '../folder.js';
 import { allOf, judgeClose, type Tolerance } from '../judge.js';
 import { formatLabel } from '../label.js';
 import type { ConformanceCase, Verdict } from '../runner.js';
@@ -18,7 +18,7 @@ const DTYPES = { float32: 'f32', float16: 'f16', bfloat16: 'bf16' } as const;
 /** Makes the cases of a folder of ONNX vectors. */
 export function onnxVectorCases(folder: VectorFolder, manifest: Fields): ConformanceCase[] {
   const official = manifest.object('official_tolerance');
-  const tolerance: Tolerance = { atol: official.number('atol'), rtol: official.number('rtol') };
+  const tolerance = readTolerance(official);
   return manifest.objects('cases').map((fields) => ({
     suite: 'onnx',
     label: labelOf(fields),
@@ -29,11 +29,8 @@ export function onnxVectorCases(folder: VectorFolder, manifest: Fields): Conform
 function attributesOf(f: Fields) {
   const attrs = f.object('attrs');
   const integer = (key: string): number => (attrs.has(key) ? attrs.integer(key) : 0);
-  return {
-    interleaved: integer('interleaved'),
-    rotary_embedding_dim: integer('rotary_embedding_dim'),
-    num_heads: integer('num_heads'),
-  };
+  const [interleaved, rotary_embedding_dim] = [integer('interleaved'), integer('rotary_embedding_dim')];
+  return { interleaved, rotary_embedding_dim, num_heads: integer('num_heads') };
 }
 
 function labelOf(f: Fields): string {
@@ -72,13 +69,9 @@ async function runCase(folder: VectorFolder, f: Fields, official: Tolerance, run
   // |x0·cos| + |x1·sin| is at most this for every element of the case.
   const magnitude =
     largest(await X.readNumbers()) * (largest(await cos_cache.readNumbers()) + largest(await sin_cache.readNumbers()));
-  const verdict = judgeClose(
-    'RotaryEmbedding',
-    got,
-    exact,
-    (i) => rotationErrorBound(dtype, exact[i]!, magnitude),
-    dtype,
-  );
+  const judge = (want: Float64Array, bound: (i: number) => number) =>
+    judgeClose('RotaryEmbedding', got, want, bound, dtype);
+  const verdict = judge(exact, (i) => rotationErrorBound(dtype, exact[i]!, magnitude));
   // The reference rounds each f16 step, two products and a sum; where it also gives one rounding of f32 arithmetic,
   // that is compared.
   const rounded = dtype === 'f16' && f.has('output_f32_then_round');
@@ -86,14 +79,10 @@ async function runCase(folder: VectorFolder, f: Fields, official: Tolerance, run
   const steps = dtype === 'f16' && !rounded ? 3 * UNIT_ROUNDOFF.f16 * magnitude : 0;
   // Two results that are each rounded once may fall on neighbouring values: 2 units of roundoff.
   const rtol = Math.max(official.rtol, 2 * UNIT_ROUNDOFF[dtype]);
-  const peerVerdict = judgeClose(
-    'RotaryEmbedding',
-    got,
-    peer,
-    (i) => official.atol + rtol * Math.abs(peer[i]!) + steps,
-    dtype,
+  return allOf(
+    verdict,
+    judge(peer, (i) => official.atol + rtol * Math.abs(peer[i]!) + steps),
   );
-  return allOf(verdict, peerVerdict);
 }
 
 /** An array's file: a plain name, or an object with its name and shape. */

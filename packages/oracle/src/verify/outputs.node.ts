@@ -73,52 +73,37 @@ export function readCaseOutputs(folder: string, golden: GoldenCase): FoundOutput
   }
   if (archives.length === 1) return readArchive(`${own}${archives[0]}`, golden);
   if (isFolder) return readOutputFolder(own, golden);
-  return failed(
-    `expected the folder ${own}, or ${golden.id}.npz or ${golden.id}.safetensors beside it, got none. ${howToWrite(golden)}`,
-  );
+  const archive = `${golden.id}.npz or ${golden.id}.safetensors`;
+  return failed(`expected the folder ${own}, or ${archive} beside it, got none. ${howToWrite(golden)}`);
 }
 
 /** Reads `<output>.npy` or `<output>.bin` (little-endian; an optional `<output>.json` gives dtype and shape). */
 export function readOutputFolder(folder: string, golden: GoldenCase): FoundOutputs {
   const names = readdirSync(folder);
   // The folder may also hold the inputs, as in a dump, and files that verify itself writes.
-  const known = new Set([
-    ...[...golden.outputs.keys(), ...golden.inputs.keys()].flatMap((name) => [
-      `${name}.npy`,
-      `${name}.bin`,
-      `${name}.json`,
-      `${name}.bin.json`,
-    ]),
-    ...['case.json', 'answer.json', 'expect.json'],
-  ]);
+  const known = new Set(['case.json', 'answer.json', 'expect.json']);
+  for (const name of [...golden.outputs.keys(), ...golden.inputs.keys()])
+    for (const suffix of ['npy', 'bin', 'json', 'bin.json']) known.add(`${name}.${suffix}`);
   const strangers = names.filter((name) => !known.has(name) && !name.startsWith('.'));
   const tensors = new Map<string, Tensor>();
   const problems: string[] = [];
   for (const [name, expected] of golden.outputs) {
     const found = [`${name}.npy`, `${name}.bin`].filter((file) => names.includes(file));
     if (found.length !== 1) {
-      const got = found.length > 1 ? "both. Remove the one that is not the last run's" : `none${hint(strangers)}`;
-      problems.push(
-        `${name}: expected ${join(folder, `${name}.npy`)} or ${name}.bin, got ${got}.${found.length > 1 ? '' : ` ${howToWrite(golden)}`}`,
-      );
+      const none = `none${hint(strangers)}. ${howToWrite(golden)}`;
+      const got = found.length > 1 ? "both. Remove the one that is not the last run's." : none;
+      problems.push(`${name}: expected ${join(folder, `${name}.npy`)} or ${name}.bin, got ${got}`);
       continue;
     }
     attempt(problems, name, () => tensors.set(name, readOne(join(folder, found[0]!), expected, name)));
   }
-  return {
-    tensors,
-    problems,
-    notes: strangers.map((file) => `${join(folder, file)} belongs to no output of this case`),
-  };
+  const notes = strangers.map((file) => `${join(folder, file)} belongs to no output of this case`);
+  return { tensors, problems, notes };
 }
 
 function hint(strangers: readonly string[]): string {
-  return strangers.length === 0
-    ? ''
-    : ` (there is ${strangers
-        .slice(0, 3)
-        .map((name) => show(name))
-        .join(', ')})`;
+  const names = strangers.slice(0, 3).map((name) => show(name));
+  return names.length === 0 ? '' : ` (there is ${names.join(', ')})`;
 }
 
 function readOne(path: string, expected: Tensor, name: string): Tensor {
@@ -134,12 +119,8 @@ function readOne(path: string, expected: Tensor, name: string): Tensor {
     if (existsSync(sidecar)) checkSidecar(sidecar, expected);
   }
   const bytes = readFileBytes(path, (size) => {
-    if (size !== wanted)
-      fail(
-        'FORMAT',
-        path,
-        `expected ${wanted} bytes, little-endian, for ${name} ${describe(expected)}, got ${size} bytes. ${FIT}`,
-      );
+    const what = `${wanted} bytes, little-endian, for ${name} ${describe(expected)}`;
+    if (size !== wanted) fail('FORMAT', path, `expected ${what}, got ${size} bytes. ${FIT}`);
   });
   return bytesToTensor(bytes, expected.dtype, expected.shape, path);
 }
@@ -148,10 +129,7 @@ const FIT = 'Write the whole output, dense and row-major.';
 
 function checkSidecar(path: string, expected: Tensor): void {
   const record = parseJson(readFileBytes(path, MAX_SIDECAR_BYTES), path);
-  const { dtype, shape } = (typeof record === 'object' && record !== null ? record : {}) as {
-    dtype?: unknown;
-    shape?: unknown;
-  };
+  const { dtype, shape } = Object(record) as { dtype?: unknown; shape?: unknown };
   if (dtype !== undefined && dtype !== expected.dtype) refuse('DTYPE', `${path}: dtype`, expected.dtype, dtype);
   if (shape !== undefined && JSON.stringify(shape) !== JSON.stringify(expected.shape))
     refuse('SHAPE', `${path}: shape`, `[${expected.shape}]`, shape);
@@ -167,7 +145,7 @@ function readArchive(path: string, golden: GoldenCase): FoundOutputs {
     const bytes = readFileBytes(path, (size) => {
       if (size > limit) refuse('FORMAT', path, `at most ${limit} bytes`, size, 'Write the outputs of this case alone.');
     });
-    const entries = path.endsWith('.npz') ? npzEntries(bytes, path, limit) : safetensorsEntries(bytes, path);
+    const entries = entriesOf(bytes, path, limit);
     for (const [name, expected] of golden.outputs) {
       const entry = entries.get(name);
       if (!entry)
@@ -180,54 +158,43 @@ function readArchive(path: string, golden: GoldenCase): FoundOutputs {
   return { tensors, problems, notes };
 }
 
-/** Reads an entry with the expected dtype and shape. */
-type Entry = (expected: Tensor) => Tensor;
-
-function npzEntries(bytes: Uint8Array, path: string, limit: number): Map<string, Entry> {
-  return new Map(
-    [...parseNpz(bytes, path, limit)].map(([name, npy]): [string, Entry] => [
-      name,
-      (expected) => fitNpy(`${path}: ${name}`, npy, expected),
-    ]),
-  );
-}
-
-function safetensorsEntries(bytes: Uint8Array, path: string): Map<string, Entry> {
+/** An archive's entries; each is read with the expected dtype and shape. */
+function entriesOf(bytes: Uint8Array, path: string, limit: number): Map<string, (expected: Tensor) => Tensor> {
+  const entries = new Map<string, (expected: Tensor) => Tensor>();
+  if (path.endsWith('.npz')) {
+    for (const [name, npy] of parseNpz(bytes, path, limit))
+      entries.set(name, (expected) => fitNpy(`${path}: ${name}`, npy, expected));
+    return entries;
+  }
   const file = parseSafetensors(bytes, path);
-  return new Map(
-    [...file.tensors.keys()].map((name): [string, Entry] => [
-      name,
-      (expected) => {
-        const tensor = tensorFromSafetensors(bytes, file, name);
-        checkFit(`${path}: ${name}`, tensor.dtype, tensor.shape, expected);
-        return retyped(tensor.read() as ArrayBufferView, expected.dtype, tensor.shape);
-      },
-    ]),
-  );
+  for (const name of file.tensors.keys()) {
+    entries.set(name, (expected) => {
+      const tensor = tensorFromSafetensors(bytes, file, name);
+      checkFit(`${path}: ${name}`, tensor.dtype, tensor.shape, expected);
+      return retyped(tensor.read() as ArrayBufferView, expected.dtype, tensor.shape);
+    });
+  }
+  return entries;
 }
 
 function fitNpy(where: string, npy: NpyArray, expected: Tensor): Tensor {
   checkFit(where, npy.dtype, npy.shape, expected);
-  return tensorFromNpy(
-    { ...npy, data: retyped(npy.data, expected.dtype, [npy.data.length]).read() as HostArray },
-    expected.dtype,
-  ).contiguous();
+  const data = retyped(npy.data, expected.dtype, [npy.data.length]).read() as HostArray;
+  return tensorFromNpy({ ...npy, data }, expected.dtype).contiguous();
 }
 
 /** Checks dtype and shape; u16 stands for the 16-bit floats that a format has no name for. */
 function checkFit(where: string, dtype: Dtype, shape: readonly number[], expected: Tensor): void {
   const sixteen = (expected.dtype === 'bf16' || expected.dtype === 'f16') && dtype === 'u16';
   if (dtype !== expected.dtype && !sixteen) {
-    const next =
-      expected.dtype === 'bf16'
-        ? 'Write bf16 as its bits: uint16 in .npy and .npz, BF16 in safetensors.'
-        : `Convert it to ${expected.dtype} before it is written.`;
+    const bits = 'Write bf16 as its bits: uint16 in .npy and .npz, BF16 in safetensors.';
+    const next = expected.dtype === 'bf16' ? bits : `Convert it to ${expected.dtype} before it is written.`;
     fail('DTYPE', where, `expected ${describe(expected)}, got ${dtype} [${shape}]. ${next}`);
   }
   if (shape.length !== expected.shape.length || shape.some((size, d) => size !== expected.shape[d])) {
     const count = shape.reduce((n, size) => n * size, 1);
-    const next =
-      count === expected.size ? 'There are as many elements: reshape, or see whether dimensions are exchanged.' : FIT;
+    const reshape = 'There are as many elements: reshape, or see whether dimensions are exchanged.';
+    const next = count === expected.size ? reshape : FIT;
     fail('SHAPE', where, `expected ${describe(expected)}, got ${dtype} [${shape}]. ${next}`);
   }
 }
