@@ -64,11 +64,7 @@ export function openGolden(folder: VectorFolder): GoldenFolder {
 }
 
 /** Reads a tensor from the first form that is there, and checks its hash. A case's tensors may share one of `files`. */
-async function readGoldenTensor(
-  folder: VectorFolder,
-  tensor: GoldenTensor,
-  files: Map<string, Uint8Array>,
-): Promise<Tensor> {
+async function readGoldenTensor(folder: VectorFolder, tensor: GoldenTensor, files: Map<string, Uint8Array>) {
   const form = GOLDEN_FORMS.find((f) => tensor.files[f] !== undefined);
   const where = `${whereOf(folder)}/${tensor.files[form ?? 'npy'] ?? 'manifest.json'}`;
   let read: Tensor;
@@ -84,11 +80,8 @@ async function readGoldenTensor(
   }
   const hash = await sha256(elementBytes(read));
   if (hash !== tensor.sha256) {
-    fail(
-      'FORMAT',
-      `${where}: ${tensor.name}`,
-      `its sha256 is ${hash.slice(0, 16)}…, not ${tensor.sha256.slice(0, 16)}…: the file was changed after it was written`,
-    );
+    const hashes = `${hash.slice(0, 16)}…, not ${tensor.sha256.slice(0, 16)}…`;
+    fail('FORMAT', `${where}: ${tensor.name}`, `its sha256 is ${hashes}: the file was changed after it was written`);
   }
   return read;
 }
@@ -97,13 +90,8 @@ async function readGoldenTensor(
 export type WantedTensor = Pick<GoldenTensor, 'name' | 'dtype' | 'shape'>;
 
 /**
- * Takes a tensor out of a file's bytes.
- *
- * @param wanted - its name, dtype and shape; of another shape with as many elements it is reshaped (ONNX folds heads
- *   into rows). Where npy and bin have no bf16 or f16, their bits are taken
- * @returns a dense tensor; it may share the bytes' memory
- * @throws {RopewalkError} FORMAT when the file is malformed, lacks the tensor, or holds another dtype or number of
- *   elements
+ * Takes a tensor out of a file's bytes, whose memory it may share. One of another shape with as many elements is
+ * reshaped (ONNX folds heads into rows). Where npy and bin have no bf16 or f16, their bits are taken.
  */
 export async function decodeTensor(
   bytes: Uint8Array,

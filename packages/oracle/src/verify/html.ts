@@ -219,27 +219,25 @@ function heatMap(name: string, map: ErrorMap): string {
     }
   }
   const every = Math.max(1, Math.ceil(13 / cellHeight));
-  const rowLabels = map.rowOf
-    .map((row, r) =>
-      r % every === 0
-        ? `<text x="${LEFT - 6}" y="${r * cellHeight + cellHeight / 2 + 4}" text-anchor="end">${escapeMarkup(labelOf(map, row))}</text>`
-        : '',
-    )
-    .join('');
+  const rowLabels = map.rowOf.map((row, r) => {
+    const y = r * cellHeight + cellHeight / 2 + 4;
+    return r % every === 0
+      ? `<text x="${LEFT - 6}" y="${y}" text-anchor="end">${escapeMarkup(labelOf(map, row))}</text>`
+      : '';
+  });
   const columnStep = niceStep(Math.ceil(44 / cellWidth));
-  const columnLabels = Array.from({ length: Math.ceil(map.columns / columnStep) }, (_, c) => c * columnStep)
-    .map(
-      (column) =>
-        `<text x="${LEFT + column * cellWidth + cellWidth / 2}" y="${map.rows * cellHeight + 14}" text-anchor="middle">${column * map.pairsPerColumn}</text>`,
-    )
-    .join('');
+  const columnLabels = Array.from({ length: Math.ceil(map.columns / columnStep) }, (_, c) => {
+    const x = LEFT + c * columnStep * cellWidth + cellWidth / 2;
+    const y = map.rows * cellHeight + 14;
+    return `<text x="${x}" y="${y}" text-anchor="middle">${c * columnStep * map.pairsPerColumn}</text>`;
+  });
   const worst = map.ratio.reduce((a, b) => Math.max(a, b), 0);
   const summary = `Error of ${name} by pair and position, at most ${ratioText(worst)} of the bound`;
   const legend = SHADES.map(({ label }, n) => `<li><i class="s${n}"></i>${escapeMarkup(label)}</li>`).join('');
   return `<figure style="margin:.5rem 0"><figcaption class="dim">Largest error over its bound, by pair (across) and token position (down)</figcaption>
 <div class="scroll"><svg role="img" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" aria-label="${escapeMarkup(summary)}"><title>${escapeMarkup(summary)}</title>
 ${rects.join('')}
-${rowLabels}${columnLabels}<text x="${LEFT + (cellWidth * map.columns) / 2}" y="${map.rows * cellHeight + 29}" text-anchor="middle">pair</text><text x="${LEFT - 6}" y="${map.rows * cellHeight + 14}" text-anchor="end">position</text></svg></div>
+${[...rowLabels, ...columnLabels].join('')}<text x="${LEFT + (cellWidth * map.columns) / 2}" y="${map.rows * cellHeight + 29}" text-anchor="middle">pair</text><text x="${LEFT - 6}" y="${map.rows * cellHeight + 14}" text-anchor="end">position</text></svg></div>
 <ul class="legend" aria-label="error over bound">${legend}</ul></figure>`;
 }
 

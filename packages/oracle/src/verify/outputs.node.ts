@@ -135,13 +135,16 @@ function checkSidecar(path: string, expected: Tensor): void {
     refuse('SHAPE', `${path}: shape`, `[${expected.shape}]`, shape);
 }
 
+export function outputBytes({ outputs }: GoldenCase): number {
+  return [...outputs.values()].reduce((sum, { size, dtype }) => sum + size * sizeBytes(dtype), 0);
+}
+
 function readArchive(path: string, golden: GoldenCase): FoundOutputs {
-  const wanted = [...golden.outputs.values()].reduce((sum, tensor) => sum + tensor.size * sizeBytes(tensor.dtype), 0);
   const tensors = new Map<string, Tensor>();
   const problems: string[] = [];
   const notes: string[] = [];
   attempt(problems, '', () => {
-    const limit = 4 * wanted + ARCHIVE_SLACK_BYTES;
+    const limit = 4 * outputBytes(golden) + ARCHIVE_SLACK_BYTES;
     const bytes = readFileBytes(path, (size) => {
       if (size > limit) refuse('FORMAT', path, `at most ${limit} bytes`, size, 'Write the outputs of this case alone.');
     });

@@ -18,8 +18,9 @@ import { readFileBytes } from '@ropewalk/formats/node';
 import { RopewalkError, sizeBytes, type Tensor } from 'ropewalk';
 import { show, systemSentence } from 'ropewalk/backend';
 import type { GoldenCase } from '../golden/case.js';
+import { elementBytes } from '../golden/read.js';
 import { bytesToTensor } from '../host.js';
-import { readOutputFolder } from './outputs.node.js';
+import { type FoundOutputs, outputBytes, readOutputFolder } from './outputs.node.js';
 
 /** The version of the protocol, in every header. */
 export const PROTOCOL = 'ropewalk-verify-1';
@@ -85,12 +86,6 @@ function headerOf(golden: GoldenCase): Record<string, unknown> {
     [...tensors].map(([name, { dtype, shape, size }]) => ({ name, dtype, shape, byteLength: size * sizeBytes(dtype) }));
   const { id, op, attributes } = golden;
   return { protocol: PROTOCOL, id, op, attributes, inputs: list(golden.inputs), outputs: list(golden.outputs) };
-}
-
-/** A dense host tensor's elements as bytes, little-endian. */
-function bytesOf(tensor: Tensor): Uint8Array {
-  const data = tensor.read() as Uint8Array;
-  return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
 }
 
 /** Whether a program gets its own process group, so that everything it starts can be ended with it. */
@@ -191,14 +186,10 @@ function gone(child: ChildProcess, ms: number): Promise<void> {
 }
 
 /** Starts the program. @throws {RopewalkError} DEVICE when the system cannot */
-async function start(
-  words: readonly string[],
-  stdin: 'pipe' | 'ignore',
-  more: readonly string[] = [],
-): Promise<ChildProcess> {
+async function start(words: readonly string[], stdin: 'pipe' | 'ignore'): Promise<ChildProcess> {
   const [command, ...rest] = words as [string, ...string[]];
   const mark = randomUUID();
-  const child = spawn(command, [...rest, ...more], {
+  const child = spawn(command, rest, {
     stdio: [stdin, 'pipe', 'pipe'],
     detached: OWN_GROUP,
     windowsHide: true,
@@ -208,12 +199,9 @@ async function start(
   await new Promise<void>((resolve, reject) => {
     child.once('spawn', resolve);
     child.once('error', (error: NodeJS.ErrnoException) => {
-      const why =
-        error.code === 'ENOENT'
-          ? 'there is no such program. Give its path (./kernel for one in this folder).'
-          : `${systemSentence('a program that starts', error)}.${
-              error.code === 'EACCES' ? ' Make it executable, or name what runs it: "node kernel.js".' : ''
-            }`;
+      const missing = 'there is no such program. Give its path (./kernel for one in this folder).';
+      const next = error.code === 'EACCES' ? ' Make it executable, or name what runs it: "node kernel.js".' : '';
+      const why = error.code === 'ENOENT' ? missing : `${systemSentence('a program that starts', error)}.${next}`;
       reject(new RopewalkError('DEVICE', `verify: program: ${show(command)}: ${why}`, { cause: error }));
     });
   });
@@ -427,7 +415,7 @@ class StdioProgram implements ProgramUnderTest {
     const { stdin } = this.#child!;
     const pieces = [
       new TextEncoder().encode(`${JSON.stringify(headerOf(golden))}\n`),
-      ...[...golden.inputs.values()].map(bytesOf),
+      ...[...golden.inputs.values()].map(elementBytes),
     ];
     for (const piece of pieces) {
       if (piece.length === 0 || stdin.destroyed) continue;
@@ -449,9 +437,8 @@ class StdioProgram implements ProgramUnderTest {
     const running = !hasEnded(child);
     await this.#drop();
     if (running) return `the program did not end within ${GRACE_MS / 1000} s of the end of its input`;
-    return child.exitCode === 0
-      ? undefined
-      : this.#stderr.below(`the program ended with ${endOf(child)} after its last answer`);
+    if (child.exitCode === 0) return undefined;
+    return this.#stderr.below(`the program ended with ${endOf(child)} after its last answer`);
   }
 
   kill(): void {
@@ -473,9 +460,8 @@ async function readAnswer(reader: AnswerReader, golden: GoldenCase): Promise<Ans
       throw new RopewalkError('FORMAT', 'not an object');
   } catch (error) {
     if (!(error instanceof RopewalkError)) throw error;
-    throw new BadAnswer(
-      `wrote ${describeBytes(line)} where a line of JSON was expected. Its own messages belong on stderr`,
-    );
+    const wrote = `wrote ${describeBytes(line)} where a line of JSON was expected`;
+    throw new BadAnswer(`${wrote}. Its own messages belong on stderr`);
   }
   if (record.id !== golden.id) throw new BadAnswer(`answered for id ${show(record.id)}, expected ${show(golden.id)}`);
   const said = saidInstead(record);
@@ -486,14 +472,10 @@ async function readAnswer(reader: AnswerReader, golden: GoldenCase): Promise<Ans
   const notes: string[] = [];
   const tensors = new Map<string, Tensor>();
   // All announced bytes are read, even if they do not fit, so that the next answer is read from its start.
-  const most =
-    [...golden.outputs.values()].reduce((sum, tensor) => sum + tensor.size * sizeBytes(tensor.dtype), 0) * 4 + 2 ** 20;
+  const most = outputBytes(golden) * 4 + 2 ** 20;
   let total = 0;
   for (const output of record.outputs as unknown[]) {
-    const { name, dtype, shape, byteLength } = (typeof output === 'object' && output !== null ? output : {}) as Record<
-      string,
-      unknown
-    >;
+    const { name, dtype, shape, byteLength } = Object(output) as Record<string, unknown>;
     if (typeof name !== 'string' || !Number.isSafeInteger(byteLength) || (byteLength as number) < 0)
       throw new BadAnswer(`announced ${show(output)}, expected name, dtype, shape and byteLength`);
     total += byteLength as number;
@@ -516,6 +498,10 @@ async function readAnswer(reader: AnswerReader, golden: GoldenCase): Promise<Ans
     if (!tensors.has(name) && !problems.some((problem) => problem.startsWith(`${name}:`)))
       problems.push(`${name}: expected it among the outputs, got none`);
   }
+  return answerOf({ tensors, problems, notes });
+}
+
+function answerOf({ tensors, problems, notes }: FoundOutputs): Answer {
   return problems.length > 0 ? { kind: 'problem', problem: problems.join('\n') } : { kind: 'outputs', tensors, notes };
 }
 
@@ -546,7 +532,7 @@ class FilesProgram implements ProgramUnderTest {
       const header = headerOf(golden);
       writeFileSync(join(inside, 'case.json'), `${JSON.stringify(header, null, 1)}\n`);
       for (const record of header.inputs as { name: string }[]) {
-        writeFileSync(join(inside, `${record.name}.bin`), bytesOf(golden.inputs.get(record.name)!));
+        writeFileSync(join(inside, `${record.name}.bin`), elementBytes(golden.inputs.get(record.name)!));
         writeFileSync(join(inside, `${record.name}.json`), `${JSON.stringify(record)}\n`);
       }
       const problem = await this.#call(inside, outside);
@@ -559,7 +545,7 @@ class FilesProgram implements ProgramUnderTest {
 
   /** @returns what went wrong */
   async #call(inside: string, outside: string): Promise<string | undefined> {
-    const child = await start(this.#options.words, 'ignore', [inside, outside]);
+    const child = await start([...this.#options.words, inside, outside], 'ignore');
     this.#child = child;
     const said = new Tail(child.stderr!);
     child.stdout!.resume(); // it may print anything
@@ -594,6 +580,5 @@ function readAnswerFolder(folder: string, golden: GoldenCase): Answer {
       throw error;
     }
   }
-  const { tensors, problems, notes } = readOutputFolder(folder, golden);
-  return problems.length > 0 ? { kind: 'problem', problem: problems.join('\n') } : { kind: 'outputs', tensors, notes };
+  return answerOf(readOutputFolder(folder, golden));
 }
