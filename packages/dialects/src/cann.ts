@@ -128,6 +128,8 @@ export const ACLNN_ROTARY_MODE = /* @__PURE__ */ Object.freeze({
   interleaveHalf: 3,
 } as const);
 
+const PAIRINGS: readonly Pairing[] = ['half', 'interleaved', 'half', 'interleaved-to-half']; // by mode
+
 /**
  * `aclnnRotaryPositionEmbedding(x, cos, sin, mode, out)`: rotation by given tables.
  *
@@ -154,7 +156,8 @@ export function aclnnRotaryPositionEmbedding<D extends 'f32' | 'f16' | 'bf16'>(
   const op = 'aclnnRotaryPositionEmbedding';
   checkRunner(rw, `${op}: rw`);
   for (const [name, tensor] of Object.entries({ x, cos, sin })) checkTensor(tensor, `${op}: ${name}`);
-  const pairing = pairingOf(mode, op);
+  const modes = '0 (half), 1 (interleave), 2 (quarter) or 3 (interleave-half)';
+  const pairing = PAIRINGS.find((_item, n) => n === mode) ?? refuse('UNSUPPORTED', `${op}: mode`, modes, mode);
   checkFloat(x, `${op}: x`);
   if (x.rank !== 4) refuse('SHAPE', `${op}: x`, 'four dimensions: BSND, BNSD or SBND', [...x.shape]);
   const D = x.shape[3]!;
@@ -209,20 +212,6 @@ function tokenMajor<D extends Dtype>(
   );
 }
 
-function pairingOf(mode: number, op: string): Pairing {
-  switch (mode) {
-    case ACLNN_ROTARY_MODE.half:
-    case ACLNN_ROTARY_MODE.quarter:
-      return 'half';
-    case ACLNN_ROTARY_MODE.interleave:
-      return 'interleaved';
-    case ACLNN_ROTARY_MODE.interleaveHalf:
-      return 'interleaved-to-half';
-    default:
-      return refuse('UNSUPPORTED', `${op}: mode`, '0 (half), 1 (interleave), 2 (quarter) or 3 (interleave-half)', mode);
-  }
-}
-
 /**
  * Takes one column a pair out of a full-width table. A table whose two columns of a pair differ is not a rotation.
  * Interleave-half multiplies after moving the dimensions to halves, so its table is in halves too.
@@ -236,15 +225,8 @@ function firstOfPairs<D extends Dtype>(table: Tensor<D>, mode: number, where: st
   const [first, second] = [place(0).readNumbers() as Float64Array, place(1).readNumbers() as Float64Array];
   // +0 and −0 give the same rotation.
   const differs = first.findIndex((a, i) => a !== second[i] && !(Number.isNaN(a) && Number.isNaN(second[i])));
-  if (differs >= 0) {
-    const next = 'This table scales and shears; it is no rotation.';
-    refuse(
-      'UNSUPPORTED',
-      where,
-      'the same value at both dimensions of a pair',
-      [first[differs], second[differs]],
-      next,
-    );
-  }
+  const got = [first[differs], second[differs]];
+  const next = 'This table scales and shears; it is no rotation.';
+  if (differs >= 0) refuse('UNSUPPORTED', where, 'the same value at both dimensions of a pair', got, next);
   return place(0).reshape([d0, d1, d2, width / 2]);
 }

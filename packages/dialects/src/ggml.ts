@@ -224,17 +224,9 @@ export function ropePlanFromGgml(given: GgmlRopeParams, wording: GgmlRopeWords =
 
 /** Whether a mode has four positions a token. */
 function isMultiMode(mode: number, op: string): boolean {
-  switch (mode) {
-    case GGML_ROPE_TYPE_NORMAL:
-    case GGML_ROPE_TYPE_NEOX:
-      return false;
-    case GGML_ROPE_TYPE_MROPE:
-    case GGML_ROPE_TYPE_VISION:
-    case GGML_ROPE_TYPE_IMROPE:
-      return true;
-    default:
-      return refuse('UNSUPPORTED', `${op}: mode`, '0 (NORMAL), 2 (NEOX), 8 (MROPE), 24 (VISION) or 40 (IMROPE)', mode);
-  }
+  if (mode === GGML_ROPE_TYPE_NORMAL || mode === GGML_ROPE_TYPE_NEOX) return false;
+  if ([GGML_ROPE_TYPE_MROPE, GGML_ROPE_TYPE_VISION, GGML_ROPE_TYPE_IMROPE].includes(mode)) return true;
+  return refuse('UNSUPPORTED', `${op}: mode`, '0 (NORMAL), 2 (NEOX), 8 (MROPE), 24 (VISION) or 40 (IMROPE)', mode);
 }
 
 /** ggml asserts n_dims / 2 factors, but reads one for each pair, and VISION mode has n_dims pairs. */
@@ -255,9 +247,7 @@ function axesOf(mode: number, given: readonly number[] | undefined, ne0: number,
   const sections = Array.from(readList(given ?? [], where, expected));
   if (sections.length !== 4 || !sections.every((n) => Number.isSafeInteger(n) && n >= 0))
     refuse('SHAPE', where, expected, given);
-  if (!(sections[0]! > 0 || sections[1]! > 0 || sections[2]! > 0)) {
-    refuse('RANGE', where, 'at least one pair for t, h or w', sections);
-  }
+  if (!sections.slice(0, 3).some((n) => n > 0)) refuse('RANGE', where, 'at least one pair for t, h or w', sections);
   const total = sections.reduce((sum, n) => sum + n, 0);
   if (total > ne0) refuse('RANGE', where, `a sum of at most ${words.ne0}=${ne0}`, sections);
   const rule =
@@ -372,10 +362,9 @@ function runExt<T extends GgmlFloat>(rw: Runner, args: RopeExtArguments<T>, form
 
 function runMulti<T extends GgmlFloat>(rw: Runner, args: RopeMultiArguments<T>, form: Form): GgmlTensor<T> {
   const [a, b, c, n_dims, sections, mode, ...rest] = args;
-  if (!isMultiMode(mode, 'ggml_rope_multi')) {
-    const next = 'Use ropeExt for modes 0 and 2.';
-    refuse('UNSUPPORTED', 'ggml_rope_multi: mode', '8 (MROPE), 24 (VISION) or 40 (IMROPE)', mode, next);
-  }
+  const expected = '8 (MROPE), 24 (VISION) or 40 (IMROPE)';
+  if (!isMultiMode(mode, 'ggml_rope_multi'))
+    refuse('UNSUPPORTED', 'ggml_rope_multi: mode', expected, mode, 'Use ropeExt for modes 0 and 2.');
   return run(rw, a, b, c, { n_dims, sections, mode, ...scalingOf(rest) }, form, rest[7]);
 }
 
@@ -453,11 +442,8 @@ export function ggmlFromTensor<T extends GgmlType>(tensor: Tensor<T>): GgmlTenso
     nb.push(ne.length === 0 ? unit : nb.at(-1)! * Math.max(1, ne.at(-1)!));
     ne.push(1);
   }
-  const strides = nb.map((bytes) => bytes / unit).reverse();
-  const four =
-    tensor.rank === 4
-      ? tensor
-      : new Tensor(tensor.storage, { shape: [...ne].reverse(), strides, offset: tensor.offset });
+  const [shape, strides] = [[...ne].reverse(), nb.map((bytes) => bytes / unit).reverse()];
+  const four = tensor.rank === 4 ? tensor : new Tensor(tensor.storage, { shape, strides, offset: tensor.offset });
   const made = Object.freeze({ type, ne: ne as unknown as GgmlDims, nb: nb as unknown as GgmlDims, tensor: four });
   MADE.add(made);
   return made;

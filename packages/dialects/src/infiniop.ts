@@ -141,10 +141,11 @@ export function infiniopCreateTensorDescriptor(
     return Object.freeze(list);
   };
   const dims = integers(shape, 0, 'shape', `${ndim} integers >= 0`);
+  // As upstream: a dimension of 0 gives strides of 0.
+  const dense = dims.map((_item, d) => dims.slice(d + 1).reduce((product, dim) => product * dim, 1));
+  const expected = `${ndim} integers, or null`;
   const steps =
-    strides === null
-      ? Object.freeze(defaultStrides(dims))
-      : integers(strides, Number.MIN_SAFE_INTEGER, 'strides', `${ndim} integers, or null`);
+    strides === null ? Object.freeze(dense) : integers(strides, Number.MIN_SAFE_INTEGER, 'strides', expected);
   const descriptor = Object.freeze({ ndim, shape: dims, strides: steps, dtype });
   MADE.add(descriptor);
   return descriptor;
@@ -152,11 +153,6 @@ export function infiniopCreateTensorDescriptor(
 
 /** Every descriptor that this module has made. */
 const MADE = /* @__PURE__ */ new WeakSet<object>();
-
-/** As upstream: a dimension of 0 gives strides of 0. */
-function defaultStrides(shape: readonly number[]): number[] {
-  return shape.map((_item, d) => shape.slice(d + 1).reduce((product, dim) => product * dim, 1));
-}
 
 /** As upstream: the stride of a dimension of size 1 does not matter, and a stride of 0 is never contiguous. */
 function isContiguous({ shape, strides, ndim }: InfiniTensorDescriptor): boolean {
@@ -170,12 +166,8 @@ function isContiguous({ shape, strides, ndim }: InfiniTensorDescriptor): boolean
 }
 
 /** The state of a RoPE descriptor. Opaque to the caller. */
-export interface InfiniRoPEDescriptor {
-  readonly y: InfiniTensorDescriptor;
-  readonly x: InfiniTensorDescriptor;
-  readonly pos: InfiniTensorDescriptor;
-  readonly sin: InfiniTensorDescriptor;
-  readonly cos: InfiniTensorDescriptor;
+export interface InfiniRoPEDescriptor
+  extends Readonly<Record<'y' | 'x' | 'pos' | 'sin' | 'cos', InfiniTensorDescriptor>> {
   readonly algo: number;
   readonly handle: Runner;
   /** Set by destroy. */
@@ -193,11 +185,9 @@ class Status extends RopewalkError {
   }
 }
 
-type Demand = (condition: boolean, argument: string, expected: string, got: unknown) => void;
-
 /** Checks that raise a status; the first condition that is false decides, as in upstream. */
-function demandOf(status: number, code: ErrorCode): Demand {
-  return (condition, argument, expected, got) => {
+function demandOf(status: number, code: ErrorCode) {
+  return (condition: boolean, argument: string, expected: string, got: unknown): void => {
     if (!condition) throw new Status(status, code, `infiniop: ${argument}: expected ${expected}, got ${show(got)}`);
   };
 }
@@ -418,7 +408,7 @@ function readTables(
   return { positions, table: tableFromTensors(cos.slice(0, first, end), sin.slice(0, first, end), 'infiniop'), first };
 }
 
-/** The positions, with 0 for each that is not a row of the tables. */
+/** Positions outside the tables become 0. */
 function insideOrRow0(pos: Tensor, name: string, rows: number): Float64Array {
   const host = hostOf(pos, `infiniop: ${name}`);
   const positions = new Float64Array(pos.size);
@@ -447,7 +437,6 @@ function checkAlive(desc: { readonly destroyed: boolean }): void {
   demandParam(!desc.destroyed, 'desc', 'a live descriptor', 'a destroyed one');
 }
 
-/** The tensor of a descriptor over memory. */
 function over(desc: InfiniTensorDescriptor, memory: InfiniMemory, name: string): Tensor {
   const dtype = DTYPE_OF.get(desc.dtype)!;
   const whole = Tensor.isTensor(memory) ? memory : tensorFrom(memory, { dtype });
@@ -590,11 +579,9 @@ export function infiniopMRoPE(
     });
     const heads = (tensor: Tensor, count: number): Tensor => tensor.view([table.rows, count, desc.head_size]);
     // Both calls are checked before the first one runs.
-    const calls = [
-      bindRope(plan, heads(q, desc.num_q_heads), heads(qOut, desc.num_q_heads)),
-      bindRope(plan, heads(k, desc.num_kv_heads), heads(kOut, desc.num_kv_heads)),
-    ];
-    for (const call of calls) desc.handle.run(call);
+    const ofQ = bindRope(plan, heads(q, desc.num_q_heads), heads(qOut, desc.num_q_heads));
+    const ofK = bindRope(plan, heads(k, desc.num_kv_heads), heads(kOut, desc.num_kv_heads));
+    for (const call of [ofQ, ofK]) desc.handle.run(call);
   });
 }
 

@@ -171,11 +171,7 @@ function checkCommon(op: string, floats: Named, dense = floats): void {
       refuse('DTYPE', `${op}: ${name}`, 'f32, f16 or bf16', tensor.dtype);
   }
   for (const [name, tensor] of Object.entries(dense)) {
-    if (!tensor.isContiguous())
-      fail(
-        'SHAPE',
-        `${op}: ${name}`,
-        `expected contiguous memory, got strides [${tensor.strides}]. Use rearrange first.`,
-      );
+    const got = `got strides [${tensor.strides}]. Use rearrange first.`;
+    if (!tensor.isContiguous()) fail('SHAPE', `${op}: ${name}`, `expected contiguous memory, ${got}`);
   }
 }

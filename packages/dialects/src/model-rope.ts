@@ -39,16 +39,8 @@ export interface ModelRopeOptions {
   readonly where?: string;
 }
 
-/**
- * Checks the options of a dialect that reads a model's RoPE.
- *
- * @param where - what messages call the file, unless the options say
- * @throws {RopewalkError} RANGE, naming the option
- */
-export function readModelRopeOptions(
-  options: ModelRopeOptions,
-  where: string,
-): ModelRopeOptions & { readonly where: string } {
+/** Checks the options of a dialect; `where` is what messages call the file, unless the options say. */
+export function readModelRopeOptions(options: ModelRopeOptions, where: string) {
   const given = readOptions(options, `${where}: options`);
   const { context } = given;
   if (given.where !== undefined && typeof given.where !== 'string')

@@ -22,7 +22,6 @@ import {
   withFresh,
 } from 'ropewalk/backend';
 
-/** The standard's T. */
 type OnnxFloat = 'f32' | 'f16' | 'bf16';
 
 /** The inputs of the node, with their ONNX names. */
@@ -130,12 +129,7 @@ export function planRotaryEmbedding<D extends OnnxFloat>(
 }
 
 /** The rows of the caches that the ids span, and each token's row among them. Only these are converted. */
-function rowsInUse(
-  position_ids: Tensor<'i64'>,
-  batch: number,
-  seqLen: number,
-  maxPosition: number,
-): { first: number; end: number; tableRows: Float64Array } {
+function rowsInUse(position_ids: Tensor<'i64'>, batch: number, seqLen: number, maxPosition: number) {
   const where = 'onnx.RotaryEmbedding: position_ids';
   checkDtype(position_ids, where, 'i64');
   checkDims(position_ids, where, [batch, seqLen]);
@@ -144,10 +138,9 @@ function rowsInUse(
   let end = 0;
   for (const [n, id] of ids.entries()) {
     if (id < 0 || id >= maxPosition) {
-      const rows = maxPosition
-        ? `a row of the caches, in [0, ${maxPosition - 1}]`
-        : 'no position, as the caches are empty';
-      refuse('RANGE', `${where}[${Math.floor(n / seqLen)}, ${n % seqLen}]`, rows, id);
+      const some = `a row of the caches, in [0, ${maxPosition - 1}]`;
+      const expected = maxPosition ? some : 'no position, as the caches are empty';
+      refuse('RANGE', `${where}[${Math.floor(n / seqLen)}, ${n % seqLen}]`, expected, id);
     }
     first = Math.min(first, id);
     end = Math.max(end, id + 1);

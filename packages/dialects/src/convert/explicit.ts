@@ -13,13 +13,8 @@ export const NO_ROTATION = 1e30;
 export type Frame = Pick<RopeSpec, 'headDim' | 'rotaryDim' | 'rotaryOffset' | 'pairing' | 'axes'>;
 
 /**
- * The factors that turn a base's frequencies into the given ones: plain[j] / invFreq[j].
- *
- * @param invFreq - radians a position, one a pair
- * @param base - θ
- * @param dim - the exponent's denominator
- * @param exponents - of each pair; the pair's number unless given
- * @returns one factor a pair; {@link NO_ROTATION} for a pair that does not rotate
+ * The factors that turn a base's frequencies into the given ones, one a pair: plain[j] / invFreq[j]. `dim` is the
+ * exponent's denominator; `exponents` are the pairs' numbers unless given.
  */
 export function factorsFor(
   invFreq: ArrayLike<number>,
@@ -33,15 +28,7 @@ export function factorsFor(
   });
 }
 
-/**
- * Makes a record from frequencies.
- *
- * @param frame - sizes, pairing and axes
- * @param invFreq - radians a position, one a pair
- * @param attentionFactor - multiplies cos and sin
- * @param tolerance - the relative error of the frequencies; a base that fits within it is used
- * @returns the record, with factors when no base fits
- */
+/** A record with the base that fits the frequencies within the relative `tolerance`; with factors when none does. */
 export function specFromFrequencies(
   frame: Frame,
   invFreq: ArrayLike<number>,

@@ -89,7 +89,6 @@ function read(form: Fields, tables: ReadonlyMap<string, GivenTable>): RopeSpec {
   };
 }
 
-/** apply_rope, apply_llama31_rope, apply_rope_with_cos_sin_cache. */
 export const flashinferPeer: Peer = {
   name: 'flashinfer',
   about: 'apply_rope, apply_llama31_rope, or a cos_sin_cache',

@@ -83,12 +83,7 @@ export interface Peer {
   recognises(form: Fields): boolean;
 }
 
-/**
- * Refuses a record that a peer cannot express.
- *
- * @param next - the nearest alternative, a full sentence
- * @throws {RopewalkError} UNSUPPORTED, always
- */
+/** Refuses a record; `next` is the nearest alternative, a full sentence. */
 export function cannot(peer: string, because: string, next: string): never {
   return fail('UNSUPPORTED', `convert: ${peer}`, `cannot be expressed, because ${because}. ${next}`);
 }
@@ -98,23 +93,15 @@ export const F32_TOLERANCE = 2 ** -21;
 /** For numbers in JSON. */
 export const F64_TOLERANCE = 1e-12;
 
-/** What a peer lacks. Each text says why, and then the nearest alternative; a record that needs it is refused. */
-interface Limits {
-  /** A window that does not start at dimension 0. */
-  readonly offset?: readonly [why: string, next: string];
-  /** Pairing vision. */
-  readonly vision?: readonly [why: string, next: string];
-  /** Several position axes. */
-  readonly axes?: readonly [why: string, next: string];
-  /** Pairing interleaved-to-half: the argument that has no value for it. */
+/**
+ * What a peer lacks: a window that does not start at dimension 0, pairing vision, several position axes; and the
+ * argument that has no value for pairing interleaved-to-half.
+ */
+interface Limits extends Partial<Record<'offset' | 'vision' | 'axes', readonly [why: string, next: string]>> {
   readonly toHalf?: string;
 }
 
-/**
- * Refuses a record that needs what a peer lacks.
- *
- * @throws {RopewalkError} UNSUPPORTED for such a record; RANGE or SHAPE for one that is not a RoPE
- */
+/** Refuses a record that needs what a peer lacks, and one that is not a RoPE. */
 export function checkLimits(peer: string, spec: RopeSpec, { offset, vision, axes, toHalf }: Limits): EffectiveRope {
   const rope = effectiveRope(spec);
   if (offset && rope.rotaryOffset !== 0)
@@ -130,7 +117,6 @@ export function checkLimits(peer: string, spec: RopeSpec, { offset, vision, axes
   return rope;
 }
 
-/** The pairing of a peer's flag. */
 export function pairingOf(interleaved: unknown): 'interleaved' | 'half' {
   return interleaved ? 'interleaved' : 'half';
 }

@@ -21,15 +21,9 @@ import { cannot, checkLimits, type Draft, dynamicNote, F32_TOLERANCE, type Peer 
 
 const f32 = Math.fround;
 
+type Numbers = 'n_ctx_orig' | 'freq_base' | 'freq_scale' | 'ext_factor' | 'attn_factor' | 'beta_fast' | 'beta_slow';
 /** A scaling in ggml's numbers. */
-export interface GgmlScaling {
-  readonly n_ctx_orig: number;
-  readonly freq_scale: number;
-  readonly ext_factor: number;
-  readonly attn_factor: number;
-  readonly beta_fast: number;
-  readonly beta_slow: number;
-  readonly freq_base: number;
+export interface GgmlScaling extends Readonly<Record<Numbers, number>> {
   readonly freq_factors: readonly number[] | null;
   readonly notes: readonly string[];
 }
@@ -84,11 +78,8 @@ export function ggmlScalings(spec: RopeSpec, peer: string): GgmlScaling[] {
     const note = `${reasonForFactors(spec, dim)}: its effect is in freq_factors, one a pair${magnitude}.`;
     all.push({ ...plain, freq_factors, notes: [note] });
   } else if (all.length === 0) {
-    cannot(
-      peer,
-      `the factor of pair ${bad} does not fit an f32`,
-      'Use cos and sin tables: --to onnx or --to infiniop.',
-    );
+    const next = 'Use cos and sin tables: --to onnx or --to infiniop.';
+    cannot(peer, `the factor of pair ${bad} does not fit an f32`, next);
   }
   return all;
 }
@@ -212,7 +203,6 @@ function aliased(f: Fields, axes: RopeAxes, rotaryDim: number): RopeAxes {
   return result;
 }
 
-/** ggml_rope_ext and ggml_rope_multi. */
 export const ggmlPeer: Peer = {
   name: 'ggml',
   about: 'op_params of ggml_rope_ext and ggml_rope_multi',

@@ -199,7 +199,7 @@ function architecturesFor(spec: RopeSpec, options: ConvertOptions): { candidates
   return { candidates: spec.scaling?.kind === 'longrope' ? ['phi3'] : ['qwen2', 'exaone', 'phi3'], mapped: false };
 }
 
-/** The pairing of an architecture, which may differ with sections. */
+/** It may differ with sections. */
 function pairingOf(row: GgufArchitecture, spec: RopeSpec): 'half' | 'interleaved' {
   return row.rope === 'norm' && !(row.sections && spec.axes) ? 'interleaved' : 'half';
 }
@@ -242,7 +242,6 @@ function readKeys(keys: Readonly<Record<string, unknown>>, options: ConvertOptio
   return layer?.rope ?? refuse('UNSUPPORTED', where, 'a layer with RoPE', architecture);
 }
 
-/** Metadata keys, and rope_freqs or rope_factors tensors. */
 export const ggufPeer: Peer = {
   name: 'gguf',
   about: 'metadata keys {arch}.rope.*, and rope_freqs or rope_factors tensors',

@@ -203,7 +203,6 @@ function ownParameters(spec: RopeSpec, attentionFactor: number, rotaryDim: numbe
   }
 }
 
-/** config.json fields. */
 export const huggingfacePeer: Peer = {
   name: 'huggingface',
   about: 'config.json: rope_parameters, and rope_theta with rope_scaling',

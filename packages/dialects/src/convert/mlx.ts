@@ -73,7 +73,6 @@ function read(form: Fields): RopeSpec {
   return specFromFrequencies(frame, invFreq, mscale, 2 ** -23);
 }
 
-/** mx.fast.rope. */
 export const mlxPeer: Peer = {
   name: 'mlx',
   about: 'mx.fast.rope: dims, traditional, base or reciprocal freqs, scale',

@@ -24,12 +24,8 @@ const CHECK_ROWS = 64;
 const MAX_ELEMENTS = 2 ** 29;
 
 /**
- * Makes the table of a record for positions 0 … N − 1.
- *
- * @param spec - the record; its axes are ignored, as rows are positions
- * @param options - `positions` is the number of rows; without it, enough rows to be read back
- * @returns float64 angles, rounded once to f32
- * @throws {RopewalkError} RANGE for a table past 2 GiB
+ * The table of positions 0 … N − 1, or enough rows to be read back, from float64 angles rounded once to f32. Axes are
+ * ignored, as rows are positions.
  */
 export function tableOf(spec: RopeSpec, options: ConvertOptions): RopeTable {
   const rows = options.positions ?? CHECK_ROWS;
@@ -78,14 +74,9 @@ function twoTables(
 }
 
 /**
- * Finds the record of tables whose row p is position p.
+ * Finds the record of tables whose row p is position p, or refuses those that are no rotation by position.
  *
  * Row 1 gives each frequency up to multiples of 2π; rows 2, 4, 8 … make it more precise. Then every row must agree.
- *
- * @param frame - sizes and pairing
- * @param tables - at least two rows
- * @throws {RopewalkError} UNSUPPORTED when the rows are not a rotation by position. ONNX allows such caches, but no
- *   record has them
  */
 export function specFromTables(frame: Frame, tables: GivenTables, where: string): RopeSpec {
   const { rows, pairs, roundoff } = tables;
@@ -134,12 +125,7 @@ function pairTables(spec: RopeSpec, options: ConvertOptions, suffix: string): Re
   return { cos: table('cos', cos), sin: table('sin', sin) };
 }
 
-/** cos and sin of the same shape. */
-function givenTables(
-  form: Fields,
-  tables: ReadonlyMap<string, GivenTable>,
-  suffix: string,
-): [cos: GivenTable, sin: GivenTable] {
+function givenTables(form: Fields, tables: ReadonlyMap<string, GivenTable>, suffix: string): [GivenTable, GivenTable] {
   const need = (part: string): GivenTable => {
     const name = `${part}${suffix}`;
     const next = 'convert --table-len N --out DIR writes them.';
@@ -191,14 +177,9 @@ function onnxDrafts(spec: RopeSpec, options: ConvertOptions, peer: 'onnx' | 'onn
     notes.push('rotary_embedding_dim needs num_heads beside it: --heads N.');
   if (options.positions === undefined) notes.push(ASK_TABLES);
   const { cos, sin } = pairTables(spec, options, '_cache');
-  return [
-    {
-      call: onnx ? 'RotaryEmbedding (ai.onnx, opset 23)' : 'RotaryEmbedding (com.microsoft, 1)',
-      arguments: { ...common, num_heads: heads, ...(onnx ? undefined : { scale: 1, is_packed_batching: 0 }) },
-      tables: [cos, sin],
-      notes,
-    },
-  ];
+  const call = onnx ? 'RotaryEmbedding (ai.onnx, opset 23)' : 'RotaryEmbedding (com.microsoft, 1)';
+  const own = { ...common, num_heads: heads, ...(onnx ? undefined : { scale: 1, is_packed_batching: 0 }) };
+  return [{ call, arguments: own, tables: [cos, sin], notes }];
 }
 
 function readOnnx(form: Fields, tables: ReadonlyMap<string, GivenTable>): RopeSpec {
@@ -215,25 +196,20 @@ function readOnnx(form: Fields, tables: ReadonlyMap<string, GivenTable>): RopeSp
   return specFromTables(frame, twoTables(both, { rows, pairs: rotaryDim / 2, width }), where);
 }
 
-/** ONNX RotaryEmbedding, opset 23. */
-export const onnxPeer: Peer = {
-  name: 'onnx',
-  about: 'RotaryEmbedding, opset 23, with its caches',
+const onnxPeerOf = (name: 'onnx' | 'onnxruntime', about: string): Peer => ({
+  name,
+  about,
   tolerance: TABLE_TOLERANCE,
-  drafts: (spec, options) => onnxDrafts(spec, options, 'onnx'),
+  drafts: (spec, options) => onnxDrafts(spec, options, name),
   read: readOnnx,
-  recognises: (form) => form.has('cos_cache') && !form.has('scale') && !form.has('is_packed_batching'),
-};
-
-/** ONNX Runtime's com.microsoft.RotaryEmbedding. */
-export const onnxruntimePeer: Peer = {
-  name: 'onnxruntime',
-  about: 'com.microsoft.RotaryEmbedding with its caches',
-  tolerance: TABLE_TOLERANCE,
-  drafts: (spec, options) => onnxDrafts(spec, options, 'onnxruntime'),
-  read: readOnnx,
-  recognises: (form) => form.has('cos_cache') && (form.has('scale') || form.has('is_packed_batching')),
-};
+  recognises: (form) =>
+    form.has('cos_cache') && (form.has('scale') || form.has('is_packed_batching')) === (name === 'onnxruntime'),
+});
+export const onnxPeer = /* @__PURE__ */ onnxPeerOf('onnx', 'RotaryEmbedding, opset 23, with its caches');
+export const onnxruntimePeer = /* @__PURE__ */ onnxPeerOf(
+  'onnxruntime',
+  'com.microsoft.RotaryEmbedding with its caches',
+);
 
 // InfiniOp
 
@@ -305,7 +281,6 @@ function readInfiniop(form: Fields, tables: ReadonlyMap<string, GivenTable>): Ro
   return specFromTables({ headDim, rotaryDim: dhead, rotaryOffset, pairing }, given, where);
 }
 
-/** InfiniOp's RoPE and MRoPE. */
 export const infiniopPeer: Peer = {
   name: 'infiniop',
   about: 'sin and cos tables, algo; infiniopMRoPE for several axes',
@@ -351,26 +326,17 @@ function aclnnDrafts(spec: RopeSpec, options: ConvertOptions): Draft[] {
   ];
   if (mode === ACLNN_ROTARY_MODE.interleaveHalf) notes.push('Mode 3 is documented for Ascend 950 only.');
   const sliced = width !== headDim;
-  if (sliced)
-    notes.push(
-      `The operator rotates all of D: call it on dimensions ${window[0]} to ${window[1]! - 1} of x. Copy the others.`,
-    );
+  const part = `dimensions ${window[0]} to ${window[1]! - 1}`;
+  if (sliced) notes.push(`The operator rotates all of D: call it on ${part} of x. Copy the others.`);
   const turned = padded && width !== rotaryDim;
   if (turned) notes.push('Where nothing rotates, cos is 1 and sin is 0.');
   if (options.positions === undefined) notes.push(ASK_TABLES);
   const shape = [1, table.rows, 1, width];
   const view = sliced ? { D: headDim, slice: window } : undefined;
-  return [
-    {
-      call: 'aclnnRotaryPositionEmbedding',
-      arguments: { mode, layout: 'BSND', ...view, turned: turned ? window : undefined },
-      tables: [
-        { name: 'cos', shape, data: fill(table.cos, 1) },
-        { name: 'sin', shape, data: fill(table.sin, 0) },
-      ],
-      notes,
-    },
-  ];
+  const own = { mode, layout: 'BSND', ...view, turned: turned ? window : undefined };
+  const cos = { name: 'cos', shape, data: fill(table.cos, 1) };
+  const sin = { name: 'sin', shape, data: fill(table.sin, 0) };
+  return [{ call: 'aclnnRotaryPositionEmbedding', arguments: own, tables: [cos, sin], notes }];
 }
 
 function readAclnn(form: Fields, tables: ReadonlyMap<string, GivenTable>): RopeSpec {
@@ -401,14 +367,10 @@ function readAclnn(form: Fields, tables: ReadonlyMap<string, GivenTable>): RopeS
   };
   const step = pairing === 'interleaved' ? 2 : 1;
   const pairs = (turned[1] - turned[0]) / 2;
-  return specFromTables(
-    frame,
-    twoTables(both, { rows, pairs, width }, (j) => turned[0] + step * j),
-    form.path('cos'),
-  );
+  const given = twoTables(both, { rows, pairs, width }, (j) => turned[0] + step * j);
+  return specFromTables(frame, given, form.path('cos'));
 }
 
-/** aclnnRotaryPositionEmbedding. */
 export const aclnnPeer: Peer = {
   name: 'aclnn',
   about: 'aclnnRotaryPositionEmbedding: mode, layout, cos and sin',

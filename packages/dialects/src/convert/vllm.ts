@@ -192,7 +192,6 @@ function read(form: Fields, _tables: unknown, options: ConvertOptions): RopeSpec
   }
 }
 
-/** get_rope's arguments. */
 export const vllmPeer: Peer = {
   name: 'vllm',
   about: 'get_rope: head_size, max_position, is_neox_style, rope_parameters',
