@@ -171,7 +171,8 @@ function checkCommon(op: string, floats: Named, dense = floats): void {
       refuse('DTYPE', `${op}: ${name}`, 'f32, f16 or bf16', tensor.dtype);
   }
   for (const [name, tensor] of Object.entries(dense)) {
-    const got = `got strides [${tensor.strides}]. Use rearrange first.`;
-    if (!tensor.isContiguous()) fail('SHAPE', `${op}: ${name}`, `expected contiguous memory, ${got}`);
+    if (tensor.isContiguous()) continue;
+    const got = `strides [${tensor.strides}]`;
+    fail('SHAPE', `${op}: ${name}`, `expected contiguous memory, got ${got}. Use rearrange first.`);
   }
 }

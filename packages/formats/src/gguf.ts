@@ -89,12 +89,9 @@ const TYPES: Readonly<Record<number, readonly [name: string, elements: number, b
   42: ['Q2_0', 64, 18],
 };
 
-/** ggml has four dimensions. */
-const MAX_DIMS = 4;
-/** Real metadata nests arrays one deep. */
-const MAX_ARRAY_DEPTH = 4;
-/** Keys are short ASCII paths; the format allows 65,535 bytes. */
-const MAX_KEY_BYTES = 65535;
+const MAX_DIMS = 4; // ggml's
+const MAX_ARRAY_DEPTH = 4; // real metadata nests arrays one deep
+const MAX_KEY_BYTES = 65535; // the format's; keys are short ASCII paths
 /** The largest real text is a tokenizer in JSON, tens of megabytes. */
 const MAX_TEXT_BYTES = 2 ** 28;
 /** Models have some thousands of tensors, and fewer keys; a JavaScript map holds 2^24 at most. */
@@ -140,12 +137,8 @@ export function parseGguf(bytes: Uint8Array, where = 'gguf', fileSizeBytes?: num
     metadata.set(key, reader.value(reader.u32(), 0));
   }
   const alignment = metadata.get('general.alignment') ?? 32;
-  if (
-    typeof alignment !== 'number' ||
-    !(alignment <= 2 ** 20) ||
-    !Number.isInteger(Math.log2(alignment)) ||
-    alignment < 1
-  )
+  const power = typeof alignment === 'number' ? Math.log2(alignment) : Number.NaN;
+  if (typeof alignment !== 'number' || !Number.isInteger(power) || power < 0 || power > 20)
     refuse('FORMAT', `${where}: general.alignment`, 'a power of two up to 2^20', alignment);
 
   const tensors: GgufTensor[] = [];
@@ -177,13 +170,8 @@ function readTensor(reader: Reader, names: Set<string>, alignment: number): Gguf
   const known = TYPES[code];
   if (known && (shape[0] ?? 1) % known[1] !== 0)
     refuse('FORMAT', where, `rows of a multiple of ${known[1]} elements for ${known[0]}`, shape);
-  return {
-    name,
-    shape,
-    type: known?.[0] ?? `TYPE_${code}`,
-    offset,
-    sizeBytes: known ? (count / known[1]) * known[2] : undefined,
-  };
+  const size = known ? (count / known[1]) * known[2] : undefined;
+  return { name, shape, type: known?.[0] ?? `TYPE_${code}`, offset, sizeBytes: size };
 }
 
 /** Reads forward; refuses to go past the end. */
@@ -213,10 +201,9 @@ class Reader {
   #need(count: number): void {
     if (this.at + count <= this.#bytes.length) return;
     const end = this.at + count;
-    const message = `the header takes at least ${end} bytes, but there are only ${this.#bytes.length}`;
-    throw new RopewalkError('FORMAT', `${this.where}: ${message}. The file is truncated or forged.`, {
-      cause: new HeaderCut(end),
-    });
+    const sentence = `the header takes at least ${end} bytes, but there are only ${this.#bytes.length}`;
+    const message = `${this.where}: ${sentence}. The file is truncated or forged.`;
+    throw new RopewalkError('FORMAT', message, { cause: new HeaderCut(end) });
   }
 
   u32(): number {
@@ -247,10 +234,8 @@ class Reader {
   /** The fewest bytes of a value: a text starts with its length, an array with its type and length. */
   #smallest(type: number): number {
     const count = this.wide ? 8 : 4;
-    return (
-      [1, 1, 2, 2, 4, 4, 4, 1, count, 4 + count, 8, 8, 8][type] ??
-      refuse('FORMAT', `${this.where}: value type`, '0 … 12', type)
-    );
+    const size = [1, 1, 2, 2, 4, 4, 4, 1, count, 4 + count, 8, 8, 8][type];
+    return size ?? refuse('FORMAT', `${this.where}: value type`, '0 … 12', type);
   }
 
   value(type: number, depth: number): GgufValue {
@@ -262,33 +247,19 @@ class Reader {
     this.at += size;
     const { littleEndian: le } = this;
     const view = this.#view;
-    switch (type) {
-      case 0:
-        return view.getUint8(at);
-      case 1:
-        return view.getInt8(at);
-      case 2:
-        return view.getUint16(at, le);
-      case 3:
-        return view.getInt16(at, le);
-      case 4:
-        return view.getUint32(at, le);
-      case 5:
-        return view.getInt32(at, le);
-      case 6:
-        return view.getFloat32(at, le);
-      case 7: {
-        const flag = view.getUint8(at);
-        if (flag > 1) refuse('FORMAT', `${this.where}: bool at byte ${at}`, '0 or 1', flag);
-        return flag === 1;
-      }
-      case 10:
-        return view.getBigUint64(at, le);
-      case 11:
-        return view.getBigInt64(at, le);
-      default:
-        return view.getFloat64(at, le);
-    }
+    if (type === 0) return view.getUint8(at);
+    if (type === 1) return view.getInt8(at);
+    if (type === 2) return view.getUint16(at, le);
+    if (type === 3) return view.getInt16(at, le);
+    if (type === 4) return view.getUint32(at, le);
+    if (type === 5) return view.getInt32(at, le);
+    if (type === 6) return view.getFloat32(at, le);
+    if (type === 10) return view.getBigUint64(at, le);
+    if (type === 11) return view.getBigInt64(at, le);
+    if (type === 12) return view.getFloat64(at, le);
+    const flag = view.getUint8(at);
+    if (flag > 1) refuse('FORMAT', `${this.where}: bool at byte ${at}`, '0 or 1', flag);
+    return flag === 1;
   }
 
   #array(depth: number): GgufValue[] {

@@ -69,16 +69,10 @@ class Parser {
 
   #value(): unknown {
     this.#space();
-    switch (this.#text[this.#at]) {
-      case '{':
-        return this.#nested(() => this.#object());
-      case '[':
-        return this.#nested(() => this.#array());
-      case '"':
-        return this.#string();
-      default:
-        return this.#scalar();
-    }
+    const first = this.#text[this.#at];
+    if (first === '{') return this.#nested(() => this.#object());
+    if (first === '[') return this.#nested(() => this.#array());
+    return first === '"' ? this.#string() : this.#scalar();
   }
 
   #nested<T>(read: () => T): T {
@@ -181,11 +175,6 @@ class Parser {
 
 /** Letters, digits and `+ - .`: what numbers and words consist of. */
 function isWordCode(code: number): boolean {
-  return (
-    (code >= 0x30 && code <= 0x39) ||
-    ((code | 0x20) >= 0x61 && (code | 0x20) <= 0x7a) ||
-    code === 0x2b ||
-    code === 0x2d ||
-    code === 0x2e
-  );
+  const isLetter = (code | 0x20) >= 0x61 && (code | 0x20) <= 0x7a;
+  return isLetter || (code >= 0x30 && code <= 0x39) || code === 0x2b || code === 0x2d || code === 0x2e;
 }

@@ -145,14 +145,8 @@ function dtypeOf(descr: string, where: string): { dtype: Dtype; swap: boolean } 
   return { dtype, swap: descr.startsWith('>') && sizeBytes(dtype) > 1 };
 }
 
-interface Header {
-  readonly descr: string;
-  readonly fortranOrder: boolean;
-  readonly shape: number[];
-}
-
 /** The header is the text of a Python dict; this reads as much Python as numpy writes there. */
-function parseHeader(text: string, where: string): Header {
+function parseHeader(text: string, where: string) {
   const at = `${where}: header`;
   const tokens = text.match(/'[^'\n]*'|"[^"\n]*"|[{}()[\],:]|[A-Za-z]+|-?\d+L?|[^\s]/g) ?? [];
   let next = 0;
@@ -187,9 +181,10 @@ function parseHeader(text: string, where: string): Header {
   }
   take('}');
   if (next !== tokens.length) refuse('FORMAT', at, 'nothing after the dict', tokens[next]);
-  if (found.descr === undefined || found.fortranOrder === undefined || !found.shape)
+  const { descr, fortranOrder, shape } = found;
+  if (descr === undefined || fortranOrder === undefined || !shape)
     refuse('FORMAT', at, 'descr, fortran_order and shape', [...seen]);
-  return found as Header;
+  return { descr, fortranOrder, shape };
 
   function tuple(): number[] {
     const dims: number[] = [];

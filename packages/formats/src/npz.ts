@@ -67,12 +67,8 @@ function expand(bytes: Uint8Array, { method, dataStart, size, originalSize, crc 
   const packed = bytes.subarray(dataStart, dataStart + size);
   // A copy, as the arrays outlive the file.
   const file = method === STORED ? packed.slice() : inflate(packed, originalSize, at);
-  if (file.length !== originalSize)
-    fail(
-      'FORMAT',
-      at,
-      `expected ${originalSize} bytes, got ${file.length > originalSize ? 'more' : file.length}. ${DAMAGED}`,
-    );
+  const got = file.length > originalSize ? 'more' : file.length;
+  if (got !== originalSize) fail('FORMAT', at, `expected ${originalSize} bytes, got ${got}. ${DAMAGED}`);
   const sum = crc32(file);
   if (sum !== crc) refuse('FORMAT', at, `bytes with the checksum ${crc}`, sum, DAMAGED);
   return file;
@@ -120,11 +116,7 @@ interface ZipEntry {
   readonly dataStart: number;
 }
 
-/**
- * Reads a zip's central directory.
- *
- * @see https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT 4.3.7, 4.3.12, 4.3.14 to 4.3.16, 4.5.3
- */
+/** @see https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT 4.3.7, 4.3.12, 4.3.14 to 4.3.16, 4.5.3 */
 function readDirectory(bytes: Uint8Array, where: string): ZipEntry[] {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const broken = (got: string): never => refuse('FORMAT', where, 'a zip file of .npy files', got);
@@ -147,15 +139,12 @@ function readDirectory(bytes: Uint8Array, where: string): ZipEntry[] {
     const extra = at + 46 + nameLength;
     if (extra + extraLength > bytes.length) broken(`a directory entry past the end at byte ${at}`);
     const name = decodeName(bytes.subarray(at + 46, extra), (u16(at + 8) & 0x800) !== 0, where);
+    const entry = `${where}: ${nameForMessage(name)}`;
     if ((u16(at + 8) & 1) !== 0)
-      fail(
-        'FORMAT',
-        `${where}: ${nameForMessage(name)}`,
-        'it is encrypted, which is not supported. Save the archive without a password.',
-      );
+      fail('FORMAT', entry, 'it is encrypted, which is not supported. Save the archive without a password.');
     const method = u16(at + 10);
     if (method !== STORED && method !== DEFLATED)
-      refuse('FORMAT', `${where}: ${nameForMessage(name)}`, 'compression 0 (stored) or 8 (deflated)', method);
+      refuse('FORMAT', entry, 'compression 0 (stored) or 8 (deflated)', method);
     // Sizes and offset that 32 bits cannot hold are in the zip64 field, in this order, and only those.
     let large = extra;
     while (large < extra + extraLength && u16(large) !== 1) large += 4 + u16(large + 2);

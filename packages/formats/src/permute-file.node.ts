@@ -23,12 +23,8 @@ export interface CopyOptions {
 }
 
 /**
- * Copies a file and permutes rows of it. All other bytes stay as they are. It takes some megabytes of memory.
- *
- * @param to - the file to write; it must not exist
- * @param moves - tensors of this file whose rows move, from planPermutation; they do not overlap
- * @throws {RopewalkError} FORMAT when it cannot be read or ends early; DEVICE when it cannot be written; the signal's
- *   reason
+ * Copies a file to a new one and permutes rows of it; all other bytes stay as they are. `moves` are the tensors of this
+ * file whose rows move; they do not overlap.
  */
 export async function copyPermuted(
   from: string,
@@ -64,19 +60,13 @@ class Copy {
   readonly #buffer = new Uint8Array(CHUNK_BYTES);
   readonly #scratch = new Uint8Array(CHUNK_BYTES);
 
-  readonly #source: FileHandle;
-  readonly #target: FileHandle;
-  readonly #from: string;
-  readonly #to: string;
-  readonly #options: CopyOptions;
-
-  constructor(source: FileHandle, target: FileHandle, from: string, to: string, options: CopyOptions) {
-    this.#source = source;
-    this.#target = target;
-    this.#from = from;
-    this.#to = to;
-    this.#options = options;
-  }
+  constructor(
+    private readonly source: FileHandle,
+    private readonly target: FileHandle,
+    private readonly from: string,
+    private readonly to: string,
+    private readonly options: CopyOptions,
+  ) {}
 
   /** Copies everything before a byte. */
   async upTo(end: number): Promise<void> {
@@ -127,32 +117,26 @@ class Copy {
   }
 
   async #read(part: Uint8Array, position: number): Promise<void> {
-    this.#options.signal?.throwIfAborted();
+    this.options.signal?.throwIfAborted();
     for (let at = 0; at < part.length; ) {
-      const { bytesRead } = await this.#source
+      const { bytesRead } = await this.source
         .read(part, at, part.length - at, position + at)
-        .catch((cause) => unreadable(this.#from, cause));
-      if (bytesRead === 0)
-        refuse(
-          'FORMAT',
-          this.#from,
-          `${part.length} bytes from ${position}`,
-          at,
-          'The file was cut while it was read.',
-        );
+        .catch((cause) => unreadable(this.from, cause));
+      const expected = `${part.length} bytes from ${position}`;
+      if (bytesRead === 0) refuse('FORMAT', this.from, expected, at, 'The file was cut while it was read.');
       at += bytesRead;
     }
   }
 
   async #write(part: Uint8Array): Promise<void> {
     for (let at = 0; at < part.length; ) {
-      const { bytesWritten } = await this.#target
+      const { bytesWritten } = await this.target
         .write(part, at, part.length - at, this.#at + at)
-        .catch((cause) => unwritable(this.#to, cause));
+        .catch((cause) => unwritable(this.to, cause));
       at += bytesWritten;
     }
     this.#at += part.length;
-    this.#options.onBytes?.(part.length);
+    this.options.onBytes?.(part.length);
   }
 }
 
@@ -203,11 +187,8 @@ export async function writeWhole<T>(
   });
 }
 
-async function checkOutput(
-  output: string,
-  folder: string,
-  { inputs, kind, force, sizeBytes }: WriteOptions,
-): Promise<void> {
+async function checkOutput(output: string, folder: string, options: WriteOptions): Promise<void> {
+  const { inputs, kind, force, sizeBytes } = options;
   const there = await lstat(output).catch(() => undefined);
   const same = there && (await stat(output).catch(() => undefined));
   for (const input of inputs) {
@@ -217,19 +198,15 @@ async function checkOutput(
     if (info.isDirectory() && `${folder}/`.startsWith(`${resolve(input)}/`))
       fail('FORMAT', output, `it lies inside the input, ${input}. Write to a new folder beside it.`);
   }
-  if (there && !(force && kind === 'file' && there.isFile())) exists(output, { kind, force });
+  if (there && !(force && kind === 'file' && there.isFile())) exists(output, options);
   const info = await stat(folder).catch((cause) => unwritable(folder, cause));
   if (!info.isDirectory()) fail('FORMAT', folder, 'it is a file, not a folder to write in');
   await access(folder, constants.W_OK).catch((cause) => unwritable(folder, cause));
   const room = await statfs(folder).catch(() => undefined);
   // Some file systems report 0 blocks.
   const free = room && room.blocks > 0 ? room.bavail * room.bsize : Infinity;
-  if (free < sizeBytes)
-    fail(
-      'DEVICE',
-      output,
-      `the output takes ${sizeBytes} bytes, and ${free} bytes are free. Free some, or write elsewhere.`,
-    );
+  const sizes = `the output takes ${sizeBytes} bytes, and ${free} bytes are free`;
+  if (free < sizeBytes) fail('DEVICE', output, `${sizes}. Free some, or write elsewhere.`);
 }
 
 function exists(output: string, { kind, force }: Pick<WriteOptions, 'kind' | 'force'>): never {

@@ -35,13 +35,7 @@ export interface OpenModel {
 /** Weights in these files would stay in the old order, and a runtime that finds them might use them. */
 const OTHER_WEIGHTS = /\.(bin|pt|pth|gguf|safetensors|onnx|onnx_data|msgpack|h5|index\.json)$/i;
 
-/**
- * Reads the headers of a model.
- *
- * @param path - a .safetensors or .gguf file, a folder of .safetensors, or a folder whose only weights are one .gguf
- * @throws {RopewalkError} FORMAT when it cannot be read or is malformed; UNSUPPORTED for one part of a model in
- *   several files
- */
+/** Reads the headers of a .safetensors or .gguf file, a folder of .safetensors, or one whose only weights are a .gguf. */
 export async function openModel(path: string): Promise<OpenModel> {
   checkPath(path);
   const info = await stat(path).catch((cause) => refuseSystem('FORMAT', path, 'a readable file or folder', cause));
@@ -63,14 +57,7 @@ export async function openModel(path: string): Promise<OpenModel> {
 
 async function safetensorsOf(path: string, file: number): Promise<LocatedTensor[]> {
   const header = await readSafetensorsHeader(path);
-  return [...header.tensors].map(([name, { shape, type, byteOffset, sizeBytes }]) => ({
-    name,
-    file,
-    shape,
-    type,
-    byteOffset,
-    sizeBytes,
-  }));
+  return [...header.tensors].map(([name, tensor]) => ({ name, file, ...tensor }));
 }
 
 async function openFolder(path: string): Promise<OpenModel> {
@@ -104,10 +91,7 @@ async function openFolder(path: string): Promise<OpenModel> {
   return { path, kind: 'folder', format: 'safetensors', files, sizes, tensors, gguf: undefined, companions, leftOut };
 }
 
-/**
- * Withdrawn types whose rows are woven into each other, four or eight at a time. @see ggml-org/llama.cpp@0024aa7
- * ggml/include/ggml.h
- */
+/** Withdrawn types whose rows are woven into each other. @see ggml-org/llama.cpp@0024aa7 ggml/include/ggml.h */
 const WOVEN = new Set(['TYPE_31', 'TYPE_32', 'TYPE_33', 'TYPE_36', 'TYPE_37', 'TYPE_38']);
 
 function locateGguf({ tensors, dataOffset, alignment }: GgufFile, fileSize: number): LocatedTensor[] {
@@ -166,12 +150,7 @@ export interface ModelFacts {
   readonly notes: readonly string[];
 }
 
-/**
- * Collects what is known about a model: from its config.json or GGUF metadata, and from the user.
- *
- * @throws {RopewalkError} FORMAT if the two disagree or nothing says how many heads there are; and what the readers of
- *   both formats throw
- */
+/** From a model's config.json or GGUF metadata, and from the user. Refuses if the two disagree. */
 export async function factsOf(model: OpenModel, given: GivenGeometry): Promise<ModelFacts> {
   if (model.gguf) {
     if (given.config !== undefined)
@@ -221,14 +200,9 @@ function combine(own: OwnFacts | undefined, given: GivenGeometry): ModelFacts {
   const notes = [...(own?.notes ?? [])];
   const agreed = (known: number | undefined, name: 'heads' | 'kvHeads' | 'headDim' | 'rotaryDim'): number => {
     const said = given[name];
+    const expected = `${known}, as ${own?.where} says`;
     if (known !== undefined && said !== undefined && known !== said)
-      refuse(
-        'FORMAT',
-        `permute: ${name}`,
-        `${known}, as ${own?.where} says`,
-        said,
-        'Leave it out, or correct the file.',
-      );
+      refuse('FORMAT', `permute: ${name}`, expected, said, 'Leave it out, or correct the file.');
     const flag = `--${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
     return known ?? said ?? fail('FORMAT', `permute: ${name}`, `no config.json or metadata says it. Give ${flag}.`);
   };

@@ -224,13 +224,9 @@ function readTensors(given: readonly LocatedTensor[], where: string): LocatedTen
     const { name, type, file, byteOffset, sizeBytes } = tensor;
     if (typeof name !== 'string' || typeof type !== 'string') refuse('RANGE', at, 'a name and a type', [name, type]);
     const shape = Array.from(readList(tensor.shape, `${at}: shape`));
+    const got = [file, byteOffset, sizeBytes, shape];
     if (![file, byteOffset, sizeBytes ?? 0, ...shape].every(isCount))
-      refuse('RANGE', at, 'integers >= 0 as file, byteOffset, sizeBytes and shape', [
-        file,
-        byteOffset,
-        sizeBytes,
-        shape,
-      ]);
+      refuse('RANGE', at, 'integers >= 0 as file, byteOffset, sizeBytes and shape', got);
     return { ...tensor, shape };
   });
 }
@@ -261,11 +257,12 @@ export function planPermutation(tensors: readonly LocatedTensor[], options: Perm
     const role = byGroups ? roleByGroups(name, only) : naming === 'gguf' ? roleInGguf(name) : roleInHuggingface(name);
     if (!role) {
       if (byGroups || !looksLikeOne(name)) continue;
+      const next = "Name the tensors that move with --tensors '(?<q>…)|(?<k>…)'.";
       if (!OTHER_TOWER.test(name))
         fail(
           'UNSUPPORTED',
           `${where}: ${nameForMessage(name)}`,
-          "this name does not say whether it is q or k. Name the tensors that move with --tensors '(?<q>…)|(?<k>…)'.",
+          `this name does not say whether it is q or k. ${next}`,
         );
       towers.push(name);
       continue;

@@ -61,12 +61,7 @@ const POSITIONS = [0, 1, 37, 8191];
  */
 export const isProved = (proof: LayerProof): boolean => reading('proof', () => proof.difference <= proof.bound);
 
-/**
- * The layers that a proof looks at.
- *
- * @param all - all of them, or the first
- * @returns layers with a q and a k weight; none for an adapter alone
- */
+/** The layers with a q and a k weight, or the first of them; none for an adapter alone. */
 export function provableLayers(moves: readonly TensorMove[], all: boolean): string[] {
   const has = (key: string, side: 'q' | 'k'): boolean =>
     moves.some((move) => move.layerKey === key && move.kind === 'weight' && move[side].length > 0);
@@ -74,11 +69,6 @@ export function provableLayers(moves: readonly TensorMove[], all: boolean): stri
   return all ? keys : keys.slice(0, 1);
 }
 
-/**
- * Compares the scores of layers before and after.
- *
- * @throws {RopewalkError} FORMAT when a file cannot be read
- */
 export async function proveScores(moves: readonly TensorMove[], options: ProofOptions): Promise<LayerProof[]> {
   const before = new Rows(options.before, options.bigEndian);
   const after = options.after && new Rows(options.after, options.bigEndian);
@@ -160,17 +150,8 @@ async function proveLayer(
   // Sums over a head run in another order: headDim roundings in a norm, headDim in a score, three in each rotation;
   // each on both sides.
   const bound = 4 * (headDim + 8) * 2 ** -53;
-  return {
-    layer: key,
-    qHeads: qHeads.length,
-    kHeads: kHeads.length,
-    scores,
-    positions: POSITIONS,
-    difference,
-    bound,
-    unmoved,
-    opaque: [...opaque],
-  };
+  const counts = { layer: key, qHeads: qHeads.length, kHeads: kHeads.length, scores, positions: POSITIONS };
+  return { ...counts, difference, bound, unmoved, opaque: [...opaque] };
 }
 
 function nanToInfinity(x: number): number {
@@ -239,10 +220,9 @@ function rotated(head: Float64Array, spec: RopeSpec): Float64Array {
 const DTYPE_OF: ReadonlyMap<string, Dtype> = /* @__PURE__ */ new Map(
   (['f64', 'f32', 'f16', 'bf16'] as const).map((dtype) => [dtype.toUpperCase(), dtype]),
 );
-const BLOCKS_OF: ReadonlyMap<string, BlockFormat> = /* @__PURE__ */ new Map([
-  ['Q8_0', 'q8_0'],
-  ['Q4_0', 'q4_0'],
-]);
+const BLOCKS_OF: ReadonlyMap<string, BlockFormat> = /* @__PURE__ */ new Map(
+  (['q8_0', 'q4_0'] as const).map((format) => [format.toUpperCase(), format]),
+);
 
 /** What one row gives: its product with the hidden state of a token, or its own value where it holds one. */
 interface RowValues {
@@ -253,15 +233,13 @@ interface RowValues {
 
 /** Reads rows from files, one at a time. */
 class Rows {
-  readonly #files: readonly string[];
-  readonly #bigEndian: boolean;
   readonly #handles: (FileHandle | undefined)[] = [];
   readonly #hidden = new Map<number, Float64Array[]>();
 
-  constructor(files: readonly string[], bigEndian: boolean) {
-    this.#files = files;
-    this.#bigEndian = bigEndian;
-  }
+  constructor(
+    private readonly files: readonly string[],
+    private readonly bigEndian: boolean,
+  ) {}
 
   async close(): Promise<void> {
     for (const handle of this.#handles) await handle?.close();
@@ -270,21 +248,18 @@ class Rows {
   async of({ name, file, type, shape, rows, rowBytes, byteOffset, kind }: TensorMove, row: number): Promise<RowValues> {
     if (rowBytes > MAX_ROW_BYTES)
       refuse('UNSUPPORTED', nameForMessage(name), `rows of at most ${MAX_ROW_BYTES} bytes`, rowBytes);
-    const path = this.#files[file]!;
+    const path = this.files[file]!;
     const handle = (this.#handles[file] ??= await open(path));
     const bytes = await readAt(handle, byteOffset + row * rowBytes, rowBytes, path);
-    const values = decodeRow(bytes, type, shape.reduce((a, b) => a * b, 1) / rows, this.#bigEndian);
+    const values = decodeRow(bytes, type, shape.reduce((a, b) => a * b, 1) / rows, this.bigEndian);
     // With NaN in a weight no score can be compared; the rows still move.
     if (!values?.every(Number.isFinite)) {
       const hash = fnv(bytes);
       const of = (token: number): number => randomFrom(`${hash} ${kind} ${token}`).uniform(-1, 1);
       return { opaque: true, times: of, number: of };
     }
-    return {
-      opaque: false,
-      times: (token) => dot(this.#state(values.length)[token]!, values),
-      number: () => values[0]!,
-    };
+    const times = (token: number): number => dot(this.#state(values.length)[token]!, values);
+    return { opaque: false, times, number: () => values[0]! };
   }
 
   /** Hidden states, one for each token: the same for all tensors of a width, as q and k of a layer get the same. */

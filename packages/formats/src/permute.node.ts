@@ -84,19 +84,12 @@ export async function planModelPermutation(input: string, options: PermuteModelO
 function chooseFrom(facts: ModelFacts, { to, from: said, force }: PermuteModelOptions): WeightPairing {
   const from: WeightPairing = to === 'half' ? 'interleaved' : 'half';
   if (said === to) fail('FORMAT', 'from', `--from and --to both say ${said}. There is nothing to permute.`);
+  const next = 'If you know that this is not so, add --force.';
   if (facts.native === to && !force)
-    fail(
-      'FORMAT',
-      'model',
-      `its weights are ${to} already. ${facts.evidence} If you know that this is not so, add --force.`,
-    );
+    fail('FORMAT', 'model', `its weights are ${to} already. ${facts.evidence} ${next}`);
+  const choice = 'Say it with --from: half for rotate_half or NEOX, interleaved for neighbours.';
   if (facts.from === undefined)
-    fail(
-      'UNSUPPORTED',
-      'from',
-      `the pairing of ${facts.architecture} is not known. ` +
-        'Say it with --from: half for rotate_half or NEOX, interleaved for neighbours.',
-    );
+    fail('UNSUPPORTED', 'from', `the pairing of ${facts.architecture} is not known. ${choice}`);
   return from;
 }
 
@@ -168,12 +161,7 @@ export async function runModelPermutation(
 }
 
 /** Writes each file of the model under or as a temporary name. Returns where the weights went. */
-async function writeFiles(
-  model: OpenModel,
-  plan: PermutePlan,
-  temporary: string,
-  options: CopyOptions,
-): Promise<string[]> {
+async function writeFiles(model: OpenModel, plan: PermutePlan, temporary: string, options: CopyOptions) {
   const after: string[] = [];
   for (const [file, from] of model.files.entries()) {
     const to = model.kind === 'folder' ? join(temporary, basename(from)) : temporary;
@@ -184,9 +172,8 @@ async function writeFiles(
   for (const name of model.companions) {
     options.signal?.throwIfAborted();
     const to = join(temporary, name);
-    await copyFile(join(model.path, name), to).catch((cause) =>
-      refuseSystem('DEVICE', to, 'to be able to write', cause),
-    );
+    const unwritable = (cause: unknown): never => refuseSystem('DEVICE', to, 'to be able to write', cause);
+    await copyFile(join(model.path, name), to).catch(unwritable);
     const handle = await open(to);
     await handle.sync().catch(() => undefined);
     await handle.close();

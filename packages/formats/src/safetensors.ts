@@ -41,7 +41,6 @@ export interface SafetensorsFile {
 /** The reference implementation's limit. */
 const MAX_HEADER_BYTES = 100_000_000;
 
-/** The format's name of each dtype. */
 const typeOf = (dtype: Dtype): string => dtype.toUpperCase();
 /** A map, because in a record a file's type `constructor` would be found. */
 const DTYPE_OF: ReadonlyMap<string, Dtype> = /* @__PURE__ */ new Map<string, Dtype>([
@@ -79,12 +78,8 @@ export function parseSafetensors(bytes: Uint8Array, where = 'safetensors', fileS
   checkBytes(bytes, where);
   const fileSizeBytes = fileSize ?? bytes.length;
   const dataOffset = safetensorsHeaderBytes(bytes, where);
-  if (dataOffset > bytes.length)
-    fail(
-      'FORMAT',
-      where,
-      `expected a header of ${dataOffset} bytes, got ${bytes.length} bytes. The file is truncated or forged.`,
-    );
+  const sizes = `expected a header of ${dataOffset} bytes, got ${bytes.length} bytes`;
+  if (dataOffset > bytes.length) fail('FORMAT', where, `${sizes}. The file is truncated or forged.`);
   if (bytes[8] !== 0x7b) refuse('FORMAT', where, 'a header that is a JSON object, which starts with {', bytes[8]);
   const header = parseJson(bytes.subarray(8, dataOffset), where, { uniqueKeys: true }) as Record<string, unknown>;
   const metadata = new Map<string, string>();
@@ -126,12 +121,7 @@ function readEntry(entry: unknown, where: string, dataOffset: number): Safetenso
 }
 
 /** The format allows no gaps in the data section. */
-function checkCoverage(
-  tensors: ReadonlyMap<string, SafetensorsTensor>,
-  where: string,
-  dataOffset: number,
-  fileSizeBytes: number,
-): void {
+function checkCoverage(tensors: SafetensorsFile['tensors'], where: string, dataOffset: number, fileSize: number): void {
   let end = dataOffset;
   const order = [...tensors].sort(([, a], [, b]) => a.byteOffset - b.byteOffset || a.sizeBytes - b.sizeBytes);
   for (const [name, { byteOffset, sizeBytes: size }] of order) {
@@ -141,7 +131,7 @@ function checkCoverage(
     end += size;
   }
   const expected = `${end} bytes, where the last tensor ends`;
-  if (end !== fileSizeBytes) refuse('FORMAT', where, expected, fileSizeBytes, 'The file is truncated or forged.');
+  if (end !== fileSize) refuse('FORMAT', where, expected, fileSize, 'The file is truncated or forged.');
 }
 
 /**

@@ -33,17 +33,10 @@ export async function withTemporary<T>(output: string, work: (temporary: string)
   }
 }
 
-/**
- * Makes a temporary name in the same folder, which a later run recognises.
- *
- * @returns an absolute path, where nothing is yet
- */
+/** An absolute path in the same folder, where nothing is yet; a later run recognises it. */
 export function temporaryName(output: string): string {
-  const nonce = randomBytes(4).toString('hex');
-  return join(
-    dirname(resolve(output)),
-    `.${basename(output).slice(0, 50)}.${process.pid}-${processSpace()}-${nonce}.ropewalk.tmp`,
-  );
+  const own = `${process.pid}-${processSpace()}-${randomBytes(4).toString('hex')}`;
+  return join(dirname(resolve(output)), `.${basename(output).slice(0, 50)}.${own}.ropewalk.tmp`);
 }
 
 /** Removes temporary files of processes of this user and this machine that no longer run. */
