@@ -122,7 +122,7 @@ async function proveLayer(
   const newK = await vectors('k', kHeads, next, place);
 
   // Scaling and base as the model has them. Which axis gives a pair its position changes nothing here, so one serves.
-  const { axes: _, ...spec } = ropeOf(layer) ?? { base: 10000 };
+  const { axes: _axes, ...spec } = ropeOf(layer) ?? { base: 10000 };
   const rotate = (heads: readonly Float64Array[], pairing: WeightPairing): Float64Array[] =>
     heads.map((head) => rotated(head, { ...spec, headDim, rotaryDim, pairing }));
   const [q0, k0, q1, k1] = [rotate(oldQ, from), rotate(oldK, from), rotate(newQ, to), rotate(newK, to)];
