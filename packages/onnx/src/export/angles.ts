@@ -159,7 +159,11 @@ function reducedAngle(b: GraphBuilder, c: AngleConstants, { positions, maxPositi
 }
 
 /** cos and sin of positions 0 to context − 1, `[context, pairs]`, of all pairs or some, with magnitude and sign. */
-export function tableOver(c: AngleConstants, context: number, pairsOf: readonly number[] = [...c.invFreq.keys()]) {
+export function tableOver(
+  c: AngleConstants,
+  context: number,
+  pairsOf: readonly number[] = [...c.invFreq.keys()],
+): { readonly cos: Float64Array; readonly sin: Float64Array } {
   const cos = new Float64Array(context * pairsOf.length);
   const sin = new Float64Array(context * pairsOf.length);
   for (let position = 0; position < context; position++) {
