@@ -161,7 +161,7 @@ async function ropeOf(
 const COMMON: readonly (keyof ExportOptions)[] = ['op', 'form', 'dtype', 'opset', 'count', 'out', 'json'];
 
 /** Further options of each operator. */
-const OWN: Readonly<Record<OpName, readonly (keyof ExportOptions)[]>> = {
+const OWN: Readonly<Record<OperatorName | 'rope', readonly (keyof ExportOptions)[]>> = {
   rope: ['layer', 'rope', 'spec', 'angles', 'layout', 'direction', 'heads', 'kvHeads', 'context', 'normEps', 'kvCache'],
   add: ['shape'],
   swiglu: ['shape'],
@@ -175,7 +175,7 @@ const OWN: Readonly<Record<OpName, readonly (keyof ExportOptions)[]>> = {
 
 /** No option is ignored: one that the operator does not have is refused. */
 function refuseOthers(options: ExportOptions, op: OpName): void {
-  const known: readonly string[] = [...COMMON, ...OWN[op]];
+  const known: readonly string[] = [...COMMON, ...OWN[op as OperatorName]];
   for (const [name, value] of Object.entries(options)) {
     if (value === undefined || known.includes(name)) continue;
     fail('UNSUPPORTED', flagOf(name), `it does not apply to ${op === 'rope' ? 'RoPE' : `--op ${op}`}. Leave it out.`);

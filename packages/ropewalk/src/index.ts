@@ -31,6 +31,9 @@ export { type AddPlan, planAdd } from './ops/add.js';
 export { type ArgmaxPlan, planArgmax } from './ops/argmax.js';
 export type { StoredDtype } from './ops/checks.js';
 export { type EmbeddingPlan, planEmbedding } from './ops/embedding.js';
+export { type ExpertLinearOptions, type ExpertLinearPlan, planExpertLinear } from './ops/expert-linear.js';
+export { type GegluPlan, type GeluOptions, type GeluPlan, planGeglu, planGelu } from './ops/gelu.js';
+export { type LayerNormPlan, planLayerNorm } from './ops/layer-norm.js';
 export { type LinearPlan, planLinear } from './ops/linear.js';
 export type { OpName, OpPlan } from './ops/op-plan.js';
 export { planRearrange, type RearrangePlan } from './ops/rearrange.js';
@@ -67,9 +70,11 @@ export {
   type TablePlanOptions,
 } from './ops/rope/plan.js';
 export { type RopeTable, type TableDtype, type TableRecipe, tableFromTensors } from './ops/rope/table.js';
+export { planRoute, type RouteGroups, type RouteOptions, type RoutePlan } from './ops/route.js';
 export type { Runner } from './ops/runner.js';
+export { planScale, type ScaleOptions, type ScalePlan } from './ops/scale.js';
 export { planSelfAttention, type SelfAttentionOptions, type SelfAttentionPlan } from './ops/self-attention.js';
-export { planSwiglu, type SwigluPlan } from './ops/swiglu.js';
+export { planSwiglu, type SwigluOptions, type SwigluPlan } from './ops/swiglu.js';
 export { BACKENDS, openBackend, openCpu } from './registry.js';
 export {
   type Float16ArrayLike,

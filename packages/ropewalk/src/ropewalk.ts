@@ -13,15 +13,20 @@ import { planAdd } from './ops/add.js';
 import { planArgmax } from './ops/argmax.js';
 import { checkFloat, isPlan, type StoredDtype } from './ops/checks.js';
 import { planEmbedding } from './ops/embedding.js';
+import { type ExpertLinearOptions, planExpertLinear } from './ops/expert-linear.js';
+import { type GeluOptions, planGeglu, planGelu } from './ops/gelu.js';
+import { planLayerNorm } from './ops/layer-norm.js';
 import { planLinear } from './ops/linear.js';
 import type { OpPlan } from './ops/op-plan.js';
 import { planRearrange } from './ops/rearrange.js';
 import { planRmsNorm } from './ops/rms-norm.js';
 import { bindRope, bindRopeParts, type RopeLayout, type RopePartOptions } from './ops/rope/call.js';
 import { type PlanRopeOptions, type Positions, planRope, type RopePlan } from './ops/rope/plan.js';
+import { planRoute, type RouteOptions } from './ops/route.js';
 import { type Runner, withFresh } from './ops/runner.js';
+import { planScale, type ScaleOptions } from './ops/scale.js';
 import { planSelfAttention, type SelfAttentionOptions } from './ops/self-attention.js';
-import { planSwiglu } from './ops/swiglu.js';
+import { planSwiglu, type SwigluOptions } from './ops/swiglu.js';
 import { openBackend } from './registry.js';
 
 /** What {@link ropewalk} takes. */
@@ -169,11 +174,11 @@ export class Ropewalk implements Runner {
    *
    * @param format - q8_0 or q4_0
    * @param bytes - the tensor's bytes: n · k / 32 blocks
-   * @param shape - `[n, k]`; GGUF lists it backwards
+   * @param shape - `[n, k]`, or `[experts, n, k]`; GGUF lists it backwards
    * @returns a weight for {@link linear} and {@link embedding}; `dispose()` it
    * @throws {RopewalkError} UNSUPPORTED, SHAPE or DEVICE
    */
-  uploadBlocks(format: BlockFormat, bytes: Uint8Array, shape: readonly [n: number, k: number]): BlockTensor {
+  uploadBlocks(format: BlockFormat, bytes: Uint8Array, shape: readonly number[]): BlockTensor {
     const checked = blocksFrom(format, bytes, shape); // throws before memory is taken
     return blocksFrom(format, this.upload(checked.bytes), checked.shape);
   }
@@ -376,13 +381,32 @@ export class Ropewalk implements Runner {
   }
 
   /**
+   * Normalises rows by their mean and variance: `y = w · (x − mean(x)) / √(var(x) + eps) + bias`.
+   *
+   * @param x - `[…, d]`, any float dtype
+   * @param weight - `[d]`, in x's dtype, or f16 or bf16 where x is f32
+   * @param options - `eps` has no default; `bias` as weight; `out` may be `x`
+   */
+  layerNorm<D extends FloatDtype>(
+    x: Tensor<D>,
+    weight: Tensor<NoInfer<StoredDtype<D>>>,
+    options: OutOption<NoInfer<D>> & { readonly eps: number; readonly bias?: Tensor<NoInfer<StoredDtype<D>>> },
+  ): Tensor<D> {
+    checkTensor(x, 'layer_norm: x');
+    const given = readField(options, 'out', 'layer_norm: options');
+    const eps = readField(options, 'eps', 'layer_norm: options');
+    const bias = readField(options, 'bias', 'layer_norm: options');
+    return this.#into(given, x.dtype, x.shape, (out) => planLayerNorm(x, weight, bias, eps, out));
+  }
+
+  /**
    * Attends: `softmax(q·kᵀ·scale)·v` for each head, causally, with grouped KV heads.
    *
    * @param q - `[seq, num_heads, d]`, or with a batch in front of all four
    * @param k - `[total, num_kv_heads, d]`; the last `seq` keys belong to the queries, those before are the past; in q's
    *   dtype, or f16 or bf16 where q is f32
    * @param v - `[total, num_kv_heads, dv]`, the dtype of k
-   * @param options - scale (1/√d unless given), causal, window, softcap; `out` `[seq, num_heads, dv]`
+   * @param options - scale (1/√d unless given), causal, window, softcap, sinks; `out` `[seq, num_heads, dv]`
    */
   selfAttention<D extends FloatDtype>(
     q: Tensor<D>,
@@ -398,20 +422,118 @@ export class Ropewalk implements Runner {
   }
 
   /**
-   * Gates: `y = up · gate / (1 + exp(−gate))`.
+   * Gates: `y = up · gate / (1 + exp(−gate))`; with options the clamped form of gpt-oss.
    *
    * @param gate - any shape, any float dtype; the gate comes first
    * @param up - same shape and dtype
-   * @param options - `out` may be `gate` or `up`
+   * @param options - limit, alpha, offset; `out` may be `gate` or `up`
    */
   swiglu<D extends FloatDtype>(
     gate: Tensor<D>,
     up: Tensor<NoInfer<D>>,
-    options: OutOption<NoInfer<D>> = {},
+    options: OutOption<NoInfer<D>> & SwigluOptions = {},
   ): Tensor<D> {
     checkTensor(gate, 'swiglu: gate');
     const given = readField(options, 'out', 'swiglu: options');
-    return this.#into(given, gate.dtype, gate.shape, (out) => planSwiglu(gate, up, out));
+    return this.#into(given, gate.dtype, gate.shape, (out) => planSwiglu(gate, up, out, options));
+  }
+
+  /**
+   * The Gaussian error linear unit: `y = x · Φ(x)`.
+   *
+   * @param x - any shape, any float dtype
+   * @param options - `approximate`: `none` (erf) unless given, or `tanh`; `out` may be `x`
+   */
+  gelu<D extends FloatDtype>(x: Tensor<D>, options: OutOption<NoInfer<D>> & GeluOptions = {}): Tensor<D> {
+    checkTensor(x, 'gelu: x');
+    const given = readField(options, 'out', 'gelu: options');
+    return this.#into(given, x.dtype, x.shape, (out) => planGelu(x, out, options));
+  }
+
+  /**
+   * Gates by GELU: `y = up · gelu(gate)`.
+   *
+   * @param gate - any shape, any float dtype; the gate comes first
+   * @param up - same shape and dtype
+   * @param options - `approximate` as in {@link gelu}; `out` may be `gate` or `up`
+   */
+  geglu<D extends FloatDtype>(
+    gate: Tensor<D>,
+    up: Tensor<NoInfer<D>>,
+    options: OutOption<NoInfer<D>> & GeluOptions = {},
+  ): Tensor<D> {
+    checkTensor(gate, 'geglu: gate');
+    const given = readField(options, 'out', 'geglu: options');
+    return this.#into(given, gate.dtype, gate.shape, (out) => planGeglu(gate, up, out, options));
+  }
+
+  /**
+   * Multiplies by a number, or each row by its own: `y = x · factor`; with a soft cap `softcap · tanh(y / softcap)`.
+   *
+   * @param x - any shape, any float dtype
+   * @param factor - a number; or a tensor of x's dtype with its dimensions but the last
+   * @param options - `softcap`; `out` may be `x`
+   */
+  scale<D extends FloatDtype>(
+    x: Tensor<D>,
+    factor: number | Tensor<NoInfer<D>>,
+    options: OutOption<NoInfer<D>> & ScaleOptions = {},
+  ): Tensor<D> {
+    checkTensor(x, 'scale: x');
+    const given = readField(options, 'out', 'scale: options');
+    return this.#into(given, x.dtype, x.shape, (out) => planScale(x, factor, out, options));
+  }
+
+  /**
+   * Chooses each token's experts by a router's logits.
+   *
+   * @param logits - `[tokens, experts]`, any float dtype
+   * @param options - `chosen`: experts of a token; `gate`, `bias`, `groups`, `normalise`, `scale`; `indices` (i32) and
+   *   `weights` to write to, `[tokens, chosen]`
+   * @returns the experts, the best first, and their weights: what {@link expertLinear} takes
+   */
+  route<D extends FloatDtype>(
+    logits: Tensor<D>,
+    options: RouteOptions & {
+      readonly chosen: number;
+      readonly indices?: Tensor<'i32'>;
+      readonly weights?: Tensor<NoInfer<D>>;
+    },
+  ): { indices: Tensor<'i32'>; weights: Tensor<D> } {
+    checkTensor(logits, 'route: logits');
+    const { chosen, indices: givenIndices, weights: givenWeights, ...how } = readOptions(options, 'route: options');
+    if (!Number.isSafeInteger(chosen) || chosen < 1) refuse('RANGE', 'route: chosen', 'an integer >= 1', chosen);
+    const shape = [logits.shape[0] ?? 0, chosen];
+    const write = (indices: Tensor<'i32'>): { indices: Tensor<'i32'>; weights: Tensor<D> } => ({
+      indices,
+      weights: this.#into(givenWeights, logits.dtype, shape, (weights) => planRoute(logits, indices, weights, how)),
+    });
+    return givenIndices === undefined ? withFresh(this.#backend, 'i32', shape, write) : write(givenIndices);
+  }
+
+  /**
+   * Multiplies each token by the matrices of its experts; with `weights` the products of a token are added up.
+   *
+   * @param x - `[tokens, k]`, or `[tokens, chosen, k]` with a row for each expert, any float dtype
+   * @param weight - `[experts, n, k]`, in x's dtype, or f16 or bf16 where x is f32; or blocks
+   * @param indices - `[tokens, chosen]`, i32, from {@link route}
+   * @param options - `bias` `[experts, n]`; `weights` `[tokens, chosen]`; `out` `[tokens, chosen, n]`, or `[tokens, n]`
+   *   beside weights
+   */
+  expertLinear<D extends FloatDtype>(
+    x: Tensor<D>,
+    weight: Tensor<NoInfer<StoredDtype<D>>> | BlockTensor,
+    indices: Tensor<'i32'>,
+    options: OutOption<NoInfer<D>> & ExpertLinearOptions = {},
+  ): Tensor<D> {
+    checkTensor(x, 'expert_linear: x');
+    checkWeight(weight, 'expert_linear: weight');
+    checkTensor(indices, 'expert_linear: indices');
+    const given = readField(options, 'out', 'expert_linear: options');
+    const [tokens = 0, chosen = 0] = indices.shape;
+    const n = weight.shape[1] ?? 0;
+    const shape = options.weights === undefined ? [tokens, chosen, n] : [tokens, n];
+    return this.#into(given, x.dtype, shape, (out) => planExpertLinear(x, weight, indices, out, options));
   }
 
   /**

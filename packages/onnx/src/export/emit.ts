@@ -66,6 +66,13 @@ function emit(g: PlanGraph, plan: OpPlan): string | undefined {
       return emitEmbedding(g, plan);
     case 'rearrange':
       return emitRearrange(g, plan);
+    case 'expert_linear':
+    case 'geglu':
+    case 'gelu':
+    case 'layer_norm':
+    case 'route':
+    case 'scale':
+      return 'there is no graph for it yet';
     default:
       return unknownPlan(plan satisfies never);
   }
@@ -90,7 +97,7 @@ function emitLinear(g: PlanGraph, { x, weight, bias, out }: Plan<'linear'>): und
   const compute = computeIn(out.dtype);
   const value = g.wide('x', x, compute);
   const matrix = isBlocks(weight)
-    ? dequantise(b, g.take('weight', weight.bytes), weight.format, weight.shape, compute)
+    ? dequantise(b, g.take('weight', weight.bytes), weight.format, weight.shape as [number, number], compute)
     : g.wide('weight', weight, compute);
   const added = bias && g.wide('bias', bias, compute);
   if (x.rank === 2 && !g.primitives) {
@@ -161,7 +168,7 @@ function emitEmbedding(g: PlanGraph, { rows, weight, out }: Plan<'embedding'>): 
   const index = tensorFrom(BigInt64Array.from(rows, BigInt));
   if (isBlocks(weight)) {
     const table = g.take('weight', weight.bytes);
-    const [n, k] = weight.shape;
+    const [n, k] = weight.shape as [number, number];
     // The rows are looked up as bytes, so that only they are converted.
     const rowBytes = n === 0 ? 0 : weight.bytes.size / n;
     const byRow = b.add('Reshape', [table, b.integers('by_row', [n, rowBytes])], { allowzero: { i: 1 } });

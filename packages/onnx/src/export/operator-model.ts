@@ -27,7 +27,10 @@ import { emitPlan } from './emit.js';
 import type { GraphForm } from './fragments.js';
 
 /** An operator that {@link operatorModel} writes; for RoPE see ropeModel. */
-export type OperatorName = Exclude<OpName, 'rope'>;
+export type OperatorName = Exclude<
+  OpName,
+  'rope' | 'layer_norm' | 'gelu' | 'geglu' | 'scale' | 'route' | 'expert_linear'
+>;
 
 /** What `shape` means for each operator, in words. */
 export const OPERATOR_SHAPES: Readonly<Record<OperatorName, string>> = {

@@ -101,6 +101,12 @@ function withStandIns(plan: OpPlan): OpPlan {
     case 'rms_norm':
     case 'self_attention':
     case 'swiglu':
+    case 'expert_linear':
+    case 'geglu':
+    case 'gelu':
+    case 'layer_norm':
+    case 'route':
+    case 'scale':
       return plan;
     default:
       return unknownPlan(plan satisfies never);

@@ -115,7 +115,7 @@ const NEGATIVE_NAN = 0xffc00001;
 
 /** What the golden cases of the other eight operators are made from, by operator and id. */
 const DEFINITIONS: Readonly<
-  Record<GoldenOperatorDefinition['op'], Record<string, Omit<GoldenOperatorDefinition, 'id' | 'op'>>>
+  Partial<Record<GoldenOperatorDefinition['op'], Record<string, Omit<GoldenOperatorDefinition, 'id' | 'op'>>>>
 > = {
   add: {
     'add-residual': {

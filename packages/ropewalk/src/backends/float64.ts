@@ -1,7 +1,10 @@
 /** Plans that kernels in f32 cannot do: the reference runs them. @module */
-import { isBlocks } from '../core/blocks.js';
+import { type BlockTensor, isBlocks } from '../core/blocks.js';
 import type { Tensor } from '../core/tensor.js';
-import { type OpPlan, unknownPlan } from '../ops/op-plan.js';
+import { type OpName, type OpPlan, unknownPlan } from '../ops/op-plan.js';
+
+/** Operators that run on the reference. */
+const WITHOUT_KERNEL: readonly OpName[] = ['layer_norm', 'gelu', 'geglu', 'scale', 'route', 'expert_linear'];
 
 /** Runs a plan in float64, on tensors in host memory: `runReference`. */
 export type Float64Runner = (plan: OpPlan) => void;
@@ -17,6 +20,10 @@ function fitsF32(factor: number): boolean {
  * @param plan - a validated plan
  */
 export function whyFloat64(plan: OpPlan): string | undefined {
+  if (WITHOUT_KERNEL.includes(plan.op)) return `${plan.op} has no kernel yet`;
+  if (plan.op === 'self_attention' && plan.sinks) return 'sinks have no kernel yet';
+  if (plan.op === 'swiglu' && (plan.limit !== undefined || plan.alpha !== 1 || plan.offset !== 0))
+    return 'the clamped swiglu has no kernel yet';
   if (usesFloat64(plan)) return 'f64 runs on the reference: the kernels compute in f32';
   if (plan.op === 'self_attention' && !(fitsF32(plan.scale) && (plan.softcap === undefined || fitsF32(plan.softcap))))
     return 'the scale or the softcap is outside the range of f32, in which the kernels compute';
@@ -46,11 +53,18 @@ function usesFloat64(plan: OpPlan): boolean {
       const { x, out } = plan;
       return x.dtype !== out.dtype && (x.dtype === 'f64' || out.dtype === 'f64');
     }
+    case 'route':
+      return plan.logits.dtype === 'f64';
     case 'embedding':
       return false; // bits are copied, whatever they mean, or widened to f32
     case 'add':
     case 'linear':
     case 'rms_norm':
+    case 'expert_linear':
+    case 'geglu':
+    case 'gelu':
+    case 'layer_norm':
+    case 'scale':
     case 'self_attention':
     case 'swiglu':
       return plan.out.dtype === 'f64';
@@ -71,22 +85,39 @@ export function tensorsOf(plan: OpPlan): Tensor[] {
     case 'add':
       return [plan.a, plan.b, plan.out];
     case 'swiglu':
+    case 'geglu':
       return [plan.gate, plan.up, plan.out];
+    case 'gelu':
+      return [plan.x, plan.out];
+    case 'scale':
+      return present([plan.x, typeof plan.factor === 'number' ? undefined : plan.factor, plan.out]);
+    case 'layer_norm':
+      return present([plan.x, plan.weight, plan.bias, plan.out]);
+    case 'route':
+      return present([plan.logits, plan.bias, plan.indices, plan.weights]);
+    case 'expert_linear':
+      return present([plan.x, bytesOf(plan.weight), plan.bias, plan.indices, plan.weights, plan.out]);
     case 'argmax':
       return [plan.values, plan.outIndex, plan.outValue];
     case 'embedding':
-      return [isBlocks(plan.weight) ? plan.weight.bytes : plan.weight, plan.out];
-    case 'linear': {
-      const weight = isBlocks(plan.weight) ? plan.weight.bytes : plan.weight;
-      return [plan.x, weight, plan.out, ...(plan.bias ? [plan.bias] : [])];
-    }
+      return [bytesOf(plan.weight), plan.out];
+    case 'linear':
+      return present([plan.x, bytesOf(plan.weight), plan.bias, plan.out]);
     case 'rearrange':
       return [plan.x, plan.out];
     case 'rms_norm':
       return [plan.x, plan.weight, plan.out];
     case 'self_attention':
-      return [plan.q, plan.k, plan.v, plan.out];
+      return present([plan.q, plan.k, plan.v, plan.sinks, plan.out]);
     default:
       return unknownPlan(plan satisfies never);
   }
+}
+
+function present(tensors: readonly (Tensor | undefined)[]): Tensor[] {
+  return tensors.filter((tensor) => tensor !== undefined);
+}
+
+function bytesOf(weight: Tensor | BlockTensor): Tensor {
+  return isBlocks(weight) ? weight.bytes : weight;
 }

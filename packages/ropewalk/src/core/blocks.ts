@@ -8,9 +8,10 @@
  * @see ggml-org/ggml@d99724f src/ggml-quants.c, dequantize_row_q8_0 and dequantize_row_q4_0
  */
 import { readName } from './arguments.js';
+import type { Dtype } from './dtypes.js';
 import { refuse } from './errors.js';
 import { numberFromF16 } from './float16.js';
-import { checkShape } from './shape.js';
+import { checkShape, countElements } from './shape.js';
 import { hostOf, Tensor, tensorFrom } from './tensor.js';
 
 /** A block format. */
@@ -22,10 +23,10 @@ export const BLOCK_WEIGHTS = 32;
 /** Bytes in a block. */
 export const BLOCK_BYTES: Readonly<Record<BlockFormat, number>> = /* @__PURE__ */ Object.freeze({ q8_0: 34, q4_0: 18 });
 
-/** A weight matrix in blocks: `[n, k]`, rows one after the other, k a multiple of 32. */
+/** A weight matrix in blocks: `[n, k]`, or `[experts, n, k]`; rows one after the other, k a multiple of 32. */
 export interface BlockTensor {
   readonly format: BlockFormat;
-  readonly shape: readonly [n: number, k: number];
+  readonly shape: readonly number[];
   /** The blocks, dense. */
   readonly bytes: Tensor<'u8'>;
   /** Returns the memory to its owner, as {@link Tensor.dispose}. */
@@ -59,7 +60,7 @@ export function checkWeight(value: unknown, where: string): asserts value is Ten
  *
  * @param format - how they are packed
  * @param bytes - exactly n · k / 32 blocks, dense: a typed array, or a u8 tensor of one dimension
- * @param shape - `[n, k]`: rows of the matrix, and weights of a row, a multiple of 32
+ * @param shape - `[n, k]`: rows of the matrix, and weights of a row, a multiple of 32; or `[experts, n, k]`
  * @throws {RopewalkError} UNSUPPORTED for another format; SHAPE when the bytes are not as many as the shape needs
  */
 export function blocksFrom(
@@ -69,17 +70,18 @@ export function blocksFrom(
 ): BlockTensor {
   readName(format, ['q8_0', 'q4_0'], 'blocks: format');
   const dims = checkShape(shape, 'blocks: shape');
-  const [n, k] = dims as [number, number];
-  if (dims.length !== 2 || k % BLOCK_WEIGHTS !== 0)
-    refuse('SHAPE', 'blocks: shape', `two dimensions [n, k] with k a multiple of ${BLOCK_WEIGHTS}`, shape);
+  if ((dims.length !== 2 && dims.length !== 3) || dims.at(-1)! % BLOCK_WEIGHTS !== 0) {
+    const wanted = `two dimensions [n, k], or three [experts, n, k], with k a multiple of ${BLOCK_WEIGHTS}`;
+    refuse('SHAPE', 'blocks: shape', wanted, shape);
+  }
   const tensor = Tensor.isTensor(bytes) ? bytes : tensorFrom<'u8'>(bytes, { dtype: 'u8' });
   if (tensor.dtype !== 'u8') refuse('DTYPE', 'blocks: bytes', 'dtype u8', tensor.dtype);
-  const needed = ((n * k) / BLOCK_WEIGHTS) * BLOCK_BYTES[format];
+  const needed = (countElements(dims) / BLOCK_WEIGHTS) * BLOCK_BYTES[format];
   if (tensor.size !== needed || !tensor.isContiguous())
-    refuse('SHAPE', 'blocks: bytes', `${needed} dense bytes for ${format} [${n}, ${k}]`, tensor.size);
+    refuse('SHAPE', 'blocks: bytes', `${needed} dense bytes for ${format} [${dims.join(', ')}]`, tensor.size);
   const blocks = Object.freeze({
     format,
-    shape: Object.freeze([n, k] as const),
+    shape: Object.freeze(dims),
     bytes: tensor,
     dispose: () => tensor.dispose(),
   });
@@ -92,14 +94,13 @@ export function blocksFrom(
  *
  * @param blocks - in host memory
  * @param where - operator and argument, for the message
- * @returns `[n · k]`, row-major
+ * @returns all weights, row-major
  * @throws {RopewalkError} DEVICE when they are not in host memory
  */
 export function readBlocks(blocks: BlockTensor, where: string): Float64Array {
   const host = hostOf(blocks.bytes, where);
   const unit = BLOCK_BYTES[blocks.format];
-  const [n, k] = blocks.shape;
-  const values = new Float64Array(n * k);
+  const values = new Float64Array(countElements(blocks.shape));
   for (let block = 0; block < values.length / BLOCK_WEIGHTS; block++) {
     const at = blocks.bytes.offset + block * unit;
     const scale = numberFromF16(host[at]! | (host[at + 1]! << 8));
@@ -110,4 +111,18 @@ export function readBlocks(blocks: BlockTensor, where: string): Float64Array {
     }
   }
   return values;
+}
+
+/**
+ * One expert's matrix.
+ *
+ * @param weight - `[experts, n, k]`
+ * @param expert - in [0, experts)
+ * @returns `[n, k]`, sharing the memory
+ */
+export function expertOf<D extends Dtype>(weight: Tensor<D> | BlockTensor, expert: number): Tensor<D> | BlockTensor {
+  const [experts, n, k] = weight.shape as [number, number, number];
+  if (!isBlocks(weight)) return weight.slice(0, expert, expert + 1).view([n, k]);
+  const size = weight.bytes.size / experts;
+  return blocksFrom(weight.format, weight.bytes.slice(0, expert * size, (expert + 1) * size), [n, k]);
 }

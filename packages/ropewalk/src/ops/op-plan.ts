@@ -4,10 +4,15 @@ import type { AddPlan } from './add.js';
 import type { ArgmaxPlan } from './argmax.js';
 import { isPlan } from './checks.js';
 import type { EmbeddingPlan } from './embedding.js';
+import type { ExpertLinearPlan } from './expert-linear.js';
+import type { GegluPlan, GeluPlan } from './gelu.js';
+import type { LayerNormPlan } from './layer-norm.js';
 import type { LinearPlan } from './linear.js';
 import type { RearrangePlan } from './rearrange.js';
 import type { RmsNormPlan } from './rms-norm.js';
 import type { RopeCall } from './rope/call.js';
+import type { RoutePlan } from './route.js';
+import type { ScalePlan } from './scale.js';
 import type { SelfAttentionPlan } from './self-attention.js';
 import type { SwigluPlan } from './swiglu.js';
 
@@ -16,10 +21,16 @@ export type OpPlan =
   | AddPlan
   | ArgmaxPlan
   | EmbeddingPlan
+  | ExpertLinearPlan
+  | GegluPlan
+  | GeluPlan
+  | LayerNormPlan
   | LinearPlan
   | RearrangePlan
   | RmsNormPlan
   | RopeCall
+  | RoutePlan
+  | ScalePlan
   | SelfAttentionPlan
   | SwigluPlan;
 

@@ -28,15 +28,20 @@ export interface RmsNormPlan {
  */
 export function planRmsNorm(x: Tensor, weight: Tensor, eps: number, out: Tensor): RmsNormPlan {
   checkTensor(x, 'rms_norm: x');
-  if (x.rank === 0) refuse('SHAPE', 'rms_norm: x', 'at least one dimension', x.shape);
-  checkDims(weight, 'rms_norm: weight', [x.shape.at(-1)!]);
+  checkNormInput('rms_norm', x, weight, eps);
   checkDims(out, 'rms_norm: out', x.shape);
   checkFloat(x, 'rms_norm: x');
   checkStored(weight, 'rms_norm: weight', x.dtype);
   checkFloat(out, 'rms_norm: out', x.dtype);
-  if (!Number.isFinite(eps) || eps < 0) refuse('RANGE', 'rms_norm: eps', 'a finite number >= 0', eps);
   checkOutput(out, 'rms_norm: out');
   checkApart(out, 'rms_norm: out', 'x', x, true);
   checkApart(out, 'rms_norm: out', 'weight', weight);
   return checkedPlan({ checked: CHECKED, op: 'rms_norm', x, weight, eps, out });
+}
+
+/** Checks what both norms require of x `[…, d]`, the weight `[d]` and eps. */
+export function checkNormInput(op: 'rms_norm' | 'layer_norm', x: Tensor, weight: Tensor, eps: number): void {
+  if (x.rank === 0) refuse('SHAPE', `${op}: x`, 'at least one dimension', x.shape);
+  checkDims(weight, `${op}: weight`, [x.shape.at(-1)!]);
+  if (!Number.isFinite(eps) || eps < 0) refuse('RANGE', `${op}: eps`, 'a finite number >= 0', eps);
 }

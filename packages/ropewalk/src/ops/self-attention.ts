@@ -18,6 +18,11 @@ export interface SelfAttentionOptions {
   readonly window?: number;
   /** Scores become softcap · tanh(score / softcap), after the scale and before the mask; off unless given. */
   readonly softcap?: number;
+  /**
+   * `[num_heads]`, in the dtypes of k: a score for each head that joins the softmax and has no value, so that a head
+   * may attend to nothing (gpt-oss). None unless given.
+   */
+  readonly sinks?: Tensor;
 }
 
 /** A checked attention. Frozen. */
@@ -35,6 +40,8 @@ export interface SelfAttentionPlan {
   readonly causal: boolean;
   readonly window: number | undefined;
   readonly softcap: number | undefined;
+  /** `[num_heads]` */
+  readonly sinks: Tensor<FloatDtype> | undefined;
 }
 
 /**
@@ -46,7 +53,7 @@ export interface SelfAttentionPlan {
  *   a KV cache of halves
  * @param v - `[total, num_kv_heads, dv]`, the dtype of k; dv may differ from d
  * @param out - `[seq, num_heads, dv]`, the dtype of q; written; shares no memory with the inputs
- * @param options - scale, causal, window, softcap
+ * @param options - scale, causal, window, softcap, sinks
  * @throws {RopewalkError} SHAPE, DTYPE, RANGE or ALIAS
  * @see seed document 001, self_attention
  */
@@ -62,6 +69,7 @@ export function planSelfAttention(
   if (causal === undefined) causal = true;
   const window = readField(options, 'window', where);
   const softcap = readField(options, 'softcap', where);
+  const sinks = readField(options, 'sinks', where);
   const given = readField(options, 'scale', where);
   checkTensor(q, 'self_attention: q');
   if (q.rank !== 3 && q.rank !== 4)
@@ -85,6 +93,10 @@ export function planSelfAttention(
   checkFloat(q, 'self_attention: q');
   checkStored(k, 'self_attention: k', q.dtype);
   checkFloat(v, 'self_attention: v', k.dtype);
+  if (sinks !== undefined) {
+    checkDims(sinks, 'self_attention: sinks', [numHeads]);
+    checkStored(sinks, 'self_attention: sinks', q.dtype);
+  }
   checkFloat(out, 'self_attention: attn_val', q.dtype);
   // With d = 0 every score is an empty sum, which 1/√0 would make 0·∞ = NaN.
   const scale = given ?? (d === 0 ? 1 : 1 / Math.sqrt(d));
@@ -103,6 +115,7 @@ export function planSelfAttention(
   checkApart(out, 'self_attention: attn_val', 'q', q);
   checkApart(out, 'self_attention: attn_val', 'k', k);
   checkApart(out, 'self_attention: attn_val', 'v', v);
+  if (sinks) checkApart(out, 'self_attention: attn_val', 'sinks', sinks);
   const four = (t: Tensor): Tensor<FloatDtype> => (t.rank === 4 ? t : t.unsqueeze()) as Tensor<FloatDtype>;
   return checkedPlan({
     checked: CHECKED,
@@ -115,6 +128,7 @@ export function planSelfAttention(
     causal,
     window,
     softcap,
+    sinks: sinks as Tensor<FloatDtype> | undefined,
   });
 }
 

@@ -21,6 +21,7 @@ export function embeddingReference({ rows, weight, out }: EmbeddingPlan): void {
 
 /** One row of a table in blocks; a whole vocabulary in float64 might not fit into memory. */
 function rowOf({ format, shape, bytes }: BlockTensor, row: number): BlockTensor {
-  const rowBytes = (shape[1] / BLOCK_WEIGHTS) * BLOCK_BYTES[format];
-  return blocksFrom(format, bytes.slice(0, row * rowBytes, (row + 1) * rowBytes), [1, shape[1]]);
+  const width = shape[1]!;
+  const rowBytes = (width / BLOCK_WEIGHTS) * BLOCK_BYTES[format];
+  return blocksFrom(format, bytes.slice(0, row * rowBytes, (row + 1) * rowBytes), [1, width]);
 }

@@ -11,10 +11,15 @@ import type { Runner } from '../ops/runner.js';
 import { addReference } from './add.js';
 import { argmaxReference } from './argmax.js';
 import { embeddingReference } from './embedding.js';
+import { expertLinearReference } from './expert-linear.js';
+import { gegluReference, geluReference } from './gelu.js';
+import { layerNormReference } from './layer-norm.js';
 import { linearReference } from './linear.js';
 import { rearrangeReference } from './rearrange.js';
 import { rmsNormReference } from './rms-norm.js';
 import { ropeReference } from './rope.js';
+import { routeReference } from './route.js';
+import { scaleReference } from './scale.js';
 import { selfAttentionReference } from './self-attention.js';
 import { swigluReference } from './swiglu.js';
 
@@ -36,6 +41,18 @@ export function runReference(plan: OpPlan): void {
     case 'embedding':
       embeddingReference(plan);
       break;
+    case 'expert_linear':
+      expertLinearReference(plan);
+      break;
+    case 'geglu':
+      gegluReference(plan);
+      break;
+    case 'gelu':
+      geluReference(plan);
+      break;
+    case 'layer_norm':
+      layerNormReference(plan);
+      break;
     case 'linear':
       linearReference(plan);
       break;
@@ -47,6 +64,12 @@ export function runReference(plan: OpPlan): void {
       break;
     case 'rope':
       ropeReference(plan);
+      break;
+    case 'route':
+      routeReference(plan);
+      break;
+    case 'scale':
+      scaleReference(plan);
       break;
     case 'self_attention':
       selfAttentionReference(plan);

@@ -3,7 +3,8 @@ import type { SelfAttentionPlan } from '../ops/self-attention.js';
 import { readAll, writeAll } from './elements.js';
 
 /** Computes `softmax(q·kᵀ·scale + mask)·v` for each query and head, rounded once. */
-export function selfAttentionReference({ q, k, v, out, scale, causal, window, softcap }: SelfAttentionPlan): void {
+export function selfAttentionReference(plan: SelfAttentionPlan): void {
+  const { q, k, v, out, scale, causal, window, softcap, sinks } = plan;
   const [batch, seq, numHeads, d] = q.shape as [number, number, number, number];
   const [, total, numKvHeads] = k.shape as [number, number, number, number];
   const dv = v.shape[3]!;
@@ -11,6 +12,7 @@ export function selfAttentionReference({ q, k, v, out, scale, causal, window, so
   const qs = readAll(q, 'self_attention: q'); // [batch, seq, num_heads, d]
   const ks = readAll(k, 'self_attention: k'); // [batch, total, num_kv_heads, d]
   const vs = readAll(v, 'self_attention: v'); // [batch, total, num_kv_heads, dv]
+  const logits = sinks && readAll(sinks, 'self_attention: sinks'); // [num_heads]
   const y = new Float64Array(batch * seq * numHeads * dv); // [batch, seq, num_heads, dv]
   const weights = new Float64Array(total);
   for (let b = 0; b < batch; b++) {
@@ -21,7 +23,7 @@ export function selfAttentionReference({ q, k, v, out, scale, causal, window, so
       for (let h = 0; h < numHeads; h++) {
         const kvHead = Math.floor(h / group);
         const query = ((b * seq + s) * numHeads + h) * d;
-        let max = Number.NEGATIVE_INFINITY;
+        let max = logits ? logits[h]! : Number.NEGATIVE_INFINITY;
         for (let t = first; t <= last; t++) {
           const key = ((b * total + t) * numKvHeads + kvHead) * d;
           let score = 0;
@@ -32,7 +34,7 @@ export function selfAttentionReference({ q, k, v, out, scale, causal, window, so
           max = Math.max(max, score);
         }
         // Subtracting the largest score does not change the quotient, and exp cannot overflow.
-        let sum = 0;
+        let sum = logits ? Math.exp(logits[h]! - max) : 0;
         for (let t = first; t <= last; t++) sum += weights[t] = Math.exp(weights[t]! - max);
         const target = ((b * seq + s) * numHeads + h) * dv;
         for (let t = first; t <= last; t++) {

@@ -98,7 +98,7 @@ export class Call {
       const rowBytes = Math.abs(row) * sizeBytes(weight.dtype);
       return { address: this.address(weight), type: typeOf(weight), row, stride, rowBytes };
     }
-    const rowBytes = (weight.shape[1] / BLOCK_WEIGHTS) * BLOCK_BYTES[weight.format];
+    const rowBytes = (weight.shape.at(-1)! / BLOCK_WEIGHTS) * BLOCK_BYTES[weight.format];
     return { address: this.address(weight.bytes), type: Type[weight.format], row: rowBytes, stride: 0, rowBytes };
   }
 

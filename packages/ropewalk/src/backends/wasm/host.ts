@@ -5,7 +5,7 @@ import { copyBits, denseTensor, hostOf, type Tensor } from '../../core/tensor.js
 import { checkPlan, type OpPlan } from '../../ops/op-plan.js';
 import type { Backend, BackendOptions, Capabilities } from '../backend.js';
 import { type Float64Runner, whyFloat64 } from '../float64.js';
-import { type OperatorTable, runPlan } from '../operators.js';
+import { noKernel, type OperatorTable, runPlan } from '../operators.js';
 import { Call } from './call.js';
 import { BOARD, HEAP, Launcher } from './launcher.js';
 import { takeStorage, WasmMemory } from './memory.js';
@@ -30,6 +30,12 @@ const OPERATORS: OperatorTable<Call> = {
   rope: runRope,
   linear: runLinear,
   self_attention: runSelfAttention,
+  layer_norm: noKernel,
+  gelu: noKernel,
+  geglu: noKernel,
+  scale: noKernel,
+  route: noKernel,
+  expert_linear: noKernel,
 };
 
 /** Which module runs, and why not a faster one or more threads. */

@@ -6,7 +6,7 @@ import { checkPlan, type OpPlan } from '../../ops/op-plan.js';
 import { planRearrange } from '../../ops/rearrange.js';
 import type { Backend, BackendOptions, Capabilities } from '../backend.js';
 import { type Float64Runner, tensorsOf, whyFloat64 } from '../float64.js';
-import { type OperatorTable, runPlan } from '../operators.js';
+import { noKernel, type OperatorTable, runPlan } from '../operators.js';
 import { Uploads } from '../uploads.js';
 import { Call, type Home } from './call.js';
 import { Commands, NEXT } from './commands.js';
@@ -28,6 +28,12 @@ const OPERATORS: OperatorTable<Call> = {
   rope: runRope,
   linear: runLinear,
   self_attention: runSelfAttention,
+  layer_norm: noKernel,
+  gelu: noKernel,
+  geglu: noKernel,
+  scale: noKernel,
+  route: noKernel,
+  expert_linear: noKernel,
 };
 
 /** The backend. Open it with {@link openWebgpu}. */

@@ -1,0 +1,101 @@
+/** Multiplication of each token by the matrices of its experts only. @module */
+import { readField } from '../core/arguments.js';
+import { type BlockTensor, checkWeight, isBlocks } from '../core/blocks.js';
+import type { FloatDtype } from '../core/dtypes.js';
+import { refuse } from '../core/errors.js';
+import { checkTensor, type Tensor } from '../core/tensor.js';
+import {
+  CHECKED,
+  checkApart,
+  checkDims,
+  checkDtype,
+  checkedPlan,
+  checkFloat,
+  checkOutput,
+  checkStored,
+} from './checks.js';
+
+/** Options of the experts' linear layer. */
+export interface ExpertLinearOptions {
+  /** `[experts, n]`; added to each product before it is weighted. None unless given. */
+  readonly bias?: Tensor;
+  /** `[tokens, chosen]`: the products of a token are multiplied by these and added up. */
+  readonly weights?: Tensor;
+}
+
+/** A checked linear layer of experts. Frozen. */
+export interface ExpertLinearPlan {
+  readonly op: 'expert_linear';
+  /** `[tokens, k]`, which all experts of a token read; or `[tokens, chosen, k]`, a row for each. */
+  readonly x: Tensor<FloatDtype>;
+  /** `[experts, n, k]` */
+  readonly weight: Tensor<FloatDtype> | BlockTensor;
+  /** `[experts, n]` */
+  readonly bias: Tensor<FloatDtype> | undefined;
+  /** `[tokens, chosen]`, each in [0, experts). */
+  readonly indices: Tensor<'i32'>;
+  /** `[tokens, chosen]` */
+  readonly weights: Tensor<FloatDtype> | undefined;
+  /** `[tokens, chosen, n]`; with weights `[tokens, n]`. */
+  readonly out: Tensor<FloatDtype>;
+}
+
+/**
+ * Checks `out[t, s] = W[e]·x[t] + bias[e]` with `e = indices[t, s]`; with weights
+ * `out[t] = Σ_s weights[t, s] · (W[e]·x[t, s] + bias[e])`. Only the chosen experts' matrices are read.
+ *
+ * The indices are read when the plan runs, so that they may come from {@link planRoute} on the same device. cpu and
+ * the reference refuse an index outside [0, experts) then; webgpu takes the nearest expert.
+ *
+ * @param x - `[tokens, k]` or `[tokens, chosen, k]`, any strides, any float dtype; only read
+ * @param weight - `[experts, n, k]`, in x's dtype, or in f16 or bf16 where x is f32; or blocks with any dtype of x
+ * @param indices - `[tokens, chosen]`, i32
+ * @param out - `[tokens, chosen, n]`, or `[tokens, n]` beside weights; the dtype of x; written; shares no memory with
+ *   the inputs
+ * @param options - bias `[experts, n]`, in the dtypes of weight; weights `[tokens, chosen]`, in x's dtype
+ * @throws {RopewalkError} SHAPE, DTYPE or ALIAS
+ * @see ggml-org/llama.cpp@de3ff815 src/llama-graph.cpp build_moe_ffn (ggml_mul_mat_id)
+ */
+export function planExpertLinear(
+  x: Tensor,
+  weight: Tensor | BlockTensor,
+  indices: Tensor,
+  out: Tensor,
+  options: ExpertLinearOptions = {},
+): ExpertLinearPlan {
+  const bias = readField(options, 'bias', 'expert_linear: options');
+  const weights = readField(options, 'weights', 'expert_linear: options');
+  checkTensor(x, 'expert_linear: x');
+  checkWeight(weight, 'expert_linear: weight');
+  checkTensor(indices, 'expert_linear: indices');
+  if (weight.shape.length !== 3)
+    refuse('SHAPE', 'expert_linear: weight', 'three dimensions [experts, n, k]', weight.shape);
+  if (indices.rank !== 2) refuse('SHAPE', 'expert_linear: indices', 'two dimensions [tokens, chosen]', indices.shape);
+  const [tokens, chosen] = indices.shape as [number, number];
+  const [experts, n, k] = weight.shape as [number, number, number];
+  if (x.rank === 3) checkDims(x, 'expert_linear: x', [tokens, chosen, k]);
+  else checkDims(x, 'expert_linear: x', [tokens, k]);
+  if (bias !== undefined) checkDims(bias, 'expert_linear: bias', [experts, n]);
+  if (weights !== undefined) checkDims(weights, 'expert_linear: weights', [tokens, chosen]);
+  checkDims(out, 'expert_linear: out', weights === undefined ? [tokens, chosen, n] : [tokens, n]);
+  if (experts === 0 && indices.size > 0) refuse('SHAPE', 'expert_linear: weight', 'at least one expert', weight.shape);
+  checkFloat(x, 'expert_linear: x');
+  if (!isBlocks(weight)) checkStored(weight, 'expert_linear: weight', x.dtype);
+  if (bias) checkStored(bias, 'expert_linear: bias', x.dtype);
+  checkDtype(indices, 'expert_linear: indices', 'i32');
+  if (weights) checkFloat(weights, 'expert_linear: weights', x.dtype);
+  checkFloat(out, 'expert_linear: out', x.dtype);
+  checkOutput(out, 'expert_linear: out');
+  const inputs = { x, weight: isBlocks(weight) ? weight.bytes : weight, bias, indices, weights };
+  for (const [name, input] of Object.entries(inputs)) if (input) checkApart(out, 'expert_linear: out', name, input);
+  return checkedPlan({
+    checked: CHECKED,
+    op: 'expert_linear',
+    x,
+    weight,
+    bias: bias as Tensor<FloatDtype> | undefined,
+    indices: indices as Tensor<'i32'>,
+    weights: weights as Tensor<FloatDtype> | undefined,
+    out,
+  });
+}

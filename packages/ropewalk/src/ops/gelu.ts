@@ -1,0 +1,80 @@
+/** GELU, alone and as a gate. @module */
+import { readField, readName } from '../core/arguments.js';
+import type { FloatDtype } from '../core/dtypes.js';
+import { checkTensor, type Tensor } from '../core/tensor.js';
+import { CHECKED, checkApart, checkDims, checkedPlan, checkFloat, checkOutput } from './checks.js';
+import { checkGate } from './swiglu.js';
+
+/** Options of GELU. */
+export interface GeluOptions {
+  /**
+   * `none`: x · (1 + erf(x/√2)) / 2. `tanh`: x · (1 + tanh(√(2/π) · (x + 0.044715·x³))) / 2, as Gemma and
+   * transformers' `gelu_pytorch_tanh` have it. `none` unless given, as in torch and ONNX.
+   */
+  readonly approximate?: 'none' | 'tanh';
+}
+
+/** A checked GELU. Frozen. */
+export interface GeluPlan {
+  readonly op: 'gelu';
+  readonly x: Tensor<FloatDtype>;
+  readonly out: Tensor<FloatDtype>;
+  readonly approximate: 'none' | 'tanh';
+}
+
+/** A checked GeGLU. Frozen. */
+export interface GegluPlan {
+  readonly op: 'geglu';
+  readonly gate: Tensor<FloatDtype>;
+  readonly up: Tensor<FloatDtype>;
+  readonly out: Tensor<FloatDtype>;
+  readonly approximate: 'none' | 'tanh';
+}
+
+/**
+ * Checks `out = gelu(x)`.
+ *
+ * @param x - any shape and strides, any float dtype; only read
+ * @param out - same shape and dtype; written; may be exactly `x`
+ * @param options - which GELU
+ * @throws {RopewalkError} SHAPE, DTYPE, RANGE, UNSUPPORTED or ALIAS
+ * @see arXiv:1606.08415; torch.nn.functional.gelu
+ */
+export function planGelu(x: Tensor, out: Tensor, options: GeluOptions = {}): GeluPlan {
+  const approximate = readApproximate(options, 'gelu');
+  checkTensor(x, 'gelu: x');
+  checkDims(out, 'gelu: out', x.shape);
+  checkFloat(x, 'gelu: x');
+  checkFloat(out, 'gelu: out', x.dtype);
+  checkOutput(out, 'gelu: out');
+  checkApart(out, 'gelu: out', 'x', x, true);
+  return checkedPlan({ checked: CHECKED, op: 'gelu', x, out, approximate });
+}
+
+/**
+ * Checks `out = up · gelu(gate)`.
+ *
+ * @param gate - any shape and strides, any float dtype; only read
+ * @param up - same shape and dtype; only read
+ * @param out - same shape and dtype; written; may be exactly `gate` or `up`
+ * @param options - which GELU
+ * @throws {RopewalkError} SHAPE, DTYPE, RANGE, UNSUPPORTED or ALIAS
+ * @see arXiv:2002.05202
+ */
+export function planGeglu(gate: Tensor, up: Tensor, out: Tensor, options: GeluOptions = {}): GegluPlan {
+  const approximate = readApproximate(options, 'geglu');
+  checkGate('geglu', gate, up, out);
+  return checkedPlan({
+    checked: CHECKED,
+    op: 'geglu',
+    gate,
+    up: up as Tensor<FloatDtype>,
+    out: out as Tensor<FloatDtype>,
+    approximate,
+  });
+}
+
+function readApproximate(options: GeluOptions, op: string): 'none' | 'tanh' {
+  const given = readField(options, 'approximate', `${op}: options`);
+  return given === undefined ? 'none' : readName(given, ['none', 'tanh'], `${op}: approximate`);
+}

@@ -1,0 +1,61 @@
+/** Normalisation by mean and variance. @module */
+import type { FloatDtype } from '../core/dtypes.js';
+import { checkTensor, type Tensor } from '../core/tensor.js';
+import { CHECKED, checkApart, checkDims, checkedPlan, checkFloat, checkOutput, checkStored } from './checks.js';
+import { checkNormInput } from './rms-norm.js';
+
+/** A checked layer norm over the last dimension. Frozen. */
+export interface LayerNormPlan {
+  readonly op: 'layer_norm';
+  /** `[…, d]` */
+  readonly x: Tensor<FloatDtype>;
+  /** `[d]` */
+  readonly weight: Tensor<FloatDtype>;
+  /** `[d]` */
+  readonly bias: Tensor<FloatDtype> | undefined;
+  readonly eps: number;
+  /** `[…, d]` */
+  readonly out: Tensor<FloatDtype>;
+}
+
+/**
+ * Checks `out = weight · (x − mean(x)) / √(var(x) + eps) + bias`, row by row; var is the mean of the squared
+ * differences.
+ *
+ * @param x - `[…, d]`, any strides, any float dtype; only read
+ * @param weight - `[d]`, in x's dtype, or in f16 or bf16 where x is f32
+ * @param bias - as weight; or undefined
+ * @param eps - finite, >= 0
+ * @param out - same shape and dtype as x; written; may be exactly `x`
+ * @throws {RopewalkError} SHAPE, DTYPE, RANGE or ALIAS
+ * @see arXiv:1607.06450; torch.nn.functional.layer_norm
+ */
+export function planLayerNorm(
+  x: Tensor,
+  weight: Tensor,
+  bias: Tensor | undefined,
+  eps: number,
+  out: Tensor,
+): LayerNormPlan {
+  checkTensor(x, 'layer_norm: x');
+  checkNormInput('layer_norm', x, weight, eps);
+  if (bias !== undefined) checkDims(bias, 'layer_norm: bias', [x.shape.at(-1)!]);
+  checkDims(out, 'layer_norm: out', x.shape);
+  checkFloat(x, 'layer_norm: x');
+  checkStored(weight, 'layer_norm: weight', x.dtype);
+  if (bias) checkStored(bias, 'layer_norm: bias', x.dtype);
+  checkFloat(out, 'layer_norm: out', x.dtype);
+  checkOutput(out, 'layer_norm: out');
+  checkApart(out, 'layer_norm: out', 'x', x, true);
+  checkApart(out, 'layer_norm: out', 'weight', weight);
+  if (bias) checkApart(out, 'layer_norm: out', 'bias', bias);
+  return checkedPlan({
+    checked: CHECKED,
+    op: 'layer_norm',
+    x,
+    weight,
+    bias: bias as Tensor<FloatDtype> | undefined,
+    eps,
+    out,
+  });
+}

@@ -1,0 +1,64 @@
+/** The choice of experts in float64. @module */
+import { walk } from '../core/shape.js';
+import { hostOf } from '../core/tensor.js';
+import { LEAST_SUM, type RouteGroups, type RoutePlan } from '../ops/route.js';
+import { readAll, writeAll } from './elements.js';
+
+/** Chooses each token's experts; the weights are rounded once. */
+export function routeReference({ logits, gate, bias, groups, normalise, scale, indices, weights }: RoutePlan): void {
+  const [tokens, experts] = logits.shape as [number, number];
+  const chosen = indices.shape[1]!;
+  const all = readAll(logits, 'route: logits'); // [tokens, experts]
+  const biases = bias ? readAll(bias, 'route: bias') : new Float64Array(experts); // [experts]
+  const ids = new Int32Array(tokens * chosen);
+  const values = new Float64Array(tokens * chosen);
+  for (let t = 0; t < tokens; t++) {
+    const row = all.subarray(t * experts, (t + 1) * experts);
+    const scores =
+      gate === 'softmax' ? softmax(row) : gate === 'sigmoid' ? row.map((z) => 1 / (1 + Math.exp(-z))) : row;
+    const ranked = scores.map((score, e) => score + biases[e]!);
+    if (groups) leaveGroups(ranked, groups);
+    const best = byValue(ranked).slice(0, chosen);
+    let picked = Float64Array.from(best, (e) => scores[e]!);
+    if (gate === 'softmax-of-chosen') picked = softmax(picked);
+    const sum = normalise
+      ? Math.max(
+          LEAST_SUM,
+          picked.reduce((total, weight) => total + weight, 0),
+        )
+      : 1;
+    ids.set(best, t * chosen);
+    values.set(
+      picked.map((weight) => (weight / sum) * scale),
+      t * chosen,
+    );
+  }
+  const host = hostOf(indices, 'route: indices');
+  walk(indices, (at, n) => (host[at] = ids[n]!));
+  writeAll(weights, values, 'route: weights');
+}
+
+/** The places of values, the largest first; of equal ones the lower place. */
+function byValue(values: Float64Array): number[] {
+  return Array.from(values.keys()).sort((a, b) => values[b]! - values[a]! || a - b);
+}
+
+/** Sets the scores of all but the best groups to −∞. */
+function leaveGroups(scores: Float64Array, { count, used, best }: RouteGroups): void {
+  const size = scores.length / count;
+  const groups = Array.from({ length: count }, (_group, g) => scores.subarray(g * size, (g + 1) * size));
+  const sums = Float64Array.from(groups, (group) =>
+    Float64Array.from(group)
+      .sort()
+      .slice(-best)
+      .reduce((sum, score) => sum + score, 0),
+  );
+  for (const g of byValue(sums).slice(used)) groups[g]!.fill(Number.NEGATIVE_INFINITY);
+}
+
+function softmax(row: Float64Array): Float64Array<ArrayBuffer> {
+  const max = row.reduce((a, b) => Math.max(a, b), Number.NEGATIVE_INFINITY);
+  const powers = Float64Array.from(row, (z) => Math.exp(z - max));
+  const sum = powers.reduce((a, b) => a + b, 0);
+  return powers.map((power) => power / sum);
+}
