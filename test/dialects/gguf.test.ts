@@ -1,11 +1,8 @@
 import assert from 'node:assert/strict';
-import { existsSync, readFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
-import { fileURLToPath } from 'node:url';
 import fc from 'fast-check';
 import { type GgufHeader, ropeFromGguf } from '../../packages/dialects/src/gguf.js';
 import { GGUF_ARCHITECTURES } from '../../packages/dialects/src/gguf-architectures.js';
-import { readGgufFactors, readGgufHeader } from '../../packages/formats/src/read-header.node.js';
 import { ropeFrequencies } from '../../packages/ropewalk/src/ops/rope/frequencies.js';
 import { planRope } from '../../packages/ropewalk/src/ops/rope/plan.js';
 import { mustRefuseOrReturn } from '../support/fuzz.js';
@@ -29,82 +26,6 @@ const freq = (h: GgufHeader, options = {}) => {
   const spec = rope(h, options);
   return ropeFrequencies({ ...spec, rotaryDim: spec.rotaryDim! });
 };
-
-/** What llama.cpp's graph called ggml_rope_ext and ggml_rope_multi with. */
-interface Executed {
-  readonly arch: string;
-  readonly n_ctx: number;
-  readonly layers: readonly {
-    readonly rotates: boolean;
-    readonly rope?: {
-      readonly mode: 0 | 2 | 8 | 40;
-      readonly dims: number;
-      readonly freqBase: number;
-      readonly freqScale: number;
-      readonly extFactor: number;
-      readonly attnFactor: number;
-      readonly betaFast: number;
-      readonly betaSlow: number;
-      readonly nCtxOrig: number;
-      readonly sections: readonly number[];
-      readonly factors: string;
-    };
-    readonly q?: { readonly headDim: number; readonly offset: number };
-  }[];
-}
-
-const families = fileURLToPath(new URL('../../../shared/vectors/families', import.meta.url));
-const skip = existsSync(families) ? false : '../shared/vectors/families is not here';
-
-describe('golden: what llama.cpp executed, layer by layer', { skip }, () => {
-  const names: string[] = skip
-    ? []
-    : JSON.parse(readFileSync(`${families}/manifest.json`, 'utf8')).models.map((m: { name: string }) => m.name);
-  for (const name of names) {
-    test(name, async () => {
-      const path = `${families}/${name}.gguf`;
-      const file = await readGgufHeader(path);
-      const factors = await readGgufFactors(path, file);
-      const executed: Executed = JSON.parse(readFileSync(`${families}/${name}.rope.json`, 'utf8'));
-      const model = ropeFromGguf({ ...file, readTensor: (tensor) => factors.get(tensor) }, { context: executed.n_ctx });
-      assert.deepEqual(
-        model.layers.map(({ rope }) => rope !== undefined),
-        executed.layers.map(({ rotates }) => rotates),
-      );
-      for (const [layer, { rope: want, q }] of executed.layers.entries()) {
-        const got = model.layers[layer]!.rope;
-        if (!want || !q || !got) continue;
-        const multi = want.mode >= 8;
-        assert.equal(got.pairing, want.mode === 0 ? 'interleaved' : 'half');
-        assert.equal(got.rotaryDim ?? got.headDim, want.dims);
-        // DeepSeek's record is that of the part with positions.
-        if (executed.arch !== 'deepseek2')
-          assert.deepEqual([got.headDim, got.rotaryOffset ?? 0], [q.headDim, q.offset]);
-        assert.deepEqual(
-          got.axes,
-          multi ? { rule: want.mode === 8 ? 'sections' : 'interleaved-ggml', sections: want.sections } : undefined,
-        );
-        assert.deepEqual(Array.from(got.freqFactors ?? []), Array.from(want.factors ? factors.get(want.factors)! : []));
-        const yarn = {
-          factor: 1 / want.freqScale,
-          originalContext: want.nCtxOrig,
-          betaFast: want.betaFast,
-          betaSlow: want.betaSlow,
-        };
-        const wanted = ropeFrequencies({
-          rotaryDim: want.dims,
-          base: want.freqBase,
-          scaling: { kind: 'yarn', ...yarn, extFactor: want.extFactor, attnFactor: want.attnFactor },
-          ...(got.freqFactors ? { freqFactors: got.freqFactors } : {}),
-        });
-        const { invFreq, attentionFactor } = ropeFrequencies({ ...got, rotaryDim: want.dims });
-        assert.ok(Math.abs(attentionFactor - wanted.attentionFactor) < 1e-7);
-        for (const [j, frequency] of wanted.invFreq.entries())
-          assert.ok(Math.abs(invFreq[j]! / frequency - 1) < 1e-7, `pair ${j}`);
-      }
-    });
-  }
-});
 
 describe('models', () => {
   test('llama turns neighbours, qwen2 halves; 64-bit keys; a missing freq_base is 10000 with a note', () => {

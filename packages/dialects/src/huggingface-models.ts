@@ -63,7 +63,7 @@ const MODELS: Readonly<Record<string, Rules>> = {
     'llama mistral ministral qwen2 qwen2_moe qwen3_moe olmo olmo2 olmoe starcoder2 granite granitemoe granitemoeshared',
     {},
   ),
-  ...each('falcon falcon_h1 diffllama arcee dots1 jais2 hunyuan_v1_dense hunyuan_v1_moe', {}),
+  ...each('minicpm falcon falcon_h1 diffllama arcee dots1 jais2 hunyuan_v1_dense hunyuan_v1_moe', {}),
   ...each('mixtral phimoe lfm2_moe', { theta: 1e6 }),
   ...each('bitnet flex_olmo mllama', { theta: 5e5 }),
   ...each('gemma gemma2 vaultgemma', { headDim: 256 }),

@@ -348,7 +348,7 @@ function scalingOf(
   parameters: Parameters,
   { type, share, rotaryDim, base }: { type: string; share: number; rotaryDim: number; base: number },
 ): Partial<RopeSpec> {
-  const { config, family, headDim, notes } = model;
+  const { config, family, rules, headDim, notes } = model;
   const { fields, byType } = parameters;
   const maxContext = (): number => config.need(model.maxContext, 'max_position_embeddings');
   const original = originalContextOf(model, parameters);
@@ -422,7 +422,7 @@ function scalingOf(
         // In parameters by layer type, transformers does not find truncate.
         truncate: byType ? undefined : fields.optionalFlag('truncate'),
       });
-      if (fields.has('mscale_all_dim'))
+      if (fields.has('mscale_all_dim') && (!rules || rules.mla !== undefined))
         notes.push('DeepSeek models also scale the attention scores by mscale_all_dim, which is not part of RoPE.');
       // transformers' get_mscale is 1 for factors up to 1; ggml's is below 1 there.
       return { scaling, attentionFactor: attentionFactor ?? (factor <= 1 ? 1 : undefined) };

@@ -1,0 +1,166 @@
+/**
+ * The RoPE of 30 small models, read from GGUF and from HuggingFace files, against what llama.cpp executed in each layer.
+ */
+import assert from 'node:assert/strict';
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, describe, test } from 'node:test';
+import { compareModels, type ModelRope } from '../../packages/dialects/src/index.js';
+import { checkShard, permutedRows, SAFETENSORS_INDEX, safetensorsShards } from '../../packages/formats/src/index.js';
+import {
+  readGgufFactors,
+  readGgufHeader,
+  readModelRope,
+  readSafetensorsHeader,
+} from '../../packages/formats/src/node.js';
+import { type GgmlRopeParams, ropeByFormula } from '../../packages/oracle/src/ggml-formula.js';
+import { nmse } from '../../packages/oracle/src/judge.js';
+import { randomFrom } from '../../packages/ropewalk/src/core/random.js';
+import type { RopeSpec } from '../../packages/ropewalk/src/index.js';
+import { bindRope } from '../../packages/ropewalk/src/ops/rope/call.js';
+import { planRope } from '../../packages/ropewalk/src/ops/rope/plan.js';
+import { referenceRunner } from '../../packages/ropewalk/src/reference/index.js';
+import { FAMILIES, HF_FAMILIES, withoutFamilies, writeHuggingFace } from '../support/huggingface-folder.js';
+import { f64Tensor, floats } from '../support/tensors.js';
+
+/** What llama.cpp's graph called ggml_rope_ext, ggml_rope_multi and ggml_soft_max_ext with. */
+interface Executed {
+  readonly n_ctx: number;
+  readonly tokens: number;
+  readonly layers: readonly {
+    readonly rope?: {
+      readonly mode: 0 | 2 | 8 | 40;
+      readonly dims: number;
+      readonly freqBase: number;
+      readonly freqScale: number;
+      readonly extFactor: number;
+      readonly attnFactor: number;
+      readonly betaFast: number;
+      readonly betaSlow: number;
+      readonly nCtxOrig: number;
+      readonly sections: readonly number[];
+      readonly factors: string;
+    };
+    /** The view of a head that rotates: of k, DeepSeek's is the part with positions alone. */
+    readonly k?: { readonly headDim: number; readonly offset: number };
+  }[];
+}
+
+const rw = referenceRunner();
+/** Positions of t, h, w and e: of text, then of images, where they differ. llama.cpp's e is 0. */
+const AXES = [
+  [0, 1, 37, 200, 511, 4095],
+  [0, 1, 37, 100, 255, 2047],
+  [0, 1, 37, 66, 170, 1365],
+  [0, 0, 0, 0, 0, 0],
+] as const;
+const TOKENS = AXES[0].length;
+
+const folder = mkdtempSync(join(tmpdir(), 'families-'));
+after(() => rmSync(folder, { recursive: true }));
+
+/** What ggml makes of a head, by its formula. */
+function executedOn(
+  x: Float64Array,
+  { rope, k }: Executed['layers'][number],
+  factors: ReadonlyMap<string, Float32Array>,
+) {
+  const { mode, dims, sections, freqBase, freqScale, extFactor, attnFactor, betaFast, betaSlow, nCtxOrig } = rope!;
+  const params: GgmlRopeParams = {
+    ne: [k!.headDim, 1, TOKENS, 1],
+    n_dims: dims,
+    mode,
+    sections,
+    n_ctx_orig: nCtxOrig,
+    freq_base: freqBase,
+    freq_scale: freqScale,
+    ext_factor: extFactor,
+    attn_factor: attnFactor,
+    beta_fast: betaFast,
+    beta_slow: betaSlow,
+    n_offs: k!.offset,
+    forward: true,
+  };
+  return ropeByFormula(params, x, mode >= 8 ? AXES.flat() : AXES[0], factors.get(rope!.factors));
+}
+
+/** What a record makes of it. */
+function recordOn(x: Float64Array, spec: RopeSpec): Float64Array {
+  const positions = AXES.slice(0, spec.axes?.sections.length ?? 1).flat();
+  const out = f64Tensor(new Float64Array(x.length), [TOKENS, 1, spec.headDim]);
+  rw.run(bindRope(planRope({ ...spec, positions, tableDtype: 'f64' }), f64Tensor(x, out.shape), out));
+  return floats(out);
+}
+
+/** A head whose pairs are neighbours, with its pairs half a head apart. */
+function toHalves(x: Float64Array, headDim: number): Float64Array {
+  const rows = permutedRows(headDim, 'half');
+  return x.map((_value, n) => x[n - (n % headDim) + rows[n % headDim]!]!);
+}
+
+/** Every layer of a model does what llama.cpp did. */
+function checkModel(model: ModelRope, executed: Executed, factors: ReadonlyMap<string, Float32Array>): void {
+  assert.equal(model.layers.length, executed.layers.length);
+  for (const [n, layer] of executed.layers.entries()) {
+    const { rope } = model.layers[n]!;
+    assert.equal(rope !== undefined, layer.rope !== undefined, `whether layer ${n} rotates`);
+    if (!rope || !layer.rope) continue;
+    const { headDim } = layer.k!;
+    assert.equal(rope.headDim, headDim);
+    const random = randomFrom(`layer ${n}`);
+    const x = Float64Array.from({ length: TOKENS * headDim }, () => random.uniform(-1, 1));
+    // HuggingFace's weights are not interleaved where llama.cpp's converter interleaves them.
+    const half = layer.rope.mode === 0 && rope.pairing !== 'interleaved';
+    const want = executedOn(x, layer, factors);
+    const got = recordOn(half && rope.pairing === 'half' ? toHalves(x, headDim) : x, rope);
+    const error = nmse(got, half ? toHalves(want, headDim) : want);
+    // ggml takes its numbers in f32: an angle of 4095 radians is off by 4095 × 2^-24.
+    assert.ok(error < (4095 * 2 ** -24) ** 2, `layer ${n}: NMSE ${error}`);
+  }
+}
+
+describe('what llama.cpp executed, layer by layer', { skip: withoutFamilies }, () => {
+  for (const name of HF_FAMILIES) {
+    test(name, async () => {
+      const path = join(FAMILIES, `${name}.gguf`);
+      const executed: Executed = JSON.parse(readFileSync(join(FAMILIES, `${name}.rope.json`), 'utf8'));
+      const factors = await readGgufFactors(path, await readGgufHeader(path));
+      const own = join(folder, name);
+      await writeHuggingFace(path, own);
+      const [gguf, huggingface] = [await readModelRope(path, executed.n_ctx), await readModelRope(own, executed.n_ctx)];
+      checkModel(gguf, executed, factors);
+      checkModel(huggingface, executed, factors);
+      assert.ok(huggingface.known, 'a model type that the table has');
+      const { same, groups } = compareModels(
+        { rope: gguf, recipe: 'float64' },
+        { rope: huggingface, recipe: 'float64' },
+        [1, 4095],
+      );
+      assert.ok(same, groups.flatMap(({ verdict }) => verdict).join('\n'));
+    });
+  }
+});
+
+test('the files have all weights, once, also in shards', { skip: withoutFamilies }, async () => {
+  for (const name of HF_FAMILIES) {
+    const path = join(FAMILIES, `${name}.gguf`);
+    const sharded = join(folder, `${name}-sharded`);
+    await writeHuggingFace(path, sharded, { shards: 2 });
+    const index = JSON.parse(readFileSync(join(sharded, SAFETENSORS_INDEX), 'utf8'));
+    const shards = safetensorsShards(readdirSync(sharded), index, sharded, SAFETENSORS_INDEX);
+    assert.equal(shards.size, 2);
+    let elements = 0;
+    for (const [file, claimed] of shards) {
+      const { tensors } = await readSafetensorsHeader(join(sharded, file));
+      checkShard(tensors, claimed, file);
+      assert.equal(tensors.size, claimed!.length);
+      for (const { sizeBytes } of tensors.values()) elements += sizeBytes / 4;
+    }
+    const { tensors } = await readGgufHeader(path);
+    const weights = tensors.filter((tensor) => !tensor.name.startsWith('rope_'));
+    const wanted = weights.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0);
+    assert.equal(elements, wanted, name);
+    assert.equal(index.metadata.total_size, 4 * elements);
+  }
+});
