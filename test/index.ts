@@ -30,6 +30,7 @@ import './consumers.test.js';
 import './dialects/cann.test.js';
 import './dialects/convert/compare.test.js';
 import './dialects/convert/convert.test.js';
+import './dialects/families.test.js';
 import './dialects/ggml.test.js';
 import './dialects/gguf.test.js';
 import './dialects/huggingface.test.js';
