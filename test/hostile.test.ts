@@ -435,6 +435,8 @@ const FORMATS: Rows = {
   readExactly: () => [sourceOf(ggufBytes()), 0, 4, 'a file'],
   ggufHeaderOf: () => [sourceOf(ggufBytes()), 'gguf'],
   ggufFactorsOf: () => [sourceOf(new Uint8Array(8)), { ...ggufHeader(), tensors: [factors()] }, 'gguf'],
+  ggufModelOf: () => [[{ file: 'gguf', source: sourceOf(ggufBytes()) }]],
+  partsOf: () => [['a.gguf'], 'folder'],
   safetensorsHeaderOf: () => [sourceOf(safetensors()), 'safetensors'],
   parseGguf: () => [Uint8Array.of(0x47, 0x47, 0x55, 0x46, 3, 0, 0, 0, ...new Uint8Array(16)), 'gguf', 24],
   parseJson: () => ['{"a": [1]}', 'json', { uniqueKeys: true }],
@@ -560,7 +562,9 @@ const FORMATS_NODE: Rows = {
     { sizeBytes: 0, inputs: [ggufPath], force: true, kind: 'file' },
     async (temporary: string) => writeFileSync(temporary, 'text'),
   ],
+  ggufPaths: () => [ggufPath],
   readGgufHeader: () => [ggufPath],
+  readGgufModel: () => [ggufPath],
   readGgufFloats: () => [ggufPath, ggufHeader(), factors()],
   readGgufFactors: () => [ggufPath, ggufHeader()],
   readSafetensorsHeader: () => [safetensorsPath],
@@ -812,7 +816,7 @@ async function attack(target: object, name: string, row: Row): Promise<string[]>
     if (/^(zeros|ggmlZeros|newArray|allocate)$/.test(name) && label.endsWith('2^31')) continue;
     // What a function of the caller's throws is for the caller.
     if (
-      /^(launchKernel|openCpu|judgeClose|readExactly|gguf(Header|Factors)Of|safetensorsHeaderOf|runModelPermutation|writeWhole|measureRopeKernel)$/.test(
+      /^(launchKernel|openCpu|judgeClose|readExactly|gguf(Header|Factors|Model)Of|safetensorsHeaderOf|runModelPermutation|writeWhole|measureRopeKernel)$/.test(
         name,
       ) &&
       label.endsWith('= proxy of a function')

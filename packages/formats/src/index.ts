@@ -20,7 +20,15 @@ export type {
 } from './permute-plan.js';
 export { permutedRows, planPermutation } from './permute-plan.js';
 export type { ByteSource } from './read-header.js';
-export { ggufFactorsOf, ggufHeaderOf, MAX_READ_BYTES, readExactly, safetensorsHeaderOf } from './read-header.js';
+export {
+  ggufFactorsOf,
+  ggufHeaderOf,
+  ggufModelOf,
+  MAX_READ_BYTES,
+  readExactly,
+  safetensorsHeaderOf,
+} from './read-header.js';
 export type { SafetensorsFile, SafetensorsTensor } from './safetensors.js';
 export { parseSafetensors, safetensorsHeaderBytes, tensorFromSafetensors, writeSafetensors } from './safetensors.js';
-export { checkShard, SAFETENSORS_INDEX, safetensorsShards } from './shards.js';
+export type { GgufModel, GgufPart } from './shards.js';
+export { checkShard, partsOf, SAFETENSORS_INDEX, safetensorsShards } from './shards.js';

@@ -15,7 +15,14 @@ export { headsOf } from './permute-model.node.js';
 export { isProved, type LayerProof } from './permute-proof.node.js';
 export type { FileHandle, FileKind, OpenFile } from './read-file.node.js';
 export { checkRegular, openFile, readAt, readFileBytes, refuseSystem } from './read-file.node.js';
-export { readGgufFactors, readGgufFloats, readGgufHeader, readSafetensorsHeader } from './read-header.node.js';
+export {
+  ggufPaths,
+  readGgufFactors,
+  readGgufFloats,
+  readGgufHeader,
+  readGgufModel,
+  readSafetensorsHeader,
+} from './read-header.node.js';
 export type { LayerSource, RopeSource } from './rope-source.node.js';
 export { isFolder, layerOf, modelFileOf, readModelRope, readRopeSource } from './rope-source.node.js';
 export { makeFolder, replaceFile, writeOutput } from './write-file.node.js';

@@ -13,8 +13,16 @@ import { checkInteger, Fields, fail, nameForMessage, refuse } from 'ropewalk/bac
 import type { GgufFile, GgufTensor } from './gguf.js';
 import type { FusedLayout, HeadGeometry, LocatedTensor, WeightPairing } from './permute-plan.js';
 import { checkPath, readJsonFile, refuseSystem } from './read-file.node.js';
-import { readGgufHeader, readSafetensorsHeader } from './read-header.node.js';
-import { checkShard, SAFETENSORS_INDEX, safetensorsShards } from './shards.js';
+import { readGgufModel, readGgufPart, readSafetensorsHeader } from './read-header.node.js';
+import {
+  checkShard,
+  type GgufPart,
+  joinGguf,
+  partNames,
+  partsOf,
+  SAFETENSORS_INDEX,
+  safetensorsShards,
+} from './shards.js';
 
 /** A model on disk: headers read, weights not. */
 export interface OpenModel {
@@ -35,24 +43,19 @@ export interface OpenModel {
 /** Weights in these files would stay in the old order, and a runtime that finds them might use them. */
 const OTHER_WEIGHTS = /\.(bin|pt|pth|gguf|safetensors|onnx|onnx_data|msgpack|h5|index\.json)$/i;
 
-/** Reads the headers of a .safetensors or .gguf file, a folder of .safetensors, or one whose only weights are a .gguf. */
+/** Reads the headers of a .safetensors or .gguf file, or of a folder with one model of either kind. */
 export async function openModel(path: string): Promise<OpenModel> {
   checkPath(path);
   const info = await stat(path).catch((cause) => refuseSystem('FORMAT', path, 'a readable file or folder', cause));
   if (info.isDirectory()) return openFolder(path);
+  const count = partNames(basename(path))?.length ?? 1;
+  if (count > 1) fail('UNSUPPORTED', path, `it is one of ${count} files. Give the folder.`);
   const common = { path, kind: 'file' as const, files: [path], sizes: [info.size], companions: [], leftOut: [] };
-  if (/\.safetensors$/i.test(path)) {
-    if (/-\d{5}-of-\d{5}\./.test(basename(path)) && existsSync(join(dirname(path), SAFETENSORS_INDEX)))
-      fail('UNSUPPORTED', path, `${SAFETENSORS_INDEX} says that this is one of several files. Give the folder.`);
+  if (/\.safetensors$/i.test(path))
     return { ...common, format: 'safetensors', tensors: await safetensorsOf(path, 0), gguf: undefined };
-  }
   if (!/\.gguf$/i.test(path))
     refuse('FORMAT', path, 'a .safetensors or .gguf file, or a folder with one model', basename(path));
-  const header = await readGgufHeader(path);
-  const parts = header.metadata.get('split.count');
-  if (parts !== undefined && parts !== 1)
-    fail('UNSUPPORTED', path, `it is one of ${String(parts)} parts. Merge them with llama-gguf-split first.`);
-  return { ...common, format: 'gguf', tensors: locateGguf(header, info.size), gguf: header };
+  return { ...common, ...(await ggufWeights([path])) };
 }
 
 async function safetensorsOf(path: string, file: number): Promise<LocatedTensor[]> {
@@ -62,44 +65,69 @@ async function safetensorsOf(path: string, file: number): Promise<LocatedTensor[
 
 async function openFolder(path: string): Promise<OpenModel> {
   const entries = await readdir(path).catch((cause) => refuseSystem('FORMAT', path, 'a readable folder', cause));
+  const isSafetensors = entries.some((name) => /\.safetensors$/i.test(name));
   const ggufs = entries.filter((name) => /\.gguf$/i.test(name));
-  if (ggufs.length === 1 && !entries.some((name) => /\.safetensors$/i.test(name)))
-    return openModel(join(path, ggufs[0]!));
-  const where = join(path, SAFETENSORS_INDEX);
-  const index = entries.includes(SAFETENSORS_INDEX) ? readJsonFile(where) : undefined;
-  const shards = safetensorsShards(entries, index, path, where);
-  const tensors: LocatedTensor[] = [];
-  const sizes: number[] = [];
-  for (const [name, claimed] of shards) {
-    const own = await safetensorsOf(join(path, name), sizes.length);
-    sizes.push((await stat(join(path, name))).size);
-    checkShard(new Map(own.map((tensor) => [tensor.name, tensor])), claimed, join(path, name));
-    const unlisted = claimed && own.find((tensor) => !claimed.includes(tensor.name));
-    if (unlisted)
-      fail('FORMAT', join(path, name), `it has ${nameForMessage(unlisted.name)}, which the index does not list`);
-    tensors.push(...own);
-  }
+  const parts = isSafetensors ? undefined : partsOf(ggufs, path);
+  if (parts?.length === 1) return openModel(join(path, parts[0]!));
+  const weights = parts
+    ? await ggufWeights(parts.map((name) => join(path, name)))
+    : await safetensorsWeights(path, entries);
   const companions: string[] = [];
   const leftOut: string[] = [];
   for (const name of entries.sort()) {
-    if (shards.has(name)) continue;
+    if (weights.files.includes(join(path, name))) continue;
     const info = await stat(join(path, name)).catch(() => undefined);
     if (info?.isFile() && (name === SAFETENSORS_INDEX || !OTHER_WEIGHTS.test(name))) companions.push(name);
     else leftOut.push(name);
   }
-  const files = [...shards.keys()].map((name) => join(path, name));
-  return { path, kind: 'folder', format: 'safetensors', files, sizes, tensors, gguf: undefined, companions, leftOut };
+  return { path, kind: 'folder', ...weights, companions, leftOut };
+}
+
+/** The files that hold a model's weights, and what their headers say. */
+type Weights = Pick<OpenModel, 'format' | 'files' | 'sizes' | 'tensors' | 'gguf'>;
+
+async function safetensorsWeights(folder: string, entries: readonly string[]): Promise<Weights> {
+  const where = join(folder, SAFETENSORS_INDEX);
+  const index = entries.includes(SAFETENSORS_INDEX) ? readJsonFile(where) : undefined;
+  const files: string[] = [];
+  const sizes: number[] = [];
+  const tensors: LocatedTensor[] = [];
+  for (const [name, claimed] of safetensorsShards(entries, index, folder, where)) {
+    const path = join(folder, name);
+    const own = await safetensorsOf(path, files.length);
+    checkShard(new Map(own.map((tensor) => [tensor.name, tensor])), claimed, path);
+    const unlisted = claimed && own.find((tensor) => !claimed.includes(tensor.name));
+    if (unlisted) fail('FORMAT', path, `it has ${nameForMessage(unlisted.name)}, which the index does not list`);
+    files.push(path);
+    sizes.push((await stat(path)).size);
+    tensors.push(...own);
+  }
+  return { format: 'safetensors', files, sizes, tensors, gguf: undefined };
+}
+
+async function ggufWeights(files: readonly string[]): Promise<Weights> {
+  const parts: GgufPart[] = [];
+  const sizes: number[] = [];
+  const tensors: LocatedTensor[] = [];
+  for (const [n, path] of files.entries()) {
+    const part = await readGgufPart(path);
+    const { size } = await stat(path);
+    tensors.push(...locateGguf(part.header, n, size));
+    sizes.push(size);
+    parts.push(part);
+  }
+  return { format: 'gguf', files, sizes, tensors, gguf: joinGguf(parts).header };
 }
 
 /** Withdrawn types whose rows are woven into each other. @see ggml-org/llama.cpp@0024aa7 ggml/include/ggml.h */
 const WOVEN = new Set(['TYPE_31', 'TYPE_32', 'TYPE_33', 'TYPE_36', 'TYPE_37', 'TYPE_38']);
 
-function locateGguf({ tensors, dataOffset, alignment }: GgufFile, fileSize: number): LocatedTensor[] {
+function locateGguf({ tensors, dataOffset, alignment }: GgufFile, file: number, fileSize: number): LocatedTensor[] {
   const offsets = [...new Set(tensors.map(({ offset }) => offset))].sort((a, b) => a - b);
   const nextOf = new Map(offsets.map((offset, n) => [offset, offsets[n + 1] ?? fileSize - dataOffset]));
   return tensors.map((tensor) => ({
     name: tensor.name,
-    file: 0,
+    file,
     shape: [...tensor.shape].reverse(),
     type: tensor.type,
     byteOffset: dataOffset + tensor.offset,
@@ -173,7 +201,7 @@ export async function factsOf(model: OpenModel, given: GivenGeometry): Promise<M
 export async function headsOf(file: string, layer: number): Promise<Pick<GivenGeometry, 'heads' | 'kvHeads'>> {
   checkPath(file);
   checkInteger(layer, 'layer', 0);
-  const header = /\.gguf$/i.test(file) ? await readGgufHeader(file) : undefined;
+  const header = /\.gguf$/i.test(file) ? (await readGgufModel(file)).header : undefined;
   const config = header ? undefined : readJsonFile(file);
   try {
     const own = header ? ggufFacts(header, file, {}) : huggingfaceFacts(config, file, {});

@@ -3,10 +3,19 @@
  *
  * @module
  */
+import { basename, dirname, join } from 'node:path';
 import type { GgufFile, GgufTensor } from './gguf.js';
-import { openFile, readAt } from './read-file.node.js';
-import { type ByteSource, ggufFactorsOf, ggufFloatsOf, ggufHeaderOf, safetensorsHeaderOf } from './read-header.js';
+import { checkPath, openFile, readAt } from './read-file.node.js';
+import {
+  type ByteSource,
+  ggufFactorsOf,
+  ggufFloatsOf,
+  ggufHeaderOf,
+  ggufPartOf,
+  safetensorsHeaderOf,
+} from './read-header.js';
 import type { SafetensorsFile } from './safetensors.js';
+import { type GgufModel, type GgufPart, joinGguf, partNames } from './shards.js';
 
 /**
  * Reads the header of a GGUF file.
@@ -16,6 +25,37 @@ import type { SafetensorsFile } from './safetensors.js';
  */
 export async function readGgufHeader(path: string): Promise<GgufFile> {
   return withFile(path, (source) => ggufHeaderOf(source, path));
+}
+
+/**
+ * Finds the files of a GGUF model.
+ *
+ * @param path - the only file, or any part of a split model
+ * @returns paths in order, all in the same folder; whether they exist is not checked
+ * @throws {RopewalkError} RANGE for what is no path
+ */
+export function ggufPaths(path: string): readonly string[] {
+  checkPath(path);
+  const [folder, name] = [dirname(path), basename(path)];
+  return partNames(name)?.map((part) => (part === name ? path : join(folder, part))) ?? [path];
+}
+
+/**
+ * Reads what the headers of a GGUF model say.
+ *
+ * @param path - the only file, or any part of a split model
+ * @returns a header with the tensors of all files, and the factors of RoPE's frequencies
+ * @throws {RopewalkError} FORMAT when a file is missing, malformed or cut, and when the parts do not belong together
+ */
+export async function readGgufModel(path: string): Promise<GgufModel> {
+  const parts: GgufPart[] = [];
+  for (const file of ggufPaths(path)) parts.push(await readGgufPart(file));
+  return joinGguf(parts);
+}
+
+/** Reads what one file of a GGUF model says. @throws {RopewalkError} FORMAT when it is missing, malformed or cut */
+export function readGgufPart(path: string): Promise<GgufPart> {
+  return withFile(path, (source) => ggufPartOf(source, path));
 }
 
 /**

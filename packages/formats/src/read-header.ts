@@ -18,6 +18,7 @@ import {
 } from 'ropewalk/backend';
 import { type GgufFile, type GgufTensor, HeaderCut, parseGguf } from './gguf.js';
 import { parseSafetensors, type SafetensorsFile, safetensorsHeaderBytes } from './safetensors.js';
+import { type GgufModel, type GgufPart, joinGguf } from './shards.js';
 
 /** A file, or other bytes, that are read piece by piece. */
 export interface ByteSource {
@@ -137,6 +138,28 @@ export async function ggufFactorsOf(
       factors.set(tensor.name, await ggufFloatsOf(source, header, tensor, file));
   }
   return factors;
+}
+
+/** Reads what one file of a GGUF model says. @throws {RopewalkError} FORMAT as ggufHeaderOf and ggufFloatsOf */
+export async function ggufPartOf(source: ByteSource, file: string): Promise<GgufPart> {
+  const header = await ggufHeaderOf(source, file);
+  return { file, header, factors: await ggufFactorsOf(source, header, file) };
+}
+
+/**
+ * Reads what the headers of a GGUF model say.
+ *
+ * @param files - the only file, or all parts of a split model in the order of their names; `file` names each in messages
+ * @throws {RopewalkError} FORMAT when a file is malformed or cut, and when the parts do not belong together
+ */
+export async function ggufModelOf(
+  files: readonly { readonly file: string; readonly source: ByteSource }[],
+): Promise<GgufModel> {
+  const list = Array.from(readList(files, 'gguf: files'), (one) => readOptions(one, 'gguf: files'));
+  if (list.length === 0) refuse('RANGE', 'gguf: files', 'at least one file', files);
+  const parts: GgufPart[] = [];
+  for (const { source, file } of list) parts.push(await ggufPartOf(source, file));
+  return joinGguf(parts);
 }
 
 /**

@@ -10,7 +10,8 @@ import type { RopeSpec } from 'ropewalk';
 import { fail, reading, readOptions, refuse } from 'ropewalk/backend';
 import { parseNpy, tensorFromNpy } from './npy.js';
 import { checkPath, readFileBytes, readJsonFile, refuseSystem } from './read-file.node.js';
-import { readGgufFactors, readGgufHeader } from './read-header.node.js';
+import { readGgufModel } from './read-header.node.js';
+import { partsOf } from './shards.js';
 
 /** Tables of a million positions and 128 pairs take half of this. */
 const MAX_NPY_BYTES = 2 ** 30;
@@ -56,8 +57,9 @@ export function modelFileOf(path: string): string {
   }
   const ggufs = names.filter((name) => /\.gguf$/i.test(name));
   const weights = names.some((name) => /\.safetensors$/i.test(name));
-  if (names.includes('config.json') && (weights || ggufs.length !== 1)) return join(path, 'config.json');
-  if (ggufs.length === 1) return join(path, ggufs[0]!);
+  const parts = names.includes('config.json') && weights ? undefined : partsOf(ggufs, path);
+  if (names.includes('config.json') && !parts) return join(path, 'config.json');
+  if (parts) return join(path, parts[0]!);
   const [got, next] =
     ggufs.length > 1
       ? [ggufs, 'Give one of the .gguf files itself.']
@@ -92,8 +94,7 @@ export async function readRopeSource(path: string, context?: number, isModel = f
   const file = modelFileOf(path);
   const options = { context, where: file };
   if (/\.gguf$/i.test(file)) {
-    const header = await readGgufHeader(file);
-    const factors = await readGgufFactors(file, header);
+    const { header, factors } = await readGgufModel(file);
     const { metadata, tensors } = header;
     const model = gguf.ropeFromGguf({ metadata, tensors, readTensor: (name) => factors.get(name) }, options);
     return { kind: 'model', file, model };

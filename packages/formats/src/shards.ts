@@ -1,12 +1,95 @@
 /**
- * Models whose weights are in several safetensors files.
+ * Models whose weights are in several files: safetensors with or without an index, and split GGUF.
  *
  * @module
  */
 import { checkName, Fields, fail, nameForMessage, reading, readList, refuse } from 'ropewalk/backend';
+import type { GgufFile } from './gguf.js';
 
 /** The file that says which tensor is in which shard. */
 export const SAFETENSORS_INDEX = 'model.safetensors.index.json';
+
+/**
+ * Names all parts of a model.
+ *
+ * @param name - of one part, without folders: `NAME-00002-of-00003.gguf`
+ * @returns the names of all parts, in order; undefined for a name of another form
+ */
+export function partNames(name: string): string[] | undefined {
+  const [, stem, no, count, ending] = /^(.*-)(\d{5})-of-(\d{5})(\.\w+)$/s.exec(name) ?? [];
+  if (Number(no) < 1 || !(Number(no) <= Number(count))) return undefined;
+  const part = (n: number): string => `${stem}${String(n + 1).padStart(5, '0')}-of-${count}${ending}`;
+  return Array.from({ length: Number(count) }, (_name, n) => part(n));
+}
+
+/**
+ * Puts the files of one model in order.
+ *
+ * @param files - all .gguf, or all .safetensors, of a folder
+ * @param folder - the folder's name in messages
+ * @returns the parts of the model, or its only file; undefined when the files are not one model
+ * @throws {RopewalkError} FORMAT, naming the first part that is missing
+ */
+export function partsOf(files: readonly string[], folder: string): readonly string[] | undefined {
+  checkName(folder, 'folder', 'the folder');
+  const list = Array.from(readList(files, `${folder}: files`, 'a list of file names'));
+  for (const name of list) checkName(name, 'files', 'the file');
+  const parts = list.length === 0 ? undefined : partNames(list[0]!);
+  if (!parts) return list.length === 1 ? list : undefined;
+  const [given, known] = [new Set(list), new Set(parts)];
+  if (list.some((name) => !known.has(name))) return undefined;
+  const absent = parts.find((name) => !given.has(name));
+  if (absent === undefined) return parts;
+  return fail('FORMAT', folder, `${nameForMessage(absent)} is missing, one of ${parts.length} parts. Add it.`);
+}
+
+/** One file of a GGUF model: all of it, unless the model is split. */
+export interface GgufPart {
+  /** The file's name in messages. */
+  readonly file: string;
+  readonly header: GgufFile;
+  /** The tensors that divide RoPE's frequencies, by name. */
+  readonly factors: ReadonlyMap<string, Float32Array>;
+}
+
+/** A GGUF model, whole: the headers of all its files. */
+export interface GgufModel extends Omit<GgufPart, 'file'> {
+  /** Of the first part, without `split.*`, and with the tensors of all parts, whose offsets count in their own files. */
+  readonly header: GgufFile;
+  /** In the order of their names. */
+  readonly parts: readonly GgufPart[];
+}
+
+/**
+ * Joins the headers of a split GGUF model.
+ *
+ * @param parts - in the order of their names, at least one
+ * @throws {RopewalkError} FORMAT, naming the part that is of another model, in the place of another, or incomplete
+ * @see ggml-org/llama.cpp@00ad355 src/llama-model-loader.cpp, which checks the same three keys
+ */
+export function joinGguf(parts: readonly GgufPart[]): GgufModel {
+  const [first] = parts as [GgufPart];
+  const tensors = parts.flatMap((part) => part.header.tensors);
+  const check = ({ header, file }: GgufPart, key: string, value: number, why: string): void => {
+    const keys: Fields = new Fields(header.metadata, file);
+    const given = keys.optionalInteger(key, 0);
+    if (given === value || (parts.length === 1 && (given ?? 1) <= 1)) return;
+    if (parts.length > 1) keys.refuse('FORMAT', key, `${value}, ${why}`, FOREIGN);
+    const sentence = `it is one of ${given} parts, but its name does not lead to the others`;
+    keys.fail('FORMAT', key, `${sentence}. Name them NAME-00001-of-00002.gguf and so on, side by side.`);
+  };
+  for (const part of parts) check(part, 'split.count', parts.length, 'as the name says');
+  if (parts.length === 1) return { ...first, parts };
+  for (const [n, part] of parts.entries()) check(part, 'split.no', n, 'as the name says');
+  for (const part of parts) check(part, 'split.tensors.count', tensors.length, 'the tensors of all parts');
+  const turned = parts.find(({ header }) => header.bigEndian !== first.header.bigEndian);
+  if (turned) fail('FORMAT', turned.file, `its byte order is not that of ${first.file}. ${FOREIGN}`);
+  const metadata = new Map([...first.header.metadata].filter(([key]) => !key.startsWith('split.')));
+  const factors = new Map(parts.flatMap((part) => [...part.factors]));
+  return { header: { ...first.header, metadata, tensors }, factors, parts };
+}
+
+const FOREIGN = 'A part of another model or conversion may have this name: get the parts again, all from one place.';
 
 /**
  * Finds the files that hold a model's weights.
@@ -15,8 +98,9 @@ export const SAFETENSORS_INDEX = 'model.safetensors.index.json';
  * @param index - {@link SAFETENSORS_INDEX}, parsed; undefined when the folder has none
  * @param folder - the folder's name in messages
  * @param where - the index's name in messages
- * @returns file → the tensors that the index says are in it; undefined for the only file of a model without an index
- * @throws {RopewalkError} FORMAT for several files without an index, and for an empty index or one with other files
+ * @returns file → the tensors that the index says are in it; undefined for each file of a model without an index
+ * @throws {RopewalkError} FORMAT for several files without an index unless their names number them, for a missing one
+ *   of these, and for an empty index or one with other files
  */
 export function safetensorsShards(
   names: readonly string[],
@@ -28,7 +112,8 @@ export function safetensorsShards(
   const list = Array.from(readList(names, `${folder}: names`, 'a list of file names'));
   const files = list.filter((name) => typeof name === 'string' && /\.safetensors$/i.test(name));
   if (index === undefined) {
-    if (files.length === 1) return new Map([[files[0]!, undefined]]);
+    const parts = partsOf(files, folder);
+    if (parts) return new Map(parts.map((name) => [name, undefined]));
     const next = 'Add the index: it says which tensor is in which file.';
     return refuse('FORMAT', folder, `one .safetensors file, or ${SAFETENSORS_INDEX} beside several`, files, next);
   }

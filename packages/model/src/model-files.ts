@@ -2,10 +2,10 @@
 import {
   type ByteSource,
   checkShard,
-  ggufFactorsOf,
-  ggufHeaderOf,
+  ggufModelOf,
   MAX_READ_BYTES,
   parseJson,
+  partsOf,
   readExactly,
   SAFETENSORS_INDEX,
   safetensorsHeaderOf,
@@ -19,7 +19,10 @@ import { tokenizerFromJson } from './tokenizer-json.js';
 import type { DecoderConfig, Tokenizer } from './types.js';
 import type { StoredTensor } from './weights.js';
 
-/** A model's files by name, without folders: config.json, tokenizer.json and *.safetensors; or one *.gguf. */
+/**
+ * A model's files by name, without folders: config.json, tokenizer.json and *.safetensors; or one *.gguf, or all parts
+ * of a split one.
+ */
 export type ModelFiles = ReadonlyMap<string, FileData> | Readonly<Record<string, FileData>>;
 
 /** Files by name, and their names in messages. */
@@ -42,12 +45,10 @@ export function folderOf(files: ModelFiles, where: string | undefined): Folder {
     files instanceof Map ? [...files] : Object.entries(files),
   );
   const sources = new Map(entries.map(([name, data]) => [name, byteSource(data, name)]));
-  return {
-    where: where ?? 'model',
-    files: sources,
-    // A model of one file is named by the path of that file.
-    path: (name) => (where === undefined ? name : where.endsWith(name) ? where : `${where}/${name}`),
-  };
+  // `where` may be the path of a file; the other parts of a split model are beside it.
+  const own = where === undefined ? undefined : [...sources.keys()].find((name) => where.endsWith(name));
+  const before = where === undefined ? '' : own === undefined ? `${where}/` : where.slice(0, -own.length);
+  return { where: where ?? 'model', files: sources, path: (name) => before + name };
 }
 
 /** What the headers of a model's files say. */
@@ -69,7 +70,8 @@ export async function readHeaders(folder: Folder): Promise<Found> {
   const hasShards = names.some((name) => /\.safetensors$/i.test(name));
   if (folder.files.has('config.json') && hasShards) return readHuggingFace(folder);
   const ggufs = names.filter((name) => /\.gguf$/i.test(name));
-  if (ggufs.length === 1) return readGguf(folder, ggufs[0]!);
+  const parts = partsOf(ggufs, folder.where);
+  if (parts) return readGguf(folder, parts);
   const expected = 'config.json and *.safetensors, or one *.gguf';
   const next =
     ggufs.length > 1
@@ -111,21 +113,22 @@ async function readHuggingFace(folder: Folder): Promise<Found> {
   };
 }
 
-async function readGguf(folder: Folder, name: string): Promise<Found> {
-  const source = folder.files.get(name)!;
-  const file = folder.path(name);
-  const header = await ggufHeaderOf(source, file);
-  const factors = await ggufFactorsOf(source, header, file);
+async function readGguf(folder: Folder, names: readonly string[]): Promise<Found> {
+  const files = names.map((name) => ({ file: folder.path(name), source: folder.files.get(name)! }));
+  const { header, factors, parts } = await ggufModelOf(files);
+  const { file } = parts[0]!;
   return {
     config: configFromGguf(header, (tensor) => factors.get(tensor), file),
-    stored: header.tensors.map((tensor) => ({
-      name: tensor.name,
-      file: name,
-      type: tensor.type,
-      shape: [...tensor.shape].reverse(),
-      byteOffset: header.dataOffset + tensor.offset,
-      sizeBytes: tensor.sizeBytes,
-    })),
+    stored: parts.flatMap(({ header: { tensors, dataOffset } }, n) =>
+      tensors.map(({ name, type, shape, offset, sizeBytes }) => ({
+        name,
+        file: names[n]!,
+        type,
+        shape: [...shape].reverse(),
+        byteOffset: dataOffset + offset,
+        sizeBytes,
+      })),
+    ),
     readTokenizer: async () => tokenizerFromGguf(header.metadata, file),
   };
 }

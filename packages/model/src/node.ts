@@ -1,5 +1,5 @@
 /**
- * Models on disk: a folder of HuggingFace's files, or one GGUF file. For Node only.
+ * Models on disk: a folder of HuggingFace's files, or a GGUF in one file or several. For Node only.
  *
  * @module @ropewalk/model/node
  */
@@ -7,7 +7,7 @@ import { readdir, stat } from 'node:fs/promises';
 import { freemem } from 'node:os';
 import { basename, join } from 'node:path';
 import type { ByteSource } from '@ropewalk/formats';
-import { checkRegular, type FileHandle, openFile, readAt, refuseSystem } from '@ropewalk/formats/node';
+import { checkRegular, type FileHandle, ggufPaths, openFile, readAt, refuseSystem } from '@ropewalk/formats/node';
 import { readOptions, refuse } from 'ropewalk/backend';
 import { type LoadOptions, loadModel } from './load.js';
 import type { Model } from './types.js';
@@ -19,7 +19,7 @@ const WANTED =
 /**
  * Loads a model from a folder.
  *
- * @param path - a folder with config.json, tokenizer.json and *.safetensors, or one that holds exactly one .gguf
+ * @param path - a folder with config.json, tokenizer.json and *.safetensors, or one with exactly one GGUF model
  * @param options - of loadModel; the machine's free memory counts unless `availableBytes` says otherwise
  * @returns a model; the caller disposes it
  * @throws {RopewalkError} as loadModel; FORMAT when the folder cannot be read
@@ -33,9 +33,9 @@ export async function loadModelFolder(path: string, options: LoadOptions = {}): 
 }
 
 /**
- * Loads a model from one GGUF file.
+ * Loads a model from a GGUF file.
  *
- * @param path - the file
+ * @param path - the file; of a split model any part, with the others beside it
  * @param options - as for {@link loadModelFolder}
  * @returns a model; the caller disposes it
  * @throws {RopewalkError} as loadModel; FORMAT for another kind of file, and for one that cannot be read
@@ -45,7 +45,7 @@ export async function loadModelFile(path: string, options: LoadOptions = {}): Pr
   checkPath(path);
   if (!/\.gguf$/i.test(path))
     refuse('FORMAT', path, 'a .gguf file', basename(path), 'For a model in safetensors, give the folder.');
-  return loadFiles(new Map([[basename(path), path]]), path, options);
+  return loadFiles(new Map(ggufPaths(path).map((part) => [basename(part), part])), path, options);
 }
 
 /**
