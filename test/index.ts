@@ -59,6 +59,7 @@ import './model/hostile.test.js';
 import './model/llamacpp.test.js';
 import './model/load.test.js';
 import './model/sampler.test.js';
+import './model/split-gguf.test.js';
 import './model/tokenizer.test.js';
 import './model/weights.test.js';
 import './onnx/export/angles.test.js';
