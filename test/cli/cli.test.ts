@@ -187,7 +187,7 @@ describe('inspect', () => {
     const { status, stdout } = ropewalk('inspect', path);
     assert.equal(status, 0);
     assert.match(stdout, /gemma3_text, 7 layers, context 131072 \(huggingface\)/);
-    assert.match(stdout, /^layers 0-4, 6 \(sliding_attention\)$/m);
+    assert.match(stdout, /^layers 0-4, 6 \(sliding_attention, window 4096\)$/m);
     assert.match(
       stdout,
       /^layers 5 \(full_attention\)\n {2}base {12}1000000\n {2}head_dim {8}256\n {2}rotary_dim {6}256\n {2}pairing {9}half\n {2}scaling {9}linear factor=8$/m,

@@ -1,12 +1,13 @@
 /**
- * The RoPE of 30 small models, read from GGUF and from HuggingFace files, against what llama.cpp executed in each layer.
+ * The RoPE of 30 small models, read from GGUF and from HuggingFace files, against what llama.cpp executed, layer by
+ * layer.
  */
 import assert from 'node:assert/strict';
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
-import { compareModels, type ModelRope } from '../../packages/dialects/src/index.js';
+import { type ComparedSide, compareModels, groupLayers, type ModelRope } from '../../packages/dialects/src/index.js';
 import { checkShard, permutedRows, SAFETENSORS_INDEX, safetensorsShards } from '../../packages/formats/src/index.js';
 import {
   readGgufFactors,
@@ -44,6 +45,8 @@ interface Executed {
     };
     /** The view of a head that rotates: of k, DeepSeek's is the part with positions alone. */
     readonly k?: { readonly headDim: number; readonly offset: number };
+    /** With more tokens than the window, the window. */
+    readonly attention: { readonly keysSeenByLastToken: number };
   }[];
 }
 
@@ -103,7 +106,8 @@ function toHalves(x: Float64Array, headDim: number): Float64Array {
 function checkModel(model: ModelRope, executed: Executed, factors: ReadonlyMap<string, Float32Array>): void {
   assert.equal(model.layers.length, executed.layers.length);
   for (const [n, layer] of executed.layers.entries()) {
-    const { rope } = model.layers[n]!;
+    const { rope, window = executed.tokens } = model.layers[n]!;
+    assert.equal(Math.min(window, executed.tokens), layer.attention.keysSeenByLastToken, `the window of layer ${n}`);
     assert.equal(rope !== undefined, layer.rope !== undefined, `whether layer ${n} rotates`);
     if (!rope || !layer.rope) continue;
     const { headDim } = layer.k!;
@@ -119,6 +123,26 @@ function checkModel(model: ModelRope, executed: Executed, factors: ReadonlyMap<s
     assert.ok(error < (4095 * 2 ** -24) ** 2, `layer ${n}: NMSE ${error}`);
   }
 }
+
+test('windows that differ are named, and are not a difference of RoPE', () => {
+  const rope = { headDim: 8, pairing: 'half' as const, base: 10000 };
+  const model = (windows: readonly (number | undefined)[]): ComparedSide => {
+    const layers = windows.map((window, layer) => ({ layer, window, rope }));
+    const facts = { source: 'gguf', architecture: 'x', known: true, maxContext: 64, notes: [] } as const;
+    return { rope: { ...facts, numLayers: windows.length, layers }, recipe: 'float64' };
+  };
+  const { same, notes } = compareModels(model([9, undefined, 9]), model([undefined, undefined, undefined]), [1]);
+  assert.ok(same);
+  assert.deepEqual(notes, ['Layers 0, 2 see the last 9 tokens in A and all tokens in B. This is not part of RoPE.']);
+  assert.deepEqual(compareModels(model([9]), model([9]), [1]).notes, []);
+  assert.deepEqual(
+    groupLayers((model([9, 9, 8]).rope as ModelRope).layers).map(({ layers, window }) => [layers, window]),
+    [
+      [[0, 1], 9],
+      [[2], 8],
+    ],
+  );
+});
 
 describe('what llama.cpp executed, layer by layer', { skip: withoutFamilies }, () => {
   for (const name of HF_FAMILIES) {

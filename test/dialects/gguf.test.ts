@@ -189,6 +189,29 @@ describe('models', () => {
   for (const [arch, keys, want] of layers)
     test(`layers of ${arch} ${JSON.stringify(keys)}`, () => assert.equal(bases(arch, keys), want));
 
+  test('windows of sliding layers, where llama.cpp masks all but the last tokens', () => {
+    const windows = (arch: string, keys: Record<string, unknown>): string =>
+      ropeFromGguf(header(arch, { ...base, ...keys }))
+        .layers.map((l) => l.window ?? '-')
+        .join(' ');
+    assert.equal(windows('gemma2', {}), '4096 - 4096 -');
+    assert.equal(windows('gemma2', window), '64 - 64 -');
+    assert.equal(windows('gemma3', { ...list, 'attention.sliding_window': 9 }), '9 - 9 9');
+    assert.equal(windows('gemma3', {}), '- - - -');
+    assert.equal(windows('cohere2', window), '64 64 64 -', 'also of layers that do not rotate');
+    assert.equal(windows('exaone4', window), '- - - -');
+    assert.match(windows('exaone4', { block_count: 64 }), /^4096 4096 4096 - /);
+    assert.equal(windows('phi3', window), '- - - -', 'read and not used');
+    assert.equal(windows('llama4', window), '- - - -', 'chunks');
+    assert.equal(windows('modern-bert', window), '- - - -', 'both sides');
+  });
+
+  test('layers of two types with one RoPE share the record', () => {
+    const { layers } = ropeFromGguf(header('gemma2', base));
+    assert.notEqual(layers[0]!.layerType, layers[1]!.layerType);
+    assert.equal(layers[0]!.rope, layers[1]!.rope);
+  });
+
   test('which layers are scaled: olmo2 leaves sliding ones plain, gpt-oss does not, gemma2 divides them even with type none', () => {
     const yarn = { ...base, ...window, 'rope.freq_base': 5e5, 'rope.scaling.type': 'yarn', 'rope.scaling.factor': 8 };
     const kinds = (arch: string, keys: Record<string, unknown>) =>

@@ -45,6 +45,10 @@ const qwen25 = {
   rope_theta: 1e6,
 };
 
+/** Types of layers, with full attention in some. */
+const types = (count: number, full: readonly number[]): string[] =>
+  Array.from({ length: count }, (_, layer) => (full.includes(layer) ? 'full_attention' : 'sliding_attention'));
+
 const only = (model: ModelRope): RopeSpec => {
   assert.equal(new Set(model.layers.map((l) => l.rope)).size, 1, 'one RoPE for all layers');
   return model.layers[0]!.rope!;
@@ -721,6 +725,37 @@ describe('what a file leaves out, and what a model does not read', () => {
     assert.equal(turned('granitemoehybrid', { layer_types, position_embedding_type: 'rope' }), '01000001');
     assert.equal(turned('granitemoehybrid', { layer_types, position_embedding_type: 'nope' }), '00000000');
     assert.equal(turned('falcon_h1', {}), '11111111');
+  });
+
+  test('windows: by layer type, or by the rule of the class; null is none', () => {
+    const windows = (model_type: string, config: object) =>
+      ropeFromConfig({ ...sizes, num_hidden_layers: 4, rope_theta: 1e4, model_type, ...config })
+        .layers.map(({ window }) => window ?? '-')
+        .join(' ');
+    const used = { use_sliding_window: true, sliding_window: 9, max_window_layers: 2 };
+    assert.equal(windows('llama', used), '- - - -');
+    assert.equal(windows('mistral', {}), '4096 4096 4096 4096');
+    assert.equal(windows('mistral', { sliding_window: null }), '- - - -');
+    assert.equal(windows('phi3', { sliding_window: 9 }), '9 9 9 9');
+    assert.equal(windows('phi3', {}), '- - - -');
+    assert.equal(windows('ministral', { layer_types: types(4, [1]), sliding_window: 9 }), '9 - 9 9');
+    assert.equal(windows('qwen2', used), '- - 9 9');
+    assert.equal(windows('qwen2', { ...used, max_window_layers: undefined }), '- - - -');
+    assert.equal(windows('qwen2', { ...used, use_sliding_window: false }), '- - - -');
+    assert.equal(windows('qwen3', { ...used, layer_types: types(4, [1, 2]) }), '9 - - 9');
+    assert.equal(windows('qwen2_moe', { ...used, max_window_layers: 3 }), '9 - 9 -');
+    assert.equal(windows('qwen3_moe', used), '9 9 9 9');
+    assert.equal(windows('smollm3', used), '- - - 9');
+    assert.equal(windows('gemma2', {}), '4096 - 4096 -');
+    assert.equal(windows('cohere2', { sliding_window: 9, sliding_window_pattern: 2 }), '9 - 9 -');
+    assert.equal(windows('exaone4', { sliding_window: null, layer_types: types(4, [0, 1, 2, 3]) }), '- - - -');
+    assert.equal(windows('gemma3n_text', { layer_types: types(4, [3]) }), '- - - -', 'unknown without the field');
+  });
+
+  test('layers of two types with one RoPE share the record', () => {
+    const { layers } = ropeFromConfig({ ...sizes, num_hidden_layers: 2, rope_theta: 1e4, model_type: 'gemma2' });
+    assert.notEqual(layers[0]!.layerType, layers[1]!.layerType);
+    assert.equal(layers[0]!.rope, layers[1]!.rope);
   });
 
   test('axes: the model’s own sections and rule, whatever mrope_interleaved says', () => {

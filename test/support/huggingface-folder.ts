@@ -196,9 +196,9 @@ const ROWS: readonly Row[] = [
     }),
   },
   {
-    // HuggingFace slides, llama.cpp does not: the vectors' window is longer than their texts. HuggingFace takes the long
-    // factors beyond original_max_position_embeddings tokens of text, llama.cpp if its context is longer. The
-    // magnitude of the vectors is not the formula's, so that it is given.
+    // HuggingFace slides, llama.cpp does not: the vectors' window is longer than their texts. HuggingFace takes the
+    // long factors beyond original_max_position_embeddings tokens of text, llama.cpp if its context is longer. The
+    // magnitude of the vectors is not the formula's, so it is given.
     gguf: 'phi3',
     class: 'Phi3ForCausalLM',
     modelType: 'phi3',

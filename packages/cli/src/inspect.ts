@@ -21,12 +21,18 @@ function describe(file: string, model: ModelRope): string[] {
   return [
     `${file}: ${model.architecture}, ${model.numLayers} layers${context} (${model.source})`,
     ...model.notes.map((note) => `  note: ${note}`),
-    ...groupLayers(model.layers).flatMap(({ rope, layers, layerType }) => [
+    ...groupLayers(model.layers).flatMap(({ rope, layers, layerType, window }) => [
       '',
-      `layers ${ranges(layers)}${layerType ? ` (${layerType})` : ''}`,
+      `layers ${ranges(layers)}${inBrackets(layerType, window && `window ${window}`)}`,
       ...(rope ? describeRope(rope) : ['  no position encoding']),
     ]),
   ];
+}
+
+/** The words that there are. */
+function inBrackets(...words: readonly (string | number | undefined)[]): string {
+  const known = words.filter((word) => word);
+  return known.length > 0 ? ` (${known.join(', ')})` : '';
 }
 
 function describeRope(rope: RopeSpec): string[] {

@@ -23,6 +23,8 @@ export interface GgufSliding {
   readonly scale: 'shared' | 'same' | 'none';
   /** No YaRN and no magnitude on sliding layers. */
   readonly plain?: true;
+  /** attention.sliding_window of files without it; `other`: layers see chunks or both sides, not the last tokens. */
+  readonly window?: number | 'other';
 }
 
 /** One architecture. */
@@ -78,10 +80,10 @@ const GRANITE: GgufSliding = { when: 'always', full: 'list', base: 'same', scale
 const SHARED: GgufSliding = { when: 'always', full: 'list', base: 'shared', scale: 'shared' };
 const WINDOW_LISTED: GgufSliding = { when: 'window', full: 'list', base: 'same', scale: 'same' };
 const FOURTH_FULL: GgufSliding = { when: 'always', full: 4, base: 'same', scale: 'same' };
-const LLAMA4: GgufSliding = { when: 'not-0', full: 4, base: 'shared', scale: 'shared' };
+const LLAMA4: GgufSliding = { when: 'not-0', full: 4, base: 'shared', scale: 'shared', window: 'other' };
 const SMALLTHINKER: GgufSliding = { when: 'window', full: 4, fullFirst: true, base: 'shared', scale: 'shared' };
 const LAGUNA: GgufSliding = { ...SMALLTHINKER, scale: 'none', plain: true };
-const EXAONE4: GgufSliding = { ...FOURTH_FULL, when: '64-layers' };
+const EXAONE4: GgufSliding = { ...FOURTH_FULL, when: '64-layers', window: 4096 };
 const OLMO3: GgufSliding = { when: 'window', full: 4, base: 'same', scale: 'none', plain: true };
 const LISTED_SIZES: GgufArchitecture = { rope: 'neox', sliding: LISTED, sizesByLayer: true, factorsFor: 'full' };
 
@@ -135,8 +137,8 @@ export const GGUF_ARCHITECTURES: Readonly<Record<string, GgufArchitecture>> = {
   'exaone-moe': { rope: 'neox', whole: true, factors: 'freqs', sliding: FOURTH_FULL, skips: 'full' },
   exaone4: { rope: 'neox', whole: true, factors: 'freqs', sliding: EXAONE4, skips: 'full' },
   'falcon-h1': { rope: 'neox', factors: 'freqs', factorsFor: 'none' },
-  'gemma-embedding': { rope: 'neox', sliding: GEMMA },
-  gemma2: { rope: 'neox', sliding: { when: 'always', full: 2, base: 'shared', scale: 'shared' } },
+  'gemma-embedding': { rope: 'neox', sliding: { ...GEMMA, window: 'other' } },
+  gemma2: { rope: 'neox', sliding: { when: 'always', full: 2, base: 'shared', scale: 'shared', window: 4096 } },
   gemma3: { rope: 'neox', sliding: { ...GEMMA, when: 'window' } },
   gemma3n: { rope: 'neox', sliding: { ...GEMMA, full: 5 } },
   ...each('gemma4 gemma4-assistant', { ...LISTED_SIZES, factors: 'freqs', factorsOver: 'head' }),
@@ -162,7 +164,7 @@ export const GGUF_ARCHITECTURES: Readonly<Record<string, GgufArchitecture>> = {
   'minimax-01': { rope: 'neox', recurrent: 8 },
   mistral3: { rope: 'norm', whole: true, factors: 'by-type', yarn: 'betas', logMultiplier: 1 },
   mistral4: { rope: 'norm', window: 'mla', logMultiplier: 0.1 },
-  'modern-bert': { rope: 'neox', sliding: { ...GEMMA, when: 'window', full: 3, fullFirst: true } },
+  'modern-bert': { rope: 'neox', sliding: { ...GEMMA, when: 'window', full: 3, fullFirst: true, window: 'other' } },
   'muse-glimmer': { rope: 'norm', sliding: { when: 'always', full: 4, base: 'shared', scale: 'none' }, skips: 'full' },
   nanbeige: { rope: 'norm', factors: 'freqs' },
   olmo2: { rope: 'neox', whole: true, sliding: OLMO3 },

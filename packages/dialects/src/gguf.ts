@@ -11,7 +11,14 @@
 import type { RopeSpec } from 'ropewalk';
 import { Fields, fail, reading, readList, readOptions, refuse } from 'ropewalk/backend';
 import { FREQS, GGUF_ARCHITECTURES, type GgufArchitecture, LONG, SHORT } from './gguf-architectures.js';
-import { compact, type LayerRope, type ModelRope, type ModelRopeOptions, readModelRopeOptions } from './model-rope.js';
+import {
+  compact,
+  type LayerRope,
+  type ModelRope,
+  type ModelRopeOptions,
+  readModelRopeOptions,
+  shareRecord,
+} from './model-rope.js';
 
 /** The header of a GGUF file, and optionally its small factor tensors. */
 export interface GgufHeader {
@@ -70,17 +77,19 @@ function readModel(file: GgufHeader, options: ModelRopeOptions & { readonly wher
   };
   const kinds = layerKinds(model);
   const made = new Map<string, RopeSpec>(); // one record for each kind of layer
+  const records = new Map<string, RopeSpec>();
   const scaling = scalingOf(model);
   checkFactorTensors(model, scaling.type);
   const twoKinds = kinds.some((kind) => kind.sliding);
   const layers = kinds.map((kind, layer): LayerRope => {
     const attention = kind.sliding ? 'sliding_attention' : 'full_attention';
     const layerType = kind.recurrent ? 'recurrent' : twoKinds ? attention : undefined;
-    if (!kind.rotates) return { layer, layerType, rope: undefined };
+    const window = kind.sliding ? windowOf(model) : undefined;
+    if (!kind.rotates) return { layer, layerType, window, rope: undefined };
     const id = `${kind.sliding} ${kind.compressed}`;
-    const rope = made.get(id) ?? ropeOf(model, kind, kinds, scaling);
+    const rope = made.get(id) ?? shareRecord(ropeOf(model, kind, kinds, scaling), records);
     made.set(id, rope);
-    return { layer, layerType, rope };
+    return { layer, layerType, window, rope };
   });
   noteIgnored(model, kinds);
   const { numMain, notes } = model;
@@ -217,6 +226,13 @@ function slidingLayers(model: Model, recurrent: readonly boolean[]): boolean[] |
     if (period === 0) return true;
     return fullFirst ? layer % period !== 0 : layer % period < period - 1;
   });
+}
+
+/** How many tokens a sliding layer sees. */
+function windowOf({ keys, a, row }: Model): number | undefined {
+  const usual = row.sliding!.window;
+  if (usual === 'other') return undefined;
+  return keys.optionalInteger(a('attention.sliding_window'), 0) || usual;
 }
 
 function listOf({ keys, a }: Model, key: string): number[] {

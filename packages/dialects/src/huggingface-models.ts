@@ -39,6 +39,8 @@ export interface Rules {
   readonly layers?: { readonly other: string; readonly period: number; readonly key?: string; readonly first?: true };
   /** The old list of the full layers; the others are convolutions. Without the list all layers are full. */
   readonly attentionAt?: string;
+  /** sliding_window of files without it, and the layers that have it where no type says so. */
+  readonly window?: { readonly size?: number; readonly layers?: WindowedLayers };
   /** One RoPE a layer type: the old field of each θ, and its default. rope_scaling applies to full layers. */
   readonly byType?: {
     readonly full: [string, number];
@@ -53,33 +55,55 @@ export interface Rules {
   readonly needsParameters?: true;
 }
 
+/**
+ * `all`; the others only if use_sliding_window: `used` all, `late` those from max_window_layers on, `early` every
+ * second one before it, `nope` those that do not rotate.
+ */
+type WindowedLayers = 'all' | 'used' | 'late' | 'early' | 'nope';
+
 function each(models: string, rules: Rules): Record<string, Rules> {
   return Object.fromEntries(models.split(' ').map((name) => [name, rules]));
 }
 
+const LATE = { size: 4096, layers: 'late' } as const;
+
 /** By model_type, without `_text` at its end. */
 const MODELS: Readonly<Record<string, Rules>> = {
   ...each(
-    'llama mistral ministral qwen2 qwen2_moe qwen3_moe olmo olmo2 olmoe starcoder2 granite granitemoe granitemoeshared',
+    'llama olmo olmo2 olmoe granite granitemoe granitemoeshared minicpm falcon falcon_h1 diffllama arcee dots1 jais2 ' +
+      'hunyuan_v1_dense hunyuan_v1_moe',
     {},
   ),
-  ...each('minicpm falcon falcon_h1 diffllama arcee dots1 jais2 hunyuan_v1_dense hunyuan_v1_moe', {}),
-  ...each('mixtral phimoe lfm2_moe', { theta: 1e6 }),
+  ...each('mistral ministral', { window: { layers: 'all', size: 4096 } }),
+  ...each('mixtral phimoe', { theta: 1e6, window: { layers: 'all' } }),
+  qwen2: { window: LATE },
+  qwen2_moe: { window: { ...LATE, layers: 'early' } },
+  qwen3_moe: { window: { ...LATE, layers: 'used' } },
+  starcoder2: { window: { layers: 'all' } },
+  lfm2_moe: { theta: 1e6 },
   ...each('bitnet flex_olmo mllama', { theta: 5e5 }),
-  ...each('gemma gemma2 vaultgemma', { headDim: 256 }),
-  ...each('qwen3 seed_oss', { headDim: 128 }),
-  smollm3: { theta: 2e6, nopeEvery: 4 },
+  gemma: { headDim: 256 },
+  ...each('gemma2 vaultgemma', { headDim: 256, layers: { other: SLIDING, period: 2 }, window: { size: 4096 } }),
+  qwen3: { headDim: 128, window: LATE },
+  seed_oss: { headDim: 128 },
+  smollm3: { theta: 2e6, nopeEvery: 4, window: { layers: 'nope' } },
   minimax: { theta: 1e6, layers: { other: LINEAR, period: 2, first: true } },
   hy_v3: { theta: 11158840, headDim: 128 },
   apertus: { theta: 12e6, needsParameters: true },
   cwm: { theta: 1e6, headDim: 128, needsParameters: true },
-  ministral3: { headDim: 128, needsParameters: true },
-  gpt_oss: { theta: 150000, headDim: 64, needsParameters: true },
+  ministral3: { headDim: 128, needsParameters: true, window: { layers: 'all' } },
+  gpt_oss: {
+    theta: 150000,
+    headDim: 64,
+    needsParameters: true,
+    layers: { other: SLIDING, period: 2 },
+    window: { size: 128 },
+  },
   openai_privacy_filter: { theta: 150000, headDim: 64, needsParameters: true, pairing: 'interleaved' },
 
   // A part of each head rotates.
   ...each('phi persimmon nemotron glm4_moe', { partial: 0.5 }),
-  ...each('phi3 phi4_multimodal', { partial: 1 }),
+  ...each('phi3 phi4_multimodal', { partial: 1, window: { layers: 'all' } }),
   stablelm: { partial: 0.25 },
   gpt_neox: { partial: 0.25, partialKey: 'rotary_pct', thetaKey: 'rotary_emb_base' },
   gpt_neox_japanese: { partial: 1, partialKey: 'rotary_pct', thetaKey: 'rotary_emb_base' },
@@ -106,7 +130,7 @@ const MODELS: Readonly<Record<string, Rules>> = {
   minicpm3: { mla: 32 },
 
   // Several position axes.
-  ...each('qwen2_vl qwen2_5_vl', { theta: 1e6, axes: { rule: 'sections', sections: [16, 24, 24] } }),
+  ...each('qwen2_vl qwen2_5_vl', { theta: 1e6, axes: { rule: 'sections', sections: [16, 24, 24] }, window: LATE }),
   paddleocr_vl: { theta: 5e5, headDim: 128, axes: { rule: 'sections', sections: [16, 24, 24] } },
   ...each('glm4v glm_ocr', { pairing: 'interleaved', partial: 1, axes: { rule: 'sections', sections: [8, 12, 12] } }),
   glm4v_moe: { partial: 0.5, axes: { rule: 'sections', sections: [8, 12, 12] } },
@@ -126,16 +150,19 @@ const MODELS: Readonly<Record<string, Rules>> = {
     pairing: 'interleaved',
     onlySliding: true,
     layers: { other: SLIDING, period: 4, key: 'sliding_window_pattern' },
+    window: { size: 4096 },
   },
   ...each('exaone4 exaone_moe', {
     onlySliding: true,
     layers: { other: SLIDING, period: 4, key: 'sliding_window_pattern' },
+    window: { size: 4096 },
   }),
   afmoe: { headDim: 128, onlySliding: true, layers: { other: SLIDING, period: 4, key: 'global_attn_every_n_layers' } },
   gemma3: {
     headDim: 256,
     layers: { other: SLIDING, period: 6, key: 'sliding_window_pattern' },
     byType: { full: ['rope_theta', 1e6], sliding: ['rope_local_base_freq', 1e4] },
+    window: { size: 4096 },
   },
   gemma3n: {
     headDim: 256,
@@ -155,6 +182,7 @@ const MODELS: Readonly<Record<string, Rules>> = {
   }),
   olmo3: {
     layers: { other: SLIDING, period: 4 },
+    window: { size: 4096 },
     // Sliding layers do not read rope_theta of old files.
     byType: { full: ['rope_theta', 5e5], sliding: ['rope_parameters.sliding_attention.rope_theta', 5e5] },
   },

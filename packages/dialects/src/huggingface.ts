@@ -13,7 +13,14 @@
 import type { Pairing, RopeAxes, RopeScaling, RopeSpec } from 'ropewalk';
 import { Fields, fail, refuse } from 'ropewalk/backend';
 import { FULL, LINEAR, REFUSED, type Rules, rulesOf, SLIDING, WITHOUT_ROPE } from './huggingface-models.js';
-import { compact, type LayerRope, type ModelRope, type ModelRopeOptions, readModelRopeOptions } from './model-rope.js';
+import {
+  compact,
+  type LayerRope,
+  type ModelRope,
+  type ModelRopeOptions,
+  readModelRopeOptions,
+  shareRecord,
+} from './model-rope.js';
 
 /** Types of layers without attention or without position encoding. */
 const WITHOUT_ATTENTION = [LINEAR, 'mamba', 'conv', 'recurrent'];
@@ -59,6 +66,7 @@ export function ropeFromConfig(json: unknown, given: ModelRopeOptions = {}): Mod
   const model: Model = { config, modelType, family, rules, notes, ...sizesOf(config, rules), options };
   const layers: LayerRope[] = [];
   const cache = new Map<string, RopeSpec>();
+  const records = new Map<string, RopeSpec>();
   const types = layerTypes(model);
   for (let layer = 0; layer < model.numLayers; layer++) {
     const layerType = types[layer];
@@ -66,10 +74,10 @@ export function ropeFromConfig(json: unknown, given: ModelRopeOptions = {}): Mod
     if (rotates(model, layer, layerType)) {
       const headDim = headDimOf(model, layer, layerType);
       const key = `${headDim} ${layerType ?? ''}`;
-      rope = cache.get(key) ?? ropeOf({ ...model, headDim }, layerType);
+      rope = cache.get(key) ?? shareRecord(ropeOf({ ...model, headDim }, layerType), records);
       cache.set(key, rope);
     }
-    layers.push({ layer, layerType, rope });
+    layers.push({ layer, layerType, window: windowOf(model, layer, layerType, rope !== undefined), rope });
   }
   return {
     source: 'huggingface',
@@ -180,6 +188,37 @@ function rotates({ config, family, rules, numLayers }: Model, layer: number, lay
     return Boolean(list[layer]); // 1 means that the layer does rotate
   }
   return !rules || (layer + 1) % (config.optionalInteger('no_rope_layer_interval') ?? rules.nopeEvery!) !== 0;
+}
+
+/** How many tokens a layer sees; undefined for all. */
+function windowOf(
+  { config, rules }: Model,
+  layer: number,
+  layerType: string | undefined,
+  rotates: boolean,
+): number | undefined {
+  const { size, layers } = rules?.window ?? {};
+  const optional = layers !== undefined && layers !== 'all';
+  if (optional && !config.optionalFlag('use_sliding_window')) return undefined;
+  const first = (): number => config.optionalInteger('max_window_layers', 0) ?? 28;
+  const slides = (): boolean => {
+    switch (layers) {
+      case undefined:
+        return false;
+      case 'late':
+        return layer >= first();
+      case 'early':
+        return layer % 2 === 0 && layer < first();
+      case 'nope':
+        return !rotates;
+      default:
+        return true;
+    }
+  };
+  if (!(layerType === undefined ? slides() : layerType === SLIDING)) return undefined;
+  // A window that is left out is the class's own; null means none.
+  const given = config.keys().includes('sliding_window');
+  return given ? config.optionalInteger('sliding_window', 0) || undefined : size;
 }
 
 /** The fields of a layer's RoPE, and whether the file has them by layer type. */

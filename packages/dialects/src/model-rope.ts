@@ -12,6 +12,8 @@ export interface LayerRope {
   readonly layer: number;
   /** The model's name for this kind of layer, such as `sliding_attention`. */
   readonly layerType?: string;
+  /** Tokens that a token of this layer sees, itself included; undefined for all before it, and where it is unknown. */
+  readonly window?: number;
   /** Ready for planRope once positions are added; undefined for a layer without position encoding (NoPE). */
   readonly rope: RopeSpec | undefined;
 }
@@ -48,6 +50,14 @@ export function readModelRopeOptions(options: ModelRopeOptions, where: string) {
   if (context !== undefined && !(Number.isSafeInteger(context) && context > 0))
     refuse('RANGE', `${where}: context`, 'an integer >= 1, in tokens', context);
   return { ...given, where: given.where ?? where };
+}
+
+/** A record, or an equal one of the same model: who makes tables makes them once for each record. */
+export function shareRecord(rope: RopeSpec, known: Map<string, RopeSpec>): RopeSpec {
+  const key = JSON.stringify(rope);
+  const shared = known.get(key) ?? rope;
+  known.set(key, shared);
+  return shared;
 }
 
 /** The object without its undefined fields, as users print it. */

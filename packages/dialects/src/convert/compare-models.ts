@@ -4,23 +4,25 @@
  * @module
  */
 import type { RopeSpec, TableRecipe } from 'ropewalk';
-import { checkInteger, checkName, reading, readList, readOptional, readOptions } from 'ropewalk/backend';
+import { checkInteger, checkName, ranges, reading, readList, readOptional, readOptions } from 'ropewalk/backend';
 import type { LayerRope, ModelRope } from '../model-rope.js';
 import { compareRope, type RopeComparison } from './compare.js';
 import { specToJson } from './record.js';
 
-/** Layers of a model that have the same RoPE and the same type. */
+/** Layers of a model that have the same RoPE, type and window. */
 export interface LayerGroup {
   /** Ascending. */
   readonly layers: readonly number[];
   /** The model's own name for these layers, such as `sliding_attention`. */
   readonly layerType: string | undefined;
+  /** Tokens that these layers see; undefined for all. */
+  readonly window: number | undefined;
   /** undefined for layers without position encoding. */
   readonly rope: RopeSpec | undefined;
 }
 
 /**
- * Groups the layers of a model that have the same RoPE and the same type.
+ * Groups the layers of a model that have the same RoPE, type and window.
  *
  * @param layers - of a ModelRope
  * @returns in the order of each group's first layer
@@ -28,11 +30,12 @@ export interface LayerGroup {
  */
 export function groupLayers(layers: readonly LayerRope[]): LayerGroup[] {
   const own = Array.from(readList(layers, 'layers'), (layer, n) => readLayer(layer, `layers[${n}]`));
-  const keyOfLayer = ({ rope, layerType }: LayerRope) => `${keyOf(rope)} ${layerType}`;
+  const keyOfLayer = ({ rope, layerType, window }: LayerRope) => `${keyOf(rope)} ${layerType} ${window}`;
   const groups = reading('layers', () => groupBy(own, keyOfLayer));
   return groups.map((group) => ({
     layers: group.map(({ layer }) => layer),
     layerType: group[0]!.layerType,
+    window: group[0]!.window,
     rope: group[0]!.rope,
   }));
 }
@@ -64,7 +67,7 @@ export interface ModelComparison {
   /** Whether a model gives the same results with either, in all layers. */
   readonly same: boolean;
   readonly groups: readonly ComparedLayers[];
-  /** What was not compared; full sentences. */
+  /** What was not compared, and windows that differ; full sentences. */
   readonly notes: readonly string[];
 }
 
@@ -83,22 +86,40 @@ export function compareModels(
 ): ModelComparison {
   const [a, b] = [readSide(first, 'diff: a'), readSide(second, 'diff: b')];
   const [layersA, layersB] = [a, b].map(({ rope }) => ('layers' in rope ? rope.layers : undefined));
-  const notes: string[] = [];
-  if (layersA && layersB && layersA.length !== layersB.length)
-    notes.push(
-      `A has ${layersA.length} layers and B ${layersB.length}: ` +
-        `only the first ${Math.min(layersA.length, layersB.length)} are compared.`,
-    );
+  const uneven =
+    layersA && layersB && layersA.length !== layersB.length
+      ? `A has ${layersA.length} layers and B ${layersB.length}: ` +
+        `only the first ${Math.min(layersA.length, layersB.length)} are compared.`
+      : undefined;
   const count = Math.min(layersA?.length ?? Number.POSITIVE_INFINITY, layersB?.length ?? Number.POSITIVE_INFINITY);
   const pairs = Array.from({ length: Number.isFinite(count) ? count : 1 }, (_what, layer) => {
     const types = [layersA, layersB].map((layers) => layers?.[layer]?.layerType).filter((type) => type !== undefined);
     return { layer, types: [...new Set(types)].join(' / '), a: ropeAt(a, layer), b: ropeAt(b, layer) };
   });
+  const notes = uneven ? [uneven] : [];
+  if (layersA && layersB) notes.push(...windowNotes(layersA, layersB));
   const groups = groupBy(pairs, (pair) => `${keyOf(pair.a)} ${keyOf(pair.b)} ${pair.types}`).map((group) => {
     const first = group[0]!;
     return { ...first, layers: group.map(({ layer }) => layer), ...compareLayer(a, b, first, positions) };
   });
-  return { same: notes.length === 0 && groups.every(({ same }) => same), groups, notes };
+  return { same: uneven === undefined && groups.every(({ same }) => same), groups, notes };
+}
+
+/** Where the two sides see other tokens: the same RoPE, but another model. */
+function windowNotes(a: readonly LayerRope[], b: readonly LayerRope[]): string[] {
+  const sees = (window: number | undefined): string =>
+    window === undefined ? 'all tokens' : `the last ${window} tokens`;
+  const pairs = a
+    .slice(0, b.length)
+    .map(({ window }, layer) => ({ layer, a: sees(window), b: sees(b[layer]!.window) }));
+  const apart = groupBy(
+    pairs.filter((pair) => pair.a !== pair.b),
+    (pair) => `${pair.a} ${pair.b}`,
+  );
+  return apart.map((group) => {
+    const layers = ranges(group.map(({ layer }) => layer));
+    return `Layers ${layers} see ${group[0]!.a} in A and ${group[0]!.b} in B. This is not part of RoPE.`;
+  });
 }
 
 function readSide(given: ComparedSide, where: string): ComparedSide {
@@ -110,10 +131,11 @@ function readSide(given: ComparedSide, where: string): ComparedSide {
 }
 
 function readLayer(given: LayerRope, where: string): LayerRope {
-  const { layer, layerType, rope } = readOptions(given, where);
+  const { layer, layerType, window, rope } = readOptions(given, where);
   checkInteger(layer, `${where}: layer`, 0);
   if (layerType !== undefined) checkName(layerType, `${where}: layerType`, 'the layer');
-  return { layer, layerType, rope: readOptional(rope, `${where}: rope`) };
+  if (window !== undefined) checkInteger(window, `${where}: window`, 1);
+  return { layer, layerType, window, rope: readOptional(rope, `${where}: rope`) };
 }
 
 function compareLayer(
