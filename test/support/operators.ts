@@ -14,6 +14,7 @@ import {
   type BlockTensor,
   blocksFrom,
   isBlocks,
+  readBlocks,
 } from '../../packages/ropewalk/src/core/blocks.js';
 import {
   bitsOf,
@@ -31,9 +32,12 @@ import { Tensor, type TensorStorage, tensorFrom, zeros } from '../../packages/ro
 import { planAdd } from '../../packages/ropewalk/src/ops/add.js';
 import { planArgmax } from '../../packages/ropewalk/src/ops/argmax.js';
 import { planEmbedding } from '../../packages/ropewalk/src/ops/embedding.js';
+import { planExpertLinear } from '../../packages/ropewalk/src/ops/expert-linear.js';
 import type { OpPlan } from '../../packages/ropewalk/src/ops/op-plan.js';
 import { planRearrange } from '../../packages/ropewalk/src/ops/rearrange.js';
 import { type Pairing, planRopeWithTable, type RopePlan } from '../../packages/ropewalk/src/ops/rope/plan.js';
+import { planRoute, type RouteOptions } from '../../packages/ropewalk/src/ops/route.js';
+import { runReference } from '../../packages/ropewalk/src/reference/index.js';
 import { f64Tensor, floats, seeded } from './tensors.js';
 
 export type Float = Tensor<FloatDtype>;
@@ -203,9 +207,12 @@ export function hostCopy(given: Given): Given {
   });
 }
 
-/** The same tensors in float64 and dense; what is written is fresh. */
+/** The same tensors in float64 and dense, integers as they are; what is written is fresh. */
 export function exactOf(given: Given): Given {
-  return given.map((one) => (isBlocks(one) || !isFloat(one.dtype) ? one : f64Tensor(floats(one), one.shape)));
+  return given.map((one) => {
+    if (isBlocks(one)) return one;
+    return isFloat(one.dtype) ? f64Tensor(floats(one), one.shape) : hostCopy([one])[0]!;
+  });
 }
 
 export const tensorAt = (given: Given, n: number): Tensor => given[n] as Tensor;
@@ -253,11 +260,67 @@ export function indexOf(count: number, rows: number, seed: number): Tensor {
   return tensorFrom(Int32Array.from({ length: count }, () => Math.floor(random() * rows)));
 }
 
+/** A choice of experts: logits, indices, weights and maybe a bias. */
+export function routeTrial(
+  logits: Float,
+  chosen: number,
+  options: RouteOptions,
+  how: readonly Placement[],
+  bias?: Float,
+): Shared {
+  const shape = [logits.shape[0]!, chosen];
+  const outs = [roomFor('i32', shape, how[1]!), roomFor(logits.dtype, shape, how[2]!)];
+  return {
+    given: bias ? [logits, ...outs, bias] : [logits, ...outs],
+    outs: [1, 2],
+    plan: (t) =>
+      planRoute(tensorAt(t, 0), tensorAt(t, 1), tensorAt(t, 2), { ...options, bias: t[3] as Tensor | undefined }),
+  };
+}
+
+/**
+ * The experts' linear layer: x, weight, indices, out, and maybe bias and weights.
+ *
+ * @param sumError - what a sum of k products may be off, given the sum of their sizes
+ */
+export function expertLinearTrial(
+  x: Float,
+  weight: Float | BlockTensor,
+  indices: Tensor,
+  out: Float,
+  { bias, weights }: { readonly bias?: Float | undefined; readonly weights?: Float | undefined },
+  sumError: (k: number, products: number) => number,
+): Shared {
+  const plan = (t: Given): OpPlan =>
+    planExpertLinear(tensorAt(t, 0), t[1]!, tensorAt(t, 2), tensorAt(t, 3), {
+      bias: bias && tensorAt(t, 4),
+      weights: weights && tensorAt(t, bias ? 5 : 4),
+    });
+  const given: Given = [x, weight, indices, out, ...[bias, weights].filter((tensor) => tensor !== undefined)];
+  const sizes = exactOf(given).map((one) => {
+    if (isBlocks(one)) return f64Tensor(readBlocks(one, 'weight').map(Math.abs), one.shape);
+    return isFloat(one.dtype) ? f64Tensor(floats(one).map(Math.abs), one.shape) : one;
+  });
+  runReference(plan(sizes));
+  const products = floats(tensorAt(sizes, 3));
+  // A product is weighted, and added to those of the other experts.
+  const terms = weights ? indices.shape[1]! + 1 : 0;
+  const k = x.shape.at(-1)!;
+  return { given, outs: [3], plan, error: (_, i) => sumError(k, products[i]!) + terms * U * products[i]! };
+}
+
 /**
  * Blocks of any bytes, but with small scales, some of them below f16's normal numbers; the first starts at byte `lead`
  * of its memory.
  */
-export function blocksOf(format: BlockFormat, n: number, k: number, seed: number, lead = 0): BlockTensor {
+export function blocksOf(
+  format: BlockFormat,
+  n: number,
+  k: number,
+  seed: number,
+  lead = 0,
+  shape: readonly number[] = [n, k],
+): BlockTensor {
   const random = randomness(seed);
   const length = ((n * k) / 32) * BLOCK_BYTES[format];
   const bytes = Uint8Array.from({ length: lead + length }, () => random() * 256);
@@ -266,7 +329,7 @@ export function blocksOf(format: BlockFormat, n: number, k: number, seed: number
     bytes[at] = scale & 255;
     bytes[at + 1] = scale >> 8;
   }
-  return blocksFrom(format, tensorFrom(bytes, { offset: lead, shape: [length] }) as Tensor<'u8'>, [n, k]);
+  return blocksFrom(format, tensorFrom(bytes, { offset: lead, shape: [length] }) as Tensor<'u8'>, shape);
 }
 
 /** Two inputs and the output of an operator; the first (place 1) or the second (place 2) may be the output. */
@@ -321,7 +384,7 @@ export function compare(trial: Trial, n: number, got: Tensor, want: Tensor): voi
       });
   }
   const { dtype } = got;
-  const numbers = trial.wanted ? trial.wanted(n) : trial.error ? floats(want) : undefined;
+  const numbers = trial.wanted ? trial.wanted(n) : trial.error && isFloat(dtype) ? floats(want) : undefined;
   const tiny = trial.tiny ?? 0;
   const wantNumbers = numbers ?? (isFloat(dtype) ? floats(want) : undefined);
   const wantBits = numbers ? undefined : bitsOf(want.contiguous().read() as never);

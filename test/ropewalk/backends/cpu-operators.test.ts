@@ -60,6 +60,7 @@ import {
   dtypes,
   emulate,
   exactOf,
+  expertLinearTrial,
   type Fill,
   FLOATS,
   type Float,
@@ -81,6 +82,7 @@ import {
   placements,
   randomness,
   roomFor,
+  routeTrial,
   seeds,
   shapes,
   size,
@@ -953,6 +955,130 @@ describe('linear', () => {
   });
 });
 
+describe('route', () => {
+  const gates = fc.constantFrom('softmax', 'sigmoid', 'softmax-of-chosen');
+  holds(
+    'any sizes, options and layouts, to the bit',
+    200,
+    [
+      dtypes,
+      fc.tuple(size(0, 4), size(1, 4), size(1, 40)),
+      fc.record({ gate: gates, normalise: fc.boolean(), scale: fc.constantFrom(1, 2.5, -0.5) }),
+      maybe(fc.record({ used: size(1, 4), best: fc.constantFrom(1, 2) })),
+      fc.constantFrom<Fill>('even', 'wide'),
+      placements,
+      seeds,
+      size(0, 15),
+    ],
+    (dtype, [tokens, count, each], options, ofGroups, fill, how, seed, owned) => {
+      const experts = count * each;
+      const groups = ofGroups && { count, used: Math.min(count, ofGroups.used), best: ofGroups.best };
+      const chosen = seed % (Math.min(12, groups ? groups.used * each : experts) + 1);
+      const logits = laid(dtype, [tokens, experts], how[0]!, seed, fill);
+      const bias = seed % 3 === 0 ? laid(dtype, [experts], how[3]!, seed + 1) : undefined;
+      agree({ ...routeTrial(logits, chosen, groups ? { ...options, groups } : options, how, bias), owned });
+    },
+  );
+  test('of equal scores the lower expert comes first; a sum below 2^-14 counts as that', () => {
+    const logits = f64Tensor([1, 3, 3, 1, 3, 0], [1, 6], 'f32');
+    const { indices, weights } = one.route(logits, { chosen: 4, gate: 'softmax-of-chosen' });
+    assert.deepEqual([...(indices.read() as Int32Array)], [1, 2, 4, 0]);
+    assert.equal(floats(weights)[0], floats(weights)[2]);
+    const low = f64Tensor([-20, -30], [1, 2], 'f32');
+    const small = floats(one.route(low, { chosen: 1, gate: 'sigmoid', normalise: true }).weights)[0]!;
+    assert.equal(small, Math.fround((1 / (1 + Math.exp(20))) * 2 ** 14));
+  });
+});
+
+describe('expert_linear', () => {
+  const around = fc.constantFrom(0, 1, 3, 4, 8, 17, 32, 65, 257);
+  const columns = fc.constantFrom(0, 1, 2, 7, 9, 65);
+  // Few experts have many rows, many have few: both kinds of kernel, often in one call.
+  holds(
+    'any sizes, layouts and values',
+    250,
+    [
+      mixes,
+      fc.tuple(size(0, 20), size(0, 4), fc.constantFrom(1, 2, 5, 40)),
+      columns,
+      around,
+      fc.constantFrom<Fill>('even', 'special'),
+      placements,
+      seeds,
+      size(0, 63),
+      fc.record({ bias: fc.boolean(), weighted: fc.boolean(), own: fc.boolean() }),
+    ],
+    ([dtype, stored], [tokens, chosen, experts], n, k, fill, how, seed, owned, { bias, weighted, own }) => {
+      const x = laid(dtype, own ? [tokens, chosen, k] : [tokens, k], unlike(how[0]!, own ? 2 : 1), seed, fill);
+      const weight = laid(stored, [experts, n, k], how[1]!, seed + 1, fill === 'special' ? 'even' : fill);
+      const indices = indexOf(tokens * chosen, experts, seed).view([tokens, chosen]);
+      const out = roomFor(dtype, weighted ? [tokens, n] : [tokens, chosen, n], how[2]!);
+      const options = {
+        bias: bias ? laid(stored, [experts, n], how[3]!, seed + 2, fill) : undefined,
+        weights: weighted ? laid(dtype, [tokens, chosen], how[4]!, seed + 3) : undefined,
+      };
+      agree({ ...expertLinearTrial(x, weight, indices, out, options, dotError), owned });
+    },
+  );
+  holds(
+    'quantised weights',
+    60,
+    [
+      mixes,
+      fc.constantFrom<BlockFormat>('q8_0', 'q4_0'),
+      fc.tuple(size(0, 20), size(0, 4), fc.constantFrom(1, 5, 40)),
+      columns,
+      fc.constantFrom(0, 32, 288),
+      placements,
+      seeds,
+      size(0, 63),
+    ],
+    ([dtype], format, [tokens, chosen, experts], n, k, how, seed, owned) => {
+      const x = laid(dtype, [tokens, k], unlike(how[0]!, 1), seed);
+      const indices = indexOf(tokens * chosen, experts, seed).view([tokens, chosen]);
+      const weight = blocksOf(format, experts * n, k, seed, 0, [experts, n, k]);
+      agree({
+        ...expertLinearTrial(x, weight, indices, roomFor(dtype, [tokens, chosen, n], how[2]!), {}, dotError),
+        owned,
+      });
+    },
+  );
+  test('many chunks: decoding, a prompt, and one expert with more than a block of rows', () => {
+    for (const [tokens, chosen, experts, n, k] of [
+      [1, 8, 64, 300, 256],
+      [64, 4, 16, 130, 160],
+      [900, 1, 2, 70, 64],
+    ] as const) {
+      const indices = indexOf(tokens * chosen, experts, tokens).view([tokens, chosen]);
+      const x = laid('f32', [tokens, k], DENSE, 1);
+      for (const weight of [
+        laid('f16', [experts, n, k], DENSE, 2),
+        blocksOf('q8_0', experts * n, k, 3, 0, [experts, n, k]),
+      ]) {
+        const weights = laid('f32', [tokens, chosen], DENSE, 4);
+        measure(`expert_linear ${tokens}`);
+        agree({
+          ...expertLinearTrial(x, weight, indices, roomFor('f32', [tokens, n], DENSE), { weights }, dotError),
+          owned: 2,
+        });
+      }
+    }
+  });
+  test('only the chosen experts are read; an index outside is refused when the plan runs', () => {
+    const weight = f64Tensor([1, 2, 3, 4, Number.NaN, Number.NaN], [3, 1, 2], 'f32');
+    const x = f64Tensor([10, 1], [1, 2], 'f32');
+    const chosen = (...ids: number[]) => tensorFrom<'i32'>(Int32Array.from(ids), { shape: [1, ids.length] });
+    for (const rw of [one, two, plain]) {
+      assert.deepEqual([...floats(rw.expertLinear(x, weight, chosen(1, 0)))], [34, 12]);
+      for (const id of [-1, 3])
+        assert.throws(() => rw.expertLinear(x, weight, chosen(0, id)), {
+          code: 'RANGE',
+          message: `expert_linear: indices: expected experts in [0, 2], got ${id}`,
+        });
+    }
+  });
+});
+
 /**
  * Attention: a score is a sum of d products whose roundings nearly cancel: within e = u·Σ|q·k·scale| (see {@link
  * dotError}; there the worst of 100,000 sums counts, here an average over keys). A weight is off by e and by 4 u of the
@@ -1008,11 +1134,17 @@ describe('self_attention', () => {
       sums.set(row, most);
       return most;
     };
+    const given = [q, k, v, roomFor(dtype, [s.batch, s.seq, heads, s.dv], how[3]!)];
+    if (seed % 2 === 1) given.push(laid(stored, [heads], how[4] ?? DENSE, seed + 3, fill[3])); // sinks
     return {
-      given: [q, k, v, roomFor(dtype, [s.batch, s.seq, heads, s.dv], how[3]!)],
+      given,
       outs: [3],
       owned,
-      plan: (t) => planSelfAttention(tensorAt(t, 0), tensorAt(t, 1), tensorAt(t, 2), tensorAt(t, 3), options),
+      plan: (t) =>
+        planSelfAttention(tensorAt(t, 0), tensorAt(t, 1), tensorAt(t, 2), tensorAt(t, 3), {
+          ...options,
+          sinks: t[4] as Tensor | undefined,
+        }),
       error: (_, n) => attentionError(sumOf(Math.floor(n / s.dv)), options.softcap !== undefined, largest),
     };
   };
@@ -1053,6 +1185,7 @@ describe('self_attention', () => {
           seed % 3 === 0 ? 'special' : 'even',
           'special',
           'even',
+          'special',
         ]),
       );
     },
@@ -1076,7 +1209,7 @@ describe('self_attention', () => {
 
   for (const mix of MIXES) {
     test(`${mix[0]}, a cache of ${mix[1]}: many chunks: prefill, decoding after a long past, a group larger than a unit`, () => {
-      for (const [s, o] of [
+      for (const [n, [s, o]] of Object.entries([
         [{ batch: 1, seq: 130, past: 0, kvHeads: 2, group: 3, d: 40, dv: 50 }, {}],
         [{ batch: 2, seq: 130, past: 31, kvHeads: 1, group: 1, d: 64, dv: 64 }, { window: 70 }],
         [{ batch: 1, seq: 1, past: 1000, kvHeads: 8, group: 2, d: 64, dv: 64 }, { softcap: 30 }],
@@ -1084,9 +1217,9 @@ describe('self_attention', () => {
         [{ batch: 1, seq: 2, past: 130, kvHeads: 2, group: 121, d: 8, dv: 8 }, {}],
         [{ batch: 1, seq: 40, past: 300, kvHeads: 2, group: 1, d: 8, dv: 8 }, { window: 150 }],
         [{ batch: 1, seq: 3, past: 300, kvHeads: 2, group: 2, d: 8, dv: 8 }, { window: 150 }],
-      ] as const) {
+      ] as const)) {
         measure(`attention ${JSON.stringify(s)}`);
-        agree(trial(mix, s, o, [DENSE, DENSE, DENSE, DENSE], 3, 6));
+        agree(trial(mix, s, o, [DENSE, DENSE, DENSE, DENSE], Number(n), 6));
       }
     });
   }

@@ -3,8 +3,19 @@ import { type BlockTensor, isBlocks } from '../core/blocks.js';
 import type { Tensor } from '../core/tensor.js';
 import { type OpName, type OpPlan, unknownPlan } from '../ops/op-plan.js';
 
-/** Operators that run on the reference. */
-const WITHOUT_KERNEL: readonly OpName[] = ['layer_norm', 'gelu', 'geglu', 'scale', 'route', 'expert_linear'];
+/** What runs on the reference. */
+const WITHOUT_KERNEL: readonly (OpName | 'sinks' | 'clamped swiglu')[] = [
+  'layer_norm',
+  'gelu',
+  'geglu',
+  'scale',
+  'clamped swiglu',
+  'route',
+  'expert_linear',
+  'sinks',
+];
+/** What runs on the reference on cpu. */
+export const WITHOUT_CPU_KERNEL: typeof WITHOUT_KERNEL = ['layer_norm', 'gelu', 'geglu', 'scale', 'clamped swiglu'];
 
 /** Runs a plan in float64, on tensors in host memory: `runReference`. */
 export type Float64Runner = (plan: OpPlan) => void;
@@ -19,10 +30,11 @@ function fitsF32(factor: number): boolean {
  *
  * @param plan - a validated plan
  */
-export function whyFloat64(plan: OpPlan): string | undefined {
-  if (WITHOUT_KERNEL.includes(plan.op)) return `${plan.op} has no kernel yet`;
-  if (plan.op === 'self_attention' && plan.sinks) return 'sinks have no kernel yet';
-  if (plan.op === 'swiglu' && (plan.limit !== undefined || plan.alpha !== 1 || plan.offset !== 0))
+export function whyFloat64(plan: OpPlan, without = WITHOUT_KERNEL): string | undefined {
+  if (without.includes(plan.op)) return `${plan.op} has no kernel yet`;
+  if (without.includes('sinks') && plan.op === 'self_attention' && plan.sinks) return 'sinks have no kernel yet';
+  const clamped = without.includes('clamped swiglu');
+  if (clamped && plan.op === 'swiglu' && (plan.limit !== undefined || plan.alpha !== 1 || plan.offset !== 0))
     return 'the clamped swiglu has no kernel yet';
   if (usesFloat64(plan)) return 'f64 runs on the reference: the kernels compute in f32';
   if (plan.op === 'self_attention' && !(fitsF32(plan.scale) && (plan.softcap === undefined || fitsF32(plan.softcap))))

@@ -3,7 +3,7 @@ import { readField } from '../core/arguments.js';
 import { type BlockTensor, checkWeight, isBlocks } from '../core/blocks.js';
 import type { FloatDtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
-import { checkTensor, type Tensor } from '../core/tensor.js';
+import { checkTensor, readIntegers, type Tensor } from '../core/tensor.js';
 import {
   CHECKED,
   checkApart,
@@ -98,4 +98,18 @@ export function planExpertLinear(
     weights: weights as Tensor<FloatDtype> | undefined,
     out,
   });
+}
+
+/**
+ * Reads the indices of a plan, as it runs.
+ *
+ * @returns an expert for each pair of `[tokens, chosen]`
+ * @throws {RopewalkError} RANGE for an index outside [0, experts); DEVICE when they are not in host memory
+ */
+export function readExperts({ indices, weight }: ExpertLinearPlan): Float64Array {
+  const ids = readIntegers(indices, 'expert_linear: indices');
+  const experts = weight.shape[0]!;
+  for (const id of ids)
+    if (id < 0 || id >= experts) refuse('RANGE', 'expert_linear: indices', `experts in [0, ${experts - 1}]`, id);
+  return ids;
 }

@@ -9,14 +9,14 @@ export function routeReference({ logits, gate, bias, groups, normalise, scale, i
   const [tokens, experts] = logits.shape as [number, number];
   const chosen = indices.shape[1]!;
   const all = readAll(logits, 'route: logits'); // [tokens, experts]
-  const biases = bias ? readAll(bias, 'route: bias') : new Float64Array(experts); // [experts]
+  const biases = bias && readAll(bias, 'route: bias'); // [experts]
   const ids = new Int32Array(tokens * chosen);
   const values = new Float64Array(tokens * chosen);
   for (let t = 0; t < tokens; t++) {
     const row = all.subarray(t * experts, (t + 1) * experts);
     const scores =
       gate === 'softmax' ? softmax(row) : gate === 'sigmoid' ? row.map((z) => 1 / (1 + Math.exp(-z))) : row;
-    const ranked = scores.map((score, e) => score + biases[e]!);
+    const ranked = scores.map((score, e) => (biases ? score + biases[e]! : score));
     if (groups) leaveGroups(ranked, groups);
     const best = byValue(ranked).slice(0, chosen);
     let picked = Float64Array.from(best, (e) => scores[e]!);

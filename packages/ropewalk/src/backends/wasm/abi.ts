@@ -22,6 +22,17 @@ export enum Kernel {
   rope, rmsNorm, add, swiglu, rearrange, convert, embedding, embeddingWide, argmax,
   widenRows, packRows, splitRows, linearFew, linearBlocks, linearMany,
   attentionFew, attentionMany,
+  jobs, weighRows,
+}
+
+/** Many jobs of one kernel, each with arguments of its own, as one: unit u is unit u % each of job u / each. */
+export enum Jobs {
+  /** The kernel of all jobs. */
+  kernel,
+  /** Units of a job. */
+  each,
+  /** Address of the jobs' arguments, one after the other, and words of each. */
+  list, words,
 }
 
 /** add and swiglu. A row is cut into blocks of `block` elements. The walk goes over rows: y, a, b. */
@@ -115,7 +126,9 @@ export enum RopePart {
 /** Rows of x made ready for linear: widenRows, packRows and splitRows. The walk goes over all rows: x. */
 export enum Rows {
   x, to, type, k, stride,
-  /** The first row to read. */
+  /** Address of i32 row numbers, the rows to read; or 0: all. Not in splitRows. */
+  list,
+  /** The first row to read, or the first of the list. */
   first,
   /** How many rows there are, where rows are packed. */
   count,
@@ -137,7 +150,22 @@ export enum Linear {
   biasStride, biasType, y, yStride, yType,
   /** Rows of x here, and the first row of y that they give. */
   m, first,
-  n, k, walk,
+  n, k,
+  /** Addresses of i32 row numbers: the rows of x beside few rows, and those of y; or 0: rows as they come. */
+  xRows, yRows,
+  walk,
+}
+
+/** The rows of each expert, weighted and added up. A unit is a token. */
+export enum WeighRows {
+  /** Address of dense f32 `[tokens, chosen, n]`. */
+  x,
+  chosen, n,
+  /** `[tokens, chosen]` */
+  weights,
+  weightsType, weightsToken, weightsStride,
+  /** `[tokens, n]` */
+  y, yType, yRow, yStride,
 }
 
 /** self_attention. Strides are those of batch, seq, head and dim. */
@@ -155,6 +183,8 @@ export enum Attention {
   scale,
   /** An f32, or 0 for none. */
   softcap,
+  /** Address of dense f32 `[heads]`, or 0 for none. */
+  sinks,
   causal,
   /** Keys that a query sees, or 0 for all. */
   window,

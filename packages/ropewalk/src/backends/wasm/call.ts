@@ -91,10 +91,10 @@ export class Call {
     return staged ? staged.block!.address + host.byteOffset + offset - staged.start : 0;
   }
 
-  /** Where a weight matrix is; announced before. */
+  /** Where a weight matrix is, or the first of several; announced before. */
   matrix(weight: Tensor | BlockTensor): Matrix {
     if (!isBlocks(weight)) {
-      const [row, stride] = weight.strides as [number, number];
+      const [row, stride] = weight.strides.slice(-2) as [number, number];
       const rowBytes = Math.abs(row) * sizeBytes(weight.dtype);
       return { address: this.address(weight), type: typeOf(weight), row, stride, rowBytes };
     }
@@ -114,6 +114,7 @@ export class Call {
     args[Rows.type] = typeOf(vector);
     args[Rows.k] = n;
     args[Rows.stride] = vector.strides[0]!;
+    args[Rows.list] = 0;
     args[Rows.first] = 0;
     writeWalk(args, Rows.walk, { dims: [1], strides: [[0]] });
     this.launcher.run(Kernel.widenRows, n === 0 ? 0 : 1, n * 4);
@@ -121,7 +122,7 @@ export class Call {
   }
 
   /** The address of indices, copied in until the end of the call. */
-  copyIn(indices: Int32Array | Float64Array): number {
+  copyIn(indices: ArrayLike<number>): number {
     const address = this.temporary(indices.length * 4);
     new Int32Array(this.#memory.buffer, address, indices.length).set(indices);
     return address;

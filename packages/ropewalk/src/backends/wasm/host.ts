@@ -4,7 +4,7 @@ import { fail, refuse } from '../../core/errors.js';
 import { copyBits, denseTensor, hostOf, type Tensor } from '../../core/tensor.js';
 import { checkPlan, type OpPlan } from '../../ops/op-plan.js';
 import type { Backend, BackendOptions, Capabilities } from '../backend.js';
-import { type Float64Runner, whyFloat64 } from '../float64.js';
+import { type Float64Runner, WITHOUT_CPU_KERNEL, whyFloat64 } from '../float64.js';
 import { noKernel, type OperatorTable, runPlan } from '../operators.js';
 import { Call } from './call.js';
 import { BOARD, HEAP, Launcher } from './launcher.js';
@@ -13,10 +13,12 @@ import { compileKernels, type Kernels } from './module.js';
 import { runArgmax } from './operators/argmax.js';
 import { runElementwise } from './operators/elementwise.js';
 import { runEmbedding } from './operators/embedding.js';
+import { runExpertLinear } from './operators/expert-linear.js';
 import { runLinear } from './operators/linear.js';
 import { runRearrange } from './operators/rearrange.js';
 import { runRmsNorm } from './operators/rms-norm.js';
 import { runRope } from './operators/rope.js';
+import { runRoute } from './operators/route.js';
 import { runSelfAttention } from './operators/self-attention.js';
 import { Pool, threadsHere } from './pool.js';
 
@@ -34,8 +36,8 @@ const OPERATORS: OperatorTable<Call> = {
   gelu: noKernel,
   geglu: noKernel,
   scale: noKernel,
-  route: noKernel,
-  expert_linear: noKernel,
+  route: runRoute,
+  expert_linear: runExpertLinear,
 };
 
 /** Which module runs, and why not a faster one or more threads. */
@@ -101,7 +103,7 @@ export class CpuBackend implements Backend {
 
   whyNot(plan: OpPlan): string | undefined {
     checkPlan(plan);
-    return this.#float64 ? undefined : whyFloat64(plan);
+    return this.#float64 ? undefined : whyFloat64(plan, WITHOUT_CPU_KERNEL);
   }
 
   /**
@@ -113,7 +115,7 @@ export class CpuBackend implements Backend {
   run(plan: OpPlan): void {
     this.#checkOpen();
     checkPlan(plan);
-    const why = whyFloat64(plan);
+    const why = whyFloat64(plan, WITHOUT_CPU_KERNEL);
     if (why === undefined) runPlan(OPERATORS, plan, new Call(this.launcher));
     else if (this.#float64) this.#float64(plan);
     else fail('UNSUPPORTED', `cpu: ${plan.op}`, `${why}. Give the reference: openCpu(options, runReference).`);

@@ -20,6 +20,12 @@
   return load<f32>(place(args, i));
 }
 
+/** Element i of the i32 list whose address is a word; i itself where that is 0. */
+@inline export function listed(args: usize, list: i32, i: i32): i32 {
+  const at = address(args, list);
+  return at ? load<i32>(place(at, i)) : i;
+}
+
 /**
  * Where row `index` of a tensor begins, in elements.
  *

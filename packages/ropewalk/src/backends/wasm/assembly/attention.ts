@@ -110,20 +110,36 @@ function addVisible(
   }
 }
 
+/** The address of the sinks of a KV head's query heads, or 0. */
+@inline function sinksOf(args: usize, head: i32): usize {
+  const sinks = address(args, Attention.sinks);
+  return sinks ? place(sinks, head * word(args, Attention.group)) : 0;
+}
+
 /** Where a row begins, in elements; `strides` is the place of the first of its tensor's strides. */
 @inline function rowAt(args: usize, strides: i32, b: i32, s: i32, head: i32): i32 {
   return b * word(args, strides) + s * word(args, strides + 1) + head * word(args, strides + 2);
 }
 
-/** Sets the state of a group of four queries: rows `row … row + 3` of the unit, token = row / group. */
+/**
+ * Sets the state of a group of four queries: rows `row … row + 3` of the unit, token = row / group.
+ *
+ * @param sinks - f32 `[group]`, of this KV head's query heads; or 0. A sink is a score that was seen, without a value
+ */
 function startState(
   state: usize, row: i32, rows: i32, group: i32, firstToken: i32, past: i32, total: i32, causal: i32, window: i32,
+  sinks: usize,
 ): void {
   v128.store(state, f32x4.splat(LOWEST));
   v128.store(state, f32x4.splat(0), 16);
   for (let lane = 0; lane < 4; lane++) {
     // Lanes past the last row repeat it; they are not read.
     const r = min(row + lane, rows - 1);
+    const sink: f32 = sinks ? load<f32>(place(sinks, r % group)) : -Infinity;
+    if (sink != -Infinity) {
+      store<f32>(place(state, lane), sink);
+      store<f32>(place(state, 4 + lane), 1);
+    }
     const position = past + firstToken + r / group;
     store<i32>(place(state, 8 + lane), causal ? position : total - 1);
     store<i32>(place(state, 12 + lane), window > 0 ? max(0, position - window + 1) : 0);
@@ -156,7 +172,7 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
   for (let u = from; u < to; u++) {
     const block = u % blocks, head = (u / blocks) % kvHeads, b = u / (blocks * kvHeads);
     const firstToken = block * tokens, count = min(tokens, seq - firstToken), rows = count * group;
-    const used = (rows + NR - 1) / NR;
+    const used = (rows + NR - 1) / NR, sinks = sinksOf(args, head);
     for (let p = 0; p < used; p++) {
       const panel = place(qs, p * d * NR);
       for (let lane = 0; lane < NR; lane++) {
@@ -168,8 +184,8 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
           store<f32>(place(panel, i * NR + lane), load1Of(type, at) * scale);
         }
       }
-      startState(place(states, p * 32), p * NR, rows, group, firstToken, past, total, causal, window);
-      startState(place(states, p * 32 + 16), p * NR + 4, rows, group, firstToken, past, total, causal, window);
+      startState(place(states, p * 32), p * NR, rows, group, firstToken, past, total, causal, window, sinks);
+      startState(place(states, p * 32 + 16), p * NR + 4, rows, group, firstToken, past, total, causal, window, sinks);
     }
     memory.fill(sums, 0, <usize>(used * valuePanels * MR * NR) << 2);
     const end = causal ? past + firstToken + count : total;
@@ -351,7 +367,7 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
       for (let i = 0; i < d; i++) store<f32>(place(at, i), load<f32>(place(at, i)) * scale);
     }
     for (let g = 0; g < groups; g++) {
-      startState(place(states, g * 16), g * 4, rows, group, 0, past, total, causal, window);
+      startState(place(states, g * 16), g * 4, rows, group, 0, past, total, causal, window, sinksOf(args, head));
     }
     memory.fill(sums, 0, <usize>(groups * 4 * dv) << 2);
     const begin = window > 0 ? max(0, past - window + 1) : 0;

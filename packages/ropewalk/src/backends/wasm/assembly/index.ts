@@ -5,13 +5,13 @@
  * of sums that depends on shapes alone, so any number of threads gives the same bits. The host owns the memory: nothing
  * is allocated here.
  */
-import { Board, Kernel } from '../abi';
+import { Board, Jobs, Kernel } from '../abi';
 import { address, place, word } from './args';
 import { argmax } from './argmax';
 import { attentionFew, attentionMany } from './attention';
 import { convert, embedding, embeddingWide, rearrange } from './copy';
 import { add, swiglu } from './elementwise';
-import { linearBlocks, linearFew, linearMany, packRows, splitRows, widenRows } from './linear';
+import { linearBlocks, linearFew, linearMany, packRows, splitRows, weighRows, widenRows } from './linear';
 import { rmsNorm } from './rms-norm';
 import { rope } from './rope';
 import { MR } from './tile';
@@ -36,6 +36,19 @@ export function run(kernel: i32, args: usize, from: i32, to: i32, scratch: usize
     case Kernel.linearMany: linearMany(args, from, to, scratch); break;
     case Kernel.attentionFew: attentionFew(args, from, to, scratch); break;
     case Kernel.attentionMany: attentionMany(args, from, to, scratch); break;
+    case Kernel.jobs: jobs(args, from, to, scratch); break;
+    case Kernel.weighRows: weighRows(args, from, to, scratch); break;
+  }
+}
+
+/** Runs units of many jobs, each with arguments of its own. */
+function jobs(args: usize, from: i32, to: i32, scratch: usize): void {
+  const each = word(args, Jobs.each);
+  while (from < to) {
+    const job = from / each, first = job * each, end = min(to, first + each);
+    const own = place(address(args, Jobs.list), job * word(args, Jobs.words));
+    run(word(args, Jobs.kernel), own, from - first, end - first, scratch);
+    from = end;
   }
 }
 

@@ -4,11 +4,11 @@
  *
  * Sums are f32, in an order that depends on the shapes alone: not on threads.
  */
-import { KC, Linear, NC, NR, Rows, Type } from '../abi';
-import { address, offsetOf, place, word } from './args';
+import { KC, Linear, NC, NR, Rows, Type, WeighRows } from '../abi';
+import { address, listed, offsetOf, place, word } from './args';
 import {
   absF16, allNumbersF16, bytes, bytesOf, firstFour, lastFour, load1, load1Of, lowerF16, madd, placesF16, readRowOf,
-  scaleF16, store1Of, upperF16, widenHigh, widenLow,
+  scaleF16, store1Of, upperF16, widenHigh, widenLow, writeRowOf,
 } from './lanes';
 import { blockBytes, dotBlocks, dotSplit, splitRow, splitRowBytes, widenBlocks } from './quantised';
 import { MR, multiplyTile, packPanelOf } from './tile';
@@ -82,7 +82,8 @@ import { MR, multiplyTile, packPanelOf } from './tile';
 
 /** The address of y at a row and a column. */
 @inline function yAt(args: usize, row: i32, column: i32): usize {
-  const y = offsetOf(place(args, Linear.walk), 0, row) + column * word(args, Linear.yStride);
+  const line = offsetOf(place(args, Linear.walk), 0, listed(args, Linear.yRows, row));
+  const y = line + column * word(args, Linear.yStride);
   return address(args, Linear.y) + <usize>y * bytesOf(word(args, Linear.yType));
 }
 
@@ -92,11 +93,12 @@ import { MR, multiplyTile, packPanelOf } from './tile';
   return <usize>word(args, Linear.weightRow) * (type >= Type.q8_0 ? 1 : bytesOf(type));
 }
 
-/** Reads rows `from … to - 1` of x as dense f32. */
+/** Reads rows `from … to - 1` as dense f32. */
 export function widenRows(args: usize, from: i32, to: i32): void {
   const type = word(args, Rows.type), k = word(args, Rows.k), walk = place(args, Rows.walk);
   for (let r = from; r < to; r++) {
-    const x = address(args, Rows.x) + <usize>offsetOf(walk, 0, r + word(args, Rows.first)) * bytesOf(type);
+    const row = listed(args, Rows.list, r + word(args, Rows.first));
+    const x = address(args, Rows.x) + <usize>offsetOf(walk, 0, row) * bytesOf(type);
     readRowOf(type, place(address(args, Rows.to), r * k), x, k, word(args, Rows.stride));
   }
 }
@@ -107,7 +109,10 @@ export function linearFew(args: usize, from: i32, to: i32): void {
   const m = word(args, Linear.m), k = word(args, Linear.k), rowBytes = weightRowBytes(args);
   for (let column = from; column < to; column++) {
     const w = address(args, Linear.weight) + <usize>column * rowBytes, bias = biasOf(args, column);
-    for (let r = 0; r < m; r++) store1Of(yType, yAt(args, r, column), dotOf(type, w, place(x, r * k), k) + bias);
+    for (let r = 0; r < m; r++) {
+      const row = place(x, listed(args, Linear.xRows, r) * k);
+      store1Of(yType, yAt(args, r, column), dotOf(type, w, row, k) + bias);
+    }
   }
 }
 
@@ -132,8 +137,9 @@ export function linearBlocks(args: usize, from: i32, to: i32): void {
   for (let u = from; u < to; u++) {
     const other = min(u + half, n - 1), w0 = weight + <usize>u * rowBytes, w1 = weight + <usize>other * rowBytes;
     for (let r = 0; r < m; r++) {
-      const split = address(args, Linear.split) + <usize>r * splitRowBytes(blocks);
-      const x = place(address(args, Linear.x), r * k);
+      const row = listed(args, Linear.xRows, r);
+      const split = address(args, Linear.split) + <usize>row * splitRowBytes(blocks);
+      const x = place(address(args, Linear.x), row * k);
       let sum0: f32 = NaN, sum1: f32 = NaN;
       if (!load<i32>(split)) {
         const sums = type == Type.q8_0
@@ -158,10 +164,10 @@ export function packRows(args: usize, from: i32, to: i32): void {
     const panel = place(address(args, Rows.to), p * k * MR);
     const count = min(MR, word(args, Rows.count) - p * MR), row = word(args, Rows.first) + p * MR;
     // Rows of a panel may lie anywhere, so each is packed alone, except where they are evenly spaced, as nearly always.
-    const first = offsetOf(walk, 0, row);
+    const first = offsetOf(walk, 0, listed(args, Rows.list, row));
     let even = 0, regular = true;
     for (let r = 1; r < count; r++) {
-      const next = offsetOf(walk, 0, row + r);
+      const next = offsetOf(walk, 0, listed(args, Rows.list, row + r));
       if (r == 1) even = next - first;
       else if (next - first != even * r) regular = false;
     }
@@ -170,7 +176,7 @@ export function packRows(args: usize, from: i32, to: i32): void {
       continue;
     }
     for (let r = 0; r < MR; r++) {
-      const at = r < count ? offsetOf(walk, 0, row + r) : 0;
+      const at = r < count ? offsetOf(walk, 0, listed(args, Rows.list, row + r)) : 0;
       for (let i = 0; i < k; i++) {
         const value: f32 = r < count ? load1Of(type, x + <usize>(at + i * stride) * bytesOf(type)) : 0;
         store<f32>(place(panel, i * MR + r), value);
@@ -225,5 +231,31 @@ export function linearMany(args: usize, from: i32, to: i32, scratch: usize): voi
         store1Of(yType, y + <usize>c * step, load<f32>(place(sums, r * NC + c)) + biasOf(args, column + c));
       }
     }
+  }
+}
+
+/**
+ * Adds up the weighted rows of tokens `from … to - 1`.
+ *
+ * @param scratch - this thread's: f32 `[n]`
+ */
+export function weighRows(args: usize, from: i32, to: i32, scratch: usize): void {
+  const chosen = word(args, WeighRows.chosen), n = word(args, WeighRows.n);
+  const type = word(args, WeighRows.weightsType), yType = word(args, WeighRows.yType);
+  for (let t = from; t < to; t++) {
+    memory.fill(scratch, 0, (<usize>n) << 2);
+    for (let s = 0; s < chosen; s++) {
+      const w = t * word(args, WeighRows.weightsToken) + s * word(args, WeighRows.weightsStride);
+      const weight = load1Of(type, address(args, WeighRows.weights) + <usize>w * bytesOf(type));
+      const x = place(address(args, WeighRows.x), (t * chosen + s) * n), weights = f32x4.splat(weight);
+      let i = 0;
+      for (; i + 4 <= n; i += 4) {
+        const at = place(scratch, i);
+        v128.store(at, f32x4.add(v128.load(at), f32x4.mul(weights, v128.load(place(x, i)))));
+      }
+      for (; i < n; i++) store<f32>(place(scratch, i), load<f32>(place(scratch, i)) + weight * load<f32>(place(x, i)));
+    }
+    const y = address(args, WeighRows.y) + <usize>(t * word(args, WeighRows.yRow)) * bytesOf(yType);
+    writeRowOf(yType, y, scratch, n, word(args, WeighRows.yStride));
   }
 }

@@ -1,18 +1,37 @@
 /** Multiplication by a weight matrix. @module */
-import { BLOCK_WEIGHTS, isBlocks } from '../../../core/blocks.js';
+import { BLOCK_WEIGHTS, type BlockTensor, isBlocks } from '../../../core/blocks.js';
+import type { FloatDtype } from '../../../core/dtypes.js';
 import { isRowMajor } from '../../../core/shape.js';
+import type { Tensor } from '../../../core/tensor.js';
 import type { LinearPlan } from '../../../ops/linear.js';
 import { rowsOf, type Walk } from '../../walks.js';
-import { KC, Kernel, Linear, NC, Rows, SPLIT_BLOCK, SPLIT_HEAD } from '../abi.js';
+import { KC, Kernel, Linear, NC, Rows, SPLIT_BLOCK, SPLIT_HEAD, type Type } from '../abi.js';
 import { writeWalk } from '../arguments.js';
 import { type Call, typeOf } from '../call.js';
 import { BYTES_PER_MADD } from '../launcher.js';
 
 /** Rows of x that linearMany packs at a time: with 64 columns of sums they fill half of a second-level cache. */
-const BLOCK_ROWS = 768;
+export const BLOCK_ROWS = 768;
 /** Up to this many rows of x, each row of W is multiplied as it streams by; above, packing pays. */
 const FEW_ROWS = 6;
 const FEW_ROWS_OF_BLOCKS = 8;
+
+/** Where products go. */
+export interface Target {
+  readonly address: number;
+  readonly type: Type;
+  /** From column to column, in elements. */
+  readonly stride: number;
+  /** Over rows. */
+  readonly walk: Walk;
+}
+
+/** A kernel over units of columns, and what a unit costs in bytes. */
+export interface Job {
+  readonly kernel: Kernel;
+  readonly units: number;
+  readonly cost: number;
+}
 
 /** Runs a linear layer. */
 export function runLinear(plan: LinearPlan, call: Call): void {
@@ -21,91 +40,141 @@ export function runLinear(plan: LinearPlan, call: Call): void {
   if (bias) inputs.push(bias);
   call.bring(inputs, [out]);
   if (out.size === 0) return;
-  if (isBlocks(weight) ? m <= FEW_ROWS_OF_BLOCKS : m <= FEW_ROWS && (weight.strides[1] === 1 || k <= 1))
-    runFew(plan, call);
-  else runMany(plan, call);
+  const y = targetOf(out, call);
+  if (isFew(weight, m, k)) runFew(plan, y, call);
+  else runMany(plan, y, call);
 }
 
-function runFew(plan: LinearPlan, call: Call): void {
-  const { x, weight, m, n, k } = plan;
+/** Says whether `m` rows of x are few: they are multiplied by each row of W as it streams by. */
+export function isFew(weight: Tensor | BlockTensor, m: number, k: number): boolean {
+  return isBlocks(weight) ? m <= FEW_ROWS_OF_BLOCKS : m <= FEW_ROWS && (weight.strides.at(-1) === 1 || k <= 1);
+}
+
+/** An output as it is. */
+export function targetOf(out: Tensor<FloatDtype>, call: Call): Target {
+  return { address: call.address(out), type: typeOf(out), stride: out.strides.at(-1)!, walk: rowsOf([out]) };
+}
+
+function runFew(plan: LinearPlan, y: Target, call: Call): void {
+  const { x, weight, m, k } = plan;
   const { launcher } = call;
-  let rows = call.address(x);
-  if (x.dtype !== 'f32' || !isRowMajor(x)) {
-    rows = call.temporary(m * k * 4);
-    writeRows(launcher.prepare(), plan, rows, 0, call);
-    launcher.run(Kernel.widenRows, m, 2 * k * 4);
-  }
-  const walk = rowsOf([plan.out]);
-  const cost = Math.max(call.matrix(weight).rowBytes, m * k * BYTES_PER_MADD);
-  if (!isBlocks(weight)) {
-    writeLinear(launcher.prepare(), plan, rows, walk, call);
-    launcher.run(Kernel.linearFew, n, cost);
-    return;
-  }
-  const split = call.temporary(m * (SPLIT_HEAD + (k / BLOCK_WEIGHTS) * SPLIT_BLOCK));
-  const rowArgs = launcher.prepare();
-  rowArgs[Rows.x] = rows;
-  rowArgs[Rows.to] = split;
-  rowArgs[Rows.k] = k;
-  launcher.run(Kernel.splitRows, m, k * 8);
+  const inPlace = x.dtype === 'f32' && isRowMajor(x);
+  const rows = inPlace ? call.address(x) : widenRows(x, m, 0, call);
+  const split = isBlocks(weight) ? splitRows(rows, m, k, call) : 0;
   const args = launcher.prepare();
-  writeLinear(args, plan, rows, walk, call);
+  writeLinear(args, plan, y, call);
+  args[Linear.x] = rows;
   args[Linear.split] = split;
-  launcher.run(Kernel.linearBlocks, Math.ceil(n / 2), 2 * cost);
+  args[Linear.m] = m;
+  const { kernel, units, cost } = fewJob(weight, m, call);
+  launcher.run(kernel, units, cost);
+}
+
+/** Reads rows of x as dense f32, for this call. */
+export function widenRows(x: Tensor, count: number, list: number, call: Call): number {
+  const k = x.shape.at(-1)!;
+  const to = call.temporary(count * k * 4);
+  writeRows(call.launcher.prepare(), x, to, list, call);
+  call.launcher.run(Kernel.widenRows, count, 2 * k * 4);
+  return to;
+}
+
+/** Splits dense f32 rows, for products with blocks. */
+export function splitRows(rows: number, count: number, k: number, call: Call): number {
+  const split = call.temporary(count * (SPLIT_HEAD + (k / BLOCK_WEIGHTS) * SPLIT_BLOCK));
+  const args = call.launcher.prepare();
+  args[Rows.x] = rows;
+  args[Rows.to] = split;
+  args[Rows.k] = k;
+  call.launcher.run(Kernel.splitRows, count, k * 8);
+  return split;
+}
+
+/** The products of `m` rows, few, with a matrix. */
+export function fewJob(weight: Tensor | BlockTensor, m: number, call: Call): Job {
+  const [n, k] = weight.shape.slice(-2) as [number, number];
+  const cost = Math.max(call.matrix(weight).rowBytes, m * k * BYTES_PER_MADD);
+  if (!isBlocks(weight)) return { kernel: Kernel.linearFew, units: n, cost };
+  return { kernel: Kernel.linearBlocks, units: Math.ceil(n / 2), cost: 2 * cost };
 }
 
 /** Rows of x in even blocks, each packed once and multiplied with all of W. */
-function runMany(plan: LinearPlan, call: Call): void {
-  const { m, n, k } = plan;
+function runMany(plan: LinearPlan, y: Target, call: Call): void {
+  const { x, weight, m, k } = plan;
   const { launcher } = call;
   const { tileRows } = launcher;
   const blocks = Math.ceil(m / BLOCK_ROWS);
   const blockRows = Math.ceil(m / blocks / tileRows) * tileRows;
   const packed = call.temporary(blockRows * k * 4);
-  const scratch = (KC * NC + blockRows * NC) * 4;
-  const walk = rowsOf([plan.out]);
   for (let first = 0; first < m; first += blockRows) {
     const rows = Math.min(blockRows, m - first);
-    const rowArgs = launcher.prepare();
-    writeRows(rowArgs, plan, packed, first, call);
-    rowArgs[Rows.count] = rows;
-    launcher.run(Kernel.packRows, Math.ceil(rows / tileRows), tileRows * k * 8);
-    const args = launcher.prepare(scratch);
-    writeLinear(args, plan, packed, walk, call);
+    packRows(x, packed, 0, first, rows, call);
+    const args = launcher.prepare(manyScratch(blockRows));
+    writeLinear(args, plan, y, call);
+    args[Linear.x] = packed;
     args[Linear.m] = rows;
     args[Linear.first] = first;
-    launcher.run(Kernel.linearMany, Math.ceil(n / NC), rows * NC * k * BYTES_PER_MADD);
+    const { kernel, units, cost } = manyJob(weight, rows);
+    launcher.run(kernel, units, cost);
   }
 }
 
+/** Packs rows of x, or of a list of them, for products of many rows. */
+export function packRows(x: Tensor, to: number, list: number, first: number, count: number, call: Call): void {
+  const { launcher } = call;
+  const { tileRows } = launcher;
+  const args = launcher.prepare();
+  writeRows(args, x, to, list, call);
+  args[Rows.first] = first;
+  args[Rows.count] = count;
+  launcher.run(Kernel.packRows, Math.ceil(count / tileRows), tileRows * x.shape.at(-1)! * 8);
+}
+
+/** The products of `rows` packed rows with a matrix. */
+export function manyJob(weight: Tensor | BlockTensor, rows: number): Job {
+  const [n, k] = weight.shape.slice(-2) as [number, number];
+  return { kernel: Kernel.linearMany, units: Math.ceil(n / NC), cost: rows * NC * k * BYTES_PER_MADD };
+}
+
+/** Bytes of scratch memory that {@link manyJob} needs; a tile may be more rows than there are. */
+export function manyScratch(rows: number): number {
+  return (KC * NC + rows * NC) * 4;
+}
+
 /** The arguments of widenRows and packRows. */
-function writeRows(args: Int32Array, { x, k }: LinearPlan, to: number, first: number, call: Call): void {
+function writeRows(args: Int32Array, x: Tensor, to: number, list: number, call: Call): void {
   args[Rows.x] = call.address(x);
   args[Rows.to] = to;
   args[Rows.type] = typeOf(x);
-  args[Rows.k] = k;
+  args[Rows.k] = x.shape.at(-1)!;
   args[Rows.stride] = x.strides.at(-1)!;
-  args[Rows.first] = first;
+  args[Rows.list] = list;
+  args[Rows.first] = 0;
   writeWalk(args, Rows.walk, rowsOf([x]));
 }
 
-/** The arguments that all three kernels have. */
-function writeLinear(args: Int32Array, plan: LinearPlan, rows: number, walk: Walk, call: Call): void {
-  const { bias, out, m, n, k } = plan;
-  const weight = call.matrix(plan.weight);
-  args[Linear.x] = rows;
-  args[Linear.weight] = weight.address;
-  args[Linear.weightRow] = weight.row;
-  args[Linear.weightStride] = weight.stride;
-  args[Linear.weightType] = weight.type;
+/** The arguments of all three kernels that the weight, the bias and the target give; of several matrices, the first. */
+export function writeLinear(
+  args: Int32Array,
+  { weight, bias }: Pick<LinearPlan, 'weight' | 'bias'>,
+  y: Target,
+  call: Call,
+): void {
+  const matrix = call.matrix(weight);
+  args[Linear.weight] = matrix.address;
+  args[Linear.weightRow] = matrix.row;
+  args[Linear.weightStride] = matrix.stride;
+  args[Linear.weightType] = matrix.type;
   args[Linear.bias] = bias ? call.address(bias) : 0;
-  args[Linear.biasStride] = bias ? bias.strides[0]! : 0;
+  args[Linear.biasStride] = bias ? bias.strides.at(-1)! : 0;
   args[Linear.biasType] = bias ? typeOf(bias) : 0;
-  args[Linear.y] = call.address(out);
-  args[Linear.yStride] = out.strides.at(-1)!;
-  args[Linear.yType] = typeOf(out);
-  args[Linear.m] = m;
-  args[Linear.n] = n;
-  args[Linear.k] = k;
-  writeWalk(args, Linear.walk, walk);
+  args[Linear.y] = y.address;
+  args[Linear.yStride] = y.stride;
+  args[Linear.yType] = y.type;
+  args[Linear.n] = weight.shape.at(-2)!;
+  args[Linear.k] = weight.shape.at(-1)!;
+  args[Linear.first] = 0;
+  args[Linear.xRows] = 0;
+  args[Linear.yRows] = 0;
+  writeWalk(args, Linear.walk, y.walk);
 }

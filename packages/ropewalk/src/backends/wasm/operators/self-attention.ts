@@ -13,8 +13,8 @@ const QUERY_ROWS = 120;
 
 /** Runs an attention. */
 export function runSelfAttention(plan: SelfAttentionPlan, call: Call): void {
-  const { q, k, v, out } = plan;
-  call.bring([q, k, v], [out]);
+  const { q, k, v, out, sinks } = plan;
+  call.bring(sinks ? [q, k, v, sinks] : [q, k, v], [out]);
   if (out.size === 0) return;
   const [batch, seq, heads, d] = q.shape as [number, number, number, number];
   const [, total, kvHeads] = k.shape as [number, number, number];
@@ -24,6 +24,7 @@ export function runSelfAttention(plan: SelfAttentionPlan, call: Call): void {
   const tokens = few ? seq : Math.max(1, Math.min(seq, Math.floor(QUERY_ROWS / group)));
   const blocks = Math.ceil(seq / tokens);
   const rows = tokens * group;
+  const sinksAt = sinks ? call.denseF32(sinks) : 0;
   const args = call.launcher.prepare(scratchBytes(few, rows, d, dv, call.launcher.tileRows));
   args[Attention.q] = call.address(q);
   args[Attention.k] = call.address(k);
@@ -39,6 +40,7 @@ export function runSelfAttention(plan: SelfAttentionPlan, call: Call): void {
   args[Attention.dv] = dv;
   writeF32(args, Attention.scale, plan.scale);
   writeF32(args, Attention.softcap, plan.softcap ?? 0);
+  args[Attention.sinks] = sinksAt;
   args[Attention.causal] = plan.causal ? 1 : 0;
   args[Attention.window] = plan.window ?? 0;
   args[Attention.tokens] = tokens;
