@@ -438,11 +438,13 @@ const FORMATS: Rows = {
   ggufModelOf: () => [[{ file: 'gguf', source: sourceOf(ggufBytes()) }]],
   partsOf: () => [['a.gguf'], 'folder'],
   safetensorsHeaderOf: () => [sourceOf(safetensors()), 'safetensors'],
+  npyHeaderOf: () => [sourceOf(npyBytes()), 'npy'],
   parseGguf: () => [Uint8Array.of(0x47, 0x47, 0x55, 0x46, 3, 0, 0, 0, ...new Uint8Array(16)), 'gguf', 24],
   parseJson: () => ['{"a": [1]}', 'json', { uniqueKeys: true }],
   parseNpy: () => [npyBytes(), 'npy'],
   tensorFromNpy: () => [formats.parseNpy(npyBytes()), 'f32'],
   writeNpy: () => [floats(2), { dtype: 'f32', shape: [2] }],
+  writeNpyHeader: () => [{ dtype: 'f32', shape: [2] }],
   checkShard: () => [new Map([['a', 1]]), ['a'], 'here'],
   safetensorsShards: () => [['a.safetensors', 'x.json'], { weight_map: { t: 'a.safetensors' } }, 'folder', 'here'],
   parseSafetensors: () => [safetensors(), 'safetensors', safetensors().length],
@@ -557,6 +559,7 @@ const FORMATS_NODE: Rows = {
   readRopeSource: () => [modelPath, 32, true],
   replaceFile: () => [join(disk, 'replaced'), 'text'],
   writeOutput: () => [join(disk, 'written'), 'text', 'here'],
+  checkRoom: () => [join(disk, 'room'), 1],
   writeWhole: () => [
     join(disk, 'whole'),
     { sizeBytes: 0, inputs: [ggufPath], force: true, kind: 'file' },
@@ -816,7 +819,7 @@ async function attack(target: object, name: string, row: Row): Promise<string[]>
     if (/^(zeros|ggmlZeros|newArray|allocate)$/.test(name) && label.endsWith('2^31')) continue;
     // What a function of the caller's throws is for the caller.
     if (
-      /^(launchKernel|openCpu|judgeClose|readExactly|gguf(Header|Factors|Model)Of|safetensorsHeaderOf|runModelPermutation|writeWhole|measureRopeKernel)$/.test(
+      /^(launchKernel|openCpu|judgeClose|readExactly|gguf(Header|Factors|Model)Of|(safetensors|npy)HeaderOf|runModelPermutation|writeWhole|measureRopeKernel)$/.test(
         name,
       ) &&
       label.endsWith('= proxy of a function')

@@ -9,9 +9,11 @@ import { checkGenerateOptions, generate, keepSession } from '../../packages/mode
 import * as decoder from '../../packages/model/src/index.js';
 import {
   byteSource,
+  compareLogits,
   createSampler,
   fetchSource,
   loadModel,
+  logits,
   type Model,
   mebibytes,
   perplexity,
@@ -150,6 +152,16 @@ const CALLS: Record<
     () => [model, 'abcdefgh', { context: 8, stride: 4, cacheDtype: 'f32', signal, onProgress() {} }],
     1,
   ],
+  logits: [
+    async (...args: Parameters<typeof logits>) => {
+      const blocks: Float32Array[] = [];
+      for await (const block of logits(...args)) blocks.push(block);
+      return blocks;
+    },
+    () => [model, [1, 2, 3], { context: 8, cacheDtype: 'f16', positions: undefined, signal }],
+    1,
+  ],
+  compareLogits: [compareLogits, () => [[new Float32Array(8)], [new Float32Array(8)], { vocabSize: 4 }]],
   createSampler: [createSampler, () => [sampling()]],
   pick: [
     (...args: [Float32Array, number[]]) => createSampler(sampling()).pick(...args),

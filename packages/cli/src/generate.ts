@@ -19,7 +19,7 @@ import { fail } from 'ropewalk/backend';
 import { Flags, type Switches, type Texts } from './options.js';
 import { EXIT, printJson } from './output.js';
 import { loadForCommand, type ModelRunOptions } from './run-model.js';
-import { isPiped, readStdin, readTextFile, watchStdin } from './text-input.js';
+import { readPrompt } from './text-input.js';
 
 export type GenerateCommandOptions = ModelRunOptions &
   Texts<'prompt' | 'file' | 'maxTokens' | 'temperature' | 'topK' | 'topP'> &
@@ -53,7 +53,7 @@ export async function generate(argument: string | undefined, options: GenerateCo
     ignoreEos: options.ignoreEos,
   };
   checkGenerateOptions(sampling); // before a large model is read
-  const prompt = await readPrompt(argument, options);
+  const prompt = await readPrompt('generate', argument, options);
   if (options.chat && !prompt.text) fail('RANGE', 'prompt', '--chat needs a message to answer. Give a prompt.');
   const abort = new AbortController();
   const interrupt = (): void => abort.abort();
@@ -61,10 +61,7 @@ export async function generate(argument: string | undefined, options: GenerateCo
   let model: Model | undefined;
   try {
     model = await loadForCommand(options, abort.signal);
-    if (prompt.unread())
-      process.stderr.write(
-        'ropewalk: generate: a prompt is given, so what is piped in is not read. Give - to read it.\n',
-      );
+    prompt.warnUnread();
     if (prompt.text === '')
       process.stderr.write("ropewalk: generate: the prompt is empty: the text starts from the model's start token\n");
     const start = options.chat ? messagesOf(prompt.text!, options.system) : (prompt.text ?? '');
@@ -88,27 +85,6 @@ export async function generate(argument: string | undefined, options: GenerateCo
     process.off('SIGINT', interrupt);
     model?.dispose();
   }
-}
-
-/** Reads the prompt; `unread` says whether stdin has input that is not read. */
-async function readPrompt(
-  argument: string | undefined,
-  { prompt, file }: GenerateCommandOptions,
-): Promise<{ readonly text: string | undefined; readonly unread: () => boolean }> {
-  const given = Object.entries({ 'an argument': argument, '--prompt': prompt, '--file': file }).filter(
-    ([, text]) => text !== undefined,
-  );
-  if (given.length > 1)
-    fail('FORMAT', 'prompt', `it is given by ${given.map(([name]) => name).join(' and ')}. Give it once.`);
-  if (argument === '-' || prompt === '-' || file === '-' || (given.length === 0 && isPiped()))
-    return { text: withoutLineEnd(await readStdin('generate')), unread: () => false };
-  const text = file === undefined ? (argument ?? prompt) : withoutLineEnd(readTextFile(file));
-  return { text, unread: watchStdin() };
-}
-
-/** Drops the line end of files and `echo`, as llama.cpp does. @see ggml-org/llama.cpp@001d906 common/arg.cpp */
-function withoutLineEnd(text: string): string {
-  return text.replace(/\r?\n$/, '');
 }
 
 /** Writes the prompt, if it is shown, and the text as it is generated; nothing before the options are checked. */

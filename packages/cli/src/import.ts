@@ -1,5 +1,5 @@
 /** `ropewalk import`: the RoPE of an .onnx file, found, described, and run on a backend. @module */
-import { parseNpy, tensorFromNpy, writeNpy } from '@ropewalk/formats';
+import { writeNpy } from '@ropewalk/formats';
 import { readExternal, readFileBytes, writeOutput } from '@ropewalk/formats/node';
 import {
   type FoundFrequencies,
@@ -11,18 +11,16 @@ import {
   type NearMiss,
   runImported,
 } from '@ropewalk/onnx';
-import type { Dtype, Tensor } from 'ropewalk';
+import type { Tensor } from 'ropewalk';
 import { fail, refuse, show } from 'ropewalk/backend';
 import { openBackend } from './backends.js';
+import { readNpy } from './npy-input.js';
 import { Flags, type Switches, type Texts } from './options.js';
 import { EXIT, printResult } from './output.js';
 import { VERSION } from './version.js';
 
 export type ImportOptions = Texts<'run' | 'x' | 'positions' | 'out' | 'backend'> &
   Switches<'json'> & { /** `NAME=file.npy`, each. */ readonly input?: readonly string[] };
-
-/** Node cannot read more at once; one layer's activations take less. */
-const MAX_NPY_BYTES = 2 ** 31 - 1;
 
 /** @returns 0 when RoPE was found (and run); 1 when there is none, or when something only resembles one */
 export async function importModel(file: string, options: ImportOptions): Promise<number> {
@@ -87,12 +85,6 @@ function choose(file: string, { ropes }: ImportedModel, name: string): ImportedR
   const names = ropes.slice(0, 4).map((rope) => show(where(rope)));
   const more = ropes.length > 4 ? ` and ${ropes.length - 4} more` : '';
   return refuse('RANGE', '--run', `one of ${names.join(', ')}${more}`, name, `ropewalk import ${file} lists them.`);
-}
-
-/** npy has no bf16: its bits are stored as u16. */
-function readNpy(path: string, flag: string, u16?: 'bf16'): Tensor {
-  const npy = parseNpy(readFileBytes(path, MAX_NPY_BYTES, `${flag}: ${path}`), path);
-  return tensorFromNpy<Dtype>(npy, npy.dtype === 'u16' && u16 ? u16 : npy.dtype);
 }
 
 /** Names come from the file: control characters, which could steer a terminal, are written as their codes. */

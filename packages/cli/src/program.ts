@@ -298,17 +298,31 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
   alias(named('aicore'), '--from <cycle>', 'fromCycle');
   alias(named('aicore'), '--to <cycle>', 'toCycle');
 
-  const withModel = (command: Command): Command =>
+  const running = (command: Command): Command =>
     alias(command, '--ctx-size <tokens>', 'context')
-      .option(
-        '-m, --model <path>',
-        'a folder with config.json, tokenizer.json and *.safetensors, or a .gguf; by default models/marline, which comes with the package',
-      )
       .option(BACKEND, 'cpu (the default), webgpu or reference')
       .option('-t, --threads <n>', `cpu: threads that compute, at most ${MAX_THREADS}`)
       .option('-c, --context <tokens>', "tokens that fit in the KV cache, at most the model's own context")
       .option('--cache-dtype <dtype>', 'of the KV cache: f32 (default), f16 or bf16')
       .option(...JSON_OBJECT);
+  const withModel = (command: Command): Command =>
+    running(
+      command.option(
+        '-m, --model <path>',
+        'a folder with config.json, tokenizer.json and *.safetensors, or a .gguf; by default models/marline, which comes with the package',
+      ),
+    );
+  const seeing = (command: Command): Command =>
+    running(
+      command
+        .option('--tokens <file>', 'the tokens: a .npy of integers [tokens]; no tokenizer is needed then')
+        .option(
+          '-p, --prompt <text>',
+          "a text instead, for the model's tokenizer; - reads stdin, as does a pipe without these options",
+        )
+        .option('-f, --file <file>', 'the text, from a UTF-8 file; - for stdin')
+        .option('--positions <file>', 'a .npy of integers: [tokens], or [axes, tokens] for models with position axes'),
+    );
 
   const generating = withModel(program.command('generate'));
   for (const flags of ['--predict <n>', '--n-predict <n>']) alias(generating, flags, 'maxTokens', limitOf);
@@ -347,5 +361,19 @@ export function createProgram(onCommand: (command: Command) => void = () => {}):
     .option('-f, --file <file>', 'the text, instead of the argument')
     .option('--stride <n>', 'how many tokens each window moves on; half of a window unless given')
     .action(ending(async (file, options) => (await import('./perplexity.js')).perplexity(file, options)));
+
+  seeing(program.command('logits'))
+    .description('write the logits of every token of a text')
+    .argument('<model>', MODEL)
+    .requiredOption('-o, --out <file>', 'the .npy to write: float32 [tokens, vocabulary]')
+    .option('--force', 'replace the file if it exists')
+    .action(ending(async (model, options) => (await import('./logits.js')).logits(model, options)));
+
+  seeing(program.command('compare-logits'))
+    .description('say how far two runtimes are apart: the largest difference, KL divergence, top-1, top-5')
+    .argument('<a>', `the reference: a .npy of logits [tokens, vocabulary], or a model: ${MODEL}`)
+    .argument('<b>', 'what is compared with it, likewise')
+    .option('--tolerance <number>', 'the largest difference of a logit that counts as none; 0.001 unless given')
+    .action(ending(async (a, b, options) => (await import('./compare-logits.js')).compareLogits(a, b, options)));
   return program;
 }

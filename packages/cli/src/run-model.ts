@@ -1,6 +1,6 @@
 /** What commands that run a model share: its options, loading it, and what stderr says about it. @module */
 import { basename, dirname, join, relative } from 'node:path';
-import { type LoadOptions, type Model, mebibytes } from '@ropewalk/model';
+import { type DecoderConfig, type LoadOptions, type Model, mebibytes } from '@ropewalk/model';
 import { loadModelPath } from '@ropewalk/model/node';
 import { BACKENDS as KERNEL_BACKENDS } from 'ropewalk';
 import { fail, MAX_THREADS } from 'ropewalk/backend';
@@ -24,8 +24,16 @@ export function modelInTheBox(): string {
   return join(folder, 'marline');
 }
 
-/** Loads the model that the options name, or the bundled one, and shows its memory and a bar on stderr. */
-export async function loadForCommand(options: ModelRunOptions, signal?: AbortSignal): Promise<Model> {
+/**
+ * Loads the model that the options name, or the bundled one, and shows its memory and a bar on stderr.
+ *
+ * @param more - a tokenizer, or `false` for none; what is called before the weights are read, and may refuse them
+ */
+export async function loadForCommand(
+  options: ModelRunOptions,
+  signal?: AbortSignal,
+  more: Pick<LoadOptions, 'tokenizer'> & { readonly onConfig?: (config: DecoderConfig) => void } = {},
+): Promise<Model> {
   const flags = new Flags(options);
   const threads = flags.integer('threads', 1, MAX_THREADS, `${MAX_THREADS} is the most that cpu starts.`);
   if (!['auto', 'cpu'].includes(options.backend ?? 'auto'))
@@ -43,7 +51,9 @@ export async function loadForCommand(options: ModelRunOptions, signal?: AbortSig
     cacheDtype: flags.text('cacheDtype') as 'f32', // loadModel refuses others
     backend: await backendOf(options.backend),
     signal,
+    tokenizer: more.tokenizer,
     onMemory(memory, config) {
+      more.onConfig?.(config);
       if (options.json) return;
       const box = options.model === undefined ? 'No --model: this runs the small one that comes with ropewalk.\n' : '';
       process.stderr.write(

@@ -58,3 +58,41 @@ export function watchStdin(): () => boolean {
     return process.stdin.readableLength > 0;
   };
 }
+
+/** A prompt that was read. */
+export interface ReadPrompt {
+  /** Undefined when none is given: the model's start token alone. */
+  readonly text: string | undefined;
+  /** Says on stderr when stdin has input that is not read. */
+  warnUnread(): void;
+}
+
+/**
+ * Reads the prompt of a command.
+ *
+ * @param command - its name, for messages
+ * @param argument - the prompt; `-` reads it from stdin, as does a pipe without any prompt
+ * @param options - `--prompt` and `--file`, instead of the argument
+ */
+export async function readPrompt(
+  command: string,
+  argument: string | undefined,
+  { prompt, file }: { readonly prompt?: string; readonly file?: string },
+): Promise<ReadPrompt> {
+  const given = Object.entries({ 'an argument': argument, '--prompt': prompt, '--file': file }).filter(
+    ([, text]) => text !== undefined,
+  );
+  if (given.length > 1)
+    fail('FORMAT', 'prompt', `it is given by ${given.map(([name]) => name).join(' and ')}. Give it once.`);
+  if (argument === '-' || prompt === '-' || file === '-' || (given.length === 0 && isPiped()))
+    return { text: withoutLineEnd(await readStdin(command)), warnUnread() {} };
+  const text = file === undefined ? (argument ?? prompt) : withoutLineEnd(readTextFile(file));
+  const unread = watchStdin();
+  const warning = `ropewalk: ${command}: a prompt is given, so what is piped in is not read. Give - to read it.\n`;
+  return { text, warnUnread: () => void (unread() && process.stderr.write(warning)) };
+}
+
+/** Drops the line end of files and `echo`, as llama.cpp does. @see ggml-org/llama.cpp@001d906 common/arg.cpp */
+function withoutLineEnd(text: string): string {
+  return text.replace(/\r?\n$/, '');
+}

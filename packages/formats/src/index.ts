@@ -7,7 +7,7 @@
 export { countClaimed, elementsAt } from './bytes.js';
 export { type GgufFile, type GgufTensor, type GgufValue, HeaderCut, parseGguf } from './gguf.js';
 export { type JsonOptions, parseJson } from './json.js';
-export { type NpyArray, parseNpy, tensorFromNpy, writeNpy } from './npy.js';
+export { type NpyArray, type NpyHeader, parseNpy, tensorFromNpy, writeNpy, writeNpyHeader } from './npy.js';
 export { parseNpz, writeNpz } from './npz.js';
 export type {
   FusedLayout,
@@ -25,6 +25,7 @@ export {
   ggufHeaderOf,
   ggufModelOf,
   MAX_READ_BYTES,
+  npyHeaderOf,
   readExactly,
   safetensorsHeaderOf,
 } from './read-header.js';

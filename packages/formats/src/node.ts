@@ -9,7 +9,7 @@ export type {
 } from './permute.node.js';
 export { planModelPermutation, runModelPermutation } from './permute.node.js';
 
-export { writeWhole } from './permute-file.node.js';
+export { checkRoom, writeWhole } from './permute-file.node.js';
 export type { GivenGeometry, ModelFacts, OpenModel } from './permute-model.node.js';
 export { headsOf } from './permute-model.node.js';
 export { isProved, type LayerProof } from './permute-proof.node.js';

@@ -23,16 +23,23 @@ import {
 } from 'ropewalk/backend';
 import { countClaimed, elementsAt } from './bytes.js';
 
-/** An array read from a file. */
-export interface NpyArray {
+/** What the header of a file says. */
+export interface NpyHeader {
   readonly dtype: Dtype;
   readonly shape: readonly number[];
   /** Column-major: the first dimension is dense. */
   readonly fortranOrder: boolean;
-  /** The elements in file order; a view of the file where alignment and byte order allow. */
-  readonly data: HostArray;
   /** The type as the file writes it, such as `<f4`. */
   readonly descr: string;
+  /** Byte of the first element; the elements lie from there to the file's end. */
+  readonly dataOffset: number;
+  readonly bigEndian: boolean;
+}
+
+/** An array read from a file. */
+export interface NpyArray extends Omit<NpyHeader, 'dataOffset' | 'bigEndian'> {
+  /** The elements in file order; a view of the file where alignment and byte order allow. */
+  readonly data: HostArray;
 }
 
 const MAGIC = [0x93, 0x4e, 0x55, 0x4d, 0x50, 0x59]; // \x93NUMPY
@@ -58,6 +65,9 @@ const TYPES: ReadonlyMap<string, Dtype> = /* @__PURE__ */ new Map<string, Dtype>
   ['V2', 'bf16'],
 ]);
 
+/** The most bytes of a file that its header takes, with what is before it. */
+export const MAX_NPY_HEADER_BYTES: number = 12 + MAX_HEADER_BYTES;
+
 /**
  * Reads a .npy file.
  *
@@ -66,6 +76,20 @@ const TYPES: ReadonlyMap<string, Dtype> = /* @__PURE__ */ new Map<string, Dtype>
  * @throws {RopewalkError} FORMAT when the file is malformed, truncated, longer than its header says, or holds objects
  */
 export function parseNpy(bytes: Uint8Array, where = 'npy'): NpyArray {
+  const { dataOffset, bigEndian, ...header } = parseNpyHeader(bytes, where);
+  const count = countElements(header.shape);
+  return { ...header, data: elementsAt(bytes, dataOffset, header.dtype, count, bigEndian) };
+}
+
+/**
+ * Reads a header.
+ *
+ * @param bytes - the file, or its first {@link MAX_NPY_HEADER_BYTES}
+ * @param where - names it in messages
+ * @param fileSize - the whole file's size; that of `bytes` unless given
+ * @throws {RopewalkError} FORMAT as {@link parseNpy}
+ */
+export function parseNpyHeader(bytes: Uint8Array, where: string, fileSize?: number): NpyHeader {
   checkBytes(bytes, where);
   if (bytes.length < 10 || MAGIC.some((byte, at) => bytes[at] !== byte))
     fail('FORMAT', where, 'it is not a .npy file: it does not start with \\x93NUMPY');
@@ -76,18 +100,18 @@ export function parseNpy(bytes: Uint8Array, where = 'npy'): NpyArray {
   if (bytes.length < start) fail('FORMAT', where, `the file ends inside its header, after ${bytes.length} bytes`);
   const length = major === 1 ? view.getUint16(8, true) : view.getUint32(8, true);
   if (length > MAX_HEADER_BYTES) refuse('FORMAT', where, `a header of at most ${MAX_HEADER_BYTES} bytes`, length);
-  if (start + length > bytes.length)
+  const dataOffset = start + length;
+  if (dataOffset > bytes.length)
     fail('FORMAT', where, `the file ends inside its header of ${length} bytes, after ${bytes.length} bytes`);
-  const headerBytes = bytes.subarray(start, start + length);
+  const headerBytes = bytes.subarray(start, dataOffset);
   // Versions 1 and 2 are Latin-1, version 3 is UTF-8.
   const header = parseHeader(major === 3 ? decodeUtf8(headerBytes, where) : String.fromCharCode(...headerBytes), where);
-  const { dtype, swap } = dtypeOf(header.descr, where);
-  const count = countElements(header.shape);
-  const unit = sizeBytes(dtype);
-  const rest = bytes.length - start - length;
-  const expected = `${count * unit} bytes of data for shape [${header.shape}] of ${header.descr}`;
-  if (count * unit !== rest) refuse('FORMAT', where, expected, rest, 'The file is truncated or forged.');
-  return { ...header, dtype, data: elementsAt(bytes, start + length, dtype, count, swap) };
+  const type = dtypeOf(header.descr, where);
+  const size = countElements(header.shape) * sizeBytes(type.dtype);
+  const rest = (fileSize ?? bytes.length) - dataOffset;
+  const expected = `${size} bytes of data for shape [${header.shape}] of ${header.descr}`;
+  if (size !== rest) refuse('FORMAT', where, expected, rest, 'The file is truncated or forged.');
+  return { ...header, ...type, dataOffset };
 }
 
 /**
@@ -104,6 +128,12 @@ export function tensorFromNpy<D extends Dtype = Dtype>(npy: NpyArray, dtype?: D)
   return tensorFrom(data, { dtype: dtype ?? (given.dtype as D), shape, strides });
 }
 
+/** The dtype and the shape of an array to write. */
+interface NpyLayout<D extends Dtype> {
+  readonly dtype: D;
+  readonly shape: readonly number[];
+}
+
 /**
  * Writes a .npy file: version 1.0, little-endian, row-major; bf16 as `<u2`.
  *
@@ -113,36 +143,52 @@ export function tensorFromNpy<D extends Dtype = Dtype>(npy: NpyArray, dtype?: D)
  * @throws {RopewalkError} DTYPE when the array is not that of the dtype; SHAPE when the sizes differ or there are over
  *   64 dimensions
  */
-export function writeNpy<D extends Dtype>(
-  data: ArrayOf[D],
-  options: { readonly dtype: D; readonly shape: readonly number[] },
-): Uint8Array {
+export function writeNpy<D extends Dtype>(data: ArrayOf[D], options: NpyLayout<D>): Uint8Array {
   const { dtype, ...given } = readOptions(options, 'npy: options');
   data = asHostArray(data, dtype, 'npy: data');
   const shape = checkShape(given.shape, 'npy: shape');
-  if (shape.length > MAX_RANK) refuse('SHAPE', 'npy: shape', `at most ${MAX_RANK} dimensions`, shape.length);
   if (countElements(shape) !== data.length) refuse('SHAPE', 'npy: shape', `${data.length} elements`, shape);
+  const header = writeNpyHeader({ dtype, shape });
+  const file = new Uint8Array(header.length + data.byteLength);
+  file.set(header);
+  file.set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), header.length);
+  return file;
+}
+
+/**
+ * Writes the header of a file, for arrays that are written piece by piece: the elements follow it, row-major and
+ * little-endian.
+ *
+ * @param options - dtype and shape
+ * @returns the bytes before the elements, a multiple of 64
+ * @throws {RopewalkError} as {@link writeNpy}
+ * @example const header = writeNpyHeader({ dtype: 'f32', shape: [tokens, vocabSize] });
+ */
+export function writeNpyHeader(options: NpyLayout<Dtype>): Uint8Array {
+  const { dtype, ...given } = readOptions(options, 'npy: options');
+  const unit = sizeBytes(dtype);
+  const shape = checkShape(given.shape, 'npy: shape');
+  if (shape.length > MAX_RANK) refuse('SHAPE', 'npy: shape', `at most ${MAX_RANK} dimensions`, shape.length);
   const code = dtype === 'bf16' ? 'u2' : [...TYPES].find(([, name]) => name === dtype)![0];
-  const descr = `${sizeBytes(dtype) === 1 ? '|' : '<'}${code}`;
+  const descr = `${unit === 1 ? '|' : '<'}${code}`;
   const dims = shape.length === 1 ? `${shape[0]},` : shape.join(', ');
   const text = `{'descr': '${descr}', 'fortran_order': False, 'shape': (${dims}), }`;
   const padding = (64 - ((10 + text.length + 1) % 64)) % 64; // data starts at a multiple of 64, as numpy writes it
   const header = `${text}${' '.repeat(padding)}\n`;
-  const file = new Uint8Array(10 + header.length + data.byteLength);
-  file.set(MAGIC);
-  file.set([1, 0, header.length & 0xff, header.length >> 8], 6);
-  for (let at = 0; at < header.length; at++) file[10 + at] = header.charCodeAt(at);
-  file.set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), 10 + header.length);
-  return file;
+  const bytes = new Uint8Array(10 + header.length);
+  bytes.set(MAGIC);
+  bytes.set([1, 0, header.length & 0xff, header.length >> 8], 6);
+  for (let at = 0; at < header.length; at++) bytes[10 + at] = header.charCodeAt(at);
+  return bytes;
 }
 
-function dtypeOf(descr: string, where: string): { dtype: Dtype; swap: boolean } {
-  if (descr === 'bfloat16') return { dtype: 'bf16', swap: false };
+function dtypeOf(descr: string, where: string): { dtype: Dtype; bigEndian: boolean } {
+  if (descr === 'bfloat16') return { dtype: 'bf16', bigEndian: false };
   const dtype = /^[<>|=]/.test(descr) ? TYPES.get(descr.slice(1)) : undefined;
   const next = descr.includes('O') ? 'Arrays of Python objects are pickles, which are never read.' : undefined;
   if (dtype === undefined)
     refuse('FORMAT', `${where}: descr`, `one of ${[...TYPES.keys()].join(', ')} after <, > or |`, descr, next);
-  return { dtype, swap: descr.startsWith('>') && sizeBytes(dtype) > 1 };
+  return { dtype, bigEndian: descr.startsWith('>') && sizeBytes(dtype) > 1 };
 }
 
 /** The header is the text of a Python dict; this reads as much Python as numpy writes there. */

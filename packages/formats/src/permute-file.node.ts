@@ -168,9 +168,6 @@ export async function writeWhole<T>(
   checkPath(output);
   const options = { ...readOptions(given, output), inputs: Array.from(readList(given.inputs, `${output}: inputs`)) };
   for (const input of options.inputs) checkPath(input);
-  const { sizeBytes } = options;
-  if (typeof sizeBytes !== 'number' || !(sizeBytes >= 0))
-    refuse('RANGE', `${output}: sizeBytes`, 'a number >= 0', sizeBytes);
   readName(options.kind, ['file', 'folder'], `${output}: kind`);
   if (typeof work !== 'function') refuse('RANGE', `${output}: work`, 'a function', work);
   const folder = dirname(resolve(output));
@@ -202,7 +199,21 @@ async function checkOutput(output: string, folder: string, options: WriteOptions
   const info = await stat(folder).catch((cause) => unwritable(folder, cause));
   if (!info.isDirectory()) fail('FORMAT', folder, 'it is a file, not a folder to write in');
   await access(folder, constants.W_OK).catch((cause) => unwritable(folder, cause));
-  const room = await statfs(folder).catch(() => undefined);
+  await checkRoom(output, sizeBytes);
+}
+
+/**
+ * Refuses an output that does not fit on its disk.
+ *
+ * @param output - need not exist
+ * @param sizeBytes - what it takes
+ * @throws {RopewalkError} DEVICE
+ */
+export async function checkRoom(output: string, sizeBytes: number): Promise<void> {
+  checkPath(output);
+  if (typeof sizeBytes !== 'number' || !(sizeBytes >= 0))
+    refuse('RANGE', `${output}: sizeBytes`, 'a number >= 0', sizeBytes);
+  const room = await statfs(dirname(resolve(output))).catch(() => undefined);
   // Some file systems report 0 blocks.
   const free = room && room.blocks > 0 ? room.bavail * room.bsize : Infinity;
   const sizes = `the output takes ${sizeBytes} bytes, and ${free} bytes are free`;

@@ -17,6 +17,7 @@ import {
   show,
 } from 'ropewalk/backend';
 import { type GgufFile, type GgufTensor, HeaderCut, parseGguf } from './gguf.js';
+import { MAX_NPY_HEADER_BYTES, type NpyHeader, parseNpyHeader } from './npy.js';
 import { parseSafetensors, type SafetensorsFile, safetensorsHeaderBytes } from './safetensors.js';
 import { type GgufModel, type GgufPart, joinGguf } from './shards.js';
 
@@ -174,6 +175,18 @@ export async function safetensorsHeaderOf(source: ByteSource, file: string): Pro
   const start = await readExactly(source, 0, Math.min(8, size), file);
   const bytes = await readExactly(source, 0, Math.min(safetensorsHeaderBytes(start, file), size), file);
   return parseSafetensors(bytes, file, size);
+}
+
+/**
+ * Reads the header of a .npy file.
+ *
+ * @param source - the file
+ * @param file - names it in messages
+ * @throws {RopewalkError} FORMAT when it is malformed, or the file has another size than its header says
+ */
+export async function npyHeaderOf(source: ByteSource, file: string): Promise<NpyHeader> {
+  const size = sizeOf(source, file);
+  return parseNpyHeader(await readExactly(source, 0, Math.min(MAX_NPY_HEADER_BYTES, size), file), file, size);
 }
 
 function sizeOf(source: ByteSource, file: string): number {

@@ -2,11 +2,19 @@
 import { reading, refuse } from 'ropewalk/backend';
 import type { KeptSession, Model, Session, Tokenizer } from './types.js';
 
-/** @throws {RopewalkError} RANGE for anything but a model */
-export function checkModel(model: Model, where: string): void {
-  const { tokenizer, config, openSession } = fieldsOf<Model>(model, where, 'tokenizer', 'config', 'openSession');
-  if (typeof openSession !== 'function' || !isObject(config) || !isObject(tokenizer))
-    refuse('RANGE', `${where}: model`, 'a model from loadModel', model);
+/**
+ * @param needs - fields that are used; a model that was loaded without a tokenizer refuses to give one
+ * @throws {RopewalkError} RANGE for anything but a model
+ */
+export function checkModel(
+  model: Model,
+  where: string,
+  needs: readonly (keyof Model)[] = ['tokenizer', 'config', 'openSession'],
+): void {
+  const fields = fieldsOf<Model>(model, where, ...needs);
+  for (const name of needs)
+    if (name === 'openSession' ? typeof fields[name] !== 'function' : !isObject(fields[name]))
+      refuse('RANGE', `${where}: model`, 'a model from loadModel', model);
 }
 
 /** @throws {RopewalkError} RANGE for anything but a tokenizer */

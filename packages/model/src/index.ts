@@ -8,6 +8,7 @@
 export type { ByteSource } from '@ropewalk/formats';
 export { byteSource, type FileData, fetchSource } from './byte-source.js';
 export { type ChatMessage, type ChatOptions, renderChat } from './chat.js';
+export { compareLogits, type LogitBlocks, type LogitComparison, type LogitPair } from './compare-logits.js';
 export { type EmbedOptions, embed } from './embed.js';
 export {
   checkGenerateOptions,
@@ -22,6 +23,7 @@ export {
 } from './generate.js';
 export { tokenizerFromGguf } from './gguf-vocabulary.js';
 export { type LoadOptions, loadModel } from './load.js';
+export { type LogitsOptions, logits } from './logits.js';
 export { mebibytes } from './memory.js';
 export type { ModelFiles } from './model-files.js';
 export { type Perplexity, type PerplexityOptions, perplexity } from './perplexity.js';

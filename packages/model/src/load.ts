@@ -34,8 +34,8 @@ export interface LoadOptions extends SessionOptions, BackendOptions {
   readonly signal?: AbortSignal;
   /** Bytes that the machine can give, if known: @ropewalk/model/node knows. Not used when a GPU holds the weights. */
   readonly availableBytes?: () => number | undefined;
-  /** Used instead of the tokenizer in the files. */
-  readonly tokenizer?: Tokenizer;
+  /** Used instead of the tokenizer in the files; `false` for none: then model.tokenizer is refused, and only ids go in. */
+  readonly tokenizer?: Tokenizer | false;
   /** The model's name in messages: its path or address. */
   readonly where?: string;
 }
@@ -57,7 +57,7 @@ export async function loadModel(files: ModelFiles, given: LoadOptions = {}): Pro
   checkSignal(signal, 'loadModel');
   checkTypes({ onMemory, onProgress, availableBytes }, 'function', 'loadModel');
   checkTypes({ where }, 'string', 'loadModel');
-  if (givenTokenizer !== undefined) checkTokenizer(givenTokenizer, 'loadModel');
+  if (givenTokenizer !== undefined && givenTokenizer !== false) checkTokenizer(givenTokenizer, 'loadModel');
   const shared = openedBackend(backend);
   signal?.throwIfAborted();
   const folder = folderOf(files, where);
@@ -102,18 +102,25 @@ interface Origin {
 }
 
 class LoadedModel implements Model {
-  readonly tokenizer: Tokenizer;
   readonly memory: ModelMemory;
+  readonly #tokenizer: Tokenizer | false;
   readonly #decoder: Decoder;
   readonly #origin: Origin;
   readonly #sessions = new Set<DecoderSession>();
   #closed = false;
 
-  constructor(decoder: Decoder, tokenizer: Tokenizer, memory: ModelMemory, origin: Origin) {
+  constructor(decoder: Decoder, tokenizer: Tokenizer | false, memory: ModelMemory, origin: Origin) {
     this.#decoder = decoder;
-    this.tokenizer = tokenizer;
+    this.#tokenizer = tokenizer;
     this.memory = memory;
     this.#origin = origin;
+  }
+
+  get tokenizer(): Tokenizer {
+    const next = 'Load it without that option, or give a tokenizer.';
+    return (
+      this.#tokenizer || fail('UNSUPPORTED', 'model.tokenizer', `the model was loaded with tokenizer: false. ${next}`)
+    );
   }
 
   get config(): DecoderConfig {

@@ -1,6 +1,7 @@
 /** How well a model predicts a text: perplexity per token, bits per byte. @module */
 import { readOptions, refuse } from 'ropewalk/backend';
 import { checkModel, checkSignal, checkTypes } from './arguments.js';
+import { logitBlocks, logSumExp } from './logits.js';
 import type { Model, Session } from './types.js';
 
 /** How {@link perplexity} cuts the text. */
@@ -28,9 +29,6 @@ export interface Perplexity {
   /** Bytes of the text of these tokens. */
   readonly bytes: number;
 }
-
-/** Logits computed at a time: 64 MB. Those of a whole window would be 300 MB with a vocabulary of 150,000. */
-const MAX_LOGITS = 2 ** 24;
 
 /**
  * Scores every token of a text once, in windows.
@@ -98,26 +96,16 @@ async function scoreWindow(
   vocab: number,
   signal: AbortSignal | undefined,
 ): Promise<number> {
-  let nats = 0;
   // The logits of token t predict token t + 1, so those before token from - 1 and those of the last token are not
   // needed.
-  if (from > 1) await session.append(ids.slice(0, from - 1), { logits: 'none', signal });
-  const step = Math.max(1, Math.floor(MAX_LOGITS / vocab));
-  for (let at = Math.max(from - 1, 0); at < ids.length - 1; at += step) {
-    const part = ids.slice(at, Math.min(at + step, ids.length - 1));
-    signal?.throwIfAborted();
-    const logits = await session.append(part, { logits: 'all', signal });
-    for (let s = 0; s < part.length; s++)
-      nats += surprise(logits.subarray(s * vocab, (s + 1) * vocab), ids[at + s + 1]!);
-  }
+  const first = Math.max(from - 1, 0);
+  if (first > 0) await session.append(ids.slice(0, first), { logits: 'none', signal });
+  let nats = 0;
+  let next = first + 1;
+  for await (const rows of logitBlocks(session, ids.slice(first, -1), vocab, { signal }))
+    for (let at = 0; at < rows.length; at += vocab) {
+      const row = rows.subarray(at, at + vocab);
+      nats += logSumExp(row) - row[ids[next++]!]!; // -log softmax(row)[id]
+    }
   return nats;
-}
-
-/** -log softmax(logits)[id], in float64. */
-function surprise(logits: Float32Array, id: number): number {
-  let top = Number.NEGATIVE_INFINITY;
-  for (const logit of logits) if (logit > top) top = logit;
-  let sum = 0;
-  for (const logit of logits) sum += Math.exp(logit - top);
-  return Math.log(sum) - (logits[id]! - top);
 }

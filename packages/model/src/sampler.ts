@@ -138,7 +138,7 @@ interface Candidates {
  * The k likeliest ids, likeliest first, of equals the lower id first. Sorting a vocabulary of 150,000 can take longer
  * than a forward pass; a heap of the k best so far rejects nearly all ids with one comparison.
  */
-function largest(scores: Float32Array, k: number): Int32Array {
+export function largest(scores: Float32Array | Float64Array, k: number): Int32Array {
   // The worst of the kept ids is on top. Ids come in order, so of equal scores the later one is worse.
   const heap = new Int32Array(k);
   const worse = (a: number, b: number): boolean => scores[a]! < scores[b]! || (scores[a]! === scores[b]! && a > b);

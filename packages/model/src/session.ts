@@ -83,7 +83,7 @@ export class DecoderSession implements Session {
     signal: AbortSignal | undefined,
   ): Promise<Float32Array> {
     const { config } = this.decoder;
-    const tokens = tokensOf(given, config.vocabSize);
+    const tokens = tokensOf(given, config.vocabSize, 'append: tokens');
     const room = this.capacity - this.length;
     if (tokens.length > room) {
       const next = 'Truncate or shift the session, or open one with more context.';
@@ -153,14 +153,15 @@ async function settle(values: Float32Array | Promise<Float32Array>, to: Float32A
   to.set(values instanceof Promise ? await values : values, at);
 }
 
-function tokensOf(given: readonly number[] | Int32Array, vocabSize: number): Int32Array {
-  if (typeof given !== 'object' || given === null) refuse('RANGE', 'append: tokens', 'a list', given);
-  const list = readList<number>(given, 'append: tokens');
+/** Checks ids and copies them. @throws {RopewalkError} RANGE */
+export function tokensOf(given: readonly number[] | Int32Array, vocabSize: number, where: string): Int32Array {
+  if (typeof given !== 'object' || given === null) refuse('RANGE', where, 'a list', given);
+  const list = readList<number>(given, where);
   const tokens = new Int32Array(list.length);
   for (let n = 0; n < list.length; n++) {
     const token = list[n]!;
     if (!Number.isInteger(token) || token < 0 || token >= vocabSize)
-      refuse('RANGE', `append: tokens[${n}]`, `an id in [0, vocabulary=${vocabSize})`, token);
+      refuse('RANGE', `${where}[${n}]`, `an id in [0, vocabulary=${vocabSize})`, token);
     tokens[n] = token;
   }
   return tokens;

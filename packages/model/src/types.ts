@@ -129,6 +129,7 @@ export interface KeptSession {
 /** A decoder with its weights in a backend's memory. */
 export interface Model {
   readonly config: DecoderConfig;
+  /** @throws {RopewalkError} UNSUPPORTED when the model was loaded with `tokenizer: false` */
   readonly tokenizer: Tokenizer;
   readonly backend: string;
   /** The memory of its weights, and of a session with the options given to loadModel. */

@@ -1,0 +1,192 @@
+/** `ropewalk compare-logits`: how far the logits of two files, of a file and a model, or of two models are apart. @module */
+import { elementsAt, npyHeaderOf, readExactly } from '@ropewalk/formats';
+import { openFile, readAt } from '@ropewalk/formats/node';
+import { compareLogits as compare, type LogitBlocks, type LogitComparison } from '@ropewalk/model';
+import { isFloat, sizeBytes } from 'ropewalk';
+import { fail, loadNumber, refuse } from 'ropewalk/backend';
+import { type LogitsInput, openRun, readSeen, type Seen } from './logits.js';
+import { Flags, type Texts } from './options.js';
+import { EXIT, openPercentBar, printResult } from './output.js';
+
+export type CompareLogitsOptions = LogitsInput & Texts<'tolerance'>;
+
+/**
+ * The difference that counts as none. When no logit differs by more than d, no probability differs by more than the
+ * factor exp(2d): 0.2 % here, whatever the size of the logits. Backends that compute in float32 are within it.
+ */
+const TOLERANCE = 1e-3;
+/** Logits read at a time: 16 MB in f32. */
+const BLOCK_LOGITS = 2 ** 22;
+
+/** Logits that can be compared. */
+interface Side {
+  readonly about: string;
+  readonly shape: readonly [tokens: number, vocabSize: number];
+  blocks(): LogitBlocks;
+  close(): unknown;
+}
+
+/**
+ * @param a - the reference: a .npy file, or a model
+ * @returns 0 when every logit is within the tolerance, 1 when not
+ */
+export async function compareLogits(a: string, b: string, options: CompareLogitsOptions): Promise<number> {
+  const flags = new Flags(options);
+  const tolerance = flags.number('tolerance') ?? TOLERANCE;
+  if (tolerance < 0) refuse('RANGE', '--tolerance', 'a number >= 0', tolerance);
+  const models = [a, b].filter((path) => !isNpy(path));
+  if (models.length === 0)
+    flags.refuseAny(
+      ['tokens', 'prompt', 'file', 'positions', 'backend', 'threads', 'context', 'cacheDtype'],
+      'it is about a model, and both A and B are .npy files. Leave it out.',
+    );
+  const seen = models.length > 0 ? await readSeen('compare-logits', options) : undefined;
+  const opened = new Map<string, Side>();
+  try {
+    // Files first: a model of another shape is refused before its weights are read.
+    for (const path of new Set([a, b].sort((x, y) => Number(isNpy(y)) - Number(isNpy(x))))) {
+      const other = [...opened][0];
+      const check = (shape: readonly number[]): void => {
+        if (other?.[1].shape.some((size, n) => size !== shape[n]))
+          refuse('SHAPE', path, `shape [${other[1].shape.join(', ')}], as ${other[0]} has`, shape);
+      };
+      opened.set(path, seen && !isNpy(path) ? await openModel(path, seen, options, check) : await openNpy(path, check));
+    }
+    const [left, right] = [opened.get(a)!, opened.get(b)!];
+    const [tokens, vocabSize] = left.shape;
+    const bar = openPercentBar('of the tokens', options.json);
+    const blocks = shownBy(left.blocks(), (logits) => bar.to(logits / (tokens * vocabSize)));
+    const found = await compare(blocks, right.blocks(), { vocabSize }).finally(() => bar.stop());
+    const same = found.broken === undefined && (found.maxDifference ?? 0) <= tolerance;
+    printResult(options.json, {
+      json: () => ({
+        a: { name: a, about: left.about },
+        b: { name: b, about: right.about },
+        same,
+        tolerance,
+        ...found,
+      }),
+      lines: () => [`A  ${a}: ${left.about}`, `B  ${b}: ${right.about}`, ...describe(found, tolerance, same)],
+    });
+    return same ? EXIT.ok : EXIT.failed;
+  } finally {
+    for (const side of opened.values()) await side.close();
+  }
+}
+
+function isNpy(path: string): boolean {
+  return path.endsWith('.npy');
+}
+
+/** Passes blocks on. @param show - called with the number of logits so far */
+async function* shownBy(blocks: LogitBlocks, show: (logits: number) => void) {
+  let done = 0;
+  for await (const block of blocks) {
+    yield block;
+    show((done += block.length));
+  }
+}
+
+async function openModel(
+  path: string,
+  seen: Seen,
+  options: LogitsInput,
+  check: (shape: readonly number[]) => void,
+): Promise<Side> {
+  const run = await openRun(path, seen, options, {
+    onConfig: ({ vocabSize }) => seen.ids && check([seen.ids.length, vocabSize]),
+  });
+  const { shape, architecture, backend } = run;
+  try {
+    check(shape);
+  } catch (error) {
+    run.dispose();
+    throw error;
+  }
+  return { about: `${architecture}, ${shape[0]} tokens on ${backend}`, shape, blocks: run.blocks, close: run.dispose };
+}
+
+async function openNpy(path: string, check: (shape: readonly number[]) => void): Promise<Side> {
+  const { file, size } = await openFile(path);
+  const source = { size, read: (start: number, length: number) => readAt(file, start, length, path) };
+  try {
+    const header = await npyHeaderOf(source, path);
+    const { shape, fortranOrder, dataOffset, bigEndian } = header;
+    const dtype = header.dtype === 'u16' ? 'bf16' : header.dtype; // npy has no bf16; its bits are stored as u16
+    if (!isFloat(dtype)) refuse('DTYPE', path, 'f16, bf16, f32 or f64', dtype);
+    const [tokens, vocabSize] = shape;
+    if (shape.length !== 2 || !tokens || !vocabSize) refuse('SHAPE', path, 'shape [tokens, vocabulary]', shape);
+    if (fortranOrder)
+      fail('UNSUPPORTED', path, 'its rows are not together (fortran_order). Save it with numpy.ascontiguousarray.');
+    check(shape);
+    const step = Math.max(1, Math.floor(BLOCK_LOGITS / vocabSize));
+    const rowBytes = vocabSize * sizeBytes(dtype);
+    return {
+      about: `${dtype} [${shape.join(', ')}]`,
+      shape: [tokens, vocabSize],
+      async *blocks() {
+        for (let row = 0; row < tokens; row += step) {
+          const rows = Math.min(step, tokens - row);
+          const bytes = await readExactly(source, dataOffset + row * rowBytes, rows * rowBytes, path);
+          const block = elementsAt(bytes, 0, dtype, rows * vocabSize, bigEndian);
+          yield block instanceof Uint16Array ? Float32Array.from(block, (_, n) => loadNumber(block, dtype, n)) : block;
+        }
+      },
+      close: () => file.close(),
+    };
+  } catch (error) {
+    await file.close();
+    throw error;
+  }
+}
+
+function describe(found: LogitComparison, tolerance: number, same: boolean): string[] {
+  const { tokens, compared, broken, maxDifference = 0, maxDifferenceAt: at, firstApart, top1, top5 } = found;
+  const lines: string[] = [];
+  if (compared > 0) {
+    const where = at ? ` at token ${at.token}, id ${at.id}: ${exact(at.a)} in A, ${exact(at.b)} in B` : '';
+    const apart = firstApart
+      ? `; first apart at token ${firstApart.token}: id ${firstApart.a}, and ${firstApart.b} in B`
+      : '';
+    lines.push(
+      `  max |Δ|   ${short(maxDifference)}${where}`,
+      `  KL(A‖B)   mean ${short(found.klMean!)} nats, max ${short(found.klMax!)} at token ${found.klMaxToken}`,
+      `  top-1     the same at ${Math.round(top1! * compared)} of ${compared} tokens${apart}`,
+      `  top-5     ${percent(top5!)} % of the five likeliest ids are in both`,
+    );
+  }
+  if (broken)
+    lines.push(
+      `  broken    ${tokens - compared} of ${tokens} tokens are not compared: the first is token ${broken.token}, ` +
+        `whose id ${broken.id} has ${broken.a} in A and ${broken.b} in B`,
+    );
+  lines.push(verdict(found, tolerance, same));
+  return lines;
+}
+
+/** What the numbers mean, in a line. */
+function verdict({ broken, maxDifference = 0, firstApart }: LogitComparison, tolerance: number, same: boolean): string {
+  if (broken) return 'different: some logits are no numbers';
+  if (maxDifference === 0) return 'same: every logit is equal';
+  if (same) {
+    const most = percent(Math.expm1(2 * maxDifference));
+    return `same: no logit differs by more than ${tolerance}, and no probability by more than ${most} % of itself`;
+  }
+  if (firstApart) return `different: with A and B the likeliest text parts after token ${firstApart.token}`;
+  return `different: logits differ by more than ${tolerance}, but the likeliest next token is the same everywhere`;
+}
+
+/** `0.31`, `3.2e-6` */
+function short(value: number): string {
+  return value > 0 && value < 1e-3 ? value.toExponential(1) : String(Number(value.toPrecision(3)));
+}
+
+/** As many digits as f32 has. */
+function exact(value: number): string {
+  return String(Number(value.toPrecision(8)));
+}
+
+/** A share in per cent: `0.2`, `100`. */
+function percent(share: number): string {
+  return String(Number((100 * share).toPrecision(3)));
+}

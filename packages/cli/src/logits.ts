@@ -1,0 +1,141 @@
+/** `ropewalk logits`: the logits of every token of a text, as a .npy file; and how commands run a model for them. @module */
+import { type FileHandle, open } from 'node:fs/promises';
+import { writeNpyHeader } from '@ropewalk/formats';
+import { checkRoom, refuseSystem, writeWhole } from '@ropewalk/formats/node';
+import { logits as computeLogits, type DecoderConfig } from '@ropewalk/model';
+import { fail, refuse } from 'ropewalk/backend';
+import { untilInterrupted } from './interrupt.js';
+import { readIntegers } from './npy-input.js';
+import { Flags, type Switches, type Texts } from './options.js';
+import { EXIT, openPercentBar, printResult } from './output.js';
+import { loadForCommand, type ModelRunOptions } from './run-model.js';
+import { type ReadPrompt, readPrompt } from './text-input.js';
+
+/** Options that say what a model is to see, and on what it runs. */
+export type LogitsInput = ModelRunOptions & Texts<'tokens' | 'prompt' | 'file' | 'positions'>;
+export type LogitsCommandOptions = LogitsInput & Switches<'force'> & { readonly out: string };
+
+/** @param path - the model */
+export async function logits(path: string, options: LogitsCommandOptions): Promise<number> {
+  const { out, force, json } = options;
+  if (!out.endsWith('.npy')) refuse('FORMAT', '--out', 'a .npy file', out);
+  const sees = await readSeen('logits', options);
+  const inputs = [options.tokens, options.positions].filter((file) => file !== undefined);
+  // The size is known when the model is loaded; that the file can be written is asked before.
+  const done = await untilInterrupted('logits', (signal) =>
+    writeWhole(out, { sizeBytes: 0, inputs, force, kind: 'file' }, async (temporary) => {
+      const run = await openRun(path, sees, options, { signal });
+      try {
+        await writeRows(run, temporary, out, json);
+        return { shape: run.shape, backend: run.backend, tokens: sees.ids ? undefined : run.ids };
+      } finally {
+        run.dispose();
+      }
+    }),
+  );
+  if (done === undefined) return EXIT.failed;
+  const { shape, backend, tokens } = done;
+  printResult(json, {
+    json: () => ({ out, dtype: 'f32', shape, backend, tokens }),
+    lines: () => [`${out}: f32 [${shape.join(', ')}] on ${backend}`],
+  });
+  return EXIT.ok;
+}
+
+async function writeRows(run: LogitsRun, temporary: string, out: string, quiet?: boolean): Promise<void> {
+  const { shape } = run;
+  const header = writeNpyHeader({ dtype: 'f32', shape });
+  await checkRoom(out, header.length + 4 * shape[0] * shape[1]);
+  const unwritable = (cause: unknown): never => refuseSystem('DEVICE', out, 'to be able to write', cause);
+  const file: FileHandle = await open(temporary, 'wx').catch(unwritable);
+  const bar = openPercentBar('of the tokens', quiet);
+  try {
+    await file.writeFile(header).catch(unwritable);
+    let done = 0;
+    for await (const rows of run.blocks()) {
+      await file.writeFile(new Uint8Array(rows.buffer, rows.byteOffset, rows.byteLength)).catch(unwritable);
+      done += rows.length / shape[1];
+      bar.to(done / shape[0]);
+    }
+    await file.sync().catch(unwritable);
+  } finally {
+    bar.stop();
+    await file.close();
+  }
+}
+
+/** What a model is to see. */
+export interface Seen {
+  /** Undefined when a prompt is given: the model's tokenizer makes them of it. */
+  readonly ids: readonly number[] | undefined;
+  readonly prompt: ReadPrompt | undefined;
+  readonly positions: ReturnType<typeof readIntegers> | undefined;
+}
+
+/** Reads tokens or a prompt, and positions; before a model is loaded. */
+export async function readSeen(command: string, options: LogitsInput): Promise<Seen> {
+  const { tokens, positions } = options;
+  if (tokens !== undefined)
+    new Flags(options).refuseAny(['prompt', 'file'], 'it does not go with --tokens. Leave one of them out.');
+  const ids = tokens === undefined ? undefined : readIntegers(tokens, '--tokens');
+  if (ids && (ids.shape.length !== 1 || ids.values.length === 0))
+    refuse('SHAPE', `--tokens: ${tokens}`, 'shape [tokens], with at least one', ids.shape);
+  const prompt = ids ? undefined : await readPrompt(command, undefined, options);
+  if (prompt && !prompt.text)
+    fail('FORMAT', 'prompt', 'no tokens and no text are given. Give --tokens FILE.npy or --prompt TEXT.');
+  const places = positions === undefined ? undefined : readIntegers(positions, '--positions');
+  const seen = { ids: ids?.values, prompt, positions: places };
+  if (seen.ids) checkPositions(seen, seen.ids.length);
+  return seen;
+}
+
+function checkPositions({ positions }: Seen, tokens: number): void {
+  const { shape } = positions ?? {};
+  if (shape && (shape.at(-1) !== tokens || shape.length > 2))
+    refuse('SHAPE', '--positions', `shape [tokens=${tokens}], or [axes, ${tokens}]`, shape);
+}
+
+/** A model, and the tokens that it is to see. */
+export interface LogitsRun {
+  readonly architecture: string;
+  readonly backend: string;
+  readonly ids: readonly number[];
+  readonly shape: readonly [tokens: number, vocabSize: number];
+  /** Computes blocks of whole rows of logits. */
+  blocks(): AsyncGenerator<Float32Array, void, void>;
+  dispose(): void;
+}
+
+/**
+ * Loads a model. A model that sees ids needs no tokenizer.
+ *
+ * @param more - a signal; what is called before the weights are read, and may refuse them
+ */
+export async function openRun(
+  path: string,
+  sees: Seen,
+  options: LogitsInput,
+  more: { readonly signal?: AbortSignal; readonly onConfig?: (config: DecoderConfig) => void },
+): Promise<LogitsRun> {
+  const { signal, onConfig } = more;
+  const tokenizer = sees.ids ? false : undefined;
+  const model = await loadForCommand({ ...options, model: path }, signal, { tokenizer, onConfig });
+  try {
+    sees.prompt?.warnUnread();
+    const ids = sees.ids ?? model.tokenizer.encode(sees.prompt!.text!);
+    checkPositions(sees, ids.length);
+    const positions = sees.positions?.values;
+    const context = new Flags(options).number('context');
+    return {
+      architecture: model.config.architecture,
+      backend: model.backend,
+      ids,
+      shape: [ids.length, model.config.vocabSize],
+      blocks: () => computeLogits(model, ids, { context, positions, signal }),
+      dispose: () => model.dispose(),
+    };
+  } catch (error) {
+    model.dispose();
+    throw error;
+  }
+}

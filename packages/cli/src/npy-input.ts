@@ -1,0 +1,32 @@
+/** Arrays that an option names: .npy files. @module */
+import { parseNpy, tensorFromNpy } from '@ropewalk/formats';
+import { readFileBytes } from '@ropewalk/formats/node';
+import type { Dtype, Tensor } from 'ropewalk';
+import { refuse } from 'ropewalk/backend';
+
+/** Node cannot read more at once; one layer's activations take less. */
+const MAX_NPY_BYTES = 2 ** 31 - 1;
+
+/**
+ * Reads a .npy file.
+ *
+ * @param flag - the option that named it
+ * @param u16 - how a u16 file is read: npy has no bf16, so its bits are stored as u16
+ */
+export function readNpy(path: string, flag: string, u16?: 'bf16'): Tensor {
+  const npy = parseNpy(readFileBytes(path, MAX_NPY_BYTES, `${flag}: ${path}`), path);
+  return tensorFromNpy<Dtype>(npy, npy.dtype === 'u16' && u16 ? u16 : npy.dtype);
+}
+
+/**
+ * Reads a .npy file of integers of any width.
+ *
+ * @param flag - the option that named it
+ * @returns its shape, and its elements row by row
+ * @throws {RopewalkError} DTYPE for another dtype
+ */
+export function readIntegers(path: string, flag: string): { shape: readonly number[]; values: readonly number[] } {
+  const tensor = readNpy(path, flag);
+  if (!/^[iu]/.test(tensor.dtype)) refuse('DTYPE', `${flag}: ${path}`, 'integers', tensor.dtype);
+  return { shape: tensor.shape, values: Array.from(tensor.readNumbers() as Float64Array) };
+}

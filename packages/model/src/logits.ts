@@ -1,0 +1,82 @@
+/** The logits of every token of a text, a block of rows at a time. @module */
+import { readList, readOptions, refuse } from 'ropewalk/backend';
+import { checkModel, checkSignal } from './arguments.js';
+import { tokensOf } from './session.js';
+import type { AppendOptions, Model, Session, SessionOptions } from './types.js';
+
+/** Options of {@link logits}. */
+export interface LogitsOptions extends SessionOptions {
+  /** As for {@link Session.append}: one position a token, or `[axes, tokens]` row by row. */
+  readonly positions?: readonly number[] | Int32Array;
+  /** Ends the work with the signal's reason. */
+  readonly signal?: AbortSignal;
+}
+
+/** Logits computed at a time: 64 MB. Those of 512 tokens would be 300 MB with a vocabulary of 150,000. */
+const MAX_LOGITS = 2 ** 24;
+
+/**
+ * Computes the logits of every token, given all before it.
+ *
+ * @param model - any decoder; its tokenizer is not used
+ * @param tokens - ids below the vocabulary's size, at least one
+ * @param given - unless `context` is given, it is that of loadModel, or the number of tokens if that is more
+ * @returns blocks of whole rows `[tokens, vocabSize]`, float32, fresh, one after the other
+ * @throws {RopewalkError} RANGE for an id outside the vocabulary, or more tokens than the context; DEVICE when the cache
+ *   does not fit. Thrown at the first step of the loop, before anything is computed
+ * @example for await (const rows of logits(model, [1, 42, 7])) file.write(rows);
+ */
+export async function* logits(
+  model: Model,
+  tokens: readonly number[] | Int32Array,
+  given: LogitsOptions = {},
+): AsyncGenerator<Float32Array, void, void> {
+  checkModel(model, 'logits', ['config', 'openSession']);
+  const options = readOptions(given, 'logits: options');
+  const { positions, signal, cacheDtype } = options;
+  checkSignal(signal, 'logits');
+  const { vocabSize, maxContext } = model.config;
+  const ids = tokensOf(tokens, vocabSize, 'logits: tokens');
+  if (ids.length === 0) refuse('RANGE', 'logits: tokens', 'at least one token', tokens);
+  const { context = Math.min(maxContext, Math.max(model.memory.context, ids.length)) } = options;
+  if (Number.isInteger(context) && ids.length > context) {
+    const next = context < maxContext ? `Give a larger context, of at most ${maxContext}.` : 'Give fewer.';
+    refuse('RANGE', 'logits: tokens', `at most ${context} tokens, the context`, ids.length, next);
+  }
+  const session = model.openSession({ context, cacheDtype });
+  try {
+    yield* logitBlocks(session, ids, vocabSize, { positions, signal });
+  } finally {
+    session.dispose();
+  }
+}
+
+/** Appends ids to a session. @returns blocks of whole rows of their logits, `[ids, vocabSize]` */
+export async function* logitBlocks(
+  session: Session,
+  ids: readonly number[] | Int32Array,
+  vocabSize: number,
+  { positions, signal }: Pick<LogitsOptions, 'positions' | 'signal'>,
+): AsyncGenerator<Float32Array, void, void> {
+  const places = positions === undefined ? undefined : Array.from(readList<number>(positions, 'logits: positions'));
+  if (places && places.length % ids.length !== 0) {
+    const expected = `${ids.length} positions, one a token, or as many for each axis`;
+    refuse('SHAPE', 'logits: positions', expected, places.length);
+  }
+  const step = Math.max(1, Math.floor(MAX_LOGITS / vocabSize));
+  for (let at = 0; at < ids.length; at += step) {
+    signal?.throwIfAborted();
+    // In [axes, tokens], column by column of the tokens that run now.
+    const own = places?.filter((_place, n) => n % ids.length >= at && n % ids.length < at + step);
+    yield await session.append(ids.slice(at, at + step), { logits: 'all', positions: own, signal } as AppendOptions);
+  }
+}
+
+/** log Σ exp(logit) of a row without NaN and +Infinity, in float64: -log of what the softmax divides by. */
+export function logSumExp(row: Float32Array | Float64Array): number {
+  let top = Number.NEGATIVE_INFINITY;
+  for (const logit of row) if (logit > top) top = logit;
+  let sum = 0;
+  for (const logit of row) sum += Math.exp(logit - top);
+  return top + Math.log(sum);
+}
