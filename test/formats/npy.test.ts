@@ -2,7 +2,8 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
-import { parseNpy, tensorFromNpy, writeNpy } from '../../packages/formats/src/npy.js';
+import { parseNpy, tensorFromNpy, writeNpy, writeNpyHeader } from '../../packages/formats/src/npy.js';
+import { npyHeaderOf } from '../../packages/formats/src/read-header.js';
 import { bitsOf, DTYPES, newArray, sizeBytes } from '../../packages/ropewalk/src/core/dtypes.js';
 import { countElements } from '../../packages/ropewalk/src/core/shape.js';
 import { damage, damaged, mustRefuseOrReturn } from '../support/fuzz.js';
@@ -85,6 +86,33 @@ describe('properties', () => {
       ),
       seeded,
     );
+  });
+
+  test('piece by piece: the header alone says the same, and headers and elements make the file', async () => {
+    const data = Float32Array.of(1, 2, 3, 4, 5, 6);
+    const whole = writeNpy(data, { dtype: 'f32', shape: [2, 3] });
+    const start = writeNpyHeader({ dtype: 'f32', shape: [2, 3] });
+    assert.deepEqual(Buffer.concat([start, new Uint8Array(data.buffer)]), Buffer.from(whole));
+    const read: number[] = [];
+    const source = (bytes: Uint8Array) => ({
+      size: bytes.length,
+      async read(start: number, length: number) {
+        read.push(length);
+        return bytes.subarray(start, start + length);
+      },
+    });
+    const { dataOffset, bigEndian, ...rest } = await npyHeaderOf(source(whole), 'a.npy');
+    const { data: _data, ...parsed } = parseNpy(whole);
+    assert.deepEqual([dataOffset, bigEndian, rest], [start.length, false, parsed]);
+    const large = writeNpy(new Uint8Array(2 ** 20), { dtype: 'u8', shape: [2 ** 20] });
+    assert.deepEqual((await npyHeaderOf(source(large), 'a.npy')).shape, [2 ** 20]);
+    assert.ok(read.at(-1)! < 2 ** 17, `${read.at(-1)} bytes were read for a header`);
+    assert.equal((await npyHeaderOf(source(file(header('>f4', '(2,)'), new Uint8Array(8))), 'a.npy')).bigEndian, true);
+    await assert.rejects(npyHeaderOf(source(whole.subarray(0, -1)), 'a.npy'), {
+      code: 'FORMAT',
+      message:
+        /^a\.npy: expected 24 bytes of data for shape \[2,3\] of <f4, got 23\. The file is truncated or forged\.$/,
+    });
   });
 
   test('a big-endian file holds the same elements', () => {

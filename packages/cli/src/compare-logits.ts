@@ -181,9 +181,9 @@ function short(value: number): string {
   return value > 0 && value < 1e-3 ? value.toExponential(1) : String(Number(value.toPrecision(3)));
 }
 
-/** As many digits as f32 has. */
+/** Six digits: the difference itself is printed beside. */
 function exact(value: number): string {
-  return String(Number(value.toPrecision(8)));
+  return String(Number(value.toPrecision(6)));
 }
 
 /** A share in per cent: `0.2`, `100`. */

@@ -1,0 +1,416 @@
+/** `ropewalk logits` and `ropewalk compare-logits`, as a user runs them; against llama.cpp's logits. */
+import assert from 'node:assert/strict';
+import { spawn, spawnSync } from 'node:child_process';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { parseNpy, writeNpy } from '../../packages/formats/src/npy.js';
+import type { ArrayOf, Dtype } from '../../packages/ropewalk/src/index.js';
+import { bf16FromNumber, f16FromNumber } from '../../packages/ropewalk/src/index.js';
+import { ROOT } from '../support/build.js';
+import { commandPath, ropewalkIn } from '../support/command.js';
+import { examplesOf } from '../support/examples.js';
+import { tinyModel } from '../support/tiny-model.js';
+
+const folder = mkdtempSync(join(tmpdir(), 'logits-'));
+after(() => rmSync(folder, { recursive: true }));
+const run = (...args: string[]) => ropewalkIn(folder, ...args);
+const box = join(ROOT, 'models/marline');
+const TEXT = 'Call me Ishmael.';
+
+/** Writes an array into the folder. @returns its name */
+function npy<D extends Dtype>(name: string, dtype: D, shape: readonly number[], data: ArrayOf[D]): string {
+  writeFileSync(join(folder, name), writeNpy(data, { dtype, shape }));
+  return name;
+}
+const read = (name: string) => parseNpy(readFileSync(join(folder, name)), name);
+
+const VOCAB = 24;
+const TOKENS = [3, 1, 20, 7, 7, 0];
+const tiny = tinyModel('logits of the command line', {
+  family: 'qwen3',
+  layers: 2,
+  hidden: 16,
+  heads: 2,
+  kvHeads: 1,
+  headDim: 8,
+  inter: 16,
+  vocab: VOCAB,
+  context: 32,
+});
+before(() => {
+  writeFileSync(join(folder, 'tiny.gguf'), tiny.gguf()['model.gguf']!);
+  mkdirSync(join(folder, 'tiny'));
+  for (const [name, bytes] of Object.entries(tiny.huggingFace())) writeFileSync(join(folder, 'tiny', name), bytes);
+  npy('tokens.npy', 'i32', [6], Int32Array.from(TOKENS));
+  npy('want.npy', 'f64', [6, VOCAB], tiny.logits(TOKENS));
+});
+
+describe('logits', () => {
+  test('of a model without a tokenizer, from GGUF, folder and config.json: what float64 loops compute', () => {
+    const want = tiny.logits(TOKENS);
+    for (const model of ['tiny.gguf', 'tiny', 'tiny/config.json']) {
+      const { status, stdout, stderr } = run('logits', model, '--tokens', 'tokens.npy', '-o', 'tiny.npy', '--force');
+      assert.equal(status, 0, stderr);
+      assert.equal(stdout, `tiny.npy: f32 [6, ${VOCAB}] on cpu\n`);
+      const { dtype, shape, data } = read('tiny.npy');
+      assert.deepEqual([dtype, shape], ['f32', [6, VOCAB]]);
+      for (const [n, value] of want.entries()) assert.ok(Math.abs((data[n] as number) - value) < 1e-5, `${model} ${n}`);
+    }
+  });
+
+  test('tokens of every integer dtype; a thread, a context, a cache and a backend as asked for', () => {
+    const bytes = (...args: string[]): Buffer => {
+      const { status, stderr } = run('logits', 'tiny.gguf', '-o', 'same.npy', '--force', ...args);
+      assert.equal(status, 0, stderr);
+      return readFileSync(join(folder, 'same.npy'));
+    };
+    const first = bytes('--tokens', 'tokens.npy');
+    npy('i64.npy', 'i64', [6], BigInt64Array.from(TOKENS, BigInt));
+    npy('u8.npy', 'u8', [6], Uint8Array.from(TOKENS));
+    for (const name of ['i64.npy', 'u8.npy']) assert.deepEqual(bytes('--tokens', name), first, name);
+    assert.deepEqual(bytes('--tokens', 'tokens.npy', '-t', '2', '-c', '6', '--cache-dtype', 'f32'), first);
+    assert.notDeepEqual(bytes('--tokens', 'tokens.npy', '--cache-dtype', 'f16'), first);
+    bytes('--tokens', 'tokens.npy', '--backend', 'reference');
+    assert.equal(run('compare-logits', 'want.npy', 'same.npy').status, 0);
+  });
+
+  test('a prompt, by -p, from a file and from a pipe: the same; --json prints its tokens, which give the same file', () => {
+    writeFileSync(join(folder, 'prompt.txt'), `${TEXT}\n`);
+    const { status, stdout, stderr } = run('logits', box, '-p', TEXT, '-o', 'box.npy', '--json');
+    assert.equal(status, 0, stderr);
+    const { tokens, ...rest } = JSON.parse(stdout) as { tokens: number[] };
+    assert.deepEqual(rest, { out: 'box.npy', dtype: 'f32', shape: [tokens.length, 1024], backend: 'cpu' });
+    assert.equal(tokens[0], 1, 'BOS comes first, as in generate');
+    const first = readFileSync(join(folder, 'box.npy'));
+    npy('box-tokens.npy', 'u16', [tokens.length], Uint16Array.from(tokens));
+    for (const args of [['--tokens', 'box-tokens.npy'], ['-f', 'prompt.txt'], ['-p', '-'], []]) {
+      const argv = [commandPath(), 'logits', box, '-o', 'again.npy', '--force', ...args];
+      const again = spawnSync(process.execPath, argv, { cwd: folder, encoding: 'utf8', input: `${TEXT}\r\n` });
+      assert.equal(again.status, 0, again.stderr);
+      assert.deepEqual(readFileSync(join(folder, 'again.npy')), first, args.join(' '));
+    }
+  });
+
+  const tokensOf = (name: string, ...ids: number[]) => npy(name, 'i32', [ids.length], Int32Array.from(ids));
+  const refusals: [what: string, args: () => string[], message: RegExp][] = [
+    ['no output', () => ['tiny.gguf', '--tokens', 'tokens.npy'], /required option '-o, --out <file>'/],
+    [
+      'an output that is a stream',
+      () => ['tiny.gguf', '--tokens', 'tokens.npy', '-o', '-'],
+      /^ropewalk: logits: -o: expected a \.npy file, got "-"/,
+    ],
+    [
+      'an output that exists',
+      () => ['tiny.gguf', '--tokens', 'tokens.npy', '-o', 'want.npy'],
+      /^ropewalk: logits: want\.npy: it already exists\. Give another, or --force to replace it\./,
+    ],
+    [
+      'an output that is the input',
+      () => ['tiny.gguf', '--tokens', 'tokens.npy', '-o', './tokens.npy', '--force'],
+      /tokens\.npy: it is the file that is read\. Write to a new name\./,
+    ],
+    [
+      'an output in a folder that is not there',
+      () => ['tiny.gguf', '--tokens', 'tokens.npy', '-o', 'nowhere/out.npy'],
+      /nowhere: there is no such file or folder/,
+    ],
+    [
+      'a model that is not there',
+      () => ['none.gguf', '--tokens', 'tokens.npy', '-o', 'out.npy'],
+      /^ropewalk: logits: none\.gguf: there is no such file or folder/,
+    ],
+    [
+      'tokens that are not there',
+      () => ['tiny.gguf', '--tokens', 'none.npy', '-o', 'out.npy'],
+      /^ropewalk: logits: --tokens: none\.npy: there is no such file or folder/,
+    ],
+    [
+      'tokens that are no .npy',
+      () => ['tiny.gguf', '--tokens', 'tiny.gguf', '-o', 'out.npy'],
+      /it is not a \.npy file/,
+    ],
+    [
+      'tokens that are no integers',
+      () => ['tiny.gguf', '--tokens', 'want.npy', '-o', 'out.npy'],
+      /^ropewalk: logits: --tokens: want\.npy: expected integers, got "f64"/,
+    ],
+    [
+      'tokens of two dimensions',
+      () => ['tiny.gguf', '--tokens', npy('2d.npy', 'i32', [1, 2], Int32Array.of(1, 2)), '-o', 'out.npy'],
+      /^ropewalk: logits: --tokens: 2d\.npy: expected shape \[tokens\], with at least one, got \[1, 2\]/,
+    ],
+    ['no token', () => ['tiny.gguf', '--tokens', tokensOf('0.npy'), '-o', 'out.npy'], /with at least one, got \[0\]/],
+    [
+      'a token outside the vocabulary',
+      () => ['tiny.gguf', '--tokens', tokensOf('far.npy', 1, VOCAB), '-o', 'out.npy'],
+      /^ropewalk: logits: tokens\[1\]: expected an id in \[0, vocabulary=24\), got 24$/m,
+    ],
+    [
+      'a negative token',
+      () => ['tiny.gguf', '--tokens', tokensOf('minus.npy', -1), '-o', 'out.npy'],
+      /tokens\[0\]: expected an id in \[0, vocabulary=24\), got -1/,
+    ],
+    [
+      'a context too short',
+      () => ['tiny.gguf', '--tokens', 'tokens.npy', '-c', '5', '-o', 'out.npy'],
+      /^ropewalk: logits: --tokens: expected at most 5 tokens, the context, got 6\. Give a larger context, of at most 32\.$/m,
+    ],
+    [
+      'more tokens than the model takes',
+      () => ['tiny.gguf', '--tokens', tokensOf('long.npy', ...new Array<number>(33).fill(1)), '-o', 'out.npy'],
+      /^ropewalk: logits: --tokens: expected at most 32 tokens, the context, got 33\. Give fewer\.$/m,
+    ],
+    [
+      'tokens and a prompt',
+      () => ['tiny.gguf', '--tokens', 'tokens.npy', '-p', 'text', '-o', 'out.npy'],
+      /^ropewalk: logits: -p: it does not go with --tokens\. Leave one of them out\./,
+    ],
+    [
+      'neither',
+      () => ['tiny.gguf', '-o', 'out.npy'],
+      /^ropewalk: logits: prompt: no tokens and no text are given\. Give --tokens FILE\.npy or --prompt TEXT\./,
+    ],
+    [
+      'a prompt for a model without a tokenizer',
+      () => ['tiny.gguf', '-p', 'text', '-o', 'out.npy'],
+      /^ropewalk: logits: tiny\.gguf: .*tokenizer/m,
+    ],
+    [
+      'positions of another length',
+      () => {
+        npy('positions.npy', 'i32', [4, 5], new Int32Array(20));
+        return ['tiny.gguf', '--tokens', 'tokens.npy', '--positions', 'positions.npy', '-o', 'out.npy'];
+      },
+      /^ropewalk: logits: --positions: expected shape \[tokens=6\], or \[axes, 6\], got \[4, 5\]/,
+    ],
+    [
+      'positions of three dimensions',
+      () => {
+        npy('positions.npy', 'i32', [1, 1, 6], new Int32Array(6));
+        return ['tiny.gguf', '--tokens', 'tokens.npy', '--positions', 'positions.npy', '-o', 'out.npy'];
+      },
+      /--positions: expected shape \[tokens=6\]/,
+    ],
+  ];
+  for (const [what, args, message] of refusals)
+    test(`exit 2, and nothing is left: ${what}`, () => {
+      const given = args();
+      const files = readdirSync(folder);
+      const { status, stdout, stderr } = run('logits', ...given);
+      assert.equal(status, 2, stderr);
+      assert.match(stderr, message);
+      assert.equal(stdout, '');
+      assert.deepEqual(readdirSync(folder), files);
+    });
+
+  test('Ctrl-C while it runs: nothing is written', async () => {
+    npy('many.npy', 'i32', [256], new Int32Array(256).fill(5));
+    const files = readdirSync(folder);
+    const argv = [commandPath(), 'logits', box, '--tokens', 'many.npy', '-o', 'out.npy', '--backend', 'reference'];
+    const child = spawn(process.execPath, argv, { cwd: folder });
+    let stderr = '';
+    child.stderr.on('data', (data) => {
+      stderr += data;
+      if (/KV cache/.test(String(data))) child.kill('SIGINT');
+    });
+    const [code, signal] = await new Promise<unknown[]>((done) => child.on('close', (...how) => done(how)));
+    assert.deepEqual([code, signal], [null, 'SIGINT'], stderr);
+    assert.match(stderr, /ropewalk: logits: interrupted; nothing was written\n$/);
+    assert.deepEqual(readdirSync(folder), files);
+  });
+});
+
+describe('compare-logits', () => {
+  const compare = (...args: string[]) => run('compare-logits', ...args);
+  const withTokens = ['--tokens', 'tokens.npy'];
+
+  test('a file and a model, two models, a file and itself: 0, and what that means', () => {
+    const found = compare('want.npy', 'tiny.gguf', ...withTokens);
+    assert.equal(found.status, 0, found.stderr);
+    assert.match(
+      found.stdout,
+      /^A {2}want\.npy: f64 \[6, 24\]\nB {2}tiny\.gguf: qwen3, 6 tokens on cpu\n {2}max \|Δ\| +\d\.\de-\d+ at token \d, id \d+: \S+ in A, \S+ in B\n {2}KL\(A‖B\) +mean \d\.\de-\d+ nats, max \d\.\de-\d+ at token \d\n {2}top-1 +the same at 6 of 6 tokens\n {2}top-5 +100 % of the five likeliest ids are in both\nsame: no logit differs by more than 0\.001, and no probability by more than \d\.\d+ % of itself\n$/,
+    );
+    assert.equal(compare('tiny.gguf', 'want.npy', ...withTokens).status, 0);
+    const models = compare('tiny.gguf', 'tiny', ...withTokens, '--json');
+    assert.equal(models.status, 0, models.stderr);
+    assert.equal((JSON.parse(models.stdout) as { maxDifference: number }).maxDifference, 0);
+    for (const same of [compare('want.npy', 'want.npy', '--tolerance', '0'), compare('tiny', 'tiny', ...withTokens)]) {
+      assert.equal(same.status, 0, same.stderr);
+      assert.match(same.stdout, /max \|Δ\| +0\n.*\nsame: every logit is equal\n$/s);
+    }
+  });
+
+  test('JSON: every measure', () => {
+    npy('a.npy', 'f32', [2, 3], Float32Array.of(0, 1, 2, 5, 0, 0));
+    npy('b.npy', 'f32', [2, 3], Float32Array.of(0, 1, 2, 5, 0, 5.5));
+    const { status, stdout } = compare('a.npy', 'b.npy', '--json', '--tolerance', '1');
+    assert.equal(status, 1);
+    const { klMean, klMax, ...rest } = JSON.parse(stdout) as { klMean: number; klMax: number };
+    assert.deepEqual(rest, {
+      a: { name: 'a.npy', about: 'f32 [2, 3]' },
+      b: { name: 'b.npy', about: 'f32 [2, 3]' },
+      same: false,
+      tolerance: 1,
+      tokens: 2,
+      vocabSize: 3,
+      compared: 2,
+      maxDifference: 5.5,
+      maxDifferenceAt: { token: 1, id: 2, a: 0, b: 5.5 },
+      klMaxToken: 1,
+      top1: 0.5,
+      top5: 1,
+      firstApart: { token: 1, a: 0, b: 2 },
+    });
+    assert.equal(klMean, klMax / 2);
+  });
+
+  test('1 when a logit differs by more than the tolerance, and what that means', () => {
+    const base = [1, 2, 3, 3, 2, 1];
+    npy('a.npy', 'f32', [2, 3], Float32Array.from(base));
+    const moved = (name: string, at: number, by: number) =>
+      npy(
+        name,
+        'f32',
+        [2, 3],
+        Float32Array.from(base, (value, n) => (n === at ? value + by : value)),
+      );
+    const near = compare('a.npy', moved('near.npy', 0, 2 ** -9));
+    assert.equal(near.status, 1);
+    assert.match(near.stdout, /different: logits differ by more than 0\.001, but the likeliest next token is the same/);
+    assert.equal(compare('a.npy', 'near.npy', '--tolerance', String(2 ** -9)).status, 0);
+    assert.equal(compare('a.npy', 'near.npy', '--tolerance', String(2 ** -9 - 1e-9)).status, 1);
+    const far = compare('a.npy', moved('far.npy', 5, 4));
+    assert.match(
+      far.stdout,
+      /top-1 +the same at 1 of 2 tokens; first apart at token 1: id 0, and 2 in B\n.*\ndifferent: with A and B the likeliest text parts after token 1\n$/s,
+    );
+    const broken = compare('a.npy', moved('nan.npy', 4, Number.NaN), '--tolerance', '100');
+    assert.equal(broken.status, 1);
+    assert.match(
+      broken.stdout,
+      /broken +1 of 2 tokens are not compared: the first is token 1, whose id 1 has 2 in A and NaN in B\ndifferent: some logits are no numbers\n$/,
+    );
+    npy('all.npy', 'f32', [2, 3], new Float32Array(6).fill(Number.NaN));
+    const none = compare('all.npy', 'all.npy');
+    assert.equal(none.status, 1);
+    assert.doesNotMatch(none.stdout, /KL|top|undefined/);
+  });
+
+  test('files of every float dtype and byte order are alike', () => {
+    const values = [0.5, -2, 3, 1, 0, -0.25];
+    npy('f32.npy', 'f32', [2, 3], Float32Array.from(values));
+    npy('f64.npy', 'f64', [2, 3], Float64Array.from(values));
+    npy('f16.npy', 'f16', [2, 3], Uint16Array.from(values, f16FromNumber));
+    npy('bf16.npy', 'bf16', [2, 3], Uint16Array.from(values, bf16FromNumber));
+    const big = readFileSync(join(folder, 'f32.npy'));
+    for (let at = big.length - 24; at < big.length; at += 4) big.subarray(at, at + 4).reverse();
+    big.write('>', big.indexOf('<'));
+    writeFileSync(join(folder, 'big.npy'), big);
+    for (const name of ['f64', 'f16', 'bf16', 'big'])
+      assert.match(compare('f32.npy', `${name}.npy`, '--tolerance', '0').stdout, /same: every logit is equal/, name);
+  });
+
+  const [row, rows] = [new Float32Array(3), new Float32Array(6)];
+  const refusals: [what: string, args: () => string[], message: RegExp][] = [
+    [
+      'other shapes of two files',
+      () => [npy('one.npy', 'f32', [1, 3], row), npy('two.npy', 'f32', [2, 3], rows)],
+      /^ropewalk: compare-logits: two\.npy: expected shape \[1, 3\], as one\.npy has, got \[2, 3\]/,
+    ],
+    [
+      'a model with another vocabulary, before its weights are read',
+      () => [npy('six.npy', 'f32', [6, 3], new Float32Array(18)), 'tiny.gguf', ...withTokens],
+      /^ropewalk: compare-logits: tiny\.gguf: expected shape \[6, 3\], as six\.npy has, got \[6, 24\]/,
+    ],
+    [
+      'other numbers of tokens',
+      () => ['want.npy', 'tiny.gguf', '--tokens', npy('few.npy', 'i32', [2], Int32Array.of(1, 2))],
+      /^ropewalk: compare-logits: tiny\.gguf: expected shape \[6, 24\], as want\.npy has, got \[2, 24\]/,
+    ],
+    [
+      'three dimensions',
+      () => [npy('3d.npy', 'f32', [1, 1, 3], row), '3d.npy'],
+      /3d\.npy: expected shape \[tokens, vocabulary\], got \[1, 1, 3\]/,
+    ],
+    ['no tokens', () => [npy('none.npy', 'f32', [0, 3], new Float32Array(0)), 'none.npy'], /got \[0, 3\]/],
+    ['integers', () => ['tokens.npy', 'want.npy'], /tokens\.npy: expected f16, bf16, f32 or f64, got "i32"/],
+    [
+      'a cut file',
+      () => {
+        writeFileSync(join(folder, 'cut.npy'), readFileSync(join(folder, 'want.npy')).subarray(0, -8));
+        return ['cut.npy', 'want.npy'];
+      },
+      /cut\.npy: expected 1152 bytes of data for shape \[6,24\] of <f8, got 1144\. The file is truncated or forged\./,
+    ],
+    [
+      'columns that lie together',
+      () => {
+        const text = readFileSync(join(folder, 'want.npy'), 'latin1').replace(
+          "'fortran_order': False",
+          "'fortran_order': True ",
+        );
+        writeFileSync(join(folder, 'fortran.npy'), text, 'latin1');
+        return ['want.npy', 'fortran.npy'];
+      },
+      /fortran\.npy: its rows are not together \(fortran_order\)\. Save it with numpy\.ascontiguousarray\./,
+    ],
+    [
+      'options of a model with two files',
+      () => ['want.npy', 'want.npy', '-c', '8'],
+      /^ropewalk: compare-logits: -c: it is about a model, and both A and B are \.npy files\. Leave it out\./,
+    ],
+    [
+      'a model without tokens',
+      () => ['want.npy', 'tiny.gguf'],
+      /prompt: no tokens and no text are given\. Give --tokens FILE\.npy or --prompt TEXT\./,
+    ],
+    [
+      'a tolerance below zero',
+      () => ['want.npy', 'want.npy', '--tolerance', '-1'],
+      /--tolerance: expected a number >= 0, got -1/,
+    ],
+    [
+      'a tolerance that is none',
+      () => ['want.npy', 'want.npy', '--tolerance', 'little'],
+      /--tolerance: expected a number/,
+    ],
+    ['a file that is not there', () => ['want.npy', 'nowhere.npy'], /nowhere\.npy: there is no such file or folder/],
+    ['one side only', () => ['want.npy'], /missing required argument 'b'/],
+  ];
+  for (const [what, args, message] of refusals)
+    test(`exit 2: ${what}`, () => {
+      const { status, stdout, stderr } = compare(...args());
+      assert.equal(status, 2, stderr);
+      assert.match(stderr, message);
+      assert.equal(stdout, '');
+    });
+
+  test('the example of docs/model.md', () => {
+    const [{ code, output } = { code: '', output: '' }] = examplesOf('docs/model.md', 'sh');
+    const command = code.replaceAll('npx ropewalk', `"${process.execPath}" "${commandPath()}"`);
+    const at = code.includes('node_modules/@ropewalk/cli/models/marline');
+    assert.ok(at, code);
+    const ran = spawnSync(command.replaceAll('node_modules/@ropewalk/cli/models/marline', box), {
+      cwd: folder,
+      encoding: 'utf8',
+      shell: true,
+    });
+    assert.equal(ran.stdout.replaceAll(box, 'node_modules/@ropewalk/cli/models/marline'), output, ran.stderr);
+  });
+});
+
+describe("llama.cpp's logits of its models", () => {
+  const models = join(ROOT, '../shared/vectors/llamacpp/models');
+  const skip = existsSync(models) ? false : '../shared/vectors/llamacpp is not here';
+  for (const name of ['llama-llama3', 'llama-yarn-logmul', 'llama-sliding', 'qwen2-yarn', 'qwen3-norm'])
+    test(name, { skip }, () => {
+      const at = (end: string): string => join(models, `${name}.${end}`);
+      const { status, stdout } = run(
+        ...['compare-logits', at('logits.npy'), at('gguf'), '--tokens', at('tokens.npy'), '-c', '256'],
+      );
+      assert.equal(status, 0, stdout);
+    });
+});
