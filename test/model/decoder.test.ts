@@ -7,7 +7,7 @@ import { Scratch } from '../../packages/model/src/decoder.js';
 import { type LoadOptions, loadModel } from '../../packages/model/src/load.js';
 import { loadModelFile, loadModelFolder } from '../../packages/model/src/node.js';
 import type { DecoderSession } from '../../packages/model/src/session.js';
-import type { DecoderConfig, Model, Session } from '../../packages/model/src/types.js';
+import type { Model, Session } from '../../packages/model/src/types.js';
 import { RopewalkError } from '../../packages/ropewalk/src/core/errors.js';
 import { type Tensor, zeros } from '../../packages/ropewalk/src/core/tensor.js';
 import type { Runner } from '../../packages/ropewalk/src/ops/runner.js';
@@ -390,7 +390,7 @@ describe('the KV cache', () => {
     assert.deepEqual(got, await session.append([5]));
   });
 
-  test('memory for a batch that can be allocated only in part is freed', () => {
+  test('memory for a batch that can be allocated only in part is freed', async () => {
     const taken = new Set<Tensor>();
     const allocate: Runner['allocate'] = (dtype, shape) => {
       if (taken.size === 5) throw new Error('no memory');
@@ -399,7 +399,7 @@ describe('the KV cache', () => {
       taken.add(tensor as Tensor);
       return tensor;
     };
-    const config = { hiddenSize: 8, numHeads: 2, numKvHeads: 1, headDim: 4, intermediateSize: 16 } as DecoderConfig;
+    const { config } = await open(tinyModel('partly', { ...BASE, family: 'llama' }).huggingFace());
     assert.throws(() => new Scratch({ ...referenceRunner(), allocate }, config).rows(3), /no memory/);
     assert.equal(taken.size, 0);
   });

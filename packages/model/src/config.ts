@@ -1,22 +1,34 @@
 /**
  * What a model is: config.json of HuggingFace, or the metadata of a GGUF file → {@link DecoderConfig}.
  *
- * The decoder computes Llama's layer, with the variations that families.ts lists. A file that asks for anything else is
- * refused by the name of the field: a step that is left out silently only shows as a model that talks nonsense.
- * RoPE, and with it the size of a head, is read by src/dialects.
+ * The decoder computes the families of families.ts. A file that asks for anything else is refused by the name of the
+ * field: a step that is left out silently only shows as a model that talks nonsense. RoPE is read by
+ * @ropewalk/dialects.
  *
  * @module
  */
 import { gguf, huggingface, type ModelRope } from '@ropewalk/dialects';
 import type { GgufFile } from '@ropewalk/formats';
+import type { RouteGroups } from 'ropewalk';
 import { Fields, fail, refuse } from 'ropewalk/backend';
-import { FAMILIES, type Family, GGUF_IGNORED, GGUF_OTHER_STEPS, OTHER_STEPS } from './families.js';
-import type { DecoderConfig } from './types.js';
+import {
+  type Activation,
+  type BiasGroup,
+  FAMILIES,
+  type Family,
+  GGUF_IGNORED,
+  GGUF_OTHER_STEPS,
+  MISSING,
+  OTHER_STEPS,
+} from './families.js';
+import type { DecoderConfig, ExpertConfig, LatentConfig } from './types.js';
 
 /** Models have some dozens of layers. A larger count is forged. */
 const MAX_LAYERS = 10000;
 /** No vector of a model is nearly as long, and a product of two such lengths is still an exact number. */
 const MAX_WIDTH = 2 ** 22;
+/** Models have some hundreds of experts. */
+const MAX_EXPERTS = 2 ** 16;
 /** Layer types that config.json may name in `layer_types`. */
 const [FULL, SLIDING] = ['full_attention', 'sliding_attention'];
 const NO_SUCH_STEP = 'This decoder does not compute that step: convert the model, or take another one.';
@@ -24,42 +36,78 @@ const NO_SUCH_STEP = 'This decoder does not compute that step: convert the model
 /** The RoPE of every layer, for a session of `context` tokens. */
 type RopeReader = (context: number) => ModelRope;
 
+/** Scales and caps of a model, where they are not Llama's. */
+type Multipliers = Partial<
+  Pick<
+    DecoderConfig,
+    | 'attentionScale'
+    | 'attentionSoftcap'
+    | 'embeddingScale'
+    | 'residualScale'
+    | 'logitScale'
+    | 'logitSoftcap'
+    | 'temperature'
+  >
+>;
+/** What multipliers are computed from. */
+interface Sizes {
+  readonly numLayers: number;
+  readonly hiddenSize: number;
+  readonly numHeads: number;
+  readonly headDim: number;
+}
+
 /**
  * Reads config.json; end tokens of generation_config.json, if there is one, replace its own.
  *
  * @throws {RopewalkError} FORMAT for a field that is missing or malformed; UNSUPPORTED for what is not computed here
  */
 export function configFromJson(json: unknown, generation?: unknown, where = 'config.json'): DecoderConfig {
-  const fields: Fields = new Fields(json, where);
-  const architecture = fields.text('model_type');
-  const family = Object.hasOwn(FAMILIES, architecture) ? FAMILIES[architecture]! : undefined;
-  if (!family) return refuseArchitecture(fields, 'model_type', Object.keys(FAMILIES));
-  refuseSteps(fields, OTHER_STEPS, '');
-  const act = fields.optionalText('hidden_act') ?? 'silu';
-  if (act !== 'silu' && act !== 'swish') fields.refuse('UNSUPPORTED', 'hidden_act', 'silu');
+  const outer: Fields = new Fields(json, where);
+  // Models for images and text keep the language model in text_config.
+  const fields: Fields = outer.optionalObject('text_config') ?? outer;
+  const architecture = fields.optionalText('model_type') ?? outer.text('model_type');
+  const name = architecture.replace(/_text$/, '');
+  const family = Object.hasOwn(FAMILIES, name) ? FAMILIES[name]! : undefined;
+  if (!family) return refuseArchitecture(fields, 'model_type', architecture, Object.keys(FAMILIES));
+  refuseSteps(fields, OTHER_STEPS, '', family.reads);
+  if (outer !== fields) refuseSteps(outer, { quantization_config: OTHER_STEPS.quantization_config! }, '');
 
-  const numHeads = fields.integer('num_attention_heads', 1, MAX_WIDTH);
-  const numLayers = fields.integer('num_hidden_layers', 1, MAX_LAYERS);
-  const bias = !family.noBias && fields.flag('attention_bias');
+  const sizes = {
+    numLayers: fields.integer('num_hidden_layers', 1, MAX_LAYERS),
+    hiddenSize: fields.integer('hidden_size', 1, MAX_WIDTH),
+    numHeads: fields.integer('num_attention_heads', 1, MAX_WIDTH),
+  };
+  const latent = family.latent ? latentFromJson(fields) : undefined;
+  const flag = fields.optionalFlag('use_parallel_residual') ?? family.gguf === 'gptneox';
+  const eps = ['rms_norm_eps', 'layer_norm_eps', 'norm_epsilon'].find((key) => fields.has(key));
   const extra = new Fields(generation ?? {}, 'generation_config.json');
+  const experts = family.experts && expertsFromJson(fields, family, sizes.numLayers);
+  const kv = latent ? undefined : fields.optionalInteger('num_key_value_heads', 1, MAX_WIDTH);
   return finish(fields, (context) => huggingface.ropeFromConfig(json, { where, context }), {
+    ...sizes,
     architecture,
     source: 'huggingface',
+    family,
     vocabSize: fields.integer('vocab_size', 1, MAX_WIDTH),
-    numLayers,
-    hiddenSize: fields.integer('hidden_size', 1, MAX_WIDTH),
-    numHeads,
-    numKvHeads: fields.optionalInteger('num_key_value_heads', 1, MAX_WIDTH) ?? family.numKvHeads ?? numHeads,
-    intermediateSize: fields.integer('intermediate_size', 1, MAX_WIDTH),
-    normEps: fields.has('rms_norm_eps') ? epsOf(fields, 'rms_norm_eps') : 1e-6,
+    numKvHeads: kv ?? (latent ? undefined : family.numKvHeads) ?? sizes.numHeads,
+    headDim: latent ? latent.nope + latent.rope : fields.optionalInteger('head_dim', 1, MAX_WIDTH),
+    valueDim: latent ? fields.integer('v_head_dim', 1, MAX_WIDTH) : undefined,
+    // A model of experts only may leave it out.
+    intermediateSize: denseWidth(experts, () => fields.integer('intermediate_size', 1, MAX_WIDTH)),
+    activation: activationOf(fields, family),
+    normEps: eps === undefined ? 1e-6 : epsOf(fields, eps),
     maxContext: fields.optionalInteger('max_position_embeddings') ?? family.maxContext,
-    tiedHead: fields.flag('tie_word_embeddings'),
-    qkvBias: family.qkvBias ?? bias,
-    outputBias: bias,
-    mlpBias: family.mlpBias === true && fields.flag('mlp_bias'),
-    qkNorm: family.qkNorm ?? false,
+    tiedHead:
+      outer.optionalFlag('tie_word_embeddings') ?? fields.optionalFlag('tie_word_embeddings') ?? family.tied ?? false,
+    biases: biasesFromJson(fields, family),
+    qkNorm: family.qkNorm === 'each-head' ? fields.flag('qk_layernorm') : family.qkNorm !== undefined,
+    parallel: family.parallel !== undefined && (family.parallel.when === 'always' || flag),
+    latent,
+    experts,
     bosToken: fields.optionalInteger('bos_token_id', 0),
-    eosTokens: endTokensOf(extra) ?? endTokensOf(fields) ?? [],
+    eosTokens: endTokensOf(extra) ?? endTokensOf(fields) ?? endTokensOf(outer) ?? [],
+    multipliersOf: (all) => (family.multipliers ? MULTIPLIERS[family.multipliers].json(fields, all) : {}),
     windowsOf: (types) => windowsOf(fields, family, types),
   });
 }
@@ -69,6 +117,86 @@ function endTokensOf(fields: Fields): number[] | undefined {
   if (Array.isArray(fields.raw('eos_token_id'))) return fields.integers('eos_token_id');
   const id = fields.optionalInteger('eos_token_id', 0);
   return id === undefined ? undefined : [id];
+}
+
+const ACTIVATIONS: Readonly<Record<string, Activation>> = {
+  silu: 'silu',
+  swish: 'silu',
+  gelu: 'gelu',
+  gelu_new: 'gelu-tanh',
+  gelu_fast: 'gelu-tanh',
+  gelu_pytorch_tanh: 'gelu-tanh',
+};
+
+function activationOf(fields: Fields, family: Family): Activation {
+  // Gemma's first files say `gelu` in hidden_act and mean hidden_activation.
+  const key = fields.has('hidden_activation') ? 'hidden_activation' : 'hidden_act';
+  const name = fields.optionalText(key);
+  if (name === undefined) return family.activation ?? 'silu';
+  if (Object.hasOwn(ACTIVATIONS, name)) return ACTIVATIONS[name]!;
+  return fields.refuse('UNSUPPORTED', key, Object.keys(ACTIVATIONS).join(', '), NO_SUCH_STEP);
+}
+
+function biasesFromJson(fields: Fields, family: Family): DecoderConfig['biases'] {
+  const one = (group: BiasGroup): boolean => {
+    const rule = family.biases?.[group];
+    if (rule === undefined || rule === 'always') return rule !== undefined;
+    return fields.optionalFlag(rule[0]) ?? rule[1];
+  };
+  return { qkv: one('qkv'), output: one('output'), mlp: one('mlp') };
+}
+
+function latentFromJson(fields: Fields): LatentConfig {
+  if (fields.flag('attention_bias')) fields.refuse('UNSUPPORTED', 'attention_bias', 'false', NO_SUCH_STEP);
+  return {
+    rank: fields.integer('kv_lora_rank', 1, MAX_WIDTH),
+    queryRank: fields.optionalInteger('q_lora_rank', 1, MAX_WIDTH),
+    nope: fields.integer('qk_nope_head_dim', 1, MAX_WIDTH),
+    rope: fields.integer('qk_rope_head_dim', 1, MAX_WIDTH),
+  };
+}
+
+function expertsFromJson(fields: Fields, { experts, gguf: kind }: Family, numLayers: number): ExpertConfig {
+  const rules = experts!;
+  const first = (...keys: string[]): string => keys.find((key) => fields.has(key)) ?? keys[0]!;
+  const count = fields.integer(first('num_experts', 'num_local_experts', 'n_routed_experts'), 1, MAX_EXPERTS);
+  const width = fields.integer(first('moe_intermediate_size', 'intermediate_size'), 1, MAX_WIDTH);
+  const shared =
+    rules.shared === 'gated'
+      ? fields.integer('shared_expert_intermediate_size', 0, MAX_WIDTH)
+      : (fields.optionalInteger('n_shared_experts', 0, MAX_EXPERTS) ?? 0) * width;
+  const deepseek = kind === 'deepseek2';
+  const step = fields.optionalInteger(deepseek ? 'moe_layer_freq' : 'decoder_sparse_step') ?? 1;
+  const dense = fields.optionalInteger('first_k_dense_replace', 0) ?? 0;
+  const without = fields.optionalNumbers('mlp_only_layers') ?? [];
+  const sigmoid = fields.optionalText('scoring_func') === 'sigmoid' || rules.gate === 'sigmoid';
+  const scale = deepseek ? (fields.optionalNumber('routed_scaling_factor') ?? 1) : 1;
+  return checkExperts(fields, {
+    count,
+    used: fields.integer('num_experts_per_tok', 1, MAX_EXPERTS),
+    width,
+    sharedWidth: rules.shared ? shared : 0,
+    route: {
+      gate: sigmoid ? 'sigmoid' : rules.gate,
+      normalise: fields.optionalFlag('norm_topk_prob') ?? (kind === 'qwen3moe' ? false : rules.normalise),
+      scale,
+      groups: deepseek ? groupsFromJson(fields, sigmoid) : undefined,
+    },
+    layers: Array.from(
+      { length: numLayers },
+      (_, n) => n >= dense && (deepseek ? n : n + 1) % step === 0 && !without.includes(n),
+    ),
+  });
+}
+
+function groupsFromJson(fields: Fields, sigmoid: boolean): RouteGroups | undefined {
+  const method = fields.optionalText('topk_method') ?? (sigmoid ? 'noaux_tc' : 'greedy');
+  if (method === 'greedy') return undefined;
+  if (method !== 'noaux_tc' && method !== 'group_limited_greedy')
+    fields.refuse('UNSUPPORTED', 'topk_method', 'greedy, group_limited_greedy or noaux_tc', NO_SUCH_STEP);
+  const count = fields.optionalInteger('n_group') ?? 1;
+  const used = fields.optionalInteger('topk_group') ?? 1;
+  return count === 1 ? undefined : { count, used, best: method === 'noaux_tc' ? 2 : 1 };
 }
 
 /** How many tokens each layer sees; undefined for all. `types` are the layers' types, where the file has them. */
@@ -84,8 +212,9 @@ function windowsOf(
   }
   // A window that is left out is the class's own; `null` means none.
   const given = fields.keys().includes('sliding_window');
-  const window = given ? fields.optionalInteger('sliding_window') : 4096;
+  const window = given ? fields.optionalInteger('sliding_window') : family.windowSize;
   if (family.window === 'all') return types.map(() => window);
+  if (family.window === 'types') return types.map((type) => (type === SLIDING ? window : undefined));
   if (!family.window || !fields.flag('use_sliding_window')) {
     if (types.includes(SLIDING))
       fields.fail('FORMAT', 'use_sliding_window', `it must be true, because layer_types has ${SLIDING}`);
@@ -93,6 +222,7 @@ function windowsOf(
   }
   if (window === undefined)
     fields.fail('FORMAT', 'sliding_window', 'it must be an integer, because use_sliding_window is true');
+  if (family.window === 'if-used') return types.map((type) => (type === FULL ? undefined : window));
   const first = fields.optionalInteger('max_window_layers', 0, MAX_LAYERS) ?? 28;
   return types.map((type, layer) => ((type ? type === SLIDING : layer >= first) ? window : undefined));
 }
@@ -110,9 +240,14 @@ export function configFromGguf(
 ): DecoderConfig {
   const keys: Fields = new Fields(file.metadata, where);
   const a = keys.text('general.architecture');
+  const hasExperts = (keys.optionalInteger(`${a}.expert_count`, 0, MAX_EXPERTS) ?? 0) > 0;
   const families = Object.values(FAMILIES);
-  const family = families.find((one) => one.gguf === a);
-  if (!family) return refuseArchitecture(keys, 'general.architecture', [...new Set(families.map((one) => one.gguf))]);
+  const named = families.filter((one) => one.gguf === a);
+  if (named.length === 0)
+    return refuseArchitecture(keys, 'general.architecture', a, [...new Set(families.map((one) => one.gguf))]);
+  const family =
+    named.find(({ experts }) => (experts !== undefined) === hasExperts) ??
+    keys.refuse('UNSUPPORTED', `${a}.expert_count`, hasExperts ? 'none' : 'a number of experts', NO_SUCH_STEP);
   if (file.bigEndian) fail('UNSUPPORTED', where, BIG_ENDIAN);
   if ((keys.optionalInteger('split.count', 0) ?? 1) > 1)
     keys.refuse('UNSUPPORTED', 'split.count', 'a whole GGUF file', 'Merge the parts with llama-gguf-split first.');
@@ -123,39 +258,128 @@ export function configFromGguf(
   const eos = tokenId(keys, 'tokenizer.ggml.eos_token_id');
   const shapeOf = (name: string): readonly number[] | undefined =>
     file.tensors.find((tensor) => tensor.name === name)?.shape;
+  const has = (name: string): boolean => shapeOf(name) !== undefined;
+  const latent = family.latent ? latentFromGguf(keys, a) : undefined;
+  const split = keys.has(`${a}.attention.key_length_mla`) ? '_mla' : '';
+  const headDim = keys.optionalInteger(`${a}.attention.key_length${split}`, 1, MAX_WIDTH);
+  const feedForward = (): number =>
+    perLayer('feed_forward_length') ?? keys.integer(`${a}.feed_forward_length`, 1, MAX_WIDTH);
+  const experts = family.experts && expertsFromGguf(keys, a, family, numLayers, feedForward);
+  const eps = `${a}.attention.layer_norm_${family.norm ? '' : 'rms_'}epsilon`;
   const ropes: RopeReader = (context) =>
     gguf.ropeFromGguf({ metadata: file.metadata, tensors: file.tensors, readTensor }, { where, context });
-  const config = finish(keys, ropes, {
+  const optional = (group: BiasGroup): boolean | 'stored' =>
+    family.biases?.[group] === 'always' || (family.biases?.[group] !== undefined || group === 'qkv' ? 'stored' : false);
+  const parallel = family.parallel;
+  return finish(keys, ropes, {
     architecture: a,
     source: 'gguf',
+    family,
     vocabSize: shapeOf('token_embd.weight')?.[1] ?? keys.integer(`${a}.vocab_size`, 1, MAX_WIDTH),
     numLayers,
     hiddenSize: keys.integer(`${a}.embedding_length`, 1, MAX_WIDTH),
     numHeads,
-    numKvHeads: perLayer('attention.head_count_kv') ?? numHeads,
-    intermediateSize: perLayer('feed_forward_length') ?? keys.integer(`${a}.feed_forward_length`, 1, MAX_WIDTH),
-    normEps: epsOf(keys, `${a}.attention.layer_norm_rms_epsilon`),
+    numKvHeads: latent ? numHeads : (perLayer('attention.head_count_kv') ?? numHeads),
+    headDim: latent ? latent.nope + latent.rope : headDim,
+    valueDim: keys.optionalInteger(`${a}.attention.value_length${split}`, 1, MAX_WIDTH),
+    intermediateSize: denseWidth(experts, feedForward),
+    activation: family.activation ?? 'silu',
+    normEps: epsOf(keys, eps),
     maxContext: keys.integer(`${a}.context_length`, 1, 2 ** 31),
-    tiedHead: !shapeOf('output.weight'),
-    qkvBias: shapeOf('blk.0.attn_q.bias') !== undefined,
-    outputBias: shapeOf('blk.0.attn_output.bias') !== undefined,
-    mlpBias: shapeOf('blk.0.ffn_gate.bias') !== undefined,
-    qkNorm: family.qkNorm ?? false,
+    tiedHead: !has('output.weight'),
+    biases: { qkv: optional('qkv'), output: optional('output'), mlp: optional('mlp') },
+    qkNorm: family.qkNorm === 'each-head' ? has('blk.0.attn_q_norm.weight') : family.qkNorm !== undefined,
+    // llama.cpp decides by the second norm where one norm would do.
+    parallel:
+      parallel !== undefined &&
+      (parallel.when === 'always' ||
+        (parallel.norms === 1 ? !has('blk.0.ffn_norm.weight') : keys.flag(`${a}.use_parallel_residual`))),
+    latent,
+    experts,
     bosToken: tokenId(keys, 'tokenizer.ggml.bos_token_id'),
     eosTokens: eos === undefined ? [] : [eos],
-    // llama.cpp has no sliding windows in these architectures.
-    windowsOf: (types) => types.map(() => undefined),
-    notes: GGUF_IGNORED.map((key) => `${a}.${key}`)
-      .filter((key) => keys.has(key))
-      .map((key) => `${key} = ${String(keys.raw(key))} is not applied: llama.cpp does not read it for ${a}.`),
+    multipliersOf: (sizes) => (family.multipliers ? MULTIPLIERS[family.multipliers].gguf(keys, a, sizes) : {}),
+    windowsOf: (types) => {
+      const key = `${a}.attention.sliding_window`;
+      if (!types.includes(SLIDING)) return types.map(() => undefined);
+      const window = keys.optionalInteger(key) ?? keys.need(family.ggufWindow, key, 'an integer >= 1');
+      return types.map((type) => (type === SLIDING ? window : undefined));
+    },
+    notesOf: (windows) => {
+      const ignored = GGUF_IGNORED.filter(([, readBy]) => !readBy.includes(family.multipliers)).map(([key]) => key);
+      if (!windows.some((window) => window !== undefined)) ignored.push('attention.sliding_window');
+      return ignored
+        .map((key) => `${a}.${key}`)
+        .filter((key) => keys.has(key))
+        .map((key) => `${key} = ${String(keys.raw(key))} is not applied: llama.cpp does not read it for ${a}.`);
+    },
   });
-  const valueDim = keys.optionalInteger(`${a}.attention.value_length`, 1, MAX_WIDTH) ?? config.headDim;
-  if (valueDim !== config.headDim)
-    keys.refuse('UNSUPPORTED', `${a}.attention.value_length`, `key_length=${config.headDim}`, 'Take another model.');
-  return config;
 }
 
 const BIG_ENDIAN = 'the file is big-endian, which is not read. Convert it with gguf-py/gguf_convert_endian.';
+
+function latentFromGguf(keys: Fields, a: string): LatentConfig {
+  const rope = keys.integer(`${a}.rope.dimension_count`, 1, MAX_WIDTH);
+  const whole = keys.has(`${a}.attention.key_length_mla`) ? 'key_length_mla' : 'key_length';
+  return {
+    rank: keys.integer(`${a}.attention.kv_lora_rank`, 1, MAX_WIDTH),
+    queryRank: keys.optionalInteger(`${a}.attention.q_lora_rank`, 0, MAX_WIDTH) || undefined,
+    nope: keys.integer(`${a}.attention.${whole}`, rope + 1, MAX_WIDTH) - rope,
+    rope,
+  };
+}
+
+function expertsFromGguf(
+  keys: Fields,
+  a: string,
+  { experts }: Family,
+  numLayers: number,
+  feedForward: () => number,
+): ExpertConfig {
+  const rules = experts!;
+  const used = keys.integer(`${a}.expert_used_count`, 1, MAX_EXPERTS);
+  // llama.cpp divides the dense width among a Qwen's chosen experts, and takes it whole for Mixtral.
+  const width =
+    keys.optionalInteger(`${a}.expert_feed_forward_length`, 1, MAX_WIDTH) ??
+    (a === 'llama' ? feedForward() : Math.floor(feedForward() / used));
+  const sharedWidth =
+    rules.shared === 'gated'
+      ? keys.optionalInteger(`${a}.expert_shared_feed_forward_length`, 0, MAX_WIDTH) || feedForward()
+      : (keys.optionalInteger(`${a}.expert_shared_count`, 0, MAX_EXPERTS) ?? 0) * width;
+  const gate = keys.optionalInteger(`${a}.expert_gating_func`, 0, 3) || undefined;
+  if (gate === 3) keys.refuse('UNSUPPORTED', `${a}.expert_gating_func`, '1 (softmax) or 2 (sigmoid)', NO_SUCH_STEP);
+  const deepseek = a === 'deepseek2';
+  const count = deepseek ? (keys.optionalInteger(`${a}.expert_group_count`, 0, MAX_EXPERTS) ?? 0) : 0;
+  const scale = deepseek ? keys.optionalNumber(`${a}.expert_weights_scale`) || 1 : 1;
+  const dense = deepseek ? (keys.optionalInteger(`${a}.leading_dense_block_count`, 0, MAX_LAYERS) ?? 0) : 0;
+  return checkExperts(keys, {
+    count: keys.integer(`${a}.expert_count`, 1, MAX_EXPERTS),
+    used,
+    width,
+    sharedWidth: rules.shared ? sharedWidth : 0,
+    route: {
+      gate: deepseek ? (gate === 2 ? 'sigmoid' : 'softmax') : rules.gate,
+      normalise: deepseek ? keys.flag(`${a}.expert_weights_norm`) : rules.normalise,
+      scale,
+      groups: count > 1 ? { count, used: keys.integer(`${a}.expert_group_used_count`, 1, count), best: 2 } : undefined,
+    },
+    layers: Array.from({ length: numLayers }, (_, n) => n >= dense),
+  });
+}
+
+function checkExperts(fields: Fields, experts: ExpertConfig): ExpertConfig {
+  const { count, used, route } = experts;
+  const of = route.groups ? (count / route.groups.count) * route.groups.used : count;
+  if (route.groups && count % route.groups.count !== 0)
+    refuse('FORMAT', `${fields.where}: experts`, `a multiple of the ${route.groups.count} groups`, count);
+  if (used > of) refuse('FORMAT', `${fields.where}: experts of a token`, `at most ${of}`, used);
+  return experts;
+}
+
+/** The width of dense layers; that of an expert where there are none. */
+function denseWidth(experts: ExpertConfig | undefined, read: () => number): number {
+  return experts?.layers.every((is) => is) ? experts.width : read();
+}
 
 /** A number, or a list with the same number for every layer; undefined when the key is missing. */
 function sameInAllLayers(keys: Fields, key: string, numLayers: number): number | undefined {
@@ -179,27 +403,160 @@ function epsOf(fields: Fields, key: string): number {
   return eps >= 0 && eps <= 1 ? eps : fields.refuse('FORMAT', key, 'a number in [0, 1]');
 }
 
-function refuseArchitecture(fields: Fields, key: string, known: readonly string[]): never {
-  return fields.refuse('UNSUPPORTED', key, known.join(', '), 'Other architectures are not computed here.');
+/** Scales and caps by the name that {@link Family.multipliers} gives, from config.json and from GGUF keys. */
+const MULTIPLIERS: Readonly<
+  Record<
+    NonNullable<Family['multipliers']>,
+    { json(fields: Fields, sizes: Sizes): Multipliers; gguf(keys: Fields, a: string, sizes: Sizes): Multipliers }
+  >
+> = {
+  gemma2: {
+    json: gemma,
+    gguf: (keys, a, sizes) => ({
+      ...gemmaScales(sizes, 46),
+      attentionSoftcap: cap(keys, `${a}.attn_logit_softcapping`, 50),
+      logitSoftcap: cap(keys, `${a}.final_logit_softcapping`, 30),
+    }),
+  },
+  gemma3: {
+    json: gemma,
+    gguf: (keys, a, sizes) => ({
+      ...gemmaScales(sizes, 62),
+      logitSoftcap: cap(keys, `${a}.final_logit_softcapping`, 0),
+    }),
+  },
+  granite: {
+    json: (fields) => ({
+      attentionScale: fields.optionalNumber('attention_multiplier') ?? 1,
+      embeddingScale: fields.optionalNumber('embedding_multiplier') ?? 1,
+      residualScale: fields.optionalNumber('residual_multiplier') ?? 1,
+      logitScale: 1 / (fields.optionalPositive('logits_scaling') ?? 1),
+    }),
+    gguf: (keys, a) => ({
+      attentionScale: keys.optionalNumber(`${a}.attention.scale`) || undefined,
+      embeddingScale: keys.optionalNumber(`${a}.embedding_scale`) || undefined,
+      residualScale: keys.optionalNumber(`${a}.residual_scale`) || undefined,
+      logitScale: 1 / (keys.optionalNumber(`${a}.logit_scale`) || 1),
+    }),
+  },
+  minicpm: {
+    json: (fields, { hiddenSize, numLayers }) => ({
+      embeddingScale: fields.optionalNumber('scale_emb') ?? 1,
+      residualScale: (fields.optionalNumber('scale_depth') ?? 1) / Math.sqrt(numLayers),
+      logitScale: (fields.optionalPositive('dim_model_base') ?? 1) / hiddenSize,
+    }),
+    // llama.cpp's defaults; the last is the inverse of what its converter writes.
+    gguf: (keys, a, { hiddenSize, numLayers }) => ({
+      embeddingScale: keys.optionalNumber(`${a}.embedding_scale`) ?? 12,
+      residualScale: keys.optionalNumber(`${a}.residual_scale`) ?? 1.4 / Math.sqrt(numLayers),
+      logitScale: 1 / (keys.optionalPositive(`${a}.logit_scale`) ?? 256 / hiddenSize),
+    }),
+  },
+  cohere: {
+    json: (fields) => ({ logitScale: fields.optionalNumber('logit_scale') ?? 0.0625 }),
+    gguf: (keys, a) => ({ logitScale: keys.number(`${a}.logit_scale`) }),
+  },
+  temperature: {
+    json: (fields) => {
+      const rope = fields.optionalObject('rope_parameters') ?? fields.optionalObject('rope_scaling');
+      return temperature(rope?.optionalNumber('llama_4_scaling_beta'), () =>
+        rope!.integer('original_max_position_embeddings', 1),
+      );
+    },
+    gguf: (keys, a) =>
+      temperature(keys.optionalNumber(`${a}.attention.temperature_scale`), () =>
+        keys.integer(`${a}.rope.scaling.original_context_length`, 1),
+      ),
+  },
+};
+
+function gemma(fields: Fields, { hiddenSize }: Sizes): Multipliers {
+  return {
+    attentionScale: 1 / Math.sqrt(fields.optionalPositive('query_pre_attn_scalar') ?? 256),
+    attentionSoftcap: cap(fields, 'attn_logit_softcapping', 0),
+    logitSoftcap: cap(fields, 'final_logit_softcapping', 0),
+    embeddingScale: Math.sqrt(hiddenSize),
+  };
 }
 
-function refuseSteps(fields: Fields, steps: Readonly<Record<string, readonly unknown[]>>, prefix: string): void {
+/** The file does not have query_pre_attn_scalar: llama.cpp knows the largest model by its number of layers. */
+function gemmaScales({ numLayers, hiddenSize, numHeads, headDim }: Sizes, largest: number): Multipliers {
+  const scalar = numLayers === largest ? hiddenSize / numHeads : headDim;
+  return { attentionScale: 1 / Math.sqrt(scalar), embeddingScale: Math.sqrt(hiddenSize) };
+}
+
+/** A soft cap; 0 means none. */
+function cap(fields: Fields, key: string, missing: number): number | undefined {
+  const given = fields.optionalNumber(key) ?? missing;
+  if (given < 0) fields.refuse('FORMAT', key, 'a number >= 0');
+  return given || undefined;
+}
+
+function temperature(scale: number | undefined, context: () => number): Multipliers {
+  return { temperature: scale ? { scale, context: context() } : undefined };
+}
+
+/**
+ * DeepSeek's attention scale: YaRN's magnitude for all dimensions, squared, over the square root of the head.
+ *
+ * @see ggml-org/llama.cpp@de3ff815 src/models/deepseek2.cpp; deepseek-ai/DeepSeek-V3 modeling_deepseek.py
+ */
+function latentScale(fields: Fields, source: DecoderConfig['source'], architecture: string, headDim: number): number {
+  const magnitude = (factor: number, multiplier: number): number => 1 + multiplier * Math.log(factor);
+  let m = 1;
+  if (source === 'gguf') {
+    const key = (name: string): string => `${architecture}.rope.scaling.${name}`;
+    const factor = fields.optionalPositive(key('factor'));
+    if (fields.optionalText(key('type')) === 'yarn' && factor !== undefined)
+      m = magnitude(factor, fields.optionalNumber(key('yarn_log_multiplier')) ?? 0);
+  } else {
+    const scaling = fields.optionalObject('rope_parameters') ?? fields.optionalObject('rope_scaling');
+    const factor = scaling?.optionalPositive('factor');
+    const all = scaling?.optionalNumber('mscale_all_dim') ?? 0;
+    const type = scaling?.optionalText('rope_type') ?? scaling?.optionalText('type');
+    if (type === 'yarn' && factor !== undefined && factor > 1) m = magnitude(factor, 0.1 * all);
+  }
+  return (m * m) / Math.sqrt(headDim);
+}
+
+function refuseArchitecture(fields: Fields, key: string, name: string, known: readonly string[]): never {
+  const missing = MISSING.find(([pattern]) => pattern.test(name))?.[1];
+  const next = missing === undefined ? 'Other architectures are not computed here.' : `Not computed here: ${missing}.`;
+  return fields.refuse('UNSUPPORTED', key, known.join(', '), next);
+}
+
+function refuseSteps(
+  fields: Fields,
+  steps: Readonly<Record<string, readonly unknown[]>>,
+  prefix: string,
+  computed: readonly string[] = [],
+): void {
   for (const [key, neutral] of Object.entries(steps)) {
     const value = fields.raw(prefix + key);
-    if (value !== undefined && !neutral.includes(value))
+    // null switches a field off.
+    if (value !== undefined && value !== null && !neutral.includes(value) && !computed.includes(key))
       fields.refuse('UNSUPPORTED', prefix + key, 'none', NO_SUCH_STEP);
   }
 }
 
 /** What a file says of a model, before RoPE is read. */
-type Draft = Omit<DecoderConfig, 'headDim' | 'layers' | 'notes'> & {
+type Draft = Omit<DecoderConfig, 'headDim' | 'valueDim' | 'layers' | 'notes' | keyof Multipliers> & {
+  /** Where the file does not say, RoPE's. */
+  readonly headDim: number | undefined;
+  /** That of q and k unless given. */
+  readonly valueDim: number | undefined;
+  readonly multipliersOf: (sizes: Sizes) => Multipliers;
   readonly windowsOf: (types: readonly (string | undefined)[]) => readonly (number | undefined)[];
-  readonly notes?: readonly string[];
+  readonly notesOf?: (windows: readonly (number | undefined)[]) => readonly string[];
 };
 
 /** Reads RoPE, and checks what must hold between the fields. */
-function finish(fields: Fields, read: RopeReader, { windowsOf, notes = [], ...draft }: Draft): DecoderConfig {
-  const { numHeads, numKvHeads, maxContext } = draft;
+function finish(
+  fields: Fields,
+  read: RopeReader,
+  { windowsOf, multipliersOf, notesOf, headDim: given, valueDim, ...draft }: Draft,
+): DecoderConfig {
+  const { numHeads, numKvHeads, maxContext, hiddenSize, latent } = draft;
   // The last answer is kept, because sessions of the same size share tables by the identity of their specs.
   let last: { context: number; rope: ModelRope } | undefined;
   const ropes: RopeReader = (context) => {
@@ -208,23 +565,32 @@ function finish(fields: Fields, read: RopeReader, { windowsOf, notes = [], ...dr
   };
   const { layers, notes: ropeNotes } = ropes(maxContext);
   const windows = windowsOf(layers.map(({ layerType }) => layerType));
-  const headDim = layers.find(({ rope }) => rope)?.rope?.headDim ?? 0;
-  if (headDim < 1 || headDim > MAX_WIDTH)
+  const ofRope = latent ? undefined : layers.find(({ rope }) => rope)?.rope?.headDim;
+  const headDim = given ?? ofRope ?? hiddenSize / numHeads;
+  if (!Number.isInteger(headDim) || headDim < 1 || headDim > MAX_WIDTH)
     refuse('FORMAT', `${fields.where}: head_dim`, `an integer in [1, ${MAX_WIDTH}]`, headDim);
   if (numHeads % numKvHeads !== 0) {
     const next = 'The file is damaged or forged.';
     refuse('FORMAT', `${fields.where}: heads`, `a multiple of the ${numKvHeads} key/value heads`, numHeads, next);
   }
-  for (const { rope, layer } of layers) {
-    if (rope && rope.headDim !== headDim)
-      refuse('FORMAT', `${fields.where}: head_dim of layer ${layer}`, String(headDim), rope.headDim);
-    if (rope?.axes)
-      fail('UNSUPPORTED', `${fields.where}: layer ${layer}`, 'it has several position axes, as models for images have');
-  }
+  const rotated = latent?.rope ?? headDim;
+  for (const { rope, layer } of layers)
+    if (rope && rope.headDim !== rotated)
+      refuse('FORMAT', `${fields.where}: head_dim of layer ${layer}`, String(rotated), rope.headDim);
+  const multipliers = multipliersOf({ numLayers: draft.numLayers, hiddenSize, numHeads, headDim });
+  const scale = latent ? latentScale(fields, draft.source, draft.architecture, headDim) : 1 / Math.sqrt(headDim);
   return Object.freeze({
     ...draft,
     headDim,
+    valueDim: valueDim ?? headDim,
+    attentionScale: multipliers.attentionScale ?? scale,
+    attentionSoftcap: multipliers.attentionSoftcap,
+    embeddingScale: multipliers.embeddingScale ?? 1,
+    residualScale: multipliers.residualScale ?? 1,
+    logitScale: multipliers.logitScale ?? 1,
+    logitSoftcap: multipliers.logitSoftcap,
+    temperature: multipliers.temperature,
     layers: (context: number) => ropes(context).layers.map(({ rope }, layer) => ({ rope, window: windows[layer] })),
-    notes: [...notes, ...ropeNotes],
+    notes: [...(notesOf?.(windows) ?? []), ...ropeNotes],
   });
 }

@@ -1,8 +1,8 @@
 /**
- * The forward pass, top to bottom.
+ * The forward pass, top to bottom. What a model does not have, its weights do not have: there is no case for a family.
  *
- * Letters in shapes: t tokens of this batch, p tokens before them, h hidden, n heads, m key/value heads, d head_dim, f
- * intermediate.
+ * Letters in shapes: t tokens of this batch, p tokens before them, h hidden, n heads, m key/value heads, d head of q
+ * and k, dv head of v, f intermediate, e experts, c latent of keys and values.
  *
  * @module
  * @see karpathy/llama2.c@350e04f run.c, forward, whose reading order this keeps; arXiv:2302.13971 (Llama),
@@ -12,9 +12,15 @@ import {
   bindRopeParts,
   planAdd,
   planEmbedding,
+  planExpertLinear,
+  planGeglu,
+  planGelu,
+  planLayerNorm,
   planLinear,
   planRearrange,
   planRmsNorm,
+  planRoute,
+  planScale,
   planSelfAttention,
   planSwiglu,
   type RopePlan,
@@ -24,9 +30,9 @@ import {
   tensorFrom,
 } from 'ropewalk';
 import type { KvCache } from './kv-cache.js';
-import { activationWidths, batchRows, logitRows } from './memory.js';
+import { type Activation, activationsOf, batchRows, logitRows } from './memory.js';
 import type { DecoderConfig } from './types.js';
-import type { Gain, Linear, Weights } from './weights.js';
+import type { LayerWeights, Linear, Norm, Weight, Weights } from './weights.js';
 
 /** A decoder ready to run: its config, its weights, and the memory that batches share. */
 export interface Decoder {
@@ -41,95 +47,265 @@ export interface Decoder {
  *
  * @param tokens - `[t]`, ids below the vocabulary's size, 1 <= t <= CHUNK_TOKENS
  * @param cache - of the session, with room for t more tokens; its length grows by t
+ * @param positions - `[axes, t]`, row by row; unless given the tokens follow those in the cache
  * @returns the residual stream after the last layer, `[t, h]`, f32: a view of the scratch memory, valid until the next
  *   batch
  */
-export function forward(
-  { runner, config, weights, scratch }: Decoder,
-  tokens: Int32Array,
-  cache: KvCache,
-): Tensor<'f32'> {
-  const { numHeads, numKvHeads, headDim, normEps } = config;
+export function forward(decoder: Decoder, tokens: Int32Array, cache: KvCache, positions?: Int32Array): Tensor<'f32'> {
+  const { runner, config, weights, scratch } = decoder;
+  const { parallel, embeddingScale, residualScale } = config;
   const batch = tokens.length;
-  const past = cache.length;
-  const total = past + batch;
-  const { x, normed, q, k, v, attended, gate, up } = scratch.rows(batch);
-  const heads = (tensor: Tensor<'f32'>, count: number): Tensor<'f32'> => tensor.view([batch, count, headDim]);
-
-  const norm = (input: Tensor<'f32'>, weight: Gain, out: Tensor<'f32'>): void =>
-    runner.run(planRmsNorm(input, weight, normEps, out));
-  const linear = (input: Tensor<'f32'>, { weight, bias }: Linear, out: Tensor<'f32'>): void =>
-    runner.run(planLinear(input, weight, bias, out));
-  const addTo = (sum: Tensor<'f32'>, term: Tensor<'f32'>): void => runner.run(planAdd(sum, term, sum));
-  const headNorm = (weight: Gain | undefined) => weight && { weight, eps: normEps };
-  // Positions are the same in every layer, so layers that rotate alike share a plan.
-  const plans = new Map<RopeSpec, RopePlan>();
-  const planOf = (rope: RopeSpec): RopePlan => {
-    const plan = plans.get(rope) ?? cache.ropes.plan(rope, past, batch);
-    plans.set(rope, plan);
-    return plan;
+  const step = stepOf(decoder, cache, batch, positions);
+  const { x, normed, branch, attended, values: headValues } = scratch.rows(batch);
+  const { norm, linear } = step;
+  /** Adds what a block made to the residual stream. */
+  const addToStream = (made: Tensor<'f32'>, postNorm: Norm | undefined): void => {
+    if (postNorm) norm(made, postNorm, made);
+    if (residualScale !== 1) runner.run(planScale(made, residualScale, made));
+    runner.run(planAdd(x, made, x));
   };
 
   runner.run(planEmbedding(tensorFrom(tokens), weights.embedding, x)); // [t] → [t, h]
+  if (embeddingScale !== 1) runner.run(planScale(x, embeddingScale, x));
 
   for (const [layer, w] of weights.layers.entries()) {
-    const { rope, window } = cache.layers[layer]!;
-    const [kCache, vCache] = [cache.k[layer]!, cache.v[layer]!]; // [capacity, m, d]
+    const input = w.attentionNorm ? norm(x, w.attentionNorm, normed) : x; // [t, h]
+    const { q, keys, values } = (config.latent ? latentHeads : plainHeads)(step, w, layer, input);
+    scaleByPosition(step, q);
 
-    norm(x, w.attentionNorm, normed); // [t, h]
-    linear(normed, w.q, q); // [t, n·d]
-    linear(normed, w.k, k); // [t, m·d]
-    linear(normed, w.v, v); // [t, m·d]
+    // [t, n, d] and [p + t, m, d], [p + t, m, dv] → [t, n, dv]
+    const { window } = cache.layers[layer]!;
+    const out = attended.view([batch, q.shape[1]!, values.shape[2]!]);
+    const { attentionScale: scale, attentionSoftcap: softcap } = config;
+    runner.run(planSelfAttention(q, keys, values, out, { scale, window, softcap, sinks: w.sinks?.weight }));
+    if (w.vB) step.perHead(out, w.vB.weight, headValues);
+    linear(w.vB ? headValues : attended, w.output!, branch); // [t, h]
 
-    // Heads are normalised first where the model does that. Queries rotate in place, keys on their way into the cache.
-    const [qHeads, kHeads] = [heads(q, numHeads), heads(k, numKvHeads)];
-    if (rope) {
-      const parts = [
-        { x: qHeads, out: qHeads, norm: headNorm(w.qNorm) },
-        { x: kHeads, out: kCache, norm: headNorm(w.kNorm), rows: past },
-      ];
-      runner.run(bindRopeParts(planOf(rope), parts));
-    } else {
-      if (w.qNorm) norm(qHeads, w.qNorm, qHeads);
-      if (w.kNorm) norm(kHeads, w.kNorm, kHeads);
-      runner.run(planRearrange(kHeads, kCache.slice(0, past, total)));
-    }
-    runner.run(planRearrange(heads(v, numKvHeads), vCache.slice(0, past, total)));
-
-    const keys = kCache.slice(0, 0, total); // [p + t, m, d]
-    const values = vCache.slice(0, 0, total);
-    runner.run(planSelfAttention(qHeads, keys, values, heads(attended, numHeads), { window })); // [t, n, d]
-    linear(attended, w.output, normed); // [t, h]
-    addTo(x, normed);
-
-    norm(x, w.mlpNorm, normed); // [t, h]
-    linear(normed, w.gate, gate); // [t, f]
-    linear(normed, w.up, up); // [t, f]
-    runner.run(planSwiglu(gate, up, gate));
-    linear(gate, w.down, normed); // [t, h]
-    addTo(x, normed);
+    if (!parallel) addToStream(branch, w.attentionPostNorm);
+    const mlpInput = w.mlpNorm ? norm(x, w.mlpNorm, normed) : parallel ? input : x; // [t, h]
+    const made = w.router ? mixtureOfExperts(step, w, mlpInput) : feedForward(step, w, mlpInput, normed); // [t, h]
+    if (parallel) addToStream(branch, w.attentionPostNorm);
+    addToStream(made, w.mlpPostNorm);
   }
-  cache.length = total;
+  cache.length += batch;
   return x;
+}
+
+/** What the parts of a layer share in one batch. */
+type Step = ReturnType<typeof stepOf>;
+
+function stepOf(
+  { runner, config, scratch }: Decoder,
+  cache: KvCache,
+  batch: number,
+  positions: Int32Array | undefined,
+) {
+  const { numHeads, normEps, family } = config;
+  // Positions are the same in every layer, so layers that rotate alike share a plan.
+  const plans = new Map<RopeSpec, RopePlan>();
+  const headOrder = Int32Array.from({ length: batch * numHeads }, (_, i) => i % numHeads);
+  return {
+    runner,
+    config,
+    cache,
+    batch,
+    past: cache.length,
+    rows: scratch.rows(batch),
+    /** The position of each token on the first axis. */
+    positionOf: (token: number): number => positions?.[token] ?? cache.length + token,
+    ropePlan(rope: RopeSpec): RopePlan {
+      const plan = plans.get(rope) ?? cache.ropes.plan(rope, cache.length, batch, positions);
+      plans.set(rope, plan);
+      return plan;
+    },
+    norm(input: Tensor<'f32'>, { weight, bias }: Norm, out: Tensor<'f32'>): Tensor<'f32'> {
+      runner.run(
+        family.norm ? planLayerNorm(input, weight, bias, normEps, out) : planRmsNorm(input, weight, normEps, out),
+      );
+      return out;
+    },
+    linear(input: Tensor<'f32'>, { weight, bias }: Linear, out: Tensor<'f32'>): Tensor<'f32'> {
+      runner.run(planLinear(input, weight, bias, out));
+      return out;
+    },
+    /** Multiplies each head by its own matrix: `[t, n, k]` → `[t, n, rows]`. */
+    perHead(heads: Tensor<'f32'>, weight: Weight, out: Tensor<'f32'>): void {
+      const order = tensorFrom(headOrder, { shape: [batch, numHeads] });
+      const shaped = out.rank === 3 ? out : out.view([batch, numHeads, weight.shape[1]!]);
+      runner.run(planExpertLinear(heads, weight, order, shaped));
+    },
+    /** The activation of a feed-forward block; the result is in `up`. */
+    activate(gate: Tensor<'f32'> | undefined, up: Tensor<'f32'>): Tensor<'f32'> {
+      const { activation } = config;
+      const approximate = activation === 'gelu-tanh' ? 'tanh' : 'none';
+      if (!gate) runner.run(planGelu(up, up, { approximate }));
+      else if (activation === 'silu') runner.run(planSwiglu(gate, up, up, family.swiglu));
+      else runner.run(planGeglu(gate, up, up, { approximate }));
+      return up;
+    },
+  };
+}
+
+/** Queries, and all keys and values so far: `[t, n, d]`, `[p + t, m, d]`, `[p + t, m, dv]`. */
+interface Heads {
+  readonly q: Tensor<'f32'>;
+  readonly keys: Tensor;
+  readonly values: Tensor;
+}
+
+/** Heads from three matrices. Queries rotate in place, keys on their way into the cache. */
+function plainHeads(step: Step, w: LayerWeights, layer: number, input: Tensor<'f32'>): Heads {
+  const { runner, config, cache, batch, past, rows } = step;
+  const { numHeads, numKvHeads, headDim, valueDim, normEps, family } = config;
+  const total = past + batch;
+  const { rope } = cache.layers[layer]!;
+  const [kCache, vCache] = [cache.k[layer]!, cache.v[layer]!]; // [capacity, m, d], [capacity, m, dv]
+  const q = step.linear(input, w.q!, rows.q).view([batch, numHeads, headDim]);
+  const k = step.linear(input, w.k!, rows.k).view([batch, numKvHeads, headDim]);
+  const v = step.linear(input, w.v!, rows.v).view([batch, numKvHeads, valueDim]);
+  // A norm of each head and the rotation are one pass; other norms come first.
+  const together = family.qkNorm === 'head' && rope !== undefined;
+  if (w.qNorm && !together) normHeads(step, q, w.qNorm);
+  if (w.kNorm && !together) normHeads(step, k, w.kNorm);
+  if (rope) {
+    const headNorm = (norm: Norm | undefined) => (together && norm ? { weight: norm.weight, eps: normEps } : undefined);
+    const parts = [
+      { x: q, out: q, norm: headNorm(w.qNorm) },
+      { x: k, out: kCache, norm: headNorm(w.kNorm), rows: past },
+    ];
+    runner.run(bindRopeParts(step.ropePlan(rope), parts));
+  } else runner.run(planRearrange(k, kCache.slice(0, past, total)));
+  runner.run(planRearrange(v, vCache.slice(0, past, total)));
+  return { q, keys: kCache.slice(0, 0, total), values: vCache.slice(0, 0, total) };
+}
+
+/** Normalises q or k, `[t, n, d]`, in place: each head, all heads together, or each head with a gain of its own. */
+function normHeads({ runner, config, norm }: Step, heads: Tensor<'f32'>, gains: Norm): void {
+  const [batch, count, d] = heads.shape as [number, number, number];
+  const { qkNorm } = config.family;
+  if (qkNorm === 'head') norm(heads, gains, heads);
+  else if (qkNorm === 'all') norm(heads.view([batch, count * d]), gains, heads.view([batch, count * d]));
+  else {
+    for (let h = 0; h < count; h++) {
+      const [one, gain] = [heads.slice(1, h, h + 1), gains.weight.slice(0, h, h + 1).view([d])];
+      runner.run(planLayerNorm(one, gain, undefined, config.normEps, one));
+    }
+  }
+}
+
+/**
+ * Heads of multi-head latent attention. A token's keys and values are one latent vector, c, and one key that rotates
+ * and that all heads share; the cache holds these two. A query's part without RoPE is multiplied by kB, so that its
+ * product with c is that with the head's own key; what attention makes of c, the caller multiplies by vB.
+ *
+ * @see arXiv:2405.04434, section 2.1
+ */
+function latentHeads(step: Step, w: LayerWeights, layer: number, input: Tensor<'f32'>): Heads {
+  const { runner, config, cache, batch, past, rows } = step;
+  const { numHeads, headDim, latent } = config;
+  const { rank, nope } = latent!;
+  const total = past + batch;
+  const kCache = cache.k[layer]!; // [capacity, 1, c + rope]
+  const queries = w.qA
+    ? step.linear(step.norm(step.linear(input, w.qA, rows.queryLatent), w.qANorm!, rows.queryLatent), w.qB!, rows.q)
+    : step.linear(input, w.q!, rows.q);
+  const own = queries.view([batch, numHeads, headDim]);
+  const q = rows.absorbed.view([batch, numHeads, rank + latent!.rope]);
+  step.perHead(own.slice(2, 0, nope), w.kB!.weight, q.slice(2, 0, rank));
+  const kv = step.linear(input, w.kvA!, rows.k); // [t, c + rope]
+  const c = kv.slice(1, 0, rank);
+  step.norm(c, w.kvANorm!, c);
+  runner.run(planRearrange(c, kCache.slice(0, past, total).slice(2, 0, rank).view([batch, rank])));
+  const key = kv.slice(1, rank, rank + latent!.rope).view([batch, 1, latent!.rope]);
+  const parts = [
+    { x: own.slice(2, nope, headDim), out: q.slice(2, rank, rank + latent!.rope) },
+    { x: key, out: kCache.slice(2, rank, rank + latent!.rope), rows: past },
+  ];
+  runner.run(bindRopeParts(step.ropePlan(cache.layers[layer]!.rope!), parts));
+  const keys = kCache.slice(0, 0, total);
+  return { q, keys, values: keys.slice(2, 0, rank) };
+}
+
+/** Multiplies queries, `[t, n, d]`, by a factor that grows with their position (Mistral 3). */
+function scaleByPosition({ runner, config, batch, positionOf }: Step, q: Tensor<'f32'>): void {
+  const { temperature } = config;
+  if (!temperature) return;
+  const factors = Float32Array.from({ length: batch }, (_, token) => {
+    return 1 + temperature.scale * Math.log(Math.floor(positionOf(token) / temperature.context) + 1);
+  });
+  if (factors.every((factor) => factor === 1)) return;
+  const flat = q.view([batch, config.numHeads * config.headDim]);
+  runner.run(planScale(flat, tensorFrom(factors), flat));
+}
+
+/** The dense feed-forward block: `[t, h]` → `[t, h]`, written to `out`. */
+function feedForward(step: Step, w: LayerWeights, input: Tensor<'f32'>, out: Tensor<'f32'>): Tensor<'f32'> {
+  const { rows, config } = step;
+  const [gate, up] = [rows.gate, rows.up].map((row) => row?.slice(1, 0, config.intermediateSize)); // [t, f]
+  return dense(step, { gate: w.gate, up: w.up!, down: w.down! }, input, { gate, up: up!, out });
+}
+
+/** `down(activation(gate(x)) · up(x))`. */
+function dense(
+  step: Step,
+  matrices: { readonly gate: Linear | undefined; readonly up: Linear; readonly down: Linear },
+  input: Tensor<'f32'>,
+  to: { readonly gate: Tensor<'f32'> | undefined; readonly up: Tensor<'f32'>; readonly out: Tensor<'f32'> },
+): Tensor<'f32'> {
+  const gate = matrices.gate && step.linear(input, matrices.gate, to.gate!);
+  return step.linear(step.activate(gate, step.linear(input, matrices.up, to.up)), matrices.down, to.out);
+}
+
+/** The experts that the router chooses for each token, and the expert that every token has: `[t, h]` → `[t, h]`. */
+function mixtureOfExperts(step: Step, w: LayerWeights, input: Tensor<'f32'>): Tensor<'f32'> {
+  const { runner, config, batch, rows } = step;
+  const { used, width, route, sharedWidth } = config.experts!;
+  const { indices, chosen: weights, routed } = rows;
+  const logits = step.linear(input, w.router!, rows.routerLogits); // [t, e]
+  runner.run(planRoute(logits, indices, weights, { ...route, bias: w.choiceBias?.weight }));
+  const inner = (row: Tensor<'f32'>): Tensor<'f32'> => row.slice(1, 0, used * width).view([batch, used, width]);
+  const [gate, up] = [inner(rows.gate), inner(rows.up)];
+  const expert = (from: Tensor<'f32'>, { weight, bias }: Linear, to: Tensor<'f32'>, sum?: Tensor<'f32'>): void =>
+    runner.run(planExpertLinear(from, weight, indices, to, { bias, weights: sum }));
+  expert(input, w.expertGate!, gate);
+  expert(input, w.expertUp!, up);
+  expert(step.activate(gate, up), w.expertDown!, routed, weights); // [t, h]
+  if (!w.sharedUp) return routed;
+
+  if (w.sharedRouter) {
+    // A sigmoid: one expert out of one.
+    const logit = step.linear(input, w.sharedRouter, rows.sharedLogit); // [t, 1]
+    runner.run(planRoute(logit, rows.sharedIndex, rows.sharedLogitWeight, { gate: 'sigmoid' }));
+  }
+  const { gate: g, up: u } = rows;
+  const to = { gate: g.slice(1, 0, sharedWidth), up: u.slice(1, 0, sharedWidth), out: rows.normed };
+  const shared = dense(step, { gate: w.sharedGate, up: w.sharedUp, down: w.sharedDown! }, input, to);
+  if (w.sharedRouter) runner.run(planScale(shared, rows.sharedLogitWeight.view([batch]), shared));
+  runner.run(planAdd(routed, shared, routed));
+  return routed;
 }
 
 /** The final norm over the residual stream, or some rows of it: `[r, h]` → `[r, h]`, a view of the scratch memory. */
 export function finalNorm({ runner, config, weights, scratch }: Decoder, x: Tensor<'f32'>): Tensor<'f32'> {
   const { normed } = scratch.rows(x.shape[0]!);
-  runner.run(planRmsNorm(x, weights.norm, config.normEps, normed));
+  const { weight, bias } = weights.norm;
+  const { family, normEps } = config;
+  runner.run(family.norm ? planLayerNorm(x, weight, bias, normEps, normed) : planRmsNorm(x, weight, normEps, normed));
   return normed;
 }
 
 /** The head: `[r, h]`, at most {@link logitRows} rows → `[r, vocab]`, a view of the scratch memory. */
 export function logitsOf(decoder: Decoder, x: Tensor<'f32'>): Tensor<'f32'> {
-  const { runner, weights, scratch } = decoder;
+  const { runner, config, weights, scratch } = decoder;
+  const { logitScale, logitSoftcap: softcap } = config;
   const logits = scratch.logits(x.shape[0]!);
   runner.run(planLinear(finalNorm(decoder, x), weights.head, undefined, logits));
+  if (logitScale !== 1 || softcap !== undefined) runner.run(planScale(logits, logitScale, logits, { softcap }));
   return logits;
 }
 
-/** The activations of a batch, `[t, width]` each. */
-type Rows = { readonly [P in keyof ReturnType<typeof activationWidths>]: Tensor<'f32'> };
+/** The activations of a batch, `[t, width]` each; those that the model does not need are missing. */
+type Rows = { readonly [P in Activation]: Tensor<P extends 'indices' | 'sharedIndex' ? 'i32' : 'f32'> };
 
 /** Memory for activations, shared by all batches of all sessions. It grows when a larger batch comes. */
 export class Scratch {
@@ -149,7 +325,8 @@ export class Scratch {
   rows(count: number): Rows {
     if (this.#latest?.count === count) return this.#latest.rows;
     if (count > this.#capacity) this.#grow(batchRows(count));
-    const rows = mapRows(this.#all!, (tensor) => tensor.slice(0, 0, count));
+    const parts = Object.entries(this.#all!).map(([name, tensor]) => [name, (tensor as Tensor).slice(0, 0, count)]);
+    const rows = Object.fromEntries(parts) as Rows;
     this.#latest = { rows, count };
     return rows;
   }
@@ -186,19 +363,16 @@ export class Scratch {
     this.dispose();
     const taken: Tensor[] = [];
     try {
-      this.#all = mapRows(activationWidths(this.#config), (width) => {
-        const tensor = this.#runner.allocate('f32', [capacity, width]);
+      const all = activationsOf(this.#config).map(([name, width]) => {
+        const tensor = this.#runner.allocate(/ind/i.test(name) ? 'i32' : 'f32', [capacity, width]);
         taken.push(tensor);
-        return tensor;
+        return [name, tensor];
       });
+      this.#all = Object.fromEntries(all) as Rows;
     } catch (error) {
       for (const tensor of taken) tensor.dispose();
       throw error;
     }
     this.#capacity = capacity;
   }
-}
-
-function mapRows<T>(from: Readonly<Record<keyof Rows, T>>, make: (value: T) => Tensor<'f32'>): Rows {
-  return Object.fromEntries(Object.entries(from).map(([name, value]) => [name, make(value)])) as Rows;
 }

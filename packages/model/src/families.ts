@@ -1,37 +1,368 @@
 /**
- * The model families that this decoder computes, and the steps of other families that it does not.
+ * The model families that this decoder computes, as data: how each differs from Llama.
  *
- * A new family is a new row of {@link FAMILIES}. RoPE is not in these tables: src/dialects has it for every family.
+ * Llama has an RMS norm before attention and before the feed-forward block, q, k, v and output matrices, and a
+ * feed-forward block of gate, up and down with SiLU. A new family is a new row. RoPE is not in these rows:
+ * @ropewalk/dialects has it for every family.
  *
  * @module
  * @see huggingface/transformers@v5.18.0 src/transformers/models/NAME/configuration_NAME.py and modeling_NAME.py
+ * @see ggml-org/llama.cpp@de3ff815 src/models/NAME.cpp
  */
+import type { RouteOptions, SwigluOptions } from 'ropewalk';
+import type { Part } from './weights.js';
 
-/** What a family computes, and what its class in transformers assumes where config.json leaves a field out. */
+/** Groups of tensors whose biases come and go together. */
+export type BiasGroup = 'qkv' | 'output' | 'mlp';
+
+/** `always`, or the field of config.json that says so and what its absence means. GGUF files have them or not. */
+type BiasRule = 'always' | readonly [field: string, missing: boolean];
+
+/** A family. */
 export interface Family {
   /** `general.architecture` of its GGUF files. */
   readonly gguf: string;
+  /** Layer norms instead of RMS norms. */
+  readonly norm?: 'layer' | 'layer-without-bias';
+  /** Norms after the blocks instead of before, or both. */
+  readonly blockNorms?: 'after' | 'both';
+  /**
+   * The norm of q and k: RMS over each `head`, RMS over `all` heads together, or a layer norm of `each-head` with its
+   * own gain, where the file has it.
+   */
+  readonly qkNorm?: 'head' | 'all' | 'each-head';
+  /**
+   * Attention and feed-forward both read the residual stream, through one norm or two: `always`, or as
+   * `use_parallel_residual` says.
+   */
+  readonly parallel?: { readonly when: 'always' | 'flag'; readonly norms: 1 | 2 };
+  /** Groups that are missing here have no biases. */
+  readonly biases?: Readonly<Partial<Record<BiasGroup, BiasRule>>>;
+  /** The activation of GGUF files, and of a config.json that does not say; `silu` unless given. */
+  readonly activation?: Activation;
+  /** The feed-forward block is up, activation, down: it has no gate. */
+  readonly ungated?: true;
+  /** How SwiGLU is clamped. */
+  readonly swiglu?: SwigluOptions;
+  /** A score for each head joins the softmax. */
+  readonly sinks?: true;
+  /** Keys and values come from one latent vector a token (MLA). */
+  readonly latent?: true;
+  readonly experts?: ExpertRules;
+  /** Multipliers and caps, and what they are called: see `MULTIPLIERS` in config.ts. */
+  readonly multipliers?: 'gemma2' | 'gemma3' | 'granite' | 'minicpm' | 'cohere' | 'temperature';
+
+  /** `attention.sliding_window` of GGUF files that do not say. */
+  readonly ggufWindow?: number;
+  /**
+   * Which layers of transformers' model see a window: `all`, `late` ones (from max_window_layers on, if
+   * use_sliding_window), all `if-used` (if use_sliding_window), or those of `types` (layer_types).
+   */
+  readonly window?: 'all' | 'late' | 'if-used' | 'types';
+  /** `sliding_window` of a config.json without it; none unless given. */
+  readonly windowSize?: number;
   readonly numKvHeads?: number;
+  /** `max_position_embeddings` of a config.json without it. */
   readonly maxContext: number;
-  /** Biases of q, k and v: always there. Otherwise `attention_bias` says so, for the output projection too. */
-  readonly qkvBias?: true;
-  /** The class does not read `attention_bias` and `mlp_bias`. */
-  readonly noBias?: true;
-  /** The class reads `mlp_bias`. */
-  readonly mlpBias?: true;
-  /** RMS norm over each head of q and k. */
-  readonly qkNorm?: true;
-  /** `all`: `sliding_window` holds for every layer. `late`: from `max_window_layers` on, if `use_sliding_window`. */
-  readonly window?: 'all' | 'late';
+  /** `tie_word_embeddings` of a config.json without it. */
+  readonly tied?: true;
+  /** transformers stores norm weights less 1. */
+  readonly gainsLessOne?: true;
+  /** Fields of {@link OTHER_STEPS} that the family computes. */
+  readonly reads?: readonly string[];
+  /** transformers' names of tensors, where they are not Llama's. */
+  readonly names?: Readonly<Partial<Record<Part | 'embedding' | 'norm' | 'head' | 'model' | 'qkv' | 'gateUp', string>>>;
+  /** GGUF's names, where they are not Llama's. */
+  readonly ggufNames?: Readonly<Partial<Record<Part | 'gateUp', string>>>;
+  /** Rows of transformers' fused qkv: all q, all k, all v; or q, k, v of each head. */
+  readonly qkvRows?: 'by-head';
 }
 
-/** By `model_type` of config.json. */
-export const FAMILIES: Readonly<Record<string, Family>> = {
-  llama: { gguf: 'llama', maxContext: 2048, mlpBias: true },
-  mistral: { gguf: 'llama', maxContext: 131072, numKvHeads: 8, noBias: true, window: 'all' },
-  qwen2: { gguf: 'qwen2', maxContext: 32768, numKvHeads: 32, qkvBias: true, noBias: true, window: 'late' },
-  qwen3: { gguf: 'qwen3', maxContext: 32768, numKvHeads: 32, qkNorm: true, window: 'late' },
+/** The activation of a feed-forward block. */
+export type Activation = 'silu' | 'gelu' | 'gelu-tanh';
+
+/** A family's experts, where the file does not say. */
+interface ExpertRules {
+  readonly gate: RouteOptions['gate'];
+  /** Whether weights are divided by their sum: in GGUF files; in config.json the field norm_topk_prob counts first. */
+  readonly normalise: boolean;
+  /** An expert that every token has: with a gate of its own, or without. */
+  readonly shared?: 'gated' | 'plain';
+  /** The experts have biases. */
+  readonly bias?: true;
+  /** A bias that counts when experts are chosen. */
+  readonly choiceBias?: 'always' | 'if-stored';
+}
+
+const BOTH_NORMS = {
+  attentionPostNorm: 'post_attention_layernorm.weight',
+  mlpNorm: 'pre_feedforward_layernorm.weight',
+  mlpPostNorm: 'post_feedforward_layernorm.weight',
+} as const;
+const SPLIT_BIASES = { qkv: ['attention_bias', false], output: ['attention_bias', false] } as const;
+const LLAMA_BIASES = { ...SPLIT_BIASES, mlp: ['mlp_bias', false] } as const;
+const USE_BIAS = { qkv: ['use_bias', false], output: ['use_bias', false], mlp: ['use_bias', false] } as const;
+const QWEN_EXPERTS = {
+  router: 'mlp.gate.weight',
+  expertGate: 'mlp.experts.*.gate_proj.weight',
+  expertUp: 'mlp.experts.*.up_proj.weight',
+  expertDown: 'mlp.experts.*.down_proj.weight',
+} as const;
+
+const QWEN2: Family = { gguf: 'qwen2', maxContext: 32768, numKvHeads: 32, biases: { qkv: 'always' }, window: 'late' };
+const QWEN2_VL: Family = { ...QWEN2, gguf: 'qwen2vl', numKvHeads: 8, windowSize: 4096 };
+const GEMMA2: Family = {
+  gguf: 'gemma2',
+  blockNorms: 'both',
+  activation: 'gelu-tanh',
+  multipliers: 'gemma2',
+  biases: SPLIT_BIASES,
+  ggufWindow: 4096,
+  window: 'types',
+  windowSize: 4096,
+  maxContext: 8192,
+  tied: true,
+  gainsLessOne: true,
+  reads: ['attn_logit_softcapping', 'final_logit_softcapping', 'query_pre_attn_scalar'],
+  names: BOTH_NORMS,
 };
+const OLMO2: Family = {
+  gguf: 'olmo2',
+  blockNorms: 'after',
+  qkNorm: 'all',
+  biases: SPLIT_BIASES,
+  maxContext: 2048,
+  names: {
+    attentionPostNorm: 'post_attention_layernorm.weight',
+    mlpPostNorm: 'post_feedforward_layernorm.weight',
+  },
+};
+const DEEPSEEK: Family = {
+  gguf: 'deepseek2',
+  latent: true,
+  maxContext: 2048,
+  experts: { gate: 'softmax', normalise: false, shared: 'plain', choiceBias: 'if-stored' },
+  reads: ['n_routed_experts'],
+  names: {
+    ...QWEN_EXPERTS,
+    sharedGate: 'mlp.shared_experts.gate_proj.weight',
+    sharedUp: 'mlp.shared_experts.up_proj.weight',
+    sharedDown: 'mlp.shared_experts.down_proj.weight',
+  },
+};
+
+/** By `model_type` of config.json, without `_text` at its end. */
+export const FAMILIES: Readonly<Record<string, Family>> = {
+  llama: { gguf: 'llama', maxContext: 2048, biases: LLAMA_BIASES },
+  mistral: { gguf: 'llama', maxContext: 131072, numKvHeads: 8, window: 'all', windowSize: 4096 },
+  mixtral: {
+    gguf: 'llama',
+    maxContext: 131072,
+    numKvHeads: 8,
+    window: 'all',
+    experts: { gate: 'softmax', normalise: true },
+    reads: ['num_local_experts'],
+    names: {
+      router: 'block_sparse_moe.gate.weight',
+      expertGate: 'block_sparse_moe.experts.*.w1.weight',
+      expertUp: 'block_sparse_moe.experts.*.w3.weight',
+      expertDown: 'block_sparse_moe.experts.*.w2.weight',
+    },
+  },
+  qwen2: { ...QWEN2, windowSize: 4096 },
+  qwen2_moe: {
+    ...QWEN2,
+    gguf: 'qwen2moe',
+    numKvHeads: 16,
+    windowSize: 4096,
+    experts: { gate: 'softmax', normalise: false, shared: 'gated' },
+    reads: ['num_experts'],
+    names: {
+      ...QWEN_EXPERTS,
+      sharedRouter: 'mlp.shared_expert_gate.weight',
+      sharedGate: 'mlp.shared_expert.gate_proj.weight',
+      sharedUp: 'mlp.shared_expert.up_proj.weight',
+      sharedDown: 'mlp.shared_expert.down_proj.weight',
+    },
+  },
+  qwen2_vl: QWEN2_VL,
+  qwen2_5_vl: QWEN2_VL,
+  qwen3: {
+    gguf: 'qwen3',
+    maxContext: 32768,
+    numKvHeads: 32,
+    qkNorm: 'head',
+    biases: SPLIT_BIASES,
+    window: 'late',
+    windowSize: 4096,
+  },
+  qwen3_moe: {
+    gguf: 'qwen3moe',
+    maxContext: 32768,
+    numKvHeads: 4,
+    qkNorm: 'head',
+    biases: SPLIT_BIASES,
+    window: 'if-used',
+    windowSize: 4096,
+    experts: { gate: 'softmax', normalise: true },
+    reads: ['num_experts'],
+    names: QWEN_EXPERTS,
+  },
+  qwen3_vl: { gguf: 'qwen3vl', maxContext: 128000, numKvHeads: 32, qkNorm: 'head', biases: SPLIT_BIASES },
+  gemma2: GEMMA2,
+  gemma3: { ...GEMMA2, gguf: 'gemma3', qkNorm: 'head', multipliers: 'gemma3', maxContext: 131072 },
+  phi3: {
+    gguf: 'phi3',
+    maxContext: 4096,
+    window: 'all',
+    names: { qkv: 'self_attn.qkv_proj.weight', gateUp: 'mlp.gate_up_proj.weight' },
+    ggufNames: { gateUp: 'ffn_up.weight' },
+  },
+  smollm3: {
+    gguf: 'smollm3',
+    maxContext: 32768,
+    numKvHeads: 4,
+    biases: LLAMA_BIASES,
+    window: 'if-used',
+    tied: true,
+  },
+  cohere2: {
+    gguf: 'cohere2',
+    norm: 'layer-without-bias',
+    parallel: { when: 'always', norms: 1 },
+    biases: SPLIT_BIASES,
+    multipliers: 'cohere',
+    window: 'types',
+    windowSize: 4096,
+    maxContext: 8192,
+    tied: true,
+    reads: ['logit_scale'],
+  },
+  olmo2: OLMO2,
+  olmo3: { ...OLMO2, window: 'types', windowSize: 4096 },
+  granite: {
+    gguf: 'granite',
+    maxContext: 2048,
+    biases: LLAMA_BIASES,
+    multipliers: 'granite',
+    reads: ['attention_multiplier', 'residual_multiplier', 'embedding_multiplier', 'logits_scaling'],
+  },
+  stablelm: {
+    gguf: 'stablelm',
+    norm: 'layer',
+    qkNorm: 'each-head',
+    parallel: { when: 'flag', norms: 1 },
+    biases: { qkv: ['use_qkv_bias', false] },
+    maxContext: 4096,
+    names: { qNorm: 'self_attn.q_layernorm.norms.*.weight', kNorm: 'self_attn.k_layernorm.norms.*.weight' },
+  },
+  gpt_neox: {
+    gguf: 'gptneox',
+    norm: 'layer',
+    parallel: { when: 'flag', norms: 2 },
+    biases: { qkv: ['attention_bias', true], output: ['attention_bias', true], mlp: 'always' },
+    activation: 'gelu-tanh',
+    ungated: true,
+    maxContext: 2048,
+    qkvRows: 'by-head',
+    names: {
+      model: 'gpt_neox.',
+      embedding: 'embed_in.weight',
+      norm: 'final_layer_norm.weight',
+      head: 'embed_out.weight',
+      qkv: 'attention.query_key_value.weight',
+      output: 'attention.dense.weight',
+      up: 'mlp.dense_h_to_4h.weight',
+      down: 'mlp.dense_4h_to_h.weight',
+    },
+  },
+  glm4: {
+    gguf: 'glm4',
+    blockNorms: 'both',
+    biases: { qkv: ['attention_bias', false] },
+    numKvHeads: 2,
+    maxContext: 131072,
+    names: {
+      attentionPostNorm: 'post_self_attn_layernorm.weight',
+      mlpPostNorm: 'post_mlp_layernorm.weight',
+      gateUp: 'mlp.gate_up_proj.weight',
+    },
+    ggufNames: { gateUp: 'ffn_up.weight' },
+  },
+  ministral3: { gguf: 'mistral3', maxContext: 262144, numKvHeads: 8, window: 'all', multipliers: 'temperature' },
+  deepseek_v2: DEEPSEEK,
+  deepseek_v3: {
+    ...DEEPSEEK,
+    maxContext: 4096,
+    experts: { gate: 'sigmoid', normalise: true, shared: 'plain', choiceBias: 'always' },
+  },
+  gpt_oss: {
+    gguf: 'gpt-oss',
+    biases: { qkv: 'always', output: 'always' },
+    sinks: true,
+    swiglu: { limit: 7, alpha: 1.702, offset: 1 },
+    window: 'types',
+    windowSize: 128,
+    numKvHeads: 8,
+    maxContext: 131072,
+    experts: { gate: 'softmax-of-chosen', normalise: false, bias: true },
+    reads: ['num_local_experts'],
+    ggufNames: { mlpNorm: 'post_attention_norm.weight' },
+    names: {
+      router: 'mlp.router.weight',
+      expertGateUp: 'mlp.experts.gate_up_proj',
+      expertDown: 'mlp.experts.down_proj',
+    },
+  },
+  ernie4_5: { gguf: 'ernie4_5', maxContext: 131072, numKvHeads: 2, biases: USE_BIAS, tied: true },
+  exaone4: {
+    ...OLMO2,
+    qkNorm: 'head',
+    biases: {},
+    gguf: 'exaone4',
+    ggufWindow: 4096,
+    window: 'types',
+    windowSize: 4096,
+  },
+  minicpm: {
+    gguf: 'minicpm',
+    maxContext: 2048,
+    biases: LLAMA_BIASES,
+    multipliers: 'minicpm',
+    tied: true,
+    reads: ['scale_emb', 'scale_depth'],
+  },
+  starcoder2: {
+    gguf: 'starcoder2',
+    norm: 'layer',
+    biases: { qkv: ['use_bias', true], output: ['use_bias', true], mlp: ['use_bias', true] },
+    activation: 'gelu-tanh',
+    ungated: true,
+    window: 'all',
+    numKvHeads: 2,
+    maxContext: 4096,
+    tied: true,
+    names: { up: 'mlp.c_fc.weight', down: 'mlp.c_proj.weight' },
+  },
+};
+
+/** What other architectures need that is not computed here, by `general.architecture` or `model_type`. */
+export const MISSING: readonly (readonly [pattern: RegExp, what: string])[] = [
+  [/^(qwen3_?next|qwen3_?5|qwen35|kimi[-_]linear)/, 'its gated delta networks (layers of linear attention)'],
+  [
+    /^(mamba|falcon[-_](h1|mamba)|jamba|nemotron_?h|granite_?(moe)?_?hybrid|plamo2|rwkv|arwkv|lfm2|bamba|zamba)/,
+    'its recurrent or convolutional layers',
+  ],
+  [/^gemma3n/, 'its alternating updates and per-layer embeddings'],
+  [/^gemma4/, 'its per-layer embeddings, shared keys and values, and layers with heads of two sizes'],
+  [/^llama4/, 'its chunked attention and temperature of layers without RoPE'],
+  [
+    /^(gpt2|gpt_bigcode|starcoder$|bloom|mpt|opt|gptj|gpt_j|refact|bert|roberta|t5)/,
+    'learned or ALiBi positions, or another block: it has no RoPE of this kind',
+  ],
+  [/^(minimax|deepseek4|deepseek_v4|deepseek32|deepseek_v32|glm[-_](moe[-_])?dsa)/, 'its linear or sparse attention'],
+  [/^(chameleon|cogvlm|mllama)/, 'its own mixture of image and text layers'],
+];
 
 /** Fields of config.json that ask for a step that is not computed here, and the values that switch the step off. */
 export const OTHER_STEPS: Readonly<Record<string, readonly unknown[]>> = {
@@ -57,24 +388,24 @@ export const OTHER_STEPS: Readonly<Record<string, readonly unknown[]>> = {
 
 /** The same for GGUF keys, without the architecture in front. */
 export const GGUF_OTHER_STEPS: Readonly<Record<string, readonly unknown[]>> = {
-  expert_count: [0],
   nextn_predict_layers: [0],
   'attention.causal': [true],
 };
 
 /**
- * GGUF keys of other families, which llama.cpp does not read for those above.
+ * GGUF keys that llama.cpp reads in some architectures only, and the multipliers or other marks of a family that reads
+ * them. In another family they are not applied, and a note says so.
  *
- * @see ggml-org/llama.cpp@de3ff815 src/models/llama.cpp, qwen2.cpp and qwen3.cpp load_arch_hparams
+ * @see ggml-org/llama.cpp@de3ff815 src/models/NAME.cpp load_arch_hparams
  */
-export const GGUF_IGNORED: readonly string[] = [
-  'attention.scale',
-  'attention.clamp_kqv',
-  'attention.max_alibi_bias',
-  'attention.sliding_window',
-  'attn_logit_softcapping',
-  'final_logit_softcapping',
-  'logit_scale',
-  'embedding_scale',
-  'residual_scale',
+export const GGUF_IGNORED: readonly (readonly [key: string, readBy: readonly Family['multipliers'][]])[] = [
+  ['attention.scale', ['granite']],
+  ['attention.clamp_kqv', []],
+  ['attention.max_alibi_bias', []],
+  ['attention.temperature_scale', ['temperature']],
+  ['attn_logit_softcapping', ['gemma2']],
+  ['final_logit_softcapping', ['gemma2', 'gemma3']],
+  ['logit_scale', ['granite', 'minicpm', 'cohere']],
+  ['embedding_scale', ['granite', 'minicpm']],
+  ['residual_scale', ['granite', 'minicpm']],
 ];

@@ -9,8 +9,9 @@ import {
   type RopeTable,
   type Runner,
   type Tensor,
+  tensorFrom,
 } from 'ropewalk';
-import type { CacheDtype } from './memory.js';
+import { type CacheDtype, cacheWidths } from './memory.js';
 import type { DecoderConfig, LayerConfig } from './types.js';
 
 /** Rows that a shift moves at a time. */
@@ -20,15 +21,20 @@ const SHIFT_ROWS = 512;
 export class KvCache {
   /** Tokens whose keys and values are there. */
   length = 0;
-  /** `[capacity, num_kv_heads, head_dim]` of each layer; keys are rotated already. */
+  /**
+   * `[capacity, num_kv_heads, head_dim]` of each layer; keys are rotated already. With latent attention `[capacity, 1,
+   * rank + rope]`: the latent vector, then the shared key.
+   */
   readonly k: readonly Tensor<CacheDtype>[];
-  /** `[capacity, num_kv_heads, head_dim]` of each layer. */
+  /** `[capacity, num_kv_heads, value_dim]` of each layer; none with latent attention. */
   readonly v: readonly Tensor<CacheDtype>[];
   readonly layers: readonly LayerConfig[];
   readonly ropes: RopeTables;
 
   readonly capacity: number;
   readonly #runner: Runner;
+  /** Dimensions in front of a key that do not rotate and are not a head's. */
+  readonly #latentRank: number;
 
   /** @throws {RopewalkError} DEVICE when memory is full; what was allocated is freed */
   constructor(runner: Runner, config: DecoderConfig, capacity: number, dtype: CacheDtype) {
@@ -36,15 +42,18 @@ export class KvCache {
     this.capacity = capacity;
     this.layers = config.layers(capacity);
     this.ropes = new RopeTables(capacity);
+    this.#latentRank = config.latent?.rank ?? 0;
+    const heads = config.latent ? 1 : config.numKvHeads;
+    const { keys, values } = cacheWidths(config);
     const taken: Tensor<CacheDtype>[] = [];
-    const take = (): Tensor<CacheDtype> => {
-      const tensor = runner.allocate(dtype, [capacity, config.numKvHeads, config.headDim]);
+    const take = (width: number): Tensor<CacheDtype> => {
+      const tensor = runner.allocate(dtype, [capacity, heads, width / heads]);
       taken.push(tensor);
       return tensor;
     };
     try {
-      this.k = this.layers.map(take);
-      this.v = this.layers.map(take);
+      this.k = this.layers.map(() => take(keys));
+      this.v = values === 0 ? [] : this.layers.map(() => take(values));
     } catch (error) {
       for (const tensor of taken) tensor.dispose();
       throw error;
@@ -60,13 +69,17 @@ export class KvCache {
   shift(from: number, count: number): void {
     const moved = this.length - from - count;
     if (moved > 0 && count > 0) {
-      const { shape } = this.k[0]!;
       const rows = Math.min(moved, SHIFT_ROWS);
-      const scratch = this.#runner.allocate('f32', [rows, shape[1]!, shape[2]!]);
+      const width = Math.max(...[this.k[0]!, ...this.v.slice(0, 1)].map(({ shape }) => shape[1]! * shape[2]!));
+      const scratch = this.#runner.allocate('f32', [rows, width]);
+      const rank = this.#latentRank;
       try {
         for (const [layer, { rope }] of this.layers.entries()) {
-          this.#moveRows(this.k[layer]!, scratch, { from, count, back: rope && rotateBack(rope, count, rows) });
-          this.#moveRows(this.v[layer]!, scratch, { from, count, back: undefined });
+          const keys = this.k[layer]!;
+          const back = rope && rotateBack(rope, count, rows);
+          this.#moveRows(keys.slice(2, rank, keys.shape[2]!), scratch, { from, count, back });
+          for (const plain of rank > 0 ? [keys.slice(2, 0, rank)] : [this.v[layer]!])
+            this.#moveRows(plain, scratch, { from, count, back: undefined });
         }
       } finally {
         scratch.dispose();
@@ -81,10 +94,15 @@ export class KvCache {
     scratch: Tensor<'f32'>,
     { from, count, back }: { from: number; count: number; back: ((rows: number) => RopePlan) | undefined },
   ): void {
-    for (let to = from; to + count < this.length; to += scratch.shape[0]!) {
-      const rows = Math.min(scratch.shape[0]!, this.length - count - to);
+    const [, heads, width] = tensor.shape as [number, number, number];
+    const most = scratch.shape[0]!;
+    for (let to = from; to + count < this.length; to += most) {
+      const rows = Math.min(most, this.length - count - to);
       const source = tensor.slice(0, to + count, to + count + rows);
-      const held = scratch.slice(0, 0, rows);
+      const held = scratch
+        .slice(0, 0, rows)
+        .slice(1, 0, heads * width)
+        .view([rows, heads, width]);
       this.#runner.run(back ? bindRopeParts(back(rows), [{ x: source, out: held }]) : planRearrange(source, held));
       this.#runner.run(planRearrange(held, tensor.slice(0, to, to + rows)));
     }
@@ -98,7 +116,7 @@ export class KvCache {
 
 /** Plans that rotate rows by −count positions with magnitude 1. */
 function rotateBack(rope: RopeSpec, count: number, most: number): (rows: number) => RopePlan {
-  const { table } = planRope({ ...rope, attentionFactor: 1, positions: [-count] });
+  const { table } = planRope({ ...rope, attentionFactor: 1, ...positionsFrom(rope, -count, 1) });
   const whole = new Int32Array(most);
   return (rows) => planRopeWithTable({ ...rope, table, seqLen: rows, tableRows: whole.subarray(0, rows) });
 }
@@ -113,14 +131,26 @@ class RopeTables {
     this.#capacity = capacity;
   }
 
-  /** A plan for consecutive positions, from that of the first token. */
-  plan(rope: RopeSpec, start: number, tokens: number): RopePlan {
+  /**
+   * A plan for consecutive positions, from that of the first token; or for given ones, `[axes, tokens]` row by row,
+   * where a fourth axis that is not given is 0.
+   */
+  plan(rope: RopeSpec, start: number, tokens: number, given?: Int32Array): RopePlan {
+    if (given) {
+      const axes = axesOf(rope);
+      const positions = new Int32Array(axes * tokens);
+      for (let axis = 0; axis < axes; axis++) {
+        const from = given.length === tokens && axis < TEXT_AXES ? 0 : axis; // one axis stands for t, h and w
+        positions.set(given.subarray(from * tokens, (from + 1) * tokens), axis * tokens);
+      }
+      return planRope({ ...rope, positions: tensorFrom(positions, { shape: [axes, tokens].slice(axes > 1 ? 0 : 1) }) });
+    }
     let table = this.#tables.get(rope);
     const end = start + tokens;
     if (!table || table.rows < end) {
       // At least 256 rows, so that a short chat builds one table.
       const rows = Math.min(this.#capacity, Math.max(end, 256, 2 * (table?.rows ?? 0)));
-      table = planRope({ ...rope, positions: 0, seqLen: rows }).table;
+      table = planRope({ ...rope, ...positionsFrom(rope, 0, rows) }).table;
       this.#tables.set(rope, table);
     }
     return planRopeWithTable({
@@ -130,4 +160,21 @@ class RopeTables {
       tableRows: Int32Array.from({ length: tokens }, (_row, s) => start + s),
     });
   }
+}
+
+/** Axes on which text moves on: t, h and w. On the fourth it stays at 0, as in llama.cpp. */
+const TEXT_AXES = 3;
+
+function axesOf(rope: RopeSpec): number {
+  return rope.axes?.sections.length ?? 1;
+}
+
+/** The positions of consecutive tokens of text. */
+function positionsFrom(rope: RopeSpec, start: number, tokens: number): { positions: number | Tensor; seqLen: number } {
+  const axes = axesOf(rope);
+  if (axes === 1) return { positions: start, seqLen: tokens };
+  const values = Int32Array.from({ length: axes * tokens }, (_, n) =>
+    n < TEXT_AXES * tokens ? start + (n % tokens) : 0,
+  );
+  return { positions: tensorFrom(values, { shape: [axes, tokens] }), seqLen: tokens };
 }

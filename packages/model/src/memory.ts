@@ -28,22 +28,56 @@ export function usualContext(config: DecoderConfig): number {
 }
 
 /**
- * The activations of one token, by name, and their widths in elements.
+ * The activations of one token that a model needs, by name, and their widths in elements of 4 bytes.
  *
- * `x` is the residual stream; `normed` is its normalised copy, and then what a block adds to the stream.
+ * `x` is the residual stream; `normed` is its normalised copy, and then what the feed-forward block adds to it;
+ * `branch` is what attention adds.
  */
-export function activationWidths(config: DecoderConfig) {
-  const { hiddenSize, numHeads, numKvHeads, headDim, intermediateSize } = config;
-  return {
+export function activationsOf(config: DecoderConfig) {
+  const { hiddenSize, numHeads, numKvHeads, headDim, valueDim, family, latent, experts } = config;
+  const inner = Math.max(
+    config.intermediateSize,
+    (experts?.used ?? 0) * (experts?.width ?? 0),
+    experts?.sharedWidth ?? 0,
+  );
+  const gatedShare = family.experts?.shared === 'gated' && (experts?.sharedWidth ?? 0) > 0 ? 1 : 0;
+  const cached = latent ? latent.rank + latent.rope : 0;
+  const widths = {
     x: hiddenSize,
     normed: hiddenSize,
+    branch: hiddenSize,
     q: numHeads * headDim,
-    k: numKvHeads * headDim,
-    v: numKvHeads * headDim,
-    attended: numHeads * headDim,
-    gate: intermediateSize,
-    up: intermediateSize,
+    k: latent ? cached : numKvHeads * headDim,
+    v: latent ? 0 : numKvHeads * valueDim,
+    attended: numHeads * (latent?.rank ?? valueDim),
+    gate: family.ungated ? 0 : inner,
+    up: inner,
+    // Latent attention.
+    queryLatent: latent?.queryRank ?? 0,
+    absorbed: numHeads * cached,
+    values: latent ? numHeads * valueDim : 0,
+    // Experts.
+    routerLogits: experts?.count ?? 0,
+    indices: experts?.used ?? 0,
+    chosen: experts?.used ?? 0,
+    routed: experts ? hiddenSize : 0,
+    sharedLogit: gatedShare,
+    sharedIndex: gatedShare,
+    sharedLogitWeight: gatedShare,
   };
+  return Object.entries(widths).filter(([, width]) => width > 0) as [keyof typeof widths, number][];
+}
+
+/** The name of an activation. */
+export type Activation = ReturnType<typeof activationsOf>[number][0];
+
+/** Elements of the keys and of the values of one token in one layer. Values of latent attention are in the keys. */
+export function cacheWidths({ numKvHeads, headDim, valueDim, latent }: DecoderConfig): {
+  keys: number;
+  values: number;
+} {
+  if (latent) return { keys: latent.rank + latent.rope, values: 0 };
+  return { keys: numKvHeads * headDim, values: numKvHeads * valueDim };
 }
 
 /** Rows of activations to allocate for a batch: a power of two, so that prompts of many lengths share them. */
@@ -62,22 +96,23 @@ export function memoryOf(
   weights: readonly WeightPlan[],
   session: { readonly context: number; readonly cacheDtype: CacheDtype },
 ): ModelMemory {
-  const { numLayers, numKvHeads, headDim, vocabSize } = config;
+  const { numLayers, vocabSize } = config;
   const { context } = session;
   const weightsBytes = weights.reduce((sum, { heldBytes }) => sum + heldBytes, 0);
   const widenedBytes = weights.reduce(
     (sum, { widened, held, heldBytes }) => sum + (widened && held === 'f32' ? heldBytes / 2 : 0),
     0,
   );
-  const cacheRow = numKvHeads * headDim * sizeBytes(session.cacheDtype);
-  const cacheBytesPerToken = 2 * numLayers * cacheRow;
+  const { keys, values } = cacheWidths(config);
+  const cacheRow = Math.max(keys, values) * sizeBytes(session.cacheDtype);
+  const cacheBytesPerToken = numLayers * (keys + values) * sizeBytes(session.cacheDtype);
   const cacheBytes = context * cacheBytesPerToken;
-  const width = Object.values(activationWidths(config)).reduce((sum, one) => sum + one, 0);
+  const width = activationsOf(config).reduce((sum, [, one]) => sum + one, 0);
   const scratchBytes = 4 * (batchRows(context) * width + logitRows(vocabSize) * vocabSize);
   const ropes = new Set(config.layers(context).map(({ rope }) => rope));
   let tableBytes = 0;
   for (const rope of ropes) tableBytes += rope ? 4 * context * (rope.rotaryDim ?? rope.headDim) : 0;
-  let [largestName, largestBytes] = ['keys of a layer', context * cacheRow];
+  let [largestName, largestBytes] = ['keys or values of a layer', context * cacheRow];
   for (const { name, heldBytes } of weights)
     if (heldBytes > largestBytes) [largestName, largestBytes] = [name, heldBytes];
   const totalBytes = weightsBytes + cacheBytes + scratchBytes + tableBytes;

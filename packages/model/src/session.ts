@@ -10,12 +10,17 @@ import type { AppendOptions, Session } from './types.js';
 /** What an append returns: nothing, the logits of the last token or of all tokens, or all hidden states. */
 type Wanted = 'none' | 'last' | 'all' | 'hidden';
 
+/** A table of positions beyond this is not built: f64 angles would still be exact. */
+const MAX_POSITION = 2 ** 30;
+
 /** The session. {@link Model.openSession} opens it. */
 export class DecoderSession implements Session {
   readonly cache: KvCache;
   readonly decoder: Decoder;
   readonly #onClose: (session: DecoderSession) => void;
   #busy: string | undefined;
+  /** Positions were given: rows of the cache do not tell them. */
+  #ownPositions = false;
   #closed = false;
 
   /** @param onClose - called once, when the session is disposed */
@@ -34,11 +39,11 @@ export class DecoderSession implements Session {
   }
 
   async append(tokens: readonly number[] | Int32Array, options: AppendOptions = {}): Promise<Float32Array> {
-    const { logits = 'last', signal } = readOptions(options, 'append: options');
+    const { logits = 'last', positions, signal } = readOptions(options, 'append: options');
     if (logits !== 'last' && logits !== 'all' && logits !== 'none')
       refuse('RANGE', 'append: logits', 'last, all or none', logits);
     checkSignal(signal, 'append');
-    return this.#alone('append', () => this.#run(tokens, logits, signal));
+    return this.#alone('append', () => this.#run(tokens, logits, signal, positions));
   }
 
   /** As {@link append}, but returns the hidden states after the final norm, `[tokens, hidden]`. */
@@ -65,6 +70,8 @@ export class DecoderSession implements Session {
           `an integer in [0, ${length - from}], the number of tokens from ${from} on`,
           count,
         );
+      if (this.#ownPositions)
+        fail('UNSUPPORTED', 'shift: session', 'it was given positions of its own. Open another session.');
       this.cache.shift(from, count);
       await this.decoder.runner.finish();
     });
@@ -81,9 +88,11 @@ export class DecoderSession implements Session {
     given: readonly number[] | Int32Array,
     wanted: Wanted,
     signal: AbortSignal | undefined,
+    givenPositions?: AppendOptions['positions'],
   ): Promise<Float32Array> {
     const { config } = this.decoder;
     const tokens = tokensOf(given, config.vocabSize, 'append: tokens');
+    const positions = givenPositions && this.#positionsOf(givenPositions, tokens.length);
     const room = this.capacity - this.length;
     if (tokens.length > room) {
       const next = 'Truncate or shift the session, or open one with more context.';
@@ -99,7 +108,8 @@ export class DecoderSession implements Session {
       const before = this.length;
       try {
         const isLast = at + chunk.length === tokens.length;
-        await this.#runChunk(chunk, wanted, isLast, all ? result.subarray(at * width) : result);
+        const own = positions && columnsOf(positions, tokens.length, at, chunk.length);
+        await this.#runChunk(chunk, own, wanted, isLast, all ? result.subarray(at * width) : result);
       } catch (error) {
         this.cache.length = before; // keys of this piece may be missing
         throw error;
@@ -110,9 +120,15 @@ export class DecoderSession implements Session {
   }
 
   /** Queues everything that uses the shared scratch memory before anything is awaited, so sessions do not mix. */
-  #runChunk(chunk: Int32Array, wanted: Wanted, isLast: boolean, result: Float32Array): Promise<unknown> {
+  #runChunk(
+    chunk: Int32Array,
+    positions: Int32Array | undefined,
+    wanted: Wanted,
+    isLast: boolean,
+    result: Float32Array,
+  ): Promise<unknown> {
     const { decoder } = this;
-    const x = forward(decoder, chunk, this.cache); // [t, h]
+    const x = forward(decoder, chunk, this.cache, positions); // [t, h]
     if (wanted === 'none' || (wanted === 'last' && !isLast)) return decoder.runner.finish();
     if (wanted === 'hidden') return settle(finalNorm(decoder, x).read(), result, 0);
     if (wanted === 'last')
@@ -125,6 +141,25 @@ export class DecoderSession implements Session {
       parts.push(settle(logitsOf(decoder, part).read(), result, row * vocabSize));
     }
     return Promise.all(parts);
+  }
+
+  /** Checks positions, `[tokens]` or `[axes, tokens]`. From here on the cache cannot be shifted. */
+  #positionsOf(given: readonly number[] | Int32Array, tokens: number): Int32Array {
+    const list = readList<number>(given, 'append: positions', 'a list of integers');
+    const most = Math.max(1, ...this.cache.layers.map(({ rope }) => rope?.axes?.sections.length ?? 1));
+    const axes = list.length / tokens;
+    const allowed = most === 1 ? `${tokens}, one for each token` : `${tokens}, or ${most} or 3 times as many`;
+    if (tokens > 0 && axes !== 1 && axes !== most && !(axes === 3 && most === 4))
+      refuse('SHAPE', 'append: positions', allowed, list.length);
+    const positions = new Int32Array(list.length);
+    for (let n = 0; n < list.length; n++) {
+      const position = list[n]!;
+      if (!Number.isInteger(position) || position < 0 || position > MAX_POSITION)
+        refuse('RANGE', `append: positions[${n}]`, `an integer in [0, ${MAX_POSITION}]`, position);
+      positions[n] = position;
+    }
+    this.#ownPositions = true;
+    return positions;
   }
 
   async #alone<T>(what: string, work: () => Promise<T>): Promise<T> {
@@ -147,6 +182,14 @@ export class DecoderSession implements Session {
   #checkOpen(): void {
     if (this.#closed) fail('DEVICE', 'session', 'it was disposed. Open another one: model.openSession().');
   }
+}
+
+/** Columns [at, at + count) of a matrix with rows of `width`. */
+function columnsOf(matrix: Int32Array, width: number, at: number, count: number): Int32Array {
+  const columns = new Int32Array((matrix.length / width) * count);
+  for (let row = 0; row * width < matrix.length; row++)
+    columns.set(matrix.subarray(row * width + at, row * width + at + count), row * count);
+  return columns;
 }
 
 async function settle(values: Float32Array | Promise<Float32Array>, to: Float32Array, at: number): Promise<void> {

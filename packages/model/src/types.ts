@@ -1,5 +1,6 @@
 /** The types that the parts of the decoder share: model, session, tokenizer. @module */
-import type { RopeSpec } from 'ropewalk';
+import type { RopeSpec, RouteOptions } from 'ropewalk';
+import type { Activation, BiasGroup, Family } from './families.js';
 
 /** The memory that a model and one session take, in bytes. */
 export interface ModelMemory {
@@ -25,30 +26,51 @@ export interface ModelMemory {
 
 /** What a model is, read from config.json or from GGUF metadata. */
 export interface DecoderConfig {
-  /** model_type or general.architecture: llama, mistral, qwen2, qwen3. */
+  /** model_type or general.architecture: llama, qwen2_moe, gemma3. */
   readonly architecture: string;
   /** The kind of file: it decides the names of tensors, and which pairs rotate. */
   readonly source: 'huggingface' | 'gguf';
+  /** How the model differs from Llama. */
+  readonly family: Family;
   readonly vocabSize: number;
   readonly numLayers: number;
   /** Width of the residual stream. */
   readonly hiddenSize: number;
   readonly numHeads: number;
   readonly numKvHeads: number;
+  /** Size of a head of q and k. */
   readonly headDim: number;
+  /** Size of a head of v. */
+  readonly valueDim: number;
   /** Inner width of the feed-forward block. */
   readonly intermediateSize: number;
+  readonly activation: Activation;
   readonly normEps: number;
   /** The longest context that the model was made for, in tokens. */
   readonly maxContext: number;
   /** Whether the output head is the embedding table. */
   readonly tiedHead: boolean;
-  /** Biases of q, k and v; of the output projection; of the feed-forward block. */
-  readonly qkvBias: boolean;
-  readonly outputBias: boolean;
-  readonly mlpBias: boolean;
-  /** Whether each head of q and k has an RMS norm. */
+  /** Which groups of tensors have biases; `stored`: those that the file has. */
+  readonly biases: Readonly<Record<BiasGroup, boolean | 'stored'>>;
+  /** Whether q and k are normalised, as the family does it. */
   readonly qkNorm: boolean;
+  /** Whether attention and feed-forward both read the residual stream. */
+  readonly parallel: boolean;
+  /** Multiplies attention scores. */
+  readonly attentionScale: number;
+  /** Caps attention scores: c·tanh(score/c). */
+  readonly attentionSoftcap: number | undefined;
+  /** Multiplies the embeddings; what a block adds to the residual stream; the logits. */
+  readonly embeddingScale: number;
+  readonly residualScale: number;
+  readonly logitScale: number;
+  /** Caps the logits: c·tanh(logit/c). */
+  readonly logitSoftcap: number | undefined;
+  /** q at position p is multiplied by 1 + scale·ln(⌊p / context⌋ + 1). */
+  readonly temperature: { readonly scale: number; readonly context: number } | undefined;
+  /** Multi-head latent attention; its RoPE rotates `rope` dimensions of q, and a key that all heads share. */
+  readonly latent: LatentConfig | undefined;
+  readonly experts: ExpertConfig | undefined;
   readonly bosToken?: number;
   readonly eosTokens: readonly number[];
   /**
@@ -59,6 +81,31 @@ export interface DecoderConfig {
   layers(context: number): readonly LayerConfig[];
   /** What was assumed where the file says nothing, and what was not applied; full sentences. */
   readonly notes: readonly string[];
+}
+
+/** Sizes of multi-head latent attention. */
+export interface LatentConfig {
+  /** Of the vector from which a token's keys and values come. */
+  readonly rank: number;
+  /** Of the vector from which its queries come; undefined where one matrix makes them. */
+  readonly queryRank: number | undefined;
+  /** Dimensions of a head that do not rotate, and that do. */
+  readonly nope: number;
+  readonly rope: number;
+}
+
+/** The experts of a model. */
+export interface ExpertConfig {
+  readonly count: number;
+  /** Experts of a token. */
+  readonly used: number;
+  /** Inner width of an expert, and of the expert that every token has: 0 for none. */
+  readonly width: number;
+  readonly sharedWidth: number;
+  /** How a token's experts are chosen. */
+  readonly route: Omit<RouteOptions, 'bias'>;
+  /** Whether each layer has experts, not a dense feed-forward block. */
+  readonly layers: readonly boolean[];
 }
 
 /** What may differ from layer to layer. */
@@ -73,6 +120,11 @@ export interface LayerConfig {
 export interface AppendOptions {
   /** 'last' (the default) → [1, vocab], 'all' → [tokens, vocab], 'none' → empty. */
   readonly logits?: 'last' | 'all' | 'none';
+  /**
+   * Positions of the tokens, `[tokens]`, or `[axes, tokens]` row by row for models with several axes: t, h, w, and
+   * perhaps a fourth. Unless given, they count on from the session's length, and the fourth axis is 0.
+   */
+  readonly positions?: readonly number[] | Int32Array;
   readonly signal?: AbortSignal;
 }
 

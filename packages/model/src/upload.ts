@@ -1,7 +1,17 @@
 /** Weights on their way from a file to a backend's memory, one tensor at a time. @module */
 import { readExactly } from '@ropewalk/formats';
-import { blocksFrom, type HostArray, type Ropewalk, type Tensor, tensorFrom } from 'ropewalk';
-import { bitsOf } from 'ropewalk/backend';
+import {
+  blocksFrom,
+  type HostArray,
+  numberFromBf16,
+  numberFromF16,
+  type Ropewalk,
+  sizeBytes,
+  type Tensor,
+  tensorFrom,
+} from 'ropewalk';
+import { bitsOf, fail } from 'ropewalk/backend';
+import type { BlockReader, Widen } from './block-reader.js';
 import { WIDENED, widenBlocks } from './dequantise.js';
 import { pauseIfDue } from './event-loop.js';
 import type { Folder } from './model-files.js';
@@ -33,18 +43,21 @@ export async function loadWeights(
   const totalBytes = plans.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
   let doneBytes = 0;
   for (const plan of plans) {
-    const source = folder.files.get(plan.file)!;
-    const file = folder.path(plan.file);
-    const place = placeOf(rw, plan, `${file}: tensor ${plan.name}`);
+    const place = placeOf(rw, plan, `${folder.path(plan.spans[0]!.file)}: tensor ${plan.name}`);
     try {
-      for (let at = 0; at < plan.sizeBytes; ) {
-        signal?.throwIfAborted();
-        const length = Math.min(place.pieceBytes, plan.sizeBytes - at);
-        place.write(await readExactly(source, plan.byteOffset + at, length, file), at);
-        at += length;
-        doneBytes += length;
-        onProgress?.({ doneBytes, totalBytes, tensor: plan.name });
-        await pauseIfDue();
+      let written = 0;
+      for (const { file, byteOffset, sizeBytes } of plan.spans) {
+        const [source, path] = [folder.files.get(file)!, folder.path(file)];
+        for (let at = 0; at < sizeBytes; ) {
+          signal?.throwIfAborted();
+          const length = Math.min(place.pieceBytes, sizeBytes - at);
+          place.write(await readExactly(source, byteOffset + at, length, path), written);
+          at += length;
+          written += length;
+          doneBytes += length;
+          onProgress?.({ doneBytes, totalBytes, tensor: plan.name });
+          await pauseIfDue();
+        }
       }
       loaded.set(plan.place, place.weight());
     } catch (error) {
@@ -58,12 +71,12 @@ export async function loadWeights(
  * The place of a tensor in the backend's memory. Where the host cannot write there, its bytes are collected in host
  * memory and then uploaded.
  */
-function placeOf(rw: Ropewalk, { type, held, heldBytes, shape }: WeightPlan, where: string) {
+function placeOf(rw: Ropewalk, { type, held, heldBytes, shape, lessOne }: WeightPlan, where: string) {
   const blocks = isBlockFormat(held);
   // Blocks are bytes until weight() says what they mean.
   const dtype = blocks ? 'u8' : held;
   const storedShape = blocks ? [heldBytes] : shape;
-  const format = WIDENED.get(type);
+  const format = lessOne ? plusOne(type) : WIDENED.get(type);
   const blockBytes = format?.bytes ?? 4;
   const allocated = rw.name === 'webgpu' ? undefined : rw.allocate(dtype, storedShape);
   const tensor: Tensor | undefined = allocated?.storage.host ? allocated : undefined;
@@ -100,4 +113,18 @@ function placeOf(rw: Ropewalk, { type, held, heldBytes, shape }: WeightPlan, whe
     },
     dispose: () => tensor?.dispose(),
   };
+}
+
+/** Reads gains that transformers stores less 1, as Gemma's. */
+function plusOne(type: string): BlockReader {
+  const format = WIDENED.get(type);
+  if (format) fail('UNSUPPORTED', type, 'gains that are stored less 1 are not read from blocks. Take F32 or BF16.');
+  const dtype = { F32: 'f32', F16: 'f16', BF16: 'bf16' }[type] as 'f32' | 'f16' | 'bf16';
+  const bytes = sizeBytes(dtype);
+  const widen: Widen = (b, at, y) => {
+    const view = new DataView(b.buffer, b.byteOffset + at, bytes);
+    if (dtype === 'f32') y[0] = 1 + view.getFloat32(0, true);
+    else y[0] = 1 + (dtype === 'f16' ? numberFromF16 : numberFromBf16)(view.getUint16(0, true));
+  };
+  return { weights: 1, bytes, widen };
 }

@@ -1,5 +1,5 @@
 /**
- * Which tensor of a file is which weight, and how each is held in memory. Names, shapes and types are checked before
+ * Which tensors of a file are which weight, and how each is held in memory. Names, shapes and types are checked before
  * the first byte of a weight is read.
  *
  * @module
@@ -7,37 +7,68 @@
 import { BLOCK_BYTES, type BlockFormat, type BlockTensor, sizeBytes, type Tensor } from 'ropewalk';
 import { fail, nameForMessage, refuse } from 'ropewalk/backend';
 import { WIDENED } from './dequantise.js';
+import type { BiasGroup } from './families.js';
 import type { DecoderConfig } from './types.js';
 
 /** A weight in a backend's memory. */
 export type Weight = Tensor<'f32' | 'f16' | 'bf16'> | BlockTensor;
 
-/** A matrix `[n, k]` and perhaps a bias `[n]`. */
+/** A vector, or a matrix of numbers. */
+type Vector = Tensor<'f32' | 'f16' | 'bf16'>;
+
+/** A matrix `[n, k]` and perhaps a bias `[n]`; of experts `[e, n, k]` and `[e, n]`. */
 export interface Linear {
   readonly weight: Weight;
-  readonly bias: Tensor<'f32' | 'f16' | 'bf16'> | undefined;
+  readonly bias: Vector | undefined;
 }
 
-/** A norm's gain, `[d]`. */
-export type Gain = Tensor<'f32' | 'f16' | 'bf16'>;
+/** A norm's gain and perhaps its bias, `[d]`. */
+export interface Norm {
+  readonly weight: Vector;
+  readonly bias: Vector | undefined;
+}
 
-/** Norms of a layer. */
-type LayerNorm = 'attentionNorm' | 'mlpNorm';
-/** Norms over each head of q and k, in models that have them. */
-type HeadNorm = 'qNorm' | 'kNorm';
-/** Matrices of a layer. */
+type NormPart =
+  | 'attentionNorm'
+  | 'attentionPostNorm'
+  | 'mlpNorm'
+  | 'mlpPostNorm'
+  | 'qNorm'
+  | 'kNorm'
+  | 'qANorm'
+  | 'kvANorm';
 type Matrix = 'q' | 'k' | 'v' | 'output' | 'gate' | 'up' | 'down';
+/** Matrices of multi-head latent attention; `kvB` is `kB` and `vB` in one. */
+type LatentMatrix = 'qA' | 'qB' | 'kvA' | 'kB' | 'vB' | 'kvB';
+/** Matrices of experts. gpt-oss saves them transposed, `[e, inputs, outputs]`, with gate and up in turns. */
+type ExpertMatrix =
+  | 'router'
+  | 'expertGate'
+  | 'expertUp'
+  | 'expertDown'
+  | 'expertGateUp'
+  | 'expertDownTransposed'
+  | 'sharedRouter'
+  | 'sharedGate'
+  | 'sharedUp'
+  | 'sharedDown';
+/** Vectors that are neither a norm's nor a bias. */
+type Other = 'sinks' | 'choiceBias';
 
-/** One layer; {@link LAYER} has the shapes. */
-type LayerWeights = Readonly<Record<LayerNorm, Gain> & Partial<Record<HeadNorm, Gain>> & Record<Matrix, Linear>>;
+/** A tensor of a layer, without its bias. */
+export type Part = NormPart | Matrix | LatentMatrix | ExpertMatrix | Other;
+
+/** One layer: what the model has of it. {@link LAYER} has the shapes. */
+export type LayerWeights = Readonly<
+  Partial<Record<NormPart, Norm> & Record<Matrix | LatentMatrix | ExpertMatrix, Linear> & Record<Other, Norm>>
+>;
 
 /** All weights of a decoder. */
 export interface Weights {
   /** `[vocab, h]` */
   readonly embedding: Weight;
   readonly layers: readonly LayerWeights[];
-  /** `[h]` */
-  readonly norm: Gain;
+  readonly norm: Norm;
   /** `[vocab, h]`; the embedding itself where the head is tied. */
   readonly head: Weight;
 }
@@ -62,65 +93,206 @@ type Held = 'f32' | 'f16' | 'bf16' | BlockFormat;
 /** What a matrix becomes in memory if no kernel multiplies its stored type and no 16-bit type holds it exactly. */
 export type WidenTo = 'f32' | 'f16';
 
-/** A tensor to be loaded. */
-export interface WeightPlan extends StoredTensor {
+/** Bytes of a file. */
+interface Span {
+  readonly file: string;
+  readonly byteOffset: number;
+  readonly sizeBytes: number;
+}
+
+/** A weight to be loaded. */
+export interface WeightPlan {
   /** Where it goes in {@link assembleWeights}. */
   readonly place: string;
+  /** The name of its tensor in the file; of the first one, if it has several. */
+  readonly name: string;
+  readonly type: string;
+  readonly shape: readonly number[];
+  /** Where its rows are, in order. */
+  readonly spans: readonly Span[];
   readonly sizeBytes: number;
   readonly held: Held;
   /** Whether {@link WidenTo} decided how it is held. */
   readonly widened: boolean;
   /** Bytes in the backend's memory. */
   readonly heldBytes: number;
+  /** The file has the values less 1. */
+  readonly lessOne: boolean;
 }
 
-/** Lengths that shapes are made of: h hidden, q all query heads, kv all key/value heads, d one head, f intermediate. */
-type Length = 'h' | 'q' | 'kv' | 'd' | 'f' | 'vocab';
+/**
+ * Lengths that shapes are made of: h hidden, n and m query and key/value heads, d and dv a head of q, k and of v, q all
+ * query heads, o all heads' values, f intermediate, e experts, x an expert's intermediate, s the shared expert's, c
+ * latent of k and v, cq latent of q, p dimensions of a head that do not rotate.
+ */
+type Length = keyof ReturnType<typeof lengthsOf>;
 
 /** One tensor of a layer, or one that a model has once. */
 interface Row {
-  /** The file's names, without prefix, layer and `.weight`. */
+  /** The file's names without prefix and layer. A star stands for the numbers of tensors that are stacked here. */
   readonly huggingface: string;
   readonly gguf: string;
   /** Slowest dimension first: a matrix is `[outputs, inputs]`. */
   readonly shape: readonly Length[];
-  /** The flag of {@link DecoderConfig} that says whether it has a bias. */
-  readonly bias?: 'qkvBias' | 'outputBias' | 'mlpBias';
-  /** The flag that says whether the model has the tensor. */
-  readonly when?: 'qkNorm';
+  /** When it has a bias: as the config says of the group, as norms of the family do, or as its experts do. */
+  readonly bias?: BiasGroup | 'norm' | 'experts';
+  /** The first dimension unless given. */
+  readonly biasShape?: readonly Length[];
 }
 
-/** The tensors of one layer, in the order of the forward pass. */
-const LAYER: Readonly<Record<LayerNorm | HeadNorm | Matrix, Row>> = {
-  attentionNorm: { huggingface: 'input_layernorm', gguf: 'attn_norm', shape: ['h'] },
-  q: { huggingface: 'self_attn.q_proj', gguf: 'attn_q', shape: ['q', 'h'], bias: 'qkvBias' },
-  k: { huggingface: 'self_attn.k_proj', gguf: 'attn_k', shape: ['kv', 'h'], bias: 'qkvBias' },
-  v: { huggingface: 'self_attn.v_proj', gguf: 'attn_v', shape: ['kv', 'h'], bias: 'qkvBias' },
-  qNorm: { huggingface: 'self_attn.q_norm', gguf: 'attn_q_norm', shape: ['d'], when: 'qkNorm' },
-  kNorm: { huggingface: 'self_attn.k_norm', gguf: 'attn_k_norm', shape: ['d'], when: 'qkNorm' },
-  output: { huggingface: 'self_attn.o_proj', gguf: 'attn_output', shape: ['h', 'q'], bias: 'outputBias' },
-  mlpNorm: { huggingface: 'post_attention_layernorm', gguf: 'ffn_norm', shape: ['h'] },
-  gate: { huggingface: 'mlp.gate_proj', gguf: 'ffn_gate', shape: ['f', 'h'], bias: 'mlpBias' },
-  up: { huggingface: 'mlp.up_proj', gguf: 'ffn_up', shape: ['f', 'h'], bias: 'mlpBias' },
-  down: { huggingface: 'mlp.down_proj', gguf: 'ffn_down', shape: ['h', 'f'], bias: 'mlpBias' },
-};
-const EMBEDDING: Row = { huggingface: 'embed_tokens', gguf: 'token_embd', shape: ['vocab', 'h'] };
-const NORM: Row = { huggingface: 'norm', gguf: 'output_norm', shape: ['h'] };
-const HEAD: Row = { huggingface: 'lm_head', gguf: 'output', shape: ['vocab', 'h'] };
+function row(
+  huggingface: string,
+  gguf: string,
+  shape: Row['shape'],
+  bias?: Row['bias'],
+  biasShape?: Row['shape'],
+): Row {
+  return { huggingface, gguf, shape, bias, biasShape };
+}
 
-/** Tensors that repeat what the config or the RoPE dialect has read already. */
+/** The tensors of one layer, by Llama's names. An empty name stands in the family's row. */
+const LAYER: Readonly<Record<Part, Row>> = {
+  attentionNorm: row('input_layernorm.weight', 'attn_norm.weight', ['h'], 'norm'),
+  q: row('self_attn.q_proj.weight', 'attn_q.weight', ['q', 'h'], 'qkv'),
+  k: row('self_attn.k_proj.weight', 'attn_k.weight', ['k', 'h'], 'qkv'),
+  v: row('self_attn.v_proj.weight', 'attn_v.weight', ['v', 'h'], 'qkv'),
+  qA: row('self_attn.q_a_proj.weight', 'attn_q_a.weight', ['cq', 'h']),
+  qANorm: row('self_attn.q_a_layernorm.weight', 'attn_q_a_norm.weight', ['cq']),
+  qB: row('self_attn.q_b_proj.weight', 'attn_q_b.weight', ['q', 'cq']),
+  kvA: row('self_attn.kv_a_proj_with_mqa.weight', 'attn_kv_a_mqa.weight', ['cAndRope', 'h']),
+  kvANorm: row('self_attn.kv_a_layernorm.weight', 'attn_kv_a_norm.weight', ['c']),
+  kvB: row('self_attn.kv_b_proj.weight', 'attn_kv_b.weight', ['keysAndValues', 'c']),
+  kB: row('', 'attn_k_b.weight', ['n', 'c', 'p']),
+  vB: row('', 'attn_v_b.weight', ['n', 'dv', 'c']),
+  qNorm: row('self_attn.q_norm.weight', 'attn_q_norm.weight', ['d']),
+  kNorm: row('self_attn.k_norm.weight', 'attn_k_norm.weight', ['d']),
+  sinks: row('self_attn.sinks', 'attn_sinks.weight', ['n']),
+  output: row('self_attn.o_proj.weight', 'attn_output.weight', ['h', 'o'], 'output'),
+  attentionPostNorm: row('', 'post_attention_norm.weight', ['h']),
+  mlpNorm: row('post_attention_layernorm.weight', 'ffn_norm.weight', ['h'], 'norm'),
+  gate: row('mlp.gate_proj.weight', 'ffn_gate.weight', ['f', 'h'], 'mlp'),
+  up: row('mlp.up_proj.weight', 'ffn_up.weight', ['f', 'h'], 'mlp'),
+  down: row('mlp.down_proj.weight', 'ffn_down.weight', ['h', 'f'], 'mlp'),
+  router: row('', 'ffn_gate_inp.weight', ['e', 'h'], 'experts'),
+  choiceBias: row('mlp.gate.e_score_correction_bias', 'exp_probs_b.bias', ['e']),
+  expertGate: row('', 'ffn_gate_exps.weight', ['e', 'x', 'h'], 'experts', ['e', 'x']),
+  expertUp: row('', 'ffn_up_exps.weight', ['e', 'x', 'h'], 'experts', ['e', 'x']),
+  expertDown: row('', 'ffn_down_exps.weight', ['e', 'h', 'x'], 'experts', ['e', 'h']),
+  expertGateUp: row('', '', ['e', 'h', 'twoX'], 'experts', ['e', 'twoX']),
+  expertDownTransposed: row('', '', ['e', 'x', 'h'], 'experts', ['e', 'h']),
+  sharedRouter: row('', 'ffn_gate_inp_shexp.weight', ['one', 'h']),
+  sharedGate: row('', 'ffn_gate_shexp.weight', ['s', 'h']),
+  sharedUp: row('', 'ffn_up_shexp.weight', ['s', 'h']),
+  sharedDown: row('', 'ffn_down_shexp.weight', ['h', 's']),
+  mlpPostNorm: row('', 'post_ffw_norm.weight', ['h']),
+};
+/** The shapes of q's and k's norms, by the family's kind of them. */
+const QK_NORMS: Readonly<Record<'head' | 'all' | 'each-head', Readonly<Record<'qNorm' | 'kNorm', Row['shape']>>>> = {
+  head: { qNorm: ['d'], kNorm: ['d'] },
+  all: { qNorm: ['q'], kNorm: ['k'] },
+  'each-head': { qNorm: ['n', 'd'], kNorm: ['m', 'd'] },
+};
+const EMBEDDING = row('embed_tokens.weight', 'token_embd.weight', ['vocab', 'h']);
+const NORM = row('norm.weight', 'output_norm.weight', ['h'], 'norm');
+const HEAD = row('lm_head.weight', 'output.weight', ['vocab', 'h']);
+/** GGUF's fused q, k and v, which llama.cpp takes in place of three matrices. */
+const GGUF_QKV = 'attn_qkv.weight';
+
+function lengthsOf(config: DecoderConfig) {
+  const { hiddenSize: h, numHeads: n, numKvHeads: m, headDim: d, valueDim: dv, latent, experts } = config;
+  const [c, p, x] = [latent?.rank ?? 0, latent?.nope ?? 0, experts?.width ?? 0];
+  return {
+    vocab: config.vocabSize,
+    h,
+    n,
+    m,
+    d,
+    dv,
+    q: n * d,
+    k: m * d,
+    v: m * dv,
+    o: n * dv,
+    f: config.intermediateSize,
+    e: experts?.count ?? 0,
+    x,
+    twoX: 2 * x,
+    s: experts?.sharedWidth ?? 0,
+    one: 1,
+    c,
+    p,
+    cq: latent?.queryRank ?? 0,
+    cAndRope: c + (latent?.rope ?? 0),
+    keysAndValues: n * (p + dv),
+  };
+}
+
+/** The parts that a layer has, in the order of the forward pass; `stored` says whether the file has a part. */
+function partsOf(
+  { family, source, latent, parallel, qkNorm, experts }: DecoderConfig,
+  layer: number,
+  stored: (part: Part) => boolean,
+): Part[] {
+  const before = family.blockNorms !== 'after';
+  const after = family.blockNorms !== undefined;
+  const parts: Part[] = [];
+  if (before) parts.push('attentionNorm');
+  if (!latent) parts.push('q', 'k', 'v');
+  else {
+    if (latent.queryRank === undefined) parts.push('q');
+    else parts.push('qA', 'qANorm', 'qB');
+    parts.push('kvA', 'kvANorm');
+    if (stored('kB')) parts.push('kB', 'vB');
+    else parts.push('kvB');
+  }
+  if (qkNorm) parts.push('qNorm', 'kNorm');
+  if (family.sinks) parts.push('sinks');
+  parts.push('output');
+  if (after) parts.push('attentionPostNorm');
+  if (before && !(parallel && family.parallel!.norms === 1)) parts.push('mlpNorm');
+  if (!experts?.layers[layer]) {
+    if (!family.ungated) parts.push('gate');
+    parts.push('up', 'down');
+  } else {
+    parts.push('router');
+    const { choiceBias } = family.experts!;
+    if (choiceBias === 'always' || (choiceBias && stored('choiceBias'))) parts.push('choiceBias');
+    if (source === 'huggingface' && family.names?.expertGateUp) parts.push('expertGateUp', 'expertDownTransposed');
+    else parts.push('expertGate', 'expertUp', 'expertDown');
+    if (experts.sharedWidth > 0) {
+      if (family.experts!.shared === 'gated') parts.push('sharedRouter');
+      parts.push('sharedGate', 'sharedUp', 'sharedDown');
+    }
+  }
+  if (after) parts.push('mlpPostNorm');
+  return parts;
+}
+
+/** Tensors that repeat what the config or the RoPE dialect has read already, or that are not the decoder's. */
 const SPARE = {
-  huggingface: /^(model\.)?layers\.\d+\.self_attn\.rotary_emb\.inv_freq$/,
+  huggingface:
+    /^((model|gpt_neox)\.)?layers\.\d+\.((self_attn|attention)\.rotary_emb\.inv_freq|attention\.(masked_)?bias)$|^(model\.)?(visual|vision_tower|vision_model|multi_modal_projector)\./,
   gguf: /^(rope_freqs|rope_factors_long|rope_factors_short)\.weight$/,
 };
 
-/** One tensor that the model needs. */
+/** One weight that the model needs. */
 interface Need {
   /** Where it goes: `embedding.weight`, `3.q.bias`. */
   readonly place: string;
-  /** Its name in the file. */
-  readonly name: string;
   readonly shape: readonly number[];
+  /** Its tensors in the file, in order. */
+  readonly pieces: readonly Piece[];
+  /** No kernel takes it in blocks. */
+  readonly plain?: boolean;
+  readonly lessOne?: boolean;
+}
+
+/** A tensor of the file, or some of its rows. */
+interface Piece {
+  readonly name: string;
+  /** The shape that the tensor must have. */
+  readonly shape: readonly number[];
+  /** First row, and one past the last; all unless given. */
+  readonly rows?: readonly [from: number, to: number];
 }
 
 /**
@@ -141,16 +313,23 @@ export function planWeights(
     if (twin) fail('FORMAT', `${tensor.file}: ${nameForMessage(tensor.name)}`, `${twin.file} has this tensor too`);
     byName.set(tensor.name, tensor);
   }
-  const needs = needsOf(config, byName);
-  const plans = needs.map((need) => {
-    const tensor = byName.get(need.name) ?? refuseMissing(config, need, where, stored.length);
-    return planOf(tensor, need, widenTo);
+  const known = new Set<string>();
+  const plans = needsOf(config, byName).map((need) => {
+    const tensors = need.pieces.map((piece) => {
+      known.add(piece.name);
+      return byName.get(piece.name) ?? refuseMissing(config, piece, where, stored.length);
+    });
+    return planOf(tensors, need, widenTo);
   });
-  const known = new Set(needs.map(({ name }) => name));
   for (const { name, file } of stored) {
     if (known.has(name) || SPARE[config.source].test(name)) continue;
-    // transformers ignores the lm_head of a model with a tied head; some files have one.
-    if (config.source === 'huggingface' && config.tiedHead && /(^|\.)lm_head\.weight$/.test(name)) continue;
+    if (config.source === 'huggingface') {
+      // transformers ignores the lm_head of a model with a tied head; some files have one.
+      if (config.tiedHead && /(^|\.)lm_head\.weight$/.test(name)) continue;
+      // Layers after the last one predict further tokens (DeepSeek-V3).
+      const layer = /^model\.layers\.(\d+)\./.exec(name)?.[1];
+      if (config.latent && layer !== undefined && Number(layer) >= config.numLayers) continue;
+    }
     const why = `a ${config.architecture} model with this config has no such tensor`;
     const next = 'The model has a step that is not computed here, or the config belongs to another model.';
     fail('UNSUPPORTED', `${file}: tensor ${nameForMessage(name)}`, `${why}. ${next}`);
@@ -158,7 +337,7 @@ export function planWeights(
   return plans;
 }
 
-function refuseMissing(config: DecoderConfig, { name, shape }: Need, where: string, count: number): never {
+function refuseMissing(config: DecoderConfig, { name, shape }: Piece, where: string, count: number): never {
   const next =
     name === 'lm_head.weight'
       ? 'If the head is the embedding table, config.json must say "tie_word_embeddings": true.'
@@ -167,30 +346,96 @@ function refuseMissing(config: DecoderConfig, { name, shape }: Need, where: stri
   return fail('FORMAT', where, `${needed}, is not among the ${count} tensors. ${next}`);
 }
 
-/** Every tensor of the model, in the order of the forward pass. */
+/** Every weight of the model, in the order of the forward pass. */
 function needsOf(config: DecoderConfig, stored: ReadonlyMap<string, unknown>): Need[] {
-  const { source, hiddenSize: h, headDim: d, intermediateSize: f, vocabSize: vocab } = config;
-  const lengths = { h, d, f, vocab, q: config.numHeads * d, kv: config.numKvHeads * d };
+  const { source, family } = config;
   const gguf = source === 'gguf';
-  // HuggingFace's names start with `model.`, unless the file was saved without a head. The head itself never has it.
-  const prefix = gguf || stored.has(`${EMBEDDING.huggingface}.weight`) ? '' : 'model.';
+  const lengths = lengthsOf(config);
+  const names: Names = (gguf ? family.ggufNames : family.names) ?? {};
+  const nameOf = (part: string, row: Row): string => names[part] ?? row[source];
+  const embedding = nameOf('embedding', EMBEDDING);
+  // The prefix depends on the class that saved the file: with a head or not, for text only or for images too.
+  const prefixes = gguf ? [''] : [names.model ?? 'model.', '', 'model.language_model.', 'language_model.model.'];
+  const prefix = prefixes.find((one) => stored.has(one + embedding)) ?? prefixes[0]!;
   const needs: Need[] = [];
-  const add = (place: string, row: Row, before: string): void => {
-    if (row.when && !config[row.when]) return;
+  const add = (place: string, row: Row, name: string, rows?: RowsOf): void => {
     const shape = row.shape.map((length) => lengths[length]);
-    const name = before + row[source];
-    needs.push({ place: `${place}.weight`, name: `${name}.weight`, shape });
-    if (row.bias && config[row.bias])
-      needs.push({ place: `${place}.bias`, name: `${name}.bias`, shape: shape.slice(0, 1) });
+    const lessOne = !gguf && family.gainsLessOne === true && /norm$/i.test(place);
+    const pieces = rows?.(shape.slice(1), false) ?? piecesOf(name, shape);
+    needs.push({ place: `${place}.weight`, shape, pieces, plain: place.endsWith('.kvB'), lessOne });
+    const biases = hasBias(config, row.bias);
+    if (!biases) return;
+    const biasShape = (row.biasShape ?? row.shape.slice(0, 1)).map((length) => lengths[length]);
+    const biasPieces = rows?.([], true) ?? piecesOf(biasName(name), biasShape);
+    if (biases === 'stored' && !stored.has(biasPieces[0]!.name)) return;
+    needs.push({ place: `${place}.bias`, shape: biasShape, pieces: biasPieces });
   };
-  add('embedding', EMBEDDING, prefix);
+  add('embedding', EMBEDDING, prefix + embedding);
   for (let layer = 0; layer < config.numLayers; layer++) {
     const before = gguf ? `blk.${layer}.` : `${prefix}layers.${layer}.`;
-    for (const [part, row] of Object.entries(LAYER)) add(`${layer}.${part}`, row, before);
+    const has = (part: Part): boolean => stored.has(before + nameOf(part, LAYER[part]));
+    for (const part of partsOf(config, layer, has)) {
+      const norm = part === 'qNorm' || part === 'kNorm' ? QK_NORMS[family.qkNorm!][part] : undefined;
+      const row = { ...LAYER[part], shape: norm ?? LAYER[part].shape };
+      add(`${layer}.${part}`, row, before + nameOf(part, row), fusedRows(config, lengths, before, part, names, stored));
+    }
   }
-  add('norm', NORM, prefix);
-  if (!config.tiedHead) add('head', HEAD, '');
+  add('norm', NORM, prefix + nameOf('norm', NORM));
+  const head = nameOf('head', HEAD);
+  const outer = stored.has(`language_model.${head}`) ? 'language_model.' : '';
+  if (!config.tiedHead) add('head', HEAD, outer + head);
   return needs;
+}
+
+type Names = Readonly<Partial<Record<string, string>>>;
+/** The rows of a fused matrix, whose rows have the shape `tail`, or of its bias. */
+type RowsOf = (tail: readonly number[], bias: boolean) => Piece[];
+
+/** Where a part is in a fused matrix; undefined where it has a tensor of its own. */
+function fusedRows(
+  { family, source, headDim, numHeads }: DecoderConfig,
+  { q, k, v, f }: ReturnType<typeof lengthsOf>,
+  before: string,
+  part: Part,
+  names: Names,
+  stored: ReadonlyMap<string, unknown>,
+): RowsOf | undefined {
+  const own = before + LAYER[part][source];
+  const found = (name: string, rows: number, ranges: readonly (readonly [number, number])[]): RowsOf => {
+    return (tail, bias) =>
+      ranges.map((range) => ({ name: before + (bias ? biasName(name) : name), shape: [rows, ...tail], rows: range }));
+  };
+  if (part === 'gate' || part === 'up') {
+    const name = names.gateUp;
+    if (name === undefined || stored.has(before + LAYER.gate[source])) return undefined;
+    return found(name, 2 * f, [part === 'gate' ? [0, f] : [f, 2 * f]]);
+  }
+  if (part !== 'q' && part !== 'k' && part !== 'v') return undefined;
+  const name = source === 'gguf' ? GGUF_QKV : names.qkv;
+  if (name === undefined || stored.has(own) || (source === 'gguf' && !stored.has(before + name))) return undefined;
+  if (source === 'huggingface' && family.qkvRows === 'by-head') {
+    const nth = { q: 0, k: 1, v: 2 }[part];
+    const from = (head: number): number => (3 * head + nth) * headDim;
+    const heads = Array.from({ length: numHeads }, (_, head) => [from(head), from(head) + headDim] as const);
+    return found(name, q + k + v, heads);
+  }
+  return found(name, q + k + v, [{ q: [0, q], k: [q, q + k], v: [q + k, q + k + v] }[part] as [number, number]]);
+}
+
+/** The tensor of a name; with a star, those of its numbers from 0 on, each a row of the shape. */
+function piecesOf(name: string, shape: readonly number[]): Piece[] {
+  if (!name.includes('*')) return [{ name, shape }];
+  return Array.from({ length: shape[0]! }, (_, n) => ({ name: name.replace('*', String(n)), shape: shape.slice(1) }));
+}
+
+function biasName(name: string): string {
+  return name.endsWith('.weight') ? name.replace(/weight$/, 'bias') : `${name}_bias`;
+}
+
+function hasBias({ family, biases }: DecoderConfig, bias: Row['bias']): boolean | 'stored' {
+  if (bias === undefined) return false;
+  if (bias === 'norm') return family.norm === 'layer';
+  return bias === 'experts' ? family.experts?.bias === true : biases[bias];
 }
 
 const PLAIN: ReadonlyMap<string, 'f32' | 'f16' | 'bf16'> = /* @__PURE__ */ new Map([
@@ -204,26 +449,45 @@ const BLOCKS: ReadonlyMap<string, BlockFormat> = /* @__PURE__ */ new Map([
 ] as const);
 const TYPES = [...PLAIN.keys(), ...WIDENED.keys()].join(', ');
 
-function planOf(tensor: StoredTensor, { place, name, shape }: Need, widenTo: WidenTo): WeightPlan {
-  const where = `${tensor.file}: tensor ${name}`;
-  if (tensor.shape.length !== shape.length || shape.some((size, n) => tensor.shape[n] !== size)) {
-    const next = 'The config does not belong to these weights.';
-    refuse('FORMAT', where, `shape [${shape}] (slowest dimension first)`, tensor.shape, next);
+function planOf(tensors: readonly StoredTensor[], need: Need, widenTo: WidenTo): WeightPlan {
+  const { place, shape, pieces, plain: mustWiden = false, lessOne = false } = need;
+  const spans = tensors.map((tensor, n) => spanOf(tensor, pieces[n]!));
+  const { name, type, file } = tensors[0]!;
+  for (const other of tensors) {
+    const next = 'Take a file whose parts of one weight have one type.';
+    if (other.type !== type)
+      refuse('UNSUPPORTED', `${other.file}: tensor ${other.name}`, `type ${type}, as ${name}`, other.type, next);
   }
-  const plain = PLAIN.get(tensor.type);
-  const format = WIDENED.get(tensor.type);
-  if ((!plain && !format) || tensor.sizeBytes === undefined) {
+  const plain = PLAIN.get(type);
+  const format = WIDENED.get(type);
+  if (!plain && !format) {
     const next = 'Take a file with weights of one of these types; llama-quantize and transformers can write it.';
-    return refuse('UNSUPPORTED', where, `type ${TYPES}`, tensor.type, next);
+    return refuse('UNSUPPORTED', `${file}: tensor ${name}`, `type ${TYPES}`, type, next);
   }
   // Vectors in blocks are small: they become f32, like norms and biases.
-  const matrix = shape.length === 2;
-  const blocks = matrix ? BLOCKS.get(tensor.type) : undefined;
-  const exact = plain ?? blocks ?? (matrix ? format!.exact : 'f32');
+  const matrix = shape.length >= 2;
+  const blocks = matrix && !mustWiden ? BLOCKS.get(type) : undefined;
+  const exact = lessOne ? 'f32' : (plain ?? blocks ?? (matrix ? format!.exact : 'f32'));
   const held = exact ?? widenTo;
   const count = shape.reduce((product, size) => product * size, 1);
   const heldBytes = isBlockFormat(held) ? (count / 32) * BLOCK_BYTES[held] : count * sizeBytes(held);
-  return { ...tensor, sizeBytes: tensor.sizeBytes, place, held, widened: exact === undefined, heldBytes };
+  const bytes = spans.reduce((sum, span) => sum + span.sizeBytes, 0);
+  return { place, name, type, shape, spans, sizeBytes: bytes, held, widened: exact === undefined, heldBytes, lessOne };
+}
+
+/** Where a piece is in its file, once its shape is checked. A matrix of one row may be a vector there. */
+function spanOf(tensor: StoredTensor, { name, shape, rows }: Piece): Span {
+  const where = `${tensor.file}: tensor ${name}`;
+  const wanted = shape[0] === 1 && tensor.shape.length < shape.length ? shape.slice(1) : shape;
+  if (String(tensor.shape) !== String(wanted)) {
+    const next = 'The config does not belong to these weights.';
+    refuse('FORMAT', where, `shape [${shape}] (slowest dimension first)`, tensor.shape, next);
+  }
+  const { file, byteOffset, type } = tensor;
+  const size = tensor.sizeBytes ?? refuse('UNSUPPORTED', where, `type ${TYPES}`, type);
+  if (!rows) return { file, byteOffset, sizeBytes: size };
+  const rowBytes = size / shape[0]!;
+  return { file, byteOffset: byteOffset + rows[0] * rowBytes, sizeBytes: (rows[1] - rows[0]) * rowBytes };
 }
 
 /** Whether weights are held in blocks, as the file has them. */
@@ -234,17 +498,50 @@ export function isBlockFormat(held: Held): held is BlockFormat {
 /** Puts loaded tensors, all of {@link planWeights} by their places, into the places. */
 export function assembleWeights(config: DecoderConfig, loaded: ReadonlyMap<string, Weight>): Weights {
   const embedding = loaded.get('embedding.weight')!;
+  const at = (place: string): Linear | undefined => {
+    const weight = loaded.get(`${place}.weight`);
+    return weight && { weight, bias: loaded.get(`${place}.bias`) as Vector | undefined };
+  };
   const layerOf = (layer: number): LayerWeights => {
-    const parts = Object.entries(LAYER).map(([part, { shape }]) => {
-      const weight = loaded.get(`${layer}.${part}.weight`);
-      return [part, shape.length === 1 ? weight : { weight, bias: loaded.get(`${layer}.${part}.bias`) }];
-    });
-    return Object.fromEntries(parts) as LayerWeights;
+    const parts = Object.keys(LAYER).map((part) => [part, at(`${layer}.${part}`)] as const);
+    const found: LayerWeights = Object.fromEntries(parts.filter(([, weight]) => weight));
+    if (found.kvB) return { ...found, ...splitLatent(config, found.kvB.weight as Vector) };
+    return found.expertGateUp ? { ...found, ...untransposed(found.expertGateUp, found.expertDownTransposed!) } : found;
   };
   return {
     embedding,
     layers: Array.from({ length: config.numLayers }, (_layer, layer) => layerOf(layer)),
-    norm: loaded.get('norm.weight') as Gain,
+    norm: at('norm') as Norm,
     head: config.tiedHead ? embedding : loaded.get('head.weight')!,
   };
+}
+
+/** kB `[n, c, p]` and vB `[n, dv, c]`, views of kvB, whose rows are those of kᵀ and v for each head. */
+function splitLatent({ numHeads, latent, valueDim }: DecoderConfig, kvB: Vector): Pick<LayerWeights, 'kB' | 'vB'> {
+  const { nope, rank } = latent!;
+  const heads = kvB.view([numHeads, nope + valueDim, rank]);
+  const kB = heads.slice(1, 0, nope).permute([0, 2, 1]);
+  return {
+    kB: { weight: kB, bias: undefined },
+    vB: { weight: heads.slice(1, nope, nope + valueDim), bias: undefined },
+  };
+}
+
+/** gpt-oss's matrices of experts as `[e, outputs, inputs]`, and gate and up apart: views. */
+function untransposed(gateUp: Linear, down: Linear): Pick<LayerWeights, 'expertGate' | 'expertUp' | 'expertDown'> {
+  const whole = gateUp.weight as Vector; // [e, h, 2x]
+  const [e, h, twoX] = whole.shape as [number, number, number];
+  const nth = (n: 0 | 1): Linear => ({
+    weight: whole
+      .view([e, h, twoX / 2, 2])
+      .slice(3, n, n + 1)
+      .view([e, h, twoX / 2])
+      .permute([0, 2, 1]),
+    bias: gateUp.bias
+      ?.view([e, twoX / 2, 2])
+      .slice(2, n, n + 1)
+      .view([e, twoX / 2]),
+  });
+  const expertDown = { weight: (down.weight as Vector).permute([0, 2, 1]), bias: down.bias };
+  return { expertGate: nth(0), expertUp: nth(1), expertDown };
 }

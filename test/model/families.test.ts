@@ -1,0 +1,118 @@
+/**
+ * The families of the decoder: random models with the logits of llama.cpp and of a float64 pass, as GGUF files and as
+ * transformers would save them.
+ */
+import assert from 'node:assert/strict';
+import { existsSync, readFileSync } from 'node:fs';
+import { after, describe, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { parseNpy } from '../../packages/formats/src/npy.js';
+import { loadModelFile } from '../../packages/model/src/node.js';
+import type { Model } from '../../packages/model/src/types.js';
+import { type Ropewalk, ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
+import { numberTokenizer } from '../support/tiny-model.js';
+
+const folder = fileURLToPath(new URL('../../../shared/vectors/families', import.meta.url));
+const skip = existsSync(folder) ? false : '../shared/vectors/families is not here';
+
+interface Vector {
+  readonly name: string;
+  readonly n_ctx: number;
+  readonly vocab: number;
+  readonly weights: string;
+  /** By what they are: gguf, tokens, logits, logits-f64, greedy; of quantised files also logits-f32 and greedy-f32. */
+  readonly files: Readonly<Record<string, string>>;
+}
+const vectors: readonly Vector[] = skip ? [] : JSON.parse(readFileSync(`${folder}/manifest.json`, 'utf8')).models;
+const array = (name: string): ArrayLike<number> => parseNpy(readFileSync(`${folder}/${name}`)).data as Float32Array;
+
+/** Backends share kernels and one device. */
+const backends = new Map<string, Ropewalk>();
+after(() => {
+  for (const backend of backends.values()) backend.dispose();
+});
+async function open(name: 'reference' | 'cpu' | 'webgpu'): Promise<Ropewalk> {
+  const backend = backends.get(name) ?? (await ropewalk({ backend: name, ...(name === 'cpu' && { threads: 1 }) }));
+  backends.set(name, backend);
+  return backend;
+}
+
+/**
+ * f32 against float64 through a few layers: measured 6e-5 at most, and a wrong rule moves some logit by 2e-2 and more
+ * (the vectors' own mutations).
+ */
+const NEAR = 1e-3;
+/** llama.cpp's GELU is a table of f16 on the CPU. */
+const TABLE = 2e-2;
+const WITH_TABLE = /^(gemma2|gemma3|gptneox|starcoder2)/;
+
+function check(got: Float32Array, want: ArrayLike<number>, within: number, what: string): void {
+  let worst = 0;
+  for (let n = 0; n < want.length; n++) {
+    const off = Math.abs(got[n]! - want[n]!);
+    if (!(off <= worst)) worst = off;
+  }
+  assert.ok(worst <= within, `${what}: off by ${worst}, more than ${within}`);
+}
+
+/** The logits of all prompt positions, and what the model would write next where llama.cpp wrote `greedy`. */
+async function run(model: Model, { files, vocab }: Vector, within = NEAR): Promise<void> {
+  const prompt = Array.from(array(files.tokens!));
+  const greedy = Array.from(array(files['greedy-f32'] ?? files.greedy!));
+  const session = model.openSession();
+  try {
+    const logits = await session.append([...prompt, ...greedy.slice(0, -1)], { logits: 'all' });
+    check(logits, array(files['logits-f64']!), within, 'float64');
+    const own = array(files['logits-f32'] ?? files.logits!);
+    check(logits, own, WITH_TABLE.test(files.gguf!) ? TABLE : within, 'llama.cpp');
+    const best = greedy.map((_, n) => {
+      const at = prompt.length - 1 + n;
+      const row = logits.subarray(at * vocab, (at + 1) * vocab);
+      return row.indexOf(row.reduce((a, b) => Math.max(a, b)));
+    });
+    assert.deepEqual(best, greedy);
+  } finally {
+    session.dispose();
+  }
+}
+
+async function loadVector(vector: Vector, name: 'reference' | 'cpu' | 'webgpu'): Promise<Model> {
+  const backend = await open(name);
+  const options = { backend, context: vector.n_ctx, tokenizer: numberTokenizer(vector.vocab) };
+  return loadModelFile(`${folder}/${vector.files.gguf}`, options);
+}
+
+describe("families from GGUF: llama.cpp's logits and tokens", { skip }, () => {
+  for (const vector of vectors) {
+    for (const name of ['reference', 'cpu'] as const) {
+      test(`${vector.name} on ${name}`, async () => {
+        const model = await loadVector(vector, name);
+        try {
+          await run(model, vector);
+        } finally {
+          model.dispose();
+        }
+      });
+    }
+  }
+
+  for (const vector of vectors.filter(({ files }) => files['mrope-logits'] ?? /vl/.test(files.gguf!))) {
+    test(`${vector.name} with positions of four axes`, async () => {
+      const model = await loadVector(vector, 'cpu');
+      const session = model.openSession();
+      const want = array(`${vector.name}.mrope-logits.npy`);
+      const tokens = Array.from(array(vector.files.tokens!)).slice(0, want.length / vector.vocab);
+      const positions = Int32Array.from(array(`${vector.name}.mrope-positions.npy`));
+      check(await session.append(tokens, { logits: 'all', positions }), want, NEAR, 'llama.cpp');
+      // Three axes: the fourth is 0, as in the vectors. In two batches the result is the same.
+      session.truncate(0);
+      const axes = [0, 1, 2].map((axis) => positions.subarray(axis * tokens.length, (axis + 1) * tokens.length));
+      const part = (from: number, to: number): number[] => axes.flatMap((axis) => [...axis.subarray(from, to)]);
+      await session.append(tokens.slice(0, 20), { logits: 'none', positions: part(0, 20) });
+      const rest = await session.append(tokens.slice(20), { logits: 'all', positions: part(20, tokens.length) });
+      check(rest, Float32Array.from(want).subarray(20 * vector.vocab), NEAR, 'in two batches');
+      await assert.rejects(session.shift(1, 1), { code: 'UNSUPPORTED', message: /positions of its own/ });
+      model.dispose();
+    });
+  }
+});
