@@ -10,7 +10,38 @@
  * @see ggml-org/llama.cpp@de3ff815 src/models/NAME.cpp
  */
 import type { RouteOptions, SwigluOptions } from 'ropewalk';
-import type { Part } from './weights.js';
+
+/** Norms of a layer. */
+export type NormPart =
+  | 'attentionNorm'
+  | 'attentionPostNorm'
+  | 'mlpNorm'
+  | 'mlpPostNorm'
+  | 'qNorm'
+  | 'kNorm'
+  | 'qANorm'
+  | 'kvANorm';
+/** Matrices of a dense layer. */
+export type Matrix = 'q' | 'k' | 'v' | 'output' | 'gate' | 'up' | 'down';
+/** Matrices of multi-head latent attention; `kvB` is `kB` and `vB` in one. */
+export type LatentMatrix = 'qA' | 'qB' | 'kvA' | 'kB' | 'vB' | 'kvB';
+/** Matrices of experts. gpt-oss saves them transposed, `[e, inputs, outputs]`, with gate and up in turns. */
+export type ExpertMatrix =
+  | 'router'
+  | 'expertGate'
+  | 'expertUp'
+  | 'expertDown'
+  | 'expertGateUp'
+  | 'expertDownTransposed'
+  | 'sharedRouter'
+  | 'sharedGate'
+  | 'sharedUp'
+  | 'sharedDown';
+/** Vectors that are neither a norm's nor a bias. */
+export type OtherVector = 'sinks' | 'choiceBias';
+
+/** A tensor of a layer, without its bias. */
+export type Part = NormPart | Matrix | LatentMatrix | ExpertMatrix | OtherVector;
 
 /** Groups of tensors whose biases come and go together. */
 export type BiasGroup = 'qkv' | 'output' | 'mlp';

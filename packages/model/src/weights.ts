@@ -7,7 +7,7 @@
 import { BLOCK_BYTES, type BlockFormat, type BlockTensor, sizeBytes, type Tensor } from 'ropewalk';
 import { fail, nameForMessage, refuse } from 'ropewalk/backend';
 import { WIDENED } from './dequantise.js';
-import type { BiasGroup } from './families.js';
+import type { BiasGroup, ExpertMatrix, LatentMatrix, Matrix, NormPart, OtherVector, Part } from './families.js';
 import type { DecoderConfig } from './types.js';
 
 /** A weight in a backend's memory. */
@@ -28,39 +28,9 @@ export interface Norm {
   readonly bias: Vector | undefined;
 }
 
-type NormPart =
-  | 'attentionNorm'
-  | 'attentionPostNorm'
-  | 'mlpNorm'
-  | 'mlpPostNorm'
-  | 'qNorm'
-  | 'kNorm'
-  | 'qANorm'
-  | 'kvANorm';
-type Matrix = 'q' | 'k' | 'v' | 'output' | 'gate' | 'up' | 'down';
-/** Matrices of multi-head latent attention; `kvB` is `kB` and `vB` in one. */
-type LatentMatrix = 'qA' | 'qB' | 'kvA' | 'kB' | 'vB' | 'kvB';
-/** Matrices of experts. gpt-oss saves them transposed, `[e, inputs, outputs]`, with gate and up in turns. */
-type ExpertMatrix =
-  | 'router'
-  | 'expertGate'
-  | 'expertUp'
-  | 'expertDown'
-  | 'expertGateUp'
-  | 'expertDownTransposed'
-  | 'sharedRouter'
-  | 'sharedGate'
-  | 'sharedUp'
-  | 'sharedDown';
-/** Vectors that are neither a norm's nor a bias. */
-type Other = 'sinks' | 'choiceBias';
-
-/** A tensor of a layer, without its bias. */
-export type Part = NormPart | Matrix | LatentMatrix | ExpertMatrix | Other;
-
 /** One layer: what the model has of it. {@link LAYER} has the shapes. */
 export type LayerWeights = Readonly<
-  Partial<Record<NormPart, Norm> & Record<Matrix | LatentMatrix | ExpertMatrix, Linear> & Record<Other, Norm>>
+  Partial<Record<NormPart, Norm> & Record<Matrix | LatentMatrix | ExpertMatrix, Linear> & Record<OtherVector, Norm>>
 >;
 
 /** All weights of a decoder. */
