@@ -85,6 +85,16 @@ const backend = await main.openBackend('reference');
 /** Error classes handle their arguments as JavaScript does; refuseSystem always throws. */
 const NO_ROW = new Set<unknown>([main.RopewalkError, formats.HeaderCut, formatsNode.refuseSystem]);
 
+/** Experts of two tokens, or room for them. */
+const experts = () => tensorFrom<'i32'>(Int32Array.of(0, 3, 1, 2), { shape: [2, 2] });
+const ROUTE = {
+  gate: 'sigmoid',
+  bias: ones(4),
+  groups: { count: 2, used: 1, best: 2 },
+  normalise: true,
+  scale: 2,
+} as const;
+
 const MAIN: Rows = {
   Tensor: () => [ones(2, 2).storage, { shape: [2, 2], strides: [2, 1], offset: 0 }],
   Ropewalk: () => [Object.freeze({ ...backend })],
@@ -104,15 +114,17 @@ const MAIN: Rows = {
   planSwiglu: () => [ones(2), ones(2), ones(2)],
   planArgmax: () => [ones(2), tensorFrom(new BigInt64Array(1)), ones(1)],
   planEmbedding: () => [ids(0, 1), ones(2, 3), ones(2, 3)],
+  planExpertLinear: () => [ones(2, 3), ones(4, 5, 3), experts(), ones(2, 5), { bias: ones(4, 5), weights: ones(2, 2) }],
   planLinear: () => [ones(2, 3), ones(4, 3), ones(4), ones(2, 4)],
   planRearrange: () => [ones(2), ones(2)],
   planRmsNorm: () => [ones(2, 3), ones(3), 1e-5, ones(2, 3)],
+  planRoute: () => [ones(2, 4), experts(), ones(2, 2), ROUTE],
   planSelfAttention: () => [
     ones(2, 1, 2),
     ones(2, 1, 2),
     ones(2, 1, 2),
     ones(2, 1, 2),
-    { scale: 1, causal: true, window: 2, softcap: 5 },
+    { scale: 1, causal: true, window: 2, softcap: 5, sinks: ones(1) },
   ],
   planRope: () => [
     { ...full(), positions: [0, 1, 0, 1, 0, 1], seqLen: 2, direction: 'forward', recipe: 'float64', tableDtype: 'f64' },
@@ -204,14 +216,21 @@ const ropewalkRows = (rw: Ropewalk): Rows => ({
   add: () => [ones(2), ones(2), { out: ones(2) }],
   argmax: () => [ones(2), { index: tensorFrom(new BigInt64Array(1)), value: ones(1) }],
   embedding: () => [ids(0, 1), ones(2, 3), { out: ones(2, 3) }],
+  expertLinear: () => [
+    ones(2, 3),
+    ones(4, 5, 3),
+    experts(),
+    { bias: ones(4, 5), weights: ones(2, 2), out: ones(2, 5) },
+  ],
   linear: () => [ones(2, 3), ones(4, 3), { bias: ones(4), out: ones(2, 4) }],
   rmsNorm: () => [ones(2, 3), ones(3), { eps: 1e-5, out: ones(2, 3) }],
   selfAttention: () => [
     ones(2, 1, 2),
     ones(2, 1, 2),
     ones(2, 1, 2),
-    { scale: 1, causal: true, window: 2, softcap: 5, out: ones(2, 1, 2) },
+    { scale: 1, causal: true, window: 2, softcap: 5, sinks: ones(1), out: ones(2, 1, 2) },
   ],
+  route: () => [ones(2, 4), { ...ROUTE, chosen: 2, indices: experts(), weights: ones(2, 2) }],
   swiglu: () => [ones(2), ones(2), { out: ones(2) }],
   rearrange: () => [ones(2), { out: ones(2) }],
 });
@@ -930,9 +949,12 @@ describe('public functions', () => {
         'add into it': (x) => rw.add(ones(2, 1, 4), ones(2, 1, 4), { out: x }),
         argmax: (x) => rw.argmax(x.view([8])),
         embedding: (x) => rw.embedding(ids(0), x.view([2, 4])),
+        expertLinear: (x) =>
+          rw.expertLinear(ones(1, 2), x.view([2, 2, 2]), tensorFrom(Int32Array.of(1), { shape: [1, 1] })),
         linear: (x) => rw.linear(ones(1, 4), x.view([2, 4]), {}),
         rmsNorm: (x) => rw.rmsNorm(x.view([2, 4]), ones(4), { eps: 1e-5 }),
         selfAttention: (x) => rw.selfAttention(ones(2, 1, 4), x, ones(2, 1, 4), { scale: 1 }),
+        route: (x) => rw.route(x.view([2, 4]), { gate: 'softmax', chosen: 2 }),
         swiglu: (x) => rw.swiglu(x, ones(2, 1, 4)),
         rearrange: (x) => rw.rearrange(x),
         rope: (x) => rw.rope(x, [0, 1], { pairing: 'half', base: 10000 }),

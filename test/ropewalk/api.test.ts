@@ -44,7 +44,7 @@ describe('the nine operators return tensors', () => {
     assert.deepEqual([...((await wide.read()) as Float64Array)], [Math.cos(1), Math.sin(1)]);
   });
 
-  test('add, swiglu, rms_norm, linear, argmax, embedding, self_attention, rearrange', () => {
+  test('add, swiglu, rms_norm, linear, argmax, embedding, self_attention, route, expert_linear, rearrange', () => {
     assert.deepEqual(read(rw.add(row, row)), [6, 8]);
     assert.deepEqual(
       read(
@@ -64,6 +64,17 @@ describe('the nine operators return tensors', () => {
     assert.deepEqual(read(rw.embedding(rw.tensor(Int32Array.of(2, 0)), w)), [1, 1, 1, 0]);
     const kv = rw.tensor(Float32Array.of(1, 2, 3, 4), { shape: [2, 1, 2] });
     assert.deepEqual(read(rw.selfAttention(rw.tensor(Float32Array.of(0, 0), { shape: [1, 1, 2] }), kv, kv)), [2, 3]);
+    const sinks = rw.tensor(Float32Array.of(Math.log(2)));
+    const attended = rw.selfAttention(rw.tensor(Float32Array.of(0, 0), { shape: [1, 1, 2] }), kv, kv, { sinks });
+    for (const [i, value] of read(attended).entries()) assert.ok(Math.abs(value - [1, 1.5][i]!) < 1e-6);
+    const { indices, weights } = rw.route(rw.tensor(Float32Array.of(1, 3, 3), { shape: [1, 3] }), {
+      gate: 'softmax-of-chosen',
+      chosen: 2,
+    });
+    assert.deepEqual([indices.read(), read(weights)], [Int32Array.of(1, 2), [0.5, 0.5]]);
+    const matrices = rw.tensor(Float32Array.of(9, 9, 1, 0, 0, 1), { shape: [3, 1, 2] });
+    assert.deepEqual(read(rw.expertLinear(row, matrices, indices)), [3, 4]);
+    assert.deepEqual(read(rw.expertLinear(row, matrices, indices, { weights })), [3.5]);
     assert.deepEqual(read(rw.rearrange(w.permute([1, 0]))), [1, 0, 1, 0, 1, 1]);
   });
 

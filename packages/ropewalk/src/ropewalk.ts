@@ -532,7 +532,8 @@ export class Ropewalk implements Runner {
     const given = readField(options, 'out', 'expert_linear: options');
     const [tokens = 0, chosen = 0] = indices.shape;
     const n = weight.shape[1] ?? 0;
-    const shape = options.weights === undefined ? [tokens, chosen, n] : [tokens, n];
+    const weights = readField(options, 'weights', 'expert_linear: options');
+    const shape = weights === undefined ? [tokens, chosen, n] : [tokens, n];
     return this.#into(given, x.dtype, shape, (out) => planExpertLinear(x, weight, indices, out, options));
   }
 

@@ -62,6 +62,7 @@ function refusedCalls(rw: Ropewalk): Record<string, () => unknown> {
   const forged = (...shape: unknown[]): Tensor<'f32'> => ({ ...f32(4), shape }) as never;
   const [a, b] = [f32(2, 64), f32(2, 63)];
   const one = tensorFrom(Int32Array.of(1), { dtype: 'i32' });
+  const pairs = tensorFrom<'i32'>(Int32Array.of(0, 1), { shape: [2, 1] });
   const blocks = new Uint8Array(34);
   const plan = rw.planRope({ ...ROPE, headDim: 64, positions: 0, seqLen: 2 });
   const heads = f32(2, 1, 64);
@@ -79,12 +80,18 @@ function refusedCalls(rw: Ropewalk): Record<string, () => unknown> {
     'linear with a bias that does not fit': () => rw.linear(a, f32(3, 64), { bias: f32(2) }),
     'linear with a forged weight': () => rw.linear(a, forged(Number.NaN, 64)),
     'linear with a forged weight of -1 rows': () => rw.linear(a, forged(-1, 64)),
+    'route to more experts than there are': () => rw.route(a, { gate: 'softmax', chosen: 65 }),
+    'route of a forged router': () => rw.route(forged(Number.NaN, 4), { gate: 'softmax', chosen: 2 }),
+    'expertLinear of two k': () => rw.expertLinear(a, f32(2, 3, 63), pairs),
+    'expertLinear with a forged weight': () => rw.expertLinear(a, forged(2, Number.NaN, 64), pairs),
     'embedding of a row that is not there': () => rw.embedding(one, f32(1, 64)),
     'embedding of one dimension': () => rw.embedding(one, f32(64)),
     'embedding of a forged table': () => rw.embedding(one, forged(2, Number.NaN)),
     'rmsNorm without eps': () => rw.rmsNorm(a, f32(64), {} as never),
     'rmsNorm of another width': () => rw.rmsNorm(a, f32(63), { eps: 1e-6 }),
     'selfAttention of 3 heads over 2': () => rw.selfAttention(f32(2, 3, 8), f32(2, 2, 8), f32(2, 2, 8)),
+    'selfAttention with too few sinks': () =>
+      rw.selfAttention(f32(2, 3, 8), f32(2, 3, 8), f32(2, 3, 8), { sinks: f32(2) }),
     'selfAttention of forged values': () => rw.selfAttention(f32(2, 3, 8), f32(2, 3, 8), forged(2, 3, Number.NaN)),
     'argmax of nothing': () => rw.argmax(f32(2, 0)),
     'argmax into a value of another shape': () => rw.argmax(a, { value: f32(2, 2) }),
@@ -115,6 +122,11 @@ function refusedCalls(rw: Ropewalk): Record<string, () => unknown> {
     calls['rmsNorm of a disposed x by a strided weight'] = () => rw.rmsNorm(gone, wide, { eps: 1e-6 });
     calls['add of a disposed tensor to one in host memory'] = () => rw.add(f32(64), gone);
     calls['linear with a disposed bias'] = () => rw.linear(f32(9, 64).permute([1, 0]), f32(64, 9), { bias: gone });
+    calls['expertLinear with disposed weights'] = () =>
+      rw.expertLinear(f32(9, 64).permute([1, 0]), f32(2, 4, 9), tensorFrom(new Int32Array(64), { shape: [64, 1] }), {
+        weights: gone.view([64, 1]),
+      });
+    calls['route with a disposed bias'] = () => rw.route(f32(2, 64), { gate: 'sigmoid', chosen: 2, bias: gone });
     calls['rope with a norm, a disposed weight and rows'] = () =>
       rw.ropeParts(plan, [{ x: heads, out: f32(4, 1, 64), rows: [3, 1], norm: { weight: gone, eps: 1e-6 } }]);
     calls['ropeParts into a disposed tensor'] = () => rw.ropeParts(plan, [{ x: heads, out: gone.view([1, 1, 64]) }]);

@@ -21,10 +21,12 @@ import { type Tensor, tensorFrom, zeros } from '../../../packages/ropewalk/src/c
 import { planAdd } from '../../../packages/ropewalk/src/ops/add.js';
 import { planArgmax } from '../../../packages/ropewalk/src/ops/argmax.js';
 import { planEmbedding } from '../../../packages/ropewalk/src/ops/embedding.js';
+import { planExpertLinear } from '../../../packages/ropewalk/src/ops/expert-linear.js';
 import { planLinear } from '../../../packages/ropewalk/src/ops/linear.js';
 import type { OpPlan } from '../../../packages/ropewalk/src/ops/op-plan.js';
 import { planRearrange } from '../../../packages/ropewalk/src/ops/rearrange.js';
 import { planRmsNorm } from '../../../packages/ropewalk/src/ops/rms-norm.js';
+import { planRoute, type RouteOptions } from '../../../packages/ropewalk/src/ops/route.js';
 import { planSelfAttention } from '../../../packages/ropewalk/src/ops/self-attention.js';
 import { planSwiglu } from '../../../packages/ropewalk/src/ops/swiglu.js';
 import { runReference } from '../../../packages/ropewalk/src/reference/index.js';
@@ -278,6 +280,7 @@ function attend(
   sees: (query: number, key: number) => boolean = (query, key) => key <= query,
   cap: (score: number) => number = (score) => score,
   scale = 1 / Math.sqrt(d || 1),
+  sinks?: Float64Array,
 ): number[] {
   const numHeads = numKvHeads * group;
   const rowOf = (data: Float64Array, row: number, width: number) => [...data.subarray(row * width, (row + 1) * width)];
@@ -291,7 +294,7 @@ function attend(
       const key = rowOf(k, t * numKvHeads + kv, d);
       return Math.exp(cap(query.reduce((sum, e, i) => sum + e * key[i]!, 0) * scale));
     });
-    const total = weights.reduce((sum, w) => sum + w, 0);
+    const total = weights.reduce((sum, w) => sum + w, sinks ? Math.exp(sinks[h]!) : 0);
     return Array.from({ length: dv }, (_, i) =>
       keys.reduce((sum, t, n) => sum + (weights[n]! / total) * v[(t * numKvHeads + kv) * dv + i]!, 0),
     );
@@ -398,6 +401,8 @@ describe('zero elements', () => {
       planSelfAttention(none(0, 4, 6), none(7, 2, 6), none(7, 2, 3), none(0, 4, 3)),
       planSelfAttention(none(0, 2, 1, 4), none(0, 0, 1, 4), none(0, 0, 1, 2), none(0, 2, 1, 2), { causal: false }),
       planRmsNorm(none(2, 0), none(0), 1e-5, none(2, 0)),
+      planRoute(none(0, 3), zeros('i32', [0, 2]), none(0, 2), { gate: 'softmax' }),
+      planRoute(none(2, 3), zeros('i32', [2, 0]), none(2, 0), { gate: 'sigmoid', normalise: true }),
       planArgmax(none(2, 0, 4), zeros('i64', [2, 0, 1]), none(2, 0, 1)),
       planRearrange(none(0, 3), none(0, 3)),
       planEmbedding(tensorFrom(new BigInt64Array(0)), none(5, 3), none(0, 3)),
@@ -466,7 +471,7 @@ describe('self_attention, its options', () => {
     );
     let attended = 0;
     fc.assert(
-      fc.property(sizes, options, placements, (dims, { causal, window, softcap, scale }, how) => {
+      fc.property(sizes, options, fc.boolean(), placements, (dims, { causal, window, softcap, scale }, sink, how) => {
         const { seq, past, numKvHeads, group, d, dv } = dims;
         const [total, numHeads] = [past + seq, numKvHeads * group];
         const tensors = [
@@ -475,8 +480,10 @@ describe('self_attention, its options', () => {
           random([total, numKvHeads, dv]),
         ] as const;
         const shape = [seq, numHeads, dv];
+        const sinks = sink ? random([numHeads]) : undefined;
         const chosen = {
           causal,
+          ...(sinks && { sinks }),
           ...(window !== undefined && { window }),
           ...(softcap !== undefined && { softcap }),
           ...(scale !== undefined && { scale }),
@@ -486,7 +493,7 @@ describe('self_attention, its options', () => {
         const sees = (p: number, t: number) => !causal || (t <= p && t > p - (window ?? Infinity));
         const cap = (score: number) => (softcap === undefined ? score : softcap * Math.tanh(score / softcap));
         const [q, k, v] = tensors.map(floats);
-        near(floats(out), attend(q!, k!, v!, dims, sees, cap, scale));
+        near(floats(out), attend(q!, k!, v!, dims, sees, cap, scale, sinks && floats(sinks)));
         attended += out.size;
         if (seq * d * dv === 0) return;
         const other = roomFor('f64', shape, how[3]!);
@@ -512,6 +519,15 @@ describe('self_attention, its options', () => {
     runReference(planSelfAttention(q, hidden(k), hidden(v), out, { window: 3 }));
     near(floats(out).slice(12, 24), run({ window: 3 }).slice(12, 24));
     assert.ok(floats(out).slice(24).every(Number.isNaN), 'the last query does see the last key');
+  });
+  test("sinks of −∞ are none, one of +thousands takes all weight; each is its own head's", () => {
+    const sinks = (...values: number[]) => f64Tensor(values, [4]);
+    near(run({ sinks: sinks(...new Array(4).fill(Number.NEGATIVE_INFINITY)) }), run({}));
+    const one = run({ sinks: sinks(-Infinity, 9000, -Infinity, -Infinity) });
+    near(
+      one,
+      run({}).map((value, i) => (Math.floor(i / 3) % 4 === 1 ? 0 : value)),
+    );
   });
   test('scores of thousands: the largest is subtracted first', () => {
     const out = zeros('f32', [1, 1, 1]);
@@ -591,6 +607,16 @@ describe('self_attention, its options', () => {
         'SHAPE',
         /k: expected shape \[1,5,2,6\], got \[2, 5, 2, 6\]/,
       ],
+      [
+        () => planSelfAttention(t(3, 4, 6), t(5, 2, 6), t(5, 2, 6), t(3, 4, 6), { sinks: t(2) }),
+        'SHAPE',
+        /sinks: expected shape \[4\], got \[2\]/,
+      ],
+      [
+        () => planSelfAttention(t(3, 4, 6), t(5, 2, 6), t(5, 2, 6), t(3, 4, 6), { sinks: zeros('f64', [4]) }),
+        'DTYPE',
+        /sinks: expected dtype f32, f16 or bf16, as the activations are f32, got "f64"/,
+      ],
       ...(
         [
           ['f16', 'f32', 'f32', 'k: expected dtype f16, got "f32"'],
@@ -616,6 +642,152 @@ describe('self_attention, its options', () => {
           /attn_val: it shares all of its memory with [qkv]/,
         ];
       }),
+    ];
+    for (const [call, code, message] of cases) assert.throws(call, { code, message });
+  });
+});
+
+describe('route', () => {
+  const run = (logits: readonly number[], chosen: number, options: RouteOptions, tokens = 1) => {
+    const [indices, weights] = [zeros('i32', [tokens, chosen]), zeros('f64', [tokens, chosen])];
+    runReference(planRoute(f64Tensor(logits, [tokens, logits.length / tokens]), indices, weights, options));
+    return { indices: [...floats(indices)], weights: [...floats(weights)] };
+  };
+  const near = (got: readonly number[], want: readonly number[]) => {
+    assert.equal(got.length, want.length);
+    for (const [i, value] of got.entries())
+      assert.ok(Math.abs(value - want[i]!) <= 4 * Number.EPSILON * Math.abs(want[i]!), `[${i}] ${value} ${want[i]}`);
+  };
+  const LOGITS = [1, 4, 2, 3];
+  const total = LOGITS.reduce((sum, z) => sum + Math.exp(z), 0);
+
+  test('each gate; the best first, of equal ones the lower expert', () => {
+    const soft = run(LOGITS, 2, { gate: 'softmax' });
+    assert.deepEqual(soft.indices, [1, 3]);
+    near(soft.weights, [Math.exp(4) / total, Math.exp(3) / total]);
+    near(run(LOGITS, 2, { gate: 'sigmoid' }).weights, [1 / (1 + Math.exp(-4)), 1 / (1 + Math.exp(-3))]);
+    near(run(LOGITS, 2, { gate: 'softmax-of-chosen' }).weights, [Math.E / (Math.E + 1), 1 / (Math.E + 1)]);
+    assert.deepEqual(run([5, 7, 5, 7], 3, { gate: 'softmax' }).indices, [1, 3, 0]);
+    assert.deepEqual(run([0, 1, 2, 3, 2, 1], 1, { gate: 'softmax' }, 2).indices, [2, 0]);
+  });
+  test('normalised and scaled weights; a small sum counts as 2^-14', () => {
+    near(run(LOGITS, 2, { gate: 'softmax', normalise: true, scale: 2.5 }).weights, [
+      (2.5 * Math.E) / (Math.E + 1),
+      2.5 / (Math.E + 1),
+    ]);
+    near(run([-20, -30], 1, { gate: 'sigmoid', normalise: true }).weights, [2 ** 14 / (1 + Math.exp(20))]);
+  });
+  test('a bias chooses, but does not weigh', () => {
+    const { indices, weights } = run(LOGITS, 2, { gate: 'sigmoid', bias: f64Tensor([1, 0, 0.5, -1], [4]) });
+    assert.deepEqual(indices, [0, 2]);
+    near(weights, [1 / (1 + Math.exp(-1)), 1 / (1 + Math.exp(-2))]);
+  });
+  test('groups: by their best score, or by their two best', () => {
+    const logits = [0, 9, 6, 7, 1, 2];
+    const groups = (best: 1 | 2): RouteOptions => ({ gate: 'softmax-of-chosen', groups: { count: 3, used: 1, best } });
+    assert.deepEqual(run(logits, 2, groups(1)).indices, [1, 0]);
+    assert.deepEqual(run(logits, 2, groups(2)).indices, [3, 2]);
+    // A group of one has no second score; all groups are no restriction.
+    assert.deepEqual(
+      run(LOGITS, 2, { gate: 'softmax', groups: { count: 4, used: 2, best: 2 } }),
+      run(LOGITS, 2, { gate: 'softmax' }),
+    );
+  });
+  test('refusals', () => {
+    const t = (...shape: number[]) => zeros('f32', shape);
+    const i = (...shape: number[]) => zeros('i32', shape);
+    const at = (options: object) => () =>
+      planRoute(t(2, 6), i(2, 2), t(2, 2), { gate: 'softmax', ...options } as never);
+    const groups = (count: number, used: number, best = 2) => at({ groups: { count, used, best } });
+    const gate = { gate: 'softmax' } as const;
+    const cases: [() => unknown, string, RegExp][] = [
+      [() => planRoute(t(6), i(2, 2), t(2, 2), gate), 'SHAPE', /logits: expected two dimensions \[tokens, experts\]/],
+      [() => planRoute(t(2, 6), i(2, 7), t(2, 7), gate), 'SHAPE', /indices: expected at most 6 chosen experts, got 7/],
+      [() => planRoute(t(2, 6), i(3, 2), t(2, 2), gate), 'SHAPE', /indices: expected shape \[2,2\], got \[3, 2\]/],
+      [() => planRoute(t(2, 6), i(2, 2), t(2, 1), gate), 'SHAPE', /weights: expected shape \[2,2\], got \[2, 1\]/],
+      [() => planRoute(i(2, 6), i(2, 2), t(2, 2), gate), 'DTYPE', /logits: expected .*got "i32"/],
+      [() => planRoute(t(2, 6), t(2, 2), t(2, 2), gate), 'DTYPE', /indices: expected dtype i32, got "f32"/],
+      [
+        () => planRoute(t(2, 6), i(2, 2), zeros('f16', [2, 2]), gate),
+        'DTYPE',
+        /weights: expected dtype f32, got "f16"/,
+      ],
+      [at({ gate: 'top' }), 'UNSUPPORTED', /gate: expected softmax, sigmoid or softmax-of-chosen, got "top"/],
+      [at({ bias: t(5) }), 'SHAPE', /bias: expected shape \[6\], got \[5\]/],
+      [at({ bias: i(6) }), 'DTYPE', /bias: expected/],
+      [at({ normalise: 1 }), 'RANGE', /normalise: expected true or false, got 1/],
+      [at({ scale: Number.NaN }), 'RANGE', /scale: expected a finite number, got NaN/],
+      [groups(4, 1), 'RANGE', /groups.count: expected a divisor of the 6 experts, got 4/],
+      [groups(3, 4), 'RANGE', /groups.used: expected an integer in \[1, 3\], got 4/],
+      [groups(3, 1, 3), 'RANGE', /groups.best: expected 1 or 2, got 3/],
+      [groups(6, 1), 'SHAPE', /indices: expected at most 1 experts, those of 1 groups, got 2/],
+    ];
+    for (const [call, code, message] of cases) assert.throws(call, { code, message });
+    const logits = t(2, 2);
+    assert.throws(() => planRoute(logits, i(2, 2), logits, gate), { code: 'ALIAS' });
+  });
+});
+
+describe('expert_linear', () => {
+  test("linear with each expert's matrix; with weights their sum", () => {
+    const [tokens, chosen, experts, n, k] = [3, 2, 4, 5, 6];
+    const [weight, bias, factors] = [random([experts, n, k]), random([experts, n]), random([tokens, chosen])];
+    const indices = tensorFrom<'i32'>(Int32Array.of(3, 0, 1, 1, 0, 2), { shape: [tokens, chosen] });
+    for (const x of [random([tokens, k]), random([tokens, chosen, k])]) {
+      const [each, sum] = [zeros('f64', [tokens, chosen, n]), zeros('f64', [tokens, n])];
+      runReference(planExpertLinear(x, weight, indices, each, { bias }));
+      runReference(planExpertLinear(x, weight, indices, sum, { bias, weights: factors }));
+      const total = new Float64Array(tokens * n);
+      for (const [pair, e] of floats(indices).entries()) {
+        const row = x.rank === 3 ? x.view([tokens * chosen, k]).slice(0, pair, pair + 1) : undefined;
+        const token = Math.floor(pair / chosen);
+        const out = zeros('f64', [1, n]);
+        const matrix = weight.slice(0, e, e + 1).view([n, k]);
+        runReference(planLinear(row ?? x.slice(0, token, token + 1), matrix, bias.slice(0, e, e + 1).view([n]), out));
+        const want = floats(out);
+        const got = floats(each).subarray(pair * n, (pair + 1) * n);
+        for (const [i, value] of want.entries()) {
+          assert.ok(Math.abs(got[i]! - value) < 1e-14, `[${pair}, ${i}] ${got[i]} ${value}`);
+          total[token * n + i]! += floats(factors)[pair]! * value;
+        }
+      }
+      for (const [i, value] of floats(sum).entries()) assert.ok(Math.abs(value - total[i]!) < 1e-13);
+    }
+  });
+  test('no token, no expert, no column, no k', () => {
+    const none = (...shape: number[]) => zeros('f32', shape);
+    const i = (...shape: number[]) => zeros('i32', shape);
+    runReference(planExpertLinear(none(0, 3), none(0, 4, 3), i(0, 2), none(0, 2, 4)));
+    runReference(planExpertLinear(none(2, 3), none(2, 0, 3), i(2, 2), none(2, 2, 0)));
+    const out = f64Tensor([7], [1, 1], 'f32');
+    const options = { bias: f64Tensor([2], [1, 1], 'f32'), weights: f64Tensor([3], [1, 1], 'f32') };
+    runReference(planExpertLinear(none(1, 0), none(1, 1, 0), i(1, 1), out, options));
+    assert.deepEqual([...floats(out)], [6]);
+    runReference(planExpertLinear(none(1, 0), none(1, 1, 0), i(1, 0), out, { weights: none(1, 0) }));
+    assert.deepEqual([...floats(out)], [0], 'a sum of nothing');
+  });
+  test('refusals', () => {
+    const t = (...shape: number[]) => zeros('f32', shape);
+    const i = (...shape: number[]) => zeros('i32', shape);
+    const [x, w, ids, out] = [t(2, 3), t(4, 5, 3), i(2, 2), t(2, 2, 5)];
+    const cases: [() => unknown, string, RegExp][] = [
+      [() => planExpertLinear(x, t(5, 3), ids, out), 'SHAPE', /weight: expected three dimensions \[experts, n, k\]/],
+      [() => planExpertLinear(x, w, i(2), out), 'SHAPE', /indices: expected two dimensions \[tokens, chosen\]/],
+      [() => planExpertLinear(t(2, 4), w, ids, out), 'SHAPE', /x: expected shape \[2,3\], got \[2, 4\]/],
+      [() => planExpertLinear(t(2, 1, 3), w, ids, out), 'SHAPE', /x: expected shape \[2,2,3\], got \[2, 1, 3\]/],
+      [() => planExpertLinear(x, w, ids, t(2, 5)), 'SHAPE', /out: expected shape \[2,2,5\]/],
+      [() => planExpertLinear(x, w, ids, out, { weights: t(2, 2) }), 'SHAPE', /out: expected shape \[2,5\]/],
+      [() => planExpertLinear(x, w, ids, out, { bias: t(5) }), 'SHAPE', /bias: expected shape \[4,5\]/],
+      [() => planExpertLinear(x, w, ids, out, { weights: t(2) }), 'SHAPE', /weights: expected shape \[2,2\]/],
+      [() => planExpertLinear(x, t(0, 5, 3), ids, out), 'SHAPE', /weight: expected at least one expert/],
+      [() => planExpertLinear(x, w, t(2, 2), out), 'DTYPE', /indices: expected dtype i32, got "f32"/],
+      [
+        () => planExpertLinear(x, zeros('f64', [4, 5, 3]), ids, out),
+        'DTYPE',
+        /weight: expected dtype f32, f16 or bf16/,
+      ],
+      [() => planExpertLinear(x, w, ids, zeros('f16', [2, 2, 5])), 'DTYPE', /out: expected dtype f32, got "f16"/],
+      [() => planExpertLinear(out.view([4, 5]), t(4, 5, 5), i(4, 1), out.view([4, 1, 5])), 'ALIAS', /shares all/],
     ];
     for (const [call, code, message] of cases) assert.throws(call, { code, message });
   });
