@@ -12,6 +12,8 @@ import type { GraphTensor, PeerGraph } from './peers/graph.js';
 import { plainRope } from './plain-rope.js';
 import {
   type ArrayOf,
+  BLOCK_FORMAT_NAMES,
+  type BlockFormat,
   type FloatDtype,
   layOver,
   type Ropewalk,
@@ -95,8 +97,7 @@ export function allCases(quick: boolean): readonly BenchCase[] {
     ]),
     ...(['f16', 'q8_0'] as const).map((stored) => embeddingCase(pick(512, 3), pick(8192, 8), pick(2048, 64), stored)),
     convertCase(pick(512, 3), pick(8, 2), pick(128, 16), 'f16'),
-    quantisedLinearCase('q8_0', pick(4096, 32), pick(4096, 64)),
-    quantisedLinearCase('q4_0', pick(4096, 32), pick(4096, 64)),
+    ...BLOCK_FORMAT_NAMES.map((kind) => quantisedLinearCase(kind, pick(4096, 32), pick(4096, 256))),
     attentionCase({ queries: 1, keys: pick(512, 7), heads: pick(32, 4), kvHeads: pick(8, 2), headDim: pick(128, 16) }),
     attentionCase({
       queries: 1,
@@ -694,7 +695,7 @@ function linearCase(m: number, n: number, k: number, dtype: 'f32' | 'f16' | 'bf1
   };
 }
 
-function quantisedLinearCase(kind: 'q8_0' | 'q4_0', n: number, k: number): BenchCase {
+function quantisedLinearCase(kind: BlockFormat, n: number, k: number): BenchCase {
   const label = `linear ${kind} 1x${n}x${k}`;
   return {
     label,
@@ -708,7 +709,8 @@ function quantisedLinearCase(kind: 'q8_0' | 'q4_0', n: number, k: number): Bench
       const weight = placeQuantised(rw, kind, quantised.bytes, [n, k]);
       const x = place(rw, data, 'f32', [1, k]);
       const out = rw.allocate('f32', [1, n]);
-      const graph = (accuracyLevel: number): PeerGraph => ({
+      const { onnx } = quantised;
+      const graph = ({ bits, quants, scales }: NonNullable<typeof onnx>, accuracyLevel: number): PeerGraph => ({
         name: `com.microsoft.MatMulNBits accuracy_level=${accuracyLevel}`,
         nodes: [
           {
@@ -716,13 +718,13 @@ function quantisedLinearCase(kind: 'q8_0' | 'q4_0', n: number, k: number): Bench
             domain: 'com.microsoft',
             inputs: ['x', 'quants', 'scales'],
             outputs: ['y'],
-            attributes: { K: k, N: n, bits: kind === 'q8_0' ? 8 : 4, block_size: 32, accuracy_level: accuracyLevel },
+            attributes: { K: k, N: n, bits, block_size: 32, accuracy_level: accuracyLevel },
           },
         ],
         inputs: [{ name: 'x', dtype: 'f32', dims: [1, k], data }],
         constants: [
-          { name: 'quants', dtype: 'u8', dims: [n, k / 32, kind === 'q8_0' ? 32 : 16], data: quantised.onnxQuants() },
-          { name: 'scales', dtype: 'f32', dims: [(n * k) / 32], data: quantised.onnxScales() },
+          { name: 'quants', dtype: 'u8', dims: [n, k / 32, bits * 4], data: quants() },
+          { name: 'scales', dtype: 'f32', dims: [(n * k) / 32], data: scales() },
         ],
         output: { name: 'y', dtype: 'f32', dims: [1, n] },
       });
@@ -742,7 +744,7 @@ function quantisedLinearCase(kind: 'q8_0' | 'q4_0', n: number, k: number): Bench
           return agreement(got, await numbersOf(want), 'f32', label);
         },
         // Level 0 computes with x in f32, level 4 rounds x to 8 bits first.
-        graphs: () => [graph(0), graph(4)],
+        graphs: () => (onnx ? [graph(onnx, 0), graph(onnx, 4)] : []),
         dispose: () => release(x, weight, out),
       };
     },

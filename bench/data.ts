@@ -8,11 +8,16 @@ import { UNIT_ROUNDOFF } from '../packages/oracle/src/tolerance.js';
 import { randomFrom } from '../packages/ropewalk/src/core/random.js';
 import {
   type ArrayOf,
+  BLOCK_FORMATS,
+  type BlockFormat,
+  blockBytes,
+  blocksFrom,
   type FloatDtype,
   f16FromNumber,
   loadNumber,
   newArray,
   numberFromF16,
+  readBlocks,
   storeNumber,
 } from './ropewalk.js';
 
@@ -35,67 +40,71 @@ export function randomArray<D extends FloatDtype>(seed: string, dtype: D, length
   return data;
 }
 
-/** Block-quantised weights `[n, k]`, in GGUF's layout and in ONNX Runtime's, with the same values. */
+/** Block-quantised weights `[n, k]`. */
 export interface QuantisedWeight {
-  readonly kind: 'q8_0' | 'q4_0';
-  /** Blocks of 32 weights: an f16 scale, then 32 signed bytes (q8_0) or 16 bytes of two nibbles (q4_0). */
+  /** Blocks as GGUF has them. */
   readonly bytes: Uint8Array;
   /** Row r as exact numbers. */
   row(r: number): Float64Array;
-  /** `[n, k / 32, 32 or 16]` for MatMulNBits: neighbours share a byte, low nibble first; q8_0 as quant + 128. */
-  readonly onnxQuants: () => Uint8Array;
-  /** `[n · k / 32]`, f32. */
-  readonly onnxScales: () => Float32Array;
+  /** The same values for MatMulNBits of ONNX Runtime, which has q8_0 and q4_0. */
+  readonly onnx?: {
+    readonly bits: 8 | 4;
+    /** `[n, k / 32, 32 or 16]`: neighbours share a byte, low nibble first; q8_0 as quant + 128. */
+    quants(): Uint8Array;
+    /** `[n · k / 32]`, f32. */
+    scales(): Float32Array;
+  };
 }
+
+/** Bytes of a block where an f16 scale lies, if not the first alone. */
+const SCALES: Partial<Record<BlockFormat, readonly number[]>> = { q4_K: [0, 2], q5_K: [0, 2], q6_K: [208] };
 
 /**
  * Makes random block-quantised weights.
  *
- * @param kind - q8_0 or q4_0, blocks of 32
  * @param n - rows
- * @param k - columns, a multiple of 32
+ * @param k - columns: whole blocks
  */
-export function quantisedWeight(kind: 'q8_0' | 'q4_0', n: number, k: number): QuantisedWeight {
-  const quantBytes = kind === 'q8_0' ? 32 : 16;
-  const blockBytes = 2 + quantBytes;
-  const blocks = (n * k) / 32;
+export function quantisedWeight(kind: BlockFormat, n: number, k: number): QuantisedWeight {
+  const { bytes: unit } = BLOCK_FORMATS[kind];
   const random = randomFrom(`${kind} ${n} ${k}`);
   const pattern = Uint8Array.from({ length: PERIOD }, () => random.integer(256));
   const scales = Uint16Array.from({ length: 251 }, () => f16FromNumber(random.uniform(0.002, 0.02)));
-  const bytes = new Uint8Array(blocks * blockBytes);
+  const bytes = new Uint8Array(blockBytes(kind, n * k));
   for (let at = 0; at < bytes.length; at += PERIOD)
     bytes.set(pattern.subarray(0, Math.min(PERIOD, bytes.length - at)), at);
   const view = new DataView(bytes.buffer);
-  for (let block = 0; block < blocks; block++) view.setUint16(block * blockBytes, scales[block % scales.length]!, true);
-  const scaleOf = (block: number): number => numberFromF16(view.getUint16(block * blockBytes, true));
+  for (let at = 0, block = 0; at < bytes.length; at += unit, block++) {
+    if (kind === 'mxfp4') bytes[at] = 118 + (block % 4);
+    else for (const place of SCALES[kind] ?? [0]) view.setUint16(at + place, scales[block % scales.length]!, true);
+  }
+  const rowBytes = bytes.length / n;
+  const weight = {
+    bytes,
+    row: (r: number) => readBlocks(blocksFrom(kind, bytes.slice(r * rowBytes, (r + 1) * rowBytes), [1, k]), 'bench'),
+  };
+  if (kind !== 'q8_0' && kind !== 'q4_0') return weight;
+  const quantBytes = unit - 2;
+  const blocks = bytes.length / unit;
   /** Quant i of a block, as stored: signed for q8_0, 0 … 15 for q4_0. */
   const quantOf = (block: number, i: number): number => {
-    const first = block * blockBytes + 2;
+    const first = block * unit + 2;
     if (kind === 'q8_0') return view.getInt8(first + i);
     return i < 16 ? bytes[first + i]! & 15 : bytes[first + i - 16]! >> 4;
   };
-  const zero = kind === 'q8_0' ? 0 : 8;
-  return {
-    kind,
-    bytes,
-    row(r) {
-      return Float64Array.from({ length: k }, (_, column) => {
-        const block = (r * k) / 32 + Math.floor(column / 32);
-        return scaleOf(block) * (quantOf(block, column % 32) - zero);
-      });
-    },
-    onnxQuants() {
-      const quants = new Uint8Array(blocks * quantBytes);
-      for (let block = 0; block < blocks; block++) {
-        for (let i = 0; i < quantBytes; i++) {
-          quants[block * quantBytes + i] =
-            kind === 'q8_0' ? quantOf(block, i) + 128 : quantOf(block, 2 * i) | (quantOf(block, 2 * i + 1) << 4);
-        }
+  const quants = (): Uint8Array => {
+    const all = new Uint8Array(blocks * quantBytes);
+    for (let block = 0; block < blocks; block++) {
+      for (let i = 0; i < quantBytes; i++) {
+        all[block * quantBytes + i] =
+          kind === 'q8_0' ? quantOf(block, i) + 128 : quantOf(block, 2 * i) | (quantOf(block, 2 * i + 1) << 4);
       }
-      return quants;
-    },
-    onnxScales: () => Float32Array.from({ length: blocks }, (_, block) => scaleOf(block)),
+    }
+    return all;
   };
+  const scaleOf = (block: number): number => numberFromF16(view.getUint16(block * unit, true));
+  const onnxScales = (): Float32Array => Float32Array.from({ length: blocks }, (_, block) => scaleOf(block));
+  return { ...weight, onnx: { bits: kind === 'q8_0' ? 8 : 4, quants, scales: onnxScales } };
 }
 
 /** How far a result is from what was expected. */

@@ -5,6 +5,7 @@
  */
 import {
   type ArrayOf,
+  type BlockFormat,
   type BlockTensor,
   blocksFrom,
   type FloatDtype,
@@ -46,14 +47,14 @@ export function place<D extends FloatDtype>(
  * Puts block-quantised weights where the backend computes.
  *
  * @param rw - an open library
- * @param kind - q8_0 or q4_0
+ * @param kind - the format
  * @param bytes - blocks as GGUF has them
  * @param shape - `[n, k]`
  * @returns a weight for `rw.linear`
  */
 export function placeQuantised(
   rw: Ropewalk,
-  kind: 'q8_0' | 'q4_0',
+  kind: BlockFormat,
   bytes: Uint8Array,
   shape: readonly [number, number],
 ): BlockTensor {

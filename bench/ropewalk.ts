@@ -9,6 +9,7 @@ import type { Dtype, Ropewalk, Tensor, TensorOptions, TensorStorage } from '../p
 
 export type {
   ArrayOf,
+  BlockFormat,
   BlockTensor,
   Capabilities,
   FloatDtype,
@@ -19,9 +20,18 @@ export type {
 
 const at = (file: string): string => new URL(`../packages/ropewalk/dist/${file}`, import.meta.url).href;
 const built = (await import(at('index.js'))) as typeof import('../packages/ropewalk/src/index.js');
-export const { blocksFrom, f16FromNumber, numberFromF16, ropewalk, sizeBytes, tensorFrom } = built;
+export const {
+  BLOCK_FORMAT_NAMES,
+  BLOCK_FORMATS,
+  blocksFrom,
+  f16FromNumber,
+  numberFromF16,
+  ropewalk,
+  sizeBytes,
+  tensorFrom,
+} = built;
 const contract = (await import(at('backend.js'))) as typeof import('../packages/ropewalk/src/backend.js');
-export const { loadNumber, newArray, storeNumber } = contract;
+export const { blockBytes, loadNumber, newArray, readBlocks, storeNumber } = contract;
 
 /** A tensor over storage that exists. */
 export function layOver<D extends Dtype>(storage: TensorStorage<D>, options: TensorOptions): Tensor<D> {

@@ -105,7 +105,7 @@ describe('names, shapes and types', () => {
     'of an unknown type': [
       [...without('model.norm.weight'), stored('model.norm.weight', [32], 'F8_E4M3')],
       'UNSUPPORTED',
-      /tensor model\.norm\.weight: expected type F32, F16, BF16, Q4_0, .*got "F8_E4M3"/,
+      /tensor model\.norm\.weight: expected type F32, F16, BF16, Q8_0, .*got "F8_E4M3"/,
     ],
     'in two files': [
       [...complete(), stored('model.norm.weight', [32], 'F32', 'other.safetensors')],

@@ -8,10 +8,10 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import fc from 'fast-check';
 import { UNIT_ROUNDOFF } from '../../packages/oracle/src/tolerance.js';
+import { BLOCK_FORMATS, type BlockFormat } from '../../packages/ropewalk/src/core/block-formats.js';
 import {
-  BLOCK_BYTES,
-  type BlockFormat,
   type BlockTensor,
+  blockBytes,
   blocksFrom,
   isBlocks,
   readBlocks,
@@ -309,6 +309,9 @@ export function expertLinearTrial(
   return { given, outs: [3], plan, error: (_, i) => sumError(k, products[i]!) + terms * U * products[i]! };
 }
 
+/** Bytes of a block where an f16 lies, if not the first alone. */
+const SCALES: Partial<Record<BlockFormat, readonly number[]>> = { q4_K: [0, 2], q5_K: [0, 2], q6_K: [208] };
+
 /**
  * Blocks of any bytes, but with small scales, some of them below f16's normal numbers; the first starts at byte `lead`
  * of its memory.
@@ -322,12 +325,19 @@ export function blocksOf(
   shape: readonly number[] = [n, k],
 ): BlockTensor {
   const random = randomness(seed);
-  const length = ((n * k) / 32) * BLOCK_BYTES[format];
+  const length = blockBytes(format, n * k);
   const bytes = Uint8Array.from({ length: lead + length }, () => random() * 256);
-  for (let at = lead; at < bytes.length; at += BLOCK_BYTES[format]) {
-    const scale = f16FromNumber((random() - 0.5) / (random() < 0.1 ? 2 ** 14 : 64));
-    bytes[at] = scale & 255;
-    bytes[at + 1] = scale >> 8;
+  for (let at = lead; at < bytes.length; at += BLOCK_FORMATS[format].bytes) {
+    if (format === 'mxfp4') {
+      // A power of two; where x is split, one below 68 leaves its row to f32.
+      bytes[at] = seed % 4 === 0 && random() < 0.1 ? 50 : 108 + random() * 16;
+      continue;
+    }
+    for (const place of SCALES[format] ?? [0]) {
+      const scale = f16FromNumber((random() - 0.5) / (random() < 0.1 ? 2 ** 14 : 64));
+      bytes[at + place] = scale & 255;
+      bytes[at + place + 1] = scale >> 8;
+    }
   }
   return blocksFrom(format, tensorFrom(bytes, { offset: lead, shape: [length] }) as Tensor<'u8'>, shape);
 }

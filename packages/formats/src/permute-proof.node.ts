@@ -7,7 +7,7 @@
  */
 import { type FileHandle, open } from 'node:fs/promises';
 import type { BlockFormat, Dtype, RopeSpec } from 'ropewalk';
-import { BLOCK_WEIGHTS, bindRope, blocksFrom, planRope, sizeBytes, tensorFrom } from 'ropewalk';
+import { BLOCK_FORMAT_NAMES, BLOCK_FORMATS, bindRope, blocksFrom, planRope, sizeBytes, tensorFrom } from 'ropewalk';
 import { loadNumber, nameForMessage, randomFrom, readBlocks, reading, refuse } from 'ropewalk/backend';
 import { runReference } from 'ropewalk/reference';
 import { elementsAt } from './bytes.js';
@@ -221,7 +221,7 @@ const DTYPE_OF: ReadonlyMap<string, Dtype> = /* @__PURE__ */ new Map(
   (['f64', 'f32', 'f16', 'bf16'] as const).map((dtype) => [dtype.toUpperCase(), dtype]),
 );
 const BLOCKS_OF: ReadonlyMap<string, BlockFormat> = /* @__PURE__ */ new Map(
-  (['q8_0', 'q4_0'] as const).map((format) => [format.toUpperCase(), format]),
+  BLOCK_FORMAT_NAMES.map((format) => [format.toUpperCase(), format]),
 );
 
 /** What one row gives: its product with the hidden state of a token, or its own value where it holds one. */
@@ -283,7 +283,7 @@ function decodeRow(bytes: Uint8Array, type: string, width: number, bigEndian: bo
     return Float64Array.from({ length: width }, (_item, i) => loadNumber(elements, dtype, i));
   }
   const format = BLOCKS_OF.get(type);
-  if (!format || bigEndian || width % BLOCK_WEIGHTS !== 0) return undefined;
+  if (!format || bigEndian || width % BLOCK_FORMATS[format].weights !== 0) return undefined;
   return readBlocks(blocksFrom(format, bytes, [1, width]), 'permute');
 }
 

@@ -6,7 +6,7 @@
  * @module
  * @see ggml-org/ggml@d99724f src/ggml-quants.c, dequantize_row_iqNAME; src/ggml-common.h for the structs and the grids
  */
-import { half, u16, type Widen } from './block-reader.js';
+import { half, u16, type WidenBlock } from 'ropewalk/backend';
 import * as packed from './iq-grids.generated.js';
 
 /** A grid's values, entry after entry; unpacked at the first use. */
@@ -54,7 +54,7 @@ function signed(
 }
 
 /** d, then for each sub-block 4 codes of 8 bits and a word: 4 × 7 bits of signs, 4 bits of scale. */
-export const IQ2_XXS: Widen = (b, at, y) => {
+export const IQ2_XXS: WidenBlock = (b, at, y) => {
   const d = half(b, at);
   for (let s = 0; s < 8; s++) {
     const codes = at + 2 + 8 * s;
@@ -66,7 +66,7 @@ export const IQ2_XXS: Widen = (b, at, y) => {
 };
 
 /** d, then 32 codes of 9 bits with 7 bits of signs above them, then 8 bytes of two scales, each for 16 weights. */
-export const IQ2_XS: Widen = (b, at, y) => {
+export const IQ2_XS: WidenBlock = (b, at, y) => {
   const d = half(b, at);
   for (let group = 0; group < 32; group++) {
     const code = u16(b, at + 2 + 2 * group);
@@ -81,7 +81,7 @@ function nibble(b: Uint8Array, at: number, n: number): number {
 }
 
 /** d, 32 low bytes of codes, 32 bytes of signs, 8 bytes of four pairs of high bits, 8 bytes of two scales. */
-export const IQ2_S: Widen = (b, at, y) => {
+export const IQ2_S: WidenBlock = (b, at, y) => {
   const d = half(b, at);
   for (let group = 0; group < 32; group++) {
     const high = (b[at + 66 + (group >> 2)]! >> (2 * (group & 3))) & 3;
@@ -91,7 +91,7 @@ export const IQ2_S: Widen = (b, at, y) => {
 };
 
 /** d, 64 codes of 4 weights, then a word for each sub-block: 4 × 7 bits of signs, 4 bits of scale. */
-export const IQ3_XXS: Widen = (b, at, y) => {
+export const IQ3_XXS: WidenBlock = (b, at, y) => {
   const d = half(b, at);
   for (let s = 0; s < 8; s++) {
     const word = u16(b, at + 66 + 4 * s) | (u16(b, at + 68 + 4 * s) << 16);
@@ -106,7 +106,7 @@ export const IQ3_XXS: Widen = (b, at, y) => {
 };
 
 /** d, 64 low bytes of codes of 4 weights, 8 bytes of their ninth bits, 32 bytes of signs, 4 bytes of two scales. */
-export const IQ3_S: Widen = (b, at, y) => {
+export const IQ3_S: WidenBlock = (b, at, y) => {
   const d = half(b, at);
   for (let n = 0; n < 64; n++) {
     const ninth = (b[at + 66 + (n >> 3)]! >> (n & 7)) & 1;
@@ -123,7 +123,7 @@ function shifted(y: Float64Array, to: number, scale: number, entry: number, nega
 }
 
 /** d, 32 low bytes of codes, then a u16 for each sub-block: 4 × 3 high bits, 3 bits of scale, the sign of the shift. */
-export const IQ1_S: Widen = (b, at, y) => {
+export const IQ1_S: WidenBlock = (b, at, y) => {
   const d = half(b, at);
   for (let group = 0; group < 32; group++) {
     const bits = u16(b, at + 34 + 2 * (group >> 2));
@@ -136,7 +136,7 @@ export const IQ1_S: Widen = (b, at, y) => {
  * 32 low bytes of codes, 32 halves of bytes with 3 high bits and the sign of the shift, then four u16: each 4 scales of
  * 3 bits for 16 weights, and 4 bits of d.
  */
-export const IQ1_M: Widen = (b, at, y) => {
+export const IQ1_M: WidenBlock = (b, at, y) => {
   const scales = [48, 50, 52, 54].map((byte) => u16(b, at + byte));
   const bits = scales.reduce((sum, word, n) => sum | ((word >> 12) << (4 * n)), 0);
   const d = half(Uint8Array.of(bits & 255, bits >> 8), 0);

@@ -1,18 +1,21 @@
 /**
- * ggml's block formats that no kernel multiplies. They are widened once, when a model is loaded.
+ * ggml's block formats, and how they are widened once, when a model is loaded: all that no backend reads as they lie,
+ * and those that the chosen backend does not.
  *
  * @module
  * @see ggml-org/ggml@d99724f src/ggml-quants.c, dequantize_row_NAME; gguf-py/gguf/quants.py of
  *   ggml-org/llama.cpp@150f157
  */
 
-import { bf16FromNumber, f16FromNumber } from 'ropewalk';
-import { refuse } from 'ropewalk/backend';
-import { type BlockReader, half, u16, type Widen } from './block-reader.js';
+import { BLOCK_FORMAT_NAMES, BLOCK_FORMATS, type BlockSizes, bf16FromNumber, f16FromNumber } from 'ropewalk';
+import { E2M1, half, refuse, WIDEN_BLOCK, type WidenBlock, writeHalves } from 'ropewalk/backend';
 import * as iq from './dequantise-iq.js';
 
-function signed(byte: number): number {
-  return (byte << 24) >> 24;
+/** A block format: its sizes, and how one block is widened. */
+export interface BlockReader extends BlockSizes {
+  readonly widen: WidenBlock;
+  /** A 16-bit type that holds every weight exactly, if there is one. */
+  readonly exact?: 'f16' | 'bf16';
 }
 
 /**
@@ -41,73 +44,11 @@ function small(bits: 4 | 5, hasMinimum: boolean): BlockReader {
   };
 }
 
-/** Scale and minimum of sub-block s of 8: six bits each, packed into twelve bytes. */
-function scaleOf(b: Uint8Array, at: number, s: number): [scale: number, minimum: number] {
-  if (s < 4) return [b[at + s]! & 63, b[at + s + 4]! & 63];
-  const both = b[at + s + 4]!;
-  return [(both & 15) | ((b[at + s - 4]! >> 6) << 4), (both >> 4) | ((b[at + s]! >> 6) << 4)];
-}
-
-/**
- * 256 weights in 8 sub-blocks of 32: d, dmin, 12 bytes of scales, the fifth bits where the format has them (bit s of
- * byte i for weight i of sub-block s), then 128 bytes: sub-blocks 2c and 2c + 1 are the low and the high halves of
- * bytes 32c … 32c + 31. Weight: d·scale·q − dmin·minimum.
- */
-function superBlock(bits: 4 | 5): BlockReader {
-  const fifths = 16;
-  const halves = fifths + (bits === 5 ? 32 : 0);
-  return {
-    weights: 256,
-    bytes: halves + 128,
-    widen(b, at, y) {
-      const d = half(b, at);
-      const dmin = half(b, at + 2);
-      for (let s = 0; s < 8; s++) {
-        const [scale, minimum] = scaleOf(b, at + 4, s);
-        const step = d * scale;
-        const offset = dmin * minimum;
-        for (let i = 0; i < 32; i++) {
-          const byte = b[at + halves + (s >> 1) * 32 + i]!;
-          const low = s % 2 === 0 ? byte & 15 : byte >> 4;
-          const high = bits === 5 ? (b[at + fifths + i]! >> s) & 1 : 0;
-          y[32 * s + i] = step * (low + 16 * high) - offset;
-        }
-      }
-    },
-  };
-}
-
-/**
- * 256 weights in 16 sub-blocks of 16: 128 bytes of low halves, 64 of high pairs, 16 signed scales, d. In each half of
- * 128, quarter c of 32: low bits from byte 32·(c mod 2) + i, low half for c < 2; high bits 2c of byte i. Weight:
- * d·scale·(q − 32).
- */
-const Q6_K: Widen = (b, at, y) => {
-  const d = half(b, at + 208);
-  for (let n = 0; n < 2; n++) {
-    for (let c = 0; c < 4; c++) {
-      for (let i = 0; i < 32; i++) {
-        const byte = b[at + 64 * n + 32 * (c % 2) + i]!;
-        const low = c < 2 ? byte & 15 : byte >> 4;
-        const high = (b[at + 128 + 32 * n + i]! >> (2 * c)) & 3;
-        const scale = signed(b[at + 192 + 8 * n + 2 * c + (i >> 4)]!);
-        y[128 * n + 32 * c + i] = d * scale * ((low | (high << 4)) - 32);
-      }
-    }
-  }
-};
-
-/** 32 weights: d, then signed bytes. Only vectors are widened from this; matrices stay as they are. */
-const Q8_0: Widen = (b, at, y) => {
-  const d = half(b, at);
-  for (let j = 0; j < 32; j++) y[j] = d * signed(b[at + 2 + j]!);
-};
-
 /**
  * 256 weights in 16 sub-blocks of 16: 16 bytes of scale and minimum, 4 bits each; 64 bytes of weights, d, dmin. In each
  * half of 128, quarter c of 32 is bits 2c of its 32 bytes. Weight: d·scale·q − dmin·minimum.
  */
-const Q2_K: Widen = (b, at, y) => {
+const Q2_K: WidenBlock = (b, at, y) => {
   const d = half(b, at + 80);
   const dmin = half(b, at + 82);
   for (let s = 0; s < 16; s++) {
@@ -121,7 +62,7 @@ const Q2_K: Widen = (b, at, y) => {
  * 256 weights in 16 sub-blocks of 16: 32 bytes of high bits (bit s of byte i for weight i of the eighth s), 64 bytes of
  * low bits as in Q2_K, 12 bytes of scales, 6 bits each, d. Weight: d·(scale − 32)·(q − 4).
  */
-const Q3_K: Widen = (b, at, y) => {
+const Q3_K: WidenBlock = (b, at, y) => {
   const d = half(b, at + 108);
   for (let s = 0; s < 16; s++) {
     const low = (b[at + 96 + (s & 7)]! >> (s < 8 ? 0 : 4)) & 15;
@@ -139,52 +80,11 @@ function quarterOf(b: Uint8Array, at: number, n: number): number {
   return (b[at + 32 * (n >> 7) + (n & 31)]! >> (2 * ((n >> 5) & 3))) & 3;
 }
 
-/** The values of IQ4's codes. */
-const IQ4 = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
-/** Twice the values of E2M1: a sign, two bits of exponent, one of mantissa. Code 8 is plain zero in ggml. */
-const E2M1 = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
-
-/** Writes weights of 4 bits from `count / 2` bytes in two halves: byte j holds weights j and j + count / 2. */
-function writeHalves(
-  y: Float64Array,
-  to: number,
-  scale: number,
-  values: readonly number[],
-  b: Uint8Array,
-  at: number,
-  count: 16 | 32,
-): void {
-  const middle = count / 2;
-  for (let j = 0; j < middle; j++) {
-    y[to + j] = scale * values[b[at + j]! & 15]!;
-    y[to + middle + j] = scale * values[b[at + j]! >> 4]!;
-  }
-}
-
-/** 32 weights: d, then 16 bytes of codes. */
-const IQ4_NL: Widen = (b, at, y) => writeHalves(y, 0, half(b, at), IQ4, b, at + 2, 32);
-
-/**
- * 256 weights in 8 sub-blocks of 32: d, a u16 of the scales' two high bits, 4 bytes of their low bits, 128 bytes of
- * codes as in IQ4_NL.
- */
-const IQ4_XS: Widen = (b, at, y) => {
-  const d = half(b, at);
-  for (let s = 0; s < 8; s++) {
-    const low = (b[at + 4 + (s >> 1)]! >> (4 * (s & 1))) & 15;
-    const high = (u16(b, at + 2) >> (2 * s)) & 3;
-    writeHalves(y, 32 * s, d * ((low | (high << 4)) - 32), IQ4, b, at + 8 + 16 * s, 32);
-  }
-};
-
-/** 32 weights: a power of two, E8M0 (255, NaN in the specification, is 2^128 as in ggml), then 16 bytes of E2M1. */
-const MXFP4: Widen = (b, at, y) => writeHalves(y, 0, 2 ** (b[at]! - 128), E2M1, b, at + 1, 32);
-
 /**
  * 64 weights in 4 sub-blocks of 16: 4 scales, unsigned E4M3, then 32 bytes of E2M1. Scale 127, NaN in the
  * specification, is 0 as in ggml.
  */
-const NVFP4: Widen = (b, at, y) => {
+const NVFP4: WidenBlock = (b, at, y) => {
   for (let s = 0; s < 4; s++) {
     const [exponent, mantissa] = [(b[at + s]! >> 3) & 15, b[at + s]! & 7];
     const scale = exponent === 0 ? mantissa * 2 ** -10 : (1 + mantissa / 8) * 2 ** (exponent - 8);
@@ -199,7 +99,7 @@ const TO_FRONT = [1, 3, 9, 27, 81];
  * 256 weights of -1, 0 or 1: 48 bytes of five ternary digits (first 32 bytes for weights 0 … 159, then 16 for 160 …
  * 239; digit n of all bytes, then digit n + 1), 4 bytes of four, d.
  */
-const TQ1_0: Widen = (b, at, y) => {
+const TQ1_0: WidenBlock = (b, at, y) => {
   const d = half(b, at + 52);
   let to = 0;
   for (const [start, count, digits] of [
@@ -217,38 +117,37 @@ const TQ1_0: Widen = (b, at, y) => {
 };
 
 /** 256 weights of -1, 0, 1 or 2: 64 bytes as in Q2_K, d. */
-const TQ2_0: Widen = (b, at, y) => {
+const TQ2_0: WidenBlock = (b, at, y) => {
   const d = half(b, at + 64);
   for (let n = 0; n < 256; n++) y[n] = d * (quarterOf(b, at, n) - 1);
 };
 
 /** 128 weights of -d or d: d, then a bit each, set for d. */
-const Q1_0: Widen = (b, at, y) => {
+const Q1_0: WidenBlock = (b, at, y) => {
   const d = half(b, at);
   for (let n = 0; n < 128; n++) y[n] = (b[at + 2 + (n >> 3)]! >> (n & 7)) & 1 ? d : -d;
 };
 
 /** 64 weights of -d, 0, d or 2d: d, then two bits each. */
-const Q2_0: Widen = (b, at, y) => {
+const Q2_0: WidenBlock = (b, at, y) => {
   const d = half(b, at);
   for (let n = 0; n < 64; n++) y[n] = d * (((b[at + 2 + (n >> 2)]! >> (2 * (n & 3))) & 3) - 1);
 };
 
+/** The formats that backends read as they lie, by GGUF's names. */
+const KERNELS = /* @__PURE__ */ BLOCK_FORMAT_NAMES.map((name): [string, BlockReader] => {
+  const reader = { ...BLOCK_FORMATS[name], widen: WIDEN_BLOCK[name] };
+  return [name.toUpperCase(), name === 'mxfp4' ? { ...reader, exact: 'bf16' } : reader];
+});
+
 /** The formats, by GGUF's names. */
 export const WIDENED: ReadonlyMap<string, BlockReader> = /* @__PURE__ */ new Map<string, BlockReader>([
-  ['Q4_0', small(4, false)],
+  ...KERNELS,
   ['Q4_1', small(4, true)],
   ['Q5_0', small(5, false)],
   ['Q5_1', small(5, true)],
-  ['Q8_0', { weights: 32, bytes: 34, widen: Q8_0 }],
   ['Q2_K', { weights: 256, bytes: 84, widen: Q2_K }],
   ['Q3_K', { weights: 256, bytes: 110, widen: Q3_K }],
-  ['Q4_K', superBlock(4)],
-  ['Q5_K', superBlock(5)],
-  ['Q6_K', { weights: 256, bytes: 210, widen: Q6_K }],
-  ['IQ4_NL', { weights: 32, bytes: 18, widen: IQ4_NL }],
-  ['IQ4_XS', { weights: 256, bytes: 136, widen: IQ4_XS }],
-  ['MXFP4', { weights: 32, bytes: 17, widen: MXFP4, exact: 'bf16' }],
   ['NVFP4', { weights: 64, bytes: 36, widen: NVFP4, exact: 'bf16' }],
   ['TQ1_0', { weights: 256, bytes: 54, widen: TQ1_0, exact: 'f16' }],
   ['TQ2_0', { weights: 256, bytes: 66, widen: TQ2_0, exact: 'f16' }],

@@ -10,9 +10,8 @@ import {
   type Tensor,
   tensorFrom,
 } from 'ropewalk';
-import { bitsOf, fail } from 'ropewalk/backend';
-import type { BlockReader, Widen } from './block-reader.js';
-import { WIDENED, widenBlocks } from './dequantise.js';
+import { bitsOf, fail, type WidenBlock } from 'ropewalk/backend';
+import { type BlockReader, WIDENED, widenBlocks } from './dequantise.js';
 import { pauseIfDue } from './event-loop.js';
 import type { Folder } from './model-files.js';
 import { isBlockFormat, type Weight, type WeightPlan } from './weights.js';
@@ -121,7 +120,7 @@ function plusOne(type: string): BlockReader {
   if (format) fail('UNSUPPORTED', type, 'gains that are stored less 1 are not read from blocks. Take F32 or BF16.');
   const dtype = { F32: 'f32', F16: 'f16', BF16: 'bf16' }[type] as 'f32' | 'f16' | 'bf16';
   const bytes = sizeBytes(dtype);
-  const widen: Widen = (b, at, y) => {
+  const widen: WidenBlock = (b, at, y) => {
     const view = new DataView(b.buffer, b.byteOffset + at, bytes);
     if (dtype === 'f32') y[0] = 1 + view.getFloat32(0, true);
     else y[0] = 1 + (dtype === 'f16' ? numberFromF16 : numberFromBf16)(view.getUint16(0, true));

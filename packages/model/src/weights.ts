@@ -4,8 +4,8 @@
  *
  * @module
  */
-import { BLOCK_BYTES, type BlockFormat, type BlockTensor, sizeBytes, type Tensor } from 'ropewalk';
-import { fail, nameForMessage, refuse } from 'ropewalk/backend';
+import { type BlockFormat, type BlockTensor, sizeBytes, type Tensor } from 'ropewalk';
+import { blockBytes, fail, nameForMessage, refuse } from 'ropewalk/backend';
 import { WIDENED } from './dequantise.js';
 import type { BiasGroup, ExpertMatrix, LatentMatrix, Matrix, NormPart, OtherVector, Part } from './families.js';
 import type { DecoderConfig } from './types.js';
@@ -440,7 +440,7 @@ function planOf(tensors: readonly StoredTensor[], need: Need, widenTo: WidenTo):
   const exact = lessOne ? 'f32' : (plain ?? blocks ?? (matrix ? format!.exact : 'f32'));
   const held = exact ?? widenTo;
   const count = shape.reduce((product, size) => product * size, 1);
-  const heldBytes = isBlockFormat(held) ? (count / 32) * BLOCK_BYTES[held] : count * sizeBytes(held);
+  const heldBytes = isBlockFormat(held) ? blockBytes(held, count) : count * sizeBytes(held);
   const bytes = spans.reduce((sum, span) => sum + span.sizeBytes, 0);
   return { place, name, type, shape, spans, sizeBytes: bytes, held, widened: exact === undefined, heldBytes, lessOne };
 }

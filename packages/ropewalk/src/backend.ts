@@ -60,7 +60,8 @@ export {
   readOptional,
   readOptions,
 } from './core/arguments.js';
-export { readBlocks } from './core/blocks.js';
+export { E2M1, half, u16, WIDEN_BLOCK, type WidenBlock, writeHalves } from './core/block-formats.js';
+export { blockBytes, readBlocks } from './core/blocks.js';
 export { arrayOver, asHostArray, bitsOf, dtypeOfArray, loadNumber, newArray, storeNumber } from './core/dtypes.js';
 export { fail, refuse, show } from './core/errors.js';
 export { Fields } from './core/fields.js';

@@ -6,6 +6,7 @@
 import type { Backend, BackendEntry, BackendOptions } from './backends/backend.js';
 import { hostMemory } from './backends/host-memory.js';
 import { readOptions } from './core/arguments.js';
+import { BLOCK_FORMAT_NAMES } from './core/block-formats.js';
 import { fail, refuse } from './core/errors.js';
 import type { OpPlan } from './ops/op-plan.js';
 
@@ -43,6 +44,7 @@ const reference: BackendEntry = {
         backend: 'reference',
         description: 'float64 on one thread of plain TypeScript: the oracle, exact and slow',
         dtypes: ['f64', 'f32', 'f16', 'bf16'],
+        blockFormats: BLOCK_FORMAT_NAMES,
         threads: 1,
         notTaken: passedOver,
       }),

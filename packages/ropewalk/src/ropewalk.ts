@@ -5,7 +5,8 @@
  */
 import type { Backend, BackendOptions, Capabilities } from './backends/backend.js';
 import { readField, reading, readOptions } from './core/arguments.js';
-import { type BlockFormat, type BlockTensor, blocksFrom, checkWeight, isBlocks } from './core/blocks.js';
+import type { BlockFormat } from './core/block-formats.js';
+import { type BlockTensor, blocksFrom, checkWeight, isBlocks } from './core/blocks.js';
 import type { ArrayOf, Dtype, FloatDtype, IntDtype } from './core/dtypes.js';
 import { refuse } from './core/errors.js';
 import { checkTensor, Tensor, type TensorFromOptions, tensorFrom } from './core/tensor.js';
@@ -172,8 +173,8 @@ export class Ropewalk implements Runner {
   /**
    * Copies quantised weights, as a GGUF file stores them, into the backend's memory.
    *
-   * @param format - q8_0 or q4_0
-   * @param bytes - the tensor's bytes: n · k / 32 blocks
+   * @param format - one that `capabilities().blockFormats` lists, or the operators refuse it: q8_0, q4_K, …
+   * @param bytes - the tensor's bytes: whole blocks ({@link BLOCK_FORMATS} has the sizes)
    * @param shape - `[n, k]`, or `[experts, n, k]`; GGUF lists it backwards
    * @returns a weight for {@link linear} and {@link embedding}; `dispose()` it
    * @throws {RopewalkError} UNSUPPORTED, SHAPE or DEVICE

@@ -5,9 +5,15 @@
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
 import { UNIT_ROUNDOFF } from '../../../packages/oracle/src/tolerance.js';
+import {
+  BLOCK_FORMAT_NAMES,
+  BLOCK_FORMATS,
+  type BlockFormat,
+} from '../../../packages/ropewalk/src/core/block-formats.js';
+import { blocksFrom, readBlocks } from '../../../packages/ropewalk/src/core/blocks.js';
 import { f16FromNumber, numberFromF16 } from '../../../packages/ropewalk/src/core/float16.js';
 import { ropewalk } from '../../../packages/ropewalk/src/ropewalk.js';
-import { randomness } from '../../support/operators.js';
+import { blocksOf as anyBlocks, randomness } from '../../support/operators.js';
 
 /** Columns: one, two, odd and even; the kernel takes column u together with column u + n/2. */
 const COLUMNS = [1, 2, 3, 8, 13];
@@ -175,5 +181,129 @@ describe('linear of blocks on cpu, few rows', async () => {
     const got = await run({ x, k, n: 2, weight: () => 2, scale: (row) => (row === 0 ? 1 : Number.NEGATIVE_INFINITY) });
     const huge = Number.POSITIVE_INFINITY;
     assert.deepEqual([...got], [huge, -huge, Number.NaN, Number.NaN, 64, -huge, 64, -huge]);
+  });
+
+  /** What a row of blocks times x is, and how far off it may be: as {@link expected} has it, for any format. */
+  function allowed(format: BlockFormat, weights: Float64Array, x: Float32Array, k: number) {
+    const group = BLOCK_FORMATS[format].weights;
+    return Array.from({ length: weights.length / k }, (_, row) => {
+      let value = 0;
+      let bound = (k + 1) * 2 ** -149;
+      for (let at = 0; at < k; at += group) {
+        const w = weights.subarray(row * k + at, row * k + at + group);
+        const largest = x.subarray(at, at + group).reduce((most, v) => Math.max(most, Math.abs(v)), 0);
+        for (const [i, weight] of w.entries()) {
+          value += weight * x[at + i]!;
+          bound +=
+            Math.abs(weight) * largest * 2 ** -31 + Math.abs(weight * x[at + i]!) * UNIT_ROUNDOFF.f32 * (8 + k / 32);
+        }
+      }
+      return { value, bound };
+    });
+  }
+
+  async function runBytes(format: BlockFormat, bytes: Uint8Array, x: Float32Array): Promise<Float32Array> {
+    const { weights, bytes: size } = BLOCK_FORMATS[format];
+    const n = (bytes.length / size) * (weights / x.length);
+    const [one, two] = await Promise.all(
+      runners.map(async (rw) => {
+        const weight = rw.uploadBlocks(format, bytes, [n, x.length]);
+        using y = rw.linear(rw.tensor(x, { shape: [1, x.length] }), weight);
+        weight.dispose();
+        return (await y.read()) as Float32Array;
+      }),
+    );
+    assert.deepEqual(one, two, 'the same on two threads');
+    return one!;
+  }
+
+  for (const format of BLOCK_FORMAT_NAMES) {
+    for (const size of [1, 2 ** -120, 2 ** -61, 2 ** -59, 2 ** 60, 2 ** 62, 2 ** 100]) {
+      test(`${format}, x around 2^${Math.log2(size)}: near float64, split or not`, async () => {
+        const random = randomness(17);
+        const k = 512;
+        const blocks = anyBlocks(format, 7, k, 5);
+        const bytes = blocks.bytes.storage.read() as Uint8Array;
+        const x = Float32Array.from({ length: k }, (_, i) => (random() - 0.5) * size * (i % 64 === 9 ? 128 : 1));
+        const got = await runBytes(format, bytes, x);
+        for (const [row, { value, bound }] of allowed(format, readBlocks(blocks, 'w'), x, k).entries())
+          assert.ok(Math.abs(got[row]! - value) <= bound, `y[${row}]: expected ${value} ± ${bound}, got ${got[row]}`);
+      });
+    }
+  }
+
+  /** A super-block: d and dmin are 1 and `dmin`, every other byte is `fill`, then the changes. */
+  function superBlock(
+    format: BlockFormat,
+    dmin: number,
+    fill: number,
+    changes: [from: number, to: number, byte: number][],
+  ) {
+    const bytes = new Uint8Array(BLOCK_FORMATS[format].bytes).fill(fill);
+    for (const [from, to, byte] of changes) bytes.fill(byte, from, to);
+    const view = new DataView(bytes.buffer);
+    view.setUint16(format === 'q6_K' ? 208 : 0, f16FromNumber(1), true);
+    if (format === 'q4_K' || format === 'q5_K') view.setUint16(2, f16FromNumber(dmin), true);
+    return bytes;
+  }
+  const extremes: [name: string, format: BlockFormat, bytes: Uint8Array, weight: number][] = [
+    ['q4_K', 'q4_K', superBlock('q4_K', 0, 255, []), 15 * 63],
+    ['q5_K', 'q5_K', superBlock('q5_K', 0, 255, []), 31 * 63],
+    ['q6_K, least times least', 'q6_K', superBlock('q6_K', 0, 0, [[192, 208, 0x80]]), 4096],
+    ['q6_K, most times least', 'q6_K', superBlock('q6_K', 0, 255, [[192, 208, 0x80]]), -128 * 31],
+    ['q6_K, least times most', 'q6_K', superBlock('q6_K', 0, 0, [[192, 208, 127]]), -32 * 127],
+    ['iq4_xs, least times least', 'iq4_xs', superBlock('iq4_xs', 0, 0, []), 32 * 127],
+    ['iq4_xs, most times least', 'iq4_xs', superBlock('iq4_xs', 0, 0, [[8, 136, 255]]), -32 * 113],
+  ];
+  for (const [name, format, bytes, weight] of extremes) {
+    test(`${name}: the largest sums of a super-block come out exact`, async () => {
+      assert.deepEqual(new Set(readBlocks(blocksFrom(format, bytes, [1, 256]), 'w')), new Set([weight]));
+      // Bits of x are all ones: high parts of 32767 and low parts near that, or high parts of -32768.
+      for (const x of [2 - 2 ** -23, -(2 - 2 ** -23), -2, 2 - 2 ** -16]) {
+        const got = await runBytes(format, bytes, new Float32Array(256).fill(x));
+        assert.deepEqual([...got], [Math.fround(256 * weight * x)], `x ${x}`);
+      }
+    });
+  }
+
+  for (const format of ['q4_K', 'q5_K'] as const) {
+    test(`${format}: an offset that takes the products away again leaves what there is`, async () => {
+      // d·scale·q − dmin·m with q 8 (every low half 8, fifth bits 0): 63·8 − 8·63 is 0, in every weight but one.
+      const bytes = superBlock(format, 8, 255, [[16, BLOCK_FORMATS[format].bytes, 0x88]]);
+      if (format === 'q5_K') bytes.fill(0, 16, 48);
+      const random = randomness(3);
+      const x = Float32Array.from({ length: 256 }, () => random() - 0.5);
+      assert.deepEqual([...(await runBytes(format, bytes, x))], [0]);
+      const last = bytes.length - 1;
+      bytes[last] = 0x98; // the last weight: 63
+      assert.deepEqual([...(await runBytes(format, bytes, x))], [Math.fround(63 * x[255]!)]);
+    });
+  }
+
+  test('mxfp4: powers of two of all sizes, beside x of all sizes', async () => {
+    const k = 32;
+    for (const power of [0, 1, 2, 40, 66, 67, 68, 69, 127, 200]) {
+      const bytes = Uint8Array.from({ length: 17 }, (_, i) => (i === 0 ? power : 17 * i));
+      const weights = readBlocks(blocksFrom('mxfp4', bytes, [1, k]), 'w');
+      for (const size of [1, 2 ** -59, 2 ** -30, 2 ** 10]) {
+        const x = Float32Array.from({ length: k }, (_, i) => (1 + i / 7) * size);
+        const [{ value, bound }] = allowed('mxfp4', weights, x, k) as [{ value: number; bound: number }];
+        const [got] = await runBytes('mxfp4', bytes, x);
+        assert.ok(
+          Math.abs(got! - value) <= bound,
+          `2^${power - 128}, x ${size}: expected ${value} ± ${bound}, got ${got}`,
+        );
+      }
+    }
+  });
+
+  test('scales that are no numbers are seen in every format', async () => {
+    for (const format of BLOCK_FORMAT_NAMES.filter((name) => name !== 'mxfp4')) {
+      const blocks = anyBlocks(format, 1, 512, 5);
+      const bytes = blocks.bytes.storage.read() as Uint8Array;
+      const at = format === 'q6_K' ? 208 : 0;
+      [bytes[at], bytes[at + 1]] = [0, 0x7e];
+      assert.deepEqual([...(await runBytes(format, bytes, new Float32Array(512).fill(1)))], [NaN], format);
+    }
   });
 });

@@ -14,11 +14,11 @@ import { Board } from '../../../packages/ropewalk/src/backends/wasm/abi.js';
 import { openCpu } from '../../../packages/ropewalk/src/backends/wasm/host.js';
 import { BOARD } from '../../../packages/ropewalk/src/backends/wasm/launcher.js';
 import {
+  BLOCK_FORMAT_NAMES,
+  BLOCK_FORMATS,
   type BlockFormat,
-  type BlockTensor,
-  isBlocks,
-  readBlocks,
-} from '../../../packages/ropewalk/src/core/blocks.js';
+} from '../../../packages/ropewalk/src/core/block-formats.js';
+import { type BlockTensor, isBlocks, readBlocks } from '../../../packages/ropewalk/src/core/blocks.js';
 import {
   bitsOf,
   DTYPES,
@@ -489,7 +489,7 @@ describe('embedding and rearrange', () => {
     'embedding: halves and blocks widened to f32',
     200,
     [
-      fc.constantFrom<Dtype | BlockFormat>('f16', 'bf16', 'q8_0', 'q4_0'),
+      fc.constantFrom<'f16' | 'bf16' | BlockFormat>('f16', 'bf16', ...BLOCK_FORMAT_NAMES),
       size(0, 9),
       size(0, 20),
       size(1, 7),
@@ -498,9 +498,9 @@ describe('embedding and rearrange', () => {
       size(0, 7),
     ],
     (kind, count, width, rows, how, seed, owned) => {
-      const blocks = kind === 'q8_0' || kind === 'q4_0';
-      const across = blocks ? (width % 4) * 32 : width;
-      const table = blocks ? blocksOf(kind, rows, across, seed) : laidBits(kind, [rows, width], how[0]!, seed);
+      const dense = kind === 'f16' || kind === 'bf16';
+      const across = dense ? width : (width % 4) * BLOCK_FORMATS[kind].weights;
+      const table = dense ? laidBits(kind, [rows, width], how[0]!, seed) : blocksOf(kind, rows, across, seed);
       const given = [indexOf(count, rows, seed), table, roomFor('f32', [count, across], how[1]!)];
       agree({ ...lookUpTrial(given), owned, anyNan: true });
     },
@@ -590,10 +590,10 @@ describe('embedding and rearrange', () => {
     }
     const tables = [
       ...(['f16', 'bf16'] as const).map((dtype) => laid(dtype, [257, 352], DENSE, 3)),
-      ...(['q8_0', 'q4_0'] as const).map((format) => blocksOf(format, 257, 352, 3)),
+      ...BLOCK_FORMAT_NAMES.map((format) => blocksOf(format, 257, BLOCK_FORMATS[format].weights === 32 ? 352 : 256, 3)),
     ];
     for (const table of tables) {
-      const given = [index, table, roomFor('f32', [999, 352], DENSE)];
+      const given = [index, table, roomFor('f32', [999, table.shape[1]!], DENSE)];
       agree({ ...lookUpTrial(given), owned: 2 });
     }
   });
@@ -885,25 +885,26 @@ describe('linear', () => {
     }
   });
 
-  const formats = fc.constantFrom<BlockFormat>('q8_0', 'q4_0');
+  const formats = fc.constantFrom(...BLOCK_FORMAT_NAMES);
   holds(
     'quantised weights: each side of every path',
-    100,
+    300,
     [
       mixes,
       formats,
       fc.constantFrom(1, 2, 8, 9, 20),
       columns,
-      fc.constantFrom(0, 32, 64, 256, 288, 544),
+      fc.constantFrom(0, 1, 2, 8, 9, 17),
       placements,
       seeds,
       size(0, 15),
     ],
-    ([dtype, stored], format, m, n, k, how, seed, owned) => {
+    ([dtype, stored], format, m, n, units, how, seed, owned) => {
+      const k = BLOCK_FORMATS[format].weights === 32 ? 32 * units : 256 * (units % 4);
       const weight = blocksOf(format, n, k, seed);
       agree(
         trial(
-          laid(dtype, [m, k], how[0]!, seed),
+          laid(dtype, [m, k], unlike(how[0]!, 1), seed),
           weight,
           laid(stored, [n], how[2]!, seed + 2),
           roomFor(dtype, [m, n], how[3]!),
@@ -945,11 +946,12 @@ describe('linear', () => {
     });
   }
   test('quantised weights, many chunks', () => {
-    for (const format of ['q8_0', 'q4_0'] as const) {
+    for (const format of BLOCK_FORMAT_NAMES) {
+      const k = BLOCK_FORMATS[format].weights === 32 ? 544 : 512;
       for (const m of [1, 20]) {
-        const weight = blocksOf(format, 515, 544, m);
+        const weight = blocksOf(format, 515, k, m);
         measure(`linear ${format} ${m}`);
-        agree(trial(laid('f32', [m, 544], DENSE, m), weight, undefined, roomFor('f32', [m, 515], DENSE), 2));
+        agree(trial(laid('f32', [m, k], DENSE, m), weight, undefined, roomFor('f32', [m, 515], DENSE), 2));
       }
     }
   });
@@ -1025,15 +1027,16 @@ describe('expert_linear', () => {
     60,
     [
       mixes,
-      fc.constantFrom<BlockFormat>('q8_0', 'q4_0'),
+      fc.constantFrom(...BLOCK_FORMAT_NAMES),
       fc.tuple(size(0, 20), size(0, 4), fc.constantFrom(1, 5, 40)),
       columns,
-      fc.constantFrom(0, 32, 288),
+      fc.constantFrom(0, 1, 9),
       placements,
       seeds,
       size(0, 63),
     ],
-    ([dtype], format, [tokens, chosen, experts], n, k, how, seed, owned) => {
+    ([dtype], format, [tokens, chosen, experts], n, units, how, seed, owned) => {
+      const k = BLOCK_FORMATS[format].weights === 32 ? 32 * units : 256 * (units % 4);
       const x = laid(dtype, [tokens, k], unlike(how[0]!, 1), seed);
       const indices = indexOf(tokens * chosen, experts, seed).view([tokens, chosen]);
       const weight = blocksOf(format, experts * n, k, seed, 0, [experts, n, k]);

@@ -6,13 +6,8 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import type { WebgpuBackend } from '../../../packages/ropewalk/src/backends/webgpu/host.js';
-import {
-  type BlockFormat,
-  type BlockTensor,
-  blocksFrom,
-  isBlocks,
-  readBlocks,
-} from '../../../packages/ropewalk/src/core/blocks.js';
+import type { BlockFormat } from '../../../packages/ropewalk/src/core/block-formats.js';
+import { type BlockTensor, blocksFrom, isBlocks, readBlocks } from '../../../packages/ropewalk/src/core/blocks.js';
 import {
   type ArrayOf,
   bitsOf,

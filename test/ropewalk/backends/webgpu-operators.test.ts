@@ -10,7 +10,8 @@ import assert from 'node:assert/strict';
 import { before, describe, test } from 'node:test';
 import fc from 'fast-check';
 import type { WebgpuBackend } from '../../../packages/ropewalk/src/backends/webgpu/host.js';
-import { type BlockFormat, isBlocks } from '../../../packages/ropewalk/src/core/blocks.js';
+import type { KernelFormat } from '../../../packages/ropewalk/src/backends/webgpu/shaders/linear.js';
+import { isBlocks } from '../../../packages/ropewalk/src/core/blocks.js';
 import {
   arrayOver,
   bitsOf,
@@ -485,7 +486,7 @@ describe('embedding and rearrange', { skip: noGpu }, () => {
     'embedding: halves and blocks widened to f32',
     150,
     [
-      fc.constantFrom<'f16' | 'bf16' | BlockFormat>('f16', 'bf16', 'q8_0', 'q4_0'),
+      fc.constantFrom<'f16' | 'bf16' | KernelFormat>('f16', 'bf16', 'q8_0', 'q4_0'),
       size(0, 9),
       fc.oneof(size(0, 20), fc.constantFrom(64, 65)),
       size(1, 7),

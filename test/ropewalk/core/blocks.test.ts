@@ -1,7 +1,14 @@
 import assert from 'node:assert/strict';
+import { existsSync, readFileSync } from 'node:fs';
 import { test } from 'node:test';
-import { type BlockFormat, blocksFrom, readBlocks } from '../../../packages/ropewalk/src/core/blocks.js';
+import {
+  BLOCK_FORMAT_NAMES,
+  BLOCK_FORMATS,
+  type BlockFormat,
+} from '../../../packages/ropewalk/src/core/block-formats.js';
+import { blocksFrom, readBlocks } from '../../../packages/ropewalk/src/core/blocks.js';
 import { GENERAL_BACKENDS, noBackend, openShared } from '../../support/gpu.js';
+import { blocksOf } from '../../support/operators.js';
 import { f64Tensor } from '../../support/tensors.js';
 
 /** 0.5 as f16, low byte first. */
@@ -17,6 +24,19 @@ test('q4_0: scale, then weight j in the low half of byte j and weight j + 16 in 
   const bytes = Uint8Array.of(...HALF, ...Array.from({ length: 16 }, (_, j) => j | ((15 - j) << 4)));
   const want = Float64Array.from({ length: 32 }, (_, j) => (j < 16 ? j - 8 : 15 - (j - 16) - 8) / 2);
   assert.deepEqual(readBlocks(blocksFrom('q4_0', bytes, [1, 32]), 'w'), want);
+});
+
+test('every format: the values that ggml makes of the same bytes, to the bit', (t) => {
+  const folder = new URL('../../../../shared/vectors/llamacpp/quants/', import.meta.url);
+  if (!existsSync(folder)) return t.skip('no ../shared/vectors/llamacpp');
+  for (const format of BLOCK_FORMAT_NAMES) {
+    for (const kind of ['quantised', 'bytes-half']) {
+      const read = (end: string) => readFileSync(new URL(`${format}.${kind}.${end}`, folder));
+      const want = new Int32Array(new Uint8Array(read('f32')).buffer);
+      const got = readBlocks(blocksFrom(format, read('blocks'), [want.length / 256, 256]), 'w');
+      assert.deepEqual(new Int32Array(Float32Array.from(got).buffer), want, `${format} ${kind}`);
+    }
+  }
 });
 
 for (const entry of GENERAL_BACKENDS) {
@@ -51,7 +71,53 @@ for (const entry of GENERAL_BACKENDS) {
   });
 }
 
+for (const entry of GENERAL_BACKENDS) {
+  test(`linear and embedding on ${entry.name}: formats that it reads, and those it does not`, {
+    skip: noBackend(entry.name),
+  }, async () => {
+    const rw = await openShared(entry.name);
+    const taken = rw.capabilities().blockFormats!;
+    for (const format of BLOCK_FORMAT_NAMES) {
+      const [n, k] = [5, 2 * BLOCK_FORMATS[format].weights];
+      const host = blocksOf(format, n, k, 3);
+      const bytes = host.bytes.storage.read() as Uint8Array;
+      const last = Float32Array.from(readBlocks(host, 'w').slice(4 * k));
+      const weight = rw.uploadBlocks(format, bytes, [n, k]);
+      const x = rw.tensor(
+        Float32Array.from({ length: k }, (_, i) => ((i * 13) % 7) - 3),
+        { shape: [1, k] },
+      );
+      const index = rw.tensor(Int32Array.of(4, 0));
+      if (!taken.includes(format)) {
+        const refused = { code: 'UNSUPPORTED', message: new RegExp(`weights in ${format} have no kernel yet`) };
+        assert.throws(() => rw.linear(x, weight), refused);
+        assert.throws(() => rw.embedding(index, weight), refused);
+        if (entry.name === 'onnxruntime') {
+          const wide = rw.tensor(new Float64Array(k), { shape: [1, k] });
+          assert.throws(() => rw.linear(wide, weight), {
+            code: 'UNSUPPORTED',
+            message: new RegExp(`not yet in ${format}`),
+          });
+        } else {
+          // In host memory, where the reference can read them, they are taken.
+          const out = rw.tensor(new Float32Array(2 * k), { shape: [2, k] });
+          rw.embedding(index, host, { out });
+          await rw.finish();
+          assert.deepEqual((await out.read()).slice(0, k), last);
+        }
+      } else {
+        const rows = (await rw.embedding(index, weight).read()) as Float32Array;
+        assert.deepEqual(rows.slice(0, k), last, format);
+      }
+      weight.dispose();
+    }
+    rw.dispose();
+  });
+}
+
 test('refusals', () => {
+  const shapes = 'two dimensions [n, k], or three [experts, n, k],';
+  const listed = 'q8_0, q4_0, iq4_nl, mxfp4, q4_K, q5_K, q6_K or iq4_xs';
   const message = (format: BlockFormat, length: number, shape: number[]): string => {
     try {
       blocksFrom(format, new Uint8Array(length), shape);
@@ -61,13 +127,8 @@ test('refusals', () => {
     return 'accepted';
   };
   assert.equal(message('q8_0', 33, [1, 32]), 'blocks: bytes: expected 34 dense bytes for q8_0 [1, 32], got 33');
-  assert.equal(
-    message('q4_0', 18, [1, 33]),
-    'blocks: shape: expected two dimensions [n, k] with k a multiple of 32, got [1, 33]',
-  );
-  assert.equal(
-    message('q4_0', 18, [32]),
-    'blocks: shape: expected two dimensions [n, k] with k a multiple of 32, got [32]',
-  );
-  assert.equal(message('q5_1' as never, 18, [1, 32]), 'blocks: format: expected q8_0 or q4_0, got "q5_1"');
+  assert.equal(message('q4_0', 18, [1, 33]), `blocks: shape: expected ${shapes} with k a multiple of 32, got [1, 33]`);
+  assert.equal(message('q4_0', 18, [32]), `blocks: shape: expected ${shapes} with k a multiple of 32, got [32]`);
+  assert.match(message('q4_K', 18, [1, 32]), /with k a multiple of 256, got \[1, 32\]$/);
+  assert.equal(message('q5_1' as never, 18, [1, 32]), `blocks: format: expected ${listed}, got "q5_1"`);
 });

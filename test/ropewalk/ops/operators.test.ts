@@ -4,7 +4,7 @@ import fc from 'fast-check';
 import { readNpy } from '../../../packages/oracle/src/folder.js';
 import { openFolder } from '../../../packages/oracle/src/folder.node.js';
 import { viewOf } from '../../../packages/oracle/src/host.js';
-import { BLOCK_BYTES, blocksFrom, readBlocks } from '../../../packages/ropewalk/src/core/blocks.js';
+import { blockBytes, blocksFrom, readBlocks } from '../../../packages/ropewalk/src/core/blocks.js';
 import {
   bitsOf,
   DTYPES,
@@ -1048,7 +1048,7 @@ describe('f32 activations with narrower weights and caches', () => {
   test('q8_0 and q4_0 tables: the rows that readBlocks gives, and what linear makes of the same weight', () => {
     for (const format of ['q8_0', 'q4_0'] as const) {
       const [n, k] = [5, 64];
-      const bytes = Uint8Array.from({ length: ((n * k) / 32) * BLOCK_BYTES[format] }, (_, i) => (i * 37) % 120);
+      const bytes = Uint8Array.from({ length: blockBytes(format, n * k) }, (_, i) => (i * 37) % 120);
       const weight = blocksFrom(format, bytes, [n, k]);
       const all = readBlocks(weight, 'test');
       const out = zeros('f32', [3, k]);

@@ -7,12 +7,15 @@
  * @module
  * @see ggml-org/ggml@d99724f src/ggml-quants.c, dequantize_row_q8_0 and dequantize_row_q4_0
  */
-import { BLOCK_BYTES, BLOCK_WEIGHTS, type BlockFormat, numberFromF16, tensorFrom } from 'ropewalk';
+import { BLOCK_FORMATS, type BlockFormat, numberFromF16, tensorFrom } from 'ropewalk';
 import type { GraphBuilder } from './builder.js';
 
 const BYTES = 256;
 
-/** Appends the widening of a matrix in blocks, whose u8 bytes may have any shape. Both dtypes are exact. */
+/** The block formats that graphs widen. */
+export const GRAPH_FORMATS: readonly BlockFormat[] = ['q8_0', 'q4_0'];
+
+/** Appends the widening of a matrix in blocks of {@link GRAPH_FORMATS}, whose u8 bytes may have any shape. Both dtypes are exact. */
 export function dequantise(
   b: GraphBuilder,
   bytes: string,
@@ -20,8 +23,8 @@ export function dequantise(
   [n, k]: readonly [n: number, k: number],
   to: 'f32' | 'f64',
 ): string {
-  const unit = BLOCK_BYTES[format];
-  const blocks = k / BLOCK_WEIGHTS;
+  const unit = BLOCK_FORMATS[format].bytes;
+  const blocks = k / BLOCK_FORMATS[format].weights;
   const byBlock = b.add('Reshape', [bytes, b.integers(b.fresh('by_block'), [n, blocks, unit])], {
     allowzero: { i: 1 },
   });

@@ -10,7 +10,7 @@
  */
 import { type FloatDtype, isBlocks, type OpPlan, sizeBytes, Tensor, tensorFrom } from 'ropewalk';
 import { checkPlan, reading, readName, readOptions, refuse, unknownPlan, walk } from 'ropewalk/backend';
-import { dequantise } from './blocks.js';
+import { dequantise, GRAPH_FORMATS } from './blocks.js';
 import { GraphBuilder } from './builder.js';
 import { argmax, attention, narrowed, rmsNorm, swiglu } from './fragments.js';
 import { computeIn, type EmitOptions, type EmittedGraph, type NotEmitted, PlanGraph } from './plan-graph.js';
@@ -44,6 +44,8 @@ export function emitPlan(b: GraphBuilder, plan: OpPlan, options: EmitOptions): E
 }
 
 function emit(g: PlanGraph, plan: OpPlan): string | undefined {
+  if ('weight' in plan && isBlocks(plan.weight) && !GRAPH_FORMATS.includes(plan.weight.format))
+    return `there are graphs for weights in ${GRAPH_FORMATS.join(' and ')}, not yet in ${plan.weight.format}`;
   switch (plan.op) {
     case 'rope':
       return emitRope(g, plan);

@@ -3,10 +3,8 @@
  *
  * @module
  */
-import type { ArrayOf, BlockFormat, BlockTensor, Dtype, FloatDtype, OpName, OpPlan, TensorStorage } from 'ropewalk';
+import type { ArrayOf, BlockTensor, Dtype, FloatDtype, OpName, OpPlan, TensorStorage } from 'ropewalk';
 import {
-  BLOCK_BYTES,
-  BLOCK_WEIGHTS,
   blocksFrom,
   isDtype,
   isFloat,
@@ -21,7 +19,8 @@ import {
   Tensor,
   zeros,
 } from 'ropewalk';
-import { checkShape, countElements, fail, readName, readOptions, refuse } from 'ropewalk/backend';
+import { blockBytes, checkShape, countElements, fail, readName, readOptions, refuse } from 'ropewalk/backend';
+import { GRAPH_FORMATS } from './blocks.js';
 import { GraphBuilder } from './builder.js';
 import { emitPlan } from './emit.js';
 import type { GraphForm } from './fragments.js';
@@ -131,11 +130,8 @@ function planOf({ op, shape, dtype = 'f32', ...given }: OperatorModelOptions): O
 }
 
 function weightOf(kind: string, shape: readonly [number, number]): BlockTensor | Tensor<FloatDtype> {
-  if (typeof kind === 'string' && Object.hasOwn(BLOCK_BYTES, kind)) {
-    const format = kind as BlockFormat;
-    const bytes = Math.floor((shape[0] * shape[1]) / BLOCK_WEIGHTS) * BLOCK_BYTES[format];
-    return blocksFrom(format, shapeOnly('u8', [bytes]), shape);
-  }
+  const format = GRAPH_FORMATS.find((name) => name === kind);
+  if (format) return blocksFrom(format, shapeOnly('u8', [Math.floor(blockBytes(format, shape[0] * shape[1]))]), shape);
   if (!isDtype(kind) || !isFloat(kind))
     refuse('UNSUPPORTED', 'export: weights', 'f32, f16, bf16, f64, q8_0 or q4_0', kind);
   return shapeOnly(kind, shape);

@@ -16,6 +16,7 @@ import {
   refuse,
   writtenLater,
 } from 'ropewalk/backend';
+import { GRAPH_FORMATS } from '../export/blocks.js';
 import { GraphBuilder } from '../export/builder.js';
 import type { EmitOptions } from '../export/emit.js';
 import { writeOnnxModel } from '../format/onnx.js';
@@ -74,6 +75,7 @@ export class OnnxruntimeBackend implements Backend, Queue {
       backend: this.name,
       description: `ONNX Runtime ${version}, provider ${providers}, graphs of ${graphs}`,
       dtypes: ['f64', 'f32', 'f16', 'bf16'],
+      blockFormats: GRAPH_FORMATS,
       threads: intraOpNumThreads,
       notTaken: [
         'f16 and bf16 tensors: onnxruntime-node takes no bf16, and no f16 from Node 24 on; they cross as f32, ' +

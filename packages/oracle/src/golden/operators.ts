@@ -4,7 +4,7 @@
  * @module
  */
 import {
-  BLOCK_BYTES,
+  BLOCK_FORMATS,
   type BlockFormat,
   type Dtype,
   type FloatDtype,
@@ -14,7 +14,7 @@ import {
   type Tensor,
   tensorFrom,
 } from 'ropewalk';
-import { bitsOf, countElements, newArray, type RandomStream, storeNumber } from 'ropewalk/backend';
+import { bitsOf, blockBytes, countElements, newArray, type RandomStream, storeNumber } from 'ropewalk/backend';
 import { type GoldenQuestion, integerTensor, type Json } from './case.js';
 import { distinctRows, numbersFor, uniformTensor } from './data.js';
 import { GOLDEN_SEED, type GoldenChoices } from './rope.js';
@@ -85,8 +85,8 @@ function anyBits(dtype: Dtype, shape: readonly number[]): Filler {
 /** Quantised blocks with scales around 2^-7 and any quants, the extreme ones too. */
 function blocks(format: BlockFormat, n: number, k: number): Filler {
   return (random) => {
-    const unit = BLOCK_BYTES[format];
-    const bytes = new Uint8Array(((n * k) / 32) * unit);
+    const unit = BLOCK_FORMATS[format].bytes;
+    const bytes = new Uint8Array(blockBytes(format, n * k));
     for (let at = 0; at < bytes.length; at++) bytes[at] = random.integer(256);
     for (let at = 0; at < bytes.length; at += unit) {
       const scale = f16FromNumber(random.uniform(2 ** -8, 2 ** -7) * (random.integer(2) ? 1 : -1));

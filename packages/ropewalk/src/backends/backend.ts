@@ -5,6 +5,7 @@
  *
  * @module
  */
+import type { BlockFormat } from '../core/block-formats.js';
 import type { Dtype, FloatDtype } from '../core/dtypes.js';
 import type { Tensor } from '../core/tensor.js';
 import type { Runner } from '../ops/runner.js';
@@ -16,6 +17,8 @@ export interface Capabilities {
   /** One line for a person: what computes, and where. */
   readonly description: string;
   readonly dtypes: readonly FloatDtype[];
+  /** Block formats that weights may have, which a loader need not widen; none unless given. */
+  readonly blockFormats?: readonly BlockFormat[];
   /** Threads that compute; 0 where a GPU does. */
   readonly threads: number;
   /** Bytes that tensors may take, where the backend knows: all together from now on, and one by itself. */

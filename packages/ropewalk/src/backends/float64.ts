@@ -1,10 +1,11 @@
 /** Plans that kernels in f32 cannot do: the reference runs them. @module */
+import type { BlockFormat } from '../core/block-formats.js';
 import { type BlockTensor, isBlocks } from '../core/blocks.js';
 import type { Tensor } from '../core/tensor.js';
 import { type OpName, type OpPlan, unknownPlan } from '../ops/op-plan.js';
 
 /** What runs on the reference. */
-const WITHOUT_KERNEL: readonly (OpName | 'sinks' | 'clamped swiglu')[] = [
+const WITHOUT_KERNEL: readonly (OpName | BlockFormat | 'sinks' | 'clamped swiglu')[] = [
   'layer_norm',
   'gelu',
   'geglu',
@@ -13,6 +14,12 @@ const WITHOUT_KERNEL: readonly (OpName | 'sinks' | 'clamped swiglu')[] = [
   'route',
   'expert_linear',
   'sinks',
+  'iq4_nl',
+  'mxfp4',
+  'q4_K',
+  'q5_K',
+  'q6_K',
+  'iq4_xs',
 ];
 /** What runs on the reference on cpu. */
 export const WITHOUT_CPU_KERNEL: typeof WITHOUT_KERNEL = ['layer_norm', 'gelu', 'geglu', 'scale', 'clamped swiglu'];
@@ -29,6 +36,7 @@ function fitsF32(factor: number): boolean {
  * Why a plan needs float64 arithmetic, or undefined where f32 does.
  *
  * @param plan - a validated plan
+ * @param without - what the backend has no kernel for
  */
 export function whyFloat64(plan: OpPlan, without = WITHOUT_KERNEL): string | undefined {
   if (without.includes(plan.op)) return `${plan.op} has no kernel yet`;
@@ -36,6 +44,8 @@ export function whyFloat64(plan: OpPlan, without = WITHOUT_KERNEL): string | und
   const clamped = without.includes('clamped swiglu');
   if (clamped && plan.op === 'swiglu' && (plan.limit !== undefined || plan.alpha !== 1 || plan.offset !== 0))
     return 'the clamped swiglu has no kernel yet';
+  if ('weight' in plan && isBlocks(plan.weight) && without.includes(plan.weight.format))
+    return `weights in ${plan.weight.format} have no kernel yet`;
   if (usesFloat64(plan)) return 'f64 runs on the reference: the kernels compute in f32';
   if (plan.op === 'self_attention' && !(fitsF32(plan.scale) && (plan.softcap === undefined || fitsF32(plan.softcap))))
     return 'the scale or the softcap is outside the range of f32, in which the kernels compute';

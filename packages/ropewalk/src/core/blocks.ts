@@ -1,29 +1,16 @@
 /**
  * Weights in ggml's quantised blocks, as GGUF files store them.
  *
- * A block is 32 weights of one row with one f16 scale d. q8_0: d, then 32 signed bytes q; weight = d·q. q4_0: d, then
- * 16 bytes; weight = d·(q − 8), where q of weight j is the low half of byte j, q of weight j + 16 its high half.
- *
  * @module
- * @see ggml-org/ggml@d99724f src/ggml-quants.c, dequantize_row_q8_0 and dequantize_row_q4_0
  */
 import { readName } from './arguments.js';
+import { BLOCK_FORMAT_NAMES, BLOCK_FORMATS, type BlockFormat, WIDEN_BLOCK } from './block-formats.js';
 import type { Dtype } from './dtypes.js';
 import { refuse } from './errors.js';
-import { numberFromF16 } from './float16.js';
 import { checkShape, countElements } from './shape.js';
 import { hostOf, Tensor, tensorFrom } from './tensor.js';
 
-/** A block format. */
-export type BlockFormat = 'q8_0' | 'q4_0';
-
-/** Weights in a block, of either format. */
-export const BLOCK_WEIGHTS = 32;
-
-/** Bytes in a block. */
-export const BLOCK_BYTES: Readonly<Record<BlockFormat, number>> = /* @__PURE__ */ Object.freeze({ q8_0: 34, q4_0: 18 });
-
-/** A weight matrix in blocks: `[n, k]`, or `[experts, n, k]`; rows one after the other, k a multiple of 32. */
+/** A weight matrix in blocks: `[n, k]`, or `[experts, n, k]`; rows one after the other, each a number of blocks. */
 export interface BlockTensor {
   readonly format: BlockFormat;
   readonly shape: readonly number[];
@@ -59,8 +46,8 @@ export function checkWeight(value: unknown, where: string): asserts value is Ten
  * Makes a weight of bytes in quantised blocks, sharing their memory.
  *
  * @param format - how they are packed
- * @param bytes - exactly n · k / 32 blocks, dense: a typed array, or a u8 tensor of one dimension
- * @param shape - `[n, k]`: rows of the matrix, and weights of a row, a multiple of 32; or `[experts, n, k]`
+ * @param bytes - exactly as many blocks, dense: a typed array, or a u8 tensor of one dimension
+ * @param shape - `[n, k]`: rows of the matrix, and weights of a row, a multiple of a block's; or `[experts, n, k]`
  * @throws {RopewalkError} UNSUPPORTED for another format; SHAPE when the bytes are not as many as the shape needs
  */
 export function blocksFrom(
@@ -68,15 +55,16 @@ export function blocksFrom(
   bytes: Uint8Array | Tensor<'u8'>,
   shape: readonly number[],
 ): BlockTensor {
-  readName(format, ['q8_0', 'q4_0'], 'blocks: format');
+  readName(format, BLOCK_FORMAT_NAMES, 'blocks: format');
+  const { weights } = BLOCK_FORMATS[format];
   const dims = checkShape(shape, 'blocks: shape');
-  if ((dims.length !== 2 && dims.length !== 3) || dims.at(-1)! % BLOCK_WEIGHTS !== 0) {
-    const wanted = `two dimensions [n, k], or three [experts, n, k], with k a multiple of ${BLOCK_WEIGHTS}`;
+  if ((dims.length !== 2 && dims.length !== 3) || dims.at(-1)! % weights !== 0) {
+    const wanted = `two dimensions [n, k], or three [experts, n, k], with k a multiple of ${weights}`;
     refuse('SHAPE', 'blocks: shape', wanted, shape);
   }
   const tensor = Tensor.isTensor(bytes) ? bytes : tensorFrom<'u8'>(bytes, { dtype: 'u8' });
   if (tensor.dtype !== 'u8') refuse('DTYPE', 'blocks: bytes', 'dtype u8', tensor.dtype);
-  const needed = (countElements(dims) / BLOCK_WEIGHTS) * BLOCK_BYTES[format];
+  const needed = blockBytes(format, countElements(dims));
   if (tensor.size !== needed || !tensor.isContiguous())
     refuse('SHAPE', 'blocks: bytes', `${needed} dense bytes for ${format} [${dims.join(', ')}]`, tensor.size);
   const blocks = Object.freeze({
@@ -90,26 +78,30 @@ export function blocksFrom(
 }
 
 /**
- * Converts blocks to numbers, exactly: an f16 times an integer below 2^8 fits a float64 (and an f32).
+ * Bytes of whole blocks.
+ *
+ * @param count - how many weights they hold
+ */
+export function blockBytes(format: BlockFormat, count: number): number {
+  const { weights, bytes } = BLOCK_FORMATS[format];
+  return (count / weights) * bytes;
+}
+
+/**
+ * Converts blocks to numbers, exactly.
  *
  * @param blocks - in host memory
  * @param where - operator and argument, for the message
  * @returns all weights, row-major
  * @throws {RopewalkError} DEVICE when they are not in host memory
  */
-export function readBlocks(blocks: BlockTensor, where: string): Float64Array {
-  const host = hostOf(blocks.bytes, where);
-  const unit = BLOCK_BYTES[blocks.format];
-  const values = new Float64Array(countElements(blocks.shape));
-  for (let block = 0; block < values.length / BLOCK_WEIGHTS; block++) {
-    const at = blocks.bytes.offset + block * unit;
-    const scale = numberFromF16(host[at]! | (host[at + 1]! << 8));
-    for (let j = 0; j < BLOCK_WEIGHTS; j++) {
-      const byte = host[at + 2 + (blocks.format === 'q8_0' ? j : j % 16)]!;
-      const q = blocks.format === 'q8_0' ? (byte << 24) >> 24 : (j < 16 ? byte & 15 : byte >> 4) - 8;
-      values[block * BLOCK_WEIGHTS + j] = scale * q;
-    }
-  }
+export function readBlocks({ format, shape, bytes }: BlockTensor, where: string): Float64Array {
+  const host = hostOf(bytes, where);
+  const b = new Uint8Array(host.buffer, host.byteOffset + bytes.offset, bytes.size);
+  const unit = BLOCK_FORMATS[format];
+  const values = new Float64Array(countElements(shape));
+  for (let at = 0, to = 0; at < b.length; at += unit.bytes, to += unit.weights)
+    WIDEN_BLOCK[format](b, at, values.subarray(to, to + unit.weights));
   return values;
 }
 

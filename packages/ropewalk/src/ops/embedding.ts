@@ -22,7 +22,7 @@ export interface EmbeddingPlan {
  * Models whose head is tied to the table give this operator and linear the same weight.
  *
  * @param index - `[n]`, any integer dtype, in host memory; read now
- * @param weight - `[rows, width]`, any dtype and strides, or q8_0 or q4_0 blocks; only read
+ * @param weight - `[rows, width]`, any dtype and strides, or blocks; only read
  * @param out - `[n, width]`, the dtype of weight, or f32 where weight is f16, bf16 or blocks; written
  * @throws {RopewalkError} RANGE naming the index and the number of rows; SHAPE, DTYPE or ALIAS
  * @see seed document 001, embedding

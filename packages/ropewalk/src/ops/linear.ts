@@ -26,8 +26,8 @@ export interface LinearPlan {
  * Checks `out = x·Wᵀ + bias`.
  *
  * @param x - `[…, k]`, any strides, any float dtype; only read
- * @param weight - `[n, k]`, as in torch and GGUF, in x's dtype, or in f16 or bf16 where x is f32; or q8_0 or q4_0
- *   blocks with any dtype of x
+ * @param weight - `[n, k]`, as in torch and GGUF, in x's dtype, or in f16 or bf16 where x is f32; or blocks
+ *   with any dtype of x
  * @param bias - `[n]`, in x's dtype, or in f16 or bf16 where x is f32; or undefined
  * @param out - `[…, n]`, the dtype of x; written; shares no memory with the inputs
  * @throws {RopewalkError} SHAPE, DTYPE or ALIAS

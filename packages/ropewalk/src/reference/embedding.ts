@@ -1,5 +1,5 @@
 /** The look-up of rows: bit for bit, or converted to f32, which is exact. @module */
-import { BLOCK_BYTES, BLOCK_WEIGHTS, type BlockTensor, blocksFrom, isBlocks, readBlocks } from '../core/blocks.js';
+import { type BlockTensor, blockBytes, blocksFrom, isBlocks, readBlocks } from '../core/blocks.js';
 import type { FloatDtype } from '../core/dtypes.js';
 import { copyElements, type Tensor } from '../core/tensor.js';
 import type { EmbeddingPlan } from '../ops/embedding.js';
@@ -22,6 +22,6 @@ export function embeddingReference({ rows, weight, out }: EmbeddingPlan): void {
 /** One row of a table in blocks; a whole vocabulary in float64 might not fit into memory. */
 function rowOf({ format, shape, bytes }: BlockTensor, row: number): BlockTensor {
   const width = shape[1]!;
-  const rowBytes = (width / BLOCK_WEIGHTS) * BLOCK_BYTES[format];
+  const rowBytes = blockBytes(format, width);
   return blocksFrom(format, bytes.slice(0, row * rowBytes, (row + 1) * rowBytes), [1, width]);
 }

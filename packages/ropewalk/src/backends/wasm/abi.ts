@@ -9,12 +9,9 @@
  * @module
  */
 
-/**
- * How elements are stored; types from q8_0 on are blocks of 32 weights. The names are those of dtypes and block
- * formats.
- */
+/** How elements are stored; types from q8_0 on are blocks. The names are those of dtypes and block formats. */
 export enum Type {
-  f32, f16, bf16, q8_0, q4_0,
+  f32, f16, bf16, q8_0, q4_0, iq4_nl, mxfp4, q4_K, q5_K, q6_K, iq4_xs,
 }
 
 /** The kernels, by the number that `run` (assembly/index.ts) takes. */
@@ -125,7 +122,10 @@ export enum RopePart {
 
 /** Rows of x made ready for linear: widenRows, packRows and splitRows. The walk goes over all rows: x. */
 export enum Rows {
-  x, to, type, k, stride,
+  x, to,
+  /** Of x; of the weights, where rows are split for them. */
+  type,
+  k, stride,
   /** Address of i32 row numbers, the rows to read; or 0: all. Not in splitRows. */
   list,
   /** The first row to read, or the first of the list. */
@@ -207,7 +207,11 @@ export const KEYS = 96;
 
 /** What splitRows writes: a flag that is 0 if the row could be split, room up to SPLIT_HEAD bytes, then the blocks. */
 export const SPLIT_HEAD = 16;
-/** A block of 32: the high parts, the low parts, a scale, and room that keeps vectors aligned. */
+/** Elements of a unit: blocks have one or eight. */
+export const UNIT = 32;
+/** Weights that are widened at a time where a row of blocks is multiplied in f32. */
+export const WIDENED = 256;
+/** What a unit takes: high parts, low parts, the sum of each (i32), the scale, and room that keeps vectors aligned. */
 export const SPLIT_BLOCK = 144;
 
 /** The job board, which all threads see: the place of each word. */

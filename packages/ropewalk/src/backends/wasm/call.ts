@@ -6,7 +6,7 @@
  *
  * @module
  */
-import { BLOCK_BYTES, BLOCK_WEIGHTS, type BlockTensor, isBlocks } from '../../core/blocks.js';
+import { type BlockTensor, blockBytes, isBlocks } from '../../core/blocks.js';
 import { bitsOf, type HostArray, sizeBytes } from '../../core/dtypes.js';
 import { fail } from '../../core/errors.js';
 import { extentOf, isRowMajor } from '../../core/shape.js';
@@ -98,7 +98,7 @@ export class Call {
       const rowBytes = Math.abs(row) * sizeBytes(weight.dtype);
       return { address: this.address(weight), type: typeOf(weight), row, stride, rowBytes };
     }
-    const rowBytes = (weight.shape.at(-1)! / BLOCK_WEIGHTS) * BLOCK_BYTES[weight.format];
+    const rowBytes = blockBytes(weight.format, weight.shape.at(-1)!);
     return { address: this.address(weight.bytes), type: Type[weight.format], row: rowBytes, stride: 0, rowBytes };
   }
 

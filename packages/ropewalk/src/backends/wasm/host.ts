@@ -1,4 +1,5 @@
 /** The CPU backend: each plan becomes one kernel or a few, which have run when the call returns. @module */
+import { BLOCK_FORMAT_NAMES } from '../../core/block-formats.js';
 import { type Dtype, sizeBytes } from '../../core/dtypes.js';
 import { fail, refuse } from '../../core/errors.js';
 import { copyBits, denseTensor, hostOf, type Tensor } from '../../core/tensor.js';
@@ -68,6 +69,7 @@ export class CpuBackend implements Backend {
       backend: 'cpu',
       description: `WebAssembly ${this.#found.simd}, ${threads}${this.#float64 ? '; f64 on the reference' : ''}`,
       dtypes: this.#float64 ? ['f64', 'f32', 'f16', 'bf16'] : ['f32', 'f16', 'bf16'],
+      blockFormats: BLOCK_FORMAT_NAMES,
       threads: pool.threads,
       memory: { availableBytes: memory.limitBytes - HEAP - memory.heldBytes },
       notTaken: pool.whyNot === undefined ? this.#found.notTaken : [...this.#found.notTaken, pool.whyNot],

@@ -17,6 +17,7 @@ import { runLinear } from './operators/linear.js';
 import { runRope } from './operators/rope.js';
 import { runArgmax, runEmbedding, runRmsNorm } from './operators/rows.js';
 import { runSelfAttention } from './operators/self-attention.js';
+import { KERNEL_FORMATS } from './shaders/linear.js';
 
 const OPERATORS: OperatorTable<Call> = {
   add: runElementwise,
@@ -72,6 +73,7 @@ export class WebgpuBackend implements Backend {
       backend: 'webgpu',
       description: `WebGPU on ${this.#description}${f16 ? ', shader-f16' : ''}${reference}`,
       dtypes: this.#float64 ? ['f64', 'f32', 'f16', 'bf16'] : ['f32', 'f16', 'bf16'],
+      blockFormats: KERNEL_FORMATS,
       threads: 0,
       memory: { tensorBytes: pool.limitBytes },
       notTaken: f16 ? [] : ['shader-f16: this adapter does not have it, so f16 is widened by integer arithmetic'],

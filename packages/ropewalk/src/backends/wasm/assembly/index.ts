@@ -32,7 +32,7 @@ export function run(kernel: i32, args: usize, from: i32, to: i32, scratch: usize
     case Kernel.packRows: packRows(args, from, to); break;
     case Kernel.splitRows: splitRows(args, from, to); break;
     case Kernel.linearFew: linearFew(args, from, to); break;
-    case Kernel.linearBlocks: linearBlocks(args, from, to); break;
+    case Kernel.linearBlocks: linearBlocks(args, from, to, scratch); break;
     case Kernel.linearMany: linearMany(args, from, to, scratch); break;
     case Kernel.attentionFew: attentionFew(args, from, to, scratch); break;
     case Kernel.attentionMany: attentionMany(args, from, to, scratch); break;

@@ -4,13 +4,14 @@
  *
  * Sums are f32, in an order that depends on the shapes alone: not on threads.
  */
-import { KC, Linear, NC, NR, Rows, Type, WeighRows } from '../abi';
+import { KC, Linear, NC, NR, Rows, Type, WeighRows, WIDENED } from '../abi';
 import { address, listed, offsetOf, place, word } from './args';
 import {
   absF16, allNumbersF16, bytes, bytesOf, firstFour, lastFour, load1, load1Of, lowerF16, madd, placesF16, readRowOf,
   scaleF16, store1Of, upperF16, widenHigh, widenLow, writeRowOf,
 } from './lanes';
-import { blockBytes, dotBlocks, dotSplit, splitRow, splitRowBytes, widenBlocks } from './quantised';
+import { blockBytes, blockShift, isSuper } from './blocks';
+import { dotSplit, dotSuper, splitRow, splitRowBytes, widenBlocks } from './quantised';
 import { MR, multiplyTile, packPanelOf } from './tile';
 
 @inline function sumLanes(v: v128): f32 {
@@ -70,8 +71,36 @@ import { MR, multiplyTile, packPanelOf } from './tile';
 @inline function dotOf(type: i32, w: usize, x: usize, k: i32): f32 {
   if (type == Type.f32) return dot1<f32>(w, x, k);
   if (type == Type.f16) return dotF16(w, x, k);
-  if (type == Type.bf16) return dot1<i16>(w, x, k);
-  return type == Type.q8_0 ? dotBlocks(Type.q8_0, w, x, k >> 5) : dotBlocks(Type.q4_0, w, x, k >> 5);
+  return dot1<i16>(w, x, k);
+}
+
+/**
+ * One row of blocks times one of x, in f32.
+ *
+ * @param scratch - f32 `[WIDENED]`
+ */
+function dotBlocks(type: i32, row: usize, x: usize, k: i32, scratch: usize): f32 {
+  let sum: f32 = 0;
+  for (let i = 0; i < k; i += WIDENED) {
+    const count = min(WIDENED, k - i);
+    widenBlocks(type, scratch, 4, row + <usize>(i >> blockShift(type)) * blockBytes(type), count >> 5);
+    sum += dot1<f32>(scratch, place(x, i), count);
+  }
+  return sum;
+}
+
+/** The scalar products of two rows of blocks with a split row, in lanes 0 and 1. */
+@inline function dotTwo(type: i32, row0: usize, row1: usize, split: usize, k: i32): v128 {
+  switch (type) {
+    case Type.q8_0: return dotSplit(Type.q8_0, row0, row1, split, k >> 5);
+    case Type.q4_0: return dotSplit(Type.q4_0, row0, row1, split, k >> 5);
+    case Type.iq4_nl: return dotSplit(Type.iq4_nl, row0, row1, split, k >> 5);
+    case Type.mxfp4: return dotSplit(Type.mxfp4, row0, row1, split, k >> 5);
+    case Type.q4_K: return dotSuper(Type.q4_K, row0, row1, split, k >> 8);
+    case Type.q5_K: return dotSuper(Type.q5_K, row0, row1, split, k >> 8);
+    case Type.q6_K: return dotSuper(Type.q6_K, row0, row1, split, k >> 8);
+    default: return dotSuper(Type.iq4_xs, row0, row1, split, k >> 8);
+  }
 }
 
 /** The bias of a column of y, or 0. */
@@ -116,11 +145,12 @@ export function linearFew(args: usize, from: i32, to: i32): void {
   }
 }
 
-/** Splits rows `from … to - 1` of x, dense f32, for {@link linearBlocks}. */
+/** Splits rows `from … to - 1` of x, dense f32, for {@link linearBlocks}; `type` is that of the weights. */
 export function splitRows(args: usize, from: i32, to: i32): void {
-  const k = word(args, Rows.k), blocks = k >> 5;
+  const k = word(args, Rows.k), units = k >> 5, group = isSuper(word(args, Rows.type)) ? 8 : 1;
   for (let r = from; r < to; r++) {
-    splitRow(address(args, Rows.to) + <usize>r * splitRowBytes(blocks), place(address(args, Rows.x), r * k), blocks);
+    const split = address(args, Rows.to) + <usize>r * splitRowBytes(units);
+    splitRow(split, place(address(args, Rows.x), r * k), units, group);
   }
 }
 
@@ -128,28 +158,29 @@ export function splitRows(args: usize, from: i32, to: i32): void {
  * {@link linearFew} of blocks: unit u is columns u and u + n/2, if there is one. Two rows of W share the loads of x.
  * They are far apart, two long streams: reading neighbours in turns defeats the prefetcher (4.6 GB/s instead of 11, out
  * of cache).
+ *
+ * @param scratch - this thread's: f32 `[WIDENED]`
  */
-export function linearBlocks(args: usize, from: i32, to: i32): void {
+export function linearBlocks(args: usize, from: i32, to: i32, scratch: usize): void {
   const type = word(args, Linear.weightType), yType = word(args, Linear.yType);
   const m = word(args, Linear.m), k = word(args, Linear.k), n = word(args, Linear.n);
-  const half = (n + 1) >> 1, blocks = k >> 5;
+  const half = (n + 1) >> 1, units = k >> 5;
   const weight = address(args, Linear.weight), rowBytes = weightRowBytes(args);
   for (let u = from; u < to; u++) {
     const other = min(u + half, n - 1), w0 = weight + <usize>u * rowBytes, w1 = weight + <usize>other * rowBytes;
     for (let r = 0; r < m; r++) {
       const row = listed(args, Linear.xRows, r);
-      const split = address(args, Linear.split) + <usize>row * splitRowBytes(blocks);
+      const split = address(args, Linear.split) + <usize>row * splitRowBytes(units);
       const x = place(address(args, Linear.x), row * k);
       let sum0: f32 = NaN, sum1: f32 = NaN;
       if (!load<i32>(split)) {
-        const sums = type == Type.q8_0
-          ? dotSplit(Type.q8_0, w0, w1, split, blocks) : dotSplit(Type.q4_0, w0, w1, split, blocks);
+        const sums = dotTwo(type, w0, w1, split, k);
         sum0 = f32x4.extract_lane(sums, 0);
         sum1 = f32x4.extract_lane(sums, 1);
       }
       // A row that could not be split; or a scale that is not finite, at which a part of 0 makes an infinity NaN.
-      if (!isFinite<f32>(sum0)) sum0 = dotOf(type, w0, x, k);
-      if (!isFinite<f32>(sum1)) sum1 = dotOf(type, w1, x, k);
+      if (!isFinite<f32>(sum0)) sum0 = dotBlocks(type, w0, x, k, scratch);
+      if (!isFinite<f32>(sum1)) sum1 = dotBlocks(type, w1, x, k, scratch);
       store1Of(yType, yAt(args, r, u), sum0 + biasOf(args, u));
       if (u + half < n) store1Of(yType, yAt(args, r, other), sum1 + biasOf(args, other));
     }
@@ -208,7 +239,7 @@ export function linearMany(args: usize, from: i32, to: i32, scratch: usize): voi
           for (let c = 0; c < NR; c++) {
             const to = place(panel, c);
             if (c < count) {
-              const row = w + <usize>c * rowBytes + <usize>(start >> 5) * blockBytes(type);
+              const row = w + <usize>c * rowBytes + <usize>(start >> blockShift(type)) * blockBytes(type);
               widenBlocks(type, to, NR * 4, row, depth >> 5);
             } else for (let i = 0; i < depth; i++) store<f32>(place(to, i * NR), 0);
           }

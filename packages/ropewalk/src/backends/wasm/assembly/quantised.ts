@@ -1,19 +1,13 @@
 /**
- * ggml's q8_0 and q4_0 weight blocks, as they lie in a GGUF file: 32 weights with one f16 scale.
- *
- * q8_0 is 34 bytes: the scale, then 32 signed bytes. q4_0 is 18 bytes: the scale, then 16 bytes, with weight j in the
- * low half of byte j and weight j + 16 in its high half, each plus 8. Weights are widened exactly. x stays f32 beside
- * many rows; beside few it is split into two 16-bit integers that keep 31 bits of it (see {@link splitRow}), where ggml
- * rounds it to 8 bits.
- * @see ggml-org/ggml@d99724f src/ggml-quants.c, dequantize_row_q8_0, dequantize_row_q4_0
+ * Products with weights in ggml's blocks (see blocks.ts). Weights are widened exactly. x stays f32 beside many rows;
+ * beside few it is split into two 16-bit integers that keep 31 bits of it (see {@link splitRow}), where ggml rounds it
+ * to 8 bits.
  */
 import { SPLIT_BLOCK, SPLIT_HEAD, Type } from '../abi';
-import { load1, madd } from './lanes';
-
-/** Bytes of a block of 32 weights. */
-@inline export function blockBytes(type: i32): usize {
-  return type == Type.q8_0 ? 34 : 18;
-}
+import {
+  blockBytes, blockScale, hasOffset, isSuper, offsetScale, sixBits, unitScale, weights,
+} from './blocks';
+import { madd } from './lanes';
 
 /** Lanes 0–3 (part 0) to 12–15 (part 3) of 16 signed bytes, as f32. */
 @inline function quarter(bytes: v128, part: i32): v128 {
@@ -21,45 +15,58 @@ import { load1, madd } from './lanes';
   return f32x4.convert_i32x4_s(part & 1 ? i32x4.extend_high_i16x8_s(half) : i32x4.extend_low_i16x8_s(half));
 }
 
-/** Weights 0–15 (first) or 16–31 of a block as signed bytes. */
-@inline function weights(type: i32, block: usize, first: bool): v128 {
-  if (type == Type.q8_0) return first ? v128.load(block, 2, 1) : v128.load(block, 18, 1);
-  const both = v128.load(block, 2, 1);
-  return i8x16.sub(first ? v128.and(both, i8x16.splat(15)) : i8x16.shr_u(both, 4), i8x16.splat(8));
+/** Stores four f32, `step` bytes from one to the next. */
+@inline function scatter4(to: usize, step: usize, x: v128): void {
+  v128.store_lane<u32>(to, x, 0);
+  v128.store_lane<u32>(to + step, x, 1);
+  v128.store_lane<u32>(to + 2 * step, x, 2);
+  v128.store_lane<u32>(to + 3 * step, x, 3);
 }
 
-/** An f16 scale as f32, exactly: one load and five instructions where it is finite; load1 takes twenty. */
-@inline function scaleOf(p: usize): f32 {
-  const half = <i32>load<i16>(p);
-  if ((half & 0x7c00) == 0x7c00) return load1<u16>(p);
-  // 2^112: f16's exponents are 112 less.
-  return reinterpret<f32>((half << 13) & 0x8fffe000) * reinterpret<f32>(0x77800000);
-}
-
-/** Adds 16 products to a sum. */
-@inline function dot16(bytes: v128, x: usize, sum: v128): v128 {
-  sum = madd(quarter(bytes, 0), v128.load(x), sum);
-  sum = madd(quarter(bytes, 1), v128.load(x, 16), sum);
-  sum = madd(quarter(bytes, 2), v128.load(x, 32), sum);
-  return madd(quarter(bytes, 3), v128.load(x, 48), sum);
-}
-
-/** The scalar product of one row of `blocks` blocks with f32 `x`. */
-@inline export function dotBlocks(type: i32, row: usize, x: usize, blocks: i32): f32 {
-  let sum0 = f32x4.splat(0), sum1 = f32x4.splat(0);
-  for (let i = 0; i < blocks; i++) {
-    const scale = f32x4.splat(scaleOf(row));
-    const low = dot16(weights(type, row, true), x, f32x4.splat(0));
-    const high = dot16(weights(type, row, false), x + 64, f32x4.splat(0));
-    sum0 = madd(low, scale, sum0);
-    sum1 = madd(high, scale, sum1);
-    row += blockBytes(type);
-    x += 128;
+/** Stores 16 weights, scale · q − offset, each rounded once, as ggml does. */
+@inline function put16(to: usize, step: usize, q: v128, scale: f32, offset: f32): void {
+  const scales = f32x4.splat(scale), offsets = f32x4.splat(offset);
+  const a = f32x4.sub(f32x4.mul(quarter(q, 0), scales), offsets);
+  const b = f32x4.sub(f32x4.mul(quarter(q, 1), scales), offsets);
+  const c = f32x4.sub(f32x4.mul(quarter(q, 2), scales), offsets);
+  const d = f32x4.sub(f32x4.mul(quarter(q, 3), scales), offsets);
+  if (step == 4) {
+    v128.store(to, a);
+    v128.store(to, b, 16);
+    v128.store(to, c, 32);
+    v128.store(to, d, 48);
+  } else {
+    scatter4(to, step, a);
+    scatter4(to + 4 * step, step, b);
+    scatter4(to + 8 * step, step, c);
+    scatter4(to + 12 * step, step, d);
   }
-  const sum = f32x4.add(sum0, sum1);
-  return (
-    f32x4.extract_lane(sum, 0) + f32x4.extract_lane(sum, 1) + (f32x4.extract_lane(sum, 2) + f32x4.extract_lane(sum, 3))
-  );
+}
+
+/** {@link widenBlocks}, made for a type where that is a constant. */
+@inline function widenOf(type: i32, to: usize, step: usize, block: usize, units: i32): void {
+  const count = isSuper(type) ? 8 : 1;
+  for (; units > 0; units -= count) {
+    const scale = blockScale(type, block);
+    const six = hasOffset(type) ? sixBits(block, false) : 0, offsets = hasOffset(type) ? sixBits(block, true) : 0;
+    const least = hasOffset(type) ? offsetScale(block) : 0;
+    for (let unit = 0; unit < count; unit++) {
+      const offset = least * <f32>(<i32>(offsets >> <u64>(unit << 3)) & 63);
+      for (let part = 0; part < 2; part++) {
+        const own = isSuper(type) ? scale * <f32>unitScale(type, block, unit, part, six) : scale;
+        put16(to, step, weights(type, block, unit, part), own, offset);
+        to += 16 * step;
+      }
+    }
+    block += blockBytes(type);
+  }
+}
+
+/** Widens `units` units, from a block's first on, to f32, `step` bytes from weight to weight. */
+export function widenBlocks(type: i32, to: usize, step: usize, block: usize, units: i32): void {
+  if (type == Type.q8_0) widenOf(Type.q8_0, to, step, block, units);
+  else if (type == Type.q4_0) widenOf(Type.q4_0, to, step, block, units);
+  else widenOf(type, to, step, block, units);
 }
 
 /** Bytes of a row of `blocks` split blocks. */
@@ -67,56 +74,80 @@ import { load1, madd } from './lanes';
   return <usize>(SPLIT_HEAD + blocks * SPLIT_BLOCK);
 }
 
-/** The range of a block's largest exponent, biased, in which scales and sums stay far from overflow and underflow. */
+/** The range of a group's largest exponent, biased, in which scales and sums stay far from overflow and underflow. */
 const SMALLEST: i32 = 67, LARGEST: i32 = 187;
+
+/** The sum of four lanes. */
+@inline function sumOf(v: v128): i32 {
+  return i32x4.extract_lane(v, 0) + i32x4.extract_lane(v, 1) + (i32x4.extract_lane(v, 2) + i32x4.extract_lane(v, 3));
+}
 
 /**
  * Splits a row of f32 for integer products: x[i] = (high[i] · 2^15 + low[i]) · scale, with a power of two as scale of
- * each block.
+ * each group, which is as long as the weights' blocks.
  *
- * That is exact for elements within seven octaves of their block's largest, and within 2^-31 of that largest for all. A
- * row with another block (infinities, NaN, extreme sizes) is marked, and computed in f32.
+ * That is exact for elements within seven octaves of their group's largest, and within 2^-31 of that largest for all. A
+ * row with another group (infinities, NaN, extreme sizes) is marked, and computed in f32.
  *
  * @param to - {@link splitRowBytes} bytes
  * @param x - f32, dense
+ * @param units - of 32 elements
+ * @param group - units of a group
  */
-export function splitRow(to: usize, x: usize, blocks: i32): void {
+export function splitRow(to: usize, x: usize, units: i32, group: i32): void {
   store<i32>(to, 0);
-  let at = to + SPLIT_HEAD;
-  for (let i = 0; i < blocks; i++, x += 128, at += SPLIT_BLOCK) {
-    const magnitude = i32x4.splat(0x7fffffff);
-    let most = i32x4.splat(0);
-    for (let p: usize = 0; p < 128; p += 16) most = i32x4.max_s(most, v128.and(v128.load(x + p), magnitude));
-    const largest = max(
-      max(i32x4.extract_lane(most, 0), i32x4.extract_lane(most, 1)),
-      max(i32x4.extract_lane(most, 2), i32x4.extract_lane(most, 3)),
-    );
-    const exponent = largest == 0 ? SMALLEST : largest >> 23;
-    if (exponent < SMALLEST || exponent > LARGEST) {
-      store<i32>(to, 1);
-      return;
+  let at = to + SPLIT_HEAD, exponent = 0;
+  for (let i = 0; i < units; i++, x += 128, at += SPLIT_BLOCK) {
+    if ((i & (group - 1)) == 0) {
+      const magnitude = i32x4.splat(0x7fffffff), bytes = <usize>(group << 7);
+      let most = i32x4.splat(0);
+      for (let p: usize = 0; p < bytes; p += 16) most = i32x4.max_s(most, v128.and(v128.load(x + p), magnitude));
+      const largest = max(
+        max(i32x4.extract_lane(most, 0), i32x4.extract_lane(most, 1)),
+        max(i32x4.extract_lane(most, 2), i32x4.extract_lane(most, 3)),
+      );
+      exponent = largest == 0 ? SMALLEST : largest >> 23;
+      if (exponent < SMALLEST || exponent > LARGEST) {
+        store<i32>(to, 1);
+        return;
+      }
     }
     // The largest is below 2^(exponent - 126); times 2^(156 - exponent) it is below 2^30.
     const scale = f32x4.splat(reinterpret<f32>((283 - exponent) << 23)), mask = i32x4.splat(0x7fff);
+    let highs = i32x4.splat(0), lows = i32x4.splat(0);
     for (let p: usize = 0; p < 64; p += 16) {
       const a = i32x4.trunc_sat_f32x4_s(f32x4.nearest(f32x4.mul(v128.load(x + 2 * p), scale)));
       const b = i32x4.trunc_sat_f32x4_s(f32x4.nearest(f32x4.mul(v128.load(x + 2 * p, 16), scale)));
-      v128.store(at + p, i16x8.narrow_i32x4_s(i32x4.shr_s(a, 15), i32x4.shr_s(b, 15)));
-      v128.store(at + p, i16x8.narrow_i32x4_s(v128.and(a, mask), v128.and(b, mask)), 64);
+      const highA = i32x4.shr_s(a, 15), highB = i32x4.shr_s(b, 15), lowA = v128.and(a, mask), lowB = v128.and(b, mask);
+      v128.store(at + p, i16x8.narrow_i32x4_s(highA, highB));
+      v128.store(at + p, i16x8.narrow_i32x4_s(lowA, lowB), 64);
+      highs = i32x4.add(highs, i32x4.add(highA, highB));
+      lows = i32x4.add(lows, i32x4.add(lowA, lowB));
     }
-    store<f32>(at + 128, reinterpret<f32>((exponent - 29) << 23));
+    store<i32>(at, sumOf(highs), 128);
+    store<i32>(at, sumOf(lows), 132);
+    store<f32>(at, reinterpret<f32>((exponent - 29) << 23), 136);
   }
 }
 
-/** 32 products of a block's weights with one of the two parts of x, in four sums. */
+/** 32 products of a unit's weights with one of the two parts of x, in four sums. */
 @inline function dot32(w0: v128, w1: v128, w2: v128, w3: v128, x: usize): v128 {
   const a = i32x4.add(i32x4.dot_i16x8_s(w0, v128.load(x)), i32x4.dot_i16x8_s(w1, v128.load(x, 16)));
   const b = i32x4.add(i32x4.dot_i16x8_s(w2, v128.load(x, 32)), i32x4.dot_i16x8_s(w3, v128.load(x, 48)));
   return i32x4.add(a, b);
 }
 
+/** The least byte of E8M0 whose products with a split x are no subnormal numbers, which would lose bits. */
+const LEAST_E8M0: u32 = 68;
+
+/** A block's scale times x's. NaN, where the product may lose bits, makes the row be computed in f32. */
+@inline function splitScale(type: i32, block: usize, x: usize): v128 {
+  const scale = blockScale(type, block) * load<f32>(x, 136);
+  return f32x4.splat(type == Type.mxfp4 && <u32>load<u8>(block) < LEAST_E8M0 ? NaN : scale);
+}
+
 /**
- * The scalar products of two rows of weights with a split row, in lanes 0 and 1. Neither depends on the other row.
+ * The scalar products of two rows of blocks of 32 with a split row, in lanes 0 and 1. Neither depends on the other row.
  *
  * Integer products and sums of a block are exact: 32 · 128 · 2^15 at most. Between blocks sums are f32.
  */
@@ -124,20 +155,19 @@ export function splitRow(to: usize, x: usize, blocks: i32): void {
   let high0 = f32x4.splat(0), low0 = f32x4.splat(0), high1 = f32x4.splat(0), low1 = f32x4.splat(0);
   x += SPLIT_HEAD;
   for (let i = 0; i < blocks; i++) {
-    const scale = load<f32>(x, 128);
-    let first = weights(type, row0, true), second = weights(type, row0, false);
+    let first = weights(type, row0, 0, 0), second = weights(type, row0, 0, 1);
     let w0 = i16x8.extend_low_i8x16_s(first), w1 = i16x8.extend_high_i8x16_s(first);
     let w2 = i16x8.extend_low_i8x16_s(second), w3 = i16x8.extend_high_i8x16_s(second);
-    let both = f32x4.splat(scaleOf(row0) * scale);
+    let both = splitScale(type, row0, x);
     high0 = madd(f32x4.convert_i32x4_s(dot32(w0, w1, w2, w3, x)), both, high0);
     low0 = madd(f32x4.convert_i32x4_s(dot32(w0, w1, w2, w3, x + 64)), both, low0);
-    first = weights(type, row1, true);
-    second = weights(type, row1, false);
+    first = weights(type, row1, 0, 0);
+    second = weights(type, row1, 0, 1);
     w0 = i16x8.extend_low_i8x16_s(first);
     w1 = i16x8.extend_high_i8x16_s(first);
     w2 = i16x8.extend_low_i8x16_s(second);
     w3 = i16x8.extend_high_i8x16_s(second);
-    both = f32x4.splat(scaleOf(row1) * scale);
+    both = splitScale(type, row1, x);
     high1 = madd(f32x4.convert_i32x4_s(dot32(w0, w1, w2, w3, x)), both, high1);
     low1 = madd(f32x4.convert_i32x4_s(dot32(w0, w1, w2, w3, x + 64)), both, low1);
     row0 += blockBytes(type);
@@ -150,38 +180,66 @@ export function splitRow(to: usize, x: usize, blocks: i32): void {
   return f32x4.add(pairs, v128.shuffle<f32>(pairs, pairs, 2, 3, 2, 3));
 }
 
-/** 16 signed bytes times a scale, as dense f32. */
-@inline function store16(to: usize, bytes: v128, scale: v128): void {
-  v128.store(to, f32x4.mul(quarter(bytes, 0), scale));
-  v128.store(to, f32x4.mul(quarter(bytes, 1), scale), 16);
-  v128.store(to, f32x4.mul(quarter(bytes, 2), scale), 32);
-  v128.store(to, f32x4.mul(quarter(bytes, 3), scale), 48);
+/** Four integers, added up in pairs, as f64. */
+@inline function toDouble(sums: v128): v128 {
+  const last = v128.shuffle<i32>(sums, sums, 2, 3, 2, 3);
+  return f64x2.add(f64x2.convert_low_i32x4_s(sums), f64x2.convert_low_i32x4_s(last));
 }
 
-/** Widens `blocks` blocks to f32, `step` bytes from weight to weight. */
-export function widenBlocks(type: i32, to: usize, step: usize, row: usize, blocks: i32): void {
-  if (step == 4) {
-    for (let i = 0; i < blocks; i++) {
-      const scale = f32x4.splat(scaleOf(row));
-      store16(to, weights(type, row, true), scale);
-      store16(to + 64, weights(type, row, false), scale);
-      to += 128;
-      row += blockBytes(type);
-    }
-    return;
-  }
+/** Units whose products are added up as integers. Four lanes hold the sums: see {@link dotSuper}. */
+@inline function unitsOfSum(type: i32): i32 {
+  return type == Type.q4_K ? 8 : type == Type.q5_K ? 4 : 2;
+}
+
+/** The scalar product of a row of super-blocks with a split row: see {@link dotSuper}. */
+@inline function superRow(type: i32, row: usize, x: usize, blocks: i32): f64 {
+  let sum = f64x2.splat(0), less: f64 = 0;
+  x += SPLIT_HEAD;
   for (let i = 0; i < blocks; i++) {
-    const scale = scaleOf(row);
-    for (let j = 0; j < 32; j++) {
-      let q: i32;
-      if (type == Type.q8_0) q = load<i8>(row + 2 + <usize>j);
-      else {
-        const both = <i32>load<u8>(row + 2 + <usize>(j & 15));
-        q = (j < 16 ? both & 15 : both >> 4) - 8;
+    const scale = blockScale(type, row) * load<f32>(x, 136);
+    const six = hasOffset(type) ? sixBits(row, false) : 0, offsets = hasOffset(type) ? sixBits(row, true) : 0;
+    let highs = f64x2.splat(0), lows = f64x2.splat(0), counted = i32x4.splat(0);
+    const least = hasOffset(type) ? offsetScale(row) * load<f32>(x, 136) : 0;
+    let high = i32x4.splat(0), low = i32x4.splat(0);
+    for (let unit = 0; unit < 8; unit++, x += SPLIT_BLOCK) {
+      const first = weights(type, row, unit, 0), second = weights(type, row, unit, 1);
+      const scale0 = i16x8.splat(<i16>unitScale(type, row, unit, 0, six));
+      const scale1 = type == Type.q6_K ? i16x8.splat(<i16>unitScale(type, row, unit, 1, six)) : scale0;
+      const w0 = i16x8.mul(i16x8.extend_low_i8x16_s(first), scale0);
+      const w1 = i16x8.mul(i16x8.extend_high_i8x16_s(first), scale0);
+      const w2 = i16x8.mul(i16x8.extend_low_i8x16_s(second), scale1);
+      const w3 = i16x8.mul(i16x8.extend_high_i8x16_s(second), scale1);
+      high = i32x4.add(dot32(w0, w1, w2, w3, x), high);
+      low = i32x4.add(dot32(w0, w1, w2, w3, x + 64), low);
+      if (hasOffset(type)) {
+        const offset = i32x4.splat(<i32>(offsets >> <u64>(unit << 3)) & 63);
+        counted = i32x4.add(counted, i32x4.mul(v128.load(x, 128), offset));
       }
-      store<f32>(to, <f32>q * scale);
-      to += step;
+      if ((unit & (unitsOfSum(type) - 1)) == unitsOfSum(type) - 1) {
+        highs = f64x2.add(highs, toDouble(high));
+        lows = f64x2.add(lows, toDouble(low));
+        high = i32x4.splat(0);
+        low = i32x4.splat(0);
+      }
+    }
+    sum = f64x2.add(sum, f64x2.mul(f64x2.add(f64x2.mul(highs, f64x2.splat(32768)), lows), f64x2.splat(<f64>scale)));
+    if (hasOffset(type)) {
+      const count = <f64>i32x4.extract_lane(counted, 0) * 32768 + <f64>i32x4.extract_lane(counted, 1);
+      less += count * <f64>least;
     }
     row += blockBytes(type);
   }
+  return f64x2.extract_lane(sum, 0) + f64x2.extract_lane(sum, 1) - less;
+}
+
+/**
+ * The scalar products of two rows of super-blocks with a split row, in lanes 0 and 1.
+ *
+ * All of a super-block is exact: q times its unit's scale takes 13 bits at most, x's parts 16, and as many products are
+ * added up as an i32 holds: 64 · 945 · 2^15 in a lane of q4_K, 32 · 1953 · 2^15 of q5_K, 16 · 4096 · 2^15 of q6_K and
+ * iq4_xs. Sums of those, and between super-blocks, are f64: the offsets may take nearly all of them away again.
+ */
+@inline export function dotSuper(type: i32, row0: usize, row1: usize, x: usize, blocks: i32): v128 {
+  const sum = f64x2.replace_lane(f64x2.splat(superRow(type, row0, x, blocks)), 1, superRow(type, row1, x, blocks));
+  return f32x4.demote_f64x2_zero(sum);
 }

@@ -8,6 +8,7 @@ import { Jobs, Kernel, Linear, Type, WeighRows } from '../abi.js';
 import { type Call, typeOf } from '../call.js';
 import {
   BLOCK_ROWS,
+  FEW_SCRATCH,
   fewJob,
   isFew,
   type Job,
@@ -79,12 +80,12 @@ function runFew(
   for (const pair of pairs) if (!rows.has(rowOf(pair))) rows.set(rowOf(pair), rows.size);
   const inPlace = x.dtype === 'f32' && isRowMajor(x) && rows.size * k === x.size;
   const from = inPlace ? call.address(x) : widenRows(x, rows.size, call.copyIn([...rows.keys()]), call);
-  const split = isBlocks(weight) ? splitRows(from, rows.size, k, call) : 0;
+  const split = isBlocks(weight) ? splitRows(from, rows.size, weight, call) : 0;
   const xRows = call.copyIn(pairs.map((pair) => (inPlace ? rowOf(pair) : rows.get(rowOf(pair))!)));
   const yRows = call.copyIn(pairs);
   let first = 0;
   const job = fewJob(weight, pairs.length / pieces.length, call);
-  runJobs(plan, y, pieces, job, 0, call, (args, piece) => {
+  runJobs(plan, y, pieces, job, FEW_SCRATCH, call, (args, piece) => {
     args[Linear.x] = from;
     args[Linear.split] = split;
     args[Linear.xRows] = xRows + 4 * first;

@@ -1,11 +1,11 @@
 /** Multiplication by a weight matrix. @module */
-import { BLOCK_WEIGHTS, type BlockTensor, isBlocks } from '../../../core/blocks.js';
+import { type BlockTensor, isBlocks } from '../../../core/blocks.js';
 import type { FloatDtype } from '../../../core/dtypes.js';
 import { isRowMajor } from '../../../core/shape.js';
 import type { Tensor } from '../../../core/tensor.js';
 import type { LinearPlan } from '../../../ops/linear.js';
 import { rowsOf, type Walk } from '../../walks.js';
-import { KC, Kernel, Linear, NC, Rows, SPLIT_BLOCK, SPLIT_HEAD, type Type } from '../abi.js';
+import { KC, Kernel, Linear, NC, Rows, SPLIT_BLOCK, SPLIT_HEAD, Type, UNIT, WIDENED } from '../abi.js';
 import { writeWalk } from '../arguments.js';
 import { type Call, typeOf } from '../call.js';
 import { BYTES_PER_MADD } from '../launcher.js';
@@ -15,6 +15,9 @@ export const BLOCK_ROWS = 768;
 /** Up to this many rows of x, each row of W is multiplied as it streams by; above, packing pays. */
 const FEW_ROWS = 6;
 const FEW_ROWS_OF_BLOCKS = 8;
+
+/** Scratch memory of a thread for {@link fewJob}, in bytes. */
+export const FEW_SCRATCH = WIDENED * 4;
 
 /** Where products go. */
 export interface Target {
@@ -56,12 +59,12 @@ export function targetOf(out: Tensor<FloatDtype>, call: Call): Target {
 }
 
 function runFew(plan: LinearPlan, y: Target, call: Call): void {
-  const { x, weight, m, k } = plan;
+  const { x, weight, m } = plan;
   const { launcher } = call;
   const inPlace = x.dtype === 'f32' && isRowMajor(x);
   const rows = inPlace ? call.address(x) : widenRows(x, m, 0, call);
-  const split = isBlocks(weight) ? splitRows(rows, m, k, call) : 0;
-  const args = launcher.prepare();
+  const split = isBlocks(weight) ? splitRows(rows, m, weight, call) : 0;
+  const args = launcher.prepare(FEW_SCRATCH);
   writeLinear(args, plan, y, call);
   args[Linear.x] = rows;
   args[Linear.split] = split;
@@ -80,11 +83,13 @@ export function widenRows(x: Tensor, count: number, list: number, call: Call): n
 }
 
 /** Splits dense f32 rows, for products with blocks. */
-export function splitRows(rows: number, count: number, k: number, call: Call): number {
-  const split = call.temporary(count * (SPLIT_HEAD + (k / BLOCK_WEIGHTS) * SPLIT_BLOCK));
+export function splitRows(rows: number, count: number, { format, shape }: BlockTensor, call: Call): number {
+  const k = shape.at(-1)!;
+  const split = call.temporary(count * (SPLIT_HEAD + (k / UNIT) * SPLIT_BLOCK));
   const args = call.launcher.prepare();
   args[Rows.x] = rows;
   args[Rows.to] = split;
+  args[Rows.type] = Type[format];
   args[Rows.k] = k;
   call.launcher.run(Kernel.splitRows, count, k * 8);
   return split;

@@ -1,5 +1,5 @@
 /** Multiplication by a weight matrix. @module */
-import { BLOCK_WEIGHTS, type BlockFormat, isBlocks } from '../../../core/blocks.js';
+import { blockBytes, isBlocks } from '../../../core/blocks.js';
 import type { Tensor } from '../../../core/tensor.js';
 import type { LinearPlan } from '../../../ops/linear.js';
 import { rowsOf } from '../../walks.js';
@@ -16,8 +16,8 @@ import {
 } from '../call.js';
 import { COPY } from '../shaders/copy.js';
 import {
-  BLOCK_HALVES,
   FEW_COLUMNS,
+  type KernelFormat,
   LINEAR_FEW,
   LINEAR_MANY,
   type LinearVariant,
@@ -49,7 +49,9 @@ export function runLinear({ x, weight, bias, out, m, n, k }: LinearPlan, call: C
   call.bring(bias ? [x, matrix, bias] : [x, matrix], [out]);
   if (out.size === 0) return;
   const [xs, outs, matrixAt] = [call.place(x), call.place(out), call.place(matrix)];
-  const w = isBlocks(weight) ? blocksAt(matrixAt, weight.format, matrix.size, k, call) : denseAt(matrixAt, weight);
+  const w = isBlocks(weight)
+    ? blocksAt(matrixAt, weight.format as KernelFormat, matrix.size, k, call)
+    : denseAt(matrixAt, weight);
   const element = elementOf(out.dtype);
   const xLanes = inFours([k], [usefulStrides(x)], [xs.offset]) ? 4 : 1;
   const outLanes = inFours([n], [usefulStrides(out)], [outs.offset]) ? 4 : 1;
@@ -88,7 +90,7 @@ export function denseAt({ block, offset }: Place, weight: Tensor): Weight {
  * Where a matrix in blocks, with rows of k weights, is, as operands `weight` and `scale`. The kernels count two bytes
  * at a time, so a matrix that starts at an odd byte is copied first.
  */
-export function blocksAt({ block, offset }: Place, format: BlockFormat, bytes: number, k: number, call: Call): Weight {
+export function blocksAt({ block, offset }: Place, format: KernelFormat, bytes: number, k: number, call: Call): Weight {
   if (offset % 2 !== 0) {
     const even = call.scratch(bytes);
     call.launch({
@@ -105,6 +107,6 @@ export function blocksAt({ block, offset }: Place, format: BlockFormat, bytes: n
   return {
     load: format,
     uses: [reads('weight', 'u32', 1, block), reads('scale', 'f16', 1, block)],
-    params: { weight: offset / 2, weightRow: (k / BLOCK_WEIGHTS) * BLOCK_HALVES[format], weightStep: 0 },
+    params: { weight: offset / 2, weightRow: blockBytes(format, k) / 2, weightStep: 0 },
   };
 }

@@ -10,6 +10,7 @@ import { asBits, type Call, elementOf, inFours, reads, usefulStrides, walkEntrie
 import { argmaxKernel } from '../shaders/argmax.js';
 import { epsParams } from '../shaders/common.js';
 import { GATHER, GATHER_WIDE } from '../shaders/copy.js';
+import type { KernelFormat } from '../shaders/linear.js';
 import { rmsNormKernel } from '../shaders/rms-norm.js';
 import { blocksAt, denseAt } from './linear.js';
 
@@ -61,7 +62,9 @@ function runWideEmbedding({ rows, weight, out }: EmbeddingPlan, call: Call): voi
   if (out.size === 0) return;
   const [from, to] = [call.place(matrix), call.place(out)];
   const width = out.shape[1]!;
-  const table = isBlocks(weight) ? blocksAt(from, weight.format, matrix.size, width, call) : denseAt(from, weight);
+  const table = isBlocks(weight)
+    ? blocksAt(from, weight.format as KernelFormat, matrix.size, width, call)
+    : denseAt(from, weight);
   const lanes = inFours([width], [usefulStrides(out)], [to.offset]) ? 4 : 1;
   const target = { out: to.offset, outRow: out.strides[0]!, outStep: out.strides[1]! };
   const fours = Math.ceil(width / 4);

@@ -6,12 +6,16 @@
  *
  * @module
  */
-import type { BlockFormat } from '../../../core/blocks.js';
+import { BLOCK_FORMATS, type BlockFormat } from '../../../core/block-formats.js';
 import type { Kernel } from '../shader.js';
 import { GROUP, MAIN, WALK } from './common.js';
 
+/** The block formats that the kernels read. */
+export const KERNEL_FORMATS = ['q8_0', 'q4_0'] as const satisfies readonly BlockFormat[];
+export type KernelFormat = (typeof KERNEL_FORMATS)[number];
+
 /** Elements of a load of W, or the format of its blocks. */
-export type WeightLoad = 1 | 4 | BlockFormat;
+export type WeightLoad = 1 | 4 | KernelFormat;
 
 /** What both kernels' texts depend on. */
 export interface LinearVariant {
@@ -48,7 +52,7 @@ type LinearParam = (typeof PARAMS)[number];
  * Halves (two bytes) of a block. A block is not a whole number of words: every other one starts in the middle of a
  * word.
  */
-export const BLOCK_HALVES: Readonly<Record<BlockFormat, number>> = { q8_0: 17, q4_0: 9 };
+const blockHalves = (format: KernelFormat): number => BLOCK_FORMATS[format].bytes / 2;
 
 /**
  * Columns of a workgroup of {@link LINEAR_FEW}: each load of x serves four rows of W, and four loads of W are under way
@@ -307,11 +311,11 @@ fn nibbles(word: u32) -> vec4<f32> {
 `;
 
 /** Quarter u of a row of blocks. */
-function quarterText(format: BlockFormat): string {
+function quarterText(format: KernelFormat): string {
   return /* wgsl */ `
 struct Quarter { low: vec4<f32>, high: vec4<f32>, scale: f32 }
 fn quarter(row: u32, u: u32) -> Quarter {
-  let block = row + u / 4u * ${BLOCK_HALVES[format]}u;
+  let block = row + u / 4u * ${blockHalves(format)}u;
 ${
   format === 'q8_0'
     ? /* wgsl */ `  let half = block + 1u + u % 4u * 4u;
@@ -332,7 +336,7 @@ function fourText(weight: WeightLoad): string {
   return /* wgsl */ `
 fn weight_four(row: u32, i: u32) -> vec4<f32> {
   if (i >= params.k) { return vec4<f32>(); }
-  let block = row + i / 32u * ${BLOCK_HALVES[weight]}u;
+  let block = row + i / 32u * ${blockHalves(weight)}u;
   let word = word_at(block + 1u + ${weight === 'q8_0' ? 'i % 32u / 2u' : 'i % 16u / 2u'});
   return load_scale(block) * ${weight === 'q8_0' ? 'bytes(word)' : 'nibbles(word >> ((i & 16u) >> 2u))'};
 }`;
