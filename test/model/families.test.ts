@@ -3,17 +3,21 @@
  * transformers would save them.
  */
 import assert from 'node:assert/strict';
-import { existsSync, readFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
-import { fileURLToPath } from 'node:url';
 import { parseNpy } from '../../packages/formats/src/npy.js';
-import { loadModelFile } from '../../packages/model/src/node.js';
+import { loadModelFile, loadModelFolder } from '../../packages/model/src/node.js';
 import type { Model } from '../../packages/model/src/types.js';
 import { type Ropewalk, ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
+import {
+  FAMILIES as folder,
+  HF_FAMILIES,
+  withoutFamilies as skip,
+  writeHuggingFace,
+} from '../support/huggingface-folder.js';
 import { numberTokenizer } from '../support/tiny-model.js';
-
-const folder = fileURLToPath(new URL('../../../shared/vectors/families', import.meta.url));
-const skip = existsSync(folder) ? false : '../shared/vectors/families is not here';
 
 interface Vector {
   readonly name: string;
@@ -113,6 +117,26 @@ describe("families from GGUF: llama.cpp's logits and tokens", { skip }, () => {
       check(rest, Float32Array.from(want).subarray(20 * vector.vocab), NEAR, 'in two batches');
       await assert.rejects(session.shift(1, 1), { code: 'UNSUPPORTED', message: /positions of its own/ });
       model.dispose();
+    });
+  }
+});
+
+describe('families from HuggingFace files: the same logits and tokens', { skip }, () => {
+  for (const vector of vectors.filter(({ name }) => HF_FAMILIES.includes(name))) {
+    test(vector.name, async () => {
+      const made = mkdtempSync(join(tmpdir(), 'ropewalk-family-'));
+      try {
+        await writeHuggingFace(`${folder}/${vector.files.gguf}`, made, { shards: vector.name === 'mixtral' ? 2 : 1 });
+        const options = { backend: await open('cpu'), context: vector.n_ctx, tokenizer: numberTokenizer(vector.vocab) };
+        const model = await loadModelFolder(made, options);
+        try {
+          await run(model, vector);
+        } finally {
+          model.dispose();
+        }
+      } finally {
+        rmSync(made, { recursive: true });
+      }
     });
   }
 });

@@ -342,7 +342,7 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     names: {
       router: 'mlp.router.weight',
       expertGateUp: 'mlp.experts.gate_up_proj',
-      expertDown: 'mlp.experts.down_proj',
+      expertDownTransposed: 'mlp.experts.down_proj',
     },
   },
   ernie4_5: { gguf: 'ernie4_5', maxContext: 131072, numKvHeads: 2, biases: USE_BIAS, tied: true },
