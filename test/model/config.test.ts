@@ -332,7 +332,7 @@ describe('GGUF', () => {
     assert.equal(llama.layers(100)[0]!.rope!.pairing, 'interleaved');
     assert.deepEqual([llama.headDim, llama.tiedHead, llama.biases.qkv, llama.qkNorm], [16, true, 'stored', false]);
     const qwen2 = read(keys('qwen2'), [vector('output.weight')]);
-    assert.deepEqual([qwen2.layers(9)[2]!.rope!.pairing, qwen2.tiedHead, qwen2.biases.qkv], ['half', false, true]);
+    assert.deepEqual([qwen2.layers(9)[2]!.rope!.pairing, qwen2.tiedHead, qwen2.biases.qkv], ['half', false, 'stored']);
     const qwen3 = read(keys('qwen3', { 'attention.key_length': 32, 'attention.value_length': 32 }));
     assert.deepEqual([qwen3.headDim, qwen3.qkNorm], [32, true]);
   });

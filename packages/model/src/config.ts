@@ -9,7 +9,7 @@
  */
 import { gguf, huggingface, type ModelRope } from '@ropewalk/dialects';
 import type { GgufFile } from '@ropewalk/formats';
-import type { RouteGroups } from 'ropewalk';
+import type { RopeSpec, RouteGroups } from 'ropewalk';
 import { Fields, fail, refuse } from 'ropewalk/backend';
 import {
   type Activation,
@@ -264,13 +264,17 @@ export function configFromGguf(
   const headDim = keys.optionalInteger(`${a}.attention.key_length${split}`, 1, MAX_WIDTH);
   const feedForward = (): number =>
     perLayer('feed_forward_length') ?? keys.integer(`${a}.feed_forward_length`, 1, MAX_WIDTH);
-  const experts = family.experts && expertsFromGguf(keys, a, family, numLayers, feedForward);
+  const experts = family.experts && expertsFromGguf(keys, a, family, numLayers, perLayer, feedForward);
   const eps = `${a}.attention.layer_norm_${family.norm ? '' : 'rms_'}epsilon`;
   const ropes: RopeReader = (context) =>
     gguf.ropeFromGguf({ metadata: file.metadata, tensors: file.tensors, readTensor }, { where, context });
-  const optional = (group: BiasGroup): boolean | 'stored' =>
-    family.biases?.[group] === 'always' || (family.biases?.[group] !== undefined || group === 'qkv' ? 'stored' : false);
+  // llama.cpp takes biases of q, k and v in every architecture, each where the file has it.
+  const biases = (group: BiasGroup): boolean | 'stored' => {
+    const rule = family.biases?.[group];
+    return (group !== 'qkv' && (rule === 'always' || rule?.[1] === true)) || 'stored';
+  };
   const parallel = family.parallel;
+  const flag = keys.optionalFlag(`${a}.use_parallel_residual`);
   return finish(keys, ropes, {
     architecture: a,
     source: 'gguf',
@@ -286,14 +290,16 @@ export function configFromGguf(
     activation: family.activation ?? 'silu',
     normEps: epsOf(keys, eps),
     maxContext: keys.integer(`${a}.context_length`, 1, 2 ** 31),
-    tiedHead: !has('output.weight'),
-    biases: { qkv: optional('qkv'), output: optional('output'), mlp: optional('mlp') },
+    tiedHead: family.ggufHead ? family.ggufHead === 'tied' : !has('output.weight'),
+    biases: { qkv: biases('qkv'), output: biases('output'), mlp: biases('mlp') },
     qkNorm: family.qkNorm === 'each-head' ? has('blk.0.attn_q_norm.weight') : family.qkNorm !== undefined,
     // llama.cpp decides by the second norm where one norm would do.
     parallel:
       parallel !== undefined &&
       (parallel.when === 'always' ||
-        (parallel.norms === 1 ? !has('blk.0.ffn_norm.weight') : keys.flag(`${a}.use_parallel_residual`))),
+        (parallel.norms === 1
+          ? !has('blk.0.ffn_norm.weight')
+          : keys.need(flag, `${a}.use_parallel_residual`, 'true or false'))),
     latent,
     experts,
     bosToken: tokenId(keys, 'tokenizer.ggml.bos_token_id'),
@@ -334,14 +340,14 @@ function expertsFromGguf(
   a: string,
   { experts }: Family,
   numLayers: number,
+  perLayer: (key: string) => number | undefined,
   feedForward: () => number,
 ): ExpertConfig {
   const rules = experts!;
-  const used = keys.integer(`${a}.expert_used_count`, 1, MAX_EXPERTS);
+  const used = perLayer('expert_used_count') ?? keys.integer(`${a}.expert_used_count`, 1, MAX_EXPERTS);
   // llama.cpp divides the dense width among a Qwen's chosen experts, and takes it whole for Mixtral.
   const width =
-    keys.optionalInteger(`${a}.expert_feed_forward_length`, 1, MAX_WIDTH) ??
-    (a === 'llama' ? feedForward() : Math.floor(feedForward() / used));
+    perLayer('expert_feed_forward_length') ?? (a === 'llama' ? feedForward() : Math.floor(feedForward() / used));
   const sharedWidth =
     rules.shared === 'gated'
       ? keys.optionalInteger(`${a}.expert_shared_feed_forward_length`, 0, MAX_WIDTH) || feedForward()
@@ -349,7 +355,7 @@ function expertsFromGguf(
   const gate = keys.optionalInteger(`${a}.expert_gating_func`, 0, 3) || undefined;
   if (gate === 3) keys.refuse('UNSUPPORTED', `${a}.expert_gating_func`, '1 (softmax) or 2 (sigmoid)', NO_SUCH_STEP);
   const deepseek = a === 'deepseek2';
-  const count = deepseek ? (keys.optionalInteger(`${a}.expert_group_count`, 0, MAX_EXPERTS) ?? 0) : 0;
+  const count = keys.optionalInteger(`${a}.expert_group_count`, 0, MAX_EXPERTS) ?? 0;
   const scale = deepseek ? keys.optionalNumber(`${a}.expert_weights_scale`) || 1 : 1;
   const dense = deepseek ? (keys.optionalInteger(`${a}.leading_dense_block_count`, 0, MAX_LAYERS) ?? 0) : 0;
   return checkExperts(keys, {
@@ -454,7 +460,7 @@ const MULTIPLIERS: Readonly<
   },
   cohere: {
     json: (fields) => ({ logitScale: fields.optionalNumber('logit_scale') ?? 0.0625 }),
-    gguf: (keys, a) => ({ logitScale: keys.number(`${a}.logit_scale`) }),
+    gguf: (keys, a) => ({ logitScale: keys.number(`${a}.logit_scale`) || undefined }), // 0: none
   },
   temperature: {
     json: (fields) => {
@@ -464,9 +470,11 @@ const MULTIPLIERS: Readonly<
       );
     },
     gguf: (keys, a) =>
-      temperature(keys.optionalNumber(`${a}.attention.temperature_scale`), () =>
-        keys.integer(`${a}.rope.scaling.original_context_length`, 1),
-      ),
+      temperature(keys.optionalNumber(`${a}.attention.temperature_scale`), () => {
+        if (a === 'deepseek2') return keys.integer(`${a}.attention.temperature_length`, 1);
+        const original = keys.optionalInteger(`${a}.rope.scaling.original_context_length`);
+        return original ?? keys.integer(`${a}.context_length`, 1);
+      }),
   },
 };
 
@@ -497,24 +505,31 @@ function temperature(scale: number | undefined, context: () => number): Multipli
 }
 
 /**
- * DeepSeek's attention scale: YaRN's magnitude for all dimensions, squared, over the square root of the head.
+ * DeepSeek's attention scale: YaRN's magnitude for all dimensions of a head, squared, over the square root of their
+ * number. In GGUF it is what llama.cpp makes of the RoPE that it executes: with attn_factor A and factor f,
+ * A·(1 + 0.1·ln f)·(1 + yarn_log_multiplier·ln f).
  *
  * @see ggml-org/llama.cpp@de3ff815 src/models/deepseek2.cpp; deepseek-ai/DeepSeek-V3 modeling_deepseek.py
  */
-function latentScale(fields: Fields, source: DecoderConfig['source'], architecture: string, headDim: number): number {
-  const magnitude = (factor: number, multiplier: number): number => 1 + multiplier * Math.log(factor);
+function latentScale(
+  fields: Fields,
+  { source, architecture }: Pick<Draft, 'source' | 'architecture'>,
+  headDim: number,
+  rope: RopeSpec,
+): number {
   let m = 1;
   if (source === 'gguf') {
-    const key = (name: string): string => `${architecture}.rope.scaling.${name}`;
-    const factor = fields.optionalPositive(key('factor'));
-    if (fields.optionalText(key('type')) === 'yarn' && factor !== undefined)
-      m = magnitude(factor, fields.optionalNumber(key('yarn_log_multiplier')) ?? 0);
+    const { scaling, attentionFactor } = rope;
+    const factor = scaling?.kind === 'yarn' || scaling?.kind === 'linear' ? scaling.factor : 1;
+    const attnFactor = (scaling?.kind === 'yarn' ? scaling.attnFactor : attentionFactor) ?? 1;
+    const multiplier = fields.optionalNumber(`${architecture}.rope.scaling.yarn_log_multiplier`) ?? 0;
+    m = attnFactor * (1 + 0.1 * Math.log(factor)) * (1 + multiplier * Math.log(factor));
   } else {
     const scaling = fields.optionalObject('rope_parameters') ?? fields.optionalObject('rope_scaling');
-    const factor = scaling?.optionalPositive('factor');
-    const all = scaling?.optionalNumber('mscale_all_dim') ?? 0;
+    const factor = scaling?.optionalPositive('factor') ?? 1;
     const type = scaling?.optionalText('rope_type') ?? scaling?.optionalText('type');
-    if (type === 'yarn' && factor !== undefined && factor > 1) m = magnitude(factor, 0.1 * all);
+    if (type === 'yarn' && factor > 1)
+      m = 1 + 0.1 * (scaling!.optionalNumber('mscale_all_dim') ?? 0) * Math.log(factor);
   }
   return (m * m) / Math.sqrt(headDim);
 }
@@ -578,7 +593,7 @@ function finish(
     if (rope && rope.headDim !== rotated)
       refuse('FORMAT', `${fields.where}: head_dim of layer ${layer}`, String(rotated), rope.headDim);
   const multipliers = multipliersOf({ numLayers: draft.numLayers, hiddenSize, numHeads, headDim });
-  const scale = latent ? latentScale(fields, draft.source, draft.architecture, headDim) : 1 / Math.sqrt(headDim);
+  const scale = latent ? latentScale(fields, draft, headDim, layers[0]!.rope!) : 1 / Math.sqrt(headDim);
   return Object.freeze({
     ...draft,
     headDim,

@@ -234,7 +234,7 @@ function scaleByPosition({ runner, config, batch, positionOf }: Step, q: Tensor<
     return 1 + temperature.scale * Math.log(Math.floor(positionOf(token) / temperature.context) + 1);
   });
   if (factors.every((factor) => factor === 1)) return;
-  const flat = q.view([batch, config.numHeads * config.headDim]);
+  const flat = q.view([batch, q.size / batch]);
   runner.run(planScale(flat, tensorFrom(factors), flat));
 }
 

@@ -83,6 +83,8 @@ export interface Family {
   /** Multipliers and caps, and what they are called: see `MULTIPLIERS` in config.ts. */
   readonly multipliers?: 'gemma2' | 'gemma3' | 'granite' | 'minicpm' | 'cohere' | 'temperature';
 
+  /** The head of GGUF files: always a tensor of its `own`, or always `tied`; as the file has it unless given. */
+  readonly ggufHead?: 'own' | 'tied';
   /** `attention.sliding_window` of GGUF files that do not say. */
   readonly ggufWindow?: number;
   /**
@@ -148,6 +150,7 @@ const GEMMA2: Family = {
   activation: 'gelu-tanh',
   multipliers: 'gemma2',
   biases: SPLIT_BIASES,
+  ggufHead: 'tied',
   ggufWindow: 4096,
   window: 'types',
   windowSize: 4096,
@@ -161,6 +164,7 @@ const OLMO2: Family = {
   gguf: 'olmo2',
   blockNorms: 'after',
   qkNorm: 'all',
+  ggufHead: 'own',
   biases: SPLIT_BIASES,
   maxContext: 2048,
   names: {
@@ -171,6 +175,7 @@ const OLMO2: Family = {
 const DEEPSEEK: Family = {
   gguf: 'deepseek2',
   latent: true,
+  multipliers: 'temperature',
   maxContext: 2048,
   experts: { gate: 'softmax', normalise: false, shared: 'plain', choiceBias: 'if-stored' },
   reads: ['n_routed_experts'],
@@ -204,6 +209,7 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
   qwen2_moe: {
     ...QWEN2,
     gguf: 'qwen2moe',
+    ggufHead: 'own',
     numKvHeads: 16,
     windowSize: 4096,
     experts: { gate: 'softmax', normalise: false, shared: 'gated' },
@@ -241,7 +247,7 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
   },
   qwen3_vl: { gguf: 'qwen3vl', maxContext: 128000, numKvHeads: 32, qkNorm: 'head', biases: SPLIT_BIASES },
   gemma2: GEMMA2,
-  gemma3: { ...GEMMA2, gguf: 'gemma3', qkNorm: 'head', multipliers: 'gemma3', maxContext: 131072 },
+  gemma3: { ...GEMMA2, gguf: 'gemma3', ggufHead: undefined, qkNorm: 'head', multipliers: 'gemma3', maxContext: 131072 },
   phi3: {
     gguf: 'phi3',
     maxContext: 4096,
@@ -263,6 +269,7 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     parallel: { when: 'always', norms: 1 },
     biases: SPLIT_BIASES,
     multipliers: 'cohere',
+    ggufHead: 'tied',
     window: 'types',
     windowSize: 4096,
     maxContext: 8192,
@@ -280,6 +287,7 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
   },
   stablelm: {
     gguf: 'stablelm',
+    ggufHead: 'own',
     norm: 'layer',
     qkNorm: 'each-head',
     parallel: { when: 'flag', norms: 1 },
@@ -289,6 +297,7 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
   },
   gpt_neox: {
     gguf: 'gptneox',
+    ggufHead: 'own',
     norm: 'layer',
     parallel: { when: 'flag', norms: 2 },
     biases: { qkv: ['attention_bias', true], output: ['attention_bias', true], mlp: 'always' },
@@ -329,6 +338,7 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
   },
   gpt_oss: {
     gguf: 'gpt-oss',
+    ggufHead: 'own',
     biases: { qkv: 'always', output: 'always' },
     sinks: true,
     swiglu: { limit: 7, alpha: 1.702, offset: 1 },
@@ -348,6 +358,7 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
   ernie4_5: { gguf: 'ernie4_5', maxContext: 131072, numKvHeads: 2, biases: USE_BIAS, tied: true },
   exaone4: {
     ...OLMO2,
+    ggufHead: undefined,
     qkNorm: 'head',
     biases: {},
     gguf: 'exaone4',

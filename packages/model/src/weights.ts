@@ -336,7 +336,8 @@ function needsOf(config: DecoderConfig, stored: ReadonlyMap<string, unknown>): N
     const biases = hasBias(config, row.bias);
     if (!biases) return;
     const biasShape = (row.biasShape ?? row.shape.slice(0, 1)).map((length) => lengths[length]);
-    const biasPieces = rows?.([], true) ?? piecesOf(biasName(name), biasShape);
+    const fused = rows?.([], true);
+    const biasPieces = fused && stored.has(fused[0]!.name) ? fused : piecesOf(biasName(name), biasShape);
     if (biases === 'stored' && !stored.has(biasPieces[0]!.name)) return;
     needs.push({ place: `${place}.bias`, shape: biasShape, pieces: biasPieces });
   };
