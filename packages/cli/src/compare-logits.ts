@@ -129,7 +129,9 @@ async function openNpy(path: string, check: (shape: readonly number[]) => void):
           const rows = Math.min(step, tokens - row);
           const bytes = await readExactly(source, dataOffset + row * rowBytes, rows * rowBytes, path);
           const block = elementsAt(bytes, 0, dtype, rows * vocabSize, bigEndian);
-          yield block instanceof Uint16Array ? Float32Array.from(block, (_, n) => loadNumber(block, dtype, n)) : block;
+          const widened = (_: unknown, n: number): number => loadNumber(block, dtype, n);
+          // Of a list with an iterator, `from` would first make another list.
+          yield block instanceof Uint16Array ? Float32Array.from({ length: block.length }, widened) : block;
         }
       },
       close: () => file.close(),
