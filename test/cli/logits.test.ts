@@ -186,6 +186,22 @@ describe('logits', () => {
       /^ropewalk: logits: --positions: expected shape \[tokens=6\], or \[axes, 6\], got \[4, 5\]/,
     ],
     [
+      'a position below zero',
+      () => {
+        npy('positions.npy', 'i32', [6], Int32Array.of(0, 1, -1, 2, 3, 4));
+        return ['tiny.gguf', '--tokens', 'tokens.npy', '--positions', 'positions.npy', '-o', 'out.npy'];
+      },
+      /^ropewalk: logits: --positions: expected an integer in \[0, \d+\], got -1$/m,
+    ],
+    [
+      'axes that the model does not have',
+      () => {
+        npy('positions.npy', 'i32', [2, 6], new Int32Array(12));
+        return ['tiny.gguf', '--tokens', 'tokens.npy', '--positions', 'positions.npy', '-o', 'out.npy'];
+      },
+      /--positions: expected 6, one for each token, got 12$/m,
+    ],
+    [
       'positions of three dimensions',
       () => {
         npy('positions.npy', 'i32', [1, 1, 6], new Int32Array(6));
@@ -194,6 +210,17 @@ describe('logits', () => {
       /--positions: expected shape \[tokens=6\]/,
     ],
   ];
+  test('positions: counted from 0 they change nothing, moved they do', () => {
+    npy('zero.npy', 'i32', [6], Int32Array.of(0, 1, 2, 3, 4, 5));
+    npy('apart.npy', 'u16', [1, 6], Uint16Array.of(0, 1, 2, 9, 10, 11));
+    const at = (name: string) =>
+      run('compare-logits', 'want.npy', 'tiny.gguf', '--tokens', 'tokens.npy', '--positions', name);
+    assert.equal(at('zero.npy').status, 0, at('zero.npy').stderr);
+    const apart = at('apart.npy');
+    assert.equal(apart.status, 1, apart.stderr);
+    assert.match(apart.stdout, /at token [345], id/);
+  });
+
   for (const [what, args, message] of refusals)
     test(`exit 2, and nothing is left: ${what}`, () => {
       const given = args();
@@ -412,5 +439,27 @@ describe("llama.cpp's logits of its models", () => {
         ...['compare-logits', at('logits.npy'), at('gguf'), '--tokens', at('tokens.npy'), '-c', '256'],
       );
       assert.equal(status, 0, stdout);
+    });
+});
+
+describe("llama.cpp's logits with positions of several axes", () => {
+  const families = join(ROOT, '../shared/vectors/families');
+  const skip = existsSync(families) ? false : '../shared/vectors/families is not here';
+  for (const name of ['qwen2vl', 'qwen3vl'])
+    test(name, { skip }, () => {
+      const at = (end: string): string => join(families, `${name}.${end}`);
+      const compare = (...args: string[]) =>
+        run('compare-logits', at('mrope-logits.npy'), at('gguf'), '--tokens', at('tokens.npy'), '-c', '256', ...args);
+      const given = compare('--positions', at('mrope-positions.npy'));
+      assert.equal(given.status, 0, given.stdout + given.stderr);
+      const { shape, data } = parseNpy(readFileSync(at('mrope-positions.npy')));
+      const tokens = shape[1]!;
+      npy('three.npy', 'i64', [3, tokens], BigInt64Array.from(data.subarray(0, 3 * tokens) as Int32Array, BigInt));
+      assert.equal(compare('--positions', 'three.npy').status, 0);
+      assert.equal(compare().status, 1, 'without them the logits are others');
+      npy('five.npy', 'i32', [5, tokens], new Int32Array(5 * tokens));
+      const five = compare('--positions', 'five.npy');
+      assert.equal(five.status, 2);
+      assert.match(five.stderr, /--positions: expected 64, or 4 or 3 times as many, got 320$/m);
     });
 });

@@ -53,8 +53,8 @@ function fakeModel(vocabSize: number, value: (token: number, id: number) => numb
       open++;
       return {
         context,
-        async append(tokens: Int32Array, options: AppendOptions & { positions?: number[] }) {
-          log.push({ tokens: [...tokens], positions: options.positions });
+        async append(tokens: Int32Array, options: AppendOptions) {
+          log.push({ tokens: [...tokens], positions: options.positions && [...options.positions] });
           return Float32Array.from({ length: tokens.length * vocabSize }, (_, n) =>
             value(tokens[Math.floor(n / vocabSize)]!, n % vocabSize),
           );

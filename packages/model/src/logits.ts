@@ -1,13 +1,13 @@
 /** The logits of every token of a text, a block of rows at a time. @module */
-import { readList, readOptions, refuse } from 'ropewalk/backend';
+import { checkInteger, readList, readOptions, refuse } from 'ropewalk/backend';
 import { checkModel, checkSignal } from './arguments.js';
-import { tokensOf } from './session.js';
+import { columnsOf, MAX_POSITION, tokensOf } from './session.js';
 import type { AppendOptions, Model, Session, SessionOptions } from './types.js';
 
 /** Options of {@link logits}. */
 export interface LogitsOptions extends SessionOptions {
-  /** As for {@link Session.append}: one position a token, or `[axes, tokens]` row by row. */
-  readonly positions?: readonly number[] | Int32Array;
+  /** As for {@link Session.append}: `[tokens]`, or `[axes, tokens]` row by row. */
+  readonly positions?: AppendOptions['positions'];
   /** Ends the work with the signal's reason. */
   readonly signal?: AbortSignal;
 }
@@ -58,7 +58,8 @@ export async function* logitBlocks(
   vocabSize: number,
   { positions, signal }: Pick<LogitsOptions, 'positions' | 'signal'>,
 ): AsyncGenerator<Float32Array, void, void> {
-  const places = positions === undefined ? undefined : Array.from(readList<number>(positions, 'logits: positions'));
+  const list = positions === undefined ? undefined : readList<number>(positions, 'logits: positions');
+  const places = list && Int32Array.from(list, (place) => checkInteger(place, 'logits: positions', 0, MAX_POSITION));
   if (places && places.length % ids.length !== 0) {
     const expected = `${ids.length} positions, one a token, or as many for each axis`;
     refuse('SHAPE', 'logits: positions', expected, places.length);
@@ -66,9 +67,9 @@ export async function* logitBlocks(
   const step = Math.max(1, Math.floor(MAX_LOGITS / vocabSize));
   for (let at = 0; at < ids.length; at += step) {
     signal?.throwIfAborted();
-    // In [axes, tokens], column by column of the tokens that run now.
-    const own = places?.filter((_place, n) => n % ids.length >= at && n % ids.length < at + step);
-    yield await session.append(ids.slice(at, at + step), { logits: 'all', positions: own, signal } as AppendOptions);
+    const part = ids.slice(at, at + step);
+    const own = places && columnsOf(places, ids.length, at, part.length);
+    yield await session.append(part, { logits: 'all', positions: own, signal });
   }
 }
 

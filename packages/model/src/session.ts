@@ -11,7 +11,7 @@ import type { AppendOptions, Session } from './types.js';
 type Wanted = 'none' | 'last' | 'all' | 'hidden';
 
 /** A table of positions beyond this is not built: f64 angles would still be exact. */
-const MAX_POSITION = 2 ** 30;
+export const MAX_POSITION = 2 ** 30;
 
 /** The session. {@link Model.openSession} opens it. */
 export class DecoderSession implements Session {
@@ -185,7 +185,7 @@ export class DecoderSession implements Session {
 }
 
 /** Columns [at, at + count) of a matrix with rows of `width`. */
-function columnsOf(matrix: Int32Array, width: number, at: number, count: number): Int32Array {
+export function columnsOf(matrix: Int32Array, width: number, at: number, count: number): Int32Array {
   const columns = new Int32Array((matrix.length / width) * count);
   for (let row = 0; row * width < matrix.length; row++)
     columns.set(matrix.subarray(row * width + at, row * width + at + count), row * count);
