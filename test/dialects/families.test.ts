@@ -7,7 +7,16 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
-import { type ComparedSide, compareModels, groupLayers, type ModelRope } from '../../packages/dialects/src/index.js';
+import {
+  type ComparedSide,
+  compareModels,
+  convertRope,
+  distanceOf,
+  effectiveRope,
+  groupLayers,
+  type ModelRope,
+  modelTypeOf,
+} from '../../packages/dialects/src/index.js';
 import { checkShard, permutedRows, SAFETENSORS_INDEX, safetensorsShards } from '../../packages/formats/src/index.js';
 import {
   readGgufFactors,
@@ -162,6 +171,53 @@ describe('what llama.cpp executed, layer by layer', { skip: withoutFamilies }, (
         [1, 4095],
       );
       assert.ok(same, groups.flatMap(({ verdict }) => verdict).join('\n'));
+    });
+  }
+});
+
+/** The same dimensions, axes and angles, up to f32. */
+function assertSame(a: RopeSpec, b: RopeSpec, where: string): void {
+  const { differences, invFreq, attentionFactor } = distanceOf(effectiveRope(a), effectiveRope(b));
+  assert.deepEqual(differences, [], where);
+  assert.ok(Math.max(invFreq, attentionFactor) <= 2 ** -21, `${where}: ${invFreq}, ${attentionFactor}`);
+}
+
+describe('convert: config.json → GGUF keys → config.json, each in the names of the family', {
+  skip: withoutFamilies,
+}, () => {
+  for (const name of HF_FAMILIES) {
+    test(name, async () => {
+      const path = join(FAMILIES, `${name}.gguf`);
+      const own = join(folder, `${name}-config`);
+      await writeHuggingFace(path, own);
+      const { n_ctx: context }: Executed = JSON.parse(readFileSync(join(FAMILIES, `${name}.rope.json`), 'utf8'));
+      const { metadata } = await readGgufHeader(path);
+      const [gguf, huggingface] = [await readModelRope(path, context), await readModelRope(own, context)];
+      for (const [n, { rope, layerType }] of huggingface.layers.entries()) {
+        if (!rope || (n > 0 && huggingface.layers[n - 1]!.rope === rope)) continue;
+        const where = `layer ${n}`;
+        const modelType = huggingface.architecture;
+        const keys = convertRope(rope, 'gguf', { context, modelType, layerType });
+        assert.equal(keys.arguments['general.architecture'], gguf.architecture);
+        for (const [key, value] of Object.entries(keys.arguments))
+          if (metadata.has(key)) assert.deepEqual(value, metadata.get(key), key);
+        const fields = convertRope(keys.readBack, 'huggingface', { context, modelType, layerType });
+        assert.equal((fields.arguments.config as { model_type: string }).model_type, modelType);
+        // Weights that one converter permutes, the other permutes back.
+        assert.equal(fields.relayout?.weights, keys.relayout?.weights);
+        const back = keys.relayout ? { ...fields.readBack, pairing: rope.pairing } : fields.readBack;
+        assertSame(back, rope, where);
+        // From the GGUF file itself, without the name of the model type.
+        const known = modelTypeOf(gguf.architecture);
+        const given = gguf.layers[n]!;
+        const direct = convertRope(given.rope!, 'huggingface', {
+          context,
+          modelType: known,
+          layerType: given.layerType,
+        });
+        assert.equal((direct.arguments.config as { model_type: string }).model_type, known);
+        assertSame({ ...direct.readBack, pairing: rope.pairing }, rope, where);
+      }
     });
   }
 });

@@ -3,7 +3,7 @@ import { describe, test } from 'node:test';
 import fc from 'fast-check';
 import { type GgufHeader, ropeFromGguf } from '../../packages/dialects/src/gguf.js';
 import { GGUF_ARCHITECTURES } from '../../packages/dialects/src/gguf-architectures.js';
-import { ropeFrequencies } from '../../packages/ropewalk/src/ops/rope/frequencies.js';
+import { ropeFrequencies, type YarnScaling } from '../../packages/ropewalk/src/ops/rope/frequencies.js';
 import { planRope } from '../../packages/ropewalk/src/ops/rope/plan.js';
 import { mustRefuseOrReturn } from '../support/fuzz.js';
 import { seeded } from '../support/tensors.js';
@@ -311,6 +311,40 @@ describe('models', () => {
     assert.equal((rope(header('mistral3', yarn)).scaling as { betaFast: number }).betaFast, 4);
     assert.ok(Math.abs(magnitude('deepseek2') - 1) < 1e-12);
     assert.ok(Math.abs(magnitude('mistral4') - (1 + f) / (1 + 5 * f)) < 1e-12);
+  });
+
+  test("YaRN's log multiplier is DeepSeek's two mscales; attn_factor multiplies what they give", () => {
+    const yarn = { ...base, 'rope.freq_base': 1e6, 'rope.scaling.type': 'yarn', 'rope.scaling.factor': 16 };
+    const mscales = (arch: string, multiplier: number) => {
+      const { scaling } = rope(header(arch, { ...yarn, 'rope.scaling.yarn_log_multiplier': Math.fround(multiplier) }));
+      const { mscale, mscaleAllDim, attnFactor } = scaling as YarnScaling;
+      return [mscale, mscaleAllDim, attnFactor];
+    };
+    assert.deepEqual(mscales('deepseek2', 0.08), [0.8, 0.8, 1]);
+    assert.deepEqual(mscales('mistral3', 0.08), [1, 0.08, 1]);
+    assert.deepEqual(mscales('mistral4', 0.08), [1, 0.8, 1]);
+    assert.deepEqual(mscales('mistral3', 0), [undefined, undefined, 1]);
+    const twice = { 'rope.scaling.attn_factor': 2, 'rope.scaling.yarn_log_multiplier': 0.1 };
+    assert.ok(Math.abs(freq(header('deepseek2', { ...yarn, ...twice })).attentionFactor - 2) < 1e-12);
+  });
+
+  test('two lists of factors are LongRoPE, unless another scaling or one list is beside them', () => {
+    const tensors = {
+      'rope_factors_short.weight': new Float32Array(64).fill(2),
+      'rope_factors_long.weight': new Float32Array(64).fill(4),
+    };
+    const keys = { ...base, 'rope.freq_base': 1e4, 'rope.scaling.original_context_length': 300 };
+    const lists = { shortFactor: new Array(64).fill(2), longFactor: new Array(64).fill(4) };
+    const longrope = { kind: 'longrope', ...lists, originalContext: 300 };
+    assert.deepEqual(rope(header('phi3', keys, tensors)).scaling, { ...longrope, context: 300 });
+    assert.deepEqual(rope(header('phi3', keys, tensors), { context: 301 }).scaling, { ...longrope, context: 512 });
+    assert.equal(rope(header('phi3', { ...keys, 'rope.scaling.attn_factor': 1.5 }, tensors)).attentionFactor, 1.5);
+    const linear = rope(header('phi3', { ...keys, 'rope.scaling.factor': 4 }, tensors), { context: 301 });
+    assert.deepEqual(linear.scaling, { kind: 'linear', factor: 4 });
+    assert.equal(linear.freqFactors![0], 4);
+    const long = { 'rope_factors_long.weight': tensors['rope_factors_long.weight'] };
+    assert.equal(rope(header('phi3', keys, long)).freqFactors, undefined);
+    assert.equal(rope(header('phi3', keys, long), { context: 301 }).freqFactors![0], 4);
   });
 
   test('linear and longrope divide positions too; a factor of 0 is none; a factor below 1 has no magnitude', () => {

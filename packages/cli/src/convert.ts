@@ -23,18 +23,12 @@ export async function convert(from: string, options: ConvertCommandOptions): Pro
   const positions = flags.integer('tableLen', 1);
   const heads = flags.integer('heads', 1);
   const given = await readRope(from, context, layer);
-  if (to === 'gguf' && given.sliding)
-    fail(
-      'UNSUPPORTED',
-      '--layer',
-      `layer ${layer ?? 0} has sliding attention, for which GGUF has only a base (rope.freq_base_swa). ` +
-        `Its base is ${given.spec.base}; choose a full layer with --layer.`,
-    );
   const model = given.source?.kind === 'model' ? given.source.model : undefined;
   const conversion = convertRope(given.spec, to, {
     context,
     positions,
     heads,
+    layerType: given.layerType,
     modelType: options.modelType ?? (model?.source === 'gguf' ? modelTypeOf(model.architecture) : model?.architecture),
     architecture: options.arch ?? (model?.source === 'gguf' ? model.architecture : undefined),
   });

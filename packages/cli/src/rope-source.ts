@@ -25,5 +25,5 @@ export async function readRope(text: string, context?: number, layer?: number): 
   const label = parseRopeLabel(text);
   const { source, direction } = ropePlanOfCase(label);
   const line = { dtype: label.type, heads: label.ne_a[1] };
-  return { spec: source!.spec, direction, from: 'the ROPE(…) line', notes: [], others: [], sliding: false, line };
+  return { spec: source!.spec, direction, from: 'the ROPE(…) line', notes: [], others: [], layerType: undefined, line };
 }

@@ -184,10 +184,13 @@ export const FREQS = 'rope_freqs.weight';
 export const LONG = 'rope_factors_long.weight';
 export const SHORT = 'rope_factors_short.weight';
 
-/** HuggingFace's model_type → general.architecture, where the two differ. */
+/** HuggingFace's model_type → general.architecture, where the two differ; the last one of several is the usual one. */
 export const ARCHITECTURE_OF: Readonly<Record<string, string>> = {
   mistral: 'llama',
   mixtral: 'llama',
+  ministral3: 'mistral3',
+  olmo3: 'olmo2',
+  olmo2: 'olmo2',
   qwen2_moe: 'qwen2moe',
   qwen3_moe: 'qwen3moe',
   qwen2_vl: 'qwen2vl',

@@ -8,7 +8,7 @@
  * @see ggml-org/llama.cpp@de3ff815 src/llama-model.cpp, src/llama-context.cpp, src/models; ggml docs/gguf.md
  */
 
-import type { RopeSpec } from 'ropewalk';
+import type { RopeScaling, RopeSpec } from 'ropewalk';
 import { Fields, fail, reading, readList, readOptions, refuse } from 'ropewalk/backend';
 import { FREQS, GGUF_ARCHITECTURES, type GgufArchitecture, LONG, SHORT } from './gguf-architectures.js';
 import {
@@ -270,7 +270,7 @@ function scalingOf({ keys, a, row, notes }: Model) {
   const extFactor = ext < 0 ? (type === 'yarn' ? 1 : 0) : ext;
   const attn = read('attn_factor', 1, true);
   const yarnAttn = read('yarn_attn_factor', 1, all);
-  const multiplier = read('yarn_log_multiplier', 0, row.logMultiplier !== undefined);
+  const mscales = extFactor === 0 ? undefined : mscalesOf(row, read('yarn_log_multiplier', 0, true));
   const ignored = `${a('rope.scaling.yarn_attn_factor')} = ${yarnAttn}`;
   if (extFactor !== 0 && yarnAttn !== 1) notes.push(`${ignored} is not applied: llama.cpp computes YaRN's magnitude.`);
   return {
@@ -278,19 +278,20 @@ function scalingOf({ keys, a, row, notes }: Model) {
     fileFactor,
     factor,
     extFactor,
-    // ggml multiplies by 1 + 0.1 ln(factor) where ext_factor is not 0, so llama.cpp divides by it first.
-    attnFactor:
-      attn * (extFactor === 0 ? yarnAttn : yarnMagnitudeOf(row, multiplier, factor) / (1 + 0.1 * Math.log(factor))),
+    mscales,
+    // ggml multiplies by 1 + 0.1 ln(factor) where ext_factor is not 0, and llama.cpp divides by it first.
+    attnFactor: attn * (extFactor === 0 ? yarnAttn : mscales || factor > 1 ? 1 : 1 / (1 + 0.1 * Math.log(factor))),
     betaFast: read('yarn_beta_fast', row.betaFast ?? 32, betas),
     betaSlow: read('yarn_beta_slow', 1, betas),
   };
 }
 
-/** @param given - yarn_log_multiplier, 0 without one */
-function yarnMagnitudeOf({ logMultiplier = 1 }: GgufArchitecture, given: number, factor: number): number {
-  const m = (mscale: number): number => (factor <= 1 ? 1 : 1 + 0.1 * mscale * Math.log(factor));
-  if (given === 0) return m(1);
-  return logMultiplier === 'cancels' ? 1 : m(1) / m(given / logMultiplier);
+/** YaRN's two mscales, from yarn_log_multiplier; undefined without one. */
+function mscalesOf({ logMultiplier }: GgufArchitecture, given: number) {
+  if (given === 0 || logMultiplier === undefined) return undefined;
+  const cancels = logMultiplier === 'cancels';
+  const mscaleAllDim = Number((given / (cancels ? 0.1 : logMultiplier)).toPrecision(7)); // of f32 numbers
+  return { mscale: cancels ? mscaleAllDim : 1, mscaleAllDim };
 }
 
 function ropeOf(model: Model, kind: LayerKind, kinds: readonly LayerKind[], scaling: Scaling): RopeSpec {
@@ -306,14 +307,15 @@ function ropeOf(model: Model, kind: LayerKind, kinds: readonly LayerKind[], scal
   const tail = row.window === 'tail' || asDeepseek4;
   const plain =
     row.plain || asDeepseek4 || (row.compressed && !kind.compressed) || (kind.sliding && row.sliding?.plain);
+  const numbers: Partial<RopeSpec> = plain ? {} : ggmlScaling(model, kind, scaling);
   return compact<RopeSpec>({
     headDim,
     rotaryDim,
     rotaryOffset: (tail && headDim - rotaryDim) || undefined,
     pairing: (row.rope === 'norm' || asDeepseek4) && !sections ? 'interleaved' : 'half',
     base: baseOf(model, kind, base ?? 10000, headDim),
-    ...(plain ? undefined : ggmlScaling(model, kind, scaling)),
-    freqFactors: asDeepseek4 || sections ? undefined : factorsOf(model, kind, kinds, scaling.type),
+    ...numbers,
+    ...(asDeepseek4 || sections ? undefined : factorsOf(model, kind, kinds, scaling.type, numbers.scaling)),
     axes: sections && { rule: row.rope === 'imrope' ? 'interleaved-ggml' : 'sections', sections },
   });
 }
@@ -332,7 +334,8 @@ function ggmlScaling({ keys, a, row }: Model, kind: LayerKind, scaling: Scaling)
   const originalContext =
     keys.optionalInteger(a('rope.scaling.original_context_length'), 0) ||
     keys.need(keys.optionalInteger(a('context_length')), a('rope.scaling.original_context_length'), 'an integer');
-  return { scaling: { kind: 'yarn', factor, originalContext, extFactor, attnFactor, betaFast, betaSlow } };
+  const yarn = { factor, originalContext, extFactor, attnFactor, betaFast, betaSlow };
+  return { scaling: { kind: 'yarn', ...yarn, ...scaling.mscales } };
 }
 
 function baseOf({ keys, a, row }: Model, kind: LayerKind, base: number, headDim: number): number {
@@ -421,7 +424,14 @@ function hasTensor(file: GgufHeader, name: string): boolean {
   return file.tensors.some((tensor) => tensor.name === name);
 }
 
-function factorsOf(model: Model, kind: LayerKind, kinds: readonly LayerKind[], type: Scaling['type']) {
+/** The factors of each pair: one list, or LongRoPE with both where no other scaling is beside it. */
+function factorsOf(
+  model: Model,
+  kind: LayerKind,
+  kinds: readonly LayerKind[],
+  type: Scaling['type'],
+  beside: RopeScaling | undefined,
+): Partial<RopeSpec> | undefined {
   const { file, keys, row, notes } = model;
   if (row.factors === undefined) return undefined;
   if (row.factorsFor === 'none' || (row.factorsFor === 'full' && kind.sliding)) return undefined;
@@ -429,17 +439,20 @@ function factorsOf(model: Model, kind: LayerKind, kinds: readonly LayerKind[], t
   const there = (both ? [LONG, SHORT] : [FREQS]).filter((name) => hasTensor(file, name));
   if (there.length === 0) return undefined;
   const wanted = factorCount(model, kind, kinds);
-  for (const name of there) {
-    const { length } = file.readTensor?.(name) ?? { length: wanted };
+  const lists = there.map((name) => file.readTensor?.(name));
+  for (const [n, { length } = { length: wanted }] of lists.entries())
     if (length !== wanted)
-      refuse('FORMAT', keys.path(name), `${wanted} values`, length, 'llama.cpp refuses such a file.');
-  }
-  const name = both ? longOrShort(model) : FREQS;
+      refuse('FORMAT', keys.path(there[n]!), `${wanted} values`, length, 'llama.cpp refuses such a file.');
+  const { original, context } = both ? contextOf(model) : { original: 0, context: 0 };
+  const [longFactor, shortFactor] = lists.map((list) => list && Array.from(list));
+  if (shortFactor && longFactor && original > 0 && !beside)
+    return { scaling: { kind: 'longrope', shortFactor, longFactor, originalContext: original, context } };
+  const name = both ? (context > original ? LONG : SHORT) : FREQS;
   if (!there.includes(name)) return undefined;
-  const values = file.readTensor?.(name);
-  if (!values)
+  const freqFactors = lists[there.indexOf(name)];
+  if (!freqFactors)
     noteOnce(notes, `${name} divides the frequencies, but its values were not read: the frequencies lack them.`);
-  return values;
+  return { freqFactors };
 }
 
 function factorCount(model: Model, kind: LayerKind, kinds: readonly LayerKind[]): number {
@@ -449,16 +462,16 @@ function factorCount(model: Model, kind: LayerKind, kinds: readonly LayerKind[])
   return Math.max(...kinds.map(({ sliding }) => sizesOf(model, sliding).rotaryDim)) / 2;
 }
 
-/** llama.cpp chooses by the size of the context, not by the length of the sequence. */
-function longOrShort({ keys, a, options, notes }: Model): string {
+/** llama.cpp chooses LongRoPE's list by the size of the context, not by the length of the sequence. */
+function contextOf({ keys, a, options, notes }: Model): { readonly original: number; readonly context: number } {
   const key = a('rope.scaling.original_context_length');
   const given = keys.optionalInteger(key, 0) ?? keys.optionalInteger(a('context_length'));
   const original = keys.need(given, key, 'an integer');
   if (options.context === undefined) {
     noteOnce(notes, `The frequencies depend on the context; up to ${original} tokens are assumed.`);
-    return SHORT;
+    return { original, context: original };
   }
-  return Math.ceil(options.context / CONTEXT_STEP) * CONTEXT_STEP > original ? LONG : SHORT;
+  return { original, context: Math.ceil(options.context / CONTEXT_STEP) * CONTEXT_STEP };
 }
 
 function noteOnce(notes: string[], note: string): void {

@@ -188,6 +188,11 @@ const MODELS: Readonly<Record<string, Rules>> = {
   },
 };
 
+/** A model_type without what marks the text part of a multimodal model. */
+export function familyOf(modelType: string): string {
+  return modelType.replace(/_text(_model)?$/, '');
+}
+
 /** The rules of a model_type without `_text`; undefined for an unknown model. */
 export function rulesOf(family: string): Rules | undefined {
   return Object.hasOwn(MODELS, family) ? MODELS[family] : undefined;

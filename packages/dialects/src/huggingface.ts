@@ -12,7 +12,7 @@
 
 import type { Pairing, RopeAxes, RopeScaling, RopeSpec } from 'ropewalk';
 import { Fields, fail, refuse } from 'ropewalk/backend';
-import { FULL, LINEAR, REFUSED, type Rules, rulesOf, SLIDING, WITHOUT_ROPE } from './huggingface-models.js';
+import { FULL, familyOf, LINEAR, REFUSED, type Rules, rulesOf, SLIDING, WITHOUT_ROPE } from './huggingface-models.js';
 import {
   compact,
   type LayerRope,
@@ -46,7 +46,7 @@ export function ropeFromConfig(json: unknown, given: ModelRopeOptions = {}): Mod
     config.optionalText('model_type') ??
     outer.optionalText('model_type') ??
     refuse('FORMAT', config.path('model_type'), 'a string', undefined);
-  const family = modelType.replace(/_text(_model)?$/, '');
+  const family = familyOf(modelType);
   const rules = rulesOf(family);
   if (WITHOUT_ROPE.includes(family) || (family === 'falcon' && config.optionalFlag('alibi')))
     refuse('UNSUPPORTED', config.path('model_type'), 'a model with rotary position embedding', modelType);

@@ -30,8 +30,8 @@ export interface LayerSource {
   readonly notes: readonly string[];
   /** Layers of the model with another RoPE. */
   readonly others: readonly number[];
-  /** Whether the layer uses sliding attention and other layers have another RoPE. */
-  readonly sliding: boolean;
+  /** The model's name for this kind of layer. */
+  readonly layerType: string | undefined;
 }
 
 /** Whether a path leads to a folder. */
@@ -127,20 +127,14 @@ function sourceOfLayer(source: RopeSource, layer: number): LayerSource {
   if (source.kind === 'record') {
     const { peer } = source;
     const spec = readOptions(source.spec, 'source: spec');
-    return { spec, from: peer === 'spec' ? file : `${file} (${peer})`, notes: [], others: [], sliding: false };
+    return { spec, from: peer === 'spec' ? file : `${file} (${peer})`, notes: [], others: [], layerType: undefined };
   }
   const { layers, notes } = source.model;
   const found = layers[layer] ?? refuse('RANGE', 'layer', `an integer in [0, ${layers.length - 1}]`, layer);
   const spec = found.rope ?? fail('RANGE', 'layer', `layer ${layer} of ${file} has no position encoding`);
   const key = JSON.stringify(specToJson(spec));
   const others = layers.filter(({ rope }) => rope && JSON.stringify(specToJson(rope)) !== key).map((one) => one.layer);
-  return {
-    spec,
-    from: `${file}, layer ${layer}`,
-    notes,
-    others,
-    sliding: found.layerType === 'sliding_attention' && others.length > 0,
-  };
+  return { spec, from: `${file}, layer ${layer}`, notes, others, layerType: found.layerType };
 }
 
 /** The .npy files that a JSON names in its arguments or its tables. They are in the JSON's folder. */

@@ -526,6 +526,62 @@ describe('real models', () => {
     );
   });
 
+  test('keys and fields of sliding layers, where the model has some', () => {
+    const s: RopeSpec = { headDim: 64, pairing: 'half', base: 20000 };
+    const sliding = 'sliding_attention';
+    const keys = (modelType: string, layerType?: string) =>
+      Object.keys(convertRope(s, 'gguf', { modelType, layerType }).arguments).filter((key) => /freq_base/.test(key));
+    assert.deepEqual(keys('gemma3_text', sliding), ['gemma3.rope.freq_base_swa']);
+    assert.deepEqual(keys('gemma3_text', 'full_attention'), ['gemma3.rope.freq_base']);
+    assert.deepEqual(keys('gemma3_text'), ['gemma3.rope.freq_base']);
+    assert.deepEqual(keys('olmo3', sliding), ['olmo2.rope.freq_base'], 'one base for both');
+    assert.deepEqual(keys('qwen3', sliding), ['qwen3.rope.freq_base'], 'no sliding layers');
+    const linear: RopeSpec = { ...s, scaling: { kind: 'linear', factor: 8 } };
+    assert.throws(() => convertRope(linear, 'gguf', { modelType: 'gemma3_text', layerType: sliding }), {
+      code: 'UNSUPPORTED',
+      message: /gguf: cannot be expressed, because its arguments, read back, give another RoPE \(frequencies off by/,
+    });
+
+    const olmo = convertRope(s, 'huggingface', { modelType: 'olmo3', layerType: sliding }).arguments;
+    assert.deepEqual((olmo.config as { rope_parameters: object }).rope_parameters, {
+      [sliding]: { rope_theta: 20000, rope_type: 'default' },
+    });
+    assert.equal(olmo.config_before_transformers_5, undefined, 'which had no field for it');
+    assert.throws(() => convertRope(s, 'gguf', { layerType: 1 as never }), {
+      code: 'RANGE',
+      message: /convert: layerType: expected a string, got 1/,
+    });
+  });
+
+  test('the magnitude in GGUF: computed from the log multiplier where the mscales are as llama.cpp takes them', () => {
+    const yarn = { kind: 'yarn', factor: 16, originalContext: 4096 } as const;
+    const keys = (mscale: number, mscaleAllDim: number, architecture: string) => {
+      const s: RopeSpec = {
+        headDim: 64,
+        pairing: 'interleaved',
+        base: 1e4,
+        scaling: { ...yarn, mscale, mscaleAllDim },
+      };
+      const all = convertRope(s, 'gguf', { architecture }).arguments;
+      const scaling = `${architecture}.rope.scaling`;
+      return [all[`${scaling}.yarn_log_multiplier`], all[`${scaling}.attn_factor`]];
+    };
+    assert.deepEqual(keys(0.8, 0.8, 'deepseek2'), [Math.fround(0.08), undefined]);
+    assert.deepEqual(keys(1, 0.5, 'mistral3'), [0.5, undefined]);
+    const [multiplier, factor] = keys(1, 0.8, 'deepseek2');
+    assert.equal(multiplier, undefined);
+    assert.ok(Math.abs((factor as number) * (1 + 0.08 * Math.log(16)) - 1) < 1e-6);
+  });
+
+  test('GPT-NeoX: its own old names, and a whole head is said', () => {
+    const s: RopeSpec = { headDim: 64, pairing: 'half', base: 20000 };
+    const { config, config_before_transformers_5: old } = convertRope(s, 'huggingface', {
+      modelType: 'gpt_neox',
+    }).arguments as Record<string, { model_type: string; [field: string]: unknown }>;
+    assert.equal(config!.model_type, 'gpt_neox');
+    assert.deepEqual([old!.rotary_pct, old!.rotary_emb_base, old!.rope_theta], [1, 20000, undefined]);
+  });
+
   test('DeepSeek-V3: mode 3 of aclnn is its rotation; HuggingFace and GGUF have it, the latter in another layout with the same q·k', () => {
     const s = REAL['deepseek-v3']!;
     assert.equal(convertRope(s, 'aclnn').arguments.mode, 3);

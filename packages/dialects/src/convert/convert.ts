@@ -119,7 +119,7 @@ function readConvertOptions(given: ConvertOptions): ConvertOptions {
     if (value !== undefined && !(Number.isSafeInteger(value) && value >= 1))
       refuse('RANGE', `convert: --${name}`, 'an integer >= 1', value);
   }
-  for (const name of ['modelType', 'architecture'] as const) {
+  for (const name of ['modelType', 'architecture', 'layerType'] as const) {
     const value = options[name];
     if (value !== undefined && typeof value !== 'string') refuse('RANGE', `convert: ${name}`, 'a string', value);
   }

@@ -37,6 +37,8 @@ export interface ConvertOptions {
   readonly modelType?: string;
   /** gguf: general.architecture, which decides the pairing. */
   readonly architecture?: string;
+  /** The model's name for the layer, `sliding_attention`, where sliding layers have fields of their own. */
+  readonly layerType?: string;
 }
 
 /** One way to express a record with a peer's arguments. */

@@ -12,6 +12,7 @@ import type { RopeSpec } from 'ropewalk';
 import { checkName, Fields, refuse, sharePairs } from 'ropewalk/backend';
 import { ropeFromGguf, rowOf } from '../gguf.js';
 import { ARCHITECTURE_OF, FREQS, type GgufArchitecture, LONG, SHORT } from '../gguf-architectures.js';
+import { familyOf, SLIDING } from '../huggingface-models.js';
 import { type EffectiveRope, effectiveRope } from './effective.js';
 import { factorsFor } from './explicit.js';
 import type { ConvertOptions, Draft, Peer, Relayout } from './form.js';
@@ -41,6 +42,8 @@ interface Target {
   readonly spec: RopeSpec;
   readonly rope: EffectiveRope;
   readonly common: Readonly<Record<string, unknown>>;
+  /** The key of the base. */
+  readonly base: string;
 }
 
 function draftsOf(spec: RopeSpec, options: ConvertOptions): Draft[] {
@@ -54,13 +57,21 @@ function draftsOf(spec: RopeSpec, options: ConvertOptions): Draft[] {
   refuseLeftovers(spec, rope);
   const { candidates, mapped } = architecturesFor(spec, options);
   const reasons: Reason[] = [];
-  const drafts = candidates.flatMap((architecture) => draftsFor(architecture, spec, rope, mapped, reasons));
+  const sliding = options.layerType === SLIDING;
+  const drafts = candidates.flatMap((architecture) => draftsFor(architecture, spec, rope, mapped, sliding, reasons));
   // The last candidate has the most keys: what it lacks, all lack.
   const reason = reasons.at(-1);
   return drafts.length > 0 || !reason ? drafts : cannot('gguf', ...reason);
 }
 
-function draftsFor(a: string, spec: RopeSpec, rope: EffectiveRope, mapped: boolean, reasons: Reason[]): Draft[] {
+function draftsFor(
+  a: string,
+  spec: RopeSpec,
+  rope: EffectiveRope,
+  mapped: boolean,
+  slides: boolean,
+  reasons: Reason[],
+): Draft[] {
   const row = rowOf(a)!;
   const { headDim, rotaryDim } = rope;
   const pairing = pairingOf(row, spec);
@@ -79,12 +90,12 @@ function draftsFor(a: string, spec: RopeSpec, rope: EffectiveRope, mapped: boole
     [`${a}.rope.dimension_sections`]: spec.axes && [...spec.axes.sections, 0].slice(0, 4),
   };
   const notes: string[] = [];
-  if (row.sliding && row.sliding.base !== 'same')
+  const own = row.sliding !== undefined && row.sliding.base !== 'same';
+  const base = `${a}.rope.freq_base${own && slides ? '_swa' : ''}`;
+  if (own && slides)
+    notes.push(`These keys are those of sliding layers; the base of full layers is ${a}.rope.freq_base.`);
+  else if (own)
     notes.push(`These keys are those of full layers; the base of sliding layers is ${a}.rope.freq_base_swa.`);
-  if (a === 'deepseek2' && spec.scaling?.kind === 'yarn')
-    notes.push(
-      "llama.cpp's deepseek2 computes the magnitude from yarn_log_multiplier: compare attn_factor with a real file.",
-    );
   if (!mapped)
     notes.push(`general.architecture decides the pairing: ${a} has ${pairing} pairing. Name yours with --arch.`);
   if (relayout?.weights === 'permute')
@@ -94,14 +105,14 @@ function draftsFor(a: string, spec: RopeSpec, rope: EffectiveRope, mapped: boole
     );
   if (relayout?.weights === 'none')
     notes.push(`${a} has interleaved pairing: q and k come out permuted in the same way, and q·k is the same.`);
-  const target = { a, row, spec, rope, common };
-  const scaled = ggmlScalings(spec, 'gguf').flatMap((scaling) => scaledDraft(target, scaling, reasons));
+  const target = { a, row, spec, rope, common, base };
+  const scaled = ggmlScalings(spec, 'gguf').flatMap((scaling) => scaledDrafts(target, scaling, reasons));
   const drafts = [...longRope(target), ...scaled];
   return drafts.map((draft) => ({ ...draft, notes: [...notes, ...(draft.notes ?? [])], relayout }));
 }
 
 /** In the keys of linear scaling and YaRN, or in factor tensors, if llama.cpp reads them for this architecture. */
-function scaledDraft({ a, row, spec, common }: Target, s: GgmlScaling, reasons: Reason[]): Draft[] {
+function scaledDrafts({ a, row, spec, common, base }: Target, s: GgmlScaling, reasons: Reason[]): Draft[] {
   const lacks = (what: string, next: string): Draft[] => {
     reasons.push([`llama.cpp reads no ${what} for ${a}`, next]);
     return [];
@@ -138,11 +149,22 @@ function scaledDraft({ a, row, spec, common }: Target, s: GgmlScaling, reasons: 
     if (both) scaling[key('original_context_length')] = s.n_ctx_orig || 4096;
     notes.push(both ? NOTE_BOTH : `${FREQS} is an f32 tensor.`);
   }
-  return [{ call: 'GGUF metadata', arguments: { ...common, [`${a}.rope.freq_base`]: s.freq_base, ...scaling }, notes }];
+  const draft = (keys: Readonly<Record<string, unknown>>): Draft => ({
+    call: 'GGUF metadata',
+    arguments: { ...common, [base]: s.freq_base, ...keys },
+    notes,
+  });
+  // llama.cpp computes the magnitude from DeepSeek's mscale_all_dim, if mscale is what it expects.
+  const { logMultiplier } = row;
+  if (!yarn || logMultiplier === undefined || spec.scaling?.kind !== 'yarn' || !spec.scaling.mscaleAllDim)
+    return [draft(scaling)];
+  const multiplier = f32(spec.scaling.mscaleAllDim * (logMultiplier === 'cancels' ? 0.1 : logMultiplier));
+  const computed = { [key('attn_factor')]: undefined, [key('yarn_log_multiplier')]: multiplier };
+  return [draft({ ...scaling, ...computed }), draft(scaling)];
 }
 
 /** LongRoPE has both lists, and llama.cpp chooses by the size of its context. */
-function longRope({ a, row, spec, rope, common }: Target): Draft[] {
+function longRope({ a, row, spec, rope, common, base: baseKey }: Target): Draft[] {
   const { scaling } = spec;
   const reads = (row.factors === 'long-short' || row.factors === 'by-type') && row.factorsFor !== 'none';
   if (scaling?.kind !== 'longrope' || !reads) return [];
@@ -155,7 +177,7 @@ function longRope({ a, row, spec, rope, common }: Target): Draft[] {
       call: 'GGUF metadata',
       arguments: {
         ...common,
-        [`${a}.rope.freq_base`]: base,
+        [baseKey]: base,
         [`${a}.rope.scaling.type`]: 'longrope',
         [`${a}.rope.scaling.original_context_length`]: originalContext,
         [`${a}.rope.scaling.attn_factor`]: f32(rope.attentionFactor),
@@ -188,7 +210,8 @@ function refuseLeftovers({ axes }: RopeSpec, { invFreq, axisOfPair, rotaryDim }:
 /** The named architecture, or else the plainest ones with this pairing. */
 function architecturesFor(spec: RopeSpec, options: ConvertOptions): { candidates: readonly string[]; mapped: boolean } {
   const { architecture: asked, modelType } = options;
-  const named = asked ?? (modelType === undefined ? undefined : (ARCHITECTURE_OF[modelType] ?? modelType));
+  const family = modelType === undefined ? undefined : familyOf(modelType);
+  const named = asked ?? (family === undefined ? undefined : (ARCHITECTURE_OF[family] ?? family));
   const rope = named === undefined ? undefined : rowOf(named)?.rope;
   if (named !== undefined && rope !== undefined && rope !== 'none') return { candidates: [named], mapped: true };
   if (asked !== undefined) refuse('UNSUPPORTED', 'convert: --arch', 'an architecture of llama.cpp with RoPE', asked);
@@ -224,8 +247,11 @@ function readKeys(keys: Readonly<Record<string, unknown>>, options: ConvertOptio
   const assume = (key: string, value: unknown): void => {
     if (!metadata.has(`${architecture}.${key}`)) metadata.set(`${architecture}.${key}`, value);
   };
-  assume('block_count', LAYERS);
   const row = typeof architecture === 'string' ? rowOf(architecture) : undefined;
+  // Only the base of sliding layers: these are keys of a sliding layer.
+  const slides = metadata.has(`${architecture}.rope.freq_base_swa`) && !metadata.has(`${architecture}.rope.freq_base`);
+  assume('block_count', LAYERS);
+  if (slides) assume('attention.sliding_window', 1);
   const alternate = Array.from({ length: LAYERS }, (_item, layer) => layer % 2 === 0);
   if (row?.sliding?.full === 'list') assume('attention.sliding_window_pattern', alternate);
   if (row?.compressed) assume('attention.compress_ratios', new Array(LAYERS).fill(0));
@@ -237,7 +263,7 @@ function readKeys(keys: Readonly<Record<string, unknown>>, options: ConvertOptio
   );
   // Keys without _swa are those of full layers; in some architectures only sliding layers rotate.
   const layer =
-    model.layers.find(({ rope, layerType }) => rope && layerType !== 'sliding_attention') ??
+    model.layers.find(({ rope, layerType }) => rope && (layerType === SLIDING) === slides) ??
     model.layers.find(({ rope }) => rope);
   return layer?.rope ?? refuse('UNSUPPORTED', where, 'a layer with RoPE', architecture);
 }

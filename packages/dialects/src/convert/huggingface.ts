@@ -10,7 +10,7 @@
 import { type Pairing, type RopeSpec, RopewalkError } from 'ropewalk';
 import { type Fields, refuse } from 'ropewalk/backend';
 import { ropeFromConfig } from '../huggingface.js';
-import { rulesOf } from '../huggingface-models.js';
+import { FULL, familyOf, LINEAR, rulesOf, SLIDING } from '../huggingface-models.js';
 import { distanceOf, type EffectiveRope, effectiveRope } from './effective.js';
 import { factorsFor } from './explicit.js';
 import type { ConvertOptions, Draft, Peer, Relayout } from './form.js';
@@ -39,14 +39,15 @@ function draftsOf(spec: RopeSpec, options: ConvertOptions): Draft[] {
   const context = spec.scaling && 'context' in spec.scaling ? spec.scaling.context : undefined;
   const drafts: Draft[] = [];
   for (const parameters of parametersFor(spec, rope)) {
-    const partial = parameters.share ?? (rotaryDim === headDim ? undefined : shareOf(headDim, rotaryDim));
+    const partial = rotaryDim === headDim ? undefined : shareOf(headDim, rotaryDim);
     for (const model_type of modelTypes) {
-      const [fresh, old] = configs(spec, parameters, model_type, partial);
+      const { fresh, old, type } = configs(spec, parameters, model_type, partial, options.layerType);
       // This model's code must read both forms as this rotation.
       const relayout = model_type === asked ? relayoutOf(spec.pairing, fresh) : undefined;
       const wanted = relayout ? { ...rope, pairing: relayout.to as EffectiveRope['pairing'] } : rope;
-      if (![fresh, old].every((config) => reads(config, wanted, context))) continue;
+      if (![fresh, old ?? fresh].every((config) => reads(config, wanted, context))) continue;
       const notes: string[] = [];
+      if (type) notes.push(`These are the fields of ${type} layers.`);
       if (model_type !== asked) notes.push(`The pairing is in the model's code: ${model_type} has this one.`);
       if (relayout?.weights === 'permute')
         notes.push(
@@ -71,29 +72,46 @@ function draftsOf(spec: RopeSpec, options: ConvertOptions): Draft[] {
   );
 }
 
-/** A config of one layer in both forms. */
+/** A config of one layer in both forms, and the layer's type where the model has fields for each type. */
 function configs(
   spec: RopeSpec,
   { rope, maxPositions, share }: Parameters,
   model_type: string,
-  partial_rotary_factor: number | undefined,
-): [fresh: unknown, old: unknown] {
-  const { headDim, base: rope_theta } = spec;
+  partial: number | undefined,
+  layerType: string | undefined,
+): { readonly fresh: unknown; readonly old: unknown; readonly type: string | undefined } {
+  const { headDim, base } = spec;
+  const family = familyOf(model_type);
+  const rules = rulesOf(family);
   const mrope_section = spec.axes && Array.from(spec.axes.sections).slice(0, 3);
+  const type = rules?.byType ? (layerType ?? FULL) : undefined;
   const common = {
     model_type,
     num_hidden_layers: 1,
-    [rulesOf(model_type)?.mla === undefined ? 'head_dim' : 'qk_rope_head_dim']: headDim,
-    layer_types: model_type === 'qwen3_5' ? ['full_attention'] : undefined,
+    [rules?.mla === undefined ? 'head_dim' : 'qk_rope_head_dim']: headDim,
+    layer_types: type ? [type] : rules?.layers?.other === LINEAR ? [FULL] : undefined,
     max_position_embeddings: maxPositions,
+    // Phi reads this one, and not that of the parameters.
+    original_max_position_embeddings: /^phi[34]/.test(family) ? rope.original_max_position_embeddings : undefined,
   };
-  const own = { ...rope, mrope_section };
   const plain = rope.rope_type === 'default' && !spec.axes;
-  const partial = { partial_rotary_factor: share ?? partial_rotary_factor };
-  return [
-    plainJson({ ...common, rope_parameters: { rope_theta, ...partial, ...own } }),
-    plainJson({ ...common, ...partial, rope_theta, rope_scaling: plain ? null : own }),
-  ];
+  // The whole head is said where the class would rotate a part of it.
+  const usual = rules?.partial === undefined || rules.partial === 1 ? undefined : 1;
+  const factor = share ?? partial ?? usual;
+  const own = { rope_theta: base, partial_rotary_factor: factor, ...rope, mrope_section };
+  const theta = rules?.byType?.[type === SLIDING ? 'sliding' : 'full'][0] ?? rules?.thetaKey ?? 'rope_theta';
+  const old = {
+    ...common,
+    [rules?.partialKey ?? 'partial_rotary_factor']: factor,
+    [theta]: base,
+    rope_scaling: plain ? null : { ...rope, mrope_section },
+  };
+  return {
+    fresh: plainJson({ ...common, rope_parameters: type ? { [type]: own } : own }),
+    // A path is no field: transformers before 5 had none for it.
+    old: theta.includes('.') ? undefined : plainJson(old),
+    type,
+  };
 }
 
 /** The model that the caller names may have another pairing, as Llama's GGUF and HuggingFace files do. */
@@ -184,8 +202,9 @@ function ownParameters(spec: RopeSpec, attentionFactor: number, rotaryDim: numbe
     }
     case 'yarn': {
       // transformers' magnitude is 1 for factors up to 1; the record's is below 1 there.
-      const own = [spec.attentionFactor, scaling.attnFactor, scaling.extFactor];
-      const differs = scaling.factor <= 1 || own.some((value) => value !== undefined);
+      const { attnFactor = 1, extFactor = 1 } = scaling;
+      const own = spec.attentionFactor !== undefined || attnFactor !== 1 || extFactor !== 1;
+      const differs = scaling.factor <= 1 || own;
       return {
         rope: {
           rope_type: 'yarn',
