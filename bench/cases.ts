@@ -83,9 +83,9 @@ export function allCases(quick: boolean): readonly BenchCase[] {
     ropeTableCase(pick(4096, 8), pick(128, 16)),
     // 512 rows fit a large third-level cache, 4096 do not.
     ...pick([512, 4096], [4]).flatMap((rows) => [
-      rmsNormCase(rows, width),
-      addCase(rows, width),
-      swigluCase(rows, width),
+      normCase('rms_norm', rows, width),
+      normCase('layer_norm', rows, width),
+      ...Object.keys(ELEMENTWISE).map((operator) => elementwiseCase(operator, rows, width)),
     ]),
     linearCase(pick(512, 3), pick(2048, 32), pick(2048, 32), 'f32'),
     linearCase(1, pick(4096, 32), pick(4096, 64), 'f32'),
@@ -152,9 +152,9 @@ export function gpuCases(small: boolean): readonly BenchCase[] {
       pick([1, 512, 4096], [1, 5]).map((tokens) => ropePartsCase({ tokens, heads, kvHeads, headDim, dtype })),
     ),
     ...pick([512, 16_384], [4]).flatMap((rows) => [
-      addCase(rows, width),
-      swigluCase(rows, width),
-      rmsNormCase(rows, width),
+      ...Object.keys(ELEMENTWISE).map((operator) => elementwiseCase(operator, rows, width)),
+      normCase('rms_norm', rows, width),
+      normCase('layer_norm', rows, width),
       rearrangeCase(rows, heads, headDim, false),
       rearrangeCase(rows, heads, headDim, true),
     ]),
@@ -419,58 +419,110 @@ function ropeTableCase(tokens: number, headDim: number): BenchCase {
 
 const EPSILON = 1e-5;
 
-function rmsNormCase(rows: number, width: number): BenchCase {
-  const label = `rms_norm f32 ${rows}x${width}`;
+function normCase(operator: 'rms_norm' | 'layer_norm', rows: number, width: number): BenchCase {
+  const label = `${operator} f32 ${rows}x${width}`;
+  const centred = operator === 'layer_norm';
   return {
     label,
-    point: `rms_norm ${rows}`,
+    point: `${operator} ${rows}`,
     group: 'operators',
     rate: 'GB/s',
     dtype: 'f32',
     prepare({ rw, oracle }) {
       const data = randomArray(label, 'f32', rows * width);
-      const scales = randomArray(`${label} weight`, 'f32', width);
+      const [scales, shifts] = ['weight', 'bias'].map((name) => randomArray(`${label} ${name}`, 'f32', width)) as [
+        Float32Array,
+        Float32Array,
+      ];
       const x = place(rw, data, 'f32', [rows, width]);
       const weight = place(rw, scales, 'f32', [width]);
+      const bias = place(rw, shifts, 'f32', [width]);
       const out = rw.allocate('f32', [rows, width]);
+      const call = centred
+        ? () => rw.layerNorm(x, weight, { eps: EPSILON, bias, out })
+        : () => rw.rmsNorm(x, weight, { eps: EPSILON, out });
+      const constants = [
+        { name: 'weight', dtype: 'f32', dims: [width], data: scales },
+        { name: 'bias', dtype: 'f32', dims: [width], data: shifts },
+      ] as const;
       const common = {
         inputs: [{ name: 'x', dtype: 'f32', dims: [rows, width], data }],
-        constants: [{ name: 'weight', dtype: 'f32', dims: [width], data: scales }],
+        constants: centred ? constants : constants.slice(0, 1),
         output: { name: 'y', dtype: 'f32', dims: [rows, width] },
       } as const;
-      const node = { inputs: ['x', 'weight'], outputs: ['y'], attributes: { epsilon: EPSILON } };
+      const node = {
+        inputs: ['x', ...common.constants.map(({ name }) => name)],
+        outputs: ['y'],
+        attributes: { epsilon: EPSILON },
+      };
+      const peers = centred ? ['LayerNormalization'] : ['RMSNormalization', 'SimplifiedLayerNormalization'];
       return {
-        ours: { name: 'ropewalk', call: () => rw.rmsNorm(x, weight, { eps: EPSILON, out }), sink: () => firstOf(out) },
-        bytes: 2 * data.byteLength + scales.byteLength,
-        flops: 4 * rows * width, // square, sum, scale, weight
+        ours: { name: 'ropewalk', call, sink: () => firstOf(out) },
+        bytes: 2 * data.byteLength + common.constants.length * scales.byteLength,
+        flops: (centred ? 7 : 4) * rows * width, // square, sum, scale, weight; with a mean sum, difference, bias too
         elements: rows * width,
         output: out,
         async check() {
-          rw.rmsNorm(x, weight, { eps: EPSILON, out });
-          const want = oracle.rmsNorm(await copyFor(oracle, outerRows(x)), await copyFor(oracle, weight), {
-            eps: EPSILON,
-          });
+          call();
+          const [xs, w] = [await copyFor(oracle, outerRows(x)), await copyFor(oracle, weight)];
+          const want = centred
+            ? oracle.layerNorm(xs, w, { eps: EPSILON, bias: await copyFor(oracle, bias) })
+            : oracle.rmsNorm(xs, w, { eps: EPSILON });
           return agreement(await numbersOf(outerRows(out)), await numbersOf(want), 'f32', label);
         },
-        graphs: () => [
-          { ...common, name: 'RMSNormalization', nodes: [{ ...node, op: 'RMSNormalization' }] },
-          { ...common, name: 'SimplifiedLayerNormalization', nodes: [{ ...node, op: 'SimplifiedLayerNormalization' }] },
-        ],
-        dispose: () => release(x, weight, out),
+        graphs: () => peers.map((op) => ({ ...common, name: op, nodes: [{ ...node, op }] })),
+        dispose: () => release(x, weight, bias, out),
       };
     },
   };
 }
 
-/** Cases with two inputs and an output of one shape. */
-function pairwiseCase(options: {
-  readonly operator: 'add' | 'swiglu';
-  readonly rows: number;
-  readonly width: number;
+/** An operator whose inputs and output have one shape. */
+interface Elementwise {
+  readonly inputs: 1 | 2;
   readonly flopsAnElement: number;
-  readonly graph: Pick<PeerGraph, 'name' | 'nodes'>;
-}): BenchCase {
-  const { operator, rows, width } = options;
+  readonly run: (rw: Ropewalk, a: Tensor<'f32'>, b: Tensor<'f32'>, out?: Tensor<'f32'>) => Tensor<'f32'>;
+  /** From a, b and the constant k, 0.25. */
+  readonly nodes: PeerGraph['nodes'];
+}
+
+const FACTOR = 0.25;
+const ELEMENTWISE: Readonly<Record<string, Elementwise>> = {
+  add: {
+    inputs: 2,
+    flopsAnElement: 1,
+    run: (rw, a, b, out) => rw.add(a, b, { out }),
+    nodes: [{ op: 'Add', inputs: ['a', 'b'], outputs: ['y'] }],
+  },
+  swiglu: {
+    inputs: 2,
+    flopsAnElement: 4, // exp, 1 +, /, ·
+    run: (rw, a, b, out) => rw.swiglu(a, b, { out }),
+    nodes: [
+      { op: 'Sigmoid', inputs: ['a'], outputs: ['sigmoid'] },
+      { op: 'Mul', inputs: ['a', 'sigmoid'], outputs: ['silu'] },
+      { op: 'Mul', inputs: ['silu', 'b'], outputs: ['y'] },
+    ],
+  },
+  geglu: {
+    inputs: 2,
+    flopsAnElement: 4, // erf, 1 +, ·, ·
+    run: (rw, a, b, out) => rw.geglu(a, b, { out }),
+    nodes: [
+      { op: 'Gelu', inputs: ['a'], outputs: ['gelu'] },
+      { op: 'Mul', inputs: ['gelu', 'b'], outputs: ['y'] },
+    ],
+  },
+  scale: {
+    inputs: 1,
+    flopsAnElement: 1,
+    run: (rw, a, _, out) => rw.scale(a, FACTOR, { out }),
+    nodes: [{ op: 'Mul', inputs: ['a', 'k'], outputs: ['y'] }],
+  },
+};
+
+function elementwiseCase(operator: string, rows: number, width: number): BenchCase {
+  const { inputs, flopsAnElement, run, nodes } = ELEMENTWISE[operator]!;
   const label = `${operator} f32 ${rows}x${width}`;
   const shape = [rows, width];
   return {
@@ -485,26 +537,29 @@ function pairwiseCase(options: {
       const a = place(rw, first, 'f32', shape);
       const b = place(rw, second, 'f32', shape);
       const out = rw.allocate('f32', shape);
-      const call = operator === 'add' ? () => rw.add(a, b, { out }) : () => rw.swiglu(a, b, { out });
+      const call = () => run(rw, a, b, out);
+      const given = [
+        { name: 'a', dtype: 'f32', dims: shape, data: first },
+        { name: 'b', dtype: 'f32', dims: shape, data: second },
+      ] as const;
       return {
         ours: { name: 'ropewalk', call, sink: () => firstOf(out) },
-        bytes: 3 * first.byteLength,
-        flops: options.flopsAnElement * rows * width,
+        bytes: (inputs + 1) * first.byteLength,
+        flops: flopsAnElement * rows * width,
         elements: rows * width,
         output: out,
         async check() {
           call();
-          const [p, q] = [await copyFor(oracle, outerRows(a)), await copyFor(oracle, outerRows(b))];
-          const want = operator === 'add' ? oracle.add(p, q) : oracle.swiglu(p, q);
+          const want = run(oracle, await copyFor(oracle, outerRows(a)), await copyFor(oracle, outerRows(b)));
           return agreement(await numbersOf(outerRows(out)), await numbersOf(want), 'f32', label);
         },
         graphs: () => [
           {
-            ...options.graph,
-            inputs: [
-              { name: 'a', dtype: 'f32', dims: shape, data: first },
-              { name: 'b', dtype: 'f32', dims: shape, data: second },
-            ],
+            name: nodes.map(({ op }) => op).join(', '),
+            nodes,
+            inputs: given.slice(0, inputs),
+            constants:
+              operator === 'scale' ? [{ name: 'k', dtype: 'f32', dims: [], data: Float32Array.of(FACTOR) }] : [],
             output: { name: 'y', dtype: 'f32', dims: shape },
           },
         ],
@@ -512,23 +567,6 @@ function pairwiseCase(options: {
       };
     },
   };
-}
-
-function addCase(rows: number, width: number): BenchCase {
-  const graph = { name: 'Add', nodes: [{ op: 'Add', inputs: ['a', 'b'], outputs: ['y'] }] };
-  return pairwiseCase({ operator: 'add', rows, width, flopsAnElement: 1, graph });
-}
-
-function swigluCase(rows: number, width: number): BenchCase {
-  const graph = {
-    name: 'Sigmoid, Mul, Mul',
-    nodes: [
-      { op: 'Sigmoid', inputs: ['a'], outputs: ['sigmoid'] },
-      { op: 'Mul', inputs: ['a', 'sigmoid'], outputs: ['silu'] },
-      { op: 'Mul', inputs: ['silu', 'b'], outputs: ['y'] },
-    ],
-  };
-  return pairwiseCase({ operator: 'swiglu', rows, width, flopsAnElement: 4, graph }); // exp, 1 +, /, ·
 }
 
 /** A copy by a kernel: of dense rows, or from tokens first to heads first. */

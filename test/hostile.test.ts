@@ -111,7 +111,7 @@ const MAIN: Rows = {
   blocksFrom: () => ['q8_0', new Uint8Array(34), [1, 32]],
   isBlocks: () => [blocks()],
   planAdd: () => [ones(2), ones(2), ones(2)],
-  planSwiglu: () => [ones(2), ones(2), ones(2)],
+  planSwiglu: () => [ones(2), ones(2), ones(2), { limit: 7, alpha: 1.702, offset: 1 }],
   planArgmax: () => [ones(2), tensorFrom(new BigInt64Array(1)), ones(1)],
   planEmbedding: () => [ids(0, 1), ones(2, 3), ones(2, 3)],
   planExpertLinear: () => [ones(2, 3), ones(4, 5, 3), experts(), ones(2, 5), { bias: ones(4, 5), weights: ones(2, 2) }],
@@ -119,6 +119,10 @@ const MAIN: Rows = {
   planRearrange: () => [ones(2), ones(2)],
   planRmsNorm: () => [ones(2, 3), ones(3), 1e-5, ones(2, 3)],
   planRoute: () => [ones(2, 4), experts(), ones(2, 2), ROUTE],
+  planGeglu: () => [ones(2), ones(2), ones(2), { approximate: 'tanh' }],
+  planGelu: () => [ones(2), ones(2), { approximate: 'tanh' }],
+  planLayerNorm: () => [ones(2, 3), ones(3), ones(3), 1e-5, ones(2, 3)],
+  planScale: () => [ones(2, 3), ones(2), ones(2, 3), { softcap: 5 }],
   planSelfAttention: () => [
     ones(2, 1, 2),
     ones(2, 1, 2),
@@ -231,7 +235,11 @@ const ropewalkRows = (rw: Ropewalk): Rows => ({
     { scale: 1, causal: true, window: 2, softcap: 5, sinks: ones(1), out: ones(2, 1, 2) },
   ],
   route: () => [ones(2, 4), { ...ROUTE, chosen: 2, indices: experts(), weights: ones(2, 2) }],
-  swiglu: () => [ones(2), ones(2), { out: ones(2) }],
+  swiglu: () => [ones(2), ones(2), { limit: 7, alpha: 1.702, offset: 1, out: ones(2) }],
+  geglu: () => [ones(2), ones(2), { approximate: 'tanh', out: ones(2) }],
+  gelu: () => [ones(2), { approximate: 'tanh', out: ones(2) }],
+  layerNorm: () => [ones(2, 3), ones(3), { eps: 1e-5, bias: ones(3), out: ones(2, 3) }],
+  scale: () => [ones(2, 3), 2, { softcap: 5, out: ones(2, 3) }],
   rearrange: () => [ones(2), { out: ones(2) }],
 });
 const TENSOR: Rows = {
@@ -956,6 +964,10 @@ describe('public functions', () => {
         selfAttention: (x) => rw.selfAttention(ones(2, 1, 4), x, ones(2, 1, 4), { scale: 1 }),
         route: (x) => rw.route(x.view([2, 4]), { gate: 'softmax', chosen: 2 }),
         swiglu: (x) => rw.swiglu(x, ones(2, 1, 4)),
+        gelu: (x) => rw.gelu(x),
+        layerNorm: (x) =>
+          rw.layerNorm(ones(2, 4), ones(4), { eps: 1e-5, bias: x.view([2, 4]).slice(0, 1, 2).view([4]) }),
+        scale: (x) => rw.scale(ones(8, 3), x.view([8])),
         rearrange: (x) => rw.rearrange(x),
         rope: (x) => rw.rope(x, [0, 1], { pairing: 'half', base: 10000 }),
         'rope into it': (x) => rw.rope(ones(2, 1, 4), [0, 1], { pairing: 'half', base: 10000, out: x }),

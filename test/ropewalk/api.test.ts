@@ -16,7 +16,7 @@ import { runReference } from '../../packages/ropewalk/src/reference/index.js';
 
 const rw = await ropewalk({ backend: 'auto' });
 
-describe('the nine operators return tensors', () => {
+describe('the operators return tensors', () => {
   const x = rw.tensor(Float32Array.of(1, 2, 3, 4), { shape: [1, 1, 4] });
   const row = rw.tensor(Float32Array.of(3, 4), { shape: [1, 2] });
   const read = (t: Tensor<'f32'>): number[] => [...(t.read() as Float32Array)];
@@ -44,7 +44,7 @@ describe('the nine operators return tensors', () => {
     assert.deepEqual([...((await wide.read()) as Float64Array)], [Math.cos(1), Math.sin(1)]);
   });
 
-  test('add, swiglu, rms_norm, linear, argmax, embedding, self_attention, route, expert_linear, rearrange', () => {
+  test('each of them, by hand', () => {
     assert.deepEqual(read(rw.add(row, row)), [6, 8]);
     assert.deepEqual(
       read(
@@ -56,6 +56,19 @@ describe('the nine operators return tensors', () => {
       read(rw.rmsNorm(row, rw.tensor(Float32Array.of(1, 2)), { eps: 0 })),
       [3, 8].map((v) => Math.fround(v / Math.sqrt(12.5))),
     );
+    assert.deepEqual(
+      read(rw.layerNorm(row, rw.tensor(Float32Array.of(1, 2)), { eps: 0, bias: rw.tensor(Float32Array.of(5, 6)) })),
+      [4, 8],
+    );
+    assert.deepEqual(read(rw.scale(row, 2)), [6, 8]);
+    assert.deepEqual(read(rw.scale(row, rw.tensor(Float32Array.of(-1)))), [-3, -4]);
+    const capped = read(rw.scale(row, 100, { softcap: 2 }));
+    assert.deepEqual(capped, [2, 2]);
+    const far = rw.tensor(Float32Array.of(20), { shape: [1, 1] });
+    assert.deepEqual([read(rw.gelu(far)), read(rw.geglu(far, far, { approximate: 'tanh' }))], [[20], [400]]);
+    // gate 7, up 7 + 1, and 1 + e^(−1.702·7) = 1.0000067
+    const [clamped] = read(rw.swiglu(far, far, { limit: 7, alpha: 1.702, offset: 1 }));
+    assert.ok(Math.abs(clamped! - 56 / (1 + Math.exp(-11.914))) < 1e-5);
     const w = rw.tensor(Float32Array.of(1, 0, 0, 1, 1, 1), { shape: [3, 2] });
     assert.deepEqual(read(rw.linear(row, w)), [3, 4, 7]);
     assert.deepEqual(read(rw.linear(row, w, { bias: rw.tensor(Float32Array.of(1, 1, 1)) })), [4, 5, 8]);
@@ -120,6 +133,12 @@ test('wrong calls do not compile, and are refused at run time', () => {
   assert.throws(() => rw.rearrange(i32, { out: f32 }), { code: 'DTYPE' });
   // @ts-expect-error eps has no default
   assert.throws(() => rw.rmsNorm(f32, rw.allocate('f32', [4]), {}), { code: 'RANGE' });
+  // @ts-expect-error neither has it here
+  assert.throws(() => rw.layerNorm(f32, rw.allocate('f32', [4]), {}), { code: 'RANGE' });
+  // @ts-expect-error no such GELU
+  assert.throws(() => rw.gelu(f32, { approximate: 'erf' }), { code: 'UNSUPPORTED' });
+  // @ts-expect-error factors differ in dtype
+  assert.throws(() => rw.scale(f32, rw.allocate('f16', [1, 1])), { code: 'DTYPE' });
   // @ts-expect-error a Uint16Array needs a dtype
   assert.throws(() => rw.tensor(Uint16Array.of(1)), { code: 'DTYPE' });
   // @ts-expect-error a Float32Array holds no f16

@@ -38,11 +38,14 @@ import {
 } from '../../../packages/ropewalk/src/core/float16.js';
 import { walk } from '../../../packages/ropewalk/src/core/shape.js';
 import { Tensor, tensorFrom, zeros } from '../../../packages/ropewalk/src/core/tensor.js';
+import { planGeglu, planGelu } from '../../../packages/ropewalk/src/ops/gelu.js';
+import { planLayerNorm } from '../../../packages/ropewalk/src/ops/layer-norm.js';
 import { planLinear } from '../../../packages/ropewalk/src/ops/linear.js';
 import type { OpPlan } from '../../../packages/ropewalk/src/ops/op-plan.js';
 import { planRmsNorm } from '../../../packages/ropewalk/src/ops/rms-norm.js';
 import { bindRope, bindRopeParts, type RopePartOptions } from '../../../packages/ropewalk/src/ops/rope/call.js';
 import { planRope, planRopeWithTable } from '../../../packages/ropewalk/src/ops/rope/plan.js';
+import { planScale } from '../../../packages/ropewalk/src/ops/scale.js';
 import { planSelfAttention, type SelfAttentionOptions } from '../../../packages/ropewalk/src/ops/self-attention.js';
 import { planSwiglu } from '../../../packages/ropewalk/src/ops/swiglu.js';
 import { runReference } from '../../../packages/ropewalk/src/reference/index.js';
@@ -329,41 +332,188 @@ describe('conversions', () => {
 const roundings = (all: number, dtype: FloatDtype): number => (dtype === 'f32' ? all - 1 : all) * U;
 
 /**
- * SwiGLU: e^x within 2 ulp (4 u), one sum, one quotient, two products: 8 u in all; seen: 3.4 before the last. e^−|gate|
- * below 2^-126 is a subnormal, whole to 2^-149, within 2 of its units; so is gate · e^−|gate|, before up multiplies it.
+ * What goes through e^−|w|, within 2 ulp (4 u): one sum, one quotient and two products, 8 u in all; then e^w is as
+ * wrong as w, which matters below 0 (above, w·e^−w <= 0.4). Seen: 3.4 before the last, for SwiGLU, whose w is exact.
+ * e^−|w| below 2^-126 is a subnormal, whole to 2^-149, within 2 of its units; so is x · e^−|w|, before up multiplies it.
+ *
+ * @param more - roundings beside the 8
+ * @param ofW - those of w
  */
-const swigluError = (dtype: FloatDtype, gate: number, up: number, exact: number): number =>
-  roundings(8, dtype) * Math.abs(exact) + Math.abs(up) * (Math.abs(gate) * 2 ** -148 + 2 ** -149) + 2 ** -149;
+const sigmoidError =
+  (more: number, ofW: number, wOf: (x: number) => number) =>
+  (dtype: FloatDtype, x: number, up: number, exact: number): number =>
+    (roundings(8 + more, dtype) + ofW * U * Math.max(-wOf(x), 0.4)) * Math.abs(exact) + belowNormal(x, up);
+const belowNormal = (x: number, up: number): number => Math.abs(up) * (Math.abs(x) * 2 ** -148 + 2 ** -149) + 2 ** -149;
 
-describe('swiglu', () => {
-  const trial = (given: readonly [Float, Float, Float], owned: number): Trial => {
-    const [gates, ups] = [floats(given[0]), floats(given[1])];
-    return {
-      given,
-      outs: [2],
-      owned,
-      plan: (t) => planSwiglu(tensorAt(t, 0), tensorAt(t, 1), tensorAt(t, 2)),
-      error: (exact, n) => swigluError(given[0].dtype, gates[n]!, ups[n]!, exact),
-      // gate / (1 + e^−gate) may be less than any f32, and 0 · ∞ is NaN.
-      free: (n) => !Number.isFinite(ups[n]!) && Math.abs(gates[n]! / (1 + Math.exp(-gates[n]!))) < 2 ** -148,
+interface Activation {
+  readonly name: string;
+  /** Tensors: x or the gate, up, out. */
+  readonly plan: (x: Tensor, up: Tensor, out: Tensor) => OpPlan;
+  readonly error: (dtype: FloatDtype, x: number, up: number, exact: number) => number;
+  /** What multiplies up: where it is less than any f32, an infinite or NaN up gives anything. */
+  readonly activated?: (x: number) => number;
+}
+
+const CLAMPS = { limit: 1.5, alpha: 1.702, offset: 1 };
+const inverse = (w: number): number => 1 / (1 + Math.exp(-w));
+const tanhGate = (x: number): number => 1.5957691216057308 * (x + 0.044715 * x ** 3);
+/**
+ * GELU of erf: t·P(t) within 6 u, e^x 4, two products and a difference 3; and e^(−x²/2) is as wrong as its rounded
+ * exponent.
+ */
+const geluError =
+  (more: number) =>
+  (dtype: FloatDtype, x: number, up: number, exact: number): number =>
+    (roundings(13 + more, dtype) + (U * x * x) / 2) * Math.abs(exact) + belowNormal(x, up);
+
+const ACTIVATIONS: readonly Activation[] = [
+  {
+    name: 'swiglu',
+    plan: (x, up, out) => planSwiglu(x, up, out),
+    error: sigmoidError(0, 0, (x) => x),
+    activated: (x) => x * inverse(x),
+  },
+  {
+    // limit, alpha and offset, all three rounded; the sum with the offset may cancel
+    name: 'swiglu, clamped',
+    plan: (x, up, out) => planSwiglu(x, up, out, CLAMPS),
+    error: (dtype, x, up, exact) => {
+      const [g, u] = [Math.min(x, CLAMPS.limit), Math.max(-CLAMPS.limit, Math.min(up, CLAMPS.limit))];
+      const w = CLAMPS.alpha * g;
+      return (
+        sigmoidError(1, 3, () => w)(dtype, g, Math.abs(u) + CLAMPS.offset, exact) +
+        2 * U * (Math.abs(u) + CLAMPS.offset) * Math.abs(g * inverse(w))
+      );
+    },
+  },
+  {
+    name: 'swiglu, only alpha',
+    plan: (x, up, out) => planSwiglu(x, up, out, { alpha: -0.75 }),
+    error: sigmoidError(1, 1, (x) => -0.75 * x),
+    activated: (x) => x * inverse(-0.75 * x),
+  },
+  { name: 'gelu', plan: (x, _, out) => planGelu(x, out), error: (d, x, _, exact) => geluError(0)(d, x, 1, exact) },
+  {
+    name: 'geglu',
+    plan: (x, up, out) => planGeglu(x, up, out),
+    error: geluError(1),
+    activated: (x) => (x < -14.5 ? 0 : x),
+  },
+  {
+    // w: two products, a sum and two rounded constants
+    name: 'gelu, tanh',
+    plan: (x, _, out) => planGelu(x, out, { approximate: 'tanh' }),
+    error: (dtype, x, _, exact) => sigmoidError(0, 5, tanhGate)(dtype, x, 1, exact),
+  },
+  {
+    name: 'geglu, tanh',
+    plan: (x, up, out) => planGeglu(x, up, out, { approximate: 'tanh' }),
+    error: sigmoidError(0, 5, tanhGate),
+    activated: (x) => x * inverse(tanhGate(x)),
+  },
+  {
+    name: 'scale',
+    plan: (x, _, out) => planScale(x, -0.3, out),
+    error: (dtype, _x, _up, exact) => roundings(2, dtype) * Math.abs(exact) + 2 ** -149,
+  },
+  {
+    // the product 2, the quotient 1, tanh 17 (near its series it cancels), the last product 1
+    name: 'scale, softcap',
+    plan: (x, _, out) => planScale(x, 7.3, out, { softcap: 2.7 }),
+    error: (dtype, _x, _up, exact) => roundings(21, dtype) * Math.abs(exact) + 5 * 2 ** -149,
+  },
+];
+
+for (const { name, plan, error, activated } of ACTIVATIONS) {
+  describe(name, () => {
+    const trial = (given: readonly [Float, Float, Float], owned: number): Trial => {
+      const [xs, ups] = [floats(given[0]), floats(given[1])];
+      return {
+        given,
+        outs: [2],
+        owned,
+        plan: (t) => plan(tensorAt(t, 0), tensorAt(t, 1), tensorAt(t, 2)),
+        error: (exact, n) => error(given[0].dtype, xs[n]!, ups[n]!, exact),
+        free: (n) => activated !== undefined && !Number.isFinite(ups[n]!) && Math.abs(activated(xs[n]!)) < 2 ** -148,
+      };
     };
-  };
-  holds(
-    'gate times up: any layout, any values, in place',
-    150,
-    [dtypes, shapes, fills, placements, seeds, size(0, 7), size(0, 2)],
-    (dtype, shape, fill, how, seed, owned, place) => agree(trial(pair(dtype, shape, how, seed, fill, place), owned)),
-  );
+    holds(
+      `${name}: any layout, any values, in place`,
+      100,
+      [dtypes, shapes, fills, placements, seeds, size(0, 7), size(0, 2)],
+      (dtype, shape, fill, how, seed, owned, place) => agree(trial(pair(dtype, shape, how, seed, fill, place), owned)),
+    );
 
-  for (const dtype of FLOATS) {
-    test(`${dtype}: gates from −110 to 110 and at infinity, many chunks`, () => {
-      measure('swiglu ±110');
-      const n = 50003;
-      const gates = Float64Array.from({ length: n }, (_, i) => (i / (n - 1)) * 220 - 110);
-      gates.set([-Infinity, Infinity, NaN, -0, 0, 100, -100, -88, -87.5, -103.5, -104]);
-      agree(trial([f64Tensor(gates, [n], dtype), laid(dtype, [n], DENSE, 3), roomFor(dtype, [n], DENSE)], 0));
+    for (const dtype of FLOATS) {
+      test(`${dtype}: from −110 to 110 and at infinity, many chunks`, () => {
+        measure(`${name} ±110`);
+        const n = 50003;
+        const xs = Float64Array.from({ length: n }, (_, i) => (i / (n - 1)) * 220 - 110);
+        xs.set([-Infinity, Infinity, NaN, -0, 0, 100, -100, -88, -87.5, -103.5, -104]);
+        agree(trial([f64Tensor(xs, [n], dtype), laid(dtype, [n], DENSE, 3), roomFor(dtype, [n], DENSE)], 0));
+      });
+    }
+
+    test('f32: near 0, and where the result vanishes', () => {
+      measure(`${name} ±15`);
+      const n = 60000;
+      const xs = Float64Array.from({ length: n }, (_, i) =>
+        i % 2 ? (i / (n - 1)) * 30 - 15 : (i % 4 ? 1 : -1) * 2 ** (-i / 400),
+      );
+      agree(trial([f64Tensor(xs, [n], 'f32'), laid('f32', [n], DENSE, 3), roomFor('f32', [n], DENSE)], 0));
     });
+  });
+}
+
+describe('scale, a factor for each row', () => {
+  holds(
+    'any layout, any values, in place, with and without a soft cap',
+    150,
+    [dtypes, shapes, fills, placements, seeds, size(0, 7), fc.boolean(), fc.boolean()],
+    (dtype, shape, fill, how, seed, owned, inPlace, capped) => {
+      const x = laid(dtype, shape, inPlace ? { ...how[0]!, repeat: 0 } : how[0]!, seed, fill);
+      const factor = laid(dtype, shape.slice(0, -1), how[1]!, seed + 1, fill);
+      const out = inPlace ? x : roomFor(dtype, shape, how[2]!);
+      agree({
+        given: inPlace ? [factor, x] : [factor, out, x],
+        outs: [1],
+        owned: inPlace ? owned & 3 : owned,
+        plan: (t) =>
+          planScale(tensorAt(t, inPlace ? 1 : 2), tensorAt(t, 0), tensorAt(t, 1), capped ? { softcap: 2.7 } : {}),
+        error: (exact) => roundings(capped ? 20 : 1, dtype) * Math.abs(exact) + 5 * 2 ** -149,
+      });
+    },
+  );
+});
+
+test('numbers past the range of f32 go to the reference, or are refused with the reason', async () => {
+  const x = f64Tensor([1, -2], [1, 2], 'f32');
+  const out = zeros('f32', [1, 2]);
+  const plans: readonly (readonly [OpPlan, string])[] = [
+    [planScale(x, 1e-50, out), 'the factor or the softcap'],
+    [planScale(x, 1, out, { softcap: 1e39 }), 'the factor or the softcap'],
+    [planSwiglu(x, x, out, { limit: 1e39 }), 'the limit, alpha or offset'],
+    [planSwiglu(x, x, out, { alpha: 1e-46 }), 'the limit, alpha or offset'],
+    [planSwiglu(x, x, out, { offset: -1e20 }), 'the limit, alpha or offset'],
+    [planLayerNorm(x, x.view([2]), undefined, 1e31, out), 'eps'],
+  ];
+  const exact = await openCpu({ threads: 1 }, runReference);
+  for (const [plan, what] of plans) {
+    const why = `${what} is outside the range of f32, in which the kernels compute`;
+    assert.equal(one.whyNot(plan), why);
+    assert.throws(() => one.run(plan), {
+      code: 'UNSUPPORTED',
+      message: new RegExp(`^cpu: ${plan.op}: ${why}\\. Give`),
+    });
+    assert.equal(exact.whyNot(plan), undefined);
+    exact.run(plan);
+    const want = floats(out).slice();
+    runReference(plan);
+    assert.deepEqual(floats(out), want);
   }
+  exact.dispose();
+  for (const plan of [planScale(x, 0, out), planScale(x, -(2 ** 64), out), planSwiglu(x, x, out, { limit: 2 ** -64 })])
+    assert.equal(one.whyNot(plan), undefined);
 });
 
 /**
@@ -432,6 +582,91 @@ describe('rms_norm', () => {
           4,
         ),
       );
+    });
+  }
+});
+
+/**
+ * Layer norm: x − mean with the mean as two f32, 2 u; the factor 1, two products 2; then the sum with the bias. The mean
+ * is good to 2^-47 of itself, by its two parts and by sums in another order. As in {@link normError} what is below
+ * 2^-126 is whole to 2^-149.
+ */
+const layerNormError =
+  (xs: Float64Array, d: number, ws: Float64Array, bs: Float64Array | undefined, eps: number) =>
+  (dtype: FloatDtype, exact: number, n: number): number => {
+    const row = xs.subarray(n - (n % d), n - (n % d) + d);
+    const mean = row.reduce((sum, x) => sum + x, 0) / d;
+    const largest = row.reduce((most, x) => Math.max(most, Math.abs(x)), 0);
+    const factor = 1 / Math.sqrt(row.reduce((sum, x) => sum + (x - mean) ** 2, 0) / d + eps);
+    const [w, bias] = [Math.abs(ws[n % d]!), bs?.[n % d] ?? 0];
+    return (
+      1.001 * 5 * U * Math.abs(exact - bias) +
+      (bs ? roundings(1, dtype) : dtype === 'f32' ? -U : 0) * Math.abs(exact) +
+      w * (largest * factor * 2 ** -46 + (Math.abs(xs[n]!) + 2) * 2 ** -149) +
+      2 ** -149
+    );
+  };
+
+describe('layer_norm', () => {
+  const trial = (x: Float, w: Float, bias: Float | undefined, out: Float, eps: number, owned: number): Trial => {
+    const error = layerNormError(floats(x), x.shape.at(-1)!, floats(w), bias && floats(bias), eps);
+    const given = [w, out, ...(bias ? [bias] : []), ...(x === out ? [] : [x])];
+    return {
+      given,
+      outs: [1],
+      owned: owned & (2 ** given.length - 1),
+      plan: (t) => {
+        const at = x === out ? 1 : t.length - 1;
+        return planLayerNorm(tensorAt(t, at), tensorAt(t, 0), bias && tensorAt(t, 2), eps, tensorAt(t, 1));
+      },
+      error: (exact, n) => error(x.dtype, exact, n),
+    };
+  };
+  const epsilons = fc.constantFrom(1e-12, 1e-6, 1e-5, 1);
+  holds(
+    'rows: any layout, any values, in place, with and without a bias',
+    150,
+    [mixes, shapes, fills, placements, seeds, epsilons, size(0, 15), fc.boolean(), fc.boolean()],
+    ([dtype, stored], shape, fill, how, seed, eps, owned, inPlace, shifted) => {
+      const x = laid(dtype, shape, inPlace ? { ...how[0]!, repeat: 0 } : how[0]!, seed, fill);
+      const [w, bias] = [1, 2].map((n) =>
+        laid(stored, shape.slice(-1), how[n]!, seed + n, fill === 'special' ? 'wide' : fill),
+      ) as [Float, Float];
+      agree(trial(x, w, shifted ? bias : undefined, inPlace ? x : roomFor(dtype, shape, how[3]!), eps, owned));
+    },
+  );
+  test('rows far from 0, of tiny numbers, of huge ones, all alike', () => {
+    for (const [dtype, centre, spread, eps] of [
+      ['f32', 1e6, 1, 0],
+      ['f32', -3e4, 1e-2, 1e-9],
+      ['f32', 0, 2 ** 127, 1e-5],
+      ['f32', 2 ** 127, 2 ** 127, 1e-5],
+      ['f32', 0, 1.99 * 2 ** 127, 1e-5],
+      ['f32', 0, 2 ** -148, 0],
+      ['f32', 0, 2 ** -140, 1e-300],
+      ['f32', 7, 0, 1e-5],
+      ['f16', 30000, 1000, 1e-5],
+      ['f16', 0, 2 ** -23, 0],
+      ['bf16', 2 ** 127, 2 ** 126, 1e-5],
+    ] as const) {
+      for (const n of [2, 3, 9, 64]) {
+        const random = randomness(n);
+        const x = f64Tensor(
+          Float64Array.from({ length: 2 * n }, () => centre + (random() - 0.5) * spread * 2),
+          [2, n],
+          dtype,
+        );
+        measure('layer_norm extremes');
+        const w = laid(dtype, [n], DENSE, n);
+        agree(trial(x, w, laid(dtype, [n], DENSE, n + 1), roomFor(dtype, [2, n], DENSE), eps, 0));
+      }
+    }
+  });
+  for (const dtype of FLOATS) {
+    test(`${dtype}: many chunks`, () => {
+      measure('layer_norm many');
+      const [x, w, b] = [laid(dtype, [401, 259], DENSE, 1), laid(dtype, [259], DENSE, 2), laid(dtype, [259], DENSE, 3)];
+      agree(trial(x, w, b, roomFor(dtype, [401, 259], DENSE), 1e-6, 4));
     });
   }
 });

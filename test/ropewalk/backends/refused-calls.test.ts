@@ -76,6 +76,14 @@ function refusedCalls(rw: Ropewalk): Record<string, () => unknown> {
     'add of two shapes': () => rw.add(a, b),
     'add of a forged shape': () => rw.add(forged(Number.NaN), forged(Number.NaN)),
     'swiglu of two shapes': () => rw.swiglu(a, b),
+    'swiglu with a limit of 0': () => rw.swiglu(a, a, { limit: 0 }),
+    'gelu of another kind': () => rw.gelu(a, { approximate: 'erf' as never }),
+    'geglu of two shapes': () => rw.geglu(a, b),
+    'scale by NaN': () => rw.scale(a, Number.NaN),
+    'scale by factors of other rows': () => rw.scale(a, f32(3)),
+    'scale by forged factors': () => rw.scale(a, forged(Number.NaN)),
+    'layerNorm of another width': () => rw.layerNorm(a, f32(63), { eps: 1e-6 }),
+    'layerNorm with a bias of another width': () => rw.layerNorm(a, f32(64), { eps: 1e-6, bias: f32(63) }),
     'linear of two k': () => rw.linear(a, f32(3, 63)),
     'linear with a bias that does not fit': () => rw.linear(a, f32(3, 64), { bias: f32(2) }),
     'linear with a forged weight': () => rw.linear(a, forged(Number.NaN, 64)),
@@ -120,6 +128,9 @@ function refusedCalls(rw: Ropewalk): Record<string, () => unknown> {
     // every second element: widened in a copy
     const wide = rw.upload(counted(128)).view([64, 2]).permute([1, 0]).slice(0, 0, 1).view([64]);
     calls['rmsNorm of a disposed x by a strided weight'] = () => rw.rmsNorm(gone, wide, { eps: 1e-6 });
+    calls['layerNorm with a strided weight and a disposed bias'] = () =>
+      rw.layerNorm(f32(2, 64), f32(64, 2).permute([1, 0]).slice(0, 0, 1).view([64]), { eps: 1e-6, bias: gone });
+    calls['scale by disposed factors'] = () => rw.scale(f32(64, 2), gone);
     calls['add of a disposed tensor to one in host memory'] = () => rw.add(f32(64), gone);
     calls['linear with a disposed bias'] = () => rw.linear(f32(9, 64).permute([1, 0]), f32(64, 9), { bias: gone });
     calls['expertLinear with disposed weights'] = () =>

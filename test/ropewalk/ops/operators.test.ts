@@ -22,11 +22,14 @@ import { planAdd } from '../../../packages/ropewalk/src/ops/add.js';
 import { planArgmax } from '../../../packages/ropewalk/src/ops/argmax.js';
 import { planEmbedding } from '../../../packages/ropewalk/src/ops/embedding.js';
 import { planExpertLinear } from '../../../packages/ropewalk/src/ops/expert-linear.js';
+import { planGeglu, planGelu } from '../../../packages/ropewalk/src/ops/gelu.js';
+import { planLayerNorm } from '../../../packages/ropewalk/src/ops/layer-norm.js';
 import { planLinear } from '../../../packages/ropewalk/src/ops/linear.js';
 import type { OpPlan } from '../../../packages/ropewalk/src/ops/op-plan.js';
 import { planRearrange } from '../../../packages/ropewalk/src/ops/rearrange.js';
 import { planRmsNorm } from '../../../packages/ropewalk/src/ops/rms-norm.js';
 import { planRoute, type RouteOptions } from '../../../packages/ropewalk/src/ops/route.js';
+import { planScale } from '../../../packages/ropewalk/src/ops/scale.js';
 import { planSelfAttention } from '../../../packages/ropewalk/src/ops/self-attention.js';
 import { planSwiglu } from '../../../packages/ropewalk/src/ops/swiglu.js';
 import { runReference } from '../../../packages/ropewalk/src/reference/index.js';
@@ -196,6 +199,8 @@ describe('golden: LLAISYS vectors to the last unit', () => {
 
 interface Case {
   readonly name: OpPlan['op'];
+  /** Which of an operator's forms. */
+  readonly form?: string;
   readonly inputs: (dtype: FloatDtype) => Tensor<FloatDtype>[];
   readonly outShape: number[];
   readonly plan: (inputs: Tensor<FloatDtype>[], out: Tensor<FloatDtype>) => OpPlan;
@@ -235,6 +240,72 @@ const CASES: readonly Case[] = [
       }),
   },
   {
+    name: 'swiglu',
+    form: 'clamped',
+    inputs: (d) => [random([3, 5], d), random([3, 5], d)],
+    outShape: [3, 5],
+    plan: ([g, u], out) => planSwiglu(g!, u!, out, { limit: 0.5, alpha: 1.702, offset: 1 }),
+    inPlace: [0, 1],
+    formula: ([g, u]) =>
+      Array.from(g!, (v, i) => {
+        const [gate, up] = [v > 0.5 ? 0.5 : v, Math.sign(u![i]!) * Math.min(0.5, Math.abs(u![i]!))];
+        return ((up + 1) * gate) / (1 + Math.exp(-1.702 * gate));
+      }),
+  },
+  ...(['none', 'tanh'] as const).flatMap((approximate): Case[] => [
+    {
+      name: 'gelu',
+      form: approximate,
+      inputs: (d) => [random([3, 5], d)],
+      outShape: [3, 5],
+      plan: ([x], out) => planGelu(x!, out, { approximate }),
+      inPlace: [0],
+      formula: ([x]) => Array.from(x!, (v) => v * GELU[approximate](v)),
+    },
+    {
+      name: 'geglu',
+      form: approximate,
+      inputs: (d) => [random([3, 5], d), random([3, 5], d)],
+      outShape: [3, 5],
+      plan: ([g, u], out) => planGeglu(g!, u!, out, { approximate }),
+      inPlace: [0, 1],
+      formula: ([g, u]) => Array.from(g!, (v, i) => u![i]! * v * GELU[approximate](v)),
+    },
+  ]),
+  {
+    name: 'scale',
+    form: 'one factor for each row',
+    inputs: (d) => [random([2, 3, 5], d), random([2, 3], d)],
+    outShape: [2, 3, 5],
+    plan: ([x, f], out) => planScale(x!, f!, out),
+    inPlace: [0],
+    formula: ([x, f]) => Array.from(x!, (v, i) => v * f![Math.floor(i / 5)]!),
+  },
+  {
+    name: 'scale',
+    form: 'a factor and a soft cap',
+    inputs: (d) => [random([3, 5], d)],
+    outShape: [3, 5],
+    plan: ([x], out) => planScale(x!, -2.5, out, { softcap: 1.5 }),
+    inPlace: [0],
+    formula: ([x]) => Array.from(x!, (v) => 1.5 - 3 / (1 + Math.exp((2 * -2.5 * v) / 1.5))),
+  },
+  {
+    name: 'layer_norm',
+    inputs: (d) => [random([4, 6], d), random([6], d), random([6], d)],
+    outShape: [4, 6],
+    plan: ([x, w, b], out) => planLayerNorm(x!, w!, b!, 1e-5, out),
+    inPlace: [0],
+    formula: ([x, w, b]) =>
+      Array.from(x!, (v, i) => {
+        const row = x!.subarray(i - (i % 6), i - (i % 6) + 6);
+        const mean = row.reduce((s, e) => s + e, 0) / 6;
+        // E x² − (E x)²: another sum, and float64 has digits to spare.
+        const variance = row.reduce((s, e) => s + e * e, 0) / 6 - mean * mean;
+        return ((v - mean) / Math.sqrt(variance + 1e-5)) * w![i % 6]! + b![i % 6]!;
+      }),
+  },
+  {
     name: 'linear',
     inputs: (d) => [random([2, 3, 7], d), random([5, 7], d), random([5], d)],
     outShape: [2, 3, 5],
@@ -260,6 +331,23 @@ const CASES: readonly Case[] = [
     formula: ([q, k, v]) => attend(q!, k!, v!, SMALL),
   },
 ];
+
+/** Φ(x) and its approximation, written independently of the reference. */
+const GELU = {
+  /** By the alternating series of erf; far below 0 by Craig's integral, whose trapezoid sum converges fast. */
+  none: (x: number): number => {
+    if (x < -1) {
+      let sum = 0;
+      for (let n = 1; n < 200; n++) sum += Math.exp((-x * x) / 2 / Math.sin((n * Math.PI) / 400) ** 2);
+      return (sum + Math.exp((-x * x) / 2) / 2) / 400;
+    }
+    let sum = 0;
+    for (let n = 0, term = x / Math.sqrt(2 * Math.PI); n < 60; n++, term *= (-x * x) / (2 * n))
+      sum += term / (2 * n + 1);
+    return 0.5 + sum;
+  },
+  tanh: (x: number): number => 0.5 + 0.5 * Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x * x * x)),
+};
 
 interface AttentionSizes {
   readonly seq: number;
@@ -301,8 +389,8 @@ function attend(
   }).flat();
 }
 
-for (const { name, inputs, outShape, plan, inPlace, formula } of CASES) {
-  describe(name, () => {
+for (const { name, form, inputs, outShape, plan, inPlace, formula } of CASES) {
+  describe(form ? `${name}, ${form}` : name, () => {
     for (const dtype of FLOATS) {
       test(`${dtype}: the formula, rounded once`, () => {
         const given = inputs(dtype);
@@ -396,6 +484,12 @@ describe('zero elements', () => {
     for (const plan of [
       planAdd(none(0, 3), none(0, 3), none(0, 3)),
       planSwiglu(none(0, 3), none(0, 3), none(0, 3)),
+      planGelu(none(0, 3), none(0, 3)),
+      planGeglu(none(0, 3), none(0, 3), none(0, 3)),
+      planScale(none(0, 3), none(0), none(0, 3)),
+      planScale(none(2, 0), none(2), none(2, 0)),
+      planLayerNorm(none(0, 3), none(3), none(3), 1e-5, none(0, 3)),
+      planLayerNorm(none(2, 0), none(0), undefined, 1e-5, none(2, 0)),
       planRmsNorm(none(0, 3), none(3), 1e-5, none(0, 3)),
       planLinear(none(0, 3), none(5, 3), undefined, none(0, 5)),
       planSelfAttention(none(0, 4, 6), none(7, 2, 6), none(7, 2, 3), none(0, 4, 3)),
@@ -1154,6 +1248,97 @@ test('linear refuses a weight or bias that does not fit', () => {
     ],
   ];
   for (const [call, code, message] of cases) assert.throws(call, { code, message });
+});
+
+test('gelu in float64, against 150 digits', () => {
+  // mpmath 1.3.0: x·ncdf(x), and x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³)))
+  const known: readonly (readonly [number, number, number])[] = [
+    [-30, -1.472014178144456e-196, 0.0],
+    [-12, -2.1317785344932147e-32, -1.635985449353481e-61],
+    [-5, -1.4332578593959695e-6, -2.291796196629506e-7],
+    [-2.75, -0.008194348896400031, -0.007723144073617969],
+    [-1.5, -0.1002108019032871, -0.10042842301976708],
+    [-1, -0.15865525393145705, -0.1588080093917233],
+    [0.125, 0.06871727810376412, 0.06871719862422339],
+    [1, 0.8413447460685429, 0.8411919906082767],
+    [2.5, 2.4844758366855597, 2.484915733910001],
+    [9, 9.0, 9.0],
+  ];
+  for (const [n, approximate] of (['none', 'tanh'] as const).entries()) {
+    const [x, out] = [
+      f64Tensor(
+        known.map(([x]) => x),
+        [known.length],
+      ),
+      zeros('f64', [known.length]),
+    ];
+    runReference(planGelu(x, out, { approximate }));
+    for (const [i, y] of floats(out).entries()) {
+      const [at, want] = [known[i]![0], known[i]![n + 1]!];
+      // e^(−x²/2) is as wrong as x²/2, and x/√2 is rounded before it is squared
+      assert.ok(
+        Math.abs(y - want) <= (8 + 2 * at * at) * 2 ** -53 * Math.abs(want),
+        `${approximate} ${at}: ${y}, ${want}`,
+      );
+    }
+  }
+});
+
+test('what the new operators refuse, each in a sentence', () => {
+  const x = zeros('f32', [2, 3]);
+  const calls: readonly (readonly [() => unknown, string, string])[] = [
+    [
+      () => planGelu(x, x, { approximate: 'erf' as never }),
+      'UNSUPPORTED',
+      'gelu: approximate: expected none or tanh, got "erf"',
+    ],
+    [
+      () => planGeglu(x, x, x, { approximate: 1 as never }),
+      'UNSUPPORTED',
+      'geglu: approximate: expected none or tanh, got 1',
+    ],
+    [() => planSwiglu(x, x, x, { limit: 0 }), 'RANGE', 'swiglu: limit: expected a finite number > 0, got 0'],
+    [() => planSwiglu(x, x, x, { alpha: Number.NaN }), 'RANGE', 'swiglu: alpha: expected a finite number, got NaN'],
+    [
+      () => planSwiglu(x, x, x, { offset: Infinity }),
+      'RANGE',
+      'swiglu: offset: expected a finite number, got Infinity',
+    ],
+    [
+      () => planScale(x, Number.NaN, x),
+      'RANGE',
+      'scale: factor: expected a finite number, or a tensor with one for each row, got NaN',
+    ],
+    [() => planScale(x, 1, x, { softcap: -1 }), 'RANGE', 'scale: softcap: expected a finite number > 0, got -1'],
+    [() => planScale(x, zeros('f32', [3]), x), 'SHAPE', 'scale: factor: expected shape [2], got [3]'],
+    [() => planScale(x, zeros('f16', [2]), x), 'DTYPE', 'scale: factor: expected dtype f32, got "f16"'],
+    [
+      () => planScale(zeros('f32', []), zeros('f32', []), zeros('f32', [])),
+      'SHAPE',
+      'scale: x: expected at least one dimension beside factors of rows, got []',
+    ],
+    [
+      () => planLayerNorm(x, zeros('f32', [3]), undefined, -1, x),
+      'RANGE',
+      'layer_norm: eps: expected a finite number >= 0, got -1',
+    ],
+    [
+      () => planLayerNorm(x, zeros('f32', [2]), undefined, 0, x),
+      'SHAPE',
+      'layer_norm: weight: expected shape [3], got [2]',
+    ],
+    [
+      () => planLayerNorm(x, zeros('f32', [3]), zeros('f32', [2]), 0, x),
+      'SHAPE',
+      'layer_norm: bias: expected shape [3], got [2]',
+    ],
+    [
+      () => planLayerNorm(x, zeros('f32', [3]), zeros('f64', [3]), 0, x),
+      'DTYPE',
+      'layer_norm: bias: expected dtype f32, f16 or bf16, as the activations are f32, got "f64"',
+    ],
+  ];
+  for (const [call, code, message] of calls) assert.throws(call, { code: code as ErrorCode, message });
 });
 
 test('rms_norm refuses a negative eps and the wrong weight; f16 rows do not overflow', () => {

@@ -82,10 +82,12 @@ function emit(g: PlanGraph, plan: OpPlan): string | undefined {
 
 type Plan<Op> = Extract<OpPlan, { readonly op: Op }>;
 
-function emitSwiglu(g: PlanGraph, { gate, up, out }: Plan<'swiglu'>): undefined {
+function emitSwiglu(g: PlanGraph, { gate, up, out, limit, alpha, offset }: Plan<'swiglu'>): string | undefined {
+  if (limit !== undefined || alpha !== 1 || offset !== 0) return 'there is no graph for the clamped form yet';
   const compute = computeIn(out.dtype);
   const value = g.wide('gate', gate, compute);
   g.round(swiglu(g.b, value, g.wide('up', up, compute), compute), compute, 'out', out);
+  return undefined;
 }
 
 function emitRmsNorm(g: PlanGraph, { x, weight, eps, out }: Plan<'rms_norm'>): undefined {
@@ -115,6 +117,7 @@ const MAX_MASK_BYTES = 2 ** 30;
 
 function emitAttention(g: PlanGraph, plan: Plan<'self_attention'>): string | undefined {
   const { q, k, v, out } = plan;
+  if (plan.sinks) return 'there is no graph for sinks yet';
   const compute = computeIn(out.dtype);
   const [batch, seq, heads] = q.shape as [number, number, number];
   const [, total, kvHeads, dv] = v.shape as [number, number, number, number];

@@ -4,7 +4,7 @@ import { type BlockTensor, isBlocks } from '../core/blocks.js';
 import type { Tensor } from '../core/tensor.js';
 import { type OpName, type OpPlan, unknownPlan } from '../ops/op-plan.js';
 
-/** What runs on the reference. */
+/** What runs on the reference, but on cpu. */
 const WITHOUT_KERNEL: readonly (OpName | BlockFormat | 'sinks' | 'clamped swiglu')[] = [
   'layer_norm',
   'gelu',
@@ -21,8 +21,6 @@ const WITHOUT_KERNEL: readonly (OpName | BlockFormat | 'sinks' | 'clamped swiglu
   'q6_K',
   'iq4_xs',
 ];
-/** What runs on the reference on cpu. */
-export const WITHOUT_CPU_KERNEL: typeof WITHOUT_KERNEL = ['layer_norm', 'gelu', 'geglu', 'scale', 'clamped swiglu'];
 
 /** Runs a plan in float64, on tensors in host memory: `runReference`. */
 export type Float64Runner = (plan: OpPlan) => void;
@@ -47,9 +45,20 @@ export function whyFloat64(plan: OpPlan, without = WITHOUT_KERNEL): string | und
   if ('weight' in plan && isBlocks(plan.weight) && without.includes(plan.weight.format))
     return `weights in ${plan.weight.format} have no kernel yet`;
   if (usesFloat64(plan)) return 'f64 runs on the reference: the kernels compute in f32';
-  if (plan.op === 'self_attention' && !(fitsF32(plan.scale) && (plan.softcap === undefined || fitsF32(plan.softcap))))
-    return 'the scale or the softcap is outside the range of f32, in which the kernels compute';
+  const what = tooWide(plan);
+  if (what !== undefined) return `${what} is outside the range of f32, in which the kernels compute`;
   if (largestEps(plan) > LARGEST_EPS) return 'eps is outside the range of f32, in which the kernels compute';
+  return undefined;
+}
+
+/** The number of a plan that does not fit, if there is one. */
+function tooWide(plan: OpPlan): string | undefined {
+  if (plan.op === 'self_attention' && !(fitsF32(plan.scale) && fitsF32(plan.softcap ?? 0)))
+    return 'the scale or the softcap';
+  if (plan.op === 'scale' && !(fitsF32(Number(plan.factor) || 0) && fitsF32(plan.softcap ?? 0)))
+    return 'the factor or the softcap';
+  if (plan.op === 'swiglu' && !(fitsF32(plan.limit ?? 0) && fitsF32(plan.alpha) && fitsF32(plan.offset)))
+    return 'the limit, alpha or offset';
   return undefined;
 }
 
@@ -58,7 +67,7 @@ const LARGEST_EPS = 2 ** 100;
 
 /** Makes no arrays: in a decoding step the checks are half the time. */
 function largestEps(plan: OpPlan): number {
-  let largest = plan.op === 'rms_norm' ? plan.eps : 0;
+  let largest = plan.op === 'rms_norm' || plan.op === 'layer_norm' ? plan.eps : 0;
   if (plan.op === 'rope') for (const { norm } of plan.parts) if (norm && norm.eps > largest) largest = norm.eps;
   return largest;
 }

@@ -24,15 +24,16 @@ const GELU = {
 } as const;
 
 /**
- * The complementary error function, to some units of float64's last place.
+ * The complementary error function, to some units of float64's last place, and beyond 1 some more: e^(−x²) is as wrong
+ * as x².
  *
- * Up to 2 the series of erf, whose terms all have one sign; beyond, the continued fraction of erfc.
+ * Up to 1 the series of erf, whose terms all have one sign; beyond, the continued fraction of erfc.
  *
  * @see NIST DLMF 7.6.2 and 7.9.1
  */
 function erfc(x: number): number {
   if (x < 0) return 2 - erfc(-x);
-  if (x < 2) {
+  if (x < 1) {
     let term = (2 / Math.sqrt(Math.PI)) * x * Math.exp(-x * x);
     let sum = 0;
     for (let n = 0; sum + term !== sum; n++) {
@@ -42,6 +43,6 @@ function erfc(x: number): number {
     return 1 - sum;
   }
   let fraction = x;
-  for (let n = 80; n > 0; n--) fraction = x + n / 2 / fraction;
+  for (let n = 200; n > 0; n--) fraction = x + n / 2 / fraction;
   return Math.exp(-x * x) / Math.sqrt(Math.PI) / fraction;
 }

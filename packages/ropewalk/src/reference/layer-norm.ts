@@ -9,11 +9,12 @@ export function layerNormReference({ x, weight, bias, eps, out }: LayerNormPlan)
   const gains = readAll(weight, 'layer_norm: weight'); // [d]
   const shifts = bias ? readAll(bias, 'layer_norm: bias') : new Float64Array(d); // [d]
   for (let row = 0; row < xs.length; row += d) {
-    let mean = 0;
-    for (let i = 0; i < d; i++) mean += xs[row + i]! / d;
-    let variance = 0;
-    for (let i = 0; i < d; i++) variance += (xs[row + i]! - mean) ** 2 / d;
-    const scale = 1 / Math.sqrt(variance + eps);
+    let sum = 0;
+    for (let i = 0; i < d; i++) sum += xs[row + i]!;
+    const mean = sum / d;
+    let squares = 0;
+    for (let i = 0; i < d; i++) squares += (xs[row + i]! - mean) ** 2;
+    const scale = 1 / Math.sqrt(squares / d + eps);
     for (let i = 0; i < d; i++) xs[row + i] = gains[i]! * (xs[row + i]! - mean) * scale + shifts[i]!;
   }
   writeAll(out, xs, 'layer_norm: out');

@@ -16,7 +16,7 @@ export enum Type {
 
 /** The kernels, by the number that `run` (assembly/index.ts) takes. */
 export enum Kernel {
-  rope, rmsNorm, add, swiglu, rearrange, convert, embedding, embeddingWide, argmax,
+  rope, norm, elementwise, rearrange, convert, embedding, embeddingWide, argmax,
   widenRows, packRows, splitRows, linearFew, linearBlocks, linearMany,
   attentionFew, attentionMany,
   jobs, weighRows,
@@ -32,9 +32,29 @@ export enum Jobs {
   list, words,
 }
 
-/** add and swiglu. A row is cut into blocks of `block` elements. The walk goes over rows: y, a, b. */
+/** What elementwise computes; the activations multiply by b where there is one. */
+export enum Activation {
+  add, swiglu,
+  /** SwiGLU with a limit, alpha and offset, which are its parameters. */
+  clamped,
+  gelu, geluTanh,
+  /** a · first parameter, and · b where there is one. */
+  scale,
+  /** scale, then the soft cap: the second parameter. */
+  softcap,
+}
+
+/**
+ * add, the activations and scale. A row is cut into blocks of `block` elements. The walk goes over rows: y, a, and b
+ * where there is one.
+ */
 export enum Elementwise {
-  a, b, y, type,
+  a,
+  /** 0: none. */
+  b,
+  y, type, activation,
+  /** f32. */
+  first, second, third,
   /** Elements of a row. */
   n,
   block, aStride, bStride, yStride, walk,
@@ -79,11 +99,15 @@ export enum Argmax {
   walk,
 }
 
-/** rms_norm. The walk goes over rows: x, y. */
-export enum RmsNorm {
+/** rms_norm and layer_norm. The walk goes over rows: x, y. */
+export enum Norm {
   x, y,
   /** Address of dense f32 `[n]`. */
   weight,
+  /** Flag: the mean is subtracted. */
+  centred,
+  /** Address of dense f32 `[n]`, or 0. */
+  bias,
   type, n, xStride, yStride,
   /** An f64, in two words. */
   eps, epsHigh,

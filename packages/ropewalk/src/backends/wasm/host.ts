@@ -5,8 +5,8 @@ import { fail, refuse } from '../../core/errors.js';
 import { copyBits, denseTensor, hostOf, type Tensor } from '../../core/tensor.js';
 import { checkPlan, type OpPlan } from '../../ops/op-plan.js';
 import type { Backend, BackendOptions, Capabilities } from '../backend.js';
-import { type Float64Runner, WITHOUT_CPU_KERNEL, whyFloat64 } from '../float64.js';
-import { noKernel, type OperatorTable, runPlan } from '../operators.js';
+import { type Float64Runner, whyFloat64 } from '../float64.js';
+import { type OperatorTable, runPlan } from '../operators.js';
 import { Call } from './call.js';
 import { BOARD, HEAP, Launcher } from './launcher.js';
 import { takeStorage, WasmMemory } from './memory.js';
@@ -16,8 +16,8 @@ import { runElementwise } from './operators/elementwise.js';
 import { runEmbedding } from './operators/embedding.js';
 import { runExpertLinear } from './operators/expert-linear.js';
 import { runLinear } from './operators/linear.js';
+import { runNorm } from './operators/norm.js';
 import { runRearrange } from './operators/rearrange.js';
-import { runRmsNorm } from './operators/rms-norm.js';
 import { runRope } from './operators/rope.js';
 import { runRoute } from './operators/route.js';
 import { runSelfAttention } from './operators/self-attention.js';
@@ -29,14 +29,14 @@ const OPERATORS: OperatorTable<Call> = {
   rearrange: runRearrange,
   embedding: runEmbedding,
   argmax: runArgmax,
-  rms_norm: runRmsNorm,
+  rms_norm: runNorm,
   rope: runRope,
   linear: runLinear,
   self_attention: runSelfAttention,
-  layer_norm: noKernel,
-  gelu: noKernel,
-  geglu: noKernel,
-  scale: noKernel,
+  layer_norm: runNorm,
+  gelu: runElementwise,
+  geglu: runElementwise,
+  scale: runElementwise,
   route: runRoute,
   expert_linear: runExpertLinear,
 };
@@ -105,7 +105,7 @@ export class CpuBackend implements Backend {
 
   whyNot(plan: OpPlan): string | undefined {
     checkPlan(plan);
-    return this.#float64 ? undefined : whyFloat64(plan, WITHOUT_CPU_KERNEL);
+    return this.#float64 ? undefined : whyFloat64(plan, []);
   }
 
   /**
@@ -117,7 +117,7 @@ export class CpuBackend implements Backend {
   run(plan: OpPlan): void {
     this.#checkOpen();
     checkPlan(plan);
-    const why = whyFloat64(plan, WITHOUT_CPU_KERNEL);
+    const why = whyFloat64(plan, []);
     if (why === undefined) runPlan(OPERATORS, plan, new Call(this.launcher));
     else if (this.#float64) this.#float64(plan);
     else fail('UNSUPPORTED', `cpu: ${plan.op}`, `${why}. Give the reference: openCpu(options, runReference).`);

@@ -8,31 +8,13 @@
 import { Attention, KEYS, NR, Type } from '../abi';
 import { address, place, real, word } from './args';
 import {
-  bytes, bytesOf, expNonPositive4, laneOf, load1, load1Of, load4, madd, readRowOf, store1Of, widenHigh, widenLow,
+  bytes, bytesOf, cap4, expNonPositive4, laneOf, load1, load1Of, load4, madd, readRowOf, store1Of, widenHigh, widenLow,
   writeRowOf,
 } from './lanes';
 import { MR, multiplyTile, packPanelOf, packRowsOf } from './tile';
 
 /** Below every score and yet finite, so that differences with it are never NaN. */
 const LOWEST: f32 = -3.4028234663852886e38;
-
-/**
- * softcap · tanh(score / softcap) in four lanes. Near 0 the series: the quotient of exponentials would lose digits
- * there.
- */
-function cap4(score: v128, softcap: f32): v128 {
-  const y = f32x4.div(score, f32x4.splat(softcap));
-  const size = f32x4.abs(y);
-  const z = expNonPositive4(f32x4.neg(f32x4.add(size, size)));
-  const far = f32x4.div(f32x4.sub(f32x4.splat(1), z), f32x4.add(f32x4.splat(1), z));
-  const square = f32x4.mul(y, y);
-  let p = f32x4.splat(-17.0 / 315.0);
-  p = f32x4.add(f32x4.mul(p, square), f32x4.splat(2.0 / 15.0));
-  p = f32x4.add(f32x4.mul(p, square), f32x4.splat(-1.0 / 3.0));
-  const near = f32x4.add(size, f32x4.mul(f32x4.mul(size, square), p));
-  const tanh = v128.bitselect(near, far, f32x4.lt(size, f32x4.splat(0.125)));
-  return f32x4.mul(v128.or(tanh, v128.xor(y, size)), f32x4.splat(softcap));
-}
 
 /**
  * Turns a block of scores into weights, four queries at a time.
@@ -52,7 +34,7 @@ function softmaxBlock(
   for (let t = 0; t < keys; t++) {
     const at = scores + <usize>t * step;
     let score = v128.load(at);
-    if (softcap > 0) score = cap4(score, softcap);
+    if (softcap > 0) score = cap4(score, f32x4.splat(softcap));
     if (masked) {
       const key = i32x4.splat(first + t);
       const hidden = v128.or(i32x4.gt_s(key, last), i32x4.lt_s(key, start));

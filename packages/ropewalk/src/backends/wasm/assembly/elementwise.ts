@@ -1,24 +1,98 @@
-/** add and swiglu: two tensors in, one out, element by element. */
-import { Elementwise, Kernel, Type } from '../abi';
+/** add, the activations and scale: one or two tensors in, one out, element by element. */
+import { Activation, Elementwise, Type } from '../abi';
 import { address, offsetOf, place, word } from './args';
-import { bytes, bytesOf, expNonPositive4, load1, load4, minusAbs4, one4, store1, store8 } from './lanes';
+import {
+  bytesOf, cap4, expNonPositive4, madd, minusAbs4, one4, readRowOf, store8, widenHigh, widenLow, writeRowOf,
+} from './lanes';
 
-/**
- * One addition or gating. SwiGLU is b · a / (1 + e^−a). With z = e^−|a|, which cannot overflow, 1 / (1 + e^−a) is 1 /
- * (1 + z) for a >= 0 and z / (1 + z) for a < 0.
- */
-@inline function apply(op: Kernel, a: v128, b: v128): v128 {
-  if (op == Kernel.add) return f32x4.add(a, b);
-  const one = one4();
-  const z = expNonPositive4(minusAbs4(a));
-  const above = v128.bitselect(z, one, i32x4.shr_s(a, 31));
-  return f32x4.mul(b, f32x4.mul(a, f32x4.div(above, f32x4.add(one, z))));
+/** Elements that go through scratch memory at a time, where they are not dense f32: three times this is there. */
+const TILE: i32 = 512;
+
+/** Constants of the inner loops, read from memory as those of lanes.ts are. */
+const TABLE: usize = memory.data<f32>([
+  0.3465, 16, -0.5, // see gelu4
+  -0.028637106, 0.14500968, -0.26669785, 0.17877163, -0.033110518, 0.1098271, 0.118048355, 0.13856849, 0.13822022,
+  0.07135481, 1.5957691, // 2·√(2/π)·0.044715 and 2·√(2/π)
+]);
+const POLYNOMIAL: i32 = 3;
+const DEGREE: i32 = 8;
+const CUBIC: i32 = 12;
+
+/** A word in all lanes. */
+@inline function splat(words: usize, i: i32): v128 {
+  return v128.load_splat<u32>(place(words, i));
 }
 
-@inline function dense<T>(op: Kernel, y: usize, a: usize, b: usize, n: i32): void {
+/**
+ * a / (1 + e^−w). With z = e^−|w|, which cannot overflow, 1 / (1 + e^−w) is 1 / (1 + z) for w >= 0 and z / (1 + z) for
+ * w < 0.
+ */
+@inline function timesSigmoid4(a: v128, w: v128): v128 {
+  const one = one4();
+  const z = expNonPositive4(minusAbs4(w));
+  const above = v128.bitselect(z, one, i32x4.shr_s(w, 31));
+  return f32x4.mul(a, f32x4.div(above, f32x4.add(one, z)));
+}
+
+/**
+ * x · Φ(x), the GELU of the error function.
+ *
+ * Φ(−|x|) = e^(−x²/2) · t · P(t) with t = 1 / (1 + 0.3465·|x|): P, of degree 8, is a minimax fit of the rest, off by
+ * 0.4·2^-24 up to 16, where the exponential is 0 (test/ropewalk/backends/cpu-operators.test.ts has the bound of all).
+ * Above 0, 1 − Φ(−x) loses nothing, as Φ(−x) <= 1/2.
+ */
+@inline function gelu4(x: v128): v128 {
+  const one = one4();
+  const size = f32x4.pmin(f32x4.abs(x), splat(TABLE, 1)); // pmin keeps a NaN in its first place
+  const t = f32x4.div(one, f32x4.add(f32x4.mul(size, splat(TABLE, 0)), one));
+  // Even and odd powers apart: two short chains instead of a long one.
+  const square = f32x4.mul(t, t);
+  let even = splat(TABLE, POLYNOMIAL), odd = splat(TABLE, POLYNOMIAL + 1);
+  for (let i = 2; i < DEGREE; i += 2) {
+    even = madd(even, square, splat(TABLE, POLYNOMIAL + i));
+    odd = madd(odd, square, splat(TABLE, POLYNOMIAL + i + 1));
+  }
+  const p = madd(odd, t, madd(even, square, splat(TABLE, POLYNOMIAL + DEGREE)));
+  const e = expNonPositive4(f32x4.mul(f32x4.mul(size, size), splat(TABLE, 2)));
+  const below = f32x4.mul(e, f32x4.mul(t, p));
+  return f32x4.mul(x, v128.bitselect(below, f32x4.sub(one, below), i32x4.shr_s(x, 31)));
+}
+
+/** x · (1 + tanh(z)) / 2 = x / (1 + e^−2z), with z = √(2/π) · (x + 0.044715·x³). */
+@inline function geluTanh4(x: v128): v128 {
+  const w = f32x4.mul(x, madd(f32x4.mul(x, x), splat(TABLE, CUBIC), splat(TABLE, CUBIC + 1)));
+  return timesSigmoid4(x, w);
+}
+
+/** (u + offset) · g / (1 + e^(−alpha·g)), with g = min(gate, limit) and u = clip(up, ±limit). */
+@inline function clamped4(args: usize, gate: v128, up: v128): v128 {
+  const limit = splat(args, Elementwise.first);
+  const g = f32x4.pmin(gate, limit);
+  const u = f32x4.pmax(f32x4.pmin(up, limit), f32x4.neg(limit));
+  return f32x4.mul(
+    f32x4.add(u, splat(args, Elementwise.third)), timesSigmoid4(g, f32x4.mul(g, splat(args, Elementwise.second))),
+  );
+}
+
+/** Four elements; `b` is the address of the second operand's, and read where there is one. */
+@inline function apply(activation: Activation, args: usize, a: v128, b: usize, second: bool): v128 {
+  if (activation == Activation.add) return f32x4.add(a, v128.load(b));
+  if (activation == Activation.clamped) return clamped4(args, a, v128.load(b));
+  let y = a;
+  if (activation == Activation.swiglu) y = timesSigmoid4(a, a);
+  else if (activation == Activation.gelu) y = gelu4(a);
+  else if (activation == Activation.geluTanh) y = geluTanh4(a);
+  else y = f32x4.mul(a, splat(args, Elementwise.first));
+  if (activation == Activation.swiglu || second) y = f32x4.mul(v128.load(b), y);
+  return activation == Activation.softcap ? cap4(y, splat(args, Elementwise.second)) : y;
+}
+
+/** Two vectors a round, so that one's quotient is under way while the other's exponential is computed. */
+@inline function loop(activation: Activation, args: usize, y: usize, a: usize, b: usize, n: i32): void {
+  const second = b != 0;
   let i = 0;
-  if (isFloat<T>() && op == Kernel.add) {
-    // Four vectors a round: an addition is so cheap that computing addresses would be half of the loop.
+  if (activation == Activation.add) {
+    // Four: an addition is so cheap that computing addresses would be half of the loop.
     for (; i + 16 <= n; i += 16) {
       const at = (<usize>i) << 2;
       const p = a + at, q = b + at, to = y + at;
@@ -28,54 +102,67 @@ import { bytes, bytesOf, expNonPositive4, load1, load4, minusAbs4, one4, store1,
       v128.store(to, f32x4.add(v128.load(p, 48), v128.load(q, 48)), 48);
     }
   }
-  for (; i + 8 <= n; i += 8) {
-    const at = <usize>i * bytes<T>(), next = at + 4 * bytes<T>();
-    store8<T>(y + at, apply(op, load4<T>(a + at), load4<T>(b + at)), apply(op, load4<T>(a + next), load4<T>(b + next)));
-  }
-  for (; i < n; i++) {
-    const at = <usize>i * bytes<T>();
-    store1<T>(y + at, f32x4.extract_lane(apply(op, f32x4.splat(load1<T>(a + at)), f32x4.splat(load1<T>(b + at))), 0));
-  }
-}
-
-@inline function strided<T>(
-  op: Kernel, y: usize, a: usize, b: usize, n: i32, yStride: i32, aStride: i32, bStride: i32,
-): void {
-  for (let i = 0; i < n; i++) {
-    const left = f32x4.splat(load1<T>(a + <usize>(i * aStride) * bytes<T>()));
-    const right = f32x4.splat(load1<T>(b + <usize>(i * bStride) * bytes<T>()));
-    store1<T>(y + <usize>(i * yStride) * bytes<T>(), f32x4.extract_lane(apply(op, left, right), 0));
+  for (; i < n; i += 8) {
+    const p = place(a, i), q = place(b, i), to = place(y, i);
+    const low = apply(activation, args, v128.load(p), q, second);
+    const high = apply(activation, args, v128.load(p, 16), q + 16, second);
+    v128.store(to, low);
+    v128.store(to, high, 16);
   }
 }
 
-@inline function block<T>(op: Kernel, args: usize, y: usize, a: usize, b: usize, n: i32): void {
-  const aStride = word(args, Elementwise.aStride), bStride = word(args, Elementwise.bStride);
-  const yStride = word(args, Elementwise.yStride);
-  if (aStride == 1 && bStride == 1 && yStride == 1) dense<T>(op, y, a, b, n);
-  else strided<T>(op, y, a, b, n, yStride, aStride, bStride);
+/** Sums of a 16-bit T, which go through no scratch memory: to convert them is all their work. */
+@inline function addHalves<T>(y: usize, a: usize, b: usize, n: i32): void {
+  for (let i = 0; i < n; i += 8) {
+    const at = (<usize>i) << 1, p = v128.load(a + at), q = v128.load(b + at);
+    const low = f32x4.add(widenLow<T>(p), widenLow<T>(q));
+    store8<T>(y + at, low, f32x4.add(widenHigh<T>(p), widenHigh<T>(q)));
+  }
 }
 
-/** Computes blocks `from … to - 1`. */
-@inline function elementwise(op: Kernel, args: usize, from: i32, to: i32): void {
+/** n dense elements, rounded up to a multiple of eight: f32, or sums of any type. */
+function compute(type: i32, args: usize, y: usize, a: usize, b: usize, n: i32): void {
+  switch (word(args, Elementwise.activation)) {
+    case Activation.add:
+      if (type == Type.f32) loop(Activation.add, args, y, a, b, n);
+      else if (type == Type.f16) addHalves<u16>(y, a, b, n);
+      else addHalves<i16>(y, a, b, n);
+      break;
+    case Activation.swiglu: loop(Activation.swiglu, args, y, a, b, n); break;
+    case Activation.clamped: loop(Activation.clamped, args, y, a, b, n); break;
+    case Activation.gelu: loop(Activation.gelu, args, y, a, b, n); break;
+    case Activation.geluTanh: loop(Activation.geluTanh, args, y, a, b, n); break;
+    case Activation.scale: loop(Activation.scale, args, y, a, b, n); break;
+    case Activation.softcap: loop(Activation.softcap, args, y, a, b, n); break;
+  }
+}
+
+/**
+ * Computes blocks `from … to - 1`.
+ *
+ * @param scratch - this thread's: f32 `[3, TILE]`, used where elements are not dense or not f32, and for the last few
+ */
+export function elementwise(args: usize, from: i32, to: i32, scratch: usize): void {
   const type = word(args, Elementwise.type), n = word(args, Elementwise.n), size = word(args, Elementwise.block);
   const walk = place(args, Elementwise.walk), blocks = (n + size - 1) / size, unit = bytesOf(type);
   const aStride = word(args, Elementwise.aStride), bStride = word(args, Elementwise.bStride);
-  const yStride = word(args, Elementwise.yStride);
+  const yStride = word(args, Elementwise.yStride), second = address(args, Elementwise.b) != 0;
+  const direct = type == Type.f32 || word(args, Elementwise.activation) == Activation.add;
+  const dense = direct && aStride == 1 && yStride == 1 && (!second || bStride == 1);
+  const aTile = place(scratch, TILE), bTile = second ? place(scratch, 2 * TILE) : 0;
   for (let u = from; u < to; u++) {
     const row = u / blocks, start = (u - row * blocks) * size, count = min(size, n - start);
     const y = address(args, Elementwise.y) + <usize>(offsetOf(walk, 0, row) + start * yStride) * unit;
     const a = address(args, Elementwise.a) + <usize>(offsetOf(walk, 1, row) + start * aStride) * unit;
-    const b = address(args, Elementwise.b) + <usize>(offsetOf(walk, 2, row) + start * bStride) * unit;
-    if (type == Type.f32) block<f32>(op, args, y, a, b, count);
-    else if (type == Type.f16) block<u16>(op, args, y, a, b, count);
-    else block<i16>(op, args, y, a, b, count);
+    const b = second ? address(args, Elementwise.b) + <usize>(offsetOf(walk, 2, row) + start * bStride) * unit : 0;
+    const whole = dense ? count & ~7 : 0;
+    compute(type, args, y, a, b, whole);
+    for (let i = whole; i < count; i += TILE) {
+      const few = min(TILE, count - i);
+      readRowOf(type, aTile, a + <usize>(i * aStride) * unit, few, aStride);
+      if (second) readRowOf(type, bTile, b + <usize>(i * bStride) * unit, few, bStride);
+      compute(Type.f32, args, scratch, aTile, bTile, few);
+      writeRowOf(type, y + <usize>(i * yStride) * unit, scratch, few, yStride);
+    }
   }
-}
-
-export function add(args: usize, from: i32, to: i32): void {
-  elementwise(Kernel.add, args, from, to);
-}
-
-export function swiglu(args: usize, from: i32, to: i32): void {
-  elementwise(Kernel.swiglu, args, from, to);
 }

@@ -10,9 +10,9 @@ import { address, place, word } from './args';
 import { argmax } from './argmax';
 import { attentionFew, attentionMany } from './attention';
 import { convert, embedding, embeddingWide, rearrange } from './copy';
-import { add, swiglu } from './elementwise';
+import { elementwise } from './elementwise';
 import { linearBlocks, linearFew, linearMany, packRows, splitRows, weighRows, widenRows } from './linear';
-import { rmsNorm } from './rms-norm';
+import { norm } from './norm';
 import { rope } from './rope';
 import { MR } from './tile';
 
@@ -20,9 +20,8 @@ import { MR } from './tile';
 export function run(kernel: i32, args: usize, from: i32, to: i32, scratch: usize): void {
   switch (kernel) {
     case Kernel.rope: rope(args, from, to, scratch); break;
-    case Kernel.rmsNorm: rmsNorm(args, from, to, scratch); break;
-    case Kernel.add: add(args, from, to); break;
-    case Kernel.swiglu: swiglu(args, from, to); break;
+    case Kernel.norm: norm(args, from, to, scratch); break;
+    case Kernel.elementwise: elementwise(args, from, to, scratch); break;
     case Kernel.rearrange: rearrange(args, from, to); break;
     case Kernel.convert: convert(args, from, to, scratch); break;
     case Kernel.embedding: embedding(args, from, to); break;

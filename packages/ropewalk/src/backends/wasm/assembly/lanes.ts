@@ -22,7 +22,8 @@ const TABLE: usize = memory.data<u32>([
   0x7f800000, 0x38800000, 0x06800000, 0x0001c400, 0x00000001, 0x00007fff,
   0xc2d20000, 0x3fb8aa3b, 0x4b400000, 0xbf318000, 0x395e8083, 0x39506967,
   0x3ab743ce, 0x3c088908, 0x3d2aa9c1, 0x3e2aaaaa, 0x3f000000, 0x3f800000,
-  0x0000009f, 0x2f800000, 0x80000000, 0x8fff8fff,
+  0x0000009f, 0x2f800000, 0x80000000, 0x8fff8fff, 0xbd5d0dd1, 0x3e088889,
+  0xbeaaaaab, 0x3e000000,
 ]);
 // Their places in the table, in bytes.
 const ABS16: usize = 0; // f16: all but the sign, twice
@@ -53,6 +54,10 @@ const BIAS: usize = 96; // 127 + 32
 const UNBIAS: usize = 100; // 2^-32
 const SIGN: usize = 104;
 const PLACES16: usize = 108; // f16, shifted right by 3: the sign, and all but its copies, twice
+const T2: usize = 112; // tanh's series: -17/315, 2/15, -1/3
+const T1: usize = 116;
+const T0: usize = 120;
+const EIGHTH: usize = 124;
 
 /** A constant in all lanes. */
 @inline function constant(offset: usize): v128 {
@@ -241,7 +246,11 @@ const PLACES16: usize = 108; // f16, shifted right by 3: the sign, and all but i
 export function readRow<T>(to: usize, from: usize, n: i32, stride: i32): void {
   let i = 0;
   if (stride == 1) {
-    for (; i + 4 <= n; i += 4) v128.store(place(to, i), load4<T>(from + <usize>i * bytes<T>()));
+    for (; i + 8 <= n; i += 8) {
+      const at = from + <usize>i * bytes<T>(), raw = v128.load(at);
+      v128.store(place(to, i), isFloat<T>() ? raw : widenLow<T>(raw));
+      v128.store(place(to, i), isFloat<T>() ? v128.load(at, 16) : widenHigh<T>(raw), 16);
+    }
   }
   for (; i < n; i++) store<f32>(place(to, i), load1<T>(from + <usize>(i * stride) * bytes<T>()));
 }
@@ -250,7 +259,9 @@ export function readRow<T>(to: usize, from: usize, n: i32, stride: i32): void {
 export function writeRow<T>(to: usize, from: usize, n: i32, stride: i32): void {
   let i = 0;
   if (stride == 1) {
-    for (; i + 4 <= n; i += 4) store4<T>(to + <usize>i * bytes<T>(), v128.load(place(from, i)));
+    for (; i + 8 <= n; i += 8) {
+      store8<T>(to + <usize>i * bytes<T>(), v128.load(place(from, i)), v128.load(place(from, i), 16));
+    }
   }
   for (; i < n; i++) store1<T>(to + <usize>(i * stride) * bytes<T>(), load<f32>(place(from, i)));
 }
@@ -308,6 +319,23 @@ export function writeRowOf(type: i32, to: usize, from: usize, n: i32, stride: i3
   // The shift drops all but the low bits, which hold n.
   const power = i32x4.shl(i32x4.add(shifted, constant(BIAS)), 23);
   return f32x4.mul(f32x4.mul(y, power), constant(UNBIAS));
+}
+
+/**
+ * softcap · tanh(score / softcap) in four lanes. Near 0 the series: the quotient of exponentials would lose digits
+ * there.
+ */
+@inline export function cap4(score: v128, softcap: v128): v128 {
+  const y = f32x4.div(score, softcap), one = constant(ONE);
+  const size = f32x4.abs(y);
+  const z = expNonPositive4(minusAbs4(f32x4.add(y, y)));
+  const far = f32x4.div(f32x4.sub(one, z), f32x4.add(one, z));
+  const square = f32x4.mul(y, y);
+  let p = f32x4.add(f32x4.mul(constant(T2), square), constant(T1));
+  p = f32x4.add(f32x4.mul(p, square), constant(T0));
+  const near = f32x4.add(size, f32x4.mul(f32x4.mul(size, square), p));
+  const tanh = v128.bitselect(near, far, f32x4.lt(size, constant(EIGHTH)));
+  return f32x4.mul(v128.or(tanh, v128.xor(y, size)), softcap);
 }
 
 /** Lane i of four, i known only at run time. */

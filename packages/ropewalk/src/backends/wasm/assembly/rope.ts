@@ -11,7 +11,7 @@ import { copyRun } from './copy';
 import {
   bytes, bytesOf, load1, load4, readRowOf, store1, store4, storeTwo8, widenHigh, widenLow, writeRowOf,
 } from './lanes';
-import { normaliseRow } from './rms-norm';
+import { normaliseRow } from './norm';
 
 /** Rotates four pairs of f32 at byte `at` of each pointer; `at` is a constant. */
 @inline function rotateFour(y0: usize, y1: usize, x0: usize, x1: usize, cos: usize, sin: usize, at: usize): void {
