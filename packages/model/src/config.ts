@@ -9,7 +9,7 @@
  */
 import { gguf, huggingface, type ModelRope } from '@ropewalk/dialects';
 import type { GgufFile } from '@ropewalk/formats';
-import type { RopeSpec, RouteGroups } from 'ropewalk';
+import { frequenciesOf, type RopeSpec, type RouteGroups } from 'ropewalk';
 import { Fields, fail, refuse } from 'ropewalk/backend';
 import {
   type Activation,
@@ -519,11 +519,13 @@ function latentScale(
 ): number {
   let m = 1;
   if (source === 'gguf') {
-    const { scaling, attentionFactor } = rope;
-    const factor = scaling?.kind === 'yarn' || scaling?.kind === 'linear' ? scaling.factor : 1;
-    const attnFactor = (scaling?.kind === 'yarn' ? scaling.attnFactor : attentionFactor) ?? 1;
+    const { scaling } = rope;
+    const yarn = scaling?.kind === 'yarn';
+    const factor = yarn || scaling?.kind === 'linear' ? scaling.factor : 1;
     const multiplier = fields.optionalNumber(`${architecture}.rope.scaling.yarn_log_multiplier`) ?? 0;
-    m = attnFactor * (1 + 0.1 * Math.log(factor)) * (1 + multiplier * Math.log(factor));
+    // YaRN's magnitude is A·(1 + 0.1·ln f) already.
+    const magnitude = frequenciesOf(rope).attentionFactor * (yarn ? 1 : 1 + 0.1 * Math.log(factor));
+    m = magnitude * (1 + multiplier * Math.log(factor));
   } else {
     const scaling = fields.optionalObject('rope_parameters') ?? fields.optionalObject('rope_scaling');
     const factor = scaling?.optionalPositive('factor') ?? 1;
