@@ -8,9 +8,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { parseNpy, parseNpz } from '../../packages/formats/src/index.js';
+import { parseGguf, parseNpy, parseNpz } from '../../packages/formats/src/index.js';
+import { configFromGguf } from '../../packages/model/src/config.js';
 import { loadModelFile, loadModelFolder } from '../../packages/model/src/node.js';
+import type { DecoderSession } from '../../packages/model/src/session.js';
 import type { Model } from '../../packages/model/src/types.js';
+import { planWeights } from '../../packages/model/src/weights.js';
 import { type Ropewalk, ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
 import {
   HF_FAMILIES,
@@ -146,6 +149,84 @@ function matches(vectors: readonly Vector[]): void {
 const vectors = skip ? [] : vectorsOf(shared);
 describe("families from GGUF: llama.cpp's logits and tokens", { skip }, () => matches(vectors));
 describe("variants of families: llama.cpp's logits and tokens", () => matches(vectorsOf(golden)));
+
+describe('families: sessions', { skip }, () => {
+  for (const vector of vectors) {
+    test(`${vector.name}: token by token, after a truncation, and in an f16 cache`, async () => {
+      const model = await loadVector(vector, 'cpu');
+      const prompt = Array.from(vector.array('tokens')!).slice(0, 40);
+      const session = model.openSession();
+      const half = model.openSession({ cacheDtype: 'f16' });
+      try {
+        const whole = await session.append(prompt, { logits: 'all' });
+        session.truncate(30);
+        for (const [n, token] of prompt.slice(30).entries()) {
+          const row = whole.subarray((30 + n) * vector.vocab, (31 + n) * vector.vocab);
+          check(await session.append([token]), row, NEAR, `token ${30 + n}`);
+        }
+        await half.append(prompt.slice(0, -1), { logits: 'none' });
+        const last = whole.subarray(39 * vector.vocab);
+        // Keys and values of 11 bits, in logits of up to about 15: measured 0.02 at most.
+        check(await half.append(prompt.slice(-1)), last, 0.1, 'f16 cache');
+      } finally {
+        model.dispose();
+      }
+    });
+  }
+
+  test('K-shift: the first layer of a latent model is what a fresh run has', async () => {
+    const vector = vectors.find(({ name }) => name === 'deepseek2')!;
+    const model = await loadVector(vector, 'cpu');
+    const prompt = Array.from(vector.array('tokens')!).slice(0, 40);
+    const [shifted, fresh] = [model.openSession(), model.openSession()] as DecoderSession[];
+    await shifted!.append(prompt, { logits: 'none' });
+    await shifted!.shift(4, 10);
+    await fresh!.append([...prompt.slice(0, 4), ...prompt.slice(14)], { logits: 'none' });
+    const keys = ({ cache }: DecoderSession): Float32Array =>
+      cache.k[0]!.slice(0, 0, 30).contiguous().read() as Float32Array;
+    check(keys(shifted!), keys(fresh!), 1e-5, 'keys'); // two rotations of values of about 3, in f32
+    model.dispose();
+  });
+});
+
+describe('families: files that do not fit', { skip }, () => {
+  for (const vector of vectors) {
+    test(vector.name, () => {
+      const bytes = new Uint8Array(readFileSync(vector.gguf));
+      const file = parseGguf(bytes, 'm.gguf');
+      const config = configFromGguf(file, () => undefined, 'm.gguf');
+      const tensors = file.tensors.map(({ name, type, shape, sizeBytes }) => ({
+        name,
+        type,
+        shape: [...shape].reverse(),
+        file: 'm.gguf',
+        byteOffset: 0,
+        sizeBytes,
+      }));
+      const isRead = (name: string): boolean => !/^rope_/.test(name);
+      const plans = planWeights(config, tensors, 'm.gguf');
+      const taken = plans.reduce((sum, plan) => sum + plan.sizeBytes, 0);
+      const stored = tensors.filter(({ name }) => isRead(name)).reduce((sum, one) => sum + one.sizeBytes!, 0);
+      assert.equal(taken, stored, 'every byte of every tensor has its place');
+      for (const [n, tensor] of tensors.entries()) {
+        if (!isRead(tensor.name)) continue;
+        const named = { name: 'RopewalkError', message: new RegExp(tensor.name.replaceAll('.', '\\.')) };
+        const other = tensors.with(n, { ...tensor, shape: [...tensor.shape, 2] });
+        assert.throws(() => planWeights(config, other, 'm.gguf'), named, 'another shape');
+        // Without a bias or a norm the model is another one; then its twin has no place.
+        const optional = /\.bias$|attn_[qk]_norm|exp_probs_b/.test(tensor.name) && tensor.name !== 'output_norm.bias';
+        const rest = tensors.toSpliced(n, 1);
+        if (!optional)
+          assert.throws(() => planWeights(config, rest, 'm.gguf'), { name: 'RopewalkError', code: 'FORMAT' });
+      }
+      const extra = { ...tensors[0]!, name: 'blk.0.surprise.weight' };
+      assert.throws(() => planWeights(config, [...tensors, extra], 'm.gguf'), {
+        code: 'UNSUPPORTED',
+        message: /tensor blk\.0\.surprise\.weight: a .* model with this config has no such tensor/,
+      });
+    });
+  }
+});
 
 describe('families from HuggingFace files: the same logits and tokens', { skip }, () => {
   for (const vector of vectors.filter(({ name }) => HF_FAMILIES.includes(name))) {
