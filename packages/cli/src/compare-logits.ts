@@ -50,7 +50,9 @@ export async function compareLogits(a: string, b: string, options: CompareLogits
         if (other?.[1].shape.some((size, n) => size !== shape[n]))
           refuse('SHAPE', path, `shape [${other[1].shape.join(', ')}], as ${other[0]} has`, shape);
       };
-      opened.set(path, seen && !isNpy(path) ? await openModel(path, seen, options, check) : await openNpy(path, check));
+      const side = seen && !isNpy(path) ? await openModel(path, seen, options, check) : await openNpy(path);
+      opened.set(path, side);
+      check(side.shape);
     }
     const [left, right] = [opened.get(a)!, opened.get(b)!];
     const [tokens, vocabSize] = left.shape;
@@ -87,6 +89,7 @@ async function* shownBy(blocks: LogitBlocks, show: (logits: number) => void) {
   }
 }
 
+/** @param check - refuses a shape; called before the weights are read */
 async function openModel(
   path: string,
   seen: Seen,
@@ -97,16 +100,10 @@ async function openModel(
     onConfig: ({ vocabSize }) => seen.ids && check([seen.ids.length, vocabSize]),
   });
   const { shape, architecture, backend } = run;
-  try {
-    check(shape);
-  } catch (error) {
-    run.dispose();
-    throw error;
-  }
   return { about: `${architecture}, ${shape[0]} tokens on ${backend}`, shape, blocks: run.blocks, close: run.dispose };
 }
 
-async function openNpy(path: string, check: (shape: readonly number[]) => void): Promise<Side> {
+async function openNpy(path: string): Promise<Side> {
   const { file, size } = await openFile(path);
   const source = { size, read: (start: number, length: number) => readAt(file, start, length, path) };
   try {
@@ -118,7 +115,6 @@ async function openNpy(path: string, check: (shape: readonly number[]) => void):
     if (shape.length !== 2 || !tokens || !vocabSize) refuse('SHAPE', path, 'shape [tokens, vocabulary]', shape);
     if (fortranOrder)
       fail('UNSUPPORTED', path, 'its rows are not together (fortran_order). Save it with numpy.ascontiguousarray.');
-    check(shape);
     const step = Math.max(1, Math.floor(BLOCK_LOGITS / vocabSize));
     const rowBytes = vocabSize * sizeBytes(dtype);
     return {

@@ -19,15 +19,15 @@ export type LogitsCommandOptions = LogitsInput & Switches<'force'> & { readonly 
 export async function logits(path: string, options: LogitsCommandOptions): Promise<number> {
   const { out, force, json } = options;
   if (!out.endsWith('.npy')) refuse('FORMAT', '--out', 'a .npy file', out);
-  const sees = await readSeen('logits', options);
+  const seen = await readSeen('logits', options);
   const inputs = [options.tokens, options.positions].filter((file) => file !== undefined);
   // The size is known when the model is loaded; that the file can be written is asked before.
   const done = await untilInterrupted('logits', (signal) =>
     writeWhole(out, { sizeBytes: 0, inputs, force, kind: 'file' }, async (temporary) => {
-      const run = await openRun(path, sees, options, { signal });
+      const run = await openRun(path, seen, options, { signal });
       try {
         await writeRows(run, temporary, out, json);
-        return { shape: run.shape, backend: run.backend, tokens: sees.ids ? undefined : run.ids };
+        return { shape: run.shape, backend: run.backend, tokens: seen.ids ? undefined : run.ids };
       } finally {
         run.dispose();
       }
@@ -107,24 +107,24 @@ export interface LogitsRun {
 }
 
 /**
- * Loads a model. A model that sees ids needs no tokenizer.
+ * Loads a model. A model that seen ids needs no tokenizer.
  *
  * @param more - a signal; what is called before the weights are read, and may refuse them
  */
 export async function openRun(
   path: string,
-  sees: Seen,
+  seen: Seen,
   options: LogitsInput,
   more: { readonly signal?: AbortSignal; readonly onConfig?: (config: DecoderConfig) => void },
 ): Promise<LogitsRun> {
   const { signal, onConfig } = more;
-  const tokenizer = sees.ids ? false : undefined;
+  const tokenizer = seen.ids ? false : undefined;
   const model = await loadForCommand({ ...options, model: path }, signal, { tokenizer, onConfig });
   try {
-    sees.prompt?.warnUnread();
-    const ids = sees.ids ?? model.tokenizer.encode(sees.prompt!.text!);
-    checkPositions(sees, ids.length);
-    const positions = sees.positions?.values;
+    seen.prompt?.warnUnread();
+    const ids = seen.ids ?? model.tokenizer.encode(seen.prompt!.text!);
+    checkPositions(seen, ids.length);
+    const positions = seen.positions?.values;
     const context = new Flags(options).number('context');
     return {
       architecture: model.config.architecture,
