@@ -107,7 +107,7 @@ export interface LogitsRun {
 }
 
 /**
- * Loads a model. A model that seen ids needs no tokenizer.
+ * Loads a model. A model that gets ids needs no tokenizer.
  *
  * @param more - a signal; what is called before the weights are read, and may refuse them
  */
