@@ -20,9 +20,12 @@ import {
 import { checkFits } from '../../packages/model/src/memory.js';
 import { loadModelFile, loadModelFolder, loadModelPath } from '../../packages/model/src/node.js';
 import type { ModelMemory } from '../../packages/model/src/types.js';
+import { BLOCK_FORMAT_NAMES, type BlockFormat } from '../../packages/ropewalk/src/core/block-formats.js';
+import { blockBytes } from '../../packages/ropewalk/src/core/blocks.js';
 import { RopewalkError } from '../../packages/ropewalk/src/core/errors.js';
 import { randomFrom } from '../../packages/ropewalk/src/core/random.js';
-import { type Ropewalk, ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
+import { openBackend } from '../../packages/ropewalk/src/registry.js';
+import { Ropewalk, ropewalk } from '../../packages/ropewalk/src/ropewalk.js';
 import { damage, damaged } from '../support/fuzz.js';
 import { ggufOf, type MadeTensor, safetensorsOf } from '../support/model-files.js';
 import { bytesOf, numberTokenizer, tinyModel } from '../support/tiny-model.js';
@@ -163,10 +166,10 @@ describe('types of a GGUF', () => {
   const blocks = (name: string, count: number): Uint8Array => {
     const format = WIDENED.get(name)!;
     const bytes = Uint8Array.from({ length: (count / format.weights) * format.bytes }, () => random.integer(256));
-    const scales = { Q4_1: [0, 2], Q5_1: [0, 2], Q4_K: [0, 2], Q5_K: [0, 2], Q6_K: [208] }[name] ?? [0];
+    const scales = { Q4_1: [0, 2], Q5_1: [0, 2], Q4_K: [0, 2], Q5_K: [0, 2], Q6_K: [208], TQ1_0: [52] }[name] ?? [0];
     for (let at = 0; at < bytes.length; at += format.bytes) {
       if (name === 'MXFP4') bytes[at] = 124;
-      else for (const scale of scales) bytes.set([random.integer(256), name.endsWith('K') ? 0x08 : 0x18], at + scale);
+      else for (const scale of scales) bytes.set([random.integer(256), /K|XS/.test(name) ? 0x08 : 0x18], at + scale);
     }
     return bytes;
   };
@@ -179,6 +182,9 @@ describe('types of a GGUF', () => {
     Q4_K: 12,
     Q5_K: 13,
     Q6_K: 14,
+    IQ4_NL: 20,
+    IQ4_XS: 23,
+    TQ1_0: 34,
     MXFP4: 39,
   };
   const wide = {
@@ -255,7 +261,7 @@ describe('types of a GGUF', () => {
     });
   }
 
-  test('blocks stay blocks; the others become f32, f16 where that is asked for, 16 bits where those hold every weight', async () => {
+  test('blocks that the backend reads stay blocks; the others become f32, f16 where that is asked for, 16 bits where those hold every weight', async () => {
     const weightsOf = async (name: string, options: LoadOptions = {}): Promise<number> => {
       const model = await loadModel(files(name)[0], { backend: rw, tokenizer, ...options });
       const { weightsBytes } = model.memory;
@@ -264,19 +270,37 @@ describe('types of a GGUF', () => {
     };
     const matrices = 2 * 40 * 256 + 256 * 256 + 2 * 128 * 256 + 256 * 256 + 3 * 256 * 256;
     const vectors = 4 * (3 * 256 + 2 * 128);
-    assert.equal(await weightsOf('Q8_0'), (matrices / 32) * 34 + vectors);
-    assert.equal(await weightsOf('Q4_0'), (matrices / 32) * 18 + vectors);
-    assert.equal(await weightsOf('Q4_K'), matrices * 4 + vectors);
-    assert.equal(await weightsOf('Q4_K', { widenTo: 'f16' }), matrices * 2 + vectors);
-    assert.equal(await weightsOf('MXFP4'), matrices * 2 + vectors);
+    for (const format of BLOCK_FORMAT_NAMES)
+      assert.equal(await weightsOf(format.toUpperCase()), blockBytes(format, matrices) + vectors, format);
+    assert.equal(await weightsOf('Q5_1'), matrices * 4 + vectors);
+    assert.equal(await weightsOf('Q5_1', { widenTo: 'f16' }), matrices * 2 + vectors);
+    assert.equal(await weightsOf('TQ1_0'), matrices * 2 + vectors);
+    const opened = await openBackend('cpu', { threads: 1 });
+    const reads = (blockFormats?: readonly BlockFormat[]): LoadOptions => ({
+      backend: new Ropewalk({
+        name: 'mine',
+        capabilities: () => ({ ...opened.capabilities(), blockFormats }),
+        allocate: (dtype, shape) => opened.allocate(dtype, shape),
+        upload: (tensor) => opened.upload(tensor),
+        whyNot: (plan) => opened.whyNot(plan),
+        run: (plan) => opened.run(plan),
+        finish: () => opened.finish(),
+        dispose: () => opened.dispose(),
+      }),
+    });
+    assert.equal(await weightsOf('Q4_0', reads(['q8_0', 'q4_0'])), blockBytes('q4_0', matrices) + vectors);
+    assert.equal(await weightsOf('Q4_K', reads(['q8_0', 'q4_0'])), matrices * 4 + vectors);
+    assert.equal(await weightsOf('MXFP4', reads(['q8_0', 'q4_0'])), matrices * 2 + vectors);
+    assert.equal(await weightsOf('Q8_0', reads()), matrices * 4 + vectors);
+    opened.dispose();
     await refused(
-      weightsOf('Q4_K', { widenTo: 'bf16' as 'f16' }),
+      weightsOf('Q5_1', { widenTo: 'bf16' as 'f16' }),
       'DTYPE',
       /^loadModel: widenTo: expected f32 or f16, got "bf16"/,
     );
     const small = await ropewalk({ backend: 'cpu', threads: 1, memoryLimit: 2 ** 21 });
     await refused(
-      weightsOf('Q4_K', { backend: small }),
+      weightsOf('Q5_1', { backend: small }),
       'DEVICE',
       /With widenTo: 'f16' the weights take [\d.]+ MiB less/,
     );

@@ -22,9 +22,9 @@ export interface LoadOptions extends SessionOptions, BackendOptions {
   /** A backend's name, `auto` unless given; or an open one, which the model uses and does not dispose. */
   readonly backend?: RopewalkOptions['backend'] | Ropewalk;
   /**
-   * What matrices in a GGUF's K, IQ and 5-bit types become in memory: `f32`, the default, or `f16`, which takes half
-   * the memory and rounds each weight to 11 bits. That moves logits by about a thousandth of the largest. Q8_0 and Q4_0
-   * stay as they are.
+   * What matrices in a GGUF's types become in memory where the backend does not read them as they lie: `f32`, the
+   * default, or `f16`, which takes half the memory and rounds each weight to 11 bits. That moves logits by about a
+   * thousandth of the largest.
    */
   readonly widenTo?: WidenTo;
   /** Called with the memory that is needed, before anything is allocated. An error thrown here ends loading. */
@@ -63,12 +63,8 @@ export async function loadModel(files: ModelFiles, given: LoadOptions = {}): Pro
   const folder = folderOf(files, where);
   const found = await readHeaders(folder);
   if (widenTo !== 'f32' && widenTo !== 'f16') refuse('DTYPE', 'loadModel: widenTo', 'f32 or f16', widenTo);
-  const plans = planWeights(found.config, found.stored, folder.where, widenTo);
   const session = { context: context ?? usualContext(found.config), cacheDtype };
   checkSession(found.config, session, 'loadModel');
-  const memory = memoryOf(found.config, plans, session);
-  const tokenizer = givenTokenizer ?? (await found.readTokenizer());
-  signal?.throwIfAborted();
 
   const rw = shared ?? (await ropewalk({ ...backendOptions, backend: backend as 'auto' }));
   const loaded = new Map<string, Weight>();
@@ -77,6 +73,11 @@ export async function loadModel(files: ModelFiles, given: LoadOptions = {}): Pro
     if (!shared) rw.dispose();
   };
   try {
+    const { blockFormats } = rw.capabilities();
+    const plans = planWeights(found.config, found.stored, folder.where, widenTo, blockFormats ?? []);
+    const memory = memoryOf(found.config, plans, session);
+    const tokenizer = givenTokenizer ?? (await found.readTokenizer());
+    signal?.throwIfAborted();
     /** Refuses memory that is not there; `held` bytes of it are allocated already. */
     const fits = (needed: ModelMemory, held = 0): void =>
       checkFits(`${folder.where} on ${rw.name}`, needed, limitsOf(rw, availableBytes), held);

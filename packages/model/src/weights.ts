@@ -4,7 +4,14 @@
  *
  * @module
  */
-import { type BlockFormat, type BlockTensor, sizeBytes, type Tensor } from 'ropewalk';
+import {
+  BLOCK_FORMAT_NAMES,
+  BLOCK_FORMATS,
+  type BlockFormat,
+  type BlockTensor,
+  sizeBytes,
+  type Tensor,
+} from 'ropewalk';
 import { blockBytes, fail, nameForMessage, refuse } from 'ropewalk/backend';
 import { WIDENED } from './dequantise.js';
 import type { BiasGroup, ExpertMatrix, LatentMatrix, Matrix, NormPart, OtherVector, Part } from './families.js';
@@ -60,7 +67,7 @@ export interface StoredTensor {
 /** How a tensor is held in memory. */
 type Held = 'f32' | 'f16' | 'bf16' | BlockFormat;
 
-/** What a matrix becomes in memory if no kernel multiplies its stored type and no 16-bit type holds it exactly. */
+/** What a matrix becomes in memory if the backend does not read its stored type and no 16-bit type holds it exactly. */
 export type WidenTo = 'f32' | 'f16';
 
 /** Bytes of a file. */
@@ -268,6 +275,7 @@ interface Piece {
 /**
  * Finds every weight among a file's tensors, in the order of the forward pass.
  *
+ * @param formats - the block formats that the backend reads; matrices in others are widened
  * @throws {RopewalkError} FORMAT for a tensor that is missing, twice there or of another shape; UNSUPPORTED for a
  *   tensor that the model does not have, and for a type that is not read
  */
@@ -276,6 +284,7 @@ export function planWeights(
   stored: readonly StoredTensor[],
   where: string,
   widenTo: WidenTo = 'f32',
+  formats: readonly BlockFormat[] = BLOCK_FORMAT_NAMES,
 ): WeightPlan[] {
   const byName = new Map<string, StoredTensor>();
   for (const tensor of stored) {
@@ -289,7 +298,7 @@ export function planWeights(
       known.add(piece.name);
       return byName.get(piece.name) ?? refuseMissing(config, piece, where, stored.length);
     });
-    return planOf(tensors, need, widenTo);
+    return planOf(tensors, need, widenTo, formats);
   });
   for (const { name, file } of stored) {
     if (known.has(name) || SPARE[config.source].test(name)) continue;
@@ -414,13 +423,14 @@ const PLAIN: ReadonlyMap<string, 'f32' | 'f16' | 'bf16'> = /* @__PURE__ */ new M
   ['F16', 'f16'],
   ['BF16', 'bf16'],
 ] as const);
-const BLOCKS: ReadonlyMap<string, BlockFormat> = /* @__PURE__ */ new Map([
-  ['Q8_0', 'q8_0'],
-  ['Q4_0', 'q4_0'],
-] as const);
 const TYPES = [...PLAIN.keys(), ...WIDENED.keys()].join(', ');
 
-function planOf(tensors: readonly StoredTensor[], need: Need, widenTo: WidenTo): WeightPlan {
+function planOf(
+  tensors: readonly StoredTensor[],
+  need: Need,
+  widenTo: WidenTo,
+  formats: readonly BlockFormat[],
+): WeightPlan {
   const { place, shape, pieces, plain: mustWiden = false, lessOne = false } = need;
   const spans = tensors.map((tensor, n) => spanOf(tensor, pieces[n]!));
   const { name, type, file } = tensors[0]!;
@@ -437,7 +447,7 @@ function planOf(tensors: readonly StoredTensor[], need: Need, widenTo: WidenTo):
   }
   // Vectors in blocks are small: they become f32, like norms and biases.
   const matrix = shape.length >= 2;
-  const blocks = matrix && !mustWiden ? BLOCKS.get(type) : undefined;
+  const blocks = matrix && !mustWiden ? formats.find((name) => name.toUpperCase() === type) : undefined;
   const exact = lessOne ? 'f32' : (plain ?? blocks ?? (matrix ? format!.exact : 'f32'));
   const held = exact ?? widenTo;
   const count = shape.reduce((product, size) => product * size, 1);
@@ -463,7 +473,7 @@ function spanOf(tensor: StoredTensor, { name, shape, rows }: Piece): Span {
 
 /** Whether weights are held in blocks, as the file has them. */
 export function isBlockFormat(held: Held): held is BlockFormat {
-  return held === 'q8_0' || held === 'q4_0';
+  return held in BLOCK_FORMATS;
 }
 
 /** Puts loaded tensors, all of {@link planWeights} by their places, into the places. */
