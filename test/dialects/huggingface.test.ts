@@ -733,7 +733,9 @@ describe('what a file leaves out, and what a model does not read', () => {
         .layers.map(({ window }) => window ?? '-')
         .join(' ');
     const used = { use_sliding_window: true, sliding_window: 9, max_window_layers: 2 };
-    assert.equal(windows('llama', used), '- - - -');
+    assert.equal(windows('llama', { ...used, layer_types: types(4, [0]) }), '- - - -', 'not read');
+    assert.equal(windows('dots1', { ...used, layer_types: types(4, [0]) }), '- 9 9 9');
+    assert.equal(windows('new_model', { ...used, layer_types: types(4, [0]) }), '- 9 9 9', 'unknown');
     assert.equal(windows('mistral', {}), '4096 4096 4096 4096');
     assert.equal(windows('mistral', { sliding_window: null }), '- - - -');
     assert.equal(windows('phi3', { sliding_window: 9 }), '9 9 9 9');

@@ -70,7 +70,7 @@ const LATE = { size: 4096, layers: 'late' } as const;
 /** By model_type, without `_text` at its end. */
 const MODELS: Readonly<Record<string, Rules>> = {
   ...each(
-    'llama olmo olmo2 olmoe granite granitemoe granitemoeshared minicpm falcon falcon_h1 diffllama arcee dots1 jais2 ' +
+    'llama olmo olmo2 olmoe granite granitemoe granitemoeshared minicpm falcon falcon_h1 diffllama arcee jais2 ' +
       'hunyuan_v1_dense hunyuan_v1_moe',
     {},
   ),
@@ -90,7 +90,8 @@ const MODELS: Readonly<Record<string, Rules>> = {
   minimax: { theta: 1e6, layers: { other: LINEAR, period: 2, first: true } },
   hy_v3: { theta: 11158840, headDim: 128 },
   apertus: { theta: 12e6, needsParameters: true },
-  cwm: { theta: 1e6, headDim: 128, needsParameters: true },
+  cwm: { theta: 1e6, headDim: 128, needsParameters: true, window: { size: 8192 } },
+  dots1: { window: {} },
   ministral3: { headDim: 128, needsParameters: true, window: { layers: 'all' } },
   gpt_oss: {
     theta: 150000,

@@ -197,6 +197,7 @@ function windowOf(
   layerType: string | undefined,
   rotates: boolean,
 ): number | undefined {
+  if (rules && !rules.window && rules.layers?.other !== SLIDING) return undefined; // the class reads none
   const { size, layers } = rules?.window ?? {};
   const optional = layers !== undefined && layers !== 'all';
   if (optional && !config.optionalFlag('use_sliding_window')) return undefined;

@@ -108,7 +108,7 @@ export function configFromJson(json: unknown, generation?: unknown, where = 'con
     bosToken: fields.optionalInteger('bos_token_id', 0),
     eosTokens: endTokensOf(extra) ?? endTokensOf(fields) ?? endTokensOf(outer) ?? [],
     multipliersOf: (all) => (family.multipliers ? MULTIPLIERS[family.multipliers].json(fields, all) : {}),
-    windowsOf: (types) => windowsOf(fields, family, types),
+    windowSaidBy: 'layer_types, sliding_window and use_sliding_window',
   });
 }
 
@@ -199,34 +199,6 @@ function groupsFromJson(fields: Fields, sigmoid: boolean): RouteGroups | undefin
   return count === 1 ? undefined : { count, used, best: method === 'noaux_tc' ? 2 : 1 };
 }
 
-/** How many tokens each layer sees; undefined for all. `types` are the layers' types, where the file has them. */
-function windowsOf(
-  fields: Fields,
-  family: Family,
-  types: readonly (string | undefined)[],
-): readonly (number | undefined)[] {
-  for (const [n, type] of types.entries()) {
-    if (type === undefined || type === FULL || (type === SLIDING && family.window)) continue;
-    const known = family.window ? `${FULL} and ${SLIDING} are` : `${FULL} is`;
-    fields.fail('UNSUPPORTED', `layer_types[${n}]`, `only ${known} computed for this model, not ${type}`);
-  }
-  // A window that is left out is the class's own; `null` means none.
-  const given = fields.keys().includes('sliding_window');
-  const window = given ? fields.optionalInteger('sliding_window') : family.windowSize;
-  if (family.window === 'all') return types.map(() => window);
-  if (family.window === 'types') return types.map((type) => (type === SLIDING ? window : undefined));
-  if (!family.window || !fields.flag('use_sliding_window')) {
-    if (types.includes(SLIDING))
-      fields.fail('FORMAT', 'use_sliding_window', `it must be true, because layer_types has ${SLIDING}`);
-    return types.map(() => undefined);
-  }
-  if (window === undefined)
-    fields.fail('FORMAT', 'sliding_window', 'it must be an integer, because use_sliding_window is true');
-  if (family.window === 'if-used') return types.map((type) => (type === FULL ? undefined : window));
-  const first = fields.optionalInteger('max_window_layers', 0, MAX_LAYERS) ?? 28;
-  return types.map((type, layer) => ((type ? type === SLIDING : layer >= first) ? window : undefined));
-}
-
 /**
  * Reads the metadata of a GGUF file, and what only its list of tensors says: which biases there are, and whether the
  * output head is a separate tensor. `readTensor` reads the small F32 tensors that hold frequency factors.
@@ -305,15 +277,10 @@ export function configFromGguf(
     bosToken: tokenId(keys, 'tokenizer.ggml.bos_token_id'),
     eosTokens: eos === undefined ? [] : [eos],
     multipliersOf: (sizes) => (family.multipliers ? MULTIPLIERS[family.multipliers].gguf(keys, a, sizes) : {}),
-    windowsOf: (types) => {
-      const key = `${a}.attention.sliding_window`;
-      if (!types.includes(SLIDING)) return types.map(() => undefined);
-      const window = keys.optionalInteger(key) ?? keys.need(family.ggufWindow, key, 'an integer >= 1');
-      return types.map((type) => (type === SLIDING ? window : undefined));
-    },
-    notesOf: (windows) => {
+    windowSaidBy: `${a}.attention.sliding_window`,
+    notesOf: (layers) => {
       const ignored = GGUF_IGNORED.filter(([, readBy]) => !readBy.includes(family.multipliers)).map(([key]) => key);
-      if (!windows.some((window) => window !== undefined)) ignored.push('attention.sliding_window');
+      if (layers.every(({ window }) => window === undefined)) ignored.push('attention.sliding_window');
       return ignored
         .map((key) => `${a}.${key}`)
         .filter((key) => keys.has(key))
@@ -563,15 +530,16 @@ type Draft = Omit<DecoderConfig, 'headDim' | 'valueDim' | 'layers' | 'notes' | k
   /** That of q and k unless given. */
   readonly valueDim: number | undefined;
   readonly multipliersOf: (sizes: Sizes) => Multipliers;
-  readonly windowsOf: (types: readonly (string | undefined)[]) => readonly (number | undefined)[];
-  readonly notesOf?: (windows: readonly (number | undefined)[]) => readonly string[];
+  /** What gives sliding layers their window. */
+  readonly windowSaidBy: string;
+  readonly notesOf?: (layers: ModelRope['layers']) => readonly string[];
 };
 
 /** Reads RoPE, and checks what must hold between the fields. */
 function finish(
   fields: Fields,
   read: RopeReader,
-  { windowsOf, multipliersOf, notesOf, headDim: given, valueDim, ...draft }: Draft,
+  { windowSaidBy, multipliersOf, notesOf, headDim: given, valueDim, ...draft }: Draft,
 ): DecoderConfig {
   const { numHeads, numKvHeads, maxContext, hiddenSize, latent } = draft;
   // The last answer is kept, because sessions of the same size share tables by the identity of their specs.
@@ -581,7 +549,12 @@ function finish(
     return last.rope;
   };
   const { layers, notes: ropeNotes } = ropes(maxContext);
-  const windows = windowsOf(layers.map(({ layerType }) => layerType));
+  for (const { layer, layerType, window } of layers) {
+    if (layerType === undefined || layerType === FULL || window !== undefined) continue;
+    const where = `${fields.where}: layer ${layer}`;
+    if (layerType !== SLIDING) fail('UNSUPPORTED', where, `only ${FULL} and ${SLIDING} are computed, not ${layerType}`);
+    fail('FORMAT', where, `it has sliding attention but no window. Check ${windowSaidBy}.`);
+  }
   const ofRope = latent ? undefined : layers.find(({ rope }) => rope)?.rope?.headDim;
   const headDim = given ?? ofRope ?? hiddenSize / numHeads;
   if (!Number.isInteger(headDim) || headDim < 1 || headDim > MAX_WIDTH)
@@ -607,7 +580,7 @@ function finish(
     logitScale: multipliers.logitScale ?? 1,
     logitSoftcap: multipliers.logitSoftcap,
     temperature: multipliers.temperature,
-    layers: (context: number) => ropes(context).layers.map(({ rope }, layer) => ({ rope, window: windows[layer] })),
-    notes: [...(notesOf?.(windows) ?? []), ...ropeNotes],
+    layers: (context: number) => ropes(context).layers.map(({ rope, window }) => ({ rope, window })),
+    notes: [...(notesOf?.(layers) ?? []), ...ropeNotes],
   });
 }

@@ -85,15 +85,6 @@ export interface Family {
 
   /** The head of GGUF files: always a tensor of its `own`, or always `tied`; as the file has it unless given. */
   readonly ggufHead?: 'own' | 'tied';
-  /** `attention.sliding_window` of GGUF files that do not say. */
-  readonly ggufWindow?: number;
-  /**
-   * Which layers of transformers' model see a window: `all`, `late` ones (from max_window_layers on, if
-   * use_sliding_window), all `if-used` (if use_sliding_window), or those of `types` (layer_types).
-   */
-  readonly window?: 'all' | 'late' | 'if-used' | 'types';
-  /** `sliding_window` of a config.json without it; none unless given. */
-  readonly windowSize?: number;
   readonly numKvHeads?: number;
   /** `max_position_embeddings` of a config.json without it. */
   readonly maxContext: number;
@@ -142,8 +133,8 @@ const QWEN_EXPERTS = {
   expertDown: 'mlp.experts.*.down_proj.weight',
 } as const;
 
-const QWEN2: Family = { gguf: 'qwen2', maxContext: 32768, numKvHeads: 32, biases: { qkv: 'always' }, window: 'late' };
-const QWEN2_VL: Family = { ...QWEN2, gguf: 'qwen2vl', numKvHeads: 8, windowSize: 4096 };
+const QWEN2: Family = { gguf: 'qwen2', maxContext: 32768, numKvHeads: 32, biases: { qkv: 'always' } };
+const QWEN2_VL: Family = { ...QWEN2, gguf: 'qwen2vl', numKvHeads: 8 };
 const GEMMA2: Family = {
   gguf: 'gemma2',
   blockNorms: 'both',
@@ -151,9 +142,6 @@ const GEMMA2: Family = {
   multipliers: 'gemma2',
   biases: SPLIT_BIASES,
   ggufHead: 'tied',
-  ggufWindow: 4096,
-  window: 'types',
-  windowSize: 4096,
   maxContext: 8192,
   tied: true,
   gainsLessOne: true,
@@ -190,12 +178,11 @@ const DEEPSEEK: Family = {
 /** By `model_type` of config.json, without `_text` at its end. */
 export const FAMILIES: Readonly<Record<string, Family>> = {
   llama: { gguf: 'llama', maxContext: 2048, biases: LLAMA_BIASES },
-  mistral: { gguf: 'llama', maxContext: 131072, numKvHeads: 8, window: 'all', windowSize: 4096 },
+  mistral: { gguf: 'llama', maxContext: 131072, numKvHeads: 8 },
   mixtral: {
     gguf: 'llama',
     maxContext: 131072,
     numKvHeads: 8,
-    window: 'all',
     experts: { gate: 'softmax', normalise: true },
     reads: ['num_local_experts'],
     names: {
@@ -205,13 +192,12 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
       expertDown: 'block_sparse_moe.experts.*.w2.weight',
     },
   },
-  qwen2: { ...QWEN2, windowSize: 4096 },
+  qwen2: QWEN2,
   qwen2_moe: {
     ...QWEN2,
     gguf: 'qwen2moe',
     ggufHead: 'own',
     numKvHeads: 16,
-    windowSize: 4096,
     experts: { gate: 'softmax', normalise: false, shared: 'gated' },
     reads: ['num_experts'],
     names: {
@@ -230,8 +216,6 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     numKvHeads: 32,
     qkNorm: 'head',
     biases: SPLIT_BIASES,
-    window: 'late',
-    windowSize: 4096,
   },
   qwen3_moe: {
     gguf: 'qwen3moe',
@@ -239,8 +223,6 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     numKvHeads: 4,
     qkNorm: 'head',
     biases: SPLIT_BIASES,
-    window: 'if-used',
-    windowSize: 4096,
     experts: { gate: 'softmax', normalise: true },
     reads: ['num_experts'],
     names: QWEN_EXPERTS,
@@ -251,7 +233,6 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
   phi3: {
     gguf: 'phi3',
     maxContext: 4096,
-    window: 'all',
     names: { qkv: 'self_attn.qkv_proj.weight', gateUp: 'mlp.gate_up_proj.weight' },
     ggufNames: { gateUp: 'ffn_up.weight' },
   },
@@ -260,7 +241,6 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     maxContext: 32768,
     numKvHeads: 4,
     biases: LLAMA_BIASES,
-    window: 'if-used',
     tied: true,
   },
   cohere2: {
@@ -270,14 +250,12 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     biases: SPLIT_BIASES,
     multipliers: 'cohere',
     ggufHead: 'tied',
-    window: 'types',
-    windowSize: 4096,
     maxContext: 8192,
     tied: true,
     reads: ['logit_scale'],
   },
   olmo2: OLMO2,
-  olmo3: { ...OLMO2, window: 'types', windowSize: 4096 },
+  olmo3: OLMO2,
   granite: {
     gguf: 'granite',
     maxContext: 2048,
@@ -329,7 +307,7 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     },
     ggufNames: { gateUp: 'ffn_up.weight' },
   },
-  ministral3: { gguf: 'mistral3', maxContext: 262144, numKvHeads: 8, window: 'all', multipliers: 'temperature' },
+  ministral3: { gguf: 'mistral3', maxContext: 262144, numKvHeads: 8, multipliers: 'temperature' },
   deepseek_v2: DEEPSEEK,
   deepseek_v3: {
     ...DEEPSEEK,
@@ -342,8 +320,6 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     biases: { qkv: 'always', output: 'always' },
     sinks: true,
     swiglu: { limit: 7, alpha: 1.702, offset: 1 },
-    window: 'types',
-    windowSize: 128,
     numKvHeads: 8,
     maxContext: 131072,
     experts: { gate: 'softmax-of-chosen', normalise: false, bias: true },
@@ -362,9 +338,6 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     qkNorm: 'head',
     biases: {},
     gguf: 'exaone4',
-    ggufWindow: 4096,
-    window: 'types',
-    windowSize: 4096,
   },
   minicpm: {
     gguf: 'minicpm',
@@ -380,7 +353,6 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     biases: { qkv: ['use_bias', true], output: ['use_bias', true], mlp: ['use_bias', true] },
     activation: 'gelu-tanh',
     ungated: true,
-    window: 'all',
     numKvHeads: 2,
     maxContext: 4096,
     tied: true,
