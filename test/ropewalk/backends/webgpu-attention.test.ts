@@ -96,11 +96,16 @@ function trialWith(q: Float, k: Float, v: Float, out: Tensor, options: SelfAtten
     sums.set(row, most);
     return most;
   };
+  const { sinks, ...rest } = options;
   return {
-    given: [q, k, v, out],
+    given: sinks ? [q, k, v, out, sinks] : [q, k, v, out],
     outs: [3],
     owned,
-    plan: (t) => planSelfAttention(tensorAt(t, 0), tensorAt(t, 1), tensorAt(t, 2), tensorAt(t, 3), options),
+    plan: (t) =>
+      planSelfAttention(tensorAt(t, 0), tensorAt(t, 1), tensorAt(t, 2), tensorAt(t, 3), {
+        ...rest,
+        sinks: t[4] as Tensor | undefined,
+      }),
     error: (_, n) => attentionError(sumOf(Math.floor(n / dv)), options.softcap !== undefined, largest),
   };
 }
@@ -267,6 +272,24 @@ describe('self_attention on webgpu', { skip: noGpu }, () => {
     test('more queries than keys, each seeing all', async () => {
       for (const seq of [9, 70]) await agree(trialOf('f32', { seq, past: 4 - seq, d: 12 }, { causal: false }));
     });
+  });
+
+  test('sinks: of each kernel, alone and with joined splits; −∞ is none, and one may take all weight', async () => {
+    const strided = { ...DENSE, dense: false, step: 2, lead: 1 };
+    for (const [of, sizes, how, options] of [
+      ['f32', { seq: 1, past: 40, kvHeads: 2, group: 3, d: 8 }, DENSE, {}],
+      ['f32', { batch: 2, seq: 3, past: 500, kvHeads: 2, group: 2, d: 8 }, strided, { window: 300 }],
+      ['f32', { batch: 2, seq: 40, past: 20, kvHeads: 2, group: 2, d: 8 }, DENSE, { window: 9 }],
+      [['f32', 'f16'], { seq: 70, past: 700, kvHeads: 2, group: 3, d: 7, dv: 5 }, strided, { softcap: 3 }],
+    ] as const) {
+      const dtype = typeof of === 'string' ? of : of[1];
+      const heads = sizes.kvHeads * sizes.group;
+      measure(`sinks ${JSON.stringify(sizes)}`);
+      await agree(trialOf(of, sizes, { ...options, sinks: laid(dtype, [heads], how, 9) }));
+    }
+    const sizes: Sizes = { seq: 1, past: 40, kvHeads: 2, group: 3, d: 8 };
+    const extreme = tensorFrom<'f32'>(Float32Array.of(-Infinity, 1e4, -3e38, -1e4, 50, 0));
+    await agree(trialOf('f32', sizes, { sinks: extreme }));
   });
 
   describe('layouts', () => {

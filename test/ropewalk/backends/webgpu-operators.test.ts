@@ -48,6 +48,7 @@ import {
   dtypes,
   emulate,
   exactOf,
+  expertLinearTrial,
   FLOATS,
   type Float,
   fills,
@@ -66,6 +67,7 @@ import {
   placement,
   randomness,
   roomFor,
+  routeTrial,
   type Shared,
   seeds,
   size,
@@ -98,6 +100,14 @@ const placements = fc.array(
   ),
   { minLength: 6, maxLength: 6 },
 );
+
+/** Layouts by hand: dense; one by one; backwards; turned, in fours. */
+const HOW: readonly Placement[] = [
+  DENSE,
+  { ...DENSE, dense: false, step: 2, lead: 1 },
+  { ...DENSE, dense: false, backwards: 7, pad: 3 },
+  { ...DENSE, dense: false, turn: 1, pad: 4, lead: 4 },
+];
 
 /** Up to six dimensions; the last around the widths of loads and workgroups. */
 const shapes = fc
@@ -447,6 +457,117 @@ describe('argmax', { skip: noGpu }, () => {
   test('70,000 rows: more workgroups than a dimension of the grid has', async () => {
     await check(laid('f32', [70_000, 2], DENSE, 4), 'i64', [DENSE, DENSE, DENSE], DEVICE);
     await check(laid('f16', [70_000, 3], DENSE, 4), 'i32', [DENSE, DENSE, DENSE], HOST);
+  });
+});
+
+/**
+ * A weight is a score over the sum of the chosen ones'. A score is e^z within 4 u and |z| u, over a sum of such, and
+ * WGSL promises a quotient within 2.5 units (5 u): logits are in [-8, 8], so that both are within 40 u. The sum of the
+ * chosen and its quotient add as much again, and a unit for each term.
+ */
+const routeError = (chosen: number, exact: number): number => (80 + chosen) * U * Math.abs(exact) + 2 ** -120;
+
+describe('route', { skip: noGpu }, () => {
+  // Few variants, as a software driver compiles each; several layouts of each.
+  for (const [dtype, [experts, chosen], options, withBias] of [
+    ['f32', [8, 2], { gate: 'softmax', normalise: true }, false],
+    ['f16', [40, 6], { gate: 'softmax', scale: 2.5 }, false],
+    ['f32', [300, 8], { gate: 'softmax', groups: { count: 6, used: 2, best: 1 } }, false],
+    ['f32', [64, 8], { gate: 'sigmoid', normalise: true, groups: { count: 8, used: 3, best: 2 } }, true],
+    ['bf16', [33, 4], { gate: 'sigmoid', scale: -0.5 }, true],
+    ['f32', [5, 5], { gate: 'sigmoid', groups: { count: 5, used: 5, best: 2 } }, false],
+    ['f32', [128, 4], { gate: 'softmax-of-chosen' }, true],
+    ['f16', [3, 1], { gate: 'softmax-of-chosen', normalise: true }, false],
+  ] as const) {
+    test(`${dtype} ${experts} ${JSON.stringify(options)}${withBias ? ', a bias' : ''}`, async () => {
+      measure(`route ${options.gate}`);
+      for (const seed of [1, 2, 3]) {
+        const tokens = seed === 3 ? 7 : seed;
+        const random = randomness(seed);
+        // Spread evenly, so that no rounding changes their order; each token in an order of its own.
+        const logits = roomFor(dtype, [tokens, experts], HOW[seed]!, false);
+        const rows = Array.from({ length: tokens }, () =>
+          Array.from({ length: experts }, (_, e) => ({ z: (e * 12) / experts - 6, at: random() }))
+            .sort((a, b) => a.at - b.at)
+            .map(({ z }) => z),
+        ).flat();
+        walk(logits, (at, n) => storeNumber(logits.storage.host!, dtype, at, rows[n]!));
+        const bias = withBias ? laid(dtype, [experts], HOW[seed]!, seed) : undefined;
+        const how = [DENSE, HOW[seed]!, HOW[seed]!];
+        const trial = routeTrial(logits, chosen, options, how, bias);
+        await agree({ ...trial, error: (exact) => routeError(chosen, exact) }, seed === 2 ? DEVICE : HOST);
+      }
+    });
+  }
+  test('ties go to the lower expert; a sum below 2^-14 counts as that; no tokens', async () => {
+    const { indices, weights } = rw.route(f64Tensor([1, 3, -0, 3, 0, 3], [1, 6], 'f32') as Tensor<'f32'>, {
+      gate: 'softmax-of-chosen',
+      chosen: 6,
+    });
+    assert.deepEqual([...(await indices.read())], [1, 3, 5, 0, 2, 4]);
+    const [first, , third] = await weights.read();
+    assert.equal(first, third);
+    const low = rw.route(f64Tensor([-20, -30], [1, 2], 'f32') as Tensor<'f32'>, {
+      gate: 'sigmoid',
+      chosen: 1,
+      normalise: true,
+    });
+    const [small] = await low.weights.read();
+    const exact = 2 ** 14 / (1 + Math.exp(20));
+    assert.ok(Math.abs(small! - exact) <= routeError(1, exact), `${small} ${exact}`);
+    await agree(routeTrial(zeros('f32', [0, 8]), 2, { gate: 'softmax-of-chosen' }, [DENSE, DENSE, DENSE]));
+  });
+});
+
+/**
+ * A sum of k products in f32: off by at most (k + 2)·u·Σ|products|, and by (√k + 4)·u·Σ in fact (see
+ * webgpu-linear.test.ts).
+ */
+const sumError = (k: number, products: number): number =>
+  Math.min(Math.sqrt(k) + 4, k + 2) * U * products + (k + 2) * 2 ** -126;
+
+describe('expert_linear', { skip: noGpu }, () => {
+  for (const [dtype, stored, [tokens, chosen, experts, n, k], { own, bias, weighted }, n4] of [
+    ['f32', 'f32', [1, 4, 8, 16, 64], { own: false, bias: false, weighted: false }, 0],
+    ['f32', 'f16', [5, 2, 8, 12, 40], { own: false, bias: true, weighted: true }, 0],
+    ['f32', 'bf16', [3, 3, 4, 7, 33], { own: true, bias: true, weighted: false }, 2],
+    ['f16', 'f16', [3, 2, 4, 9, 70], { own: true, bias: false, weighted: true }, 3],
+    ['bf16', 'bf16', [4, 1, 2, 8, 16], { own: false, bias: true, weighted: true }, 1],
+    ['f32', 'q8_0', [2, 3, 6, 10, 96], { own: true, bias: false, weighted: true }, 0],
+    ['f32', 'q4_0', [70, 2, 3, 8, 64], { own: false, bias: true, weighted: false }, 0],
+    ['f32', 'f32', [2, 0, 3, 8, 4], { own: false, bias: false, weighted: true }, 0],
+    ['f32', 'f32', [2, 2, 3, 5, 0], { own: false, bias: true, weighted: true }, 0],
+    ['f32', 'f32', [0, 2, 3, 5, 4], { own: false, bias: false, weighted: false }, 0],
+  ] as const) {
+    test(`${dtype}, ${stored}: ${[tokens, chosen, experts, n, k]} ${JSON.stringify({ own, bias, weighted })}`, async () => {
+      measure(`expert_linear ${stored}`);
+      const how = HOW[n4]!;
+      const blocks = stored === 'q8_0' || stored === 'q4_0';
+      const weight = blocks
+        ? blocksOf(stored, experts * n, k, 3, 1, [experts, n, k])
+        : laid(stored, [experts, n, k], how, 3);
+      const x = laid(dtype, own ? [tokens, chosen, k] : [tokens, k], how, 4);
+      const indices = indexOf(tokens * chosen, experts, 5).view([tokens, chosen]);
+      const options = {
+        bias: bias ? laid(blocks ? 'f32' : stored, [experts, n], how, 6) : undefined,
+        weights: weighted ? laid(dtype, [tokens, chosen], how, 7) : undefined,
+      };
+      const out = roomFor(dtype, weighted ? [tokens, n] : [tokens, chosen, n], how);
+      for (const where of [HOST, DEVICE])
+        await agree(expertLinearTrial(x, weight, indices, out, options, sumError), where);
+    });
+  }
+  test('matrices that are turned, as of MLA; an index outside takes the nearest expert', async () => {
+    const turned = laid('f32', [3, 16, 20], DENSE, 1).permute([0, 2, 1]) as Float;
+    const x = laid('f32', [2, 3, 16], DENSE, 2);
+    const heads = tensorFrom(Int32Array.of(0, 1, 2, 0, 1, 2), { shape: [2, 3] });
+    await agree(expertLinearTrial(x, turned, heads, roomFor('f32', [2, 3, 20], DENSE), {}, sumError));
+    const weight = tensorFrom<'f32'>(Float32Array.of(1, 2, 3), { shape: [3, 1, 1] });
+    const outside = tensorFrom<'i32'>(Int32Array.of(-5, 1, 7), { shape: [1, 3] });
+    const got = await rw
+      .expertLinear(tensorFrom<'f32'>(Float32Array.of(10), { shape: [1, 1] }), weight, outside)
+      .read();
+    assert.deepEqual([...got], [10, 20, 30]);
   });
 });
 
@@ -1031,6 +1152,11 @@ describe('f64', { skip: noGpu }, () => {
     }
   });
 
+  test('route of f64, whose indices are on the device', async () => {
+    const { indices, weights } = rw.route(f64Tensor([1, 1 + 2 ** -50, 0, 0], [1, 4]), { gate: 'sigmoid', chosen: 2 });
+    assert.deepEqual([...(await indices.read())], [1, 0]);
+    assert.equal((await weights.readNumbers())[1], 1 / (1 + Math.exp(-1)));
+  });
   test('argmax of f64 whose index is on the device', async () => {
     const values = f64Tensor([1, 1 + 2 ** -50, 1, NaN, 5, 2], [2, 3]);
     for (const dtype of ['i64', 'i32'] as const) {

@@ -5,15 +5,12 @@ import type { Tensor } from '../core/tensor.js';
 import { type OpName, type OpPlan, unknownPlan } from '../ops/op-plan.js';
 
 /** What runs on the reference, but on cpu. */
-const WITHOUT_KERNEL: readonly (OpName | BlockFormat | 'sinks' | 'clamped swiglu')[] = [
+const WITHOUT_KERNEL: readonly (OpName | BlockFormat | 'clamped swiglu')[] = [
   'layer_norm',
   'gelu',
   'geglu',
   'scale',
   'clamped swiglu',
-  'route',
-  'expert_linear',
-  'sinks',
   'iq4_nl',
   'mxfp4',
   'q4_K',
@@ -38,7 +35,6 @@ function fitsF32(factor: number): boolean {
  */
 export function whyFloat64(plan: OpPlan, without = WITHOUT_KERNEL): string | undefined {
   if (without.includes(plan.op)) return `${plan.op} has no kernel yet`;
-  if (without.includes('sinks') && plan.op === 'self_attention' && plan.sinks) return 'sinks have no kernel yet';
   const clamped = without.includes('clamped swiglu');
   if (clamped && plan.op === 'swiglu' && (plan.limit !== undefined || plan.alpha !== 1 || plan.offset !== 0))
     return 'the clamped swiglu has no kernel yet';
@@ -57,6 +53,7 @@ function tooWide(plan: OpPlan): string | undefined {
     return 'the scale or the softcap';
   if (plan.op === 'scale' && !(fitsF32(Number(plan.factor) || 0) && fitsF32(plan.softcap ?? 0)))
     return 'the factor or the softcap';
+  if (plan.op === 'route' && !fitsF32(plan.scale)) return 'the scale';
   if (plan.op === 'swiglu' && !(fitsF32(plan.limit ?? 0) && fitsF32(plan.alpha) && fitsF32(plan.offset)))
     return 'the limit, alpha or offset';
   return undefined;

@@ -13,9 +13,9 @@ import { Commands, NEXT } from './commands.js';
 import { type OpenDevice, openDevice } from './device.js';
 import { type Block, BlockPool, GpuStorage, USAGE } from './memory.js';
 import { runElementwise, runRearrange } from './operators/elementwise.js';
-import { runLinear } from './operators/linear.js';
+import { runExpertLinear, runLinear } from './operators/linear.js';
 import { runRope } from './operators/rope.js';
-import { runArgmax, runEmbedding, runRmsNorm } from './operators/rows.js';
+import { runArgmax, runEmbedding, runRmsNorm, runRoute } from './operators/rows.js';
 import { runSelfAttention } from './operators/self-attention.js';
 import { KERNEL_FORMATS } from './shaders/linear.js';
 
@@ -33,8 +33,8 @@ const OPERATORS: OperatorTable<Call> = {
   gelu: noKernel,
   geglu: noKernel,
   scale: noKernel,
-  route: noKernel,
-  expert_linear: noKernel,
+  route: runRoute,
+  expert_linear: runExpertLinear,
 };
 
 /** The backend. Open it with {@link openWebgpu}. */
@@ -164,16 +164,16 @@ export class WebgpuBackend implements Backend {
     });
   }
 
-  /** The reference writes host memory; the index of an argmax may be on the device, as integers are. */
+  /** The reference writes host memory; indices that it writes may be on the device, as integers are. */
   #runFloat64(plan: OpPlan): void {
     const index = indexOf(plan);
-    if (plan.op !== 'argmax' || index?.storage.host) {
+    if (index === undefined || index.storage.host) {
       this.#float64!(plan);
       return;
     }
-    const outIndex = zeros(plan.outIndex.dtype, plan.outIndex.shape);
-    this.#float64!({ ...plan, outIndex });
-    this.run(planRearrange(outIndex, plan.outIndex));
+    const found = zeros(index.dtype, index.shape);
+    this.#float64!({ ...plan, [plan.op === 'argmax' ? 'outIndex' : 'indices']: found } as OpPlan);
+    this.run(planRearrange(found, index));
   }
 
   #checkOpen(): void {
@@ -183,7 +183,7 @@ export class WebgpuBackend implements Backend {
 }
 
 function indexOf(plan: OpPlan): Tensor | undefined {
-  return plan.op === 'argmax' ? plan.outIndex : undefined;
+  return plan.op === 'argmax' ? plan.outIndex : plan.op === 'route' ? plan.indices : undefined;
 }
 
 /**

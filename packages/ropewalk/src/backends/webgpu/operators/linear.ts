@@ -1,6 +1,7 @@
 /** Multiplication by a weight matrix. @module */
-import { blockBytes, isBlocks } from '../../../core/blocks.js';
+import { type BlockTensor, blockBytes, isBlocks } from '../../../core/blocks.js';
 import type { Tensor } from '../../../core/tensor.js';
+import type { ExpertLinearPlan } from '../../../ops/expert-linear.js';
 import type { LinearPlan } from '../../../ops/linear.js';
 import { rowsOf } from '../../walks.js';
 import {
@@ -16,6 +17,7 @@ import {
 } from '../call.js';
 import { COPY } from '../shaders/copy.js';
 import {
+  EXPERT_LINEAR,
   FEW_COLUMNS,
   type KernelFormat,
   LINEAR_FEW,
@@ -49,9 +51,7 @@ export function runLinear({ x, weight, bias, out, m, n, k }: LinearPlan, call: C
   call.bring(bias ? [x, matrix, bias] : [x, matrix], [out]);
   if (out.size === 0) return;
   const [xs, outs, matrixAt] = [call.place(x), call.place(out), call.place(matrix)];
-  const w = isBlocks(weight)
-    ? blocksAt(matrixAt, weight.format as KernelFormat, matrix.size, k, call)
-    : denseAt(matrixAt, weight);
+  const w = weightAt(weight, matrixAt, call);
   const element = elementOf(out.dtype);
   const xLanes = inFours([k], [usefulStrides(x)], [xs.offset]) ? 4 : 1;
   const outLanes = inFours([n], [usefulStrides(out)], [outs.offset]) ? 4 : 1;
@@ -75,10 +75,66 @@ export function runLinear({ x, weight, bias, out, m, n, k }: LinearPlan, call: C
   call.launch({ kernel: LINEAR_MANY, variant: { ...variant, fours }, ...over(tiles(fours)) });
 }
 
-/** Where a dense matrix is, as operand `weight`. */
-export function denseAt({ block, offset }: Place, weight: Tensor): Weight {
-  const lanes = inFours([weight.shape[1]!], [usefulStrides(weight)], [offset]) ? 4 : 1;
-  const [row, step] = weight.strides as [number, number];
+/**
+ * Queues the experts' linear layer: the indices stay on the device, so each row of out is a workgroup's, whichever
+ * experts it has.
+ */
+export function runExpertLinear(plan: ExpertLinearPlan, call: Call): void {
+  const { x, weight, bias, indices, weights, out } = plan;
+  const matrix = isBlocks(weight) ? weight.bytes : weight;
+  call.bring(
+    [x, matrix, bias, indices, weights].filter((tensor) => tensor !== undefined),
+    [out],
+  );
+  if (out.size === 0) return;
+  const [tokens, chosen] = indices.shape as [number, number];
+  const [experts, n, k] = weight.shape as [number, number, number];
+  const [xs, outs, ids, matrixAt] = [call.place(x), call.place(out), call.place(indices), call.place(matrix)];
+  const w = weightAt(weight, matrixAt, call);
+  const element = elementOf(out.dtype);
+  const xLanes = inFours([k], [usefulStrides(x)], [xs.offset]) ? 4 : 1;
+  const outLanes = inFours([n], [usefulStrides(out)], [outs.offset]) ? 4 : 1;
+  const uses: Use[] = [
+    reads('x', element, xLanes, xs.block),
+    ...w.uses,
+    reads('indices', 'u32', 1, ids.block),
+    writes('out', element, outLanes, outs.block),
+  ];
+  const [biasAt, factors] = [bias && call.place(bias), weights && call.place(weights)];
+  if (biasAt) uses.push(reads('bias', elementOf(bias!.dtype), 1, biasAt.block));
+  if (factors) uses.push(reads('factors', element, 1, factors.block));
+  // What has no dimension for the experts of a token is the same for all.
+  const overPairs = ({ rank, strides }: Tensor): number[] => [strides[0]!, rank === 3 ? strides[1]! : 0];
+  const across = Math.ceil(n / FEW_COLUMNS);
+  const terms = weights ? chosen : 1;
+  const groups = across * (weights ? tokens : tokens * chosen);
+  const walk = walkEntries({ dims: [tokens, Math.max(1, chosen)], strides: [overPairs(x), overPairs(out)] });
+  call.launch({
+    kernel: EXPERT_LINEAR,
+    variant: { x: xLanes, weight: w.load, out: outLanes, bias: bias !== undefined, weighted: weights !== undefined },
+    uses,
+    params: {
+      ...{ m: 1, n, k, groups, rank: walk.length, across, terms, chosen, experts },
+      ...{ x: xs.offset, xStep: x.strides.at(-1)!, out: outs.offset, outStep: out.strides.at(-1)! },
+      ...{ ...w.params, weightExpert: isBlocks(weight) ? n * w.params.weightRow : weight.strides[0]! },
+      ...{ bias: biasAt?.offset ?? 0, biasStep: bias?.strides[1] ?? 0, biasExpert: bias?.strides[0] ?? 0 },
+      ...{ indices: ids.offset, indexRow: indices.strides[0]!, indexStep: indices.strides[1]! },
+      ...{ factors: factors?.offset ?? 0, factorRow: weights?.strides[0] ?? 0, factorStep: weights?.strides[1] ?? 0 },
+    },
+    walk,
+    groups,
+  });
+}
+
+/** Where a matrix, or several, is: operands and parameters of its kind. */
+export function weightAt(weight: Tensor | BlockTensor, place: Place, call: Call): Weight {
+  return isBlocks(weight) ? blocksAt(place, weight, call) : denseAt(place, weight);
+}
+
+/** Where a dense matrix, or several, is, as operand `weight`. */
+function denseAt({ block, offset }: Place, weight: Tensor): Weight {
+  const lanes = inFours([weight.shape.at(-1)!], [usefulStrides(weight)], [offset]) ? 4 : 1;
+  const [row, step] = weight.strides.slice(-2) as [number, number];
   return {
     load: lanes,
     uses: [reads('weight', elementOf(weight.dtype), lanes, block)],
@@ -87,19 +143,20 @@ export function denseAt({ block, offset }: Place, weight: Tensor): Weight {
 }
 
 /**
- * Where a matrix in blocks, with rows of k weights, is, as operands `weight` and `scale`. The kernels count two bytes
- * at a time, so a matrix that starts at an odd byte is copied first.
+ * Where a matrix in blocks is, as operands `weight` and `scale`. The kernels count two bytes at a time, so a matrix that
+ * starts at an odd byte is copied first.
  */
-export function blocksAt({ block, offset }: Place, format: KernelFormat, bytes: number, k: number, call: Call): Weight {
+function blocksAt({ block, offset }: Place, { format: any, shape, bytes }: BlockTensor, call: Call): Weight {
+  const format = any as KernelFormat; // whyFloat64 keeps the others away
   if (offset % 2 !== 0) {
-    const even = call.scratch(bytes);
+    const even = call.scratch(bytes.size);
     call.launch({
       kernel: COPY,
       variant: { converts: false },
       uses: [reads('x', 'u8', 1, block), writes('out', 'u8', 1, even)],
-      params: { n: bytes, rank: 1, x: offset, out: 0 },
-      walk: [[bytes, 1, 1, 0]],
-      groups: Math.ceil(bytes / COPY.threads),
+      params: { n: bytes.size, rank: 1, x: offset, out: 0 },
+      walk: [[bytes.size, 1, 1, 0]],
+      groups: Math.ceil(bytes.size / COPY.threads),
     });
     block = even;
     offset = 0;
@@ -107,6 +164,6 @@ export function blocksAt({ block, offset }: Place, format: KernelFormat, bytes: 
   return {
     load: format,
     uses: [reads('weight', 'u32', 1, block), reads('scale', 'f16', 1, block)],
-    params: { weight: offset / 2, weightRow: blockBytes(format, k) / 2, weightStep: 0 },
+    params: { weight: offset / 2, weightRow: blockBytes(format, shape.at(-1)!) / 2, weightStep: 0 },
   };
 }

@@ -5,14 +5,15 @@ import type { Tensor } from '../../../core/tensor.js';
 import type { ArgmaxPlan } from '../../../ops/argmax.js';
 import type { EmbeddingPlan } from '../../../ops/embedding.js';
 import type { RmsNormPlan } from '../../../ops/rms-norm.js';
+import { LEAST_SUM, type RoutePlan } from '../../../ops/route.js';
 import { rowsOf } from '../../walks.js';
 import { asBits, type Call, elementOf, inFours, reads, usefulStrides, walkEntries, writes } from '../call.js';
 import { argmaxKernel } from '../shaders/argmax.js';
 import { epsParams } from '../shaders/common.js';
 import { GATHER, GATHER_WIDE } from '../shaders/copy.js';
-import type { KernelFormat } from '../shaders/linear.js';
 import { rmsNormKernel } from '../shaders/rms-norm.js';
-import { blocksAt, denseAt } from './linear.js';
+import { routeKernel } from '../shaders/route.js';
+import { weightAt } from './linear.js';
 
 /** Queues a look-up. */
 export function runEmbedding(plan: EmbeddingPlan, call: Call): void {
@@ -62,9 +63,7 @@ function runWideEmbedding({ rows, weight, out }: EmbeddingPlan, call: Call): voi
   if (out.size === 0) return;
   const [from, to] = [call.place(matrix), call.place(out)];
   const width = out.shape[1]!;
-  const table = isBlocks(weight)
-    ? blocksAt(from, weight.format as KernelFormat, matrix.size, width, call)
-    : denseAt(from, weight);
+  const table = weightAt(weight, from, call);
   const lanes = inFours([width], [usefulStrides(out)], [to.offset]) ? 4 : 1;
   const target = { out: to.offset, outRow: out.strides[0]!, outStep: out.strides[1]! };
   const fours = Math.ceil(width / 4);
@@ -133,5 +132,42 @@ export function runArgmax({ values, outIndex, outValue }: ArgmaxPlan, call: Call
     params: { rows, rank: dims.length, n, step: values.strides.at(-1)!, ...firsts },
     walk: walkEntries({ dims, strides: strides.with(1, indexStrides) }),
     groups: rows,
+  });
+}
+
+/** Queues a choice of experts. */
+export function runRoute(plan: RoutePlan, call: Call): void {
+  const { logits, gate, bias, groups, normalise, scale, indices, weights } = plan;
+  call.bring(bias ? [logits, bias] : [logits], [indices, weights]);
+  if (indices.size === 0) return;
+  const [tokens, experts] = logits.shape as [number, number];
+  const chosen = indices.shape[1]!;
+  const [from, ids, to, biasAt] = [
+    call.place(logits),
+    call.place(indices),
+    call.place(weights),
+    bias && call.place(bias),
+  ];
+  const { count = 0, used = 0, best = 0 } = groups ?? {};
+  const element = elementOf(logits.dtype);
+  const uses = [
+    reads('logits', element, 1, from.block),
+    writes('indices', 'u32', 1, ids.block),
+    writes('weights', element, 1, to.block),
+    writes('work', 'f32', 1, call.scratch(tokens * (experts + count + chosen) * 4)),
+  ];
+  if (biasAt) uses.push(reads('bias', elementOf(bias!.dtype), 1, biasAt.block));
+  const firsts = { logits: from.offset, bias: biasAt?.offset ?? 0, indices: ids.offset, weights: to.offset };
+  call.launch({
+    kernel: routeKernel(experts),
+    variant: { gate, bias: bias !== undefined, groups: groups !== undefined, normalise },
+    uses,
+    params: {
+      ...{ tokens, experts, chosen, groups: count, used, best, scale, leastSum: LEAST_SUM, ...firsts },
+      ...{ logitsRow: logits.strides[0]!, logitsStep: logits.strides[1]!, biasStep: bias?.strides[0] ?? 0 },
+      ...{ indexRow: indices.strides[0]!, indexStep: indices.strides[1]! },
+      ...{ weightRow: weights.strides[0]!, weightStep: weights.strides[1]! },
+    },
+    groups: tokens,
   });
 }

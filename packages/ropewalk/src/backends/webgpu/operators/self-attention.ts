@@ -30,8 +30,8 @@ interface Cut {
 
 /** Queues an attention. */
 export function runSelfAttention(plan: SelfAttentionPlan, call: Call): void {
-  const { q, k, v, out, scale, causal, window, softcap } = plan;
-  call.bring([q, k, v], [out]);
+  const { q, k, v, out, scale, causal, window, softcap, sinks } = plan;
+  call.bring(sinks ? [q, k, v, sinks] : [q, k, v], [out]);
   if (out.size === 0) return;
   const [batch, seq, heads, d] = q.shape as [number, number, number, number];
   const [, total, kvHeads] = k.shape as [number, number, number];
@@ -55,6 +55,8 @@ export function runSelfAttention(plan: SelfAttentionPlan, call: Call): void {
   );
   const lanes = fours ? 4 : 1;
   const writesOut = writes('out', elementOf(out.dtype), lanes, outs.block);
+  const sinksAt = sinks && call.place(sinks);
+  const sinkUses = sinksAt ? [reads('sinks', elementOf(sinks!.dtype), 1, sinksAt.block)] : [];
   const all = batch * kvHeads * rows;
   const parts = splits === 1 ? undefined : partsOf(all * splits, quads, call);
   const sizes = { units: alone * splits, slices, splits, batch, kvHeads, blocks, width, rows, group, d, dv };
@@ -63,6 +65,8 @@ export function runSelfAttention(plan: SelfAttentionPlan, call: Call): void {
     params: {
       ...sizes,
       ...mask,
+      sinks: sinksAt?.offset ?? 0,
+      sinkStep: sinks?.strides[0] ?? 0,
       ...layoutParams('q', 'q', qs, q),
       ...layoutParams('k', 'k', ks, k),
       ...layoutParams('v', 'v', vs, v),
@@ -72,11 +76,17 @@ export function runSelfAttention(plan: SelfAttentionPlan, call: Call): void {
       reads('q', elementOf(q.dtype), lanes, qs.block),
       reads('k', elementOf(k.dtype), lanes, ks.block),
       reads('v', elementOf(v.dtype), lanes, vs.block),
-      ...(parts ?? [writesOut]),
+      ...(parts ?? [writesOut, ...sinkUses]),
     ],
     groups: sizes.units,
   };
-  const variant = { lanes, parts: parts !== undefined, softcap: softcap !== undefined, columns } as const;
+  const variant = {
+    lanes,
+    parts: parts !== undefined,
+    softcap: softcap !== undefined,
+    sinks: sinks !== undefined && !parts,
+    columns,
+  } as const;
   if (few) {
     const fewRows = cut.rows as 1 | 2 | 4 | 8;
     const room = Math.ceil(Math.max(1, (fewRows * depth) / 4 / FEW.threads)) * FEW.threads;
@@ -86,8 +96,8 @@ export function runSelfAttention(plan: SelfAttentionPlan, call: Call): void {
   const across = Math.ceil(quads / 8);
   call.launch({
     kernel: JOIN,
-    variant: { lanes },
-    uses: [...parts.map((part) => ({ ...part, written: false })), writesOut],
+    variant: { lanes, sinks: sinks !== undefined },
+    uses: [...parts.map((part) => ({ ...part, written: false })), writesOut, ...sinkUses],
     params: { ...launch.params, units: all * across, columns: across },
     groups: all * across,
   });

@@ -32,6 +32,11 @@ interface LinearFewVariant extends LinearVariant {
   readonly rows: 1 | 2 | 4 | 8;
 }
 
+/** Experts: whether products are weighted. */
+interface ExpertVariant extends LinearVariant {
+  readonly weighted: boolean;
+}
+
 /** Many rows: how many rows and columns of a thread's sums, in fours. */
 interface LinearManyVariant extends LinearVariant {
   readonly fours: 1 | 2;
@@ -47,6 +52,17 @@ const PARAMS = [...SIZES, ...OPERANDS] as const;
 
 /** A parameter of both kernels. */
 type LinearParam = (typeof PARAMS)[number];
+
+/**
+ * across: workgroups of a row of out; terms: pairs of a token and an expert that are added up in it; chosen: pairs of a
+ * token; experts: how many; …Expert: elements from one to the next; indices, factors: first elements, and from token to
+ * token (…Row) and from expert to expert (…Step).
+ */
+const EXPERT_PARAMS = [
+  ...PARAMS,
+  ...(['across', 'terms', 'chosen', 'experts', 'weightExpert', 'biasExpert'] as const),
+  ...(['indices', 'indexRow', 'indexStep', 'factors', 'factorRow', 'factorStep'] as const),
+] as const;
 
 /**
  * Halves (two bytes) of a block. A block is not a whole number of words: every other one starts in the middle of a
@@ -79,6 +95,17 @@ export const LINEAR_FEW: Kernel<LinearParam, LinearFewVariant> = {
 };
 
 /**
+ * Experts: a workgroup computes four columns of one row of out, as {@link LINEAR_FEW}, over its terms. Further operands
+ * indices and, where products are weighted, factors. The walk is over pairs.
+ */
+export const EXPERT_LINEAR: Kernel<(typeof EXPERT_PARAMS)[number], ExpertVariant> = {
+  name: 'expert_linear',
+  params: EXPERT_PARAMS,
+  threads: 128,
+  code: (variant) => fewText({ ...variant, rows: 1 }, variant.weighted),
+};
+
+/**
  * Many rows of x: a workgroup computes a tile of out along k. Its parts of x and W are in shared memory, widened to
  * f32, four rows of one k in a vector. Tiles of the same columns follow each other, so W comes from memory once and x
  * from the cache.
@@ -95,32 +122,23 @@ function each(count: number, text: (n: number) => string): string {
   return Array.from({ length: count }, (_, n) => text(n)).join('\n');
 }
 
-function fewText(variant: LinearFewVariant): string {
+/** @param weighted - of experts' products, whether they are; undefined where there is one matrix */
+function fewText(variant: LinearFewVariant, weighted?: boolean): string {
   const { rows, weight } = variant;
   const blocks = typeof weight === 'string';
+  const experts = weighted !== undefined;
   // A thread takes a quarter of a block: eight weights, in two fours that are `far` apart.
   const [weights, first, far] = blocks
     ? { q8_0: ['8u', 'u * 8u', '4u'], q4_0: ['8u', 'u / 4u * 32u + u % 4u * 4u', '16u'] }[weight]
     : ['4u', 'u * 4u', ''];
   const dots = (w: string, x: string): string =>
     `vec4<f32>(${[0, 1, 2, 3].map((c) => `dot(w${c}${w}, ${x})`).join(', ')})`;
-  return /* wgsl */ `
-const COLUMNS = ${FEW_COLUMNS}u;
-const ROWS = ${rows}u;
-${readText(variant, true)}
-${blocks ? quarterText(weight) : ''}
-${writeText(variant)}
-var<workgroup> sums: array<vec4<f32>, ROWS * THREADS>;
-
-${MAIN} {
-  let group = ${GROUP};
-  if (group >= params.groups) { return; }
-  let column = group * COLUMNS;
+  const factor = experts ? 'factor * ' : '';
+  const sum = /* wgsl */ `
   // Past the last row or column the last one is read again, and nothing is stored.
-${each(FEW_COLUMNS, (c) => `  let column${c} = weight_row(min(column + ${c}u, params.n - 1u));`)}
+${each(FEW_COLUMNS, (c) => `  let column${c} = matrix + weight_row(min(column + ${c}u, params.n - 1u));`)}
   var starts: array<u32, ROWS>;
-  for (var r = 0u; r < ROWS; r++) { starts[r] = x_row(min(r, params.m - 1u)); }
-  var mine: array<vec4<f32>, ROWS>;
+  for (var r = 0u; r < ROWS; r++) { starts[r] = x_row(${experts ? 'pair' : 'min(r, params.m - 1u)'}); }
   for (var u = lane; u * ${weights} < params.k; u += THREADS) {
     let i = ${first};
 ${each(FEW_COLUMNS, (c) => `    let w${c} = ${blocks ? `quarter(column${c}, u)` : `weight_four(column${c}, i)`};`)}
@@ -132,11 +150,24 @@ ${
     ? /* wgsl */ `      let y = x_four(starts[r], i + ${far});
       let low = ${dots('.low', 'x')};
       let high = ${dots('.high', 'y')};
-      mine[r] += scales * (low + high);`
-    : `      mine[r] += ${dots('', 'x')};`
+      mine[r] += ${factor}scales * (low + high);`
+    : `      mine[r] += ${factor}${dots('', 'x')};`
 }
     }
-  }
+  }`;
+  return /* wgsl */ `
+const COLUMNS = ${FEW_COLUMNS}u;
+const ROWS = ${rows}u;
+${readText(variant, true)}
+${blocks ? quarterText(weight) : ''}
+${writeText(experts ? { ...variant, bias: false } : variant)}
+var<workgroup> sums: array<vec4<f32>, ROWS * THREADS>;
+
+${MAIN} {
+  let group = ${GROUP};
+  if (group >= params.groups) { return; }
+  var mine: array<vec4<f32>, ROWS>;
+${experts ? expertsText(sum, weighted, variant.bias) : `  let column = group * COLUMNS;\n  let matrix = 0u;\n${sum}`}
   for (var r = 0u; r < ROWS; r++) { sums[r * THREADS + lane] = mine[r]; }
   // In a fixed order: the same bits in every run.
   for (var half = THREADS / 2u; half > 0u; half /= 2u) {
@@ -147,8 +178,34 @@ ${
     }
   }
   workgroupBarrier();
-  if (lane < min(ROWS, params.m)) { put_four(out_row(lane), column, sums[lane * THREADS]); }
+  if (lane < min(ROWS, params.m)) {
+    put_four(out_row(${experts ? 'group / params.across * max(params.terms, 1u)' : 'lane'}), column, sums[lane * THREADS]);
+  }
 }`;
+}
+
+/** The sums of one row of out, over its pairs. */
+function expertsText(sum: string, weighted: boolean, bias: boolean): string {
+  return /* wgsl */ `
+  let column = group % params.across * COLUMNS;
+  for (var term = 0u; term < params.terms; term++) {
+    let pair = group / params.across * params.terms + term;
+    let token = pair / params.chosen;
+    let slot = pair % params.chosen;
+    let index = bitcast<i32>(bits_indices(params.indices + token * params.indexRow + slot * params.indexStep));
+    let expert = u32(clamp(index, 0, i32(params.experts) - 1));
+    let matrix = expert * params.weightExpert;
+    let factor = ${weighted ? 'load_factors(params.factors + token * params.factorRow + slot * params.factorStep)' : '1.0'};
+${sum}
+${
+  bias
+    ? /* wgsl */ `    if (lane < 4u && column + lane < params.n) {
+      let bias = load_bias(params.bias + expert * params.biasExpert + (column + lane) * params.biasStep);
+      mine[0][lane] += factor * bias;
+    }`
+    : ''
+}
+  }`;
 }
 
 function manyText(variant: LinearManyVariant): string {

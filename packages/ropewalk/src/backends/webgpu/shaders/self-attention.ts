@@ -24,6 +24,8 @@ interface AttentionVariant {
   /** Whether {@link JOIN} writes out. */
   readonly parts: boolean;
   readonly softcap: boolean;
+  /** Whether this kernel adds the sinks: the last one to see a row does. */
+  readonly sinks: boolean;
 }
 
 /** Of the kernel for few queries. */
@@ -45,16 +47,17 @@ interface ManyVariant extends AttentionVariant {
 const SIZES = ['units', 'slices', 'splits', 'batch', 'kvHeads', 'blocks', 'width', 'rows', 'group'] as const;
 const MASK = ['total', 'past', 'window', 'causal'] as const;
 const DIMS = ['d', 'dv', 'scale', 'softcap'] as const;
+const SINKS = ['sinks', 'sinkStep'] as const;
 const OUT = ['out', 'ob', 'os', 'oh', 'od'] as const;
 const QUERY = ['q', 'qb', 'qs', 'qh', 'qd'] as const;
 const KEY = ['k', 'kb', 'ks', 'kh', 'kd'] as const;
 const VALUE = ['v', 'vb', 'vs', 'vh', 'vd'] as const;
-const PARAMS = [...SIZES, ...MASK, ...DIMS, ...QUERY, ...KEY, ...VALUE, ...OUT] as const;
+const PARAMS = [...SIZES, ...MASK, ...DIMS, ...SINKS, ...QUERY, ...KEY, ...VALUE, ...OUT] as const;
 
 /**
  * A parameter of both kernels. units: workgroups; slices of values, width quads each; splits of the keys; blocks of
- * rows; rows of a KV head; group: query heads of one; past: total − seq; window or 0; causal 0 or 1; softcap or 0; then
- * first elements and strides of batch, token, head and dimension.
+ * rows; rows of a KV head; group: query heads of one; past: total − seq; window or 0; causal 0 or 1; softcap or 0; the
+ * first sink and the stride; then first elements and strides of batch, token, head and dimension.
  */
 export type AttentionParam = (typeof PARAMS)[number];
 
@@ -104,13 +107,35 @@ fn put_quad(at: u32, i: u32, quad: vec4<f32>) {
 }`;
 }
 
+/**
+ * A row's quad in the end: sums of weighted values over the sum of weights, to which a sink adds its own.
+ *
+ * @param width - of the vectors that exponentials are computed in
+ */
+function averageText(sinks: boolean, width: 1 | 4): string {
+  const exp = (x: string): string => (width === 4 ? `exp_below_zero(vec4<f32>(${x})).x` : `exp_below_zero(${x})`);
+  return /* wgsl */ `
+fn average(head: u32, row: u32, sums: vec4<f32>, top: f32, sum: f32) -> vec4<f32> {
+${
+  sinks
+    ? /* wgsl */ `  let query_head = head * params.group + row % params.group;
+  let sink = max(load_sinks(params.sinks + query_head * params.sinkStep), LOWEST);
+  let most = max(top, sink);
+  let factor = ${exp('top - most')};
+  return sums * factor / (sum * factor + ${exp('sink - most')});`
+    : '  return sums / sum;'
+}
+}`;
+}
+
 /** Keeps a row's quad: sums of weighted values, the largest score, the sum of weights. */
-function keepText(parts: boolean, lanes: Lanes): string {
+function keepText({ parts, lanes, sinks }: AttentionVariant, width: 1 | 4): string {
   if (!parts)
     return /* wgsl */ `${rowText('out', 'o')}
 ${putText(lanes)}
+${averageText(sinks, width)}
 fn keep(work: Work, row: u32, column: u32, sums: vec4<f32>, top: f32, sum: f32) {
-  put_quad(out_at(work.b, work.head, row), 4u * column, sums / sum);
+  put_quad(out_at(work.b, work.head, row), 4u * column, average(work.head, row, sums, top, sum));
 }`;
   return /* wgsl */ `
 fn keep(work: Work, row: u32, column: u32, sums: vec4<f32>, top: f32, sum: f32) {
@@ -149,7 +174,8 @@ fn cap(score: ${V}) -> ${V} {
  *
  * @param width - of the vectors that scores are computed in
  */
-function commonText({ lanes, parts, softcap }: AttentionVariant, width: 1 | 4): string {
+function commonText(variant: AttentionVariant, width: 1 | 4): string {
+  const { lanes, softcap } = variant;
   return /* wgsl */ `
 /// Below every score, and finite, like its difference to any: WGSL need not keep infinities.
 const LOWEST = -1e38;
@@ -207,12 +233,12 @@ ${rowText('q', 'q')}
 ${quadText('q', lanes)}
 ${quadText('k', lanes)}
 ${quadText('v', lanes)}
-${keepText(parts, lanes)}
+${keepText(variant, width)}
 `;
 }
 
 /**
- * Few rows before many keys. Operands q, k, v; out, or sums and states where splits are joined.
+ * Few rows before many keys. Operands q, k, v; out and maybe sinks, or sums and states where splits are joined.
  *
  * A step is KEYS keys. For the scores eight threads have a key, each every eighth quad of it, for all rows at once; for
  * the values a thread has a column of quads and every TEAMS-th key.
@@ -510,20 +536,21 @@ function manyValues(add: 'add' | 'add_seen'): string {
         }`;
 }
 
-/** Joins the splits: a workgroup has a row and eight of its quads. Operands sums, states and out. */
-export const JOIN: Kernel<JoinParam, { readonly lanes: Lanes }> = {
+/** Joins the splits: a workgroup has a row and eight of its quads. Operands sums, states, out and maybe sinks. */
+export const JOIN: Kernel<JoinParam, Pick<AttentionVariant, 'lanes' | 'sinks'>> = {
   name: 'attention_join',
   /**
    * units: workgroups; columns: of them for a row; rows of a KV head, of which there are kvHeads; group: query heads of
    * one.
    */
-  params: ['units', 'columns', 'splits', 'kvHeads', 'rows', 'group', 'dv', ...OUT],
+  params: ['units', 'columns', 'splits', 'kvHeads', 'rows', 'group', 'dv', ...SINKS, ...OUT],
   threads: 64,
-  code: ({ lanes }) => /* wgsl */ `
+  code: ({ lanes, sinks }) => /* wgsl */ `
 const LOWEST = -1e38; // as the kernels before
 ${expText(1)}
 ${rowText('out', 'o')}
 ${putText(lanes)}
+${averageText(sinks, 1)}
 var<workgroup> found: array<vec4<f32>, THREADS>;
 var<workgroup> tops: array<f32, THREADS>;
 var<workgroup> weights: array<f32, THREADS>;
@@ -561,9 +588,19 @@ ${MAIN} {
     sums += found[n] * factor;
   }
   let of_head = params.rows * params.kvHeads;
-  put_quad(out_at(row / of_head, row / params.rows % params.kvHeads, row % params.rows), 4u * column, sums / weight);
+  let head = row / params.rows % params.kvHeads;
+  let quad = average(head, row % params.rows, sums, top, weight);
+  put_quad(out_at(row / of_head, head, row % params.rows), 4u * column, quad);
 }`,
 };
 
 /** A parameter of {@link JOIN}. */
-type JoinParam = 'units' | 'columns' | 'splits' | 'kvHeads' | 'rows' | 'group' | 'dv' | (typeof OUT)[number];
+type JoinParam =
+  | 'units'
+  | 'columns'
+  | 'splits'
+  | 'kvHeads'
+  | 'rows'
+  | 'group'
+  | 'dv'
+  | (typeof SINKS | typeof OUT)[number];
