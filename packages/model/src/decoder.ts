@@ -103,7 +103,7 @@ function stepOf(
   const { numHeads, normEps, family } = config;
   // Positions are the same in every layer, so layers that rotate alike share a plan.
   const plans = new Map<RopeSpec, RopePlan>();
-  const headOrder = Int32Array.from({ length: batch * numHeads }, (_, i) => i % numHeads);
+  let headOrder: Int32Array | undefined;
   return {
     runner,
     config,
@@ -130,6 +130,7 @@ function stepOf(
     },
     /** Multiplies each head by its own matrix: `[t, n, k]` → `[t, n, rows]`. */
     perHead(heads: Tensor<'f32'>, weight: Weight, out: Tensor<'f32'>): void {
+      headOrder ??= Int32Array.from({ length: batch * numHeads }, (_, i) => i % numHeads);
       const order = tensorFrom(headOrder, { shape: [batch, numHeads] });
       const shaped = out.rank === 3 ? out : out.view([batch, numHeads, weight.shape[1]!]);
       runner.run(planExpertLinear(heads, weight, order, shaped));
