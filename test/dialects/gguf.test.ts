@@ -310,6 +310,8 @@ describe('models', () => {
     assert.ok(Math.abs(magnitude('mistral3') - (1 + f) / (1 + 0.5 * f)) < 1e-12);
     assert.equal((rope(header('mistral3', yarn)).scaling as { betaFast: number }).betaFast, 4);
     assert.ok(Math.abs(magnitude('deepseek2') - 1) < 1e-12);
+    const { notes } = ropeFromGguf(header('deepseek2', yarn));
+    assert.ok(notes.includes('head_dim is deepseek2.rope.dimension_count, the part of each head that rotates.'));
     assert.ok(Math.abs(magnitude('mistral4') - (1 + f) / (1 + 5 * f)) < 1e-12);
   });
 

@@ -145,7 +145,7 @@ function tell(to: WeightPairing, from: WeightPairing, { runtime, architecture, n
       `  Do not load it with ${runtime}: it reads ${file}, rotates as ${from}, and the model writes nonsense.`,
     );
     if (runtime === 'transformers')
-      lines.push("  Do not convert it with llama.cpp's converter either: it permutes these weights itself, once more.");
+      lines.push("  Do not convert it with llama.cpp's converter either: it expects them as transformers has them.");
   }
   return lines;
 }

@@ -80,6 +80,8 @@ function readModel(file: GgufHeader, options: ModelRopeOptions & { readonly wher
   const records = new Map<string, RopeSpec>();
   const scaling = scalingOf(model);
   checkFactorTensors(model, scaling.type);
+  if (row.window === 'mla')
+    model.notes.push(`head_dim is ${a('rope.dimension_count')}, the part of each head that rotates.`);
   const twoKinds = kinds.some((kind) => kind.sliding);
   const layers = kinds.map((kind, layer): LayerRope => {
     const attention = kind.sliding ? 'sliding_attention' : 'full_attention';
