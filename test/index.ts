@@ -17,6 +17,7 @@ import './cli/diagnose.test.js';
 import './cli/diff.test.js';
 import './cli/export.test.js';
 import './cli/failure.test.js';
+import './cli/families.test.js';
 import './cli/generate.test.js';
 import './cli/import.test.js';
 import './cli/logits.test.js';
