@@ -45,12 +45,13 @@ async function collect(blocks: AsyncIterable<Float32Array>): Promise<number[]> {
 /** A model whose logits are `value(token, id)`, with a vocabulary that makes blocks of few rows. */
 function fakeModel(vocabSize: number, value: (token: number, id: number) => number) {
   const log: { tokens: number[]; positions: number[] | undefined }[] = [];
+  const contexts: number[] = [];
   let open = 0;
   const fake = {
     config: { vocabSize, maxContext: 1000 },
-    memory: { context: 4 },
     openSession: ({ context }: { context: number }) => {
       open++;
+      contexts.push(context);
       return {
         context,
         async append(tokens: Int32Array, options: AppendOptions) {
@@ -63,16 +64,23 @@ function fakeModel(vocabSize: number, value: (token: number, id: number) => numb
       };
     },
   } as unknown as Model;
-  return { fake, log, open: () => open };
+  return { fake, log, contexts, open: () => open };
 }
 
 describe('logits', () => {
-  test('of every token, as the float64 loops; more tokens than the usual context need no option', async () => {
+  test('of every token, as the float64 loops', async () => {
     const got = await collect(logits(model, TOKENS));
     const want = tiny.logits(TOKENS);
     assert.equal(got.length, want.length);
     for (const [n, value] of want.entries()) assert.ok(Math.abs(got[n]! - value) < 1e-5, `${n}: ${got[n]}, ${value}`);
     assert.deepEqual(await collect(logits(model, Int32Array.from(TOKENS), { context: 20, cacheDtype: 'f32' })), got);
+  });
+
+  test('the context is the number of tokens, unless the caller has another', async () => {
+    const { fake, contexts } = fakeModel(8, () => 0);
+    await collect(logits(fake, [1, 2, 3]));
+    await collect(logits(fake, [1, 2, 3], { context: 256 }));
+    assert.deepEqual(contexts, [3, 256]);
   });
 
   test('whole rows in blocks of at most 2^24 logits, each with its own positions, of one axis or of several', async () => {

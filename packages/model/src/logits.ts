@@ -20,7 +20,8 @@ const MAX_LOGITS = 2 ** 24;
  *
  * @param model - any decoder; its tokenizer is not used
  * @param tokens - ids below the vocabulary's size, at least one
- * @param given - unless `context` is given, it is that of loadModel, or the number of tokens if that is more
+ * @param given - unless `context` is given, it is the number of tokens: scalings that depend on the context, such as
+ *   LongRoPE, follow the text, as in transformers
  * @returns blocks of whole rows `[tokens, vocabSize]`, float32, fresh, one after the other
  * @throws {RopewalkError} RANGE for an id outside the vocabulary, or more tokens than the context; DEVICE when the cache
  *   does not fit. Thrown at the first step of the loop, before anything is computed
@@ -38,7 +39,7 @@ export async function* logits(
   const { vocabSize, maxContext } = model.config;
   const ids = tokensOf(tokens, vocabSize, 'logits: tokens');
   if (ids.length === 0) refuse('RANGE', 'logits: tokens', 'at least one token', tokens);
-  const { context = Math.min(maxContext, Math.max(model.memory.context, ids.length)) } = options;
+  const { context = Math.min(maxContext, ids.length) } = options;
   if (Number.isInteger(context) && ids.length > context) {
     const next = context < maxContext ? `Give a larger context, of at most ${maxContext}.` : 'Give fewer.';
     refuse('RANGE', 'logits: tokens', `at most ${context} tokens, the context`, ids.length, next);
